@@ -1,0 +1,65 @@
+# Finds cuda.h and nvrtc.h of CUDA >= 12.8 (headers only: nothing of CUDA is linked). Sets FUSOR_CUDA_INCLUDE_DIRS and
+# FUSOR_CUDA_FOUND_ROOT, or leaves both empty. Also a script: cmake -P cmake/FusorCuda.cmake says what a build would find.
+# Looked for, in order: FUSOR_CUDA_ROOT (a toolkit, or a folder of wheels), the project's own .cuda folder, nvcc's
+# toolkit, /usr/local/cuda, /usr/local/cuda-* (newest first), /opt/cuda. FUSOR_NO_SYSTEM_CUDA=1 in the environment
+# leaves out the installed toolkits, FUSOR_NO_CUDA=1 everything.
+set(FUSOR_CUDA_ROOT "$ENV{FUSOR_CUDA_ROOT}" CACHE PATH "A CUDA toolkit, or a folder with NVRTC's wheels")
+
+# Toolkits and folders of wheels, in the order in which they are looked at.
+function(fusor_cuda_roots out)
+  get_filename_component(own ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/../.cuda ABSOLUTE)
+  set(roots ${FUSOR_CUDA_ROOT} ${own})
+  if("$ENV{FUSOR_NO_SYSTEM_CUDA}" STREQUAL "")
+    find_program(nvcc nvcc NO_CACHE)
+    if(nvcc)
+      file(REAL_PATH ${nvcc} nvcc)
+      get_filename_component(toolkit ${nvcc}/../.. ABSOLUTE)
+      list(APPEND roots ${toolkit})
+    endif()
+    file(GLOB versions LIST_DIRECTORIES true /usr/local/cuda-*)
+    list(SORT versions COMPARE NATURAL ORDER DESCENDING)
+    list(APPEND roots /usr/local/cuda ${versions} /opt/cuda)
+  endif()
+  if(NOT "$ENV{FUSOR_NO_CUDA}" STREQUAL "")
+    set(roots "")
+  endif()
+  set(${out} ${roots} PARENT_SCOPE)
+endfunction()
+
+# The include folder of `header` in a toolkit, or in the wheels of a folder (nvidia/cu13, nvidia/cuda_nvrtc ...).
+function(fusor_cuda_header root header out)
+  file(GLOB found ${root}/include/${header} ${root}/nvidia/*/include/${header})
+  if(found)
+    list(GET found 0 found)
+    get_filename_component(found ${found} DIRECTORY)
+  endif()
+  set(${out} "${found}" PARENT_SCOPE)
+endfunction()
+
+set(FUSOR_CUDA_INCLUDE_DIRS "")
+set(FUSOR_CUDA_FOUND_ROOT "")
+fusor_cuda_roots(fusor_roots)
+foreach(root ${fusor_roots})
+  fusor_cuda_header(${root} cuda.h cuda_h)
+  fusor_cuda_header(${root} nvrtc.h nvrtc_h)
+  if(NOT cuda_h OR NOT nvrtc_h)
+    continue()
+  endif()
+  file(STRINGS ${cuda_h}/cuda.h version REGEX "^#define CUDA_VERSION [0-9]+")
+  string(REGEX MATCH "[0-9]+" version "${version}")
+  if(version LESS 12080)
+    message(STATUS "fusor: overlooking CUDA ${version} in ${root}: 12080 (12.8) or newer is needed")
+    continue()
+  endif()
+  set(FUSOR_CUDA_INCLUDE_DIRS ${cuda_h} ${nvrtc_h})
+  list(REMOVE_DUPLICATES FUSOR_CUDA_INCLUDE_DIRS)
+  # Where the build found the headers is also where the library may look for NVRTC at run time.
+  get_filename_component(FUSOR_CUDA_FOUND_ROOT ${nvrtc_h}/.. ABSOLUTE)
+  break()
+endforeach()
+
+if(FUSOR_CUDA_INCLUDE_DIRS)
+  message(STATUS "fusor: CUDA headers: ${FUSOR_CUDA_INCLUDE_DIRS} (${version})")
+else()
+  message(STATUS "fusor: no cuda.h and nvrtc.h >= 12.8 (FUSOR_CUDA_ROOT): building without the GPU device")
+endif()

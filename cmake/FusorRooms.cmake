@@ -1,0 +1,81 @@
+# Rooms: one static library a folder, so that the layering shows in what links against what; fusor is all of them.
+
+# fusor_room(NAME LIBRARIES ... PRIVATE_LIBRARIES ...): every .cpp below NAME/.
+function(fusor_room name)
+  cmake_parse_arguments(ROOM "" "" "LIBRARIES;PRIVATE_LIBRARIES" ${ARGN})
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${name}/*.cpp)
+  if(NOT sources)
+    add_library(fusor_${name} INTERFACE)
+    target_link_libraries(fusor_${name} INTERFACE ${ROOM_LIBRARIES})
+    return()
+  endif()
+  add_library(fusor_${name} STATIC ${sources})
+  target_include_directories(fusor_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
+  target_link_libraries(fusor_${name} PUBLIC ${ROOM_LIBRARIES} PRIVATE ${ROOM_PRIVATE_LIBRARIES})
+  fusor_flags(fusor_${name})
+  set_property(GLOBAL APPEND PROPERTY FUSOR_ROOMS fusor_${name})
+endfunction()
+
+# Warnings and sanitizers, the same for every target of ours.
+function(fusor_flags target)
+  # g++ 12 warns of overlapping copies inside std::string + where there are none (GCC bug 105329). From 13 on it takes a
+  # reference into a document, returned by a short-lived reader, for one into the reader.
+  target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>
+    -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor $<$<BOOL:${FUSOR_WERROR}>:-Werror>)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 13)
+    target_compile_options(${target} PRIVATE -Wno-dangling-reference)
+  endif()
+  if(FUSOR_SANITIZE)
+    target_compile_options(${target} PRIVATE -fsanitize=${FUSOR_SANITIZE} -fno-sanitize-recover=all
+      -fno-omit-frame-pointer)
+    target_link_options(${target} PUBLIC -fsanitize=${FUSOR_SANITIZE})
+  endif()
+endfunction()
+
+# Writes the table of embedded device files and the device profiles, and adds them to their rooms.
+function(fusor_embed_device_files)
+  file(GLOB device_files CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
+    ${PROJECT_SOURCE_DIR}/codegen/device/*.cuh ${PROJECT_SOURCE_DIR}/core/*.def)
+  file(GLOB profiles CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/heuristics/devices/*.json)
+  foreach(table device_files profiles)
+    set(output ${PROJECT_BINARY_DIR}/embedded_${table}.inc)
+    set(inputs ${${table}})
+    list(TRANSFORM inputs PREPEND ${PROJECT_SOURCE_DIR}/)
+    add_custom_command(OUTPUT ${output}
+      COMMAND ${CMAKE_COMMAND} "-DFILES=${${table}}" -DROOT=${PROJECT_SOURCE_DIR} -DOUTPUT=${output}
+              -P ${PROJECT_SOURCE_DIR}/cmake/Embed.cmake
+      DEPENDS ${inputs} ${PROJECT_SOURCE_DIR}/cmake/Embed.cmake VERBATIM)
+    add_custom_target(fusor_embed_${table} DEPENDS ${output})
+  endforeach()
+endfunction()
+
+# The library that is installed: all rooms in one archive.
+function(fusor_library)
+  get_property(rooms GLOBAL PROPERTY FUSOR_ROOMS)
+  add_library(fusor STATIC)
+  add_library(fusor::fusor ALIAS fusor)
+  foreach(room ${rooms})
+    target_sources(fusor PRIVATE $<TARGET_OBJECTS:${room}>)
+  endforeach()
+  set_target_properties(fusor PROPERTIES LINKER_LANGUAGE CXX)
+  target_include_directories(fusor PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
+    $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/fusor>)
+  target_compile_features(fusor PUBLIC cxx_std_20)
+  target_link_libraries(fusor PUBLIC fmt::fmt Threads::Threads ${CMAKE_DL_LIBS})
+  foreach(table device_files profiles)
+    foreach(room codegen backend)
+      if(TARGET fusor_${room})
+        get_target_property(kind fusor_${room} TYPE)
+        if(kind STREQUAL STATIC_LIBRARY)
+          add_dependencies(fusor_${room} fusor_embed_${table})
+          target_include_directories(fusor_${room} PRIVATE ${PROJECT_BINARY_DIR})
+        endif()
+      endif()
+    endforeach()
+  endforeach()
+  if(FUSOR_CUDA_INCLUDE_DIRS)
+    target_include_directories(fusor_codegen SYSTEM PRIVATE ${FUSOR_CUDA_INCLUDE_DIRS})
+    target_compile_definitions(fusor_codegen PRIVATE FUSOR_WITH_CUDA FUSOR_CUDA_FOUND_ROOT="${FUSOR_CUDA_FOUND_ROOT}")
+  endif()
+  target_link_libraries(fusor_codegen PRIVATE ${CMAKE_DL_LIBS})
+endfunction()

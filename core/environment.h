@@ -1,0 +1,25 @@
+// Owns the environment variables: the only place that calls getenv.
+#pragma once
+
+#include <optional>
+#include <string>
+
+namespace fusor::environment {
+
+/// FUSOR_ENGINE: every fusion that this engine supports is given to it.
+std::optional<std::string> engine();
+/// FUSOR_CACHE_DIR: the folder of compiled kernels; empty value: no disk cache. Default:
+/// $XDG_CACHE_HOME/fusor or
+/// ~/.cache/fusor.
+std::optional<std::string> cache_dir();
+/// FUSOR_CACHE_MB: the size that the folder is kept under (default 512).
+int64_t cache_limit_bytes();
+/// FUSOR_LIBCUDA, FUSOR_LIBNVRTC: the library to open instead of the ladder of names.
+std::optional<std::string> libcuda();
+std::optional<std::string> libnvrtc();
+/// FUSOR_CUDA_ROOT: a toolkit, or a folder of wheels, in which NVRTC is looked for.
+std::optional<std::string> cuda_root();
+/// FUSOR_THREADS: threads for compiling and for the CPU device (default: all cores).
+int threads();
+
+}  // namespace fusor::environment

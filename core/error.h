@@ -1,0 +1,24 @@
+// Owns Error: the one exception of the library. A refusal by an engine is a value (core/support.h), never an
+// Error.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+namespace fusor {
+
+/// Who can mend it: the caller (bad_input), the machine's owner (missing: a driver, NVRTC, a GPU, disk
+/// space), or nobody but the authors (internal: a promise of the library was broken).
+enum class ErrorKind { bad_input, missing, device, internal };
+
+/// A failure with one clear message that names the op, tensor or file and the numbers.
+class Error : public std::runtime_error {
+ public:
+  Error(ErrorKind kind, const std::string& message) : std::runtime_error(message), kind_(kind) {}
+  ErrorKind kind() const { return kind_; }
+
+ private:
+  ErrorKind kind_;
+};
+
+}  // namespace fusor

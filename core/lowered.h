@@ -1,0 +1,124 @@
+// Owns Lowered: the steps that carry out a fusion, ready to be compiled and launched. Plain data.
+#pragma once
+
+#include <array>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "core/fusion.h"
+#include "core/tensor_map.h"
+
+namespace fusor {
+
+/// One generated header's worth of code: an Expr that the root file reaches as `struct NAME` with Args and
+/// apply<N>.
+struct KernelSite {
+  std::string name;  ///< "Y", "A", "B": the struct in the generated header
+  Expr expr;
+  int vector_axis = 0;  ///< domain axis along which the N elements of apply<N> are adjacent
+  bool short_forms =
+      false;  ///< every result is stored in 16 bits or less: the short elementary functions will do
+};
+
+/// A named integer that the root file reads as a macro: part of the compiled text.
+struct ConfigValue {
+  std::string name;
+  int64_t value = 0;
+};
+
+/// What NVRTC is given: a device file by name and what is generated around it. Two sources of equal structure
+/// compile to one cubin; extents, strides, names and uids are no part of it.
+struct KernelSource {
+  std::string root;  ///< "elementwise.cuh"
+  std::vector<KernelSite> sites;
+  std::vector<ConfigValue> config;
+  std::string target;  ///< "sm_90a"
+};
+
+/// A place in an argument block that run() fills in.
+struct Patch {
+  enum class Kind : uint8_t { operand, scratch, scalar, tensor_map };
+  Kind kind = Kind::operand;
+  int at = 0;                     ///< byte offset in the block
+  int index = 0;                  ///< operand of the fusion (operand, scalar, tensor_map), or scratch (scratch)
+  int64_t byte_offset = 0;        ///< added to the pointer
+  DataType type = DataType::f32;  ///< scalar: the carrier that is written
+};
+
+/// The one by-value parameter of a kernel: bytes that lower() wrote, with patches. Every field takes 8 bytes,
+/// so that host and device agree on its layout without a word.
+class ArgumentBlock {
+ public:
+  void put_int(int64_t value) { put(&value, sizeof value); }
+  void put_float(double value) {
+    const float narrow = static_cast<float>(value);
+    put(&narrow, sizeof narrow);
+  }
+  void put_double(double value) { put(&value, sizeof value); }
+  void put_pointer(Patch::Kind kind, int index, int64_t byte_offset = 0) {
+    patches_.push_back({kind, static_cast<int>(bytes_.size()), index, byte_offset, DataType::f32});
+    put_int(0);
+  }
+  void put_scalar(int operand, DataType type) {
+    patches_.push_back({Patch::Kind::scalar, static_cast<int>(bytes_.size()), operand, 0, type});
+    put_int(0);
+  }
+  /// 128 bytes that load() encodes and run() points at the operand; they must begin on a multiple of 64.
+  void put_tensor_map(const TensorMap& map, int operand, int64_t byte_offset) {
+    patches_.push_back({Patch::Kind::tensor_map, static_cast<int>(bytes_.size()), operand, byte_offset, map.type});
+    maps_.push_back(map);
+    bytes_.resize(bytes_.size() + kTensorMapBytes);
+  }
+  const std::vector<std::byte>& bytes() const { return bytes_; }
+  const std::vector<Patch>& patches() const { return patches_; }
+  /// In the order of the patches of kind tensor_map.
+  const std::vector<TensorMap>& maps() const { return maps_; }
+
+ private:
+  void put(const void* data, size_t size) {
+    const size_t at = bytes_.size();
+    bytes_.resize(at + 8);
+    std::memcpy(bytes_.data() + at, data, size);
+  }
+  std::vector<std::byte> bytes_;
+  std::vector<Patch> patches_;
+  std::vector<TensorMap> maps_;
+};
+
+/// One kernel launch.
+struct Launch {
+  std::shared_ptr<const KernelSource> source;  ///< shared by launches of the same kernel
+  std::string entry;
+  std::array<uint32_t, 3> grid{1, 1, 1}, block{1, 1, 1}, cluster{1, 1, 1};
+  int64_t shared_bytes = 0;  ///< dynamic
+  ArgumentBlock arguments;
+};
+
+/// Sets bytes of a scratch to a value.
+struct Fill {
+  int scratch = 0;
+  int64_t bytes = 0;
+  uint8_t value = 0;
+};
+
+/// Carries out the whole fusion on the CPU (backend/reference).
+struct Evaluate {};
+
+using Step = std::variant<Launch, Fill, Evaluate>;
+
+/// A fact that the steps rely on; run() refuses pointers that break it.
+struct Guard {
+  int operand = 0;
+  int64_t alignment = 1;  ///< bytes
+};
+
+struct Lowered {
+  std::vector<Step> steps;
+  std::vector<int64_t> scratch;  ///< sizes in bytes; each starts on a multiple of 256
+  std::vector<Guard> guards;
+};
+
+}  // namespace fusor

@@ -1,0 +1,59 @@
+// Owns Plan: the choices made for a graph on a device, and nothing else; steps are derived from them by
+// lower().
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/device_info.h"
+#include "core/engine_config.h"
+#include "core/graph.h"
+#include "core/support.h"
+
+namespace fusor {
+
+/// The ops of one fusion (indices into Graph::ops, ascending) and who carries them out.
+struct PlannedFusion {
+  std::vector<int> ops;
+  EngineConfig config;
+  friend bool operator==(const PlannedFusion&, const PlannedFusion&) = default;
+};
+
+/// What a candidate does that a user may want to know or forbid.
+struct Notes {
+  bool deterministic = true;
+  bool tensor_cores = false;
+  bool tf32 = false;
+  bool down_converts = false;
+  bool compiles_at_run_time = true;
+
+  template <class Self, class Visitor>
+  static void visit(Self& self, Visitor&& field) {
+    field("deterministic", self.deterministic);
+    field("tensor_cores", self.tensor_cores);
+    field("tf32", self.tf32);
+    field("down_converts", self.down_converts);
+    field("compiles_at_run_time", self.compiles_at_run_time);
+  }
+  friend bool operator==(const Notes&, const Notes&) = default;
+};
+
+/// One way to run the whole graph, known without compiling.
+struct Candidate {
+  std::vector<PlannedFusion> fusions;  ///< in the order in which they run
+  double seconds = 0;                  ///< estimated by the time model
+  int64_t workspace_bytes = 0;         ///< exact
+  Notes notes;
+};
+
+struct Plan {
+  Graph graph;
+  DeviceInfo device;
+  std::vector<PlannedFusion> fusions;  ///< in the order in which they run
+  int64_t workspace_bytes = 0;         ///< for information; derived again at load
+  double seconds = 0;                  ///< for information
+  Notes notes;
+  std::vector<std::string> remarks;  ///< what was decided again at load, and why
+};
+
+}  // namespace fusor

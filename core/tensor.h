@@ -1,0 +1,41 @@
+// Owns Tensor: the plain description of one tensor of a graph.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+
+#include "core/data_type.h"
+#include "core/dims.h"
+
+namespace fusor {
+
+/// A number known on the host: real or integer.
+using Scalar = std::variant<double, int64_t>;
+
+/// Where a tensor's elements come from.
+enum class Memory : uint8_t {
+  device,     ///< the user binds a pointer to the plan's device memory
+  workspace,  ///< virtual: exists between ops only; the plan may keep it in registers or in the workspace
+  host,       ///< a by-value scalar, read from host memory during each run
+  constant,   ///< a scalar whose value is part of the graph
+};
+
+/// Shape: dims (up to 8) with strides in elements. A virtual tensor's type is its rounding, fused or not.
+struct Tensor {
+  std::string name;  ///< unique in its graph
+  int64_t uid = 0;   ///< unique in its graph; any value
+  DataType type = DataType::f32;
+  Dims dims;
+  Strides strides;
+  Memory memory = Memory::device;
+  int64_t alignment = 16;  ///< bytes that the bound pointer is promised to be a multiple of; a power of two
+  Scalar value = 0.0;      ///< Memory::constant only
+
+  bool is_virtual() const { return memory == Memory::workspace; }
+  bool is_scalar() const { return memory == Memory::host || memory == Memory::constant; }
+  int64_t bytes() const { return span_elements(dims, strides) * byte_size(type); }
+  friend bool operator==(const Tensor&, const Tensor&) = default;
+};
+
+}  // namespace fusor

@@ -1,0 +1,174 @@
+// Owns the checks of tensors and of whole graphs, which trust nothing: graphs also come from files.
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <numeric>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "core/fail.h"
+#include "core/infer.h"
+
+namespace fusor {
+
+namespace {
+
+/// Whether the elements lie within kMaxTensorBytes of the first one, and are no more than that many bytes.
+bool is_addressable(const Tensor& tensor) {
+  int64_t bytes = byte_size(tensor.type);
+  int64_t span = byte_size(tensor.type);
+  for (int i = 0; i < tensor.dims.rank(); ++i) {
+    int64_t step = 0;
+    if (__builtin_mul_overflow(bytes, tensor.dims[i], &bytes) || bytes > kMaxTensorBytes) return false;
+    if (__builtin_mul_overflow(tensor.dims[i] - 1, tensor.strides[i], &step)) return false;
+    if (__builtin_mul_overflow(step, byte_size(tensor.type), &step) ||
+        __builtin_add_overflow(span, step, &span) || span > kMaxTensorBytes)
+      return false;
+  }
+  return true;
+}
+
+/// Whether the axes nest in memory: each stride steps over all that the faster axes reach.
+bool axes_nest(const Dims& dims, const Strides& strides) {
+  std::array<int, kMaxRank> axes{};
+  const auto end = axes.begin() + dims.rank();
+  std::iota(axes.begin(), end, 0);
+  std::stable_sort(axes.begin(), end, [&](int a, int b) { return strides[a] < strides[b]; });
+  int64_t reach = 0;
+  for (auto axis = axes.begin(); axis != end; ++axis) {
+    if (dims[*axis] == 1) continue;
+    if (strides[*axis] <= reach) return false;
+    reach += (dims[*axis] - 1) * strides[*axis];
+  }
+  return true;
+}
+
+/// A graph under inspection: who writes and who reads each tensor.
+class Inspection {
+ public:
+  explicit Inspection(const Graph& graph)
+      : graph_(graph), writers_(graph.tensors.size(), -1), is_read_(graph.tensors.size(), false) {}
+
+  void run() {
+    if (graph_.ops.empty()) fail("graph '{}' has no ops", graph_.name);
+    inspect_tensors();
+    note_writers();
+    for (size_t i = 0; i < graph_.ops.size(); ++i) inspect_op(static_cast<int>(i));
+    inspect_uses();
+  }
+
+ private:
+  const Tensor& tensor(int index) const { return graph_.tensors[static_cast<size_t>(index)]; }
+  const Op& op(int index) const { return graph_.ops[static_cast<size_t>(index)]; }
+
+  void inspect_tensors() const {
+    std::unordered_set<std::string_view> names;
+    std::unordered_map<int64_t, std::string_view> uids;
+    for (const Tensor& each : graph_.tensors) {
+      validate(each);
+      if (!names.insert(each.name).second) fail("two tensors have the name '{}'", each.name);
+      const auto [holder, fresh] = uids.emplace(each.uid, each.name);
+      if (!fresh) fail("tensors '{}' and '{}' have the same uid {}", holder->second, each.name, each.uid);
+    }
+  }
+
+  void expect_index(const Op& each, int index) const {
+    if (index < 0 || static_cast<size_t>(index) >= graph_.tensors.size())
+      fail("op '{}' names tensor number {}; the graph has {}", each.name, index, graph_.tensors.size());
+  }
+
+  void note_writers() {
+    std::unordered_set<std::string_view> names;
+    for (size_t i = 0; i < graph_.ops.size(); ++i) {
+      const Op& each = graph_.ops[i];
+      if (each.name.empty()) fail("op number {} ({}) has no name", i, kind_name(each.attributes));
+      if (!names.insert(each.name).second) fail("two ops have the name '{}'", each.name);
+      if (each.outputs.size() != 1)
+        fail("op '{}' has {} results instead of 1", each.name, each.outputs.size());
+      const int written = each.outputs[0];
+      expect_index(each, written);
+      int& writer = writers_[static_cast<size_t>(written)];
+      if (writer >= 0)
+        fail("tensor '{}' is written by two ops, '{}' and '{}'", tensor(written).name, op(writer).name,
+             each.name);
+      writer = static_cast<int>(i);
+      validate_written(tensor(written));
+    }
+  }
+
+  void inspect_op(int index) {
+    const Op& each = op(index);
+    std::vector<const Tensor*> inputs;
+    for (int input : each.inputs) {
+      expect_index(each, input);
+      const int writer = writers_[static_cast<size_t>(input)];
+      if (writer >= index)
+        fail("op '{}' reads tensor '{}' before op '{}' has written it", each.name, tensor(input).name,
+             op(writer).name);
+      is_read_[static_cast<size_t>(input)] = true;
+      inputs.push_back(&tensor(input));
+    }
+    const Tensor& result = tensor(each.outputs[0]);
+    const Inferred inferred = infer(each.name, each.attributes, inputs, result.dims);
+    if (keeps_type(each.attributes) && result.type != inferred.type)
+      fail("{}: moves elements of type {}, but its result '{}' is {}", op_label(each.name, each.attributes),
+           to_string(inferred.type), result.name, to_string(result.type));
+  }
+
+  void inspect_uses() const {
+    bool has_output = false;
+    for (size_t i = 0; i < graph_.tensors.size(); ++i) {
+      const bool written = writers_[i] >= 0;
+      if (graph_.tensors[i].is_virtual() && !written)
+        fail("virtual tensor '{}' is written by no op", graph_.tensors[i].name);
+      has_output = has_output || (written && !graph_.tensors[i].is_virtual());
+    }
+    if (!has_output) fail("graph '{}' has no output", graph_.name);
+    for (size_t i = 0; i < graph_.tensors.size(); ++i)
+      if (graph_.tensors[i].is_virtual() && !is_read_[i])
+        fail("op '{}' has a result that nothing uses", op(writers_[i]).name);
+  }
+
+  const Graph& graph_;
+  std::vector<int> writers_;
+  std::vector<bool> is_read_;
+};
+
+}  // namespace
+
+void validate(const Tensor& tensor) {
+  if (tensor.name.empty()) fail("the tensor with uid {} has no name", tensor.uid);
+  if (tensor.dims.empty()) fail("tensor '{}' has no dims; one of a single element has dims [1]", tensor.name);
+  if (tensor.strides.rank() != tensor.dims.rank())
+    fail("tensor '{}': dims {} and strides {} have different ranks", tensor.name, to_string(tensor.dims),
+         to_string(tensor.strides));
+  for (int64_t extent : tensor.dims)
+    if (extent < 1) fail("tensor '{}': dims {} have an extent below 1", tensor.name, to_string(tensor.dims));
+  for (int64_t stride : tensor.strides)
+    if (stride < 0)
+      fail("tensor '{}': strides {} have a negative one", tensor.name, to_string(tensor.strides));
+  if (!is_addressable(tensor))
+    fail("tensor '{}': {} dims {} with strides {} take more than 2^62 bytes", tensor.name,
+         to_string(tensor.type), to_string(tensor.dims), to_string(tensor.strides));
+  if (tensor.alignment < 1 || !std::has_single_bit(static_cast<uint64_t>(tensor.alignment)))
+    fail("tensor '{}': alignment {} is not a power of two", tensor.name, tensor.alignment);
+  if (tensor.alignment < byte_size(tensor.type))
+    fail("tensor '{}': alignment {} is less than the {} bytes of one {} element", tensor.name,
+         tensor.alignment, byte_size(tensor.type), to_string(tensor.type));
+  if (tensor.is_scalar() && element_count(tensor.dims) != 1)
+    fail("by-value scalar '{}' has dims {}; it must have one element", tensor.name, to_string(tensor.dims));
+}
+
+void validate_written(const Tensor& tensor) {
+  validate(tensor);
+  if (tensor.is_scalar()) fail("by-value scalar '{}' is written by an op", tensor.name);
+  if (!axes_nest(tensor.dims, tensor.strides))
+    fail("tensor '{}': strides {} of dims {} do not nest, so that elements may overlap", tensor.name,
+         to_string(tensor.strides), to_string(tensor.dims));
+}
+
+void validate(const Graph& graph) { Inspection(graph).run(); }
+
+}  // namespace fusor
