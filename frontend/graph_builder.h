@@ -1,0 +1,194 @@
+// Owns GraphBuilder: the C++ front-end, one method per op, shapes and types inferred as the graph grows.
+#pragma once
+
+#include <initializer_list>
+#include <limits>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/graph.h"
+
+namespace fusor {
+
+/// How an input lies in memory. `strides` wins over `layout`; a uid that is not given is the next free one,
+/// from 1.
+struct TensorOptions {
+  Layout layout = Layout::row_major;
+  std::optional<Strides> strides = std::nullopt;
+  int64_t alignment = 16;  ///< bytes that bound pointers are promised to be a multiple of
+  std::optional<int64_t> uid = std::nullopt;
+};
+
+/// Common to all ops: the op's name (default: kind and position, "relu3"; its result is called "relu3:y", of
+/// matmul
+/// ":c", of conv_dgrad ":dx", of conv_wgrad ":dw"), the type of the virtual result (default: the compute
+/// type), the compute type (default: core/infer.h). Ops that only move elements keep the operand's type and
+/// compute nothing.
+struct PointwiseOptions {
+  double lower_clip = 0;
+  double upper_clip = std::numeric_limits<double>::infinity();
+  double lower_clip_slope = 0;
+  double elu_alpha = 1;
+  double softplus_beta = 1;
+  double swish_beta = 1;
+  std::string name = {};
+  std::optional<DataType> type = std::nullopt;
+  std::optional<DataType> compute = std::nullopt;
+};
+
+struct OpOptions {
+  std::string name = {};
+  std::optional<DataType> type = std::nullopt;
+  std::optional<DataType> compute = std::nullopt;
+};
+
+/// One entry per spatial dim; an empty list stands for padding 0, stride 1, dilation 1. `padding` is both
+/// paddings.
+struct ConvOptions {
+  Dims padding = {};
+  Dims pre_padding = {};
+  Dims post_padding = {};
+  Dims stride = {};
+  Dims dilation = {};
+  ConvMode mode = ConvMode::cross_correlation;
+  std::string name = {};
+  std::optional<DataType> type = std::nullopt;
+  std::optional<DataType> compute = std::nullopt;
+};
+
+/// Of an output: its name and uid (default: the result's), its type, its place in memory (`strides` wins over
+/// `layout`; default: packed in the memory order that was inferred). The default type is the one asked for
+/// where the op was appended, else the type that the op's first operand is stored in, followed back through
+/// virtual tensors (a by-value scalar counts only where all operands are). Where that would lose the result's
+/// kind, it is the compute type: integer contractions and sums, real results of integers, integers from
+/// reals, numbers from bool8. Comparisons give bool8.
+struct OutputOptions {
+  std::string name = {};
+  std::optional<DataType> type = std::nullopt;
+  std::optional<Layout> layout = std::nullopt;
+  std::optional<Strides> strides = std::nullopt;
+  int64_t alignment = 16;
+  std::optional<int64_t> uid = std::nullopt;
+};
+
+/// Builds a Graph. Tensors that methods return are copies of what the graph holds; they are known by uid and
+/// name, and stay valid where output() gives the graph's tensor others. Every mistake throws Error{bad_input}
+/// that names the op and the numbers; the builder stays as it was before the call.
+class GraphBuilder {
+ public:
+  explicit GraphBuilder(std::string name = "graph");
+
+  Tensor input(const std::string& name, const Dims& dims, DataType type, Layout layout = Layout::row_major);
+  Tensor input(const std::string& name, const Dims& dims, DataType type, const TensorOptions& options);
+  /// A by-value scalar of one element, read from host memory during each run.
+  Tensor scalar(const std::string& name, DataType type);
+  /// A scalar whose value is part of the graph; a whole number where the type is an integer.
+  Tensor constant(double value, DataType type = DataType::f32);
+
+  Tensor pointwise(PointwiseMode mode, std::span<const Tensor> operands,
+                   const PointwiseOptions& options = {});
+  Tensor pointwise(PointwiseMode mode, std::initializer_list<Tensor> operands,
+                   const PointwiseOptions& options = {}) {
+    return pointwise(mode, std::span<const Tensor>(operands.begin(), operands.size()), options);
+  }
+  /// The coordinate of each element of `x` along `axis` (negative ones count from the back), as an integer.
+  Tensor gen_index(const Tensor& x, int64_t axis, const PointwiseOptions& options = {});
+
+  // g.relu(x), g.add(a, b), g.relu_bwd(dy, x), g.binary_select(a, b, t) ...: one method per row of
+  // core/pointwise.def.
+#define FUSOR_OPERANDS_1 const Tensor& a
+#define FUSOR_OPERANDS_2 const Tensor &a, const Tensor &b
+#define FUSOR_OPERANDS_3 const Tensor &a, const Tensor &b, const Tensor &c
+#define FUSOR_LIST_1 \
+  { a }
+#define FUSOR_LIST_2 \
+  { a, b }
+#define FUSOR_LIST_3 \
+  { a, b, c }
+#define FUSOR_METHOD_real(mode, inputs)                                        \
+  Tensor mode(FUSOR_OPERANDS_##inputs, const PointwiseOptions& options = {}) { \
+    return pointwise(PointwiseMode::mode, FUSOR_LIST_##inputs, options);       \
+  }
+#define FUSOR_METHOD_any(mode, inputs) FUSOR_METHOD_real(mode, inputs)
+#define FUSOR_METHOD_compare(mode, inputs) FUSOR_METHOD_real(mode, inputs)
+#define FUSOR_METHOD_logical(mode, inputs) FUSOR_METHOD_real(mode, inputs)
+#define FUSOR_METHOD_index(mode, inputs)
+#define FUSOR_POINTWISE(mode, inputs, domain, alu, sfu, formula) FUSOR_METHOD_##domain(mode, inputs)
+#include "core/pointwise.def"
+#undef FUSOR_POINTWISE
+#undef FUSOR_METHOD_real
+#undef FUSOR_METHOD_any
+#undef FUSOR_METHOD_compare
+#undef FUSOR_METHOD_logical
+#undef FUSOR_METHOD_index
+#undef FUSOR_LIST_1
+#undef FUSOR_LIST_2
+#undef FUSOR_LIST_3
+#undef FUSOR_OPERANDS_1
+#undef FUSOR_OPERANDS_2
+#undef FUSOR_OPERANDS_3
+
+  /// Reduces `axes` (negative ones count from the back; all where empty) to extent 1.
+  Tensor reduce(const Tensor& x, ReductionMode mode, const Dims& axes = {}, const OpOptions& options = {});
+  /// Reduces to `dims`: an extent that divides x's is reduced in groups of neighbours.
+  Tensor reduce_to(const Tensor& x, ReductionMode mode, const Dims& dims, const OpOptions& options = {});
+  Tensor matmul(const Tensor& a, const Tensor& b, const OpOptions& options = {});
+  Tensor conv_fprop(const Tensor& x, const Tensor& w, const ConvOptions& options = {});
+  Tensor conv_dgrad(const Tensor& dy, const Tensor& w, const Dims& dx_dims, const ConvOptions& options = {});
+  Tensor conv_wgrad(const Tensor& dy, const Tensor& x, const Dims& dw_dims, const ConvOptions& options = {});
+  Tensor reshape(const Tensor& x, const Dims& dims, const OpOptions& options = {});
+  Tensor transpose(const Tensor& x, const Dims& permutation, const OpOptions& options = {});
+  /// An empty `step` is 1 everywhere; limits past the end are errors.
+  Tensor slice(const Tensor& x, const Dims& start, const Dims& limit, const Dims& step = {},
+               const OpOptions& options = {});
+  /// A negative axis counts from the back.
+  Tensor concatenate(std::span<const Tensor> xs, int64_t axis, const OpOptions& options = {});
+  Tensor concatenate(std::initializer_list<Tensor> xs, int64_t axis, const OpOptions& options = {}) {
+    return concatenate(std::span<const Tensor>(xs.begin(), xs.size()), axis, options);
+  }
+
+  /// Makes a result an output that the user binds; the returned tensor has its final type, strides and name.
+  /// A graph input, and a result whose type must stay because elements are only moved to or from it, is
+  /// converted into the output by an identity op. Once per tensor.
+  Tensor output(const Tensor& result, const OutputOptions& options = {});
+  /// Makes the given results outputs (where output() has not yet), validates and returns the graph.
+  Graph finish(std::initializer_list<Tensor> outputs = {}) {
+    return finish(std::span<const Tensor>(outputs.begin(), outputs.size()));
+  }
+  Graph finish(std::span<const Tensor> outputs);
+
+ private:
+  /// What the builder knows of a tensor beside the graph's own words.
+  struct Record {
+    int64_t first_uid;  ///< uid and name under which copies were handed out before output() changed them
+    std::string first_name;
+    DataType stored_type;    ///< the type of an output made of it, unless another is asked for
+    bool is_output = false;  ///< output() was called with it
+  };
+
+  int index_of(const std::string& asker, const Tensor& tensor) const;
+  int64_t next_uid() const;
+  void expect_free_name(const std::string& asker, const std::string& name) const;
+  void expect_free_uid(const std::string& asker, int64_t uid) const;
+  std::string fresh_op_name(const std::string& asked, const Attributes& attributes) const;
+  Tensor append(const std::string& name, Attributes attributes, std::span<const Tensor> operands,
+                std::optional<DataType> type, std::optional<DataType> compute, const Dims& given = {});
+  Tensor append(const std::string& name, Attributes attributes, std::initializer_list<Tensor> operands,
+                std::optional<DataType> type, std::optional<DataType> compute, const Dims& given = {}) {
+    return append(name, attributes, std::span<const Tensor>(operands.begin(), operands.size()), type, compute,
+                  given);
+  }
+  Tensor append_conv(ConvPass pass, std::initializer_list<Tensor> operands, const ConvOptions& options,
+                     const Dims& given = {});
+  Tensor add_tensor(Tensor tensor, DataType stored_type);
+  DataType stored_type(const Attributes& attributes, std::span<const int> inputs) const;
+  bool needs_conversion(int tensor, DataType type) const;
+  Tensor as_output(Tensor tensor, DataType type, const OutputOptions& options) const;
+
+  Graph graph_;
+  std::vector<Record> records_;  ///< parallel to graph_.tensors
+};
+
+}  // namespace fusor

@@ -1,0 +1,11 @@
+// The umbrella header: all that a user of fusor needs.
+#pragma once
+
+#include "backend/build.h"
+#include "backend/executable.h"
+#include "backend/explain.h"
+#include "backend/verify.h"
+#include "core/error.h"
+#include "core/plan.h"
+#include "frontend/graph_builder.h"
+#include "serialization/serialization.h"

@@ -1,0 +1,147 @@
+// Owns the tests of an Expr's domain: merging, dropping and reordering axes.
+#include "core/expr.h"
+
+#include <gtest/gtest.h>
+
+namespace fusor {
+namespace {
+
+Node load(int operand, const Strides& strides) {
+  Node node;
+  node.kind = Node::Kind::load;
+  node.access.operand = operand;
+  node.access.strides = strides;
+  return node;
+}
+
+Result store(int node, const Strides& strides) {
+  Result result;
+  result.node = node;
+  result.access.strides = strides;
+  return result;
+}
+
+Expr copy(const Dims& domain, const Strides& from, const Strides& to) {
+  Expr expr;
+  expr.domain = domain;
+  expr.nodes = {load(0, from)};
+  expr.results = {store(0, to)};
+  return expr;
+}
+
+TEST(MergeAxes, PackedTensorBecomesOneAxis) {
+  const Expr merged = merge_axes(copy({2, 3, 4}, {12, 4, 1}, {12, 4, 1}));
+  EXPECT_EQ(merged.domain, (Dims{24}));
+  EXPECT_EQ(merged.nodes[0].access.strides, (Strides{1}));
+  EXPECT_EQ(merged.results[0].access.strides, (Strides{1}));
+}
+
+TEST(MergeAxes, AxesTakeTheMemoryOrderOfTheStore) {
+  // Both are NHWC in memory under logical NCHW.
+  const Expr merged = merge_axes(copy({2, 3, 4, 5}, {60, 1, 15, 3}, {60, 1, 15, 3}));
+  EXPECT_EQ(merged.domain, (Dims{120}));
+}
+
+TEST(MergeAxes, TransposedOperandKeepsTwoAxes) {
+  const Expr merged = merge_axes(copy({2, 3, 4, 5}, {60, 20, 5, 1}, {60, 1, 15, 3}));
+  EXPECT_EQ(merged.domain, (Dims{2, 20, 3}));
+  EXPECT_EQ(merged.nodes[0].access.strides, (Strides{60, 1, 20}));
+  EXPECT_EQ(merged.results[0].access.strides, (Strides{60, 3, 1}));
+}
+
+TEST(MergeAxes, BroadcastAxisStaysApart) {
+  const Expr merged = merge_axes(copy({8, 4, 2}, {0, 2, 1}, {8, 2, 1}));
+  EXPECT_EQ(merged.domain, (Dims{8, 8}));
+  EXPECT_EQ(merged.nodes[0].access.strides, (Strides{0, 1}));
+}
+
+TEST(MergeAxes, ExtentOneAxesGoWhateverTheirStrides) {
+  const Expr merged = merge_axes(copy({1, 5, 1}, {77, 1, 9}, {3, 1, 1000}));
+  EXPECT_EQ(merged.domain, (Dims{5}));
+}
+
+TEST(MergeAxes, OneAxisIsAlwaysLeft) {
+  EXPECT_EQ(merge_axes(copy({1, 1}, {1, 1}, {1, 1})).domain, (Dims{1}));
+  EXPECT_EQ(merge_axes(copy({}, {}, {})).domain, (Dims{1}));
+}
+
+TEST(MergeAxes, ReducedAxesDoNotMergeWithKeptOnes) {
+  Expr expr = copy({4, 5, 6}, {30, 6, 1}, {1, 0, 0});
+  expr.results[0].reduction = Reduction{};
+  expr.results[0].reduced = 0b110;
+  const Expr merged = merge_axes(expr);
+  EXPECT_EQ(merged.domain, (Dims{4, 30}));
+  EXPECT_EQ(merged.results[0].reduced, 0b10u);
+}
+
+TEST(MergeAxes, MaskFollowsReorderedAxes) {
+  Expr expr = copy({4, 5, 6}, {1, 24, 4}, {0, 1, 5});
+  expr.results[0].reduction = Reduction{};
+  expr.results[0].reduced = 0b001;
+  const Expr merged = merge_axes(expr);
+  EXPECT_EQ(merged.domain, (Dims{5, 6, 4}));
+  EXPECT_EQ(merged.results[0].reduced, 0b100u);
+  EXPECT_EQ(merged.results[0].access.strides, (Strides{1, 5, 0}));
+}
+
+TEST(MergeAxes, IndexNodesKeepTheirAxis) {
+  Expr expr = copy({2, 3, 4}, {12, 4, 1}, {12, 4, 1});
+  Node index;
+  index.kind = Node::Kind::index;
+  index.axis = 1;
+  index.access.strides = {0, 1, 0};
+  expr.nodes.push_back(index);
+  const Expr merged = merge_axes(expr);
+  EXPECT_EQ(merged.domain, (Dims{2, 3, 4}));
+  EXPECT_EQ(merged.nodes[1].axis, 1);
+}
+
+TEST(MergeAxes, IndexNodeFollowsWhenOuterAxesMerge) {
+  Expr expr = copy({2, 3, 4}, {12, 4, 1}, {12, 4, 1});
+  Node index;
+  index.kind = Node::Kind::index;
+  index.axis = 2;
+  index.access.strides = {0, 0, 1};
+  expr.nodes.push_back(index);
+  const Expr merged = merge_axes(expr);
+  EXPECT_EQ(merged.domain, (Dims{6, 4}));
+  EXPECT_EQ(merged.nodes[1].axis, 1);
+  EXPECT_EQ(merged.nodes[1].access.strides, (Strides{0, 1}));
+}
+
+TEST(MergeAxes, KeptAxesStay) {
+  const Expr expr = copy({2, 3, 4}, {12, 4, 1}, {12, 4, 1});
+  EXPECT_EQ(merge_axes(expr, 0b001).domain, (Dims{2, 12}));
+  EXPECT_EQ(merge_axes(expr, 0b100).domain, (Dims{6, 4}));
+}
+
+TEST(MergeAxes, WithoutAStoreTheWidestLoadGivesTheOrder) {
+  Expr expr;
+  expr.domain = {3, 4};
+  expr.nodes = {load(0, {1, 0}), load(1, {1, 3})};
+  expr.value = 1;
+  const Expr merged = merge_axes(expr);
+  EXPECT_EQ(merged.domain, (Dims{4, 3}));
+  EXPECT_EQ(merged.nodes[1].access.strides, (Strides{3, 1}));
+}
+
+TEST(SelectAxes, PermutesEverythingThatNamesAnAxis) {
+  Expr expr = copy({2, 3}, {3, 1}, {1, 0});
+  expr.results[0].reduced = 0b10;
+  const Expr selected = select_axes(expr, {1, 0});
+  EXPECT_EQ(selected.domain, (Dims{3, 2}));
+  EXPECT_EQ(selected.nodes[0].access.strides, (Strides{1, 3}));
+  EXPECT_EQ(selected.results[0].reduced, 0b01u);
+}
+
+TEST(DefaultParameters, AnyChangedParameterCounts) {
+  Pointwise relu;
+  relu.mode = PointwiseMode::relu;
+  relu.axis = 3;
+  EXPECT_TRUE(has_default_parameters(relu));
+  relu.lower_clip_slope = 0.1;
+  EXPECT_FALSE(has_default_parameters(relu));
+}
+
+}  // namespace
+}  // namespace fusor

@@ -1,0 +1,167 @@
+// The mistakes that the front-end answers itself: tensors, names, uids, outputs.
+#include <gtest/gtest.h>
+
+#include "frontend/graph_builder.h"
+#include "tests/errors/mistake.h"
+
+namespace fusor {
+namespace {
+
+using G = GraphBuilder;
+
+class BuilderErrors : public testing::TestWithParam<Mistake<G>> {};
+
+TEST_P(BuilderErrors, SayWhatIsWrong) {
+  G g("net");
+  expect_message(GetParam().message, [&] { GetParam().make(g); });
+}
+
+Tensor half(G& g, const char* name, const Dims& dims) { return g.input(name, dims, DataType::f16); }
+
+const Mistake<G> kTensors[] = {
+    {"NameIsTaken",
+     [](G& g) {
+       half(g, "x", {2});
+       half(g, "x", {3});
+     },
+     "tensor 'x': the name 'x' is taken"},
+    {"NameOfAnEarlierResultIsTaken",
+     [](G& g) {
+       g.output(g.relu(half(g, "x", {2})), {.name = "y"});
+       half(g, "relu1:y", {2});
+     },
+     "tensor 'relu1:y': the name 'relu1:y' is taken"},
+    {"ResultNameIsTaken", [](G& g) { g.relu(half(g, "act:y", {2}), {.name = "act"}); },
+     "tensor 'act:y': the name 'act:y' is taken"},
+    {"UidIsTaken",
+     [](G& g) {
+       g.input("x", {2}, DataType::f16, {.uid = 7});
+       g.input("y", {2}, DataType::f16, {.uid = 7});
+     },
+     "tensor 'y': uid 7 is taken by tensor 'x'"},
+    {"StridesOfAnotherRank",
+     [](G& g) {
+       g.input("x", {2, 3}, DataType::f16, {.strides = Strides{3}});
+     },
+     "tensor 'x': dims [2, 3] and strides [3] have different ranks"},
+    {"ExtentOfZero",
+     [](G& g) {
+       half(g, "x", {2, 0});
+     },
+     "tensor 'x': dims [2, 0] have an extent below 1"},
+    {"AlignmentOfThree", [](G& g) { g.input("x", {2}, DataType::f16, {.alignment = 3}); },
+     "tensor 'x': alignment 3 is not a power of two"},
+    {"ScalarWithoutName", [](G& g) { g.scalar("", DataType::f32); }, "the tensor with uid 1 has no name"},
+    {"NineDims",
+     [](G& g) {
+       half(g, "x", {1, 1, 1, 1, 1, 1, 1, 1, 1});
+     },
+     "a tensor has up to 8 dims; got 9"},
+    {"ProductDoesNotFit",
+     [](G& g) {
+       half(g, "x", {int64_t{1} << 40, int64_t{1} << 40});
+     },
+     "tensor 'x': fp16 dims [1099511627776, 1099511627776] with strides [0, 0] take more than 2^62 bytes"},
+    {"ConstantIsNoInteger", [](G& g) { g.constant(0.5, DataType::i32); },
+     "constant 0.5: is not a whole number of type int32"},
+    {"ConstantIsTooBig", [](G& g) { g.constant(1e30, DataType::i64); },
+     "constant 1e+30: is not a whole number of type int64"},
+};
+INSTANTIATE_TEST_SUITE_P(Tensors, BuilderErrors, testing::ValuesIn(kTensors), name_of<G>);
+
+const Mistake<G> kOps[] = {
+    {"NameIsTaken",
+     [](G& g) {
+       const Tensor x = half(g, "x", {2});
+       g.relu(x, {.name = "act"});
+       g.neg(x, {.name = "act"});
+     },
+     "neg 'act': another op has that name"},
+    {"TensorOfAnotherBuilder",
+     [](G& g) {
+       G other;
+       g.relu(half(other, "x", {2, 3}));
+     },
+     "relu 'relu1': tensor 'x' [2, 3] with uid 1 does not belong to graph 'net'"},
+    {"TensorOfAnotherBuilderWithOurUid",
+     [](G& g) {
+       G other;
+       half(g, "a", {2, 3});
+       g.relu(half(other, "b", {2, 3}));
+     },
+     "relu 'relu1': tensor 'b' [2, 3] with uid 1 does not belong to graph 'net'"},
+    {"TensorOfAnotherBuilderWithOurName",
+     [](G& g) {
+       G other;
+       half(g, "x", {4});
+       g.relu(half(other, "x", {2, 3}));
+     },
+     "relu 'relu1': tensor 'x' [2, 3] with uid 1 does not belong to graph 'net'"},
+};
+INSTANTIATE_TEST_SUITE_P(Ops, BuilderErrors, testing::ValuesIn(kOps), name_of<G>);
+
+const Mistake<G> kOutputs[] = {
+    {"Twice",
+     [](G& g) {
+       const Tensor y = g.relu(half(g, "x", {2}));
+       g.output(y);
+       g.output(y);
+     },
+     "output: tensor 'relu1:y' is an output already"},
+    {"TwiceAfterAConversion",
+     [](G& g) {
+       const Tensor x = half(g, "x", {2});
+       g.output(x);
+       g.output(x);
+     },
+     "output: tensor 'x' is an output already"},
+    {"OfAnotherBuilder",
+     [](G& g) {
+       G other;
+       g.output(half(other, "x", {2}));
+     },
+     "output: tensor 'x' [2] with uid 1 does not belong to graph 'net'"},
+    {"NameIsTaken", [](G& g) { g.output(g.relu(half(g, "x", {2})), {.name = "x"}); },
+     "output 'x': the name 'x' is taken"},
+    {"NameOfItsOwnInputIsTaken", [](G& g) { g.output(half(g, "x", {2}), {.name = "x"}); },
+     "output 'x': the name 'x' is taken"},
+    {"UidIsTaken", [](G& g) { g.output(g.relu(half(g, "x", {2})), {.uid = 1}); },
+     "output 'relu1:y': uid 1 is taken by tensor 'x'"},
+    {"ElementsOverlap",
+     [](G& g) {
+       g.output(g.relu(half(g, "x", {2, 3})), {.strides = Strides{2, 1}});
+     },
+     "tensor 'relu1:y': strides [2, 1] of dims [2, 3] do not nest, so that elements may overlap"},
+    {"FinishOfAnotherBuilder",
+     [](G& g) {
+       G other;
+       g.relu(half(g, "x", {2}));
+       g.finish({half(other, "z", {2})});
+     },
+     "finish: tensor 'z' [2] with uid 1 does not belong to graph 'net'"},
+    {"ResultUnused",
+     [](G& g) {
+       const Tensor x = half(g, "x", {2});
+       const Tensor y = g.neg(x);
+       g.exp(x);
+       g.relu(x);
+       g.finish({y});
+     },
+     "op 'exp2' has a result that nothing uses"},
+    {"NoOutput",
+     [](G& g) {
+       g.relu(half(g, "x", {2}));
+       g.finish();
+     },
+     "graph 'net' has no output"},
+    {"NoOps",
+     [](G& g) {
+       half(g, "x", {2});
+       g.finish();
+     },
+     "graph 'net' has no ops"},
+};
+INSTANTIATE_TEST_SUITE_P(Outputs, BuilderErrors, testing::ValuesIn(kOutputs), name_of<G>);
+
+}  // namespace
+}  // namespace fusor
