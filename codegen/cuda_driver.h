@@ -1,0 +1,119 @@
+// Owns libcuda: the only place that touches the CUDA driver. Opened at run time with a version ladder; never
+// linked.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "core/device_info.h"
+#include "core/tensor_map.h"
+
+namespace fusor::cuda {
+
+/// Whether a driver with at least one device can be used; why not, in words, where it cannot.
+bool available(std::string* problem = nullptr);
+/// "13.0" and the path it was opened from. Throws Error{missing}.
+std::string driver_version();
+std::string library_path();
+int device_count();
+/// What the driver says of device `ordinal`: name, compute capability, SMs, memories, clock. Rates that only
+/// a profile knows stay 0.
+DeviceInfo describe(int ordinal);
+/// The device of the calling thread's context, or 0.
+int current_device();
+
+/// A loaded cubin and one entry of it (cuLibraryLoadData; usable in any context). Unloaded with the last
+/// copy.
+class Kernel {
+ public:
+  Kernel() = default;
+  /// Throws Error{device} with the driver's words. Dynamic shared memory above 48 KiB is allowed here, on the
+  /// calling thread's device; in its context, if it has one, the kernel is loaded now: its first launch may
+  /// be captured.
+  static Kernel load(const std::string& cubin, const std::string& entry, int64_t shared_bytes);
+  void* handle() const { return handle_; }
+
+ private:
+  std::shared_ptr<void> library_;
+  void* handle_ = nullptr;
+};
+
+struct LaunchShape {
+  std::array<uint32_t, 3> grid{1, 1, 1}, block{1, 1, 1}, cluster{1, 1, 1};
+  uint32_t shared_bytes = 0;
+  uint32_t argument_alignment = 8;  ///< of the argument block; 64 with tensor maps: then the block has room to its end
+};
+
+/// Launches with one argument block passed by value. Throws Error{device}. Allocates nothing.
+void launch(void* kernel, const LaunchShape& shape, const void* arguments, size_t bytes, void* stream);
+/// Writes the 128 bytes of a map; they begin on a multiple of 64. Throws Error{device} with the map's
+/// numbers.
+void encode(const TensorMap& map, void* encoded);
+/// Points an encoded map at another address, a multiple of 16.
+void repoint(void* encoded, void* address);
+/// Sets bytes of device memory, in stream order.
+void fill(void* pointer, uint8_t value, int64_t bytes, void* stream);
+
+/// For the command, the benchmarks and the tests: a context, device memory, copies and timing of their own.
+/// make_current() retains device `ordinal`'s primary context and makes it the calling thread's.
+void make_current(int ordinal = 0);
+/// The stream's work so far is done.
+void synchronize(void* stream = nullptr);
+void copy_to_device(void* device, const void* host, int64_t bytes);
+void copy_to_host(void* host, const void* device, int64_t bytes);
+
+/// Owned device memory.
+class DeviceBuffer {
+ public:
+  DeviceBuffer() = default;
+  explicit DeviceBuffer(int64_t bytes);
+  DeviceBuffer(DeviceBuffer&& other) noexcept;
+  DeviceBuffer& operator=(DeviceBuffer&& other) noexcept;
+  ~DeviceBuffer();
+  void* get() const { return pointer_; }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  void* pointer_ = nullptr;
+  int64_t bytes_ = 0;
+};
+
+/// Two events around a region of a stream.
+class Timer {
+ public:
+  Timer();
+  ~Timer();
+  Timer(const Timer&) = delete;
+  Timer& operator=(const Timer&) = delete;
+  void start(void* stream = nullptr);
+  void stop(void* stream = nullptr);
+  /// Waits for stop; seconds on the device.
+  double seconds();
+
+ private:
+  void* begin_ = nullptr;
+  void* end_ = nullptr;
+};
+
+/// A stream of its own, and capture of it into a graph that can be launched again.
+class OwnStream {
+ public:
+  OwnStream();
+  ~OwnStream();
+  OwnStream(const OwnStream&) = delete;
+  OwnStream& operator=(const OwnStream&) = delete;
+  void* get() const { return stream_; }
+  void begin_capture();
+  /// Ends the capture; the returned executable graph is destroyed with the stream.
+  void* end_capture();
+  void launch_graph(void* graph);
+
+ private:
+  void* stream_ = nullptr;
+  void* graph_ = nullptr;
+};
+
+}  // namespace fusor::cuda

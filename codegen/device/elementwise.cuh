@@ -1,0 +1,92 @@
+// Owns the plain elementwise kernel: each thread takes vectors of N adjacent elements of the domain, whose last axis is
+// the vector axis. Several vectors a thread keep more loads in flight: neighbours along an outer axis (a broadcast
+// operand is then loaded once for all of them), or one block's width apart.
+#include "fusor_generated.cuh"
+
+constexpr int kVector = FUSOR_VECTOR;
+constexpr int kThreads = FUSOR_THREADS;
+constexpr int kUnroll = FUSOR_UNROLL;
+constexpr int kUnrollAxis = FUSOR_UNROLL_AXIS;     // -1: a block's width apart
+constexpr bool kUnrollTails = FUSOR_UNROLL_TAILS != 0;  // kUnrollAxis' extent is not a multiple of kUnroll
+constexpr bool kRowTails = FUSOR_ROW_TAILS != 0;  // the vector axis' extent is not a multiple of kVector
+constexpr int kLast = Y::kRank - 1;
+
+struct Params {
+  alignas(8) Index vectors;        // all of them, counting kUnroll neighbours along kUnrollAxis once
+  alignas(8) Index row_extent;     // elements along the vector axis
+  alignas(8) Index unroll_extent;  // elements along kUnrollAxis
+  FastDivisor extents[Y::kRank];   // the last one in vectors
+  Y::Args y;
+};
+
+// One vector, or what exists of it, element by element.
+static __device__ __forceinline__ void apply_vector(const Params& p, Index (&at)[Y::kRank]) {
+  if constexpr (kRowTails) {
+    if (at[kLast] + kVector > p.row_extent) {
+#pragma unroll 1
+      for (; at[kLast] < p.row_extent; ++at[kLast]) Y::apply<1>(p.y, at, 1);
+      return;
+    }
+  }
+  Y::apply<kVector>(p.y, at, kVector);
+}
+
+static __device__ __forceinline__ void locate(const Params& p, Index vector, Index (&at)[Y::kRank]) {
+  coordinates<0, Y::kRank>(vector, p.extents, at);
+  at[kLast] *= kVector;
+}
+
+static __device__ __forceinline__ void visit(const Params& p, Index vector) {
+  Index at[Y::kRank];
+  locate(p, vector, at);
+  apply_vector(p, at);
+}
+
+// The kUnroll neighbours of a vector along kUnrollAxis.
+static __device__ __forceinline__ void visit_neighbours(const Params& p, Index vector) {
+  Index at[Y::kRank];
+  locate(p, vector, at);
+  const Index first = at[kUnrollAxis] * kUnroll;
+  const Index column = at[kLast];
+  if ((!kUnrollTails || first + kUnroll <= p.unroll_extent) && (!kRowTails || column + kVector <= p.row_extent)) {
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      at[kUnrollAxis] = first + u;
+      Y::apply<kVector>(p.y, at, kVector);
+    }
+  } else {
+#pragma unroll 1
+    for (int u = 0; u < kUnroll && first + u < p.unroll_extent; ++u) {
+      at[kUnrollAxis] = first + u;
+      at[kLast] = column;
+      apply_vector(p, at);
+    }
+  }
+}
+
+// Blocks without the last vector, the only one that may be partial here, need no checks.
+static __device__ __forceinline__ void visit_block(const Params& p) {
+  const Index block = static_cast<Index>(blockIdx.x) * (kThreads * kUnroll);
+  if (block + kThreads * kUnroll < p.vectors) {
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      Index at[Y::kRank];
+      locate(p, block + u * kThreads + threadIdx.x, at);
+      Y::apply<kVector>(p.y, at, kVector);
+    }
+  } else {
+#pragma unroll 1
+    for (Index vector = block + threadIdx.x; vector < p.vectors; vector += kThreads) visit(p, vector);
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads) elementwise(const __grid_constant__ Params p) {
+  const Index vector = static_cast<Index>(blockIdx.x) * kThreads + threadIdx.x;
+  if constexpr (kUnroll > 1 && kUnrollAxis < 0) {
+    visit_block(p);
+  } else if constexpr (kUnroll > 1) {
+    if (vector < p.vectors) visit_neighbours(p, vector);
+  } else {
+    if (vector < p.vectors) visit(p, vector);
+  }
+}

@@ -1,0 +1,121 @@
+// Owns the transposing kernel: stores are adjacent along the last axis (v), some loads along the one before (f). Those
+// loads (sites X0 and X1) go through a tile in shared memory and reach Y as its anchor values, so that both sides move
+// whole vectors. A tile is 8 vectors by 8 vectors; vector c of a row lies at place c ^ (row's vector), which spreads
+// the column-wise reads over all banks.
+#include "fusor_generated.cuh"
+
+constexpr int kVector = FUSOR_VECTOR;
+constexpr int kThreads = FUSOR_THREADS;
+constexpr bool kTileTails = FUSOR_TILE_TAILS != 0;  // the extents are not multiples of a tile
+constexpr int kF = Y::kRank - 2;
+constexpr int kV = Y::kRank - 1;
+constexpr int kSide = 8;
+constexpr int kTile = kSide * kVector;
+constexpr int kLines = kThreads / kSide;  // of a tile that the block takes at a time
+static_assert(kTile % kLines == 0, "every thread takes part in every pass over a tile");
+
+struct Params {
+  alignas(8) Index extent_f;
+  alignas(8) Index extent_v;
+  FastDivisor extents[Y::kRank];  // outer axes in elements, the last two in tiles
+  X0::Args x0;
+#if FUSOR_STAGED > 1
+  X1::Args x1;
+#endif
+  Y::Args y;
+};
+
+template <class X>
+using Tile = Vec<typename X::Stored, kVector>[kTile][kSide];
+
+// How many of the kVector elements from `from` on lie below `extent`.
+static __device__ __forceinline__ int count_below(Index extent, Index from) {
+  if (!kTileTails) return kVector;
+  const Index rest = extent - from;
+  return rest > kVector ? kVector : rest < 0 ? 0 : static_cast<int>(rest);
+}
+
+// Fills the tile row by row along f. Elements that do not exist are never read back.
+template <class X>
+static __device__ __forceinline__ void fill(Tile<X>& tile, const Params& p, const typename X::Args& args,
+                                            const Index (&corner)[Y::kRank]) {
+  const int chunk = threadIdx.x % kSide;
+#pragma unroll 2
+  for (int pass = 0; pass < kTile / kLines; ++pass) {
+    const int v = pass * kLines + threadIdx.x / kSide;
+    Index at[Y::kRank];
+#pragma unroll
+    for (int axis = 0; axis < Y::kRank; ++axis) at[axis] = corner[axis];
+    at[kF] += chunk * kVector;
+    at[kV] += v;
+    Vec<typename X::Stored, kVector>& to = tile[v][chunk ^ (v / kVector % kSide)];
+    const int count = kTileTails && at[kV] >= p.extent_v ? 0 : count_below(p.extent_f, at[kF]);
+    if (count == kVector) {
+      to = narrow<typename X::Stored>(X::template apply<kVector>(args, at, kVector));
+    } else {
+#pragma unroll 1
+      for (int i = 0; i < count; ++i, ++at[kF])
+        to.lane[i] = narrow<typename X::Stored>(X::template apply<1>(args, at, 1)[0]);
+    }
+  }
+}
+
+// The vector along v at line f of the tile.
+template <class X>
+static __device__ __forceinline__ Vec<typename X::Value, kVector> column(const Tile<X>& tile, int f, int chunk) {
+  Vec<typename X::Value, kVector> values;
+#pragma unroll
+  for (int i = 0; i < kVector; ++i)
+    values[i] = widen(tile[chunk * kVector + i][(f / kVector) ^ chunk].lane[f % kVector]);
+  return values;
+}
+
+template <class X>
+static __device__ __forceinline__ Vec<typename X::Value, 1> element(const Tile<X>& tile, int f, int v) {
+  return {{widen(tile[v][(f / kVector) ^ (v / kVector)].lane[f % kVector])}};
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads) transpose(const __grid_constant__ Params p) {
+  __shared__ Tile<X0> tile0;
+#if FUSOR_STAGED > 1
+  __shared__ Tile<X1> tile1;
+#endif
+  Index corner[Y::kRank];
+  coordinates<0, Y::kRank>(blockIdx.x, p.extents, corner);
+  corner[kF] *= kTile;
+  corner[kV] *= kTile;
+  fill<X0>(tile0, p, p.x0, corner);
+#if FUSOR_STAGED > 1
+  fill<X1>(tile1, p, p.x1, corner);
+#endif
+  __syncthreads();
+
+  const int chunk = threadIdx.x % kSide;
+  corner[kV] += chunk * kVector;
+  const int count = count_below(p.extent_v, corner[kV]);
+  const Index first_f = corner[kF];
+#pragma unroll 1
+  for (int f = threadIdx.x / kSide; f < kTile; f += kLines) {
+    corner[kF] = first_f + f;
+    if (kTileTails && corner[kF] >= p.extent_f) break;
+    if (count == kVector) {
+#if FUSOR_STAGED > 1
+      Y::apply<kVector>(p.y, corner, kVector, column<X0>(tile0, f, chunk), column<X1>(tile1, f, chunk));
+#else
+      Y::apply<kVector>(p.y, corner, kVector, column<X0>(tile0, f, chunk));
+#endif
+    } else {
+      const Index first_v = corner[kV];
+#pragma unroll 1
+      for (int i = 0; i < count; ++i, ++corner[kV]) {
+        const int v = chunk * kVector + i;
+#if FUSOR_STAGED > 1
+        Y::apply<1>(p.y, corner, 1, element<X0>(tile0, f, v), element<X1>(tile1, f, v));
+#else
+        Y::apply<1>(p.y, corner, 1, element<X0>(tile0, f, v));
+#endif
+      }
+      corner[kV] = first_v;
+    }
+  }
+}

@@ -1,0 +1,23 @@
+// Owns the table of embedded device files.
+#include "codegen/device_files.h"
+
+#include <array>
+
+namespace fusor {
+
+namespace {
+
+constexpr std::array kFiles = std::to_array<DeviceFile>({
+#include "embedded_device_files.inc"
+});
+
+#define FUSOR_EMBEDDED_HASH
+#include "embedded_device_files.inc"
+#undef FUSOR_EMBEDDED_HASH
+
+}  // namespace
+
+std::span<const DeviceFile> device_files() { return kFiles; }
+std::string_view device_tree_hash() { return kHash; }
+
+}  // namespace fusor

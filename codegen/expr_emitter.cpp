@@ -1,0 +1,402 @@
+// Owns the text of a site's struct: Args, apply<N>, and what reductions need.
+#include "codegen/expr_emitter.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+
+#include "codegen/site_fields.h"
+#include "core/hash.h"
+
+namespace fusor {
+
+namespace {
+
+std::string device_type(DataType type) { return std::string(info(type).device_type); }
+std::string carrier_type(DataType type) { return device_type(carrier(type)); }
+
+const Node& node_at(const Expr& expr, int node) { return expr.nodes[static_cast<size_t>(node)]; }
+
+bool yields_truth(PointwiseMode mode) {
+  const PointwiseDomain domain = info(mode).domain;
+  return domain == PointwiseDomain::compare || domain == PointwiseDomain::logical;
+}
+
+/// Writes the struct of one site.
+class SiteWriter {
+ public:
+  SiteWriter(const KernelSite& site, const SourceNames* names)
+      : site_(site), expr_(site.expr), names_(names) {
+    find_rounded_uses();
+  }
+
+  std::string write() {
+    line(0, "struct {} {{", site_.name);
+    line(1, "static constexpr int kRank = {};", expr_.domain.rank());
+    line(1, "using Fn = {};", site_.short_forms ? "Short" : "Exact");
+    write_args();
+    if (expr_.has_reduction()) write_accumulator();
+    write_apply();
+    if (expr_.has_reduction()) write_finish();
+    line(0, "}};\n");
+    return std::move(text_);
+  }
+
+ private:
+  template <class... Values>
+  void line(int indent, fmt::format_string<Values...> format, Values&&... values) {
+    text_.append(static_cast<size_t>(2 * indent), ' ');
+    fmt::format_to(std::back_inserter(text_), format, std::forward<Values>(values)...);
+    text_.push_back('\n');
+  }
+
+  // A node that only leaves through stores of its own type is rounded by the store.
+  void find_rounded_uses() {
+    used_rounded_.assign(expr_.nodes.size(), false);
+    for (const Node& node : expr_.nodes)
+      for (const int arg : node.args)
+        if (arg >= 0) used_rounded_[static_cast<size_t>(arg)] = true;
+    for (const Result& result : expr_.results)
+      if (result.reduction || result.type != node_at(expr_, result.node).type)
+        used_rounded_[static_cast<size_t>(result.node)] = true;
+    if (expr_.value >= 0) used_rounded_[static_cast<size_t>(expr_.value)] = true;
+  }
+
+  std::string operand_comment(const SiteField& field) const {
+    if (names_ == nullptr || field.kind == SiteField::Kind::stride ||
+        field.kind == SiteField::Kind::parameter)
+      return {};
+    const size_t at = static_cast<size_t>(field.at);
+    const int operand = field.of_result ? expr_.results[at].access.operand : expr_.nodes[at].access.operand;
+    return operand < 0 ? std::string() : fmt::format("  // {}", names_->operand(operand));
+  }
+
+  std::string op_comment(int op) const {
+    return names_ == nullptr || op < 0 ? std::string() : fmt::format("  // {}", names_->op(op));
+  }
+
+  void write_args() {
+    line(1, "struct Args {{");
+    for (const SiteField& field : site_fields(site_))
+      line(2, "alignas(8) {} {};{}", field.type, field.name, operand_comment(field));
+    line(1, "}};");
+  }
+
+  void write_accumulator() {
+    const auto for_each = [&](std::string_view format) {
+      for (size_t i = 0; i < expr_.results.size(); ++i)
+        if (expr_.results[i].reduction) line(3, "{}", fmt::format(fmt::runtime(format), i));
+    };
+    line(1, "struct Accumulator {{");
+    for (size_t i = 0; i < expr_.results.size(); ++i)
+      if (const auto& reduction = expr_.results[i].reduction)
+        line(2, "reduction_{}<{}> r{};{}", to_string(reduction->mode), device_type(reduction->compute), i,
+             op_comment(expr_.results[i].op));
+    line(2, "__device__ __forceinline__ void init() {{");
+    for_each("r{0}.init();");
+    line(2, "}}");
+    line(2, "__device__ __forceinline__ void combine(const Accumulator& other) {{");
+    for_each("r{0}.combine(other.r{0});");
+    line(2, "}}");
+    line(1, "}};");
+  }
+
+  int anchor_count() const {
+    int count = 0;
+    for (const Node& node : expr_.nodes)
+      if (node.kind == Node::Kind::anchor) count = std::max(count, node.axis + 1);
+    return count;
+  }
+
+  void write_signature() {
+    const std::string result = expr_.value >= 0 ? "Vec<Value, N>" : "void";
+    const std::string head = fmt::format("static __device__ __forceinline__ {} apply(", result);
+    const std::string further = fmt::format(",\n{:{}}", "", head.size() + 2);
+    std::string types = "int N";
+    std::string arguments = "const Args& args, const Index (&at)[kRank], int count";
+    if (!expr_.results.empty()) types += ", bool kSpread = false";
+    for (int i = 0; i < anchor_count(); ++i) {
+      types += fmt::format(", class Anchor{}", i);
+      arguments += further + fmt::format("const Vec<Anchor{0}, N>& anchor{0}", i);
+    }
+    if (expr_.has_reduction()) arguments += further + "Accumulator* accumulators";
+    if (expr_.value >= 0) {
+      line(1, "using Stored = {};", device_type(node_at(expr_, expr_.value).type));
+      line(1, "using Value = Carrier<Stored>;");
+    }
+    line(1, "template <{}>", types);
+    line(1, "{}{}) {{", head, arguments);
+  }
+
+  void write_apply() {
+    write_signature();
+    for (size_t i = 0; i < expr_.nodes.size(); ++i) write_uniform_node(static_cast<int>(i));
+    for (size_t i = 0; i < expr_.results.size(); ++i)
+      if (!expr_.results[i].reduction)
+        line(2, "Vec<{}, N> r{};", carrier_type(node_at(expr_, expr_.results[i].node).type), i);
+    if (expr_.value >= 0) line(2, "Vec<Value, N> value;");
+    line(0, "#pragma unroll");
+    line(2, "for (int i = 0; i < N; ++i) {{");
+    for (size_t i = 0; i < expr_.nodes.size(); ++i) write_lane_node(static_cast<int>(i));
+    for (size_t i = 0; i < expr_.results.size(); ++i) write_lane_result(static_cast<int>(i));
+    if (expr_.value >= 0) write_lane_value();
+    line(2, "}}");
+    for (size_t i = 0; i < expr_.results.size(); ++i) write_store(static_cast<int>(i));
+    if (expr_.value >= 0) line(2, "return value;");
+    line(1, "}}");
+  }
+
+  // pointer + sum of coordinate * stride.
+  std::string address(const std::string& name, const Access& access) const {
+    std::string terms;
+    int walked = 0;
+    for (int axis = 0; axis < expr_.domain.rank(); ++axis) {
+      if (access.strides[axis] == 0) continue;
+      if (walked++ > 0) terms += " + ";
+      terms += fmt::format("at[{}]", axis);
+      if (has_stride_field(site_, access, axis)) terms += fmt::format(" * args.{}_stride{}", name, axis);
+    }
+    if (walked == 0) return fmt::format("args.{}", name);
+    if (walked > 1) terms = fmt::format("({})", terms);
+    return fmt::format("args.{} + {}", name, terms);
+  }
+
+  /// What is the same for all lanes, or loaded for all at once.
+  void write_uniform_node(int at) {
+    const Node& node = node_at(expr_, at);
+    if (node.kind == Node::Kind::scalar) {
+      const std::string value = fmt::format("args.v{}_value", at);
+      line(2, "const {} v{} = {};", carrier_type(node.type), at, rounded(node, value));
+    } else if (node.kind == Node::Kind::load) {
+      write_load(at, node);
+    }
+  }
+
+  void write_load(int at, const Node& node) {
+    const std::string name = load_name(expr_, at);
+    const std::string from = address(name, node.access);
+    switch (lane_step(site_, node.access)) {
+      case LaneStep::broadcast:
+        return line(2, "const {} v{} = widen(load_broadcast({}, count));", carrier_type(node.type), at, from);
+      case LaneStep::strided:
+        return line(2, "const Vec<{}, N> v{} = widen(load_strided<N>({}, args.{}_stride{}, count));",
+                    carrier_type(node.type), at, from, name, site_.vector_axis);
+      case LaneStep::adjacent:
+        break;
+    }
+    if (node.access.whole_vectors)
+      line(2, "const Vec<{}, N> v{} = widen(load_whole<N>({}, count));", carrier_type(node.type), at, from);
+    else
+      line(2, "const Vec<{}, N> v{} = widen(load_strided<N>({}, 1, count));", carrier_type(node.type), at,
+           from);
+  }
+
+  bool is_per_lane_load(const Node& node) const {
+    return node.kind == Node::Kind::load && lane_step(site_, node.access) != LaneStep::broadcast;
+  }
+
+  /// The name of a node's value in the lane loop.
+  std::string lane(int at) const {
+    return is_per_lane_load(node_at(expr_, at)) ? fmt::format("v{}[i]", at) : fmt::format("v{}", at);
+  }
+
+  static std::string rounded(const Node& node, const std::string& value) {
+    if (is_compute_type(node.type)) return value;
+    return fmt::format("round_to<{}>({})", device_type(node.type), value);
+  }
+
+  void write_lane_node(int at) {
+    const Node& node = node_at(expr_, at);
+    const std::string type = carrier_type(node.type);
+    switch (node.kind) {
+      case Node::Kind::load:
+      case Node::Kind::scalar:
+        return;
+      case Node::Kind::anchor: {
+        const std::string value = fmt::format("anchor{}[i]", node.axis);
+        return line(3, "const {} v{} = {};{}", type, at, result_of(at, value, false), op_comment(node.op));
+      }
+      case Node::Kind::index: {
+        const std::string coordinate = node.axis == site_.vector_axis ? fmt::format("(at[{}] + i)", node.axis)
+                                                                      : fmt::format("at[{}]", node.axis);
+        const std::string value = fmt::format("{0} * args.v{1}_scale + args.v{1}_offset", coordinate, at);
+        return line(3, "const {} v{} = {};{}", type, at, result_of(at, value, false), op_comment(node.op));
+      }
+      case Node::Kind::pointwise:
+        if (!has_default_parameters(node.pointwise)) write_parameters(at, node.pointwise);
+        return line(3, "const {} v{} = {};{}", type, at, computed(at), op_comment(node.op));
+    }
+  }
+
+  void write_parameters(int at, const Pointwise& pointwise) {
+    line(3, "Parameters<{}> p{};", device_type(pointwise.compute), at);
+    for (const ParameterName& parameter : parameters_of(pointwise.mode))
+      line(3, "p{0}.{1} = args.v{0}_{1};", at, parameter.name);
+  }
+
+  /// `value` as node `at` holds it. Rounding is left to a store where nothing else sees the node and the
+  /// value comes in the carrier of the node's type.
+  std::string result_of(int at, const std::string& value, bool in_carrier) const {
+    const Node& node = node_at(expr_, at);
+    if (is_compute_type(node.type))
+      return in_carrier ? value : fmt::format("narrow<{}>({})", device_type(node.type), value);
+    if (in_carrier && !used_rounded_[static_cast<size_t>(at)]) return value;
+    return fmt::format("round_to<{}>({})", device_type(node.type), value);
+  }
+
+  std::string computed(int at) const {
+    const Node& node = node_at(expr_, at);
+    const Pointwise& pointwise = node.pointwise;
+    std::string call = fmt::format("op_{}<Fn>(", to_string(pointwise.mode));
+    for (int i = 0; i < info(pointwise.mode).inputs; ++i) {
+      const int arg = node.args[static_cast<size_t>(i)];
+      if (i > 0) call += ", ";
+      call += carrier(node_at(expr_, arg).type) == pointwise.compute
+                  ? lane(arg)
+                  : fmt::format("narrow<{}>({})", device_type(pointwise.compute), lane(arg));
+    }
+    if (!has_default_parameters(pointwise)) call += fmt::format(", p{}", at);
+    call += ")";
+    if (yields_truth(pointwise.mode)) return call;
+    return result_of(at, call, carrier(node.type) == pointwise.compute);
+  }
+
+  void write_lane_result(int at) {
+    const Result& result = expr_.results[static_cast<size_t>(at)];
+    const std::string value = lane(result.node);
+    if (!result.reduction) return line(3, "r{}[i] = {};", at, value);
+    const DataType compute = result.reduction->compute;
+    const bool same = carrier(node_at(expr_, result.node).type) == compute;
+    line(3, "if (i < count) accumulators[kSpread ? i : 0].r{}.add({});", at,
+         same ? value : fmt::format("narrow<{}>({})", device_type(compute), value));
+  }
+
+  // Loads already give zeros where nothing exists.
+  void write_lane_value() {
+    const bool loaded = is_per_lane_load(node_at(expr_, expr_.value));
+    line(3, "value[i] = {};",
+         loaded ? lane(expr_.value) : fmt::format("i < count ? {} : Value(0)", lane(expr_.value)));
+  }
+
+  void write_store(int at) {
+    const Result& result = expr_.results[static_cast<size_t>(at)];
+    if (result.reduction) return;
+    const std::string name = store_name(at);
+    const std::string to = address(name, result.access);
+    const std::string elements = fmt::format("narrow<{}>(r{})", device_type(result.type), at);
+    switch (lane_step(site_, result.access)) {
+      case LaneStep::broadcast:
+        return line(2, "store_strided({}, 0, {}, count < 1 ? count : 1);", to, elements);
+      case LaneStep::strided:
+        return line(2, "store_strided({}, args.{}_stride{}, {}, count);", to, name, site_.vector_axis,
+                    elements);
+      case LaneStep::adjacent:
+        break;
+    }
+    if (result.access.whole_vectors)
+      line(2, "store_whole({}, {}, count);", to, elements);
+    else
+      line(2, "store_strided({}, 1, {}, count);", to, elements);
+  }
+
+  void write_finish() {
+    line(1,
+         "static __device__ __forceinline__ void finish(const Args& args, const Index (&at)[kRank], "
+         "const Accumulator& total) {{");
+    for (size_t i = 0; i < expr_.results.size(); ++i) {
+      const Result& result = expr_.results[i];
+      if (!result.reduction) continue;
+      const std::string name = store_name(static_cast<int>(i));
+      const bool counts = result.reduction->mode == ReductionMode::avg;
+      line(2, "store({}, narrow<{}>(total.r{}.result({})));", address(name, result.access),
+           device_type(result.type), i, counts ? fmt::format("args.{}_count", name) : std::string());
+    }
+    line(1, "}}");
+  }
+
+  const KernelSite& site_;
+  const Expr& expr_;
+  const SourceNames* names_;
+  std::vector<bool> used_rounded_;
+  std::string text_;
+};
+
+std::string macro_name(const std::string& name) {
+  std::string upper = name;
+  std::ranges::transform(upper, upper.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  return upper;
+}
+
+void hash_access(Hasher& hasher, const KernelSite& site, const Access& access) {
+  for (int axis = 0; axis < site.expr.domain.rank(); ++axis)
+    hasher.add(access.strides[axis] == 0 ? 0 : has_stride_field(site, access, axis) ? 1 : 2);
+  hasher.add(access.whole_vectors);
+}
+
+void hash_node(Hasher& hasher, const KernelSite& site, const Node& node) {
+  hasher.add(node.kind).add(node.type);
+  switch (node.kind) {
+    case Node::Kind::load:
+      return hash_access(hasher, site, node.access);
+    case Node::Kind::scalar:
+      return;
+    case Node::Kind::anchor:
+    case Node::Kind::index:
+      hasher.add(node.axis);
+      return;
+    case Node::Kind::pointwise:
+      hasher.add(node.pointwise.mode).add(node.pointwise.compute).add(has_default_parameters(node.pointwise));
+      for (const int arg : node.args) hasher.add(arg);
+  }
+}
+
+void hash_site(Hasher& hasher, const KernelSite& site) {
+  hasher.add(site.name).add(site.expr.domain.rank()).add(site.vector_axis).add(site.short_forms);
+  hasher.add(site.expr.nodes.size());
+  for (const Node& node : site.expr.nodes) hash_node(hasher, site, node);
+  hasher.add(site.expr.results.size());
+  for (const Result& result : site.expr.results) {
+    hasher.add(result.node).add(result.type).add(result.reduction.has_value());
+    if (result.reduction) hasher.add(result.reduction->mode).add(result.reduction->compute);
+    hash_access(hasher, site, result.access);
+  }
+  hasher.add(site.expr.value);
+}
+
+}  // namespace
+
+std::string emit_header(const KernelSource& source, const SourceNames* names) {
+  std::string text;
+  bool reduces = false;
+  for (const ConfigValue& value : source.config)
+    text += fmt::format("#define FUSOR_{} {}\n", macro_name(value.name), value.value);
+  for (const KernelSite& site : source.sites) reduces |= site.expr.has_reduction();
+  text += fmt::format("#include \"codegen/device/{}.cuh\"\n\n", reduces ? "reduction" : "pointwise");
+  for (const KernelSite& site : source.sites) text += SiteWriter(site, names).write();
+  return text;
+}
+
+int64_t accumulator_bytes(const KernelSite& site) {
+  int64_t bytes = 0;
+  int64_t widest = 1;
+  for (const Result& result : site.expr.results) {
+    if (!result.reduction) continue;
+    const int64_t size = byte_size(result.reduction->compute);
+    widest = std::max(widest, size);
+    bytes = (bytes + size - 1) / size * size + size;
+  }
+  return (bytes + widest - 1) / widest * widest;
+}
+
+std::string structure_hash(const KernelSource& source) {
+  Hasher hasher;
+  hasher.add(source.root).add(source.target).add(source.config.size());
+  for (const ConfigValue& value : source.config) hasher.add(value.name).add(value.value);
+  hasher.add(source.sites.size());
+  for (const KernelSite& site : source.sites) hash_site(hasher, site);
+  return hasher.hex();
+}
+
+}  // namespace fusor

@@ -1,0 +1,186 @@
+// Owns the keys of kernels, the memory in front of the disk, and who compiles.
+#include "codegen/kernel_cache.h"
+
+#include <atomic>
+#include <filesystem>
+#include <mutex>
+#include <shared_mutex>
+#include <unordered_map>
+
+#include "codegen/device_files.h"
+#include "codegen/disk_cache.h"
+#include "codegen/expr_emitter.h"
+#include "codegen/nvrtc.h"
+#include "core/environment.h"
+#include "core/hash.h"
+#include "core/parallel.h"
+
+namespace fusor {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Counters {
+  std::atomic<int64_t> memory_hits{0}, disk_hits{0}, compilations{0}, damaged_entries{0};
+};
+
+Counters& counters() {
+  static Counters all;
+  return all;
+}
+
+// One kernel in memory. Its mutex is held while it is read or compiled: whoever asks meanwhile waits for it.
+struct Slot {
+  std::mutex mutex;
+  std::shared_ptr<const CompiledKernel> kernel;
+};
+
+class Memory {
+ public:
+  std::shared_ptr<Slot> slot(const std::string& key) {
+    {
+      const std::shared_lock lock(mutex_);
+      if (const auto found = slots_.find(key); found != slots_.end()) return found->second;
+    }
+    const std::unique_lock lock(mutex_);
+    std::shared_ptr<Slot>& slot = slots_[key];
+    if (!slot) slot = std::make_shared<Slot>();
+    return slot;
+  }
+
+  void clear() {
+    const std::unique_lock lock(mutex_);
+    slots_.clear();
+  }
+
+ private:
+  std::shared_mutex mutex_;
+  std::unordered_map<std::string, std::shared_ptr<Slot>> slots_;
+};
+
+Memory& memory() {
+  static Memory all;
+  return all;
+}
+
+// The cache of the folder that the environment names now, or null where it names none.
+std::shared_ptr<DiskCache> disk() {
+  static std::mutex mutex;
+  static std::shared_ptr<DiskCache> current;
+  const auto folder = environment::cache_dir();
+  if (!folder) return nullptr;
+  const int64_t limit = environment::cache_limit_bytes();
+  const std::scoped_lock lock(mutex);
+  if (!current || current->folder() != *folder || current->limit_bytes() != limit)
+    current = std::make_shared<DiskCache>(*folder, limit);
+  return current;
+}
+
+// What all keys of this process have in common: the device code, the options, and which NVRTC reads them.
+// Another build of NVRTC under the same version has another size or time.
+Hasher common_part() {
+  Hasher hash;
+  hash.add(device_tree_hash());
+  for (const std::string& option : nvrtc::options("")) hash.add(option);
+  const fs::path library = nvrtc::library_path();
+  hash.add(nvrtc::version()).add(library.string());
+  std::error_code error;
+  hash.add(fs::file_size(library, error));
+  hash.add(fs::last_write_time(library, error).time_since_epoch().count());
+  return hash;
+}
+
+std::string key_of(const KernelSource& source) {
+  static const Hasher common = common_part();
+  return Hasher(common).add(structure_hash(source)).add(source.root).add(source.target).hex();
+}
+
+std::shared_ptr<CompiledKernel> from_disk(DiskCache& cache, const std::string& key) {
+  DiskEntry entry;
+  const DiskCache::Outcome outcome = cache.read(key, entry);
+  if (outcome == DiskCache::Outcome::damaged) ++counters().damaged_entries;
+  if (outcome != DiskCache::Outcome::found) return nullptr;
+  ++counters().disk_hits;
+  return std::make_shared<CompiledKernel>(
+      CompiledKernel{key, std::move(entry.cubin), {}, KernelOrigin::disk, entry.compile_ms});
+}
+
+std::shared_ptr<CompiledKernel> compile_now(const KernelSource& source, const std::string& key,
+                                            DiskCache* cache) {
+  const std::string header = emit_header(source);
+  nvrtc::Compilation done = nvrtc::compile(source.root, header, source.target);
+  ++counters().compilations;
+  if (cache != nullptr)
+    cache->write(key, {done.cubin, done.milliseconds},
+                 nvrtc::readable_source(source.root, header, source.target));
+  return std::make_shared<CompiledKernel>(CompiledKernel{key, std::move(done.cubin), std::move(done.log),
+                                                         KernelOrigin::compiled, done.milliseconds});
+}
+
+// Null also where another thread is at it.
+std::shared_ptr<const CompiledKernel> in_memory_now(const std::string& key) {
+  const std::shared_ptr<Slot> slot = memory().slot(key);
+  const std::unique_lock lock(slot->mutex, std::try_to_lock);
+  if (!lock || !slot->kernel) return nullptr;
+  ++counters().memory_hits;
+  return slot->kernel;
+}
+
+std::shared_ptr<const CompiledKernel> find_or_compile(const KernelSource& source, const std::string& key) {
+  const std::shared_ptr<Slot> slot = memory().slot(key);
+  const std::scoped_lock lock(slot->mutex);
+  if (slot->kernel) {
+    ++counters().memory_hits;
+    return slot->kernel;
+  }
+  const std::shared_ptr<DiskCache> cache = disk();
+  std::shared_ptr<CompiledKernel> kernel = cache ? from_disk(*cache, key) : nullptr;
+  if (!kernel) kernel = compile_now(source, key, cache.get());
+  slot->kernel = std::make_shared<CompiledKernel>(
+      CompiledKernel{key, kernel->cubin, {}, KernelOrigin::memory, kernel->compile_ms});
+  return kernel;
+}
+
+}  // namespace
+
+std::shared_ptr<const CompiledKernel> compiled_kernel(const KernelSource& source) {
+  return find_or_compile(source, key_of(source));
+}
+
+std::vector<std::shared_ptr<const CompiledKernel>> compiled_kernels(
+    std::span<const std::shared_ptr<const KernelSource>> sources) {
+  std::unordered_map<std::string, std::shared_ptr<const CompiledKernel>> kernels;
+  std::vector<std::string> keys;
+  std::vector<std::pair<const KernelSource*, decltype(kernels)::value_type*>> missing;
+  keys.reserve(sources.size());
+  for (const auto& source : sources) {
+    keys.push_back(key_of(*source));
+    const auto [place, is_new] = kernels.try_emplace(keys.back());
+    if (!is_new) continue;
+    place->second = in_memory_now(keys.back());
+    if (!place->second) missing.emplace_back(source.get(), &*place);
+  }
+  parallel_for(static_cast<int64_t>(missing.size()), environment::threads(), [&](int64_t i) {
+    const auto& [source, place] = missing[static_cast<size_t>(i)];
+    place->second = find_or_compile(*source, place->first);
+  });
+  std::vector<std::shared_ptr<const CompiledKernel>> result;
+  result.reserve(sources.size());
+  for (const std::string& key : keys) result.push_back(kernels.at(key));
+  return result;
+}
+
+CacheStats cache_stats() {
+  const Counters& all = counters();
+  return {all.memory_hits, all.disk_hits, all.compilations, all.damaged_entries};
+}
+
+std::string cache_problem() {
+  const std::shared_ptr<DiskCache> cache = disk();
+  return cache ? cache->problem() : std::string();
+}
+
+void clear_memory_cache() { memory().clear(); }
+
+}  // namespace fusor

@@ -1,0 +1,42 @@
+// Owns compiled kernels: memory first, then disk, then NVRTC.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/lowered.h"
+
+namespace fusor {
+
+enum class KernelOrigin { memory, disk, compiled };
+
+/// A cubin and where it came from.
+struct CompiledKernel {
+  std::string key;    ///< 32 hex digits: device tree, structure, config, options, target, NVRTC identity
+  std::string cubin;  ///< bytes
+  std::string log;    ///< what NVRTC and ptxas said (registers, spills, warnings); empty from the cache
+  KernelOrigin origin = KernelOrigin::compiled;
+  double compile_ms = 0;  ///< of the compilation that made it, also when it came from a cache
+};
+
+struct CacheStats {
+  int64_t memory_hits = 0, disk_hits = 0, compilations = 0, damaged_entries = 0;
+};
+
+/// The kernel for a source; thread-safe. Throws Error{missing} without NVRTC, Error{internal} with NVRTC's
+/// log where the text does not compile.
+std::shared_ptr<const CompiledKernel> compiled_kernel(const KernelSource& source);
+/// All of them, compiled in parallel; the result is parallel to `sources`.
+std::vector<std::shared_ptr<const CompiledKernel>> compiled_kernels(
+    std::span<const std::shared_ptr<const KernelSource>> sources);
+
+CacheStats cache_stats();
+/// Why kernels cannot be kept on disk, in words; empty where they can, or where no folder is wanted. Tries to
+/// write in the folder. (Kernels that cannot be kept are compiled again by the next process: no error.)
+std::string cache_problem();
+/// Forgets what memory holds (tests; the disk stays).
+void clear_memory_cache();
+
+}  // namespace fusor

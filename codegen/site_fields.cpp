@@ -1,0 +1,196 @@
+// Owns the order of a site's fields and the bytes that fill them.
+#include "codegen/site_fields.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "codegen/expr_emitter.h"
+
+namespace fusor {
+
+namespace {
+
+std::string device_type(DataType type) { return std::string(info(type).device_type); }
+
+void append_access(std::vector<SiteField>& fields, const KernelSite& site, const Access& access,
+                   SiteField field) {
+  fields.push_back(field);
+  const std::string base = field.name;
+  field.kind = SiteField::Kind::stride;
+  field.type = "Index";
+  for (int axis = 0; axis < site.expr.domain.rank(); ++axis) {
+    if (!has_stride_field(site, access, axis)) continue;
+    field.axis = axis;
+    field.name = fmt::format("{}_stride{}", base, axis);
+    fields.push_back(field);
+  }
+}
+
+void append_node(std::vector<SiteField>& fields, const KernelSite& site, int at) {
+  const Node& node = site.expr.nodes[static_cast<size_t>(at)];
+  SiteField field;
+  field.at = at;
+  switch (node.kind) {
+    case Node::Kind::anchor:
+      return;
+    case Node::Kind::load:
+      field.name = load_name(site.expr, at);
+      field.type = fmt::format("const {}*", device_type(node.type));
+      append_access(fields, site, node.access, field);
+      return;
+    case Node::Kind::scalar:
+      field.kind = SiteField::Kind::scalar;
+      field.name = fmt::format("v{}_value", at);
+      field.type = device_type(carrier(node.type));
+      fields.push_back(field);
+      return;
+    case Node::Kind::index:
+      field.type = "Index";
+      field.axis = node.axis;
+      field.kind = SiteField::Kind::index_scale;
+      field.name = fmt::format("v{}_scale", at);
+      fields.push_back(field);
+      field.kind = SiteField::Kind::index_offset;
+      field.name = fmt::format("v{}_offset", at);
+      fields.push_back(field);
+      return;
+    case Node::Kind::pointwise:
+      if (has_default_parameters(node.pointwise)) return;
+      field.kind = SiteField::Kind::parameter;
+      field.type = device_type(node.pointwise.compute);
+      for (const ParameterName& parameter : parameters_of(node.pointwise.mode)) {
+        field.parameter = parameter.member;
+        field.name = fmt::format("v{}_{}", at, parameter.name);
+        fields.push_back(field);
+      }
+  }
+}
+
+void append_result(std::vector<SiteField>& fields, const KernelSite& site, int at) {
+  const Result& result = site.expr.results[static_cast<size_t>(at)];
+  SiteField field;
+  field.of_result = true;
+  field.at = at;
+  field.name = store_name(at);
+  field.type = fmt::format("{}*", device_type(result.type));
+  append_access(fields, site, result.access, field);
+  if (!result.reduction || result.reduction->mode != ReductionMode::avg) return;
+  field.kind = SiteField::Kind::reduced_count;
+  field.name = fmt::format("{}_count", store_name(at));
+  field.type = device_type(result.reduction->compute);
+  fields.push_back(field);
+}
+
+void put_number(ArgumentBlock& block, DataType type, double value) {
+  switch (type) {
+    case DataType::f64:
+      return block.put_double(value);
+    case DataType::f32:
+      return block.put_float(value);
+    default:
+      break;
+  }
+  // An infinite clip of an integer op is the end of its range.
+  const double end = type == DataType::i32 ? 0x1p31 : 0x1p63;
+  if (value >= end) return block.put_int(type == DataType::i32 ? INT32_MAX : INT64_MAX);
+  if (value <= -end) return block.put_int(type == DataType::i32 ? INT32_MIN : INT64_MIN);
+  block.put_int(std::llrint(value));
+}
+
+void put_scalar(ArgumentBlock& block, const Node& node, const Fusion& fusion) {
+  const Operand& operand = fusion.operands[static_cast<size_t>(node.access.operand)];
+  const DataType held = carrier(node.type);
+  if (operand.memory != Memory::constant) return block.put_scalar(node.access.operand, held);
+  if (const int64_t* whole = std::get_if<int64_t>(&operand.value); whole && !is_real(held))
+    return block.put_int(*whole);
+  put_number(block, held, std::visit([](auto value) { return static_cast<double>(value); }, operand.value));
+}
+
+double reduced_count(const Expr& expr, const Result& result) {
+  double count = 1;
+  for (int axis = 0; axis < expr.domain.rank(); ++axis)
+    if (result.reduced >> axis & 1) count *= static_cast<double>(expr.domain[axis]);
+  return count;
+}
+
+void put_field(ArgumentBlock& block, const SiteField& field, const KernelSite& site, const Fusion& fusion) {
+  const Expr& expr = site.expr;
+  const size_t at = static_cast<size_t>(field.at);
+  const Access& access = field.of_result ? expr.results[at].access : expr.nodes[at].access;
+  switch (field.kind) {
+    case SiteField::Kind::pointer: {
+      const DataType type = field.of_result ? expr.results[at].type : expr.nodes[at].type;
+      return block.put_pointer(Patch::Kind::operand, access.operand, access.offset * byte_size(type));
+    }
+    case SiteField::Kind::stride:
+    case SiteField::Kind::index_scale:
+      return block.put_int(access.strides[field.axis]);
+    case SiteField::Kind::index_offset:
+      return block.put_int(access.offset);
+    case SiteField::Kind::scalar:
+      return put_scalar(block, expr.nodes[at], fusion);
+    case SiteField::Kind::parameter: {
+      const Pointwise& pointwise = expr.nodes[at].pointwise;
+      return put_number(block, pointwise.compute, pointwise.*field.parameter);
+    }
+    case SiteField::Kind::reduced_count: {
+      const Result& result = expr.results[at];
+      return put_number(block, result.reduction->compute, reduced_count(expr, result));
+    }
+  }
+}
+
+}  // namespace
+
+LaneStep lane_step(const KernelSite& site, const Access& access) {
+  const int64_t stride = access.strides[site.vector_axis];
+  return stride == 0 ? LaneStep::broadcast : stride == 1 ? LaneStep::adjacent : LaneStep::strided;
+}
+
+bool has_stride_field(const KernelSite& site, const Access& access, int axis) {
+  const int64_t stride = access.strides[axis];
+  return stride != 0 && !(axis == site.vector_axis && stride == 1);
+}
+
+std::vector<ParameterName> parameters_of(PointwiseMode mode) {
+  switch (mode) {
+    case PointwiseMode::relu:
+    case PointwiseMode::relu_bwd:
+      return {{"lower_clip", &Pointwise::lower_clip},
+              {"upper_clip", &Pointwise::upper_clip},
+              {"lower_clip_slope", &Pointwise::lower_clip_slope}};
+    case PointwiseMode::elu:
+    case PointwiseMode::elu_bwd:
+      return {{"elu_alpha", &Pointwise::elu_alpha}};
+    case PointwiseMode::softplus:
+    case PointwiseMode::softplus_bwd:
+      return {{"softplus_beta", &Pointwise::softplus_beta}};
+    case PointwiseMode::swish:
+    case PointwiseMode::swish_bwd:
+      return {{"swish_beta", &Pointwise::swish_beta}};
+    default:
+      return {};
+  }
+}
+
+std::string load_name(const Expr& expr, int node) {
+  int loads = 0;
+  for (int i = 0; i < node; ++i) loads += expr.nodes[static_cast<size_t>(i)].kind == Node::Kind::load;
+  return fmt::format("in{}", loads);
+}
+
+std::string store_name(int result) { return fmt::format("out{}", result); }
+
+std::vector<SiteField> site_fields(const KernelSite& site) {
+  std::vector<SiteField> fields;
+  for (size_t i = 0; i < site.expr.nodes.size(); ++i) append_node(fields, site, static_cast<int>(i));
+  for (size_t i = 0; i < site.expr.results.size(); ++i) append_result(fields, site, static_cast<int>(i));
+  return fields;
+}
+
+void write_arguments(ArgumentBlock& block, const KernelSite& site, const Fusion& fusion) {
+  for (const SiteField& field : site_fields(site)) put_field(block, field, site, fusion);
+}
+
+}  // namespace fusor

@@ -1,0 +1,52 @@
+// Owns the one list of a site's argument fields, from which the text of Args and its bytes are both made.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/lowered.h"
+
+namespace fusor {
+
+/// How an access walks the vector axis.
+enum class LaneStep : uint8_t { broadcast, adjacent, strided };
+LaneStep lane_step(const KernelSite& site, const Access& access);
+
+/// Whether the access walks `axis` by a stride that is an argument (not 0, and not 1 along the vector axis).
+bool has_stride_field(const KernelSite& site, const Access& access, int axis);
+
+/// One 8-byte field of a site's Args.
+struct SiteField {
+  enum class Kind : uint8_t {
+    pointer,        ///< of a load or a store, its offset included
+    stride,         ///< elements along `axis`
+    scalar,         ///< a by-value operand, in the carrier of the node's type
+    index_scale,    ///< an index node's factor
+    index_offset,   ///< and summand
+    parameter,      ///< a pointwise parameter that is not its default, in the op's compute type
+    reduced_count,  ///< elements that a reduction combines, in its compute type
+  };
+  Kind kind = Kind::pointer;
+  bool of_result = false;  ///< `at` counts results, else nodes
+  int at = 0;
+  int axis = 0;
+  double Pointwise::*parameter = nullptr;
+  std::string name;  ///< "in0", "in0_stride1", "v3_elu_alpha": also how the text calls it
+  std::string type;  ///< device type
+};
+
+/// In the order in which they lie in Args.
+std::vector<SiteField> site_fields(const KernelSite& site);
+
+/// The parameters that a mode's formula reads: name in Pointwise and in the device's Parameters.
+struct ParameterName {
+  const char* name;
+  double Pointwise::*member;
+};
+std::vector<ParameterName> parameters_of(PointwiseMode mode);
+
+/// What the text calls things: loads in0, in1 ... and stores out0, out1 ... by their order.
+std::string load_name(const Expr& expr, int node);
+std::string store_name(int result);
+
+}  // namespace fusor

@@ -1,0 +1,59 @@
+// Owns small kernel sources for the tests of compilation and caching.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "core/lowered.h"
+
+namespace fusor::test {
+
+/// out = relu(... relu(a + b)) over [rows, columns], with `relus` of them: another structure for each number,
+/// and the same one for any extents and strides.
+inline KernelSource sample_source(int relus = 1, int64_t rows = 64, int64_t columns = 128,
+                                  const std::string& target = "sm_90a") {
+  KernelSite site;
+  site.name = "Y";
+  site.vector_axis = 1;
+  Expr& expr = site.expr;
+  expr.domain = {rows, columns};
+  const auto access = [&](int operand) {
+    Access found;
+    found.operand = operand;
+    found.offset = rows;
+    found.strides = {columns, 1};
+    return found;
+  };
+  for (int operand = 0; operand < 2; ++operand) {
+    Node load;
+    load.kind = Node::Kind::load;
+    load.access = access(operand);
+    expr.nodes.push_back(load);
+  }
+  Node step;
+  step.kind = Node::Kind::pointwise;
+  step.pointwise.mode = PointwiseMode::add;
+  step.args = {0, 1, -1};
+  expr.nodes.push_back(step);
+  step.pointwise.mode = PointwiseMode::relu;
+  for (int i = 0; i < relus; ++i) {
+    step.args = {2 + i, -1, -1};
+    expr.nodes.push_back(step);
+  }
+  Result result;
+  result.node = 2 + relus;
+  result.access = access(2);
+  expr.results.push_back(result);
+  return {"elementwise.cuh",
+          {site},
+          {{"index_bits", 32},
+           {"vector", 4},
+           {"threads", 256},
+           {"unroll", 1},
+           {"unroll_axis", -1},
+           {"unroll_tails", 0},
+           {"row_tails", 1}},
+          target};
+}
+
+}  // namespace fusor::test
