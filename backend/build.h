@@ -1,0 +1,46 @@
+// Owns build: the way from a Graph to a Plan. Its .cpp is the contents page of the library.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backend/engine.h"
+#include "core/plan.h"
+
+namespace fusor {
+
+struct BuildOptions {
+  std::vector<std::string> forbid = {};  ///< engines that must not be used
+  int64_t max_workspace = -1;            ///< bytes; -1: no limit
+  bool compile = true;  ///< compile into the kernel cache now (in parallel); a GPU is not needed
+  /// The engines asked, in order; empty: backend/engines.h.
+  std::span<const Engine* const> engine_list = {};
+};
+
+/// Ways to run the whole graph, best estimate first, then variations of its dearest fusion.
+std::vector<Candidate> candidates(const Graph& graph, const DeviceInfo& device,
+                                  const BuildOptions& options = {});
+
+/// Plans the graph: candidates().front() within the options' limits, its kernels compiled.
+/// Throws Error{bad_input} for an invalid graph or limits that nothing meets, Error{missing} where kernels
+/// must be compiled and there is no NVRTC.
+Plan build(const Graph& graph, const DeviceInfo& device, const BuildOptions& options = {});
+/// The plan of one chosen candidate.
+Plan build(const Graph& graph, const DeviceInfo& device, const Candidate& candidate,
+           const BuildOptions& options = {});
+
+/// One kernel of a plan.
+struct PlannedKernel {
+  int fusion = 0;  ///< index into Plan::fusions
+  Fusion description;
+  Launch launch;
+};
+/// Every distinct kernel that the plan's steps launch, in order.
+std::vector<PlannedKernel> kernels(const Plan& plan, std::span<const Engine* const> engine_list = {});
+
+/// The generated CUDA of every kernel of the plan, with the user's names as comments and the command that
+/// compiles it alone. Names no file of this machine.
+std::string source(const Plan& plan);
+
+}  // namespace fusor

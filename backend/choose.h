@@ -1,0 +1,48 @@
+// Owns the choice of an engine for each fusion, and the cut of a fusion where the parts are cheaper than the
+// whole.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backend/engine.h"
+#include "backend/explain.h"
+#include "backend/planner.h"
+
+namespace fusor {
+
+/// One way to carry out a fusion.
+struct EngineOption {
+  const Engine* engine = nullptr;
+  EngineConfig config;
+  double seconds = 0;
+};
+
+/// A fusion that stays whole, and the ways to carry it out, cheapest first.
+struct Choice {
+  Fusion fusion;
+  std::vector<EngineOption> options;
+};
+
+/// A graph in the form in which it is planned, with what was chosen for each fusion, in run order.
+struct Choices {
+  Graph graph;  ///< expanded
+  FoldedGraph folded;
+  std::vector<Choice> fusions;
+  std::vector<Decision> decisions;  ///< only where asked for
+};
+
+/// Validates, expands, folds, partitions and chooses. Throws Error{bad_input} where the options leave no
+/// engine.
+Choices choose(const Graph& graph, const DeviceInfo& device, const BuildOptions& options,
+               bool keep_decisions = false);
+
+/// The fusion of `ops` (of choices.graph) with every option for it, cheapest first; for plans whose choice
+/// must be made anew.
+Choice choose_one(const Choices& choices, std::span<const int> ops, const DeviceInfo& device,
+                  const BuildOptions& options);
+
+std::span<const Engine* const> engine_list_of(const BuildOptions& options);
+
+}  // namespace fusor

@@ -1,0 +1,20 @@
+// Owns the order in which engines are asked.
+#include "backend/engines.h"
+
+#include <array>
+
+namespace fusor {
+
+std::span<const Engine* const> engines() {
+  static const std::array<const Engine*, 4> kEngines = {&wgmma_engine(), &elementwise_engine(), &direct_engine(),
+                                                        &cpu_engine()};
+  return kEngines;
+}
+
+const Engine* find_engine(std::span<const Engine* const> list, std::string_view name) {
+  for (const Engine* engine : list)
+    if (engine->name() == name) return engine;
+  return nullptr;
+}
+
+}  // namespace fusor

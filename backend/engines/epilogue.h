@@ -1,0 +1,36 @@
+// Owns what engines around a contraction share on the way out: vectors of the epilogue, its cost, its
+// refusals, guards.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "core/fusion.h"
+#include "core/lowered.h"
+#include "core/support.h"
+
+namespace fusor {
+
+/// Whether vectors of `width` elements along `axis` move in whole accesses of up to 16 bytes.
+bool moves_whole_vectors(const Access& access, const Operand& operand, DataType type, int axis,
+                         int64_t width);
+/// Sets Access::whole_vectors throughout a site.
+void mark_whole_vectors(const Fusion& fusion, Expr& site, int axis, int64_t width);
+/// Every result (or the value that the site yields) is a real of 16 bits or less.
+bool fits_short_forms(const Expr& site);
+/// Alignments that run() must check: whole elements of every operand, whole vectors where `site` moves them.
+std::vector<Guard> guards_of(const Fusion& fusion, const Expr& site, int64_t width);
+
+/// Of one element of a site's domain.
+struct SiteCost {
+  double instructions = 0, special = 0, bytes = 0;
+};
+SiteCost cost_of(const Expr& site, const Fusion& fusion);
+/// Bytes of all operands, each element that is reached counted once.
+double dram_bytes(const Fusion& fusion);
+
+/// For engines that only store results elementwise: the first reduction after the anchor.
+std::optional<Refusal> refuse_epilogue_reductions(const Fusion& fusion);
+
+}  // namespace fusor

@@ -1,0 +1,337 @@
+// Owns the loading and the running of plans.
+#include "backend/executable.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "backend/engines.h"
+#include "backend/mend_plan.h"
+#include "backend/reference.h"
+#include "backend/schedule.h"
+#include "codegen/cuda_driver.h"
+#include "codegen/kernel_cache.h"
+#include "core/convert.h"
+#include "core/fail.h"
+
+namespace fusor {
+
+namespace {
+
+// What CUDA passes by value to one kernel at most.
+constexpr size_t kMaxArgumentBytes = 4096;
+
+// A tensor that the caller binds.
+struct Slot {
+  int64_t uid = 0;
+  int tensor = 0;
+  int64_t alignment = 1;  // that some step relies on
+};
+
+// Where an address comes from: a slot, or a place in the workspace.
+struct Source {
+  int slot = -1;
+  int64_t byte_offset = 0;
+};
+
+struct PointerPatch {
+  uint32_t at = 0;
+  Source source;
+};
+
+struct ScalarPatch {
+  uint32_t at = 0;
+  int slot = 0;
+  DataType stored = DataType::f32, carried = DataType::f32;
+};
+
+struct MapPatch {
+  uint32_t at = 0;
+  Source source;
+};
+
+struct LaunchStep {
+  cuda::Kernel kernel;
+  cuda::LaunchShape shape;
+  std::vector<std::byte> block;
+  std::vector<PointerPatch> pointers;
+  std::vector<ScalarPatch> scalars;
+  std::vector<MapPatch> maps;  // encoded in the block
+};
+
+struct FillStep {
+  Source target;
+  int64_t bytes = 0;
+  uint8_t value = 0;
+};
+
+struct EvaluateStep {
+  Fusion fusion;
+  std::vector<Source> operands;
+};
+
+using ReadyStep = std::variant<LaunchStep, FillStep, EvaluateStep>;
+
+// A by-value scalar in the 8 bytes that its argument takes.
+std::array<std::byte, 8> carried_bytes(const ScalarPatch& patch, const void* host) {
+  std::array<std::byte, 8> bytes{};
+  const auto put = [&](auto value) { std::memcpy(bytes.data(), &value, sizeof value); };
+  const bool real = is_real(patch.stored);
+  switch (patch.carried) {
+    case DataType::f64:
+      put(real ? load_real(patch.stored, host, 0) : static_cast<double>(load_int(patch.stored, host, 0)));
+      break;
+    case DataType::f32:
+      put(static_cast<float>(real ? load_real(patch.stored, host, 0)
+                                  : static_cast<double>(load_int(patch.stored, host, 0))));
+      break;
+    case DataType::i64:
+      put(load_int(patch.stored, host, 0));
+      break;
+    default:
+      put(static_cast<int32_t>(load_int(patch.stored, host, 0)));
+      break;
+  }
+  return bytes;
+}
+
+}  // namespace
+
+struct Executable::Impl {
+  Plan plan;
+  int64_t workspace_bytes = 0;
+  std::vector<Slot> slots;  // by uid
+  std::vector<ReadyStep> steps;
+
+  void* resolve(const Source& source, std::span<void* const> by_slot, std::byte* workspace) const {
+    auto* base = source.slot < 0 ? workspace : static_cast<std::byte*>(by_slot[source.slot]);
+    return base + source.byte_offset;
+  }
+
+  void check(std::span<void* const> by_slot, const void* workspace) const {
+    if (by_slot.size() != slots.size())
+      fail("run: got {} pointers, the plan of '{}' has {} slots", by_slot.size(), plan.graph.name,
+           slots.size());
+    for (size_t i = 0; i < slots.size(); ++i) {
+      const auto address = reinterpret_cast<uintptr_t>(by_slot[i]);
+      if (address == 0)
+        fail("run: tensor '{}' (uid {}) has no pointer", plan.graph.tensors[slots[i].tensor].name,
+             slots[i].uid);
+      if (address % static_cast<uintptr_t>(slots[i].alignment) != 0) refuse_alignment(slots[i], by_slot[i]);
+    }
+    if (workspace_bytes > 0 && workspace == nullptr)
+      fail("run: the plan of '{}' needs {} bytes of workspace, got a null pointer", plan.graph.name,
+           workspace_bytes);
+    if (reinterpret_cast<uintptr_t>(workspace) % 256 != 0)
+      fail("run: the workspace {} is not a multiple of 256", workspace);
+  }
+
+  [[noreturn]] void refuse_alignment(const Slot& slot, const void* pointer) const {
+    fail("run: tensor '{}' is at {}, which is not a multiple of the {} bytes that the plan relies on",
+         plan.graph.tensors[slot.tensor].name, pointer, slot.alignment);
+  }
+
+  void run(const LaunchStep& step, std::span<void* const> by_slot, std::byte* workspace,
+           Stream stream) const {
+    alignas(kTensorMapAlignment) std::array<std::byte, kMaxArgumentBytes> block;
+    std::memcpy(block.data(), step.block.data(), step.block.size());
+    for (const PointerPatch& patch : step.pointers) {
+      const void* pointer = resolve(patch.source, by_slot, workspace);
+      std::memcpy(block.data() + patch.at, &pointer, sizeof pointer);
+    }
+    for (const ScalarPatch& patch : step.scalars) {
+      const auto bytes = carried_bytes(patch, by_slot[patch.slot]);
+      std::memcpy(block.data() + patch.at, bytes.data(), bytes.size());
+    }
+    for (const MapPatch& patch : step.maps)
+      cuda::repoint(block.data() + patch.at, resolve(patch.source, by_slot, workspace));
+    cuda::launch(step.kernel.handle(), step.shape, block.data(), step.block.size(), stream);
+  }
+
+  void run(const FillStep& step, std::span<void* const> by_slot, std::byte* workspace, Stream stream) const {
+    cuda::fill(resolve(step.target, by_slot, workspace), step.value, step.bytes, stream);
+  }
+
+  void run(const EvaluateStep& step, std::span<void* const> by_slot, std::byte* workspace, Stream) const {
+    std::vector<void*> operands;
+    operands.reserve(step.operands.size());
+    for (size_t i = 0; i < step.operands.size(); ++i)
+      operands.push_back(step.fusion.operands[i].memory == Memory::constant
+                             ? nullptr
+                             : resolve(step.operands[i], by_slot, workspace));
+    evaluate(step.fusion, operands, Reading::device);
+  }
+};
+
+namespace {
+
+// Turns a schedule into steps that need no look-up.
+class Loader {
+ public:
+  Loader(const Plan& plan, const Schedule& schedule) : plan_(plan), schedule_(schedule) {}
+
+  std::vector<Slot> slots() {
+    slot_of_.assign(plan_.graph.tensors.size(), -1);
+    std::vector<Slot> slots;
+    for (size_t i = 0; i < plan_.graph.tensors.size(); ++i) {
+      const Tensor& tensor = plan_.graph.tensors[i];
+      if (tensor.memory == Memory::device || tensor.memory == Memory::host)
+        slots.push_back({tensor.uid, static_cast<int>(i), byte_size(tensor.type)});
+    }
+    std::ranges::sort(slots, {}, &Slot::uid);
+    for (size_t i = 0; i < slots.size(); ++i) slot_of_[slots[i].tensor] = static_cast<int>(i);
+    for (const ScheduledFusion& scheduled : schedule_.fusions)
+      for (const Guard& guard : scheduled.lowered.guards)
+        if (const int slot = slot_of_[scheduled.fusion.operands[guard.operand].tensor]; slot >= 0)
+          slots[slot].alignment = std::max(slots[slot].alignment, guard.alignment);
+    return slots;
+  }
+
+  std::vector<ReadyStep> steps() {
+    std::vector<std::shared_ptr<const KernelSource>> sources;
+    for_each_step([&](const ScheduledFusion&, const Step& step) {
+      if (const auto* launch = std::get_if<Launch>(&step)) sources.push_back(launch->source);
+    });
+    const auto compiled = compiled_kernels(sources);
+    std::vector<ReadyStep> ready;
+    size_t next = 0;
+    for_each_step([&](const ScheduledFusion& scheduled, const Step& step) {
+      if (const auto* launch = std::get_if<Launch>(&step))
+        ready.emplace_back(ready_launch(scheduled, *launch, *compiled[next++]));
+      else if (const auto* fill = std::get_if<Fill>(&step))
+        ready.emplace_back(
+            FillStep{{-1, scheduled.scratch_offsets[fill->scratch]}, fill->bytes, fill->value});
+      else
+        ready.emplace_back(ready_evaluate(scheduled));
+    });
+    return ready;
+  }
+
+ private:
+  template <class Body>
+  void for_each_step(Body body) {
+    for (const ScheduledFusion& scheduled : schedule_.fusions)
+      for (const Step& step : scheduled.lowered.steps) body(scheduled, step);
+  }
+
+  Source source_of(const Operand& operand) const {
+    if (operand.memory == Memory::workspace) return {-1, schedule_.tensor_offsets[operand.tensor]};
+    return {slot_of_[operand.tensor], 0};
+  }
+
+  LaunchStep ready_launch(const ScheduledFusion& scheduled, const Launch& launch,
+                          const CompiledKernel& compiled) const {
+    LaunchStep step;
+    step.kernel = cuda::Kernel::load(compiled.cubin, launch.entry, launch.shared_bytes);
+    step.shape = {launch.grid, launch.block, launch.cluster, static_cast<uint32_t>(launch.shared_bytes),
+                  static_cast<uint32_t>(launch.arguments.maps().empty() ? 8 : kTensorMapAlignment)};
+    step.block = launch.arguments.bytes();
+    if (step.block.size() > kMaxArgumentBytes)
+      fail(ErrorKind::internal, "kernel '{}' has {} bytes of arguments, the limit is {}", launch.entry,
+           step.block.size(), kMaxArgumentBytes);
+    encode_maps(launch.arguments, step.block);
+    for (const Patch& patch : launch.arguments.patches()) {
+      const auto at = static_cast<uint32_t>(patch.at);
+      if (patch.kind == Patch::Kind::scratch) {
+        step.pointers.push_back({at, {-1, scheduled.scratch_offsets[patch.index] + patch.byte_offset}});
+        continue;
+      }
+      const Operand& operand = scheduled.fusion.operands[patch.index];
+      Source source = source_of(operand);
+      if (patch.kind == Patch::Kind::scalar) {
+        step.scalars.push_back({at, source.slot, operand.type, patch.type});
+        continue;
+      }
+      source.byte_offset += patch.byte_offset;
+      if (patch.kind == Patch::Kind::tensor_map) {
+        step.maps.push_back({at, source});
+        continue;
+      }
+      step.pointers.push_back({at, source});
+    }
+    return step;
+  }
+
+  // Maps are encoded once, here; a run only points them at its tensors.
+  static void encode_maps(const ArgumentBlock& arguments, std::vector<std::byte>& block) {
+    size_t next = 0;
+    for (const Patch& patch : arguments.patches()) {
+      if (patch.kind != Patch::Kind::tensor_map) continue;
+      alignas(kTensorMapAlignment) std::array<std::byte, kTensorMapBytes> encoded{};
+      cuda::encode(arguments.maps()[next++], encoded.data());
+      std::memcpy(block.data() + patch.at, encoded.data(), encoded.size());
+    }
+  }
+
+  EvaluateStep ready_evaluate(const ScheduledFusion& scheduled) const {
+    EvaluateStep step{scheduled.fusion, {}};
+    for (const Operand& operand : scheduled.fusion.operands) step.operands.push_back(source_of(operand));
+    return step;
+  }
+
+  const Plan& plan_;
+  const Schedule& schedule_;
+  std::vector<int> slot_of_;  // per tensor
+};
+
+Schedule schedule_of(const Plan& plan, std::span<const Engine* const> list) {
+  const FoldedGraph folded = fold_views(plan.graph);
+  std::vector<ScheduledFusion> fusions;
+  for (const PlannedFusion& planned : plan.fusions) {
+    Fusion fusion = make_fusion(plan.graph, folded, planned.ops);
+    Lowered lowered = find_engine(list, planned.config.engine)->lower(fusion, planned.config, plan.device);
+    fusions.push_back({std::move(fusion), std::move(lowered), {}});
+  }
+  return make_schedule(plan.graph, std::move(fusions));
+}
+
+}  // namespace
+
+Executable::Executable(std::unique_ptr<const Impl> impl) : impl_(std::move(impl)) {}
+Executable::Executable(Executable&&) noexcept = default;
+Executable& Executable::operator=(Executable&&) noexcept = default;
+Executable::~Executable() = default;
+
+const Plan& Executable::plan() const { return impl_->plan; }
+int64_t Executable::workspace_bytes() const { return impl_->workspace_bytes; }
+int Executable::slot_count() const { return static_cast<int>(impl_->slots.size()); }
+
+int Executable::slot(std::string_view tensor_name) const {
+  for (size_t i = 0; i < impl_->slots.size(); ++i)
+    if (impl_->plan.graph.tensors[impl_->slots[i].tensor].name == tensor_name) return static_cast<int>(i);
+  fail("the plan of '{}' binds no tensor '{}'", impl_->plan.graph.name, tensor_name);
+}
+
+void Executable::run(std::span<const Binding> bindings, void* workspace, Stream stream) const {
+  const std::vector<Slot>& slots = impl_->slots;
+  auto** by_slot = static_cast<void**>(__builtin_alloca(slots.size() * sizeof(void*)));
+  std::fill_n(by_slot, slots.size(), nullptr);
+  for (const Binding& binding : bindings) {
+    const auto slot = std::ranges::lower_bound(slots, binding.uid, {}, &Slot::uid);
+    if (slot != slots.end() && slot->uid == binding.uid)
+      by_slot[slot - slots.begin()] = const_cast<void*>(binding.pointer);
+  }
+  run(std::span<void* const>(by_slot, slots.size()), workspace, stream);
+}
+
+void Executable::run(std::span<void* const> by_slot, void* workspace, Stream stream) const {
+  impl_->check(by_slot, workspace);
+  for (const ReadyStep& step : impl_->steps)
+    std::visit(
+        [&](const auto& ready) { impl_->run(ready, by_slot, static_cast<std::byte*>(workspace), stream); },
+        step);
+}
+
+Executable load(const Plan& plan, std::span<const Engine* const> engine_list) {
+  const auto list = engine_list.empty() ? engines() : engine_list;
+  auto impl = std::make_unique<Executable::Impl>();
+  impl->plan = mend_plan(plan, list);
+  const Schedule schedule = schedule_of(impl->plan, list);
+  impl->workspace_bytes = schedule.workspace_bytes;
+  Loader loader(impl->plan, schedule);
+  impl->slots = loader.slots();
+  impl->steps = loader.steps();
+  return Executable(std::move(impl));
+}
+
+}  // namespace fusor

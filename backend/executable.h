@@ -1,0 +1,65 @@
+// Owns Executable: a loaded plan. run() patches pointers and launches, and does nothing else.
+#pragma once
+
+#include <initializer_list>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "core/plan.h"
+
+namespace fusor {
+
+/// A pointer for a tensor: device memory (the CPU device: host memory), or host memory for a by-value scalar.
+struct Binding {
+  int64_t uid = 0;
+  const void* pointer = nullptr;
+  Binding(int64_t uid_, const void* pointer_) : uid(uid_), pointer(pointer_) {}
+  Binding(const Tensor& tensor, const void* pointer_) : uid(tensor.uid), pointer(pointer_) {}
+};
+
+/// A CUstream; null is the default stream. The CPU device ignores it.
+using Stream = void*;
+
+/// A plan whose kernels are loaded. Immutable: any number of threads may run it at once, each with its own
+/// workspace.
+class Executable {
+ public:
+  Executable(Executable&&) noexcept;
+  Executable& operator=(Executable&&) noexcept;
+  ~Executable();
+
+  const Plan& plan() const;
+  /// Bytes of device memory (CPU device: host memory) that each run needs, 256-byte aligned; its contents do
+  /// not matter.
+  int64_t workspace_bytes() const;
+
+  /// Launches the plan on the stream. Unknown uids are ignored. Throws Error that names the tensor where one
+  /// has no pointer, or a pointer breaks the alignment that its kernels rely on. Allocates nothing; safe
+  /// under stream capture.
+  void run(std::span<const Binding> bindings, void* workspace = nullptr, Stream stream = nullptr) const;
+  void run(std::initializer_list<Binding> bindings, void* workspace = nullptr,
+           Stream stream = nullptr) const {
+    run(std::span<const Binding>(bindings.begin(), bindings.size()), workspace, stream);
+  }
+
+  /// The position of a tensor in run(by_slot); throws Error for a name that is not bound.
+  int slot(std::string_view tensor_name) const;
+  int slot_count() const;
+  void run(std::span<void* const> by_slot, void* workspace = nullptr, Stream stream = nullptr) const;
+
+ private:
+  friend Executable load(const Plan& plan, std::span<const class Engine* const> engine_list);
+  struct Impl;
+  explicit Executable(std::unique_ptr<const Impl> impl);
+  std::unique_ptr<const Impl> impl_;
+};
+
+/// Lowers the plan again and loads its kernels, from the cache or compiled now. A choice that no longer
+/// exists (engine, revision, knob, another architecture) is made anew for that fusion and said in
+/// plan().remarks. `engine_list` empty: backend/engines.h. Throws Error{missing} where the device or its
+/// driver is not there.
+Executable load(const Plan& plan, std::span<const class Engine* const> engine_list = {});
+
+}  // namespace fusor

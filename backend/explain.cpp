@@ -1,0 +1,55 @@
+// Owns the telling of what was asked, answered, priced and chosen.
+#include "backend/explain.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "backend/choose.h"
+
+namespace fusor {
+
+namespace {
+
+std::string microseconds(double seconds) { return fmt::format("{:.2f} us", seconds * 1e6); }
+
+void append(std::string& text, const Decision& decision) {
+  text += fmt::format("fusion {}\n", fmt::join(decision.ops, " + "));
+  for (const EngineAnswer& answer : decision.answers) {
+    if (answer.support)
+      text += fmt::format("  {} {} accepts, {} with {}\n", answer.chosen && !decision.cut ? "*" : " ",
+                          answer.engine, microseconds(answer.seconds), answer.config);
+    else
+      text += fmt::format("    {} refuses: {}\n", answer.engine, to_string(*answer.support.refusal));
+  }
+  if (decision.cut_at.empty()) return;
+  const std::string whole =
+      decision.whole_seconds > 0 ? microseconds(decision.whole_seconds) : "not possible";
+  text += fmt::format("  cut at {}: two parts {}, the whole {}: {}\n", decision.cut_at,
+                      microseconds(decision.parts_seconds), whole, decision.cut ? "cut" : "kept whole");
+}
+
+}  // namespace
+
+Explanation explain_data(const Graph& graph, const DeviceInfo& device, const BuildOptions& options) {
+  Choices choices = choose(graph, device, options, true);
+  Explanation explanation;
+  explanation.decisions = std::move(choices.decisions);
+  for (size_t i = 0; i < choices.graph.ops.size(); ++i)
+    if (choices.folded.folded[i]) explanation.folded.push_back(choices.graph.ops[i].name);
+  explanation.choice = candidates(graph, device, options).front();
+  return explanation;
+}
+
+std::string explain(const Graph& graph, const DeviceInfo& device, const BuildOptions& options) {
+  const Explanation explanation = explain_data(graph, device, options);
+  std::string text =
+      fmt::format("graph '{}' on {}: {} ops in {} fusions, about {}, workspace {} bytes\n", graph.name,
+                  device.name, graph.ops.size(), explanation.choice.fusions.size(),
+                  microseconds(explanation.choice.seconds), explanation.choice.workspace_bytes);
+  if (!explanation.folded.empty())
+    text += fmt::format("folded into accesses: {}\n", fmt::join(explanation.folded, ", "));
+  for (const Decision& decision : explanation.decisions) append(text, decision);
+  return text;
+}
+
+}  // namespace fusor

@@ -1,0 +1,41 @@
+// Owns explain: every engine's answer for every fusion, the prices of cuts, and the choice, as data and as
+// text.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "backend/build.h"
+
+namespace fusor {
+
+/// One engine's answer to one fusion.
+struct EngineAnswer {
+  std::string engine;
+  Support support;
+  std::string config;  ///< its best configuration, where it accepts
+  double seconds = 0;  ///< estimate of that configuration
+  bool chosen = false;
+};
+
+/// A fusion that was considered: kept, or cut in two.
+struct Decision {
+  std::vector<std::string> ops;       ///< names
+  std::vector<EngineAnswer> answers;  ///< in the order of the engine list
+  std::string cut_at;                 ///< op at which a cut was priced, or empty
+  double whole_seconds = 0;           ///< the cheapest engine that takes the whole; 0 where none does
+  double parts_seconds = 0;           ///< the two parts, where a cut was priced
+  bool cut = false;
+};
+
+struct Explanation {
+  std::vector<Decision> decisions;
+  std::vector<std::string> folded;  ///< ops that cost nothing: views and concatenations folded into accesses
+  Candidate choice;
+};
+
+Explanation explain_data(const Graph& graph, const DeviceInfo& device, const BuildOptions& options = {});
+/// The same for people.
+std::string explain(const Graph& graph, const DeviceInfo& device, const BuildOptions& options = {});
+
+}  // namespace fusor

@@ -1,0 +1,56 @@
+// Owns partitioning: which ops are carried out together, and the Fusion that says so to the engines.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "core/fusion.h"
+#include "core/graph.h"
+
+namespace fusor {
+
+/// The same graph in the form in which it is planned: concatenated tensors that cannot be written in place,
+/// and reshapes that no strides express, get an identity op in front. The user's tensors and ops stay as they
+/// are; expanding an expanded graph adds nothing.
+Graph expand(const Graph& graph);
+
+/// Where a tensor's elements live once views and concatenations are folded: a place inside another tensor's
+/// buffer (its own where nothing was folded).
+struct Placement {
+  int buffer = -1;     ///< index into Graph::tensors
+  int64_t offset = 0;  ///< elements
+  Strides strides;     ///< over the tensor's own dims
+};
+
+/// Placements of all tensors, and which ops need no work because their placement says it all.
+struct FoldedGraph {
+  std::vector<Placement> placements;
+  std::vector<bool> folded;  ///< per op
+};
+FoldedGraph fold_views(const Graph& graph);
+
+/// Strides with which row-major `to` dims walk the elements of (from, strides), or false where no strides do.
+bool reshape_strides(const Dims& from, const Strides& strides, const Dims& to, Strides& out);
+
+/// How coordinates of a view's result reach the elements of its operand, itself placed at `x`; false where no
+/// strides do (a reshape of elements that do not lie in row-major order).
+bool view_placement(const Graph& graph, const Op& op, const Placement& x, Placement& out);
+
+/// The Fusion of these ops (ascending, none folded, at most one contraction). Values that leave the set, or
+/// are outputs, become stores. Throws Error{bad_input} that names the ops where they do not form one domain.
+Fusion make_fusion(const Graph& graph, const FoldedGraph& folded, std::span<const int> ops);
+/// The Fusion of one op on its own, nothing folded: views are copies, and a concatenation has one Expr in
+/// `after` for each input. The oracle evaluates graphs with it.
+Fusion make_single(const Graph& graph, int op);
+
+/// The ops that read or write through folded ops: producers that `op` waits for, none folded, ascending.
+std::vector<int> dependencies(const Graph& graph, const FoldedGraph& folded, int op);
+
+/// Greedy absorption around anchors, then among pointwise neighbours; groups in an order in which they can
+/// run.
+std::vector<std::vector<int>> partition(const Graph& graph, const FoldedGraph& folded);
+/// The groups in an order in which they can run. Throws Error{bad_input} where they wait for each other.
+std::vector<std::vector<int>> in_run_order(const Graph& graph, const FoldedGraph& folded,
+                                           std::vector<std::vector<int>> groups);
+
+}  // namespace fusor

@@ -1,0 +1,239 @@
+// Owns the error analysis behind verify's tolerance.
+//
+// A right run differs from the oracle by roundings. Each tensor carries two numbers: `spread`, the standard
+// deviation of an element's error, and `peak`, what a single element may be off by without being part of a
+// crowd.
+//  1. Pointwise steps round a few times in their compute type: peak, in epsilons of that type of the largest
+//  value.
+//  2. Accumulation: K terms added one after the other are rounded K times, at partial sums that grow like the
+//  result.
+//     These roundings are as good as random: a walk of sqrt(K) steps, together sqrt(K) / 3 epsilons of the
+//     result's size (spread). The size is at least sqrt(K) terms, which is what a sum of random terms has, so
+//     that sums that cancel are covered. Other orders of accumulation (tiles, warps, threads) stay below.
+//  3. The rounding to a virtual tensor's type: an error e moves a value across a rounding boundary once in q
+//  / e times,
+//     q being that type's epsilon at the value, and then the two sides are q apart: variance e * q, peak q.
+//  4. Later steps carry errors on by their slope. A contraction carries K independent ones: sqrt(K) times the
+//  spread; a
+//     peak is met once.
+// The bound is eight spreads and the peak. The output's own rounding is the relative part of the tolerance:
+// one epsilon, the two sides of a boundary.
+#include "backend/reference/error_bound.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "backend/reference/contraction.h"
+#include "core/convert.h"
+
+namespace fusor::reference {
+
+namespace {
+
+// Roundings inside one formula of core/pointwise.def: elementary functions of 2 ulp, a handful of steps.
+constexpr double kStepsOfAFormula = 8;
+// Slopes of the activation functions stay below this (gelu: 1.13, swish: 1.10).
+constexpr double kActivationSlope = 1.2;
+
+bool is_backward(PointwiseMode mode) { return info(mode).name.ends_with("_bwd"); }
+
+struct Deviation {
+  double spread = 0;
+  double peak = 0;
+  bool any() const { return spread > 0 || peak > 0; }
+  void add(const Deviation& other, double spread_factor, double peak_factor) {
+    spread = std::hypot(spread, other.spread * spread_factor);
+    peak += other.peak * peak_factor;
+  }
+};
+
+class ErrorAnalysis {
+ public:
+  /// `measured`: magnitudes are those of the tensors; otherwise all are the output's and only ratios of 1 are
+  /// known.
+  ErrorAnalysis(const Graph& graph, std::vector<Magnitude> magnitudes, bool measured)
+      : graph_(graph),
+        magnitudes_(std::move(magnitudes)),
+        measured_(measured),
+        errors_(graph.tensors.size()) {}
+
+  double bound(int output, const std::vector<bool>& cone) {
+    for (size_t i = 0; i < graph_.ops.size(); ++i) {
+      if (!cone[i]) continue;
+      const int y = graph_.ops[i].outputs[0];
+      error(y) = after(graph_.ops[i]);
+      if (y != output) round(y);
+    }
+    return at_output(output);
+  }
+
+ private:
+  Deviation& error(int tensor) { return errors_[static_cast<size_t>(tensor)]; }
+  const Magnitude& size(int tensor) const { return magnitudes_[static_cast<size_t>(tensor)]; }
+  const Dims& dims(int tensor) const { return graph_.tensors[static_cast<size_t>(tensor)].dims; }
+  DataType type(int tensor) const { return graph_.tensors[static_cast<size_t>(tensor)].type; }
+
+  void round(int tensor) {
+    Deviation& deviation = error(tensor);
+    if (!deviation.any()) return;
+    const double quantum = epsilon(type(tensor)) * size(tensor).rms;
+    const double crossing = std::max(deviation.spread, deviation.peak / kStepsOfAFormula);
+    deviation.spread = std::hypot(deviation.spread, std::sqrt(std::min(crossing, quantum) * quantum));
+    deviation.peak += epsilon(type(tensor)) * size(tensor).largest;
+  }
+
+  Deviation after(const Op& op) {
+    const DataType* compute = compute_type(op.attributes);
+    if (compute == nullptr) {
+      Deviation carried;
+      for (const int x : op.inputs) {
+        carried.spread = std::max(carried.spread, error(x).spread);
+        carried.peak = std::max(carried.peak, error(x).peak);
+      }
+      return carried;
+    }
+    const double unit = epsilon(*compute);
+    if (const auto* pointwise = std::get_if<Pointwise>(&op.attributes))
+      return after_pointwise(op, *pointwise, unit);
+    if (const auto* reduction = std::get_if<Reduction>(&op.attributes))
+      return after_reduction(op, *reduction, unit);
+    return after_contraction(op, unit);
+  }
+
+  Deviation after_pointwise(const Op& op, const Pointwise& pointwise, double unit) {
+    const PointwiseDomain domain = info(pointwise.mode).domain;
+    if (domain == PointwiseDomain::compare || domain == PointwiseDomain::logical ||
+        domain == PointwiseDomain::index)
+      return {};
+    Deviation total;
+    for (size_t i = 0; i < op.inputs.size(); ++i) {
+      const double factor = error(op.inputs[i]).any() ? slope(op, pointwise.mode, i) : 0;
+      total.add(error(op.inputs[i]), factor, factor);
+    }
+    const double steps = pointwise.mode == PointwiseMode::identity ? 0.5 : kStepsOfAFormula;
+    total.peak += steps * unit * size(op.outputs[0]).largest;
+    return total;
+  }
+
+  double slope(const Op& op, PointwiseMode mode, size_t operand) const {
+    if (!measured_) return 1;
+    const auto size_of = [&](size_t i) { return size(op.inputs[i]).largest; };
+    if (is_backward(mode)) return operand == 0 ? kActivationSlope : kActivationSlope * size_of(0);
+    switch (mode) {
+      case PointwiseMode::mul:
+        return size_of(1 - operand);
+      case PointwiseMode::add_square:
+        return operand == 0 ? 1 : 2 * size_of(1);
+      case PointwiseMode::identity:
+      case PointwiseMode::add:
+      case PointwiseMode::sub:
+      case PointwiseMode::max:
+      case PointwiseMode::min:
+      case PointwiseMode::abs:
+      case PointwiseMode::neg:
+      case PointwiseMode::binary_select:
+        return 1;
+      case PointwiseMode::relu:
+      case PointwiseMode::tanh:
+      case PointwiseMode::sigmoid:
+      case PointwiseMode::elu:
+      case PointwiseMode::gelu:
+      case PointwiseMode::gelu_tanh:
+      case PointwiseMode::softplus:
+      case PointwiseMode::swish:
+      case PointwiseMode::erf:
+      case PointwiseMode::sin:
+      case PointwiseMode::cos:
+        return kActivationSlope;
+      default: {  // exponentials have the slope of their value, powers that of value / operand
+        const double result = size(op.outputs[0]).largest;
+        return std::max({1.0, result, size_of(operand) > 0 ? result / size_of(operand) : 0.0});
+      }
+    }
+  }
+
+  Deviation after_reduction(const Op& op, const Reduction& reduction, double unit) {
+    const int x = op.inputs[0], y = op.outputs[0];
+    const double count =
+        static_cast<double>(element_count(dims(x))) / static_cast<double>(element_count(dims(y)));
+    const double walk = measured_ ? std::sqrt(count) : 1;
+    Deviation total;
+    switch (reduction.mode) {
+      case ReductionMode::min:
+      case ReductionMode::max:
+      case ReductionMode::amax:
+        return error(x);
+      case ReductionMode::mul:
+      case ReductionMode::mul_no_zeros: {
+        const double growth =
+            measured_ && size(x).largest > 0 ? std::max(1.0, size(y).largest / size(x).largest) : 1;
+        total.add(error(x), walk * growth, growth);
+        total.peak += count * unit * size(y).largest;
+        return total;
+      }
+      case ReductionMode::norm2:
+        total.spread = sum_spread(size(y).rms, 0, count, unit);
+        total.add(error(x), 1, 1);
+        return total;
+      case ReductionMode::add:
+      case ReductionMode::norm1:
+        total.spread = sum_spread(size(y).rms, size(x).rms, count, unit);
+        total.add(error(x), walk, measured_ ? 1 : 1 / std::sqrt(count));
+        return total;
+      case ReductionMode::avg:
+        total.spread = sum_spread(size(y).rms * count, size(x).rms, count, unit) / count;
+        total.add(error(x), 1 / walk, 1 / (measured_ ? count : std::sqrt(count)));
+        return total;
+    }
+    return total;
+  }
+
+  Deviation after_contraction(const Op& op, double unit) {
+    const int a = op.inputs[0], b = op.inputs[1], c = op.outputs[0];
+    const double count = multiply_adds({op.attributes, dims(a), dims(b), dims(c)}) /
+                         static_cast<double>(element_count(dims(c)));
+    Deviation total;
+    total.spread = sum_spread(size(c).rms, size(a).rms * size(b).rms, count, unit);
+    const double walk = std::sqrt(count);
+    total.add(error(a), measured_ ? walk * size(b).rms : 1, measured_ ? size(b).largest : 1 / walk);
+    total.add(error(b), measured_ ? walk * size(a).rms : 1, measured_ ? size(a).largest : 1 / walk);
+    return total;
+  }
+
+  // Of a sum of `count` terms: `result` and `term` are typical sizes.
+  double sum_spread(double result, double term, double count, double unit) const {
+    const double walk = std::sqrt(count);
+    return (1 + walk / 3) * unit * (measured_ ? std::max(result, walk * term) : result);
+  }
+
+  // In the output's type: integers are exact unless a real value may round to either neighbour; reals may
+  // differ by the spacing of the smallest numbers, where the relative part vanishes.
+  double at_output(int output) {
+    constexpr double kSpreads = 8;
+    const double carried = kSpreads * error(output).spread + error(output).peak;
+    if (!is_real(type(output))) return carried > 0 && type(output) != DataType::b8 ? carried + 1 : 0;
+    if (carried == 0) return 0;
+    const uint64_t smallest_bits = 1;
+    return carried + load_real(type(output), &smallest_bits, 0);
+  }
+
+  const Graph& graph_;
+  std::vector<Magnitude> magnitudes_;
+  bool measured_;
+  std::vector<Deviation> errors_;
+};
+
+}  // namespace
+
+double error_bound(const Graph& graph, int output, const std::vector<bool>& cone,
+                   const std::vector<Magnitude>& magnitudes) {
+  return ErrorAnalysis(graph, magnitudes, true).bound(output, cone);
+}
+
+double error_bound(const Graph& graph, int output, const std::vector<bool>& cone,
+                   const Magnitude& magnitude) {
+  return ErrorAnalysis(graph, std::vector<Magnitude>(graph.tensors.size(), magnitude), false)
+      .bound(output, cone);
+}
+
+}  // namespace fusor::reference

@@ -1,0 +1,23 @@
+// Owns the tolerance of verify: how far a right run may be from the oracle.
+#pragma once
+
+#include <vector>
+
+#include "core/graph.h"
+
+namespace fusor::reference {
+
+/// Size of a tensor's finite values.
+struct Magnitude {
+  double largest = 0;
+  double rms = 0;
+};
+
+/// Bound of the absolute error that a right run may have in `output`, beside the rounding to the output's own
+/// type. `magnitudes[i]`: of graph.tensors[i] by the oracle.
+double error_bound(const Graph& graph, int output, const std::vector<bool>& cone,
+                   const std::vector<Magnitude>& magnitudes);
+/// The same where only the output's own values are known: errors are taken relative to them throughout.
+double error_bound(const Graph& graph, int output, const std::vector<bool>& cone, const Magnitude& magnitude);
+
+}  // namespace fusor::reference

@@ -1,0 +1,344 @@
+// Owns the oracle's evaluation by demand: backwards through the graph it marks the elements that a sample
+// needs, then it evaluates those alone.
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "backend/reference.h"
+#include "backend/reference/contraction.h"
+#include "backend/reference/expression.h"
+#include "backend/reference/host_math.h"
+#include "backend/reference/sweep.h"
+#include "core/convert.h"
+#include "core/environment.h"
+#include "core/fail.h"
+#include "core/parallel.h"
+
+namespace fusor {
+
+namespace {
+
+using namespace reference;
+
+// Zeroed memory of which the system provides only the pages that are touched.
+struct Freed {
+  void operator()(std::byte* memory) const { std::free(memory); }
+};
+using SparseBytes = std::unique_ptr<std::byte, Freed>;
+
+SparseBytes sparse_bytes(int64_t count) {
+  SparseBytes bytes(static_cast<std::byte*>(std::calloc(static_cast<size_t>(count), 1)));
+  if (!bytes) fail(ErrorKind::missing, "no memory for {} bytes of a sample", count);
+  return bytes;
+}
+
+// What is known of one tensor: where its elements lie, and for computed ones which of them are needed.
+struct Demand {
+  DataType type = DataType::f32;
+  Dims dims;
+  Strides strides;
+  std::byte* data = nullptr;
+  bool computed = false;
+  SparseBytes marks, values;
+  std::vector<int64_t> needed;  // row-major indices
+
+  void require(int64_t element) {
+    if (!computed || marks.get()[element] != std::byte{0}) return;
+    marks.get()[element] = std::byte{1};
+    needed.push_back(element);
+  }
+  int64_t place(const Dims& at) const {
+    int64_t element = 0;
+    for (int i = 0; i < dims.rank(); ++i) element += at[i] * strides[i];
+    return element;
+  }
+};
+
+Dims coordinates(int64_t element, const Dims& dims) {
+  Dims at = Dims::filled(dims.rank(), 0);
+  unravel(element, dims, at.begin());
+  return at;
+}
+
+int64_t row_major(const Dims& at, const Dims& dims) {
+  int64_t index = 0;
+  for (int i = 0; i < dims.rank(); ++i) index = index * dims[i] + at[i];
+  return index;
+}
+
+// The coordinate of a broadcast operand behind the result's.
+Dims broadcast_at(const Dims& at, const Dims& dims) {
+  Dims from = Dims::filled(dims.rank(), 0);
+  const int shift = at.rank() - dims.rank();
+  for (int i = 0; i < dims.rank(); ++i)
+    if (dims[i] != 1) from[i] = at[i + shift];
+  return from;
+}
+
+// Calls visit(coordinate in x) for every element of x behind one element of its reduced form y.
+template <class Visit>
+void for_each_reduced(const Dims& x, const Dims& y, const Dims& at, Visit&& visit) {
+  Dims group = Dims::filled(x.rank(), 1);
+  for (int i = 0; i < x.rank(); ++i) group[i] = x[i] / y[i];
+  Dims from = at;
+  for (int64_t member = 0; member < element_count(group); ++member) {
+    const Dims inside = coordinates(member, group);
+    for (int i = 0; i < x.rank(); ++i) from[i] = at[i] * group[i] + inside[i];
+    visit(from);
+  }
+}
+
+class Sample {
+ public:
+  Sample(const Graph& graph, std::span<void* const> tensors) : graph_(graph), demands_(graph.tensors.size()) {
+    for (const Op& op : graph.ops)
+      for (const int y : op.outputs) demand(y).computed = true;
+    for (size_t i = 0; i < demands_.size(); ++i) describe(graph.tensors[i], tensors[i], demands_[i]);
+  }
+
+  std::vector<double> evaluate(int tensor, std::span<const int64_t> elements) {
+    Demand& wanted = demand(tensor);
+    for (const int64_t element : elements) wanted.require(element);
+    for (auto op = graph_.ops.rbegin(); op != graph_.ops.rend(); ++op) require_operands(*op);
+    for (const Op& op : graph_.ops) evaluate_op(op);
+    std::vector<double> values;
+    for (const int64_t element : elements)
+      values.push_back(load_real(wanted.type, wanted.data, wanted.place(coordinates(element, wanted.dims))));
+    return values;
+  }
+
+ private:
+  Demand& demand(int tensor) { return demands_[static_cast<size_t>(tensor)]; }
+  const Demand& demand(int tensor) const { return demands_[static_cast<size_t>(tensor)]; }
+
+  void describe(const Tensor& tensor, void* buffer, Demand& out) {
+    out.type = tensor.type;
+    out.dims = tensor.dims;
+    out.strides = tensor.strides;
+    out.data = static_cast<std::byte*>(buffer);
+    if (out.computed) {
+      out.strides = packed_strides(tensor.dims);
+      out.marks = sparse_bytes(element_count(tensor.dims));
+      out.values = sparse_bytes(element_count(tensor.dims) * byte_size(tensor.type));
+      out.data = out.values.get();
+    } else if (tensor.memory == Memory::constant) {
+      out.values = sparse_bytes(8);
+      out.data = out.values.get();
+      if (const auto* integer = std::get_if<int64_t>(&tensor.value))
+        store_int(tensor.type, out.data, 0, *integer);
+      else
+        store_real(tensor.type, out.data, 0, std::get<double>(tensor.value));
+    } else if (buffer == nullptr) {
+      fail("the oracle needs a buffer for tensor '{}'", tensor.name);
+    }
+  }
+
+  Contraction contraction(const Op& op) const {
+    return {op.attributes, demand(op.inputs[0]).dims, demand(op.inputs[1]).dims, demand(op.outputs[0]).dims};
+  }
+
+  // --- backwards -------------------------------------------------------------------------------------------
+
+  void require_operands(const Op& op) {
+    const Demand& y = demand(op.outputs[0]);
+    if (y.needed.empty()) return;
+    if (is_contraction(op.attributes)) return require_terms(op, y);
+    for (const int64_t element : y.needed)
+      for_each_operand(op, coordinates(element, y.dims), [&](int input, const Dims& at) {
+        demand(input).require(row_major(at, demand(input).dims));
+      });
+  }
+
+  void require_terms(const Op& op, const Demand& y) {
+    Demand& a = demand(op.inputs[0]);
+    Demand& b = demand(op.inputs[1]);
+    if (!a.computed && !b.computed) return;
+    const Contraction shape = contraction(op);
+    const Terms terms(shape, packed_strides(a.dims), packed_strides(b.dims));
+    for (const int64_t element : y.needed)
+      terms.of(coordinates(element, y.dims), [&](const Run& run) {
+        for (int64_t i = 0; i < run.count; ++i) {
+          a.require(run.a + i * run.step_a);
+          b.require(run.b + i * run.step_b);
+        }
+      });
+  }
+
+  // Calls visit(tensor, coordinate) for every element that the result's element at `at` is made of, in order.
+  template <class Visit>
+  void for_each_operand(const Op& op, const Dims& at, Visit&& visit) const {
+    const int x = op.inputs[0];
+    const Dims& dims = demand(x).dims;
+    if (std::holds_alternative<Pointwise>(op.attributes)) {
+      for (const int input : op.inputs) visit(input, broadcast_at(at, demand(input).dims));
+    } else if (std::holds_alternative<Reduction>(op.attributes)) {
+      for_each_reduced(dims, demand(op.outputs[0]).dims, at, [&](const Dims& from) { visit(x, from); });
+    } else if (const auto* transpose = std::get_if<Transpose>(&op.attributes)) {
+      Dims from = at;
+      for (int i = 0; i < at.rank(); ++i) from[static_cast<int>(transpose->permutation[i])] = at[i];
+      visit(x, from);
+    } else if (const auto* slice = std::get_if<Slice>(&op.attributes)) {
+      Dims from = at;
+      for (int i = 0; i < at.rank(); ++i) from[i] = slice->start[i] + at[i] * slice->step[i];
+      visit(x, from);
+    } else if (const auto* concatenate = std::get_if<Concatenate>(&op.attributes)) {
+      visit_part(op, static_cast<int>(concatenate->axis), at, visit);
+    } else {
+      visit(x, coordinates(row_major(at, demand(op.outputs[0]).dims), dims));  // reshape
+    }
+  }
+
+  template <class Visit>
+  void visit_part(const Op& op, int axis, const Dims& at, Visit&& visit) const {
+    Dims from = at;
+    for (const int input : op.inputs) {
+      const int64_t extent = demand(input).dims[axis];
+      if (from[axis] < extent) return visit(input, from);
+      from[axis] -= extent;
+    }
+  }
+
+  // --- forwards --------------------------------------------------------------------------------------------
+
+  void evaluate_op(const Op& op) {
+    Demand& y = demand(op.outputs[0]);
+    const int64_t behind_one = gathered_per_element(op);
+    const int64_t per_task = std::max<int64_t>(1, kTaskElements / behind_one);
+    const int64_t count = static_cast<int64_t>(y.needed.size());
+    parallel_for(ceil_div(count, per_task), environment::threads(), [&](int64_t task) {
+      const int64_t first = task * per_task;
+      const std::span<const int64_t> elements(y.needed.data() + first,
+                                              static_cast<size_t>(std::min(per_task, count - first)));
+      if (is_contraction(op.attributes))
+        sum_terms(op, elements, y);
+      else
+        compute(op, elements, behind_one, y);
+    });
+  }
+
+  int64_t gathered_per_element(const Op& op) const {
+    if (is_contraction(op.attributes))
+      return static_cast<int64_t>(multiply_adds(contraction(op)) /
+                                  static_cast<double>(element_count(demand(op.outputs[0]).dims))) +
+             1;
+    if (!std::holds_alternative<Reduction>(op.attributes)) return 1;
+    return element_count(demand(op.inputs[0]).dims) / element_count(demand(op.outputs[0]).dims);
+  }
+
+  void sum_terms(const Op& op, std::span<const int64_t> elements, Demand& y) const {
+    if (is_real(*compute_type(op.attributes)))
+      sum_terms_as<double>(op, elements, y,
+                           [](const Demand& x, int64_t i) { return load_real(x.type, x.data, i); });
+    else
+      sum_terms_as<int64_t>(op, elements, y,
+                            [](const Demand& x, int64_t i) { return load_int(x.type, x.data, i); });
+  }
+
+  template <class S, class Load>
+  void sum_terms_as(const Op& op, std::span<const int64_t> elements, Demand& y, const Load& load) const {
+    using T = Arithmetic<S>;
+    const Demand& a = demand(op.inputs[0]);
+    const Demand& b = demand(op.inputs[1]);
+    const Contraction shape = contraction(op);
+    const Terms terms(shape, a.strides, b.strides);
+    for (const int64_t element : elements) {
+      T sum(0);
+      terms.of(coordinates(element, y.dims), [&](const Run& run) {
+        for (int64_t i = 0; i < run.count; ++i)
+          sum = sum + T(load(a, run.a + i * run.step_a)) * T(load(b, run.b + i * run.step_b));
+      });
+      if constexpr (std::is_floating_point_v<S>)
+        store_real(y.type, y.data, element, sum);
+      else
+        store_int(y.type, y.data, element,
+                  shape.compute() == DataType::i32 ? static_cast<int32_t>(sum.value) : sum.value);
+    }
+  }
+
+  // Gathers the operands side by side and evaluates the op over them as a dense Expr.
+  void compute(const Op& op, std::span<const int64_t> elements, int64_t behind_one, Demand& y) const {
+    const int64_t count = static_cast<int64_t>(elements.size());
+    const bool reduces = std::holds_alternative<Reduction>(op.attributes);
+    const size_t operands = std::holds_alternative<Pointwise>(op.attributes) ? op.inputs.size() : 1;
+    std::vector<std::vector<int64_t>> gathered(operands + 1,
+                                               std::vector<int64_t>(static_cast<size_t>(count * behind_one)));
+    gather(op, elements, y, gathered);
+    Expr expr;
+    expr.domain = {count, behind_one};
+    std::vector<Buffer> buffers;
+    for (size_t i = 0; i < operands; ++i) {
+      const DataType type = is_index(op) ? DataType::i64 : demand(op.inputs[i]).type;
+      buffers.push_back({type, gathered[i].data()});
+      expr.nodes.push_back({.kind = Node::Kind::load,
+                            .type = type,
+                            .access = {static_cast<int>(i), 0, {behind_one, 1}, false}});
+    }
+    buffers.push_back({y.type, gathered[operands].data()});
+    Result result;
+    result.access = {static_cast<int>(operands), 0, {1, 0}, false};
+    result.type = y.type;
+    result.node = add_operation(op, y.type, expr);
+    if (reduces) {
+      result.reduction = std::get<Reduction>(op.attributes);
+      result.reduced = 2;
+    }
+    expr.results.push_back(result);
+    evaluate_expression(expr, buffers, Reading::oracle);
+    const int64_t size = byte_size(y.type);
+    const auto* made = reinterpret_cast<const std::byte*>(gathered[operands].data());
+    for (int64_t i = 0; i < count; ++i)
+      std::memcpy(y.data + elements[static_cast<size_t>(i)] * size, made + i * size,
+                  static_cast<size_t>(size));
+  }
+
+  static bool is_index(const Op& op) {
+    const auto* pointwise = std::get_if<Pointwise>(&op.attributes);
+    return pointwise != nullptr && pointwise->mode == PointwiseMode::gen_index;
+  }
+
+  static int add_operation(const Op& op, DataType type, Expr& expr) {
+    const auto* pointwise = std::get_if<Pointwise>(&op.attributes);
+    if (pointwise == nullptr || is_index(op)) return 0;
+    Node node{.kind = Node::Kind::pointwise, .type = type, .pointwise = *pointwise};
+    for (size_t i = 0; i < expr.nodes.size(); ++i) node.args[i] = static_cast<int>(i);
+    expr.nodes.push_back(node);
+    return static_cast<int>(expr.nodes.size()) - 1;
+  }
+
+  // gathered[i]: packed elements of operand i. gen_index gets the coordinate itself in its operand's place.
+  void gather(const Op& op, std::span<const int64_t> elements, const Demand& y,
+              std::vector<std::vector<int64_t>>& gathered) const {
+    const auto* pointwise = std::get_if<Pointwise>(&op.attributes);
+    std::vector<int64_t> filled(gathered.size(), 0);
+    for (const int64_t element : elements) {
+      const Dims at = coordinates(element, y.dims);
+      if (is_index(op)) {
+        gathered[0][static_cast<size_t>(filled[0]++)] = at[static_cast<int>(pointwise->axis)];
+        continue;
+      }
+      size_t operand = 0;
+      for_each_operand(op, at, [&](int input, const Dims& from) {
+        const Demand& x = demand(input);
+        const int64_t size = byte_size(x.type);
+        auto* to = reinterpret_cast<std::byte*>(gathered[operand].data()) + filled[operand]++ * size;
+        std::memcpy(to, x.data + x.place(from) * size, static_cast<size_t>(size));
+        if (pointwise != nullptr) ++operand;
+      });
+    }
+  }
+
+  const Graph& graph_;
+  std::vector<Demand> demands_;
+};
+
+}  // namespace
+
+std::vector<double> evaluate_sample(const Graph& graph, std::span<void* const> tensors, int tensor,
+                                    std::span<const int64_t> elements) {
+  return Sample(graph, tensors).evaluate(tensor, elements);
+}
+
+}  // namespace fusor

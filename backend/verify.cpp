@@ -1,0 +1,333 @@
+// Owns the comparison of a run with the oracle: what is compared, the tolerance, and how it is told.
+#include "backend/verify.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "backend/reference.h"
+#include "backend/reference/contraction.h"
+#include "backend/reference/error_bound.h"
+#include "core/convert.h"
+#include "core/fail.h"
+
+namespace fusor {
+
+namespace {
+
+using reference::Magnitude;
+
+// Outputs whose contractions cost more are checked on a sample: the oracle takes about a second for each of
+// these.
+constexpr double kDenseFlops = 10e9;
+constexpr int64_t kSampleSize = 4096;
+
+uint64_t mixed(uint64_t seed, uint64_t counter) {  // splitmix64
+  uint64_t z = seed * 0x9e3779b97f4a7c15u + (counter + 1) * 0xd1342543de82ef95u;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return z ^ (z >> 31);
+}
+
+// The ops that a tensor waits for.
+std::vector<bool> cone_of(const Graph& graph, int tensor) {
+  std::vector<bool> cone(graph.ops.size(), false);
+  std::vector<bool> wanted(graph.tensors.size(), false);
+  wanted[static_cast<size_t>(tensor)] = true;
+  for (size_t i = graph.ops.size(); i-- > 0;) {
+    for (const int y : graph.ops[i].outputs) cone[i] = cone[i] || wanted[static_cast<size_t>(y)];
+    if (!cone[i]) continue;
+    for (const int x : graph.ops[i].inputs) wanted[static_cast<size_t>(x)] = true;
+  }
+  return cone;
+}
+
+double contraction_flops(const Graph& graph, const std::vector<bool>& cone) {
+  double flops = 0;
+  for (size_t i = 0; i < graph.ops.size(); ++i) {
+    const Op& op = graph.ops[i];
+    if (!cone[i] || !is_contraction(op.attributes)) continue;
+    const auto dims = [&](int tensor) { return graph.tensors[static_cast<size_t>(tensor)].dims; };
+    flops += 2 * reference::multiply_adds(
+                     {op.attributes, dims(op.inputs[0]), dims(op.inputs[1]), dims(op.outputs[0])});
+  }
+  return flops;
+}
+
+int64_t place_of(const Tensor& tensor, const Dims& at) {
+  int64_t place = 0;
+  for (int i = 0; i < at.rank(); ++i) place += at[i] * tensor.strides[i];
+  return place;
+}
+
+Dims coordinates(int64_t element, const Dims& dims) {
+  Dims at = Dims::filled(dims.rank(), 0);
+  reference::unravel(element, dims, at.begin());
+  return at;
+}
+
+// Calls visit(row-major index, place in memory) for every element.
+template <class Visit>
+void for_each_element(const Tensor& tensor, Visit&& visit) {
+  const int last = tensor.dims.rank() - 1;
+  Dims rows = tensor.dims;
+  rows[last] = 1;
+  for (int64_t row = 0; row < element_count(rows); ++row) {
+    const int64_t place = place_of(tensor, coordinates(row, rows));
+    for (int64_t i = 0; i < tensor.dims[last]; ++i)
+      visit(row * tensor.dims[last] + i, place + i * tensor.strides[last]);
+  }
+}
+
+// Holds one output against the oracle, element by element.
+class Comparison {
+ public:
+  Comparison(OutputCheck& check, const Tensor& tensor, const void* got)
+      : check_(check), tensor_(tensor), got_(got) {}
+
+  void compare(int64_t element, int64_t place, double want) {
+    const double got = load_real(tensor_.type, got_, place);
+    ++check_.checked;
+    check_.nans += std::isnan(got) ? 1 : 0;
+    check_.infs += std::isinf(got) ? 1 : 0;
+    if (!std::isfinite(got) || !std::isfinite(want)) {
+      const bool agree = got == want || (std::isnan(got) && std::isnan(want));
+      if (!agree) count_wrong(element, got, want);
+      return;
+    }
+    const double error = std::abs(got - want);
+    if (check_.max_abs_at.empty() || error > check_.max_abs) {
+      check_.max_abs = error;
+      check_.max_abs_at = coordinates(element, tensor_.dims);
+      if (check_.wrong == 0) std::tie(check_.got, check_.want) = std::pair(got, want);
+    }
+    const double relative = want == 0 ? 0 : error / std::abs(want);
+    if (check_.max_rel_at.empty() || relative > check_.max_rel) {
+      check_.max_rel = relative;
+      check_.max_rel_at = coordinates(element, tensor_.dims);
+    }
+    if (error > check_.tolerance_abs + check_.tolerance_rel * std::abs(want)) count_wrong(element, got, want);
+  }
+
+ private:
+  void count_wrong(int64_t element, double got, double want) {
+    if (check_.wrong++ > 0) return;
+    check_.wrong_at = coordinates(element, tensor_.dims);
+    check_.got = got;
+    check_.want = want;
+  }
+  OutputCheck& check_;
+  const Tensor& tensor_;
+  const void* got_;
+};
+
+// Gathers a Magnitude from finite values.
+class SizeOf {
+ public:
+  void take_in(double value) {
+    if (!std::isfinite(value)) return;
+    largest_ = std::max(largest_, std::abs(value));
+    squares_ += value * value;
+    ++count_;
+  }
+  Magnitude magnitude() const {
+    return {largest_, count_ == 0 ? 0 : std::sqrt(squares_ / static_cast<double>(count_))};
+  }
+
+ private:
+  double largest_ = 0, squares_ = 0;
+  int64_t count_ = 0;
+};
+
+// Evaluates the outputs that are cheap enough whole, and all that lies behind them.
+class DenseOracle {
+ public:
+  DenseOracle(const Graph& graph, std::span<void* const> tensors, const std::vector<bool>& ops)
+      : graph_(graph), data_(tensors.begin(), tensors.end()), used_(tensors.size(), false) {
+    Graph part = graph;
+    part.ops.clear();
+    for (size_t i = 0; i < graph.ops.size(); ++i) {
+      if (!ops[i]) continue;
+      part.ops.push_back(graph.ops[i]);
+      for (const int x : graph.ops[i].inputs) used_[static_cast<size_t>(x)] = true;
+      for (const int y : graph.ops[i].outputs) own(y);
+    }
+    evaluate_graph(part, data_);
+  }
+
+  double value(int tensor, int64_t place) const {
+    return load_real(graph_.tensors[static_cast<size_t>(tensor)].type, data_[static_cast<size_t>(tensor)],
+                     place);
+  }
+
+  /// Of a tensor that the evaluation read or wrote; zeros for others.
+  Magnitude magnitude(int tensor) const {
+    const Tensor& described = graph_.tensors[static_cast<size_t>(tensor)];
+    SizeOf size;
+    if (described.memory == Memory::constant)
+      size.take_in(std::visit([](auto number) { return static_cast<double>(number); }, described.value));
+    else if (used_[static_cast<size_t>(tensor)])
+      for_each_element(described, [&](int64_t, int64_t place) { size.take_in(value(tensor, place)); });
+    return size.magnitude();
+  }
+
+ private:
+  void own(int tensor) {
+    const size_t bytes = static_cast<size_t>(graph_.tensors[static_cast<size_t>(tensor)].bytes());
+    owned_.push_back(std::make_unique<std::byte[]>(bytes));
+    data_[static_cast<size_t>(tensor)] = owned_.back().get();
+    used_[static_cast<size_t>(tensor)] = true;
+  }
+  const Graph& graph_;
+  std::vector<void*> data_;
+  std::vector<bool> used_;
+  std::vector<std::unique_ptr<std::byte[]>> owned_;
+};
+
+OutputCheck new_check(const Tensor& tensor) {
+  OutputCheck check;
+  check.tensor = tensor.name;
+  check.elements = element_count(tensor.dims);
+  return check;
+}
+
+void set_tolerance(OutputCheck& check, const Tensor& tensor, double error) {
+  check.tolerance_rel = epsilon(tensor.type);
+  check.tolerance_abs = error;
+}
+
+// Random lines of the tensor, and on each up to kLine random elements. Lines go along the axis whose elements
+// are made of the same operands - channels of a convolution, columns of a matmul - so that chains of
+// contractions stay cheap: elements strewn evenly would need nearly everything that lies one contraction
+// back.
+std::vector<int64_t> sample_of(const Graph& graph, const Tensor& tensor, const std::vector<bool>& cone,
+                               uint64_t seed) {
+  constexpr int64_t kLine = 256;
+  bool convolves = false;
+  for (size_t i = 0; i < cone.size(); ++i)
+    convolves = convolves || (cone[i] && std::holds_alternative<Conv>(graph.ops[i].attributes));
+  const int axis = convolves ? std::min(1, tensor.dims.rank() - 1) : tensor.dims.rank() - 1;
+  const int64_t line = std::min(kLine, tensor.dims[axis]);
+  const int64_t step = packed_strides(tensor.dims)[axis];
+  const int64_t count = element_count(tensor.dims);
+  uint64_t counter = 0;
+  const auto random = [&](int64_t below) {
+    return static_cast<int64_t>(mixed(seed, counter++) % static_cast<uint64_t>(below));
+  };
+  std::vector<int64_t> elements;
+  while (static_cast<int64_t>(elements.size()) < std::min(kSampleSize, count)) {
+    const int64_t start = random(count);
+    const int64_t first = start - start / step % tensor.dims[axis] * step;
+    for (int64_t i = 0; i < line; ++i) elements.push_back(first + random(tensor.dims[axis]) * step);
+  }
+  elements.resize(static_cast<size_t>(std::min(kSampleSize, count)));
+  return elements;
+}
+
+OutputCheck check_sample(const Graph& graph, std::span<void* const> tensors, int output,
+                         const std::vector<bool>& cone, uint64_t seed) {
+  const Tensor& tensor = graph.tensors[static_cast<size_t>(output)];
+  OutputCheck check = new_check(tensor);
+  check.seed = seed;
+  const std::vector<int64_t> elements = sample_of(graph, tensor, cone, seed);
+  const std::vector<double> wanted = evaluate_sample(graph, tensors, output, elements);
+  SizeOf size;
+  for (const double want : wanted) size.take_in(want);
+  set_tolerance(check, tensor, reference::error_bound(graph, output, cone, size.magnitude()));
+  Comparison comparison(check, tensor, tensors[static_cast<size_t>(output)]);
+  for (size_t i = 0; i < elements.size(); ++i)
+    comparison.compare(elements[i], place_of(tensor, coordinates(elements[i], tensor.dims)), wanted[i]);
+  return check;
+}
+
+}  // namespace
+
+bool VerifyReport::passed() const {
+  return std::ranges::all_of(outputs, [](const OutputCheck& check) { return check.wrong == 0; });
+}
+
+VerifyReport verify(const Graph& graph, std::span<void* const> tensors, uint64_t seed) {
+  std::vector<int> outputs;
+  std::vector<std::vector<bool>> cones;
+  std::vector<bool> dense;
+  std::vector<bool> dense_ops(graph.ops.size(), false);
+  for (size_t i = 0; i < graph.tensors.size(); ++i) {
+    const int tensor = static_cast<int>(i);
+    if (graph.tensors[i].is_virtual() || graph.producer(tensor) < 0) continue;
+    outputs.push_back(tensor);
+    cones.push_back(cone_of(graph, tensor));
+    dense.push_back(contraction_flops(graph, cones.back()) <= kDenseFlops);
+    if (!dense.back()) continue;
+    for (size_t op = 0; op < dense_ops.size(); ++op) dense_ops[op] = dense_ops[op] || cones.back()[op];
+  }
+  const DenseOracle oracle(graph, tensors, dense_ops);
+  std::vector<Magnitude> magnitudes;
+  for (size_t i = 0; i < graph.tensors.size(); ++i)
+    magnitudes.push_back(oracle.magnitude(static_cast<int>(i)));
+
+  VerifyReport report;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (!dense[i]) {
+      report.outputs.push_back(check_sample(graph, tensors, outputs[i], cones[i], seed));
+      continue;
+    }
+    const Tensor& tensor = graph.tensors[static_cast<size_t>(outputs[i])];
+    OutputCheck check = new_check(tensor);
+    set_tolerance(check, tensor, reference::error_bound(graph, outputs[i], cones[i], magnitudes));
+    Comparison comparison(check, tensor, tensors[static_cast<size_t>(outputs[i])]);
+    for_each_element(tensor, [&](int64_t element, int64_t place) {
+      comparison.compare(element, place, oracle.value(outputs[i], place));
+    });
+    report.outputs.push_back(std::move(check));
+  }
+  return report;
+}
+
+std::string to_string(const VerifyReport& report) {
+  std::string text;
+  for (const OutputCheck& check : report.outputs) {
+    text += fmt::format("{}: {} of {} elements checked", check.tensor, check.checked, check.elements);
+    if (check.checked < check.elements) text += fmt::format(" (seed {})", check.seed);
+    if (!check.max_abs_at.empty())
+      text += fmt::format(", max abs {:.3g} at {}, max rel {:.3g} at {}", check.max_abs,
+                          to_string(check.max_abs_at), check.max_rel, to_string(check.max_rel_at));
+    if (check.nans + check.infs > 0) text += fmt::format(", {} NaN, {} Inf", check.nans, check.infs);
+    text += fmt::format(", tolerance {:.3g} + {:.3g} * |want|: ", check.tolerance_abs, check.tolerance_rel);
+    if (check.wrong == 0)
+      text += "right\n";
+    else
+      text += fmt::format("{} WRONG, first at {}: got {:.9g}, want {:.9g}\n", check.wrong,
+                          to_string(check.wrong_at), check.got, check.want);
+  }
+  return text;
+}
+
+void fill_random(const Tensor& tensor, void* buffer, uint64_t seed) {
+  const int64_t count = tensor.is_scalar() ? 1 : span_elements(tensor.dims, tensor.strides);
+  for (int64_t i = 0; i < count; ++i) {
+    const uint64_t bits = mixed(seed, static_cast<uint64_t>(i));
+    switch (info(tensor.type).kind) {
+      case NumberKind::real: {
+        const double unit = static_cast<double>(bits >> 11) * 0x1p-53;
+        store_real(tensor.type, buffer, i, 2 * unit - 1);
+        break;
+      }
+      case NumberKind::integer: {
+        const int64_t lowest = tensor.type == DataType::u8 ? 0 : -4;
+        store_int(tensor.type, buffer, i, lowest + static_cast<int64_t>(bits % 9));
+        break;
+      }
+      case NumberKind::boolean:
+        store_int(tensor.type, buffer, i, static_cast<int64_t>(bits >> 63));
+        break;
+    }
+  }
+}
+
+}  // namespace fusor

@@ -1,0 +1,44 @@
+// Owns verify: a run's outputs held against the oracle.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/graph.h"
+
+namespace fusor {
+
+/// One output against the oracle. Errors are over finite elements; an element is wrong where |got - want|
+/// exceeds `tolerance_abs + tolerance_rel * |want|`, or NaN / Inf stand where the oracle has none (or the
+/// other way round).
+struct OutputCheck {
+  std::string tensor;
+  int64_t elements = 0;  ///< of the tensor
+  int64_t checked = 0;   ///< fewer where a seeded sample was taken (outputs that cost more than 10 GFLOP)
+  uint64_t seed = 0;     ///< of the sample
+  double max_abs = 0;
+  double max_rel = 0;
+  Dims max_abs_at, max_rel_at;
+  double got = 0, want = 0;  ///< at the first wrong element, else at max_abs_at
+  Dims wrong_at;             ///< the first wrong element
+  int64_t wrong = 0;
+  int64_t nans = 0, infs = 0;  ///< in the output
+  double tolerance_abs = 0, tolerance_rel = 0;
+};
+
+struct VerifyReport {
+  std::vector<OutputCheck> outputs;
+  bool passed() const;
+};
+
+/// `tensors[i]`: host buffer of graph.tensors[i], inputs as they were given to the run and outputs as it left
+/// them.
+VerifyReport verify(const Graph& graph, std::span<void* const> tensors, uint64_t seed = 1);
+std::string to_string(const VerifyReport& report);
+
+/// Fills a host buffer for `tensor` with seeded random values that suit its type (reals uniform in [-1, 1];
+/// integers small; booleans both).
+void fill_random(const Tensor& tensor, void* buffer, uint64_t seed);
+
+}  // namespace fusor

@@ -1,0 +1,13 @@
+// Owns the time model: what a candidate's Work costs on a device.
+#pragma once
+
+#include "core/device_info.h"
+#include "core/work.h"
+
+namespace fusor {
+
+/// Estimated seconds on the device: the dearest of the throughput limits (tensor cores, fp32, special
+/// functions, L2, DRAM), stretched by wave quantisation, plus pipeline fill, launches and fills.
+double estimate_seconds(const Work& work, const DeviceInfo& device);
+
+}  // namespace fusor

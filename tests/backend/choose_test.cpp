@@ -1,0 +1,187 @@
+// Owns the tests of the choice between engines, with two engines that exist only here: one refuses a chosen
+// op, one is priced slow.
+#include "backend/choose.h"
+
+#include <gmock/gmock.h>
+
+#include "backend/build.h"
+#include "backend/engines.h"
+#include "core/error.h"
+#include "frontend/graph_builder.h"
+
+namespace fusor {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::SizeIs;
+
+// Takes anything but fusions with an op of the given name, at a price.
+class PickyEngine : public Engine {
+ public:
+  PickyEngine(std::string name, double flops, std::string refused_op = "")
+      : name_(std::move(name)), flops_(flops), refused_op_(std::move(refused_op)) {}
+
+  std::string_view name() const override { return name_; }
+  int number() const override { return 900; }
+  Support supports(const Fusion& fusion, const DeviceInfo&) const override {
+    for (size_t i = 0; i < fusion.ops.size(); ++i)
+      if (fusion.op_names[i] == refused_op_)
+        return Support::no(
+            {"test-refuses", refused_op_, "", "another op", refused_op_, "leave it out", fusion.ops[i]});
+    return Support::yes();
+  }
+  std::vector<Knob> knobs(const Fusion&, const DeviceInfo&) const override { return {{"speed", {1, 2}}}; }
+  std::vector<EngineCandidate> candidates(const Fusion&, const DeviceInfo&) const override {
+    Work work;
+    work.fp32_flops = flops_;
+    Work twice = work;
+    twice.fp32_flops *= 2;
+    twice.scratch_bytes = 4096;
+    return {{{name_, 1, {{"speed", 1}}}, work}, {{name_, 1, {{"speed", 2}}}, twice}};
+  }
+  Lowered lower(const Fusion&, const EngineConfig& config, const DeviceInfo&) const override {
+    Lowered lowered;
+    if (config.knob("speed", 1) == 2) lowered.scratch = {4096};
+    return lowered;
+  }
+
+ private:
+  std::string name_;
+  double flops_;
+  std::string refused_op_;
+};
+
+DeviceInfo device() {
+  DeviceInfo h200 = DeviceInfo::named("H200");
+  return h200;
+}
+
+Graph conv_relu_exp() {
+  GraphBuilder g("g");
+  const Tensor x = g.input("x", {1, 8, 6, 6}, DataType::f32);
+  const Tensor w = g.input("w", {8, 8, 3, 3}, DataType::f32);
+  const Tensor c = g.conv_fprop(x, w, {.name = "conv"});
+  return g.finish({g.exp(g.relu(c, {.name = "relu"}), {.name = "exp"})});
+}
+
+std::vector<std::vector<std::string>> chosen(const Graph& graph, std::initializer_list<const Engine*> list) {
+  BuildOptions options;
+  const std::vector<const Engine*> engines(list);
+  options.engine_list = engines;
+  std::vector<std::vector<std::string>> out;
+  for (const Choice& choice : choose(graph, device(), options).fusions) {
+    out.push_back(choice.fusion.op_names);
+    out.back().insert(out.back().begin(), std::string(choice.options.front().engine->name()));
+  }
+  return out;
+}
+
+constexpr double kFast = 1e9;
+constexpr double kSlow = 1e15;
+
+TEST(Choose, CheapestEngineThatAcceptsWins) {
+  const PickyEngine slow("slow", kSlow);
+  const PickyEngine fast("fast", kFast);
+  EXPECT_THAT(chosen(conv_relu_exp(), {&slow, &fast}),
+              ElementsAre(ElementsAre("fast", "conv", "relu", "exp")));
+}
+
+TEST(Choose, RefusalCutsWhereThePartsAreCheaper) {
+  const PickyEngine picky("picky", kFast, "exp");
+  const PickyEngine slow("slow", kSlow);
+  const PickyEngine plain("plain", 2 * kFast, "conv");
+  EXPECT_THAT(chosen(conv_relu_exp(), {&picky, &plain, &slow}),
+              ElementsAre(ElementsAre("picky", "conv", "relu"), ElementsAre("plain", "exp")));
+}
+
+TEST(Choose, FusionStaysWholeWhereThePartsAreDearer) {
+  const PickyEngine picky("picky", kFast, "exp");
+  const PickyEngine whole("whole", 1.5 * kFast);
+  EXPECT_THAT(chosen(conv_relu_exp(), {&picky, &whole}),
+              ElementsAre(ElementsAre("whole", "conv", "relu", "exp")));
+}
+
+TEST(Choose, CutIsTheOnlyWayWhereNobodyTakesTheWhole) {
+  const PickyEngine first("first", kFast, "exp");
+  const PickyEngine second("second", kFast, "conv");
+  EXPECT_THAT(chosen(conv_relu_exp(), {&first, &second}),
+              ElementsAre(ElementsAre("first", "conv", "relu"), ElementsAre("second", "exp")));
+}
+
+TEST(Choose, ExplanationHoldsRefusalAndBothPrices) {
+  const PickyEngine picky("picky", kFast, "exp");
+  const PickyEngine whole("whole", 1.5 * kFast);
+  const std::vector<const Engine*> engines{&picky, &whole};
+  BuildOptions options;
+  options.engine_list = engines;
+  const Explanation explanation = explain_data(conv_relu_exp(), device(), options);
+  const Decision& decision = explanation.decisions.back();
+  EXPECT_EQ(decision.cut_at, "exp");
+  EXPECT_FALSE(decision.cut);
+  EXPECT_GT(decision.parts_seconds, decision.whole_seconds);
+  EXPECT_EQ(decision.answers[0].support.refusal->rule, "test-refuses");
+  EXPECT_THAT(explain(conv_relu_exp(), device(), options),
+              HasSubstr("picky refuses: rule 'test-refuses' at op 'exp'"));
+}
+
+TEST(Choose, ForbiddenEngineIsPassedOver) {
+  const PickyEngine fast("fast", kFast);
+  const PickyEngine slow("slow", kSlow);
+  const std::vector<const Engine*> engines{&fast, &slow};
+  BuildOptions options;
+  options.engine_list = engines;
+  options.forbid = {"fast"};
+  EXPECT_EQ(choose(conv_relu_exp(), device(), options).fusions[0].options[0].engine, &slow);
+  options.forbid = {"fast", "slow"};
+  try {
+    choose(conv_relu_exp(), device(), options);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("fast refuses: rule 'forbidden'"));
+  }
+}
+
+TEST(Choose, ForcedEngineWinsOverPrice) {
+  const PickyEngine fast("fast", kFast);
+  const PickyEngine slow("slow", kSlow);
+  setenv("FUSOR_ENGINE", "slow", 1);
+  const auto result = chosen(conv_relu_exp(), {&fast, &slow});
+  unsetenv("FUSOR_ENGINE");
+  EXPECT_THAT(result, ElementsAre(ElementsAre("slow", "conv", "relu", "exp")));
+}
+
+TEST(Candidates, VaryTheDearestFusionBestFirst) {
+  const PickyEngine fast("fast", kFast);
+  const std::vector<const Engine*> engines{&fast};
+  BuildOptions options;
+  options.engine_list = engines;
+  const std::vector<Candidate> found = candidates(conv_relu_exp(), device(), options);
+  ASSERT_THAT(found, SizeIs(2));
+  EXPECT_LT(found[0].seconds, found[1].seconds);
+  EXPECT_EQ(found[0].workspace_bytes, 0);
+  EXPECT_EQ(found[1].workspace_bytes, 4096);
+}
+
+TEST(Candidates, WorkspaceLimitIsKeptOrRefusedWithNumbers) {
+  const PickyEngine fast("fast", kFast);
+  const std::vector<const Engine*> engines{&fast};
+  BuildOptions options;
+  options.engine_list = engines;
+  options.max_workspace = 100;
+  EXPECT_THAT(candidates(conv_relu_exp(), device(), options), SizeIs(1));
+  GraphBuilder g("two");
+  const Tensor x = g.input("x", {64, 64}, DataType::f32);
+  const Graph two = g.finish({g.matmul(g.matmul(x, x), x)});
+  try {
+    candidates(two, device(), options);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(
+        error.what(),
+        HasSubstr("no candidate needs at most 100 bytes of workspace; the smallest of 2 needs 16384"));
+  }
+}
+
+}  // namespace
+}  // namespace fusor

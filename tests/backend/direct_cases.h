@@ -1,0 +1,75 @@
+// Owns the graphs on which the direct engine is tested: one contraction with neighbours, all in one fusion.
+#pragma once
+
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "backend/planner.h"
+#include "frontend/graph_builder.h"
+
+namespace fusor::direct_cases {
+
+inline DeviceInfo h200() {
+  DeviceInfo device;
+  device.name = "H200";
+  device.compute_capability = 90;
+  device.sm_count = 132;
+  device.clock_hz = 1.98e9;
+  device.dram_bytes_per_s = 4.2e12;
+  device.l2_bytes_per_s = 7e12;
+  device.fp32_flops = 67e12;
+  device.fp64_flops = 34e12;
+  return device;
+}
+
+/// The fusion of all ops of a graph.
+inline Fusion whole(const Graph& graph) {
+  std::vector<int> ops(graph.ops.size());
+  std::iota(ops.begin(), ops.end(), 0);
+  return make_fusion(graph, fold_views(graph), ops);
+}
+
+inline Dims spatial_dims(int64_t images, int64_t channels, int spatial, int64_t extent) {
+  Dims dims{images, channels};
+  for (int i = 0; i < spatial; ++i) dims.push_back(extent);
+  return dims;
+}
+
+/// The result, with a ReLU where the type is real (an integer product keeps its 32 bits).
+inline Graph finished(GraphBuilder& g, const Tensor& product, DataType type) {
+  if (!is_real(type)) return g.finish({g.output(product, {.name = "y"})});
+  return g.finish({g.output(g.relu(product), {.name = "y", .type = type})});
+}
+
+/// relu(x) * w for the pass, windows of 3, padding 1; channels 24 -> 40.
+inline Fusion convolution(ConvPass pass, int spatial, DataType type, Layout layout = Layout::nhwc,
+                          int64_t stride = 1) {
+  GraphBuilder g;
+  const int64_t extent = 13;
+  const int64_t outputs = (extent - 1) / stride + 1;
+  const Dims x = spatial_dims(2, 24, spatial, extent), w = spatial_dims(40, 24, spatial, 3),
+             y = spatial_dims(2, 40, spatial, outputs);
+  const ConvOptions options{.padding = Dims::filled(spatial, 1), .stride = Dims::filled(spatial, stride)};
+  const Tensor first = g.input("first", pass == ConvPass::fprop ? x : y, type, layout);
+  const Tensor second = g.input("second", pass == ConvPass::wgrad ? x : w, type, layout);
+  const Tensor left = is_real(type) ? g.relu(first) : first;
+  switch (pass) {
+    case ConvPass::fprop:
+      return whole(finished(g, g.conv_fprop(left, second, options), type));
+    case ConvPass::dgrad:
+      return whole(finished(g, g.conv_dgrad(left, second, x, options), type));
+    default:
+      return whole(finished(g, g.conv_wgrad(left, second, w, options), type));
+  }
+}
+
+/// relu(a) * b, [batch, m, k] times [k, n].
+inline Fusion matmul(DataType type, int64_t batch = 3, int64_t m = 100, int64_t n = 72, int64_t k = 50) {
+  GraphBuilder g;
+  const Tensor a = g.input("a", {batch, m, k}, type);
+  const Tensor b = g.input("b", {k, n}, type);
+  return whole(finished(g, g.matmul(is_real(type) ? g.relu(a) : a, b), type));
+}
+
+}  // namespace fusor::direct_cases

@@ -1,0 +1,172 @@
+// Tests verify: a right run passes, a planted error is found and located, NaN and infinity count, large
+// outputs are sampled.
+#include <limits>
+
+#include "reference_test_support.h"
+
+namespace fusor {
+namespace {
+
+struct Chain {
+  Graph graph;
+  Tensor y;
+};
+
+Chain conv_chain() {
+  GraphBuilder g;
+  const Tensor x = g.input("x", {2, 64, 14, 14}, DataType::f16, Layout::nhwc);
+  const Tensor w = g.input("w", {64, 64, 3, 3}, DataType::f16),
+               v = g.input("v", {32, 64, 1, 1}, DataType::f16);
+  const Tensor h = g.gelu(g.conv_fprop(x, w, {.padding = {1, 1}}), {.type = DataType::f16});
+  const Tensor y = g.output(g.conv_fprop(h, v), {.name = "y"});
+  return {g.finish(), y};
+}
+
+TEST(Verify, ARunOfTheCpuDevicePasses) {
+  const Chain chain = conv_chain();
+  const HostTensors tensors(chain.graph);
+  tensors.run(Reading::device);
+  const VerifyReport report = verify(chain.graph, tensors.pointers());
+  EXPECT_TRUE(report.passed()) << to_string(report);
+  ASSERT_EQ(report.outputs.size(), 1u);
+  EXPECT_EQ(report.outputs[0].checked, report.outputs[0].elements);
+  EXPECT_GT(report.outputs[0].max_abs, 0) << "fp16 and fp64 cannot agree in every bit here";
+}
+
+TEST(Verify, TheToleranceIsAFewPartsInAThousandOfTheLargestValueForHalf) {
+  const Chain chain = conv_chain();
+  const HostTensors tensors(chain.graph);
+  tensors.run(Reading::device);
+  double largest = 0;
+  for (const double value : tensors.get(chain.y)) largest = std::max(largest, std::fabs(value));
+  EXPECT_LT(verify(chain.graph, tensors.pointers()).outputs[0].tolerance_abs, 4e-3 * largest);
+}
+
+TEST(Verify, APlantedErrorIsFoundWhereItIs) {
+  const Chain chain = conv_chain();
+  HostTensors tensors(chain.graph);
+  tensors.run(Reading::device);
+  auto values = tensors.get(chain.y);
+  double largest = 0;
+  for (const double value : values) largest = std::max(largest, std::fabs(value));
+  values[1234] += 0.01 * largest;
+  tensors.set(chain.y, values);
+  const VerifyReport report = verify(chain.graph, tensors.pointers());
+  EXPECT_FALSE(report.passed());
+  EXPECT_EQ(report.outputs[0].wrong, 1);
+  int64_t place = 0;
+  for (int i = 0; i < 4; ++i) place += report.outputs[0].wrong_at[i] * chain.y.strides[i];
+  EXPECT_EQ(place, 1234);
+  EXPECT_NE(to_string(report).find("1 WRONG"), std::string::npos);
+}
+
+TEST(Verify, AMissingTermOfAFloatSumIsFound) {
+  GraphBuilder g;
+  const Tensor a = g.input("a", {40, 512}, DataType::f32), b = g.input("b", {512, 40}, DataType::f32);
+  const Tensor c = g.output(g.matmul(a, b), {.name = "c"});
+  const Graph graph = g.finish();
+  HostTensors tensors(graph);
+  tensors.run(Reading::device);
+  ASSERT_TRUE(verify(graph, tensors.pointers()).passed());
+  auto values = tensors.get(c);
+  values[7 * 40 + 9] -= tensors.get(a)[7 * 512 + 100] * tensors.get(b)[100 * 40 + 9];
+  tensors.set(c, values);
+  const VerifyReport report = verify(graph, tensors.pointers());
+  EXPECT_EQ(report.outputs[0].wrong_at, (Dims{7, 9}));
+}
+
+TEST(Verify, IntegersMustBeExact) {
+  GraphBuilder g;
+  const Tensor a = g.input("a", {4, 32}, DataType::i8), b = g.input("b", {32, 4}, DataType::i8);
+  const Tensor c = g.output(g.matmul(a, b), {.name = "c"});
+  const Graph graph = g.finish();
+  HostTensors tensors(graph);
+  tensors.run(Reading::device);
+  EXPECT_TRUE(verify(graph, tensors.pointers()).passed());
+  auto values = tensors.get(c);
+  values[5] += 1;
+  tensors.set(c, values);
+  EXPECT_EQ(verify(graph, tensors.pointers()).outputs[0].wrong, 1);
+}
+
+TEST(Verify, EqualNaNAndInfinityAgreeOthersDoNot) {
+  const double inf = std::numeric_limits<double>::infinity();
+  GraphBuilder g;
+  const Tensor x = g.input("x", {5}, DataType::f32);
+  const Tensor y = g.output(g.log(x), {.name = "y"});
+  const Graph graph = g.finish();
+  HostTensors tensors(graph);
+  tensors.set(x, {0, -1, 1, 2, inf});
+  tensors.run(Reading::device);
+  const VerifyReport right = verify(graph, tensors.pointers());
+  EXPECT_TRUE(right.passed()) << to_string(right);
+  EXPECT_EQ(right.outputs[0].nans, 1);
+  EXPECT_EQ(right.outputs[0].infs, 2);
+  for (const double planted : {inf, std::nan("")}) {
+    auto values = tensors.get(y);
+    values[3] = planted;
+    HostTensors wrong(graph);
+    wrong.set(x, {0, -1, 1, 2, inf});
+    wrong.set(y, values);
+    EXPECT_EQ(verify(graph, wrong.pointers()).outputs[0].wrong, 1);
+  }
+}
+
+TEST(Verify, SumsThatCancelAreNotHeldAgainstTheRun) {
+  GraphBuilder g;
+  const Tensor x = g.input("x", {1 << 20}, DataType::f32);
+  const Tensor y = g.output(g.reduce(x, ReductionMode::add), {.name = "y"});
+  const Graph graph = g.finish();
+  HostTensors tensors(graph);
+  auto values = tensors.get(x);
+  for (size_t i = 0; i < values.size(); i += 2) values[i + 1] = -values[values.size() - 2 - i];
+  tensors.set(x, values);
+  tensors.run(Reading::device);
+  const VerifyReport report = verify(graph, tensors.pointers());
+  EXPECT_TRUE(report.passed()) << to_string(report);
+  EXPECT_LT(report.outputs[0].tolerance_abs, 0.25);
+}
+
+TEST(Verify, DearOutputsAreSampledAndErrorsStillFound) {
+  GraphBuilder g;
+  const Tensor a = g.input("a", {1024, 2560}, DataType::f16), b = g.input("b", {2560, 2048}, DataType::f16);
+  const Tensor c = g.output(g.relu(g.matmul(a, b)), {.name = "c"});
+  const Graph graph = g.finish();
+  HostTensors tensors(graph);
+  tensors.run(Reading::device);
+  const VerifyReport right = verify(graph, tensors.pointers(), 3);
+  EXPECT_TRUE(right.passed()) << to_string(right);
+  EXPECT_EQ(right.outputs[0].checked, 4096);
+  EXPECT_NE(to_string(right).find("4096 of 2097152 elements checked (seed 3)"), std::string::npos)
+      << to_string(right);
+  auto values = tensors.get(c);
+  for (size_t i = 0; i < values.size(); i += 100) values[i] += 5;  // 1 in 100: some 41 of the sample
+  tensors.set(c, values);
+  const int64_t found = verify(graph, tensors.pointers(), 3).outputs[0].wrong;
+  EXPECT_GT(found, 10);
+  EXPECT_LT(found, 100);
+}
+
+TEST(FillRandom, IsSeededAndSuitsTheType) {
+  GraphBuilder g;
+  for (const DataType type : {DataType::f32, DataType::f8_e4m3, DataType::i8, DataType::u8, DataType::b8}) {
+    const Tensor x = g.input(std::string(to_string(type)), {1000}, type);
+    std::vector<std::byte> one(static_cast<size_t>(x.bytes())), same(one), other(one);
+    fill_random(x, one.data(), 1);
+    fill_random(x, same.data(), 1);
+    fill_random(x, other.data(), 2);
+    EXPECT_EQ(one, same);
+    EXPECT_NE(one, other);
+    double lowest = 100, highest = -100;
+    for (int64_t i = 0; i < 1000; ++i) {
+      lowest = std::min(lowest, load_real(type, one.data(), i));
+      highest = std::max(highest, load_real(type, one.data(), i));
+    }
+    EXPECT_GE(lowest, is_real(type) ? -1 : type == DataType::i8 ? -4 : 0);
+    EXPECT_LE(highest, is_real(type) || type == DataType::b8 ? 1 : 8);
+    EXPECT_GT(highest, lowest);
+  }
+}
+
+}  // namespace
+}  // namespace fusor

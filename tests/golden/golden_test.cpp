@@ -1,0 +1,272 @@
+// Runs every golden case of a folder - one op in a JSON file with its inputs and outputs - three ways: the
+// oracle, a plan for the CPU in fp64, and one in fp32. Usage: golden_test DIR.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backend/build.h"
+#include "backend/executable.h"
+#include "backend/reference.h"
+#include "core/convert.h"
+#include "frontend/graph_builder.h"
+
+namespace {
+
+using namespace fusor;
+using nlohmann::json;
+
+struct Array {
+  Dims dims;
+  std::vector<double> data;
+};
+
+double number(const json& value) {
+  if (!value.is_string()) return value.get<double>();
+  const std::string text = value.get<std::string>();
+  if (text == "nan") return std::nan("");
+  return text == "inf" ? std::numeric_limits<double>::infinity() : -std::numeric_limits<double>::infinity();
+}
+
+Dims dims_of(const json& values) {
+  const auto list = values.get<std::vector<int64_t>>();
+  return Dims(std::span<const int64_t>(list));
+}
+
+std::map<std::string, Array> arrays_of(const json& named) {
+  std::map<std::string, Array> arrays;
+  for (const auto& [name, value] : named.items()) {
+    Array& array = arrays[name];
+    array.dims = dims_of(value["dims"]);
+    for (const json& item : value["data"]) array.data.push_back(number(item));
+  }
+  return arrays;
+}
+
+struct Case {
+  std::string op;
+  json attributes;
+  std::map<std::string, Array> inputs, outputs;
+};
+
+/// Builds the graph of one case; every tensor has the given type.
+class CaseGraph {
+ public:
+  CaseGraph(const Case& golden, DataType type) : golden_(golden), builder_(golden.op), type_(type) {}
+
+  /// Nothing where the op is not known.
+  std::optional<Graph> build() {
+    const std::optional<Tensor> y = append();
+    if (!y) return std::nullopt;
+    builder_.output(*y, {.name = golden_.outputs.begin()->first, .type = type_});
+    return builder_.finish();
+  }
+
+ private:
+  Tensor input(const std::string& name) { return builder_.input(name, golden_.inputs.at(name).dims, type_); }
+  Dims attribute(const std::string& name) const { return dims_of(golden_.attributes.at(name)); }
+
+  std::optional<Tensor> append() {
+    if (golden_.op == "pointwise") return pointwise();
+    if (golden_.op == "reduction") return reduction();
+    if (golden_.op == "matmul") return builder_.matmul(input("a"), input("b"), {.compute = type_});
+    if (golden_.op == "conv_fprop") return builder_.conv_fprop(input("x"), input("w"), convolution());
+    if (golden_.op == "conv_dgrad")
+      return builder_.conv_dgrad(input("dy"), input("w"), attribute("dx_dims"), convolution());
+    if (golden_.op == "conv_wgrad")
+      return builder_.conv_wgrad(input("dy"), input("x"), attribute("dw_dims"), convolution());
+    if (golden_.op == "reshape") return builder_.reshape(input("x"), attribute("dims"));
+    if (golden_.op == "transpose") return builder_.transpose(input("x"), attribute("permutation"));
+    if (golden_.op == "slice")
+      return builder_.slice(input("x"), attribute("start"), attribute("limit"), attribute("step"));
+    if (golden_.op == "concatenate") {
+      std::vector<Tensor> parts;
+      for (const auto& [name, array] : golden_.inputs) parts.push_back(input(name));
+      return builder_.concatenate(parts, golden_.attributes.at("axis").get<int64_t>());
+    }
+    return std::nullopt;
+  }
+
+  std::optional<Tensor> pointwise() {
+    const std::string mode_name = golden_.attributes.at("mode");
+    PointwiseOptions options{.compute = type_};
+    options.lower_clip = golden_.attributes.value("lower_clip", options.lower_clip);
+    options.upper_clip = golden_.attributes.value("upper_clip", options.upper_clip);
+    options.lower_clip_slope = golden_.attributes.value("lower_clip_slope", options.lower_clip_slope);
+    options.elu_alpha = golden_.attributes.value("alpha", options.elu_alpha);
+    options.softplus_beta = options.swish_beta = golden_.attributes.value("beta", options.swish_beta);
+    if (mode_name == "gen_index")
+      return builder_.gen_index(input("x"), golden_.attributes.at("axis").get<int64_t>());
+    for (int i = 0; i < pointwise_mode_count(); ++i) {
+      const auto mode = static_cast<PointwiseMode>(i);
+      if (to_string(mode) == mode_name) return builder_.pointwise(mode, operands(mode), options);
+    }
+    return std::nullopt;
+  }
+
+  std::vector<Tensor> operands(PointwiseMode mode) {
+    std::vector<Tensor> tensors;
+    const std::vector<std::string> names =
+        info(mode).name.ends_with("_bwd") ? std::vector<std::string>{"dy", "x"}
+        : golden_.inputs.contains("x")    ? std::vector<std::string>{"x"}
+                                          : std::vector<std::string>{"a", "b", "t"};
+    for (const std::string& name : std::span(names).first(static_cast<size_t>(info(mode).inputs)))
+      tensors.push_back(input(name));
+    return tensors;
+  }
+
+  std::optional<Tensor> reduction() {
+    const std::string mode_name = golden_.attributes.at("mode");
+    for (int i = 0; i < reduction_mode_count(); ++i) {
+      const auto mode = static_cast<ReductionMode>(i);
+      if (to_string(mode) == mode_name)
+        return builder_.reduce(input("x"), mode, attribute("axes"), {.compute = type_});
+    }
+    return std::nullopt;
+  }
+
+  ConvOptions convolution() const {
+    const bool mirrored = golden_.attributes.at("mode") == "convolution";
+    return {.pre_padding = attribute("pre_padding"),
+            .post_padding = attribute("post_padding"),
+            .stride = attribute("stride"),
+            .dilation = attribute("dilation"),
+            .mode = mirrored ? ConvMode::convolution : ConvMode::cross_correlation,
+            .compute = type_};
+  }
+
+  const Case& golden_;
+  GraphBuilder builder_;
+  DataType type_;
+};
+
+/// One host buffer for every tensor that is not virtual; inputs filled from the case.
+class Buffers {
+ public:
+  Buffers(const Case& golden, const Graph& graph) : graph_(graph) {
+    for (const Tensor& tensor : graph.tensors) {
+      owned_.emplace_back(tensor.is_virtual() ? 0 : static_cast<size_t>(tensor.bytes()));
+      pointers_.push_back(tensor.is_virtual() ? nullptr : owned_.back().data());
+      const auto array = golden.inputs.find(tensor.name);
+      if (array == golden.inputs.end()) continue;
+      for (size_t i = 0; i < array->second.data.size(); ++i)
+        store_real(tensor.type, owned_.back().data(), static_cast<int64_t>(i), array->second.data[i]);
+    }
+  }
+  std::span<void* const> pointers() const { return pointers_; }
+  std::vector<Binding> bindings() const {
+    std::vector<Binding> bound;
+    for (size_t i = 0; i < pointers_.size(); ++i)
+      if (pointers_[i] != nullptr) bound.emplace_back(graph_.tensors[i], pointers_[i]);
+    return bound;
+  }
+
+  /// The largest error of an output against the case, relative to the case's largest value (1 at least).
+  double error(const Case& golden) const {
+    double worst = 0;
+    for (const auto& [name, array] : golden.outputs) {
+      const int tensor = graph_.find(name);
+      double scale = 1;
+      for (const double want : array.data)
+        if (std::isfinite(want)) scale = std::max(scale, std::abs(want));
+      if (graph_.tensors[static_cast<size_t>(tensor)].dims != array.dims)
+        return std::numeric_limits<double>::infinity();
+      for (size_t i = 0; i < array.data.size(); ++i) {
+        const double want = array.data[i];
+        const double got = load_real(graph_.tensors[static_cast<size_t>(tensor)].type,
+                                     pointers_[static_cast<size_t>(tensor)], static_cast<int64_t>(i));
+        if (got == want || (std::isnan(got) && std::isnan(want))) continue;
+        const double difference = std::abs(got - want) / scale;
+        worst =
+            std::isnan(difference) ? std::numeric_limits<double>::infinity() : std::max(worst, difference);
+      }
+    }
+    return worst;
+  }
+
+ private:
+  const Graph& graph_;
+  std::vector<std::vector<std::byte>> owned_;
+  std::vector<void*> pointers_;
+};
+
+double oracle_error(const Case& golden, const Graph& graph) {
+  const Buffers buffers(golden, graph);
+  evaluate_graph(graph, buffers.pointers());
+  return buffers.error(golden);
+}
+
+double plan_error(const Case& golden, const Graph& graph) {
+  const Buffers buffers(golden, graph);
+  const Executable executable = load(build(graph, DeviceInfo::cpu()));
+  std::vector<std::byte> workspace(static_cast<size_t>(executable.workspace_bytes()) + 256);
+  void* aligned = workspace.data();
+  size_t space = workspace.size();
+  std::align(256, static_cast<size_t>(executable.workspace_bytes()), aligned, space);
+  executable.run(buffers.bindings(), aligned);
+  return buffers.error(golden);
+}
+
+enum class Outcome { passed, failed, skipped };
+
+// The cases are float64 results of another program: sums in another order differ by some 1e-15. In fp32 the
+// inputs are rounded as well, and steep functions (tan, exp, products of 120 numbers) magnify that.
+Outcome run_case(const std::filesystem::path& file) {
+  constexpr double kDoubleBound = 1e-12, kFloatBound = 2e-5;
+  std::ifstream stream(file);
+  const json content = json::parse(stream);
+  const Case golden{content["op"], content["attrs"], arrays_of(content["inputs"]),
+                    arrays_of(content["outputs"])};
+  const std::string name = file.stem().string();
+  const std::optional<Graph> wide = CaseGraph(golden, DataType::f64).build();
+  if (!wide) {
+    fmt::print("skipped {}: op '{}' is not known\n", name, golden.op);
+    return Outcome::skipped;
+  }
+  const Graph narrow = *CaseGraph(golden, DataType::f32).build();
+  const double oracle = oracle_error(golden, *wide);
+  const double plan64 = plan_error(golden, *wide);
+  const double plan32 = plan_error(golden, narrow);
+  const bool right = oracle <= kDoubleBound && plan64 <= kDoubleBound && plan32 <= kFloatBound;
+  fmt::print("{} {}: oracle {:.1e}, cpu fp64 {:.1e}, cpu fp32 {:.1e}\n", right ? "passed" : "FAILED", name,
+             oracle, plan64, plan32);
+  return right ? Outcome::passed : Outcome::failed;
+}
+
+int run_all(const std::filesystem::path& folder) {
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    if (entry.path().extension() == ".json") files.push_back(entry.path());
+  std::ranges::sort(files);
+  std::map<Outcome, int> counts;
+  for (const auto& file : files) {
+    try {
+      ++counts[run_case(file)];
+    } catch (const std::exception& error) {
+      fmt::print("FAILED {}: {}\n", file.stem().string(), error.what());
+      ++counts[Outcome::failed];
+    }
+  }
+  fmt::print("{} passed, {} failed, {} skipped\n", counts[Outcome::passed], counts[Outcome::failed],
+             counts[Outcome::skipped]);
+  return counts[Outcome::failed] == 0 && counts[Outcome::passed] > 0 ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 2 || !std::filesystem::is_directory(argv[1])) {
+    fmt::print("usage: golden_test DIR\n");
+    return 2;
+  }
+  return run_all(argv[1]);
+}
