@@ -1,0 +1,72 @@
+// Owns device <-> JSON.
+#include <cmath>
+
+#include "serialization/documents.h"
+#include "serialization/json_fields.h"
+#include "serialization/serialization.h"
+
+namespace fusor {
+
+namespace {
+
+/// What the time model divides by must be there; nothing is negative, infinite or NaN.
+struct RangeCheck {
+  const JsonReader& object;
+
+  void operator()(std::string_view key, double value) const {
+    if (!std::isfinite(value) || value < 0)
+      object.at(key).refuse("expected a finite number of 0 or more, got {}", value);
+  }
+  void operator()(std::string_view key, int64_t value) const {
+    if (value < 0) object.at(key).refuse("expected 0 or more, got {}", value);
+  }
+  void operator()(std::string_view, int) const {}
+  void operator()(std::string_view, DeviceKind) const {}
+  void operator()(std::string_view, const std::string&) const {}
+};
+
+void expect_positive(const JsonReader& object, std::string_view key, double value) {
+  if (!(value > 0)) object.at(key).refuse("expected more than 0, got {}", value);
+}
+
+void check_device(const JsonReader& object, const DeviceInfo& device) {
+  object.at("name").name();
+  DeviceInfo::visit(device, RangeCheck{object});
+  expect_positive(object, "sm_count", device.sm_count);
+  expect_positive(object, "dram_bytes_per_s", device.dram_bytes_per_s);
+  expect_positive(object, "l2_bytes_per_s", device.l2_bytes_per_s);
+  expect_positive(object, "fp32_flops", device.fp32_flops);
+  if (device.is_cpu()) return;
+  expect_positive(object, "compute_capability", device.compute_capability);
+  expect_positive(object, "shared_per_block", static_cast<double>(device.shared_per_block));
+  expect_positive(object, "max_threads_per_sm", device.max_threads_per_sm);
+}
+
+}  // namespace
+
+void write_device(Json& object, const DeviceInfo& device) { write_fields(object, device); }
+
+DeviceInfo parse_device(const JsonReader& object, std::initializer_list<std::string_view> more_keys) {
+  std::vector<std::string_view> known(more_keys);
+  append_field_names<DeviceInfo>(known);
+  object.expect_keys(known);
+  DeviceInfo device;
+  read_fields(object, device);
+  check_device(object, device);
+  return device;
+}
+
+std::string to_json(const DeviceInfo& device) {
+  Json document = {{"format", kFormatNumber}};
+  write_device(document, device);
+  return print_json(document);
+}
+
+DeviceInfo device_from_json(std::string_view text) {
+  const Json document = parse_json(text);
+  const JsonReader reader(document);
+  expect_header(reader, "");
+  return parse_device(reader, {"format"});
+}
+
+}  // namespace fusor

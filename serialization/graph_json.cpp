@@ -1,0 +1,253 @@
+// Owns graph <-> JSON.
+#include <array>
+#include <set>
+#include <unordered_map>
+
+#include "core/infer.h"
+#include "serialization/documents.h"
+#include "serialization/json_fields.h"
+#include "serialization/serialization.h"
+
+namespace fusor {
+
+namespace {
+
+constexpr std::array<std::string_view, 4> kMemories = {"device", "workspace", "host", "constant"};
+constexpr std::array<std::string_view, 3> kLayouts = {"row_major", "nchw", "nhwc"};
+
+/// Positions of tensors by name.
+using Names = std::unordered_map<std::string, int>;
+
+// ---- tensors ----
+
+/// A number of the kind that the tensor's type holds.
+Json value_json(const Tensor& tensor) {
+  return std::visit(
+      [&tensor](auto value) {
+        return is_real(tensor.type) ? json_of(static_cast<double>(value))
+                                    : json_of(static_cast<int64_t>(value));
+      },
+      tensor.value);
+}
+
+Json tensor_json(const Tensor& tensor) {
+  Json object = {{"name", tensor.name},
+                 {"uid", tensor.uid},
+                 {"type", to_string(tensor.type)},
+                 {"dims", json_of(tensor.dims)},
+                 {"strides", json_of(tensor.strides)},
+                 {"memory", kMemories[static_cast<size_t>(tensor.memory)]},
+                 {"alignment", tensor.alignment}};
+  if (tensor.memory == Memory::constant) object["value"] = value_json(tensor);
+  return object;
+}
+
+/// Strides as a list, as a layout's name, or row-major where they are omitted.
+Strides parse_strides(const JsonReader& object, const Dims& dims) {
+  if (object.has("strides") && !object.at("strides").is_text()) return object.at("strides").dims();
+  const size_t layout = object.has("strides") ? object.at("strides").one_of(kLayouts) : 0;
+  const JsonReader at = object.at("dims");
+  for (int i = 0; i < dims.rank(); ++i)
+    if (dims[i] < 1) at.at(static_cast<size_t>(i)).refuse("expected an extent of 1 or more, got {}", dims[i]);
+  try {
+    element_count(dims);
+  } catch (const Error& error) {
+    at.refuse("{}", error.what());
+  }
+  return packed_strides(dims, kLayouts[layout] == "nhwc" ? Layout::nhwc : Layout::row_major);
+}
+
+Tensor parse_tensor(const JsonReader& object) {
+  object.expect_keys({"name", "uid", "type", "dims", "strides", "memory", "alignment", "value"});
+  Tensor tensor;
+  tensor.name = object.at("name").name();
+  read_field(object.at("type"), tensor.type);
+  tensor.dims = object.at("dims").dims();
+  tensor.strides = parse_strides(object, tensor.dims);
+  if (object.has("uid")) tensor.uid = object.at("uid").integer();
+  if (object.has("memory")) tensor.memory = static_cast<Memory>(object.at("memory").one_of(kMemories));
+  if (object.has("alignment")) tensor.alignment = object.at("alignment").integer();
+  if (tensor.memory == Memory::constant) {
+    if (is_real(tensor.type))
+      tensor.value = object.at("value").real();
+    else
+      tensor.value = object.at("value").integer();
+  } else if (object.has("value")) {
+    object.at("value").refuse("only tensors with \"memory\": \"constant\" have a value");
+  }
+  return tensor;
+}
+
+/// Gives tensors without a uid the smallest ones from 1 that nobody has.
+void number_tensors(const JsonReader& list, std::vector<Tensor>& tensors) {
+  std::set<int64_t> used;
+  for (size_t i = 0; i < tensors.size(); ++i)
+    if (list.at(i).has("uid")) used.insert(tensors[i].uid);
+  int64_t next = 1;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (list.at(i).has("uid")) continue;
+    while (used.contains(next)) ++next;
+    tensors[i].uid = next++;
+  }
+}
+
+std::vector<Tensor> parse_tensors(const JsonReader& list, Names& names) {
+  std::vector<Tensor> tensors;
+  for (size_t i = 0; i < list.size(); ++i) {
+    tensors.push_back(parse_tensor(list.at(i)));
+    if (!names.emplace(tensors.back().name, static_cast<int>(i)).second)
+      list.at(i).at("name").refuse("tensor {} appears twice", in_quotes(tensors.back().name));
+  }
+  number_tensors(list, tensors);
+  return tensors;
+}
+
+// ---- attributes ----
+
+/// Whether a field is written and expected even where it has its default: an op without its mode says
+/// nothing.
+template <class Field>
+constexpr bool kAlwaysThere = std::is_same_v<Field, PointwiseMode> || std::is_same_v<Field, ReductionMode>;
+
+template <class Op>
+void write_attributes(Json& object, const Op& op) {
+  Json defaults;
+  write_fields(defaults, Op{});
+  Op::visit(op, [&](std::string_view key, const auto& field) {
+    Json value = json_of(field);
+    if (kAlwaysThere<std::decay_t<decltype(field)>> || value != defaults[std::string(key)])
+      object[std::string(key)] = std::move(value);
+  });
+}
+
+/// Convolutions and slices may leave out the lists that hold one entry per dim.
+void fill_omitted_lists(Conv& conv, int rank) {
+  const int spatial = std::max(rank - 2, 0);
+  if (conv.pre_padding.empty()) conv.pre_padding = Dims::filled(spatial, 0);
+  if (conv.post_padding.empty()) conv.post_padding = Dims::filled(spatial, 0);
+  if (conv.stride.empty()) conv.stride = Dims::filled(spatial, 1);
+  if (conv.dilation.empty()) conv.dilation = Dims::filled(spatial, 1);
+}
+void fill_omitted_lists(Slice& slice, int rank) {
+  if (slice.step.empty()) slice.step = Dims::filled(rank, 1);
+}
+template <class Op>
+void fill_omitted_lists(Op&, int) {}
+
+template <class Op>
+Op parse_attributes(const JsonReader& object, Op op, int rank) {
+  std::vector<std::string_view> known = {"name", "op", "inputs", "outputs"};
+  append_field_names<Op>(known);
+  object.expect_keys(known);
+  Op::visit(op, [&](std::string_view key, auto& field) {
+    if (kAlwaysThere<std::decay_t<decltype(field)>> || object.has(key)) read_field(object.at(key), field);
+  });
+  fill_omitted_lists(op, rank);
+  return op;
+}
+
+/// One value of every op, with the defaults.
+const std::vector<Attributes>& all_kinds() {
+  static const std::vector<Attributes> kinds = [] {
+    Conv dgrad, wgrad;
+    dgrad.pass = ConvPass::dgrad;
+    wgrad.pass = ConvPass::wgrad;
+    return std::vector<Attributes>{Pointwise{}, Reduction{}, Matmul{},    Conv{},  dgrad,
+                                   wgrad,       Reshape{},   Transpose{}, Slice{}, Concatenate{}};
+  }();
+  return kinds;
+}
+
+/// `rank`: of the op's first input.
+Attributes parse_attributes(const JsonReader& object, int rank) {
+  std::vector<std::string_view> names;
+  for (const Attributes& kind : all_kinds()) names.push_back(kind_name(kind));
+  const Attributes& kind = all_kinds()[object.at("op").one_of(names)];
+  return std::visit([&](const auto& op) -> Attributes { return parse_attributes(object, op, rank); }, kind);
+}
+
+// ---- ops ----
+
+Json names_of(const Graph& graph, const std::vector<int>& tensors) {
+  Json list = Json::array();
+  for (const int tensor : tensors) list.push_back(graph.tensors[static_cast<size_t>(tensor)].name);
+  return list;
+}
+
+Json op_json(const Graph& graph, const Op& op) {
+  Json object = {{"name", op.name}, {"op", kind_name(op.attributes)}};
+  std::visit([&object](const auto& attributes) { write_attributes(object, attributes); }, op.attributes);
+  object["inputs"] = names_of(graph, op.inputs);
+  object["outputs"] = names_of(graph, op.outputs);
+  return object;
+}
+
+std::vector<int> parse_operands(const JsonReader& list, const Names& names) {
+  std::vector<int> tensors;
+  for (size_t i = 0; i < list.size(); ++i) {
+    const std::string& name = list.at(i).text();
+    const auto found = names.find(name);
+    if (found == names.end()) list.at(i).refuse("no tensor is named {}", in_quotes(name));
+    tensors.push_back(found->second);
+  }
+  return tensors;
+}
+
+Op parse_op(const JsonReader& object, const std::vector<Tensor>& tensors, const Names& names) {
+  Op op;
+  op.name = object.at("name").name();
+  op.inputs = parse_operands(object.at("inputs"), names);
+  op.outputs = parse_operands(object.at("outputs"), names);
+  const int rank = op.inputs.empty() ? 0 : tensors[static_cast<size_t>(op.inputs[0])].dims.rank();
+  op.attributes = parse_attributes(object, rank);
+  return op;
+}
+
+}  // namespace
+
+void write_graph(Json& object, const Graph& graph) {
+  object["name"] = graph.name;
+  object["tensors"] = Json::array();
+  object["ops"] = Json::array();
+  for (const Tensor& tensor : graph.tensors) object["tensors"].push_back(tensor_json(tensor));
+  for (const Op& op : graph.ops) object["ops"].push_back(op_json(graph, op));
+}
+
+Graph parse_graph(const JsonReader& object, std::initializer_list<std::string_view> more_keys) {
+  std::vector<std::string_view> known(more_keys);
+  known.insert(known.end(), {"name", "tensors", "ops"});
+  object.expect_keys(known);
+  Graph graph;
+  graph.name = object.at("name").name();
+  Names names;
+  graph.tensors = parse_tensors(object.at("tensors"), names);
+  const JsonReader ops = object.at("ops");
+  for (size_t i = 0; i < ops.size(); ++i) graph.ops.push_back(parse_op(ops.at(i), graph.tensors, names));
+  validate(graph);
+  return graph;
+}
+
+void expect_header(const JsonReader& document, std::string_view kind) {
+  const int64_t format = document.at("format").integer();
+  if (format != kFormatNumber)
+    document.at("format").refuse("this library reads format {}, the file has format {}", kFormatNumber,
+                                 format);
+  if (kind.empty()) return;
+  const std::string& found = document.at("kind").text();
+  if (found != kind) document.at("kind").refuse("expected a {}, got {}", kind, in_quotes(found));
+}
+
+std::string to_json(const Graph& graph) {
+  Json document = {{"format", kFormatNumber}, {"kind", "graph"}};
+  write_graph(document, graph);
+  return print_json(document);
+}
+
+Graph graph_from_json(std::string_view text) {
+  const Json document = parse_json(text);
+  const JsonReader reader(document);
+  expect_header(reader, "graph");
+  return parse_graph(reader, {"format", "kind"});
+}
+
+}  // namespace fusor

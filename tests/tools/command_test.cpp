@@ -1,0 +1,226 @@
+// Tests the command as a user meets it: the binary, its exit codes, and what it prints.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "codegen/cuda_driver.h"
+#include "codegen/nvrtc.h"
+#include "core/plan.h"
+#include "serialization/serialization.h"
+
+namespace fusor {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+using testing::MatchesRegex;
+using testing::Not;
+
+struct Outcome {
+  int code = -1;
+  std::string out, err;
+};
+
+class Command : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = (fs::temp_directory_path() / "fusor-command-XXXXXX").string();
+    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
+    folder_ = pattern;
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  std::string path(const std::string& name) const { return (folder_ / name).string(); }
+  static std::string graph(const std::string& name) {
+    return std::string(FUSOR_TEST_DIR) + "/graphs/" + name + ".json";
+  }
+
+  /// Runs the command with a kernel cache of its own.
+  Outcome fusor(const std::string& arguments, const std::string& environment = "") const {
+    const std::string line = "FUSOR_CACHE_DIR='" + path("cache") + "' " + environment +
+                             " '" FUSOR_COMMAND "' " + arguments + " >'" + path("out") + "' 2>'" +
+                             path("err") + "'";
+    const int status = std::system(line.c_str());
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, text_of(path("out")), text_of(path("err"))};
+  }
+
+  static std::string text_of(const std::string& path) {
+    std::ostringstream text;
+    text << std::ifstream(path).rdbuf();
+    return text.str();
+  }
+
+  fs::path folder_;
+};
+
+TEST_F(Command, RunVerifiesOnTheCpu) {
+  for (const char* name : {"scale_relu", "matmul"}) {
+    const Outcome outcome = fusor("run " + graph(name) + " --device cpu --verify --repeat 3");
+    EXPECT_EQ(outcome.code, 0) << outcome.err << outcome.out;
+    EXPECT_THAT(outcome.out, HasSubstr("median of 2"));
+    EXPECT_THAT(outcome.out, HasSubstr("max abs"));
+    EXPECT_EQ(outcome.err, "");
+  }
+}
+
+TEST_F(Command, RunReportsAsJson) {
+  const Outcome outcome = fusor("--json run " + graph("matmul") + " --device cpu --verify");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("\"passed\": true"));
+  EXPECT_THAT(outcome.out, HasSubstr("\"tensor\": \"sums\""));
+  EXPECT_THAT(outcome.out, HasSubstr("\"sampled\": false"));
+}
+
+TEST_F(Command, PlansAreSavedAndRun) {
+  const Outcome planned = fusor("plan " + graph("matmul") + " --device cpu -o " + path("p.json"));
+  EXPECT_EQ(planned.code, 0) << planned.err;
+  EXPECT_THAT(planned.out, HasSubstr("saved as " + path("p.json")));
+  EXPECT_TRUE(read_plan(path("p.json")).device.is_cpu());
+  const Outcome run = fusor("run " + path("p.json") + " --verify");
+  EXPECT_EQ(run.code, 0) << run.err;
+}
+
+TEST_F(Command, SeedsChooseTheInputs) {
+  const std::string line = "run " + graph("matmul") + " --device cpu --verify --json --seed ";
+  const auto figures = [](const Outcome& outcome) {
+    return outcome.out.substr(outcome.out.find("\"verify\""));
+  };
+  EXPECT_EQ(figures(fusor(line + "5")), figures(fusor(line + "5")));
+  EXPECT_NE(figures(fusor(line + "5")), figures(fusor(line + "6")));
+}
+
+TEST_F(Command, CandidatesAndExplainTellTheChoice) {
+  const Outcome candidates = fusor("candidates " + graph("matmul") + " --device H200");
+  EXPECT_EQ(candidates.code, 0) << candidates.err;
+  EXPECT_THAT(candidates.out, HasSubstr("candidate 0: estimated"));
+  const Outcome explain = fusor("explain " + graph("matmul") + " --device H200");
+  EXPECT_EQ(explain.code, 0) << explain.err;
+  EXPECT_THAT(explain.out, HasSubstr("accepts"));
+  const Outcome json = fusor("explain " + graph("matmul") + " --device H200 --json");
+  EXPECT_THAT(json.out, HasSubstr("\"rule\": "));
+  EXPECT_THAT(json.out, HasSubstr("\"choice\": "));
+}
+
+TEST_F(Command, ACandidateCanBePicked) {
+  const std::string line =
+      "plan " + graph("matmul") + " --device H200 --no-compile -o " + path("p.json") + " --candidate ";
+  EXPECT_EQ(fusor(line + "0").code, 0);
+  const Outcome outcome = fusor(line + "1000");
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("fusor: --candidate 1000: there are"));
+}
+
+TEST_F(Command, WorkspaceLimitsAreKept) {
+  const Outcome outcome =
+      fusor("plan " + graph("matmul") + " --device H200 --no-compile --max-workspace 100000000");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(fusor("plan " + graph("matmul") + " --max-workspace -4").code, 2);
+}
+
+TEST_F(Command, SourceShowsTheUsersNames) {
+  const Outcome outcome = fusor("source " + graph("scale_relu") + " --device H200");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("bias"));
+  EXPECT_THAT(outcome.out, HasSubstr("extern \"C\" __global__"));
+  EXPECT_EQ(fusor("source " + graph("scale_relu") + " --device cpu").code, 2);
+}
+
+TEST_F(Command, PlansForAnotherGpuAreCompiledWithoutOne) {
+  if (!nvrtc::available()) GTEST_SKIP() << "no NVRTC";
+  const std::string line = "plan " + graph("scale_relu") + " --device A100 -o " + path("p.json");
+  const Outcome first = fusor(line);
+  EXPECT_EQ(first.code, 0) << first.err;
+  EXPECT_THAT(first.out, HasSubstr("compiled now"));
+  EXPECT_THAT(fusor(line).out, HasSubstr("from the disk cache"));
+}
+
+TEST_F(Command, APlanForAGpuThatIsNotThereLacksAMachine) {
+  if (cuda::available()) GTEST_SKIP() << "there is a GPU";
+  const Outcome outcome = fusor("run " + graph("scale_relu") + " --device H200");
+  EXPECT_EQ(outcome.code, 3);
+  EXPECT_THAT(outcome.err, MatchesRegex("fusor: [^\n]+\n"));
+}
+
+#ifdef FUSOR_STUB_DRIVER
+TEST_F(Command, AGpuThatComputesNothingIsFoundOut) {
+  if (!nvrtc::available()) GTEST_SKIP() << "no NVRTC";
+  const std::string stub = "FUSOR_LIBCUDA='" FUSOR_STUB_DRIVER "'";
+  EXPECT_EQ(fusor("run " + graph("matmul") + " --repeat 2", stub).code, 0);
+  const Outcome verified = fusor("run " + graph("matmul") + " --verify --json", stub);
+  EXPECT_EQ(verified.code, 1) << verified.err;
+  EXPECT_THAT(verified.out, HasSubstr("\"passed\": false"));
+  // The outputs are as they were poisoned: NaN everywhere.
+  EXPECT_THAT(verified.out, HasSubstr("\"nans\": 561"));
+  EXPECT_THAT(fusor("doctor --json", stub).out, HasSubstr("\"gpu\": true"));
+}
+#endif
+
+TEST_F(Command, MistakesAreOneLineOnStandardError) {
+  const auto expect = [this](const std::string& arguments, const std::string& message) {
+    const Outcome outcome = fusor(arguments);
+    EXPECT_EQ(outcome.code, 2) << arguments;
+    EXPECT_EQ(outcome.out, "") << arguments;
+    EXPECT_THAT(outcome.err, MatchesRegex("fusor: [^\n]+\n")) << arguments;
+    EXPECT_THAT(outcome.err, HasSubstr(message)) << arguments;
+  };
+  expect("", "say what to do: plan, run");
+  expect("dance", "dance");
+  expect("run", "FILE is required");
+  expect("run " + graph("matmul") + " --repeat 0", "--repeat");
+  expect("run " + graph("matmul") + " --no-such-thing", "--no-such-thing");
+  expect("run " + path("none.json"), path("none.json") + ": cannot be read: No such file or directory");
+  expect("run " + graph("wrong_shape"), "wrong_shape.json: ");
+  expect("run " + graph("wrong_shape"), "'mm'");
+  expect("run " + graph("matmul") + " --device H300", "unknown device 'H300'");
+  expect("plan " + graph("matmul") + " --device cpu --forbid cpu", "cpu refuses");
+  expect("plan " + graph("matmul") + " --device cpu -o " + path("no/folder.json"), "cannot be written");
+}
+
+TEST_F(Command, TensorsThatDoNotFitTheMachineAreRefusedBeforeTheRun) {
+  std::string text = text_of(graph("scale_relu"));
+  for (size_t at = 0; (at = text.find("[64, 48]", at)) != std::string::npos;)
+    text.replace(at, 8, "[4611686018, 48]");
+  std::ofstream(path("huge.json")) << text;
+  const Outcome outcome = fusor("run " + path("huge.json") + " --device cpu");
+  EXPECT_EQ(outcome.code, 3);
+  EXPECT_THAT(outcome.err, HasSubstr("this machine has"));
+}
+
+TEST_F(Command, AFullDiskIsReported) {
+  const int status = std::system("'" FUSOR_COMMAND "' devices >/dev/full 2>/dev/null");
+  EXPECT_EQ(WEXITSTATUS(status), 3);
+}
+
+TEST_F(Command, DoctorSaysWhatIsMissingAndWhatThatMeans) {
+  const Outcome outcome = fusor("doctor", "FUSOR_LIBNVRTC=/nowhere/libnvrtc.so FUSOR_CUDA_ROOT=/nowhere");
+  EXPECT_EQ(outcome.code, 3);
+  EXPECT_THAT(outcome.out, HasSubstr("missing: no NVRTC"));
+  EXPECT_THAT(outcome.out, HasSubstr("this means: no new kernel can be compiled"));
+  const Outcome json = fusor("doctor --json");
+  EXPECT_THAT(json.out, HasSubstr(cuda::available() ? "\"gpu\": true" : "\"gpu\": false"));
+  EXPECT_THAT(json.out, HasSubstr(path("cache")));
+}
+
+TEST_F(Command, DevicesListsProfilesAndThisMachine) {
+  const Outcome outcome = fusor("devices");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("RTX_5090"));
+  EXPECT_THAT(outcome.out, HasSubstr("this machine"));
+  EXPECT_THAT(fusor("devices --json").out, HasSubstr("\"current\": {"));
+}
+
+TEST_F(Command, HelpAndVersionAreNoErrors) {
+  EXPECT_EQ(fusor("--help").code, 0);
+  EXPECT_THAT(fusor("--help").out, HasSubstr("Exit codes"));
+  EXPECT_EQ(fusor("run --help").code, 0);
+  EXPECT_EQ(fusor("--version").out, "0.1.0\n");
+}
+
+}  // namespace
+}  // namespace fusor

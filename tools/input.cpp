@@ -1,0 +1,19 @@
+// Owns the reading of the command's FILE.
+#include "tools/input.h"
+
+#include "serialization/serialization.h"
+
+namespace fusor::command {
+
+Input read_input(const Options& options) {
+  std::variant<Graph, Plan> read = read_graph_or_plan(options.file);
+  if (auto* graph = std::get_if<Graph>(&read))
+    return {std::move(*graph), std::nullopt,
+            DeviceInfo::named(options.device.empty() ? "current" : options.device)};
+  auto& plan = std::get<Plan>(read);
+  if (!options.device.empty())
+    return {std::move(plan.graph), std::nullopt, DeviceInfo::named(options.device)};
+  return {plan.graph, plan, plan.device};
+}
+
+}  // namespace fusor::command

@@ -1,0 +1,81 @@
+// Owns `fusor explain` and `fusor source`: looking at what was chosen and what it became.
+#include "backend/explain.h"
+#include "core/fail.h"
+#include "tools/commands.h"
+#include "tools/input.h"
+#include "tools/print.h"
+
+namespace fusor::command {
+
+namespace {
+
+Report answer_report(const EngineAnswer& answer) {
+  Report report = Report::object();
+  report.set("engine", answer.engine).set("accepted", bool(answer.support));
+  if (answer.support)
+    return report.set("config", answer.config).set("seconds", answer.seconds).set("chosen", answer.chosen);
+  const Refusal& refusal = *answer.support.refusal;
+  return report.set("refusal", Report::object()
+                                   .set("rule", refusal.rule)
+                                   .set("node", refusal.node)
+                                   .set("tensor", refusal.tensor)
+                                   .set("expected", refusal.expected)
+                                   .set("actual", refusal.actual)
+                                   .set("remedy", refusal.remedy));
+}
+
+Report decision_report(const Decision& decision) {
+  Report answers = Report::list();
+  for (const EngineAnswer& answer : decision.answers) answers.add(answer_report(answer));
+  Report report = Report::object();
+  report.set("ops", decision.ops).set("answers", std::move(answers));
+  if (!decision.cut_at.empty())
+    report.set("cut_at", decision.cut_at)
+        .set("whole_seconds", decision.whole_seconds)
+        .set("parts_seconds", decision.parts_seconds)
+        .set("cut", decision.cut);
+  return report;
+}
+
+}  // namespace
+
+int explain(const Options& options) {
+  const Input input = read_input(options);
+  if (!options.json) {
+    print(fusor::explain(input.graph, input.device, options.build));
+    return 0;
+  }
+  const Explanation explanation = explain_data(input.graph, input.device, options.build);
+  Report decisions = Report::list();
+  for (const Decision& decision : explanation.decisions) decisions.add(decision_report(decision));
+  print(Report::object()
+            .set("graph", input.graph.name)
+            .set("device", input.device.name)
+            .set("folded", explanation.folded)
+            .set("decisions", std::move(decisions))
+            .set("choice", choice_report(input.graph, explanation.choice)));
+  return 0;
+}
+
+int source(const Options& options) {
+  const Input input = read_input(options);
+  BuildOptions build_options = options.build;
+  build_options.compile = false;
+  const Plan plan = input.plan ? *input.plan : build(input.graph, input.device, build_options);
+  if (plan.device.is_cpu())
+    fail("the plan of '{}' is for the CPU, which has no kernels; name a GPU, for example --device H200",
+         plan.graph.name);
+  const std::string text = fusor::source(plan);
+  if (!options.json) {
+    print(text);
+    return 0;
+  }
+  print(Report::object()
+            .set("graph", plan.graph.name)
+            .set("device", plan.device.name)
+            .set("kernels", kernels_report(shown_kernels(plan, false)))
+            .set("source", text));
+  return 0;
+}
+
+}  // namespace fusor::command

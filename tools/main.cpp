@@ -1,0 +1,133 @@
+// Owns the command line of fusor: its parts, their options, and what errors become.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <new>
+#include <string>
+#include <string_view>
+
+#include "core/error.h"
+#include "serialization/serialization.h"
+#include "tools/commands.h"
+
+namespace {
+
+using fusor::command::Options;
+
+/// A part of the command, its one function.
+using Part = int (*)(const Options&);
+
+CLI::App* add_part(CLI::App& app, Part& chosen, const char* name, const char* help, Part part) {
+  CLI::App* sub = app.add_subcommand(name, help);
+  sub->callback([&chosen, part] { chosen = part; });
+  return sub;
+}
+
+void add_file(CLI::App& part, Options& options) {
+  part.add_option("FILE", options.file, "A graph or plan, as JSON")->required();
+}
+
+void add_build_options(CLI::App& part, Options& options) {
+  part.add_option("--forbid", options.build.forbid, "An engine that must not be used")->type_name("ENGINE");
+  part.add_option("--max-workspace", options.build.max_workspace, "Most bytes of workspace")
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("BYTES");
+}
+
+void define(CLI::App& app, Options& options, Part& chosen) {
+  namespace command = fusor::command;
+  app.fallthrough();
+  app.require_subcommand(0, 1);
+  app.set_version_flag("--version", std::string(fusor::kLibraryVersion));
+  app.add_option(
+      "--device", options.device,
+      "A profile (H200), architecture (hopper), target (sm_90), cpu, current, or a JSON file; default: the "
+      "plan's, else current");
+  app.add_flag("--json", options.json, "One JSON document on standard output");
+  app.footer("Exit codes: 0; 1 a wrong result; 2 bad input; 3 the machine lacks something.");
+
+  CLI::App* plan =
+      add_part(app, chosen, "plan", "Plan a graph, compile its kernels, save the plan", command::plan);
+  add_file(*plan, options);
+  add_build_options(*plan, options);
+  plan->add_option("-o,--output", options.output, "Where the plan is saved")->type_name("PLAN");
+  plan->add_option("--candidate", options.candidate, "The candidate of that number instead of the best")
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("N");
+  plan->add_flag("!--no-compile", options.build.compile, "Leave the kernels to the first load");
+
+  CLI::App* run = add_part(app, chosen, "run", "Run a graph or plan on random inputs", command::run);
+  add_file(*run, options);
+  add_build_options(*run, options);
+  run->add_flag("--verify", options.verify,
+                "Compare with a float64 evaluation; exit code 1 where it differs");
+  run->add_option("--repeat", options.repeat, "Number of runs")->check(CLI::PositiveNumber)->type_name("N");
+  run->add_option("--seed", options.seed, "Seed of the inputs")->type_name("N");
+
+  CLI::App* explain = add_part(app, chosen, "explain",
+                               "Every engine's answer to every fusion, and the choice", command::explain);
+  add_file(*explain, options);
+  add_build_options(*explain, options);
+
+  add_file(*add_part(app, chosen, "source", "The CUDA source of the kernels", command::source), options);
+
+  CLI::App* candidates =
+      add_part(app, chosen, "candidates", "Ways to run the graph, best first", command::candidates);
+  add_file(*candidates, options);
+  add_build_options(*candidates, options);
+
+  add_part(app, chosen, "doctor", "What this machine has and lacks, and what that means", command::doctor);
+  add_part(app, chosen, "devices", "The device profiles, and this machine's devices", command::devices);
+}
+
+/// One line on standard error: the lines of a longer message are joined.
+int complain(std::string_view message, int code) {
+  std::string line;
+  for (size_t at = 0; at < message.size();) {
+    const size_t end = std::min(message.find('\n', at), message.size());
+    line += message.substr(at, end - at);
+    at = std::min(message.find_first_not_of("\n ", end), message.size());
+    if (at < message.size()) line += line.ends_with(':') ? " " : "; ";
+  }
+  std::fprintf(stderr, "fusor: %s\n", line.c_str());
+  return code;
+}
+
+int exit_code(fusor::ErrorKind kind) {
+  switch (kind) {
+    case fusor::ErrorKind::bad_input:
+      return fusor::command::kBadInput;
+    case fusor::ErrorKind::missing:
+    case fusor::ErrorKind::device:
+      return fusor::command::kMachineLacks;
+    case fusor::ErrorKind::internal:
+      return fusor::command::kWrongResult;
+  }
+  return fusor::command::kWrongResult;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Plans, runs and explains fused operation graphs.", "fusor");
+  Options options;
+  Part chosen = nullptr;
+  try {
+    define(app, options, chosen);
+    app.parse(argc, argv);
+    if (chosen == nullptr)
+      return complain(
+          "say what to do: plan, run, explain, source, candidates, doctor or devices (see --help)",
+          fusor::command::kBadInput);
+    return chosen(options);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);
+    return complain(error.what(), fusor::command::kBadInput);
+  } catch (const fusor::Error& error) {
+    return complain(error.what(), exit_code(error.kind()));
+  } catch (const std::bad_alloc&) {
+    return complain("not enough memory", fusor::command::kMachineLacks);
+  } catch (const std::exception& error) {
+    return complain(error.what(), fusor::command::kWrongResult);
+  }
+}

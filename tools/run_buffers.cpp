@@ -1,0 +1,84 @@
+// Owns the filling and copying of a run's memory.
+#include "tools/run_buffers.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#include "backend/verify.h"
+#include "core/fail.h"
+#include "tools/print.h"
+
+namespace fusor::command {
+
+namespace {
+
+constexpr int kPoison = 0xff;
+constexpr int64_t kWorkspaceAlignment = 256;
+
+bool is_bound(const Tensor& tensor) {
+  return tensor.memory == Memory::device || tensor.memory == Memory::host;
+}
+
+void expect_memory(const Graph& graph, int64_t workspace_bytes) {
+  const int64_t available = DeviceInfo::cpu().memory_bytes;
+  double needed = static_cast<double>(workspace_bytes);
+  for (const Tensor& tensor : graph.tensors)
+    if (is_bound(tensor)) needed += static_cast<double>(tensor.bytes());
+  if (needed > static_cast<double>(available))
+    fail(ErrorKind::missing, "the tensors of '{}' take {:.1f} GiB, this machine has {}", graph.name,
+         needed / (1 << 30), size(available));
+}
+
+}  // namespace
+
+HostBuffer::HostBuffer(int64_t bytes, int64_t alignment) {
+  const auto step = static_cast<size_t>(std::max<int64_t>(alignment, 64));
+  const size_t whole = (static_cast<size_t>(bytes) + step - 1) / step * step;
+  memory_.reset(std::aligned_alloc(step, whole));
+  if (!memory_) throw std::bad_alloc();
+  std::memset(memory_.get(), kPoison, whole);
+}
+
+void HostBuffer::Free::operator()(void* memory) const { std::free(memory); }
+
+RunBuffers::RunBuffers(const Graph& graph, bool on_gpu, int64_t workspace_bytes, uint64_t seed)
+    : on_gpu_(on_gpu) {
+  expect_memory(graph, on_gpu ? 0 : workspace_bytes);
+  if (on_gpu_) cuda::make_current();
+  std::vector<bool> written(graph.tensors.size(), false);
+  for (const Op& op : graph.ops)
+    for (const int output : op.outputs) written[static_cast<size_t>(output)] = true;
+  for (size_t i = 0; i < graph.tensors.size(); ++i) add(graph.tensors[i], written[i], seed + i);
+  if (workspace_bytes == 0) return;
+  HostBuffer poisoned(workspace_bytes, kWorkspaceAlignment);
+  if (on_gpu_) {
+    device_workspace_ = cuda::DeviceBuffer(workspace_bytes);
+    cuda::copy_to_device(device_workspace_.get(), poisoned.get(), workspace_bytes);
+  } else {
+    host_workspace_ = std::move(poisoned);
+  }
+}
+
+void RunBuffers::add(const Tensor& tensor, bool is_output, uint64_t seed) {
+  const bool bound = is_bound(tensor);
+  const bool mirrored = on_gpu_ && tensor.memory == Memory::device;
+  buffers_.push_back(bound ? HostBuffer(tensor.bytes(), tensor.alignment) : HostBuffer());
+  mirrors_.push_back(mirrored ? cuda::DeviceBuffer(tensor.bytes()) : cuda::DeviceBuffer());
+  is_output_.push_back(is_output);
+  void* host = buffers_.back().get();
+  pointers_.push_back(host);
+  if (!bound) return;
+  if (!is_output) fill_random(tensor, host, seed);
+  if (mirrored) cuda::copy_to_device(mirrors_.back().get(), host, tensor.bytes());
+  bindings_.emplace_back(tensor, mirrored ? mirrors_.back().get() : host);
+}
+
+void RunBuffers::fetch_outputs() {
+  for (size_t i = 0; i < mirrors_.size(); ++i)
+    if (is_output_[i] && mirrors_[i].get() != nullptr)
+      cuda::copy_to_host(pointers_[i], mirrors_[i].get(), mirrors_[i].bytes());
+}
+
+}  // namespace fusor::command

@@ -1,0 +1,113 @@
+// Owns `fusor run`: random inputs, timed runs, and the comparison with the oracle.
+#include <algorithm>
+#include <chrono>
+
+#include "backend/executable.h"
+#include "backend/verify.h"
+#include "core/fail.h"
+#include "tools/commands.h"
+#include "tools/input.h"
+#include "tools/print.h"
+#include "tools/run_buffers.h"
+
+namespace fusor::command {
+
+namespace {
+
+/// Seconds of one run: on the device for a GPU, of the call for the CPU.
+double timed_run(const Executable& executable, const RunBuffers& buffers, bool on_gpu) {
+  if (on_gpu) {
+    cuda::Timer timer;
+    timer.start();
+    executable.run(buffers.bindings(), buffers.workspace());
+    timer.stop();
+    return timer.seconds();
+  }
+  const auto start = std::chrono::steady_clock::now();
+  executable.run(buffers.bindings(), buffers.workspace());
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+/// The first run also pays for what happens once; it counts only where it is the only one.
+double median(std::vector<double> seconds) {
+  if (seconds.size() > 1) seconds.erase(seconds.begin());
+  const auto middle = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2);
+  std::nth_element(seconds.begin(), middle, seconds.end());
+  return *middle;
+}
+
+Report check_report(const OutputCheck& check) {
+  Report report = Report::object();
+  report.set("tensor", check.tensor)
+      .set("elements", check.elements)
+      .set("checked", check.checked)
+      .set("sampled", check.checked < check.elements)
+      .set("max_abs", check.max_abs)
+      .set("max_abs_at", check.max_abs_at)
+      .set("max_rel", check.max_rel)
+      .set("max_rel_at", check.max_rel_at)
+      .set("tolerance_abs", check.tolerance_abs)
+      .set("tolerance_rel", check.tolerance_rel)
+      .set("got", check.got)
+      .set("want", check.want)
+      .set("wrong", check.wrong)
+      .set("nans", check.nans)
+      .set("infs", check.infs);
+  if (check.wrong > 0) report.set("wrong_at", check.wrong_at);
+  return report;
+}
+
+Report verify_report(const VerifyReport& verified) {
+  Report outputs = Report::list();
+  for (const OutputCheck& check : verified.outputs) outputs.add(check_report(check));
+  return Report::object().set("passed", verified.passed()).set("outputs", std::move(outputs));
+}
+
+std::string run_text(const Plan& plan, int64_t workspace_bytes, const std::vector<double>& seconds) {
+  std::string text = fmt::format("graph '{}' on {}: {}, workspace {}\n", plan.graph.name, plan.device.name,
+                                 count(plan.fusions.size(), "fusion"), size(workspace_bytes));
+  for (const std::string& remark : plan.remarks) text += fmt::format("remark: {}\n", remark);
+  text += fmt::format("{} a run (estimated {})", duration(median(seconds)), duration(plan.seconds));
+  if (seconds.size() > 1)
+    text += fmt::format(": median of {}, first run {}", seconds.size() - 1, duration(seconds.front()));
+  return text + '\n';
+}
+
+}  // namespace
+
+int run(const Options& options) {
+  const Input input = read_input(options);
+  const Executable executable =
+      load(input.plan ? *input.plan : build(input.graph, input.device, options.build));
+  const Plan& plan = executable.plan();
+  const bool on_gpu = !plan.device.is_cpu();
+  RunBuffers buffers(input.graph, on_gpu, executable.workspace_bytes(), options.seed);
+  std::vector<double> seconds;
+  seconds.reserve(static_cast<size_t>(options.repeat));
+  for (int i = 0; i < options.repeat; ++i) seconds.push_back(timed_run(executable, buffers, on_gpu));
+  std::optional<VerifyReport> verified;
+  if (options.verify) {
+    buffers.fetch_outputs();
+    verified = verify(input.graph, buffers.host(), options.seed);
+  }
+  if (options.json) {
+    Report runs = Report::list();
+    for (const double each : seconds) runs.add(each);
+    Report report = Report::object();
+    report.set("graph", plan.graph.name)
+        .set("device", plan.device.name)
+        .set("fusions", static_cast<int64_t>(plan.fusions.size()))
+        .set("workspace_bytes", executable.workspace_bytes())
+        .set("remarks", plan.remarks)
+        .set("seconds", median(seconds))
+        .set("estimated_seconds", plan.seconds)
+        .set("runs", std::move(runs));
+    if (verified) report.set("verify", verify_report(*verified));
+    print(report);
+  } else {
+    print(run_text(plan, executable.workspace_bytes(), seconds) + (verified ? to_string(*verified) : ""));
+  }
+  return verified && !verified->passed() ? kWrongResult : 0;
+}
+
+}  // namespace fusor::command
