@@ -1,0 +1,28 @@
+// Owns the replaced operator new: malloc, counted.
+#include "bench/allocations.h"
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+namespace {
+
+std::atomic<int64_t> count{0};
+
+void* counted(std::size_t bytes) {
+  count.fetch_add(1, std::memory_order_relaxed);
+  void* pointer = std::malloc(bytes == 0 ? 1 : bytes);
+  if (pointer == nullptr) throw std::bad_alloc();
+  return pointer;
+}
+
+}  // namespace
+
+void* operator new(std::size_t bytes) { return counted(bytes); }
+void* operator new[](std::size_t bytes) { return counted(bytes); }
+void operator delete(void* pointer) noexcept { std::free(pointer); }
+void operator delete[](void* pointer) noexcept { std::free(pointer); }
+void operator delete(void* pointer, std::size_t) noexcept { std::free(pointer); }
+void operator delete[](void* pointer, std::size_t) noexcept { std::free(pointer); }
+
+int64_t bench::allocations() { return count.load(); }

@@ -1,0 +1,195 @@
+// Owns the host's figures: what building, planning, compiling, loading and running cost before any GPU works.
+// Target H200 by name; no GPU is needed. Kernels go to a cache folder of its own, removed at the end. One
+// thread, median of 9 repetitions; a quiet machine is up to whoever runs it.
+#include <benchmark/benchmark.h>
+#include <fusor.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <unistd.h>
+
+#include "backend/engines.h"
+#include "backend/planner.h"
+#include "bench/allocations.h"
+#include "codegen/cuda_driver.h"
+#include "codegen/expr_emitter.h"
+#include "codegen/kernel_cache.h"
+#include "codegen/nvrtc.h"
+#include "model_graphs.h"
+#include "tests/stub_driver/stub_driver.h"
+
+namespace {
+
+using namespace fusor;
+
+std::filesystem::path cache_folder() {
+  return std::filesystem::temp_directory_path() / ("fusor-bench-" + std::to_string(getpid()));
+}
+
+void empty_disk_cache() {
+  std::filesystem::remove_all(cache_folder());
+  std::filesystem::create_directories(cache_folder());
+}
+
+const DeviceInfo& h200() {
+  static const DeviceInfo device = DeviceInfo::named("H200");
+  return device;
+}
+
+/// relu((a + b) * c) over bf16: one elementwise kernel.
+Graph three_input_chain() {
+  GraphBuilder g("chain");
+  const Dims dims{16384, 8192};
+  const Tensor a = g.input("a", dims, DataType::bf16), b = g.input("b", dims, DataType::bf16);
+  const Tensor c = g.input("c", dims, DataType::bf16);
+  g.output(g.relu(g.mul(g.add(a, b), c)), {.name = "y"});
+  return g.finish();
+}
+
+Graph bottleneck() { return sample::resnet50_bottleneck(32); }
+
+/// The 3x3 convolution of the bottleneck with its scale, bias and ReLU.
+Graph bottleneck_3x3() {
+  GraphBuilder g("conv_3x3");
+  const Tensor x = g.input("x", {32, 64, 56, 56}, DataType::f16, Layout::nhwc);
+  g.output(g.relu(sample::conv_bn(g, x, "3x3", 64, 3)), {.name = "y"});
+  return g.finish();
+}
+
+void graph_build(benchmark::State& state) {
+  while (state.KeepRunning()) benchmark::DoNotOptimize(bottleneck());
+}
+
+/// Validate, fold, partition, choose; no kernel is looked up.
+void plan_without_kernels(benchmark::State& state, Graph (*make)()) {
+  const Graph graph = make();
+  while (state.KeepRunning()) benchmark::DoNotOptimize(build(graph, h200(), {.compile = false}));
+}
+
+/// What a framework pays for a graph whose kernels this process has met before.
+void plan_warm(benchmark::State& state, Graph (*make)()) {
+  const Graph graph = make();
+  build(graph, h200());
+  const int64_t before = cache_stats().compilations;
+  while (state.KeepRunning()) benchmark::DoNotOptimize(build(graph, h200()));
+  state.counters["compilations"] = static_cast<double>(cache_stats().compilations - before);
+}
+
+/// What a second process pays: an empty memory cache over a filled disk cache.
+void plan_in_second_process(benchmark::State& state, Graph (*make)()) {
+  const Graph graph = make();
+  build(graph, h200());
+  const int64_t before = cache_stats().compilations;
+  while (state.KeepRunning()) {
+    clear_memory_cache();
+    benchmark::DoNotOptimize(build(graph, h200()));
+  }
+  state.counters["compilations"] = static_cast<double>(cache_stats().compilations - before);
+}
+
+/// What the first process pays: everything is compiled, on all cores.
+void plan_cold(benchmark::State& state, Graph (*make)()) {
+  const Graph graph = make();
+  while (state.KeepRunning()) {
+    state.PauseTiming();
+    clear_memory_cache();
+    empty_disk_cache();
+    state.ResumeTiming();
+    benchmark::DoNotOptimize(build(graph, h200()));
+  }
+}
+
+void lower_all(benchmark::State& state, Graph (*make)()) {
+  const Plan plan = build(make(), h200(), {.compile = false});
+  const FoldedGraph folded = fold_views(plan.graph);
+  std::vector<Fusion> fusions;
+  for (const PlannedFusion& planned : plan.fusions)
+    fusions.push_back(make_fusion(plan.graph, folded, planned.ops));
+  while (state.KeepRunning())
+    for (size_t i = 0; i < fusions.size(); ++i) {
+      const EngineConfig& config = plan.fusions[i].config;
+      benchmark::DoNotOptimize(find_engine(engines(), config.engine)->lower(fusions[i], config, h200()));
+    }
+  state.counters["fusions"] = static_cast<double>(fusions.size());
+}
+
+void emit_headers(benchmark::State& state, Graph (*make)()) {
+  const std::vector<PlannedKernel> planned = kernels(build(make(), h200(), {.compile = false}));
+  while (state.KeepRunning())
+    for (const PlannedKernel& kernel : planned) benchmark::DoNotOptimize(emit_header(*kernel.launch.source));
+  state.counters["kernels"] = static_cast<double>(planned.size());
+}
+
+/// NVRTC alone, without any cache, on the one kernel of the graph.
+void compile(benchmark::State& state, Graph (*make)()) {
+  const std::vector<PlannedKernel> planned = kernels(build(make(), h200(), {.compile = false}));
+  const KernelSource& source = *planned.front().launch.source;
+  const std::string header = emit_header(source);
+  while (state.KeepRunning()) benchmark::DoNotOptimize(nvrtc::compile(source.root, header, source.target));
+}
+
+#ifdef FUSOR_STUB_DRIVER
+void load_cached(benchmark::State& state, Graph (*make)()) {
+  const Plan plan = build(make(), h200());
+  while (state.KeepRunning()) benchmark::DoNotOptimize(load(plan));
+}
+
+/// One call of run() against a driver that does nothing: what the library adds to a launch.
+void run(benchmark::State& state, Graph (*make)()) {
+  const Executable executable = load(build(make(), h200()));
+  alignas(256) static std::byte memory[256];  // never read: the stub launches nothing
+  std::vector<Binding> bindings;
+  for (const Tensor& tensor : executable.plan().graph.tensors)
+    if (!tensor.is_virtual()) bindings.emplace_back(tensor, memory);
+  executable.run(bindings, memory);
+  const int64_t before = bench::allocations();
+  while (state.KeepRunning()) executable.run(bindings, memory);
+  state.counters["allocations"] = static_cast<double>(bench::allocations() - before);
+  state.counters["kernels"] = static_cast<double>(kernels(executable.plan()).size());
+}
+#endif
+
+void median_of_9(benchmark::internal::Benchmark* benchmark) {
+  benchmark->MinTime(0.1)->Repetitions(9)->ReportAggregatesOnly();
+}
+
+BENCHMARK(graph_build)->Apply(median_of_9)->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(plan_without_kernels, bottleneck, bottleneck)
+    ->Apply(median_of_9)
+    ->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(lower_all, bottleneck, bottleneck)->Apply(median_of_9)->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(emit_headers, bottleneck, bottleneck)->Apply(median_of_9)->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(compile, bf16_chain, three_input_chain)->Apply(median_of_9)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(compile, direct_3x3, bottleneck_3x3)->Apply(median_of_9)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(plan_cold, bottleneck, bottleneck)
+    ->Apply(median_of_9)
+    ->UseRealTime()
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(plan_in_second_process, bottleneck, bottleneck)
+    ->Apply(median_of_9)
+    ->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(plan_warm, bottleneck, bottleneck)->Apply(median_of_9)->Unit(benchmark::kMicrosecond);
+#ifdef FUSOR_STUB_DRIVER
+BENCHMARK_CAPTURE(load_cached, bottleneck, bottleneck)->Apply(median_of_9)->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(run, one_kernel, three_input_chain)->Apply(median_of_9)->Unit(benchmark::kNanosecond);
+BENCHMARK_CAPTURE(run, bottleneck, bottleneck)->Apply(median_of_9)->Unit(benchmark::kNanosecond);
+#endif
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  setenv("FUSOR_CACHE_DIR", cache_folder().c_str(), 1);
+#ifdef FUSOR_STUB_DRIVER
+  stub::use();
+  cuda::make_current();
+  stub::keep_launches(false);
+#endif
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+  benchmark::RunSpecifiedBenchmarks();
+  std::filesystem::remove_all(cache_folder());
+  return 0;
+}
