@@ -180,7 +180,8 @@ struct Lowering {
   int64_t tiles() const { return tiles_m() * tiles_n() * view.entries; }
   DataType type() const { return fusion.operands[static_cast<size_t>(a.operand)].type; }
 
-  static int64_t staged_bytes() { return kConsumers * 64 * 40 * 4; }
+  // Of eight warps: 16 rows by 32 columns, or 32 by 16, with the wider of the two pitches.
+  static int64_t staged_bytes() { return kConsumers * 4 * std::max(16 * 40, 32 * 20) * 4; }
   static int64_t stage_bytes(int64_t tile_n) { return (kTileM + tile_n) * kTileK * kElementBytes; }
   // Operand tiles, staged sums, barriers, and up to 1023 bytes before the first multiple of 1024.
   static int64_t shared_bytes(int64_t tile_n, int64_t stages) {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <random>
+#include <span>
 
 #include "backend/planner.h"
 #include "frontend/graph_builder.h"
@@ -37,13 +38,14 @@ struct Values {
   void fill(std::mt19937& random) {
     for (int64_t& value : values) value = static_cast<int64_t>(random() % 19) - 9;
   }
-  template <class Coordinates>
-  int64_t& at(const Coordinates& coordinates) {
+  int64_t& at(std::span<const int64_t> coordinates) {
     int64_t index = 0;
-    for (int i = 0; i < dims.rank(); ++i) {
-      EXPECT_GE(coordinates[i], 0);
-      EXPECT_LT(coordinates[i], dims[i]);
-      index = index * dims[i] + coordinates[i];
+    EXPECT_EQ(static_cast<int>(coordinates.size()), dims.rank());
+    for (size_t axis = 0; axis < coordinates.size(); ++axis) {
+      const int i = static_cast<int>(axis);
+      EXPECT_GE(coordinates[axis], 0);
+      EXPECT_LT(coordinates[axis], dims[i]);
+      index = index * dims[i] + coordinates[axis];
     }
     return values.at(static_cast<size_t>(index));
   }
