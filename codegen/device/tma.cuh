@@ -1,6 +1,5 @@
 // Owns sm_90's asynchronous copies and what they signal: barriers in shared memory (mbarrier), tensor copies
-// (TMA), and the barriers and register budgets of parts of a block (PTX ISA, "Asynchronous copy", "mbarrier",
-// "setmaxnreg").
+// (TMA), and the register budgets of warpgroups (PTX ISA, "Asynchronous copy", "mbarrier", "setmaxnreg").
 #pragma once
 
 struct alignas(64) TensorMap {
@@ -56,12 +55,6 @@ FUSOR_DEVICE void copy_box(void* shared, const TensorMap& map, Barrier& barrier,
       "%5}], [%2];" ::"r"(shared_address(shared)),
       "l"(&map), "r"(shared_address(&barrier.word)), "r"(c0), "r"(c1), "r"(c2)
       : "memory");
-}
-
-// A barrier among kThreads threads of a block; ids 1 to 15 are free (0 is __syncthreads).
-template <int kThreads>
-FUSOR_DEVICE void sync_part(int id) {
-  asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(kThreads) : "memory");
 }
 
 template <int kRegisters>

@@ -17,12 +17,13 @@ static constexpr int kWarpgroup = 128, kConsumers = 2;
 static constexpr int kTileBytesA = kTileM * kTileK * 2, kTileBytesB = kTileN * kTileK * 2;
 static constexpr int kSums = kTileN / 2;  // of a thread
 
-// Staged sums of one warpgroup: 64 rows by kChunk columns, lines along the axis on which the result is
-// adjacent. The pitch spreads the banks.
-static constexpr int kChunk = 32;
+// Staged sums of one warp: its 16 rows by kChunk columns, lines along the axis on which the result is
+// adjacent. The pitch spreads the banks of the writes and leaves every vector aligned.
+static constexpr int kChunk = 32, kWarpRows = 16, kWarps = kConsumers * kWarpgroup / 32;
 static constexpr bool kAlongColumns = FUSOR_Y_ALONG_COLUMNS;
-static constexpr int kLine = kAlongColumns ? kChunk : 64, kLines = kAlongColumns ? 64 : kChunk;
-static constexpr int kPitch = kAlongColumns ? kChunk + 8 : 64 + 4;
+static constexpr int kLine = kAlongColumns ? kChunk : kWarpRows, kLines = kAlongColumns ? kWarpRows : kChunk;
+static constexpr int kPitch = kLine + (kAlongColumns ? 8 : 4);
+static constexpr int kStaged = kLines * kPitch;
 
 struct Params {
   TensorMap a, b;
@@ -38,7 +39,7 @@ struct Params {
 struct Shared {
   alignas(1024) u8 a[kStages][kTileBytesA];
   alignas(1024) u8 b[kStages][kTileBytesB];
-  alignas(16) float staged[kConsumers][kLines * kPitch];
+  alignas(16) float staged[kWarps][kStaged];
   Barrier full[kStages], empty[kStages];
 };
 
@@ -135,11 +136,10 @@ FUSOR_DEVICE void multiply(const Params& p, Shared& shared, Ring& ring, int cons
   if (threadIdx.x % 32 == 0) shared.empty[previous].arrive();
 }
 
-// Writes the sums of columns [kFirst, kFirst + kChunk) to the stage.
+// Writes the sums of columns [kFirst, kFirst + kChunk) to the warp's stage.
 template <int kFirst>
 FUSOR_DEVICE void stage_chunk(float* staged, const float (&sums)[kSums]) {
-  const int thread = threadIdx.x % kWarpgroup;
-  const int row = thread / 32 * 16 + thread % 32 / 4, column = thread % 4 * 2;
+  const int row = threadIdx.x % 32 / 4, column = threadIdx.x % 4 * 2;
 #pragma unroll
   for (int j = 0; j < kChunk / 8; ++j)
 #pragma unroll
@@ -172,16 +172,15 @@ FUSOR_DEVICE void finish_chunk(const Params& p, const float* staged, int entry, 
                                int first_column) {
   constexpr int kVectorsOfLine = kLine / kVector;
 #pragma unroll 1
-  for (int i = threadIdx.x % kWarpgroup; i < kLines * kVectorsOfLine; i += kWarpgroup) {
+  for (int i = threadIdx.x % 32; i < kLines * kVectorsOfLine; i += 32) {
     const int line = i / kVectorsOfLine, along = i % kVectorsOfLine * kVector;
     const int row = first_row + (kAlongColumns ? line : along),
               column = first_column + (kAlongColumns ? along : line);
     const int rows_left = static_cast<int>(p.rows) - row, columns_left = static_cast<int>(p.columns) - column;
     if (rows_left <= 0 || columns_left <= 0) continue;
     const int left = kAlongColumns ? columns_left : rows_left;
-    Vec<float, kVector> sums;
-#pragma unroll
-    for (int v = 0; v < kVector; ++v) sums[v] = staged[line * kPitch + along + v];
+    const Vec<float, kVector> sums =
+        *reinterpret_cast<const Vec<float, kVector>*>(staged + line * kPitch + along);
     Index at[kBatch + 2];
     Index rest = entry;
 #pragma unroll
@@ -195,7 +194,8 @@ FUSOR_DEVICE void finish_chunk(const Params& p, const float* staged, int entry, 
 
 FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer, int tiles) {
   Ring ring;
-  float* const staged = shared.staged[consumer];
+  const int warp = threadIdx.x / 32 - kWarpgroup / 32;
+  float* const staged = shared.staged[warp];
   float sums[kSums];
   for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
     multiply(p, shared, ring, consumer, sums);
@@ -203,9 +203,9 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer, int til
 #pragma unroll 1
     for (int first = 0; first < kTileN; first += kChunk) {
       stage_columns(staged, sums, first);
-      sync_part<kWarpgroup>(1 + consumer);
-      finish_chunk(p, staged, place.entry, place.row + consumer * 64, place.column + first);
-      sync_part<kWarpgroup>(1 + consumer);
+      __syncwarp();
+      finish_chunk(p, staged, place.entry, place.row + warp * kWarpRows, place.column + first);
+      __syncwarp();
     }
   }
 }
