@@ -46,7 +46,7 @@ class SiteWriter {
  private:
   template <class... Values>
   void line(int indent, fmt::format_string<Values...> format, Values&&... values) {
-    text_.append(static_cast<size_t>(2 * indent), ' ');
+    text_.append(2 * static_cast<size_t>(indent), ' ');
     fmt::format_to(std::back_inserter(text_), format, std::forward<Values>(values)...);
     text_.push_back('\n');
   }

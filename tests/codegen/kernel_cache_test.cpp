@@ -139,7 +139,7 @@ TEST_F(KernelCache, DamagedEntriesAreCountedAndCompiledAgain) {
     EXPECT_EQ(again->origin, KernelOrigin::compiled);
     EXPECT_EQ(again->cubin, kernel->cubin);
     EXPECT_EQ(counted().damaged_entries, ++damaged);
-    EXPECT_EQ(read_file(file).size(), whole.size()) << "the entry is mended";
+    EXPECT_TRUE(read_file(file).ends_with(kernel->cubin)) << "the entry is mended";
   }
 }
 
