@@ -21,7 +21,11 @@ class Chooser {
   Chooser(const Graph& graph, const FoldedGraph& folded, const DeviceInfo& device,
           const BuildOptions& options, std::vector<Decision>* decisions)
       : graph_(graph), folded_(folded), device_(device), options_(options), decisions_(decisions) {
-    if (auto forced = environment::engine()) forced_ = *forced;
+    for (const std::string& name : options.forbid) expect_engine(name, "forbid");
+    if (auto forced = environment::engine()) {
+      forced_ = *forced;
+      expect_engine(forced_, "FUSOR_ENGINE");
+    }
   }
 
   // The whole on the cheapest engine that takes it, or two parts where a refusal says so and the price
@@ -64,6 +68,14 @@ class Chooser {
   }
 
  private:
+  void expect_engine(const std::string& name, std::string_view where) const {
+    const auto list = engine_list_of(options_);
+    if (find_engine(list, name) != nullptr) return;
+    std::vector<std::string_view> known;
+    for (const Engine* engine : list) known.push_back(engine->name());
+    fail("{}: there is no engine '{}'; there are {}", where, name, fmt::join(known, ", "));
+  }
+
   Support answer_of(const Engine& engine, const Fusion& fusion) const {
     if (std::ranges::find(options_.forbid, engine.name()) != options_.forbid.end())
       return Support::no(

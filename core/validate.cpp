@@ -45,6 +45,13 @@ bool axes_nest(const Dims& dims, const Strides& strides) {
   return true;
 }
 
+/// Names stand in messages and in the comments of generated code: one line each.
+void expect_one_line(std::string_view what, const std::string& name) {
+  for (const char c : name)
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
+      fail("the name of {} '{}' holds the control character {:#04x}", what, name, static_cast<int>(c));
+}
+
 /// A graph under inspection: who writes and who reads each tensor.
 class Inspection {
  public:
@@ -52,6 +59,7 @@ class Inspection {
       : graph_(graph), writers_(graph.tensors.size(), -1), is_read_(graph.tensors.size(), false) {}
 
   void run() {
+    expect_one_line("graph", graph_.name);
     if (graph_.ops.empty()) fail("graph '{}' has no ops", graph_.name);
     inspect_tensors();
     note_writers();
@@ -68,6 +76,7 @@ class Inspection {
     std::unordered_map<int64_t, std::string_view> uids;
     for (const Tensor& each : graph_.tensors) {
       validate(each);
+      expect_one_line("tensor", each.name);
       if (!names.insert(each.name).second) fail("two tensors have the name '{}'", each.name);
       const auto [holder, fresh] = uids.emplace(each.uid, each.name);
       if (!fresh) fail("tensors '{}' and '{}' have the same uid {}", holder->second, each.name, each.uid);
@@ -84,6 +93,7 @@ class Inspection {
     for (size_t i = 0; i < graph_.ops.size(); ++i) {
       const Op& each = graph_.ops[i];
       if (each.name.empty()) fail("op number {} ({}) has no name", i, kind_name(each.attributes));
+      expect_one_line("op", each.name);
       if (!names.insert(each.name).second) fail("two ops have the name '{}'", each.name);
       if (each.outputs.size() != 1)
         fail("op '{}' has {} results instead of 1", each.name, each.outputs.size());

@@ -142,6 +142,18 @@ TEST(Choose, ForbiddenEngineIsPassedOver) {
   }
 }
 
+TEST(Choose, UnknownEngineIsRefusedByName) {
+  BuildOptions options;
+  options.forbid = {"nosuch"};
+  try {
+    choose(conv_relu_exp(), device(), options);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(),
+                 "forbid: there is no engine 'nosuch'; there are wgmma, elementwise, direct, cpu");
+  }
+}
+
 TEST(Choose, ForcedEngineWinsOverPrice) {
   const PickyEngine fast("fast", kFast);
   const PickyEngine slow("slow", kSlow);

@@ -69,6 +69,8 @@ INSTANTIATE_TEST_SUITE_P(Tensors, GraphErrors, testing::ValuesIn(kTensors), name
 const Mistake<Graph> kOps[] = {
     {"None", [](Graph& g) { g.ops.clear(); }, "graph 'net' has no ops"},
     {"NoName", [](Graph& g) { g.ops[1].name.clear(); }, "op number 1 (pointwise) has no name"},
+    {"NameOfTwoLines", [](Graph& g) { g.ops[1].name = "a\nb"; },
+     "the name of op 'a\nb' holds the control character 0x0a"},
     {"SameName", [](Graph& g) { g.ops[1].name = g.ops[0].name; }, "two ops have the name 'r'"},
     {"NoResult", [](Graph& g) { g.ops[1].outputs = {}; }, "op 'a' has 0 results instead of 1"},
     {"TwoResults",
