@@ -123,6 +123,7 @@ TEST_F(ElementwiseKernels, EveryModeInEveryForm) {
       const auto mode = static_cast<PointwiseMode>(i);
       GraphBuilder g;
       std::vector<Tensor> operands;
+      operands.reserve(static_cast<size_t>(info(mode).inputs));
       for (int k = 0; k < info(mode).inputs; ++k)
         operands.push_back(g.input(fmt::format("x{}", k), {5, 77}, type));
       const Tensor y =

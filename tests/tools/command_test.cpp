@@ -20,7 +20,6 @@ namespace {
 namespace fs = std::filesystem;
 using testing::HasSubstr;
 using testing::MatchesRegex;
-using testing::Not;
 
 struct Outcome {
   int code = -1;
