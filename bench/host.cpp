@@ -13,13 +13,13 @@
 
 #include "backend/engines.h"
 #include "backend/planner.h"
-#include "bench/allocations.h"
 #include "codegen/cuda_driver.h"
 #include "codegen/expr_emitter.h"
 #include "codegen/kernel_cache.h"
 #include "codegen/nvrtc.h"
 #include "model_graphs.h"
 #include "tests/stub_driver/stub_driver.h"
+#include "tests/support/allocations.h"
 
 namespace {
 
@@ -145,9 +145,9 @@ void run(benchmark::State& state, Graph (*make)()) {
   for (const Tensor& tensor : executable.plan().graph.tensors)
     if (!tensor.is_virtual()) bindings.emplace_back(tensor, memory);
   executable.run(bindings, memory);
-  const int64_t before = bench::allocations();
+  const int64_t before = fusor::test::allocations();
   while (state.KeepRunning()) executable.run(bindings, memory);
-  state.counters["allocations"] = static_cast<double>(bench::allocations() - before);
+  state.counters["allocations"] = static_cast<double>(fusor::test::allocations() - before);
   state.counters["kernels"] = static_cast<double>(kernels(executable.plan()).size());
 }
 #endif

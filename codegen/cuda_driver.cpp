@@ -278,13 +278,15 @@ void launch(void* kernel, const LaunchShape& shape, const void* arguments, size_
   }
   void* block[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, const_cast<void*>(arguments), CU_LAUNCH_PARAM_BUFFER_SIZE,
                    &bytes, CU_LAUNCH_PARAM_END};
-  // A block that is aligned to more than 8 bytes does not begin where a plain one does: the driver knows where.
+  // A block that is aligned to more than 8 bytes does not begin where a plain one does: the driver knows
+  // where.
   void* parameters[] = {const_cast<void*>(arguments)};
   const bool placed_by_driver = shape.argument_alignment > 8;
-  check(driver().cuLaunchKernelEx(&config, static_cast<CUfunction>(kernel), placed_by_driver ? parameters : nullptr,
-                                  placed_by_driver ? nullptr : block),
-        "launch a kernel (grid {}, block {}, cluster {}, {} bytes of shared memory, {} bytes of arguments)",
-        shape.grid, shape.block, shape.cluster, shape.shared_bytes, bytes);
+  check(
+      driver().cuLaunchKernelEx(&config, static_cast<CUfunction>(kernel),
+                                placed_by_driver ? parameters : nullptr, placed_by_driver ? nullptr : block),
+      "launch a kernel (grid {}, block {}, cluster {}, {} bytes of shared memory, {} bytes of arguments)",
+      shape.grid, shape.block, shape.cluster, shape.shared_bytes, bytes);
 }
 
 namespace {

@@ -44,7 +44,8 @@ class Kernel {
 struct LaunchShape {
   std::array<uint32_t, 3> grid{1, 1, 1}, block{1, 1, 1}, cluster{1, 1, 1};
   uint32_t shared_bytes = 0;
-  uint32_t argument_alignment = 8;  ///< of the argument block; 64 with tensor maps: then the block has room to its end
+  uint32_t argument_alignment =
+      8;  ///< of the argument block; 64 with tensor maps: then the block has room to its end
 };
 
 /// Launches with one argument block passed by value. Throws Error{device}. Allocates nothing.

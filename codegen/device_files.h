@@ -1,4 +1,5 @@
-// Owns the embedded device tree: every .cuh and .def that NVRTC is handed by name. The table is made by CMake.
+// Owns the embedded device tree: every .cuh and .def that NVRTC is handed by name. The table is made by
+// CMake.
 #pragma once
 
 #include <span>

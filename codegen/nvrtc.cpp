@@ -276,8 +276,8 @@ Compilation compile(std::string_view root, const std::string& generated_header, 
   const auto start = std::chrono::steady_clock::now();
   Program program(root, generated_header);
   std::vector<std::string> all = options(target);
-  // On a machine with a driver NVRTC keeps a cache of its own from 12.9 on, which swallows the log and hides what a
-  // compilation costs. Kernels have fusor's.
+  // On a machine with a driver NVRTC keeps a cache of its own from 12.9 on, which swallows the log and hides
+  // what a compilation costs. Kernels have fusor's.
   if (library().major > 12 || library().minor >= 9) all.emplace_back("--no-cache");
   const nvrtcResult result = program.compile(all);
   Compilation done;

@@ -42,9 +42,9 @@ struct KernelSource {
 struct Patch {
   enum class Kind : uint8_t { operand, scratch, scalar, tensor_map };
   Kind kind = Kind::operand;
-  int at = 0;                     ///< byte offset in the block
-  int index = 0;                  ///< operand of the fusion (operand, scalar, tensor_map), or scratch (scratch)
-  int64_t byte_offset = 0;        ///< added to the pointer
+  int at = 0;               ///< byte offset in the block
+  int index = 0;            ///< operand of the fusion (operand, scalar, tensor_map), or scratch (scratch)
+  int64_t byte_offset = 0;  ///< added to the pointer
   DataType type = DataType::f32;  ///< scalar: the carrier that is written
 };
 
@@ -68,7 +68,8 @@ class ArgumentBlock {
   }
   /// 128 bytes that load() encodes and run() points at the operand; they must begin on a multiple of 64.
   void put_tensor_map(const TensorMap& map, int operand, int64_t byte_offset) {
-    patches_.push_back({Patch::Kind::tensor_map, static_cast<int>(bytes_.size()), operand, byte_offset, map.type});
+    patches_.push_back(
+        {Patch::Kind::tensor_map, static_cast<int>(bytes_.size()), operand, byte_offset, map.type});
     maps_.push_back(map);
     bytes_.resize(bytes_.size() + kTensorMapBytes);
   }

@@ -1,12 +1,12 @@
-// Owns the plain elementwise kernel: each thread takes vectors of N adjacent elements of the domain, whose last axis is
-// the vector axis. Several vectors a thread keep more loads in flight: neighbours along an outer axis (a broadcast
-// operand is then loaded once for all of them), or one block's width apart.
+// Owns the plain elementwise kernel: each thread takes vectors of N adjacent elements of the domain, whose
+// last axis is the vector axis. Several vectors a thread keep more loads in flight: neighbours along an outer
+// axis (a broadcast operand is then loaded once for all of them), or one block's width apart.
 #include "fusor_generated.cuh"
 
 constexpr int kVector = FUSOR_VECTOR;
 constexpr int kThreads = FUSOR_THREADS;
 constexpr int kUnroll = FUSOR_UNROLL;
-constexpr int kUnrollAxis = FUSOR_UNROLL_AXIS;     // -1: a block's width apart
+constexpr int kUnrollAxis = FUSOR_UNROLL_AXIS;          // -1: a block's width apart
 constexpr bool kUnrollTails = FUSOR_UNROLL_TAILS != 0;  // kUnrollAxis' extent is not a multiple of kUnroll
 constexpr bool kRowTails = FUSOR_ROW_TAILS != 0;  // the vector axis' extent is not a multiple of kVector
 constexpr int kLast = Y::kRank - 1;
@@ -48,7 +48,8 @@ static __device__ __forceinline__ void visit_neighbours(const Params& p, Index v
   locate(p, vector, at);
   const Index first = at[kUnrollAxis] * kUnroll;
   const Index column = at[kLast];
-  if ((!kUnrollTails || first + kUnroll <= p.unroll_extent) && (!kRowTails || column + kVector <= p.row_extent)) {
+  if ((!kUnrollTails || first + kUnroll <= p.unroll_extent) &&
+      (!kRowTails || column + kVector <= p.row_extent)) {
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
       at[kUnrollAxis] = first + u;

@@ -1,5 +1,6 @@
-// Owns what stands behind fn in core/pointwise.def on the device: Exact (CUDA's own functions, a few ulp) and Short
-// (special-function instructions; relative errors below 1e-5, tails included, for results stored in 16 bits or less).
+// Owns what stands behind fn in core/pointwise.def on the device: Exact (CUDA's own functions, a few ulp) and
+// Short (special-function instructions; relative errors below 1e-5, tails included, for results stored in 16
+// bits or less).
 #pragma once
 
 #include "codegen/device/types.cuh"
@@ -12,7 +13,8 @@ constexpr T kLargest = T(0.5) != T(0)   ? static_cast<T>(__builtin_bit_cast(doub
 template <class T>
 constexpr T kLowest = T(0.5) != T(0) ? -kLargest<T> : -kLargest<T> - T(1);
 
-// The parameters of Pointwise. The defaults are those of core/attributes.h; as constants they cost no compile time.
+// The parameters of Pointwise. The defaults are those of core/attributes.h; as constants they cost no compile
+// time.
 template <class T>
 struct DefaultParameters {
   static constexpr T lower_clip = T(0);
@@ -28,7 +30,7 @@ struct Parameters {
 };
 
 // Functions of one argument that CUDA has for both widths: name, the one for float, the one for double.
-#define FUSOR_BUILTIN(name, narrow_form, wide_form)          \
+#define FUSOR_BUILTIN(name, narrow_form, wide_form)           \
   FUSOR_DEVICE float name(float a) { return narrow_form(a); } \
   FUSOR_DEVICE double name(double a) { return wide_form(a); }
 
@@ -150,7 +152,8 @@ struct Short : Exact {
 
   // Where the closed forms below would subtract numbers that are nearly equal, the first terms of the series.
   FUSOR_DEVICE float expm1(float a) {
-    const float series = a * multiply_add(a, multiply_add(a, multiply_add(a, 1.0f / 24, 1.0f / 6), 0.5f), 1.0f);
+    const float series =
+        a * multiply_add(a, multiply_add(a, multiply_add(a, 1.0f / 24, 1.0f / 6), 0.5f), 1.0f);
     return ::fabsf(a) < 0.03f ? series : exp(a) - 1.0f;
   }
   FUSOR_DEVICE float log(float a) {
@@ -163,13 +166,15 @@ struct Short : Exact {
   FUSOR_DEVICE float tanh(float a) {
     const float square = a * a;
     const float series =
-        a * multiply_add(square, multiply_add(square, multiply_add(square, -17.0f / 315, 2.0f / 15), -1.0f / 3), 1.0f);
+        a * multiply_add(
+                square, multiply_add(square, multiply_add(square, -17.0f / 315, 2.0f / 15), -1.0f / 3), 1.0f);
     const float closed = multiply_add(-2.0f, reciprocal_short(1.0f + exp2_short(a * (2 * kLog2E))), 1.0f);
     return ::fabsf(a) < 0.25f ? series : closed;
   }
 
-  // Phi(-|a|) = exp(-a^2 / 2) * polynomial in t = 1 / (1 + p |a|), the form of Abramowitz & Stegun 7.1.26 with
-  // coefficients fitted here for the least relative error on 0 <= |a| <= 13.5 (5.2e-6), so that the tail is right too.
+  // Phi(-|a|) = exp(-a^2 / 2) * polynomial in t = 1 / (1 + p |a|), the form of Abramowitz & Stegun 7.1.26
+  // with coefficients fitted here for the least relative error on 0 <= |a| <= 13.5 (5.2e-6), so that the tail
+  // is right too.
   FUSOR_DEVICE float normal_tail(float magnitude) {
     const float t = reciprocal_short(multiply_add(magnitude, 0.3111269837220809f, 1.0f));
     float polynomial = multiply_add(t, -0.07305214740966f, 0.17532449545347f);
@@ -203,10 +208,10 @@ struct Short : Exact {
 #define FUSOR_OPERANDS_1 T a
 #define FUSOR_OPERANDS_2 T a, T b
 #define FUSOR_OPERANDS_3 T a, T b, T c
-#define FUSOR_POINTWISE(mode, inputs, domain, alu, sfu, formula)       \
-  template <class fn, class T, class P = DefaultParameters<T>>         \
+#define FUSOR_POINTWISE(mode, inputs, domain, alu, sfu, formula)         \
+  template <class fn, class T, class P = DefaultParameters<T>>           \
   FUSOR_DEVICE auto op_##mode(FUSOR_OPERANDS_##inputs, const P p = {}) { \
-    return formula;                                                    \
+    return formula;                                                      \
   }
 #include "core/pointwise.def"
 #undef FUSOR_POINTWISE

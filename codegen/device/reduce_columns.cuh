@@ -1,6 +1,6 @@
-// Owns reductions across the axis on which neighbours are adjacent: each thread takes the kVector columns of one
-// vector (the last of the kept axes, which come first) and walks down the reduced axes. kLanes threads share a vector;
-// the walk may also be split over blocks (blockIdx.y).
+// Owns reductions across the axis on which neighbours are adjacent: each thread takes the kVector columns of
+// one vector (the last of the kept axes, which come first) and walks down the reduced axes. kLanes threads
+// share a vector; the walk may also be split over blocks (blockIdx.y).
 #include "codegen/device/reduce_finish.cuh"
 
 constexpr int kVector = FUSOR_VECTOR;

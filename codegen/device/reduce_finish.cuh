@@ -1,11 +1,11 @@
-// Owns the second step of a reduction whose rows or columns were split over blocks: partial results combined in the
-// order of the splits, so that the same bits come out every time.
+// Owns the second step of a reduction whose rows or columns were split over blocks: partial results combined
+// in the order of the splits, so that the same bits come out every time.
 #pragma once
 
 #include "fusor_generated.cuh"
 
-// Combines the accumulators of kGroup neighbouring threads, a power of two up to the block; every thread calls it, and
-// the group's first one has the total afterwards.
+// Combines the accumulators of kGroup neighbouring threads, a power of two up to the block; every thread
+// calls it, and the group's first one has the total afterwards.
 template <int kGroup, int kThreads, class Accumulator>
 FUSOR_DEVICE void combine_group(Accumulator& total) {
   constexpr int kWarps = kGroup / 32;
@@ -31,15 +31,17 @@ struct FinishParams {
   alignas(8) const Y::Accumulator* partials;
   alignas(8) Index results;
   alignas(8) Index splits;
-  alignas(8) Index result_step;  // accumulators between the partial results of neighbouring results
-  alignas(8) Index split_step;   // and of neighbouring splits
+  alignas(8) Index result_step;   // accumulators between the partial results of neighbouring results
+  alignas(8) Index split_step;    // and of neighbouring splits
   FastDivisor extents[Y::kRank];  // kept axes first, in elements
   Y::Args y;
 };
 
-extern "C" __global__ void __launch_bounds__(kFinishThreads) reduce_finish(const __grid_constant__ FinishParams p) {
+extern "C" __global__ void __launch_bounds__(kFinishThreads)
+    reduce_finish(const __grid_constant__ FinishParams p) {
   const int lane = threadIdx.x % kFinishGroup;
-  const Index result = static_cast<Index>(blockIdx.x) * (kFinishThreads / kFinishGroup) + threadIdx.x / kFinishGroup;
+  const Index result =
+      static_cast<Index>(blockIdx.x) * (kFinishThreads / kFinishGroup) + threadIdx.x / kFinishGroup;
   Y::Accumulator total;
   total.init();
   if (result < p.results) {

@@ -1,5 +1,6 @@
-// Owns reductions along the axis on which neighbours are adjacent: a group of threads takes a row (one coordinate on
-// the kept axes, which come first), vector by vector. Rows may be split over blocks (blockIdx.y).
+// Owns reductions along the axis on which neighbours are adjacent: a group of threads takes a row (one
+// coordinate on the kept axes, which come first), vector by vector. Rows may be split over blocks
+// (blockIdx.y).
 #include "codegen/device/reduce_finish.cuh"
 
 constexpr int kVector = FUSOR_VECTOR;

@@ -1,5 +1,5 @@
-// Owns the reductions of core/attributes.h over elements that arrive in any order: reduction_<mode><T> in compute type
-// T, and their combination across a warp.
+// Owns the reductions of core/attributes.h over elements that arrive in any order: reduction_<mode><T> in
+// compute type T, and their combination across a warp.
 #pragma once
 
 #include "codegen/device/pointwise.cuh"

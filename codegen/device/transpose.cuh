@@ -1,7 +1,7 @@
-// Owns the transposing kernel: stores are adjacent along the last axis (v), some loads along the one before (f). Those
-// loads (sites X0 and X1) go through a tile in shared memory and reach Y as its anchor values, so that both sides move
-// whole vectors. A tile is 8 vectors by 8 vectors; vector c of a row lies at place c ^ (row's vector), which spreads
-// the column-wise reads over all banks.
+// Owns the transposing kernel: stores are adjacent along the last axis (v), some loads along the one before
+// (f). Those loads (sites X0 and X1) go through a tile in shared memory and reach Y as its anchor values, so
+// that both sides move whole vectors. A tile is 8 vectors by 8 vectors; vector c of a row lies at place c ^
+// (row's vector), which spreads the column-wise reads over all banks.
 #include "fusor_generated.cuh"
 
 constexpr int kVector = FUSOR_VECTOR;
@@ -62,7 +62,8 @@ static __device__ __forceinline__ void fill(Tile<X>& tile, const Params& p, cons
 
 // The vector along v at line f of the tile.
 template <class X>
-static __device__ __forceinline__ Vec<typename X::Value, kVector> column(const Tile<X>& tile, int f, int chunk) {
+static __device__ __forceinline__ Vec<typename X::Value, kVector> column(const Tile<X>& tile, int f,
+                                                                         int chunk) {
   Vec<typename X::Value, kVector> values;
 #pragma unroll
   for (int i = 0; i < kVector; ++i)

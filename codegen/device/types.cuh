@@ -1,6 +1,7 @@
-// Owns the element types of core/dtype.def on the device: their carriers, conversions, vectors, loads and stores.
-// Conversions give bit for bit what core/convert gives on the host. Kernels are compiled with --fmad=false, so that a
-// value does not depend on which ops were fused: where a fused multiply-add is meant, multiply_add() says so.
+// Owns the element types of core/dtype.def on the device: their carriers, conversions, vectors, loads and
+// stores. Conversions give bit for bit what core/convert gives on the host. Kernels are compiled with
+// --fmad=false, so that a value does not depend on which ops were fused: where a fused multiply-add is meant,
+// multiply_add() says so.
 #pragma once
 
 #ifndef FUSOR_INDEX_BITS
@@ -116,16 +117,19 @@ FUSOR_DEVICE float widen(f8_e4m3 x) {
   return widen(f16{static_cast<u16>(pair)});
 #else
   const int magnitude = x.bits & 0x7f;
-  // The bits as a float are too small by the difference of the biases, 2^(127 - 7); subnormals come out right too.
+  // The bits as a float are too small by the difference of the biases, 2^(127 - 7); subnormals come out right
+  // too.
   const float value = __int_as_float(magnitude << 20) * 0x1p120f;
   const int bits = magnitude == 0x7f ? 0x7fffffff : __float_as_int(value);
   return __int_as_float(bits | (x.bits & 0x80) << 24);
 #endif
 }
 
-// ---- From a carrier to an element: to nearest even; fp8 and integers saturate; NaN becomes 0 in integers ----
+// ---- From a carrier to an element: to nearest even; fp8 and integers saturate; NaN becomes 0 in integers
+// ----
 
-// A float that rounds to every narrower type as x itself does: toward zero, the last place odd where x was between.
+// A float that rounds to every narrower type as x itself does: toward zero, the last place odd where x was
+// between.
 FUSOR_DEVICE float odd_float(float x) { return x; }
 FUSOR_DEVICE float odd_float(double x) {
   const float y = __double2float_rz(x);
@@ -306,21 +310,21 @@ struct PairConversion<bf16> {
 };
 #endif
 #if __CUDA_ARCH__ >= 890
-#define FUSOR_PAIR_OF_F8(T, format)                                                              \
-  template <>                                                                                    \
-  struct PairConversion<T> {                                                                     \
-    using Bits = u16;                                                                            \
-    static constexpr bool kExists = true;                                                        \
-    static __device__ __forceinline__ void widen(Bits bits, float& low, float& high) {           \
-      u32 halves;                                                                                \
-      asm("cvt.rn.f16x2." format " %0, %1;" : "=r"(halves) : "h"(bits));                         \
-      PairConversion<f16>::widen(halves, low, high);                                             \
-    }                                                                                            \
-    static __device__ __forceinline__ Bits narrow(float low, float high) {                       \
-      Bits bits;                                                                                 \
-      asm("cvt.rn.satfinite." format ".f32 %0, %1, %2;" : "=h"(bits) : "f"(high), "f"(low));     \
-      return bits;                                                                               \
-    }                                                                                            \
+#define FUSOR_PAIR_OF_F8(T, format)                                                          \
+  template <>                                                                                \
+  struct PairConversion<T> {                                                                 \
+    using Bits = u16;                                                                        \
+    static constexpr bool kExists = true;                                                    \
+    static __device__ __forceinline__ void widen(Bits bits, float& low, float& high) {       \
+      u32 halves;                                                                            \
+      asm("cvt.rn.f16x2." format " %0, %1;" : "=r"(halves) : "h"(bits));                     \
+      PairConversion<f16>::widen(halves, low, high);                                         \
+    }                                                                                        \
+    static __device__ __forceinline__ Bits narrow(float low, float high) {                   \
+      Bits bits;                                                                             \
+      asm("cvt.rn.satfinite." format ".f32 %0, %1, %2;" : "=h"(bits) : "f"(high), "f"(low)); \
+      return bits;                                                                           \
+    }                                                                                        \
   };
 FUSOR_PAIR_OF_F8(f8_e4m3, "e4m3x2")
 FUSOR_PAIR_OF_F8(f8_e5m2, "e5m2x2")
@@ -460,8 +464,8 @@ FUSOR_DEVICE void store_strided(T* to, Index stride, const Vec<T, N>& from, int 
     if (i < count) store(to + i * stride, from.lane[i]);
 }
 
-// N adjacent elements from an address that is a multiple of their size (up to 16 bytes): in whole accesses where all
-// of them exist.
+// N adjacent elements from an address that is a multiple of their size (up to 16 bytes): in whole accesses
+// where all of them exist.
 template <int N, class T>
 FUSOR_DEVICE Vec<T, N> load_whole(const T* from, int count) {
   constexpr int kBytes = N * sizeof(T) < 16 ? N * sizeof(T) : 16;
@@ -516,8 +520,8 @@ struct FastDivisor {
   }
 };
 
-// The coordinates on axes kFirst ... kEnd - 1 of a row-major linear index over their extents; the first of them is what
-// remains, so its own extent is not divided by.
+// The coordinates on axes kFirst ... kEnd - 1 of a row-major linear index over their extents; the first of
+// them is what remains, so its own extent is not divided by.
 template <int kFirst, int kEnd, int kRank>
 FUSOR_DEVICE void coordinates(Index linear, const FastDivisor* extents, Index (&at)[kRank]) {
 #pragma unroll

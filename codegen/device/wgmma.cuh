@@ -1,8 +1,9 @@
-// Owns the warpgroup matrix instructions of sm_90a: descriptors of operands in shared memory, and wgmma in the widths that
-// kernels use (PTX ISA, "Asynchronous warpgroup level matrix instructions").
+// Owns the warpgroup matrix instructions of sm_90a: descriptors of operands in shared memory, and wgmma in
+// the widths that kernels use (PTX ISA, "Asynchronous warpgroup level matrix instructions").
 #pragma once
 
-// Starting address, and the two strides between groups of 8 rows of 128 bytes, all in units of 16 bytes; 128-byte swizzle.
+// Starting address, and the two strides between groups of 8 rows of 128 bytes, all in units of 16 bytes;
+// 128-byte swizzle.
 FUSOR_DEVICE u64 wgmma_descriptor(u32 shared, u32 leading_bytes, u32 stride_bytes) {
   return static_cast<u64>((shared & 0x3ffff) >> 4) | static_cast<u64>(leading_bytes >> 4) << 16 |
          static_cast<u64>(stride_bytes >> 4) << 32 | 1ull << 62;
@@ -29,9 +30,9 @@ FUSOR_DEVICE void wgmma_wait() {
 #define FUSOR_SUMS_96(i) FUSOR_SUMS_64(i), FUSOR_SUMS_32((i) + 64)
 #define FUSOR_SUMS_128(i) FUSOR_SUMS_64(i), FUSOR_SUMS_64((i) + 64)
 
-// d (64 x kN, fp32) = a (64 x 16) * b (16 x kN), plus d where `accumulate`. An operand is transposed where its rows (a) or
-// columns (b) are adjacent in shared memory instead of k. Of d, thread t holds in d[4 j + 2 h + c] row
-// 16 (t / 32) + t % 32 / 4 + 8 h, column 8 j + 2 (t % 4) + c.
+// d (64 x kN, fp32) = a (64 x 16) * b (16 x kN), plus d where `accumulate`. An operand is transposed where
+// its rows (a) or columns (b) are adjacent in shared memory instead of k. Of d, thread t holds in d[4 j + 2 h
+// + c] row 16 (t / 32) + t % 32 / 4 + 8 h, column 8 j + 2 (t % 4) + c.
 template <int kN, int kTransposeA, int kTransposeB>
 struct Wgmma;
 
@@ -40,7 +41,8 @@ struct Wgmma<32, kTransposeA, kTransposeB> {
   FUSOR_DEVICE void issue(float (&d)[16], u64 a, u64 b, int accumulate) {
     asm volatile(
         "{\n.reg .pred p;\nsetp.ne.b32 p, %18, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n32k16.f32." FUSOR_WGMMA_TYPE "." FUSOR_WGMMA_TYPE " "
+        "wgmma.mma_async.sync.aligned.m64n32k16.f32." FUSOR_WGMMA_TYPE "." FUSOR_WGMMA_TYPE
+        " "
         "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
         "%16, %17, p, 1, 1, %19, %20;\n}"
         : FUSOR_SUMS_16(0)
@@ -53,7 +55,8 @@ struct Wgmma<64, kTransposeA, kTransposeB> {
   FUSOR_DEVICE void issue(float (&d)[32], u64 a, u64 b, int accumulate) {
     asm volatile(
         "{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32." FUSOR_WGMMA_TYPE "." FUSOR_WGMMA_TYPE " "
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32." FUSOR_WGMMA_TYPE "." FUSOR_WGMMA_TYPE
+        " "
         "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, "
         "%21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
         "%32, %33, p, 1, 1, %35, %36;\n}"
@@ -67,7 +70,8 @@ struct Wgmma<128, kTransposeA, kTransposeB> {
   FUSOR_DEVICE void issue(float (&d)[64], u64 a, u64 b, int accumulate) {
     asm volatile(
         "{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32." FUSOR_WGMMA_TYPE "." FUSOR_WGMMA_TYPE " "
+        "wgmma.mma_async.sync.aligned.m64n128k16.f32." FUSOR_WGMMA_TYPE "." FUSOR_WGMMA_TYPE
+        " "
         "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, "
         "%21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, "
         "%40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, "
@@ -83,7 +87,8 @@ struct Wgmma<192, kTransposeA, kTransposeB> {
   FUSOR_DEVICE void issue(float (&d)[96], u64 a, u64 b, int accumulate) {
     asm volatile(
         "{\n.reg .pred p;\nsetp.ne.b32 p, %98, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n192k16.f32." FUSOR_WGMMA_TYPE "." FUSOR_WGMMA_TYPE " "
+        "wgmma.mma_async.sync.aligned.m64n192k16.f32." FUSOR_WGMMA_TYPE "." FUSOR_WGMMA_TYPE
+        " "
         "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, "
         "%21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, "
         "%40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, "
@@ -100,7 +105,8 @@ struct Wgmma<256, kTransposeA, kTransposeB> {
   FUSOR_DEVICE void issue(float (&d)[128], u64 a, u64 b, int accumulate) {
     asm volatile(
         "{\n.reg .pred p;\nsetp.ne.b32 p, %130, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n256k16.f32." FUSOR_WGMMA_TYPE "." FUSOR_WGMMA_TYPE " "
+        "wgmma.mma_async.sync.aligned.m64n256k16.f32." FUSOR_WGMMA_TYPE "." FUSOR_WGMMA_TYPE
+        " "
         "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, "
         "%21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, "
         "%40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, "

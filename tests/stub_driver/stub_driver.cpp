@@ -301,8 +301,9 @@ CUresult cuKernelGetFunction(CUfunction* function, CUkernel kernel) {
 }
 
 CUresult cuTensorMapEncodeTiled(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, const cuuint64_t*,
-                                const cuuint64_t*, const cuuint32_t*, const cuuint32_t*, CUtensorMapInterleave,
-                                CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill) {
+                                const cuuint64_t*, const cuuint32_t*, const cuuint32_t*,
+                                CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion,
+                                CUtensorMapFloatOOBfill) {
   return CUDA_SUCCESS;
 }
 CUresult cuTensorMapReplaceAddress(CUtensorMap* map, void* address) {
@@ -318,7 +319,8 @@ CUresult cuKernelSetAttribute(CUfunction_attribute, int value, CUkernel kernel, 
   return CUDA_SUCCESS;
 }
 
-CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void** parameters, void** extra) {
+CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void** parameters,
+                          void** extra) {
   if (!has_context(config->hStream)) return CUDA_ERROR_INVALID_CONTEXT;
   if (!state().keeping_launches.load(std::memory_order_relaxed)) return CUDA_SUCCESS;
   const auto& kernel = *reinterpret_cast<const CUkern_st*>(function);

@@ -3,9 +3,9 @@
 
 #include <cstdint>
 
-namespace bench {
+namespace fusor::test {
 
 /// Calls of operator new so far, by the whole process.
 int64_t allocations();
 
-}  // namespace bench
+}  // namespace fusor::test

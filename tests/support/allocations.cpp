@@ -1,5 +1,5 @@
 // Owns the replaced operator new: malloc, counted.
-#include "bench/allocations.h"
+#include "tests/support/allocations.h"
 
 #include <atomic>
 #include <cstdlib>
@@ -25,4 +25,4 @@ void operator delete[](void* pointer) noexcept { std::free(pointer); }
 void operator delete(void* pointer, std::size_t) noexcept { std::free(pointer); }
 void operator delete[](void* pointer, std::size_t) noexcept { std::free(pointer); }
 
-int64_t bench::allocations() { return count.load(); }
+int64_t fusor::test::allocations() { return count.load(); }

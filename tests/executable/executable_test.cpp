@@ -1,0 +1,181 @@
+// Owns the tests of loading and running plans on a GPU that is a stub: what is launched, refused and
+// allocated.
+#include "backend/executable.h"
+
+#include <gmock/gmock.h>
+
+#include <cstring>
+
+#include "backend/build.h"
+#include "codegen/cuda_driver.h"
+#include "codegen/nvrtc.h"
+#include "core/error.h"
+#include "frontend/graph_builder.h"
+#include "tests/stub_driver/stub_driver.h"
+#include "tests/support/allocations.h"
+
+namespace fusor {
+namespace {
+
+using testing::HasSubstr;
+
+struct StubEnvironment : testing::Environment {
+  void SetUp() override { stub::use(); }
+};
+const auto* const kEnvironment = testing::AddGlobalTestEnvironment(new StubEnvironment);
+
+class ExecutableTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string problem;
+    if (!nvrtc::available(&problem)) GTEST_SKIP() << problem;
+    cuda::make_current();
+    stub::reset();
+  }
+};
+
+std::string message_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+// y = relu(x * s), s by value.
+Graph scaled() {
+  GraphBuilder g("scaled");
+  const Tensor x = g.input("x", {64, 128}, DataType::f32);
+  g.output(g.relu(g.mul(x, g.scalar("s", DataType::f16))), {.name = "y"});
+  return g.finish();
+}
+
+// Two fusions with an intermediate in the workspace.
+Graph two_matmuls() {
+  GraphBuilder g("two matmuls");
+  const Tensor a = g.input("a", {32, 32}, DataType::f32);
+  g.output(g.matmul(g.matmul(a, a), a), {.name = "c"});
+  return g.finish();
+}
+
+alignas(256) std::byte memory[4][1 << 16];
+const uint16_t kHalf = 0x3800;  // 0.5 in fp16
+
+TEST_F(ExecutableTest, PutsPointersAndScalarsIntoTheBlock) {
+  const Executable exe = load(build(scaled(), DeviceInfo::named("H200")));
+  std::vector<void*> slots(3);
+  slots[exe.slot("x")] = memory[0];
+  slots[exe.slot("y")] = memory[1];
+  slots[exe.slot("s")] = const_cast<uint16_t*>(&kHalf);
+  exe.run(slots);
+  cuda::synchronize();
+  const FusorStubLaunch launch = stub::last_launch();
+  const auto holds = [&](const auto& value) {
+    for (size_t at = 0; at + 8 <= launch.argument_bytes; at += 8)
+      if (std::memcmp(launch.arguments + at, &value, sizeof value) == 0) return true;
+    return false;
+  };
+  EXPECT_TRUE(holds(reinterpret_cast<void*>(&memory[0])));
+  EXPECT_TRUE(holds(reinterpret_cast<void*>(&memory[1])));
+  EXPECT_TRUE(holds(0.5f));
+}
+
+TEST_F(ExecutableTest, BindsByUidAndIgnoresUnknownOnes) {
+  const Graph graph = scaled();
+  const Executable exe = load(build(graph, DeviceInfo::named("H200")));
+  const auto uid = [&](const char* name) { return graph.tensors[graph.find(name)].uid; };
+  exe.run({{uid("x"), memory[0]}, {uid("y"), memory[1]}, {uid("s"), &kHalf}, {4711, memory[2]}});
+  cuda::synchronize();
+  EXPECT_EQ(stub::launch_count(), 1);
+}
+
+TEST_F(ExecutableTest, MissingPointerIsNamed) {
+  const Graph graph = scaled();
+  const Executable exe = load(build(graph, DeviceInfo::named("H200")));
+  const Tensor& x = graph.tensors[graph.find("x")];
+  EXPECT_THAT(message_of([&] { exe.run({{x, memory[0]}}); }), HasSubstr("has no pointer"));
+  EXPECT_THAT(message_of([&] { exe.run(std::vector<void*>(2)); }),
+              HasSubstr("got 2 pointers, the plan of 'scaled' has 3 slots"));
+  EXPECT_THAT(message_of([&] { exe.slot("nosuch"); }), HasSubstr("binds no tensor 'nosuch'"));
+}
+
+TEST_F(ExecutableTest, BrokenAlignmentIsRefusedWithTheNumber) {
+  const Graph graph = scaled();
+  const Executable exe = load(build(graph, DeviceInfo::named("H200")));
+  const auto uid = [&](const char* name) { return graph.tensors[graph.find(name)].uid; };
+  EXPECT_THAT(message_of([&] {
+                exe.run({{uid("x"), memory[0] + 4}, {uid("y"), memory[1]}, {uid("s"), &kHalf}});
+              }),
+              testing::AllOf(HasSubstr("tensor 'x'"), HasSubstr("which is not a multiple of the 8 bytes")));
+}
+
+TEST_F(ExecutableTest, WorkspaceIsAskedForAndItsAlignmentChecked) {
+  const Executable exe = load(build(two_matmuls(), DeviceInfo::named("H200")));
+  EXPECT_EQ(exe.workspace_bytes(), 32 * 32 * 4);
+  std::vector<void*> slots(2);
+  slots[exe.slot("a")] = memory[0];
+  slots[exe.slot("c")] = memory[1];
+  EXPECT_THAT(message_of([&] { exe.run(slots); }), HasSubstr("needs 4096 bytes of workspace"));
+  EXPECT_THAT(message_of([&] { exe.run(slots, memory[2] + 16); }), HasSubstr("not a multiple of 256"));
+  exe.run(slots, memory[2]);
+  cuda::synchronize();
+  EXPECT_EQ(stub::launch_count(), 2);
+}
+
+TEST_F(ExecutableTest, RunAllocatesNothing) {
+  const Graph graph = two_matmuls();
+  const Executable exe = load(build(graph, DeviceInfo::named("H200")));
+  const Binding bindings[] = {{graph.tensors[graph.find("a")], memory[0]},
+                              {graph.tensors[graph.find("c")], memory[1]}};
+  stub::keep_launches(false);
+  exe.run(bindings, memory[2]);
+  const int64_t before = test::allocations();
+  for (int i = 0; i < 100; ++i) exe.run(bindings, memory[2]);
+  EXPECT_EQ(test::allocations(), before);
+  stub::keep_launches(true);
+}
+
+TEST_F(ExecutableTest, TensorMapsArePointedAtTheirOperands) {
+  GraphBuilder g("tensor cores");
+  const Tensor a = g.input("a", {1024, 1024}, DataType::bf16);
+  const Tensor b = g.input("b", {1024, 1024}, DataType::bf16);
+  const Tensor c = g.output(g.matmul(a, b), {.name = "c"});
+  const Plan plan = build(g.finish(), DeviceInfo::named("H200"));
+  ASSERT_EQ(plan.fusions[0].config.engine, "wgmma");
+  const Executable exe = load(plan);
+  exe.run({{a, memory[0]}, {b, memory[1]}, {c, memory[2]}});
+  cuda::synchronize();
+  const FusorStubLaunch launch = stub::last_launch();
+  const void* first = nullptr;  // where the stub's map keeps its address
+  std::memcpy(&first, launch.arguments, sizeof first);
+  EXPECT_TRUE(first == memory[0] || first == memory[1]);
+}
+
+TEST_F(ExecutableTest, ChoiceThatNoLongerExistsIsMadeAnewAndSaid) {
+  Plan plan = build(two_matmuls(), DeviceInfo::named("H200"));
+  plan.fusions[0].config.engine = "retired";
+  plan.fusions[1].config.set("tile_m", 17);
+  const Executable exe = load(plan);
+  ASSERT_EQ(exe.plan().remarks.size(), 2u);
+  EXPECT_THAT(exe.plan().remarks[0], HasSubstr("there is no engine 'retired'"));
+  EXPECT_THAT(exe.plan().remarks[1], HasSubstr("knob 'tile_m' of engine 'direct' cannot be 17"));
+  EXPECT_EQ(exe.plan().fusions[0].config.engine, "direct");
+}
+
+TEST_F(ExecutableTest, PlanForAnotherArchitectureIsPlannedAnew) {
+  const Plan plan = build(two_matmuls(), DeviceInfo::named("A100"), {.compile = false});
+  const Executable exe = load(plan);
+  ASSERT_EQ(exe.plan().remarks.size(), 1u);
+  EXPECT_THAT(exe.plan().remarks[0], HasSubstr("planned for A100 (sm_80), running on"));
+  EXPECT_EQ(exe.plan().device.compute_capability, 90);
+}
+
+TEST_F(ExecutableTest, PartitionThatIsNoPartitionIsRefused) {
+  Plan plan = build(two_matmuls(), DeviceInfo::named("H200"), {.compile = false});
+  plan.fusions.pop_back();
+  EXPECT_THAT(message_of([&] { load(plan); }), HasSubstr("is in 0 fusions of the plan, expected 1"));
+}
+
+}  // namespace
+}  // namespace fusor

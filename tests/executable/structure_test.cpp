@@ -1,0 +1,56 @@
+// Owns the promise that names and extents are no part of a kernel: the same structure again compiles nothing.
+#include <gtest/gtest.h>
+
+#include "backend/build.h"
+#include "codegen/kernel_cache.h"
+#include "codegen/nvrtc.h"
+#include "frontend/graph_builder.h"
+
+namespace fusor {
+namespace {
+
+Graph chain(const std::string& prefix, int64_t rows, int64_t columns) {
+  GraphBuilder g(prefix);
+  const Tensor x = g.input(prefix + "x", {rows, columns}, DataType::bf16);
+  const Tensor b = g.input(prefix + "b", {1, columns}, DataType::bf16);
+  return g.finish({g.gelu(g.add(x, b, {.name = prefix + "bias"}), {.name = prefix + "act"})});
+}
+
+Graph convolution(const std::string& prefix, int64_t n, int64_t c, int64_t k, int64_t size) {
+  GraphBuilder g(prefix);
+  const Tensor x = g.input(prefix + "x", {n, c, size, size}, DataType::f16, Layout::nhwc);
+  const Tensor w = g.input(prefix + "w", {k, c, 3, 3}, DataType::f16, Layout::nhwc);
+  const Tensor b = g.input(prefix + "b", {1, k, 1, 1}, DataType::f16);
+  return g.finish({g.relu(g.add(g.conv_fprop(x, w, {.padding = {1, 1}}), b))});
+}
+
+Graph matmul(const std::string& prefix, int64_t m, int64_t n, int64_t k) {
+  GraphBuilder g(prefix);
+  const Tensor a = g.input(prefix + "a", {m, k}, DataType::bf16);
+  return g.finish({g.matmul(a, g.input(prefix + "b", {k, n}, DataType::bf16))});
+}
+
+void expect_nothing_compiled(const Graph& first, const Graph& second) {
+  std::string problem;
+  if (!nvrtc::available(&problem)) GTEST_SKIP() << problem;
+  const DeviceInfo device = DeviceInfo::named("H200");
+  build(first, device);
+  const int64_t before = cache_stats().compilations;
+  build(second, device);
+  EXPECT_EQ(cache_stats().compilations, before);
+}
+
+TEST(Structure, OtherNamesAndExtentsOfAChainCompileNothing) {
+  expect_nothing_compiled(chain("p", 4096, 8192), chain("other", 8192, 5120));
+}
+
+TEST(Structure, OtherNamesAndExtentsOfAConvolutionCompileNothing) {
+  expect_nothing_compiled(convolution("p", 32, 64, 64, 56), convolution("other", 64, 128, 64, 28));
+}
+
+TEST(Structure, OtherNamesAndExtentsOfATensorCoreMatmulCompileNothing) {
+  expect_nothing_compiled(matmul("p", 4096, 4096, 4096), matmul("other", 8192, 6144, 2048));
+}
+
+}  // namespace
+}  // namespace fusor
