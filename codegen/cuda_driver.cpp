@@ -291,6 +291,31 @@ void launch(void* kernel, const LaunchShape& shape, const void* arguments, size_
 
 namespace {
 
+// A context for calls that want one: the thread's own, or for their duration the primary one of the current
+// device.
+class AnyContext {
+ public:
+  AnyContext() {
+    CUcontext context = nullptr;
+    if (driver().cuCtxGetCurrent(&context) == CUDA_SUCCESS && context != nullptr) return;
+    CUdevice device = 0;
+    check(driver().cuDeviceGet(&device, current_device()), "get device {}", current_device());
+    check(driver().cuDevicePrimaryCtxRetain(&context, device), "make a context on device {}",
+          current_device());
+    check(driver().cuCtxPushCurrent_v2(context), "use the context of device {}", current_device());
+    pushed_ = true;
+  }
+  AnyContext(const AnyContext&) = delete;
+  AnyContext& operator=(const AnyContext&) = delete;
+  ~AnyContext() {
+    CUcontext context = nullptr;
+    if (pushed_) driver().cuCtxPopCurrent_v2(&context);
+  }
+
+ private:
+  bool pushed_ = false;
+};
+
 CUtensorMapDataType map_type(DataType type) {
   switch (type) {
     case DataType::f16:
@@ -307,6 +332,7 @@ CUtensorMapDataType map_type(DataType type) {
 }  // namespace
 
 void encode(const TensorMap& map, void* encoded) {
+  const AnyContext context;
   std::array<cuuint64_t, 5> dims{}, strides{};
   std::array<cuuint32_t, 5> box{}, steps{1, 1, 1, 1, 1};
   const int rank = map.dims.rank();

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 
 #include <cstring>
+#include <thread>
 
 #include "backend/build.h"
 #include "codegen/cuda_driver.h"
@@ -150,6 +151,14 @@ TEST_F(ExecutableTest, TensorMapsArePointedAtTheirOperands) {
   const void* first = nullptr;  // where the stub's map keeps its address
   std::memcpy(&first, launch.arguments, sizeof first);
   EXPECT_TRUE(first == memory[0] || first == memory[1]);
+}
+
+TEST_F(ExecutableTest, TensorMapsAreEncodedOnAThreadWithoutAContext) {
+  GraphBuilder g("tensor cores");
+  const Tensor a = g.input("a", {1024, 1024}, DataType::bf16);
+  const Plan plan = build(g.finish({g.matmul(a, a)}), DeviceInfo::named("H200"));
+  ASSERT_EQ(plan.fusions[0].config.engine, "wgmma");
+  std::thread([&] { EXPECT_NO_THROW(load(plan)); }).join();
 }
 
 TEST_F(ExecutableTest, ChoiceThatNoLongerExistsIsMadeAnewAndSaid) {

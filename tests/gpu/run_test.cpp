@@ -93,6 +93,14 @@ TEST(RunGpu, SavedPlanReloadsWithoutCompiling) {
   std::filesystem::remove(path);
 }
 
+TEST(RunGpu, PlanWithTensorMapsLoadsOnAThreadWithoutAContext) {
+  FUSOR_NEEDS_GPU();
+  GraphBuilder g("matmul");
+  const Tensor a = g.input("a", {256, 256}, DataType::bf16);
+  const Plan plan = build(g.finish({g.matmul(a, a)}), DeviceInfo::current());
+  std::jthread([&] { EXPECT_NO_THROW(load(plan)); }).join();
+}
+
 TEST(RunGpu, MisalignedPointerIsRefusedByName) {
   FUSOR_NEEDS_GPU();
   DeviceRun run(bottleneck(1, 14));
