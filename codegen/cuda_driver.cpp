@@ -342,11 +342,12 @@ void encode(const TensorMap& map, void* encoded) {
     if (i > 0) strides[static_cast<size_t>(i - 1)] = static_cast<cuuint64_t>(map.stride_bytes[i - 1]);
   }
   // The address is put in by repoint(); until then any aligned one will do.
-  check(driver().cuTensorMapEncodeTiled(
-            static_cast<CUtensorMap*>(encoded), map_type(map.type), static_cast<cuuint32_t>(rank),
-            reinterpret_cast<void*>(uintptr_t{256}), dims.data(), strides.data(), box.data(), steps.data(),
-            CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-            CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
+  alignas(256) static std::byte nowhere[256];
+  check(driver().cuTensorMapEncodeTiled(static_cast<CUtensorMap*>(encoded), map_type(map.type),
+                                        static_cast<cuuint32_t>(rank), nowhere, dims.data(), strides.data(),
+                                        box.data(), steps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE,
+                                        CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                                        CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
         "describe an operand of dims {} with strides of {} bytes and boxes of {} to its copy engine",
         to_string(map.dims), to_string(map.stride_bytes), to_string(map.box));
 }

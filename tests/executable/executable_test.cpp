@@ -72,9 +72,12 @@ TEST_F(ExecutableTest, PutsPointersAndScalarsIntoTheBlock) {
   exe.run(slots);
   cuda::synchronize();
   const FusorStubLaunch launch = stub::last_launch();
-  const auto holds = [&](const auto& value) {
-    for (size_t at = 0; at + 8 <= launch.argument_bytes; at += 8)
-      if (std::memcmp(launch.arguments + at, &value, sizeof value) == 0) return true;
+  const auto holds = [&]<class T>(T value) {
+    for (size_t at = 0; at + 8 <= launch.argument_bytes; at += 8) {
+      T found;
+      std::memcpy(&found, launch.arguments + at, sizeof found);
+      if (found == value) return true;
+    }
     return false;
   };
   EXPECT_TRUE(holds(reinterpret_cast<void*>(&memory[0])));

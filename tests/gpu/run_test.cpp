@@ -58,6 +58,7 @@ TEST(RunGpu, EightThreadsShareOneExecutable) {
   const std::vector<std::byte> expected = run.host("y");
   const Executable& exe = run.executable();
   std::vector<std::jthread> threads;
+  threads.reserve(8);
   std::vector<int> wrong(8, 0);
   for (int t = 0; t < 8; ++t)
     threads.emplace_back([&, t] {
