@@ -8,6 +8,7 @@
 #include "backend/engines.h"
 #include "codegen/expr_emitter.h"
 #include "tests/backend/direct_cases.h"
+#include "tests/backend/golden_text.h"
 
 namespace fusor {
 namespace {
@@ -234,6 +235,29 @@ TEST(Direct, WorkCountsTheMultiplyAddsOfWholeTiles) {
 TEST(Direct, WorkCountsFp64WhereSumsAreFp64) {
   for (const EngineCandidate& candidate : direct_engine().candidates(matmul(DataType::f64), h200()))
     EXPECT_GT(candidate.work.fp64_flops, 0);
+}
+
+TEST(DirectText, IsTheGoldenText) {
+  GraphBuilder g("conv");
+  const Tensor x = g.input("x", {2, 64, 56, 56}, DataType::f16, Layout::nhwc);
+  const Tensor w = g.input("w", {64, 64, 3, 3}, DataType::f16, Layout::nhwc);
+  const Tensor b = g.input("b", {1, 64, 1, 1}, DataType::f16);
+  const Fusion fusion = whole(g.finish({g.relu(g.add(g.conv_fprop(x, w, {.padding = {1, 1}}), b))}));
+  const EngineConfig config = direct_engine().candidates(fusion, h200()).front().config;
+  EXPECT_EQ(test::generated_text(direct_engine().lower(fusion, config, h200()), 0),
+            test::golden_text("direct"));
+}
+
+TEST(DirectText, OfASplitsSecondKernelIsTheGoldenText) {
+  GraphBuilder g("wgrad");
+  const Tensor dy = g.input("dy", {32, 64, 56, 56}, DataType::f16, Layout::nhwc);
+  const Tensor x = g.input("x", {32, 64, 56, 56}, DataType::f16, Layout::nhwc);
+  const Fusion fusion = whole(g.finish({g.conv_wgrad(dy, x, {64, 64, 3, 3}, {.padding = {1, 1}})}));
+  const auto found = direct_engine().candidates(fusion, h200());
+  const auto split = std::ranges::find_if(found, [](const auto& c) { return c.config.knob("split", 1) > 1; });
+  ASSERT_NE(split, found.end());
+  EXPECT_EQ(test::generated_text(direct_engine().lower(fusion, split->config, h200()), 1),
+            test::golden_text("direct_finish"));
 }
 
 }  // namespace

@@ -4,13 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 
 #include "backend/engines.h"
 #include "backend/engines/elementwise_schedule.h"
 #include "codegen/expr_emitter.h"
 #include "tests/backend/elementwise_cases.h"
+#include "tests/backend/golden_text.h"
 
 namespace fusor {
 namespace {
@@ -235,20 +234,15 @@ TEST(ElementwiseEngine, OneLaunchPerCopyOfAConcatenation) {
 // The text of the first kernel that the best candidate launches.
 std::string generated(const Fusion& fusion) {
   const Engine& engine = elementwise_engine();
-  const Lowered lowered = engine.lower(fusion, engine.candidates(fusion, h200()).front().config, h200());
-  return emit_header(*std::get<Launch>(lowered.steps[0]).source);
-}
-
-std::string golden(const std::string& root) {
-  std::ifstream file(fmt::format("{}/../device/{}/fusor_generated.cuh", FUSOR_TEST_DIR, root));
-  return {std::istreambuf_iterator<char>(file), {}};
+  return test::generated_text(engine.lower(fusion, engine.candidates(fusion, h200()).front().config, h200()),
+                              0);
 }
 
 TEST(ElementwiseText, IsTheGoldenText) {
-  EXPECT_EQ(generated(bias(DataType::bf16, {16383, 8190})), golden("elementwise"));
-  EXPECT_EQ(generated(mixed_layouts(DataType::bf16, {16, 64, 28, 28})), golden("transpose"));
-  EXPECT_EQ(generated(statistics(DataType::bf16, {4096, 4096}, {1})), golden("reduce_rows"));
-  EXPECT_EQ(generated(statistics(DataType::bf16, {4096, 4096}, {0})), golden("reduce_columns"));
+  EXPECT_EQ(generated(bias(DataType::bf16, {16383, 8190})), test::golden_text("elementwise"));
+  EXPECT_EQ(generated(mixed_layouts(DataType::bf16, {16, 64, 28, 28})), test::golden_text("transpose"));
+  EXPECT_EQ(generated(statistics(DataType::bf16, {4096, 4096}, {1})), test::golden_text("reduce_rows"));
+  EXPECT_EQ(generated(statistics(DataType::bf16, {4096, 4096}, {0})), test::golden_text("reduce_columns"));
 }
 
 TEST(ElementwiseText, ExtentsAndNamesAreNoPartOfIt) {

@@ -8,6 +8,7 @@
 #include "codegen/expr_emitter.h"
 #include "codegen/nvrtc.h"
 #include "frontend/graph_builder.h"
+#include "tests/backend/golden_text.h"
 
 namespace fusor {
 namespace {
@@ -80,17 +81,29 @@ TEST(Wgmma, LaunchesOneBlockAnSmAtMost) {
   }
 }
 
+// matmul + bias + gelu of 512 x 256 x 320.
+Fusion fused(const Strides& b_strides) {
+  GraphBuilder g("fused");
+  const Tensor a = g.input("a", {512, 320}, DataType::bf16);
+  const Tensor b = g.input("b", {320, 256}, DataType::bf16, TensorOptions{.strides = b_strides});
+  const Tensor bias = g.input("bias", {1, 256}, DataType::bf16);
+  return fusion_of(g.finish({g.gelu(g.add(g.matmul(a, b), bias))}));
+}
+
+TEST(Wgmma, TextIsTheGoldenText) {
+  const DeviceInfo device = DeviceInfo::named("H200");
+  const Fusion fusion = fused({256, 1});
+  const EngineConfig config = wgmma_engine().candidates(fusion, device).front().config;
+  EXPECT_EQ(test::generated_text(wgmma_engine().lower(fusion, config, device), 0),
+            test::golden_text("wgmma_matmul"));
+}
+
 TEST(Wgmma, KernelsCompileWithoutSpillsOrSerialisation) {
   std::string problem;
   if (!nvrtc::available(&problem)) GTEST_SKIP() << problem;
   const DeviceInfo device = DeviceInfo::named("H200");
   for (const Strides& b_strides : {Strides{256, 1}, Strides{1, 320}}) {
-    GraphBuilder g("fused");
-    const Tensor a = g.input("a", {512, 320}, DataType::bf16);
-    const Tensor b = g.input("b", {320, 256}, DataType::bf16, TensorOptions{.strides = b_strides});
-    const Tensor bias = g.input("bias", {1, 256}, DataType::bf16);
-    const Graph graph = g.finish({g.gelu(g.add(g.matmul(a, b), bias))});
-    const Fusion fusion = fusion_of(graph);
+    const Fusion fusion = fused(b_strides);
     for (const EngineCandidate& candidate : wgmma_engine().candidates(fusion, device)) {
       SCOPED_TRACE(to_string(candidate.config));
       const Lowered lowered = wgmma_engine().lower(fusion, candidate.config, device);

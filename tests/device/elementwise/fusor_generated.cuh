@@ -31,3 +31,4 @@ struct Y {
     store_whole(args.out0 + (at[0] * args.out0_stride0 + at[1]), narrow<bf16>(r0), count);
   }
 };
+

@@ -50,10 +50,10 @@ struct Y {
     }
     store_whole(args.out0 + (at[0] + at[1] * args.out0_stride1), narrow<bf16>(r0), count);
   }
-  static __device__ __forceinline__ void finish(const Args& args, const Index (&at)[kRank],
-                                                const Accumulator& total) {
+  static __device__ __forceinline__ void finish(const Args& args, const Index (&at)[kRank], const Accumulator& total) {
     store(args.out1 + at[0], narrow<bf16>(total.r1.result()));
     store(args.out2 + at[0], narrow<bf16>(total.r2.result()));
     store(args.out3 + at[0], narrow<bf16>(total.r3.result()));
   }
 };
+

@@ -16,10 +16,8 @@ struct X0 {
   using Stored = bf16;
   using Value = Carrier<Stored>;
   template <int N>
-  static __device__ __forceinline__ Vec<Value, N> apply(const Args& args, const Index (&at)[kRank],
-                                                        int count) {
-    const Vec<float, N> v0 =
-        widen(load_whole<N>(args.in0 + (at[0] * args.in0_stride0 + at[1] + at[2] * args.in0_stride2), count));
+  static __device__ __forceinline__ Vec<Value, N> apply(const Args& args, const Index (&at)[kRank], int count) {
+    const Vec<float, N> v0 = widen(load_whole<N>(args.in0 + (at[0] * args.in0_stride0 + at[1] + at[2] * args.in0_stride2), count));
     Vec<Value, N> value;
 #pragma unroll
     for (int i = 0; i < N; ++i) {
@@ -40,10 +38,8 @@ struct X1 {
   using Stored = bf16;
   using Value = Carrier<Stored>;
   template <int N>
-  static __device__ __forceinline__ Vec<Value, N> apply(const Args& args, const Index (&at)[kRank],
-                                                        int count) {
-    const Vec<float, N> v0 =
-        widen(load_whole<N>(args.in0 + (at[0] * args.in0_stride0 + at[1] + at[2] * args.in0_stride2), count));
+  static __device__ __forceinline__ Vec<Value, N> apply(const Args& args, const Index (&at)[kRank], int count) {
+    const Vec<float, N> v0 = widen(load_whole<N>(args.in0 + (at[0] * args.in0_stride0 + at[1] + at[2] * args.in0_stride2), count));
     Vec<Value, N> value;
 #pragma unroll
     for (int i = 0; i < N; ++i) {
@@ -68,8 +64,7 @@ struct Y {
   static __device__ __forceinline__ void apply(const Args& args, const Index (&at)[kRank], int count,
                                                const Vec<Anchor0, N>& anchor0,
                                                const Vec<Anchor1, N>& anchor1) {
-    const Vec<float, N> v4 =
-        widen(load_whole<N>(args.in0 + (at[0] * args.in0_stride0 + at[1] * args.in0_stride1 + at[2]), count));
+    const Vec<float, N> v4 = widen(load_whole<N>(args.in0 + (at[0] * args.in0_stride0 + at[1] * args.in0_stride1 + at[2]), count));
     Vec<float, N> r0;
 #pragma unroll
     for (int i = 0; i < N; ++i) {
@@ -80,7 +75,7 @@ struct Y {
       const float v5 = op_mul<Fn>(v3, v4[i]);
       r0[i] = v5;
     }
-    store_whole(args.out0 + (at[0] * args.out0_stride0 + at[1] * args.out0_stride1 + at[2]), narrow<bf16>(r0),
-                count);
+    store_whole(args.out0 + (at[0] * args.out0_stride0 + at[1] * args.out0_stride1 + at[2]), narrow<bf16>(r0), count);
   }
 };
+
