@@ -1,4 +1,4 @@
-// Owns the epilogue's vectors, costs, refusals and guards.
+// Owns the vectors, costs, refusals and guards of a contraction's sites.
 #include "backend/engines/epilogue.h"
 
 #include <fmt/format.h>
@@ -33,22 +33,24 @@ bool fits_short_forms(const Expr& site) {
   return std::ranges::all_of(site.results, [&](const Result& result) { return is_short(result.type); });
 }
 
-std::vector<Guard> guards_of(const Fusion& fusion, const Expr& site, int64_t width) {
+std::vector<Guard> guards_of(const Fusion& fusion, std::initializer_list<VectorSite> sites) {
   std::vector<Guard> guards;
   for (size_t i = 0; i < fusion.operands.size(); ++i) {
     const Operand& operand = fusion.operands[i];
     if (operand.memory == Memory::host || operand.memory == Memory::constant) continue;
     guards.push_back({static_cast<int>(i), byte_size(operand.type)});
   }
-  const auto raise = [&](const Access& access) {
+  const auto raise = [&](const Access& access, int64_t width) {
     if (!access.whole_vectors) return;
     const int64_t size = byte_size(fusion.operands[static_cast<size_t>(access.operand)].type);
     for (Guard& guard : guards)
       if (guard.operand == access.operand)
         guard.alignment = std::max(guard.alignment, std::min<int64_t>(width * size, 16));
   };
-  for (const Node& node : site.nodes) raise(node.access);
-  for (const Result& result : site.results) raise(result.access);
+  for (const VectorSite& vectors : sites) {
+    for (const Node& node : vectors.site.nodes) raise(node.access, vectors.width);
+    for (const Result& result : vectors.site.results) raise(result.access, vectors.width);
+  }
   return guards;
 }
 

@@ -2,8 +2,8 @@
 // refusals, guards.
 #pragma once
 
+#include <initializer_list>
 #include <optional>
-#include <span>
 #include <vector>
 
 #include "core/fusion.h"
@@ -19,8 +19,14 @@ bool moves_whole_vectors(const Access& access, const Operand& operand, DataType 
 void mark_whole_vectors(const Fusion& fusion, Expr& site, int axis, int64_t width);
 /// Every result (or the value that the site yields) is a real of 16 bits or less.
 bool fits_short_forms(const Expr& site);
-/// Alignments that run() must check: whole elements of every operand, whole vectors where `site` moves them.
-std::vector<Guard> guards_of(const Fusion& fusion, const Expr& site, int64_t width);
+/// A site whose accesses move in vectors of `width` elements where they are marked so.
+struct VectorSite {
+  const Expr& site;
+  int64_t width;
+};
+/// Alignments that run() must check: whole elements of every operand, whole vectors where the sites move
+/// them.
+std::vector<Guard> guards_of(const Fusion& fusion, std::initializer_list<VectorSite> sites);
 
 /// Of one element of a site's domain.
 struct SiteCost {

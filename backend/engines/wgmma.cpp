@@ -239,7 +239,7 @@ struct Lowering {
   }
 
   std::vector<Guard> guards() const {
-    std::vector<Guard> guards = guards_of(fusion, y, vector);
+    std::vector<Guard> guards = guards_of(fusion, {{y, vector}});
     for (Guard& guard : guards)
       if (guard.operand == a.operand || guard.operand == b.operand)
         guard.alignment = std::max<int64_t>(guard.alignment, 16);

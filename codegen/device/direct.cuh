@@ -33,54 +33,73 @@ struct Shared {
   };
 };
 
+/// What the operand's prologue gave, or zeros.
+template <int kWidth, class Value>
+FUSOR_DEVICE Vec<Sum, kWidth> masked(const Vec<Value, kWidth>& values, bool inside) {
+  Vec<Sum, kWidth> sums;
+#pragma unroll
+  for (int v = 0; v < kWidth; ++v) sums[v] = inside ? narrow<Sum>(values[v]) : Sum(0);
+  return sums;
+}
+
+/// Vectors of an operand are no longer than what a thread loads of a tile.
+FUSOR_DEVICE constexpr int fitting_width(int width, int extent) {
+  const int elements = kTileK * extent / kThreads;
+  return width < elements ? width : elements;
+}
+
 struct LoadA {
-  static constexpr int kExtent = kTileM;
+  static constexpr int kExtent = kTileM, kWidth = fitting_width(FUSOR_A_WIDTH, kTileM);
   static constexpr bool kAlongK = FUSOR_A_ALONG_K;
   FUSOR_DEVICE const Key* keys(const Shared& shared) { return shared.rows; }
   FUSOR_DEVICE Sum* tile(Tiles& tiles, int step) { return tiles.left[step]; }
-  FUSOR_DEVICE Sum element(const Params& p, Index entry, const Key& row, const Key& step) {
+  FUSOR_DEVICE Vec<Sum, kWidth> elements(const Params& p, Index entry, const Key& row, const Key& step) {
     Index at[A::kRank];
     const bool inside = p.problem.first_operand(entry, row, step, at);
-    const auto value = A::apply<1>(p.a, at, inside);
-    return inside ? narrow<Sum>(value[0]) : Sum(0);
+    return masked<kWidth>(A::apply<kWidth>(p.a, at, inside ? kWidth : 0), inside);
   }
 };
 
 struct LoadB {
-  static constexpr int kExtent = kTileN;
+  static constexpr int kExtent = kTileN, kWidth = fitting_width(FUSOR_B_WIDTH, kTileN);
   static constexpr bool kAlongK = FUSOR_B_ALONG_K;
   FUSOR_DEVICE const Key* keys(const Shared& shared) { return shared.columns; }
   FUSOR_DEVICE Sum* tile(Tiles& tiles, int step) { return tiles.right[step]; }
-  FUSOR_DEVICE Sum element(const Params& p, Index entry, const Key& column, const Key& step) {
+  FUSOR_DEVICE Vec<Sum, kWidth> elements(const Params& p, Index entry, const Key& column, const Key& step) {
     Index at[B::kRank];
     const bool inside = p.problem.second_operand(entry, column, step, at);
-    const auto value = B::apply<1>(p.b, at, inside);
-    return inside ? narrow<Sum>(value[0]) : Sum(0);
+    return masked<kWidth>(B::apply<kWidth>(p.b, at, inside ? kWidth : 0), inside);
   }
 };
 
-/// A thread's elements of one operand tile, on their way from global to shared memory. Neighbouring threads
-/// run along k or across it, whichever is adjacent in memory.
+/// A thread's vectors of one operand tile, on their way from global to shared memory. Vectors and
+/// neighbouring threads run along k or across it, whichever is adjacent in memory; a vector is inside whole
+/// or not at all.
 template <class Load>
 struct Transfer {
-  static constexpr int kFast = Load::kAlongK ? kTileK : Load::kExtent;
-  static constexpr int kItems = kTileK * Load::kExtent / kThreads;
-  Sum items[kItems];
+  static constexpr int kWidth = Load::kWidth;
+  static constexpr int kFast = (Load::kAlongK ? kTileK : Load::kExtent) / kWidth;
+  static constexpr int kItems = kTileK * Load::kExtent / kThreads / kWidth;
+  Vec<Sum, kWidth> items[kItems];
 
   FUSOR_DEVICE int across(int i) {
-    return Load::kAlongK ? threadIdx.x / kFast + i * (kThreads / kFast) : threadIdx.x % kFast;
+    return Load::kAlongK ? threadIdx.x / kFast + i * (kThreads / kFast) : threadIdx.x % kFast * kWidth;
   }
   FUSOR_DEVICE int step(int i) {
-    return Load::kAlongK ? threadIdx.x % kFast : threadIdx.x / kFast + i * (kThreads / kFast);
+    return Load::kAlongK ? threadIdx.x % kFast * kWidth : threadIdx.x / kFast + i * (kThreads / kFast);
   }
   __device__ void fetch(const Params& p, Index entry, const Shared& shared, const Key* steps) {
 #pragma unroll
     for (int i = 0; i < kItems; ++i)
-      items[i] = Load::element(p, entry, Load::keys(shared)[across(i)], steps[step(i)]);
+      items[i] = Load::elements(p, entry, Load::keys(shared)[across(i)], steps[step(i)]);
   }
   __device__ void stash(Tiles& tiles) const {
 #pragma unroll
-    for (int i = 0; i < kItems; ++i) Load::tile(tiles, step(i))[across(i)] = items[i];
+    for (int i = 0; i < kItems; ++i)
+#pragma unroll
+      for (int v = 0; v < kWidth; ++v)
+        Load::tile(tiles, step(i) + (Load::kAlongK ? v : 0))[across(i) + (Load::kAlongK ? 0 : v)] =
+            items[i][v];
   }
 };
 

@@ -182,9 +182,17 @@ TEST(Direct, FinishMovesVectorsWhereEachStartsAligned) {
 TEST(Direct, GuardsTheAlignmentOfVectors) {
   const Fusion fusion = forward(64, Layout::nhwc);
   const Lowered steps = lowered(fusion);
-  for (const Guard& guard : steps.guards)
-    EXPECT_EQ(guard.alignment, fusion.name_of(guard.operand) == "y" ? 8 : 2) << fusion.name_of(guard.operand);
+  for (const Guard& guard : steps.guards) EXPECT_EQ(guard.alignment, 8) << fusion.name_of(guard.operand);
   EXPECT_EQ(steps.guards.size(), 3u);
+}
+
+TEST(Direct, PixelsAndTapsAreLoadedOneByOne) {
+  for (const Guard& guard : lowered(forward(64, Layout::nchw)).guards)
+    EXPECT_LE(guard.alignment, 8) << "channels are no neighbours: only the result may move in vectors";
+  const KernelSource source = *launch(lowered(forward(64, Layout::nchw))).source;
+  const auto width = std::ranges::find(source.config, "a_width", &ConfigValue::name);
+  ASSERT_NE(width, source.config.end());
+  EXPECT_EQ(width->value, 1);
 }
 
 TEST(Direct, ShortFormsOnlyWhereResultsHave16BitsOrLess) {

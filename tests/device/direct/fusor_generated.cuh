@@ -10,6 +10,8 @@
 #define FUSOR_UNIT_STRIDE 1
 #define FUSOR_A_ALONG_K 1
 #define FUSOR_B_ALONG_K 1
+#define FUSOR_A_WIDTH 4
+#define FUSOR_B_WIDTH 4
 #define FUSOR_SPLIT 0
 #define FUSOR_VECTOR 4
 #include "codegen/device/pointwise.cuh"
@@ -27,7 +29,7 @@ struct A {
   using Value = Carrier<Stored>;
   template <int N>
   static __device__ __forceinline__ Vec<Value, N> apply(const Args& args, const Index (&at)[kRank], int count) {
-    const Vec<float, N> v0 = widen(load_strided<N>(args.in0 + (at[0] * args.in0_stride0 + at[1] + at[2] * args.in0_stride2 + at[3] * args.in0_stride3), 1, count));
+    const Vec<float, N> v0 = widen(load_whole<N>(args.in0 + (at[0] * args.in0_stride0 + at[1] + at[2] * args.in0_stride2 + at[3] * args.in0_stride3), count));
     Vec<Value, N> value;
 #pragma unroll
     for (int i = 0; i < N; ++i) {
@@ -50,7 +52,7 @@ struct B {
   using Value = Carrier<Stored>;
   template <int N>
   static __device__ __forceinline__ Vec<Value, N> apply(const Args& args, const Index (&at)[kRank], int count) {
-    const Vec<float, N> v0 = widen(load_strided<N>(args.in0 + (at[0] * args.in0_stride0 + at[1] + at[2] * args.in0_stride2 + at[3] * args.in0_stride3), 1, count));
+    const Vec<float, N> v0 = widen(load_whole<N>(args.in0 + (at[0] * args.in0_stride0 + at[1] + at[2] * args.in0_stride2 + at[3] * args.in0_stride3), count));
     Vec<Value, N> value;
 #pragma unroll
     for (int i = 0; i < N; ++i) {
