@@ -50,6 +50,7 @@ class PlanMender {
     const Choices choices = view();
     std::vector<int> times(plan_.graph.ops.size(), 0);
     std::vector<std::vector<int>> groups;
+    groups.reserve(plan_.fusions.size());
     for (const PlannedFusion& planned : plan_.fusions) {
       for (const int op : planned.ops) {
         if (op < 0 || op >= static_cast<int>(times.size()))
@@ -65,6 +66,7 @@ class PlanMender {
     }
     groups = in_run_order(plan_.graph, choices.folded, groups);
     std::vector<PlannedFusion> ordered;
+    ordered.reserve(groups.size());
     for (const std::vector<int>& ops : groups)
       ordered.push_back(*std::ranges::find(plan_.fusions, ops, &PlannedFusion::ops));
     plan_.fusions = std::move(ordered);

@@ -48,9 +48,8 @@ Strides over_domain(const Domain& domain, const Dims& dims, const Strides& strid
     if (dims[i] == 1) continue;
     const int axis = static_cast<int>(domain.first_axis[i + shift]);
     const int64_t groups = domain.group_count[i + shift];
-    if (groups == 0) {
-      out[axis] = strides[i];
-    } else if (dims[i] == groups) {  // a reduced tensor: one element a group
+    // Not split, or a reduced tensor with one element a group.
+    if (groups == 0 || dims[i] == groups) {
       out[axis] = strides[i];
     } else {
       out[axis] = strides[i] * (dims[i] / groups);
@@ -148,8 +147,8 @@ class FusionBuilder {
     return true;
   }
 
-  int add_node(Node node) {
-    expr_.nodes.push_back(std::move(node));
+  int add_node(const Node& node) {
+    expr_.nodes.push_back(node);
     return static_cast<int>(expr_.nodes.size()) - 1;
   }
 
@@ -181,7 +180,7 @@ class FusionBuilder {
       if (pointwise->mode == PointwiseMode::gen_index) return index_node(op_index, *pointwise, y);
       Node node{.kind = Node::Kind::pointwise, .type = y.type, .pointwise = *pointwise, .op = op_index};
       for (size_t i = 0; i < op.inputs.size(); ++i) node.args[i] = value(op.inputs[i]);
-      return add_node(std::move(node));
+      return add_node(node);
     }
     if (is_view(op.attributes)) return viewed(op_index);
     refuse(fmt::format("use the result of '{}' before it is complete", op.name));
@@ -194,7 +193,7 @@ class FusionBuilder {
     node.axis = static_cast<int>(domain_.first_axis[axis]);
     node.access.strides = Dims::filled(domain_.dims.rank(), 0);
     node.access.strides[node.axis] = y.dims[static_cast<int>(pointwise.axis)] == 1 ? 0 : 1;
-    return add_node(std::move(node));
+    return add_node(node);
   }
 
   // A view that was not folded is a copy: its operand is loaded with the view's strides.
@@ -206,7 +205,7 @@ class FusionBuilder {
       fail(ErrorKind::internal, "reshape '{}' was not expanded", op.name);
     const Tensor& y = graph_.tensors[op.outputs[0]];
     Access load{operand_of(op.inputs[0]), place.offset, over_domain(domain_, y.dims, place.strides)};
-    return add_node({.kind = Node::Kind::load, .type = y.type, .access = std::move(load), .op = op_index});
+    return add_node({.kind = Node::Kind::load, .type = y.type, .access = load, .op = op_index});
   }
 
   void open(const Domain& domain, bool before) {
@@ -251,7 +250,7 @@ class FusionBuilder {
     result.type = graph_.tensors[tensor].type;
     result.access = access(tensor);
     result.op = op;
-    expr_.results.push_back(std::move(result));
+    expr_.results.push_back(result);
   }
 
   void add_reduction(int op, const Reduction& reduction) {
@@ -263,7 +262,7 @@ class FusionBuilder {
     result.reduced = reduced_axes(domain_, graph_.tensors[y].dims);
     result.access = access(y);
     result.op = op;
-    expr_.results.push_back(std::move(result));
+    expr_.results.push_back(result);
   }
 
   // The largest shape that the ops after the anchor (all, without one) speak of; grouped reductions split its

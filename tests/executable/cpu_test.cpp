@@ -2,6 +2,8 @@
 // end.
 #include <gmock/gmock.h>
 
+#include <memory>
+
 #include "backend/build.h"
 #include "backend/executable.h"
 #include "backend/verify.h"
@@ -25,7 +27,9 @@ void expect_correct(const Graph& graph) {
     slots[exe.slot(tensor.name)] = buffers[i].data();
   }
   std::vector<std::byte> workspace(static_cast<size_t>(exe.workspace_bytes()) + 256, std::byte{0xff});
-  void* aligned = reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(workspace.data()) + 255) / 256 * 256);
+  void* aligned = workspace.data();
+  size_t room = workspace.size();
+  std::align(256, 1, aligned, room);
   exe.run(slots, aligned);
   const VerifyReport report = verify(graph, tensors);
   EXPECT_TRUE(report.passed()) << to_string(report);

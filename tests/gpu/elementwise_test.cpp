@@ -23,6 +23,7 @@ TEST(ElementwiseGpu, EveryModeInFp32AndFp16) {
       const auto mode = static_cast<PointwiseMode>(i);
       GraphBuilder g("mode");
       std::vector<Tensor> operands;
+      operands.reserve(3);
       for (int k = 0; k < info(mode).inputs; ++k)
         operands.push_back(g.input(fmt::format("x{}", k), {5, 77}, type));
       const Tensor y =
