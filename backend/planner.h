@@ -43,6 +43,9 @@ Fusion make_fusion(const Graph& graph, const FoldedGraph& folded, std::span<cons
 /// `after` for each input. The oracle evaluates graphs with it.
 Fusion make_single(const Graph& graph, int op);
 
+/// Whether a reduction keeps groups of an axis: an extent that is neither 1 nor the operand's.
+bool is_grouped_reduction(const Graph& graph, const Op& op);
+
 /// The ops that read or write through folded ops: producers that `op` waits for, none folded, ascending.
 std::vector<int> dependencies(const Graph& graph, const FoldedGraph& folded, int op);
 

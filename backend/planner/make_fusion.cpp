@@ -278,18 +278,10 @@ class FusionBuilder {
       if (is_upstream(op)) continue;
       const bool reduces = std::holds_alternative<Reduction>(graph_.ops[op].attributes);
       widen(reduces ? graph_.ops[op].inputs[0] : graph_.ops[op].outputs[0]);
-      if (reduces && is_grouped(graph_.ops[op])) grouped = &graph_.ops[op];
+      if (reduces && is_grouped_reduction(graph_, graph_.ops[op])) grouped = &graph_.ops[op];
     }
     if (grouped == nullptr) return plain_domain(dims);
     return split_domain(dims, graph_.tensors[grouped->outputs[0]].dims);
-  }
-
-  bool is_grouped(const Op& op) const {
-    const Dims& x = graph_.tensors[op.inputs[0]].dims;
-    const Dims& y = graph_.tensors[op.outputs[0]].dims;
-    for (int i = 0; i < x.rank(); ++i)
-      if (y[i] != 1 && y[i] != x[i]) return true;
-    return false;
   }
 
   const Graph& graph_;
@@ -378,6 +370,14 @@ Fusion reshape_copy(const Graph& graph, int op_index) {
 }
 
 }  // namespace
+
+bool is_grouped_reduction(const Graph& graph, const Op& op) {
+  const Dims& x = graph.tensors[op.inputs[0]].dims;
+  const Dims& y = graph.tensors[op.outputs[0]].dims;
+  for (int i = 0; i < x.rank(); ++i)
+    if (y[i] != 1 && y[i] != x[i]) return true;
+  return false;
+}
 
 Fusion make_fusion(const Graph& graph, const FoldedGraph& folded, std::span<const int> ops) {
   return FusionBuilder(graph, folded, ops).build();

@@ -190,13 +190,7 @@ class Partitioner {
     return true;
   }
 
-  bool is_grouped(int op) const {
-    const Dims& x = graph_.tensors[graph_.ops[op].inputs[0]].dims;
-    const Dims& y = result_dims(op);
-    for (int i = 0; i < x.rank(); ++i)
-      if (y[i] != 1 && y[i] != x[i]) return true;
-    return false;
-  }
+  bool is_grouped(int op) const { return is_grouped_reduction(graph_, graph_.ops[op]); }
 
   // Latest first: where two anchors meet (a gated pair), the later one takes the op and reads the earlier's
   // result.
