@@ -5,8 +5,10 @@
 
 #include <cuda.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
+#include <cstring>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -63,6 +65,7 @@ namespace {
   F(cuEventSynchronize)           \
   F(cuEventElapsedTime)           \
   F(cuTensorMapEncodeTiled)       \
+  F(cuTensorMapEncodeIm2col)      \
   F(cuTensorMapReplaceAddress)
 
 struct Driver {
@@ -329,25 +332,75 @@ CUtensorMapDataType map_type(DataType type) {
   }
 }
 
+// Lines are swizzled over their own length.
+CUtensorMapSwizzle swizzle_of(int64_t line_bytes) {
+  switch (line_bytes) {
+    case 128:
+      return CU_TENSOR_MAP_SWIZZLE_128B;
+    case 64:
+      return CU_TENSOR_MAP_SWIZZLE_64B;
+    case 32:
+      return CU_TENSOR_MAP_SWIZZLE_32B;
+    default:
+      return CU_TENSOR_MAP_SWIZZLE_NONE;
+  }
+}
+
+// A map's numbers in the driver's types.
+struct MapNumbers {
+  cuuint32_t rank;
+  std::array<cuuint64_t, 5> dims{}, strides{};
+  std::array<cuuint32_t, 5> box{}, steps{1, 1, 1, 1, 1};
+  CUtensorMapSwizzle swizzle;
+
+  explicit MapNumbers(const TensorMap& map)
+      : rank(static_cast<cuuint32_t>(map.dims.rank())),
+        swizzle(swizzle_of(map.box[0] * byte_size(map.type))) {
+    std::ranges::copy(map.dims, dims.begin());
+    std::ranges::copy(map.stride_bytes, strides.begin());
+    std::ranges::copy(map.box, box.begin());
+    if (map.window) std::ranges::copy(map.window->strides, steps.begin() + 1);
+  }
+};
+
+// Drivers up to 13.1 set a bit of im2col maps of tensors below 128 KiB that makes them read wrong elements
+// (known to CUTLASS, which clears it likewise).
+void mend_small_window(const TensorMap& map, void* encoded) {
+  if (driver().version > 13010 || element_count(map.dims) * byte_size(map.type) >= 131072) return;
+  uint64_t word = 0;
+  std::memcpy(&word, static_cast<std::byte*>(encoded) + 8, sizeof word);
+  word &= ~(uint64_t{1} << 21);
+  std::memcpy(static_cast<std::byte*>(encoded) + 8, &word, sizeof word);
+}
+
 }  // namespace
 
 void encode(const TensorMap& map, void* encoded) {
   const AnyContext context;
-  std::array<cuuint64_t, 5> dims{}, strides{};
-  std::array<cuuint32_t, 5> box{}, steps{1, 1, 1, 1, 1};
-  const int rank = map.dims.rank();
-  for (int i = 0; i < rank; ++i) {
-    dims[static_cast<size_t>(i)] = static_cast<cuuint64_t>(map.dims[i]);
-    box[static_cast<size_t>(i)] = static_cast<cuuint32_t>(map.box[i]);
-    if (i > 0) strides[static_cast<size_t>(i - 1)] = static_cast<cuuint64_t>(map.stride_bytes[i - 1]);
-  }
+  const MapNumbers numbers(map);
   // The address is put in by repoint(); until then any aligned one will do.
   alignas(256) static std::byte nowhere[256];
-  check(driver().cuTensorMapEncodeTiled(static_cast<CUtensorMap*>(encoded), map_type(map.type),
-                                        static_cast<cuuint32_t>(rank), nowhere, dims.data(), strides.data(),
-                                        box.data(), steps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE,
-                                        CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                                        CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
+  CUtensorMap* const to = static_cast<CUtensorMap*>(encoded);
+  if (map.window) {
+    const std::vector<int> lower(map.window->lower.begin(), map.window->lower.end()),
+        upper(map.window->upper.begin(), map.window->upper.end());
+    check(
+        driver().cuTensorMapEncodeIm2col(to, map_type(map.type), numbers.rank, nowhere, numbers.dims.data(),
+                                         numbers.strides.data(), lower.data(), upper.data(), numbers.box[0],
+                                         numbers.box[1], numbers.steps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE,
+                                         numbers.swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                                         CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
+        "describe an operand of dims {} with strides of {} bytes and windows from {} to {}, {} apart, to its "
+        "copy engine",
+        to_string(map.dims), to_string(map.stride_bytes), to_string(map.window->lower),
+        to_string(map.window->upper), to_string(map.window->strides));
+    mend_small_window(map, encoded);
+    return;
+  }
+  check(driver().cuTensorMapEncodeTiled(
+            to, map_type(map.type), numbers.rank, nowhere, numbers.dims.data(), numbers.strides.data(),
+            numbers.box.data(), numbers.steps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE, numbers.swizzle,
+            CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
         "describe an operand of dims {} with strides of {} bytes and boxes of {} to its copy engine",
         to_string(map.dims), to_string(map.stride_bytes), to_string(map.box));
 }

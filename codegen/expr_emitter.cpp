@@ -60,7 +60,7 @@ class SiteWriter {
     for (const Result& result : expr_.results)
       if (result.reduction || result.type != node_at(expr_, result.node).type)
         used_rounded_[static_cast<size_t>(result.node)] = true;
-    if (expr_.value >= 0) used_rounded_[static_cast<size_t>(expr_.value)] = true;
+    if (expr_.value >= 0 && site_.rounds_value) used_rounded_[static_cast<size_t>(expr_.value)] = true;
   }
 
   std::string operand_comment(const SiteField& field) const {
@@ -239,6 +239,8 @@ class SiteWriter {
   /// value comes in the carrier of the node's type.
   std::string result_of(int at, const std::string& value, bool in_carrier) const {
     const Node& node = node_at(expr_, at);
+    const bool left_to_kernel = at == expr_.value && !used_rounded_[static_cast<size_t>(at)];
+    if (left_to_kernel && !in_carrier) return fmt::format("narrow<{}>({})", carrier_type(node.type), value);
     if (is_compute_type(node.type))
       return in_carrier ? value : fmt::format("narrow<{}>({})", device_type(node.type), value);
     if (in_carrier && !used_rounded_[static_cast<size_t>(at)]) return value;
@@ -353,7 +355,11 @@ void hash_node(Hasher& hasher, const KernelSite& site, const Node& node) {
 }
 
 void hash_site(Hasher& hasher, const KernelSite& site) {
-  hasher.add(site.name).add(site.expr.domain.rank()).add(site.vector_axis).add(site.short_forms);
+  hasher.add(site.name)
+      .add(site.expr.domain.rank())
+      .add(site.vector_axis)
+      .add(site.short_forms)
+      .add(site.rounds_value);
   hasher.add(site.expr.nodes.size());
   for (const Node& node : site.expr.nodes) hash_node(hasher, site, node);
   hasher.add(site.expr.results.size());

@@ -21,6 +21,8 @@ struct KernelSite {
   int vector_axis = 0;  ///< domain axis along which the N elements of apply<N> are adjacent
   bool short_forms =
       false;  ///< every result is stored in 16 bits or less: the short elementary functions will do
+  bool rounds_value =
+      true;  ///< the value that the site yields is rounded to its type; else the kernel does it
 };
 
 /// A named integer that the root file reads as a macro: part of the compiled text.

@@ -3,19 +3,29 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "core/data_type.h"
 #include "core/dims.h"
 
 namespace fusor {
 
-/// A tiled map: copies of `box` elements go to shared memory, rows of 128 bytes swizzled by 128 bytes; what
-/// lies outside of `dims` is zero. Axes innermost first, at most five; the innermost is packed.
+/// Copies between a tensor and shared memory, where lines of 128, 64 or 32 bytes are swizzled over their
+/// length and others are not; what lies outside of `dims` is read as zero and never written (in units of 16 bytes). Axes
+/// innermost first, three to five; the innermost is packed.
 struct TensorMap {
+  /// im2col: a copy is a column of pixels of a channels-last tensor. Spatial axes innermost first; the first
+  /// window begins at `lower`, neighbouring ones are `strides` apart, the last one begins `upper` beyond the
+  /// last position (Hopper: a tap adds its offset to all of them).
+  struct Window {
+    Dims lower, upper, strides;
+  };
+
   DataType type = DataType::f16;
   Dims dims;
   Dims stride_bytes;  ///< of the axes after the innermost; multiples of 16
-  Dims box;
+  Dims box;           ///< of one copy: an extent an axis; with a window: channels and pixels
+  std::optional<Window> window = {};
 };
 
 inline constexpr int64_t kTensorMapBytes = 128;

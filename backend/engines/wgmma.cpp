@@ -1,12 +1,14 @@
-// Owns the wgmma engine: matmul of fp16 and bf16 on Hopper's tensor cores (sm_90a). Its rules, knobs, costs
-// and steps; the kernel is codegen/device/wgmma_matmul.cuh.
+// Owns the wgmma engine: matmul and convolution of fp16 and bf16 on Hopper's tensor cores (sm_90a). Its
+// rules, knobs, costs and steps; the kernel is codegen/device/wgmma_contraction.cuh.
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "backend/engine.h"
 #include "backend/engines.h"
 #include "backend/engines/contraction.h"
 #include "backend/engines/epilogue.h"
+#include "backend/engines/tensor_maps.h"
 #include "codegen/expr_emitter.h"
 #include "core/fail.h"
 #include "core/fast_divisor.h"
@@ -15,343 +17,444 @@ namespace fusor {
 
 namespace {
 
-// The constants of codegen/device/wgmma_matmul.cuh.
-constexpr int64_t kTileM = 128, kTileK = 64, kConsumers = 2, kWarpgroup = 128, kBox = 64;
+// The constants of codegen/device/wgmma_tiling.cuh and wgmma_finish.cuh.
+constexpr int64_t kTileK = 64, kConsumers = 2, kWarpgroup = 128, kPartRows = 64;
 constexpr int64_t kElementBytes = 2;
-constexpr int64_t kMaxBoxLines = 256;
-constexpr int64_t kMaxStages = 8;
+constexpr int64_t kMaxStages = 12;
+constexpr int64_t kThreadsStore = 0, kCopyEngineStores = 1, kPartStored = 2;
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// --- Operands ---
+// --- Tiles ---
 
-// An operand as the copy engine sees it: lines of adjacent elements, along k or across it, over one batch
-// axis.
-struct TiledOperand {
-  int operand = -1;
-  int64_t byte_offset = 0;
-  bool across_adjacent = false;  // rows of a (columns of b) are adjacent, not k
-  int64_t across = 1, k = 1, entries = 1;
-  int64_t line_bytes = 0, entry_bytes = 0;  // from line to line, from batch entry to batch entry
-  bool batched = false;
+struct Tiling {
+  bool swapped;    // the tensor cores' rows are n
+  bool ping_pong;  // each consumer has tiles of its own
+  int64_t tile_m, tile_n, cluster, band;
+  int64_t split;
+  int64_t rows, columns, entries;  // of what the tensor cores see
+  int64_t steps, steps_of_part;
+
+  Tiling(const Contraction& view, const EngineConfig& config)
+      : swapped(config.knob("swap", 0) != 0),
+        ping_pong(config.knob("ping_pong", 0) != 0),
+        tile_m(config.knob("tile_m", 128)),
+        tile_n(config.knob("tile_n", 128)),
+        cluster(config.knob("cluster", 1)),
+        band(config.knob("band", 8)),
+        rows(swapped ? view.n : view.m),
+        columns(swapped ? view.m : view.n),
+        entries(view.entries),
+        steps(steps_of(view)) {
+    // The registers hold 128 sums a thread; a wgmma has 64 rows.
+    if (!ping_pong) tile_m = std::max(tile_m, kConsumers * kPartRows);
+    while (sums() > 128) tile_m /= 2;
+    steps_of_part = ceil_div(steps, std::min(config.knob("split", 1), steps));
+    split = ceil_div(steps, steps_of_part);
+  }
+
+  // Adjacent columns come in boxes of 64, and blocks of a cluster share what is copied in boxes of lines.
+  void fit_columns(bool adjacent, bool shared) {
+    if (adjacent) tile_n = ceil_div(tile_n, kBoxLine) * kBoxLine;
+    const int64_t unit = adjacent ? kBoxLine : 8;
+    if (!shared || tile_n % (cluster * unit) != 0) cluster = 1;
+  }
+
+  // Of a thread.
+  int64_t sums() const { return tile_m * tile_n / kWarpgroup / (ping_pong ? 1 : kConsumers); }
+
+  // Of a convolution: taps times blocks of channels; the last block is filled up with zeros.
+  static int64_t steps_of(const Contraction& view) {
+    if (!view.is_convolution() || view.op == ContractionOp::wgrad) return ceil_div(view.k, kTileK);
+    return view.k / view.channels() * ceil_div(view.channels(), kTileK);
+  }
+  int64_t tiles_m() const { return ceil_div(rows, tile_m * cluster); }  // in clusters
+  int64_t tiles_n() const { return ceil_div(columns, tile_n); }
+  int64_t tiles() const { return tiles_m() * cluster * tiles_n() * entries; }
+  int64_t stage_bytes() const { return (tile_m + tile_n) * kTileK * kElementBytes; }
+  // Two blocks an SM hide each other's start and finish where their sums leave the registers.
+  int64_t blocks_per_sm() const { return sums() <= 32 && cluster == 1 && !ping_pong ? 2 : 1; }
 };
-
-// One stride over all leading axes, or nothing where no single stride walks them.
-std::optional<int64_t> batch_stride(const Expr& site, int leading) {
-  int64_t stride = 0;
-  int64_t inner = 1;  // elements of the batch inside of `axis`
-  for (int axis = leading - 1; axis >= 0; --axis) {
-    const int64_t extent = site.domain[axis];
-    if (extent == 1) continue;
-    const int64_t here = site.nodes[0].access.strides[axis];
-    if (inner == 1)
-      stride = here;
-    else if (here != stride * inner)
-      return std::nullopt;
-    inner *= extent;
-  }
-  return stride;
-}
-
-std::optional<Refusal> refuse_operand(const Fusion& fusion, const Expr& site) {
-  const Node& value = site.nodes[static_cast<size_t>(site.value)];
-  if (value.kind != Node::Kind::load || site.nodes.size() != 1) {
-    const std::string node = value.op >= 0 ? fusion.op_name(value.op) : "";
-    return Refusal{"plain-operands",
-                   node,
-                   "",
-                   "operands that are read as they are stored",
-                   "ops before the contraction",
-                   "give those ops a fusion of their own",
-                   value.op};
-  }
-  const std::string& tensor = fusion.name_of(value.access.operand);
-  const Operand& operand = fusion.operands[static_cast<size_t>(value.access.operand)];
-  if ((operand.type != DataType::f16 && operand.type != DataType::bf16) || value.type != operand.type)
-    return Refusal{
-        "16-bit-operands", "", tensor, "fp16 or bf16", std::string(to_string(operand.type)), "", -1};
-  if (operand.alignment % 16 != 0 || value.access.offset * kElementBytes % 16 != 0)
-    return Refusal{
-        "16-byte-operands",
-        "",
-        tensor,
-        "a start on a multiple of 16 bytes",
-        fmt::format("alignment {}, offset {} bytes", operand.alignment, value.access.offset * kElementBytes),
-        "promise 16-byte alignment for the tensor",
-        -1};
-  return std::nullopt;
-}
-
-std::optional<Refusal> refuse_strides(const Fusion& fusion, const Expr& site, int k_axis, int across_axis) {
-  const Access& access = site.nodes[0].access;
-  const std::string& tensor = fusion.name_of(access.operand);
-  const int leading = site.domain.rank() - 2;
-  const int64_t k = access.strides[k_axis], across = access.strides[across_axis];
-  const bool k_adjacent = k == 1, across_adjacent = !k_adjacent && across == 1;
-  if (!k_adjacent && !across_adjacent)
-    return Refusal{"adjacent-operands",
-                   "",
-                   tensor,
-                   "a stride of 1 along k or across it",
-                   fmt::format("strides {} and {}", k, across),
-                   "",
-                   -1};
-  const auto stride = batch_stride(site, leading);
-  if (!stride)
-    return Refusal{"one-batch-stride",        "", tensor, "leading axes that one stride walks",
-                   to_string(access.strides), "", -1};
-  const int64_t line = k_adjacent ? across : k;
-  if (line * kElementBytes % 16 != 0 || line == 0 || *stride * kElementBytes % 16 != 0)
-    return Refusal{"16-byte-lines",
-                   "",
-                   tensor,
-                   "lines and batch entries a multiple of 16 bytes apart",
-                   fmt::format("{} and {} bytes", line * kElementBytes, *stride * kElementBytes),
-                   "pad the rows",
-                   -1};
-  return std::nullopt;
-}
-
-TiledOperand tiled_operand(const Expr& site, int k_axis, int across_axis) {
-  const Access& access = site.nodes[0].access;
-  const int leading = site.domain.rank() - 2;
-  TiledOperand tiled;
-  tiled.operand = access.operand;
-  tiled.byte_offset = access.offset * kElementBytes;
-  tiled.across_adjacent = access.strides[k_axis] != 1;
-  tiled.across = site.domain[across_axis];
-  tiled.k = site.domain[k_axis];
-  for (int i = 0; i < leading; ++i) tiled.entries *= site.domain[i];
-  const int64_t stride = batch_stride(site, leading).value();
-  tiled.batched = stride != 0;
-  tiled.line_bytes = access.strides[tiled.across_adjacent ? k_axis : across_axis] * kElementBytes;
-  tiled.entry_bytes = tiled.batched ? stride * kElementBytes : tiled.line_bytes;
-  return tiled;
-}
-
-TensorMap map_of(const TiledOperand& tiled, DataType type, int64_t tile_extent) {
-  TensorMap map;
-  map.type = type;
-  const int64_t entries = tiled.batched ? tiled.entries : 1;
-  map.dims =
-      tiled.across_adjacent ? Dims{tiled.across, tiled.k, entries} : Dims{tiled.k, tiled.across, entries};
-  map.stride_bytes = {tiled.line_bytes, tiled.entry_bytes};
-  map.box = {kBox, tiled.across_adjacent ? kTileK : tile_extent, 1};
-  return map;
-}
 
 // --- One candidate ---
 
 struct Lowering {
   const Fusion& fusion;
+  const DeviceInfo& device;
   Contraction view;
-  std::string target;
-  bool swapped;  // the tensor cores' rows are n
-  int64_t tile_n, band, stages = 0;
-  TiledOperand a, b;  // left and right operand of what the tensor cores see
+  Tiling tiling;
+  CopiedOperand a, b;  // left and right operand of what the tensor cores see
   Expr y;
-  bool along_columns = true;  // the result is adjacent along the tensor cores' columns
+  bool short_forms;
+  bool rounds_value = true;
+  std::optional<CopiedResult> copied;  // the first result, where the copy engine stores it
   int vector_axis = 0;
   int64_t vector = 1;
+  int64_t index_bits = 32;
 
-  Lowering(const Fusion& fusion_, const EngineConfig& config, const DeviceInfo& device)
+  Lowering(const Fusion& fusion_, const EngineConfig& config, const DeviceInfo& device_)
       : fusion(fusion_),
+        device(device_),
         view(contraction_of(fusion_).value()),
-        target(device.target()),
-        swapped(config.knob("swap", 0) != 0),
-        tile_n(config.knob("tile_n", 128)),
-        band(config.knob("band", 8)),
-        y(fusion_.after[0]) {
-    const Expr first = over_batch(fusion.before[0], view.batch),
-               second = over_batch(fusion.before[1], view.batch);
-    const int last = view.batch.rank() + 1;
-    a = swapped ? tiled_operand(second, last - 1, last) : tiled_operand(first, last, last - 1);
-    b = swapped ? tiled_operand(first, last, last - 1) : tiled_operand(second, last - 1, last);
-    // Adjacent columns come in boxes of 64.
-    if (b.across_adjacent) tile_n = std::max(tile_n, kBox);
-    stages = most_stages(tile_n, device);
+        tiling(tiling_of(fusion_, view, config)),
+        a(copied_operand(fusion, view, tiling.swapped, tiling.tile_m)),
+        b(copied_operand(fusion, view, !tiling.swapped, tiling.tile_n / tiling.cluster)),
+        y(fusion_.after[0]),
+        short_forms(fits_short_forms(y)) {
+    choose_way_out();
     choose_vectors();
+    mark_whole_vectors(fusion, y, vector_axis, vector);
+    for (const Operand& operand : fusion.operands)
+      if (operand.elements > std::numeric_limits<int32_t>::max()) index_bits = 64;
   }
 
-  int64_t rows() const { return swapped ? view.n : view.m; }
-  int64_t columns() const { return swapped ? view.m : view.n; }
-  int64_t tiles_m() const { return ceil_div(rows(), kTileM); }
-  int64_t tiles_n() const { return ceil_div(columns(), tile_n); }
-  int64_t tiles() const { return tiles_m() * tiles_n() * view.entries; }
+  bool is_split() const { return tiling.split > 1; }
   DataType type() const { return fusion.operands[static_cast<size_t>(a.operand)].type; }
 
-  // Of eight warps: 16 rows by 32 columns, or 32 by 16, with the wider of the two pitches.
-  static int64_t staged_bytes() { return kConsumers * 4 * std::max(16 * 40, 32 * 20) * 4; }
-  static int64_t stage_bytes(int64_t tile_n) { return (kTileM + tile_n) * kTileK * kElementBytes; }
-  // Operand tiles, staged sums, barriers, and up to 1023 bytes before the first multiple of 1024.
-  static int64_t shared_bytes(int64_t tile_n, int64_t stages) {
-    return 1024 + stages * stage_bytes(tile_n) + staged_bytes() + 16 * stages + 64;
+  static Tiling tiling_of(const Fusion& fusion, const Contraction& view, const EngineConfig& config) {
+    Tiling tiling(view, config);
+    const bool second = !tiling.swapped;
+    const CopiedOperand columns = copied_operand(fusion, view, second, tiling.tile_n);
+    tiling.fit_columns(columns.across_adjacent, !columns.map.window);
+    return tiling;
   }
-  static int64_t most_stages(int64_t tile_n, const DeviceInfo& device) {
-    int64_t stages = kMaxStages;
-    while (stages > 2 && shared_bytes(tile_n, stages) > device.shared_per_block) --stages;
-    return stages;
+  bool along_columns() const { return !copied || copied->along_n != tiling.swapped; }
+
+  // The copy engine takes the first result where its lines allow: the epilogue yields it as a value.
+  void choose_way_out() {
+    if (is_split()) return;
+    copied = copied_result(fusion, view, y);
+    if (copied && !along_columns() && byte_size(copied->type) != 2) copied.reset();
+    if (!copied) return;
+    y.value = y.results.front().node;
+    // The kernel rounds to the result's type: enough where the value has that type or none of its own.
+    rounds_value = y.nodes[static_cast<size_t>(y.value)].type != copied->type;
+    y.results.erase(y.results.begin());
   }
 
   void choose_vectors() {
-    const int m_axis = view.batch.rank(), n_axis = m_axis + 1;
-    const Access& store = y.results.front().access;
-    const bool along_n = store.strides[n_axis] == 1 || store.strides[m_axis] != 1;
-    vector_axis = along_n ? n_axis : m_axis;
-    along_columns = along_n != swapped;
-    const Operand& operand = fusion.operands[static_cast<size_t>(store.operand)];
-    for (vector = 8; vector > 1; vector /= 2)
-      if (moves_whole_vectors(store, operand, operand.type, vector_axis, vector)) break;
-    mark_whole_vectors(fusion, y, vector_axis, vector);
+    const int n_axis = view.is_convolution() ? 1 : view.batch.rank() + 1;
+    vector_axis = tiling.swapped ? n_axis - 1 : n_axis;
+    // Neighbouring pixels may lie in different lines.
+    const bool pixels = tiling.swapped && view.is_convolution() && view.op != ContractionOp::wgrad;
+    vector = !pixels && along_columns() && tiling.columns % 2 == 0 ? 2 : 1;
   }
 
-  Launch launch(const DeviceInfo& device) const {
-    KernelSource source{"wgmma_matmul.cuh", {{"Y", y, vector_axis, fits_short_forms(y)}}, {}, target};
-    source.config = {{"index_bits", 32},
+  int64_t way_out() const { return is_split() ? kPartStored : copied ? kCopyEngineStores : kThreadsStore; }
+  bool clamped() const { return copied && y.results.empty(); }
+
+  // --- Shared memory, like struct Shared of the kernel ---
+
+  int64_t box_columns() const {
+    const int64_t piece = tiling.tile_n % 32 == 0 ? 32 : 16, line = 128 / byte_size(copied->type);
+    return along_columns() && tiling.tile_n % line == 0 ? line : piece;
+  }
+  int64_t boxes_bytes() const {
+    return copied ? kConsumers * 2 * 64 * box_columns() * byte_size(copied->type) : 0;
+  }
+  // And barriers, up to the next multiple of 1024.
+  int64_t shared_bytes(int64_t stages) const {
+    return stages * tiling.stage_bytes() + ceil_div(16 * (stages + 1), 1024) * 1024 + boxes_bytes();
+  }
+  int64_t stages() const {
+    const int64_t budget = tiling.blocks_per_sm() == 1 ? device.shared_per_block
+                                                       : device.shared_per_sm / tiling.blocks_per_sm() - 1024;
+    int64_t stages = kMaxStages;
+    while (stages > 2 && shared_bytes(stages) > budget) --stages;
+    return stages;
+  }
+
+  // --- Launches ---
+
+  KernelSite epilogue(int axis) const { return {"Y", y, axis, short_forms, rounds_value}; }
+
+  Launch product() const {
+    KernelSource source{"wgmma_contraction.cuh", {}, {}, device.target()};
+    source.config = {{"index_bits", index_bits},
                      {"type", type() == DataType::f16 ? 0 : 1},
-                     {"tile_n", tile_n},
-                     {"stages", stages},
-                     {"batch", view.batch.rank()},
-                     {"vector", vector},
+                     {"tile_m", tiling.tile_m},
+                     {"tile_n", tiling.tile_n},
+                     {"stages", stages()},
+                     {"cluster", tiling.cluster},
+                     {"blocks_per_sm", tiling.blocks_per_sm()},
+                     {"ping_pong", tiling.ping_pong ? 1 : 0},
+                     {"swapped", tiling.swapped ? 1 : 0},
                      {"a_rows_adjacent", a.across_adjacent ? 1 : 0},
                      {"b_columns_adjacent", b.across_adjacent ? 1 : 0},
-                     {"y_along_columns", along_columns ? 1 : 0},
-                     {"swapped", swapped ? 1 : 0}};
+                     {"way_out", way_out()},
+                     {"out", !copied || copied->type == DataType::f32 ? 2
+                             : copied->type == DataType::f16          ? 0
+                                                                      : 1},
+                     {"y_along_columns", along_columns() ? 1 : 0},
+                     {"clamped", clamped() ? 1 : 0},
+                     {"vector", vector}};
+    view.write_config(source.config);
+    if (!is_split()) source.sites = {epilogue(vector_axis)};
     Launch launch;
     write_arguments(launch.arguments);
-    fusor::write_arguments(launch.arguments, source.sites[0], fusion);
+    if (is_split())
+      launch.arguments.put_pointer(Patch::Kind::scratch, 0);
+    else
+      fusor::write_arguments(launch.arguments, source.sites[0], fusion);
     launch.source = std::make_shared<const KernelSource>(std::move(source));
-    launch.entry = "wgmma_matmul";
-    launch.grid[0] = static_cast<uint32_t>(std::min<int64_t>(tiles(), device.sm_count));
+    launch.entry = "wgmma_contraction";
+    const int64_t slots = device.sm_count / tiling.cluster * tiling.cluster * tiling.blocks_per_sm();
+    launch.grid[0] = static_cast<uint32_t>(std::min(tiling.tiles() * tiling.split, slots));
     launch.block[0] = static_cast<uint32_t>((1 + kConsumers) * kWarpgroup);
-    launch.shared_bytes = shared_bytes(tile_n, stages);
+    launch.cluster[0] = static_cast<uint32_t>(tiling.cluster);
+    launch.shared_bytes = shared_bytes(stages());
     return launch;
   }
 
   void write_arguments(ArgumentBlock& block) const {
-    block.put_tensor_map(map_of(a, type(), kTileM), a.operand, a.byte_offset);
-    block.put_tensor_map(map_of(b, type(), tile_n), b.operand, b.byte_offset);
-    for (const int64_t value : {rows(), columns(), ceil_div(view.k, kTileK), view.entries, int64_t{a.batched},
-                                int64_t{b.batched}, tiles_m(), tiles_n(), band})
+    block.put_tensor_map(a.map, a.operand, a.byte_offset);
+    block.put_tensor_map(b.map, b.operand, b.byte_offset);
+    if (copied) {
+      TensorMap map = copied->map;
+      map.box = along_columns() ? Dims{box_columns(), 16, 1} : Dims{64, box_columns(), 1};
+      block.put_tensor_map(map, copied->operand, copied->byte_offset);
+    }
+    view.write_arguments(block, static_cast<int>(index_bits));
+    for (const int64_t value : {tiling.entries, tiling.tiles_m(), tiling.tiles_n(),
+                                std::max<int64_t>(tiling.band / tiling.cluster, 1), tiling.split,
+                                tiling.steps, tiling.steps_of_part})
       block.put_int(value);
-    for (const int64_t extent : view.batch) FastDivisor::of(extent, 32).put(block);
-    if (view.batch.empty()) FastDivisor::of(1, 32).put(block);
+    write_operands(block);
+  }
+
+  void write_operands(ArgumentBlock& block) const {
+    block.put_int(a.batched);
+    block.put_int(b.batched);
+    const bool over_outputs = view.op == ContractionOp::dgrad;
+    const int64_t blocked = over_outputs ? view.output_channels : view.input_channels;
+    block.put_int(ceil_div(blocked, kBoxLine));
+    const bool first_is_input = view.op == ContractionOp::fprop;
+    block.put_int(first_is_input ? view.input_channels : view.output_channels);
+    block.put_int(view.op == ContractionOp::wgrad ? view.input_channels : view.output_channels);
+    std::vector<WindowWalk> walks;
+    for (const WindowAxis& axis : view.axes) walks.push_back(window_walk(view, axis));
+    if (walks.empty()) walks.emplace_back();
+    for (const WindowWalk& walk : walks) {
+      FastDivisor::of(walk.pixels, static_cast<int>(index_bits)).put(block);
+      for (const int64_t value : {walk.window, walk.stride, walk.lower, walk.slope, walk.origin})
+        block.put_int(value);
+    }
+  }
+
+  // direct_finish.cuh adds the parts up: its tiles are m by n.
+  Launch sum_of_parts() const {
+    const bool along_n = !tiling.swapped;
+    KernelSource source{"direct_finish.cuh", {epilogue(vector_axis)}, {}, device.target()};
+    source.config = {{"index_bits", index_bits},
+                     {"compute", 0},
+                     {"tile_m", along_n ? tiling.tile_m : tiling.tile_n},
+                     {"tile_n", along_n ? tiling.tile_n : tiling.tile_m},
+                     {"y_along_n", along_n ? 1 : 0}};
+    view.write_config(source.config);
+    source.config.push_back({"vector", vector});
+    Launch launch;
+    const int bits = static_cast<int>(index_bits);
+    view.write_arguments(launch.arguments, bits);
+    const int64_t rows = tiling.tiles_m() * tiling.cluster, columns = tiling.tiles_n();
+    launch.arguments.put_int(tiling.tiles());
+    FastDivisor::of(along_n ? columns : rows, bits).put(launch.arguments);
+    FastDivisor::of(along_n ? rows : columns, bits).put(launch.arguments);
+    launch.arguments.put_int(tiling.split);
+    launch.arguments.put_pointer(Patch::Kind::scratch, 0);
+    fusor::write_arguments(launch.arguments, source.sites[0], fusion);
+    launch.entry = "direct_finish";
+    const int64_t blocks = tiling.tiles() * ceil_div(tiling.tile_m * tiling.tile_n / vector, kFinishThreads);
+    launch.grid[0] = static_cast<uint32_t>(blocks);
+    launch.block[0] = kFinishThreads;
+    launch.source = std::make_shared<const KernelSource>(std::move(source));
+    return launch;
+  }
+
+  int64_t partial_bytes() const {
+    return is_split() ? tiling.tiles() * tiling.split * tiling.tile_m * tiling.tile_n * 4 : 0;
   }
 
   std::vector<Guard> guards() const {
     std::vector<Guard> guards = guards_of(fusion, {{y, vector}});
     for (Guard& guard : guards)
-      if (guard.operand == a.operand || guard.operand == b.operand)
+      if (guard.operand == a.operand || guard.operand == b.operand ||
+          (copied && guard.operand == copied->operand))
         guard.alignment = std::max<int64_t>(guard.alignment, 16);
     return guards;
   }
 
+  // --- Costs ---
+
   Work work() const {
-    const SiteCost cost = cost_of(y, fusion);
-    const auto count = static_cast<double>(tiles());
-    const auto k = static_cast<double>(ceil_div(view.k, kTileK) * kTileK);
-    const auto tile = static_cast<double>(kTileM * tile_n);
-    const double results = count * tile;
+    const SiteCost cost = cost_of(fusion.after[0], fusion);
+    const auto tiles = static_cast<double>(tiling.tiles());
+    const auto tile_m = static_cast<double>(tiling.tile_m), tile_n = static_cast<double>(tiling.tile_n);
+    const auto steps = static_cast<double>(tiling.steps_of_part * tiling.split);
+    const double results = tiles * tile_m * tile_n;
     Work work;
-    work.tensor_flops = 2 * count * tile * k;
+    work.tensor_flops = 2 * results * steps * kTileK;
     work.fp32_flops = 2 * results * (cost.instructions + 4);
     work.special = results * cost.special;
     work.dram_bytes = dram_bytes(fusion);
-    work.l2_bytes = count * static_cast<double>(kTileM + tile_n) * k * kElementBytes + results * cost.bytes;
-    work.tiles = tiles();
-    work.k_steps = ceil_div(view.k, kTileK);
-    work.stages = static_cast<int>(stages);
-    // Narrow tiles are bound by shared memory: 128 bytes a clock feed 64 columns no faster than half the
-    // peak.
-    work.efficiency = tile_n >= 256 ? 0.97 : tile_n >= 128 ? 0.85 : tile_n >= 64 ? 0.5 : 0.28;
+    const double fetched = tile_m + tile_n / static_cast<double>(tiling.cluster);
+    work.l2_bytes = tiles * steps * fetched * kTileK * kElementBytes + results * cost.bytes;
+    // Written by the copy engine, read by the tensor cores: the columns once for every 64 rows.
+    const double read = tile_m + tile_n * tile_m / 64;
+    work.shared_bytes = tiles * steps * (tile_m + tile_n + read) * kTileK * kElementBytes;
+    work.tiles = tiling.tiles();
+    work.tiles_per_sm = static_cast<int>(tiling.blocks_per_sm());
+    work.k_steps = tiling.steps_of_part;
+    work.stages = static_cast<int>(stages());
+    work.split = static_cast<int>(tiling.split);
+    work.efficiency = tiling.tile_n >= 128 ? 0.97 : 0.85;
+    if (is_split()) {
+      work.launches = 2;
+      work.scratch_bytes = partial_bytes();
+      work.l2_bytes += 2 * static_cast<double>(work.scratch_bytes);
+    }
     return work;
   }
+
+  static constexpr int64_t kFinishThreads = 256;
 };
 
 class WgmmaEngine final : public Engine {
  public:
   std::string_view name() const override { return "wgmma"; }
   int number() const override { return 30; }
+  int revision() const override { return 2; }
   Notes notes() const override { return {.tensor_cores = true}; }
 
   Support supports(const Fusion& fusion, const DeviceInfo& device) const override {
     if (device.is_cpu() || device.compute_capability != 90)
       return Support::no({"sm-90", "", "", "a Hopper GPU (sm_90)", device.name, "plan for one", -1});
-    if (fusion.anchors.size() != 1 || !std::holds_alternative<Matmul>(fusion.anchors[0].attributes))
-      return Support::no(
-          {"matmul-anchor", fusion.op_names.front(), "", "one matmul", "another anchor or none", "", -1});
-    const Matmul& matmul = std::get<Matmul>(fusion.anchors[0].attributes);
-    if (matmul.compute != DataType::f32)
-      return Support::no({"fp32-sums", fusion.op_name(fusion.anchors[0].op), "", "compute type fp32",
-                          std::string(to_string(matmul.compute)), "", -1});
+    if (fusion.anchors.size() != 1 || !is_contraction(fusion.anchors[0].attributes))
+      return Support::no({"contraction-anchor", fusion.op_names.front(), "", "one matmul or convolution",
+                          "another anchor or none", "", -1});
     if (auto refusal = refuse(fusion)) return Support::no(std::move(*refusal));
     return Support::yes();
   }
 
-  std::vector<Knob> knobs(const Fusion& /*fusion*/, const DeviceInfo& /*device*/) const override {
-    return {{"tile_n", {32, 64, 128, 192, 256}}, {"swap", {0, 1}}, {"band", {1, 4, 8, 16}}};
+  std::vector<Knob> knobs(const Fusion& fusion, const DeviceInfo& /*device*/) const override {
+    const Contraction view = contraction_of(fusion).value();
+    const int64_t steps = Tiling::steps_of(view);
+    std::vector<int64_t> split{1};
+    for (int64_t next = 2; next <= std::min<int64_t>(steps, 132); ++next) split.push_back(next);
+    return {{"tile_m", {64, 128, 256}},
+            {"tile_n", {16, 32, 64, 96, 128, 160, 192, 224, 256}},
+            {"swap", {0, 1}},
+            {"ping_pong", {0, 1}},
+            {"cluster", {1, 2}},
+            {"band", {1, 2, 4, 8, 16}},
+            {"split", split}};
   }
 
   std::vector<EngineCandidate> candidates(const Fusion& fusion, const DeviceInfo& device) const override {
     std::vector<EngineCandidate> list;
+    const Contraction view = contraction_of(fusion).value();
+    const auto add = [&](int64_t swap, int64_t ping_pong, int64_t tile_m, int64_t tile_n, int64_t cluster,
+                         int64_t split) {
+      EngineConfig config{std::string(name()), revision(), {}};
+      config.set("tile_m", tile_m);
+      config.set("tile_n", tile_n);
+      config.set("swap", swap);
+      config.set("ping_pong", ping_pong);
+      config.set("cluster", cluster);
+      config.set("band", 8);
+      config.set("split", split);
+      const Lowering lowering(fusion, config, device);
+      const Tiling& tiling = lowering.tiling;
+      if (tiling.cluster != cluster || tiling.tile_m != tile_m || tiling.tile_n != tile_n) return;
+      Work work = lowering.work();
+      list.push_back({std::move(config), work});
+    };
     for (const int64_t swap : {0, 1})
-      for (const int64_t tile_n : {256, 192, 128, 64, 32}) {
-        EngineConfig config{std::string(name()), revision(), {}};
-        config.set("tile_n", tile_n);
-        config.set("swap", swap);
-        config.set("band", 8);
-        Work work = Lowering(fusion, config, device).work();
-        list.push_back({std::move(config), work});
-      }
+      for (const int64_t tile_n : {256, 192, 128, 96, 64, 32, 16})
+        for (const auto& [ping_pong, tile_m] : {std::pair{0, 128}, {0, 256}, {1, 64}, {1, 128}}) {
+          EngineConfig config{std::string(name()), revision(), {}};
+          config.set("swap", swap);
+          config.set("ping_pong", ping_pong);
+          config.set("tile_m", tile_m);
+          config.set("tile_n", tile_n);
+          const Tiling tiling(view, config);
+          if (!fits(tiling)) continue;
+          const int64_t split = split_for(tiling, device);
+          if (split == 1 || tiling.tiles() * 2 > device.sm_count) add(swap, ping_pong, tile_m, tile_n, 1, 1);
+          if (split > 1 && ping_pong == 0) add(swap, ping_pong, tile_m, tile_n, 1, split);
+          if (split == 1 && tile_n >= 128 && tiling.tiles_m() > 1) add(swap, ping_pong, tile_m, tile_n, 2, 1);
+        }
     return list;
   }
 
   Lowered lower(const Fusion& fusion, const EngineConfig& config, const DeviceInfo& device) const override {
     const Lowering lowering(fusion, config, device);
     Lowered lowered;
-    lowered.steps.emplace_back(lowering.launch(device));
+    lowered.steps.emplace_back(lowering.product());
+    if (lowering.is_split()) {
+      lowered.steps.emplace_back(lowering.sum_of_parts());
+      lowered.scratch.push_back(lowering.partial_bytes());
+    }
     lowered.guards = lowering.guards();
     return lowered;
   }
 
  private:
+  // Tiles that the registers and the boxes hold, and that are not mostly padding.
+  static bool fits(const Tiling& tiling) {
+    if (tiling.tile_m == 256 && tiling.rows <= 128) return false;
+    if (tiling.tile_n >= 2 * std::max<int64_t>(tiling.columns, 16) && tiling.tile_n > 16) return false;
+    return true;
+  }
+
+  // Parts that fill the device where whole tiles do not, each of four steps or more.
+  static int64_t split_for(const Tiling& tiling, const DeviceInfo& device) {
+    const int64_t slots = device.sm_count * tiling.blocks_per_sm();
+    return std::clamp<int64_t>(std::min(slots / tiling.tiles(), tiling.steps / 4), 1, 132);
+  }
+
   static std::optional<Refusal> refuse(const Fusion& fusion) {
+    const int anchor = fusion.anchors[0].op;
     if (auto refusal = refuse_epilogue_reductions(fusion)) return refusal;
     const auto view = contraction_of(fusion);
     if (!view)
       return Refusal{"epilogue-over-result",
-                     fusion.op_name(fusion.anchors[0].op),
+                     fusion.op_name(anchor),
                      "",
                      "an epilogue over the result's shape",
                      to_string(fusion.after[0].domain),
                      "",
                      -1};
-    for (const Expr& site : fusion.before)
-      if (auto refusal = refuse_operand(fusion, site)) return refusal;
-    const Expr first = over_batch(fusion.before[0], view->batch),
-               second = over_batch(fusion.before[1], view->batch);
-    const int last = view->batch.rank() + 1;
-    if (auto refusal = refuse_strides(fusion, first, last, last - 1)) return refusal;
-    if (auto refusal = refuse_strides(fusion, second, last - 1, last)) return refusal;
-    if (first.nodes[0].type != second.nodes[0].type)
-      return Refusal{"one-operand-type", "", "", "operands of one type", "fp16 and bf16", "", -1};
-    return refuse_size(fusion, *view);
+    if (view->compute != DataType::f32)
+      return Refusal{"fp32-sums",
+                     fusion.op_name(anchor),
+                     "",
+                     "compute type fp32",
+                     std::string(to_string(view->compute)),
+                     "",
+                     -1};
+    if (auto refusal = refuse_convolution(fusion, *view)) return refusal;
+    for (const bool second : {false, true})
+      if (auto refusal = refuse_copies(fusion, *view, second)) return refusal;
+    return std::nullopt;
   }
 
-  // Coordinates and offsets are 32 bits wide.
-  static std::optional<Refusal> refuse_size(const Fusion& fusion, const Contraction& view) {
-    constexpr int64_t kMost = std::numeric_limits<int32_t>::max() - 65536;
-    for (const Operand& operand : fusion.operands)
-      if (operand.elements > kMost)
-        return Refusal{"32-bit-offsets",
-                       "",
-                       fusion.name_of(static_cast<int>(&operand - fusion.operands.data())),
-                       fmt::format("at most {} elements", kMost),
-                       std::to_string(operand.elements),
-                       "",
-                       -1};
-    if (view.largest_index(kMaxBoxLines) * view.entries > kMost)
-      return Refusal{"32-bit-offsets", "", "", fmt::format("at most {} rows", kMost), "more", "", -1};
+  static std::optional<Refusal> refuse_convolution(const Fusion& fusion, const Contraction& view) {
+    const std::string& node = fusion.op_name(fusion.anchors[0].op);
+    if (view.is_convolution() && view.axes.size() > 3)
+      return Refusal{
+          "spatial-axes", node, "", "up to 3 spatial axes", fmt::format("{}", view.axes.size()), "", -1};
+    if (view.op == ContractionOp::dgrad && !view.has_unit_stride())
+      return Refusal{"unit-stride-dgrad", node, "", "a stride of 1", "another", "", -1};
+    const bool ragged = view.channels() % kBoxLine != 0;
+    const bool wgrad_taps = view.op == ContractionOp::wgrad && view.n != view.input_channels;
+    if (view.is_convolution() && ragged && (view.entries > 1 || wgrad_taps))
+      return Refusal{"channel-blocks",
+                     node,
+                     "",
+                     "channels of a group in multiples of 64",
+                     fmt::format("{}", view.channels()),
+                     "",
+                     -1};
     return std::nullopt;
   }
 };

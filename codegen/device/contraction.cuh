@@ -109,7 +109,9 @@ struct Contraction {
 
   /// Where row and column meet in the result; both are inside.
   __device__ void result(Index entry, Index row_index, Index column_index, Index (&at)[kAxes]) const {
-    const Key row_key = row(row_index), column_key = column(column_index);
+    result(entry, row(row_index), column(column_index), at);
+  }
+  __device__ void result(Index entry, const Key& row_key, const Key& column_key, Index (&at)[kAxes]) const {
     if constexpr (kOp == kMatmul) {
       batch_coordinates(entry, at);
       at[kBatch] = row_key.lead;

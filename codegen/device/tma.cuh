@@ -1,5 +1,6 @@
 // Owns sm_90's asynchronous copies and what they signal: barriers in shared memory (mbarrier), tensor copies
-// (TMA), and the register budgets of warpgroups (PTX ISA, "Asynchronous copy", "mbarrier", "setmaxnreg").
+// (TMA) in and out, clusters, and the register budgets of warpgroups (PTX ISA, "Asynchronous copy",
+// "mbarrier", "setmaxnreg").
 #pragma once
 
 struct alignas(64) TensorMap {
@@ -7,12 +8,21 @@ struct alignas(64) TensorMap {
 };
 
 FUSOR_DEVICE u32 shared_address(const void* pointer) {
-  u32 address;
-  asm("{ .reg .u64 wide; cvta.to.shared.u64 wide, %1; cvt.u32.u64 %0, wide; }"
-      : "=r"(address)
-      : "l"(pointer));
-  return address;
+  return static_cast<u32>(__cvta_generic_to_shared(pointer));
 }
+
+// ---- Clusters ----
+
+FUSOR_DEVICE u32 cluster_rank() {
+  u32 rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+FUSOR_DEVICE void synchronise_cluster() {
+  asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+}
+
+// ---- Barriers ----
 
 // Counts arrivals and bytes; its phase flips when all have come.
 struct Barrier {
@@ -24,6 +34,14 @@ struct Barrier {
   }
   __device__ void arrive() {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(&word)) : "memory");
+  }
+  // At the same barrier of another block of the cluster.
+  __device__ void arrive_at(u32 rank) {
+    asm volatile(
+        "{\n.reg .b32 remote;\nmapa.shared::cluster.u32 remote, %0, %1;\n"
+        "mbarrier.arrive.shared::cluster.b64 _, [remote];\n}" ::"r"(shared_address(&word)),
+        "r"(rank)
+        : "memory");
   }
   __device__ void arrive_and_expect(u32 bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&word)),
@@ -41,8 +59,15 @@ struct Barrier {
   }
 };
 
-// Makes initialised barriers visible to the copy engine.
+// Makes initialised barriers visible to the copy engine and to the cluster.
 FUSOR_DEVICE void fence_barriers() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+
+// Until the `threads` threads that name this barrier (1 to 15) have come.
+FUSOR_DEVICE void wait_for_threads(int barrier, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+
+// ---- Copies to shared memory ----
 
 FUSOR_DEVICE void prefetch_map(const TensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
@@ -56,6 +81,64 @@ FUSOR_DEVICE void copy_box(void* shared, const TensorMap& map, Barrier& barrier,
       "l"(&map), "r"(shared_address(&barrier.word)), "r"(c0), "r"(c1), "r"(c2)
       : "memory");
 }
+// The same to every block of the cluster that `blocks` has a bit for: to the same place in each, its bytes
+// arriving at each one's barrier.
+FUSOR_DEVICE void copy_box_to(u16 blocks, void* shared, const TensorMap& map, Barrier& barrier, int c0,
+                              int c1, int c2) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
+      "[%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(shared_address(shared)),
+      "l"(&map), "r"(shared_address(&barrier.word)), "r"(c0), "r"(c1), "r"(c2), "h"(blocks)
+      : "memory");
+}
+
+// Copies a column of pixels of an im2col map: `channel` on, from the pixel whose window begins at `at` in
+// image `image`, with the tap `offset`. Spatial axes are outermost first, as everywhere.
+FUSOR_DEVICE void copy_pixels(void* shared, const TensorMap& map, Barrier& barrier, int channel,
+                              const int (&at)[1], int image, const u16 (&offset)[1]) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [%0], [%1, {%3, "
+      "%4, %5}], [%2], {%6};" ::"r"(shared_address(shared)),
+      "l"(&map), "r"(shared_address(&barrier.word)), "r"(channel), "r"(at[0]), "r"(image), "h"(offset[0])
+      : "memory");
+}
+FUSOR_DEVICE void copy_pixels(void* shared, const TensorMap& map, Barrier& barrier, int channel,
+                              const int (&at)[2], int image, const u16 (&offset)[2]) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [%0], [%1, {%3, "
+      "%4, %5, %6}], [%2], {%7, %8};" ::"r"(shared_address(shared)),
+      "l"(&map), "r"(shared_address(&barrier.word)), "r"(channel), "r"(at[1]), "r"(at[0]), "r"(image),
+      "h"(offset[1]), "h"(offset[0])
+      : "memory");
+}
+FUSOR_DEVICE void copy_pixels(void* shared, const TensorMap& map, Barrier& barrier, int channel,
+                              const int (&at)[3], int image, const u16 (&offset)[3]) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [%0], [%1, {%3, "
+      "%4, %5, %6, %7}], [%2], {%8, %9, %10};" ::"r"(shared_address(shared)),
+      "l"(&map), "r"(shared_address(&barrier.word)), "r"(channel), "r"(at[2]), "r"(at[1]), "r"(at[0]),
+      "r"(image), "h"(offset[2]), "h"(offset[1]), "h"(offset[0])
+      : "memory");
+}
+
+// ---- Copies from shared memory ----
+
+// Makes this thread's writes to shared memory visible to the copy engine.
+FUSOR_DEVICE void fence_shared_writes() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+FUSOR_DEVICE void store_box(const TensorMap& map, const void* shared, int c0, int c1, int c2) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(&map),
+      "r"(shared_address(shared)), "r"(c0), "r"(c1), "r"(c2)
+      : "memory");
+}
+FUSOR_DEVICE void commit_stores() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+// Until this thread's stores, but for the last kPending groups, have read their shared memory.
+template <int kPending>
+FUSOR_DEVICE void wait_for_stores() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
+}
+
+// ---- Registers ----
 
 template <int kRegisters>
 FUSOR_DEVICE void give_registers() {

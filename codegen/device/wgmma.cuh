@@ -17,105 +17,76 @@ FUSOR_DEVICE void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
+// d (64 x kN, fp32) = a (64 x 64) * b (64 x kN), plus d where `accumulate`: four wgmma, each 16 steps of k,
+// for which the descriptors move on by kStepA and kStepB. An operand is transposed where its rows (a) or
+// columns (b) are adjacent in shared memory instead of k. Of d, thread t holds in d[4 j + 2 h + c] row 16 (t
+// / 32) + t % 32 / 4 + 8 h, column 8 j + 2 (t % 4) + c. One asm statement: every one costs the compiler the
+// passing of all of d.
+template <int kN, int kTransposeA, int kTransposeB, int kStepA, int kStepB>
+struct Wgmma;
+
 #if FUSOR_TYPE == 0
 #define FUSOR_WGMMA_TYPE "f16"
 #else
 #define FUSOR_WGMMA_TYPE "bf16"
 #endif
 
-#define FUSOR_SUMS_4(i) "+f"(d[i]), "+f"(d[(i) + 1]), "+f"(d[(i) + 2]), "+f"(d[(i) + 3])
-#define FUSOR_SUMS_16(i) FUSOR_SUMS_4(i), FUSOR_SUMS_4((i) + 4), FUSOR_SUMS_4((i) + 8), FUSOR_SUMS_4((i) + 12)
+// The text of an instruction: the numbers of its sums, eight at a time, and the sums themselves.
+#define FUSOR_NUMBERS_16 "%0, %1, %2, %3, %4, %5, %6, %7"
+#define FUSOR_NUMBERS_32 FUSOR_NUMBERS_16 ", %8, %9, %10, %11, %12, %13, %14, %15"
+#define FUSOR_NUMBERS_48 FUSOR_NUMBERS_32 ", %16, %17, %18, %19, %20, %21, %22, %23"
+#define FUSOR_NUMBERS_64 FUSOR_NUMBERS_48 ", %24, %25, %26, %27, %28, %29, %30, %31"
+#define FUSOR_NUMBERS_80 FUSOR_NUMBERS_64 ", %32, %33, %34, %35, %36, %37, %38, %39"
+#define FUSOR_NUMBERS_96 FUSOR_NUMBERS_80 ", %40, %41, %42, %43, %44, %45, %46, %47"
+#define FUSOR_NUMBERS_112 FUSOR_NUMBERS_96 ", %48, %49, %50, %51, %52, %53, %54, %55"
+#define FUSOR_NUMBERS_128 FUSOR_NUMBERS_112 ", %56, %57, %58, %59, %60, %61, %62, %63"
+#define FUSOR_NUMBERS_144 FUSOR_NUMBERS_128 ", %64, %65, %66, %67, %68, %69, %70, %71"
+#define FUSOR_NUMBERS_160 FUSOR_NUMBERS_144 ", %72, %73, %74, %75, %76, %77, %78, %79"
+#define FUSOR_NUMBERS_176 FUSOR_NUMBERS_160 ", %80, %81, %82, %83, %84, %85, %86, %87"
+#define FUSOR_NUMBERS_192 FUSOR_NUMBERS_176 ", %88, %89, %90, %91, %92, %93, %94, %95"
+#define FUSOR_NUMBERS_208 FUSOR_NUMBERS_192 ", %96, %97, %98, %99, %100, %101, %102, %103"
+#define FUSOR_NUMBERS_224 FUSOR_NUMBERS_208 ", %104, %105, %106, %107, %108, %109, %110, %111"
+#define FUSOR_NUMBERS_240 FUSOR_NUMBERS_224 ", %112, %113, %114, %115, %116, %117, %118, %119"
+#define FUSOR_NUMBERS_256 FUSOR_NUMBERS_240 ", %120, %121, %122, %123, %124, %125, %126, %127"
+
+#define FUSOR_SUMS_8(i)                                                                                 \
+  "+f"(d[i]), "+f"(d[(i) + 1]), "+f"(d[(i) + 2]), "+f"(d[(i) + 3]), "+f"(d[(i) + 4]), "+f"(d[(i) + 5]), \
+      "+f"(d[(i) + 6]), "+f"(d[(i) + 7])
+#define FUSOR_SUMS_16(i) FUSOR_SUMS_8(i), FUSOR_SUMS_8((i) + 8)
 #define FUSOR_SUMS_32(i) FUSOR_SUMS_16(i), FUSOR_SUMS_16((i) + 16)
 #define FUSOR_SUMS_64(i) FUSOR_SUMS_32(i), FUSOR_SUMS_32((i) + 32)
-#define FUSOR_SUMS_96(i) FUSOR_SUMS_64(i), FUSOR_SUMS_32((i) + 64)
-#define FUSOR_SUMS_128(i) FUSOR_SUMS_64(i), FUSOR_SUMS_64((i) + 64)
 
-// d (64 x kN, fp32) = a (64 x 16) * b (16 x kN), plus d where `accumulate`. An operand is transposed where
-// its rows (a) or columns (b) are adjacent in shared memory instead of k. Of d, thread t holds in d[4 j + 2 h
-// + c] row 16 (t / 32) + t % 32 / 4 + 8 h, column 8 j + 2 (t % 4) + c.
-template <int kN, int kTransposeA, int kTransposeB>
-struct Wgmma;
+#define FUSOR_WGMMA_ONE(kN, a, b, left, right)                                             \
+  "wgmma.mma_async.sync.aligned.m64n" #kN "k16.f32." FUSOR_WGMMA_TYPE "." FUSOR_WGMMA_TYPE \
+  " {" FUSOR_NUMBERS_##kN "}, " a ", " b ", p, 1, 1, " left ", " right ";\n"
+#define FUSOR_WGMMA_NEXT(kN, step_a, step_b, left, right) \
+  "add.s64 a, a, " step_a ";\nadd.s64 b, b, " step_b ";\n" FUSOR_WGMMA_ONE(kN, "a", "b", left, right)
 
-template <int kTransposeA, int kTransposeB>
-struct Wgmma<32, kTransposeA, kTransposeB> {
-  FUSOR_DEVICE void issue(float (&d)[16], u64 a, u64 b, int accumulate) {
-    asm volatile(
-        "{\n.reg .pred p;\nsetp.ne.b32 p, %18, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n32k16.f32." FUSOR_WGMMA_TYPE "." FUSOR_WGMMA_TYPE
-        " "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
-        "%16, %17, p, 1, 1, %19, %20;\n}"
-        : FUSOR_SUMS_16(0)
-        : "l"(a), "l"(b), "r"(accumulate), "n"(kTransposeA), "n"(kTransposeB));
+// What follows the sums: the operands a and b, whether to accumulate, the transpositions, the steps.
+#define FUSOR_WGMMA_WIDTH(kN, first_a, first_b, accumulates, left, right, step_a, step_b, ...)              \
+  template <int kTransposeA, int kTransposeB, int kStepA, int kStepB>                                       \
+  struct Wgmma<kN, kTransposeA, kTransposeB, kStepA, kStepB> {                                              \
+    FUSOR_DEVICE void issue(float (&d)[kN / 2], u64 a, u64 b, int accumulate) {                             \
+      asm volatile(                                                                                         \
+          "{\n.reg .pred p;\n.reg .b64 a, b;\nsetp.ne.b32 p, " accumulates ", 0;\nmov.b64 a, " first_a      \
+          ";\nmov.b64 b, " first_b                                                                          \
+          ";\n" FUSOR_WGMMA_ONE(kN, "a", "b", left, right) "setp.eq.u32 p, 0, 0;\n" FUSOR_WGMMA_NEXT(       \
+              kN, step_a, step_b, left, right) FUSOR_WGMMA_NEXT(kN, step_a, step_b, left, right)            \
+              FUSOR_WGMMA_NEXT(kN, step_a, step_b, left, right) "}"                                         \
+          : __VA_ARGS__                                                                                     \
+          : "l"(a), "l"(b), "r"(accumulate), "n"(kTransposeA), "n"(kTransposeB), "n"(kStepA), "n"(kStepB)); \
+    }                                                                                                       \
   }
-};
 
-template <int kTransposeA, int kTransposeB>
-struct Wgmma<64, kTransposeA, kTransposeB> {
-  FUSOR_DEVICE void issue(float (&d)[32], u64 a, u64 b, int accumulate) {
-    asm volatile(
-        "{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32." FUSOR_WGMMA_TYPE "." FUSOR_WGMMA_TYPE
-        " "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, "
-        "%21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-        "%32, %33, p, 1, 1, %35, %36;\n}"
-        : FUSOR_SUMS_32(0)
-        : "l"(a), "l"(b), "r"(accumulate), "n"(kTransposeA), "n"(kTransposeB));
-  }
-};
-
-template <int kTransposeA, int kTransposeB>
-struct Wgmma<128, kTransposeA, kTransposeB> {
-  FUSOR_DEVICE void issue(float (&d)[64], u64 a, u64 b, int accumulate) {
-    asm volatile(
-        "{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32." FUSOR_WGMMA_TYPE "." FUSOR_WGMMA_TYPE
-        " "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, "
-        "%21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, "
-        "%40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, "
-        "%59, %60, %61, %62, %63}, "
-        "%64, %65, p, 1, 1, %67, %68;\n}"
-        : FUSOR_SUMS_64(0)
-        : "l"(a), "l"(b), "r"(accumulate), "n"(kTransposeA), "n"(kTransposeB));
-  }
-};
-
-template <int kTransposeA, int kTransposeB>
-struct Wgmma<192, kTransposeA, kTransposeB> {
-  FUSOR_DEVICE void issue(float (&d)[96], u64 a, u64 b, int accumulate) {
-    asm volatile(
-        "{\n.reg .pred p;\nsetp.ne.b32 p, %98, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n192k16.f32." FUSOR_WGMMA_TYPE "." FUSOR_WGMMA_TYPE
-        " "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, "
-        "%21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, "
-        "%40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, "
-        "%59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, "
-        "%78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95}, "
-        "%96, %97, p, 1, 1, %99, %100;\n}"
-        : FUSOR_SUMS_96(0)
-        : "l"(a), "l"(b), "r"(accumulate), "n"(kTransposeA), "n"(kTransposeB));
-  }
-};
-
-template <int kTransposeA, int kTransposeB>
-struct Wgmma<256, kTransposeA, kTransposeB> {
-  FUSOR_DEVICE void issue(float (&d)[128], u64 a, u64 b, int accumulate) {
-    asm volatile(
-        "{\n.reg .pred p;\nsetp.ne.b32 p, %130, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n256k16.f32." FUSOR_WGMMA_TYPE "." FUSOR_WGMMA_TYPE
-        " "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, "
-        "%21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, "
-        "%40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, "
-        "%59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, "
-        "%78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, "
-        "%97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, "
-        "%113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127}, "
-        "%128, %129, p, 1, 1, %131, %132;\n}"
-        : FUSOR_SUMS_128(0)
-        : "l"(a), "l"(b), "r"(accumulate), "n"(kTransposeA), "n"(kTransposeB));
-  }
-};
+FUSOR_WGMMA_WIDTH(16, "%8", "%9", "%10", "%11", "%12", "%13", "%14", FUSOR_SUMS_8(0));
+FUSOR_WGMMA_WIDTH(32, "%16", "%17", "%18", "%19", "%20", "%21", "%22", FUSOR_SUMS_16(0));
+FUSOR_WGMMA_WIDTH(64, "%32", "%33", "%34", "%35", "%36", "%37", "%38", FUSOR_SUMS_32(0));
+FUSOR_WGMMA_WIDTH(96, "%48", "%49", "%50", "%51", "%52", "%53", "%54", FUSOR_SUMS_32(0), FUSOR_SUMS_16(32));
+FUSOR_WGMMA_WIDTH(128, "%64", "%65", "%66", "%67", "%68", "%69", "%70", FUSOR_SUMS_64(0));
+FUSOR_WGMMA_WIDTH(160, "%80", "%81", "%82", "%83", "%84", "%85", "%86", FUSOR_SUMS_64(0), FUSOR_SUMS_16(64));
+FUSOR_WGMMA_WIDTH(192, "%96", "%97", "%98", "%99", "%100", "%101", "%102", FUSOR_SUMS_64(0),
+                  FUSOR_SUMS_32(64));
+FUSOR_WGMMA_WIDTH(224, "%112", "%113", "%114", "%115", "%116", "%117", "%118", FUSOR_SUMS_64(0),
+                  FUSOR_SUMS_32(64), FUSOR_SUMS_16(96));
+FUSOR_WGMMA_WIDTH(256, "%128", "%129", "%130", "%131", "%132", "%133", "%134", FUSOR_SUMS_64(0),
+                  FUSOR_SUMS_64(64));

@@ -2,6 +2,8 @@
 // kernels.
 #include <gmock/gmock.h>
 
+#include <algorithm>
+
 #include "backend/build.h"
 #include "backend/engines.h"
 #include "backend/planner.h"
@@ -67,18 +69,104 @@ TEST(Wgmma, IsChosenForALargeMatmul) {
   EXPECT_TRUE(plan.notes.tensor_cores);
 }
 
-TEST(Wgmma, LaunchesOneBlockAnSmAtMost) {
-  const Graph graph = matmul(4096, 4096, 4096, DataType::bf16);
+std::vector<EngineConfig> configs(const Fusion& fusion, const DeviceInfo& device) {
+  std::vector<EngineConfig> found;
+  for (EngineCandidate& candidate : wgmma_engine().candidates(fusion, device))
+    found.push_back(std::move(candidate.config));
+  return found;
+}
+
+TEST(Wgmma, LaunchesWhatTheDeviceHoldsAtOnce) {
   const DeviceInfo device = DeviceInfo::named("H200");
-  const Fusion fusion = fusion_of(graph);
-  for (const EngineCandidate& candidate : wgmma_engine().candidates(fusion, device)) {
-    const Lowered lowered = wgmma_engine().lower(fusion, candidate.config, device);
+  const Fusion fusion = fusion_of(matmul(4096, 4096, 4096, DataType::bf16));
+  for (const EngineConfig& config : configs(fusion, device)) {
+    SCOPED_TRACE(to_string(config));
+    const Lowered lowered = wgmma_engine().lower(fusion, config, device);
     const Launch& launch = std::get<Launch>(lowered.steps.at(0));
-    EXPECT_EQ(launch.grid[0], 132u);
+    const int64_t blocks_per_sm = launch.grid[0] / 132;
+    EXPECT_EQ(launch.grid[0], 132u * blocks_per_sm);
+    EXPECT_LE((launch.shared_bytes + 1024) * blocks_per_sm, device.shared_per_sm);
     EXPECT_LE(launch.shared_bytes, device.shared_per_block);
-    ASSERT_EQ(launch.arguments.maps().size(), 2u);
+    ASSERT_EQ(launch.arguments.maps().size(), 3u);
     EXPECT_EQ(launch.arguments.patches()[0].at % kTensorMapAlignment, 0);
   }
+}
+
+TEST(Wgmma, CandidatesAreSettingsOfItsKnobs) {
+  const DeviceInfo device = DeviceInfo::named("H200");
+  for (const Graph& graph : {matmul(4096, 4096, 4096, DataType::bf16), matmul(16, 8192, 8192, DataType::f16),
+                             matmul(64, 576, 100000, DataType::bf16)}) {
+    const Fusion fusion = fusion_of(graph);
+    const std::vector<Knob> knobs = wgmma_engine().knobs(fusion, device);
+    for (const EngineConfig& config : configs(fusion, device))
+      for (const auto& [name, value] : config.knobs) {
+        const auto knob = std::ranges::find(knobs, name, &Knob::name);
+        ASSERT_NE(knob, knobs.end()) << name;
+        EXPECT_THAT(knob->values, testing::Contains(value)) << name;
+      }
+  }
+}
+
+// Settings that no candidate has, but a plan file may.
+TEST(Wgmma, LowersEverySettingOfItsKnobs) {
+  const DeviceInfo device = DeviceInfo::named("H200");
+  const Fusion fusion = fusion_of(matmul(300, 520, 1000, DataType::bf16));
+  for (const int64_t tile_m : {64, 128, 256})
+    for (const int64_t tile_n : {16, 32, 64, 96, 128, 160, 192, 224, 256})
+      for (const int64_t swap : {0, 1})
+        for (const int64_t ping_pong : {0, 1})
+          for (const int64_t cluster : {1, 2})
+            for (const int64_t split : {1, 2, 16}) {
+              EngineConfig config{"wgmma", wgmma_engine().revision(), {}};
+              config.set("tile_m", tile_m);
+              config.set("tile_n", tile_n);
+              config.set("swap", swap);
+              config.set("ping_pong", ping_pong);
+              config.set("cluster", cluster);
+              config.set("split", split);
+              const Lowered lowered = wgmma_engine().lower(fusion, config, device);
+              const Launch& launch = std::get<Launch>(lowered.steps.at(0));
+              EXPECT_LE(launch.shared_bytes, device.shared_per_block) << to_string(config);
+              EXPECT_EQ(launch.grid[0] % launch.cluster[0], 0u) << to_string(config);
+            }
+}
+
+// --- Convolutions ---
+
+Graph fprop(const Dims& x, const Dims& w, Layout layout, const ConvOptions& options = {}) {
+  GraphBuilder g("fprop");
+  const Tensor y = g.conv_fprop(g.input("x", x, DataType::f16, layout),
+                                g.input("w", w, DataType::f16, Layout::nhwc), options);
+  g.output(y, {.layout = layout});
+  return g.finish();
+}
+
+TEST(Wgmma, TakesConvolutionsWithAdjacentChannels) {
+  EXPECT_EQ(rule(fprop({2, 64, 9, 9}, {64, 64, 3, 3}, Layout::nhwc)), "");
+  EXPECT_EQ(rule(fprop({2, 64, 9, 9}, {64, 64, 3, 3}, Layout::nchw)), "adjacent-channels");
+  EXPECT_EQ(rule(fprop({2, 3, 9, 9}, {64, 3, 3, 3}, Layout::nhwc)), "16-byte-lines");
+  EXPECT_EQ(rule(fprop({2, 64, 9, 9}, {64, 32, 3, 3}, Layout::nhwc)), "channel-blocks");
+  EXPECT_EQ(rule(fprop({2, 64, 400, 400}, {64, 64, 3, 3}, Layout::nhwc, {.padding = {150, 150}})),
+            "window-limits");
+}
+
+TEST(Wgmma, RefusesDgradOfAStride) {
+  GraphBuilder g("dgrad");
+  const Tensor dy = g.input("dy", {2, 64, 8, 8}, DataType::f16, Layout::nhwc);
+  const Tensor w = g.input("w", {64, 64, 3, 3}, DataType::f16, Layout::nhwc);
+  const ConvOptions options{.padding = {1, 1}, .stride = {2, 2}};
+  EXPECT_EQ(rule(g.finish({g.conv_dgrad(dy, w, {2, 64, 16, 16}, options)})), "unit-stride-dgrad");
+}
+
+TEST(Wgmma, SplitsTheStepsOfAWgrad) {
+  GraphBuilder g("wgrad");
+  const Tensor dy = g.input("dy", {64, 64, 56, 56}, DataType::bf16, Layout::nhwc);
+  const Tensor x = g.input("x", {64, 64, 56, 56}, DataType::bf16, Layout::nhwc);
+  g.output(g.conv_wgrad(dy, x, {64, 64, 3, 3}, {.padding = {1, 1}}), {.layout = Layout::nhwc});
+  const Plan plan = build(g.finish(), DeviceInfo::named("H200"), {.compile = false});
+  EXPECT_EQ(plan.fusions.at(0).config.engine, "wgmma");
+  EXPECT_GT(plan.fusions.at(0).config.knob("split", 1), 16);
+  EXPECT_GT(plan.workspace_bytes, 0);
 }
 
 // matmul + bias + gelu of 512 x 256 x 320.
@@ -95,7 +183,7 @@ TEST(Wgmma, TextIsTheGoldenText) {
   const Fusion fusion = fused({256, 1});
   const EngineConfig config = wgmma_engine().candidates(fusion, device).front().config;
   EXPECT_EQ(test::generated_text(wgmma_engine().lower(fusion, config, device), 0),
-            test::golden_text("wgmma_matmul"));
+            test::golden_text("wgmma_contraction"));
 }
 
 TEST(Wgmma, KernelsCompileWithoutSpillsOrSerialisation) {

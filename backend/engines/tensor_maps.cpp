@@ -1,0 +1,355 @@
+// Owns the strides and limits of the copy engine.
+#include "backend/engines/tensor_maps.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+namespace fusor {
+
+namespace {
+
+constexpr int64_t kElementBytes = 2;
+constexpr int64_t kUnit = 16;  // bytes: of addresses and strides
+
+bool is_pixels(const Contraction& view, bool second) {
+  return view.is_convolution() && second == (view.op == ContractionOp::wgrad);
+}
+
+// One stride over all leading axes, or nothing where no single stride walks them.
+std::optional<int64_t> one_stride(const Dims& extents, const Strides& strides) {
+  int64_t stride = 0;
+  int64_t inner = 1;  // elements inside of `axis`
+  for (int axis = extents.rank() - 1; axis >= 0; --axis) {
+    if (extents[axis] == 1) continue;
+    if (inner == 1)
+      stride = strides[axis];
+    else if (strides[axis] != stride * inner)
+      return std::nullopt;
+    inner *= extents[axis];
+  }
+  return stride;
+}
+
+Dims slice(const Dims& dims, int first, int last) {
+  Dims part;
+  for (int i = first; i < last; ++i) part.push_back(dims[i]);
+  return part;
+}
+
+// Axes that one stride must walk: a matmul's batch, a filter's taps, the pixels of wgrad's output gradient.
+struct WalkedAxes {
+  Dims extents;
+  Strides strides;
+};
+
+WalkedAxes batch_of(const Expr& site) {
+  const int leading = site.domain.rank() - 2;
+  return {slice(site.domain, 0, leading), slice(site.nodes[0].access.strides, 0, leading)};
+}
+WalkedAxes taps_of(const Expr& site) {
+  const int rank = site.domain.rank();
+  return {slice(site.domain, 2, rank), slice(site.nodes[0].access.strides, 2, rank)};
+}
+WalkedAxes pixels_of(const Expr& site) {
+  WalkedAxes axes = taps_of(site);
+  axes.extents.insert(0, site.domain[0]);
+  axes.strides.insert(0, site.nodes[0].access.strides[0]);
+  return axes;
+}
+
+Refusal refusal(const char* rule, const std::string& tensor, std::string expected, std::string actual,
+                const char* remedy = "") {
+  return {rule, "", tensor, std::move(expected), std::move(actual), remedy, -1};
+}
+
+std::optional<Refusal> refuse_operand(const Fusion& fusion, const Expr& site) {
+  const Node& value = site.nodes[static_cast<size_t>(site.value)];
+  if (value.kind != Node::Kind::load || site.nodes.size() != 1) {
+    const std::string node = value.op >= 0 ? fusion.op_name(value.op) : "";
+    return Refusal{"plain-operands",
+                   node,
+                   "",
+                   "operands that are read as they are stored",
+                   "ops before the contraction",
+                   "give those ops a fusion of their own",
+                   value.op};
+  }
+  const std::string& tensor = fusion.name_of(value.access.operand);
+  const Operand& operand = fusion.operands[static_cast<size_t>(value.access.operand)];
+  if ((operand.type != DataType::f16 && operand.type != DataType::bf16) || value.type != operand.type)
+    return refusal("16-bit-operands", tensor, "fp16 or bf16", std::string(to_string(operand.type)));
+  const int64_t offset = value.access.offset * kElementBytes;
+  if (operand.alignment % kUnit != 0 || offset % kUnit != 0)
+    return refusal("16-byte-operands", tensor, "a start on a multiple of 16 bytes",
+                   fmt::format("alignment {}, offset {} bytes", operand.alignment, offset),
+                   "promise 16-byte alignment for the tensor");
+  return std::nullopt;
+}
+
+bool is_line(int64_t stride) { return stride > 0 && stride * kElementBytes % kUnit == 0; }
+
+std::optional<Refusal> refuse_matmul_strides(const Fusion& fusion, const Expr& site, int k_axis,
+                                             int across_axis) {
+  const Access& access = site.nodes[0].access;
+  const std::string& tensor = fusion.name_of(access.operand);
+  const int64_t k = access.strides[k_axis], across = access.strides[across_axis];
+  if (k != 1 && across != 1)
+    return refusal("adjacent-operands", tensor, "a stride of 1 along k or across it",
+                   fmt::format("strides {} and {}", k, across));
+  const WalkedAxes batch = batch_of(site);
+  const auto stride = one_stride(batch.extents, batch.strides);
+  if (!stride)
+    return refusal("one-batch-stride", tensor, "leading axes that one stride walks",
+                   to_string(access.strides));
+  const int64_t line = k == 1 ? across : k, lines = site.domain[k == 1 ? across_axis : k_axis];
+  if ((lines > 1 && !is_line(line)) || (*stride != 0 && !is_line(*stride)))
+    return refusal("16-byte-lines", tensor, "lines and batch entries a multiple of 16 bytes apart",
+                   fmt::format("{} and {} bytes", line * kElementBytes, *stride * kElementBytes),
+                   "pad the rows");
+  return std::nullopt;
+}
+
+// Channels lie side by side, everything else a multiple of 16 bytes apart.
+std::optional<Refusal> refuse_channel_strides(const Fusion& fusion, const Expr& site) {
+  const Access& access = site.nodes[0].access;
+  const std::string& tensor = fusion.name_of(access.operand);
+  if (access.strides[1] != 1 && site.domain[1] != 1)
+    return refusal("adjacent-channels", tensor, "channels side by side (NHWC)",
+                   fmt::format("a stride of {} between them", access.strides[1]), "use the layout NHWC");
+  for (int axis = 0; axis < site.domain.rank(); ++axis)
+    if (axis != 1 && site.domain[axis] != 1 && !is_line(access.strides[axis]))
+      return refusal("16-byte-lines", tensor, "pixels and taps a multiple of 16 bytes apart",
+                     fmt::format("{} bytes along axis {}", access.strides[axis] * kElementBytes, axis),
+                     "use channels in multiples of 8");
+  return std::nullopt;
+}
+
+std::optional<Refusal> refuse_walk(const Fusion& fusion, const Expr& site, const WalkedAxes& axes,
+                                   const char* what) {
+  if (one_stride(axes.extents, axes.strides)) return std::nullopt;
+  return refusal("one-stride", fusion.name_of(site.nodes[0].access.operand),
+                 fmt::format("{} that one stride walks", what), to_string(site.nodes[0].access.strides));
+}
+
+// What an im2col map of so many spatial axes holds.
+struct WindowLimits {
+  int64_t corner, offset;
+};
+constexpr WindowLimits limits_of(size_t spatial) {
+  return spatial == 1   ? WindowLimits{32767, 65535}
+         : spatial == 2 ? WindowLimits{127, 255}
+                        : WindowLimits{15, 31};
+}
+
+int64_t upper_corner(const WindowWalk& walk, int64_t extent) {
+  return walk.lower + (walk.pixels - 1) * walk.stride - (extent - 1);
+}
+
+std::optional<Refusal> refuse_window(const Fusion& fusion, const Contraction& view, const Expr& site) {
+  const std::string& tensor = fusion.name_of(site.nodes[0].access.operand);
+  const WindowLimits limits = limits_of(view.axes.size());
+  for (size_t i = 0; i < view.axes.size(); ++i) {
+    const WindowWalk walk = window_walk(view, view.axes[i]);
+    const int64_t last = std::max(walk.origin, (walk.window - 1) * walk.slope + walk.origin);
+    const int64_t upper = upper_corner(walk, site.domain[2 + static_cast<int>(i)]);
+    if (std::abs(walk.lower) > limits.corner || std::abs(upper) > limits.corner || last > limits.offset ||
+        walk.stride > 8)
+      return refusal(
+          "window-limits", tensor,
+          fmt::format("padding up to {}, windows up to {} and strides up to 8", limits.corner, limits.offset),
+          fmt::format("window {} with stride {}, from {} on, to {} beyond the end", last + 1, walk.stride,
+                      walk.lower, upper));
+  }
+  return std::nullopt;
+}
+
+CopiedOperand plain(const Fusion& fusion, const Expr& site) {
+  const Access& access = site.nodes[0].access;
+  CopiedOperand copied;
+  copied.operand = access.operand;
+  copied.byte_offset = access.offset * kElementBytes;
+  copied.map.type = fusion.operands[static_cast<size_t>(access.operand)].type;
+  return copied;
+}
+
+// An axis of extent 1 may have any stride; the copy engine wants one of its own.
+int64_t stride_bytes(int64_t extent, int64_t stride) {
+  return extent == 1 || stride == 0 ? kUnit : stride * kElementBytes;
+}
+
+CopiedOperand matmul_operand(const Fusion& fusion, const Expr& site, int k_axis, int across_axis,
+                             int64_t extent) {
+  const Access& access = site.nodes[0].access;
+  const WalkedAxes batch = batch_of(site);
+  const int64_t entry = one_stride(batch.extents, batch.strides).value();
+  CopiedOperand copied = plain(fusion, site);
+  copied.across_adjacent = access.strides[k_axis] != 1;
+  copied.batched = entry != 0;
+  const int inner = copied.across_adjacent ? across_axis : k_axis,
+            outer = copied.across_adjacent ? k_axis : across_axis;
+  copied.map.dims = {site.domain[inner], site.domain[outer],
+                     copied.batched ? element_count(batch.extents) : 1};
+  copied.map.stride_bytes = {stride_bytes(site.domain[outer], access.strides[outer]),
+                             copied.batched ? entry * kElementBytes : kUnit};
+  copied.map.box = {kBoxLine, copied.across_adjacent ? kBoxLine : extent, 1};
+  return copied;
+}
+
+CopiedOperand pixels_operand(const Fusion& fusion, const Contraction& view, const Expr& site,
+                             int64_t pixels) {
+  const Access& access = site.nodes[0].access;
+  CopiedOperand copied = plain(fusion, site);
+  copied.across_adjacent = view.op == ContractionOp::wgrad;
+  TensorMap& map = copied.map;
+  map.window.emplace();
+  map.dims = {site.domain[1]};
+  for (int i = static_cast<int>(view.axes.size()) - 1; i >= 0; --i) {
+    const int64_t extent = site.domain[2 + i];
+    const WindowWalk walk = window_walk(view, view.axes[static_cast<size_t>(i)]);
+    map.dims.push_back(extent);
+    map.stride_bytes.push_back(stride_bytes(extent, access.strides[2 + i]));
+    map.window->lower.push_back(walk.lower);
+    map.window->upper.push_back(upper_corner(walk, extent));
+    map.window->strides.push_back(walk.stride);
+  }
+  map.dims.push_back(site.domain[0]);
+  map.stride_bytes.push_back(stride_bytes(site.domain[0], access.strides[0]));
+  map.box = {kBoxLine, pixels};
+  return copied;
+}
+
+// [output channel][tap][input channel]
+CopiedOperand filter_operand(const Fusion& fusion, const Contraction& view, const Expr& site,
+                             int64_t extent) {
+  const WalkedAxes taps = taps_of(site);
+  CopiedOperand copied = plain(fusion, site);
+  copied.across_adjacent = view.op == ContractionOp::dgrad;
+  copied.map.dims = {site.domain[1], element_count(taps.extents), site.domain[0]};
+  copied.map.stride_bytes = {stride_bytes(copied.map.dims[1], one_stride(taps.extents, taps.strides).value()),
+                             stride_bytes(site.domain[0], site.nodes[0].access.strides[0])};
+  copied.map.box = {kBoxLine, 1, copied.across_adjacent ? kBoxLine : extent};
+  return copied;
+}
+
+// The output gradient of wgrad: [pixel][channel].
+CopiedOperand lines_operand(const Fusion& fusion, const Expr& site) {
+  const WalkedAxes pixels = pixels_of(site);
+  CopiedOperand copied = plain(fusion, site);
+  copied.across_adjacent = true;
+  const int64_t count = element_count(pixels.extents);
+  copied.map.dims = {site.domain[1], count, 1};
+  copied.map.stride_bytes = {stride_bytes(count, one_stride(pixels.extents, pixels.strides).value()), kUnit};
+  copied.map.box = {kBoxLine, kBoxLine, 1};
+  return copied;
+}
+
+struct ResultLines {
+  int64_t line = 0, entry = 0;  // strides
+};
+
+// Strides between lines of the result and between batch entries, or nothing.
+std::optional<ResultLines> lines_of(const Contraction& view, const Expr& y, const Access& store,
+                                    bool along_n) {
+  if (!view.is_convolution()) {
+    const WalkedAxes batch{view.batch, slice(store.strides, 0, view.batch.rank())};
+    const auto entry = one_stride(batch.extents, batch.strides);
+    if (!entry || (view.entries > 1 && *entry == 0)) return std::nullopt;
+    return ResultLines{store.strides[view.batch.rank() + (along_n ? 0 : 1)], *entry};
+  }
+  if (!along_n || view.op == ContractionOp::wgrad) return std::nullopt;
+  WalkedAxes pixels{slice(y.domain, 2, y.domain.rank()), slice(store.strides, 2, y.domain.rank())};
+  pixels.extents.insert(0, y.domain[0]);
+  pixels.strides.insert(0, store.strides[0]);
+  const auto line = one_stride(pixels.extents, pixels.strides);
+  if (!line) return std::nullopt;
+  return ResultLines{*line, 0};
+}
+
+// Of the result, all groups together.
+int64_t channels_of(const Contraction& view) {
+  return view.is_convolution() ? view.n * view.entries : view.n;
+}
+
+}  // namespace
+
+WindowWalk window_walk(const Contraction& view, const WindowAxis& axis) {
+  WindowWalk walk;
+  walk.window = axis.window;
+  const int64_t reach = (axis.window - 1) * axis.step;
+  if (view.op == ContractionOp::dgrad) {
+    // output = input - tap * step - start, where the stride is 1.
+    walk.pixels = axis.input;
+    walk.slope = -axis.step;
+    walk.lower = -axis.start - std::max<int64_t>(reach, 0);
+    walk.origin = std::max<int64_t>(reach, 0);
+  } else {
+    walk.pixels = axis.output;
+    walk.stride = axis.stride;
+    walk.slope = axis.step;
+    walk.lower = axis.start + std::min<int64_t>(reach, 0);
+    walk.origin = -std::min<int64_t>(reach, 0);
+  }
+  return walk;
+}
+
+std::optional<Refusal> refuse_copies(const Fusion& fusion, const Contraction& view, bool second) {
+  const Expr& before = fusion.before[second ? 1 : 0];
+  if (auto refusal = refuse_operand(fusion, before)) return refusal;
+  if (!view.is_convolution()) {
+    const Expr site = over_batch(before, view.batch);
+    const int last = site.domain.rank() - 1;
+    return second ? refuse_matmul_strides(fusion, site, last - 1, last)
+                  : refuse_matmul_strides(fusion, site, last, last - 1);
+  }
+  if (auto refusal = refuse_channel_strides(fusion, before)) return refusal;
+  if (is_pixels(view, second)) return refuse_window(fusion, view, before);
+  if (view.op == ContractionOp::wgrad) return refuse_walk(fusion, before, pixels_of(before), "pixels");
+  return refuse_walk(fusion, before, taps_of(before), "taps");
+}
+
+CopiedOperand copied_operand(const Fusion& fusion, const Contraction& view, bool second, int64_t extent) {
+  const Expr& before = fusion.before[second ? 1 : 0];
+  if (!view.is_convolution()) {
+    const Expr site = over_batch(before, view.batch);
+    const int last = site.domain.rank() - 1;
+    return second ? matmul_operand(fusion, site, last - 1, last, extent)
+                  : matmul_operand(fusion, site, last, last - 1, extent);
+  }
+  if (is_pixels(view, second))
+    return pixels_operand(fusion, view, before, view.op == ContractionOp::wgrad ? kBoxLine : extent);
+  return view.op == ContractionOp::wgrad ? lines_operand(fusion, before)
+                                         : filter_operand(fusion, view, before, extent);
+}
+
+std::optional<CopiedResult> copied_result(const Fusion& fusion, const Contraction& view, const Expr& y) {
+  const Result& first = y.results.front();
+  const Operand& operand = fusion.operands[static_cast<size_t>(first.access.operand)];
+  const bool has_type =
+      first.type == DataType::f16 || first.type == DataType::bf16 || first.type == DataType::f32;
+  if (first.reduction || !has_type || operand.alignment % kUnit != 0) return std::nullopt;
+  const int64_t bytes = byte_size(first.type);
+  const int n_axis = view.is_convolution() ? 1 : view.batch.rank() + 1;
+  CopiedResult copied;
+  copied.operand = first.access.operand;
+  copied.byte_offset = first.access.offset * bytes;
+  copied.type = first.type;
+  copied.along_n = first.access.strides[n_axis] == 1;
+  const auto lines = lines_of(view, y, first.access, copied.along_n);
+  const bool adjacent = copied.along_n || (!view.is_convolution() && first.access.strides[n_axis - 1] == 1);
+  if (!lines || !adjacent || copied.byte_offset % kUnit != 0) return std::nullopt;
+  // Lines of a group must not run into the next one's.
+  if (view.is_convolution() && view.entries > 1 && view.n % kBoxLine != 0) return std::nullopt;
+  const int64_t line = lines->line * bytes, entry = lines->entry * bytes;
+  const int64_t inner = copied.along_n ? channels_of(view) : view.m;
+  // Lines are written in units of 16 bytes.
+  if (inner * bytes % kUnit != 0) return std::nullopt;
+  if (line <= 0 || line % kUnit != 0 || entry < 0 || entry % kUnit != 0) return std::nullopt;
+  copied.map.type = first.type;
+  copied.map.dims = {inner, copied.along_n ? view.m : view.n, view.is_convolution() ? 1 : view.entries};
+  copied.map.stride_bytes = {line, entry > 0 ? entry : kUnit};
+  return copied;
+}
+
+}  // namespace fusor

@@ -1,0 +1,51 @@
+// Owns how operands and results of a contraction look to Hopper's copy engine (TMA): which can be copied by
+// it, why others cannot, and their maps.
+#pragma once
+
+#include <optional>
+
+#include "backend/engines/contraction.h"
+#include "core/fusion.h"
+#include "core/support.h"
+#include "core/tensor_map.h"
+
+namespace fusor {
+
+/// Elements of 16 bits in a line of 128 bytes: the width of every box, and the steps of k in a tile.
+inline constexpr int64_t kBoxLine = 64;
+
+/// An operand of the product as the copy engine reads it.
+struct CopiedOperand {
+  int operand = -1;
+  int64_t byte_offset = 0;
+  TensorMap map;
+  bool across_adjacent = false;  ///< lines lie across k, not along it
+  bool batched = false;          ///< matmul: it has entries of its own in the batch
+};
+
+/// Why the copy engine cannot read the operand of site `second ? 1 : 0` of the fusion, or nothing.
+std::optional<Refusal> refuse_copies(const Fusion& fusion, const Contraction& view, bool second);
+/// Its map, for tiles of `extent` rows or columns; refuse_copies() had nothing to say.
+CopiedOperand copied_operand(const Fusion& fusion, const Contraction& view, bool second, int64_t extent);
+
+/// input = output * stride + tap * step + start turned into what an im2col map of the operand with the pixels
+/// needs: position = pixel * stride + lower + offset, offset = tap * slope + origin.
+struct WindowWalk {
+  int64_t pixels = 1, window = 1;
+  int64_t stride = 1, lower = 0;
+  int64_t slope = 0, origin = 0;
+};
+WindowWalk window_walk(const Contraction& view, const WindowAxis& axis);
+
+/// The first result of the epilogue as boxes that the copy engine writes: lines along n, or along m.
+struct CopiedResult {
+  int operand = -1;
+  int64_t byte_offset = 0;
+  DataType type = DataType::f16;
+  bool along_n = true;
+  TensorMap map;  ///< without its box
+};
+/// Nothing where only threads can store it.
+std::optional<CopiedResult> copied_result(const Fusion& fusion, const Contraction& view, const Expr& y);
+
+}  // namespace fusor

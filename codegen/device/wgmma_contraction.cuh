@@ -1,0 +1,131 @@
+// Owns the tensor-core contraction of sm_90a (Hopper): matmul and the three passes of convolution as one
+// persistent, warp-specialised kernel.
+// load: one thread of the first warpgroup keeps a ring of operand tiles in shared memory full, by TMA.
+// compute: two warpgroups multiply, on the tensor cores, straight from shared memory: half the rows of a tile
+// each, or tiles of their own in turns. finish: sums pass the epilogue in registers; the loads of the next
+// tile, and the stores of this one, go on meanwhile.
+#include "fusor_generated.cuh"
+
+#include "codegen/device/wgmma_finish.cuh"
+#include "codegen/device/wgmma_load.cuh"
+
+struct Params {
+  TensorMap a, b;
+#if FUSOR_WAY_OUT == 1
+  TensorMap result;
+#endif
+  Problem problem;
+  Schedule schedule;
+  Operands operands;
+#if FUSOR_WAY_OUT == 2
+  float* partials;
+#else
+  Y::Args y;
+#endif
+};
+
+struct Shared {
+  Stages stages;
+  alignas(1024) u8 boxes[kBoxes > 0 ? kBoxes : 1][kBoxes > 0 ? kBoxBytes : 1];
+};
+
+// Descriptor of a tile's part, and how far it moves for the next 16 steps of k (in units of 16 bytes).
+template <bool kAcrossAdjacent>
+struct Part {
+  static constexpr int kStep = (kAcrossAdjacent ? 16 * 128 : 16 * 2) >> 4;
+  FUSOR_DEVICE u64 descriptor(const u8* part) {
+    return wgmma_descriptor(shared_address(part), kAcrossAdjacent ? kTileK * 128 : 16, 1024);
+  }
+};
+
+FUSOR_DEVICE void multiply(const Tile& tile, Stages& stages, Ring& ring, int consumer,
+                           float (&sums)[kParts][kSums]) {
+  // 64 rows are one box where rows are adjacent, 64 lines of 128 bytes otherwise: both 8 KiB.
+  constexpr int kPartBytes = 64 * kTileK * 2;
+  const int first_part = kPingPong ? 0 : consumer * kParts;
+  int previous = -1;
+#pragma unroll 1
+  for (int step = tile.begin; step < tile.end; ++step) {
+    stages.full[ring.stage].wait(ring.parity);
+    const u64 a = Part<kRowsAdjacentA>::descriptor(stages.a[ring.stage] + first_part * kPartBytes);
+    const u64 b = Part<kColumnsAdjacentB>::descriptor(stages.b[ring.stage]);
+    wgmma_fence();
+#pragma unroll
+    for (int part = 0; part < kParts; ++part)
+      Wgmma<kTileN, kRowsAdjacentA, kColumnsAdjacentB, Part<kRowsAdjacentA>::kStep,
+            Part<kColumnsAdjacentB>::kStep>::issue(sums[part], a + part * (kPartBytes >> 4), b,
+                                                   step != tile.begin);
+    wgmma_commit();
+    wgmma_wait<1>();
+    if (previous >= 0) stages.release(previous);
+    previous = ring.stage;
+    ring.advance();
+  }
+  if constexpr (kPingPong) stages.turns.pass(consumer);
+  wgmma_wait<0>();
+  if (previous >= 0) stages.release(previous);
+}
+
+FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
+  Ring ring;
+  Stages& stages = shared.stages;
+  const int warp = threadIdx.x % kWarpgroup / 32;
+#if FUSOR_WAY_OUT != 2
+#if FUSOR_WAY_OUT == 1
+  Finisher<Y> finisher{p.problem, p.y, p.result, shared.boxes[2 * consumer], warp};
+#else
+  Finisher<Y> finisher{p.problem, p.y, p.a, nullptr, warp};
+#endif
+#endif
+  const int items = p.schedule.items();
+  int count = 0;  // of tiles
+  for (int item = first_item(); item < items; item += item_step(), ++count) {
+    const Tile tile = p.schedule.tile(item);
+    if constexpr (kPingPong) {
+      if (count % kConsumers != consumer) {
+        ring.skip(tile.end - tile.begin);
+        continue;
+      }
+      stages.turns.wait(consumer, count / kConsumers);
+    }
+    float sums[kParts][kSums] = {};
+    multiply(tile, stages, ring, consumer, sums);
+    const int row = tile.row + (kPingPong ? 0 : consumer * kParts) * 64;
+#if FUSOR_WAY_OUT == 2
+    store_parts(p.partials, p.schedule, tile, row + warp * 16, sums);
+#else
+    finisher.finish(tile, row, sums);
+#endif
+  }
+  if constexpr (kWayOut == kCopyEngineStores) wait_for_stores<0>();
+}
+
+extern "C" __global__ void __launch_bounds__((1 + kConsumers) * kWarpgroup, FUSOR_BLOCKS_PER_SM)
+    wgmma_contraction(const __grid_constant__ Params p) {
+  extern __shared__ __align__(1024) u8 memory[];
+  Shared& shared = *reinterpret_cast<Shared*>(memory);
+  // The same in all lanes, and known to be: descriptors are kept in uniform registers.
+  const int warpgroup = __shfl_sync(0xffffffff, threadIdx.x / kWarpgroup, 0);
+  if (threadIdx.x == 0) {
+    shared.stages.init();
+    fence_barriers();
+    prefetch_map(p.a);
+    prefetch_map(p.b);
+  }
+  if constexpr (kCluster > 1)
+    synchronise_cluster();
+  else
+    __syncthreads();
+  if (warpgroup == 0) {
+    if constexpr (FUSOR_BLOCKS_PER_SM == 1) give_registers<40>();
+    if (threadIdx.x == 0) load(p.a, p.b, p.operands, p.schedule, shared.stages);
+  } else {
+    if constexpr (FUSOR_BLOCKS_PER_SM == 1) take_registers<232>();
+    consume(p, shared, warpgroup - 1);
+  }
+  // Others may still write to this block's tiles and barriers.
+  if constexpr (kCluster > 1) {
+    __syncwarp();
+    synchronise_cluster();
+  }
+}

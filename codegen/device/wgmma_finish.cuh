@@ -1,0 +1,215 @@
+// Owns the way out of the tensor-core contraction of sm_90a: sums pass the epilogue in the registers that
+// hold them, pair by pair, and leave by one of three ways: the copy engine takes the first result from shared
+// memory while the next tile is multiplied; threads store all results themselves; or a part of a split goes
+// to the scratch as it is.
+#pragma once
+
+#include "codegen/device/wgmma_tiling.cuh"
+
+#if FUSOR_OUT == 0
+using Out = f16;
+#elif FUSOR_OUT == 1
+using Out = bf16;
+#else
+using Out = float;
+#endif
+
+static constexpr int kThreadsStore = 0, kCopyEngineStores = 1, kPartStored = 2;
+static constexpr int kWayOut = FUSOR_WAY_OUT;
+static constexpr bool kAlongColumns = FUSOR_Y_ALONG_COLUMNS;
+// Both elements of a pair of columns exist or neither does, and none is stored by a thread: whatever lies
+// outside may be computed from a neighbour's coordinates, for the copy engine drops it.
+static constexpr bool kClamped = FUSOR_CLAMPED;
+static constexpr int kVector = FUSOR_VECTOR;  // 2 where a pair of columns moves as one
+
+// Columns that pass the epilogue at a time: text that stands once, in a loop.
+static constexpr int kPiece = kTileN % 32 == 0 ? 32 : 16, kPieces = kTileN / kPiece;
+
+// Boxes of the result: along columns, 16 rows of a warp by up to 128 bytes; along rows, 64 rows of a
+// warpgroup by a piece. Two of them take turns.
+static constexpr int kLineColumns = 128 / int(sizeof(Out));
+static constexpr int kBoxColumns = kAlongColumns && kTileN % kLineColumns == 0 ? kLineColumns : kPiece;
+static constexpr int kBoxLine = (kAlongColumns ? kBoxColumns : 64) * int(sizeof(Out));
+static constexpr int kBoxBytes = 64 * kBoxColumns * int(sizeof(Out));
+static constexpr int kBoxes = kWayOut == kCopyEngineStores ? kConsumers * 2 : 0;
+
+// Where the copy engine expects a byte of a line: it swizzles units of 16 bytes over the line's length.
+FUSOR_DEVICE int place_in_box(int line, int byte) {
+  const int at = line * kBoxLine + byte;
+  return at ^ (at >> 7 & (kBoxLine / 16 - 1)) << 4;
+}
+
+// The rows of one thread in a part: 8 apart.
+struct Rows {
+  Key key[2];
+  bool inside[2];
+};
+
+template <class Epilogue>
+struct Finisher {
+  const Problem& problem;
+  const typename Epilogue::Args& args;
+  const TensorMap& map;
+  u8* boxes;  // of this warpgroup: two
+  int warp;   // in the warpgroup
+  int turn = 0;
+
+  FUSOR_DEVICE int lane() { return threadIdx.x % 32; }
+  __device__ Index rows() const { return static_cast<Index>(kSwapped ? problem.n : problem.m); }
+  __device__ Index columns() const { return static_cast<Index>(kSwapped ? problem.m : problem.n); }
+  __device__ Key row_key(Index row) const {
+    if constexpr (kClamped)
+      if (row >= rows()) row = rows() - 1;
+    return kSwapped ? problem.column(row) : problem.row(row);
+  }
+  __device__ Key column_key(Index column) const {
+    if constexpr (kClamped)
+      if (column >= columns()) column = columns() - kVector;
+    return kSwapped ? problem.row(column) : problem.column(column);
+  }
+
+  // Of the pair at `column`: how many exist.
+  __device__ int count(const Rows& rows_, int half, const Key& key, int column) const {
+    if constexpr (kClamped) return kVector;
+    if (!rows_.inside[half] || key.lead < 0) return 0;
+    if constexpr (kVector == 1) return 1;
+    return column + 1 < static_cast<int>(columns()) ? 2 : 1;
+  }
+
+  // kVector sums, their first at `column`.
+  __device__ void element(const Tile& tile, const Rows& rows_, int half, int column,
+                          const Vec<float, kVector>& sums, u8* box, int first_column) {
+    const Key key = column_key(column);
+    Index at[Epilogue::kRank];
+    problem.result(tile.entry, kSwapped ? key : rows_.key[half], kSwapped ? rows_.key[half] : key, at);
+    const int existing = count(rows_, half, key, column);
+    if constexpr (kWayOut == kCopyEngineStores) {
+      const Vec<Out, kVector> out = narrow<Out>(Epilogue::template apply<kVector>(args, at, existing, sums));
+      const int row = warp * 16 + lane() / 4 + 8 * half, in_box = column - first_column;
+      u8* const to = kAlongColumns ? box + place_in_box(row, in_box * int(sizeof(Out)))
+                                   : box + place_in_box(in_box, row * int(sizeof(Out)));
+      *reinterpret_cast<Vec<Out, kVector>*>(to) = out;
+    } else {
+      if (existing > 0) Epilogue::template apply<kVector>(args, at, existing, sums);
+    }
+  }
+
+  // A piece of the tile, its first column at `column`; the box's first at `first_column`.
+  __device__ void piece(const Tile& tile, const Rows& rows_, int column, const float (&sums)[kPiece / 2],
+                        u8* box, int first_column) {
+    const int mine = column + lane() % 4 * 2;
+#pragma unroll
+    for (int j = 0; j < kPiece / 8; ++j)
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+#pragma unroll
+        for (int i = 0; i < 2; i += kVector) {
+          Vec<float, kVector> pair;
+#pragma unroll
+          for (int v = 0; v < kVector; ++v) pair[v] = sums[4 * j + 2 * half + i + v];
+          element(tile, rows_, half, mine + 8 * j + i, pair, box, first_column);
+        }
+  }
+
+  // A warp's box (along columns) or the warpgroup's (along rows).
+  __device__ void meet() const {
+    if constexpr (kAlongColumns)
+      __syncwarp();
+    else
+      wait_for_threads(1 + (threadIdx.x / kWarpgroup), kWarpgroup);
+  }
+  __device__ bool leads() const { return kAlongColumns ? lane() == 0 : threadIdx.x % kWarpgroup == 0; }
+
+  __device__ u8* open_box() {
+    u8* const box = boxes + turn * kBoxBytes;
+    if (leads()) wait_for_stores<1>();
+    meet();
+    return box;
+  }
+  __device__ void send_box(const Tile& tile, int first_row, int column, const u8* box) {
+    fence_shared_writes();
+    meet();
+    if (leads()) {
+      if (first_row < static_cast<int>(rows()) && column < static_cast<int>(columns())) {
+        const int outer = static_cast<int>(kOp == kMatmul ? tile.entry : 0);
+        const int channel = kOp == kMatmul
+                                ? 0
+                                : tile.entry * static_cast<int>(kOp == kFprop ? problem.output_channels
+                                                                              : problem.input_channels);
+        if constexpr (kAlongColumns)
+          store_box(map, box + warp * 16 * kBoxLine, column + (kSwapped ? 0 : channel), first_row + warp * 16,
+                    outer);
+        else
+          store_box(map, box, first_row + (kSwapped ? channel : 0), column, outer);
+      }
+      commit_stores();
+    }
+    turn ^= 1;
+  }
+
+  // A consumer's parts: 64 rows by the tile's columns each.
+  __device__ void finish(const Tile& tile, int first_row, const float (&sums)[kParts][kSums]) {
+#pragma unroll 1
+    for (int part = 0; part < kParts; ++part, first_row += 64) {
+      Rows mine;
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        mine.key[half] = row_key(first_row + warp * 16 + lane() / 4 + 8 * half);
+        mine.inside[half] = mine.key[half].lead >= 0;
+      }
+      u8* box = nullptr;
+#pragma unroll 1
+      for (int first = 0; first < kTileN; first += kPiece) {
+        float chosen[kPiece / 2];
+        choose<0, kParts * kPieces>(chosen, sums, part * kPieces + first / kPiece);
+        const int in_box = first % kBoxColumns, column = tile.column + first;
+        if constexpr (kWayOut == kCopyEngineStores)
+          if (in_box == 0) box = open_box();
+        piece(tile, mine, column, chosen, box, column - in_box);
+        if constexpr (kWayOut == kCopyEngineStores)
+          if (in_box + kPiece == kBoxColumns) send_box(tile, first_row, column - in_box, box);
+      }
+    }
+  }
+
+  // A tree of branches, so that the sums keep compile-time places while the epilogue's text stands once.
+  template <int kFirst, int kCount>
+  FUSOR_DEVICE void choose(float (&chosen)[kPiece / 2], const float (&sums)[kParts][kSums], int piece) {
+    if constexpr (kCount == 1) {
+#pragma unroll
+      for (int i = 0; i < kPiece / 2; ++i)
+        chosen[i] = sums[kFirst / kPieces][kFirst % kPieces * (kPiece / 2) + i];
+    } else {
+      constexpr int kHalf = kCount / 2;
+      if (piece < kFirst + kHalf)
+        choose<kFirst, kHalf>(chosen, sums, piece);
+      else
+        choose<kFirst + kHalf, kCount - kHalf>(chosen, sums, piece);
+    }
+  }
+};
+
+// [part][tile][row][column], for the kernel that adds the parts up: direct_finish.cuh, which counts tiles
+// along n first.
+FUSOR_DEVICE void store_parts(float* partials, const Schedule& schedule, const Tile& tile, int row,
+                              const float (&sums)[kParts][kSums]) {
+  const int tiles_m = static_cast<int>(schedule.tiles_m) * kCluster,
+            tiles_n = static_cast<int>(schedule.tiles_n);
+  const int tile_m = row / kTileM, tile_n = tile.column / kTileN;
+  const i64 number = kSwapped ? (i64(tile.entry) * tiles_n + tile_n) * tiles_m + tile_m
+                              : (i64(tile.entry) * tiles_m + tile_m) * tiles_n + tile_n;
+  const i64 tiles = schedule.entries * tiles_m * tiles_n;
+  const int lane = threadIdx.x % 32;
+  float* const to = partials + (tile.part * tiles + number) * (kTileM * kTileN) +
+                    (row % kTileM + lane / 4) * kTileN + lane % 4 * 2;
+#pragma unroll
+  for (int part = 0; part < kParts; ++part)
+#pragma unroll
+    for (int j = 0; j < kTileN / 8; ++j)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float(&mine)[kSums] = sums[part];
+        const Vec<float, 2> pair{{mine[4 * j + 2 * half], mine[4 * j + 2 * half + 1]}};
+        *reinterpret_cast<Vec<float, 2>*>(to + (64 * part + 8 * half) * kTileN + 8 * j) = pair;
+      }
+}

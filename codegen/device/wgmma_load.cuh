@@ -1,0 +1,172 @@
+// Owns the loaders of the tensor-core contraction of sm_90a: which boxes of the operands fill the tiles of a
+// step. Matmul and the convolutions differ in nothing else.
+//
+//            operand       copied as
+//   matmul   both          boxes of lines along k, or across it
+//   fprop    input         im2col: a column of output pixels, 64 channels, one tap      k = (tap, channels)
+//            filter        lines along the input channel
+//   dgrad    output        im2col: a column of input pixels, 64 channels, one tap       k = (tap, channels)
+//            filter        lines along the input channel, across k
+//   wgrad    output        lines along the output channel, across k                     k = output pixels
+//            input         im2col: 64 pixels of k, 64 channels, one tap: a column block
+#pragma once
+
+#include "codegen/device/wgmma_tiling.cuh"
+
+static constexpr int kWindowAxes = kSpatial > 0 ? kSpatial : 1;
+
+// How pixels of the product lead to positions of the operand that im2col reads: along every spatial axis,
+// position = pixel * stride + lower + offset, where offset = tap * slope + origin is 0 or more.
+struct WindowWalk {
+  FastDivisor pixels;
+  i64 window;
+  i64 stride, lower;
+  i64 slope, origin;
+};
+
+struct Operands {
+  i64 batched_a, batched_b;  // matmul: 0 where the operand is broadcast over the batch
+  // Convolution: blocks of 64 channels in a group, channels of a group in the operands and in the filter.
+  i64 channel_blocks;
+  i64 first_channels, second_channels;
+  WindowWalk walk[kWindowAxes];
+};
+
+// One step of k of a convolution: a tap and a block of channels, the latter varying faster.
+struct TapStep {
+  int block, tap;
+  int at[kWindowAxes];
+
+  __device__ void begin(const Operands& p, int step) {
+    tap = step / static_cast<int>(p.channel_blocks);
+    block = step - tap * static_cast<int>(p.channel_blocks);
+    split(p);
+  }
+  __device__ void advance(const Operands& p) {
+    if (++block < static_cast<int>(p.channel_blocks)) return;
+    block = 0;
+    ++tap;
+    split(p);
+  }
+  __device__ void split(const Operands& p) {
+    int rest = tap;
+#pragma unroll
+    for (int i = kSpatial - 1; i >= 0; --i) {
+      const int window = static_cast<int>(p.walk[i].window);
+      at[i] = rest % window;
+      rest /= window;
+    }
+  }
+};
+
+// The first pixel of a column.
+struct PixelStart {
+  int image;
+  int at[kWindowAxes];
+
+  __device__ PixelStart(const Operands& p, int pixel) {
+    Index rest = pixel;
+#pragma unroll
+    for (int i = kSpatial - 1; i >= 0; --i)
+      at[i] = static_cast<int>(p.walk[i].pixels.split(rest) * p.walk[i].stride + p.walk[i].lower);
+    image = static_cast<int>(rest);
+  }
+};
+
+FUSOR_DEVICE void load_pixels(u8* tile, const TensorMap& map, const Operands& p, Barrier& full,
+                              const PixelStart& start, const TapStep& step, int channel) {
+  u16 offset[kWindowAxes];
+#pragma unroll
+  for (int i = 0; i < kWindowAxes; ++i)
+    offset[i] =
+        static_cast<u16>(step.at[i] * static_cast<int>(p.walk[i].slope) + static_cast<int>(p.walk[i].origin));
+  copy_pixels(tile, map, full, channel, start.at, start.image, offset);
+}
+
+// A tile of lines: boxes of 64 adjacent elements by kTileK, or by all of the tile's extent. With kShared,
+// each block of the cluster fetches its share for all of them.
+template <bool kAcrossAdjacent, int kExtent, bool kShared>
+FUSOR_DEVICE void load_lines(u8* tile, const TensorMap& map, Barrier& full, int across, int k, int outer,
+                             bool outer_is_middle) {
+  constexpr int kBlocks = kShared ? kCluster : 1;
+  constexpr int kShare = kExtent / kBlocks;
+  const int first = kShared && kCluster > 1 ? static_cast<int>(cluster_rank()) * kShare : 0;
+  const auto copy = [&](u8* to, int inner, int line) {
+    const int c1 = outer_is_middle ? outer : line, c2 = outer_is_middle ? line : outer;
+    if constexpr (kBlocks > 1)
+      copy_box_to((1 << kBlocks) - 1, to, map, full, inner, c1, c2);
+    else
+      copy_box(to, map, full, inner, c1, c2);
+  };
+  if constexpr (kAcrossAdjacent) {
+#pragma unroll
+    for (int i = 0; i < kShare; i += kLine) copy(tile + (first + i) * kTileK * 2, across + first + i, k);
+  } else {
+    copy(tile + first * 128, k, across + first);
+  }
+}
+
+// One side of the product. kSecond: the second operand of the op, wherever the tensor cores have it.
+template <bool kSecond, bool kAcrossAdjacent, int kExtent, bool kShared>
+struct Loader {
+  static constexpr bool kIsFilter = kSecond && (kOp == kFprop || kOp == kDgrad);
+  static constexpr bool kIsPixels = !kSecond && (kOp == kFprop || kOp == kDgrad);
+
+  FUSOR_DEVICE void load(u8* tile, const TensorMap& map, const Operands& p, Barrier& full, const Tile& place,
+                         int across, const PixelStart& start, const TapStep& tap, int step) {
+    if constexpr (kOp == kMatmul) {
+      const bool batched = (kSecond != kSwapped ? p.batched_b : p.batched_a) != 0;
+      load_lines<kAcrossAdjacent, kExtent, kShared>(tile, map, full, across, step * kTileK,
+                                                    batched ? place.entry : 0, false);
+    } else if constexpr (kIsPixels) {
+      load_pixels(tile, map, p, full, start, tap,
+                  tap.block * kLine + place.entry * static_cast<int>(p.first_channels));
+    } else if constexpr (kIsFilter) {
+      // [output channel][tap][input channel]: the taps lie between lines.
+      const int outputs = place.entry * static_cast<int>(p.second_channels);
+      if constexpr (kOp == kFprop)
+        load_lines<false, kExtent, kShared>(tile, map, full, across + outputs, tap.block * kLine, tap.tap,
+                                            true);
+      else
+        load_lines<true, kExtent, kShared>(tile, map, full, across, tap.block * kLine + outputs, tap.tap,
+                                           true);
+    } else if constexpr (!kSecond) {
+      load_lines<true, kExtent, kShared>(tile, map, full,
+                                         across + place.entry * static_cast<int>(p.first_channels),
+                                         step * kTileK, 0, false);
+    } else {
+      TapStep block;
+#pragma unroll
+      for (int i = 0; i < kExtent; i += kLine) {
+        block.begin(p, (across + i) / kLine);
+        load_pixels(tile + i * kTileK * 2, map, p, full, start, block,
+                    block.block * kLine + place.entry * static_cast<int>(p.second_channels));
+      }
+    }
+  }
+};
+
+// One thread fills the ring, tile after tile.
+FUSOR_DEVICE void load(const TensorMap& a, const TensorMap& b, const Operands& p, const Schedule& schedule,
+                       Stages& stages) {
+  using LoadA = Loader<kSwapped, kRowsAdjacentA, kTileM, false>;
+  using LoadB = Loader<!kSwapped, kColumnsAdjacentB, kTileN, (kCluster > 1)>;
+  Ring ring;
+  const int items = schedule.items();
+  for (int item = first_item(); item < items; item += item_step()) {
+    const Tile tile = schedule.tile(item);
+    TapStep tap{};
+    if constexpr (kOp == kFprop || kOp == kDgrad) tap.begin(p, tile.begin);
+    PixelStart start(p, kSwapped ? tile.column : tile.row);
+#pragma unroll 1
+    for (int step = tile.begin; step < tile.end; ++step, ring.advance()) {
+      if constexpr (kOp == kWgrad) start = PixelStart(p, step * kTileK);
+      Barrier& full = stages.full[ring.stage];
+      stages.empty[ring.stage].wait(ring.parity ^ 1);
+      full.arrive_and_expect(kTileBytesA + kTileBytesB);
+      LoadA::load(stages.a[ring.stage], a, p, full, tile, tile.row, start, tap, step);
+      LoadB::load(stages.b[ring.stage], b, p, full, tile, tile.column, start, tap, step);
+      if constexpr (kOp == kFprop || kOp == kDgrad) tap.advance(p);
+    }
+  }
+}

@@ -1,0 +1,123 @@
+// Owns what the parts of the tensor-core contraction of sm_90a share: the sizes of its tiles, the order in
+// which blocks take them, and the ring of operand tiles in shared memory. Rows and columns are those of the
+// product that the tensor cores see: the engine may have exchanged m and n.
+#pragma once
+
+#include "codegen/device/contraction.cuh"
+#include "codegen/device/tma.cuh"
+#include "codegen/device/wgmma.cuh"
+
+static constexpr int kOp = FUSOR_OP, kSpatial = FUSOR_SPATIAL, kBatch = FUSOR_BATCH;
+static constexpr bool kSwapped = FUSOR_SWAPPED;
+static constexpr int kTileM = FUSOR_TILE_M, kTileN = FUSOR_TILE_N, kTileK = 64, kStages = FUSOR_STAGES;
+// Blocks of a cluster stand one below the other and share the columns' operand.
+static constexpr int kCluster = FUSOR_CLUSTER;
+static constexpr int kWarpgroup = 128, kConsumers = 2;
+// Ping-pong: each consumer has a tile of its own and finishes it while the other multiplies. Otherwise both
+// work on the rows of one tile.
+static constexpr bool kPingPong = FUSOR_PING_PONG;
+static constexpr int kReaders = kPingPong ? 1 : kConsumers;  // of a stage
+// A consumer's rows, in parts of 64: the height of one wgmma.
+static constexpr int kParts = kTileM / 64 / kReaders;
+static constexpr int kSums = kTileN / 2;  // of a thread, in one part
+// What 128 bytes hold: a line of the swizzled tiles.
+static constexpr int kLine = 64;
+static constexpr int kTileBytesA = kTileM * kTileK * 2, kTileBytesB = kTileN * kTileK * 2;
+static constexpr bool kRowsAdjacentA = FUSOR_A_ROWS_ADJACENT, kColumnsAdjacentB = FUSOR_B_COLUMNS_ADJACENT;
+
+using Problem = Contraction<kOp, kSpatial, kBatch, true, FUSOR_UNIT_STRIDE, Index, i64, FastDivisor>;
+using Key = Problem::Key;
+
+// A tile of the result, or one part of its steps.
+struct Tile {
+  int part;
+  int entry, row, column;  // of this block's first element
+  int begin, end;          // steps
+};
+
+// All tiles, in bands of tile rows, down the rows of a band first: neighbours in time share operands in L2.
+struct Schedule {
+  i64 entries;
+  i64 tiles_m, tiles_n;  // of one entry; the former in clusters
+  i64 band;
+  i64 parts, steps, steps_of_part;
+
+  __device__ int items() const { return static_cast<int>(entries * tiles_m * tiles_n * parts); }
+  __device__ Tile tile(int item) const {
+    const int per_entry = static_cast<int>(tiles_m * tiles_n);
+    const int part = item / (per_entry * static_cast<int>(entries));
+    const int number = item - part * per_entry * static_cast<int>(entries);
+    const int entry = number / per_entry, inside = number - entry * per_entry;
+    const int per_band = static_cast<int>(band * tiles_n);
+    const int first = inside / per_band * static_cast<int>(band);
+    const int rest = static_cast<int>(tiles_m) - first;
+    const int height = rest < static_cast<int>(band) ? rest : static_cast<int>(band);
+    const int in_band = inside % per_band;
+    int row = (first + in_band % height) * kTileM * kCluster;
+    if constexpr (kCluster > 1) row += static_cast<int>(cluster_rank()) * kTileM;
+    const int begin = part * static_cast<int>(steps_of_part), end = begin + static_cast<int>(steps_of_part);
+    return {part,  entry,
+            row,   in_band / height * kTileN,
+            begin, end < static_cast<int>(steps) ? end : static_cast<int>(steps)};
+  }
+};
+
+// A cluster takes every so manieth item.
+FUSOR_DEVICE int first_item() { return static_cast<int>(blockIdx.x) / kCluster; }
+FUSOR_DEVICE int item_step() { return static_cast<int>(gridDim.x) / kCluster; }
+
+// Where in the ring, and in which of its rounds.
+struct Ring {
+  int stage = 0;
+  u32 parity = 0;
+  __device__ void advance() {
+    if (++stage == kStages) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+  __device__ void skip(int steps) {
+    stage += steps;
+    parity ^= stage / kStages & 1;
+    stage %= kStages;
+  }
+};
+
+// Whose turn to multiply it is, of two consumers with a tile each.
+struct Turns {
+  Barrier turn[kConsumers];
+
+  __device__ void init() {
+    for (Barrier& barrier : turn) barrier.init(kWarpgroup / 32);
+  }
+  // The first consumer's first turn needs nobody's leave.
+  __device__ void wait(int consumer, u32 round) { turn[consumer].wait(round & 1 ^ (consumer == 0)); }
+  __device__ void pass(int consumer) {
+    if (threadIdx.x % 32 == 0) turn[consumer ^ 1].arrive();
+  }
+};
+
+// Operand tiles in lines of 128 bytes, swizzled by 128 bytes, and the barriers that say whose they are.
+struct Stages {
+  alignas(1024) u8 a[kStages][kTileBytesA];
+  alignas(1024) u8 b[kStages][kTileBytesB];
+  Barrier full[kStages], empty[kStages];
+  Turns turns;
+
+  __device__ void init() {
+    turns.init();
+    for (int stage = 0; stage < kStages; ++stage) {
+      full[stage].init(1);
+      empty[stage].init(kReaders * kWarpgroup / 32 * kCluster);
+    }
+  }
+  // By every warp that has read the stage: a block of the cluster may fill the tiles of the others.
+  __device__ void release(int stage) {
+    const u32 lane = threadIdx.x % 32;
+    if constexpr (kCluster == 1) {
+      if (lane == 0) empty[stage].arrive();
+    } else {
+      if (lane < kCluster) empty[stage].arrive_at(lane);
+    }
+  }
+};

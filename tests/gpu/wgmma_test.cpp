@@ -1,0 +1,176 @@
+// Owns the tests of the wgmma engine on the GPU: every candidate of matmuls and convolutions with tails,
+// strides, paddings and epilogues, and the same bits in every run.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <array>
+
+#include "backend/engines.h"
+#include "frontend/graph_builder.h"
+#include "tests/gpu/device_run.h"
+
+namespace fusor {
+namespace {
+
+#define FUSOR_NEEDS_HOPPER() \
+  FUSOR_NEEDS_GPU();         \
+  if (DeviceInfo::current().compute_capability != 90) GTEST_SKIP() << "needs a Hopper GPU"
+
+const std::array<const Engine*, 1> kWgmmaOnly{&wgmma_engine()};
+
+void expect_every_config_correct(const Graph& graph, const std::string& what) {
+  const DeviceInfo device = DeviceInfo::current();
+  const BuildOptions options{.engine_list = kWgmmaOnly};
+  for (const Candidate& candidate : candidates(graph, device, options)) {
+    const std::string config = to_string(candidate.fusions.front().config);
+    DeviceRun run(graph, build(graph, device, candidate, options));
+    EXPECT_TRUE(run.executable().plan().remarks.empty()) << "planned anew: " << config;
+    run.run();
+    const VerifyReport report = run.check();
+    EXPECT_TRUE(report.passed()) << what << " " << config << "\n" << to_string(report);
+    EXPECT_TRUE(run.gaps_are_untouched()) << what << " " << config;
+  }
+}
+
+TEST(WgmmaGpu, MatmulWithTails) {
+  FUSOR_NEEDS_HOPPER();
+  for (const Dims& mnk : {Dims{128, 128, 64}, Dims{257, 136, 200}, Dims{16, 520, 1032}, Dims{520, 16, 1032},
+                          Dims{1, 264, 72}, Dims{700, 776, 328}}) {
+    GraphBuilder g("matmul");
+    const Tensor a = g.input("a", {mnk[0], mnk[2]}, DataType::bf16);
+    const Tensor b = g.input("b", {mnk[1], mnk[2]}, DataType::bf16);
+    const Tensor c = g.matmul(a, g.transpose(b, {1, 0}));
+    expect_every_config_correct(g.finish({c}), to_string(mnk));
+  }
+}
+
+TEST(WgmmaGpu, MatmulInEveryTranspose) {
+  FUSOR_NEEDS_HOPPER();
+  for (const Strides& a : {Strides{328, 1}, Strides{1, 264}})
+    for (const Strides& b : {Strides{200, 1}, Strides{1, 328}})
+      for (const Strides& c : {Strides{200, 1}, Strides{1, 264}, Strides{401, 2}}) {
+        GraphBuilder g("matmul");
+        const Tensor left = g.input("a", {260, 328}, DataType::f16, TensorOptions{.strides = a});
+        const Tensor right = g.input("b", {328, 200}, DataType::f16, TensorOptions{.strides = b});
+        g.output(g.matmul(left, right), {.strides = c});
+        expect_every_config_correct(g.finish(),
+                                    fmt::format("{} {} {}", to_string(a), to_string(b), to_string(c)));
+      }
+}
+
+TEST(WgmmaGpu, PaddedLines) {
+  FUSOR_NEEDS_HOPPER();
+  GraphBuilder g("padded");
+  const Tensor a = g.input("a", {130, 70}, DataType::bf16, TensorOptions{.strides = Strides{72, 1}});
+  const Tensor b = g.input("b", {70, 99}, DataType::bf16, TensorOptions{.strides = Strides{104, 1}});
+  const Tensor bias = g.input("bias", {1, 99}, DataType::bf16);
+  g.output(g.add(g.matmul(a, b), bias), {.strides = Strides{104, 1}});
+  expect_every_config_correct(g.finish(), "odd extents in padded lines");
+}
+
+TEST(WgmmaGpu, BatchedMatmulWithEpilogue) {
+  FUSOR_NEEDS_HOPPER();
+  GraphBuilder g("batched");
+  const Tensor a = g.input("a", {3, 2, 130, 96}, DataType::bf16);
+  const Tensor b = g.input("b", {96, 152}, DataType::bf16);
+  const Tensor bias = g.input("bias", {152}, DataType::f32);
+  const Tensor residual = g.input("residual", {3, 2, 130, 152}, DataType::bf16);
+  const Tensor pre = g.add(g.matmul(a, b), bias);
+  g.output(g.add(g.gelu(pre), residual));
+  expect_every_config_correct(g.finish(), "bias, gelu, residual");
+}
+
+TEST(WgmmaGpu, SecondResultAndFp32Result) {
+  FUSOR_NEEDS_HOPPER();
+  GraphBuilder g("two_results");
+  const Tensor a = g.input("a", {300, 192}, DataType::bf16);
+  const Tensor b = g.input("b", {192, 264}, DataType::bf16);
+  const Tensor pre = g.add(g.matmul(a, b), g.input("bias", {1, 264}, DataType::bf16));
+  g.output(pre, {.name = "pre", .type = DataType::f32});
+  g.output(g.relu(pre), {.type = DataType::bf16});
+  expect_every_config_correct(g.finish(), "pre-activation in fp32, result in bf16");
+}
+
+struct ConvCase {
+  Dims x, w;
+  ConvOptions options;
+};
+
+const ConvCase kConvCases[] = {
+    {{2, 64, 14, 14}, {64, 64, 3, 3}, {.padding = {1, 1}}},
+    {{3, 72, 13, 11}, {40, 72, 3, 3}, {.padding = {1, 1}}},
+    {{2, 128, 15, 9}, {136, 128, 1, 1}, {}},
+    {{1, 16, 20, 18}, {24, 16, 5, 3}, {.pre_padding = {2, 0}, .post_padding = {1, 3}}},
+    {{2, 64, 17, 16}, {72, 64, 3, 3}, {.padding = {1, 1}, .stride = {2, 2}}},
+    {{2, 64, 12, 12}, {64, 64, 1, 1}, {.stride = {2, 2}}},
+    {{2, 64, 19, 17}, {64, 64, 3, 3}, {.padding = {2, 2}, .dilation = {2, 2}}},
+    {{2, 128, 10, 10}, {256, 64, 3, 3}, {.padding = {1, 1}}},
+    {{2, 64, 10, 12}, {64, 64, 3, 3}, {.padding = {1, 1}, .mode = ConvMode::convolution}},
+    {{4, 64, 100}, {96, 64, 5}, {.padding = {2}}},
+    {{2, 64, 5, 8, 7}, {64, 64, 3, 3, 3}, {.padding = {1, 1, 1}}},
+    {{40, 64, 40, 40}, {64, 64, 3, 3}, {.padding = {1, 1}}},
+};
+
+std::string words(const ConvCase& c) { return to_string(c.x) + " * " + to_string(c.w); }
+
+Dims output_dims(const ConvCase& c) {
+  GraphBuilder g("shape");
+  return g.conv_fprop(g.input("x", c.x, DataType::f16), g.input("w", c.w, DataType::f16), c.options).dims;
+}
+
+class WgmmaConvGpu : public testing::TestWithParam<ConvCase> {};
+
+TEST_P(WgmmaConvGpu, FpropWithBiasAndRelu) {
+  FUSOR_NEEDS_HOPPER();
+  const ConvCase& c = GetParam();
+  GraphBuilder g("fprop");
+  const Tensor x = g.input("x", c.x, DataType::f16, Layout::nhwc);
+  const Tensor w = g.input("w", c.w, DataType::f16, Layout::nhwc);
+  Dims bias_dims = Dims::filled(c.x.rank(), 1);
+  bias_dims[1] = c.w[0];
+  const Tensor bias = g.input("bias", bias_dims, DataType::f16);
+  g.output(g.relu(g.add(g.conv_fprop(x, w, c.options), bias)), {.layout = Layout::nhwc});
+  expect_every_config_correct(g.finish(), "fprop " + words(c));
+}
+
+TEST_P(WgmmaConvGpu, Dgrad) {
+  FUSOR_NEEDS_HOPPER();
+  const ConvCase& c = GetParam();
+  if (!c.options.stride.empty()) GTEST_SKIP() << "dgrad of a stride is another engine's";
+  GraphBuilder g("dgrad");
+  const Tensor dy = g.input("dy", output_dims(c), DataType::bf16, Layout::nhwc);
+  const Tensor w = g.input("w", c.w, DataType::bf16, Layout::nhwc);
+  g.output(g.conv_dgrad(dy, w, c.x, c.options), {.layout = Layout::nhwc});
+  expect_every_config_correct(g.finish(), "dgrad " + words(c));
+}
+
+TEST_P(WgmmaConvGpu, Wgrad) {
+  FUSOR_NEEDS_HOPPER();
+  const ConvCase& c = GetParam();
+  if (c.w[1] % 64 != 0) GTEST_SKIP() << "wgrad of ragged channels is another engine's";
+  GraphBuilder g("wgrad");
+  const Tensor dy = g.input("dy", output_dims(c), DataType::bf16, Layout::nhwc);
+  const Tensor x = g.input("x", c.x, DataType::bf16, Layout::nhwc);
+  g.output(g.conv_wgrad(dy, x, c.w, c.options), {.type = DataType::f32, .layout = Layout::nhwc});
+  expect_every_config_correct(g.finish(), "wgrad " + words(c));
+}
+
+INSTANTIATE_TEST_SUITE_P(, WgmmaConvGpu, testing::ValuesIn(kConvCases));
+
+TEST(WgmmaGpu, SameBitsInEveryRun) {
+  FUSOR_NEEDS_HOPPER();
+  GraphBuilder g("wgrad");
+  const Tensor dy = g.input("dy", {8, 64, 28, 28}, DataType::bf16, Layout::nhwc);
+  const Tensor x = g.input("x", {8, 64, 28, 28}, DataType::bf16, Layout::nhwc);
+  g.output(g.conv_wgrad(dy, x, {64, 64, 3, 3}, {.padding = {1, 1}}), {.name = "dw", .layout = Layout::nhwc});
+  DeviceRun run(g.finish());
+  run.run();
+  const std::vector<std::byte> first = run.host("dw");
+  for (int i = 0; i < 100; ++i) {
+    run.run();
+    ASSERT_EQ(run.host("dw"), first) << "run " << i;
+  }
+}
+
+}  // namespace
+}  // namespace fusor
