@@ -260,6 +260,19 @@ const Access* primary_access(const Expr& site) {
   return primary;
 }
 
+int64_t reach(const Expr& site) {
+  int64_t most = 0;
+  const auto consider = [&](const Access& access) {
+    if (access.strides.rank() != site.domain.rank()) return;
+    int64_t span = 0;
+    for (int i = 0; i < site.domain.rank(); ++i) span += (site.domain[i] - 1) * std::abs(access.strides[i]);
+    most = std::max(most, span);
+  };
+  for (const Node& node : site.nodes) consider(node.access);
+  for (const Result& result : site.results) consider(result.access);
+  return most;
+}
+
 const ProductAxis& fastest(const std::vector<ProductAxis>& axes) {
   const auto found = std::ranges::find_if(axes, [](const ProductAxis& axis) { return axis.extent > 1; });
   return found == axes.end() ? axes.front() : *found;

@@ -60,19 +60,6 @@ Sites sites_of(const Fusion& fusion, const Contraction& view) {
 
 // --- Index width ---
 
-int64_t reach(const Expr& site) {
-  int64_t most = 0;
-  const auto consider = [&](const Access& access) {
-    if (access.strides.rank() != site.domain.rank()) return;
-    int64_t span = 0;
-    for (int i = 0; i < site.domain.rank(); ++i) span += (site.domain[i] - 1) * std::abs(access.strides[i]);
-    most = std::max(most, span);
-  };
-  for (const Node& node : site.nodes) consider(node.access);
-  for (const Result& result : site.results) consider(result.access);
-  return most;
-}
-
 bool needs_wide_index(const Contraction& view, const Sites& sites, const Tiling& tiling) {
   return std::max({view.largest_index(tiling.tile_m + tiling.tile_n), tiling.items(),
                    tiling.finishing_blocks(1), reach(sites.a), reach(sites.b), reach(sites.y)}) > kMaxIndex32;
