@@ -150,7 +150,7 @@ TEST(Choose, UnknownEngineIsRefusedByName) {
     FAIL();
   } catch (const Error& error) {
     EXPECT_STREQ(error.what(),
-                 "forbid: there is no engine 'nosuch'; there are wgmma, elementwise, direct, cpu");
+                 "forbid: there is no engine 'nosuch'; there are wgmma, depthwise, elementwise, direct, cpu");
   }
 }
 

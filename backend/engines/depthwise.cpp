@@ -1,0 +1,613 @@
+// Owns the depthwise engine: convolutions of one input and one output channel a group whose channels are
+// adjacent, bound by memory. Its rules, knobs, costs and steps; the kernels are codegen/device/depthwise.cuh,
+// depthwise_wgrad.cuh and depthwise_finish.cuh.
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <numeric>
+
+#include "backend/engine.h"
+#include "backend/engines.h"
+#include "backend/engines/contraction.h"
+#include "backend/engines/epilogue.h"
+#include "codegen/expr_emitter.h"
+#include "core/fail.h"
+#include "core/fast_divisor.h"
+
+namespace fusor {
+
+namespace {
+
+// The constants of codegen/device/depthwise_tiling.cuh and depthwise_finish.cuh.
+constexpr int64_t kThreads = 128;
+constexpr int64_t kFinishElements = 8, kFinishThreads = 256;
+constexpr int kAxes = 3;  // spatial
+// Longer rows of the window are worked off in pieces.
+constexpr int64_t kMaxTaps = 7;
+// What every device gives a block without being asked.
+constexpr int64_t kSharedBytes = 48 * 1024;
+constexpr int64_t kMaxIndex32 = std::numeric_limits<int32_t>::max() - 65536;
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// --- The window ---
+
+// The host's side of SlidingAxis in codegen/device/depthwise_window.cuh, which explains the fields.
+struct SlidingAxis {
+  int64_t results = 1, positions = 1, window = 1;
+  int64_t stride = 1, dilation = 1, start = 0;
+  bool strided_gradient = false, mirrored = false;
+
+  int64_t divisor() const { return std::gcd(stride, dilation); }
+  int64_t spacing() const { return (strided_gradient ? stride * dilation : dilation) / divisor(); }
+  int64_t column_step() const { return strided_gradient ? dilation / divisor() : dilation; }
+  int64_t tap_step() const { return strided_gradient ? stride / divisor() : 1; }
+  int64_t advance() const { return strided_gradient ? 1 : stride / divisor(); }
+  int64_t taps() const { return ceil_div(window, tap_step()); }
+  int64_t lift() const { return strided_gradient ? ceil_div(std::max<int64_t>(0, -start), stride) : 0; }
+  int64_t runs(int64_t length) const { return ceil_div(results, length * spacing()) * spacing(); }
+  int64_t largest_index(int64_t length) const {
+    const int64_t longest = results + (length + 1) * spacing() + (window + kMaxTaps) * dilation;
+    return longest * (strided_gradient ? 1 : stride) + std::abs(start) + (lift() + 1) * stride + positions;
+  }
+
+  void write_arguments(ArgumentBlock& block, int64_t length, int index_bits) const {
+    for (const int64_t divisor : {runs(length), spacing(), stride, window})
+      FastDivisor::of(divisor, index_bits).put(block);
+    for (const int64_t value :
+         {results, positions, taps(), dilation, start, lift(), column_step(), tap_step(), advance()})
+      block.put_int(value);
+    block.put_int(mirrored ? window - 1 : 0);
+    block.put_int(mirrored ? -1 : 1);
+  }
+};
+
+SlidingAxis sliding_axis(const WindowAxis& axis, ContractionOp op, bool strided_gradient) {
+  SlidingAxis sliding{axis.output,         axis.input, axis.window,      axis.stride,
+                      std::abs(axis.step), axis.start, strided_gradient, axis.step < 0};
+  const int64_t reach = (axis.window - 1) * sliding.dilation;
+  if (sliding.mirrored) sliding.start -= reach;
+  if (op != ContractionOp::dgrad) return sliding;
+  // input = output * stride + tap * dilation + start, solved for the output, taps counted backwards.
+  std::swap(sliding.results, sliding.positions);
+  sliding.start = -sliding.start - reach;
+  sliding.mirrored = !sliding.mirrored;
+  return sliding;
+}
+
+// The order in which the kernels walk the spatial axes: runs lie along the last one, the widest of the
+// window. Axes of one pixel and one tap are left out.
+Dims axis_order(const Contraction& view) {
+  Dims order;
+  for (int i = 0; i < static_cast<int>(view.axes.size()); ++i) {
+    const WindowAxis& axis = view.axes[static_cast<size_t>(i)];
+    if (axis.input != 1 || axis.output != 1 || axis.window != 1) order.push_back(i);
+  }
+  const auto taps = [&](int64_t i) {
+    const WindowAxis& axis = view.axes[static_cast<size_t>(i)];
+    return axis.input > 1 && axis.output > 1 ? axis.window : 0;
+  };
+  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return taps(a) < taps(b); });
+  return order;
+}
+
+void insert_unit_axis(Expr& site, int at) {
+  const int rank = site.domain.rank();
+  site.domain.insert(at, 1);
+  const auto widen = [&](Access& access) {
+    if (access.strides.rank() == rank) access.strides.insert(at, 0);
+  };
+  for (Node& node : site.nodes) {
+    widen(node.access);
+    if (node.kind == Node::Kind::index && node.axis >= at) ++node.axis;
+  }
+  for (Result& result : site.results) widen(result.access);
+}
+
+// A site over the axes that the kernels speak of: two of images and channels, three spatial ones.
+Expr over_kernel_axes(const Expr& site, const Dims& order) {
+  Dims selected{0, 1};
+  for (const int64_t axis : order) selected.push_back(2 + axis);
+  Expr out = select_axes(site, selected);
+  while (out.domain.rank() < 2 + kAxes) insert_unit_axis(out, 2);
+  return out;
+}
+
+// --- Vectors of channels ---
+
+bool has_adjacent_channels(const Expr& pixels) {
+  const Access* const access = primary_access(pixels);
+  return access == nullptr || pixels.domain[1] == 1 || access->strides[1] == 1;
+}
+
+// As many adjacent channels as 16 bytes of the operand hold, fewer where their count or its alignment asks
+// for it.
+int64_t widest_vector(const Fusion& fusion, const Expr& pixels) {
+  const Access* const access = primary_access(pixels);
+  if (access == nullptr) return 1;
+  const Operand& operand = fusion.operands[static_cast<size_t>(access->operand)];
+  for (int64_t width = std::min<int64_t>(8, 16 / byte_size(operand.type)); width > 1; width /= 2)
+    if (pixels.domain[1] % width == 0 && moves_whole_vectors(*access, operand, operand.type, 1, width))
+      return width;
+  return 1;
+}
+
+int64_t widest_vector(const Fusion& fusion) {
+  const int64_t width = widest_vector(fusion, fusion.before[0]);
+  const bool wgrad = std::get<Conv>(fusion.anchors[0].attributes).pass == ConvPass::wgrad;
+  return wgrad ? std::min(width, widest_vector(fusion, fusion.before[1])) : width;
+}
+
+// --- One candidate ---
+
+// How a block's threads are dealt out: vectors of channels by row pieces (wgrad) by lanes, each of which
+// takes strips.
+struct Deal {
+  int64_t width = 1, rows = 1, lanes = 1;
+
+  int64_t threads() const { return width * rows * lanes; }
+};
+
+// The share of the threads of all blocks that have work, a little more where neighbours share what they load.
+double usefulness(const Deal& deal, int64_t vectors, int64_t row_pieces) {
+  const auto share = [](int64_t all, int64_t each) {
+    return static_cast<double>(all) / static_cast<double>(ceil_div(all, each) * each);
+  };
+  const double wide = 0.1 * static_cast<double>(std::min<int64_t>(deal.width, 8)) / 8;
+  const double high = 0.1 * static_cast<double>(deal.rows) / static_cast<double>(row_pieces);
+  return share(vectors, deal.width) * share(row_pieces, deal.rows) * static_cast<double>(deal.threads()) /
+             static_cast<double>(kThreads) +
+         wide + high;
+}
+
+Deal best_deal(int64_t vectors, int64_t row_pieces, int64_t max_width) {
+  Deal best;
+  double most = 0;
+  for (int64_t width = std::min(vectors, max_width); width >= 1; --width)
+    for (int64_t rows = 1; rows <= row_pieces && width * rows <= kThreads; ++rows) {
+      const Deal deal{width, rows, kThreads / (width * rows)};
+      const double useful = usefulness(deal, vectors, row_pieces);
+      if (useful <= most) continue;
+      most = useful;
+      best = deal;
+    }
+  return best;
+}
+
+struct StripCost;
+
+struct Lowering {
+  const Fusion& fusion;
+  Contraction view;
+  std::string target;
+  std::array<SlidingAxis, kAxes> axes;
+  Expr a, b, y;
+  int64_t strip, rows, split;
+  int64_t vector, vectors = 1;   // channels of one, and how many
+  int64_t pieces = 1, taps = 1;  // of a row of the window, and of a piece
+  Deal deal;
+  int64_t steps = 1;  // of a block, fprop and dgrad
+  int index_bits = 32;
+
+  Lowering(const Fusion& fusion_, const EngineConfig& config, const DeviceInfo& device)
+      : fusion(fusion_),
+        view(contraction_of(fusion_).value()),
+        target(device.target()),
+        strip(config.knob("strip", 4)),
+        rows(config.knob("rows", 1)),
+        split(config.knob("split", 1)),
+        vector(config.knob("vector", 1)) {
+    const Dims order = axis_order(view);
+    const bool strided_gradient = view.op == ContractionOp::dgrad && !view.has_unit_stride();
+    auto slot = axes.end() - order.rank();
+    for (const int64_t i : order)
+      *slot++ = sliding_axis(view.axes[static_cast<size_t>(i)], view.op, strided_gradient);
+    for (SlidingAxis& axis : axes) axis.strided_gradient = strided_gradient;
+    a = over_kernel_axes(fusion.before[0], order);
+    b = over_kernel_axes(fusion.before[1], order);
+    y = over_kernel_axes(fusion.after[0], order);
+    mark_vectors();
+    pieces = ceil_div(last().taps(), kMaxTaps);
+    taps = ceil_div(last().taps(), pieces);
+    deal = best_deal(vectors, is_wgrad() ? row_pieces() : 1, max_width());
+    if (!is_wgrad()) steps = steps_for(device);
+    index_bits = needs_wide_index() ? 64 : 32;
+  }
+
+  bool is_wgrad() const { return view.op == ContractionOp::wgrad; }
+  const SlidingAxis& last() const { return axes[kAxes - 1]; }
+  bool whole_rows() const { return pieces == 1 && !last().strided_gradient; }
+  int64_t spread() const { return std::min(last().advance(), taps); }
+  int64_t columns() const { return (strip - 1) * spread() + taps; }
+  int64_t window() const { return axes[0].window * axes[1].window * axes[2].window; }
+  int64_t row_pieces() const { return axes[0].window * axes[1].window * pieces; }
+  int64_t images() const { return fusion.before[0].domain[0]; }
+  int64_t length(int axis) const { return axis == 2 ? strip : axis == 1 ? rows : 1; }
+  int64_t strips() const {
+    int64_t count = images();
+    for (int i = 0; i < kAxes; ++i) count *= axes[static_cast<size_t>(i)].runs(length(i));
+    return count;
+  }
+
+  void mark_vectors() {
+    vectors = view.entries / vector;
+    mark_whole_vectors(fusion, a, 1, vector);
+    mark_whole_vectors(fusion, b, is_wgrad() ? 1 : 0, vector);
+    mark_whole_vectors(fusion, y, is_wgrad() ? 0 : 1, is_wgrad() ? 1 : vector);
+  }
+
+  // The filters of a block's channels fit into shared memory.
+  int64_t max_width() const {
+    if (is_wgrad()) return 32;
+    return std::clamp<int64_t>(kSharedBytes / filter_bytes(1), 1, 32);
+  }
+  int64_t filter_bytes(int64_t width) const { return window() * width * vector * 4; }
+
+  int64_t channel_tiles() const { return ceil_div(vectors, deal.width); }
+  int64_t row_tiles() const { return ceil_div(row_pieces(), deal.rows); }
+  int64_t blocks() const {
+    if (is_wgrad()) return channel_tiles() * row_tiles() * split;
+    return channel_tiles() * ceil_div(strips(), deal.lanes * steps);
+  }
+  // A block walks as far as leaves the device a few blocks for each place: rows that strips share stay in L1.
+  int64_t steps_for(const DeviceInfo& device) const {
+    const int64_t places = int64_t{device.sm_count} * blocks_per_sm();
+    const int64_t single = channel_tiles() * ceil_div(strips(), deal.lanes);
+    return std::clamp<int64_t>(single / (places * 4), 1, 16);
+  }
+  int64_t parts() const { return split * deal.lanes; }
+  int64_t elements() const { return window() * view.entries; }
+  int64_t partial_bytes() const { return is_wgrad() ? parts() * elements() * 4 : 0; }
+
+  // Registers for the columns and the sums of a thread; those for addresses come on top.
+  int64_t values() const {
+    return vector * (is_wgrad() ? columns() + strip + taps : columns() + strip * rows + 1);
+  }
+  int64_t blocks_per_sm() const {
+    const int64_t registers = values() + (index_bits == 64 ? 72 : 40);
+    return registers <= 96 ? 5 : registers <= 128 ? 4 : registers <= 168 ? 3 : 2;
+  }
+
+  bool needs_wide_index() const {
+    int64_t most = std::max({strips() + deal.lanes * (steps + 1), blocks(), elements()});
+    for (int i = 0; i < kAxes; ++i)
+      most = std::max(most, axes[static_cast<size_t>(i)].largest_index(length(i)));
+    for (const Expr* site : {&a, &b, &y}) most = std::max(most, reach(*site));
+    return most > kMaxIndex32;
+  }
+
+  // --- Launches ---
+
+  std::vector<ConfigValue> config() const {
+    return {{"index_bits", index_bits}, {"strided_gradient", last().strided_gradient ? 1 : 0},
+            {"vector", vector},         {"rows", rows},
+            {"strip", strip},           {"taps", taps},
+            {"spread", spread()},       {"whole_rows", whole_rows() ? 1 : 0},
+            {"blocks", blocks_per_sm()}};
+  }
+
+  void write_window(ArgumentBlock& block, bool of_results) const {
+    for (int i = 0; i < kAxes; ++i)
+      axes[static_cast<size_t>(i)].write_arguments(block, of_results ? 1 : length(i), index_bits);
+  }
+
+  void write_channels(ArgumentBlock& block) const {
+    block.put_int(vectors);
+    FastDivisor::of(deal.width, index_bits).put(block);
+    FastDivisor::of(channel_tiles(), index_bits).put(block);
+    block.put_int(deal.lanes);
+  }
+
+  static KernelSite site(const char* name, const Expr& expr, int vector_axis) {
+    return {name, expr, vector_axis, fits_short_forms(expr)};
+  }
+
+  Launch launch(const char* entry, KernelSource source, ArgumentBlock arguments, int64_t grid,
+                int64_t block) const {
+    constexpr int64_t kMaxGrid = std::numeric_limits<int32_t>::max();
+    Launch launch;
+    launch.arguments = std::move(arguments);
+    for (const KernelSite& operand : source.sites) write_arguments(launch.arguments, operand, fusion);
+    launch.entry = entry;
+    launch.grid[0] = static_cast<uint32_t>(std::min(grid, kMaxGrid));
+    launch.grid[1] = static_cast<uint32_t>(ceil_div(grid, kMaxGrid));
+    launch.block[0] = static_cast<uint32_t>(block);
+    launch.source = std::make_shared<const KernelSource>(std::move(source));
+    return launch;
+  }
+
+  Launch gather() const {
+    KernelSource source{
+        "depthwise.cuh", {site("A", a, 1), site("B", b, 0), site("Y", y, 1)}, config(), target};
+    ArgumentBlock arguments;
+    write_window(arguments, false);
+    write_channels(arguments);
+    for (const int64_t value : {strips(), steps, pieces}) arguments.put_int(value);
+    Launch made = launch("depthwise", std::move(source), std::move(arguments), blocks(), deal.threads());
+    made.shared_bytes = filter_bytes(deal.width);
+    return made;
+  }
+
+  Launch parts_of_gradient() const {
+    KernelSource source{"depthwise_wgrad.cuh", {site("A", a, 1), site("B", b, 1)}, config(), target};
+    ArgumentBlock arguments;
+    write_window(arguments, false);
+    write_channels(arguments);
+    FastDivisor::of(deal.width * deal.rows, index_bits).put(arguments);
+    FastDivisor::of(row_tiles(), index_bits).put(arguments);
+    arguments.put_int(deal.rows);
+    arguments.put_int(row_pieces());
+    FastDivisor::of(pieces, index_bits).put(arguments);
+    arguments.put_int(strips());
+    arguments.put_int(ceil_div(strips(), split));
+    arguments.put_pointer(Patch::Kind::scratch, 0);
+    return launch("depthwise_wgrad", std::move(source), std::move(arguments), blocks(), deal.threads());
+  }
+
+  Launch sum_of_parts() const {
+    KernelSource source{"depthwise_finish.cuh", {site("Y", y, 0)}, {{"index_bits", index_bits}}, target};
+    ArgumentBlock arguments;
+    write_window(arguments, true);
+    FastDivisor::of(view.entries, index_bits).put(arguments);
+    arguments.put_int(elements());
+    arguments.put_int(parts());
+    arguments.put_pointer(Patch::Kind::scratch, 0);
+    return launch("depthwise_finish", std::move(source), std::move(arguments),
+                  ceil_div(elements(), kFinishElements), kFinishThreads);
+  }
+
+  std::vector<Guard> guards() const { return guards_of(fusion, {{a, vector}, {b, vector}, {y, vector}}); }
+
+  StripCost strip_cost() const;
+  double l2_bytes() const;
+  Work work() const;
+};
+
+// --- Costs ---
+
+// Of the bytes that a copy moves in the same time, and of the instructions that the device can issue.
+constexpr double kDramShare = 0.85, kIssueShare = 0.65;
+// For the position of a strip, and for the address of each vector that is loaded or stored.
+constexpr double kStripInstructions = 80, kVectorInstructions = 5;
+
+// What one thread does for one strip: instructions, special functions and bytes between L1 or shared memory
+// and registers. An SM issues four warps' instructions and moves 128 bytes a clock: a byte of a thread takes
+// as long as an instruction.
+struct StripCost {
+  double arithmetic = 0, special = 0, bytes = 0;
+
+  double instructions() const { return std::max(arithmetic, bytes); }
+};
+
+StripCost& operator+=(StripCost& cost, const StripCost& more) {
+  cost.arithmetic += more.arithmetic;
+  cost.special += more.special;
+  cost.bytes += more.bytes;
+  return cost;
+}
+
+// `count` vectors through a site, with the conversion of each element.
+StripCost through(const SiteCost& site, int64_t count, int64_t vector) {
+  const auto vectors = static_cast<double>(count);
+  const double elements = vectors * static_cast<double>(vector);
+  return {vectors * kVectorInstructions + elements * (site.instructions + 1), elements * site.special,
+          elements * site.bytes};
+}
+
+StripCost Lowering::strip_cost() const {
+  const SiteCost cost_a = cost_of(a, fusion), cost_b = cost_of(b, fusion), cost_y = cost_of(y, fusion);
+  StripCost cost{kStripInstructions, 0, 0};
+  if (is_wgrad()) {
+    cost.arithmetic += static_cast<double>(strip * taps * vector);
+    cost += through(cost_a, strip, vector);
+    cost += through(cost_b, columns(), vector);
+    return cost;
+  }
+  const int64_t lines = axes[0].taps() * pieces;
+  const int64_t tap_vectors = lines * axes[1].taps() * rows * taps;
+  const int64_t loaded = lines * (axes[1].taps() + (rows - 1) * axes[1].advance()) * columns();
+  cost.arithmetic += static_cast<double>(tap_vectors * (vector * strip + 2));
+  cost.bytes += static_cast<double>(tap_vectors * vector * 4);
+  cost += through(cost_a, loaded, vector);
+  cost += through(cost_y, rows * strip, vector);
+  return cost;
+}
+
+// Every element of the operand comes once for each block that needs it: those that walk over many rows share
+// all but the first and the last.
+double Lowering::l2_bytes() const {
+  const double walked = is_wgrad() ? static_cast<double>(ceil_div(strips(), split))
+                                   : static_cast<double>(steps * deal.lanes * rows);
+  const double lines = std::max(static_cast<double>(rows), walked / static_cast<double>(last().runs(strip)));
+  const double again = 1 + static_cast<double>(axes[1].taps() - 1) / lines;
+  const double bytes = dram_bytes(fusion) * (is_wgrad() ? static_cast<double>(row_tiles()) : 1.0);
+  return bytes * again + 2 * static_cast<double>(partial_bytes());
+}
+
+Work Lowering::work() const {
+  const StripCost cost = strip_cost();
+  const double threads = static_cast<double>(strips()) * static_cast<double>(channel_tiles() * deal.width) *
+                         static_cast<double>(is_wgrad() ? row_tiles() * deal.rows : 1) *
+                         static_cast<double>(kThreads) / static_cast<double>(deal.threads());
+  Work work;
+  work.fp32_flops = 2 * threads * cost.instructions();
+  work.special = threads * cost.special;
+  work.dram_bytes = dram_bytes(fusion) / kDramShare;
+  work.l2_bytes = l2_bytes();
+  work.tiles = blocks();
+  work.tiles_per_sm = static_cast<int>(blocks_per_sm());
+  work.efficiency = kIssueShare * (index_bits == 64 ? 0.7 : 1.0);
+  if (is_wgrad()) {
+    work.launches = 2;
+    work.scratch_bytes = partial_bytes();
+  }
+  return work;
+}
+
+// --- Rules ---
+
+Refusal not_depthwise(const Fusion& fusion, const Contraction& view) {
+  return {"one-channel-groups",
+          fusion.op_name(fusion.anchors[0].op),
+          "",
+          "one input and one output channel in every group",
+          fmt::format("{} and {}", view.input_channels, view.output_channels),
+          "",
+          -1};
+}
+
+std::optional<Refusal> refuse_channels(const Fusion& fusion, const Expr& site) {
+  if (has_adjacent_channels(site)) return std::nullopt;
+  const Access& access = *primary_access(site);
+  return Refusal{"adjacent-channels",
+                 fusion.op_name(fusion.anchors[0].op),
+                 fusion.name_of(access.operand),
+                 "channels next to each other in memory",
+                 fmt::format("stride {}", access.strides[1]),
+                 "store the tensor channels last (NHWC)",
+                 -1};
+}
+
+std::optional<Refusal> refuse_window(const Fusion& fusion, const Contraction& view) {
+  int64_t taps = 1;
+  for (const WindowAxis& axis : view.axes) taps *= axis.window;
+  const int64_t bytes = taps * 4 * 8;
+  if (view.op == ContractionOp::wgrad || bytes <= kSharedBytes) return std::nullopt;
+  return Refusal{"window-in-shared-memory",
+                 fusion.op_name(fusion.anchors[0].op),
+                 "",
+                 fmt::format("a window of at most {} taps", kSharedBytes / 32),
+                 std::to_string(taps),
+                 "",
+                 -1};
+}
+
+std::optional<Refusal> refuse(const Fusion& fusion) {
+  if (auto refusal = refuse_epilogue_reductions(fusion)) return refusal;
+  const auto view = contraction_of(fusion);
+  const int anchor = fusion.anchors[0].op;
+  if (!view)
+    return Refusal{"epilogue-over-result",
+                   fusion.op_name(anchor),
+                   "",
+                   "an epilogue over the result's shape",
+                   to_string(fusion.after[0].domain),
+                   "give the ops that broadcast the result a fusion of their own",
+                   -1};
+  if (view->input_channels != 1 || view->output_channels != 1) return not_depthwise(fusion, *view);
+  if (view->compute != DataType::f32)
+    return Refusal{"fp32-sums",
+                   fusion.op_name(anchor),
+                   "",
+                   "compute type fp32",
+                   std::string(to_string(view->compute)),
+                   "",
+                   -1};
+  if (auto refusal = refuse_channels(fusion, fusion.before[0])) return refusal;
+  if (auto refusal =
+          refuse_channels(fusion, view->op == ContractionOp::wgrad ? fusion.before[1] : fusion.after[0]))
+    return refusal;
+  return refuse_window(fusion, *view);
+}
+
+// --- The engine ---
+
+// Columns and sums beyond this many registers leave too few threads to hide the way to memory.
+constexpr int64_t kMaxValues = 112;
+
+class DepthwiseEngine final : public Engine {
+ public:
+  std::string_view name() const override { return "depthwise"; }
+  int number() const override { return 40; }
+
+  Support supports(const Fusion& fusion, const DeviceInfo& device) const override {
+    if (device.is_cpu())
+      return Support::no({"needs-gpu", "", "", "a CUDA device", device.name, "plan for a GPU", -1});
+    if (fusion.anchors.size() != 1 || !std::holds_alternative<Conv>(fusion.anchors[0].attributes))
+      return Support::no({"convolution-anchor", fusion.op_names.empty() ? "" : fusion.op_names.front(), "",
+                          "one convolution", "another anchor or none", "", -1});
+    if (auto refusal = refuse(fusion)) return Support::no(std::move(*refusal));
+    return Support::yes();
+  }
+
+  std::vector<Knob> knobs(const Fusion& fusion, const DeviceInfo& device) const override {
+    const int64_t widest = widest_vector(fusion);
+    const Lowering plain(fusion, config({{"vector", widest}}), device);
+    const Knob vector{"vector",
+                      widest >= 4 ? std::vector<int64_t>{widest / 2, widest} : std::vector<int64_t>{widest}};
+    const Knob strip{"strip", {2, 4, 7, 8}};
+    if (plain.is_wgrad()) return {vector, strip, {"split", splits(plain, device)}};
+    const bool shares_rows = plain.axes[1].taps() > plain.axes[1].advance() && plain.axes[1].results > 1;
+    return {vector, strip, {"rows", shares_rows ? std::vector<int64_t>{1, 2} : std::vector<int64_t>{1}}};
+  }
+
+  std::vector<EngineCandidate> candidates(const Fusion& fusion, const DeviceInfo& device) const override {
+    const std::vector<Knob> offered = knobs(fusion, device);
+    std::vector<EngineCandidate> list;
+    const auto consider = [&](int64_t vector, int64_t strip, int64_t other, bool anyway) {
+      EngineConfig setting = config({{"vector", vector}, {"strip", strip}, {offered[2].name, other}});
+      const Lowering lowering(fusion, setting, device);
+      if (anyway || is_promising(lowering, device)) list.push_back({std::move(setting), lowering.work()});
+    };
+    for (const int64_t vector : offered[0].values)
+      for (const int64_t strip : offered[1].values)
+        for (const int64_t other : offered[2].values) consider(vector, strip, other, false);
+    // Small ones leave the device idle however they are split; wide windows with large strides share no
+    // columns.
+    const bool splits = offered[2].name == "split";
+    if (list.empty())
+      consider(offered[0].values.back(), splits ? 4 : 2, splits ? offered[2].values.back() : 1, true);
+    return list;
+  }
+
+  Lowered lower(const Fusion& fusion, const EngineConfig& config, const DeviceInfo& device) const override {
+    const Lowering lowering(fusion, config, device);
+    Lowered lowered;
+    if (lowering.is_wgrad()) {
+      lowered.steps.emplace_back(lowering.parts_of_gradient());
+      lowered.steps.emplace_back(lowering.sum_of_parts());
+      lowered.scratch.push_back(lowering.partial_bytes());
+    } else {
+      lowered.steps.emplace_back(lowering.gather());
+    }
+    lowered.guards = lowering.guards();
+    return lowered;
+  }
+
+ private:
+  EngineConfig config(std::vector<KnobSetting> knobs) const {
+    return {std::string(name()), revision(), std::move(knobs)};
+  }
+
+  // Parts of the pixels: powers of two, and those that fill the device once, twice and four times.
+  static std::vector<int64_t> splits(const Lowering& one, const DeviceInfo& device) {
+    const int64_t most = std::max<int64_t>(1, one.strips() / (one.deal.lanes * 4));
+    const int64_t places = int64_t{device.sm_count} * one.blocks_per_sm();
+    std::vector<int64_t> values{1};
+    while (values.back() * 2 <= std::min<int64_t>(most, 4096)) values.push_back(values.back() * 2);
+    for (const int64_t waves : {1, 2, 4})
+      values.push_back(
+          std::clamp<int64_t>(waves * places / (one.channel_tiles() * one.row_tiles()), 1, most));
+    std::ranges::sort(values);
+    values.erase(std::unique(values.begin(), values.end()), values.end());
+    return values;
+  }
+
+  // Strips long enough to share columns and short enough for registers; in wgrad, blocks that fill the device
+  // once or twice.
+  static bool is_promising(const Lowering& lowering, const DeviceInfo& device) {
+    if (lowering.strip < 4 || lowering.values() > kMaxValues) return false;
+    const int64_t places = int64_t{device.sm_count} * lowering.blocks_per_sm();
+    const int64_t blocks = lowering.blocks();
+    return !lowering.is_wgrad() || (blocks * 10 >= places * 8 && blocks <= places * 2);
+  }
+};
+
+}  // namespace
+
+const Engine& depthwise_engine() {
+  static const DepthwiseEngine engine;
+  return engine;
+}
+
+}  // namespace fusor
