@@ -3,7 +3,7 @@
 #pragma once
 
 /// 16 x 16 threads; a main-loop step covers kTileK steps of the product.
-static constexpr int kThreads = 256, kLanes = 16, kTileK = 16;
+static constexpr int kLanes = 16, kTileK = 16;
 
 template <class T, int kWidth>
 struct alignas(kWidth * sizeof(T)) Pack {

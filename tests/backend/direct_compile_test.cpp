@@ -7,10 +7,8 @@
 #include <array>
 
 #include "backend/engines.h"
-#include "codegen/expr_emitter.h"
 #include "codegen/nvrtc.h"
-#include "core/environment.h"
-#include "core/parallel.h"
+#include "tests/backend/compiled_kernels.h"
 #include "tests/backend/direct_cases.h"
 
 namespace fusor {
@@ -18,38 +16,11 @@ namespace {
 
 using direct_cases::convolution;
 using direct_cases::matmul;
+using test::expect_all_compiled;
+using test::KernelCase;
 
 constexpr std::array kTypes{DataType::f16, DataType::bf16,    DataType::f32,    DataType::f64,
                             DataType::i8,  DataType::f8_e4m3, DataType::f8_e5m2};
-
-struct Case {
-  std::string name;
-  std::shared_ptr<const KernelSource> source;
-};
-
-// Every kernel that the engine's candidates launch for the fusion.
-void add_kernels(const std::string& name, const Fusion& fusion, const DeviceInfo& device,
-                 std::vector<Case>& cases) {
-  const Engine& engine = direct_engine();
-  for (const EngineCandidate& candidate : engine.candidates(fusion, device))
-    for (const Step& step : engine.lower(fusion, candidate.config, device).steps)
-      cases.push_back({name + " " + to_string(candidate.config), std::get<Launch>(step).source});
-}
-
-void expect_compiled(const Case& one) {
-  const nvrtc::Compilation compilation =
-      nvrtc::compile(one.source->root, emit_header(*one.source), one.source->target);
-  EXPECT_FALSE(compilation.cubin.empty()) << one.name;
-  EXPECT_NE(compilation.log.find("0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads"),
-            std::string::npos)
-      << one.name << "\n"
-      << compilation.log;
-}
-
-void expect_all_compiled(const std::vector<Case>& cases) {
-  parallel_for(static_cast<int64_t>(cases.size()), environment::threads(),
-               [&](int64_t i) { expect_compiled(cases[static_cast<size_t>(i)]); });
-}
 
 class DirectKernels : public testing::TestWithParam<int> {
  protected:
@@ -63,16 +34,16 @@ class DirectKernels : public testing::TestWithParam<int> {
     device_.compute_capability = GetParam();
   }
   // One candidate of the fusion: targets differ in the conversions and in nothing else.
-  void add_first(const std::string& name, const Fusion& fusion, std::vector<Case>& cases) const {
-    std::vector<Case> all;
-    add_kernels(name, fusion, device_, all);
+  void add_first(const std::string& name, const Fusion& fusion, std::vector<KernelCase>& cases) const {
+    std::vector<KernelCase> all;
+    test::add_kernels(direct_engine(), name, fusion, device_, all);
     cases.push_back(all.front());
   }
   DeviceInfo device_;
 };
 
 TEST_P(DirectKernels, OfEveryPassRankAndTypeCompileWithoutSpills) {
-  std::vector<Case> cases;
+  std::vector<KernelCase> cases;
   for (const DataType type : kTypes) {
     add_first(fmt::format("matmul {}", to_string(type)), matmul(type), cases);
     for (const ConvPass pass : {ConvPass::fprop, ConvPass::dgrad, ConvPass::wgrad})
@@ -95,23 +66,26 @@ class DirectVariants : public testing::Test {
 };
 
 TEST_F(DirectVariants, OfEveryTileLayoutAndStrideCompileWithoutSpills) {
-  std::vector<Case> cases;
+  std::vector<KernelCase> cases;
   for (const DataType type : {DataType::f16, DataType::f64})
     for (const Layout layout : {Layout::nchw, Layout::nhwc})
       for (const ConvPass pass : {ConvPass::fprop, ConvPass::dgrad, ConvPass::wgrad})
-        add_kernels(fmt::format("{} {}", to_string(pass), layout == Layout::nhwc ? "nhwc" : "nchw"),
-                    convolution(pass, 2, type, layout, 2), direct_cases::h200(), cases);
+        test::add_kernels(direct_engine(),
+                          fmt::format("{} {}", to_string(pass), layout == Layout::nhwc ? "nhwc" : "nchw"),
+                          convolution(pass, 2, type, layout, 2), direct_cases::h200(), cases);
   expect_all_compiled(cases);
 }
 
 TEST_F(DirectVariants, OfASplitAndOf64BitIndicesCompileWithoutSpills) {
-  std::vector<Case> cases;
+  std::vector<KernelCase> cases;
   for (const DataType type : {DataType::f16, DataType::i8, DataType::f64}) {
-    add_kernels("long k", matmul(type, 1, 64, 64, 100000), direct_cases::h200(), cases);
-    add_kernels("wide", matmul(type, 1, 70000, 40000, 64), direct_cases::h200(), cases);
+    test::add_kernels(direct_engine(), "long k", matmul(type, 1, 64, 64, 100000), direct_cases::h200(),
+                      cases);
+    test::add_kernels(direct_engine(), "wide", matmul(type, 1, 70000, 40000, 64), direct_cases::h200(),
+                      cases);
   }
-  EXPECT_TRUE(
-      std::ranges::any_of(cases, [](const Case& one) { return one.source->root == "direct_finish.cuh"; }));
+  EXPECT_TRUE(std::ranges::any_of(
+      cases, [](const KernelCase& one) { return one.source->root == "direct_finish.cuh"; }));
   expect_all_compiled(cases);
 }
 

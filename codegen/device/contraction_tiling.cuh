@@ -1,9 +1,8 @@
-// Owns what the two kernels of the direct engine share: the product in the terms of the config, which tile a
+// Owns what the kernels of a tiled contraction share: the product in the terms of the config, which tile a
 // block works on, and where the vectors of a tile lie in the result.
 #pragma once
 
 #include "codegen/device/contraction.cuh"
-#include "codegen/device/micro_tile.cuh"
 
 #if FUSOR_COMPUTE == 0
 using Sum = float;
@@ -15,6 +14,7 @@ using Sum = i32;
 using Sum = i64;
 #endif
 
+static constexpr int kThreads = 256;  // of a block
 static constexpr int kTileM = FUSOR_TILE_M, kTileN = FUSOR_TILE_N;
 static constexpr int kTileElements = kTileM * kTileN;
 

@@ -1,0 +1,315 @@
+// Owns the tiling, the vectors, the costs and the steps of a tiled contraction.
+#include "backend/engines/tiled_contraction.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+
+#include "backend/engines/epilogue.h"
+#include "codegen/expr_emitter.h"
+#include "core/fast_divisor.h"
+
+namespace fusor {
+
+namespace {
+
+constexpr int64_t kThreads = 256;  // of codegen/device/contraction_tiling.cuh
+// Numbers up to here leave a kernel with 32-bit indices room for the rounding up to whole tiles.
+constexpr int64_t kMaxIndex32 = std::numeric_limits<int32_t>::max() - 4096;
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+ContractionSites sites_of(const Fusion& fusion, const Contraction& view) {
+  if (view.is_convolution()) return {fusion.before[0], fusion.before[1], fusion.after[0]};
+  return {over_batch(fusion.before[0], view.batch), over_batch(fusion.before[1], view.batch),
+          fusion.after[0]};
+}
+
+// --- Index width ---
+
+bool needs_wide_index(const Contraction& view, const ContractionSites& sites, const Tiling& tiling) {
+  return std::max({view.largest_index(tiling.tile.m + tiling.tile.n), tiling.items(),
+                   tiling.finishing_blocks(1), reach(sites.a), reach(sites.b), reach(sites.y)}) > kMaxIndex32;
+}
+
+// --- Which way threads run ---
+
+// Whether neighbours along `one` lie closer together in memory than neighbours along `other`; where they lie
+// equally close, whether there are as many of them.
+bool runs_along(const Expr& site, const std::vector<ProductAxis>& one,
+                const std::vector<ProductAxis>& other) {
+  const Access* const access = primary_access(site);
+  if (access == nullptr) return true;
+  // A broadcast axis has no order in memory of its own.
+  const auto distance = [&](const std::vector<ProductAxis>& axes) {
+    const int64_t stride = neighbour_stride(*access, axes);
+    return stride == 0 || fastest(axes).extent == 1 ? std::numeric_limits<int64_t>::max() : stride;
+  };
+  if (distance(one) != distance(other)) return distance(one) < distance(other);
+  return fastest(one).extent >= fastest(other).extent;
+}
+
+// The axis of the site with adjacent elements, which needs no stride among the arguments; else the last.
+int adjacent_axis(const Expr& site) {
+  const Access* const access = primary_access(site);
+  for (int i = site.domain.rank() - 1; access != nullptr && i >= 0; --i)
+    if (access->strides[i] == 1 && site.domain[i] > 1) return i;
+  return site.domain.rank() - 1;
+}
+
+// --- Vectors ---
+
+// The longest that divides the axis and moves in whole accesses.
+int64_t longest(Widths widths, const Fusion& fusion, const Access& access, const ProductAxis& axis) {
+  const Operand& operand = fusion.operands[static_cast<size_t>(access.operand)];
+  for (const int64_t width : widths)
+    if (axis.extent % width == 0 && moves_whole_vectors(access, operand, operand.type, axis.axis, width))
+      return width;
+  return 1;
+}
+
+OperandLoad load_of(const Fusion& fusion, const Contraction& view, const Expr& site,
+                    const std::vector<ProductAxis>& steps, const std::vector<ProductAxis>& others,
+                    Widths widths) {
+  OperandLoad load{runs_along(site, steps, others), adjacent_axis(site)};
+  const ProductAxis& axis = fastest(load.along_k ? steps : others);
+  const Access* const access = primary_access(site);
+  // A vector of pixels or taps could be padding in part; one of channels is inside whole or not at all.
+  const bool whole_or_none = !view.is_convolution() || axis.axis < 2;
+  if (access == nullptr || !whole_or_none || axis.axis != load.vector_axis || axis.step != 1) return load;
+  load.width = longest(widths, fusion, *access, axis);
+  return load;
+}
+
+// Every vector lies inside its axis whole: the kernels have no tails of vectors.
+ResultStore store_of(const Fusion& fusion, const Contraction& view, const Expr& y, Widths widths) {
+  ResultStore store;
+  const auto rows = view.rows_of_result();
+  const auto columns = view.columns_of_result();
+  store.along_n = runs_along(y, columns, rows);
+  const ProductAxis& axis = fastest(store.along_n ? columns : rows);
+  store.vector_axis = axis.axis;
+  store.width = longest(widths, fusion, y.results.front().access, axis);
+  return store;
+}
+
+// --- Sources ---
+
+KernelSite site(const char* name, Expr expr, int vector_axis) {
+  const bool short_forms = fits_short_forms(expr);
+  return {name, std::move(expr), vector_axis, short_forms};
+}
+
+// What contraction_tiling.cuh calls FUSOR_COMPUTE.
+int64_t compute_number(DataType compute) {
+  constexpr std::array kOrder{DataType::f32, DataType::f64, DataType::i32, DataType::i64};
+  return std::ranges::find(kOrder, compute) - kOrder.begin();
+}
+
+// A grid of that many blocks or a few more, which return at once: its first axis is limited to 2^31 - 1.
+void set_grid(Launch& launch, int64_t blocks) {
+  constexpr int64_t kMaxGrid = std::numeric_limits<int32_t>::max();
+  launch.grid[0] = static_cast<uint32_t>(std::min(blocks, kMaxGrid));
+  launch.grid[1] = static_cast<uint32_t>(ceil_div(blocks, kMaxGrid));
+  launch.block[0] = kThreads;
+}
+
+// An op after the anchor broadcasts its result over a larger domain: it is cut off there.
+Refusal other_domain(const Fusion& fusion) {
+  const int anchor = fusion.anchors[0].op;
+  int at = -1;
+  for (const Node& node : fusion.after[0].nodes)
+    if (node.op > anchor && (at < 0 || node.op < at)) at = node.op;
+  return {"epilogue-over-result",
+          fusion.op_name(anchor),
+          "",
+          "an epilogue over the shape of the anchor's result",
+          to_string(fusion.after[0].domain),
+          "give the ops that broadcast the result a fusion of their own",
+          at};
+}
+
+}  // namespace
+
+Tiling::Tiling(const Contraction& view, const TileShape& shape, int64_t parts) : tile(shape), split(parts) {
+  along_m = ceil_div(view.m, tile.m);
+  along_n = ceil_div(view.n, tile.n);
+  tiles = view.entries * along_m * along_n;
+  k_per_split = ceil_div(ceil_div(view.k, tile.k), split) * tile.k;
+}
+
+int64_t Tiling::finishing_blocks(int64_t width) const {
+  return tiles * ceil_div(tile.elements() / width, kThreads);
+}
+
+TiledContraction::TiledContraction(const Fusion& fusion_, const DeviceInfo& device, const TileShape& tile,
+                                   int64_t split, const WidthsOfSites& widths)
+    : fusion(fusion_),
+      view(contraction_of(fusion_).value()),
+      tiling(view, tile, split),
+      sites(sites_of(fusion_, view)),
+      load_a(load_of(fusion_, view, sites.a, view.steps_of_first(), view.rows_of_first(), widths.a)),
+      load_b(load_of(fusion_, view, sites.b, view.steps_of_second(), view.columns_of_second(), widths.b)),
+      store(store_of(fusion_, view, sites.y, widths.y)),
+      index_bits(needs_wide_index(view, sites, tiling) ? 64 : 32),
+      target(device.target()) {
+  mark_whole_vectors(fusion, sites.a, load_a.vector_axis, load_a.width);
+  mark_whole_vectors(fusion, sites.b, load_b.vector_axis, load_b.width);
+  mark_whole_vectors(fusion, sites.y, store.vector_axis, store.width);
+}
+
+std::vector<ConfigValue> TiledContraction::config() const {
+  std::vector<ConfigValue> values{{"index_bits", index_bits},
+                                  {"compute", compute_number(view.compute)},
+                                  {"tile_m", tiling.tile.m},
+                                  {"tile_n", tiling.tile.n},
+                                  {"y_along_n", store.along_n ? 1 : 0}};
+  view.write_config(values);
+  return values;
+}
+
+KernelSite TiledContraction::site_a() const { return site("A", sites.a, load_a.vector_axis); }
+KernelSite TiledContraction::site_b() const { return site("B", sites.b, load_b.vector_axis); }
+KernelSite TiledContraction::epilogue() const { return site("Y", sites.y, store.vector_axis); }
+
+void TiledContraction::write_product(ArgumentBlock& block) const {
+  view.write_arguments(block, index_bits);
+  block.put_int(tiling.tiles);
+  FastDivisor::of(tiling.along_n, index_bits).put(block);
+  FastDivisor::of(tiling.along_m, index_bits).put(block);
+}
+
+Launch TiledContraction::product(const std::string& root, const std::vector<ConfigValue>& specific,
+                                 const KernelSite& a, const KernelSite& b) const {
+  KernelSource source{root + ".cuh", {a, b}, config(), target};
+  source.config.insert(source.config.end(), {{"a_along_k", load_a.along_k ? 1 : 0},
+                                             {"b_along_k", load_b.along_k ? 1 : 0},
+                                             {"a_width", load_a.width},
+                                             {"b_width", load_b.width}});
+  source.config.insert(source.config.end(), specific.begin(), specific.end());
+  source.config.push_back({"split", is_split() ? 1 : 0});
+  Launch launch;
+  write_product(launch.arguments);
+  if (is_split()) {
+    FastDivisor::of(tiling.tiles, index_bits).put(launch.arguments);
+    launch.arguments.put_int(tiling.split);
+    launch.arguments.put_int(tiling.k_per_split);
+    launch.arguments.put_pointer(Patch::Kind::scratch, 0);
+  } else {
+    source.sites.push_back(epilogue());
+    source.config.push_back({"vector", store.width});
+  }
+  for (const KernelSite& one : source.sites) write_arguments(launch.arguments, one, fusion);
+  launch.entry = root;
+  set_grid(launch, tiling.items());
+  launch.source = std::make_shared<const KernelSource>(std::move(source));
+  return launch;
+}
+
+Launch TiledContraction::sum_of_parts() const {
+  KernelSource source{"direct_finish.cuh", {epilogue()}, config(), target};
+  source.config.push_back({"vector", store.width});
+  Launch launch;
+  write_product(launch.arguments);
+  launch.arguments.put_int(tiling.split);
+  launch.arguments.put_pointer(Patch::Kind::scratch, 0);
+  write_arguments(launch.arguments, source.sites[0], fusion);
+  launch.entry = "direct_finish";
+  set_grid(launch, tiling.finishing_blocks(store.width));
+  launch.source = std::make_shared<const KernelSource>(std::move(source));
+  return launch;
+}
+
+int64_t TiledContraction::partial_bytes() const {
+  return is_split() ? tiling.items() * tiling.tile.elements() * byte_size(view.compute) : 0;
+}
+
+Lowered TiledContraction::lowered(Launch product) const {
+  Lowered lowered;
+  lowered.steps.emplace_back(std::move(product));
+  if (is_split()) {
+    lowered.steps.emplace_back(sum_of_parts());
+    lowered.scratch.push_back(partial_bytes());
+  }
+  lowered.guards =
+      guards_of(fusion, {{sites.a, load_a.width}, {sites.b, load_b.width}, {sites.y, store.width}});
+  return lowered;
+}
+
+double TiledContraction::elements_of_a() const {
+  const auto k = static_cast<double>(ceil_div(view.k, tiling.tile.k) * tiling.tile.k);
+  return static_cast<double>(tiling.tiles) * static_cast<double>(tiling.tile.m) * k;
+}
+
+double TiledContraction::elements_of_b() const {
+  return elements_of_a() / static_cast<double>(tiling.tile.m) * static_cast<double>(tiling.tile.n);
+}
+
+double TiledContraction::inner_flops() const {
+  return 2 * elements_of_a() * static_cast<double>(tiling.tile.n);
+}
+
+Work TiledContraction::work() const {
+  const SiteCost a = cost_of(sites.a, fusion), b = cost_of(sites.b, fusion), y = cost_of(sites.y, fusion);
+  const double results =
+      static_cast<double>(view.entries) * static_cast<double>(view.m) * static_cast<double>(view.n);
+  Work work;
+  work.fp32_flops =
+      2 * (elements_of_a() * a.instructions + elements_of_b() * b.instructions + results * y.instructions);
+  work.special = elements_of_a() * a.special + elements_of_b() * b.special + results * y.special;
+  work.dram_bytes = dram_bytes(fusion);
+  work.l2_bytes = elements_of_a() * a.bytes + elements_of_b() * b.bytes + results * y.bytes;
+  work.tiles = tiling.tiles;
+  work.k_steps = tiling.k_per_split / tiling.tile.k;
+  work.split = static_cast<int>(tiling.split);
+  if (is_split()) {
+    work.launches = 2;
+    work.scratch_bytes = partial_bytes();
+    work.l2_bytes += 2 * static_cast<double>(work.scratch_bytes);
+  }
+  return work;
+}
+
+std::optional<Refusal> refuse_tiling(const Fusion& fusion, const DeviceInfo& device) {
+  if (device.is_cpu())
+    return Refusal{"needs-gpu", "", "", "a CUDA device", device.name, "plan for a GPU", -1};
+  if (fusion.anchors.size() != 1 || !is_contraction(fusion.anchors[0].attributes))
+    return Refusal{"needs-anchor",
+                   fusion.op_names.empty() ? "" : fusion.op_names.front(),
+                   "",
+                   "one matmul or convolution",
+                   fmt::format("{} of them", fusion.anchors.size()),
+                   "the elementwise engine takes fusions without one",
+                   -1};
+  if (auto refusal = refuse_epilogue_reductions(fusion)) return refusal;
+  if (!contraction_of(fusion)) return other_domain(fusion);
+  return std::nullopt;
+}
+
+std::vector<int64_t> tiles_up_to(int64_t extent, std::initializer_list<int64_t> sizes) {
+  std::vector<int64_t> values;
+  for (const int64_t size : sizes) {
+    values.push_back(size);
+    if (size >= extent) break;
+  }
+  return values;
+}
+
+std::vector<int64_t> splits_of(const Contraction& view, int64_t tile_k) {
+  std::vector<int64_t> splits{1};
+  while (splits.back() < 256 && splits.back() * tile_k < view.k) splits.push_back(splits.back() * 2);
+  return splits;
+}
+
+int64_t split_for(const Work& whole, const std::vector<int64_t>& splits, int64_t least_steps,
+                  const DeviceInfo& device) {
+  const int64_t slots = int64_t{device.sm_count} * whole.tiles_per_sm;
+  int64_t best = 1;
+  for (const int64_t split : splits)
+    if (whole.tiles * split <= slots && whole.k_steps / split >= least_steps) best = split;
+  return best;
+}
+
+}  // namespace fusor

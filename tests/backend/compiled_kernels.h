@@ -1,0 +1,46 @@
+// Owns the compilation of an engine's kernels in tests: what its candidates launch, and what ptxas says of
+// it.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "backend/engine.h"
+#include "codegen/expr_emitter.h"
+#include "codegen/nvrtc.h"
+#include "core/environment.h"
+#include "core/parallel.h"
+
+namespace fusor::test {
+
+struct KernelCase {
+  std::string name;
+  std::shared_ptr<const KernelSource> source;
+};
+
+/// Every kernel that the engine's candidates launch for the fusion.
+inline void add_kernels(const Engine& engine, const std::string& name, const Fusion& fusion,
+                        const DeviceInfo& device, std::vector<KernelCase>& cases) {
+  for (const EngineCandidate& candidate : engine.candidates(fusion, device))
+    for (const Step& step : engine.lower(fusion, candidate.config, device).steps)
+      cases.push_back({name + " " + to_string(candidate.config), std::get<Launch>(step).source});
+}
+
+inline void expect_compiled(const KernelCase& one) {
+  const nvrtc::Compilation compilation =
+      nvrtc::compile(one.source->root, emit_header(*one.source), one.source->target);
+  EXPECT_FALSE(compilation.cubin.empty()) << one.name;
+  EXPECT_NE(compilation.log.find("0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads"),
+            std::string::npos)
+      << one.name << "\n"
+      << compilation.log;
+}
+
+inline void expect_all_compiled(const std::vector<KernelCase>& cases) {
+  parallel_for(static_cast<int64_t>(cases.size()), environment::threads(),
+               [&](int64_t i) { expect_compiled(cases[static_cast<size_t>(i)]); });
+}
+
+}  // namespace fusor::test
