@@ -6,8 +6,9 @@
 namespace fusor {
 
 std::span<const Engine* const> engines() {
-  static const std::array<const Engine*, 5> kEngines = {
-      &wgmma_engine(), &depthwise_engine(), &elementwise_engine(), &direct_engine(), &cpu_engine()};
+  static const std::array<const Engine*, 6> kEngines = {&wgmma_engine(),     &mma_engine(),
+                                                        &depthwise_engine(), &elementwise_engine(),
+                                                        &direct_engine(),    &cpu_engine()};
   return kEngines;
 }
 

@@ -16,6 +16,7 @@ const Engine& cpu_engine();
 const Engine& elementwise_engine();
 const Engine& direct_engine();
 const Engine& depthwise_engine();
+const Engine& mma_engine();
 const Engine& wgmma_engine();
 
 }  // namespace fusor

@@ -38,6 +38,7 @@ class SiteWriter {
     write_args();
     if (expr_.has_reduction()) write_accumulator();
     write_apply();
+    if (site_.addressed) write_address();
     if (expr_.has_reduction()) write_finish();
     line(0, "}};\n");
     return std::move(text_);
@@ -160,6 +161,15 @@ class SiteWriter {
     if (walked == 0) return fmt::format("args.{}", name);
     if (walked > 1) terms = fmt::format("({})", terms);
     return fmt::format("args.{} + {}", name, terms);
+  }
+
+  void write_address() {
+    const Node& node = node_at(expr_, expr_.value);
+    line(1,
+         "static __device__ __forceinline__ const Stored* address(const Args& args, const Index "
+         "(&at)[kRank]) {{");
+    line(2, "return {};", address(load_name(expr_, expr_.value), node.access));
+    line(1, "}}");
   }
 
   /// What is the same for all lanes, or loaded for all at once.
@@ -355,11 +365,8 @@ void hash_node(Hasher& hasher, const KernelSite& site, const Node& node) {
 }
 
 void hash_site(Hasher& hasher, const KernelSite& site) {
-  hasher.add(site.name)
-      .add(site.expr.domain.rank())
-      .add(site.vector_axis)
-      .add(site.short_forms)
-      .add(site.rounds_value);
+  hasher.add(site.name).add(site.expr.domain.rank()).add(site.vector_axis);
+  hasher.add(site.short_forms).add(site.rounds_value).add(site.addressed);
   hasher.add(site.expr.nodes.size());
   for (const Node& node : site.expr.nodes) hash_node(hasher, site, node);
   hasher.add(site.expr.results.size());

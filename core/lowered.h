@@ -23,6 +23,7 @@ struct KernelSite {
       false;  ///< every result is stored in 16 bits or less: the short elementary functions will do
   bool rounds_value =
       true;  ///< the value that the site yields is rounded to its type; else the kernel does it
+  bool addressed = false;  ///< the value is one load: the struct also says where an element lies
 };
 
 /// A named integer that the root file reads as a macro: part of the compiled text.

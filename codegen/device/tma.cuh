@@ -7,10 +7,6 @@ struct alignas(64) TensorMap {
   u64 words[16];
 };
 
-FUSOR_DEVICE u32 shared_address(const void* pointer) {
-  return static_cast<u32>(__cvta_generic_to_shared(pointer));
-}
-
 // ---- Clusters ----
 
 FUSOR_DEVICE u32 cluster_rank() {

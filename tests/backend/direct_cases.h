@@ -1,4 +1,5 @@
-// Owns the graphs on which the direct engine is tested: one contraction with neighbours, all in one fusion.
+// Owns the graphs on which the engines direct and mma are tested: one contraction with neighbours, all in one
+// fusion.
 #pragma once
 
 #include <numeric>
@@ -15,11 +16,14 @@ inline DeviceInfo h200() {
   device.name = "H200";
   device.compute_capability = 90;
   device.sm_count = 132;
+  device.shared_per_block = 232448;
+  device.shared_per_sm = 233472;
   device.clock_hz = 1.98e9;
   device.dram_bytes_per_s = 4.2e12;
   device.l2_bytes_per_s = 7e12;
   device.fp32_flops = 67e12;
   device.fp64_flops = 34e12;
+  device.tensor_flops_16 = 790e12;
   return device;
 }
 

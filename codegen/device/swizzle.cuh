@@ -1,0 +1,46 @@
+// Owns where an operand tile's elements lie in shared memory, and which of them a lane names to ldmatrix.
+// Integers only, so that a host test runs it.
+#pragma once
+
+/// A tile of lines, each in chunks of 16 bytes. The line's number exchanges its chunks, so that neither the
+/// lanes that write a line nor those that read one chunk of 8 lines meet in a bank.
+template <int kLineBytes>
+struct SwizzledLines {
+  static constexpr int kChunks = kLineBytes / 16;
+  static constexpr int kPeriod = kChunks < 8 ? kChunks : 8;
+  static constexpr int kLinesOfAllBanks = 8 / kPeriod;  // which are 128 bytes wide
+
+  /// Of byte `byte` of a line.
+  static __device__ int offset(int line, int byte) {
+    const int chunk = byte / 16 ^ line / kLinesOfAllBanks % kPeriod;
+    return line * kLineBytes + chunk * 16 + byte % 16;
+  }
+};
+
+/// An operand tile of kSteps steps of k by kExtent rows or columns, elements of kBytes bytes. Lines run along
+/// k or across it.
+template <int kSteps, int kExtent, int kBytes, bool kLinesAlongK>
+struct OperandTile {
+  using Lines = SwizzledLines<(kLinesAlongK ? kSteps : kExtent) * kBytes>;
+  static constexpr int kSize = kSteps * kExtent * kBytes;
+
+  static __device__ int offset(int across, int step) {
+    return kLinesAlongK ? Lines::offset(across, step * kBytes) : Lines::offset(step, across * kBytes);
+  }
+
+  /// Where lane `lane` finds its line of a fragment: 16 rows or columns from `first` on by 32 bytes of k from
+  /// `step` on, which are four matrices of 8 x 8 pairs of bytes. mma.sync wants the two 8 of a first
+  /// operand's rows one after the other, and after them the second half of k; of a second operand's columns
+  /// first both halves of k. Lines across k are read transposed.
+  template <bool kRows>
+  static __device__ int fragment(int lane, int first, int step) {
+    const int matrix = lane / 8;
+    const int across_half = kRows ? matrix % 2 : matrix / 2, k_half = kRows ? matrix / 2 : matrix % 2;
+    if (kLinesAlongK) return Lines::offset(first + 8 * across_half + lane % 8, step * kBytes + 16 * k_half);
+    return Lines::offset(step + 8 * k_half + lane % 8, (first + 8 * across_half) * kBytes);
+  }
+};
+
+/// Where mma.sync leaves its sums of a 16 x 8 block: sum i of lane `lane`.
+static __device__ int sum_row(int lane, int i) { return lane / 4 + i / 2 * 8; }
+static __device__ int sum_column(int lane, int i) { return lane % 4 * 2 + i % 2; }
