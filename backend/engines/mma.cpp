@@ -189,13 +189,14 @@ struct Lowering : TiledContraction {
     return 4 * (store.along_n ? 16 * warps_m * (n + 8) : 8 * warps_n * (m + 4));
   }
 
-  // Not measured yet: guesses of what the inner loop reaches of the 16-bit peak. Hopper's tensor cores are
-  // fed by mma.sync at little more than half their rate; those of earlier generations at all of it. Smaller
-  // tiles are scaled by what they read of shared memory for each product.
+  // Not measured yet: guesses of what the inner loop reaches of the 16-bit peak. mma.sync feeds the tensor
+  // cores of sm_90 and sm_100 at little more than half their rate, those of other generations at all of it.
+  // Smaller tiles are scaled by what they read of shared memory for each product.
   double efficiency(const DeviceInfo& device) const {
     const int64_t size = tiling.tile.elements();
     const double tile = size >= 128 * 128 ? 1.0 : size >= 128 * 64 ? 0.75 : size >= 64 * 64 ? 0.55 : 0.4;
-    return tile * (device.compute_capability == 90 ? 0.35 : 0.75) * (index_bits == 64 ? 0.7 : 1.0);
+    const int generation = device.compute_capability / 10;
+    return tile * (generation == 9 || generation == 10 ? 0.35 : 0.75) * (index_bits == 64 ? 0.7 : 1.0);
   }
 };
 

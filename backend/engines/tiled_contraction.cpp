@@ -70,15 +70,26 @@ int64_t longest(Widths widths, const Fusion& fusion, const Access& access, const
   return 1;
 }
 
-OperandLoad load_of(const Fusion& fusion, const Contraction& view, const Expr& site,
+enum class Side : uint8_t { first, second };
+
+// Whether neighbours along the axis are padding all together or not at all: channels are; pixels are where
+// every product reads the pixel of its own number. A window of several taps could reach over the edge in
+// part.
+bool whole_or_none(const Contraction& view, Side side, const ProductAxis& axis) {
+  if (!view.is_convolution() || axis.axis < 2) return true;
+  if (view.op == ContractionOp::wgrad && side == Side::first) return true;
+  const WindowAxis& window = view.axes[static_cast<size_t>(axis.axis - 2)];
+  return window.window == 1 && window.stride == 1 && window.start == 0 && window.input == window.output;
+}
+
+OperandLoad load_of(const Fusion& fusion, const Contraction& view, const Expr& site, Side side,
                     const std::vector<ProductAxis>& steps, const std::vector<ProductAxis>& others,
                     Widths widths) {
   OperandLoad load{runs_along(site, steps, others), adjacent_axis(site)};
   const ProductAxis& axis = fastest(load.along_k ? steps : others);
   const Access* const access = primary_access(site);
-  // A vector of pixels or taps could be padding in part; one of channels is inside whole or not at all.
-  const bool whole_or_none = !view.is_convolution() || axis.axis < 2;
-  if (access == nullptr || !whole_or_none || axis.axis != load.vector_axis || axis.step != 1) return load;
+  if (access == nullptr || axis.axis != load.vector_axis || axis.step != 1) return load;
+  if (!whole_or_none(view, side, axis)) return load;
   load.width = longest(widths, fusion, *access, axis);
   return load;
 }
@@ -150,8 +161,10 @@ TiledContraction::TiledContraction(const Fusion& fusion_, const DeviceInfo& devi
       view(contraction_of(fusion_).value()),
       tiling(view, tile, split),
       sites(sites_of(fusion_, view)),
-      load_a(load_of(fusion_, view, sites.a, view.steps_of_first(), view.rows_of_first(), widths.a)),
-      load_b(load_of(fusion_, view, sites.b, view.steps_of_second(), view.columns_of_second(), widths.b)),
+      load_a(load_of(fusion_, view, sites.a, Side::first, view.steps_of_first(), view.rows_of_first(),
+                     widths.a)),
+      load_b(load_of(fusion_, view, sites.b, Side::second, view.steps_of_second(), view.columns_of_second(),
+                     widths.b)),
       store(store_of(fusion_, view, sites.y, widths.y)),
       index_bits(needs_wide_index(view, sites, tiling) ? 64 : 32),
       target(device.target()) {

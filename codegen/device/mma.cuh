@@ -253,7 +253,6 @@ struct WarpTile {
 /// pipeline. One barrier a turn: behind it, all copies of its tiles have landed, and nobody reads the stage
 /// that is filled next.
 FUSOR_DEVICE void sum_tile(const Params& p, const Part& part, Shared& shared, WarpTile& warp_tile) {
-  constexpr int kUnrolled = LoadA::kAsync && LoadB::kAsync ? 2 : 1;
   write_tile_keys(p.problem, part.place, shared.rows, shared.columns);
   const Index entry = part.place.entry;
   Transfer<LoadA> a;
@@ -272,17 +271,24 @@ FUSOR_DEVICE void sum_tile(const Params& p, const Part& part, Shared& shared, Wa
     }
     commit_copies();
     write_step_keys<kTileK>(p.problem, next + kTileK, part.end, shared.steps[turn ^ 1]);
-#pragma unroll kUnrolled
-    for (int round = 0; round < kRounds; ++round) {
-      if (fetches) {
-        a.fetch(p, entry, shared, steps, round);
-        b.fetch(p, entry, shared, steps, round);
-      }
-      if (k >= part.begin && round % kRoundsOfMma == 0)
-        warp_tile.multiply(shared, stage, round / kRoundsOfMma * kMmaSteps);
-      if (fetches) {
-        a.stash(shared, filled, round);
-        b.stash(shared, filled, round);
+    const bool multiplies = k >= part.begin;
+    if constexpr (LoadA::kAsync && LoadB::kAsync) {
+      if (multiplies)
+#pragma unroll
+        for (int step = 0; step < kTileK; step += kMmaSteps) warp_tile.multiply(shared, stage, step);
+    } else {
+#pragma unroll 1
+      for (int round = 0; round < kRounds; ++round) {
+        if (fetches) {
+          a.fetch(p, entry, shared, steps, round);
+          b.fetch(p, entry, shared, steps, round);
+        }
+        if (multiplies && round % kRoundsOfMma == 0)
+          warp_tile.multiply(shared, stage, round / kRoundsOfMma * kMmaSteps);
+        if (fetches) {
+          a.stash(shared, filled, round);
+          b.stash(shared, filled, round);
+        }
       }
     }
     turn ^= 1;

@@ -70,16 +70,16 @@ FUSOR_DEVICE void multiply_add(Sum (&sum)[4], const u32 (&a)[4], u32 b0, u32 b1)
 #undef FUSOR_SUM
 #undef FUSOR_MMA
 
-/// Copies kBytes from global to shared memory behind the thread's back, or clears them.
+/// Copies kBytes from global to shared memory behind the thread's back, or clears them. No other access waits
+/// for it: what it wrote is read after wait_for_copies() and a barrier only.
 template <int kBytes>
 FUSOR_DEVICE void copy_async(u32 to, const void* from, bool inside) {
   const int bytes = inside ? kBytes : 0;
   if constexpr (kBytes == 16)
-    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes)
-                 : "memory");
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes));
   else
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(from), "n"(kBytes), "r"(bytes)
-                 : "memory");
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(from), "n"(kBytes),
+                 "r"(bytes));
 }
 /// Closes the group of this thread's copies since the last.
 FUSOR_DEVICE void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }

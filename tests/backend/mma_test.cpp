@@ -144,6 +144,27 @@ TEST(Mma, ChannelsMoveSixteenBytesAtATime) {
   EXPECT_EQ(config_of(forward(64, Layout::nhwc), "vector"), 8);
 }
 
+// One tap on every pixel cannot reach over the edge; nor can the gradient of the result.
+TEST(Mma, PixelsMoveInVectorsWhereNoneIsPadding) {
+  const auto pixels = [](ConvPass pass, int64_t window, int64_t stride, int64_t extent) {
+    GraphBuilder g;
+    const Dims x{2, 16, extent, extent}, w{32, 16, window, window};
+    const ConvOptions options{.padding = {window / 2, window / 2}, .stride = {stride, stride}};
+    const Dims y{2, 32, (extent - 1) / stride + 1, (extent - 1) / stride + 1};
+    const Tensor first = g.input("first", pass == ConvPass::fprop ? x : y, DataType::f16);
+    if (pass == ConvPass::fprop)
+      return whole(g.finish({g.conv_fprop(first, g.input("w", w, DataType::f16), options)}));
+    return whole(g.finish({g.conv_wgrad(first, g.input("x", x, DataType::f16), w, options)}));
+  };
+  EXPECT_EQ(config_of(pixels(ConvPass::fprop, 1, 1, 56), "a_width"), 8);
+  EXPECT_EQ(config_of(pixels(ConvPass::fprop, 1, 1, 28), "a_width"), 4);
+  EXPECT_EQ(config_of(pixels(ConvPass::fprop, 1, 1, 7), "a_width"), 1);
+  EXPECT_EQ(config_of(pixels(ConvPass::fprop, 1, 2, 56), "a_width"), 1);
+  EXPECT_EQ(config_of(pixels(ConvPass::fprop, 3, 1, 56), "a_width"), 1);
+  EXPECT_EQ(config_of(pixels(ConvPass::wgrad, 3, 1, 56), "a_width"), 8);
+  EXPECT_EQ(config_of(pixels(ConvPass::wgrad, 3, 1, 56), "b_width"), 1);
+}
+
 TEST(Mma, GuardsTheAlignmentOfVectors) {
   const Fusion fusion = forward(64, Layout::nhwc);
   const Lowered steps = lowered(fusion);

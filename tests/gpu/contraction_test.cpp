@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "frontend/graph_builder.h"
+#include "tests/gpu/contraction_cases.h"
 #include "tests/gpu/device_run.h"
 
 namespace fusor {
@@ -137,52 +138,10 @@ TEST(MatmulGpu, EveryCandidateOfAFusedBatch) {
   expect_every_candidate_correct(g.finish(), "batch, bias, gelu, residual, pre-activation");
 }
 
-struct ConvCase {
-  Dims x, w;
-  Dims pre, post, stride, dilation;
-};
-
-const ConvCase kConvs[] = {
-    {{2, 8, 9, 11}, {16, 8, 3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}},
-    {{1, 5, 13, 7}, {7, 5, 3, 2}, {0, 1}, {2, 0}, {2, 1}, {1, 1}},
-    {{2, 12, 10, 10}, {18, 4, 3, 3}, {2, 2}, {2, 2}, {1, 2}, {2, 2}},
-    {{2, 24, 8, 9}, {24, 1, 5, 5}, {2, 2}, {2, 2}, {2, 1}, {1, 1}},
-    {{3, 3, 32, 32}, {33, 3, 7, 7}, {3, 3}, {3, 3}, {2, 2}, {1, 1}},
-    {{2, 64, 14, 14}, {64, 64, 1, 1}, {0, 0}, {0, 0}, {1, 1}, {1, 1}},
-    {{2, 64, 15, 15}, {40, 64, 1, 1}, {0, 0}, {0, 0}, {2, 2}, {1, 1}},
-    {{2, 6, 50}, {8, 6, 4}, {3}, {0}, {1}, {1}},
-    {{2, 6, 50}, {6, 1, 4}, {3}, {0}, {3}, {2}},
-    {{1, 4, 5, 6, 7}, {6, 4, 3, 2, 3}, {1, 0, 1}, {1, 1, 1}, {1, 1, 2}, {1, 1, 1}},
-    {{1, 8, 6, 6, 6}, {8, 2, 3, 3, 3}, {1, 1, 1}, {1, 1, 1}, {2, 2, 2}, {1, 2, 1}},
-};
-
-ConvOptions options_of(const ConvCase& c, ConvMode mode) {
-  return {
-      .pre_padding = c.pre, .post_padding = c.post, .stride = c.stride, .dilation = c.dilation, .mode = mode};
-}
-
-Dims y_dims(const ConvCase& c) {
-  Dims y{c.x[0], c.w[0]};
-  for (int i = 0; i < c.pre.rank(); ++i)
-    y.push_back((c.x[i + 2] + c.pre[i] + c.post[i] - c.dilation[i] * (c.w[i + 2] - 1) - 1) / c.stride[i] + 1);
-  return y;
-}
+using namespace contraction_cases;
 
 void check(const ConvCase& c, ConvPass pass, DataType type, Layout layout, ConvMode mode) {
-  GraphBuilder g("conv");
-  Tensor y;
-  if (pass == ConvPass::fprop)
-    y = g.conv_fprop(g.input("x", c.x, type, layout), g.input("w", c.w, type, layout), options_of(c, mode));
-  else if (pass == ConvPass::dgrad)
-    y = g.conv_dgrad(g.input("dy", y_dims(c), type, layout), g.input("w", c.w, type, layout), c.x,
-                     options_of(c, mode));
-  else
-    y = g.conv_wgrad(g.input("dy", y_dims(c), type, layout), g.input("x", c.x, type, layout), c.w,
-                     options_of(c, mode));
-  g.output(y, {.type = is_real(type) ? type : DataType::i32});
-  expect_correct(g.finish(),
-                 fmt::format("{} {} x {} w {} {} {}", to_string(pass), to_string(type), to_string(c.x),
-                             to_string(c.w), layout == Layout::nhwc ? "nhwc" : "nchw", to_string(mode)));
+  expect_correct(convolution(c, pass, type, layout, mode), to_string(c, pass, type, layout));
 }
 
 TEST(ConvGpu, EveryPassAndLayoutInFp16) {

@@ -129,12 +129,13 @@ void expect_correct(const Graph& graph, const std::string& what) {
   expect_correct_plan(graph, build(graph, DeviceInfo::current()), what);
 }
 
-void expect_every_candidate_correct(const Graph& graph, const std::string& what) {
+void expect_every_candidate_correct(const Graph& graph, const std::string& what,
+                                    const BuildOptions& options) {
   const DeviceInfo device = DeviceInfo::current();
-  for (const Candidate& candidate : candidates(graph, device)) {
+  for (const Candidate& candidate : candidates(graph, device, options)) {
     std::string configs = what;
     for (const PlannedFusion& fusion : candidate.fusions) configs += " " + to_string(fusion.config);
-    expect_correct_plan(graph, build(graph, device, candidate), configs);
+    expect_correct_plan(graph, build(graph, device, candidate, options), configs);
   }
 }
 

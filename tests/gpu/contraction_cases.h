@@ -1,0 +1,63 @@
+// Owns the convolutions on which engines are tested on the GPU: odd sizes, strides, paddings, groups, ranks.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <string>
+
+#include "frontend/graph_builder.h"
+
+namespace fusor::contraction_cases {
+
+struct ConvCase {
+  Dims x, w;
+  Dims pre, post, stride, dilation;
+};
+
+inline const ConvCase kConvs[] = {
+    {{2, 8, 9, 11}, {16, 8, 3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}},
+    {{1, 5, 13, 7}, {7, 5, 3, 2}, {0, 1}, {2, 0}, {2, 1}, {1, 1}},
+    {{2, 12, 10, 10}, {18, 4, 3, 3}, {2, 2}, {2, 2}, {1, 2}, {2, 2}},
+    {{2, 24, 8, 9}, {24, 1, 5, 5}, {2, 2}, {2, 2}, {2, 1}, {1, 1}},
+    {{3, 3, 32, 32}, {33, 3, 7, 7}, {3, 3}, {3, 3}, {2, 2}, {1, 1}},
+    {{2, 64, 14, 14}, {64, 64, 1, 1}, {0, 0}, {0, 0}, {1, 1}, {1, 1}},
+    {{2, 64, 15, 15}, {40, 64, 1, 1}, {0, 0}, {0, 0}, {2, 2}, {1, 1}},
+    {{2, 6, 50}, {8, 6, 4}, {3}, {0}, {1}, {1}},
+    {{2, 6, 50}, {6, 1, 4}, {3}, {0}, {3}, {2}},
+    {{1, 4, 5, 6, 7}, {6, 4, 3, 2, 3}, {1, 0, 1}, {1, 1, 1}, {1, 1, 2}, {1, 1, 1}},
+    {{1, 8, 6, 6, 6}, {8, 2, 3, 3, 3}, {1, 1, 1}, {1, 1, 1}, {2, 2, 2}, {1, 2, 1}},
+};
+
+inline ConvOptions options_of(const ConvCase& c, ConvMode mode) {
+  return {
+      .pre_padding = c.pre, .post_padding = c.post, .stride = c.stride, .dilation = c.dilation, .mode = mode};
+}
+
+inline Dims y_dims(const ConvCase& c) {
+  Dims y{c.x[0], c.w[0]};
+  for (int i = 0; i < c.pre.rank(); ++i)
+    y.push_back((c.x[i + 2] + c.pre[i] + c.post[i] - c.dilation[i] * (c.w[i + 2] - 1) - 1) / c.stride[i] + 1);
+  return y;
+}
+
+inline Graph convolution(const ConvCase& c, ConvPass pass, DataType type, Layout layout, ConvMode mode) {
+  GraphBuilder g("conv");
+  Tensor y;
+  if (pass == ConvPass::fprop)
+    y = g.conv_fprop(g.input("x", c.x, type, layout), g.input("w", c.w, type, layout), options_of(c, mode));
+  else if (pass == ConvPass::dgrad)
+    y = g.conv_dgrad(g.input("dy", y_dims(c), type, layout), g.input("w", c.w, type, layout), c.x,
+                     options_of(c, mode));
+  else
+    y = g.conv_wgrad(g.input("dy", y_dims(c), type, layout), g.input("x", c.x, type, layout), c.w,
+                     options_of(c, mode));
+  g.output(y, {.type = is_real(type) ? type : DataType::i32});
+  return g.finish();
+}
+
+inline std::string to_string(const ConvCase& c, ConvPass pass, DataType type, Layout layout) {
+  return fmt::format("{} {} x {} w {} {}", fusor::to_string(pass), fusor::to_string(type),
+                     fusor::to_string(c.x), fusor::to_string(c.w), layout == Layout::nhwc ? "nhwc" : "nchw");
+}
+
+}  // namespace fusor::contraction_cases

@@ -1,0 +1,176 @@
+// Owns the tests of the mma engine on the GPU: every candidate of every case against the oracle.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <array>
+
+#include "backend/engines.h"
+#include "frontend/graph_builder.h"
+#include "tests/gpu/contraction_cases.h"
+#include "tests/gpu/device_run.h"
+
+namespace fusor {
+namespace {
+
+using namespace contraction_cases;
+
+// The engine, and one for what is cut off around it; a contraction that it refuses has no candidate.
+void expect_correct_on_tensor_cores(const Graph& graph, const std::string& what) {
+  static const std::array<const Engine*, 2> kEngines = {&mma_engine(), &elementwise_engine()};
+  expect_every_candidate_correct(graph, what, {.engine_list = kEngines});
+}
+
+#define FUSOR_NEEDS_TENSOR_CORES() \
+  FUSOR_NEEDS_GPU();               \
+  if (DeviceInfo::current().compute_capability < 80) GTEST_SKIP() << "needs sm_80"
+
+constexpr DataType kTypes[] = {DataType::f16,     DataType::bf16, DataType::f8_e4m3,
+                               DataType::f8_e5m2, DataType::i8,   DataType::u8};
+
+DataType stored(DataType type) { return is_real(type) ? type : DataType::i32; }
+
+TEST(MmaGpu, MatmulOfOddSizesInEveryType) {
+  FUSOR_NEEDS_TENSOR_CORES();
+  for (const DataType type : kTypes)
+    for (const Dims& mnk : {Dims{1, 1, 1}, Dims{17, 33, 65}, Dims{128, 128, 64}, Dims{129, 67, 1000},
+                            Dims{1, 300, 77}, Dims{300, 1, 5}, Dims{200, 264, 136}}) {
+      GraphBuilder g("matmul");
+      const Tensor a = g.input("a", {mnk[0], mnk[2]}, type);
+      const Tensor b = g.input("b", {mnk[2], mnk[1]}, type);
+      g.output(g.matmul(a, b), {.type = stored(type)});
+      expect_correct_on_tensor_cores(g.finish(), fmt::format("{} {}", to_string(type), to_string(mnk)));
+    }
+}
+
+TEST(MmaGpu, MatmulOfTwoTypes) {
+  FUSOR_NEEDS_TENSOR_CORES();
+  const std::pair<DataType, DataType> pairs[] = {{DataType::f16, DataType::f8_e4m3},
+                                                 {DataType::f8_e5m2, DataType::bf16},
+                                                 {DataType::i8, DataType::u8},
+                                                 {DataType::u8, DataType::i8},
+                                                 {DataType::i8, DataType::f16}};
+  for (const auto& [first, second] : pairs) {
+    GraphBuilder g("mixed");
+    const Tensor c = g.matmul(g.input("a", {70, 144}, first), g.input("b", {144, 90}, second));
+    const bool real = is_real(first) || is_real(second);
+    g.output(c, {.type = real ? DataType::f32 : DataType::i32});
+    expect_correct_on_tensor_cores(g.finish(), fmt::format("{} x {}", to_string(first), to_string(second)));
+  }
+}
+
+TEST(MmaGpu, MatmulOfEveryTranspose) {
+  FUSOR_NEEDS_TENSOR_CORES();
+  for (const DataType type : {DataType::f16, DataType::i8})
+    for (const Strides& a_strides : {Strides{72, 1}, Strides{1, 160}, Strides{145, 2}, Strides{73, 1}})
+      for (const Strides& b_strides : {Strides{208, 1}, Strides{1, 72}})
+        for (const Strides& c_strides : {Strides{208, 1}, Strides{1, 160}, Strides{401, 2}}) {
+          GraphBuilder g("matmul");
+          const Tensor a = g.input("a", {160, 72}, type, TensorOptions{.strides = a_strides});
+          const Tensor b = g.input("b", {72, 200}, type, TensorOptions{.strides = b_strides});
+          g.output(g.matmul(a, b), {.type = stored(type), .strides = c_strides});
+          expect_correct_on_tensor_cores(g.finish(),
+                                         fmt::format("{} {} {} {}", to_string(type), to_string(a_strides),
+                                                     to_string(b_strides), to_string(c_strides)));
+        }
+}
+
+TEST(MmaGpu, MatmulOfMisalignedOperands) {
+  FUSOR_NEEDS_TENSOR_CORES();
+  for (const int64_t alignment : {2, 4, 8}) {
+    GraphBuilder g("misaligned");
+    const Tensor a = g.input("a", {72, 136}, DataType::f16, TensorOptions{.alignment = alignment});
+    const Tensor b = g.input("b", {136, 80}, DataType::f16, TensorOptions{.alignment = alignment});
+    g.output(g.matmul(a, b), {.alignment = alignment});
+    expect_correct_on_tensor_cores(g.finish(), fmt::format("alignment {}", alignment));
+  }
+}
+
+TEST(MmaGpu, BatchesBroadcastBothWays) {
+  FUSOR_NEEDS_TENSOR_CORES();
+  const std::pair<Dims, Dims> shapes[] = {{{3, 24, 32}, {3, 32, 40}},
+                                          {{3, 20, 30}, {30, 40}},
+                                          {{2, 1, 24, 32}, {1, 3, 32, 40}},
+                                          {{2, 1, 3, 1, 5, 6}, {1, 2, 1, 4, 6, 7}}};
+  for (const auto& [a_dims, b_dims] : shapes) {
+    GraphBuilder g("batched");
+    const Tensor c = g.matmul(g.input("a", a_dims, DataType::f16), g.input("b", b_dims, DataType::f16));
+    expect_correct_on_tensor_cores(g.finish({c}),
+                                   fmt::format("{} x {}", to_string(a_dims), to_string(b_dims)));
+  }
+}
+
+TEST(MmaGpu, EpilogueWithEverything) {
+  FUSOR_NEEDS_TENSOR_CORES();
+  GraphBuilder g("fused");
+  const Tensor a = g.input("a", {150, 88}, DataType::bf16);
+  const Tensor b = g.input("b", {88, 208}, DataType::bf16);
+  const Tensor row = g.input("row", {1, 208}, DataType::f32);
+  const Tensor column = g.input("column", {150, 1}, DataType::bf16);
+  const Tensor residual = g.input("residual", {150, 208}, DataType::bf16);
+  const Tensor pre = g.add(g.mul(g.matmul(a, b), column), row);
+  g.output(pre, {.name = "pre", .type = DataType::bf16});
+  g.output(g.add(g.gelu(pre), g.mul(residual, g.scalar("scale", DataType::f32))), {.type = DataType::bf16});
+  g.output(g.cmp_gt(pre, g.constant(0)));
+  expect_correct_on_tensor_cores(g.finish(), "two stores, two biases, residual, scalar");
+}
+
+TEST(MmaGpu, ProloguesOnBothOperands) {
+  FUSOR_NEEDS_TENSOR_CORES();
+  for (const int64_t k : {127, 128}) {
+    GraphBuilder g("prologue");
+    const Tensor a = g.input("a", {61, k}, DataType::i8);
+    const Tensor scale = g.input("scale", {1, k}, DataType::f32);
+    const Tensor b = g.input("b", {k, 48}, DataType::f16);
+    const Tensor c =
+        g.matmul(g.mul(a, scale, {.type = DataType::f16}), g.add(b, g.constant(1), {.type = DataType::f16}));
+    g.output(c, {.type = DataType::f32});
+    expect_correct_on_tensor_cores(g.finish(), fmt::format("dequantise and shift, k {}", k));
+  }
+}
+
+TEST(MmaGpu, SplitsOfLongSums) {
+  FUSOR_NEEDS_TENSOR_CORES();
+  for (const Dims& mnk : {Dims{64, 64, 5000}, Dims{40, 72, 4096}, Dims{130, 33, 2001}}) {
+    GraphBuilder g("split");
+    const Tensor a = g.input("a", {mnk[0], mnk[2]}, DataType::f16);
+    const Tensor b = g.input("b", {mnk[2], mnk[1]}, DataType::f16);
+    expect_correct_on_tensor_cores(g.finish({g.relu(g.matmul(a, b))}), to_string(mnk));
+  }
+}
+
+TEST(MmaGpu, ConvolutionsOfEveryPassAndLayout) {
+  FUSOR_NEEDS_TENSOR_CORES();
+  for (const ConvCase& c : kConvs)
+    for (const ConvPass pass : {ConvPass::fprop, ConvPass::dgrad, ConvPass::wgrad})
+      for (const Layout layout : {Layout::nchw, Layout::nhwc})
+        expect_correct_on_tensor_cores(
+            convolution(c, pass, DataType::f16, layout, ConvMode::cross_correlation),
+            to_string(c, pass, DataType::f16, layout));
+}
+
+TEST(MmaGpu, ConvolutionsOfEveryType) {
+  FUSOR_NEEDS_TENSOR_CORES();
+  for (const DataType type : kTypes)
+    for (const ConvPass pass : {ConvPass::fprop, ConvPass::dgrad, ConvPass::wgrad})
+      for (const Layout layout : {Layout::nchw, Layout::nhwc})
+        expect_correct_on_tensor_cores(convolution(kConvs[2], pass, type, layout, ConvMode::convolution),
+                                       to_string(kConvs[2], pass, type, layout));
+}
+
+// Zero padding comes after the prologue: relu(0 * scale + shift) would not be zero.
+TEST(MmaGpu, PaddingIsMaskedAfterThePrologue) {
+  FUSOR_NEEDS_TENSOR_CORES();
+  for (const Layout layout : {Layout::nchw, Layout::nhwc}) {
+    GraphBuilder g("prologue");
+    const Tensor x = g.input("x", {2, 16, 9, 9}, DataType::f16, layout);
+    const Tensor scale = g.input("scale", {1, 16, 1, 1}, DataType::f32);
+    const Tensor w = g.input("w", {24, 16, 3, 3}, DataType::f16, layout);
+    const Tensor b = g.input("b", {1, 24, 1, 1}, DataType::f16);
+    const Tensor shifted = g.relu(g.add(g.mul(x, scale), g.constant(1.5)), {.type = DataType::f16});
+    const Tensor y = g.relu(g.add(g.conv_fprop(shifted, w, {.padding = {1, 1}}), b));
+    expect_correct_on_tensor_cores(g.finish({y}), "scale, shift, relu, padded convolution, bias, relu");
+  }
+}
+
+}  // namespace
+}  // namespace fusor
