@@ -123,6 +123,11 @@ struct Lowering : TiledContraction {
     return launch;
   }
 
+  /// Both operands go to shared memory without passing through registers.
+  bool copies_both() const {
+    return copies(load_a, plain_a, elements.a) && copies(load_b, plain_b, elements.b);
+  }
+
   Work cost(const DeviceInfo& device) const {
     Work work = this->work();
     work.tensor_flops = inner_flops();
@@ -237,25 +242,25 @@ class MmaEngine final : public Engine {
   std::vector<EngineCandidate> candidates(const Fusion& fusion, const DeviceInfo& device) const override {
     const std::vector<Knob> offered = knobs(fusion, device);
     std::vector<EngineCandidate> list;
+    const bool copied = Lowering(fusion, {}, device).copies_both();
     const auto add = [&](int64_t tile_m, int64_t tile_n, int64_t split) {
       EngineConfig config{std::string(name()), revision(), {}};
       config.set("tile_m", std::min(tile_m, offered[0].values.back()));
       config.set("tile_n", std::min(tile_n, offered[1].values.back()));
-      config.set("tile_k", offered[2].values.front());
-      config.set("split", split);
       // Longer lines make fewer turns, where no registers hold what is on its way.
-      if (const Lowering lowering(fusion, config, device); lowering.plain_a && lowering.plain_b)
-        config.set("tile_k", offered[2].values.back());
+      config.set("tile_k", copied ? offered[2].values.back() : offered[2].values.front());
+      config.set("split", split);
       add_candidate(list, std::move(config),
                     [&](const EngineConfig& one) { return Lowering(fusion, one, device).cost(device); });
     };
-    for (const auto& [tile_m, tile_n] : {std::pair{128, 128}, {128, 256}, {128, 64}, {64, 64}, {64, 32}}) {
+    for (const auto& [tile_m, tile_n] : {std::pair{128, 128}, {128, 64}, {64, 64}, {64, 32}}) {
       add(tile_m, tile_n, 1);
-      if (tile_n > 128) continue;
       if (const int64_t split = split_for(list.back().work, offered[3].values, kTurnsOfPart, device);
           split > 1)
         add(tile_m, tile_n, split);
     }
+    // Its warps read least of shared memory for each product, where that is what the others wait for.
+    if (copied) add(128, 256, 1);
     return list;
   }
 

@@ -130,6 +130,20 @@ TEST(EmitHeader, AValueSiteMasksLanesThatDoNotExist) {
   EXPECT_THAT(emit_header(source), HasSubstr("value[i] = v0[i];"));
 }
 
+TEST(EmitHeader, AnAddressedSiteSaysWhereAnElementLies) {
+  KernelSource source = bias_relu();
+  Expr expr;
+  expr.domain = {64, 128};
+  expr.nodes = {load(0, DataType::bf16, {128, 1}, true)};
+  expr.value = 0;
+  source.sites = {{"A", expr, 1, true}};
+  EXPECT_THAT(emit_header(source), Not(HasSubstr("address(")));
+  const std::string before = structure_hash(source);
+  source.sites[0].addressed = true;
+  EXPECT_THAT(emit_header(source), HasSubstr("return args.in0 + (at[0] * args.in0_stride0 + at[1]);"));
+  EXPECT_NE(structure_hash(source), before);
+}
+
 TEST(EmitHeader, ParametersThatAreNotDefaultsAreArguments) {
   KernelSource source = bias_relu();
   expr_of(source).nodes[3].pointwise.lower_clip_slope = 0.25;

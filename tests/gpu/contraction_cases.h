@@ -1,4 +1,5 @@
-// Owns the convolutions on which engines are tested on the GPU: odd sizes, strides, paddings, groups, ranks.
+// Owns the contractions on which several engines are tested on the GPU: odd sizes, strides, paddings, groups,
+// ranks, and all that may follow.
 #pragma once
 
 #include <fmt/format.h>
@@ -58,6 +59,21 @@ inline Graph convolution(const ConvCase& c, ConvPass pass, DataType type, Layout
 inline std::string to_string(const ConvCase& c, ConvPass pass, DataType type, Layout layout) {
   return fmt::format("{} {} x {} w {} {}", fusor::to_string(pass), fusor::to_string(type),
                      fusor::to_string(c.x), fusor::to_string(c.w), layout == Layout::nhwc ? "nhwc" : "nchw");
+}
+
+/// Two biases, two real stores and a comparison, a residual, a scalar.
+inline Graph everything_after_a_matmul(int64_t m, int64_t n, int64_t k) {
+  GraphBuilder g("fused");
+  const Tensor a = g.input("a", {m, k}, DataType::bf16);
+  const Tensor b = g.input("b", {k, n}, DataType::bf16);
+  const Tensor row = g.input("row", {1, n}, DataType::f32);
+  const Tensor column = g.input("column", {m, 1}, DataType::bf16);
+  const Tensor residual = g.input("residual", {m, n}, DataType::bf16);
+  const Tensor pre = g.add(g.mul(g.matmul(a, b), column), row);
+  g.output(pre, {.name = "pre", .type = DataType::bf16});
+  g.output(g.add(g.gelu(pre), g.mul(residual, g.scalar("scale", DataType::f32))), {.type = DataType::bf16});
+  g.output(g.cmp_gt(pre, g.constant(0)));
+  return g.finish();
 }
 
 }  // namespace fusor::contraction_cases

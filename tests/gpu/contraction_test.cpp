@@ -10,6 +10,8 @@
 namespace fusor {
 namespace {
 
+using namespace contraction_cases;
+
 TEST(MatmulGpu, OddSizesInEveryType) {
   FUSOR_NEEDS_GPU();
   for (const DataType type : {DataType::f64, DataType::f32, DataType::f16, DataType::bf16, DataType::f8_e4m3,
@@ -54,17 +56,7 @@ TEST(MatmulGpu, BatchesBroadcastBothWays) {
 
 TEST(MatmulGpu, EpilogueWithEverything) {
   FUSOR_NEEDS_GPU();
-  GraphBuilder g("fused");
-  const Tensor a = g.input("a", {150, 90}, DataType::bf16);
-  const Tensor b = g.input("b", {90, 210}, DataType::bf16);
-  const Tensor row = g.input("row", {1, 210}, DataType::f32);
-  const Tensor column = g.input("column", {150, 1}, DataType::bf16);
-  const Tensor residual = g.input("residual", {150, 210}, DataType::bf16);
-  const Tensor pre = g.add(g.mul(g.matmul(a, b), column), row);
-  g.output(pre, {.name = "pre", .type = DataType::bf16});
-  g.output(g.add(g.gelu(pre), g.mul(residual, g.scalar("scale", DataType::f32))), {.type = DataType::bf16});
-  g.output(g.cmp_gt(pre, g.constant(0)));
-  expect_correct(g.finish(), "two stores, two biases, residual, scalar");
+  expect_correct(everything_after_a_matmul(150, 210, 90), "two stores, two biases, residual, scalar");
 }
 
 TEST(MatmulGpu, ProloguesOnBothOperands) {
@@ -137,8 +129,6 @@ TEST(MatmulGpu, EveryCandidateOfAFusedBatch) {
   g.output(g.add(g.gelu(pre), residual), {.type = DataType::bf16});
   expect_every_candidate_correct(g.finish(), "batch, bias, gelu, residual, pre-activation");
 }
-
-using namespace contraction_cases;
 
 void check(const ConvCase& c, ConvPass pass, DataType type, Layout layout, ConvMode mode) {
   expect_correct(convolution(c, pass, type, layout, mode), to_string(c, pass, type, layout));
