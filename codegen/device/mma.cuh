@@ -253,6 +253,9 @@ struct WarpTile {
 /// pipeline. One barrier a turn: behind it, all copies of its tiles have landed, and nobody reads the stage
 /// that is filled next.
 FUSOR_DEVICE void sum_tile(const Params& p, const Part& part, Shared& shared, WarpTile& warp_tile) {
+  // The widest tile has products enough in two steps to cover the reads of the next, and compiles in less
+  // time.
+  constexpr int kStepsInText = kRowBlocks * kColumnBlocks > 16 ? 2 : kMmas;
   write_tile_keys(p.problem, part.place, shared.rows, shared.columns);
   const Index entry = part.place.entry;
   Transfer<LoadA> a;
@@ -274,7 +277,7 @@ FUSOR_DEVICE void sum_tile(const Params& p, const Part& part, Shared& shared, Wa
     const bool multiplies = k >= part.begin;
     if constexpr (LoadA::kAsync && LoadB::kAsync) {
       if (multiplies)
-#pragma unroll
+#pragma unroll(kStepsInText)
         for (int step = 0; step < kTileK; step += kMmaSteps) warp_tile.multiply(shared, stage, step);
     } else {
 #pragma unroll 1
