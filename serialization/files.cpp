@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/fail.h"
+#include "serialization/bench_cases.h"
 #include "serialization/serialization.h"
 
 namespace fusor {
@@ -124,6 +125,9 @@ Plan read_plan(const std::string& path) { return read_file(path, plan_from_json)
 DeviceInfo read_device(const std::string& path) { return read_file(path, device_from_json); }
 std::variant<Graph, Plan> read_graph_or_plan(const std::string& path) {
   return read_file(path, graph_or_plan_from_json);
+}
+std::vector<BenchCase> read_bench_cases(const std::string& path) {
+  return read_file(path, bench_cases_from_json);
 }
 
 }  // namespace fusor

@@ -130,6 +130,18 @@ std::string_view plain_message(const Json::exception& error) {
   return end == std::string_view::npos ? message : message.substr(end + 2);
 }
 
+/// What `write` appends, and the end of the line.
+template <class Write>
+std::string printed(Write write) {
+  try {
+    std::string out;
+    write(out);
+    return out + '\n';
+  } catch (const Json::exception& error) {
+    fail("cannot be written as JSON: {}", plain_message(error));
+  }
+}
+
 }  // namespace
 
 Json parse_json(std::string_view text) {
@@ -145,13 +157,11 @@ Json parse_json(std::string_view text) {
 }
 
 std::string print_json(const Json& document) {
-  try {
-    std::string out;
-    print(document, 0, 0, out);
-    return out + '\n';
-  } catch (const Json::exception& error) {
-    fail("cannot be written as JSON: {}", plain_message(error));
-  }
+  return printed([&](std::string& out) { print(document, 0, 0, out); });
+}
+
+std::string print_json_line(const Json& document) {
+  return printed([&](std::string& out) { print_flat(document, out); });
 }
 
 std::string in_quotes(std::string_view text) {

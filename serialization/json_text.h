@@ -17,6 +17,8 @@ Json parse_json(std::string_view text);
 /// The document as text: two spaces a level, a value on one line where it fits one. Throws Error{bad_input}
 /// where a string is not UTF-8.
 std::string print_json(const Json& document);
+/// The document on one line.
+std::string print_json_line(const Json& document);
 
 /// Inserted text on one line: shortened, control characters replaced.
 std::string in_quotes(std::string_view text);

@@ -45,5 +45,6 @@ Report& Report::add(Report value) {
 }
 
 std::string to_json(const Report& report) { return print_json(ReportWriter::json(report)); }
+std::string to_json_line(const Report& report) { return print_json_line(ReportWriter::json(report)); }
 
 }  // namespace fusor

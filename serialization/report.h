@@ -53,5 +53,7 @@ class Report {
 
 /// Indented JSON; inf and nan are strings.
 std::string to_json(const Report& report);
+/// The same on one line, for streams of documents.
+std::string to_json_line(const Report& report);
 
 }  // namespace fusor

@@ -1,0 +1,44 @@
+// Owns BenchCase: one row of the benchmark suite (bench/cases/), and its reading. Format: docs/benchmarks.md.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/data_type.h"
+#include "core/dims.h"
+
+namespace fusor {
+
+/// A contraction with what is fused around it, in the words of a table. tools/bench_graph.h makes a Graph of
+/// it.
+struct BenchCase {
+  enum class Op : uint8_t { matmul, gated_matmul, conv_fprop, conv_dgrad, conv_wgrad };
+
+  std::string id;     ///< unique: "C2-dgrad"
+  std::string group;  ///< cases with one bar: "conv-dgrad-wgrad"
+  std::string about;  ///< where it comes from
+  Op op = Op::matmul;
+  DataType type = DataType::bf16;  ///< of the inputs
+  std::optional<DataType> result;  ///< of the result; default: `type`
+  // Matmuls: c[batch, m, n] = sum over k of a[batch, m, k] * b[batch, k, n].
+  int64_t batch = 1, m = 0, n = 0, k = 0;
+  bool transposed_b = false;  ///< b lies in memory as [n, k], like the weights of a linear layer
+  // Convolutions: dims of x and w whatever the pass; one entry per spatial dim below.
+  Dims x, w;
+  Dims stride, pre_padding, post_padding, dilation;
+  Layout layout = Layout::nhwc;
+  std::vector<std::string> prologue, epilogue;  ///< steps by name, in order
+  bool tf32 = false;           ///< fp32 whose operands peers round to TF32: the floor is that rate's
+  int64_t max_workspace = -1;  ///< bytes; -1: no limit
+
+  bool is_conv() const { return op != Op::matmul && op != Op::gated_matmul; }
+};
+
+/// The rows of a file, in order. Throws Error{bad_input} that names the place.
+std::vector<BenchCase> bench_cases_from_json(std::string_view text);
+std::vector<BenchCase> read_bench_cases(const std::string& path);
+
+}  // namespace fusor

@@ -1,0 +1,108 @@
+// Owns JSON -> BenchCase.
+#include <array>
+#include <set>
+
+#include "serialization/bench_cases.h"
+#include "serialization/documents.h"
+#include "serialization/json_fields.h"
+
+namespace fusor {
+
+namespace {
+
+constexpr std::array<std::string_view, 5> kOps = {"matmul", "gated_matmul", "conv_fprop", "conv_dgrad",
+                                                  "conv_wgrad"};
+constexpr std::array<std::string_view, 2> kStored = {"kn", "nk"};
+constexpr std::array<std::string_view, 2> kLayouts = {"nchw", "nhwc"};
+
+template <class T>
+void read_optional(const JsonReader& row, std::string_view key, T& to) {
+  if (row.has(key)) read_field(row.at(key), to);
+}
+
+std::vector<std::string> steps(const JsonReader& row, std::string_view key) {
+  std::vector<std::string> names;
+  if (!row.has(key)) return names;
+  const JsonReader list = row.at(key);
+  for (size_t i = 0; i < list.size(); ++i) names.push_back(list.at(i).name());
+  return names;
+}
+
+/// Extents, each of 1 or more.
+Dims extents(const JsonReader& from) {
+  const Dims dims = from.dims();
+  for (int i = 0; i < dims.rank(); ++i)
+    if (dims[i] < 1)
+      from.at(static_cast<size_t>(i)).refuse("expected an extent of 1 or more, got {}", dims[i]);
+  return dims;
+}
+
+void read_matmul(const JsonReader& row, BenchCase& to) {
+  const Dims mnk = extents(row.at("mnk"));
+  if (mnk.rank() != 3) row.at("mnk").refuse("expected m, n and k, got {} numbers", mnk.rank());
+  to.m = mnk[0];
+  to.n = mnk[1];
+  to.k = mnk[2];
+  read_optional(row, "batch", to.batch);
+  if (to.batch < 1) row.at("batch").refuse("expected 1 or more, got {}", to.batch);
+  to.transposed_b = row.has("b") && row.at("b").one_of(kStored) == 1;
+}
+
+void read_conv(const JsonReader& row, BenchCase& to) {
+  to.x = extents(row.at("x"));
+  to.w = extents(row.at("w"));
+  read_optional(row, "padding", to.pre_padding);
+  to.post_padding = to.pre_padding;
+  read_optional(row, "pre_padding", to.pre_padding);
+  read_optional(row, "post_padding", to.post_padding);
+  read_optional(row, "stride", to.stride);
+  read_optional(row, "dilation", to.dilation);
+  if (row.has("layout"))
+    to.layout = kLayouts[row.at("layout").one_of(kLayouts)] == "nhwc" ? Layout::nhwc : Layout::nchw;
+}
+
+BenchCase parse_case(const JsonReader& row) {
+  BenchCase parsed;
+  parsed.op = static_cast<BenchCase::Op>(row.at("op").one_of(kOps));
+  if (parsed.is_conv())
+    row.expect_keys({"id", "group", "about", "op", "type", "result", "x", "w", "stride", "padding",
+                     "pre_padding", "post_padding", "dilation", "layout", "epilogue", "tf32",
+                     "max_workspace"});
+  else
+    row.expect_keys({"id", "group", "about", "op", "type", "result", "mnk", "batch", "b", "prologue",
+                     "epilogue", "tf32", "max_workspace"});
+  parsed.id = row.at("id").name();
+  parsed.group = row.at("group").name();
+  read_optional(row, "about", parsed.about);
+  read_field(row.at("type"), parsed.type);
+  if (row.has("result")) read_field(row.at("result"), parsed.result.emplace());
+  if (parsed.is_conv())
+    read_conv(row, parsed);
+  else
+    read_matmul(row, parsed);
+  parsed.prologue = steps(row, "prologue");
+  parsed.epilogue = steps(row, "epilogue");
+  read_optional(row, "tf32", parsed.tf32);
+  read_optional(row, "max_workspace", parsed.max_workspace);
+  return parsed;
+}
+
+}  // namespace
+
+std::vector<BenchCase> bench_cases_from_json(std::string_view text) {
+  const Json document = parse_json(text);
+  const JsonReader reader(document);
+  expect_header(reader, "bench_cases");
+  reader.expect_keys({"format", "kind", "about", "cases"});
+  const JsonReader rows = reader.at("cases");
+  std::vector<BenchCase> cases;
+  std::set<std::string> ids;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    cases.push_back(parse_case(rows.at(i)));
+    if (!ids.insert(cases.back().id).second)
+      rows.at(i).at("id").refuse("two cases are called {}", in_quotes(cases.back().id));
+  }
+  return cases;
+}
+
+}  // namespace fusor
