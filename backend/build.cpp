@@ -14,9 +14,6 @@ namespace fusor {
 
 namespace {
 
-// How many ways to run a graph are worth telling apart.
-constexpr size_t kMaxCandidates = 16;
-
 // The choice with option `option` of fusion `varied`, and the cheapest options of all others.
 Candidate make_candidate(const Choices& choices, const DeviceInfo& device, size_t varied, size_t option) {
   Candidate candidate;
@@ -42,12 +39,14 @@ bool fits(const Candidate& candidate, const BuildOptions& options) {
   return options.max_workspace < 0 || candidate.workspace_bytes <= options.max_workspace;
 }
 
-std::vector<Candidate> all_candidates(const Choices& choices, const DeviceInfo& device) {
+std::vector<Candidate> all_candidates(const Choices& choices, const DeviceInfo& device,
+                                      const BuildOptions& options) {
   const auto dearest =
       std::ranges::max_element(choices.fusions, {}, [](const Choice& c) { return c.options[0].seconds; });
   const auto varied = static_cast<size_t>(dearest - choices.fusions.begin());
   std::vector<Candidate> found;
-  for (size_t option = 0; option < dearest->options.size() && found.size() < kMaxCandidates; ++option)
+  const size_t count = std::min(dearest->options.size(), static_cast<size_t>(options.max_candidates));
+  for (size_t option = 0; option < count; ++option)
     found.push_back(make_candidate(choices, device, varied, option));
   return found;
 }
@@ -75,7 +74,7 @@ Plan make_plan(const Choices& choices, const DeviceInfo& device, const Candidate
 }  // namespace
 
 std::vector<Candidate> candidates(const Graph& graph, const DeviceInfo& device, const BuildOptions& options) {
-  std::vector<Candidate> found = all_candidates(choose(graph, device, options), device);
+  std::vector<Candidate> found = all_candidates(choose(graph, device, options), device, options);
   if (std::ranges::none_of(found, [&](const Candidate& c) { return fits(c, options); }))
     refuse_workspace(found, options);
   std::erase_if(found, [&](const Candidate& c) { return !fits(c, options); });
@@ -86,7 +85,7 @@ Plan build(const Graph& graph, const DeviceInfo& device, const BuildOptions& opt
   const Choices choices = choose(graph, device, options);
   Candidate best = make_candidate(choices, device, 0, 0);
   if (!fits(best, options)) {
-    const std::vector<Candidate> found = all_candidates(choices, device);
+    const std::vector<Candidate> found = all_candidates(choices, device, options);
     const auto fitting = std::ranges::find_if(found, [&](const Candidate& c) { return fits(c, options); });
     if (fitting == found.end()) refuse_workspace(found, options);
     best = *fitting;

@@ -13,6 +13,7 @@ namespace fusor {
 struct BuildOptions {
   std::vector<std::string> forbid = {};  ///< engines that must not be used
   int64_t max_workspace = -1;            ///< bytes; -1: no limit
+  int max_candidates = 16;               ///< that candidates() gives at most
   bool compile = true;  ///< compile into the kernel cache now (in parallel); a GPU is not needed
   /// The engines asked, in order; empty: backend/engines.h.
   std::span<const Engine* const> engine_list = {};

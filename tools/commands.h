@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "backend/build.h"
 
@@ -13,6 +14,17 @@ namespace fusor::command {
 inline constexpr int kWrongResult = 1;
 inline constexpr int kBadInput = 2;
 inline constexpr int kMachineLacks = 3;
+
+struct BenchOptions {
+  std::vector<std::string> cases;      ///< ids, groups, files; empty: all
+  std::string folder = "bench/cases";  ///< whose files are read where none is named
+  bool list = false, cubins = false, serve = false;
+  bool all_candidates = false;
+  bool verify = true;
+  int runs = 50;           ///< of each candidate
+  double seconds = 30;     ///< for each case, at most
+  int64_t flush_mb = 512;  ///< read before each run
+};
 
 struct Options {
   std::string device;  ///< empty: a plan's own device, else "current"
@@ -26,6 +38,7 @@ struct Options {
   bool verify = false;
   int repeat = 1;
   uint64_t seed = 1;
+  BenchOptions bench;
 };
 
 int plan(const Options& options);
@@ -33,6 +46,7 @@ int run(const Options& options);
 int explain(const Options& options);
 int source(const Options& options);
 int candidates(const Options& options);
+int bench(const Options& options);
 int doctor(const Options& options);
 int devices(const Options& options);
 

@@ -31,6 +31,22 @@ void expect_memory(const Graph& graph, int64_t workspace_bytes) {
          needed / (1 << 30), size(available));
 }
 
+/// Random values of which a large tensor repeats a part: no matter how large, it takes a second at most. The
+/// period is prime, so that no rows or tiles are alike.
+void fill_repeating(const Tensor& tensor, void* buffer, uint64_t seed) {
+  constexpr int64_t kPeriod = 16'777'213;
+  const int64_t width = byte_size(tensor.type);
+  const int64_t count = tensor.bytes() / width;
+  if (tensor.is_scalar() || count <= kPeriod) return fill_random(tensor, buffer, seed);
+  Tensor piece = tensor;
+  piece.dims = {kPeriod};
+  piece.strides = {1};
+  fill_random(piece, buffer, seed);
+  auto* bytes = static_cast<std::byte*>(buffer);
+  for (int64_t at = kPeriod; at < count; at += kPeriod)
+    std::memcpy(bytes + at * width, bytes, static_cast<size_t>(std::min(kPeriod, count - at) * width));
+}
+
 }  // namespace
 
 HostBuffer::HostBuffer(int64_t bytes, int64_t alignment) {
@@ -67,12 +83,21 @@ void RunBuffers::add(const Tensor& tensor, bool is_output, uint64_t seed) {
   buffers_.push_back(bound ? HostBuffer(tensor.bytes(), tensor.alignment) : HostBuffer());
   mirrors_.push_back(mirrored ? cuda::DeviceBuffer(tensor.bytes()) : cuda::DeviceBuffer());
   is_output_.push_back(is_output);
+  bytes_.push_back(tensor.bytes());
   void* host = buffers_.back().get();
   pointers_.push_back(host);
   if (!bound) return;
-  if (!is_output) fill_random(tensor, host, seed);
+  if (!is_output) fill_repeating(tensor, host, seed);
   if (mirrored) cuda::copy_to_device(mirrors_.back().get(), host, tensor.bytes());
   bindings_.emplace_back(tensor, mirrored ? mirrors_.back().get() : host);
+}
+
+void RunBuffers::poison_outputs() {
+  for (size_t i = 0; i < mirrors_.size(); ++i) {
+    if (!is_output_[i] || pointers_[i] == nullptr) continue;
+    std::memset(pointers_[i], kPoison, static_cast<size_t>(bytes_[i]));
+    if (mirrors_[i].get() != nullptr) cuda::copy_to_device(mirrors_[i].get(), pointers_[i], bytes_[i]);
+  }
 }
 
 void RunBuffers::fetch_outputs() {

@@ -33,6 +33,8 @@ class RunBuffers {
 
   std::span<const Binding> bindings() const { return bindings_; }
   void* workspace() const { return on_gpu_ ? device_workspace_.get() : host_workspace_.get(); }
+  /// Fills what runs write with NaN again, for another candidate's turn.
+  void poison_outputs();
   /// Brings what the run wrote to the host.
   void fetch_outputs();
   /// Host buffers by position in Graph::tensors, null for virtual and constant tensors.
@@ -46,6 +48,7 @@ class RunBuffers {
   std::vector<void*> pointers_;
   std::vector<cuda::DeviceBuffer> mirrors_;
   std::vector<bool> is_output_;
+  std::vector<int64_t> bytes_;
   std::vector<Binding> bindings_;
   HostBuffer host_workspace_;
   cuda::DeviceBuffer device_workspace_;
