@@ -1,0 +1,403 @@
+#!/usr/bin/env python3
+# Owns the comparison with the peers: fusor and PyTorch's libraries on the same cases, in one job, taking turns.
+"""
+usage: bench/compare.py [CASES...] [--fusor build/fusor] [--rounds 5] [--runs 20] [--compile] [--output compare]
+       bench/compare.py --table compare.json
+
+CASES are ids, what ids begin with, groups, or files of cases; all of bench/cases where none is named. Writes OUTPUT.json
+(every block of every round) after each case, and OUTPUT.md (the table) at the end. --table makes the table of such a file
+again, and needs neither a GPU nor PyTorch.
+
+fusor runs in a process of its own (`fusor bench --serve`), PyTorch in this one; only one of them is ever busy. A round is one
+block of RUNS runs of fusor, then one of each peer. Both sides read --flush MiB before each run, so that no cache helps and no
+dirty line hinders, and time with two events around the run; a run's launches hide behind the reading. A side's time is the
+median over the rounds of its blocks' medians. All inputs are uniform in [-1, 1].
+"""
+import argparse
+import glob
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+# Per group of cases: the geometric mean of fusor's speed to the best peer's that is wanted, and the least of any case.
+BARS = {
+    "plain-matmul": (1.00, 0.96),
+    "fused-matmul": (1.10, 1.00),
+    "decode": (1.10, 1.00),
+    "conv-fprop": (1.05, 0.92),
+    "conv-dgrad-wgrad": (1.00, 0.85),
+    "hard-conv": (2.0, 1.2),
+}
+
+
+# ---- cases ----
+
+def read_cases(words):
+    files = [word for word in words if word.endswith(".json")]
+    words = [word for word in words if not word.endswith(".json")]
+    files = files or sorted(glob.glob(os.path.join(ROOT, "bench", "cases", "*.json")))
+    rows = []
+    for file in files:
+        with open(file) as stream:
+            rows += json.load(stream)["cases"]
+    meant = lambda row, word: word in (row["id"], row["group"]) or row["id"].startswith(word + "-")
+    for word in words:
+        if not any(meant(row, word) for row in rows):
+            sys.exit(f"compare: there is no case or group '{word}'")
+    return files, [row for row in rows if not words or any(meant(row, word) for word in words)]
+
+
+# ---- fusor's side ----
+
+class Fusor:
+    """`fusor bench --serve`: one line in, one line out."""
+
+    def __init__(self, command, files, flush, verify):
+        line = [command, "bench", "--serve", "--flush", str(flush), *files]
+        self.process = subprocess.Popen(line + ([] if verify else ["--no-verify"]), stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, text=True, bufsize=1)
+
+    def block(self, case, runs):
+        self.process.stdin.write(f"{case} {runs}\n")
+        self.process.stdin.flush()
+        answer = self.process.stdout.readline()
+        if not answer:
+            sys.exit(f"compare: fusor ended at case {case} with exit code {self.process.wait()}")
+        return json.loads(answer)
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait()
+
+
+# ---- the peers' side ----
+
+class Peers:
+    """The same case by PyTorch: its libraries' fused calls where there are any, op by op, and compiled."""
+
+    TYPES = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "fp64": "float64",
+             "fp8_e4m3": "float8_e4m3fn", "fp8_e5m2": "float8_e5m2"}
+
+    def __init__(self, flush, compiles):
+        import torch
+        self.torch = torch
+        self.functional = torch.nn.functional
+        self.compiles = compiles
+        self.buffer = torch.zeros(flush * 2**20 // 4, device="cuda")
+        self.begin = torch.cuda.Event(enable_timing=True)
+        self.end = torch.cuda.Event(enable_timing=True)
+        torch.backends.cudnn.benchmark = True
+
+    def describe(self):
+        torch = self.torch
+        return {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "cuda": torch.version.cuda,
+                "cudnn": torch.backends.cudnn.version()}
+
+    def of(self, row):
+        """Name -> function that runs the case once."""
+        self.torch.backends.cuda.matmul.allow_tf32 = row.get("tf32", False)
+        self.torch.backends.cudnn.allow_tf32 = row.get("tf32", False)
+        self.type = getattr(self.torch, self.TYPES[row["type"]])
+        self.result = getattr(self.torch, self.TYPES[row.get("result", row["type"])])
+        return self.matmuls(row) if "matmul" in row["op"] else self.convolutions(row)
+
+    def block(self, run, runs):
+        """The median seconds of `runs` runs."""
+        for _ in range(3):
+            run()
+        times = []
+        for _ in range(runs):
+            self.buffer.sum()
+            self.begin.record()
+            run()
+            self.end.record()
+            self.end.synchronize()
+            times.append(self.begin.elapsed_time(self.end) * 1e-3)
+        return statistics.median(times)
+
+    def random(self, *dims, type=None):
+        torch = self.torch
+        type = type or self.type
+        if type == torch.int8:
+            return torch.randint(-4, 5, dims, dtype=type, device="cuda")
+        return torch.empty(dims, device="cuda").uniform_(-1, 1).to(type)
+
+    # Steps after the contraction, as the suite names them. `channel` is the axis of bias and scale.
+    def steps(self, row, dims, channel, layout):
+        torch, functional = self.torch, self.functional
+        along = [1] * len(dims)
+        along[channel] = dims[channel]
+        others = [axis for axis in range(len(dims)) if axis != channel % len(dims)]
+        vectors = {step: self.random(*along) for step in ("bias", "scale") if step in row.get("epilogue", [])}
+        like = {step: layout(self.random(*dims, type=self.result)) for step in ("residual", "gelu_bwd")
+                if step in row.get("epilogue", [])}
+        alpha = 0.5
+
+        def apply(y):
+            extra = []
+            for step in row.get("epilogue", []):
+                if step == "bias":
+                    y = y + vectors[step]
+                elif step == "scale":
+                    y = y * vectors[step]
+                elif step == "alpha":
+                    y = y * alpha
+                elif step == "residual":
+                    y = y + like[step]
+                elif step == "gelu_bwd":
+                    y = torch.ops.aten.gelu_backward(y, like[step])
+                elif step == "save":
+                    extra.append(y)
+                elif step == "column_sum":
+                    extra.append(y.sum(others, dtype=torch.float32))
+                elif step == "amax":
+                    extra.append(y.abs().amax())
+                else:
+                    y = {"relu": torch.relu, "gelu": functional.gelu, "swish": functional.silu}[step](y)
+            return y, *extra
+        return apply, vectors
+
+    def finished(self, eager, row, library=None):
+        """What every case has: op by op, and compiled where that is asked for and there is something to fuse."""
+        peers = dict(library or {})
+        peers["eager"] = eager
+        fused = row.get("epilogue") or row.get("prologue") or row["op"] == "gated_matmul"
+        if self.compiles and fused:
+            self.torch._dynamo.reset()
+            peers["compile"] = self.torch.compile(eager, mode=self.compiles, dynamic=False)
+        return peers
+
+    def matmuls(self, row):
+        torch, functional = self.torch, self.functional
+        (m, n, k), batch = row["mnk"], row.get("batch", 1)
+        lead = (batch,) if batch > 1 else ()
+        dequantize = "dequantize" in row.get("prologue", [])
+
+        def weights():
+            type = torch.int8 if dequantize else None
+            if row.get("b") == "nk":
+                return self.random(*lead, n, k, type=type).mT
+            return self.random(*lead, k, n, type=type)
+
+        a, b = self.random(*lead, m, k), weights()
+        apply, vectors = self.steps(row, [*lead, m, n], -1, lambda tensor: tensor)
+        if row["op"] == "gated_matmul":
+            up = weights()
+            return self.finished(lambda: functional.silu(a @ b) * (a @ up), row)
+        if dequantize:
+            scale = self.random(1, n)
+            return self.finished(lambda: apply(a @ (b.to(self.type) * scale)), row)
+        if row["type"].startswith("fp8"):
+            one = torch.ones((), device="cuda")
+            return self.finished(
+                lambda: apply(torch._scaled_mm(a, b, scale_a=one, scale_b=one, out_dtype=self.result)), row)
+        epilogue = row.get("epilogue", [])
+        if not epilogue:
+            out = torch.empty(*lead, m, n, dtype=self.result, device="cuda")
+            return {"cublas": lambda: torch.matmul(a, b, out=out)}
+        library = {}
+        if epilogue == ["bias"]:
+            library["cublasLt"] = lambda: torch.addmm(vectors["bias"].view(-1), a, b)
+        if epilogue in (["bias", "relu"], ["bias", "gelu"]):  # its GELU is the tanh form: cheaper than what is asked
+            library["cublasLt"] = lambda: torch._addmm_activation(vectors["bias"].view(-1), a, b,
+                                                                  use_gelu="gelu" in epilogue)
+        if epilogue == ["residual"]:
+            residual = self.random(m, n)
+            library["cublasLt"] = lambda: torch.addmm(residual, a, b)
+        return self.finished(lambda: apply(a @ b), row, library)
+
+    def convolutions(self, row):
+        torch, functional = self.torch, self.functional
+        spatial = len(row["x"]) - 2
+        ones = [1] * spatial
+        stride, dilation = row.get("stride", ones), row.get("dilation", ones)
+        pre = row.get("pre_padding", row.get("padding", [0] * spatial))
+        post = row.get("post_padding", row.get("padding", [0] * spatial))
+        groups = row["x"][1] // row["w"][1]
+        formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+        last = row.get("layout", "nhwc") == "nhwc" and len(row["x"]) in formats
+
+        def layout(tensor):
+            return tensor.to(memory_format=formats[tensor.dim()]) if last else tensor
+
+        x, w = layout(self.random(*row["x"])), layout(self.random(*row["w"]))
+        conv = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}[spatial]
+
+        def fprop(bias=None):
+            if pre == post:
+                return conv(x, w, bias, stride, pre, dilation, groups)
+            sides = [side for pair in zip(reversed(pre), reversed(post)) for side in pair]
+            return conv(functional.pad(x, sides), w, bias, stride, 0, dilation, groups)
+
+        y_dims = list(fprop().shape)
+        if row["op"] != "conv_fprop":
+            dy = layout(self.random(*y_dims))
+            mask = [row["op"] == "conv_dgrad", row["op"] == "conv_wgrad", False]
+            backward = torch.ops.aten.convolution_backward
+            return {"cudnn": lambda: backward(dy, x, w, None, stride, pre, dilation, False, [0] * spatial, groups, mask)}
+        if not row.get("epilogue"):
+            return {"cudnn": fprop}
+        apply, vectors = self.steps(row, y_dims, 1, layout)
+        library = {}
+        if row["epilogue"][-2:] == ["bias", "relu"] and len(vectors) + 1 == len(row["epilogue"]) and pre == post:
+            # A scale is folded into the filters beforehand, as one does for inference.
+            filters = w * vectors["scale"].view(-1, *[1] * (spatial + 1)) if "scale" in vectors else w
+            bias = vectors["bias"].view(-1)
+            library["cudnn fused"] = lambda: torch.cudnn_convolution_relu(x, filters, bias, stride, pre, dilation, groups)
+        if row["epilogue"][0] == "bias":
+            others, _ = self.steps({**row, "epilogue": row["epilogue"][1:]}, y_dims, 1, layout)
+            library["cudnn + bias"] = lambda: others(fprop(vectors["bias"].view(-1)))
+        return self.finished(lambda: apply(fprop()), row, library)
+
+
+# ---- the comparison ----
+
+def compare_case(row, fusor, peers, options):
+    """Blocks in turn. What fails on one side is told, and the other side is measured still."""
+    result = {"id": row["id"], "group": row["group"], "about": row.get("about", ""), "fusor": [], "peers": {}, "errors": {}}
+    try:
+        functions = peers.of(row)
+    except (RuntimeError, AttributeError, TypeError) as error:
+        functions, result["errors"]["peers"] = {}, str(error).splitlines()[0]
+    first = fusor.block(row["id"], 5)  # loads, compiles and checks; not counted
+    result["first"] = first
+    for _ in range(options.rounds):
+        if "error" not in first:
+            result["fusor"].append(fusor.block(row["id"], options.runs).get("seconds", math.nan))
+        for name, run in list(functions.items()):
+            try:
+                result["peers"].setdefault(name, []).append(peers.block(run, options.runs))
+            except Exception as error:  # a compiler may raise anything
+                del functions[name]
+                result["peers"].pop(name, None)
+                result["errors"][name] = (str(error).splitlines() or [type(error).__name__])[0]
+    if "error" in first:
+        result["errors"]["fusor"] = first["error"]
+    result["gpu"] = clocks()
+    return result
+
+
+def clocks():
+    query = ["nvidia-smi", "--query-gpu=clocks.sm,power.draw,temperature.gpu", "--format=csv,noheader", "-i", "0"]
+    try:
+        return subprocess.run(query, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
+# ---- the table ----
+
+def best_peer(result):
+    medians = {name: statistics.median(times) for name, times in result["peers"].items() if times}
+    name = min(medians, key=medians.get, default=None)
+    return name, medians
+
+
+def ratio_of(result):
+    """fusor's speed to the best peer's, or None where one of them is missing."""
+    name, medians = best_peer(result)
+    if name is None or not result["fusor"]:
+        return None
+    return medians[name] / statistics.median(result["fusor"])
+
+
+def case_line(result):
+    name, medians = best_peer(result)
+    first = result.get("first", {})
+    ratio = ratio_of(result)
+    micro = lambda seconds: f"{seconds * 1e6:.2f}"
+    cells = [result["id"]]
+    if result["fusor"]:
+        ours = statistics.median(result["fusor"])
+        scale = first["seconds"] / ours
+        cells += [micro(ours), f"{first['tflops'] * scale:.1f}", f"{first['tb_per_s'] * scale:.2f}",
+                  f"{first['floor_seconds'] / ours:.2f}"]
+    else:
+        cells += [result["errors"].get("fusor", "not measured"), "", "", ""]
+    cells += [name or result["errors"].get("peers", "none"), micro(medians[name]) if name else ""]
+    cells += [f"{ratio:.3f}" if ratio else ""]
+    cells += [", ".join(f"{peer} {micro(seconds)}" for peer, seconds in medians.items() if peer != name)]
+    cells += ["" if first.get("passed", True) else "WRONG"]
+    return "| " + " | ".join(str(cell).replace("|", "/") for cell in cells) + " |"
+
+
+def group_line(group, results):
+    ratios = {result["id"]: ratio_of(result) for result in results}
+    measured = {case: ratio for case, ratio in ratios.items() if ratio}
+    bar = BARS.get(group)
+    wanted = f"{bar[0]:.2f} / {bar[1]:.2f}" if bar else ""
+    if not measured:
+        return f"| {group} | 0 of {len(ratios)} | | | | {wanted} | |"
+    mean = math.exp(statistics.fmean(map(math.log, measured.values())))
+    worst = min(measured, key=measured.get)
+    verdict = ""
+    if bar:
+        verdict = "met" if mean >= bar[0] and measured[worst] >= bar[1] and len(measured) == len(ratios) else "missed"
+    return (f"| {group} | {len(measured)} of {len(ratios)} | {mean:.3f} | {measured[worst]:.3f} | {worst} | {wanted} | "
+            f"{verdict} |")
+
+
+def table(document):
+    about = document["about"]
+    lines = ["# fusor and its peers", "",
+             ", ".join(f"{key} {value}" for key, value in about.items()) + ".",
+             "Ratios are of speed, fusor to the best peer: above 1 fusor is faster.", "",
+             "| group | cases | geometric mean | least | of | bars | |", "|---|---|---|---|---|---|---|"]
+    groups = {}
+    for result in document["cases"]:
+        groups.setdefault(result["group"], []).append(result)
+    lines += [group_line(group, results) for group, results in groups.items()]
+    for group, results in groups.items():
+        lines += ["", f"## {group}", "",
+                  "| case | fusor us | TFLOP/s | TB/s | of floor | best peer | us | ratio | others, us | |",
+                  "|---|---|---|---|---|---|---|---|---|---|"]
+        lines += [case_line(result) for result in results]
+    return "\n".join(lines) + "\n"
+
+
+def write(path, text):
+    with open(path + ".part", "w") as stream:
+        stream.write(text)
+    os.replace(path + ".part", path)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("cases", nargs="*", metavar="CASES")
+    parser.add_argument("--fusor", default=os.path.join(ROOT, "build", "fusor"), metavar="COMMAND")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--runs", type=int, default=20, help="of each block")
+    parser.add_argument("--flush", type=int, default=512, metavar="MIB")
+    parser.add_argument("--compile", nargs="?", const="max-autotune-no-cudagraphs", metavar="MODE",
+                        help="torch.compile too, for cases with something to fuse (minutes)")
+    parser.add_argument("--no-verify", action="store_true", help="do not check fusor's results")
+    parser.add_argument("--output", default="compare", metavar="PATH", help="without extension")
+    parser.add_argument("--table", metavar="FILE", help="only make the table of this JSON file")
+    options = parser.parse_args()
+    if options.table:
+        with open(options.table) as stream:
+            sys.stdout.write(table(json.load(stream)))
+        return
+    files, rows = read_cases(options.cases)
+    peers = Peers(options.flush, options.compile)
+    fusor = Fusor(options.fusor, files, options.flush, not options.no_verify)
+    about = {**peers.describe(), "rounds": options.rounds, "runs": options.runs, "flush MiB": options.flush}
+    document = {"about": about, "cases": []}
+    for number, row in enumerate(rows):
+        result = compare_case(row, fusor, peers, options)
+        document["cases"].append(result)
+        write(options.output + ".json", json.dumps(document, indent=1) + "\n")
+        peers.torch.cuda.empty_cache()
+        print(f"{number + 1}/{len(rows)} {case_line(result)}", flush=True)
+    fusor.close()
+    write(options.output + ".md", table(document))
+    print(f"written: {options.output}.json, {options.output}.md")
+
+
+if __name__ == "__main__":
+    main()
