@@ -7,6 +7,7 @@
 
 #include "backend/engine.h"
 #include "core/plan.h"
+#include "core/tuning_table.h"
 
 namespace fusor {
 
@@ -15,6 +16,8 @@ struct BuildOptions {
   int64_t max_workspace = -1;            ///< bytes; -1: no limit
   int max_candidates = 16;               ///< that candidates() gives at most
   bool compile = true;  ///< compile into the kernel cache now (in parallel); a GPU is not needed
+  /// Measured times that go before estimates; null: the user's table (backend/user_tuning.h).
+  const TuningTable* tuning = nullptr;
   /// The engines asked, in order; empty: backend/engines.h.
   std::span<const Engine* const> engine_list = {};
 };

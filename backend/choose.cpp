@@ -4,10 +4,12 @@
 #include <algorithm>
 
 #include "backend/engines.h"
+#include "backend/user_tuning.h"
 #include "core/environment.h"
 #include "core/fail.h"
 #include "core/infer.h"
 #include "heuristics/time_model.h"
+#include "heuristics/tuning.h"
 
 namespace fusor {
 
@@ -21,6 +23,7 @@ class Chooser {
   Chooser(const Graph& graph, const FoldedGraph& folded, const DeviceInfo& device,
           const BuildOptions& options, std::vector<Decision>* decisions)
       : graph_(graph), folded_(folded), device_(device), options_(options), decisions_(decisions) {
+    if (options.tuning == nullptr) users_tuning_ = user_tuning();
     for (const std::string& name : options.forbid) expect_engine(name, "forbid");
     if (auto forced = environment::engine()) {
       forced_ = *forced;
@@ -52,7 +55,8 @@ class Chooser {
     Choice choice{make_fusion(graph_, folded_, ops), {}};
     decision.ops = choice.fusion.op_names;
     for (const Engine* engine : engine_list_of(options_)) {
-      EngineAnswer answer{std::string(engine->name()), answer_of(*engine, choice.fusion), "", 0, false};
+      EngineAnswer answer{
+          std::string(engine->name()), answer_of(*engine, choice.fusion), "", 0, false, false};
       if (answer.support)
         add_options(*engine, choice, answer);
       else
@@ -61,9 +65,8 @@ class Chooser {
     }
     prefer_forced(choice);
     std::ranges::stable_sort(choice.options, {}, &EngineOption::seconds);
-    if (!choice.options.empty())
-      for (EngineAnswer& answer : decision.answers)
-        answer.chosen = answer.engine == choice.options.front().engine->name();
+    prefer_measured(choice);
+    if (!choice.options.empty()) mark_chosen(choice.options.front(), decision);
     return choice;
   }
 
@@ -102,6 +105,35 @@ class Chooser {
     const auto is_other = [&](const EngineOption& option) { return option.engine->name() != forced_; };
     if (forced_.empty() || std::ranges::all_of(choice.options, is_other)) return;
     std::erase_if(choice.options, is_other);
+  }
+
+  // Options that the tuning table knows go first, in its order; what it names and no engine offers is passed
+  // over.
+  void prefer_measured(Choice& choice) const {
+    const TuningTable& table = options_.tuning != nullptr ? *options_.tuning : *users_tuning_;
+    if (table.empty()) return;
+    const TunedFusion* tuned = table.find(device_.name, fusion_key(choice.fusion));
+    if (tuned == nullptr) return;
+    auto place = choice.options.begin();
+    for (const MeasuredConfig& measured : tuned->configs) {
+      const auto found =
+          std::ranges::find(place, choice.options.end(), measured.config, &EngineOption::config);
+      if (found == choice.options.end()) continue;
+      found->seconds = measured.seconds;
+      found->measured = true;
+      std::rotate(place, found, std::next(found));
+      ++place;
+    }
+  }
+
+  static void mark_chosen(const EngineOption& best, Decision& decision) {
+    for (EngineAnswer& answer : decision.answers) {
+      answer.chosen = answer.engine == best.engine->name();
+      if (!answer.chosen) continue;
+      answer.config = to_string(best.config);
+      answer.seconds = best.seconds;
+      answer.measured = best.measured;
+    }
   }
 
   // Prices one cut per refusal and keeps the cheapest.
@@ -189,6 +221,7 @@ class Chooser {
   const BuildOptions& options_;
   std::vector<Decision>* decisions_;
   std::string forced_;
+  std::shared_ptr<const TuningTable> users_tuning_;
 };
 
 std::vector<Choice> in_run_order(const Choices& choices, std::vector<Choice> fusions) {

@@ -16,10 +16,12 @@ namespace fusor {
 struct EngineOption {
   const Engine* engine = nullptr;
   EngineConfig config;
-  double seconds = 0;
+  double seconds = 0;     ///< estimated, or measured
+  bool measured = false;  ///< the time stands in the tuning table
 };
 
-/// A fusion that stays whole, and the ways to carry it out, cheapest first.
+/// A fusion that stays whole, and the ways to carry it out: those that were measured in the order of the
+/// tuning table, then the others, cheapest estimate first.
 struct Choice {
   Fusion fusion;
   std::vector<EngineOption> options;

@@ -16,8 +16,9 @@ void append(std::string& text, const Decision& decision) {
   text += fmt::format("fusion {}\n", fmt::join(decision.ops, " + "));
   for (const EngineAnswer& answer : decision.answers) {
     if (answer.support)
-      text += fmt::format("  {} {} accepts, {} with {}\n", answer.chosen && !decision.cut ? "*" : " ",
-                          answer.engine, microseconds(answer.seconds), answer.config);
+      text += fmt::format("  {} {} accepts, {}{} with {}\n", answer.chosen && !decision.cut ? "*" : " ",
+                          answer.engine, microseconds(answer.seconds), answer.measured ? " measured" : "",
+                          answer.config);
     else
       text += fmt::format("    {} refuses: {}\n", answer.engine, to_string(*answer.support.refusal));
   }

@@ -14,7 +14,8 @@ struct EngineAnswer {
   std::string engine;
   Support support;
   std::string config;  ///< its best configuration, where it accepts
-  double seconds = 0;  ///< estimate of that configuration
+  double seconds = 0;  ///< estimate of that configuration, or its measured time
+  bool measured = false;
   bool chosen = false;
 };
 

@@ -43,6 +43,11 @@ Fusion make_fusion(const Graph& graph, const FoldedGraph& folded, std::span<cons
 /// `after` for each input. The oracle evaluates graphs with it.
 Fusion make_single(const Graph& graph, int op);
 
+/// The graph of a fusion's ops alone, for measuring it: what they read of other fusions is an input, what
+/// others read of theirs an output. Where a concatenation ties it to its neighbours it may plan as more than
+/// one fusion.
+Graph standalone(const Graph& graph, const FoldedGraph& folded, std::span<const int> ops);
+
 /// Whether a reduction keeps groups of an axis: an extent that is neither 1 nor the operand's.
 bool is_grouped_reduction(const Graph& graph, const Op& op);
 

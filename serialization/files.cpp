@@ -120,9 +120,11 @@ auto read_file(const std::string& path, Parse parse) {
 
 void save(const Graph& graph, const std::string& path) { write_text(path, to_json(graph)); }
 void save(const Plan& plan, const std::string& path) { write_text(path, to_json(plan)); }
+void save(const TuningTable& table, const std::string& path) { write_text(path, to_json(table)); }
 Graph read_graph(const std::string& path) { return read_file(path, graph_from_json); }
 Plan read_plan(const std::string& path) { return read_file(path, plan_from_json); }
 DeviceInfo read_device(const std::string& path) { return read_file(path, device_from_json); }
+TuningTable read_tuning(const std::string& path) { return read_file(path, tuning_from_json); }
 std::variant<Graph, Plan> read_graph_or_plan(const std::string& path) {
   return read_file(path, graph_or_plan_from_json);
 }

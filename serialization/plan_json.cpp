@@ -16,12 +16,9 @@ constexpr int kInNone = -1;
 Json fusion_json(const Graph& graph, const PlannedFusion& fusion) {
   Json ops = Json::array();
   for (const int op : fusion.ops) ops.push_back(graph.ops[static_cast<size_t>(op)].name);
-  Json knobs = Json::object();
-  for (const KnobSetting& knob : fusion.config.knobs) knobs[knob.name] = knob.value;
-  return {{"ops", std::move(ops)},
-          {"engine", fusion.config.engine},
-          {"revision", fusion.config.revision},
-          {"knobs", std::move(knobs)}};
+  Json object = {{"ops", std::move(ops)}};
+  write_config(object, fusion.config);
+  return object;
 }
 
 Json expected_json(const Plan& plan) {
@@ -45,15 +42,6 @@ std::vector<int> parse_ops(const JsonReader& list, const std::unordered_map<std:
     ops.push_back(found->second);
   }
   return ops;
-}
-
-EngineConfig parse_config(const JsonReader& object) {
-  EngineConfig config;
-  config.engine = object.at("engine").name();
-  config.revision = object.at("revision").small_integer(0);
-  const JsonReader knobs = object.at("knobs");
-  for (const std::string& knob : knobs.keys()) config.knobs.push_back({knob, knobs.at(knob).integer()});
-  return config;
 }
 
 /// Refuses partitions that would compute an op twice, too late or not at all. Views and concatenations may be
@@ -142,6 +130,23 @@ Plan parse_plan(const JsonReader& reader) {
 }
 
 }  // namespace
+
+void write_config(Json& object, const EngineConfig& config) {
+  Json knobs = Json::object();
+  for (const KnobSetting& knob : config.knobs) knobs[knob.name] = knob.value;
+  object["engine"] = config.engine;
+  object["revision"] = config.revision;
+  object["knobs"] = std::move(knobs);
+}
+
+EngineConfig parse_config(const JsonReader& object) {
+  EngineConfig config;
+  config.engine = object.at("engine").name();
+  config.revision = object.at("revision").small_integer(0);
+  const JsonReader knobs = object.at("knobs");
+  for (const std::string& knob : knobs.keys()) config.knobs.push_back({knob, knobs.at(knob).integer()});
+  return config;
+}
 
 std::string to_json(const Plan& plan) {
   Json document = {{"format", kFormatNumber}, {"kind", "plan"}, {"library", kLibraryVersion}};

@@ -65,14 +65,6 @@ std::vector<BenchCase> chosen_cases(const BenchOptions& options) {
   return all;
 }
 
-/// Without --device there must be a GPU: most cases would keep a CPU busy for hours.
-DeviceInfo bench_device(const Options& options) {
-  DeviceInfo device = DeviceInfo::named(options.device.empty() ? "current" : options.device);
-  if (options.device.empty() && device.is_cpu())
-    fail(ErrorKind::missing, "there is no GPU to be measured; --device cpu measures the CPU");
-  return device;
-}
-
 // ---- one case ----
 
 /// A case made ready: every candidate that is to be timed, loaded, over the same buffers.
@@ -83,6 +75,8 @@ class LoadedCase {
     BuildOptions build_options = options.build;
     if (row.max_workspace >= 0) build_options.max_workspace = row.max_workspace;
     if (options.bench.all_candidates) {
+      static const TuningTable kNothing;  // the estimates shall be the model's
+      build_options.tuning = &kNothing;
       for (const Candidate& candidate : fusor::candidates(graph_, device, build_options))
         executables_.push_back(load(fusor::build(graph_, device, candidate, build_options)));
     } else {
@@ -232,12 +226,12 @@ int count_cubins(const std::vector<BenchCase>& cases, const DeviceInfo& device, 
 }
 
 int measure_all(const std::vector<BenchCase>& cases, const DeviceInfo& device, const Options& options) {
-  const Flusher flush(device, options.bench.flush_mb << 20);
+  const Flusher flush(device, options.flush_mb << 20);
   int wrong = 0;
   for (const BenchCase& row : cases) {
     try {
       LoadedCase loaded(row, device, options);
-      for (const Report& line : loaded.report(flush, options.bench.runs, options.bench.verify, wrong))
+      for (const Report& line : loaded.report(flush, options.runs, options.bench.verify, wrong))
         print(to_json_line(line));
     } catch (const Error& error) {
       ++wrong;
@@ -250,13 +244,13 @@ int measure_all(const std::vector<BenchCase>& cases, const DeviceInfo& device, c
 /// Answers "ID [RUNS]" lines on standard input with one block of runs each, until the input ends. The case
 /// that was asked for last stays loaded; it is checked when it is loaded.
 int serve(const std::vector<BenchCase>& cases, const DeviceInfo& device, const Options& options) {
-  const Flusher flush(device, options.bench.flush_mb << 20);
+  const Flusher flush(device, options.flush_mb << 20);
   std::unique_ptr<LoadedCase> loaded;
   int wrong = 0;
   for (std::string line; std::getline(std::cin, line);) {
     std::istringstream words(line);
     std::string id;
-    int runs = options.bench.runs;
+    int runs = options.runs;
     if (!(words >> id)) continue;
     if (int asked = 0; words >> asked) runs = std::max(1, asked);
     try {
@@ -283,7 +277,7 @@ int bench(const Options& options) {
   const std::vector<BenchCase> cases = chosen_cases(options.bench);
   if (options.bench.list)
     return list(cases, DeviceInfo::named(options.device.empty() ? "current" : options.device));
-  const DeviceInfo device = bench_device(options);
+  const DeviceInfo device = measured_device(options);
   if (options.bench.cubins) return count_cubins(cases, device, options);
   if (options.bench.serve) return serve(cases, device, options);
   return measure_all(cases, device, options);

@@ -21,9 +21,13 @@ struct BenchOptions {
   bool list = false, cubins = false, serve = false;
   bool all_candidates = false;
   bool verify = true;
-  int runs = 50;           ///< of each candidate
-  double seconds = 30;     ///< for each case, at most
-  int64_t flush_mb = 512;  ///< read before each run
+  double seconds = 30;  ///< for the runs of a case, at most
+};
+
+struct TuneOptions {
+  std::vector<std::string> graphs;  ///< files
+  bool again = false;               ///< measure what the table knows, too
+  double budget = 60;               ///< seconds for everything
 };
 
 struct Options {
@@ -38,7 +42,11 @@ struct Options {
   bool verify = false;
   int repeat = 1;
   uint64_t seed = 1;
+  // bench, tune
+  int runs = 50;           ///< of each candidate
+  int64_t flush_mb = 512;  ///< read before each run
   BenchOptions bench;
+  TuneOptions tune;
 };
 
 int plan(const Options& options);
@@ -47,6 +55,7 @@ int explain(const Options& options);
 int source(const Options& options);
 int candidates(const Options& options);
 int bench(const Options& options);
+int tune(const Options& options);
 int doctor(const Options& options);
 int devices(const Options& options);
 

@@ -13,7 +13,10 @@ Report answer_report(const EngineAnswer& answer) {
   Report report = Report::object();
   report.set("engine", answer.engine).set("accepted", bool(answer.support));
   if (answer.support)
-    return report.set("config", answer.config).set("seconds", answer.seconds).set("chosen", answer.chosen);
+    return report.set("config", answer.config)
+        .set("seconds", answer.seconds)
+        .set("measured", answer.measured)
+        .set("chosen", answer.chosen);
   const Refusal& refusal = *answer.support.refusal;
   return report.set("refusal", Report::object()
                                    .set("rule", refusal.rule)

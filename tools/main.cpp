@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "backend/user_tuning.h"
 #include "core/error.h"
 #include "serialization/serialization.h"
 #include "tools/commands.h"
@@ -34,30 +35,46 @@ void add_build_options(CLI::App& part, Options& options) {
       ->type_name("BYTES");
 }
 
+void add_measure_options(CLI::App& part, Options& options) {
+  part.add_option("--candidates", options.build.max_candidates, "Most candidates that are measured")
+      ->check(CLI::PositiveNumber)
+      ->type_name("N");
+  part.add_option("--runs", options.runs, "Timed runs of each (default: 50)")
+      ->check(CLI::PositiveNumber)
+      ->type_name("N");
+  part.add_option("--flush", options.flush_mb, "MiB that are read before each run (default: 512)")
+      ->check(CLI::PositiveNumber)
+      ->type_name("MIB");
+  part.add_option("--seed", options.seed, "Seed of the inputs")->type_name("N");
+}
+
 void add_bench(CLI::App& app, Options& options, Part& chosen) {
   CLI::App* bench = add_part(app, chosen, "bench", "Check and time the benchmark suite, one JSON line a case",
                              fusor::command::bench);
   fusor::command::BenchOptions& to = options.bench;
   bench->add_option("CASES", to.cases, "Ids, what ids begin with, groups, or files; default: all");
   add_build_options(*bench, options);
+  add_measure_options(*bench, options);
   bench->add_option("--folder", to.folder, "Where the files of cases are (default: bench/cases)");
   bench->add_flag("--list", to.list, "Only name the cases and their floors");
   bench->add_flag("--cubins", to.cubins, "Only count the kernels that 20 shapes of each case need");
   bench->add_flag("--serve", to.serve, "Time a case for each line 'ID [RUNS]' of standard input");
   bench->add_flag("--all-candidates", to.all_candidates, "Time every candidate, in turn");
-  bench->add_option("--candidates", options.build.max_candidates, "Most candidates of a case")
-      ->check(CLI::PositiveNumber)
-      ->type_name("N");
   bench->add_flag("!--no-verify", to.verify, "Do not compare with a float64 evaluation");
-  bench->add_option("--runs", to.runs, "Timed runs (default: 50)")
-      ->check(CLI::PositiveNumber)
-      ->type_name("N");
   bench->add_option("--seconds", to.seconds, "Most time for a case's runs (default: 30)")
       ->check(CLI::PositiveNumber);
-  bench->add_option("--flush", to.flush_mb, "MiB that are read before each run (default: 512)")
+}
+
+void add_tune(CLI::App& app, Options& options, Part& chosen) {
+  CLI::App* tune = add_part(app, chosen, "tune", "Measure the fusions of graphs; later plans use the times",
+                            fusor::command::tune);
+  tune->add_option("GRAPHS", options.tune.graphs, "Graphs or plans, as JSON")->required();
+  add_build_options(*tune, options);
+  add_measure_options(*tune, options);
+  tune->add_option("--budget", options.tune.budget, "Most time for everything (default: 60)")
       ->check(CLI::PositiveNumber)
-      ->type_name("MIB");
-  bench->add_option("--seed", options.seed, "Seed of the inputs")->type_name("N");
+      ->type_name("SECONDS");
+  tune->add_flag("--again", options.tune.again, "Measure what is known already, too");
 }
 
 void define(CLI::App& app, Options& options, Part& chosen) {
@@ -103,6 +120,7 @@ void define(CLI::App& app, Options& options, Part& chosen) {
   add_build_options(*candidates, options);
 
   add_bench(app, options, chosen);
+  add_tune(app, options, chosen);
 
   add_part(app, chosen, "doctor", "What this machine has and lacks, and what that means", command::doctor);
   add_part(app, chosen, "devices", "The device profiles, and this machine's devices", command::devices);
@@ -145,9 +163,12 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
     if (chosen == nullptr)
       return complain(
-          "say what to do: plan, run, explain, source, candidates, bench, doctor or devices (see --help)",
+          "say what to do: plan, run, explain, source, candidates, bench, tune, doctor or devices (see "
+          "--help)",
           fusor::command::kBadInput);
-    return chosen(options);
+    const int code = chosen(options);
+    if (const std::string problem = fusor::tuning_problem(); !problem.empty()) complain(problem, code);
+    return code;
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);
     return complain(error.what(), fusor::command::kBadInput);

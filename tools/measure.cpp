@@ -5,13 +5,14 @@
 #include <chrono>
 
 #include "backend/build.h"
+#include "core/fail.h"
 #include "frontend/graph_builder.h"
 
 namespace fusor::command {
 
 namespace {
 
-constexpr int kFewestRounds = 5;
+constexpr int kFewestRounds = 3;
 
 class Clock {
  public:
@@ -36,6 +37,13 @@ Seconds timed(const std::function<void()>& run, cuda::Timer* timer) {
 }
 
 }  // namespace
+
+DeviceInfo measured_device(const Options& options) {
+  DeviceInfo device = DeviceInfo::named(options.device.empty() ? "current" : options.device);
+  if (options.device.empty() && device.is_cpu())
+    fail(ErrorKind::missing, "there is no GPU to be measured; --device cpu measures the CPU");
+  return device;
+}
 
 Flusher::Flusher(const DeviceInfo& device, int64_t bytes) : on_gpu_(!device.is_cpu()) {
   const int64_t words = std::max<int64_t>(bytes / 4, 1);
@@ -72,9 +80,9 @@ std::vector<std::vector<Seconds>> measure_in_turn(std::span<const std::function<
   std::unique_ptr<cuda::Timer> timer;
   if (options.on_gpu) timer = std::make_unique<cuda::Timer>();
   std::vector<std::vector<Seconds>> times(subjects.size());
-  for (int i = 0; i < options.warm_ups; ++i)
-    for (const auto& subject : subjects) timed(subject, timer.get());
   const Clock clock;
+  for (int i = 0; i < options.warm_ups && (i == 0 || clock.elapsed() < options.budget / 4); ++i)
+    for (const auto& subject : subjects) timed(subject, timer.get());
   for (int round = 0; round < options.runs; ++round) {
     const bool enough =
         round >= kFewestRounds && (clock.elapsed() > options.budget || (options.done && options.done(times)));

@@ -8,11 +8,15 @@
 
 #include "backend/executable.h"
 #include "codegen/cuda_driver.h"
+#include "tools/commands.h"
 #include "tools/run_buffers.h"
 
 namespace fusor::command {
 
 using Seconds = double;
+
+/// The device that is to be measured. Without --device there must be a GPU: a CPU would be busy for hours.
+DeviceInfo measured_device(const Options& options);
 
 /// Sums a buffer larger than any cache, so that nothing of the next run's data is near. It only reads: dirty
 /// lines that a write leaves behind would be paid for by the run that follows.
@@ -36,7 +40,7 @@ struct MeasureOptions {
   Seconds budget = 1e9;  ///< no further round is begun after so long, but five are
   bool on_gpu = true;
   std::function<void()> after_round = {};
-  /// Whether enough is known; asked after each round from the fifth on.
+  /// Whether enough is known; asked after each round from the third on.
   std::function<bool(std::span<const std::vector<Seconds>>)> done = {};
 };
 

@@ -1,0 +1,81 @@
+// Owns when the user's tuning table is read and how it is added to.
+#include "backend/user_tuning.h"
+
+#include <filesystem>
+#include <mutex>
+
+#include "core/environment.h"
+#include "core/fail.h"
+#include "serialization/serialization.h"
+
+namespace fusor {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Loaded {
+  std::mutex mutex;
+  std::string path;
+  std::shared_ptr<const TuningTable> table;  ///< null: not read yet
+  std::string problem;
+};
+
+Loaded& loaded() {
+  static Loaded state;
+  return state;
+}
+
+TuningTable read_or_empty(const std::string& path, std::string& problem) {
+  problem.clear();
+  std::error_code error;
+  if (path.empty() || !fs::exists(path, error)) return {};
+  try {
+    return read_tuning(path);
+  } catch (const Error& damage) {
+    problem = fmt::format("the tuning table is ignored: {}", damage.what());
+    return {};
+  }
+}
+
+}  // namespace
+
+std::string user_tuning_path() {
+  const auto folder = environment::cache_dir();
+  return folder ? (fs::path(*folder) / "tuning.json").string() : "";
+}
+
+std::shared_ptr<const TuningTable> user_tuning() {
+  const std::string path = user_tuning_path();
+  Loaded& state = loaded();
+  const std::scoped_lock lock(state.mutex);
+  if (!state.table || state.path != path) {
+    state.path = path;
+    state.table = std::make_shared<const TuningTable>(read_or_empty(path, state.problem));
+  }
+  return state.table;
+}
+
+std::string tuning_problem() {
+  Loaded& state = loaded();
+  const std::scoped_lock lock(state.mutex);
+  return state.problem;
+}
+
+void record_tuning(TunedFusion fusion) {
+  const std::string path = user_tuning_path();
+  if (path.empty())
+    fail("there is no folder to keep measurements in: FUSOR_CACHE_DIR is empty, or there is no HOME");
+  Loaded& state = loaded();
+  const std::scoped_lock lock(state.mutex);
+  std::string ignored;
+  TuningTable table = read_or_empty(path, ignored);
+  table.put(std::move(fusion));
+  std::error_code error;
+  fs::create_directories(fs::path(path).parent_path(), error);
+  save(table, path);
+  state.path = path;
+  state.table = std::make_shared<const TuningTable>(std::move(table));
+}
+
+}  // namespace fusor

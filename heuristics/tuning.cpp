@@ -1,0 +1,117 @@
+// Owns the hashing of fusions and the ranking of measurements.
+#include "heuristics/tuning.h"
+
+#include <algorithm>
+
+#include "core/hash.h"
+
+namespace fusor {
+
+namespace {
+
+// One overload of add() for each part of a Fusion.
+class FusionHasher {
+ public:
+  void add(const Fusion& fusion) {
+    add_list(fusion.anchors);
+    add_list(fusion.operands);
+    add_list(fusion.before);
+    add_list(fusion.after);
+  }
+  std::string hex() const { return hasher_.hex(); }
+
+ private:
+  void add(bool value) { hasher_.add(value); }
+  void add(int value) { hasher_.add(value); }
+  void add(uint32_t value) { hasher_.add(value); }
+  void add(int64_t value) { hasher_.add(value); }
+  void add(double value) { hasher_.add(value); }
+  template <class Enum>
+  requires std::is_enum_v<Enum>
+  void add(Enum value) { hasher_.add(value); }
+
+  void add(const Dims& dims) {
+    hasher_.add(dims.rank());
+    for (const int64_t extent : dims) hasher_.add(extent);
+  }
+
+  template <class T>
+  void add_list(const std::vector<T>& list) {
+    hasher_.add(list.size());
+    for (const T& element : list) add(element);
+  }
+
+  void add(const Attributes& attributes) {
+    hasher_.add(attributes.index());
+    std::visit([this](const auto& value) { add_fields(value); }, attributes);
+  }
+  template <class T>
+  void add_fields(const T& value) {
+    T::visit(value, [this](std::string_view, const auto& field) { add(field); });
+  }
+
+  void add(const Anchor& anchor) { add(anchor.attributes); }
+
+  void add(const Operand& operand) {
+    add(operand.type);
+    add(operand.memory == Memory::workspace ? Memory::device : operand.memory);
+    add(operand.alignment);
+    add(operand.elements);
+    std::visit([this](auto value) { add(value); }, operand.value);
+  }
+
+  void add(const Access& access) {
+    add(access.operand);
+    add(access.offset);
+    add(access.strides);
+  }
+
+  void add(const Node& node) {
+    add(node.kind);
+    add(node.type);
+    add(node.access);
+    add(node.axis);
+    add_fields(node.pointwise);
+    for (const int arg : node.args) add(arg);
+  }
+
+  void add(const Result& result) {
+    add(result.node);
+    add(result.type);
+    add(result.access);
+    add(result.reduction.has_value());
+    if (result.reduction) add_fields(*result.reduction);
+    add(result.reduced);
+  }
+
+  void add(const Expr& expr) {
+    add(expr.domain);
+    add_list(expr.nodes);
+    add_list(expr.results);
+    add(expr.value);
+  }
+
+  Hasher hasher_;
+};
+
+}  // namespace
+
+std::string fusion_key(const Fusion& fusion) {
+  FusionHasher hasher;
+  hasher.add(fusion);
+  return hasher.hex();
+}
+
+std::vector<MeasuredConfig> ranked(std::vector<MeasuredConfig> measured) {
+  std::vector<MeasuredConfig> order;
+  while (!measured.empty()) {
+    const double high = std::ranges::min_element(measured, {}, &MeasuredConfig::seconds)->high;
+    const auto next =
+        std::ranges::find_if(measured, [high](const MeasuredConfig& each) { return each.low <= high; });
+    order.push_back(std::move(*next));
+    measured.erase(next);
+  }
+  return order;
+}
+
+}  // namespace fusor
