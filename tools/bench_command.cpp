@@ -264,7 +264,6 @@ int serve(const std::vector<BenchCase>& cases, const DeviceInfo& device, const O
       for (const Report& each : loaded->report(flush, runs, fresh && options.bench.verify, wrong))
         print(to_json_line(each));
     } catch (const Error& error) {
-      loaded.reset();
       print_error(id, error);
     }
   }

@@ -1,62 +1,23 @@
 // Tests the command as a user meets it: the binary, its exit codes, and what it prints.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
-#include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
-#include <sstream>
 
 #include "codegen/cuda_driver.h"
 #include "codegen/nvrtc.h"
 #include "core/plan.h"
 #include "serialization/serialization.h"
+#include "tests/tools/command_fixture.h"
 
 namespace fusor {
 namespace {
 
-namespace fs = std::filesystem;
 using testing::HasSubstr;
 using testing::MatchesRegex;
 
-struct Outcome {
-  int code = -1;
-  std::string out, err;
-};
-
-class Command : public testing::Test {
- protected:
-  void SetUp() override {
-    std::string pattern = (fs::temp_directory_path() / "fusor-command-XXXXXX").string();
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
-  std::string path(const std::string& name) const { return (folder_ / name).string(); }
-  static std::string graph(const std::string& name) {
-    return std::string(FUSOR_TEST_DIR) + "/graphs/" + name + ".json";
-  }
-
-  /// Runs the command with a kernel cache of its own.
-  Outcome fusor(const std::string& arguments, const std::string& environment = "") const {
-    const std::string line = "FUSOR_CACHE_DIR='" + path("cache") + "' " + environment +
-                             " '" FUSOR_COMMAND "' " + arguments + " >'" + path("out") + "' 2>'" +
-                             path("err") + "'";
-    const int status = std::system(line.c_str());
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, text_of(path("out")), text_of(path("err"))};
-  }
-
-  static std::string text_of(const std::string& path) {
-    std::ostringstream text;
-    text << std::ifstream(path).rdbuf();
-    return text.str();
-  }
-
-  fs::path folder_;
-};
+class Command : public CommandTest {};
 
 TEST_F(Command, RunVerifiesOnTheCpu) {
   for (const char* name : {"scale_relu", "matmul"}) {

@@ -1,0 +1,65 @@
+// Owns the tests of JSON -> BenchCase.
+#include "serialization/bench_cases.h"
+
+#include <gmock/gmock.h>
+
+#include "core/error.h"
+
+namespace fusor {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::string document(const std::string& rows) {
+  return R"({"format": 1, "kind": "bench_cases", "cases": [)" + rows + "]}";
+}
+
+TEST(BenchCases, AMatmulIsRead) {
+  const auto cases = bench_cases_from_json(document(
+      R"({"id": "a", "group": "g", "op": "matmul", "mnk": [2, 3, 4], "type": "fp8_e4m3", "b": "nk",
+          "result": "bf16", "epilogue": ["alpha", "amax"], "prologue": ["dequantize"]})"));
+  ASSERT_EQ(cases.size(), 1u);
+  const BenchCase& row = cases[0];
+  EXPECT_FALSE(row.is_conv());
+  EXPECT_EQ(row.batch, 1);
+  EXPECT_EQ(row.n, 3);
+  EXPECT_TRUE(row.transposed_b);
+  EXPECT_EQ(row.result, DataType::bf16);
+  EXPECT_THAT(row.epilogue, ElementsAre("alpha", "amax"));
+  EXPECT_EQ(row.max_workspace, -1);
+}
+
+TEST(BenchCases, AConvolutionIsRead) {
+  const auto cases = bench_cases_from_json(document(
+      R"({"id": "a", "group": "g", "op": "conv_dgrad", "x": [2, 3, 8], "w": [4, 3, 3], "type": "fp16",
+          "padding": [2], "post_padding": [0], "layout": "nchw", "max_workspace": 64})"));
+  const BenchCase& row = cases.at(0);
+  EXPECT_TRUE(row.is_conv());
+  EXPECT_EQ(row.pre_padding, Dims{2});
+  EXPECT_EQ(row.post_padding, Dims{0});
+  EXPECT_EQ(row.layout, Layout::nchw);
+  EXPECT_EQ(row.max_workspace, 64);
+}
+
+void expect_refused(const std::string& rows, const std::string& message) {
+  try {
+    bench_cases_from_json(document(rows));
+    ADD_FAILURE() << rows << " was read";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr(message));
+  }
+}
+
+TEST(BenchCases, MistakesAreNamed) {
+  const std::string matmul = R"({"id": "a", "group": "g", "op": "matmul", "type": "bf16", )";
+  expect_refused(matmul + R"("mnk": [2, 3]})", "cases[0].mnk: expected m, n and k, got 2 numbers");
+  expect_refused(matmul + R"("mnk": [2, 0, 3]})", "cases[0].mnk[1]: expected an extent of 1 or more");
+  expect_refused(matmul + R"("mnk": [2, 3, 4], "padding": [1]})", "unknown key 'padding'");
+  expect_refused(matmul + R"("mnk": [2, 3, 4], "b": "mk"})", "'mk' is not one of kn, nk");
+  const std::string good = matmul + R"("mnk": [2, 3, 4]})";
+  expect_refused(good + ", " + good, "cases[1].id: two cases are called 'a'");
+}
+
+}  // namespace
+}  // namespace fusor
