@@ -23,10 +23,13 @@ namespace {
 
 using reference::Magnitude;
 
-// Outputs whose contractions cost more are checked on a sample: the oracle takes about a second for each of
-// these.
+// Outputs whose contractions cost more, or that have more elements, are checked on a sample: the oracle takes
+// some seconds for each of these.
 constexpr double kDenseFlops = 10e9;
-constexpr int64_t kSampleSize = 4096;
+constexpr int64_t kDenseElements = int64_t{1} << 24;
+// A sample costs seconds, too, where each element is a sum over a whole batch of images: then it is smaller.
+constexpr double kSampleFlops = 1e9;
+constexpr int64_t kSampleSize = 4096, kSmallestSample = 256;
 
 uint64_t mixed(uint64_t seed, uint64_t counter) {  // splitmix64
   uint64_t z = seed * 0x9e3779b97f4a7c15u + (counter + 1) * 0xd1342543de82ef95u;
@@ -207,7 +210,7 @@ void set_tolerance(OutputCheck& check, const Tensor& tensor, double error) {
 // contractions stay cheap: elements strewn evenly would need nearly everything that lies one contraction
 // back.
 std::vector<int64_t> sample_of(const Graph& graph, const Tensor& tensor, const std::vector<bool>& cone,
-                               uint64_t seed) {
+                               int64_t size, uint64_t seed) {
   constexpr int64_t kLine = 256;
   bool convolves = false;
   for (size_t i = 0; i < cone.size(); ++i)
@@ -221,12 +224,12 @@ std::vector<int64_t> sample_of(const Graph& graph, const Tensor& tensor, const s
     return static_cast<int64_t>(mixed(seed, counter++) % static_cast<uint64_t>(below));
   };
   std::vector<int64_t> elements;
-  while (static_cast<int64_t>(elements.size()) < std::min(kSampleSize, count)) {
+  while (static_cast<int64_t>(elements.size()) < std::min(size, count)) {
     const int64_t start = random(count);
     const int64_t first = start - start / step % tensor.dims[axis] * step;
     for (int64_t i = 0; i < line; ++i) elements.push_back(first + random(tensor.dims[axis]) * step);
   }
-  elements.resize(static_cast<size_t>(std::min(kSampleSize, count)));
+  elements.resize(static_cast<size_t>(std::min(size, count)));
   return elements;
 }
 
@@ -235,7 +238,10 @@ OutputCheck check_sample(const Graph& graph, std::span<void* const> tensors, int
   const Tensor& tensor = graph.tensors[static_cast<size_t>(output)];
   OutputCheck check = new_check(tensor);
   check.seed = seed;
-  const std::vector<int64_t> elements = sample_of(graph, tensor, cone, seed);
+  const double flops_per_element = contraction_flops(graph, cone) / static_cast<double>(check.elements);
+  const auto affordable = static_cast<int64_t>(kSampleFlops / std::max(flops_per_element, 1.0));
+  const int64_t size_of_sample = std::clamp(affordable, kSmallestSample, kSampleSize);
+  const std::vector<int64_t> elements = sample_of(graph, tensor, cone, size_of_sample, seed);
   const std::vector<double> wanted = evaluate_sample(graph, tensors, output, elements);
   SizeOf size;
   for (const double want : wanted) size.take_in(want);
@@ -262,7 +268,8 @@ VerifyReport verify(const Graph& graph, std::span<void* const> tensors, uint64_t
     if (graph.tensors[i].is_virtual() || graph.producer(tensor) < 0) continue;
     outputs.push_back(tensor);
     cones.push_back(cone_of(graph, tensor));
-    dense.push_back(contraction_flops(graph, cones.back()) <= kDenseFlops);
+    dense.push_back(contraction_flops(graph, cones.back()) <= kDenseFlops &&
+                    element_count(graph.tensors[i].dims) <= kDenseElements);
     if (!dense.back()) continue;
     for (size_t op = 0; op < dense_ops.size(); ++op) dense_ops[op] = dense_ops[op] || cones.back()[op];
   }

@@ -15,7 +15,7 @@ namespace fusor {
 struct OutputCheck {
   std::string tensor;
   int64_t elements = 0;  ///< of the tensor
-  int64_t checked = 0;   ///< fewer where a seeded sample was taken (outputs that cost more than 10 GFLOP)
+  int64_t checked = 0;   ///< fewer where a seeded sample was taken (more than 10 GFLOP, or 16 Mi elements)
   uint64_t seed = 0;     ///< of the sample
   double max_abs = 0;
   double max_rel = 0;

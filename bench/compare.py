@@ -299,9 +299,9 @@ def best_peer(result):
 
 
 def ratio_of(result):
-    """fusor's speed to the best peer's, or None where one of them is missing."""
+    """fusor's speed to the best peer's, or None where one of them is missing or fusor's result is wrong."""
     name, medians = best_peer(result)
-    if name is None or not result["fusor"]:
+    if name is None or not result["fusor"] or not result["first"].get("passed", True):
         return None
     return medians[name] / statistics.median(result["fusor"])
 
