@@ -1,6 +1,9 @@
 // Owns the tests of tuning table <-> JSON.
 #include <gmock/gmock.h>
 
+#include <fstream>
+#include <sstream>
+
 #include "core/error.h"
 #include "serialization/serialization.h"
 
@@ -45,6 +48,15 @@ TEST(TuningJson, DamageIsNamed) {
                  "fusions[1].configs[0].low: expected a time above 0");
   expect_refused("\"revision\": 2", "\"revision\": 2, \"speed\": 1", "unknown key 'speed'");
   expect_refused("\"engine\": \"wgmma\"", "\"engine\": 3", "configs[0].engine: expected text");
+}
+
+TEST(TuningJson, TheDocumentationsExampleIsValid) {
+  std::ostringstream page;
+  page << std::ifstream(FUSOR_TEST_DIR "/../../docs/tuning.md").rdbuf();
+  const std::string text = page.str();
+  const std::string open = "```json\n";
+  const size_t at = text.find(open) + open.size();
+  EXPECT_EQ(tuning_from_json(text.substr(at, text.find("```", at) - at)).size(), 1u);
 }
 
 }  // namespace
