@@ -12,7 +12,7 @@ Summary summarise(std::vector<double> seconds) {
   const auto at = [&](double rank) { return seconds[static_cast<size_t>(std::clamp(rank, 0.0, count - 1))]; };
   Summary summary;
   summary.runs = static_cast<int>(seconds.size());
-  summary.median = (at((seconds.size() - 1) / 2) + at(seconds.size() / 2)) / 2;
+  summary.median = (at(std::floor((count - 1) / 2)) + at(std::floor(count / 2))) / 2;
   // The number of measurements below the true median is binomial: n / 2 on average, sqrt(n) / 2 its
   // deviation.
   const double spread = 1.96 * std::sqrt(count) / 2;

@@ -149,11 +149,12 @@ bool is_decided(std::span<const std::vector<Seconds>> times) {
 }
 
 TunedFusion measured(const Task& task, const std::vector<Contender>& contenders, const DeviceInfo& device,
-                     const Flusher& flush, MeasureOptions measure_options, uint64_t seed) {
+                     const Flusher& flush, const MeasureOptions& measure_options, uint64_t seed) {
   int64_t workspace = 0;
   for (const Contender& each : contenders) workspace = std::max(workspace, each.executable.workspace_bytes());
   const RunBuffers buffers(task.graph, !device.is_cpu(), workspace, seed);
   std::vector<std::function<void()>> subjects;
+  subjects.reserve(contenders.size());
   for (const Contender& each : contenders)
     subjects.emplace_back([&] { each.executable.run(buffers.bindings(), buffers.workspace()); });
   const auto times = measure_in_turn(subjects, flush, measure_options);

@@ -12,7 +12,7 @@ namespace {
 using testing::ElementsAre;
 
 struct Shape {
-  std::string prefix = "";
+  std::string prefix = {};
   int64_t rows = 32;
   DataType type = DataType::bf16;
   bool transposed = false;
@@ -47,6 +47,7 @@ MeasuredConfig measured(const std::string& engine, double low, double median, do
 
 std::vector<std::string> names(const std::vector<MeasuredConfig>& list) {
   std::vector<std::string> names;
+  names.reserve(list.size());
   for (const MeasuredConfig& each : list) names.push_back(each.config.engine);
   return names;
 }
