@@ -22,6 +22,8 @@ import statistics
 import subprocess
 import sys
 
+import cublaslt
+
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 # Per group of cases: the geometric mean of fusor's speed to the best peer's that is wanted, and the least of any case.
@@ -98,13 +100,21 @@ class Peers:
         return {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "cuda": torch.version.cuda,
                 "cudnn": torch.backends.cudnn.version()}
 
-    def of(self, row):
-        """Name -> function that runs the case once."""
+    def of(self, row, errors):
+        """Name -> function that runs the case once. A library that fails is left out and told in `errors`."""
         self.torch.backends.cuda.matmul.allow_tf32 = row.get("tf32", False)
         self.torch.backends.cudnn.allow_tf32 = row.get("tf32", False)
         self.type = getattr(self.torch, self.TYPES[row["type"]])
         self.result = getattr(self.torch, self.TYPES[row.get("result", row["type"])])
-        return self.matmuls(row) if "matmul" in row["op"] else self.convolutions(row)
+        peers = self.matmuls(row) if "matmul" in row["op"] else self.convolutions(row)
+        if cublaslt.supports(row):
+            try:
+                matmul = cublaslt.Matmul(self.torch, row, self.random)
+                matmul.choose(lambda run: self.block(run, 5))
+                peers["cublasLt best"] = matmul.run
+            except (RuntimeError, OSError) as error:
+                errors["cublasLt best"] = str(error)
+        return peers
 
     def block(self, run, runs):
         """The median seconds of `runs` runs."""
@@ -261,7 +271,7 @@ def compare_case(row, fusor, peers, options):
     """Blocks in turn. What fails on one side is told, and the other side is measured still."""
     result = {"id": row["id"], "group": row["group"], "about": row.get("about", ""), "fusor": [], "peers": {}, "errors": {}}
     try:
-        functions = peers.of(row)
+        functions = peers.of(row, result["errors"])
     except (RuntimeError, AttributeError, TypeError) as error:
         functions, result["errors"]["peers"] = {}, str(error).splitlines()[0]
     first = fusor.block(row["id"], 5)  # loads, compiles and checks; not counted

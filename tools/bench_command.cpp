@@ -77,8 +77,7 @@ class LoadedCase {
     if (options.bench.all_candidates) {
       static const TuningTable kNothing;  // the estimates shall be the model's
       build_options.tuning = &kNothing;
-      for (const Candidate& candidate : fusor::candidates(graph_, device, build_options))
-        executables_.push_back(load(fusor::build(graph_, device, candidate, build_options)));
+      load_all(fusor::candidates(graph_, device, build_options), build_options);
     } else {
       executables_.push_back(load(fusor::build(graph_, device, build_options)));
     }
@@ -99,7 +98,7 @@ class LoadedCase {
     std::vector<Report> reports;
     for (size_t i = 0; i < executables_.size(); ++i) {
       Report line = timed_report(executables_[i].plan(), summarise(times[i]));
-      if (options_.bench.all_candidates) line.set("candidate", static_cast<int64_t>(i));
+      if (options_.bench.all_candidates) line.set("candidate", numbers_[i]);
       if (check) add_check(line, checks[i]);
       wrong += checks[i].passed() ? 0 : 1;
       reports.push_back(std::move(line));
@@ -108,6 +107,22 @@ class LoadedCase {
   }
 
  private:
+  /// A candidate that cannot be loaded is told, and the others are measured.
+  void load_all(const std::vector<Candidate>& candidates, const BuildOptions& build_options) {
+    for (size_t i = 0; i < candidates.size(); ++i) {
+      try {
+        executables_.push_back(load(fusor::build(graph_, device_, candidates[i], build_options)));
+        numbers_.push_back(static_cast<int64_t>(i));
+      } catch (const Error& error) {
+        print(to_json_line(Report::object()
+                               .set("id", row_.id)
+                               .set("candidate", static_cast<int64_t>(i))
+                               .set("error", error.what())));
+      }
+    }
+    if (executables_.empty()) fail(ErrorKind::internal, "no candidate can be loaded");
+  }
+
   VerifyReport checked(const Executable& executable) {
     buffers_->poison_outputs();
     executable.run(buffers_->bindings(), buffers_->workspace());
@@ -177,6 +192,7 @@ class LoadedCase {
   DeviceInfo device_;
   const Options& options_;
   std::vector<Executable> executables_;
+  std::vector<int64_t> numbers_;  ///< of all candidates: which of them were loaded
   std::unique_ptr<RunBuffers> buffers_;
 };
 
