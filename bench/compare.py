@@ -272,8 +272,8 @@ def compare_case(row, fusor, peers, options):
     result = {"id": row["id"], "group": row["group"], "about": row.get("about", ""), "fusor": [], "peers": {}, "errors": {}}
     try:
         functions = peers.of(row, result["errors"])
-    except (RuntimeError, AttributeError, TypeError) as error:
-        functions, result["errors"]["peers"] = {}, str(error).splitlines()[0]
+    except Exception as error:  # whatever PyTorch says of a case that it cannot do
+        functions, result["errors"]["peers"] = {}, first_line(error)
     first = fusor.block(row["id"], 5)  # loads, compiles and checks; not counted
     result["first"] = first
     for _ in range(options.rounds):
@@ -285,11 +285,15 @@ def compare_case(row, fusor, peers, options):
             except Exception as error:  # a compiler may raise anything
                 del functions[name]
                 result["peers"].pop(name, None)
-                result["errors"][name] = (str(error).splitlines() or [type(error).__name__])[0]
+                result["errors"][name] = first_line(error)
     if "error" in first:
         result["errors"]["fusor"] = first["error"]
     result["gpu"] = clocks()
     return result
+
+
+def first_line(error):
+    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def clocks():
