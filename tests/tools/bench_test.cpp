@@ -40,7 +40,7 @@ BenchCase suite_case(const std::string& file, const std::string& id) {
   return *found;
 }
 
-// GFLOP and MB of PERFORMANCE's table, to its digits.
+// Against figures worked out by hand.
 TEST(BenchSuite, CasesCostWhatTheyAreKnownToCost) {
   const auto expect_cost = [](const std::string& file, const std::string& id, double gflop, double mb) {
     const command::CaseCost cost = cost_of(graph_of(suite_case(file, id)));
