@@ -499,11 +499,7 @@ FUSOR_DEVICE void store_whole(T* to, const Vec<T, N>& from, int count) {
 
 // The address that instructions on shared memory take.
 FUSOR_DEVICE u32 shared_address(const void* pointer) {
-  u32 address;
-  asm("{ .reg .u64 wide; cvta.to.shared.u64 wide, %1; cvt.u32.u64 %0, wide; }"
-      : "=r"(address)
-      : "l"(pointer));
-  return address;
+  return static_cast<u32>(__cvta_generic_to_shared(pointer));
 }
 
 // ---- Division by a number that the host knows (core/fast_divisor.h writes the three fields) ----

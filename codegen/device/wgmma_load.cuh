@@ -111,9 +111,20 @@ template <bool kSecond, bool kAcrossAdjacent, int kExtent, bool kShared>
 struct Loader {
   static constexpr bool kIsFilter = kSecond && (kOp == kFprop || kOp == kDgrad);
   static constexpr bool kIsPixels = !kSecond && (kOp == kFprop || kOp == kDgrad);
+  static constexpr bool kIsTaps = kSecond && kOp == kWgrad;
+  static constexpr int kTaps = kIsTaps ? kExtent / kLine : 1;
 
-  FUSOR_DEVICE void load(u8* tile, const TensorMap& map, const Operands& p, Barrier& full, const Tile& place,
-                         int across, const PixelStart& start, const TapStep& tap, int step) {
+  // wgrad: the tap and the channels of every 64 columns, the same in all steps.
+  TapStep taps[kTaps];
+
+  __device__ Loader(const Operands& p, int across) {
+    if constexpr (kIsTaps)
+#pragma unroll
+      for (int i = 0; i < kTaps; ++i) taps[i].begin(p, across / kLine + i);
+  }
+
+  __device__ void load(u8* tile, const TensorMap& map, const Operands& p, Barrier& full, const Tile& place,
+                       int across, const PixelStart& start, const TapStep& tap, int step) const {
     if constexpr (kOp == kMatmul) {
       const bool batched = (kSecond != kSwapped ? p.batched_b : p.batched_a) != 0;
       load_lines<kAcrossAdjacent, kExtent, kShared>(tile, map, full, across, step * kTileK,
@@ -135,13 +146,10 @@ struct Loader {
                                          across + place.entry * static_cast<int>(p.first_channels),
                                          step * kTileK, 0, false);
     } else {
-      TapStep block;
 #pragma unroll
-      for (int i = 0; i < kExtent; i += kLine) {
-        block.begin(p, (across + i) / kLine);
-        load_pixels(tile + i * kTileK * 2, map, p, full, start, block,
-                    block.block * kLine + place.entry * static_cast<int>(p.second_channels));
-      }
+      for (int i = 0; i < kTaps; ++i)
+        load_pixels(tile + i * kLine * kTileK * 2, map, p, full, start, taps[i],
+                    taps[i].block * kLine + place.entry * static_cast<int>(p.second_channels));
     }
   }
 };
@@ -155,6 +163,8 @@ FUSOR_DEVICE void load(const TensorMap& a, const TensorMap& b, const Operands& p
   const int items = schedule.items();
   for (int item = first_item(); item < items; item += item_step()) {
     const Tile tile = schedule.tile(item);
+    const LoadA load_a(p, tile.row);
+    const LoadB load_b(p, tile.column);
     TapStep tap{};
     if constexpr (kOp == kFprop || kOp == kDgrad) tap.begin(p, tile.begin);
     PixelStart start(p, kSwapped ? tile.column : tile.row);
@@ -164,8 +174,8 @@ FUSOR_DEVICE void load(const TensorMap& a, const TensorMap& b, const Operands& p
       Barrier& full = stages.full[ring.stage];
       stages.empty[ring.stage].wait(ring.parity ^ 1);
       full.arrive_and_expect(kTileBytesA + kTileBytesB);
-      LoadA::load(stages.a[ring.stage], a, p, full, tile, tile.row, start, tap, step);
-      LoadB::load(stages.b[ring.stage], b, p, full, tile, tile.column, start, tap, step);
+      load_a.load(stages.a[ring.stage], a, p, full, tile, tile.row, start, tap, step);
+      load_b.load(stages.b[ring.stage], b, p, full, tile, tile.column, start, tap, step);
       if constexpr (kOp == kFprop || kOp == kDgrad) tap.advance(p);
     }
   }

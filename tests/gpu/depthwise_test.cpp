@@ -102,7 +102,7 @@ TEST(DepthwiseGpu, IsTheChoiceForChannelsLast) {
   FUSOR_NEEDS_GPU();
   for (const ConvPass pass : kPasses) {
     const DepthwiseCase c{{16, 144, 56, 56}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}};
-    const Graph graph = graph_of(c, pass, DataType::f16, ConvMode::cross_correlation, true);
+    const Graph graph = graph_of(c, pass, DataType::f16, ConvMode::cross_correlation, false);
     const Plan plan = build(graph, DeviceInfo::current());
     ASSERT_EQ(plan.fusions.size(), 1u);
     EXPECT_EQ(plan.fusions[0].config.engine, "depthwise");
