@@ -239,7 +239,12 @@ TEST(Mma, IsCheaperThanTheCudaCores) {
       seconds = std::min(seconds, estimate_seconds(candidate.work, DeviceInfo::named("H200")));
     return seconds;
   };
-  for (const Fusion& fusion : {forward(256, Layout::nhwc), matmul(DataType::f16)})
+  GraphBuilder conv, product;
+  const Tensor x = conv.input("x", {64, 256, 14, 14}, DataType::f16, Layout::nhwc);
+  const Tensor w = conv.input("w", {256, 256, 3, 3}, DataType::f16, Layout::nhwc);
+  const Tensor a = product.input("a", {1024, 1024}, DataType::f16);
+  for (const Fusion& fusion : {whole(conv.finish({conv.conv_fprop(x, w, {.padding = {1, 1}})})),
+                               whole(product.finish({product.matmul(a, a)}))})
     EXPECT_LT(best(mma_engine(), fusion), best(direct_engine(), fusion));
 }
 
