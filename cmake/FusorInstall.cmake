@@ -21,7 +21,7 @@ foreach(header build engine executable explain verify)
   install(FILES ${PROJECT_SOURCE_DIR}/backend/${header}.h DESTINATION ${fusor_include_dir}/backend)
 endforeach()
 foreach(header attributes.h data_type.h device_info.h dims.h dtype.def engine_config.h error.h expr.h fusion.h graph.h
-        lowered.h plan.h pointwise.def support.h tensor.h tensor_map.h work.h)
+        lowered.h plan.h pointwise.def support.h tensor.h tensor_map.h tuning_table.h work.h)
   install(FILES ${PROJECT_SOURCE_DIR}/core/${header} DESTINATION ${fusor_include_dir}/core)
 endforeach()
 
