@@ -28,14 +28,18 @@ inline void add_kernels(const Engine& engine, const std::string& name, const Fus
       cases.push_back({name + " " + to_string(candidate.config), std::get<Launch>(step).source});
 }
 
-inline void expect_compiled(const KernelCase& one) {
-  const nvrtc::Compilation compilation =
+/// Compiles it anew; ptxas must have nothing to say but that all is well.
+inline nvrtc::Compilation expect_compiled(const KernelCase& one) {
+  nvrtc::Compilation compilation =
       nvrtc::compile(one.source->root, emit_header(*one.source), one.source->target);
   EXPECT_FALSE(compilation.cubin.empty()) << one.name;
   EXPECT_NE(compilation.log.find("0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads"),
             std::string::npos)
       << one.name << "\n"
       << compilation.log;
+  for (const char* complaint : {"warning", "serialized"})
+    EXPECT_EQ(compilation.log.find(complaint), std::string::npos) << one.name << "\n" << compilation.log;
+  return compilation;
 }
 
 inline void expect_all_compiled(const std::vector<KernelCase>& cases) {
