@@ -10,7 +10,9 @@
 #include "backend/engines.h"
 #include "backend/engines/contraction.h"
 #include "backend/engines/epilogue.h"
+#include "backend/engines/tiled_result.h"
 #include "codegen/expr_emitter.h"
+#include "core/ceil_div.h"
 #include "core/fail.h"
 #include "core/fast_divisor.h"
 
@@ -27,8 +29,6 @@ constexpr int64_t kMaxTaps = 7;
 // What every device gives a block without being asked.
 constexpr int64_t kSharedBytes = 48 * 1024;
 constexpr int64_t kMaxIndex32 = std::numeric_limits<int32_t>::max() - 65536;
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // --- The window ---
 
@@ -304,14 +304,11 @@ struct Lowering {
 
   Launch launch(const char* entry, KernelSource source, ArgumentBlock arguments, int64_t grid,
                 int64_t block) const {
-    constexpr int64_t kMaxGrid = std::numeric_limits<int32_t>::max();
     Launch launch;
     launch.arguments = std::move(arguments);
     for (const KernelSite& operand : source.sites) write_arguments(launch.arguments, operand, fusion);
     launch.entry = entry;
-    launch.grid[0] = static_cast<uint32_t>(std::min(grid, kMaxGrid));
-    launch.grid[1] = static_cast<uint32_t>(ceil_div(grid, kMaxGrid));
-    launch.block[0] = static_cast<uint32_t>(block);
+    set_grid(launch, grid, block);
     launch.source = std::make_shared<const KernelSource>(std::move(source));
     return launch;
   }
@@ -486,14 +483,7 @@ std::optional<Refusal> refuse(const Fusion& fusion) {
   if (auto refusal = refuse_epilogue_reductions(fusion)) return refusal;
   const auto view = contraction_of(fusion);
   const int anchor = fusion.anchors[0].op;
-  if (!view)
-    return Refusal{"epilogue-over-result",
-                   fusion.op_name(anchor),
-                   "",
-                   "an epilogue over the result's shape",
-                   to_string(fusion.after[0].domain),
-                   "give the ops that broadcast the result a fusion of their own",
-                   -1};
+  if (!view) return refuse_other_domain(fusion);
   if (view->input_channels != 1 || view->output_channels != 1) return not_depthwise(fusion, *view);
   if (view->compute != DataType::f32)
     return Refusal{"fp32-sums",

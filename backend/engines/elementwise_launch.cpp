@@ -6,6 +6,7 @@
 #include <bit>
 
 #include "codegen/expr_emitter.h"
+#include "core/ceil_div.h"
 #include "core/fail.h"
 #include "core/fast_divisor.h"
 
@@ -17,8 +18,6 @@ using Variant = ElementwiseSchedule::Variant;
 
 constexpr int64_t kFinishThreads = 256;  // of reduce_finish.cuh
 constexpr int64_t kMaxGridX = (int64_t{1} << 31) - 1;
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 uint32_t grid_x(int64_t blocks) {
   if (blocks > kMaxGridX) fail("a launch of {} blocks exceeds the grid's {}", blocks, kMaxGridX);

@@ -7,6 +7,7 @@
 #include <bit>
 
 #include "codegen/expr_emitter.h"
+#include "core/ceil_div.h"
 
 namespace fusor {
 
@@ -23,7 +24,6 @@ constexpr size_t kMaxStaged = 2;
 constexpr int64_t kStaticSharedBytes = 48 * 1024;
 constexpr int64_t kMaxThreads = 1024;
 
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t power_of_two_from(int64_t value) {
   return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(value, 1))));
 }

@@ -106,4 +106,18 @@ std::optional<Refusal> refuse_epilogue_reductions(const Fusion& fusion) {
   return std::nullopt;
 }
 
+Refusal refuse_other_domain(const Fusion& fusion) {
+  const int anchor = fusion.anchors[0].op;
+  int at = -1;
+  for (const Node& node : fusion.after[0].nodes)
+    if (node.op > anchor && (at < 0 || node.op < at)) at = node.op;
+  return {"epilogue-over-result",
+          fusion.op_name(anchor),
+          "",
+          "an epilogue over the shape of the anchor's result",
+          to_string(fusion.after[0].domain),
+          "give the ops that broadcast the result a fusion of their own",
+          at};
+}
+
 }  // namespace fusor

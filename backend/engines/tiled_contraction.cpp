@@ -4,11 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <limits>
 
 #include "backend/engines/epilogue.h"
 #include "codegen/expr_emitter.h"
+#include "core/ceil_div.h"
 #include "core/fast_divisor.h"
 
 namespace fusor {
@@ -18,8 +18,6 @@ namespace {
 constexpr int64_t kThreads = 256;  // of codegen/device/contraction_tiling.cuh
 // Numbers up to here leave a kernel with 32-bit indices room for the rounding up to whole tiles.
 constexpr int64_t kMaxIndex32 = std::numeric_limits<int32_t>::max() - 4096;
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 ContractionSites sites_of(const Fusion& fusion, const Contraction& view) {
   if (view.is_convolution()) return {fusion.before[0], fusion.before[1], fusion.after[0]};
@@ -31,7 +29,8 @@ ContractionSites sites_of(const Fusion& fusion, const Contraction& view) {
 
 bool needs_wide_index(const Contraction& view, const ContractionSites& sites, const Tiling& tiling) {
   return std::max({view.largest_index(tiling.tile.m + tiling.tile.n), tiling.items(),
-                   tiling.finishing_blocks(1), reach(sites.a), reach(sites.b), reach(sites.y)}) > kMaxIndex32;
+                   blocks_of_sum(tiling.tiles, tiling.tile.elements(), 1), reach(sites.a), reach(sites.b),
+                   reach(sites.y)}) > kMaxIndex32;
 }
 
 // --- Which way threads run ---
@@ -113,35 +112,6 @@ KernelSite site(const char* name, Expr expr, int vector_axis) {
   return {name, std::move(expr), vector_axis, short_forms};
 }
 
-// What contraction_tiling.cuh calls FUSOR_COMPUTE.
-int64_t compute_number(DataType compute) {
-  constexpr std::array kOrder{DataType::f32, DataType::f64, DataType::i32, DataType::i64};
-  return std::ranges::find(kOrder, compute) - kOrder.begin();
-}
-
-// A grid of that many blocks or a few more, which return at once: its first axis is limited to 2^31 - 1.
-void set_grid(Launch& launch, int64_t blocks) {
-  constexpr int64_t kMaxGrid = std::numeric_limits<int32_t>::max();
-  launch.grid[0] = static_cast<uint32_t>(std::min(blocks, kMaxGrid));
-  launch.grid[1] = static_cast<uint32_t>(ceil_div(blocks, kMaxGrid));
-  launch.block[0] = kThreads;
-}
-
-// An op after the anchor broadcasts its result over a larger domain: it is cut off there.
-Refusal other_domain(const Fusion& fusion) {
-  const int anchor = fusion.anchors[0].op;
-  int at = -1;
-  for (const Node& node : fusion.after[0].nodes)
-    if (node.op > anchor && (at < 0 || node.op < at)) at = node.op;
-  return {"epilogue-over-result",
-          fusion.op_name(anchor),
-          "",
-          "an epilogue over the shape of the anchor's result",
-          to_string(fusion.after[0].domain),
-          "give the ops that broadcast the result a fusion of their own",
-          at};
-}
-
 }  // namespace
 
 Tiling::Tiling(const Contraction& view, const TileShape& shape, int64_t parts) : tile(shape), split(parts) {
@@ -149,10 +119,6 @@ Tiling::Tiling(const Contraction& view, const TileShape& shape, int64_t parts) :
   along_n = ceil_div(view.n, tile.n);
   tiles = view.entries * along_m * along_n;
   k_per_split = ceil_div(ceil_div(view.k, tile.k), split) * tile.k;
-}
-
-int64_t Tiling::finishing_blocks(int64_t width) const {
-  return tiles * ceil_div(tile.elements() / width, kThreads);
 }
 
 TiledContraction::TiledContraction(const Fusion& fusion_, const DeviceInfo& device, const TileShape& tile,
@@ -173,30 +139,18 @@ TiledContraction::TiledContraction(const Fusion& fusion_, const DeviceInfo& devi
   mark_whole_vectors(fusion, sites.y, store.vector_axis, store.width);
 }
 
-std::vector<ConfigValue> TiledContraction::config() const {
-  std::vector<ConfigValue> values{{"index_bits", index_bits},
-                                  {"compute", compute_number(view.compute)},
-                                  {"tile_m", tiling.tile.m},
-                                  {"tile_n", tiling.tile.n},
-                                  {"y_along_n", store.along_n ? 1 : 0}};
-  view.write_config(values);
-  return values;
+TiledResult TiledContraction::result() const {
+  return {view,           tiling.tile.m, tiling.tile.n, tiling.along_m,
+          tiling.along_n, tiling.tiles,  store.along_n, index_bits};
 }
 
 KernelSite TiledContraction::site_a() const { return site("A", sites.a, load_a.vector_axis); }
 KernelSite TiledContraction::site_b() const { return site("B", sites.b, load_b.vector_axis); }
 KernelSite TiledContraction::epilogue() const { return site("Y", sites.y, store.vector_axis); }
 
-void TiledContraction::write_product(ArgumentBlock& block) const {
-  view.write_arguments(block, index_bits);
-  block.put_int(tiling.tiles);
-  FastDivisor::of(tiling.along_n, index_bits).put(block);
-  FastDivisor::of(tiling.along_m, index_bits).put(block);
-}
-
 Launch TiledContraction::product(const std::string& root, const std::vector<ConfigValue>& specific,
                                  const KernelSite& a, const KernelSite& b) const {
-  KernelSource source{root + ".cuh", {a, b}, config(), target};
+  KernelSource source{root + ".cuh", {a, b}, result().config(), target};
   source.config.insert(source.config.end(), {{"a_along_k", load_a.along_k ? 1 : 0},
                                              {"b_along_k", load_b.along_k ? 1 : 0},
                                              {"a_width", load_a.width},
@@ -204,7 +158,7 @@ Launch TiledContraction::product(const std::string& root, const std::vector<Conf
   source.config.insert(source.config.end(), specific.begin(), specific.end());
   source.config.push_back({"split", is_split() ? 1 : 0});
   Launch launch;
-  write_product(launch.arguments);
+  result().write_arguments(launch.arguments);
   if (is_split()) {
     FastDivisor::of(tiling.tiles, index_bits).put(launch.arguments);
     launch.arguments.put_int(tiling.split);
@@ -216,23 +170,13 @@ Launch TiledContraction::product(const std::string& root, const std::vector<Conf
   }
   for (const KernelSite& one : source.sites) write_arguments(launch.arguments, one, fusion);
   launch.entry = root;
-  set_grid(launch, tiling.items());
+  set_grid(launch, tiling.items(), kThreads);
   launch.source = std::make_shared<const KernelSource>(std::move(source));
   return launch;
 }
 
 Launch TiledContraction::sum_of_parts() const {
-  KernelSource source{"direct_finish.cuh", {epilogue()}, config(), target};
-  source.config.push_back({"vector", store.width});
-  Launch launch;
-  write_product(launch.arguments);
-  launch.arguments.put_int(tiling.split);
-  launch.arguments.put_pointer(Patch::Kind::scratch, 0);
-  write_arguments(launch.arguments, source.sites[0], fusion);
-  launch.entry = "direct_finish";
-  set_grid(launch, tiling.finishing_blocks(store.width));
-  launch.source = std::make_shared<const KernelSource>(std::move(source));
-  return launch;
+  return result().sum_of_parts(fusion, epilogue(), store.width, tiling.split, target);
 }
 
 int64_t TiledContraction::partial_bytes() const {
@@ -297,7 +241,7 @@ std::optional<Refusal> refuse_tiling(const Fusion& fusion, const DeviceInfo& dev
                    "the elementwise engine takes fusions without one",
                    -1};
   if (auto refusal = refuse_epilogue_reductions(fusion)) return refusal;
-  if (!contraction_of(fusion)) return other_domain(fusion);
+  if (!contraction_of(fusion)) return refuse_other_domain(fusion);
   return std::nullopt;
 }
 

@@ -10,6 +10,7 @@
 
 #include "backend/engine.h"
 #include "backend/engines/contraction.h"
+#include "backend/engines/tiled_result.h"
 
 namespace fusor {
 
@@ -29,8 +30,6 @@ struct Tiling {
 
   Tiling(const Contraction& view, const TileShape& tile, int64_t split);
   int64_t items() const { return tiles * split; }
-  /// Blocks of the second launch of a split, one vector of `width` a thread.
-  int64_t finishing_blocks(int64_t width) const;
 };
 
 /// The three sites over the axes that the kernel speaks of.
@@ -92,9 +91,8 @@ struct TiledContraction {
   double elements_of_b() const;
 
  private:
-  std::vector<ConfigValue> config() const;
+  TiledResult result() const;
   KernelSite epilogue() const;
-  void write_product(ArgumentBlock& block) const;
 };
 
 /// The rules of both engines: a CUDA device, one contraction, elementwise results over its own shape.

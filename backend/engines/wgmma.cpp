@@ -9,7 +9,9 @@
 #include "backend/engines/contraction.h"
 #include "backend/engines/epilogue.h"
 #include "backend/engines/tensor_maps.h"
+#include "backend/engines/tiled_result.h"
 #include "codegen/expr_emitter.h"
+#include "core/ceil_div.h"
 #include "core/fail.h"
 #include "core/fast_divisor.h"
 
@@ -22,8 +24,6 @@ constexpr int64_t kTileK = 64, kConsumers = 2, kWarpgroup = 128, kPartRows = 64;
 constexpr int64_t kElementBytes = 2;
 constexpr int64_t kMaxStages = 12;
 constexpr int64_t kThreadsStore = 0, kCopyEngineStores = 1, kPartStored = 2;
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // --- Tiles ---
 
@@ -241,33 +241,19 @@ struct Lowering {
     }
   }
 
-  // direct_finish.cuh adds the parts up: its tiles are m by n.
+  // direct_finish.cuh counts tiles of m by n.
   Launch sum_of_parts() const {
     const bool along_n = !tiling.swapped;
-    KernelSource source{"direct_finish.cuh", {epilogue(vector_axis)}, {}, device.target()};
-    source.config = {{"index_bits", index_bits},
-                     {"compute", 0},
-                     {"tile_m", along_n ? tiling.tile_m : tiling.tile_n},
-                     {"tile_n", along_n ? tiling.tile_n : tiling.tile_m},
-                     {"y_along_n", along_n ? 1 : 0}};
-    view.write_config(source.config);
-    source.config.push_back({"vector", vector});
-    Launch launch;
-    const int bits = static_cast<int>(index_bits);
-    view.write_arguments(launch.arguments, bits);
     const int64_t rows = tiling.tiles_m() * tiling.cluster, columns = tiling.tiles_n();
-    launch.arguments.put_int(tiling.tiles());
-    FastDivisor::of(along_n ? columns : rows, bits).put(launch.arguments);
-    FastDivisor::of(along_n ? rows : columns, bits).put(launch.arguments);
-    launch.arguments.put_int(tiling.split);
-    launch.arguments.put_pointer(Patch::Kind::scratch, 0);
-    fusor::write_arguments(launch.arguments, source.sites[0], fusion);
-    launch.entry = "direct_finish";
-    const int64_t blocks = tiling.tiles() * ceil_div(tiling.tile_m * tiling.tile_n / vector, kFinishThreads);
-    launch.grid[0] = static_cast<uint32_t>(blocks);
-    launch.block[0] = kFinishThreads;
-    launch.source = std::make_shared<const KernelSource>(std::move(source));
-    return launch;
+    const TiledResult result{view,
+                             along_n ? tiling.tile_m : tiling.tile_n,
+                             along_n ? tiling.tile_n : tiling.tile_m,
+                             along_n ? rows : columns,
+                             along_n ? columns : rows,
+                             tiling.tiles(),
+                             along_n,
+                             static_cast<int>(index_bits)};
+    return result.sum_of_parts(fusion, epilogue(vector_axis), vector, tiling.split, device.target());
   }
 
   int64_t partial_bytes() const {
@@ -335,8 +321,6 @@ struct Lowering {
     }
     return work;
   }
-
-  static constexpr int64_t kFinishThreads = 256;
 };
 
 class WgmmaEngine final : public Engine {

@@ -4,14 +4,13 @@
 #include <cstdint>
 
 #include "backend/reference/values.h"
+#include "core/ceil_div.h"
 #include "core/dims.h"
 
 namespace fusor::reference {
 
 /// Elements that one task of the thread pool works on, about: enough to hide what a task costs.
 inline constexpr int64_t kTaskElements = 1 << 15;
-
-inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 /// The axis that blocks run along: the last, which is the fastest in memory, unless it is short.
 int block_axis(const Dims& domain);

@@ -56,6 +56,3 @@ FUSOR_DEVICE VectorPlace vector_place(const Problem& problem, const Place& place
   const Index column = place.column + (FUSOR_Y_ALONG_N ? fast : slow);
   return {row, column, row < Index(problem.m) && column < Index(problem.n)};
 }
-
-/// The number of this block in a grid of up to two axes.
-FUSOR_DEVICE Index block_number() { return Index(blockIdx.y) * Index(gridDim.x) + Index(blockIdx.x); }

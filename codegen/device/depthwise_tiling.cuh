@@ -63,6 +63,3 @@ FUSOR_DEVICE void load_columns(const typename Site::Args& args, Index (&at)[5], 
   load_line<Site, kColumns, kGroup>(args, at, first, Index(axis.column_step), Index(axis.advance),
                                     Index(axis.positions), columns);
 }
-
-/// The number of this block in a grid of up to two axes.
-FUSOR_DEVICE Index block_number() { return Index(blockIdx.y) * Index(gridDim.x) + Index(blockIdx.x); }

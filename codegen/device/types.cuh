@@ -535,3 +535,8 @@ FUSOR_DEVICE void coordinates(Index linear, const FastDivisor* extents, Index (&
   for (int axis = kEnd - 1; axis > kFirst; --axis) at[axis] = extents[axis].split(linear);
   if constexpr (kFirst < kEnd) at[kFirst] = linear;
 }
+
+// ---- Grids ----
+
+// The number of this block in a grid of up to two axes.
+FUSOR_DEVICE Index block_number() { return Index(blockIdx.y) * Index(gridDim.x) + Index(blockIdx.x); }
