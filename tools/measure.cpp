@@ -24,18 +24,6 @@ class Clock {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-Seconds timed(const std::function<void()>& run, cuda::Timer* timer) {
-  if (timer == nullptr) {
-    const Clock clock;
-    run();
-    return clock.elapsed();
-  }
-  timer->start();
-  run();
-  timer->stop();
-  return timer->seconds();
-}
-
 }  // namespace
 
 DeviceInfo measured_device(const Options& options) {
@@ -73,6 +61,18 @@ void Flusher::operator()() const {
   constexpr int64_t kWordsOfALine = 16;
   for (int64_t i = 0; i < host_words_; i += kWordsOfALine) sum += words[i];
   static_cast<void>(sum);
+}
+
+Seconds timed(const std::function<void()>& run, cuda::Timer* timer) {
+  if (timer == nullptr) {
+    const Clock clock;
+    run();
+    return clock.elapsed();
+  }
+  timer->start();
+  run();
+  timer->stop();
+  return timer->seconds();
 }
 
 std::vector<std::vector<Seconds>> measure_in_turn(std::span<const std::function<void()>> subjects,

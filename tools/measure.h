@@ -44,6 +44,9 @@ struct MeasureOptions {
   std::function<bool(std::span<const std::vector<Seconds>>)> done = {};
 };
 
+/// One run: between two events of a timer, or the call itself where there is none (the CPU's runs).
+Seconds timed(const std::function<void()>& run, cuda::Timer* timer);
+
 /// Times every subject once a round, so that what drifts drifts for all. A GPU's times are those between two
 /// events; the CPU's those of the call. Returns each subject's times.
 std::vector<std::vector<Seconds>> measure_in_turn(std::span<const std::function<void()>> subjects,

@@ -1,12 +1,14 @@
 // Owns `fusor run`: random inputs, timed runs, and the comparison with the oracle.
-#include <algorithm>
-#include <chrono>
+#include <fmt/format.h>
+
+#include <optional>
 
 #include "backend/executable.h"
 #include "backend/verify.h"
-#include "core/fail.h"
+#include "heuristics/statistics.h"
 #include "tools/commands.h"
 #include "tools/input.h"
+#include "tools/measure.h"
 #include "tools/print.h"
 #include "tools/run_buffers.h"
 
@@ -14,26 +16,10 @@ namespace fusor::command {
 
 namespace {
 
-/// Seconds of one run: on the device for a GPU, of the call for the CPU.
-double timed_run(const Executable& executable, const RunBuffers& buffers, bool on_gpu) {
-  if (on_gpu) {
-    cuda::Timer timer;
-    timer.start();
-    executable.run(buffers.bindings(), buffers.workspace());
-    timer.stop();
-    return timer.seconds();
-  }
-  const auto start = std::chrono::steady_clock::now();
-  executable.run(buffers.bindings(), buffers.workspace());
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
 /// The first run also pays for what happens once; it counts only where it is the only one.
 double median(std::vector<double> seconds) {
   if (seconds.size() > 1) seconds.erase(seconds.begin());
-  const auto middle = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2);
-  std::nth_element(seconds.begin(), middle, seconds.end());
-  return *middle;
+  return summarise(std::move(seconds)).median;
 }
 
 Report check_report(const OutputCheck& check) {
@@ -82,9 +68,12 @@ int run(const Options& options) {
   const Plan& plan = executable.plan();
   const bool on_gpu = !plan.device.is_cpu();
   RunBuffers buffers(input.graph, on_gpu, executable.workspace_bytes(), options.seed);
-  std::vector<double> seconds;
-  seconds.reserve(static_cast<size_t>(options.repeat));
-  for (int i = 0; i < options.repeat; ++i) seconds.push_back(timed_run(executable, buffers, on_gpu));
+  std::optional<cuda::Timer> timer;
+  if (on_gpu) timer.emplace();
+  std::vector<Seconds> seconds;
+  for (int i = 0; i < options.repeat; ++i)
+    seconds.push_back(
+        timed([&] { executable.run(buffers.bindings(), buffers.workspace()); }, timer ? &*timer : nullptr));
   std::optional<VerifyReport> verified;
   if (options.verify) {
     buffers.fetch_outputs();
