@@ -19,10 +19,10 @@ struct KernelSite {
   std::string name;  ///< "Y", "A", "B": the struct in the generated header
   Expr expr;
   int vector_axis = 0;  ///< domain axis along which the N elements of apply<N> are adjacent
-  bool short_forms =
-      false;  ///< every result is stored in 16 bits or less: the short elementary functions will do
-  bool rounds_value =
-      true;  ///< the value that the site yields is rounded to its type; else the kernel does it
+  /// Every result is stored in 16 bits or less: the short elementary functions will do.
+  bool short_forms = false;
+  /// The value that the site yields is rounded to its type; else the kernel does it.
+  bool rounds_value = true;
   bool addressed = false;  ///< the value is one load: the struct also says where an element lies
 };
 

@@ -11,8 +11,8 @@
 namespace fusor {
 
 /// Copies between a tensor and shared memory, where lines of 128, 64 or 32 bytes are swizzled over their
-/// length and others are not; what lies outside of `dims` is read as zero and never written (in units of 16 bytes). Axes
-/// innermost first, three to five; the innermost is packed.
+/// length and others are not; what lies outside of `dims` is read as zero and never written (in units of 16
+/// bytes). Axes innermost first, three to five; the innermost is packed.
 struct TensorMap {
   /// im2col: a copy is a column of pixels of a channels-last tensor. Spatial axes innermost first; the first
   /// window begins at `lower`, neighbouring ones are `strides` apart, the last one begins `upper` beyond the
