@@ -119,6 +119,22 @@ FUSOR_DEVICE void copy_pixels(void* shared, const TensorMap& map, Barrier& barri
 
 // ---- Copies from shared memory ----
 
+// Four 8 x 8 matrices of 16-bit elements; of each, a lane has elements 2 (lane % 4) and the next of line lane
+// / 4. Lane 8 i + j gives the place of line j of matrix i; transposed, lines are what columns were.
+template <bool kTransposed>
+FUSOR_DEVICE void store_matrices(void* shared, u32 a, u32 b, u32 c, u32 d) {
+  if constexpr (kTransposed)
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
+                     shared_address(shared)),
+                 "r"(a), "r"(b), "r"(c), "r"(d)
+                 : "memory");
+  else
+    asm volatile(
+        "stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(shared)),
+        "r"(a), "r"(b), "r"(c), "r"(d)
+        : "memory");
+}
+
 // Makes this thread's writes to shared memory visible to the copy engine.
 FUSOR_DEVICE void fence_shared_writes() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 FUSOR_DEVICE void store_box(const TensorMap& map, const void* shared, int c0, int c1, int c2) {

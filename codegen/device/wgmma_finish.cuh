@@ -76,39 +76,78 @@ struct Finisher {
     return column + 1 < static_cast<int>(columns()) ? 2 : 1;
   }
 
-  // kVector sums, their first at `column`.
-  __device__ void element(const Tile& tile, const Rows& rows_, int half, int column,
-                          const Vec<float, kVector>& sums, u8* box, int first_column) {
+  // Coordinates in the result of a row and of what begins at `column`; how many of it exist.
+  __device__ int place(const Tile& tile, const Rows& rows_, int half, int column,
+                       Index (&at)[Epilogue::kRank]) const {
     const Key key = column_key(column);
-    Index at[Epilogue::kRank];
     problem.result(tile.entry, kSwapped ? key : rows_.key[half], kSwapped ? rows_.key[half] : key, at);
-    const int existing = count(rows_, half, key, column);
-    if constexpr (kWayOut == kCopyEngineStores) {
-      const Vec<Out, kVector> out = narrow<Out>(Epilogue::template apply<kVector>(args, at, existing, sums));
-      const int row = warp * 16 + lane() / 4 + 8 * half, in_box = column - first_column;
-      u8* const to = kAlongColumns ? box + place_in_box(row, in_box * int(sizeof(Out)))
-                                   : box + place_in_box(in_box, row * int(sizeof(Out)));
-      *reinterpret_cast<Vec<Out, kVector>*>(to) = out;
-    } else {
-      if (existing > 0) Epilogue::template apply<kVector>(args, at, existing, sums);
-    }
+    return count(rows_, half, key, column);
+  }
+
+  // What the first result is of kVector sums.
+  __device__ Vec<Out, kVector> value(const Tile& tile, const Rows& rows_, int half, int column,
+                                     const Vec<float, kVector>& sums) const {
+    Index at[Epilogue::kRank];
+    const int existing = place(tile, rows_, half, column, at);
+    return narrow<Out>(Epilogue::template apply<kVector>(args, at, existing, sums));
+  }
+
+  // All results are stored by this thread.
+  __device__ void store(const Tile& tile, const Rows& rows_, int half, int column,
+                        const Vec<float, kVector>& sums) const {
+    Index at[Epilogue::kRank];
+    const int existing = place(tile, rows_, half, column, at);
+    if (existing > 0) Epilogue::template apply<kVector>(args, at, existing, sums);
   }
 
   // A piece of the tile, its first column at `column`; the box's first at `first_column`.
   __device__ void piece(const Tile& tile, const Rows& rows_, int column, const float (&sums)[kPiece / 2],
-                        u8* box, int first_column) {
+                        u8* box, int first_column) const {
     const int mine = column + lane() % 4 * 2;
+    Vec<Out, 2> pairs[kPiece / 8][2];
 #pragma unroll
     for (int j = 0; j < kPiece / 8; ++j)
 #pragma unroll
       for (int half = 0; half < 2; ++half)
 #pragma unroll
         for (int i = 0; i < 2; i += kVector) {
-          Vec<float, kVector> pair;
+          Vec<float, kVector> chosen;
 #pragma unroll
-          for (int v = 0; v < kVector; ++v) pair[v] = sums[4 * j + 2 * half + i + v];
-          element(tile, rows_, half, mine + 8 * j + i, pair, box, first_column);
+          for (int v = 0; v < kVector; ++v) chosen[v] = sums[4 * j + 2 * half + i + v];
+          if constexpr (kWayOut == kCopyEngineStores) {
+            const Vec<Out, kVector> out = value(tile, rows_, half, mine + 8 * j + i, chosen);
+#pragma unroll
+            for (int v = 0; v < kVector; ++v) pairs[j][half][i + v] = out[v];
+          } else {
+            store(tile, rows_, half, mine + 8 * j + i, chosen);
+          }
         }
+    if constexpr (kWayOut == kCopyEngineStores) fill_box(pairs, box, column - first_column);
+  }
+
+  // Writes pairs of neighbouring columns to the box, from its column `first` on: 8 x 8 matrices of 16-bit
+  // elements are stored whole, transposed where lines of the box run along rows.
+  __device__ void fill_box(const Vec<Out, 2> (&pairs)[kPiece / 8][2], u8* box, int first) const {
+    if constexpr (sizeof(Out) == 2) {
+      // The line of a matrix whose place a lane gives: matrices lie rows first.
+      const int row = warp * 16 + (kAlongColumns ? lane() % 8 : 0) + lane() / 8 % 2 * 8;
+      const int column = first + (kAlongColumns ? 0 : lane() % 8) + lane() / 16 * 8;
+#pragma unroll
+      for (int j = 0; j < kPiece / 8; j += 2) {
+        u8* const to = box + (kAlongColumns ? place_in_box(row, (column + 8 * j) * 2)
+                                            : place_in_box(column + 8 * j, row * 2));
+        store_matrices<!kAlongColumns>(to, bit_cast<u32>(pairs[j][0]), bit_cast<u32>(pairs[j][1]),
+                                       bit_cast<u32>(pairs[j + 1][0]), bit_cast<u32>(pairs[j + 1][1]));
+      }
+    } else {
+      const int row = warp * 16 + lane() / 4, column = first + lane() % 4 * 2;
+#pragma unroll
+      for (int j = 0; j < kPiece / 8; ++j)
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+          *reinterpret_cast<Vec<Out, 2>*>(
+              box + place_in_box(row + 8 * half, (column + 8 * j) * int(sizeof(Out)))) = pairs[j][half];
+    }
   }
 
   // A warp's box (along columns) or the warpgroup's (along rows).
