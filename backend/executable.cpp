@@ -232,31 +232,33 @@ class Loader {
     encode_maps(launch.arguments, step.block);
     for (const Patch& patch : launch.arguments.patches()) {
       const auto at = static_cast<uint32_t>(patch.at);
-      if (patch.kind == Patch::Kind::scratch) {
-        step.pointers.push_back({at, {-1, scheduled.scratch_offsets[patch.index] + patch.byte_offset}});
-        continue;
-      }
-      const Operand& operand = scheduled.fusion.operands[patch.index];
-      Source source = source_of(operand);
       if (patch.kind == Patch::Kind::scalar) {
-        step.scalars.push_back({at, source.slot, operand.type, patch.type});
+        const Operand& operand = scheduled.fusion.operands[patch.index];
+        step.scalars.push_back({at, source_of(operand).slot, operand.type, patch.type});
         continue;
       }
-      source.byte_offset += patch.byte_offset;
-      if (patch.kind == Patch::Kind::tensor_map) {
+      const Source source = source_of(scheduled, patch);
+      if (patch.is_map())
         step.maps.push_back({at, source});
-        continue;
-      }
-      step.pointers.push_back({at, source});
+      else
+        step.pointers.push_back({at, source});
     }
     return step;
+  }
+
+  Source source_of(const ScheduledFusion& scheduled, const Patch& patch) const {
+    const bool in_scratch = patch.kind == Patch::Kind::scratch || patch.kind == Patch::Kind::scratch_map;
+    Source source = in_scratch ? Source{-1, scheduled.scratch_offsets[patch.index]}
+                               : source_of(scheduled.fusion.operands[patch.index]);
+    source.byte_offset += patch.byte_offset;
+    return source;
   }
 
   // Maps are encoded once, here; a run only points them at its tensors.
   static void encode_maps(const ArgumentBlock& arguments, std::vector<std::byte>& block) {
     size_t next = 0;
     for (const Patch& patch : arguments.patches()) {
-      if (patch.kind != Patch::Kind::tensor_map) continue;
+      if (!patch.is_map()) continue;
       alignas(kTensorMapAlignment) std::array<std::byte, kTensorMapBytes> encoded{};
       cuda::encode(arguments.maps()[next++], encoded.data());
       std::memcpy(block.data() + patch.at, encoded.data(), encoded.size());

@@ -43,12 +43,14 @@ struct KernelSource {
 
 /// A place in an argument block that run() fills in.
 struct Patch {
-  enum class Kind : uint8_t { operand, scratch, scalar, tensor_map };
+  enum class Kind : uint8_t { operand, scratch, scalar, tensor_map, scratch_map };
   Kind kind = Kind::operand;
-  int at = 0;               ///< byte offset in the block
-  int index = 0;            ///< operand of the fusion (operand, scalar, tensor_map), or scratch (scratch)
-  int64_t byte_offset = 0;  ///< added to the pointer
+  int at = 0;                     ///< byte offset in the block
+  int index = 0;                  ///< scratch (scratch, scratch_map), or operand of the fusion (the others)
+  int64_t byte_offset = 0;        ///< added to the pointer
   DataType type = DataType::f32;  ///< scalar: the carrier that is written
+
+  bool is_map() const { return kind == Kind::tensor_map || kind == Kind::scratch_map; }
 };
 
 /// The one by-value parameter of a kernel: bytes that lower() wrote, with patches. Every field takes 8 bytes,
@@ -78,8 +80,10 @@ class ArgumentBlock {
   }
   const std::vector<std::byte>& bytes() const { return bytes_; }
   const std::vector<Patch>& patches() const { return patches_; }
-  /// In the order of the patches of kind tensor_map.
+  /// In the order of the patches that are maps.
   const std::vector<TensorMap>& maps() const { return maps_; }
+  /// For lowerings made of others': where a pointer comes from may change, where it goes may not.
+  std::vector<Patch>& patches() { return patches_; }
 
  private:
   void put(const void* data, size_t size) {

@@ -7,7 +7,8 @@
 namespace fusor {
 
 /// Estimated seconds on the device: the dearest of the throughput limits (tensor cores, fp32, special
-/// functions, L2, DRAM), stretched by wave quantisation, plus pipeline fill, launches and fills.
+/// functions, L2, DRAM), stretched by wave quantisation, plus pipeline fill, passes before and after,
+/// launches and fills.
 double estimate_seconds(const Work& work, const DeviceInfo& device);
 
 }  // namespace fusor
