@@ -18,5 +18,6 @@ const Engine& direct_engine();
 const Engine& depthwise_engine();
 const Engine& mma_engine();
 const Engine& wgmma_engine();
+const Engine& wgmma_repacked_engine();
 
 }  // namespace fusor

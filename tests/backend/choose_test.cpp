@@ -151,7 +151,8 @@ TEST(Choose, UnknownEngineIsRefusedByName) {
   } catch (const Error& error) {
     EXPECT_STREQ(
         error.what(),
-        "forbid: there is no engine 'nosuch'; there are wgmma, mma, depthwise, elementwise, direct, cpu");
+        "forbid: there is no engine 'nosuch'; there are wgmma, wgmma_repacked, mma, depthwise, "
+        "elementwise, direct, cpu");
   }
 }
 

@@ -4,10 +4,12 @@
 
 #include <gmock/gmock.h>
 
+#include <array>
 #include <cstring>
 #include <thread>
 
 #include "backend/build.h"
+#include "backend/engines.h"
 #include "codegen/cuda_driver.h"
 #include "codegen/nvrtc.h"
 #include "core/error.h"
@@ -158,6 +160,36 @@ TEST_F(ExecutableTest, TensorMapsArePointedAtTheirOperands) {
   const void* first = nullptr;  // where the stub's map keeps its address
   std::memcpy(&first, launch.arguments, sizeof first);
   EXPECT_TRUE(first == memory[0] || first == memory[1]);
+}
+
+TEST_F(ExecutableTest, TensorMapsArePointedAtScratch) {
+  GraphBuilder g("repacked");
+  const Tensor x = g.input("x", {2, 16, 16, 16}, DataType::f16);
+  const Tensor w = g.input("w", {16, 16, 3, 3}, DataType::f16);
+  const Tensor y = g.output(g.conv_fprop(x, w), {.name = "y"});
+  const std::array<const Engine*, 1> list{&wgmma_repacked_engine()};
+  const Plan plan = build(g.finish(), DeviceInfo::named("H200"), {.engine_list = list});
+  const Executable exe = load(plan, list);
+  alignas(256) static std::array<std::byte, 1 << 20> workspace;
+  ASSERT_LE(exe.workspace_bytes(), static_cast<int64_t>(workspace.size()));
+  exe.run({{x, memory[0]}, {w, memory[1]}, {y, memory[2]}}, workspace.data());
+  cuda::synchronize();
+  const auto is_scratch = [&](const void* pointer) {
+    return pointer >= workspace.data() && pointer < workspace.data() + exe.workspace_bytes();
+  };
+  ASSERT_GE(stub::launch_count(), 3);
+  int products = 0;
+  for (int back = 0; back < stub::launch_count(); ++back) {
+    const FusorStubLaunch launch = stub::last_launch(back);
+    if (std::string_view(launch.entry) != "wgmma_contraction") continue;
+    ++products;
+    for (const int map : {0, 1}) {
+      const void* at = nullptr;
+      std::memcpy(&at, launch.arguments + map * kTensorMapBytes, sizeof at);
+      EXPECT_TRUE(is_scratch(at)) << map;
+    }
+  }
+  EXPECT_EQ(products, 1);
 }
 
 TEST_F(ExecutableTest, TensorMapsAreEncodedOnAThreadWithoutAContext) {

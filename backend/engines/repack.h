@@ -1,0 +1,41 @@
+// Owns repacking: a fusion around a contraction as copies into scratch, the contraction on scratch, and
+// copies of its results to their places; for engines that want memory in lines of their own.
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "backend/engines/contraction.h"
+#include "core/fusion.h"
+#include "core/lowered.h"
+
+namespace fusor {
+
+/// How results leave whose channels (of a matmul: neither rows nor columns) do not lie side by side.
+enum class WayOut : uint8_t {
+  direct = 0,    ///< the contraction stores them where they belong
+  copied = 1,    ///< through scratch in their own type
+  finished = 2,  ///< the bare product goes to scratch, and the copy carries the epilogue out
+};
+
+/// The operands of all three are those of the fusion, and behind them one for each scratch.
+struct Repacked {
+  Fusion loads;   ///< no anchor: one copy per Expr; the ops before a packed operand are carried out here
+  Fusion core;    ///< the contraction
+  Fusion stores;  ///< no anchor: one copy per Expr
+  std::vector<int64_t> scratch;  ///< bytes
+};
+
+/// Packed operands of a convolution are channels-last, those of a matmul keep the direction that is closer
+/// together; lines begin on multiples of 16 bytes. `sites`: which of fusion.before are packed.
+Repacked repack(const Fusion& fusion, const Contraction& view, const std::array<bool, 2>& sites, WayOut way);
+/// The ways out that differ for this fusion; the first is direct.
+std::vector<WayOut> ways_out(const Fusion& fusion, const Contraction& view);
+/// Whether neighbours across the lines that packed operands have lie side by side.
+bool is_apart(const Contraction& view, const Dims& domain, const Access& access);
+
+/// Appends the lowering of a part of `repacked` to that of the whole, whose first scratches are
+/// repacked.scratch.
+void append_part(Lowered& whole, const Repacked& repacked, Lowered part);
+
+}  // namespace fusor

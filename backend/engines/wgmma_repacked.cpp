@@ -1,0 +1,124 @@
+// Owns the wgmma_repacked engine: contractions whose operands or results do not lie as the wgmma engine wants
+// them (NCHW, filters KCRS, channels or rows that are no multiples of 16 bytes), carried out by it between
+// copies through scratch.
+#include <algorithm>
+
+#include "backend/engines.h"
+#include "backend/engines/repack.h"
+#include "backend/engines/tensor_maps.h"
+
+namespace fusor {
+
+namespace {
+
+// Bytes beyond an element's own that L2 moves where the epilogue's threads reach across lines: a warp meets 8
+// neighbouring pixels at once (every second one of 8 where the tile is swapped), in sectors of 32 bytes.
+double scattered_bytes(const Contraction& view, const Expr& y, bool swapped) {
+  const auto scattered = [&](const Access& access, DataType type) {
+    if (!view.is_convolution() || access.strides[1] == 0 || !is_apart(view, y.domain, access)) return 0.0;
+    const double neighbours = access.strides[y.domain.rank() - 1] != 1 ? 1 : swapped ? 4 : 8;
+    return std::max(32 / neighbours - static_cast<double>(byte_size(type)), 0.0);
+  };
+  double bytes = 0;
+  for (const Node& node : y.nodes)
+    if (node.kind == Node::Kind::load) bytes += scattered(node.access, node.type);
+  for (const Result& result : y.results) bytes += scattered(result.access, result.type);
+  return bytes * static_cast<double>(element_count(y.domain));
+}
+
+class WgmmaRepackedEngine final : public Engine {
+ public:
+  std::string_view name() const override { return "wgmma_repacked"; }
+  int number() const override { return 31; }
+  int revision() const override { return wgmma_engine().revision(); }
+  Notes notes() const override { return wgmma_engine().notes(); }
+
+  Support supports(const Fusion& fusion, const DeviceInfo& device) const override {
+    const auto view = contraction_of(fusion);
+    if (!view) return wgmma_engine().supports(fusion, device);
+    const auto sites = sites_to_pack(fusion, *view);
+    if (Support support = wgmma_engine().supports(repack(fusion, *view, sites, WayOut::direct).core, device);
+        !support)
+      return support;
+    if (ways(fusion, *view).empty())
+      return Support::no({"something-to-repack", fusion.op_name(fusion.anchors[0].op), "",
+                          "an operand or a result that the copy engine cannot walk", "none", "use wgmma",
+                          -1});
+    return Support::yes();
+  }
+
+  std::vector<Knob> knobs(const Fusion& fusion, const DeviceInfo& device) const override {
+    const Contraction view = contraction_of(fusion).value();
+    const Repacked repacked = repack(fusion, view, sites_to_pack(fusion, view), WayOut::direct);
+    std::vector<Knob> all = wgmma_engine().knobs(repacked.core, device);
+    all.push_back({"repack_y", {}});
+    for (const WayOut way : ways(fusion, view)) all.back().values.push_back(static_cast<int64_t>(way));
+    return all;
+  }
+
+  std::vector<EngineCandidate> candidates(const Fusion& fusion, const DeviceInfo& device) const override {
+    const Contraction view = contraction_of(fusion).value();
+    std::vector<EngineCandidate> all;
+    for (const WayOut way : ways(fusion, view)) {
+      const Repacked repacked = repack(fusion, view, sites_to_pack(fusion, view), way);
+      Work copies;
+      copies.launches = 0;
+      for (const Fusion* part : {&repacked.loads, &repacked.stores}) add_copies(copies, *part, device);
+      for (const int64_t bytes : repacked.scratch) copies.scratch_bytes += bytes;
+      for (EngineCandidate& candidate : wgmma_engine().candidates(repacked.core, device)) {
+        Work& work = candidate.work;
+        work.serial_dram_bytes += copies.serial_dram_bytes;
+        work.launches += copies.launches;
+        work.scratch_bytes += copies.scratch_bytes;
+        work.l2_bytes += scattered_bytes(view, repacked.core.after[0], candidate.config.knob("swap", 0) != 0);
+        candidate.config.engine = name();
+        candidate.config.set("repack_y", static_cast<int64_t>(way));
+        all.push_back(std::move(candidate));
+      }
+    }
+    return all;
+  }
+
+  Lowered lower(const Fusion& fusion, const EngineConfig& config, const DeviceInfo& device) const override {
+    const Contraction view = contraction_of(fusion).value();
+    const Repacked repacked =
+        repack(fusion, view, sites_to_pack(fusion, view), static_cast<WayOut>(config.knob("repack_y", 0)));
+    Lowered lowered;
+    lowered.scratch = repacked.scratch;
+    const EngineConfig as_it_sees_fit{"elementwise", 1, {}};
+    append_part(lowered, repacked, elementwise_engine().lower(repacked.loads, as_it_sees_fit, device));
+    append_part(lowered, repacked, wgmma_engine().lower(repacked.core, config, device));
+    append_part(lowered, repacked, elementwise_engine().lower(repacked.stores, as_it_sees_fit, device));
+    return lowered;
+  }
+
+ private:
+  // Those that the copy engine cannot read as they are.
+  static std::array<bool, 2> sites_to_pack(const Fusion& fusion, const Contraction& view) {
+    return {refuse_copies(fusion, view, false).has_value(), refuse_copies(fusion, view, true).has_value()};
+  }
+
+  // Those that are not the wgmma engine's own.
+  static std::vector<WayOut> ways(const Fusion& fusion, const Contraction& view) {
+    std::vector<WayOut> all = ways_out(fusion, view);
+    const auto sites = sites_to_pack(fusion, view);
+    if (!sites[0] && !sites[1]) all.erase(all.begin());
+    return all;
+  }
+
+  static void add_copies(Work& work, const Fusion& copies, const DeviceInfo& device) {
+    if (copies.after.empty()) return;
+    const Work all = elementwise_engine().candidates(copies, device).front().work;
+    work.serial_dram_bytes += all.dram_bytes;
+    work.launches += all.launches;
+  }
+};
+
+}  // namespace
+
+const Engine& wgmma_repacked_engine() {
+  static const WgmmaRepackedEngine engine;
+  return engine;
+}
+
+}  // namespace fusor

@@ -1,0 +1,313 @@
+// Owns the tests of the wgmma_repacked engine that need no GPU: what it takes, its steps and scratch, and
+// when its price wins.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+
+#include "backend/build.h"
+#include "backend/engines.h"
+#include "backend/engines/repack.h"
+#include "backend/planner.h"
+#include "codegen/expr_emitter.h"
+#include "codegen/nvrtc.h"
+#include "frontend/graph_builder.h"
+#include "tests/backend/reference_test_support.h"
+
+namespace fusor {
+namespace {
+
+using testing::Contains;
+using testing::Each;
+using testing::ElementsAre;
+using testing::Ge;
+
+DeviceInfo h200() { return DeviceInfo::named("H200"); }
+
+Fusion fusion_of(const Graph& graph) {
+  std::vector<int> ops;
+  for (size_t i = 0; i < graph.ops.size(); ++i) ops.push_back(static_cast<int>(i));
+  return make_fusion(graph, fold_views(graph), ops);
+}
+
+struct Layouts {
+  Layout x = Layout::nchw, w = Layout::nchw, y = Layout::nchw;
+};
+constexpr Layouts kChannelsLast{Layout::nhwc, Layout::nhwc, Layout::nhwc};
+
+Graph fprop(const Dims& x, const Dims& w, Layouts layouts = {}, const ConvOptions& options = {}) {
+  GraphBuilder g("fprop");
+  const Tensor y = g.conv_fprop(g.input("x", x, DataType::f16, layouts.x),
+                                g.input("w", w, DataType::f16, layouts.w), options);
+  g.output(y, {.name = "y", .layout = layouts.y});
+  return g.finish();
+}
+
+// relu(conv + bias) + residual, everything NCHW.
+Graph fused(const Dims& x, const Dims& w) {
+  GraphBuilder g("fused");
+  const Tensor y = g.conv_fprop(g.input("x", x, DataType::f16), g.input("w", w, DataType::f16));
+  const Tensor bias = g.input("bias", {1, w[0], 1, 1}, DataType::f16);
+  const Tensor residual = g.input("residual", y.dims, DataType::f16);
+  g.output(g.add(g.relu(g.add(y, bias)), residual), {.name = "y"});
+  return g.finish();
+}
+
+std::string rule(const Graph& graph) {
+  const Support support = wgmma_repacked_engine().supports(fusion_of(graph), h200());
+  return support ? "" : support.refusal->rule;
+}
+
+// A setting without a split.
+EngineConfig config(const Fusion& fusion, int64_t repack_y) {
+  for (const EngineCandidate& candidate : wgmma_repacked_engine().candidates(fusion, h200()))
+    if (candidate.config.knob("repack_y", -1) == repack_y) {
+      EngineConfig whole = candidate.config;
+      whole.set("split", 1);
+      return whole;
+    }
+  return {};
+}
+
+Lowered lowered(const Graph& graph, int64_t repack_y) {
+  const Fusion fusion = fusion_of(graph);
+  return wgmma_repacked_engine().lower(fusion, config(fusion, repack_y), h200());
+}
+
+std::vector<std::string> entries(const Lowered& lowered) {
+  std::vector<std::string> found;
+  for (const Step& step : lowered.steps) found.push_back(std::get<Launch>(step).entry);
+  return found;
+}
+
+using Kind = Patch::Kind;
+// What the patches of a step say: kind and index.
+std::vector<std::pair<Kind, int>> pointers(const Lowered& lowered, size_t step) {
+  std::vector<std::pair<Kind, int>> found;
+  const ArgumentBlock& block = std::get<Launch>(lowered.steps.at(step)).arguments;
+  for (const Patch& patch : block.patches()) found.emplace_back(patch.kind, patch.index);
+  return found;
+}
+
+TEST(WgmmaRepacked, TakesWhatLiesOtherwise) {
+  EXPECT_EQ(rule(fprop({2, 64, 9, 9}, {64, 64, 3, 3})), "");
+  EXPECT_EQ(rule(fprop({2, 64, 9, 9}, {64, 64, 3, 3}, {Layout::nhwc, Layout::nchw, Layout::nhwc})), "");
+  EXPECT_EQ(rule(fprop({2, 64, 9, 9}, {64, 64, 3, 3}, {Layout::nhwc, Layout::nhwc, Layout::nchw})), "");
+  EXPECT_EQ(rule(fprop({2, 20, 9, 9}, {64, 20, 3, 3}, kChannelsLast)), "");
+  EXPECT_EQ(rule(fprop({2, 3, 9, 9}, {64, 3, 3, 3})), "");
+}
+
+TEST(WgmmaRepacked, RefusesWhatNeedsNoRepackingAndWhatItDoesNotHelp) {
+  EXPECT_EQ(rule(fprop({2, 64, 9, 9}, {64, 64, 3, 3}, kChannelsLast)), "something-to-repack");
+  EXPECT_EQ(rule(fprop({2, 64, 9, 9}, {64, 32, 3, 3})), "channel-blocks");
+  EXPECT_EQ(rule(fprop({2, 64, 400, 400}, {64, 64, 3, 3}, {}, {.padding = {150, 150}})), "window-limits");
+  const Fusion fusion = fusion_of(fprop({2, 64, 9, 9}, {64, 64, 3, 3}));
+  EXPECT_EQ(wgmma_repacked_engine().supports(fusion, DeviceInfo::named("A100")).refusal->rule, "sm-90");
+  GraphBuilder g("fp32");
+  const Tensor a = g.input("a", {64, 62}, DataType::f32);
+  EXPECT_EQ(rule(g.finish({g.matmul(a, g.input("b", {62, 64}, DataType::f32))})), "16-bit-operands");
+}
+
+TEST(WgmmaRepacked, CopiesOperandsThenMultipliesThenCopiesTheResult) {
+  const Graph graph = fprop({2, 64, 12, 12}, {72, 64, 3, 3});
+  EXPECT_THAT(entries(lowered(graph, 0)), ElementsAre("transpose", "elementwise", "wgmma_contraction"));
+  const Lowered copied = lowered(graph, 1);
+  EXPECT_THAT(entries(copied), ElementsAre("transpose", "elementwise", "wgmma_contraction", "transpose"));
+  EXPECT_THAT(copied.scratch, ElementsAre(2 * 64 * 144 * 2, 72 * 64 * 9 * 2, 2 * 72 * 100 * 2));
+  EXPECT_THAT(pointers(copied, 0), ElementsAre(std::pair(Kind::operand, 0), std::pair(Kind::scratch, 0)));
+  EXPECT_THAT(pointers(copied, 1), ElementsAre(std::pair(Kind::operand, 1), std::pair(Kind::scratch, 1)));
+  EXPECT_THAT(pointers(copied, 2),
+              ElementsAre(std::pair(Kind::scratch_map, 0), std::pair(Kind::scratch_map, 1),
+                          std::pair(Kind::scratch_map, 2)));
+  EXPECT_THAT(pointers(copied, 3), ElementsAre(std::pair(Kind::scratch, 2), std::pair(Kind::operand, 2)));
+}
+
+TEST(WgmmaRepacked, LeavesWhatLiesRightWhereItIs) {
+  const Lowered only_w =
+      lowered(fprop({2, 64, 9, 9}, {64, 64, 3, 3}, {Layout::nhwc, Layout::nchw, Layout::nhwc}), 0);
+  EXPECT_EQ(only_w.steps.size(), 2u);
+  EXPECT_THAT(pointers(only_w, 1),
+              ElementsAre(std::pair(Kind::tensor_map, 0), std::pair(Kind::scratch_map, 0),
+                          std::pair(Kind::tensor_map, 2)));
+  const Lowered only_y =
+      lowered(fprop({2, 64, 9, 9}, {64, 64, 3, 3}, {Layout::nhwc, Layout::nhwc, Layout::nchw}), 1);
+  EXPECT_EQ(only_y.steps.size(), 2u);
+  EXPECT_THAT(only_y.scratch, ElementsAre(2 * 64 * 49 * 2));
+}
+
+TEST(WgmmaRepacked, EpilogueRunsInTheKernelOrInTheCopy) {
+  const Graph graph = fused({2, 64, 12, 12}, {64, 64, 3, 3});
+  const Lowered copied = lowered(graph, 1);
+  const Lowered finished = lowered(graph, 2);
+  const int64_t results = 2 * 64 * 100;
+  EXPECT_EQ(copied.scratch.at(2), results * 2);
+  EXPECT_EQ(finished.scratch.at(2), results * 4) << "the product is fp32";
+  EXPECT_EQ(pointers(copied, 3).size(), 2u) << "result";
+  EXPECT_EQ(pointers(finished, 3).size(), 4u) << "product, bias, residual, result";
+  EXPECT_THAT(pointers(finished, 2), Each(testing::Pair(Kind::scratch_map, testing::_)));
+}
+
+TEST(WgmmaRepacked, LinesOfOddChannelsAreFilledUp) {
+  const Lowered odd = lowered(fprop({2, 20, 9, 9}, {64, 20, 3, 3}, kChannelsLast), 0);
+  EXPECT_THAT(odd.scratch, ElementsAre(Ge(2 * 81 * 24 * 2 - 8), Ge(64 * 9 * 24 * 2 - 8)));
+  const TensorMap& pixels = std::get<Launch>(odd.steps.at(2)).arguments.maps().at(0);
+  EXPECT_EQ(pixels.dims[0], 20);
+  EXPECT_EQ(pixels.stride_bytes[0], 48);
+}
+
+TEST(WgmmaRepacked, PartsOfASplitFollowThePackedOperands) {
+  GraphBuilder g("wgrad");
+  const Tensor dy = g.input("dy", {16, 64, 28, 28}, DataType::bf16);
+  const Tensor x = g.input("x", {16, 64, 28, 28}, DataType::bf16);
+  g.output(g.conv_wgrad(dy, x, {64, 64, 3, 3}, {.padding = {1, 1}}), {.type = DataType::f32});
+  const Fusion fusion = fusion_of(g.finish());
+  for (const EngineCandidate& candidate : wgmma_repacked_engine().candidates(fusion, h200())) {
+    if (candidate.config.knob("split", 1) == 1 || candidate.config.knob("repack_y", 0) != 1) continue;
+    const Lowered lowered = wgmma_repacked_engine().lower(fusion, candidate.config, h200());
+    EXPECT_EQ(entries(lowered).at(3), "direct_finish");
+    ASSERT_EQ(lowered.scratch.size(), 4u);
+    EXPECT_THAT(pointers(lowered, 2), Contains(std::pair(Kind::scratch, 3)));
+    EXPECT_THAT(pointers(lowered, 3), ElementsAre(std::pair(Kind::scratch, 3), std::pair(Kind::scratch, 2)));
+    return;
+  }
+  FAIL() << "no split";
+}
+
+TEST(WgmmaRepacked, GuardsSpeakOfTheFusionsOperands) {
+  for (const int64_t way : {0, 1, 2}) {
+    const Lowered parts = lowered(fused({2, 64, 12, 12}, {64, 64, 3, 3}), way);
+    std::vector<int> guarded;
+    for (const Guard& guard : parts.guards) guarded.push_back(guard.operand);
+    EXPECT_THAT(guarded, testing::UnorderedElementsAre(0, 1, 2, 3, 4));
+  }
+}
+
+TEST(WgmmaRepacked, ReadsMisalignedRowsAndStrides) {
+  GraphBuilder g("matmul");
+  const Tensor a = g.input("a", {130, 70}, DataType::bf16);
+  const Tensor b = g.input("b", {70, 99}, DataType::bf16, TensorOptions{.strides = Strides{200, 2}});
+  const Graph graph = g.finish({g.matmul(a, b)});
+  EXPECT_EQ(rule(graph), "");
+  const Lowered parts = lowered(graph, 0);
+  EXPECT_EQ(parts.steps.size(), 3u);
+  EXPECT_EQ(std::get<Launch>(parts.steps.back()).arguments.maps().at(0).stride_bytes[0], 144);
+}
+
+TEST(WgmmaRepacked, CarriesOpsBeforeOperandsOutInTheCopy) {
+  GraphBuilder g("prologue");
+  const Tensor a = g.input("a", {64, 64}, DataType::f32);
+  const Tensor half = g.relu(a, {.name = "relu", .type = DataType::f16});
+  const Graph graph = g.finish({g.matmul(half, g.input("b", {64, 64}, DataType::f16))});
+  EXPECT_EQ(rule(graph), "");
+  EXPECT_THAT(lowered(graph, 0).scratch, ElementsAre(64 * 64 * 2));
+}
+
+// Carries the three parts out on the CPU, with scratch full of poison.
+void run(const Repacked& repacked, const HostTensors& tensors) {
+  std::vector<std::vector<std::byte>> scratch;
+  for (const int64_t bytes : repacked.scratch)
+    scratch.emplace_back(static_cast<size_t>(bytes), std::byte{0xff});
+  std::vector<void*> operands;
+  for (const Operand& operand : repacked.core.operands)
+    operands.push_back(operand.tensor < 0 ? nullptr
+                                          : tensors.pointers()[static_cast<size_t>(operand.tensor)]);
+  for (size_t i = 0; i < scratch.size(); ++i)
+    operands[operands.size() - scratch.size() + i] = scratch[i].data();
+  for (const Fusion* part : {&repacked.loads, &repacked.core, &repacked.stores})
+    if (!part->after.empty()) evaluate(*part, operands, Reading::oracle);
+}
+
+void expect_parts_agree_with_the_whole(const Graph& graph, size_t ways) {
+  const Fusion fusion = fusion_of(graph);
+  const Contraction view = contraction_of(fusion).value();
+  const HostTensors whole(graph);
+  whole.run(fusion, Reading::oracle);
+  EXPECT_EQ(ways_out(fusion, view).size(), ways);
+  for (const WayOut way : ways_out(fusion, view)) {
+    const HostTensors parts(graph);
+    run(repack(fusion, view, {true, true}, way), parts);
+    for (size_t i = 0; i < graph.tensors.size(); ++i) {
+      if (graph.tensors[i].is_virtual()) continue;
+      EXPECT_EQ(parts.bytes(static_cast<int>(i)), whole.bytes(static_cast<int>(i)))
+          << graph.name << " " << graph.tensors[i].name << " way " << static_cast<int>(way);
+    }
+  }
+}
+
+TEST(WgmmaRepacked, PartsAgreeWithTheWhole) {
+  expect_parts_agree_with_the_whole(fprop({2, 20, 7, 6}, {12, 20, 3, 3}, {}, {.padding = {1, 1}}), 2);
+  expect_parts_agree_with_the_whole(fprop({2, 8, 7, 6}, {12, 4, 3, 3}, kChannelsLast), 1);
+  expect_parts_agree_with_the_whole(fused({2, 5, 7, 6}, {6, 5, 3, 2}), 3);
+  for (const ConvPass pass : {ConvPass::dgrad, ConvPass::wgrad}) {
+    GraphBuilder g("backward");
+    const Dims x{2, 5, 7, 6}, w{9, 5, 3, 3};
+    const Tensor dy = g.input("dy", {2, 9, 5, 4}, DataType::f16);
+    const Tensor other = g.input("other", pass == ConvPass::dgrad ? w : x, DataType::f16);
+    g.output(pass == ConvPass::dgrad ? g.conv_dgrad(dy, other, x) : g.conv_wgrad(dy, other, w));
+    expect_parts_agree_with_the_whole(g.finish(), 2);
+  }
+  GraphBuilder g("matmul");
+  const Tensor a = g.input("a", {3, 2, 6, 7}, DataType::bf16);
+  const Tensor b = g.input("b", {7, 5}, DataType::f32, TensorOptions{.strides = Strides{2, 14}});
+  const Tensor c = g.matmul(g.relu(a, {.type = DataType::bf16}), g.sqrt(g.abs(b), {.type = DataType::bf16}));
+  g.output(c, {.name = "c", .type = DataType::f32});
+  g.output(g.mul(c, g.constant(0.5)), {.strides = Strides{1500, 700, 100, 2}});
+  expect_parts_agree_with_the_whole(g.finish(), 3);
+}
+
+TEST(WgmmaRepacked, CandidatesAreSettingsOfItsKnobs) {
+  for (const Graph& graph :
+       {fused({8, 64, 28, 28}, {64, 64, 3, 3}),
+        fprop({2, 64, 9, 9}, {64, 64, 3, 3}, {Layout::nhwc, Layout::nhwc, Layout::nchw})}) {
+    const Fusion fusion = fusion_of(graph);
+    const std::vector<Knob> knobs = wgmma_repacked_engine().knobs(fusion, h200());
+    for (const EngineCandidate& candidate : wgmma_repacked_engine().candidates(fusion, h200())) {
+      EXPECT_EQ(candidate.config.engine, "wgmma_repacked");
+      for (const auto& [name, value] : candidate.config.knobs) {
+        const auto knob = std::ranges::find(knobs, name, &Knob::name);
+        ASSERT_NE(knob, knobs.end()) << name;
+        EXPECT_THAT(knob->values, Contains(value)) << name;
+      }
+    }
+  }
+}
+
+TEST(WgmmaRepacked, CopiesArePricedBesideTheProduct) {
+  const Fusion fusion = fusion_of(fprop({128, 64, 56, 56}, {64, 64, 3, 3}, {}, {.padding = {1, 1}}));
+  const double x_bytes = 128.0 * 64 * 56 * 56 * 2;
+  for (const EngineCandidate& candidate : wgmma_repacked_engine().candidates(fusion, h200())) {
+    const bool copied = candidate.config.knob("repack_y", 0) == 1;
+    EXPECT_NEAR(candidate.work.serial_dram_bytes, (copied ? 4 : 2) * x_bytes, 0.05 * x_bytes);
+    EXPECT_GE(candidate.work.launches, copied ? 4 : 3);
+    EXPECT_GT(static_cast<double>(candidate.work.scratch_bytes), (copied ? 2 : 1) * x_bytes);
+  }
+}
+
+std::string chosen(const Graph& graph) {
+  return build(graph, h200(), {.compile = false}).fusions.at(0).config.engine;
+}
+
+TEST(WgmmaRepacked, PriceDecides) {
+  const ConvOptions padded{.padding = {1, 1}};
+  EXPECT_EQ(chosen(fprop({128, 64, 56, 56}, {64, 64, 3, 3}, {}, padded)), "wgmma_repacked");
+  EXPECT_EQ(chosen(fprop({32, 256, 28, 28}, {256, 256, 3, 3}, {}, padded)), "wgmma_repacked");
+  EXPECT_EQ(chosen(fprop({128, 64, 56, 56}, {64, 64, 3, 3}, kChannelsLast, padded)), "wgmma");
+  const ConvOptions stem{.padding = {3, 3}, .stride = {2, 2}};
+  // Three channels fill a twentieth of the kernel's steps.
+  EXPECT_EQ(chosen(fprop({128, 3, 224, 224}, {64, 3, 7, 7}, {}, stem)), "mma");
+}
+
+TEST(WgmmaRepacked, EveryKernelCompiles) {
+  std::string problem;
+  if (!nvrtc::available(&problem)) GTEST_SKIP() << problem;
+  for (const int64_t way : {0, 1, 2}) {
+    const Lowered parts = lowered(fused({2, 20, 13, 11}, {36, 20, 3, 3}), way);
+    for (const Step& step : parts.steps) {
+      const KernelSource& source = *std::get<Launch>(step).source;
+      const nvrtc::Compilation compilation = nvrtc::compile(source.root, emit_header(source), source.target);
+      EXPECT_THAT(compilation.log, testing::Not(testing::HasSubstr("warning"))) << source.root;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace fusor

@@ -1,0 +1,163 @@
+// Owns the tests of the wgmma_repacked engine on the GPU: every candidate of contractions whose operands and
+// results lie otherwise than its copies want them.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <array>
+
+#include "backend/engines.h"
+#include "frontend/graph_builder.h"
+#include "tests/gpu/device_run.h"
+
+namespace fusor {
+namespace {
+
+#define FUSOR_NEEDS_HOPPER() \
+  FUSOR_NEEDS_GPU();         \
+  if (DeviceInfo::current().compute_capability != 90) GTEST_SKIP() << "needs a Hopper GPU"
+
+const std::array<const Engine*, 1> kRepackedOnly{&wgmma_repacked_engine()};
+
+void expect_every_config_correct(const Graph& graph, const std::string& what) {
+  const DeviceInfo device = DeviceInfo::current();
+  const BuildOptions options{.engine_list = kRepackedOnly};
+  for (const Candidate& candidate : candidates(graph, device, options)) {
+    const std::string config = to_string(candidate.fusions.front().config);
+    DeviceRun run(graph, build(graph, device, candidate, options));
+    EXPECT_TRUE(run.executable().plan().remarks.empty()) << "planned anew: " << config;
+    run.run();
+    const VerifyReport report = run.check();
+    EXPECT_TRUE(report.passed()) << what << " " << config << "\n" << to_string(report);
+    EXPECT_TRUE(run.gaps_are_untouched()) << what << " " << config;
+  }
+}
+
+struct ConvCase {
+  Dims x, w;
+  ConvOptions options;
+};
+
+const ConvCase kConvCases[] = {
+    {{2, 64, 14, 14}, {64, 64, 3, 3}, {.padding = {1, 1}}},
+    {{3, 20, 13, 11}, {36, 20, 3, 3}, {.padding = {1, 1}}},
+    {{2, 3, 34, 34}, {64, 3, 7, 7}, {.padding = {3, 3}, .stride = {2, 2}}},
+    {{2, 128, 15, 9}, {136, 128, 1, 1}, {}},
+    {{2, 64, 17, 16}, {70, 64, 3, 3}, {.padding = {1, 1}, .stride = {2, 2}}},
+    {{2, 128, 10, 10}, {256, 64, 3, 3}, {.padding = {1, 1}}},
+    {{4, 64, 100}, {96, 64, 5}, {.padding = {2}}},
+    {{2, 64, 5, 8, 7}, {64, 64, 3, 3, 3}, {.padding = {1, 1, 1}}},
+};
+
+std::string words(const ConvCase& c) { return to_string(c.x) + " * " + to_string(c.w); }
+
+Dims output_dims(const ConvCase& c) {
+  GraphBuilder g("shape");
+  return g.conv_fprop(g.input("x", c.x, DataType::f16), g.input("w", c.w, DataType::f16), c.options).dims;
+}
+
+class WgmmaRepackedConvGpu : public testing::TestWithParam<ConvCase> {};
+
+TEST_P(WgmmaRepackedConvGpu, FpropWithBiasReluAndResidual) {
+  FUSOR_NEEDS_HOPPER();
+  const ConvCase& c = GetParam();
+  GraphBuilder g("fprop");
+  const Tensor x = g.input("x", c.x, DataType::f16);
+  const Tensor w = g.input("w", c.w, DataType::f16);
+  Dims bias_dims = Dims::filled(c.x.rank(), 1);
+  bias_dims[1] = c.w[0];
+  const Tensor bias = g.input("bias", bias_dims, DataType::f16);
+  const Tensor residual = g.input("residual", output_dims(c), DataType::f16);
+  g.output(g.add(g.relu(g.add(g.conv_fprop(x, w, c.options), bias)), residual));
+  expect_every_config_correct(g.finish(), "fprop " + words(c));
+}
+
+TEST_P(WgmmaRepackedConvGpu, PlainFprop) {
+  FUSOR_NEEDS_HOPPER();
+  const ConvCase& c = GetParam();
+  GraphBuilder g("fprop");
+  g.output(g.conv_fprop(g.input("x", c.x, DataType::bf16), g.input("w", c.w, DataType::bf16), c.options));
+  expect_every_config_correct(g.finish(), "plain fprop " + words(c));
+}
+
+TEST_P(WgmmaRepackedConvGpu, FpropOfFilterKcrs) {
+  FUSOR_NEEDS_HOPPER();
+  const ConvCase& c = GetParam();
+  bool has_taps = false;
+  for (int i = 2; i < c.w.rank(); ++i) has_taps |= c.w[i] > 1;
+  if (!has_taps && c.w[1] % 8 == 0) GTEST_SKIP() << "one tap lies right in either layout";
+  GraphBuilder g("fprop");
+  const Tensor x = g.input("x", c.x, DataType::f16, Layout::nhwc);
+  const Tensor w = g.input("w", c.w, DataType::f16);
+  g.output(g.conv_fprop(x, w, c.options), {.layout = Layout::nhwc});
+  expect_every_config_correct(g.finish(), "filter KCRS " + words(c));
+}
+
+TEST_P(WgmmaRepackedConvGpu, Dgrad) {
+  FUSOR_NEEDS_HOPPER();
+  const ConvCase& c = GetParam();
+  if (!c.options.stride.empty()) GTEST_SKIP() << "dgrad of a stride is another engine's";
+  GraphBuilder g("dgrad");
+  const Tensor dy = g.input("dy", output_dims(c), DataType::bf16);
+  const Tensor w = g.input("w", c.w, DataType::bf16);
+  g.output(g.conv_dgrad(dy, w, c.x, c.options));
+  expect_every_config_correct(g.finish(), "dgrad " + words(c));
+}
+
+TEST_P(WgmmaRepackedConvGpu, Wgrad) {
+  FUSOR_NEEDS_HOPPER();
+  const ConvCase& c = GetParam();
+  if (c.w[1] % 64 != 0) GTEST_SKIP() << "wgrad of ragged channels is another engine's";
+  GraphBuilder g("wgrad");
+  const Tensor dy = g.input("dy", output_dims(c), DataType::bf16);
+  const Tensor x = g.input("x", c.x, DataType::bf16);
+  g.output(g.conv_wgrad(dy, x, c.w, c.options), {.type = DataType::f32});
+  expect_every_config_correct(g.finish(), "wgrad " + words(c));
+}
+
+INSTANTIATE_TEST_SUITE_P(, WgmmaRepackedConvGpu, testing::ValuesIn(kConvCases));
+
+TEST(WgmmaRepackedGpu, SeveralResults) {
+  FUSOR_NEEDS_HOPPER();
+  GraphBuilder g("two_results");
+  const Tensor x = g.input("x", {2, 64, 12, 12}, DataType::f16);
+  const Tensor pre = g.conv_fprop(x, g.input("w", {72, 64, 3, 3}, DataType::f16));
+  g.output(pre, {.name = "pre", .type = DataType::f32});
+  g.output(g.relu(pre), {.type = DataType::f16, .layout = Layout::nhwc});
+  g.output(g.cmp_gt(pre, g.constant(0)));
+  expect_every_config_correct(g.finish(), "fp32 NCHW, fp16 NHWC and a mask");
+}
+
+TEST(WgmmaRepackedGpu, MisalignedMatmuls) {
+  FUSOR_NEEDS_HOPPER();
+  for (const Strides& a : {Strides{71, 1}, Strides{1, 131}, Strides{142, 2}})
+    for (const Strides& b : {Strides{99, 1}, Strides{1, 71}, Strides{2, 142}}) {
+      GraphBuilder g("matmul");
+      const Tensor left = g.input("a", {131, 71}, DataType::bf16, TensorOptions{.strides = a});
+      const Tensor right = g.input("b", {71, 99}, DataType::bf16, TensorOptions{.strides = b});
+      g.output(g.matmul(left, right), {.strides = Strides{200, 2}});
+      expect_every_config_correct(g.finish(), fmt::format("{} {}", to_string(a), to_string(b)));
+    }
+}
+
+TEST(WgmmaRepackedGpu, BatchesAndLowAlignment) {
+  FUSOR_NEEDS_HOPPER();
+  GraphBuilder g("batched");
+  const Tensor a = g.input("a", {3, 2, 130, 97}, DataType::bf16);
+  const Tensor b = g.input("b", {97, 152}, DataType::bf16, TensorOptions{.alignment = 2});
+  const Tensor bias = g.input("bias", {152}, DataType::f32);
+  g.output(g.gelu(g.add(g.matmul(a, b), bias)));
+  expect_every_config_correct(g.finish(), "batched, misaligned");
+}
+
+TEST(WgmmaRepackedGpu, OpsBeforeOperands) {
+  FUSOR_NEEDS_HOPPER();
+  GraphBuilder g("prologue");
+  const Tensor x = g.input("x", {2, 64, 12, 12}, DataType::f32);
+  const Tensor scale = g.input("scale", {1, 64, 1, 1}, DataType::f32);
+  const Tensor normal = g.relu(g.mul(x, scale), {.type = DataType::f16});
+  g.output(g.conv_fprop(normal, g.input("w", {64, 64, 3, 3}, DataType::f16)));
+  expect_every_config_correct(g.finish(), "scale and relu before the convolution");
+}
+
+}  // namespace
+}  // namespace fusor
