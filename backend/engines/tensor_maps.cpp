@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "backend/engines/residue_classes.h"
+
 namespace fusor {
 
 namespace {
@@ -152,15 +154,14 @@ std::optional<Refusal> refuse_window(const Fusion& fusion, const Contraction& vi
   const WindowLimits limits = limits_of(view.axes.size());
   for (size_t i = 0; i < view.axes.size(); ++i) {
     const WindowWalk walk = window_walk(view, view.axes[i]);
-    const int64_t last = std::max(walk.origin, (walk.window - 1) * walk.slope + walk.origin);
     const int64_t upper = upper_corner(walk, site.domain[2 + static_cast<int>(i)]);
-    if (std::abs(walk.lower) > limits.corner || std::abs(upper) > limits.corner || last > limits.offset ||
-        walk.stride > 8)
+    if (std::abs(walk.lower) > limits.corner || std::abs(upper) > limits.corner ||
+        walk.reach > limits.offset || walk.stride > 8)
       return refusal(
           "window-limits", tensor,
           fmt::format("padding up to {}, windows up to {} and strides up to 8", limits.corner, limits.offset),
-          fmt::format("window {} with stride {}, from {} on, to {} beyond the end", last + 1, walk.stride,
-                      walk.lower, upper));
+          fmt::format("window {} with stride {}, from {} on, to {} beyond the end", walk.reach + 1,
+                      walk.stride, walk.lower, upper));
   }
   return std::nullopt;
 }
@@ -277,19 +278,21 @@ int64_t channels_of(const Contraction& view) {
 WindowWalk window_walk(const Contraction& view, const WindowAxis& axis) {
   WindowWalk walk;
   walk.window = axis.window;
-  const int64_t reach = (axis.window - 1) * axis.step;
   if (view.op == ContractionOp::dgrad) {
-    // output = input - tap * step - start, where the stride is 1.
-    walk.pixels = axis.input;
-    walk.slope = -axis.step;
-    walk.lower = -axis.start - std::max<int64_t>(reach, 0);
-    walk.origin = std::max<int64_t>(reach, 0);
+    const AxisClasses all = axis_classes(axis);
+    walk.pixels = all.positions;
+    walk.slope = all.slope;
+    walk.lower = all.lower;
+    walk.origin = all.classes.front().origin;
+    walk.reach = all.reach;
   } else {
+    const int64_t reach = (axis.window - 1) * axis.step;
     walk.pixels = axis.output;
     walk.stride = axis.stride;
     walk.slope = axis.step;
     walk.lower = axis.start + std::min<int64_t>(reach, 0);
     walk.origin = -std::min<int64_t>(reach, 0);
+    walk.reach = std::abs(reach);
   }
   return walk;
 }

@@ -29,11 +29,13 @@ std::optional<Refusal> refuse_copies(const Fusion& fusion, const Contraction& vi
 CopiedOperand copied_operand(const Fusion& fusion, const Contraction& view, bool second, int64_t extent);
 
 /// input = output * stride + tap * step + start turned into what an im2col map of the operand with the pixels
-/// needs: position = pixel * stride + lower + offset, offset = tap * slope + origin.
+/// needs: position = pixel * stride + lower + offset, offset = tap * slope + origin. For a dgrad of a stride:
+/// pixels of a class, and what its classes share (residue_classes.h); origins are theirs.
 struct WindowWalk {
   int64_t pixels = 1, window = 1;
   int64_t stride = 1, lower = 0;
   int64_t slope = 0, origin = 0;
+  int64_t reach = 0;  ///< the largest offset
 };
 WindowWalk window_walk(const Contraction& view, const WindowAxis& axis);
 

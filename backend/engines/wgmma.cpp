@@ -8,6 +8,7 @@
 #include "backend/engines.h"
 #include "backend/engines/contraction.h"
 #include "backend/engines/epilogue.h"
+#include "backend/engines/residue_classes.h"
 #include "backend/engines/tensor_maps.h"
 #include "backend/engines/tiled_result.h"
 #include "codegen/expr_emitter.h"
@@ -23,7 +24,9 @@ namespace {
 constexpr int64_t kTileK = 64, kConsumers = 2, kWarpgroup = 128, kPartRows = 64;
 constexpr int64_t kElementBytes = 2;
 constexpr int64_t kMaxStages = 12;
-constexpr int64_t kThreadsStore = 0, kCopyEngineStores = 1, kPartStored = 2;
+constexpr int64_t kThreadsStore = 0, kCopyEngineStores = 1, kPartStored = 2, kLinesStored = 3;
+// What the arguments have room for.
+constexpr int64_t kMaxClasses = 16;
 
 // --- Tiles ---
 
@@ -32,8 +35,10 @@ struct Tiling {
   bool ping_pong;  // each consumer has tiles of its own
   int64_t tile_m, tile_n, cluster, band;
   int64_t split;
+  int64_t classes = 0;             // of a dgrad of a stride: a product each
   int64_t rows, columns, entries;  // of what the tensor cores see
-  int64_t steps, steps_of_part;
+  int64_t steps, steps_of_part;    // the former of the longest class
+  int64_t all_steps;               // of one tile of every class
 
   Tiling(const Contraction& view, const EngineConfig& config)
       : swapped(config.knob("swap", 0) != 0),
@@ -42,15 +47,26 @@ struct Tiling {
         tile_n(config.knob("tile_n", 128)),
         cluster(config.knob("cluster", 1)),
         band(config.knob("band", 8)),
-        rows(swapped ? view.n : view.m),
-        columns(swapped ? view.m : view.n),
+        rows(view.m),
+        columns(view.n),
         entries(view.entries),
-        steps(steps_of(view)) {
+        steps(steps_of(view)),
+        all_steps(steps) {
+    if (residue_class_count(view) > 0) count_classes(residue_classes(view), blocks_of(view));
+    if (swapped) std::swap(rows, columns);
     // The registers hold 128 sums a thread; a wgmma has 64 rows.
     if (!ping_pong) tile_m = std::max(tile_m, kConsumers * kPartRows);
     while (sums() > 128) tile_m /= 2;
-    steps_of_part = ceil_div(steps, std::min(config.knob("split", 1), steps));
-    split = ceil_div(steps, steps_of_part);
+    const int64_t parts = classes > 0 ? 1 : std::clamp<int64_t>(config.knob("split", 1), 1, steps);
+    steps_of_part = ceil_div(steps, parts);
+    split = parts == 1 ? 1 : ceil_div(steps, steps_of_part);
+  }
+
+  void count_classes(const ResidueClasses& all, int64_t channel_blocks) {
+    classes = all.count();
+    rows = all.rows;
+    steps = all.classes.front().taps * channel_blocks;
+    all_steps = all.taps() * channel_blocks;
   }
 
   // Adjacent columns come in boxes of 64, and blocks of a cluster share what is copied in boxes of lines.
@@ -63,14 +79,21 @@ struct Tiling {
   // Of a thread.
   int64_t sums() const { return tile_m * tile_n / kWarpgroup / (ping_pong ? 1 : kConsumers); }
 
+  // Of a consumer: what passes the epilogue at a time, kParts * kPieces of the kernel.
+  int64_t pieces() const {
+    return tile_m / kPartRows / (ping_pong ? 1 : kConsumers) * (tile_n / (tile_n % 32 == 0 ? 32 : 16));
+  }
+
   // Of a convolution: taps times blocks of channels; the last block is filled up with zeros.
   static int64_t steps_of(const Contraction& view) {
     if (!view.is_convolution() || view.op == ContractionOp::wgrad) return ceil_div(view.k, kTileK);
-    return view.k / view.channels() * ceil_div(view.channels(), kTileK);
+    return view.k / view.channels() * blocks_of(view);
   }
+  static int64_t blocks_of(const Contraction& view) { return ceil_div(view.channels(), kTileK); }
   int64_t tiles_m() const { return ceil_div(rows, tile_m * cluster); }  // in clusters
   int64_t tiles_n() const { return ceil_div(columns, tile_n); }
-  int64_t tiles() const { return tiles_m() * cluster * tiles_n() * entries; }
+  int64_t tiles_of_class() const { return tiles_m() * cluster * tiles_n() * entries; }
+  int64_t tiles() const { return tiles_of_class() * std::max<int64_t>(classes, 1); }
   int64_t stage_bytes() const { return (tile_m + tile_n) * kTileK * kElementBytes; }
   // Two blocks an SM hide each other's start and finish where their sums leave the registers.
   int64_t blocks_per_sm() const { return sums() <= 32 && cluster == 1 && !ping_pong ? 2 : 1; }
@@ -125,6 +148,7 @@ struct Lowering {
     if (is_split()) return;
     copied = copied_result(fusion, view, y);
     if (copied && !along_columns() && byte_size(copied->type) != 2) copied.reset();
+    if (copied && tiling.classes > 0 && line_bytes() != 128) copied.reset();
     if (!copied) return;
     y.value = y.results.front().node;
     // The kernel rounds to the result's type: enough where the value has that type or none of its own.
@@ -140,7 +164,11 @@ struct Lowering {
     vector = !pixels && along_columns() && tiling.columns % 2 == 0 ? 2 : 1;
   }
 
-  int64_t way_out() const { return is_split() ? kPartStored : copied ? kCopyEngineStores : kThreadsStore; }
+  int64_t way_out() const {
+    if (is_split()) return kPartStored;
+    if (!copied) return kThreadsStore;
+    return tiling.classes > 0 ? kLinesStored : kCopyEngineStores;
+  }
   bool clamped() const { return copied && y.results.empty(); }
 
   // --- Shared memory, like struct Shared of the kernel ---
@@ -148,6 +176,9 @@ struct Lowering {
   int64_t box_columns() const {
     const int64_t piece = tiling.tile_n % 32 == 0 ? 32 : 16, line = 128 / byte_size(copied->type);
     return along_columns() && tiling.tile_n % line == 0 ? line : piece;
+  }
+  int64_t line_bytes() const {
+    return (along_columns() ? box_columns() : kPartRows) * byte_size(copied->type);
   }
   int64_t boxes_bytes() const {
     return copied ? kConsumers * 2 * 64 * box_columns() * byte_size(copied->type) : 0;
@@ -179,6 +210,7 @@ struct Lowering {
                      {"blocks_per_sm", tiling.blocks_per_sm()},
                      {"ping_pong", tiling.ping_pong ? 1 : 0},
                      {"swapped", tiling.swapped ? 1 : 0},
+                     {"classes", tiling.classes},
                      {"a_rows_adjacent", a.across_adjacent ? 1 : 0},
                      {"b_columns_adjacent", b.across_adjacent ? 1 : 0},
                      {"way_out", way_out()},
@@ -192,6 +224,10 @@ struct Lowering {
     if (!is_split()) source.sites = {epilogue(vector_axis)};
     Launch launch;
     write_arguments(launch.arguments);
+    if (way_out() == kLinesStored) {
+      launch.arguments.put_pointer(Patch::Kind::operand, copied->operand, copied->byte_offset);
+      launch.arguments.put_int(copied->map.stride_bytes[0] / byte_size(copied->type));
+    }
     if (is_split())
       launch.arguments.put_pointer(Patch::Kind::scratch, 0);
     else
@@ -209,16 +245,18 @@ struct Lowering {
   void write_arguments(ArgumentBlock& block) const {
     block.put_tensor_map(a.map, a.operand, a.byte_offset);
     block.put_tensor_map(b.map, b.operand, b.byte_offset);
-    if (copied) {
+    if (way_out() == kCopyEngineStores) {
       TensorMap map = copied->map;
       map.box = along_columns() ? Dims{box_columns(), 16, 1} : Dims{64, box_columns(), 1};
       block.put_tensor_map(map, copied->operand, copied->byte_offset);
     }
     view.write_arguments(block, static_cast<int>(index_bits));
     for (const int64_t value : {tiling.entries, tiling.tiles_m(), tiling.tiles_n(),
-                                std::max<int64_t>(tiling.band / tiling.cluster, 1), tiling.split,
-                                tiling.steps, tiling.steps_of_part})
+                                std::max<int64_t>(tiling.band / tiling.cluster, 1),
+                                std::max(tiling.classes, tiling.split), tiling.steps, tiling.steps_of_part})
       block.put_int(value);
+    if (tiling.classes > 0)
+      residue_classes(view).write_arguments(block, Tiling::blocks_of(view), static_cast<int>(index_bits));
     write_operands(block);
   }
 
@@ -303,18 +341,21 @@ struct Lowering {
   Work work() const {
     const auto tiles = static_cast<double>(tiling.tiles());
     const auto tile_m = static_cast<double>(tiling.tile_m), tile_n = static_cast<double>(tiling.tile_n);
-    const auto steps = static_cast<double>(tiling.steps_of_part * tiling.split);
+    // Of all tiles.
+    const double steps = tiling.classes > 0
+                             ? static_cast<double>(tiling.tiles_of_class() * tiling.all_steps)
+                             : tiles * static_cast<double>(tiling.steps_of_part * tiling.split);
     Work work;
-    work.tensor_flops = 2 * tiles * tile_m * tile_n * steps * kTileK;
+    work.tensor_flops = 2 * tile_m * tile_n * steps * kTileK;
     work.dram_bytes = dram_bytes(fusion);
     const double fetched = tile_m + tile_n / static_cast<double>(tiling.cluster);
-    work.l2_bytes = tiles * steps * fetched * kTileK * kElementBytes;
+    work.l2_bytes = steps * fetched * kTileK * kElementBytes;
     // Written by the copy engine, read by the tensor cores: the columns once for every 64 rows.
     const double read = tile_m + tile_n * tile_m / kPartRows;
-    work.shared_bytes = tiles * steps * (tile_m + tile_n + read) * kTileK * kElementBytes;
+    work.shared_bytes = steps * (tile_m + tile_n + read) * kTileK * kElementBytes;
     work.tiles = tiling.tiles();
     work.tiles_per_sm = static_cast<int>(tiling.blocks_per_sm());
-    work.k_steps = tiling.steps_of_part;
+    work.k_steps = tiling.classes > 0 ? ceil_div(tiling.all_steps, tiling.classes) : tiling.steps_of_part;
     work.split = static_cast<int>(tiling.split);
     const auto threads = static_cast<double>(kWarpgroup * (tiling.ping_pong ? 1 : kConsumers));
     work.finish_cycles = tile_m * tile_n / threads * finish_cycles_per_element();
@@ -349,7 +390,7 @@ class WgmmaEngine final : public Engine {
 
   std::vector<Knob> knobs(const Fusion& fusion, const DeviceInfo& /*device*/) const override {
     const Contraction view = contraction_of(fusion).value();
-    const int64_t steps = Tiling::steps_of(view);
+    const int64_t steps = residue_class_count(view) > 0 ? 1 : Tiling::steps_of(view);
     std::vector<int64_t> split{1};
     for (int64_t next = 2; next <= std::min<int64_t>(steps, 132); ++next) split.push_back(next);
     return {{"tile_m", {64, 128, 256}},
@@ -415,11 +456,14 @@ class WgmmaEngine final : public Engine {
   static bool fits(const Tiling& tiling) {
     if (tiling.tile_m == 256 && tiling.rows <= 128) return false;
     if (tiling.tile_n >= 2 * std::max<int64_t>(tiling.columns, 16) && tiling.tile_n > 16) return false;
+    // ptxas mixes the way out of one piece into the products, and serialises those.
+    if (tiling.classes > 0 && tiling.pieces() == 1) return false;
     return true;
   }
 
   // Parts that fill the device where whole tiles do not, each of four steps or more.
   static int64_t split_for(const Tiling& tiling, const DeviceInfo& device) {
+    if (tiling.classes > 0) return 1;
     const int64_t slots = device.sm_count * tiling.blocks_per_sm();
     return std::clamp<int64_t>(std::min(slots / tiling.tiles(), tiling.steps / 4), 1, 132);
   }
@@ -455,8 +499,15 @@ class WgmmaEngine final : public Engine {
     if (view.is_convolution() && view.axes.size() > 3)
       return Refusal{
           "spatial-axes", node, "", "up to 3 spatial axes", fmt::format("{}", view.axes.size()), "", -1};
-    if (view.op == ContractionOp::dgrad && !view.has_unit_stride())
-      return Refusal{"unit-stride-dgrad", node, "", "a stride of 1", "another", "", -1};
+    const int64_t classes = residue_class_count(view);
+    if (classes > kMaxClasses)
+      return Refusal{"dgrad-classes",
+                     node,
+                     "",
+                     fmt::format("a dgrad of strides whose product is {} or less", kMaxClasses),
+                     fmt::format("{}", classes),
+                     "",
+                     -1};
     const bool ragged = view.channels() % kBoxLine != 0;
     const bool wgrad_taps = view.op == ContractionOp::wgrad && view.n != view.input_channels;
     if (view.is_convolution() && ragged && (view.entries > 1 || wgrad_taps))

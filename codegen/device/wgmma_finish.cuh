@@ -1,7 +1,8 @@
 // Owns the way out of the tensor-core contraction of sm_90a: sums pass the epilogue in the registers that
-// hold them, pair by pair, and leave by one of three ways: the copy engine takes the first result from shared
-// memory while the next tile is multiplied; threads store all results themselves; or a part of a split goes
-// to the scratch as it is.
+// hold them, pair by pair, and leave by one of four ways: the copy engine takes the first result from shared
+// memory while the next tile is multiplied; threads take it from there line by line, where the lines of a
+// tile are no neighbours; threads store all results themselves; or a part of a split goes to the scratch as
+// it is.
 #pragma once
 
 #include "codegen/device/wgmma_tiling.cuh"
@@ -14,7 +15,7 @@ using Out = bf16;
 using Out = float;
 #endif
 
-static constexpr int kThreadsStore = 0, kCopyEngineStores = 1, kPartStored = 2;
+static constexpr int kThreadsStore = 0, kCopyEngineStores = 1, kPartStored = 2, kLinesStored = 3;
 static constexpr int kWayOut = FUSOR_WAY_OUT;
 static constexpr bool kAlongColumns = FUSOR_Y_ALONG_COLUMNS;
 // Both elements of a pair of columns exist or neither does, and none is stored by a thread: whatever lies
@@ -31,13 +32,25 @@ static constexpr int kLineColumns = 128 / int(sizeof(Out));
 static constexpr int kBoxColumns = kAlongColumns && kTileN % kLineColumns == 0 ? kLineColumns : kPiece;
 static constexpr int kBoxLine = (kAlongColumns ? kBoxColumns : 64) * int(sizeof(Out));
 static constexpr int kBoxBytes = 64 * kBoxColumns * int(sizeof(Out));
-static constexpr int kBoxes = kWayOut == kCopyEngineStores ? kConsumers * 2 : 0;
+static constexpr bool kBoxed = kWayOut == kCopyEngineStores || kWayOut == kLinesStored;
+static constexpr int kBoxes = kBoxed ? kConsumers * 2 : 0;
 
 // Where the copy engine expects a byte of a line: it swizzles units of 16 bytes over the line's length.
 FUSOR_DEVICE int place_in_box(int line, int byte) {
   const int at = line * kBoxLine + byte;
   return at ^ (at >> 7 & (kBoxLine / 16 - 1)) << 4;
 }
+
+// The first result as lines of channels, one a pixel.
+struct ResultLines {
+  Out* first;
+  i64 stride;
+};
+#if FUSOR_WAY_OUT == 3
+using Target = ResultLines;
+#else
+using Target = TensorMap;
+#endif
 
 // The rows of one thread in a part: 8 apart.
 struct Rows {
@@ -48,24 +61,34 @@ struct Rows {
 template <class Epilogue>
 struct Finisher {
   const Problem& problem;
+  const Schedule& schedule;
   const typename Epilogue::Args& args;
-  const TensorMap& map;
+  const Target& target;
   u8* boxes;  // of this warpgroup: two
   int warp;   // in the warpgroup
   int turn = 0;
 
   FUSOR_DEVICE int lane() { return threadIdx.x % 32; }
-  __device__ Index rows() const { return static_cast<Index>(kSwapped ? problem.n : problem.m); }
-  __device__ Index columns() const { return static_cast<Index>(kSwapped ? problem.m : problem.n); }
-  __device__ Key row_key(Index row) const {
+#if FUSOR_CLASSES > 0
+  __device__ i64 problem_rows() const { return schedule.classes.rows; }
+  __device__ Key problem_row(const Tile& tile, Index row) const {
+    return schedule.classes.row<kClamped>(problem, tile.part, row);
+  }
+#else
+  __device__ i64 problem_rows() const { return problem.m; }
+  __device__ Key problem_row(const Tile&, Index row) const { return problem.row(row); }
+#endif
+  __device__ Index rows() const { return static_cast<Index>(kSwapped ? problem.n : problem_rows()); }
+  __device__ Index columns() const { return static_cast<Index>(kSwapped ? problem_rows() : problem.n); }
+  __device__ Key row_key(const Tile& tile, Index row) const {
     if constexpr (kClamped)
       if (row >= rows()) row = rows() - 1;
-    return kSwapped ? problem.column(row) : problem.row(row);
+    return kSwapped ? problem.column(row) : problem_row(tile, row);
   }
-  __device__ Key column_key(Index column) const {
+  __device__ Key column_key(const Tile& tile, Index column) const {
     if constexpr (kClamped)
       if (column >= columns()) column = columns() - kVector;
-    return kSwapped ? problem.row(column) : problem.column(column);
+    return kSwapped ? problem_row(tile, column) : problem.column(column);
   }
 
   // Of the pair at `column`: how many exist.
@@ -79,7 +102,7 @@ struct Finisher {
   // Coordinates in the result of a row and of what begins at `column`; how many of it exist.
   __device__ int place(const Tile& tile, const Rows& rows_, int half, int column,
                        Index (&at)[Epilogue::kRank]) const {
-    const Key key = column_key(column);
+    const Key key = column_key(tile, column);
     problem.result(tile.entry, kSwapped ? key : rows_.key[half], kSwapped ? rows_.key[half] : key, at);
     return count(rows_, half, key, column);
   }
@@ -114,7 +137,7 @@ struct Finisher {
           Vec<float, kVector> chosen;
 #pragma unroll
           for (int v = 0; v < kVector; ++v) chosen[v] = sums[4 * j + 2 * half + i + v];
-          if constexpr (kWayOut == kCopyEngineStores) {
+          if constexpr (kBoxed) {
             const Vec<Out, kVector> out = value(tile, rows_, half, mine + 8 * j + i, chosen);
 #pragma unroll
             for (int v = 0; v < kVector; ++v) pairs[j][half][i + v] = out[v];
@@ -122,7 +145,7 @@ struct Finisher {
             store(tile, rows_, half, mine + 8 * j + i, chosen);
           }
         }
-    if constexpr (kWayOut == kCopyEngineStores) fill_box(pairs, box, column - first_column);
+    if constexpr (kBoxed) fill_box(pairs, box, column - first_column);
   }
 
   // Writes pairs of neighbouring columns to the box, from its column `first` on: 8 x 8 matrices of 16-bit
@@ -161,11 +184,13 @@ struct Finisher {
 
   __device__ u8* open_box() {
     u8* const box = boxes + turn * kBoxBytes;
-    if (leads()) wait_for_stores<1>();
-    meet();
+    if constexpr (kWayOut == kCopyEngineStores) {
+      if (leads()) wait_for_stores<1>();
+      meet();
+    }
     return box;
   }
-  __device__ void send_box(const Tile& tile, int first_row, int column, const u8* box) {
+  __device__ void send_box(const TensorMap& map, const Tile& tile, int first_row, int column, const u8* box) {
     fence_shared_writes();
     meet();
     if (leads()) {
@@ -185,6 +210,32 @@ struct Finisher {
     }
     turn ^= 1;
   }
+  // Eight threads a line. Two boxes on, all have met once more: nobody reads this one then.
+  __device__ void send_box(const ResultLines& lines, const Tile& tile, int first_row, int column,
+                           const u8* box) {
+#if FUSOR_WAY_OUT == 3
+    static_assert(kBoxLine == 128);
+    constexpr int kUnit = 16 / int(sizeof(Out)), kLines = kAlongColumns ? 16 : kBoxColumns;
+    constexpr int kTogether = (kAlongColumns ? 32 : kWarpgroup) / 8;
+    meet();
+    const int mine = (kAlongColumns ? lane() : threadIdx.x % kWarpgroup) / 8, unit = threadIdx.x % 8;
+    const int channel = (kAlongColumns ? column : first_row) + unit * kUnit;
+#pragma unroll
+    for (int i = 0; i < kLines; i += kTogether) {
+      const int line = (kAlongColumns ? warp * 16 : 0) + i + mine;
+      const Key pixel =
+          schedule.classes.row<false>(problem, tile.part, (kAlongColumns ? first_row : column) + line);
+      if (pixel.lead < 0 || channel >= static_cast<int>(problem.n)) continue;
+      i64 at = pixel.lead;
+#pragma unroll
+      for (int axis = 0; axis < kSpatial; ++axis) at = at * problem.axis[axis].input.divisor + pixel.at[axis];
+      Out* const to = lines.first + at * lines.stride + tile.entry * problem.n + channel;
+      *reinterpret_cast<Vec<Out, kUnit>*>(to) =
+          *reinterpret_cast<const Vec<Out, kUnit>*>(box + place_in_box(line, unit * 16));
+    }
+    turn ^= 1;
+#endif
+  }
 
   // A consumer's parts: 64 rows by the tile's columns each.
   __device__ void finish(const Tile& tile, int first_row, const float (&sums)[kParts][kSums]) {
@@ -193,7 +244,7 @@ struct Finisher {
       Rows mine;
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        mine.key[half] = row_key(first_row + warp * 16 + lane() / 4 + 8 * half);
+        mine.key[half] = row_key(tile, first_row + warp * 16 + lane() / 4 + 8 * half);
         mine.inside[half] = mine.key[half].lead >= 0;
       }
       u8* box = nullptr;
@@ -202,11 +253,11 @@ struct Finisher {
         float chosen[kPiece / 2];
         choose<0, kParts * kPieces>(chosen, sums, part * kPieces + first / kPiece);
         const int in_box = first % kBoxColumns, column = tile.column + first;
-        if constexpr (kWayOut == kCopyEngineStores)
+        if constexpr (kBoxed)
           if (in_box == 0) box = open_box();
         piece(tile, mine, column, chosen, box, column - in_box);
-        if constexpr (kWayOut == kCopyEngineStores)
-          if (in_box + kPiece == kBoxColumns) send_box(tile, first_row, column - in_box, box);
+        if constexpr (kBoxed)
+          if (in_box + kPiece == kBoxColumns) send_box(target, tile, first_row, column - in_box, box);
       }
     }
   }

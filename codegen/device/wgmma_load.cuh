@@ -7,6 +7,7 @@
 //            filter        lines along the input channel
 //   dgrad    output        im2col: a column of input pixels, 64 channels, one tap       k = (tap, channels)
 //            filter        lines along the input channel, across k
+//   dgrad of a stride     the same for every class of input pixels, with its own taps
 //   wgrad    output        lines along the output channel, across k                     k = output pixels
 //            input         im2col: 64 pixels of k, 64 channels, one tap: a column block
 #pragma once
@@ -36,19 +37,24 @@ struct Operands {
 struct TapStep {
   int block, tap;
   int at[kWindowAxes];
+  int in_filter;
 
-  __device__ void begin(const Operands& p, int step) {
+  __device__ void begin(const Operands& p, const Schedule& schedule, const Tile& tile, int step) {
     tap = step / static_cast<int>(p.channel_blocks);
     block = step - tap * static_cast<int>(p.channel_blocks);
-    split(p);
+    split(p, schedule, tile);
   }
-  __device__ void advance(const Operands& p) {
+  __device__ void advance(const Operands& p, const Schedule& schedule, const Tile& tile) {
     if (++block < static_cast<int>(p.channel_blocks)) return;
     block = 0;
     ++tap;
-    split(p);
+    split(p, schedule, tile);
   }
-  __device__ void split(const Operands& p) {
+  __device__ void split(const Operands& p, const Schedule& schedule, const Tile& tile) {
+#if FUSOR_CLASSES > 0
+    in_filter = schedule.classes.split_tap(tile.part, tap, at);
+#else
+    in_filter = tap;
     int rest = tap;
 #pragma unroll
     for (int i = kSpatial - 1; i >= 0; --i) {
@@ -56,6 +62,7 @@ struct TapStep {
       at[i] = rest % window;
       rest /= window;
     }
+#endif
   }
 };
 
@@ -73,14 +80,24 @@ struct PixelStart {
   }
 };
 
-FUSOR_DEVICE void load_pixels(u8* tile, const TensorMap& map, const Operands& p, Barrier& full,
-                              const PixelStart& start, const TapStep& step, int channel) {
+// Of the offsets along an axis.
+FUSOR_DEVICE int origin(const Operands& p, const Schedule& schedule, const Tile& tile, int i) {
+#if FUSOR_CLASSES > 0
+  return static_cast<int>(schedule.classes.classes[tile.part].axis[i].origin);
+#else
+  return static_cast<int>(p.walk[i].origin);
+#endif
+}
+
+FUSOR_DEVICE void load_pixels(u8* to, const TensorMap& map, const Operands& p, const Schedule& schedule,
+                              const Tile& tile, Barrier& full, const PixelStart& start, const TapStep& step,
+                              int channel) {
   u16 offset[kWindowAxes];
 #pragma unroll
   for (int i = 0; i < kWindowAxes; ++i)
     offset[i] =
-        static_cast<u16>(step.at[i] * static_cast<int>(p.walk[i].slope) + static_cast<int>(p.walk[i].origin));
-  copy_pixels(tile, map, full, channel, start.at, start.image, offset);
+        static_cast<u16>(step.at[i] * static_cast<int>(p.walk[i].slope) + origin(p, schedule, tile, i));
+  copy_pixels(to, map, full, channel, start.at, start.image, offset);
 }
 
 // A tile of lines: boxes of 64 adjacent elements by kTileK, or by all of the tile's extent. With kShared,
@@ -117,39 +134,39 @@ struct Loader {
   // wgrad: the tap and the channels of every 64 columns, the same in all steps.
   TapStep taps[kTaps];
 
-  __device__ Loader(const Operands& p, int across) {
+  __device__ Loader(const Operands& p, const Schedule& schedule, const Tile& tile, int across) {
     if constexpr (kIsTaps)
 #pragma unroll
-      for (int i = 0; i < kTaps; ++i) taps[i].begin(p, across / kLine + i);
+      for (int i = 0; i < kTaps; ++i) taps[i].begin(p, schedule, tile, across / kLine + i);
   }
 
-  __device__ void load(u8* tile, const TensorMap& map, const Operands& p, Barrier& full, const Tile& place,
-                       int across, const PixelStart& start, const TapStep& tap, int step) const {
+  __device__ void load(u8* to, const TensorMap& map, const Operands& p, const Schedule& schedule,
+                       Barrier& full, const Tile& tile, int across, const PixelStart& start,
+                       const TapStep& tap, int step) const {
     if constexpr (kOp == kMatmul) {
       const bool batched = (kSecond != kSwapped ? p.batched_b : p.batched_a) != 0;
-      load_lines<kAcrossAdjacent, kExtent, kShared>(tile, map, full, across, step * kTileK,
-                                                    batched ? place.entry : 0, false);
+      load_lines<kAcrossAdjacent, kExtent, kShared>(to, map, full, across, step * kTileK,
+                                                    batched ? tile.entry : 0, false);
     } else if constexpr (kIsPixels) {
-      load_pixels(tile, map, p, full, start, tap,
-                  tap.block * kLine + place.entry * static_cast<int>(p.first_channels));
+      load_pixels(to, map, p, schedule, tile, full, start, tap,
+                  tap.block * kLine + tile.entry * static_cast<int>(p.first_channels));
     } else if constexpr (kIsFilter) {
       // [output channel][tap][input channel]: the taps lie between lines.
-      const int outputs = place.entry * static_cast<int>(p.second_channels);
+      const int outputs = tile.entry * static_cast<int>(p.second_channels);
       if constexpr (kOp == kFprop)
-        load_lines<false, kExtent, kShared>(tile, map, full, across + outputs, tap.block * kLine, tap.tap,
+        load_lines<false, kExtent, kShared>(to, map, full, across + outputs, tap.block * kLine, tap.in_filter,
                                             true);
       else
-        load_lines<true, kExtent, kShared>(tile, map, full, across, tap.block * kLine + outputs, tap.tap,
+        load_lines<true, kExtent, kShared>(to, map, full, across, tap.block * kLine + outputs, tap.in_filter,
                                            true);
     } else if constexpr (!kSecond) {
-      load_lines<true, kExtent, kShared>(tile, map, full,
-                                         across + place.entry * static_cast<int>(p.first_channels),
-                                         step * kTileK, 0, false);
+      load_lines<true, kExtent, kShared>(
+          to, map, full, across + tile.entry * static_cast<int>(p.first_channels), step * kTileK, 0, false);
     } else {
 #pragma unroll
       for (int i = 0; i < kTaps; ++i)
-        load_pixels(tile + i * kLine * kTileK * 2, map, p, full, start, taps[i],
-                    taps[i].block * kLine + place.entry * static_cast<int>(p.second_channels));
+        load_pixels(to + i * kLine * kTileK * 2, map, p, schedule, tile, full, start, taps[i],
+                    taps[i].block * kLine + tile.entry * static_cast<int>(p.second_channels));
     }
   }
 };
@@ -163,10 +180,10 @@ FUSOR_DEVICE void load(const TensorMap& a, const TensorMap& b, const Operands& p
   const int items = schedule.items();
   for (int item = first_item(); item < items; item += item_step()) {
     const Tile tile = schedule.tile(item);
-    const LoadA load_a(p, tile.row);
-    const LoadB load_b(p, tile.column);
+    const LoadA load_a(p, schedule, tile, tile.row);
+    const LoadB load_b(p, schedule, tile, tile.column);
     TapStep tap{};
-    if constexpr (kOp == kFprop || kOp == kDgrad) tap.begin(p, tile.begin);
+    if constexpr (kOp == kFprop || kOp == kDgrad) tap.begin(p, schedule, tile, tile.begin);
     PixelStart start(p, kSwapped ? tile.column : tile.row);
 #pragma unroll 1
     for (int step = tile.begin; step < tile.end; ++step, ring.advance()) {
@@ -174,9 +191,9 @@ FUSOR_DEVICE void load(const TensorMap& a, const TensorMap& b, const Operands& p
       Barrier& full = stages.full[ring.stage];
       stages.empty[ring.stage].wait(ring.parity ^ 1);
       full.arrive_and_expect(kTileBytesA + kTileBytesB);
-      load_a.load(stages.a[ring.stage], a, p, full, tile, tile.row, start, tap, step);
-      load_b.load(stages.b[ring.stage], b, p, full, tile, tile.column, start, tap, step);
-      if constexpr (kOp == kFprop || kOp == kDgrad) tap.advance(p);
+      load_a.load(stages.a[ring.stage], a, p, schedule, full, tile, tile.row, start, tap, step);
+      load_b.load(stages.b[ring.stage], b, p, schedule, full, tile, tile.column, start, tap, step);
+      if constexpr (kOp == kFprop || kOp == kDgrad) tap.advance(p, schedule, tile);
     }
   }
 }

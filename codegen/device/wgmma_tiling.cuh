@@ -4,11 +4,14 @@
 #pragma once
 
 #include "codegen/device/contraction.cuh"
+#include "codegen/device/residue_classes.cuh"
 #include "codegen/device/tma.cuh"
 #include "codegen/device/wgmma.cuh"
 
 static constexpr int kOp = FUSOR_OP, kSpatial = FUSOR_SPATIAL, kBatch = FUSOR_BATCH;
 static constexpr bool kSwapped = FUSOR_SWAPPED;
+// Of a dgrad of a stride; 0 where the op is one product.
+static constexpr int kClasses = FUSOR_CLASSES;
 static constexpr int kTileM = FUSOR_TILE_M, kTileN = FUSOR_TILE_N, kTileK = 64, kStages = FUSOR_STAGES;
 // Blocks of a cluster stand one below the other and share the columns' operand.
 static constexpr int kCluster = FUSOR_CLUSTER;
@@ -27,10 +30,13 @@ static constexpr bool kRowsAdjacentA = FUSOR_A_ROWS_ADJACENT, kColumnsAdjacentB 
 
 using Problem = Contraction<kOp, kSpatial, kBatch, true, FUSOR_UNIT_STRIDE, Index, i64, FastDivisor>;
 using Key = Problem::Key;
+#if FUSOR_CLASSES > 0
+using Classes = ResidueClasses<kSpatial, kClasses, Index, i64, FastDivisor>;
+#endif
 
 // A tile of the result, or one part of its steps.
 struct Tile {
-  int part;
+  int part;                // or class
   int entry, row, column;  // of this block's first element
   int begin, end;          // steps
 };
@@ -41,6 +47,9 @@ struct Schedule {
   i64 tiles_m, tiles_n;  // of one entry; the former in clusters
   i64 band;
   i64 parts, steps, steps_of_part;
+#if FUSOR_CLASSES > 0
+  Classes classes;  // counted as parts are
+#endif
 
   __device__ int items() const { return static_cast<int>(entries * tiles_m * tiles_n * parts); }
   __device__ Tile tile(int item) const {
@@ -55,10 +64,13 @@ struct Schedule {
     const int in_band = inside % per_band;
     int row = (first + in_band % height) * kTileM * kCluster;
     if constexpr (kCluster > 1) row += static_cast<int>(cluster_rank()) * kTileM;
+    const int column = in_band / height * kTileN;
+#if FUSOR_CLASSES > 0
+    return {part, entry, row, column, 0, static_cast<int>(classes.classes[part].steps)};
+#else
     const int begin = part * static_cast<int>(steps_of_part), end = begin + static_cast<int>(steps_of_part);
-    return {part,  entry,
-            row,   in_band / height * kTileN,
-            begin, end < static_cast<int>(steps) ? end : static_cast<int>(steps)};
+    return {part, entry, row, column, begin, end < static_cast<int>(steps) ? end : static_cast<int>(steps)};
+#endif
   }
 };
 

@@ -7,11 +7,16 @@
 #include "backend/build.h"
 #include "backend/engines.h"
 #include "backend/planner.h"
+#include "codegen/expr_emitter.h"
+#include "codegen/nvrtc.h"
 #include "frontend/graph_builder.h"
 #include "tests/backend/golden_text.h"
 
 namespace fusor {
 namespace {
+
+using testing::HasSubstr;
+using testing::Not;
 
 Fusion fusion_of(const Graph& graph) {
   std::vector<int> ops;
@@ -103,9 +108,9 @@ TEST(Wgmma, CandidatesAreSettingsOfItsKnobs) {
 }
 
 // Settings that no candidate has, but a plan file may.
-TEST(Wgmma, LowersEverySettingOfItsKnobs) {
+void expect_every_setting_lowers(const Graph& graph) {
   const DeviceInfo device = DeviceInfo::named("H200");
-  const Fusion fusion = fusion_of(matmul(300, 520, 1000, DataType::bf16));
+  const Fusion fusion = fusion_of(graph);
   for (const int64_t tile_m : {64, 128, 256})
     for (const int64_t tile_n : {16, 32, 64, 96, 128, 160, 192, 224, 256})
       for (const int64_t swap : {0, 1})
@@ -123,7 +128,12 @@ TEST(Wgmma, LowersEverySettingOfItsKnobs) {
               const Launch& launch = std::get<Launch>(lowered.steps.at(0));
               EXPECT_LE(launch.shared_bytes, device.shared_per_block) << to_string(config);
               EXPECT_EQ(launch.grid[0] % launch.cluster[0], 0u) << to_string(config);
+              EXPECT_LE(launch.arguments.bytes().size(), 4096u) << to_string(config);
             }
+}
+
+TEST(Wgmma, LowersEverySettingOfItsKnobs) {
+  expect_every_setting_lowers(matmul(300, 520, 1000, DataType::bf16));
 }
 
 // --- Convolutions ---
@@ -145,12 +155,52 @@ TEST(Wgmma, TakesConvolutionsWithAdjacentChannels) {
             "window-limits");
 }
 
-TEST(Wgmma, RefusesDgradOfAStride) {
+Graph dgrad(const Dims& x, const Dims& w, const ConvOptions& options) {
+  GraphBuilder shape("shape");
+  const Dims y =
+      shape.conv_fprop(shape.input("x", x, DataType::f16), shape.input("w", w, DataType::f16), options).dims;
   GraphBuilder g("dgrad");
-  const Tensor dy = g.input("dy", {2, 64, 8, 8}, DataType::f16, Layout::nhwc);
-  const Tensor w = g.input("w", {64, 64, 3, 3}, DataType::f16, Layout::nhwc);
-  const ConvOptions options{.padding = {1, 1}, .stride = {2, 2}};
-  EXPECT_EQ(rule(g.finish({g.conv_dgrad(dy, w, {2, 64, 16, 16}, options)})), "unit-stride-dgrad");
+  const Tensor dx = g.conv_dgrad(g.input("dy", y, DataType::f16, Layout::nhwc),
+                                 g.input("w", w, DataType::f16, Layout::nhwc), x, options);
+  g.output(dx, {.layout = Layout::nhwc});
+  return g.finish();
+}
+
+int64_t config_value(const KernelSource& source, const char* name) {
+  return std::ranges::find(source.config, name, &ConfigValue::name)->value;
+}
+
+TEST(Wgmma, TakesDgradOfAStrideClassByClass) {
+  const Dims w{64, 64, 3, 3};
+  EXPECT_EQ(rule(dgrad({2, 64, 16, 16}, w, {.padding = {1, 1}, .stride = {2, 2}})), "");
+  EXPECT_EQ(rule(dgrad({2, 64, 16, 16}, w, {.padding = {1, 1}, .stride = {4, 4}})), "");
+  EXPECT_EQ(rule(dgrad({2, 64, 32, 32}, w, {.padding = {1, 1}, .stride = {5, 4}})), "dgrad-classes");
+  const DeviceInfo device = DeviceInfo::named("H200");
+  const Graph graph = dgrad({64, 256, 56, 56}, {256, 256, 3, 3}, {.padding = {1, 1}, .stride = {2, 2}});
+  const Fusion fusion = fusion_of(graph);
+  for (const EngineCandidate& candidate : wgmma_engine().candidates(fusion, device)) {
+    SCOPED_TRACE(to_string(candidate.config));
+    const Lowered lowered = wgmma_engine().lower(fusion, candidate.config, device);
+    ASSERT_EQ(lowered.steps.size(), 1u);
+    const Launch& launch = std::get<Launch>(lowered.steps[0]);
+    EXPECT_EQ(config_value(*launch.source, "classes"), 4);
+    EXPECT_EQ(launch.arguments.maps().size(), 2u);
+    // All pixels of dx are rows of one class; nine taps of 2x2 meet dy.
+    const double flops = 2.0 * 64 * 28 * 28 * 256 * 256 * 9;
+    EXPECT_GE(candidate.work.tensor_flops, flops);
+    const bool whole_tiles = 256 % candidate.config.knob("tile_n", 1) == 0;
+    EXPECT_LE(candidate.work.tensor_flops, (whole_tiles ? 1.1 : 1.5) * flops);
+  }
+  EXPECT_EQ(build(graph, device, {.compile = false}).fusions.at(0).config.engine, "wgmma");
+}
+
+TEST(Wgmma, LowersEverySettingOfItsKnobsForClasses) {
+  expect_every_setting_lowers(dgrad({2, 72, 13, 11}, {40, 72, 3, 3}, {.padding = {1, 1}, .stride = {2, 2}}));
+  expect_every_setting_lowers(dgrad({2, 64, 16, 16}, {64, 64, 1, 1}, {.stride = {4, 4}}));
+  expect_every_setting_lowers(
+      dgrad({2, 64, 6, 8, 8}, {64, 64, 3, 3, 3}, {.padding = {1, 1, 1}, .stride = {2, 2, 4}}));
+  // One class, and no tap that meets anything.
+  expect_every_setting_lowers(dgrad({2, 64, 1, 1}, {64, 64, 1, 1}, {.padding = {1, 1}, .stride = {2, 2}}));
 }
 
 TEST(Wgmma, SplitsTheStepsOfAWgrad) {
@@ -179,6 +229,35 @@ TEST(Wgmma, TextIsTheGoldenText) {
   const EngineConfig config = wgmma_engine().candidates(fusion, device).front().config;
   EXPECT_EQ(test::generated_text(wgmma_engine().lower(fusion, config, device), 0),
             test::golden_text("wgmma_contraction"));
+}
+
+void expect_clean_compilation(const Fusion& fusion, const EngineConfig& config) {
+  SCOPED_TRACE(to_string(config));
+  const Lowered lowered = wgmma_engine().lower(fusion, config, DeviceInfo::named("H200"));
+  const KernelSource& source = *std::get<Launch>(lowered.steps.at(0)).source;
+  const nvrtc::Compilation compilation = nvrtc::compile(source.root, emit_header(source), source.target);
+  EXPECT_THAT(compilation.log, HasSubstr("0 bytes spill stores"));
+  EXPECT_THAT(compilation.log, Not(HasSubstr("serialized")));
+  EXPECT_THAT(compilation.log, Not(HasSubstr("warning")));
+}
+
+TEST(Wgmma, KernelsOfClassesCompileCleanly) {
+  std::string problem;
+  if (!nvrtc::available(&problem)) GTEST_SKIP() << problem;
+  const ConvOptions options{.padding = {1, 1}, .stride = {2, 2}};
+  const Fusion plain = fusion_of(dgrad({16, 256, 28, 28}, {256, 256, 3, 3}, options));
+  for (const EngineConfig& config : configs(plain, DeviceInfo::named("H200")))
+    expect_clean_compilation(plain, config);
+  const Fusion deep = fusion_of(dgrad({2, 64, 5, 8, 7}, {64, 64, 3, 3, 3}, {.stride = {2, 2, 2}}));
+  expect_clean_compilation(deep, configs(deep, DeviceInfo::named("H200")).front());
+  // A result that threads store element by element, beside a residual.
+  GraphBuilder g("residual");
+  const Tensor dx =
+      g.conv_dgrad(g.input("dy", {2, 64, 8, 8}, DataType::f16, Layout::nhwc),
+                   g.input("w", {64, 64, 3, 3}, DataType::f16, Layout::nhwc), {2, 64, 15, 15}, options);
+  g.output(g.add(dx, g.input("residual", {2, 64, 15, 15}, DataType::f16)), {.layout = Layout::nchw});
+  const Fusion scattered = fusion_of(g.finish());
+  expect_clean_compilation(scattered, configs(scattered, DeviceInfo::named("H200")).front());
 }
 
 }  // namespace

@@ -109,6 +109,19 @@ const ConvCase kConvCases[] = {
     {{4, 64, 100}, {96, 64, 5}, {.padding = {2}}},
     {{2, 64, 5, 8, 7}, {64, 64, 3, 3, 3}, {.padding = {1, 1, 1}}},
     {{40, 64, 40, 40}, {64, 64, 3, 3}, {.padding = {1, 1}}},
+    {{2, 64, 18, 20}, {64, 64, 3, 3}, {.padding = {1, 1}, .stride = {2, 2}}},
+    {{2, 72, 13, 11}, {40, 72, 3, 3}, {.padding = {1, 1}, .stride = {2, 2}}},
+    {{3, 128, 13, 14}, {136, 128, 1, 1}, {.stride = {2, 2}}},
+    {{2, 64, 19, 16}, {64, 64, 5, 5}, {.padding = {2, 2}, .stride = {2, 2}}},
+    {{2, 64, 17, 18}, {64, 64, 3, 3}, {.padding = {1, 1}, .stride = {3, 3}}},
+    {{2, 64, 15, 14}, {72, 64, 3, 3}, {.padding = {1, 1}, .stride = {2, 1}}},
+    {{2, 64, 19, 17}, {64, 64, 3, 3}, {.padding = {2, 2}, .stride = {2, 2}, .dilation = {2, 2}}},
+    {{2, 64, 16, 16}, {64, 64, 2, 3}, {.padding = {1, 1}, .stride = {4, 4}}},
+    {{2, 128, 11, 10}, {256, 64, 3, 3}, {.padding = {1, 1}, .stride = {2, 2}}},
+    {{2, 64, 10, 13}, {64, 64, 3, 2}, {.padding = {1, 1}, .stride = {2, 2}, .mode = ConvMode::convolution}},
+    {{4, 64, 101}, {96, 64, 5}, {.padding = {2}, .stride = {2}}},
+    {{2, 64, 5, 8, 7}, {64, 64, 3, 3, 3}, {.padding = {1, 1, 1}, .stride = {2, 2, 2}}},
+    {{40, 64, 40, 40}, {64, 64, 3, 3}, {.padding = {1, 1}, .stride = {2, 2}}},
 };
 
 std::string words(const ConvCase& c) { return to_string(c.x) + " * " + to_string(c.w); }
@@ -136,12 +149,28 @@ TEST_P(WgmmaConvGpu, FpropWithBiasAndRelu) {
 TEST_P(WgmmaConvGpu, Dgrad) {
   FUSOR_NEEDS_HOPPER();
   const ConvCase& c = GetParam();
-  if (!c.options.stride.empty()) GTEST_SKIP() << "dgrad of a stride is another engine's";
   GraphBuilder g("dgrad");
   const Tensor dy = g.input("dy", output_dims(c), DataType::bf16, Layout::nhwc);
   const Tensor w = g.input("w", c.w, DataType::bf16, Layout::nhwc);
   g.output(g.conv_dgrad(dy, w, c.x, c.options), {.layout = Layout::nhwc});
   expect_every_config_correct(g.finish(), "dgrad " + words(c));
+}
+
+// With operands of the epilogue, a second result, and one that no lines hold.
+TEST_P(WgmmaConvGpu, DgradWithResidual) {
+  FUSOR_NEEDS_HOPPER();
+  const ConvCase& c = GetParam();
+  if (c.options.stride.empty()) GTEST_SKIP() << "the others leave by the copy engine, like fprop";
+  for (const Layout layout : {Layout::nhwc, Layout::nchw}) {
+    GraphBuilder g("dgrad");
+    const Tensor dy = g.input("dy", output_dims(c), DataType::bf16, Layout::nhwc);
+    const Tensor w = g.input("w", c.w, DataType::bf16, Layout::nhwc);
+    const Tensor dx = g.conv_dgrad(dy, w, c.x, c.options);
+    const Tensor sum = g.add(dx, g.input("residual", c.x, DataType::bf16, layout));
+    g.output(sum, {.name = "sum", .type = DataType::f32, .layout = layout});
+    g.output(g.relu(sum), {.type = DataType::bf16, .layout = Layout::nhwc});
+    expect_every_config_correct(g.finish(), "dgrad with residual " + words(c));
+  }
 }
 
 TEST_P(WgmmaConvGpu, Wgrad) {
