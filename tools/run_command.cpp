@@ -71,6 +71,7 @@ int run(const Options& options) {
   std::optional<cuda::Timer> timer;
   if (on_gpu) timer.emplace();
   std::vector<Seconds> seconds;
+  seconds.reserve(static_cast<size_t>(options.repeat));
   for (int i = 0; i < options.repeat; ++i)
     seconds.push_back(
         timed([&] { executable.run(buffers.bindings(), buffers.workspace()); }, timer ? &*timer : nullptr));

@@ -65,6 +65,7 @@ TEST_P(SuiteKernels, CompileWithoutSpillsOrSerialisation) {
     if (number++ % kParts == GetParam()) mine.push_back(std::move(kernel));
   ASSERT_FALSE(mine.empty());
   std::vector<double> times;
+  times.reserve(mine.size());
   for (const KernelCase& kernel : mine) times.push_back(test::expect_compiled(kernel).milliseconds);
   std::ranges::sort(times);
   fmt::print("{} of {} kernels: p50 {:.0f} ms, max {:.0f} ms\n", times.size(), number,
