@@ -312,7 +312,7 @@ struct Lowering {
   // Cycles that a thread spends on one element of the epilogue. This and the efficiencies below are fitted to
   // 460 candidates of 34 cases on an H200 (bench/RESULTS.md).
   double finish_cycles_per_element() const {
-    constexpr double kBare = 22, kLoad = 10;
+    constexpr double kBare = 22, kLoad = 10, kLines = 45, kScattered = 150;
     // A further result, pair by pair: in lines of its own where threads run along rows.
     const double store = tiling.swapped ? 14 : 62;
     if (is_split()) return kBare;
@@ -322,6 +322,9 @@ struct Lowering {
       const bool own = std::ranges::find(node.access.strides, 0) == node.access.strides.end();
       if (node.kind == Node::Kind::load && own) cycles += kLoad;
     }
+    if (way_out() == kLinesStored) cycles += kLines;
+    // Every element of a convolution finds its own place.
+    if (way_out() == kThreadsStore && view.is_convolution()) cycles += kScattered;
     return cycles + store * static_cast<double>(y.results.size());
   }
 
