@@ -336,9 +336,11 @@ struct Lowering {
     const bool beyond_l2 = bytes > 5 * static_cast<double>(device.l2_bytes);
     if (tiling.cluster > 1) share *= beyond_l2 ? 0.997 : 0.98;
     if (tiling.cluster == 1 && beyond_l2) share *= 0.996;
-    const bool pixels_on_the_right =
-        tiling.swapped && view.is_convolution() && view.op != ContractionOp::wgrad;
-    return pixels_on_the_right ? 0.98 * share : share;
+    // Without ping-pong, or in narrow tiles, pixels do better as rows; with it, whatever is adjacent in the
+    // result does.
+    if (tiling.ping_pong && tiling.tile_m > kPartRows) return tiling.swapped ? share : 0.98 * share;
+    const bool pixels_as_columns = tiling.swapped && view.is_convolution() && view.op != ContractionOp::wgrad;
+    return pixels_as_columns ? 0.98 * share : share;
   }
 
   Work work() const {
