@@ -340,7 +340,7 @@ struct Lowering {
     // result does.
     if (tiling.ping_pong && tiling.tile_m > kPartRows) return tiling.swapped ? share : 0.98 * share;
     const bool pixels_as_columns = tiling.swapped && view.is_convolution() && view.op != ContractionOp::wgrad;
-    return pixels_as_columns ? 0.98 * share : share;
+    return pixels_as_columns ? 0.93 * share : share;
   }
 
   Work work() const {
