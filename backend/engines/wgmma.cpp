@@ -333,6 +333,8 @@ struct Lowering {
   double efficiency(double bytes) const {
     double share = tiling.ping_pong ? 0.975 : 1.0;
     if (tiling.blocks_per_sm() > 1) share *= 0.94;
+    // Small tiles leave room for two blocks an SM, which keep more copies under way than turns do.
+    if (tiling.ping_pong && tiling.sums() <= 32) share *= 0.85;
     const bool beyond_l2 = bytes > 5 * static_cast<double>(device.l2_bytes);
     if (tiling.cluster > 1) share *= beyond_l2 ? 0.997 : 0.98;
     if (tiling.cluster == 1 && beyond_l2) share *= 0.996;
