@@ -125,6 +125,7 @@ const ConvCase kConvCases[] = {
 };
 
 std::string words(const ConvCase& c) { return to_string(c.x) + " * " + to_string(c.w); }
+void PrintTo(const ConvCase& c, std::ostream* out) { *out << words(c); }
 
 Dims output_dims(const ConvCase& c) {
   GraphBuilder g("shape");
