@@ -1,7 +1,5 @@
 #!/usr/bin/env bash
 # Owns "all tests": sets the machine up, builds, runs every test, then again under ASan + UBSan.
-# That half leaves out the suites that only compile kernels, and tries a failed test once more: LeakSanitizer
-# now and then stumbles over the threads of NVRTC as they end.
 # FUSOR_SKIP_SANITIZE=1 leaves the second half out. Tests labelled gpu skip themselves where there is no GPU.
 set -euo pipefail
 cd "$(dirname "$0")/.."
