@@ -75,11 +75,11 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
   const int warp = threadIdx.x % kWarpgroup / 32;
 #if FUSOR_WAY_OUT != 2
 #if FUSOR_WAY_OUT == 1
-  Finisher<Y> finisher{p.problem, p.schedule, p.y, p.result, shared.boxes[2 * consumer], warp};
+  Finisher<Y, Schedule> finisher{p.problem, p.schedule, p.y, p.result, shared.boxes[2 * consumer], warp};
 #elif FUSOR_WAY_OUT == 3
-  Finisher<Y> finisher{p.problem, p.schedule, p.y, p.lines, shared.boxes[2 * consumer], warp};
+  Finisher<Y, Schedule> finisher{p.problem, p.schedule, p.y, p.lines, shared.boxes[2 * consumer], warp};
 #else
-  Finisher<Y> finisher{p.problem, p.schedule, p.y, p.a, nullptr, warp};
+  Finisher<Y, Schedule> finisher{p.problem, p.schedule, p.y, p.a, nullptr, warp};
 #endif
 #endif
   const int items = p.schedule.items();

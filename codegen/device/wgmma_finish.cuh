@@ -58,10 +58,12 @@ struct Rows {
   bool inside[2];
 };
 
-template <class Epilogue>
+// Grid: which pixels (or other rows) of the problem the tiles consist of, and in which order: rows(problem)
+// in all, and row<clamped>(problem, tile, index), whose lead is negative for what does not exist.
+template <class Epilogue, class Grid>
 struct Finisher {
   const Problem& problem;
-  const Schedule& schedule;
+  const Grid& grid;
   const typename Epilogue::Args& args;
   const Target& target;
   u8* boxes;  // of this warpgroup: two
@@ -69,26 +71,17 @@ struct Finisher {
   int turn = 0;
 
   FUSOR_DEVICE int lane() { return threadIdx.x % 32; }
-#if FUSOR_CLASSES > 0
-  __device__ i64 problem_rows() const { return schedule.classes.rows; }
-  __device__ Key problem_row(const Tile& tile, Index row) const {
-    return schedule.classes.row<kClamped>(problem, tile.part, row);
-  }
-#else
-  __device__ i64 problem_rows() const { return problem.m; }
-  __device__ Key problem_row(const Tile&, Index row) const { return problem.row(row); }
-#endif
-  __device__ Index rows() const { return static_cast<Index>(kSwapped ? problem.n : problem_rows()); }
-  __device__ Index columns() const { return static_cast<Index>(kSwapped ? problem_rows() : problem.n); }
+  __device__ Index rows() const { return static_cast<Index>(kSwapped ? problem.n : grid.rows(problem)); }
+  __device__ Index columns() const { return static_cast<Index>(kSwapped ? grid.rows(problem) : problem.n); }
   __device__ Key row_key(const Tile& tile, Index row) const {
     if constexpr (kClamped)
       if (row >= rows()) row = rows() - 1;
-    return kSwapped ? problem.column(row) : problem_row(tile, row);
+    return kSwapped ? problem.column(row) : grid.template row<kClamped>(problem, tile, row);
   }
   __device__ Key column_key(const Tile& tile, Index column) const {
     if constexpr (kClamped)
       if (column >= columns()) column = columns() - kVector;
-    return kSwapped ? problem_row(tile, column) : problem.column(column);
+    return kSwapped ? grid.template row<kClamped>(problem, tile, column) : problem.column(column);
   }
 
   // Of the pair at `column`: how many exist.
@@ -223,8 +216,7 @@ struct Finisher {
 #pragma unroll
     for (int i = 0; i < kLines; i += kTogether) {
       const int line = (kAlongColumns ? warp * 16 : 0) + i + mine;
-      const Key pixel =
-          schedule.classes.row<false>(problem, tile.part, (kAlongColumns ? first_row : column) + line);
+      const Key pixel = grid.template row<false>(problem, tile, (kAlongColumns ? first_row : column) + line);
       if (pixel.lead < 0 || channel >= static_cast<int>(problem.n)) continue;
       i64 at = pixel.lead;
 #pragma unroll

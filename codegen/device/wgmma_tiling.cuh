@@ -51,6 +51,20 @@ struct Schedule {
   Classes classes;  // counted as parts are
 #endif
 
+#if FUSOR_CLASSES > 0
+  __device__ i64 rows(const Problem&) const { return classes.rows; }
+  template <bool kClamped>
+  __device__ Key row(const Problem& problem, const Tile& tile, Index index) const {
+    return classes.row<kClamped>(problem, tile.part, index);
+  }
+#else
+  __device__ i64 rows(const Problem& problem) const { return problem.m; }
+  template <bool kClamped>
+  __device__ Key row(const Problem& problem, const Tile&, Index index) const {
+    return problem.row(index);
+  }
+#endif
+
   __device__ int items() const { return static_cast<int>(entries * tiles_m * tiles_n * parts); }
   __device__ Tile tile(int item) const {
     const int per_entry = static_cast<int>(tiles_m * tiles_n);
