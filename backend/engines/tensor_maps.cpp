@@ -145,23 +145,18 @@ constexpr WindowLimits limits_of(size_t spatial) {
                         : WindowLimits{15, 31};
 }
 
-int64_t upper_corner(const WindowWalk& walk, int64_t extent) {
-  return walk.lower + (walk.pixels - 1) * walk.stride - (extent - 1);
-}
-
 std::optional<Refusal> refuse_window(const Fusion& fusion, const Contraction& view, const Expr& site) {
   const std::string& tensor = fusion.name_of(site.nodes[0].access.operand);
   const WindowLimits limits = limits_of(view.axes.size());
   for (size_t i = 0; i < view.axes.size(); ++i) {
     const WindowWalk walk = window_walk(view, view.axes[i]);
-    const int64_t upper = upper_corner(walk, site.domain[2 + static_cast<int>(i)]);
-    if (std::abs(walk.lower) > limits.corner || std::abs(upper) > limits.corner ||
-        walk.reach > limits.offset || walk.stride > 8)
+    const int64_t extent = site.domain[2 + static_cast<int>(i)];
+    if (!fits_window_map(walk, extent, view.axes.size()))
       return refusal(
           "window-limits", tensor,
           fmt::format("padding up to {}, windows up to {} and strides up to 8", limits.corner, limits.offset),
           fmt::format("window {} with stride {}, from {} on, to {} beyond the end", walk.reach + 1,
-                      walk.stride, walk.lower, upper));
+                      walk.stride, walk.lower, upper_corner(walk, extent)));
   }
   return std::nullopt;
 }
@@ -295,6 +290,20 @@ WindowWalk window_walk(const Contraction& view, const WindowAxis& axis) {
     walk.reach = std::abs(reach);
   }
   return walk;
+}
+
+int64_t extent_under_window(const Contraction& view, const WindowAxis& axis) {
+  return view.op == ContractionOp::dgrad ? axis.output : axis.input;
+}
+
+int64_t upper_corner(const WindowWalk& walk, int64_t extent) {
+  return walk.lower + (walk.pixels - 1) * walk.stride - (extent - 1);
+}
+
+bool fits_window_map(const WindowWalk& walk, int64_t extent, size_t axes) {
+  const WindowLimits limits = limits_of(axes);
+  return std::abs(walk.lower) <= limits.corner && std::abs(upper_corner(walk, extent)) <= limits.corner &&
+         walk.reach <= limits.offset && walk.stride <= 8;
 }
 
 std::optional<Refusal> refuse_copies(const Fusion& fusion, const Contraction& view, bool second) {

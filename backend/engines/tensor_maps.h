@@ -38,6 +38,12 @@ struct WindowWalk {
   int64_t reach = 0;  ///< the largest offset
 };
 WindowWalk window_walk(const Contraction& view, const WindowAxis& axis);
+/// Along an axis of fprop or dgrad, positions of the operand with the pixels.
+int64_t extent_under_window(const Contraction& view, const WindowAxis& axis);
+/// How far beyond the last position the last of a walk's windows begins.
+int64_t upper_corner(const WindowWalk& walk, int64_t extent);
+/// Whether an im2col map of so many spatial axes holds a walk over `extent` positions.
+bool fits_window_map(const WindowWalk& walk, int64_t extent, size_t axes);
 
 /// The first result of the epilogue as boxes that the copy engine writes: lines along n, or along m.
 struct CopiedResult {

@@ -1,5 +1,5 @@
 // Owns the wgmma engine: matmul and convolution of fp16 and bf16 on Hopper's tensor cores (sm_90a). Its
-// rules, knobs, costs and steps; the kernel is codegen/device/wgmma_contraction.cuh.
+// rules, knobs, costs and steps; the kernels are codegen/device/wgmma_contraction.cuh and wgmma_window.cuh.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -8,6 +8,7 @@
 #include "backend/engines.h"
 #include "backend/engines/contraction.h"
 #include "backend/engines/epilogue.h"
+#include "backend/engines/resident_window.h"
 #include "backend/engines/residue_classes.h"
 #include "backend/engines/tensor_maps.h"
 #include "backend/engines/tiled_result.h"
@@ -23,10 +24,12 @@ namespace {
 // The constants of codegen/device/wgmma_tiling.cuh and wgmma_finish.cuh.
 constexpr int64_t kTileK = 64, kConsumers = 2, kWarpgroup = 128, kPartRows = 64;
 constexpr int64_t kElementBytes = 2;
-constexpr int64_t kMaxStages = 12;
+constexpr int64_t kMaxStages = 12, kMaxSums = 192;
 constexpr int64_t kThreadsStore = 0, kCopyEngineStores = 1, kPartStored = 2, kLinesStored = 3;
 // What the arguments have room for.
 constexpr int64_t kMaxClasses = 16;
+// Of a resident window: the ring of windows, and the filters of one tap.
+constexpr int64_t kMaxWindows = 8, kFilterBytes = kPartRows * 128;
 
 // --- Tiles ---
 
@@ -35,10 +38,11 @@ struct Tiling {
   bool ping_pong;  // each consumer has tiles of its own
   int64_t tile_m, tile_n, cluster, band;
   int64_t split;
-  int64_t classes = 0;             // of a dgrad of a stride: a product each
-  int64_t rows, columns, entries;  // of what the tensor cores see
-  int64_t steps, steps_of_part;    // the former of the longest class
-  int64_t all_steps;               // of one tile of every class
+  int64_t classes = 0;                   // of a dgrad of a stride: a product each
+  std::optional<ResidentWindow> window;  // kept in shared memory while all taps multiply it
+  int64_t rows, columns, entries;        // of what the tensor cores see
+  int64_t steps, steps_of_part;          // the former of the longest class
+  int64_t all_steps;                     // of one tile of every class
 
   Tiling(const Contraction& view, const EngineConfig& config)
       : swapped(config.knob("swap", 0) != 0),
@@ -52,11 +56,16 @@ struct Tiling {
         entries(view.entries),
         steps(steps_of(view)),
         all_steps(steps) {
+    if (config.knob("window", 0) != 0) window = resident_window(view);
+    if (window) {
+      keep_window();
+      return;
+    }
     if (residue_class_count(view) > 0) count_classes(residue_classes(view), blocks_of(view));
     if (swapped) std::swap(rows, columns);
-    // The registers hold 128 sums a thread; a wgmma has 64 rows.
+    // What the registers hold of a thread; a wgmma has 64 rows.
     if (!ping_pong) tile_m = std::max(tile_m, kConsumers * kPartRows);
-    while (sums() > 128) tile_m /= 2;
+    while (sums() > kMaxSums) tile_m /= 2;
     const int64_t parts = classes > 0 ? 1 : std::clamp<int64_t>(config.knob("split", 1), 1, steps);
     steps_of_part = ceil_div(steps, parts);
     split = parts == 1 ? 1 : ceil_div(steps, steps_of_part);
@@ -68,6 +77,20 @@ struct Tiling {
     steps = all.classes.front().taps * channel_blocks;
     all_steps = all.taps() * channel_blocks;
   }
+
+  // Consumers take turns with tiles of 64 filters by positions of the grid.
+  void keep_window() {
+    swapped = true;
+    ping_pong = true;
+    tile_m = kPartRows;
+    cluster = 1;
+    rows = columns;
+    columns = window->count;
+    split = 1;
+    steps_of_part = steps;
+  }
+  int64_t lines_of_window() const { return tile_n + window->reach; }
+  int64_t lines_of_stage() const { return ceil_div(lines_of_window(), 8) * 8; }
 
   // Adjacent columns come in boxes of 64, and blocks of a cluster share what is copied in boxes of lines.
   void fit_columns(bool adjacent, bool shared) {
@@ -81,8 +104,9 @@ struct Tiling {
 
   // Of a consumer: what passes the epilogue at a time, kParts * kPieces of the kernel.
   int64_t pieces() const {
-    return tile_m / kPartRows / (ping_pong ? 1 : kConsumers) * (tile_n / (tile_n % 32 == 0 ? 32 : 16));
+    return tile_m / kPartRows / (ping_pong ? 1 : kConsumers) * (tile_n / piece_columns());
   }
+  int64_t piece_columns() const { return tile_n % 32 == 0 ? 32 : 16; }
 
   // Of a convolution: taps times blocks of channels; the last block is filled up with zeros.
   static int64_t steps_of(const Contraction& view) {
@@ -121,7 +145,8 @@ struct Lowering {
         view(contraction_of(fusion_).value()),
         tiling(tiling_of(fusion_, view, config)),
         a(copied_operand(fusion, view, tiling.swapped, tiling.tile_m)),
-        b(copied_operand(fusion, view, !tiling.swapped, tiling.tile_n / tiling.cluster)),
+        b(tiling.window ? copied_window(fusion, view, *tiling.window, tiling.lines_of_window())
+                        : copied_operand(fusion, view, !tiling.swapped, tiling.tile_n / tiling.cluster)),
         y(fusion_.after[0]),
         short_forms(fits_short_forms(y)) {
     choose_way_out();
@@ -136,11 +161,14 @@ struct Lowering {
 
   static Tiling tiling_of(const Fusion& fusion, const Contraction& view, const EngineConfig& config) {
     Tiling tiling(view, config);
+    if (tiling.window) return tiling;
     const bool second = !tiling.swapped;
     const CopiedOperand columns = copied_operand(fusion, view, second, tiling.tile_n);
     tiling.fit_columns(columns.across_adjacent, !columns.map.window);
     return tiling;
   }
+  // Lines of a tile are no neighbours in the result.
+  bool stores_lines() const { return tiling.classes > 0 || tiling.window; }
   bool along_columns() const { return !copied || copied->along_n != tiling.swapped; }
 
   // The copy engine takes the first result where its lines allow: the epilogue yields it as a value.
@@ -148,7 +176,7 @@ struct Lowering {
     if (is_split()) return;
     copied = copied_result(fusion, view, y);
     if (copied && !along_columns() && byte_size(copied->type) != 2) copied.reset();
-    if (copied && tiling.classes > 0 && line_bytes() != 128) copied.reset();
+    if (copied && stores_lines() && line_bytes() != 128) copied.reset();
     if (!copied) return;
     y.value = y.results.front().node;
     // The kernel rounds to the result's type: enough where the value has that type or none of its own.
@@ -167,15 +195,22 @@ struct Lowering {
   int64_t way_out() const {
     if (is_split()) return kPartStored;
     if (!copied) return kThreadsStore;
-    return tiling.classes > 0 ? kLinesStored : kCopyEngineStores;
+    return stores_lines() ? kLinesStored : kCopyEngineStores;
+  }
+  // Whether the epilogue's text may stand once for every piece of the sums: that compiles as fast, and runs
+  // faster. Above, a long one in a loop is the better bargain.
+  bool is_short() const {
+    const SiteCost cost = cost_of(fusion.after[0], fusion);
+    return !is_split() && cost.special == 0 && cost.instructions <= 12;
   }
   bool clamped() const { return copied && y.results.empty(); }
 
   // --- Shared memory, like struct Shared of the kernel ---
 
+  // Of the result, by 64 rows: 8 KiB where whole boxes make up a tile.
   int64_t box_columns() const {
-    const int64_t piece = tiling.tile_n % 32 == 0 ? 32 : 16, line = 128 / byte_size(copied->type);
-    return along_columns() && tiling.tile_n % line == 0 ? line : piece;
+    const int64_t line = 128 / byte_size(copied->type);
+    return tiling.tile_n % line == 0 ? line : tiling.piece_columns();
   }
   int64_t line_bytes() const {
     return (along_columns() ? box_columns() : kPartRows) * byte_size(copied->type);
@@ -185,12 +220,15 @@ struct Lowering {
   }
   // And barriers, up to the next multiple of 1024.
   int64_t shared_bytes(int64_t stages) const {
+    if (tiling.window)
+      return boxes_bytes() + 1024 + std::ssize(tiling.window->lines) * kFilterBytes +
+             stages * tiling.lines_of_stage() * 128;
     return stages * tiling.stage_bytes() + ceil_div(16 * (stages + 1), 1024) * 1024 + boxes_bytes();
   }
   int64_t stages() const {
     const int64_t budget = tiling.blocks_per_sm() == 1 ? device.shared_per_block
                                                        : device.shared_per_sm / tiling.blocks_per_sm() - 1024;
-    int64_t stages = kMaxStages;
+    int64_t stages = tiling.window ? kMaxWindows : kMaxStages;
     while (stages > 2 && shared_bytes(stages) > budget) --stages;
     return stages;
   }
@@ -199,13 +237,29 @@ struct Lowering {
 
   KernelSite epilogue(int axis) const { return {"Y", y, axis, short_forms, rounds_value}; }
 
+  // What the device has room for.
+  bool fits() const {
+    if (shared_bytes(2) > device.shared_per_block) return false;
+    return !tiling.window || filter_blocks() <= device.sm_count;
+  }
+
+  // Blocks of 64 output channels, of all groups.
+  int64_t filter_blocks() const { return tiling.tiles_m() * tiling.entries; }
+
+  // Blocks that run side by side. Those of a resident window keep their filters.
+  int64_t slots() const {
+    const int64_t together = tiling.window ? filter_blocks() : tiling.cluster;
+    return device.sm_count / together * together * tiling.blocks_per_sm();
+  }
+
   Launch product() const {
-    KernelSource source{"wgmma_contraction.cuh", {}, {}, device.target()};
+    const std::string kernel = tiling.window ? "wgmma_window" : "wgmma_contraction";
+    KernelSource source{kernel + ".cuh", {}, {}, device.target()};
     source.config = {{"index_bits", index_bits},
                      {"type", type() == DataType::f16 ? 0 : 1},
                      {"tile_m", tiling.tile_m},
                      {"tile_n", tiling.tile_n},
-                     {"stages", stages()},
+                     {"stages", tiling.window ? 1 : stages()},
                      {"cluster", tiling.cluster},
                      {"blocks_per_sm", tiling.blocks_per_sm()},
                      {"ping_pong", tiling.ping_pong ? 1 : 0},
@@ -217,6 +271,8 @@ struct Lowering {
                      {"out", !copied || copied->type == DataType::f32 ? 2
                              : copied->type == DataType::f16          ? 0
                                                                       : 1},
+                     {"box_columns", copied ? box_columns() : tiling.piece_columns()},
+                     {"unrolled", is_short() ? 1 : 0},
                      {"y_along_columns", along_columns() ? 1 : 0},
                      {"clamped", clamped() ? 1 : 0},
                      {"vector", vector}};
@@ -233,9 +289,8 @@ struct Lowering {
     else
       fusor::write_arguments(launch.arguments, source.sites[0], fusion);
     launch.source = std::make_shared<const KernelSource>(std::move(source));
-    launch.entry = "wgmma_contraction";
-    const int64_t slots = device.sm_count / tiling.cluster * tiling.cluster * tiling.blocks_per_sm();
-    launch.grid[0] = static_cast<uint32_t>(std::min(tiling.tiles() * tiling.split, slots));
+    launch.entry = kernel;
+    launch.grid[0] = static_cast<uint32_t>(std::min(tiling.tiles() * tiling.split, slots()));
     launch.block[0] = static_cast<uint32_t>((1 + kConsumers) * kWarpgroup);
     launch.cluster[0] = static_cast<uint32_t>(tiling.cluster);
     launch.shared_bytes = shared_bytes(stages());
@@ -251,13 +306,32 @@ struct Lowering {
       block.put_tensor_map(map, copied->operand, copied->byte_offset);
     }
     view.write_arguments(block, static_cast<int>(index_bits));
+    if (tiling.window)
+      write_windows(block);
+    else
+      write_schedule(block);
+    write_operands(block);
+  }
+
+  void write_windows(ArgumentBlock& block) const {
+    const ResidentWindow& window = *tiling.window;
+    window.write_grid(block, static_cast<int>(index_bits));
+    const int64_t taps = std::ssize(window.lines);
+    for (const int64_t value : {tiling.tiles_n(), filter_blocks(), tiling.tiles_m(), taps})
+      block.put_int(value);
+    for (int64_t tap = 0; tap < kMaxResidentTaps; ++tap)
+      block.put_int(tap < taps ? window.lines[static_cast<size_t>(tap)] : 0);
+    for (const int64_t value : {stages(), tiling.lines_of_stage(), tiling.lines_of_window()})
+      block.put_int(value);
+  }
+
+  void write_schedule(ArgumentBlock& block) const {
     for (const int64_t value : {tiling.entries, tiling.tiles_m(), tiling.tiles_n(),
                                 std::max<int64_t>(tiling.band / tiling.cluster, 1),
                                 std::max(tiling.classes, tiling.split), tiling.steps, tiling.steps_of_part})
       block.put_int(value);
     if (tiling.classes > 0)
       residue_classes(view).write_arguments(block, Tiling::blocks_of(view), static_cast<int>(index_bits));
-    write_operands(block);
   }
 
   void write_operands(ArgumentBlock& block) const {
@@ -270,7 +344,8 @@ struct Lowering {
     block.put_int(first_is_input ? view.input_channels : view.output_channels);
     block.put_int(view.op == ContractionOp::wgrad ? view.input_channels : view.output_channels);
     std::vector<WindowWalk> walks;
-    for (const WindowAxis& axis : view.axes) walks.push_back(window_walk(view, axis));
+    for (size_t i = 0; i < view.axes.size(); ++i)
+      walks.push_back(tiling.window ? tiling.window->axes[i].positions : window_walk(view, view.axes[i]));
     if (walks.empty()) walks.emplace_back();
     for (const WindowWalk& walk : walks) {
       FastDivisor::of(walk.pixels, static_cast<int>(index_bits)).put(block);
@@ -357,6 +432,9 @@ struct Lowering {
     work.dram_bytes = dram_bytes(fusion);
     const double fetched = tile_m + tile_n / static_cast<double>(tiling.cluster);
     work.l2_bytes = steps * fetched * kTileK * kElementBytes;
+    if (tiling.window)
+      work.l2_bytes = tiles * static_cast<double>(tiling.lines_of_window() * 128) +
+                      static_cast<double>(slots() * std::ssize(tiling.window->lines) * kFilterBytes);
     // Written by the copy engine, read by the tensor cores: the columns once for every 64 rows.
     const double read = tile_m + tile_n * tile_m / kPartRows;
     work.shared_bytes = steps * (tile_m + tile_n + read) * kTileK * kElementBytes;
@@ -406,7 +484,8 @@ class WgmmaEngine final : public Engine {
             {"ping_pong", {0, 1}},
             {"cluster", {1, 2}},
             {"band", {1, 2, 4, 8, 16}},
-            {"split", split}};
+            {"split", split},
+            {"window", resident_window(view) ? std::vector<int64_t>{0, 1} : std::vector<int64_t>{0}}};
   }
 
   std::vector<EngineCandidate> candidates(const Fusion& fusion, const DeviceInfo& device) const override {
@@ -443,6 +522,8 @@ class WgmmaEngine final : public Engine {
           if (split > 1 && ping_pong == 0) add(swap, ping_pong, tile_m, tile_n, 1, split);
           if (split == 1 && tile_n >= 128 && tiling.tiles_m() > 1) add(swap, ping_pong, tile_m, tile_n, 2, 1);
         }
+    if (resident_window(view))
+      for (const int64_t tile_n : {256, 192, 128}) add_window(list, fusion, device, tile_n);
     return list;
   }
 
@@ -459,6 +540,17 @@ class WgmmaEngine final : public Engine {
   }
 
  private:
+  void add_window(std::vector<EngineCandidate>& list, const Fusion& fusion, const DeviceInfo& device,
+                  int64_t tile_n) const {
+    EngineConfig config{std::string(name()), revision(), {}};
+    config.set("tile_n", tile_n);
+    config.set("window", 1);
+    const Lowering lowering(fusion, config, device);
+    if (!lowering.fits()) return;
+    Work work = lowering.work();
+    list.push_back({std::move(config), work});
+  }
+
   // Tiles that the registers and the boxes hold, and that are not mostly padding.
   static bool fits(const Tiling& tiling) {
     if (tiling.tile_m == 256 && tiling.rows <= 128) return false;

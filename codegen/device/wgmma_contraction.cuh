@@ -32,15 +32,6 @@ struct Shared {
   alignas(1024) u8 boxes[kBoxes > 0 ? kBoxes : 1][kBoxes > 0 ? kBoxBytes : 1];
 };
 
-// Descriptor of a tile's part, and how far it moves for the next 16 steps of k (in units of 16 bytes).
-template <bool kAcrossAdjacent>
-struct Part {
-  static constexpr int kStep = (kAcrossAdjacent ? 16 * 128 : 16 * 2) >> 4;
-  FUSOR_DEVICE u64 descriptor(const u8* part) {
-    return wgmma_descriptor(shared_address(part), kAcrossAdjacent ? kTileK * 128 : 16, 1024);
-  }
-};
-
 FUSOR_DEVICE void multiply(const Tile& tile, Stages& stages, Ring& ring, int consumer,
                            float (&sums)[kParts][kSums]) {
   // 64 rows are one box where rows are adjacent, 64 lines of 128 bytes otherwise: both 8 KiB.

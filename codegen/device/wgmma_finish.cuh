@@ -23,14 +23,18 @@ static constexpr bool kAlongColumns = FUSOR_Y_ALONG_COLUMNS;
 static constexpr bool kClamped = FUSOR_CLAMPED;
 static constexpr int kVector = FUSOR_VECTOR;  // 2 where a pair of columns moves as one
 
-// Columns that pass the epilogue at a time: text that stands once, in a loop.
+// Columns that pass the epilogue at a time. The text of a long epilogue stands once, in a loop; a short one
+// is over sooner where it stands for every piece of the sums.
+static constexpr bool kUnrolled = FUSOR_UNROLLED;
 static constexpr int kPiece = kTileN % 32 == 0 ? 32 : 16, kPieces = kTileN / kPiece;
 
-// Boxes of the result: along columns, 16 rows of a warp by up to 128 bytes; along rows, 64 rows of a
-// warpgroup by a piece. Two of them take turns.
-static constexpr int kLineColumns = 128 / int(sizeof(Out));
-static constexpr int kBoxColumns = kAlongColumns && kTileN % kLineColumns == 0 ? kLineColumns : kPiece;
-static constexpr int kBoxLine = (kAlongColumns ? kBoxColumns : 64) * int(sizeof(Out));
+// Boxes of the result, two of which take turns: 64 rows of a warpgroup by kBoxColumns. Along columns a box
+// consists of blocks, of up to 128 bytes of every row; along rows of one line a column.
+static constexpr int kBoxColumns = FUSOR_BOX_COLUMNS, kLineColumns = 128 / int(sizeof(Out));
+static constexpr int kBlockColumns =
+    !kAlongColumns || kBoxColumns < kLineColumns ? kBoxColumns : kLineColumns;
+static constexpr int kBoxLine = (kAlongColumns ? kBlockColumns : 64) * int(sizeof(Out));
+static constexpr int kBlockBytes = 64 * kBlockColumns * int(sizeof(Out));
 static constexpr int kBoxBytes = 64 * kBoxColumns * int(sizeof(Out));
 static constexpr bool kBoxed = kWayOut == kCopyEngineStores || kWayOut == kLinesStored;
 static constexpr int kBoxes = kBoxed ? kConsumers * 2 : 0;
@@ -144,6 +148,8 @@ struct Finisher {
   // Writes pairs of neighbouring columns to the box, from its column `first` on: 8 x 8 matrices of 16-bit
   // elements are stored whole, transposed where lines of the box run along rows.
   __device__ void fill_box(const Vec<Out, 2> (&pairs)[kPiece / 8][2], u8* box, int first) const {
+    box += first / kBlockColumns * kBlockBytes;
+    first %= kBlockColumns;
     if constexpr (sizeof(Out) == 2) {
       // The line of a matrix whose place a lane gives: matrices lie rows first.
       const int row = warp * 16 + (kAlongColumns ? lane() % 8 : 0) + lane() / 8 % 2 * 8;
@@ -175,35 +181,31 @@ struct Finisher {
   }
   __device__ bool leads() const { return kAlongColumns ? lane() == 0 : threadIdx.x % kWarpgroup == 0; }
 
-  __device__ u8* open_box() {
-    u8* const box = boxes + turn * kBoxBytes;
-    if constexpr (kWayOut == kCopyEngineStores) {
-      if (leads()) wait_for_stores<1>();
-      meet();
-    }
-    return box;
-  }
+  // The copy engine has read the other box by now: nobody waits before filling it.
   __device__ void send_box(const TensorMap& map, const Tile& tile, int first_row, int column, const u8* box) {
     fence_shared_writes();
+    if (leads()) wait_for_stores<0>();
     meet();
-    if (leads()) {
-      if (first_row < static_cast<int>(rows()) && column < static_cast<int>(columns())) {
-        const int outer = static_cast<int>(kOp == kMatmul ? tile.entry : 0);
-        const int channel = kOp == kMatmul
-                                ? 0
-                                : tile.entry * static_cast<int>(kOp == kFprop ? problem.output_channels
-                                                                              : problem.input_channels);
+    if (leads() && first_row < static_cast<int>(rows())) {
+      const int outer = static_cast<int>(kOp == kMatmul ? tile.entry : 0);
+      const int channel = kOp == kMatmul
+                              ? 0
+                              : tile.entry * static_cast<int>(kOp == kFprop ? problem.output_channels
+                                                                            : problem.input_channels);
+#pragma unroll
+      for (int block = 0; block < kBoxColumns; block += kBlockColumns) {
+        if (column + block >= static_cast<int>(columns())) break;
+        const u8* const from = box + block / kBlockColumns * kBlockBytes;
         if constexpr (kAlongColumns)
-          store_box(map, box + warp * 16 * kBoxLine, column + (kSwapped ? 0 : channel), first_row + warp * 16,
-                    outer);
+          store_box(map, from + warp * 16 * kBoxLine, column + block + (kSwapped ? 0 : channel),
+                    first_row + warp * 16, outer);
         else
-          store_box(map, box, first_row + (kSwapped ? channel : 0), column, outer);
+          store_box(map, from, first_row + (kSwapped ? channel : 0), column, outer);
       }
       commit_stores();
     }
-    turn ^= 1;
   }
-  // Eight threads a line. Two boxes on, all have met once more: nobody reads this one then.
+  // Eight threads a line. When the next box is sent, all have read this one.
   __device__ void send_box(const ResultLines& lines, const Tile& tile, int first_row, int column,
                            const u8* box) {
 #if FUSOR_WAY_OUT == 3
@@ -212,44 +214,57 @@ struct Finisher {
     constexpr int kTogether = (kAlongColumns ? 32 : kWarpgroup) / 8;
     meet();
     const int mine = (kAlongColumns ? lane() : threadIdx.x % kWarpgroup) / 8, unit = threadIdx.x % 8;
-    const int channel = (kAlongColumns ? column : first_row) + unit * kUnit;
-#pragma unroll
+#pragma unroll 1
     for (int i = 0; i < kLines; i += kTogether) {
       const int line = (kAlongColumns ? warp * 16 : 0) + i + mine;
       const Key pixel = grid.template row<false>(problem, tile, (kAlongColumns ? first_row : column) + line);
-      if (pixel.lead < 0 || channel >= static_cast<int>(problem.n)) continue;
+      if (pixel.lead < 0) continue;
       i64 at = pixel.lead;
 #pragma unroll
-      for (int axis = 0; axis < kSpatial; ++axis) at = at * problem.axis[axis].input.divisor + pixel.at[axis];
-      Out* const to = lines.first + at * lines.stride + tile.entry * problem.n + channel;
-      *reinterpret_cast<Vec<Out, kUnit>*>(to) =
-          *reinterpret_cast<const Vec<Out, kUnit>*>(box + place_in_box(line, unit * 16));
+      for (int axis = 0; axis < kSpatial; ++axis) {
+        const auto& extent = kOp == kFprop ? problem.axis[axis].output : problem.axis[axis].input;
+        at = at * extent.divisor + pixel.at[axis];
+      }
+      Out* const to = lines.first + at * lines.stride + tile.entry * problem.n;
+#pragma unroll
+      for (int block = 0; block < kBoxColumns; block += kBlockColumns) {
+        const int channel = (kAlongColumns ? column + block : first_row) + unit * kUnit;
+        if (channel < static_cast<int>(problem.n))
+          *reinterpret_cast<Vec<Out, kUnit>*>(to + channel) = *reinterpret_cast<const Vec<Out, kUnit>*>(
+              box + block / kBlockColumns * kBlockBytes + place_in_box(line, unit * 16));
+      }
     }
-    turn ^= 1;
 #endif
   }
 
   // A consumer's parts: 64 rows by the tile's columns each.
   __device__ void finish(const Tile& tile, int first_row, const float (&sums)[kParts][kSums]) {
-#pragma unroll 1
-    for (int part = 0; part < kParts; ++part, first_row += 64) {
+#pragma unroll(kUnrolled ? kParts : 1)
+    for (int part = 0; part < kParts; ++part) {
+      const int part_row = first_row + 64 * part;
       Rows mine;
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        mine.key[half] = row_key(tile, first_row + warp * 16 + lane() / 4 + 8 * half);
+        mine.key[half] = row_key(tile, part_row + warp * 16 + lane() / 4 + 8 * half);
         mine.inside[half] = mine.key[half].lead >= 0;
       }
-      u8* box = nullptr;
-#pragma unroll 1
+#pragma unroll(kUnrolled ? kPieces : 1)
       for (int first = 0; first < kTileN; first += kPiece) {
         float chosen[kPiece / 2];
-        choose<0, kParts * kPieces>(chosen, sums, part * kPieces + first / kPiece);
+        if constexpr (kUnrolled) {
+#pragma unroll
+          for (int i = 0; i < kPiece / 2; ++i) chosen[i] = sums[part][first / 2 + i];
+        } else {
+          choose<0, kParts * kPieces>(chosen, sums, part * kPieces + first / kPiece);
+        }
         const int in_box = first % kBoxColumns, column = tile.column + first;
-        if constexpr (kBoxed)
-          if (in_box == 0) box = open_box();
+        u8* const box = boxes + turn * kBoxBytes;
         piece(tile, mine, column, chosen, box, column - in_box);
         if constexpr (kBoxed)
-          if (in_box + kPiece == kBoxColumns) send_box(target, tile, first_row, column - in_box, box);
+          if (in_box + kPiece == kBoxColumns) {
+            send_box(target, tile, part_row, column - in_box, box);
+            turn ^= 1;
+          }
       }
     }
   }

@@ -147,3 +147,12 @@ struct Stages {
     }
   }
 };
+
+// Descriptor of a tile's part, and how far it moves for the next 16 steps of k (in units of 16 bytes).
+template <bool kAcrossAdjacent>
+struct Part {
+  static constexpr int kStep = (kAcrossAdjacent ? 16 * 128 : 16 * 2) >> 4;
+  FUSOR_DEVICE u64 descriptor(const u8* part) {
+    return wgmma_descriptor(shared_address(part), kAcrossAdjacent ? kTileK * 128 : 16, 1024);
+  }
+};
