@@ -31,6 +31,18 @@ constexpr int64_t kMaxClasses = 16;
 // Of a resident window: the ring of windows, and the filters of one tap.
 constexpr int64_t kMaxWindows = 8, kFilterBytes = kPartRows * 128;
 
+// The kernel counts tiles, rows, columns and steps in 32 bits, and goes on by a grid beyond the last.
+constexpr int64_t kMaxIndex32 = std::numeric_limits<int32_t>::max() - 4096;
+constexpr int64_t kLargestTile = 256;
+
+// However they are cut.
+int64_t most_tiles(const Contraction& view) {
+  constexpr int64_t kLeastRows = 64, kLeastColumns = 16;
+  const int64_t upright = ceil_div(view.m, kLeastRows) * ceil_div(view.n, kLeastColumns);
+  const int64_t swapped = ceil_div(view.n, kLeastRows) * ceil_div(view.m, kLeastColumns);
+  return view.entries * std::max<int64_t>(residue_class_count(view), 1) * std::max(upright, swapped);
+}
+
 // --- Tiles ---
 
 struct Tiling {
@@ -66,7 +78,7 @@ struct Tiling {
     // What the registers hold of a thread; a wgmma has 64 rows.
     if (!ping_pong) tile_m = std::max(tile_m, kConsumers * kPartRows);
     while (sums() > kMaxSums) tile_m /= 2;
-    const int64_t parts = classes > 0 ? 1 : std::clamp<int64_t>(config.knob("split", 1), 1, steps);
+    const int64_t parts = std::clamp<int64_t>(config.knob("split", 1), 1, most_parts());
     steps_of_part = ceil_div(steps, parts);
     split = parts == 1 ? 1 : ceil_div(steps, steps_of_part);
   }
@@ -91,6 +103,12 @@ struct Tiling {
   }
   int64_t lines_of_window() const { return tile_n + window->reach; }
   int64_t lines_of_stage() const { return ceil_div(lines_of_window(), 8) * 8; }
+
+  // Parts of tiles, and the blocks that add them up, are counted in 32 bits, too.
+  int64_t most_parts() const {
+    if (classes > 0) return 1;
+    return std::clamp<int64_t>(kMaxIndex32 / blocks_of_sum(tiles(), tile_m * tile_n, 1), 1, steps);
+  }
 
   // Adjacent columns come in boxes of 64, and blocks of a cluster share what is copied in boxes of lines.
   void fit_columns(bool adjacent, bool shared) {
@@ -568,29 +586,36 @@ class WgmmaEngine final : public Engine {
   }
 
   static std::optional<Refusal> refuse(const Fusion& fusion) {
-    const int anchor = fusion.anchors[0].op;
     if (auto refusal = refuse_epilogue_reductions(fusion)) return refusal;
     const auto view = contraction_of(fusion);
-    if (!view)
-      return Refusal{"epilogue-over-result",
-                     fusion.op_name(anchor),
-                     "",
-                     "an epilogue over the result's shape",
-                     to_string(fusion.after[0].domain),
-                     "",
-                     -1};
+    if (!view) return refuse_other_domain(fusion);
     if (view->compute != DataType::f32)
       return Refusal{"fp32-sums",
-                     fusion.op_name(anchor),
+                     fusion.op_name(fusion.anchors[0].op),
                      "",
                      "compute type fp32",
                      std::string(to_string(view->compute)),
                      "",
                      -1};
     if (auto refusal = refuse_convolution(fusion, *view)) return refusal;
+    if (auto refusal = refuse_extents(fusion, *view)) return refusal;
     for (const bool second : {false, true})
       if (auto refusal = refuse_copies(fusion, *view, second)) return refusal;
     return std::nullopt;
+  }
+
+  // Coordinates of copies, rows, columns, steps and numbers of tiles are 32-bit integers; addresses are as
+  // wide as the buffers need them.
+  static std::optional<Refusal> refuse_extents(const Fusion& fusion, const Contraction& view) {
+    const int64_t reached = std::max(view.largest_index(kLargestTile), most_tiles(view));
+    if (reached <= kMaxIndex32) return std::nullopt;
+    return Refusal{"32-bit-coordinates",
+                   fusion.op_name(fusion.anchors[0].op),
+                   "",
+                   fmt::format("extents and tiles numbered up to {}", kMaxIndex32),
+                   fmt::format("{}", reached),
+                   "give the contraction in parts",
+                   -1};
   }
 
   static std::optional<Refusal> refuse_convolution(const Fusion& fusion, const Contraction& view) {

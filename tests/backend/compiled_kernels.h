@@ -20,12 +20,18 @@ struct KernelCase {
   std::shared_ptr<const KernelSource> source;
 };
 
+/// Every kernel that is launched.
+inline void add_kernels(const std::string& name, const Lowered& lowered, std::vector<KernelCase>& cases) {
+  for (const Step& step : lowered.steps)
+    if (const auto* launch = std::get_if<Launch>(&step)) cases.push_back({name, launch->source});
+}
+
 /// Every kernel that the engine's candidates launch for the fusion.
 inline void add_kernels(const Engine& engine, const std::string& name, const Fusion& fusion,
                         const DeviceInfo& device, std::vector<KernelCase>& cases) {
   for (const EngineCandidate& candidate : engine.candidates(fusion, device))
-    for (const Step& step : engine.lower(fusion, candidate.config, device).steps)
-      cases.push_back({name + " " + to_string(candidate.config), std::get<Launch>(step).source});
+    add_kernels(name + " " + to_string(candidate.config), engine.lower(fusion, candidate.config, device),
+                cases);
 }
 
 /// Compiles it anew; ptxas must have nothing to say but that all is well.

@@ -1,49 +1,30 @@
 // Owns the check that the depthwise engine's kernels compile for every target, without spills and without
 // local memory.
 #include <fmt/format.h>
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
 #include "backend/engines.h"
-#include "codegen/expr_emitter.h"
 #include "codegen/nvrtc.h"
-#include "core/environment.h"
-#include "core/parallel.h"
+#include "tests/backend/compiled_kernels.h"
 #include "tests/backend/depthwise_cases.h"
 
 namespace fusor {
 namespace {
 
 using depthwise_cases::Case;
-using testing::HasSubstr;
-
-struct Kernel {
-  std::string name;
-  std::shared_ptr<const KernelSource> source;
-};
+using test::expect_all_compiled;
+using test::KernelCase;
 
 // The kernels of the candidates of a case, or of the last one only.
-void add_kernels(const Case& c, const DeviceInfo& device, bool all, std::vector<Kernel>& kernels) {
+void add_kernels(const Case& c, const DeviceInfo& device, bool all, std::vector<KernelCase>& kernels) {
   const Fusion fusion = depthwise_cases::fusion(c);
   const auto candidates = depthwise_engine().candidates(fusion, device);
   for (size_t i = all ? 0 : candidates.size() - 1; i < candidates.size(); ++i)
-    for (const Step& step : depthwise_engine().lower(fusion, candidates[i].config, device).steps)
-      kernels.push_back(
-          {fmt::format("{} {} {}", to_string(c.pass), to_string(c.type), to_string(candidates[i].config)),
-           std::get<Launch>(step).source});
-}
-
-void expect_all_compiled(const std::vector<Kernel>& kernels) {
-  parallel_for(static_cast<int64_t>(kernels.size()), environment::threads(), [&](int64_t i) {
-    const Kernel& kernel = kernels[static_cast<size_t>(i)];
-    const KernelSource& source = *kernel.source;
-    const nvrtc::Compilation compilation = nvrtc::compile(source.root, emit_header(source), source.target);
-    EXPECT_FALSE(compilation.cubin.empty()) << kernel.name;
-    EXPECT_THAT(compilation.log, HasSubstr("0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads"))
-        << kernel.name;
-  });
+    test::add_kernels(
+        fmt::format("{} {} {}", to_string(c.pass), to_string(c.type), to_string(candidates[i].config)),
+        depthwise_engine().lower(fusion, candidates[i].config, device), kernels);
 }
 
 class DepthwiseKernels : public testing::TestWithParam<int> {};
@@ -56,7 +37,7 @@ TEST_P(DepthwiseKernels, OfEveryPassAndTypeCompileWithoutSpills) {
     GTEST_SKIP() << "this NVRTC does not compile for compute capability " << GetParam();
   DeviceInfo device = DeviceInfo::named("H200");
   device.compute_capability = GetParam();
-  std::vector<Kernel> kernels;
+  std::vector<KernelCase> kernels;
   for (const ConvPass pass : {ConvPass::fprop, ConvPass::dgrad, ConvPass::wgrad})
     for (const DataType type : {DataType::f16, DataType::bf16, DataType::f32})
       add_kernels({.pass = pass, .type = type, .fused = true}, device, false, kernels);
@@ -70,7 +51,7 @@ TEST(DepthwiseVariants, OfEveryWindowStrideAndVectorCompileWithoutSpills) {
   std::string problem;
   if (!nvrtc::available(&problem)) GTEST_SKIP() << problem;
   const DeviceInfo device = DeviceInfo::named("H200");
-  std::vector<Kernel> kernels;
+  std::vector<KernelCase> kernels;
   for (const ConvPass pass : {ConvPass::fprop, ConvPass::dgrad, ConvPass::wgrad}) {
     for (const int64_t window : {3, 5, 7, 9})
       add_kernels({.window = window, .pass = pass}, device, true, kernels);

@@ -1,5 +1,6 @@
 // Owns the tests of the wgmma_repacked engine that need no GPU: what it takes, its steps and scratch, and
 // when its price wins.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -8,9 +9,8 @@
 #include "backend/engines.h"
 #include "backend/engines/repack.h"
 #include "backend/planner.h"
-#include "codegen/expr_emitter.h"
-#include "codegen/nvrtc.h"
 #include "frontend/graph_builder.h"
+#include "tests/backend/compiled_kernels.h"
 #include "tests/backend/reference_test_support.h"
 
 namespace fusor {
@@ -299,14 +299,11 @@ TEST(WgmmaRepacked, PriceDecides) {
 TEST(WgmmaRepacked, EveryKernelCompiles) {
   std::string problem;
   if (!nvrtc::available(&problem)) GTEST_SKIP() << problem;
-  for (const int64_t way : {0, 1, 2}) {
-    const Lowered parts = lowered(fused({2, 20, 13, 11}, {36, 20, 3, 3}), way);
-    for (const Step& step : parts.steps) {
-      const KernelSource& source = *std::get<Launch>(step).source;
-      const nvrtc::Compilation compilation = nvrtc::compile(source.root, emit_header(source), source.target);
-      EXPECT_THAT(compilation.log, testing::Not(testing::HasSubstr("warning"))) << source.root;
-    }
-  }
+  std::vector<test::KernelCase> kernels;
+  for (const int64_t way : {0, 1, 2})
+    test::add_kernels(fmt::format("way {}", way), lowered(fused({2, 20, 13, 11}, {36, 20, 3, 3}), way),
+                      kernels);
+  test::expect_all_compiled(kernels);
 }
 
 }  // namespace

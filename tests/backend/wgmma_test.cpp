@@ -7,16 +7,12 @@
 #include "backend/build.h"
 #include "backend/engines.h"
 #include "backend/planner.h"
-#include "codegen/expr_emitter.h"
-#include "codegen/nvrtc.h"
 #include "frontend/graph_builder.h"
+#include "tests/backend/compiled_kernels.h"
 #include "tests/backend/golden_text.h"
 
 namespace fusor {
 namespace {
-
-using testing::HasSubstr;
-using testing::Not;
 
 Fusion fusion_of(const Graph& graph) {
   std::vector<int> ops;
@@ -31,6 +27,10 @@ Graph matmul(int64_t m, int64_t n, int64_t k, DataType type, Strides b_strides =
   if (!b_strides.empty()) options.strides = b_strides;
   const Tensor b = g.input("b", {k, n}, type, options);
   return g.finish({g.matmul(a, b, {.name = "mm"})});
+}
+
+int64_t config_value(const KernelSource& source, const char* name) {
+  return std::ranges::find(source.config, name, &ConfigValue::name)->value;
 }
 
 std::string rule(const Graph& graph, const char* device = "H200") {
@@ -49,6 +49,41 @@ TEST(Wgmma, RefusesLinesThatTheCopyEngineCannotWalk) {
   EXPECT_EQ(rule(matmul(256, 250, 64, DataType::bf16)), "16-byte-lines");
   EXPECT_EQ(rule(matmul(256, 256, 64, DataType::bf16, Strides{1024, 2})), "adjacent-operands");
   EXPECT_EQ(rule(matmul(256, 250, 64, DataType::bf16, Strides{1, 64})), "");
+}
+
+TEST(Wgmma, CountsRowsColumnsStepsAndTilesIn32Bits) {
+  constexpr int64_t kTooMany = int64_t{1} << 31, kMost = kTooMany - 8192;
+  EXPECT_EQ(rule(matmul(kMost, 64, 64, DataType::bf16)), "");
+  EXPECT_EQ(rule(matmul(kTooMany, 64, 64, DataType::bf16)), "32-bit-coordinates");
+  EXPECT_EQ(rule(matmul(64, kTooMany, 64, DataType::bf16)), "32-bit-coordinates");
+  EXPECT_EQ(rule(matmul(64, 64, kTooMany, DataType::bf16)), "32-bit-coordinates");
+  for (const int64_t entries : {kMost, kTooMany}) {
+    GraphBuilder g("batched");
+    const Tensor a = g.input("a", {entries, 8, 8}, DataType::bf16);
+    const Graph graph = g.finish({g.matmul(a, g.input("b", {8, 8}, DataType::bf16))});
+    EXPECT_EQ(rule(graph), entries == kMost ? "" : "32-bit-coordinates");
+  }
+}
+
+TEST(Wgmma, AddressesAreAsWideAsTheBuffers) {
+  const DeviceInfo device = DeviceInfo::named("H200");
+  const Fusion fusion = fusion_of(matmul(70000, 70000, 64, DataType::bf16));
+  ASSERT_TRUE(wgmma_engine().supports(fusion, device));
+  for (const EngineCandidate& candidate : wgmma_engine().candidates(fusion, device)) {
+    const Lowered lowered = wgmma_engine().lower(fusion, candidate.config, device);
+    EXPECT_EQ(config_value(*std::get<Launch>(lowered.steps.at(0)).source, "index_bits"), 64);
+  }
+}
+
+TEST(Wgmma, PartsAreNoMoreThan32BitsCount) {
+  const DeviceInfo device = DeviceInfo::named("H200");
+  const Fusion fusion = fusion_of(matmul(int64_t{1} << 30, 64, 8192, DataType::bf16));
+  EngineConfig config{"wgmma", wgmma_engine().revision(), {}};
+  config.set("split", 128);
+  const Lowered lowered = wgmma_engine().lower(fusion, config, device);
+  ASSERT_EQ(lowered.steps.size(), 2u);
+  EXPECT_EQ(std::get<Launch>(lowered.steps[1]).grid[1], 1u);
+  EXPECT_LT(lowered.scratch.at(0), int64_t{128} * (int64_t{1} << 30) * 64 * 4);
 }
 
 TEST(Wgmma, RefusesAPrologueAtItsOp) {
@@ -166,10 +201,6 @@ Graph dgrad(const Dims& x, const Dims& w, const ConvOptions& options) {
   return g.finish();
 }
 
-int64_t config_value(const KernelSource& source, const char* name) {
-  return std::ranges::find(source.config, name, &ConfigValue::name)->value;
-}
-
 TEST(Wgmma, TakesDgradOfAStrideClassByClass) {
   const Dims w{64, 64, 3, 3};
   EXPECT_EQ(rule(dgrad({2, 64, 16, 16}, w, {.padding = {1, 1}, .stride = {2, 2}})), "");
@@ -231,25 +262,20 @@ TEST(Wgmma, TextIsTheGoldenText) {
             test::golden_text("wgmma_contraction"));
 }
 
-void expect_clean_compilation(const Fusion& fusion, const EngineConfig& config) {
-  SCOPED_TRACE(to_string(config));
-  const Lowered lowered = wgmma_engine().lower(fusion, config, DeviceInfo::named("H200"));
-  const KernelSource& source = *std::get<Launch>(lowered.steps.at(0)).source;
-  const nvrtc::Compilation compilation = nvrtc::compile(source.root, emit_header(source), source.target);
-  EXPECT_THAT(compilation.log, HasSubstr("0 bytes spill stores"));
-  EXPECT_THAT(compilation.log, Not(HasSubstr("serialized")));
-  EXPECT_THAT(compilation.log, Not(HasSubstr("warning")));
-}
-
 TEST(Wgmma, KernelsOfClassesCompileCleanly) {
   std::string problem;
   if (!nvrtc::available(&problem)) GTEST_SKIP() << problem;
   const ConvOptions options{.padding = {1, 1}, .stride = {2, 2}};
   const Fusion plain = fusion_of(dgrad({16, 256, 28, 28}, {256, 256, 3, 3}, options));
-  for (const EngineConfig& config : configs(plain, DeviceInfo::named("H200")))
-    expect_clean_compilation(plain, config);
+  const DeviceInfo device = DeviceInfo::named("H200");
+  std::vector<test::KernelCase> kernels;
+  const auto add_first = [&](const char* name, const Fusion& fusion) {
+    const EngineConfig config = configs(fusion, device).front();
+    test::add_kernels(name, wgmma_engine().lower(fusion, config, device), kernels);
+  };
+  test::add_kernels(wgmma_engine(), "plain", plain, device, kernels);
   const Fusion deep = fusion_of(dgrad({2, 64, 5, 8, 7}, {64, 64, 3, 3, 3}, {.stride = {2, 2, 2}}));
-  expect_clean_compilation(deep, configs(deep, DeviceInfo::named("H200")).front());
+  add_first("deep", deep);
   // A result that threads store element by element, beside a residual.
   GraphBuilder g("residual");
   const Tensor dx =
@@ -257,7 +283,8 @@ TEST(Wgmma, KernelsOfClassesCompileCleanly) {
                    g.input("w", {64, 64, 3, 3}, DataType::f16, Layout::nhwc), {2, 64, 15, 15}, options);
   g.output(g.add(dx, g.input("residual", {2, 64, 15, 15}, DataType::f16)), {.layout = Layout::nchw});
   const Fusion scattered = fusion_of(g.finish());
-  expect_clean_compilation(scattered, configs(scattered, DeviceInfo::named("H200")).front());
+  add_first("scattered", scattered);
+  test::expect_all_compiled(kernels);
 }
 
 TEST(Wgmma, KernelsOfResidentWindowsCompileCleanly) {
