@@ -55,9 +55,35 @@ bool can_finish_later(const Expr& y) {
   return type == DataType::f16 || type == DataType::bf16 || type == DataType::f32;
 }
 
+// A filter's site, [output channel][channel of a group][taps].
+bool names_first_axis(const Expr& site) {
+  return std::ranges::any_of(
+      site.nodes, [](const Node& node) { return node.kind == Node::Kind::index && node.axis == 0; });
+}
+
+// The site with its output channels taken apart into (joined group, group in it, output channel of it).
+Expr split_outputs(const Expr& site, int64_t joined, int64_t outputs) {
+  Expr split = site;
+  split.domain[0] = outputs;
+  split.domain.insert(0, joined);
+  split.domain.insert(0, site.domain[0] / (joined * outputs));
+  const auto split_access = [&](Access& access) {
+    if (access.strides.rank() != site.domain.rank()) return;
+    const int64_t stride = access.strides[0];
+    access.strides.insert(0, stride * outputs);
+    access.strides.insert(0, stride * outputs * joined);
+  };
+  for (Node& node : split.nodes) {
+    split_access(node.access);
+    if (node.kind == Node::Kind::index) node.axis += 2;
+  }
+  for (Result& result : split.results) split_access(result.access);
+  return split;
+}
+
 class Repacker {
  public:
-  Repacker(const Fusion& fusion, const Contraction& view) : view_(view) {
+  Repacker(const Fusion& fusion, const Contraction& view, int64_t joined) : view_(view), joined_(joined) {
     out_.core = fusion;
     out_.loads.ops = out_.stores.ops = fusion.ops;
     out_.loads.op_names = out_.stores.op_names = fusion.op_names;
@@ -72,13 +98,26 @@ class Repacker {
     const Access* const source = primary_access(site);
     const Access scratch = add_scratch(site.domain, order, value.type,
                                        source != nullptr ? out_.core.name_of(source->operand) : "scratch");
-    Expr copy = site;
-    copy.results.push_back(
-        {.node = site.value, .type = value.type, .access = scratch, .reduction = {}, .reduced = 0, .op = -1});
-    copy.value = -1;
-    out_.loads.after.push_back(std::move(copy));
+    out_.loads.after.push_back(stored(site, value.type, scratch));
     site.nodes = {{.kind = Node::Kind::load, .type = value.type, .access = scratch}};
     site.value = 0;
+  }
+
+  // The filter of joined groups: those lie on the diagonal of blocks, in zeros.
+  void join_filter() {
+    Expr& site = out_.core.before[1];
+    const Node value = site.nodes[static_cast<size_t>(site.value)];
+    const Dims dense = dense_filter(site.domain);
+    const Access* const source = primary_access(site);
+    const Access scratch = add_scratch(dense, channels_last(dense.rank()), value.type,
+                                       source != nullptr ? out_.core.name_of(source->operand) : "scratch");
+    out_.zeroed.push_back(static_cast<int>(out_.scratch.size()) - 1);
+    out_.loads.after.push_back(
+        stored(split_outputs(site, joined_, view_.output_channels), value.type, on_diagonal(scratch)));
+    site = {.domain = dense,
+            .nodes = {{.kind = Node::Kind::load, .type = value.type, .access = scratch}},
+            .results = {},
+            .value = 0};
   }
 
   void copy_results() {
@@ -99,12 +138,17 @@ class Repacker {
 
   void finish_later() {
     Expr& y = out_.core.after[0];
-    out_.stores.after = {y};
-    Node& loaded = *std::ranges::find_if(out_.stores.after[0].nodes, is_anchor);
+    Expr copy = y;
+    if (joins_result()) {
+      copy = split_outputs(y, joined_, view_.output_channels);
+      y.domain = dense_filter(y.domain);
+    }
+    Node& loaded = *std::ranges::find_if(copy.nodes, is_anchor);
     const Node anchor = loaded;
     const Access scratch = add_scratch(y.domain, result_order(), anchor.type, "product");
     loaded.kind = Node::Kind::load;
-    loaded.access = scratch;
+    loaded.access = joins_result() ? on_diagonal(scratch) : scratch;
+    out_.stores.after = {std::move(copy)};
     y.nodes = {anchor};
     y.results = {{.node = 0,
                   .type = y.nodes[0].type,
@@ -135,12 +179,36 @@ class Repacker {
     return access;
   }
 
+  // The site as a copy into scratch.
+  static Expr stored(Expr site, DataType type, const Access& scratch) {
+    site.results.push_back(
+        {.node = site.value, .type = type, .access = scratch, .reduction = {}, .reduced = 0, .op = -1});
+    site.value = -1;
+    return site;
+  }
+
+  bool joins_result() const { return joined_ > 1 && view_.op == ContractionOp::wgrad; }
+
+  Dims dense_filter(Dims filter) const {
+    filter[1] *= joined_;
+    return filter;
+  }
+
+  // Of an access to a dense filter: where the elements of split_outputs() lie.
+  Access on_diagonal(Access access) const {
+    const int64_t output = access.strides[0], channel = access.strides[1];
+    access.strides.insert(0, view_.output_channels * output + view_.input_channels * channel);
+    access.strides.insert(0, joined_ * view_.output_channels * output);
+    return access;
+  }
+
   Dims result_order() const {
     const int rank = out_.core.after[0].domain.rank();
     return view_.is_convolution() ? channels_last(rank) : rows_last(rank, true);
   }
 
   const Contraction& view_;
+  int64_t joined_;
   Repacked out_;
 };
 
@@ -152,16 +220,21 @@ bool is_apart(const Contraction& view, const Dims& domain, const Access& access)
   return !is_adjacent(domain.rank() - 1) && !is_adjacent(domain.rank() - 2);
 }
 
-Repacked repack(const Fusion& fusion, const Contraction& view, const std::array<bool, 2>& sites, WayOut way) {
-  Repacker repacker(fusion, view);
-  for (size_t i = 0; i < sites.size(); ++i)
-    if (sites[i]) repacker.pack_operand(i);
+Repacked repack(const Fusion& fusion, const Contraction& view, const Packing& packing, WayOut way) {
+  Repacker repacker(fusion, view, packing.joined);
+  const bool joins_filter = packing.joined > 1 && view.op != ContractionOp::wgrad;
+  if (packing.sites[0]) repacker.pack_operand(0);
+  if (joins_filter)
+    repacker.join_filter();
+  else if (packing.sites[1])
+    repacker.pack_operand(1);
   if (way == WayOut::copied) repacker.copy_results();
   if (way == WayOut::finished) repacker.finish_later();
   return repacker.take();
 }
 
-std::vector<WayOut> ways_out(const Fusion& fusion, const Contraction& view) {
+std::vector<WayOut> ways_out(const Fusion& fusion, const Contraction& view, int64_t joined) {
+  if (joined > 1 && view.op == ContractionOp::wgrad) return {WayOut::finished};
   const Expr& y = fusion.after[0];
   const auto apart = [&](const Result& result) { return is_apart(view, y.domain, result.access); };
   std::vector<WayOut> ways{WayOut::direct};
@@ -170,6 +243,16 @@ std::vector<WayOut> ways_out(const Fusion& fusion, const Contraction& view) {
   // A product that is stored as it is has nothing to be finished.
   if (y.nodes.size() > 1 && can_finish_later(y)) ways.push_back(WayOut::finished);
   return ways;
+}
+
+int64_t joined_groups(const Fusion& fusion, const Contraction& view, int64_t block) {
+  if (!view.is_convolution() || view.entries == 1 || view.channels() % block == 0) return 1;
+  const bool of_result = view.op == ContractionOp::wgrad;
+  const Expr& filter = of_result ? fusion.after[0] : fusion.before[1];
+  if (names_first_axis(filter) || (of_result && !can_finish_later(filter))) return 1;
+  for (int64_t joined = 2; joined < view.entries; ++joined)
+    if (view.entries % joined == 0 && joined * view.channels() % block == 0) return joined;
+  return view.entries;
 }
 
 void append_part(Lowered& whole, const Repacked& repacked, Lowered part) {

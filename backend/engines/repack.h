@@ -18,19 +18,34 @@ enum class WayOut : uint8_t {
   finished = 2,  ///< the bare product goes to scratch, and the copy carries the epilogue out
 };
 
+/// What of a fusion is packed.
+struct Packing {
+  std::array<bool, 2> sites{};  ///< which of fusion.before
+  /// Convolution: neighbouring groups that are carried out as one, whose filter is zero off the diagonal of
+  /// blocks. An infinity or NaN of one of them then reaches the results of all.
+  int64_t joined = 1;
+
+  bool is_empty() const { return !sites[0] && !sites[1] && joined == 1; }
+};
+
 /// The operands of all three are those of the fusion, and behind them one for each scratch.
 struct Repacked {
   Fusion loads;   ///< no anchor: one copy per Expr; the ops before a packed operand are carried out here
   Fusion core;    ///< the contraction
   Fusion stores;  ///< no anchor: one copy per Expr
   std::vector<int64_t> scratch;  ///< bytes
+  std::vector<int> zeroed;       ///< scratches that must be zero before the loads
 };
 
 /// Packed operands of a convolution are channels-last, those of a matmul keep the direction that is closer
-/// together; lines begin on multiples of 16 bytes. `sites`: which of fusion.before are packed.
-Repacked repack(const Fusion& fusion, const Contraction& view, const std::array<bool, 2>& sites, WayOut way);
-/// The ways out that differ for this fusion; the first is direct.
-std::vector<WayOut> ways_out(const Fusion& fusion, const Contraction& view);
+/// together; lines begin on multiples of 16 bytes. Joined groups pack the filter, and wgrad finishes later.
+Repacked repack(const Fusion& fusion, const Contraction& view, const Packing& packing, WayOut way);
+/// The ways out that differ for this fusion, so packed; the first is direct, but for a wgrad of joined
+/// groups.
+std::vector<WayOut> ways_out(const Fusion& fusion, const Contraction& view, int64_t joined);
+/// How many neighbouring groups make one whose channels come in whole blocks, or all of them; 1 where groups
+/// are such blocks already or cannot be joined.
+int64_t joined_groups(const Fusion& fusion, const Contraction& view, int64_t block);
 /// Whether neighbours across the lines that packed operands have lie side by side.
 bool is_apart(const Contraction& view, const Dims& domain, const Access& access);
 

@@ -1,9 +1,10 @@
 // Owns the wgmma_repacked engine: contractions whose operands or results do not lie as the wgmma engine wants
-// them (NCHW, filters KCRS, channels or rows that are no multiples of 16 bytes), carried out by it between
-// copies through scratch.
+// them (NCHW, filters KCRS, channels or rows that are no multiples of 16 bytes, groups of few channels),
+// carried out by it between copies through scratch.
 #include <algorithm>
 
 #include "backend/engines.h"
+#include "backend/engines/epilogue.h"
 #include "backend/engines/repack.h"
 #include "backend/engines/tensor_maps.h"
 
@@ -36,11 +37,13 @@ class WgmmaRepackedEngine final : public Engine {
   Support supports(const Fusion& fusion, const DeviceInfo& device) const override {
     const auto view = contraction_of(fusion);
     if (!view) return wgmma_engine().supports(fusion, device);
-    const auto sites = sites_to_pack(fusion, *view);
-    if (Support support = wgmma_engine().supports(repack(fusion, *view, sites, WayOut::direct).core, device);
-        !support)
+    if (auto refusal = refuse_epilogue_reductions(fusion)) return Support::no(std::move(*refusal));
+    const Packing packing = packing_of(fusion, *view);
+    const auto all = ways(fusion, *view, packing);
+    const WayOut way = all.empty() ? WayOut::direct : all.front();
+    if (Support support = wgmma_engine().supports(repack(fusion, *view, packing, way).core, device); !support)
       return support;
-    if (ways(fusion, *view).empty())
+    if (all.empty())
       return Support::no({"something-to-repack", fusion.op_name(fusion.anchors[0].op), "",
                           "an operand or a result that the copy engine cannot walk", "none", "use wgmma",
                           -1});
@@ -49,26 +52,31 @@ class WgmmaRepackedEngine final : public Engine {
 
   std::vector<Knob> knobs(const Fusion& fusion, const DeviceInfo& device) const override {
     const Contraction view = contraction_of(fusion).value();
-    const Repacked repacked = repack(fusion, view, sites_to_pack(fusion, view), WayOut::direct);
+    const Packing packing = packing_of(fusion, view);
+    const auto ways_of_this = ways(fusion, view, packing);
+    const Repacked repacked = repack(fusion, view, packing, ways_of_this.front());
     std::vector<Knob> all = wgmma_engine().knobs(repacked.core, device);
     all.push_back({"repack_y", {}});
-    for (const WayOut way : ways(fusion, view)) all.back().values.push_back(static_cast<int64_t>(way));
+    for (const WayOut way : ways_of_this) all.back().values.push_back(static_cast<int64_t>(way));
     return all;
   }
 
   std::vector<EngineCandidate> candidates(const Fusion& fusion, const DeviceInfo& device) const override {
     const Contraction view = contraction_of(fusion).value();
+    const Packing packing = packing_of(fusion, view);
     std::vector<EngineCandidate> all;
-    for (const WayOut way : ways(fusion, view)) {
-      const Repacked repacked = repack(fusion, view, sites_to_pack(fusion, view), way);
+    for (const WayOut way : ways(fusion, view, packing)) {
+      const Repacked repacked = repack(fusion, view, packing, way);
       Work copies;
       copies.launches = 0;
+      copies.fills = static_cast<int>(repacked.zeroed.size());
       for (const Fusion* part : {&repacked.loads, &repacked.stores}) add_copies(copies, *part, device);
       for (const int64_t bytes : repacked.scratch) copies.scratch_bytes += bytes;
       for (EngineCandidate& candidate : wgmma_engine().candidates(repacked.core, device)) {
         Work& work = candidate.work;
         work.serial_dram_bytes += copies.serial_dram_bytes;
         work.launches += copies.launches;
+        work.fills += copies.fills;
         work.scratch_bytes += copies.scratch_bytes;
         work.l2_bytes += scattered_bytes(view, repacked.core.after[0], candidate.config.knob("swap", 0) != 0);
         candidate.config.engine = name();
@@ -82,9 +90,11 @@ class WgmmaRepackedEngine final : public Engine {
   Lowered lower(const Fusion& fusion, const EngineConfig& config, const DeviceInfo& device) const override {
     const Contraction view = contraction_of(fusion).value();
     const Repacked repacked =
-        repack(fusion, view, sites_to_pack(fusion, view), static_cast<WayOut>(config.knob("repack_y", 0)));
+        repack(fusion, view, packing_of(fusion, view), static_cast<WayOut>(config.knob("repack_y", 0)));
     Lowered lowered;
     lowered.scratch = repacked.scratch;
+    for (const int scratch : repacked.zeroed)
+      lowered.steps.emplace_back(Fill{scratch, repacked.scratch[static_cast<size_t>(scratch)], 0});
     const EngineConfig as_it_sees_fit{"elementwise", 1, {}};
     append_part(lowered, repacked, elementwise_engine().lower(repacked.loads, as_it_sees_fit, device));
     append_part(lowered, repacked, wgmma_engine().lower(repacked.core, config, device));
@@ -93,16 +103,16 @@ class WgmmaRepackedEngine final : public Engine {
   }
 
  private:
-  // Those that the copy engine cannot read as they are.
-  static std::array<bool, 2> sites_to_pack(const Fusion& fusion, const Contraction& view) {
-    return {refuse_copies(fusion, view, false).has_value(), refuse_copies(fusion, view, true).has_value()};
+  // Operands that the copy engine cannot read as they are, and groups that fill no line.
+  static Packing packing_of(const Fusion& fusion, const Contraction& view) {
+    return {{refuse_copies(fusion, view, false).has_value(), refuse_copies(fusion, view, true).has_value()},
+            joined_groups(fusion, view, kBoxLine)};
   }
 
   // Those that are not the wgmma engine's own.
-  static std::vector<WayOut> ways(const Fusion& fusion, const Contraction& view) {
-    std::vector<WayOut> all = ways_out(fusion, view);
-    const auto sites = sites_to_pack(fusion, view);
-    if (!sites[0] && !sites[1]) all.erase(all.begin());
+  static std::vector<WayOut> ways(const Fusion& fusion, const Contraction& view, const Packing& packing) {
+    std::vector<WayOut> all = ways_out(fusion, view, packing.joined);
+    if (packing.is_empty()) all.erase(all.begin());
     return all;
   }
 

@@ -98,7 +98,6 @@ TEST(WgmmaRepacked, TakesWhatLiesOtherwise) {
 
 TEST(WgmmaRepacked, RefusesWhatNeedsNoRepackingAndWhatItDoesNotHelp) {
   EXPECT_EQ(rule(fprop({2, 64, 9, 9}, {64, 64, 3, 3}, kChannelsLast)), "something-to-repack");
-  EXPECT_EQ(rule(fprop({2, 64, 9, 9}, {64, 32, 3, 3})), "channel-blocks");
   EXPECT_EQ(rule(fprop({2, 64, 400, 400}, {64, 64, 3, 3}, {}, {.padding = {150, 150}})), "window-limits");
   const Fusion fusion = fusion_of(fprop({2, 64, 9, 9}, {64, 64, 3, 3}));
   EXPECT_EQ(wgmma_repacked_engine().supports(fusion, DeviceInfo::named("A100")).refusal->rule, "sm-90");
@@ -206,6 +205,8 @@ void run(const Repacked& repacked, const HostTensors& tensors) {
   std::vector<std::vector<std::byte>> scratch;
   for (const int64_t bytes : repacked.scratch)
     scratch.emplace_back(static_cast<size_t>(bytes), std::byte{0xff});
+  for (const int zeroed : repacked.zeroed)
+    std::ranges::fill(scratch[static_cast<size_t>(zeroed)], std::byte{0});
   std::vector<void*> operands;
   for (const Operand& operand : repacked.core.operands)
     operands.push_back(operand.tensor < 0 ? nullptr
@@ -216,15 +217,15 @@ void run(const Repacked& repacked, const HostTensors& tensors) {
     if (!part->after.empty()) evaluate(*part, operands, Reading::oracle);
 }
 
-void expect_parts_agree_with_the_whole(const Graph& graph, size_t ways) {
+void expect_parts_agree_with_the_whole(const Graph& graph, size_t ways, int64_t joined = 1) {
   const Fusion fusion = fusion_of(graph);
   const Contraction view = contraction_of(fusion).value();
   const HostTensors whole(graph);
   whole.run(fusion, Reading::oracle);
-  EXPECT_EQ(ways_out(fusion, view).size(), ways);
-  for (const WayOut way : ways_out(fusion, view)) {
+  EXPECT_EQ(ways_out(fusion, view, joined).size(), ways);
+  for (const WayOut way : ways_out(fusion, view, joined)) {
     const HostTensors parts(graph);
-    run(repack(fusion, view, {true, true}, way), parts);
+    run(repack(fusion, view, {{true, true}, joined}, way), parts);
     for (size_t i = 0; i < graph.tensors.size(); ++i) {
       if (graph.tensors[i].is_virtual()) continue;
       EXPECT_EQ(parts.bytes(static_cast<int>(i)), whole.bytes(static_cast<int>(i)))
@@ -254,10 +255,79 @@ TEST(WgmmaRepacked, PartsAgreeWithTheWhole) {
   expect_parts_agree_with_the_whole(g.finish(), 3);
 }
 
+Graph grouped(ConvPass pass, const Dims& x, const Dims& w, Layouts layouts) {
+  GraphBuilder g("grouped");
+  const ConvOptions options{.padding = {1, 1}};
+  const Dims y{x[0], w[0], x[2], x[3]};
+  const Tensor first = g.input("first", pass == ConvPass::fprop ? x : y, DataType::f16,
+                               pass == ConvPass::fprop ? layouts.x : layouts.y);
+  const Tensor second = g.input("second", pass == ConvPass::wgrad ? x : w, DataType::f16,
+                                pass == ConvPass::wgrad ? layouts.x : layouts.w);
+  const Tensor result = pass == ConvPass::fprop   ? g.conv_fprop(first, second, options)
+                        : pass == ConvPass::dgrad ? g.conv_dgrad(first, second, x, options)
+                                                  : g.conv_wgrad(first, second, w, options);
+  const Layout layout = pass == ConvPass::fprop ? layouts.y : pass == ConvPass::dgrad ? layouts.x : layouts.w;
+  g.output(g.mul(g.relu(result), g.constant(0.5)),
+           {.name = "result", .type = DataType::f16, .layout = layout});
+  return g.finish();
+}
+constexpr ConvPass kPasses[] = {ConvPass::fprop, ConvPass::dgrad, ConvPass::wgrad};
+
+TEST(WgmmaRepacked, JoinedGroupsAgreeWithTheWhole) {
+  for (const ConvPass pass : kPasses)
+    for (const Layouts& layouts : {kChannelsLast, Layouts{}}) {
+      const size_t ways = pass == ConvPass::wgrad || layouts.x == Layout::nhwc ? 1 : 3;
+      for (const int64_t joined : {2, 3, 6})
+        expect_parts_agree_with_the_whole(grouped(pass, {2, 12, 7, 6}, {18, 2, 3, 3}, layouts), ways, joined);
+    }
+}
+
+TEST(WgmmaRepacked, JoinsGroupsIntoBlocksOrAltogether) {
+  const auto joined = [](const Dims& x, const Dims& w, ConvPass pass = ConvPass::fprop) {
+    const Fusion fusion = fusion_of(grouped(pass, x, w, kChannelsLast));
+    return joined_groups(fusion, contraction_of(fusion).value(), 64);
+  };
+  EXPECT_EQ(joined({2, 128, 9, 9}, {128, 4, 3, 3}), 16);
+  EXPECT_EQ(joined({2, 128, 9, 9}, {256, 4, 3, 3}), 16);
+  EXPECT_EQ(joined({2, 128, 9, 9}, {256, 4, 3, 3}, ConvPass::dgrad), 8) << "of 8 output channels each";
+  EXPECT_EQ(joined({2, 32, 9, 9}, {32, 4, 3, 3}), 8) << "all of them are less than a block";
+  EXPECT_EQ(joined({2, 96, 9, 9}, {96, 8, 3, 3}), 12) << "no whole blocks";
+  EXPECT_EQ(joined({2, 192, 9, 9}, {192, 24, 3, 3}), 8);
+  EXPECT_EQ(joined({2, 128, 9, 9}, {128, 64, 3, 3}), 1);
+  EXPECT_EQ(joined({2, 40, 9, 9}, {40, 40, 3, 3}), 1);
+}
+
+TEST(WgmmaRepacked, JoinedGroupsFillTheFilterWithZerosFirst) {
+  const Graph graph = grouped(ConvPass::fprop, {2, 128, 9, 9}, {128, 4, 3, 3}, kChannelsLast);
+  EXPECT_EQ(rule(graph), "");
+  const Lowered parts = lowered(graph, 0);
+  ASSERT_EQ(parts.steps.size(), 3u);
+  const Fill& fill = std::get<Fill>(parts.steps[0]);
+  EXPECT_EQ(fill.scratch, 0);
+  EXPECT_EQ(fill.bytes, 128 * 9 * 64 * 2);
+  EXPECT_EQ(parts.scratch.at(0), fill.bytes);
+  EXPECT_THAT(pointers(parts, 1), ElementsAre(std::pair(Kind::operand, 1), std::pair(Kind::scratch, 0)));
+  EXPECT_EQ(std::get<Launch>(parts.steps[2]).entry, "wgmma_contraction");
+  const Lowered wgrad = lowered(grouped(ConvPass::wgrad, {2, 128, 9, 9}, {128, 4, 3, 3}, kChannelsLast), 2);
+  EXPECT_THAT(entries(wgrad), ElementsAre("wgmma_contraction", "elementwise"));
+  EXPECT_EQ(wgrad.scratch.at(0), 128 * 9 * 64 * 4);
+}
+
+TEST(WgmmaRepacked, ZerosOfJoinedGroupsArePriced) {
+  const Fusion fusion =
+      fusion_of(grouped(ConvPass::fprop, {128, 128, 56, 56}, {128, 4, 3, 3}, kChannelsLast));
+  const double dense = 2.0 * 128 * 56 * 56 * 128 * 64 * 9;
+  for (const EngineCandidate& candidate : wgmma_repacked_engine().candidates(fusion, h200())) {
+    EXPECT_GE(candidate.work.tensor_flops, dense);
+    EXPECT_EQ(candidate.work.fills, 1);
+    EXPECT_LT(candidate.work.serial_dram_bytes, 1e6);
+  }
+}
+
 TEST(WgmmaRepacked, CandidatesAreSettingsOfItsKnobs) {
-  for (const Graph& graph :
-       {fused({8, 64, 28, 28}, {64, 64, 3, 3}),
-        fprop({2, 64, 9, 9}, {64, 64, 3, 3}, {Layout::nhwc, Layout::nhwc, Layout::nchw})}) {
+  for (const Graph& graph : {fused({8, 64, 28, 28}, {64, 64, 3, 3}),
+                             fprop({2, 64, 9, 9}, {64, 64, 3, 3}, {Layout::nhwc, Layout::nhwc, Layout::nchw}),
+                             grouped(ConvPass::wgrad, {2, 128, 9, 9}, {128, 4, 3, 3}, kChannelsLast)}) {
     const Fusion fusion = fusion_of(graph);
     const std::vector<Knob> knobs = wgmma_repacked_engine().knobs(fusion, h200());
     for (const EngineCandidate& candidate : wgmma_repacked_engine().candidates(fusion, h200())) {
@@ -293,6 +363,8 @@ TEST(WgmmaRepacked, PriceDecides) {
   EXPECT_EQ(chosen(fprop({128, 64, 56, 56}, {64, 64, 3, 3}, kChannelsLast, padded)), "wgmma");
   const ConvOptions stem{.padding = {3, 3}, .stride = {2, 2}};
   // Three channels fill a twentieth of the kernel's steps.
+  const Graph resnext = grouped(ConvPass::fprop, {128, 128, 56, 56}, {128, 4, 3, 3}, kChannelsLast);
+  EXPECT_EQ(chosen(resnext), "wgmma_repacked");
   EXPECT_EQ(chosen(fprop({128, 3, 224, 224}, {64, 3, 7, 7}, {}, stem)), "mma");
 }
 
@@ -302,6 +374,11 @@ TEST(WgmmaRepacked, EveryKernelCompiles) {
   std::vector<test::KernelCase> kernels;
   for (const int64_t way : {0, 1, 2})
     test::add_kernels(fmt::format("way {}", way), lowered(fused({2, 20, 13, 11}, {36, 20, 3, 3}), way),
+                      kernels);
+  for (const ConvPass pass : kPasses)
+    test::add_kernels("grouped",
+                      lowered(grouped(pass, {2, 128, 9, 9}, {128, 4, 3, 3}, kChannelsLast),
+                              pass == ConvPass::wgrad ? 2 : 0),
                       kernels);
   test::expect_all_compiled(kernels);
 }
