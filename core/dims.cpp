@@ -90,6 +90,20 @@ int64_t span_elements(const Dims& dims, const Strides& strides) {
   return last + 1;
 }
 
+std::optional<int64_t> one_stride(const Dims& extents, const Strides& strides) {
+  int64_t stride = 0;
+  int64_t inner = 1;  // elements inside of `axis`
+  for (int axis = extents.rank() - 1; axis >= 0; --axis) {
+    if (extents[axis] == 1) continue;
+    if (inner == 1)
+      stride = strides[axis];
+    else if (strides[axis] != stride * inner)
+      return std::nullopt;
+    inner *= extents[axis];
+  }
+  return stride;
+}
+
 bool broadcast_dims(const Dims& a, const Dims& b, Dims& out) {
   const int rank = std::max(a.rank(), b.rank());
   Dims dims = Dims::filled(rank, 1);

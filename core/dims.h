@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -62,6 +63,9 @@ Strides packed_strides_like(const Dims& dims, const Dims& like_dims, const Strid
 /// One past the furthest element that any coordinate reaches, relative to the first one (negative strides:
 /// see lowest).
 int64_t span_elements(const Dims& dims, const Strides& strides);
+/// The one stride that walks all axes as if they were one, row-major (0 where there is one element), or
+/// nothing.
+std::optional<int64_t> one_stride(const Dims& extents, const Strides& strides);
 /// Shape of broadcasting a against b (trailing axes aligned, extent 1 repeats), or nothing where they do not
 /// fit.
 bool broadcast_dims(const Dims& a, const Dims& b, Dims& out);

@@ -69,6 +69,50 @@ void merge_into_inner(Expr& expr, int outer) {
     result.reduced = (result.reduced & below) | (result.reduced >> 1 & ~below);
 }
 
+Dims taken(const Dims& values, const Dims& axes) {
+  Dims some;
+  for (const int64_t axis : axes) some.push_back(values[static_cast<int>(axis)]);
+  return some;
+}
+
+bool group_access(Access& access, const Dims& domain, std::span<const Dims> groups) {
+  Strides strides;
+  for (const Dims& group : groups) {
+    const auto stride = one_stride(taken(domain, group), taken(access.strides, group));
+    if (!stride) return false;
+    strides.push_back(*stride);
+  }
+  access.strides = strides;
+  return true;
+}
+
+// The group that an axis has for itself but for axes of one element, or nothing.
+std::optional<int> group_of_its_own(int axis, const Dims& domain, std::span<const Dims> groups) {
+  for (size_t i = 0; i < groups.size(); ++i) {
+    if (std::ranges::find(groups[i], axis) == groups[i].end()) continue;
+    if (element_count(taken(domain, groups[i])) != domain[axis]) return std::nullopt;
+    return static_cast<int>(i);
+  }
+  return std::nullopt;
+}
+
+// The mask over groups, or nothing where a group is reduced in part.
+std::optional<uint32_t> group_mask(uint32_t mask, const Dims& domain, std::span<const Dims> groups) {
+  uint32_t grouped = 0;
+  for (size_t i = 0; i < groups.size(); ++i) {
+    bool any = false, all = true;
+    for (const int64_t axis : groups[i]) {
+      if (domain[static_cast<int>(axis)] == 1) continue;
+      const bool reduced = (mask >> axis & 1) != 0;
+      any |= reduced;
+      all &= reduced;
+    }
+    if (any && !all) return std::nullopt;
+    if (any) grouped |= 1u << i;
+  }
+  return grouped;
+}
+
 }  // namespace
 
 bool has_default_parameters(const Pointwise& pointwise) {
@@ -101,6 +145,27 @@ Expr select_axes(const Expr& expr, const Dims& order) {
       selected.results[i].reduced |= (expr.results[i].reduced >> order[k] & 1) << k;
   }
   return selected;
+}
+
+std::optional<Expr> group_axes(const Expr& expr, std::span<const Dims> groups) {
+  Expr grouped = expr;
+  grouped.domain = {};
+  for (const Dims& group : groups) grouped.domain.push_back(element_count(taken(expr.domain, group)));
+  bool fits = true;
+  for_each_access(grouped, [&](Access& access) { fits = fits && group_access(access, expr.domain, groups); });
+  for (Node& node : grouped.nodes) {
+    if (node.kind != Node::Kind::index) continue;
+    const auto axis = group_of_its_own(node.axis, expr.domain, groups);
+    if (!axis) return std::nullopt;
+    node.axis = *axis;
+  }
+  for (Result& result : grouped.results) {
+    const auto mask = group_mask(result.reduced, expr.domain, groups);
+    if (!mask) return std::nullopt;
+    result.reduced = *mask;
+  }
+  if (!fits) return std::nullopt;
+  return grouped;
 }
 
 Expr merge_axes(const Expr& expr, uint32_t keep) {

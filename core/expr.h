@@ -3,6 +3,7 @@
 
 #include <array>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "core/attributes.h"
@@ -74,6 +75,11 @@ bool has_default_parameters(const Pointwise& pointwise);
 /// The Expr over the axes in `order`: new axis i is the old axis order[i]. Axes that are left out have
 /// extent 1.
 Expr select_axes(const Expr& expr, const Dims& order);
+
+/// The Expr over groups of its axes, outer ones first in each: new axis i walks group i as one. Nothing where
+/// an access needs more than one stride for a group, an index node names an axis of several, or a result is
+/// reduced over a part of one. Every axis is in a group.
+std::optional<Expr> group_axes(const Expr& expr, std::span<const Dims> groups);
 
 /// The same Expr over fewer axes, at least one: extent-1 axes dropped, axes put in the memory order of the
 /// first elementwise store (without one: of the load that walks most axes), neighbours that every access

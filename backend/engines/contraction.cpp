@@ -138,6 +138,12 @@ bool Contraction::has_unit_stride() const {
   return std::ranges::all_of(axes, [](const WindowAxis& axis) { return axis.stride == 1; });
 }
 
+bool Contraction::is_pointwise() const {
+  return is_convolution() && entries == 1 && std::ranges::all_of(axes, [](const WindowAxis& axis) {
+           return axis.window == 1 && axis.stride == 1 && axis.start == 0 && axis.input == axis.output;
+         });
+}
+
 int64_t Contraction::largest_index(int64_t tile) const {
   int64_t largest = std::max({m, n, k, entries * std::max(input_channels, output_channels)}) + 4 * tile;
   for (const WindowAxis& axis : axes)

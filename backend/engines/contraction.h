@@ -36,6 +36,8 @@ struct Contraction {
   Dims batch;                        ///< matmul: the leading axes of the result
   std::vector<WindowAxis> axes;      ///< convolution: per spatial axis
   int64_t input_channels = 1, output_channels = 1;  ///< convolution: of one group
+  /// Runs of k that share no step of a tile, all of one length; set by engines that walk k so.
+  int64_t runs_of_k = 1;
   /// In an index over (channel, tap), whether the channel varies fastest.
   bool channels_fastest = true;
 
@@ -43,6 +45,8 @@ struct Contraction {
   /// Extent of the channel in (channel, tap).
   int64_t channels() const { return op == ContractionOp::dgrad ? output_channels : input_channels; }
   bool has_unit_stride() const;
+  /// A convolution of one tap, without strides, padding and groups.
+  bool is_pointwise() const;
   /// The largest number that an index or a coordinate of a tile reaches; elements of operands apart.
   int64_t largest_index(int64_t tile) const;
   /// The config macros and the argument bytes of `Contraction` in codegen/device/contraction.cuh.

@@ -247,6 +247,8 @@ std::vector<WayOut> ways_out(const Fusion& fusion, const Contraction& view, int6
 
 int64_t joined_groups(const Fusion& fusion, const Contraction& view, int64_t block) {
   if (!view.is_convolution() || view.entries == 1 || view.channels() % block == 0) return 1;
+  // Of depthwise convolutions, all but one of 64 products would be with zeros.
+  if (view.input_channels == 1 && view.output_channels == 1) return 1;
   const bool of_result = view.op == ContractionOp::wgrad;
   const Expr& filter = of_result ? fusion.after[0] : fusion.before[1];
   if (names_first_axis(filter) || (of_result && !can_finish_later(filter))) return 1;

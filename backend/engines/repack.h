@@ -44,7 +44,7 @@ Repacked repack(const Fusion& fusion, const Contraction& view, const Packing& pa
 /// groups.
 std::vector<WayOut> ways_out(const Fusion& fusion, const Contraction& view, int64_t joined);
 /// How many neighbouring groups make one whose channels come in whole blocks, or all of them; 1 where groups
-/// are such blocks already or cannot be joined.
+/// are such blocks already, are depthwise or cannot be joined.
 int64_t joined_groups(const Fusion& fusion, const Contraction& view, int64_t block);
 /// Whether neighbours across the lines that packed operands have lie side by side.
 bool is_apart(const Contraction& view, const Dims& domain, const Access& access);

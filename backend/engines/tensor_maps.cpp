@@ -19,21 +19,6 @@ bool is_pixels(const Contraction& view, bool second) {
   return view.is_convolution() && second == (view.op == ContractionOp::wgrad);
 }
 
-// One stride over all leading axes, or nothing where no single stride walks them.
-std::optional<int64_t> one_stride(const Dims& extents, const Strides& strides) {
-  int64_t stride = 0;
-  int64_t inner = 1;  // elements inside of `axis`
-  for (int axis = extents.rank() - 1; axis >= 0; --axis) {
-    if (extents[axis] == 1) continue;
-    if (inner == 1)
-      stride = strides[axis];
-    else if (strides[axis] != stride * inner)
-      return std::nullopt;
-    inner *= extents[axis];
-  }
-  return stride;
-}
-
 Dims slice(const Dims& dims, int first, int last) {
   Dims part;
   for (int i = first; i < last; ++i) part.push_back(dims[i]);
@@ -241,6 +226,25 @@ CopiedOperand lines_operand(const Fusion& fusion, const Expr& site) {
   return copied;
 }
 
+// An operand of a pointwise wgrad: [image][channel][position], positions side by side.
+bool has_planes(const Fusion& fusion, const Expr& site) {
+  if (refuse_operand(fusion, site)) return false;
+  const Strides& strides = site.nodes[0].access.strides;
+  const WalkedAxes positions = taps_of(site);
+  return one_stride(positions.extents, positions.strides) == 1 &&
+         (site.domain[0] == 1 || is_line(strides[0])) && (site.domain[1] == 1 || is_line(strides[1]));
+}
+
+CopiedOperand planes_operand(const Fusion& fusion, const Expr& site, int64_t extent) {
+  const Strides& strides = site.nodes[0].access.strides;
+  CopiedOperand copied = plain(fusion, site);
+  copied.map.dims = {element_count(taps_of(site).extents), site.domain[1], site.domain[0]};
+  copied.map.stride_bytes = {stride_bytes(site.domain[1], strides[1]),
+                             stride_bytes(site.domain[0], strides[0])};
+  copied.map.box = {kBoxLine, extent, 1};
+  return copied;
+}
+
 struct ResultLines {
   int64_t line = 0, entry = 0;  // strides
 };
@@ -306,6 +310,11 @@ bool fits_window_map(const WindowWalk& walk, int64_t extent, size_t axes) {
          walk.reach <= limits.offset && walk.stride <= 8;
 }
 
+bool sums_planes(const Fusion& fusion, const Contraction& view) {
+  return view.op == ContractionOp::wgrad && view.is_pointwise() && has_planes(fusion, fusion.before[0]) &&
+         has_planes(fusion, fusion.before[1]);
+}
+
 std::optional<Refusal> refuse_copies(const Fusion& fusion, const Contraction& view, bool second) {
   const Expr& before = fusion.before[second ? 1 : 0];
   if (auto refusal = refuse_operand(fusion, before)) return refusal;
@@ -315,6 +324,7 @@ std::optional<Refusal> refuse_copies(const Fusion& fusion, const Contraction& vi
     return second ? refuse_matmul_strides(fusion, site, last - 1, last)
                   : refuse_matmul_strides(fusion, site, last, last - 1);
   }
+  if (sums_planes(fusion, view)) return std::nullopt;
   if (auto refusal = refuse_channel_strides(fusion, before)) return refusal;
   if (is_pixels(view, second)) return refuse_window(fusion, view, before);
   if (view.op == ContractionOp::wgrad) return refuse_walk(fusion, before, pixels_of(before), "pixels");
@@ -329,6 +339,7 @@ CopiedOperand copied_operand(const Fusion& fusion, const Contraction& view, bool
     return second ? matmul_operand(fusion, site, last - 1, last, extent)
                   : matmul_operand(fusion, site, last, last - 1, extent);
   }
+  if (sums_planes(fusion, view)) return planes_operand(fusion, before, extent);
   if (is_pixels(view, second))
     return pixels_operand(fusion, view, before, view.op == ContractionOp::wgrad ? kBoxLine : extent);
   return view.op == ContractionOp::wgrad ? lines_operand(fusion, before)

@@ -23,6 +23,8 @@ struct CopiedOperand {
   bool batched = false;          ///< matmul: it has entries of its own in the batch
 };
 
+/// A pointwise wgrad of images whose channels lie apart: k is walked image by image, along the positions.
+bool sums_planes(const Fusion& fusion, const Contraction& view);
 /// Why the copy engine cannot read the operand of site `second ? 1 : 0` of the fusion, or nothing.
 std::optional<Refusal> refuse_copies(const Fusion& fusion, const Contraction& view, bool second);
 /// Its map, for tiles of `extent` rows or columns; refuse_copies() had nothing to say.

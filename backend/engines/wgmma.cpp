@@ -8,6 +8,7 @@
 #include "backend/engines.h"
 #include "backend/engines/contraction.h"
 #include "backend/engines/epilogue.h"
+#include "backend/engines/pointwise_convolution.h"
 #include "backend/engines/resident_window.h"
 #include "backend/engines/residue_classes.h"
 #include "backend/engines/tensor_maps.h"
@@ -126,9 +127,10 @@ struct Tiling {
   }
   int64_t piece_columns() const { return tile_n % 32 == 0 ? 32 : 16; }
 
-  // Of a convolution: taps times blocks of channels; the last block is filled up with zeros.
+  // Of a fprop or dgrad: taps times blocks of channels; the last block is filled up with zeros.
   static int64_t steps_of(const Contraction& view) {
-    if (!view.is_convolution() || view.op == ContractionOp::wgrad) return ceil_div(view.k, kTileK);
+    if (!view.is_convolution() || view.op == ContractionOp::wgrad)
+      return view.runs_of_k * ceil_div(view.k / view.runs_of_k, kTileK);
     return view.k / view.channels() * blocks_of(view);
   }
   static int64_t blocks_of(const Contraction& view) { return ceil_div(view.channels(), kTileK); }
@@ -139,6 +141,32 @@ struct Tiling {
   int64_t stage_bytes() const { return (tile_m + tile_n) * kTileK * kElementBytes; }
   // Two blocks an SM hide each other's start and finish where their sums leave the registers.
   int64_t blocks_per_sm() const { return sums() <= 32 && cluster == 1 && !ping_pong ? 2 : 1; }
+};
+
+// --- What is carried out ---
+
+// A pointwise convolution as a matmul, where the copy engine can walk it so; any other fusion as it is.
+class Carried {
+ public:
+  explicit Carried(const Fusion& fusion) : given_(fusion), matmul_(as_matmul(fusion)) {
+    if (matmul_ && !can_copy(*matmul_)) matmul_.reset();
+  }
+  const Fusion& fusion() const { return matmul_ ? *matmul_ : given_; }
+  Contraction view() const { return view_of(fusion()); }
+
+  static Contraction view_of(const Fusion& fusion) {
+    Contraction view = contraction_of(fusion).value();
+    if (sums_planes(fusion, view)) view.runs_of_k = fusion.before[0].domain[0];
+    return view;
+  }
+
+ private:
+  static bool can_copy(const Fusion& fusion) {
+    const auto view = contraction_of(fusion);
+    return view && !refuse_copies(fusion, *view, false) && !refuse_copies(fusion, *view, true);
+  }
+  const Fusion& given_;
+  std::optional<Fusion> matmul_;
 };
 
 // --- One candidate ---
@@ -160,7 +188,7 @@ struct Lowering {
   Lowering(const Fusion& fusion_, const EngineConfig& config, const DeviceInfo& device_)
       : fusion(fusion_),
         device(device_),
-        view(contraction_of(fusion_).value()),
+        view(Carried::view_of(fusion_)),
         tiling(tiling_of(fusion_, view, config)),
         a(copied_operand(fusion, view, tiling.swapped, tiling.tile_m)),
         b(tiling.window ? copied_window(fusion, view, *tiling.window, tiling.lines_of_window())
@@ -357,7 +385,8 @@ struct Lowering {
     block.put_int(b.batched);
     const bool over_outputs = view.op == ContractionOp::dgrad;
     const int64_t blocked = over_outputs ? view.output_channels : view.input_channels;
-    block.put_int(ceil_div(blocked, kBoxLine));
+    const bool planes = view.op == ContractionOp::wgrad && !a.across_adjacent;
+    block.put_int(planes ? tiling.steps / view.runs_of_k : ceil_div(blocked, kBoxLine));
     const bool first_is_input = view.op == ContractionOp::fprop;
     block.put_int(first_is_input ? view.input_channels : view.output_channels);
     block.put_int(view.op == ContractionOp::wgrad ? view.input_channels : view.output_channels);
@@ -487,12 +516,12 @@ class WgmmaEngine final : public Engine {
     if (fusion.anchors.size() != 1 || !is_contraction(fusion.anchors[0].attributes))
       return Support::no({"contraction-anchor", fusion.op_names.front(), "", "one matmul or convolution",
                           "another anchor or none", "", -1});
-    if (auto refusal = refuse(fusion)) return Support::no(std::move(*refusal));
+    if (auto refusal = refuse(Carried(fusion).fusion())) return Support::no(std::move(*refusal));
     return Support::yes();
   }
 
   std::vector<Knob> knobs(const Fusion& fusion, const DeviceInfo& /*device*/) const override {
-    const Contraction view = contraction_of(fusion).value();
+    const Contraction view = Carried(fusion).view();
     const int64_t steps = residue_class_count(view) > 0 ? 1 : Tiling::steps_of(view);
     std::vector<int64_t> split{1};
     for (int64_t next = 2; next <= std::min<int64_t>(steps, 132); ++next) split.push_back(next);
@@ -506,9 +535,11 @@ class WgmmaEngine final : public Engine {
             {"window", resident_window(view) ? std::vector<int64_t>{0, 1} : std::vector<int64_t>{0}}};
   }
 
-  std::vector<EngineCandidate> candidates(const Fusion& fusion, const DeviceInfo& device) const override {
+  std::vector<EngineCandidate> candidates(const Fusion& given, const DeviceInfo& device) const override {
+    const Carried carried(given);
+    const Fusion& fusion = carried.fusion();
     std::vector<EngineCandidate> list;
-    const Contraction view = contraction_of(fusion).value();
+    const Contraction view = carried.view();
     const auto add = [&](int64_t swap, int64_t ping_pong, int64_t tile_m, int64_t tile_n, int64_t cluster,
                          int64_t split) {
       EngineConfig config{std::string(name()), revision(), {}};
@@ -546,7 +577,8 @@ class WgmmaEngine final : public Engine {
   }
 
   Lowered lower(const Fusion& fusion, const EngineConfig& config, const DeviceInfo& device) const override {
-    const Lowering lowering(fusion, config, device);
+    const Carried carried(fusion);
+    const Lowering lowering(carried.fusion(), config, device);
     Lowered lowered;
     lowered.steps.emplace_back(lowering.product());
     if (lowering.is_split()) {

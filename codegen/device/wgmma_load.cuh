@@ -10,10 +10,15 @@
 //   dgrad of a stride     the same for every class of input pixels, with its own taps
 //   wgrad    output        lines along the output channel, across k                     k = output pixels
 //            input         im2col: 64 pixels of k, 64 channels, one tap: a column block
+//   wgrad of planes (pointwise, channels first)
+//            both          lines along the positions of an image                         k = (image,
+//            positions)
 #pragma once
 
 #include "codegen/device/wgmma_tiling.cuh"
 
+// wgrad of one tap, whose images are planes of positions.
+static constexpr bool kPlanes = kOp == kWgrad && !kRowsAdjacentA;
 static constexpr int kWindowAxes = kSpatial > 0 ? kSpatial : 1;
 
 // How pixels of the product lead to positions of the operand that im2col reads: along every spatial axis,
@@ -27,13 +32,17 @@ struct WindowWalk {
 
 struct Operands {
   i64 batched_a, batched_b;  // matmul: 0 where the operand is broadcast over the batch
-  // Convolution: blocks of 64 channels in a group, channels of a group in the operands and in the filter.
+  // Convolution: blocks of 64 channels in a group (planes: of 64 positions in an image), channels of a group
+  // in the operands and in the filter.
   i64 channel_blocks;
   i64 first_channels, second_channels;
   WindowWalk walk[kWindowAxes];
 };
 
-// One step of k of a convolution: a tap and a block of channels, the latter varying faster.
+static constexpr bool kStepsByTap = kOp == kFprop || kOp == kDgrad || kPlanes;
+
+// One step of k of a convolution: a tap and a block of channels, the latter varying faster. Of planes: an
+// image and a block of positions.
 struct TapStep {
   int block, tap;
   int at[kWindowAxes];
@@ -55,12 +64,14 @@ struct TapStep {
     in_filter = schedule.classes.split_tap(tile.part, tap, at);
 #else
     in_filter = tap;
-    int rest = tap;
+    if constexpr (!kPlanes) {
+      int rest = tap;
 #pragma unroll
-    for (int i = kSpatial - 1; i >= 0; --i) {
-      const int window = static_cast<int>(p.walk[i].window);
-      at[i] = rest % window;
-      rest /= window;
+      for (int i = kSpatial - 1; i >= 0; --i) {
+        const int window = static_cast<int>(p.walk[i].window);
+        at[i] = rest % window;
+        rest /= window;
+      }
     }
 #endif
   }
@@ -128,7 +139,7 @@ template <bool kSecond, bool kAcrossAdjacent, int kExtent, bool kShared>
 struct Loader {
   static constexpr bool kIsFilter = kSecond && (kOp == kFprop || kOp == kDgrad);
   static constexpr bool kIsPixels = !kSecond && (kOp == kFprop || kOp == kDgrad);
-  static constexpr bool kIsTaps = kSecond && kOp == kWgrad;
+  static constexpr bool kIsTaps = kSecond && kOp == kWgrad && !kPlanes;
   static constexpr int kTaps = kIsTaps ? kExtent / kLine : 1;
 
   // wgrad: the tap and the channels of every 64 columns, the same in all steps.
@@ -159,6 +170,8 @@ struct Loader {
       else
         load_lines<true, kExtent, kShared>(to, map, full, across, tap.block * kLine + outputs, tap.in_filter,
                                            true);
+    } else if constexpr (kPlanes) {
+      load_lines<false, kExtent, kShared>(to, map, full, across, tap.block * kLine, tap.tap, false);
     } else if constexpr (!kSecond) {
       load_lines<true, kExtent, kShared>(
           to, map, full, across + tile.entry * static_cast<int>(p.first_channels), step * kTileK, 0, false);
@@ -183,17 +196,17 @@ FUSOR_DEVICE void load(const TensorMap& a, const TensorMap& b, const Operands& p
     const LoadA load_a(p, schedule, tile, tile.row);
     const LoadB load_b(p, schedule, tile, tile.column);
     TapStep tap{};
-    if constexpr (kOp == kFprop || kOp == kDgrad) tap.begin(p, schedule, tile, tile.begin);
+    if constexpr (kStepsByTap) tap.begin(p, schedule, tile, tile.begin);
     PixelStart start(p, kSwapped ? tile.column : tile.row);
 #pragma unroll 1
     for (int step = tile.begin; step < tile.end; ++step, ring.advance()) {
-      if constexpr (kOp == kWgrad) start = PixelStart(p, step * kTileK);
+      if constexpr (kOp == kWgrad && !kPlanes) start = PixelStart(p, step * kTileK);
       Barrier& full = stages.full[ring.stage];
       stages.empty[ring.stage].wait(ring.parity ^ 1);
       full.arrive_and_expect(kTileBytesA + kTileBytesB);
       load_a.load(stages.a[ring.stage], a, p, schedule, full, tile, tile.row, start, tap, step);
       load_b.load(stages.b[ring.stage], b, p, schedule, full, tile, tile.column, start, tap, step);
-      if constexpr (kOp == kFprop || kOp == kDgrad) tap.advance(p, schedule, tile);
+      if constexpr (kStepsByTap) tap.advance(p, schedule, tile);
     }
   }
 }

@@ -295,6 +295,7 @@ TEST(WgmmaRepacked, JoinsGroupsIntoBlocksOrAltogether) {
   EXPECT_EQ(joined({2, 192, 9, 9}, {192, 24, 3, 3}), 8);
   EXPECT_EQ(joined({2, 128, 9, 9}, {128, 64, 3, 3}), 1);
   EXPECT_EQ(joined({2, 40, 9, 9}, {40, 40, 3, 3}), 1);
+  EXPECT_EQ(joined({2, 128, 9, 9}, {128, 1, 3, 3}), 1) << "depthwise";
 }
 
 TEST(WgmmaRepacked, JoinedGroupsFillTheFilterWithZerosFirst) {

@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
+
 namespace fusor {
 namespace {
 
@@ -141,6 +144,58 @@ TEST(DefaultParameters, AnyChangedParameterCounts) {
   EXPECT_TRUE(has_default_parameters(relu));
   relu.lower_clip_slope = 0.1;
   EXPECT_FALSE(has_default_parameters(relu));
+}
+
+// [image][channel][row][column] -> [pixel][channel]
+const std::array<Dims, 2> kPixelsAndChannels{Dims{0, 2, 3}, Dims{1}};
+
+TEST(GroupAxes, WalksEveryGroupByOneStride) {
+  const auto grouped = group_axes(copy({2, 3, 4, 5}, {60, 1, 15, 3}, {0, 7, 0, 0}), kPixelsAndChannels);
+  ASSERT_TRUE(grouped);
+  EXPECT_EQ(grouped->domain, (Dims{40, 3}));
+  EXPECT_EQ(grouped->nodes[0].access.strides, (Strides{3, 1}));
+  EXPECT_EQ(grouped->results[0].access.strides, (Strides{0, 7}));
+}
+
+TEST(GroupAxes, RefusesAnAccessThatNeedsMoreStrides) {
+  EXPECT_FALSE(group_axes(copy({2, 3, 4, 5}, {60, 20, 5, 1}, {60, 1, 15, 3}), kPixelsAndChannels));
+  EXPECT_FALSE(group_axes(copy({2, 3, 4, 5}, {3, 1, 0, 0}, {60, 1, 15, 3}), kPixelsAndChannels))
+      << "one value an image";
+  EXPECT_TRUE(group_axes(copy({1, 3, 4, 5}, {60, 20, 5, 1}, {60, 20, 5, 1}), kPixelsAndChannels))
+      << "one image: any stride will do";
+}
+
+TEST(GroupAxes, IndicesKeepAnAxisOfTheirOwn) {
+  Node index;
+  index.kind = Node::Kind::index;
+  for (const int axis : {0, 1, 3}) {
+    index.axis = axis;
+    index.access.strides = Strides{0, 0, 0, 0};
+    index.access.strides[axis] = 1;
+    Expr expr = copy({2, 3, 1, 5}, {15, 1, 15, 3}, {15, 1, 15, 3});
+    expr.nodes.push_back(index);
+    const auto grouped = group_axes(expr, kPixelsAndChannels);
+    EXPECT_EQ(grouped.has_value(), axis == 1);
+    if (axis == 1) {
+      EXPECT_EQ(grouped->nodes[1].axis, 1);
+    }
+    const std::array<Dims, 3> images_apart{Dims{0}, Dims{1}, Dims{2, 3}};
+    const auto apart = group_axes(expr, images_apart);
+    ASSERT_TRUE(apart);
+    EXPECT_EQ(apart->nodes[1].axis, std::min(axis, 2));
+    EXPECT_EQ(apart->nodes[1].access.strides[std::min(axis, 2)], 1);
+  }
+}
+
+TEST(GroupAxes, GroupsAreReducedWholeOrNotAtAll) {
+  Expr expr = copy({2, 3, 4, 5}, {60, 1, 15, 3}, {0, 1, 0, 0});
+  expr.results[0].reduction = Reduction{};
+  expr.results[0].reduced = 0b1101;
+  const auto grouped = group_axes(expr, kPixelsAndChannels);
+  ASSERT_TRUE(grouped);
+  EXPECT_EQ(grouped->results[0].reduced, 0b01u);
+  expr.results[0].reduced = 0b1100;
+  EXPECT_FALSE(group_axes(expr, kPixelsAndChannels));
 }
 
 }  // namespace

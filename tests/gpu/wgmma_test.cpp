@@ -188,6 +188,61 @@ TEST_P(WgmmaConvGpu, Wgrad) {
 
 INSTANTIATE_TEST_SUITE_P(, WgmmaConvGpu, testing::ValuesIn(kConvCases));
 
+// Pointwise convolutions, which are matmuls: channels last or first, tails of positions and channels.
+const ConvCase kPointwiseCases[] = {
+    {{2, 64, 16, 16}, {128, 64, 1, 1}, {}},    {{3, 72, 12, 14}, {40, 72, 1, 1}, {}},
+    {{5, 128, 28, 28}, {264, 128, 1, 1}, {}},  {{1, 64, 24, 17}, {72, 64, 1, 1}, {}},
+    {{40, 64, 40, 40}, {256, 64, 1, 1}, {}},   {{4, 64, 200}, {96, 64, 1}, {}},
+    {{2, 64, 3, 8, 7}, {64, 64, 1, 1, 1}, {}},
+};
+
+class WgmmaPointwiseGpu : public testing::TestWithParam<ConvCase> {};
+
+TEST_P(WgmmaPointwiseGpu, FpropWithBiasResidualAndRelu) {
+  FUSOR_NEEDS_HOPPER();
+  const ConvCase& c = GetParam();
+  for (const Layout from : {Layout::nhwc, Layout::nchw})
+    for (const Layout to : {Layout::nhwc, Layout::nchw}) {
+      GraphBuilder g("fprop");
+      const Tensor x = g.input("x", c.x, DataType::f16, from);
+      const Tensor w = g.input("w", c.w, DataType::f16);
+      Dims bias_dims = Dims::filled(c.x.rank(), 1);
+      bias_dims[1] = c.w[0];
+      const Tensor bias = g.input("bias", bias_dims, DataType::f16);
+      const Tensor residual = g.input("residual", output_dims(c), DataType::f16, to);
+      g.output(g.relu(g.add(g.add(g.conv_fprop(x, w), bias), residual)), {.layout = to});
+      expect_every_config_correct(g.finish(), "pointwise fprop " + words(c));
+    }
+}
+
+TEST_P(WgmmaPointwiseGpu, DgradWithTwoResults) {
+  FUSOR_NEEDS_HOPPER();
+  const ConvCase& c = GetParam();
+  for (const Layout layout : {Layout::nhwc, Layout::nchw}) {
+    GraphBuilder g("dgrad");
+    const Tensor dy = g.input("dy", output_dims(c), DataType::bf16, layout);
+    const Tensor dx = g.conv_dgrad(dy, g.input("w", c.w, DataType::bf16), c.x);
+    g.output(dx, {.name = "dx", .type = DataType::bf16, .layout = layout});
+    g.output(g.mul(dx, g.constant(0.5)), {.type = DataType::f32, .layout = layout});
+    expect_every_config_correct(g.finish(), "pointwise dgrad " + words(c));
+  }
+}
+
+TEST_P(WgmmaPointwiseGpu, Wgrad) {
+  FUSOR_NEEDS_HOPPER();
+  const ConvCase& c = GetParam();
+  for (const Layout layout : {Layout::nhwc, Layout::nchw})
+    for (const DataType type : {DataType::f32, DataType::bf16}) {
+      GraphBuilder g("wgrad");
+      const Tensor dy = g.input("dy", output_dims(c), DataType::bf16, layout);
+      const Tensor x = g.input("x", c.x, DataType::bf16, layout);
+      g.output(g.conv_wgrad(dy, x, c.w), {.type = type});
+      expect_every_config_correct(g.finish(), "pointwise wgrad " + words(c));
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(, WgmmaPointwiseGpu, testing::ValuesIn(kPointwiseCases));
+
 TEST(WgmmaGpu, SameBitsInEveryRun) {
   FUSOR_NEEDS_HOPPER();
   GraphBuilder g("wgrad");
