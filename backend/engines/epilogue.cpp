@@ -4,6 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
+
+#include "backend/engines/contraction.h"
 
 namespace fusor {
 
@@ -68,16 +71,41 @@ SiteCost cost_of(const Expr& site, const Fusion& fusion) {
   return cost;
 }
 
+namespace {
+
+constexpr int64_t kSectorBytes = 32;  // what DRAM is read in
+
+// Positions along the axis that some tap of a convolution reads, where the others' bytes stay in DRAM.
+int64_t positions_read(const Contraction& view, int axis, int64_t extent, int64_t neighbour_bytes) {
+  if (axis < 2 || neighbour_bytes < kSectorBytes) return extent;
+  const WindowAxis& window = view.axes[static_cast<size_t>(axis - 2)];
+  return std::min(extent, window.output * window.window);
+}
+
+// The site that a convolution walks in strides, or null.
+const Expr* walked_in_strides(const Fusion& fusion, const std::optional<Contraction>& view) {
+  if (!view || (view->op != ContractionOp::fprop && view->op != ContractionOp::wgrad)) return nullptr;
+  return &fusion.before[view->op == ContractionOp::fprop ? 0 : 1];
+}
+
+}  // namespace
+
 // Every operand is read or written once; an access reaches no more than its domain, and no more than the
 // buffer.
 double dram_bytes(const Fusion& fusion) {
+  const auto view = contraction_of(fusion);
+  const Expr* const strided = walked_in_strides(fusion, view);
   std::vector<int64_t> reached(fusion.operands.size(), 0);
   const auto count = [&](const Expr& expr, const Access& access) {
     if (access.strides.rank() != expr.domain.rank()) return;
-    int64_t elements = 1;
-    for (int i = 0; i < expr.domain.rank(); ++i)
-      if (access.strides[i] != 0) elements *= expr.domain[i];
     const auto operand = static_cast<size_t>(access.operand);
+    const int64_t size = byte_size(fusion.operands[operand].type);
+    int64_t elements = 1;
+    for (int i = 0; i < expr.domain.rank(); ++i) {
+      if (access.strides[i] == 0) continue;
+      const int64_t bytes = std::abs(access.strides[i]) * size;
+      elements *= &expr == strided ? positions_read(*view, i, expr.domain[i], bytes) : expr.domain[i];
+    }
     reached[operand] = std::min(std::max(reached[operand], elements), fusion.operands[operand].elements);
   };
   for (const auto* group : {&fusion.before, &fusion.after})

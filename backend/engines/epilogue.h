@@ -33,7 +33,8 @@ struct SiteCost {
   double instructions = 0, special = 0, bytes = 0;
 };
 SiteCost cost_of(const Expr& site, const Fusion& fusion);
-/// Bytes of all operands, each element that is reached counted once.
+/// Bytes of all operands, each element that is reached counted once; pixels that a stride passes over are
+/// not.
 double dram_bytes(const Fusion& fusion);
 
 /// For engines that only store results elementwise: the first reduction after the anchor.
