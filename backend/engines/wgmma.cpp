@@ -253,10 +253,11 @@ struct Lowering {
 
   // --- Shared memory, like struct Shared of the kernel ---
 
-  // Of the result, by 64 rows: 8 KiB where whole boxes make up a tile.
+  // Of the result, by 64 rows: 8 KiB where whole boxes make up a tile, and no second block wants the memory.
   int64_t box_columns() const {
     const int64_t line = 128 / byte_size(copied->type);
-    return tiling.tile_n % line == 0 ? line : tiling.piece_columns();
+    const bool wide = along_columns() || tiling.blocks_per_sm() == 1;
+    return wide && tiling.tile_n % line == 0 ? line : tiling.piece_columns();
   }
   int64_t line_bytes() const {
     return (along_columns() ? box_columns() : kPartRows) * byte_size(copied->type);
