@@ -40,8 +40,9 @@ class Chooser {
     std::vector<Choice> parts;
     if (!is_forced(whole)) parts = cheapest_cut(ops, refusals, decision);
     decision.whole_seconds = whole.options.empty() ? 0 : whole.options.front().seconds;
-    decision.cut =
-        !parts.empty() && (whole.options.empty() || decision.parts_seconds < decision.whole_seconds);
+    const bool forced_parts = std::ranges::any_of(parts, [this](const Choice& c) { return is_forced(c); });
+    decision.cut = !parts.empty() &&
+                   (whole.options.empty() || forced_parts || decision.parts_seconds < decision.whole_seconds);
     if (!decision.cut && whole.options.empty()) refuse(decision);
     if (decisions_ != nullptr) decisions_->push_back(decision);
     if (decision.cut) return parts;

@@ -36,8 +36,11 @@ bool reshape_strides(const Dims& from, const Strides& strides, const Dims& to, S
 /// strides do (a reshape of elements that do not lie in row-major order).
 bool view_placement(const Graph& graph, const Op& op, const Placement& x, Placement& out);
 
-/// The Fusion of these ops (ascending, none folded, at most one contraction). Values that leave the set, or
-/// are outputs, become stores. Throws Error{bad_input} that names the ops where they do not form one domain.
+/// Whether two contractions can be the siblings of one fusion: alike, and with one first operand.
+bool are_siblings(const Graph& graph, int first, int second);
+/// The Fusion of these ops (ascending, none folded, at most one contraction or two siblings). Values that
+/// leave the set, or are outputs, become stores. Throws Error{bad_input} that names the ops where they do not
+/// form one domain.
 Fusion make_fusion(const Graph& graph, const FoldedGraph& folded, std::span<const int> ops);
 /// The Fusion of one op on its own, nothing folded: views are copies, and a concatenation has one Expr in
 /// `after` for each input. The oracle evaluates graphs with it.

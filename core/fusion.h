@@ -26,9 +26,11 @@ struct Anchor {
   Attributes attributes;
 };
 
-/// Anchors: none (a pointwise DAG, with or without reductions) or one op. `before[i]` yields operand i of the
-/// anchor, over that operand's axes (always present, if only one load); `after[0]` is over the axes of the
-/// result (without an anchor: over the fusion's domain). Self-contained: engines need no Graph.
+/// Anchors: none (a pointwise DAG, with or without reductions), one op, or two siblings: the same attributes
+/// and result dims, one first operand, and no way from one to the other (a gated pair). `before[i]` yields
+/// operand i of the anchor, over that operand's axes (always present, if only one load), and before[2] the
+/// second operand of the second sibling; `after[0]` is over the axes of the result (without an anchor: over
+/// the fusion's domain). Self-contained: engines need no Graph.
 struct Fusion {
   std::vector<int> ops;  ///< indices into Graph::ops, ascending
   std::vector<Anchor> anchors;
@@ -39,6 +41,7 @@ struct Fusion {
       operand_names;  ///< the user's names, for messages and comments; not part of the structure
   std::vector<std::string> op_names;  ///< by position in `ops`
 
+  bool is_pair() const { return anchors.size() == 2; }
   const std::string& name_of(int operand) const { return operand_names[static_cast<size_t>(operand)]; }
   /// The user's name of graph op `op`.
   const std::string& op_name(int op) const;

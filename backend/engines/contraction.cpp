@@ -222,12 +222,13 @@ std::vector<ProductAxis> Contraction::columns_of_result() const {
 }
 
 std::optional<Contraction> contraction_of(const Fusion& fusion) {
-  if (fusion.anchors.size() != 1 || fusion.before.size() != 2 || fusion.after.size() != 1)
-    return std::nullopt;
+  if (fusion.anchors.empty() || fusion.after.size() != 1) return std::nullopt;
   const Attributes& attributes = fusion.anchors[0].attributes;
-  if (const auto* conv = std::get_if<Conv>(&attributes)) return convolution(fusion, *conv);
-  if (const auto* op = std::get_if<Matmul>(&attributes)) return matmul(fusion, *op);
-  return std::nullopt;
+  std::optional<Contraction> view;
+  if (const auto* conv = std::get_if<Conv>(&attributes)) view = convolution(fusion, *conv);
+  if (const auto* op = std::get_if<Matmul>(&attributes)) view = matmul(fusion, *op);
+  if (view) view->siblings = static_cast<int64_t>(fusion.anchors.size());
+  return view;
 }
 
 Expr over_batch(const Expr& site, const Dims& batch) {

@@ -38,6 +38,7 @@ struct Contraction {
   int64_t input_channels = 1, output_channels = 1;  ///< convolution: of one group
   /// Runs of k that share no step of a tile, all of one length; set by engines that walk k so.
   int64_t runs_of_k = 1;
+  int64_t siblings = 1;  ///< products of one `a` with so many `b`, which meet in one epilogue
   /// In an index over (channel, tap), whether the channel varies fastest.
   bool channels_fastest = true;
 
@@ -62,8 +63,8 @@ struct Contraction {
   std::vector<ProductAxis> columns_of_result() const;
 };
 
-/// The view of a fusion with one contraction as its anchor, or nothing where the sites' domains are not the
-/// shapes of its operands and its result (an epilogue over a larger, broadcast domain).
+/// The view of a fusion with one contraction as its anchor, or two siblings, or nothing where the sites'
+/// domains are not the shapes of its operands and its result (an epilogue over a larger, broadcast domain).
 std::optional<Contraction> contraction_of(const Fusion& fusion);
 
 /// A matmul's operand site over the leading axes of the result: broadcast axes are inserted or get stride 0.

@@ -134,6 +134,18 @@ std::optional<Refusal> refuse_epilogue_reductions(const Fusion& fusion) {
   return std::nullopt;
 }
 
+std::optional<Refusal> refuse_pair(const Fusion& fusion) {
+  if (!fusion.is_pair()) return std::nullopt;
+  const int second = fusion.anchors[1].op;
+  return Refusal{"one-contraction",
+                 fusion.op_name(second),
+                 "",
+                 "one contraction",
+                 fmt::format("two, with '{}'", fusion.op_name(fusion.anchors[0].op)),
+                 "give each a fusion of its own",
+                 second};
+}
+
 Refusal refuse_other_domain(const Fusion& fusion) {
   const int anchor = fusion.anchors[0].op;
   int at = -1;

@@ -39,6 +39,8 @@ double dram_bytes(const Fusion& fusion);
 
 /// For engines that only store results elementwise: the first reduction after the anchor.
 std::optional<Refusal> refuse_epilogue_reductions(const Fusion& fusion);
+/// For engines around one contraction: a fusion of two is cut at the second.
+std::optional<Refusal> refuse_pair(const Fusion& fusion);
 /// An op after the anchor broadcasts the result over a larger domain: it is cut off there.
 Refusal refuse_other_domain(const Fusion& fusion);
 

@@ -232,6 +232,7 @@ Work TiledContraction::work() const {
 std::optional<Refusal> refuse_tiling(const Fusion& fusion, const DeviceInfo& device) {
   if (device.is_cpu())
     return Refusal{"needs-gpu", "", "", "a CUDA device", device.name, "plan for a GPU", -1};
+  if (auto refusal = refuse_pair(fusion)) return refusal;
   if (fusion.anchors.size() != 1 || !is_contraction(fusion.anchors[0].attributes))
     return Refusal{"needs-anchor",
                    fusion.op_names.empty() ? "" : fusion.op_names.front(),

@@ -35,6 +35,7 @@ class WgmmaRepackedEngine final : public Engine {
   Notes notes() const override { return wgmma_engine().notes(); }
 
   Support supports(const Fusion& fusion, const DeviceInfo& device) const override {
+    if (auto refusal = refuse_pair(fusion)) return Support::no(std::move(*refusal));
     const auto view = contraction_of(fusion);
     if (!view) return wgmma_engine().supports(fusion, device);
     if (auto refusal = refuse_epilogue_reductions(fusion)) return Support::no(std::move(*refusal));

@@ -79,18 +79,19 @@ class FusionBuilder {
     fusion_.ops.assign(ops.begin(), ops.end());
     for (const int op : ops) {
       fusion_.op_names.push_back(graph.ops[op].name);
-      if (!is_contraction(graph.ops[op].attributes)) continue;
-      if (anchor_ >= 0) refuse("have two contractions");
-      anchor_ = op;
+      if (is_contraction(graph.ops[op].attributes)) anchors_.push_back(op);
     }
+    if (anchors_.size() > 1 && !is_pair()) refuse("have two contractions");
   }
 
   Fusion build() {
-    if (anchor_ >= 0) {
-      mark_upstream();
-      const Op& op = graph_.ops[anchor_];
-      fusion_.anchors.push_back({anchor_, op.attributes});
-      for (const int input : op.inputs) fusion_.before.push_back(site_before(input));
+    mark_upstream();
+    for (const int anchor : anchors_) {
+      const Op& op = graph_.ops[anchor];
+      fusion_.anchors.push_back({anchor, op.attributes});
+      // Siblings share the first operand.
+      if (fusion_.before.empty()) fusion_.before.push_back(site_before(op.inputs[0]));
+      fusion_.before.push_back(site_before(op.inputs[1]));
     }
     fusion_.after.push_back(site_after());
     return std::move(fusion_);
@@ -101,10 +102,29 @@ class FusionBuilder {
     fail("ops {} {} and cannot be one fusion", fmt::join(fusion_.op_names, ", "), why);
   }
 
-  // Ops of the set that the anchor waits for: they belong before its operands.
+  bool is_pair() const {
+    return anchors_.size() == 2 && are_siblings(graph_, anchors_[0], anchors_[1]) &&
+           !waits_for(anchors_[1], anchors_[0]);
+  }
+
+  // Directly, or through ops of the set.
+  bool waits_for(int op, int other) const {
+    return std::ranges::any_of(dependencies(graph_, folded_, op), [&](int wait) {
+      return wait == other || (contains(ops_, wait) && waits_for(wait, other));
+    });
+  }
+
+  int sibling_of(int op) const {
+    return static_cast<int>(std::ranges::find(anchors_, op) - anchors_.begin());
+  }
+  bool is_anchor(int op) const { return sibling_of(op) < static_cast<int>(anchors_.size()); }
+
+  // Ops of the set that the anchors wait for: they belong before their operands.
   void mark_upstream() {
     upstream_.assign(graph_.ops.size(), false);
-    std::vector<int> waiting(graph_.ops[anchor_].inputs);
+    std::vector<int> waiting;
+    for (const int anchor : anchors_)
+      waiting.insert(waiting.end(), graph_.ops[anchor].inputs.begin(), graph_.ops[anchor].inputs.end());
     while (!waiting.empty()) {
       const int producer = graph_.producer(waiting.back());
       waiting.pop_back();
@@ -114,7 +134,7 @@ class FusionBuilder {
     }
   }
 
-  bool is_upstream(int op) const { return anchor_ >= 0 && upstream_[op]; }
+  bool is_upstream(int op) const { return upstream_[op]; }
 
   int operand_of(int tensor) {
     const int buffer = folded_.placements[tensor].buffer;
@@ -163,10 +183,10 @@ class FusionBuilder {
   int make_value(int tensor) {
     const Tensor& described = graph_.tensors[tensor];
     const int producer = graph_.producer(tensor);
-    if (producer >= 0 && producer == anchor_ && !before_)
-      return add_node({.kind = Node::Kind::anchor, .type = described.type, .op = producer});
-    if (producer >= 0 && contains(ops_, producer) && !(before_ && producer == anchor_))
-      return computed(producer);
+    if (producer >= 0 && is_anchor(producer))
+      return add_node(
+          {.kind = Node::Kind::anchor, .type = described.type, .axis = sibling_of(producer), .op = producer});
+    if (producer >= 0 && contains(ops_, producer)) return computed(producer);
     if (described.is_scalar())
       return add_node(
           {.kind = Node::Kind::scalar, .type = described.type, .access = {operand_of(tensor), 0, {}, false}});
@@ -208,16 +228,15 @@ class FusionBuilder {
     return add_node({.kind = Node::Kind::load, .type = y.type, .access = load, .op = op_index});
   }
 
-  void open(const Domain& domain, bool before) {
+  void open(const Domain& domain) {
     domain_ = domain;
-    before_ = before;
     expr_ = {};
     expr_.domain = domain.dims;
     nodes_.clear();
   }
 
   Expr site_before(int tensor) {
-    open(plain_domain(graph_.tensors[tensor].dims), true);
+    open(plain_domain(graph_.tensors[tensor].dims));
     expr_.value = value(tensor);
     return std::move(expr_);
   }
@@ -229,7 +248,10 @@ class FusionBuilder {
   }
 
   Expr site_after() {
-    open(after_domain(), false);
+    open(after_domain());
+    // Engines hand over the sums of all siblings, whoever uses them.
+    if (anchors_.size() > 1)
+      for (const int anchor : anchors_) value(graph_.ops[anchor].outputs[0]);
     for (const int op : ops_) {
       if (is_upstream(op)) continue;
       const int y = graph_.ops[op].outputs[0];
@@ -287,13 +309,12 @@ class FusionBuilder {
   const Graph& graph_;
   const FoldedGraph& folded_;
   std::span<const int> ops_;
-  int anchor_ = -1;
+  std::vector<int> anchors_;
   std::vector<bool> upstream_;
   Fusion fusion_;
 
   // The site being built.
   Domain domain_;
-  bool before_ = false;
   Expr expr_;
   std::map<int, int> nodes_;
 };
@@ -377,6 +398,13 @@ bool is_grouped_reduction(const Graph& graph, const Op& op) {
   for (int i = 0; i < x.rank(); ++i)
     if (y[i] != 1 && y[i] != x[i]) return true;
   return false;
+}
+
+bool are_siblings(const Graph& graph, int first, int second) {
+  const Op &a = graph.ops[first], &b = graph.ops[second];
+  const auto dims = [&](int tensor) -> const Dims& { return graph.tensors[tensor].dims; };
+  return is_contraction(a.attributes) && a.attributes == b.attributes && a.inputs[0] == b.inputs[0] &&
+         dims(a.inputs[1]) == dims(b.inputs[1]) && dims(a.outputs[0]) == dims(b.outputs[0]);
 }
 
 Fusion make_fusion(const Graph& graph, const FoldedGraph& folded, std::span<const int> ops) {

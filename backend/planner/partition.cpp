@@ -76,15 +76,17 @@ class Partitioner {
     return producer < 0 || folded_.folded[producer] ? -1 : producer;
   }
 
-  int anchor_of(int group) const {
-    for (const int op : members(group))
-      if (is_contraction(graph_.ops[op].attributes)) return op;
-    return -1;
+  // One, or two siblings.
+  std::vector<int> anchors_of(int group) const {
+    std::vector<int> anchors = members(group);
+    std::erase_if(anchors, [&](int op) { return !is_contraction(graph_.ops[op].attributes); });
+    return anchors;
   }
+  bool has_anchor(int group) const { return !anchors_of(group).empty(); }
 
   // The shape over which a group's after-site works; empty for ops that stay alone (copies of views).
   Dims domain_of(int group) const {
-    if (const int anchor = anchor_of(group); anchor >= 0) return result_dims(anchor);
+    if (const std::vector<int> anchors = anchors_of(group); !anchors.empty()) return result_dims(anchors[0]);
     Dims domain;
     for (const int op : members(group)) {
       if (is_view(graph_.ops[op].attributes)) return {};
@@ -132,7 +134,7 @@ class Partitioner {
   void absorb_prologue(int anchor) {
     for (const int input : graph_.ops[anchor].inputs) {
       const int producer = direct_producer(input);
-      if (producer < 0 || !is_pointwise(graph_.ops[producer]) || anchor_of(group_[producer]) >= 0) continue;
+      if (producer < 0 || !is_pointwise(graph_.ops[producer]) || has_anchor(group_[producer])) continue;
       const std::vector<int> ops = members(group_[producer]);
       const Dims& dims = graph_.tensors[input].dims;
       int cost = 0;
@@ -158,14 +160,13 @@ class Partitioner {
     const Dims domain = domain_of(group);
     if (domain.empty() || work_dims(op) != domain) return false;
     const std::vector<int> ops = members(group);
-    const int anchor = anchor_of(group);
     for (const int input : graph_.ops[op].inputs) {
       const int producer = direct_producer(input);
       for (const int wait : waits_for(input)) {
         if (std::ranges::find(ops, wait) == ops.end()) continue;
         // A sum is complete only after the last element; a folded view of a value is read from memory.
         if (wait != producer || is_reduction(graph_.ops[wait])) return false;
-        if (anchor >= 0 && is_before(wait, anchor)) return false;
+        if (is_before_anchor(wait)) return false;
       }
     }
     return !is_reduction(graph_.ops[op]) || agrees_with_reductions(op, ops);
@@ -177,8 +178,11 @@ class Partitioner {
     return producers;
   }
 
-  // Whether `op` lies on the way to `anchor` (a prologue op of its group).
-  bool is_before(int op, int anchor) const { return op != anchor && reaches(op, anchor, group_[anchor]); }
+  // Whether `op` lies on the way to an anchor of its group.
+  bool is_before_anchor(int op) const {
+    return std::ranges::any_of(anchors_of(group_[op]),
+                               [&](int anchor) { return op != anchor && reaches(op, anchor, group_[op]); });
+  }
 
   // Grouped reductions split axes: one group holds at most one such shape. Plain masks may differ: engines
   // refuse and the planner cuts, which explain() then shows.
@@ -192,21 +196,31 @@ class Partitioner {
 
   bool is_grouped(int op) const { return is_grouped_reduction(graph_, graph_.ops[op]); }
 
-  // Latest first: where two anchors meet (a gated pair), the later one takes the op and reads the earlier's
-  // result.
+  // Latest first: where two anchors meet, the later one takes the op, and reads the earlier's result unless
+  // the two are siblings (a gated pair).
   void join_producers(int op) {
     std::vector<int> wanted;
     for (const int input : graph_.ops[op].inputs)
       if (const int producer = direct_producer(input); producer >= 0) wanted.push_back(group_[producer]);
     if (wanted.empty())
       for (const int input : graph_.ops[op].inputs) add_siblings(op, input, wanted);
-    std::ranges::sort(wanted, std::greater{}, [&](int group) { return std::pair(anchor_of(group), group); });
+    std::ranges::sort(wanted, std::greater{}, [&](int group) { return std::pair(anchors_of(group), group); });
     wanted.erase(std::unique(wanted.begin(), wanted.end()), wanted.end());
     for (const int group : wanted) {
       const int own = group_[op];
-      if (group == own || (anchor_of(own) >= 0 && anchor_of(group) >= 0)) continue;
+      if (group == own || !can_share_anchors(own, group)) continue;
       if (can_join(op, group) && can_merge(own, group) && is_acyclic({own, group})) merge(group, own);
     }
+  }
+
+  // One anchor between them, or two siblings of which neither waits for the other.
+  bool can_share_anchors(int a, int b) const {
+    std::vector<int> anchors = anchors_of(a);
+    for (const int anchor : anchors_of(b)) anchors.push_back(anchor);
+    if (anchors.size() < 2) return true;
+    std::ranges::sort(anchors);
+    return anchors.size() == 2 && are_siblings(graph_, anchors[0], anchors[1]) &&
+           !reaches(anchors[0], anchors[1], a, b);
   }
 
   // Two groups that `op` ties together: every op of either must be at home in the other.
@@ -216,14 +230,13 @@ class Partitioner {
     return all_at_home(a, b) && all_at_home(b, a) && may_precede(a, b) && may_precede(b, a);
   }
 
-  // Ops of `group` that the other's anchor waits for would be computed before its operands, once for each
+  // Ops of `group` that the other's anchors wait for would be computed before their operands, once for each
   // use: they must be cheap and of no use to anybody else.
   bool may_precede(int group, int other) const {
-    const int anchor = anchor_of(other);
-    if (anchor < 0) return true;
+    const std::vector<int> anchors = anchors_of(other);
     int cost = 0;
     for (const int op : members(group)) {
-      if (!reaches(op, anchor, group)) continue;
+      if (std::ranges::none_of(anchors, [&](int anchor) { return reaches(op, anchor, group); })) continue;
       if (!is_pointwise(graph_.ops[op]) || !is_virtual_result(op)) return false;
       cost += pointwise_cost(graph_.ops[op]);
       for (const int consumer : graph_.consumers(graph_.ops[op].outputs[0]))
@@ -233,18 +246,17 @@ class Partitioner {
     return cost <= kCheapInstructions;
   }
 
-  // Whether `anchor` waits for `op`, directly or through ops of `group`.
-  bool reaches(int op, int anchor, int group) const {
+  // Whether `anchor` waits for `op`, directly or through ops of `group` (or of another one beside it).
+  bool reaches(int op, int anchor, int group, int beside = -1) const {
     return std::ranges::any_of(dependencies_[anchor], [&](int wait) {
-      return wait == op || (group_[wait] == group && reaches(op, wait, group));
+      const bool inside = group_[wait] == group || group_[wait] == beside;
+      return wait == op || (inside && reaches(op, wait, group, beside));
     });
   }
 
   bool all_at_home(int group, int in) const {
-    const int anchor = anchor_of(group);
     return std::ranges::all_of(members(group), [&](int op) {
-      return is_contraction(graph_.ops[op].attributes) || (anchor >= 0 && is_before(op, anchor)) ||
-             can_join(op, in);
+      return is_contraction(graph_.ops[op].attributes) || is_before_anchor(op) || can_join(op, in);
     });
   }
 
@@ -253,7 +265,7 @@ class Partitioner {
     if (graph_.tensors[tensor].dims != work_dims(op)) return;
     for (const int consumer : graph_.consumers(tensor)) {
       if (consumer >= op) break;
-      if (!folded_.folded[consumer] && anchor_of(group_[consumer]) < 0) wanted.push_back(group_[consumer]);
+      if (!folded_.folded[consumer] && !has_anchor(group_[consumer])) wanted.push_back(group_[consumer]);
     }
   }
 
@@ -268,7 +280,7 @@ class Partitioner {
       if (folded_.folded[consumer] || !is_pointwise(graph_.ops[consumer])) return;
       if (reader >= 0 && group_[consumer] != reader) return;
       reader = group_[consumer];
-      if (const int anchor = anchor_of(reader); anchor >= 0 && is_before(consumer, anchor)) return;
+      if (is_before_anchor(consumer)) return;
     }
     if (reader < 0) return;
     const Dims domain = domain_of(reader);

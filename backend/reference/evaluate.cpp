@@ -64,34 +64,41 @@ int evaluate_operand(Expr site, DataType held, const Strides& strides, FusionBuf
   return made;
 }
 
-// The site after the anchor, its values read from a dense buffer.
-Expr with_anchor_loaded(Expr site, int buffer, const Strides& strides) {
+// The site after the anchors, their values read from dense buffers.
+Expr with_anchors_loaded(Expr site, const std::vector<int>& results, const Strides& strides) {
   for (Node& node : site.nodes) {
     if (node.kind != Node::Kind::anchor) continue;
     node.kind = Node::Kind::load;
+    node.access = {results[static_cast<size_t>(node.axis)], 0, strides, false};
     node.axis = 0;
-    node.access = {buffer, 0, strides, false};
   }
   return site;
 }
 
 void evaluate_anchored(const Fusion& fusion, FusionBuffers& buffers, Reading reading) {
+  // Siblings have one shape.
   const Contraction shape{fusion.anchors[0].attributes, fusion.before[0].domain, fusion.before[1].domain,
                           fusion.after[0].domain};
   const bool oracle = reading == Reading::oracle;
   const DataType held = held_type(shape.compute(), reading);
-  int made[2];
-  for (int i = 0; i < 2; ++i)
-    made[i] =
-        evaluate_operand(fusion.before[static_cast<size_t>(i)], held,
-                         oracle ? oracle_strides(shape, i) : device_strides(shape, i), buffers, reading);
-  const int result = buffers.add(held, element_count(shape.c));
-  if (oracle)
-    oracle_contraction(shape, held, buffers.data(made[0]), buffers.data(made[1]), buffers.data(result));
-  else
-    device_contraction(shape, buffers.data(made[0]), buffers.data(made[1]), buffers.data(result));
+  const auto operand = [&](size_t site) {
+    const int i = site == 0 ? 0 : 1;
+    return evaluate_operand(fusion.before[site], held,
+                            oracle ? oracle_strides(shape, i) : device_strides(shape, i), buffers, reading);
+  };
+  const int first = operand(0);
+  std::vector<int> results;
+  for (size_t sibling = 0; sibling < fusion.anchors.size(); ++sibling) {
+    const int second = operand(1 + sibling);
+    results.push_back(buffers.add(held, element_count(shape.c)));
+    void* const result = buffers.data(results.back());
+    if (oracle)
+      oracle_contraction(shape, held, buffers.data(first), buffers.data(second), result);
+    else
+      device_contraction(shape, buffers.data(first), buffers.data(second), result);
+  }
   const Strides strides = oracle ? packed_strides(shape.c) : device_result_strides(shape);
-  evaluate_expression(with_anchor_loaded(fusion.after[0], result, strides), buffers.all(), reading);
+  evaluate_expression(with_anchors_loaded(fusion.after[0], results, strides), buffers.all(), reading);
 }
 
 }  // namespace

@@ -164,6 +164,16 @@ TEST(Choose, ForcedEngineWinsOverPrice) {
   EXPECT_THAT(result, ElementsAre(ElementsAre("slow", "conv", "relu", "exp")));
 }
 
+// Where the forced engine takes the parts of a fusion only, the parts it is.
+TEST(Choose, ForcedEngineWinsOverTheWholeOfAnother) {
+  const PickyEngine fast("fast", kFast);
+  const PickyEngine slow("slow", kSlow, "exp");
+  setenv("FUSOR_ENGINE", "slow", 1);
+  const auto result = chosen(conv_relu_exp(), {&fast, &slow});
+  unsetenv("FUSOR_ENGINE");
+  EXPECT_THAT(result, ElementsAre(ElementsAre("slow", "conv", "relu"), ElementsAre("fast", "exp")));
+}
+
 TEST(Candidates, VaryTheDearestFusionBestFirst) {
   const PickyEngine fast("fast", kFast);
   const std::vector<const Engine*> engines{&fast};

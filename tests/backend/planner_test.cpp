@@ -76,13 +76,61 @@ TEST(Partition, CheapValueThatIsAlsoAnOutputIsComputedOnce) {
   EXPECT_THAT(names(g.finish({y, r})), ElementsAre(ElementsAre("relu"), ElementsAre("mm", "residual")));
 }
 
-TEST(Partition, GatedPairGivesItsProductToTheLaterContraction) {
+Graph gated_pair() {
   GraphBuilder g("g");
   const Tensor x = g.input("x", {8, 4}, DataType::f32);
   const Tensor gate = g.matmul(x, g.input("wg", {4, 6}, DataType::f32), {.name = "gate"});
+  const Tensor swish = g.swish(gate, {.name = "swish"});
   const Tensor up = g.matmul(x, g.input("wu", {4, 6}, DataType::f32), {.name = "up"});
-  const Tensor y = g.mul(g.swish(gate, {.name = "swish"}), up, {.name = "mul"});
-  EXPECT_THAT(names(g.finish({y})), ElementsAre(ElementsAre("gate", "swish"), ElementsAre("up", "mul")));
+  return g.finish({g.mul(swish, up, {.name = "mul"})});
+}
+
+TEST(Partition, GatedPairIsOneFusion) {
+  EXPECT_THAT(names(gated_pair()), ElementsAre(ElementsAre("gate", "swish", "up", "mul")));
+}
+
+TEST(Partition, OnlySiblingsShareAFusion) {
+  GraphBuilder g("g");
+  const Tensor x = g.input("x", {4, 4}, DataType::f32);
+  const Tensor z = g.input("z", {4, 4}, DataType::f32);
+  const Tensor first = g.matmul(x, z, {.name = "first"});
+  const Tensor other = g.matmul(z, x, {.name = "other"});
+  EXPECT_THAT(names(g.finish({g.mul(first, other, {.name = "mul"})})),
+              ElementsAre(ElementsAre("first"), ElementsAre("other", "mul")));
+}
+
+TEST(Partition, SiblingThatWaitsForTheOtherStaysApart) {
+  GraphBuilder g("g");
+  const Tensor x = g.input("x", {4, 4}, DataType::f32);
+  const Tensor first = g.matmul(x, x, {.name = "first"});
+  const Tensor second = g.matmul(x, g.relu(first, {.name = "relu"}), {.name = "second"});
+  EXPECT_THAT(names(g.finish({g.mul(first, second, {.name = "mul"})})),
+              ElementsAre(ElementsAre("first", "relu"), ElementsAre("second", "mul")));
+}
+
+TEST(Partition, ThirdSiblingStaysApart) {
+  GraphBuilder g("g");
+  const Tensor x = g.input("x", {8, 4}, DataType::f32);
+  const auto product = [&](const char* name) {
+    return g.matmul(x, g.input(std::string("w") + name, {4, 6}, DataType::f32), {.name = name});
+  };
+  const Tensor p = product("p"), q = product("q");
+  const Tensor sum = g.add(p, q, {.name = "sum"});
+  EXPECT_THAT(names(g.finish({g.add(sum, product("r"), {.name = "all"})})),
+              ElementsAre(ElementsAre("p", "q", "sum"), ElementsAre("r", "all")));
+}
+
+// What both wait for is computed before either, and again where the epilogue reads it.
+TEST(Partition, PairTakesACheapPrologueThatItsEpilogueReads) {
+  GraphBuilder g("g");
+  const Tensor x = g.relu(g.input("x", {4, 4}, DataType::f32), {.name = "relu"});
+  const Tensor gate = g.matmul(x, g.input("wg", {4, 4}, DataType::f32), {.name = "gate"});
+  const Tensor up = g.matmul(x, g.input("wu", {4, 4}, DataType::f32), {.name = "up"});
+  const Tensor y = g.add(g.mul(gate, up, {.name = "mul"}), x, {.name = "residual"});
+  const Graph graph = g.finish({y});
+  EXPECT_THAT(names(graph), ElementsAre(ElementsAre("relu", "gate", "up", "mul", "residual")));
+  const Fusion fusion = make_fusion(graph, fold_views(graph), std::vector<int>{0, 1, 2, 3, 4});
+  EXPECT_THAT(fusion.before[0].nodes, SizeIs(2));
 }
 
 TEST(Partition, PointwiseOpDoesNotJoinAGroupItWaitsForThroughAnother) {
@@ -217,6 +265,35 @@ TEST(MakeFusion, BroadcastOperandHasStrideZero) {
     }
   EXPECT_TRUE(found);
   EXPECT_THAT(fusion.after[0].results, SizeIs(1));
+}
+
+TEST(MakeFusion, SiblingsShareTheFirstOperandAndMeetInOneExpr) {
+  const Graph graph = gated_pair();
+  const Fusion fusion = make_fusion(graph, fold_views(graph), std::vector<int>{0, 1, 2, 3});
+  EXPECT_TRUE(fusion.is_pair());
+  ASSERT_THAT(fusion.before, SizeIs(3));
+  EXPECT_EQ(fusion.before[0].domain, (Dims{8, 4}));
+  EXPECT_EQ(fusion.name_of(fusion.before[1].nodes[0].access.operand), "wg");
+  EXPECT_EQ(fusion.name_of(fusion.before[2].nodes[0].access.operand), "wu");
+  for (int sibling = 0; sibling < 2; ++sibling) {
+    const Node& sum = fusion.after[0].nodes[static_cast<size_t>(sibling)];
+    EXPECT_EQ(sum.kind, Node::Kind::anchor);
+    EXPECT_EQ(sum.axis, sibling);
+  }
+  EXPECT_THAT(fusion.after[0].results, SizeIs(1));
+}
+
+TEST(MakeFusion, ContractionsThatAreNoSiblingsAreRefused) {
+  GraphBuilder g("g");
+  const Tensor x = g.input("x", {4, 4}, DataType::f32);
+  const Tensor first = g.matmul(x, x);
+  const Tensor waiting = g.matmul(x, g.transpose(first, {1, 0}));
+  const Graph graph = g.finish({g.mul(first, waiting)});
+  const FoldedGraph folded = fold_views(graph);
+  std::vector<int> ops;
+  for (size_t i = 0; i < graph.ops.size(); ++i)
+    if (!folded.folded[i]) ops.push_back(static_cast<int>(i));
+  EXPECT_THROW(make_fusion(graph, folded, ops), Error);
 }
 
 TEST(MakeFusion, IntermediateThatIsAlsoAnOutputIsStored) {

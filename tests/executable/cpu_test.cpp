@@ -50,6 +50,37 @@ TEST(CpuRun, PrologueIsMaskedAfterwards) {
   expect_correct(g.finish({g.conv_fprop(g.relu(g.add(x, g.constant(1.5))), w, {.padding = {1, 1}})}));
 }
 
+TEST(CpuRun, GatedPairWithBiasesAndSavedPreActivations) {
+  GraphBuilder g("g");
+  const Tensor x = g.input("x", {2, 9, 16}, DataType::f16);
+  const Tensor gate =
+      g.add(g.matmul(x, g.input("wg", {16, 12}, DataType::f16)), g.input("bg", {1, 12}, DataType::f16));
+  const Tensor up =
+      g.add(g.matmul(x, g.input("wu", {16, 12}, DataType::f16)), g.input("bu", {1, 12}, DataType::f16));
+  const Tensor y = g.mul(g.gelu(gate), up);
+  const Graph graph = g.finish({gate, up, y});
+  EXPECT_EQ(build(graph, DeviceInfo::cpu()).fusions.size(), 1u);
+  expect_correct(graph);
+}
+
+TEST(CpuRun, GatedPairBehindAPrologue) {
+  GraphBuilder g("g");
+  const Tensor x = g.relu(g.input("x", {6, 6}, DataType::f32));
+  const Tensor gate = g.matmul(x, g.neg(g.input("wg", {6, 6}, DataType::f32)));
+  const Tensor up = g.matmul(x, g.input("wu", {6, 6}, DataType::f32));
+  expect_correct(g.finish({g.add(g.mul(g.sigmoid(gate), up), x)}));
+}
+
+TEST(CpuRun, SumOfTwoConvolutionsOfOneImage) {
+  GraphBuilder g("g");
+  const Tensor x = g.input("x", {2, 4, 7, 6}, DataType::f32);
+  const Tensor a = g.conv_fprop(x, g.input("w", {8, 4, 3, 3}, DataType::f32), {.padding = {1, 1}});
+  const Tensor b = g.conv_fprop(x, g.input("v", {8, 4, 3, 3}, DataType::f32), {.padding = {1, 1}});
+  const Graph graph = g.finish({g.relu(g.add(a, b))});
+  EXPECT_EQ(build(graph, DeviceInfo::cpu()).fusions.size(), 1u);
+  expect_correct(graph);
+}
+
 TEST(CpuRun, IntermediatesShareTheWorkspace) {
   GraphBuilder g("g");
   Tensor x = g.input("x", {24, 24}, DataType::f32);
