@@ -15,6 +15,10 @@ namespace {
 constexpr int64_t kElementBytes = 2;
 constexpr int64_t kUnit = 16;  // bytes: of addresses and strides
 
+const Expr& operand_site(const Fusion& fusion, bool second, int64_t sibling) {
+  return fusion.before[static_cast<size_t>(second ? 1 + sibling : 0)];
+}
+
 bool is_pixels(const Contraction& view, bool second) {
   return view.is_convolution() && second == (view.op == ContractionOp::wgrad);
 }
@@ -315,8 +319,9 @@ bool sums_planes(const Fusion& fusion, const Contraction& view) {
          has_planes(fusion, fusion.before[1]);
 }
 
-std::optional<Refusal> refuse_copies(const Fusion& fusion, const Contraction& view, bool second) {
-  const Expr& before = fusion.before[second ? 1 : 0];
+std::optional<Refusal> refuse_copies(const Fusion& fusion, const Contraction& view, bool second,
+                                     int64_t sibling) {
+  const Expr& before = operand_site(fusion, second, sibling);
   if (auto refusal = refuse_operand(fusion, before)) return refusal;
   if (!view.is_convolution()) {
     const Expr site = over_batch(before, view.batch);
@@ -331,8 +336,9 @@ std::optional<Refusal> refuse_copies(const Fusion& fusion, const Contraction& vi
   return refuse_walk(fusion, before, taps_of(before), "taps");
 }
 
-CopiedOperand copied_operand(const Fusion& fusion, const Contraction& view, bool second, int64_t extent) {
-  const Expr& before = fusion.before[second ? 1 : 0];
+CopiedOperand copied_operand(const Fusion& fusion, const Contraction& view, bool second, int64_t extent,
+                             int64_t sibling) {
+  const Expr& before = operand_site(fusion, second, sibling);
   if (!view.is_convolution()) {
     const Expr site = over_batch(before, view.batch);
     const int last = site.domain.rank() - 1;

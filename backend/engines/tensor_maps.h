@@ -25,10 +25,12 @@ struct CopiedOperand {
 
 /// A pointwise wgrad of images whose channels lie apart: k is walked image by image, along the positions.
 bool sums_planes(const Fusion& fusion, const Contraction& view);
-/// Why the copy engine cannot read the operand of site `second ? 1 : 0` of the fusion, or nothing.
-std::optional<Refusal> refuse_copies(const Fusion& fusion, const Contraction& view, bool second);
+/// Why the copy engine cannot read the first operand, or the second one (of a sibling), or nothing.
+std::optional<Refusal> refuse_copies(const Fusion& fusion, const Contraction& view, bool second,
+                                     int64_t sibling = 0);
 /// Its map, for tiles of `extent` rows or columns; refuse_copies() had nothing to say.
-CopiedOperand copied_operand(const Fusion& fusion, const Contraction& view, bool second, int64_t extent);
+CopiedOperand copied_operand(const Fusion& fusion, const Contraction& view, bool second, int64_t extent,
+                             int64_t sibling = 0);
 
 /// input = output * stride + tap * step + start turned into what an im2col map of the operand with the pixels
 /// needs: position = pixel * stride + lower + offset, offset = tap * slope + origin. For a dgrad of a stride:

@@ -25,6 +25,7 @@ namespace {
 // The constants of codegen/device/wgmma_tiling.cuh and wgmma_finish.cuh.
 constexpr int64_t kTileK = 64, kConsumers = 2, kWarpgroup = 128, kPartRows = 64;
 constexpr int64_t kElementBytes = 2;
+constexpr int64_t kLeastPiece = 16;  // columns
 constexpr int64_t kMaxStages = 12, kMaxSums = 192;
 constexpr int64_t kThreadsStore = 0, kCopyEngineStores = 1, kPartStored = 2, kLinesStored = 3;
 // What the arguments have room for.
@@ -50,6 +51,7 @@ struct Tiling {
   bool swapped;    // the tensor cores' rows are n
   bool ping_pong;  // each consumer has tiles of its own
   int64_t tile_m, tile_n, cluster, band;
+  int64_t siblings;  // share the columns of a tile
   int64_t split;
   int64_t classes = 0;                   // of a dgrad of a stride: a product each
   std::optional<ResidentWindow> window;  // kept in shared memory while all taps multiply it
@@ -58,12 +60,13 @@ struct Tiling {
   int64_t all_steps;                     // of one tile of every class
 
   Tiling(const Contraction& view, const EngineConfig& config)
-      : swapped(config.knob("swap", 0) != 0),
+      : swapped(view.siblings == 1 && config.knob("swap", 0) != 0),
         ping_pong(config.knob("ping_pong", 0) != 0),
         tile_m(config.knob("tile_m", 128)),
         tile_n(config.knob("tile_n", 128)),
         cluster(config.knob("cluster", 1)),
         band(config.knob("band", 8)),
+        siblings(view.siblings),
         rows(view.m),
         columns(view.n),
         entries(view.entries),
@@ -78,7 +81,7 @@ struct Tiling {
     if (swapped) std::swap(rows, columns);
     // What the registers hold of a thread; a wgmma has 64 rows.
     if (!ping_pong) tile_m = std::max(tile_m, kConsumers * kPartRows);
-    while (sums() > kMaxSums) tile_m /= 2;
+    fit_siblings(kLeastPiece);
     const int64_t parts = std::clamp<int64_t>(config.knob("split", 1), 1, most_parts());
     steps_of_part = ceil_div(steps, parts);
     split = parts == 1 ? 1 : ceil_div(steps, steps_of_part);
@@ -107,25 +110,33 @@ struct Tiling {
 
   // Parts of tiles, and the blocks that add them up, are counted in 32 bits, too.
   int64_t most_parts() const {
-    if (classes > 0) return 1;
+    if (classes > 0 || siblings > 1) return 1;
     return std::clamp<int64_t>(kMaxIndex32 / blocks_of_sum(tiles(), tile_m * tile_n, 1), 1, steps);
   }
 
   // Adjacent columns come in boxes of 64, and blocks of a cluster share what is copied in boxes of lines.
   void fit_columns(bool adjacent, bool shared) {
-    if (adjacent) tile_n = ceil_div(tile_n, kBoxLine) * kBoxLine;
+    if (adjacent) fit_siblings(kBoxLine);
     const int64_t unit = adjacent ? kBoxLine : 8;
-    if (!shared || tile_n % (cluster * unit) != 0) cluster = 1;
+    if (!shared || columns_of_tile() % (cluster * unit) != 0) cluster = 1;
   }
+
+  // Every sibling has a multiple of `unit` columns, and all have sums that the registers hold.
+  void fit_siblings(int64_t unit) {
+    tile_n = ceil_div(tile_n, unit * siblings) * unit * siblings;
+    while (sums() > kMaxSums) tile_m /= 2;
+  }
+  // Of the result.
+  int64_t columns_of_tile() const { return tile_n / siblings; }
 
   // Of a thread.
   int64_t sums() const { return tile_m * tile_n / kWarpgroup / (ping_pong ? 1 : kConsumers); }
 
   // Of a consumer: what passes the epilogue at a time, kParts * kPieces of the kernel.
   int64_t pieces() const {
-    return tile_m / kPartRows / (ping_pong ? 1 : kConsumers) * (tile_n / piece_columns());
+    return tile_m / kPartRows / (ping_pong ? 1 : kConsumers) * (columns_of_tile() / piece_columns());
   }
-  int64_t piece_columns() const { return tile_n % 32 == 0 ? 32 : 16; }
+  int64_t piece_columns() const { return columns_of_tile() % 32 == 0 ? 32 : kLeastPiece; }
 
   // Of a fprop or dgrad: taps times blocks of channels; the last block is filled up with zeros.
   static int64_t steps_of(const Contraction& view) {
@@ -135,7 +146,7 @@ struct Tiling {
   }
   static int64_t blocks_of(const Contraction& view) { return ceil_div(view.channels(), kTileK); }
   int64_t tiles_m() const { return ceil_div(rows, tile_m * cluster); }  // in clusters
-  int64_t tiles_n() const { return ceil_div(columns, tile_n); }
+  int64_t tiles_n() const { return ceil_div(columns, columns_of_tile()); }
   int64_t tiles_of_class() const { return tiles_m() * cluster * tiles_n() * entries; }
   int64_t tiles() const { return tiles_of_class() * std::max<int64_t>(classes, 1); }
   int64_t stage_bytes() const { return (tile_m + tile_n) * kTileK * kElementBytes; }
@@ -176,7 +187,8 @@ struct Lowering {
   const DeviceInfo& device;
   Contraction view;
   Tiling tiling;
-  CopiedOperand a, b;  // left and right operand of what the tensor cores see
+  CopiedOperand a;               // left operand of what the tensor cores see
+  std::vector<CopiedOperand> b;  // right operand of every sibling
   Expr y;
   bool short_forms;
   bool rounds_value = true;
@@ -191,10 +203,12 @@ struct Lowering {
         view(Carried::view_of(fusion_)),
         tiling(tiling_of(fusion_, view, config)),
         a(copied_operand(fusion, view, tiling.swapped, tiling.tile_m)),
-        b(tiling.window ? copied_window(fusion, view, *tiling.window, tiling.lines_of_window())
-                        : copied_operand(fusion, view, !tiling.swapped, tiling.tile_n / tiling.cluster)),
         y(fusion_.after[0]),
         short_forms(fits_short_forms(y)) {
+    if (tiling.window) b = {copied_window(fusion, view, *tiling.window, tiling.lines_of_window())};
+    for (int64_t i = 0; i < tiling.siblings && !tiling.window; ++i)
+      b.push_back(
+          copied_operand(fusion, view, !tiling.swapped, tiling.columns_of_tile() / tiling.cluster, i));
     choose_way_out();
     choose_vectors();
     mark_whole_vectors(fusion, y, vector_axis, vector);
@@ -209,7 +223,7 @@ struct Lowering {
     Tiling tiling(view, config);
     if (tiling.window) return tiling;
     const bool second = !tiling.swapped;
-    const CopiedOperand columns = copied_operand(fusion, view, second, tiling.tile_n);
+    const CopiedOperand columns = copied_operand(fusion, view, second, tiling.columns_of_tile());
     tiling.fit_columns(columns.across_adjacent, !columns.map.window);
     return tiling;
   }
@@ -257,7 +271,7 @@ struct Lowering {
   int64_t box_columns() const {
     const int64_t line = 128 / byte_size(copied->type);
     const bool wide = along_columns() || tiling.blocks_per_sm() == 1;
-    return wide && tiling.tile_n % line == 0 ? line : tiling.piece_columns();
+    return wide && tiling.columns_of_tile() % line == 0 ? line : tiling.piece_columns();
   }
   int64_t line_bytes() const {
     return (along_columns() ? box_columns() : kPartRows) * byte_size(copied->type);
@@ -313,7 +327,7 @@ struct Lowering {
                      {"swapped", tiling.swapped ? 1 : 0},
                      {"classes", tiling.classes},
                      {"a_rows_adjacent", a.across_adjacent ? 1 : 0},
-                     {"b_columns_adjacent", b.across_adjacent ? 1 : 0},
+                     {"b_columns_adjacent", b[0].across_adjacent ? 1 : 0},
                      {"way_out", way_out()},
                      {"out", !copied || copied->type == DataType::f32 ? 2
                              : copied->type == DataType::f16          ? 0
@@ -323,6 +337,7 @@ struct Lowering {
                      {"y_along_columns", along_columns() ? 1 : 0},
                      {"clamped", clamped() ? 1 : 0},
                      {"vector", vector}};
+    if (tiling.siblings > 1) source.config.push_back({"siblings", tiling.siblings});
     view.write_config(source.config);
     if (!is_split()) source.sites = {epilogue(vector_axis)};
     Launch launch;
@@ -346,7 +361,7 @@ struct Lowering {
 
   void write_arguments(ArgumentBlock& block) const {
     block.put_tensor_map(a.map, a.operand, a.byte_offset);
-    block.put_tensor_map(b.map, b.operand, b.byte_offset);
+    for (const CopiedOperand& each : b) block.put_tensor_map(each.map, each.operand, each.byte_offset);
     if (way_out() == kCopyEngineStores) {
       TensorMap map = copied->map;
       map.box = along_columns() ? Dims{box_columns(), 16, 1} : Dims{64, box_columns(), 1};
@@ -383,7 +398,7 @@ struct Lowering {
 
   void write_operands(ArgumentBlock& block) const {
     block.put_int(a.batched);
-    block.put_int(b.batched);
+    block.put_int(b[0].batched);
     const bool over_outputs = view.op == ContractionOp::dgrad;
     const int64_t blocked = over_outputs ? view.output_channels : view.input_channels;
     const bool planes = view.op == ContractionOp::wgrad && !a.across_adjacent;
@@ -424,10 +439,12 @@ struct Lowering {
   std::vector<Guard> guards() const {
     std::vector<Guard> guards = guards_of(fusion, {{y, vector}});
     for (Guard& guard : guards)
-      if (guard.operand == a.operand || guard.operand == b.operand ||
-          (copied && guard.operand == copied->operand))
-        guard.alignment = std::max<int64_t>(guard.alignment, 16);
+      if (is_copied(guard.operand)) guard.alignment = std::max<int64_t>(guard.alignment, 16);
     return guards;
+  }
+  bool is_copied(int operand) const {
+    return operand == a.operand || std::ranges::find(b, operand, &CopiedOperand::operand) != b.end() ||
+           (copied && operand == copied->operand);
   }
 
   // --- Costs ---
@@ -435,12 +452,13 @@ struct Lowering {
   // Cycles that a thread spends on one element of the epilogue. This and the efficiencies below are fitted to
   // 460 candidates of 34 cases on an H200 (bench/RESULTS.md).
   double finish_cycles_per_element() const {
-    constexpr double kBare = 22, kLoad = 10, kLines = 45, kScattered = 150;
+    constexpr double kBare = 22, kLoad = 10, kLines = 45, kScattered = 150, kFurtherSum = 4;
     // A further result, pair by pair: in lines of its own where threads run along rows.
     const double store = tiling.swapped ? 14 : 62;
     if (is_split()) return kBare;
     const SiteCost cost = cost_of(fusion.after[0], fusion);
     double cycles = kBare + 3 * cost.instructions + 4 * cost.special;
+    cycles += kFurtherSum * static_cast<double>(tiling.siblings - 1);
     for (const Node& node : y.nodes) {
       const bool own = std::ranges::find(node.access.strides, 0) == node.access.strides.end();
       if (node.kind == Node::Kind::load && own) cycles += kLoad;
@@ -491,7 +509,8 @@ struct Lowering {
     work.k_steps = tiling.classes > 0 ? ceil_div(tiling.all_steps, tiling.classes) : tiling.steps_of_part;
     work.split = static_cast<int>(tiling.split);
     const auto threads = static_cast<double>(kWarpgroup * (tiling.ping_pong ? 1 : kConsumers));
-    work.finish_cycles = tile_m * tile_n / threads * finish_cycles_per_element();
+    const auto results = tile_m * static_cast<double>(tiling.columns_of_tile());
+    work.finish_cycles = results / threads * finish_cycles_per_element();
     work.finish_overlaps = tiling.ping_pong;
     work.start_s = 2.5e-6;
     work.efficiency = efficiency(work.dram_bytes);
@@ -514,21 +533,23 @@ class WgmmaEngine final : public Engine {
   Support supports(const Fusion& fusion, const DeviceInfo& device) const override {
     if (device.is_cpu() || device.compute_capability != 90)
       return Support::no({"sm-90", "", "", "a Hopper GPU (sm_90)", device.name, "plan for one", -1});
-    if (fusion.anchors.size() != 1 || !is_contraction(fusion.anchors[0].attributes))
-      return Support::no({"contraction-anchor", fusion.op_names.front(), "", "one matmul or convolution",
-                          "another anchor or none", "", -1});
+    if (fusion.anchors.empty())
+      return Support::no({"contraction-anchor", fusion.op_names.front(), "",
+                          "a matmul or a convolution, or two siblings", "none", "", -1});
     if (auto refusal = refuse(Carried(fusion).fusion())) return Support::no(std::move(*refusal));
     return Support::yes();
   }
 
   std::vector<Knob> knobs(const Fusion& fusion, const DeviceInfo& /*device*/) const override {
     const Contraction view = Carried(fusion).view();
-    const int64_t steps = residue_class_count(view) > 0 ? 1 : Tiling::steps_of(view);
-    std::vector<int64_t> split{1};
+    const bool pair = fusion.is_pair();
+    const int64_t steps = pair || residue_class_count(view) > 0 ? 1 : Tiling::steps_of(view);
+    std::vector<int64_t> split{1}, tile_n{32, 64, 96, 128, 160, 192, 224, 256};
+    if (!pair) tile_n.insert(tile_n.begin(), 16);
     for (int64_t next = 2; next <= std::min<int64_t>(steps, 132); ++next) split.push_back(next);
     return {{"tile_m", {64, 128, 256}},
-            {"tile_n", {16, 32, 64, 96, 128, 160, 192, 224, 256}},
-            {"swap", {0, 1}},
+            {"tile_n", tile_n},
+            {"swap", pair ? std::vector<int64_t>{0} : std::vector<int64_t>{0, 1}},
             {"ping_pong", {0, 1}},
             {"cluster", {1, 2}},
             {"band", {1, 2, 4, 8, 16}},
@@ -554,6 +575,7 @@ class WgmmaEngine final : public Engine {
       const Lowering lowering(fusion, config, device);
       const Tiling& tiling = lowering.tiling;
       if (tiling.cluster != cluster || tiling.tile_m != tile_m || tiling.tile_n != tile_n) return;
+      if (tiling.swapped != (swap != 0)) return;
       Work work = lowering.work();
       list.push_back({std::move(config), work});
     };
@@ -574,6 +596,8 @@ class WgmmaEngine final : public Engine {
         }
     if (resident_window(view))
       for (const int64_t tile_n : {256, 192, 128}) add_window(list, fusion, device, tile_n);
+    // A pair of few adjacent columns, which fills no tile that its boxes allow.
+    if (list.empty()) add(0, 0, 128, 128, 1, 1);
     return list;
   }
 
@@ -605,7 +629,8 @@ class WgmmaEngine final : public Engine {
   // Tiles that the registers and the boxes hold, and that are not mostly padding.
   static bool fits(const Tiling& tiling) {
     if (tiling.tile_m == 256 && tiling.rows <= 128) return false;
-    if (tiling.tile_n >= 2 * std::max<int64_t>(tiling.columns, 16) && tiling.tile_n > 16) return false;
+    const int64_t columns = tiling.columns_of_tile();
+    if (columns >= 2 * std::max<int64_t>(tiling.columns, 16) && columns > 16) return false;
     // ptxas mixes the way out of one piece into the products, and serialises those.
     if (tiling.classes > 0 && tiling.pieces() == 1) return false;
     return true;
@@ -613,7 +638,7 @@ class WgmmaEngine final : public Engine {
 
   // Parts that fill the device where whole tiles do not, each of four steps or more.
   static int64_t split_for(const Tiling& tiling, const DeviceInfo& device) {
-    if (tiling.classes > 0) return 1;
+    if (tiling.classes > 0 || tiling.siblings > 1) return 1;
     const int64_t slots = device.sm_count * tiling.blocks_per_sm();
     return std::clamp<int64_t>(std::min(slots / tiling.tiles(), tiling.steps / 4), 1, 132);
   }
@@ -634,7 +659,29 @@ class WgmmaEngine final : public Engine {
     if (auto refusal = refuse_extents(fusion, *view)) return refusal;
     for (const bool second : {false, true})
       if (auto refusal = refuse_copies(fusion, *view, second)) return refusal;
-    return std::nullopt;
+    return fusion.is_pair() ? refuse_sibling(fusion, *view) : std::nullopt;
+  }
+
+  // One wgmma reads the columns of both siblings.
+  static std::optional<Refusal> refuse_sibling(const Fusion& fusion, const Contraction& view) {
+    if (view.is_convolution()) return refuse_pair(fusion);
+    if (auto refusal = refuse_copies(fusion, view, true, 1)) return refusal;
+    const CopiedOperand first = copied_operand(fusion, view, true, kBoxLine);
+    const CopiedOperand second = copied_operand(fusion, view, true, kBoxLine, 1);
+    const auto words = [](const CopiedOperand& b) {
+      return fmt::format("{}, adjacent {}, {}", to_string(b.map.type),
+                         b.across_adjacent ? "along n" : "along k",
+                         b.batched ? "batched" : "one for all entries");
+    };
+    if (words(first) == words(second)) return std::nullopt;
+    const int op = fusion.anchors[1].op;
+    return Refusal{"like-siblings",
+                   fusion.op_name(op),
+                   fusion.name_of(second.operand),
+                   fmt::format("operands that lie alike: {}", words(first)),
+                   words(second),
+                   "",
+                   op};
   }
 
   // Coordinates of copies, rows, columns, steps and numbers of tiles are 32-bit integers; addresses are as

@@ -10,7 +10,7 @@
 #include "codegen/device/wgmma_load.cuh"
 
 struct Params {
-  TensorMap a, b;
+  TensorMap a, b[kSiblings];
 #if FUSOR_WAY_OUT == 1
   TensorMap result;
 #endif
@@ -106,7 +106,7 @@ extern "C" __global__ void __launch_bounds__((1 + kConsumers) * kWarpgroup, FUSO
     shared.stages.init();
     fence_barriers();
     prefetch_map(p.a);
-    prefetch_map(p.b);
+    for (const TensorMap& map : p.b) prefetch_map(map);
   }
   if constexpr (kCluster > 1)
     synchronise_cluster();

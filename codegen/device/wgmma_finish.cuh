@@ -26,7 +26,8 @@ static constexpr int kVector = FUSOR_VECTOR;  // 2 where a pair of columns moves
 // Columns that pass the epilogue at a time. The text of a long epilogue stands once, in a loop; a short one
 // is over sooner where it stands for every piece of the sums.
 static constexpr bool kUnrolled = FUSOR_UNROLLED;
-static constexpr int kPiece = kTileN % 32 == 0 ? 32 : 16, kPieces = kTileN / kPiece;
+static constexpr int kPiece = kColumns % 32 == 0 ? 32 : 16, kPieces = kColumns / kPiece;
+static_assert(kColumns % kPiece == 0 && kSiblings <= 2);
 
 // Boxes of the result, two of which take turns: 64 rows of a warpgroup by kBoxColumns. Along columns a box
 // consists of blocks, of up to 128 bytes of every row; along rows of one line a column.
@@ -55,6 +56,10 @@ using Target = ResultLines;
 #else
 using Target = TensorMap;
 #endif
+
+// A thread's sums of a piece, of every sibling; kVector of them.
+using PieceSums = float[kSiblings][kPiece / 2];
+using Chosen = Vec<float, kVector>[kSiblings];
 
 // The rows of one thread in a part: 8 apart.
 struct Rows {
@@ -104,25 +109,31 @@ struct Finisher {
     return count(rows_, half, key, column);
   }
 
+  __device__ auto apply(const Index (&at)[Epilogue::kRank], int existing, const Chosen& sums) const {
+    if constexpr (kSiblings == 2)
+      return Epilogue::template apply<kVector>(args, at, existing, sums[0], sums[1]);
+    else
+      return Epilogue::template apply<kVector>(args, at, existing, sums[0]);
+  }
+
   // What the first result is of kVector sums.
   __device__ Vec<Out, kVector> value(const Tile& tile, const Rows& rows_, int half, int column,
-                                     const Vec<float, kVector>& sums) const {
+                                     const Chosen& sums) const {
     Index at[Epilogue::kRank];
     const int existing = place(tile, rows_, half, column, at);
-    return narrow<Out>(Epilogue::template apply<kVector>(args, at, existing, sums));
+    return narrow<Out>(apply(at, existing, sums));
   }
 
   // All results are stored by this thread.
-  __device__ void store(const Tile& tile, const Rows& rows_, int half, int column,
-                        const Vec<float, kVector>& sums) const {
+  __device__ void store(const Tile& tile, const Rows& rows_, int half, int column, const Chosen& sums) const {
     Index at[Epilogue::kRank];
     const int existing = place(tile, rows_, half, column, at);
-    if (existing > 0) Epilogue::template apply<kVector>(args, at, existing, sums);
+    if (existing > 0) apply(at, existing, sums);
   }
 
   // A piece of the tile, its first column at `column`; the box's first at `first_column`.
-  __device__ void piece(const Tile& tile, const Rows& rows_, int column, const float (&sums)[kPiece / 2],
-                        u8* box, int first_column) const {
+  __device__ void piece(const Tile& tile, const Rows& rows_, int column, const PieceSums& sums, u8* box,
+                        int first_column) const {
     const int mine = column + lane() % 4 * 2;
     Vec<Out, 2> pairs[kPiece / 8][2];
 #pragma unroll
@@ -131,9 +142,12 @@ struct Finisher {
       for (int half = 0; half < 2; ++half)
 #pragma unroll
         for (int i = 0; i < 2; i += kVector) {
-          Vec<float, kVector> chosen;
+          Chosen chosen;
 #pragma unroll
-          for (int v = 0; v < kVector; ++v) chosen[v] = sums[4 * j + 2 * half + i + v];
+          for (int v = 0; v < kVector; ++v)
+#pragma unroll
+            for (int sibling = 0; sibling < kSiblings; ++sibling)
+              chosen[sibling][v] = sums[sibling][4 * j + 2 * half + i + v];
           if constexpr (kBoxed) {
             const Vec<Out, kVector> out = value(tile, rows_, half, mine + 8 * j + i, chosen);
 #pragma unroll
@@ -249,14 +263,12 @@ struct Finisher {
         mine.inside[half] = mine.key[half].lead >= 0;
       }
 #pragma unroll(kUnrolled ? kPieces : 1)
-      for (int first = 0; first < kTileN; first += kPiece) {
-        float chosen[kPiece / 2];
-        if constexpr (kUnrolled) {
-#pragma unroll
-          for (int i = 0; i < kPiece / 2; ++i) chosen[i] = sums[part][first / 2 + i];
-        } else {
+      for (int first = 0; first < kColumns; first += kPiece) {
+        PieceSums chosen;
+        if constexpr (kUnrolled)
+          take(chosen, sums[part], first / 2);
+        else
           choose<0, kParts * kPieces>(chosen, sums, part * kPieces + first / kPiece);
-        }
         const int in_box = first % kBoxColumns, column = tile.column + first;
         u8* const box = boxes + turn * kBoxBytes;
         piece(tile, mine, column, chosen, box, column - in_box);
@@ -269,13 +281,19 @@ struct Finisher {
     }
   }
 
+  // A piece of every sibling's sums, from `first` on.
+  FUSOR_DEVICE void take(PieceSums& chosen, const float (&sums)[kSums], int first) {
+#pragma unroll
+    for (int sibling = 0; sibling < kSiblings; ++sibling)
+#pragma unroll
+      for (int i = 0; i < kPiece / 2; ++i) chosen[sibling][i] = sums[sibling * (kColumns / 2) + first + i];
+  }
+
   // A tree of branches, so that the sums keep compile-time places while the epilogue's text stands once.
   template <int kFirst, int kCount>
-  FUSOR_DEVICE void choose(float (&chosen)[kPiece / 2], const float (&sums)[kParts][kSums], int piece) {
+  FUSOR_DEVICE void choose(PieceSums& chosen, const float (&sums)[kParts][kSums], int piece) {
     if constexpr (kCount == 1) {
-#pragma unroll
-      for (int i = 0; i < kPiece / 2; ++i)
-        chosen[i] = sums[kFirst / kPieces][kFirst % kPieces * (kPiece / 2) + i];
+      take(chosen, sums[kFirst / kPieces], kFirst % kPieces * (kPiece / 2));
     } else {
       constexpr int kHalf = kCount / 2;
       if (piece < kFirst + kHalf)

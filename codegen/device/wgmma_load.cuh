@@ -184,11 +184,11 @@ struct Loader {
   }
 };
 
-// One thread fills the ring, tile after tile.
-FUSOR_DEVICE void load(const TensorMap& a, const TensorMap& b, const Operands& p, const Schedule& schedule,
-                       Stages& stages) {
+// One thread fills the ring, tile after tile. `b`: of every sibling.
+FUSOR_DEVICE void load(const TensorMap& a, const TensorMap (&b)[kSiblings], const Operands& p,
+                       const Schedule& schedule, Stages& stages) {
   using LoadA = Loader<kSwapped, kRowsAdjacentA, kTileM, false>;
-  using LoadB = Loader<!kSwapped, kColumnsAdjacentB, kTileN, (kCluster > 1)>;
+  using LoadB = Loader<!kSwapped, kColumnsAdjacentB, kColumns, (kCluster > 1)>;
   Ring ring;
   const int items = schedule.items();
   for (int item = first_item(); item < items; item += item_step()) {
@@ -205,7 +205,10 @@ FUSOR_DEVICE void load(const TensorMap& a, const TensorMap& b, const Operands& p
       stages.empty[ring.stage].wait(ring.parity ^ 1);
       full.arrive_and_expect(kTileBytesA + kTileBytesB);
       load_a.load(stages.a[ring.stage], a, p, schedule, full, tile, tile.row, start, tap, step);
-      load_b.load(stages.b[ring.stage], b, p, schedule, full, tile, tile.column, start, tap, step);
+#pragma unroll
+      for (int i = 0; i < kSiblings; ++i)
+        load_b.load(stages.b[ring.stage] + i * kColumns * kTileK * 2, b[i], p, schedule, full, tile,
+                    tile.column, start, tap, step);
       if constexpr (kStepsByTap) tap.advance(p, schedule, tile);
     }
   }

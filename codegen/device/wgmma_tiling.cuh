@@ -12,7 +12,15 @@ static constexpr int kOp = FUSOR_OP, kSpatial = FUSOR_SPATIAL, kBatch = FUSOR_BA
 static constexpr bool kSwapped = FUSOR_SWAPPED;
 // Of a dgrad of a stride; 0 where the op is one product.
 static constexpr int kClasses = FUSOR_CLASSES;
+// Products of one left operand with so many right ones (a gated pair): each has its share of a tile's
+// columns.
+#ifdef FUSOR_SIBLINGS
+static constexpr int kSiblings = FUSOR_SIBLINGS;
+#else
+static constexpr int kSiblings = 1;
+#endif
 static constexpr int kTileM = FUSOR_TILE_M, kTileN = FUSOR_TILE_N, kTileK = 64, kStages = FUSOR_STAGES;
+static constexpr int kColumns = kTileN / kSiblings;  // of the result, in a tile
 // Blocks of a cluster stand one below the other and share the columns' operand.
 static constexpr int kCluster = FUSOR_CLUSTER;
 static constexpr int kWarpgroup = 128, kConsumers = 2;
@@ -22,7 +30,7 @@ static constexpr bool kPingPong = FUSOR_PING_PONG;
 static constexpr int kReaders = kPingPong ? 1 : kConsumers;  // of a stage
 // A consumer's rows, in parts of 64: the height of one wgmma.
 static constexpr int kParts = kTileM / 64 / kReaders;
-static constexpr int kSums = kTileN / 2;  // of a thread, in one part
+static constexpr int kSums = kTileN / 2;  // of a thread, in one part, of all siblings
 // What 128 bytes hold: a line of the swizzled tiles.
 static constexpr int kLine = 64;
 static constexpr int kTileBytesA = kTileM * kTileK * 2, kTileBytesB = kTileN * kTileK * 2;
@@ -78,7 +86,7 @@ struct Schedule {
     const int in_band = inside % per_band;
     int row = (first + in_band % height) * kTileM * kCluster;
     if constexpr (kCluster > 1) row += static_cast<int>(cluster_rank()) * kTileM;
-    const int column = in_band / height * kTileN;
+    const int column = in_band / height * kColumns;
 #if FUSOR_CLASSES > 0
     return {part, entry, row, column, 0, static_cast<int>(classes.classes[part].steps)};
 #else
