@@ -227,7 +227,9 @@ std::optional<Contraction> contraction_of(const Fusion& fusion) {
   std::optional<Contraction> view;
   if (const auto* conv = std::get_if<Conv>(&attributes)) view = convolution(fusion, *conv);
   if (const auto* op = std::get_if<Matmul>(&attributes)) view = matmul(fusion, *op);
-  if (view) view->siblings = static_cast<int64_t>(fusion.anchors.size());
+  if (!view) return std::nullopt;
+  view->siblings = static_cast<int64_t>(fusion.anchors.size());
+  view->reduces = fusion.after[0].has_reduction();
   return view;
 }
 

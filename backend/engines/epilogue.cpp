@@ -33,7 +33,10 @@ void mark_whole_vectors(const Fusion& fusion, Expr& site, int axis, int64_t widt
 bool fits_short_forms(const Expr& site) {
   const auto is_short = [](DataType type) { return is_real(type) && info(type).bits <= 16; };
   if (site.value >= 0) return is_short(site.nodes[static_cast<size_t>(site.value)].type);
-  return std::ranges::all_of(site.results, [&](const Result& result) { return is_short(result.type); });
+  // What is reduced is rounded first.
+  return std::ranges::all_of(site.results, [&](const Result& result) {
+    return is_short(result.reduction ? site.nodes[static_cast<size_t>(result.node)].type : result.type);
+  });
 }
 
 std::vector<Guard> guards_of(const Fusion& fusion, std::initializer_list<VectorSite> sites) {

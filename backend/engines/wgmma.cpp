@@ -11,6 +11,7 @@
 #include "backend/engines/pointwise_convolution.h"
 #include "backend/engines/resident_window.h"
 #include "backend/engines/residue_classes.h"
+#include "backend/engines/result_reduction.h"
 #include "backend/engines/tensor_maps.h"
 #include "backend/engines/tiled_result.h"
 #include "codegen/expr_emitter.h"
@@ -27,6 +28,7 @@ constexpr int64_t kTileK = 64, kConsumers = 2, kWarpgroup = 128, kPartRows = 64;
 constexpr int64_t kElementBytes = 2;
 constexpr int64_t kLeastPiece = 16;  // columns
 constexpr int64_t kMaxStages = 12, kMaxSums = 192;
+constexpr int64_t kWarpRows = 16, kWarps = 4;  // of a part, of a warpgroup
 constexpr int64_t kThreadsStore = 0, kCopyEngineStores = 1, kPartStored = 2, kLinesStored = 3;
 // What the arguments have room for.
 constexpr int64_t kMaxClasses = 16;
@@ -52,6 +54,7 @@ struct Tiling {
   bool ping_pong;  // each consumer has tiles of its own
   int64_t tile_m, tile_n, cluster, band;
   int64_t siblings;  // share the columns of a tile
+  bool reduces;      // the result, on the way out
   int64_t split;
   int64_t classes = 0;                   // of a dgrad of a stride: a product each
   std::optional<ResidentWindow> window;  // kept in shared memory while all taps multiply it
@@ -67,12 +70,13 @@ struct Tiling {
         cluster(config.knob("cluster", 1)),
         band(config.knob("band", 8)),
         siblings(view.siblings),
+        reduces(view.reduces),
         rows(view.m),
         columns(view.n),
         entries(view.entries),
         steps(steps_of(view)),
         all_steps(steps) {
-    if (config.knob("window", 0) != 0) window = resident_window(view);
+    if (config.knob("window", 0) != 0) window = window_of(view);
     if (window) {
       keep_window();
       return;
@@ -82,7 +86,7 @@ struct Tiling {
     // What the registers hold of a thread; a wgmma has 64 rows.
     if (!ping_pong) tile_m = std::max(tile_m, kConsumers * kPartRows);
     fit_siblings(kLeastPiece);
-    const int64_t parts = std::clamp<int64_t>(config.knob("split", 1), 1, most_parts());
+    const int64_t parts = can_split(view) ? std::clamp<int64_t>(config.knob("split", 1), 1, most_parts()) : 1;
     steps_of_part = ceil_div(steps, parts);
     split = parts == 1 ? 1 : ceil_div(steps, steps_of_part);
   }
@@ -110,7 +114,6 @@ struct Tiling {
 
   // Parts of tiles, and the blocks that add them up, are counted in 32 bits, too.
   int64_t most_parts() const {
-    if (classes > 0 || siblings > 1) return 1;
     return std::clamp<int64_t>(kMaxIndex32 / blocks_of_sum(tiles(), tile_m * tile_n, 1), 1, steps);
   }
 
@@ -138,6 +141,16 @@ struct Tiling {
   }
   int64_t piece_columns() const { return columns_of_tile() % 32 == 0 ? 32 : kLeastPiece; }
 
+  // Positions of the padded grid are no places for totals.
+  static std::optional<ResidentWindow> window_of(const Contraction& view) {
+    return view.reduces ? std::nullopt : resident_window(view);
+  }
+
+  // The kernel that adds up parts of k knows one sum, and stores all that comes of it.
+  static bool can_split(const Contraction& view) {
+    return view.siblings == 1 && !view.reduces && residue_class_count(view) == 0;
+  }
+
   // Of a fprop or dgrad: taps times blocks of channels; the last block is filled up with zeros.
   static int64_t steps_of(const Contraction& view) {
     if (!view.is_convolution() || view.op == ContractionOp::wgrad)
@@ -150,8 +163,9 @@ struct Tiling {
   int64_t tiles_of_class() const { return tiles_m() * cluster * tiles_n() * entries; }
   int64_t tiles() const { return tiles_of_class() * std::max<int64_t>(classes, 1); }
   int64_t stage_bytes() const { return (tile_m + tile_n) * kTileK * kElementBytes; }
-  // Two blocks an SM hide each other's start and finish where their sums leave the registers.
-  int64_t blocks_per_sm() const { return sums() <= 32 && cluster == 1 && !ping_pong ? 2 : 1; }
+  // Two blocks an SM hide each other's start and finish where their sums, and totals of reductions, leave the
+  // registers.
+  int64_t blocks_per_sm() const { return sums() <= 32 && cluster == 1 && !ping_pong && !reduces ? 2 : 1; }
 };
 
 // --- What is carried out ---
@@ -190,6 +204,7 @@ struct Lowering {
   CopiedOperand a;               // left operand of what the tensor cores see
   std::vector<CopiedOperand> b;  // right operand of every sibling
   Expr y;
+  std::optional<ResultReduction> reduction;
   bool short_forms;
   bool rounds_value = true;
   std::optional<CopiedResult> copied;  // the first result, where the copy engine stores it
@@ -204,11 +219,14 @@ struct Lowering {
         tiling(tiling_of(fusion_, view, config)),
         a(copied_operand(fusion, view, tiling.swapped, tiling.tile_m)),
         y(fusion_.after[0]),
+        reduction(result_reduction(fusion_, view)),
         short_forms(fits_short_forms(y)) {
     if (tiling.window) b = {copied_window(fusion, view, *tiling.window, tiling.lines_of_window())};
     for (int64_t i = 0; i < tiling.siblings && !tiling.window; ++i)
       b.push_back(
           copied_operand(fusion, view, !tiling.swapped, tiling.columns_of_tile() / tiling.cluster, i));
+    std::stable_partition(y.results.begin(), y.results.end(),
+                          [](const Result& result) { return !result.reduction; });
     choose_way_out();
     choose_vectors();
     mark_whole_vectors(fusion, y, vector_axis, vector);
@@ -312,6 +330,21 @@ struct Lowering {
     const int64_t together = tiling.window ? filter_blocks() : tiling.cluster;
     return device.sm_count / together * together * tiling.blocks_per_sm();
   }
+  int64_t blocks() const { return std::min(tiling.tiles() * tiling.split, slots()); }
+
+  // --- Reductions of the result ---
+
+  // Whether the columns of a tile are left, of what the tensor cores see.
+  bool leaves_columns() const { return tiling.swapped ? reduction->leaves_m : reduction->leaves_n; }
+  bool leaves_rows() const { return tiling.swapped ? reduction->leaves_n : reduction->leaves_m; }
+  // What the kernel calls FUSOR_REDUCED.
+  int64_t reduced() const { return leaves_columns() ? 1 : leaves_rows() ? 2 : 3; }
+  PartialResults partial_results() const {
+    const int64_t parts = leaves_columns() ? ceil_div(tiling.rows, kWarpRows)
+                          : leaves_rows()  ? tiling.tiles_n()
+                                           : blocks() * kConsumers * kWarps;
+    return {*reduction, view, parts};
+  }
 
   Launch product() const {
     const std::string kernel = tiling.window ? "wgmma_window" : "wgmma_contraction";
@@ -338,6 +371,7 @@ struct Lowering {
                      {"clamped", clamped() ? 1 : 0},
                      {"vector", vector}};
     if (tiling.siblings > 1) source.config.push_back({"siblings", tiling.siblings});
+    if (reduction) source.config.push_back({"reduced", reduced()});
     view.write_config(source.config);
     if (!is_split()) source.sites = {epilogue(vector_axis)};
     Launch launch;
@@ -350,9 +384,10 @@ struct Lowering {
       launch.arguments.put_pointer(Patch::Kind::scratch, 0);
     else
       fusor::write_arguments(launch.arguments, source.sites[0], fusion);
+    if (reduction) partial_results().write_arguments(launch.arguments);
     launch.source = std::make_shared<const KernelSource>(std::move(source));
     launch.entry = kernel;
-    launch.grid[0] = static_cast<uint32_t>(std::min(tiling.tiles() * tiling.split, slots()));
+    launch.grid[0] = static_cast<uint32_t>(blocks());
     launch.block[0] = static_cast<uint32_t>((1 + kConsumers) * kWarpgroup);
     launch.cluster[0] = static_cast<uint32_t>(tiling.cluster);
     launch.shared_bytes = shared_bytes(stages());
@@ -453,6 +488,7 @@ struct Lowering {
   // 460 candidates of 34 cases on an H200 (bench/RESULTS.md).
   double finish_cycles_per_element() const {
     constexpr double kBare = 22, kLoad = 10, kLines = 45, kScattered = 150, kFurtherSum = 4;
+    constexpr double kTotal = 3, kColumnTotal = 6;
     // A further result, pair by pair: in lines of its own where threads run along rows.
     const double store = tiling.swapped ? 14 : 62;
     if (is_split()) return kBare;
@@ -466,7 +502,9 @@ struct Lowering {
     if (way_out() == kLinesStored) cycles += kLines;
     // Every element of a convolution finds its own place.
     if (way_out() == kThreadsStore && view.is_convolution()) cycles += kScattered;
-    return cycles + store * static_cast<double>(y.results.size());
+    for (const Result& result : y.results)
+      cycles += !result.reduction ? store : leaves_columns() ? kColumnTotal : kTotal;
+    return cycles;
   }
 
   // Of the main loop. Ping-pong leaves the tensor cores alone between tiles; clusters gain nothing but where
@@ -519,6 +557,11 @@ struct Lowering {
       work.scratch_bytes = partial_bytes();
       work.serial_dram_bytes = 1.7 * static_cast<double>(work.scratch_bytes);
     }
+    if (reduction) {
+      work.launches = 2;
+      work.scratch_bytes = partial_results().bytes(fusion);
+      work.serial_dram_bytes = static_cast<double>(work.scratch_bytes);
+    }
     return work;
   }
 };
@@ -543,7 +586,7 @@ class WgmmaEngine final : public Engine {
   std::vector<Knob> knobs(const Fusion& fusion, const DeviceInfo& /*device*/) const override {
     const Contraction view = Carried(fusion).view();
     const bool pair = fusion.is_pair();
-    const int64_t steps = pair || residue_class_count(view) > 0 ? 1 : Tiling::steps_of(view);
+    const int64_t steps = Tiling::can_split(view) ? Tiling::steps_of(view) : 1;
     std::vector<int64_t> split{1}, tile_n{32, 64, 96, 128, 160, 192, 224, 256};
     if (!pair) tile_n.insert(tile_n.begin(), 16);
     for (int64_t next = 2; next <= std::min<int64_t>(steps, 132); ++next) split.push_back(next);
@@ -554,7 +597,7 @@ class WgmmaEngine final : public Engine {
             {"cluster", {1, 2}},
             {"band", {1, 2, 4, 8, 16}},
             {"split", split},
-            {"window", resident_window(view) ? std::vector<int64_t>{0, 1} : std::vector<int64_t>{0}}};
+            {"window", Tiling::window_of(view) ? std::vector<int64_t>{0, 1} : std::vector<int64_t>{0}}};
   }
 
   std::vector<EngineCandidate> candidates(const Fusion& given, const DeviceInfo& device) const override {
@@ -589,12 +632,12 @@ class WgmmaEngine final : public Engine {
           config.set("tile_n", tile_n);
           const Tiling tiling(view, config);
           if (!fits(tiling)) continue;
-          const int64_t split = split_for(tiling, device);
+          const int64_t split = Tiling::can_split(view) ? split_for(tiling, device) : 1;
           if (split == 1 || tiling.tiles() * 2 > device.sm_count) add(swap, ping_pong, tile_m, tile_n, 1, 1);
           if (split > 1 && ping_pong == 0) add(swap, ping_pong, tile_m, tile_n, 1, split);
           if (split == 1 && tile_n >= 128 && tiling.tiles_m() > 1) add(swap, ping_pong, tile_m, tile_n, 2, 1);
         }
-    if (resident_window(view))
+    if (Tiling::window_of(view))
       for (const int64_t tile_n : {256, 192, 128}) add_window(list, fusion, device, tile_n);
     // A pair of few adjacent columns, which fills no tile that its boxes allow.
     if (list.empty()) add(0, 0, 128, 128, 1, 1);
@@ -609,6 +652,12 @@ class WgmmaEngine final : public Engine {
     if (lowering.is_split()) {
       lowered.steps.emplace_back(lowering.sum_of_parts());
       lowered.scratch.push_back(lowering.partial_bytes());
+    }
+    if (lowering.reduction) {
+      const PartialResults partial = lowering.partial_results();
+      lowered.steps.emplace_back(
+          partial.combination(fusion, static_cast<int>(lowering.index_bits), device.target()));
+      lowered.scratch.push_back(partial.bytes(fusion));
     }
     lowered.guards = lowering.guards();
     return lowered;
@@ -638,14 +687,14 @@ class WgmmaEngine final : public Engine {
 
   // Parts that fill the device where whole tiles do not, each of four steps or more.
   static int64_t split_for(const Tiling& tiling, const DeviceInfo& device) {
-    if (tiling.classes > 0 || tiling.siblings > 1) return 1;
     const int64_t slots = device.sm_count * tiling.blocks_per_sm();
     return std::clamp<int64_t>(std::min(slots / tiling.tiles(), tiling.steps / 4), 1, 132);
   }
 
   static std::optional<Refusal> refuse(const Fusion& fusion) {
-    if (auto refusal = refuse_epilogue_reductions(fusion)) return refusal;
     const auto view = contraction_of(fusion);
+    if (!view || residue_class_count(*view) > 0)
+      if (auto refusal = refuse_epilogue_reductions(fusion)) return refusal;
     if (!view) return refuse_other_domain(fusion);
     if (view->compute != DataType::f32)
       return Refusal{"fp32-sums",
@@ -655,6 +704,7 @@ class WgmmaEngine final : public Engine {
                      std::string(to_string(view->compute)),
                      "",
                      -1};
+    if (auto refusal = refuse_reductions(fusion, *view)) return refusal;
     if (auto refusal = refuse_convolution(fusion, *view)) return refusal;
     if (auto refusal = refuse_extents(fusion, *view)) return refusal;
     for (const bool second : {false, true})

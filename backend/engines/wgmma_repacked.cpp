@@ -37,6 +37,8 @@ class WgmmaRepackedEngine final : public Engine {
   Support supports(const Fusion& fusion, const DeviceInfo& device) const override {
     if (auto refusal = refuse_pair(fusion)) return Support::no(std::move(*refusal));
     const auto view = contraction_of(fusion);
+    if (view)
+      if (auto refusal = refuse_epilogue_reductions(fusion)) return Support::no(std::move(*refusal));
     if (!view) return wgmma_engine().supports(fusion, device);
     if (auto refusal = refuse_epilogue_reductions(fusion)) return Support::no(std::move(*refusal));
     const Packing packing = packing_of(fusion, *view);

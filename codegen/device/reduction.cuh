@@ -67,18 +67,22 @@ struct reduction_amax : reduction_max<T> {
   __device__ __forceinline__ void add(T x) { reduction_max<T>::add(Exact::abs(x)); }
 };
 
+// The accumulator of the lane whose number differs by `distance`, a power of two.
+template <class Accumulator>
+FUSOR_DEVICE Accumulator from_lane(const Accumulator& mine, int distance) {
+  static_assert(sizeof(Accumulator) % 4 == 0, "accumulators are made of 4-byte words");
+  u32 words[sizeof(Accumulator) / 4];
+  memcpy(words, &mine, sizeof words);
+#pragma unroll
+  for (u32& word : words) word = __shfl_xor_sync(0xffffffffu, word, distance);
+  Accumulator other;
+  memcpy(&other, words, sizeof words);
+  return other;
+}
+
 // Combines the accumulators of `kLanes` neighbouring lanes, a power of two; each of them has the total.
 template <int kLanes, class Accumulator>
 FUSOR_DEVICE void combine_lanes(Accumulator& total) {
-  static_assert(sizeof(Accumulator) % 4 == 0, "accumulators are made of 4-byte words");
 #pragma unroll
-  for (int distance = kLanes / 2; distance > 0; distance /= 2) {
-    u32 words[sizeof(Accumulator) / 4];
-    memcpy(words, &total, sizeof words);
-#pragma unroll
-    for (u32& word : words) word = __shfl_xor_sync(0xffffffffu, word, distance);
-    Accumulator other;
-    memcpy(&other, words, sizeof words);
-    total.combine(other);
-  }
+  for (int distance = kLanes / 2; distance > 0; distance /= 2) total.combine(from_lane(total, distance));
 }

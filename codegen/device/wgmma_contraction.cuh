@@ -25,6 +25,9 @@ struct Params {
 #endif
   Y::Args y;
 #endif
+#ifdef FUSOR_REDUCED
+  Partials reduced;
+#endif
 };
 
 struct Shared {
@@ -73,6 +76,9 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
   Finisher<Y, Schedule> finisher{p.problem, p.schedule, p.y, p.a, nullptr, warp};
 #endif
 #endif
+#ifdef FUSOR_REDUCED
+  finisher.reducer.begin(p.reduced);
+#endif
   const int items = p.schedule.items();
   int count = 0;  // of tiles
   for (int item = first_item(); item < items; item += item_step(), ++count) {
@@ -93,6 +99,9 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
     finisher.finish(tile, row, sums);
 #endif
   }
+#ifdef FUSOR_REDUCED
+  finisher.reducer.end((static_cast<int>(blockIdx.x) * kConsumers + consumer) * (kWarpgroup / 32) + warp);
+#endif
   if constexpr (kWayOut == kCopyEngineStores) wait_for_stores<0>();
 }
 

@@ -5,6 +5,7 @@
 // it is.
 #pragma once
 
+#include "codegen/device/wgmma_reduce.cuh"
 #include "codegen/device/wgmma_tiling.cuh"
 
 #if FUSOR_OUT == 0
@@ -78,6 +79,7 @@ struct Finisher {
   u8* boxes;  // of this warpgroup: two
   int warp;   // in the warpgroup
   int turn = 0;
+  Reducer<kPiece> reducer;
 
   FUSOR_DEVICE int lane() { return threadIdx.x % 32; }
   __device__ Index rows() const { return static_cast<Index>(kSwapped ? problem.n : grid.rows(problem)); }
@@ -109,31 +111,42 @@ struct Finisher {
     return count(rows_, half, key, column);
   }
 
-  __device__ auto apply(const Index (&at)[Epilogue::kRank], int existing, const Chosen& sums) const {
+  template <class... Sums>
+  __device__ auto apply_to(const Index (&at)[Epilogue::kRank], int existing, Total* totals,
+                           const Sums&... sums) const {
+#ifdef FUSOR_REDUCED
+    return Epilogue::template apply<kVector, Reducer<kPiece>::kSpread>(args, at, existing, sums..., totals);
+#else
+    return Epilogue::template apply<kVector>(args, at, existing, sums...);
+#endif
+  }
+  __device__ auto apply(const Index (&at)[Epilogue::kRank], int existing, const Chosen& sums,
+                        Total* totals) const {
     if constexpr (kSiblings == 2)
-      return Epilogue::template apply<kVector>(args, at, existing, sums[0], sums[1]);
+      return apply_to(at, existing, totals, sums[0], sums[1]);
     else
-      return Epilogue::template apply<kVector>(args, at, existing, sums[0]);
+      return apply_to(at, existing, totals, sums[0]);
   }
 
   // What the first result is of kVector sums.
   __device__ Vec<Out, kVector> value(const Tile& tile, const Rows& rows_, int half, int column,
-                                     const Chosen& sums) const {
+                                     const Chosen& sums, Total* totals) const {
     Index at[Epilogue::kRank];
     const int existing = place(tile, rows_, half, column, at);
-    return narrow<Out>(apply(at, existing, sums));
+    return narrow<Out>(apply(at, existing, sums, totals));
   }
 
   // All results are stored by this thread.
-  __device__ void store(const Tile& tile, const Rows& rows_, int half, int column, const Chosen& sums) const {
+  __device__ void store(const Tile& tile, const Rows& rows_, int half, int column, const Chosen& sums,
+                        Total* totals) const {
     Index at[Epilogue::kRank];
     const int existing = place(tile, rows_, half, column, at);
-    if (existing > 0) apply(at, existing, sums);
+    if (existing > 0) apply(at, existing, sums, totals);
   }
 
   // A piece of the tile, its first column at `column`; the box's first at `first_column`.
   __device__ void piece(const Tile& tile, const Rows& rows_, int column, const PieceSums& sums, u8* box,
-                        int first_column) const {
+                        int first_column) {
     const int mine = column + lane() % 4 * 2;
     Vec<Out, 2> pairs[kPiece / 8][2];
 #pragma unroll
@@ -148,12 +161,13 @@ struct Finisher {
 #pragma unroll
             for (int sibling = 0; sibling < kSiblings; ++sibling)
               chosen[sibling][v] = sums[sibling][4 * j + 2 * half + i + v];
+          Total* const totals = reducer.totals_of(j, half, i);
           if constexpr (kBoxed) {
-            const Vec<Out, kVector> out = value(tile, rows_, half, mine + 8 * j + i, chosen);
+            const Vec<Out, kVector> out = value(tile, rows_, half, mine + 8 * j + i, chosen, totals);
 #pragma unroll
             for (int v = 0; v < kVector; ++v) pairs[j][half][i + v] = out[v];
           } else {
-            store(tile, rows_, half, mine + 8 * j + i, chosen);
+            store(tile, rows_, half, mine + 8 * j + i, chosen, totals);
           }
         }
     if constexpr (kBoxed) fill_box(pairs, box, column - first_column);
@@ -262,6 +276,8 @@ struct Finisher {
         mine.key[half] = row_key(tile, part_row + warp * 16 + lane() / 4 + 8 * half);
         mine.inside[half] = mine.key[half].lead >= 0;
       }
+      const int warp_row = part_row + warp * 16;
+      reducer.begin_part();
 #pragma unroll(kUnrolled ? kPieces : 1)
       for (int first = 0; first < kColumns; first += kPiece) {
         PieceSums chosen;
@@ -271,13 +287,16 @@ struct Finisher {
           choose<0, kParts * kPieces>(chosen, sums, part * kPieces + first / kPiece);
         const int in_box = first % kBoxColumns, column = tile.column + first;
         u8* const box = boxes + turn * kBoxBytes;
+        reducer.begin_piece();
         piece(tile, mine, column, chosen, box, column - in_box);
+        reducer.end_piece(tile, warp_row, column, static_cast<int>(rows()), static_cast<int>(columns()));
         if constexpr (kBoxed)
           if (in_box + kPiece == kBoxColumns) {
             send_box(target, tile, part_row, column - in_box, box);
             turn ^= 1;
           }
       }
+      reducer.end_part(tile, warp_row, static_cast<int>(rows()));
     }
   }
 

@@ -266,6 +266,16 @@ TEST(Wgmma, LowersEverySettingOfItsKnobsForPairs) {
   expect_every_setting_lowers(gated_pair(300, 20, 1000, Strides{1, 1000}, Strides{1, 1000}));
 }
 
+TEST(Wgmma, LowersEverySettingOfItsKnobsForReductions) {
+  for (const Dims& over : {Dims{0}, Dims{1}, Dims{0, 1}}) {
+    GraphBuilder g("reduced");
+    const Tensor c =
+        g.matmul(g.input("a", {300, 1000}, DataType::bf16), g.input("b", {1000, 520}, DataType::bf16));
+    g.output(g.reduce(c, ReductionMode::add, over), {.type = DataType::f32});
+    expect_every_setting_lowers(g.finish());
+  }
+}
+
 // --- Convolutions ---
 
 Graph fprop(const Dims& x, const Dims& w, Layout layout, const ConvOptions& options = {}) {
