@@ -23,12 +23,7 @@ Candidate make_candidate(const Choices& choices, const DeviceInfo& device, size_
     const EngineOption& chosen = choice.options[i == varied ? option : 0];
     candidate.fusions.push_back({choice.fusion.ops, chosen.config});
     candidate.seconds += chosen.seconds;
-    const Notes notes = chosen.engine->notes();
-    candidate.notes.deterministic &= notes.deterministic;
-    candidate.notes.tensor_cores |= notes.tensor_cores;
-    candidate.notes.tf32 |= notes.tf32;
-    candidate.notes.down_converts |= notes.down_converts;
-    candidate.notes.compiles_at_run_time &= notes.compiles_at_run_time;
+    candidate.notes.join(chosen.engine->notes_on(choice.fusion));
     fusions.push_back({choice.fusion, chosen.engine->lower(choice.fusion, chosen.config, device), {}});
   }
   candidate.workspace_bytes = make_schedule(choices.graph, std::move(fusions)).workspace_bytes;

@@ -57,11 +57,13 @@ class Chooser {
     decision.ops = choice.fusion.op_names;
     for (const Engine* engine : engine_list_of(options_)) {
       EngineAnswer answer{
-          std::string(engine->name()), answer_of(*engine, choice.fusion), "", 0, false, false};
-      if (answer.support)
+          std::string(engine->name()), answer_of(*engine, choice.fusion), "", 0, false, false, {}};
+      if (answer.support) {
+        answer.notes = engine->notes_on(choice.fusion);
         add_options(*engine, choice, answer);
-      else
+      } else {
         refusals.push_back(*answer.support.refusal);
+      }
       decision.answers.push_back(std::move(answer));
     }
     prefer_forced(choice);

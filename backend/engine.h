@@ -35,6 +35,8 @@ class Engine {
   /// Raised when a knob's meaning changes: plans of another revision are planned anew.
   virtual int revision() const { return 1; }
   virtual Notes notes() const { return {}; }
+  /// What differs from fusion to fusion besides.
+  virtual Notes notes_on(const Fusion& /*fusion*/) const { return notes(); }
 
   virtual Support supports(const Fusion& fusion, const DeviceInfo& device) const = 0;
   /// The knobs and their values; only for fusions that it supports, like everything below.

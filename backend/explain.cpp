@@ -16,9 +16,9 @@ void append(std::string& text, const Decision& decision) {
   text += fmt::format("fusion {}\n", fmt::join(decision.ops, " + "));
   for (const EngineAnswer& answer : decision.answers) {
     if (answer.support)
-      text += fmt::format("  {} {} accepts, {}{} with {}\n", answer.chosen && !decision.cut ? "*" : " ",
-                          answer.engine, microseconds(answer.seconds), answer.measured ? " measured" : "",
-                          answer.config);
+      text += fmt::format("  {} {} accepts{}, {}{} with {}\n", answer.chosen && !decision.cut ? "*" : " ",
+                          answer.engine, answer.notes.tf32 ? " in tf32" : "", microseconds(answer.seconds),
+                          answer.measured ? " measured" : "", answer.config);
     else
       text += fmt::format("    {} refuses: {}\n", answer.engine, to_string(*answer.support.refusal));
   }
@@ -47,6 +47,9 @@ std::string explain(const Graph& graph, const DeviceInfo& device, const BuildOpt
       fmt::format("graph '{}' on {}: {} ops in {} fusions, about {}, workspace {} bytes\n", graph.name,
                   device.name, graph.ops.size(), explanation.choice.fusions.size(),
                   microseconds(explanation.choice.seconds), explanation.choice.workspace_bytes);
+  if (graph.precision != Precision::exact)
+    text += fmt::format("precision {}: the choice {} operands to TF32\n", to_string(graph.precision),
+                        explanation.choice.notes.tf32 ? "rounds" : "does not round");
   if (!explanation.folded.empty())
     text += fmt::format("folded into accesses: {}\n", fmt::join(explanation.folded, ", "));
   for (const Decision& decision : explanation.decisions) append(text, decision);

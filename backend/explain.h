@@ -17,6 +17,7 @@ struct EngineAnswer {
   double seconds = 0;  ///< estimate of that configuration, or its measured time
   bool measured = false;
   bool chosen = false;
+  Notes notes;  ///< where it accepts
 };
 
 /// A fusion that was considered: kept, or cut in two.

@@ -23,6 +23,7 @@ class PlanMender {
     validate(plan_.graph);
     if (!plan_.device.is_cpu()) adopt_present_device();
     check_partition();
+    plan_.notes = {};
     for (size_t i = 0; i < plan_.fusions.size(); ++i) mend_choice(i);
     return std::move(plan_);
   }
@@ -79,13 +80,20 @@ class PlanMender {
     const Choices choices = view();
     const Fusion fusion = make_fusion(plan_.graph, choices.folded, plan_.fusions[i].ops);
     const std::string problem = problem_with(config, fusion);
-    if (problem.empty()) return;
+    if (problem.empty()) return join_notes(i, fusion);
     Choice anew = choose_one(choices, plan_.fusions[i].ops, plan_.device, options_);
     if (anew.options.empty())
       fail("fusion {} ({}): {}, and no engine takes it whole", i, fmt::join(fusion.op_names, " + "), problem);
     plan_.remarks.push_back(
         fmt::format("fusion {} ({}) was chosen anew: {}", i, fmt::join(fusion.op_names, " + "), problem));
     plan_.fusions[i].config = anew.options.front().config;
+    join_notes(i, fusion);
+  }
+
+  // verify() goes by them: they are not taken from a file.
+  void join_notes(size_t i, const Fusion& fusion) {
+    const Engine* engine = find_engine(engine_list_of(options_), plan_.fusions[i].config.engine);
+    plan_.notes.join(engine->notes_on(fusion));
   }
 
   std::string problem_with(const EngineConfig& config, const Fusion& fusion) const {

@@ -234,7 +234,7 @@ std::vector<int64_t> sample_of(const Graph& graph, const Tensor& tensor, const s
 }
 
 OutputCheck check_sample(const Graph& graph, std::span<void* const> tensors, int output,
-                         const std::vector<bool>& cone, uint64_t seed) {
+                         const std::vector<bool>& cone, uint64_t seed, const Notes& notes) {
   const Tensor& tensor = graph.tensors[static_cast<size_t>(output)];
   OutputCheck check = new_check(tensor);
   check.seed = seed;
@@ -245,7 +245,7 @@ OutputCheck check_sample(const Graph& graph, std::span<void* const> tensors, int
   const std::vector<double> wanted = evaluate_sample(graph, tensors, output, elements);
   SizeOf size;
   for (const double want : wanted) size.take_in(want);
-  set_tolerance(check, tensor, reference::error_bound(graph, output, cone, size.magnitude()));
+  set_tolerance(check, tensor, reference::error_bound(graph, output, cone, size.magnitude(), notes.tf32));
   Comparison comparison(check, tensor, tensors[static_cast<size_t>(output)]);
   for (size_t i = 0; i < elements.size(); ++i)
     comparison.compare(elements[i], place_of(tensor, coordinates(elements[i], tensor.dims)), wanted[i]);
@@ -258,7 +258,7 @@ bool VerifyReport::passed() const {
   return std::ranges::all_of(outputs, [](const OutputCheck& check) { return check.wrong == 0; });
 }
 
-VerifyReport verify(const Graph& graph, std::span<void* const> tensors, uint64_t seed) {
+VerifyReport verify(const Graph& graph, std::span<void* const> tensors, uint64_t seed, const Notes& notes) {
   std::vector<int> outputs;
   std::vector<std::vector<bool>> cones;
   std::vector<bool> dense;
@@ -281,12 +281,12 @@ VerifyReport verify(const Graph& graph, std::span<void* const> tensors, uint64_t
   VerifyReport report;
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (!dense[i]) {
-      report.outputs.push_back(check_sample(graph, tensors, outputs[i], cones[i], seed));
+      report.outputs.push_back(check_sample(graph, tensors, outputs[i], cones[i], seed, notes));
       continue;
     }
     const Tensor& tensor = graph.tensors[static_cast<size_t>(outputs[i])];
     OutputCheck check = new_check(tensor);
-    set_tolerance(check, tensor, reference::error_bound(graph, outputs[i], cones[i], magnitudes));
+    set_tolerance(check, tensor, reference::error_bound(graph, outputs[i], cones[i], magnitudes, notes.tf32));
     Comparison comparison(check, tensor, tensors[static_cast<size_t>(outputs[i])]);
     for_each_element(tensor, [&](int64_t element, int64_t place) {
       comparison.compare(element, place, oracle.value(outputs[i], place));

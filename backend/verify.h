@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/graph.h"
+#include "core/plan.h"
 
 namespace fusor {
 
@@ -33,8 +34,9 @@ struct VerifyReport {
 };
 
 /// `tensors[i]`: host buffer of graph.tensors[i], inputs as they were given to the run and outputs as it left
-/// them.
-VerifyReport verify(const Graph& graph, std::span<void* const> tensors, uint64_t seed = 1);
+/// them. `notes`: the plan's; where they say so, operands may have been rounded to TF32.
+VerifyReport verify(const Graph& graph, std::span<void* const> tensors, uint64_t seed = 1,
+                    const Notes& notes = {});
 std::string to_string(const VerifyReport& report);
 
 /// Fills a host buffer for `tensor` with seeded random values that suit its type (reals uniform in [-1, 1];

@@ -33,6 +33,7 @@ struct Anchor {
 /// the fusion's domain). Self-contained: engines need no Graph.
 struct Fusion {
   std::vector<int> ops;  ///< indices into Graph::ops, ascending
+  Precision precision = Precision::exact;
   std::vector<Anchor> anchors;
   std::vector<Operand> operands;
   std::vector<Expr> before;

@@ -5,6 +5,10 @@
 
 namespace fusor {
 
+std::string_view to_string(Precision precision) {
+  return precision == Precision::exact ? "exact" : "allow_tf32";
+}
+
 int Graph::producer(int tensor) const {
   for (size_t i = 0; i < ops.size(); ++i)
     if (std::ranges::find(ops[i].outputs, tensor) != ops[i].outputs.end()) return static_cast<int>(i);

@@ -18,9 +18,17 @@ struct Op {
   friend bool operator==(const Op&, const Op&) = default;
 };
 
+/// What engines may do to the numbers of a graph beyond its types. exact: operands are multiplied as they
+/// are. allow_tf32: matmuls and convolutions summed in fp32 may round fp32 operands to TF32 (10 bits behind
+/// the point) on their way to the tensor cores.
+enum class Precision : uint8_t { exact, allow_tf32 };
+
+std::string_view to_string(Precision precision);
+
 /// Tensors and ops; append order is topological order.
 struct Graph {
   std::string name;
+  Precision precision = Precision::exact;
   std::vector<Tensor> tensors;
   std::vector<Op> ops;
 

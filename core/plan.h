@@ -35,6 +35,14 @@ struct Notes {
     field("down_converts", self.down_converts);
     field("compiles_at_run_time", self.compiles_at_run_time);
   }
+  /// What holds of both together.
+  void join(const Notes& other) {
+    deterministic &= other.deterministic;
+    tensor_cores |= other.tensor_cores;
+    tf32 |= other.tf32;
+    down_converts |= other.down_converts;
+    compiles_at_run_time &= other.compiles_at_run_time;
+  }
   friend bool operator==(const Notes&, const Notes&) = default;
 };
 

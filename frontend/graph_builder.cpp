@@ -49,7 +49,10 @@ Dims or_filled(const Dims& list, int rank, int64_t value) {
 
 }  // namespace
 
-GraphBuilder::GraphBuilder(std::string name) { graph_.name = std::move(name); }
+GraphBuilder::GraphBuilder(std::string name, Precision precision) {
+  graph_.name = std::move(name);
+  graph_.precision = precision;
+}
 
 // --- tensors -----------------------------------------------------------------------------------------------
 

@@ -78,7 +78,7 @@ struct OutputOptions {
 /// that names the op and the numbers; the builder stays as it was before the call.
 class GraphBuilder {
  public:
-  explicit GraphBuilder(std::string name = "graph");
+  explicit GraphBuilder(std::string name = "graph", Precision precision = Precision::exact);
 
   Tensor input(const std::string& name, const Dims& dims, DataType type, Layout layout = Layout::row_major);
   Tensor input(const std::string& name, const Dims& dims, DataType type, const TensorOptions& options);

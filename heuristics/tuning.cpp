@@ -17,6 +17,8 @@ class FusionHasher {
     add_list(fusion.operands);
     add_list(fusion.before);
     add_list(fusion.after);
+    // Only where it is not the default: keys of tables from before there was a choice stay what they were.
+    if (fusion.precision != Precision::exact) add(fusion.precision);
   }
   std::string hex() const { return hasher_.hex(); }
 

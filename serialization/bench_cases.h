@@ -31,7 +31,7 @@ struct BenchCase {
   Dims stride, pre_padding, post_padding, dilation;
   Layout layout = Layout::nhwc;
   std::vector<std::string> prologue, epilogue;  ///< steps by name, in order
-  bool tf32 = false;           ///< fp32 whose operands peers round to TF32: the floor is that rate's
+  bool tf32 = false;  ///< fp32 whose operands may be rounded to TF32, by peers too: the floor is that rate's
   int64_t max_workspace = -1;  ///< bytes; -1: no limit
 
   bool is_conv() const { return op != Op::matmul && op != Op::gated_matmul; }

@@ -207,6 +207,7 @@ Op parse_op(const JsonReader& object, const std::vector<Tensor>& tensors, const 
 
 void write_graph(Json& object, const Graph& graph) {
   object["name"] = graph.name;
+  if (graph.precision != Precision::exact) object["precision"] = json_of(graph.precision);
   object["tensors"] = Json::array();
   object["ops"] = Json::array();
   for (const Tensor& tensor : graph.tensors) object["tensors"].push_back(tensor_json(tensor));
@@ -215,10 +216,11 @@ void write_graph(Json& object, const Graph& graph) {
 
 Graph parse_graph(const JsonReader& object, std::initializer_list<std::string_view> more_keys) {
   std::vector<std::string_view> known(more_keys);
-  known.insert(known.end(), {"name", "tensors", "ops"});
+  known.insert(known.end(), {"name", "precision", "tensors", "ops"});
   object.expect_keys(known);
   Graph graph;
   graph.name = object.at("name").name();
+  if (object.has("precision")) read_field(object.at("precision"), graph.precision);
   Names names;
   graph.tensors = parse_tensors(object.at("tensors"), names);
   const JsonReader ops = object.at("ops");

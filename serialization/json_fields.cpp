@@ -48,6 +48,7 @@ Json json_of(DataType value) { return to_string(value); }
 Json json_of(PointwiseMode value) { return to_string(value); }
 Json json_of(ReductionMode value) { return to_string(value); }
 Json json_of(ConvMode value) { return to_string(value); }
+Json json_of(Precision value) { return to_string(value); }
 Json json_of(DeviceKind value) { return kDeviceKinds[static_cast<size_t>(value)]; }
 
 void read_field(const JsonReader& from, DataType& to) { read_enum(from, kDataTypes, to); }
@@ -58,6 +59,7 @@ void read_field(const JsonReader& from, ReductionMode& to) {
   read_enum(from, enum_names<ReductionMode>(reduction_mode_count()), to);
 }
 void read_field(const JsonReader& from, ConvMode& to) { read_enum(from, enum_names<ConvMode>(2), to); }
+void read_field(const JsonReader& from, Precision& to) { read_enum(from, enum_names<Precision>(2), to); }
 void read_field(const JsonReader& from, DeviceKind& to) { read_enum(from, kDeviceKinds, to); }
 
 }  // namespace fusor

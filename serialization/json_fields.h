@@ -6,6 +6,7 @@
 
 #include "core/attributes.h"
 #include "core/device_info.h"
+#include "core/graph.h"
 #include "serialization/json_reader.h"
 
 namespace fusor {
@@ -22,6 +23,7 @@ Json json_of(PointwiseMode value);
 Json json_of(ReductionMode value);
 Json json_of(ConvMode value);
 Json json_of(DeviceKind value);
+Json json_of(Precision value);
 
 inline void read_field(const JsonReader& from, bool& to) { to = from.boolean(); }
 inline void read_field(const JsonReader& from, int& to) { to = from.small_integer(0); }
@@ -34,6 +36,7 @@ void read_field(const JsonReader& from, PointwiseMode& to);
 void read_field(const JsonReader& from, ReductionMode& to);
 void read_field(const JsonReader& from, ConvMode& to);
 void read_field(const JsonReader& from, DeviceKind& to);
+void read_field(const JsonReader& from, Precision& to);
 
 /// Adds every field to `object`.
 template <class T>

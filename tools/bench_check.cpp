@@ -15,14 +15,15 @@ bool reduces_a_stored_result(const Graph& graph, const Op& op) {
 
 }  // namespace
 
-VerifyReport check_case(const Graph& graph, std::span<void* const> tensors, uint64_t seed) {
+VerifyReport check_case(const Graph& graph, std::span<void* const> tensors, uint64_t seed,
+                        const Notes& notes) {
   Graph main = graph;
   Graph reductions = graph;
   std::erase_if(main.ops, [&](const Op& op) { return reduces_a_stored_result(graph, op); });
   std::erase_if(reductions.ops, [&](const Op& op) { return !reduces_a_stored_result(graph, op); });
-  VerifyReport report = verify(main, tensors, seed);
+  VerifyReport report = verify(main, tensors, seed, notes);
   if (reductions.ops.empty()) return report;
-  for (OutputCheck& check : verify(reductions, tensors, seed).outputs)
+  for (OutputCheck& check : verify(reductions, tensors, seed, notes).outputs)
     report.outputs.push_back(std::move(check));
   return report;
 }

@@ -127,7 +127,7 @@ class LoadedCase {
     buffers_->poison_outputs();
     executable.run(buffers_->bindings(), buffers_->workspace());
     buffers_->fetch_outputs();
-    return check_case(graph_, buffers_->host(), options_.seed);
+    return check_case(graph_, buffers_->host(), options_.seed, executable.plan().notes);
   }
 
   std::vector<std::vector<Seconds>> measured(const Flusher& flush, int runs) const {

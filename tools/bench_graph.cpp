@@ -24,7 +24,9 @@ std::optional<PointwiseMode> unary_mode(const std::string& name) {
 class CaseGraph {
  public:
   explicit CaseGraph(const BenchCase& bench_case)
-      : case_(bench_case), g_(bench_case.id), result_(bench_case.result.value_or(bench_case.type)) {}
+      : case_(bench_case),
+        g_(bench_case.id, bench_case.tf32 ? Precision::allow_tf32 : Precision::exact),
+        result_(bench_case.result.value_or(bench_case.type)) {}
 
   Graph build() {
     y_ = case_.is_conv() ? convolution() : matmuls();

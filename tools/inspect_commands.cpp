@@ -16,6 +16,7 @@ Report answer_report(const EngineAnswer& answer) {
     return report.set("config", answer.config)
         .set("seconds", answer.seconds)
         .set("measured", answer.measured)
+        .set("tf32", answer.notes.tf32)
         .set("chosen", answer.chosen);
   const Refusal& refusal = *answer.support.refusal;
   return report.set("refusal", Report::object()

@@ -78,7 +78,7 @@ int run(const Options& options) {
   std::optional<VerifyReport> verified;
   if (options.verify) {
     buffers.fetch_outputs();
-    verified = verify(input.graph, buffers.host(), options.seed);
+    verified = verify(input.graph, buffers.host(), options.seed, plan.notes);
   }
   if (options.json) {
     Report runs = Report::list();

@@ -77,6 +77,7 @@ class FusionBuilder {
   FusionBuilder(const Graph& graph, const FoldedGraph& folded, std::span<const int> ops)
       : graph_(graph), folded_(folded), ops_(ops) {
     fusion_.ops.assign(ops.begin(), ops.end());
+    fusion_.precision = graph.precision;
     for (const int op : ops) {
       fusion_.op_names.push_back(graph.ops[op].name);
       if (is_contraction(graph.ops[op].attributes)) anchors_.push_back(op);

@@ -23,6 +23,7 @@ class Cutting {
   Graph cut() const {
     Graph part;
     part.name = graph_.name;
+    part.precision = graph_.precision;
     std::vector<int> place(graph_.tensors.size(), -1);
     for (size_t i = 0; i < graph_.tensors.size(); ++i) {
       const int tensor = static_cast<int>(i);

@@ -16,6 +16,10 @@
 //  4. Later steps carry errors on by their slope. A contraction carries K independent ones: sqrt(K) times the
 //  spread; a
 //     peak is met once.
+//  5. Operands rounded to TF32 are as good as random by up to one spacing at the value (spread: a spacing
+//  over
+//     sqrt(12)); where they are cut off instead, all are a little too small, and so is the result: half a
+//     spacing for each of the two (peak of the result).
 // The bound is eight spreads and the peak. The output's own rounding is the relative part of the tolerance:
 // one epsilon, the two sides of a boundary.
 #include "backend/reference/error_bound.h"
@@ -34,6 +38,8 @@ namespace {
 constexpr double kStepsOfAFormula = 8;
 // Slopes of the activation functions stay below this (gelu: 1.13, swish: 1.10).
 constexpr double kActivationSlope = 1.2;
+// Spacing of TF32's numbers: 10 bits behind the point.
+constexpr double kTf32Epsilon = 0x1p-10;
 
 bool is_backward(PointwiseMode mode) { return info(mode).name.ends_with("_bwd"); }
 
@@ -51,10 +57,11 @@ class ErrorAnalysis {
  public:
   /// `measured`: magnitudes are those of the tensors; otherwise all are the output's and only ratios of 1 are
   /// known.
-  ErrorAnalysis(const Graph& graph, std::vector<Magnitude> magnitudes, bool measured)
+  ErrorAnalysis(const Graph& graph, std::vector<Magnitude> magnitudes, bool measured, bool tf32)
       : graph_(graph),
         magnitudes_(std::move(magnitudes)),
         measured_(measured),
+        tf32_(tf32),
         errors_(graph.tensors.size()) {}
 
   double bound(int output, const std::vector<bool>& cone) {
@@ -97,7 +104,7 @@ class ErrorAnalysis {
       return after_pointwise(op, *pointwise, unit);
     if (const auto* reduction = std::get_if<Reduction>(&op.attributes))
       return after_reduction(op, *reduction, unit);
-    return after_contraction(op, unit);
+    return after_contraction(op, *compute);
   }
 
   Deviation after_pointwise(const Op& op, const Pointwise& pointwise, double unit) {
@@ -188,15 +195,30 @@ class ErrorAnalysis {
     return total;
   }
 
-  Deviation after_contraction(const Op& op, double unit) {
+  // Of an operand as the tensor cores see it.
+  Deviation as_multiplied(int tensor, bool rounds) {
+    Deviation deviation = error(tensor);
+    if (rounds && type(tensor) == DataType::f32)
+      deviation.add({kTf32Epsilon * size(tensor).rms / std::sqrt(12.0), kTf32Epsilon * size(tensor).largest},
+                    1, 1);
+    return deviation;
+  }
+
+  Deviation after_contraction(const Op& op, DataType compute) {
+    const double unit = epsilon(compute);
+    const bool rounds = tf32_ && compute == DataType::f32;
     const int a = op.inputs[0], b = op.inputs[1], c = op.outputs[0];
     const double count = multiply_adds({op.attributes, dims(a), dims(b), dims(c)}) /
                          static_cast<double>(element_count(dims(c)));
     Deviation total;
     total.spread = sum_spread(size(c).rms, size(a).rms * size(b).rms, count, unit);
     const double walk = std::sqrt(count);
-    total.add(error(a), measured_ ? walk * size(b).rms : 1, measured_ ? size(b).largest : 1 / walk);
-    total.add(error(b), measured_ ? walk * size(a).rms : 1, measured_ ? size(a).largest : 1 / walk);
+    total.add(as_multiplied(a, rounds), measured_ ? walk * size(b).rms : 1,
+              measured_ ? size(b).largest : 1 / walk);
+    total.add(as_multiplied(b, rounds), measured_ ? walk * size(a).rms : 1,
+              measured_ ? size(a).largest : 1 / walk);
+    for (const int operand : {a, b})
+      if (rounds && type(operand) == DataType::f32) total.peak += kTf32Epsilon / 2 * size(c).largest;
     return total;
   }
 
@@ -219,20 +241,20 @@ class ErrorAnalysis {
 
   const Graph& graph_;
   std::vector<Magnitude> magnitudes_;
-  bool measured_;
+  bool measured_, tf32_;
   std::vector<Deviation> errors_;
 };
 
 }  // namespace
 
 double error_bound(const Graph& graph, int output, const std::vector<bool>& cone,
-                   const std::vector<Magnitude>& magnitudes) {
-  return ErrorAnalysis(graph, magnitudes, true).bound(output, cone);
+                   const std::vector<Magnitude>& magnitudes, bool tf32) {
+  return ErrorAnalysis(graph, magnitudes, true, tf32).bound(output, cone);
 }
 
-double error_bound(const Graph& graph, int output, const std::vector<bool>& cone,
-                   const Magnitude& magnitude) {
-  return ErrorAnalysis(graph, std::vector<Magnitude>(graph.tensors.size(), magnitude), false)
+double error_bound(const Graph& graph, int output, const std::vector<bool>& cone, const Magnitude& magnitude,
+                   bool tf32) {
+  return ErrorAnalysis(graph, std::vector<Magnitude>(graph.tensors.size(), magnitude), false, tf32)
       .bound(output, cone);
 }
 

@@ -1,5 +1,6 @@
 // Tests verify: a right run passes, a planted error is found and located, NaN and infinity count, large
 // outputs are sampled.
+#include <cstring>
 #include <limits>
 
 #include "reference_test_support.h"
@@ -40,6 +41,52 @@ TEST(Verify, TheToleranceIsAFewPartsInAThousandOfTheLargestValueForHalf) {
   double largest = 0;
   for (const double value : tensors.get(chain.y)) largest = std::max(largest, std::fabs(value));
   EXPECT_LT(verify(chain.graph, tensors.pointers()).outputs[0].tolerance_abs, 4e-3 * largest);
+}
+
+// Cuts off what TF32 has no room for, as tensor cores do with operands that nobody has rounded.
+void cut_off(std::vector<double>& values) {
+  for (double& value : values) {
+    auto narrow = static_cast<float>(value);
+    uint32_t bits = 0;
+    std::memcpy(&bits, &narrow, sizeof bits);
+    bits &= ~uint32_t{0x1fff};
+    std::memcpy(&narrow, &bits, sizeof bits);
+    value = narrow;
+  }
+}
+
+TEST(Verify, Tf32IsTakenIntoAccountWhereTheNotesSaySoAndOnlyThere) {
+  for (const int64_t k : {1, 7, 500, 20000}) {
+    GraphBuilder g("product", Precision::allow_tf32);
+    const Tensor a = g.input("a", {9, k}, DataType::f32), b = g.input("b", {k, 11}, DataType::f32);
+    const Tensor y = g.output(g.relu(g.matmul(g.abs(a), b)), {.name = "y"});
+    const Graph graph = g.finish();
+    HostTensors tensors(graph);
+    const std::vector<double> first = tensors.get(a), second = tensors.get(b);
+    std::vector<double> cut_first = first, cut_second = second;
+    cut_off(cut_first);
+    cut_off(cut_second);
+    tensors.set(a, cut_first);
+    tensors.set(b, cut_second);
+    tensors.run(Reading::device);
+    tensors.set(a, first);
+    tensors.set(b, second);
+    const Notes notes{.tf32 = true};
+    const VerifyReport report = verify(graph, tensors.pointers(), 1, notes);
+    EXPECT_TRUE(report.passed()) << k << "\n" << to_string(report);
+    EXPECT_FALSE(verify(graph, tensors.pointers()).passed()) << k;
+    double largest = 0;
+    for (const double value : tensors.get(y)) largest = std::max(largest, std::fabs(value));
+    EXPECT_LT(report.outputs[0].tolerance_abs, 0.02 * largest) << "still finds what bf16 would do";
+  }
+}
+
+TEST(Verify, Tf32ChangesNothingForOperandsThatItHolds) {
+  const Chain chain = conv_chain();
+  const HostTensors tensors(chain.graph);
+  tensors.run(Reading::device);
+  EXPECT_EQ(verify(chain.graph, tensors.pointers(), 1, {.tf32 = true}).outputs[0].tolerance_abs,
+            verify(chain.graph, tensors.pointers()).outputs[0].tolerance_abs);
 }
 
 TEST(Verify, APlantedErrorIsFoundWhereItIs) {

@@ -105,7 +105,7 @@ VerifyReport DeviceRun::check(uint64_t seed) {
   std::vector<void*> pointers;
   for (Buffer& buffer : buffers_)
     pointers.push_back(buffer.bytes.empty() ? nullptr : buffer.bytes.data() + kGuard);
-  return verify(graph_, pointers, seed);
+  return verify(graph_, pointers, seed, executable_.plan().notes);
 }
 
 const std::vector<std::byte>& DeviceRun::host(const std::string& tensor) const {

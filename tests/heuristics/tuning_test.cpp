@@ -17,10 +17,11 @@ struct Shape {
   DataType type = DataType::bf16;
   bool transposed = false;
   int64_t alignment = 16;
+  Precision precision = Precision::exact;
 };
 
 std::string key_of(const Shape& shape) {
-  GraphBuilder g(shape.prefix + "g");
+  GraphBuilder g(shape.prefix + "g", shape.precision);
   TensorOptions options;
   options.alignment = shape.alignment;
   if (shape.transposed) options.strides = Strides{1, shape.rows};
@@ -39,6 +40,7 @@ TEST(Tuning, ExtentsTypesStridesAndAlignmentsAre) {
   EXPECT_NE(key, key_of({.type = DataType::f16}));
   EXPECT_NE(key, key_of({.transposed = true}));
   EXPECT_NE(key, key_of({.alignment = 4}));
+  EXPECT_NE(key, key_of({.precision = Precision::allow_tf32}));
 }
 
 MeasuredConfig measured(const std::string& engine, double low, double median, double high) {

@@ -46,6 +46,21 @@ TEST(GraphJson, GraphsOfTheBuilderSurvive) {
   EXPECT_EQ(graph_from_json(to_json(graph)), graph);
 }
 
+TEST(GraphJson, PrecisionIsKeptAndWithoutItGraphsAreExact) {
+  const std::string text = to_json(graph_from_json(kMatmulGraph));
+  EXPECT_EQ(text.find("precision"), std::string::npos);
+  const Graph exact = graph_from_json(replaced(kMatmulGraph, R"("kind")", R"("precision": "exact", "kind")"));
+  EXPECT_EQ(exact, graph_from_json(kMatmulGraph));
+  const Graph tf32 =
+      graph_from_json(replaced(kMatmulGraph, R"("kind")", R"("precision": "allow_tf32", "kind")"));
+  EXPECT_EQ(tf32.precision, Precision::allow_tf32);
+  EXPECT_NE(tf32, exact);
+  EXPECT_EQ(graph_from_json(to_json(tf32)), tf32);
+  EXPECT_THAT(error_with(R"("kind")", R"("precision": "tf32", "kind")"),
+              HasSubstr("precision: 'tf32' is not one of exact, allow_tf32"));
+  EXPECT_THAT(error_with(R"("kind")", R"("precision": true, "kind")"), HasSubstr("precision: expected text"));
+}
+
 TEST(GraphJson, WritingTwiceGivesTheSameText) {
   const std::string once = to_json(graph_from_json(kConvGraph));
   EXPECT_EQ(to_json(graph_from_json(once)), once);
