@@ -1,6 +1,6 @@
 // Owns the mma engine: matmul and convolutions of any layout on the tensor cores of sm_80 and later, where
-// the operands' values are exact in a type that these multiply. Its rules, knobs and costs; the kernel is
-// codegen/device/mma.cuh.
+// the operands' values are exact in a type that these multiply, or may be rounded to TF32. Its rules, knobs
+// and costs; the kernel is codegen/device/mma.cuh.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,13 +16,15 @@ namespace {
 // --- Elements ---
 
 // What the tensor cores multiply, in the order of the numbers in codegen/device/warp_mma.cuh.
-constexpr std::array kElements{DataType::f16, DataType::bf16, DataType::i8, DataType::u8};
+// fp32 stands for TF32.
+constexpr std::array kElements{DataType::f16, DataType::bf16, DataType::i8, DataType::u8, DataType::f32};
 
 int64_t element_number(DataType element) { return std::ranges::find(kElements, element) - kElements.begin(); }
 
-// Every number of `type` is one of `element`.
+// Every number of `type` is one of `element`, or in fp32 may be rounded to it.
 bool holds(DataType element, DataType type) {
   if (element == type || type == DataType::b8) return true;
+  if (element == DataType::f32 && (type == DataType::f16 || type == DataType::bf16)) return true;
   const bool small =
       type == DataType::i8 || type == DataType::u8 || type == DataType::f8_e4m3 || type == DataType::f8_e5m2;
   return is_real(element) && small;
@@ -69,9 +71,13 @@ std::optional<DataType> integer_element(const Fusion& fusion, const Expr& site) 
 // fp32 sums take two operands of one type, int32 sums bytes of any sign.
 std::optional<Elements> elements_of(const Fusion& fusion, DataType compute) {
   const Expr &a = fusion.before[0], &b = fusion.before[1];
+  const auto is_allowed = [&](DataType element) {
+    return element != DataType::f32 || fusion.precision == Precision::allow_tf32;
+  };
   if (compute == DataType::f32)
-    for (const DataType element : {DataType::f16, DataType::bf16})
-      if (is_exact(fusion, a, a.value, element) && is_exact(fusion, b, b.value, element))
+    for (const DataType element : {DataType::f16, DataType::bf16, DataType::f32})
+      if (is_allowed(element) && is_exact(fusion, a, a.value, element) &&
+          is_exact(fusion, b, b.value, element))
         return Elements{element, element};
   if (compute != DataType::i32) return std::nullopt;
   const auto first = integer_element(fusion, a), second = integer_element(fusion, b);
@@ -94,7 +100,7 @@ constexpr int64_t kTurnsOfPart = 4;    // of the main loop, in a part of a split
 // Vectors of 16 bytes and shorter.
 Widths load_widths(DataType element) {
   static constexpr std::array<int64_t, 4> kWidths{16, 8, 4, 2};
-  return Widths(kWidths).subspan(byte_size(element) == 1 ? 0 : 1);
+  return Widths(kWidths).subspan(static_cast<size_t>(byte_size(element) / 2));
 }
 constexpr std::array<int64_t, 3> kStoreWidths{8, 4, 2};
 
@@ -130,7 +136,8 @@ struct Lowering : TiledContraction {
 
   Work cost(const DeviceInfo& device) const {
     Work work = this->work();
-    work.tensor_flops = inner_flops();
+    // The device's rate is that of 16 bits; TF32 has half of it.
+    work.tensor_flops = inner_flops() * (is_tf32() ? 2 : 1);
     work.fp32_flops += 2 * kInstructionsOfVector *
                        (elements_of_a() / static_cast<double>(load_a.width) +
                         elements_of_b() / static_cast<double>(load_b.width));
@@ -157,8 +164,10 @@ struct Lowering : TiledContraction {
     choose_stages(device);
   }
 
+  bool is_tf32() const { return elements.a == DataType::f32; }
+
   bool copies(const OperandLoad& load, bool plain, DataType element) const {
-    return plain && load.width * byte_size(element) >= 4 && (load.along_k || byte_size(element) == 2);
+    return plain && load.width * byte_size(element) >= 4 && (load.along_k || byte_size(element) > 1);
   }
 
   // Blocks that an SM holds by their registers (ptxas, sm_90a: at most 128 a thread, 64 for the small tiles,
@@ -196,12 +205,17 @@ struct Lowering : TiledContraction {
 
   // Not measured yet: guesses of what the inner loop reaches of the 16-bit peak. mma.sync feeds the tensor
   // cores of sm_90 and sm_100 at little more than half their rate, those of other generations at all of it.
-  // Smaller tiles are scaled by what they read of shared memory for each product.
+  // Smaller tiles are scaled by what they read of shared memory for each product. TF32 reads twice the bytes
+  // of 16-bit types for products that take twice the time, and rounds what it has read: with a tile of 128 x
+  // 128, shared memory is as busy as the tensor cores of sm_90 are.
   double efficiency(const DeviceInfo& device) const {
     const int64_t size = tiling.tile.elements();
-    const double tile = size >= 128 * 128 ? 1.0 : size >= 128 * 64 ? 0.75 : size >= 64 * 64 ? 0.55 : 0.4;
+    const double wide = is_tf32() && size > 128 * 128 ? 1.15 : 1.0;
+    const double tile = size >= 128 * 128 ? wide : size >= 128 * 64 ? 0.75 : size >= 64 * 64 ? 0.55 : 0.4;
     const int generation = device.compute_capability / 10;
-    return tile * (generation == 9 || generation == 10 ? 0.35 : 0.75) * (index_bits == 64 ? 0.7 : 1.0);
+    const bool halved = generation == 9 || generation == 10;
+    const double instructions = is_tf32() ? (halved ? 0.45 : 0.65) : (halved ? 0.35 : 0.75);
+    return tile * instructions * (index_bits == 64 ? 0.7 : 1.0);
   }
 };
 
@@ -212,6 +226,11 @@ class MmaEngine final : public Engine {
   std::string_view name() const override { return "mma"; }
   int number() const override { return 25; }
   Notes notes() const override { return {.tensor_cores = true}; }
+  Notes notes_on(const Fusion& fusion) const override {
+    Notes notes = this->notes();
+    notes.tf32 = elements_of(fusion, contraction_of(fusion).value().compute).value().a == DataType::f32;
+    return notes;
+  }
 
   Support supports(const Fusion& fusion, const DeviceInfo& device) const override {
     if (auto refusal = refuse_tiling(fusion, device)) return Support::no(std::move(*refusal));
@@ -289,6 +308,9 @@ class MmaEngine final : public Engine {
       if (value.kind == Node::Kind::load) refusal.tensor = fusion.name_of(value.access.operand);
       if (is_real(value.type) && value.kind == Node::Kind::pointwise)
         refusal.remedy = "declare the op's result fp16 or bf16";
+      if (compute == DataType::f32 && reaches(DataType::f32) && fusion.precision == Precision::exact)
+        refusal.remedy +=
+            fmt::format("{}let the graph's precision allow TF32", refusal.remedy.empty() ? "" : ", or ");
       break;
     }
     return refusal;

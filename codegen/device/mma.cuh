@@ -34,6 +34,8 @@ struct Loading {
   static constexpr int kVectorBytes = Vectors::kWidth * sizeof(Element);
   static constexpr bool kVectorsInLines = kLinesAlongK == kAlongK;
   static constexpr bool kAsync = kPlain && kVectorsInLines && kVectorBytes >= 4;
+  // What is copied as it is stored, fragments round; all else is rounded on its way through registers.
+  static constexpr bool kRoundsFragments = kTf32 && kAsync;
 };
 
 // Lines of the tile that leave through the stage at once: of every warp one block, along the axis on which
@@ -165,6 +167,9 @@ struct Transfer {
       item = load_whole<kWidth>(Load::Site::address(args, at), kWidth);
     else
       item = narrow<Element>(Load::Site::template apply<kWidth>(args, at, kWidth));
+    if constexpr (kTf32)
+#pragma unroll
+      for (int v = 0; v < kWidth; ++v) item[v] = __uint_as_float(round_to_tf32(__float_as_uint(item[v])));
     return inside ? item : Item{};
   }
 };
@@ -218,9 +223,20 @@ struct WarpTile {
   template <class Load, int kFragments>
   FUSOR_DEVICE void read(u32 tile, int first, int step, u32 (&fragments)[kFragments][4]) {
 #pragma unroll
-    for (int i = 0; i < kFragments; ++i)
-      load_fragment<!Load::kLinesAlongK>(
-          fragments[i], tile + Load::Tile::template fragment<Load::kRows>(lane(), first + 16 * i, step));
+    for (int i = 0; i < kFragments; ++i) {
+      if constexpr (Load::Tile::kByElement) {
+#pragma unroll
+        for (int number = 0; number < 4; ++number)
+          fragments[i][number] = load_shared(
+              tile + Load::Tile::template element<Load::kRows>(lane(), number, first + 16 * i, step));
+      } else {
+        load_fragment<!Load::kLinesAlongK>(
+            fragments[i], tile + Load::Tile::template fragment<Load::kRows>(lane(), first + 16 * i, step));
+      }
+      if constexpr (Load::kRoundsFragments)
+#pragma unroll
+        for (int number = 0; number < 4; ++number) fragments[i][number] = round_to_tf32(fragments[i][number]);
+    }
   }
 
   template <int kPass>

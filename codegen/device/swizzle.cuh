@@ -3,8 +3,9 @@
 #pragma once
 
 /// A tile of lines, each in chunks of 16 bytes. The line's number exchanges its chunks, so that neither the
-/// lanes that write a line nor those that read one chunk of 8 lines meet in a bank.
-template <int kLineBytes>
+/// lanes that write a line nor those that read one chunk of 8 lines meet in a bank (or, with a turn of 2,
+/// those that read two chunks of 4 lines).
+template <int kLineBytes, int kTurn = 1>
 struct SwizzledLines {
   static constexpr int kChunks = kLineBytes / 16;
   static constexpr int kPeriod = kChunks < 8 ? kChunks : 8;
@@ -12,7 +13,7 @@ struct SwizzledLines {
 
   /// Of byte `byte` of a line.
   static __device__ int offset(int line, int byte) {
-    const int chunk = byte / 16 ^ line / kLinesOfAllBanks % kPeriod;
+    const int chunk = byte / 16 ^ line / kLinesOfAllBanks * kTurn % kPeriod;
     return line * kLineBytes + chunk * 16 + byte % 16;
   }
 };
@@ -21,7 +22,9 @@ struct SwizzledLines {
 /// k or across it.
 template <int kSteps, int kExtent, int kBytes, bool kLinesAlongK>
 struct OperandTile {
-  using Lines = SwizzledLines<(kLinesAlongK ? kSteps : kExtent) * kBytes>;
+  // ldmatrix moves pairs of bytes: it cannot transpose elements of four, which are read one by one.
+  static constexpr bool kByElement = kBytes == 4 && !kLinesAlongK;
+  using Lines = SwizzledLines<(kLinesAlongK ? kSteps : kExtent) * kBytes, kByElement ? 2 : 1>;
   static constexpr int kSize = kSteps * kExtent * kBytes;
 
   static __device__ int offset(int across, int step) {
@@ -38,6 +41,15 @@ struct OperandTile {
     const int across_half = kRows ? matrix % 2 : matrix / 2, k_half = kRows ? matrix / 2 : matrix % 2;
     if (kLinesAlongK) return Lines::offset(first + 8 * across_half + lane % 8, step * kBytes + 16 * k_half);
     return Lines::offset(step + 8 * k_half + lane % 8, (first + 8 * across_half) * kBytes);
+  }
+
+  /// Where lane `lane` finds the element of 4 bytes that is register `number` of that fragment. `step` is a
+  /// multiple of 8, so that the exchange of chunks is the lane's own.
+  template <bool kRows>
+  static __device__ int element(int lane, int number, int first, int step) {
+    const int across_half = kRows ? number % 2 : number / 2, k_half = kRows ? number / 2 : number % 2;
+    return Lines::offset(lane % 4, (first + 8 * across_half + lane / 4) * kBytes) +
+           (step + 4 * k_half) * kExtent * kBytes;
   }
 };
 

@@ -21,6 +21,11 @@ template <>
 struct ElementOf<3> {
   using type = u8;
 };
+template <>
+struct ElementOf<4> {
+  using type = float;  // rounded to tf32
+};
+static constexpr bool kTf32 = FUSOR_A_ELEMENT == 4;
 using ElementA = ElementOf<FUSOR_A_ELEMENT>::type;
 using ElementB = ElementOf<FUSOR_B_ELEMENT>::type;
 
@@ -39,6 +44,19 @@ FUSOR_DEVICE void load_fragment(u32 (&fragment)[4], u32 line) {
                  : "memory");
 }
 
+FUSOR_DEVICE u32 load_shared(u32 from) {
+  u32 word;
+  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(word) : "r"(from) : "memory");
+  return word;
+}
+
+/// The nearest number of 10 bits behind the point: the tensor cores would cut the others off.
+FUSOR_DEVICE u32 round_to_tf32(u32 x) {
+  u32 rounded;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(rounded) : "f"(__uint_as_float(x)));
+  return rounded;
+}
+
 // sum (16 x 8) += a (16 rows x 32 bytes of k) * b (32 bytes of k x 8 columns).
 #define FUSOR_MMA(shape, result, a_type, b_type)                                    \
   asm("mma.sync.aligned." shape ".row.col." result "." a_type "." b_type "." result \
@@ -47,12 +65,14 @@ FUSOR_DEVICE void load_fragment(u32 (&fragment)[4], u32 line) {
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1))
 
 FUSOR_DEVICE void multiply_add(Sum (&sum)[4], const u32 (&a)[4], u32 b0, u32 b1) {
-#if FUSOR_A_ELEMENT < 2
+#if FUSOR_A_ELEMENT < 2 || FUSOR_A_ELEMENT == 4
 #define FUSOR_SUM(x) "+f"(x)
 #if FUSOR_A_ELEMENT == 0
   FUSOR_MMA("m16n8k16", "f32", "f16", "f16");
-#else
+#elif FUSOR_A_ELEMENT == 1
   FUSOR_MMA("m16n8k16", "f32", "bf16", "bf16");
+#else
+  FUSOR_MMA("m16n8k8", "f32", "tf32", "tf32");
 #endif
 #else
 #define FUSOR_SUM(x) "+r"(x)

@@ -48,8 +48,8 @@ inline Graph finished(GraphBuilder& g, const Tensor& product, DataType type) {
 
 /// relu(x) * w for the pass, windows of 3, padding 1; channels 24 -> 40.
 inline Fusion convolution(ConvPass pass, int spatial, DataType type, Layout layout = Layout::nhwc,
-                          int64_t stride = 1) {
-  GraphBuilder g;
+                          int64_t stride = 1, Precision precision = Precision::exact) {
+  GraphBuilder g("conv", precision);
   const int64_t extent = 13;
   const int64_t outputs = (extent - 1) / stride + 1;
   const Dims x = spatial_dims(2, 24, spatial, extent), w = spatial_dims(40, 24, spatial, 3),
@@ -69,8 +69,9 @@ inline Fusion convolution(ConvPass pass, int spatial, DataType type, Layout layo
 }
 
 /// relu(a) * b, [batch, m, k] times [k, n].
-inline Fusion matmul(DataType type, int64_t batch = 3, int64_t m = 100, int64_t n = 72, int64_t k = 50) {
-  GraphBuilder g;
+inline Fusion matmul(DataType type, int64_t batch = 3, int64_t m = 100, int64_t n = 72, int64_t k = 50,
+                     Precision precision = Precision::exact) {
+  GraphBuilder g("matmul", precision);
   const Tensor a = g.input("a", {batch, m, k}, type);
   const Tensor b = g.input("b", {k, n}, type);
   return whole(finished(g, g.matmul(is_real(type) ? g.relu(a) : a, b), type));

@@ -21,7 +21,7 @@ using test::KernelCase;
 
 // Nothing before the operands, a bias and a ReLU after the result.
 Fusion plain(ConvPass pass, DataType type, Layout layout, int64_t channels, int64_t stride) {
-  GraphBuilder g;
+  GraphBuilder g("plain", Precision::allow_tf32);
   const Dims x{8, channels, 28, 28}, w{256, channels, 3, 3}, y{8, 256, 27 / stride + 1, 27 / stride + 1};
   const ConvOptions options{.padding = {1, 1}, .stride = {stride, stride}};
   const Tensor first = g.input("first", pass == ConvPass::fprop ? x : y, type, layout);
@@ -76,6 +76,18 @@ TEST_P(MmaKernels, OfProloguesAndBytesCompileWithoutSpills) {
     add(fmt::format("3d {}", to_string(type)), convolution(ConvPass::dgrad, 3, type, Layout::nhwc, 2));
   }
   add("64-bit indices", matmul(DataType::bf16, 1, 70000, 40000, 64));
+  expect_all_compiled(cases_);
+}
+
+TEST_P(MmaKernels, OfTf32CompileWithoutSpills) {
+  for (const ConvPass pass : {ConvPass::fprop, ConvPass::dgrad, ConvPass::wgrad})
+    for (const Layout layout : {Layout::nhwc, Layout::nchw})
+      add(fmt::format("{} {}", to_string(pass), layout == Layout::nhwc ? "nhwc" : "nchw"),
+          plain(pass, DataType::f32, layout, 64, 1));
+  add("stem nhwc", plain(ConvPass::fprop, DataType::f32, Layout::nhwc, 3, 2));
+  add("strided dgrad", plain(ConvPass::dgrad, DataType::f32, Layout::nhwc, 64, 2));
+  add("prologue", matmul(DataType::f32, 3, 1000, 720, 512, Precision::allow_tf32));
+  add("64-bit indices", matmul(DataType::f32, 1, 70000, 40000, 64, Precision::allow_tf32));
   expect_all_compiled(cases_);
 }
 

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 
+#include "backend/build.h"
 #include "backend/engines.h"
+#include "backend/explain.h"
 #include "heuristics/time_model.h"
 #include "tests/backend/direct_cases.h"
 #include "tests/backend/golden_text.h"
@@ -51,14 +53,15 @@ int64_t config_of(const Fusion& fusion, std::string_view name,
 
 // x [2, channels, 14, 14] with a 3x3 window, and nothing around the convolution.
 Fusion forward(int64_t channels, Layout layout, DataType type = DataType::f16) {
-  GraphBuilder g;
+  GraphBuilder g("forward", Precision::allow_tf32);
   const Tensor x = g.input("x", {2, channels, 14, 14}, type, layout);
   const Tensor w = g.input("w", {40, channels, 3, 3}, type, layout);
   return whole(g.finish({g.conv_fprop(x, w, {.padding = {1, 1}})}));
 }
 
-Fusion product(DataType a_type, DataType b_type, std::optional<DataType> compute = std::nullopt) {
-  GraphBuilder g;
+Fusion product(DataType a_type, DataType b_type, std::optional<DataType> compute = std::nullopt,
+               Precision precision = Precision::exact) {
+  GraphBuilder g("product", precision);
   const Tensor a = g.input("a", {64, 64}, a_type), b = g.input("b", {64, 64}, b_type);
   return whole(g.finish({g.matmul(a, b, {.name = "mm", .compute = compute})}));
 }
@@ -126,6 +129,49 @@ TEST(Mma, APrologueThatOnlyPassesNumbersOnKeepsTheirType) {
   EXPECT_EQ(config_of(matmul(DataType::f16), "b_plain"), 1);
 }
 
+TEST(Mma, TakesFp32AsTf32WhereTheGraphAllowsIt) {
+  const auto allowed = [](DataType a, DataType b, std::optional<DataType> compute = std::nullopt) {
+    return product(a, b, compute, Precision::allow_tf32);
+  };
+  const Support refused = mma_engine().supports(product(DataType::f32, DataType::f32), h200());
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.refusal->remedy, "let the graph's precision allow TF32");
+  for (const DataType other :
+       {DataType::f32, DataType::f16, DataType::bf16, DataType::f8_e4m3, DataType::u8}) {
+    EXPECT_EQ(rule(allowed(DataType::f32, other)), "");
+    EXPECT_EQ(config_of(allowed(other, DataType::f32), "a_element"), 4);
+    EXPECT_EQ(config_of(allowed(other, DataType::f32), "a_plain"), other == DataType::f32 ? 1 : 0);
+    EXPECT_TRUE(mma_engine().notes_on(allowed(other, DataType::f32)).tf32);
+  }
+  EXPECT_EQ(rule(allowed(DataType::f64, DataType::f32)), "tensor-core-sums");
+  EXPECT_EQ(rule(allowed(DataType::i32, DataType::f32)), "tensor-core-operands");
+}
+
+TEST(Mma, KeepsNumbersExactWhereItCanThoughTf32IsAllowed) {
+  const Fusion fusion = product(DataType::f16, DataType::f16, std::nullopt, Precision::allow_tf32);
+  EXPECT_EQ(config_of(fusion, "a_element"), 0);
+  EXPECT_FALSE(mma_engine().notes_on(fusion).tf32);
+}
+
+TEST(Mma, PlansNameTf32AndExactGraphsStayExact) {
+  for (const Precision precision : {Precision::exact, Precision::allow_tf32}) {
+    GraphBuilder g("product", precision);
+    const Tensor a = g.input("a", {1024, 1024}, DataType::f32);
+    const Graph graph = g.finish({g.matmul(a, a)});
+    for (const Candidate& candidate : candidates(graph, DeviceInfo::named("A100"), {.compile = false})) {
+      const std::string engine = candidate.fusions[0].config.engine;
+      EXPECT_EQ(candidate.notes.tf32, engine == "mma") << engine;
+      EXPECT_TRUE(engine == "direct" || precision == Precision::allow_tf32) << engine;
+    }
+    const std::string text = explain(graph, DeviceInfo::named("A100"), {.compile = false});
+    EXPECT_EQ(text.find("precision allow_tf32: the choice rounds operands to TF32") != std::string::npos,
+              precision == Precision::allow_tf32)
+        << text;
+    EXPECT_EQ(text.find("mma accepts in tf32") != std::string::npos, precision == Precision::allow_tf32)
+        << text;
+  }
+}
+
 TEST(Mma, RefusesWhatDirectRefuses) {
   GraphBuilder g;
   const Tensor y = g.matmul(g.input("a", {8, 4}, DataType::f16), g.input("b", {4, 6}, DataType::f16));
@@ -141,6 +187,8 @@ TEST(Mma, ChannelsMoveSixteenBytesAtATime) {
   EXPECT_EQ(config_of(forward(3, Layout::nhwc), "a_width"), 1);
   EXPECT_EQ(config_of(forward(64, Layout::nchw), "a_width"), 1);
   EXPECT_EQ(config_of(forward(64, Layout::nhwc, DataType::i8), "a_width", tiled(128, 128, 64)), 16);
+  EXPECT_EQ(config_of(forward(64, Layout::nhwc, DataType::f32), "a_width"), 4);
+  EXPECT_EQ(config_of(forward(6, Layout::nhwc, DataType::f32), "a_width"), 2);
   EXPECT_EQ(config_of(forward(64, Layout::nhwc), "vector"), 8);
 }
 
@@ -178,6 +226,9 @@ TEST(Mma, StagesFitTwoBlocksOnAnSm) {
   EXPECT_GE(config_of(fusion, "stages", tiled(128, 128, 64)), 3);
   EXPECT_LE(launch(lowered(fusion, tiled(128, 256, 64))).shared_bytes, h200().shared_per_block);
   EXPECT_EQ(config_of(forward(3, Layout::nhwc), "stages"), 2) << "registers are one turn ahead";
+  const Fusion words = forward(64, Layout::nchw, DataType::f32);
+  EXPECT_GE(config_of(words, "stages", tiled(128, 128, 32)), 3) << "single elements are copied, too";
+  EXPECT_LE(2 * (launch(lowered(words, tiled(128, 128, 32))).shared_bytes + 1024), h200().shared_per_sm);
 }
 
 TEST(Mma, SplitSumsPartsInASecondLaunch) {
@@ -198,9 +249,12 @@ TEST(Mma, StructureDoesNotDependOnExtentsAndNames) {
 // --- candidates ---
 
 TEST(Mma, CandidatesStandInTheKnobs) {
-  const Fusion fusions[] = {matmul(DataType::f16), matmul(DataType::i8, 1, 20, 500, 100000),
-                            convolution(ConvPass::wgrad, 2, DataType::f16), matmul(DataType::f16, 1, 1, 1, 1),
-                            forward(256, Layout::nhwc)};
+  const Fusion fusions[] = {matmul(DataType::f16),
+                            matmul(DataType::i8, 1, 20, 500, 100000),
+                            convolution(ConvPass::wgrad, 2, DataType::f16),
+                            matmul(DataType::f16, 1, 1, 1, 1),
+                            forward(256, Layout::nhwc),
+                            forward(256, Layout::nchw, DataType::f32)};
   for (const int capability : {80, 89, 90})
     for (const Fusion& fusion : fusions) {
       const DeviceInfo device = with_capability(capability);

@@ -50,7 +50,8 @@ Element element(const Registers& registers, int lane, int i) {
   return value;
 }
 
-// Element i of lane's a in mma.m16n8k16 (16 bits) or mma.m16n8k32 (8 bits): its row and its k.
+// Element i of lane's a in mma.m16n8k8 (32 bits), mma.m16n8k16 (16 bits) or mma.m16n8k32 (8 bits): its row
+// and its k.
 struct Place {
   int across, k;
 };
@@ -92,11 +93,8 @@ class TileCheck {
  private:
   template <bool kRows>
   void check_fragment(int first, int step) const {
-    std::array<int, 32> lines;
-    for (size_t lane = 0; lane < 32; ++lane)
-      lines.at(lane) = Tile::template fragment<kRows>(static_cast<int>(lane), first, step);
-    expect_no_bank_conflict(lines);
-    const Registers registers = load_matrices(bytes_, lines, !kLinesAlongK);
+    const Registers registers =
+        Tile::kByElement ? elements<kRows>(first, step) : matrices<kRows>(first, step);
     for (int lane = 0; lane < 32; ++lane)
       for (int i = 0; i < static_cast<int>(16 / sizeof(Element)); ++i) {
         // Two blocks of 8 columns, two registers each, or one of 16 rows.
@@ -105,6 +103,32 @@ class TileCheck {
         const int across = first + place.across + (kRows ? 0 : i / kOfBlock * 8);
         EXPECT_EQ(element<Element>(registers, lane, i), values_[across][step + place.k]);
       }
+  }
+
+  template <bool kRows>
+  Registers matrices(int first, int step) const {
+    std::array<int, 32> lines;
+    for (size_t lane = 0; lane < 32; ++lane)
+      lines.at(lane) = Tile::template fragment<kRows>(static_cast<int>(lane), first, step);
+    expect_no_bank_conflict(lines);
+    return load_matrices(bytes_, lines, !kLinesAlongK);
+  }
+
+  // Each register of all lanes comes from 32 different banks.
+  template <bool kRows>
+  Registers elements(int first, int step) const {
+    Registers registers;
+    for (size_t i = 0; i < 4; ++i) {
+      std::set<int> banks;
+      for (size_t lane = 0; lane < 32; ++lane) {
+        const int byte =
+            Tile::template element<kRows>(static_cast<int>(lane), static_cast<int>(i), first, step);
+        banks.insert(byte / 4 % 32);
+        std::memcpy(&registers.at(lane).at(i), &bytes_.at(static_cast<size_t>(byte)), 4);
+      }
+      EXPECT_EQ(banks.size(), 32u);
+    }
+    return registers;
   }
 
   // The eight lines of each matrix lie in different sixteenths of the 128 bytes of all banks.
@@ -147,6 +171,14 @@ TEST(OperandTile, GivesMmaItsFragmentsOfLinesAcrossK) {
 TEST(OperandTile, GivesMmaItsFragmentsOfBytes) {
   check<uint8_t, 64, 32, true>();
   check<uint8_t, 128, 128, true>();
+}
+
+TEST(OperandTile, GivesMmaItsFragmentsOfWords) {
+  check<uint32_t, 16, 32, true>();
+  check<uint32_t, 32, 128, true>();
+  check<uint32_t, 16, 32, false>();
+  check<uint32_t, 32, 64, false>();
+  check<uint32_t, 32, 256, false>();
 }
 
 TEST(OperandTile, SumsOfAWarpCoverABlockOnce) {

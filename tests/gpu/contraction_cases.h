@@ -41,8 +41,9 @@ inline Dims y_dims(const ConvCase& c) {
   return y;
 }
 
-inline Graph convolution(const ConvCase& c, ConvPass pass, DataType type, Layout layout, ConvMode mode) {
-  GraphBuilder g("conv");
+inline Graph convolution(const ConvCase& c, ConvPass pass, DataType type, Layout layout, ConvMode mode,
+                         Precision precision = Precision::exact) {
+  GraphBuilder g("conv", precision);
   Tensor y;
   if (pass == ConvPass::fprop)
     y = g.conv_fprop(g.input("x", c.x, type, layout), g.input("w", c.w, type, layout), options_of(c, mode));

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <limits>
 
 #include "backend/engines.h"
 #include "frontend/graph_builder.h"
@@ -146,6 +147,83 @@ TEST(MmaGpu, ConvolutionsOfEveryType) {
       for (const Layout layout : {Layout::nchw, Layout::nhwc})
         expect_correct_on_tensor_cores(convolution(kConvs[2], pass, type, layout, ConvMode::convolution),
                                        to_string(kConvs[2], pass, type, layout));
+}
+
+// --- TF32: fp32 operands in a graph that allows it ---
+
+void expect_correct_in_tf32(const Graph& graph, const std::string& what) {
+  static const std::array<const Engine*, 1> kEngines = {&mma_engine()};
+  const BuildOptions options{.compile = false, .engine_list = kEngines};
+  for (const Candidate& candidate : candidates(graph, DeviceInfo::current(), options))
+    EXPECT_TRUE(candidate.notes.tf32) << what;
+  expect_correct_on_tensor_cores(graph, what);
+}
+
+TEST(MmaGpu, Tf32MatmulOfOddSizes) {
+  FUSOR_NEEDS_TENSOR_CORES();
+  for (const Dims& mnk : {Dims{1, 1, 1}, Dims{17, 33, 65}, Dims{128, 128, 64}, Dims{129, 67, 1000},
+                          Dims{1, 300, 77}, Dims{300, 1, 5}, Dims{200, 264, 136}, Dims{64, 48, 6001}}) {
+    GraphBuilder g("matmul", Precision::allow_tf32);
+    const Tensor a = g.input("a", {mnk[0], mnk[2]}, DataType::f32);
+    const Tensor b = g.input("b", {mnk[2], mnk[1]}, DataType::f32);
+    expect_correct_in_tf32(g.finish({g.matmul(a, b)}), to_string(mnk));
+  }
+}
+
+TEST(MmaGpu, Tf32MatmulOfEveryTransposeAndAlignment) {
+  FUSOR_NEEDS_TENSOR_CORES();
+  for (const Strides& a_strides : {Strides{72, 1}, Strides{1, 160}, Strides{145, 2}, Strides{73, 1}})
+    for (const Strides& b_strides : {Strides{208, 1}, Strides{1, 72}, Strides{2, 145}})
+      for (const Strides& c_strides : {Strides{208, 1}, Strides{1, 160}, Strides{401, 2}})
+        for (const int64_t alignment : {4, 8, 16}) {
+          GraphBuilder g("matmul", Precision::allow_tf32);
+          const Tensor a =
+              g.input("a", {160, 72}, DataType::f32, {.strides = a_strides, .alignment = alignment});
+          const Tensor b = g.input("b", {72, 200}, DataType::f32, {.strides = b_strides});
+          g.output(g.matmul(a, b), {.strides = c_strides});
+          expect_correct_in_tf32(
+              g.finish(), fmt::format("{} {} {} alignment {}", to_string(a_strides), to_string(b_strides),
+                                      to_string(c_strides), alignment));
+        }
+}
+
+TEST(MmaGpu, Tf32WithPrologueMixtureAndBatches) {
+  FUSOR_NEEDS_TENSOR_CORES();
+  for (const int64_t k : {127, 128}) {
+    GraphBuilder g("prologue", Precision::allow_tf32);
+    const Tensor a = g.input("a", {61, k}, DataType::i8);
+    const Tensor scale = g.input("scale", {1, k}, DataType::f32);
+    const Tensor b = g.input("b", {3, k, 48}, DataType::f32);
+    expect_correct_in_tf32(g.finish({g.relu(g.matmul(g.mul(a, scale), b))}), fmt::format("scale, k {}", k));
+    GraphBuilder mixed("mixture", Precision::allow_tf32);
+    const Tensor c =
+        mixed.matmul(mixed.input("a", {70, k}, DataType::bf16), mixed.input("b", {k, 90}, DataType::f32));
+    expect_correct_in_tf32(mixed.finish({c}), fmt::format("bf16 x fp32, k {}", k));
+  }
+}
+
+TEST(MmaGpu, Tf32ConvolutionsOfEveryPassAndLayout) {
+  FUSOR_NEEDS_TENSOR_CORES();
+  for (const ConvCase& c : kConvs)
+    for (const ConvPass pass : {ConvPass::fprop, ConvPass::dgrad, ConvPass::wgrad})
+      for (const Layout layout : {Layout::nchw, Layout::nhwc})
+        expect_correct_in_tf32(
+            convolution(c, pass, DataType::f32, layout, ConvMode::cross_correlation, Precision::allow_tf32),
+            to_string(c, pass, DataType::f32, layout));
+}
+
+// What has no number stays what it is: a NaN whose last bits are set would round to zero.
+TEST(MmaGpu, Tf32KeepsInfinitiesAndNans) {
+  FUSOR_NEEDS_TENSOR_CORES();
+  GraphBuilder g("not a number", Precision::allow_tf32);
+  const Tensor a = g.input("a", {64, 64}, DataType::f32), b = g.input("b", {64, 64}, DataType::f32);
+  const Tensor root = g.sqrt(a, {.name = "root"});  // NaN for half of the inputs
+  expect_correct_in_tf32(g.finish({g.matmul(root, b)}), "NaN");
+  GraphBuilder h("infinities", Precision::allow_tf32);
+  const Tensor x = h.input("x", {64, 64}, DataType::f32), y = h.input("y", {64, 64}, DataType::f32);
+  const Tensor infinity = h.constant(std::numeric_limits<double>::infinity());
+  const Tensor few = h.binary_select(infinity, x, h.cmp_gt(x, h.constant(0.99)));
+  expect_correct_in_tf32(h.finish({h.matmul(few, y)}), "infinities");
 }
 
 // Zero padding comes after the prologue: relu(0 * scale + shift) would not be zero.
