@@ -319,8 +319,9 @@ class AnyContext {
   bool pushed_ = false;
 };
 
-CUtensorMapDataType map_type(DataType type) {
-  switch (type) {
+CUtensorMapDataType map_type(const TensorMap& map) {
+  if (map.rounds_to_tf32) return CU_TENSOR_MAP_DATA_TYPE_TFLOAT32;
+  switch (map.type) {
     case DataType::f16:
       return CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
     case DataType::bf16:
@@ -385,7 +386,7 @@ void encode(const TensorMap& map, void* encoded) {
     const std::vector<int> lower(map.window->lower.begin(), map.window->lower.end()),
         upper(map.window->upper.begin(), map.window->upper.end());
     check(
-        driver().cuTensorMapEncodeIm2col(to, map_type(map.type), numbers.rank, nowhere, numbers.dims.data(),
+        driver().cuTensorMapEncodeIm2col(to, map_type(map), numbers.rank, nowhere, numbers.dims.data(),
                                          numbers.strides.data(), lower.data(), upper.data(), numbers.box[0],
                                          numbers.box[1], numbers.steps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE,
                                          numbers.swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
@@ -398,7 +399,7 @@ void encode(const TensorMap& map, void* encoded) {
     return;
   }
   check(driver().cuTensorMapEncodeTiled(
-            to, map_type(map.type), numbers.rank, nowhere, numbers.dims.data(), numbers.strides.data(),
+            to, map_type(map), numbers.rank, nowhere, numbers.dims.data(), numbers.strides.data(),
             numbers.box.data(), numbers.steps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE, numbers.swizzle,
             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
         "describe an operand of dims {} with strides of {} bytes and boxes of {} to its copy engine",

@@ -26,6 +26,7 @@ struct TensorMap {
   Dims stride_bytes;  ///< of the axes after the innermost; multiples of 16
   Dims box;           ///< of one copy: an extent an axis; with a window: channels and pixels
   std::optional<Window> window = {};
+  bool rounds_to_tf32 = false;  ///< fp32, on the way to shared memory
 };
 
 inline constexpr int64_t kTensorMapBytes = 128;

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "backend/engines/tensor_maps.h"
+
 namespace fusor {
 
 namespace {
@@ -28,6 +30,12 @@ Dims channels_last(int rank) {
   Dims order{1};
   for (int axis = rank - 1; axis >= 2; --axis) order.push_back(axis);
   order.push_back(0);
+  return order;
+}
+
+Dims output_channels_last(int rank) {
+  Dims order{0};
+  for (int axis = rank - 1; axis >= 1; --axis) order.push_back(axis);
   return order;
 }
 
@@ -93,8 +101,7 @@ class Repacker {
   void pack_operand(size_t index) {
     Expr& site = out_.core.before[index];
     const Node value = site.nodes[static_cast<size_t>(site.value)];
-    const Dims order = view_.is_convolution() ? channels_last(site.domain.rank())
-                                              : rows_last(site.domain.rank(), is_along_rows(site));
+    const Dims order = operand_order(site, index, value.type);
     const Access* const source = primary_access(site);
     const Access scratch = add_scratch(site.domain, order, value.type,
                                        source != nullptr ? out_.core.name_of(source->operand) : "scratch");
@@ -109,7 +116,7 @@ class Repacker {
     const Node value = site.nodes[static_cast<size_t>(site.value)];
     const Dims dense = dense_filter(site.domain);
     const Access* const source = primary_access(site);
-    const Access scratch = add_scratch(dense, channels_last(dense.rank()), value.type,
+    const Access scratch = add_scratch(dense, operand_order(site, 1, value.type), value.type,
                                        source != nullptr ? out_.core.name_of(source->operand) : "scratch");
     out_.zeroed.push_back(static_cast<int>(out_.scratch.size()) - 1);
     out_.loads.after.push_back(
@@ -200,6 +207,15 @@ class Repacker {
     access.strides.insert(0, view_.output_channels * output + view_.input_channels * channel);
     access.strides.insert(0, joined_ * view_.output_channels * output);
     return access;
+  }
+
+  // Elements that tensor cores cannot transpose lie along k.
+  Dims operand_order(const Expr& site, size_t index, DataType type) const {
+    const int rank = site.domain.rank();
+    const bool along_k = !may_lie_across(type);
+    if (!view_.is_convolution()) return rows_last(rank, along_k ? index == 0 : is_along_rows(site));
+    const bool is_dgrad_filter = index == 1 && view_.op == ContractionOp::dgrad;
+    return along_k && is_dgrad_filter ? output_channels_last(rank) : channels_last(rank);
   }
 
   Dims result_order() const {

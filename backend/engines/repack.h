@@ -38,7 +38,8 @@ struct Repacked {
 };
 
 /// Packed operands of a convolution are channels-last, those of a matmul keep the direction that is closer
-/// together; lines begin on multiples of 16 bytes. Joined groups pack the filter, and wgrad finishes later.
+/// together, but elements of other than 16 bits lie along k; lines begin on multiples of 16 bytes. Joined
+/// groups pack the filter, and wgrad finishes later.
 Repacked repack(const Fusion& fusion, const Contraction& view, const Packing& packing, WayOut way);
 /// The ways out that differ for this fusion, so packed; the first is direct, but for a wgrad of joined
 /// groups.

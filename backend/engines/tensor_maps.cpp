@@ -12,7 +12,6 @@ namespace fusor {
 
 namespace {
 
-constexpr int64_t kElementBytes = 2;
 constexpr int64_t kUnit = 16;  // bytes: of addresses and strides
 
 const Expr& operand_site(const Fusion& fusion, bool second, int64_t sibling) {
@@ -55,6 +54,12 @@ Refusal refusal(const char* rule, const std::string& tensor, std::string expecte
   return {rule, "", tensor, std::move(expected), std::move(actual), remedy, -1};
 }
 
+// fp32 as TF32, where the graph allows that.
+bool is_multiplied(const Fusion& fusion, DataType type) {
+  if (type == DataType::f32) return fusion.precision == Precision::allow_tf32;
+  return type == DataType::f16 || type == DataType::bf16;
+}
+
 std::optional<Refusal> refuse_operand(const Fusion& fusion, const Expr& site) {
   const Node& value = site.nodes[static_cast<size_t>(site.value)];
   if (value.kind != Node::Kind::load || site.nodes.size() != 1) {
@@ -69,9 +74,10 @@ std::optional<Refusal> refuse_operand(const Fusion& fusion, const Expr& site) {
   }
   const std::string& tensor = fusion.name_of(value.access.operand);
   const Operand& operand = fusion.operands[static_cast<size_t>(value.access.operand)];
-  if ((operand.type != DataType::f16 && operand.type != DataType::bf16) || value.type != operand.type)
-    return refusal("16-bit-operands", tensor, "fp16 or bf16", std::string(to_string(operand.type)));
-  const int64_t offset = value.access.offset * kElementBytes;
+  if (!is_multiplied(fusion, operand.type) || value.type != operand.type)
+    return refusal("16-bit-operands", tensor, "fp16 or bf16, or fp32 where the graph allows TF32",
+                   std::string(to_string(operand.type)));
+  const int64_t offset = value.access.offset * byte_size(operand.type);
   if (operand.alignment % kUnit != 0 || offset % kUnit != 0)
     return refusal("16-byte-operands", tensor, "a start on a multiple of 16 bytes",
                    fmt::format("alignment {}, offset {} bytes", operand.alignment, offset),
@@ -79,13 +85,20 @@ std::optional<Refusal> refuse_operand(const Fusion& fusion, const Expr& site) {
   return std::nullopt;
 }
 
-bool is_line(int64_t stride) { return stride > 0 && stride * kElementBytes % kUnit == 0; }
+bool is_line(int64_t stride, int64_t element_bytes) {
+  return stride > 0 && stride * element_bytes % kUnit == 0;
+}
 
 std::optional<Refusal> refuse_matmul_strides(const Fusion& fusion, const Expr& site, int k_axis,
                                              int across_axis) {
   const Access& access = site.nodes[0].access;
   const std::string& tensor = fusion.name_of(access.operand);
   const int64_t k = access.strides[k_axis], across = access.strides[across_axis];
+  const DataType type = type_of(fusion, access);
+  const int64_t bytes = byte_size(type);
+  if (k != 1 && !may_lie_across(type))
+    return refusal("adjacent-k", tensor, fmt::format("a stride of 1 along k for {}", to_string(type)),
+                   fmt::format("{}", k));
   if (k != 1 && across != 1)
     return refusal("adjacent-operands", tensor, "a stride of 1 along k or across it",
                    fmt::format("strides {} and {}", k, across));
@@ -95,25 +108,34 @@ std::optional<Refusal> refuse_matmul_strides(const Fusion& fusion, const Expr& s
     return refusal("one-batch-stride", tensor, "leading axes that one stride walks",
                    to_string(access.strides));
   const int64_t line = k == 1 ? across : k, lines = site.domain[k == 1 ? across_axis : k_axis];
-  if ((lines > 1 && !is_line(line)) || (*stride != 0 && !is_line(*stride)))
+  if ((lines > 1 && !is_line(line, bytes)) || (*stride != 0 && !is_line(*stride, bytes)))
     return refusal("16-byte-lines", tensor, "lines and batch entries a multiple of 16 bytes apart",
-                   fmt::format("{} and {} bytes", line * kElementBytes, *stride * kElementBytes),
-                   "pad the rows");
+                   fmt::format("{} and {} bytes", line * bytes, *stride * bytes), "pad the rows");
   return std::nullopt;
 }
 
+// The axis along which an operand of a convolution is packed: the input channels, but for the filter of a
+// dgrad whose elements must lie along k, which are its output channels.
+int adjacent_axis(const Fusion& fusion, const Contraction& view, bool second) {
+  const DataType type = type_of(fusion, fusion.before[second ? 1 : 0].nodes[0].access);
+  return second && view.op == ContractionOp::dgrad && !may_lie_across(type) ? 0 : 1;
+}
+
 // Channels lie side by side, everything else a multiple of 16 bytes apart.
-std::optional<Refusal> refuse_channel_strides(const Fusion& fusion, const Expr& site) {
+std::optional<Refusal> refuse_channel_strides(const Fusion& fusion, const Expr& site, int adjacent) {
   const Access& access = site.nodes[0].access;
   const std::string& tensor = fusion.name_of(access.operand);
-  if (access.strides[1] != 1 && site.domain[1] != 1)
-    return refusal("adjacent-channels", tensor, "channels side by side (NHWC)",
-                   fmt::format("a stride of {} between them", access.strides[1]), "use the layout NHWC");
+  const int64_t bytes = byte_size(type_of(fusion, access));
+  if (access.strides[adjacent] != 1 && site.domain[adjacent] != 1)
+    return refusal("adjacent-channels", tensor,
+                   adjacent == 1 ? "channels side by side (NHWC)" : "output channels side by side",
+                   fmt::format("a stride of {} between them", access.strides[adjacent]),
+                   adjacent == 1 ? "use the layout NHWC" : "");
   for (int axis = 0; axis < site.domain.rank(); ++axis)
-    if (axis != 1 && site.domain[axis] != 1 && !is_line(access.strides[axis]))
+    if (axis != adjacent && site.domain[axis] != 1 && !is_line(access.strides[axis], bytes))
       return refusal("16-byte-lines", tensor, "pixels and taps a multiple of 16 bytes apart",
-                     fmt::format("{} bytes along axis {}", access.strides[axis] * kElementBytes, axis),
-                     "use channels in multiples of 8");
+                     fmt::format("{} bytes along axis {}", access.strides[axis] * bytes, axis),
+                     bytes == 4 ? "use channels in multiples of 4" : "use channels in multiples of 8");
   return std::nullopt;
 }
 
@@ -154,14 +176,15 @@ CopiedOperand plain(const Fusion& fusion, const Expr& site) {
   const Access& access = site.nodes[0].access;
   CopiedOperand copied;
   copied.operand = access.operand;
-  copied.byte_offset = access.offset * kElementBytes;
-  copied.map.type = fusion.operands[static_cast<size_t>(access.operand)].type;
+  copied.map.type = type_of(fusion, access);
+  copied.map.rounds_to_tf32 = copied.map.type == DataType::f32;
+  copied.byte_offset = access.offset * byte_size(copied.map.type);
   return copied;
 }
 
 // An axis of extent 1 may have any stride; the copy engine wants one of its own.
-int64_t stride_bytes(int64_t extent, int64_t stride) {
-  return extent == 1 || stride == 0 ? kUnit : stride * kElementBytes;
+int64_t stride_bytes(const CopiedOperand& copied, int64_t extent, int64_t stride) {
+  return extent == 1 || stride == 0 ? kUnit : stride * byte_size(copied.map.type);
 }
 
 CopiedOperand matmul_operand(const Fusion& fusion, const Expr& site, int k_axis, int across_axis,
@@ -176,9 +199,10 @@ CopiedOperand matmul_operand(const Fusion& fusion, const Expr& site, int k_axis,
             outer = copied.across_adjacent ? k_axis : across_axis;
   copied.map.dims = {site.domain[inner], site.domain[outer],
                      copied.batched ? element_count(batch.extents) : 1};
-  copied.map.stride_bytes = {stride_bytes(site.domain[outer], access.strides[outer]),
-                             copied.batched ? entry * kElementBytes : kUnit};
-  copied.map.box = {kBoxLine, copied.across_adjacent ? kBoxLine : extent, 1};
+  const int64_t line = box_line(copied.map.type);
+  copied.map.stride_bytes = {stride_bytes(copied, site.domain[outer], access.strides[outer]),
+                             copied.batched ? entry * byte_size(copied.map.type) : kUnit};
+  copied.map.box = {line, copied.across_adjacent ? line : extent, 1};
   return copied;
 }
 
@@ -194,27 +218,30 @@ CopiedOperand pixels_operand(const Fusion& fusion, const Contraction& view, cons
     const int64_t extent = site.domain[2 + i];
     const WindowWalk walk = window_walk(view, view.axes[static_cast<size_t>(i)]);
     map.dims.push_back(extent);
-    map.stride_bytes.push_back(stride_bytes(extent, access.strides[2 + i]));
+    map.stride_bytes.push_back(stride_bytes(copied, extent, access.strides[2 + i]));
     map.window->lower.push_back(walk.lower);
     map.window->upper.push_back(upper_corner(walk, extent));
     map.window->strides.push_back(walk.stride);
   }
   map.dims.push_back(site.domain[0]);
-  map.stride_bytes.push_back(stride_bytes(site.domain[0], access.strides[0]));
-  map.box = {kBoxLine, pixels};
+  map.stride_bytes.push_back(stride_bytes(copied, site.domain[0], access.strides[0]));
+  map.box = {box_line(map.type), pixels};
   return copied;
 }
 
-// [output channel][tap][input channel]
+// [output channel][tap][input channel], or the other way round
 CopiedOperand filter_operand(const Fusion& fusion, const Contraction& view, const Expr& site,
                              int64_t extent) {
   const WalkedAxes taps = taps_of(site);
   CopiedOperand copied = plain(fusion, site);
-  copied.across_adjacent = view.op == ContractionOp::dgrad;
-  copied.map.dims = {site.domain[1], element_count(taps.extents), site.domain[0]};
-  copied.map.stride_bytes = {stride_bytes(copied.map.dims[1], one_stride(taps.extents, taps.strides).value()),
-                             stride_bytes(site.domain[0], site.nodes[0].access.strides[0])};
-  copied.map.box = {kBoxLine, 1, copied.across_adjacent ? kBoxLine : extent};
+  const int adjacent = adjacent_axis(fusion, view, true), outer = 1 - adjacent;
+  const int64_t line = box_line(copied.map.type);
+  copied.across_adjacent = view.op == ContractionOp::dgrad && adjacent == 1;
+  copied.map.dims = {site.domain[adjacent], element_count(taps.extents), site.domain[outer]};
+  copied.map.stride_bytes = {
+      stride_bytes(copied, copied.map.dims[1], one_stride(taps.extents, taps.strides).value()),
+      stride_bytes(copied, site.domain[outer], site.nodes[0].access.strides[outer])};
+  copied.map.box = {line, 1, copied.across_adjacent ? line : extent};
   return copied;
 }
 
@@ -225,7 +252,8 @@ CopiedOperand lines_operand(const Fusion& fusion, const Expr& site) {
   copied.across_adjacent = true;
   const int64_t count = element_count(pixels.extents);
   copied.map.dims = {site.domain[1], count, 1};
-  copied.map.stride_bytes = {stride_bytes(count, one_stride(pixels.extents, pixels.strides).value()), kUnit};
+  copied.map.stride_bytes = {stride_bytes(copied, count, one_stride(pixels.extents, pixels.strides).value()),
+                             kUnit};
   copied.map.box = {kBoxLine, kBoxLine, 1};
   return copied;
 }
@@ -233,19 +261,22 @@ CopiedOperand lines_operand(const Fusion& fusion, const Expr& site) {
 // An operand of a pointwise wgrad: [image][channel][position], positions side by side.
 bool has_planes(const Fusion& fusion, const Expr& site) {
   if (refuse_operand(fusion, site)) return false;
-  const Strides& strides = site.nodes[0].access.strides;
+  const Access& access = site.nodes[0].access;
+  const Strides& strides = access.strides;
+  const int64_t bytes = byte_size(type_of(fusion, access));
   const WalkedAxes positions = taps_of(site);
   return one_stride(positions.extents, positions.strides) == 1 &&
-         (site.domain[0] == 1 || is_line(strides[0])) && (site.domain[1] == 1 || is_line(strides[1]));
+         (site.domain[0] == 1 || is_line(strides[0], bytes)) &&
+         (site.domain[1] == 1 || is_line(strides[1], bytes));
 }
 
 CopiedOperand planes_operand(const Fusion& fusion, const Expr& site, int64_t extent) {
   const Strides& strides = site.nodes[0].access.strides;
   CopiedOperand copied = plain(fusion, site);
   copied.map.dims = {element_count(taps_of(site).extents), site.domain[1], site.domain[0]};
-  copied.map.stride_bytes = {stride_bytes(site.domain[1], strides[1]),
-                             stride_bytes(site.domain[0], strides[0])};
-  copied.map.box = {kBoxLine, extent, 1};
+  copied.map.stride_bytes = {stride_bytes(copied, site.domain[1], strides[1]),
+                             stride_bytes(copied, site.domain[0], strides[0])};
+  copied.map.box = {box_line(copied.map.type), extent, 1};
   return copied;
 }
 
@@ -330,7 +361,13 @@ std::optional<Refusal> refuse_copies(const Fusion& fusion, const Contraction& vi
                   : refuse_matmul_strides(fusion, site, last, last - 1);
   }
   if (sums_planes(fusion, view)) return std::nullopt;
-  if (auto refusal = refuse_channel_strides(fusion, before)) return refusal;
+  if (const DataType type = type_of(fusion, before.nodes[0].access);
+      view.op == ContractionOp::wgrad && !may_lie_across(type))
+    return refusal("adjacent-k", fusion.name_of(before.nodes[0].access.operand),
+                   "a wgrad of 16-bit operands: pixels are its k, and channels lie side by side",
+                   std::string(to_string(type)), "leave it to the engine mma");
+  if (auto refusal = refuse_channel_strides(fusion, before, adjacent_axis(fusion, view, second)))
+    return refusal;
   if (is_pixels(view, second)) return refuse_window(fusion, view, before);
   if (view.op == ContractionOp::wgrad) return refuse_walk(fusion, before, pixels_of(before), "pixels");
   return refuse_walk(fusion, before, taps_of(before), "taps");

@@ -11,8 +11,15 @@
 
 namespace fusor {
 
-/// Elements of 16 bits in a line of 128 bytes: the width of every box, and the steps of k in a tile.
+/// Elements in a line of 128 bytes: the width of every box, and the steps of k in a tile.
+inline int64_t box_line(DataType type) { return 128 / byte_size(type); }
+/// Of 16 bits: no others may lie across k, for wgmma transposes no others.
 inline constexpr int64_t kBoxLine = 64;
+inline bool may_lie_across(DataType type) { return byte_size(type) == 2; }
+/// In memory.
+inline DataType type_of(const Fusion& fusion, const Access& access) {
+  return fusion.operands[static_cast<size_t>(access.operand)].type;
+}
 
 /// An operand of the product as the copy engine reads it.
 struct CopiedOperand {

@@ -1,4 +1,4 @@
-// Owns the wgmma engine: matmul and convolution of fp16 and bf16 on Hopper's tensor cores (sm_90a). Its
+// Owns the wgmma engine: matmul and convolution of fp16, bf16 and TF32 on Hopper's tensor cores (sm_90a). Its
 // rules, knobs, costs and steps; the kernels are codegen/device/wgmma_contraction.cuh and wgmma_window.cuh.
 #include <algorithm>
 #include <cmath>
@@ -24,8 +24,8 @@ namespace fusor {
 namespace {
 
 // The constants of codegen/device/wgmma_tiling.cuh and wgmma_finish.cuh.
-constexpr int64_t kTileK = 64, kConsumers = 2, kWarpgroup = 128, kPartRows = 64;
-constexpr int64_t kElementBytes = 2;
+constexpr int64_t kConsumers = 2, kWarpgroup = 128, kPartRows = 64;
+constexpr int64_t kLineBytes = 128;
 constexpr int64_t kLeastPiece = 16;  // columns
 constexpr int64_t kMaxStages = 12, kMaxSums = 192;
 constexpr int64_t kWarpRows = 16, kWarps = 4;  // of a part, of a warpgroup
@@ -49,7 +49,16 @@ int64_t most_tiles(const Contraction& view) {
 
 // --- Tiles ---
 
+// Of the operands: both have elements of one size.
+DataType operand_type(const Fusion& fusion) { return type_of(fusion, fusion.before[0].nodes[0].access); }
+
+// Of 16-bit elements only; and positions of the padded grid are no places for totals.
+std::optional<ResidentWindow> window_of(const Contraction& view, DataType type) {
+  return may_lie_across(type) && !view.reduces ? resident_window(view) : std::nullopt;
+}
+
 struct Tiling {
+  int64_t line;    // steps of k in a tile
   bool swapped;    // the tensor cores' rows are n
   bool ping_pong;  // each consumer has tiles of its own
   int64_t tile_m, tile_n, cluster, band;
@@ -62,8 +71,9 @@ struct Tiling {
   int64_t steps, steps_of_part;          // the former of the longest class
   int64_t all_steps;                     // of one tile of every class
 
-  Tiling(const Contraction& view, const EngineConfig& config)
-      : swapped(view.siblings == 1 && config.knob("swap", 0) != 0),
+  Tiling(const Contraction& view, const EngineConfig& config, DataType type)
+      : line(box_line(type)),
+        swapped(view.siblings == 1 && config.knob("swap", 0) != 0),
         ping_pong(config.knob("ping_pong", 0) != 0),
         tile_m(config.knob("tile_m", 128)),
         tile_n(config.knob("tile_n", 128)),
@@ -74,14 +84,14 @@ struct Tiling {
         rows(view.m),
         columns(view.n),
         entries(view.entries),
-        steps(steps_of(view)),
+        steps(steps_of(view, line)),
         all_steps(steps) {
-    if (config.knob("window", 0) != 0) window = window_of(view);
+    if (config.knob("window", 0) != 0) window = window_of(view, type);
     if (window) {
       keep_window();
       return;
     }
-    if (residue_class_count(view) > 0) count_classes(residue_classes(view), blocks_of(view));
+    if (residue_class_count(view) > 0) count_classes(residue_classes(view), blocks_of(view, line));
     if (swapped) std::swap(rows, columns);
     // What the registers hold of a thread; a wgmma has 64 rows.
     if (!ping_pong) tile_m = std::max(tile_m, kConsumers * kPartRows);
@@ -141,28 +151,23 @@ struct Tiling {
   }
   int64_t piece_columns() const { return columns_of_tile() % 32 == 0 ? 32 : kLeastPiece; }
 
-  // Positions of the padded grid are no places for totals.
-  static std::optional<ResidentWindow> window_of(const Contraction& view) {
-    return view.reduces ? std::nullopt : resident_window(view);
-  }
-
   // The kernel that adds up parts of k knows one sum, and stores all that comes of it.
   static bool can_split(const Contraction& view) {
     return view.siblings == 1 && !view.reduces && residue_class_count(view) == 0;
   }
 
   // Of a fprop or dgrad: taps times blocks of channels; the last block is filled up with zeros.
-  static int64_t steps_of(const Contraction& view) {
+  static int64_t steps_of(const Contraction& view, int64_t line) {
     if (!view.is_convolution() || view.op == ContractionOp::wgrad)
-      return view.runs_of_k * ceil_div(view.k / view.runs_of_k, kTileK);
-    return view.k / view.channels() * blocks_of(view);
+      return view.runs_of_k * ceil_div(view.k / view.runs_of_k, line);
+    return view.k / view.channels() * blocks_of(view, line);
   }
-  static int64_t blocks_of(const Contraction& view) { return ceil_div(view.channels(), kTileK); }
+  static int64_t blocks_of(const Contraction& view, int64_t line) { return ceil_div(view.channels(), line); }
   int64_t tiles_m() const { return ceil_div(rows, tile_m * cluster); }  // in clusters
   int64_t tiles_n() const { return ceil_div(columns, columns_of_tile()); }
   int64_t tiles_of_class() const { return tiles_m() * cluster * tiles_n() * entries; }
   int64_t tiles() const { return tiles_of_class() * std::max<int64_t>(classes, 1); }
-  int64_t stage_bytes() const { return (tile_m + tile_n) * kTileK * kElementBytes; }
+  int64_t stage_bytes() const { return (tile_m + tile_n) * kLineBytes; }
   // Two blocks an SM hide each other's start and finish where their sums, and totals of reductions, leave the
   // registers.
   int64_t blocks_per_sm() const { return sums() <= 32 && cluster == 1 && !ping_pong && !reduces ? 2 : 1; }
@@ -235,10 +240,10 @@ struct Lowering {
   }
 
   bool is_split() const { return tiling.split > 1; }
-  DataType type() const { return fusion.operands[static_cast<size_t>(a.operand)].type; }
+  DataType type() const { return operand_type(fusion); }
 
   static Tiling tiling_of(const Fusion& fusion, const Contraction& view, const EngineConfig& config) {
-    Tiling tiling(view, config);
+    Tiling tiling(view, config, operand_type(fusion));
     if (tiling.window) return tiling;
     const bool second = !tiling.swapped;
     const CopiedOperand columns = copied_operand(fusion, view, second, tiling.columns_of_tile());
@@ -314,6 +319,11 @@ struct Lowering {
 
   // --- Launches ---
 
+  // As codegen/device/wgmma.cuh counts them; fp32 is multiplied as TF32.
+  static int64_t element_number(DataType type) {
+    return type == DataType::f16 ? 0 : type == DataType::bf16 ? 1 : 2;
+  }
+
   KernelSite epilogue(int axis) const { return {"Y", y, axis, short_forms, rounds_value}; }
 
   // What the device has room for.
@@ -350,7 +360,7 @@ struct Lowering {
     const std::string kernel = tiling.window ? "wgmma_window" : "wgmma_contraction";
     KernelSource source{kernel + ".cuh", {}, {}, device.target()};
     source.config = {{"index_bits", index_bits},
-                     {"type", type() == DataType::f16 ? 0 : 1},
+                     {"type", element_number(type())},
                      {"tile_m", tiling.tile_m},
                      {"tile_n", tiling.tile_n},
                      {"stages", tiling.window ? 1 : stages()},
@@ -428,7 +438,8 @@ struct Lowering {
                                 std::max(tiling.classes, tiling.split), tiling.steps, tiling.steps_of_part})
       block.put_int(value);
     if (tiling.classes > 0)
-      residue_classes(view).write_arguments(block, Tiling::blocks_of(view), static_cast<int>(index_bits));
+      residue_classes(view).write_arguments(block, Tiling::blocks_of(view, tiling.line),
+                                            static_cast<int>(index_bits));
   }
 
   void write_operands(ArgumentBlock& block) const {
@@ -437,7 +448,7 @@ struct Lowering {
     const bool over_outputs = view.op == ContractionOp::dgrad;
     const int64_t blocked = over_outputs ? view.output_channels : view.input_channels;
     const bool planes = view.op == ContractionOp::wgrad && !a.across_adjacent;
-    block.put_int(planes ? tiling.steps / view.runs_of_k : ceil_div(blocked, kBoxLine));
+    block.put_int(planes ? tiling.steps / view.runs_of_k : ceil_div(blocked, tiling.line));
     const bool first_is_input = view.op == ContractionOp::fprop;
     block.put_int(first_is_input ? view.input_channels : view.output_channels);
     block.put_int(view.op == ContractionOp::wgrad ? view.input_channels : view.output_channels);
@@ -532,16 +543,18 @@ struct Lowering {
                              ? static_cast<double>(tiling.tiles_of_class() * tiling.all_steps)
                              : tiles * static_cast<double>(tiling.steps_of_part * tiling.split);
     Work work;
-    work.tensor_flops = 2 * tile_m * tile_n * steps * kTileK;
+    // Lines of 128 bytes take the tensor cores as long, whatever is in them; the device's rate is that of 16
+    // bits.
+    work.tensor_flops = 2 * tile_m * tile_n * steps * kBoxLine;
     work.dram_bytes = dram_bytes(fusion);
     const double fetched = tile_m + tile_n / static_cast<double>(tiling.cluster);
-    work.l2_bytes = steps * fetched * kTileK * kElementBytes;
+    work.l2_bytes = steps * fetched * kLineBytes;
     if (tiling.window)
-      work.l2_bytes = tiles * static_cast<double>(tiling.lines_of_window() * 128) +
+      work.l2_bytes = tiles * static_cast<double>(tiling.lines_of_window() * kLineBytes) +
                       static_cast<double>(slots() * std::ssize(tiling.window->lines) * kFilterBytes);
     // Written by the copy engine, read by the tensor cores: the columns once for every 64 rows.
     const double read = tile_m + tile_n * tile_m / kPartRows;
-    work.shared_bytes = steps * (tile_m + tile_n + read) * kTileK * kElementBytes;
+    work.shared_bytes = steps * (tile_m + tile_n + read) * kLineBytes;
     work.tiles = tiling.tiles();
     work.tiles_per_sm = static_cast<int>(tiling.blocks_per_sm());
     work.k_steps = tiling.classes > 0 ? ceil_div(tiling.all_steps, tiling.classes) : tiling.steps_of_part;
@@ -572,6 +585,11 @@ class WgmmaEngine final : public Engine {
   int number() const override { return 30; }
   int revision() const override { return 2; }
   Notes notes() const override { return {.tensor_cores = true}; }
+  Notes notes_on(const Fusion& fusion) const override {
+    Notes notes = this->notes();
+    notes.tf32 = operand_type(fusion) == DataType::f32;
+    return notes;
+  }
 
   Support supports(const Fusion& fusion, const DeviceInfo& device) const override {
     if (device.is_cpu() || device.compute_capability != 90)
@@ -586,7 +604,8 @@ class WgmmaEngine final : public Engine {
   std::vector<Knob> knobs(const Fusion& fusion, const DeviceInfo& /*device*/) const override {
     const Contraction view = Carried(fusion).view();
     const bool pair = fusion.is_pair();
-    const int64_t steps = Tiling::can_split(view) ? Tiling::steps_of(view) : 1;
+    const int64_t steps =
+        Tiling::can_split(view) ? Tiling::steps_of(view, box_line(operand_type(fusion))) : 1;
     std::vector<int64_t> split{1}, tile_n{32, 64, 96, 128, 160, 192, 224, 256};
     if (!pair) tile_n.insert(tile_n.begin(), 16);
     for (int64_t next = 2; next <= std::min<int64_t>(steps, 132); ++next) split.push_back(next);
@@ -597,7 +616,8 @@ class WgmmaEngine final : public Engine {
             {"cluster", {1, 2}},
             {"band", {1, 2, 4, 8, 16}},
             {"split", split},
-            {"window", Tiling::window_of(view) ? std::vector<int64_t>{0, 1} : std::vector<int64_t>{0}}};
+            {"window",
+             window_of(view, operand_type(fusion)) ? std::vector<int64_t>{0, 1} : std::vector<int64_t>{0}}};
   }
 
   std::vector<EngineCandidate> candidates(const Fusion& given, const DeviceInfo& device) const override {
@@ -630,14 +650,14 @@ class WgmmaEngine final : public Engine {
           config.set("ping_pong", ping_pong);
           config.set("tile_m", tile_m);
           config.set("tile_n", tile_n);
-          const Tiling tiling(view, config);
+          const Tiling tiling(view, config, operand_type(fusion));
           if (!fits(tiling)) continue;
           const int64_t split = Tiling::can_split(view) ? split_for(tiling, device) : 1;
           if (split == 1 || tiling.tiles() * 2 > device.sm_count) add(swap, ping_pong, tile_m, tile_n, 1, 1);
           if (split > 1 && ping_pong == 0) add(swap, ping_pong, tile_m, tile_n, 1, split);
           if (split == 1 && tile_n >= 128 && tiling.tiles_m() > 1) add(swap, ping_pong, tile_m, tile_n, 2, 1);
         }
-    if (Tiling::window_of(view))
+    if (window_of(view, operand_type(fusion)))
       for (const int64_t tile_n : {256, 192, 128}) add_window(list, fusion, device, tile_n);
     // A pair of few adjacent columns, which fills no tile that its boxes allow.
     if (list.empty()) add(0, 0, 128, 128, 1, 1);
@@ -709,6 +729,7 @@ class WgmmaEngine final : public Engine {
     if (auto refusal = refuse_extents(fusion, *view)) return refusal;
     for (const bool second : {false, true})
       if (auto refusal = refuse_copies(fusion, *view, second)) return refusal;
+    if (auto refusal = refuse_types(fusion)) return refusal;
     return fusion.is_pair() ? refuse_sibling(fusion, *view) : std::nullopt;
   }
 
@@ -732,6 +753,20 @@ class WgmmaEngine final : public Engine {
                    words(second),
                    "",
                    op};
+  }
+
+  static std::optional<Refusal> refuse_types(const Fusion& fusion) {
+    const auto type = [&](size_t i) { return type_of(fusion, fusion.before[i].nodes[0].access); };
+    const std::string& node = fusion.op_name(fusion.anchors[0].op);
+    if (type(0) != type(1))
+      return Refusal{"operands-of-one-type",
+                     node,
+                     "",
+                     "two operands of one type",
+                     fmt::format("{} and {}", to_string(type(0)), to_string(type(1))),
+                     "convert one of them",
+                     -1};
+    return std::nullopt;
   }
 
   // Coordinates of copies, rows, columns, steps and numbers of tiles are 32-bit integers; addresses are as
@@ -762,13 +797,15 @@ class WgmmaEngine final : public Engine {
                      fmt::format("{}", classes),
                      "",
                      -1};
-    const bool ragged = view.channels() % kBoxLine != 0;
+    const Expr& first = fusion.before[0];
+    const int64_t block = box_line(first.nodes[static_cast<size_t>(first.value)].type);
+    const bool ragged = view.channels() % block != 0;
     const bool wgrad_taps = view.op == ContractionOp::wgrad && view.n != view.input_channels;
     if (view.is_convolution() && ragged && (view.entries > 1 || wgrad_taps))
       return Refusal{"channel-blocks",
                      node,
                      "",
-                     "channels of a group in multiples of 64",
+                     fmt::format("channels of a group in multiples of {}", block),
                      fmt::format("{}", view.channels()),
                      "",
                      -1};

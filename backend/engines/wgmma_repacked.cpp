@@ -33,6 +33,11 @@ class WgmmaRepackedEngine final : public Engine {
   int number() const override { return 31; }
   int revision() const override { return wgmma_engine().revision(); }
   Notes notes() const override { return wgmma_engine().notes(); }
+  Notes notes_on(const Fusion& fusion) const override {
+    const Contraction view = contraction_of(fusion).value();
+    const Packing packing = packing_of(fusion, view);
+    return wgmma_engine().notes_on(repack(fusion, view, packing, ways(fusion, view, packing).front()).core);
+  }
 
   Support supports(const Fusion& fusion, const DeviceInfo& device) const override {
     if (auto refusal = refuse_pair(fusion)) return Support::no(std::move(*refusal));

@@ -17,18 +17,28 @@ FUSOR_DEVICE void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
-// d (64 x kN, fp32) = a (64 x 64) * b (64 x kN), plus d where `accumulate`: four wgmma, each 16 steps of k,
-// for which the descriptors move on by kStepA and kStepB. An operand is transposed where its rows (a) or
-// columns (b) are adjacent in shared memory instead of k. Of d, thread t holds in d[4 j + 2 h + c] row 16 (t
-// / 32) + t % 32 / 4 + 8 h, column 8 j + 2 (t % 4) + c. One asm statement: every one costs the compiler the
-// passing of all of d.
+// d (64 x kN, fp32) = a * b, of 64 rows and kN columns by 128 bytes of k, plus d where `accumulate`: four
+// wgmma, each 32 bytes of k, for which the descriptors move on by kStepA and kStepB. An operand is transposed
+// where its rows (a) or columns (b) are adjacent in shared memory instead of k: of 16 bits only. Of d, thread
+// t holds in d[4 j + 2 h + c] row 16 (t / 32) + t % 32 / 4 + 8 h, column 8 j + 2 (t % 4) + c. One asm
+// statement: every one costs the compiler the passing of all of d.
 template <int kN, int kTransposeA, int kTransposeB, int kStepA, int kStepB>
 struct Wgmma;
 
+// The operands' elements by their number in the config.
 #if FUSOR_TYPE == 0
-#define FUSOR_WGMMA_TYPE "f16"
+#define FUSOR_WGMMA_SHAPE "k16.f32.f16.f16"
+#elif FUSOR_TYPE == 1
+#define FUSOR_WGMMA_SHAPE "k16.f32.bf16.bf16"
 #else
-#define FUSOR_WGMMA_TYPE "bf16"
+#define FUSOR_WGMMA_SHAPE "k8.f32.tf32.tf32"
+#endif
+#if FUSOR_TYPE < 2
+static constexpr int kElementBytes = 2;
+#define FUSOR_WGMMA_END(left, right) ", p, 1, 1, " left ", " right ";\n"
+#else
+static constexpr int kElementBytes = 4;
+#define FUSOR_WGMMA_END(left, right) ", p, 1, 1;\n"
 #endif
 
 // The text of an instruction: the numbers of its sums, eight at a time, and the sums themselves.
@@ -56,9 +66,9 @@ struct Wgmma;
 #define FUSOR_SUMS_32(i) FUSOR_SUMS_16(i), FUSOR_SUMS_16((i) + 16)
 #define FUSOR_SUMS_64(i) FUSOR_SUMS_32(i), FUSOR_SUMS_32((i) + 32)
 
-#define FUSOR_WGMMA_ONE(kN, a, b, left, right)                                             \
-  "wgmma.mma_async.sync.aligned.m64n" #kN "k16.f32." FUSOR_WGMMA_TYPE "." FUSOR_WGMMA_TYPE \
-  " {" FUSOR_NUMBERS_##kN "}, " a ", " b ", p, 1, 1, " left ", " right ";\n"
+#define FUSOR_WGMMA_ONE(kN, a, b, left, right)                                                     \
+  "wgmma.mma_async.sync.aligned.m64n" #kN FUSOR_WGMMA_SHAPE " {" FUSOR_NUMBERS_##kN "}, " a ", " b \
+  FUSOR_WGMMA_END(left, right)
 #define FUSOR_WGMMA_NEXT(kN, step_a, step_b, left, right) \
   "add.s64 a, a, " step_a ";\nadd.s64 b, b, " step_b ";\n" FUSOR_WGMMA_ONE(kN, "a", "b", left, right)
 

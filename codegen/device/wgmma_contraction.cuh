@@ -38,7 +38,7 @@ struct Shared {
 FUSOR_DEVICE void multiply(const Tile& tile, Stages& stages, Ring& ring, int consumer,
                            float (&sums)[kParts][kSums]) {
   // 64 rows are one box where rows are adjacent, 64 lines of 128 bytes otherwise: both 8 KiB.
-  constexpr int kPartBytes = 64 * kTileK * 2;
+  constexpr int kPartBytes = 64 * kLineBytes;
   const int first_part = kPingPong ? 0 : consumer * kParts;
   int previous = -1;
 #pragma unroll 1

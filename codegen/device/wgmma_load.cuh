@@ -3,10 +3,10 @@
 //
 //            operand       copied as
 //   matmul   both          boxes of lines along k, or across it
-//   fprop    input         im2col: a column of output pixels, 64 channels, one tap      k = (tap, channels)
+//   fprop    input         im2col: a column of output pixels, kLine channels, one tap   k = (tap, channels)
 //            filter        lines along the input channel
-//   dgrad    output        im2col: a column of input pixels, 64 channels, one tap       k = (tap, channels)
-//            filter        lines along the input channel, across k
+//   dgrad    output        im2col: a column of input pixels, kLine channels, one tap    k = (tap, channels)
+//            filter        lines along the input channel, across k; or along the output channel
 //   dgrad of a stride     the same for every class of input pixels, with its own taps
 //   wgrad    output        lines along the output channel, across k                     k = output pixels
 //            input         im2col: 64 pixels of k, 64 channels, one tap: a column block
@@ -32,8 +32,8 @@ struct WindowWalk {
 
 struct Operands {
   i64 batched_a, batched_b;  // matmul: 0 where the operand is broadcast over the batch
-  // Convolution: blocks of 64 channels in a group (planes: of 64 positions in an image), channels of a group
-  // in the operands and in the filter.
+  // Convolution: blocks of kLine channels in a group (planes: of kLine positions in an image), channels of a
+  // group in the operands and in the filter.
   i64 channel_blocks;
   i64 first_channels, second_channels;
   WindowWalk walk[kWindowAxes];
@@ -111,7 +111,7 @@ FUSOR_DEVICE void load_pixels(u8* to, const TensorMap& map, const Operands& p, c
   copy_pixels(to, map, full, channel, start.at, start.image, offset);
 }
 
-// A tile of lines: boxes of 64 adjacent elements by kTileK, or by all of the tile's extent. With kShared,
+// A tile of lines: boxes of kLine adjacent elements by kTileK, or by all of the tile's extent. With kShared,
 // each block of the cluster fetches its share for all of them.
 template <bool kAcrossAdjacent, int kExtent, bool kShared>
 FUSOR_DEVICE void load_lines(u8* tile, const TensorMap& map, Barrier& full, int across, int k, int outer,
@@ -128,9 +128,9 @@ FUSOR_DEVICE void load_lines(u8* tile, const TensorMap& map, Barrier& full, int 
   };
   if constexpr (kAcrossAdjacent) {
 #pragma unroll
-    for (int i = 0; i < kShare; i += kLine) copy(tile + (first + i) * kTileK * 2, across + first + i, k);
+    for (int i = 0; i < kShare; i += kLine) copy(tile + (first + i) * kLineBytes, across + first + i, k);
   } else {
-    copy(tile + first * 128, k, across + first);
+    copy(tile + first * kLineBytes, k, across + first);
   }
 }
 
@@ -168,8 +168,8 @@ struct Loader {
         load_lines<false, kExtent, kShared>(to, map, full, across + outputs, tap.block * kLine, tap.in_filter,
                                             true);
       else
-        load_lines<true, kExtent, kShared>(to, map, full, across, tap.block * kLine + outputs, tap.in_filter,
-                                           true);
+        load_lines<kAcrossAdjacent, kExtent, kShared>(to, map, full, across, tap.block * kLine + outputs,
+                                                      tap.in_filter, true);
     } else if constexpr (kPlanes) {
       load_lines<false, kExtent, kShared>(to, map, full, across, tap.block * kLine, tap.tap, false);
     } else if constexpr (!kSecond) {
@@ -178,7 +178,7 @@ struct Loader {
     } else {
 #pragma unroll
       for (int i = 0; i < kTaps; ++i)
-        load_pixels(to + i * kLine * kTileK * 2, map, p, schedule, tile, full, start, taps[i],
+        load_pixels(to + i * kLine * kLineBytes, map, p, schedule, tile, full, start, taps[i],
                     taps[i].block * kLine + tile.entry * static_cast<int>(p.second_channels));
     }
   }
@@ -207,7 +207,7 @@ FUSOR_DEVICE void load(const TensorMap& a, const TensorMap (&b)[kSiblings], cons
       load_a.load(stages.a[ring.stage], a, p, schedule, full, tile, tile.row, start, tap, step);
 #pragma unroll
       for (int i = 0; i < kSiblings; ++i)
-        load_b.load(stages.b[ring.stage] + i * kColumns * kTileK * 2, b[i], p, schedule, full, tile,
+        load_b.load(stages.b[ring.stage] + i * kColumns * kLineBytes, b[i], p, schedule, full, tile,
                     tile.column, start, tap, step);
       if constexpr (kStepsByTap) tap.advance(p, schedule, tile);
     }

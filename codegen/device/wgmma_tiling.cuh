@@ -19,7 +19,7 @@ static constexpr int kSiblings = FUSOR_SIBLINGS;
 #else
 static constexpr int kSiblings = 1;
 #endif
-static constexpr int kTileM = FUSOR_TILE_M, kTileN = FUSOR_TILE_N, kTileK = 64, kStages = FUSOR_STAGES;
+static constexpr int kTileM = FUSOR_TILE_M, kTileN = FUSOR_TILE_N, kStages = FUSOR_STAGES;
 static constexpr int kColumns = kTileN / kSiblings;  // of the result, in a tile
 // Blocks of a cluster stand one below the other and share the columns' operand.
 static constexpr int kCluster = FUSOR_CLUSTER;
@@ -31,10 +31,11 @@ static constexpr int kReaders = kPingPong ? 1 : kConsumers;  // of a stage
 // A consumer's rows, in parts of 64: the height of one wgmma.
 static constexpr int kParts = kTileM / 64 / kReaders;
 static constexpr int kSums = kTileN / 2;  // of a thread, in one part, of all siblings
-// What 128 bytes hold: a line of the swizzled tiles.
-static constexpr int kLine = 64;
-static constexpr int kTileBytesA = kTileM * kTileK * 2, kTileBytesB = kTileN * kTileK * 2;
+// A line of the swizzled tiles, and its elements: the steps of k in a tile.
+static constexpr int kLineBytes = 128, kLine = kLineBytes / kElementBytes, kTileK = kLine;
+static constexpr int kTileBytesA = kTileM * kLineBytes, kTileBytesB = kTileN * kLineBytes;
 static constexpr bool kRowsAdjacentA = FUSOR_A_ROWS_ADJACENT, kColumnsAdjacentB = FUSOR_B_COLUMNS_ADJACENT;
+static_assert(kElementBytes == 2 || !(kRowsAdjacentA || kColumnsAdjacentB), "wgmma transposes 16 bits only");
 
 using Problem = Contraction<kOp, kSpatial, kBatch, true, FUSOR_UNIT_STRIDE, Index, i64, FastDivisor>;
 using Key = Problem::Key;
@@ -156,11 +157,11 @@ struct Stages {
   }
 };
 
-// Descriptor of a tile's part, and how far it moves for the next 16 steps of k (in units of 16 bytes).
+// Descriptor of a tile's part, and how far it moves for the next 32 bytes of k (in units of 16 bytes).
 template <bool kAcrossAdjacent>
 struct Part {
-  static constexpr int kStep = (kAcrossAdjacent ? 16 * 128 : 16 * 2) >> 4;
+  static constexpr int kStep = (kAcrossAdjacent ? 16 * kLineBytes : 32) >> 4;
   FUSOR_DEVICE u64 descriptor(const u8* part) {
-    return wgmma_descriptor(shared_address(part), kAcrossAdjacent ? kTileK * 128 : 16, 1024);
+    return wgmma_descriptor(shared_address(part), kAcrossAdjacent ? kTileK * kLineBytes : 16, 1024);
   }
 };

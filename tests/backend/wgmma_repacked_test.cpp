@@ -106,6 +106,43 @@ TEST(WgmmaRepacked, RefusesWhatNeedsNoRepackingAndWhatItDoesNotHelp) {
   EXPECT_EQ(rule(g.finish({g.matmul(a, g.input("b", {62, 64}, DataType::f32))})), "16-bit-operands");
 }
 
+// x [2, 64, 14, 12], w [96, 64, 3, 3], all NCHW.
+Graph tf32_convolution(ConvPass pass) {
+  GraphBuilder g("conv", Precision::allow_tf32);
+  const Dims x{2, 64, 14, 12}, w{96, 64, 3, 3}, y{2, 96, 12, 10};
+  const Tensor first = g.input("first", pass == ConvPass::fprop ? x : y, DataType::f32);
+  const Tensor second = g.input("second", pass == ConvPass::wgrad ? x : w, DataType::f32);
+  return g.finish({pass == ConvPass::fprop   ? g.conv_fprop(first, second)
+                   : pass == ConvPass::dgrad ? g.conv_dgrad(first, second, x)
+                                             : g.conv_wgrad(first, second, w)});
+}
+
+// wgmma transposes 16 bits only: k, which for a dgrad is the output channels, must be packed.
+TEST(WgmmaRepacked, PacksTf32AlongK) {
+  EXPECT_EQ(rule(tf32_convolution(ConvPass::fprop)), "");
+  EXPECT_EQ(rule(tf32_convolution(ConvPass::dgrad)), "");
+  EXPECT_EQ(rule(tf32_convolution(ConvPass::wgrad)), "adjacent-k");
+  EXPECT_TRUE(wgmma_repacked_engine().notes_on(fusion_of(tf32_convolution(ConvPass::fprop))).tf32);
+  const Fusion fusion = fusion_of(tf32_convolution(ConvPass::dgrad));
+  for (const EngineCandidate& candidate : wgmma_repacked_engine().candidates(fusion, h200())) {
+    const Lowered parts = wgmma_repacked_engine().lower(fusion, candidate.config, h200());
+    const bool swapped = candidate.config.knob("swap", 0) != 0;
+    const TensorMap& filter = std::get<Launch>(parts.steps.at(2)).arguments.maps().at(swapped ? 0 : 1);
+    EXPECT_EQ(filter.dims, (Dims{96, 9, 64}));
+    EXPECT_EQ(filter.stride_bytes, (Dims{96 * 4, 9 * 96 * 4}));
+    EXPECT_EQ(filter.box[0], 32);
+    EXPECT_TRUE(filter.rounds_to_tf32);
+  }
+  GraphBuilder g("matmul", Precision::allow_tf32);
+  const Tensor a = g.input("a", {128, 64}, DataType::f32, TensorOptions{.strides = Strides{1, 128}});
+  const Graph product = g.finish({g.matmul(a, g.input("b", {64, 256}, DataType::f32))});
+  EXPECT_EQ(rule(product), "");
+  const Lowered parts = lowered(product, 0);
+  ASSERT_EQ(parts.steps.size(), 3u);
+  for (size_t i : {0, 1})
+    EXPECT_EQ(std::get<Launch>(parts.steps[2]).arguments.maps().at(i).stride_bytes[0], 64 * 4);
+}
+
 TEST(WgmmaRepacked, CopiesOperandsThenMultipliesThenCopiesTheResult) {
   const Graph graph = fprop({2, 64, 12, 12}, {72, 64, 3, 3});
   EXPECT_THAT(entries(lowered(graph, 0)), ElementsAre("transpose", "elementwise", "wgmma_contraction"));
@@ -246,6 +283,8 @@ TEST(WgmmaRepacked, PartsAgreeWithTheWhole) {
     g.output(pass == ConvPass::dgrad ? g.conv_dgrad(dy, other, x) : g.conv_wgrad(dy, other, w));
     expect_parts_agree_with_the_whole(g.finish(), 2);
   }
+  for (const ConvPass pass : {ConvPass::fprop, ConvPass::dgrad})
+    expect_parts_agree_with_the_whole(tf32_convolution(pass), 2);
   GraphBuilder g("matmul");
   const Tensor a = g.input("a", {3, 2, 6, 7}, DataType::bf16);
   const Tensor b = g.input("b", {7, 5}, DataType::f32, TensorOptions{.strides = Strides{2, 14}});
@@ -367,6 +406,17 @@ TEST(WgmmaRepacked, PriceDecides) {
   const Graph resnext = grouped(ConvPass::fprop, {128, 128, 56, 56}, {128, 4, 3, 3}, kChannelsLast);
   EXPECT_EQ(chosen(resnext), "wgmma_repacked");
   EXPECT_EQ(chosen(fprop({128, 3, 224, 224}, {64, 3, 7, 7}, {}, stem)), "mma");
+}
+
+TEST(WgmmaRepacked, EveryKernelOfTf32Compiles) {
+  std::string problem;
+  if (!nvrtc::available(&problem)) GTEST_SKIP() << problem;
+  for (const ConvPass pass : {ConvPass::fprop, ConvPass::dgrad}) {
+    const Fusion fusion = fusion_of(tf32_convolution(pass));
+    std::vector<test::KernelCase> cases;
+    test::add_kernels(wgmma_repacked_engine(), to_string(pass).data(), fusion, h200(), cases);
+    test::expect_all_compiled(cases);
+  }
 }
 
 TEST(WgmmaRepacked, EveryKernelCompiles) {

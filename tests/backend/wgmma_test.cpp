@@ -20,8 +20,9 @@ Fusion fusion_of(const Graph& graph) {
   return make_fusion(graph, fold_views(graph), ops);
 }
 
-Graph matmul(int64_t m, int64_t n, int64_t k, DataType type, Strides b_strides = {}) {
-  GraphBuilder g("matmul");
+Graph matmul(int64_t m, int64_t n, int64_t k, DataType type, Strides b_strides = {},
+             Precision precision = Precision::exact) {
+  GraphBuilder g("matmul", precision);
   const Tensor a = g.input("a", {m, k}, type);
   TensorOptions options;
   if (!b_strides.empty()) options.strides = b_strides;
@@ -43,6 +44,46 @@ TEST(Wgmma, TakesSixteenBitMatmulsOnHopperOnly) {
   EXPECT_EQ(rule(matmul(256, 256, 64, DataType::f16), "H100"), "");
   EXPECT_EQ(rule(matmul(256, 256, 64, DataType::bf16), "A100"), "sm-90");
   EXPECT_EQ(rule(matmul(256, 256, 64, DataType::f32)), "16-bit-operands");
+}
+
+// b's columns lie along k.
+Graph tf32_matmul(int64_t m, int64_t n, int64_t k) {
+  return matmul(m, n, k, DataType::f32, Strides{1, k}, Precision::allow_tf32);
+}
+
+TEST(Wgmma, TakesFp32AsTf32AlongKWhereTheGraphAllowsIt) {
+  EXPECT_EQ(rule(tf32_matmul(256, 256, 64)), "");
+  EXPECT_EQ(rule(matmul(256, 256, 64, DataType::f32, Strides{1, 64})), "16-bit-operands");
+  EXPECT_EQ(rule(matmul(256, 256, 64, DataType::f32, {}, Precision::allow_tf32)), "adjacent-k");
+  EXPECT_EQ(rule(tf32_matmul(256, 250, 62)), "16-byte-lines");
+  EXPECT_TRUE(wgmma_engine().notes_on(fusion_of(tf32_matmul(256, 256, 64))).tf32);
+  EXPECT_FALSE(wgmma_engine().notes_on(fusion_of(matmul(256, 256, 64, DataType::f16))).tf32);
+  const Plan plan = build(tf32_matmul(4096, 4096, 4096), DeviceInfo::named("H200"), {.compile = false});
+  EXPECT_EQ(plan.fusions.at(0).config.engine, "wgmma");
+  EXPECT_TRUE(plan.notes.tf32);
+}
+
+TEST(Wgmma, RefusesOperandsOfTwoTypes) {
+  GraphBuilder g("mixed");
+  const Tensor a = g.input("a", {64, 64}, DataType::f16), b = g.input("b", {64, 64}, DataType::bf16);
+  EXPECT_EQ(rule(g.finish({g.matmul(a, b)})), "operands-of-one-type");
+}
+
+TEST(Wgmma, Tf32IsCopiedInLinesOf32Elements) {
+  const Fusion fusion = fusion_of(tf32_matmul(520, 392, 1000));
+  const DeviceInfo device = DeviceInfo::named("H200");
+  for (const EngineCandidate& candidate : wgmma_engine().candidates(fusion, device)) {
+    const Lowered lowered = wgmma_engine().lower(fusion, candidate.config, device);
+    const Launch& launch = std::get<Launch>(lowered.steps.at(0));
+    EXPECT_LE(launch.shared_bytes, device.shared_per_block);
+    for (size_t i : {0, 1}) {
+      const TensorMap& map = launch.arguments.maps().at(i);
+      EXPECT_TRUE(map.rounds_to_tf32);
+      EXPECT_EQ(map.box[0], 32);
+      EXPECT_EQ(map.dims[0], 1000);
+      EXPECT_EQ(map.stride_bytes[0], 4000);
+    }
+  }
 }
 
 TEST(Wgmma, RefusesLinesThatTheCopyEngineCannotWalk) {
@@ -169,6 +210,7 @@ void expect_every_setting_lowers(const Graph& graph) {
 }
 
 TEST(Wgmma, LowersEverySettingOfItsKnobs) {
+  expect_every_setting_lowers(tf32_matmul(300, 520, 1000));
   expect_every_setting_lowers(matmul(300, 520, 1000, DataType::bf16));
 }
 
@@ -391,6 +433,25 @@ TEST(Wgmma, KernelsOfPairsCompileCleanly) {
     if (config.knob("cluster", 1) == 1)
       test::add_kernels("saved " + to_string(config), wgmma_engine().lower(saved, config, device), kernels);
   test::expect_all_compiled(kernels);
+}
+
+void expect_clean_compilation(const Fusion& fusion, const EngineConfig& config) {
+  std::vector<test::KernelCase> kernels;
+  test::add_kernels(to_string(config), wgmma_engine().lower(fusion, config, DeviceInfo::named("H200")),
+                    kernels);
+  test::expect_all_compiled(kernels);
+}
+
+void expect_clean_kernels(const Graph& graph) {
+  const Fusion fusion = fusion_of(graph);
+  for (const EngineConfig& config : configs(fusion, DeviceInfo::named("H200")))
+    expect_clean_compilation(fusion, config);
+}
+
+TEST(Wgmma, KernelsOfTf32CompileCleanly) {
+  std::string problem;
+  if (!nvrtc::available(&problem)) GTEST_SKIP() << problem;
+  expect_clean_kernels(tf32_matmul(2048, 2048, 512));
 }
 
 TEST(Wgmma, KernelsOfClassesCompileCleanly) {

@@ -114,6 +114,20 @@ TEST_P(WgmmaRepackedConvGpu, Wgrad) {
   expect_every_config_correct(g.finish(), "wgrad " + words(c));
 }
 
+TEST_P(WgmmaRepackedConvGpu, Tf32FpropAndDgrad) {
+  FUSOR_NEEDS_HOPPER();
+  const ConvCase& c = GetParam();
+  for (const bool forward : {true, false}) {
+    if (!forward && !c.options.stride.empty()) continue;
+    GraphBuilder g("tf32", Precision::allow_tf32);
+    const Tensor first = g.input("first", forward ? c.x : output_dims(c), DataType::f32);
+    const Tensor w = g.input("w", c.w, DataType::f32);
+    const Tensor y = forward ? g.conv_fprop(first, w, c.options) : g.conv_dgrad(first, w, c.x, c.options);
+    g.output(g.relu(y));
+    expect_every_config_correct(g.finish(), (forward ? "tf32 fprop " : "tf32 dgrad ") + words(c));
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(, WgmmaRepackedConvGpu, testing::ValuesIn(kConvCases));
 
 // Groups of few channels: joined to blocks of 64, to several blocks, to less than one, and altogether.
@@ -189,6 +203,18 @@ TEST(WgmmaRepackedGpu, MisalignedMatmuls) {
       const Tensor right = g.input("b", {71, 99}, DataType::bf16, TensorOptions{.strides = b});
       g.output(g.matmul(left, right), {.strides = Strides{200, 2}});
       expect_every_config_correct(g.finish(), fmt::format("{} {}", to_string(a), to_string(b)));
+    }
+}
+
+TEST(WgmmaRepackedGpu, Tf32MatmulsOfEveryTranspose) {
+  FUSOR_NEEDS_HOPPER();
+  for (const Strides& a : {Strides{71, 1}, Strides{1, 132}, Strides{142, 2}})
+    for (const Strides& b : {Strides{99, 1}, Strides{1, 71}, Strides{100, 1}}) {
+      GraphBuilder g("matmul", Precision::allow_tf32);
+      const Tensor left = g.input("a", {131, 71}, DataType::f32, TensorOptions{.strides = a});
+      const Tensor right = g.input("b", {71, 99}, DataType::f32, TensorOptions{.strides = b});
+      g.output(g.matmul(left, right));
+      expect_every_config_correct(g.finish(), fmt::format("tf32 {} {}", to_string(a), to_string(b)));
     }
 }
 

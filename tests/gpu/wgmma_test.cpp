@@ -378,6 +378,35 @@ TEST_P(WgmmaConvGpu, Wgrad) {
   expect_every_config_correct(g.finish(), "wgrad " + words(c));
 }
 
+// fp32 in a graph that allows TF32: lines of 32 elements, along k.
+TEST_P(WgmmaConvGpu, Tf32Fprop) {
+  FUSOR_NEEDS_HOPPER();
+  const ConvCase& c = GetParam();
+  GraphBuilder g("fprop", Precision::allow_tf32);
+  const Tensor x = g.input("x", c.x, DataType::f32, Layout::nhwc);
+  const Tensor w = g.input("w", c.w, DataType::f32, Layout::nhwc);
+  g.output(g.relu(g.conv_fprop(x, w, c.options)), {.layout = Layout::nhwc});
+  expect_every_config_correct(g.finish(), "tf32 fprop " + words(c));
+}
+
+// Of the filter, output channels lie side by side.
+TEST_P(WgmmaConvGpu, Tf32Dgrad) {
+  FUSOR_NEEDS_HOPPER();
+  const ConvCase& c = GetParam();
+  GraphBuilder g("dgrad", Precision::allow_tf32);
+  Strides strides = packed_strides(c.w);
+  int64_t next = c.w[0];
+  strides[0] = 1;
+  for (int i = c.w.rank() - 1; i >= 1; --i) {
+    strides[i] = next;
+    next *= c.w[i];
+  }
+  const Tensor dy = g.input("dy", output_dims(c), DataType::f32, Layout::nhwc);
+  const Tensor w = g.input("w", c.w, DataType::f32, TensorOptions{.strides = strides});
+  g.output(g.conv_dgrad(dy, w, c.x, c.options), {.layout = Layout::nhwc});
+  expect_every_config_correct(g.finish(), "tf32 dgrad " + words(c));
+}
+
 INSTANTIATE_TEST_SUITE_P(, WgmmaConvGpu, testing::ValuesIn(kConvCases));
 
 // Pointwise convolutions, which are matmuls: channels last or first, tails of positions and channels.
@@ -434,6 +463,31 @@ TEST_P(WgmmaPointwiseGpu, Wgrad) {
 }
 
 INSTANTIATE_TEST_SUITE_P(, WgmmaPointwiseGpu, testing::ValuesIn(kPointwiseCases));
+
+TEST(WgmmaGpu, Tf32MatmulWithTailsAndBatches) {
+  FUSOR_NEEDS_HOPPER();
+  for (const Dims& mnk : {Dims{128, 128, 32}, Dims{257, 136, 200}, Dims{16, 520, 1032}, Dims{520, 16, 1032},
+                          Dims{1, 264, 36}, Dims{700, 776, 328}, Dims{131, 99, 4100}}) {
+    GraphBuilder g("matmul", Precision::allow_tf32);
+    const Tensor a = g.input("a", {2, mnk[0], mnk[2]}, DataType::f32);
+    const Tensor b = g.input("b", {mnk[1], mnk[2]}, DataType::f32);
+    const Tensor bias = g.input("bias", {1, mnk[1]}, DataType::f32);
+    const Tensor c = g.add(g.matmul(a, g.transpose(b, {1, 0})), bias);
+    expect_every_config_correct(g.finish({c}), "tf32 " + to_string(mnk));
+  }
+}
+
+TEST(WgmmaGpu, Tf32IntoEveryLayoutAndType) {
+  FUSOR_NEEDS_HOPPER();
+  for (const Strides& strides : {Strides{200, 1}, Strides{1, 264}, Strides{401, 2}})
+    for (const DataType type : {DataType::f32, DataType::bf16}) {
+      GraphBuilder g("matmul", Precision::allow_tf32);
+      const Tensor a = g.input("a", {260, 328}, DataType::f32);
+      const Tensor b = g.input("b", {200, 328}, DataType::f32);
+      g.output(g.matmul(a, g.transpose(b, {1, 0})), {.type = type, .strides = strides});
+      expect_every_config_correct(g.finish(), "tf32 into " + to_string(strides));
+    }
+}
 
 TEST(WgmmaGpu, SameBitsInEveryRun) {
   FUSOR_NEEDS_HOPPER();
