@@ -100,29 +100,29 @@ class Repacker {
   // The operand's site becomes a load of scratch; what it was is carried out by the copy.
   void pack_operand(size_t index) {
     Expr& site = out_.core.before[index];
-    const Node value = site.nodes[static_cast<size_t>(site.value)];
-    const Dims order = operand_order(site, index, value.type);
+    const DataType type = packed_type(index);
+    const Dims order = operand_order(site, index, type);
     const Access* const source = primary_access(site);
-    const Access scratch = add_scratch(site.domain, order, value.type,
+    const Access scratch = add_scratch(site.domain, order, type,
                                        source != nullptr ? out_.core.name_of(source->operand) : "scratch");
-    out_.loads.after.push_back(stored(site, value.type, scratch));
-    site.nodes = {{.kind = Node::Kind::load, .type = value.type, .access = scratch}};
+    out_.loads.after.push_back(stored(site, type, scratch));
+    site.nodes = {{.kind = Node::Kind::load, .type = type, .access = scratch}};
     site.value = 0;
   }
 
   // The filter of joined groups: those lie on the diagonal of blocks, in zeros.
   void join_filter() {
     Expr& site = out_.core.before[1];
-    const Node value = site.nodes[static_cast<size_t>(site.value)];
+    const DataType type = packed_type(1);
     const Dims dense = dense_filter(site.domain);
     const Access* const source = primary_access(site);
-    const Access scratch = add_scratch(dense, operand_order(site, 1, value.type), value.type,
+    const Access scratch = add_scratch(dense, operand_order(site, 1, type), type,
                                        source != nullptr ? out_.core.name_of(source->operand) : "scratch");
     out_.zeroed.push_back(static_cast<int>(out_.scratch.size()) - 1);
     out_.loads.after.push_back(
-        stored(split_outputs(site, joined_, view_.output_channels), value.type, on_diagonal(scratch)));
+        stored(split_outputs(site, joined_, view_.output_channels), type, on_diagonal(scratch)));
     site = {.domain = dense,
-            .nodes = {{.kind = Node::Kind::load, .type = value.type, .access = scratch}},
+            .nodes = {{.kind = Node::Kind::load, .type = type, .access = scratch}},
             .results = {},
             .value = 0};
   }
@@ -207,6 +207,18 @@ class Repacker {
     access.strides.insert(0, view_.output_channels * output + view_.input_channels * channel);
     access.strides.insert(0, joined_ * view_.output_channels * output);
     return access;
+  }
+
+  // Bytes that are summed in fp32 become 16 bits, which hold all their numbers: those of the other operand,
+  // where that has 16.
+  DataType packed_type(size_t index) const {
+    const auto type_at = [&](size_t i) {
+      const Expr& site = out_.core.before[i];
+      return site.nodes[static_cast<size_t>(site.value)].type;
+    };
+    const DataType type = type_at(index);
+    if (view_.compute != DataType::f32 || byte_size(type) != 1) return type;
+    return type_at(1 - index) == DataType::bf16 ? DataType::bf16 : DataType::f16;
   }
 
   // Elements that tensor cores cannot transpose lie along k.

@@ -38,8 +38,9 @@ struct Repacked {
 };
 
 /// Packed operands of a convolution are channels-last, those of a matmul keep the direction that is closer
-/// together, but elements of other than 16 bits lie along k; lines begin on multiples of 16 bytes. Joined
-/// groups pack the filter, and wgrad finishes later.
+/// together, but elements of other than 16 bits lie along k; bytes that are summed in fp32 become fp16 or
+/// bf16, which hold their numbers; lines begin on multiples of 16 bytes. Joined groups pack the filter, and
+/// wgrad finishes later.
 Repacked repack(const Fusion& fusion, const Contraction& view, const Packing& packing, WayOut way);
 /// The ways out that differ for this fusion, so packed; the first is direct, but for a wgrad of joined
 /// groups.

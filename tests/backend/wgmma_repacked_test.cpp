@@ -88,6 +88,40 @@ std::vector<std::pair<Kind, int>> pointers(const Lowered& lowered, size_t step) 
   return found;
 }
 
+// Carries the three parts out on the CPU, with scratch full of poison.
+void run(const Repacked& repacked, const HostTensors& tensors) {
+  std::vector<std::vector<std::byte>> scratch;
+  for (const int64_t bytes : repacked.scratch)
+    scratch.emplace_back(static_cast<size_t>(bytes), std::byte{0xff});
+  for (const int zeroed : repacked.zeroed)
+    std::ranges::fill(scratch[static_cast<size_t>(zeroed)], std::byte{0});
+  std::vector<void*> operands;
+  for (const Operand& operand : repacked.core.operands)
+    operands.push_back(operand.tensor < 0 ? nullptr
+                                          : tensors.pointers()[static_cast<size_t>(operand.tensor)]);
+  for (size_t i = 0; i < scratch.size(); ++i)
+    operands[operands.size() - scratch.size() + i] = scratch[i].data();
+  for (const Fusion* part : {&repacked.loads, &repacked.core, &repacked.stores})
+    if (!part->after.empty()) evaluate(*part, operands, Reading::oracle);
+}
+
+void expect_parts_agree_with_the_whole(const Graph& graph, size_t ways, int64_t joined = 1) {
+  const Fusion fusion = fusion_of(graph);
+  const Contraction view = contraction_of(fusion).value();
+  const HostTensors whole(graph);
+  whole.run(fusion, Reading::oracle);
+  EXPECT_EQ(ways_out(fusion, view, joined).size(), ways);
+  for (const WayOut way : ways_out(fusion, view, joined)) {
+    const HostTensors parts(graph);
+    run(repack(fusion, view, {{true, true}, joined}, way), parts);
+    for (size_t i = 0; i < graph.tensors.size(); ++i) {
+      if (graph.tensors[i].is_virtual()) continue;
+      EXPECT_EQ(parts.bytes(static_cast<int>(i)), whole.bytes(static_cast<int>(i)))
+          << graph.name << " " << graph.tensors[i].name << " way " << static_cast<int>(way);
+    }
+  }
+}
+
 TEST(WgmmaRepacked, TakesWhatLiesOtherwise) {
   EXPECT_EQ(rule(fprop({2, 64, 9, 9}, {64, 64, 3, 3})), "");
   EXPECT_EQ(rule(fprop({2, 64, 9, 9}, {64, 64, 3, 3}, {Layout::nhwc, Layout::nchw, Layout::nhwc})), "");
@@ -141,6 +175,29 @@ TEST(WgmmaRepacked, PacksTf32AlongK) {
   ASSERT_EQ(parts.steps.size(), 3u);
   for (size_t i : {0, 1})
     EXPECT_EQ(std::get<Launch>(parts.steps[2]).arguments.maps().at(i).stride_bytes[0], 64 * 4);
+}
+
+// fp16 holds every number of fp8; bf16 does, too, and meets bf16.
+TEST(WgmmaRepacked, BytesSummedInFp32BecomeSixteenBits) {
+  const auto product = [](DataType first, DataType second) {
+    GraphBuilder g("matmul");
+    const Tensor a = g.input("a", {128, 64}, first), b = g.input("b", {64, 256}, second);
+    return g.finish({g.output(g.matmul(a, b, {.compute = DataType::f32}), {.type = DataType::f32})});
+  };
+  for (const auto& [second, packed, scratch] : {std::tuple(DataType::f8_e4m3, DataType::f16, size_t{2}),
+                                                {DataType::u8, DataType::f16, 2},
+                                                {DataType::f16, DataType::f16, 1},
+                                                {DataType::bf16, DataType::bf16, 1}}) {
+    const Graph graph = product(DataType::f8_e5m2, second);
+    EXPECT_EQ(rule(graph), "");
+    const Lowered parts = lowered(graph, 0);
+    EXPECT_EQ(parts.scratch.size(), scratch);
+    EXPECT_EQ(parts.scratch.at(0), 128 * 64 * 2);
+    for (size_t i : {0, 1})
+      EXPECT_EQ(std::get<Launch>(parts.steps.back()).arguments.maps().at(i).type, packed);
+    expect_parts_agree_with_the_whole(graph, 1);
+  }
+  EXPECT_EQ(rule(product(DataType::f8_e4m3, DataType::f32)), "16-bit-operands");
 }
 
 TEST(WgmmaRepacked, CopiesOperandsThenMultipliesThenCopiesTheResult) {
@@ -235,40 +292,6 @@ TEST(WgmmaRepacked, CarriesOpsBeforeOperandsOutInTheCopy) {
   const Graph graph = g.finish({g.matmul(half, g.input("b", {64, 64}, DataType::f16))});
   EXPECT_EQ(rule(graph), "");
   EXPECT_THAT(lowered(graph, 0).scratch, ElementsAre(64 * 64 * 2));
-}
-
-// Carries the three parts out on the CPU, with scratch full of poison.
-void run(const Repacked& repacked, const HostTensors& tensors) {
-  std::vector<std::vector<std::byte>> scratch;
-  for (const int64_t bytes : repacked.scratch)
-    scratch.emplace_back(static_cast<size_t>(bytes), std::byte{0xff});
-  for (const int zeroed : repacked.zeroed)
-    std::ranges::fill(scratch[static_cast<size_t>(zeroed)], std::byte{0});
-  std::vector<void*> operands;
-  for (const Operand& operand : repacked.core.operands)
-    operands.push_back(operand.tensor < 0 ? nullptr
-                                          : tensors.pointers()[static_cast<size_t>(operand.tensor)]);
-  for (size_t i = 0; i < scratch.size(); ++i)
-    operands[operands.size() - scratch.size() + i] = scratch[i].data();
-  for (const Fusion* part : {&repacked.loads, &repacked.core, &repacked.stores})
-    if (!part->after.empty()) evaluate(*part, operands, Reading::oracle);
-}
-
-void expect_parts_agree_with_the_whole(const Graph& graph, size_t ways, int64_t joined = 1) {
-  const Fusion fusion = fusion_of(graph);
-  const Contraction view = contraction_of(fusion).value();
-  const HostTensors whole(graph);
-  whole.run(fusion, Reading::oracle);
-  EXPECT_EQ(ways_out(fusion, view, joined).size(), ways);
-  for (const WayOut way : ways_out(fusion, view, joined)) {
-    const HostTensors parts(graph);
-    run(repack(fusion, view, {{true, true}, joined}, way), parts);
-    for (size_t i = 0; i < graph.tensors.size(); ++i) {
-      if (graph.tensors[i].is_virtual()) continue;
-      EXPECT_EQ(parts.bytes(static_cast<int>(i)), whole.bytes(static_cast<int>(i)))
-          << graph.name << " " << graph.tensors[i].name << " way " << static_cast<int>(way);
-    }
-  }
 }
 
 TEST(WgmmaRepacked, PartsAgreeWithTheWhole) {

@@ -218,6 +218,21 @@ TEST(WgmmaRepackedGpu, Tf32MatmulsOfEveryTranspose) {
     }
 }
 
+TEST(WgmmaRepackedGpu, BytesSummedInFp32) {
+  FUSOR_NEEDS_HOPPER();
+  for (const DataType first : {DataType::f8_e4m3, DataType::f8_e5m2, DataType::i8})
+    for (const DataType second : {DataType::f8_e4m3, DataType::f16, DataType::bf16})
+      for (const Dims& mnk : {Dims{300, 260, 1000}, Dims{131, 99, 71}}) {
+        GraphBuilder g("matmul");
+        const Tensor a = g.input("a", {mnk[0], mnk[2]}, first);
+        const Tensor b = g.input("b", {mnk[1], mnk[2]}, second);
+        const Tensor c = g.matmul(a, g.transpose(b, {1, 0}));
+        g.output(g.mul(c, g.scalar("scale", DataType::f32)), {.type = DataType::bf16});
+        expect_every_config_correct(
+            g.finish(), fmt::format("{} x {} {}", to_string(first), to_string(second), to_string(mnk)));
+      }
+}
+
 TEST(WgmmaRepackedGpu, BatchesAndLowAlignment) {
   FUSOR_NEEDS_HOPPER();
   GraphBuilder g("batched");
