@@ -328,6 +328,8 @@ CUtensorMapDataType map_type(const TensorMap& map) {
       return CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
     case DataType::f32:
       return CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
+    case DataType::i32:
+      return CU_TENSOR_MAP_DATA_TYPE_INT32;
     default:
       return CU_TENSOR_MAP_DATA_TYPE_UINT8;
   }

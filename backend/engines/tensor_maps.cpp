@@ -54,13 +54,14 @@ Refusal refusal(const char* rule, const std::string& tensor, std::string expecte
   return {rule, "", tensor, std::move(expected), std::move(actual), remedy, -1};
 }
 
-// fp32 as TF32, where the graph allows that.
-bool is_multiplied(const Fusion& fusion, DataType type) {
+// 8-bit integers in int32; fp32 as TF32, where the graph allows that.
+bool is_multiplied(const Fusion& fusion, const Contraction& view, DataType type) {
+  if (view.compute == DataType::i32) return type == DataType::i8 || type == DataType::u8;
   if (type == DataType::f32) return fusion.precision == Precision::allow_tf32;
   return type == DataType::f16 || type == DataType::bf16;
 }
 
-std::optional<Refusal> refuse_operand(const Fusion& fusion, const Expr& site) {
+std::optional<Refusal> refuse_operand(const Fusion& fusion, const Contraction& view, const Expr& site) {
   const Node& value = site.nodes[static_cast<size_t>(site.value)];
   if (value.kind != Node::Kind::load || site.nodes.size() != 1) {
     const std::string node = value.op >= 0 ? fusion.op_name(value.op) : "";
@@ -74,9 +75,11 @@ std::optional<Refusal> refuse_operand(const Fusion& fusion, const Expr& site) {
   }
   const std::string& tensor = fusion.name_of(value.access.operand);
   const Operand& operand = fusion.operands[static_cast<size_t>(value.access.operand)];
-  if (!is_multiplied(fusion, operand.type) || value.type != operand.type)
-    return refusal("16-bit-operands", tensor, "fp16 or bf16, or fp32 where the graph allows TF32",
-                   std::string(to_string(operand.type)));
+  if (!is_multiplied(fusion, view, operand.type) || value.type != operand.type)
+    return refusal(
+        "16-bit-operands", tensor,
+        view.compute == DataType::i32 ? "int8 or uint8" : "fp16 or bf16, or fp32 where the graph allows TF32",
+        std::string(to_string(operand.type)));
   const int64_t offset = value.access.offset * byte_size(operand.type);
   if (operand.alignment % kUnit != 0 || offset % kUnit != 0)
     return refusal("16-byte-operands", tensor, "a start on a multiple of 16 bytes",
@@ -135,7 +138,7 @@ std::optional<Refusal> refuse_channel_strides(const Fusion& fusion, const Expr& 
     if (axis != adjacent && site.domain[axis] != 1 && !is_line(access.strides[axis], bytes))
       return refusal("16-byte-lines", tensor, "pixels and taps a multiple of 16 bytes apart",
                      fmt::format("{} bytes along axis {}", access.strides[axis] * bytes, axis),
-                     bytes == 4 ? "use channels in multiples of 4" : "use channels in multiples of 8");
+                     "use channels in multiples of 16 bytes");
   return std::nullopt;
 }
 
@@ -259,8 +262,8 @@ CopiedOperand lines_operand(const Fusion& fusion, const Expr& site) {
 }
 
 // An operand of a pointwise wgrad: [image][channel][position], positions side by side.
-bool has_planes(const Fusion& fusion, const Expr& site) {
-  if (refuse_operand(fusion, site)) return false;
+bool has_planes(const Fusion& fusion, const Contraction& view, const Expr& site) {
+  if (refuse_operand(fusion, view, site)) return false;
   const Access& access = site.nodes[0].access;
   const Strides& strides = access.strides;
   const int64_t bytes = byte_size(type_of(fusion, access));
@@ -346,14 +349,14 @@ bool fits_window_map(const WindowWalk& walk, int64_t extent, size_t axes) {
 }
 
 bool sums_planes(const Fusion& fusion, const Contraction& view) {
-  return view.op == ContractionOp::wgrad && view.is_pointwise() && has_planes(fusion, fusion.before[0]) &&
-         has_planes(fusion, fusion.before[1]);
+  return view.op == ContractionOp::wgrad && view.is_pointwise() &&
+         has_planes(fusion, view, fusion.before[0]) && has_planes(fusion, view, fusion.before[1]);
 }
 
 std::optional<Refusal> refuse_copies(const Fusion& fusion, const Contraction& view, bool second,
                                      int64_t sibling) {
   const Expr& before = operand_site(fusion, second, sibling);
-  if (auto refusal = refuse_operand(fusion, before)) return refusal;
+  if (auto refusal = refuse_operand(fusion, view, before)) return refusal;
   if (!view.is_convolution()) {
     const Expr site = over_batch(before, view.batch);
     const int last = site.domain.rank() - 1;
@@ -392,8 +395,8 @@ CopiedOperand copied_operand(const Fusion& fusion, const Contraction& view, bool
 std::optional<CopiedResult> copied_result(const Fusion& fusion, const Contraction& view, const Expr& y) {
   const Result& first = y.results.front();
   const Operand& operand = fusion.operands[static_cast<size_t>(first.access.operand)];
-  const bool has_type =
-      first.type == DataType::f16 || first.type == DataType::bf16 || first.type == DataType::f32;
+  const bool has_type = first.type == DataType::f16 || first.type == DataType::bf16 ||
+                        first.type == DataType::f32 || first.type == DataType::i32;
   if (first.reduction || !has_type || operand.alignment % kUnit != 0) return std::nullopt;
   const int64_t bytes = byte_size(first.type);
   const int n_axis = view.is_convolution() ? 1 : view.batch.rank() + 1;

@@ -1,6 +1,8 @@
-// Owns the wgmma engine: matmul and convolution of fp16, bf16 and TF32 on Hopper's tensor cores (sm_90a). Its
-// rules, knobs, costs and steps; the kernels are codegen/device/wgmma_contraction.cuh and wgmma_window.cuh.
+// Owns the wgmma engine: matmul and convolution of fp16, bf16, TF32 and int8 on Hopper's tensor cores
+// (sm_90a). Its rules, knobs, costs and steps; the kernels are codegen/device/wgmma_contraction.cuh and
+// wgmma_window.cuh.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -321,7 +323,13 @@ struct Lowering {
 
   // As codegen/device/wgmma.cuh counts them; fp32 is multiplied as TF32.
   static int64_t element_number(DataType type) {
-    return type == DataType::f16 ? 0 : type == DataType::bf16 ? 1 : 2;
+    constexpr std::array kElements{DataType::f16, DataType::bf16, DataType::f32, DataType::i8, DataType::u8};
+    return std::ranges::find(kElements, type) - kElements.begin();
+  }
+  // As codegen/device/wgmma_finish.cuh counts them.
+  int64_t out_number() const {
+    constexpr std::array kOuts{DataType::f16, DataType::bf16, DataType::f32, DataType::i32};
+    return std::ranges::find(kOuts, copied ? copied->type : DataType::f32) - kOuts.begin();
   }
 
   KernelSite epilogue(int axis) const { return {"Y", y, axis, short_forms, rounds_value}; }
@@ -360,7 +368,7 @@ struct Lowering {
     const std::string kernel = tiling.window ? "wgmma_window" : "wgmma_contraction";
     KernelSource source{kernel + ".cuh", {}, {}, device.target()};
     source.config = {{"index_bits", index_bits},
-                     {"type", element_number(type())},
+                     {"type", element_number(a.map.type)},
                      {"tile_m", tiling.tile_m},
                      {"tile_n", tiling.tile_n},
                      {"stages", tiling.window ? 1 : stages()},
@@ -372,9 +380,7 @@ struct Lowering {
                      {"a_rows_adjacent", a.across_adjacent ? 1 : 0},
                      {"b_columns_adjacent", b[0].across_adjacent ? 1 : 0},
                      {"way_out", way_out()},
-                     {"out", !copied || copied->type == DataType::f32 ? 2
-                             : copied->type == DataType::f16          ? 0
-                                                                      : 1},
+                     {"out", out_number()},
                      {"box_columns", copied ? box_columns() : tiling.piece_columns()},
                      {"unrolled", is_short() ? 1 : 0},
                      {"y_along_columns", along_columns() ? 1 : 0},
@@ -382,6 +388,8 @@ struct Lowering {
                      {"vector", vector}};
     if (tiling.siblings > 1) source.config.push_back({"siblings", tiling.siblings});
     if (reduction) source.config.push_back({"reduced", reduced()});
+
+    if (byte_size(type()) == 1) source.config.push_back({"type_b", element_number(b[0].map.type)});
     view.write_config(source.config);
     if (!is_split()) source.sites = {epilogue(vector_axis)};
     Launch launch;
@@ -716,11 +724,11 @@ class WgmmaEngine final : public Engine {
     if (!view || residue_class_count(*view) > 0)
       if (auto refusal = refuse_epilogue_reductions(fusion)) return refusal;
     if (!view) return refuse_other_domain(fusion);
-    if (view->compute != DataType::f32)
+    if (view->compute != DataType::f32 && view->compute != DataType::i32)
       return Refusal{"fp32-sums",
                      fusion.op_name(fusion.anchors[0].op),
                      "",
-                     "compute type fp32",
+                     "compute type fp32 or int32",
                      std::string(to_string(view->compute)),
                      "",
                      -1};
@@ -758,11 +766,12 @@ class WgmmaEngine final : public Engine {
   static std::optional<Refusal> refuse_types(const Fusion& fusion) {
     const auto type = [&](size_t i) { return type_of(fusion, fusion.before[i].nodes[0].access); };
     const std::string& node = fusion.op_name(fusion.anchors[0].op);
-    if (type(0) != type(1))
+    const bool bytes = byte_size(type(0)) == 1 && byte_size(type(1)) == 1;
+    if (type(0) != type(1) && !bytes)
       return Refusal{"operands-of-one-type",
                      node,
                      "",
-                     "two operands of one type",
+                     "two operands of one type, or 8-bit integers",
                      fmt::format("{} and {}", to_string(type(0)), to_string(type(1))),
                      "convert one of them",
                      -1};

@@ -17,11 +17,11 @@ FUSOR_DEVICE void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
-// d (64 x kN, fp32) = a * b, of 64 rows and kN columns by 128 bytes of k, plus d where `accumulate`: four
-// wgmma, each 32 bytes of k, for which the descriptors move on by kStepA and kStepB. An operand is transposed
-// where its rows (a) or columns (b) are adjacent in shared memory instead of k: of 16 bits only. Of d, thread
-// t holds in d[4 j + 2 h + c] row 16 (t / 32) + t % 32 / 4 + 8 h, column 8 j + 2 (t % 4) + c. One asm
-// statement: every one costs the compiler the passing of all of d.
+// d (64 x kN, in fp32 or int32) = a * b, of 64 rows and kN columns by 128 bytes of k, plus d where
+// `accumulate`: four wgmma, each 32 bytes of k, for which the descriptors move on by kStepA and kStepB. An
+// operand is transposed where its rows (a) or columns (b) are adjacent in shared memory instead of k: of 16
+// bits only. Of d, thread t holds in d[4 j + 2 h + c] row 16 (t / 32) + t % 32 / 4 + 8 h, column 8 j + 2 (t %
+// 4) + c. One asm statement: every one costs the compiler the passing of all of d.
 template <int kN, int kTransposeA, int kTransposeB, int kStepA, int kStepB>
 struct Wgmma;
 
@@ -30,15 +30,33 @@ struct Wgmma;
 #define FUSOR_WGMMA_SHAPE "k16.f32.f16.f16"
 #elif FUSOR_TYPE == 1
 #define FUSOR_WGMMA_SHAPE "k16.f32.bf16.bf16"
-#else
+#elif FUSOR_TYPE == 2
 #define FUSOR_WGMMA_SHAPE "k8.f32.tf32.tf32"
+#elif FUSOR_TYPE == 3 && FUSOR_TYPE_B == 3
+#define FUSOR_WGMMA_SHAPE "k32.s32.s8.s8"
+#elif FUSOR_TYPE == 3
+#define FUSOR_WGMMA_SHAPE "k32.s32.s8.u8"
+#elif FUSOR_TYPE_B == 3
+#define FUSOR_WGMMA_SHAPE "k32.s32.u8.s8"
+#else
+#define FUSOR_WGMMA_SHAPE "k32.s32.u8.u8"
 #endif
 #if FUSOR_TYPE < 2
 static constexpr int kElementBytes = 2;
 #define FUSOR_WGMMA_END(left, right) ", p, 1, 1, " left ", " right ";\n"
-#else
+#elif FUSOR_TYPE == 2
 static constexpr int kElementBytes = 4;
 #define FUSOR_WGMMA_END(left, right) ", p, 1, 1;\n"
+#else
+static constexpr int kElementBytes = 1;
+#define FUSOR_WGMMA_END(left, right) ", p;\n"
+#endif
+#if FUSOR_TYPE < 3
+using Sum = float;
+#define FUSOR_SUM(x) "+f"(x)
+#else
+using Sum = i32;
+#define FUSOR_SUM(x) "+r"(x)
 #endif
 
 // The text of an instruction: the numbers of its sums, eight at a time, and the sums themselves.
@@ -59,9 +77,9 @@ static constexpr int kElementBytes = 4;
 #define FUSOR_NUMBERS_240 FUSOR_NUMBERS_224 ", %112, %113, %114, %115, %116, %117, %118, %119"
 #define FUSOR_NUMBERS_256 FUSOR_NUMBERS_240 ", %120, %121, %122, %123, %124, %125, %126, %127"
 
-#define FUSOR_SUMS_8(i)                                                                                 \
-  "+f"(d[i]), "+f"(d[(i) + 1]), "+f"(d[(i) + 2]), "+f"(d[(i) + 3]), "+f"(d[(i) + 4]), "+f"(d[(i) + 5]), \
-      "+f"(d[(i) + 6]), "+f"(d[(i) + 7])
+#define FUSOR_SUMS_8(i)                                                                 \
+  FUSOR_SUM(d[i]), FUSOR_SUM(d[(i) + 1]), FUSOR_SUM(d[(i) + 2]), FUSOR_SUM(d[(i) + 3]), \
+      FUSOR_SUM(d[(i) + 4]), FUSOR_SUM(d[(i) + 5]), FUSOR_SUM(d[(i) + 6]), FUSOR_SUM(d[(i) + 7])
 #define FUSOR_SUMS_16(i) FUSOR_SUMS_8(i), FUSOR_SUMS_8((i) + 8)
 #define FUSOR_SUMS_32(i) FUSOR_SUMS_16(i), FUSOR_SUMS_16((i) + 16)
 #define FUSOR_SUMS_64(i) FUSOR_SUMS_32(i), FUSOR_SUMS_32((i) + 32)
@@ -76,7 +94,7 @@ static constexpr int kElementBytes = 4;
 #define FUSOR_WGMMA_WIDTH(kN, first_a, first_b, accumulates, left, right, step_a, step_b, ...)              \
   template <int kTransposeA, int kTransposeB, int kStepA, int kStepB>                                       \
   struct Wgmma<kN, kTransposeA, kTransposeB, kStepA, kStepB> {                                              \
-    FUSOR_DEVICE void issue(float (&d)[kN / 2], u64 a, u64 b, int accumulate) {                             \
+    FUSOR_DEVICE void issue(Sum (&d)[kN / 2], u64 a, u64 b, int accumulate) {                               \
       asm volatile(                                                                                         \
           "{\n.reg .pred p;\n.reg .b64 a, b;\nsetp.ne.b32 p, " accumulates ", 0;\nmov.b64 a, " first_a      \
           ";\nmov.b64 b, " first_b                                                                          \

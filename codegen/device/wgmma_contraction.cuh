@@ -18,7 +18,7 @@ struct Params {
   Schedule schedule;
   Operands operands;
 #if FUSOR_WAY_OUT == 2
-  float* partials;
+  Sum* partials;
 #else
 #if FUSOR_WAY_OUT == 3
   ResultLines lines;
@@ -36,7 +36,7 @@ struct Shared {
 };
 
 FUSOR_DEVICE void multiply(const Tile& tile, Stages& stages, Ring& ring, int consumer,
-                           float (&sums)[kParts][kSums]) {
+                           Sum (&sums)[kParts][kSums]) {
   // 64 rows are one box where rows are adjacent, 64 lines of 128 bytes otherwise: both 8 KiB.
   constexpr int kPartBytes = 64 * kLineBytes;
   const int first_part = kPingPong ? 0 : consumer * kParts;
@@ -90,7 +90,7 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
       }
       stages.turns.wait(consumer, count / kConsumers);
     }
-    float sums[kParts][kSums] = {};
+    Sum sums[kParts][kSums] = {};
     multiply(tile, stages, ring, consumer, sums);
     const int row = tile.row + (kPingPong ? 0 : consumer * kParts) * 64;
 #if FUSOR_WAY_OUT == 2

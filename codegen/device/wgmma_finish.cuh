@@ -12,8 +12,10 @@
 using Out = f16;
 #elif FUSOR_OUT == 1
 using Out = bf16;
-#else
+#elif FUSOR_OUT == 2
 using Out = float;
+#else
+using Out = i32;
 #endif
 
 static constexpr int kThreadsStore = 0, kCopyEngineStores = 1, kPartStored = 2, kLinesStored = 3;
@@ -59,8 +61,8 @@ using Target = TensorMap;
 #endif
 
 // A thread's sums of a piece, of every sibling; kVector of them.
-using PieceSums = float[kSiblings][kPiece / 2];
-using Chosen = Vec<float, kVector>[kSiblings];
+using PieceSums = Sum[kSiblings][kPiece / 2];
+using Chosen = Vec<Sum, kVector>[kSiblings];
 
 // The rows of one thread in a part: 8 apart.
 struct Rows {
@@ -266,7 +268,7 @@ struct Finisher {
   }
 
   // A consumer's parts: 64 rows by the tile's columns each.
-  __device__ void finish(const Tile& tile, int first_row, const float (&sums)[kParts][kSums]) {
+  __device__ void finish(const Tile& tile, int first_row, const Sum (&sums)[kParts][kSums]) {
 #pragma unroll(kUnrolled ? kParts : 1)
     for (int part = 0; part < kParts; ++part) {
       const int part_row = first_row + 64 * part;
@@ -301,7 +303,7 @@ struct Finisher {
   }
 
   // A piece of every sibling's sums, from `first` on.
-  FUSOR_DEVICE void take(PieceSums& chosen, const float (&sums)[kSums], int first) {
+  FUSOR_DEVICE void take(PieceSums& chosen, const Sum (&sums)[kSums], int first) {
 #pragma unroll
     for (int sibling = 0; sibling < kSiblings; ++sibling)
 #pragma unroll
@@ -310,7 +312,7 @@ struct Finisher {
 
   // A tree of branches, so that the sums keep compile-time places while the epilogue's text stands once.
   template <int kFirst, int kCount>
-  FUSOR_DEVICE void choose(PieceSums& chosen, const float (&sums)[kParts][kSums], int piece) {
+  FUSOR_DEVICE void choose(PieceSums& chosen, const Sum (&sums)[kParts][kSums], int piece) {
     if constexpr (kCount == 1) {
       take(chosen, sums[kFirst / kPieces], kFirst % kPieces * (kPiece / 2));
     } else {
@@ -325,8 +327,8 @@ struct Finisher {
 
 // [part][tile][row][column], for the kernel that adds the parts up: direct_finish.cuh, which counts tiles
 // along n first.
-FUSOR_DEVICE void store_parts(float* partials, const Schedule& schedule, const Tile& tile, int row,
-                              const float (&sums)[kParts][kSums]) {
+FUSOR_DEVICE void store_parts(Sum* partials, const Schedule& schedule, const Tile& tile, int row,
+                              const Sum (&sums)[kParts][kSums]) {
   const int tiles_m = static_cast<int>(schedule.tiles_m) * kCluster,
             tiles_n = static_cast<int>(schedule.tiles_n);
   const int tile_m = row / kTileM, tile_n = tile.column / kTileN;
@@ -334,16 +336,16 @@ FUSOR_DEVICE void store_parts(float* partials, const Schedule& schedule, const T
                               : (i64(tile.entry) * tiles_m + tile_m) * tiles_n + tile_n;
   const i64 tiles = schedule.entries * tiles_m * tiles_n;
   const int lane = threadIdx.x % 32;
-  float* const to = partials + (tile.part * tiles + number) * (kTileM * kTileN) +
-                    (row % kTileM + lane / 4) * kTileN + lane % 4 * 2;
+  Sum* const to = partials + (tile.part * tiles + number) * (kTileM * kTileN) +
+                  (row % kTileM + lane / 4) * kTileN + lane % 4 * 2;
 #pragma unroll
   for (int part = 0; part < kParts; ++part)
 #pragma unroll
     for (int j = 0; j < kTileN / 8; ++j)
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const float(&mine)[kSums] = sums[part];
-        const Vec<float, 2> pair{{mine[4 * j + 2 * half], mine[4 * j + 2 * half + 1]}};
-        *reinterpret_cast<Vec<float, 2>*>(to + (64 * part + 8 * half) * kTileN + 8 * j) = pair;
+        const Sum(&mine)[kSums] = sums[part];
+        const Vec<Sum, 2> pair{{mine[4 * j + 2 * half], mine[4 * j + 2 * half + 1]}};
+        *reinterpret_cast<Vec<Sum, 2>*>(to + (64 * part + 8 * half) * kTileN + 8 * j) = pair;
       }
 }

@@ -63,6 +63,42 @@ TEST(Wgmma, TakesFp32AsTf32AlongKWhereTheGraphAllowsIt) {
   EXPECT_TRUE(plan.notes.tf32);
 }
 
+TEST(Wgmma, TakesBytesAlongKInInt32) {
+  EXPECT_EQ(rule(matmul(256, 256, 64, DataType::i8, Strides{1, 64})), "");
+  EXPECT_EQ(rule(matmul(256, 256, 64, DataType::u8)), "adjacent-k");
+  EXPECT_EQ(rule(matmul(256, 256, 72, DataType::i8, Strides{1, 72})), "16-byte-lines");
+  EXPECT_EQ(rule(matmul(256, 256, 64, DataType::i32, Strides{1, 64})), "16-bit-operands");
+  EXPECT_EQ(rule(matmul(256, 256, 64, DataType::f8_e4m3, Strides{1, 64})), "16-bit-operands");
+  EXPECT_EQ(build(matmul(4096, 4096, 4096, DataType::i8, Strides{1, 4096}), DeviceInfo::named("H200"),
+                  {.compile = false})
+                .fusions.at(0)
+                .config.engine,
+            "wgmma");
+}
+
+// Signed by unsigned, the product dequantised.
+Graph dequantised_matmul() {
+  GraphBuilder g("dequantised");
+  const Tensor a = g.input("a", {2048, 1024}, DataType::i8);
+  const Tensor b = g.input("b", {1024, 2048}, DataType::u8, TensorOptions{.strides = Strides{1, 1024}});
+  const Tensor scale = g.input("scale", {1, 2048}, DataType::f32);
+  const Tensor y = g.mul(g.matmul(a, b), scale);
+  return g.finish({g.output(y, {.type = DataType::f16})});
+}
+
+TEST(Wgmma, BytesOfEitherSignMeet) {
+  const Fusion fusion = fusion_of(dequantised_matmul());
+  ASSERT_EQ(rule(dequantised_matmul()), "");
+  for (const EngineCandidate& candidate : wgmma_engine().candidates(fusion, DeviceInfo::named("H200"))) {
+    const Lowered lowered = wgmma_engine().lower(fusion, candidate.config, DeviceInfo::named("H200"));
+    const Launch& launch = std::get<Launch>(lowered.steps.at(0));
+    const int64_t swapped = candidate.config.knob("swap", 0);
+    EXPECT_EQ(config_value(*launch.source, "type"), 3 + swapped);
+    EXPECT_EQ(config_value(*launch.source, "type_b"), 4 - swapped);
+    EXPECT_EQ(launch.arguments.maps().at(0).box[0], 128);
+  }
+}
+
 TEST(Wgmma, RefusesOperandsOfTwoTypes) {
   GraphBuilder g("mixed");
   const Tensor a = g.input("a", {64, 64}, DataType::f16), b = g.input("b", {64, 64}, DataType::bf16);
@@ -211,6 +247,7 @@ void expect_every_setting_lowers(const Graph& graph) {
 
 TEST(Wgmma, LowersEverySettingOfItsKnobs) {
   expect_every_setting_lowers(tf32_matmul(300, 520, 1000));
+  expect_every_setting_lowers(dequantised_matmul());
   expect_every_setting_lowers(matmul(300, 520, 1000, DataType::bf16));
 }
 
@@ -452,6 +489,16 @@ TEST(Wgmma, KernelsOfTf32CompileCleanly) {
   std::string problem;
   if (!nvrtc::available(&problem)) GTEST_SKIP() << problem;
   expect_clean_kernels(tf32_matmul(2048, 2048, 512));
+}
+
+TEST(Wgmma, KernelsOfBytesCompileCleanly) {
+  std::string problem;
+  if (!nvrtc::available(&problem)) GTEST_SKIP() << problem;
+  for (const Graph& graph : {matmul(2048, 2048, 512, DataType::i8, Strides{1, 512}), dequantised_matmul()}) {
+    const Fusion fusion = fusion_of(graph);
+    for (const EngineConfig& config : configs(fusion, DeviceInfo::named("H200")))
+      expect_clean_compilation(fusion, config);
+  }
 }
 
 TEST(Wgmma, KernelsOfClassesCompileCleanly) {

@@ -218,6 +218,28 @@ TEST(WgmmaRepackedGpu, Tf32MatmulsOfEveryTranspose) {
     }
 }
 
+TEST(WgmmaRepackedGpu, BytesInInt32) {
+  FUSOR_NEEDS_HOPPER();
+  for (const Strides& a : {Strides{71, 1}, Strides{1, 144}, Strides{142, 2}})
+    for (const Strides& b : {Strides{99, 1}, Strides{1, 71}}) {
+      GraphBuilder g("matmul");
+      const Tensor left = g.input("a", {131, 71}, DataType::i8, TensorOptions{.strides = a});
+      const Tensor right = g.input("b", {71, 99}, DataType::u8, TensorOptions{.strides = b});
+      g.output(g.matmul(left, right), {.type = DataType::i32});
+      expect_every_config_correct(g.finish(), fmt::format("int8 {} {}", to_string(a), to_string(b)));
+    }
+  GraphBuilder g("conv");
+  const Tensor x = g.input("x", {2, 32, 12, 12}, DataType::i8);
+  const Tensor w = g.input("w", {48, 32, 3, 3}, DataType::i8);
+  g.output(g.conv_fprop(x, w, {.padding = {1, 1}}), {.type = DataType::i32});
+  expect_every_config_correct(g.finish(), "int8 fprop NCHW");
+  GraphBuilder h("dgrad");
+  const Tensor dx = h.conv_dgrad(h.input("dy", {2, 48, 12, 12}, DataType::i8),
+                                 h.input("w", w.dims, DataType::i8), x.dims, {.padding = {1, 1}});
+  h.output(dx, {.type = DataType::i32});
+  expect_every_config_correct(h.finish(), "int8 dgrad NCHW");
+}
+
 TEST(WgmmaRepackedGpu, BytesSummedInFp32) {
   FUSOR_NEEDS_HOPPER();
   for (const DataType first : {DataType::f8_e4m3, DataType::f8_e5m2, DataType::i8})

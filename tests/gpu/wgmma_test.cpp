@@ -407,6 +407,22 @@ TEST_P(WgmmaConvGpu, Tf32Dgrad) {
   expect_every_config_correct(g.finish(), "tf32 dgrad " + words(c));
 }
 
+TEST_P(WgmmaConvGpu, Int8Fprop) {
+  FUSOR_NEEDS_HOPPER();
+  const ConvCase& c = GetParam();
+  const int64_t groups = c.x[1] / c.w[1];
+  if (c.w[1] % 16 != 0 || (groups > 1 && c.w[1] % 128 != 0)) GTEST_SKIP() << "lines of 16 bytes";
+  for (const DataType type : {DataType::i8, DataType::u8}) {
+    GraphBuilder g("fprop");
+    const Tensor x = g.input("x", c.x, type, Layout::nhwc);
+    const Tensor w = g.input("w", c.w, DataType::i8, Layout::nhwc);
+    const Tensor y = g.conv_fprop(x, w, c.options);
+    g.output(y, {.name = "sums", .type = DataType::i32, .layout = Layout::nhwc});
+    g.output(g.mul(y, g.scalar("scale", DataType::f32)), {.type = DataType::f16, .layout = Layout::nhwc});
+    expect_every_config_correct(g.finish(), "int8 fprop " + words(c));
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(, WgmmaConvGpu, testing::ValuesIn(kConvCases));
 
 // Pointwise convolutions, which are matmuls: channels last or first, tails of positions and channels.
@@ -487,6 +503,25 @@ TEST(WgmmaGpu, Tf32IntoEveryLayoutAndType) {
       g.output(g.matmul(a, g.transpose(b, {1, 0})), {.type = type, .strides = strides});
       expect_every_config_correct(g.finish(), "tf32 into " + to_string(strides));
     }
+}
+
+TEST(WgmmaGpu, BytesInInt32) {
+  FUSOR_NEEDS_HOPPER();
+  for (const DataType first : {DataType::i8, DataType::u8})
+    for (const DataType second : {DataType::i8, DataType::u8})
+      for (const Dims& mnk : {Dims{128, 128, 128}, Dims{257, 136, 208}, Dims{16, 520, 1040},
+                              Dims{520, 16, 1040}, Dims{1, 264, 48}, Dims{131, 99, 4112}})
+        for (const DataType result : {DataType::i32, DataType::bf16}) {
+          GraphBuilder g("matmul");
+          const Tensor a = g.input("a", {2, mnk[0], mnk[2]}, first);
+          const Tensor b = g.input("b", {mnk[1], mnk[2]}, second);
+          const Tensor c = g.matmul(a, g.transpose(b, {1, 0}));
+          const Tensor scale = g.input("scale", {1, mnk[1]}, DataType::f32);
+          g.output(result == DataType::i32 ? c : g.mul(c, scale), {.type = result});
+          expect_every_config_correct(g.finish(),
+                                      fmt::format("{} x {} into {} {}", to_string(first), to_string(second),
+                                                  to_string(result), to_string(mnk)));
+        }
 }
 
 TEST(WgmmaGpu, SameBitsInEveryRun) {
