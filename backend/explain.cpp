@@ -12,13 +12,25 @@ namespace {
 
 std::string microseconds(double seconds) { return fmt::format("{:.2f} us", seconds * 1e6); }
 
+// Of a precision that allows more than the declared types.
+std::string use_of(const Notes& notes) {
+  std::vector<std::string_view> uses;
+  if (notes.tf32) uses.emplace_back("rounds operands to TF32");
+  if (notes.short_sums) uses.emplace_back("takes short sums of fp8");
+  if (uses.empty()) uses.emplace_back("makes no use of it");
+  return fmt::format("{}", fmt::join(uses, " and "));
+}
+
 void append(std::string& text, const Decision& decision) {
   text += fmt::format("fusion {}\n", fmt::join(decision.ops, " + "));
   for (const EngineAnswer& answer : decision.answers) {
     if (answer.support)
       text += fmt::format("  {} {} accepts{}, {}{} with {}\n", answer.chosen && !decision.cut ? "*" : " ",
-                          answer.engine, answer.notes.tf32 ? " in tf32" : "", microseconds(answer.seconds),
-                          answer.measured ? " measured" : "", answer.config);
+                          answer.engine,
+                          answer.notes.tf32         ? " in tf32"
+                          : answer.notes.short_sums ? " in short sums"
+                                                    : "",
+                          microseconds(answer.seconds), answer.measured ? " measured" : "", answer.config);
     else
       text += fmt::format("    {} refuses: {}\n", answer.engine, to_string(*answer.support.refusal));
   }
@@ -48,8 +60,8 @@ std::string explain(const Graph& graph, const DeviceInfo& device, const BuildOpt
                   device.name, graph.ops.size(), explanation.choice.fusions.size(),
                   microseconds(explanation.choice.seconds), explanation.choice.workspace_bytes);
   if (graph.precision != Precision::exact)
-    text += fmt::format("precision {}: the choice {} operands to TF32\n", to_string(graph.precision),
-                        explanation.choice.notes.tf32 ? "rounds" : "does not round");
+    text += fmt::format("precision {}: the choice {}\n", to_string(graph.precision),
+                        use_of(explanation.choice.notes));
   if (!explanation.folded.empty())
     text += fmt::format("folded into accesses: {}\n", fmt::join(explanation.folded, ", "));
   for (const Decision& decision : explanation.decisions) append(text, decision);

@@ -245,7 +245,7 @@ OutputCheck check_sample(const Graph& graph, std::span<void* const> tensors, int
   const std::vector<double> wanted = evaluate_sample(graph, tensors, output, elements);
   SizeOf size;
   for (const double want : wanted) size.take_in(want);
-  set_tolerance(check, tensor, reference::error_bound(graph, output, cone, size.magnitude(), notes.tf32));
+  set_tolerance(check, tensor, reference::error_bound(graph, output, cone, size.magnitude(), notes));
   Comparison comparison(check, tensor, tensors[static_cast<size_t>(output)]);
   for (size_t i = 0; i < elements.size(); ++i)
     comparison.compare(elements[i], place_of(tensor, coordinates(elements[i], tensor.dims)), wanted[i]);
@@ -286,7 +286,7 @@ VerifyReport verify(const Graph& graph, std::span<void* const> tensors, uint64_t
     }
     const Tensor& tensor = graph.tensors[static_cast<size_t>(outputs[i])];
     OutputCheck check = new_check(tensor);
-    set_tolerance(check, tensor, reference::error_bound(graph, outputs[i], cones[i], magnitudes, notes.tf32));
+    set_tolerance(check, tensor, reference::error_bound(graph, outputs[i], cones[i], magnitudes, notes));
     Comparison comparison(check, tensor, tensors[static_cast<size_t>(outputs[i])]);
     for_each_element(tensor, [&](int64_t element, int64_t place) {
       comparison.compare(element, place, oracle.value(outputs[i], place));

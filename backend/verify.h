@@ -34,7 +34,8 @@ struct VerifyReport {
 };
 
 /// `tensors[i]`: host buffer of graph.tensors[i], inputs as they were given to the run and outputs as it left
-/// them. `notes`: the plan's; where they say so, operands may have been rounded to TF32.
+/// them. `notes`: the plan's; where they say so, operands may have been rounded to TF32, and fp8 summed
+/// in fewer bits than fp32's.
 VerifyReport verify(const Graph& graph, std::span<void* const> tensors, uint64_t seed = 1,
                     const Notes& notes = {});
 std::string to_string(const VerifyReport& report);

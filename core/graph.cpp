@@ -6,7 +6,15 @@
 namespace fusor {
 
 std::string_view to_string(Precision precision) {
-  return precision == Precision::exact ? "exact" : "allow_tf32";
+  switch (precision) {
+    case Precision::exact:
+      return "exact";
+    case Precision::allow_tf32:
+      return "allow_tf32";
+    case Precision::allow_short_sums:
+      return "allow_short_sums";
+  }
+  return "";
 }
 
 int Graph::producer(int tensor) const {

@@ -18,10 +18,12 @@ struct Op {
   friend bool operator==(const Op&, const Op&) = default;
 };
 
-/// What engines may do to the numbers of a graph beyond its types. exact: operands are multiplied as they
-/// are. allow_tf32: matmuls and convolutions summed in fp32 may round fp32 operands to TF32 (10 bits behind
-/// the point) on their way to the tensor cores.
-enum class Precision : uint8_t { exact, allow_tf32 };
+/// What engines may do to the numbers of a graph beyond its types; each allows what those before it do.
+/// exact: operands are multiplied as they are. allow_tf32: matmuls and convolutions summed in fp32 may round
+/// fp32 operands to TF32 (10 bits behind the point) on their way to the tensor cores. allow_short_sums:
+/// products of fp8 may be summed 128 at a time with the 13 bits behind the point that Hopper's tensor cores
+/// keep.
+enum class Precision : uint8_t { exact, allow_tf32, allow_short_sums };
 
 std::string_view to_string(Precision precision);
 

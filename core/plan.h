@@ -24,6 +24,7 @@ struct Notes {
   bool deterministic = true;
   bool tensor_cores = false;
   bool tf32 = false;
+  bool short_sums = false;  ///< of fp8: Precision::allow_short_sums
   bool down_converts = false;
   bool compiles_at_run_time = true;
 
@@ -32,6 +33,7 @@ struct Notes {
     field("deterministic", self.deterministic);
     field("tensor_cores", self.tensor_cores);
     field("tf32", self.tf32);
+    field("short_sums", self.short_sums);
     field("down_converts", self.down_converts);
     field("compiles_at_run_time", self.compiles_at_run_time);
   }
@@ -40,6 +42,7 @@ struct Notes {
     deterministic &= other.deterministic;
     tensor_cores |= other.tensor_cores;
     tf32 |= other.tf32;
+    short_sums |= other.short_sums;
     down_converts |= other.down_converts;
     compiles_at_run_time &= other.compiles_at_run_time;
   }

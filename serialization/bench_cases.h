@@ -32,6 +32,7 @@ struct BenchCase {
   Layout layout = Layout::nhwc;
   std::vector<std::string> prologue, epilogue;  ///< steps by name, in order
   bool tf32 = false;  ///< fp32 whose operands may be rounded to TF32, by peers too: the floor is that rate's
+  bool short_sums = false;     ///< of fp8 products, as the peers' are
   int64_t max_workspace = -1;  ///< bytes; -1: no limit
 
   bool is_conv() const { return op != Op::matmul && op != Op::gated_matmul; }

@@ -66,11 +66,11 @@ BenchCase parse_case(const JsonReader& row) {
   parsed.op = static_cast<BenchCase::Op>(row.at("op").one_of(kOps));
   if (parsed.is_conv())
     row.expect_keys({"id", "group", "about", "op", "type", "result", "x", "w", "stride", "padding",
-                     "pre_padding", "post_padding", "dilation", "layout", "epilogue", "tf32",
+                     "pre_padding", "post_padding", "dilation", "layout", "epilogue", "tf32", "short_sums",
                      "max_workspace"});
   else
     row.expect_keys({"id", "group", "about", "op", "type", "result", "mnk", "batch", "b", "prologue",
-                     "epilogue", "tf32", "max_workspace"});
+                     "epilogue", "tf32", "short_sums", "max_workspace"});
   parsed.id = row.at("id").name();
   parsed.group = row.at("group").name();
   read_optional(row, "about", parsed.about);
@@ -83,6 +83,7 @@ BenchCase parse_case(const JsonReader& row) {
   parsed.prologue = steps(row, "prologue");
   parsed.epilogue = steps(row, "epilogue");
   read_optional(row, "tf32", parsed.tf32);
+  read_optional(row, "short_sums", parsed.short_sums);
   read_optional(row, "max_workspace", parsed.max_workspace);
   return parsed;
 }

@@ -111,7 +111,10 @@ void parse_expected(const JsonReader& object, Plan& plan) {
   std::vector<std::string_view> notes;
   append_field_names<Notes>(notes);
   object.at("notes").expect_keys(notes);
-  read_fields(object.at("notes"), plan.notes);
+  // For information: files know the notes of their time.
+  Notes::visit(plan.notes, [&](std::string_view key, bool& note) {
+    if (object.at("notes").has(key)) read_field(object.at("notes").at(key), note);
+  });
 }
 
 Plan parse_plan(const JsonReader& reader) {

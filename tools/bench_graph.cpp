@@ -20,12 +20,17 @@ std::optional<PointwiseMode> unary_mode(const std::string& name) {
   return std::nullopt;
 }
 
+Precision precision_of(const BenchCase& bench_case) {
+  if (bench_case.short_sums) return Precision::allow_short_sums;
+  return bench_case.tf32 ? Precision::allow_tf32 : Precision::exact;
+}
+
 /// Appends one case to a graph: its contraction, then the epilogue's steps to the value so far.
 class CaseGraph {
  public:
   explicit CaseGraph(const BenchCase& bench_case)
       : case_(bench_case),
-        g_(bench_case.id, bench_case.tf32 ? Precision::allow_tf32 : Precision::exact),
+        g_(bench_case.id, precision_of(bench_case)),
         result_(bench_case.result.value_or(bench_case.type)) {}
 
   Graph build() {

@@ -17,6 +17,7 @@ Report answer_report(const EngineAnswer& answer) {
         .set("seconds", answer.seconds)
         .set("measured", answer.measured)
         .set("tf32", answer.notes.tf32)
+        .set("short_sums", answer.notes.short_sums)
         .set("chosen", answer.chosen);
   const Refusal& refusal = *answer.support.refusal;
   return report.set("refusal", Report::object()

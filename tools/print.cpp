@@ -136,6 +136,7 @@ std::string notes_text(const Notes& notes) {
   std::string text = notes.deterministic ? "deterministic" : "not deterministic";
   if (notes.tensor_cores) text += ", tensor cores";
   if (notes.tf32) text += ", tf32";
+  if (notes.short_sums) text += ", short sums";
   if (notes.down_converts) text += ", down-converts";
   if (notes.compiles_at_run_time) text += ", compiles at run time";
   return text;

@@ -72,7 +72,7 @@ std::optional<DataType> integer_element(const Fusion& fusion, const Expr& site) 
 std::optional<Elements> elements_of(const Fusion& fusion, DataType compute) {
   const Expr &a = fusion.before[0], &b = fusion.before[1];
   const auto is_allowed = [&](DataType element) {
-    return element != DataType::f32 || fusion.precision == Precision::allow_tf32;
+    return element != DataType::f32 || fusion.precision >= Precision::allow_tf32;
   };
   if (compute == DataType::f32)
     for (const DataType element : {DataType::f16, DataType::bf16, DataType::f32})

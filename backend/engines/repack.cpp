@@ -218,6 +218,8 @@ class Repacker {
     };
     const DataType type = type_at(index);
     if (view_.compute != DataType::f32 || byte_size(type) != 1) return type;
+    if (out_.core.precision >= Precision::allow_short_sums && is_fp8(type) && is_fp8(type_at(1 - index)))
+      return type;
     return type_at(1 - index) == DataType::bf16 ? DataType::bf16 : DataType::f16;
   }
 

@@ -54,10 +54,11 @@ Refusal refusal(const char* rule, const std::string& tensor, std::string expecte
   return {rule, "", tensor, std::move(expected), std::move(actual), remedy, -1};
 }
 
-// 8-bit integers in int32; fp32 as TF32, where the graph allows that.
+// 8-bit integers in int32; fp32 as TF32 and fp8 in short sums, where the graph allows that.
 bool is_multiplied(const Fusion& fusion, const Contraction& view, DataType type) {
   if (view.compute == DataType::i32) return type == DataType::i8 || type == DataType::u8;
-  if (type == DataType::f32) return fusion.precision == Precision::allow_tf32;
+  if (type == DataType::f32) return fusion.precision >= Precision::allow_tf32;
+  if (is_fp8(type)) return fusion.precision >= Precision::allow_short_sums;
   return type == DataType::f16 || type == DataType::bf16;
 }
 
@@ -76,10 +77,11 @@ std::optional<Refusal> refuse_operand(const Fusion& fusion, const Contraction& v
   const std::string& tensor = fusion.name_of(value.access.operand);
   const Operand& operand = fusion.operands[static_cast<size_t>(value.access.operand)];
   if (!is_multiplied(fusion, view, operand.type) || value.type != operand.type)
-    return refusal(
-        "16-bit-operands", tensor,
-        view.compute == DataType::i32 ? "int8 or uint8" : "fp16 or bf16, or fp32 where the graph allows TF32",
-        std::string(to_string(operand.type)));
+    return refusal("16-bit-operands", tensor,
+                   view.compute == DataType::i32
+                       ? "int8 or uint8"
+                       : "fp16 or bf16, or fp32 or fp8 where the graph's precision allows it",
+                   std::string(to_string(operand.type)));
   const int64_t offset = value.access.offset * byte_size(operand.type);
   if (operand.alignment % kUnit != 0 || offset % kUnit != 0)
     return refusal("16-byte-operands", tensor, "a start on a multiple of 16 bytes",

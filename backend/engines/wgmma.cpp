@@ -1,4 +1,4 @@
-// Owns the wgmma engine: matmul and convolution of fp16, bf16, TF32 and int8 on Hopper's tensor cores
+// Owns the wgmma engine: matmul and convolution of fp16, bf16, TF32, fp8 and int8 on Hopper's tensor cores
 // (sm_90a). Its rules, knobs, costs and steps; the kernels are codegen/device/wgmma_contraction.cuh and
 // wgmma_window.cuh.
 #include <algorithm>
@@ -60,9 +60,10 @@ std::optional<ResidentWindow> window_of(const Contraction& view, DataType type) 
 }
 
 struct Tiling {
-  int64_t line;    // steps of k in a tile
-  bool swapped;    // the tensor cores' rows are n
-  bool ping_pong;  // each consumer has tiles of its own
+  int64_t line;     // steps of k in a tile
+  bool short_sums;  // of one step, which are added up in fp32
+  bool swapped;     // the tensor cores' rows are n
+  bool ping_pong;   // each consumer has tiles of its own
   int64_t tile_m, tile_n, cluster, band;
   int64_t siblings;  // share the columns of a tile
   bool reduces;      // the result, on the way out
@@ -75,6 +76,7 @@ struct Tiling {
 
   Tiling(const Contraction& view, const EngineConfig& config, DataType type)
       : line(box_line(type)),
+        short_sums(is_fp8(type)),
         swapped(view.siblings == 1 && config.knob("swap", 0) != 0),
         ping_pong(config.knob("ping_pong", 0) != 0),
         tile_m(config.knob("tile_m", 128)),
@@ -97,6 +99,7 @@ struct Tiling {
     if (swapped) std::swap(rows, columns);
     // What the registers hold of a thread; a wgmma has 64 rows.
     if (!ping_pong) tile_m = std::max(tile_m, kConsumers * kPartRows);
+    if (short_sums) tile_n = std::min<int64_t>(tile_n, 192);
     fit_siblings(kLeastPiece);
     const int64_t parts = can_split(view) ? std::clamp<int64_t>(config.knob("split", 1), 1, most_parts()) : 1;
     steps_of_part = ceil_div(steps, parts);
@@ -139,12 +142,13 @@ struct Tiling {
   // Every sibling has a multiple of `unit` columns, and all have sums that the registers hold.
   void fit_siblings(int64_t unit) {
     tile_n = ceil_div(tile_n, unit * siblings) * unit * siblings;
-    while (sums() > kMaxSums) tile_m /= 2;
+    while (sums() + short_registers() > kMaxSums) tile_m /= 2;
   }
   // Of the result.
   int64_t columns_of_tile() const { return tile_n / siblings; }
 
-  // Of a thread.
+  // Of a thread: short sums beside those that they are added to.
+  int64_t short_registers() const { return short_sums ? tile_n / 2 : 0; }
   int64_t sums() const { return tile_m * tile_n / kWarpgroup / (ping_pong ? 1 : kConsumers); }
 
   // Of a consumer: what passes the epilogue at a time, kParts * kPieces of the kernel.
@@ -323,7 +327,8 @@ struct Lowering {
 
   // As codegen/device/wgmma.cuh counts them; fp32 is multiplied as TF32.
   static int64_t element_number(DataType type) {
-    constexpr std::array kElements{DataType::f16, DataType::bf16, DataType::f32, DataType::i8, DataType::u8};
+    constexpr std::array kElements{DataType::f16, DataType::bf16,    DataType::f32,    DataType::i8,
+                                   DataType::u8,  DataType::f8_e4m3, DataType::f8_e5m2};
     return std::ranges::find(kElements, type) - kElements.begin();
   }
   // As codegen/device/wgmma_finish.cuh counts them.
@@ -531,6 +536,8 @@ struct Lowering {
   double efficiency(double bytes) const {
     double share = tiling.ping_pong ? 0.975 : 1.0;
     if (tiling.blocks_per_sm() > 1) share *= 0.94;
+    // Nobody multiplies while short sums are added, but for the other consumer of the same tile.
+    if (tiling.short_sums) share *= tiling.ping_pong ? 0.7 : 0.92;
     // Small tiles leave room for two blocks an SM, which keep more copies under way than turns do.
     if (tiling.ping_pong && tiling.sums() <= 32) share *= 0.85;
     const bool beyond_l2 = bytes > 5 * static_cast<double>(device.l2_bytes);
@@ -596,6 +603,7 @@ class WgmmaEngine final : public Engine {
   Notes notes_on(const Fusion& fusion) const override {
     Notes notes = this->notes();
     notes.tf32 = operand_type(fusion) == DataType::f32;
+    notes.short_sums = is_fp8(operand_type(fusion));
     return notes;
   }
 
@@ -771,7 +779,7 @@ class WgmmaEngine final : public Engine {
       return Refusal{"operands-of-one-type",
                      node,
                      "",
-                     "two operands of one type, or 8-bit integers",
+                     "two operands of one type, or of 8 bits",
                      fmt::format("{} and {}", to_string(type(0)), to_string(type(1))),
                      "convert one of them",
                      -1};

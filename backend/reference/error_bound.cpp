@@ -20,6 +20,9 @@
 //  over
 //     sqrt(12)); where they are cut off instead, all are a little too small, and so is the result: half a
 //     spacing for each of the two (peak of the result).
+//  6. Short sums of fp8 lose the bits behind the 13th of the largest addend: each addend up to a spacing of
+//  it,
+//     as good as random (spread), and all toward zero (peak of the result).
 // The bound is eight spreads and the peak. The output's own rounding is the relative part of the tolerance:
 // one epsilon, the two sides of a boundary.
 #include "backend/reference/error_bound.h"
@@ -40,6 +43,10 @@ constexpr double kStepsOfAFormula = 8;
 constexpr double kActivationSlope = 1.2;
 // Spacing of TF32's numbers: 10 bits behind the point.
 constexpr double kTf32Epsilon = 0x1p-10;
+// Of the sums of fp8 in Hopper's tensor cores.
+constexpr double kShortEpsilon = 0x1p-13;
+
+bool is_fp8(DataType type) { return type == DataType::f8_e4m3 || type == DataType::f8_e5m2; }
 
 bool is_backward(PointwiseMode mode) { return info(mode).name.ends_with("_bwd"); }
 
@@ -57,11 +64,11 @@ class ErrorAnalysis {
  public:
   /// `measured`: magnitudes are those of the tensors; otherwise all are the output's and only ratios of 1 are
   /// known.
-  ErrorAnalysis(const Graph& graph, std::vector<Magnitude> magnitudes, bool measured, bool tf32)
+  ErrorAnalysis(const Graph& graph, std::vector<Magnitude> magnitudes, bool measured, const Notes& notes)
       : graph_(graph),
         magnitudes_(std::move(magnitudes)),
         measured_(measured),
-        tf32_(tf32),
+        notes_(notes),
         errors_(graph.tensors.size()) {}
 
   double bound(int output, const std::vector<bool>& cone) {
@@ -206,7 +213,7 @@ class ErrorAnalysis {
 
   Deviation after_contraction(const Op& op, DataType compute) {
     const double unit = epsilon(compute);
-    const bool rounds = tf32_ && compute == DataType::f32;
+    const bool rounds = notes_.tf32 && compute == DataType::f32;
     const int a = op.inputs[0], b = op.inputs[1], c = op.outputs[0];
     const double count = multiply_adds({op.attributes, dims(a), dims(b), dims(c)}) /
                          static_cast<double>(element_count(dims(c)));
@@ -217,9 +224,24 @@ class ErrorAnalysis {
               measured_ ? size(b).largest : 1 / walk);
     total.add(as_multiplied(b, rounds), measured_ ? walk * size(a).rms : 1,
               measured_ ? size(a).largest : 1 / walk);
+    if (notes_.short_sums && compute == DataType::f32 && is_fp8(type(a)) && is_fp8(type(b)))
+      total.add(short_sums(a, b, c, count), 1, 1);
     for (const int operand : {a, b})
       if (rounds && type(operand) == DataType::f32) total.peak += kTf32Epsilon / 2 * size(c).largest;
     return total;
+  }
+
+  // Sums of 128 products grow in four wgmmas, each of which cuts 32 products and the sum so far off at a
+  // spacing of the largest of them.
+  Deviation short_sums(int a, int b, int c, double count) const {
+    constexpr double kGroup = 128, kInstructions = 4, kAddends = 33;
+    const double groups = std::max(count / kGroup, 1.0);
+    double group = size(c).rms / std::sqrt(groups);
+    if (measured_)
+      group = std::max(
+          {group, std::sqrt(count / groups) * size(a).rms * size(b).rms, size(a).largest * size(b).largest});
+    const double cut = kShortEpsilon * std::sqrt(kInstructions * kAddends / 12);
+    return {cut * group * std::sqrt(groups), kInstructions * kShortEpsilon * size(c).largest};
   }
 
   // Of a sum of `count` terms: `result` and `term` are typical sizes.
@@ -241,20 +263,21 @@ class ErrorAnalysis {
 
   const Graph& graph_;
   std::vector<Magnitude> magnitudes_;
-  bool measured_, tf32_;
+  bool measured_;
+  Notes notes_;
   std::vector<Deviation> errors_;
 };
 
 }  // namespace
 
 double error_bound(const Graph& graph, int output, const std::vector<bool>& cone,
-                   const std::vector<Magnitude>& magnitudes, bool tf32) {
-  return ErrorAnalysis(graph, magnitudes, true, tf32).bound(output, cone);
+                   const std::vector<Magnitude>& magnitudes, const Notes& notes) {
+  return ErrorAnalysis(graph, magnitudes, true, notes).bound(output, cone);
 }
 
 double error_bound(const Graph& graph, int output, const std::vector<bool>& cone, const Magnitude& magnitude,
-                   bool tf32) {
-  return ErrorAnalysis(graph, std::vector<Magnitude>(graph.tensors.size(), magnitude), false, tf32)
+                   const Notes& notes) {
+  return ErrorAnalysis(graph, std::vector<Magnitude>(graph.tensors.size(), magnitude), false, notes)
       .bound(output, cone);
 }
 

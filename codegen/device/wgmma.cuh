@@ -36,10 +36,18 @@ struct Wgmma;
 #define FUSOR_WGMMA_SHAPE "k32.s32.s8.s8"
 #elif FUSOR_TYPE == 3
 #define FUSOR_WGMMA_SHAPE "k32.s32.s8.u8"
-#elif FUSOR_TYPE_B == 3
+#elif FUSOR_TYPE == 4 && FUSOR_TYPE_B == 3
 #define FUSOR_WGMMA_SHAPE "k32.s32.u8.s8"
-#else
+#elif FUSOR_TYPE == 4
 #define FUSOR_WGMMA_SHAPE "k32.s32.u8.u8"
+#elif FUSOR_TYPE == 5 && FUSOR_TYPE_B == 5
+#define FUSOR_WGMMA_SHAPE "k32.f32.e4m3.e4m3"
+#elif FUSOR_TYPE == 5
+#define FUSOR_WGMMA_SHAPE "k32.f32.e4m3.e5m2"
+#elif FUSOR_TYPE_B == 5
+#define FUSOR_WGMMA_SHAPE "k32.f32.e5m2.e4m3"
+#else
+#define FUSOR_WGMMA_SHAPE "k32.f32.e5m2.e5m2"
 #endif
 #if FUSOR_TYPE < 2
 static constexpr int kElementBytes = 2;
@@ -47,11 +55,16 @@ static constexpr int kElementBytes = 2;
 #elif FUSOR_TYPE == 2
 static constexpr int kElementBytes = 4;
 #define FUSOR_WGMMA_END(left, right) ", p, 1, 1;\n"
-#else
+#elif FUSOR_TYPE < 5
 static constexpr int kElementBytes = 1;
 #define FUSOR_WGMMA_END(left, right) ", p;\n"
+#else
+static constexpr int kElementBytes = 1;
+#define FUSOR_WGMMA_END(left, right) ", p, 1, 1;\n"
 #endif
-#if FUSOR_TYPE < 3
+// Of fp8, the tensor cores sum with 13 bits behind the point.
+static constexpr bool kShortSums = FUSOR_TYPE >= 5;
+#if FUSOR_TYPE < 3 || FUSOR_TYPE >= 5
 using Sum = float;
 #define FUSOR_SUM(x) "+f"(x)
 #else

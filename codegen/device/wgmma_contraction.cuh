@@ -35,6 +35,34 @@ struct Shared {
   alignas(1024) u8 boxes[kBoxes > 0 ? kBoxes : 1][kBoxes > 0 ? kBoxBytes : 1];
 };
 
+// Where the tensor cores' sums are short: those of one step, part by part, are added up in fp32. Meanwhile
+// the other consumer's are multiplied.
+FUSOR_DEVICE void multiply_in_steps(const Tile& tile, Stages& stages, Ring& ring, int consumer,
+                                    Sum (&sums)[kParts][kSums]) {
+  constexpr int kPartBytes = 64 * kLineBytes;
+  const int first_part = kPingPong ? 0 : consumer * kParts;
+  Sum of_step[kSums] = {};
+#pragma unroll 1
+  for (int step = tile.begin; step < tile.end; ++step) {
+    stages.full[ring.stage].wait(ring.parity);
+    const u64 a = Part<false>::descriptor(stages.a[ring.stage] + first_part * kPartBytes);
+    const u64 b = Part<false>::descriptor(stages.b[ring.stage]);
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) {
+      wgmma_fence();
+      Wgmma<kTileN, 0, 0, Part<false>::kStep, Part<false>::kStep>::issue(of_step,
+                                                                         a + part * (kPartBytes >> 4), b, 0);
+      wgmma_commit();
+      wgmma_wait<0>();
+      if (part == kParts - 1) stages.release(ring.stage);
+#pragma unroll
+      for (int i = 0; i < kSums; ++i) sums[part][i] += of_step[i];
+    }
+    ring.advance();
+  }
+  if constexpr (kPingPong) stages.turns.pass(consumer);
+}
+
 FUSOR_DEVICE void multiply(const Tile& tile, Stages& stages, Ring& ring, int consumer,
                            Sum (&sums)[kParts][kSums]) {
   // 64 rows are one box where rows are adjacent, 64 lines of 128 bytes otherwise: both 8 KiB.
@@ -91,7 +119,10 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
       stages.turns.wait(consumer, count / kConsumers);
     }
     Sum sums[kParts][kSums] = {};
-    multiply(tile, stages, ring, consumer, sums);
+    if constexpr (kShortSums)
+      multiply_in_steps(tile, stages, ring, consumer, sums);
+    else
+      multiply(tile, stages, ring, consumer, sums);
     const int row = tile.row + (kPingPong ? 0 : consumer * kParts) * 64;
 #if FUSOR_WAY_OUT == 2
     store_parts(p.partials, p.schedule, tile, row + warp * 16, sums);

@@ -81,6 +81,53 @@ TEST(Verify, Tf32IsTakenIntoAccountWhereTheNotesSaySoAndOnlyThere) {
   }
 }
 
+// The sums of Hopper's tensor cores as they are described: addends of 32 products are cut off behind the 13th
+// bit of the largest, in fp32 after 128.
+double short_sum(const std::vector<double>& products) {
+  double sum = 0;
+  for (size_t first = 0; first < products.size(); first += 128) {
+    double of_step = 0;
+    for (size_t k = first; k < std::min(first + 128, products.size()); k += 32) {
+      std::vector<double> addends(
+          products.begin() + static_cast<std::ptrdiff_t>(k),
+          products.begin() + static_cast<std::ptrdiff_t>(std::min(k + 32, products.size())));
+      addends.push_back(of_step);
+      int exponent = -1000;
+      for (const double addend : addends)
+        if (addend != 0) exponent = std::max(exponent, std::ilogb(addend));
+      const double spacing = std::ldexp(1.0, exponent - 13);
+      of_step = 0;
+      for (const double addend : addends) of_step += std::trunc(addend / spacing) * spacing;
+    }
+    sum += of_step;
+  }
+  return sum;
+}
+
+TEST(Verify, ShortSumsAreTakenIntoAccountWhereTheNotesSaySoAndOnlyThere) {
+  for (const int64_t k : {100, 2000, 8192}) {
+    GraphBuilder g("product", Precision::allow_short_sums);
+    const Tensor a = g.input("a", {17, k}, DataType::f8_e4m3), b = g.input("b", {k, 23}, DataType::f8_e5m2);
+    const Tensor y = g.output(g.matmul(a, b), {.name = "y", .type = DataType::f32});
+    const Graph graph = g.finish();
+    HostTensors tensors(graph);
+    const std::vector<double> first = tensors.get(a), second = tensors.get(b);
+    std::vector<double> sums;
+    for (int64_t m = 0; m < 17; ++m)
+      for (int64_t n = 0; n < 23; ++n) {
+        std::vector<double> products;
+        for (int64_t i = 0; i < k; ++i)
+          products.push_back(first[static_cast<size_t>(m * k + i)] * second[static_cast<size_t>(i * 23 + n)]);
+        sums.push_back(short_sum(products));
+      }
+    tensors.set(y, sums);
+    const VerifyReport report = verify(graph, tensors.pointers(), 1, {.short_sums = true});
+    EXPECT_TRUE(report.passed()) << k << "\n" << to_string(report);
+    EXPECT_FALSE(verify(graph, tensors.pointers()).passed()) << k;
+    EXPECT_LT(report.outputs[0].tolerance_abs, 25 * report.outputs[0].max_abs);
+  }
+}
+
 TEST(Verify, Tf32ChangesNothingForOperandsThatItHolds) {
   const Chain chain = conv_chain();
   const HostTensors tensors(chain.graph);

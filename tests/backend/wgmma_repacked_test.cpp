@@ -200,6 +200,15 @@ TEST(WgmmaRepacked, BytesSummedInFp32BecomeSixteenBits) {
   EXPECT_EQ(rule(product(DataType::f8_e4m3, DataType::f32)), "16-bit-operands");
 }
 
+TEST(WgmmaRepacked, PacksFp8AlongKWhereShortSumsAreAllowed) {
+  GraphBuilder g("matmul", Precision::allow_short_sums);
+  const Tensor a = g.input("a", {128, 64}, DataType::f8_e4m3), b = g.input("b", {64, 256}, DataType::f8_e4m3);
+  const Graph graph = g.finish({g.output(g.matmul(a, b), {.type = DataType::bf16})});
+  EXPECT_EQ(rule(graph), "");
+  EXPECT_TRUE(wgmma_repacked_engine().notes_on(fusion_of(graph)).short_sums);
+  EXPECT_THAT(lowered(graph, 0).scratch, ElementsAre(64 * 256));
+}
+
 TEST(WgmmaRepacked, CopiesOperandsThenMultipliesThenCopiesTheResult) {
   const Graph graph = fprop({2, 64, 12, 12}, {72, 64, 3, 3});
   EXPECT_THAT(entries(lowered(graph, 0)), ElementsAre("transpose", "elementwise", "wgmma_contraction"));

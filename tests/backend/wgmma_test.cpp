@@ -501,6 +501,33 @@ TEST(Wgmma, KernelsOfBytesCompileCleanly) {
   }
 }
 
+// Of either kind of fp8, which may meet.
+Graph short_matmul(int64_t m, int64_t n, int64_t k) {
+  GraphBuilder g("short", Precision::allow_short_sums);
+  const Tensor a = g.input("a", {m, k}, DataType::f8_e4m3);
+  const Tensor b = g.input("b", {k, n}, DataType::f8_e5m2, TensorOptions{.strides = Strides{1, k}});
+  const Tensor y = g.mul(g.matmul(a, b), g.scalar("alpha", DataType::f32));
+  return g.finish({g.output(y, {.type = DataType::bf16})});
+}
+
+TEST(Wgmma, SumsFp8InStepsWhereTheGraphAllowsIt) {
+  EXPECT_EQ(rule(short_matmul(256, 256, 128)), "");
+  const Plan plan = build(short_matmul(8192, 8192, 8192), DeviceInfo::named("H200"), {.compile = false});
+  EXPECT_EQ(plan.fusions.at(0).config.engine, "wgmma");
+  EXPECT_TRUE(plan.notes.short_sums);
+  EXPECT_FALSE(plan.notes.tf32);
+  EXPECT_LT(plan.seconds, 1.2e-3);
+  expect_every_setting_lowers(short_matmul(300, 520, 1008));
+}
+
+TEST(Wgmma, KernelsOfShortSumsCompileCleanly) {
+  std::string problem;
+  if (!nvrtc::available(&problem)) GTEST_SKIP() << problem;
+  const Fusion fusion = fusion_of(short_matmul(2048, 2048, 512));
+  for (const EngineConfig& config : configs(fusion, DeviceInfo::named("H200")))
+    expect_clean_compilation(fusion, config);
+}
+
 TEST(Wgmma, KernelsOfClassesCompileCleanly) {
   std::string problem;
   if (!nvrtc::available(&problem)) GTEST_SKIP() << problem;

@@ -524,6 +524,38 @@ TEST(WgmmaGpu, BytesInInt32) {
         }
 }
 
+// fp8 as it is, in a graph that allows short sums.
+TEST(WgmmaGpu, Fp8InShortSums) {
+  FUSOR_NEEDS_HOPPER();
+  for (const DataType first : {DataType::f8_e4m3, DataType::f8_e5m2})
+    for (const DataType second : {DataType::f8_e4m3, DataType::f8_e5m2})
+      for (const Dims& mnk :
+           {Dims{128, 128, 128}, Dims{257, 136, 208}, Dims{16, 520, 1040}, Dims{520, 16, 1040},
+            Dims{1, 264, 48}, Dims{131, 99, 4112}, Dims{1000, 1100, 8192}})
+        for (const DataType result : {DataType::f32, DataType::bf16}) {
+          GraphBuilder g("matmul", Precision::allow_short_sums);
+          const Tensor a = g.input("a", {mnk[0], mnk[2]}, first);
+          const Tensor b = g.input("b", {mnk[1], mnk[2]}, second);
+          const Tensor c = g.matmul(a, g.transpose(b, {1, 0}));
+          g.output(g.mul(c, g.scalar("alpha", DataType::f32)), {.type = result});
+          expect_every_config_correct(g.finish(),
+                                      fmt::format("{} x {} into {} {}", to_string(first), to_string(second),
+                                                  to_string(result), to_string(mnk)));
+        }
+}
+
+TEST_P(WgmmaConvGpu, Fp8FpropInShortSums) {
+  FUSOR_NEEDS_HOPPER();
+  const ConvCase& c = GetParam();
+  const int64_t groups = c.x[1] / c.w[1];
+  if (c.w[1] % 16 != 0 || (groups > 1 && c.w[1] % 128 != 0)) GTEST_SKIP() << "lines of 16 bytes";
+  GraphBuilder g("fprop", Precision::allow_short_sums);
+  const Tensor x = g.input("x", c.x, DataType::f8_e4m3, Layout::nhwc);
+  const Tensor w = g.input("w", c.w, DataType::f8_e4m3, Layout::nhwc);
+  g.output(g.relu(g.conv_fprop(x, w, c.options)), {.type = DataType::bf16, .layout = Layout::nhwc});
+  expect_every_config_correct(g.finish(), "fp8 fprop " + words(c));
+}
+
 TEST(WgmmaGpu, SameBitsInEveryRun) {
   FUSOR_NEEDS_HOPPER();
   GraphBuilder g("wgrad");
