@@ -42,15 +42,14 @@ class WgmmaRepackedEngine final : public Engine {
   Support supports(const Fusion& fusion, const DeviceInfo& device) const override {
     if (auto refusal = refuse_pair(fusion)) return Support::no(std::move(*refusal));
     const auto view = contraction_of(fusion);
-    if (view)
-      if (auto refusal = refuse_epilogue_reductions(fusion)) return Support::no(std::move(*refusal));
     if (!view) return wgmma_engine().supports(fusion, device);
-    if (auto refusal = refuse_epilogue_reductions(fusion)) return Support::no(std::move(*refusal));
     const Packing packing = packing_of(fusion, *view);
     const auto all = ways(fusion, *view, packing);
     const WayOut way = all.empty() ? WayOut::direct : all.front();
     if (Support support = wgmma_engine().supports(repack(fusion, *view, packing, way).core, device); !support)
       return support;
+    // The copy that finishes a product could reduce, but no engine is asked to.
+    if (auto refusal = refuse_epilogue_reductions(fusion)) return Support::no(std::move(*refusal));
     if (all.empty())
       return Support::no({"something-to-repack", fusion.op_name(fusion.anchors[0].op), "",
                           "an operand or a result that the copy engine cannot walk", "none", "use wgmma",

@@ -209,6 +209,21 @@ TEST(WgmmaRepacked, PacksFp8AlongKWhereShortSumsAreAllowed) {
   EXPECT_THAT(lowered(graph, 0).scratch, ElementsAre(64 * 256));
 }
 
+// A refusal that names an op is where the planner cuts: only worth its while on a device that could take the
+// rest.
+TEST(WgmmaRepacked, RefusesTheDeviceBeforeAReduction) {
+  GraphBuilder g("sums");
+  const Tensor dy = g.input("dy", {2, 128, 9, 9}, DataType::f16, Layout::nhwc);
+  const Tensor x = g.input("x", {2, 128, 9, 9}, DataType::f16, Layout::nhwc);
+  const Tensor dw = g.conv_wgrad(dy, x, {128, 4, 3, 3}, {.padding = {1, 1}});
+  g.output(dw, {.layout = Layout::nhwc});
+  g.output(g.reduce_to(dw, ReductionMode::add, {128, 1, 1, 1}));
+  const Graph graph = g.finish();
+  EXPECT_EQ(rule(graph), "no-epilogue-reduction");
+  const Support elsewhere = wgmma_repacked_engine().supports(fusion_of(graph), DeviceInfo::named("A100"));
+  EXPECT_EQ(elsewhere.refusal->rule, "sm-90");
+}
+
 TEST(WgmmaRepacked, CopiesOperandsThenMultipliesThenCopiesTheResult) {
   const Graph graph = fprop({2, 64, 12, 12}, {72, 64, 3, 3});
   EXPECT_THAT(entries(lowered(graph, 0)), ElementsAre("transpose", "elementwise", "wgmma_contraction"));
