@@ -2,6 +2,7 @@
 #include "backend/engines/resident_window.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "core/fast_divisor.h"
 
@@ -31,6 +32,8 @@ std::optional<ResidentWindow> resident_window(const Contraction& view) {
     window.lines = std::move(finer);
   }
   window.reach = *std::ranges::max_element(window.lines);
+  // The kernel counts positions in 32 bits, up to the end of a tile.
+  if (window.count > std::numeric_limits<int32_t>::max() - 4096) return std::nullopt;
   return window;
 }
 

@@ -108,6 +108,11 @@ TEST(ResidentWindow, IsOfUnitStridesFewTapsAndOneLineOfChannels) {
   EXPECT_EQ(window->count, 2 * 10 * 10);
   EXPECT_EQ(window->reach, 22);
   EXPECT_FALSE(resident_window(test::fprop_view(c, 65)));
+  c.images = int64_t{1} << 24;
+  EXPECT_TRUE(resident_window(test::fprop_view(c)));
+  c.images = int64_t{3} << 23;
+  EXPECT_FALSE(resident_window(test::fprop_view(c))) << "2.5 billion positions of 1.6 billion pixels";
+  c.images = 2;
   c.options.stride = {2, 1};
   c.y = {4, 8};
   EXPECT_FALSE(resident_window(test::fprop_view(c)));
