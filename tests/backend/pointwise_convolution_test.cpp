@@ -242,7 +242,8 @@ TEST(PointwiseConvolution, PlanesAreSummedImageByImage) {
   EXPECT_EQ(launch.arguments.maps().at(1).dims, (Dims{784, 64, 5}));
   // 13 steps an image, the last of 16 positions.
   const Fusion fusion = fusion_of(graph_of(planes));
-  EXPECT_EQ(wgmma_engine().knobs(fusion, h200()).back().values.back(), 65);
+  const std::vector<Knob> knobs = wgmma_engine().knobs(fusion, h200());
+  EXPECT_EQ(std::ranges::find(knobs, "split", &Knob::name)->values.back(), 65);
   // A line of 49 positions is no multiple of 16 bytes.
   const Fusion odd = fusion_of(
       graph_of({.pass = ConvPass::wgrad, .x = {5, 64, 7, 7}, .pixels = Layout::nchw, .fused = false}));
