@@ -478,6 +478,20 @@ TEST_P(WgmmaPointwiseGpu, Wgrad) {
     }
 }
 
+// k side by side: channels of NHWC, positions of NCHW.
+TEST_P(WgmmaPointwiseGpu, Tf32FpropAndWgrad) {
+  FUSOR_NEEDS_HOPPER();
+  const ConvCase& c = GetParam();
+  GraphBuilder forward("fprop", Precision::allow_tf32);
+  const Tensor rows = forward.input("x", c.x, DataType::f32, Layout::nhwc);
+  forward.output(forward.conv_fprop(rows, forward.input("w", c.w, DataType::f32)), {.layout = Layout::nhwc});
+  expect_every_config_correct(forward.finish(), "tf32 pointwise fprop " + words(c));
+  GraphBuilder g("wgrad", Precision::allow_tf32);
+  const Tensor dy = g.input("dy", output_dims(c), DataType::f32), x = g.input("x", c.x, DataType::f32);
+  g.output(g.conv_wgrad(dy, x, c.w));
+  expect_every_config_correct(g.finish(), "tf32 pointwise wgrad " + words(c));
+}
+
 INSTANTIATE_TEST_SUITE_P(, WgmmaPointwiseGpu, testing::ValuesIn(kPointwiseCases));
 
 TEST(WgmmaGpu, Tf32MatmulWithTailsAndBatches) {
