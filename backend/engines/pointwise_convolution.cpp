@@ -50,13 +50,19 @@ std::optional<Fusion> as_matmul(const Fusion& fusion) {
   const auto view = contraction_of(fusion);
   if (!view || !view->is_pointwise()) return std::nullopt;
   const Sites sites = sites_of(fusion, *view);
+  // Siblings share the left operand.
+  if (fusion.is_pair() && sites.first != 0) return std::nullopt;
   auto left = group_axes(fusion.before[sites.first], sites.left);
-  auto right = group_axes(fusion.before[1 - sites.first], sites.right);
   auto result = group_axes(fusion.after[0], sites.result);
-  if (!left || !right || !result) return std::nullopt;
+  if (!left || !result) return std::nullopt;
   Fusion matmul = fusion;
-  matmul.anchors[0].attributes = Matmul{view->compute};
-  matmul.before = {std::move(*left), std::move(*right)};
+  matmul.before = {std::move(*left)};
+  for (size_t i = 0; i < fusion.anchors.size(); ++i) {
+    auto right = group_axes(fusion.before[i + 1 - sites.first], sites.right);
+    if (!right) return std::nullopt;
+    matmul.anchors[i].attributes = Matmul{view->compute};
+    matmul.before.push_back(std::move(*right));
+  }
   matmul.after = {std::move(*result)};
   return matmul;
 }

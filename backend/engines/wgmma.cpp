@@ -142,7 +142,9 @@ struct Tiling {
   // Every sibling has a multiple of `unit` columns, and all have sums that the registers hold.
   void fit_siblings(int64_t unit) {
     tile_n = ceil_div(tile_n, unit * siblings) * unit * siblings;
-    while (sums() + short_registers() > kMaxSums) tile_m /= 2;
+    // Further sums and totals want registers on the way out, where short ones are free again.
+    const int64_t most = (siblings > 1 || reduces) && !short_sums ? 128 : kMaxSums;
+    while (sums() + short_registers() > most) tile_m /= 2;
   }
   // Of the result.
   int64_t columns_of_tile() const { return tile_n / siblings; }
@@ -290,7 +292,7 @@ struct Lowering {
   // faster. Above, a long one in a loop is the better bargain.
   bool is_short() const {
     const SiteCost cost = cost_of(fusion.after[0], fusion);
-    return !is_split() && cost.special == 0 && cost.instructions <= 12;
+    return !is_split() && !reduction && cost.special == 0 && cost.instructions <= 12;
   }
   bool clamped() const { return copied && y.results.empty(); }
 
@@ -675,7 +677,8 @@ class WgmmaEngine final : public Engine {
         }
     if (window_of(view, operand_type(fusion)))
       for (const int64_t tile_n : {256, 192, 128}) add_window(list, fusion, device, tile_n);
-    // A pair of few adjacent columns, which fills no tile that its boxes allow.
+    // Few adjacent columns of a pair fill no tile that its boxes allow; few rows of a reduction, no two
+    // pieces.
     if (list.empty()) add(0, 0, 128, 128, 1, 1);
     return list;
   }
@@ -717,7 +720,7 @@ class WgmmaEngine final : public Engine {
     const int64_t columns = tiling.columns_of_tile();
     if (columns >= 2 * std::max<int64_t>(tiling.columns, 16) && columns > 16) return false;
     // ptxas mixes the way out of one piece into the products, and serialises those.
-    if (tiling.classes > 0 && tiling.pieces() == 1) return false;
+    if ((tiling.classes > 0 || tiling.reduces) && tiling.pieces() == 1) return false;
     return true;
   }
 

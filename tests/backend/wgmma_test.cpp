@@ -296,6 +296,23 @@ TEST(Wgmma, PairOfConvolutionsIsCut) {
   for (const PlannedFusion& planned : plan.fusions) EXPECT_EQ(planned.config.engine, "wgmma");
 }
 
+TEST(Wgmma, PairOfPointwiseConvolutionsIsAPairOfMatmuls) {
+  for (const Layout layout : {Layout::nhwc, Layout::nchw}) {
+    GraphBuilder g("pair");
+    const Tensor x = g.input("x", {8, 64, 28, 28}, DataType::f16, layout);
+    const auto convolution = [&](const char* name) {
+      return g.conv_fprop(x, g.input(name, {128, 64, 1, 1}, DataType::f16));
+    };
+    const Tensor gate = convolution("w"), up = convolution("v");
+    g.output(g.mul(g.sigmoid(gate), up), {.type = DataType::f16, .layout = layout});
+    const Graph graph = g.finish();
+    // Channels first, the filters are the left operands, of which there are two.
+    EXPECT_EQ(rule(graph), layout == Layout::nhwc ? "" : "adjacent-channels");
+    const Plan plan = build(graph, DeviceInfo::named("H200"), {.compile = false});
+    EXPECT_EQ(plan.fusions.size(), layout == Layout::nhwc ? 1u : 2u);
+  }
+}
+
 TEST(Wgmma, LargePairIsOneKernelAndElsewhereTwo) {
   const Graph graph = gated_pair(8192, 14336, 4096, Strides{1, 4096}, Strides{1, 4096});
   const Plan plan = build(graph, DeviceInfo::named("H200"), {.compile = false});
