@@ -695,8 +695,8 @@ class WgmmaEngine final : public Engine {
     if (lowering.reduction) {
       const PartialResults partial = lowering.partial_results();
       lowered.steps.emplace_back(
-          partial.combination(fusion, static_cast<int>(lowering.index_bits), device.target()));
-      lowered.scratch.push_back(partial.bytes(fusion));
+          partial.combination(lowering.fusion, static_cast<int>(lowering.index_bits), device.target()));
+      lowered.scratch.push_back(partial.bytes(lowering.fusion));
     }
     lowered.guards = lowering.guards();
     return lowered;

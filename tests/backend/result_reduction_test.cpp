@@ -140,6 +140,24 @@ TEST(WgmmaReduction, BiasGradientIsPartOfItsMatmul) {
   }
 }
 
+// Carried out as a matmul: both launches speak of its axes.
+TEST(WgmmaReduction, StatisticsOfAPointwiseConvolutionAreThoseOfAMatmul) {
+  GraphBuilder g("pointwise");
+  const Tensor c = g.conv_fprop(g.input("x", {4, 64, 14, 16}, DataType::f16, Layout::nhwc),
+                                g.input("w", {128, 64, 1, 1}, DataType::f16));
+  const Tensor y = g.output(c, {.type = DataType::f16, .layout = Layout::nhwc});
+  g.output(g.reduce(y, ReductionMode::add, {0, 2, 3}), {.type = DataType::f32});
+  const Fusion fusion = fusion_of(g.finish());
+  const DeviceInfo device = DeviceInfo::named("H200");
+  for (const EngineCandidate& candidate : wgmma_engine().candidates(fusion, device)) {
+    const Lowered lowered = wgmma_engine().lower(fusion, candidate.config, device);
+    ASSERT_THAT(lowered.steps, SizeIs(2));
+    const Launch& combination = std::get<Launch>(lowered.steps[1]);
+    EXPECT_EQ(combination.source->sites[0].expr.domain, (Dims{128, 4 * 14 * 16}));
+    EXPECT_EQ(combination.source->sites[0].expr.results[0].access.strides, (Strides{1, 0}));
+  }
+}
+
 TEST(WgmmaReduction, ReductionOfADgradOfAStrideIsCut) {
   GraphBuilder g("dgrad");
   const Tensor dx = g.conv_dgrad(g.input("dy", {8, 64, 14, 14}, DataType::f16, Layout::nhwc),

@@ -270,6 +270,20 @@ TEST(WgmmaGpu, StatisticsOfConvolutions) {
   expect_every_config_correct(g.finish(), "amax of a filter gradient");
 }
 
+// These are matmuls, whose axes are others than the convolution's.
+TEST(WgmmaGpu, StatisticsOfPointwiseConvolutions) {
+  FUSOR_NEEDS_HOPPER();
+  for (const Layout layout : {Layout::nhwc, Layout::nchw})
+    for (const Dims& over : {Dims{0, 2, 3}, Dims{0, 1, 2, 3}}) {
+      GraphBuilder g("statistics");
+      const Tensor c = g.conv_fprop(g.input("x", {3, 72, 13, 16}, DataType::f16, layout),
+                                    g.input("w", {40, 72, 1, 1}, DataType::f16));
+      const Tensor y = g.output(c, {.name = "y", .type = DataType::f16, .layout = layout});
+      g.output(g.reduce(y, ReductionMode::add, over), {.name = "sums", .type = DataType::f32});
+      expect_every_config_correct(g.finish(), layout == Layout::nhwc ? "channels last" : "channels first");
+    }
+}
+
 TEST(WgmmaGpu, SameBitsInEveryReduction) {
   FUSOR_NEEDS_HOPPER();
   for (const Dims& over : {Dims{0}, Dims{1}, Dims{0, 1}}) {
