@@ -71,7 +71,8 @@ struct Rows {
 };
 
 // Grid: which pixels (or other rows) of the problem the tiles consist of, and in which order: rows(problem)
-// in all, and row<clamped>(problem, tile, index), whose lead is negative for what does not exist.
+// in all, and row<clamped>(problem, tile, index), whose lead is negative for what does not exist; and where
+// boxes lie in the result's map: outer(tile), and first_line(problem, tile) of lines along columns.
 template <class Epilogue, class Grid>
 struct Finisher {
   const Problem& problem;
@@ -216,8 +217,10 @@ struct Finisher {
     fence_shared_writes();
     if (leads()) wait_for_stores<0>();
     meet();
-    if (leads() && first_row < static_cast<int>(rows())) {
-      const int outer = static_cast<int>(kOp == kMatmul ? tile.entry : 0);
+    // Along columns a warp has lines of its own.
+    const int row = first_row + (kAlongColumns ? warp * 16 : 0);
+    if (leads() && row < static_cast<int>(rows())) {
+      const int outer = grid.outer(tile);
       const int channel = kOp == kMatmul
                               ? 0
                               : tile.entry * static_cast<int>(kOp == kFprop ? problem.output_channels
@@ -228,9 +231,9 @@ struct Finisher {
         const u8* const from = box + block / kBlockColumns * kBlockBytes;
         if constexpr (kAlongColumns)
           store_box(map, from + warp * 16 * kBoxLine, column + block + (kSwapped ? 0 : channel),
-                    first_row + warp * 16, outer);
+                    row + grid.first_line(problem, tile), outer);
         else
-          store_box(map, from, first_row + (kSwapped ? channel : 0), column, outer);
+          store_box(map, from, row + (kSwapped ? channel : 0), column, outer);
       }
       commit_stores();
     }

@@ -74,6 +74,9 @@ struct Schedule {
   }
 #endif
 
+  __device__ int outer(const Tile& tile) const { return kOp == kMatmul ? tile.entry : 0; }
+  __device__ int first_line(const Problem&, const Tile&) const { return 0; }
+
   __device__ int items() const { return static_cast<int>(entries * tiles_m * tiles_n * parts); }
   __device__ Tile tile(int item) const {
     const int per_entry = static_cast<int>(tiles_m * tiles_n);
