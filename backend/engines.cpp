@@ -6,9 +6,9 @@
 namespace fusor {
 
 std::span<const Engine* const> engines() {
-  static const std::array<const Engine*, 7> kEngines = {
-      &wgmma_engine(),       &wgmma_repacked_engine(), &mma_engine(), &depthwise_engine(),
-      &elementwise_engine(), &direct_engine(),         &cpu_engine()};
+  static const std::array<const Engine*, 8> kEngines = {
+      &wgmma_engine(),     &wgmma_repacked_engine(), &wgmma_narrow_engine(), &mma_engine(),
+      &depthwise_engine(), &elementwise_engine(),    &direct_engine(),       &cpu_engine()};
   return kEngines;
 }
 

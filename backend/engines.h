@@ -19,5 +19,6 @@ const Engine& depthwise_engine();
 const Engine& mma_engine();
 const Engine& wgmma_engine();
 const Engine& wgmma_repacked_engine();
+const Engine& wgmma_narrow_engine();
 
 }  // namespace fusor
