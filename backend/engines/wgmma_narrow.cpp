@@ -1,6 +1,6 @@
-// Owns the wgmma_narrow engine: convolutions of few input channels - first layers - on Hopper's tensor cores
-// (sm_90a), which read windows straight from rows of pixels. Its rules, knobs, costs and steps; the kernel is
-// codegen/device/wgmma_narrow.cuh.
+// Owns the wgmma_narrow engine: fprop and wgrad of convolutions of few input channels - first layers - on
+// Hopper's tensor cores (sm_90a), which read windows straight from rows of pixels. Its rules, knobs, costs
+// and steps; the kernels are codegen/device/wgmma_narrow.cuh and wgmma_narrow_wgrad.cuh.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,6 +13,7 @@
 #include "backend/engines/contraction.h"
 #include "backend/engines/epilogue.h"
 #include "backend/engines/tensor_maps.h"
+#include "backend/engines/tiled_result.h"
 #include "codegen/expr_emitter.h"
 #include "core/ceil_div.h"
 #include "core/fast_divisor.h"
@@ -21,13 +22,14 @@ namespace fusor {
 
 namespace {
 
-// The constants of codegen/device/wgmma_narrow_rows.cuh and wgmma_narrow.cuh.
+// The constants of the kernels and of codegen/device/wgmma_narrow_rows.cuh.
 constexpr int64_t kElementBytes = 2, kUnitBytes = 16, kStep = 16, kBlock = 64;
 constexpr int64_t kConsumers = 2, kWarpgroup = 128;
 constexpr int64_t kThreadsStore = 0, kCopyEngineStores = 1;
 constexpr int64_t kLeastGroups = 4, kMostAhead = 10;
 constexpr int64_t kMostFilterBytes = 100 * 1024;
 constexpr int64_t kFewestPixels = 48, kMostPixels = 256, kMostBoxColumns = 128;
+constexpr int64_t kMostSums = 128;  // of a thread, in wgrad
 
 int64_t round_up(int64_t value, int64_t unit) { return ceil_div(value, unit) * unit; }
 
@@ -35,8 +37,9 @@ int64_t round_up(int64_t value, int64_t unit) { return ceil_div(value, unit) * u
 
 struct Window {
   WindowAxis h, w;  // h is all ones where the convolution has one spatial axis
+  bool tails;       // PixelSlots::kTail of the device's side
 
-  explicit Window(const Contraction& view) : w(view.axes.back()) {
+  explicit Window(const Contraction& view) : w(view.axes.back()), tails(view.op == ContractionOp::fprop) {
     if (view.axes.size() == 2) h = view.axes.front();
   }
   bool mirrored() const { return h.step < 0 || w.step < 0; }
@@ -50,7 +53,7 @@ struct Window {
 
   int64_t pixels(int64_t tile) const { return (tile - 1) * w.stride + w.window; }
   int64_t row_bytes(int64_t tile) const {
-    const bool tail = w.window % unit_pixels() != 0;
+    const bool tail = tails && w.window % unit_pixels() != 0;
     return round_up(pixels(tile) * slot() * kElementBytes, kUnitBytes) + (tail ? tile * kUnitBytes : 0);
   }
   int64_t group_bytes(int64_t tile) const { return h.stride * row_bytes(tile); }
@@ -87,45 +90,26 @@ Expr merged(const Expr& site) {
   return out;
 }
 
-// ---- One candidate ----
+// ---- What both passes share ----
 
-struct Lowering {
+struct Rows {
   const Fusion& fusion;
   const DeviceInfo& device;
   Contraction view;
   Window window;
   int64_t tile, rows;  // pixels of a row that are worked on at once; rows of a strip
-  Expr x, y;
-  bool x_merged, x_plain;
-  bool short_forms;
-  bool rounds_value = true;
-  std::optional<CopiedResult> copied;  // the first result, where the copy engine stores it
-  int64_t vector;
+  Expr x;
+  bool x_merged = false, x_plain = false;
   int64_t index_bits = 32;
 
-  Lowering(const Fusion& fusion_, const EngineConfig& config, const DeviceInfo& device_)
+  Rows(const Fusion& fusion_, const EngineConfig& config, const DeviceInfo& device_)
       : fusion(fusion_),
         device(device_),
         view(contraction_of(fusion_).value()),
         window(view),
         tile(config.knob("tile_n", kFewestPixels)),
         rows(std::clamp<int64_t>(config.knob("rows", window.h.output), 1, window.h.output)),
-        x(fusion_.before[0]),
-        y(fusion_.after[0]),
-        short_forms(fits_short_forms(y)),
-        vector(window.w.output % 2 == 0 ? 2 : 1) {
-    choose_loads();
-    choose_way_out();
-    mark_whole_vectors(fusion, y, pixel_axis(y), vector);
-    for (const Operand& operand : fusion.operands)
-      if (operand.elements > std::numeric_limits<int32_t>::max()) index_bits = 64;
-  }
-
-  static int pixel_axis(const Expr& site) { return site.domain.rank() - 1; }
-  DataType type() const { return x.nodes[static_cast<size_t>(x.value)].type; }
-  int64_t blocks() const { return ceil_div(view.n, kBlock); }
-
-  void choose_loads() {
+        x(fusion_.before[view.op == ContractionOp::fprop ? 0 : 1]) {
     x_merged = is_merged(x);
     if (x_merged) x = merged(x);
     mark_whole_vectors(fusion, x, pixel_axis(x), 2);
@@ -133,6 +117,105 @@ struct Lowering {
     const bool whole_pairs = x.domain[pixel_axis(x)] % 2 == 0;
     x_plain = whole_pairs && value.kind == Node::Kind::load && value.access.whole_vectors &&
               fusion.operands[static_cast<size_t>(value.access.operand)].type == value.type;
+    for (const Operand& operand : fusion.operands)
+      if (operand.elements > std::numeric_limits<int32_t>::max()) index_bits = 64;
+  }
+
+  static int pixel_axis(const Expr& site) { return site.domain.rank() - 1; }
+  DataType type() const { return x.nodes[static_cast<size_t>(x.value)].type; }
+  int64_t blocks() const { return ceil_div(view.output_channels, kBlock); }  // of output channels
+
+  int64_t along_h() const { return ceil_div(window.h.output, rows); }
+  int64_t along_w() const { return ceil_div(window.w.output, tile); }
+  int64_t strips() const { return x.domain[0] * along_h() * along_w(); }
+
+  // As many groups as fit, up to what loading may run ahead.
+  template <class Bytes>
+  int64_t groups(const Bytes& shared_bytes) const {
+    int64_t groups = window.fewest_groups() + kMostAhead;
+    while (groups > window.fewest_groups() && shared_bytes(groups) > device.shared_per_block) --groups;
+    return groups;
+  }
+
+  KernelSite site_x() const { return {"X", x, pixel_axis(x), fits_short_forms(x), true, x_plain}; }
+
+  std::vector<ConfigValue> config(int64_t groups, int64_t shared_bytes) const {
+    std::vector<ConfigValue> values{{"index_bits", index_bits},
+                                    {"type", type() == DataType::f16 ? 0 : 1},
+                                    {"tile_n", tile},
+                                    {"stages", groups},
+                                    {"shared_bytes", shared_bytes},
+                                    {"window_h", window.h.window},
+                                    {"window_w", window.w.window},
+                                    {"stride_h", window.h.stride},
+                                    {"stride_w", window.w.stride},
+                                    {"dilation_h", window.dilation()},
+                                    {"tails", window.tails ? 1 : 0},
+                                    {"channels", view.input_channels},
+                                    {"mirrored", window.mirrored() ? 1 : 0},
+                                    {"merged", x_merged ? 1 : 0},
+                                    {"plain", x_plain ? 1 : 0}};
+    view.write_config(values);
+    return values;
+  }
+
+  void write_strips(ArgumentBlock& block) const {
+    FastDivisor::of(along_h(), static_cast<int>(index_bits)).put(block);
+    FastDivisor::of(along_w(), static_cast<int>(index_bits)).put(block);
+    for (const int64_t value :
+         {rows, strips(), window.h.output, window.h.input, window.w.input, lower(window.h), lower(window.w)})
+      block.put_int(value);
+  }
+
+  // Rows of the result that the SM with the most strips works on, where `slots` of them share the strips; a
+  // strip fills the ring anew, with what lies under its first window.
+  double rows_of_sm(int64_t slots) const {
+    const auto rounds = static_cast<double>(ceil_div(strips(), slots));
+    return rounds * (static_cast<double>(rows) + 0.5);
+  }
+
+  // Input elements loaded, with all that it takes; `tiles` are rows of strips.
+  Work work(double tiles) const {
+    Work work;
+    work.tiles = static_cast<int64_t>(std::ceil(tiles));
+    work.dram_bytes = dram_bytes(fusion);
+    const auto groups = static_cast<double>(strips() * (rows + window.span()) * blocks_that_load());
+    const auto loaded = static_cast<double>(window.h.stride * window.pixels(tile) * view.input_channels);
+    const SiteCost cost = cost_of(x, fusion);
+    work.l2_bytes = groups * loaded * cost.bytes;
+    work.fp32_flops = 2 * groups * loaded * (4 + cost.instructions);
+    work.special = groups * loaded * cost.special;
+    work.shared_bytes = 6 * groups * static_cast<double>(window.group_bytes(tile));
+    work.k_steps = window.h.window;
+    work.start_s = 5e-6;
+    return work;
+  }
+  int64_t blocks_that_load() const { return view.op == ContractionOp::fprop ? 1 : blocks(); }
+};
+
+// The first operand or result as (channel, column, row of all images), from a map of (channel, pixel).
+void take_rows(TensorMap& map, const Window& window) {
+  const int64_t line = map.stride_bytes[0], columns = window.w.output;
+  map.dims = {map.dims[0], columns, map.dims[1] / columns};
+  map.stride_bytes = {line, line * columns};
+}
+
+// ---- fprop ----
+
+struct Fprop : Rows {
+  Expr y;
+  bool short_forms;
+  bool rounds_value = true;
+  std::optional<CopiedResult> copied;  // the first result, where the copy engine stores it
+  int64_t vector;
+
+  Fprop(const Fusion& fusion_, const EngineConfig& config, const DeviceInfo& device_)
+      : Rows(fusion_, config, device_),
+        y(fusion_.after[0]),
+        short_forms(fits_short_forms(y)),
+        vector(window.w.output % 2 == 0 ? 2 : 1) {
+    choose_way_out();
+    mark_whole_vectors(fusion, y, pixel_axis(y), vector);
   }
 
   // The copy engine takes the first result where its lines allow: the epilogue yields it as a value.
@@ -171,56 +254,41 @@ struct Lowering {
     return round_up(boxes + blocks() * window.filter_bytes() + window.ring_bytes(tile, groups) + 16, 1024);
   }
   int64_t groups() const {
-    int64_t groups = window.fewest_groups() + kMostAhead;
-    while (groups > window.fewest_groups() && shared_bytes(groups) > device.shared_per_block) --groups;
-    return groups;
+    return Rows::groups([this](int64_t groups) { return shared_bytes(groups); });
   }
 
   // --- Launch ---
 
-  int64_t along_h() const { return ceil_div(window.h.output, rows); }
-  int64_t along_w() const { return ceil_div(window.w.output, tile); }
-  int64_t images() const { return y.domain[0]; }
-  int64_t strips() const { return images() * along_h() * along_w(); }
+  Lowered lowered() const {
+    Lowered lowered;
+    lowered.steps.emplace_back(launch());
+    lowered.guards = guards();
+    return lowered;
+  }
 
   Launch launch() const {
     const Expr& w = fusion.before[1];
-    KernelSource source{"wgmma_narrow.cuh", {}, {}, device.target()};
-    source.config = {{"index_bits", index_bits},
-                     {"type", type() == DataType::f16 ? 0 : 1},
-                     {"tile_m", kBlock},
-                     {"tile_n", tile},
-                     {"stages", groups()},
-                     {"cluster", 1},
-                     {"ping_pong", 1},
-                     {"swapped", 1},
-                     {"classes", 0},
-                     {"a_rows_adjacent", 0},
-                     {"b_columns_adjacent", 0},
-                     {"way_out", copied ? kCopyEngineStores : kThreadsStore},
-                     {"out", !copied || copied->type == DataType::f32 ? 2
-                             : copied->type == DataType::f16          ? 0
-                                                                      : 1},
-                     {"box_columns", copied ? box_columns() : 16},
-                     {"unrolled", is_short() ? 1 : 0},
-                     {"y_along_columns", along_columns() ? 1 : 0},
-                     {"clamped", clamped() ? 1 : 0},
-                     {"vector", vector},
-                     {"blocks", blocks()},
-                     {"shared_bytes", shared_bytes(groups())},
-                     {"window_h", window.h.window},
-                     {"window_w", window.w.window},
-                     {"stride_h", window.h.stride},
-                     {"stride_w", window.w.stride},
-                     {"dilation_h", window.dilation()},
-                     {"channels", view.input_channels},
-                     {"mirrored", window.mirrored() ? 1 : 0},
-                     {"merged", x_merged ? 1 : 0},
-                     {"plain", x_plain ? 1 : 0}};
-    view.write_config(source.config);
-    source.sites = {{"X", x, pixel_axis(x), fits_short_forms(x), true, x_plain},
-                    {"W", w, 1, fits_short_forms(w)},
-                    {"Y", y, pixel_axis(y), short_forms, rounds_value}};
+    KernelSource source{"wgmma_narrow.cuh", {}, config(groups(), shared_bytes(groups())), device.target()};
+    const std::vector<ConfigValue> specific{{"tile_m", kBlock},
+                                            {"cluster", 1},
+                                            {"ping_pong", 1},
+                                            {"swapped", 1},
+                                            {"classes", 0},
+                                            {"a_rows_adjacent", 0},
+                                            {"b_columns_adjacent", 0},
+                                            {"way_out", copied ? kCopyEngineStores : kThreadsStore},
+                                            {"out", !copied || copied->type == DataType::f32 ? 2
+                                                    : copied->type == DataType::f16          ? 0
+                                                                                             : 1},
+                                            {"box_columns", copied ? box_columns() : 16},
+                                            {"unrolled", is_short() ? 1 : 0},
+                                            {"y_along_columns", along_columns() ? 1 : 0},
+                                            {"clamped", clamped() ? 1 : 0},
+                                            {"vector", vector},
+                                            {"blocks", blocks()}};
+    source.config.insert(source.config.end(), specific.begin(), specific.end());
+    source.sites = {
+        site_x(), {"W", w, 1, fits_short_forms(w)}, {"Y", y, pixel_axis(y), short_forms, rounds_value}};
     Launch launch;
     write_arguments(launch.arguments);
     for (const KernelSite& site : source.sites) fusor::write_arguments(launch.arguments, site, fusion);
@@ -239,11 +307,7 @@ struct Lowering {
       block.put_tensor_map(map, copied->operand, copied->byte_offset);
     }
     view.write_arguments(block, static_cast<int>(index_bits));
-    FastDivisor::of(along_h(), static_cast<int>(index_bits)).put(block);
-    FastDivisor::of(along_w(), static_cast<int>(index_bits)).put(block);
-    for (const int64_t value :
-         {rows, strips(), window.h.output, window.h.input, window.w.input, lower(window.h), lower(window.w)})
-      block.put_int(value);
+    write_strips(block);
   }
 
   std::vector<Guard> guards() const {
@@ -271,30 +335,17 @@ struct Lowering {
 
   // Tiles are rows of the result; every SM counts as many as the one that has most.
   Work work() const {
-    const int64_t sms = device.sm_count;
-    const double rounds = static_cast<double>(ceil_div(strips(), sms));
-    // A strip fills the ring anew, with what lies under its first window.
-    const double rows_of_sm = rounds * static_cast<double>(rows) + 0.5 * rounds;
-    Work work;
-    work.tiles =
-        static_cast<int64_t>(std::ceil(rows_of_sm * static_cast<double>(blocks()))) * std::min(sms, strips());
+    const int64_t slots = std::min<int64_t>(strips(), device.sm_count);
+    Work work = Rows::work(rows_of_sm(slots) * static_cast<double>(slots * blocks()));
     const auto tiles = static_cast<double>(work.tiles), pixels = static_cast<double>(tile);
     const auto steps = static_cast<double>(window.h.window * window.steps());
     work.tensor_flops = tiles * 2 * static_cast<double>(kBlock * kStep) * pixels * steps;
-    work.dram_bytes = dram_bytes(fusion);
-    const auto groups = static_cast<double>(strips() * (rows + window.span()));
-    const auto loaded = static_cast<double>(window.h.stride * window.pixels(tile) * view.input_channels);
-    const SiteCost cost = cost_of(x, fusion), out = cost_of(fusion.after[0], fusion);
-    work.l2_bytes = groups * loaded * cost.bytes + tiles * static_cast<double>(kBlock) * pixels * out.bytes;
-    work.fp32_flops = 2 * groups * loaded * (4 + cost.instructions);
-    work.special = groups * loaded * cost.special;
+    const SiteCost out = cost_of(fusion.after[0], fusion);
+    work.l2_bytes += tiles * static_cast<double>(kBlock) * pixels * out.bytes;
     const double read = steps * kStep * kElementBytes * (static_cast<double>(kBlock) + pixels);
-    work.shared_bytes = tiles * (read + 2 * static_cast<double>(kBlock) * pixels * kElementBytes) +
-                        6 * groups * static_cast<double>(window.group_bytes(tile));
-    work.k_steps = window.h.window;
+    work.shared_bytes += tiles * (read + 2 * static_cast<double>(kBlock) * pixels * kElementBytes);
     work.finish_cycles = static_cast<double>(kBlock) * pixels / kWarpgroup * finish_cycles_per_element();
     work.finish_overlaps = true;
-    work.start_s = 5e-6;
     work.efficiency = 0.95;
     return work;
   }
@@ -303,14 +354,12 @@ struct Lowering {
   // The first result as (channel, column, row of all images), or as (column, channel of all images, row).
   static std::optional<CopiedResult> copied_row(const Fusion& fusion, const Contraction& view,
                                                 const Expr& y) {
-    const int last = pixel_axis(y);
-    const int64_t images = y.domain[0], columns = y.domain[last], rows = last == 3 ? y.domain[2] : 1;
     if (auto copied = copied_result(fusion, view, y)) {
-      const int64_t line = copied->map.stride_bytes[0];
-      copied->map.dims = {view.n, columns, images * rows};
-      copied->map.stride_bytes = {line, line * columns};
+      take_rows(copied->map, Window(view));
       return copied;
     }
+    const int last = pixel_axis(y);
+    const int64_t images = y.domain[0], columns = y.domain[last], rows = last == 3 ? y.domain[2] : 1;
     const Result& first = y.results.front();
     const Operand& operand = fusion.operands[static_cast<size_t>(first.access.operand)];
     const bool has_type =
@@ -331,6 +380,88 @@ struct Lowering {
     return copied;
   }
 };
+
+// ---- wgrad ----
+
+struct Wgrad : Rows {
+  CopiedOperand dy;
+
+  Wgrad(const Fusion& fusion_, const EngineConfig& config, const DeviceInfo& device_)
+      : Rows(fusion_, config, device_), dy(copied_operand(fusion, view, false, kBlock)) {
+    take_rows(dy.map, window);
+    dy.map.box = {kBlock, tile, 1};
+  }
+
+  int64_t gradient_bytes() const { return tile * kBlock * kElementBytes; }
+  int64_t shared_bytes(int64_t groups) const {
+    return round_up(groups * gradient_bytes() + window.ring_bytes(tile, groups), 1024);
+  }
+  int64_t groups() const {
+    return Rows::groups([this](int64_t groups) { return shared_bytes(groups); });
+  }
+
+  // Every part of the strips has one thread block for each block of channels.
+  int64_t parts() const { return std::min(strips(), std::max<int64_t>(device.sm_count / blocks(), 1)); }
+  int64_t partial_bytes() const { return parts() * blocks() * kBlock * view.n * 4; }
+
+  Lowered lowered() const {
+    Lowered lowered;
+    lowered.steps.emplace_back(launch());
+    const TiledResult result{view, kBlock, view.n, blocks(), 1, blocks(), true, static_cast<int>(index_bits)};
+    const Expr& y = fusion.after[0];
+    lowered.steps.emplace_back(
+        result.sum_of_parts(fusion, {"Y", y, 1, fits_short_forms(y)}, 1, parts(), device.target()));
+    lowered.scratch.push_back(partial_bytes());
+    lowered.guards = guards_of(fusion, {{x, 2}});
+    for (Guard& guard : lowered.guards)
+      if (guard.operand == dy.operand) guard.alignment = std::max<int64_t>(guard.alignment, 16);
+    return lowered;
+  }
+
+  Launch launch() const {
+    KernelSource source{
+        "wgmma_narrow_wgrad.cuh", {}, config(groups(), shared_bytes(groups())), device.target()};
+    source.sites = {site_x()};
+    Launch launch;
+    launch.arguments.put_tensor_map(dy.map, dy.operand, dy.byte_offset);
+    write_strips(launch.arguments);
+    launch.arguments.put_int(window.w.output);
+    launch.arguments.put_int(blocks());
+    fusor::write_arguments(launch.arguments, source.sites[0], fusion);
+    launch.arguments.put_pointer(Patch::Kind::scratch, 0);
+    launch.source = std::make_shared<const KernelSource>(std::move(source));
+    launch.entry = "wgmma_narrow_wgrad";
+    launch.grid[0] = static_cast<uint32_t>(parts() * blocks());
+    launch.block[0] = static_cast<uint32_t>((1 + kConsumers) * kWarpgroup);
+    launch.shared_bytes = shared_bytes(groups());
+    return launch;
+  }
+
+  Work work() const {
+    Work work = Rows::work(rows_of_sm(parts()) * static_cast<double>(parts() * blocks()));
+    const auto tiles = static_cast<double>(work.tiles), pixels = static_cast<double>(tile);
+    const double slots = static_cast<double>(window.steps() * kStep);
+    const auto taps = static_cast<double>(window.h.window);
+    work.tensor_flops = tiles * 2 * static_cast<double>(kBlock) * pixels * slots * taps;
+    work.l2_bytes += tiles * static_cast<double>(gradient_bytes());
+    // Both operands once for every row of the window.
+    const double read = taps * pixels * kElementBytes * (static_cast<double>(kBlock) + slots);
+    work.shared_bytes += tiles * (read + static_cast<double>(gradient_bytes()));
+    work.launches = 2;
+    work.scratch_bytes = partial_bytes();
+    // The sum of the parts is too short a launch to reach the memory's pace.
+    work.serial_dram_bytes = 4 * static_cast<double>(work.scratch_bytes);
+    work.efficiency = 0.85;
+    return work;
+  }
+};
+
+// What `use` gives of the fusion's pass.
+template <class Use>
+auto with(const Fusion& fusion, const EngineConfig& config, const DeviceInfo& device, const Use& use) {
+  if (contraction_of(fusion).value().op == ContractionOp::fprop) return use(Fprop(fusion, config, device));
+  return use(Wgrad(fusion, config, device));
+}
 
 Refusal refusal(const Fusion& fusion, const char* rule, std::string expected, std::string actual,
                 const char* remedy = "") {
@@ -354,6 +485,8 @@ class WgmmaNarrowEngine final : public Engine {
     if (!view) return Support::no(refuse_other_domain(fusion));
     if (auto refusal = refuse_window(fusion, *view)) return Support::no(std::move(*refusal));
     if (auto refusal = refuse_types(fusion, *view)) return Support::no(std::move(*refusal));
+    if (view->op == ContractionOp::wgrad)
+      if (auto refusal = refuse_gradient(fusion, *view)) return Support::no(std::move(*refusal));
     if (auto refusal = refuse_sizes(fusion, *view, device)) return Support::no(std::move(*refusal));
     return Support::yes();
   }
@@ -377,7 +510,7 @@ class WgmmaNarrowEngine final : public Engine {
         EngineConfig config{std::string(name()), revision(), {}};
         config.set("tile_n", tile);
         config.set("rows", rows);
-        Work work = Lowering(fusion, config, device).work();
+        Work work = with(fusion, config, device, [](const auto& lowering) { return lowering.work(); });
         return EngineCandidate{std::move(config), work};
       };
       // Of the strips that leave the least to the SM that has most, the longest.
@@ -397,33 +530,34 @@ class WgmmaNarrowEngine final : public Engine {
   }
 
   Lowered lower(const Fusion& fusion, const EngineConfig& config, const DeviceInfo& device) const override {
-    const Lowering lowering(fusion, config, device);
-    Lowered lowered;
-    lowered.steps.emplace_back(lowering.launch());
-    lowered.guards = lowering.guards();
-    return lowered;
+    return with(fusion, config, device, [](const auto& lowering) { return lowering.lowered(); });
   }
 
  private:
   static constexpr int64_t kMostStrips = 64;  // of an image
 
+  // In wgrad every group has its row of dy beside it.
+  static int64_t most_pixels(const Fusion& fusion) {
+    return contraction_of(fusion).value().op == ContractionOp::fprop ? kMostPixels : kMostPixels / 2;
+  }
+
   // Those for which the shared memory holds a window and more. A tile of one or two pieces of the epilogue
   // would leave ptxas to mix that into the products.
   static std::vector<int64_t> tiles(const Fusion& fusion, const DeviceInfo& device) {
     std::vector<int64_t> fitting;
-    for (int64_t tile = kFewestPixels; tile <= kMostPixels; tile += 16) {
+    for (int64_t tile = kFewestPixels; tile <= most_pixels(fusion); tile += 16) {
       EngineConfig config;
       config.set("tile_n", tile);
-      const Lowering lowering(fusion, config, device);
-      if (lowering.shared_bytes(lowering.window.fewest_groups()) <= device.shared_per_block)
-        fitting.push_back(tile);
+      const int64_t least = with(fusion, config, device, [](const auto& lowering) {
+        return lowering.shared_bytes(lowering.window.fewest_groups());
+      });
+      if (least <= device.shared_per_block) fitting.push_back(tile);
     }
     return fitting;
   }
 
   static std::optional<Refusal> refuse_window(const Fusion& fusion, const Contraction& view) {
-    if (view.op != ContractionOp::fprop)
-      return refusal(fusion, "forward", "a forward convolution", "a backward pass");
+    if (view.op == ContractionOp::dgrad) return refusal(fusion, "fprop-or-wgrad", "fprop or wgrad", "dgrad");
     if (view.entries != 1) return refusal(fusion, "one-group", "one group", fmt::format("{}", view.entries));
     if (view.axes.size() > 2)
       return refusal(fusion, "spatial-axes", "1 or 2 spatial axes", fmt::format("{}", view.axes.size()));
@@ -452,10 +586,23 @@ class WgmmaNarrowEngine final : public Engine {
     return std::nullopt;
   }
 
+  static std::optional<Refusal> refuse_gradient(const Fusion& fusion, const Contraction& view) {
+    if (auto refusal = refuse_copies(fusion, view, false)) return refusal;
+    const Window window(view);
+    if (window.w.output % 8 != 0)
+      return refusal(fusion, "whole-units", "rows of the result in multiples of 8",
+                     fmt::format("{} pixels", window.w.output));
+    const int64_t sums = ceil_div(window.h.window, kConsumers) * window.steps() * kStep / 2;
+    if (sums > kMostSums)
+      return refusal(fusion, "window-sums", fmt::format("at most {} sums a thread", kMostSums),
+                     fmt::format("{} for a window of {} x {}", sums, window.h.window, window.w.window));
+    return std::nullopt;
+  }
+
   static std::optional<Refusal> refuse_sizes(const Fusion& fusion, const Contraction& view,
                                              const DeviceInfo& device) {
-    const int64_t filters = ceil_div(view.n, kBlock) * Window(view).filter_bytes();
-    if (filters > kMostFilterBytes)
+    const int64_t filters = ceil_div(view.output_channels, kBlock) * Window(view).filter_bytes();
+    if (view.op == ContractionOp::fprop && filters > kMostFilterBytes)
       return refusal(
           fusion, "resident-filters",
           fmt::format("filters of {} bytes or less as they lie in shared memory", kMostFilterBytes),

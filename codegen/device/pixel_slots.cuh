@@ -11,7 +11,9 @@
 #pragma once
 
 /// Rows of pixels under kWindows windows of kWindow pixels, kStride apart. Bytes of a row, from its first.
-template <int kWindow, int kStride, int kWindows>
+/// kTails: whole units are multiplied with each other; without, what stands beyond a window is told apart by
+/// those who read the sums.
+template <int kWindow, int kStride, int kWindows, bool kTails = true>
 struct PixelSlots {
   static_assert(kStride == 1 || kStride == 2, "windows begin 16 bytes apart");
   static constexpr int kUnitBytes = 16;
@@ -20,7 +22,7 @@ struct PixelSlots {
   static constexpr int kUnits = (kWindow + kUnitPixels - 1) / kUnitPixels;  // of a window
   static constexpr int kSteps = (kUnits + 1) / 2;                           // of 16 in k, likewise
   static constexpr int kPixels = (kWindows - 1) * kStride + kWindow;
-  static constexpr bool kTail = kWindow % kUnitPixels != 0;
+  static constexpr bool kTail = kTails && kWindow % kUnitPixels != 0;
   static constexpr int kTailAt = (kPixels * kSlotBytes + kUnitBytes - 1) / kUnitBytes * kUnitBytes;
   static constexpr int kBytes = kTailAt + (kTail ? kWindows * kUnitBytes : 0);
 

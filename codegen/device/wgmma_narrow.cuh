@@ -151,7 +151,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) wgmma_narrow(const __g
   // The same in all lanes, and known to be: descriptors are kept in uniform registers.
   const int warpgroup = __shfl_sync(0xffffffff, threadIdx.x / kWarpgroup, 0);
   if (threadIdx.x == 0) {
-    shared.rows.init(kConsumers * kWarpgroup / 32);
+    shared.rows.init(1, kConsumers * kWarpgroup / 32);
     shared.turns.init();
     fence_barriers();
   }
@@ -160,7 +160,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) wgmma_narrow(const __g
   __syncthreads();
   if (warpgroup == 0) {
     give_registers<88>();
-    load_rows(p.strips, p.x, shared.rows);
+    load_rows(p.strips, blockIdx.x, gridDim.x, p.x, shared.rows, [](const Strip&, int, int) {});
   } else {
     take_registers<208>();
     consume(p, shared, warpgroup - 1);

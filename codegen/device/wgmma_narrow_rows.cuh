@@ -23,7 +23,7 @@ using Element = f16;
 using Element = bf16;
 #endif
 
-using Slots = PixelSlots<kWindowW, kStrideW, kTilePixels>;
+using Slots = PixelSlots<kWindowW, kStrideW, kTilePixels, FUSOR_TAILS>;
 using Slot = Vec<Element, Slots::kSlot>;
 // Input rows under a window, beside the first; groups likewise.
 static constexpr int kReach = (kWindowH - 1) * kDilationH, kSpan = kReach / kStrideH;
@@ -68,9 +68,9 @@ struct InputRows {
   alignas(128) u8 zeros[kTilePixels * 16];
   Barrier full[kGroups], empty[kGroups];
 
-  __device__ void init(int readers) {
+  __device__ void init(int writers, int readers) {
     for (int i = 0; i < kGroups; ++i) {
-      full[i].init(1);
+      full[i].init(writers);
       empty[i].init(readers);
     }
   }
@@ -159,7 +159,9 @@ struct GroupLoader {
   const X::Args& args;
   InputRows& rows;
 
-  __device__ void fill(const Strip& strip, int group, const GroupRing& ring) {
+  // `beside` is called when the group's place is free.
+  template <class Beside>
+  __device__ void fill(const Strip& strip, int group, const GroupRing& ring, const Beside& beside) {
     const int lane = threadIdx.x % 32;
     const int place = ring.place(group);
     const int first = strip.column * kStrideW + static_cast<int>(strips.lower_w);
@@ -181,7 +183,10 @@ struct GroupLoader {
         const int left = static_cast<int>(strips.input_width) - column;
         pairs[i].load(args, strip.image, row, column, !inside ? 0 : left < 2 ? 1 : 2);
       }
-      if (begin == 0) rows.empty[place].wait(ring.parity(group) ^ 1);
+      if (begin == 0) {
+        rows.empty[place].wait(ring.parity(group) ^ 1);
+        beside(strip, group, place);
+      }
 #pragma unroll
       for (int i = 0; i < kMost; ++i) {
         if (begin + i >= kRounds) continue;
@@ -205,15 +210,19 @@ struct GroupLoader {
   }
 };
 
-FUSOR_DEVICE void load_rows(const Strips& strips, const X::Args& args, InputRows& rows) {
+// Every `step`-th strip, from `first` on.
+template <class Beside>
+FUSOR_DEVICE void load_rows(const Strips& strips, int first, int step, const X::Args& args, InputRows& rows,
+                            const Beside& beside) {
   const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0) % kLoadingWarps;
   GroupLoader loader{strips, args, rows};
   GroupRing ring;
-  for (int item = blockIdx.x; item < static_cast<int>(strips.count); item += gridDim.x) {
+  for (int item = first; item < static_cast<int>(strips.count); item += step) {
     const Strip strip = strips.strip(item);
     const int mine = (warp + kLoadingWarps - ring.number % kLoadingWarps) % kLoadingWarps;
 #pragma unroll 1
-    for (int group = mine; group < strip.groups(); group += kLoadingWarps) loader.fill(strip, group, ring);
+    for (int group = mine; group < strip.groups(); group += kLoadingWarps)
+      loader.fill(strip, group, ring, beside);
     ring.number += strip.groups();
   }
 }

@@ -37,6 +37,15 @@ Graph fprop(const Case& c) {
   return g.finish();
 }
 
+Graph wgrad(const Case& c) {
+  GraphBuilder shape("shape"), g("wgrad");
+  const Dims y =
+      shape.conv_fprop(shape.input("x", c.x, c.type), shape.input("w", c.w, c.type), c.options).dims;
+  const Tensor dy = g.input("dy", y, c.type, Layout::nhwc), x = g.input("x", c.x, c.type, c.layout);
+  g.output(g.conv_wgrad(dy, x, c.w, c.options), {.type = DataType::f32, .layout = c.layout});
+  return g.finish();
+}
+
 // With an op before the input, a bias, a residual, and a second result in fp32.
 Graph fused(const Case& c) {
   GraphBuilder g("fused");
@@ -65,6 +74,14 @@ TEST(WgmmaNarrow, TakesFirstLayersOnHopperOnly) {
   EXPECT_EQ(rule(fprop({{2, 1, 300}, {24, 1, 9}, {.stride = {2}}})), "");
 }
 
+TEST(WgmmaNarrow, TakesWeightGradientsOfWholeUnits) {
+  EXPECT_EQ(rule(wgrad(kStem)), "");
+  EXPECT_EQ(rule(wgrad({{2, 3, 30, 30}, {64, 3, 3, 3}})), "whole-units");
+  EXPECT_EQ(rule(wgrad({{2, 3, 30, 34}, {64, 3, 15, 11}, {.padding = {7, 3}}})), "whole-units");
+  EXPECT_EQ(rule(wgrad({{2, 3, 38, 42}, {64, 3, 15, 11}})), "window-sums");
+  EXPECT_EQ(rule(wgrad({{2, 3, 34, 34}, {63, 3, 3, 3}})), "16-byte-lines");
+}
+
 TEST(WgmmaNarrow, RefusesWhatItsSlotsDoNotHold) {
   EXPECT_EQ(rule(fprop({{2, 5, 30, 30}, {64, 5, 3, 3}, {.stride = {2, 2}}})), "few-channels");
   EXPECT_EQ(rule(fprop({{2, 9, 30, 30}, {64, 9, 3, 3}})), "few-channels");
@@ -83,6 +100,11 @@ std::vector<Graph> graphs() {
                         Case{{1, 4, 40, 700}, {200, 4, 3, 4}, {.stride = {3, 2}}},
                         Case{{2, 1, 300}, {24, 1, 9}, {.stride = {2}}}})
     for (const bool with_ops : {false, true}) all.push_back(with_ops ? fused(c) : fprop(c));
+  for (const Case& c :
+       {kStem, kStemNchw, Case{{2, 8, 31, 32}, {24, 8, 5, 3}, {.padding = {0, 1}, .dilation = {2, 1}}},
+        Case{{1, 4, 40, 690}, {200, 4, 3, 4}, {.stride = {3, 2}}},
+        Case{{2, 1, 309}, {24, 1, 7}, {.stride = {2}}}})
+    all.push_back(wgrad(c));
   return all;
 }
 
@@ -132,8 +154,10 @@ TEST(WgmmaNarrow, StoresRowsOfTheResultByTheCopyEngine) {
 TEST(WgmmaNarrow, IsChosenForFirstLayers) {
   for (const Case& c : {kStem, kStemNchw, Case{{32, 3, 112, 112}, {64, 3, 5, 5}, {.padding = {2, 2}}},
                         Case{{32, 3, 224, 224}, {32, 3, 3, 3}, {.padding = {1, 1}, .stride = {2, 2}}}}) {
-    const Plan plan = build(fprop(c), DeviceInfo::named("H200"), {.compile = false});
-    EXPECT_EQ(plan.fusions.at(0).config.engine, "wgmma_narrow") << to_string(c.x);
+    for (const Graph& graph : {fprop(c), wgrad(c)}) {
+      const Plan plan = build(graph, DeviceInfo::named("H200"), {.compile = false});
+      EXPECT_EQ(plan.fusions.at(0).config.engine, "wgmma_narrow") << graph.name << to_string(c.x);
+    }
   }
 }
 

@@ -1,0 +1,147 @@
+// Owns the weight gradient of a convolution of few channels on the tensor cores of sm_90a: dw = dy * windows,
+// summed over all pixels, as a persistent, warp-specialised kernel.
+// load: a warpgroup turns input rows into slots of pixels (wgmma_narrow_rows.cuh), row by row down a strip of
+// an image; beside every group of them the copy engine puts the row of dy whose windows they complete.
+// compute: steps of k are pixels of a row. Rows of the product are 64 output channels; columns are the slots
+// of a row of the window, read across from the rows of pixels; two warpgroups have half of the window's rows
+// each, in registers for the whole life of the block. finish: every block leaves the sums of its strips in
+// scratch memory; direct_finish adds them in the order of the blocks.
+#include "fusor_generated.cuh"
+
+#include "codegen/device/tma.cuh"
+#include "codegen/device/wgmma_narrow_rows.cuh"
+#include "codegen/device/wgmma_step.cuh"
+
+struct Params {
+  TensorMap dy;  // (channel, column, row of all images)
+  Strips strips;
+  i64 width;   // of dy
+  i64 blocks;  // of 64 output channels
+  X::Args x;
+  float* partials;  // [strips' part][block of channels][channel][tap and input channel]
+};
+
+static constexpr int kWarpgroup = 128, kConsumers = 2, kThreads = (1 + kConsumers) * kWarpgroup;
+static constexpr int kLine = 64 * 2, kGradientBytes = kTilePixels * kLine;
+static constexpr int kColumns = Slots::kSteps * 16;  // slots of a row of the window, filled up
+static constexpr int kColumnsOfResult = kWindowH * kWindowW * kChannels;
+
+struct Shared {
+  alignas(1024) u8 gradient[kGroups][kGradientBytes];
+  InputRows rows;
+};
+static_assert(sizeof(Shared) == FUSOR_SHARED_BYTES, "the engine asks for as much");
+
+// Adds up one row of the result's pixels in kRows rows of the window, from `first` on. Pixels beyond the
+// width are zero in dy, and in the windows: eight at a time, their number is a multiple of that.
+template <int kRows>
+FUSOR_DEVICE void multiply(const Shared& shared, const GroupRing& ring, int row, int first, int pixels,
+                           float (&sums)[kRows][kColumns / 2]) {
+  constexpr int kEight = 8 * Slots::kUnitBytes;
+  const u32 zeros = shared_address(shared.rows.zeros);
+  u32 inputs[kRows];
+#pragma unroll
+  for (int i = 0; i < kRows; ++i) {
+    const int below = (first + i) * kDilationH;
+    inputs[i] = shared_address(shared.rows.group[ring.place(row + below / kStrideH)][below % kStrideH]);
+  }
+  const u64 gradient =
+      wgmma_descriptor(shared_address(shared.gradient[ring.place(row + kSpan)]), kGradientBytes, 1024);
+  wgmma_fence();
+#pragma unroll
+  for (int step = 0; step < kTilePixels / 16; ++step) {
+    const bool exists = 16 * step < pixels, second = 16 * step + 8 < pixels;
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      const u32 eight = exists ? inputs[i] + 2 * step * kEight : zeros;
+      const u32 next = !exists || second ? eight + kEight : zeros;
+      WgmmaStep<kColumns, 1, 1>::issue(sums[i], gradient + step * (16 * kLine >> 4),
+                                       plain_descriptor(eight, next - eight, Slots::kUnitBytes), 1);
+    }
+  }
+  wgmma_commit();
+}
+
+// The sums of a thread to the block's part.
+template <int kRows>
+FUSOR_DEVICE void store_sums(float* part, int first, const float (&sums)[kRows][kColumns / 2]) {
+  const int lane = threadIdx.x % 32, channel = threadIdx.x % kWarpgroup / 32 * 16 + lane / 4;
+#pragma unroll
+  for (int i = 0; i < kRows; ++i)
+#pragma unroll
+    for (int j = 0; j < kColumns / 2; ++j) {
+      const int slot = j / 4 * 8 + lane % 4 * 2 + j % 2;
+      int row = first + i, column = Slots::pixel_of(slot);
+      const int input = Slots::channel_of(slot);
+      if (column >= kWindowW || input >= kChannels) continue;
+      if (FUSOR_MIRRORED) row = kWindowH - 1 - row, column = kWindowW - 1 - column;
+      const int tap = row * kWindowW + column;
+      const int at = FUSOR_CHANNELS_FASTEST ? tap * kChannels + input : input * (kWindowH * kWindowW) + tap;
+      part[(channel + j / 2 % 2 * 8) * kColumnsOfResult + at] = sums[i][j];
+    }
+}
+
+template <int kRows>
+FUSOR_DEVICE void consume(const Params& p, Shared& shared, int first, int block, int part, int parts) {
+  float sums[kRows > 0 ? kRows : 1][kColumns / 2] = {};
+  GroupRing ring;
+  for (int item = part; item < static_cast<int>(p.strips.count); item += parts) {
+    const Strip strip = p.strips.strip(item);
+    const int left = static_cast<int>(p.width) - strip.column;
+    int seen = 0;  // of the strip's groups
+#pragma unroll 1
+    for (int row = 0; row < strip.rows; ++row) {
+      for (; seen <= row + kSpan; ++seen) shared.rows.full[ring.place(seen)].wait(ring.parity(seen));
+      if constexpr (kRows > 0) {
+        multiply(shared, ring, row, first, left, sums);
+        // The row before is read.
+        wgmma_wait<1>();
+      }
+      if (row > 0) shared.rows.release(ring.place(row - 1));
+    }
+    wgmma_wait<0>();
+    for (int group = strip.rows - 1; group < strip.groups(); ++group) shared.rows.release(ring.place(group));
+    ring.number += strip.groups();
+  }
+  if constexpr (kRows > 0)
+    store_sums(p.partials + (part * p.blocks + block) * (64 * kColumnsOfResult), first, sums);
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads, 1)
+    wgmma_narrow_wgrad(const __grid_constant__ Params p) {
+  extern __shared__ __align__(1024) u8 memory[];
+  Shared& shared = *reinterpret_cast<Shared*>(memory);
+  // The same in all lanes, and known to be: descriptors are kept in uniform registers.
+  const int warpgroup = __shfl_sync(0xffffffff, threadIdx.x / kWarpgroup, 0);
+  if (threadIdx.x == 0) {
+    shared.rows.init(2, kConsumers * kWarpgroup / 32);
+    fence_barriers();
+    prefetch_map(p.dy);
+  }
+  shared.rows.clear(threadIdx.x, kThreads);
+  fence_shared_writes();
+  __syncthreads();
+  // A block has one block of channels; those with the same share the strips.
+  const int blocks = static_cast<int>(p.blocks), block = blockIdx.x % blocks;
+  const int part = blockIdx.x / blocks, parts = gridDim.x / blocks;
+  if (warpgroup == 0) {
+    give_registers<88>();
+    const auto copy_gradient = [&](const Strip& strip, int group, int place) {
+      if (threadIdx.x % 32 != 0) return;
+      Barrier& full = shared.rows.full[place];
+      const int row = group - kSpan;
+      if (row < 0) return full.arrive();
+      full.arrive_and_expect(kGradientBytes);
+      copy_box(shared.gradient[place], p.dy, full, block * 64, strip.column,
+               strip.image * static_cast<int>(p.strips.height) + strip.row + row);
+    };
+    load_rows(p.strips, part, parts, p.x, shared.rows, copy_gradient);
+  } else {
+    take_registers<208>();
+    constexpr int kFirst = (kWindowH + 1) / 2;
+    if (warpgroup == 1)
+      consume<kFirst>(p, shared, 0, block, part, parts);
+    else
+      consume<kWindowH - kFirst>(p, shared, kFirst, block, part, parts);
+  }
+}
