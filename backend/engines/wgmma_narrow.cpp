@@ -200,6 +200,23 @@ void take_rows(TensorMap& map, const Window& window) {
   map.stride_bytes = {line, line * columns};
 }
 
+// An operand or result whose columns are adjacent, as (column, channel of all images, row), without its box.
+std::optional<TensorMap> planes(const Access& access, const Operand& operand, DataType type,
+                                const Dims& domain) {
+  const int last = domain.rank() - 1;
+  const Strides& strides = access.strides;
+  const int64_t bytes = byte_size(type), columns = domain[last], row = last == 3 ? strides[2] : columns;
+  const auto is_line = [&](int64_t elements) { return elements > 0 && elements * bytes % kUnitBytes == 0; };
+  if (strides[last] != 1 || !is_line(columns) || !is_line(strides[1]) || !is_line(row)) return std::nullopt;
+  if (domain[0] != 1 && strides[0] != strides[1] * domain[1]) return std::nullopt;
+  if (operand.alignment % kUnitBytes != 0 || access.offset * bytes % kUnitBytes != 0) return std::nullopt;
+  TensorMap map;
+  map.type = type;
+  map.dims = {columns, domain[0] * domain[1], last == 3 ? domain[2] : 1};
+  map.stride_bytes = {strides[1] * bytes, row * bytes};
+  return map;
+}
+
 // ---- fprop ----
 
 struct Fprop : Rows {
@@ -354,45 +371,58 @@ struct Fprop : Rows {
   // The first result as (channel, column, row of all images), or as (column, channel of all images, row).
   static std::optional<CopiedResult> copied_row(const Fusion& fusion, const Contraction& view,
                                                 const Expr& y) {
+    const Result& first = y.results.front();
+    if (first.type != DataType::f16 && first.type != DataType::bf16 && first.type != DataType::f32)
+      return std::nullopt;
     if (auto copied = copied_result(fusion, view, y)) {
       take_rows(copied->map, Window(view));
       return copied;
     }
-    const int last = pixel_axis(y);
-    const int64_t images = y.domain[0], columns = y.domain[last], rows = last == 3 ? y.domain[2] : 1;
-    const Result& first = y.results.front();
-    const Operand& operand = fusion.operands[static_cast<size_t>(first.access.operand)];
-    const bool has_type =
-        first.type == DataType::f16 || first.type == DataType::bf16 || first.type == DataType::f32;
-    const Strides& strides = first.access.strides;
     // A warp's box of 16 channels lies in one image.
-    const bool whole = images == 1 || (strides[0] == strides[1] * view.n && view.n % 16 == 0);
-    if (first.reduction || !has_type || !whole || strides[last] != 1) return std::nullopt;
-    const int64_t bytes = byte_size(first.type);
-    const auto is_line = [&](int64_t elements) { return elements > 0 && elements * bytes % kUnitBytes == 0; };
-    const int64_t row = last == 3 ? strides[2] : columns;
-    if (!is_line(columns) || !is_line(strides[1]) || !is_line(row)) return std::nullopt;
-    CopiedResult copied{first.access.operand, first.access.offset * bytes, first.type, false, {}};
-    if (operand.alignment % kUnitBytes != 0 || copied.byte_offset % kUnitBytes != 0) return std::nullopt;
-    copied.map.type = first.type;
-    copied.map.dims = {columns, images * view.n, rows};
-    copied.map.stride_bytes = {strides[1] * bytes, row * bytes};
-    return copied;
+    if (y.domain[0] != 1 && view.n % 16 != 0) return std::nullopt;
+    const Operand& operand = fusion.operands[static_cast<size_t>(first.access.operand)];
+    auto map = planes(first.access, operand, first.type, y.domain);
+    if (!map) return std::nullopt;
+    return CopiedResult{first.access.operand, first.access.offset * byte_size(first.type), first.type, false,
+                        *std::move(map)};
   }
 };
 
 // ---- wgrad ----
 
+// dy, read as it is stored, with its columns adjacent.
+std::optional<TensorMap> gradient_planes(const Fusion& fusion) {
+  const Expr& site = fusion.before[0];
+  const Node& value = site.nodes[static_cast<size_t>(site.value)];
+  if (value.kind != Node::Kind::load || byte_size(value.type) != kElementBytes) return std::nullopt;
+  const Operand& operand = fusion.operands[static_cast<size_t>(value.access.operand)];
+  if (operand.type != value.type) return std::nullopt;
+  return planes(value.access, operand, value.type, site.domain);
+}
+
 struct Wgrad : Rows {
   CopiedOperand dy;
+  bool dy_planes;
 
   Wgrad(const Fusion& fusion_, const EngineConfig& config, const DeviceInfo& device_)
-      : Rows(fusion_, config, device_), dy(copied_operand(fusion, view, false, kBlock)) {
-    take_rows(dy.map, window);
-    dy.map.box = {kBlock, tile, 1};
+      : Rows(fusion_, config, device_), dy_planes(refuse_copies(fusion, view, false).has_value()) {
+    if (dy_planes) {
+      const Expr& site = fusion.before[0];
+      const Access& access = site.nodes[static_cast<size_t>(site.value)].access;
+      dy.operand = access.operand;
+      dy.byte_offset = access.offset * kElementBytes;
+      dy.map = gradient_planes(fusion).value();
+      dy.map.box = {kBlock, kBlock, 1};
+    } else {
+      dy = copied_operand(fusion, view, false, kBlock);
+      take_rows(dy.map, window);
+      dy.map.box = {kBlock, tile, 1};
+    }
   }
 
-  int64_t gradient_bytes() const { return tile * kBlock * kElementBytes; }
+  int64_t gradient_bytes() const {
+    return (dy_planes ? round_up(tile, kBlock) : tile) * kBlock * kElementBytes;
+  }
   int64_t shared_bytes(int64_t groups) const {
     return round_up(groups * gradient_bytes() + window.ring_bytes(tile, groups), 1024);
   }
@@ -421,12 +451,13 @@ struct Wgrad : Rows {
   Launch launch() const {
     KernelSource source{
         "wgmma_narrow_wgrad.cuh", {}, config(groups(), shared_bytes(groups())), device.target()};
+    source.config.push_back({"gradient_planes", dy_planes ? 1 : 0});
     source.sites = {site_x()};
     Launch launch;
     launch.arguments.put_tensor_map(dy.map, dy.operand, dy.byte_offset);
     write_strips(launch.arguments);
-    launch.arguments.put_int(window.w.output);
-    launch.arguments.put_int(blocks());
+    for (const int64_t value : {window.w.output, view.output_channels, blocks()})
+      launch.arguments.put_int(value);
     fusor::write_arguments(launch.arguments, source.sites[0], fusion);
     launch.arguments.put_pointer(Patch::Kind::scratch, 0);
     launch.source = std::make_shared<const KernelSource>(std::move(source));
@@ -587,7 +618,8 @@ class WgmmaNarrowEngine final : public Engine {
   }
 
   static std::optional<Refusal> refuse_gradient(const Fusion& fusion, const Contraction& view) {
-    if (auto refusal = refuse_copies(fusion, view, false)) return refusal;
+    if (auto refusal = refuse_copies(fusion, view, false))
+      if (!gradient_planes(fusion)) return refusal;
     const Window window(view);
     if (window.w.output % 8 != 0)
       return refusal(fusion, "whole-units", "rows of the result in multiples of 8",

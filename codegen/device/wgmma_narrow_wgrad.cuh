@@ -13,16 +13,21 @@
 #include "codegen/device/wgmma_step.cuh"
 
 struct Params {
-  TensorMap dy;  // (channel, column, row of all images)
+  TensorMap dy;  // (channel, column, row of all images), or (column, channel of all images, row)
   Strips strips;
-  i64 width;   // of dy
-  i64 blocks;  // of 64 output channels
+  i64 width, channels;  // of dy
+  i64 blocks;           // of 64 channels
   X::Args x;
   float* partials;  // [strips' part][block of channels][channel][tap and input channel]
 };
 
 static constexpr int kWarpgroup = 128, kConsumers = 2, kThreads = (1 + kConsumers) * kWarpgroup;
-static constexpr int kLine = 64 * 2, kGradientBytes = kTilePixels * kLine;
+// A row of dy: a line of 64 channels for every pixel; or, where columns are adjacent, lines of 64 pixels for
+// every channel, in boxes of 64 lines.
+static constexpr bool kPlanes = FUSOR_GRADIENT_PLANES;
+static constexpr int kLine = 64 * 2, kBoxBytes = 64 * kLine;
+static constexpr int kBoxes = kPlanes ? (kTilePixels + 63) / 64 : 1;
+static constexpr int kGradientBytes = kPlanes ? kBoxes * kBoxBytes : kTilePixels * kLine;
 static constexpr int kColumns = Slots::kSteps * 16;  // slots of a row of the window, filled up
 static constexpr int kColumnsOfResult = kWindowH * kWindowW * kChannels;
 
@@ -45,18 +50,18 @@ FUSOR_DEVICE void multiply(const Shared& shared, const GroupRing& ring, int row,
     const int below = (first + i) * kDilationH;
     inputs[i] = shared_address(shared.rows.group[ring.place(row + below / kStrideH)][below % kStrideH]);
   }
-  const u64 gradient =
-      wgmma_descriptor(shared_address(shared.gradient[ring.place(row + kSpan)]), kGradientBytes, 1024);
+  const u64 gradient = wgmma_descriptor(shared_address(shared.gradient[ring.place(row + kSpan)]), 16, 1024);
   wgmma_fence();
 #pragma unroll
   for (int step = 0; step < kTilePixels / 16; ++step) {
+    const int behind = kPlanes ? step / 4 * kBoxBytes + step % 4 * 32 : step * 16 * kLine;
     const bool exists = 16 * step < pixels, second = 16 * step + 8 < pixels;
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
       const u32 eight = exists ? inputs[i] + 2 * step * kEight : zeros;
       const u32 next = !exists || second ? eight + kEight : zeros;
-      WgmmaStep<kColumns, 1, 1>::issue(sums[i], gradient + step * (16 * kLine >> 4),
-                                       plain_descriptor(eight, next - eight, Slots::kUnitBytes), 1);
+      WgmmaStep<kColumns, !kPlanes, 1>::issue(sums[i], gradient + (behind >> 4),
+                                              plain_descriptor(eight, next - eight, Slots::kUnitBytes), 1);
     }
   }
   wgmma_commit();
@@ -132,8 +137,14 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
       const int row = group - kSpan;
       if (row < 0) return full.arrive();
       full.arrive_and_expect(kGradientBytes);
-      copy_box(shared.gradient[place], p.dy, full, block * 64, strip.column,
-               strip.image * static_cast<int>(p.strips.height) + strip.row + row);
+      const int image = strip.image, line = strip.row + row;
+      if constexpr (kPlanes)
+        for (int box = 0; box < kBoxes; ++box)
+          copy_box(shared.gradient[place] + box * kBoxBytes, p.dy, full, strip.column + box * 64,
+                   image * static_cast<int>(p.channels) + block * 64, line);
+      else
+        copy_box(shared.gradient[place], p.dy, full, block * 64, strip.column,
+                 image * static_cast<int>(p.strips.height) + line);
     };
     load_rows(p.strips, part, parts, p.x, shared.rows, copy_gradient);
   } else {

@@ -41,7 +41,7 @@ Graph wgrad(const Case& c) {
   GraphBuilder shape("shape"), g("wgrad");
   const Dims y =
       shape.conv_fprop(shape.input("x", c.x, c.type), shape.input("w", c.w, c.type), c.options).dims;
-  const Tensor dy = g.input("dy", y, c.type, Layout::nhwc), x = g.input("x", c.x, c.type, c.layout);
+  const Tensor dy = g.input("dy", y, c.type, c.layout), x = g.input("x", c.x, c.type, c.layout);
   g.output(g.conv_wgrad(dy, x, c.w, c.options), {.type = DataType::f32, .layout = c.layout});
   return g.finish();
 }
@@ -76,6 +76,7 @@ TEST(WgmmaNarrow, TakesFirstLayersOnHopperOnly) {
 
 TEST(WgmmaNarrow, TakesWeightGradientsOfWholeUnits) {
   EXPECT_EQ(rule(wgrad(kStem)), "");
+  EXPECT_EQ(rule(wgrad(kStemNchw)), "");
   EXPECT_EQ(rule(wgrad({{2, 3, 30, 30}, {64, 3, 3, 3}})), "whole-units");
   EXPECT_EQ(rule(wgrad({{2, 3, 30, 34}, {64, 3, 15, 11}, {.padding = {7, 3}}})), "whole-units");
   EXPECT_EQ(rule(wgrad({{2, 3, 38, 42}, {64, 3, 15, 11}})), "window-sums");

@@ -61,6 +61,10 @@ const ConvCase kConvCases[] = {
     {{2, 3, 30, 50}, {64, 3, 4, 7}, {.padding = {3, 3}, .stride = {2, 2}, .mode = ConvMode::convolution}},
     {{2, 5, 22, 50}, {16, 5, 3, 2}, {.padding = {1, 1}, .mode = ConvMode::convolution}},
     {{4, 2, 301}, {64, 2, 9}, {.padding = {4}, .stride = {2}}},
+    {{4, 2, 303}, {64, 2, 9}, {.padding = {4}, .stride = {2}}},
+    {{2, 3, 30, 85}, {64, 3, 7, 7}, {.stride = {2, 2}, .mode = ConvMode::convolution}},
+    {{2, 4, 40, 143}, {136, 4, 5, 5}, {.padding = {2, 2}, .stride = {2, 2}}},
+    {{2, 5, 21, 600}, {70, 5, 3, 5}, {.padding = {1, 2}, .dilation = {2, 1}}},
     {{3, 7, 130}, {24, 7, 4}, {.pre_padding = {3}}},
 };
 
@@ -120,6 +124,27 @@ TEST_P(WgmmaNarrowConvGpu, FpropAmongOps) {
   }
 }
 
+TEST_P(WgmmaNarrowConvGpu, Wgrad) {
+  FUSOR_NEEDS_HOPPER();
+  const ConvCase& c = GetParam();
+  GraphBuilder shape("shape");
+  const Dims y =
+      shape.conv_fprop(shape.input("x", c.x, DataType::f16), shape.input("w", c.w, DataType::f16), c.options)
+          .dims;
+  if (y[y.rank() - 1] % 8 != 0)
+    GTEST_SKIP() << "rows of " << y[y.rank() - 1] << " pixels are another engine's";
+  for (const Layout dy_layout : {Layout::nhwc, Layout::nchw})
+    for (const Layout layout : {Layout::nhwc, Layout::nchw}) {
+      if (dy_layout == Layout::nhwc && c.w[0] % 8 != 0) continue;
+      GraphBuilder g("wgrad");
+      const Tensor dy = g.input("dy", y, DataType::bf16, dy_layout);
+      const Tensor x = g.input("x", c.x, DataType::bf16, layout);
+      const Tensor dw = g.conv_wgrad(dy, g.mul(x, g.constant(0.5), {.type = DataType::bf16}), c.w, c.options);
+      g.output(g.mul(dw, g.constant(2)), {.type = DataType::f32, .layout = layout});
+      expect_every_config_correct(g.finish(), "wgrad " + words(c));
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(, WgmmaNarrowConvGpu, testing::ValuesIn(kConvCases));
 
 TEST(WgmmaNarrowGpu, EveryTileAndStrip) {
@@ -132,6 +157,24 @@ TEST(WgmmaNarrowGpu, EveryTileAndStrip) {
   const BuildOptions options{.engine_list = kNarrowOnly};
   Candidate candidate = candidates(graph, DeviceInfo::current(), options).front();
   for (int64_t tile = 48; tile <= 256; tile += 16)
+    for (const int64_t rows : {1, 2, 8, 23}) {
+      candidate.fusions.front().config.set("tile_n", tile);
+      candidate.fusions.front().config.set("rows", rows);
+      expect_config_correct(graph, candidate, "tiles and strips");
+    }
+}
+
+TEST(WgmmaNarrowGpu, EveryTileAndStripOfWgrad) {
+  FUSOR_NEEDS_HOPPER();
+  GraphBuilder g("wgrad");
+  const Tensor dy = g.input("dy", {3, 130, 23, 72}, DataType::f16, Layout::nchw);
+  const Tensor x = g.input("x", {3, 3, 45, 143}, DataType::f16, Layout::nhwc);
+  g.output(g.conv_wgrad(dy, x, {130, 3, 5, 5}, {.padding = {2, 2}, .stride = {2, 2}}),
+           {.type = DataType::f32, .layout = Layout::nhwc});
+  const Graph graph = g.finish();
+  const BuildOptions options{.engine_list = kNarrowOnly};
+  Candidate candidate = candidates(graph, DeviceInfo::current(), options).front();
+  for (int64_t tile = 48; tile <= 128; tile += 16)
     for (const int64_t rows : {1, 2, 8, 23}) {
       candidate.fusions.front().config.set("tile_n", tile);
       candidate.fusions.front().config.set("rows", rows);
