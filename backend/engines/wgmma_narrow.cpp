@@ -361,7 +361,10 @@ struct Fprop : Rows {
     work.l2_bytes += tiles * static_cast<double>(kBlock) * pixels * out.bytes;
     const double read = steps * kStep * kElementBytes * (static_cast<double>(kBlock) + pixels);
     work.shared_bytes += tiles * (read + 2 * static_cast<double>(kBlock) * pixels * kElementBytes);
-    work.finish_cycles = static_cast<double>(kBlock) * pixels / kWarpgroup * finish_cycles_per_element();
+    // Every box waits for the copy engine to have read the one before.
+    constexpr double kBox = 300;
+    work.finish_cycles = static_cast<double>(kBlock) * pixels / kWarpgroup * finish_cycles_per_element() +
+                         (copied ? kBox * pixels / static_cast<double>(box_columns()) : 0);
     work.finish_overlaps = true;
     work.efficiency = 0.95;
     return work;
@@ -384,7 +387,7 @@ struct Fprop : Rows {
     auto map = planes(first.access, operand, first.type, y.domain);
     if (!map) return std::nullopt;
     return CopiedResult{first.access.operand, first.access.offset * byte_size(first.type), first.type, false,
-                        *std::move(map)};
+                        *map};
   }
 };
 

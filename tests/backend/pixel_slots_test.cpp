@@ -31,14 +31,15 @@ void expect_every_window() {
       if (to < 0) continue;
       EXPECT_EQ(to % Slots::kSlotBytes, 0);
       for (int channel = 0; channel < Slots::kSlot; ++channel)
-        row.at(static_cast<size_t>(to / 2 + channel)) = number(pixel, channel);
+        row.at(static_cast<size_t>(to) / 2 + static_cast<size_t>(channel)) = number(pixel, channel);
     }
 
   for (int window = 0; window < kWindows; ++window)
     for (int k = 0; k < Slots::kSteps * 16; ++k) {
       const int unit = Slots::unit(k / 8);
       EXPECT_EQ(unit < 0 ? 0 : unit % 16, 0);
-      const int found = unit < 0 ? kZero : row.at(static_cast<size_t>((unit + window * 16 + k % 8 * 2) / 2));
+      const int found =
+          unit < 0 ? kZero : row.at(static_cast<size_t>(unit + window * 16) / 2 + static_cast<size_t>(k) % 8);
       const int pixel = Slots::pixel_of(k);
       const int expected = pixel < kWindow ? number(window * kStride + pixel, Slots::channel_of(k)) : kZero;
       ASSERT_EQ(found, expected) << "window " << window << ", k " << k;
