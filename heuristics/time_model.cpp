@@ -59,7 +59,7 @@ double estimate_seconds(const Work& work, const DeviceInfo& device) {
   const double fill = work.k_steps > 0 ? busy * (work.stages - 1.0) / (work.stages - 1.0 + work.k_steps) : 0;
   const double on_sms = busy + fill + work.start_s, memory = dram_seconds(work, device);
   // The lesser of the two is not hidden altogether: it decides between candidates that memory bounds alike.
-  return std::max(on_sms, memory) + 0.05 * std::min(on_sms, memory) +
+  return std::max(on_sms, memory) + 0.15 * std::min(on_sms, memory) +
          ratio(work.serial_dram_bytes, device.dram_bytes_per_s) + work.launches * device.launch_s +
          work.fills * 0.4 * device.launch_s;
 }

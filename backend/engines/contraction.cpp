@@ -230,6 +230,7 @@ std::optional<Contraction> contraction_of(const Fusion& fusion) {
   if (!view) return std::nullopt;
   view->siblings = static_cast<int64_t>(fusion.anchors.size());
   view->reduces = fusion.after[0].has_reduction();
+  view->results = std::ssize(fusion.after[0].results);
   return view;
 }
 

@@ -39,6 +39,7 @@ struct Contraction {
   /// Runs of k that share no step of a tile, all of one length; set by engines that walk k so.
   int64_t runs_of_k = 1;
   bool reduces = false;  ///< the epilogue has reductions of the result
+  int64_t results = 1;   ///< of the epilogue
   int64_t siblings = 1;  ///< products of one `a` with so many `b`, which meet in one epilogue
   /// In an index over (channel, tap), whether the channel varies fastest.
   bool channels_fastest = true;

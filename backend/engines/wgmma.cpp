@@ -67,6 +67,7 @@ struct Tiling {
   int64_t tile_m, tile_n, cluster, band;
   int64_t siblings;  // share the columns of a tile
   bool reduces;      // the result, on the way out
+  int64_t results;   // of the epilogue
   int64_t split;
   int64_t classes = 0;                   // of a dgrad of a stride: a product each
   std::optional<ResidentWindow> window;  // kept in shared memory while all taps multiply it
@@ -85,6 +86,7 @@ struct Tiling {
         band(config.knob("band", 8)),
         siblings(view.siblings),
         reduces(view.reduces),
+        results(view.results),
         rows(view.m),
         columns(view.n),
         entries(view.entries),
@@ -143,7 +145,8 @@ struct Tiling {
   void fit_siblings(int64_t unit) {
     tile_n = ceil_div(tile_n, unit * siblings) * unit * siblings;
     // Further sums and totals want registers on the way out, where short ones are free again.
-    const int64_t most = (siblings > 1 || reduces) && !short_sums ? 128 : kMaxSums;
+    const bool plain = siblings == 1 && results == 1 && !reduces;
+    const int64_t most = plain || short_sums ? kMaxSums : 128;
     while (sums() + short_registers() > most) tile_m /= 2;
   }
   // Of the result.
@@ -513,13 +516,13 @@ struct Lowering {
   // Cycles that a thread spends on one element of the epilogue. This and the efficiencies below are fitted to
   // 460 candidates of 34 cases on an H200 (bench/RESULTS.md).
   double finish_cycles_per_element() const {
-    constexpr double kBare = 22, kLoad = 10, kLines = 45, kScattered = 150, kFurtherSum = 4;
+    constexpr double kUnrolled = 12, kRolled = 22, kLoad = 10, kLines = 22, kScattered = 150, kFurtherSum = 4;
     constexpr double kTotal = 3, kColumnTotal = 6;
     // A further result, pair by pair: in lines of its own where threads run along rows.
     const double store = tiling.swapped ? 14 : 62;
-    if (is_split()) return kBare;
+    if (is_split()) return kRolled;
     const SiteCost cost = cost_of(fusion.after[0], fusion);
-    double cycles = kBare + 3 * cost.instructions + 4 * cost.special;
+    double cycles = (is_short() ? kUnrolled : kRolled) + 3 * cost.instructions + 4 * cost.special;
     cycles += kFurtherSum * static_cast<double>(tiling.siblings - 1);
     for (const Node& node : y.nodes) {
       const bool own = std::ranges::find(node.access.strides, 0) == node.access.strides.end();
@@ -553,6 +556,8 @@ struct Lowering {
   }
 
   Work work() const {
+    // A column of pixels comes slower than a box; tiles meet, and start anew.
+    constexpr double kIm2colCost = 1.6, kTileCycles = 1000;
     const auto tiles = static_cast<double>(tiling.tiles());
     const auto tile_m = static_cast<double>(tiling.tile_m), tile_n = static_cast<double>(tiling.tile_n);
     // Of all tiles.
@@ -564,7 +569,11 @@ struct Lowering {
     // bits.
     work.tensor_flops = 2 * tile_m * tile_n * steps * kBoxLine;
     work.dram_bytes = dram_bytes(fusion);
-    const double fetched = tile_m + tile_n / static_cast<double>(tiling.cluster);
+    const bool window_as_rows = !tiling.swapped && a.map.window,
+               window_as_columns = tiling.swapped && b[0].map.window;
+    const double fetched =
+        (window_as_rows ? kIm2colCost : 1) * tile_m +
+        (window_as_columns ? kIm2colCost : 1) * tile_n / static_cast<double>(tiling.cluster);
     work.l2_bytes = steps * fetched * kLineBytes;
     if (tiling.window)
       work.l2_bytes = tiles * static_cast<double>(tiling.lines_of_window() * kLineBytes) +
@@ -578,7 +587,7 @@ struct Lowering {
     work.split = static_cast<int>(tiling.split);
     const auto threads = static_cast<double>(kWarpgroup * (tiling.ping_pong ? 1 : kConsumers));
     const auto results = tile_m * static_cast<double>(tiling.columns_of_tile());
-    work.finish_cycles = results / threads * finish_cycles_per_element();
+    work.finish_cycles = kTileCycles + results / threads * finish_cycles_per_element();
     work.finish_overlaps = tiling.ping_pong;
     work.start_s = 2.5e-6;
     work.efficiency = efficiency(work.dram_bytes);
