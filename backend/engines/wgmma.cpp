@@ -295,7 +295,7 @@ struct Lowering {
   // faster. Above, a long one in a loop is the better bargain.
   bool is_short() const {
     const SiteCost cost = cost_of(fusion.after[0], fusion);
-    return !is_split() && !reduction && cost.special == 0 && cost.instructions <= 12;
+    return copied && !reduction && cost.special == 0 && cost.instructions <= 12;
   }
   bool clamped() const { return copied && y.results.empty(); }
 
