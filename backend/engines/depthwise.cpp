@@ -364,8 +364,9 @@ struct Lowering {
 
 // Of the bytes that a copy moves in the same time, and of the instructions that the device can issue.
 constexpr double kDramShare = 0.85, kIssueShare = 0.65;
-// For the position of a strip, and for the address of each vector that is loaded or stored.
-constexpr double kStripInstructions = 80, kVectorInstructions = 5;
+// For the position of a strip (in wgrad, which goes from strip to strip, with what it waits for), and for the
+// address of each vector that is loaded or stored.
+constexpr double kStripInstructions = 80, kWgradStripInstructions = 220, kVectorInstructions = 5;
 
 // What one thread does for one strip: instructions, special functions and bytes between L1 or shared memory
 // and registers. An SM issues four warps' instructions and moves 128 bytes a clock: a byte of a thread takes
@@ -393,7 +394,7 @@ StripCost through(const SiteCost& site, int64_t count, int64_t vector) {
 
 StripCost Lowering::strip_cost() const {
   const SiteCost cost_a = cost_of(a, fusion), cost_b = cost_of(b, fusion), cost_y = cost_of(y, fusion);
-  StripCost cost{kStripInstructions, 0, 0};
+  StripCost cost{is_wgrad() ? kWgradStripInstructions : kStripInstructions, 0, 0};
   if (is_wgrad()) {
     cost.arithmetic += static_cast<double>(strip * taps * vector);
     cost += through(cost_a, strip, vector);

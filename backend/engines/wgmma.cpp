@@ -557,7 +557,7 @@ struct Lowering {
 
   Work work() const {
     // A column of pixels comes slower than a box; tiles meet, and start anew.
-    constexpr double kIm2colCost = 1.6, kTileCycles = 1000;
+    constexpr double kIm2colCost = 1.6, kTileCycles = 1000, kTileOfLinesCycles = 2000;
     const auto tiles = static_cast<double>(tiling.tiles());
     const auto tile_m = static_cast<double>(tiling.tile_m), tile_n = static_cast<double>(tiling.tile_n);
     // Of all tiles.
@@ -587,7 +587,8 @@ struct Lowering {
     work.split = static_cast<int>(tiling.split);
     const auto threads = static_cast<double>(kWarpgroup * (tiling.ping_pong ? 1 : kConsumers));
     const auto results = tile_m * static_cast<double>(tiling.columns_of_tile());
-    work.finish_cycles = kTileCycles + results / threads * finish_cycles_per_element();
+    work.finish_cycles =
+        (stores_lines() ? kTileOfLinesCycles : kTileCycles) + results / threads * finish_cycles_per_element();
     work.finish_overlaps = tiling.ping_pong;
     work.start_s = 2.5e-6;
     work.efficiency = efficiency(work.dram_bytes);
