@@ -1,0 +1,197 @@
+// Owns how the wgmma engine cuts a contraction into tiles, and which contraction it cuts: pointwise
+// convolutions are carried out as matmuls.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <optional>
+
+#include "backend/engines/contraction.h"
+#include "backend/engines/pointwise_convolution.h"
+#include "backend/engines/resident_window.h"
+#include "backend/engines/residue_classes.h"
+#include "backend/engines/tensor_maps.h"
+#include "backend/engines/tiled_result.h"
+#include "core/ceil_div.h"
+#include "core/engine_config.h"
+
+namespace fusor::wgmma {
+
+// The constants of codegen/device/wgmma_tiling.cuh and wgmma_finish.cuh.
+inline constexpr int64_t kConsumers = 2, kWarpgroup = 128, kPartRows = 64;
+inline constexpr int64_t kLineBytes = 128;
+inline constexpr int64_t kLeastPiece = 16;  // columns
+inline constexpr int64_t kMaxStages = 12, kMaxSums = 192;
+inline constexpr int64_t kWarpRows = 16, kWarps = 4;  // of a part, of a warpgroup
+inline constexpr int64_t kThreadsStore = 0, kCopyEngineStores = 1, kPartStored = 2, kLinesStored = 3;
+// What the arguments have room for.
+inline constexpr int64_t kMaxClasses = 16;
+// Of a resident window: the ring of windows, and the filters of one tap.
+inline constexpr int64_t kMaxWindows = 8, kFilterBytes = kPartRows * 128;
+
+// The kernel counts tiles, rows, columns and steps in 32 bits, and goes on by a grid beyond the last.
+inline constexpr int64_t kMaxIndex32 = std::numeric_limits<int32_t>::max() - 4096;
+
+// Of the operands: both have elements of one size.
+inline DataType operand_type(const Fusion& fusion) {
+  return type_of(fusion, fusion.before[0].nodes[0].access);
+}
+
+// Of 16-bit elements only; and positions of the padded grid are no places for totals.
+inline std::optional<ResidentWindow> window_of(const Contraction& view, DataType type) {
+  return may_lie_across(type) && !view.reduces ? resident_window(view) : std::nullopt;
+}
+
+struct Tiling {
+  int64_t line;     // steps of k in a tile
+  bool short_sums;  // of one step, which are added up in fp32
+  bool swapped;     // the tensor cores' rows are n
+  bool ping_pong;   // each consumer has tiles of its own
+  int64_t tile_m, tile_n, cluster, band;
+  int64_t siblings;  // share the columns of a tile
+  bool reduces;      // the result, on the way out
+  int64_t results;   // of the epilogue
+  int64_t split;
+  int64_t classes = 0;                   // of a dgrad of a stride: a product each
+  std::optional<ResidentWindow> window;  // kept in shared memory while all taps multiply it
+  int64_t rows, columns, entries;        // of what the tensor cores see
+  int64_t steps, steps_of_part;          // the former of the longest class
+  int64_t all_steps;                     // of one tile of every class
+
+  Tiling(const Contraction& view, const EngineConfig& config, DataType type)
+      : line(box_line(type)),
+        short_sums(is_fp8(type)),
+        swapped(view.siblings == 1 && config.knob("swap", 0) != 0),
+        ping_pong(config.knob("ping_pong", 0) != 0),
+        tile_m(config.knob("tile_m", 128)),
+        tile_n(config.knob("tile_n", 128)),
+        cluster(config.knob("cluster", 1)),
+        band(config.knob("band", 8)),
+        siblings(view.siblings),
+        reduces(view.reduces),
+        results(view.results),
+        rows(view.m),
+        columns(view.n),
+        entries(view.entries),
+        steps(steps_of(view, line)),
+        all_steps(steps) {
+    if (config.knob("window", 0) != 0) window = window_of(view, type);
+    if (window) {
+      keep_window();
+      return;
+    }
+    if (residue_class_count(view) > 0) count_classes(residue_classes(view), blocks_of(view, line));
+    if (swapped) std::swap(rows, columns);
+    // What the registers hold of a thread; a wgmma has 64 rows.
+    if (!ping_pong) tile_m = std::max(tile_m, kConsumers * kPartRows);
+    if (short_sums) tile_n = std::min<int64_t>(tile_n, 192);
+    fit_siblings(kLeastPiece);
+    const int64_t parts = can_split(view) ? std::clamp<int64_t>(config.knob("split", 1), 1, most_parts()) : 1;
+    steps_of_part = ceil_div(steps, parts);
+    split = parts == 1 ? 1 : ceil_div(steps, steps_of_part);
+  }
+
+  void count_classes(const ResidueClasses& all, int64_t channel_blocks) {
+    classes = all.count();
+    rows = all.rows;
+    steps = all.classes.front().taps * channel_blocks;
+    all_steps = all.taps() * channel_blocks;
+  }
+
+  // Consumers take turns with tiles of 64 filters by positions of the grid.
+  void keep_window() {
+    swapped = true;
+    ping_pong = true;
+    tile_m = kPartRows;
+    cluster = 1;
+    rows = columns;
+    columns = window->count;
+    split = 1;
+    steps_of_part = steps;
+  }
+  int64_t lines_of_window() const { return tile_n + window->reach; }
+  int64_t lines_of_stage() const { return ceil_div(lines_of_window(), 8) * 8; }
+
+  // Parts of tiles, and the blocks that add them up, are counted in 32 bits, too.
+  int64_t most_parts() const {
+    return std::clamp<int64_t>(kMaxIndex32 / blocks_of_sum(tiles(), tile_m * tile_n, 1), 1, steps);
+  }
+
+  // Adjacent columns come in boxes of 64, and blocks of a cluster share what is copied in boxes of lines.
+  void fit_columns(bool adjacent, bool shared) {
+    if (adjacent) fit_siblings(kBoxLine);
+    const int64_t unit = adjacent ? kBoxLine : 8;
+    if (!shared || columns_of_tile() % (cluster * unit) != 0) cluster = 1;
+  }
+
+  // Every sibling has a multiple of `unit` columns, and all have sums that the registers hold.
+  void fit_siblings(int64_t unit) {
+    tile_n = ceil_div(tile_n, unit * siblings) * unit * siblings;
+    // Further sums and totals want registers on the way out, where short ones are free again.
+    const bool plain = siblings == 1 && results == 1 && !reduces;
+    const int64_t most = plain || short_sums ? kMaxSums : 128;
+    while (sums() + short_registers() > most) tile_m /= 2;
+  }
+  // Of the result.
+  int64_t columns_of_tile() const { return tile_n / siblings; }
+
+  // Of a thread: short sums beside those that they are added to.
+  int64_t short_registers() const { return short_sums ? tile_n / 2 : 0; }
+  int64_t sums() const { return tile_m * tile_n / kWarpgroup / (ping_pong ? 1 : kConsumers); }
+
+  // Of a consumer: what passes the epilogue at a time, kParts * kPieces of the kernel.
+  int64_t pieces() const {
+    return tile_m / kPartRows / (ping_pong ? 1 : kConsumers) * (columns_of_tile() / piece_columns());
+  }
+  int64_t piece_columns() const { return columns_of_tile() % 32 == 0 ? 32 : kLeastPiece; }
+
+  // The kernel that adds up parts of k knows one sum, and stores all that comes of it.
+  static bool can_split(const Contraction& view) {
+    return view.siblings == 1 && !view.reduces && residue_class_count(view) == 0;
+  }
+
+  // Of a fprop or dgrad: taps times blocks of channels; the last block is filled up with zeros.
+  static int64_t steps_of(const Contraction& view, int64_t line) {
+    if (!view.is_convolution() || view.op == ContractionOp::wgrad)
+      return view.runs_of_k * ceil_div(view.k / view.runs_of_k, line);
+    return view.k / view.channels() * blocks_of(view, line);
+  }
+  static int64_t blocks_of(const Contraction& view, int64_t line) { return ceil_div(view.channels(), line); }
+  int64_t tiles_m() const { return ceil_div(rows, tile_m * cluster); }  // in clusters
+  int64_t tiles_n() const { return ceil_div(columns, columns_of_tile()); }
+  int64_t tiles_of_class() const { return tiles_m() * cluster * tiles_n() * entries; }
+  int64_t tiles() const { return tiles_of_class() * std::max<int64_t>(classes, 1); }
+  int64_t stage_bytes() const { return (tile_m + tile_n) * kLineBytes; }
+  // Two blocks an SM hide each other's start and finish where their sums, and totals of reductions, leave the
+  // registers.
+  int64_t blocks_per_sm() const { return sums() <= 32 && cluster == 1 && !ping_pong && !reduces ? 2 : 1; }
+};
+
+// --- What is carried out ---
+
+// A pointwise convolution as a matmul, where the copy engine can walk it so; any other fusion as it is.
+class Carried {
+ public:
+  explicit Carried(const Fusion& fusion) : given_(fusion), matmul_(as_matmul(fusion)) {
+    if (matmul_ && !can_copy(*matmul_)) matmul_.reset();
+  }
+  const Fusion& fusion() const { return matmul_ ? *matmul_ : given_; }
+  Contraction view() const { return view_of(fusion()); }
+
+  static Contraction view_of(const Fusion& fusion) {
+    Contraction view = contraction_of(fusion).value();
+    if (sums_planes(fusion, view)) view.runs_of_k = fusion.before[0].domain[0];
+    return view;
+  }
+
+ private:
+  static bool can_copy(const Fusion& fusion) {
+    const auto view = contraction_of(fusion);
+    return view && !refuse_copies(fusion, *view, false) && !refuse_copies(fusion, *view, true);
+  }
+  const Fusion& given_;
+  std::optional<Fusion> matmul_;
+};
+
+}  // namespace fusor::wgmma
