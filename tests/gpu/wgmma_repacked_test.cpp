@@ -8,28 +8,15 @@
 #include "backend/engines.h"
 #include "frontend/graph_builder.h"
 #include "tests/gpu/device_run.h"
+#include "tests/gpu/every_config.h"
 
 namespace fusor {
 namespace {
 
-#define FUSOR_NEEDS_HOPPER() \
-  FUSOR_NEEDS_GPU();         \
-  if (DeviceInfo::current().compute_capability != 90) GTEST_SKIP() << "needs a Hopper GPU"
-
 const std::array<const Engine*, 1> kRepackedOnly{&wgmma_repacked_engine()};
 
 void expect_every_config_correct(const Graph& graph, const std::string& what) {
-  const DeviceInfo device = DeviceInfo::current();
-  const BuildOptions options{.engine_list = kRepackedOnly};
-  for (const Candidate& candidate : candidates(graph, device, options)) {
-    const std::string config = to_string(candidate.fusions.front().config);
-    DeviceRun run(graph, build(graph, device, candidate, options));
-    EXPECT_TRUE(run.executable().plan().remarks.empty()) << "planned anew: " << config;
-    run.run();
-    const VerifyReport report = run.check();
-    EXPECT_TRUE(report.passed()) << what << " " << config << "\n" << to_string(report);
-    EXPECT_TRUE(run.gaps_are_untouched()) << what << " " << config;
-  }
+  expect_every_config_correct(graph, kRepackedOnly, what);
 }
 
 struct ConvCase {

@@ -1,0 +1,37 @@
+// Owns what GPU tests of a Hopper engine share: every candidate of a graph by that engine alone, held against
+// the oracle.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <span>
+#include <string>
+
+#include "tests/gpu/device_run.h"
+
+#define FUSOR_NEEDS_HOPPER() \
+  FUSOR_NEEDS_GPU();         \
+  if (DeviceInfo::current().compute_capability != 90) GTEST_SKIP() << "needs a Hopper GPU"
+
+namespace fusor {
+
+/// The candidate runs as it is, is right, and writes nothing beside its results.
+inline void expect_config_correct(const Graph& graph, const Candidate& candidate,
+                                  std::span<const Engine* const> engines, const std::string& what) {
+  const std::string config = to_string(candidate.fusions.front().config);
+  DeviceRun run(graph, build(graph, DeviceInfo::current(), candidate, BuildOptions{.engine_list = engines}));
+  EXPECT_TRUE(run.executable().plan().remarks.empty()) << "planned anew: " << config;
+  run.run();
+  const VerifyReport report = run.check();
+  EXPECT_TRUE(report.passed()) << what << " " << config << "\n" << to_string(report);
+  EXPECT_TRUE(run.gaps_are_untouched()) << what << " " << config;
+}
+
+inline void expect_every_config_correct(const Graph& graph, std::span<const Engine* const> engines,
+                                        const std::string& what) {
+  for (const Candidate& candidate :
+       candidates(graph, DeviceInfo::current(), BuildOptions{.engine_list = engines}))
+    expect_config_correct(graph, candidate, engines, what);
+}
+
+}  // namespace fusor
