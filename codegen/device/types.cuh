@@ -223,7 +223,10 @@ struct Narrow<bf16> {
   static __device__ __forceinline__ bf16 from(C x) {
     bf16 y;
 #if __CUDA_ARCH__ >= 800
-    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y.bits) : "f"(odd_float(x)));
+    // Alone, it would be a conversion of a quarter of the rate.
+    u32 pair;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(0.0f), "f"(odd_float(x)));
+    y.bits = static_cast<u16>(pair);
 #else
     const u32 bits = __float_as_uint(odd_float(x));
     const u32 rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
@@ -266,9 +269,28 @@ FUSOR_DEVICE T narrow(C x) {
 }
 
 // The value of that element.
+template <class T>
+struct Round {
+  template <class C>
+  static __device__ __forceinline__ Carrier<T> to(C x) {
+    return widen(narrow<T>(x));
+  }
+};
+#if __CUDA_ARCH__ >= 800
+template <>
+struct Round<bf16> {
+  template <class C>
+  static __device__ __forceinline__ float to(C x) {
+    // The upper half of a pair is the bits of a float as it is.
+    u32 bits;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(odd_float(x)), "f"(0.0f));
+    return __uint_as_float(bits);
+  }
+};
+#endif
 template <class T, class C>
 FUSOR_DEVICE Carrier<T> round_to(C x) {
-  return widen(narrow<T>(x));
+  return Round<T>::to(x);
 }
 
 // ---- Whole vectors of them, two elements at a time where the hardware has such a conversion ----
