@@ -15,6 +15,15 @@ namespace {
 
 constexpr int64_t kSumThreads = 256;  // of codegen/device/direct_finish.cuh
 
+// Threads among which the parts of a vector are shared out: so many that the device is busy, each of which
+// still has a few to add. The order of the sums is the same in every run.
+int64_t lanes_of_sum(int64_t vectors, int64_t parts) {
+  constexpr int64_t kBusyThreads = 1 << 17, kMostLanes = 16, kFewParts = 4;
+  int64_t lanes = 1;
+  while (lanes < kMostLanes && lanes * 2 * kFewParts <= parts && lanes * vectors < kBusyThreads) lanes *= 2;
+  return lanes;
+}
+
 // What contraction_tiling.cuh calls FUSOR_COMPUTE.
 int64_t compute_number(DataType compute) {
   constexpr std::array kOrder{DataType::f32, DataType::f64, DataType::i32, DataType::i64};
@@ -43,20 +52,22 @@ void TiledResult::write_arguments(ArgumentBlock& block) const {
 Launch TiledResult::sum_of_parts(const Fusion& fusion, KernelSite epilogue, int64_t vector, int64_t parts,
                                  std::string target) const {
   KernelSource source{"direct_finish.cuh", {std::move(epilogue)}, config(), std::move(target)};
+  const int64_t lanes = lanes_of_sum(tiles * (tile_m * tile_n / vector), parts);
   source.config.push_back({"vector", vector});
+  source.config.push_back({"lanes", lanes});
   Launch launch;
   write_arguments(launch.arguments);
   launch.arguments.put_int(parts);
   launch.arguments.put_pointer(Patch::Kind::scratch, 0);
   fusor::write_arguments(launch.arguments, source.sites[0], fusion);
   launch.entry = "direct_finish";
-  set_grid(launch, blocks_of_sum(tiles, tile_m * tile_n, vector), kSumThreads);
+  set_grid(launch, blocks_of_sum(tiles, tile_m * tile_n, vector, lanes), kSumThreads);
   launch.source = std::make_shared<const KernelSource>(std::move(source));
   return launch;
 }
 
-int64_t blocks_of_sum(int64_t tiles, int64_t tile_elements, int64_t vector) {
-  return tiles * ceil_div(tile_elements / vector, kSumThreads);
+int64_t blocks_of_sum(int64_t tiles, int64_t tile_elements, int64_t vector, int64_t lanes) {
+  return tiles * ceil_div(tile_elements / vector, kSumThreads / lanes);
 }
 
 void set_grid(Launch& launch, int64_t blocks, int64_t threads) {

@@ -23,14 +23,13 @@ struct TiledResult {
   std::vector<ConfigValue> config() const;
   void write_arguments(ArgumentBlock& block) const;
 
-  /// direct_finish.cuh: adds up what `parts` blocks a tile left in scratch 0 and applies the epilogue, a
-  /// vector a thread.
+  /// direct_finish.cuh: adds up what `parts` blocks a tile left in scratch 0 and applies the epilogue.
   Launch sum_of_parts(const Fusion& fusion, KernelSite epilogue, int64_t vector, int64_t parts,
                       std::string target) const;
 };
 
-/// Of the launch that adds up the parts of so many tiles.
-int64_t blocks_of_sum(int64_t tiles, int64_t tile_elements, int64_t vector);
+/// Of the launch that adds up the parts of so many tiles, with `lanes` threads for every vector.
+int64_t blocks_of_sum(int64_t tiles, int64_t tile_elements, int64_t vector, int64_t lanes = 1);
 
 /// A grid of that many blocks or a few more, which return at once: its first axis is limited to 2^31 - 1.
 void set_grid(Launch& launch, int64_t blocks, int64_t threads);

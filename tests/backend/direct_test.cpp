@@ -137,6 +137,18 @@ TEST(Direct, SplitSumsPartsInASecondLaunch) {
   EXPECT_EQ(launch(steps, 1).source->sites.size(), 1u);
 }
 
+TEST(Direct, FewResultsOfManyPartsAreAddedByManyLanes) {
+  const Fusion few = matmul(DataType::f32, 1, 64, 64, 100000),
+               many = matmul(DataType::f32, 1, 2048, 2048, 1000);
+  const auto lanes_of = [](const Lowered& steps) { return config_value(*launch(steps, 1).source, "lanes"); };
+  const Lowered of_few = lowered(few, tiled(64, 64, 128));
+  EXPECT_EQ(lanes_of(of_few), 16);
+  // 64 x 64 in vectors of 4, a block of 256 threads for 16 of them.
+  EXPECT_EQ(launch(of_few, 1).grid[0], 64u * 64 / 4 / 16);
+  EXPECT_EQ(lanes_of(lowered(few, tiled(64, 64, 4))), 1) << "a lane has a few parts to add";
+  EXPECT_EQ(lanes_of(lowered(many, tiled(64, 64, 128))), 1) << "the device is busy as it is";
+}
+
 TEST(Direct, StructureDoesNotDependOnExtentsAndNames) {
   const Lowered one = lowered(matmul(DataType::f16, 3, 100, 72, 56));
   const Lowered other = lowered(matmul(DataType::f16, 5, 444, 80, 128));

@@ -9,6 +9,7 @@
 #define FUSOR_CHANNELS_FASTEST 1
 #define FUSOR_UNIT_STRIDE 1
 #define FUSOR_VECTOR 4
+#define FUSOR_LANES 8
 #include "codegen/device/pointwise.cuh"
 
 struct Y {
