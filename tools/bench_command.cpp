@@ -4,12 +4,16 @@
 #include <filesystem>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <set>
 #include <sstream>
 
 #include "backend/executable.h"
+#include "codegen/cuda_driver.h"
 #include "codegen/expr_emitter.h"
+#include "core/environment.h"
 #include "core/fail.h"
+#include "core/parallel.h"
 #include "heuristics/statistics.h"
 #include "serialization/bench_cases.h"
 #include "tools/bench_check.h"
@@ -88,6 +92,8 @@ class LoadedCase {
   }
 
   const BenchCase& row() const { return row_; }
+  /// How much longer the model's choice took than the best candidate, when they were last timed: a factor.
+  double choice_over_best() const { return medians_.front() / std::ranges::min(medians_); }
 
   /// One report for each candidate; `wrong` counts those that failed their check.
   std::vector<Report> report(const Flusher& flush, int runs, bool check, int& wrong) {
@@ -95,6 +101,8 @@ class LoadedCase {
     if (check)
       for (size_t i = 0; i < executables_.size(); ++i) checks[i] = checked(executables_[i]);
     const std::vector<std::vector<Seconds>> times = measured(flush, runs);
+    medians_.clear();
+    for (const std::vector<Seconds>& each : times) medians_.push_back(summarise(each).median);
     std::vector<Report> reports;
     for (size_t i = 0; i < executables_.size(); ++i) {
       Report line = timed_report(executables_[i].plan(), summarise(times[i]));
@@ -107,17 +115,28 @@ class LoadedCase {
   }
 
  private:
-  /// A candidate that cannot be loaded is told, and the others are measured.
+  /// Compiled in parallel. A candidate that cannot be loaded is told, and the others are measured.
   void load_all(const std::vector<Candidate>& candidates, const BuildOptions& build_options) {
-    for (size_t i = 0; i < candidates.size(); ++i) {
+    std::vector<std::optional<Executable>> loaded(candidates.size());
+    std::vector<std::string> errors(candidates.size());
+    parallel_for(std::ssize(candidates), environment::threads(), [&](int64_t i) {
+      const auto at = static_cast<size_t>(i);
       try {
-        executables_.push_back(load(fusor::build(graph_, device_, candidates[i], build_options)));
-        numbers_.push_back(static_cast<int64_t>(i));
+        if (!device_.is_cpu()) cuda::make_current();
+        loaded[at] = load(fusor::build(graph_, device_, candidates[at], build_options));
       } catch (const Error& error) {
+        errors[at] = error.what();
+      }
+    });
+    for (size_t i = 0; i < candidates.size(); ++i) {
+      if (loaded[i]) {
+        executables_.push_back(std::move(*loaded[i]));
+        numbers_.push_back(static_cast<int64_t>(i));
+      } else {
         print(to_json_line(Report::object()
                                .set("id", row_.id)
                                .set("candidate", static_cast<int64_t>(i))
-                               .set("error", error.what())));
+                               .set("error", errors[i])));
       }
     }
     if (executables_.empty()) fail(ErrorKind::internal, "no candidate can be loaded");
@@ -193,6 +212,7 @@ class LoadedCase {
   const Options& options_;
   std::vector<Executable> executables_;
   std::vector<int64_t> numbers_;  ///< of all candidates: which of them were loaded
+  std::vector<Seconds> medians_;  ///< of the last report
   std::unique_ptr<RunBuffers> buffers_;
 };
 
@@ -241,19 +261,46 @@ int count_cubins(const std::vector<BenchCase>& cases, const DeviceInfo& device, 
   return 0;
 }
 
+/// What the time model's choices cost, over all cases.
+class Regret {
+ public:
+  void add(const LoadedCase& loaded) {
+    const double factor = loaded.choice_over_best();
+    logarithms_ += std::log(factor);
+    worst_ = std::max(worst_, factor);
+    ++cases_;
+    print(to_json_line(Report::object().set("id", loaded.row().id).set("choice_over_best", factor)));
+  }
+  void close() const {
+    if (cases_ == 0) return;
+    print(to_json_line(
+        Report::object()
+            .set("cases", cases_)
+            .set("geometric_mean_of_choice_over_best", std::exp(logarithms_ / static_cast<double>(cases_)))
+            .set("worst_choice_over_best", worst_)));
+  }
+
+ private:
+  int64_t cases_ = 0;
+  double logarithms_ = 0, worst_ = 1;
+};
+
 int measure_all(const std::vector<BenchCase>& cases, const DeviceInfo& device, const Options& options) {
   const Flusher flush(device, options.flush_mb << 20);
   int wrong = 0;
+  Regret regret;
   for (const BenchCase& row : cases) {
     try {
       LoadedCase loaded(row, device, options);
       for (const Report& line : loaded.report(flush, options.runs, options.bench.verify, wrong))
         print(to_json_line(line));
+      if (options.bench.all_candidates) regret.add(loaded);
     } catch (const Error& error) {
       ++wrong;
       print_error(row.id, error);
     }
   }
+  regret.close();
   return wrong > 0 ? kWrongResult : 0;
 }
 

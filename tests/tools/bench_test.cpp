@@ -165,6 +165,16 @@ TEST_F(Bench, AGpuThatComputesNothingIsFoundOutInEveryCandidate) {
   EXPECT_THAT(outcome.out, HasSubstr("\"candidate\": 1"));
 }
 
+TEST_F(Bench, AllCandidatesTellWhatTheModelsChoiceCosts) {
+  if (!nvrtc::available()) GTEST_SKIP() << "no NVRTC";
+  const Outcome outcome =
+      fusor("bench --all-candidates --candidates 2 --no-verify plain " + kTiny + " --runs 3",
+            "FUSOR_LIBCUDA='" FUSOR_STUB_DRIVER "'");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(occurrences(outcome.out, "\"choice_over_best\""), 1);
+  EXPECT_EQ(occurrences(outcome.out, "\"worst_choice_over_best\""), 1);
+}
+
 TEST_F(Tune, CandidatesOfAGpuAreMeasuredInTurn) {
   if (!nvrtc::available()) GTEST_SKIP() << "no NVRTC";
   const std::string stub = "FUSOR_LIBCUDA='" FUSOR_STUB_DRIVER "'";
