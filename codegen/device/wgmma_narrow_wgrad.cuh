@@ -119,7 +119,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   // The same in all lanes, and known to be: descriptors are kept in uniform registers.
   const int warpgroup = __shfl_sync(0xffffffff, threadIdx.x / kWarpgroup, 0);
   if (threadIdx.x == 0) {
-    shared.rows.init(2, kConsumers * kWarpgroup / 32);
+    shared.rows.init(1, kConsumers * kWarpgroup / 32);
     fence_barriers();
     prefetch_map(p.dy);
   }
