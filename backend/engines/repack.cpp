@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "backend/engines/joined_pixels.h"
 #include "backend/engines/tensor_maps.h"
 
 namespace fusor {
@@ -89,6 +90,14 @@ Expr split_outputs(const Expr& site, int64_t joined, int64_t outputs) {
   return split;
 }
 
+// Channels of a position lie as those of the result do: channels side by side, or neighbours along a line.
+std::optional<JoinedPixels> pixels_of(const Fusion& fusion, const Contraction& view, int64_t pixels) {
+  const Expr& y = fusion.after[0];
+  if (!view.is_convolution() || y.results.empty()) return std::nullopt;
+  const Strides& strides = y.results.front().access.strides;
+  return joined_pixels(view, pixels, strides[1] <= strides[y.domain.rank() - 1]);
+}
+
 class Repacker {
  public:
   Repacker(const Fusion& fusion, const Contraction& view, int64_t joined) : view_(view), joined_(joined) {
@@ -151,18 +160,24 @@ class Repacker {
       y.domain = dense_filter(y.domain);
     }
     Node& loaded = *std::ranges::find_if(copy.nodes, is_anchor);
-    const Node anchor = loaded;
-    const Access scratch = add_scratch(y.domain, result_order(), anchor.type, "product");
+    const Access scratch = leave_product(loaded);
     loaded.kind = Node::Kind::load;
     loaded.access = joins_result() ? on_diagonal(scratch) : scratch;
     out_.stores.after = {std::move(copy)};
-    y.nodes = {anchor};
-    y.results = {{.node = 0,
-                  .type = y.nodes[0].type,
-                  .access = scratch,
-                  .reduction = {},
-                  .reduced = 0,
-                  .op = y.nodes[0].op}};
+  }
+
+  void join_pixels(const JoinedPixels& joined, WayOut way) {
+    join_filter_of(joined, filled_filter(joined));
+    Anchor& anchor = out_.core.anchors[0];
+    anchor.attributes = joined.convolution(std::get<Conv>(anchor.attributes));
+    Expr& y = out_.core.after[0];
+    const Expr whole = y;
+    y.domain = {whole.domain[0], joined.channels};
+    for (const JoinedAxis& axis : joined.axes) y.domain.push_back(axis.positions);
+    if (way == WayOut::finished)
+      finish_pixels(joined, whole);
+    else
+      copy_pixels(joined, whole);
   }
 
   Repacked take() {
@@ -184,6 +199,102 @@ class Repacker {
     out_.core.operand_names.push_back(name);
     out_.scratch.push_back(elements * byte_size(type));
     return access;
+  }
+
+  // The filter with zeros around it; channels that are summed over lie side by side.
+  Access filled_filter(const JoinedPixels& joined) {
+    const Expr& site = out_.core.before[1];
+    const DataType type = packed_type(1);
+    Dims filled = site.domain;
+    for (size_t i = 0; i < joined.axes.size(); ++i) filled[2 + static_cast<int>(i)] = joined.axes[i].taps;
+    const bool along_inputs = view_.op == ContractionOp::fprop;
+    const Access* const source = primary_access(site);
+    const Access scratch =
+        add_scratch(filled, along_inputs ? channels_last(filled.rank()) : output_channels_last(filled.rank()),
+                    type, source != nullptr ? out_.core.name_of(source->operand) : "scratch");
+    out_.zeroed.push_back(static_cast<int>(out_.scratch.size()) - 1);
+    Access own = scratch;
+    for (size_t i = 0; i < joined.axes.size(); ++i)
+      own.offset += joined.axes[i].zeros * scratch.strides[2 + static_cast<int>(i)];
+    out_.loads.after.push_back(stored(site, type, own));
+    return scratch;
+  }
+
+  // [channel of a position][channel that is summed over][window]
+  void join_filter_of(const JoinedPixels& joined, const Access& filled) {
+    Expr& site = out_.core.before[1];
+    const DataType type = packed_type(1);
+    const int result_axis = view_.op == ContractionOp::fprop ? 0 : 1;
+    Dims domain{joined.channels, site.domain[1 - result_axis]};
+    for (const JoinedAxis& axis : joined.axes) domain.push_back(axis.window);
+    const Access scratch =
+        add_scratch(domain, channels_last(domain.rank()), type, out_.core.operand_names.back());
+    Expr copy;
+    copy.domain = {site.domain[result_axis], domain[1]};
+    Access from = filled, to = scratch;
+    from.strides = {filled.strides[result_axis], filled.strides[1 - result_axis]};
+    to.strides = {joined.channel_step * scratch.strides[0], scratch.strides[1]};
+    for (size_t i = 0; i < joined.axes.size(); ++i) {
+      const JoinedAxis& axis = joined.axes[i];
+      const int at = 2 + static_cast<int>(i);
+      copy.domain.push_back(axis.block);
+      copy.domain.push_back(axis.window);
+      from.offset += axis.first * filled.strides[at];
+      from.strides.push_back(axis.tap_of_result * filled.strides[at]);
+      from.strides.push_back(axis.tap_of_window * filled.strides[at]);
+      to.strides.push_back(axis.channel_step * scratch.strides[0]);
+      to.strides.push_back(scratch.strides[at]);
+    }
+    copy.nodes = {{.kind = Node::Kind::load, .type = type, .access = from}};
+    copy.value = 0;
+    out_.loads.after.push_back(stored(std::move(copy), type, to));
+    site = {.domain = domain,
+            .nodes = {{.kind = Node::Kind::load, .type = type, .access = scratch}},
+            .results = {},
+            .value = 0};
+  }
+
+  // What follows the product is the same for every pixel: results leave in their own types.
+  void copy_pixels(const JoinedPixels& joined, const Expr& whole) {
+    Expr& y = out_.core.after[0];
+    for (size_t i = 0; i < y.results.size(); ++i) {
+      Result& result = y.results[i];
+      const Access scratch =
+          add_scratch(y.domain, result_order(), result.type, out_.core.name_of(result.access.operand));
+      result.access = scratch;
+      for (const auto& box : joined.boxes()) {
+        Expr copy = in_box({.domain = whole.domain, .nodes = {}, .results = {whole.results[i]}, .value = -1},
+                           joined, box);
+        copy.nodes = {{.kind = Node::Kind::load,
+                       .type = result.type,
+                       .access = of_box(scratch, joined, box),
+                       .op = result.op}};
+        copy.results[0].node = 0;
+        out_.stores.after.push_back(std::move(copy));
+      }
+    }
+  }
+
+  void finish_pixels(const JoinedPixels& joined, const Expr& whole) {
+    const auto at = std::ranges::find_if(whole.nodes, is_anchor) - whole.nodes.begin();
+    const Access scratch = leave_product(whole.nodes[static_cast<size_t>(at)]);
+    for (const auto& box : joined.boxes()) {
+      Expr copy = in_box(whole, joined, box);
+      Node& loaded = copy.nodes[static_cast<size_t>(at)];
+      loaded.kind = Node::Kind::load;
+      loaded.access = of_box(scratch, joined, box);
+      out_.stores.after.push_back(std::move(copy));
+    }
+  }
+
+  // The bare product goes to a scratch of its own.
+  Access leave_product(const Node& anchor) {
+    Expr& y = out_.core.after[0];
+    const Access scratch = add_scratch(y.domain, result_order(), anchor.type, "product");
+    y.nodes = {anchor};
+    y.results = {
+        {.node = 0, .type = anchor.type, .access = scratch, .reduction = {}, .reduced = 0, .op = anchor.op}};
+    return scratch;
   }
 
   // The site as a copy into scratch.
@@ -252,6 +363,11 @@ bool is_apart(const Contraction& view, const Dims& domain, const Access& access)
 
 Repacked repack(const Fusion& fusion, const Contraction& view, const Packing& packing, WayOut way) {
   Repacker repacker(fusion, view, packing.joined);
+  if (packing.pixels > 0) {
+    repacker.join_pixels(pixels_of(fusion, view, packing.pixels).value(), way);
+    if (packing.sites[0]) repacker.pack_operand(0);
+    return repacker.take();
+  }
   const bool joins_filter = packing.joined > 1 && view.op != ContractionOp::wgrad;
   if (packing.sites[0]) repacker.pack_operand(0);
   if (joins_filter)
@@ -273,6 +389,19 @@ std::vector<WayOut> ways_out(const Fusion& fusion, const Contraction& view, int6
   // A product that is stored as it is has nothing to be finished.
   if (y.nodes.size() > 1 && can_finish_later(y)) ways.push_back(WayOut::finished);
   return ways;
+}
+
+std::optional<WayOut> way_out_of_pixels(const Fusion& fusion, const Contraction& view, int64_t pixels) {
+  const Expr& y = fusion.after[0];
+  if (y.has_reduction() || !pixels_of(fusion, view, pixels)) return std::nullopt;
+  const bool same_for_all = std::ranges::none_of(y.nodes, [](const Node& node) {
+    return node.kind == Node::Kind::load || node.kind == Node::Kind::index;
+  });
+  if (same_for_all) return WayOut::copied;
+  const bool names_pixels = std::ranges::any_of(
+      y.nodes, [](const Node& node) { return node.kind == Node::Kind::index && node.axis >= 2; });
+  if (names_pixels || !can_finish_later(y)) return std::nullopt;
+  return WayOut::finished;
 }
 
 int64_t joined_groups(const Fusion& fusion, const Contraction& view, int64_t block) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <optional>
 #include <vector>
 
 #include "backend/engines/contraction.h"
@@ -24,13 +25,16 @@ struct Packing {
   /// Convolution: neighbouring groups that are carried out as one, whose filter is zero off the diagonal of
   /// blocks. An infinity or NaN of one of them then reaches the results of all.
   int64_t joined = 1;
+  /// Convolution: blocks of pixels that are carried out as one (joined_pixels.h); 0: none are. The
+  /// filter has zeros, then, so that an infinity or NaN reaches all pixels whose joined window holds it.
+  int64_t pixels = 0;
 
-  bool is_empty() const { return !sites[0] && !sites[1] && joined == 1; }
+  bool is_empty() const { return !sites[0] && !sites[1] && joined == 1 && pixels == 0; }
 };
 
 /// The operands of all three are those of the fusion, and behind them one for each scratch.
 struct Repacked {
-  Fusion loads;   ///< no anchor: one copy per Expr; the ops before a packed operand are carried out here
+  Fusion loads;   ///< no anchor: one copy per Expr, in this order; carries out the ops before packed operands
   Fusion core;    ///< the contraction
   Fusion stores;  ///< no anchor: one copy per Expr
   std::vector<int64_t> scratch;  ///< bytes
@@ -40,11 +44,14 @@ struct Repacked {
 /// Packed operands of a convolution are channels-last, those of a matmul keep the direction that is closer
 /// together, but elements of other than 16 bits lie along k; bytes that are summed in fp32 become fp16 or
 /// bf16, which hold their numbers; lines begin on multiples of 16 bytes. Joined groups pack the filter, and
-/// wgrad finishes later.
+/// wgrad finishes later; joined pixels pack the filter, and never leave directly.
 Repacked repack(const Fusion& fusion, const Contraction& view, const Packing& packing, WayOut way);
 /// The ways out that differ for this fusion, so packed; the first is direct, but for a wgrad of joined
 /// groups.
 std::vector<WayOut> ways_out(const Fusion& fusion, const Contraction& view, int64_t joined);
+/// How joined pixels leave: what follows the product knows nothing of pixels, or can be finished later;
+/// nothing where they cannot be joined so.
+std::optional<WayOut> way_out_of_pixels(const Fusion& fusion, const Contraction& view, int64_t pixels);
 /// How many neighbouring groups make one whose channels come in whole blocks, or all of them; 1 where groups
 /// are such blocks already, are depthwise or cannot be joined.
 int64_t joined_groups(const Fusion& fusion, const Contraction& view, int64_t block);

@@ -36,21 +36,20 @@ class WgmmaRepackedEngine final : public Engine {
   Notes notes_on(const Fusion& fusion) const override {
     const Contraction view = contraction_of(fusion).value();
     const Packing packing = packing_of(fusion, view);
-    return wgmma_engine().notes_on(repack(fusion, view, packing, ways(fusion, view, packing).front()).core);
+    return wgmma_engine().notes_on(repack(fusion, view, packing, first_way(fusion, view, packing)).core);
   }
 
   Support supports(const Fusion& fusion, const DeviceInfo& device) const override {
     if (auto refusal = refuse_pair(fusion)) return Support::no(std::move(*refusal));
     const auto view = contraction_of(fusion);
     if (!view) return wgmma_engine().supports(fusion, device);
+    if (!ways_joined(fusion, *view, device).empty()) return Support::yes();
     const Packing packing = packing_of(fusion, *view);
-    const auto all = ways(fusion, *view, packing);
-    const WayOut way = all.empty() ? WayOut::direct : all.front();
-    if (Support support = wgmma_engine().supports(repack(fusion, *view, packing, way).core, device); !support)
-      return support;
+    const Repacked repacked = repack(fusion, *view, packing, first_way(fusion, *view, packing));
+    if (Support support = wgmma_engine().supports(repacked.core, device); !support) return support;
     // The copy that finishes a product could reduce, but no engine is asked to.
     if (auto refusal = refuse_epilogue_reductions(fusion)) return Support::no(std::move(*refusal));
-    if (all.empty())
+    if (ways_apart(fusion, *view).empty())
       return Support::no({"something-to-repack", fusion.op_name(fusion.anchors[0].op), "",
                           "an operand or a result that the copy engine cannot walk", "none", "use wgmma",
                           -1});
@@ -59,45 +58,27 @@ class WgmmaRepackedEngine final : public Engine {
 
   std::vector<Knob> knobs(const Fusion& fusion, const DeviceInfo& device) const override {
     const Contraction view = contraction_of(fusion).value();
-    const Packing packing = packing_of(fusion, view);
-    const auto ways_of_this = ways(fusion, view, packing);
-    const Repacked repacked = repack(fusion, view, packing, ways_of_this.front());
-    std::vector<Knob> all = wgmma_engine().knobs(repacked.core, device);
-    all.push_back({"repack_y", {}});
-    for (const WayOut way : ways_of_this) all.back().values.push_back(static_cast<int64_t>(way));
+    std::vector<Knob> all;
+    for (const Way& way : ways(fusion, view, device)) {
+      for (const Knob& knob : wgmma_engine().knobs(repack(fusion, view, way.packing, way.out).core, device))
+        add_knob(all, knob);
+      add_knob(all, {"repack_y", {static_cast<int64_t>(way.out)}});
+      add_knob(all, {"join", {way.packing.pixels}});
+    }
     return all;
   }
 
   std::vector<EngineCandidate> candidates(const Fusion& fusion, const DeviceInfo& device) const override {
     const Contraction view = contraction_of(fusion).value();
-    const Packing packing = packing_of(fusion, view);
     std::vector<EngineCandidate> all;
-    for (const WayOut way : ways(fusion, view, packing)) {
-      const Repacked repacked = repack(fusion, view, packing, way);
-      Work copies;
-      copies.launches = 0;
-      copies.fills = static_cast<int>(repacked.zeroed.size());
-      for (const Fusion* part : {&repacked.loads, &repacked.stores}) add_copies(copies, *part, device);
-      for (const int64_t bytes : repacked.scratch) copies.scratch_bytes += bytes;
-      for (EngineCandidate& candidate : wgmma_engine().candidates(repacked.core, device)) {
-        Work& work = candidate.work;
-        work.serial_dram_bytes += copies.serial_dram_bytes;
-        work.launches += copies.launches;
-        work.fills += copies.fills;
-        work.scratch_bytes += copies.scratch_bytes;
-        work.l2_bytes += scattered_bytes(view, repacked.core.after[0], candidate.config.knob("swap", 0) != 0);
-        candidate.config.engine = name();
-        candidate.config.set("repack_y", static_cast<int64_t>(way));
-        all.push_back(std::move(candidate));
-      }
-    }
+    for (const Way& way : ways(fusion, view, device)) add_candidates(all, fusion, view, way, device);
     return all;
   }
 
   Lowered lower(const Fusion& fusion, const EngineConfig& config, const DeviceInfo& device) const override {
     const Contraction view = contraction_of(fusion).value();
-    const Repacked repacked =
-        repack(fusion, view, packing_of(fusion, view), static_cast<WayOut>(config.knob("repack_y", 0)));
+    const Way way = way_of(fusion, view, config);
+    const Repacked repacked = repack(fusion, view, way.packing, way.out);
     Lowered lowered;
     lowered.scratch = repacked.scratch;
     for (const int scratch : repacked.zeroed)
@@ -110,17 +91,101 @@ class WgmmaRepackedEngine final : public Engine {
   }
 
  private:
+  struct Way {
+    Packing packing;
+    WayOut out = WayOut::direct;
+  };
+
   // Operands that the copy engine cannot read as they are, and groups that fill no line.
   static Packing packing_of(const Fusion& fusion, const Contraction& view) {
     return {{refuse_copies(fusion, view, false).has_value(), refuse_copies(fusion, view, true).has_value()},
             joined_groups(fusion, view, kBoxLine)};
   }
+  // The filter of joined pixels is always packed.
+  static Packing packing_of_pixels(const Fusion& fusion, const Contraction& view, int64_t pixels,
+                                   WayOut out) {
+    Packing packing{{false, true}, 1, pixels};
+    const Fusion core = repack(fusion, view, packing, out).core;
+    packing.sites[0] = refuse_copies(core, contraction_of(core).value(), false).has_value();
+    return packing;
+  }
 
-  // Those that are not the wgmma engine's own.
-  static std::vector<WayOut> ways(const Fusion& fusion, const Contraction& view, const Packing& packing) {
-    std::vector<WayOut> all = ways_out(fusion, view, packing.joined);
+  static WayOut first_way(const Fusion& fusion, const Contraction& view, const Packing& packing) {
+    const auto all = ways_out(fusion, view, packing.joined);
+    if (!packing.is_empty()) return all.front();
+    return all.size() > 1 ? all[1] : WayOut::direct;
+  }
+
+  // Those of pixels by themselves that are not the wgmma engine's own.
+  static std::vector<Way> ways_apart(const Fusion& fusion, const Contraction& view) {
+    const Packing packing = packing_of(fusion, view);
+    std::vector<Way> all;
+    for (const WayOut out : ways_out(fusion, view, packing.joined)) all.push_back({packing, out});
     if (packing.is_empty()) all.erase(all.begin());
     return all;
+  }
+
+  static std::vector<Way> ways_joined(const Fusion& fusion, const Contraction& view,
+                                      const DeviceInfo& device) {
+    std::vector<Way> all;
+    for (const int64_t pixels : {1, 2, 4, 8, 16, 32}) {
+      const auto out = way_out_of_pixels(fusion, view, pixels);
+      if (!out) continue;
+      const Packing packing = packing_of_pixels(fusion, view, pixels, *out);
+      if (wgmma_engine().supports(repack(fusion, view, packing, *out).core, device))
+        all.push_back({packing, *out});
+    }
+    return all;
+  }
+
+  static std::vector<Way> ways(const Fusion& fusion, const Contraction& view, const DeviceInfo& device) {
+    std::vector<Way> all = ways_apart(fusion, view);
+    if (!all.empty() &&
+        !wgmma_engine().supports(repack(fusion, view, all[0].packing, all[0].out).core, device))
+      all.clear();
+    for (const Way& way : ways_joined(fusion, view, device)) all.push_back(way);
+    return all;
+  }
+
+  static Way way_of(const Fusion& fusion, const Contraction& view, const EngineConfig& config) {
+    const int64_t pixels = config.knob("join", 0);
+    if (const auto out = way_out_of_pixels(fusion, view, pixels))
+      return {packing_of_pixels(fusion, view, pixels, *out), *out};
+    return {packing_of(fusion, view), static_cast<WayOut>(config.knob("repack_y", 0))};
+  }
+
+  // Its values beside those of the same knob.
+  static void add_knob(std::vector<Knob>& all, const Knob& knob) {
+    const auto known = std::ranges::find(all, knob.name, &Knob::name);
+    if (known == all.end()) {
+      all.push_back(knob);
+      return;
+    }
+    for (const int64_t value : knob.values)
+      if (std::ranges::find(known->values, value) == known->values.end()) known->values.push_back(value);
+    std::ranges::sort(known->values);
+  }
+
+  void add_candidates(std::vector<EngineCandidate>& all, const Fusion& fusion, const Contraction& view,
+                      const Way& way, const DeviceInfo& device) const {
+    const Repacked repacked = repack(fusion, view, way.packing, way.out);
+    Work copies;
+    copies.launches = 0;
+    copies.fills = static_cast<int>(repacked.zeroed.size());
+    for (const Fusion* part : {&repacked.loads, &repacked.stores}) add_copies(copies, *part, device);
+    for (const int64_t bytes : repacked.scratch) copies.scratch_bytes += bytes;
+    for (EngineCandidate& candidate : wgmma_engine().candidates(repacked.core, device)) {
+      Work& work = candidate.work;
+      work.serial_dram_bytes += copies.serial_dram_bytes;
+      work.launches += copies.launches;
+      work.fills += copies.fills;
+      work.scratch_bytes += copies.scratch_bytes;
+      work.l2_bytes += scattered_bytes(view, repacked.core.after[0], candidate.config.knob("swap", 0) != 0);
+      candidate.config.engine = name();
+      candidate.config.set("repack_y", static_cast<int64_t>(way.out));
+      if (way.packing.pixels > 0) candidate.config.set("join", way.packing.pixels);
+      all.push_back(std::move(candidate));
+    }
   }
 
   static void add_copies(Work& work, const Fusion& copies, const DeviceInfo& device) {
