@@ -118,13 +118,17 @@ Work work_of(const std::vector<ElementwiseSchedule>& all, const DeviceInfo& devi
 
 // ---- Choices ----
 
+int64_t stage_of(const ElementwiseSchedule& s) {
+  return s.variant == Variant::planes ? 2 : s.variant == Variant::transpose ? 1 : 0;
+}
+
 EngineConfig config_of(const ElementwiseSchedule& s) {
   EngineConfig config;
   config.engine = "elementwise";
   config.set("vector", s.vector);
   config.set("threads", s.threads);
-  if (s.variant != Variant::transpose) config.set("unroll", s.unroll);
-  if (s.can_stage) config.set("stage", s.variant == Variant::transpose);
+  if (!s.stages()) config.set("unroll", s.unroll);
+  if (s.can_stage) config.set("stage", stage_of(s));
   // Rounding to whole chunks may leave fewer splits than were asked for.
   if (s.reduces()) config.set("splits", static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(s.splits))));
   return config;
@@ -164,7 +168,8 @@ class ElementwiseEngine final : public Engine {
     const ElementwiseSchedule s = schedule_elementwise(fusion, 0, {}, device);
     std::vector<Knob> all = {{"vector", powers_of_two(1, 16)}, {"threads", powers_of_two(32, 1024)}};
     all.push_back({"unroll", powers_of_two(1, 8)});
-    if (s.can_stage) all.push_back({"stage", {0, 1}});
+    if (s.can_stage)
+      all.push_back({"stage", s.has_planes ? std::vector<int64_t>{0, 1, 2} : std::vector<int64_t>{0, 1}});
     if (s.reduces()) all.push_back({"splits", powers_of_two(1, 4096)});
     return all;
   }
@@ -195,10 +200,12 @@ class ElementwiseEngine final : public Engine {
 
   static std::vector<KnobSetting> variations(const ElementwiseSchedule& s) {
     std::vector<KnobSetting> all;
-    if (s.can_stage) all.push_back({"stage", s.variant != Variant::transpose});
+    for (const int64_t stage : {0, 1, 2})
+      if (s.can_stage && stage != stage_of(s) && (stage != 2 || s.has_planes))
+        all.push_back({"stage", stage});
     if (s.vector > 1) all.push_back({"vector", s.vector / 2});
     for (const int64_t threads : {128, 256, 512}) all.push_back({"threads", threads});
-    if (s.variant != Variant::transpose)
+    if (!s.stages())
       for (const int64_t unroll : {1, 2, 4}) all.push_back({"unroll", unroll});
     if (s.reduces())
       for (const int64_t splits : {s.splits / 2, s.splits * 2}) all.push_back({"splits", splits});

@@ -1,5 +1,5 @@
-// Owns the argument blocks of elementwise.cuh, transpose.cuh, reduce_rows.cuh and reduce_columns.cuh: the
-// order of the puts is the order of the fields there.
+// Owns the argument blocks of elementwise.cuh, transpose.cuh, transpose_planes.cuh, reduce_rows.cuh and
+// reduce_columns.cuh: the order of the puts is the order of the fields there.
 #include "backend/engines/elementwise_launch.h"
 
 #include <algorithm>
@@ -57,6 +57,12 @@ void configure_transpose(KernelSource& source, const ElementwiseSchedule& s) {
       {"tile_tails", s.domain()[s.last()] % tile != 0 || s.domain()[s.last() - 1] % tile != 0});
 }
 
+void configure_planes(KernelSource& source, const ElementwiseSchedule& s) {
+  source.root = "transpose_planes.cuh";
+  source.config.push_back({"channels", s.channels});
+  source.config.push_back({"run_loads", s.run_loads});
+}
+
 void configure_reduction(KernelSource& source, const ElementwiseSchedule& s) {
   const bool rows = s.variant == Variant::rows;
   source.root = rows ? "reduce_rows.cuh" : "reduce_columns.cuh";
@@ -78,6 +84,9 @@ std::shared_ptr<const KernelSource> make_source(const ElementwiseSchedule& s, co
       break;
     case Variant::transpose:
       configure_transpose(*source, s);
+      break;
+    case Variant::planes:
+      configure_planes(*source, s);
       break;
     case Variant::rows:
     case Variant::columns:
@@ -121,6 +130,16 @@ void put_transpose(ArgumentBlock& block, const ElementwiseSchedule& s, const Fus
   for (const KernelSite& site : s.staged) write_arguments(block, site, fusion);
 }
 
+void put_planes(ArgumentBlock& block, const ElementwiseSchedule& s, const Fusion& fusion) {
+  Dims extents = s.domain();
+  block.put_int(extents[s.channel_axis()]);
+  FastDivisor::of(extents[s.plane_axis()], s.index_bits).put(block);
+  extents[s.plane_axis()] = 1;
+  extents[s.channel_axis()] = ceil_div(extents[s.channel_axis()], s.channels);
+  put_extents(block, extents, s.index_bits);
+  write_arguments(block, s.staged[0], fusion);
+}
+
 void put_partials(ArgumentBlock& block, const ElementwiseSchedule& s, int scratch) {
   if (s.splits > 1)
     block.put_pointer(Patch::Kind::scratch, scratch);
@@ -158,12 +177,16 @@ Launch first_launch(const ElementwiseSchedule& s, const Fusion& fusion,
   launch.source = std::move(source);
   launch.grid = {grid_x(s.blocks()), static_cast<uint32_t>(s.splits), 1};
   launch.block = {static_cast<uint32_t>(s.threads), 1, 1};
+  launch.shared_bytes = s.shared_bytes();
   switch (s.variant) {
     case Variant::plain:
       put_plain(launch.arguments, s);
       break;
     case Variant::transpose:
       put_transpose(launch.arguments, s, fusion);
+      break;
+    case Variant::planes:
+      put_planes(launch.arguments, s, fusion);
       break;
     case Variant::rows:
       put_rows(launch.arguments, s, scratch);

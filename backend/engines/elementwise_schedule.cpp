@@ -131,15 +131,16 @@ Dims joined(Dims first, const Dims& second) {
 
 // ---- Vectors ----
 
+// Whether whole vectors along `axis` suit an access; along `unused` it is met in steps that do.
 bool is_whole(const Fusion& fusion, const Expr& expr, int axis, const Access& access, DataType type,
-              int64_t vector) {
+              int64_t vector, int unused = -1) {
   if (access.strides[axis] != 1) return false;
   const int64_t size = byte_size(type);
   const int64_t bytes = std::min(vector * size, kMaxAccessBytes);
   if (fusion.operands[static_cast<size_t>(access.operand)].alignment % bytes != 0) return false;
   if (access.offset * size % bytes != 0) return false;
   for (int i = 0; i < expr.domain.rank(); ++i)
-    if (i != axis && access.strides[i] * size % bytes != 0) return false;
+    if (i != axis && i != unused && access.strides[i] * size % bytes != 0) return false;
   return true;
 }
 
@@ -174,9 +175,10 @@ int64_t choose_vector(const Fusion& fusion, const Expr& expr, int axis, int64_t 
   return vector;
 }
 
-void mark_whole(const Fusion& fusion, KernelSite& site, int64_t vector) {
+void mark_whole(const Fusion& fusion, KernelSite& site, int64_t vector, int unused = -1) {
   for_each_access(site.expr, [&](Access& access, DataType type) {
-    access.whole_vectors = vector > 1 && is_whole(fusion, site.expr, site.vector_axis, access, type, vector);
+    access.whole_vectors =
+        vector > 1 && is_whole(fusion, site.expr, site.vector_axis, access, type, vector, unused);
   });
 }
 
@@ -221,7 +223,7 @@ bool fits_short_forms(const Expr& expr) {
       expr.results, [](const Result& result) { return is_real(result.type) && byte_size(result.type) <= 2; });
 }
 
-// ---- The four kernels ----
+// ---- The five kernels ----
 
 // The outer axis along which most loads are broadcast while they are walked along the vector axis; -1: none.
 int broadcast_axis(const Expr& expr, int vector_axis) {
@@ -282,7 +284,7 @@ int staging_axis(const Expr& expr, int v) {
 }
 
 // Moves the foreign loads out of y into sites of their own, which y sees as anchor values.
-void stage_loads(ElementwiseSchedule& s, const Fusion& fusion) {
+void stage_loads(ElementwiseSchedule& s, const Fusion& fusion, int unused = -1) {
   const int f = s.last() - 1;
   for (const int load : foreign_loads(s.y.expr, f, s.last())) {
     Node& node = s.y.expr.nodes[static_cast<size_t>(load)];
@@ -293,12 +295,28 @@ void stage_loads(ElementwiseSchedule& s, const Fusion& fusion) {
     x.expr.domain = s.y.expr.domain;
     x.expr.nodes = {node};
     x.expr.value = 0;
-    mark_whole(fusion, x, s.vector);
+    mark_whole(fusion, x, s.vector, unused);
     node.kind = Node::Kind::anchor;
     node.axis = static_cast<int>(s.staged.size());
     node.access = {};
     s.staged.push_back(std::move(x));
   }
+}
+
+// Whether all that a transposing kernel loads along f, or stores along v, moves in whole vectors.
+bool moves_whole(const ElementwiseSchedule& s, const Fusion& fusion, int64_t vector) {
+  if (vector < 2) return false;
+  const Expr& expr = s.y.expr;
+  const int v = s.last(), f = v - 1;
+  const auto stored = [&](const Result& result) {
+    return is_whole(fusion, expr, v, result.access, result.type, vector);
+  };
+  const std::vector<int> loads = foreign_loads(expr, f, v);
+  const auto loaded = [&](int load) {
+    const Node& node = expr.nodes[static_cast<size_t>(load)];
+    return is_whole(fusion, expr, f, node.access, node.type, vector);
+  };
+  return std::ranges::all_of(expr.results, stored) && std::ranges::all_of(loads, loaded);
 }
 
 void schedule_transpose(ElementwiseSchedule& s, const Fusion& fusion, const ElementwiseKnobs& knobs) {
@@ -308,12 +326,102 @@ void schedule_transpose(ElementwiseSchedule& s, const Fusion& fusion, const Elem
   for (const int load : foreign_loads(s.y.expr, f, s.last()))
     widest = std::max(widest, byte_size(s.y.expr.nodes[static_cast<size_t>(load)].type));
   s.vector = kMaxAccessBytes / widest;
+  // Accesses of 8 bytes, where those of 16 fall apart into elements.
+  if (!moves_whole(s, fusion, s.vector) && moves_whole(s, fusion, s.vector / 2)) s.vector /= 2;
   if (knobs.vector > 0) s.vector = std::clamp<int64_t>(power_of_two_to(knobs.vector), 2, s.vector);
   // Every thread takes part in every pass over the tile's 8 * vector lines of 8 vectors.
   s.threads =
       std::min<int64_t>(knobs.threads > 0 ? std::min<int64_t>(knobs.threads, 256) : 256, 64 * s.vector);
   mark_whole(fusion, s.y, s.vector);
   stage_loads(s, fusion);
+}
+
+// ---- Small planes: those of neighbouring channels are one run of memory ----
+
+// Whether the loads, or else the stores, run through planes, with vectors of channels on the other side.
+bool has_run(const ElementwiseSchedule& s, const Fusion& fusion, int64_t vector) {
+  const Expr& expr = s.y.expr;
+  const int v = s.last(), f = v - 1;
+  const std::vector<int> loads = foreign_loads(expr, f, v);
+  if (loads.size() != 1 || vector < 2) return false;
+  const Node& load = expr.nodes[static_cast<size_t>(loads[0])];
+  const auto runs = [&](const Access& access) {
+    return access.strides[f] == access.strides[v] * expr.domain[v];
+  };
+  const auto goes_along = [&](const Node& node) {
+    return node.kind != Node::Kind::index &&
+           (node.kind != Node::Kind::load || &node == &load || runs(node.access));
+  };
+  const auto is_stored_whole = [&](const Result& result) {
+    return is_whole(fusion, expr, v, result.access, result.type, vector, s.run_loads ? -1 : f);
+  };
+  const bool run = s.run_loads ? load.access.strides[v] == expr.domain[f]
+                               : std::ranges::all_of(expr.nodes, goes_along) &&
+                                     std::ranges::all_of(expr.results, runs, &Result::access);
+  return run && expr.domain[s.channel_axis()] % vector == 0 &&
+         is_whole(fusion, expr, f, load.access, load.type, vector, s.run_loads ? v : -1) &&
+         std::ranges::all_of(expr.results, is_stored_whole);
+}
+
+// A line of them where shared memory has room for it, more where planes are tiny, but enough blocks; 0 where
+// not even a sector of them has room.
+int64_t channels_of_tile(const ElementwiseSchedule& s, int64_t vector, const DeviceInfo& device) {
+  constexpr int64_t kLine = 8, kSector = 2, kMostVectors = 32;
+  constexpr int64_t kEnoughBytes = 32 * 1024;
+  const int64_t plane = s.domain()[s.plane_axis()], channels = s.domain()[s.channel_axis()];
+  const int64_t images = element_count(s.domain()) / plane / channels;
+  const auto bytes = [&](int64_t vectors) { return (plane | 1) * vectors * kMaxAccessBytes; };
+  int64_t vectors = kLine;
+  while (vectors > 1 && vectors / 2 * vector >= channels) vectors /= 2;
+  while (vectors > kSector && bytes(vectors) > kStaticSharedBytes) vectors /= 2;
+  if (bytes(vectors) > kStaticSharedBytes) return 0;
+  while (vectors < kMostVectors && vectors * vector < channels && bytes(2 * vectors) <= kEnoughBytes &&
+         images * ceil_div(channels, 2 * vectors * vector) >= 2 * device.sm_count)
+    vectors *= 2;
+  return vectors * vector;
+}
+
+// Where a tile of 8 x 8 vectors would move elements one by one, or be mostly a plane's tail.
+bool prefers_planes(const ElementwiseSchedule& s, const Fusion& fusion, int64_t vector) {
+  const int64_t plane = s.domain()[s.plane_axis()], tile = 8 * vector;
+  return !moves_whole(s, fusion, vector) || 10 * (ceil_div(plane, tile) * tile - plane) > plane;
+}
+
+// Takes the run that leaves least of a tile's channels empty: channels side by side may be a plane, too.
+bool find_planes(ElementwiseSchedule& s, const Fusion& fusion, int64_t vector, const DeviceInfo& device) {
+  const auto empty = [](const ElementwiseSchedule& one) {
+    const int64_t channels = one.domain()[one.channel_axis()];
+    return static_cast<double>(ceil_div(channels, one.channels) * one.channels) /
+           static_cast<double>(channels);
+  };
+  ElementwiseSchedule found = s;
+  for (const bool run_loads : {true, false}) {
+    ElementwiseSchedule one = s;
+    one.run_loads = run_loads;
+    if (!has_run(one, fusion, vector)) continue;
+    one.channels = channels_of_tile(one, vector, device);
+    one.has_planes = one.channels > 0;
+    if (one.has_planes && (!found.has_planes || empty(one) < empty(found))) found = one;
+  }
+  s = found;
+  return s.has_planes;
+}
+
+// Schedules small planes where they are asked for, or promise more than tiles do.
+bool schedule_planes(ElementwiseSchedule& s, const Fusion& fusion, const ElementwiseKnobs& knobs,
+                     const DeviceInfo& device) {
+  const std::vector<int> loads = foreign_loads(s.y.expr, s.last() - 1, s.last());
+  const int64_t vector = kMaxAccessBytes / byte_size(s.y.expr.nodes[static_cast<size_t>(loads[0])].type);
+  if (!find_planes(s, fusion, vector, device)) return false;
+  if (knobs.stage != 2 && (knobs.stage == 1 || !prefers_planes(s, fusion, vector))) return false;
+  s.variant = Variant::planes;
+  s.vector = vector;
+  s.threads = knobs.threads > 0 ? std::clamp<int64_t>(power_of_two_to(knobs.threads), 64, 256) : 256;
+  // Along the channels a run goes on where the tile does.
+  mark_whole(fusion, s.y, s.vector, s.run_loads ? -1 : s.channel_axis());
+  stage_loads(s, fusion, s.run_loads ? s.channel_axis() : -1);
+  s.staged[0].addressed = true;
+  return true;
 }
 
 void split_reduction(ElementwiseSchedule& s, int64_t steps, int64_t least, int64_t unit,
@@ -380,6 +488,11 @@ int64_t ElementwiseSchedule::blocks() const {
       for (int axis = 0; axis < rank - 2; ++axis) tiles *= domain()[axis];
       return tiles;
     }
+    case Variant::planes: {
+      int64_t tiles = ceil_div(domain()[channel_axis()], channels);
+      for (int axis = 0; axis < rank - 2; ++axis) tiles *= domain()[axis];
+      return tiles;
+    }
     case Variant::rows:
       return ceil_div(vectors(0, kept), threads / group);
     case Variant::columns:
@@ -390,6 +503,11 @@ int64_t ElementwiseSchedule::blocks() const {
   if (unroll_axis < 0) return ceil_div(vectors(0, rank), threads * unroll);
   const int64_t groups = vectors(0, rank) / domain()[unroll_axis] * ceil_div(domain()[unroll_axis], unroll);
   return ceil_div(groups, threads);
+}
+
+int64_t ElementwiseSchedule::shared_bytes() const {
+  if (variant != Variant::planes) return 0;
+  return (domain()[plane_axis()] | 1) * (channels / vector) * kMaxAccessBytes;
 }
 
 std::optional<uint32_t> shared_reduction_mask(const Expr& expr, int* differing) {
@@ -440,7 +558,7 @@ ElementwiseSchedule schedule_elementwise(const Fusion& fusion, int expr_index, c
   s.y.expr = select_axes(expr, order);
   s.y.vector_axis = s.last();
   if (stages) {
-    schedule_transpose(s, fusion, knobs);
+    if (!schedule_planes(s, fusion, knobs, device)) schedule_transpose(s, fusion, knobs);
   } else {
     s.vector = choose_vector(fusion, s.y.expr, s.last(), knobs.vector);
     mark_whole(fusion, s.y, s.vector);

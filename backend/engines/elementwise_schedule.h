@@ -18,26 +18,36 @@ struct ElementwiseKnobs {
   int64_t vector = 0;   ///< elements a vector
   int64_t threads = 0;  ///< a block
   int64_t unroll = 0;   ///< vectors that a thread has in flight
-  int64_t stage = -1;   ///< 1: loads across the stores' direction go through shared memory
-  int64_t splits = 0;   ///< parts of a reduction
+  int64_t stage =
+      -1;  ///< loads across the stores' direction go through shared memory: 1 in tiles, 2 in planes
+  int64_t splits = 0;  ///< parts of a reduction
 };
 
 struct ElementwiseSchedule {
-  enum class Variant : uint8_t { plain, transpose, rows, columns };
+  enum class Variant : uint8_t { plain, transpose, planes, rows, columns };
   Variant variant = Variant::plain;
-  KernelSite y;                    ///< kept axes, then reduced ones; transpose: f, v last
-  std::vector<KernelSite> staged;  ///< transpose: X0 and X1, over the axes of y
+  KernelSite y;                    ///< kept axes, then reduced ones; transpose, planes: f, v last
+  std::vector<KernelSite> staged;  ///< transpose: X0 and X1, over the axes of y; planes: X0
   int index_bits = 32;
   int64_t vector = 1, threads = 256, unroll = 1;
-  int unroll_axis = -1;    ///< plain: vectors in flight are neighbours along it; -1: a block's width apart
-  int kept = 0;            ///< rows, columns: axes that are not reduced
-  int64_t group = 1;       ///< rows: threads a row; columns: vectors a block is wide
-  int64_t splits = 1;      ///< rows, columns
-  int64_t chunk = 0;       ///< vectors (rows) or steps (columns) of a split
-  bool can_stage = false;  ///< whether the transposing kernel would do
+  int unroll_axis = -1;     ///< plain: vectors in flight are neighbours along it; -1: a block's width apart
+  int kept = 0;             ///< rows, columns: axes that are not reduced
+  int64_t group = 1;        ///< rows: threads a row; columns: vectors a block is wide
+  int64_t splits = 1;       ///< rows, columns
+  int64_t chunk = 0;        ///< vectors (rows) or steps (columns) of a split
+  bool can_stage = false;   ///< whether the transposing kernel would do
+  bool has_planes = false;  ///< whether that of small planes would do
+  bool run_loads = false;   ///< planes: the loads run through them, along f; else the stores, along v
+  int64_t channels = 0;     ///< planes: those of a tile
 
   const Dims& domain() const { return y.expr.domain; }
   int last() const { return domain().rank() - 1; }
+  /// Of a plane's positions, and of the channels.
+  int plane_axis() const { return last() - (run_loads ? 1 : 0); }
+  int channel_axis() const { return last() - (run_loads ? 0 : 1); }
+  /// Dynamic shared memory.
+  int64_t shared_bytes() const;
+  bool stages() const { return variant == Variant::transpose || variant == Variant::planes; }
   bool reduces() const { return variant == Variant::rows || variant == Variant::columns; }
   /// Product of the extents of the axes [first, end), the vector axis counted in vectors.
   int64_t vectors(int first, int end) const;

@@ -51,6 +51,21 @@ inline Fusion to_nhwc(DataType type, const Dims& dims) {
   return whole(g.finish());
 }
 
+inline Fusion to_nchw(DataType type, const Dims& dims) {
+  GraphBuilder g;
+  const Tensor x = g.input("x", dims, type, Layout::nhwc);
+  g.output(g.identity(x), {.type = type, .layout = Layout::nchw});
+  return whole(g.finish());
+}
+
+/// relu(x + b) of channels, from NHWC to NCHW or the other way.
+inline Fusion biased_layout(DataType type, const Dims& dims, Layout from, Layout to) {
+  GraphBuilder g;
+  const Tensor x = g.input("x", dims, type, from), b = g.input("b", {1, dims[1], 1, 1}, type);
+  g.output(g.relu(g.add(x, b)), {.type = type, .layout = to});
+  return whole(g.finish());
+}
+
 /// relu(x + r) * s with x and r NCHW, s and the result NHWC.
 inline Fusion mixed_layouts(DataType type, const Dims& dims) {
   GraphBuilder g;
@@ -110,6 +125,11 @@ inline std::vector<std::pair<std::string, Fusion>> every_variant(DataType type =
           {"rank 8", rank_eight(type)},
           {"transpose", to_nhwc(type, {256, 64, 64, 64})},
           {"transpose with tails", to_nhwc(type, {37, 53, 7, 9})},
+          {"planes", to_nhwc(type, {128, 256, 14, 14})},
+          {"odd planes", to_nhwc(type, {128, 512, 7, 7})},
+          {"planes from channels", to_nchw(type, {128, 256, 14, 14})},
+          {"odd planes from channels", to_nchw(type, {128, 512, 7, 7})},
+          {"planes with a bias", biased_layout(type, {128, 256, 14, 14}, Layout::nchw, Layout::nhwc)},
           {"transpose of two", mixed_layouts(type, {16, 64, 28, 28})},
           {"rows", reduction(type, {8192, 8192}, {1})},
           {"short rows", reduction(type, {100000, 24}, {1})},

@@ -68,6 +68,51 @@ TEST(ElementwiseSchedule, LayoutChangesGoThroughSharedMemory) {
   EXPECT_EQ(s.blocks(), 256 * 49);
 }
 
+TEST(ElementwiseSchedule, SmallPlanesOfChannelsAreOneRun) {
+  for (const DataType type : {DataType::f16, DataType::f32})
+    for (const bool to_last : {true, false}) {
+      const Dims dims{128, 256, 14, 14};
+      const ElementwiseSchedule s = scheduled(to_last ? to_nhwc(type, dims) : to_nchw(type, dims));
+      EXPECT_EQ(s.variant, Variant::planes);
+      EXPECT_EQ(s.run_loads, to_last);
+      EXPECT_EQ(s.domain()[s.plane_axis()], 14 * 14);
+      EXPECT_EQ(s.domain()[s.channel_axis()], 256);
+      EXPECT_EQ(s.channels, 128 / byte_size(type)) << "a line";
+      EXPECT_TRUE(s.staged[0].expr.nodes[0].access.whole_vectors);
+      EXPECT_TRUE(s.y.expr.results[0].access.whole_vectors);
+      EXPECT_EQ(s.blocks(), 128 * 256 / s.channels);
+      // 197 places of 16 bytes for every vector of channels.
+      EXPECT_EQ(s.shared_bytes(), 8 * 197 * 16);
+    }
+}
+
+TEST(ElementwiseSchedule, TinyPlanesShareATileAndLargeOnesHaveFewChannels) {
+  EXPECT_EQ(scheduled(to_nhwc(DataType::f16, {128, 512, 7, 7})).channels, 128);
+  EXPECT_EQ(scheduled(to_nhwc(DataType::f16, {4, 512, 7, 7})).channels, 64) << "rather more blocks";
+  EXPECT_EQ(scheduled(to_nhwc(DataType::f16, {128, 24, 7, 7})).channels, 32);
+  EXPECT_EQ(scheduled(to_nhwc(DataType::f16, {128, 64, 27, 27})).channels, 32);
+  for (const Dims& dims : {Dims{128, 64, 27, 27}, Dims{128, 64, 39, 39}, Dims{64, 512, 7, 7}})
+    EXPECT_LE(scheduled(to_nchw(DataType::f16, dims)).shared_bytes(), 48 * 1024);
+}
+
+TEST(ElementwiseSchedule, PlanesThatFillTilesAreCutIntoThem) {
+  EXPECT_EQ(scheduled(to_nhwc(DataType::f16, {256, 64, 56, 56})).variant, Variant::transpose);
+  EXPECT_EQ(scheduled(to_nchw(DataType::f32, {256, 64, 56, 56})).variant, Variant::transpose);
+  EXPECT_EQ(scheduled(to_nhwc(DataType::f16, {128, 128, 28, 28})).variant, Variant::transpose);
+  EXPECT_EQ(scheduled(to_nhwc(DataType::f16, {32, 64, 28, 28}), {.stage = 2}).variant, Variant::planes);
+  EXPECT_EQ(scheduled(to_nhwc(DataType::f16, {32, 64, 14, 14}), {.stage = 1}).variant, Variant::transpose);
+}
+
+TEST(ElementwiseSchedule, PlanesNeedWholeVectorsOfChannelsAndRunsWithoutOtherOperands) {
+  EXPECT_EQ(scheduled(to_nhwc(DataType::f16, {128, 250, 14, 14})).variant, Variant::transpose);
+  const auto biased = [](Layout from, Layout to) {
+    return scheduled(biased_layout(DataType::f16, {128, 256, 14, 14}, from, to));
+  };
+  EXPECT_EQ(biased(Layout::nchw, Layout::nhwc).variant, Variant::planes);
+  EXPECT_EQ(biased(Layout::nhwc, Layout::nchw).variant, Variant::transpose);
+  EXPECT_EQ(biased(Layout::nhwc, Layout::nchw).vector, 4) << "planes of 392 bytes";
+}
+
 TEST(ElementwiseSchedule, FewChannelsAreNotWorthATile) {
   EXPECT_EQ(scheduled(to_nhwc(DataType::f16, {32, 3, 56, 56})).variant, Variant::plain);
 }
@@ -241,6 +286,8 @@ std::string generated(const Fusion& fusion) {
 TEST(ElementwiseText, IsTheGoldenText) {
   EXPECT_EQ(generated(bias(DataType::bf16, {16383, 8190})), test::golden_text("elementwise"));
   EXPECT_EQ(generated(mixed_layouts(DataType::bf16, {16, 64, 28, 28})), test::golden_text("transpose"));
+  EXPECT_EQ(generated(biased_layout(DataType::bf16, {128, 256, 14, 14}, Layout::nchw, Layout::nhwc)),
+            test::golden_text("transpose_planes"));
   EXPECT_EQ(generated(statistics(DataType::bf16, {4096, 4096}, {1})), test::golden_text("reduce_rows"));
   EXPECT_EQ(generated(statistics(DataType::bf16, {4096, 4096}, {0})), test::golden_text("reduce_columns"));
 }

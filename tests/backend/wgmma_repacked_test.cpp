@@ -227,9 +227,9 @@ TEST(WgmmaRepacked, RefusesTheDeviceBeforeAReduction) {
 
 TEST(WgmmaRepacked, CopiesOperandsThenMultipliesThenCopiesTheResult) {
   const Graph graph = fprop({2, 64, 12, 12}, {72, 64, 3, 3});
-  EXPECT_THAT(entries(lowered(graph, 0)), ElementsAre("transpose", "elementwise", "wgmma_contraction"));
+  EXPECT_THAT(entries(lowered(graph, 0)), ElementsAre("transpose_planes", "elementwise", "wgmma_contraction"));
   const Lowered copied = lowered(graph, 1);
-  EXPECT_THAT(entries(copied), ElementsAre("transpose", "elementwise", "wgmma_contraction", "transpose"));
+  EXPECT_THAT(entries(copied), ElementsAre("transpose_planes", "elementwise", "wgmma_contraction", "transpose_planes"));
   EXPECT_THAT(copied.scratch, ElementsAre(2 * 64 * 144 * 2, 72 * 64 * 9 * 2, 2 * 72 * 100 * 2));
   EXPECT_THAT(pointers(copied, 0), ElementsAre(std::pair(Kind::operand, 0), std::pair(Kind::scratch, 0)));
   EXPECT_THAT(pointers(copied, 1), ElementsAre(std::pair(Kind::operand, 1), std::pair(Kind::scratch, 1)));

@@ -3,11 +3,14 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <functional>
 #include <set>
 
+#include "backend/engines.h"
 #include "frontend/graph_builder.h"
 #include "tests/gpu/device_run.h"
+#include "tests/gpu/every_config.h"
 
 namespace fusor {
 namespace {
@@ -151,6 +154,40 @@ TEST(ElementwiseGpu, TransposesEveryWay) {
       }
     }
   }
+}
+
+// Planes of one run, in tiles of one and of several lines of channels; with tails of channels; odd ones.
+TEST(ElementwiseGpu, SmallPlanesInEveryWay) {
+  FUSOR_NEEDS_GPU();
+  const std::array<const Engine*, 1> only{&elementwise_engine()};
+  for (const DataType type :
+       {DataType::u8, DataType::f8_e4m3, DataType::f16, DataType::bf16, DataType::f32, DataType::f64})
+    for (const Dims& dims :
+         {Dims{3, 64, 14, 14}, Dims{70, 512, 7, 7}, Dims{2, 80, 14, 14}, Dims{2, 24, 27, 27},
+          Dims{1, 64, 56, 56}, Dims{2, 250, 14, 14}, Dims{2, 16, 3, 5, 7}, Dims{2, 196, 16, 16}})
+      for (const bool to_last : {true, false}) {
+        GraphBuilder g("planes");
+        const Tensor x = g.input("x", dims, type, to_last ? Layout::nchw : Layout::nhwc);
+        g.output(g.identity(x), {.type = type, .layout = to_last ? Layout::nhwc : Layout::nchw});
+        expect_every_config_correct(
+            g.finish(), only,
+            fmt::format("{} {} {}", to_string(type), to_string(dims), to_last ? "to NHWC" : "to NCHW"));
+      }
+}
+
+TEST(ElementwiseGpu, SmallPlanesWithOpsOnTheWay) {
+  FUSOR_NEEDS_GPU();
+  const std::array<const Engine*, 1> only{&elementwise_engine()};
+  for (const bool to_last : {true, false})
+    for (const DataType to : {DataType::f16, DataType::f32, DataType::f8_e5m2}) {
+      GraphBuilder g("planes");
+      const Tensor x = g.input("x", {5, 96, 14, 14}, DataType::f16, to_last ? Layout::nchw : Layout::nhwc);
+      const Tensor b = g.input("b", {1, 96, 1, 1}, DataType::f32);
+      const Layout layout = to_last ? Layout::nhwc : Layout::nchw;
+      g.output(g.relu(g.add(x, b)), {.type = to, .layout = layout});
+      g.output(g.mul(x, g.constant(2)), {.type = DataType::bf16, .layout = layout});
+      expect_every_config_correct(g.finish(), only, fmt::format("{} of two results", to_string(to)));
+    }
 }
 
 TEST(ElementwiseGpu, TransposeAddsATensorOfTheOtherLayout) {
