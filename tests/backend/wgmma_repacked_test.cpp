@@ -106,6 +106,15 @@ void run(const Repacked& repacked, const HostTensors& tensors) {
     if (!part->after.empty()) evaluate(*part, operands, Reading::oracle);
 }
 
+void expect_same_bytes(const Graph& graph, const HostTensors& parts, const HostTensors& whole,
+                       const std::string& what) {
+  for (size_t i = 0; i < graph.tensors.size(); ++i) {
+    if (graph.tensors[i].is_virtual()) continue;
+    EXPECT_EQ(parts.bytes(static_cast<int>(i)), whole.bytes(static_cast<int>(i)))
+        << graph.name << " " << graph.tensors[i].name << " " << what;
+  }
+}
+
 void expect_parts_agree_with_the_whole(const Graph& graph, size_t ways, int64_t joined = 1) {
   const Fusion fusion = fusion_of(graph);
   const Contraction view = contraction_of(fusion).value();
@@ -115,11 +124,7 @@ void expect_parts_agree_with_the_whole(const Graph& graph, size_t ways, int64_t 
   for (const WayOut way : ways_out(fusion, view, joined)) {
     const HostTensors parts(graph);
     run(repack(fusion, view, {{true, true}, joined}, way), parts);
-    for (size_t i = 0; i < graph.tensors.size(); ++i) {
-      if (graph.tensors[i].is_virtual()) continue;
-      EXPECT_EQ(parts.bytes(static_cast<int>(i)), whole.bytes(static_cast<int>(i)))
-          << graph.name << " " << graph.tensors[i].name << " way " << static_cast<int>(way);
-    }
+    expect_same_bytes(graph, parts, whole, fmt::format("way {}", static_cast<int>(way)));
   }
 }
 
@@ -482,12 +487,33 @@ TEST(WgmmaRepacked, JoinedPixelsAgreeWithTheWhole) {
           EXPECT_TRUE(contraction_of(repacked.core));
           const HostTensors parts(graph);
           run(repacked, parts);
-          const auto result = static_cast<int>(graph.tensors.size()) - 1;
-          EXPECT_EQ(parts.bytes(result), whole.bytes(result))
-              << to_string(c.x) << " * " << to_string(c.w) << " pixels " << pixels << " fused " << fused;
+          expect_same_bytes(
+              graph, parts, whole,
+              fmt::format("{} * {} pixels {} fused {}", to_string(c.x), to_string(c.w), pixels, fused));
         }
         EXPECT_GE(joined, 2);
       }
+}
+
+// Both operands are packed as one type, whichever is packed first.
+TEST(WgmmaRepacked, JoinedPixelsOfBytesAgreeWithTheWhole) {
+  for (const DataType type : {DataType::i8, DataType::f8_e4m3})
+    for (const Precision precision : {Precision::exact, Precision::allow_short_sums}) {
+      GraphBuilder g("bytes", precision);
+      const Tensor dy = g.input("dy", {2, 20, 6, 5}, type), w = g.input("w", {20, 3, 3, 3}, type);
+      const Tensor dx = g.conv_dgrad(dy, w, {2, 3, 11, 10}, {.padding = {1, 1}, .stride = {2, 2}});
+      g.output(dx, {.type = type == DataType::i8 ? DataType::i32 : DataType::bf16});
+      const Graph graph = g.finish();
+      const Fusion fusion = fusion_of(graph);
+      const Contraction view = contraction_of(fusion).value();
+      const Repacked repacked = repack(fusion, view, {{true, true}, 1, 2}, WayOut::copied);
+      EXPECT_EQ(repacked.core.before[0].nodes[0].type, repacked.core.before[1].nodes[0].type);
+      EXPECT_TRUE(wgmma_engine().supports(repacked.core, h200()));
+      const HostTensors whole(graph), parts(graph);
+      whole.run(fusion, Reading::oracle);
+      run(repacked, parts);
+      expect_same_bytes(graph, parts, whole, to_string(type).data());
+    }
 }
 
 const FewResults kStem{
