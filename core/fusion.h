@@ -18,6 +18,7 @@ struct Operand {
   int64_t alignment = 16;  ///< bytes promised for the start of the buffer
   int64_t elements = 0;    ///< span of the buffer, for choosing the index width
   Scalar value = 0.0;      ///< Memory::constant
+  bool zero_gaps = false;  ///< scratch: what no access reaches is zero
 };
 
 /// The op around which neighbours were absorbed. Its operand and result shapes are the domains of the sites.

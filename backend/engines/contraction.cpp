@@ -134,6 +134,12 @@ int64_t one(const WindowAxis&) { return 1; }
 
 }  // namespace
 
+int64_t Contraction::taps() const {
+  int64_t count = 1;
+  for (const WindowAxis& axis : axes) count *= axis.window;
+  return count;
+}
+
 bool Contraction::has_unit_stride() const {
   return std::ranges::all_of(axes, [](const WindowAxis& axis) { return axis.stride == 1; });
 }
@@ -158,13 +164,14 @@ void Contraction::write_config(std::vector<ConfigValue>& config) const {
   config.push_back({"batch", batch.rank()});
   config.push_back({"channels_fastest", channels_fastest ? 1 : 0});
   config.push_back({"unit_stride", has_unit_stride() ? 1 : 0});
+  if (planes) config.push_back({"channel_block", planes->channel_block});
 }
 
 void Contraction::write_arguments(ArgumentBlock& block, int index_bits) const {
   block.put_int(m);
   block.put_int(n);
   block.put_int(k);
-  FastDivisor::of(channels(), index_bits).put(block);
+  FastDivisor::of(planes ? planes->channel_block : channels(), index_bits).put(block);
   block.put_int(input_channels);
   block.put_int(output_channels);
   std::vector<WindowAxis> windows = axes;

@@ -27,6 +27,20 @@ struct ProductAxis {
   int64_t step = 1;
 };
 
+/// How a wgrad walks k where channels are planes: image by image, in runs of adjacent outputs, which meet
+/// adjacent inputs at every tap. A run is a row of the output; or a whole plane (`flat`), where the rows of
+/// both operands lie equally far apart, with zeros between them that no tap reaches across.
+struct PlaneWalk {
+  bool flat = false;
+  int64_t images = 1;
+  int64_t rows = 1;        ///< outputs along the first axis, unless flat
+  int64_t inner_rows = 1;  ///< along the axes between the first and the last
+  int64_t length = 1;      ///< of a run
+  Dims pitch;              ///< flat: positions between neighbours along every axis; otherwise ones
+  /// Columns are (block of so many channels, taps, channel in it), and the last block is filled up.
+  int64_t channel_block = 16;
+};
+
 /// A batch of products c[m, n] = sum over k of a[m, k] * b[k, n].
 struct Contraction {
   ContractionOp op = ContractionOp::matmul;
@@ -38,15 +52,17 @@ struct Contraction {
   int64_t input_channels = 1, output_channels = 1;  ///< convolution: of one group
   /// Runs of k that share no step of a tile, all of one length; set by engines that walk k so.
   int64_t runs_of_k = 1;
-  bool reduces = false;  ///< the epilogue has reductions of the result
-  int64_t results = 1;   ///< of the epilogue
-  int64_t siblings = 1;  ///< products of one `a` with so many `b`, which meet in one epilogue
+  std::optional<PlaneWalk> planes;  ///< set by engines that walk k so; n is then that of whole blocks
+  bool reduces = false;             ///< the epilogue has reductions of the result
+  int64_t results = 1;              ///< of the epilogue
+  int64_t siblings = 1;             ///< products of one `a` with so many `b`, which meet in one epilogue
   /// In an index over (channel, tap), whether the channel varies fastest.
   bool channels_fastest = true;
 
   bool is_convolution() const { return op != ContractionOp::matmul; }
   /// Extent of the channel in (channel, tap).
   int64_t channels() const { return op == ContractionOp::dgrad ? output_channels : input_channels; }
+  int64_t taps() const;
   bool has_unit_stride() const;
   /// A convolution of one tap, without strides, padding and groups.
   bool is_pointwise() const;

@@ -110,10 +110,11 @@ class Repacker {
   void pack_operand(size_t index) {
     Expr& site = out_.core.before[index];
     const DataType type = packed_type(index);
-    const Dims order = operand_order(site, index, type);
     const Access* const source = primary_access(site);
-    const Access scratch = add_scratch(site.domain, order, type,
-                                       source != nullptr ? out_.core.name_of(source->operand) : "scratch");
+    const std::string name = source != nullptr ? out_.core.name_of(source->operand) : "scratch";
+    const Access scratch = is_planes(type)
+                               ? add_planes(site.domain, type, name)
+                               : add_scratch(site.domain, operand_order(site, index, type), type, name);
     out_.loads.after.push_back(stored(site, type, scratch));
     site.nodes = {{.kind = Node::Kind::load, .type = type, .access = scratch}};
     site.value = 0;
@@ -190,9 +191,28 @@ class Repacker {
 
  private:
   Access add_scratch(const Dims& domain, const Dims& order, DataType type, const std::string& name) {
+    return add_strided(domain, packed(domain, order, type), type, name);
+  }
+
+  // Positions of wgrad along which all taps of a window lie equally far apart.
+  bool is_planes(DataType type) const { return view_.op == ContractionOp::wgrad && !may_lie_across(type); }
+  Access add_planes(const Dims& domain, DataType type, const std::string& name) {
+    const Dims rows = flat_rows(view_, type);
+    Strides strides = Dims::filled(domain.rank(), 1);
+    for (int axis = domain.rank() - 2; axis >= 2; --axis)
+      strides[axis] = strides[axis + 1] * rows[axis + 1 - 2];
+    strides[1] = round_up(strides[2] * domain[2], kUnit / byte_size(type));
+    strides[0] = strides[1] * domain[1];
+    const Access access = add_strided(domain, strides, type, name);
+    out_.core.operands.back().zero_gaps = true;
+    out_.zeroed.push_back(static_cast<int>(out_.scratch.size()) - 1);
+    return access;
+  }
+
+  Access add_strided(const Dims& domain, const Strides& strides, DataType type, const std::string& name) {
     Access access;
     access.operand = static_cast<int>(out_.core.operands.size());
-    access.strides = packed(domain, order, type);
+    access.strides = strides;
     const int64_t elements = round_up(span_elements(domain, access.strides), kUnit / byte_size(type));
     out_.core.operands.push_back(
         {.tensor = -1, .type = type, .memory = Memory::workspace, .alignment = 256, .elements = elements});

@@ -43,8 +43,9 @@ struct Repacked {
 
 /// Packed operands of a convolution are channels-last, those of a matmul keep the direction that is closer
 /// together, but elements of other than 16 bits lie along k; bytes that are summed in fp32 become fp16 or
-/// bf16, which hold their numbers; lines begin on multiples of 16 bytes. Joined groups pack the filter, and
-/// wgrad finishes later; joined pixels pack the filter, and never leave directly.
+/// bf16, which hold their numbers; lines begin on multiples of 16 bytes. Those of a wgrad that lie along k
+/// are planes in zeros, as flat_rows() says. Joined groups pack the filter, and wgrad finishes later; joined
+/// pixels pack the filter, and never leave directly.
 Repacked repack(const Fusion& fusion, const Contraction& view, const Packing& packing, WayOut way);
 /// The ways out that differ for this fusion, so packed; the first is direct, but for a wgrad of joined
 /// groups.

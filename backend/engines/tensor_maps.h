@@ -33,6 +33,12 @@ struct CopiedOperand {
 
 /// A pointwise wgrad of images whose channels lie apart: k is walked image by image, along the positions.
 bool sums_planes(const Fusion& fusion, const Contraction& view);
+/// Any other wgrad of unit strides whose operands' channels are planes, positions side by side; nothing where
+/// it is not, or where channels lie side by side as well, which wgrad prefers.
+std::optional<PlaneWalk> plane_walk(const Fusion& fusion, const Contraction& view);
+/// Positions that planes of `type` need for every one along the axis before, so that whole planes may be
+/// walked (PlaneWalk::flat): by axis, that of the first being 1.
+Dims flat_rows(const Contraction& view, DataType type);
 /// Why the copy engine cannot read the first operand, or the second one (of a sibling), or nothing.
 std::optional<Refusal> refuse_copies(const Fusion& fusion, const Contraction& view, bool second,
                                      int64_t sibling = 0);

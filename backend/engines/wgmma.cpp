@@ -75,7 +75,7 @@ struct Lowering {
     if (tiling.window) return tiling;
     const bool second = !tiling.swapped;
     const CopiedOperand columns = copied_operand(fusion, view, second, tiling.columns_of_tile());
-    tiling.fit_columns(columns.across_adjacent, !columns.map.window);
+    tiling.fit_columns(columns.across_adjacent, !columns.map.window && !view.planes);
     return tiling;
   }
   // Lines of a tile are no neighbours in the result.
@@ -100,7 +100,8 @@ struct Lowering {
     vector_axis = tiling.swapped ? n_axis - 1 : n_axis;
     // Neighbouring pixels may lie in different lines.
     const bool pixels = tiling.swapped && view.is_convolution() && view.op != ContractionOp::wgrad;
-    vector = !pixels && along_columns() && tiling.columns % 2 == 0 ? 2 : 1;
+    const bool even = tiling.columns % 2 == 0 && (!view.planes || view.input_channels % 2 == 0);
+    vector = !pixels && along_columns() && even ? 2 : 1;
   }
 
   int64_t way_out() const {
@@ -215,6 +216,10 @@ struct Lowering {
                      {"vector", vector}};
     if (tiling.siblings > 1) source.config.push_back({"siblings", tiling.siblings});
     if (reduction) source.config.push_back({"reduced", reduced()});
+    if (view.planes) {
+      source.config.push_back({"plane_rows", tiling.plane_rows});
+      source.config.push_back({"flat_planes", view.planes->flat ? 1 : 0});
+    }
 
     if (byte_size(type()) == 1) source.config.push_back({"type_b", element_number(b[0].map.type)});
     view.write_config(source.config);
@@ -283,19 +288,36 @@ struct Lowering {
     const bool over_outputs = view.op == ContractionOp::dgrad;
     const int64_t blocked = over_outputs ? view.output_channels : view.input_channels;
     const bool planes = view.op == ContractionOp::wgrad && !a.across_adjacent;
-    block.put_int(planes ? tiling.steps / view.runs_of_k : ceil_div(blocked, tiling.line));
+    block.put_int(view.planes ? ceil_div(view.planes->length, tiling.line)
+                  : planes    ? tiling.steps / view.runs_of_k
+                              : ceil_div(blocked, tiling.line));
     const bool first_is_input = view.op == ContractionOp::fprop;
     block.put_int(first_is_input ? view.input_channels : view.output_channels);
     block.put_int(view.op == ContractionOp::wgrad ? view.input_channels : view.output_channels);
     std::vector<WindowWalk> walks;
     for (size_t i = 0; i < view.axes.size(); ++i)
-      walks.push_back(tiling.window ? tiling.window->axes[i].positions : window_walk(view, view.axes[i]));
+      walks.push_back(tiling.window ? tiling.window->axes[i].positions
+                      : view.planes ? walk_over_planes(static_cast<int>(i))
+                                    : window_walk(view, view.axes[i]));
     if (walks.empty()) walks.emplace_back();
     for (const WindowWalk& walk : walks) {
       FastDivisor::of(walk.pixels, static_cast<int>(index_bits)).put(block);
       for (const int64_t value : {walk.window, walk.stride, walk.lower, walk.slope, walk.origin})
         block.put_int(value);
     }
+  }
+
+  // As codegen/device/wgmma_planes.cuh reads it: along the first axis, groups of rows `stride` apart.
+  WindowWalk walk_over_planes(int i) const {
+    const WindowAxis& axis = view.axes[static_cast<size_t>(i)];
+    const int64_t pitch = view.planes->pitch[i];
+    WindowWalk walk;
+    walk.pixels = i == 0 ? Tiling::groups_of_rows(view, tiling.plane_rows) : axis.output;
+    walk.window = axis.window;
+    walk.stride = i == 0 && tiling.plane_rows > 1 ? axis.step : 1;
+    walk.lower = axis.start * pitch;
+    walk.slope = axis.step * pitch;
+    return walk;
   }
 
   // direct_finish.cuh counts tiles of m by n.
@@ -375,6 +397,8 @@ struct Lowering {
   Work work() const {
     // A column of pixels comes slower than a box; tiles meet, and start anew.
     constexpr double kIm2colCost = 1.6, kTileCycles = 1000, kTileOfLinesCycles = 2000;
+    // Lines that begin anywhere reach into a fifth sector of L2.
+    constexpr double kShiftedCost = 1.25;
     const auto tiles = static_cast<double>(tiling.tiles());
     const auto tile_m = static_cast<double>(tiling.tile_m), tile_n = static_cast<double>(tiling.tile_n);
     // Of all tiles.
@@ -384,7 +408,8 @@ struct Lowering {
     Work work;
     // Lines of 128 bytes take the tensor cores as long, whatever is in them; the device's rate is that of 16
     // bits.
-    work.tensor_flops = 2 * tile_m * tile_n * steps * kBoxLine;
+    const auto rows_of_step = static_cast<double>(tiling.plane_rows);
+    work.tensor_flops = 2 * tile_m * tile_n * rows_of_step * steps * kBoxLine;
     work.dram_bytes = dram_bytes(fusion);
     const bool window_as_rows = !tiling.swapped && a.map.window,
                window_as_columns = tiling.swapped && b[0].map.window;
@@ -392,12 +417,17 @@ struct Lowering {
         (window_as_rows ? kIm2colCost : 1) * tile_m +
         (window_as_columns ? kIm2colCost : 1) * tile_n / static_cast<double>(tiling.cluster);
     work.l2_bytes = steps * fetched * kLineBytes;
+    if (view.planes)
+      work.l2_bytes = steps * kLineBytes *
+                      (static_cast<double>(tiling.row_lines()) * (tiling.swapped ? kShiftedCost : 1) +
+                       static_cast<double>(tiling.column_lines()) * (tiling.swapped ? 1 : kShiftedCost));
     if (tiling.window)
       work.l2_bytes = tiles * static_cast<double>(tiling.lines_of_window() * kLineBytes) +
                       static_cast<double>(slots() * std::ssize(tiling.window->lines) * kFilterBytes);
     // Written by the copy engine, read by the tensor cores: the columns once for every 64 rows.
     const double read = tile_m + tile_n * tile_m / kPartRows;
-    work.shared_bytes = steps * (tile_m + tile_n + read) * kLineBytes;
+    work.shared_bytes =
+        steps * (static_cast<double>(tiling.stage_bytes()) + rows_of_step * read * kLineBytes);
     work.tiles = tiling.tiles();
     work.tiles_per_sm = static_cast<int>(tiling.blocks_per_sm());
     work.k_steps = tiling.classes > 0 ? ceil_div(tiling.all_steps, tiling.classes) : tiling.steps_of_part;
@@ -461,6 +491,8 @@ class WgmmaEngine final : public Engine {
             {"cluster", {1, 2}},
             {"band", {1, 2, 4, 8, 16}},
             {"split", split},
+            {"rows", Tiling::can_join_rows(view, operand_type(fusion)) ? std::vector<int64_t>{1, 2, 3, 4}
+                                                                       : std::vector<int64_t>{1}},
             {"window",
              window_of(view, operand_type(fusion)) ? std::vector<int64_t>{0, 1} : std::vector<int64_t>{0}}};
   }
@@ -471,7 +503,7 @@ class WgmmaEngine final : public Engine {
     std::vector<EngineCandidate> list;
     const Contraction view = carried.view();
     const auto add = [&](int64_t swap, int64_t ping_pong, int64_t tile_m, int64_t tile_n, int64_t cluster,
-                         int64_t split) {
+                         int64_t split, int64_t rows = 1) {
       EngineConfig config{std::string(name()), revision(), {}};
       config.set("tile_m", tile_m);
       config.set("tile_n", tile_n);
@@ -480,8 +512,10 @@ class WgmmaEngine final : public Engine {
       config.set("cluster", cluster);
       config.set("band", 8);
       config.set("split", split);
+      if (rows > 1) config.set("rows", rows);
       const Lowering lowering(fusion, config, device);
       const Tiling& tiling = lowering.tiling;
+      if (tiling.plane_rows != rows || !lowering.fits()) return;
       if (tiling.cluster != cluster || tiling.tile_m != tile_m || tiling.tile_n != tile_n) return;
       if (tiling.swapped != (swap != 0)) return;
       Work work = lowering.work();
@@ -499,11 +533,24 @@ class WgmmaEngine final : public Engine {
           if (!fits(tiling)) continue;
           const int64_t split = Tiling::can_split(view) ? split_for(tiling, device) : 1;
           if (split == 1 || tiling.tiles() * 2 > device.sm_count) add(swap, ping_pong, tile_m, tile_n, 1, 1);
-          if (split > 1 && ping_pong == 0) add(swap, ping_pong, tile_m, tile_n, 1, split);
+          // One consumer of planes keeps the tensor cores as busy as L2 allows.
+          const bool alone = view.planes && tile_m == kPartRows;
+          if (split > 1 && (ping_pong == 0 || alone)) add(swap, ping_pong, tile_m, tile_n, 1, split);
           if (split == 1 && tile_n >= 128 && tiling.tiles_m() > 1) add(swap, ping_pong, tile_m, tile_n, 2, 1);
         }
     if (window_of(view, operand_type(fusion)))
       for (const int64_t tile_n : {256, 192, 128}) add_window(list, fusion, device, tile_n);
+    if (Tiling::can_join_rows(view, operand_type(fusion)))
+      for (const auto& [ping_pong, tile_m] : {std::pair{1, 64}, {0, 128}, {0, 256}})
+        for (const int64_t rows : {2, 3, 4}) {
+          EngineConfig config{std::string(name()), revision(), {}};
+          config.set("tile_m", tile_m);
+          config.set("ping_pong", ping_pong);
+          config.set("rows", rows);
+          const Tiling tiling(view, config, operand_type(fusion));
+          if (rows > view.planes->rows || !fits(tiling)) continue;
+          add(0, ping_pong, tile_m, tiling.tile_n, 1, split_for(tiling, device), rows);
+        }
     // Few adjacent columns of a pair fill no tile that its boxes allow; few rows of a reduction, no two
     // pieces.
     if (list.empty()) add(0, 0, 128, 128, 1, 1);

@@ -96,10 +96,18 @@ class WgmmaRepackedEngine final : public Engine {
     WayOut out = WayOut::direct;
   };
 
-  // Operands that the copy engine cannot read as they are, and groups that fill no line.
+  // Operands that the copy engine cannot read as they are, and groups that fill no line. wgrad's are planes
+  // both or neither; 16 bits may be better off with channels side by side.
   static Packing packing_of(const Fusion& fusion, const Contraction& view) {
-    return {{refuse_copies(fusion, view, false).has_value(), refuse_copies(fusion, view, true).has_value()},
-            joined_groups(fusion, view, kBoxLine)};
+    Packing packing{
+        {refuse_copies(fusion, view, false).has_value(), refuse_copies(fusion, view, true).has_value()},
+        joined_groups(fusion, view, kBoxLine)};
+    if (view.op != ContractionOp::wgrad) return packing;
+    const Expr& first = fusion.before[0];
+    const bool may_be_last = may_lie_across(first.nodes[static_cast<size_t>(first.value)].type);
+    const bool one = packing.sites[0] || packing.sites[1];
+    if (may_be_last ? plane_walk(fusion, view).has_value() : one) packing.sites = {true, true};
+    return packing;
   }
   // The filter of joined pixels is always packed.
   static Packing packing_of_pixels(const Fusion& fusion, const Contraction& view, int64_t pixels,
@@ -174,6 +182,8 @@ class WgmmaRepackedEngine final : public Engine {
     copies.fills = static_cast<int>(repacked.zeroed.size());
     for (const Fusion* part : {&repacked.loads, &repacked.stores}) add_copies(copies, *part, device);
     for (const int64_t bytes : repacked.scratch) copies.scratch_bytes += bytes;
+    for (const int scratch : repacked.zeroed)
+      copies.serial_dram_bytes += static_cast<double>(repacked.scratch[static_cast<size_t>(scratch)]);
     for (EngineCandidate& candidate : wgmma_engine().candidates(repacked.core, device)) {
       Work& work = candidate.work;
       work.serial_dram_bytes += copies.serial_dram_bytes;

@@ -93,7 +93,7 @@ std::optional<Refusal> refuse_convolution(const Fusion& fusion, const Contractio
   const int64_t block = box_line(first.nodes[static_cast<size_t>(first.value)].type);
   const bool ragged = view.channels() % block != 0;
   const bool wgrad_taps = view.op == ContractionOp::wgrad && view.n != view.input_channels;
-  if (view.is_convolution() && ragged && (view.entries > 1 || wgrad_taps))
+  if (view.is_convolution() && ragged && (view.entries > 1 || wgrad_taps) && !plane_walk(fusion, view))
     return Refusal{"channel-blocks",
                    node,
                    "",

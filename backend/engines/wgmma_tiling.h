@@ -49,9 +49,11 @@ struct Tiling {
   bool swapped;     // the tensor cores' rows are n
   bool ping_pong;   // each consumer has tiles of its own
   int64_t tile_m, tile_n, cluster, band;
-  int64_t siblings;  // share the columns of a tile
-  bool reduces;      // the result, on the way out
-  int64_t results;   // of the epilogue
+  int64_t siblings;           // share the columns of a tile
+  int64_t plane_rows = 1;     // of a wgrad of planes: runs in a step
+  int64_t channel_block = 1;  // columns with one tap, of such a wgrad
+  bool reduces;               // the result, on the way out
+  int64_t results;            // of the epilogue
   int64_t split;
   int64_t classes = 0;                   // of a dgrad of a stride: a product each
   std::optional<ResidentWindow> window;  // kept in shared memory while all taps multiply it
@@ -76,6 +78,7 @@ struct Tiling {
         entries(view.entries),
         steps(steps_of(view, line)),
         all_steps(steps) {
+    if (view.planes) walk_planes(view, config, type);
     if (config.knob("window", 0) != 0) window = window_of(view, type);
     if (window) {
       keep_window();
@@ -90,6 +93,24 @@ struct Tiling {
     const int64_t parts = can_split(view) ? std::clamp<int64_t>(config.knob("split", 1), 1, most_parts()) : 1;
     steps_of_part = ceil_div(steps, parts);
     split = parts == 1 ? 1 : ceil_div(steps, steps_of_part);
+  }
+
+  // Rows of one step have all taps along the first axis in one tile.
+  void walk_planes(const Contraction& view, const EngineConfig& config, DataType type) {
+    channel_block = view.planes->channel_block;
+    const int64_t all_taps = view.axes[0].window * channel_block, rows_of_step = config.knob("rows", 1);
+    if (rows_of_step > 1 && !swapped && can_join_rows(view, type)) {
+      plane_rows = rows_of_step;
+      tile_n = all_taps;
+    }
+    tile_n = ceil_div(tile_n, channel_block) * channel_block;
+    all_steps = steps = steps_of(view, line, plane_rows);
+  }
+  // A descriptor's lines run on from row to row, as far as the tensor cores have an instruction so wide.
+  static bool can_join_rows(const Contraction& view, DataType type) {
+    if (!view.planes || view.planes->flat || view.axes.size() < 2 || is_fp8(type)) return false;
+    const int64_t columns = view.axes[0].window * view.planes->channel_block;
+    return view.axes[0].step > 0 && columns <= 256 && (columns % 32 == 0 || columns == 16);
   }
 
   void count_classes(const ResidueClasses& all, int64_t channel_blocks) {
@@ -152,17 +173,31 @@ struct Tiling {
   }
 
   // Of a fprop or dgrad: taps times blocks of channels; the last block is filled up with zeros.
-  static int64_t steps_of(const Contraction& view, int64_t line) {
+  static int64_t steps_of(const Contraction& view, int64_t line, int64_t rows_of_step = 1) {
+    if (view.planes) {
+      const PlaneWalk& walk = *view.planes;
+      return walk.images * groups_of_rows(view, rows_of_step) * walk.inner_rows * ceil_div(walk.length, line);
+    }
     if (!view.is_convolution() || view.op == ContractionOp::wgrad)
       return view.runs_of_k * ceil_div(view.k / view.runs_of_k, line);
     return view.k / view.channels() * blocks_of(view, line);
+  }
+  // Along the first axis: rows of a group lie as far apart as its taps.
+  static int64_t groups_of_rows(const Contraction& view, int64_t rows_of_step) {
+    const int64_t rows = view.planes->rows;
+    if (rows_of_step == 1) return rows;
+    const int64_t apart = view.axes[0].step;
+    return apart * ceil_div(ceil_div(rows, apart), rows_of_step);
   }
   static int64_t blocks_of(const Contraction& view, int64_t line) { return ceil_div(view.channels(), line); }
   int64_t tiles_m() const { return ceil_div(rows, tile_m * cluster); }  // in clusters
   int64_t tiles_n() const { return ceil_div(columns, columns_of_tile()); }
   int64_t tiles_of_class() const { return tiles_m() * cluster * tiles_n() * entries; }
   int64_t tiles() const { return tiles_of_class() * std::max<int64_t>(classes, 1); }
-  int64_t stage_bytes() const { return (tile_m + tile_n) * kLineBytes; }
+  // Of a step: rows of planes share most of their columns.
+  int64_t row_lines() const { return plane_rows * tile_m; }
+  int64_t column_lines() const { return tile_n + (plane_rows - 1) * channel_block; }
+  int64_t stage_bytes() const { return (row_lines() + column_lines()) * kLineBytes; }
   // Two blocks an SM hide each other's start and finish where their sums, and totals of reductions, leave the
   // registers.
   int64_t blocks_per_sm() const { return sums() <= 32 && cluster == 1 && !ping_pong && !reduces ? 2 : 1; }
@@ -182,6 +217,12 @@ class Carried {
   static Contraction view_of(const Fusion& fusion) {
     Contraction view = contraction_of(fusion).value();
     if (sums_planes(fusion, view)) view.runs_of_k = fusion.before[0].domain[0];
+    view.planes = plane_walk(fusion, view);
+    if (view.planes) {
+      const int64_t block = view.planes->channel_block;
+      view.n = ceil_div(view.input_channels, block) * block * view.taps();
+      view.channels_fastest = true;
+    }
     return view;
   }
 

@@ -33,15 +33,17 @@ struct WindowAxis {
 
 /// kOp: one of the four above. kSpatial: spatial axes, 0 for a matmul. kBatch: leading axes of a matmul's
 /// result. kChannelsFastest: in (channel, tap) the channel varies fastest. kUnitStride: every stride is 1.
+/// kChannelBlocks: columns of a wgrad are (block of channels, taps, channel in the block), where the taps
+/// along the first axis vary faster than the others; n counts whole blocks.
 /// The fields are arguments: 8 bytes each (a Divisor: 3 of them).
 template <int kOp, int kSpatial, int kBatch, bool kChannelsFastest, bool kUnitStride, class Index, class Wide,
-          class Divisor>
+          class Divisor, bool kChannelBlocks = false>
 struct Contraction {
   using Key = Point<Index>;
   static constexpr int kAxes = kOp == kMatmul ? kBatch + 2 : kSpatial + 2;
 
   Wide m, n, k;                          // extents of one batch entry
-  Divisor channels;                      // in (channel, tap)
+  Divisor channels;                      // in (channel, tap); or in a block
   Wide input_channels, output_channels;  // of one group
   WindowAxis<Wide, Divisor> axis[kSpatial > 0 ? kSpatial : 1];
   Divisor batch[kBatch > 0 ? kBatch : 1];
@@ -54,6 +56,7 @@ struct Contraction {
   }
   __device__ Key column(Index index) const {
     if (index >= Index(n)) return outside();
+    if constexpr (kChannelBlocks) return channel_in_block(index);
     if constexpr (kOp == kWgrad) return channel_and_tap(index);
     return plain(index);
   }
@@ -151,6 +154,14 @@ struct Contraction {
       key.lead = linear;
     }
     return key;
+  }
+
+  __device__ Key channel_in_block(Index linear) const {
+    Key key = plain(channels.split(linear));
+    key.at[0] = axis[0].window.split(linear);
+    for (int i = kSpatial - 1; i > 0; --i) key.at[i] = axis[i].window.split(linear);
+    key.lead += linear * channels.divisor;
+    return key.lead < Index(input_channels) ? key : outside();
   }
 
   __device__ bool input_position(int i, Index output, Index tap, Index& position) const {

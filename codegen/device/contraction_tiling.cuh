@@ -18,8 +18,13 @@ static constexpr int kThreads = 256;  // of a block
 static constexpr int kTileM = FUSOR_TILE_M, kTileN = FUSOR_TILE_N;
 static constexpr int kTileElements = kTileM * kTileN;
 
+#ifdef FUSOR_CHANNEL_BLOCK
+static constexpr bool kChannelBlocks = true;  // the last of which may lie partly outside
+#else
+static constexpr bool kChannelBlocks = false;
+#endif
 using Problem = Contraction<FUSOR_OP, FUSOR_SPATIAL, FUSOR_BATCH, FUSOR_CHANNELS_FASTEST, FUSOR_UNIT_STRIDE,
-                            Index, i64, FastDivisor>;
+                            Index, i64, FastDivisor, kChannelBlocks>;
 using Key = Problem::Key;
 
 /// A tile: its batch entry (matmul: linear over the leading axes; convolution: the group), first row and
@@ -54,5 +59,7 @@ FUSOR_DEVICE VectorPlace vector_place(const Problem& problem, const Place& place
   const int fast = position % kFastExtent, slow = position / kFastExtent;
   const Index row = place.row + (FUSOR_Y_ALONG_N ? slow : fast);
   const Index column = place.column + (FUSOR_Y_ALONG_N ? fast : slow);
-  return {row, column, row < Index(problem.m) && column < Index(problem.n)};
+  bool inside = row < Index(problem.m) && column < Index(problem.n);
+  if constexpr (kChannelBlocks) inside = inside && problem.column(column).lead >= 0;
+  return {row, column, inside};
 }

@@ -88,6 +88,30 @@ FUSOR_DEVICE void copy_box_to(u16 blocks, void* shared, const TensorMap& map, Ba
       : "memory");
 }
 
+// Copies a box of a map of planes: from `at` of plane `plane` in image `image`. Axes of a plane are outermost
+// first, as everywhere.
+FUSOR_DEVICE void copy_planes(void* shared, const TensorMap& map, Barrier& barrier, const int (&at)[1],
+                              int plane, int image) {
+  copy_box(shared, map, barrier, at[0], plane, image);
+}
+FUSOR_DEVICE void copy_planes(void* shared, const TensorMap& map, Barrier& barrier, const int (&at)[2],
+                              int plane, int image) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, "
+      "%5, %6}], [%2];" ::"r"(shared_address(shared)),
+      "l"(&map), "r"(shared_address(&barrier.word)), "r"(at[1]), "r"(at[0]), "r"(plane), "r"(image)
+      : "memory");
+}
+FUSOR_DEVICE void copy_planes(void* shared, const TensorMap& map, Barrier& barrier, const int (&at)[3],
+                              int plane, int image) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, "
+      "%5, %6, %7}], [%2];" ::"r"(shared_address(shared)),
+      "l"(&map), "r"(shared_address(&barrier.word)), "r"(at[2]), "r"(at[1]), "r"(at[0]), "r"(plane),
+      "r"(image)
+      : "memory");
+}
+
 // Copies a column of pixels of an im2col map: `channel` on, from the pixel whose window begins at `at` in
 // image `image`, with the tap `offset`. Spatial axes are outermost first, as everywhere.
 FUSOR_DEVICE void copy_pixels(void* shared, const TensorMap& map, Barrier& barrier, int channel,

@@ -8,6 +8,7 @@
 
 #include "codegen/device/wgmma_finish.cuh"
 #include "codegen/device/wgmma_load.cuh"
+#include "codegen/device/wgmma_planes.cuh"
 
 struct Params {
   TensorMap a, b[kSiblings];
@@ -76,10 +77,15 @@ FUSOR_DEVICE void multiply(const Tile& tile, Stages& stages, Ring& ring, int con
     const u64 b = Part<kColumnsAdjacentB>::descriptor(stages.b[ring.stage]);
     wgmma_fence();
 #pragma unroll
-    for (int part = 0; part < kParts; ++part)
-      Wgmma<kTileN, kRowsAdjacentA, kColumnsAdjacentB, Part<kRowsAdjacentA>::kStep,
-            Part<kColumnsAdjacentB>::kStep>::issue(sums[part], a + part * (kPartBytes >> 4), b,
-                                                   step != tile.begin);
+    for (int row = 0; row < kRows; ++row)
+#pragma unroll
+      for (int part = 0; part < kParts; ++part)
+        Wgmma<kTileN, kRowsAdjacentA, kColumnsAdjacentB, Part<kRowsAdjacentA>::kStep,
+              Part<kColumnsAdjacentB>::kStep>::issue(sums[part],
+                                                     a + row * (kTileM * kLineBytes >> 4) +
+                                                         part * (kPartBytes >> 4),
+                                                     b + row * (kChannelBlock * kLineBytes >> 4),
+                                                     row > 0 || step != tile.begin);
     wgmma_commit();
     wgmma_wait<1>();
     if (previous >= 0) stages.release(previous);
@@ -154,7 +160,11 @@ extern "C" __global__ void __launch_bounds__((1 + kConsumers) * kWarpgroup, FUSO
     __syncthreads();
   if (warpgroup == 0) {
     if constexpr (FUSOR_BLOCKS_PER_SM == 1) give_registers<40>();
+#ifdef FUSOR_CHANNEL_BLOCK
+    if (threadIdx.x == 0) load_planes(p.a, p.b[0], p.operands, p.schedule, shared.stages);
+#else
     if (threadIdx.x == 0) load(p.a, p.b, p.operands, p.schedule, shared.stages);
+#endif
   } else {
     if constexpr (FUSOR_BLOCKS_PER_SM == 1) take_registers<232>();
     consume(p, shared, warpgroup - 1);

@@ -13,6 +13,7 @@
 //   wgrad of planes (pointwise, channels first)
 //            both          lines along the positions of an image                         k = (image,
 //            positions)
+//   wgrad of planes with windows: wgmma_planes.cuh
 #pragma once
 
 #include "codegen/device/wgmma_tiling.cuh"
@@ -32,8 +33,8 @@ struct WindowWalk {
 
 struct Operands {
   i64 batched_a, batched_b;  // matmul: 0 where the operand is broadcast over the batch
-  // Convolution: blocks of kLine channels in a group (planes: of kLine positions in an image), channels of a
-  // group in the operands and in the filter.
+  // Convolution: blocks of kLine channels in a group (planes: of kLine positions in an image, or in a run of
+  // outputs), channels of a group in the operands and in the filter.
   i64 channel_blocks;
   i64 first_channels, second_channels;
   WindowWalk walk[kWindowAxes];

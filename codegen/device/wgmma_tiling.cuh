@@ -33,11 +33,22 @@ static constexpr int kParts = kTileM / 64 / kReaders;
 static constexpr int kSums = kTileN / 2;  // of a thread, in one part, of all siblings
 // A line of the swizzled tiles, and its elements: the steps of k in a tile.
 static constexpr int kLineBytes = 128, kLine = kLineBytes / kElementBytes, kTileK = kLine;
-static constexpr int kTileBytesA = kTileM * kLineBytes, kTileBytesB = kTileN * kLineBytes;
+// wgrad of planes with windows: columns come in blocks of channels, one tap each (wgmma_planes.cuh). A step
+// may be several rows of outputs; those share the rows of inputs, which lie one behind the other.
+#ifdef FUSOR_CHANNEL_BLOCK
+static constexpr bool kWindowPlanes = true;
+static constexpr int kChannelBlock = FUSOR_CHANNEL_BLOCK, kRows = FUSOR_PLANE_ROWS;
+#else
+static constexpr bool kWindowPlanes = false;
+static constexpr int kChannelBlock = 1, kRows = 1;
+#endif
+static constexpr int kLinesB = kTileN + (kRows - 1) * kChannelBlock;  // of all rows
+static constexpr int kTileBytesA = kRows * kTileM * kLineBytes, kTileBytesB = kLinesB * kLineBytes;
 static constexpr bool kRowsAdjacentA = FUSOR_A_ROWS_ADJACENT, kColumnsAdjacentB = FUSOR_B_COLUMNS_ADJACENT;
 static_assert(kElementBytes == 2 || !(kRowsAdjacentA || kColumnsAdjacentB), "wgmma transposes 16 bits only");
 
-using Problem = Contraction<kOp, kSpatial, kBatch, true, FUSOR_UNIT_STRIDE, Index, i64, FastDivisor>;
+using Problem =
+    Contraction<kOp, kSpatial, kBatch, true, FUSOR_UNIT_STRIDE, Index, i64, FastDivisor, kWindowPlanes>;
 using Key = Problem::Key;
 #if FUSOR_CLASSES > 0
 using Classes = ResidueClasses<kSpatial, kClasses, Index, i64, FastDivisor>;

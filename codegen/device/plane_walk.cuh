@@ -1,0 +1,88 @@
+// Owns the walk of a wgrad over planes of positions: which outputs a step of k consists of, and where the
+// inputs lie that they meet at a tap. All strides are 1. Templates over the operands' walks, so that a host
+// test runs them.
+//
+// Along every axis, input = output + tap * slope + lower. A step is a block of a run of outputs, in groups of
+// rows that lie `stride` apart along the first axis. Positions have one coordinate, where planes are walked
+// as a whole: then slope and lower are distances in the plane.
+#pragma once
+
+/// One step of k. kAxes: coordinates of a position, outermost first.
+template <int kAxes>
+struct PlaneStep {
+  int block;  // of a run
+  int at[kAxes];
+  int image;
+
+  template <class Operands, class Index>
+  __device__ void begin(const Operands& p, Index step) {
+    Index rest = step / static_cast<Index>(p.channel_blocks);
+    block = static_cast<int>(step - rest * static_cast<Index>(p.channel_blocks));
+    for (int i = kAxes - 2; i >= 0; --i) at[i] = static_cast<int>(p.walk[i].pixels.split(rest));
+    at[kAxes - 1] = 0;
+    image = static_cast<int>(rest);
+  }
+  template <class Operands>
+  __device__ void advance(const Operands& p) {
+    if (++block < static_cast<int>(p.channel_blocks)) return;
+    block = 0;
+#pragma unroll
+    for (int i = kAxes - 2; i >= 0; --i) {
+      if (++at[i] < static_cast<int>(p.walk[i].pixels.divisor)) return;
+      at[i] = 0;
+    }
+    ++image;
+  }
+  /// Of the outputs in the first of the step's `rows` rows, where blocks have `line` positions.
+  template <class Operands>
+  __device__ void first_position(const Operands& p, int line, int rows, int (&position)[kAxes]) const {
+#pragma unroll
+    for (int i = 0; i < kAxes; ++i) position[i] = at[i];
+    position[kAxes - 1] = block * line;
+    if (rows > 1) {
+      const int apart = static_cast<int>(p.walk[0].stride), group = at[0] / apart;
+      position[0] = group * rows * apart + at[0] - group * apart;
+    }
+  }
+};
+
+/// A block of columns: its tap, and which of the blocks of channels, in the order of Contraction::column.
+template <int kSpatial>
+struct PlaneTap {
+  int at[kSpatial];
+  int channel_block;
+
+  template <class Operands>
+  __device__ void begin(const Operands& p, int index) {
+    at[0] = take(index, static_cast<int>(p.walk[0].window));
+#pragma unroll
+    for (int i = kSpatial - 1; i > 0; --i) at[i] = take(index, static_cast<int>(p.walk[i].window));
+    channel_block = index;
+  }
+  template <class Operands>
+  __device__ void advance(const Operands& p) {
+    if (++at[0] < static_cast<int>(p.walk[0].window)) return;
+    at[0] = 0;
+#pragma unroll
+    for (int i = kSpatial - 1; i > 0; --i) {
+      if (++at[i] < static_cast<int>(p.walk[i].window)) return;
+      at[i] = 0;
+    }
+    ++channel_block;
+  }
+  /// From a position of the outputs to that of the inputs that it meets.
+  template <class Operands, int kAxes>
+  __device__ void move(const Operands& p, int (&position)[kAxes]) const {
+#pragma unroll
+    for (int i = 0; i < kSpatial; ++i)
+      position[kAxes == kSpatial ? i : 0] +=
+          at[i] * static_cast<int>(p.walk[i].slope) + static_cast<int>(p.walk[i].lower);
+  }
+
+ private:
+  static __device__ int take(int& index, int extent) {
+    const int quotient = index / extent, rest = index - quotient * extent;
+    index = quotient;
+    return rest;
+  }
+};

@@ -1,0 +1,375 @@
+// Owns the tests of wgrad over planes of positions: which wgrads are, and the products that the kernel makes
+// of the boxes it copies: the device's walk, run on the host with the argument bytes and the maps that the
+// engine writes, against the oracle.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <set>
+
+#include "backend/engines.h"
+#include "backend/engines/contraction.h"
+#include "backend/engines/repack.h"
+#include "backend/engines/tensor_maps.h"
+#include "tests/backend/compiled_kernels.h"
+#include "tests/backend/conv_products.h"
+#include "tests/backend/reference_test_support.h"
+
+#define __device__  // NOLINT(bugprone-reserved-identifier): CUDA's word
+namespace device {
+#include "codegen/device/contraction.cuh"
+#include "codegen/device/plane_walk.cuh"
+}  // namespace device
+#undef __device__
+
+namespace fusor {
+namespace {
+
+using test::HostDivisor;
+
+DeviceInfo h200() { return DeviceInfo::named("H200"); }
+
+struct Case {
+  Dims x{2, 64, 9, 8}, w{24, 64, 3, 3};
+  ConvOptions options = {};
+  DataType type = DataType::f32;
+  Layout layout = Layout::nchw;
+  DataType result = DataType::f32;
+};
+
+Graph graph_of(const Case& c) {
+  GraphBuilder g("wgrad", Precision::allow_tf32);
+  Dims y{c.x[0], c.w[0]};
+  for (int i = 0; i + 2 < c.x.rank(); ++i) {
+    const auto one = [i](const Dims& given, int64_t otherwise) {
+      return given.empty() ? otherwise : given[i];
+    };
+    const int64_t padding = one(c.options.padding, 0);
+    const int64_t padded =
+        c.x[2 + i] + one(c.options.pre_padding, padding) + one(c.options.post_padding, padding);
+    const int64_t covered = one(c.options.dilation, 1) * (c.w[2 + i] - 1) + 1;
+    y.push_back((padded - covered) / one(c.options.stride, 1) + 1);
+  }
+  const Tensor dy = g.input("dy", y, c.type, c.layout);
+  g.output(g.conv_wgrad(dy, g.input("x", c.x, c.type, c.layout), c.w, c.options),
+           {.name = "dw", .type = c.result});
+  return g.finish();
+}
+
+Fusion fusion_of(const Graph& graph) { return make_fusion(graph, fold_views(graph), std::vector<int>{0}); }
+
+std::string rule(const Case& c) {
+  const Support support = wgmma_engine().supports(fusion_of(graph_of(c)), h200());
+  return support ? "" : support.refusal->rule;
+}
+std::string repacked_rule(const Case& c) {
+  const Support support = wgmma_repacked_engine().supports(fusion_of(graph_of(c)), h200());
+  return support ? "" : support.refusal->rule;
+}
+
+int64_t value_of(const KernelSource& source, const char* name) {
+  return std::ranges::find(source.config, name, &ConfigValue::name)->value;
+}
+
+// --- The kernel on the host ---
+
+struct HostWalk {
+  HostDivisor pixels;
+  int64_t window, stride, lower, slope, origin;
+};
+template <int kSpatial>
+struct HostArguments {
+  device::Contraction<device::kWgrad, kSpatial, 0, true, true, int64_t, int64_t, HostDivisor, true> problem;
+  int64_t entries, tiles_m, tiles_n, band, parts, steps, steps_of_part;
+  int64_t batched_a, batched_b, channel_blocks, first_channels, second_channels;
+  HostWalk walk[kSpatial];
+};
+
+// An operand of a launch: its map and where it begins.
+struct Copied {
+  const TensorMap& map;
+  const std::byte* tensor;
+
+  // Zero outside. Coordinates innermost first.
+  double at(const std::vector<int64_t>& position) const {
+    const std::byte* from = tensor;
+    for (int i = 0; i < map.dims.rank(); ++i) {
+      const int64_t each = position[static_cast<size_t>(i)];
+      if (each < 0 || each >= map.dims[i]) return 0;
+      if (i > 0) from += each * map.stride_bytes[i - 1];
+    }
+    return load_real(map.type, from, position[0]);
+  }
+  template <int kAxes>
+  double at(const int (&position)[kAxes], int64_t along, int64_t plane, int64_t image) const {
+    std::vector<int64_t> whole;
+    for (int i = kAxes; i-- > 0;) whole.push_back(position[i]);
+    whole[0] += along;
+    whole.push_back(plane);
+    whole.push_back(image);
+    return at(whole);
+  }
+};
+
+struct Run {
+  const Launch& launch;
+  std::vector<void*> operands;
+
+  Copied copied(size_t i) const {
+    const Patch& patch = launch.arguments.patches()[i];
+    return {launch.arguments.maps()[i],
+            static_cast<const std::byte*>(operands[static_cast<size_t>(patch.index)]) + patch.byte_offset};
+  }
+};
+
+using Results = std::map<std::vector<int64_t>, double>;
+
+// Tile by tile like load_planes() and multiply(): sums of every element of the result, by its coordinates.
+template <int kSpatial, int kAxes>
+Results product_of(const Run& run) {
+  const KernelSource& source = *run.launch.source;
+  const bool swapped = value_of(source, "swapped") != 0;
+  const Copied outputs = run.copied(swapped ? 1 : 0), inputs = run.copied(swapped ? 0 : 1);
+  const int64_t across = value_of(source, swapped ? "tile_n" : "tile_m"),
+                taps = value_of(source, swapped ? "tile_m" : "tile_n"),
+                block = value_of(source, "channel_block");
+  const auto rows = static_cast<int>(value_of(source, "plane_rows"));
+  const auto line = static_cast<int>(box_line(inputs.map.type));
+  const int rank = inputs.map.box.rank();
+  EXPECT_EQ(outputs.map.box[0], line);
+  EXPECT_EQ(inputs.map.box[0], line);
+  EXPECT_EQ(outputs.map.box[rank - 2], across);
+  EXPECT_EQ(inputs.map.box[rank - 2], block);
+  EXPECT_EQ(element_count(inputs.map.box), line * block);
+  EXPECT_EQ(taps % block, 0);
+
+  HostArguments<kSpatial> p;
+  std::memcpy(&p, run.launch.arguments.bytes().data() + 2 * kTensorMapBytes, sizeof p);
+  if (rows > 1) EXPECT_EQ(taps, p.walk[0].window * block);
+  Results results;
+  for (int64_t entry = 0; entry < p.entries; ++entry)
+    for (int64_t column = 0; column < p.problem.n; column += taps) {
+      device::PlaneTap<kSpatial> first_tap;
+      first_tap.begin(p, static_cast<int>(column / block));
+      device::PlaneStep<kAxes> step;
+      step.begin(p, int64_t{0});
+      std::vector<double> sums(static_cast<size_t>(p.problem.m * taps));
+      for (int64_t k = 0; k < p.steps; ++k, step.advance(p)) {
+        device::PlaneStep<kAxes> anew;
+        anew.begin(p, k);
+        EXPECT_EQ(anew.image, step.image);
+        EXPECT_EQ(anew.block, step.block);
+        // [row][filter][position]
+        int position[kAxes];
+        step.first_position(p, line, rows, position);
+        std::vector<double> a, b;
+        for (int row = 0; row < rows; ++row, position[0] += static_cast<int>(p.walk[0].stride))
+          for (int64_t m = 0; m < p.problem.m; ++m)
+            for (int i = 0; i < line; ++i)
+              a.push_back(outputs.at(position, i, m + entry * p.first_channels, step.image));
+        // [block][channel][position]
+        device::PlaneTap<kSpatial> tap = first_tap;
+        for (int64_t i = 0; i < taps / block + rows - 1; ++i) {
+          if (rows == 1 || i == 0) {
+            step.first_position(p, line, rows, position);
+            tap.move(p, position);
+          }
+          for (int64_t c = 0; c < block; ++c)
+            for (int j = 0; j < line; ++j)
+              b.push_back(inputs.at(position, j, c + tap.channel_block * block + entry * p.second_channels,
+                                    step.image));
+          if (rows == 1)
+            tap.advance(p);
+          else
+            position[0] += static_cast<int>(p.walk[0].stride);
+        }
+        for (int64_t row = 0; row < rows; ++row)
+          for (int64_t m = 0; m < p.problem.m; ++m)
+            for (int64_t n = 0; n < taps; ++n)
+              for (int i = 0; i < line; ++i)
+                sums[static_cast<size_t>(m * taps + n)] +=
+                    a[static_cast<size_t>((row * p.problem.m + m) * line + i)] *
+                    b[static_cast<size_t>((row * block + n) * line + i)];
+      }
+      for (int64_t m = 0; m < p.problem.m; ++m)
+        for (int64_t n = 0; n < taps; ++n) {
+          const auto key = p.problem.column(column + n);
+          if (key.lead < 0) continue;
+          int64_t at[kSpatial + 2];
+          p.problem.result(entry, m, column + n, at);
+          EXPECT_TRUE(results
+                          .emplace(std::vector<int64_t>(at, at + kSpatial + 2),
+                                   sums[static_cast<size_t>(m * taps + n)])
+                          .second);
+        }
+    }
+  return results;
+}
+
+Results product_of(const Run& run, int spatial) {
+  const bool flat = value_of(*run.launch.source, "flat_planes") != 0;
+  if (spatial == 1) return product_of<1, 1>(run);
+  if (spatial == 2) return flat ? product_of<2, 1>(run) : product_of<2, 2>(run);
+  return flat ? product_of<3, 1>(run) : product_of<3, 3>(run);
+}
+
+// Every shape of a tile among the candidates, once.
+std::vector<EngineConfig> shapes_of(const Fusion& fusion) {
+  std::vector<EngineConfig> shapes;
+  std::set<std::vector<int64_t>> known;
+  for (const EngineCandidate& candidate : wgmma_engine().candidates(fusion, h200())) {
+    const EngineConfig& config = candidate.config;
+    if (known
+            .insert({config.knob("swap", 0), config.knob("rows", 1),
+                     config.knob(config.knob("swap", 0) != 0 ? "tile_m" : "tile_n", 0)})
+            .second)
+      shapes.push_back(config);
+  }
+  return shapes;
+}
+
+struct Expected {
+  bool flat = false;
+  bool packed = false;
+};
+
+void expect_the_product(const Case& c, const Expected& expected) {
+  SCOPED_TRACE(testing::Message() << to_string(c.x) << to_string(c.w) << to_string(c.type));
+  const Graph graph = graph_of(c);
+  const Fusion given = fusion_of(graph);
+  const HostTensors tensors(graph);
+  tensors.run(given, Reading::oracle);
+  const std::vector<double> dw = tensors.get(graph.tensors.back());
+  Run run{Launch{}, {}};
+  std::vector<void*> operands;
+  for (const Operand& operand : given.operands)
+    operands.push_back(tensors.pointers()[static_cast<size_t>(operand.tensor)]);
+  ASSERT_EQ(wgmma_engine().supports(given, h200()).refusal.has_value(), expected.packed);
+  Repacked repacked;
+  repacked.core = given;
+  std::vector<std::vector<std::byte>> scratch;
+  if (expected.packed) {
+    ASSERT_TRUE(wgmma_repacked_engine().supports(given, h200()));
+    repacked = repack(given, contraction_of(given).value(), {{true, true}, 1}, WayOut::direct);
+    EXPECT_EQ(repacked.zeroed, (std::vector<int>{0, 1}));
+    for (const int64_t bytes : repacked.scratch) {
+      scratch.emplace_back(static_cast<size_t>(bytes), std::byte{0});
+      operands.push_back(scratch.back().data());
+    }
+    evaluate(repacked.loads, operands, Reading::oracle);
+  }
+  const std::vector<EngineConfig> shapes = shapes_of(repacked.core);
+  ASSERT_FALSE(shapes.empty());
+  for (const EngineConfig& config : shapes) {
+    SCOPED_TRACE(to_string(config));
+    const Lowered lowered = wgmma_engine().lower(repacked.core, config, h200());
+    const Launch& launch = std::get<Launch>(lowered.steps.front());
+    EXPECT_EQ(value_of(*launch.source, "flat_planes") != 0, expected.flat);
+    const Results results = product_of(Run{launch, operands}, c.x.rank() - 2);
+    ASSERT_EQ(std::ssize(results), element_count(c.w));
+    for (const auto& [at, sum] : results) {
+      int64_t linear = 0;
+      for (int i = 0; i < c.w.rank(); ++i) linear = linear * c.w[i] + at[static_cast<size_t>(i)];
+      const double wanted = dw[static_cast<size_t>(linear)];
+      ASSERT_NEAR(sum, wanted, 1e-4 * std::max(1.0, std::abs(wanted))) << linear;
+    }
+  }
+}
+
+TEST(WgmmaPlanes, RowsMakeTheProduct) {
+  expect_the_product({.options = {.padding = {1, 1}}}, {});
+  expect_the_product({.x = {2, 20, 5, 40}, .w = {24, 20, 3, 3}, .options = {.padding = {1, 1}}}, {});
+  expect_the_product({.x = {1, 64, 7, 8}, .w = {8, 64, 3, 5}, .options = {.padding = {1, 2}}}, {});
+  expect_the_product({.x = {1, 40, 12, 12},
+                      .w = {24, 40, 3, 2},
+                      .options = {.pre_padding = {2, 0}, .post_padding = {1, 5}, .dilation = {2, 5}}},
+                     {});
+  expect_the_product({.x = {1, 64, 11, 36},
+                      .w = {8, 64, 2, 3},
+                      .options = {.padding = {0, 2}, .dilation = {3, 2}, .mode = ConvMode::convolution}},
+                     {});
+}
+
+TEST(WgmmaPlanes, RowsOfEveryTypeAndRankMakeTheProduct) {
+  expect_the_product(
+      {.x = {2, 24, 6, 16}, .w = {16, 24, 3, 3}, .options = {.padding = {1, 1}}, .type = DataType::f16}, {});
+  expect_the_product({.x = {2, 16, 4, 3, 8},
+                      .w = {8, 16, 3, 2, 3},
+                      .options = {.pre_padding = {1, 1, 1}, .post_padding = {1, 0, 1}}},
+                     {});
+  expect_the_product(
+      {.x = {3, 24, 40}, .w = {16, 24, 4}, .options = {.pre_padding = {1}, .post_padding = {2}}},
+      {.flat = true});
+}
+
+TEST(WgmmaPlanes, GroupsMakeTheProduct) {
+  expect_the_product({.x = {2, 48, 4, 8}, .w = {24, 16, 3, 3}, .options = {.padding = {1, 1}}}, {});
+}
+
+TEST(WgmmaPlanes, PackedPlanesMakeTheProduct) {
+  expect_the_product({.x = {2, 24, 14, 14}, .w = {16, 24, 3, 3}, .options = {.padding = {1, 1}}},
+                     {.flat = true, .packed = true});
+  expect_the_product({.x = {2, 20, 7, 7}, .w = {17, 20, 1, 1}}, {.flat = true, .packed = true});
+  expect_the_product({.x = {1, 64, 7, 9},
+                      .w = {8, 64, 3, 5},
+                      .options = {.pre_padding = {0, 3}, .post_padding = {2, 1}, .dilation = {2, 1}},
+                      .layout = Layout::nhwc},
+                     {.flat = true, .packed = true});
+  expect_the_product({.x = {1, 16, 4, 5, 3}, .w = {8, 16, 3, 2, 3}, .options = {.padding = {1, 1, 1}}},
+                     {.flat = true, .packed = true});
+  expect_the_product({.x = {1, 16, 4, 33}, .w = {8, 16, 3, 3}, .options = {.padding = {1, 1}}},
+                     {.flat = false, .packed = true});
+}
+
+TEST(WgmmaPlanes, RefusesWhatHasNoPlanes) {
+  EXPECT_EQ(rule({}), "");
+  EXPECT_EQ(rule({.type = DataType::f16}), "");
+  EXPECT_EQ(rule({.x = {2, 64, 9, 9}}), "16-byte-lines");
+  EXPECT_EQ(repacked_rule({.x = {2, 64, 9, 9}}), "");
+  EXPECT_EQ(rule({.layout = Layout::nhwc}), "adjacent-k");
+  EXPECT_EQ(repacked_rule({.layout = Layout::nhwc}), "");
+  const Case strided{.x = {2, 64, 17, 16}, .options = {.padding = {1, 1}, .stride = {2, 2}}};
+  EXPECT_EQ(rule(strided), "unit-stride");
+  EXPECT_EQ(repacked_rule(strided), "unit-stride");
+}
+
+// 16 bits may be copied to channels that lie side by side, or not at all.
+TEST(WgmmaPlanes, HalvesHaveBothWays) {
+  const Fusion fusion = fusion_of(graph_of({.x = {8, 64, 16, 16}, .type = DataType::f16}));
+  EXPECT_TRUE(wgmma_engine().supports(fusion, h200()));
+  ASSERT_TRUE(wgmma_repacked_engine().supports(fusion, h200()));
+  const EngineConfig config{"wgmma_repacked", wgmma_repacked_engine().revision(), {}};
+  const Lowered lowered = wgmma_repacked_engine().lower(fusion, config, h200());
+  const auto is_product = [](const Step& step) {
+    const auto* launch = std::get_if<Launch>(&step);
+    return launch != nullptr && launch->entry == "wgmma_contraction";
+  };
+  const auto product = std::ranges::find_if(lowered.steps, is_product);
+  ASSERT_NE(product, lowered.steps.end());
+  EXPECT_TRUE(std::get<Launch>(*product).arguments.maps()[1].window) << "im2col";
+}
+
+TEST(WgmmaPlanes, KernelsCompileCleanly) {
+  std::string problem;
+  if (!nvrtc::available(&problem)) GTEST_SKIP() << problem;
+  std::vector<test::KernelCase> kernels;
+  const auto add = [&](const char* name, const Case& c, const Engine& engine) {
+    test::add_kernels(engine, name, fusion_of(graph_of(c)), h200(), kernels);
+  };
+  add("rows", {.x = {128, 64, 56, 56}, .w = {64, 64, 3, 3}, .options = {.padding = {1, 1}}}, wgmma_engine());
+  add("flat", {.x = {128, 256, 14, 14}, .w = {256, 256, 3, 3}, .options = {.padding = {1, 1}}},
+      wgmma_repacked_engine());
+  add("3-D", {.x = {8, 64, 8, 16, 16}, .w = {64, 64, 3, 3, 3}, .type = DataType::bf16}, wgmma_engine());
+  // The same kernel but once.
+  std::set<std::string> known;
+  std::erase_if(kernels, [&](const test::KernelCase& kernel) {
+    return !known.insert(emit_header(*kernel.source) + kernel.source->root).second;
+  });
+  test::expect_all_compiled(kernels);
+}
+
+}  // namespace
+}  // namespace fusor

@@ -1,0 +1,115 @@
+// Owns the tests of wgrad over planes of positions on the GPU: every candidate of the wgmma engine, and of
+// wgmma_repacked where lines are no multiples of 16 bytes or channels lie side by side.
+#include <gtest/gtest.h>
+
+#include <array>
+
+#include "backend/engines.h"
+#include "frontend/graph_builder.h"
+#include "tests/gpu/device_run.h"
+#include "tests/gpu/every_config.h"
+
+namespace fusor {
+namespace {
+
+const std::array<const Engine*, 1> kWgmmaOnly{&wgmma_engine()}, kRepackedOnly{&wgmma_repacked_engine()};
+
+struct ConvCase {
+  Dims x, w;
+  ConvOptions options;
+};
+
+// Rows of multiples of 16 bytes in x and dy: runs of several lines, tails of lines, rows, filters and
+// channels, rows of one step that reach beyond the last, asymmetric padding, dilation, groups, 1 and 3 axes.
+const ConvCase kCases[] = {
+    {{2, 64, 16, 24}, {64, 64, 3, 3}, {.padding = {1, 1}}},
+    {{3, 64, 13, 56}, {64, 64, 3, 3}, {.padding = {1, 1}}},
+    {{2, 128, 9, 72}, {136, 128, 3, 3}, {.padding = {1, 1}}},
+    {{2, 40, 11, 16}, {36, 40, 3, 5}, {.padding = {1, 2}}},
+    {{2, 25, 7, 16}, {24, 25, 3, 3}, {.padding = {1, 1}}},
+    {{2, 64, 15, 24}, {72, 64, 3, 3}, {.padding = {2, 2}, .dilation = {2, 2}}},
+    {{2, 64, 14, 24}, {64, 64, 3, 2}, {.pre_padding = {2, 0}, .post_padding = {1, 1}}},
+    {{2, 64, 12, 24}, {64, 64, 1, 3}, {.padding = {0, 1}}},
+    {{2, 64, 12, 24}, {64, 64, 3, 1}, {.padding = {1, 0}}},
+    {{2, 64, 12, 24}, {64, 64, 5, 5}, {.padding = {2, 2}}},
+    {{2, 64, 12, 24}, {64, 64, 3, 3}, {.padding = {1, 1}, .mode = ConvMode::convolution}},
+    {{2, 128, 10, 16}, {256, 64, 3, 3}, {.padding = {1, 1}}},
+    {{4, 64, 96}, {96, 64, 5}, {.padding = {2}}},
+    {{2, 64, 5, 8, 16}, {64, 64, 3, 3, 3}, {.padding = {1, 1, 1}}},
+    {{40, 64, 40, 40}, {64, 64, 3, 3}, {.padding = {1, 1}}},
+};
+
+// Those that must be packed: odd widths, whole planes and rows; in either layout.
+const ConvCase kPackedCases[] = {
+    {{2, 64, 14, 14}, {64, 64, 3, 3}, {.padding = {1, 1}}},
+    {{3, 256, 14, 14}, {256, 256, 3, 3}, {.padding = {1, 1}}},
+    {{2, 64, 7, 7}, {72, 64, 3, 3}, {.padding = {1, 1}}},
+    {{2, 20, 13, 11}, {36, 20, 3, 3}, {.padding = {1, 1}}},
+    {{2, 64, 9, 33}, {64, 64, 3, 3}, {.padding = {1, 1}}},
+    {{2, 64, 9, 57}, {64, 64, 3, 3}, {}},
+    {{2, 64, 11, 10}, {64, 64, 3, 3}, {.pre_padding = {0, 2}, .post_padding = {1, 0}, .dilation = {2, 3}}},
+    {{2, 64, 10, 13}, {64, 64, 3, 2}, {.padding = {1, 1}, .mode = ConvMode::convolution}},
+    {{2, 128, 15, 9}, {136, 128, 1, 1}, {}},
+    {{2, 128, 9, 9}, {256, 64, 3, 3}, {.padding = {1, 1}}},
+    {{4, 64, 101}, {96, 64, 5}, {.padding = {2}}},
+    {{2, 64, 5, 7, 7}, {64, 64, 3, 3, 3}, {.padding = {1, 1, 1}}},
+};
+
+std::string words(const ConvCase& c) { return to_string(c.x) + " * " + to_string(c.w); }
+void PrintTo(const ConvCase& c, std::ostream* out) { *out << words(c); }
+
+Graph wgrad_of(const ConvCase& c, DataType type, DataType result, Layout layout) {
+  GraphBuilder shape("shape");
+  const Dims y =
+      shape.conv_fprop(shape.input("x", c.x, DataType::f16), shape.input("w", c.w, DataType::f16), c.options)
+          .dims;
+  GraphBuilder g("wgrad", Precision::allow_tf32);
+  const Tensor dy = g.input("dy", y, type, layout), x = g.input("x", c.x, type, layout);
+  g.output(g.conv_wgrad(dy, x, c.w, c.options), {.type = result});
+  return g.finish();
+}
+
+class WgmmaPlanesGpu : public testing::TestWithParam<ConvCase> {};
+
+TEST_P(WgmmaPlanesGpu, Tf32) {
+  FUSOR_NEEDS_HOPPER();
+  expect_every_config_correct(wgrad_of(GetParam(), DataType::f32, DataType::f32, Layout::nchw), kWgmmaOnly,
+                              "tf32 " + words(GetParam()));
+}
+
+TEST_P(WgmmaPlanesGpu, Halves) {
+  FUSOR_NEEDS_HOPPER();
+  for (const DataType type : {DataType::f16, DataType::bf16})
+    expect_every_config_correct(wgrad_of(GetParam(), type, type, Layout::nchw), kWgmmaOnly,
+                                std::string(to_string(type)) + " " + words(GetParam()));
+}
+
+INSTANTIATE_TEST_SUITE_P(, WgmmaPlanesGpu, testing::ValuesIn(kCases));
+
+class WgmmaPackedPlanesGpu : public testing::TestWithParam<ConvCase> {};
+
+TEST_P(WgmmaPackedPlanesGpu, Tf32) {
+  FUSOR_NEEDS_HOPPER();
+  for (const Layout layout : {Layout::nchw, Layout::nhwc})
+    expect_every_config_correct(wgrad_of(GetParam(), DataType::f32, DataType::f32, layout), kRepackedOnly,
+                                "packed tf32 " + words(GetParam()));
+}
+
+INSTANTIATE_TEST_SUITE_P(, WgmmaPackedPlanesGpu, testing::ValuesIn(kPackedCases));
+
+// The result by filters, through an epilogue that reads and rounds.
+TEST(WgmmaPlanesEpilogueGpu, ScaleAndAccumulation) {
+  FUSOR_NEEDS_HOPPER();
+  GraphBuilder g("wgrad", Precision::allow_tf32);
+  const Dims w{72, 64, 3, 3};
+  const Tensor dy = g.input("dy", {4, 72, 12, 24}, DataType::f32),
+               x = g.input("x", {4, 64, 12, 24}, DataType::f32);
+  const Tensor dw = g.conv_wgrad(dy, x, w, {.padding = {1, 1}});
+  const Tensor scaled = g.mul(dw, g.input("scale", {72, 1, 1, 1}, DataType::f32));
+  g.output(g.add(scaled, g.input("before", w, DataType::f32)),
+           {.type = DataType::f16, .layout = Layout::nhwc});
+  expect_every_config_correct(g.finish(), kWgmmaOnly, "scale and accumulation");
+}
+
+}  // namespace
+}  // namespace fusor
