@@ -121,7 +121,7 @@ std::optional<Refusal> refuse(const Fusion& fusion) {
                    -1};
   if (auto refusal = refuse_reductions(fusion, *view)) return refusal;
   if (auto refusal = refuse_convolution(fusion, *view)) return refusal;
-  if (auto refusal = refuse_extents(fusion, *view)) return refusal;
+  if (auto refusal = refuse_extents(fusion, Carried::view_of(fusion))) return refusal;
   for (const bool second : {false, true})
     if (auto refusal = refuse_copies(fusion, *view, second)) return refusal;
   if (auto refusal = refuse_types(fusion)) return refusal;

@@ -26,7 +26,6 @@ struct PlaneStep {
   __device__ void advance(const Operands& p) {
     if (++block < static_cast<int>(p.channel_blocks)) return;
     block = 0;
-#pragma unroll
     for (int i = kAxes - 2; i >= 0; --i) {
       if (++at[i] < static_cast<int>(p.walk[i].pixels.divisor)) return;
       at[i] = 0;
@@ -36,7 +35,6 @@ struct PlaneStep {
   /// Of the outputs in the first of the step's `rows` rows, where blocks have `line` positions.
   template <class Operands>
   __device__ void first_position(const Operands& p, int line, int rows, int (&position)[kAxes]) const {
-#pragma unroll
     for (int i = 0; i < kAxes; ++i) position[i] = at[i];
     position[kAxes - 1] = block * line;
     if (rows > 1) {
@@ -55,7 +53,6 @@ struct PlaneTap {
   template <class Operands>
   __device__ void begin(const Operands& p, int index) {
     at[0] = take(index, static_cast<int>(p.walk[0].window));
-#pragma unroll
     for (int i = kSpatial - 1; i > 0; --i) at[i] = take(index, static_cast<int>(p.walk[i].window));
     channel_block = index;
   }
@@ -63,7 +60,6 @@ struct PlaneTap {
   __device__ void advance(const Operands& p) {
     if (++at[0] < static_cast<int>(p.walk[0].window)) return;
     at[0] = 0;
-#pragma unroll
     for (int i = kSpatial - 1; i > 0; --i) {
       if (++at[i] < static_cast<int>(p.walk[i].window)) return;
       at[i] = 0;
@@ -73,7 +69,6 @@ struct PlaneTap {
   /// From a position of the outputs to that of the inputs that it meets.
   template <class Operands, int kAxes>
   __device__ void move(const Operands& p, int (&position)[kAxes]) const {
-#pragma unroll
     for (int i = 0; i < kSpatial; ++i)
       position[kAxes == kSpatial ? i : 0] +=
           at[i] * static_cast<int>(p.walk[i].slope) + static_cast<int>(p.walk[i].lower);
