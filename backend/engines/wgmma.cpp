@@ -375,11 +375,20 @@ struct Lowering {
     return cycles;
   }
 
+  // Steps of several rows are large and few: while one is multiplied, the others of the ring must come.
+  double kept_busy() const {
+    constexpr double kLatency = 800;  // cycles, of a copy
+    const double step =
+        2.0 * static_cast<double>(tiling.plane_rows * tiling.tile_m / kPartRows * tiling.tile_n);
+    return std::min(1.0, static_cast<double>(stages() - 1) * step / (step + kLatency));
+  }
+
   // Of the main loop. Ping-pong leaves the tensor cores alone between tiles; clusters gain nothing but where
   // L2 does not hold the operands.
   double efficiency(double bytes) const {
     double share = tiling.ping_pong ? 0.975 : 1.0;
     if (tiling.blocks_per_sm() > 1) share *= 0.94;
+    if (view.planes) share *= kept_busy();
     // Nobody multiplies while short sums are added, but for the other consumer of the same tile.
     if (tiling.short_sums) share *= tiling.ping_pong ? 0.7 : 0.92;
     // Small tiles leave room for two blocks an SM, which keep more copies under way than turns do.

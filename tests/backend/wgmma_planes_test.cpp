@@ -10,6 +10,7 @@
 #include <map>
 #include <set>
 
+#include "backend/build.h"
 #include "backend/engines.h"
 #include "backend/engines/contraction.h"
 #include "backend/engines/repack.h"
@@ -305,6 +306,11 @@ TEST(WgmmaPlanes, RowsOfEveryTypeAndRankMakeTheProduct) {
       {.flat = true});
 }
 
+TEST(WgmmaPlanes, BytesMakeTheProduct) {
+  expect_the_product(
+      {.x = {2, 32, 6, 16}, .w = {16, 32, 3, 3}, .type = DataType::i8, .result = DataType::i32}, {});
+}
+
 TEST(WgmmaPlanes, GroupsMakeTheProduct) {
   expect_the_product({.x = {2, 48, 4, 8}, .w = {24, 16, 3, 3}, .options = {.padding = {1, 1}}}, {});
 }
@@ -337,6 +343,14 @@ TEST(WgmmaPlanes, RefusesWhatHasNoPlanes) {
   EXPECT_EQ(repacked_rule(strided), "unit-stride");
 }
 
+TEST(WgmmaPlanes, Tf32OfTheSuiteIsPlannedSo) {
+  const auto engine_of = [](const Case& c) {
+    return build(graph_of(c), h200(), {.compile = false}).fusions.at(0).config.engine;
+  };
+  EXPECT_EQ(engine_of({.x = {128, 64, 56, 56}, .w = {64, 64, 3, 3}}), "wgmma");
+  EXPECT_EQ(engine_of({.x = {128, 256, 14, 14}, .w = {256, 256, 3, 3}}), "wgmma_repacked");
+}
+
 // 16 bits may be copied to channels that lie side by side, or not at all.
 TEST(WgmmaPlanes, HalvesHaveBothWays) {
   const Fusion fusion = fusion_of(graph_of({.x = {8, 64, 16, 16}, .type = DataType::f16}));
@@ -361,6 +375,7 @@ TEST(WgmmaPlanes, KernelsCompileCleanly) {
     test::add_kernels(engine, name, fusion_of(graph_of(c)), h200(), kernels);
   };
   add("rows", {.x = {128, 64, 56, 56}, .w = {64, 64, 3, 3}, .options = {.padding = {1, 1}}}, wgmma_engine());
+  add("wide rows", {.x = {32, 64, 28, 28}, .w = {256, 64, 3, 3}}, wgmma_engine());
   add("flat", {.x = {128, 256, 14, 14}, .w = {256, 256, 3, 3}, .options = {.padding = {1, 1}}},
       wgmma_repacked_engine());
   add("3-D",

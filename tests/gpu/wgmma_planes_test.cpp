@@ -84,6 +84,16 @@ TEST_P(WgmmaPlanesGpu, Halves) {
                                 std::string(to_string(type)) + " " + words(GetParam()));
 }
 
+TEST_P(WgmmaPlanesGpu, Bytes) {
+  FUSOR_NEEDS_HOPPER();
+  const ConvCase& c = GetParam();
+  const Graph graph = wgrad_of(c, DataType::i8, DataType::i32, Layout::nchw);
+  for (const Tensor& tensor : graph.tensors)
+    if (tensor.dims != c.w && tensor.dims[tensor.dims.rank() - 1] % 16 != 0)
+      GTEST_SKIP() << "lines of 16 bytes";
+  expect_every_config_correct(graph, kWgmmaOnly, "int8 " + words(c));
+}
+
 INSTANTIATE_TEST_SUITE_P(, WgmmaPlanesGpu, testing::ValuesIn(kCases));
 
 class WgmmaPackedPlanesGpu : public testing::TestWithParam<ConvCase> {};
