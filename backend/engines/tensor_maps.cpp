@@ -403,6 +403,12 @@ std::optional<ResultLines> lines_of(const Contraction& view, const Expr& y, cons
   return ResultLines{*line, 0};
 }
 
+// The types that boxes of a result have.
+bool fills_boxes(const Result& result) {
+  return !result.reduction && (result.type == DataType::f16 || result.type == DataType::bf16 ||
+                               result.type == DataType::f32 || result.type == DataType::i32);
+}
+
 // Of the result, all groups together.
 int64_t channels_of(const Contraction& view) {
   return view.is_convolution() ? view.n * view.entries : view.n;
@@ -531,12 +537,36 @@ CopiedOperand copied_operand(const Fusion& fusion, const Contraction& view, bool
                                          : filter_operand(fusion, view, before, extent);
 }
 
+std::optional<CopiedResult> planes_result(const Fusion& fusion, const Contraction& view, const Expr& y,
+                                          int64_t run) {
+  if (view.op != ContractionOp::fprop && view.op != ContractionOp::dgrad) return std::nullopt;
+  const Result& first = y.results.front();
+  const Access& store = first.access;
+  const int rank = y.domain.rank();
+  if (!fills_boxes(first) || one_stride(slice(y.domain, 2, rank), slice(store.strides, 2, rank)) != 1)
+    return std::nullopt;
+  CopiedResult copied;
+  copied.operand = store.operand;
+  copied.byte_offset = store.offset * byte_size(first.type);
+  copied.type = first.type;
+  copied.along_n = false;
+  ResultPlanes& planes = copied.planes.emplace();
+  planes.channel = y.domain[1] == 1 ? 0 : store.strides[1];
+  planes.image = y.domain[0] == 1 ? 0 : store.strides[0];
+  const auto is_unit = [&](int64_t unit) {
+    const int64_t bytes = unit * byte_size(first.type);
+    return bytes <= kUnit && run % unit == 0 && planes.channel % unit == 0 && planes.image % unit == 0 &&
+           copied.byte_offset % bytes == 0 &&
+           fusion.operands[static_cast<size_t>(store.operand)].alignment % bytes == 0;
+  };
+  while (is_unit(2 * planes.unit)) planes.unit *= 2;
+  return copied;
+}
+
 std::optional<CopiedResult> copied_result(const Fusion& fusion, const Contraction& view, const Expr& y) {
   const Result& first = y.results.front();
   const Operand& operand = fusion.operands[static_cast<size_t>(first.access.operand)];
-  const bool has_type = first.type == DataType::f16 || first.type == DataType::bf16 ||
-                        first.type == DataType::f32 || first.type == DataType::i32;
-  if (first.reduction || !has_type || operand.alignment % kUnit != 0) return std::nullopt;
+  if (!fills_boxes(first) || operand.alignment % kUnit != 0) return std::nullopt;
   const int64_t bytes = byte_size(first.type);
   const int n_axis = view.is_convolution() ? 1 : view.batch.rank() + 1;
   CopiedResult copied;

@@ -63,15 +63,28 @@ int64_t upper_corner(const WindowWalk& walk, int64_t extent);
 /// Whether an im2col map of so many spatial axes holds a walk over `extent` positions.
 bool fits_window_map(const WindowWalk& walk, int64_t extent, size_t axes);
 
-/// The first result of the epilogue as boxes that the copy engine writes: lines along n, or along m.
+/// Elements between images and between channels of a result whose positions lie side by side, and how many
+/// neighbouring positions one aligned store may write.
+struct ResultPlanes {
+  int64_t channel = 0, image = 0;
+  int64_t unit = 1;
+};
+
+/// The first result of the epilogue as boxes that the copy engine writes: lines along n, or along m. Or as
+/// boxes of lines along m that threads write to planes.
 struct CopiedResult {
   int operand = -1;
   int64_t byte_offset = 0;
   DataType type = DataType::f16;
   bool along_n = true;
   TensorMap map;  ///< without its box
+  std::optional<ResultPlanes> planes = std::nullopt;
 };
 /// Nothing where only threads can store it.
 std::optional<CopiedResult> copied_result(const Fusion& fusion, const Contraction& view, const Expr& y);
+/// The first result of a fprop or dgrad whose channels lie apart (NCHW), or nothing. Rows of the product that
+/// begin on multiples of `run` are followed by run - 1 neighbours in the same image.
+std::optional<CopiedResult> planes_result(const Fusion& fusion, const Contraction& view, const Expr& y,
+                                          int64_t run);
 
 }  // namespace fusor

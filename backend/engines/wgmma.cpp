@@ -5,11 +5,13 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "backend/engine.h"
 #include "backend/engines.h"
 #include "backend/engines/contraction.h"
 #include "backend/engines/epilogue.h"
+#include "backend/engines/repack.h"
 #include "backend/engines/resident_window.h"
 #include "backend/engines/residue_classes.h"
 #include "backend/engines/result_reduction.h"
@@ -80,14 +82,26 @@ struct Lowering {
   }
   // Lines of a tile are no neighbours in the result.
   bool stores_lines() const { return tiling.classes > 0 || tiling.window; }
+  bool stores_planes() const { return copied && copied->planes; }
+  // Rows of the product that begin on multiples of it are followed by neighbours in the same image.
+  int64_t run_of_pixels() const {
+    if (tiling.window)
+      return std::gcd(tiling.window->axes.back().pixels, tiling.window->axes.back().positions.pixels);
+    int64_t pixels = 1;
+    for (const WindowAxis& axis : view.axes)
+      pixels *= view.op == ContractionOp::fprop ? axis.output : axis.input;
+    return pixels;
+  }
   bool along_columns() const { return !copied || copied->along_n != tiling.swapped; }
 
-  // The copy engine takes the first result where its lines allow: the epilogue yields it as a value.
+  // The copy engine takes the first result where its lines allow, or threads do so from boxes: the epilogue
+  // yields it as a value.
   void choose_way_out() {
     if (is_split()) return;
     copied = copied_result(fusion, view, y);
+    if (!copied && tiling.classes == 0) copied = planes_result(fusion, view, y, run_of_pixels());
     if (copied && !along_columns() && byte_size(copied->type) != 2) copied.reset();
-    if (copied && stores_lines() && line_bytes() != 128) copied.reset();
+    if (copied && (stores_lines() || stores_planes()) && line_bytes() != 128) copied.reset();
     if (!copied) return;
     y.value = y.results.front().node;
     // The kernel rounds to the result's type: enough where the value has that type or none of its own.
@@ -107,6 +121,7 @@ struct Lowering {
   int64_t way_out() const {
     if (is_split()) return kPartStored;
     if (!copied) return kThreadsStore;
+    if (stores_planes()) return kPlanesStored;
     return stores_lines() ? kLinesStored : kCopyEngineStores;
   }
   // Whether the epilogue's text may stand once for every piece of the sums: that compiles as fast, and runs
@@ -220,6 +235,7 @@ struct Lowering {
       source.config.push_back({"plane_rows", tiling.plane_rows});
       source.config.push_back({"flat_planes", view.planes->flat ? 1 : 0});
     }
+    if (stores_planes()) source.config.push_back({"unit", copied->planes->unit});
 
     if (byte_size(type()) == 1) source.config.push_back({"type_b", element_number(b[0].map.type)});
     view.write_config(source.config);
@@ -229,6 +245,11 @@ struct Lowering {
     if (way_out() == kLinesStored) {
       launch.arguments.put_pointer(Patch::Kind::operand, copied->operand, copied->byte_offset);
       launch.arguments.put_int(copied->map.stride_bytes[0] / byte_size(copied->type));
+    }
+    if (stores_planes()) {
+      launch.arguments.put_pointer(Patch::Kind::operand, copied->operand, copied->byte_offset);
+      launch.arguments.put_int(copied->planes->channel);
+      launch.arguments.put_int(copied->planes->image);
     }
     if (is_split())
       launch.arguments.put_pointer(Patch::Kind::scratch, 0);
@@ -341,13 +362,15 @@ struct Lowering {
 
   std::vector<Guard> guards() const {
     std::vector<Guard> guards = guards_of(fusion, {{y, vector}});
-    for (Guard& guard : guards)
-      if (is_copied(guard.operand)) guard.alignment = std::max<int64_t>(guard.alignment, 16);
+    for (Guard& guard : guards) guard.alignment = std::max(guard.alignment, alignment_of(guard.operand));
     return guards;
   }
-  bool is_copied(int operand) const {
-    return operand == a.operand || std::ranges::find(b, operand, &CopiedOperand::operand) != b.end() ||
-           (copied && operand == copied->operand);
+  int64_t alignment_of(int operand) const {
+    constexpr int64_t kUnit = 16;
+    if (operand == a.operand || std::ranges::find(b, operand, &CopiedOperand::operand) != b.end())
+      return kUnit;
+    if (!copied || operand != copied->operand) return 1;
+    return stores_planes() ? copied->planes->unit * byte_size(copied->type) : kUnit;
   }
 
   // --- Costs ---
@@ -356,6 +379,7 @@ struct Lowering {
   // 460 candidates of 34 cases on an H200 (bench/RESULTS.md).
   double finish_cycles_per_element() const {
     constexpr double kUnrolled = 12, kRolled = 22, kLoad = 10, kLines = 22, kScattered = 150, kFurtherSum = 4;
+    constexpr double kPlanes = 6, kUnitOfPlanes = 16;
     constexpr double kTotal = 3, kColumnTotal = 6;
     // A further result, pair by pair: in lines of its own where threads run along rows.
     const double store = tiling.swapped ? 14 : 62;
@@ -368,6 +392,7 @@ struct Lowering {
       if (node.kind == Node::Kind::load && own) cycles += kLoad;
     }
     if (way_out() == kLinesStored) cycles += kLines;
+    if (stores_planes()) cycles += kPlanes + kUnitOfPlanes / static_cast<double>(copied->planes->unit);
     // Every element of a convolution finds its own place.
     if (way_out() == kThreadsStore && view.is_convolution()) cycles += kScattered;
     for (const Result& result : y.results)
@@ -381,6 +406,22 @@ struct Lowering {
     const double step =
         2.0 * static_cast<double>(tiling.plane_rows * tiling.tile_m / kPartRows * tiling.tile_n);
     return std::min(1.0, static_cast<double>(stages() - 1) * step / (step + kLatency));
+  }
+
+  // Bytes beyond an element's own that L2 moves where the epilogue's threads reach across lines: a warp meets
+  // 8 neighbouring pixels at once (every second one of 8 where the tile is swapped), in sectors of 32 bytes.
+  double scattered_bytes() const {
+    const auto scattered = [&](const Access& access, DataType type) {
+      if (!view.is_convolution() || access.strides[1] == 0 || !is_apart(view, y.domain, access)) return 0.0;
+      const double neighbours = access.strides[y.domain.rank() - 1] != 1 ? 1 : tiling.swapped ? 4 : 8;
+      return std::max(32 / neighbours - static_cast<double>(byte_size(type)), 0.0);
+    };
+    double bytes = 0;
+    for (const Node& node : y.nodes)
+      if (node.kind == Node::Kind::load) bytes += scattered(node.access, node.type);
+    for (const Result& result : y.results)
+      if (!result.reduction) bytes += scattered(result.access, result.type);
+    return bytes * static_cast<double>(element_count(y.domain));
   }
 
   // Of the main loop. Ping-pong leaves the tensor cores alone between tiles; clusters gain nothing but where
@@ -433,6 +474,7 @@ struct Lowering {
     if (tiling.window)
       work.l2_bytes = tiles * static_cast<double>(tiling.lines_of_window() * kLineBytes) +
                       static_cast<double>(slots() * std::ssize(tiling.window->lines) * kFilterBytes);
+    work.l2_bytes += scattered_bytes();
     // Written by the copy engine, read by the tensor cores: the columns once for every 64 rows.
     const double read = tile_m + tile_n * tile_m / kPartRows;
     work.shared_bytes =

@@ -12,21 +12,6 @@ namespace fusor {
 
 namespace {
 
-// Bytes beyond an element's own that L2 moves where the epilogue's threads reach across lines: a warp meets 8
-// neighbouring pixels at once (every second one of 8 where the tile is swapped), in sectors of 32 bytes.
-double scattered_bytes(const Contraction& view, const Expr& y, bool swapped) {
-  const auto scattered = [&](const Access& access, DataType type) {
-    if (!view.is_convolution() || access.strides[1] == 0 || !is_apart(view, y.domain, access)) return 0.0;
-    const double neighbours = access.strides[y.domain.rank() - 1] != 1 ? 1 : swapped ? 4 : 8;
-    return std::max(32 / neighbours - static_cast<double>(byte_size(type)), 0.0);
-  };
-  double bytes = 0;
-  for (const Node& node : y.nodes)
-    if (node.kind == Node::Kind::load) bytes += scattered(node.access, node.type);
-  for (const Result& result : y.results) bytes += scattered(result.access, result.type);
-  return bytes * static_cast<double>(element_count(y.domain));
-}
-
 class WgmmaRepackedEngine final : public Engine {
  public:
   std::string_view name() const override { return "wgmma_repacked"; }
@@ -190,7 +175,6 @@ class WgmmaRepackedEngine final : public Engine {
       work.launches += copies.launches;
       work.fills += copies.fills;
       work.scratch_bytes += copies.scratch_bytes;
-      work.l2_bytes += scattered_bytes(view, repacked.core.after[0], candidate.config.knob("swap", 0) != 0);
       candidate.config.engine = name();
       candidate.config.set("repack_y", static_cast<int64_t>(way.out));
       if (way.packing.pixels > 0) candidate.config.set("join", way.packing.pixels);

@@ -24,7 +24,8 @@ inline constexpr int64_t kLineBytes = 128;
 inline constexpr int64_t kLeastPiece = 16;  // columns
 inline constexpr int64_t kMaxStages = 12, kMaxSums = 192;
 inline constexpr int64_t kWarpRows = 16, kWarps = 4;  // of a part, of a warpgroup
-inline constexpr int64_t kThreadsStore = 0, kCopyEngineStores = 1, kPartStored = 2, kLinesStored = 3;
+inline constexpr int64_t kThreadsStore = 0, kCopyEngineStores = 1, kPartStored = 2, kLinesStored = 3,
+                         kPlanesStored = 4;
 // What the arguments have room for.
 inline constexpr int64_t kMaxClasses = 16;
 // Of a resident window: the ring of windows, and the filters of one tap.

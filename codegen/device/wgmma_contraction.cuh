@@ -21,8 +21,8 @@ struct Params {
 #if FUSOR_WAY_OUT == 2
   Sum* partials;
 #else
-#if FUSOR_WAY_OUT == 3
-  ResultLines lines;
+#if FUSOR_WAY_OUT >= 3
+  Target target;
 #endif
   Y::Args y;
 #endif
@@ -104,8 +104,8 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
 #if FUSOR_WAY_OUT != 2
 #if FUSOR_WAY_OUT == 1
   Finisher<Y, Schedule> finisher{p.problem, p.schedule, p.y, p.result, shared.boxes[2 * consumer], warp};
-#elif FUSOR_WAY_OUT == 3
-  Finisher<Y, Schedule> finisher{p.problem, p.schedule, p.y, p.lines, shared.boxes[2 * consumer], warp};
+#elif FUSOR_WAY_OUT >= 3
+  Finisher<Y, Schedule> finisher{p.problem, p.schedule, p.y, p.target, shared.boxes[2 * consumer], warp};
 #else
   Finisher<Y, Schedule> finisher{p.problem, p.schedule, p.y, p.a, nullptr, warp};
 #endif

@@ -1,8 +1,8 @@
 // Owns the way out of the tensor-core contraction of sm_90a: sums pass the epilogue in the registers that
-// hold them, pair by pair, and leave by one of four ways: the copy engine takes the first result from shared
+// hold them, pair by pair, and leave by one of five ways: the copy engine takes the first result from shared
 // memory while the next tile is multiplied; threads take it from there line by line, where the lines of a
-// tile are no neighbours; threads store all results themselves; or a part of a split goes to the scratch as
-// it is.
+// tile are no neighbours, or in units of neighbouring pixels, where channels lie apart; threads store all
+// results themselves; or a part of a split goes to the scratch as it is.
 #pragma once
 
 #include "codegen/device/wgmma_reduce.cuh"
@@ -18,7 +18,8 @@ using Out = float;
 using Out = i32;
 #endif
 
-static constexpr int kThreadsStore = 0, kCopyEngineStores = 1, kPartStored = 2, kLinesStored = 3;
+static constexpr int kThreadsStore = 0, kCopyEngineStores = 1, kPartStored = 2, kLinesStored = 3,
+                     kPlanesStored = 4;
 static constexpr int kWayOut = FUSOR_WAY_OUT;
 static constexpr bool kAlongColumns = FUSOR_Y_ALONG_COLUMNS;
 // Both elements of a pair of columns exist or neither does, and none is stored by a thread: whatever lies
@@ -40,7 +41,7 @@ static constexpr int kBlockColumns =
 static constexpr int kBoxLine = (kAlongColumns ? kBlockColumns : 64) * int(sizeof(Out));
 static constexpr int kBlockBytes = 64 * kBlockColumns * int(sizeof(Out));
 static constexpr int kBoxBytes = 64 * kBoxColumns * int(sizeof(Out));
-static constexpr bool kBoxed = kWayOut == kCopyEngineStores || kWayOut == kLinesStored;
+static constexpr bool kBoxed = kWayOut != kThreadsStore && kWayOut != kPartStored;
 static constexpr int kBoxes = kBoxed ? kConsumers * 2 : 0;
 
 // Where the copy engine expects a byte of a line: it swizzles units of 16 bytes over the line's length.
@@ -54,8 +55,15 @@ struct ResultLines {
   Out* first;
   i64 stride;
 };
+// Or as planes of channels, the positions of an image side by side; channels and images are as far apart.
+struct ResultPlanes {
+  Out* first;
+  i64 channel, image;
+};
 #if FUSOR_WAY_OUT == 3
 using Target = ResultLines;
+#elif FUSOR_WAY_OUT == 4
+using Target = ResultPlanes;
 #else
 using Target = TensorMap;
 #endif
@@ -265,6 +273,41 @@ struct Finisher {
         if (channel < static_cast<int>(problem.n))
           *reinterpret_cast<Vec<Out, kUnit>*>(to + channel) = *reinterpret_cast<const Vec<Out, kUnit>*>(
               box + block / kBlockColumns * kBlockBytes + place_in_box(line, unit * 16));
+      }
+    }
+#endif
+  }
+
+  // Units of pixels that never straddle two images. A thread has the same ones of every line: it finds their
+  // place once.
+  __device__ void send_box(const ResultPlanes& planes, const Tile& tile, int first_row, int column,
+                           const u8* box) {
+#if FUSOR_WAY_OUT == 4
+    static_assert(kBoxLine == 128);
+    using Unit = Vec<Out, FUSOR_UNIT>;
+    constexpr int kUnits = 128 / int(sizeof(Unit)), kThreads = kAlongColumns ? 32 : kWarpgroup;
+    constexpr int kOfLine = kUnits < kThreads ? kUnits : kThreads;
+    constexpr int kLines = kAlongColumns ? 16 : kBoxColumns, kTogether = kThreads / kOfLine;
+    meet();
+    const int thread = threadIdx.x % kThreads, first_line = kAlongColumns ? warp * 16 : 0;
+    const int pixels = kAlongColumns ? column : first_row, channels = kAlongColumns ? first_row : column;
+#pragma unroll 1
+    for (int unit = thread % kOfLine; unit < kUnits; unit += kOfLine) {
+      const Key pixel = grid.template row<false>(problem, tile, pixels + unit * FUSOR_UNIT);
+      if (pixel.lead < 0) continue;
+      i64 position = 0;
+#pragma unroll
+      for (int axis = 0; axis < kSpatial; ++axis) {
+        const auto& extent = kOp == kFprop ? problem.axis[axis].output : problem.axis[axis].input;
+        position = position * extent.divisor + pixel.at[axis];
+      }
+      Out* const image = planes.first + pixel.lead * planes.image + position;
+#pragma unroll 4
+      for (int i = 0; i < kLines; i += kTogether) {
+        const int line = first_line + i + thread / kOfLine;
+        if (channels + line < static_cast<int>(problem.n))
+          *reinterpret_cast<Unit*>(image + (tile.entry * problem.n + channels + line) * planes.channel) =
+              *reinterpret_cast<const Unit*>(box + place_in_box(line, unit * int(sizeof(Unit))));
       }
     }
 #endif

@@ -41,8 +41,8 @@ struct Params {
   Problem problem;
   Windows windows;
   Operands operands;
-#if FUSOR_WAY_OUT == 3
-  ResultLines lines;
+#if FUSOR_WAY_OUT >= 3
+  Target target;
 #endif
   Y::Args y;
 };
@@ -123,8 +123,8 @@ FUSOR_DEVICE void multiply(const Windows& windows, Shared& shared, int stage, fl
 FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
   const Windows& windows = p.windows;
   const int warp = threadIdx.x % kWarpgroup / 32;
-#if FUSOR_WAY_OUT == 3
-  Finisher<Y, Grid> finisher{p.problem, windows.grid, p.y, p.lines, shared.boxes[2 * consumer], warp};
+#if FUSOR_WAY_OUT >= 3
+  Finisher<Y, Grid> finisher{p.problem, windows.grid, p.y, p.target, shared.boxes[2 * consumer], warp};
 #else
   Finisher<Y, Grid> finisher{p.problem, windows.grid, p.y, p.pixels, nullptr, warp};
 #endif
