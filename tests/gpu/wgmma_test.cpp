@@ -258,6 +258,19 @@ TEST(WgmmaGpu, StatisticsOfConvolutions) {
 }
 
 // These are matmuls, whose axes are others than the convolution's.
+TEST(WgmmaGpu, StatisticsOfPlanes) {
+  FUSOR_NEEDS_HOPPER();
+  for (const Dims& over : {Dims{0, 2, 3}, Dims{0, 1, 2, 3}}) {
+    GraphBuilder g("planes");
+    const Tensor x = g.input("x", {3, 128, 14, 14}, DataType::f16, Layout::nhwc);
+    const Tensor w = g.input("w", {72, 128, 3, 3}, DataType::f16, Layout::nhwc);
+    const Tensor y = g.relu(g.conv_fprop(x, w, {.padding = {1, 1}}));
+    g.output(y, {.type = DataType::f16, .layout = Layout::nchw});
+    g.output(g.reduce(y, ReductionMode::add, over), {.type = DataType::f32});
+    expect_every_config_correct(g.finish(), "NCHW result, summed over " + to_string(over));
+  }
+}
+
 TEST(WgmmaGpu, StatisticsOfPointwiseConvolutions) {
   FUSOR_NEEDS_HOPPER();
   for (const Layout layout : {Layout::nhwc, Layout::nchw})
