@@ -286,11 +286,13 @@ struct Finisher {
     static_assert(kBoxLine == 128);
     using Unit = Vec<Out, FUSOR_UNIT>;
     constexpr int kUnits = 128 / int(sizeof(Unit)), kThreads = kAlongColumns ? 32 : kWarpgroup;
-    constexpr int kOfLine = kUnits < kThreads ? kUnits : kThreads;
-    constexpr int kLines = kAlongColumns ? 16 : kBoxColumns, kTogether = kThreads / kOfLine;
+    constexpr int kOfLine = kUnits < kThreads ? kUnits : kThreads, kTogether = kThreads / kOfLine;
+    constexpr int kLines = kAlongColumns ? 16 : kBoxColumns;
+    constexpr int kBatch = kLines / kTogether < 4 ? kLines / kTogether : 4;
     meet();
-    const int thread = threadIdx.x % kThreads, first_line = kAlongColumns ? warp * 16 : 0;
-    const int pixels = kAlongColumns ? column : first_row, channels = kAlongColumns ? first_row : column;
+    const int thread = threadIdx.x % kThreads, line = (kAlongColumns ? warp * 16 : 0) + thread / kOfLine;
+    const int pixels = kAlongColumns ? column : first_row;
+    const int channel = (kAlongColumns ? first_row : column) + line;
 #pragma unroll 1
     for (int unit = thread % kOfLine; unit < kUnits; unit += kOfLine) {
       const Key pixel = grid.template row<false>(problem, tile, pixels + unit * FUSOR_UNIT);
@@ -301,13 +303,19 @@ struct Finisher {
         const auto& extent = kOp == kFprop ? problem.axis[axis].output : problem.axis[axis].input;
         position = position * extent.divisor + pixel.at[axis];
       }
-      Out* const image = planes.first + pixel.lead * planes.image + position;
-#pragma unroll 4
-      for (int i = 0; i < kLines; i += kTogether) {
-        const int line = first_line + i + thread / kOfLine;
-        if (channels + line < static_cast<int>(problem.n))
-          *reinterpret_cast<Unit*>(image + (tile.entry * problem.n + channels + line) * planes.channel) =
-              *reinterpret_cast<const Unit*>(box + place_in_box(line, unit * int(sizeof(Unit))));
+      Out* to = planes.first + pixel.lead * planes.image + position +
+                (tile.entry * problem.n + channel) * planes.channel;
+#pragma unroll 1
+      for (int first = 0; first < kLines; first += kBatch * kTogether) {
+        Unit units[kBatch];
+#pragma unroll
+        for (int i = 0; i < kBatch; ++i)
+          units[i] = *reinterpret_cast<const Unit*>(
+              box + place_in_box(line + first + i * kTogether, unit * int(sizeof(Unit))));
+#pragma unroll
+        for (int i = 0; i < kBatch; ++i, to += kTogether * planes.channel)
+          if (channel + first + i * kTogether < static_cast<int>(problem.n))
+            store_whole<FUSOR_UNIT>(to, units[i], FUSOR_UNIT);
       }
     }
 #endif
