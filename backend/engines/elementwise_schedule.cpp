@@ -363,20 +363,22 @@ bool has_run(const ElementwiseSchedule& s, const Fusion& fusion, int64_t vector)
          std::ranges::all_of(expr.results, is_stored_whole);
 }
 
-// A line of them where shared memory has room for it, more where planes are tiny, but enough blocks; 0 where
-// not even a sector of them has room.
+// A line of them where shared memory has room for it; more where planes are tiny, less where blocks are few;
+// 0 where not even a sector of them has room.
 int64_t channels_of_tile(const ElementwiseSchedule& s, int64_t vector, const DeviceInfo& device) {
   constexpr int64_t kLine = 8, kSector = 2, kMostVectors = 32;
   constexpr int64_t kEnoughBytes = 32 * 1024;
   const int64_t plane = s.domain()[s.plane_axis()], channels = s.domain()[s.channel_axis()];
   const int64_t images = element_count(s.domain()) / plane / channels;
   const auto bytes = [&](int64_t vectors) { return (plane | 1) * vectors * kMaxAccessBytes; };
+  const auto blocks = [&](int64_t vectors) { return images * ceil_div(channels, vectors * vector); };
   int64_t vectors = kLine;
   while (vectors > 1 && vectors / 2 * vector >= channels) vectors /= 2;
-  while (vectors > kSector && bytes(vectors) > kStaticSharedBytes) vectors /= 2;
+  while (vectors > kSector && (bytes(vectors) > kStaticSharedBytes || 2 * blocks(vectors) < device.sm_count))
+    vectors /= 2;
   if (bytes(vectors) > kStaticSharedBytes) return 0;
   while (vectors < kMostVectors && vectors * vector < channels && bytes(2 * vectors) <= kEnoughBytes &&
-         images * ceil_div(channels, 2 * vectors * vector) >= 2 * device.sm_count)
+         blocks(2 * vectors) >= 2 * device.sm_count)
     vectors *= 2;
   return vectors * vector;
 }

@@ -88,7 +88,8 @@ TEST(ElementwiseSchedule, SmallPlanesOfChannelsAreOneRun) {
 
 TEST(ElementwiseSchedule, TinyPlanesShareATileAndLargeOnesHaveFewChannels) {
   EXPECT_EQ(scheduled(to_nhwc(DataType::f16, {128, 512, 7, 7})).channels, 128);
-  EXPECT_EQ(scheduled(to_nhwc(DataType::f16, {4, 512, 7, 7})).channels, 64) << "rather more blocks";
+  EXPECT_EQ(scheduled(to_nhwc(DataType::f16, {24, 512, 7, 7})).channels, 64) << "enough blocks";
+  EXPECT_EQ(scheduled(to_nhwc(DataType::f16, {4, 512, 7, 7})).channels, 16) << "a sector, and 128 blocks";
   EXPECT_EQ(scheduled(to_nhwc(DataType::f16, {128, 24, 7, 7})).channels, 32);
   EXPECT_EQ(scheduled(to_nhwc(DataType::f16, {128, 64, 27, 27})).channels, 32);
   for (const Dims& dims : {Dims{128, 64, 27, 27}, Dims{128, 64, 39, 39}, Dims{64, 512, 7, 7}})
