@@ -1,6 +1,6 @@
 // Owns the depthwise engine: convolutions of one input and one output channel a group whose channels are
-// adjacent, bound by memory. Its rules, knobs, costs and steps; the kernels are codegen/device/depthwise.cuh,
-// depthwise_wgrad.cuh and depthwise_finish.cuh.
+// adjacent, bound by memory. Its rules, knobs, costs and steps; the kernels are codegen/device/depthwise.cuh
+// and depthwise_wgrad.cuh, depthwise_march.cuh and depthwise_march_wgrad.cuh, and depthwise_finish.cuh.
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -15,6 +15,7 @@
 #include "core/ceil_div.h"
 #include "core/fail.h"
 #include "core/fast_divisor.h"
+#include "heuristics/time_model.h"
 
 namespace fusor {
 
@@ -26,6 +27,10 @@ constexpr int64_t kFinishElements = 8, kFinishThreads = 256;
 constexpr int kAxes = 3;  // spatial
 // Longer rows of the window are worked off in pieces.
 constexpr int64_t kMaxTaps = 7;
+// Strips of more rows are marched down: their rows' sums are not held at once.
+constexpr int64_t kMostHeldRows = 2;
+// Columns of a marching thread: a bit for each.
+constexpr int64_t kMostColumns = 32;
 // What every device gives a block without being asked.
 constexpr int64_t kSharedBytes = 48 * 1024;
 constexpr int64_t kMaxIndex32 = std::numeric_limits<int32_t>::max() - 65536;
@@ -176,6 +181,12 @@ Deal best_deal(int64_t vectors, int64_t row_pieces, int64_t max_width) {
 
 struct StripCost;
 
+// Of one vector of channels, as Filters in codegen/device/depthwise_filters.cuh lays them out.
+int64_t bytes_of_filters(int64_t taps, int64_t vector) {
+  const int64_t pack = std::min<int64_t>(vector, 4);
+  return (taps * (vector / pack) | 1) * pack * 4;
+}
+
 struct Lowering {
   const Fusion& fusion;
   Contraction view;
@@ -209,12 +220,15 @@ struct Lowering {
     mark_vectors();
     pieces = ceil_div(last().taps(), kMaxTaps);
     taps = ceil_div(last().taps(), pieces);
-    deal = best_deal(vectors, is_wgrad() ? row_pieces() : 1, max_width());
+    if (marches() && !can_march()) rows = 1;
+    deal = best_deal(vectors, is_wgrad() && !marches() ? row_pieces() : 1, max_width());
     if (!is_wgrad()) steps = steps_for(device);
+    if (split == 0) split = split_for(device);
     index_bits = needs_wide_index() ? 64 : 32;
   }
 
   bool is_wgrad() const { return view.op == ContractionOp::wgrad; }
+  bool marches() const { return rows > kMostHeldRows; }
   const SlidingAxis& last() const { return axes[kAxes - 1]; }
   bool whole_rows() const { return pieces == 1 && !last().strided_gradient; }
   int64_t spread() const { return std::min(last().advance(), taps); }
@@ -241,10 +255,10 @@ struct Lowering {
     if (is_wgrad()) return 32;
     return std::clamp<int64_t>(kSharedBytes / filter_bytes(1), 1, 32);
   }
-  int64_t filter_bytes(int64_t width) const { return window() * width * vector * 4; }
+  int64_t filter_bytes(int64_t width) const { return width * bytes_of_filters(window(), vector); }
 
   int64_t channel_tiles() const { return ceil_div(vectors, deal.width); }
-  int64_t row_tiles() const { return ceil_div(row_pieces(), deal.rows); }
+  int64_t row_tiles() const { return marches() ? 1 : ceil_div(row_pieces(), deal.rows); }
   int64_t blocks() const {
     if (is_wgrad()) return channel_tiles() * row_tiles() * split;
     return channel_tiles() * ceil_div(strips(), deal.lanes * steps);
@@ -255,16 +269,64 @@ struct Lowering {
     const int64_t single = channel_tiles() * ceil_div(strips(), deal.lanes);
     return std::clamp<int64_t>(single / (places * 4), 1, 16);
   }
-  int64_t parts() const { return split * deal.lanes; }
+  // Blocks for every place once, whose lanes take equally many strips.
+  int64_t split_for(const DeviceInfo& device) const {
+    const int64_t places = int64_t{device.sm_count} * blocks_per_sm();
+    const int64_t most = std::max<int64_t>(1, places / (channel_tiles() * row_tiles()));
+    const int64_t strips_of_lane = ceil_div(strips(), most * deal.lanes);
+    return ceil_div(strips(), strips_of_lane * deal.lanes);
+  }
+  // Lanes of a marching block add up their sums.
+  int64_t parts() const { return marches() ? split : split * deal.lanes; }
   int64_t elements() const { return window() * view.entries; }
   int64_t partial_bytes() const { return is_wgrad() ? parts() * elements() * 4 : 0; }
 
+  // --- Marching ---
+
+  // Windows of several rows that neighbours share; one plane, so that a row is met once.
+  bool can_march() const {
+    return axes[1].taps() > axes[1].advance() && axes[0].window == 1 && pieces == 1 &&
+           columns() <= kMostColumns;
+  }
+  // Rows of results that a line meets.
+  int64_t ring() const { return ceil_div(axes[1].taps(), axes[1].advance()); }
+  bool has_tails() const { return last().results % (strip * last().spacing()) != 0; }
+  // Results of a run that takes all of its axis: what can be marched down.
+  int64_t longest_march() const { return ceil_div(axes[1].results, axes[1].spacing()); }
+  // Rows of results that a strip works on: also those of its neighbours, unless padding lies there.
+  int64_t rows_worked_on() const {
+    return std::min(rows + ring() - 1, ceil_div(axes[1].positions, axes[1].advance()) + 1);
+  }
+  // The site is no more than a load of 16 bits.
+  bool is_plain(const Expr& site) const {
+    const Node& value = site.nodes[static_cast<size_t>(site.value)];
+    return value.kind == Node::Kind::load && byte_size(value.type) == 2 && is_real(value.type) &&
+           (value.access.whole_vectors || vector == 1) &&
+           fusion.operands[static_cast<size_t>(value.access.operand)].type == value.type;
+  }
+  int64_t unrolled() const { return axes[1].taps() * taps * strip * vector; }
+  int64_t values_on_the_way() const {
+    int64_t values = is_plain(a) ? (is_wgrad() ? strip : columns()) : 0;
+    if (is_wgrad() && is_plain(b)) values += columns();
+    return ceil_div(values * vector, 2);
+  }
+
   // Registers for the columns and the sums of a thread; those for addresses come on top.
   int64_t values() const {
+    if (marches() && is_wgrad())
+      return values_on_the_way() + strip + columns() +
+             vector * (columns() + ring() * strip + axes[1].taps() * taps);
+    // The first row of results leaves before the last one begins.
+    if (marches())
+      return values_on_the_way() + columns() +
+             vector * (columns() + std::max<int64_t>(1, ring() - 1) * strip);
     return vector * (is_wgrad() ? columns() + strip + taps : columns() + strip * rows + 1);
   }
   int64_t blocks_per_sm() const {
-    const int64_t registers = values() + (index_bits == 64 ? 72 : 40);
+    int64_t others = marches() ? 30 : 40;
+    // Where results end, and which taps there are.
+    if (marches() && !is_wgrad()) others += 4 + (has_tails() ? strip : 0) + (whole_rows() ? 0 : 8);
+    const int64_t registers = values() + others + (index_bits == 64 ? 32 : 0);
     return registers <= 96 ? 5 : registers <= 128 ? 4 : registers <= 168 ? 3 : 2;
   }
 
@@ -279,11 +341,22 @@ struct Lowering {
   // --- Launches ---
 
   std::vector<ConfigValue> config() const {
-    return {{"index_bits", index_bits}, {"strided_gradient", last().strided_gradient ? 1 : 0},
-            {"vector", vector},         {"rows", rows},
-            {"strip", strip},           {"taps", taps},
-            {"spread", spread()},       {"whole_rows", whole_rows() ? 1 : 0},
-            {"blocks", blocks_per_sm()}};
+    std::vector<ConfigValue> values{
+        {"index_bits", index_bits}, {"strided_gradient", last().strided_gradient ? 1 : 0},
+        {"vector", vector},         {"rows", marches() ? 1 : rows},
+        {"strip", strip},           {"taps", taps},
+        {"spread", spread()}};
+    if (!marches()) values.push_back({"whole_rows", whole_rows() ? 1 : 0});
+    values.push_back({"blocks", blocks_per_sm()});
+    if (!marches()) return values;
+    values.push_back({"lines", axes[1].taps()});
+    values.push_back({"advance", axes[1].advance()});
+    values.push_back({"a_plain", is_plain(a) ? 1 : 0});
+    if (is_wgrad())
+      values.push_back({"b_plain", is_plain(b) ? 1 : 0});
+    else
+      values.push_back({"tails", has_tails() ? 1 : 0});
+    return values;
   }
 
   void write_window(ArgumentBlock& block, bool of_results) const {
@@ -298,8 +371,10 @@ struct Lowering {
     block.put_int(deal.lanes);
   }
 
-  static KernelSite site(const char* name, const Expr& expr, int vector_axis) {
-    return {name, expr, vector_axis, fits_short_forms(expr)};
+  KernelSite site(const char* name, const Expr& expr, int vector_axis) const {
+    KernelSite site{name, expr, vector_axis, fits_short_forms(expr)};
+    site.addressed = marches() && expr.value >= 0 && is_plain(expr);
+    return site;
   }
 
   Launch launch(const char* entry, KernelSource source, ArgumentBlock arguments, int64_t grid,
@@ -314,18 +389,32 @@ struct Lowering {
   }
 
   Launch gather() const {
-    KernelSource source{
-        "depthwise.cuh", {site("A", a, 1), site("B", b, 0), site("Y", y, 1)}, config(), target};
+    KernelSource source{marches() ? "depthwise_march.cuh" : "depthwise.cuh",
+                        {site("A", a, 1), site("B", b, 0), site("Y", y, 1)},
+                        config(),
+                        target};
     ArgumentBlock arguments;
     write_window(arguments, false);
     write_channels(arguments);
-    for (const int64_t value : {strips(), steps, pieces}) arguments.put_int(value);
-    Launch made = launch("depthwise", std::move(source), std::move(arguments), blocks(), deal.threads());
+    for (const int64_t value : {strips(), steps, marches() ? rows : pieces}) arguments.put_int(value);
+    Launch made = launch(marches() ? "depthwise_march" : "depthwise", std::move(source), std::move(arguments),
+                         blocks(), deal.threads());
     made.shared_bytes = filter_bytes(deal.width);
     return made;
   }
 
+  Launch marched_parts_of_gradient() const {
+    KernelSource source{"depthwise_march_wgrad.cuh", {site("A", a, 1), site("B", b, 1)}, config(), target};
+    ArgumentBlock arguments;
+    write_window(arguments, false);
+    write_channels(arguments);
+    for (const int64_t value : {strips(), ceil_div(strips(), split), rows}) arguments.put_int(value);
+    arguments.put_pointer(Patch::Kind::scratch, 0);
+    return launch("depthwise_march_wgrad", std::move(source), std::move(arguments), blocks(), deal.threads());
+  }
+
   Launch parts_of_gradient() const {
+    if (marches()) return marched_parts_of_gradient();
     KernelSource source{"depthwise_wgrad.cuh", {site("A", a, 1), site("B", b, 1)}, config(), target};
     ArgumentBlock arguments;
     write_window(arguments, false);
@@ -356,6 +445,7 @@ struct Lowering {
   std::vector<Guard> guards() const { return guards_of(fusion, {{a, vector}, {b, vector}, {y, vector}}); }
 
   StripCost strip_cost() const;
+  StripCost march_cost() const;
   double l2_bytes() const;
   Work work() const;
 };
@@ -392,7 +482,32 @@ StripCost through(const SiteCost& site, int64_t count, int64_t vector) {
           elements * site.bytes};
 }
 
+// A marching thread: addresses are a sum away, and its strip's begin is far from every row.
+constexpr double kRowInstructions = 30, kLoadInstructions = 2, kStoreInstructions = 4;
+
+StripCost Lowering::march_cost() const {
+  const SiteCost cost_a = cost_of(a, fusion), cost_b = cost_of(b, fusion), cost_y = cost_of(y, fusion);
+  const int64_t rows_of_taps = taps * axes[1].taps();
+  StripCost row{kRowInstructions + static_cast<double>(rows_of_taps * strip * vector), 0, 0};
+  const auto add = [&](const SiteCost& site, int64_t count, double instructions) {
+    row += through(site, count, vector);
+    row.arithmetic += static_cast<double>(count) * (instructions - kVectorInstructions);
+  };
+  add(is_wgrad() ? cost_b : cost_a, columns() * axes[1].advance(), kLoadInstructions);
+  if (is_wgrad()) {
+    add(cost_a, strip, kLoadInstructions);
+  } else {
+    add(cost_y, strip, kStoreInstructions);
+    row.arithmetic += static_cast<double>(rows_of_taps);
+    row.bytes += static_cast<double>(rows_of_taps * vector * 4);
+  }
+  const auto worked_on = static_cast<double>(rows_worked_on());
+  return {kWgradStripInstructions + worked_on * row.arithmetic, worked_on * row.special,
+          worked_on * row.bytes};
+}
+
 StripCost Lowering::strip_cost() const {
+  if (marches()) return march_cost();
   const SiteCost cost_a = cost_of(a, fusion), cost_b = cost_of(b, fusion), cost_y = cost_of(y, fusion);
   StripCost cost{is_wgrad() ? kWgradStripInstructions : kStripInstructions, 0, 0};
   if (is_wgrad()) {
@@ -414,6 +529,9 @@ StripCost Lowering::strip_cost() const {
 // Every element of the operand comes once for each block that needs it: those that walk over many rows share
 // all but the first and the last.
 double Lowering::l2_bytes() const {
+  if (marches())
+    return dram_bytes(fusion) * static_cast<double>(rows_worked_on()) / static_cast<double>(rows) +
+           2 * static_cast<double>(partial_bytes());
   const double walked = is_wgrad() ? static_cast<double>(ceil_div(strips(), split))
                                    : static_cast<double>(steps * deal.lanes * rows);
   const double lines = std::max(static_cast<double>(rows), walked / static_cast<double>(last().runs(strip)));
@@ -424,7 +542,9 @@ double Lowering::l2_bytes() const {
 
 Work Lowering::work() const {
   const StripCost cost = strip_cost();
-  const double threads = static_cast<double>(strips()) * static_cast<double>(channel_tiles() * deal.width) *
+  const int64_t lanes = is_wgrad() ? split * deal.lanes : deal.lanes * steps;
+  const double threads = static_cast<double>(marches() ? ceil_div(strips(), lanes) * lanes : strips()) *
+                         static_cast<double>(channel_tiles() * deal.width) *
                          static_cast<double>(is_wgrad() ? row_tiles() * deal.rows : 1) *
                          static_cast<double>(kThreads) / static_cast<double>(deal.threads());
   Work work;
@@ -469,12 +589,11 @@ std::optional<Refusal> refuse_channels(const Fusion& fusion, const Expr& site) {
 std::optional<Refusal> refuse_window(const Fusion& fusion, const Contraction& view) {
   int64_t taps = 1;
   for (const WindowAxis& axis : view.axes) taps *= axis.window;
-  const int64_t bytes = taps * 4 * 8;
-  if (view.op == ContractionOp::wgrad || bytes <= kSharedBytes) return std::nullopt;
+  if (view.op == ContractionOp::wgrad || bytes_of_filters(taps, 8) <= kSharedBytes) return std::nullopt;
   return Refusal{"window-in-shared-memory",
                  fusion.op_name(fusion.anchors[0].op),
                  "",
-                 fmt::format("a window of at most {} taps", kSharedBytes / 32),
+                 fmt::format("a window of at most {} taps", kSharedBytes / 32 - 1),
                  std::to_string(taps),
                  "",
                  -1};
@@ -504,7 +623,9 @@ std::optional<Refusal> refuse(const Fusion& fusion) {
 // --- The engine ---
 
 // Columns and sums beyond this many registers leave too few threads to hide the way to memory.
-constexpr int64_t kMaxValues = 112;
+constexpr int64_t kMaxValues = 112, kMaxMarchValues = 210;
+// Multiply-adds of a marching thread's row: text is compile time.
+constexpr int64_t kMaxUnrolled = 900;
 
 class DepthwiseEngine final : public Engine {
  public:
@@ -524,30 +645,40 @@ class DepthwiseEngine final : public Engine {
   std::vector<Knob> knobs(const Fusion& fusion, const DeviceInfo& device) const override {
     const int64_t widest = widest_vector(fusion);
     const Lowering plain(fusion, config({{"vector", widest}}), device);
-    const Knob vector{"vector",
-                      widest >= 4 ? std::vector<int64_t>{widest / 2, widest} : std::vector<int64_t>{widest}};
-    const Knob strip{"strip", {2, 4, 7, 8}};
-    if (plain.is_wgrad()) return {vector, strip, {"split", splits(plain, device)}};
-    const bool shares_rows = plain.axes[1].taps() > plain.axes[1].advance() && plain.axes[1].results > 1;
-    return {vector, strip, {"rows", shares_rows ? std::vector<int64_t>{1, 2} : std::vector<int64_t>{1}}};
+    Knob vector{"vector", {widest}};
+    for (int64_t width = widest / 2; width >= 2; width /= 2)
+      vector.values.insert(vector.values.begin(), width);
+    const Knob strip{"strip", {2, 4, 7, 8}}, rows{"rows", rows_offered(plain)};
+    if (plain.is_wgrad()) return {vector, strip, rows, {"split", splits(plain, device)}};
+    return {vector, strip, rows};
   }
 
   std::vector<EngineCandidate> candidates(const Fusion& fusion, const DeviceInfo& device) const override {
     const std::vector<Knob> offered = knobs(fusion, device);
     std::vector<EngineCandidate> list;
-    const auto consider = [&](int64_t vector, int64_t strip, int64_t other, bool anyway) {
-      EngineConfig setting = config({{"vector", vector}, {"strip", strip}, {offered[2].name, other}});
-      const Lowering lowering(fusion, setting, device);
-      if (anyway || is_promising(lowering, device)) list.push_back({std::move(setting), lowering.work()});
-    };
     for (const int64_t vector : offered[0].values)
-      for (const int64_t strip : offered[1].values)
-        for (const int64_t other : offered[2].values) consider(vector, strip, other, false);
+      for (const int64_t strip : offered[1].values) {
+        const auto marching = best_march(fusion, device, offered, vector, strip);
+        if (marching) list.push_back(*marching);
+        for (const int64_t rows : offered[2].values) {
+          if (rows > kMostHeldRows || (rows > 1 && marching) || vector * 2 < offered[0].values.back())
+            continue;
+          for (const int64_t split : splits_of(offered)) {
+            if (split == 0) continue;
+            EngineConfig setting = setting_of(offered, vector, strip, rows, split);
+            const Lowering lowering(fusion, setting, device);
+            if (is_promising(lowering, device)) list.push_back({std::move(setting), lowering.work()});
+          }
+        }
+      }
+    if (!list.empty()) return list;
     // Small ones leave the device idle however they are split; wide windows with large strides share no
     // columns.
-    const bool splits = offered[2].name == "split";
-    if (list.empty())
-      consider(offered[0].values.back(), splits ? 4 : 2, splits ? offered[2].values.back() : 1, true);
+    const bool splits = offered.size() > 3;
+    EngineConfig setting =
+        setting_of(offered, offered[0].values.back(), splits ? 4 : 2, 1, splits_of(offered).back());
+    const Lowering lowering(fusion, setting, device);
+    list.push_back({std::move(setting), lowering.work()});
     return list;
   }
 
@@ -570,7 +701,53 @@ class DepthwiseEngine final : public Engine {
     return {std::string(name()), revision(), std::move(knobs)};
   }
 
-  // Parts of the pixels: powers of two, and those that fill the device once, twice and four times.
+  EngineConfig setting_of(const std::vector<Knob>& offered, int64_t vector, int64_t strip, int64_t rows,
+                          int64_t split) const {
+    std::vector<KnobSetting> settings{{"vector", vector}, {"strip", strip}, {"rows", rows}};
+    if (offered.size() > 3) settings.push_back({"split", split});
+    return config(std::move(settings));
+  }
+
+  static std::vector<int64_t> splits_of(const std::vector<Knob>& offered) {
+    return offered.size() > 3 ? offered[3].values : std::vector<int64_t>{1};
+  }
+
+  // Rows of a strip: those that are held at once, and parts of the axis to be marched down.
+  static std::vector<int64_t> rows_offered(const Lowering& one) {
+    std::vector<int64_t> values{1};
+    const bool shares_rows = one.axes[1].taps() > one.axes[1].advance() && one.axes[1].results > 1;
+    if (shares_rows && !one.is_wgrad()) values.push_back(2);
+    if (one.can_march())
+      for (const int64_t parts : {16, 12, 8, 6, 4, 3, 2, 1}) {
+        const int64_t rows = ceil_div(one.longest_march(), parts);
+        if (rows > std::max(kMostHeldRows, values.back())) values.push_back(rows);
+      }
+    return values;
+  }
+
+  // The longer the march, the fewer rows are read twice; the shorter, the more threads there are.
+  std::optional<EngineCandidate> best_march(const Fusion& fusion, const DeviceInfo& device,
+                                            const std::vector<Knob>& offered, int64_t vector,
+                                            int64_t strip) const {
+    std::optional<EngineCandidate> best;
+    double least = 0;
+    for (const int64_t rows : offered[2].values) {
+      if (rows <= kMostHeldRows || strip < 4) continue;
+      EngineConfig setting = setting_of(offered, vector, strip, rows, 0);
+      const Lowering lowering(fusion, setting, device);
+      if (!lowering.marches() || lowering.values() > kMaxMarchValues || lowering.unrolled() > kMaxUnrolled)
+        continue;
+      const Work work = lowering.work();
+      const double seconds = estimate_seconds(work, device);
+      if (best && seconds >= least) continue;
+      least = seconds;
+      best = EngineCandidate{std::move(setting), work};
+    }
+    return best;
+  }
+
+  // Parts of the pixels: powers of two, and those that fill the device once, twice and four times; 0 leaves
+  // it to the lowering.
   static std::vector<int64_t> splits(const Lowering& one, const DeviceInfo& device) {
     const int64_t most = std::max<int64_t>(1, one.strips() / (one.deal.lanes * 4));
     const int64_t places = int64_t{device.sm_count} * one.blocks_per_sm();
@@ -579,6 +756,7 @@ class DepthwiseEngine final : public Engine {
     for (const int64_t waves : {1, 2, 4})
       values.push_back(
           std::clamp<int64_t>(waves * places / (one.channel_tiles() * one.row_tiles()), 1, most));
+    if (one.can_march()) values.push_back(0);
     std::ranges::sort(values);
     values.erase(std::unique(values.begin(), values.end()), values.end());
     return values;

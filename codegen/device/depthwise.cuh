@@ -4,7 +4,7 @@
 // memory as fp32. finish: each result passes the epilogue.
 #include "fusor_generated.cuh"
 
-#include "codegen/device/depthwise_tiling.cuh"
+#include "codegen/device/depthwise_filters.cuh"
 
 struct Params {
   Window window;
@@ -14,36 +14,6 @@ struct Params {
   B::Args b;
   Y::Args y;
 };
-
-/// Filters in shared memory: [tap][pack][vector of the block][lane of the pack], so that neighbouring threads
-/// read adjacent packs of up to 16 bytes.
-struct Filters {
-  static constexpr int kPack = kVector < 4 ? kVector : 4;
-  using Pack = Vec<float, kPack>;
-  Pack* packs;  // this thread's first
-  int width;    // vectors of the block
-
-  __device__ __forceinline__ Pack& pack(Index tap, int i) const {
-    return packs[(int(tap) * (kVector / kPack) + i) * width];
-  }
-  __device__ __forceinline__ void read(Index tap, float (&filter)[kVector]) const {
-#pragma unroll
-    for (int v = 0; v < kVector; ++v) filter[v] = pack(tap, v / kPack)[v % kPack];
-  }
-};
-
-/// The lanes of a block share out the taps.
-FUSOR_DEVICE void stage_filters(const Params& p, const Filters& filters, Index channel, int lane) {
-#pragma unroll 1
-  for (Index tap = lane; tap < p.window.taps(); tap += Index(p.channels.lanes)) {
-    Index at[5] = {channel, 0};
-    p.window.stored(tap, at);
-    const auto values = B::apply<kVector>(p.b, at, kVector);
-#pragma unroll
-    for (int v = 0; v < kVector; ++v)
-      filters.pack(tap, v / Filters::kPack)[v % Filters::kPack] = narrow<float>(values[v]);
-  }
-}
 
 using Sums = Line<kStrip>;
 
@@ -136,8 +106,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, FUSOR_BLOCKS)
   const Index column = p.channels.width.split(lane);
   const Index vector = tile * p.channels.width.divisor + column;
   const bool works = vector < Index(p.channels.vectors);
-  const Filters filters{shared_filters + column, int(p.channels.width.divisor)};
-  if (works) stage_filters(p, filters, vector * kVector, int(lane));
+  const Filters filters(shared_filters, p.window.taps(), column);
+  if (works) filters.stage(p.window, p.b, vector * kVector, lane, Index(p.channels.lanes));
   __syncthreads();
   if (!works) return;
   Index strip = range * Index(p.steps * p.channels.lanes) + lane;

@@ -31,9 +31,9 @@ struct SlidingAxis {
   Wide column_step, tap_step, advance;
   Wide stored_first, stored_step;  // tap t is stored as stored_first + t * stored_step
 
-  __device__ Run<Index> run(Index number, int length) const {
+  __device__ Run<Index> run(Index number, Index length) const {
     const Index phase = spacing.split(number);
-    const Index result = number * Index(length) * spacing.divisor + phase;
+    const Index result = number * length * spacing.divisor + phase;
     if constexpr (kStridedGradient) {
       return first_meeting(result);
     } else {
@@ -60,17 +60,17 @@ struct SlidingAxis {
 };
 
 /// Three spatial axes, those that a convolution lacks with extents of 1. A strip is kStrip results of the
-/// last axis by kRows of the one before it.
+/// last axis by rows of the one before it: kRows where nothing else is said.
 template <bool kStridedGradient, int kRows, int kStrip, class Index, class Wide, class Divisor>
 struct SlidingWindow {
   using Axis = SlidingAxis<kStridedGradient, Index, Wide, Divisor>;
   using AxisRun = Run<Index>;
   Axis axis[3];
 
-  /// The runs of a strip and its image; false where the strip lies beyond the results.
-  __device__ bool locate(Index strip, AxisRun (&runs)[3], Index& image) const {
+  /// The runs of a strip of so many rows and its image; false where the strip lies beyond the results.
+  __device__ bool locate(Index strip, AxisRun (&runs)[3], Index& image, Index rows = kRows) const {
     runs[2] = axis[2].run(axis[2].runs.split(strip), kStrip);
-    runs[1] = axis[1].run(axis[1].runs.split(strip), kRows);
+    runs[1] = axis[1].run(axis[1].runs.split(strip), rows);
     runs[0] = axis[0].run(axis[0].runs.split(strip), 1);
     image = strip;
     return runs[0].result < Index(axis[0].results) && runs[1].result < Index(axis[1].results) &&

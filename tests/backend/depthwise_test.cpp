@@ -19,6 +19,8 @@ using depthwise_cases::fusion;
 using depthwise_cases::whole;
 using testing::Contains;
 using testing::ElementsAre;
+using testing::IsSupersetOf;
+using testing::Not;
 
 const DeviceInfo& h200() {
   static const DeviceInfo device = DeviceInfo::named("H200");
@@ -111,7 +113,7 @@ TEST(Depthwise, RefusesAReductionInTheEpilogue) {
 // --- knobs and candidates ---
 
 TEST(Depthwise, VectorsFillSixteenBytesWhereChannelsDo) {
-  EXPECT_THAT(values_of(fusion({.channels = 64}), "vector"), ElementsAre(4, 8));
+  EXPECT_THAT(values_of(fusion({.channels = 64}), "vector"), ElementsAre(2, 4, 8));
   EXPECT_THAT(values_of(fusion({.channels = 20}), "vector"), ElementsAre(2, 4));
   EXPECT_THAT(values_of(fusion({.channels = 6}), "vector"), ElementsAre(2));
   EXPECT_THAT(values_of(fusion({.channels = 7}), "vector"), ElementsAre(1));
@@ -119,9 +121,13 @@ TEST(Depthwise, VectorsFillSixteenBytesWhereChannelsDo) {
 }
 
 TEST(Depthwise, RowsAreSharedWhereWindowsOverlap) {
-  EXPECT_THAT(values_of(fusion({}), "rows"), ElementsAre(1, 2));
+  EXPECT_THAT(values_of(fusion({}), "rows"), IsSupersetOf({1, 2, 14, 28}));
+  EXPECT_THAT(values_of(fusion({.pass = ConvPass::wgrad}), "rows"), IsSupersetOf({1, 14, 28}));
+  EXPECT_THAT(values_of(fusion({.pass = ConvPass::wgrad}), "rows"), Not(Contains(2)));
   EXPECT_THAT(values_of(fusion({.stride = 3}), "rows"), ElementsAre(1));
   EXPECT_THAT(values_of(fusion({.spatial = 1}), "rows"), ElementsAre(1));
+  EXPECT_THAT(values_of(fusion({.spatial = 3, .extent = 9}), "rows"), ElementsAre(1, 2)) << "several planes";
+  EXPECT_THAT(values_of(fusion({.window = 9}), "rows"), ElementsAre(1, 2)) << "rows in pieces";
 }
 
 TEST(Depthwise, CandidatesAreFewAndStandInTheKnobs) {
@@ -212,6 +218,35 @@ TEST(Depthwise, WeightGradientsAreSumsOfPartsInASecondLaunch) {
   EXPECT_THAT(lowered.scratch, ElementsAre(4 * 5 * 64 * 9 * 4));
 }
 
+// A marching block's lanes add up their sums: one part each.
+TEST(Depthwise, MarchingTakesEachLineOnce) {
+  const Lowered forward = depthwise_engine().lower(fusion({}), setting(4, 7, "rows", 28), h200());
+  EXPECT_EQ(launch(forward).entry, "depthwise_march");
+  EXPECT_EQ(config_of(fusion({}), "lines", setting(4, 7, "rows", 28)), 3);
+  EXPECT_EQ(config_of(fusion({.stride = 2}), "advance", setting(4, 7, "rows", 14)), 2);
+  EXPECT_EQ(config_of(fusion({}), "tails", setting(4, 7, "rows", 28)), 0);
+  EXPECT_EQ(config_of(fusion({}), "tails", setting(4, 8, "rows", 28)), 1);
+  EXPECT_EQ(config_of(fusion({}), "a_plain", setting(4, 7, "rows", 28)), 1);
+  EXPECT_EQ(config_of(fusion({.fused = true}), "a_plain", setting(4, 7, "rows", 28)), 0);
+  const Fusion gradient = fusion({.pass = ConvPass::wgrad});
+  EngineConfig marching = setting(4, 4, "rows", 28);
+  marching.knobs.push_back({"split", 3});
+  const Lowered backward = depthwise_engine().lower(gradient, marching, h200());
+  EXPECT_EQ(launch(backward, 0).entry, "depthwise_march_wgrad");
+  EXPECT_THAT(backward.scratch, ElementsAre(3 * 64 * 9 * 4));
+}
+
+TEST(Depthwise, MarchingIsTheChoiceForLargeImages) {
+  for (const ConvPass pass : {ConvPass::fprop, ConvPass::dgrad, ConvPass::wgrad}) {
+    const Plan plan =
+        build(depthwise_cases::graph(
+                  {.channels = 144, .extent = 56, .images = 128, .pass = pass, .type = DataType::bf16}),
+              h200(), {.compile = false});
+    ASSERT_EQ(plan.fusions.size(), 1u);
+    EXPECT_GT(plan.fusions[0].config.knob("rows", 0), 2) << to_string(pass);
+  }
+}
+
 TEST(Depthwise, GuardsTheAlignmentOfVectors) {
   const Fusion one = fusion({});
   const Lowered lowered = depthwise_engine().lower(one, setting(8, 4, "rows", 1), h200());
@@ -238,6 +273,14 @@ Fusion conv_bias_relu() {
 TEST(DepthwiseText, IsTheGoldenText) {
   const Lowered lowered = depthwise_engine().lower(conv_bias_relu(), setting(8, 4, "rows", 1), h200());
   EXPECT_EQ(test::generated_text(lowered, 0), test::golden_text("depthwise"));
+}
+
+TEST(DepthwiseText, OfMarchingKernelsIsTheGoldenText) {
+  const Lowered forward = depthwise_engine().lower(conv_bias_relu(), setting(4, 8, "rows", 56), h200());
+  EXPECT_EQ(test::generated_text(forward, 0), test::golden_text("depthwise_march"));
+  const Fusion one = fusion({.channels = 144, .extent = 56, .images = 128, .pass = ConvPass::wgrad});
+  const Lowered backward = depthwise_engine().lower(one, setting(4, 4, "rows", 56), h200());
+  EXPECT_EQ(test::generated_text(backward, 0), test::golden_text("depthwise_march_wgrad"));
 }
 
 TEST(DepthwiseText, OfBothKernelsOfAWeightGradientIsTheGoldenText) {

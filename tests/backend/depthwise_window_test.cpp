@@ -151,15 +151,15 @@ TEST(DepthwiseWindow, MeetsThePositionsOfThePlainLoops) {
 
 // Every result of every image is in one strip once.
 template <class Window>
-void expect_all_results_once(const Window& window, int64_t images) {
+void expect_all_results_once(const Window& window, int64_t images, int64_t rows = 2) {
   std::multiset<std::tuple<int64_t, int64_t, int64_t, int64_t>> results;
   int64_t strips = images;
   for (const auto& axis : window.axis) strips *= axis.runs.divisor;
   for (int64_t strip = 0; strip < strips; ++strip) {
     device::Run<int64_t> runs[3];
     int64_t image = -1;
-    if (!window.locate(strip, runs, image)) continue;
-    for (int row = 0; row < 2; ++row)
+    if (!window.locate(strip, runs, image, rows)) continue;
+    for (int row = 0; row < rows; ++row)
       for (int i = 0; i < kStrip; ++i) {
         const int64_t y = runs[1].result + row * window.axis[1].spacing.divisor;
         const int64_t x = runs[2].result + i * window.axis[2].spacing.divisor;
@@ -183,6 +183,10 @@ TEST(DepthwiseWindow, StripsCoverEveryResultOnce) {
     c[0].stride = 2;
     expect_all_results_once(
         window_of<HostWindow<true, 2>>(convolution({c[0], c[1], c[2]}, ConvPass::dgrad), 2), 2);
+    // Strips that are marched down.
+    c[1] = c[2] = {3, 1 + i % 2, 1 + i % 3, 1, 2, 20 + i, ConvMode::cross_correlation};
+    expect_all_results_once(window_of<HostWindow<false, 1>>(convolution({c[1], c[2]}, ConvPass::fprop), 5), 2,
+                            5);
     if (HasFailure()) return;
   }
 }
