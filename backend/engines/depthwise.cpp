@@ -447,13 +447,16 @@ struct Lowering {
   StripCost strip_cost() const;
   StripCost march_cost() const;
   double l2_bytes() const;
-  Work work() const;
+  double issue_share(const DeviceInfo& device) const;
+  Work work(const DeviceInfo& device) const;
 };
 
 // --- Costs ---
 
-// Of the bytes that a copy moves in the same time, and of the instructions that the device can issue.
-constexpr double kDramShare = 0.85, kIssueShare = 0.65;
+// Of the bytes that a copy moves in the same time.
+constexpr double kDramShare = 0.85;
+// Of the instructions that the device can issue; where threads march, if warps never ran out.
+constexpr double kIssueShare = 0.45, kWgradIssueShare = 0.65, kMarchIssueShare = 0.75;
 // For the position of a strip (in wgrad, which goes from strip to strip, with what it waits for), and for the
 // address of each vector that is loaded or stored.
 constexpr double kStripInstructions = 80, kWgradStripInstructions = 220, kVectorInstructions = 5;
@@ -540,7 +543,16 @@ double Lowering::l2_bytes() const {
   return bytes * again + 2 * static_cast<double>(partial_bytes());
 }
 
-Work Lowering::work() const {
+// The more warps there are, the more often one of them has what it waits for.
+double Lowering::issue_share(const DeviceInfo& device) const {
+  if (is_wgrad() && !marches()) return kWgradIssueShare;
+  if (!marches()) return kIssueShare;
+  const int64_t resident = std::min(blocks_per_sm(), ceil_div(blocks(), int64_t{device.sm_count}));
+  const auto warps = static_cast<double>(resident * kThreads / 32);
+  return kMarchIssueShare * warps / (warps + 4);
+}
+
+Work Lowering::work(const DeviceInfo& device) const {
   const StripCost cost = strip_cost();
   const int64_t lanes = is_wgrad() ? split * deal.lanes : deal.lanes * steps;
   const double threads = static_cast<double>(marches() ? ceil_div(strips(), lanes) * lanes : strips()) *
@@ -554,7 +566,7 @@ Work Lowering::work() const {
   work.l2_bytes = l2_bytes();
   work.tiles = blocks();
   work.tiles_per_sm = static_cast<int>(blocks_per_sm());
-  work.efficiency = kIssueShare * (index_bits == 64 ? 0.7 : 1.0);
+  work.efficiency = issue_share(device) * (index_bits == 64 ? 0.7 : 1.0);
   if (is_wgrad()) {
     work.launches = 2;
     work.scratch_bytes = partial_bytes();
@@ -623,7 +635,7 @@ std::optional<Refusal> refuse(const Fusion& fusion) {
 // --- The engine ---
 
 // Columns and sums beyond this many registers leave too few threads to hide the way to memory.
-constexpr int64_t kMaxValues = 112, kMaxMarchValues = 210;
+constexpr int64_t kMaxValues = 112, kMaxMarchValues = 190;
 // Multiply-adds of a marching thread's row: text is compile time.
 constexpr int64_t kMaxUnrolled = 900;
 
@@ -667,7 +679,7 @@ class DepthwiseEngine final : public Engine {
             if (split == 0) continue;
             EngineConfig setting = setting_of(offered, vector, strip, rows, split);
             const Lowering lowering(fusion, setting, device);
-            if (is_promising(lowering, device)) list.push_back({std::move(setting), lowering.work()});
+            if (is_promising(lowering, device)) list.push_back({std::move(setting), lowering.work(device)});
           }
         }
       }
@@ -678,7 +690,7 @@ class DepthwiseEngine final : public Engine {
     EngineConfig setting =
         setting_of(offered, offered[0].values.back(), splits ? 4 : 2, 1, splits_of(offered).back());
     const Lowering lowering(fusion, setting, device);
-    list.push_back({std::move(setting), lowering.work()});
+    list.push_back({std::move(setting), lowering.work(device)});
     return list;
   }
 
@@ -737,7 +749,7 @@ class DepthwiseEngine final : public Engine {
       const Lowering lowering(fusion, setting, device);
       if (!lowering.marches() || lowering.values() > kMaxMarchValues || lowering.unrolled() > kMaxUnrolled)
         continue;
-      const Work work = lowering.work();
+      const Work work = lowering.work(device);
       const double seconds = estimate_seconds(work, device);
       if (best && seconds >= least) continue;
       least = seconds;

@@ -3,10 +3,14 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
+#include <vector>
 
+#include "backend/engines.h"
 #include "frontend/graph_builder.h"
-#include "tests/gpu/device_run.h"
+#include "tests/backend/direct_cases.h"
+#include "tests/gpu/every_config.h"
 
 namespace fusor {
 namespace {
@@ -96,6 +100,59 @@ TEST(DepthwiseGpu, EveryCandidateInFp32WithMirroredFilters) {
   FUSOR_NEEDS_GPU();
   for (const DepthwiseCase& c : {kCases[0], kCases[2], kCases[5], kCases[7], kCases[11]})
     for (const ConvPass pass : kPasses) check(c, pass, DataType::f32, ConvMode::convolution, false);
+}
+
+// Images lower than the march, strips that end beside the image, padding that windows lie in altogether,
+// strides and dilations down and across, more rows than lines in a part; windows that lie on their side.
+const DepthwiseCase kMarches[] = {
+    {{2, 16, 9, 11}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}},
+    {{3, 40, 14, 14}, {5, 5}, {2, 2}, {2, 2}, {1, 1}, {1, 1}},
+    {{1, 12, 3, 22}, {3, 3}, {2, 0}, {2, 1}, {1, 1}, {1, 1}},
+    {{2, 24, 31, 16}, {3, 4}, {0, 3}, {2, 1}, {2, 2}, {1, 1}},
+    {{1, 7, 23, 13}, {4, 5}, {3, 1}, {0, 4}, {3, 1}, {1, 1}},
+    {{2, 8, 26, 17}, {3, 3}, {2, 2}, {2, 3}, {1, 1}, {2, 2}},
+    {{1, 20, 18, 25}, {5, 2}, {0, 1}, {1, 0}, {1, 2}, {1, 3}},
+};
+
+// Whatever the knobs say of strips that are marched down, in registers or not.
+void check_marches(const DepthwiseCase& c, ConvPass pass, DataType type, bool fused) {
+  const Graph graph = graph_of(c, pass, type, ConvMode::cross_correlation, fused);
+  const std::vector<const Engine*> engines{&depthwise_engine(), &elementwise_engine(), &direct_engine()};
+  const std::vector<Candidate> found =
+      candidates(graph, DeviceInfo::current(), BuildOptions{.engine_list = engines});
+  const auto depthwise = std::ranges::find_if(found, [](const Candidate& one) {
+    return one.fusions.size() == 1 && one.fusions[0].config.engine == "depthwise";
+  });
+  ASSERT_NE(depthwise, found.end());
+  const std::vector<Knob> knobs = depthwise_engine().knobs(direct_cases::whole(graph), DeviceInfo::current());
+  for (const int64_t vector : knobs[0].values)
+    for (const int64_t strip : knobs[1].values)
+      for (const int64_t rows : knobs[2].values) {
+        // Others are left to the candidates.
+        if (rows <= 2 || strip < 4 || vector * strip > 32) continue;
+        Candidate candidate = *depthwise;
+        EngineConfig& config = candidate.fusions[0].config;
+        config.knobs = {{"vector", vector}, {"strip", strip}, {"rows", rows}};
+        if (knobs.size() > 3) config.knobs.push_back({"split", strip == 4 ? 1 : 0});
+        expect_config_correct(graph, candidate, engines,
+                              fmt::format("{} {} x {} window {}{}", to_string(pass), to_string(type),
+                                          to_string(c.x), to_string(c.window), fused ? " fused" : ""));
+      }
+}
+
+TEST(DepthwiseGpu, EveryMarchOfEveryPass) {
+  FUSOR_NEEDS_GPU();
+  for (const DepthwiseCase& c : kMarches)
+    for (const ConvPass pass : kPasses) check_marches(c, pass, DataType::bf16, false);
+}
+
+TEST(DepthwiseGpu, MarchesWithPrologueAndInFp32) {
+  FUSOR_NEEDS_GPU();
+  for (const DepthwiseCase& c : {kMarches[0], kMarches[3]})
+    for (const ConvPass pass : kPasses) {
+      check_marches(c, pass, DataType::f16, true);
+      check_marches(c, pass, DataType::f32, false);
+    }
 }
 
 TEST(DepthwiseGpu, IsTheChoiceForChannelsLast) {
