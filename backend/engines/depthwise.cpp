@@ -670,11 +670,13 @@ class DepthwiseEngine final : public Engine {
     std::vector<EngineCandidate> list;
     for (const int64_t vector : offered[0].values)
       for (const int64_t strip : offered[1].values) {
-        const auto marching = best_march(fusion, device, offered, vector, strip);
-        if (marching) list.push_back(*marching);
+        const std::vector<EngineCandidate> marches = best_marches(fusion, device, offered, vector, strip);
+        list.insert(list.end(), marches.begin(), marches.end());
+        // In wgrad, others would read everything once for every row of the window.
+        const bool splits = offered.size() > 3;
+        const int64_t most_rows = marches.empty() ? kMostHeldRows : splits ? 0 : 1;
         for (const int64_t rows : offered[2].values) {
-          if (rows > kMostHeldRows || (rows > 1 && marching) || vector * 2 < offered[0].values.back())
-            continue;
+          if (rows > most_rows || vector * 2 < offered[0].values.back()) continue;
           for (const int64_t split : splits_of(offered)) {
             if (split == 0) continue;
             EngineConfig setting = setting_of(offered, vector, strip, rows, split);
@@ -737,25 +739,25 @@ class DepthwiseEngine final : public Engine {
     return values;
   }
 
-  // The longer the march, the fewer rows are read twice; the shorter, the more threads there are.
-  std::optional<EngineCandidate> best_march(const Fusion& fusion, const DeviceInfo& device,
+  // The longer the march, the fewer rows are read twice; the shorter, the more threads there are. The best
+  // lengths by estimate.
+  std::vector<EngineCandidate> best_marches(const Fusion& fusion, const DeviceInfo& device,
                                             const std::vector<Knob>& offered, int64_t vector,
                                             int64_t strip) const {
-    std::optional<EngineCandidate> best;
-    double least = 0;
+    std::vector<EngineCandidate> marches;
     for (const int64_t rows : offered[2].values) {
       if (rows <= kMostHeldRows || strip < 4) continue;
       EngineConfig setting = setting_of(offered, vector, strip, rows, 0);
       const Lowering lowering(fusion, setting, device);
       if (!lowering.marches() || lowering.values() > kMaxMarchValues || lowering.unrolled() > kMaxUnrolled)
         continue;
-      const Work work = lowering.work(device);
-      const double seconds = estimate_seconds(work, device);
-      if (best && seconds >= least) continue;
-      least = seconds;
-      best = EngineCandidate{std::move(setting), work};
+      marches.push_back({std::move(setting), lowering.work(device)});
     }
-    return best;
+    std::ranges::stable_sort(marches, {}, [&](const EngineCandidate& candidate) {
+      return estimate_seconds(candidate.work, device);
+    });
+    marches.resize(std::min<size_t>(marches.size(), 2));
+    return marches;
   }
 
   // Parts of the pixels: powers of two, and those that fill the device once, twice and four times; 0 leaves
