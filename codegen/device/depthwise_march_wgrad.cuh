@@ -97,36 +97,42 @@ FUSOR_DEVICE void add_strip(const Params& p, Index channel, Index strip, Sums& s
   }
 }
 
+// Rows of the window that the lanes of a block add up at a time.
+static constexpr int kLinesInShared = 8192 / (kTaps * kThreads * kVector);
+static constexpr int kAtOnce = kLinesInShared < 1 ? 1 : kLinesInShared < kLines ? kLinesInShared : kLines;
+
 /// Adds up the sums of the lanes of a block, in their order, and writes them to the block's part: lanes share
-/// out the taps of a row of the window.
+/// out the taps.
 FUSOR_DEVICE void write_part(const Params& p, Index part, Index vector, int column, int lane,
                              const Sums& sums) {
   using Value = Vec<float, kVector>;
-  __shared__ Value shared[kTaps][kThreads];
+  __shared__ Value shared[kAtOnce * kTaps][kThreads];
   const int width = int(p.channels.width.divisor), lanes = int(p.channels.lanes);
   const i64 channels = p.channels.vectors * kVector;
-  float* to = p.partials + part * (kLines * kTaps) * channels + vector * kVector;
+  float* const to = p.partials + part * (kLines * kTaps) * channels + vector * kVector;
 #pragma unroll
-  for (int line = 0; line < kLines; ++line) {
-    __syncthreads();
+  for (int first = 0; first < kLines; first += kAtOnce) {
+    if (first > 0) __syncthreads();
 #pragma unroll
-    for (int k = 0; k < kTaps; ++k) {
+    for (int i = 0; i < kAtOnce * kTaps; ++i) {
+      if (first + i / kTaps >= kLines) break;
       Value value;
 #pragma unroll
-      for (int v = 0; v < kVector; ++v) value[v] = sums[line].at[k][v];
-      shared[k][threadIdx.x] = value;
+      for (int v = 0; v < kVector; ++v) value[v] = sums[first + i / kTaps].at[i % kTaps][v];
+      shared[i][threadIdx.x] = value;
     }
     __syncthreads();
+    const int end = (kLines - first < kAtOnce ? kLines - first : kAtOnce) * kTaps;
 #pragma unroll 1
-    for (int k = lane; k < kTaps && vector < Index(p.channels.vectors); k += lanes) {
-      Value total = shared[k][column];
+    for (int i = lane; i < end && vector < Index(p.channels.vectors); i += lanes) {
+      Value total = shared[i][column];
 #pragma unroll 1
-      for (int i = 1; i < lanes; ++i) {
-        const Value value = shared[k][i * width + column];
+      for (int other = 1; other < lanes; ++other) {
+        const Value value = shared[i][other * width + column];
 #pragma unroll
         for (int v = 0; v < kVector; ++v) total[v] += value[v];
       }
-      *reinterpret_cast<Value*>(to + (line * kTaps + k) * channels) = total;
+      *reinterpret_cast<Value*>(to + (first * kTaps + i) * channels) = total;
     }
   }
 }
