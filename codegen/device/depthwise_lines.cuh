@@ -8,6 +8,8 @@ static constexpr int kLines = FUSOR_LINES;      // of the operand, under a row o
 static constexpr int kAdvance = FUSOR_ADVANCE;  // lines from one row of results to the next
 // Rows of results that a line meets at most.
 static constexpr int kRing = (kLines + kAdvance - 1) / kAdvance;
+// Columns that lie side by side.
+static constexpr int kColumnGroup = kSpread < kTaps ? kColumns : kTaps;
 
 /// Elements `first + offset * step` of the last axis, where `offset` counts kGroup neighbours and then goes
 /// on at the next multiple of `jump`. Those beyond [0, end) are zero after the prologue; what is read in

@@ -16,7 +16,7 @@ struct Params {
   Y::Args y;
 };
 
-using Columns = Lines < A, kColumns, kSpread<kTaps ? kColumns : kTaps, FUSOR_A_PLAIN>;
+using Columns = Lines<A, kColumns, kColumnGroup, FUSOR_A_PLAIN>;
 /// Of the rows of results under way, the next one to be finished first.
 using Sums = Line<kStrip>[kRing];
 
@@ -43,8 +43,8 @@ struct Taps {
   }
 };
 
-/// Adds what a line contributes to the r-th row of results: the `q`-th line of those that no row before the
-/// first one meets.
+/// Adds to the r-th row of results what a line contributes: the `q`-th of the lines which the row after the
+/// first one begins with. Its taps are numbers in the text where no stride of a gradient picks them.
 FUSOR_DEVICE void add_line(const Window& window, const Filters& filters, const Taps& taps, int q, int r,
                            const Line<kColumns>& columns, Line<kStrip>& sums) {
   const Window::Axis &rows = window.axis[1], &axis = window.axis[2];
@@ -57,7 +57,6 @@ FUSOR_DEVICE void add_line(const Window& window, const Filters& filters, const T
     const Index tap = FUSOR_STRIDED_GRADIENT ? taps.column + k * Index(axis.tap_step) : Index(k);
     if (FUSOR_STRIDED_GRADIENT && tap >= axis.window.divisor) break;
     float filter[kVector];
-    // Else all taps of a row are unrolled.
     filters.read(FUSOR_STRIDED_GRADIENT ? window.tap_row(taps.plane, row_tap) + tap : row_tap * kTaps + tap,
                  filter);
 #pragma unroll

@@ -17,7 +17,7 @@ struct Params {
 };
 
 using Gradients = Lines<A, kStrip, kStrip, FUSOR_A_PLAIN>;
-using Columns = Lines < B, kColumns, kSpread<kTaps ? kColumns : kTaps, FUSOR_B_PLAIN>;
+using Columns = Lines<B, kColumns, kColumnGroup, FUSOR_B_PLAIN>;
 using Sums = Line<kTaps>[kLines];
 /// Rows of dy, the youngest one first.
 using Ring = Line<kStrip>[kRing];
