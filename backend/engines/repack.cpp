@@ -6,6 +6,7 @@
 
 #include "backend/engines/joined_pixels.h"
 #include "backend/engines/tensor_maps.h"
+#include "backend/engines/unrolled_columns.h"
 
 namespace fusor {
 
@@ -98,6 +99,17 @@ std::optional<JoinedPixels> pixels_of(const Fusion& fusion, const Contraction& v
   return joined_pixels(view, pixels, strides[1] <= strides[y.domain.rank() - 1]);
 }
 
+// The site over `extent` positions of its last axis, from `first` on.
+Expr part_of_last_axis(const Expr& site, int64_t first, int64_t extent) {
+  Expr part = site;
+  const int last = site.domain.rank() - 1;
+  part.domain[last] = extent;
+  for (Node& node : part.nodes)
+    if (node.access.strides.rank() == site.domain.rank())
+      node.access.offset += first * node.access.strides[last];
+  return part;
+}
+
 class Repacker {
  public:
   Repacker(const Fusion& fusion, const Contraction& view, int64_t joined) : view_(view), joined_(joined) {
@@ -181,6 +193,27 @@ class Repacker {
       copy_pixels(joined, whole);
   }
 
+  std::optional<UnrolledColumns> columns() const {
+    if (!view_.is_convolution()) return std::nullopt;
+    const Expr& site = out_.core.before[0];
+    const int last = site.domain.rank() - 1;
+    // A part of a row would have coordinates of its own.
+    if (std::ranges::any_of(site.nodes, [last](const Node& node) {
+          return node.kind == Node::Kind::index && node.axis == last;
+        }))
+      return std::nullopt;
+    return unrolled_columns(view_, packed_type(0));
+  }
+
+  void unroll_columns() {
+    const UnrolledColumns unrolled = columns().value();
+    const std::array types{packed_type(0), packed_type(1)};
+    unroll_rows(unrolled, types[0]);
+    unroll_filter(unrolled, types[1]);
+    Anchor& anchor = out_.core.anchors[0];
+    anchor.attributes = unrolled.convolution(std::get<Conv>(anchor.attributes));
+  }
+
   Repacked take() {
     for (Fusion* copies : {&out_.loads, &out_.stores}) {
       copies->operands = out_.core.operands;
@@ -219,6 +252,59 @@ class Repacker {
     out_.core.operand_names.push_back(name);
     out_.scratch.push_back(elements * byte_size(type));
     return access;
+  }
+
+  // [image][channel of a run][pixels], where runs overlap; padding and what fills columns up are zero.
+  void unroll_rows(const UnrolledColumns& unrolled, DataType type) {
+    Expr& site = out_.core.before[0];
+    const int last = site.domain.rank() - 1;
+    Dims rows = site.domain;
+    rows[1] = unrolled.columns * unrolled.channels_of_column;
+    rows[last] = 1;
+    const Access scratch = add_zeroed(site, rows, type);
+    Access copied = scratch;
+    copied.strides[last] = unrolled.channels_of_column;
+    copied.offset = (unrolled.image_begin() - unrolled.first_column) * copied.strides[last];
+    out_.loads.after.push_back(
+        stored(part_of_last_axis(site, unrolled.image_begin(), unrolled.image_columns(site.domain[last])),
+               type, copied));
+    Access runs = scratch;
+    runs.strides[last] = unrolled.stride * unrolled.channels_of_column;
+    Dims domain = site.domain;
+    domain[1] = unrolled.channels;
+    domain[last] = view_.axes.back().output;
+    site = loaded(domain, type, runs);
+  }
+
+  // [output channel][channel of a run][taps along the other axes]
+  void unroll_filter(const UnrolledColumns& unrolled, DataType type) {
+    Expr& site = out_.core.before[1];
+    const int last = site.domain.rank() - 1;
+    Dims domain = site.domain;
+    domain[1] = unrolled.channels;
+    domain[last] = 1;
+    const Access scratch = add_zeroed(site, domain, type);
+    Access taps = scratch;
+    taps.strides[last] = unrolled.tap_step * unrolled.channels_of_column;
+    taps.offset = unrolled.first_tap * unrolled.channels_of_column;
+    out_.loads.after.push_back(stored(site, type, taps));
+    site = loaded(domain, type, scratch);
+  }
+
+  // Channels-last, zero before the loads, in the name of what the site reads.
+  Access add_zeroed(const Expr& site, const Dims& domain, DataType type) {
+    const Access* const source = primary_access(site);
+    const Access scratch = add_scratch(domain, channels_last(domain.rank()), type,
+                                       source != nullptr ? out_.core.name_of(source->operand) : "scratch");
+    out_.zeroed.push_back(static_cast<int>(out_.scratch.size()) - 1);
+    return scratch;
+  }
+
+  static Expr loaded(const Dims& domain, DataType type, const Access& access) {
+    return {.domain = domain,
+            .nodes = {{.kind = Node::Kind::load, .type = type, .access = access}},
+            .results = {},
+            .value = 0};
   }
 
   // The filter with zeros around it; channels that are summed over lie side by side.
@@ -388,11 +474,12 @@ Repacked repack(const Fusion& fusion, const Contraction& view, const Packing& pa
     if (packing.sites[0]) repacker.pack_operand(0);
     return repacker.take();
   }
+  if (packing.columns) repacker.unroll_columns();
   const bool joins_filter = packing.joined > 1 && view.op != ContractionOp::wgrad;
-  if (packing.sites[0]) repacker.pack_operand(0);
+  if (packing.sites[0] && !packing.columns) repacker.pack_operand(0);
   if (joins_filter)
     repacker.join_filter();
-  else if (packing.sites[1])
+  else if (packing.sites[1] && !packing.columns)
     repacker.pack_operand(1);
   if (way == WayOut::copied) repacker.copy_results();
   if (way == WayOut::finished) repacker.finish_later();
@@ -422,6 +509,10 @@ std::optional<WayOut> way_out_of_pixels(const Fusion& fusion, const Contraction&
       y.nodes, [](const Node& node) { return node.kind == Node::Kind::index && node.axis >= 2; });
   if (names_pixels || !can_finish_later(y)) return std::nullopt;
   return WayOut::finished;
+}
+
+bool unrolls_columns(const Fusion& fusion, const Contraction& view) {
+  return Repacker(fusion, view, 1).columns().has_value();
 }
 
 int64_t joined_groups(const Fusion& fusion, const Contraction& view, int64_t block) {

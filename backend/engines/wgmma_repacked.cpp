@@ -29,6 +29,7 @@ class WgmmaRepackedEngine final : public Engine {
     const auto view = contraction_of(fusion);
     if (!view) return wgmma_engine().supports(fusion, device);
     if (!ways_joined(fusion, *view, device).empty()) return Support::yes();
+    if (!ways_unrolled(fusion, *view, device).empty()) return Support::yes();
     const Packing packing = packing_of(fusion, *view);
     const Repacked repacked = repack(fusion, *view, packing, first_way(fusion, *view, packing));
     if (Support support = wgmma_engine().supports(repacked.core, device); !support) return support;
@@ -49,6 +50,7 @@ class WgmmaRepackedEngine final : public Engine {
         add_knob(all, knob);
       add_knob(all, {"repack_y", {static_cast<int64_t>(way.out)}});
       add_knob(all, {"join", {way.packing.pixels}});
+      add_knob(all, {"unroll", {way.packing.columns ? 1 : 0}});
     }
     return all;
   }
@@ -131,12 +133,24 @@ class WgmmaRepackedEngine final : public Engine {
     return all;
   }
 
+  static std::vector<Way> ways_unrolled(const Fusion& fusion, const Contraction& view,
+                                        const DeviceInfo& device) {
+    if (!unrolls_columns(fusion, view) || refuse_epilogue_reductions(fusion)) return {};
+    std::vector<Way> all;
+    const Packing packing{.sites = {true, true}, .columns = true};
+    for (const WayOut out : ways_out(fusion, view, packing.joined)) all.push_back({packing, out});
+    // Ways out differ in nothing that is refused.
+    if (!wgmma_engine().supports(repack(fusion, view, packing, all[0].out).core, device)) return {};
+    return all;
+  }
+
   static std::vector<Way> ways(const Fusion& fusion, const Contraction& view, const DeviceInfo& device) {
     std::vector<Way> all = ways_apart(fusion, view);
     if (!all.empty() &&
         !wgmma_engine().supports(repack(fusion, view, all[0].packing, all[0].out).core, device))
       all.clear();
     for (const Way& way : ways_joined(fusion, view, device)) all.push_back(way);
+    for (const Way& way : ways_unrolled(fusion, view, device)) all.push_back(way);
     return all;
   }
 
@@ -144,7 +158,10 @@ class WgmmaRepackedEngine final : public Engine {
     const int64_t pixels = config.knob("join", 0);
     if (const auto out = way_out_of_pixels(fusion, view, pixels))
       return {packing_of_pixels(fusion, view, pixels, *out), *out};
-    return {packing_of(fusion, view), static_cast<WayOut>(config.knob("repack_y", 0))};
+    const auto out = static_cast<WayOut>(config.knob("repack_y", 0));
+    if (config.knob("unroll", 0) != 0 && unrolls_columns(fusion, view))
+      return {{.sites = {true, true}, .columns = true}, out};
+    return {packing_of(fusion, view), out};
   }
 
   // Its values beside those of the same knob.
@@ -178,6 +195,7 @@ class WgmmaRepackedEngine final : public Engine {
       candidate.config.engine = name();
       candidate.config.set("repack_y", static_cast<int64_t>(way.out));
       if (way.packing.pixels > 0) candidate.config.set("join", way.packing.pixels);
+      if (way.packing.columns) candidate.config.set("unroll", 1);
       all.push_back(std::move(candidate));
     }
   }
