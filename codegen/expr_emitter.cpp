@@ -61,7 +61,8 @@ class SiteWriter {
     for (const Result& result : expr_.results)
       if (result.reduction || result.type != node_at(expr_, result.node).type)
         used_rounded_[static_cast<size_t>(result.node)] = true;
-    if (expr_.value >= 0 && site_.rounds_value) used_rounded_[static_cast<size_t>(expr_.value)] = true;
+    for (const int yielded : {expr_.value, expr_.second_value})
+      if (yielded >= 0 && site_.rounds_value) used_rounded_[static_cast<size_t>(yielded)] = true;
   }
 
   std::string operand_comment(const SiteField& field) const {
@@ -111,7 +112,9 @@ class SiteWriter {
   }
 
   void write_signature() {
-    const std::string result = expr_.value >= 0 ? "Vec<Value, N>" : "void";
+    const std::string result = expr_.value < 0          ? "void"
+                               : expr_.second_value < 0 ? "Vec<Value, N>"
+                                                        : "Values<N>";
     const std::string head = fmt::format("static __device__ __forceinline__ {} apply(", result);
     const std::string further = fmt::format(",\n{:{}}", "", head.size() + 2);
     std::string types = "int N";
@@ -126,6 +129,14 @@ class SiteWriter {
       line(1, "using Stored = {};", device_type(node_at(expr_, expr_.value).type));
       line(1, "using Value = Carrier<Stored>;");
     }
+    if (expr_.second_value >= 0) {
+      line(1, "using SecondValue = {};", carrier_type(node_at(expr_, expr_.second_value).type));
+      line(1, "template <int N>");
+      line(1, "struct Values {{");
+      line(2, "Vec<Value, N> value;");
+      line(2, "Vec<SecondValue, N> second;");
+      line(1, "}};");
+    }
     line(1, "template <{}>", types);
     line(1, "{}{}) {{", head, arguments);
   }
@@ -137,14 +148,16 @@ class SiteWriter {
       if (!expr_.results[i].reduction)
         line(2, "Vec<{}, N> r{};", carrier_type(node_at(expr_, expr_.results[i].node).type), i);
     if (expr_.value >= 0) line(2, "Vec<Value, N> value;");
+    if (expr_.second_value >= 0) line(2, "Vec<SecondValue, N> second;");
     line(0, "#pragma unroll");
     line(2, "for (int i = 0; i < N; ++i) {{");
     for (size_t i = 0; i < expr_.nodes.size(); ++i) write_lane_node(static_cast<int>(i));
     for (size_t i = 0; i < expr_.results.size(); ++i) write_lane_result(static_cast<int>(i));
-    if (expr_.value >= 0) write_lane_value();
+    if (expr_.value >= 0) write_lane_value(expr_.value, "value", "Value");
+    if (expr_.second_value >= 0) write_lane_value(expr_.second_value, "second", "SecondValue");
     line(2, "}}");
     for (size_t i = 0; i < expr_.results.size(); ++i) write_store(static_cast<int>(i));
-    if (expr_.value >= 0) line(2, "return value;");
+    if (expr_.value >= 0) line(2, "return {};", expr_.second_value < 0 ? "value" : "{value, second}");
     line(1, "}}");
   }
 
@@ -249,7 +262,8 @@ class SiteWriter {
   /// value comes in the carrier of the node's type.
   std::string result_of(int at, const std::string& value, bool in_carrier) const {
     const Node& node = node_at(expr_, at);
-    const bool left_to_kernel = at == expr_.value && !used_rounded_[static_cast<size_t>(at)];
+    const bool yielded = at == expr_.value || at == expr_.second_value;
+    const bool left_to_kernel = yielded && !used_rounded_[static_cast<size_t>(at)];
     if (left_to_kernel && !in_carrier) return fmt::format("narrow<{}>({})", carrier_type(node.type), value);
     if (is_compute_type(node.type))
       return in_carrier ? value : fmt::format("narrow<{}>({})", device_type(node.type), value);
@@ -285,10 +299,9 @@ class SiteWriter {
   }
 
   // Loads already give zeros where nothing exists.
-  void write_lane_value() {
-    const bool loaded = is_per_lane_load(node_at(expr_, expr_.value));
-    line(3, "value[i] = {};",
-         loaded ? lane(expr_.value) : fmt::format("i < count ? {} : Value(0)", lane(expr_.value)));
+  void write_lane_value(int at, std::string_view name, std::string_view type) {
+    const bool loaded = is_per_lane_load(node_at(expr_, at));
+    line(3, "{}[i] = {};", name, loaded ? lane(at) : fmt::format("i < count ? {} : {}(0)", lane(at), type));
   }
 
   void write_store(int at) {
@@ -376,6 +389,7 @@ void hash_site(Hasher& hasher, const KernelSite& site) {
     hash_access(hasher, site, result.access);
   }
   hasher.add(site.expr.value);
+  if (site.expr.second_value >= 0) hasher.add(site.expr.second_value);
 }
 
 }  // namespace

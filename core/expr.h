@@ -54,12 +54,13 @@ struct Result {
 };
 
 /// Values over `domain`. A site before an operand yields `value` to the anchor; a site after a result has
-/// `results`.
+/// `results`. An engine whose kernel stores results itself has them as `value` and `second_value` instead.
 struct Expr {
   Dims domain;
   std::vector<Node> nodes;
   std::vector<Result> results;
-  int value = -1;  ///< node that the site yields, or -1
+  int value = -1;         ///< node that the site yields, or -1
+  int second_value = -1;  ///< node that it yields beside that, or -1
 
   bool has_reduction() const {
     for (const Result& result : results)

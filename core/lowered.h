@@ -21,7 +21,7 @@ struct KernelSite {
   int vector_axis = 0;  ///< domain axis along which the N elements of apply<N> are adjacent
   /// Every result is stored in 16 bits or less: the short elementary functions will do.
   bool short_forms = false;
-  /// The value that the site yields is rounded to its type; else the kernel does it.
+  /// The values that the site yields are rounded to their types; else the kernel does it.
   bool rounds_value = true;
   bool addressed = false;  ///< the value is one load: the struct also says where an element lies
 };

@@ -563,19 +563,19 @@ std::optional<CopiedResult> planes_result(const Fusion& fusion, const Contractio
   return copied;
 }
 
-std::optional<CopiedResult> copied_result(const Fusion& fusion, const Contraction& view, const Expr& y) {
-  const Result& first = y.results.front();
-  const Operand& operand = fusion.operands[static_cast<size_t>(first.access.operand)];
-  if (!fills_boxes(first) || operand.alignment % kUnit != 0) return std::nullopt;
-  const int64_t bytes = byte_size(first.type);
+std::optional<CopiedResult> copied_result(const Fusion& fusion, const Contraction& view, const Expr& y,
+                                          const Result& result) {
+  const Operand& operand = fusion.operands[static_cast<size_t>(result.access.operand)];
+  if (!fills_boxes(result) || operand.alignment % kUnit != 0) return std::nullopt;
+  const int64_t bytes = byte_size(result.type);
   const int n_axis = view.is_convolution() ? 1 : view.batch.rank() + 1;
   CopiedResult copied;
-  copied.operand = first.access.operand;
-  copied.byte_offset = first.access.offset * bytes;
-  copied.type = first.type;
-  copied.along_n = first.access.strides[n_axis] == 1;
-  const auto lines = lines_of(view, y, first.access, copied.along_n);
-  const bool adjacent = copied.along_n || (!view.is_convolution() && first.access.strides[n_axis - 1] == 1);
+  copied.operand = result.access.operand;
+  copied.byte_offset = result.access.offset * bytes;
+  copied.type = result.type;
+  copied.along_n = result.access.strides[n_axis] == 1;
+  const auto lines = lines_of(view, y, result.access, copied.along_n);
+  const bool adjacent = copied.along_n || (!view.is_convolution() && result.access.strides[n_axis - 1] == 1);
   if (!lines || !adjacent || copied.byte_offset % kUnit != 0) return std::nullopt;
   // Lines of a group must not run into the next one's.
   if (view.is_convolution() && view.entries > 1 && view.n % kBoxLine != 0) return std::nullopt;
@@ -584,7 +584,7 @@ std::optional<CopiedResult> copied_result(const Fusion& fusion, const Contractio
   // Lines are written in units of 16 bytes.
   if (inner * bytes % kUnit != 0) return std::nullopt;
   if (line <= 0 || line % kUnit != 0 || entry < 0 || entry % kUnit != 0) return std::nullopt;
-  copied.map.type = first.type;
+  copied.map.type = result.type;
   copied.map.dims = {inner, copied.along_n ? view.m : view.n, view.is_convolution() ? 1 : view.entries};
   copied.map.stride_bytes = {line, entry > 0 ? entry : kUnit};
   return copied;

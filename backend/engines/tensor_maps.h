@@ -70,7 +70,7 @@ struct ResultPlanes {
   int64_t unit = 1;
 };
 
-/// The first result of the epilogue as boxes that the copy engine writes: lines along n, or along m. Or as
+/// A result of the epilogue as boxes that the copy engine writes: lines along n, or along m. Or as
 /// boxes of lines along m that threads write to planes.
 struct CopiedResult {
   int operand = -1;
@@ -81,7 +81,8 @@ struct CopiedResult {
   std::optional<ResultPlanes> planes = std::nullopt;
 };
 /// Nothing where only threads can store it.
-std::optional<CopiedResult> copied_result(const Fusion& fusion, const Contraction& view, const Expr& y);
+std::optional<CopiedResult> copied_result(const Fusion& fusion, const Contraction& view, const Expr& y,
+                                          const Result& result);
 /// The first result of a fprop or dgrad whose channels lie apart (NCHW), or nothing. Rows of the product that
 /// begin on multiples of `run` are followed by run - 1 neighbours in the same image.
 std::optional<CopiedResult> planes_result(const Fusion& fusion, const Contraction& view, const Expr& y,

@@ -42,7 +42,8 @@ struct Lowering {
   std::optional<ResultReduction> reduction;
   bool short_forms;
   bool rounds_value = true;
-  std::optional<CopiedResult> copied;  // the first result, where the copy engine stores it
+  // The first result, where the copy engine stores it, and another that lies as it does.
+  std::optional<CopiedResult> copied, second;
   int vector_axis = 0;
   int64_t vector = 1;
   int64_t index_bits = 32;
@@ -94,19 +95,37 @@ struct Lowering {
   }
   bool along_columns() const { return !copied || copied->along_n != tiling.swapped; }
 
-  // The copy engine takes the first result where its lines allow, or threads do so from boxes: the epilogue
-  // yields it as a value.
+  // The copy engine takes the first result where its lines allow, and a second one, or threads take the first
+  // from boxes: the epilogue yields them as values.
   void choose_way_out() {
     if (is_split()) return;
-    copied = copied_result(fusion, view, y);
+    copied = copied_result(fusion, view, y, y.results.front());
     if (!copied && tiling.classes == 0) copied = planes_result(fusion, view, y, run_of_pixels());
     if (copied && !along_columns() && byte_size(copied->type) != 2) copied.reset();
     if (copied && (stores_lines() || stores_planes()) && line_bytes() != 128) copied.reset();
     if (!copied) return;
-    y.value = y.results.front().node;
-    // The kernel rounds to the result's type: enough where the value has that type or none of its own.
-    rounds_value = y.nodes[static_cast<size_t>(y.value)].type != copied->type;
+    second = result_beside();
+    // The kernel rounds to a result's type: enough where the value has that type or none of its own.
+    rounds_value = !yields(y.value, *copied);
+    if (second) rounds_value |= !yields(y.second_value, *second);
+  }
+
+  std::optional<CopiedResult> result_beside() const {
+    if (stores_lines() || stores_planes() || y.results.size() < 2) return std::nullopt;
+    auto found = copied_result(fusion, view, y, y.results[1]);
+    if (!found || found->along_n != copied->along_n) return std::nullopt;
+    const bool wide = byte_size(found->type) != 2 || byte_size(copied->type) != 2;
+    // Lines of a box along rows are 64 elements of 16 bits; two blocks an SM leave registers for no wider
+    // pairs.
+    if (wide && (!along_columns() || tiling.blocks_per_sm() > 1)) return std::nullopt;
+    return found;
+  }
+
+  // The next result becomes a value; whether that has the type that is stored.
+  bool yields(int& value, const CopiedResult& stored) {
+    value = y.results.front().node;
     y.results.erase(y.results.begin());
+    return y.nodes[static_cast<size_t>(value)].type == stored.type;
   }
 
   void choose_vectors() {
@@ -136,28 +155,38 @@ struct Lowering {
 
   // Of the result, by 64 rows: 8 KiB where whole boxes make up a tile, and no second block wants the memory.
   int64_t box_columns() const {
-    const int64_t line = 128 / byte_size(copied->type);
+    const int64_t line = 128 / std::max(byte_size(copied->type), second ? byte_size(second->type) : 0);
     const bool wide = along_columns() || tiling.blocks_per_sm() == 1;
-    return wide && tiling.columns_of_tile() % line == 0 ? line : tiling.piece_columns();
+    if (!wide || tiling.columns_of_tile() % line != 0) return tiling.piece_columns();
+    // Boxes of two results leave stages enough, or are no wider than a piece.
+    const bool fits = !second || shared_bytes_with(boxes_bytes(line), 4) <= shared_budget();
+    return fits ? line : tiling.piece_columns();
   }
   int64_t line_bytes() const {
     return (along_columns() ? box_columns() : kPartRows) * byte_size(copied->type);
   }
-  int64_t boxes_bytes() const {
-    return copied ? kConsumers * 2 * 64 * box_columns() * byte_size(copied->type) : 0;
+  int64_t boxes_bytes(int64_t columns) const {
+    const int64_t bytes = byte_size(copied->type) + (second ? byte_size(second->type) : 0);
+    return kConsumers * 2 * kPartRows * columns * bytes;
   }
   // And barriers, up to the next multiple of 1024.
-  int64_t shared_bytes(int64_t stages) const {
+  int64_t shared_bytes_with(int64_t boxes, int64_t stages) const {
     if (tiling.window)
-      return boxes_bytes() + 1024 + std::ssize(tiling.window->lines) * kFilterBytes +
+      return boxes + 1024 + std::ssize(tiling.window->lines) * kFilterBytes +
              stages * tiling.lines_of_stage() * 128;
-    return stages * tiling.stage_bytes() + ceil_div(16 * (stages + 1), 1024) * 1024 + boxes_bytes();
+    return stages * tiling.stage_bytes() + ceil_div(16 * (stages + 1), 1024) * 1024 + boxes;
+  }
+  int64_t shared_bytes(int64_t stages) const {
+    return shared_bytes_with(copied ? boxes_bytes(box_columns()) : 0, stages);
+  }
+  // Of a block.
+  int64_t shared_budget() const {
+    return tiling.blocks_per_sm() == 1 ? device.shared_per_block
+                                       : device.shared_per_sm / tiling.blocks_per_sm() - 1024;
   }
   int64_t stages() const {
-    const int64_t budget = tiling.blocks_per_sm() == 1 ? device.shared_per_block
-                                                       : device.shared_per_sm / tiling.blocks_per_sm() - 1024;
     int64_t stages = tiling.window ? kMaxWindows : kMaxStages;
-    while (stages > 2 && shared_bytes(stages) > budget) --stages;
+    while (stages > 2 && shared_bytes(stages) > shared_budget()) --stages;
     return stages;
   }
 
@@ -170,9 +199,9 @@ struct Lowering {
     return std::ranges::find(kElements, type) - kElements.begin();
   }
   // As codegen/device/wgmma_finish.cuh counts them.
-  int64_t out_number() const {
+  static int64_t out_number(const std::optional<CopiedResult>& result) {
     constexpr std::array kOuts{DataType::f16, DataType::bf16, DataType::f32, DataType::i32};
-    return std::ranges::find(kOuts, copied ? copied->type : DataType::f32) - kOuts.begin();
+    return std::ranges::find(kOuts, result ? result->type : DataType::f32) - kOuts.begin();
   }
 
   KernelSite epilogue(int axis) const { return {"Y", y, axis, short_forms, rounds_value}; }
@@ -223,7 +252,7 @@ struct Lowering {
                      {"a_rows_adjacent", a.across_adjacent ? 1 : 0},
                      {"b_columns_adjacent", b[0].across_adjacent ? 1 : 0},
                      {"way_out", way_out()},
-                     {"out", out_number()},
+                     {"out", out_number(copied)},
                      {"box_columns", copied ? box_columns() : tiling.piece_columns()},
                      {"unrolled", is_short() ? 1 : 0},
                      {"y_along_columns", along_columns() ? 1 : 0},
@@ -236,6 +265,7 @@ struct Lowering {
       source.config.push_back({"flat_planes", view.planes->flat ? 1 : 0});
     }
     if (stores_planes()) source.config.push_back({"unit", copied->planes->unit});
+    if (second) source.config.push_back({"second_out", out_number(second)});
 
     if (byte_size(type()) == 1) source.config.push_back({"type_b", element_number(b[0].map.type)});
     view.write_config(source.config);
@@ -268,17 +298,20 @@ struct Lowering {
   void write_arguments(ArgumentBlock& block) const {
     block.put_tensor_map(a.map, a.operand, a.byte_offset);
     for (const CopiedOperand& each : b) block.put_tensor_map(each.map, each.operand, each.byte_offset);
-    if (way_out() == kCopyEngineStores) {
-      TensorMap map = copied->map;
-      map.box = along_columns() ? Dims{box_columns(), 16, 1} : Dims{64, box_columns(), 1};
-      block.put_tensor_map(map, copied->operand, copied->byte_offset);
-    }
+    if (way_out() == kCopyEngineStores) put_result(block, *copied);
+    if (second) put_result(block, *second);
     view.write_arguments(block, static_cast<int>(index_bits));
     if (tiling.window)
       write_windows(block);
     else
       write_schedule(block);
     write_operands(block);
+  }
+
+  void put_result(ArgumentBlock& block, const CopiedResult& result) const {
+    TensorMap map = result.map;
+    map.box = along_columns() ? Dims{box_columns(), 16, 1} : Dims{64, box_columns(), 1};
+    block.put_tensor_map(map, result.operand, result.byte_offset);
   }
 
   void write_windows(ArgumentBlock& block) const {
@@ -369,6 +402,7 @@ struct Lowering {
     constexpr int64_t kUnit = 16;
     if (operand == a.operand || std::ranges::find(b, operand, &CopiedOperand::operand) != b.end())
       return kUnit;
+    if (second && operand == second->operand) return kUnit;
     if (!copied || operand != copied->operand) return 1;
     return stores_planes() ? copied->planes->unit * byte_size(copied->type) : kUnit;
   }
@@ -380,8 +414,8 @@ struct Lowering {
   double finish_cycles_per_element() const {
     constexpr double kUnrolled = 12, kRolled = 22, kLoad = 10, kLines = 22, kScattered = 150, kFurtherSum = 4;
     constexpr double kPlanes = 6, kUnitOfPlanes = 16;
-    constexpr double kTotal = 3, kColumnTotal = 6;
-    // A further result, pair by pair: in lines of its own where threads run along rows.
+    constexpr double kTotal = 3, kColumnTotal = 6, kSecondCopied = 3;
+    // A further result that threads store, pair by pair: in lines of its own where threads run along rows.
     const double store = tiling.swapped ? 14 : 62;
     if (is_split()) return kRolled;
     const SiteCost cost = cost_of(fusion.after[0], fusion);
@@ -391,6 +425,7 @@ struct Lowering {
       const bool own = std::ranges::find(node.access.strides, 0) == node.access.strides.end();
       if (node.kind == Node::Kind::load && own) cycles += kLoad;
     }
+    if (second) cycles += kSecondCopied;
     if (way_out() == kLinesStored) cycles += kLines;
     if (stores_planes()) cycles += kPlanes + kUnitOfPlanes / static_cast<double>(copied->planes->unit);
     // Every element of a convolution finds its own place.

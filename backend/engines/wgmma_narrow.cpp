@@ -377,7 +377,7 @@ struct Fprop : Rows {
     const Result& first = y.results.front();
     if (first.type != DataType::f16 && first.type != DataType::bf16 && first.type != DataType::f32)
       return std::nullopt;
-    if (auto copied = copied_result(fusion, view, y)) {
+    if (auto copied = copied_result(fusion, view, y, first)) {
       take_rows(copied->map, Window(view));
       return copied;
     }

@@ -54,7 +54,7 @@ struct Tiling {
   int64_t plane_rows = 1;     // of a wgrad of planes: runs in a step
   int64_t channel_block = 1;  // columns with one tap, of such a wgrad
   bool reduces;               // the result, on the way out
-  int64_t results;            // of the epilogue
+  int64_t results;            // of the epilogue; two that the copy engine stores count as one
   int64_t split;
   int64_t classes = 0;                   // of a dgrad of a stride: a product each
   std::optional<ResidentWindow> window;  // kept in shared memory while all taps multiply it
@@ -204,6 +204,16 @@ struct Tiling {
   int64_t blocks_per_sm() const { return sums() <= 32 && cluster == 1 && !ping_pong && !reduces ? 2 : 1; }
 };
 
+// Two results of 16 bits that lie alike: both leave by the copy engine, and want no more registers than one.
+inline bool copies_both_results(const Fusion& fusion, const Contraction& view) {
+  const Expr& y = fusion.after[0];
+  if (y.results.size() != 2 || residue_class_count(view) > 0) return false;
+  const auto first = copied_result(fusion, view, y, y.results[0]);
+  const auto second = copied_result(fusion, view, y, y.results[1]);
+  return first && second && first->along_n == second->along_n && byte_size(first->type) == 2 &&
+         byte_size(second->type) == 2;
+}
+
 // --- What is carried out ---
 
 // A pointwise convolution as a matmul, where the copy engine can walk it so; any other fusion as it is.
@@ -224,6 +234,7 @@ class Carried {
       view.n = ceil_div(view.input_channels, block) * block * view.taps();
       view.channels_fastest = true;
     }
+    if (copies_both_results(fusion, view)) view.results = 1;
     return view;
   }
 

@@ -15,6 +15,9 @@ struct Params {
 #if FUSOR_WAY_OUT == 1
   TensorMap result;
 #endif
+#ifdef FUSOR_SECOND_OUT
+  TensorMap second;
+#endif
   Problem problem;
   Schedule schedule;
   Operands operands;
@@ -109,6 +112,9 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
 #else
   Finisher<Y, Schedule> finisher{p.problem, p.schedule, p.y, p.a, nullptr, warp};
 #endif
+#endif
+#ifdef FUSOR_SECOND_OUT
+  finisher.second = &p.second;
 #endif
 #ifdef FUSOR_REDUCED
   finisher.reducer.begin(p.reduced);

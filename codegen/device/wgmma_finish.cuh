@@ -1,21 +1,39 @@
 // Owns the way out of the tensor-core contraction of sm_90a: sums pass the epilogue in the registers that
-// hold them, pair by pair, and leave by one of five ways: the copy engine takes the first result from shared
-// memory while the next tile is multiplied; threads take it from there line by line, where the lines of a
-// tile are no neighbours, or in units of neighbouring pixels, where channels lie apart; threads store all
-// results themselves; or a part of a split goes to the scratch as it is.
+// hold them, pair by pair, and leave by one of five ways: the copy engine takes the first result, and perhaps
+// a second one, from shared memory while the next tile is multiplied; threads take it from there line by
+// line, where the lines of a tile are no neighbours, or in units of neighbouring pixels, where channels lie
+// apart; threads store all results themselves; or a part of a split goes to the scratch as it is.
 #pragma once
 
 #include "codegen/device/wgmma_reduce.cuh"
 #include "codegen/device/wgmma_tiling.cuh"
 
-#if FUSOR_OUT == 0
-using Out = f16;
-#elif FUSOR_OUT == 1
-using Out = bf16;
-#elif FUSOR_OUT == 2
-using Out = float;
+template <int kNumber>
+struct OutOf;
+template <>
+struct OutOf<0> {
+  using type = f16;
+};
+template <>
+struct OutOf<1> {
+  using type = bf16;
+};
+template <>
+struct OutOf<2> {
+  using type = float;
+};
+template <>
+struct OutOf<3> {
+  using type = i32;
+};
+using Out = OutOf<FUSOR_OUT>::type;
+// A second result that the copy engine stores.
+#ifdef FUSOR_SECOND_OUT
+static constexpr bool kHasSecond = true;
+using SecondOut = OutOf<FUSOR_SECOND_OUT>::type;
 #else
-using Out = i32;
+static constexpr bool kHasSecond = false;
+using SecondOut = Out;
 #endif
 
 static constexpr int kThreadsStore = 0, kCopyEngineStores = 1, kPartStored = 2, kLinesStored = 3,
@@ -33,22 +51,28 @@ static constexpr bool kUnrolled = FUSOR_UNROLLED;
 static constexpr int kPiece = kColumns % 32 == 0 ? 32 : 16, kPieces = kColumns / kPiece;
 static_assert(kColumns % kPiece == 0 && kSiblings <= 2);
 
-// Boxes of the result, two of which take turns: 64 rows of a warpgroup by kBoxColumns. Along columns a box
+// Boxes of a result, two of which take turns: 64 rows of a warpgroup by kBoxColumns. Along columns a box
 // consists of blocks, of up to 128 bytes of every row; along rows of one line a column.
-static constexpr int kBoxColumns = FUSOR_BOX_COLUMNS, kLineColumns = 128 / int(sizeof(Out));
-static constexpr int kBlockColumns =
-    !kAlongColumns || kBoxColumns < kLineColumns ? kBoxColumns : kLineColumns;
-static constexpr int kBoxLine = (kAlongColumns ? kBlockColumns : 64) * int(sizeof(Out));
-static constexpr int kBlockBytes = 64 * kBlockColumns * int(sizeof(Out));
-static constexpr int kBoxBytes = 64 * kBoxColumns * int(sizeof(Out));
+static constexpr int kBoxColumns = FUSOR_BOX_COLUMNS;
+template <class T>
+struct Box {
+  static constexpr int kLineColumns = 128 / int(sizeof(T));
+  static constexpr int kBlockColumns =
+      !kAlongColumns || kBoxColumns < kLineColumns ? kBoxColumns : kLineColumns;
+  static constexpr int kLine = (kAlongColumns ? kBlockColumns : 64) * int(sizeof(T));
+  static constexpr int kBlockBytes = 64 * kBlockColumns * int(sizeof(T));
+  static constexpr int kBytes = 64 * kBoxColumns * int(sizeof(T));
+
+  // Where the copy engine expects a byte of a line: it swizzles units of 16 bytes over the line's length.
+  FUSOR_DEVICE int place(int line, int byte) {
+    const int at = line * kLine + byte;
+    return at ^ (at >> 7 & (kLine / 16 - 1)) << 4;
+  }
+};
+// The second result's box lies behind the first one's.
+static constexpr int kBoxBytes = Box<Out>::kBytes + (kHasSecond ? Box<SecondOut>::kBytes : 0);
 static constexpr bool kBoxed = kWayOut != kThreadsStore && kWayOut != kPartStored;
 static constexpr int kBoxes = kBoxed ? kConsumers * 2 : 0;
-
-// Where the copy engine expects a byte of a line: it swizzles units of 16 bytes over the line's length.
-FUSOR_DEVICE int place_in_box(int line, int byte) {
-  const int at = line * kBoxLine + byte;
-  return at ^ (at >> 7 & (kBoxLine / 16 - 1)) << 4;
-}
 
 // The first result as lines of channels, one a pixel.
 struct ResultLines {
@@ -72,6 +96,10 @@ using Target = TensorMap;
 using PieceSums = Sum[kSiblings][kPiece / 2];
 using Chosen = Vec<Sum, kVector>[kSiblings];
 
+// What leaves of a piece, by shared memory.
+template <class T>
+using PiecePairs = Vec<T, 2>[kPiece / 8][2];
+
 // The rows of one thread in a part: 8 apart.
 struct Rows {
   Key key[2];
@@ -90,6 +118,7 @@ struct Finisher {
   u8* boxes;  // of this warpgroup: two
   int warp;   // in the warpgroup
   int turn = 0;
+  const TensorMap* second = nullptr;  // of the second result
   Reducer<kPiece> reducer;
 
   FUSOR_DEVICE int lane() { return threadIdx.x % 32; }
@@ -139,12 +168,17 @@ struct Finisher {
       return apply_to(at, existing, totals, sums[0]);
   }
 
-  // What the first result is of kVector sums.
-  __device__ Vec<Out, kVector> value(const Tile& tile, const Rows& rows_, int half, int column,
-                                     const Chosen& sums, Total* totals) const {
+  // What the epilogue yields of kVector sums.
+  __device__ auto values(const Tile& tile, const Rows& rows_, int half, int column, const Chosen& sums,
+                         Total* totals) const {
     Index at[Epilogue::kRank];
     const int existing = place(tile, rows_, half, column, at);
-    return narrow<Out>(apply(at, existing, sums, totals));
+    return apply(at, existing, sums, totals);
+  }
+  // Of a pair, rounded at once; both are the same where one vector is the pair.
+  template <class T, class C>
+  FUSOR_DEVICE Vec<T, 2> joined(const Vec<C, kVector>& low, const Vec<C, kVector>& high) {
+    return narrow<T>(Vec<C, 2>{{low[0], high[kVector - 1]}});
   }
 
   // All results are stored by this thread.
@@ -159,44 +193,56 @@ struct Finisher {
   __device__ void piece(const Tile& tile, const Rows& rows_, int column, const PieceSums& sums, u8* box,
                         int first_column) {
     const int mine = column + lane() % 4 * 2;
-    Vec<Out, 2> pairs[kPiece / 8][2];
+    PiecePairs<Out> pairs;
+    PiecePairs<SecondOut> second_pairs;
 #pragma unroll
     for (int j = 0; j < kPiece / 8; ++j)
 #pragma unroll
-      for (int half = 0; half < 2; ++half)
+      for (int half = 0; half < 2; ++half) {
+        Chosen chosen[2 / kVector];
 #pragma unroll
-        for (int i = 0; i < 2; i += kVector) {
-          Chosen chosen;
+        for (int i = 0; i < 2; ++i)
 #pragma unroll
-          for (int v = 0; v < kVector; ++v)
-#pragma unroll
-            for (int sibling = 0; sibling < kSiblings; ++sibling)
-              chosen[sibling][v] = sums[sibling][4 * j + 2 * half + i + v];
-          Total* const totals = reducer.totals_of(j, half, i);
-          if constexpr (kBoxed) {
-            const Vec<Out, kVector> out = value(tile, rows_, half, mine + 8 * j + i, chosen, totals);
-#pragma unroll
-            for (int v = 0; v < kVector; ++v) pairs[j][half][i + v] = out[v];
+          for (int sibling = 0; sibling < kSiblings; ++sibling)
+            chosen[i / kVector][sibling][i % kVector] = sums[sibling][4 * j + 2 * half + i];
+        constexpr int kLast = 2 - kVector;  // what is first of the last vector
+        const int at = mine + 8 * j;
+        if constexpr (kBoxed) {
+          const auto low = values(tile, rows_, half, at, chosen[0], reducer.totals_of(j, half, 0));
+          const auto high = kLast == 0 ? low
+                                       : values(tile, rows_, half, at + kLast, chosen[kLast],
+                                                reducer.totals_of(j, half, kLast));
+          if constexpr (kHasSecond) {
+            pairs[j][half] = joined<Out>(low.value, high.value);
+            second_pairs[j][half] = joined<SecondOut>(low.second, high.second);
           } else {
-            store(tile, rows_, half, mine + 8 * j + i, chosen, totals);
+            pairs[j][half] = joined<Out>(low, high);
           }
+        } else {
+#pragma unroll
+          for (int i = 0; i < 2; i += kVector)
+            store(tile, rows_, half, at + i, chosen[i / kVector], reducer.totals_of(j, half, i));
         }
-    if constexpr (kBoxed) fill_box(pairs, box, column - first_column);
+      }
+    if constexpr (kBoxed) fill_box<Out>(pairs, box, column - first_column);
+    if constexpr (kHasSecond)
+      fill_box<SecondOut>(second_pairs, box + Box<Out>::kBytes, column - first_column);
   }
 
   // Writes pairs of neighbouring columns to the box, from its column `first` on: 8 x 8 matrices of 16-bit
   // elements are stored whole, transposed where lines of the box run along rows.
-  __device__ void fill_box(const Vec<Out, 2> (&pairs)[kPiece / 8][2], u8* box, int first) const {
-    box += first / kBlockColumns * kBlockBytes;
-    first %= kBlockColumns;
-    if constexpr (sizeof(Out) == 2) {
+  template <class T>
+  __device__ void fill_box(const PiecePairs<T>& pairs, u8* box, int first) const {
+    box += first / Box<T>::kBlockColumns * Box<T>::kBlockBytes;
+    first %= Box<T>::kBlockColumns;
+    if constexpr (sizeof(T) == 2) {
       // The line of a matrix whose place a lane gives: matrices lie rows first.
       const int row = warp * 16 + (kAlongColumns ? lane() % 8 : 0) + lane() / 8 % 2 * 8;
       const int column = first + (kAlongColumns ? 0 : lane() % 8) + lane() / 16 * 8;
 #pragma unroll
       for (int j = 0; j < kPiece / 8; j += 2) {
-        u8* const to = box + (kAlongColumns ? place_in_box(row, (column + 8 * j) * 2)
-                                            : place_in_box(column + 8 * j, row * 2));
+        u8* const to = box + (kAlongColumns ? Box<T>::place(row, (column + 8 * j) * 2)
+                                            : Box<T>::place(column + 8 * j, row * 2));
         store_matrices<!kAlongColumns>(to, bit_cast<u32>(pairs[j][0]), bit_cast<u32>(pairs[j][1]),
                                        bit_cast<u32>(pairs[j + 1][0]), bit_cast<u32>(pairs[j + 1][1]));
       }
@@ -206,8 +252,8 @@ struct Finisher {
       for (int j = 0; j < kPiece / 8; ++j)
 #pragma unroll
         for (int half = 0; half < 2; ++half)
-          *reinterpret_cast<Vec<Out, 2>*>(
-              box + place_in_box(row + 8 * half, (column + 8 * j) * int(sizeof(Out)))) = pairs[j][half];
+          *reinterpret_cast<Vec<T, 2>*>(
+              box + Box<T>::place(row + 8 * half, (column + 8 * j) * int(sizeof(T)))) = pairs[j][half];
     }
   }
 
@@ -228,29 +274,35 @@ struct Finisher {
     // Along columns a warp has lines of its own.
     const int row = first_row + (kAlongColumns ? warp * 16 : 0);
     if (leads() && row < static_cast<int>(rows())) {
-      const int outer = grid.outer(tile);
-      const int channel = kOp == kMatmul
-                              ? 0
-                              : tile.entry * static_cast<int>(kOp == kFprop ? problem.output_channels
-                                                                            : problem.input_channels);
-#pragma unroll
-      for (int block = 0; block < kBoxColumns; block += kBlockColumns) {
-        if (column + block >= static_cast<int>(columns())) break;
-        const u8* const from = box + block / kBlockColumns * kBlockBytes;
-        if constexpr (kAlongColumns)
-          store_box(map, from + warp * 16 * kBoxLine, column + block + (kSwapped ? 0 : channel),
-                    row + grid.first_line(problem, tile), outer);
-        else
-          store_box(map, from, row + (kSwapped ? channel : 0), column, outer);
-      }
+      store_blocks<Out>(map, tile, row, column, box);
+      if constexpr (kHasSecond) store_blocks<SecondOut>(*second, tile, row, column, box + Box<Out>::kBytes);
       commit_stores();
+    }
+  }
+  template <class T>
+  __device__ void store_blocks(const TensorMap& map, const Tile& tile, int row, int column,
+                               const u8* box) const {
+    const int outer = grid.outer(tile);
+    const int channel =
+        kOp == kMatmul
+            ? 0
+            : tile.entry * static_cast<int>(kOp == kFprop ? problem.output_channels : problem.input_channels);
+#pragma unroll
+    for (int block = 0; block < kBoxColumns; block += Box<T>::kBlockColumns) {
+      if (column + block >= static_cast<int>(columns())) break;
+      const u8* const from = box + block / Box<T>::kBlockColumns * Box<T>::kBlockBytes;
+      if constexpr (kAlongColumns)
+        store_box(map, from + warp * 16 * Box<T>::kLine, column + block + (kSwapped ? 0 : channel),
+                  row + grid.first_line(problem, tile), outer);
+      else
+        store_box(map, from, row + (kSwapped ? channel : 0), column, outer);
     }
   }
   // Eight threads a line. When the next box is sent, all have read this one.
   __device__ void send_box(const ResultLines& lines, const Tile& tile, int first_row, int column,
                            const u8* box) {
 #if FUSOR_WAY_OUT == 3
-    static_assert(kBoxLine == 128);
+    static_assert(Box<Out>::kLine == 128);
     constexpr int kUnit = 16 / int(sizeof(Out)), kLines = kAlongColumns ? 16 : kBoxColumns;
     constexpr int kTogether = (kAlongColumns ? 32 : kWarpgroup) / 8;
     meet();
@@ -268,11 +320,12 @@ struct Finisher {
       }
       Out* const to = lines.first + at * lines.stride + tile.entry * problem.n;
 #pragma unroll
-      for (int block = 0; block < kBoxColumns; block += kBlockColumns) {
+      for (int block = 0; block < kBoxColumns; block += Box<Out>::kBlockColumns) {
         const int channel = (kAlongColumns ? column + block : first_row) + unit * kUnit;
         if (channel < static_cast<int>(problem.n))
           *reinterpret_cast<Vec<Out, kUnit>*>(to + channel) = *reinterpret_cast<const Vec<Out, kUnit>*>(
-              box + block / kBlockColumns * kBlockBytes + place_in_box(line, unit * 16));
+              box + block / Box<Out>::kBlockColumns * Box<Out>::kBlockBytes +
+              Box<Out>::place(line, unit * 16));
       }
     }
 #endif
@@ -283,7 +336,7 @@ struct Finisher {
   __device__ void send_box(const ResultPlanes& planes, const Tile& tile, int first_row, int column,
                            const u8* box) {
 #if FUSOR_WAY_OUT == 4
-    static_assert(kBoxLine == 128);
+    static_assert(Box<Out>::kLine == 128);
     using Unit = Vec<Out, FUSOR_UNIT>;
     constexpr int kUnits = 128 / int(sizeof(Unit)), kThreads = kAlongColumns ? 32 : kWarpgroup;
     constexpr int kOfLine = kUnits < kThreads ? kUnits : kThreads, kTogether = kThreads / kOfLine;
@@ -311,7 +364,7 @@ struct Finisher {
 #pragma unroll
         for (int i = 0; i < kBatch; ++i)
           units[i] = *reinterpret_cast<const Unit*>(
-              box + place_in_box(line + first + i * kTogether, unit * int(sizeof(Unit))));
+              box + Box<Out>::place(line + first + i * kTogether, unit * int(sizeof(Unit))));
 #pragma unroll
         for (int i = 0; i < kBatch; ++i, to += kTogether * planes.channel)
           if (channel + first + i * kTogether < static_cast<int>(problem.n))

@@ -130,6 +130,26 @@ TEST(EmitHeader, AValueSiteMasksLanesThatDoNotExist) {
   EXPECT_THAT(emit_header(source), HasSubstr("value[i] = v0[i];"));
 }
 
+TEST(EmitHeader, ASiteMayYieldTwoValues) {
+  KernelSource source = bias_relu();
+  expr_of(source).results.clear();
+  expr_of(source).value = 3;
+  const std::string one = structure_hash(source);
+  EXPECT_THAT(emit_header(source), Not(HasSubstr("Values")));
+  expr_of(source).second_value = 2;
+  source.sites[0].rounds_value = false;
+  const std::string text = emit_header(source);
+  EXPECT_THAT(text, HasSubstr("  using SecondValue = float;\n  template <int N>\n  struct Values {\n"));
+  EXPECT_THAT(text, HasSubstr("__forceinline__ Values<N> apply("));
+  // The op behind it sees it rounded; what only leaves is rounded by the kernel.
+  EXPECT_THAT(text, HasSubstr("const float v2 = round_to<f16>(op_add<Fn>(v0[i], v1[i]));"));
+  EXPECT_THAT(text, HasSubstr("const float v3 = op_relu<Fn>(v2);"));
+  EXPECT_THAT(text, HasSubstr("value[i] = i < count ? v3 : Value(0);"));
+  EXPECT_THAT(text, HasSubstr("second[i] = i < count ? v2 : SecondValue(0);"));
+  EXPECT_THAT(text, HasSubstr("return {value, second};"));
+  EXPECT_NE(structure_hash(source), one);
+}
+
 TEST(EmitHeader, AnAddressedSiteSaysWhereAnElementLies) {
   KernelSource source = bias_relu();
   Expr expr;
