@@ -17,14 +17,6 @@ FUSOR_DEVICE void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
-// d (64 x kN, in fp32 or int32) = a * b, of 64 rows and kN columns by 128 bytes of k, plus d where
-// `accumulate`: four wgmma, each 32 bytes of k, for which the descriptors move on by kStepA and kStepB. An
-// operand is transposed where its rows (a) or columns (b) are adjacent in shared memory instead of k: of 16
-// bits only. Of d, thread t holds in d[4 j + 2 h + c] row 16 (t / 32) + t % 32 / 4 + 8 h, column 8 j + 2 (t %
-// 4) + c. One asm statement: every one costs the compiler the passing of all of d.
-template <int kN, int kTransposeA, int kTransposeB, int kStepA, int kStepB>
-struct Wgmma;
-
 // The operands' elements by their number in the config.
 #if FUSOR_TYPE == 0
 #define FUSOR_WGMMA_SHAPE "k16.f32.f16.f16"
@@ -66,68 +58,124 @@ static constexpr int kElementBytes = 1;
 static constexpr bool kShortSums = FUSOR_TYPE >= 5;
 #if FUSOR_TYPE < 3 || FUSOR_TYPE >= 5
 using Sum = float;
-#define FUSOR_SUM(x) "+f"(x)
+#define FUSOR_SUM(x) "=f"(x)
 #else
 using Sum = i32;
-#define FUSOR_SUM(x) "+r"(x)
+#define FUSOR_SUM(x) "=r"(x)
 #endif
 
-// The text of an instruction: the numbers of its sums, eight at a time, and the sums themselves.
-#define FUSOR_NUMBERS_16 "%0, %1, %2, %3, %4, %5, %6, %7"
-#define FUSOR_NUMBERS_32 FUSOR_NUMBERS_16 ", %8, %9, %10, %11, %12, %13, %14, %15"
-#define FUSOR_NUMBERS_48 FUSOR_NUMBERS_32 ", %16, %17, %18, %19, %20, %21, %22, %23"
-#define FUSOR_NUMBERS_64 FUSOR_NUMBERS_48 ", %24, %25, %26, %27, %28, %29, %30, %31"
-#define FUSOR_NUMBERS_80 FUSOR_NUMBERS_64 ", %32, %33, %34, %35, %36, %37, %38, %39"
-#define FUSOR_NUMBERS_96 FUSOR_NUMBERS_80 ", %40, %41, %42, %43, %44, %45, %46, %47"
-#define FUSOR_NUMBERS_112 FUSOR_NUMBERS_96 ", %48, %49, %50, %51, %52, %53, %54, %55"
-#define FUSOR_NUMBERS_128 FUSOR_NUMBERS_112 ", %56, %57, %58, %59, %60, %61, %62, %63"
-#define FUSOR_NUMBERS_144 FUSOR_NUMBERS_128 ", %64, %65, %66, %67, %68, %69, %70, %71"
-#define FUSOR_NUMBERS_160 FUSOR_NUMBERS_144 ", %72, %73, %74, %75, %76, %77, %78, %79"
-#define FUSOR_NUMBERS_176 FUSOR_NUMBERS_160 ", %80, %81, %82, %83, %84, %85, %86, %87"
-#define FUSOR_NUMBERS_192 FUSOR_NUMBERS_176 ", %88, %89, %90, %91, %92, %93, %94, %95"
-#define FUSOR_NUMBERS_208 FUSOR_NUMBERS_192 ", %96, %97, %98, %99, %100, %101, %102, %103"
-#define FUSOR_NUMBERS_224 FUSOR_NUMBERS_208 ", %104, %105, %106, %107, %108, %109, %110, %111"
-#define FUSOR_NUMBERS_240 FUSOR_NUMBERS_224 ", %112, %113, %114, %115, %116, %117, %118, %119"
-#define FUSOR_NUMBERS_256 FUSOR_NUMBERS_240 ", %120, %121, %122, %123, %124, %125, %126, %127"
+// ---- Sums ----
+// They stay in registers that PTX knows by name while wgmma adds to them: sum<part>_<i> of a thread, as many
+// parts of 64 rows as a kernel declares. As operands of each statement, 128 and more values pass through
+// every pass of the compiler, round every loop: a seventh of its time.
 
-#define FUSOR_SUMS_8(i)                                                                 \
-  FUSOR_SUM(d[i]), FUSOR_SUM(d[(i) + 1]), FUSOR_SUM(d[(i) + 2]), FUSOR_SUM(d[(i) + 3]), \
-      FUSOR_SUM(d[(i) + 4]), FUSOR_SUM(d[(i) + 5]), FUSOR_SUM(d[(i) + 6]), FUSOR_SUM(d[(i) + 7])
-#define FUSOR_SUMS_16(i) FUSOR_SUMS_8(i), FUSOR_SUMS_8((i) + 8)
-#define FUSOR_SUMS_32(i) FUSOR_SUMS_16(i), FUSOR_SUMS_16((i) + 16)
-#define FUSOR_SUMS_64(i) FUSOR_SUMS_32(i), FUSOR_SUMS_32((i) + 32)
+// Once in a kernel, before all else.
+template <int kParts>
+FUSOR_DEVICE void declare_sums() {
+  asm volatile(".reg .b32 sum%0_<128>;" ::"n"(kParts - 1));
+  if constexpr (kParts > 1) declare_sums<kParts - 1>();
+}
 
-#define FUSOR_WGMMA_ONE(kN, a, b, left, right)                                                     \
-  "wgmma.mma_async.sync.aligned.m64n" #kN FUSOR_WGMMA_SHAPE " {" FUSOR_NUMBERS_##kN "}, " a ", " b \
+#define FUSOR_EACH_EIGHT(EIGHT)                 \
+  EIGHT(0, 1, 2, 3, 4, 5, 6, 7)                 \
+  EIGHT(8, 9, 10, 11, 12, 13, 14, 15)           \
+  EIGHT(16, 17, 18, 19, 20, 21, 22, 23)         \
+  EIGHT(24, 25, 26, 27, 28, 29, 30, 31)         \
+  EIGHT(32, 33, 34, 35, 36, 37, 38, 39)         \
+  EIGHT(40, 41, 42, 43, 44, 45, 46, 47)         \
+  EIGHT(48, 49, 50, 51, 52, 53, 54, 55)         \
+  EIGHT(56, 57, 58, 59, 60, 61, 62, 63)         \
+  EIGHT(64, 65, 66, 67, 68, 69, 70, 71)         \
+  EIGHT(72, 73, 74, 75, 76, 77, 78, 79)         \
+  EIGHT(80, 81, 82, 83, 84, 85, 86, 87)         \
+  EIGHT(88, 89, 90, 91, 92, 93, 94, 95)         \
+  EIGHT(96, 97, 98, 99, 100, 101, 102, 103)     \
+  EIGHT(104, 105, 106, 107, 108, 109, 110, 111) \
+  EIGHT(112, 113, 114, 115, 116, 117, 118, 119) \
+  EIGHT(120, 121, 122, 123, 124, 125, 126, 127)
+
+// The sums of kN columns; when no wgmma is under way. Thread t holds in [4 j + 2 h + c] row 16 (t / 32) + t %
+// 32 / 4 + 8 h, column 8 j + 2 (t % 4) + c.
+template <int kPart, int kN>
+FUSOR_DEVICE void read_sums(Sum (&sums)[kN / 2]) {
+#define FUSOR_READ(a, b, c, d, e, f, g, h)                                                         \
+  if constexpr (a < kN / 2)                                                                        \
+    asm volatile("mov.b32 %0, sum%8_" #a ";\nmov.b32 %1, sum%8_" #b ";\nmov.b32 %2, sum%8_" #c     \
+                 ";\nmov.b32 %3, sum%8_" #d ";\nmov.b32 %4, sum%8_" #e ";\nmov.b32 %5, sum%8_" #f  \
+                 ";\nmov.b32 %6, sum%8_" #g ";\nmov.b32 %7, sum%8_" #h ";"                         \
+                 : FUSOR_SUM(sums[a]), FUSOR_SUM(sums[b]), FUSOR_SUM(sums[c]), FUSOR_SUM(sums[d]), \
+                   FUSOR_SUM(sums[e]), FUSOR_SUM(sums[f]), FUSOR_SUM(sums[g]), FUSOR_SUM(sums[h])  \
+                 : "n"(kPart));
+  FUSOR_EACH_EIGHT(FUSOR_READ)
+#undef FUSOR_READ
+}
+
+template <int kPart, int kN>
+FUSOR_DEVICE void clear_sums() {
+#define FUSOR_CLEAR(a, b, c, d, e, f, g, h)                                                    \
+  if constexpr (a < kN / 2)                                                                    \
+    asm volatile("mov.b32 sum%0_" #a ", 0;\nmov.b32 sum%0_" #b ", 0;\nmov.b32 sum%0_" #c       \
+                 ", 0;\nmov.b32 sum%0_" #d ", 0;\nmov.b32 sum%0_" #e ", 0;\nmov.b32 sum%0_" #f \
+                 ", 0;\nmov.b32 sum%0_" #g ", 0;\nmov.b32 sum%0_" #h ", 0;" ::"n"(kPart));
+  FUSOR_EACH_EIGHT(FUSOR_CLEAR)
+#undef FUSOR_CLEAR
+}
+#undef FUSOR_EACH_EIGHT
+
+// ---- The instruction ----
+// Of part %0: its sums of so many columns.
+#define FUSOR_SUMS_16 "sum%0_0, sum%0_1, sum%0_2, sum%0_3, sum%0_4, sum%0_5, sum%0_6, sum%0_7"
+#define FUSOR_SUMS_32 \
+  FUSOR_SUMS_16 ", sum%0_8, sum%0_9, sum%0_10, sum%0_11, sum%0_12, sum%0_13, sum%0_14, sum%0_15"
+#define FUSOR_SUMS_48 \
+  FUSOR_SUMS_32 ", sum%0_16, sum%0_17, sum%0_18, sum%0_19, sum%0_20, sum%0_21, sum%0_22, sum%0_23"
+#define FUSOR_SUMS_64 \
+  FUSOR_SUMS_48 ", sum%0_24, sum%0_25, sum%0_26, sum%0_27, sum%0_28, sum%0_29, sum%0_30, sum%0_31"
+#define FUSOR_SUMS_80 \
+  FUSOR_SUMS_64 ", sum%0_32, sum%0_33, sum%0_34, sum%0_35, sum%0_36, sum%0_37, sum%0_38, sum%0_39"
+#define FUSOR_SUMS_96 \
+  FUSOR_SUMS_80 ", sum%0_40, sum%0_41, sum%0_42, sum%0_43, sum%0_44, sum%0_45, sum%0_46, sum%0_47"
+#define FUSOR_SUMS_112 \
+  FUSOR_SUMS_96 ", sum%0_48, sum%0_49, sum%0_50, sum%0_51, sum%0_52, sum%0_53, sum%0_54, sum%0_55"
+#define FUSOR_SUMS_128 \
+  FUSOR_SUMS_112 ", sum%0_56, sum%0_57, sum%0_58, sum%0_59, sum%0_60, sum%0_61, sum%0_62, sum%0_63"
+#define FUSOR_SUMS_144 \
+  FUSOR_SUMS_128 ", sum%0_64, sum%0_65, sum%0_66, sum%0_67, sum%0_68, sum%0_69, sum%0_70, sum%0_71"
+#define FUSOR_SUMS_160 \
+  FUSOR_SUMS_144 ", sum%0_72, sum%0_73, sum%0_74, sum%0_75, sum%0_76, sum%0_77, sum%0_78, sum%0_79"
+#define FUSOR_SUMS_176 \
+  FUSOR_SUMS_160 ", sum%0_80, sum%0_81, sum%0_82, sum%0_83, sum%0_84, sum%0_85, sum%0_86, sum%0_87"
+#define FUSOR_SUMS_192 \
+  FUSOR_SUMS_176 ", sum%0_88, sum%0_89, sum%0_90, sum%0_91, sum%0_92, sum%0_93, sum%0_94, sum%0_95"
+#define FUSOR_SUMS_208 \
+  FUSOR_SUMS_192 ", sum%0_96, sum%0_97, sum%0_98, sum%0_99, sum%0_100, sum%0_101, sum%0_102, sum%0_103"
+#define FUSOR_SUMS_224 \
+  FUSOR_SUMS_208 ", sum%0_104, sum%0_105, sum%0_106, sum%0_107, sum%0_108, sum%0_109, sum%0_110, sum%0_111"
+#define FUSOR_SUMS_240 \
+  FUSOR_SUMS_224 ", sum%0_112, sum%0_113, sum%0_114, sum%0_115, sum%0_116, sum%0_117, sum%0_118, sum%0_119"
+#define FUSOR_SUMS_256 \
+  FUSOR_SUMS_240 ", sum%0_120, sum%0_121, sum%0_122, sum%0_123, sum%0_124, sum%0_125, sum%0_126, sum%0_127"
+
+#define FUSOR_WGMMA_ONE(kN, a, b, left, right)                                                  \
+  "wgmma.mma_async.sync.aligned.m64n" #kN FUSOR_WGMMA_SHAPE " {" FUSOR_SUMS_##kN "}, " a ", " b \
   FUSOR_WGMMA_END(left, right)
-#define FUSOR_WGMMA_NEXT(kN, step_a, step_b, left, right) \
-  "add.s64 a, a, " step_a ";\nadd.s64 b, b, " step_b ";\n" FUSOR_WGMMA_ONE(kN, "a", "b", left, right)
 
-// What follows the sums: the operands a and b, whether to accumulate, the transpositions, the steps.
-#define FUSOR_WGMMA_WIDTH(kN, first_a, first_b, accumulates, left, right, step_a, step_b, ...)              \
-  template <int kTransposeA, int kTransposeB, int kStepA, int kStepB>                                       \
-  struct Wgmma<kN, kTransposeA, kTransposeB, kStepA, kStepB> {                                              \
-    FUSOR_DEVICE void issue(Sum (&d)[kN / 2], u64 a, u64 b, int accumulate) {                               \
-      asm volatile(                                                                                         \
-          "{\n.reg .pred p;\n.reg .b64 a, b;\nsetp.ne.b32 p, " accumulates ", 0;\nmov.b64 a, " first_a      \
-          ";\nmov.b64 b, " first_b                                                                          \
-          ";\n" FUSOR_WGMMA_ONE(kN, "a", "b", left, right) "setp.eq.u32 p, 0, 0;\n" FUSOR_WGMMA_NEXT(       \
-              kN, step_a, step_b, left, right) FUSOR_WGMMA_NEXT(kN, step_a, step_b, left, right)            \
-              FUSOR_WGMMA_NEXT(kN, step_a, step_b, left, right) "}"                                         \
-          : __VA_ARGS__                                                                                     \
-          : "l"(a), "l"(b), "r"(accumulate), "n"(kTransposeA), "n"(kTransposeB), "n"(kStepA), "n"(kStepB)); \
-    }                                                                                                       \
+// A part's sums (64 x FUSOR_TILE_N, in fp32 or int32) = a * b, of 64 rows and as many columns by 128 bytes of
+// k, plus what they were where `accumulate`: four wgmma, each 32 bytes of k, for which the descriptors move
+// on by kStepA and kStepB. An operand is transposed where its rows (a) or columns (b) are adjacent in shared
+// memory instead of k: of 16 bits only.
+#define FUSOR_WGMMA_NEXT(kN) \
+  "add.s64 a, a, %6;\nadd.s64 b, b, %7;\n" FUSOR_WGMMA_ONE(kN, "a", "b", "%4", "%5")
+#define FUSOR_WGMMA_FOUR(kN)                                                                      \
+  "{\n.reg .pred p;\n.reg .b64 a, b;\nsetp.ne.b32 p, %3, 0;\nmov.b64 a, %1;\nmov.b64 b, "         \
+  "%2;\n" FUSOR_WGMMA_ONE(kN, "a", "b", "%4", "%5") "setp.eq.u32 p, 0, 0;\n" FUSOR_WGMMA_NEXT(kN) \
+      FUSOR_WGMMA_NEXT(kN) FUSOR_WGMMA_NEXT(kN) "}"
+#define FUSOR_WGMMA_EXPANDED(kN) FUSOR_WGMMA_FOUR(kN)
+template <int kTransposeA, int kTransposeB, int kStepA, int kStepB>
+struct Wgmma {
+  template <int kPart>
+  FUSOR_DEVICE void issue(u64 a, u64 b, int accumulate) {
+    asm volatile(FUSOR_WGMMA_EXPANDED(FUSOR_TILE_N)::"n"(kPart), "l"(a), "l"(b), "r"(accumulate),
+                 "n"(kTransposeA), "n"(kTransposeB), "n"(kStepA), "n"(kStepB));
   }
-
-FUSOR_WGMMA_WIDTH(16, "%8", "%9", "%10", "%11", "%12", "%13", "%14", FUSOR_SUMS_8(0));
-FUSOR_WGMMA_WIDTH(32, "%16", "%17", "%18", "%19", "%20", "%21", "%22", FUSOR_SUMS_16(0));
-FUSOR_WGMMA_WIDTH(64, "%32", "%33", "%34", "%35", "%36", "%37", "%38", FUSOR_SUMS_32(0));
-FUSOR_WGMMA_WIDTH(96, "%48", "%49", "%50", "%51", "%52", "%53", "%54", FUSOR_SUMS_32(0), FUSOR_SUMS_16(32));
-FUSOR_WGMMA_WIDTH(128, "%64", "%65", "%66", "%67", "%68", "%69", "%70", FUSOR_SUMS_64(0));
-FUSOR_WGMMA_WIDTH(160, "%80", "%81", "%82", "%83", "%84", "%85", "%86", FUSOR_SUMS_64(0), FUSOR_SUMS_16(64));
-FUSOR_WGMMA_WIDTH(192, "%96", "%97", "%98", "%99", "%100", "%101", "%102", FUSOR_SUMS_64(0),
-                  FUSOR_SUMS_32(64));
-FUSOR_WGMMA_WIDTH(224, "%112", "%113", "%114", "%115", "%116", "%117", "%118", FUSOR_SUMS_64(0),
-                  FUSOR_SUMS_32(64), FUSOR_SUMS_16(96));
-FUSOR_WGMMA_WIDTH(256, "%128", "%129", "%130", "%131", "%132", "%133", "%134", FUSOR_SUMS_64(0),
-                  FUSOR_SUMS_64(64));
+};

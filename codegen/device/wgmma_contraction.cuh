@@ -39,13 +39,27 @@ struct Shared {
   alignas(1024) u8 boxes[kBoxes > 0 ? kBoxes : 1][kBoxes > 0 ? kBoxBytes : 1];
 };
 
+// Parts of 64 rows: one box where rows are adjacent, 64 lines of 128 bytes otherwise; both 8 KiB.
+static constexpr int kPartBytes = 64 * kLineBytes;
+using Multiplier =
+    Wgmma<kRowsAdjacentA, kColumnsAdjacentB, Part<kRowsAdjacentA>::kStep, Part<kColumnsAdjacentB>::kStep>;
+
+template <int kPart = 0>
+FUSOR_DEVICE void read_parts(Sum (&sums)[kParts][kSums]) {
+  read_sums<kPart, kTileN>(sums[kPart]);
+  if constexpr (kPart + 1 < kParts) read_parts<kPart + 1>(sums);
+}
+
+#if FUSOR_TYPE >= 5
 // Where the tensor cores' sums are short: those of one step, part by part, are added up in fp32. Meanwhile
 // the other consumer's are multiplied.
-FUSOR_DEVICE void multiply_in_steps(const Tile& tile, Stages& stages, Ring& ring, int consumer,
-                                    Sum (&sums)[kParts][kSums]) {
-  constexpr int kPartBytes = 64 * kLineBytes;
+FUSOR_DEVICE void multiply(const Tile& tile, Stages& stages, Ring& ring, int consumer,
+                           Sum (&sums)[kParts][kSums]) {
   const int first_part = kPingPong ? 0 : consumer * kParts;
-  Sum of_step[kSums] = {};
+#pragma unroll
+  for (int part = 0; part < kParts; ++part)
+#pragma unroll
+    for (int i = 0; i < kSums; ++i) sums[part][i] = 0;
 #pragma unroll 1
   for (int step = tile.begin; step < tile.end; ++step) {
     stages.full[ring.stage].wait(ring.parity);
@@ -54,11 +68,12 @@ FUSOR_DEVICE void multiply_in_steps(const Tile& tile, Stages& stages, Ring& ring
 #pragma unroll
     for (int part = 0; part < kParts; ++part) {
       wgmma_fence();
-      Wgmma<kTileN, 0, 0, Part<false>::kStep, Part<false>::kStep>::issue(of_step,
-                                                                         a + part * (kPartBytes >> 4), b, 0);
+      Multiplier::issue<0>(a + part * (kPartBytes >> 4), b, 0);
       wgmma_commit();
       wgmma_wait<0>();
       if (part == kParts - 1) stages.release(ring.stage);
+      Sum of_step[kSums];
+      read_sums<0, kTileN>(of_step);
 #pragma unroll
       for (int i = 0; i < kSums; ++i) sums[part][i] += of_step[i];
     }
@@ -66,13 +81,26 @@ FUSOR_DEVICE void multiply_in_steps(const Tile& tile, Stages& stages, Ring& ring
   }
   if constexpr (kPingPong) stages.turns.pass(consumer);
 }
+#else
+template <int kPart = 0>
+FUSOR_DEVICE void clear_parts() {
+  clear_sums<kPart, kTileN>();
+  if constexpr (kPart + 1 < kParts) clear_parts<kPart + 1>();
+}
+
+template <int kPart = 0>
+FUSOR_DEVICE void issue_parts(u64 a, u64 b, int accumulate) {
+  Multiplier::issue<kPart>(a + kPart * (kPartBytes >> 4), b, accumulate);
+  if constexpr (kPart + 1 < kParts) issue_parts<kPart + 1>(a, b, accumulate);
+}
 
 FUSOR_DEVICE void multiply(const Tile& tile, Stages& stages, Ring& ring, int consumer,
                            Sum (&sums)[kParts][kSums]) {
-  // 64 rows are one box where rows are adjacent, 64 lines of 128 bytes otherwise: both 8 KiB.
-  constexpr int kPartBytes = 64 * kLineBytes;
   const int first_part = kPingPong ? 0 : consumer * kParts;
   int previous = -1;
+  // The first step sets the sums, where there is one: some classes have no taps.
+  if constexpr (kClasses > 0)
+    if (tile.begin == tile.end) clear_parts();
 #pragma unroll 1
   for (int step = tile.begin; step < tile.end; ++step) {
     stages.full[ring.stage].wait(ring.parity);
@@ -81,14 +109,8 @@ FUSOR_DEVICE void multiply(const Tile& tile, Stages& stages, Ring& ring, int con
     wgmma_fence();
 #pragma unroll
     for (int row = 0; row < kRows; ++row)
-#pragma unroll
-      for (int part = 0; part < kParts; ++part)
-        Wgmma<kTileN, kRowsAdjacentA, kColumnsAdjacentB, Part<kRowsAdjacentA>::kStep,
-              Part<kColumnsAdjacentB>::kStep>::issue(sums[part],
-                                                     a + row * (kTileM * kLineBytes >> 4) +
-                                                         part * (kPartBytes >> 4),
-                                                     b + row * (kChannelBlock * kLineBytes >> 4),
-                                                     row > 0 || step != tile.begin);
+      issue_parts(a + row * (kTileM * kLineBytes >> 4), b + row * (kChannelBlock * kLineBytes >> 4),
+                  row > 0 || step != tile.begin);
     wgmma_commit();
     wgmma_wait<1>();
     if (previous >= 0) stages.release(previous);
@@ -98,7 +120,9 @@ FUSOR_DEVICE void multiply(const Tile& tile, Stages& stages, Ring& ring, int con
   if constexpr (kPingPong) stages.turns.pass(consumer);
   wgmma_wait<0>();
   if (previous >= 0) stages.release(previous);
+  read_parts(sums);
 }
+#endif
 
 FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
   Ring ring;
@@ -130,11 +154,8 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
       }
       stages.turns.wait(consumer, count / kConsumers);
     }
-    Sum sums[kParts][kSums] = {};
-    if constexpr (kShortSums)
-      multiply_in_steps(tile, stages, ring, consumer, sums);
-    else
-      multiply(tile, stages, ring, consumer, sums);
+    Sum sums[kParts][kSums];
+    multiply(tile, stages, ring, consumer, sums);
     const int row = tile.row + (kPingPong ? 0 : consumer * kParts) * 64;
 #if FUSOR_WAY_OUT == 2
     store_parts(p.partials, p.schedule, tile, row + warp * 16, sums);
@@ -150,6 +171,7 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
 
 extern "C" __global__ void __launch_bounds__((1 + kConsumers) * kWarpgroup, FUSOR_BLOCKS_PER_SM)
     wgmma_contraction(const __grid_constant__ Params p) {
+  declare_sums<kShortSums ? 1 : kParts>();
   extern __shared__ __align__(1024) u8 memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);
   // The same in all lanes, and known to be: descriptors are kept in uniform registers.

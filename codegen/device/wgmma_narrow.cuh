@@ -78,8 +78,7 @@ struct RowOfPixels {
   }
 };
 
-FUSOR_DEVICE void multiply(const Shared& shared, const GroupRing& ring, int row, int block,
-                           float (&sums)[kSums]) {
+FUSOR_DEVICE void multiply(const Shared& shared, const GroupRing& ring, int row, int block) {
   u64 a = plain_descriptor(shared_address(shared.filter[block]), 128, 256);
   const int first = ring.place(row);
   wgmma_fence();
@@ -93,7 +92,7 @@ FUSOR_DEVICE void multiply(const Shared& shared, const GroupRing& ring, int row,
     for (int step = 0; step < Slots::kSteps; ++step) {
       const u32 unit = shared.rows.unit(input, 2 * step), next = shared.rows.unit(input, 2 * step + 1);
       const u64 b = plain_descriptor(unit, next - unit, 128);
-      WgmmaStep<kTileN, 0, 0>::issue(sums, a, b, r + step != 0);
+      WgmmaStep<kTileN, 0, 0>::issue<0>(a, b, r + step != 0);
       a += kStepBytes >> 4;
     }
   }
@@ -129,10 +128,11 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
       for (int block = 0; block < kBlocks; ++block, ++turn) {
         if (turn % kConsumers != consumer) continue;
         shared.turns.wait(consumer, turn / kConsumers);
-        float sums[kParts][kSums] = {};
-        multiply(shared, ring, row, block, sums[0]);
+        multiply(shared, ring, row, block);
         shared.turns.pass(consumer);
         wgmma_wait<0>();
+        float sums[kParts][kSums];
+        read_sums<0, kTileN>(sums[0]);
         released = block + kConsumers >= kBlocks;
         if (released) shared.rows.release(ring.place(row));
         finisher.finish({0, 0, block * 64, strip.column, 0, 0}, block * 64, sums);
@@ -146,6 +146,7 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1) wgmma_narrow(const __grid_constant__ Params p) {
+  declare_sums<1>();
   extern __shared__ __align__(1024) u8 memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);
   // The same in all lanes, and known to be: descriptors are kept in uniform registers.

@@ -37,11 +37,18 @@ struct Shared {
 };
 static_assert(sizeof(Shared) == FUSOR_SHARED_BYTES, "the engine asks for as much");
 
+// One step of all rows of the window: the pixels `eight` of each, and the eight behind them.
+template <int kRows, int kRow = 0>
+FUSOR_DEVICE void multiply_step(u64 gradient, const u32 (&eight)[kRows], const u32 (&next)[kRows]) {
+  WgmmaStep<kColumns, !kPlanes, 1>::template issue<kRow>(
+      gradient, plain_descriptor(eight[kRow], next[kRow] - eight[kRow], Slots::kUnitBytes), 1);
+  if constexpr (kRow + 1 < kRows) multiply_step<kRows, kRow + 1>(gradient, eight, next);
+}
+
 // Adds up one row of the result's pixels in kRows rows of the window, from `first` on. Pixels beyond the
 // width are zero in dy, and in the windows: eight at a time, their number is a multiple of that.
 template <int kRows>
-FUSOR_DEVICE void multiply(const Shared& shared, const GroupRing& ring, int row, int first, int pixels,
-                           float (&sums)[kRows][kColumns / 2]) {
+FUSOR_DEVICE void multiply(const Shared& shared, const GroupRing& ring, int row, int first, int pixels) {
   constexpr int kEight = 8 * Slots::kUnitBytes;
   const u32 zeros = shared_address(shared.rows.zeros);
   u32 inputs[kRows];
@@ -56,39 +63,46 @@ FUSOR_DEVICE void multiply(const Shared& shared, const GroupRing& ring, int row,
   for (int step = 0; step < kTilePixels / 16; ++step) {
     const int behind = kPlanes ? step / 4 * kBoxBytes + step % 4 * 32 : step * 16 * kLine;
     const bool exists = 16 * step < pixels, second = 16 * step + 8 < pixels;
+    u32 eight[kRows], next[kRows];
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
-      const u32 eight = exists ? inputs[i] + 2 * step * kEight : zeros;
-      const u32 next = !exists || second ? eight + kEight : zeros;
-      WgmmaStep<kColumns, !kPlanes, 1>::issue(sums[i], gradient + (behind >> 4),
-                                              plain_descriptor(eight, next - eight, Slots::kUnitBytes), 1);
+      eight[i] = exists ? inputs[i] + 2 * step * kEight : zeros;
+      next[i] = !exists || second ? eight[i] + kEight : zeros;
     }
+    multiply_step(gradient + (behind >> 4), eight, next);
   }
   wgmma_commit();
 }
 
+template <int kRows, int kRow = 0>
+FUSOR_DEVICE void clear_rows() {
+  clear_sums<kRow, kColumns>();
+  if constexpr (kRow + 1 < kRows) clear_rows<kRows, kRow + 1>();
+}
+
 // The sums of a thread to the block's part.
-template <int kRows>
-FUSOR_DEVICE void store_sums(float* part, int first, const float (&sums)[kRows][kColumns / 2]) {
+template <int kRows, int kRow = 0>
+FUSOR_DEVICE void store_rows(float* part, int first) {
   const int lane = threadIdx.x % 32, channel = threadIdx.x % kWarpgroup / 32 * 16 + lane / 4;
+  float sums[kColumns / 2];
+  read_sums<kRow, kColumns>(sums);
 #pragma unroll
-  for (int i = 0; i < kRows; ++i)
-#pragma unroll
-    for (int j = 0; j < kColumns / 2; ++j) {
-      const int slot = j / 4 * 8 + lane % 4 * 2 + j % 2;
-      int row = first + i, column = Slots::pixel_of(slot);
-      const int input = Slots::channel_of(slot);
-      if (column >= kWindowW || input >= kChannels) continue;
-      if (FUSOR_MIRRORED) row = kWindowH - 1 - row, column = kWindowW - 1 - column;
-      const int tap = row * kWindowW + column;
-      const int at = FUSOR_CHANNELS_FASTEST ? tap * kChannels + input : input * (kWindowH * kWindowW) + tap;
-      part[(channel + j / 2 % 2 * 8) * kColumnsOfResult + at] = sums[i][j];
-    }
+  for (int j = 0; j < kColumns / 2; ++j) {
+    const int slot = j / 4 * 8 + lane % 4 * 2 + j % 2;
+    int row = first + kRow, column = Slots::pixel_of(slot);
+    const int input = Slots::channel_of(slot);
+    if (column >= kWindowW || input >= kChannels) continue;
+    if (FUSOR_MIRRORED) row = kWindowH - 1 - row, column = kWindowW - 1 - column;
+    const int tap = row * kWindowW + column;
+    const int at = FUSOR_CHANNELS_FASTEST ? tap * kChannels + input : input * (kWindowH * kWindowW) + tap;
+    part[(channel + j / 2 % 2 * 8) * kColumnsOfResult + at] = sums[j];
+  }
+  if constexpr (kRow + 1 < kRows) store_rows<kRows, kRow + 1>(part, first);
 }
 
 template <int kRows>
 FUSOR_DEVICE void consume(const Params& p, Shared& shared, int first, int block, int part, int parts) {
-  float sums[kRows > 0 ? kRows : 1][kColumns / 2] = {};
+  if constexpr (kRows > 0) clear_rows<kRows>();
   GroupRing ring;
   for (int item = part; item < static_cast<int>(p.strips.count); item += parts) {
     const Strip strip = p.strips.strip(item);
@@ -98,7 +112,7 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int first, int block,
     for (int row = 0; row < strip.rows; ++row) {
       for (; seen <= row + kSpan; ++seen) shared.rows.full[ring.place(seen)].wait(ring.parity(seen));
       if constexpr (kRows > 0) {
-        multiply(shared, ring, row, first, left, sums);
+        multiply<kRows>(shared, ring, row, first, left);
         // The row before is read.
         wgmma_wait<1>();
       }
@@ -109,11 +123,12 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int first, int block,
     ring.number += strip.groups();
   }
   if constexpr (kRows > 0)
-    store_sums(p.partials + (part * p.blocks + block) * (64 * kColumnsOfResult), first, sums);
+    store_rows<kRows>(p.partials + (part * p.blocks + block) * (64 * kColumnsOfResult), first);
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
     wgmma_narrow_wgrad(const __grid_constant__ Params p) {
+  declare_sums<(kWindowH + 1) / 2>();
   extern __shared__ __align__(1024) u8 memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);
   // The same in all lanes, and known to be: descriptors are kept in uniform registers.

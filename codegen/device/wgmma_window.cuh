@@ -107,14 +107,14 @@ FUSOR_DEVICE void load(const Params& p, Shared& shared) {
   }
 }
 
-FUSOR_DEVICE void multiply(const Windows& windows, Shared& shared, int stage, float (&sums)[kSums]) {
+FUSOR_DEVICE void multiply(const Windows& windows, Shared& shared, int stage) {
   u64 filter = Part<kRowsAdjacentA>::descriptor(shared.filters());
   const u64 window = Part<false>::descriptor(shared.window(windows, stage));
 #pragma unroll 1
   for (int tap = 0; tap < static_cast<int>(windows.taps); ++tap, filter += kFilterBytes >> 4) {
     wgmma_fence();
-    Wgmma<kTileN, kRowsAdjacentA, 0, Part<kRowsAdjacentA>::kStep, Part<false>::kStep>::issue(
-        sums, filter, window + windows.lines[tap] * (128 >> 4), tap != 0);
+    Wgmma<kRowsAdjacentA, 0, Part<kRowsAdjacentA>::kStep, Part<false>::kStep>::issue<0>(
+        filter, window + windows.lines[tap] * (128 >> 4), tap != 0);
     wgmma_commit();
     wgmma_wait<1>();
   }
@@ -137,10 +137,11 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
     const Place place(windows, count);
     shared.turns.wait(consumer, count / kConsumers);
     shared.full[place.stage].wait(place.parity);
-    float sums[1][kSums] = {};
-    multiply(windows, shared, place.stage, sums[0]);
+    multiply(windows, shared, place.stage);
     shared.turns.pass(consumer);
     wgmma_wait<0>();
+    float sums[1][kSums];
+    read_sums<0, kTileN>(sums[0]);
     if (threadIdx.x % 32 == 0) shared.empty[place.stage].arrive();
     finisher.finish(tile, tile.row, sums);
   }
@@ -148,6 +149,7 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
 
 extern "C" __global__ void __launch_bounds__((1 + kConsumers) * kWarpgroup, 1)
     wgmma_window(const __grid_constant__ Params p) {
+  declare_sums<1>();
   extern __shared__ __align__(1024) u8 memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);
   // The same in all lanes, and known to be: descriptors are kept in uniform registers.
