@@ -139,9 +139,9 @@ void expect_every_direct_way_correct(const Graph& graph, const std::string& what
       expect_config_correct(graph, candidate, kRepackedOnly, what);
 }
 
-class WgmmaPlanesGpu : public testing::TestWithParam<ConvCase> {};
+class WgmmaPlaneResultsGpu : public testing::TestWithParam<ConvCase> {};
 
-TEST_P(WgmmaPlanesGpu, FpropWithBiasAndRelu) {
+TEST_P(WgmmaPlaneResultsGpu, FpropWithBiasAndRelu) {
   FUSOR_NEEDS_HOPPER();
   const ConvCase& c = GetParam();
   for (const DataType type : {DataType::f16, DataType::f32}) {
@@ -155,7 +155,7 @@ TEST_P(WgmmaPlanesGpu, FpropWithBiasAndRelu) {
   }
 }
 
-TEST_P(WgmmaPlanesGpu, Dgrad) {
+TEST_P(WgmmaPlaneResultsGpu, Dgrad) {
   FUSOR_NEEDS_HOPPER();
   const ConvCase& c = GetParam();
   GraphBuilder g("dgrad");
@@ -164,7 +164,7 @@ TEST_P(WgmmaPlanesGpu, Dgrad) {
   expect_every_direct_way_correct(g.finish(), "planes of dgrad " + words(c));
 }
 
-TEST_P(WgmmaPlanesGpu, Tf32) {
+TEST_P(WgmmaPlaneResultsGpu, Tf32) {
   FUSOR_NEEDS_HOPPER();
   const ConvCase& c = GetParam();
   GraphBuilder g("tf32", Precision::allow_tf32);
@@ -173,7 +173,7 @@ TEST_P(WgmmaPlanesGpu, Tf32) {
   expect_every_direct_way_correct(g.finish(), "planes of tf32 " + words(c));
 }
 
-INSTANTIATE_TEST_SUITE_P(, WgmmaPlanesGpu, testing::ValuesIn(kPlaneCases));
+INSTANTIATE_TEST_SUITE_P(, WgmmaPlaneResultsGpu, testing::ValuesIn(kPlaneCases));
 
 // Gaps between planes stay as they are, and low promises give small units.
 TEST(WgmmaRepackedGpu, PlanesFarApartAndOfLowAlignment) {
