@@ -119,7 +119,7 @@ void check_marches(const DepthwiseCase& c, ConvPass pass, DataType type, bool fu
   const Graph graph = graph_of(c, pass, type, ConvMode::cross_correlation, fused);
   const std::vector<const Engine*> engines{&depthwise_engine(), &elementwise_engine(), &direct_engine()};
   const std::vector<Candidate> found =
-      candidates(graph, DeviceInfo::current(), BuildOptions{.engine_list = engines});
+      candidates(graph, DeviceInfo::current(), BuildOptions{.max_candidates = 1000, .engine_list = engines});
   const auto depthwise = std::ranges::find_if(found, [](const Candidate& one) {
     return one.fusions.size() == 1 && one.fusions[0].config.engine == "depthwise";
   });

@@ -262,10 +262,11 @@ const ConvCase kFewChannels[] = {
 
 // The best few of every way to join pixels; the tilings are other tests'.
 void expect_joined_correct(const Graph& graph, const std::string& what) {
-  constexpr int kOfEach = 4;
+  constexpr int kOfEach = 4, kAll = 1000;
   std::map<int64_t, int> taken;
   for (const Candidate& candidate :
-       candidates(graph, DeviceInfo::current(), BuildOptions{.engine_list = kRepackedOnly})) {
+       candidates(graph, DeviceInfo::current(),
+                  BuildOptions{.max_candidates = kAll, .engine_list = kRepackedOnly})) {
     const int64_t join = candidate.fusions.front().config.knob("join", 0);
     if (join > 0 && taken[join]++ < kOfEach) expect_config_correct(graph, candidate, kRepackedOnly, what);
   }
@@ -351,10 +352,11 @@ const ConvCase kFewInputs[] = {
 
 // The best few of every way out of unrolled columns.
 void expect_unrolled_correct(const Graph& graph, const std::string& what) {
-  constexpr int kOfEach = 6;
+  constexpr int kOfEach = 6, kAll = 1000;
   std::map<int64_t, int> taken;
   for (const Candidate& candidate :
-       candidates(graph, DeviceInfo::current(), BuildOptions{.engine_list = kRepackedOnly})) {
+       candidates(graph, DeviceInfo::current(),
+                  BuildOptions{.max_candidates = kAll, .engine_list = kRepackedOnly})) {
     const EngineConfig& config = candidate.fusions.front().config;
     if (config.knob("unroll", 0) != 0 && taken[config.knob("repack_y", 0)]++ < kOfEach)
       expect_config_correct(graph, candidate, kRepackedOnly, what);
