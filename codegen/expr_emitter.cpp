@@ -111,6 +111,21 @@ class SiteWriter {
     return count;
   }
 
+  // Axes along which an access has a stride, or whose coordinate is a value.
+  unsigned walked_axes() const {
+    unsigned axes = 0;
+    const auto add = [&](const Access& access) {
+      for (int axis = 0; axis < expr_.domain.rank(); ++axis)
+        if (access.strides[axis] != 0) axes |= 1u << axis;
+    };
+    for (const Node& node : expr_.nodes) {
+      if (node.kind == Node::Kind::load) add(node.access);
+      if (node.kind == Node::Kind::index) axes |= 1u << node.axis;
+    }
+    for (const Result& result : expr_.results) add(result.access);
+    return axes;
+  }
+
   void write_signature() {
     const std::string result = expr_.value < 0          ? "void"
                                : expr_.second_value < 0 ? "Vec<Value, N>"
@@ -136,6 +151,11 @@ class SiteWriter {
       line(2, "Vec<Value, N> value;");
       line(2, "Vec<SecondValue, N> second;");
       line(1, "}};");
+    }
+    if (expr_.value >= 0 && anchor_count() > 0) {
+      line(1, "static constexpr int kVectorAxis = {};", site_.vector_axis);
+      line(1, "static constexpr unsigned kWalked = {};  // axes that the value depends on, a bit each",
+           walked_axes());
     }
     line(1, "template <{}>", types);
     line(1, "{}{}) {{", head, arguments);

@@ -41,6 +41,9 @@ template <int kOp, int kSpatial, int kBatch, bool kChannelsFastest, bool kUnitSt
 struct Contraction {
   using Key = Point<Index>;
   static constexpr int kAxes = kOp == kMatmul ? kBatch + 2 : kSpatial + 2;
+  /// Axes of the result, a bit each, along which rows lie; and columns.
+  static constexpr unsigned kRowAxes = kOp == kMatmul ? 1u << kBatch : kOp == kWgrad ? 1u : ~2u;
+  static constexpr unsigned kColumnAxes = kOp == kMatmul ? 2u << kBatch : kOp == kWgrad ? ~1u : 2u;
 
   Wide m, n, k;                          // extents of one batch entry
   Divisor channels;                      // in (channel, tap); or in a block

@@ -151,21 +151,43 @@ struct Finisher {
     return count(rows_, half, key, column);
   }
 
-  template <class... Sums>
+  template <int N, class... Sums>
   __device__ auto apply_to(const Index (&at)[Epilogue::kRank], int existing, Total* totals,
                            const Sums&... sums) const {
 #ifdef FUSOR_REDUCED
-    return Epilogue::template apply<kVector, Reducer<kPiece>::kSpread>(args, at, existing, sums..., totals);
+    return Epilogue::template apply<N, Reducer<kPiece>::kSpread>(args, at, existing, sums..., totals);
 #else
-    return Epilogue::template apply<kVector>(args, at, existing, sums...);
+    return Epilogue::template apply<N>(args, at, existing, sums...);
 #endif
   }
-  __device__ auto apply(const Index (&at)[Epilogue::kRank], int existing, const Chosen& sums,
-                        Total* totals) const {
+  template <int N>
+  __device__ auto apply(const Index (&at)[Epilogue::kRank], int existing,
+                        const Vec<Sum, N> (&sums)[kSiblings], Total* totals) const {
     if constexpr (kSiblings == 2)
-      return apply_to(at, existing, totals, sums[0], sums[1]);
+      return apply_to<N>(at, existing, totals, sums[0], sums[1]);
     else
-      return apply_to(at, existing, totals, sums[0]);
+      return apply_to<N>(at, existing, totals, sums[0]);
+  }
+
+  // Whether the epilogue is the same for all columns of a row. Then one call has all of a thread's in a
+  // piece: what it loads, it loads once, and nobody asks where a column is.
+  static constexpr __device__ bool columns_alike() {
+    if constexpr (kClamped)
+      return (Epilogue::kWalked & (kSwapped ? Problem::kRowAxes : Problem::kColumnAxes)) == 0 &&
+             (Epilogue::kWalked >> Epilogue::kVectorAxis & 1) == 0;
+    return false;
+  }
+  __device__ auto values_of_row(const Tile& tile, const Key& row, int half, const PieceSums& sums) const {
+    constexpr int kMine = kPiece / 4;
+    Vec<Sum, kMine> mine[kSiblings];
+#pragma unroll
+    for (int sibling = 0; sibling < kSiblings; ++sibling)
+#pragma unroll
+      for (int i = 0; i < kMine; ++i) mine[sibling][i] = sums[sibling][i / 2 * 4 + 2 * half + i % 2];
+    const Key any{};
+    Index at[Epilogue::kRank];
+    problem.result(tile.entry, kSwapped ? any : row, kSwapped ? row : any, at);
+    return apply(at, kMine, mine, nullptr);
   }
 
   // What the epilogue yields of kVector sums.
@@ -180,6 +202,10 @@ struct Finisher {
   FUSOR_DEVICE Vec<T, 2> joined(const Vec<C, kVector>& low, const Vec<C, kVector>& high) {
     return narrow<T>(Vec<C, 2>{{low[0], high[kVector - 1]}});
   }
+  template <class T, class C, int N>
+  FUSOR_DEVICE Vec<T, 2> pair_of(const Vec<C, N>& all, int number) {
+    return narrow<T>(Vec<C, 2>{{all[2 * number], all[2 * number + 1]}});
+  }
 
   // All results are stored by this thread.
   __device__ void store(const Tile& tile, const Rows& rows_, int half, int column, const Chosen& sums,
@@ -189,12 +215,9 @@ struct Finisher {
     if (existing > 0) apply(at, existing, sums, totals);
   }
 
-  // A piece of the tile, its first column at `column`; the box's first at `first_column`.
-  __device__ void piece(const Tile& tile, const Rows& rows_, int column, const PieceSums& sums, u8* box,
-                        int first_column) {
-    const int mine = column + lane() % 4 * 2;
-    PiecePairs<Out> pairs;
-    PiecePairs<SecondOut> second_pairs;
+  // A thread's pairs of a piece, its first column at `mine`.
+  __device__ void pair_by_pair(const Tile& tile, const Rows& rows_, int mine, const PieceSums& sums,
+                               PiecePairs<Out>& pairs, PiecePairs<SecondOut>& second_pairs) {
 #pragma unroll
     for (int j = 0; j < kPiece / 8; ++j)
 #pragma unroll
@@ -224,6 +247,29 @@ struct Finisher {
             store(tile, rows_, half, at + i, chosen[i / kVector], reducer.totals_of(j, half, i));
         }
       }
+  }
+
+  // A piece of the tile, its first column at `column`; the box's first at `first_column`.
+  __device__ void piece(const Tile& tile, const Rows& rows_, int column, const PieceSums& sums, u8* box,
+                        int first_column) {
+    PiecePairs<Out> pairs;
+    PiecePairs<SecondOut> second_pairs;
+    if constexpr (columns_alike()) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const auto out = values_of_row(tile, rows_.key[half], half, sums);
+#pragma unroll
+        for (int j = 0; j < kPiece / 8; ++j)
+          if constexpr (kHasSecond) {
+            pairs[j][half] = pair_of<Out>(out.value, j);
+            second_pairs[j][half] = pair_of<SecondOut>(out.second, j);
+          } else {
+            pairs[j][half] = pair_of<Out>(out, j);
+          }
+      }
+    } else {
+      pair_by_pair(tile, rows_, column + lane() % 4 * 2, sums, pairs, second_pairs);
+    }
     if constexpr (kBoxed) fill_box<Out>(pairs, box, column - first_column);
     if constexpr (kHasSecond)
       fill_box<SecondOut>(second_pairs, box + Box<Out>::kBytes, column - first_column);

@@ -32,6 +32,8 @@ struct Y {
   };
   using Stored = bf16;
   using Value = Carrier<Stored>;
+  static constexpr int kVectorAxis = 1;
+  static constexpr unsigned kWalked = 2;  // axes that the value depends on, a bit each
   template <int N, class Anchor0>
   static __device__ __forceinline__ Vec<Value, N> apply(const Args& args, const Index (&at)[kRank], int count,
                                                         const Vec<Anchor0, N>& anchor0) {
