@@ -99,8 +99,7 @@ FUSOR_DEVICE void multiply(const Tile& tile, Stages& stages, Ring& ring, int con
   const int first_part = kPingPong ? 0 : consumer * kParts;
   int previous = -1;
   // The first step sets the sums, where there is one: some classes have no taps.
-  if constexpr (kClasses > 0)
-    if (tile.begin == tile.end) clear_parts();
+  if constexpr (kClasses > 0) clear_parts();
 #pragma unroll 1
   for (int step = tile.begin; step < tile.end; ++step) {
     stages.full[ring.stage].wait(ring.parity);
