@@ -98,8 +98,9 @@ FUSOR_DEVICE void multiply(const Tile& tile, Stages& stages, Ring& ring, int con
                            Sum (&sums)[kParts][kSums]) {
   const int first_part = kPingPong ? 0 : consumer * kParts;
   int previous = -1;
-  // The first step sets the sums, where there is one: some classes have no taps.
-  if constexpr (kClasses > 0) clear_parts();
+  // The first step sets the sums, where there is one: some classes have no taps. And where registers are
+  // scarce, ptxas keeps those in better order that begin as something; elsewhere it takes time for nothing.
+  if constexpr (kClasses > 0 || kParts * kSums > 128) clear_parts();
 #pragma unroll 1
   for (int step = tile.begin; step < tile.end; ++step) {
     stages.full[ring.stage].wait(ring.parity);
