@@ -756,7 +756,8 @@ class DepthwiseEngine final : public Engine {
     std::ranges::stable_sort(marches, {}, [&](const EngineCandidate& candidate) {
       return estimate_seconds(candidate.work, device);
     });
-    marches.resize(std::min<size_t>(marches.size(), 2));
+    // Of narrow vectors one is enough.
+    marches.resize(std::min<size_t>(marches.size(), vector * 2 < offered[0].values.back() ? 1 : 2));
     return marches;
   }
 
