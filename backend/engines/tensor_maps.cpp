@@ -94,16 +94,25 @@ bool is_line(int64_t stride, int64_t element_bytes) {
   return stride > 0 && stride * element_bytes % kUnit == 0;
 }
 
-std::optional<Refusal> refuse_matmul_strides(const Fusion& fusion, const Expr& site, int k_axis,
-                                             int across_axis) {
+// A matmul's operand over the whole batch, and which of its axes are which.
+struct MatmulSite {
+  Expr expr;
+  int k_axis, across_axis;
+};
+
+MatmulSite matmul_site(const Fusion& fusion, const Contraction& view, bool second, int64_t sibling) {
+  Expr expr = over_batch(operand_site(fusion, second, sibling), view.batch);
+  const int last = expr.domain.rank() - 1;
+  return {std::move(expr), second ? last - 1 : last, second ? last : last - 1};
+}
+
+std::optional<Refusal> refuse_matmul_strides(const Fusion& fusion, const MatmulSite& matmul) {
+  const auto& [site, k_axis, across_axis] = matmul;
   const Access& access = site.nodes[0].access;
   const std::string& tensor = fusion.name_of(access.operand);
   const int64_t k = access.strides[k_axis], across = access.strides[across_axis];
   const DataType type = type_of(fusion, access);
   const int64_t bytes = byte_size(type);
-  if (k != 1 && !may_lie_across(type))
-    return refusal("adjacent-k", tensor, fmt::format("a stride of 1 along k for {}", to_string(type)),
-                   fmt::format("{}", k));
   if (k != 1 && across != 1)
     return refusal("adjacent-operands", tensor, "a stride of 1 along k or across it",
                    fmt::format("strides {} and {}", k, across));
@@ -117,6 +126,28 @@ std::optional<Refusal> refuse_matmul_strides(const Fusion& fusion, const Expr& s
     return refusal("16-byte-lines", tensor, "lines and batch entries a multiple of 16 bytes apart",
                    fmt::format("{} and {} bytes", line * bytes, *stride * bytes), "pad the rows");
   return std::nullopt;
+}
+
+// TF32 in lines across k, which the copy engine can walk.
+bool crosses(const Fusion& fusion, const Contraction& view, bool second) {
+  const Expr& before = operand_site(fusion, second, 0);
+  if (refuse_operand(fusion, view, before)) return false;
+  const MatmulSite site = matmul_site(fusion, view, second, 0);
+  const Access& access = site.expr.nodes[0].access;
+  return type_of(fusion, access) == DataType::f32 && access.strides[site.k_axis] != 1 &&
+         !refuse_matmul_strides(fusion, site);
+}
+
+std::optional<Refusal> refuse_matmul_copies(const Fusion& fusion, const Contraction& view, bool second,
+                                            int64_t sibling) {
+  const MatmulSite site = matmul_site(fusion, view, second, sibling);
+  const Access& access = site.expr.nodes[0].access;
+  const DataType type = type_of(fusion, access);
+  const int64_t k = access.strides[site.k_axis];
+  if (k != 1 && !may_lie_across(type) && operand_from_registers(fusion, view) != second)
+    return refusal("adjacent-k", fusion.name_of(access.operand),
+                   fmt::format("a stride of 1 along k for {}", to_string(type)), fmt::format("{}", k));
+  return refuse_matmul_strides(fusion, site);
 }
 
 // The axis along which an operand of a convolution is packed: the input channels, but for the filter of a
@@ -192,8 +223,8 @@ int64_t stride_bytes(const CopiedOperand& copied, int64_t extent, int64_t stride
   return extent == 1 || stride == 0 ? kUnit : stride * byte_size(copied.map.type);
 }
 
-CopiedOperand matmul_operand(const Fusion& fusion, const Expr& site, int k_axis, int across_axis,
-                             int64_t extent) {
+CopiedOperand matmul_operand(const Fusion& fusion, const MatmulSite& matmul, int64_t extent) {
+  const auto& [site, k_axis, across_axis] = matmul;
   const Access& access = site.nodes[0].access;
   const WalkedAxes batch = batch_of(site);
   const int64_t entry = one_stride(batch.extents, batch.strides).value();
@@ -498,16 +529,20 @@ std::optional<PlaneWalk> plane_walk(const Fusion& fusion, const Contraction& vie
   return walk;
 }
 
+std::optional<bool> operand_from_registers(const Fusion& fusion, const Contraction& view) {
+  if (view.is_convolution() || view.siblings > 1 || view.reduces) return std::nullopt;
+  const bool first = crosses(fusion, view, false), second = crosses(fusion, view, true);
+  if (!first && !second) return std::nullopt;
+  if (!first || !second) return second;
+  const auto elements = [&](size_t i) { return element_count(fusion.before[i].domain); };
+  return elements(1) >= elements(0);
+}
+
 std::optional<Refusal> refuse_copies(const Fusion& fusion, const Contraction& view, bool second,
                                      int64_t sibling) {
   const Expr& before = operand_site(fusion, second, sibling);
   if (auto refusal = refuse_operand(fusion, view, before)) return refusal;
-  if (!view.is_convolution()) {
-    const Expr site = over_batch(before, view.batch);
-    const int last = site.domain.rank() - 1;
-    return second ? refuse_matmul_strides(fusion, site, last - 1, last)
-                  : refuse_matmul_strides(fusion, site, last, last - 1);
-  }
+  if (!view.is_convolution()) return refuse_matmul_copies(fusion, view, second, sibling);
   if (sums_planes(fusion, view)) return std::nullopt;
   if (plane_walk(fusion, view)) return std::nullopt;
   if (view.op == ContractionOp::wgrad && !may_lie_across(type_of(fusion, before.nodes[0].access)))
@@ -522,12 +557,8 @@ std::optional<Refusal> refuse_copies(const Fusion& fusion, const Contraction& vi
 CopiedOperand copied_operand(const Fusion& fusion, const Contraction& view, bool second, int64_t extent,
                              int64_t sibling) {
   const Expr& before = operand_site(fusion, second, sibling);
-  if (!view.is_convolution()) {
-    const Expr site = over_batch(before, view.batch);
-    const int last = site.domain.rank() - 1;
-    return second ? matmul_operand(fusion, site, last - 1, last, extent)
-                  : matmul_operand(fusion, site, last, last - 1, extent);
-  }
+  if (!view.is_convolution())
+    return matmul_operand(fusion, matmul_site(fusion, view, second, sibling), extent);
   if (sums_planes(fusion, view)) return planes_operand(fusion, before, extent);
   if (const auto walk = plane_walk(fusion, view))
     return plane_operand(fusion, before, *walk, second ? walk->channel_block : extent);

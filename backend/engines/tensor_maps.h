@@ -13,7 +13,7 @@ namespace fusor {
 
 /// Elements in a line of 128 bytes: the width of every box, and the steps of k in a tile.
 inline int64_t box_line(DataType type) { return 128 / byte_size(type); }
-/// Of 16 bits: no others may lie across k, for wgmma transposes no others.
+/// Of 16 bits: no others may lie across k in shared memory, for wgmma transposes no others.
 inline constexpr int64_t kBoxLine = 64;
 inline bool may_lie_across(DataType type) { return byte_size(type) == 2; }
 inline bool is_fp8(DataType type) { return type == DataType::f8_e4m3 || type == DataType::f8_e5m2; }
@@ -39,6 +39,10 @@ std::optional<PlaneWalk> plane_walk(const Fusion& fusion, const Contraction& vie
 /// Positions that planes of `type` need for every one along the axis before, so that whole planes may be
 /// walked (PlaneWalk::flat): by axis, that of the first being 1.
 Dims flat_rows(const Contraction& view, DataType type);
+/// Of a matmul in TF32, the operand that lies across k and reaches the tensor cores from registers, which is
+/// possible for rows of what they see: whether it is the second, or nothing. Of two such, the larger one; the
+/// other is refused.
+std::optional<bool> operand_from_registers(const Fusion& fusion, const Contraction& view);
 /// Why the copy engine cannot read the first operand, or the second one (of a sibling), or nothing.
 std::optional<Refusal> refuse_copies(const Fusion& fusion, const Contraction& view, bool second,
                                      int64_t sibling = 0);

@@ -74,7 +74,7 @@ struct Lowering {
   DataType type() const { return operand_type(fusion); }
 
   static Tiling tiling_of(const Fusion& fusion, const Contraction& view, const EngineConfig& config) {
-    Tiling tiling(view, config, operand_type(fusion));
+    Tiling tiling(fusion, view, config);
     if (tiling.window) return tiling;
     const bool second = !tiling.swapped;
     const CopiedOperand columns = copied_operand(fusion, view, second, tiling.columns_of_tile());
@@ -101,8 +101,11 @@ struct Lowering {
     if (is_split()) return;
     copied = copied_result(fusion, view, y, y.results.front());
     if (!copied && tiling.classes == 0) copied = planes_result(fusion, view, y, run_of_pixels());
-    if (copied && !along_columns() && byte_size(copied->type) != 2) copied.reset();
     if (copied && (stores_lines() || stores_planes()) && line_bytes() != 128) copied.reset();
+    // A thread's two rows are no part of a matrix that could be transposed; ptxas takes rounding them one by
+    // one for a part of the products, and serialises those.
+    const bool rounded = copied && byte_size(copied->type) == 2;
+    if (rounded && tiling.from_registers && !along_columns()) copied.reset();
     if (!copied) return;
     second = result_beside();
     // The kernel rounds to a result's type: enough where the value has that type or none of its own.
@@ -310,7 +313,8 @@ struct Lowering {
 
   void put_result(ArgumentBlock& block, const CopiedResult& result) const {
     TensorMap map = result.map;
-    map.box = along_columns() ? Dims{box_columns(), 16, 1} : Dims{64, box_columns(), 1};
+    const int64_t box_rows = std::min(kPartRows, kLineBytes / byte_size(result.type));
+    map.box = along_columns() ? Dims{box_columns(), 16, 1} : Dims{box_rows, box_columns(), 1};
     block.put_tensor_map(map, result.operand, result.byte_offset);
   }
 
@@ -413,6 +417,7 @@ struct Lowering {
   // 460 candidates of 34 cases on an H200 (bench/RESULTS.md).
   double finish_cycles_per_element() const {
     constexpr double kUnrolled = 12, kRolled = 22, kLoad = 10, kLines = 22, kScattered = 150, kFurtherSum = 4;
+    constexpr double kOneByOne = 4;
     constexpr double kPlanes = 6, kUnitOfPlanes = 16;
     constexpr double kTotal = 3, kColumnTotal = 6, kSecondCopied = 3;
     // A further result that threads store, pair by pair: in lines of its own where threads run along rows.
@@ -428,6 +433,8 @@ struct Lowering {
     if (second) cycles += kSecondCopied;
     if (way_out() == kLinesStored) cycles += kLines;
     if (stores_planes()) cycles += kPlanes + kUnitOfPlanes / static_cast<double>(copied->planes->unit);
+    if (copied && !along_columns() && byte_size(copied->type) != 2 && !tiling.from_registers)
+      cycles += kOneByOne;
     // Every element of a convolution finds its own place.
     if (way_out() == kThreadsStore && view.is_convolution()) cycles += kScattered;
     for (const Result& result : y.results)
@@ -564,15 +571,18 @@ class WgmmaEngine final : public Engine {
 
   std::vector<Knob> knobs(const Fusion& fusion, const DeviceInfo& /*device*/) const override {
     const Contraction view = Carried(fusion).view();
+    const std::optional<bool> from_registers = operand_from_registers(Carried(fusion).fusion(), view);
     const bool pair = fusion.is_pair();
     const int64_t steps =
         Tiling::can_split(view) ? Tiling::steps_of(view, box_line(operand_type(fusion))) : 1;
-    std::vector<int64_t> split{1}, tile_n{32, 64, 96, 128, 160, 192, 224, 256};
+    std::vector<int64_t> split{1}, swap{0, 1}, tile_n{32, 64, 96, 128, 160, 192, 224, 256};
     if (!pair) tile_n.insert(tile_n.begin(), 16);
+    if (pair) swap = {0};
+    if (from_registers) swap = {*from_registers ? 1 : 0};
     for (int64_t next = 2; next <= std::min<int64_t>(steps, 132); ++next) split.push_back(next);
     return {{"tile_m", {64, 128, 256}},
             {"tile_n", tile_n},
-            {"swap", pair ? std::vector<int64_t>{0} : std::vector<int64_t>{0, 1}},
+            {"swap", swap},
             {"ping_pong", {0, 1}},
             {"cluster", {1, 2}},
             {"band", {1, 2, 4, 8, 16}},
@@ -615,7 +625,8 @@ class WgmmaEngine final : public Engine {
           config.set("ping_pong", ping_pong);
           config.set("tile_m", tile_m);
           config.set("tile_n", tile_n);
-          const Tiling tiling(view, config, operand_type(fusion));
+          const Tiling tiling(fusion, view, config);
+          if (tiling.swapped != (swap != 0)) continue;
           if (!fits(tiling)) continue;
           const int64_t split = Tiling::can_split(view) ? split_for(tiling, device) : 1;
           if (split == 1 || tiling.tiles() * 2 > device.sm_count) add(swap, ping_pong, tile_m, tile_n, 1, 1);
@@ -633,13 +644,13 @@ class WgmmaEngine final : public Engine {
           config.set("tile_m", tile_m);
           config.set("ping_pong", ping_pong);
           config.set("rows", rows);
-          const Tiling tiling(view, config, operand_type(fusion));
+          const Tiling tiling(fusion, view, config);
           if (rows > view.planes->rows || !fits(tiling)) continue;
           add(0, ping_pong, tile_m, tiling.tile_n, 1, split_for(tiling, device), rows);
         }
     // Few adjacent columns of a pair fill no tile that its boxes allow; few rows of a reduction, no two
     // pieces.
-    if (list.empty()) add(0, 0, 128, 128, 1, 1);
+    if (list.empty()) add(operand_from_registers(fusion, view).value_or(false) ? 1 : 0, 0, 128, 128, 1, 1);
     return list;
   }
 

@@ -5,6 +5,7 @@
 
 #include "backend/engines.h"
 #include "backend/engines/epilogue.h"
+#include "backend/engines/pointwise_convolution.h"
 #include "backend/engines/repack.h"
 #include "backend/engines/tensor_maps.h"
 
@@ -12,20 +13,36 @@ namespace fusor {
 
 namespace {
 
+// A pointwise convolution as a matmul where only its filter is packed then; any other fusion as it is.
+Fusion carried(const Fusion& fusion) {
+  const auto convolution = contraction_of(fusion);
+  if (!convolution || !convolution->is_pointwise() || convolution->op == ContractionOp::wgrad) return fusion;
+  auto matmul = as_matmul(fusion);
+  const auto view = matmul ? contraction_of(*matmul) : std::nullopt;
+  if (!view) return fusion;
+  const Access* const filter = primary_access(fusion.before[1]);
+  const Access* const left = primary_access(matmul->before[0]);
+  const bool filter_is_right = left == nullptr || filter == nullptr || left->operand != filter->operand;
+  const bool packs_pixels = refuse_copies(*matmul, *view, !filter_is_right).has_value();
+  return packs_pixels || !refuse_copies(*matmul, *view, filter_is_right) ? fusion : *std::move(matmul);
+}
+
 class WgmmaRepackedEngine final : public Engine {
  public:
   std::string_view name() const override { return "wgmma_repacked"; }
   int number() const override { return 31; }
   int revision() const override { return wgmma_engine().revision(); }
   Notes notes() const override { return wgmma_engine().notes(); }
-  Notes notes_on(const Fusion& fusion) const override {
+  Notes notes_on(const Fusion& given) const override {
+    const Fusion fusion = carried(given);
     const Contraction view = contraction_of(fusion).value();
     const Packing packing = packing_of(fusion, view);
     return wgmma_engine().notes_on(repack(fusion, view, packing, first_way(fusion, view, packing)).core);
   }
 
-  Support supports(const Fusion& fusion, const DeviceInfo& device) const override {
-    if (auto refusal = refuse_pair(fusion)) return Support::no(std::move(*refusal));
+  Support supports(const Fusion& given, const DeviceInfo& device) const override {
+    if (auto refusal = refuse_pair(given)) return Support::no(std::move(*refusal));
+    const Fusion fusion = carried(given);
     const auto view = contraction_of(fusion);
     if (!view) return wgmma_engine().supports(fusion, device);
     if (!ways_joined(fusion, *view, device).empty()) return Support::yes();
@@ -42,7 +59,8 @@ class WgmmaRepackedEngine final : public Engine {
     return Support::yes();
   }
 
-  std::vector<Knob> knobs(const Fusion& fusion, const DeviceInfo& device) const override {
+  std::vector<Knob> knobs(const Fusion& given, const DeviceInfo& device) const override {
+    const Fusion fusion = carried(given);
     const Contraction view = contraction_of(fusion).value();
     std::vector<Knob> all;
     for (const Way& way : ways(fusion, view, device)) {
@@ -55,14 +73,16 @@ class WgmmaRepackedEngine final : public Engine {
     return all;
   }
 
-  std::vector<EngineCandidate> candidates(const Fusion& fusion, const DeviceInfo& device) const override {
+  std::vector<EngineCandidate> candidates(const Fusion& given, const DeviceInfo& device) const override {
+    const Fusion fusion = carried(given);
     const Contraction view = contraction_of(fusion).value();
     std::vector<EngineCandidate> all;
     for (const Way& way : ways(fusion, view, device)) add_candidates(all, fusion, view, way, device);
     return all;
   }
 
-  Lowered lower(const Fusion& fusion, const EngineConfig& config, const DeviceInfo& device) const override {
+  Lowered lower(const Fusion& given, const EngineConfig& config, const DeviceInfo& device) const override {
+    const Fusion fusion = carried(given);
     const Contraction view = contraction_of(fusion).value();
     const Way way = way_of(fusion, view, config);
     const Repacked repacked = repack(fusion, view, way.packing, way.out);

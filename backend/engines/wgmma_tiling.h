@@ -45,10 +45,11 @@ inline std::optional<ResidentWindow> window_of(const Contraction& view, DataType
 }
 
 struct Tiling {
-  int64_t line;     // steps of k in a tile
-  bool short_sums;  // of one step, which are added up in fp32
-  bool swapped;     // the tensor cores' rows are n
-  bool ping_pong;   // each consumer has tiles of its own
+  int64_t line;         // steps of k in a tile
+  bool short_sums;      // of one step, which are added up in fp32
+  bool from_registers;  // the rows: they lie across k
+  bool swapped;         // the tensor cores' rows are n
+  bool ping_pong;       // each consumer has tiles of its own
   int64_t tile_m, tile_n, cluster, band;
   int64_t siblings;           // share the columns of a tile
   int64_t plane_rows = 1;     // of a wgrad of planes: runs in a step
@@ -62,10 +63,12 @@ struct Tiling {
   int64_t steps, steps_of_part;          // the former of the longest class
   int64_t all_steps;                     // of one tile of every class
 
-  Tiling(const Contraction& view, const EngineConfig& config, DataType type)
-      : line(box_line(type)),
-        short_sums(is_fp8(type)),
-        swapped(view.siblings == 1 && config.knob("swap", 0) != 0),
+  Tiling(const Fusion& fusion, const Contraction& view, const EngineConfig& config)
+      : line(box_line(operand_type(fusion))),
+        short_sums(is_fp8(operand_type(fusion))),
+        from_registers(operand_from_registers(fusion, view).has_value()),
+        swapped(view.siblings == 1 &&
+                operand_from_registers(fusion, view).value_or(config.knob("swap", 0) != 0)),
         ping_pong(config.knob("ping_pong", 0) != 0),
         tile_m(config.knob("tile_m", 128)),
         tile_n(config.knob("tile_n", 128)),
@@ -79,8 +82,8 @@ struct Tiling {
         entries(view.entries),
         steps(steps_of(view, line)),
         all_steps(steps) {
-    if (view.planes) walk_planes(view, config, type);
-    if (config.knob("window", 0) != 0) window = window_of(view, type);
+    if (view.planes) walk_planes(view, config, operand_type(fusion));
+    if (config.knob("window", 0) != 0) window = window_of(view, operand_type(fusion));
     if (window) {
       keep_window();
       return;
@@ -151,7 +154,7 @@ struct Tiling {
   void fit_siblings(int64_t unit) {
     tile_n = ceil_div(tile_n, unit * siblings) * unit * siblings;
     // Further sums and totals want registers on the way out, where short ones are free again.
-    const bool plain = siblings == 1 && results == 1 && !reduces;
+    const bool plain = siblings == 1 && results == 1 && !reduces && !from_registers;
     const int64_t most = plain || short_sums ? kMaxSums : 128;
     while (sums() + short_registers() > most) tile_m /= 2;
   }
@@ -199,9 +202,14 @@ struct Tiling {
   int64_t row_lines() const { return plane_rows * tile_m; }
   int64_t column_lines() const { return tile_n + (plane_rows - 1) * channel_block; }
   int64_t stage_bytes() const { return (row_lines() + column_lines()) * kLineBytes; }
-  // Two blocks an SM hide each other's start and finish where their sums, and totals of reductions, leave the
-  // registers.
-  int64_t blocks_per_sm() const { return sums() <= 32 && cluster == 1 && !ping_pong && !reduces ? 2 : 1; }
+  // Of a thread: half a step of the rows, and the next half.
+  int64_t row_registers() const { return from_registers ? 16 * sums() / (tile_n / 2) : 0; }
+  // Two blocks an SM hide each other's start and finish where their sums, rows from registers and totals of
+  // reductions, leave the registers.
+  int64_t blocks_per_sm() const {
+    const bool fits = sums() <= 32 && sums() + row_registers() <= 48;
+    return fits && cluster == 1 && !ping_pong && !reduces ? 2 : 1;
+  }
 };
 
 // Two results of 16 bits that lie alike: both leave by the copy engine, and want no more registers than one.

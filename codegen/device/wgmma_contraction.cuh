@@ -1,9 +1,9 @@
 // Owns the tensor-core contraction of sm_90a (Hopper): matmul and the three passes of convolution as one
 // persistent, warp-specialised kernel.
 // load: one thread of the first warpgroup keeps a ring of operand tiles in shared memory full, by TMA.
-// compute: two warpgroups multiply, on the tensor cores, straight from shared memory: half the rows of a tile
-// each, or tiles of their own in turns. finish: sums pass the epilogue in registers; the loads of the next
-// tile, and the stores of this one, go on meanwhile.
+// compute: two warpgroups multiply, on the tensor cores, straight from shared memory (rows in TF32 that lie
+// across k: from registers): half the rows of a tile each, or tiles of their own in turns. finish: sums pass
+// the epilogue in registers; the loads of the next tile, and the stores of this one, go on meanwhile.
 #include "fusor_generated.cuh"
 
 #include "codegen/device/wgmma_finish.cuh"
@@ -124,6 +124,62 @@ FUSOR_DEVICE void multiply(const Tile& tile, Stages& stages, Ring& ring, int con
 }
 #endif
 
+#if FUSOR_TYPE == 2
+// Where a row's element of line k is in a part whose lines, of 32 rows, run across k.
+FUSOR_DEVICE int place_across(int row, int k) {
+  return (row / kLine * kTileK + k) * kLineBytes + (row % kLine / 4 ^ k % 8) * 16 + row % 4 * 4;
+}
+
+template <int kPart = 0>
+FUSOR_DEVICE void issue_parts_of_registers(const u32 (&a)[kParts][8], u64 b, int accumulate) {
+  WgmmaOfRegisters::issue<kPart>(a[kPart], b, accumulate);
+  if constexpr (kPart + 1 < kParts) issue_parts_of_registers<kPart + 1>(a, b, accumulate);
+}
+
+// Half a step at a time passes through registers: while it is multiplied, the other half is loaded. A
+// matmul's tiles have a step at least: without the way around the loop, ptxas leaves the epilogue behind it.
+FUSOR_DEVICE void multiply_from_registers(const Tile& tile, Stages& stages, Ring& ring, int consumer,
+                                          Sum (&sums)[kParts][kSums]) {
+  constexpr int kHalf = kTileK / 2;
+  const int lane = threadIdx.x % 32, row = row_in_part(threadIdx.x % kWarpgroup / 32, lane, 0);
+  const int place[2] = {place_across(row, lane % 4), place_across(row, lane % 4 + 4)};
+  const int first_part = kPingPong ? 0 : consumer * kParts;
+  u32 a[2][kParts][8];
+  int previous = -1, step = tile.begin;
+  if constexpr (kParts * kSums > 128) clear_parts();
+#pragma unroll 1
+  do {
+    stages.full[ring.stage].wait(ring.parity);
+    const u8* const lines = stages.a[ring.stage] + first_part * kPartBytes;
+    const u64 b = Part<false>::descriptor(stages.b[ring.stage]);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      // The half before the last is multiplied, and its registers are free.
+      wgmma_wait<1>();
+      if (half == 1 && previous >= 0) stages.release(previous);
+#pragma unroll
+      for (int part = 0; part < kParts; ++part)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const u8* const from = lines + part * kPartBytes + (half * kHalf + i / 2 * 8) * kLineBytes;
+          const auto pair = *reinterpret_cast<const Vec<u32, 2>*>(from + place[i % 2]);
+          a[half][part][2 * i] = pair[0];
+          a[half][part][2 * i + 1] = pair[1];
+        }
+      wgmma_fence();
+      issue_parts_of_registers(a[half], b + half * 2 * Part<false>::kStep, half != 0 || step != tile.begin);
+      wgmma_commit();
+    }
+    previous = ring.stage;
+    ring.advance();
+  } while (++step < tile.end);
+  if constexpr (kPingPong) stages.turns.pass(consumer);
+  wgmma_wait<0>();
+  stages.release(previous);
+  read_parts(sums);
+}
+#endif
+
 FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
   Ring ring;
   Stages& stages = shared.stages;
@@ -155,10 +211,16 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
       stages.turns.wait(consumer, count / kConsumers);
     }
     Sum sums[kParts][kSums];
-    multiply(tile, stages, ring, consumer, sums);
+    if constexpr (kFromRegisters) {
+#if FUSOR_TYPE == 2
+      multiply_from_registers(tile, stages, ring, consumer, sums);
+#endif
+    } else {
+      multiply(tile, stages, ring, consumer, sums);
+    }
     const int row = tile.row + (kPingPong ? 0 : consumer * kParts) * 64;
 #if FUSOR_WAY_OUT == 2
-    store_parts(p.partials, p.schedule, tile, row + warp * 16, sums);
+    store_parts(p.partials, p.schedule, tile, row, warp, sums);
 #else
     finisher.finish(tile, row, sums);
 #endif

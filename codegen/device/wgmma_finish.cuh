@@ -51,16 +51,17 @@ static constexpr bool kUnrolled = FUSOR_UNROLLED;
 static constexpr int kPiece = kColumns % 32 == 0 ? 32 : 16, kPieces = kColumns / kPiece;
 static_assert(kColumns % kPiece == 0 && kSiblings <= 2);
 
-// Boxes of a result, two of which take turns: 64 rows of a warpgroup by kBoxColumns. Along columns a box
-// consists of blocks, of up to 128 bytes of every row; along rows of one line a column.
+// Boxes of a result, two of which take turns: 64 rows of a warpgroup by kBoxColumns. A box consists of
+// blocks: along columns of up to 128 bytes of every row, along rows of 128 bytes of every column.
 static constexpr int kBoxColumns = FUSOR_BOX_COLUMNS;
 template <class T>
 struct Box {
   static constexpr int kLineColumns = 128 / int(sizeof(T));
   static constexpr int kBlockColumns =
       !kAlongColumns || kBoxColumns < kLineColumns ? kBoxColumns : kLineColumns;
-  static constexpr int kLine = (kAlongColumns ? kBlockColumns : 64) * int(sizeof(T));
-  static constexpr int kBlockBytes = 64 * kBlockColumns * int(sizeof(T));
+  static constexpr int kBlockRows = kAlongColumns || sizeof(T) == 2 ? 64 : 32;
+  static constexpr int kLine = (kAlongColumns ? kBlockColumns : kBlockRows) * int(sizeof(T));
+  static constexpr int kBlockBytes = kBlockRows * kBlockColumns * int(sizeof(T));
   static constexpr int kBytes = 64 * kBoxColumns * int(sizeof(T));
 
   // Where the copy engine expects a byte of a line: it swizzles units of 16 bytes over the line's length.
@@ -100,7 +101,7 @@ using Chosen = Vec<Sum, kVector>[kSiblings];
 template <class T>
 using PiecePairs = Vec<T, 2>[kPiece / 8][2];
 
-// The rows of one thread in a part: 8 apart.
+// The rows of one thread in a part: row_in_part().
 struct Rows {
   Key key[2];
   bool inside[2];
@@ -281,9 +282,12 @@ struct Finisher {
   __device__ void fill_box(const PiecePairs<T>& pairs, u8* box, int first) const {
     box += first / Box<T>::kBlockColumns * Box<T>::kBlockBytes;
     first %= Box<T>::kBlockColumns;
-    if constexpr (sizeof(T) == 2) {
+    if constexpr (!kAlongColumns && sizeof(T) != 2) {
+      fill_lines_of_rows<T>(pairs, box, first);
+    } else if constexpr (sizeof(T) == 2) {
       // The line of a matrix whose place a lane gives: matrices lie rows first.
-      const int row = warp * 16 + (kAlongColumns ? lane() % 8 : 0) + lane() / 8 % 2 * 8;
+      const int row =
+          kAlongColumns ? row_in_part(warp, lane() % 8 * 4, lane() / 8 % 2) : warp * 16 + lane() / 8 % 2 * 8;
       const int column = first + (kAlongColumns ? 0 : lane() % 8) + lane() / 16 * 8;
 #pragma unroll
       for (int j = 0; j < kPiece / 8; j += 2) {
@@ -293,19 +297,49 @@ struct Finisher {
                                        bit_cast<u32>(pairs[j + 1][0]), bit_cast<u32>(pairs[j + 1][1]));
       }
     } else {
-      const int row = warp * 16 + lane() / 4, column = first + lane() % 4 * 2;
+      const int column = first + lane() % 4 * 2;
 #pragma unroll
       for (int j = 0; j < kPiece / 8; ++j)
 #pragma unroll
         for (int half = 0; half < 2; ++half)
           *reinterpret_cast<Vec<T, 2>*>(
-              box + Box<T>::place(row + 8 * half, (column + 8 * j) * int(sizeof(T)))) = pairs[j][half];
+              box + Box<T>::place(row_in_part(warp, lane(), half), (column + 8 * j) * int(sizeof(T)))) =
+              pairs[j][half];
     }
   }
 
-  // A warp's box (along columns) or the warpgroup's (along rows).
+  // Of elements that no instruction transposes: one by one, or by neighbouring rows where a thread has such.
+  template <class T>
+  __device__ void fill_lines_of_rows(const PiecePairs<T>& pairs, u8* box, int first) const {
+    using Lines = Box<T>;
+    constexpr int kBytes = int(sizeof(T)), kNext = 8 * Lines::kLine;  // 8 lines on, swizzled alike
+    static_assert(Lines::kLine == 128);
+    // In either order of the columns, chosen so that no lanes of a half-warp meet in a bank.
+    const bool upper_first = kFromRegisters && lane() % 4 >= 2;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int column = first + lane() % 4 * 2 + (upper_first ? 1 - i : i);
+#pragma unroll
+      for (int half = 0; half < (kFromRegisters ? 1 : 2); ++half) {
+        const int row = row_in_part(warp, lane(), half);
+        u8* const to = box + row / Lines::kBlockRows * Lines::kBlockBytes +
+                       Lines::place(column, row % Lines::kBlockRows * kBytes);
+#pragma unroll
+        for (int j = 0; j < kPiece / 8; ++j)
+          if constexpr (kFromRegisters) {
+            const Vec<T, 2> low{{pairs[j][0][i], pairs[j][1][i]}},
+                high{{pairs[j][0][1 - i], pairs[j][1][1 - i]}};
+            *reinterpret_cast<Vec<T, 2>*>(to + j * kNext) = upper_first ? high : low;
+          } else {
+            *reinterpret_cast<T*>(to + j * kNext) = pairs[j][half][i];
+          }
+      }
+    }
+  }
+
+  // Who fills what one of them sends: a warp (along columns) or the warpgroup.
   __device__ void meet() const {
-    if constexpr (kAlongColumns)
+    if constexpr (kAlongColumns && !kFromRegisters)
       __syncwarp();
     else
       wait_for_threads(1 + (threadIdx.x / kWarpgroup), kWarpgroup);
@@ -341,7 +375,11 @@ struct Finisher {
         store_box(map, from + warp * 16 * Box<T>::kLine, column + block + (kSwapped ? 0 : channel),
                   row + grid.first_line(problem, tile), outer);
       else
-        store_box(map, from, row + (kSwapped ? channel : 0), column, outer);
+#pragma unroll
+        for (int above = 0; above < 64; above += Box<T>::kBlockRows)
+          if (row + above < static_cast<int>(rows()))
+            store_box(map, from + above / Box<T>::kBlockRows * Box<T>::kBlockBytes,
+                      row + above + (kSwapped ? channel : 0), column, outer);
     }
   }
   // Eight threads a line. When the next box is sent, all have read this one.
@@ -428,7 +466,7 @@ struct Finisher {
       Rows mine;
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        mine.key[half] = row_key(tile, part_row + warp * 16 + lane() / 4 + 8 * half);
+        mine.key[half] = row_key(tile, part_row + row_in_part(warp, lane(), half));
         mine.inside[half] = mine.key[half].lead >= 0;
       }
       const int warp_row = part_row + warp * 16;
@@ -480,7 +518,7 @@ struct Finisher {
 
 // [part][tile][row][column], for the kernel that adds the parts up: direct_finish.cuh, which counts tiles
 // along n first.
-FUSOR_DEVICE void store_parts(Sum* partials, const Schedule& schedule, const Tile& tile, int row,
+FUSOR_DEVICE void store_parts(Sum* partials, const Schedule& schedule, const Tile& tile, int row, int warp,
                               const Sum (&sums)[kParts][kSums]) {
   const int tiles_m = static_cast<int>(schedule.tiles_m) * kCluster,
             tiles_n = static_cast<int>(schedule.tiles_n);
@@ -489,8 +527,8 @@ FUSOR_DEVICE void store_parts(Sum* partials, const Schedule& schedule, const Til
                               : (i64(tile.entry) * tiles_m + tile_m) * tiles_n + tile_n;
   const i64 tiles = schedule.entries * tiles_m * tiles_n;
   const int lane = threadIdx.x % 32;
-  Sum* const to = partials + (tile.part * tiles + number) * (kTileM * kTileN) +
-                  (row % kTileM + lane / 4) * kTileN + lane % 4 * 2;
+  Sum* const to =
+      partials + (tile.part * tiles + number) * (kTileM * kTileN) + row % kTileM * kTileN + lane % 4 * 2;
 #pragma unroll
   for (int part = 0; part < kParts; ++part)
 #pragma unroll
@@ -499,6 +537,7 @@ FUSOR_DEVICE void store_parts(Sum* partials, const Schedule& schedule, const Til
       for (int half = 0; half < 2; ++half) {
         const Sum(&mine)[kSums] = sums[part];
         const Vec<Sum, 2> pair{{mine[4 * j + 2 * half], mine[4 * j + 2 * half + 1]}};
-        *reinterpret_cast<Vec<Sum, 2>*>(to + (64 * part + 8 * half) * kTileN + 8 * j) = pair;
+        *reinterpret_cast<Vec<Sum, 2>*>(to + (64 * part + row_in_part(warp, lane, half)) * kTileN + 8 * j) =
+            pair;
       }
 }

@@ -11,6 +11,7 @@
 static constexpr int kColumnsLeft = 1, kRowsLeft = 2, kOneLeft = 3;
 static constexpr int kReduced = FUSOR_REDUCED;
 static constexpr int kWarpRows = 16;  // of a part of 64
+static_assert(!kFromRegisters, "a warp's rows are neighbours");
 
 using Total = Y::Accumulator;
 

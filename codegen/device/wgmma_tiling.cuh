@@ -45,7 +45,9 @@ static constexpr int kChannelBlock = 1, kRows = 1;
 static constexpr int kLinesB = kTileN + (kRows - 1) * kChannelBlock;  // of all rows
 static constexpr int kTileBytesA = kRows * kTileM * kLineBytes, kTileBytesB = kLinesB * kLineBytes;
 static constexpr bool kRowsAdjacentA = FUSOR_A_ROWS_ADJACENT, kColumnsAdjacentB = FUSOR_B_COLUMNS_ADJACENT;
-static_assert(kElementBytes == 2 || !(kRowsAdjacentA || kColumnsAdjacentB), "wgmma transposes 16 bits only");
+// wgmma transposes 16 bits only. TF32 that lies across k reaches the tensor cores from registers, if it is a.
+static constexpr bool kFromRegisters = kRowsAdjacentA && FUSOR_TYPE == 2;
+static_assert(kElementBytes == 2 || !((kRowsAdjacentA && !kFromRegisters) || kColumnsAdjacentB));
 
 using Problem =
     Contraction<kOp, kSpatial, kBatch, true, FUSOR_UNIT_STRIDE, Index, i64, FastDivisor, kWindowPlanes>;
@@ -179,3 +181,13 @@ struct Part {
     return wgmma_descriptor(shared_address(part), kAcrossAdjacent ? kTileK * kLineBytes : 16, 1024);
   }
 };
+
+// The row of a part of which a thread has sums; `half`: of its two, which are 8 apart. Those from registers
+// are neighbours, which are loaded as one, and chosen so that no lanes of a half-warp meet in a bank.
+FUSOR_DEVICE int row_in_part(int warp, int lane, int half) {
+  const int group = lane / 4;
+  if constexpr (kFromRegisters)
+    return warp / 2 * 32 + group / 2 % 2 * 16 + warp % 2 * 8 + group / 4 * 4 + group % 2 * 2 + half;
+  else
+    return warp * 16 + group + 8 * half;
+}

@@ -180,9 +180,31 @@ TEST(WgmmaRepacked, PacksTf32AlongK) {
   const Graph product = g.finish({g.matmul(a, g.input("b", {64, 256}, DataType::f32))});
   EXPECT_EQ(rule(product), "");
   const Lowered parts = lowered(product, 0);
-  ASSERT_EQ(parts.steps.size(), 3u);
-  for (size_t i : {0, 1})
-    EXPECT_EQ(std::get<Launch>(parts.steps[2]).arguments.maps().at(i).stride_bytes[0], 64 * 4);
+  // b, the larger one, may lie across k: it is on the rows.
+  ASSERT_EQ(parts.steps.size(), 2u);
+  EXPECT_THAT(parts.scratch, ElementsAre(128 * 64 * 4));
+  const std::vector<TensorMap>& maps = std::get<Launch>(parts.steps[1]).arguments.maps();
+  EXPECT_EQ(maps.at(0).stride_bytes[0], 256 * 4);
+  EXPECT_EQ(maps.at(1).stride_bytes[0], 64 * 4);
+}
+
+// Planes of positions are the rows, whose elements may lie across k; the filter's may not.
+TEST(WgmmaRepacked, OfAPointwiseConvolutionOnlyTheFilterIsPacked) {
+  GraphBuilder g("dgrad", Precision::allow_tf32);
+  const Dims x{2, 64, 14, 12}, y{2, 96, 14, 12};
+  g.output(g.conv_dgrad(g.input("dy", y, DataType::f32), g.input("w", {96, 64, 1, 1}, DataType::f32), x));
+  const Graph dgrad = g.finish();
+  EXPECT_EQ(rule(dgrad), "");
+  const Lowered parts = lowered(dgrad, 0);
+  EXPECT_THAT(parts.scratch, ElementsAre(96 * 64 * 4));
+  ASSERT_EQ(parts.steps.size(), 2u);
+  EXPECT_THAT(pointers(parts, 0), ElementsAre(std::pair(Kind::operand, 1), std::pair(Kind::scratch, 0)));
+  EXPECT_THAT(pointers(parts, 1), ElementsAre(std::pair(Kind::tensor_map, 0), std::pair(Kind::scratch_map, 0),
+                                              std::pair(Kind::tensor_map, 2)));
+  // Lines of 20 channels are as long as copies want them in either layout of the pixels.
+  EXPECT_THAT(lowered(fprop({2, 20, 16, 8}, {64, 20, 1, 1}), 0).scratch, ElementsAre(Ge(64 * 24 * 2 - 8)));
+  // Planes whose lines are no multiples of 16 bytes are packed as before.
+  EXPECT_EQ(lowered(fprop({2, 64, 7, 7}, {64, 64, 1, 1}), 0).scratch.size(), 1u);
 }
 
 // fp16 holds every number of fp8; bf16 does, too, and meets bf16.

@@ -482,6 +482,35 @@ TEST(WgmmaRepackedGpu, Tf32MatmulsOfEveryTranspose) {
     }
 }
 
+Graph of_planes(bool forward, const Dims& x, int64_t outputs, DataType type) {
+  GraphBuilder g("pointwise", Precision::allow_tf32);
+  const Tensor w = g.input("w", {outputs, x[1], 1, 1}, type);
+  const Tensor first = g.input("first", forward ? x : Dims{x[0], outputs, x[2], x[3]}, type);
+  g.output(g.relu(forward ? g.conv_fprop(first, w) : g.conv_dgrad(first, w, x)), {.type = type});
+  return g.finish();
+}
+
+// Planes are read where they lie; of their filters, dgrad's lie across k in TF32, and 18 channels are no
+// whole lines of 16 bytes.
+TEST(WgmmaRepackedGpu, FiltersOfPointwiseConvolutions) {
+  FUSOR_NEEDS_HOPPER();
+  for (const auto& [x, outputs] : {std::pair{Dims{2, 64, 14, 12}, 96}, {Dims{5, 256, 28, 28}, 64}})
+    expect_every_config_correct(of_planes(false, x, outputs, DataType::f32), "tf32 dgrad " + to_string(x));
+  for (const bool forward : {true, false})
+    for (const DataType type : {DataType::f32, DataType::bf16})
+      expect_every_config_correct(of_planes(forward, {3, 18, 12, 12}, 42, type), "18 channels");
+}
+
+TEST(WgmmaRepackedGpu, Tf32MatmulsWhoseOperandsBothLieAcrossK) {
+  FUSOR_NEEDS_HOPPER();
+  for (const Dims& mn : {Dims{300, 260}, Dims{132, 516}}) {
+    GraphBuilder g("matmul", Precision::allow_tf32);
+    const Tensor a = g.input("a", {mn[0], 200}, DataType::f32, TensorOptions{.strides = Strides{1, mn[0]}});
+    g.output(g.matmul(a, g.input("b", {200, mn[1]}, DataType::f32)));
+    expect_every_config_correct(g.finish(), "tf32 " + to_string(mn));
+  }
+}
+
 TEST(WgmmaRepackedGpu, BytesInInt32) {
   FUSOR_NEEDS_HOPPER();
   for (const Strides& a : {Strides{71, 1}, Strides{1, 144}, Strides{142, 2}})

@@ -561,6 +561,23 @@ TEST_P(WgmmaPointwiseGpu, Tf32FpropAndWgrad) {
   expect_every_config_correct(g.finish(), "tf32 pointwise wgrad " + words(c));
 }
 
+// Positions are the rows, and lie across k.
+TEST_P(WgmmaPointwiseGpu, Tf32FpropOfPlanesWithBiasAndRelu) {
+  FUSOR_NEEDS_HOPPER();
+  const ConvCase& c = GetParam();
+  int64_t positions = 1;
+  for (int i = 2; i < c.x.rank(); ++i) positions *= c.x[i];
+  if (positions % 4 != 0 || c.w[1] % 4 != 0) GTEST_SKIP() << "lines of 16 bytes";
+  for (const DataType type : {DataType::f32, DataType::f16}) {
+    GraphBuilder g("fprop", Precision::allow_tf32);
+    const Tensor y = g.conv_fprop(g.input("x", c.x, DataType::f32), g.input("w", c.w, DataType::f32));
+    Dims bias_dims = Dims::filled(c.x.rank(), 1);
+    bias_dims[1] = c.w[0];
+    g.output(g.relu(g.add(y, g.input("bias", bias_dims, DataType::f32))), {.type = type});
+    expect_every_config_correct(g.finish(), "tf32 planes " + words(c));
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(, WgmmaPointwiseGpu, testing::ValuesIn(kPointwiseCases));
 
 TEST(WgmmaGpu, Tf32MatmulWithTailsAndBatches) {
@@ -586,6 +603,51 @@ TEST(WgmmaGpu, Tf32IntoEveryLayoutAndType) {
       g.output(g.matmul(a, g.transpose(b, {1, 0})), {.type = type, .strides = strides});
       expect_every_config_correct(g.finish(), "tf32 into " + to_string(strides));
     }
+}
+
+// Either operand may lie across k: it is on the rows, from registers.
+TEST(WgmmaGpu, Tf32AcrossKWithTailsAndBatches) {
+  FUSOR_NEEDS_HOPPER();
+  for (const Dims& mnk : {Dims{128, 128, 32}, Dims{257, 136, 200}, Dims{16, 520, 1032}, Dims{520, 16, 1032},
+                          Dims{5, 264, 36}, Dims{265, 3, 40}, Dims{700, 776, 328}, Dims{131, 99, 4100}})
+    for (const bool second : {false, true}) {
+      const int64_t m = mnk[0], n = mnk[1], k = mnk[2];
+      const int64_t line_m = (m + 3) / 4 * 4, line_n = (n + 3) / 4 * 4;
+      GraphBuilder g("matmul", Precision::allow_tf32);
+      const Strides a_strides = second ? Strides{m * k, k, 1} : Strides{k * line_m, 1, line_m};
+      const Strides b_strides = second ? Strides{line_n, 1} : Strides{1, k};
+      const Tensor a = g.input("a", {2, m, k}, DataType::f32, TensorOptions{.strides = a_strides});
+      const Tensor b = g.input("b", {k, n}, DataType::f32, TensorOptions{.strides = b_strides});
+      const Tensor pre = g.add(g.matmul(a, b), g.input("bias", {1, n}, DataType::f32));
+      const Tensor y = g.add(g.relu(pre), g.input("residual", {2, m, n}, DataType::f32));
+      g.output(y, {.strides = Strides{m * line_n, line_n, 1}});
+      expect_every_config_correct(g.finish(), fmt::format("tf32 {}, {}", second, to_string(mnk)));
+    }
+}
+
+TEST(WgmmaGpu, Tf32AcrossKIntoEveryLayoutAndType) {
+  FUSOR_NEEDS_HOPPER();
+  for (const bool second : {false, true})
+    for (const Strides& strides : {Strides{200, 1}, Strides{1, 264}, Strides{401, 2}})
+      for (const DataType type : {DataType::f32, DataType::bf16}) {
+        GraphBuilder g("matmul", Precision::allow_tf32);
+        const Strides a_strides = second ? Strides{328, 1} : Strides{1, 264};
+        const Strides b_strides = second ? Strides{200, 1} : Strides{1, 328};
+        const Tensor a = g.input("a", {260, 328}, DataType::f32, TensorOptions{.strides = a_strides});
+        const Tensor b = g.input("b", {328, 200}, DataType::f32, TensorOptions{.strides = b_strides});
+        g.output(g.matmul(a, b), {.type = type, .strides = strides});
+        expect_every_config_correct(g.finish(), fmt::format("tf32 {} into {}", second, to_string(strides)));
+      }
+}
+
+TEST(WgmmaGpu, Tf32AcrossKOfAnUnbatchedOperandWithTwoResults) {
+  FUSOR_NEEDS_HOPPER();
+  GraphBuilder g("planes", Precision::allow_tf32);
+  const Tensor a = g.input("a", {200, 72}, DataType::f32);
+  const Tensor b = g.input("b", {3, 72, 332}, DataType::f32);
+  const Tensor pre = g.output(g.matmul(a, b), {.name = "pre", .type = DataType::f32});
+  g.output(g.gelu(pre), {.name = "y", .type = DataType::f16});
+  expect_every_config_correct(g.finish(), "one filter of three planes");
 }
 
 TEST(WgmmaGpu, BytesInInt32) {
