@@ -343,6 +343,22 @@ std::optional<Refusal> refuse_planes(const Fusion& fusion, const Contraction& vi
   return std::nullopt;
 }
 
+// The copy engine begins to read on multiples of 16 bytes, so that is where every tap must lead along the
+// last axis; planes that are walked as a whole have rows that are such multiples.
+std::optional<Refusal> refuse_taps(const Fusion& fusion, const Contraction& view) {
+  const Access& access = fusion.before[1].nodes[0].access;
+  const WindowAxis& axis = view.axes.back();
+  const int64_t bytes = byte_size(type_of(fusion, access));
+  for (int64_t tap = 0; tap < axis.window; ++tap) {
+    const int64_t offset = axis.start + tap * axis.step;
+    if (offset * bytes % kUnit != 0)
+      return refusal("aligned-taps", fusion.name_of(access.operand),
+                     "taps that lie multiples of 16 bytes off along the last axis",
+                     fmt::format("{} bytes", offset * bytes), "leave it to wgmma_repacked");
+  }
+  return std::nullopt;
+}
+
 // The farthest that inputs lie from the output that they meet.
 struct Overhang {
   int64_t before = 0, behind = 0;  // of the input's first, of its last position
@@ -506,6 +522,7 @@ std::optional<PlaneWalk> plane_walk(const Fusion& fusion, const Contraction& vie
   const Expr &y = fusion.before[0], &x = fusion.before[1];
   for (const Expr* site : {&y, &x})
     if (refuse_operand(fusion, view, *site) || refuse_planes(fusion, view, *site)) return std::nullopt;
+  if (refuse_taps(fusion, view)) return std::nullopt;
   const DataType type = type_of(fusion, x.nodes[0].access);
   if (byte_size(type_of(fusion, y.nodes[0].access)) != byte_size(type)) return std::nullopt;
   if (may_lie_across(type) && !refuse_channel_strides(fusion, y, 1) && !refuse_channel_strides(fusion, x, 1))
@@ -545,8 +562,10 @@ std::optional<Refusal> refuse_copies(const Fusion& fusion, const Contraction& vi
   if (!view.is_convolution()) return refuse_matmul_copies(fusion, view, second, sibling);
   if (sums_planes(fusion, view)) return std::nullopt;
   if (plane_walk(fusion, view)) return std::nullopt;
-  if (view.op == ContractionOp::wgrad && !may_lie_across(type_of(fusion, before.nodes[0].access)))
-    return refuse_planes(fusion, view, before);
+  if (view.op == ContractionOp::wgrad && !may_lie_across(type_of(fusion, before.nodes[0].access))) {
+    if (auto refusal = refuse_planes(fusion, view, before)) return refusal;
+    return second ? refuse_taps(fusion, view) : std::nullopt;
+  }
   if (auto refusal = refuse_channel_strides(fusion, before, adjacent_axis(fusion, view, second)))
     return refusal;
   if (is_pixels(view, second)) return refuse_window(fusion, view, before);

@@ -489,8 +489,6 @@ struct Lowering {
   Work work() const {
     // A column of pixels comes slower than a box; tiles meet, and start anew.
     constexpr double kIm2colCost = 1.6, kTileCycles = 1000, kTileOfLinesCycles = 2000;
-    // Lines that begin anywhere reach into a fifth sector of L2.
-    constexpr double kShiftedCost = 1.25;
     const auto tiles = static_cast<double>(tiling.tiles());
     const auto tile_m = static_cast<double>(tiling.tile_m), tile_n = static_cast<double>(tiling.tile_n);
     // Of all tiles.
@@ -510,9 +508,7 @@ struct Lowering {
         (window_as_columns ? kIm2colCost : 1) * tile_n / static_cast<double>(tiling.cluster);
     work.l2_bytes = steps * fetched * kLineBytes;
     if (view.planes)
-      work.l2_bytes = steps * kLineBytes *
-                      (static_cast<double>(tiling.row_lines()) * (tiling.swapped ? kShiftedCost : 1) +
-                       static_cast<double>(tiling.column_lines()) * (tiling.swapped ? 1 : kShiftedCost));
+      work.l2_bytes = steps * kLineBytes * static_cast<double>(tiling.row_lines() + tiling.column_lines());
     if (tiling.window)
       work.l2_bytes = tiles * static_cast<double>(tiling.lines_of_window() * kLineBytes) +
                       static_cast<double>(slots() * std::ssize(tiling.window->lines) * kFilterBytes);

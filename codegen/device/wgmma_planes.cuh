@@ -6,7 +6,8 @@
 //            input         the same lines, as far off as the tap says: a block of kChannelBlock columns
 //
 // A run is a row of outputs. Its last line reaches beyond the end, where the outputs are zeros; so are the
-// inputs beyond theirs, and padding. Or it is a whole plane (kFlat), where the rows of both operands lie
+// inputs beyond theirs, and padding. The copy engine begins to read on multiples of 16 bytes: so far off
+// every tap must be along the last axis. Or it is a whole plane (kFlat), where the rows of both operands lie
 // equally far apart, with zeros in between: then a tap is one distance for all of its positions.
 // With kRows, a step is so many rows of outputs, as far apart as two taps along the first axis are: the rows
 // of inputs that the taps of one of them meet, but for the first, are met by the next one's as well.

@@ -281,79 +281,103 @@ void expect_the_product(const Case& c, const Expected& expected) {
 }
 
 TEST(WgmmaPlanes, RowsMakeTheProduct) {
-  expect_the_product({.options = {.padding = {1, 1}}}, {});
-  expect_the_product({.x = {2, 20, 5, 40}, .w = {24, 20, 3, 3}, .options = {.padding = {1, 1}}}, {});
-  expect_the_product({.x = {1, 64, 7, 8}, .w = {8, 64, 3, 5}, .options = {.padding = {1, 2}}}, {});
+  expect_the_product({.w = {24, 64, 3, 1}, .options = {.padding = {1, 0}}}, {});
+  expect_the_product({.x = {2, 20, 5, 40}, .w = {24, 20, 3, 1}, .options = {.padding = {1, 0}}}, {});
+  expect_the_product(
+      {.x = {1, 64, 7, 8}, .w = {8, 64, 3, 3}, .options = {.padding = {1, 4}, .dilation = {1, 4}}}, {});
   expect_the_product({.x = {1, 40, 12, 12},
                       .w = {24, 40, 3, 2},
-                      .options = {.pre_padding = {2, 0}, .post_padding = {1, 5}, .dilation = {2, 5}}},
+                      .options = {.pre_padding = {2, 0}, .post_padding = {1, 8}, .dilation = {2, 8}}},
                      {});
   expect_the_product({.x = {1, 64, 11, 36},
                       .w = {8, 64, 2, 3},
-                      .options = {.padding = {0, 2}, .dilation = {3, 2}, .mode = ConvMode::convolution}},
+                      .options = {.padding = {0, 4}, .dilation = {3, 4}, .mode = ConvMode::convolution}},
                      {});
 }
 
 TEST(WgmmaPlanes, RowsOfEveryTypeAndRankMakeTheProduct) {
-  expect_the_product(
-      {.x = {2, 24, 6, 16}, .w = {16, 24, 3, 3}, .options = {.padding = {1, 1}}, .type = DataType::f16}, {});
-  expect_the_product({.x = {2, 16, 4, 3, 8},
-                      .w = {8, 16, 3, 2, 3},
-                      .options = {.pre_padding = {1, 1, 1}, .post_padding = {1, 0, 1}}},
+  expect_the_product({.x = {2, 24, 6, 16},
+                      .w = {16, 24, 3, 3},
+                      .options = {.padding = {1, 8}, .dilation = {1, 8}},
+                      .type = DataType::f16},
                      {});
-  expect_the_product(
-      {.x = {3, 24, 40}, .w = {16, 24, 4}, .options = {.pre_padding = {1}, .post_padding = {2}}},
-      {.flat = true});
+  expect_the_product({.x = {2, 16, 4, 3, 8},
+                      .w = {8, 16, 3, 2, 1},
+                      .options = {.pre_padding = {1, 1, 0}, .post_padding = {1, 0, 0}}},
+                     {});
+  expect_the_product({.x = {3, 24, 40},
+                      .w = {16, 24, 4},
+                      .options = {.pre_padding = {4}, .post_padding = {8}, .dilation = {4}}},
+                     {.flat = true});
 }
 
 TEST(WgmmaPlanes, BytesMakeTheProduct) {
-  expect_the_product(
-      {.x = {2, 32, 6, 16}, .w = {16, 32, 3, 3}, .type = DataType::i8, .result = DataType::i32}, {});
+  expect_the_product({.x = {2, 32, 6, 16},
+                      .w = {16, 32, 3, 1},
+                      .options = {.padding = {1, 0}},
+                      .type = DataType::i8,
+                      .result = DataType::i32},
+                     {});
 }
 
 TEST(WgmmaPlanes, GroupsMakeTheProduct) {
-  expect_the_product({.x = {2, 48, 4, 8}, .w = {24, 16, 3, 3}, .options = {.padding = {1, 1}}}, {});
+  expect_the_product({.x = {2, 48, 4, 8}, .w = {24, 16, 3, 1}, .options = {.padding = {1, 0}}}, {});
 }
 
 TEST(WgmmaPlanes, PackedPlanesMakeTheProduct) {
-  expect_the_product({.x = {2, 24, 14, 14}, .w = {16, 24, 3, 3}, .options = {.padding = {1, 1}}},
+  expect_the_product({.x = {2, 24, 14, 14}, .w = {16, 24, 3, 1}, .options = {.padding = {1, 0}}},
                      {.flat = true, .packed = true});
   expect_the_product({.x = {2, 20, 7, 7}, .w = {17, 20, 1, 1}, .options = {}},
                      {.flat = true, .packed = true});
   expect_the_product({.x = {1, 64, 7, 9},
-                      .w = {8, 64, 3, 5},
-                      .options = {.pre_padding = {0, 3}, .post_padding = {2, 1}, .dilation = {2, 1}},
+                      .w = {8, 64, 3, 2},
+                      .options = {.pre_padding = {0, 4}, .post_padding = {2, 0}, .dilation = {2, 4}},
                       .layout = Layout::nhwc},
                      {.flat = true, .packed = true});
-  expect_the_product({.x = {1, 16, 4, 5, 3}, .w = {8, 16, 3, 2, 3}, .options = {.padding = {1, 1, 1}}},
+  expect_the_product({.x = {1, 16, 4, 5, 3}, .w = {8, 16, 3, 2, 1}, .options = {.padding = {1, 1, 0}}},
                      {.flat = true, .packed = true});
-  expect_the_product({.x = {1, 16, 4, 57}, .w = {8, 16, 3, 3}, .options = {.padding = {1, 1}}},
+  expect_the_product({.x = {1, 16, 4, 57}, .w = {8, 16, 3, 1}, .options = {.padding = {1, 0}}},
                      {.flat = false, .packed = true});
 }
 
 TEST(WgmmaPlanes, RefusesWhatHasNoPlanes) {
-  EXPECT_EQ(rule({}), "");
-  EXPECT_EQ(rule({.type = DataType::f16}), "");
-  EXPECT_EQ(rule({.x = {2, 64, 9, 9}}), "16-byte-lines");
-  EXPECT_EQ(repacked_rule({.x = {2, 64, 9, 9}}), "");
-  EXPECT_EQ(rule({.layout = Layout::nhwc}), "adjacent-k");
-  EXPECT_EQ(repacked_rule({.layout = Layout::nhwc}), "");
+  const Dims column{64, 64, 3, 1};
+  const ConvOptions padded{.padding = {1, 0}};
+  EXPECT_EQ(rule({.w = column, .options = padded}), "");
+  EXPECT_EQ(rule({.w = column, .options = padded, .type = DataType::f16}), "");
+  EXPECT_EQ(rule({.x = {2, 64, 9, 9}, .w = column, .options = padded}), "16-byte-lines");
+  EXPECT_EQ(repacked_rule({.x = {2, 64, 9, 9}, .w = column, .options = padded}), "");
+  EXPECT_EQ(rule({.w = column, .options = padded, .layout = Layout::nhwc}), "adjacent-k");
+  EXPECT_EQ(repacked_rule({.w = column, .options = padded, .layout = Layout::nhwc}), "");
   const Case strided{.x = {2, 64, 17, 16}, .options = {.padding = {1, 1}, .stride = {2, 2}}};
   EXPECT_EQ(rule(strided), "unit-stride");
   EXPECT_EQ(repacked_rule(strided), "unit-stride");
 }
 
-TEST(WgmmaPlanes, Tf32OfTheSuiteIsPlannedSo) {
-  const auto engine_of = [](const Case& c) {
-    return build(graph_of(c), h200(), {.compile = false}).fusions.at(0).config.engine;
-  };
-  EXPECT_EQ(engine_of({.x = {128, 64, 56, 56}, .w = {64, 64, 3, 3}}), "wgmma");
-  EXPECT_EQ(engine_of({.x = {128, 256, 14, 14}, .w = {256, 256, 3, 3}}), "wgmma_repacked");
+// The copy engine reads from multiples of 16 bytes: 4 positions of fp32, 8 of halves, 16 of bytes.
+TEST(WgmmaPlanes, RefusesTapsOffSuchMultiples) {
+  EXPECT_EQ(rule({}), "aligned-taps");
+  EXPECT_EQ(rule({.options = {.padding = {1, 2}, .dilation = {1, 2}}}), "aligned-taps");
+  EXPECT_EQ(rule({.options = {.padding = {1, 4}, .dilation = {1, 4}}}), "");
+  EXPECT_EQ(rule({.options = {.padding = {1, 4}, .dilation = {1, 4}, .mode = ConvMode::convolution}}), "");
+  EXPECT_EQ(rule({.w = {24, 64, 3, 1}, .options = {.padding = {1, 2}}}), "aligned-taps");
+  const ConvOptions by_four{.padding = {1, 4}, .dilation = {1, 4}},
+      by_eight{.padding = {1, 8}, .dilation = {1, 8}};
+  EXPECT_EQ(rule({.options = by_four, .type = DataType::f16}), "adjacent-channels");
+  EXPECT_EQ(rule({.options = by_eight, .type = DataType::f16}), "");
+  EXPECT_EQ(repacked_rule({.type = DataType::f16}), "");
+  EXPECT_EQ(rule({.x = {2, 128, 9, 16},
+                  .w = {16, 128, 3, 3},
+                  .options = by_eight,
+                  .type = DataType::i8,
+                  .result = DataType::i32}),
+            "aligned-taps");
 }
 
 // 16 bits may be copied to channels that lie side by side, or not at all.
 TEST(WgmmaPlanes, HalvesHaveBothWays) {
-  const Fusion fusion = fusion_of(graph_of({.x = {8, 64, 16, 16}, .type = DataType::f16}));
+  const Fusion fusion = fusion_of(graph_of(
+      {.x = {8, 64, 16, 16}, .w = {64, 64, 3, 1}, .options = {.padding = {1, 0}}, .type = DataType::f16}));
   EXPECT_TRUE(wgmma_engine().supports(fusion, h200()));
   ASSERT_TRUE(wgmma_repacked_engine().supports(fusion, h200()));
   const EngineConfig config{"wgmma_repacked", wgmma_repacked_engine().revision(), {}};
@@ -374,14 +398,15 @@ TEST(WgmmaPlanes, KernelsCompileCleanly) {
   const auto add = [&](const char* name, const Case& c, const Engine& engine) {
     test::add_kernels(engine, name, fusion_of(graph_of(c)), h200(), kernels);
   };
-  add("rows", {.x = {128, 64, 56, 56}, .w = {64, 64, 3, 3}, .options = {.padding = {1, 1}}}, wgmma_engine());
-  add("wide rows", {.x = {32, 64, 28, 28}, .w = {256, 64, 3, 3}}, wgmma_engine());
-  add("flat", {.x = {128, 256, 14, 14}, .w = {256, 256, 3, 3}, .options = {.padding = {1, 1}}},
+  add("rows", {.x = {128, 64, 56, 56}, .w = {64, 64, 3, 1}, .options = {.padding = {1, 0}}}, wgmma_engine());
+  add("wide rows", {.x = {32, 64, 28, 28}, .w = {256, 64, 3, 1}, .options = {.padding = {1, 0}}},
+      wgmma_engine());
+  add("flat", {.x = {128, 256, 14, 14}, .w = {256, 256, 3, 1}, .options = {.padding = {1, 0}}},
       wgmma_repacked_engine());
   add("3-D",
       {.x = {8, 64, 8, 16, 16},
-       .w = {64, 64, 3, 3, 3},
-       .options = {.padding = {1, 1, 1}},
+       .w = {64, 64, 3, 3, 1},
+       .options = {.padding = {1, 1, 0}},
        .type = DataType::bf16},
       wgmma_engine());
   // The same kernel but once.

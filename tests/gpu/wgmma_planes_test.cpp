@@ -19,40 +19,39 @@ struct ConvCase {
   ConvOptions options;
 };
 
-// Rows of multiples of 16 bytes in x and dy: runs of several lines, tails of lines, rows, filters and
-// channels, rows of one step that reach beyond the last, asymmetric padding, dilation, groups, 1 and 3 axes.
+// Rows of multiples of 16 bytes in x and dy, and taps so far apart along the last axis: runs of several
+// lines, tails of lines, rows, filters and channels, rows of one step that reach beyond the last, asymmetric
+// padding, dilation, groups, 1 and 3 axes.
 const ConvCase kCases[] = {
-    {{2, 64, 16, 24}, {64, 64, 3, 3}, {.padding = {1, 1}}},
-    {{3, 64, 13, 56}, {64, 64, 3, 3}, {.padding = {1, 1}}},
-    {{2, 128, 9, 72}, {136, 128, 3, 3}, {.padding = {1, 1}}},
-    {{2, 40, 11, 16}, {36, 40, 3, 5}, {.padding = {1, 2}}},
-    {{2, 25, 7, 16}, {24, 25, 3, 3}, {.padding = {1, 1}}},
-    {{2, 64, 15, 24}, {72, 64, 3, 3}, {.padding = {2, 2}, .dilation = {2, 2}}},
-    {{2, 64, 14, 24}, {64, 64, 3, 2}, {.pre_padding = {2, 0}, .post_padding = {1, 1}}},
-    {{2, 64, 12, 24}, {64, 64, 1, 3}, {.padding = {0, 1}}},
+    {{2, 64, 16, 24}, {64, 64, 3, 1}, {.padding = {1, 0}}},
+    {{3, 64, 13, 56}, {64, 64, 3, 1}, {.padding = {1, 0}}},
+    {{2, 128, 9, 72}, {136, 128, 3, 3}, {.padding = {1, 8}, .dilation = {1, 8}}},
+    {{2, 40, 11, 16}, {36, 40, 3, 1}, {.padding = {1, 0}}},
+    {{2, 25, 7, 16}, {24, 25, 3, 1}, {.padding = {1, 0}}},
+    {{2, 64, 15, 24}, {72, 64, 3, 1}, {.padding = {2, 0}, .dilation = {2, 1}}},
+    {{2, 64, 14, 24}, {64, 64, 3, 2}, {.pre_padding = {2, 0}, .post_padding = {1, 8}, .dilation = {1, 8}}},
+    {{2, 64, 12, 48}, {64, 64, 1, 3}, {.padding = {0, 16}, .dilation = {1, 16}}},
     {{2, 64, 12, 24}, {64, 64, 3, 1}, {.padding = {1, 0}}},
-    {{2, 64, 12, 24}, {64, 64, 5, 5}, {.padding = {2, 2}}},
-    {{2, 64, 12, 24}, {64, 64, 3, 3}, {.padding = {1, 1}, .mode = ConvMode::convolution}},
-    {{2, 128, 10, 16}, {256, 64, 3, 3}, {.padding = {1, 1}}},
-    {{4, 64, 96}, {96, 64, 5}, {.padding = {2}}},
-    {{2, 64, 5, 8, 16}, {64, 64, 3, 3, 3}, {.padding = {1, 1, 1}}},
-    {{40, 64, 40, 40}, {64, 64, 3, 3}, {.padding = {1, 1}}},
+    {{2, 64, 12, 40}, {64, 64, 5, 5}, {.padding = {2, 16}, .dilation = {1, 8}}},
+    {{2, 64, 12, 24}, {64, 64, 3, 3}, {.padding = {1, 8}, .dilation = {1, 8}, .mode = ConvMode::convolution}},
+    {{2, 128, 10, 16}, {256, 64, 3, 1}, {.padding = {1, 0}}},
+    {{4, 64, 96}, {96, 64, 5}, {.padding = {16}, .dilation = {8}}},
+    {{2, 64, 5, 8, 16}, {64, 64, 3, 3, 1}, {.padding = {1, 1, 0}}},
+    {{40, 64, 40, 40}, {64, 64, 3, 1}, {.padding = {1, 0}}},
 };
 
 // Those that must be packed: odd widths, whole planes and rows; in either layout.
 const ConvCase kPackedCases[] = {
-    {{2, 64, 14, 14}, {64, 64, 3, 3}, {.padding = {1, 1}}},
-    {{3, 256, 14, 14}, {256, 256, 3, 3}, {.padding = {1, 1}}},
-    {{2, 64, 7, 7}, {72, 64, 3, 3}, {.padding = {1, 1}}},
-    {{2, 20, 13, 11}, {36, 20, 3, 3}, {.padding = {1, 1}}},
-    {{2, 64, 9, 33}, {64, 64, 3, 3}, {.padding = {1, 1}}},
-    {{2, 64, 9, 57}, {64, 64, 3, 3}, {}},
-    {{2, 64, 11, 10}, {64, 64, 3, 3}, {.pre_padding = {0, 2}, .post_padding = {1, 0}, .dilation = {2, 3}}},
-    {{2, 64, 10, 13}, {64, 64, 3, 2}, {.padding = {1, 1}, .mode = ConvMode::convolution}},
+    {{2, 64, 14, 14}, {64, 64, 3, 1}, {.padding = {1, 0}}},
+    {{3, 256, 14, 14}, {256, 256, 3, 1}, {.padding = {1, 0}}},
+    {{2, 64, 7, 7}, {72, 64, 3, 1}, {.padding = {1, 0}}},
+    {{2, 20, 13, 11}, {36, 20, 3, 3}, {.padding = {1, 4}, .dilation = {1, 4}}},
+    {{2, 64, 9, 57}, {64, 64, 3, 1}, {}},
+    {{2, 64, 10, 13}, {64, 64, 3, 2}, {.padding = {1, 4}, .dilation = {1, 4}, .mode = ConvMode::convolution}},
     {{2, 128, 15, 9}, {136, 128, 1, 1}, {}},
-    {{2, 128, 9, 9}, {256, 64, 3, 3}, {.padding = {1, 1}}},
-    {{4, 64, 101}, {96, 64, 5}, {.padding = {2}}},
-    {{2, 64, 5, 7, 7}, {64, 64, 3, 3, 3}, {.padding = {1, 1, 1}}},
+    {{2, 128, 9, 9}, {256, 64, 3, 1}, {.padding = {1, 0}}},
+    {{4, 64, 101}, {96, 64, 5}, {.padding = {8}, .dilation = {4}}},
+    {{2, 64, 5, 7, 7}, {64, 64, 3, 3, 1}, {.padding = {1, 1, 0}}},
 };
 
 std::string words(const ConvCase& c) { return to_string(c.x) + " * " + to_string(c.w); }
@@ -91,6 +90,8 @@ TEST_P(WgmmaPlanesGpu, Bytes) {
   for (const Tensor& tensor : graph.tensors)
     if (tensor.dims != c.w && tensor.dims[tensor.dims.rank() - 1] % 16 != 0)
       GTEST_SKIP() << "lines of 16 bytes";
+  if (!c.options.dilation.empty() && c.options.dilation[c.w.rank() - 3] % 16 != 0 && c.w[c.w.rank() - 1] > 1)
+    GTEST_SKIP() << "taps of 16 bytes";
   expect_every_config_correct(graph, kWgmmaOnly, "int8 " + words(c));
 }
 
@@ -111,10 +112,10 @@ INSTANTIATE_TEST_SUITE_P(, WgmmaPackedPlanesGpu, testing::ValuesIn(kPackedCases)
 TEST(WgmmaPlanesEpilogueGpu, ScaleAndAccumulation) {
   FUSOR_NEEDS_HOPPER();
   GraphBuilder g("wgrad", Precision::allow_tf32);
-  const Dims w{72, 64, 3, 3};
+  const Dims w{72, 64, 3, 1};
   const Tensor dy = g.input("dy", {4, 72, 12, 24}, DataType::f32),
                x = g.input("x", {4, 64, 12, 24}, DataType::f32);
-  const Tensor dw = g.conv_wgrad(dy, x, w, {.padding = {1, 1}});
+  const Tensor dw = g.conv_wgrad(dy, x, w, {.padding = {1, 0}});
   const Tensor scaled = g.mul(dw, g.input("scale", {72, 1, 1, 1}, DataType::f32));
   g.output(g.add(scaled, g.input("before", w, DataType::f32)),
            {.type = DataType::f16, .layout = Layout::nhwc});
