@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "backend/engines/joined_pixels.h"
+#include "backend/engines/stride_phases.h"
 #include "backend/engines/tensor_maps.h"
 #include "backend/engines/unrolled_columns.h"
 
@@ -38,6 +39,12 @@ Dims channels_last(int rank) {
 Dims output_channels_last(int rank) {
   Dims order{0};
   for (int axis = rank - 1; axis >= 1; --axis) order.push_back(axis);
+  return order;
+}
+
+Dims positions_last(int rank) {
+  Dims order;
+  for (int axis = rank - 1; axis >= 0; --axis) order.push_back(axis);
   return order;
 }
 
@@ -212,6 +219,25 @@ class Repacker {
     unroll_filter(unrolled, types[1]);
     Anchor& anchor = out_.core.anchors[0];
     anchor.attributes = unrolled.convolution(std::get<Conv>(anchor.attributes));
+  }
+
+  // Planes whose rows are multiples of 16 bytes, or, beside a packed output gradient, those of add_planes().
+  void split_phases(bool beside_packed) {
+    const StridePhases phases = stride_phases(view_).value();
+    Expr &x = out_.core.before[1], &y = out_.core.after[0];
+    const Expr image = x, whole = y;
+    const DataType type = packed_type(1);
+    Anchor& anchor = out_.core.anchors[0];
+    anchor.attributes = phases.convolution(std::get<Conv>(anchor.attributes));
+    x.domain[1] *= phases.count;
+    y.domain[1] *= phases.count;
+    for (size_t i = 0; i < phases.axes.size(); ++i) {
+      x.domain[2 + static_cast<int>(i)] = phases.input.axes[i].positions;
+      y.domain[2 + static_cast<int>(i)] = phases.axes[i].window;
+    }
+    view_ = contraction_of(out_.core).value();
+    split_input(phases, image, type, beside_packed);
+    finish_phases(phases, whole);
   }
 
   Repacked take() {
@@ -393,6 +419,34 @@ class Repacker {
     }
   }
 
+  void split_input(const StridePhases& phases, const Expr& image, DataType type, bool beside_packed) {
+    Expr& x = out_.core.before[1];
+    const Access* const source = primary_access(image);
+    const std::string name = source != nullptr ? out_.core.name_of(source->operand) : "scratch";
+    const Access planes = beside_packed ? add_planes(x.domain, type, name)
+                                        : add_scratch(x.domain, positions_last(x.domain.rank()), type, name);
+    const auto boxes = phases.input.boxes();
+    // The last block of an axis has positions that the input lacks.
+    if (!beside_packed && element_count(x.domain) != element_count(image.domain))
+      out_.zeroed.push_back(static_cast<int>(out_.scratch.size()) - 1);
+    for (const auto& box : boxes)
+      out_.loads.after.push_back(
+          stored(in_box(image, phases.input, box), type, of_box(planes, phases.input, box)));
+    x = loaded(x.domain, type, planes);
+  }
+
+  void finish_phases(const StridePhases& phases, const Expr& whole) {
+    const auto at = std::ranges::find_if(whole.nodes, is_anchor) - whole.nodes.begin();
+    const Access scratch = leave_product(whole.nodes[static_cast<size_t>(at)]);
+    for (int64_t phase = 0; phase < phases.count; ++phase) {
+      Expr copy = of_phase(whole, phases, phase);
+      Node& product = copy.nodes[static_cast<size_t>(at)];
+      product.kind = Node::Kind::load;
+      product.access = of_phase(scratch, phases, phase);
+      out_.stores.after.push_back(std::move(copy));
+    }
+  }
+
   // The bare product goes to a scratch of its own.
   Access leave_product(const Node& anchor) {
     Expr& y = out_.core.after[0];
@@ -454,7 +508,7 @@ class Repacker {
     return view_.is_convolution() ? channels_last(rank) : rows_last(rank, true);
   }
 
-  const Contraction& view_;
+  Contraction view_;
   int64_t joined_;
   Repacked out_;
 };
@@ -471,6 +525,11 @@ Repacked repack(const Fusion& fusion, const Contraction& view, const Packing& pa
   Repacker repacker(fusion, view, packing.joined);
   if (packing.pixels > 0) {
     repacker.join_pixels(pixels_of(fusion, view, packing.pixels).value(), way);
+    if (packing.sites[0]) repacker.pack_operand(0);
+    return repacker.take();
+  }
+  if (packing.phases) {
+    repacker.split_phases(packing.sites[0]);
     if (packing.sites[0]) repacker.pack_operand(0);
     return repacker.take();
   }
@@ -513,6 +572,16 @@ std::optional<WayOut> way_out_of_pixels(const Fusion& fusion, const Contraction&
 
 bool unrolls_columns(const Fusion& fusion, const Contraction& view) {
   return Repacker(fusion, view, 1).columns().has_value();
+}
+
+bool splits_phases(const Fusion& fusion, const Contraction& view) {
+  const Expr& y = fusion.after[0];
+  const auto names_position = [](const Node& node) {
+    return node.kind == Node::Kind::index && node.axis >= 2;
+  };
+  if (y.has_reduction() || !can_finish_later(y) || !stride_phases(view)) return false;
+  return std::ranges::none_of(y.nodes, names_position) &&
+         std::ranges::none_of(fusion.before[1].nodes, names_position);
 }
 
 int64_t joined_groups(const Fusion& fusion, const Contraction& view, int64_t block) {

@@ -31,8 +31,12 @@ struct Packing {
   /// Convolution: whether the columns of a window are channels (unrolled_columns.h), alone of all these.
   /// Under dilation the filter has zeros, then, so that an infinity or NaN reaches windows that skip it.
   bool columns = false;
+  /// wgrad: whether the input's phases are channels (stride_phases.h), planes all of them.
+  bool phases = false;
 
-  bool is_empty() const { return !sites[0] && !sites[1] && joined == 1 && pixels == 0 && !columns; }
+  bool is_empty() const {
+    return !sites[0] && !sites[1] && joined == 1 && pixels == 0 && !columns && !phases;
+  }
 };
 
 /// The operands of all three are those of the fusion, and behind them one for each scratch.
@@ -48,7 +52,8 @@ struct Repacked {
 /// together, but elements of other than 16 bits lie along k; bytes that are summed in fp32 become fp16 or
 /// bf16, which hold their numbers; lines begin on multiples of 16 bytes. Those of a wgrad that lie along k
 /// are planes in zeros, as flat_rows() says. Joined groups pack the filter, and wgrad finishes later; joined
-/// pixels pack the filter, and never leave directly; unrolled columns pack both.
+/// pixels pack the filter, and never leave directly; unrolled columns pack both;
+/// stride phases pack the input, and finish later.
 Repacked repack(const Fusion& fusion, const Contraction& view, const Packing& packing, WayOut way);
 /// The ways out that differ for this fusion, so packed; the first is direct, but for a wgrad of joined
 /// groups.
@@ -58,6 +63,8 @@ std::vector<WayOut> ways_out(const Fusion& fusion, const Contraction& view, int6
 std::optional<WayOut> way_out_of_pixels(const Fusion& fusion, const Contraction& view, int64_t pixels);
 /// Whether a window's columns can be channels, and fewer steps of k come of it.
 bool unrolls_columns(const Fusion& fusion, const Contraction& view);
+/// Whether the phases of a wgrad's input can be channels, and its result can be finished tap by tap.
+bool splits_phases(const Fusion& fusion, const Contraction& view);
 /// How many neighbouring groups make one whose channels come in whole blocks, or all of them; 1 where groups
 /// are such blocks already, are depthwise or cannot be joined.
 int64_t joined_groups(const Fusion& fusion, const Contraction& view, int64_t block);

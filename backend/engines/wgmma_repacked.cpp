@@ -47,6 +47,7 @@ class WgmmaRepackedEngine final : public Engine {
     if (!view) return wgmma_engine().supports(fusion, device);
     if (!ways_joined(fusion, *view, device).empty()) return Support::yes();
     if (!ways_unrolled(fusion, *view, device).empty()) return Support::yes();
+    if (!ways_phased(fusion, *view, device).empty()) return Support::yes();
     const Packing packing = packing_of(fusion, *view);
     const Repacked repacked = repack(fusion, *view, packing, first_way(fusion, *view, packing));
     if (Support support = wgmma_engine().supports(repacked.core, device); !support) return support;
@@ -69,6 +70,7 @@ class WgmmaRepackedEngine final : public Engine {
       add_knob(all, {"repack_y", {static_cast<int64_t>(way.out)}});
       add_knob(all, {"join", {way.packing.pixels}});
       add_knob(all, {"unroll", {way.packing.columns ? 1 : 0}});
+      add_knob(all, {"phases", {way.packing.phases ? 1 : 0}});
     }
     return all;
   }
@@ -164,6 +166,23 @@ class WgmmaRepackedEngine final : public Engine {
     return all;
   }
 
+  // The input of phases is always packed, the output gradient where it lies otherwise.
+  static Packing packing_of_phases(const Fusion& fusion, const Contraction& view) {
+    Packing packing{.sites = {false, true}, .phases = true};
+    const Fusion core = repack(fusion, view, packing, WayOut::finished).core;
+    packing.sites[0] = refuse_copies(core, contraction_of(core).value(), false).has_value();
+    return packing;
+  }
+
+  static std::vector<Way> ways_phased(const Fusion& fusion, const Contraction& view,
+                                      const DeviceInfo& device) {
+    if (!splits_phases(fusion, view)) return {};
+    const Packing packing = packing_of_phases(fusion, view);
+    const Fusion core = repack(fusion, view, packing, WayOut::finished).core;
+    if (!wgmma_engine().supports(core, device)) return {};
+    return {{packing, WayOut::finished}};
+  }
+
   static std::vector<Way> ways(const Fusion& fusion, const Contraction& view, const DeviceInfo& device) {
     std::vector<Way> all = ways_apart(fusion, view);
     if (!all.empty() &&
@@ -171,6 +190,7 @@ class WgmmaRepackedEngine final : public Engine {
       all.clear();
     for (const Way& way : ways_joined(fusion, view, device)) all.push_back(way);
     for (const Way& way : ways_unrolled(fusion, view, device)) all.push_back(way);
+    for (const Way& way : ways_phased(fusion, view, device)) all.push_back(way);
     return all;
   }
 
@@ -181,6 +201,8 @@ class WgmmaRepackedEngine final : public Engine {
     const auto out = static_cast<WayOut>(config.knob("repack_y", 0));
     if (config.knob("unroll", 0) != 0 && unrolls_columns(fusion, view))
       return {{.sites = {true, true}, .columns = true}, out};
+    if (config.knob("phases", 0) != 0 && splits_phases(fusion, view))
+      return {packing_of_phases(fusion, view), WayOut::finished};
     return {packing_of(fusion, view), out};
   }
 
@@ -216,6 +238,7 @@ class WgmmaRepackedEngine final : public Engine {
       candidate.config.set("repack_y", static_cast<int64_t>(way.out));
       if (way.packing.pixels > 0) candidate.config.set("join", way.packing.pixels);
       if (way.packing.columns) candidate.config.set("unroll", 1);
+      if (way.packing.phases) candidate.config.set("phases", 1);
       all.push_back(std::move(candidate));
     }
   }

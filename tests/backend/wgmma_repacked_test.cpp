@@ -9,6 +9,7 @@
 #include "backend/engines.h"
 #include "backend/engines/joined_pixels.h"
 #include "backend/engines/repack.h"
+#include "backend/engines/stride_phases.h"
 #include "backend/engines/unrolled_columns.h"
 #include "backend/planner.h"
 #include "frontend/graph_builder.h"
@@ -833,12 +834,129 @@ TEST(WgmmaRepacked, EveryKernelOfUnrolledColumnsCompiles) {
   test::expect_all_compiled(kernels);
 }
 
+// --- Stride phases ---
+
+// wgrad; with 0.5 * relu(dw) + decay * w behind it.
+Graph strided_wgrad(const FewChannels& c, Layout layout, bool fused, DataType type = DataType::f32) {
+  GraphBuilder g("strided wgrad", type == DataType::f32 ? Precision::allow_tf32 : Precision::exact);
+  GraphBuilder shape("shape");
+  const Tensor y = shape.conv_fprop(shape.input("x", c.x, type), shape.input("w", c.w, type), c.options);
+  const Tensor dy = g.input("dy", y.dims, type, layout), x = g.input("x", c.x, type, layout);
+  Tensor dw = g.conv_wgrad(dy, x, c.w, c.options);
+  if (fused) dw = g.add(g.mul(g.relu(dw), g.constant(0.5)), g.input("w", c.w, type, layout));
+  g.output(dw, {.name = "dw", .type = type == DataType::i8 ? DataType::i32 : type, .layout = layout});
+  return g.finish();
+}
+
+// Odd extents, padding that differs, strides of 1 to 4, rows that no window meets, dilation, flipped taps,
+// groups, one and three spatial axes.
+const FewChannels kStrided[] = {
+    {{2, 3, 16, 16}, {8, 3, 7, 7}, {.padding = {3, 3}, .stride = {2, 2}}},
+    {{2, 3, 15, 17}, {9, 3, 7, 7}, {.padding = {3, 3}, .stride = {2, 2}}},
+    {{1, 5, 9, 12}, {8, 5, 3, 4}, {.padding = {1, 1}, .stride = {3, 2}}},
+    {{2, 3, 12, 19}, {8, 3, 4, 4}, {.stride = {4, 4}}},
+    {{1, 3, 14, 9}, {8, 3, 5, 4}, {.pre_padding = {1, 2}, .post_padding = {0, 3}, .stride = {3, 1}}},
+    {{1, 3, 11, 16}, {8, 3, 3, 3}, {.padding = {1, 4}, .stride = {1, 2}, .dilation = {2, 3}}},
+    {{2, 3, 12, 10}, {8, 3, 5, 5}, {.padding = {4, 4}, .stride = {2, 2}, .mode = ConvMode::convolution}},
+    {{2, 6, 12, 10}, {8, 3, 3, 3}, {.padding = {1, 1}, .stride = {2, 2}}},
+    {{2, 2, 29}, {8, 2, 5}, {.padding = {2}, .stride = {2}}},
+    {{1, 2, 5, 8, 7}, {8, 2, 3, 3, 3}, {.padding = {1, 1, 1}, .stride = {2, 2, 2}}},
+};
+
+TEST(WgmmaRepacked, StridePhasesAgreeWithTheWhole) {
+  for (const FewChannels& c : kStrided)
+    for (const Layout layout : {Layout::nhwc, Layout::nchw})
+      for (const bool fused : {false, true})
+        for (const bool packed : {false, true}) {
+          const Graph graph = strided_wgrad(c, layout, fused);
+          const Fusion fusion = fusion_of(graph);
+          const Contraction view = contraction_of(fusion).value();
+          ASSERT_TRUE(splits_phases(fusion, view)) << to_string(c.x) << " * " << to_string(c.w);
+          const Repacked repacked =
+              repack(fusion, view, {.sites = {packed, true}, .phases = true}, WayOut::finished);
+          ASSERT_TRUE(contraction_of(repacked.core));
+          EXPECT_TRUE(contraction_of(repacked.core)->has_unit_stride());
+          EXPECT_TRUE(!packed || wgmma_engine().supports(repacked.core, h200())) << to_string(c.x);
+          const HostTensors whole(graph), parts(graph);
+          whole.run(fusion, Reading::oracle);
+          run(repacked, parts);
+          expect_same_bytes(
+              graph, parts, whole,
+              fmt::format("{} * {} fused {} packed {}", to_string(c.x), to_string(c.w), fused, packed));
+        }
+}
+
+// 7 taps of stride 2 from 3 before on: remainder 0 meets taps 1, 3, 5, remainder 1 taps 0, 2, 4, 6.
+TEST(WgmmaRepacked, StridePhasesShareAWindow) {
+  const Contraction view =
+      contraction_of(fusion_of(strided_wgrad(kStemForward, Layout::nchw, false))).value();
+  const StridePhases phases = stride_phases(view).value();
+  EXPECT_EQ(phases.count, 4);
+  for (const PhaseAxis& axis : phases.axes) {
+    EXPECT_EQ(axis.window, 4);
+    EXPECT_EQ(axis.pre_padding, 2);
+    EXPECT_EQ(axis.post_padding, 1);
+    EXPECT_EQ(axis.phases.at(0).first, 1);
+    EXPECT_EQ(axis.phases.at(0).count, 3);
+    EXPECT_EQ(axis.phases.at(0).first_of_window, 1);
+    EXPECT_EQ(axis.phases.at(1).first, 0);
+    EXPECT_EQ(axis.phases.at(1).count, 4);
+    EXPECT_EQ(axis.phases.at(1).first_of_window, 0);
+  }
+  EXPECT_EQ(phases.input.boxes().size(), 1u);
+}
+
+TEST(WgmmaRepacked, SplitsPhasesOnlyOfStridesThatTapsMeet) {
+  const auto splits = [](const Graph& graph) {
+    const Fusion fusion = fusion_of(graph);
+    return splits_phases(fusion, contraction_of(fusion).value());
+  };
+  const auto plain = [](const FewChannels& c) { return strided_wgrad(c, Layout::nchw, false); };
+  EXPECT_TRUE(splits(plain({{2, 8, 9, 9}, {8, 8, 3, 3}, {.stride = {2, 1}}})));
+  EXPECT_FALSE(splits(plain({{2, 8, 9, 9}, {8, 8, 3, 3}}))) << "no stride";
+  EXPECT_FALSE(splits(plain({{2, 8, 9, 9}, {8, 8, 1, 1}, {.stride = {2, 2}}}))) << "one phase of four is met";
+  EXPECT_FALSE(splits(plain({{2, 8, 9, 9}, {8, 8, 3, 3}, {.stride = {2, 2}, .dilation = {2, 2}}})));
+  EXPECT_FALSE(splits(plain({{2, 3, 40, 40}, {8, 3, 5, 5}, {.stride = {5, 5}}}))) << "25 phases";
+  EXPECT_FALSE(splits(few_channels(kStemForward, Layout::nchw, false)));
+}
+
+TEST(WgmmaRepacked, PriceSplitsPhasesOfFirstLayers) {
+  for (const bool fused : {false, true}) {
+    const Graph graph = strided_wgrad(kStemForward, Layout::nchw, fused);
+    const Plan plan = build(graph, h200(), {.compile = false});
+    const EngineConfig& config = plan.fusions.at(0).config;
+    EXPECT_EQ(config.engine, "wgmma_repacked");
+    EXPECT_EQ(config.knob("phases", 0), 1);
+    const Lowered parts = wgmma_repacked_engine().lower(fusion_of(graph), config, h200());
+    EXPECT_EQ(parts.scratch.at(0), 128 * 12 * 112 * 112 * 4) << "nothing but the input";
+    EXPECT_EQ(std::get<Launch>(parts.steps.at(1)).entry, "wgmma_contraction");
+  }
+}
+
+TEST(WgmmaRepacked, EveryKernelOfStridePhasesCompiles) {
+  std::string problem;
+  if (!nvrtc::available(&problem)) GTEST_SKIP() << problem;
+  std::vector<test::KernelCase> kernels;
+  for (const FewChannels& c :
+       {FewChannels{{2, 3, 32, 64}, {64, 3, 7, 7}, kStemForward.options}, kStrided[1]}) {
+    const Fusion fusion = fusion_of(strided_wgrad(c, Layout::nchw, true));
+    int taken = 0;
+    for (const EngineCandidate& candidate : wgmma_repacked_engine().candidates(fusion, h200()))
+      if (candidate.config.knob("phases", 0) != 0 && taken++ < 3)
+        test::add_kernels(to_string(candidate.config),
+                          wgmma_repacked_engine().lower(fusion, candidate.config, h200()), kernels);
+    EXPECT_GT(taken, 0);
+  }
+  test::expect_all_compiled(kernels);
+}
+
 TEST(WgmmaRepacked, CandidatesAreSettingsOfItsKnobs) {
   for (const Graph& graph : {fused({8, 64, 28, 28}, {64, 64, 3, 3}),
                              fprop({2, 64, 9, 9}, {64, 64, 3, 3}, {Layout::nhwc, Layout::nhwc, Layout::nchw}),
                              grouped(ConvPass::wgrad, {2, 128, 9, 9}, {128, 4, 3, 3}, kChannelsLast),
                              few_results(kStem, Layout::nhwc, false),
-                             few_channels(kStemForward, Layout::nchw, true, DataType::f32)}) {
+                             few_channels(kStemForward, Layout::nchw, true, DataType::f32),
+                             strided_wgrad(kStemForward, Layout::nchw, true)}) {
     const Fusion fusion = fusion_of(graph);
     const std::vector<Knob> knobs = wgmma_repacked_engine().knobs(fusion, h200());
     for (const EngineCandidate& candidate : wgmma_repacked_engine().candidates(fusion, h200())) {
