@@ -351,7 +351,9 @@ TEST(WgmmaPlanes, RefusesWhatHasNoPlanes) {
   EXPECT_EQ(repacked_rule({.w = column, .options = padded, .layout = Layout::nhwc}), "");
   const Case strided{.x = {2, 64, 17, 16}, .options = {.padding = {1, 1}, .stride = {2, 2}}};
   EXPECT_EQ(rule(strided), "unit-stride");
-  EXPECT_EQ(repacked_rule(strided), "unit-stride");
+  EXPECT_EQ(repacked_rule(strided), "") << "as phases";
+  const Case sparse{.x = {2, 64, 17, 16}, .options = {.stride = {2, 2}, .dilation = {2, 2}}};
+  EXPECT_EQ(repacked_rule(sparse), "unit-stride") << "taps of one phase";
 }
 
 // The copy engine reads from multiples of 16 bytes: 4 positions of fp32, 8 of halves, 16 of bytes.
