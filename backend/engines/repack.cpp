@@ -287,13 +287,14 @@ class Repacker {
     Dims rows = site.domain;
     rows[1] = unrolled.columns * unrolled.channels_of_column;
     rows[last] = 1;
-    const Access scratch = add_zeroed(site, rows, type);
+    const int64_t image_columns = unrolled.image_columns(site.domain[last]);
+    const bool is_full = image_columns == unrolled.columns && unrolled.channels_of_column == site.domain[1];
+    const Access scratch = add_channels_last(site, rows, type, !is_full);
     Access copied = scratch;
     copied.strides[last] = unrolled.channels_of_column;
     copied.offset = (unrolled.image_begin() - unrolled.first_column) * copied.strides[last];
     out_.loads.after.push_back(
-        stored(part_of_last_axis(site, unrolled.image_begin(), unrolled.image_columns(site.domain[last])),
-               type, copied));
+        stored(part_of_last_axis(site, unrolled.image_begin(), image_columns), type, copied));
     Access runs = scratch;
     runs.strides[last] = unrolled.stride * unrolled.channels_of_column;
     Dims domain = site.domain;
@@ -309,7 +310,7 @@ class Repacker {
     Dims domain = site.domain;
     domain[1] = unrolled.channels;
     domain[last] = 1;
-    const Access scratch = add_zeroed(site, domain, type);
+    const Access scratch = add_channels_last(site, domain, type, true);
     Access taps = scratch;
     taps.strides[last] = unrolled.tap_step * unrolled.channels_of_column;
     taps.offset = unrolled.first_tap * unrolled.channels_of_column;
@@ -317,12 +318,12 @@ class Repacker {
     site = loaded(domain, type, scratch);
   }
 
-  // Channels-last, zero before the loads, in the name of what the site reads.
-  Access add_zeroed(const Expr& site, const Dims& domain, DataType type) {
+  // In the name of what the site reads.
+  Access add_channels_last(const Expr& site, const Dims& domain, DataType type, bool zeroed) {
     const Access* const source = primary_access(site);
     const Access scratch = add_scratch(domain, channels_last(domain.rank()), type,
                                        source != nullptr ? out_.core.name_of(source->operand) : "scratch");
-    out_.zeroed.push_back(static_cast<int>(out_.scratch.size()) - 1);
+    if (zeroed) out_.zeroed.push_back(static_cast<int>(out_.scratch.size()) - 1);
     return scratch;
   }
 

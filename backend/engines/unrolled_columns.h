@@ -16,7 +16,7 @@ struct UnrolledColumns {
   int64_t channels = 1;            ///< of the convolution of unrolled columns: of `window` columns
   int64_t channels_of_column = 1;  ///< filled up, so that runs begin on multiples of 16 bytes
   int64_t window = 1;              ///< columns from a window's first to its last tap, skipped ones among them
-  int64_t columns = 1;             ///< of a row
+  int64_t columns = 1;             ///< of a row, a multiple of the stride
   int64_t stride = 1;              ///< columns between neighbouring runs
   int64_t first_column = 0;        ///< may be negative: padding
   int64_t first_tap = 0, tap_step = 1;  ///< tap t meets column first_tap + t * tap_step of a run

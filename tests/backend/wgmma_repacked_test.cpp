@@ -729,7 +729,7 @@ TEST(WgmmaRepacked, UnrolledColumnsAreRunsThatOverlap) {
     const UnrolledColumns unrolled = unrolled_columns(view, type).value();
     EXPECT_EQ(unrolled.channels_of_column, channels);
     EXPECT_EQ(unrolled.channels, 7 * channels);
-    EXPECT_EQ(unrolled.columns, 2 * 111 + 7);
+    EXPECT_EQ(unrolled.columns, 2 * 111 + 7 + 1) << "a whole number of strides";
     EXPECT_EQ(unrolled.first_column, -3);
     EXPECT_EQ(unrolled.image_begin(), 0);
     EXPECT_EQ(unrolled.image_columns(224), 224);
@@ -741,6 +741,9 @@ TEST(WgmmaRepacked, UnrolledColumnsAreRunsThatOverlap) {
   EXPECT_EQ(runs.channels_of_column, 3) << "runs of 4 columns begin 48 bytes apart";
   EXPECT_EQ(runs.columns, 220);
   EXPECT_EQ(runs.image_columns(223), 220) << "no window meets the last three";
+  const Fusion of_full = fusion_of(few_channels(patches, Layout::nchw, false, DataType::f32));
+  const Repacked full = repack(of_full, contraction_of(of_full).value(), {.columns = true}, WayOut::direct);
+  EXPECT_THAT(full.zeroed, ElementsAre(1)) << "the filter alone: the image fills its rows";
 }
 
 TEST(WgmmaRepacked, UnrollsColumnsOnlyOfFewChannelsOfOneGroupInFprop) {
@@ -779,7 +782,7 @@ TEST(WgmmaRepacked, UnrolledColumnsAreReadThroughOneMap) {
     found = true;
     const Lowered parts = wgmma_repacked_engine().lower(fusion, candidate.config, h200());
     ASSERT_EQ(parts.steps.size(), 5u);
-    const int64_t row = 229 * 4 * 4;
+    const int64_t row = 230 * 4 * 4;
     EXPECT_EQ(std::get<Fill>(parts.steps[0]).bytes, 128 * 224 * row);
     EXPECT_EQ(std::get<Fill>(parts.steps[1]).bytes, 64 * 7 * 28 * 4);
     EXPECT_THAT(pointers(parts, 2), ElementsAre(std::pair(Kind::operand, 0), std::pair(Kind::scratch, 0)));
