@@ -229,8 +229,8 @@ class Repacker {
     const DataType type = packed_type(1);
     Anchor& anchor = out_.core.anchors[0];
     anchor.attributes = phases.convolution(std::get<Conv>(anchor.attributes));
-    x.domain[1] *= phases.count;
-    y.domain[1] *= phases.count;
+    x.domain[1] *= phases.channels();
+    y.domain[1] *= phases.channels();
     for (size_t i = 0; i < phases.axes.size(); ++i) {
       x.domain[2 + static_cast<int>(i)] = phases.input.axes[i].positions;
       y.domain[2 + static_cast<int>(i)] = phases.axes[i].window;
@@ -426,14 +426,31 @@ class Repacker {
     const std::string name = source != nullptr ? out_.core.name_of(source->operand) : "scratch";
     const Access planes = beside_packed ? add_planes(x.domain, type, name)
                                         : add_scratch(x.domain, positions_last(x.domain.rank()), type, name);
-    const auto boxes = phases.input.boxes();
-    // The last block of an axis has positions that the input lacks.
-    if (!beside_packed && element_count(x.domain) != element_count(image.domain))
+    // Outputs whose taps lie beside the image, and positions of a last block that the input lacks.
+    const bool is_ragged = element_count(image.domain) / image.domain[image.domain.rank() - 1] *
+                               phases.channels() / phases.count !=
+                           element_count(x.domain) / x.domain[x.domain.rank() - 1];
+    const auto is_cut = [&](const ColumnsOfTap& columns) {
+      return columns.outputs != x.domain[x.domain.rank() - 1];
+    };
+    if (!beside_packed && (is_ragged || std::ranges::any_of(phases.taps, is_cut)))
       out_.zeroed.push_back(static_cast<int>(out_.scratch.size()) - 1);
-    for (const auto& box : boxes)
-      out_.loads.after.push_back(
-          stored(in_box(image, phases.input, box), type, of_box(planes, phases.input, box)));
+    for (size_t tap = 0; tap < phases.taps.size(); ++tap)
+      copy_columns(phases, image, type, planes, static_cast<int64_t>(tap));
     x = loaded(x.domain, type, planes);
+  }
+
+  void copy_columns(const StridePhases& phases, const Expr& image, DataType type, Access planes,
+                    int64_t tap) {
+    const ColumnsOfTap& columns = phases.taps[static_cast<size_t>(tap)];
+    if (columns.outputs == 0) return;
+    const Expr met = of_tap(image, phases, columns);
+    planes.offset +=
+        tap * planes.strides[1] + columns.first_output * planes.strides[planes.strides.rank() - 1];
+    JoinedPixels input = phases.input;
+    input.axes.back().results = input.axes.back().positions = columns.outputs;
+    for (const auto& box : input.boxes())
+      out_.loads.after.push_back(stored(in_box(met, input, box), type, of_box(planes, input, box)));
   }
 
   void finish_phases(const StridePhases& phases, const Expr& whole) {

@@ -37,6 +37,16 @@ std::optional<PhaseAxis> phase_axis(const WindowAxis& axis) {
   return phased;
 }
 
+ColumnsOfTap columns_of(const WindowAxis& axis, int64_t tap) {
+  const int64_t offset = tap * axis.step + axis.start;
+  ColumnsOfTap columns;
+  columns.first_output = std::max<int64_t>(-floor_div(offset, axis.stride), 0);
+  const int64_t behind = std::min(floor_div(axis.input - 1 - offset, axis.stride) + 1, axis.output);
+  columns.outputs = std::max<int64_t>(behind - columns.first_output, 0);
+  columns.first_input = columns.first_output * axis.stride + offset;
+  return columns;
+}
+
 // The phase of every axis, the last one's fastest.
 std::vector<PhaseTaps> taps_of(const StridePhases& phases, int64_t phase) {
   std::vector<PhaseTaps> taps(phases.axes.size());
@@ -63,9 +73,12 @@ Conv StridePhases::convolution(const Conv& of_strides) const {
 }
 
 std::optional<StridePhases> stride_phases(const Contraction& view) {
-  if (view.op != ContractionOp::wgrad || view.siblings != 1 || view.has_unit_stride()) return std::nullopt;
+  if (view.op != ContractionOp::wgrad || view.siblings != 1) return std::nullopt;
+  const WindowAxis& last = view.axes.back();
+  if (view.has_unit_stride() && last.window == 1) return std::nullopt;
   StridePhases phases;
-  for (const WindowAxis& axis : view.axes) {
+  for (size_t i = 0; i + 1 < view.axes.size(); ++i) {
+    const WindowAxis& axis = view.axes[i];
     const auto next = phase_axis(axis);
     if (!next) return std::nullopt;
     phases.axes.push_back(*next);
@@ -77,12 +90,30 @@ std::optional<StridePhases> stride_phases(const Contraction& view) {
     phases.count *= axis.stride;
     if (phases.count > kMaxStridePhases) return std::nullopt;
   }
-  int64_t step = 1;
-  for (size_t i = phases.input.axes.size(); i-- > 0; step *= phases.input.axes[i].block)
+  phases.axes.push_back({.phases = {{.first = 0, .count = last.window}}});
+  JoinedAxis columns;
+  columns.results = columns.positions = last.output;
+  phases.input.axes.push_back(columns);
+  phases.stride = last.stride;
+  for (int64_t tap = 0; tap < last.window; ++tap) phases.taps.push_back(columns_of(last, tap));
+  int64_t step = last.window;
+  for (size_t i = phases.input.axes.size() - 1; i-- > 0; step *= phases.input.axes[i].block)
     phases.input.axes[i].channel_step = step;
-  phases.input.channel_step = phases.count;
-  phases.input.channels = view.entries * view.input_channels * phases.count;
+  phases.input.channel_step = phases.channels();
+  phases.input.channels = view.entries * view.input_channels * phases.channels();
   return phases;
+}
+
+Expr of_tap(const Expr& image, const StridePhases& phases, const ColumnsOfTap& columns) {
+  Expr part = image;
+  const int last = image.domain.rank() - 1;
+  part.domain[last] = columns.outputs;
+  for (Node& node : part.nodes) {
+    if (node.access.strides.rank() != image.domain.rank()) continue;
+    node.access.offset += columns.first_input * node.access.strides[last];
+    node.access.strides[last] *= phases.stride;
+  }
+  return part;
 }
 
 Expr of_phase(const Expr& filter, const StridePhases& phases, int64_t phase) {
@@ -105,14 +136,15 @@ Expr of_phase(const Expr& filter, const StridePhases& phases, int64_t phase) {
 
 Access of_phase(const Access& windows, const StridePhases& phases, int64_t phase) {
   Access part = windows;
-  part.offset += phase * windows.strides[1];
-  part.strides[1] *= phases.count;
+  part.offset += phase * std::ssize(phases.taps) * windows.strides[1];
+  part.strides[1] *= phases.channels();
   const std::vector<PhaseTaps> taps = taps_of(phases, phase);
   for (size_t i = 0; i < taps.size(); ++i) {
     int64_t& stride = part.strides[2 + static_cast<int>(i)];
     part.offset += taps[i].first_of_window * stride;
     stride *= phases.axes[i].tap_step;
   }
+  part.strides[part.strides.rank() - 1] = windows.strides[1];
   return part;
 }
 

@@ -177,6 +177,10 @@ class WgmmaRepackedEngine final : public Engine {
   static std::vector<Way> ways_phased(const Fusion& fusion, const Contraction& view,
                                       const DeviceInfo& device) {
     if (!splits_phases(fusion, view)) return {};
+    const Expr& x = fusion.before[1];
+    // im2col takes whole blocks of 16 bits, of any stride.
+    if (may_lie_across(x.nodes[static_cast<size_t>(x.value)].type) && view.input_channels % kBoxLine == 0)
+      return {};
     const Packing packing = packing_of_phases(fusion, view);
     const Fusion core = repack(fusion, view, packing, WayOut::finished).core;
     if (!wgmma_engine().supports(core, device)) return {};

@@ -164,7 +164,7 @@ Graph tf32_convolution(ConvPass pass) {
 TEST(WgmmaRepacked, PacksTf32AlongK) {
   EXPECT_EQ(rule(tf32_convolution(ConvPass::fprop)), "");
   EXPECT_EQ(rule(tf32_convolution(ConvPass::dgrad)), "");
-  EXPECT_EQ(rule(tf32_convolution(ConvPass::wgrad)), "aligned-taps");
+  EXPECT_EQ(rule(tf32_convolution(ConvPass::wgrad)), "") << "taps as planes";
   EXPECT_TRUE(wgmma_repacked_engine().notes_on(fusion_of(tf32_convolution(ConvPass::fprop))).tf32);
   const Fusion fusion = fusion_of(tf32_convolution(ConvPass::dgrad));
   for (const EngineCandidate& candidate : wgmma_repacked_engine().candidates(fusion, h200())) {
@@ -894,19 +894,25 @@ TEST(WgmmaRepacked, StridePhasesShareAWindow) {
   const Contraction view =
       contraction_of(fusion_of(strided_wgrad(kStemForward, Layout::nchw, false))).value();
   const StridePhases phases = stride_phases(view).value();
-  EXPECT_EQ(phases.count, 4);
-  for (const PhaseAxis& axis : phases.axes) {
-    EXPECT_EQ(axis.window, 4);
-    EXPECT_EQ(axis.pre_padding, 2);
-    EXPECT_EQ(axis.post_padding, 1);
-    EXPECT_EQ(axis.phases.at(0).first, 1);
-    EXPECT_EQ(axis.phases.at(0).count, 3);
-    EXPECT_EQ(axis.phases.at(0).first_of_window, 1);
-    EXPECT_EQ(axis.phases.at(1).first, 0);
-    EXPECT_EQ(axis.phases.at(1).count, 4);
-    EXPECT_EQ(axis.phases.at(1).first_of_window, 0);
-  }
-  EXPECT_EQ(phases.input.boxes().size(), 1u);
+  EXPECT_EQ(phases.count, 2);
+  EXPECT_EQ(phases.channels(), 14) << "rows of 2 remainders, columns of 7 taps";
+  const PhaseAxis& rows = phases.axes.at(0);
+  EXPECT_EQ(rows.window, 4);
+  EXPECT_EQ(rows.pre_padding, 2);
+  EXPECT_EQ(rows.post_padding, 1);
+  EXPECT_EQ(rows.phases.at(0).first, 1);
+  EXPECT_EQ(rows.phases.at(0).count, 3);
+  EXPECT_EQ(rows.phases.at(0).first_of_window, 1);
+  EXPECT_EQ(rows.phases.at(1).first, 0);
+  EXPECT_EQ(rows.phases.at(1).count, 4);
+  EXPECT_EQ(rows.phases.at(1).first_of_window, 0);
+  EXPECT_EQ(phases.axes.at(1).window, 1);
+  EXPECT_EQ(phases.taps.at(0).first_output, 2) << "3 columns of padding";
+  EXPECT_EQ(phases.taps.at(0).first_input, 1);
+  EXPECT_EQ(phases.taps.at(0).outputs, 110);
+  EXPECT_EQ(phases.taps.at(6).first_output, 0);
+  EXPECT_EQ(phases.taps.at(6).first_input, 3);
+  EXPECT_EQ(phases.taps.at(6).outputs, 111);
 }
 
 TEST(WgmmaRepacked, SplitsPhasesOnlyOfStridesThatTapsMeet) {
@@ -916,10 +922,11 @@ TEST(WgmmaRepacked, SplitsPhasesOnlyOfStridesThatTapsMeet) {
   };
   const auto plain = [](const FewChannels& c) { return strided_wgrad(c, Layout::nchw, false); };
   EXPECT_TRUE(splits(plain({{2, 8, 9, 9}, {8, 8, 3, 3}, {.stride = {2, 1}}})));
-  EXPECT_FALSE(splits(plain({{2, 8, 9, 9}, {8, 8, 3, 3}}))) << "no stride";
+  EXPECT_TRUE(splits(plain({{2, 8, 9, 9}, {8, 8, 3, 3}}))) << "taps along the last axis";
+  EXPECT_FALSE(splits(plain({{2, 8, 9, 9}, {8, 8, 3, 1}}))) << "neither those nor strides";
   EXPECT_FALSE(splits(plain({{2, 8, 9, 9}, {8, 8, 1, 1}, {.stride = {2, 2}}}))) << "one phase of four is met";
   EXPECT_FALSE(splits(plain({{2, 8, 9, 9}, {8, 8, 3, 3}, {.stride = {2, 2}, .dilation = {2, 2}}})));
-  EXPECT_FALSE(splits(plain({{2, 3, 40, 40}, {8, 3, 5, 5}, {.stride = {5, 5}}}))) << "25 phases";
+  EXPECT_FALSE(splits(plain({{2, 3, 40, 40}, {8, 3, 17, 5}, {.stride = {17, 5}}}))) << "17 phases";
   EXPECT_FALSE(splits(few_channels(kStemForward, Layout::nchw, false)));
 }
 
@@ -931,8 +938,9 @@ TEST(WgmmaRepacked, PriceSplitsPhasesOfFirstLayers) {
     EXPECT_EQ(config.engine, "wgmma_repacked");
     EXPECT_EQ(config.knob("phases", 0), 1);
     const Lowered parts = wgmma_repacked_engine().lower(fusion_of(graph), config, h200());
-    EXPECT_EQ(parts.scratch.at(0), 128 * 12 * 112 * 112 * 4) << "nothing but the input";
-    EXPECT_EQ(std::get<Launch>(parts.steps.at(1)).entry, "wgmma_contraction");
+    EXPECT_EQ(parts.scratch.at(0), int64_t{128} * 42 * 112 * 112 * 4)
+        << "the output gradient is read as it is";
+    EXPECT_EQ(std::get<Launch>(parts.steps.at(8)).entry, "wgmma_contraction") << "a fill and a copy a tap";
   }
 }
 
