@@ -250,7 +250,7 @@ struct Fprop : Rows {
   // As in wgmma: whether the epilogue's text may stand once for every piece of the sums.
   bool is_short() const {
     const SiteCost cost = cost_of(fusion.after[0], fusion);
-    return cost.special == 0 && cost.instructions <= 12;
+    return clamped() && cost.special == 0 && cost.instructions <= 12;
   }
 
   // --- Shared memory, like struct Shared of the kernel ---
