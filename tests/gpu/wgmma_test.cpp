@@ -670,24 +670,29 @@ TEST(WgmmaGpu, BytesInInt32) {
 }
 
 // fp8 as it is, in a graph that allows short sums.
-TEST(WgmmaGpu, Fp8InShortSums) {
+class WgmmaFp8Gpu : public testing::TestWithParam<std::pair<DataType, DataType>> {};
+
+TEST_P(WgmmaFp8Gpu, MatmulInShortSums) {
   FUSOR_NEEDS_HOPPER();
-  for (const DataType first : {DataType::f8_e4m3, DataType::f8_e5m2})
-    for (const DataType second : {DataType::f8_e4m3, DataType::f8_e5m2})
-      for (const Dims& mnk :
-           {Dims{128, 128, 128}, Dims{257, 136, 208}, Dims{16, 520, 1040}, Dims{520, 16, 1040},
-            Dims{1, 264, 48}, Dims{131, 99, 4112}, Dims{1000, 1100, 8192}})
-        for (const DataType result : {DataType::f32, DataType::bf16}) {
-          GraphBuilder g("matmul", Precision::allow_short_sums);
-          const Tensor a = g.input("a", {mnk[0], mnk[2]}, first);
-          const Tensor b = g.input("b", {mnk[1], mnk[2]}, second);
-          const Tensor c = g.matmul(a, g.transpose(b, {1, 0}));
-          g.output(g.mul(c, g.scalar("alpha", DataType::f32)), {.type = result});
-          expect_every_config_correct(g.finish(),
-                                      fmt::format("{} x {} into {} {}", to_string(first), to_string(second),
-                                                  to_string(result), to_string(mnk)));
-        }
+  const auto [first, second] = GetParam();
+  for (const Dims& mnk : {Dims{128, 128, 128}, Dims{257, 136, 208}, Dims{16, 520, 1040}, Dims{520, 16, 1040},
+                          Dims{1, 264, 48}, Dims{131, 99, 4112}, Dims{1000, 1100, 8192}})
+    for (const DataType result : {DataType::f32, DataType::bf16}) {
+      GraphBuilder g("matmul", Precision::allow_short_sums);
+      const Tensor a = g.input("a", {mnk[0], mnk[2]}, first);
+      const Tensor b = g.input("b", {mnk[1], mnk[2]}, second);
+      const Tensor c = g.matmul(a, g.transpose(b, {1, 0}));
+      g.output(g.mul(c, g.scalar("alpha", DataType::f32)), {.type = result});
+      expect_every_config_correct(g.finish(),
+                                  fmt::format("{} x {} into {} {}", to_string(first), to_string(second),
+                                              to_string(result), to_string(mnk)));
+    }
 }
+
+constexpr DataType kE4m3 = DataType::f8_e4m3, kE5m2 = DataType::f8_e5m2;
+INSTANTIATE_TEST_SUITE_P(, WgmmaFp8Gpu,
+                         testing::Values(std::pair{kE4m3, kE4m3}, std::pair{kE4m3, kE5m2},
+                                         std::pair{kE5m2, kE4m3}, std::pair{kE5m2, kE5m2}));
 
 TEST_P(WgmmaConvGpu, Fp8FpropInShortSums) {
   FUSOR_NEEDS_HOPPER();
