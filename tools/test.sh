@@ -5,6 +5,11 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 tools/setup.sh
 
+# Both builds' tests compile the same kernels: what the compiler said is kept for the second.
+FUSOR_TEST_KERNELS=$(mktemp -d)
+export FUSOR_TEST_KERNELS
+trap 'rm -rf "$FUSOR_TEST_KERNELS"' EXIT
+
 # build_and_test PRESET
 build_and_test() {
   echo "[test] $1: build"
