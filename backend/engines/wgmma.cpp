@@ -446,7 +446,7 @@ struct Lowering {
   double kept_busy() const {
     constexpr double kLatency = 800;  // cycles, of a copy
     const double step =
-        2.0 * static_cast<double>(tiling.plane_rows * tiling.tile_m / kPartRows * tiling.tile_n);
+        2.0 * static_cast<double>(tiling.plane_rows * (tiling.tile_m / kPartRows) * tiling.tile_n);
     return std::min(1.0, static_cast<double>(stages() - 1) * step / (step + kLatency));
   }
 
