@@ -548,7 +548,8 @@ double Lowering::issue_share(const DeviceInfo& device) const {
   if (is_wgrad() && !marches()) return kWgradIssueShare;
   if (!marches()) return kIssueShare;
   const int64_t resident = std::min(blocks_per_sm(), ceil_div(blocks(), int64_t{device.sm_count}));
-  const auto warps = static_cast<double>(resident * (kThreads / 32));
+  constexpr int64_t kWarps = kThreads / 32;
+  const auto warps = static_cast<double>(resident * kWarps);
   return kMarchIssueShare * warps / (warps + 4);
 }
 

@@ -445,8 +445,8 @@ struct Lowering {
   // Steps of several rows are large and few: while one is multiplied, the others of the ring must come.
   double kept_busy() const {
     constexpr double kLatency = 800;  // cycles, of a copy
-    const double step =
-        2.0 * static_cast<double>(tiling.plane_rows * (tiling.tile_m / kPartRows) * tiling.tile_n);
+    const int64_t parts = tiling.tile_m / kPartRows;
+    const double step = 2.0 * static_cast<double>(tiling.plane_rows * parts * tiling.tile_n);
     return std::min(1.0, static_cast<double>(stages() - 1) * step / (step + kLatency));
   }
 
