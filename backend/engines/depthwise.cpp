@@ -1,15 +1,17 @@
 // Owns the depthwise engine: convolutions of one input and one output channel a group whose channels are
-// adjacent, bound by memory. Its rules, knobs, costs and steps; the kernels are codegen/device/depthwise.cuh
-// and depthwise_wgrad.cuh, depthwise_march.cuh and depthwise_march_wgrad.cuh, and depthwise_finish.cuh.
+// adjacent, bound by memory. Its knobs, costs and steps; its rules are in depthwise_rules.h, the kernels are
+// codegen/device/depthwise.cuh and depthwise_wgrad.cuh, depthwise_march.cuh and depthwise_march_wgrad.cuh,
+// and depthwise_finish.cuh.
 #include <algorithm>
 #include <array>
 #include <limits>
-#include <numeric>
 
 #include "backend/engine.h"
 #include "backend/engines.h"
 #include "backend/engines/contraction.h"
+#include "backend/engines/depthwise_rules.h"
 #include "backend/engines/epilogue.h"
+#include "backend/engines/sliding_axis.h"
 #include "backend/engines/tiled_result.h"
 #include "codegen/expr_emitter.h"
 #include "core/ceil_div.h"
@@ -24,106 +26,13 @@ namespace {
 // The constants of codegen/device/depthwise_tiling.cuh and depthwise_finish.cuh.
 constexpr int64_t kThreads = 128;
 constexpr int64_t kFinishElements = 8, kFinishThreads = 256;
-constexpr int kAxes = 3;  // spatial
-// Longer rows of the window are worked off in pieces.
-constexpr int64_t kMaxTaps = 7;
 // Strips of more rows are marched down: their rows' sums are not held at once.
 constexpr int64_t kMostHeldRows = 2;
 // Columns of a marching thread: a bit for each.
 constexpr int64_t kMostColumns = 32;
-// What every device gives a block without being asked.
-constexpr int64_t kSharedBytes = 48 * 1024;
 constexpr int64_t kMaxIndex32 = std::numeric_limits<int32_t>::max() - 65536;
 
-// --- The window ---
-
-// The host's side of SlidingAxis in codegen/device/depthwise_window.cuh, which explains the fields.
-struct SlidingAxis {
-  int64_t results = 1, positions = 1, window = 1;
-  int64_t stride = 1, dilation = 1, start = 0;
-  bool strided_gradient = false, mirrored = false;
-
-  int64_t divisor() const { return std::gcd(stride, dilation); }
-  int64_t spacing() const { return (strided_gradient ? stride * dilation : dilation) / divisor(); }
-  int64_t column_step() const { return strided_gradient ? dilation / divisor() : dilation; }
-  int64_t tap_step() const { return strided_gradient ? stride / divisor() : 1; }
-  int64_t advance() const { return strided_gradient ? 1 : stride / divisor(); }
-  int64_t taps() const { return ceil_div(window, tap_step()); }
-  int64_t lift() const { return strided_gradient ? ceil_div(std::max<int64_t>(0, -start), stride) : 0; }
-  int64_t runs(int64_t length) const { return ceil_div(results, length * spacing()) * spacing(); }
-  int64_t largest_index(int64_t length) const {
-    const int64_t longest = results + (length + 1) * spacing() + (window + kMaxTaps) * dilation;
-    return longest * (strided_gradient ? 1 : stride) + std::abs(start) + (lift() + 1) * stride + positions;
-  }
-
-  void write_arguments(ArgumentBlock& block, int64_t length, int index_bits) const {
-    for (const int64_t divisor : {runs(length), spacing(), stride, window})
-      FastDivisor::of(divisor, index_bits).put(block);
-    for (const int64_t value :
-         {results, positions, taps(), dilation, start, lift(), column_step(), tap_step(), advance()})
-      block.put_int(value);
-    block.put_int(mirrored ? window - 1 : 0);
-    block.put_int(mirrored ? -1 : 1);
-  }
-};
-
-SlidingAxis sliding_axis(const WindowAxis& axis, ContractionOp op, bool strided_gradient) {
-  SlidingAxis sliding{axis.output,         axis.input, axis.window,      axis.stride,
-                      std::abs(axis.step), axis.start, strided_gradient, axis.step < 0};
-  const int64_t reach = (axis.window - 1) * sliding.dilation;
-  if (sliding.mirrored) sliding.start -= reach;
-  if (op != ContractionOp::dgrad) return sliding;
-  // input = output * stride + tap * dilation + start, solved for the output, taps counted backwards.
-  std::swap(sliding.results, sliding.positions);
-  sliding.start = -sliding.start - reach;
-  sliding.mirrored = !sliding.mirrored;
-  return sliding;
-}
-
-// The order in which the kernels walk the spatial axes: runs lie along the last one, the widest of the
-// window. Axes of one pixel and one tap are left out.
-Dims axis_order(const Contraction& view) {
-  Dims order;
-  for (int i = 0; i < static_cast<int>(view.axes.size()); ++i) {
-    const WindowAxis& axis = view.axes[static_cast<size_t>(i)];
-    if (axis.input != 1 || axis.output != 1 || axis.window != 1) order.push_back(i);
-  }
-  const auto taps = [&](int64_t i) {
-    const WindowAxis& axis = view.axes[static_cast<size_t>(i)];
-    return axis.input > 1 && axis.output > 1 ? axis.window : 0;
-  };
-  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return taps(a) < taps(b); });
-  return order;
-}
-
-void insert_unit_axis(Expr& site, int at) {
-  const int rank = site.domain.rank();
-  site.domain.insert(at, 1);
-  const auto widen = [&](Access& access) {
-    if (access.strides.rank() == rank) access.strides.insert(at, 0);
-  };
-  for (Node& node : site.nodes) {
-    widen(node.access);
-    if (node.kind == Node::Kind::index && node.axis >= at) ++node.axis;
-  }
-  for (Result& result : site.results) widen(result.access);
-}
-
-// A site over the axes that the kernels speak of: two of images and channels, three spatial ones.
-Expr over_kernel_axes(const Expr& site, const Dims& order) {
-  Dims selected{0, 1};
-  for (const int64_t axis : order) selected.push_back(2 + axis);
-  Expr out = select_axes(site, selected);
-  while (out.domain.rank() < 2 + kAxes) insert_unit_axis(out, 2);
-  return out;
-}
-
 // --- Vectors of channels ---
-
-bool has_adjacent_channels(const Expr& pixels) {
-  const Access* const access = primary_access(pixels);
-  return access == nullptr || pixels.domain[1] == 1 || access->strides[1] == 1;
-}
 
 // As many adjacent channels as 16 bytes of the operand hold, fewer where their count or its alignment asks
 // for it.
@@ -181,17 +90,11 @@ Deal best_deal(int64_t vectors, int64_t row_pieces, int64_t max_width) {
 
 struct StripCost;
 
-// Of one vector of channels, as Filters in codegen/device/depthwise_filters.cuh lays them out.
-int64_t bytes_of_filters(int64_t taps, int64_t vector) {
-  const int64_t pack = std::min<int64_t>(vector, 4);
-  return (taps * (vector / pack) | 1) * pack * 4;
-}
-
 struct Lowering {
   const Fusion& fusion;
   Contraction view;
   std::string target;
-  std::array<SlidingAxis, kAxes> axes;
+  std::array<SlidingAxis, kSlidingAxes> axes;
   Expr a, b, y;
   int64_t strip, rows, split;
   int64_t vector, vectors = 1;   // channels of one, and how many
@@ -218,7 +121,7 @@ struct Lowering {
     b = over_kernel_axes(fusion.before[1], order);
     y = over_kernel_axes(fusion.after[0], order);
     mark_vectors();
-    pieces = ceil_div(last().taps(), kMaxTaps);
+    pieces = ceil_div(last().taps(), kMaxSlidingTaps);
     taps = ceil_div(last().taps(), pieces);
     if (marches() && !can_march()) rows = 1;
     deal = best_deal(vectors, is_wgrad() && !marches() ? row_pieces() : 1, max_width());
@@ -229,7 +132,7 @@ struct Lowering {
 
   bool is_wgrad() const { return view.op == ContractionOp::wgrad; }
   bool marches() const { return rows > kMostHeldRows; }
-  const SlidingAxis& last() const { return axes[kAxes - 1]; }
+  const SlidingAxis& last() const { return axes[kSlidingAxes - 1]; }
   bool whole_rows() const { return pieces == 1 && !last().strided_gradient; }
   int64_t spread() const { return std::min(last().advance(), taps); }
   int64_t columns() const { return (strip - 1) * spread() + taps; }
@@ -239,7 +142,7 @@ struct Lowering {
   int64_t length(int axis) const { return axis == 2 ? strip : axis == 1 ? rows : 1; }
   int64_t strips() const {
     int64_t count = images();
-    for (int i = 0; i < kAxes; ++i) count *= axes[static_cast<size_t>(i)].runs(length(i));
+    for (int i = 0; i < kSlidingAxes; ++i) count *= axes[static_cast<size_t>(i)].runs(length(i));
     return count;
   }
 
@@ -253,7 +156,7 @@ struct Lowering {
   // The filters of a block's channels fit into shared memory.
   int64_t max_width() const {
     if (is_wgrad()) return 32;
-    return std::clamp<int64_t>(kSharedBytes / filter_bytes(1), 1, 32);
+    return std::clamp<int64_t>(kMaxFilterBytes / filter_bytes(1), 1, 32);
   }
   int64_t filter_bytes(int64_t width) const { return width * bytes_of_filters(window(), vector); }
 
@@ -332,7 +235,7 @@ struct Lowering {
 
   bool needs_wide_index() const {
     int64_t most = std::max({strips() + deal.lanes * (steps + 1), blocks(), elements()});
-    for (int i = 0; i < kAxes; ++i)
+    for (int i = 0; i < kSlidingAxes; ++i)
       most = std::max(most, axes[static_cast<size_t>(i)].largest_index(length(i)));
     for (const Expr* site : {&a, &b, &y}) most = std::max(most, reach(*site));
     return most > kMaxIndex32;
@@ -360,7 +263,7 @@ struct Lowering {
   }
 
   void write_window(ArgumentBlock& block, bool of_results) const {
-    for (int i = 0; i < kAxes; ++i)
+    for (int i = 0; i < kSlidingAxes; ++i)
       axes[static_cast<size_t>(i)].write_arguments(block, of_results ? 1 : length(i), index_bits);
   }
 
@@ -575,64 +478,6 @@ Work Lowering::work(const DeviceInfo& device) const {
   return work;
 }
 
-// --- Rules ---
-
-Refusal not_depthwise(const Fusion& fusion, const Contraction& view) {
-  return {"one-channel-groups",
-          fusion.op_name(fusion.anchors[0].op),
-          "",
-          "one input and one output channel in every group",
-          fmt::format("{} and {}", view.input_channels, view.output_channels),
-          "",
-          -1};
-}
-
-std::optional<Refusal> refuse_channels(const Fusion& fusion, const Expr& site) {
-  if (has_adjacent_channels(site)) return std::nullopt;
-  const Access& access = *primary_access(site);
-  return Refusal{"adjacent-channels",
-                 fusion.op_name(fusion.anchors[0].op),
-                 fusion.name_of(access.operand),
-                 "channels next to each other in memory",
-                 fmt::format("stride {}", access.strides[1]),
-                 "store the tensor channels last (NHWC)",
-                 -1};
-}
-
-std::optional<Refusal> refuse_window(const Fusion& fusion, const Contraction& view) {
-  int64_t taps = 1;
-  for (const WindowAxis& axis : view.axes) taps *= axis.window;
-  if (view.op == ContractionOp::wgrad || bytes_of_filters(taps, 8) <= kSharedBytes) return std::nullopt;
-  return Refusal{"window-in-shared-memory",
-                 fusion.op_name(fusion.anchors[0].op),
-                 "",
-                 fmt::format("a window of at most {} taps", kSharedBytes / 32 - 1),
-                 std::to_string(taps),
-                 "",
-                 -1};
-}
-
-std::optional<Refusal> refuse(const Fusion& fusion) {
-  if (auto refusal = refuse_epilogue_reductions(fusion)) return refusal;
-  const auto view = contraction_of(fusion);
-  const int anchor = fusion.anchors[0].op;
-  if (!view) return refuse_other_domain(fusion);
-  if (view->input_channels != 1 || view->output_channels != 1) return not_depthwise(fusion, *view);
-  if (view->compute != DataType::f32)
-    return Refusal{"fp32-sums",
-                   fusion.op_name(anchor),
-                   "",
-                   "compute type fp32",
-                   std::string(to_string(view->compute)),
-                   "",
-                   -1};
-  if (auto refusal = refuse_channels(fusion, fusion.before[0])) return refusal;
-  if (auto refusal =
-          refuse_channels(fusion, view->op == ContractionOp::wgrad ? fusion.before[1] : fusion.after[0]))
-    return refusal;
-  return refuse_window(fusion, *view);
-}
-
 // --- The engine ---
 
 // Columns and sums beyond this many registers leave too few threads to hide the way to memory.
@@ -651,7 +496,7 @@ class DepthwiseEngine final : public Engine {
     if (fusion.anchors.size() != 1 || !std::holds_alternative<Conv>(fusion.anchors[0].attributes))
       return Support::no({"convolution-anchor", fusion.op_names.empty() ? "" : fusion.op_names.front(), "",
                           "one convolution", "another anchor or none", "", -1});
-    if (auto refusal = refuse(fusion)) return Support::no(std::move(*refusal));
+    if (auto refusal = refuse_depthwise(fusion)) return Support::no(std::move(*refusal));
     return Support::yes();
   }
 
