@@ -126,6 +126,33 @@ class SiteWriter {
     return axes;
   }
 
+  // A kernel that gets values of anchors back may load what all lanes share once, for many vectors.
+  bool lends_loads() const { return expr_.value >= 0 && anchor_count() > 0; }
+  bool is_shared_load(const Node& node) const {
+    return node.kind == Node::Kind::load && lane_step(site_, node.access) == LaneStep::broadcast;
+  }
+
+  std::string shared_load(int at) const {
+    return fmt::format("widen(load_broadcast({}, count))",
+                       address(load_name(expr_, at), node_at(expr_, at).access));
+  }
+
+  void write_loads() {
+    std::string fields;
+    std::string values;
+    for (int i = 0; i < static_cast<int>(expr_.nodes.size()); ++i) {
+      if (!is_shared_load(node_at(expr_, i))) continue;
+      fields += fmt::format(" {} v{};", carrier_type(node_at(expr_, i).type), i);
+      values += fmt::format("{}{}", values.empty() ? "" : ",\n            ", shared_load(i));
+    }
+    line(1, "struct Loads {{{}{}}};  // what all lanes share", fields, fields.empty() ? "" : " ");
+    line(1,
+         "static __device__ __forceinline__ Loads loads(const Args& args, const Index (&at)[kRank], "
+         "int count) {{");
+    line(2, "return {{{}}};", values);
+    line(1, "}}");
+  }
+
   void write_signature() {
     const std::string result = expr_.value < 0          ? "void"
                                : expr_.second_value < 0 ? "Vec<Value, N>"
@@ -134,6 +161,7 @@ class SiteWriter {
     const std::string further = fmt::format(",\n{:{}}", "", head.size() + 2);
     std::string types = "int N";
     std::string arguments = "const Args& args, const Index (&at)[kRank], int count";
+    if (lends_loads()) arguments += further + "const Loads& loads";
     if (!expr_.results.empty()) types += ", bool kSpread = false";
     for (int i = 0; i < anchor_count(); ++i) {
       types += fmt::format(", class Anchor{}", i);
@@ -152,10 +180,11 @@ class SiteWriter {
       line(2, "Vec<SecondValue, N> second;");
       line(1, "}};");
     }
-    if (expr_.value >= 0 && anchor_count() > 0) {
+    if (lends_loads()) {
       line(1, "static constexpr int kVectorAxis = {};", site_.vector_axis);
       line(1, "static constexpr unsigned kWalked = {};  // axes that the value depends on, a bit each",
            walked_axes());
+      write_loads();
     }
     line(1, "template <{}>", types);
     line(1, "{}{}) {{", head, arguments);
@@ -221,7 +250,8 @@ class SiteWriter {
     const std::string from = address(name, node.access);
     switch (lane_step(site_, node.access)) {
       case LaneStep::broadcast:
-        return line(2, "const {} v{} = widen(load_broadcast({}, count));", carrier_type(node.type), at, from);
+        return line(2, "const {} v{} = {};", carrier_type(node.type), at,
+                    lends_loads() ? fmt::format("loads.v{}", at) : shared_load(at));
       case LaneStep::strided:
         return line(2, "const Vec<{}, N> v{} = widen(load_strided<N>({}, args.{}_stride{}, count));",
                     carrier_type(node.type), at, from, name, site_.vector_axis);

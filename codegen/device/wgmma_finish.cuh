@@ -101,6 +101,8 @@ using Chosen = Vec<Sum, kVector>[kSiblings];
 template <class T>
 using PiecePairs = Vec<T, 2>[kPiece / 8][2];
 
+struct Nothing {};
+
 // The rows of one thread in a part: row_in_part().
 struct Rows {
   Key key[2];
@@ -152,43 +154,58 @@ struct Finisher {
     return count(rows_, half, key, column);
   }
 
-  template <int N, class... Sums>
+  template <int N, class... Inputs>
   __device__ auto apply_to(const Index (&at)[Epilogue::kRank], int existing, Total* totals,
-                           const Sums&... sums) const {
+                           const Inputs&... inputs) const {
 #ifdef FUSOR_REDUCED
-    return Epilogue::template apply<N, Reducer<kPiece>::kSpread>(args, at, existing, sums..., totals);
+    return Epilogue::template apply<N, Reducer<kPiece>::kSpread>(args, at, existing, inputs..., totals);
 #else
-    return Epilogue::template apply<N>(args, at, existing, sums...);
+    return Epilogue::template apply<N>(args, at, existing, inputs...);
 #endif
   }
-  template <int N>
+  // `loads`: of an epilogue that yields values.
+  template <int N, class... Loads>
   __device__ auto apply(const Index (&at)[Epilogue::kRank], int existing,
-                        const Vec<Sum, N> (&sums)[kSiblings], Total* totals) const {
+                        const Vec<Sum, N> (&sums)[kSiblings], Total* totals, const Loads&... loads) const {
     if constexpr (kSiblings == 2)
-      return apply_to<N>(at, existing, totals, sums[0], sums[1]);
+      return apply_to<N>(at, existing, totals, loads..., sums[0], sums[1]);
     else
-      return apply_to<N>(at, existing, totals, sums[0]);
+      return apply_to<N>(at, existing, totals, loads..., sums[0]);
   }
 
   // Whether the epilogue is the same for all columns of a row. Then one call has all of a thread's in a
-  // piece: what it loads, it loads once, and nobody asks where a column is.
+  // piece, nobody asks where a column is, and what the row loads is loaded once for all pieces.
   static constexpr __device__ bool columns_alike() {
     if constexpr (kClamped)
       return (Epilogue::kWalked & (kSwapped ? Problem::kRowAxes : Problem::kColumnAxes)) == 0 &&
              (Epilogue::kWalked >> Epilogue::kVectorAxis & 1) == 0;
     return false;
   }
-  __device__ auto values_of_row(const Tile& tile, const Key& row, int half, const PieceSums& sums) const {
+  __device__ void place_row(const Tile& tile, const Key& row, Index (&at)[Epilogue::kRank]) const {
+    const Key any{};
+    problem.result(tile.entry, kSwapped ? any : row, kSwapped ? row : any, at);
+  }
+  __device__ auto loads_of_row(const Tile& tile, const Key& row) const {
+    if constexpr (columns_alike()) {
+      Index at[Epilogue::kRank];
+      place_row(tile, row, at);
+      return Epilogue::loads(args, at, 1);
+    } else {
+      return Nothing{};
+    }
+  }
+  template <class Loads>
+  __device__ auto values_of_row(const Tile& tile, const Key& row, int half, const PieceSums& sums,
+                                const Loads& loads) const {
     constexpr int kMine = kPiece / 4;
     Vec<Sum, kMine> mine[kSiblings];
 #pragma unroll
     for (int sibling = 0; sibling < kSiblings; ++sibling)
 #pragma unroll
       for (int i = 0; i < kMine; ++i) mine[sibling][i] = sums[sibling][i / 2 * 4 + 2 * half + i % 2];
-    const Key any{};
     Index at[Epilogue::kRank];
-    problem.result(tile.entry, kSwapped ? any : row, kSwapped ? row : any, at);
-    return apply(at, kMine, mine, nullptr);
+    place_row(tile, row, at);
+    return apply(at, kMine, mine, nullptr, loads);
   }
 
   // What the epilogue yields of kVector sums.
@@ -196,7 +213,7 @@ struct Finisher {
                          Total* totals) const {
     Index at[Epilogue::kRank];
     const int existing = place(tile, rows_, half, column, at);
-    return apply(at, existing, sums, totals);
+    return apply(at, existing, sums, totals, Epilogue::loads(args, at, existing));
   }
   // Of a pair, rounded at once; both are the same where one vector is the pair.
   template <class T, class C>
@@ -251,14 +268,15 @@ struct Finisher {
   }
 
   // A piece of the tile, its first column at `column`; the box's first at `first_column`.
-  __device__ void piece(const Tile& tile, const Rows& rows_, int column, const PieceSums& sums, u8* box,
-                        int first_column) {
+  template <class Loads>
+  __device__ void piece(const Tile& tile, const Rows& rows_, const Loads (&loads)[2], int column,
+                        const PieceSums& sums, u8* box, int first_column) {
     PiecePairs<Out> pairs;
     PiecePairs<SecondOut> second_pairs;
     if constexpr (columns_alike()) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const auto out = values_of_row(tile, rows_.key[half], half, sums);
+        const auto out = values_of_row(tile, rows_.key[half], half, sums, loads[half]);
 #pragma unroll
         for (int j = 0; j < kPiece / 8; ++j)
           if constexpr (kHasSecond) {
@@ -469,6 +487,8 @@ struct Finisher {
         mine.key[half] = row_key(tile, part_row + row_in_part(warp, lane(), half));
         mine.inside[half] = mine.key[half].lead >= 0;
       }
+      const decltype(loads_of_row(tile, mine.key[0])) loads[2] = {loads_of_row(tile, mine.key[0]),
+                                                                  loads_of_row(tile, mine.key[1])};
       const int warp_row = part_row + warp * 16;
       reducer.begin_part();
 #pragma unroll(kUnrolled ? kPieces : 1)
@@ -481,7 +501,7 @@ struct Finisher {
         const int in_box = first % kBoxColumns, column = tile.column + first;
         u8* const box = boxes + turn * kBoxBytes;
         reducer.begin_piece();
-        piece(tile, mine, column, chosen, box, column - in_box);
+        piece(tile, mine, loads, column, chosen, box, column - in_box);
         reducer.end_piece(tile, warp_row, column, static_cast<int>(rows()), static_cast<int>(columns()));
         if constexpr (kBoxed)
           if (in_box + kPiece == kBoxColumns) {

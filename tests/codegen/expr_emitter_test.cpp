@@ -195,6 +195,23 @@ TEST(EmitHeader, AnchorsAreArgumentsOfApply) {
   EXPECT_THAT(emit_header(source), HasSubstr(" const Vec<Anchor0, N>& anchor0) {\n"));
 }
 
+TEST(EmitHeader, WhatAllLanesShareIsLoadedApartFromApply) {
+  KernelSource source = bias_relu();
+  Node anchor;
+  anchor.kind = Node::Kind::anchor;
+  expr_of(source).nodes[0] = anchor;
+  expr_of(source).nodes[1] = load(1, DataType::f32, {1, 0});
+  EXPECT_THAT(emit_header(source), Not(HasSubstr("Loads")));
+  expr_of(source).results.clear();
+  expr_of(source).value = 3;
+  const std::string text = emit_header(source);
+  EXPECT_THAT(text, HasSubstr("  struct Loads { float v1; };"));
+  EXPECT_THAT(text,
+              HasSubstr("    return {widen(load_broadcast(args.in0 + at[0] * args.in0_stride0, count))};\n"));
+  EXPECT_THAT(text, HasSubstr(" const Loads& loads,\n"));
+  EXPECT_THAT(text, HasSubstr("    const float v1 = loads.v1;\n"));
+}
+
 TEST(EmitHeader, NamesAreCommentsOnly) {
   const SourceNames names{[](int operand) { return "tensor" + std::to_string(operand); },
                           [](int op) { return "op" + std::to_string(op); }};

@@ -34,8 +34,13 @@ struct Y {
   using Value = Carrier<Stored>;
   static constexpr int kVectorAxis = 1;
   static constexpr unsigned kWalked = 2;  // axes that the value depends on, a bit each
+  struct Loads {};  // what all lanes share
+  static __device__ __forceinline__ Loads loads(const Args& args, const Index (&at)[kRank], int count) {
+    return {};
+  }
   template <int N, class Anchor0>
   static __device__ __forceinline__ Vec<Value, N> apply(const Args& args, const Index (&at)[kRank], int count,
+                                                        const Loads& loads,
                                                         const Vec<Anchor0, N>& anchor0) {
     const Vec<float, N> v1 = widen(load_whole<N>(args.in0 + at[1], count));
     Vec<Value, N> value;
