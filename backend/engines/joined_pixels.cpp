@@ -15,8 +15,6 @@ namespace {
 // blocks.
 constexpr int64_t kMaxChannelsOfBlock = 256, kMaxChannelsOfStride = 4096;
 
-int64_t round_up(int64_t value, int64_t unit) { return ceil_div(value, unit) * unit; }
-
 // source * of_source = result * of_result + tap * of_tap + constant, along one axis
 struct Meeting {
   int64_t of_source, of_result, of_tap, constant;

@@ -5,18 +5,10 @@
 #include <cstdlib>
 #include <numeric>
 
-#include "backend/engines/tensor_maps.h"
+#include "backend/engines/copy_engine.h"
 #include "core/ceil_div.h"
 
 namespace fusor {
-
-namespace {
-
-constexpr int64_t kUnit = 16;  // bytes: runs begin on multiples of it
-
-int64_t round_up(int64_t value, int64_t unit) { return ceil_div(value, unit) * unit; }
-
-}  // namespace
 
 int64_t UnrolledColumns::image_columns(int64_t input) const {
   return std::max<int64_t>(std::min(input, first_column + columns) - image_begin(), 0);
@@ -42,7 +34,8 @@ std::optional<UnrolledColumns> unrolled_columns(const Contraction& view, DataTyp
   unrolled.first_column = axis.start - unrolled.first_tap;
   // Rows begin a multiple of the stride apart, too, as the copy engine's maps have it.
   unrolled.columns = round_up((axis.output - 1) * axis.stride + unrolled.window, axis.stride);
-  unrolled.channels_of_column = round_up(view.input_channels, kUnit / std::gcd(kUnit, axis.stride * bytes));
+  unrolled.channels_of_column =
+      round_up(view.input_channels, kCopyUnit / std::gcd(kCopyUnit, axis.stride * bytes));
   unrolled.channels = unrolled.window * unrolled.channels_of_column;
   const int64_t line = box_line(type);
   const int64_t steps = axis.window * ceil_div(view.input_channels, line);

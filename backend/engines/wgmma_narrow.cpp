@@ -31,8 +31,6 @@ constexpr int64_t kMostFilterBytes = 100 * 1024;
 constexpr int64_t kFewestPixels = 48, kMostPixels = 256, kMostBoxColumns = 128;
 constexpr int64_t kMostSums = 128;  // of a thread, in wgrad
 
-int64_t round_up(int64_t value, int64_t unit) { return ceil_div(value, unit) * unit; }
-
 // ---- The window in slots of pixels ----
 
 struct Window {

@@ -6,6 +6,7 @@
 
 #include "backend/build.h"
 #include "backend/engines/joined_pixels.h"
+#include "backend/engines/rewrites/join_pixels.h"
 #include "tests/backend/compiled_kernels.h"
 #include "tests/backend/repacked_cases.h"
 
@@ -51,7 +52,7 @@ TEST(WgmmaRepacked, JoinedPixelsAgreeWithTheWhole) {
           if (!way) continue;
           ++joined;
           EXPECT_EQ(*way, fused ? WayOut::finished : WayOut::copied);
-          const Repacked repacked = repack(fusion, view, {{layout == Layout::nchw, true}, 1, pixels}, *way);
+          const Repacked repacked = join_pixels(fusion, view, pixels, layout == Layout::nchw, *way);
           EXPECT_TRUE(contraction_of(repacked.core));
           const HostTensors parts(graph);
           run(repacked, parts);
@@ -74,7 +75,7 @@ TEST(WgmmaRepacked, JoinedPixelsOfBytesAgreeWithTheWhole) {
       const Graph graph = g.finish();
       const Fusion fusion = fusion_of(graph);
       const Contraction view = contraction_of(fusion).value();
-      const Repacked repacked = repack(fusion, view, {{true, true}, 1, 2}, WayOut::copied);
+      const Repacked repacked = join_pixels(fusion, view, 2, true, WayOut::copied);
       EXPECT_EQ(repacked.core.before[0].nodes[0].type, repacked.core.before[1].nodes[0].type);
       EXPECT_TRUE(wgmma_engine().supports(repacked.core, h200()));
       const HostTensors whole(graph), parts(graph);

@@ -12,6 +12,7 @@
 
 #include "backend/engines.h"
 #include "backend/engines/repack.h"
+#include "backend/engines/rewrites/pack_layouts.h"
 #include "backend/planner.h"
 #include "frontend/graph_builder.h"
 #include "tests/backend/reference_test_support.h"
@@ -119,7 +120,7 @@ inline void expect_parts_agree_with_the_whole(const Graph& graph, size_t ways, i
   EXPECT_EQ(ways_out(fusion, view, joined).size(), ways);
   for (const WayOut way : ways_out(fusion, view, joined)) {
     const HostTensors parts(graph);
-    run(repack(fusion, view, {{true, true}, joined}, way), parts);
+    run(pack_layouts(fusion, view, {{true, true}, joined}, way), parts);
     expect_same_bytes(graph, parts, whole, fmt::format("way {}", static_cast<int>(way)));
   }
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "backend/build.h"
+#include "backend/engines/rewrites/split_phases.h"
 #include "backend/engines/stride_phases.h"
 #include "tests/backend/compiled_kernels.h"
 #include "tests/backend/repacked_cases.h"
@@ -38,8 +39,7 @@ TEST(WgmmaRepacked, StridePhasesAgreeWithTheWhole) {
           const Fusion fusion = fusion_of(graph);
           const Contraction view = contraction_of(fusion).value();
           ASSERT_TRUE(splits_phases(fusion, view)) << to_string(c.x) << " * " << to_string(c.w);
-          const Repacked repacked =
-              repack(fusion, view, {.sites = {packed, true}, .phases = true}, WayOut::finished);
+          const Repacked repacked = split_phases(fusion, view, packed);
           ASSERT_TRUE(contraction_of(repacked.core));
           EXPECT_TRUE(contraction_of(repacked.core)->has_unit_stride());
           EXPECT_TRUE(!packed || wgmma_engine().supports(repacked.core, h200())) << to_string(c.x);

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "backend/build.h"
+#include "backend/engines/rewrites/unroll_columns.h"
 #include "backend/engines/unrolled_columns.h"
 #include "tests/backend/compiled_kernels.h"
 #include "tests/backend/repacked_cases.h"
@@ -44,7 +45,7 @@ TEST(WgmmaRepacked, UnrolledColumnsAgreeWithTheWhole) {
           const HostTensors whole(graph);
           whole.run(fusion, Reading::oracle);
           for (const WayOut way : ways_out(fusion, view, 1)) {
-            const Repacked repacked = repack(fusion, view, {.columns = true}, way);
+            const Repacked repacked = unroll_columns(fusion, view, way);
             EXPECT_TRUE(wgmma_engine().supports(repacked.core, h200()));
             const HostTensors parts(graph);
             run(repacked, parts);
@@ -74,7 +75,7 @@ TEST(WgmmaRepacked, UnrolledColumnsAreRunsThatOverlap) {
   EXPECT_EQ(runs.columns, 220);
   EXPECT_EQ(runs.image_columns(223), 220) << "no window meets the last three";
   const Fusion of_full = fusion_of(few_channels(patches, Layout::nchw, false, DataType::f32));
-  const Repacked full = repack(of_full, contraction_of(of_full).value(), {.columns = true}, WayOut::direct);
+  const Repacked full = unroll_columns(of_full, contraction_of(of_full).value(), WayOut::direct);
   EXPECT_THAT(full.zeroed, ElementsAre(1)) << "the filter alone: the image fills its rows";
 }
 

@@ -13,7 +13,7 @@
 #include "backend/build.h"
 #include "backend/engines.h"
 #include "backend/engines/contraction.h"
-#include "backend/engines/repack.h"
+#include "backend/engines/rewrites/pack_layouts.h"
 #include "backend/engines/tensor_maps.h"
 #include "tests/backend/compiled_kernels.h"
 #include "tests/backend/conv_products.h"
@@ -254,7 +254,7 @@ void expect_the_product(const Case& c, const Expected& expected) {
   std::vector<std::vector<std::byte>> scratch;
   if (expected.packed) {
     ASSERT_TRUE(wgmma_repacked_engine().supports(given, h200()));
-    repacked = repack(given, contraction_of(given).value(), {{true, true}, 1}, WayOut::direct);
+    repacked = pack_layouts(given, contraction_of(given).value(), {{true, true}}, WayOut::direct);
     EXPECT_EQ(repacked.zeroed, (std::vector<int>{0, 1}));
     for (const int64_t bytes : repacked.scratch) {
       scratch.emplace_back(static_cast<size_t>(bytes), std::byte{0});
