@@ -1,11 +1,14 @@
 // Owns the wgmma engine: matmul and convolution of fp16, bf16, TF32, fp8 and int8 on Hopper's tensor cores
 // (sm_90a). Its knobs, costs and steps; its rules are in wgmma_rules.h, its tiles in wgmma_tiling.h, the
 // kernels are codegen/device/wgmma_contraction.cuh and wgmma_window.cuh.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <utility>
 
 #include "backend/engine.h"
 #include "backend/engines.h"
@@ -44,6 +47,8 @@ struct Lowering {
   bool rounds_value = true;
   // The first result, where the copy engine stores it, and another that lies as it does.
   std::optional<CopiedResult> copied, second;
+  // Operands of the epilogue that lie so and come by the copy engine.
+  std::vector<CopiedResult> given;
   int vector_axis = 0;
   int64_t vector = 1;
   int64_t index_bits = 32;
@@ -64,6 +69,7 @@ struct Lowering {
     std::stable_partition(y.results.begin(), y.results.end(),
                           [](const Result& result) { return !result.reduction; });
     choose_way_out();
+    choose_given();
     choose_vectors();
     mark_whole_vectors(fusion, y, vector_axis, vector);
     for (const Operand& operand : fusion.operands)
@@ -131,6 +137,38 @@ struct Lowering {
     return y.nodes[static_cast<size_t>(value)].type == stored.type;
   }
 
+  // Loads of what lies as the first result does become values beside the sums, as far as boxes have room.
+  void choose_given() {
+    if (way_out() != kCopyEngineStores) return;
+    for (size_t i = 0; i < y.nodes.size() && std::ssize(given) < kMostGiven; ++i) {
+      Node& node = y.nodes[i];
+      if (node.kind != Node::Kind::load || std::cmp_equal(i, y.value) || std::cmp_equal(i, y.second_value))
+        continue;
+      const auto found = operand_like_result(node);
+      if (!found) continue;
+      const int64_t enough = std::min(kFewStages, stages());
+      given.push_back(*found);
+      if (stages() < enough || shared_bytes(2) > shared_budget()) {
+        given.pop_back();
+        continue;
+      }
+      node.kind = Node::Kind::anchor;
+      node.axis = static_cast<int>(tiling.siblings + std::ssize(given)) - 1;
+      node.type = carrier(node.type);
+      node.access = {};
+    }
+  }
+
+  std::optional<CopiedResult> operand_like_result(const Node& load) const {
+    if (load.type != type_of(fusion, load.access)) return std::nullopt;
+    auto found = copied_result(fusion, view, y, {.type = load.type, .access = load.access});
+    if (!found || found->along_n != copied->along_n) return std::nullopt;
+    // Rows that are neighbours are no part of a matrix.
+    if (tiling.from_registers && !along_columns()) return std::nullopt;
+    if (byte_size(load.type) != 2 && tiling.blocks_per_sm() > 1) return std::nullopt;
+    return found;
+  }
+
   void choose_vectors() {
     const int n_axis = view.is_convolution() ? 1 : view.batch.rank() + 1;
     vector_axis = tiling.swapped ? n_axis - 1 : n_axis;
@@ -158,19 +196,50 @@ struct Lowering {
 
   // Of the result, by 64 rows: 8 KiB where whole boxes make up a tile, and no second block wants the memory.
   int64_t box_columns() const {
-    const int64_t line = 128 / std::max(byte_size(copied->type), second ? byte_size(second->type) : 0);
+    int64_t widest = std::max(byte_size(copied->type), second ? byte_size(second->type) : 0);
+    for (const CopiedResult& operand : given) widest = std::max(widest, byte_size(operand.type));
+    const int64_t line = 128 / widest;
     const bool wide = along_columns() || tiling.blocks_per_sm() == 1;
     if (!wide || tiling.columns_of_tile() % line != 0) return tiling.piece_columns();
-    // Boxes of two results leave stages enough, or are no wider than a piece.
-    const bool fits = !second || shared_bytes_with(boxes_bytes(line), 4) <= shared_budget();
+    // Boxes of two leave stages enough, or are no wider than a piece.
+    const bool fits = box_element_bytes() == byte_size(copied->type) ||
+                      shared_bytes_with(boxes_bytes(line, 2), kEnoughStages) <= shared_budget();
     return fits ? line : tiling.piece_columns();
+  }
+  // Of what shares a turn, as codegen/device/wgmma_boxes.cuh lays it out: an operand lies where a result of
+  // its size will.
+  int64_t box_element_bytes() const {
+    std::vector<DataType> results{copied->type};
+    if (second) results.push_back(second->type);
+    int64_t bytes = 0;
+    for (const DataType type : results) bytes += byte_size(type);
+    for (const CopiedResult& operand : given) {
+      const auto place = std::ranges::find_if(results, [&](DataType type) {
+        return type == operand.type || (byte_size(type) == 2 && byte_size(operand.type) == 2);
+      });
+      if (place == results.end())
+        bytes += byte_size(operand.type);
+      else
+        results.erase(place);
+    }
+    return bytes;
+  }
+  // Operands had better come a tile ahead; but stages that copies of the main loop need are not given away.
+  int64_t turns() const {
+    constexpr int64_t kLeast = 2, kMost = 4, kBusy = 5;
+    if (given.empty()) return kLeast;
+    const int64_t columns = box_columns();
+    const int64_t wanted = std::min(kBusy, stages_beside(boxes_bytes(columns, kLeast)));
+    int64_t turns = kMost;
+    while (turns > kLeast && shared_bytes_with(boxes_bytes(columns, turns), wanted) > shared_budget())
+      --turns;
+    return turns;
   }
   int64_t line_bytes() const {
     return (along_columns() ? box_columns() : kPartRows) * byte_size(copied->type);
   }
-  int64_t boxes_bytes(int64_t columns) const {
-    const int64_t bytes = byte_size(copied->type) + (second ? byte_size(second->type) : 0);
-    return kConsumers * 2 * kPartRows * columns * bytes;
+  int64_t boxes_bytes(int64_t columns, int64_t turns) const {
+    return kConsumers * turns * kPartRows * columns * box_element_bytes();
   }
   // And barriers, up to the next multiple of 1024.
   int64_t shared_bytes_with(int64_t boxes, int64_t stages) const {
@@ -180,16 +249,17 @@ struct Lowering {
     return stages * tiling.stage_bytes() + ceil_div(16 * (stages + 1), 1024) * 1024 + boxes;
   }
   int64_t shared_bytes(int64_t stages) const {
-    return shared_bytes_with(copied ? boxes_bytes(box_columns()) : 0, stages);
+    return shared_bytes_with(copied ? boxes_bytes(box_columns(), turns()) : 0, stages);
   }
   // Of a block.
   int64_t shared_budget() const {
     return tiling.blocks_per_sm() == 1 ? device.shared_per_block
                                        : device.shared_per_sm / tiling.blocks_per_sm() - 1024;
   }
-  int64_t stages() const {
+  int64_t stages() const { return stages_beside(copied ? boxes_bytes(box_columns(), turns()) : 0); }
+  int64_t stages_beside(int64_t boxes) const {
     int64_t stages = tiling.window ? kMaxWindows : kMaxStages;
-    while (stages > 2 && shared_bytes(stages) > shared_budget()) --stages;
+    while (stages > 2 && shared_bytes_with(boxes, stages) > shared_budget()) --stages;
     return stages;
   }
 
@@ -201,10 +271,10 @@ struct Lowering {
                                    DataType::u8,  DataType::f8_e4m3, DataType::f8_e5m2};
     return std::ranges::find(kElements, type) - kElements.begin();
   }
-  // As codegen/device/wgmma_finish.cuh counts them.
-  static int64_t out_number(const std::optional<CopiedResult>& result) {
-    constexpr std::array kOuts{DataType::f16, DataType::bf16, DataType::f32, DataType::i32};
-    return std::ranges::find(kOuts, result ? result->type : DataType::f32) - kOuts.begin();
+  // As codegen/device/wgmma_boxes.cuh counts them.
+  static int64_t element_in_box(DataType type) {
+    constexpr std::array kElements{DataType::f16, DataType::bf16, DataType::f32, DataType::i32};
+    return std::ranges::find(kElements, type) - kElements.begin();
   }
 
   KernelSite epilogue(int axis) const { return {"Y", y, axis, short_forms, rounds_value}; }
@@ -255,7 +325,7 @@ struct Lowering {
                      {"a_rows_adjacent", a.across_adjacent ? 1 : 0},
                      {"b_columns_adjacent", b[0].across_adjacent ? 1 : 0},
                      {"way_out", way_out()},
-                     {"out", out_number(copied)},
+                     {"out", element_in_box(copied ? copied->type : DataType::f32)},
                      {"box_columns", copied ? box_columns() : tiling.piece_columns()},
                      {"unrolled", is_short() ? 1 : 0},
                      {"y_along_columns", along_columns() ? 1 : 0},
@@ -268,8 +338,8 @@ struct Lowering {
       source.config.push_back({"flat_planes", view.planes->flat ? 1 : 0});
     }
     if (stores_planes()) source.config.push_back({"unit", copied->planes->unit});
-    if (second) source.config.push_back({"second_out", out_number(second)});
-
+    if (second) source.config.push_back({"second_out", element_in_box(second->type)});
+    write_given(source.config);
     if (byte_size(type()) == 1) source.config.push_back({"type_b", element_number(b[0].map.type)});
     view.write_config(source.config);
     if (!is_split()) source.sites = {epilogue(vector_axis)};
@@ -298,11 +368,20 @@ struct Lowering {
     return launch;
   }
 
+  void write_given(std::vector<ConfigValue>& config) const {
+    if (given.empty()) return;
+    config.push_back({"given", std::ssize(given)});
+    for (size_t i = 0; i < given.size(); ++i)
+      config.push_back({fmt::format("given_{}", i), element_in_box(given[i].type)});
+    config.push_back({"turns", turns()});
+  }
+
   void write_arguments(ArgumentBlock& block) const {
     block.put_tensor_map(a.map, a.operand, a.byte_offset);
     for (const CopiedOperand& each : b) block.put_tensor_map(each.map, each.operand, each.byte_offset);
     if (way_out() == kCopyEngineStores) put_result(block, *copied);
     if (second) put_result(block, *second);
+    for (const CopiedResult& operand : given) put_result(block, operand);
     view.write_arguments(block, static_cast<int>(index_bits));
     if (tiling.window)
       write_windows(block);
@@ -314,7 +393,9 @@ struct Lowering {
   void put_result(ArgumentBlock& block, const CopiedResult& result) const {
     TensorMap map = result.map;
     const int64_t box_rows = std::min(kPartRows, kLineBytes / byte_size(result.type));
-    map.box = along_columns() ? Dims{box_columns(), 16, 1} : Dims{box_rows, box_columns(), 1};
+    // Along columns, warps send rows of their own; the mover sends those of a warpgroup.
+    const int64_t rows_together = given.empty() ? kPartRows / kWarps : kPartRows;
+    map.box = along_columns() ? Dims{box_columns(), rows_together, 1} : Dims{box_rows, box_columns(), 1};
     block.put_tensor_map(map, result.operand, result.byte_offset);
   }
 
@@ -407,6 +488,7 @@ struct Lowering {
     if (operand == a.operand || std::ranges::find(b, operand, &CopiedOperand::operand) != b.end())
       return kUnit;
     if (second && operand == second->operand) return kUnit;
+    if (std::ranges::find(given, operand, &CopiedResult::operand) != given.end()) return kUnit;
     if (!copied || operand != copied->operand) return 1;
     return stores_planes() ? copied->planes->unit * byte_size(copied->type) : kUnit;
   }
@@ -416,7 +498,9 @@ struct Lowering {
   // Cycles that a thread spends on one element of the epilogue. This and the efficiencies below are fitted to
   // 460 candidates of 34 cases on an H200 (bench/RESULTS.md).
   double finish_cycles_per_element() const {
-    constexpr double kUnrolled = 12, kRolled = 22, kLoad = 10, kLines = 22, kScattered = 150, kFurtherSum = 4;
+    constexpr double kUnrolled = 12, kRolled = 22, kLines = 22, kScattered = 150, kFurtherSum = 4;
+    // A loop waits for its loads, piece by piece; without one, they are under way while other pieces pass.
+    constexpr double kLoad = 10, kLoadInLoop = 120, kGivenLoad = 2;
     constexpr double kOneByOne = 4;
     constexpr double kPlanes = 6, kUnitOfPlanes = 16;
     constexpr double kTotal = 3, kColumnTotal = 6, kSecondCopied = 3;
@@ -428,8 +512,9 @@ struct Lowering {
     cycles += kFurtherSum * static_cast<double>(tiling.siblings - 1);
     for (const Node& node : y.nodes) {
       const bool own = std::ranges::find(node.access.strides, 0) == node.access.strides.end();
-      if (node.kind == Node::Kind::load && own) cycles += kLoad;
+      if (node.kind == Node::Kind::load && own) cycles += is_short() ? kLoad : kLoadInLoop;
     }
+    cycles += kGivenLoad * static_cast<double>(given.size());
     if (second) cycles += kSecondCopied;
     if (way_out() == kLinesStored) cycles += kLines;
     if (stores_planes()) cycles += kPlanes + kUnitOfPlanes / static_cast<double>(copied->planes->unit);

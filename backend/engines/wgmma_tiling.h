@@ -26,6 +26,9 @@ inline constexpr int64_t kMaxStages = 12, kMaxSums = 192;
 inline constexpr int64_t kWarpRows = 16, kWarps = 4;  // of a part, of a warpgroup
 inline constexpr int64_t kThreadsStore = 0, kCopyEngineStores = 1, kPartStored = 2, kLinesStored = 3,
                          kPlanesStored = 4;
+// Stages that wide boxes leave where there are more of them than of the first result, and all; operands of the
+// epilogue that come in boxes.
+inline constexpr int64_t kEnoughStages = 4, kFewStages = 3, kMostGiven = 2;
 // What the arguments have room for.
 inline constexpr int64_t kMaxClasses = 16;
 // Of a resident window: the ring of windows, and the filters of one tap.

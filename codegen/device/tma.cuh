@@ -159,6 +159,21 @@ FUSOR_DEVICE void store_matrices(void* shared, u32 a, u32 b, u32 c, u32 d) {
         : "memory");
 }
 
+// Such matrices, as store_matrices() leaves them.
+template <bool kTransposed>
+FUSOR_DEVICE void load_matrices(u32 (&words)[4], const void* shared) {
+  if constexpr (kTransposed)
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+                 : "r"(shared_address(shared))
+                 : "memory");
+  else
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+                 : "r"(shared_address(shared))
+                 : "memory");
+}
+
 // Makes this thread's writes to shared memory visible to the copy engine.
 FUSOR_DEVICE void fence_shared_writes() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 FUSOR_DEVICE void store_box(const TensorMap& map, const void* shared, int c0, int c1, int c2) {

@@ -1,6 +1,7 @@
 // Owns the tensor-core contraction of sm_90a (Hopper): matmul and the three passes of convolution as one
 // persistent, warp-specialised kernel.
-// load: one thread of the first warpgroup keeps a ring of operand tiles in shared memory full, by TMA.
+// load: one thread of the first warpgroup keeps a ring of operand tiles in shared memory full, by TMA; two
+// others move the boxes of the epilogue where it has operands that come in them.
 // compute: two warpgroups multiply, on the tensor cores, straight from shared memory (rows in TF32 that lie
 // across k: from registers): half the rows of a tile each, or tiles of their own in turns. finish: sums pass
 // the epilogue in registers; the loads of the next tile, and the stores of this one, go on meanwhile.
@@ -8,6 +9,7 @@
 
 #include "codegen/device/wgmma_finish.cuh"
 #include "codegen/device/wgmma_load.cuh"
+#include "codegen/device/wgmma_mover.cuh"
 #include "codegen/device/wgmma_planes.cuh"
 
 struct Params {
@@ -17,6 +19,9 @@ struct Params {
 #endif
 #ifdef FUSOR_SECOND_OUT
   TensorMap second;
+#endif
+#ifdef FUSOR_GIVEN
+  TensorMap given[kGiven];
 #endif
   Problem problem;
   Schedule schedule;
@@ -186,15 +191,18 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
   const int warp = threadIdx.x % kWarpgroup / 32;
 #if FUSOR_WAY_OUT != 2
 #if FUSOR_WAY_OUT == 1
-  Finisher<Y, Schedule> finisher{p.problem, p.schedule, p.y, p.result, shared.boxes[2 * consumer], warp};
+  Finisher<Y, Schedule> finisher{p.problem, p.schedule, p.y, p.result, shared.boxes[kTurns * consumer], warp};
 #elif FUSOR_WAY_OUT >= 3
-  Finisher<Y, Schedule> finisher{p.problem, p.schedule, p.y, p.target, shared.boxes[2 * consumer], warp};
+  Finisher<Y, Schedule> finisher{p.problem, p.schedule, p.y, p.target, shared.boxes[kTurns * consumer], warp};
 #else
   Finisher<Y, Schedule> finisher{p.problem, p.schedule, p.y, p.a, nullptr, warp};
 #endif
 #endif
 #ifdef FUSOR_SECOND_OUT
   finisher.second = &p.second;
+#endif
+#ifdef FUSOR_GIVEN
+  finisher.barriers = &stages.boxes[consumer];
 #endif
 #ifdef FUSOR_REDUCED
   finisher.reducer.begin(p.reduced);
@@ -228,8 +236,21 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
 #ifdef FUSOR_REDUCED
   finisher.reducer.end((static_cast<int>(blockIdx.x) * kConsumers + consumer) * (kWarpgroup / 32) + warp);
 #endif
-  if constexpr (kWayOut == kCopyEngineStores) wait_for_stores<0>();
+  if constexpr (kWayOut == kCopyEngineStores && kGiven == 0) wait_for_stores<0>();
 }
+
+#ifdef FUSOR_GIVEN
+FUSOR_DEVICE void move_boxes(const Params& p, Shared& shared, int consumer) {
+#ifdef FUSOR_SECOND_OUT
+  const BoxMaps maps{p.result, p.second, p.given};
+#else
+  const BoxMaps maps{p.result, p.result, p.given};
+#endif
+  const Mover mover{
+      p.problem, p.schedule, maps, shared.boxes[kTurns * consumer], shared.stages.boxes[consumer], consumer};
+  mover.run();
+}
+#endif
 
 extern "C" __global__ void __launch_bounds__((1 + kConsumers) * kWarpgroup, FUSOR_BLOCKS_PER_SM)
     wgmma_contraction(const __grid_constant__ Params p) {
@@ -243,6 +264,9 @@ extern "C" __global__ void __launch_bounds__((1 + kConsumers) * kWarpgroup, FUSO
     fence_barriers();
     prefetch_map(p.a);
     for (const TensorMap& map : p.b) prefetch_map(map);
+#ifdef FUSOR_GIVEN
+    for (const TensorMap& map : p.given) prefetch_map(map);
+#endif
   }
   if constexpr (kCluster > 1)
     synchronise_cluster();
@@ -254,6 +278,10 @@ extern "C" __global__ void __launch_bounds__((1 + kConsumers) * kWarpgroup, FUSO
     if (threadIdx.x == 0) load_planes(p.a, p.b[0], p.operands, p.schedule, shared.stages);
 #else
     if (threadIdx.x == 0) load(p.a, p.b, p.operands, p.schedule, shared.stages);
+#endif
+#ifdef FUSOR_GIVEN
+    const int mover = static_cast<int>(threadIdx.x) - 32;
+    if (mover >= 0 && mover % 32 == 0 && mover / 32 < kConsumers) move_boxes(p, shared, mover / 32);
 #endif
   } else {
     if constexpr (FUSOR_BLOCKS_PER_SM == 1) take_registers<232>();

@@ -5,75 +5,13 @@
 // apart; threads store all results themselves; or a part of a split goes to the scratch as it is.
 #pragma once
 
+#include "codegen/device/wgmma_boxes.cuh"
 #include "codegen/device/wgmma_reduce.cuh"
-#include "codegen/device/wgmma_tiling.cuh"
 
-template <int kNumber>
-struct OutOf;
-template <>
-struct OutOf<0> {
-  using type = f16;
-};
-template <>
-struct OutOf<1> {
-  using type = bf16;
-};
-template <>
-struct OutOf<2> {
-  using type = float;
-};
-template <>
-struct OutOf<3> {
-  using type = i32;
-};
-using Out = OutOf<FUSOR_OUT>::type;
-// A second result that the copy engine stores.
-#ifdef FUSOR_SECOND_OUT
-static constexpr bool kHasSecond = true;
-using SecondOut = OutOf<FUSOR_SECOND_OUT>::type;
-#else
-static constexpr bool kHasSecond = false;
-using SecondOut = Out;
-#endif
-
-static constexpr int kThreadsStore = 0, kCopyEngineStores = 1, kPartStored = 2, kLinesStored = 3,
-                     kPlanesStored = 4;
-static constexpr int kWayOut = FUSOR_WAY_OUT;
-static constexpr bool kAlongColumns = FUSOR_Y_ALONG_COLUMNS;
 // Both elements of a pair of columns exist or neither does, and none is stored by a thread: whatever lies
 // outside may be computed from a neighbour's coordinates, for the copy engine drops it.
 static constexpr bool kClamped = FUSOR_CLAMPED;
 static constexpr int kVector = FUSOR_VECTOR;  // 2 where a pair of columns moves as one
-
-// Columns that pass the epilogue at a time. The text of a long epilogue stands once, in a loop; a short one
-// is over sooner where it stands for every piece of the sums.
-static constexpr bool kUnrolled = FUSOR_UNROLLED;
-static constexpr int kPiece = kColumns % 32 == 0 ? 32 : 16, kPieces = kColumns / kPiece;
-static_assert(kColumns % kPiece == 0 && kSiblings <= 2);
-
-// Boxes of a result, two of which take turns: 64 rows of a warpgroup by kBoxColumns. A box consists of
-// blocks: along columns of up to 128 bytes of every row, along rows of 128 bytes of every column.
-static constexpr int kBoxColumns = FUSOR_BOX_COLUMNS;
-template <class T>
-struct Box {
-  static constexpr int kLineColumns = 128 / int(sizeof(T));
-  static constexpr int kBlockColumns =
-      !kAlongColumns || kBoxColumns < kLineColumns ? kBoxColumns : kLineColumns;
-  static constexpr int kBlockRows = kAlongColumns || sizeof(T) == 2 ? 64 : 32;
-  static constexpr int kLine = (kAlongColumns ? kBlockColumns : kBlockRows) * int(sizeof(T));
-  static constexpr int kBlockBytes = kBlockRows * kBlockColumns * int(sizeof(T));
-  static constexpr int kBytes = 64 * kBoxColumns * int(sizeof(T));
-
-  // Where the copy engine expects a byte of a line: it swizzles units of 16 bytes over the line's length.
-  FUSOR_DEVICE int place(int line, int byte) {
-    const int at = line * kLine + byte;
-    return at ^ (at >> 7 & (kLine / 16 - 1)) << 4;
-  }
-};
-// The second result's box lies behind the first one's.
-static constexpr int kBoxBytes = Box<Out>::kBytes + (kHasSecond ? Box<SecondOut>::kBytes : 0);
-static constexpr bool kBoxed = kWayOut != kThreadsStore && kWayOut != kPartStored;
-static constexpr int kBoxes = kBoxed ? kConsumers * 2 : 0;
 
 // The first result as lines of channels, one a pixel.
 struct ResultLines {
@@ -97,9 +35,16 @@ using Target = TensorMap;
 using PieceSums = Sum[kSiblings][kPiece / 2];
 using Chosen = Vec<Sum, kVector>[kSiblings];
 
-// What leaves of a piece, by shared memory.
-template <class T>
-using PiecePairs = Vec<T, 2>[kPiece / 8][2];
+// A thread's share of what the copy engine brought of a piece, and N elements of a row of it.
+struct GivenPairs {
+  PiecePairs<FirstGiven> first;
+  PiecePairs<SecondGiven> second;
+};
+template <int N>
+struct GivenValues {
+  Vec<Carrier<FirstGiven>, N> first;
+  Vec<Carrier<SecondGiven>, N> second;
+};
 
 struct Nothing {};
 
@@ -118,10 +63,11 @@ struct Finisher {
   const Grid& grid;
   const typename Epilogue::Args& args;
   const Target& target;
-  u8* boxes;  // of this warpgroup: two
+  u8* boxes;  // of this warpgroup: kTurns
   int warp;   // in the warpgroup
-  int turn = 0;
+  Turn turn{};
   const TensorMap* second = nullptr;  // of the second result
+  BoxBarriers* barriers = nullptr;    // where operands are given
   Reducer<kPiece> reducer;
 
   FUSOR_DEVICE int lane() { return threadIdx.x % 32; }
@@ -163,14 +109,41 @@ struct Finisher {
     return Epilogue::template apply<N>(args, at, existing, inputs...);
 #endif
   }
+  template <int N, class... Inputs>
+  __device__ auto apply_with(const Index (&at)[Epilogue::kRank], int existing, Total* totals,
+                             const GivenValues<N>& given, const Inputs&... inputs) const {
+    if constexpr (kGiven == 2)
+      return apply_to<N>(at, existing, totals, inputs..., given.first, given.second);
+    else if constexpr (kGiven == 1)
+      return apply_to<N>(at, existing, totals, inputs..., given.first);
+    else
+      return apply_to<N>(at, existing, totals, inputs...);
+  }
   // `loads`: of an epilogue that yields values.
   template <int N, class... Loads>
   __device__ auto apply(const Index (&at)[Epilogue::kRank], int existing,
-                        const Vec<Sum, N> (&sums)[kSiblings], Total* totals, const Loads&... loads) const {
+                        const Vec<Sum, N> (&sums)[kSiblings], const GivenValues<N>& given, Total* totals,
+                        const Loads&... loads) const {
     if constexpr (kSiblings == 2)
-      return apply_to<N>(at, existing, totals, loads..., sums[0], sums[1]);
+      return apply_with<N>(at, existing, totals, given, loads..., sums[0], sums[1]);
     else
-      return apply_to<N>(at, existing, totals, loads..., sums[0]);
+      return apply_with<N>(at, existing, totals, given, loads..., sums[0]);
+  }
+
+  // Of a thread's row `half` in a piece, N elements from number `first` on.
+  template <int N, class T>
+  FUSOR_DEVICE Vec<Carrier<T>, N> widened(const PiecePairs<T>& pairs, int half, int first) {
+    Vec<Carrier<T>, N> values;
+#pragma unroll
+    for (int i = 0; i < N; ++i) values[i] = widen(pairs[(first + i) / 2][half])[(first + i) % 2];
+    return values;
+  }
+  template <int N>
+  FUSOR_DEVICE GivenValues<N> given_from(const GivenPairs& pairs, int half, int first) {
+    GivenValues<N> values{};
+    if constexpr (kGiven > 0) values.first = widened<N, FirstGiven>(pairs.first, half, first);
+    if constexpr (kGiven > 1) values.second = widened<N, SecondGiven>(pairs.second, half, first);
+    return values;
   }
 
   // Whether the epilogue is the same for all columns of a row. Then one call has all of a thread's in a
@@ -196,7 +169,7 @@ struct Finisher {
   }
   template <class Loads>
   __device__ auto values_of_row(const Tile& tile, const Key& row, int half, const PieceSums& sums,
-                                const Loads& loads) const {
+                                const Loads& loads, const GivenPairs& given) const {
     constexpr int kMine = kPiece / 4;
     Vec<Sum, kMine> mine[kSiblings];
 #pragma unroll
@@ -205,15 +178,15 @@ struct Finisher {
       for (int i = 0; i < kMine; ++i) mine[sibling][i] = sums[sibling][i / 2 * 4 + 2 * half + i % 2];
     Index at[Epilogue::kRank];
     place_row(tile, row, at);
-    return apply(at, kMine, mine, nullptr, loads);
+    return apply(at, kMine, mine, given_from<kMine>(given, half, 0), nullptr, loads);
   }
 
   // What the epilogue yields of kVector sums.
   __device__ auto values(const Tile& tile, const Rows& rows_, int half, int column, const Chosen& sums,
-                         Total* totals) const {
+                         const GivenValues<kVector>& given, Total* totals) const {
     Index at[Epilogue::kRank];
     const int existing = place(tile, rows_, half, column, at);
-    return apply(at, existing, sums, totals, Epilogue::loads(args, at, existing));
+    return apply(at, existing, sums, given, totals, Epilogue::loads(args, at, existing));
   }
   // Of a pair, rounded at once; both are the same where one vector is the pair.
   template <class T, class C>
@@ -230,12 +203,13 @@ struct Finisher {
                         Total* totals) const {
     Index at[Epilogue::kRank];
     const int existing = place(tile, rows_, half, column, at);
-    if (existing > 0) apply(at, existing, sums, totals);
+    if (existing > 0) apply(at, existing, sums, GivenValues<kVector>{}, totals);
   }
 
   // A thread's pairs of a piece, its first column at `mine`.
   __device__ void pair_by_pair(const Tile& tile, const Rows& rows_, int mine, const PieceSums& sums,
-                               PiecePairs<Out>& pairs, PiecePairs<SecondOut>& second_pairs) {
+                               const GivenPairs& given, PiecePairs<Out>& pairs,
+                               PiecePairs<SecondOut>& second_pairs) {
 #pragma unroll
     for (int j = 0; j < kPiece / 8; ++j)
 #pragma unroll
@@ -249,9 +223,11 @@ struct Finisher {
         constexpr int kLast = 2 - kVector;  // what is first of the last vector
         const int at = mine + 8 * j;
         if constexpr (kBoxed) {
-          const auto low = values(tile, rows_, half, at, chosen[0], reducer.totals_of(j, half, 0));
+          const auto low = values(tile, rows_, half, at, chosen[0], given_from<kVector>(given, half, 2 * j),
+                                  reducer.totals_of(j, half, 0));
           const auto high = kLast == 0 ? low
                                        : values(tile, rows_, half, at + kLast, chosen[kLast],
+                                                given_from<kVector>(given, half, 2 * j + kLast),
                                                 reducer.totals_of(j, half, kLast));
           if constexpr (kHasSecond) {
             pairs[j][half] = joined<Out>(low.value, high.value);
@@ -273,10 +249,15 @@ struct Finisher {
                         const PieceSums& sums, u8* box, int first_column) {
     PiecePairs<Out> pairs;
     PiecePairs<SecondOut> second_pairs;
+    GivenPairs given;
+    const BoxAccess access{warp};
+    const int in_box = column - first_column;
+    if constexpr (kGiven > 0) access.template read<FirstGiven>(given.first, box + kFirstGivenAt, in_box);
+    if constexpr (kGiven > 1) access.template read<SecondGiven>(given.second, box + kSecondGivenAt, in_box);
     if constexpr (columns_alike()) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const auto out = values_of_row(tile, rows_.key[half], half, sums, loads[half]);
+        const auto out = values_of_row(tile, rows_.key[half], half, sums, loads[half], given);
 #pragma unroll
         for (int j = 0; j < kPiece / 8; ++j)
           if constexpr (kHasSecond) {
@@ -287,72 +268,10 @@ struct Finisher {
           }
       }
     } else {
-      pair_by_pair(tile, rows_, column + lane() % 4 * 2, sums, pairs, second_pairs);
+      pair_by_pair(tile, rows_, column + lane() % 4 * 2, sums, given, pairs, second_pairs);
     }
-    if constexpr (kBoxed) fill_box<Out>(pairs, box, column - first_column);
-    if constexpr (kHasSecond)
-      fill_box<SecondOut>(second_pairs, box + Box<Out>::kBytes, column - first_column);
-  }
-
-  // Writes pairs of neighbouring columns to the box, from its column `first` on: 8 x 8 matrices of 16-bit
-  // elements are stored whole, transposed where lines of the box run along rows.
-  template <class T>
-  __device__ void fill_box(const PiecePairs<T>& pairs, u8* box, int first) const {
-    box += first / Box<T>::kBlockColumns * Box<T>::kBlockBytes;
-    first %= Box<T>::kBlockColumns;
-    if constexpr (!kAlongColumns && sizeof(T) != 2) {
-      fill_lines_of_rows<T>(pairs, box, first);
-    } else if constexpr (sizeof(T) == 2) {
-      // The line of a matrix whose place a lane gives: matrices lie rows first.
-      const int row =
-          kAlongColumns ? row_in_part(warp, lane() % 8 * 4, lane() / 8 % 2) : warp * 16 + lane() / 8 % 2 * 8;
-      const int column = first + (kAlongColumns ? 0 : lane() % 8) + lane() / 16 * 8;
-#pragma unroll
-      for (int j = 0; j < kPiece / 8; j += 2) {
-        u8* const to = box + (kAlongColumns ? Box<T>::place(row, (column + 8 * j) * 2)
-                                            : Box<T>::place(column + 8 * j, row * 2));
-        store_matrices<!kAlongColumns>(to, bit_cast<u32>(pairs[j][0]), bit_cast<u32>(pairs[j][1]),
-                                       bit_cast<u32>(pairs[j + 1][0]), bit_cast<u32>(pairs[j + 1][1]));
-      }
-    } else {
-      const int column = first + lane() % 4 * 2;
-#pragma unroll
-      for (int j = 0; j < kPiece / 8; ++j)
-#pragma unroll
-        for (int half = 0; half < 2; ++half)
-          *reinterpret_cast<Vec<T, 2>*>(
-              box + Box<T>::place(row_in_part(warp, lane(), half), (column + 8 * j) * int(sizeof(T)))) =
-              pairs[j][half];
-    }
-  }
-
-  // Of elements that no instruction transposes: one by one, or by neighbouring rows where a thread has such.
-  template <class T>
-  __device__ void fill_lines_of_rows(const PiecePairs<T>& pairs, u8* box, int first) const {
-    using Lines = Box<T>;
-    constexpr int kBytes = int(sizeof(T)), kNext = 8 * Lines::kLine;  // 8 lines on, swizzled alike
-    static_assert(Lines::kLine == 128);
-    // In either order of the columns, chosen so that no lanes of a half-warp meet in a bank.
-    const bool upper_first = kFromRegisters && lane() % 4 >= 2;
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const int column = first + lane() % 4 * 2 + (upper_first ? 1 - i : i);
-#pragma unroll
-      for (int half = 0; half < (kFromRegisters ? 1 : 2); ++half) {
-        const int row = row_in_part(warp, lane(), half);
-        u8* const to = box + row / Lines::kBlockRows * Lines::kBlockBytes +
-                       Lines::place(column, row % Lines::kBlockRows * kBytes);
-#pragma unroll
-        for (int j = 0; j < kPiece / 8; ++j)
-          if constexpr (kFromRegisters) {
-            const Vec<T, 2> low{{pairs[j][0][i], pairs[j][1][i]}},
-                high{{pairs[j][0][1 - i], pairs[j][1][1 - i]}};
-            *reinterpret_cast<Vec<T, 2>*>(to + j * kNext) = upper_first ? high : low;
-          } else {
-            *reinterpret_cast<T*>(to + j * kNext) = pairs[j][half][i];
-          }
-      }
-    }
+    if constexpr (kBoxed) access.template fill<Out>(pairs, box, in_box);
+    if constexpr (kHasSecond) access.template fill<SecondOut>(second_pairs, box + kSecondAt, in_box);
   }
 
   // Who fills what one of them sends: a warp (along columns) or the warpgroup.
@@ -365,40 +284,23 @@ struct Finisher {
   __device__ bool leads() const { return kAlongColumns ? lane() == 0 : threadIdx.x % kWarpgroup == 0; }
 
   // The copy engine has read the other box by now: nobody waits before filling it.
-  __device__ void send_box(const TensorMap& map, const Tile& tile, int first_row, int column, const u8* box) {
+  __device__ void send_box(const TensorMap& map, const Tile& tile, int first_row, int column, u8* box) {
     fence_shared_writes();
     if (leads()) wait_for_stores<0>();
     meet();
     // Along columns a warp has lines of its own.
-    const int row = first_row + (kAlongColumns ? warp * 16 : 0);
+    const int above = kAlongColumns ? warp * 16 : 0, row = first_row + above;
     if (leads() && row < static_cast<int>(rows())) {
-      store_blocks<Out>(map, tile, row, column, box);
-      if constexpr (kHasSecond) store_blocks<SecondOut>(*second, tile, row, column, box + Box<Out>::kBytes);
+      store_blocks<Out>(map, tile, row, column, box + above * Box<Out>::kLine);
+      if constexpr (kHasSecond)
+        store_blocks<SecondOut>(*second, tile, row, column, box + kSecondAt + above * Box<SecondOut>::kLine);
       commit_stores();
     }
   }
   template <class T>
-  __device__ void store_blocks(const TensorMap& map, const Tile& tile, int row, int column,
-                               const u8* box) const {
-    const int outer = grid.outer(tile);
-    const int channel =
-        kOp == kMatmul
-            ? 0
-            : tile.entry * static_cast<int>(kOp == kFprop ? problem.output_channels : problem.input_channels);
-#pragma unroll
-    for (int block = 0; block < kBoxColumns; block += Box<T>::kBlockColumns) {
-      if (column + block >= static_cast<int>(columns())) break;
-      const u8* const from = box + block / Box<T>::kBlockColumns * Box<T>::kBlockBytes;
-      if constexpr (kAlongColumns)
-        store_box(map, from + warp * 16 * Box<T>::kLine, column + block + (kSwapped ? 0 : channel),
-                  row + grid.first_line(problem, tile), outer);
-      else
-#pragma unroll
-        for (int above = 0; above < 64; above += Box<T>::kBlockRows)
-          if (row + above < static_cast<int>(rows()))
-            store_box(map, from + above / Box<T>::kBlockRows * Box<T>::kBlockBytes,
-                      row + above + (kSwapped ? channel : 0), column, outer);
-    }
+  __device__ void store_blocks(const TensorMap& map, const Tile& tile, int row, int column, u8* box) const {
+    for_blocks<T>(problem, grid, tile, row, column, box,
+                  [&](const u8* from, int c0, int c1, int c2) { store_box(map, from, c0, c1, c2); });
   }
   // Eight threads a line. When the next box is sent, all have read this one.
   __device__ void send_box(const ResultLines& lines, const Tile& tile, int first_row, int column,
@@ -499,14 +401,19 @@ struct Finisher {
         else
           choose<0, kParts * kPieces>(chosen, sums, part * kPieces + first / kPiece);
         const int in_box = first % kBoxColumns, column = tile.column + first;
-        u8* const box = boxes + turn * kBoxBytes;
+        u8* const box = boxes + turn.box * kBoxBytes;
+        if constexpr (kGiven > 0)
+          if (in_box == 0) barriers->given[turn.box].wait(turn.parity);
         reducer.begin_piece();
         piece(tile, mine, loads, column, chosen, box, column - in_box);
         reducer.end_piece(tile, warp_row, column, static_cast<int>(rows()), static_cast<int>(columns()));
         if constexpr (kBoxed)
           if (in_box + kPiece == kBoxColumns) {
-            send_box(target, tile, part_row, column - in_box, box);
-            turn ^= 1;
+            if constexpr (kGiven > 0)
+              barriers->hand_over(turn.box);
+            else
+              send_box(target, tile, part_row, column - in_box, box);
+            turn.advance();
           }
       }
       reducer.end_part(tile, warp_row, static_cast<int>(rows()));

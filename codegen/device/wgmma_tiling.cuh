@@ -148,15 +148,48 @@ struct Turns {
   }
 };
 
-// Operand tiles in lines of 128 bytes, swizzled by 128 bytes, and the barriers that say whose they are.
+// Boxes of a consumer that take turns on the way out; more than two where operands of the epilogue had better
+// come far ahead.
+#ifdef FUSOR_TURNS
+static constexpr int kTurns = FUSOR_TURNS;
+#else
+static constexpr int kTurns = 2;
+#endif
+
+// Of a consumer's boxes: which hold what was given, and which all that is to leave.
+struct BoxBarriers {
+  Barrier given[kTurns], done[kTurns];
+
+  __device__ void init() {
+    for (int box = 0; box < kTurns; ++box) {
+      given[box].init(1);
+      done[box].init(kWarpgroup / 32);
+    }
+  }
+  // By every warp that has filled its share.
+  __device__ void hand_over(int box) {
+    fence_shared_writes();
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) done[box].arrive();
+  }
+};
+
+// Operand tiles in lines of 128 bytes, swizzled by 128 bytes, and the barriers that say whose they are; those
+// of boxes find room behind them.
 struct Stages {
   alignas(1024) u8 a[kStages][kTileBytesA];
   alignas(1024) u8 b[kStages][kTileBytesB];
   Barrier full[kStages], empty[kStages];
   Turns turns;
+#ifdef FUSOR_GIVEN
+  BoxBarriers boxes[kConsumers];
+#endif
 
   __device__ void init() {
     turns.init();
+#ifdef FUSOR_GIVEN
+    for (BoxBarriers& barriers : boxes) barriers.init();
+#endif
     for (int stage = 0; stage < kStages; ++stage) {
       full[stage].init(1);
       empty[stage].init(kReaders * kWarpgroup / 32 * kCluster);

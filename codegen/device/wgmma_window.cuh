@@ -124,7 +124,7 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
   const Windows& windows = p.windows;
   const int warp = threadIdx.x % kWarpgroup / 32;
 #if FUSOR_WAY_OUT >= 3
-  Finisher<Y, Grid> finisher{p.problem, windows.grid, p.y, p.target, shared.boxes[2 * consumer], warp};
+  Finisher<Y, Grid> finisher{p.problem, windows.grid, p.y, p.target, shared.boxes[kTurns * consumer], warp};
 #else
   Finisher<Y, Grid> finisher{p.problem, windows.grid, p.y, p.pixels, nullptr, warp};
 #endif
