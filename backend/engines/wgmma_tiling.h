@@ -11,6 +11,7 @@
 #include "backend/engines/pointwise_convolution.h"
 #include "backend/engines/resident_window.h"
 #include "backend/engines/residue_classes.h"
+#include "backend/engines/result_reduction.h"
 #include "backend/engines/tensor_maps.h"
 #include "backend/engines/tiled_result.h"
 #include "core/ceil_div.h"
@@ -26,8 +27,8 @@ inline constexpr int64_t kMaxStages = 12, kMaxSums = 192;
 inline constexpr int64_t kWarpRows = 16, kWarps = 4;  // of a part, of a warpgroup
 inline constexpr int64_t kThreadsStore = 0, kCopyEngineStores = 1, kPartStored = 2, kLinesStored = 3,
                          kPlanesStored = 4;
-// Stages that wide boxes leave where there are more of them than of the first result, and all; operands of the
-// epilogue that come in boxes.
+// Stages that wide boxes leave where there are more of them than of the first result, and all; operands of
+// the epilogue that come in boxes.
 inline constexpr int64_t kEnoughStages = 4, kFewStages = 3, kMostGiven = 2;
 // What the arguments have room for.
 inline constexpr int64_t kMaxClasses = 16;
@@ -47,6 +48,26 @@ inline std::optional<ResidentWindow> window_of(const Contraction& view, DataType
   return may_lie_across(type) && !view.reduces ? resident_window(view) : std::nullopt;
 }
 
+// One reduction beside one result of 16 bits in boxes, where the epilogue has one operand at most, which
+// comes in boxes, too. Columns would have totals each.
+inline bool is_light_reduction(const Fusion& fusion, const Contraction& view, bool swapped) {
+  const Expr& y = fusion.after[0];
+  const auto reduction = result_reduction(fusion, view);
+  const auto stored = std::ranges::find_if(y.results, [](const Result& result) { return !result.reduction; });
+  if (!reduction || (swapped ? reduction->leaves_m : reduction->leaves_n)) return false;
+  if (y.results.size() != 2 || stored == y.results.end()) return false;
+  const auto along_n = [&](const Result& boxed) -> std::optional<bool> {
+    const auto copied = copied_result(fusion, view, y, boxed);
+    if (!copied || byte_size(copied->type) != 2) return std::nullopt;
+    return copied->along_n;
+  };
+  const std::optional<bool> lies = along_n(*stored);
+  const auto is_load = [](const Node& node) { return node.kind == Node::Kind::load; };
+  const auto load = std::ranges::find_if(y.nodes, is_load);
+  if (!lies || std::ranges::count_if(y.nodes, is_load) > 1) return false;
+  return load == y.nodes.end() || along_n({.type = load->type, .access = load->access}) == lies;
+}
+
 struct Tiling {
   int64_t line;         // steps of k in a tile
   bool short_sums;      // of one step, which are added up in fp32
@@ -58,6 +79,7 @@ struct Tiling {
   int64_t plane_rows = 1;     // of a wgrad of planes: runs in a step
   int64_t channel_block = 1;  // columns with one tap, of such a wgrad
   bool reduces;               // the result, on the way out
+  bool reduces_lightly;       // with a total for a row or one of all, and nothing that threads load
   int64_t results;            // of the epilogue; two that the copy engine stores count as one
   int64_t split;
   int64_t classes = 0;                   // of a dgrad of a stride: a product each
@@ -79,6 +101,7 @@ struct Tiling {
         band(config.knob("band", 8)),
         siblings(view.siblings),
         reduces(view.reduces),
+        reduces_lightly(is_light_reduction(fusion, view, swapped)),
         results(view.results),
         rows(view.m),
         columns(view.n),
@@ -157,7 +180,7 @@ struct Tiling {
   void fit_siblings(int64_t unit) {
     tile_n = ceil_div(tile_n, unit * siblings) * unit * siblings;
     // Further sums and totals want registers on the way out, where short ones are free again.
-    const bool plain = siblings == 1 && results == 1 && !reduces && !from_registers;
+    const bool plain = siblings == 1 && !from_registers && (reduces ? reduces_lightly : results == 1);
     const int64_t most = plain || short_sums ? kMaxSums : 128;
     while (sums() + short_registers() > most) tile_m /= 2;
   }

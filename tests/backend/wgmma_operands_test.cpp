@@ -131,6 +131,20 @@ TEST(WgmmaOperands, ASavedActivationComesBesideAReduction) {
   }
 }
 
+// Totals of rows and operands that nobody loads leave registers for wide tiles; totals of columns do not.
+TEST(WgmmaOperands, AReductionOfRowsBesideWhatComesInBoxesLeavesRoomForWideTiles) {
+  const auto widest = [](const Graph& graph, int64_t swap) {
+    int64_t sums = 0;
+    for (const Lowering& one : lowerings(graph))
+      if (one.config.knob("swap", 0) == swap && one.config.knob("ping_pong", 0) == 1)
+        sums = std::max(sums, one.config.knob("tile_m", 0) * one.config.knob("tile_n", 0) / 128);
+    return sums;
+  };
+  EXPECT_EQ(widest(gelu_gradient(4096, 2048, 512), 1), 192);
+  EXPECT_EQ(widest(gelu_gradient(4096, 2048, 512), 0), 128);
+  EXPECT_EQ(widest(gelu_gradient(4096, 2048, 512, DataType::f32), 1), 128);
+}
+
 TEST(WgmmaOperands, TwoOperandsComeToTheBoxesOfTwoResults) {
   for (const Lowering& one : lowerings(gated_gradients(4096, 2048, 512))) {
     EXPECT_THAT(one.given(), ElementsAre(kBf16, kBf16)) << to_string(one.config);
