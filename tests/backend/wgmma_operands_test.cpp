@@ -10,6 +10,7 @@
 #include "codegen/nvrtc.h"
 #include "frontend/graph_builder.h"
 #include "tests/backend/compiled_kernels.h"
+#include "tests/backend/golden_text.h"
 
 namespace fusor {
 namespace {
@@ -239,6 +240,11 @@ TEST(WgmmaOperands, WhatIsBroughtIsAligned) {
   const Graph graph = with_residual(4096, 2048, 512);
   for (const Lowering& one : lowerings(graph))
     for (const Guard& guard : one.lowered.guards) EXPECT_EQ(guard.alignment, 16) << to_string(one.config);
+}
+
+TEST(WgmmaOperands, TextIsTheGoldenText) {
+  const auto all = lowerings(gelu_gradient(4096, 2048, 512));
+  EXPECT_EQ(test::generated_text(all.front().lowered, 0), test::golden_text("wgmma_contraction.operands"));
 }
 
 TEST(WgmmaOperands, KernelsCompileCleanly) {
