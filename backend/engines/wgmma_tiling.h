@@ -48,13 +48,14 @@ inline std::optional<ResidentWindow> window_of(const Contraction& view, DataType
   return may_lie_across(type) && !view.reduces ? resident_window(view) : std::nullopt;
 }
 
-// One reduction beside one result of 16 bits in boxes, where the epilogue has one operand at most, which
-// comes in boxes, too. Columns would have totals each.
+// One reduction that leaves rows, beside one result of 16 bits in boxes, where the epilogue has one operand
+// at most, which comes in boxes, too. Columns would have totals each, and a total of all asks of every
+// element whether it exists.
 inline bool is_light_reduction(const Fusion& fusion, const Contraction& view, bool swapped) {
   const Expr& y = fusion.after[0];
   const auto reduction = result_reduction(fusion, view);
   const auto stored = std::ranges::find_if(y.results, [](const Result& result) { return !result.reduction; });
-  if (!reduction || (swapped ? reduction->leaves_m : reduction->leaves_n)) return false;
+  if (!reduction || !(swapped ? reduction->leaves_n : reduction->leaves_m)) return false;
   if (y.results.size() != 2 || stored == y.results.end()) return false;
   const auto along_n = [&](const Result& boxed) -> std::optional<bool> {
     const auto copied = copied_result(fusion, view, y, boxed);
@@ -79,7 +80,7 @@ struct Tiling {
   int64_t plane_rows = 1;     // of a wgrad of planes: runs in a step
   int64_t channel_block = 1;  // columns with one tap, of such a wgrad
   bool reduces;               // the result, on the way out
-  bool reduces_lightly;       // with a total for a row or one of all, and nothing that threads load
+  bool reduces_lightly;       // to totals of rows, and nothing that threads load
   int64_t results;            // of the epilogue; two that the copy engine stores count as one
   int64_t split;
   int64_t classes = 0;                   // of a dgrad of a stride: a product each
