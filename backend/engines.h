@@ -20,5 +20,6 @@ const Engine& mma_engine();
 const Engine& wgmma_engine();
 const Engine& wgmma_repacked_engine();
 const Engine& wgmma_narrow_engine();
+const Engine& wgmma_taps_engine();
 
 }  // namespace fusor

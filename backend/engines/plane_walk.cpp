@@ -14,16 +14,25 @@ using namespace copy_rules;
 
 namespace {
 
-// An operand of a pointwise wgrad: [image][channel][position], positions side by side.
-bool has_planes(const Fusion& fusion, const Contraction& view, const Expr& site) {
-  if (refuse_operand(fusion, view, site)) return false;
+// An operand of a wgrad: [image][channel][position], positions side by side.
+std::optional<Refusal> refuse_runs(const Fusion& fusion, const Contraction& view, const Expr& site) {
+  if (auto refusal = refuse_operand(fusion, view, site)) return refusal;
   const Access& access = site.nodes[0].access;
   const Strides& strides = access.strides;
   const int64_t bytes = byte_size(type_of(fusion, access));
   const WalkedAxes positions = taps_of(site);
-  return one_stride(positions.extents, positions.strides) == 1 &&
-         (site.domain[0] == 1 || is_line_stride(strides[0], bytes)) &&
-         (site.domain[1] == 1 || is_line_stride(strides[1], bytes));
+  if (one_stride(positions.extents, positions.strides) != 1)
+    return refusal("whole-planes", fusion.name_of(access.operand),
+                   "the positions of a channel side by side (NCHW), without gaps between rows",
+                   to_string(strides));
+  for (const int axis : {0, 1})
+    if (site.domain[axis] != 1 && !is_line_stride(strides[axis], bytes))
+      return refusal("16-byte-lines", fusion.name_of(access.operand), "planes a multiple of 16 bytes apart",
+                     fmt::format("{} bytes along axis {}", strides[axis] * bytes, axis));
+  return std::nullopt;
+}
+bool has_planes(const Fusion& fusion, const Contraction& view, const Expr& site) {
+  return !refuse_runs(fusion, view, site);
 }
 
 // The farthest that inputs lie from the output that they meet.
@@ -119,6 +128,10 @@ int64_t plane_length(const Expr& site) {
 bool sums_planes(const Fusion& fusion, const Contraction& view) {
   return view.op == ContractionOp::wgrad && view.is_pointwise() &&
          has_planes(fusion, view, fusion.before[0]) && has_planes(fusion, view, fusion.before[1]);
+}
+
+std::optional<Refusal> refuse_whole_planes(const Fusion& fusion, const Contraction& view, bool second) {
+  return refuse_runs(fusion, view, operand_site(fusion, second, 0));
 }
 
 Dims flat_rows(const Contraction& view, DataType type) {

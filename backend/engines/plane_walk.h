@@ -13,6 +13,9 @@ namespace fusor {
 
 /// A pointwise wgrad of images whose channels lie apart: k is walked image by image, along the positions.
 bool sums_planes(const Fusion& fusion, const Contraction& view);
+/// Why an operand of a wgrad cannot be copied as (position, channel, image), a channel's positions as one
+/// run, or nothing.
+std::optional<Refusal> refuse_whole_planes(const Fusion& fusion, const Contraction& view, bool second);
 /// Any other wgrad of unit strides whose operands' channels are planes, positions side by side; nothing where
 /// it is not, or where channels lie side by side as well, which wgrad prefers.
 std::optional<PlaneWalk> plane_walk(const Fusion& fusion, const Contraction& view);

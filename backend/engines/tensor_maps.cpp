@@ -245,4 +245,10 @@ CopiedOperand copied_operand(const Fusion& fusion, const Contraction& view, bool
                                          : filter_operand(fusion, view, before, extent);
 }
 
+CopiedOperand whole_planes(const Fusion& fusion, bool second, int64_t positions, int64_t channels) {
+  CopiedOperand copied = planes_operand(fusion, operand_site(fusion, second, 0), channels);
+  copied.map.box[0] = positions;
+  return copied;
+}
+
 }  // namespace fusor

@@ -1,5 +1,5 @@
-// Owns the second kernel of a split contraction (engines direct, mma, wgmma and wgmma_narrow): adds the
-// partial sums of a tile in a fixed order and applies the epilogue.
+// Owns the second kernel of a split contraction (engines direct, mma, wgmma, wgmma_narrow and
+// wgmma_taps): adds the partial sums of a tile in a fixed order and applies the epilogue.
 #include "fusor_generated.cuh"
 
 #include "codegen/device/contraction_tiling.cuh"

@@ -180,20 +180,29 @@ struct Wgmma {
   }
 };
 
-// The same by 64 bytes of k, with a from registers: for TF32, which wgmma reads from shared memory along k
-// only. Of a, thread t holds in a[4 i + 2 u + h] row 16 (t / 32) + t % 32 / 4 + 8 h, element 8 i + 4 u + t %
-// 4 of k; nothing may change there before wgmma_wait.
+// The same by 64 bytes of k, or by 32, with a from registers: for TF32, which wgmma reads from shared memory
+// along k only. Of a, thread t holds in a[4 i + 2 u + h] row 16 (t / 32) + t % 32 / 4 + 8 h, element 8 i + 4
+// u
+// + t % 4 of k; nothing may change there before wgmma_wait.
 #if FUSOR_TYPE == 2
 #define FUSOR_WGMMA_TWO_OF_REGISTERS(kN)                                                     \
   "{\n.reg .pred p;\n.reg .b64 b;\nsetp.ne.b32 p, %2, 0;\nmov.b64 b, %1;\n" FUSOR_WGMMA_ONE( \
       kN, "{%3, %4, %5, %6}", "b",                                                           \
       , ) "setp.eq.u32 p, 0, 0;\nadd.s64 b, b, 2;\n" FUSOR_WGMMA_ONE(kN, "{%7, %8, %9, %10}", "b", , ) "}"
+#define FUSOR_WGMMA_ONE_OF_REGISTERS(kN) \
+  "{\n.reg .pred p;\nsetp.ne.b32 p, %2, 0;\n" FUSOR_WGMMA_ONE(kN, "{%3, %4, %5, %6}", "%1", , ) "}"
 #define FUSOR_WGMMA_OF_REGISTERS_EXPANDED(kN) FUSOR_WGMMA_TWO_OF_REGISTERS(kN)
+#define FUSOR_WGMMA_OF_FOUR_REGISTERS_EXPANDED(kN) FUSOR_WGMMA_ONE_OF_REGISTERS(kN)
 struct WgmmaOfRegisters {
   template <int kPart>
   FUSOR_DEVICE void issue(const u32 (&a)[8], u64 b, int accumulate) {
     asm volatile(FUSOR_WGMMA_OF_REGISTERS_EXPANDED(FUSOR_TILE_N)::"n"(kPart), "l"(b), "r"(accumulate),
                  "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(a[4]), "r"(a[5]), "r"(a[6]), "r"(a[7]));
+  }
+  template <int kPart>
+  FUSOR_DEVICE void issue(const u32 (&a)[4], u64 b, int accumulate) {
+    asm volatile(FUSOR_WGMMA_OF_FOUR_REGISTERS_EXPANDED(FUSOR_TILE_N)::"n"(kPart), "l"(b), "r"(accumulate),
+                 "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]));
   }
 };
 #endif

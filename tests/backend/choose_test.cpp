@@ -151,8 +151,8 @@ TEST(Choose, UnknownEngineIsRefusedByName) {
   } catch (const Error& error) {
     EXPECT_STREQ(
         error.what(),
-        "forbid: there is no engine 'nosuch'; there are wgmma, wgmma_repacked, wgmma_narrow, mma, depthwise, "
-        "elementwise, direct, cpu");
+        "forbid: there is no engine 'nosuch'; there are wgmma, wgmma_repacked, wgmma_narrow, wgmma_taps, mma, "
+        "depthwise, elementwise, direct, cpu");
   }
 }
 
