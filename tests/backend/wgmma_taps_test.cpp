@@ -389,6 +389,18 @@ TEST(WgmmaTaps, IsChosenForWindowsOfThreeByThree) {
     EXPECT_EQ(build(graph_of(c), h200()).fusions.front().config.engine, "wgmma_taps") << to_string(c.x);
 }
 
+TEST(WgmmaTaps, ExtentsAreNoPartOfTheKernel) {
+  const auto structure = [](const Case& c) {
+    const Fusion fusion = fusion_of(graph_of(c));
+    EngineConfig config{"wgmma_taps", wgmma_taps_engine().revision(), {}};
+    config.set("tile_n", 64);
+    const Lowered lowered = wgmma_taps_engine().lower(fusion, config, h200());
+    return structure_hash(*std::get<Launch>(lowered.steps.at(0)).source);
+  };
+  EXPECT_EQ(structure(kWide), structure({.x = {16, 130, 28, 56}, .w = {192, 130, 3, 3}}));
+  EXPECT_NE(structure(kWide), structure({.x = {16, 130, 29, 56}, .w = {192, 130, 3, 3}})) << "a tail";
+}
+
 TEST(WgmmaTaps, KernelsCompileCleanly) {
   std::string problem;
   if (!nvrtc::available(&problem)) GTEST_SKIP() << problem;
