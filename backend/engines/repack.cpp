@@ -8,7 +8,7 @@ namespace fusor {
 
 std::span<const Rewrite* const> rewrites() {
   static const std::array<const Rewrite*, 4> kAll{
-      &packed_layouts(),
+      &packed_layouts_rewrite(),
       &joined_pixels_rewrite(),
       &unrolled_columns_rewrite(),
       &stride_phases_rewrite(),

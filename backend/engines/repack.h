@@ -53,7 +53,7 @@ class Rewrite {
 std::span<const Rewrite* const> rewrites();
 
 // One function per file in backend/engines/rewrites/.
-const Rewrite& packed_layouts();
+const Rewrite& packed_layouts_rewrite();
 const Rewrite& joined_pixels_rewrite();
 const Rewrite& unrolled_columns_rewrite();
 const Rewrite& stride_phases_rewrite();

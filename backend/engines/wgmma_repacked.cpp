@@ -59,10 +59,11 @@ std::vector<Way> ways(const Fusion& fusion, const Contraction& view, const Devic
   return all;
 }
 
-// The way out that was asked for, where the rewrite has it.
+// By the way out that was asked for, where the rewrite has it.
 Way leaving(const Rewrite& rewrite, int64_t value, const std::vector<WayOut>& outs, WayOut asked) {
-  const bool has = std::ranges::find(outs, asked) != outs.end();
-  return {&rewrite, value, has ? asked : outs.empty() ? WayOut::direct : outs.front()};
+  WayOut out = outs.empty() ? WayOut::direct : outs.front();
+  if (std::ranges::find(outs, asked) != outs.end()) out = asked;
+  return {&rewrite, value, out};
 }
 
 // The one without a knob.
@@ -82,7 +83,6 @@ Way way_of(const Fusion& fusion, const Contraction& view, const EngineConfig& co
   return plain_way(fusion, view, asked);
 }
 
-// What a part of copies costs, and all that surrounds the contraction.
 void add_copies(Work& work, const Fusion& copies, const DeviceInfo& device) {
   if (copies.after.empty()) return;
   const Work all = elementwise_engine().candidates(copies, device).front().work;

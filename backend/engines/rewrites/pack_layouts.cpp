@@ -141,7 +141,7 @@ int64_t joined_groups(const Fusion& fusion, const Contraction& view, int64_t blo
   return view.entries;
 }
 
-const Rewrite& packed_layouts() {
+const Rewrite& packed_layouts_rewrite() {
   static const PackedLayouts rewrite;
   return rewrite;
 }
