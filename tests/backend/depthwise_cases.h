@@ -6,7 +6,7 @@
 
 namespace fusor::depthwise_cases {
 
-using direct_cases::whole;
+using direct_cases::fusion_of;
 
 struct Case {
   int spatial = 2;
@@ -45,6 +45,6 @@ inline Graph graph(const Case& c) {
   return g.finish({g.output(result, {.name = "result", .type = c.type, .layout = c.layout})});
 }
 
-inline Fusion fusion(const Case& c) { return whole(graph(c)); }
+inline Fusion fusion(const Case& c) { return fusion_of(graph(c)); }
 
 }  // namespace fusor::depthwise_cases

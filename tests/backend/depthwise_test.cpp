@@ -16,7 +16,7 @@ namespace {
 
 using depthwise_cases::Case;
 using depthwise_cases::fusion;
-using depthwise_cases::whole;
+using depthwise_cases::fusion_of;
 using testing::Contains;
 using testing::ElementsAre;
 using testing::IsSupersetOf;
@@ -58,7 +58,7 @@ Fusion grouped(int64_t channels_a_group, int64_t multiplier) {
   GraphBuilder g;
   const Tensor x = g.input("x", {2, 32, 14, 14}, DataType::f16, Layout::nhwc);
   const Tensor w = g.input("w", {32 / channels_a_group * multiplier, channels_a_group, 3, 3}, DataType::f16);
-  return whole(g.finish({g.conv_fprop(x, w)}));
+  return fusion_of(g.finish({g.conv_fprop(x, w)}));
 }
 
 // --- supports ---
@@ -74,7 +74,7 @@ TEST(Depthwise, TakesEveryPassRankAndRealTypeSummedInFp32) {
 TEST(Depthwise, RefusesOtherAnchorsAndDevices) {
   EXPECT_EQ(rule(direct_cases::matmul(DataType::f16)), "convolution-anchor");
   GraphBuilder g;
-  EXPECT_EQ(rule(whole(g.finish({g.relu(g.input("x", {4}, DataType::f32))}))), "convolution-anchor");
+  EXPECT_EQ(rule(fusion_of(g.finish({g.relu(g.input("x", {4}, DataType::f32))}))), "convolution-anchor");
   DeviceInfo cpu = h200();
   cpu.kind = DeviceKind::cpu;
   EXPECT_EQ(rule(fusion({}), cpu), "needs-gpu");
@@ -107,7 +107,8 @@ TEST(Depthwise, RefusesAReductionInTheEpilogue) {
   const Tensor x = g.input("x", {2, 32, 14, 14}, DataType::f16, Layout::nhwc);
   const Tensor y = g.conv_fprop(x, g.input("w", {32, 1, 3, 3}, DataType::f16));
   const Tensor sums = g.reduce(y, ReductionMode::add, {0, 2, 3}, {.name = "sums"});
-  EXPECT_EQ(rule(whole(g.finish({g.output(y, {.layout = Layout::nhwc}), sums}))), "no-epilogue-reduction");
+  EXPECT_EQ(rule(fusion_of(g.finish({g.output(y, {.layout = Layout::nhwc}), sums}))),
+            "no-epilogue-reduction");
 }
 
 // --- knobs and candidates ---
@@ -204,7 +205,7 @@ TEST(Depthwise, RunsLieAlongTheWidestAxisOfTheWindow) {
   const Tensor x = g.input("x", {2, 16, 500, 1}, DataType::f16, Layout::nhwc);
   const Tensor w = g.input("w", {16, 1, 4, 1}, DataType::f16);
   const Tensor y = g.conv_fprop(x, w, {.pre_padding = {3, 0}, .post_padding = {0, 0}});
-  EXPECT_EQ(config_of(whole(g.finish({g.output(y, {.layout = Layout::nhwc})})), "taps"), 4);
+  EXPECT_EQ(config_of(fusion_of(g.finish({g.output(y, {.layout = Layout::nhwc})})), "taps"), 4);
 }
 
 TEST(Depthwise, WeightGradientsAreSumsOfPartsInASecondLaunch) {
@@ -267,7 +268,7 @@ Fusion conv_bias_relu() {
   const Tensor w = g.input("w", {144, 1, 3, 3}, DataType::f16);
   const Tensor b = g.input("b", {1, 144, 1, 1}, DataType::f16);
   const Tensor y = g.relu(g.add(g.conv_fprop(x, w, {.padding = {1, 1}}), b));
-  return whole(g.finish({g.output(y, {.layout = Layout::nhwc})}));
+  return fusion_of(g.finish({g.output(y, {.layout = Layout::nhwc})}));
 }
 
 TEST(DepthwiseText, IsTheGoldenText) {

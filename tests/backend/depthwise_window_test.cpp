@@ -20,7 +20,7 @@ namespace device {
 namespace fusor {
 namespace {
 
-using direct_cases::whole;
+using direct_cases::fusion_of;
 
 constexpr int kStrip = 4;
 
@@ -92,7 +92,7 @@ Fusion convolution(std::initializer_list<AxisCase> axes, ConvPass pass) {
   const Tensor result = pass == ConvPass::fprop
                             ? g.conv_fprop(g.input("x", x, DataType::f32, Layout::nhwc), filter, options)
                             : g.conv_dgrad(g.input("dy", y, DataType::f32, Layout::nhwc), filter, x, options);
-  return whole(g.finish({g.output(result, {.layout = Layout::nhwc})}));
+  return fusion_of(g.finish({g.output(result, {.layout = Layout::nhwc})}));
 }
 
 using Meeting = std::tuple<int64_t, int64_t, int64_t>;  // result, stored tap, position

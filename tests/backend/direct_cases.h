@@ -2,12 +2,11 @@
 // fusion.
 #pragma once
 
-#include <numeric>
 #include <string>
 #include <vector>
 
-#include "backend/planner.h"
 #include "frontend/graph_builder.h"
+#include "tests/backend/whole_fusion.h"
 
 namespace fusor::direct_cases {
 
@@ -27,12 +26,7 @@ inline DeviceInfo h200() {
   return device;
 }
 
-/// The fusion of all ops of a graph.
-inline Fusion whole(const Graph& graph) {
-  std::vector<int> ops(graph.ops.size());
-  std::iota(ops.begin(), ops.end(), 0);
-  return make_fusion(graph, fold_views(graph), ops);
-}
+using test::fusion_of;
 
 inline Dims spatial_dims(int64_t images, int64_t channels, int spatial, int64_t extent) {
   Dims dims{images, channels};
@@ -60,11 +54,11 @@ inline Fusion convolution(ConvPass pass, int spatial, DataType type, Layout layo
   const Tensor left = is_real(type) ? g.relu(first) : first;
   switch (pass) {
     case ConvPass::fprop:
-      return whole(finished(g, g.conv_fprop(left, second, options), type));
+      return fusion_of(finished(g, g.conv_fprop(left, second, options), type));
     case ConvPass::dgrad:
-      return whole(finished(g, g.conv_dgrad(left, second, x, options), type));
+      return fusion_of(finished(g, g.conv_dgrad(left, second, x, options), type));
     default:
-      return whole(finished(g, g.conv_wgrad(left, second, w, options), type));
+      return fusion_of(finished(g, g.conv_wgrad(left, second, w, options), type));
   }
 }
 
@@ -74,7 +68,7 @@ inline Fusion matmul(DataType type, int64_t batch = 3, int64_t m = 100, int64_t 
   GraphBuilder g("matmul", precision);
   const Tensor a = g.input("a", {batch, m, k}, type);
   const Tensor b = g.input("b", {k, n}, type);
-  return whole(finished(g, g.matmul(is_real(type) ? g.relu(a) : a, b), type));
+  return fusion_of(finished(g, g.matmul(is_real(type) ? g.relu(a) : a, b), type));
 }
 
 }  // namespace fusor::direct_cases

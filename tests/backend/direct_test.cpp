@@ -14,9 +14,9 @@ namespace fusor {
 namespace {
 
 using direct_cases::convolution;
+using direct_cases::fusion_of;
 using direct_cases::h200;
 using direct_cases::matmul;
-using direct_cases::whole;
 using testing::ElementsAre;
 
 EngineConfig tiled(int64_t tile_m, int64_t tile_n, int64_t split = 1) {
@@ -51,14 +51,14 @@ Fusion forward(int64_t outputs, Layout layout, int64_t groups = 1, int64_t align
   const Tensor x = g.input("x", {2, groups * 8, extent, extent}, DataType::f16, layout);
   const Tensor w = g.input("w", {outputs, 8, 3, 3}, DataType::f16, layout);
   const Tensor y = g.conv_fprop(x, w, {.padding = {1, 1}});
-  return whole(g.finish({g.output(y, {.name = "y", .type = DataType::f16, .alignment = alignment})}));
+  return fusion_of(g.finish({g.output(y, {.name = "y", .type = DataType::f16, .alignment = alignment})}));
 }
 
 // --- supports ---
 
 TEST(Direct, RefusesAFusionWithoutAnchor) {
   GraphBuilder g;
-  const Fusion fusion = whole(g.finish({g.relu(g.input("x", {4}, DataType::f32))}));
+  const Fusion fusion = fusion_of(g.finish({g.relu(g.input("x", {4}, DataType::f32))}));
   const Support support = direct_engine().supports(fusion, h200());
   ASSERT_FALSE(support);
   EXPECT_EQ(support.refusal->rule, "needs-anchor");
@@ -76,7 +76,7 @@ TEST(Direct, RefusesAReductionInTheEpilogueAndNamesIt) {
   GraphBuilder g;
   const Tensor y = g.matmul(g.input("a", {8, 4}, DataType::f32), g.input("b", {4, 6}, DataType::f32));
   const Tensor sums = g.reduce(y, ReductionMode::add, {1}, {.name = "row_sums"});
-  const Support support = direct_engine().supports(whole(g.finish({y, sums})), h200());
+  const Support support = direct_engine().supports(fusion_of(g.finish({y, sums})), h200());
   ASSERT_FALSE(support);
   EXPECT_EQ(support.refusal->rule, "no-epilogue-reduction");
   EXPECT_EQ(support.refusal->node, "row_sums");
@@ -87,7 +87,7 @@ TEST(Direct, RefusesAnEpilogueOverALargerDomain) {
   GraphBuilder g;
   const Tensor column = g.matmul(g.input("a", {8, 4}, DataType::f32), g.input("b", {4, 1}, DataType::f32));
   const Tensor y = g.add(column, g.input("c", {8, 6}, DataType::f32), {.name = "spread"});
-  const Support support = direct_engine().supports(whole(g.finish({y})), h200());
+  const Support support = direct_engine().supports(fusion_of(g.finish({y})), h200());
   ASSERT_FALSE(support);
   EXPECT_EQ(support.refusal->rule, "epilogue-over-result");
   EXPECT_EQ(support.refusal->op, 1);
@@ -119,7 +119,7 @@ TEST(Direct, ArgumentsAreWhatTheDeviceStructuresHold) {
   constexpr size_t kProduct = 24 + kDivisor + 16 + (4 * kDivisor + 16) + kDivisor + 8 + 2 * kDivisor;
   GraphBuilder g;
   const Tensor y = g.matmul(g.input("a", {8, 4}, DataType::f32), g.input("b", {4, 6}, DataType::f32));
-  const Lowered steps = lowered(whole(g.finish({y})));
+  const Lowered steps = lowered(fusion_of(g.finish({y})));
   // A, B and Y: a pointer and the stride of the slower axis each.
   EXPECT_EQ(launch(steps).arguments.bytes().size(), kProduct + 3 * 16);
   EXPECT_EQ(launch(steps).arguments.patches().size(), 3u);
@@ -262,7 +262,7 @@ TEST(DirectText, IsTheGoldenText) {
   const Tensor x = g.input("x", {2, 64, 56, 56}, DataType::f16, Layout::nhwc);
   const Tensor w = g.input("w", {64, 64, 3, 3}, DataType::f16, Layout::nhwc);
   const Tensor b = g.input("b", {1, 64, 1, 1}, DataType::f16);
-  const Fusion fusion = whole(g.finish({g.relu(g.add(g.conv_fprop(x, w, {.padding = {1, 1}}), b))}));
+  const Fusion fusion = fusion_of(g.finish({g.relu(g.add(g.conv_fprop(x, w, {.padding = {1, 1}}), b))}));
   const EngineConfig config = direct_engine().candidates(fusion, h200()).front().config;
   EXPECT_EQ(test::generated_text(direct_engine().lower(fusion, config, h200()), 0),
             test::golden_text("direct"));
@@ -272,7 +272,7 @@ TEST(DirectText, OfASplitsSecondKernelIsTheGoldenText) {
   GraphBuilder g("wgrad");
   const Tensor dy = g.input("dy", {32, 64, 56, 56}, DataType::f16, Layout::nhwc);
   const Tensor x = g.input("x", {32, 64, 56, 56}, DataType::f16, Layout::nhwc);
-  const Fusion fusion = whole(g.finish({g.conv_wgrad(dy, x, {64, 64, 3, 3}, {.padding = {1, 1}})}));
+  const Fusion fusion = fusion_of(g.finish({g.conv_wgrad(dy, x, {64, 64, 3, 3}, {.padding = {1, 1}})}));
   const auto found = direct_engine().candidates(fusion, h200());
   const auto split = std::ranges::find_if(found, [](const auto& c) { return c.config.knob("split", 1) > 1; });
   ASSERT_NE(split, found.end());

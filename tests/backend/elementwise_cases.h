@@ -1,32 +1,26 @@
 // Owns the graphs on which the elementwise engine is tested, one fusion each.
 #pragma once
 
-#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "backend/planner.h"
 #include "core/device_info.h"
 #include "frontend/graph_builder.h"
+#include "tests/backend/whole_fusion.h"
 
 namespace fusor::elementwise_cases {
 
 inline DeviceInfo h200() { return DeviceInfo::named("H200"); }
 
-/// The fusion of all ops of a graph.
-inline Fusion whole(const Graph& graph) {
-  std::vector<int> ops(graph.ops.size());
-  std::iota(ops.begin(), ops.end(), 0);
-  return make_fusion(graph, fold_views(graph), ops);
-}
+using test::fusion_of;
 
 /// gelu(x * y + z) * y, or its like for integers.
 inline Fusion chain(DataType type, const Dims& dims) {
   GraphBuilder g;
   const Tensor x = g.input("x", dims, type), y = g.input("y", dims, type), z = g.input("z", dims, type);
   const Tensor sum = g.add(g.mul(x, y), z);
-  return whole(g.finish({g.output(g.mul(is_real(type) ? g.gelu(sum) : g.relu(sum), y), {.type = type})}));
+  return fusion_of(g.finish({g.output(g.mul(is_real(type) ? g.gelu(sum) : g.relu(sum), y), {.type = type})}));
 }
 
 /// x + b, b along the last axis only.
@@ -35,27 +29,27 @@ inline Fusion bias(DataType type, const Dims& dims) {
   Dims row = Dims::filled(dims.rank(), 1);
   row[dims.rank() - 1] = dims.back();
   const Tensor x = g.input("x", dims, type), b = g.input("b", row, type);
-  return whole(g.finish({g.relu(g.add(x, b))}));
+  return fusion_of(g.finish({g.relu(g.add(x, b))}));
 }
 
 inline Fusion aligned(int64_t bytes) {
   GraphBuilder g;
   const Tensor x = g.input("x", {64, 128}, DataType::bf16, TensorOptions{.alignment = bytes});
-  return whole(g.finish({g.output(g.relu(x), {.alignment = bytes})}));
+  return fusion_of(g.finish({g.output(g.relu(x), {.alignment = bytes})}));
 }
 
 inline Fusion to_nhwc(DataType type, const Dims& dims) {
   GraphBuilder g;
   const Tensor x = g.input("x", dims, type);
   g.output(g.identity(x), {.type = type, .layout = Layout::nhwc});
-  return whole(g.finish());
+  return fusion_of(g.finish());
 }
 
 inline Fusion to_nchw(DataType type, const Dims& dims) {
   GraphBuilder g;
   const Tensor x = g.input("x", dims, type, Layout::nhwc);
   g.output(g.identity(x), {.type = type, .layout = Layout::nchw});
-  return whole(g.finish());
+  return fusion_of(g.finish());
 }
 
 /// relu(x + b) of channels, from NHWC to NCHW or the other way.
@@ -63,7 +57,7 @@ inline Fusion biased_layout(DataType type, const Dims& dims, Layout from, Layout
   GraphBuilder g;
   const Tensor x = g.input("x", dims, type, from), b = g.input("b", {1, dims[1], 1, 1}, type);
   g.output(g.relu(g.add(x, b)), {.type = type, .layout = to});
-  return whole(g.finish());
+  return fusion_of(g.finish());
 }
 
 /// relu(x + r) * s with x and r NCHW, s and the result NHWC.
@@ -72,13 +66,13 @@ inline Fusion mixed_layouts(DataType type, const Dims& dims) {
   const Tensor x = g.input("x", dims, type), r = g.input("r", dims, type);
   const Tensor s = g.input("s", dims, type, Layout::nhwc);
   g.output(g.mul(g.relu(g.add(x, r)), s), {.type = type, .layout = Layout::nhwc});
-  return whole(g.finish());
+  return fusion_of(g.finish());
 }
 
 inline Fusion reduction(DataType type, const Dims& dims, const Dims& axes,
                         ReductionMode mode = ReductionMode::add) {
   GraphBuilder g;
-  return whole(g.finish({g.reduce(g.input("x", dims, type), mode, axes)}));
+  return fusion_of(g.finish({g.reduce(g.input("x", dims, type), mode, axes)}));
 }
 
 /// x * x stored, and its sum, largest magnitude and norm over the axes, in one pass.
@@ -86,8 +80,9 @@ inline Fusion statistics(DataType type, const Dims& dims, const Dims& axes) {
   GraphBuilder g;
   const Tensor x = g.input("x", dims, type);
   const Tensor square = g.mul(x, x);
-  return whole(g.finish({g.output(square, {.type = type}), g.reduce(square, ReductionMode::add, axes),
-                         g.reduce(x, ReductionMode::amax, axes), g.reduce(x, ReductionMode::norm2, axes)}));
+  return fusion_of(
+      g.finish({g.output(square, {.type = type}), g.reduce(square, ReductionMode::add, axes),
+                g.reduce(x, ReductionMode::amax, axes), g.reduce(x, ReductionMode::norm2, axes)}));
 }
 
 /// Eight axes that nothing merges: every operand walks them in another order.
@@ -102,7 +97,7 @@ inline Fusion rank_eight(DataType type) {
   }
   const Tensor x = g.input("x", dims, type);
   const Tensor y = g.input("y", dims, type, TensorOptions{.strides = reversed});
-  return whole(g.finish({g.output(g.add(x, y), {.type = type})}));
+  return fusion_of(g.finish({g.output(g.add(x, y), {.type = type})}));
 }
 
 /// A chain of `ops` additions and multiplications.
@@ -111,7 +106,7 @@ inline Fusion long_chain(int ops) {
   const Tensor x = g.input("x", {1024, 1024}, DataType::bf16), y = g.input("y", {1024, 1024}, DataType::bf16);
   Tensor sum = x;
   for (int i = 0; i < ops; ++i) sum = i % 2 == 0 ? g.add(sum, y) : g.mul(sum, x);
-  return whole(g.finish({g.output(sum, {.type = DataType::bf16})}));
+  return fusion_of(g.finish({g.output(sum, {.type = DataType::bf16})}));
 }
 
 /// One fusion for every kernel and every way through it.

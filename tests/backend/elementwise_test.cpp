@@ -190,7 +190,7 @@ TEST(ElementwiseEngine, RefusesReductionsOverDifferentAxesByOp) {
   const Tensor x = g.input("x", {32, 64}, DataType::f32);
   const Tensor rows = g.reduce(x, ReductionMode::add, {1}, {.name = "rows"});
   const Tensor columns = g.reduce(x, ReductionMode::add, {0}, {.name = "columns"});
-  const Support support = elementwise_engine().supports(whole(g.finish({rows, columns})), h200());
+  const Support support = elementwise_engine().supports(fusion_of(g.finish({rows, columns})), h200());
   ASSERT_FALSE(support);
   EXPECT_EQ(support.refusal->rule, "one-reduction-mask");
   EXPECT_EQ(support.refusal->node, "columns");
@@ -201,7 +201,7 @@ TEST(ElementwiseEngine, RefusesAnchorsAndTheCpu) {
   GraphBuilder g;
   const Tensor a = g.input("a", {16, 16}, DataType::f32);
   const Support anchored =
-      elementwise_engine().supports(whole(g.finish({g.matmul(a, a, {.name = "mm"})})), h200());
+      elementwise_engine().supports(fusion_of(g.finish({g.matmul(a, a, {.name = "mm"})})), h200());
   ASSERT_FALSE(anchored);
   EXPECT_EQ(anchored.refusal->rule, "no-anchor");
   EXPECT_EQ(anchored.refusal->node, "mm");

@@ -14,8 +14,8 @@ namespace fusor {
 namespace {
 
 using direct_cases::convolution;
+using direct_cases::fusion_of;
 using direct_cases::matmul;
-using direct_cases::whole;
 using test::expect_all_compiled;
 using test::KernelCase;
 
@@ -29,9 +29,9 @@ Fusion plain(ConvPass pass, DataType type, Layout layout, int64_t channels, int6
   const Tensor result = pass == ConvPass::fprop   ? g.conv_fprop(first, second, options)
                         : pass == ConvPass::dgrad ? g.conv_dgrad(first, second, x, options)
                                                   : g.conv_wgrad(first, second, w, options);
-  if (!is_real(type)) return whole(g.finish({result}));
+  if (!is_real(type)) return fusion_of(g.finish({result}));
   const Tensor bias = g.input("bias", {1, result.dims[1], 1, 1}, DataType::f32);
-  return whole(g.finish({g.output(g.relu(g.add(result, bias)), {.type = type})}));
+  return fusion_of(g.finish({g.output(g.relu(g.add(result, bias)), {.type = type})}));
 }
 
 class MmaKernels : public testing::TestWithParam<const char*> {

@@ -16,9 +16,9 @@ namespace fusor {
 namespace {
 
 using direct_cases::convolution;
+using direct_cases::fusion_of;
 using direct_cases::h200;
 using direct_cases::matmul;
-using direct_cases::whole;
 
 std::string rule(const Fusion& fusion, const DeviceInfo& device = h200()) {
   const Support support = mma_engine().supports(fusion, device);
@@ -56,14 +56,14 @@ Fusion forward(int64_t channels, Layout layout, DataType type = DataType::f16) {
   GraphBuilder g("forward", Precision::allow_tf32);
   const Tensor x = g.input("x", {2, channels, 14, 14}, type, layout);
   const Tensor w = g.input("w", {40, channels, 3, 3}, type, layout);
-  return whole(g.finish({g.conv_fprop(x, w, {.padding = {1, 1}})}));
+  return fusion_of(g.finish({g.conv_fprop(x, w, {.padding = {1, 1}})}));
 }
 
 Fusion product(DataType a_type, DataType b_type, std::optional<DataType> compute = std::nullopt,
                Precision precision = Precision::exact) {
   GraphBuilder g("product", precision);
   const Tensor a = g.input("a", {64, 64}, a_type), b = g.input("b", {64, 64}, b_type);
-  return whole(g.finish({g.matmul(a, b, {.name = "mm", .compute = compute})}));
+  return fusion_of(g.finish({g.matmul(a, b, {.name = "mm", .compute = compute})}));
 }
 
 // --- supports ---
@@ -112,7 +112,7 @@ TEST(Mma, APrologueCountsByTheTypeOfItsResult) {
     GraphBuilder g;
     const Tensor a = g.input("a", {64, 64}, DataType::f16), s = g.input("s", {1, 64}, DataType::f32);
     const Tensor x = g.mul(a, s, {.name = "scale", .type = type});
-    return whole(g.finish({g.matmul(x, g.input("b", {64, 64}, DataType::f16))}));
+    return fusion_of(g.finish({g.matmul(x, g.input("b", {64, 64}, DataType::f16))}));
   };
   EXPECT_EQ(rule(scaled(DataType::f16)), "");
   const Support support = mma_engine().supports(scaled(std::nullopt), h200());
@@ -175,7 +175,7 @@ TEST(Mma, PlansNameTf32AndExactGraphsStayExact) {
 TEST(Mma, RefusesWhatDirectRefuses) {
   GraphBuilder g;
   const Tensor y = g.matmul(g.input("a", {8, 4}, DataType::f16), g.input("b", {4, 6}, DataType::f16));
-  EXPECT_EQ(rule(whole(g.finish({y, g.reduce(y, ReductionMode::add, {1})}))), "no-epilogue-reduction");
+  EXPECT_EQ(rule(fusion_of(g.finish({y, g.reduce(y, ReductionMode::add, {1})}))), "no-epilogue-reduction");
 }
 
 // --- lower ---
@@ -201,8 +201,8 @@ TEST(Mma, PixelsMoveInVectorsWhereNoneIsPadding) {
     const Dims y{2, 32, (extent - 1) / stride + 1, (extent - 1) / stride + 1};
     const Tensor first = g.input("first", pass == ConvPass::fprop ? x : y, DataType::f16);
     if (pass == ConvPass::fprop)
-      return whole(g.finish({g.conv_fprop(first, g.input("w", w, DataType::f16), options)}));
-    return whole(g.finish({g.conv_wgrad(first, g.input("x", x, DataType::f16), w, options)}));
+      return fusion_of(g.finish({g.conv_fprop(first, g.input("w", w, DataType::f16), options)}));
+    return fusion_of(g.finish({g.conv_wgrad(first, g.input("x", x, DataType::f16), w, options)}));
   };
   EXPECT_EQ(config_of(pixels(ConvPass::fprop, 1, 1, 56), "a_width"), 8);
   EXPECT_EQ(config_of(pixels(ConvPass::fprop, 1, 1, 28), "a_width"), 4);
@@ -297,8 +297,8 @@ TEST(Mma, IsCheaperThanTheCudaCores) {
   const Tensor x = conv.input("x", {64, 256, 14, 14}, DataType::f16, Layout::nhwc);
   const Tensor w = conv.input("w", {256, 256, 3, 3}, DataType::f16, Layout::nhwc);
   const Tensor a = product.input("a", {1024, 1024}, DataType::f16);
-  for (const Fusion& fusion : {whole(conv.finish({conv.conv_fprop(x, w, {.padding = {1, 1}})})),
-                               whole(product.finish({product.matmul(a, a)}))})
+  for (const Fusion& fusion : {fusion_of(conv.finish({conv.conv_fprop(x, w, {.padding = {1, 1}})})),
+                               fusion_of(product.finish({product.matmul(a, a)}))})
     EXPECT_LT(best(mma_engine(), fusion), best(direct_engine(), fusion));
 }
 
@@ -307,7 +307,7 @@ TEST(MmaText, IsTheGoldenText) {
   const Tensor x = g.input("x", {2, 64, 56, 56}, DataType::f16, Layout::nhwc);
   const Tensor w = g.input("w", {128, 64, 3, 3}, DataType::f16, Layout::nhwc);
   const Tensor b = g.input("b", {1, 128, 1, 1}, DataType::f16);
-  const Fusion fusion = whole(g.finish({g.relu(g.add(g.conv_fprop(x, w, {.padding = {1, 1}}), b))}));
+  const Fusion fusion = fusion_of(g.finish({g.relu(g.add(g.conv_fprop(x, w, {.padding = {1, 1}}), b))}));
   EXPECT_EQ(test::generated_text(lowered(fusion, tiled(128, 128, 64)), 0), test::golden_text("mma"));
 }
 

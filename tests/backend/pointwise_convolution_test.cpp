@@ -12,17 +12,14 @@
 #include "backend/engines/contraction.h"
 #include "tests/backend/compiled_kernels.h"
 #include "tests/backend/reference_test_support.h"
+#include "tests/backend/whole_fusion.h"
 
 namespace fusor {
 namespace {
 
 DeviceInfo h200() { return DeviceInfo::named("H200"); }
 
-Fusion fusion_of(const Graph& graph) {
-  std::vector<int> ops;
-  for (size_t i = 0; i < graph.ops.size(); ++i) ops.push_back(static_cast<int>(i));
-  return make_fusion(graph, fold_views(graph), ops);
-}
+using test::fusion_of;
 
 constexpr ConvPass kPasses[] = {ConvPass::fprop, ConvPass::dgrad, ConvPass::wgrad};
 

@@ -13,19 +13,15 @@
 #include "backend/engines.h"
 #include "backend/engines/repack.h"
 #include "backend/engines/rewrites/pack_layouts.h"
-#include "backend/planner.h"
 #include "frontend/graph_builder.h"
 #include "tests/backend/reference_test_support.h"
+#include "tests/backend/whole_fusion.h"
 
 namespace fusor::repacked {
 
 inline DeviceInfo h200() { return DeviceInfo::named("H200"); }
 
-inline Fusion fusion_of(const Graph& graph) {
-  std::vector<int> ops;
-  for (size_t i = 0; i < graph.ops.size(); ++i) ops.push_back(static_cast<int>(i));
-  return make_fusion(graph, fold_views(graph), ops);
-}
+using test::fusion_of;
 
 struct Layouts {
   Layout x = Layout::nchw, w = Layout::nchw, y = Layout::nchw;

@@ -10,17 +10,13 @@
 #include <vector>
 
 #include "backend/engines.h"
-#include "backend/planner.h"
 #include "frontend/graph_builder.h"
 #include "tests/backend/compiled_kernels.h"
+#include "tests/backend/whole_fusion.h"
 
 namespace fusor::wgmma_cases {
 
-inline Fusion fusion_of(const Graph& graph) {
-  std::vector<int> ops;
-  for (size_t i = 0; i < graph.ops.size(); ++i) ops.push_back(static_cast<int>(i));
-  return make_fusion(graph, fold_views(graph), ops);
-}
+using test::fusion_of;
 
 inline Graph matmul(int64_t m, int64_t n, int64_t k, DataType type, Strides b_strides = {},
                     Precision precision = Precision::exact) {

@@ -6,18 +6,14 @@
 
 #include "backend/build.h"
 #include "backend/engines.h"
-#include "backend/planner.h"
 #include "frontend/graph_builder.h"
 #include "tests/backend/compiled_kernels.h"
+#include "tests/backend/whole_fusion.h"
 
 namespace fusor {
 namespace {
 
-Fusion fusion_of(const Graph& graph) {
-  std::vector<int> ops;
-  for (size_t i = 0; i < graph.ops.size(); ++i) ops.push_back(static_cast<int>(i));
-  return make_fusion(graph, fold_views(graph), ops);
-}
+using test::fusion_of;
 
 struct Case {
   Dims x, w;
