@@ -131,7 +131,7 @@ bool sums_planes(const Fusion& fusion, const Contraction& view) {
 }
 
 std::optional<Refusal> refuse_whole_planes(const Fusion& fusion, const Contraction& view, bool second) {
-  return refuse_runs(fusion, view, operand_site(fusion, second, 0));
+  return refuse_runs(fusion, view, fusion.before[second ? 1 : 0]);
 }
 
 Dims flat_rows(const Contraction& view, DataType type) {
