@@ -3,6 +3,7 @@
 // element, how a thread writes its pairs of columns there and reads them, and which boxes share a place.
 #pragma once
 
+#include "codegen/device/box_places.cuh"
 #include "codegen/device/wgmma_tiling.cuh"
 
 template <int kNumber>
@@ -58,25 +59,10 @@ static constexpr bool kUnrolled = FUSOR_UNROLLED;
 static constexpr int kPiece = kColumns % 32 == 0 ? 32 : 16, kPieces = kColumns / kPiece;
 static_assert(kColumns % kPiece == 0 && kSiblings <= 2);
 
-// 64 rows of a warpgroup by kBoxColumns. A box consists of blocks: along columns of up to 128 bytes of every
-// row, along rows of 128 bytes of every column.
+// 64 rows of a warpgroup.
 static constexpr int kBoxColumns = FUSOR_BOX_COLUMNS;
 template <class T>
-struct Box {
-  static constexpr int kLineColumns = 128 / int(sizeof(T));
-  static constexpr int kBlockColumns =
-      !kAlongColumns || kBoxColumns < kLineColumns ? kBoxColumns : kLineColumns;
-  static constexpr int kBlockRows = kAlongColumns || sizeof(T) == 2 ? 64 : 32;
-  static constexpr int kLine = (kAlongColumns ? kBlockColumns : kBlockRows) * int(sizeof(T));
-  static constexpr int kBlockBytes = kBlockRows * kBlockColumns * int(sizeof(T));
-  static constexpr int kBytes = 64 * kBoxColumns * int(sizeof(T));
-
-  // Where the copy engine expects a byte of a line: it swizzles units of 16 bytes over the line's length.
-  FUSOR_DEVICE int place(int line, int byte) {
-    const int at = line * kLine + byte;
-    return at ^ (at >> 7 & (kLine / 16 - 1)) << 4;
-  }
-};
+using Box = BoxPlaces<int(sizeof(T)), kAlongColumns, kBoxColumns>;
 
 // ---- A turn: all that belongs to the same rows and columns ----
 
@@ -90,8 +76,8 @@ template <class A>
 struct Fits<A, A> {
   static constexpr bool kValue = true;
 };
-static constexpr int kSecondAt = Box<Out>::kBytes;
-static constexpr int kResultBytes = kSecondAt + (kHasSecond ? Box<SecondOut>::kBytes : 0);
+static constexpr int kSecondAt = Box<Out>::kBoxBytes;
+static constexpr int kResultBytes = kSecondAt + (kHasSecond ? Box<SecondOut>::kBoxBytes : 0);
 template <class T, int kTaken>
 static constexpr int kGivenAt =
     Fits<T, Out>::kValue&& kTaken != 0                              ? 0
@@ -101,10 +87,10 @@ static constexpr int kFirstGivenAt = kGivenAt<FirstGiven, -1>;
 static constexpr bool kFirstIsOwn = kGiven > 0 && kFirstGivenAt == kResultBytes;
 static constexpr int kSecondGivenAt =
     kGivenAt<SecondGiven, kFirstGivenAt> +
-    (kFirstIsOwn && kGivenAt<SecondGiven, kFirstGivenAt> == kResultBytes ? Box<FirstGiven>::kBytes : 0);
+    (kFirstIsOwn && kGivenAt<SecondGiven, kFirstGivenAt> == kResultBytes ? Box<FirstGiven>::kBoxBytes : 0);
 static constexpr bool kSecondIsOwn = kGiven > 1 && kSecondGivenAt >= kResultBytes;
-static constexpr int kBoxBytes = kResultBytes + (kFirstIsOwn ? Box<FirstGiven>::kBytes : 0) +
-                                 (kSecondIsOwn ? Box<SecondGiven>::kBytes : 0);
+static constexpr int kBoxBytes = kResultBytes + (kFirstIsOwn ? Box<FirstGiven>::kBoxBytes : 0) +
+                                 (kSecondIsOwn ? Box<SecondGiven>::kBoxBytes : 0);
 static constexpr int kBoxes = kBoxed ? kConsumers * kTurns : 0;
 
 // Whose turn it is, and in which round.
@@ -217,24 +203,22 @@ struct BoxAccess {
     first %= Box<T>::kBlockColumns;
   }
 
-  // Of the line of a matrix whose place this lane gives: matrices lie rows first.
   template <class T>
   __device__ int place_of_matrices(int column) const {
-    const int row =
-        kAlongColumns ? row_in_part(warp, lane() % 8 * 4, lane() / 8 % 2) : warp * 16 + lane() / 8 % 2 * 8;
-    column += (kAlongColumns ? 0 : lane() % 8) + lane() / 16 * 8;
-    return kAlongColumns ? Box<T>::place(row, column * 2) : Box<T>::place(column, row * 2);
+    const int half = Box<T>::matrix_row(lane());
+    const int row = kAlongColumns ? row_in_part(warp, lane() % 8 * 4, half) : warp * 16 + half * 8;
+    return Box<T>::line_of_matrix(lane(), row, column);
   }
   // Along columns: of a pair; along rows: of one element.
   template <class T>
   __device__ int place_of_pair(int column, int half) const {
-    return Box<T>::place(row_in_part(warp, lane(), half), (column + lane() % 4 * 2) * int(sizeof(T)));
+    return Box<T>::element(row_in_part(warp, lane(), half), column + lane() % 4 * 2);
   }
   template <class T>
   __device__ int place_across(int column, int half) const {
     const int row = row_in_part(warp, lane(), half);
     return row / Box<T>::kBlockRows * Box<T>::kBlockBytes +
-           Box<T>::place(column + lane() % 4 * 2, row % Box<T>::kBlockRows * int(sizeof(T)));
+           Box<T>::element(row % Box<T>::kBlockRows, column + lane() % 4 * 2);
   }
 
   // Of elements that no instruction transposes: one by one, or by neighbouring rows where a thread has such.

@@ -1,0 +1,34 @@
+// Owns where the copy engine expects the elements of a box of results of sm_90a's tensor-core contraction,
+// and which lines of it lanes name to ldmatrix and stmatrix. Index arithmetic alone, so that a host test runs
+// it.
+#pragma once
+
+/// 64 rows by kColumns of kBytes an element. A box consists of blocks: along columns of up to 128 bytes of
+/// every row, along rows of 128 bytes of every column.
+template <int kBytes, bool kAlongColumns, int kColumns>
+struct BoxPlaces {
+  static constexpr int kLineColumns = 128 / kBytes;
+  static constexpr int kBlockColumns = !kAlongColumns || kColumns < kLineColumns ? kColumns : kLineColumns;
+  static constexpr int kBlockRows = kAlongColumns || kBytes == 2 ? 64 : 32;
+  static constexpr int kLine = (kAlongColumns ? kBlockColumns : kBlockRows) * kBytes;
+  static constexpr int kBlockBytes = kBlockRows * kBlockColumns * kBytes;
+  static constexpr int kBoxBytes = 64 * kColumns * kBytes;
+
+  /// A byte of a line of a block: units of 16 bytes are swizzled over the line's length.
+  static __device__ int place(int line, int byte) {
+    const int at = line * kLine + byte;
+    return at ^ (at >> 7 & (kLine / 16 - 1)) << 4;
+  }
+  /// An element of a block.
+  static __device__ int element(int row, int column) {
+    return kAlongColumns ? place(row, column * kBytes) : place(column, row * kBytes);
+  }
+
+  /// The line that a lane names of four matrices of 8 x 8 elements of 16 bits, rows first, which begin at
+  /// `column`; `row`: that of its line where lines run along columns, else the first of its matrix.
+  static __device__ int line_of_matrix(int lane, int row, int column) {
+    return element(row, column + lane / 16 * 8 + (kAlongColumns ? 0 : lane % 8));
+  }
+  /// Of which matrix that line is, rows first.
+  static __device__ int matrix_row(int lane) { return lane / 8 % 2; }
+};
