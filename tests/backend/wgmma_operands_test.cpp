@@ -6,23 +6,17 @@
 #include <algorithm>
 
 #include "backend/engines.h"
-#include "backend/planner.h"
 #include "codegen/nvrtc.h"
 #include "frontend/graph_builder.h"
 #include "tests/backend/compiled_kernels.h"
 #include "tests/backend/golden_text.h"
+#include "tests/backend/whole_fusion.h"
 
 namespace fusor {
 namespace {
 
 using testing::ElementsAre;
 using testing::IsEmpty;
-
-Fusion fusion_of(const Graph& graph) {
-  std::vector<int> ops;
-  for (size_t i = 0; i < graph.ops.size(); ++i) ops.push_back(static_cast<int>(i));
-  return make_fusion(graph, fold_views(graph), ops);
-}
 
 // The way of one result and of one operand.
 struct Like {
@@ -94,7 +88,7 @@ struct Lowering {
 
 std::vector<Lowering> lowerings(const Graph& graph) {
   const DeviceInfo device = DeviceInfo::named("H200");
-  const Fusion fusion = fusion_of(graph);
+  const Fusion fusion = test::fusion_of(graph);
   std::vector<Lowering> all;
   for (const EngineCandidate& candidate : wgmma_engine().candidates(fusion, device))
     if (candidate.config.knob("split", 1) == 1)
