@@ -69,6 +69,17 @@ inline bool is_light_reduction(const Fusion& fusion, const Contraction& view, bo
   return load == y.nodes.end() || along_n({.type = load->type, .access = load->access}) == lies;
 }
 
+// An operand with as many elements as the result, beside another one or a second result: they want registers.
+inline bool is_crowded(const Fusion& fusion) {
+  const Expr& y = fusion.after[0];
+  const auto is_load = [](const Node& node) { return node.kind == Node::Kind::load; };
+  const auto is_whole = [&](const Node& node) {
+    return is_load(node) && std::ranges::find(node.access.strides, 0) == node.access.strides.end();
+  };
+  const bool alone = std::ranges::count_if(y.nodes, is_load) == 1 && y.results.size() == 1;
+  return std::ranges::any_of(y.nodes, is_whole) && !alone;
+}
+
 struct Tiling {
   int64_t line;         // steps of k in a tile
   bool short_sums;      // of one step, which are added up in fp32
@@ -81,6 +92,7 @@ struct Tiling {
   int64_t channel_block = 1;  // columns with one tap, of such a wgrad
   bool reduces;               // the result, on the way out
   bool reduces_lightly;       // to totals of rows, and nothing that threads load
+  bool crowded;               // the epilogue, with operands and results
   int64_t results;            // of the epilogue; two that the copy engine stores count as one
   int64_t split;
   int64_t classes = 0;                   // of a dgrad of a stride: a product each
@@ -103,6 +115,7 @@ struct Tiling {
         siblings(view.siblings),
         reduces(view.reduces),
         reduces_lightly(is_light_reduction(fusion, view, swapped)),
+        crowded(is_crowded(fusion)),
         results(view.results),
         rows(view.m),
         columns(view.n),
@@ -181,7 +194,8 @@ struct Tiling {
   void fit_siblings(int64_t unit) {
     tile_n = ceil_div(tile_n, unit * siblings) * unit * siblings;
     // Further sums and totals want registers on the way out, where short ones are free again.
-    const bool plain = siblings == 1 && !from_registers && (reduces ? reduces_lightly : results == 1);
+    const bool plain =
+        siblings == 1 && !from_registers && (reduces ? reduces_lightly : results == 1 && !crowded);
     const int64_t most = plain || short_sums ? kMaxSums : 128;
     while (sums() + short_registers() > most) tile_m /= 2;
   }
