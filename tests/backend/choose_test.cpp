@@ -149,10 +149,10 @@ TEST(Choose, UnknownEngineIsRefusedByName) {
     choose(conv_relu_exp(), device(), options);
     FAIL();
   } catch (const Error& error) {
-    EXPECT_STREQ(
-        error.what(),
-        "forbid: there is no engine 'nosuch'; there are wgmma, wgmma_repacked, wgmma_narrow, wgmma_taps, mma, "
-        "depthwise, elementwise, direct, cpu");
+    EXPECT_STREQ(error.what(),
+                 "forbid: there is no engine 'nosuch'; there are wgmma, wgmma_repacked, wgmma_narrow, "
+                 "wgmma_taps, mma, "
+                 "depthwise, elementwise, direct, cpu");
   }
 }
 
