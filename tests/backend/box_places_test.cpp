@@ -43,10 +43,11 @@ std::vector<int> filled() {
 // lines 2 (lane % 4) and the next, element lane / 4. stmatrix writes them to the very same places.
 std::array<int, 2> places_of(const std::array<int, 32>& lines, int matrix, int lane, bool transposed) {
   std::array<int, 2> places{};
+  const size_t first_line = static_cast<size_t>(matrix) * 8;
   for (int i = 0; i < 2; ++i) {
     const int fast = lane % 4 * 2 + i, slow = lane / 4;
     const int line = transposed ? fast : slow, element = transposed ? slow : fast;
-    places.at(static_cast<size_t>(i)) = lines.at(static_cast<size_t>(8 * matrix + line)) + 2 * element;
+    places.at(static_cast<size_t>(i)) = lines.at(first_line + static_cast<size_t>(line)) + 2 * element;
   }
   return places;
 }
