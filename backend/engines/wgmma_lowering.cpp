@@ -1,0 +1,222 @@
+// Owns what a candidate of the wgmma engine settles before it is launched: the way out, operands in boxes,
+// vectors, and what shared memory is for.
+#include "backend/engines/wgmma_lowering.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+#include "backend/engines/epilogue.h"
+#include "backend/engines/resident_window.h"
+#include "backend/engines/residue_classes.h"
+#include "backend/engines/tiled_result.h"
+#include "core/ceil_div.h"
+
+namespace fusor::wgmma {
+
+Lowering::Lowering(const Fusion& fusion_, const EngineConfig& config, const DeviceInfo& device_)
+    : fusion(fusion_),
+      device(device_),
+      view(Carried::view_of(fusion_)),
+      tiling(tiling_of(fusion_, view, config)),
+      a(copied_operand(fusion, view, tiling.swapped, tiling.tile_m)),
+      y(fusion_.after[0]),
+      reduction(result_reduction(fusion_, view)),
+      short_forms(fits_short_forms(y)) {
+  if (tiling.window) b = {copied_window(fusion, view, *tiling.window, tiling.lines_of_window())};
+  for (int64_t i = 0; i < tiling.siblings && !tiling.window; ++i)
+    b.push_back(copied_operand(fusion, view, !tiling.swapped, tiling.columns_of_tile() / tiling.cluster, i));
+  std::stable_partition(y.results.begin(), y.results.end(),
+                        [](const Result& result) { return !result.reduction; });
+  choose_way_out();
+  choose_given();
+  choose_vectors();
+  mark_whole_vectors(fusion, y, vector_axis, vector);
+  for (const Operand& operand : fusion.operands)
+    if (operand.elements > std::numeric_limits<int32_t>::max()) index_bits = 64;
+}
+
+Tiling Lowering::tiling_of(const Fusion& fusion, const Contraction& view, const EngineConfig& config) {
+  Tiling tiling(fusion, view, config);
+  if (tiling.window) return tiling;
+  const bool second = !tiling.swapped;
+  const CopiedOperand columns = copied_operand(fusion, view, second, tiling.columns_of_tile());
+  tiling.fit_columns(columns.across_adjacent, !columns.map.window && !view.planes);
+  return tiling;
+}
+
+int64_t Lowering::run_of_pixels() const {
+  if (tiling.window)
+    return std::gcd(tiling.window->axes.back().pixels, tiling.window->axes.back().positions.pixels);
+  int64_t pixels = 1;
+  for (const WindowAxis& axis : view.axes)
+    pixels *= view.op == ContractionOp::fprop ? axis.output : axis.input;
+  return pixels;
+}
+
+void Lowering::choose_way_out() {
+  if (is_split()) return;
+  copied = copied_result(fusion, view, y, y.results.front());
+  if (!copied && tiling.classes == 0) copied = planes_result(fusion, view, y, run_of_pixels());
+  if (copied && (stores_lines() || stores_planes()) && line_bytes() != 128) copied.reset();
+  // A thread's two rows are no part of a matrix that could be transposed; ptxas takes rounding them one by
+  // one for a part of the products, and serialises those.
+  const bool rounded = copied && byte_size(copied->type) == 2;
+  if (rounded && tiling.from_registers && !along_columns()) copied.reset();
+  if (!copied) return;
+  second = result_beside();
+  // The kernel rounds to a result's type: enough where the value has that type or none of its own.
+  rounds_value = !yields(y.value, *copied);
+  if (second) rounds_value |= !yields(y.second_value, *second);
+}
+
+std::optional<CopiedResult> Lowering::result_beside() const {
+  if (stores_lines() || stores_planes() || y.results.size() < 2) return std::nullopt;
+  auto found = copied_result(fusion, view, y, y.results[1]);
+  if (!found || found->along_n != copied->along_n) return std::nullopt;
+  const bool wide = byte_size(found->type) != 2 || byte_size(copied->type) != 2;
+  // Lines of a box along rows are 64 elements of 16 bits; two blocks an SM leave registers for no wider
+  // pairs.
+  if (wide && (!along_columns() || tiling.blocks_per_sm() > 1)) return std::nullopt;
+  return found;
+}
+
+bool Lowering::yields(int& value, const CopiedResult& stored) {
+  value = y.results.front().node;
+  y.results.erase(y.results.begin());
+  return y.nodes[static_cast<size_t>(value)].type == stored.type;
+}
+
+void Lowering::choose_given() {
+  if (way_out() != kCopyEngineStores) return;
+  for (size_t i = 0; i < y.nodes.size() && std::ssize(given) < kMostGiven; ++i) {
+    Node& node = y.nodes[i];
+    if (node.kind != Node::Kind::load || std::cmp_equal(i, y.value) || std::cmp_equal(i, y.second_value))
+      continue;
+    const auto found = operand_like_result(node);
+    if (!found) continue;
+    const int64_t enough = std::min(kFewStages, stages());
+    given.push_back(*found);
+    if (stages() < enough || shared_bytes(2) > shared_budget()) {
+      given.pop_back();
+      continue;
+    }
+    node.kind = Node::Kind::anchor;
+    node.axis = static_cast<int>(tiling.siblings + std::ssize(given)) - 1;
+    node.type = carrier(node.type);
+    node.access = {};
+  }
+}
+
+std::optional<CopiedResult> Lowering::operand_like_result(const Node& load) const {
+  if (load.type != type_of(fusion, load.access)) return std::nullopt;
+  auto found = copied_result(fusion, view, y, {.type = load.type, .access = load.access});
+  if (!found || found->along_n != copied->along_n) return std::nullopt;
+  // Rows that are neighbours are no part of a matrix.
+  if (tiling.from_registers && !along_columns()) return std::nullopt;
+  if (byte_size(load.type) != 2 && tiling.blocks_per_sm() > 1) return std::nullopt;
+  return found;
+}
+
+void Lowering::choose_vectors() {
+  const int n_axis = view.is_convolution() ? 1 : view.batch.rank() + 1;
+  vector_axis = tiling.swapped ? n_axis - 1 : n_axis;
+  // Neighbouring pixels may lie in different lines.
+  const bool pixels = tiling.swapped && view.is_convolution() && view.op != ContractionOp::wgrad;
+  const bool even = tiling.columns % 2 == 0 && (!view.planes || view.input_channels % 2 == 0);
+  vector = !pixels && along_columns() && even ? 2 : 1;
+}
+
+int64_t Lowering::way_out() const {
+  if (is_split()) return kPartStored;
+  if (!copied) return kThreadsStore;
+  if (stores_planes()) return kPlanesStored;
+  return stores_lines() ? kLinesStored : kCopyEngineStores;
+}
+
+bool Lowering::is_short() const {
+  const SiteCost cost = cost_of(fusion.after[0], fusion);
+  return copied && !reduction && cost.special == 0 && cost.instructions <= 12;
+}
+
+int64_t Lowering::box_columns() const {
+  int64_t widest = std::max(byte_size(copied->type), second ? byte_size(second->type) : 0);
+  for (const CopiedResult& operand : given) widest = std::max(widest, byte_size(operand.type));
+  const int64_t line = 128 / widest;
+  const bool wide = along_columns() || tiling.blocks_per_sm() == 1;
+  if (!wide || tiling.columns_of_tile() % line != 0) return tiling.piece_columns();
+  // Boxes of two leave stages enough, or are no wider than a piece.
+  const bool fits = box_element_bytes() == byte_size(copied->type) ||
+                    shared_bytes_with(boxes_bytes(line, 2), kEnoughStages) <= shared_budget();
+  return fits ? line : tiling.piece_columns();
+}
+
+int64_t Lowering::box_element_bytes() const {
+  std::vector<DataType> results{copied->type};
+  if (second) results.push_back(second->type);
+  int64_t bytes = 0;
+  for (const DataType type : results) bytes += byte_size(type);
+  for (const CopiedResult& operand : given) {
+    const auto place = std::ranges::find_if(results, [&](DataType type) {
+      return type == operand.type || (byte_size(type) == 2 && byte_size(operand.type) == 2);
+    });
+    if (place == results.end())
+      bytes += byte_size(operand.type);
+    else
+      results.erase(place);
+  }
+  return bytes;
+}
+
+int64_t Lowering::turns() const {
+  constexpr int64_t kLeast = 2, kMost = 4, kBusy = 5;
+  if (given.empty()) return kLeast;
+  const int64_t columns = box_columns();
+  const int64_t wanted = std::min(kBusy, stages_beside(boxes_bytes(columns, kLeast)));
+  int64_t turns = kMost;
+  while (turns > kLeast && shared_bytes_with(boxes_bytes(columns, turns), wanted) > shared_budget()) --turns;
+  return turns;
+}
+
+int64_t Lowering::line_bytes() const {
+  return (along_columns() ? box_columns() : kPartRows) * byte_size(copied->type);
+}
+
+int64_t Lowering::boxes_bytes(int64_t columns, int64_t turns) const {
+  return kConsumers * turns * kPartRows * columns * box_element_bytes();
+}
+
+int64_t Lowering::shared_bytes_with(int64_t boxes, int64_t stages) const {
+  if (tiling.window)
+    return boxes + 1024 + std::ssize(tiling.window->lines) * kFilterBytes +
+           stages * tiling.lines_of_stage() * 128;
+  return stages * tiling.stage_bytes() + ceil_div(16 * (stages + 1), 1024) * 1024 + boxes;
+}
+
+int64_t Lowering::shared_bytes(int64_t stages) const {
+  return shared_bytes_with(copied ? boxes_bytes(box_columns(), turns()) : 0, stages);
+}
+
+int64_t Lowering::shared_budget() const {
+  return tiling.blocks_per_sm() == 1 ? device.shared_per_block
+                                     : device.shared_per_sm / tiling.blocks_per_sm() - 1024;
+}
+
+int64_t Lowering::stages_beside(int64_t boxes) const {
+  int64_t stages = tiling.window ? kMaxWindows : kMaxStages;
+  while (stages > 2 && shared_bytes_with(boxes, stages) > shared_budget()) --stages;
+  return stages;
+}
+
+bool Lowering::fits() const {
+  if (shared_bytes(2) > device.shared_per_block) return false;
+  return !tiling.window || filter_blocks() <= device.sm_count;
+}
+
+int64_t Lowering::slots() const {
+  const int64_t together = tiling.window ? filter_blocks() : tiling.cluster;
+  return device.sm_count / together * together * tiling.blocks_per_sm();
+}
+
+}  // namespace fusor::wgmma
