@@ -142,7 +142,8 @@ struct HostBlock {
       const device::StepRun run = p.walk.run(begin, end);
       begin += run.last - run.first;
       for (int consumer = 0; consumer < consumers; ++consumer)
-        add(run, consumer, filter, channel, &sums[static_cast<size_t>(consumer * taps * 64 * filters)]);
+        add(run, consumer, filter, channel,
+            &sums[static_cast<size_t>(int64_t{consumer} * taps * 64 * filters)]);
     }
     store(number, sums);
   }
@@ -215,7 +216,8 @@ struct HostBlock {
           for (int filter = 0; filter < filters; ++filter)
             partials[static_cast<size_t>(part + (channel * window + row * columns + column) * filters +
                                          filter)] =
-                sums[static_cast<size_t>(((consumer * taps + tap) * 64 + channel) * filters + filter)];
+                sums[static_cast<size_t>(((int64_t{consumer} * taps + tap) * 64 + channel) * filters +
+                                         filter)];
       }
   }
 };
