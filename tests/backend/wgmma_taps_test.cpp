@@ -15,6 +15,7 @@
 #include "tests/backend/compiled_kernels.h"
 #include "tests/backend/conv_products.h"
 #include "tests/backend/reference_test_support.h"
+#include "tests/backend/whole_fusion.h"
 
 #define __device__  // NOLINT(bugprone-reserved-identifier): CUDA's word
 namespace device {
@@ -26,6 +27,7 @@ namespace device {
 namespace fusor {
 namespace {
 
+using test::fusion_of;
 using test::HostDivisor;
 
 DeviceInfo h200() { return DeviceInfo::named("H200"); }
@@ -45,12 +47,6 @@ Graph graph_of(const Case& c) {
   const Tensor dy = g.input("dy", y, c.type, c.layout), x = g.input("x", c.x, c.type, c.layout);
   g.output(g.conv_wgrad(dy, x, c.w, c.options), {.name = "dw", .type = c.type, .layout = Layout::nchw});
   return g.finish();
-}
-
-Fusion fusion_of(const Graph& graph) {
-  std::vector<int> ops;
-  for (size_t i = 0; i < graph.ops.size(); ++i) ops.push_back(static_cast<int>(i));
-  return make_fusion(graph, fold_views(graph), ops);
 }
 
 std::string rule(const Case& c, const char* device = "H200") {
