@@ -32,7 +32,6 @@ constexpr int64_t kMostSums = 96;  // of a thread: three consumers leave it 160 
 constexpr int64_t kMostParts = 256;
 constexpr int64_t kMaxIndex32 = std::numeric_limits<int32_t>::max() - 4096;
 
-int64_t round_up(int64_t value, int64_t unit) { return ceil_div(value, unit) * unit; }
 int64_t round_down(int64_t value, int64_t unit) { return value - ((value % unit) + unit) % unit; }
 
 int64_t lower(const WindowAxis& axis) {

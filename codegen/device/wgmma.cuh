@@ -181,9 +181,8 @@ struct Wgmma {
 };
 
 // The same by 64 bytes of k, or by 32, with a from registers: for TF32, which wgmma reads from shared memory
-// along k only. Of a, thread t holds in a[4 i + 2 u + h] row 16 (t / 32) + t % 32 / 4 + 8 h, element 8 i + 4
-// u
-// + t % 4 of k; nothing may change there before wgmma_wait.
+// along k only. Of a, thread t holds in a[4 i + 2 u + h] row 16 (t / 32) + t % 32 / 4 + 8 h,
+// element 8 i + 4 u + t % 4 of k; nothing may change there before wgmma_wait.
 #if FUSOR_TYPE == 2
 #define FUSOR_WGMMA_TWO_OF_REGISTERS(kN)                                                     \
   "{\n.reg .pred p;\n.reg .b64 b;\nsetp.ne.b32 p, %2, 0;\nmov.b64 b, %1;\n" FUSOR_WGMMA_ONE( \
