@@ -5,6 +5,7 @@
 
 #include "backend/engines.h"
 #include "backend/engines/elementwise_launch.h"
+#include "backend/engines/elementwise_simplify.h"
 
 namespace fusor {
 

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "core/device_info.h"
@@ -11,6 +10,9 @@
 #include "core/lowered.h"
 
 namespace fusor {
+
+/// Shared memory that every device gives a block without being asked.
+inline constexpr int64_t kStaticSharedBytes = 48 * 1024;
 
 /// What a caller may ask for; 0 (stage: -1) leaves the choice to the schedule. What cannot be had is lowered
 /// to what can: a vector that alignment forbids, a split of a reduction that is too short for it.
@@ -58,9 +60,5 @@ struct ElementwiseSchedule {
 /// The schedule of fusion.after[expr]; `fusion` has no anchors.
 ElementwiseSchedule schedule_elementwise(const Fusion& fusion, int expr, const ElementwiseKnobs& knobs,
                                          const DeviceInfo& device);
-
-/// The mask that all true reductions of the Expr share. Where they differ: nothing, and `differing` is the
-/// result whose mask is not that of the first.
-std::optional<uint32_t> shared_reduction_mask(const Expr& expr, int* differing = nullptr);
 
 }  // namespace fusor

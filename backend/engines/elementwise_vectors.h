@@ -1,0 +1,42 @@
+// Owns the vectors of the elementwise engine's kernels: the axis along which they lie, how wide they are, and
+// which accesses move them whole; what one moves, and how many a thread can afford.
+#pragma once
+
+#include <cstdint>
+
+#include "core/fusion.h"
+#include "core/lowered.h"
+
+namespace fusor::elementwise {
+
+inline constexpr int64_t kMaxAccessBytes = 16;
+
+/// The nearest power of two that is not smaller, or not larger; at least 1.
+int64_t power_of_two_from(int64_t value);
+int64_t power_of_two_to(int64_t value);
+
+/// Calls visit(access, type) for every load and every result.
+template <class E, class Visitor>
+void for_each_access(E& expr, Visitor&& visit) {
+  for (auto& node : expr.nodes)
+    if (node.kind == Node::Kind::load) visit(node.access, node.type);
+  for (auto& result : expr.results) visit(result.access, result.type);
+}
+
+int choose_vector_axis(const Expr& expr);
+/// `asked`: 0, or the widest that the caller wants.
+int64_t choose_vector(const Fusion& fusion, const Expr& expr, int axis, int64_t asked);
+
+/// Whether whole vectors along `axis` suit an access; along `unused` it is met in steps that do.
+bool is_whole(const Fusion& fusion, const Expr& expr, int axis, const Access& access, DataType type,
+              int64_t vector, int unused = -1);
+/// Sets Access::whole_vectors throughout a site.
+void mark_whole(const Fusion& fusion, KernelSite& site, int64_t vector, int unused = -1);
+
+/// Bytes that one vector of every load moves from memory that no neighbour reads too.
+int64_t streamed_bytes(const Expr& expr, int axis, int64_t vector);
+/// Of `wanted` vectors in flight, those whose text a compiler can be given: text, and with it compile time,
+/// grows with every copy of an expression's lanes.
+int64_t affordable_unroll(const Expr& expr, int64_t vector, int64_t wanted);
+
+}  // namespace fusor::elementwise
