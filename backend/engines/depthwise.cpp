@@ -6,6 +6,7 @@
 
 #include "backend/engine.h"
 #include "backend/engines.h"
+#include "backend/engines/common_rules.h"
 #include "backend/engines/depthwise_lowering.h"
 #include "backend/engines/depthwise_rules.h"
 #include "core/ceil_div.h"
@@ -28,11 +29,8 @@ class DepthwiseEngine final : public Engine {
   int number() const override { return 40; }
 
   Support supports(const Fusion& fusion, const DeviceInfo& device) const override {
-    if (device.is_cpu())
-      return Support::no({"needs-gpu", "", "", "a CUDA device", device.name, "plan for a GPU", -1});
-    if (fusion.anchors.size() != 1 || !std::holds_alternative<Conv>(fusion.anchors[0].attributes))
-      return Support::no({"convolution-anchor", fusion.op_names.empty() ? "" : fusion.op_names.front(), "",
-                          "one convolution", "another anchor or none", "", -1});
+    if (auto refusal = refuse_cpu(device)) return Support::no(std::move(*refusal));
+    if (auto refusal = refuse_other_anchor(fusion)) return Support::no(std::move(*refusal));
     if (auto refusal = refuse_depthwise(fusion)) return Support::no(std::move(*refusal));
     return Support::yes();
   }

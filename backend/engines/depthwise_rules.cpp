@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <string>
 
+#include "backend/engines/common_rules.h"
 #include "backend/engines/contraction.h"
 #include "backend/engines/epilogue.h"
 
@@ -19,13 +20,8 @@ bool has_adjacent_channels(const Expr& pixels) {
 }
 
 Refusal not_depthwise(const Fusion& fusion, const Contraction& view) {
-  return {"one-channel-groups",
-          fusion.op_name(fusion.anchors[0].op),
-          "",
-          "one input and one output channel in every group",
-          fmt::format("{} and {}", view.input_channels, view.output_channels),
-          "",
-          -1};
+  return refusal_at_anchor(fusion, "one-channel-groups", "one input and one output channel in every group",
+                           fmt::format("{} and {}", view.input_channels, view.output_channels));
 }
 
 std::optional<Refusal> refuse_channels(const Fusion& fusion, const Expr& site) {
@@ -44,13 +40,9 @@ std::optional<Refusal> refuse_window(const Fusion& fusion, const Contraction& vi
   int64_t taps = 1;
   for (const WindowAxis& axis : view.axes) taps *= axis.window;
   if (view.op == ContractionOp::wgrad || bytes_of_filters(taps, 8) <= kMaxFilterBytes) return std::nullopt;
-  return Refusal{"window-in-shared-memory",
-                 fusion.op_name(fusion.anchors[0].op),
-                 "",
-                 fmt::format("a window of at most {} taps", kMaxFilterBytes / 32 - 1),
-                 std::to_string(taps),
-                 "",
-                 -1};
+  return refusal_at_anchor(fusion, "window-in-shared-memory",
+                           fmt::format("a window of at most {} taps", kMaxFilterBytes / 32 - 1),
+                           std::to_string(taps));
 }
 
 }  // namespace
@@ -63,17 +55,9 @@ int64_t bytes_of_filters(int64_t taps, int64_t vector) {
 std::optional<Refusal> refuse_depthwise(const Fusion& fusion) {
   if (auto refusal = refuse_epilogue_reductions(fusion)) return refusal;
   const auto view = contraction_of(fusion);
-  const int anchor = fusion.anchors[0].op;
   if (!view) return refuse_other_domain(fusion);
   if (view->input_channels != 1 || view->output_channels != 1) return not_depthwise(fusion, *view);
-  if (view->compute != DataType::f32)
-    return Refusal{"fp32-sums",
-                   fusion.op_name(anchor),
-                   "",
-                   "compute type fp32",
-                   std::string(to_string(view->compute)),
-                   "",
-                   -1};
+  if (auto refusal = refuse_other_sums(fusion, *view)) return refusal;
   if (auto refusal = refuse_channels(fusion, fusion.before[0])) return refusal;
   if (auto refusal =
           refuse_channels(fusion, view->op == ContractionOp::wgrad ? fusion.before[1] : fusion.after[0]))

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "backend/engines/common_rules.h"
 #include "backend/engines/epilogue.h"
 #include "codegen/expr_emitter.h"
 #include "core/ceil_div.h"
@@ -230,8 +231,7 @@ Work TiledContraction::work() const {
 }
 
 std::optional<Refusal> refuse_tiling(const Fusion& fusion, const DeviceInfo& device) {
-  if (device.is_cpu())
-    return Refusal{"needs-gpu", "", "", "a CUDA device", device.name, "plan for a GPU", -1};
+  if (auto refusal = refuse_cpu(device)) return refusal;
   if (auto refusal = refuse_pair(fusion)) return refusal;
   if (fusion.anchors.size() != 1 || !is_contraction(fusion.anchors[0].attributes))
     return Refusal{"needs-anchor",

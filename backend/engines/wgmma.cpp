@@ -6,6 +6,7 @@
 
 #include "backend/engine.h"
 #include "backend/engines.h"
+#include "backend/engines/common_rules.h"
 #include "backend/engines/contraction.h"
 #include "backend/engines/epilogue.h"
 #include "backend/engines/resident_window.h"
@@ -34,8 +35,7 @@ class WgmmaEngine final : public Engine {
   }
 
   Support supports(const Fusion& fusion, const DeviceInfo& device) const override {
-    if (device.is_cpu() || device.compute_capability != 90)
-      return Support::no({"sm-90", "", "", "a Hopper GPU (sm_90)", device.name, "plan for one", -1});
+    if (auto refusal = refuse_other_than_hopper(device)) return Support::no(std::move(*refusal));
     if (fusion.anchors.empty())
       return Support::no({"contraction-anchor", fusion.op_names.front(), "",
                           "a matmul or a convolution, or two siblings", "none", "", -1});

@@ -7,8 +7,8 @@
 
 #include "backend/engine.h"
 #include "backend/engines.h"
+#include "backend/engines/common_rules.h"
 #include "backend/engines/contraction.h"
-#include "backend/engines/epilogue.h"
 #include "backend/engines/narrow_fprop.h"
 #include "backend/engines/narrow_wgrad.h"
 #include "core/ceil_div.h"
@@ -29,11 +29,6 @@ auto with(const Fusion& fusion, const EngineConfig& config, const DeviceInfo& de
   return use(Wgrad(fusion, config, device));
 }
 
-Refusal refusal(const Fusion& fusion, const char* rule, std::string expected, std::string actual,
-                const char* remedy = "") {
-  return {rule, fusion.op_name(fusion.anchors[0].op), "", std::move(expected), std::move(actual), remedy, -1};
-}
-
 class WgmmaNarrowEngine final : public Engine {
  public:
   std::string_view name() const override { return "wgmma_narrow"; }
@@ -41,19 +36,14 @@ class WgmmaNarrowEngine final : public Engine {
   Notes notes() const override { return {.tensor_cores = true}; }
 
   Support supports(const Fusion& fusion, const DeviceInfo& device) const override {
-    if (device.is_cpu() || device.compute_capability != 90)
-      return Support::no({"sm-90", "", "", "a Hopper GPU (sm_90)", device.name, "plan for one", -1});
-    if (fusion.anchors.size() != 1 || !std::holds_alternative<Conv>(fusion.anchors[0].attributes))
-      return Support::no({"convolution-anchor", fusion.op_names.empty() ? "" : fusion.op_names.front(), "",
-                          "one convolution", "another anchor or none", "", -1});
-    if (auto refusal = refuse_epilogue_reductions(fusion)) return Support::no(std::move(*refusal));
-    const auto view = contraction_of(fusion);
-    if (!view) return Support::no(refuse_other_domain(fusion));
-    if (auto refusal = refuse_window(fusion, *view)) return Support::no(std::move(*refusal));
-    if (auto refusal = refuse_types(fusion, *view)) return Support::no(std::move(*refusal));
-    if (view->op == ContractionOp::wgrad)
-      if (auto refusal = refuse_gradient(fusion, *view)) return Support::no(std::move(*refusal));
-    if (auto refusal = refuse_sizes(fusion, *view, device)) return Support::no(std::move(*refusal));
+    if (auto refusal = refuse_other_than_hopper_convolution(fusion, device))
+      return Support::no(std::move(*refusal));
+    const Contraction view = contraction_of(fusion).value();
+    if (auto refusal = refuse_window(fusion, view)) return Support::no(std::move(*refusal));
+    if (auto refusal = refuse_types(fusion, view)) return Support::no(std::move(*refusal));
+    if (view.op == ContractionOp::wgrad)
+      if (auto refusal = refuse_gradient(fusion, view)) return Support::no(std::move(*refusal));
+    if (auto refusal = refuse_sizes(fusion, view, device)) return Support::no(std::move(*refusal));
     return Support::yes();
   }
 
@@ -123,32 +113,35 @@ class WgmmaNarrowEngine final : public Engine {
   }
 
   static std::optional<Refusal> refuse_window(const Fusion& fusion, const Contraction& view) {
-    if (view.op == ContractionOp::dgrad) return refusal(fusion, "fprop-or-wgrad", "fprop or wgrad", "dgrad");
-    if (view.entries != 1) return refusal(fusion, "one-group", "one group", fmt::format("{}", view.entries));
+    if (view.op == ContractionOp::dgrad)
+      return refusal_at_anchor(fusion, "fprop-or-wgrad", "fprop or wgrad", "dgrad");
+    if (view.entries != 1)
+      return refusal_at_anchor(fusion, "one-group", "one group", fmt::format("{}", view.entries));
     if (view.axes.size() > 2)
-      return refusal(fusion, "spatial-axes", "1 or 2 spatial axes", fmt::format("{}", view.axes.size()));
+      return refusal_at_anchor(fusion, "spatial-axes", "1 or 2 spatial axes",
+                               fmt::format("{}", view.axes.size()));
     const Window window(view);
     if (window.w.stride > 2)
-      return refusal(fusion, "column-stride", "a stride of 1 or 2 along the last axis",
-                     fmt::format("{}", window.w.stride));
+      return refusal_at_anchor(fusion, "column-stride", "a stride of 1 or 2 along the last axis",
+                               fmt::format("{}", window.w.stride));
     if (window.w.window > 1 && std::abs(window.w.step) != 1)
-      return refusal(fusion, "column-dilation", "a dilation of 1 along the last axis",
-                     fmt::format("{}", std::abs(window.w.step)));
+      return refusal_at_anchor(fusion, "column-dilation", "a dilation of 1 along the last axis",
+                               fmt::format("{}", std::abs(window.w.step)));
     if (view.input_channels > window.slot())
-      return refusal(fusion, "few-channels",
-                     fmt::format("{} input channels or fewer at stride {}", window.slot(), window.w.stride),
-                     fmt::format("{}", view.input_channels));
+      return refusal_at_anchor(
+          fusion, "few-channels",
+          fmt::format("{} input channels or fewer at stride {}", window.slot(), window.w.stride),
+          fmt::format("{}", view.input_channels));
     return std::nullopt;
   }
 
   static std::optional<Refusal> refuse_types(const Fusion& fusion, const Contraction& view) {
-    if (view.compute != DataType::f32)
-      return refusal(fusion, "fp32-sums", "compute type fp32", std::string(to_string(view.compute)));
+    if (auto refusal = refuse_other_sums(fusion, view)) return refusal;
     const auto type_of = [](const Expr& site) { return site.nodes[static_cast<size_t>(site.value)].type; };
     const DataType x = type_of(fusion.before[0]), w = type_of(fusion.before[1]);
     if (x != w || (x != DataType::f16 && x != DataType::bf16))
-      return refusal(fusion, "16-bit-operands", "two operands of fp16, or of bf16",
-                     fmt::format("{} and {}", to_string(x), to_string(w)));
+      return refusal_at_anchor(fusion, "16-bit-operands", "two operands of fp16, or of bf16",
+                               fmt::format("{} and {}", to_string(x), to_string(w)));
     return std::nullopt;
   }
 
@@ -157,12 +150,13 @@ class WgmmaNarrowEngine final : public Engine {
       if (!gradient_planes(fusion)) return refusal;
     const Window window(view);
     if (window.w.output % 8 != 0)
-      return refusal(fusion, "whole-units", "rows of the result in multiples of 8",
-                     fmt::format("{} pixels", window.w.output));
+      return refusal_at_anchor(fusion, "whole-units", "rows of the result in multiples of 8",
+                               fmt::format("{} pixels", window.w.output));
     const int64_t sums = ceil_div(window.h.window, kConsumers) * window.steps() * kStep / 2;
     if (sums > kMostSums)
-      return refusal(fusion, "window-sums", fmt::format("at most {} sums a thread", kMostSums),
-                     fmt::format("{} for a window of {} x {}", sums, window.h.window, window.w.window));
+      return refusal_at_anchor(
+          fusion, "window-sums", fmt::format("at most {} sums a thread", kMostSums),
+          fmt::format("{} for a window of {} x {}", sums, window.h.window, window.w.window));
     return std::nullopt;
   }
 
@@ -170,13 +164,14 @@ class WgmmaNarrowEngine final : public Engine {
                                              const DeviceInfo& device) {
     const int64_t filters = ceil_div(view.output_channels, kBlock) * Window(view).filter_bytes();
     if (view.op == ContractionOp::fprop && filters > kMostFilterBytes)
-      return refusal(
+      return refusal_at_anchor(
           fusion, "resident-filters",
           fmt::format("filters of {} bytes or less as they lie in shared memory", kMostFilterBytes),
           fmt::format("{} bytes", filters));
     if (tiles(fusion, device).empty())
-      return refusal(fusion, "resident-window", "a window that shared memory holds, a row of pixels wide",
-                     fmt::format("{} rows", Window(view).reach() + 1));
+      return refusal_at_anchor(fusion, "resident-window",
+                               "a window that shared memory holds, a row of pixels wide",
+                               fmt::format("{} rows", Window(view).reach() + 1));
     return std::nullopt;
   }
 };

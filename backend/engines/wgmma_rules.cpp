@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <string>
 
+#include "backend/engines/common_rules.h"
 #include "backend/engines/epilogue.h"
 #include "backend/engines/result_reduction.h"
 #include "backend/engines/wgmma_tiling.h"
@@ -48,16 +49,11 @@ std::optional<Refusal> refuse_sibling(const Fusion& fusion, const Contraction& v
 
 std::optional<Refusal> refuse_types(const Fusion& fusion) {
   const auto type = [&](size_t i) { return type_of(fusion, fusion.before[i].nodes[0].access); };
-  const std::string& node = fusion.op_name(fusion.anchors[0].op);
   const bool bytes = byte_size(type(0)) == 1 && byte_size(type(1)) == 1;
   if (type(0) != type(1) && !bytes)
-    return Refusal{"operands-of-one-type",
-                   node,
-                   "",
-                   "two operands of one type, or of 8 bits",
-                   fmt::format("{} and {}", to_string(type(0)), to_string(type(1))),
-                   "convert one of them",
-                   -1};
+    return refusal_at_anchor(fusion, "operands-of-one-type", "two operands of one type, or of 8 bits",
+                             fmt::format("{} and {}", to_string(type(0)), to_string(type(1))),
+                             "convert one of them");
   return std::nullopt;
 }
 
@@ -66,41 +62,28 @@ std::optional<Refusal> refuse_types(const Fusion& fusion) {
 std::optional<Refusal> refuse_extents(const Fusion& fusion, const Contraction& view) {
   const int64_t reached = std::max(view.largest_index(kLargestTile), most_tiles(view));
   if (reached <= kMaxIndex32) return std::nullopt;
-  return Refusal{"32-bit-coordinates",
-                 fusion.op_name(fusion.anchors[0].op),
-                 "",
-                 fmt::format("extents and tiles numbered up to {}", kMaxIndex32),
-                 fmt::format("{}", reached),
-                 "give the contraction in parts",
-                 -1};
+  return refusal_at_anchor(fusion, "32-bit-coordinates",
+                           fmt::format("extents and tiles numbered up to {}", kMaxIndex32),
+                           fmt::format("{}", reached), "give the contraction in parts");
 }
 
 std::optional<Refusal> refuse_convolution(const Fusion& fusion, const Contraction& view) {
-  const std::string& node = fusion.op_name(fusion.anchors[0].op);
   if (view.is_convolution() && view.axes.size() > 3)
-    return Refusal{
-        "spatial-axes", node, "", "up to 3 spatial axes", fmt::format("{}", view.axes.size()), "", -1};
+    return refusal_at_anchor(fusion, "spatial-axes", "up to 3 spatial axes",
+                             fmt::format("{}", view.axes.size()));
   const int64_t classes = residue_class_count(view);
   if (classes > kMaxClasses)
-    return Refusal{"dgrad-classes",
-                   node,
-                   "",
-                   fmt::format("a dgrad of strides whose product is {} or less", kMaxClasses),
-                   fmt::format("{}", classes),
-                   "",
-                   -1};
+    return refusal_at_anchor(fusion, "dgrad-classes",
+                             fmt::format("a dgrad of strides whose product is {} or less", kMaxClasses),
+                             fmt::format("{}", classes));
   const Expr& first = fusion.before[0];
   const int64_t block = box_line(first.nodes[static_cast<size_t>(first.value)].type);
   const bool ragged = view.channels() % block != 0;
   const bool wgrad_taps = view.op == ContractionOp::wgrad && view.n != view.input_channels;
   if (view.is_convolution() && ragged && (view.entries > 1 || wgrad_taps) && !plane_walk(fusion, view))
-    return Refusal{"channel-blocks",
-                   node,
-                   "",
-                   fmt::format("channels of a group in multiples of {}", block),
-                   fmt::format("{}", view.channels()),
-                   "",
-                   -1};
+    return refusal_at_anchor(fusion, "channel-blocks",
+                             fmt::format("channels of a group in multiples of {}", block),
+                             fmt::format("{}", view.channels()));
   return std::nullopt;
 }
 
@@ -112,13 +95,8 @@ std::optional<Refusal> refuse(const Fusion& fusion) {
     if (auto refusal = refuse_epilogue_reductions(fusion)) return refusal;
   if (!view) return refuse_other_domain(fusion);
   if (view->compute != DataType::f32 && view->compute != DataType::i32)
-    return Refusal{"fp32-sums",
-                   fusion.op_name(fusion.anchors[0].op),
-                   "",
-                   "compute type fp32 or int32",
-                   std::string(to_string(view->compute)),
-                   "",
-                   -1};
+    return refusal_at_anchor(fusion, "fp32-sums", "compute type fp32 or int32",
+                             std::string(to_string(view->compute)));
   if (auto refusal = refuse_reductions(fusion, *view)) return refusal;
   if (auto refusal = refuse_convolution(fusion, *view)) return refusal;
   if (auto refusal = refuse_extents(fusion, Carried::view_of(fusion))) return refusal;

@@ -11,6 +11,7 @@
 
 #include "backend/engine.h"
 #include "backend/engines.h"
+#include "backend/engines/common_rules.h"
 #include "backend/engines/contraction.h"
 #include "backend/engines/epilogue.h"
 #include "backend/engines/tensor_maps.h"
@@ -266,61 +267,58 @@ struct Lowering {
 
 // ---- Rules ----
 
-Refusal refusal(const Fusion& fusion, const char* rule, std::string expected, std::string actual,
-                const char* remedy = "") {
-  return {rule, fusion.op_name(fusion.anchors[0].op), "", std::move(expected), std::move(actual), remedy, -1};
-}
-
 std::optional<Refusal> refuse_window(const Fusion& fusion, const Contraction& view) {
-  if (view.op != ContractionOp::wgrad) return refusal(fusion, "wgrad", "wgrad", "another pass");
+  if (view.op != ContractionOp::wgrad) return refusal_at_anchor(fusion, "wgrad", "wgrad", "another pass");
   if (view.axes.size() > 2)
-    return refusal(fusion, "spatial-axes", "1 or 2 spatial axes", fmt::format("{}", view.axes.size()));
+    return refusal_at_anchor(fusion, "spatial-axes", "1 or 2 spatial axes",
+                             fmt::format("{}", view.axes.size()));
   if (!view.has_unit_stride())
-    return refusal(fusion, "unit-stride", "strides of 1", "strides of the convolution",
-                   "leave it to wgmma_repacked");
+    return refusal_at_anchor(fusion, "unit-stride", "strides of 1", "strides of the convolution",
+                             "leave it to wgmma_repacked");
   const Window window(view);
   if (view.taps() == 1)
-    return refusal(fusion, "several-taps", "a window of several taps", "one tap", "leave it to wgmma");
+    return refusal_at_anchor(fusion, "several-taps", "a window of several taps", "one tap",
+                             "leave it to wgmma");
   if (window.consumers() > kMostConsumers)
-    return refusal(fusion, "window-taps",
-                   fmt::format("up to {} rows of the window, up to {} taps in each, and {} in all",
-                               kMostConsumers, kMostTaps * kMostConsumers, kMostTaps * kMostConsumers),
-                   fmt::format("{} x {}", window.h.window, window.w.window), "leave it to wgmma_repacked");
+    return refusal_at_anchor(
+        fusion, "window-taps",
+        fmt::format("up to {} rows of the window, up to {} taps in each, and {} in all", kMostConsumers,
+                    kMostTaps * kMostConsumers, kMostTaps * kMostConsumers),
+        fmt::format("{} x {}", window.h.window, window.w.window), "leave it to wgmma_repacked");
   if (window.h.output > 1 && window.w.input != window.w.output)
-    return refusal(fusion, "equal-rows", "rows of inputs as long as rows of outputs",
-                   fmt::format("{} and {} positions", window.w.input, window.w.output),
-                   "leave it to wgmma_repacked");
+    return refusal_at_anchor(fusion, "equal-rows", "rows of inputs as long as rows of outputs",
+                             fmt::format("{} and {} positions", window.w.input, window.w.output),
+                             "leave it to wgmma_repacked");
   return std::nullopt;
 }
 
 std::optional<Refusal> refuse_operands(const Fusion& fusion, const Contraction& view) {
-  if (view.compute != DataType::f32)
-    return refusal(fusion, "fp32-sums", "compute type fp32", std::string(to_string(view.compute)));
+  if (auto refusal = refuse_other_sums(fusion, view)) return refusal;
   for (const bool second : {false, true}) {
     if (auto refusal = refuse_whole_planes(fusion, view, second)) return refusal;
     const DataType type = type_of(fusion, fusion.before[second ? 1 : 0].nodes[0].access);
     if (type != DataType::f32)
-      return refusal(fusion, "fp32-operands", "two operands of fp32", std::string(to_string(type)),
-                     "leave it to wgmma or wgmma_repacked");
+      return refusal_at_anchor(fusion, "fp32-operands", "two operands of fp32", std::string(to_string(type)),
+                               "leave it to wgmma or wgmma_repacked");
   }
   if (view.channels_fastest && view.input_channels > 1)
-    return refusal(fusion, "several-positions", "planes of several positions", "one");
+    return refusal_at_anchor(fusion, "several-positions", "planes of several positions", "one");
   return std::nullopt;
 }
 
 std::optional<Refusal> refuse_sizes(const Fusion& fusion, const Contraction& view, const DeviceInfo& device) {
   if (tiles_of(view, device).empty())
-    return refusal(fusion, "resident-window", "a window whose inputs shared memory holds",
-                   fmt::format("{} positions from its first to its last", Window(view).farthest()));
+    return refusal_at_anchor(fusion, "resident-window", "a window whose inputs shared memory holds",
+                             fmt::format("{} positions from its first to its last", Window(view).farthest()));
   const int64_t images = fusion.before[0].domain[0];
   const int64_t largest =
       std::max(view.largest_index(kMostParts), view.entries * ceil_div(view.m, kStep) *
                                                    ceil_div(view.input_channels, kChannels) * kMostParts);
   const int64_t planes = images * (view.k / images + 2 * kStep) + Window(view).farthest();
   if (const int64_t reached = std::max(largest, planes); reached > kMaxIndex32)
-    return refusal(fusion, "32-bit-coordinates",
-                   fmt::format("positions and blocks numbered up to {}", kMaxIndex32),
-                   fmt::format("{}", reached), "give the contraction in parts");
+    return refusal_at_anchor(fusion, "32-bit-coordinates",
+                             fmt::format("positions and blocks numbered up to {}", kMaxIndex32),
+                             fmt::format("{}", reached), "give the contraction in parts");
   return std::nullopt;
 }
 
@@ -331,17 +329,12 @@ class WgmmaTapsEngine final : public Engine {
   Notes notes() const override { return {.tensor_cores = true, .tf32 = true}; }
 
   Support supports(const Fusion& fusion, const DeviceInfo& device) const override {
-    if (device.is_cpu() || device.compute_capability != 90)
-      return Support::no({"sm-90", "", "", "a Hopper GPU (sm_90)", device.name, "plan for one", -1});
-    if (fusion.anchors.size() != 1 || !std::holds_alternative<Conv>(fusion.anchors[0].attributes))
-      return Support::no({"convolution-anchor", fusion.op_names.empty() ? "" : fusion.op_names.front(), "",
-                          "one convolution", "another anchor or none", "", -1});
-    if (auto refusal = refuse_epilogue_reductions(fusion)) return Support::no(std::move(*refusal));
-    const auto view = contraction_of(fusion);
-    if (!view) return Support::no(refuse_other_domain(fusion));
-    if (auto refusal = refuse_window(fusion, *view)) return Support::no(std::move(*refusal));
-    if (auto refusal = refuse_operands(fusion, *view)) return Support::no(std::move(*refusal));
-    if (auto refusal = refuse_sizes(fusion, *view, device)) return Support::no(std::move(*refusal));
+    if (auto refusal = refuse_other_than_hopper_convolution(fusion, device))
+      return Support::no(std::move(*refusal));
+    const Contraction view = contraction_of(fusion).value();
+    if (auto refusal = refuse_window(fusion, view)) return Support::no(std::move(*refusal));
+    if (auto refusal = refuse_operands(fusion, view)) return Support::no(std::move(*refusal));
+    if (auto refusal = refuse_sizes(fusion, view, device)) return Support::no(std::move(*refusal));
     return Support::yes();
   }
 
