@@ -10,7 +10,9 @@
 #include <fstream>
 #include <iterator>
 #include <random>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "backend/engine.h"
@@ -90,6 +92,15 @@ inline double expect_compiled(const KernelCase& one) {
 inline void expect_all_compiled(const std::vector<KernelCase>& cases) {
   parallel_for(static_cast<int64_t>(cases.size()), environment::threads(),
                [&](int64_t i) { expect_compiled(cases[static_cast<size_t>(i)]); });
+}
+
+/// The same kernel but once.
+inline void expect_distinct_compiled(std::vector<KernelCase> cases) {
+  std::set<std::string> known;
+  std::erase_if(cases, [&](const KernelCase& one) {
+    return !known.insert(emit_header(*one.source) + one.source->root).second;
+  });
+  expect_all_compiled(cases);
 }
 
 }  // namespace fusor::test

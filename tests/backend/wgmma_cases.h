@@ -12,11 +12,14 @@
 #include "backend/engines.h"
 #include "frontend/graph_builder.h"
 #include "tests/backend/compiled_kernels.h"
+#include "tests/backend/launch_facts.h"
 #include "tests/backend/whole_fusion.h"
 
 namespace fusor::wgmma_cases {
 
+using test::config_value;
 using test::fusion_of;
+using test::has_config;
 
 inline Graph matmul(int64_t m, int64_t n, int64_t k, DataType type, Strides b_strides = {},
                     Precision precision = Precision::exact) {
@@ -26,14 +29,6 @@ inline Graph matmul(int64_t m, int64_t n, int64_t k, DataType type, Strides b_st
   if (!b_strides.empty()) options.strides = b_strides;
   const Tensor b = g.input("b", {k, n}, type, options);
   return g.finish({g.matmul(a, b, {.name = "mm"})});
-}
-
-inline int64_t config_value(const KernelSource& source, const char* name) {
-  return std::ranges::find(source.config, name, &ConfigValue::name)->value;
-}
-
-inline bool has_config(const KernelSource& source, const char* name) {
-  return std::ranges::find(source.config, name, &ConfigValue::name) != source.config.end();
 }
 
 inline std::string rule(const Graph& graph, const char* device = "H200") {

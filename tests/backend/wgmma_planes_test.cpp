@@ -17,7 +17,10 @@
 #include "backend/engines/tensor_maps.h"
 #include "tests/backend/compiled_kernels.h"
 #include "tests/backend/conv_products.h"
+#include "tests/backend/launch_facts.h"
 #include "tests/backend/reference_test_support.h"
+#include "tests/backend/wgrad_graph.h"
+#include "tests/backend/whole_fusion.h"
 
 #define __device__  // NOLINT(bugprone-reserved-identifier): CUDA's word
 namespace device {
@@ -29,6 +32,8 @@ namespace device {
 namespace fusor {
 namespace {
 
+using test::config_value;
+using test::fusion_of;
 using test::HostDivisor;
 
 DeviceInfo h200() { return DeviceInfo::named("H200"); }
@@ -42,25 +47,8 @@ struct Case {
 };
 
 Graph graph_of(const Case& c) {
-  GraphBuilder g("wgrad", Precision::allow_tf32);
-  Dims y{c.x[0], c.w[0]};
-  for (int i = 0; i + 2 < c.x.rank(); ++i) {
-    const auto one = [i](const Dims& given, int64_t otherwise) {
-      return given.empty() ? otherwise : given[i];
-    };
-    const int64_t padding = one(c.options.padding, 0);
-    const int64_t padded =
-        c.x[2 + i] + one(c.options.pre_padding, padding) + one(c.options.post_padding, padding);
-    const int64_t covered = one(c.options.dilation, 1) * (c.w[2 + i] - 1) + 1;
-    y.push_back((padded - covered) / one(c.options.stride, 1) + 1);
-  }
-  const Tensor dy = g.input("dy", y, c.type, c.layout);
-  g.output(g.conv_wgrad(dy, g.input("x", c.x, c.type, c.layout), c.w, c.options),
-           {.name = "dw", .type = c.result, .layout = Layout::nchw});
-  return g.finish();
+  return test::wgrad_graph(c.x, c.w, c.options, {.type = c.type, .result = c.result, .layout = c.layout});
 }
-
-Fusion fusion_of(const Graph& graph) { return make_fusion(graph, fold_views(graph), std::vector<int>{0}); }
 
 std::string rule(const Case& c) {
   const Support support = wgmma_engine().supports(fusion_of(graph_of(c)), h200());
@@ -69,10 +57,6 @@ std::string rule(const Case& c) {
 std::string repacked_rule(const Case& c) {
   const Support support = wgmma_repacked_engine().supports(fusion_of(graph_of(c)), h200());
   return support ? "" : support.refusal->rule;
-}
-
-int64_t value_of(const KernelSource& source, const char* name) {
-  return std::ranges::find(source.config, name, &ConfigValue::name)->value;
 }
 
 // --- The kernel on the host ---
@@ -89,21 +73,10 @@ struct HostArguments {
   HostWalk walk[kSpatial];
 };
 
-// An operand of a launch: its map and where it begins.
-struct Copied {
-  const TensorMap& map;
-  const std::byte* tensor;
-
-  // Zero outside. Coordinates innermost first.
-  double at(const std::vector<int64_t>& position) const {
-    const std::byte* from = tensor;
-    for (int i = 0; i < map.dims.rank(); ++i) {
-      const int64_t each = position[static_cast<size_t>(i)];
-      if (each < 0 || each >= map.dims[i]) return 0;
-      if (i > 0) from += each * map.stride_bytes[i - 1];
-    }
-    return load_real(map.type, from, position[0]);
-  }
+// With the coordinates of a walk.
+struct Copied : test::CopiedTensor {
+  using CopiedTensor::at;
+  using CopiedTensor::CopiedTensor;
   template <int kAxes>
   double at(const int (&position)[kAxes], int64_t along, int64_t plane, int64_t image) const {
     std::vector<int64_t> whole;
@@ -119,11 +92,7 @@ struct Run {
   const Launch& launch;
   std::vector<void*> operands;
 
-  Copied copied(size_t i) const {
-    const Patch& patch = launch.arguments.patches()[i];
-    return {launch.arguments.maps()[i],
-            static_cast<const std::byte*>(operands[static_cast<size_t>(patch.index)]) + patch.byte_offset};
-  }
+  Copied copied(size_t i) const { return {launch, i, operands}; }
 };
 
 using Results = std::map<std::vector<int64_t>, double>;
@@ -132,12 +101,12 @@ using Results = std::map<std::vector<int64_t>, double>;
 template <int kSpatial, int kAxes>
 Results product_of(const Run& run) {
   const KernelSource& source = *run.launch.source;
-  const bool swapped = value_of(source, "swapped") != 0;
+  const bool swapped = config_value(source, "swapped") != 0;
   const Copied outputs = run.copied(swapped ? 1 : 0), inputs = run.copied(swapped ? 0 : 1);
-  const int64_t across = value_of(source, swapped ? "tile_n" : "tile_m"),
-                taps = value_of(source, swapped ? "tile_m" : "tile_n"),
-                block = value_of(source, "channel_block");
-  const auto rows = static_cast<int>(value_of(source, "plane_rows"));
+  const int64_t across = config_value(source, swapped ? "tile_n" : "tile_m"),
+                taps = config_value(source, swapped ? "tile_m" : "tile_n"),
+                block = config_value(source, "channel_block");
+  const auto rows = static_cast<int>(config_value(source, "plane_rows"));
   const auto line = static_cast<int>(box_line(inputs.map.type));
   const int rank = inputs.map.box.rank();
   EXPECT_EQ(outputs.map.box[0], line);
@@ -211,7 +180,7 @@ Results product_of(const Run& run) {
 }
 
 Results product_of(const Run& run, int spatial) {
-  const bool flat = value_of(*run.launch.source, "flat_planes") != 0;
+  const bool flat = config_value(*run.launch.source, "flat_planes") != 0;
   if (spatial == 1) return product_of<1, 1>(run);
   if (spatial == 2) return flat ? product_of<2, 1>(run) : product_of<2, 2>(run);
   return flat ? product_of<3, 1>(run) : product_of<3, 3>(run);
@@ -268,7 +237,7 @@ void expect_the_product(const Case& c, const Expected& expected) {
     SCOPED_TRACE(to_string(config));
     const Lowered lowered = wgmma_engine().lower(repacked.core, config, h200());
     const Launch& launch = std::get<Launch>(lowered.steps.front());
-    EXPECT_EQ(value_of(*launch.source, "flat_planes") != 0, expected.flat);
+    EXPECT_EQ(config_value(*launch.source, "flat_planes") != 0, expected.flat);
     const Results results = product_of(Run{launch, operands}, c.x.rank() - 2);
     ASSERT_EQ(std::ssize(results), element_count(c.w));
     for (const auto& [at, sum] : results) {
@@ -411,12 +380,7 @@ TEST(WgmmaPlanes, KernelsCompileCleanly) {
        .options = {.padding = {1, 1, 0}},
        .type = DataType::bf16},
       wgmma_engine());
-  // The same kernel but once.
-  std::set<std::string> known;
-  std::erase_if(kernels, [&](const test::KernelCase& kernel) {
-    return !known.insert(emit_header(*kernel.source) + kernel.source->root).second;
-  });
-  test::expect_all_compiled(kernels);
+  test::expect_distinct_compiled(std::move(kernels));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <set>
@@ -14,7 +15,9 @@
 #include "core/ceil_div.h"
 #include "tests/backend/compiled_kernels.h"
 #include "tests/backend/conv_products.h"
+#include "tests/backend/launch_facts.h"
 #include "tests/backend/reference_test_support.h"
+#include "tests/backend/wgrad_graph.h"
 #include "tests/backend/whole_fusion.h"
 
 #define __device__  // NOLINT(bugprone-reserved-identifier): CUDA's word
@@ -27,6 +30,7 @@ namespace device {
 namespace fusor {
 namespace {
 
+using test::config_value;
 using test::fusion_of;
 using test::HostDivisor;
 
@@ -41,12 +45,8 @@ struct Case {
 };
 
 Graph graph_of(const Case& c) {
-  GraphBuilder shape("shape"), g("wgrad", c.precision);
-  const Dims y =
-      shape.conv_fprop(shape.input("x", c.x, c.type), shape.input("w", c.w, c.type), c.options).dims;
-  const Tensor dy = g.input("dy", y, c.type, c.layout), x = g.input("x", c.x, c.type, c.layout);
-  g.output(g.conv_wgrad(dy, x, c.w, c.options), {.name = "dw", .type = c.type, .layout = Layout::nchw});
-  return g.finish();
+  return test::wgrad_graph(c.x, c.w, c.options,
+                           {.type = c.type, .result = c.type, .layout = c.layout, .precision = c.precision});
 }
 
 std::string rule(const Case& c, const char* device = "H200") {
@@ -56,30 +56,16 @@ std::string rule(const Case& c, const char* device = "H200") {
 
 // --- The kernel on the host ---
 
-int64_t value_of(const KernelSource& source, const char* name) {
-  return std::ranges::find(source.config, name, &ConfigValue::name)->value;
-}
+struct Copied : test::CopiedTensor {
+  using CopiedTensor::CopiedTensor;
 
-// An operand of a launch: its map and where it begins.
-struct Copied {
-  const TensorMap& map;
-  const std::byte* tensor;
-
-  Copied(const Launch& launch, size_t i, const std::vector<void*>& operands)
-      : map(launch.arguments.maps()[i]) {
-    const Patch& patch = launch.arguments.patches()[i];
-    tensor = static_cast<const std::byte*>(operands[static_cast<size_t>(patch.index)]) + patch.byte_offset;
-  }
   // The box at (position, channel, image), zero outside.
   std::vector<double> box(int64_t position, int64_t channel, int64_t image) const {
     std::vector<double> values;
     EXPECT_EQ(position * byte_size(map.type) % 16, 0) << "where the copy engine begins to read";
     for (int64_t line = channel; line < channel + map.box[1]; ++line)
-      for (int64_t at = position; at < position + map.box[0]; ++at) {
-        const bool inside = at >= 0 && at < map.dims[0] && line < map.dims[1] && image < map.dims[2];
-        const std::byte* const from = tensor + line * map.stride_bytes[0] + image * map.stride_bytes[1];
-        values.push_back(inside ? load_real(map.type, from, at) : 0);
-      }
+      for (int64_t column = position; column < position + map.box[0]; ++column)
+        values.push_back(at(std::array{column, line, image}));
     return values;
   }
 };
@@ -116,7 +102,7 @@ struct HostBlock {
   HostBlock(const Launch& launch_, const HostParams& p_, const Copied& dy_, const Copied& x_,
             std::vector<double>& partials_)
       : launch(launch_), p(p_), dy(dy_), x(x_), partials(partials_) {
-    const auto value = [&](const char* name) { return static_cast<int>(value_of(*launch.source, name)); };
+    const auto value = [&](const char* name) { return static_cast<int>(config_value(*launch.source, name)); };
     taps = value("taps"), tap_step = value("tap_step"), filters = value("tile_n"), masked = value("masked");
     rows = value("window_h"), columns = value("window_w"), line = value("piece_line");
     of_row = (columns + taps - 1) / taps;
@@ -206,8 +192,8 @@ struct HostBlock {
       for (int tap = 0; tap < taps; ++tap) {
         int row = consumer / of_row, column = consumer % of_row * taps + tap;
         if (column >= columns) continue;
-        if (value_of(*launch.source, "mirrored_h") != 0) row = rows - 1 - row;
-        if (value_of(*launch.source, "mirrored_w") != 0) column = columns - 1 - column;
+        if (config_value(*launch.source, "mirrored_h") != 0) row = rows - 1 - row;
+        if (config_value(*launch.source, "mirrored_w") != 0) column = columns - 1 - column;
         for (int channel = 0; channel < 64; ++channel)
           for (int filter = 0; filter < filters; ++filter)
             partials[static_cast<size_t>(part + (channel * window + row * columns + column) * filters +
@@ -229,8 +215,9 @@ std::vector<double> finished(const Launch& finish, const std::vector<double>& pa
     int64_t splits;
   } p;
   std::memcpy(&p, finish.arguments.bytes().data(), sizeof p);
-  const int64_t tile_m = value_of(*finish.source, "tile_m"), tile_n = value_of(*finish.source, "tile_n");
-  EXPECT_EQ(value_of(*finish.source, "y_along_n"), 0);
+  const int64_t tile_m = config_value(*finish.source, "tile_m"),
+                tile_n = config_value(*finish.source, "tile_n");
+  EXPECT_EQ(config_value(*finish.source, "y_along_n"), 0);
   std::vector<double> result(static_cast<size_t>(element_count(w)), NAN);
   for (int64_t tile = 0; tile < p.tiles; ++tile)
     for (int64_t position = 0; position < tile_m * tile_n; ++position) {
@@ -250,7 +237,7 @@ std::vector<double> finished(const Launch& finish, const std::vector<double>& pa
 }
 
 std::vector<double> finished(const Launch& finish, const std::vector<double>& partials, const Dims& w) {
-  const bool channels_fastest = value_of(*finish.source, "channels_fastest") != 0;
+  const bool channels_fastest = config_value(*finish.source, "channels_fastest") != 0;
   if (w.rank() == 3) return finished<1, false>(finish, partials, w);
   return channels_fastest ? finished<2, true>(finish, partials, w) : finished<2, false>(finish, partials, w);
 }
@@ -279,12 +266,12 @@ void expect_the_product(const Case& c) {
       HostParams p{};
       const auto& bytes = launch.arguments.bytes();
       const size_t left = bytes.size() - 2 * kTensorMapBytes - sizeof(int64_t);
-      ASSERT_EQ(left, sizeof p - (3 - static_cast<size_t>(value_of(*launch.source, "consumers"))) *
+      ASSERT_EQ(left, sizeof p - (3 - static_cast<size_t>(config_value(*launch.source, "consumers"))) *
                                      sizeof(HostConsumer));
       std::memcpy(&p, bytes.data() + 2 * kTensorMapBytes, left);
       const Copied dy(launch, 0, operands), x(launch, 1, operands);
       EXPECT_EQ(dy.map.box, (Dims{32, tile, 1}));
-      EXPECT_EQ(x.map.box, (Dims{value_of(*launch.source, "piece_line"), 64, 1}));
+      EXPECT_EQ(x.map.box, (Dims{config_value(*launch.source, "piece_line"), 64, 1}));
       std::vector<double> partials(static_cast<size_t>(lowered.scratch.at(0) / 4), NAN);
       HostBlock block(launch, p, dy, x, partials);
       for (int64_t number = 0; number < launch.grid[0]; ++number) block.run(number);
@@ -405,12 +392,7 @@ TEST(WgmmaTaps, KernelsCompileCleanly) {
   std::vector<test::KernelCase> kernels;
   for (const Case& c : {kWide, kDeep, kRow, kColumns, kLine})
     test::add_kernels(wgmma_taps_engine(), to_string(c.x), fusion_of(graph_of(c)), h200(), kernels);
-  // The same kernel but once.
-  std::set<std::string> known;
-  std::erase_if(kernels, [&](const test::KernelCase& kernel) {
-    return !known.insert(emit_header(*kernel.source) + kernel.source->root).second;
-  });
-  test::expect_all_compiled(kernels);
+  test::expect_distinct_compiled(std::move(kernels));
 }
 
 }  // namespace
