@@ -3,7 +3,10 @@
 // normal_cdf and what is made of it where that is above 1e-9).
 #pragma once
 
-#include "codegen/device/types.cuh"
+// A generated header includes this file and no other: its sites also load, store and find their places.
+#include "codegen/device/conversions.cuh"
+#include "codegen/device/indexing.cuh"
+#include "codegen/device/memory.cuh"
 
 // The ends of a carrier's range; the infinities of reals.
 template <class T>
