@@ -9,6 +9,7 @@
 
 #include "backend/planner.h"
 #include "frontend/graph_builder.h"
+#include "tests/backend/conv_products.h"
 
 #define __device__  // NOLINT(bugprone-reserved-identifier): CUDA's word
 namespace device {
@@ -19,16 +20,7 @@ namespace device {
 namespace fusor {
 namespace {
 
-// The fields of codegen/device/types.cuh's divisor, with the processor's own division.
-struct HostDivisor {
-  int64_t divisor, multiplier, shift;
-  int64_t divide(int64_t n) const { return n / divisor; }
-  int64_t split(int64_t& n) const {
-    const int64_t remainder = n % divisor;
-    n /= divisor;
-    return remainder;
-  }
-};
+using test::HostDivisor;
 
 struct Values {
   Dims dims;
@@ -114,9 +106,7 @@ struct ConvolutionCase {
 };
 
 ConvolutionCase random_case(std::mt19937& random, int spatial) {
-  const auto between = [&](int64_t low, int64_t high) {
-    return low + static_cast<int64_t>(random() % static_cast<uint64_t>(high - low + 1));
-  };
+  const auto between = [&](int64_t low, int64_t high) { return test::random_between(random, low, high); };
   ConvolutionCase c;
   const int64_t groups = between(1, 3), channels = between(1, 3), outputs = between(1, 3);
   c.x = {between(1, 2), groups * channels};
@@ -124,16 +114,8 @@ ConvolutionCase random_case(std::mt19937& random, int spatial) {
   c.y = {c.x[0], c.w[0]};
   for (int i = 0; i < spatial; ++i) {
     const int64_t window = between(1, 3), dilation = between(1, 2), stride = between(1, 3);
-    const int64_t before = between(0, 2), after = between(0, 2);
-    const int64_t covered = dilation * (window - 1) + 1;
-    const int64_t input = std::max<int64_t>(1, covered - before - after) + between(0, 3);
-    c.x.push_back(input);
-    c.w.push_back(window);
-    c.y.push_back((input + before + after - covered) / stride + 1);
-    c.options.pre_padding.push_back(before);
-    c.options.post_padding.push_back(after);
-    c.options.stride.push_back(stride);
-    c.options.dilation.push_back(dilation);
+    const int64_t before = between(0, 2), after = between(0, 2), spare = between(0, 3);
+    test::ConvAxis{window, dilation, stride, before, after, spare}.append_to(c.x, c.w, c.y, c.options);
   }
   c.options.mode = random() % 2 == 0 ? ConvMode::cross_correlation : ConvMode::convolution;
   c.layout = random() % 2 == 0 ? Layout::row_major : Layout::nhwc;

@@ -15,18 +15,9 @@
 #include "backend/planner.h"
 #include "core/attributes.h"
 #include "frontend/graph_builder.h"
+#include "tests/backend/host_divisor.h"
 
 namespace fusor::test {
-
-// The fields of codegen/device/types.cuh's divisor, with the processor's own division.
-struct HostDivisor {
-  int64_t divisor, multiplier, shift;
-  int64_t split(int64_t& n) const {
-    const int64_t remainder = n % divisor;
-    n /= divisor;
-    return remainder;
-  }
-};
 
 // One channel everywhere: what classes are about is pixels and taps.
 struct Case {
@@ -96,11 +87,30 @@ inline Products plain_products(const Case& c) {
   return products;
 }
 
+inline int64_t random_between(std::mt19937& random, int64_t low, int64_t high) {
+  return low + static_cast<int64_t>(random() % static_cast<uint64_t>(high - low + 1));
+}
+
+/// One spatial axis; the input has so many pixels more than its first output needs.
+struct ConvAxis {
+  int64_t window, dilation, stride, before, after, spare;
+
+  void append_to(Dims& x, Dims& w, Dims& y, ConvOptions& options) const {
+    const int64_t covered = dilation * (window - 1) + 1;
+    const int64_t input = std::max<int64_t>(1, covered - before - after) + spare;
+    x.push_back(input);
+    w.push_back(window);
+    y.push_back((input + before + after - covered) / stride + 1);
+    options.pre_padding.push_back(before);
+    options.post_padding.push_back(after);
+    options.stride.push_back(stride);
+    options.dilation.push_back(dilation);
+  }
+};
+
 /// `strided`: the first axis has a stride above 1, others may.
 inline Case random_case(std::mt19937& random, int spatial, bool strided, int64_t most_taps = 7) {
-  const auto between = [&](int64_t low, int64_t high) {
-    return low + static_cast<int64_t>(random() % static_cast<uint64_t>(high - low + 1));
-  };
+  const auto between = [&](int64_t low, int64_t high) { return random_between(random, low, high); };
   Case c;
   c.images = between(1, 2);
   for (int i = 0; i < spatial; ++i) {
@@ -108,16 +118,8 @@ inline Case random_case(std::mt19937& random, int spatial, bool strided, int64_t
     const int64_t stride = !strided       ? 1
                            : spatial == 3 ? between(i == 0 ? 2 : 1, 2)
                                           : between(i == 0 ? 2 : 1, spatial == 2 ? 4 : 9);
-    const int64_t before = between(0, 6), after = between(0, 6);
-    const int64_t covered = dilation * (window - 1) + 1;
-    const int64_t input = std::max<int64_t>(1, covered - before - after) + between(0, 4);
-    c.x.push_back(input);
-    c.w.push_back(window);
-    c.y.push_back((input + before + after - covered) / stride + 1);
-    c.options.pre_padding.push_back(before);
-    c.options.post_padding.push_back(after);
-    c.options.stride.push_back(stride);
-    c.options.dilation.push_back(dilation);
+    const int64_t before = between(0, 6), after = between(0, 6), spare = between(0, 4);
+    ConvAxis{window, dilation, stride, before, after, spare}.append_to(c.x, c.w, c.y, c.options);
   }
   c.options.mode = random() % 2 == 0 ? ConvMode::cross_correlation : ConvMode::convolution;
   return c;

@@ -10,6 +10,7 @@
 
 #include "backend/engines.h"
 #include "tests/backend/direct_cases.h"
+#include "tests/backend/host_divisor.h"
 
 #define __device__  // NOLINT(bugprone-reserved-identifier): CUDA's word
 namespace device {
@@ -21,22 +22,9 @@ namespace fusor {
 namespace {
 
 using direct_cases::fusion_of;
+using test::HostDivisor;
 
 constexpr int kStrip = 4;
-
-// The fields of codegen/device/types.cuh's divisor, with the processor's own division.
-struct HostDivisor {
-  int64_t divisor, multiplier, shift;
-  int64_t divide(int64_t n) const {
-    EXPECT_GE(n, 0) << "the device's divisor takes no negative numbers";
-    return n / divisor;
-  }
-  int64_t split(int64_t& n) const {
-    const int64_t remainder = n % divisor;
-    n = divide(n);
-    return remainder;
-  }
-};
 
 template <bool kStridedGradient, int kRows>
 using HostWindow = device::SlidingWindow<kStridedGradient, kRows, kStrip, int64_t, int64_t, HostDivisor>;

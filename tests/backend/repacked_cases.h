@@ -16,6 +16,7 @@
 #include "frontend/graph_builder.h"
 #include "tests/backend/reference_test_support.h"
 #include "tests/backend/whole_fusion.h"
+#include "tests/support/conv_dims.h"
 
 namespace fusor::repacked {
 
@@ -150,16 +151,13 @@ inline Graph few_results(const FewResults& c, Layout layout, bool fused, DataTyp
   const Tensor w = g.input("w", c.w, type, layout);
   Tensor result;
   if (c.pass == ConvPass::dgrad) {
-    GraphBuilder shape("shape");
-    const Dims y = shape.conv_fprop(shape.input("x", c.x, type), shape.input("w", c.w, type), c.options).dims;
+    const Dims y = test::conv_output_dims(c.x, c.w, c.options);
     result = g.conv_dgrad(g.input("dy", y, type, layout), w, c.x, c.options);
   } else {
     result = g.conv_fprop(g.input("x", c.x, type, layout), w, c.options);
   }
   if (fused) {
-    Dims bias_dims = Dims::filled(c.x.rank(), 1);
-    bias_dims[1] = result.dims[1];
-    result = g.add(result, g.input("bias", bias_dims, type));
+    result = g.add(result, g.input("bias", test::channel_dims(c.x.rank(), result.dims[1]), type));
     result = g.add(g.relu(result), g.input("residual", result.dims, type));
   }
   g.output(g.mul(result, g.constant(0.5)), {.name = "result", .type = type, .layout = layout});
@@ -181,9 +179,7 @@ inline Graph few_channels(const FewChannels& c, Layout layout, bool fused, DataT
   if (fused) x = g.relu(g.mul(x, g.constant(2)), {.type = type});
   Tensor y = g.conv_fprop(x, g.input("w", c.w, type, layout), c.options);
   if (fused) {
-    Dims bias_dims = Dims::filled(c.x.rank(), 1);
-    bias_dims[1] = c.w[0];
-    y = g.relu(g.add(y, g.input("bias", bias_dims, type)));
+    y = g.relu(g.add(y, g.input("bias", test::channel_dims(c.x.rank(), c.w[0]), type)));
     y = g.add(y, g.input("residual", y.dims, type));
   }
   g.output(y, {.name = "y", .type = type == DataType::i8 ? DataType::i32 : type, .layout = layout});
@@ -196,9 +192,8 @@ inline const FewChannels kStemForward{
 // wgrad; with 0.5 * relu(dw) + decay * w behind it.
 inline Graph strided_wgrad(const FewChannels& c, Layout layout, bool fused, DataType type = DataType::f32) {
   GraphBuilder g("strided wgrad", type == DataType::f32 ? Precision::allow_tf32 : Precision::exact);
-  GraphBuilder shape("shape");
-  const Tensor y = shape.conv_fprop(shape.input("x", c.x, type), shape.input("w", c.w, type), c.options);
-  const Tensor dy = g.input("dy", y.dims, type, layout), x = g.input("x", c.x, type, layout);
+  const Tensor dy = g.input("dy", test::conv_output_dims(c.x, c.w, c.options), type, layout);
+  const Tensor x = g.input("x", c.x, type, layout);
   Tensor dw = g.conv_wgrad(dy, x, c.w, c.options);
   if (fused) dw = g.add(g.mul(g.relu(dw), g.constant(0.5)), g.input("w", c.w, type, layout));
   g.output(dw, {.name = "dw", .type = type == DataType::i8 ? DataType::i32 : type, .layout = layout});

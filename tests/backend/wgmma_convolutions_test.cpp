@@ -3,6 +3,7 @@
 
 #include "backend/build.h"
 #include "tests/backend/wgmma_cases.h"
+#include "tests/support/conv_dims.h"
 
 namespace fusor {
 namespace {
@@ -27,9 +28,7 @@ TEST(Wgmma, TakesConvolutionsWithAdjacentChannels) {
 }
 
 Graph dgrad(const Dims& x, const Dims& w, const ConvOptions& options) {
-  GraphBuilder shape("shape");
-  const Dims y =
-      shape.conv_fprop(shape.input("x", x, DataType::f16), shape.input("w", w, DataType::f16), options).dims;
+  const Dims y = test::conv_output_dims(x, w, options);
   GraphBuilder g("dgrad");
   const Tensor dx = g.conv_dgrad(g.input("dy", y, DataType::f16, Layout::nhwc),
                                  g.input("w", w, DataType::f16, Layout::nhwc), x, options);

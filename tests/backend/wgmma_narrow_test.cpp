@@ -9,6 +9,7 @@
 #include "frontend/graph_builder.h"
 #include "tests/backend/compiled_kernels.h"
 #include "tests/backend/whole_fusion.h"
+#include "tests/support/conv_dims.h"
 
 namespace fusor {
 namespace {
@@ -34,10 +35,9 @@ Graph fprop(const Case& c) {
 }
 
 Graph wgrad(const Case& c) {
-  GraphBuilder shape("shape"), g("wgrad");
-  const Dims y =
-      shape.conv_fprop(shape.input("x", c.x, c.type), shape.input("w", c.w, c.type), c.options).dims;
-  const Tensor dy = g.input("dy", y, c.type, c.layout), x = g.input("x", c.x, c.type, c.layout);
+  GraphBuilder g("wgrad");
+  const Tensor dy = g.input("dy", test::conv_output_dims(c.x, c.w, c.options), c.type, c.layout);
+  const Tensor x = g.input("x", c.x, c.type, c.layout);
   g.output(g.conv_wgrad(dy, x, c.w, c.options), {.type = DataType::f32, .layout = c.layout});
   return g.finish();
 }

@@ -87,13 +87,17 @@ TEST(MergeAxes, MaskFollowsReorderedAxes) {
   EXPECT_EQ(merged.results[0].access.strides, (Strides{1, 5, 0}));
 }
 
-TEST(MergeAxes, IndexNodesKeepTheirAxis) {
-  Expr expr = copy({2, 3, 4}, {12, 4, 1}, {12, 4, 1});
+Node index_along(int axis, const Strides& strides) {
   Node index;
   index.kind = Node::Kind::index;
-  index.axis = 1;
-  index.access.strides = {0, 1, 0};
-  expr.nodes.push_back(index);
+  index.axis = axis;
+  index.access.strides = strides;
+  return index;
+}
+
+TEST(MergeAxes, IndexNodesKeepTheirAxis) {
+  Expr expr = copy({2, 3, 4}, {12, 4, 1}, {12, 4, 1});
+  expr.nodes.push_back(index_along(1, {0, 1, 0}));
   const Expr merged = merge_axes(expr);
   EXPECT_EQ(merged.domain, (Dims{2, 3, 4}));
   EXPECT_EQ(merged.nodes[1].axis, 1);
@@ -101,11 +105,7 @@ TEST(MergeAxes, IndexNodesKeepTheirAxis) {
 
 TEST(MergeAxes, IndexNodeFollowsWhenOuterAxesMerge) {
   Expr expr = copy({2, 3, 4}, {12, 4, 1}, {12, 4, 1});
-  Node index;
-  index.kind = Node::Kind::index;
-  index.axis = 2;
-  index.access.strides = {0, 0, 1};
-  expr.nodes.push_back(index);
+  expr.nodes.push_back(index_along(2, {0, 0, 1}));
   const Expr merged = merge_axes(expr);
   EXPECT_EQ(merged.domain, (Dims{6, 4}));
   EXPECT_EQ(merged.nodes[1].axis, 1);

@@ -2,6 +2,7 @@
 // strides, paddings, dilations and groups.
 #include <gtest/gtest.h>
 
+#include "tests/gpu/conv_graphs.h"
 #include "tests/gpu/wgmma_cases.h"
 
 namespace fusor {
@@ -43,14 +44,8 @@ class WgmmaConvGpu : public testing::TestWithParam<ConvCase> {};
 TEST_P(WgmmaConvGpu, FpropWithBiasAndRelu) {
   FUSOR_NEEDS_HOPPER();
   const ConvCase& c = GetParam();
-  GraphBuilder g("fprop");
-  const Tensor x = g.input("x", c.x, DataType::f16, Layout::nhwc);
-  const Tensor w = g.input("w", c.w, DataType::f16, Layout::nhwc);
-  Dims bias_dims = Dims::filled(c.x.rank(), 1);
-  bias_dims[1] = c.w[0];
-  const Tensor bias = g.input("bias", bias_dims, DataType::f16);
-  g.output(g.relu(g.add(g.conv_fprop(x, w, c.options), bias)), {.layout = Layout::nhwc});
-  expect_every_config_correct(g.finish(), "fprop " + words(c));
+  expect_every_config_correct(fprop_bias_relu(c.x, c.w, c.options, DataType::f16, Layout::nhwc),
+                              "fprop " + words(c));
 }
 
 TEST_P(WgmmaConvGpu, Dgrad) {

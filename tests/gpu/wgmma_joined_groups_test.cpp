@@ -1,6 +1,7 @@
 // Owns the GPU tests of the wgmma_repacked engine on groups of few channels, which it joins into blocks.
 #include <gtest/gtest.h>
 
+#include "tests/gpu/conv_graphs.h"
 #include "tests/gpu/wgmma_repacked_cases.h"
 
 namespace fusor {
@@ -25,14 +26,9 @@ class WgmmaJoinedGroupsGpu : public testing::TestWithParam<ConvCase> {};
 TEST_P(WgmmaJoinedGroupsGpu, Fprop) {
   FUSOR_NEEDS_HOPPER();
   const ConvCase& c = GetParam();
-  for (const Layout layout : {Layout::nhwc, Layout::nchw}) {
-    GraphBuilder g("fprop");
-    const Tensor x = g.input("x", c.x, DataType::bf16, layout);
-    const Tensor w = g.input("w", c.w, DataType::bf16, layout);
-    const Tensor bias = g.input("bias", test::channel_dims(c.x.rank(), c.w[0]), DataType::bf16);
-    g.output(g.relu(g.add(g.conv_fprop(x, w, c.options), bias)), {.layout = layout});
-    expect_every_config_correct(g.finish(), "grouped fprop " + words(c));
-  }
+  for (const Layout layout : {Layout::nhwc, Layout::nchw})
+    expect_every_config_correct(fprop_bias_relu(c.x, c.w, c.options, DataType::bf16, layout),
+                                "grouped fprop " + words(c));
 }
 
 TEST_P(WgmmaJoinedGroupsGpu, Dgrad) {

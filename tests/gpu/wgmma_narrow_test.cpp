@@ -7,8 +7,8 @@
 #include <limits>
 
 #include "backend/engines.h"
-#include "frontend/graph_builder.h"
-#include "tests/gpu/device_run.h"
+#include "tests/gpu/conv_case.h"
+#include "tests/gpu/conv_graphs.h"
 #include "tests/gpu/every_config.h"
 
 namespace fusor {
@@ -23,11 +23,6 @@ void expect_config_correct(const Graph& graph, const Candidate& candidate, const
 void expect_every_config_correct(const Graph& graph, const std::string& what) {
   expect_every_config_correct(graph, kNarrowOnly, what);
 }
-
-struct ConvCase {
-  Dims x, w;
-  ConvOptions options;
-};
 
 const ConvCase kConvCases[] = {
     {{3, 3, 30, 38}, {64, 3, 7, 7}, {.padding = {3, 3}, .stride = {2, 2}}},
@@ -55,15 +50,6 @@ const ConvCase kConvCases[] = {
     {{3, 7, 130}, {24, 7, 4}, {.pre_padding = {3}}},
 };
 
-std::string words(const ConvCase& c) { return to_string(c.x) + " * " + to_string(c.w); }
-void PrintTo(const ConvCase& c, std::ostream* out) { *out << words(c); }
-
-Dims per_channel(const ConvCase& c, int64_t channels) {
-  Dims dims = Dims::filled(c.x.rank(), 1);
-  dims[1] = channels;
-  return dims;
-}
-
 class WgmmaNarrowConvGpu : public testing::TestWithParam<ConvCase> {};
 
 TEST_P(WgmmaNarrowConvGpu, Fprop) {
@@ -82,14 +68,9 @@ TEST_P(WgmmaNarrowConvGpu, Fprop) {
 TEST_P(WgmmaNarrowConvGpu, FpropWithBiasAndRelu) {
   FUSOR_NEEDS_HOPPER();
   const ConvCase& c = GetParam();
-  for (const Layout layout : {Layout::nhwc, Layout::nchw}) {
-    GraphBuilder g("fprop");
-    const Tensor x = g.input("x", c.x, DataType::bf16, layout);
-    const Tensor w = g.input("w", c.w, DataType::bf16, layout);
-    const Tensor bias = g.input("bias", per_channel(c, c.w[0]), DataType::bf16);
-    g.output(g.relu(g.add(g.conv_fprop(x, w, c.options), bias)), {.layout = layout});
-    expect_every_config_correct(g.finish(), "fprop, bias, relu " + words(c));
-  }
+  for (const Layout layout : {Layout::nhwc, Layout::nchw})
+    expect_every_config_correct(fprop_bias_relu(c.x, c.w, c.options, DataType::bf16, layout),
+                                "fprop, bias, relu " + words(c));
 }
 
 // Ops before both operands, a residual, and a second result.
@@ -98,7 +79,7 @@ TEST_P(WgmmaNarrowConvGpu, FpropAmongOps) {
   const ConvCase& c = GetParam();
   for (const Layout layout : {Layout::nhwc, Layout::nchw}) {
     GraphBuilder g("fprop");
-    const Tensor scale = g.input("scale", per_channel(c, c.x[1]), DataType::bf16);
+    const Tensor scale = g.input("scale", test::channel_dims(c.x.rank(), c.x[1]), DataType::bf16);
     const Tensor x = g.add(g.mul(g.input("x", c.x, DataType::bf16, layout), scale), g.constant(0.5),
                            {.type = DataType::bf16});
     const Tensor w =
@@ -114,10 +95,7 @@ TEST_P(WgmmaNarrowConvGpu, FpropAmongOps) {
 TEST_P(WgmmaNarrowConvGpu, Wgrad) {
   FUSOR_NEEDS_HOPPER();
   const ConvCase& c = GetParam();
-  GraphBuilder shape("shape");
-  const Dims y =
-      shape.conv_fprop(shape.input("x", c.x, DataType::f16), shape.input("w", c.w, DataType::f16), c.options)
-          .dims;
+  const Dims y = output_dims(c);
   if (y[y.rank() - 1] % 8 != 0)
     GTEST_SKIP() << "rows of " << y[y.rank() - 1] << " pixels are another engine's";
   for (const Layout dy_layout : {Layout::nhwc, Layout::nchw})
@@ -134,21 +112,24 @@ TEST_P(WgmmaNarrowConvGpu, Wgrad) {
 
 INSTANTIATE_TEST_SUITE_P(, WgmmaNarrowConvGpu, testing::ValuesIn(kConvCases));
 
+void expect_tiles_and_strips_correct(const Graph& graph, int64_t widest_tile) {
+  const BuildOptions options{.engine_list = kNarrowOnly};
+  Candidate candidate = candidates(graph, DeviceInfo::current(), options).front();
+  for (int64_t tile = 48; tile <= widest_tile; tile += 16)
+    for (const int64_t rows : {1, 2, 8, 23}) {
+      candidate.fusions.front().config.set("tile_n", tile);
+      candidate.fusions.front().config.set("rows", rows);
+      expect_config_correct(graph, candidate, "tiles and strips");
+    }
+}
+
 TEST(WgmmaNarrowGpu, EveryTileAndStrip) {
   FUSOR_NEEDS_HOPPER();
   GraphBuilder g("fprop");
   const Tensor x = g.input("x", {3, 3, 45, 150}, DataType::f16, Layout::nhwc);
   const Tensor w = g.input("w", {130, 3, 5, 5}, DataType::f16, Layout::nhwc);
   g.output(g.conv_fprop(x, w, {.padding = {2, 2}, .stride = {2, 2}}), {.layout = Layout::nhwc});
-  const Graph graph = g.finish();
-  const BuildOptions options{.engine_list = kNarrowOnly};
-  Candidate candidate = candidates(graph, DeviceInfo::current(), options).front();
-  for (int64_t tile = 48; tile <= 256; tile += 16)
-    for (const int64_t rows : {1, 2, 8, 23}) {
-      candidate.fusions.front().config.set("tile_n", tile);
-      candidate.fusions.front().config.set("rows", rows);
-      expect_config_correct(graph, candidate, "tiles and strips");
-    }
+  expect_tiles_and_strips_correct(g.finish(), 256);
 }
 
 TEST(WgmmaNarrowGpu, EveryTileAndStripOfWgrad) {
@@ -158,15 +139,7 @@ TEST(WgmmaNarrowGpu, EveryTileAndStripOfWgrad) {
   const Tensor x = g.input("x", {3, 3, 45, 143}, DataType::f16, Layout::nhwc);
   g.output(g.conv_wgrad(dy, x, {130, 3, 5, 5}, {.padding = {2, 2}, .stride = {2, 2}}),
            {.type = DataType::f32, .layout = Layout::nhwc});
-  const Graph graph = g.finish();
-  const BuildOptions options{.engine_list = kNarrowOnly};
-  Candidate candidate = candidates(graph, DeviceInfo::current(), options).front();
-  for (int64_t tile = 48; tile <= 128; tile += 16)
-    for (const int64_t rows : {1, 2, 8, 23}) {
-      candidate.fusions.front().config.set("tile_n", tile);
-      candidate.fusions.front().config.set("rows", rows);
-      expect_config_correct(graph, candidate, "tiles and strips");
-    }
+  expect_tiles_and_strips_correct(g.finish(), 128);
 }
 
 // Columns of infinities: they reach the results whose windows see them, and no others.

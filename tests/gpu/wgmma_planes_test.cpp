@@ -5,19 +5,13 @@
 #include <array>
 
 #include "backend/engines.h"
-#include "frontend/graph_builder.h"
-#include "tests/gpu/device_run.h"
+#include "tests/gpu/conv_case.h"
 #include "tests/gpu/every_config.h"
 
 namespace fusor {
 namespace {
 
 const std::array<const Engine*, 1> kWgmmaOnly{&wgmma_engine()}, kRepackedOnly{&wgmma_repacked_engine()};
-
-struct ConvCase {
-  Dims x, w;
-  ConvOptions options;
-};
 
 // Rows of multiples of 16 bytes in x and dy, and taps so far apart along the last axis: runs of several
 // lines, tails of lines, rows, filters and channels, rows of one step that reach beyond the last, asymmetric
@@ -53,20 +47,6 @@ const ConvCase kPackedCases[] = {
     {{4, 64, 101}, {96, 64, 5}, {.padding = {8}, .dilation = {4}}},
     {{2, 64, 5, 7, 7}, {64, 64, 3, 3, 1}, {.padding = {1, 1, 0}}},
 };
-
-std::string words(const ConvCase& c) { return to_string(c.x) + " * " + to_string(c.w); }
-void PrintTo(const ConvCase& c, std::ostream* out) { *out << words(c); }
-
-Graph wgrad_of(const ConvCase& c, DataType type, DataType result, Layout layout) {
-  GraphBuilder shape("shape");
-  const Dims y =
-      shape.conv_fprop(shape.input("x", c.x, DataType::f16), shape.input("w", c.w, DataType::f16), c.options)
-          .dims;
-  GraphBuilder g("wgrad", Precision::allow_tf32);
-  const Tensor dy = g.input("dy", y, type, layout), x = g.input("x", c.x, type, layout);
-  g.output(g.conv_wgrad(dy, x, c.w, c.options), {.type = result});
-  return g.finish();
-}
 
 class WgmmaPlanesGpu : public testing::TestWithParam<ConvCase> {};
 
@@ -108,18 +88,11 @@ TEST_P(WgmmaPackedPlanesGpu, Tf32) {
 
 INSTANTIATE_TEST_SUITE_P(, WgmmaPackedPlanesGpu, testing::ValuesIn(kPackedCases));
 
-// The result by filters, through an epilogue that reads and rounds.
 TEST(WgmmaPlanesEpilogueGpu, ScaleAndAccumulation) {
   FUSOR_NEEDS_HOPPER();
-  GraphBuilder g("wgrad", Precision::allow_tf32);
-  const Dims w{72, 64, 3, 1};
-  const Tensor dy = g.input("dy", {4, 72, 12, 24}, DataType::f32),
-               x = g.input("x", {4, 64, 12, 24}, DataType::f32);
-  const Tensor dw = g.conv_wgrad(dy, x, w, {.padding = {1, 0}});
-  const Tensor scaled = g.mul(dw, g.input("scale", {72, 1, 1, 1}, DataType::f32));
-  g.output(g.add(scaled, g.input("before", w, DataType::f32)),
-           {.type = DataType::f16, .layout = Layout::nhwc});
-  expect_every_config_correct(g.finish(), kWgmmaOnly, "scale and accumulation");
+  expect_every_config_correct(
+      scaled_and_accumulated_wgrad({{4, 64, 12, 24}, {72, 64, 3, 1}, {.padding = {1, 0}}}), kWgmmaOnly,
+      "scale and accumulation");
 }
 
 }  // namespace

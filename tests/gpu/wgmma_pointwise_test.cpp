@@ -26,9 +26,7 @@ TEST_P(WgmmaPointwiseGpu, FpropWithBiasResidualAndRelu) {
       GraphBuilder g("fprop");
       const Tensor x = g.input("x", c.x, DataType::f16, from);
       const Tensor w = g.input("w", c.w, DataType::f16);
-      Dims bias_dims = Dims::filled(c.x.rank(), 1);
-      bias_dims[1] = c.w[0];
-      const Tensor bias = g.input("bias", bias_dims, DataType::f16);
+      const Tensor bias = g.input("bias", test::channel_dims(c.x.rank(), c.w[0]), DataType::f16);
       const Tensor residual = g.input("residual", output_dims(c), DataType::f16, to);
       g.output(g.relu(g.add(g.add(g.conv_fprop(x, w), bias), residual)), {.layout = to});
       expect_every_config_correct(g.finish(), "pointwise fprop " + words(c));
@@ -85,9 +83,8 @@ TEST_P(WgmmaPointwiseGpu, Tf32FpropOfPlanesWithBiasAndRelu) {
   for (const DataType type : {DataType::f32, DataType::f16}) {
     GraphBuilder g("fprop", Precision::allow_tf32);
     const Tensor y = g.conv_fprop(g.input("x", c.x, DataType::f32), g.input("w", c.w, DataType::f32));
-    Dims bias_dims = Dims::filled(c.x.rank(), 1);
-    bias_dims[1] = c.w[0];
-    g.output(g.relu(g.add(y, g.input("bias", bias_dims, DataType::f32))), {.type = type});
+    g.output(g.relu(g.add(y, g.input("bias", test::channel_dims(c.x.rank(), c.w[0]), DataType::f32))),
+             {.type = type});
     expect_every_config_correct(g.finish(), "tf32 planes " + words(c));
   }
 }

@@ -5,7 +5,7 @@
 #include <array>
 
 #include "backend/engines.h"
-#include "frontend/graph_builder.h"
+#include "tests/gpu/conv_case.h"
 #include "tests/gpu/device_run.h"
 #include "tests/gpu/every_config.h"
 
@@ -13,11 +13,6 @@ namespace fusor {
 namespace {
 
 const std::array<const Engine*, 1> kTapsOnly{&wgmma_taps_engine()};
-
-struct ConvCase {
-  Dims x, w;
-  ConvOptions options;
-};
 
 // Planes that end within a step or with one, rows shorter than a wgmma's eight, rings from three pieces to as
 // many as fit; tails of channels and filters; images that parts cut in two; one tap a consumer, two, three,
@@ -46,23 +41,6 @@ const ConvCase kCases[] = {
     {{3, 64, 300}, {64, 64, 9}, {}},
 };
 
-std::string words(const ConvCase& c) { return to_string(c.x) + " * " + to_string(c.w); }
-void PrintTo(const ConvCase& c, std::ostream* out) { *out << words(c); }
-
-Dims outputs_of(const ConvCase& c) {
-  GraphBuilder shape("shape");
-  return shape
-      .conv_fprop(shape.input("x", c.x, DataType::f32), shape.input("w", c.w, DataType::f32), c.options)
-      .dims;
-}
-
-Graph wgrad_of(const ConvCase& c) {
-  GraphBuilder g("wgrad", Precision::allow_tf32);
-  const Tensor dy = g.input("dy", outputs_of(c), DataType::f32), x = g.input("x", c.x, DataType::f32);
-  g.output(g.conv_wgrad(dy, x, c.w, c.options));
-  return g.finish();
-}
-
 class WgmmaTapsGpu : public testing::TestWithParam<ConvCase> {};
 
 TEST_P(WgmmaTapsGpu, EveryCandidateIsRight) {
@@ -72,18 +50,11 @@ TEST_P(WgmmaTapsGpu, EveryCandidateIsRight) {
 
 INSTANTIATE_TEST_SUITE_P(, WgmmaTapsGpu, testing::ValuesIn(kCases));
 
-// The result by filters, through an epilogue that reads and rounds, to another layout.
 TEST(WgmmaTapsEpilogueGpu, ScaleAndAccumulation) {
   FUSOR_NEEDS_HOPPER();
-  GraphBuilder g("wgrad", Precision::allow_tf32);
-  const Dims w{72, 64, 3, 3};
-  const Tensor dy = g.input("dy", {4, 72, 12, 24}, DataType::f32),
-               x = g.input("x", {4, 64, 12, 24}, DataType::f32);
-  const Tensor dw = g.conv_wgrad(dy, x, w, {.padding = {1, 1}});
-  const Tensor scaled = g.mul(dw, g.input("scale", {72, 1, 1, 1}, DataType::f32));
-  g.output(g.add(scaled, g.input("before", w, DataType::f32)),
-           {.type = DataType::f16, .layout = Layout::nhwc});
-  expect_every_config_correct(g.finish(), kTapsOnly, "scale and accumulation");
+  expect_every_config_correct(
+      scaled_and_accumulated_wgrad({{4, 64, 12, 24}, {72, 64, 3, 3}, {.padding = {1, 1}}}), kTapsOnly,
+      "scale and accumulation");
 }
 
 TEST(WgmmaTapsRunsGpu, SameBitsInEveryRun) {
