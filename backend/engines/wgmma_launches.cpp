@@ -66,6 +66,7 @@ Launch Lowering::product() const {
   if (stores_planes()) source.config.push_back({"unit", copied->planes->unit});
   if (second) source.config.push_back({"second_out", element_in_box(second->type)});
   write_given(source.config);
+  if (turns() != kLeastTurns) source.config.push_back({"turns", turns()});
   if (byte_size(type()) == 1) source.config.push_back({"type_b", element_number(b[0].map.type)});
   view.write_config(source.config);
   if (!is_split()) source.sites = {epilogue(vector_axis)};
@@ -99,7 +100,6 @@ void Lowering::write_given(std::vector<ConfigValue>& config) const {
   config.push_back({"given", std::ssize(given)});
   for (size_t i = 0; i < given.size(); ++i)
     config.push_back({fmt::format("given_{}", i), element_in_box(given[i].type)});
-  config.push_back({"turns", turns()});
 }
 
 void Lowering::write_arguments(ArgumentBlock& block) const {

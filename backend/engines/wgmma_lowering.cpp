@@ -170,12 +170,15 @@ int64_t Lowering::box_element_bytes() const {
 }
 
 int64_t Lowering::turns() const {
-  constexpr int64_t kLeast = 2, kMost = 4, kBusy = 5;
-  if (given.empty()) return kLeast;
+  constexpr int64_t kMost = 4, kBusy = 5;
+  if (way_out() != kCopyEngineStores) return kLeastTurns;
   const int64_t columns = box_columns();
-  const int64_t wanted = std::min(kBusy, stages_beside(boxes_bytes(columns, kLeast)));
+  const int64_t most = stages_beside(boxes_bytes(columns, kLeastTurns));
+  const bool spared = !given.empty() || most > tiling.steps;
+  const int64_t wanted = spared ? std::min(kBusy, most) : most;
   int64_t turns = kMost;
-  while (turns > kLeast && shared_bytes_with(boxes_bytes(columns, turns), wanted) > shared_budget()) --turns;
+  while (turns > kLeastTurns && shared_bytes_with(boxes_bytes(columns, turns), wanted) > shared_budget())
+    --turns;
   return turns;
 }
 

@@ -81,7 +81,8 @@ struct Lowering {
   /// Of what shares a turn, as codegen/device/wgmma_boxes.cuh lays it out: an operand lies where a result of
   /// its size will.
   int64_t box_element_bytes() const;
-  /// Operands had better come a tile ahead; but stages that copies of the main loop need are not given away.
+  /// Boxes of a consumer. Operands had better come a tile ahead, and results of tiles of few steps have time
+  /// to leave; but stages that copies of the main loop need are not given away.
   int64_t turns() const;
   int64_t line_bytes() const;
   int64_t boxes_bytes(int64_t columns, int64_t turns) const;

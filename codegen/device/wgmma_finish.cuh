@@ -283,14 +283,15 @@ struct Finisher {
   }
   __device__ bool leads() const { return kAlongColumns ? lane() == 0 : threadIdx.x % kWarpgroup == 0; }
 
-  // The copy engine has read the other box by now: nobody waits before filling it.
+  // The copy engine has read the box that is next by now, the oldest of those sent: nobody waits before
+  // filling it. Where others may be under way, they are counted: one of which nothing exists is sent, too.
   __device__ void send_box(const TensorMap& map, const Tile& tile, int first_row, int column, u8* box) {
     fence_shared_writes();
-    if (leads()) wait_for_stores<0>();
+    if (leads()) wait_for_stores<kTurns - 2>();
     meet();
     // Along columns a warp has lines of its own.
     const int above = kAlongColumns ? warp * 16 : 0, row = first_row + above;
-    if (leads() && row < static_cast<int>(rows())) {
+    if (leads() && (kTurns > 2 || row < static_cast<int>(rows()))) {
       store_blocks<Out>(map, tile, row, column, box + above * Box<Out>::kLine);
       if constexpr (kHasSecond)
         store_blocks<SecondOut>(*second, tile, row, column, box + kSecondAt + above * Box<SecondOut>::kLine);

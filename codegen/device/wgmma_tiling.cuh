@@ -149,12 +149,13 @@ struct Turns {
 };
 
 // Boxes of a consumer that take turns on the way out; more than two where operands of the epilogue had better
-// come far ahead.
+// come far ahead, or results had better have time to leave.
 #ifdef FUSOR_TURNS
 static constexpr int kTurns = FUSOR_TURNS;
 #else
 static constexpr int kTurns = 2;
 #endif
+static_assert(kTurns >= 2, "one is filled while another leaves");
 
 // Of a consumer's boxes: which hold what was given, and which all that is to leave.
 struct BoxBarriers {

@@ -20,7 +20,6 @@
 #define FUSOR_REDUCED 1
 #define FUSOR_GIVEN 1
 #define FUSOR_GIVEN_0 1
-#define FUSOR_TURNS 2
 #define FUSOR_OP 0
 #define FUSOR_SPATIAL 0
 #define FUSOR_BATCH 0
