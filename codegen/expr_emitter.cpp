@@ -126,6 +126,9 @@ class SiteWriter {
     return axes;
   }
 
+  // A kernel that gets a value back may want it of what does not exist, too, while totals must not.
+  bool tells_totals() const { return expr_.has_reduction() && expr_.value >= 0; }
+
   // A kernel that gets values of anchors back may load what all lanes share once, for many vectors.
   bool lends_loads() const { return expr_.value >= 0 && anchor_count() > 0; }
   bool is_shared_load(const Node& node) const {
@@ -168,6 +171,7 @@ class SiteWriter {
       arguments += further + fmt::format("const Vec<Anchor{0}, N>& anchor{0}", i);
     }
     if (expr_.has_reduction()) arguments += further + "Accumulator* accumulators";
+    if (tells_totals()) arguments += ", int added";
     if (expr_.value >= 0) {
       line(1, "using Stored = {};", device_type(node_at(expr_, expr_.value).type));
       line(1, "using Value = Carrier<Stored>;");
@@ -344,7 +348,7 @@ class SiteWriter {
     if (!result.reduction) return line(3, "r{}[i] = {};", at, value);
     const DataType compute = result.reduction->compute;
     const bool same = carrier(node_at(expr_, result.node).type) == compute;
-    line(3, "if (i < count) accumulators[kSpread ? i : 0].r{}.add({});", at,
+    line(3, "if (i < {}) accumulators[kSpread ? i : 0].r{}.add({});", tells_totals() ? "added" : "count", at,
          same ? value : fmt::format("narrow<{}>({})", device_type(compute), value));
   }
 

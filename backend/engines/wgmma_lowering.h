@@ -72,7 +72,10 @@ struct Lowering {
   /// Whether the epilogue's text may stand once for every piece of the sums: that compiles as fast, and runs
   /// faster. Above, a long one in a loop is the better bargain.
   bool is_short() const;
-  bool clamped() const { return copied && y.results.empty(); }
+  /// Whether no thread stores a result: only totals ask what exists.
+  bool clamped() const {
+    return copied && std::ranges::all_of(y.results, [](const Result& r) { return r.reduction.has_value(); });
+  }
 
   // --- Shared memory, like struct Shared of the kernel ---
 

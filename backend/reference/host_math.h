@@ -164,6 +164,14 @@ struct HostMath {
   static T normal_cdf(T a) {
     return T(0.5) * std::erfc(-a / std::numbers::sqrt2_v<T>);
   }
+  template <class T>
+  static T normal_pdf(T a) {
+    return T(0.3989422804014327) * std::exp(T(-0.5) * a * a);
+  }
+  template <class T>
+  static T multiply_add(T a, T b, T c) {
+    return a * b + c;
+  }
 };
 
 }  // namespace fusor::reference

@@ -57,6 +57,14 @@ struct Exact {
   FUSOR_DEVICE T sigmoid(T a) {
     return T(1) / (T(1) + exp(-a));
   }
+  template <class T>
+  FUSOR_DEVICE T normal_pdf(T a) {
+    return T(0.3989422804014327) * exp(T(-0.5) * a * a);
+  }
+  template <class T>
+  FUSOR_DEVICE T multiply_add(T a, T b, T c) {
+    return ::multiply_add(a, b, c);
+  }
 
   FUSOR_DEVICE float pow(float a, float b) { return ::powf(a, b); }
   FUSOR_DEVICE double pow(double a, double b) { return ::pow(a, b); }
@@ -136,6 +144,7 @@ struct Short : Exact {
   using Exact::log;
   using Exact::log1p;
   using Exact::normal_cdf;
+  using Exact::normal_pdf;
   using Exact::sigmoid;
   using Exact::sqrt;
   using Exact::tanh;
@@ -191,6 +200,10 @@ struct Short : Exact {
   FUSOR_DEVICE float normal_cdf(float a) {
     const float tail = normal_tail(::fabsf(a));
     return a < 0.0f ? tail : 1.0f - tail;
+  }
+  // Its factor is part of the power of two.
+  FUSOR_DEVICE float normal_pdf(float a) {
+    return exp2_short(multiply_add(a * (-0.5f * kLog2E), a, -1.3257480647361593f));
   }
   FUSOR_DEVICE float erf(float a) {
     const float square = a * a;

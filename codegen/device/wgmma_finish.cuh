@@ -9,7 +9,8 @@
 #include "codegen/device/wgmma_reduce.cuh"
 
 // Both elements of a pair of columns exist or neither does, and none is stored by a thread: whatever lies
-// outside may be computed from a neighbour's coordinates, for the copy engine drops it.
+// outside may be computed from a neighbour's coordinates, for the copy engine drops it, and totals are told
+// what exists.
 static constexpr bool kClamped = FUSOR_CLAMPED;
 static constexpr int kVector = FUSOR_VECTOR;  // 2 where a pair of columns moves as one
 
@@ -48,6 +49,15 @@ struct GivenValues {
 
 struct Nothing {};
 
+// Where the elements of a vector are added up, and how many of them.
+struct Adding {
+  Total* to;
+  int count;
+};
+
+// Rows and columns exist up to a number: neither classes nor blocks of channels leave gaps.
+static constexpr bool kWithoutGaps = kClasses == 0 && !kWindowPlanes;
+
 // The rows of one thread in a part: row_in_part().
 struct Rows {
   Key key[2];
@@ -84,6 +94,31 @@ struct Finisher {
     return kSwapped ? grid.template row<kClamped>(problem, tile, column) : problem.column(column);
   }
 
+  // Of a row that may be clamped.
+  __device__ bool is_inside(const Tile& tile, Index row, const Key& key) const {
+    if constexpr (!kClamped) return key.lead >= 0;
+    if constexpr (kWithoutGaps) return row < rows();
+    return (kSwapped ? problem.column(row) : grid.template row<false>(problem, tile, row)).lead >= 0;
+  }
+
+  // Of what begins at `column`, how many belong to a total; `left`: from there to the end. What has a total
+  // to itself may be wrong where it does not exist: the total is dropped.
+  __device__ int added(const Tile& tile, const Rows& rows_, int half, Index column, int left) const {
+#ifdef FUSOR_REDUCED
+    if constexpr (kClamped && kWithoutGaps) {
+      if (kReduced != kRowsLeft && !rows_.inside[half]) return 0;
+      return kReduced == kColumnsLeft ? kVector : left;
+    } else if constexpr (kClamped) {
+      const Key key = kSwapped ? grid.template row<false>(problem, tile, column) : problem.column(column);
+      return rows_.inside[half] && key.lead >= 0 ? kVector : 0;
+    } else {
+      return count(rows_, half, column_key(tile, column), column);
+    }
+#else
+    return 0;
+#endif
+  }
+
   // Of the pair at `column`: how many exist.
   __device__ int count(const Rows& rows_, int half, const Key& key, int column) const {
     if constexpr (kClamped) return kVector;
@@ -101,33 +136,37 @@ struct Finisher {
   }
 
   template <int N, class... Inputs>
-  __device__ auto apply_to(const Index (&at)[Epilogue::kRank], int existing, Total* totals,
+  __device__ auto apply_to(const Index (&at)[Epilogue::kRank], int existing, const Adding& adding,
                            const Inputs&... inputs) const {
 #ifdef FUSOR_REDUCED
-    return Epilogue::template apply<N, Reducer<kPiece>::kSpread>(args, at, existing, inputs..., totals);
+    constexpr bool kSpread = Reducer<kPiece>::kSpread;
+    if constexpr (kBoxed)
+      return Epilogue::template apply<N, kSpread>(args, at, existing, inputs..., adding.to, adding.count);
+    else
+      return Epilogue::template apply<N, kSpread>(args, at, existing, inputs..., adding.to);
 #else
     return Epilogue::template apply<N>(args, at, existing, inputs...);
 #endif
   }
   template <int N, class... Inputs>
-  __device__ auto apply_with(const Index (&at)[Epilogue::kRank], int existing, Total* totals,
+  __device__ auto apply_with(const Index (&at)[Epilogue::kRank], int existing, const Adding& adding,
                              const GivenValues<N>& given, const Inputs&... inputs) const {
     if constexpr (kGiven == 2)
-      return apply_to<N>(at, existing, totals, inputs..., given.first, given.second);
+      return apply_to<N>(at, existing, adding, inputs..., given.first, given.second);
     else if constexpr (kGiven == 1)
-      return apply_to<N>(at, existing, totals, inputs..., given.first);
+      return apply_to<N>(at, existing, adding, inputs..., given.first);
     else
-      return apply_to<N>(at, existing, totals, inputs...);
+      return apply_to<N>(at, existing, adding, inputs...);
   }
   // `loads`: of an epilogue that yields values.
   template <int N, class... Loads>
   __device__ auto apply(const Index (&at)[Epilogue::kRank], int existing,
-                        const Vec<Sum, N> (&sums)[kSiblings], const GivenValues<N>& given, Total* totals,
-                        const Loads&... loads) const {
+                        const Vec<Sum, N> (&sums)[kSiblings], const GivenValues<N>& given,
+                        const Adding& adding, const Loads&... loads) const {
     if constexpr (kSiblings == 2)
-      return apply_with<N>(at, existing, totals, given, loads..., sums[0], sums[1]);
+      return apply_with<N>(at, existing, adding, given, loads..., sums[0], sums[1]);
     else
-      return apply_with<N>(at, existing, totals, given, loads..., sums[0]);
+      return apply_with<N>(at, existing, adding, given, loads..., sums[0]);
   }
 
   // Of a thread's row `half` in a piece, N elements from number `first` on.
@@ -149,7 +188,7 @@ struct Finisher {
   // Whether the epilogue is the same for all columns of a row. Then one call has all of a thread's in a
   // piece, nobody asks where a column is, and what the row loads is loaded once for all pieces.
   static constexpr __device__ bool columns_alike() {
-    if constexpr (kClamped)
+    if constexpr (kClamped && !kReduces)
       return (Epilogue::kWalked & (kSwapped ? Problem::kRowAxes : Problem::kColumnAxes)) == 0 &&
              (Epilogue::kWalked >> Epilogue::kVectorAxis & 1) == 0;
     return false;
@@ -178,15 +217,15 @@ struct Finisher {
       for (int i = 0; i < kMine; ++i) mine[sibling][i] = sums[sibling][i / 2 * 4 + 2 * half + i % 2];
     Index at[Epilogue::kRank];
     place_row(tile, row, at);
-    return apply(at, kMine, mine, given_from<kMine>(given, half, 0), nullptr, loads);
+    return apply(at, kMine, mine, given_from<kMine>(given, half, 0), {}, loads);
   }
 
   // What the epilogue yields of kVector sums.
   __device__ auto values(const Tile& tile, const Rows& rows_, int half, int column, const Chosen& sums,
-                         const GivenValues<kVector>& given, Total* totals) const {
+                         const GivenValues<kVector>& given, const Adding& adding) const {
     Index at[Epilogue::kRank];
     const int existing = place(tile, rows_, half, column, at);
-    return apply(at, existing, sums, given, totals, Epilogue::loads(args, at, existing));
+    return apply(at, existing, sums, given, adding, Epilogue::loads(args, at, existing));
   }
   // Of a pair, rounded at once; both are the same where one vector is the pair.
   template <class T, class C>
@@ -203,13 +242,14 @@ struct Finisher {
                         Total* totals) const {
     Index at[Epilogue::kRank];
     const int existing = place(tile, rows_, half, column, at);
-    if (existing > 0) apply(at, existing, sums, GivenValues<kVector>{}, totals);
+    if (existing > 0) apply(at, existing, sums, GivenValues<kVector>{}, {totals, existing});
   }
 
   // A thread's pairs of a piece, its first column at `mine`.
   __device__ void pair_by_pair(const Tile& tile, const Rows& rows_, int mine, const PieceSums& sums,
                                const GivenPairs& given, PiecePairs<Out>& pairs,
                                PiecePairs<SecondOut>& second_pairs) {
+    const int left = static_cast<int>(columns()) - mine;
 #pragma unroll
     for (int j = 0; j < kPiece / 8; ++j)
 #pragma unroll
@@ -223,12 +263,13 @@ struct Finisher {
         constexpr int kLast = 2 - kVector;  // what is first of the last vector
         const int at = mine + 8 * j;
         if constexpr (kBoxed) {
-          const auto low = values(tile, rows_, half, at, chosen[0], given_from<kVector>(given, half, 2 * j),
-                                  reducer.totals_of(j, half, 0));
-          const auto high = kLast == 0 ? low
-                                       : values(tile, rows_, half, at + kLast, chosen[kLast],
-                                                given_from<kVector>(given, half, 2 * j + kLast),
-                                                reducer.totals_of(j, half, kLast));
+          const auto value = [&](int i) {
+            const Adding adding{reducer.totals_of(j, half, i),
+                                added(tile, rows_, half, at + i, left - 8 * j - i)};
+            return values(tile, rows_, half, at + i, chosen[i], given_from<kVector>(given, half, 2 * j + i),
+                          adding);
+          };
+          const auto low = value(0), high = kLast == 0 ? low : value(kLast);
           if constexpr (kHasSecond) {
             pairs[j][half] = joined<Out>(low.value, high.value);
             second_pairs[j][half] = joined<SecondOut>(low.second, high.second);
@@ -387,8 +428,9 @@ struct Finisher {
       Rows mine;
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        mine.key[half] = row_key(tile, part_row + row_in_part(warp, lane(), half));
-        mine.inside[half] = mine.key[half].lead >= 0;
+        const int row = part_row + row_in_part(warp, lane(), half);
+        mine.key[half] = row_key(tile, row);
+        mine.inside[half] = is_inside(tile, row, mine.key[half]);
       }
       const decltype(loads_of_row(tile, mine.key[0])) loads[2] = {loads_of_row(tile, mine.key[0]),
                                                                   loads_of_row(tile, mine.key[1])};

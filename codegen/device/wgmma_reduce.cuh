@@ -6,6 +6,7 @@
 #include "codegen/device/wgmma_tiling.cuh"
 
 #ifdef FUSOR_REDUCED
+static constexpr bool kReduces = true;
 
 // What is left of a tile: a result of each column, of each row, or one of all.
 static constexpr int kColumnsLeft = 1, kRowsLeft = 2, kOneLeft = 3;
@@ -109,6 +110,7 @@ struct Reducer {
 };
 
 #else
+static constexpr bool kReduces = false;
 
 struct Total;
 
