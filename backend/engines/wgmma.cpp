@@ -2,6 +2,7 @@
 // (sm_90a). Its knobs, candidates and steps; its rules are in wgmma_rules.h, its tiles in wgmma_tiling.h, one
 // candidate in wgmma_lowering.h; the kernels are codegen/device/wgmma_contraction.cuh and wgmma_window.cuh.
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "backend/engine.h"
@@ -80,7 +81,7 @@ class WgmmaEngine final : public Engine {
       config.set("swap", swap);
       config.set("ping_pong", ping_pong);
       config.set("cluster", cluster);
-      config.set("band", 8);
+      config.set("band", band_for(tile_m, tile_n, device));
       config.set("split", split);
       if (rows > 1) config.set("rows", rows);
       const Lowering lowering(fusion, config, device);
@@ -93,7 +94,7 @@ class WgmmaEngine final : public Engine {
     };
     for (const int64_t swap : {0, 1})
       for (const auto& [ping_pong, tile_m] : {std::pair{0, 128}, {1, 128}, {1, 64}, {0, 256}})
-        for (const int64_t tile_n : {256, 192, 128, 96, 64, 32, 16}) {
+        for (const int64_t tile_n : {256, 192, 160, 128, 96, 64, 32, 16}) {
           EngineConfig config{std::string(name()), revision(), {}};
           config.set("swap", swap);
           config.set("ping_pong", ping_pong);
@@ -167,6 +168,13 @@ class WgmmaEngine final : public Engine {
     // ptxas mixes the way out of one piece into the products, and serialises those.
     if ((tiling.classes > 0 || tiling.reduces) && tiling.pieces() == 1) return false;
     return true;
+  }
+
+  // Tile rows of a band: what is multiplied at a time is about as wide as it is high, and reads the least.
+  static int64_t band_for(int64_t tile_m, int64_t tile_n, const DeviceInfo& device) {
+    const auto tiles = static_cast<double>(device.sm_count * tile_n) / static_cast<double>(tile_m);
+    const int64_t band = int64_t{1} << std::lround(std::log2(tiles) / 2);
+    return std::clamp<int64_t>(band, 1, 16);
   }
 
   // Parts that fill the device where whole tiles do not, each of four steps or more.
