@@ -12,7 +12,8 @@
 namespace fusor::wgmma {
 
 double Lowering::finish_cycles_per_element() const {
-  constexpr double kUnrolled = 12, kRolled = 22, kLines = 22, kScattered = 150, kFurtherSum = 4;
+  constexpr double kUnrolled = 12, kRolled = 22, kRolledInTurn = 32, kLines = 22, kScattered = 150,
+                   kFurtherSum = 4;
   // A loop waits for its loads, piece by piece; without one, they are under way while other pieces pass.
   constexpr double kLoad = 10, kLoadInLoop = 120, kGivenLoad = 2;
   constexpr double kOneByOne = 4;
@@ -22,7 +23,9 @@ double Lowering::finish_cycles_per_element() const {
   const double store = tiling.swapped ? 14 : 62;
   if (is_split()) return kRolled;
   const SiteCost cost = cost_of(fusion.after[0], fusion);
-  double cycles = (is_short() ? kUnrolled : kRolled) + 3 * cost.instructions + 4 * cost.special;
+  // In a loop beside products, few registers are left, and few elements under way.
+  const double loop = tiling.ping_pong ? kRolledInTurn : kRolled;
+  double cycles = (is_short() ? kUnrolled : loop) + 3 * cost.instructions + 4 * cost.special;
   cycles += kFurtherSum * static_cast<double>(tiling.siblings - 1);
   for (const Node& node : y.nodes) {
     const bool own = std::ranges::find(node.access.strides, 0) == node.access.strides.end();
@@ -63,8 +66,12 @@ double Lowering::scattered_bytes() const {
 }
 
 double Lowering::efficiency(double bytes) const {
-  double share = tiling.ping_pong ? 0.975 : 1.0;
+  double share = tiling.ping_pong ? 0.985 : 1.0;
   if (tiling.blocks_per_sm() > 1) share *= 0.94;
+  // Boxes of half a line are sent twice as often, by threads that all meet first.
+  const bool narrow =
+      copied && given.empty() && !along_columns() && box_columns() * byte_size(copied->type) < kLineBytes;
+  if (tiling.ping_pong && narrow) share *= 0.98;
   if (view.planes) share *= kept_busy();
   // Nobody multiplies while short sums are added, but for the other consumer of the same tile.
   if (tiling.short_sums) share *= tiling.ping_pong ? 0.7 : 0.92;
@@ -75,7 +82,8 @@ double Lowering::efficiency(double bytes) const {
   if (tiling.cluster == 1 && beyond_l2) share *= 0.996;
   // Without ping-pong, or in narrow tiles, pixels do better as rows; with it, whatever is adjacent in the
   // result does.
-  if (tiling.ping_pong && tiling.tile_m > kPartRows) return tiling.swapped ? share : 0.98 * share;
+  if (tiling.ping_pong && (tiling.tile_m > kPartRows || !along_columns()))
+    return tiling.swapped ? share : 0.98 * share;
   const bool pixels_as_columns = tiling.swapped && view.is_convolution() && view.op != ContractionOp::wgrad;
   return pixels_as_columns ? 0.93 * share : share;
 }
