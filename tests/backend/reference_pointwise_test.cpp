@@ -70,6 +70,11 @@ TEST_P(EachReading, ReluClipsOnBothSides) {
             (std::vector<double>{-2, -1, 0, 2, 2}));
   EXPECT_EQ(evaluate_pointwise(PointwiseMode::relu, DataType::f32, {{-kInf}}, GetParam()),
             std::vector<double>{0});
+  const PointwiseOptions between{.lower_clip = 1, .upper_clip = 6};
+  const auto clipped = evaluate_pointwise(PointwiseMode::relu, DataType::f32, {{-kInf, 0, 3, 7, kInf, kNaN}},
+                                          GetParam(), between);
+  EXPECT_EQ(std::vector(clipped.begin(), clipped.begin() + 5), (std::vector<double>{1, 1, 3, 6, 6}));
+  EXPECT_TRUE(std::isnan(clipped[5]));
 }
 
 TEST_P(EachReading, ComparisonsGiveBooleans) {
