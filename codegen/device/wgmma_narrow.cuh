@@ -115,12 +115,14 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
 #endif
   GroupRing ring;
   int turn = 0;
+#pragma unroll 1
   for (int item = blockIdx.x; item < static_cast<int>(p.strips.count); item += gridDim.x) {
     const Strip strip = p.strips.strip(item);
     int seen = 0;  // of the strip's groups
     pixels.image = strip.image;
 #pragma unroll 1
     for (int row = 0; row < strip.rows; ++row) {
+#pragma unroll 1
       for (; seen <= row + kSpan; ++seen) shared.rows.full[ring.place(seen)].wait(ring.parity(seen));
       pixels.line = strip.row + row;
       bool released = false;
@@ -139,6 +141,7 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
       }
       if (!released) shared.rows.release(ring.place(row));
     }
+#pragma unroll 1
     for (int group = strip.rows; group < strip.groups(); ++group) shared.rows.release(ring.place(group));
     ring.number += strip.groups();
   }

@@ -70,6 +70,7 @@ struct InputRows {
 
   // `beside`: arrivals at a full group other than the loading warp's.
   __device__ void init(int beside, int readers) {
+#pragma unroll 1
     for (int i = 0; i < kGroups; ++i) {
       full[i].init(32 + beside);
       empty[i].init(readers);
@@ -78,12 +79,15 @@ struct InputRows {
   // By all threads, before any group is loaded: what no pixel ever fills.
   __device__ void clear(int thread, int threads) {
     const Words<16> zero{};
+#pragma unroll 1
     for (int i = thread; i < kTilePixels; i += threads) {
       *reinterpret_cast<Words<16>*>(zeros + i * 16) = zero;
-      if constexpr (Slots::kTail)
+      if constexpr (Slots::kTail) {
+#pragma unroll 1
         for (int row = 0; row < kGroups * kStrideH; ++row)
           *reinterpret_cast<Words<16>*>(group[row / kStrideH][row % kStrideH] + Slots::kTailAt + i * 16) =
               zero;
+      }
     }
   }
   // By every warp of the readers that is through with the group.
@@ -105,6 +109,17 @@ struct GroupRing {
 };
 
 // ---- Loading ----
+
+// A pair of elements, or zeros where it does not exist: without the branch that dozens of such loads would
+// take each.
+FUSOR_DEVICE Vec<Element, 2> load_pair_if(bool exists, const Element* from) {
+  Words<4> words;
+  asm("{\n.reg .pred exists;\nsetp.ne.b32 exists, %2, 0;\nmov.b32 %0, 0;\n"
+      "@exists ld.global.nc.u32 %0, [%1];\n}"
+      : "=r"(words.word[0])
+      : "l"(from), "r"(static_cast<u32>(exists)));
+  return bit_cast<Vec<Element, 2>>(words);
+}
 
 // Two neighbouring pixels at an even position, as they come from memory: where channels and pixels are one
 // contiguous axis, pairs of its elements; else the pixels' pair of every channel.
@@ -130,8 +145,7 @@ struct PixelPair {
       const int existing = count;
 #endif
 #if FUSOR_PLAIN
-      words[i] = Vec<Element, 2>{};
-      if (existing > 0) words[i] = load_whole<2>(X::address(args, at), 2);
+      words[i] = load_pair_if(existing > 0, X::address(args, at));
 #else
       words[i] = narrow<Element>(X::template apply<2>(args, at, existing));
 #endif
@@ -218,6 +232,7 @@ FUSOR_DEVICE void load_rows(const Strips& strips, int first, int step, const X::
   const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0) % kLoadingWarps;
   GroupLoader loader{strips, args, rows};
   GroupRing ring;
+#pragma unroll 1
   for (int item = first; item < static_cast<int>(strips.count); item += step) {
     const Strip strip = strips.strip(item);
     const int mine = (warp + kLoadingWarps - ring.number % kLoadingWarps) % kLoadingWarps;

@@ -80,36 +80,63 @@ FUSOR_DEVICE void clear_rows() {
   if constexpr (kRow + 1 < kRows) clear_rows<kRows, kRow + 1>();
 }
 
-// The sums of a thread to the block's part.
+// Where a thread stores its sums in the block's part: a pair of slots in every unit of a row, neighbouring
+// channels of one column. Units, rows of the window and output channels are constant distances away.
+struct SumPlaces {
+  static constexpr int kTap = (FUSOR_MIRRORED ? -1 : 1) * (FUSOR_CHANNELS_FASTEST ? kChannels : 1);
+  float* to[2];
+  bool exists[2];
+  int column;  // in the first unit
+
+  // `first`: of the rows of the window that the warpgroup has.
+  __device__ SumPlaces(float* part, int first) {
+    const int lane = threadIdx.x % 32, channel = threadIdx.x % kWarpgroup / 32 * 16 + lane / 4;
+    const int slot = lane % 4 * 2;
+    column = Slots::pixel_of(slot);
+    int tap = first * kWindowW + column;
+    if (FUSOR_MIRRORED) tap = kWindowH * kWindowW - 1 - tap;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int input = Slots::channel_of(slot + i);
+      exists[i] = input < kChannels;
+      to[i] = part + channel * kColumnsOfResult +
+              (FUSOR_CHANNELS_FASTEST ? tap * kChannels + input : input * (kWindowH * kWindowW) + tap);
+    }
+  }
+};
+
 template <int kRows, int kRow = 0>
-FUSOR_DEVICE void store_rows(float* part, int first) {
-  const int lane = threadIdx.x % 32, channel = threadIdx.x % kWarpgroup / 32 * 16 + lane / 4;
+FUSOR_DEVICE void store_rows(const SumPlaces& places) {
   float sums[kColumns / 2];
   read_sums<kRow, kColumns>(sums);
 #pragma unroll
-  for (int j = 0; j < kColumns / 2; ++j) {
-    const int slot = j / 4 * 8 + lane % 4 * 2 + j % 2;
-    int row = first + kRow, column = Slots::pixel_of(slot);
-    const int input = Slots::channel_of(slot);
-    if (column >= kWindowW || input >= kChannels) continue;
-    if (FUSOR_MIRRORED) row = kWindowH - 1 - row, column = kWindowW - 1 - column;
-    const int tap = row * kWindowW + column;
-    const int at = FUSOR_CHANNELS_FASTEST ? tap * kChannels + input : input * (kWindowH * kWindowW) + tap;
-    part[(channel + j / 2 % 2 * 8) * kColumnsOfResult + at] = sums[j];
+  for (int i = 0; i < 2; ++i) {
+    if (!places.exists[i]) continue;
+#pragma unroll
+    for (int unit = 0; unit < kColumns / 8; ++unit) {
+      const int beyond = unit * Slots::kUnitPixels;
+      if (places.column + beyond >= kWindowW) continue;
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+        places.to[i][half * 8 * kColumnsOfResult + (kRow * kWindowW + beyond) * SumPlaces::kTap] =
+            sums[4 * unit + 2 * half + i];
+    }
   }
-  if constexpr (kRow + 1 < kRows) store_rows<kRows, kRow + 1>(part, first);
+  if constexpr (kRow + 1 < kRows) store_rows<kRows, kRow + 1>(places);
 }
 
 template <int kRows>
 FUSOR_DEVICE void consume(const Params& p, Shared& shared, int first, int block, int part, int parts) {
   if constexpr (kRows > 0) clear_rows<kRows>();
   GroupRing ring;
+#pragma unroll 1
   for (int item = part; item < static_cast<int>(p.strips.count); item += parts) {
     const Strip strip = p.strips.strip(item);
     const int left = static_cast<int>(p.width) - strip.column;
     int seen = 0;  // of the strip's groups
 #pragma unroll 1
     for (int row = 0; row < strip.rows; ++row) {
+#pragma unroll 1
       for (; seen <= row + kSpan; ++seen) shared.rows.full[ring.place(seen)].wait(ring.parity(seen));
       if constexpr (kRows > 0) {
         multiply<kRows>(shared, ring, row, first, left);
@@ -119,11 +146,12 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int first, int block,
       if (row > 0) shared.rows.release(ring.place(row - 1));
     }
     wgmma_wait<0>();
+#pragma unroll 1
     for (int group = strip.rows - 1; group < strip.groups(); ++group) shared.rows.release(ring.place(group));
     ring.number += strip.groups();
   }
   if constexpr (kRows > 0)
-    store_rows<kRows>(p.partials + (part * p.blocks + block) * (64 * kColumnsOfResult), first);
+    store_rows<kRows>(SumPlaces(p.partials + (part * p.blocks + block) * (64 * kColumnsOfResult), first));
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
