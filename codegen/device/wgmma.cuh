@@ -69,11 +69,14 @@ using Sum = i32;
 // parts of 64 rows as a kernel declares. As operands of each statement, 128 and more values pass through
 // every pass of the compiler, round every loop: a seventh of its time.
 
-// Once in a kernel, before all else.
+// Once in a kernel, before all else. Beside the sums: a piece of them.
 template <int kParts>
 FUSOR_DEVICE void declare_sums() {
   asm volatile(".reg .b32 sum%0_<128>;" ::"n"(kParts - 1));
-  if constexpr (kParts > 1) declare_sums<kParts - 1>();
+  if constexpr (kParts > 1)
+    declare_sums<kParts - 1>();
+  else
+    asm volatile(".reg .b32 piece_<32>;");
 }
 
 #define FUSOR_EACH_EIGHT(EIGHT)                 \
@@ -108,6 +111,30 @@ FUSOR_DEVICE void read_sums(Sum (&sums)[kN / 2]) {
                  : "n"(kPart));
   FUSOR_EACH_EIGHT(FUSOR_READ)
 #undef FUSOR_READ
+}
+
+// kCount of a part's sums to the piece's registers, from number kTo on; and what those hold.
+template <int kPart, int kFirst, int kTo, int kCount>
+FUSOR_DEVICE void move_sums() {
+  asm volatile(
+      "mov.b32 piece_%9, sum%0_%1;\nmov.b32 piece_%10, sum%0_%2;\nmov.b32 piece_%11, sum%0_%3;\n"
+      "mov.b32 piece_%12, sum%0_%4;\nmov.b32 piece_%13, sum%0_%5;\nmov.b32 piece_%14, sum%0_%6;\n"
+      "mov.b32 piece_%15, sum%0_%7;\nmov.b32 piece_%16, sum%0_%8;" ::"n"(kPart),
+      "n"(kFirst), "n"(kFirst + 1), "n"(kFirst + 2), "n"(kFirst + 3), "n"(kFirst + 4), "n"(kFirst + 5),
+      "n"(kFirst + 6), "n"(kFirst + 7), "n"(kTo), "n"(kTo + 1), "n"(kTo + 2), "n"(kTo + 3), "n"(kTo + 4),
+      "n"(kTo + 5), "n"(kTo + 6), "n"(kTo + 7));
+  if constexpr (kCount > 8) move_sums<kPart, kFirst + 8, kTo + 8, kCount - 8>();
+}
+template <int kFrom, int kCount>
+FUSOR_DEVICE void read_piece(Sum* sums) {
+  asm volatile(
+      "mov.b32 %0, piece_%8;\nmov.b32 %1, piece_%9;\nmov.b32 %2, piece_%10;\nmov.b32 %3, piece_%11;\n"
+      "mov.b32 %4, piece_%12;\nmov.b32 %5, piece_%13;\nmov.b32 %6, piece_%14;\nmov.b32 %7, piece_%15;"
+      : FUSOR_SUM(sums[0]), FUSOR_SUM(sums[1]), FUSOR_SUM(sums[2]), FUSOR_SUM(sums[3]), FUSOR_SUM(sums[4]),
+        FUSOR_SUM(sums[5]), FUSOR_SUM(sums[6]), FUSOR_SUM(sums[7])
+      : "n"(kFrom), "n"(kFrom + 1), "n"(kFrom + 2), "n"(kFrom + 3), "n"(kFrom + 4), "n"(kFrom + 5),
+        "n"(kFrom + 6), "n"(kFrom + 7));
+  if constexpr (kCount > 8) read_piece<kFrom + 8, kCount - 8>(sums + 8);
 }
 
 template <int kPart, int kN>

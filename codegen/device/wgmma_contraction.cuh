@@ -49,17 +49,10 @@ static constexpr int kPartBytes = 64 * kLineBytes;
 using Multiplier =
     Wgmma<kRowsAdjacentA, kColumnsAdjacentB, Part<kRowsAdjacentA>::kStep, Part<kColumnsAdjacentB>::kStep>;
 
-template <int kPart = 0>
-FUSOR_DEVICE void read_parts(Sum (&sums)[kParts][kSums]) {
-  read_sums<kPart, kTileN>(sums[kPart]);
-  if constexpr (kPart + 1 < kParts) read_parts<kPart + 1>(sums);
-}
-
 #if FUSOR_TYPE >= 5
 // Where the tensor cores' sums are short: those of one step, part by part, are added up in fp32. Meanwhile
 // the other consumer's are multiplied.
-FUSOR_DEVICE void multiply(const Tile& tile, Stages& stages, Ring& ring, int consumer,
-                           Sum (&sums)[kParts][kSums]) {
+FUSOR_DEVICE void multiply(const Tile& tile, Stages& stages, Ring& ring, int consumer, TileSums& sums) {
   const int first_part = kPingPong ? 0 : consumer * kParts;
 #pragma unroll
   for (int part = 0; part < kParts; ++part)
@@ -99,13 +92,13 @@ FUSOR_DEVICE void issue_parts(u64 a, u64 b, int accumulate) {
   if constexpr (kPart + 1 < kParts) issue_parts<kPart + 1>(a, b, accumulate);
 }
 
-FUSOR_DEVICE void multiply(const Tile& tile, Stages& stages, Ring& ring, int consumer,
-                           Sum (&sums)[kParts][kSums]) {
+FUSOR_DEVICE void multiply(const Tile& tile, Stages& stages, Ring& ring, int consumer, TileSums& sums) {
   const int first_part = kPingPong ? 0 : consumer * kParts;
   int previous = -1;
   // The first step sets the sums, where there is one: some classes have no taps. And where registers are
-  // scarce, ptxas keeps those in better order that begin as something; elsewhere it takes time for nothing.
-  if constexpr (kClasses > 0 || kParts * kSums > 128) clear_parts();
+  // scarce, ptxas keeps those in better order that begin as something, if they become values; elsewhere it
+  // takes time for nothing.
+  if constexpr (kClasses > 0 || (kParts * kSums > 128 && !kStayNamed)) clear_parts();
 #pragma unroll 1
   for (int step = tile.begin; step < tile.end; ++step) {
     stages.full[ring.stage].wait(ring.parity);
@@ -125,7 +118,7 @@ FUSOR_DEVICE void multiply(const Tile& tile, Stages& stages, Ring& ring, int con
   if constexpr (kPingPong) stages.turns.pass(consumer);
   wgmma_wait<0>();
   if (previous >= 0) stages.release(previous);
-  read_parts(sums);
+  read_tile(sums);
 }
 #endif
 
@@ -144,7 +137,7 @@ FUSOR_DEVICE void issue_parts_of_registers(const u32 (&a)[kParts][8], u64 b, int
 // Half a step at a time passes through registers: while it is multiplied, the other half is loaded. A
 // matmul's tiles have a step at least: without the way around the loop, ptxas leaves the epilogue behind it.
 FUSOR_DEVICE void multiply_from_registers(const Tile& tile, Stages& stages, Ring& ring, int consumer,
-                                          Sum (&sums)[kParts][kSums]) {
+                                          TileSums& sums) {
   constexpr int kHalf = kTileK / 2;
   const int lane = threadIdx.x % 32, row = row_in_part(threadIdx.x % kWarpgroup / 32, lane, 0);
   const int place[2] = {place_across(row, lane % 4), place_across(row, lane % 4 + 4)};
@@ -181,7 +174,7 @@ FUSOR_DEVICE void multiply_from_registers(const Tile& tile, Stages& stages, Ring
   if constexpr (kPingPong) stages.turns.pass(consumer);
   wgmma_wait<0>();
   stages.release(previous);
-  read_parts(sums);
+  read_tile(sums);
 }
 #endif
 
@@ -218,7 +211,7 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
       }
       stages.turns.wait(consumer, count / kConsumers);
     }
-    Sum sums[kParts][kSums];
+    TileSums sums;
     if constexpr (kFromRegisters) {
 #if FUSOR_TYPE == 2
       multiply_from_registers(tile, stages, ring, consumer, sums);

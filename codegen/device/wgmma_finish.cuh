@@ -5,7 +5,7 @@
 // apart; threads store all results themselves; or a part of a split goes to the scratch as it is.
 #pragma once
 
-#include "codegen/device/wgmma_boxes.cuh"
+#include "codegen/device/wgmma_pieces.cuh"
 #include "codegen/device/wgmma_reduce.cuh"
 
 // Both elements of a pair of columns exist or neither does, and none is stored by a thread: whatever lies
@@ -32,8 +32,7 @@ using Target = ResultPlanes;
 using Target = TensorMap;
 #endif
 
-// A thread's sums of a piece, of every sibling; kVector of them.
-using PieceSums = Sum[kSiblings][kPiece / 2];
+// kVector of a piece's sums, of every sibling.
 using Chosen = Vec<Sum, kVector>[kSiblings];
 
 // A thread's share of what the copy engine brought of a piece, and N elements of a row of it.
@@ -421,7 +420,8 @@ struct Finisher {
   }
 
   // A consumer's parts: 64 rows by the tile's columns each.
-  __device__ void finish(const Tile& tile, int first_row, const Sum (&sums)[kParts][kSums]) {
+  template <class Sums>
+  __device__ void finish(const Tile& tile, int first_row, const Sums& sums) {
 #pragma unroll(kUnrolled ? kParts : 1)
     for (int part = 0; part < kParts; ++part) {
       const int part_row = first_row + 64 * part;
@@ -442,7 +442,7 @@ struct Finisher {
         if constexpr (kUnrolled)
           take(chosen, sums[part], first / 2);
         else
-          choose<0, kParts * kPieces>(chosen, sums, part * kPieces + first / kPiece);
+          choose(chosen, sums, part * kPieces + first / kPiece);
         const int in_box = first % kBoxColumns, column = tile.column + first;
         u8* const box = boxes + turn.box * kBoxBytes;
         if constexpr (kGiven > 0)
@@ -462,34 +462,12 @@ struct Finisher {
       reducer.end_part(tile, warp_row, static_cast<int>(rows()));
     }
   }
-
-  // A piece of every sibling's sums, from `first` on.
-  FUSOR_DEVICE void take(PieceSums& chosen, const Sum (&sums)[kSums], int first) {
-#pragma unroll
-    for (int sibling = 0; sibling < kSiblings; ++sibling)
-#pragma unroll
-      for (int i = 0; i < kPiece / 2; ++i) chosen[sibling][i] = sums[sibling * (kColumns / 2) + first + i];
-  }
-
-  // A tree of branches, so that the sums keep compile-time places while the epilogue's text stands once.
-  template <int kFirst, int kCount>
-  FUSOR_DEVICE void choose(PieceSums& chosen, const Sum (&sums)[kParts][kSums], int piece) {
-    if constexpr (kCount == 1) {
-      take(chosen, sums[kFirst / kPieces], kFirst % kPieces * (kPiece / 2));
-    } else {
-      constexpr int kHalf = kCount / 2;
-      if (piece < kFirst + kHalf)
-        choose<kFirst, kHalf>(chosen, sums, piece);
-      else
-        choose<kFirst + kHalf, kCount - kHalf>(chosen, sums, piece);
-    }
-  }
 };
 
 // [part][tile][row][column], for the kernel that adds the parts up: direct_finish.cuh, which counts tiles
 // along n first.
 FUSOR_DEVICE void store_parts(Sum* partials, const Schedule& schedule, const Tile& tile, int row, int warp,
-                              const Sum (&sums)[kParts][kSums]) {
+                              const AllSums& sums) {
   const int tiles_m = static_cast<int>(schedule.tiles_m) * kCluster,
             tiles_n = static_cast<int>(schedule.tiles_n);
   const int tile_m = row / kTileM, tile_n = tile.column / kTileN;

@@ -133,8 +133,8 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
         multiply(shared, ring, row, block);
         shared.turns.pass(consumer);
         wgmma_wait<0>();
-        float sums[kParts][kSums];
-        read_sums<0, kTileN>(sums[0]);
+        TileSums sums;
+        read_tile(sums);
         released = block + kConsumers >= kBlocks;
         if (released) shared.rows.release(ring.place(row));
         finisher.finish({0, 0, block * 64, strip.column, 0, 0}, block * 64, sums);

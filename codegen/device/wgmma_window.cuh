@@ -140,8 +140,8 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
     multiply(windows, shared, place.stage);
     shared.turns.pass(consumer);
     wgmma_wait<0>();
-    float sums[1][kSums];
-    read_sums<0, kTileN>(sums[0]);
+    TileSums sums;
+    read_tile(sums);
     if (threadIdx.x % 32 == 0) shared.empty[place.stage].arrive();
     finisher.finish(tile, tile.row, sums);
   }
