@@ -136,6 +136,8 @@ int64_t Lowering::way_out() const {
 }
 
 bool Lowering::is_short() const {
+  constexpr int64_t kManySteps = 24;
+  if (tiling.ping_pong && tiling.steps_of_part >= kManySteps) return false;
   const SiteCost cost = cost_of(fusion.after[0], fusion);
   return copied && !reduction && cost.special == 0 && cost.instructions <= 12;
 }

@@ -94,6 +94,7 @@ struct Tiling {
   int64_t channel_block = 1;  // columns with one tap, of such a wgrad
   bool reduces;               // the result, on the way out
   bool reduces_lightly;       // to totals of rows, and nothing that threads load
+  bool matmul;
   bool crowded;               // the epilogue, with operands and results
   int64_t results;            // of the epilogue; two that the copy engine stores count as one
   int64_t split;
@@ -117,6 +118,7 @@ struct Tiling {
         siblings(view.siblings),
         reduces(view.reduces),
         reduces_lightly(is_light_reduction(fusion, view, swapped)),
+        matmul(!view.is_convolution()),
         crowded(is_crowded(fusion)),
         results(view.results),
         rows(view.m),
@@ -197,7 +199,7 @@ struct Tiling {
     tile_n = ceil_div(tile_n, unit * siblings) * unit * siblings;
     // Further sums and totals want registers on the way out, where short ones are free again.
     const bool plain =
-        siblings == 1 && !from_registers && (reduces ? reduces_lightly : results == 1 && !crowded);
+        (siblings == 1 || (matmul && ping_pong)) && !from_registers && (reduces ? reduces_lightly : results == 1 && !crowded);
     const int64_t most = plain || short_sums ? kMaxSums : 128;
     while (sums() + short_registers() > most) tile_m /= 2;
   }

@@ -245,6 +245,10 @@ FUSOR_DEVICE void move_boxes(const Params& p, Shared& shared, int consumer) {
 }
 #endif
 
+// Of the 504 that three warpgroups have. Boxes of lines want few; a pair's piece is twice as many sums.
+static constexpr int kLoaderRegisters = kSiblings > 1 && kOp == kMatmul && kGiven == 0 ? 24 : 40;
+static constexpr int kConsumerRegisters = (504 - kLoaderRegisters) / kConsumers;
+
 extern "C" __global__ void __launch_bounds__((1 + kConsumers) * kWarpgroup, FUSOR_BLOCKS_PER_SM)
     wgmma_contraction(const __grid_constant__ Params p) {
   declare_sums<kShortSums ? 1 : kParts>();
@@ -266,7 +270,7 @@ extern "C" __global__ void __launch_bounds__((1 + kConsumers) * kWarpgroup, FUSO
   else
     __syncthreads();
   if (warpgroup == 0) {
-    if constexpr (FUSOR_BLOCKS_PER_SM == 1) give_registers<40>();
+    if constexpr (FUSOR_BLOCKS_PER_SM == 1) give_registers<kLoaderRegisters>();
 #ifdef FUSOR_CHANNEL_BLOCK
     if (threadIdx.x == 0) load_planes(p.a, p.b[0], p.operands, p.schedule, shared.stages);
 #else
@@ -277,7 +281,7 @@ extern "C" __global__ void __launch_bounds__((1 + kConsumers) * kWarpgroup, FUSO
     if (mover >= 0 && mover % 32 == 0 && mover / 32 < kConsumers) move_boxes(p, shared, mover / 32);
 #endif
   } else {
-    if constexpr (FUSOR_BLOCKS_PER_SM == 1) take_registers<232>();
+    if constexpr (FUSOR_BLOCKS_PER_SM == 1) take_registers<kConsumerRegisters>();
     consume(p, shared, warpgroup - 1);
   }
   // Others may still write to this block's tiles and barriers.
