@@ -15,7 +15,7 @@
 #define FUSOR_BOX_COLUMNS 64
 #define FUSOR_UNROLLED 0
 #define FUSOR_Y_ALONG_COLUMNS 1
-#define FUSOR_CLAMPED 0
+#define FUSOR_CLAMPED 1
 #define FUSOR_VECTOR 2
 #define FUSOR_REDUCED 1
 #define FUSOR_GIVEN 1
@@ -55,14 +55,14 @@ struct Y {
                                                         const Loads& loads,
                                                         const Vec<Anchor0, N>& anchor0,
                                                         const Vec<Anchor1, N>& anchor1,
-                                                        Accumulator* accumulators) {
+                                                        Accumulator* accumulators, int added) {
     Vec<Value, N> value;
 #pragma unroll
     for (int i = 0; i < N; ++i) {
       const float v0 = narrow<float>(anchor0[i]);
       const float v1 = narrow<float>(anchor1[i]);
       const float v2 = round_to<bf16>(op_gelu_bwd<Fn>(v0, v1));
-      if (i < count) accumulators[kSpread ? i : 0].r0.add(v2);
+      if (i < added) accumulators[kSpread ? i : 0].r0.add(v2);
       value[i] = i < count ? v2 : Value(0);
     }
     return value;
