@@ -45,7 +45,7 @@ WalkedAxes pixels_of(const Expr& site) {
   return axes;
 }
 
-std::optional<Refusal> refuse_operand(const Fusion& fusion, const Contraction& view, const Expr& site) {
+std::optional<Refusal> refuse_value(const Fusion& fusion, const Contraction& view, const Expr& site) {
   const Node& value = site.nodes[static_cast<size_t>(site.value)];
   if (value.kind != Node::Kind::load || site.nodes.size() != 1) {
     const std::string node = value.op >= 0 ? fusion.op_name(value.op) : "";
@@ -65,6 +65,14 @@ std::optional<Refusal> refuse_operand(const Fusion& fusion, const Contraction& v
                        ? "int8 or uint8"
                        : "fp16 or bf16, or fp32 or fp8 where the graph's precision allows it",
                    std::string(to_string(operand.type)));
+  return std::nullopt;
+}
+
+std::optional<Refusal> refuse_operand(const Fusion& fusion, const Contraction& view, const Expr& site) {
+  if (auto refusal = refuse_value(fusion, view, site)) return refusal;
+  const Node& value = site.nodes[static_cast<size_t>(site.value)];
+  const std::string& tensor = fusion.name_of(value.access.operand);
+  const Operand& operand = fusion.operands[static_cast<size_t>(value.access.operand)];
   const int64_t offset = value.access.offset * byte_size(operand.type);
   if (operand.alignment % kCopyUnit != 0 || offset % kCopyUnit != 0)
     return refusal("16-byte-operands", tensor, "a start on a multiple of 16 bytes",

@@ -24,7 +24,9 @@ WalkedAxes pixels_of(const Expr& site);
 /// Axes from `first` on, before `last`.
 Dims slice(const Dims& dims, int first, int last);
 
-/// Why a site is more than a load of what the tensor cores multiply, from aligned memory; or nothing.
+/// Why a site is more than a load of what the tensor cores multiply; or nothing.
+std::optional<Refusal> refuse_value(const Fusion& fusion, const Contraction& view, const Expr& site);
+/// The same, from aligned memory.
 std::optional<Refusal> refuse_operand(const Fusion& fusion, const Contraction& view, const Expr& site);
 /// Channels lie side by side, everything else a multiple of 16 bytes apart.
 std::optional<Refusal> refuse_channel_strides(const Fusion& fusion, const Expr& site, int adjacent);

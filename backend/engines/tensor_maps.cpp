@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "backend/engines/copy_rules.h"
+#include "backend/engines/matmul_site.h"
 
 namespace fusor {
 
@@ -13,27 +14,11 @@ using namespace copy_rules;
 
 namespace {
 
-const Expr& operand_site(const Fusion& fusion, bool second, int64_t sibling) {
-  return fusion.before[static_cast<size_t>(second ? 1 + sibling : 0)];
-}
-
 bool is_pixels(const Contraction& view, bool second) {
   return view.is_convolution() && second == (view.op == ContractionOp::wgrad);
 }
 
 // --- Matmuls ---
-
-// A matmul's operand over the whole batch, and which of its axes are which.
-struct MatmulSite {
-  Expr expr;
-  int k_axis, across_axis;
-};
-
-MatmulSite matmul_site(const Fusion& fusion, const Contraction& view, bool second, int64_t sibling) {
-  Expr expr = over_batch(operand_site(fusion, second, sibling), view.batch);
-  const int last = expr.domain.rank() - 1;
-  return {std::move(expr), second ? last - 1 : last, second ? last : last - 1};
-}
 
 std::optional<Refusal> refuse_matmul_strides(const Fusion& fusion, const MatmulSite& matmul) {
   const auto& [site, k_axis, across_axis] = matmul;

@@ -54,6 +54,11 @@ class WgmmaEngine final : public Engine {
     if (!pair) tile_n.insert(tile_n.begin(), 16);
     if (pair) swap = {0};
     if (from_registers) swap = {*from_registers ? 1 : 0};
+    std::vector<int64_t> loader{0};
+    if (needs_threads(Carried(fusion).fusion(), view).any())
+      loader = {1};
+    else if (may_choose_threads(Carried(fusion).fusion(), view))
+      loader = {0, 1};
     for (int64_t next = 2; next <= std::min<int64_t>(steps, 132); ++next) split.push_back(next);
     return {{"tile_m", {64, 128, 256}},
             {"tile_n", tile_n},
@@ -64,6 +69,7 @@ class WgmmaEngine final : public Engine {
             {"split", split},
             {"rows", Tiling::can_join_rows(view, operand_type(fusion)) ? std::vector<int64_t>{1, 2, 3, 4}
                                                                        : std::vector<int64_t>{1}},
+            {"loader", loader},
             {"window",
              window_of(view, operand_type(fusion)) ? std::vector<int64_t>{0, 1} : std::vector<int64_t>{0}}};
   }
@@ -73,6 +79,7 @@ class WgmmaEngine final : public Engine {
     const Fusion& fusion = carried.fusion();
     std::vector<EngineCandidate> list;
     const Contraction view = carried.view();
+    const bool by_threads = needs_threads(fusion, view).any();
     const auto add = [&](int64_t swap, int64_t ping_pong, int64_t tile_m, int64_t tile_n, int64_t cluster,
                          int64_t split, int64_t rows = 1) {
       EngineConfig config{std::string(name()), revision(), {}};
@@ -84,6 +91,7 @@ class WgmmaEngine final : public Engine {
       config.set("band", band_for(tile_m, tile_n, device));
       config.set("split", split);
       if (rows > 1) config.set("rows", rows);
+      if (by_threads) config.set("loader", 1);
       const Lowering lowering(fusion, config, device);
       const Tiling& tiling = lowering.tiling;
       if (tiling.plane_rows != rows || !lowering.fits()) return;

@@ -65,7 +65,37 @@ double Lowering::scattered_bytes() const {
   return bytes * static_cast<double>(element_count(y.domain));
 }
 
-double Lowering::efficiency(double bytes) const {
+double Lowering::loader_cycles() const {
+  // Instructions of a unit of 16 bytes, one of four warps to a scheduler; cycles until a batch of units is
+  // there, and how many are under way.
+  constexpr double kUnit = 60, kLatency = 900;
+  const double batch = tiling.blocks_per_sm() == 1 ? 8 : 4;
+  double units = 0, batches = 0;
+  const auto add = [&](int64_t lines) {
+    const double of_thread = static_cast<double>(lines * kLineBytes) / (16 * kWarpgroup);
+    units += of_thread;
+    batches += std::ceil(of_thread / batch);
+  };
+  if (thread_a) add(tiling.tile_m);
+  for (size_t i = 0; i < thread_b.size(); ++i) add(tiling.columns_of_tile());
+  return kUnit * units + kLatency * batches / static_cast<double>(tiling.blocks_per_sm());
+}
+
+double Lowering::kept_fed() const {
+  if (!tiling.by_threads.any()) return 1;
+  // What a step takes otherwise: the tensor cores' time, or that of reading its lines from shared memory.
+  constexpr double kSharedBytes = 128;  // of a cycle
+  constexpr double kSustained = 0.86;   // of the clock
+  const auto tile_m = static_cast<double>(tiling.tile_m), tile_n = static_cast<double>(tiling.tile_n);
+  const double flops = device.tensor_flops_16 / (device.sm_count * device.clock_hz * kSustained);
+  const double multiplied = 2 * tile_m * tile_n * kBoxLine / flops;
+  const double read = kLineBytes * (2 * tile_m + tile_n * (1 + tile_m / kPartRows)) / kSharedBytes;
+  return std::min(1.0, std::max(multiplied, read) / loader_cycles());
+}
+
+double Lowering::efficiency(double bytes) const { return kept_fed() * efficiency_of_copies(bytes); }
+
+double Lowering::efficiency_of_copies(double bytes) const {
   // Two consumers of a tile with as many sums as registers hold start and end together.
   double share = tiling.ping_pong ? 0.985 : tiling.sums() > 128 ? 0.97 : 1.0;
   if (tiling.blocks_per_sm() > 1) share *= 0.94;

@@ -67,6 +67,7 @@ Launch Lowering::product() const {
   if (second) source.config.push_back({"second_out", element_in_box(second->type)});
   write_given(source.config);
   if (turns() != kLeastTurns) source.config.push_back({"turns", turns()});
+  write_grains(source.config);
   if (byte_size(type()) == 1) source.config.push_back({"type_b", element_number(b[0].map.type)});
   view.write_config(source.config);
   if (!is_split()) source.sites = {epilogue(vector_axis)};
@@ -102,9 +103,17 @@ void Lowering::write_given(std::vector<ConfigValue>& config) const {
     config.push_back({fmt::format("given_{}", i), element_in_box(given[i].type)});
 }
 
+// Of siblings, one that suits all.
+void Lowering::write_grains(std::vector<ConfigValue>& config) const {
+  if (thread_a) config.push_back({"grain_a", thread_a->grain});
+  const auto finest = std::ranges::min_element(thread_b, {}, &ThreadLoad::grain);
+  if (finest != thread_b.end()) config.push_back({"grain_b", finest->grain});
+}
+
 void Lowering::write_arguments(ArgumentBlock& block) const {
-  block.put_tensor_map(a.map, a.operand, a.byte_offset);
-  for (const CopiedOperand& each : b) block.put_tensor_map(each.map, each.operand, each.byte_offset);
+  if (!thread_a) block.put_tensor_map(a.map, a.operand, a.byte_offset);
+  for (size_t i = 0; i < b.size() && thread_b.empty(); ++i)
+    block.put_tensor_map(b[i].map, b[i].operand, b[i].byte_offset);
   if (way_out() == kCopyEngineStores) put_result(block, *copied);
   if (second) put_result(block, *second);
   for (const CopiedResult& operand : given) put_result(block, operand);
@@ -114,6 +123,8 @@ void Lowering::write_arguments(ArgumentBlock& block) const {
   else
     write_schedule(block);
   write_operands(block);
+  if (thread_a) thread_a->write_arguments(block);
+  for (const ThreadLoad& each : thread_b) each.write_arguments(block);
 }
 
 void Lowering::put_result(ArgumentBlock& block, const CopiedResult& result) const {
@@ -210,11 +221,16 @@ std::vector<Guard> Lowering::guards() const {
 
 int64_t Lowering::alignment_of(int operand) const {
   constexpr int64_t kUnit = 16;
-  if (operand == a.operand || std::ranges::find(b, operand, &CopiedOperand::operand) != b.end()) return kUnit;
-  if (second && operand == second->operand) return kUnit;
-  if (std::ranges::find(given, operand, &CopiedResult::operand) != given.end()) return kUnit;
-  if (!copied || operand != copied->operand) return 1;
-  return stores_planes() ? copied->planes->unit * byte_size(copied->type) : kUnit;
+  int64_t alignment = 1;
+  const auto ask = [&](int other, int64_t bytes) {
+    if (other == operand) alignment = std::max(alignment, bytes);
+  };
+  ask(a.operand, thread_a ? thread_a->grain : kUnit);
+  for (size_t i = 0; i < b.size(); ++i) ask(b[i].operand, thread_b.empty() ? kUnit : thread_b[i].grain);
+  if (second) ask(second->operand, kUnit);
+  for (const CopiedResult& each : given) ask(each.operand, kUnit);
+  if (copied) ask(copied->operand, stores_planes() ? copied->planes->unit * byte_size(copied->type) : kUnit);
+  return alignment;
 }
 
 }  // namespace fusor::wgmma

@@ -27,6 +27,7 @@ Lowering::Lowering(const Fusion& fusion_, const EngineConfig& config, const Devi
   if (tiling.window) b = {copied_window(fusion, view, *tiling.window, tiling.lines_of_window())};
   for (int64_t i = 0; i < tiling.siblings && !tiling.window; ++i)
     b.push_back(copied_operand(fusion, view, !tiling.swapped, tiling.columns_of_tile() / tiling.cluster, i));
+  choose_loaders();
   std::stable_partition(y.results.begin(), y.results.end(),
                         [](const Result& result) { return !result.reduction; });
   choose_way_out();
@@ -88,8 +89,24 @@ bool Lowering::yields(int& value, const CopiedResult& stored) {
   return y.nodes[static_cast<size_t>(value)].type == stored.type;
 }
 
+ThreadLoad Lowering::loaded_operand(bool second_operand, int64_t sibling) const {
+  ThreadLoad load = thread_load(fusion, view, second_operand, sibling).value();
+  if (!needs_threads(fusion, view).any()) load.grain = byte_size(type());
+  return load;
+}
+
+void Lowering::choose_loaders() {
+  const auto by_threads = [&](bool second_operand) {
+    return second_operand ? tiling.by_threads.second : tiling.by_threads.first;
+  };
+  if (by_threads(tiling.swapped)) thread_a = loaded_operand(tiling.swapped, 0);
+  for (int64_t i = 0; i < tiling.siblings && by_threads(!tiling.swapped); ++i)
+    thread_b.push_back(loaded_operand(!tiling.swapped, i));
+}
+
+// Where the loading warpgroup is busy, nobody moves boxes.
 void Lowering::choose_given() {
-  if (way_out() != kCopyEngineStores) return;
+  if (way_out() != kCopyEngineStores || tiling.by_threads.any()) return;
   for (size_t i = 0; i < y.nodes.size() && std::ssize(given) < kMostGiven; ++i) {
     Node& node = y.nodes[i];
     if (node.kind != Node::Kind::load || std::cmp_equal(i, y.value) || std::cmp_equal(i, y.second_value))

@@ -10,6 +10,7 @@
 #include "backend/engines/contraction.h"
 #include "backend/engines/result_reduction.h"
 #include "backend/engines/tensor_maps.h"
+#include "backend/engines/thread_loads.h"
 #include "backend/engines/wgmma_rules.h"
 #include "backend/engines/wgmma_tiling.h"
 #include "core/device_info.h"
@@ -27,6 +28,9 @@ struct Lowering {
   Tiling tiling;
   CopiedOperand a;               ///< left operand of what the tensor cores see
   std::vector<CopiedOperand> b;  ///< right operand of every sibling
+  /// Both as threads read them, where they do: instead of a, instead of all of b.
+  std::optional<ThreadLoad> thread_a;
+  std::vector<ThreadLoad> thread_b;
   Expr y;
   std::optional<ResultReduction> reduction;
   bool short_forms;
@@ -67,6 +71,10 @@ struct Lowering {
   std::optional<CopiedResult> operand_like_result(const Node& load) const;
 
   void choose_vectors();
+
+  /// Where threads load what the copy engine takes as well, they rely on no alignment.
+  ThreadLoad loaded_operand(bool second, int64_t sibling) const;
+  void choose_loaders();
 
   int64_t way_out() const;
   /// Whether the epilogue's text may stand once for every piece of the sums: that compiles as fast, and runs
@@ -128,6 +136,7 @@ struct Lowering {
   Launch product() const;
 
   void write_given(std::vector<ConfigValue>& config) const;
+  void write_grains(std::vector<ConfigValue>& config) const;
 
   void write_arguments(ArgumentBlock& block) const;
 
@@ -164,9 +173,15 @@ struct Lowering {
   /// bytes.
   double scattered_bytes() const;
 
-  /// Of the main loop. Ping-pong leaves the tensor cores alone between tiles; clusters gain nothing but where
-  /// L2 does not hold the operands.
+  /// Cycles that threads take to load what they must of a step; and the share of time in which the tensor
+  /// cores have something to multiply then.
+  double loader_cycles() const;
+  double kept_fed() const;
+
+  /// Of the main loop, and where the copy engine brings everything. Ping-pong leaves the tensor cores alone
+  /// between tiles; clusters gain nothing but where L2 does not hold the operands.
   double efficiency(double bytes) const;
+  double efficiency_of_copies(double bytes) const;
 
   Work work() const;
 };

@@ -9,6 +9,7 @@
 #include "backend/engines/common_rules.h"
 #include "backend/engines/epilogue.h"
 #include "backend/engines/result_reduction.h"
+#include "backend/engines/thread_loads.h"
 #include "backend/engines/wgmma_tiling.h"
 
 namespace fusor::wgmma {
@@ -25,10 +26,18 @@ int64_t most_tiles(const Contraction& view) {
   return view.entries * std::max<int64_t>(residue_class_count(view), 1) * std::max(upright, swapped);
 }
 
+// Why neither the copy engine nor threads bring an operand, in the former's words.
+std::optional<Refusal> refuse_loads(const Fusion& fusion, const Contraction& view, bool second,
+                                    int64_t sibling = 0) {
+  auto refusal = refuse_copies(fusion, view, second, sibling);
+  if (refusal && threads_take(fusion, view, second)) refusal.reset();
+  return refusal;
+}
+
 // One wgmma reads the columns of both siblings.
 std::optional<Refusal> refuse_sibling(const Fusion& fusion, const Contraction& view) {
   if (view.is_convolution()) return refuse_pair(fusion);
-  if (auto refusal = refuse_copies(fusion, view, true, 1)) return refusal;
+  if (auto refusal = refuse_loads(fusion, view, true, 1)) return refusal;
   const CopiedOperand first = copied_operand(fusion, view, true, kBoxLine);
   const CopiedOperand second = copied_operand(fusion, view, true, kBoxLine, 1);
   const auto words = [](const CopiedOperand& b) {
@@ -101,7 +110,7 @@ std::optional<Refusal> refuse(const Fusion& fusion) {
   if (auto refusal = refuse_convolution(fusion, *view)) return refusal;
   if (auto refusal = refuse_extents(fusion, Carried::view_of(fusion))) return refusal;
   for (const bool second : {false, true})
-    if (auto refusal = refuse_copies(fusion, *view, second)) return refusal;
+    if (auto refusal = refuse_loads(fusion, *view, second)) return refusal;
   if (auto refusal = refuse_types(fusion)) return refusal;
   return fusion.is_pair() ? refuse_sibling(fusion, *view) : std::nullopt;
 }

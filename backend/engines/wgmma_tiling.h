@@ -13,6 +13,7 @@
 #include "backend/engines/residue_classes.h"
 #include "backend/engines/result_reduction.h"
 #include "backend/engines/tensor_maps.h"
+#include "backend/engines/thread_loads.h"
 #include "backend/engines/tiled_result.h"
 #include "core/ceil_div.h"
 #include "core/engine_config.h"
@@ -82,12 +83,27 @@ inline bool is_crowded(const Fusion& fusion) {
   return std::ranges::any_of(y.nodes, is_whole) && !alone;
 }
 
+// Threads can load both operands, so that pointers of any alignment will do.
+inline bool may_choose_threads(const Fusion& fusion, const Contraction& view) {
+  return threads_take(fusion, view, false) && threads_take(fusion, view, true);
+}
+
+// What the copy engine refuses; or, where that takes all, both operands for the asking (`loader`).
+inline LoadedByThreads loaded_by_threads(const Fusion& fusion, const Contraction& view,
+                                         const EngineConfig& config) {
+  const LoadedByThreads needed = needs_threads(fusion, view);
+  if (needed.any() || config.knob("loader", 0) == 0) return needed;
+  const bool both = may_choose_threads(fusion, view);
+  return {both, both};
+}
+
 struct Tiling {
   int64_t line;         // steps of k in a tile
   bool short_sums;      // of one step, which are added up in fp32
   bool from_registers;  // the rows: they lie across k
-  bool swapped;         // the tensor cores' rows are n
-  bool ping_pong;       // each consumer has tiles of its own
+  LoadedByThreads by_threads;
+  bool swapped;    // the tensor cores' rows are n
+  bool ping_pong;  // each consumer has tiles of its own
   int64_t tile_m, tile_n, cluster, band;
   int64_t siblings;           // share the columns of a tile
   int64_t plane_rows = 1;     // of a wgrad of planes: runs in a step
@@ -95,8 +111,8 @@ struct Tiling {
   bool reduces;               // the result, on the way out
   bool reduces_lightly;       // to totals of rows, and nothing that threads load
   bool matmul;
-  bool crowded;               // the epilogue, with operands and results
-  int64_t results;            // of the epilogue; two that the copy engine stores count as one
+  bool crowded;     // the epilogue, with operands and results
+  int64_t results;  // of the epilogue; two that the copy engine stores count as one
   int64_t split;
   int64_t classes = 0;                   // of a dgrad of a stride: a product each
   std::optional<ResidentWindow> window;  // kept in shared memory while all taps multiply it
@@ -108,6 +124,7 @@ struct Tiling {
       : line(box_line(operand_type(fusion))),
         short_sums(is_fp8(operand_type(fusion))),
         from_registers(operand_from_registers(fusion, view).has_value()),
+        by_threads(loaded_by_threads(fusion, view, config)),
         swapped(view.siblings == 1 &&
                 operand_from_registers(fusion, view).value_or(config.knob("swap", 0) != 0)),
         ping_pong(config.knob("ping_pong", 0) != 0),
@@ -136,7 +153,8 @@ struct Tiling {
     if (swapped) std::swap(rows, columns);
     // What the registers hold of a thread; a wgmma has 64 rows.
     if (!ping_pong) tile_m = std::max(tile_m, kConsumers * kPartRows);
-    if (short_sums) tile_n = std::min<int64_t>(tile_n, 192);
+    if (short_sums) tile_n = std::min<int64_t>(tile_n, by_threads.any() ? 128 : 192);
+    if (by_threads.any()) cluster = 1;
     fit_siblings(kLeastPiece);
     const int64_t parts = can_split(view) ? std::clamp<int64_t>(config.knob("split", 1), 1, most_parts()) : 1;
     steps_of_part = ceil_div(steps, parts);
@@ -198,9 +216,9 @@ struct Tiling {
   void fit_siblings(int64_t unit) {
     tile_n = ceil_div(tile_n, unit * siblings) * unit * siblings;
     // Further sums and totals want registers on the way out, where short ones are free again.
-    const bool plain =
-        (siblings == 1 || (matmul && ping_pong)) && !from_registers && (reduces ? reduces_lightly : results == 1 && !crowded);
-    const int64_t most = plain || short_sums ? kMaxSums : 128;
+    const bool plain = (siblings == 1 || (matmul && ping_pong)) && !from_registers &&
+                       (reduces ? reduces_lightly : results == 1 && !crowded);
+    const int64_t most = (plain || short_sums) && !by_threads.any() ? kMaxSums : 128;
     while (sums() + short_registers() > most) tile_m /= 2;
   }
   // Of the result.
@@ -269,11 +287,12 @@ inline bool copies_both_results(const Fusion& fusion, const Contraction& view) {
 
 // --- What is carried out ---
 
-// A pointwise convolution as a matmul, where the copy engine can walk it so; any other fusion as it is.
+// A pointwise convolution as a matmul, where the copy engine can walk it so, or threads can load what it
+// cannot walk either way; any other fusion as it is.
 class Carried {
  public:
   explicit Carried(const Fusion& fusion) : given_(fusion), matmul_(as_matmul(fusion)) {
-    if (matmul_ && !can_copy(*matmul_)) matmul_.reset();
+    if (matmul_ && !can_copy(*matmul_) && (can_copy(given_) || !can_load(*matmul_))) matmul_.reset();
   }
   const Fusion& fusion() const { return matmul_ ? *matmul_ : given_; }
   Contraction view() const { return view_of(fusion()); }
@@ -295,6 +314,13 @@ class Carried {
   static bool can_copy(const Fusion& fusion) {
     const auto view = contraction_of(fusion);
     return view && !refuse_copies(fusion, *view, false) && !refuse_copies(fusion, *view, true);
+  }
+  static bool can_load(const Fusion& fusion) {
+    const auto view = contraction_of(fusion);
+    if (!view) return false;
+    const LoadedByThreads loaded = needs_threads(fusion, *view);
+    return (loaded.first || !refuse_copies(fusion, *view, false)) &&
+           (loaded.second || !refuse_copies(fusion, *view, true));
   }
   const Fusion& given_;
   std::optional<Fusion> matmul_;

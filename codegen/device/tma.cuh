@@ -44,6 +44,12 @@ struct Barrier {
                  "r"(bytes)
                  : "memory");
   }
+  // Without arriving.
+  __device__ void expect(u32 bytes) {
+    asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(shared_address(&word)),
+                 "r"(bytes)
+                 : "memory");
+  }
   // Until the phase of this parity is over.
   __device__ void wait(u32 parity) {
     asm volatile(

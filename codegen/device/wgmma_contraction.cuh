@@ -1,7 +1,8 @@
 // Owns the tensor-core contraction of sm_90a (Hopper): matmul and the three passes of convolution as one
 // persistent, warp-specialised kernel.
-// load: one thread of the first warpgroup keeps a ring of operand tiles in shared memory full, by TMA; two
-// others move the boxes of the epilogue where it has operands that come in them.
+// load: one thread of the first warpgroup keeps a ring of operand tiles in shared memory full, by TMA (all of
+// them where TMA cannot address an operand); two others move the boxes of the epilogue where it has operands
+// that come in them.
 // compute: two warpgroups multiply, on the tensor cores, straight from shared memory (rows in TF32 that lie
 // across k: from registers): half the rows of a tile each, or tiles of their own in turns. finish: sums pass
 // the epilogue in registers; the loads of the next tile, and the stores of this one, go on meanwhile.
@@ -11,9 +12,15 @@
 #include "codegen/device/wgmma_load.cuh"
 #include "codegen/device/wgmma_mover.cuh"
 #include "codegen/device/wgmma_planes.cuh"
+#include "codegen/device/wgmma_thread_load.cuh"
 
 struct Params {
-  TensorMap a, b[kSiblings];
+#ifndef FUSOR_GRAIN_A
+  TensorMap a;
+#endif
+#ifndef FUSOR_GRAIN_B
+  TensorMap b[kSiblings];
+#endif
 #if FUSOR_WAY_OUT == 1
   TensorMap result;
 #endif
@@ -26,6 +33,12 @@ struct Params {
   Problem problem;
   Schedule schedule;
   Operands operands;
+#ifdef FUSOR_GRAIN_A
+  ThreadOperand thread_a;
+#endif
+#ifdef FUSOR_GRAIN_B
+  ThreadOperand thread_b[kSiblings];
+#endif
 #if FUSOR_WAY_OUT == 2
   Sum* partials;
 #else
@@ -188,7 +201,8 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
 #elif FUSOR_WAY_OUT >= 3
   Finisher<Y, Schedule> finisher{p.problem, p.schedule, p.y, p.target, shared.boxes[kTurns * consumer], warp};
 #else
-  Finisher<Y, Schedule> finisher{p.problem, p.schedule, p.y, p.a, nullptr, warp};
+  const TensorMap none{};
+  Finisher<Y, Schedule> finisher{p.problem, p.schedule, p.y, none, nullptr, warp};
 #endif
 #endif
 #ifdef FUSOR_SECOND_OUT
@@ -245,8 +259,11 @@ FUSOR_DEVICE void move_boxes(const Params& p, Shared& shared, int consumer) {
 }
 #endif
 
-// Of the 504 that three warpgroups have. Boxes of lines want few; a pair's piece is twice as many sums.
-static constexpr int kLoaderRegisters = kSiblings > 1 && kOp == kMatmul && kGiven == 0 ? 24 : 40;
+// Of the 504 that three warpgroups have: boxes of lines want few; threads that load keep some for what is
+// under way; and a pair's piece is twice as many sums.
+static constexpr int kLoaderRegisters = kThreadsLoad                                    ? 104
+                                        : kSiblings > 1 && kOp == kMatmul&& kGiven == 0 ? 24
+                                                                                        : 40;
 static constexpr int kConsumerRegisters = (504 - kLoaderRegisters) / kConsumers;
 
 extern "C" __global__ void __launch_bounds__((1 + kConsumers) * kWarpgroup, FUSOR_BLOCKS_PER_SM)
@@ -259,8 +276,12 @@ extern "C" __global__ void __launch_bounds__((1 + kConsumers) * kWarpgroup, FUSO
   if (threadIdx.x == 0) {
     shared.stages.init();
     fence_barriers();
+#ifndef FUSOR_GRAIN_A
     prefetch_map(p.a);
+#endif
+#ifndef FUSOR_GRAIN_B
     for (const TensorMap& map : p.b) prefetch_map(map);
+#endif
 #ifdef FUSOR_GIVEN
     for (const TensorMap& map : p.given) prefetch_map(map);
 #endif
@@ -271,7 +292,9 @@ extern "C" __global__ void __launch_bounds__((1 + kConsumers) * kWarpgroup, FUSO
     __syncthreads();
   if (warpgroup == 0) {
     if constexpr (FUSOR_BLOCKS_PER_SM == 1) give_registers<kLoaderRegisters>();
-#ifdef FUSOR_CHANNEL_BLOCK
+#if defined FUSOR_GRAIN_A || defined FUSOR_GRAIN_B
+    load_by_threads(p, shared.stages);
+#elif defined FUSOR_CHANNEL_BLOCK
     if (threadIdx.x == 0) load_planes(p.a, p.b[0], p.operands, p.schedule, shared.stages);
 #else
     if (threadIdx.x == 0) load(p.a, p.b, p.operands, p.schedule, shared.stages);

@@ -21,6 +21,19 @@ static constexpr int kSiblings = 1;
 #endif
 static constexpr int kTileM = FUSOR_TILE_M, kTileN = FUSOR_TILE_N, kStages = FUSOR_STAGES;
 static constexpr int kColumns = kTileN / kSiblings;  // of the result, in a tile
+// Operands that threads load where the copy engine cannot (wgmma_thread_load.cuh): bytes of which their start
+// and all distances in them are multiples; 0 of those that the copy engine brings.
+#ifdef FUSOR_GRAIN_A
+static constexpr int kGrainA = FUSOR_GRAIN_A;
+#else
+static constexpr int kGrainA = 0;
+#endif
+#ifdef FUSOR_GRAIN_B
+static constexpr int kGrainB = FUSOR_GRAIN_B;
+#else
+static constexpr int kGrainB = 0;
+#endif
+static constexpr bool kThreadsLoad = kGrainA > 0 || kGrainB > 0;
 // Blocks of a cluster stand one below the other and share the columns' operand.
 static constexpr int kCluster = FUSOR_CLUSTER;
 static constexpr int kWarpgroup = 128, kConsumers = 2;
@@ -192,7 +205,7 @@ struct Stages {
     for (BoxBarriers& barriers : boxes) barriers.init();
 #endif
     for (int stage = 0; stage < kStages; ++stage) {
-      full[stage].init(1);
+      full[stage].init(kThreadsLoad ? kWarpgroup : 1);
       empty[stage].init(kReaders * kWarpgroup / 32 * kCluster);
     }
   }

@@ -249,13 +249,18 @@ TEST(PointwiseConvolution, PlanesAreSummedImageByImage) {
   EXPECT_TRUE(wgmma_repacked_engine().supports(odd, h200()));
 }
 
+std::vector<int64_t> knob_values(const Fusion& fusion, const char* name) {
+  const std::vector<Knob> knobs = wgmma_engine().knobs(fusion, h200());
+  return std::ranges::find(knobs, name, &Knob::name)->values;
+}
+
 TEST(PointwiseConvolution, WgmmaKeepsTheConvolutionWhereOnlyThatCanBeCopied) {
   // Images of 7 x 7 pixels are 98 bytes long in every channel of the result, which threads store.
   const Fusion mixed = fusion_of(graph_of({.x = {2, 64, 7, 7}, .result = Layout::nchw}));
   EXPECT_TRUE(wgmma_engine().supports(mixed, h200()));
   const Fusion short_planes =
       fusion_of(graph_of({.x = {2, 64, 7, 7}, .pixels = Layout::nchw, .result = Layout::nchw}));
-  EXPECT_EQ(wgmma_engine().supports(short_planes, h200()).refusal->rule, "adjacent-channels");
+  EXPECT_EQ(knob_values(short_planes, "loader"), (std::vector<int64_t>{1})) << "as a matmul, by threads";
   EXPECT_TRUE(wgmma_repacked_engine().supports(short_planes, h200()));
   // One tap has no blocks of channels to keep apart.
   EXPECT_TRUE(wgmma_engine().supports(

@@ -21,7 +21,8 @@ TEST(Wgmma, TakesFp32AsTf32AlongKWhereTheGraphAllowsIt) {
   EXPECT_EQ(rule(tf32_matmul(256, 256, 64)), "");
   EXPECT_EQ(rule(matmul(256, 256, 64, DataType::f32, Strides{1, 64})), "16-bit-operands");
   EXPECT_EQ(rule(matmul(256, 256, 64, DataType::f32, {}, Precision::allow_tf32)), "");
-  EXPECT_EQ(rule(tf32_matmul(256, 250, 62)), "16-byte-lines");
+  EXPECT_EQ(rule(tf32_matmul(256, 250, 62)), "") << "by threads";
+  EXPECT_EQ(rule(matmul(256, 250, 62, DataType::f32, {}, Precision::allow_tf32)), "adjacent-k");
   EXPECT_TRUE(wgmma_engine().notes_on(fusion_of(tf32_matmul(256, 256, 64))).tf32);
   EXPECT_FALSE(wgmma_engine().notes_on(fusion_of(matmul(256, 256, 64, DataType::f16))).tf32);
   const Plan plan = build(tf32_matmul(4096, 4096, 4096), DeviceInfo::named("H200"), {.compile = false});

@@ -1,0 +1,52 @@
+// Owns which 16 bytes of an operand tile each loading thread brings: where they lie in the operand and in
+// shared memory, and how they are cut out of aligned words. Integers only, so that a host test runs it.
+#pragma once
+
+/// A tile of lines of 128 bytes as the copy engine leaves them, swizzled by 128 bytes. Threads take a unit of
+/// 16 bytes each, pass by pass; eight neighbours share a line, so that they read 128 bytes in a row, and
+/// write to all banks. Lines run along k, one for each row or column; or (kAcross) across it, kSteps of them
+/// for every 128 bytes of rows or columns.
+template <bool kAcross, int kSteps, int kThreads>
+struct UnitPlaces {
+  static constexpr int kLineBytes = 128, kUnitBytes = 16, kUnits = kLineBytes / kUnitBytes;
+  static constexpr int kLinesOfPass = kThreads / kUnits;
+  /// After so many, lines begin anew, and 128 bytes further on.
+  static constexpr int kPassesOfBlock = kAcross ? kSteps / kLinesOfPass : 1;
+  static_assert(kLinesOfPass % 8 == 0 && kSteps % kLinesOfPass == 0);
+
+  /// In memory, from the tile's first line on, and in that line: a thread's first unit.
+  static __device__ int line(int thread) { return thread / kUnits; }
+  static __device__ int byte(int thread) { return thread % kUnits * kUnitBytes; }
+  /// From there to that of another pass.
+  static constexpr __device__ int lines_on(int pass) {
+    return (kAcross ? pass % kPassesOfBlock : pass) * kLinesOfPass;
+  }
+  static constexpr __device__ int bytes_on(int pass) {
+    return kAcross ? pass / kPassesOfBlock * kLineBytes : 0;
+  }
+  /// In the tile's shared memory.
+  static __device__ int place(int thread, int pass) {
+    const int at = thread / kUnits, unit = thread % kUnits;
+    return (pass * kLinesOfPass + at) * kLineBytes + (unit ^ at % 8) * kUnitBytes;
+  }
+};
+
+/// Eight words become those that begin `shift` bytes further on, a multiple of kGrain and less than 16; four
+/// of them count.
+template <int kGrain>
+static __device__ void move_down(unsigned (&words)[8], int shift) {
+  for (int i = 0; i < 6; ++i) words[i] = (shift & 8) != 0 ? words[i + 2] : words[i];
+  if constexpr (kGrain < 8)
+    for (int i = 0; i < 5; ++i) words[i] = (shift & 4) != 0 ? words[i + 1] : words[i];
+  if constexpr (kGrain < 4)
+    for (int i = 0; i < 4; ++i) {
+      const unsigned long long pair = static_cast<unsigned long long>(words[i + 1]) << 32 | words[i];
+      words[i] = static_cast<unsigned>(pair >> shift % 4 * 8);
+    }
+}
+
+/// A word of which the first `bytes` are kept, and zeros follow; none where there are none.
+static __device__ unsigned first_bytes(unsigned word, int bytes) {
+  if (bytes >= 4) return word;
+  return bytes <= 0 ? 0 : word & ((1u << bytes * 8) - 1);
+}
