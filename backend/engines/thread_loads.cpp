@@ -45,7 +45,9 @@ std::optional<ThreadLoad> thread_load(const Fusion& fusion, const Contraction& v
   const Operand& operand = fusion.operands[static_cast<size_t>(access.operand)];
   const int64_t bytes = byte_size(operand.type);
   const bool across = access.strides[k_axis] != 1;
-  if (across && (access.strides[across_axis] != 1 || !may_lie_across(operand.type))) return std::nullopt;
+  // One element has any stride.
+  const bool adjacent = access.strides[across_axis] == 1 || site.domain[across_axis] == 1;
+  if (across && (!adjacent || !may_lie_across(operand.type))) return std::nullopt;
   const int outer = across ? k_axis : across_axis, inner = across ? across_axis : k_axis;
   const WalkedAxes batch = batch_of(site);
   const auto entry = one_stride(batch.extents, batch.strides);

@@ -85,6 +85,10 @@ TEST(WgmmaLoader, TakesWhateverIsAdjacentAlongKOrAcrossIt) {
 }
 
 // Rows that come from registers leave none for a loader.
+TEST(WgmmaLoader, ASingleElementHasAnyStride) {
+  EXPECT_EQ(rule(product({.m = 1, .n = 1, .k = 1, .a = {.alignment = 2}, .b = {.alignment = 2}})), "");
+}
+
 TEST(WgmmaLoader, DoesNotServeRowsFromRegisters) {
   const Case across{.n = 320, .k = 64, .type = DataType::f32};
   EXPECT_EQ(rule(product(across)), "");
