@@ -15,7 +15,20 @@ struct ConvCase {
   ConvOptions options;
 };
 
-inline std::string words(const ConvCase& c) { return to_string(c.x) + " * " + to_string(c.w); }
+// Of no two cases of a test the same: they name tests.
+inline std::string words(const ConvCase& c) {
+  std::string text = to_string(c.x) + " * " + to_string(c.w);
+  const auto add = [&](const char* name, const Dims& dims) {
+    if (!dims.empty()) text += std::string(" ") + name + " " + to_string(dims);
+  };
+  add("padding", c.options.padding);
+  add("before", c.options.pre_padding);
+  add("behind", c.options.post_padding);
+  add("stride", c.options.stride);
+  add("dilation", c.options.dilation);
+  if (c.options.mode == ConvMode::convolution) text += " mirrored";
+  return text;
+}
 inline void PrintTo(const ConvCase& c, std::ostream* out) { *out << words(c); }
 inline Dims output_dims(const ConvCase& c) { return test::conv_output_dims(c.x, c.w, c.options); }
 

@@ -22,24 +22,37 @@ TEST(WgmmaGpu, SecondResultAndFp32Result) {
 
 // Both leave by the copy engine where they lie alike, along columns or along rows; odd extents in padded
 // lines.
-TEST(WgmmaGpu, TwoResultsWithTails) {
-  FUSOR_NEEDS_HOPPER();
+void expect_two_results_with_tails(DataType type) {
   for (const Dims& mnk : {Dims{128, 128, 64}, Dims{257, 136, 200}, Dims{16, 520, 1032}, Dims{520, 16, 1032},
                           Dims{1, 264, 72}, Dims{700, 776, 328}, Dims{1300, 1544, 456}})
-    for (const DataType type : {DataType::bf16, DataType::f16, DataType::f32})
-      for (const bool along_rows : {false, true}) {
-        GraphBuilder g("two_results");
-        const int64_t line = (mnk[0] + 7) / 8 * 8;
-        const Strides strides = along_rows ? Strides{1, line} : Strides{mnk[1], 1};
-        const Tensor a = g.input("a", {mnk[0], mnk[2]}, DataType::bf16);
-        const Tensor b = g.input("b", {mnk[1], mnk[2]}, DataType::bf16);
-        const Tensor sum =
-            g.add(g.matmul(a, g.transpose(b, {1, 0})), g.input("bias", {1, mnk[1]}, DataType::bf16));
-        const Tensor pre = g.output(sum, {.name = "pre", .type = type, .strides = strides});
-        g.output(g.gelu(pre), {.name = "y", .type = DataType::bf16, .strides = strides});
-        expect_every_config_correct(g.finish(), fmt::format("{} {} along {}", to_string(mnk), to_string(type),
-                                                            along_rows ? "rows" : "columns"));
-      }
+    for (const bool along_rows : {false, true}) {
+      GraphBuilder g("two_results");
+      const int64_t line = (mnk[0] + 7) / 8 * 8;
+      const Strides strides = along_rows ? Strides{1, line} : Strides{mnk[1], 1};
+      const Tensor a = g.input("a", {mnk[0], mnk[2]}, DataType::bf16);
+      const Tensor b = g.input("b", {mnk[1], mnk[2]}, DataType::bf16);
+      const Tensor sum =
+          g.add(g.matmul(a, g.transpose(b, {1, 0})), g.input("bias", {1, mnk[1]}, DataType::bf16));
+      const Tensor pre = g.output(sum, {.name = "pre", .type = type, .strides = strides});
+      g.output(g.gelu(pre), {.name = "y", .type = DataType::bf16, .strides = strides});
+      expect_every_config_correct(g.finish(), fmt::format("{} {} along {}", to_string(mnk), to_string(type),
+                                                          along_rows ? "rows" : "columns"));
+    }
+}
+
+TEST(WgmmaGpu, TwoResultsWithTails) {
+  FUSOR_NEEDS_HOPPER();
+  expect_two_results_with_tails(DataType::bf16);
+}
+
+TEST(WgmmaGpu, TwoResultsOfTwoTypesWithTails) {
+  FUSOR_NEEDS_HOPPER();
+  expect_two_results_with_tails(DataType::f16);
+}
+
+TEST(WgmmaGpu, AWideResultBesideANarrowOneWithTails) {
+  FUSOR_NEEDS_HOPPER();
+  expect_two_results_with_tails(DataType::f32);
 }
 
 // With operands of the epilogue, a batch, a reduction beside them, and a third result.
