@@ -80,23 +80,31 @@ TEST(WgmmaGpu, Tf32AcrossKOfAnUnbatchedOperandWithTwoResults) {
   expect_every_config_correct(g.finish(), "one filter of three planes");
 }
 
+void expect_bytes_in_int32(DataType first) {
+  for (const DataType second : {DataType::i8, DataType::u8})
+    for (const Dims& mnk : {Dims{128, 128, 128}, Dims{257, 136, 208}, Dims{16, 520, 1040},
+                            Dims{520, 16, 1040}, Dims{1, 264, 48}, Dims{131, 99, 4112}})
+      for (const DataType result : {DataType::i32, DataType::bf16}) {
+        GraphBuilder g("matmul");
+        const Tensor a = g.input("a", {2, mnk[0], mnk[2]}, first);
+        const Tensor b = g.input("b", {mnk[1], mnk[2]}, second);
+        const Tensor c = g.matmul(a, g.transpose(b, {1, 0}));
+        const Tensor scale = g.input("scale", {1, mnk[1]}, DataType::f32);
+        g.output(result == DataType::i32 ? c : g.mul(c, scale), {.type = result});
+        expect_every_config_correct(g.finish(),
+                                    fmt::format("{} x {} into {} {}", to_string(first), to_string(second),
+                                                to_string(result), to_string(mnk)));
+      }
+}
+
 TEST(WgmmaGpu, BytesInInt32) {
   FUSOR_NEEDS_HOPPER();
-  for (const DataType first : {DataType::i8, DataType::u8})
-    for (const DataType second : {DataType::i8, DataType::u8})
-      for (const Dims& mnk : {Dims{128, 128, 128}, Dims{257, 136, 208}, Dims{16, 520, 1040},
-                              Dims{520, 16, 1040}, Dims{1, 264, 48}, Dims{131, 99, 4112}})
-        for (const DataType result : {DataType::i32, DataType::bf16}) {
-          GraphBuilder g("matmul");
-          const Tensor a = g.input("a", {2, mnk[0], mnk[2]}, first);
-          const Tensor b = g.input("b", {mnk[1], mnk[2]}, second);
-          const Tensor c = g.matmul(a, g.transpose(b, {1, 0}));
-          const Tensor scale = g.input("scale", {1, mnk[1]}, DataType::f32);
-          g.output(result == DataType::i32 ? c : g.mul(c, scale), {.type = result});
-          expect_every_config_correct(g.finish(),
-                                      fmt::format("{} x {} into {} {}", to_string(first), to_string(second),
-                                                  to_string(result), to_string(mnk)));
-        }
+  expect_bytes_in_int32(DataType::i8);
+}
+
+TEST(WgmmaGpu, UnsignedBytesInInt32) {
+  FUSOR_NEEDS_HOPPER();
+  expect_bytes_in_int32(DataType::u8);
 }
 
 // fp8 as it is, in a graph that allows short sums.
