@@ -154,7 +154,7 @@ int64_t Lowering::way_out() const {
 
 bool Lowering::is_short() const {
   constexpr int64_t kManySteps = 24, kManyRounds = 8;
-  const bool wide = copied && byte_size(copied->type) > 2 && tiling.sums() > 128;
+  const bool wide = copied && byte_size(copied->type) > 2 && tiling.sums() > 128 && given.empty();
   const bool hidden =
       tiling.ping_pong && tiling.steps_of_part >= kManySteps && tiling.tiles() >= kManyRounds * slots();
   if (wide || hidden) return false;

@@ -63,7 +63,7 @@ TEST(Structure, OtherNamesAndExtentsOfAWgradCompileNothing) {
 }
 
 TEST(Structure, OtherNamesAndExtentsOfATensorCoreMatmulCompileNothing) {
-  expect_nothing_compiled(matmul("p", 8192, 6144, 2048), matmul("other", 12288, 3072, 2304));
+  expect_nothing_compiled(matmul("p", 8192, 6144, 2048), matmul("other", 12288, 4096, 2304));
 }
 
 }  // namespace
