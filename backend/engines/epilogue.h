@@ -33,6 +33,8 @@ struct SiteCost {
   double instructions = 0, special = 0, bytes = 0;
 };
 SiteCost cost_of(const Expr& site, const Fusion& fusion);
+/// Of an epilogue: short enough to be written out for every piece of a tile.
+inline bool is_short(const SiteCost& cost) { return cost.special == 0 && cost.instructions <= 12; }
 /// Bytes of all operands, each element that is reached counted once; pixels that a stride passes over are
 /// not.
 double dram_bytes(const Fusion& fusion);

@@ -52,10 +52,7 @@ void Fprop::choose_way_out() {
   y.results.erase(y.results.begin());
 }
 
-bool Fprop::is_short() const {
-  const SiteCost cost = cost_of(fusion.after[0], fusion);
-  return clamped() && cost.special == 0 && cost.instructions <= 12;
-}
+bool Fprop::is_unrolled() const { return clamped() && is_short(cost_of(fusion.after[0], fusion)); }
 
 int64_t Fprop::box_columns() const {
   const int64_t piece = tile % 32 == 0 ? 32 : 16, line = 128 / byte_size(copied->type);
@@ -93,7 +90,7 @@ Launch Fprop::launch() const {
                                                   : copied->type == DataType::f16          ? 0
                                                                                            : 1},
                                           {"box_columns", copied ? box_columns() : 16},
-                                          {"unrolled", is_short() ? 1 : 0},
+                                          {"unrolled", is_unrolled() ? 1 : 0},
                                           {"y_along_columns", along_columns() ? 1 : 0},
                                           {"clamped", clamped() ? 1 : 0},
                                           {"vector", vector},

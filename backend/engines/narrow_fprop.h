@@ -22,8 +22,8 @@ struct Fprop : Rows {
 
   bool along_columns() const { return !copied || !copied->along_n; }
   bool clamped() const { return copied && y.results.empty(); }
-  // As in wgmma: whether the epilogue's text may stand once for every piece of the sums.
-  bool is_short() const;
+  // As in wgmma: whether the epilogue's text is written out for every piece of the sums.
+  bool is_unrolled() const;
 
   // --- Shared memory, like struct Shared of the kernel ---
 

@@ -37,7 +37,7 @@ struct LoadedByThreads {
 };
 /// Those that the copy engine refuses and threads take; the others are refused, or copied.
 LoadedByThreads needs_threads(const Fusion& fusion, const Contraction& view);
-/// Whether threads can load an operand (of every sibling) beside whatever the other one is.
+/// Whether threads can load an operand (of every sibling); neither, where one comes from registers.
 bool threads_take(const Fusion& fusion, const Contraction& view, bool second);
 
 }  // namespace fusor

@@ -182,8 +182,7 @@ class WgmmaEngine final : public Engine {
   // Tile rows of a band: what is multiplied at a time is about as wide as it is high, and reads the least.
   static int64_t band_for(int64_t tile_m, int64_t tile_n, const DeviceInfo& device) {
     const auto tiles = static_cast<double>(device.sm_count * tile_n) / static_cast<double>(tile_m);
-    const int64_t band = int64_t{1} << std::lround(std::log2(tiles) / 2);
-    return std::clamp<int64_t>(band, 1, 16);
+    return int64_t{1} << std::clamp<int64_t>(std::lround(std::log2(tiles) / 2), 0, 4);
   }
 
   // Parts that fill the device where whole tiles do not, each of four steps or more.

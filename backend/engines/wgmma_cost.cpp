@@ -25,11 +25,11 @@ double Lowering::finish_cycles_per_element() const {
   const SiteCost cost = cost_of(fusion.after[0], fusion);
   // In a loop beside products, few registers are left, and few elements under way.
   const double loop = tiling.ping_pong ? kRolledInTurn : kRolled;
-  double cycles = (is_short() ? kUnrolled : loop) + 3 * cost.instructions + 4 * cost.special;
+  double cycles = (is_unrolled() ? kUnrolled : loop) + 3 * cost.instructions + 4 * cost.special;
   cycles += kFurtherSum * static_cast<double>(tiling.siblings - 1);
   for (const Node& node : y.nodes) {
     const bool own = std::ranges::find(node.access.strides, 0) == node.access.strides.end();
-    if (node.kind == Node::Kind::load && own) cycles += is_short() ? kLoad : kLoadInLoop;
+    if (node.kind == Node::Kind::load && own) cycles += is_unrolled() ? kLoad : kLoadInLoop;
   }
   cycles += kGivenLoad * static_cast<double>(given.size());
   if (second) cycles += kSecondCopied;
@@ -111,8 +111,8 @@ double Lowering::efficiency_of_copies(double bytes) const {
   const bool beyond_l2 = bytes > 5 * static_cast<double>(device.l2_bytes);
   if (tiling.cluster > 1) share *= beyond_l2 ? 0.997 : 0.98;
   if (tiling.cluster == 1 && beyond_l2) share *= 0.996;
-  // Without ping-pong, or in narrow tiles, pixels do better as rows; with it, whatever is adjacent in the
-  // result does.
+  // In turns, tiles do better exchanged. Otherwise, and in turns of 64 pixels side by side (NCHW), pixels do
+  // better as rows.
   if (tiling.ping_pong && (tiling.tile_m > kPartRows || !along_columns()))
     return tiling.swapped ? share : 0.98 * share;
   const bool pixels_as_columns = tiling.swapped && view.is_convolution() && view.op != ContractionOp::wgrad;

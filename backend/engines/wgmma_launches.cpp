@@ -53,7 +53,7 @@ Launch Lowering::product() const {
                    {"way_out", way_out()},
                    {"out", element_in_box(copied ? copied->type : DataType::f32)},
                    {"box_columns", copied ? box_columns() : tiling.piece_columns()},
-                   {"unrolled", is_short() ? 1 : 0},
+                   {"unrolled", is_unrolled() ? 1 : 0},
                    {"y_along_columns", along_columns() ? 1 : 0},
                    {"clamped", clamped() ? 1 : 0},
                    {"vector", vector}};

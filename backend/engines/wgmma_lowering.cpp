@@ -152,14 +152,14 @@ int64_t Lowering::way_out() const {
   return stores_lines() ? kLinesStored : kCopyEngineStores;
 }
 
-bool Lowering::is_short() const {
+bool Lowering::is_unrolled() const {
   constexpr int64_t kManySteps = 24, kManyRounds = 8;
-  const bool wide = copied && byte_size(copied->type) > 2 && tiling.sums() > 128 && given.empty();
+  if (!copied || reduction || !is_short(cost_of(fusion.after[0], fusion))) return false;
+  const bool wide = byte_size(copied->type) > 2 && tiling.sums() > 128;
   const bool hidden =
       tiling.ping_pong && tiling.steps_of_part >= kManySteps && tiling.tiles() >= kManyRounds * slots();
-  if (wide || hidden) return false;
-  const SiteCost cost = cost_of(fusion.after[0], fusion);
-  return copied && !reduction && cost.special == 0 && cost.instructions <= 12;
+  // A loop over wide pieces that also reads boxes has no register left for its sums.
+  return wide ? !given.empty() : !hidden;
 }
 
 int64_t Lowering::box_columns() const {

@@ -72,14 +72,15 @@ struct Lowering {
 
   void choose_vectors();
 
-  /// Where threads load what the copy engine takes as well, they rely on no alignment.
+  /// Where threads load what the copy engine takes as well, they rely on whole elements alone.
   ThreadLoad loaded_operand(bool second, int64_t sibling) const;
   void choose_loaders();
 
   int64_t way_out() const;
-  /// Whether the epilogue's text may stand once for every piece of the sums: that compiles as fast, and runs
-  /// faster. Above, a long one in a loop is the better bargain.
-  bool is_short() const;
+  /// Whether the epilogue's text is written out for every piece of the sums: a short one, which runs faster
+  /// so. Else it stands once, in a loop, and compiles sooner; so does a short one whose time many steps and
+  /// rounds of turns hide, or whose results are wide beside many sums.
+  bool is_unrolled() const;
   /// Whether no thread stores a result: only totals ask what exists.
   bool clamped() const {
     return copied && std::ranges::all_of(y.results, [](const Result& r) { return r.reduction.has_value(); });

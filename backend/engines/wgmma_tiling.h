@@ -72,14 +72,16 @@ inline bool is_light_reduction(const Fusion& fusion, const Contraction& view, bo
   return load == y.nodes.end() || along_n({.type = load->type, .access = load->access}) == lies;
 }
 
-// An operand with as many elements as the result, beside another one or a second result: they want registers.
+// An operand with as many elements as the result, beside another one, a second result or a pair's second
+// sums: they want registers.
 inline bool is_crowded(const Fusion& fusion) {
   const Expr& y = fusion.after[0];
   const auto is_load = [](const Node& node) { return node.kind == Node::Kind::load; };
   const auto is_whole = [&](const Node& node) {
     return is_load(node) && std::ranges::find(node.access.strides, 0) == node.access.strides.end();
   };
-  const bool alone = std::ranges::count_if(y.nodes, is_load) == 1 && y.results.size() == 1;
+  const bool alone =
+      !fusion.is_pair() && std::ranges::count_if(y.nodes, is_load) == 1 && y.results.size() == 1;
   return std::ranges::any_of(y.nodes, is_whole) && !alone;
 }
 

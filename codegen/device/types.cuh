@@ -1,7 +1,6 @@
 // Owns the element types of core/dtype.def on the device, their carriers and vectors. Kernels are compiled
-// with
-// --fmad=false, so that a value does not depend on which ops were fused: where a fused multiply-add is meant,
-// multiply_add() says so.
+// with --fmad=false, so that a value does not depend on which ops were fused: where a fused multiply-add is
+// meant, multiply_add() says so.
 #pragma once
 
 #ifndef FUSOR_INDEX_BITS
@@ -18,7 +17,7 @@ using u32 = unsigned int;
 using i64 = long long;
 using u64 = unsigned long long;
 
-// Coordinates, offsets and counts of elements; u-forms for the divisors below.
+// Coordinates, offsets and counts of elements; u-forms for the divisors of indexing.cuh.
 #if FUSOR_INDEX_BITS == 64
 using Index = i64;
 using UnsignedIndex = u64;

@@ -259,8 +259,8 @@ FUSOR_DEVICE void move_boxes(const Params& p, Shared& shared, int consumer) {
 }
 #endif
 
-// Of the 504 that three warpgroups have: boxes of lines want few; threads that load keep some for what is
-// under way; and a pair's piece is twice as many sums.
+// Of the 504 that three warpgroups have. A loader by TMA wants 40, or 24 beside a pair, whose piece is twice
+// as many sums, if none of its threads moves boxes; threads that load keep some for what is under way.
 static constexpr int kLoaderRegisters = kThreadsLoad                                    ? 104
                                         : kSiblings > 1 && kOp == kMatmul&& kGiven == 0 ? 24
                                                                                         : 40;

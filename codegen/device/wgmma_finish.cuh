@@ -54,8 +54,8 @@ struct Adding {
   int count;
 };
 
-// Rows and columns exist up to a number: neither classes nor blocks of channels leave gaps.
-static constexpr bool kWithoutGaps = kClasses == 0 && !kWindowPlanes;
+static_assert(!(kReduces && kClamped) || (kClasses == 0 && !kWindowPlanes),
+              "rows and columns whose totals are told what exists have no gaps");
 
 // The rows of one thread in a part: row_in_part().
 struct Rows {
@@ -94,22 +94,17 @@ struct Finisher {
   }
 
   // Of a row that may be clamped.
-  __device__ bool is_inside(const Tile& tile, Index row, const Key& key) const {
-    if constexpr (!kClamped) return key.lead >= 0;
-    if constexpr (kWithoutGaps) return row < rows();
-    return (kSwapped ? problem.column(row) : grid.template row<false>(problem, tile, row)).lead >= 0;
+  __device__ bool is_inside(Index row, const Key& key) const {
+    return kClamped ? row < rows() : key.lead >= 0;
   }
 
   // Of what begins at `column`, how many belong to a total; `left`: from there to the end. What has a total
   // to itself may be wrong where it does not exist: the total is dropped.
   __device__ int added(const Tile& tile, const Rows& rows_, int half, Index column, int left) const {
 #ifdef FUSOR_REDUCED
-    if constexpr (kClamped && kWithoutGaps) {
+    if constexpr (kClamped) {
       if (kReduced != kRowsLeft && !rows_.inside[half]) return 0;
       return kReduced == kColumnsLeft ? kVector : left;
-    } else if constexpr (kClamped) {
-      const Key key = kSwapped ? grid.template row<false>(problem, tile, column) : problem.column(column);
-      return rows_.inside[half] && key.lead >= 0 ? kVector : 0;
     } else {
       return count(rows_, half, column_key(tile, column), column);
     }
@@ -430,7 +425,7 @@ struct Finisher {
       for (int half = 0; half < 2; ++half) {
         const int row = part_row + row_in_part(warp, lane(), half);
         mine.key[half] = row_key(tile, row);
-        mine.inside[half] = is_inside(tile, row, mine.key[half]);
+        mine.inside[half] = is_inside(row, mine.key[half]);
       }
       const decltype(loads_of_row(tile, mine.key[0])) loads[2] = {loads_of_row(tile, mine.key[0]),
                                                                   loads_of_row(tile, mine.key[1])};

@@ -266,6 +266,10 @@ TEST(WgmmaOperands, KernelsCompileCleanly) {
   add("fp32 residual", with_residual(4096, 2048, 512, {DataType::f32}), 192);
   add("fp32 both", with_residual(4096, 2048, 512, {DataType::f32}, {DataType::f32}), 192);
   add("gated", gated_gradients(4096, 2048, 512), 192);
+  // Many steps and rounds, in which a short epilogue's text stands once.
+  add("long residual", with_residual(16384, 8192, 2048), 192);
+  add("long fp32 residual", with_residual(16384, 8192, 2048, {DataType::f32}), 192);
+  add("long fp32 both", with_residual(16384, 8192, 2048, {DataType::f32}, {DataType::f32}), 192);
   test::expect_all_compiled(kernels);
 }
 

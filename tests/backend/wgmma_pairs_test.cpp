@@ -40,6 +40,33 @@ TEST(Wgmma, TakesPairsOfMatmulsThatLieAlike) {
   EXPECT_EQ(support.refusal->op, 1);
 }
 
+int64_t sums_of_thread(const EngineConfig& config) {
+  return config.knob("tile_m", 0) * config.knob("tile_n", 0) / 128 /
+         (config.knob("ping_pong", 0) != 0 ? 1 : 2);
+}
+
+TEST(Wgmma, PairsTakeTurnsWithManySumsButNotBesideAResidual) {
+  const DeviceInfo device = DeviceInfo::named("H200");
+  const auto most_sums = [&](const Graph& graph) {
+    int64_t most = 0;
+    for (const EngineConfig& config : configs(fusion_of(graph), device)) {
+      EXPECT_TRUE(sums_of_thread(config) <= 128 || config.knob("ping_pong", 0) != 0) << to_string(config);
+      most = std::max(most, sums_of_thread(config));
+    }
+    return most;
+  };
+  EXPECT_EQ(most_sums(gated_pair(4096, 4096, 1024, Strides{1, 1024}, Strides{1, 1024})), 192);
+  GraphBuilder g("pair");
+  const Tensor x = g.input("x", {4096, 1024}, DataType::bf16);
+  const auto product = [&](const char* weights) {
+    return g.matmul(x, g.input(weights, {1024, 4096}, DataType::bf16, {.strides = Strides{1, 1024}}));
+  };
+  const Tensor gate = product("wg"), up = product("wu");
+  g.output(g.add(g.mul(g.swish(gate), up), g.input("residual", {4096, 4096}, DataType::bf16)),
+           {.type = DataType::bf16});
+  EXPECT_EQ(most_sums(g.finish()), 128);
+}
+
 TEST(Wgmma, PairOfConvolutionsIsCut) {
   GraphBuilder g("pair");
   const Tensor x = g.input("x", {8, 64, 28, 28}, DataType::f16, Layout::nhwc);

@@ -13,6 +13,13 @@ namespace {
 
 using namespace wgmma_cases;
 
+TEST(Wgmma, ADeviceOfOneSmHasBandsOfATileRowOrTwo) {
+  DeviceInfo device = DeviceInfo::named("H200");
+  device.sm_count = 1;
+  for (const EngineConfig& config : configs(fusion_of(matmul(512, 16, 64, DataType::bf16)), device))
+    EXPECT_THAT(config.knob("band", 0), testing::AnyOf(1, 2)) << to_string(config);
+}
+
 TEST(Wgmma, TakesSixteenBitMatmulsOnHopperOnly) {
   EXPECT_EQ(rule(matmul(256, 256, 64, DataType::bf16)), "");
   EXPECT_EQ(rule(matmul(256, 256, 64, DataType::f16), "H100"), "");
