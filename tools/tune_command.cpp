@@ -72,6 +72,15 @@ bool contains(const std::vector<Task>& tasks, const std::string& key) {
   return std::ranges::find(tasks, key, &Task::key) != tasks.end();
 }
 
+/// All of a graph as one fusion: estimates may cut what measured times had kept whole.
+Choice uncut(const Choices& planned, const DeviceInfo& device, const BuildOptions& options) {
+  std::vector<int> ops;
+  for (const Choice& part : planned.fusions)
+    ops.insert(ops.end(), part.fusion.ops.begin(), part.fusion.ops.end());
+  std::ranges::sort(ops);
+  return choose_one(planned, ops, device, options);
+}
+
 void collect(const Graph& graph, const DeviceInfo& device, const Options& options, Job& job) {
   const std::shared_ptr<const TuningTable> table = user_tuning();
   BuildOptions by_estimate = options.build;
@@ -87,13 +96,14 @@ void collect(const Graph& graph, const DeviceInfo& device, const Options& option
     }
     if (contains(job.tasks, key)) continue;
     const Graph alone = standalone(choices.graph, choices.folded, choice.fusion.ops);
-    Choices planned = choose(alone, device, by_estimate);
-    if (planned.fusions.size() != 1 || fusion_key(planned.fusions[0].fusion) != key) {
+    const Choices planned = choose(alone, device, by_estimate);
+    Choice whole = uncut(planned, device, by_estimate);
+    if (whole.options.empty() || fusion_key(whole.fusion) != key) {
       job.remarks.push_back(
           fmt::format("'{}': {} is not measured: it does not stand alone", graph.name, about));
       continue;
     }
-    job.tasks.push_back({graph.name, about, key, planned.graph, std::move(planned.fusions[0])});
+    job.tasks.push_back({graph.name, about, key, planned.graph, std::move(whole)});
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <sstream>
 
 #include "codegen/nvrtc.h"
 #include "serialization/bench_cases.h"
@@ -185,6 +186,26 @@ TEST_F(Tune, CandidatesOfAGpuAreMeasuredInTurn) {
   EXPECT_THAT(first.out, Not(HasSubstr("remark")));
   EXPECT_THAT(fusor(line, stub).out, HasSubstr("nothing was measured"));
   EXPECT_THAT(fusor("explain " + graph("matmul"), stub).out, HasSubstr("measured with"));
+}
+
+// Measured times may call for a whole that estimates would cut.
+TEST_F(Tune, AWholeThatSlowPartsCallForIsMeasured) {
+  if (!nvrtc::available()) GTEST_SKIP() << "no NVRTC";
+  const std::string stub = "FUSOR_LIBCUDA='" FUSOR_STUB_DRIVER "'";
+  const std::string line = "tune " + graph("matmul") + " --runs 6 --candidates 2";
+  std::string told = fusor(line, stub).out;
+  std::stringstream table;
+  table << std::ifstream(path("cache/tuning.json")).rdbuf();
+  std::string slow = table.str();
+  for (const std::string key : {"\"seconds\": ", "\"low\": ", "\"high\": "})
+    for (size_t at = 0; (at = slow.find(key, at)) != std::string::npos;) {
+      at += key.size();
+      slow.replace(at, slow.find_first_of(",\n", at) - at, "0.01");
+    }
+  std::ofstream(path("cache/tuning.json")) << slow;
+  told += fusor(line, stub).out;
+  EXPECT_THAT(told, HasSubstr("matmul and sums: mm + gelu1 + sum1\n"));
+  EXPECT_THAT(told, Not(HasSubstr("remark")));
 }
 #endif
 
