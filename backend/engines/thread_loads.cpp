@@ -73,6 +73,17 @@ bool threads_take(const Fusion& fusion, const Contraction& view, bool second) {
   return true;
 }
 
+bool threads_take_both(const Fusion& fusion, const Contraction& view) {
+  return threads_take(fusion, view, false) && threads_take(fusion, view, true);
+}
+
+std::optional<Refusal> refuse_loads(const Fusion& fusion, const Contraction& view, bool second,
+                                    int64_t sibling) {
+  auto refusal = refuse_copies(fusion, view, second, sibling);
+  if (refusal && threads_take(fusion, view, second)) refusal.reset();
+  return refusal;
+}
+
 LoadedByThreads needs_threads(const Fusion& fusion, const Contraction& view) {
   const auto needs = [&](bool second) {
     return !is_copied(fusion, view, second) && threads_take(fusion, view, second);

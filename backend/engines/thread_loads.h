@@ -8,6 +8,7 @@
 #include "backend/engines/contraction.h"
 #include "core/fusion.h"
 #include "core/lowered.h"
+#include "core/support.h"
 
 namespace fusor {
 
@@ -39,5 +40,11 @@ struct LoadedByThreads {
 LoadedByThreads needs_threads(const Fusion& fusion, const Contraction& view);
 /// Whether threads can load an operand (of every sibling); neither, where one comes from registers.
 bool threads_take(const Fusion& fusion, const Contraction& view, bool second);
+/// Whether they can load both, so that pointers to any whole elements will do.
+bool threads_take_both(const Fusion& fusion, const Contraction& view);
+/// Why neither the copy engine nor threads bring an operand (of a sibling), in the former's words; or
+/// nothing.
+std::optional<Refusal> refuse_loads(const Fusion& fusion, const Contraction& view, bool second,
+                                    int64_t sibling = 0);
 
 }  // namespace fusor

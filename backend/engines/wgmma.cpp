@@ -45,8 +45,9 @@ class WgmmaEngine final : public Engine {
   }
 
   std::vector<Knob> knobs(const Fusion& fusion, const DeviceInfo& /*device*/) const override {
-    const Contraction view = Carried(fusion).view();
-    const std::optional<bool> from_registers = operand_from_registers(Carried(fusion).fusion(), view);
+    const Carried carried(fusion);
+    const Contraction view = carried.view();
+    const std::optional<bool> from_registers = operand_from_registers(carried.fusion(), view);
     const bool pair = fusion.is_pair();
     const int64_t steps =
         Tiling::can_split(view) ? Tiling::steps_of(view, box_line(operand_type(fusion))) : 1;
@@ -55,9 +56,9 @@ class WgmmaEngine final : public Engine {
     if (pair) swap = {0};
     if (from_registers) swap = {*from_registers ? 1 : 0};
     std::vector<int64_t> loader{0};
-    if (needs_threads(Carried(fusion).fusion(), view).any())
+    if (needs_threads(carried.fusion(), view).any())
       loader = {1};
-    else if (may_choose_threads(Carried(fusion).fusion(), view))
+    else if (threads_take_both(carried.fusion(), view))
       loader = {0, 1};
     for (int64_t next = 2; next <= std::min<int64_t>(steps, 132); ++next) split.push_back(next);
     return {{"tile_m", {64, 128, 256}},

@@ -26,14 +26,6 @@ int64_t most_tiles(const Contraction& view) {
   return view.entries * std::max<int64_t>(residue_class_count(view), 1) * std::max(upright, swapped);
 }
 
-// Why neither the copy engine nor threads bring an operand, in the former's words.
-std::optional<Refusal> refuse_loads(const Fusion& fusion, const Contraction& view, bool second,
-                                    int64_t sibling = 0) {
-  auto refusal = refuse_copies(fusion, view, second, sibling);
-  if (refusal && threads_take(fusion, view, second)) refusal.reset();
-  return refusal;
-}
-
 // One wgmma reads the columns of both siblings.
 std::optional<Refusal> refuse_sibling(const Fusion& fusion, const Contraction& view) {
   if (view.is_convolution()) return refuse_pair(fusion);

@@ -85,17 +85,12 @@ inline bool is_crowded(const Fusion& fusion) {
   return std::ranges::any_of(y.nodes, is_whole) && !alone;
 }
 
-// Threads can load both operands, so that pointers of any alignment will do.
-inline bool may_choose_threads(const Fusion& fusion, const Contraction& view) {
-  return threads_take(fusion, view, false) && threads_take(fusion, view, true);
-}
-
 // What the copy engine refuses; or, where that takes all, both operands for the asking (`loader`).
 inline LoadedByThreads loaded_by_threads(const Fusion& fusion, const Contraction& view,
                                          const EngineConfig& config) {
   const LoadedByThreads needed = needs_threads(fusion, view);
   if (needed.any() || config.knob("loader", 0) == 0) return needed;
-  const bool both = may_choose_threads(fusion, view);
+  const bool both = threads_take_both(fusion, view);
   return {both, both};
 }
 
@@ -319,10 +314,7 @@ class Carried {
   }
   static bool can_load(const Fusion& fusion) {
     const auto view = contraction_of(fusion);
-    if (!view) return false;
-    const LoadedByThreads loaded = needs_threads(fusion, *view);
-    return (loaded.first || !refuse_copies(fusion, *view, false)) &&
-           (loaded.second || !refuse_copies(fusion, *view, true));
+    return view && !refuse_loads(fusion, *view, false) && !refuse_loads(fusion, *view, true);
   }
   const Fusion& given_;
   std::optional<Fusion> matmul_;
