@@ -138,21 +138,31 @@ void Lowering::put_result(ArgumentBlock& block, const CopiedResult& result) cons
 
 void Lowering::write_windows(ArgumentBlock& block) const {
   const ResidentWindow& window = *tiling.window;
-  window.write_grid(block, static_cast<int>(index_bits));
+  const int bits = static_cast<int>(index_bits);
+  window.write_grid(block, bits);
   const int64_t taps = std::ssize(window.lines);
-  for (const int64_t value : {tiling.tiles_n(), filter_blocks(), tiling.tiles_m(), taps})
-    block.put_int(value);
+  block.put_int(tiling.tiles_n());
+  FastDivisor::of(filter_blocks(), bits).put(block);
+  FastDivisor::of(tiling.tiles_m(), bits).put(block);
+  block.put_int(taps);
   for (int64_t tap = 0; tap < kMaxResidentTaps; ++tap)
     block.put_int(tap < taps ? window.lines[static_cast<size_t>(tap)] : 0);
-  for (const int64_t value : {stages(), tiling.lines_of_stage(), tiling.lines_of_window()})
-    block.put_int(value);
+  FastDivisor::of(stages(), bits).put(block);
+  block.put_int(tiling.lines_of_stage());
+  block.put_int(tiling.lines_of_window());
 }
 
 void Lowering::write_schedule(ArgumentBlock& block) const {
-  for (const int64_t value : {tiling.entries, tiling.tiles_m(), tiling.tiles_n(),
-                              std::max<int64_t>(tiling.band / tiling.cluster, 1),
-                              std::max(tiling.classes, tiling.split), tiling.steps, tiling.steps_of_part})
+  const int64_t rows = tiling.tiles_m(), columns = tiling.tiles_n();
+  const int64_t band = std::clamp<int64_t>(tiling.band / tiling.cluster, 1, rows);
+  for (const int64_t value : {std::max(tiling.classes, tiling.split), tiling.entries, rows, columns, band})
     block.put_int(value);
+  const int64_t rows_of_last_band = rows - (ceil_div(rows, band) - 1) * band;
+  for (const int64_t value :
+       {tiling.entries * rows * columns, rows * columns, band * columns, band, rows_of_last_band})
+    FastDivisor::of(value, static_cast<int>(index_bits)).put(block);
+  block.put_int(tiling.steps);
+  block.put_int(tiling.steps_of_part);
   if (tiling.classes > 0)
     residue_classes(view).write_arguments(block, Tiling::blocks_of(view, tiling.line),
                                           static_cast<int>(index_bits));
@@ -164,9 +174,12 @@ void Lowering::write_operands(ArgumentBlock& block) const {
   const bool over_outputs = view.op == ContractionOp::dgrad;
   const int64_t blocked = over_outputs ? view.output_channels : view.input_channels;
   const bool planes = view.op == ContractionOp::wgrad && !a.across_adjacent;
-  block.put_int(view.planes ? ceil_div(view.planes->length, tiling.line)
-                : planes    ? tiling.steps / view.runs_of_k
-                            : ceil_div(blocked, tiling.line));
+  const int bits = static_cast<int>(index_bits);
+  FastDivisor::of(view.planes ? ceil_div(view.planes->length, tiling.line)
+                  : planes    ? tiling.steps / view.runs_of_k
+                              : ceil_div(blocked, tiling.line),
+                  bits)
+      .put(block);
   const bool first_is_input = view.op == ContractionOp::fprop;
   block.put_int(first_is_input ? view.input_channels : view.output_channels);
   block.put_int(view.op == ContractionOp::wgrad ? view.input_channels : view.output_channels);
@@ -177,9 +190,9 @@ void Lowering::write_operands(ArgumentBlock& block) const {
                                   : window_walk(view, view.axes[i]));
   if (walks.empty()) walks.emplace_back();
   for (const WindowWalk& walk : walks) {
-    FastDivisor::of(walk.pixels, static_cast<int>(index_bits)).put(block);
-    for (const int64_t value : {walk.window, walk.stride, walk.lower, walk.slope, walk.origin})
-      block.put_int(value);
+    FastDivisor::of(walk.pixels, bits).put(block);
+    FastDivisor::of(walk.window, bits).put(block);
+    for (const int64_t value : {walk.stride, walk.lower, walk.slope, walk.origin}) block.put_int(value);
   }
 }
 

@@ -16,15 +16,15 @@ struct PlaneStep {
 
   template <class Operands, class Index>
   __device__ void begin(const Operands& p, Index step) {
-    Index rest = step / static_cast<Index>(p.channel_blocks);
-    block = static_cast<int>(step - rest * static_cast<Index>(p.channel_blocks));
+    Index rest = step;
+    block = static_cast<int>(p.channel_blocks.split(rest));
     for (int i = kAxes - 2; i >= 0; --i) at[i] = static_cast<int>(p.walk[i].pixels.split(rest));
     at[kAxes - 1] = 0;
     image = static_cast<int>(rest);
   }
   template <class Operands>
   __device__ void advance(const Operands& p) {
-    if (++block < static_cast<int>(p.channel_blocks)) return;
+    if (++block < static_cast<int>(p.channel_blocks.divisor)) return;
     block = 0;
     for (int i = kAxes - 2; i >= 0; --i) {
       if (++at[i] < static_cast<int>(p.walk[i].pixels.divisor)) return;
@@ -50,18 +50,18 @@ struct PlaneTap {
   int at[kSpatial];
   int channel_block;
 
-  template <class Operands>
-  __device__ void begin(const Operands& p, int index) {
-    at[0] = take(index, static_cast<int>(p.walk[0].window));
-    for (int i = kSpatial - 1; i > 0; --i) at[i] = take(index, static_cast<int>(p.walk[i].window));
-    channel_block = index;
+  template <class Operands, class Index>
+  __device__ void begin(const Operands& p, Index index) {
+    at[0] = static_cast<int>(p.walk[0].window.split(index));
+    for (int i = kSpatial - 1; i > 0; --i) at[i] = static_cast<int>(p.walk[i].window.split(index));
+    channel_block = static_cast<int>(index);
   }
   template <class Operands>
   __device__ void advance(const Operands& p) {
-    if (++at[0] < static_cast<int>(p.walk[0].window)) return;
+    if (++at[0] < static_cast<int>(p.walk[0].window.divisor)) return;
     at[0] = 0;
     for (int i = kSpatial - 1; i > 0; --i) {
-      if (++at[i] < static_cast<int>(p.walk[i].window)) return;
+      if (++at[i] < static_cast<int>(p.walk[i].window.divisor)) return;
       at[i] = 0;
     }
     ++channel_block;
@@ -72,12 +72,5 @@ struct PlaneTap {
     for (int i = 0; i < kSpatial; ++i)
       position[kAxes == kSpatial ? i : 0] +=
           at[i] * static_cast<int>(p.walk[i].slope) + static_cast<int>(p.walk[i].lower);
-  }
-
- private:
-  static __device__ int take(int& index, int extent) {
-    const int quotient = index / extent, rest = index - quotient * extent;
-    index = quotient;
-    return rest;
   }
 };

@@ -276,6 +276,8 @@ extern "C" __global__ void __launch_bounds__((1 + kConsumers) * kWarpgroup, FUSO
   if (threadIdx.x == 0) {
     shared.stages.init();
     fence_barriers();
+  }
+  if (threadIdx.x == 32) {
 #ifndef FUSOR_GRAIN_A
     prefetch_map(p.a);
 #endif

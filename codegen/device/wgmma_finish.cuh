@@ -463,12 +463,12 @@ struct Finisher {
 // along n first.
 FUSOR_DEVICE void store_parts(Sum* partials, const Schedule& schedule, const Tile& tile, int row, int warp,
                               const AllSums& sums) {
-  const int tiles_m = static_cast<int>(schedule.tiles_m) * kCluster,
-            tiles_n = static_cast<int>(schedule.tiles_n);
+  const int tiles_m = static_cast<int>(schedule.order.rows) * kCluster,
+            tiles_n = static_cast<int>(schedule.order.columns);
   const int tile_m = row / kTileM, tile_n = tile.column / kTileN;
   const i64 number = kSwapped ? (i64(tile.entry) * tiles_n + tile_n) * tiles_m + tile_m
                               : (i64(tile.entry) * tiles_m + tile_m) * tiles_n + tile_n;
-  const i64 tiles = schedule.entries * tiles_m * tiles_n;
+  const i64 tiles = schedule.order.entries * tiles_m * tiles_n;
   const int lane = threadIdx.x % 32;
   Sum* const to =
       partials + (tile.part * tiles + number) * (kTileM * kTileN) + row % kTileM * kTileN + lane % 4 * 2;

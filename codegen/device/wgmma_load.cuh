@@ -26,7 +26,7 @@ static constexpr int kWindowAxes = kSpatial > 0 ? kSpatial : 1;
 // position = pixel * stride + lower + offset, where offset = tap * slope + origin is 0 or more.
 struct WindowWalk {
   FastDivisor pixels;
-  i64 window;
+  FastDivisor window;
   i64 stride, lower;
   i64 slope, origin;
 };
@@ -35,7 +35,7 @@ struct Operands {
   i64 batched_a, batched_b;  // matmul: 0 where the operand is broadcast over the batch
   // Convolution: blocks of kLine channels in a group (planes: of kLine positions in an image, or in a run of
   // outputs), channels of a group in the operands and in the filter.
-  i64 channel_blocks;
+  FastDivisor channel_blocks;
   i64 first_channels, second_channels;
   WindowWalk walk[kWindowAxes];
 };
@@ -50,12 +50,13 @@ struct TapStep {
   int in_filter;
 
   __device__ void begin(const Operands& p, const Schedule& schedule, const Tile& tile, int step) {
-    tap = step / static_cast<int>(p.channel_blocks);
-    block = step - tap * static_cast<int>(p.channel_blocks);
+    Index rest = step;
+    block = static_cast<int>(p.channel_blocks.split(rest));
+    tap = static_cast<int>(rest);
     split(p, schedule, tile);
   }
   __device__ void advance(const Operands& p, const Schedule& schedule, const Tile& tile) {
-    if (++block < static_cast<int>(p.channel_blocks)) return;
+    if (++block < static_cast<int>(p.channel_blocks.divisor)) return;
     block = 0;
     ++tap;
     split(p, schedule, tile);
@@ -66,13 +67,9 @@ struct TapStep {
 #else
     in_filter = tap;
     if constexpr (!kPlanes) {
-      int rest = tap;
+      Index rest = tap;
 #pragma unroll
-      for (int i = kSpatial - 1; i >= 0; --i) {
-        const int window = static_cast<int>(p.walk[i].window);
-        at[i] = rest % window;
-        rest /= window;
-      }
+      for (int i = kSpatial - 1; i >= 0; --i) at[i] = static_cast<int>(p.walk[i].window.split(rest));
     }
 #endif
   }

@@ -67,7 +67,7 @@ FUSOR_DEVICE void load_planes(const TensorMap& a, const TensorMap& b, const Oper
     const int output = (kSwapped ? tile.column : tile.row) + tile.entry * static_cast<int>(p.first_channels);
     const int input = tile.entry * static_cast<int>(p.second_channels);
     Tap tap;
-    tap.begin(p, (kSwapped ? tile.row : tile.column) / kChannelBlock);
+    tap.begin(p, Index((kSwapped ? tile.row : tile.column) / kChannelBlock));
     Step at;
     at.begin(p, Index(tile.begin));
 #pragma unroll 1

@@ -5,6 +5,7 @@
 
 #include "codegen/device/contraction.cuh"
 #include "codegen/device/residue_classes.cuh"
+#include "codegen/device/tile_order.cuh"
 #include "codegen/device/tma.cuh"
 #include "codegen/device/wgmma.cuh"
 
@@ -76,12 +77,10 @@ struct Tile {
   int begin, end;          // steps
 };
 
-// All tiles, in bands of tile rows, down the rows of a band first: neighbours in time share operands in L2.
+// All tiles, those of a cluster as one, and the steps of each.
 struct Schedule {
-  i64 entries;
-  i64 tiles_m, tiles_n;  // of one entry; the former in clusters
-  i64 band;
-  i64 parts, steps, steps_of_part;
+  TileOrder<Index, i64, FastDivisor> order;
+  i64 steps, steps_of_part;
 #if FUSOR_CLASSES > 0
   Classes classes;  // counted as parts are
 #endif
@@ -103,25 +102,18 @@ struct Schedule {
   __device__ int outer(const Tile& tile) const { return kOp == kMatmul ? tile.entry : 0; }
   __device__ int first_line(const Problem&, const Tile&) const { return 0; }
 
-  __device__ int items() const { return static_cast<int>(entries * tiles_m * tiles_n * parts); }
+  __device__ int items() const { return order.items(); }
   __device__ Tile tile(int item) const {
-    const int per_entry = static_cast<int>(tiles_m * tiles_n);
-    const int part = item / (per_entry * static_cast<int>(entries));
-    const int number = item - part * per_entry * static_cast<int>(entries);
-    const int entry = number / per_entry, inside = number - entry * per_entry;
-    const int per_band = static_cast<int>(band * tiles_n);
-    const int first = inside / per_band * static_cast<int>(band);
-    const int rest = static_cast<int>(tiles_m) - first;
-    const int height = rest < static_cast<int>(band) ? rest : static_cast<int>(band);
-    const int in_band = inside % per_band;
-    int row = (first + in_band % height) * kTileM * kCluster;
+    const TilePlace place = order.place(item);
+    int row = place.row * kTileM * kCluster;
     if constexpr (kCluster > 1) row += static_cast<int>(cluster_rank()) * kTileM;
-    const int column = in_band / height * kColumns;
+    const int column = place.column * kColumns, part = place.part;
 #if FUSOR_CLASSES > 0
-    return {part, entry, row, column, 0, static_cast<int>(classes.classes[part].steps)};
+    return {part, place.entry, row, column, 0, static_cast<int>(classes.classes[part].steps)};
 #else
     const int begin = part * static_cast<int>(steps_of_part), end = begin + static_cast<int>(steps_of_part);
-    return {part, entry, row, column, begin, end < static_cast<int>(steps) ? end : static_cast<int>(steps)};
+    return {part,   place.entry, row,
+            column, begin,       end < static_cast<int>(steps) ? end : static_cast<int>(steps)};
 #endif
   }
 };

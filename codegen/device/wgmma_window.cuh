@@ -18,21 +18,22 @@ using Grid = PaddedGrid<kSpatial, Index, i64, FastDivisor>;
 
 struct Windows {
   Grid grid;
-  i64 tiles;                           // of positions
-  i64 filter_blocks, blocks_of_group;  // blocks of 64 output channels: all, and those of one group
+  i64 tiles;                                   // of positions
+  FastDivisor filter_blocks, blocks_of_group;  // blocks of 64 output channels: all, and those of one group
   i64 taps;
-  i64 lines[kMaxTaps];         // how far from a position's line the tap's is
-  i64 stages, lines_of_stage;  // the ring; lines of 128 bytes, in multiples of 8
+  i64 lines[kMaxTaps];  // how far from a position's line the tap's is
+  FastDivisor stages;   // of the ring
+  i64 lines_of_stage;   // of 128 bytes, in multiples of 8
   i64 lines_of_window;
 
   // A block has one block of filters; those with the same share the tiles.
-  __device__ int first_tile() const { return blockIdx.x / static_cast<int>(filter_blocks); }
-  __device__ int tile_step() const { return gridDim.x / static_cast<int>(filter_blocks); }
+  __device__ int first_tile() const { return static_cast<int>(filter_blocks.divide(blockIdx.x)); }
+  __device__ int tile_step() const { return static_cast<int>(filter_blocks.divide(gridDim.x)); }
   __device__ Tile tile(int number) const {
-    const int filters = blockIdx.x % static_cast<int>(filter_blocks);
-    const int group = filters / static_cast<int>(blocks_of_group);
-    const int row = (filters - group * static_cast<int>(blocks_of_group)) * 64;
-    return {0, group, row, number * kTileN, 0, 0};
+    Index group = blockIdx.x;
+    group = filter_blocks.split(group);
+    const int row = static_cast<int>(blocks_of_group.split(group)) * 64;
+    return {0, static_cast<int>(group), row, number * kTileN, 0, 0};
   }
 };
 
@@ -60,7 +61,7 @@ struct Shared {
   __device__ void init(const Windows& windows) {
     filters_full.init(1);
     turns.init();
-    for (int stage = 0; stage < static_cast<int>(windows.stages); ++stage) {
+    for (int stage = 0; stage < static_cast<int>(windows.stages.divisor); ++stage) {
       full[stage].init(1);
       empty[stage].init(kWarpgroup / 32);
     }
@@ -72,8 +73,8 @@ struct Place {
   int stage;
   u32 parity;
   __device__ Place(const Windows& windows, int count) {
-    const int round = count / static_cast<int>(windows.stages);
-    stage = count - round * static_cast<int>(windows.stages);
+    Index round = count;
+    stage = static_cast<int>(windows.stages.split(round));
     parity = round & 1;
   }
 };
@@ -157,6 +158,8 @@ extern "C" __global__ void __launch_bounds__((1 + kConsumers) * kWarpgroup, 1)
   if (threadIdx.x == 0) {
     shared.init(p.windows);
     fence_barriers();
+  }
+  if (threadIdx.x == 32) {
     prefetch_map(p.filters);
     prefetch_map(p.pixels);
   }

@@ -26,6 +26,7 @@
 namespace device {
 #include "codegen/device/contraction.cuh"
 #include "codegen/device/plane_walk.cuh"
+#include "codegen/device/tile_order.cuh"
 }  // namespace device
 #undef __device__
 
@@ -62,14 +63,17 @@ std::string repacked_rule(const Case& c) {
 // --- The kernel on the host ---
 
 struct HostWalk {
-  HostDivisor pixels;
-  int64_t window, stride, lower, slope, origin;
+  HostDivisor pixels, window;
+  int64_t stride, lower, slope, origin;
 };
 template <int kSpatial>
 struct HostArguments {
   device::Contraction<device::kWgrad, kSpatial, 0, true, true, int64_t, int64_t, HostDivisor, true> problem;
-  int64_t entries, tiles_m, tiles_n, band, parts, steps, steps_of_part;
-  int64_t batched_a, batched_b, channel_blocks, first_channels, second_channels;
+  device::TileOrder<int64_t, int64_t, HostDivisor> order;
+  int64_t steps, steps_of_part;
+  int64_t batched_a, batched_b;
+  HostDivisor channel_blocks;
+  int64_t first_channels, second_channels;
   HostWalk walk[kSpatial];
 };
 
@@ -118,12 +122,12 @@ Results product_of(const Run& run) {
 
   HostArguments<kSpatial> p;
   std::memcpy(&p, run.launch.arguments.bytes().data() + 2 * kTensorMapBytes, sizeof p);
-  EXPECT_TRUE(rows == 1 || taps == p.walk[0].window * block);
+  EXPECT_TRUE(rows == 1 || taps == p.walk[0].window.divisor * block);
   Results results;
-  for (int64_t entry = 0; entry < p.entries; ++entry)
+  for (int64_t entry = 0; entry < p.order.entries; ++entry)
     for (int64_t column = 0; column < p.problem.n; column += taps) {
       device::PlaneTap<kSpatial> first_tap;
-      first_tap.begin(p, static_cast<int>(column / block));
+      first_tap.begin(p, column / block);
       device::PlaneStep<kAxes> step;
       step.begin(p, int64_t{0});
       std::vector<double> sums(static_cast<size_t>(p.problem.m * taps));

@@ -1,0 +1,32 @@
+// Owns the order in which the tiles of a result are taken: part by part of k (or class by class), entry by
+// entry of a batch, band by band of tile rows, and down the rows of a band first: neighbours in time share
+// operands in L2. A template over its integers, so that a host test runs it.
+#pragma once
+
+/// In tiles.
+struct TilePlace {
+  int part, entry, row, column;
+};
+
+/// What items are divided by is known before a launch: a block's first copy waits for the place of its tile,
+/// and a division by any other number is a chain of two dozen instructions.
+template <class Index, class Long, class Divisor>
+struct TileOrder {
+  Long parts, entries;
+  Long rows, columns;  // of an entry
+  Long band;           // tile rows of a band; the last one may have fewer
+  Divisor tiles_of_part, tiles_of_entry, tiles_of_band, rows_of_band, rows_of_last_band;
+
+  __device__ int items() const { return static_cast<int>(parts * entries * rows * columns); }
+  __device__ TilePlace place(int item) const {
+    Index part = item;
+    Index entry = tiles_of_part.split(part);
+    Index number = tiles_of_entry.split(entry);
+    Index column = tiles_of_band.split(number);
+    const int first = static_cast<int>(number) * static_cast<int>(band);
+    const bool is_last = first + static_cast<int>(band) > static_cast<int>(rows);
+    const Index row = is_last ? rows_of_last_band.split(column) : rows_of_band.split(column);
+    return {static_cast<int>(part), static_cast<int>(entry), first + static_cast<int>(row),
+            static_cast<int>(column)};
+  }
+};
