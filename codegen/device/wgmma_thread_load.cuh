@@ -136,7 +136,8 @@ struct ThreadLoader {
     for (int i = 0; i < kBatch; at = next(at, ++i)) put(to + i * kPassBytes, words[i], {at, existing(i)});
   }
   __device__ void fetch(u32 (&words)[8], const Unit& unit) const {
-    Words<16> units[2];
+    // Without a value of its own, what is not loaded may be taken from the unit before, and waits for it.
+    Words<16> units[2]{};
     if (unit.bytes > 0) {
       const u8* const aligned = unit.from - unit.shift();
       load_words(aligned, units[0]);
