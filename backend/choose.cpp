@@ -185,8 +185,29 @@ class Chooser {
       const bool is_first = before_anchor ? depends_on(at, op, ops) : !depends_on(op, at, ops);
       (is_first ? first : second).push_back(op);
     }
+    keep_operands_with_anchors(first, second);
     keep_small_ops_with_readers(first, second);
     return {first, second};
+  }
+
+  // What only contractions of the second part wait for is no part of the first: cut at one of two siblings,
+  // its operand goes with it.
+  void keep_operands_with_anchors(std::vector<int>& first, std::vector<int>& second) const {
+    const auto is_operand_of = [&](int op, const std::vector<int>& part, const std::vector<int>& within) {
+      return std::ranges::any_of(part, [&](int anchor) {
+        return op != anchor && is_contraction(graph_.ops[anchor].attributes) &&
+               depends_on(anchor, op, within);
+      });
+    };
+    std::vector<int> all = first;
+    all.insert(all.end(), second.begin(), second.end());
+    const auto is_moved = [&](int op) {
+      return anchor_in(first) >= 0 && is_operand_of(op, second, all) && !is_operand_of(op, first, all);
+    };
+    std::vector<int> kept;
+    for (const int op : first) (is_moved(op) ? second : kept).push_back(op);
+    first = std::move(kept);
+    std::ranges::sort(second);
   }
 
   // A value of a smaller shape is not stored by the fusion that computes it along the way: it moves to its

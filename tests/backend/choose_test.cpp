@@ -109,6 +109,21 @@ TEST(Choose, CutIsTheOnlyWayWhereNobodyTakesTheWhole) {
               ElementsAre(ElementsAre("first", "conv", "relu"), ElementsAre("second", "exp")));
 }
 
+// The first sibling's operand is computed: cut at that sibling, it would be left to the other one.
+TEST(Choose, AnOperandOfASiblingGoesWithIt) {
+  GraphBuilder g("g");
+  const Tensor x = g.input("x", {2, 48}, DataType::f16);
+  const Tensor gate = g.input("gate", {48, 96}, DataType::i8), up = g.input("up", {48, 96}, DataType::f16);
+  const Tensor first = g.matmul(x, g.relu(gate, {.name = "relu"}), {.name = "first"});
+  const Tensor second = g.matmul(x, up, {.name = "second"});
+  const Graph graph = g.finish({g.mul(g.swish(first), second)});
+  for (const char* name : {"H200", "A100", "T4"}) {
+    BuildOptions options;
+    options.compile = false;
+    EXPECT_NO_THROW(build(graph, DeviceInfo::named(name), options)) << name;
+  }
+}
+
 TEST(Choose, ExplanationHoldsRefusalAndBothPrices) {
   const PickyEngine picky("picky", kFast, "exp");
   const PickyEngine whole("whole", 1.5 * kFast);
