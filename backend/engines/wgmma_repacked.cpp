@@ -72,7 +72,10 @@ Way plain_way(const Fusion& fusion, const Contraction& view, WayOut asked = WayO
   return leaving(plain, 0, plain.ways_out(fusion, view, 0), asked);
 }
 
-Way way_of(const Fusion& fusion, const Contraction& view, const EngineConfig& config) {
+// Where no knob asks for a rewrite that can be, the plain one, or else the first that there is: plans need
+// not set every knob, and values that go with one rewrite do not go with another.
+Way way_of(const Fusion& fusion, const Contraction& view, const EngineConfig& config,
+           const DeviceInfo& device) {
   const auto asked = static_cast<WayOut>(config.knob("repack_y", 0));
   for (const Rewrite* const rewrite : rewrites().subspan(1)) {
     const int64_t value = config.knob(rewrite->knob(), 0);
@@ -80,7 +83,9 @@ Way way_of(const Fusion& fusion, const Contraction& view, const EngineConfig& co
     if (const auto outs = rewrite->ways_out(fusion, view, value); !outs.empty())
       return leaving(*rewrite, value, outs, asked);
   }
-  return plain_way(fusion, view, asked);
+  const Way plain = plain_way(fusion, view, asked);
+  if (wgmma_engine().supports(plain.of(fusion, view).core, device)) return plain;
+  return ways(fusion, view, device).front();
 }
 
 void add_copies(Work& work, const Fusion& copies, const DeviceInfo& device) {
@@ -156,7 +161,7 @@ class WgmmaRepackedEngine final : public Engine {
   Lowered lower(const Fusion& given, const EngineConfig& config, const DeviceInfo& device) const override {
     const Fusion fusion = carried(given);
     const Contraction view = contraction_of(fusion).value();
-    const Repacked repacked = way_of(fusion, view, config).of(fusion, view);
+    const Repacked repacked = way_of(fusion, view, config, device).of(fusion, view);
     Lowered lowered;
     lowered.scratch = repacked.scratch;
     for (const int scratch : repacked.zeroed)

@@ -341,6 +341,22 @@ TEST(WgmmaRepacked, CandidatesAreSettingsOfItsKnobs) {
   }
 }
 
+// wgrad of TF32 and a stride: nothing but its phases can be multiplied.
+TEST(WgmmaRepacked, PlansThatLeaveKnobsOutAreCarriedOutByARewriteThatThereIs) {
+  GraphBuilder g("wgrad", Precision::allow_tf32);
+  const Tensor dy = g.input("dy", {2, 64, 8, 8}, DataType::f32),
+               x = g.input("x", {2, 64, 16, 16}, DataType::f32);
+  const Fusion fusion =
+      fusion_of(g.finish({g.conv_wgrad(dy, x, {64, 64, 3, 3}, {.padding = {1, 1}, .stride = {2, 2}})}));
+  ASSERT_TRUE(wgmma_repacked_engine().supports(fusion, h200()));
+  const EngineConfig best = wgmma_repacked_engine().candidates(fusion, h200()).front().config;
+  ASSERT_EQ(best.knob("phases", 0), 1);
+  EngineConfig bare{best.engine, best.revision, {}};
+  for (const char* knob : {"tile_m", "tile_n", "ping_pong", "split"}) bare.set(knob, best.knob(knob, 1));
+  const Lowered asked = wgmma_repacked_engine().lower(fusion, best, h200());
+  EXPECT_EQ(wgmma_repacked_engine().lower(fusion, bare, h200()).scratch, asked.scratch);
+}
+
 TEST(WgmmaRepacked, CopiesArePricedBesideTheProduct) {
   const Fusion fusion = fusion_of(fprop({128, 64, 56, 56}, {64, 64, 3, 3}, {}, {.padding = {1, 1}}));
   const double x_bytes = 128.0 * 64 * 56 * 56 * 2;
