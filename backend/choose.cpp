@@ -210,16 +210,17 @@ class Chooser {
     std::ranges::sort(second);
   }
 
-  // A value of a smaller shape is not stored by the fusion that computes it along the way: it moves to its
-  // reader.
+  // A value of another shape than the largest is not stored by the fusion that computes it along the way: it
+  // moves to its reader.
   void keep_small_ops_with_readers(std::vector<int>& first, std::vector<int>& second) const {
-    int64_t largest = 0;
-    const auto size = [&](int op) { return element_count(graph_.tensors[graph_.ops[op].outputs[0]].dims); };
-    for (const int op : first) largest = std::max(largest, size(op));
+    const auto dims = [&](int op) -> const Dims& { return graph_.tensors[graph_.ops[op].outputs[0]].dims; };
+    Dims largest;
+    for (const int op : first)
+      if (largest.empty() || element_count(dims(op)) > element_count(largest)) largest = dims(op);
     for (auto op = first.rbegin(); op != first.rend();) {
       const auto read_by_second = [&](int reader) { return contains(second, reader); };
       const bool small = std::holds_alternative<Pointwise>(graph_.ops[*op].attributes) &&
-                         size(*op) < largest &&
+                         dims(*op) != largest &&
                          std::ranges::any_of(graph_.consumers(graph_.ops[*op].outputs[0]), read_by_second);
       if (!small) {
         ++op;

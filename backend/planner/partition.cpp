@@ -283,6 +283,8 @@ class Partitioner {
       if (is_before_anchor(consumer)) return;
     }
     if (reader < 0) return;
+    // A pair may be cut between its siblings: what both read must then be stored.
+    if (anchors_of(reader).size() > 1 && graph_.consumers(graph_.ops[op].outputs[0]).size() > 1) return;
     const Dims domain = domain_of(reader);
     Dims joined;
     const bool fits = !domain.empty() && broadcast_dims(result_dims(op), domain, joined) &&

@@ -124,6 +124,36 @@ TEST(Choose, AnOperandOfASiblingGoesWithIt) {
   }
 }
 
+// Operands as large as each other, of other shapes: no one fusion computes both.
+TEST(Choose, OperandsOfTwoShapesAreNotCutOffTogether) {
+  GraphBuilder g("g");
+  const Tensor a = g.relu(g.input("a", {128, 64}, DataType::f16), {.name = "relu_a"});
+  const Tensor b = g.exp(g.input("b", {64, 128}, DataType::f16), {.name = "exp_b"});
+  const Graph graph = g.finish({g.matmul(a, b, {.name = "matmul"})});
+  BuildOptions options;
+  options.compile = false;
+  for (const char* name : {"H200", "A100", "T4"})
+    EXPECT_NO_THROW(build(graph, DeviceInfo::named(name), options)) << name;
+}
+
+// Cut between the siblings, one part would have to store what both compute along the way.
+TEST(Choose, WhatBothSiblingsReadIsComputedBefore) {
+  GraphBuilder g("g");
+  const Tensor x = g.input("x", {64, 48}, DataType::f32);
+  const Tensor bias = g.input("bias", {1, 96}, DataType::f32),
+               scale = g.input("scale", {1, 96}, DataType::f32);
+  const Tensor scaled = g.mul(bias, scale, {.name = "scaled"});
+  const auto half = [&](const char* name) {
+    return g.add(g.matmul(x, g.input(name, {48, 96}, DataType::f32)), scaled);
+  };
+  const Tensor gate = half("gate");
+  const Graph graph = g.finish({g.mul(g.swish(gate), half("up"))});
+  BuildOptions options;
+  options.compile = false;
+  for (const char* name : {"H200", "A100", "T4"})
+    EXPECT_NO_THROW(build(graph, DeviceInfo::named(name), options)) << name;
+}
+
 TEST(Choose, ExplanationHoldsRefusalAndBothPrices) {
   const PickyEngine picky("picky", kFast, "exp");
   const PickyEngine whole("whole", 1.5 * kFast);
