@@ -59,6 +59,7 @@ std::optional<JoinedAxis> joined_axis(const Contraction& view, const WindowAxis&
   joined.results = forward ? axis.output : axis.input;
   const int64_t sources = forward ? axis.input : axis.output;
   joined.block = join * meeting.of_source;
+  if (joined.block > kMaxChannelsOfStride) return std::nullopt;
   joined.positions = ceil_div(joined.results, joined.block);
   joined.stride = join * meeting.of_result;
   const Offsets offsets = offsets_of(meeting, joined.block, axis.window);

@@ -44,6 +44,9 @@ struct ResidueClasses {
 
 /// How many classes a contraction has: 0 where it is no dgrad of a stride.
 int64_t residue_class_count(const Contraction& view);
+/// Of one launch: what its arguments have room for. Those of more are not even counted out, which would take
+/// as long as a stride is wide.
+inline constexpr int64_t kMaxResidueClasses = 16;
 ResidueClasses residue_classes(const Contraction& view);
 
 }  // namespace fusor

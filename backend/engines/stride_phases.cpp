@@ -20,6 +20,7 @@ int64_t remainder_of(const WindowAxis& axis, int64_t tap) {
 }
 
 std::optional<PhaseAxis> phase_axis(const WindowAxis& axis) {
+  if (axis.stride > kMaxStridePhases) return std::nullopt;
   PhaseAxis phased;
   phased.tap_step = axis.step;
   phased.phases.resize(static_cast<size_t>(axis.stride));
@@ -75,7 +76,7 @@ Conv StridePhases::convolution(const Conv& of_strides) const {
 std::optional<StridePhases> stride_phases(const Contraction& view) {
   if (view.op != ContractionOp::wgrad || view.siblings != 1) return std::nullopt;
   const WindowAxis& last = view.axes.back();
-  if (view.has_unit_stride() && last.window == 1) return std::nullopt;
+  if ((view.has_unit_stride() && last.window == 1) || last.window > kMaxCopiedTaps) return std::nullopt;
   StridePhases phases;
   for (size_t i = 0; i + 1 < view.axes.size(); ++i) {
     const WindowAxis& axis = view.axes[i];

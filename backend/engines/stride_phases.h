@@ -46,10 +46,10 @@ struct StridePhases {
   Conv convolution(const Conv& of_strides) const;
 };
 
-/// For wgrad of strides, or of several taps along the last axis, whose other axes have up to
-/// kMaxStridePhases phases, each of which some tap meets.
+/// For wgrad of strides, or of several taps along the last axis (up to kMaxCopiedTaps: each is a copy), whose
+/// other axes have up to kMaxStridePhases phases, each of which some tap meets.
 std::optional<StridePhases> stride_phases(const Contraction& view);
-inline constexpr int64_t kMaxStridePhases = 16;
+inline constexpr int64_t kMaxStridePhases = 16, kMaxCopiedTaps = 256;
 
 /// The site before the input over the columns of a tap.
 Expr of_tap(const Expr& image, const StridePhases& phases, const ColumnsOfTap& columns);

@@ -33,8 +33,6 @@ inline constexpr int64_t kThreadsStore = 0, kCopyEngineStores = 1, kPartStored =
 inline constexpr int64_t kEnoughStages = 4, kFewStages = 3, kMostGiven = 2;
 // Boxes of a consumer: one is filled while another leaves.
 inline constexpr int64_t kLeastTurns = 2;
-// What the arguments have room for.
-inline constexpr int64_t kMaxClasses = 16;
 // Of a resident window: the ring of windows, and the filters of one tap.
 inline constexpr int64_t kMaxWindows = 8, kFilterBytes = kPartRows * 128;
 

@@ -154,6 +154,23 @@ TEST(Choose, WhatBothSiblingsReadIsComputedBefore) {
     EXPECT_NO_THROW(build(graph, DeviceInfo::named(name), options)) << name;
 }
 
+// Their phases, classes and blocks are as many as the stride is wide: they must not be counted out.
+TEST(Choose, StridesBeyondTheImageArePlannedAtOnce) {
+  constexpr int64_t kStride = 2147483647;
+  for (const ConvPass pass : {ConvPass::dgrad, ConvPass::wgrad}) {
+    GraphBuilder g("g");
+    const Dims x{2, 8, 5, 5}, w{16, 8, 1, 1};
+    const Tensor dy = g.input("dy", {2, 16, 1, 5}, DataType::f16);
+    const ConvOptions options{.stride = {kStride, 1}};
+    const Tensor result = pass == ConvPass::dgrad
+                              ? g.conv_dgrad(dy, g.input("w", w, DataType::f16), x, options)
+                              : g.conv_wgrad(dy, g.input("x", x, DataType::f16), w, options);
+    BuildOptions build_options;
+    build_options.compile = false;
+    EXPECT_NO_THROW(build(g.finish({result}), DeviceInfo::named("H200"), build_options));
+  }
+}
+
 TEST(Choose, ExplanationHoldsRefusalAndBothPrices) {
   const PickyEngine picky("picky", kFast, "exp");
   const PickyEngine whole("whole", 1.5 * kFast);
