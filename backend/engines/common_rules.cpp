@@ -1,6 +1,8 @@
 // Owns the rules with which several engines begin.
 #include "backend/engines/common_rules.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 #include <variant>
 
@@ -38,6 +40,13 @@ std::optional<Refusal> refuse_other_anchor(const Fusion& fusion) {
 std::optional<Refusal> refuse_other_sums(const Fusion& fusion, const Contraction& view) {
   if (view.compute == DataType::f32) return std::nullopt;
   return refusal_at_anchor(fusion, "fp32-sums", "compute type fp32", std::string(to_string(view.compute)));
+}
+
+std::optional<Refusal> refuse_wide_coordinates(const Fusion& fusion, const char* what, int64_t reached) {
+  if (reached <= kMaxIndex32) return std::nullopt;
+  return refusal_at_anchor(fusion, "32-bit-coordinates",
+                           fmt::format("{} numbered up to {}", what, kMaxIndex32), fmt::format("{}", reached),
+                           "give the contraction in parts");
 }
 
 std::optional<Refusal> refuse_other_than_hopper_convolution(const Fusion& fusion, const DeviceInfo& device) {

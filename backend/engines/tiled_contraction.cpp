@@ -17,8 +17,6 @@ namespace fusor {
 namespace {
 
 constexpr int64_t kThreads = 256;  // of codegen/device/contraction_tiling.cuh
-// Numbers up to here leave a kernel with 32-bit indices room for the rounding up to whole tiles.
-constexpr int64_t kMaxIndex32 = std::numeric_limits<int32_t>::max() - 4096;
 
 ContractionSites sites_of(const Fusion& fusion, const Contraction& view) {
   if (view.is_convolution()) return {fusion.before[0], fusion.before[1], fusion.after[0]};

@@ -43,6 +43,7 @@ class WgmmaNarrowEngine final : public Engine {
     if (auto refusal = refuse_types(fusion, view)) return Support::no(std::move(*refusal));
     if (view.op == ContractionOp::wgrad)
       if (auto refusal = refuse_gradient(fusion, view)) return Support::no(std::move(*refusal));
+    if (auto refusal = refuse_extents(fusion, view)) return Support::no(std::move(*refusal));
     if (auto refusal = refuse_sizes(fusion, view, device)) return Support::no(std::move(*refusal));
     return Support::yes();
   }
@@ -158,6 +159,13 @@ class WgmmaNarrowEngine final : public Engine {
           fusion, "window-sums", fmt::format("at most {} sums a thread", kMostSums),
           fmt::format("{} for a window of {} x {}", sums, window.h.window, window.w.window));
     return std::nullopt;
+  }
+
+  // Strips, and the coordinates of copies; a strip has a pixel or more.
+  static std::optional<Refusal> refuse_extents(const Fusion& fusion, const Contraction& view) {
+    const int64_t planes = fusion.before[0].domain[0] * view.output_channels;
+    return refuse_wide_coordinates(fusion, "pixels and planes",
+                                   std::max(view.largest_index(kMostPixels), planes));
   }
 
   static std::optional<Refusal> refuse_sizes(const Fusion& fusion, const Contraction& view,

@@ -61,11 +61,8 @@ std::optional<Refusal> refuse_types(const Fusion& fusion) {
 // Coordinates of copies, rows, columns, steps and numbers of tiles are 32-bit integers; addresses are as
 // wide as the buffers need them.
 std::optional<Refusal> refuse_extents(const Fusion& fusion, const Contraction& view) {
-  const int64_t reached = std::max(view.largest_index(kLargestTile), most_tiles(view));
-  if (reached <= kMaxIndex32) return std::nullopt;
-  return refusal_at_anchor(fusion, "32-bit-coordinates",
-                           fmt::format("extents and tiles numbered up to {}", kMaxIndex32),
-                           fmt::format("{}", reached), "give the contraction in parts");
+  return refuse_wide_coordinates(fusion, "extents and tiles",
+                                 std::max(view.largest_index(kLargestTile), most_tiles(view)));
 }
 
 std::optional<Refusal> refuse_convolution(const Fusion& fusion, const Contraction& view) {

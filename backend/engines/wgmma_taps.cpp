@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 
 #include "backend/engine.h"
 #include "backend/engines.h"
@@ -19,7 +18,6 @@ using namespace taps;
 namespace {
 
 constexpr int64_t kMostParts = 256;
-constexpr int64_t kMaxIndex32 = std::numeric_limits<int32_t>::max() - 4096;
 
 std::optional<Refusal> refuse_window(const Fusion& fusion, const Contraction& view) {
   if (view.op != ContractionOp::wgrad) return refusal_at_anchor(fusion, "wgrad", "wgrad", "another pass");
@@ -69,11 +67,7 @@ std::optional<Refusal> refuse_sizes(const Fusion& fusion, const Contraction& vie
       std::max(view.largest_index(kMostParts), view.entries * ceil_div(view.m, kStep) *
                                                    ceil_div(view.input_channels, kChannels) * kMostParts);
   const int64_t planes = images * (view.k / images + 2 * kStep) + Window(view).farthest();
-  if (const int64_t reached = std::max(largest, planes); reached > kMaxIndex32)
-    return refusal_at_anchor(fusion, "32-bit-coordinates",
-                             fmt::format("positions and blocks numbered up to {}", kMaxIndex32),
-                             fmt::format("{}", reached), "give the contraction in parts");
-  return std::nullopt;
+  return refuse_wide_coordinates(fusion, "positions and blocks", std::max(largest, planes));
 }
 
 class WgmmaTapsEngine final : public Engine {

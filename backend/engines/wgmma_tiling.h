@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <limits>
 #include <optional>
 
+#include "backend/engines/common_rules.h"
 #include "backend/engines/contraction.h"
 #include "backend/engines/pointwise_convolution.h"
 #include "backend/engines/resident_window.h"
@@ -35,9 +35,6 @@ inline constexpr int64_t kEnoughStages = 4, kFewStages = 3, kMostGiven = 2;
 inline constexpr int64_t kLeastTurns = 2;
 // Of a resident window: the ring of windows, and the filters of one tap.
 inline constexpr int64_t kMaxWindows = 8, kFilterBytes = kPartRows * 128;
-
-// The kernel counts tiles, rows, columns and steps in 32 bits, and goes on by a grid beyond the last.
-inline constexpr int64_t kMaxIndex32 = std::numeric_limits<int32_t>::max() - 4096;
 
 // Of the operands: both have elements of one size.
 inline DataType operand_type(const Fusion& fusion) {

@@ -105,6 +105,14 @@ std::vector<Graph> graphs() {
   return all;
 }
 
+// Strips are numbered, and copies placed, in 32 bits: images of few pixels may be more than that.
+TEST(WgmmaNarrow, RefusesMorePixelsThanItCanNumber) {
+  constexpr int64_t kImages = int64_t{1} << 31;
+  EXPECT_EQ(rule(fprop({{kImages, 1, 1, 3}, {8, 1, 1, 3}})), "32-bit-coordinates");
+  EXPECT_EQ(rule(fprop({{kImages / 128, 1, 1, 3}, {64, 1, 1, 3}})), "");
+  EXPECT_EQ(rule(fprop({{kImages / 32, 1, 1, 3}, {64, 1, 1, 3}})), "32-bit-coordinates") << "planes";
+}
+
 TEST(WgmmaNarrow, CandidatesAreSettingsThatFitTheDevice) {
   const DeviceInfo device = DeviceInfo::named("H200");
   for (const Graph& graph : graphs()) {
