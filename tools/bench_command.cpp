@@ -44,6 +44,7 @@ std::vector<std::string> case_files(const BenchOptions& options) {
   if (error)
     fail("{}: {}; run in fusor's source folder, or name the folder with --folder", options.folder,
          error.message());
+  if (files.empty()) fail("{}: there is no file of cases (*.json)", options.folder);
   std::ranges::sort(files);
   return files;
 }

@@ -1,8 +1,14 @@
 // Owns the command line of fusor: its parts, their options, and what errors become.
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <cstdio>
+#include <limits>
 #include <new>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -18,6 +24,43 @@ using fusor::command::Options;
 /// A part of the command, its one function.
 using Part = int (*)(const Options&);
 
+/// What the whole text says as a number, or nothing.
+template <class Number>
+std::optional<Number> number_in(const std::string& text) {
+  Number value{};
+  const char* const end = text.data() + text.size();
+  const auto [stopped, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc() || stopped != end) return std::nullopt;
+  return value;
+}
+
+/// Numbers that do not fit are refused, not clamped.
+CLI::Validator whole_number(int64_t least, int64_t most) {
+  return {[least, most](const std::string& text) {
+            const auto value = number_in<int64_t>(text);
+            if (value && *value >= least && *value <= most) return std::string();
+            return fmt::format("expected an integer from {} to {}, got '{}'", least, most, text);
+          },
+          ""};
+}
+
+CLI::Validator positive_seconds() {
+  return {[](const std::string& text) {
+            const auto value = number_in<double>(text);
+            if (value && std::isfinite(*value) && *value > 0) return std::string();
+            return fmt::format("expected a number of seconds above 0, got '{}'", text);
+          },
+          ""};
+}
+
+/// An empty text stands for no option at all, which nobody means who gives it.
+CLI::Validator not_empty() {
+  return {[](const std::string& text) { return text.empty() ? "it is empty" : ""; }, ""};
+}
+
+constexpr int64_t kMostInt = std::numeric_limits<int>::max(),
+                  kMostInt64 = std::numeric_limits<int64_t>::max();
+
 CLI::App* add_part(CLI::App& app, Part& chosen, const char* name, const char* help, Part part) {
   CLI::App* sub = app.add_subcommand(name, help);
   sub->callback([&chosen, part] { chosen = part; });
@@ -29,23 +72,32 @@ void add_file(CLI::App& part, Options& options) {
 }
 
 void add_build_options(CLI::App& part, Options& options) {
-  part.add_option("--forbid", options.build.forbid, "An engine that must not be used")->type_name("ENGINE");
+  part.add_option("--forbid", options.build.forbid, "An engine that must not be used; may be repeated")
+      ->allow_extra_args(false)
+      ->type_name("ENGINE");
   part.add_option("--max-workspace", options.build.max_workspace, "Most bytes of workspace")
-      ->check(CLI::NonNegativeNumber)
+      ->check(whole_number(0, kMostInt64))
       ->type_name("BYTES");
 }
 
+void add_seed(CLI::App& part, Options& options) {
+  part.add_option("--seed", options.seed, "Seed of the inputs")
+      ->check(whole_number(0, kMostInt64))
+      ->type_name("N");
+}
+
 void add_measure_options(CLI::App& part, Options& options) {
+  constexpr int64_t kMostFlush = 1 << 20;
   part.add_option("--candidates", options.build.max_candidates, "Most candidates that are measured")
-      ->check(CLI::PositiveNumber)
+      ->check(whole_number(1, kMostInt))
       ->type_name("N");
   part.add_option("--runs", options.runs, "Timed runs of each (default: 50)")
-      ->check(CLI::PositiveNumber)
+      ->check(whole_number(1, kMostInt))
       ->type_name("N");
   part.add_option("--flush", options.flush_mb, "MiB that are read before each run (default: 512)")
-      ->check(CLI::PositiveNumber)
+      ->check(whole_number(1, kMostFlush))
       ->type_name("MIB");
-  part.add_option("--seed", options.seed, "Seed of the inputs")->type_name("N");
+  add_seed(part, options);
 }
 
 void add_bench(CLI::App& app, Options& options, Part& chosen) {
@@ -55,14 +107,18 @@ void add_bench(CLI::App& app, Options& options, Part& chosen) {
   bench->add_option("CASES", to.cases, "Ids, what ids begin with, groups, or files; default: all");
   add_build_options(*bench, options);
   add_measure_options(*bench, options);
-  bench->add_option("--folder", to.folder, "Where the files of cases are (default: bench/cases)");
-  bench->add_flag("--list", to.list, "Only name the cases and their floors");
-  bench->add_flag("--cubins", to.cubins, "Only count the kernels that 20 shapes of each case need");
-  bench->add_flag("--serve", to.serve, "Time a case for each line 'ID [RUNS]' of standard input");
+  bench->add_option("--folder", to.folder, "Where the files of cases are (default: bench/cases)")
+      ->check(not_empty());
+  CLI::Option* const list = bench->add_flag("--list", to.list, "Only name the cases and their floors");
+  CLI::Option* const cubins =
+      bench->add_flag("--cubins", to.cubins, "Only count the kernels that 20 shapes of each case need");
+  bench->add_flag("--serve", to.serve, "Time a case for each line 'ID [RUNS]' of standard input")
+      ->excludes(list, cubins);
+  cubins->excludes(list);
   bench->add_flag("--all-candidates", to.all_candidates, "Time every candidate, in turn");
   bench->add_flag("!--no-verify", to.verify, "Do not compare with a float64 evaluation");
   bench->add_option("--seconds", to.seconds, "Most time for a case's runs (default: 30)")
-      ->check(CLI::PositiveNumber);
+      ->check(positive_seconds());
 }
 
 void add_tune(CLI::App& app, Options& options, Part& chosen) {
@@ -72,7 +128,7 @@ void add_tune(CLI::App& app, Options& options, Part& chosen) {
   add_build_options(*tune, options);
   add_measure_options(*tune, options);
   tune->add_option("--budget", options.tune.budget, "Most time for everything (default: 60)")
-      ->check(CLI::PositiveNumber)
+      ->check(positive_seconds())
       ->type_name("SECONDS");
   tune->add_flag("--again", options.tune.again, "Measure what is known already, too");
 }
@@ -82,10 +138,11 @@ void define(CLI::App& app, Options& options, Part& chosen) {
   app.fallthrough();
   app.require_subcommand(0, 1);
   app.set_version_flag("--version", std::string(fusor::kLibraryVersion));
-  app.add_option(
-      "--device", options.device,
-      "A profile (H200), architecture (hopper), target (sm_90), cpu, current, or a JSON file; default: the "
-      "plan's, else current");
+  app.add_option("--device", options.device,
+                 "A profile (H200), architecture (hopper), target (sm_90), cpu, current, or a JSON file; "
+                 "default: the "
+                 "plan's, else current")
+      ->check(not_empty());
   app.add_flag("--json", options.json, "One JSON document on standard output");
   app.footer("Exit codes: 0; 1 a wrong result; 2 bad input; 3 the machine lacks something.");
 
@@ -93,9 +150,11 @@ void define(CLI::App& app, Options& options, Part& chosen) {
       add_part(app, chosen, "plan", "Plan a graph, compile its kernels, save the plan", command::plan);
   add_file(*plan, options);
   add_build_options(*plan, options);
-  plan->add_option("-o,--output", options.output, "Where the plan is saved")->type_name("PLAN");
+  plan->add_option("-o,--output", options.output, "Where the plan is saved")
+      ->check(not_empty())
+      ->type_name("PLAN");
   plan->add_option("--candidate", options.candidate, "The candidate of that number instead of the best")
-      ->check(CLI::NonNegativeNumber)
+      ->check(whole_number(0, kMostInt64))
       ->type_name("N");
   plan->add_flag("!--no-compile", options.build.compile, "Leave the kernels to the first load");
 
@@ -104,8 +163,10 @@ void define(CLI::App& app, Options& options, Part& chosen) {
   add_build_options(*run, options);
   run->add_flag("--verify", options.verify,
                 "Compare with a float64 evaluation; exit code 1 where it differs");
-  run->add_option("--repeat", options.repeat, "Number of runs")->check(CLI::PositiveNumber)->type_name("N");
-  run->add_option("--seed", options.seed, "Seed of the inputs")->type_name("N");
+  run->add_option("--repeat", options.repeat, "Number of runs")
+      ->check(whole_number(1, kMostInt))
+      ->type_name("N");
+  add_seed(*run, options);
 
   CLI::App* explain = add_part(app, chosen, "explain",
                                "Every engine's answer to every fusion, and the choice", command::explain);

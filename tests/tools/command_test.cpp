@@ -132,7 +132,16 @@ TEST_F(Command, MistakesAreOneLineOnStandardError) {
   expect("", "say what to do: plan, run");
   expect("dance", "dance");
   expect("run", "FILE is required");
-  expect("run " + graph("matmul") + " --repeat 0", "--repeat");
+  expect("run " + graph("matmul") + " --repeat 0",
+         "--repeat: expected an integer from 1 to 2147483647, got '0'");
+  expect("run " + graph("matmul") + " --seed 99999999999999999999", "got '99999999999999999999'");
+  expect("plan " + graph("matmul") + " --max-workspace 99999999999999999999",
+         "--max-workspace: expected an integer");
+  expect("plan " + graph("matmul") + " --device cpu -o ''", "--output: it is empty");
+  expect("plan " + graph("matmul") + " --device ''", "--device: it is empty");
+  expect("tune " + graph("matmul") + " --device cpu --budget nan", "--budget: expected a number of seconds");
+  expect("bench --device cpu --list --cubins", "excludes");
+  expect("bench --device cpu --list --folder " + path(""), "there is no file of cases");
   expect("run " + graph("matmul") + " --no-such-thing", "--no-such-thing");
   expect("run " + path("none.json"), path("none.json") + ": cannot be read: No such file or directory");
   expect("run " + graph("wrong_shape"), "wrong_shape.json: ");
@@ -140,6 +149,12 @@ TEST_F(Command, MistakesAreOneLineOnStandardError) {
   expect("run " + graph("matmul") + " --device H300", "unknown device 'H300'");
   expect("plan " + graph("matmul") + " --device cpu --forbid cpu", "cpu refuses");
   expect("plan " + graph("matmul") + " --device cpu -o " + path("no/folder.json"), "cannot be written");
+}
+
+TEST_F(Command, AFileMayFollowAForbiddenEngine) {
+  const Outcome outcome =
+      fusor("plan --forbid wgmma --forbid mma " + graph("matmul") + " --device H200 --no-compile");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
 }
 
 TEST_F(Command, TensorsThatDoNotFitTheMachineAreRefusedBeforeTheRun) {
