@@ -113,6 +113,16 @@ class PlanMender {
         return fmt::format("knob '{}' of engine '{}' cannot be {}", setting.name, config.engine,
                            setting.value);
     }
+    return problem_with_launches(engine->lower(fusion, config, plan_.device));
+  }
+
+  // Values that are valid each for itself may ask for too much together.
+  std::string problem_with_launches(const Lowered& lowered) const {
+    for (const Step& step : lowered.steps)
+      if (const auto* launch = std::get_if<Launch>(&step);
+          launch != nullptr && launch->shared_bytes > plan_.device.shared_per_block)
+        return fmt::format("its knobs together take {} bytes of shared memory a block, {} has {}",
+                           launch->shared_bytes, plan_.device.name, plan_.device.shared_per_block);
     return "";
   }
 

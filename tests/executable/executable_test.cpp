@@ -200,6 +200,21 @@ TEST_F(ExecutableTest, TensorMapsAreEncodedOnAThreadWithoutAContext) {
   std::thread([&] { EXPECT_NO_THROW(load(plan)); }).join();
 }
 
+TEST_F(ExecutableTest, KnobsThatTakeTooMuchTogetherAreChosenAnew) {
+  GraphBuilder g("window");
+  const Tensor x = g.input("x", {1, 64, 60, 60}, DataType::f16, Layout::nhwc);
+  const Tensor w = g.input("w", {64, 64, 4, 4}, DataType::f16, Layout::nhwc);
+  Plan plan = build(g.finish({g.conv_fprop(x, w)}), DeviceInfo::named("H200"));
+  EngineConfig& config = plan.fusions[0].config;
+  ASSERT_EQ(config.engine, "wgmma");
+  config = {config.engine, config.revision, {}};
+  config.set("tile_n", 256);
+  config.set("window", 1);
+  const Executable exe = load(plan);
+  ASSERT_EQ(exe.plan().remarks.size(), 1u);
+  EXPECT_THAT(exe.plan().remarks[0], HasSubstr("bytes of shared memory a block, H200 has 232448"));
+}
+
 TEST_F(ExecutableTest, ChoiceThatNoLongerExistsIsMadeAnewAndSaid) {
   Plan plan = build(two_matmuls(), DeviceInfo::named("H200"));
   plan.fusions[0].config.engine = "retired";
