@@ -20,7 +20,7 @@
 
 namespace fusor::wgmma {
 
-// The constants of codegen/device/wgmma_tiling.cuh and wgmma_finish.cuh.
+// The constants of codegen/device/wgmma_tiling.cuh, wgmma_boxes.cuh and wgmma_reduce.cuh.
 inline constexpr int64_t kConsumers = 2, kWarpgroup = 128, kPartRows = 64;
 inline constexpr int64_t kLineBytes = 128;
 inline constexpr int64_t kLeastPiece = 16;  // columns

@@ -133,6 +133,14 @@ FUSOR_DEVICE void for_blocks(const Problem& problem, const Grid& grid, const Til
   }
 }
 
+// Who fills a box that one of them sends, or all of them store: a warp (along columns) or the warpgroup.
+FUSOR_DEVICE void meet_at_box() {
+  if constexpr (kAlongColumns && !kFromRegisters)
+    __syncwarp();
+  else
+    wait_for_threads(1 + (threadIdx.x / kWarpgroup), kWarpgroup);
+}
+
 // ---- What a thread has of a box ----
 
 // Pairs of neighbouring columns in a piece: of columns 8 apart, of both rows.

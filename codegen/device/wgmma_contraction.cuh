@@ -12,6 +12,7 @@
 #include "codegen/device/wgmma_load.cuh"
 #include "codegen/device/wgmma_mover.cuh"
 #include "codegen/device/wgmma_planes.cuh"
+#include "codegen/device/wgmma_split.cuh"
 #include "codegen/device/wgmma_thread_load.cuh"
 
 struct Params {
