@@ -132,6 +132,14 @@ FUSOR_DEVICE void load_lines(u8* tile, const TensorMap& map, Barrier& full, int 
   }
 }
 
+// A step of a matmul. `batched`: 0 where all entries share the operand.
+template <bool kAcrossAdjacent, int kExtent, bool kShared>
+FUSOR_DEVICE void load_matmul(u8* to, const TensorMap& map, Barrier& full, const Tile& tile, i64 batched,
+                              int across, int step) {
+  load_lines<kAcrossAdjacent, kExtent, kShared>(to, map, full, across, step * kTileK,
+                                                batched != 0 ? tile.entry : 0, false);
+}
+
 // One side of the product. kSecond: the second operand of the op, wherever the tensor cores have it.
 template <bool kSecond, bool kAcrossAdjacent, int kExtent, bool kShared>
 struct Loader {
@@ -153,9 +161,8 @@ struct Loader {
                        Barrier& full, const Tile& tile, int across, const PixelStart& start,
                        const TapStep& tap, int step) const {
     if constexpr (kOp == kMatmul) {
-      const bool batched = (kSecond != kSwapped ? p.batched_b : p.batched_a) != 0;
-      load_lines<kAcrossAdjacent, kExtent, kShared>(to, map, full, across, step * kTileK,
-                                                    batched ? tile.entry : 0, false);
+      load_matmul<kAcrossAdjacent, kExtent, kShared>(
+          to, map, full, tile, kSecond != kSwapped ? p.batched_b : p.batched_a, across, step);
     } else if constexpr (kIsPixels) {
       load_pixels(to, map, p, schedule, tile, full, start, tap,
                   tap.block * kLine + tile.entry * static_cast<int>(p.first_channels));

@@ -183,15 +183,13 @@ FUSOR_DEVICE void load_by_threads(const Params& p, Stages& stages) {
       if (kCopiedBytes > 0 && threadIdx.x == 0) {
         full.expect(kCopiedBytes);
 #ifndef FUSOR_GRAIN_A
-        load_lines<kRowsAdjacentA, kTileM, false>(a, p.a, full, tile.row, step * kTileK,
-                                                  p.operands.batched_a != 0 ? tile.entry : 0, false);
+        load_matmul<kRowsAdjacentA, kTileM, false>(a, p.a, full, tile, p.operands.batched_a, tile.row, step);
 #endif
 #ifndef FUSOR_GRAIN_B
 #pragma unroll
         for (int i = 0; i < kSiblings; ++i)
-          load_lines<kColumnsAdjacentB, kColumns, false>(b + i * kColumns * kLineBytes, p.b[i], full,
-                                                         tile.column, step * kTileK,
-                                                         p.operands.batched_b != 0 ? tile.entry : 0, false);
+          load_matmul<kColumnsAdjacentB, kColumns, false>(b + i * kColumns * kLineBytes, p.b[i], full, tile,
+                                                          p.operands.batched_b, tile.column, step);
 #endif
       }
       __syncwarp();
