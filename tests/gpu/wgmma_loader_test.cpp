@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/gpu/device_run.h"
+#include "tests/gpu/same_bits.h"
 #include "tests/gpu/wgmma_cases.h"
 
 namespace fusor {
@@ -251,18 +252,7 @@ TEST(WgmmaLoaderGpu, SameBitsInEveryRun) {
   GraphBuilder g("again");
   const Tensor a = g.input("a", {1001, 777}, DataType::bf16), b = g.input("b", {777, 515}, DataType::bf16);
   g.output(g.matmul(a, b), {.name = "y", .type = DataType::f32});
-  const Graph graph = g.finish();
-  for (const Candidate& candidate :
-       candidates(graph, DeviceInfo::current(), BuildOptions{.engine_list = kWgmmaOnly})) {
-    DeviceRun run(graph,
-                  build(graph, DeviceInfo::current(), candidate, BuildOptions{.engine_list = kWgmmaOnly}));
-    run.run();
-    const std::vector<std::byte> first = run.host("y");
-    for (int i = 0; i < 30; ++i) {
-      run.run();
-      ASSERT_EQ(run.host("y"), first) << "run " << i << " " << to_string(candidate.fusions.front().config);
-    }
-  }
+  expect_same_bits_of_every_config(g.finish(), kWgmmaOnly);
 }
 
 }  // namespace

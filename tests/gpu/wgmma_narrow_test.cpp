@@ -10,6 +10,7 @@
 #include "tests/gpu/conv_case.h"
 #include "tests/gpu/conv_graphs.h"
 #include "tests/gpu/every_config.h"
+#include "tests/gpu/same_bits.h"
 
 namespace fusor {
 namespace {
@@ -166,13 +167,7 @@ TEST(WgmmaNarrowGpu, SameBitsInEveryRun) {
   const Tensor w = g.input("w", {64, 3, 7, 7}, DataType::bf16, Layout::nhwc);
   g.output(g.conv_fprop(x, w, {.padding = {3, 3}, .stride = {2, 2}}), {.name = "y", .layout = Layout::nhwc});
   const Graph graph = g.finish();
-  DeviceRun run(graph, build(graph, DeviceInfo::current(), {.engine_list = kNarrowOnly}));
-  run.run();
-  const std::vector<std::byte> first = run.host("y");
-  for (int i = 0; i < 100; ++i) {
-    run.run();
-    ASSERT_EQ(run.host("y"), first) << "run " << i;
-  }
+  expect_same_bits(graph, build(graph, DeviceInfo::current(), {.engine_list = kNarrowOnly}));
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "frontend/graph_builder.h"
 #include "tests/gpu/device_run.h"
 #include "tests/gpu/every_config.h"
+#include "tests/gpu/same_bits.h"
 
 namespace fusor {
 namespace {
@@ -164,26 +165,14 @@ TEST(WgmmaOperandsGpu, ResidualsOfConvolutions) {
     }
 }
 
-TEST(WgmmaOperandsGpu, TheSameBitsInEveryRun) {
+TEST(WgmmaOperandsGpu, SameBitsInEveryRun) {
   FUSOR_NEEDS_HOPPER();
   GraphBuilder g("gelu_gradient");
   const Dims mnk{4104, 5000, 200};
   const Tensor z = g.input("z", {mnk[0], mnk[1]}, DataType::bf16);
   const Tensor y = g.output(g.gelu_bwd(product(g, mnk), z), {.name = "y", .type = DataType::bf16});
   g.output(g.reduce(y, ReductionMode::add, {0}), {.name = "sums", .type = DataType::f32});
-  const Graph graph = g.finish();
-  for (const Candidate& candidate :
-       candidates(graph, DeviceInfo::current(), BuildOptions{.engine_list = kWgmmaOnly})) {
-    DeviceRun run(graph,
-                  build(graph, DeviceInfo::current(), candidate, BuildOptions{.engine_list = kWgmmaOnly}));
-    run.run();
-    const std::vector<std::byte> first = run.host("y"), sums = run.host("sums");
-    for (int i = 0; i < 5; ++i) {
-      run.run();
-      ASSERT_EQ(run.host("y"), first) << to_string(candidate.fusions.front().config);
-      ASSERT_EQ(run.host("sums"), sums) << to_string(candidate.fusions.front().config);
-    }
-  }
+  expect_same_bits_of_every_config(g.finish(), kWgmmaOnly);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "tests/gpu/conv_case.h"
 #include "tests/gpu/device_run.h"
 #include "tests/gpu/every_config.h"
+#include "tests/gpu/same_bits.h"
 
 namespace fusor {
 namespace {
@@ -60,14 +61,7 @@ TEST(WgmmaTapsEpilogueGpu, ScaleAndAccumulation) {
 TEST(WgmmaTapsRunsGpu, SameBitsInEveryRun) {
   FUSOR_NEEDS_HOPPER();
   const Graph graph = wgrad_of({{37, 64, 28, 28}, {64, 64, 3, 3}, {.padding = {1, 1}}});
-  const std::string result = graph.tensors.back().name;
-  DeviceRun run(graph, build(graph, DeviceInfo::current(), BuildOptions{.engine_list = kTapsOnly}));
-  run.run();
-  const std::vector<std::byte> first = run.host(result);
-  for (int i = 0; i < 20; ++i) {
-    run.run();
-    ASSERT_EQ(run.host(result), first) << "run " << i;
-  }
+  expect_same_bits(graph, build(graph, DeviceInfo::current(), BuildOptions{.engine_list = kTapsOnly}));
 }
 
 }  // namespace
