@@ -7,10 +7,7 @@
 
 #include "backend/build.h"
 #include "backend/engines.h"
-#include "backend/engines/repack.h"
-#include "backend/planner.h"
 #include "frontend/graph_builder.h"
-#include "heuristics/time_model.h"
 #include "tests/backend/compiled_kernels.h"
 #include "tests/backend/repacked_cases.h"
 
@@ -267,60 +264,6 @@ TEST(WgmmaRepacked, PartsAgreeWithTheWhole) {
   expect_parts_agree_with_the_whole(g.finish(), 3);
 }
 
-constexpr ConvPass kPasses[] = {ConvPass::fprop, ConvPass::dgrad, ConvPass::wgrad};
-
-TEST(WgmmaRepacked, JoinedGroupsAgreeWithTheWhole) {
-  for (const ConvPass pass : kPasses)
-    for (const Layouts& layouts : {kChannelsLast, Layouts{}}) {
-      const size_t ways = pass == ConvPass::wgrad || layouts.x == Layout::nhwc ? 1 : 3;
-      for (const int64_t joined : {2, 3, 6})
-        expect_parts_agree_with_the_whole(grouped(pass, {2, 12, 7, 6}, {18, 2, 3, 3}, layouts), ways, joined);
-    }
-}
-
-TEST(WgmmaRepacked, JoinsGroupsIntoBlocksOrAltogether) {
-  const auto joined = [](const Dims& x, const Dims& w, ConvPass pass = ConvPass::fprop) {
-    const Fusion fusion = fusion_of(grouped(pass, x, w, kChannelsLast));
-    return joined_groups(fusion, contraction_of(fusion).value(), 64);
-  };
-  EXPECT_EQ(joined({2, 128, 9, 9}, {128, 4, 3, 3}), 16);
-  EXPECT_EQ(joined({2, 128, 9, 9}, {256, 4, 3, 3}), 16);
-  EXPECT_EQ(joined({2, 128, 9, 9}, {256, 4, 3, 3}, ConvPass::dgrad), 8) << "of 8 output channels each";
-  EXPECT_EQ(joined({2, 32, 9, 9}, {32, 4, 3, 3}), 8) << "all of them are less than a block";
-  EXPECT_EQ(joined({2, 96, 9, 9}, {96, 8, 3, 3}), 12) << "no whole blocks";
-  EXPECT_EQ(joined({2, 192, 9, 9}, {192, 24, 3, 3}), 8);
-  EXPECT_EQ(joined({2, 128, 9, 9}, {128, 64, 3, 3}), 1);
-  EXPECT_EQ(joined({2, 40, 9, 9}, {40, 40, 3, 3}), 1);
-  EXPECT_EQ(joined({2, 128, 9, 9}, {128, 1, 3, 3}), 1) << "depthwise";
-}
-
-TEST(WgmmaRepacked, JoinedGroupsFillTheFilterWithZerosFirst) {
-  const Graph graph = grouped(ConvPass::fprop, {2, 128, 9, 9}, {128, 4, 3, 3}, kChannelsLast);
-  EXPECT_EQ(rule(graph), "");
-  const Lowered parts = lowered(graph, 0);
-  ASSERT_EQ(parts.steps.size(), 3u);
-  const Fill& fill = std::get<Fill>(parts.steps[0]);
-  EXPECT_EQ(fill.scratch, 0);
-  EXPECT_EQ(fill.bytes, 128 * 9 * 64 * 2);
-  EXPECT_EQ(parts.scratch.at(0), fill.bytes);
-  EXPECT_THAT(pointers(parts, 1), ElementsAre(std::pair(Kind::operand, 1), std::pair(Kind::scratch, 0)));
-  EXPECT_EQ(std::get<Launch>(parts.steps[2]).entry, "wgmma_contraction");
-  const Lowered wgrad = lowered(grouped(ConvPass::wgrad, {2, 128, 9, 9}, {128, 4, 3, 3}, kChannelsLast), 2);
-  EXPECT_THAT(entries(wgrad), ElementsAre("wgmma_contraction", "elementwise"));
-  EXPECT_EQ(wgrad.scratch.at(0), 128 * 9 * 64 * 4);
-}
-
-TEST(WgmmaRepacked, ZerosOfJoinedGroupsArePriced) {
-  const Fusion fusion =
-      fusion_of(grouped(ConvPass::fprop, {128, 128, 56, 56}, {128, 4, 3, 3}, kChannelsLast));
-  const double dense = 2.0 * 128 * 56 * 56 * 128 * 64 * 9;
-  for (const EngineCandidate& candidate : wgmma_repacked_engine().candidates(fusion, h200())) {
-    EXPECT_GE(candidate.work.tensor_flops, dense);
-    EXPECT_EQ(candidate.work.fills, 1);
-    EXPECT_LT(candidate.work.serial_dram_bytes, 1e6);
-  }
-}
-
 TEST(WgmmaRepacked, CandidatesAreSettingsOfItsKnobs) {
   for (const Graph& graph : {fused({8, 64, 28, 28}, {64, 64, 3, 3}),
                              fprop({2, 64, 9, 9}, {64, 64, 3, 3}, {Layout::nhwc, Layout::nhwc, Layout::nchw}),
@@ -384,103 +327,6 @@ TEST(WgmmaRepacked, PriceDecides) {
   EXPECT_EQ(chosen(fprop({128, 3, 224, 224}, {64, 3, 7, 7}, {}, stem)), "wgmma_narrow");
 }
 
-// ---- Results whose positions lie side by side ----
-
-Graph planes(const Dims& x, const Dims& w, OutputOptions y = {}, DataType type = DataType::f16) {
-  GraphBuilder g("planes", Precision::allow_tf32);
-  const ConvOptions padded{.padding = Dims::filled(x.rank() - 2, w[2] / 2)};
-  y.type = type;
-  g.output(g.relu(g.conv_fprop(g.input("x", x, type), g.input("w", w, type), padded)), y);
-  return g.finish();
-}
-
-int64_t value_of(const KernelSource& source, std::string_view name) {
-  const auto found = std::ranges::find(source.config, name, &ConfigValue::name);
-  return found == source.config.end() ? -1 : found->value;
-}
-
-// The product of the cheapest setting of the first way out.
-Launch product(const Graph& graph) {
-  const Fusion fusion = fusion_of(graph);
-  const EngineCandidate* best = nullptr;
-  const auto all = wgmma_repacked_engine().candidates(fusion, h200());
-  for (const EngineCandidate& candidate : all)
-    if (candidate.config.knob("repack_y", 0) == 0 &&
-        (best == nullptr || estimate_seconds(candidate.work, h200()) < estimate_seconds(best->work, h200())))
-      best = &candidate;
-  for (const Step& step : wgmma_repacked_engine().lower(fusion, best->config, h200()).steps)
-    if (std::get<Launch>(step).entry.starts_with("wgmma")) return std::get<Launch>(step);
-  return {};
-}
-
-TEST(WgmmaRepacked, PlanesLeaveInTheLargestUnitsThatStayInAnImage) {
-  constexpr int64_t kPlanesStored = 4;
-  const auto unit = [&](const Launch& launch) {
-    EXPECT_EQ(value_of(*launch.source, "way_out"), kPlanesStored);
-    return value_of(*launch.source, "unit");
-  };
-  const Dims w{128, 128, 3, 3};
-  EXPECT_EQ(unit(product(planes({128, 128, 16, 16}, w))), 8);
-  EXPECT_EQ(unit(product(planes({128, 128, 14, 14}, w))), 4);
-  EXPECT_EQ(unit(product(planes({128, 128, 13, 14}, w))), 2);
-  EXPECT_EQ(unit(product(planes({128, 128, 7, 7}, w))), 1);
-  EXPECT_EQ(unit(product(planes({128, 128, 16, 16}, w, {}, DataType::f32))), 4);
-  EXPECT_EQ(unit(product(planes({64, 128, 8, 8, 8}, {128, 128, 3, 3, 3}))), 8);
-  // Planes that are further apart; addresses that promise less.
-  EXPECT_EQ(unit(product(planes({128, 128, 16, 16}, w, {.strides = Strides{128 * 260, 260, 16, 1}}))), 4);
-  EXPECT_EQ(unit(product(planes({128, 128, 16, 16}, w, {.alignment = 4}))), 2);
-  // Rows of the padded grid have 58 positions, 56 of which are pixels.
-  const Launch window = product(planes({128, 64, 56, 56}, {64, 64, 3, 3}));
-  EXPECT_EQ(window.entry, "wgmma_window");
-  EXPECT_EQ(unit(window), 2);
-}
-
-TEST(WgmmaRepacked, PlanesNeedNoCopyOfTheResult) {
-  for (const Dims& x : {Dims{128, 256, 14, 14}, Dims{128, 64, 56, 56}}) {
-    const Plan plan = build(planes(x, {x[1], x[1], 3, 3}), h200(), {.compile = false});
-    EXPECT_EQ(plan.fusions.at(0).config.engine, "wgmma_repacked");
-    EXPECT_EQ(plan.fusions.at(0).config.knob("repack_y", -1), 0) << to_string(x);
-  }
-}
-
-TEST(WgmmaRepacked, OnlyWhatThreadsScatterIsPricedAsSuch) {
-  const auto l2_bytes = [](Layout layout, int64_t tile_n) {
-    const Fusion fusion = fusion_of(planes({128, 256, 14, 14}, {256, 256, 3, 3}, {.layout = layout}));
-    for (const EngineCandidate& candidate : wgmma_repacked_engine().candidates(fusion, h200())) {
-      const EngineConfig& config = candidate.config;
-      if (config.knob("swap", 0) == 1 && config.knob("tile_n", 0) == tile_n &&
-          config.knob("tile_m", 0) == 128 && config.knob("ping_pong", 0) == 1 &&
-          config.knob("repack_y", 0) == 0)
-        return candidate.work.l2_bytes;
-    }
-    return 0.0;
-  };
-  ASSERT_GT(l2_bytes(Layout::nhwc, 192), 0);
-  EXPECT_EQ(l2_bytes(Layout::nchw, 192), l2_bytes(Layout::nhwc, 192));
-  // Boxes of 96 columns are no whole lines: of 8 bytes of L2 a thread uses 2.
-  EXPECT_EQ(l2_bytes(Layout::nchw, 96), l2_bytes(Layout::nhwc, 96) + 128.0 * 256 * 14 * 14 * 6);
-}
-
-TEST(WgmmaRepacked, EveryKernelOfPlanesCompiles) {
-  std::string problem;
-  if (!nvrtc::available(&problem)) GTEST_SKIP() << problem;
-  std::vector<test::KernelCase> kernels;
-  const auto add = [&](const std::string& name, const Graph& graph) {
-    const Fusion fusion = fusion_of(graph);
-    for (const EngineCandidate& candidate : wgmma_repacked_engine().candidates(fusion, h200())) {
-      const EngineConfig& config = candidate.config;
-      if (config.knob("repack_y", 0) != 0 || config.knob("cluster", 1) != 1) continue;
-      const int64_t tile_n = config.knob("tile_n", 0);
-      if (tile_n == 16 || tile_n == 192)
-        test::add_kernels(name + " " + to_string(config),
-                          wgmma_repacked_engine().lower(fusion, config, h200()), kernels);
-    }
-  };
-  add("units of 4", planes({128, 128, 14, 14}, {136, 128, 3, 3}));
-  add("a window", planes({128, 64, 56, 56}, {64, 64, 3, 3}));
-  test::expect_all_compiled(kernels);
-}
-
 TEST(WgmmaRepacked, EveryKernelOfTf32Compiles) {
   std::string problem;
   if (!nvrtc::available(&problem)) GTEST_SKIP() << problem;
@@ -498,11 +344,6 @@ TEST(WgmmaRepacked, EveryKernelCompiles) {
   std::vector<test::KernelCase> kernels;
   for (const int64_t way : {0, 1, 2})
     test::add_kernels(fmt::format("way {}", way), lowered(fused({2, 20, 13, 11}, {36, 20, 3, 3}), way),
-                      kernels);
-  for (const ConvPass pass : kPasses)
-    test::add_kernels("grouped",
-                      lowered(grouped(pass, {2, 128, 9, 9}, {128, 4, 3, 3}, kChannelsLast),
-                              pass == ConvPass::wgrad ? 2 : 0),
                       kernels);
   test::expect_all_compiled(kernels);
 }
