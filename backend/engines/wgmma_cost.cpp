@@ -68,7 +68,7 @@ double Lowering::scattered_bytes() const {
 double Lowering::loader_cycles() const {
   // Instructions of a unit of 16 bytes, one of four warps to a scheduler; cycles until a batch of units is
   // there, and how many are under way.
-  constexpr double kUnit = 60, kLatency = 900;
+  constexpr double kUnit = 90, kLatency = 1350;
   const double batch = tiling.blocks_per_sm() == 1 ? 8 : 4;
   double units = 0, batches = 0;
   const auto add = [&](int64_t lines) {
