@@ -155,11 +155,10 @@ void Lowering::write_windows(ArgumentBlock& block) const {
 void Lowering::write_schedule(ArgumentBlock& block) const {
   const int64_t rows = tiling.tiles_m(), columns = tiling.tiles_n();
   const int64_t band = std::clamp<int64_t>(tiling.band / tiling.cluster, 1, rows);
-  for (const int64_t value : {std::max(tiling.classes, tiling.split), tiling.entries, rows, columns, band})
-    block.put_int(value);
+  const int64_t tiles = tiling.entries * rows * columns, parts = std::max(tiling.classes, tiling.split);
+  for (const int64_t value : {parts * tiles, tiling.entries, rows, columns, band}) block.put_int(value);
   const int64_t rows_of_last_band = rows - (ceil_div(rows, band) - 1) * band;
-  for (const int64_t value :
-       {tiling.entries * rows * columns, rows * columns, band * columns, band, rows_of_last_band})
+  for (const int64_t value : {tiles, rows * columns, band * columns, band, rows_of_last_band})
     FastDivisor::of(value, static_cast<int>(index_bits)).put(block);
   block.put_int(tiling.steps);
   block.put_int(tiling.steps_of_part);

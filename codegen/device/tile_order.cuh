@@ -12,12 +12,12 @@ struct TilePlace {
 /// and a division by any other number is a chain of two dozen instructions.
 template <class Index, class Long, class Divisor>
 struct TileOrder {
-  Long parts, entries;
+  Long items;  // tiles of all parts
+  Long entries;
   Long rows, columns;  // of an entry
   Long band;           // tile rows of a band; the last one may have fewer
   Divisor tiles_of_part, tiles_of_entry, tiles_of_band, rows_of_band, rows_of_last_band;
 
-  __device__ int items() const { return static_cast<int>(parts * entries * rows * columns); }
   __device__ TilePlace place(int item) const {
     Index part = item;
     Index entry = tiles_of_part.split(part);

@@ -102,7 +102,7 @@ struct Schedule {
   __device__ int outer(const Tile& tile) const { return kOp == kMatmul ? tile.entry : 0; }
   __device__ int first_line(const Problem&, const Tile&) const { return 0; }
 
-  __device__ int items() const { return order.items(); }
+  __device__ int items() const { return static_cast<int>(order.items); }
   __device__ Tile tile(int item) const {
     const TilePlace place = order.place(item);
     int row = place.row * kTileM * kCluster;
