@@ -72,7 +72,7 @@ void expect_addressable(const Call& call, const Dims& dims) {
   int64_t bytes = 8;
   for (int64_t extent : dims)
     if (__builtin_mul_overflow(bytes, extent, &bytes) || bytes > kMaxTensorBytes)
-      fail("{}: a result of dims {} takes more than 2^62 bytes", call.label, to_string(dims));
+      fail("{}: a result of dims {} takes more than 2^48 bytes", call.label, to_string(dims));
 }
 
 Inferred finish(const Call& call, const Dims& dims, DataType type, const Dims* like_dims,

@@ -160,7 +160,7 @@ void validate(const Tensor& tensor) {
     if (stride < 0)
       fail("tensor '{}': strides {} have a negative one", tensor.name, to_string(tensor.strides));
   if (!is_addressable(tensor))
-    fail("tensor '{}': {} dims {} with strides {} take more than 2^62 bytes", tensor.name,
+    fail("tensor '{}': {} dims {} with strides {} take more than 2^48 bytes", tensor.name,
          to_string(tensor.type), to_string(tensor.dims), to_string(tensor.strides));
   if (tensor.alignment < 1 || !std::has_single_bit(static_cast<uint64_t>(tensor.alignment)))
     fail("tensor '{}': alignment {} is not a power of two", tensor.name, tensor.alignment);

@@ -61,7 +61,7 @@ const Mistake<G> kTensors[] = {
      [](G& g) {
        half(g, "x", {int64_t{1} << 40, int64_t{1} << 40});
      },
-     "tensor 'x': fp16 dims [1099511627776, 1099511627776] with strides [0, 0] take more than 2^62 bytes"},
+     "tensor 'x': fp16 dims [1099511627776, 1099511627776] with strides [0, 0] take more than 2^48 bytes"},
     {"ConstantIsNoInteger", [](G& g) { g.constant(0.5, DataType::i32); },
      "constant 0.5: is not a whole number of type int32"},
     {"ConstantIsTooBig", [](G& g) { g.constant(1e30, DataType::i64); },

@@ -54,7 +54,7 @@ const Mistake<Graph> kTensors[] = {
      [](Graph& g) {
        g.tensors[0].strides = {int64_t{1} << 61, 1};
      },
-     "tensor 'x': fp16 dims [2, 3] with strides [2305843009213693952, 1] take more than 2^62 bytes"},
+     "tensor 'x': fp16 dims [2, 3] with strides [2305843009213693952, 1] take more than 2^48 bytes"},
     {"AlignmentIsNoPowerOfTwo", [](Graph& g) { g.tensors[0].alignment = 0; },
      "tensor 'x': alignment 0 is not a power of two"},
     {"AlignmentIsBelowTheElement", [](Graph& g) { g.tensors[0].alignment = 1; },

@@ -61,7 +61,7 @@ const Mistake<G> kPointwise[] = {
      [](G& g) {
        g.add(half(g, "x", {int64_t{1} << 40, 1}), half(g, "b", {int64_t{1} << 40}));
      },
-     "add 'add1': a result of dims [1099511627776, 1099511627776] takes more than 2^62 bytes"},
+     "add 'add1': a result of dims [1099511627776, 1099511627776] takes more than 2^48 bytes"},
 };
 INSTANTIATE_TEST_SUITE_P(Pointwise, OpErrors, testing::ValuesIn(kPointwise), name_of<G>);
 
