@@ -140,8 +140,7 @@ void define(CLI::App& app, Options& options, Part& chosen) {
   app.set_version_flag("--version", std::string(fusor::kLibraryVersion));
   app.add_option("--device", options.device,
                  "A profile (H200), architecture (hopper), target (sm_90), cpu, current, or a JSON file; "
-                 "default: the "
-                 "plan's, else current")
+                 "default: the plan's, else current")
       ->check(not_empty());
   app.add_flag("--json", options.json, "One JSON document on standard output");
   app.footer("Exit codes: 0; 1 a wrong result; 2 bad input; 3 the machine lacks something.");
