@@ -39,8 +39,8 @@ std::string op_label(const std::string& op_name, const Attributes& attributes);
 /// Whether the op only moves elements (views and concatenate): its result has the operand's type.
 bool keeps_type(const Attributes& attributes);
 
-/// Bytes that one tensor may span: as many as a GPU can address, and so few that what engines make of a few of
-/// them (padded copies, partial sums, numbers of tiles) never overflows 64 bits.
+/// Bytes that one tensor may span: as many as a GPU can address, and so few that what engines make of a few
+/// of them (padded copies, partial sums, numbers of tiles) never overflows 64 bits.
 inline constexpr int64_t kMaxTensorBytes = int64_t{1} << 48;
 
 /// Checks one tensor on its own: a name, 1 to 8 dims of 1 or more, a stride of 0 or more per dim, a span of
