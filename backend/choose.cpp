@@ -186,7 +186,7 @@ class Chooser {
       (is_first ? first : second).push_back(op);
     }
     keep_operands_with_anchors(first, second);
-    keep_small_ops_with_readers(first, second);
+    keep_other_shapes_with_readers(first, second);
     return {first, second};
   }
 
@@ -212,17 +212,17 @@ class Chooser {
 
   // A value of another shape than the largest is not stored by the fusion that computes it along the way: it
   // moves to its reader.
-  void keep_small_ops_with_readers(std::vector<int>& first, std::vector<int>& second) const {
+  void keep_other_shapes_with_readers(std::vector<int>& first, std::vector<int>& second) const {
     const auto dims = [&](int op) -> const Dims& { return graph_.tensors[graph_.ops[op].outputs[0]].dims; };
     Dims largest;
     for (const int op : first)
       if (largest.empty() || element_count(dims(op)) > element_count(largest)) largest = dims(op);
     for (auto op = first.rbegin(); op != first.rend();) {
       const auto read_by_second = [&](int reader) { return contains(second, reader); };
-      const bool small = std::holds_alternative<Pointwise>(graph_.ops[*op].attributes) &&
+      const bool moves = std::holds_alternative<Pointwise>(graph_.ops[*op].attributes) &&
                          dims(*op) != largest &&
                          std::ranges::any_of(graph_.consumers(graph_.ops[*op].outputs[0]), read_by_second);
-      if (!small) {
+      if (!moves) {
         ++op;
         continue;
       }

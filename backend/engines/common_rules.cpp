@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "backend/engines/epilogue.h"
+#include "backend/engines/residue_classes.h"
 
 namespace fusor {
 
@@ -47,6 +48,14 @@ std::optional<Refusal> refuse_wide_coordinates(const Fusion& fusion, const char*
   return refusal_at_anchor(fusion, "32-bit-coordinates",
                            fmt::format("{} numbered up to {}", what, kMaxIndex32), fmt::format("{}", reached),
                            "give the contraction in parts");
+}
+
+std::optional<Refusal> refuse_residue_classes(const Fusion& fusion, const Contraction& view) {
+  const int64_t classes = residue_class_count(view);
+  if (classes <= kMaxResidueClasses) return std::nullopt;
+  return refusal_at_anchor(fusion, "dgrad-classes",
+                           fmt::format("a dgrad of strides whose product is {} or less", kMaxResidueClasses),
+                           fmt::format("{}", classes));
 }
 
 std::optional<Refusal> refuse_other_than_hopper_convolution(const Fusion& fusion, const DeviceInfo& device) {

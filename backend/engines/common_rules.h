@@ -32,6 +32,9 @@ inline constexpr int64_t kMaxIndex32 = std::numeric_limits<int32_t>::max() - 409
 /// For kernels whose coordinates have 32 bits; `what` they number up to `reached`.
 std::optional<Refusal> refuse_wide_coordinates(const Fusion& fusion, const char* what, int64_t reached);
 
+/// For launches whose arguments hold the classes of a dgrad of a stride.
+std::optional<Refusal> refuse_residue_classes(const Fusion& fusion, const Contraction& view);
+
 /// For engines of Hopper that take one convolution and store its results elementwise, over its own shape:
 /// where nothing is refused, contraction_of(fusion) has a value.
 std::optional<Refusal> refuse_other_than_hopper_convolution(const Fusion& fusion, const DeviceInfo& device);

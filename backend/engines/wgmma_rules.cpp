@@ -69,12 +69,7 @@ std::optional<Refusal> refuse_convolution(const Fusion& fusion, const Contractio
   if (view.is_convolution() && view.axes.size() > 3)
     return refusal_at_anchor(fusion, "spatial-axes", "up to 3 spatial axes",
                              fmt::format("{}", view.axes.size()));
-  const int64_t classes = residue_class_count(view);
-  if (classes > kMaxResidueClasses)
-    return refusal_at_anchor(
-        fusion, "dgrad-classes",
-        fmt::format("a dgrad of strides whose product is {} or less", kMaxResidueClasses),
-        fmt::format("{}", classes));
+  if (auto refusal = refuse_residue_classes(fusion, view)) return refusal;
   const Expr& first = fusion.before[0];
   const int64_t block = box_line(first.nodes[static_cast<size_t>(first.value)].type);
   const bool ragged = view.channels() % block != 0;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "backend/engines/common_rules.h"
 #include "backend/engines/copy_rules.h"
 #include "backend/engines/residue_classes.h"
 
@@ -66,10 +67,7 @@ bool fits_window_map(const WindowWalk& walk, int64_t extent, size_t axes) {
 std::optional<Refusal> refuse_window(const Fusion& fusion, const Contraction& view, const Expr& site) {
   const std::string& tensor = fusion.name_of(site.nodes[0].access.operand);
   const WindowLimits limits = limits_of(view.axes.size());
-  if (const int64_t classes = residue_class_count(view); classes > kMaxResidueClasses)
-    return refusal("dgrad-classes", tensor,
-                   fmt::format("a dgrad of strides whose product is {} or less", kMaxResidueClasses),
-                   fmt::format("{}", classes));
+  if (auto refusal = refuse_residue_classes(fusion, view)) return refusal;
   for (size_t i = 0; i < view.axes.size(); ++i) {
     const WindowWalk walk = window_walk(view, view.axes[i]);
     const int64_t extent = site.domain[2 + static_cast<int>(i)];

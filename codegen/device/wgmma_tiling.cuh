@@ -111,9 +111,9 @@ struct Schedule {
 #if FUSOR_CLASSES > 0
     return {part, place.entry, row, column, 0, static_cast<int>(classes.classes[part].steps)};
 #else
-    const int begin = part * static_cast<int>(steps_of_part), end = begin + static_cast<int>(steps_of_part);
-    return {part,   place.entry, row,
-            column, begin,       end < static_cast<int>(steps) ? end : static_cast<int>(steps)};
+    const int all = static_cast<int>(steps), of_part = static_cast<int>(steps_of_part);
+    const int begin = part * of_part, end = begin + of_part;
+    return {part, place.entry, row, column, begin, end < all ? end : all};
 #endif
   }
 };

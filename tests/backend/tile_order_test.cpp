@@ -39,12 +39,14 @@ Order order_of(const Launch& launch) {
 
 // Every tile once, and down the rows of a band before the next column.
 void check(const Order& order) {
+  const int64_t parts = order.items / (order.entries * order.rows * order.columns);
   std::set<std::tuple<int, int, int, int>> taken;
   device::TilePlace last{};
   for (int item = 0; item < order.items; ++item) {
     const device::TilePlace at = order.place(item);
     EXPECT_TRUE(taken.emplace(at.part, at.entry, at.row, at.column).second) << "item " << item;
-    EXPECT_TRUE(at.entry < order.entries && at.row < order.rows && at.column < order.columns)
+    EXPECT_TRUE(at.part < parts && at.entry < order.entries && at.row < order.rows &&
+                at.column < order.columns)
         << "item " << item;
     const int64_t band = at.row / order.band;
     const bool same_band =
