@@ -70,6 +70,10 @@ std::optional<Refusal> refuse_value(const Fusion& fusion, const Contraction& vie
 
 std::optional<Refusal> refuse_operand(const Fusion& fusion, const Contraction& view, const Expr& site) {
   if (auto refusal = refuse_value(fusion, view, site)) return refusal;
+  return refuse_start(fusion, site);
+}
+
+std::optional<Refusal> refuse_start(const Fusion& fusion, const Expr& site) {
   const Node& value = site.nodes[static_cast<size_t>(site.value)];
   const std::string& tensor = fusion.name_of(value.access.operand);
   const Operand& operand = fusion.operands[static_cast<size_t>(value.access.operand)];

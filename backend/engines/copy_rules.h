@@ -26,7 +26,9 @@ Dims slice(const Dims& dims, int first, int last);
 
 /// Why a site is more than a load of what the tensor cores multiply; or nothing.
 std::optional<Refusal> refuse_value(const Fusion& fusion, const Contraction& view, const Expr& site);
-/// The same, from aligned memory.
+/// Why a site's one load does not begin where the copy engine could.
+std::optional<Refusal> refuse_start(const Fusion& fusion, const Expr& site);
+/// The former, and from aligned memory.
 std::optional<Refusal> refuse_operand(const Fusion& fusion, const Contraction& view, const Expr& site);
 /// Channels lie side by side, everything else a multiple of 16 bytes apart.
 std::optional<Refusal> refuse_channel_strides(const Fusion& fusion, const Expr& site, int adjacent);

@@ -230,6 +230,18 @@ CopiedOperand copied_operand(const Fusion& fusion, const Contraction& view, bool
                                          : filter_operand(fusion, view, before, extent);
 }
 
+std::optional<CopiedOperand> copied_load(const Fusion& fusion, const Contraction& view, bool second,
+                                         size_t load, int64_t extent) {
+  MatmulSite site = matmul_site(fusion, view, second, 0);
+  site.expr.nodes = {site.expr.nodes[load]};
+  site.expr.value = 0;
+  if (refuse_start(fusion, site.expr) || refuse_matmul_strides(fusion, site)) return std::nullopt;
+  CopiedOperand copied = matmul_operand(fusion, site, extent);
+  copied.map.rounds_to_tf32 = false;
+  copied.map.box = {kBoxLine, copied.across_adjacent ? kBoxLine : extent, 1};
+  return copied;
+}
+
 CopiedOperand whole_planes(const Fusion& fusion, bool second, int64_t positions, int64_t channels) {
   CopiedOperand copied = planes_operand(fusion, operand_site(fusion, second, 0), channels);
   copied.map.box[0] = positions;

@@ -35,6 +35,10 @@ std::optional<Refusal> refuse_copies(const Fusion& fusion, const Contraction& vi
 /// Its map, for tiles of `extent` rows or columns; refuse_copies() had nothing to say.
 CopiedOperand copied_operand(const Fusion& fusion, const Contraction& view, bool second, int64_t extent,
                              int64_t sibling = 0);
+/// The map of one load of a matmul's operand, node `load` of its site, in lines of 64 elements as they are
+/// stored; nothing where the copy engine cannot read it.
+std::optional<CopiedOperand> copied_load(const Fusion& fusion, const Contraction& view, bool second,
+                                         size_t load, int64_t extent);
 /// The map of planes that refuse_whole_planes() had nothing to say of, in boxes of one image: so many
 /// positions of so many channels.
 CopiedOperand whole_planes(const Fusion& fusion, bool second, int64_t positions, int64_t channels);

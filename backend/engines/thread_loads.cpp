@@ -6,6 +6,7 @@
 #include "backend/engines/copy_engine.h"
 #include "backend/engines/copy_rules.h"
 #include "backend/engines/matmul_site.h"
+#include "backend/engines/passed_operand.h"
 #include "backend/engines/tensor_maps.h"
 
 namespace fusor {
@@ -80,7 +81,9 @@ bool threads_take_both(const Fusion& fusion, const Contraction& view) {
 std::optional<Refusal> refuse_loads(const Fusion& fusion, const Contraction& view, bool second,
                                     int64_t sibling) {
   auto refusal = refuse_copies(fusion, view, second, sibling);
-  if (refusal && threads_take(fusion, view, second)) refusal.reset();
+  if (!refusal || passed_operand(fusion, view, second, kBoxLine)) return std::nullopt;
+  if (threads_take(fusion, view, second) && !passed_operand(fusion, view, !second, kBoxLine))
+    return std::nullopt;
   return refusal;
 }
 

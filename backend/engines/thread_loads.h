@@ -42,8 +42,8 @@ LoadedByThreads needs_threads(const Fusion& fusion, const Contraction& view);
 bool threads_take(const Fusion& fusion, const Contraction& view, bool second);
 /// Whether they can load both, so that pointers to any whole elements will do.
 bool threads_take_both(const Fusion& fusion, const Contraction& view);
-/// Why neither the copy engine nor threads bring an operand (of a sibling), in the former's words; or
-/// nothing.
+/// Why neither the copy engine nor threads bring an operand (of a sibling), and nothing passes it through its
+/// ops, in the copy engine's words; or nothing. Threads that pass one operand leave the other one to it.
 std::optional<Refusal> refuse_loads(const Fusion& fusion, const Contraction& view, bool second,
                                     int64_t sibling = 0);
 

@@ -65,6 +65,24 @@ double Lowering::scattered_bytes() const {
   return bytes * static_cast<double>(element_count(y.domain));
 }
 
+double Lowering::prologue_cycles() const {
+  // Of a step; of each 8 elements that 128 threads have of it, and of each op on them. An SM takes as long
+  // for two blocks as for one after the other. Fitted to 60 candidates of five sizes on an H200
+  // (bench/RESULTS.md).
+  constexpr double kStep = 720, kInstruction = 12;
+  const double unit = loaders() > 1 ? 41 : 55;
+  double cycles = kStep;
+  const auto add = [&](const std::optional<PassedOperand>& passed, int64_t lines) {
+    if (!passed) return;
+    const SiteCost ops = cost_of(passed->ops, fusion);
+    const double units = static_cast<double>(lines * kLineBytes) / (16 * kWarpgroup);
+    cycles += units * (unit + kInstruction * (ops.instructions + 4 * ops.special));
+  };
+  add(passed_a, tiling.tile_m);
+  add(passed_b, tiling.columns_of_tile());
+  return cycles;
+}
+
 double Lowering::loader_cycles() const {
   // Instructions of a unit of 16 bytes, one of four warps to a scheduler; cycles until a batch of units is
   // there, and how many are under way.
@@ -81,19 +99,27 @@ double Lowering::loader_cycles() const {
   return kUnit * units + kLatency * batches / static_cast<double>(tiling.blocks_per_sm());
 }
 
-double Lowering::kept_fed() const {
-  if (!tiling.by_threads.any()) return 1;
-  // What a step takes otherwise: the tensor cores' time, or that of reading its lines from shared memory.
+double Lowering::consumer_cycles() const {
   constexpr double kSharedBytes = 128;  // of a cycle
   constexpr double kSustained = 0.86;   // of the clock
   const auto tile_m = static_cast<double>(tiling.tile_m), tile_n = static_cast<double>(tiling.tile_n);
   const double flops = device.tensor_flops_16 / (device.sm_count * device.clock_hz * kSustained);
   const double multiplied = 2 * tile_m * tile_n * kBoxLine / flops;
   const double read = kLineBytes * (2 * tile_m + tile_n * (1 + tile_m / kPartRows)) / kSharedBytes;
-  return std::min(1.0, std::max(multiplied, read) / loader_cycles());
+  return std::max(multiplied, read);
 }
 
-double Lowering::efficiency(double bytes) const { return kept_fed() * efficiency_of_copies(bytes); }
+double Lowering::kept_fed() const {
+  return tiling.by_threads.any() ? std::min(1.0, consumer_cycles() / loader_cycles()) : 1;
+}
+
+double Lowering::efficiency(double bytes) const {
+  if (!passes()) return kept_fed() * efficiency_of_copies(bytes);
+  // Both want shared memory, and hide each other in part.
+  constexpr double kShown = 0.4;
+  const double consumed = consumer_cycles();
+  return std::min(efficiency_of_copies(bytes), consumed / (prologue_cycles() + kShown * consumed));
+}
 
 double Lowering::efficiency_of_copies(double bytes) const {
   // Two consumers of a tile with as many sums as registers hold start and end together.

@@ -12,6 +12,7 @@
 #include "backend/engines/residue_classes.h"
 #include "backend/engines/tiled_result.h"
 #include "codegen/expr_emitter.h"
+#include "codegen/site_fields.h"
 #include "core/ceil_div.h"
 #include "core/fast_divisor.h"
 
@@ -39,7 +40,7 @@ Launch Lowering::product() const {
   const std::string kernel = tiling.window ? "wgmma_window" : "wgmma_contraction";
   KernelSource source{kernel + ".cuh", {}, {}, device.target()};
   source.config = {{"index_bits", index_bits},
-                   {"type", element_number(a.map.type)},
+                   {"type", element_number(operand_type(fusion, tiling.swapped))},
                    {"tile_m", tiling.tile_m},
                    {"tile_n", tiling.tile_n},
                    {"stages", tiling.window ? 1 : stages()},
@@ -71,6 +72,7 @@ Launch Lowering::product() const {
   if (byte_size(type()) == 1) source.config.push_back({"type_b", element_number(b[0].map.type)});
   view.write_config(source.config);
   if (!is_split()) source.sites = {epilogue(vector_axis)};
+  write_prologues(source);
   Launch launch;
   write_arguments(launch.arguments);
   if (way_out() == kLinesStored) {
@@ -90,7 +92,7 @@ Launch Lowering::product() const {
   launch.source = std::make_shared<const KernelSource>(std::move(source));
   launch.entry = kernel;
   launch.grid[0] = static_cast<uint32_t>(blocks());
-  launch.block[0] = static_cast<uint32_t>((1 + kConsumers) * kWarpgroup);
+  launch.block[0] = static_cast<uint32_t>((loaders() + kConsumers) * kWarpgroup);
   launch.cluster[0] = static_cast<uint32_t>(tiling.cluster);
   launch.shared_bytes = shared_bytes(stages());
   return launch;
@@ -110,6 +112,29 @@ void Lowering::write_grains(std::vector<ConfigValue>& config) const {
   if (finest != thread_b.end()) config.push_back({"grain_b", finest->grain});
 }
 
+namespace {
+
+// The kernel rounds to the type of what is multiplied, which the value has.
+KernelSite prologue(const char* name, const PassedOperand& passed) {
+  return {name, passed.ops, passed.vector_axis, fits_short_forms(passed.ops), false};
+}
+
+}  // namespace
+
+void Lowering::write_prologues(KernelSource& source) const {
+  if (!passes()) return;
+  source.config.push_back({"ahead", steps_ahead()});
+  source.config.push_back({"loaders", loaders()});
+  const auto add = [&](const char* name, const std::string& config, const PassedOperand& passed) {
+    KernelSite site = prologue(name, passed);
+    source.config.push_back({config, element_number(passed.stored.map.type)});
+    source.config.push_back({config + "_arguments", site_fields(site).empty() ? 0 : 1});
+    source.sites.push_back(std::move(site));
+  };
+  if (passed_a) add("A", "prologue_a", *passed_a);
+  if (passed_b) add("B", "prologue_b", *passed_b);
+}
+
 void Lowering::write_arguments(ArgumentBlock& block) const {
   if (!thread_a) block.put_tensor_map(a.map, a.operand, a.byte_offset);
   for (size_t i = 0; i < b.size() && thread_b.empty(); ++i)
@@ -125,6 +150,8 @@ void Lowering::write_arguments(ArgumentBlock& block) const {
   write_operands(block);
   if (thread_a) thread_a->write_arguments(block);
   for (const ThreadLoad& each : thread_b) each.write_arguments(block);
+  if (passed_a) fusor::write_arguments(block, prologue("A", *passed_a), fusion);
+  if (passed_b) fusor::write_arguments(block, prologue("B", *passed_b), fusion);
 }
 
 void Lowering::put_result(ArgumentBlock& block, const CopiedResult& result) const {
@@ -226,7 +253,10 @@ int64_t Lowering::partial_bytes() const {
 }
 
 std::vector<Guard> Lowering::guards() const {
-  std::vector<Guard> guards = guards_of(fusion, {{y, vector}});
+  const Expr none;
+  std::vector<Guard> guards = guards_of(fusion, {{y, vector},
+                                                 {passed_a ? passed_a->ops : none, kPassedVector},
+                                                 {passed_b ? passed_b->ops : none, kPassedVector}});
   for (Guard& guard : guards) guard.alignment = std::max(guard.alignment, alignment_of(guard.operand));
   return guards;
 }

@@ -20,12 +20,15 @@ Lowering::Lowering(const Fusion& fusion_, const EngineConfig& config, const Devi
       device(device_),
       view(Carried::view_of(fusion_)),
       tiling(tiling_of(fusion_, view, config)),
-      a(copied_operand(fusion, view, tiling.swapped, tiling.tile_m)),
+      passed_a(passed_operand(fusion, view, tiling.swapped, tiling.tile_m)),
+      passed_b(passed_operand(fusion, view, !tiling.swapped, tiling.columns_of_tile())),
       y(fusion_.after[0]),
       reduction(result_reduction(fusion_, view)),
       short_forms(fits_short_forms(y)) {
+  a = passed_a ? passed_a->stored : copied_operand(fusion, view, tiling.swapped, tiling.tile_m);
   if (tiling.window) b = {copied_window(fusion, view, *tiling.window, tiling.lines_of_window())};
-  for (int64_t i = 0; i < tiling.siblings && !tiling.window; ++i)
+  if (passed_b) b = {passed_b->stored};
+  for (int64_t i = std::ssize(b); i < tiling.siblings; ++i)
     b.push_back(copied_operand(fusion, view, !tiling.swapped, tiling.columns_of_tile() / tiling.cluster, i));
   choose_loaders();
   std::stable_partition(y.results.begin(), y.results.end(),
@@ -42,7 +45,9 @@ Tiling Lowering::tiling_of(const Fusion& fusion, const Contraction& view, const 
   Tiling tiling(fusion, view, config);
   if (tiling.window) return tiling;
   const bool second = !tiling.swapped;
-  const CopiedOperand columns = copied_operand(fusion, view, second, tiling.columns_of_tile());
+  const auto passed = passed_operand(fusion, view, second, kBoxLine);
+  const CopiedOperand columns =
+      passed ? passed->stored : copied_operand(fusion, view, second, tiling.columns_of_tile());
   tiling.fit_columns(columns.across_adjacent, !columns.map.window && !view.planes);
   return tiling;
 }
@@ -104,9 +109,30 @@ void Lowering::choose_loaders() {
     thread_b.push_back(loaded_operand(!tiling.swapped, i));
 }
 
+int64_t Lowering::kept_bytes_of_step() const {
+  const auto bytes = [&](const std::optional<PassedOperand>& passed, int64_t lines) {
+    return passed ? lines * tiling.line * byte_size(passed->stored.map.type) : 0;
+  };
+  return bytes(passed_a, tiling.tile_m) + bytes(passed_b, tiling.columns_of_tile());
+}
+
+// What keeps memory busy, of an SM.
+int64_t Lowering::steps_ahead() const {
+  constexpr int64_t kUnderWay = 48 * 1024, kMost = 8;
+  if (!passes()) return 0;
+  return std::clamp<int64_t>(kUnderWay / (tiling.blocks_per_sm() * kept_bytes_of_step()), 1, kMost);
+}
+
+// Four warpgroups start with 128 registers a thread, and ptxas wants every wgmma to do with as many.
+int64_t Lowering::loaders() const {
+  constexpr int64_t kLinesOfPass = 32, kWidest = 192;
+  const bool even = !passed_b || tiling.columns_of_tile() % kLinesOfPass == 0;
+  return passes() && even && tiling.tile_n <= kWidest && tiling.blocks_per_sm() == 1 ? 2 : 1;
+}
+
 // Where the loading warpgroup is busy, nobody moves boxes.
 void Lowering::choose_given() {
-  if (way_out() != kCopyEngineStores || tiling.by_threads.any()) return;
+  if (way_out() != kCopyEngineStores || tiling.loader_is_busy()) return;
   for (size_t i = 0; i < y.nodes.size() && std::ssize(given) < kMostGiven; ++i) {
     Node& node = y.nodes[i];
     if (node.kind != Node::Kind::load || std::cmp_equal(i, y.value) || std::cmp_equal(i, y.second_value))
@@ -216,7 +242,8 @@ int64_t Lowering::shared_bytes_with(int64_t boxes, int64_t stages) const {
   if (tiling.window)
     return boxes + 1024 + std::ssize(tiling.window->lines) * kFilterBytes +
            stages * tiling.lines_of_stage() * 128;
-  return stages * tiling.stage_bytes() + ceil_div(16 * (stages + 1), 1024) * 1024 + boxes;
+  const int64_t kept = passes() ? steps_ahead() * kept_bytes_of_step() + 1024 : 0;
+  return stages * tiling.stage_bytes() + ceil_div(16 * (stages + 1), 1024) * 1024 + kept + boxes;
 }
 
 int64_t Lowering::shared_bytes(int64_t stages) const {

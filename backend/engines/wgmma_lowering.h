@@ -31,6 +31,8 @@ struct Lowering {
   /// Both as threads read them, where they do: instead of a, instead of all of b.
   std::optional<ThreadLoad> thread_a;
   std::vector<ThreadLoad> thread_b;
+  /// Those whose elements pass ops before they are multiplied; a and b are what is stored of them then.
+  std::optional<PassedOperand> passed_a, passed_b;
   Expr y;
   std::optional<ResultReduction> reduction;
   bool short_forms;
@@ -75,6 +77,17 @@ struct Lowering {
   /// Where threads load what the copy engine takes as well, they rely on whole elements alone.
   ThreadLoad loaded_operand(bool second, int64_t sibling) const;
   void choose_loaders();
+
+  bool passes() const { return passed_a || passed_b; }
+  /// Lines of one in a tile, at most.
+  int64_t passed_lines() const {
+    return std::max(passed_a ? tiling.tile_m : 0, passed_b ? tiling.columns_of_tile() : 0);
+  }
+  /// Of shared memory, for what such operands have stored of a step; and how many steps are on their way.
+  int64_t kept_bytes_of_step() const;
+  int64_t steps_ahead() const;
+  /// Warpgroups that load: two where ops keep one too busy, and another block does not.
+  int64_t loaders() const;
 
   int64_t way_out() const;
   /// Whether the epilogue's text is written out for every piece of the sums: a short one, which runs faster
@@ -138,6 +151,7 @@ struct Lowering {
 
   void write_given(std::vector<ConfigValue>& config) const;
   void write_grains(std::vector<ConfigValue>& config) const;
+  void write_prologues(KernelSource& source) const;
 
   void write_arguments(ArgumentBlock& block) const;
 
@@ -178,6 +192,10 @@ struct Lowering {
   /// cores have something to multiply then.
   double loader_cycles() const;
   double kept_fed() const;
+  /// Of a step: what the tensor cores take, or the reading of its lines from shared memory; and what passing
+  /// operands through their ops does.
+  double consumer_cycles() const;
+  double prologue_cycles() const;
 
   /// Of the main loop, and where the copy engine brings everything. Ping-pong leaves the tensor cores alone
   /// between tiles; clusters gain nothing but where L2 does not hold the operands.

@@ -49,11 +49,11 @@ std::optional<Refusal> refuse_sibling(const Fusion& fusion, const Contraction& v
 }
 
 std::optional<Refusal> refuse_types(const Fusion& fusion) {
-  const auto type = [&](size_t i) { return type_of(fusion, fusion.before[i].nodes[0].access); };
-  const bool bytes = byte_size(type(0)) == 1 && byte_size(type(1)) == 1;
-  if (type(0) != type(1) && !bytes)
+  const DataType first = operand_type(fusion), second = operand_type(fusion, true);
+  const bool bytes = byte_size(first) == 1 && byte_size(second) == 1;
+  if (first != second && !bytes)
     return refusal_at_anchor(fusion, "operands-of-one-type", "two operands of one type, or of 8 bits",
-                             fmt::format("{} and {}", to_string(type(0)), to_string(type(1))),
+                             fmt::format("{} and {}", to_string(first), to_string(second)),
                              "convert one of them");
   return std::nullopt;
 }

@@ -8,6 +8,7 @@
 
 #include "backend/engines/common_rules.h"
 #include "backend/engines/contraction.h"
+#include "backend/engines/passed_operand.h"
 #include "backend/engines/pointwise_convolution.h"
 #include "backend/engines/resident_window.h"
 #include "backend/engines/residue_classes.h"
@@ -36,9 +37,15 @@ inline constexpr int64_t kLeastTurns = 2;
 // Of a resident window: the ring of windows, and the filters of one tap.
 inline constexpr int64_t kMaxWindows = 8, kFilterBytes = kPartRows * 128;
 
-// Of the operands: both have elements of one size.
-inline DataType operand_type(const Fusion& fusion) {
-  return type_of(fusion, fusion.before[0].nodes[0].access);
+// Of what is multiplied: both operands have elements of one size.
+inline DataType operand_type(const Fusion& fusion, bool second = false) {
+  const Expr& site = fusion.before[second ? 1 : 0];
+  return site.nodes[static_cast<size_t>(site.value)].type;
+}
+
+// Whether threads pass an operand through the ops before it.
+inline bool passes(const Fusion& fusion, const Contraction& view, bool second) {
+  return passed_operand(fusion, view, second, kBoxLine).has_value();
 }
 
 // Of 16-bit elements only; and positions of the padded grid are no places for totals.
@@ -94,8 +101,9 @@ struct Tiling {
   bool short_sums;      // of one step, which are added up in fp32
   bool from_registers;  // the rows: they lie across k
   LoadedByThreads by_threads;
-  bool swapped;    // the tensor cores' rows are n
-  bool ping_pong;  // each consumer has tiles of its own
+  LoadedByThreads passed;  // by threads through ops, as the copy engine brings it
+  bool swapped;            // the tensor cores' rows are n
+  bool ping_pong;          // each consumer has tiles of its own
   int64_t tile_m, tile_n, cluster, band;
   int64_t siblings;           // share the columns of a tile
   int64_t plane_rows = 1;     // of a wgrad of planes: runs in a step
@@ -117,6 +125,7 @@ struct Tiling {
         short_sums(is_fp8(operand_type(fusion))),
         from_registers(operand_from_registers(fusion, view).has_value()),
         by_threads(loaded_by_threads(fusion, view, config)),
+        passed{passes(fusion, view, false), passes(fusion, view, true)},
         swapped(view.siblings == 1 &&
                 operand_from_registers(fusion, view).value_or(config.knob("swap", 0) != 0)),
         ping_pong(config.knob("ping_pong", 0) != 0),
@@ -145,13 +154,16 @@ struct Tiling {
     if (swapped) std::swap(rows, columns);
     // What the registers hold of a thread; a wgmma has 64 rows.
     if (!ping_pong) tile_m = std::max(tile_m, kConsumers * kPartRows);
-    if (short_sums) tile_n = std::min<int64_t>(tile_n, by_threads.any() ? 128 : 192);
-    if (by_threads.any()) cluster = 1;
+    if (short_sums) tile_n = std::min<int64_t>(tile_n, loader_is_busy() ? 128 : 192);
+    if (loader_is_busy()) cluster = 1;
     fit_siblings(kLeastPiece);
     const int64_t parts = can_split(view) ? std::clamp<int64_t>(config.knob("split", 1), 1, most_parts()) : 1;
     steps_of_part = ceil_div(steps, parts);
     split = parts == 1 ? 1 : ceil_div(steps, steps_of_part);
   }
+
+  // Its threads have no registers to spare, nor time for anything else.
+  bool loader_is_busy() const { return by_threads.any() || passed.any(); }
 
   // Rows of one step have all taps along the first axis in one tile.
   void walk_planes(const Contraction& view, const EngineConfig& config, DataType type) {
@@ -210,7 +222,7 @@ struct Tiling {
     // Further sums and totals want registers on the way out, where short ones are free again.
     const bool plain = (siblings == 1 || (matmul && ping_pong)) && !from_registers &&
                        (reduces ? reduces_lightly : results == 1 && !crowded);
-    const int64_t most = (plain || short_sums) && !by_threads.any() ? kMaxSums : 128;
+    const int64_t most = (plain || short_sums) && !loader_is_busy() ? kMaxSums : 128;
     while (sums() + short_registers() > most) tile_m /= 2;
   }
   // Of the result.

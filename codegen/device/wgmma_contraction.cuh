@@ -1,8 +1,8 @@
 // Owns the tensor-core contraction of sm_90a (Hopper): matmul and the three passes of convolution as one
 // persistent, warp-specialised kernel.
 // load: one thread of the first warpgroup keeps a ring of operand tiles in shared memory full, by TMA (all of
-// them where TMA cannot address an operand); two others move the boxes of the epilogue where it has operands
-// that come in them.
+// them where TMA cannot address an operand, or ops come before it); two others move the boxes of the epilogue
+// where it has operands that come in them.
 // compute: two warpgroups multiply, on the tensor cores, straight from shared memory (rows in TF32 that lie
 // across k: from registers): half the rows of a tile each, or tiles of their own in turns. finish: sums pass
 // the epilogue in registers; the loads of the next tile, and the stores of this one, go on meanwhile.
@@ -12,6 +12,9 @@
 #include "codegen/device/wgmma_load.cuh"
 #include "codegen/device/wgmma_mover.cuh"
 #include "codegen/device/wgmma_planes.cuh"
+#if defined FUSOR_PROLOGUE_A || defined FUSOR_PROLOGUE_B
+#include "codegen/device/wgmma_prologue_load.cuh"
+#endif
 #include "codegen/device/wgmma_split.cuh"
 #include "codegen/device/wgmma_thread_load.cuh"
 
@@ -40,6 +43,13 @@ struct Params {
 #ifdef FUSOR_GRAIN_B
   ThreadOperand thread_b[kSiblings];
 #endif
+  // Ops may need no arguments: an empty struct would take room here that the host does not give it.
+#if defined FUSOR_PROLOGUE_A && FUSOR_PROLOGUE_A_ARGUMENTS
+  A::Args arguments_a;
+#endif
+#if defined FUSOR_PROLOGUE_B && FUSOR_PROLOGUE_B_ARGUMENTS
+  B::Args arguments_b;
+#endif
 #if FUSOR_WAY_OUT == 2
   Sum* partials;
 #else
@@ -51,10 +61,28 @@ struct Params {
 #ifdef FUSOR_REDUCED
   Partials reduced;
 #endif
+
+#ifdef FUSOR_PROLOGUE_A
+#if FUSOR_PROLOGUE_A_ARGUMENTS
+  __device__ const A::Args& prologue_a() const { return arguments_a; }
+#else
+  __device__ A::Args prologue_a() const { return {}; }
+#endif
+#endif
+#ifdef FUSOR_PROLOGUE_B
+#if FUSOR_PROLOGUE_B_ARGUMENTS
+  __device__ const B::Args& prologue_b() const { return arguments_b; }
+#else
+  __device__ B::Args prologue_b() const { return {}; }
+#endif
+#endif
 };
 
 struct Shared {
   Stages stages;
+#if defined FUSOR_PROLOGUE_A || defined FUSOR_PROLOGUE_B
+  KeptSteps kept;
+#endif
   alignas(1024) u8 boxes[kBoxes > 0 ? kBoxes : 1][kBoxes > 0 ? kBoxBytes : 1];
 };
 
@@ -260,14 +288,17 @@ FUSOR_DEVICE void move_boxes(const Params& p, Shared& shared, int consumer) {
 }
 #endif
 
-// Of the 504 that three warpgroups have. A loader by TMA wants 40, or 24 beside a pair, whose piece is twice
-// as many sums, if none of its threads moves boxes; threads that load keep some for what is under way.
-static constexpr int kLoaderRegisters = kThreadsLoad                                    ? 104
+// Of the 504 that three warpgroups have, or the 512 of four. A loader by TMA wants 40, or 24 beside a pair,
+// whose piece is twice as many sums, if none of its threads moves boxes; threads that load keep some for what
+// is under way.
+static constexpr int kLoaderRegisters = kLoaders > 1                                    ? 72
+                                        : kThreadsLoad                                  ? 104
                                         : kSiblings > 1 && kOp == kMatmul&& kGiven == 0 ? 24
                                                                                         : 40;
-static constexpr int kConsumerRegisters = (504 - kLoaderRegisters) / kConsumers;
+static constexpr int kConsumerRegisters =
+    ((kLoaders > 1 ? 512 : 504) - kLoaders * kLoaderRegisters) / kConsumers;
 
-extern "C" __global__ void __launch_bounds__((1 + kConsumers) * kWarpgroup, FUSOR_BLOCKS_PER_SM)
+extern "C" __global__ void __launch_bounds__(kLoading + kConsumers * kWarpgroup, FUSOR_BLOCKS_PER_SM)
     wgmma_contraction(const __grid_constant__ Params p) {
   declare_sums<kShortSums ? 1 : kParts>();
   extern __shared__ __align__(1024) u8 memory[];
@@ -276,6 +307,9 @@ extern "C" __global__ void __launch_bounds__((1 + kConsumers) * kWarpgroup, FUSO
   const int warpgroup = __shfl_sync(0xffffffff, threadIdx.x / kWarpgroup, 0);
   if (threadIdx.x == 0) {
     shared.stages.init();
+#if defined FUSOR_PROLOGUE_A || defined FUSOR_PROLOGUE_B
+    shared.kept.init();
+#endif
     fence_barriers();
   }
   if (threadIdx.x == 32) {
@@ -293,9 +327,11 @@ extern "C" __global__ void __launch_bounds__((1 + kConsumers) * kWarpgroup, FUSO
     synchronise_cluster();
   else
     __syncthreads();
-  if (warpgroup == 0) {
+  if (warpgroup / kLoaders == 0) {
     if constexpr (FUSOR_BLOCKS_PER_SM == 1) give_registers<kLoaderRegisters>();
-#if defined FUSOR_GRAIN_A || defined FUSOR_GRAIN_B
+#if defined FUSOR_PROLOGUE_A || defined FUSOR_PROLOGUE_B
+    load_through_prologues(p, shared.stages, shared.kept);
+#elif defined FUSOR_GRAIN_A || defined FUSOR_GRAIN_B
     load_by_threads(p, shared.stages);
 #elif defined FUSOR_CHANNEL_BLOCK
     if (threadIdx.x == 0) load_planes(p.a, p.b[0], p.operands, p.schedule, shared.stages);
@@ -308,7 +344,7 @@ extern "C" __global__ void __launch_bounds__((1 + kConsumers) * kWarpgroup, FUSO
 #endif
   } else {
     if constexpr (FUSOR_BLOCKS_PER_SM == 1) take_registers<kConsumerRegisters>();
-    consume(p, shared, warpgroup - 1);
+    consume(p, shared, warpgroup - kLoaders);
   }
   // Others may still write to this block's tiles and barriers.
   if constexpr (kCluster > 1) {

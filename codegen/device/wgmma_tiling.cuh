@@ -34,10 +34,20 @@ static constexpr int kGrainB = FUSOR_GRAIN_B;
 #else
 static constexpr int kGrainB = 0;
 #endif
-static constexpr bool kThreadsLoad = kGrainA > 0 || kGrainB > 0;
+// Operands that pass ops on their way, which other threads see to (wgmma_prologue_load.cuh).
+#if defined FUSOR_PROLOGUE_A || defined FUSOR_PROLOGUE_B
+static constexpr bool kHasPrologues = true;
+static constexpr int kLoaders = FUSOR_LOADERS;
+#else
+static constexpr bool kHasPrologues = false;
+static constexpr int kLoaders = 1;
+#endif
+static constexpr bool kThreadsLoad = kGrainA > 0 || kGrainB > 0 || kHasPrologues;
 // Blocks of a cluster stand one below the other and share the columns' operand.
 static constexpr int kCluster = FUSOR_CLUSTER;
 static constexpr int kWarpgroup = 128, kConsumers = 2;
+// The warpgroups of a block: those that load, then the consumers.
+static constexpr int kLoading = kLoaders * kWarpgroup;
 // Ping-pong: each consumer has a tile of its own and finishes it while the other multiplies. Otherwise both
 // work on the rows of one tile.
 static constexpr bool kPingPong = FUSOR_PING_PONG;
@@ -197,7 +207,7 @@ struct Stages {
     for (BoxBarriers& barriers : boxes) barriers.init();
 #endif
     for (int stage = 0; stage < kStages; ++stage) {
-      full[stage].init(kThreadsLoad ? kWarpgroup : 1);
+      full[stage].init(kThreadsLoad ? kLoading : 1);
       empty[stage].init(kReaders * kWarpgroup / 32 * kCluster);
     }
   }

@@ -1,0 +1,31 @@
+// Owns how operands of a matmul that pass ops before they are multiplied look to the wgmma engine: the tensor
+// that the copy engine brings as it is stored, and the ops that threads pass it through
+// (codegen/device/wgmma_prologue_load.cuh).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "backend/engines/contraction.h"
+#include "backend/engines/tensor_maps.h"
+#include "core/expr.h"
+#include "core/fusion.h"
+
+namespace fusor {
+
+/// Elements that pass the ops together.
+inline constexpr int64_t kPassedVector = 8;
+
+struct PassedOperand {
+  CopiedOperand stored;  ///< in lines of 64 elements, along k or across it
+  Expr ops;              ///< of which the stored elements are anchor 0
+  int vector_axis = 0;   ///< of the ops' domain: along the lines
+};
+
+/// The first operand of a matmul, or the second one, for tiles of `extent` lines. Nothing where no ops come
+/// before it, where what they yield has more or fewer than 16 bits, and where the copy engine cannot walk the
+/// largest tensor that they read, or finds parts of vectors there.
+std::optional<PassedOperand> passed_operand(const Fusion& fusion, const Contraction& view, bool second,
+                                            int64_t extent);
+
+}  // namespace fusor
