@@ -1,6 +1,7 @@
 // Owns what copies by Hopper's copy engine (TMA) are made of: units of 16 bytes, and lines of 128.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "core/data_type.h"
@@ -8,6 +9,10 @@
 
 namespace fusor {
 
+/// What kernels read from shared memory, in the order of the numbers in codegen/device/wgmma.cuh and
+/// wgmma_prologue_load.cuh.
+inline constexpr std::array kCopiedTypes{DataType::f16, DataType::bf16,    DataType::f32,    DataType::i8,
+                                         DataType::u8,  DataType::f8_e4m3, DataType::f8_e5m2};
 /// Bytes of which addresses, offsets and strides are multiples.
 inline constexpr int64_t kCopyUnit = 16;
 /// Elements in a line of 128 bytes: the width of every box, and the steps of k in a tile.

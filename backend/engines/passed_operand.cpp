@@ -2,7 +2,6 @@
 #include "backend/engines/passed_operand.h"
 
 #include <algorithm>
-#include <array>
 
 #include "backend/engines/copy_engine.h"
 #include "backend/engines/epilogue.h"
@@ -12,14 +11,9 @@ namespace fusor {
 
 namespace {
 
-// What the kernel knows in memory.
-bool is_stored(DataType type) {
-  static constexpr std::array kTypes{DataType::f16, DataType::bf16,    DataType::f32,    DataType::i8,
-                                     DataType::u8,  DataType::f8_e4m3, DataType::f8_e5m2};
-  return std::ranges::find(kTypes, type) != kTypes.end();
-}
+bool is_copied(DataType type) { return std::ranges::find(kCopiedTypes, type) != kCopiedTypes.end(); }
 
-// The load that walks most of a site; or the number of its nodes.
+// The load that walks most of a site, the first of such; or the number of its nodes.
 size_t largest_load(const Expr& site) {
   const Access* const access = primary_access(site);
   const auto found =
@@ -46,7 +40,7 @@ std::optional<PassedOperand> passed_operand(const Fusion& fusion, const Contract
   const size_t at = largest_load(before);
   if (at == before.nodes.size()) return std::nullopt;
   const DataType type = type_of(fusion, before.nodes[at].access);
-  if (before.nodes[at].type != type || !is_stored(type)) return std::nullopt;
+  if (before.nodes[at].type != type || !is_copied(type)) return std::nullopt;
   const auto stored = copied_load(fusion, view, second, at, extent);
   if (!stored || stored->map.dims[0] % kPassedVector != 0) return std::nullopt;
   auto [ops, k_axis, across_axis] = matmul_site(fusion, view, second, 0);

@@ -22,9 +22,10 @@ struct PassedOperand {
   int vector_axis = 0;   ///< of the ops' domain: along the lines
 };
 
-/// The first operand of a matmul, or the second one, for tiles of `extent` lines. Nothing where no ops come
-/// before it, where what they yield has more or fewer than 16 bits, and where the copy engine cannot walk the
-/// largest tensor that they read, or finds parts of vectors there.
+/// The first operand of a matmul, or the second one, for tiles of `extent` lines. Nothing for convolutions
+/// and siblings, and sums in another type than fp32; where no ops come before the operand, or what they yield
+/// is neither fp16 nor bf16; and where the copy engine cannot walk the largest tensor that they read (the
+/// first of such), finds parts of vectors there, or elements that the kernel does not know.
 std::optional<PassedOperand> passed_operand(const Fusion& fusion, const Contraction& view, bool second,
                                             int64_t extent);
 

@@ -82,9 +82,9 @@ std::optional<Refusal> refuse_loads(const Fusion& fusion, const Contraction& vie
                                     int64_t sibling) {
   auto refusal = refuse_copies(fusion, view, second, sibling);
   if (!refusal || passed_operand(fusion, view, second, kBoxLine)) return std::nullopt;
-  if (threads_take(fusion, view, second) && !passed_operand(fusion, view, !second, kBoxLine))
-    return std::nullopt;
-  return refusal;
+  if (!threads_take(fusion, view, second)) return refusal;
+  if (!passed_operand(fusion, view, !second, kBoxLine)) return std::nullopt;
+  return refuse_value(fusion, view, operand_site(fusion, !second, 0));
 }
 
 LoadedByThreads needs_threads(const Fusion& fusion, const Contraction& view) {

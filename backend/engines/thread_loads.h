@@ -43,7 +43,8 @@ bool threads_take(const Fusion& fusion, const Contraction& view, bool second);
 /// Whether they can load both, so that pointers to any whole elements will do.
 bool threads_take_both(const Fusion& fusion, const Contraction& view);
 /// Why neither the copy engine nor threads bring an operand (of a sibling), and nothing passes it through its
-/// ops, in the copy engine's words; or nothing. Threads that pass one operand leave the other one to it.
+/// ops, in the copy engine's words; or nothing. Threads that would bring it do not where they pass the other
+/// one through its ops: those are named.
 std::optional<Refusal> refuse_loads(const Fusion& fusion, const Contraction& view, bool second,
                                     int64_t sibling = 0);
 

@@ -22,9 +22,6 @@ namespace fusor {
 namespace wgmma {
 namespace {
 
-// Of an operand that passes ops: tiles of more were the fastest of no size that was timed.
-constexpr int64_t kMostPassedLines = 128;
-
 class WgmmaEngine final : public Engine {
  public:
   std::string_view name() const override { return "wgmma"; }
@@ -99,7 +96,6 @@ class WgmmaEngine final : public Engine {
       const Lowering lowering(fusion, config, device);
       const Tiling& tiling = lowering.tiling;
       if (tiling.plane_rows != rows || !lowering.fits()) return;
-      if (lowering.passed_lines() > kMostPassedLines) return;
       if (tiling.cluster != cluster || tiling.tile_m != tile_m || tiling.tile_n != tile_n) return;
       if (tiling.swapped != (swap != 0)) return;
       Work work = lowering.work();

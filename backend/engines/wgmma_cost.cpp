@@ -161,8 +161,13 @@ Work Lowering::work() const {
   work.dram_bytes = dram_bytes(fusion);
   const bool window_as_rows = !tiling.swapped && a.map.window,
              window_as_columns = tiling.swapped && b[0].map.window;
-  const double fetched = (window_as_rows ? kIm2colCost : 1) * tile_m +
-                         (window_as_columns ? kIm2colCost : 1) * tile_n / static_cast<double>(tiling.cluster);
+  // Of lines of 128 bytes, what is stored of them.
+  const auto stored = [](const std::optional<PassedOperand>& passed) {
+    return passed ? static_cast<double>(byte_size(passed->stored.map.type)) / 2 : 1.0;
+  };
+  const double fetched =
+      (window_as_rows ? kIm2colCost : stored(passed_a)) * tile_m +
+      (window_as_columns ? kIm2colCost : stored(passed_b)) * tile_n / static_cast<double>(tiling.cluster);
   work.l2_bytes = steps * fetched * kLineBytes;
   if (view.planes)
     work.l2_bytes = steps * kLineBytes * static_cast<double>(tiling.row_lines() + tiling.column_lines());

@@ -19,9 +19,7 @@
 namespace fusor::wgmma {
 
 int64_t Lowering::element_number(DataType type) {
-  constexpr std::array kElements{DataType::f16, DataType::bf16,    DataType::f32,    DataType::i8,
-                                 DataType::u8,  DataType::f8_e4m3, DataType::f8_e5m2};
-  return std::ranges::find(kElements, type) - kElements.begin();
+  return std::ranges::find(kCopiedTypes, type) - kCopiedTypes.begin();
 }
 
 int64_t Lowering::element_in_box(DataType type) {
@@ -114,9 +112,12 @@ void Lowering::write_grains(std::vector<ConfigValue>& config) const {
 
 namespace {
 
-// The kernel rounds to the type of what is multiplied, which the value has.
+// The kernel rounds to the type of what is multiplied, which the value has: enough where it comes as that
+// type is held. From fp64, say, it would be rounded twice.
 KernelSite prologue(const char* name, const PassedOperand& passed) {
-  return {name, passed.ops, passed.vector_axis, fits_short_forms(passed.ops), false};
+  const Node& value = passed.ops.nodes[static_cast<size_t>(passed.ops.value)];
+  const bool held = value.kind == Node::Kind::pointwise && value.pointwise.compute == carrier(value.type);
+  return {name, passed.ops, passed.vector_axis, fits_short_forms(passed.ops), !held};
 }
 
 }  // namespace

@@ -262,7 +262,7 @@ int64_t Lowering::stages_beside(int64_t boxes) const {
 }
 
 bool Lowering::fits() const {
-  if (shared_bytes(2) > device.shared_per_block) return false;
+  if (shared_bytes(2) > shared_budget()) return false;
   return !tiling.window || filter_blocks() <= device.sm_count;
 }
 

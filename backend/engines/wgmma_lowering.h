@@ -79,10 +79,6 @@ struct Lowering {
   void choose_loaders();
 
   bool passes() const { return passed_a || passed_b; }
-  /// Lines of one in a tile, at most.
-  int64_t passed_lines() const {
-    return std::max(passed_a ? tiling.tile_m : 0, passed_b ? tiling.columns_of_tile() : 0);
-  }
   /// Of shared memory, for what such operands have stored of a step; and how many steps are on their way.
   int64_t kept_bytes_of_step() const;
   int64_t steps_ahead() const;

@@ -29,6 +29,8 @@ inline constexpr int64_t kMaxStages = 12, kMaxSums = 192;
 inline constexpr int64_t kWarpRows = 16, kWarps = 4;  // of a part, of a warpgroup
 inline constexpr int64_t kThreadsStore = 0, kCopyEngineStores = 1, kPartStored = 2, kLinesStored = 3,
                          kPlanesStored = 4;
+// Lines of an operand that passes ops, in a tile: more were the fastest of no size that was timed.
+inline constexpr int64_t kMostPassedLines = 128;
 // Stages that wide boxes leave where there are more of them than of the first result, and all; operands of
 // the epilogue that come in boxes.
 inline constexpr int64_t kEnoughStages = 4, kFewStages = 3, kMostGiven = 2;
@@ -156,6 +158,8 @@ struct Tiling {
     if (!ping_pong) tile_m = std::max(tile_m, kConsumers * kPartRows);
     if (short_sums) tile_n = std::min<int64_t>(tile_n, loader_is_busy() ? 128 : 192);
     if (loader_is_busy()) cluster = 1;
+    if (swapped ? passed.second : passed.first) tile_m = std::min(tile_m, kMostPassedLines);
+    if (swapped ? passed.first : passed.second) tile_n = std::min(tile_n, kMostPassedLines);
     fit_siblings(kLeastPiece);
     const int64_t parts = can_split(view) ? std::clamp<int64_t>(config.knob("split", 1), 1, most_parts()) : 1;
     steps_of_part = ceil_div(steps, parts);

@@ -1,8 +1,8 @@
 // Owns the tensor-core contraction of sm_90a (Hopper): matmul and the three passes of convolution as one
 // persistent, warp-specialised kernel.
 // load: one thread of the first warpgroup keeps a ring of operand tiles in shared memory full, by TMA (all of
-// them where TMA cannot address an operand, or ops come before it); two others move the boxes of the epilogue
-// where it has operands that come in them.
+// them where TMA cannot address an operand; those of a second warpgroup, too, where ops come before it); two
+// others move the boxes of the epilogue where it has operands that come in them.
 // compute: two warpgroups multiply, on the tensor cores, straight from shared memory (rows in TF32 that lie
 // across k: from registers): half the rows of a tile each, or tiles of their own in turns. finish: sums pass
 // the epilogue in registers; the loads of the next tile, and the stores of this one, go on meanwhile.

@@ -48,6 +48,17 @@ Graph converted() {
   return g.finish();
 }
 
+// Both operands of fp32, two results.
+Graph converted_twice() {
+  GraphBuilder g("converted_twice");
+  const PointwiseOptions to_bf16{.type = DataType::bf16};
+  const Tensor a = g.identity(g.input("a", {512, 264}, DataType::f32), to_bf16);
+  const Tensor b = g.identity(g.input("b", {264, 512}, DataType::f32), to_bf16);
+  const Tensor y = g.output(g.matmul(a, b), {.name = "y", .type = DataType::f32});
+  g.output(g.relu(y), {.name = "z", .type = DataType::f32});
+  return g.finish();
+}
+
 std::vector<Lowered> lowerings(const Graph& graph) {
   const Fusion fusion = fusion_of(graph);
   std::vector<Lowered> all;
@@ -79,7 +90,7 @@ TEST(WgmmaPrologues, LeaveTheOtherOperandToTheCopyEngine) {
   const Tensor b = g.mul(g.input("b", {1008, 320}, DataType::i8), g.input("scale", {1, 320}, DataType::f32),
                          {.type = DataType::bf16, .compute = DataType::f32});
   g.output(g.matmul(g.input("a", {256, 1008}, DataType::bf16, odd), b));
-  EXPECT_EQ(rule(g.finish()), "16-byte-lines");
+  EXPECT_EQ(rule(g.finish()), "plain-operands") << "which leaves both to threads";
 }
 
 TEST(WgmmaPrologues, OperandsAreBroughtAsTheyAreStored) {
@@ -123,13 +134,43 @@ TEST(WgmmaPrologues, OpsWithoutArgumentsTakeNone) {
 }
 
 TEST(WgmmaPrologues, KeepStepsInSharedMemoryBesideTheRing) {
-  for (const Graph& graph : {dequantised({}), dequantised({.scales_first = true}), converted()}) {
+  for (const Graph& graph :
+       {dequantised({}), dequantised({.scales_first = true}), converted(), converted_twice()}) {
     for (const Lowered& one : lowerings(graph)) {
       EXPECT_GE(config_value(source_of(one), "ahead"), 1);
       EXPECT_GE(config_value(source_of(one), "stages"), 2);
       EXPECT_LE(launch_of(one).shared_bytes, h200().shared_per_block);
     }
     expect_every_setting_lowers(graph);
+  }
+}
+
+TEST(WgmmaPrologues, LeaveRoomForAllBlocksThatAreLaunched) {
+  for (const Graph& graph : {dequantised({}), converted(), converted_twice()})
+    for (const Lowered& one : lowerings(graph)) {
+      const int64_t together = config_value(source_of(one), "blocks_per_sm");
+      EXPECT_LE((launch_of(one).shared_bytes + 1024) * together, h200().shared_per_sm);
+    }
+}
+
+TEST(WgmmaPrologues, HaveNoMoreThan128LinesInATile) {
+  for (const Lowered& one : lowerings(dequantised({.m = 4096, .n = 4096}))) {
+    const bool swapped = config_value(source_of(one), "swapped") != 0;
+    EXPECT_LE(config_value(source_of(one), swapped ? "tile_m" : "tile_n"), 128);
+  }
+}
+
+// From fp64 to fp32 to bf16 would be other numbers.
+TEST(WgmmaPrologues, AreRoundedOnce) {
+  GraphBuilder g("fp64");
+  const Tensor scale = g.input("scale", {1, 320}, DataType::f64);
+  const Tensor b = g.mul(g.input("b", {256, 320}, DataType::i8), scale,
+                         {.type = DataType::bf16, .compute = DataType::f64});
+  g.output(g.matmul(g.input("a", {256, 256}, DataType::bf16), b));
+  for (const Lowered& one : lowerings(g.finish())) {
+    const std::string text = test::generated_text(one, 0);
+    EXPECT_NE(text.find("round_to<bf16>(op_mul"), std::string::npos) << text;
+    EXPECT_EQ(text.find("narrow<float>(op_mul"), std::string::npos);
   }
 }
 
