@@ -224,31 +224,22 @@ struct KeptSteps {
     }
   }
 };
-struct KeptRing {
-  int slot = 0;
-  u32 parity = 0;
-  __device__ void advance() {
-    if (++slot == kAhead) {
-      slot = 0;
-      parity ^= 1;
-    }
-  }
-};
+using KeptRing = RingOf<kAhead>;
 
 // By one thread: has what is stored of the next step brought, when the threads are done with what was there.
 template <class Params>
 FUSOR_DEVICE void fetch_step(const Params& p, KeptSteps& kept, KeptRing& ring, StepWalk& coming) {
   if (!coming.more()) return;
   const Tile& tile = coming.tile;
-  Barrier& full = kept.full[ring.slot];
-  kept.empty[ring.slot].wait(ring.parity ^ 1);
+  Barrier& full = kept.full[ring.stage];
+  kept.empty[ring.stage].wait(ring.parity ^ 1);
   full.arrive_and_expect(kKeptBytesA + kKeptBytesB);
 #ifdef FUSOR_PROLOGUE_A
-  PassageA::fetch(kept.step[ring.slot], p.a, full, p.operands.batched_a != 0 ? tile.entry : 0, tile.row,
+  PassageA::fetch(kept.step[ring.stage], p.a, full, p.operands.batched_a != 0 ? tile.entry : 0, tile.row,
                   coming.step);
 #endif
 #ifdef FUSOR_PROLOGUE_B
-  PassageB::fetch(kept.step[ring.slot] + kKeptBytesA, p.b[0], full,
+  PassageB::fetch(kept.step[ring.stage] + kKeptBytesA, p.b[0], full,
                   p.operands.batched_b != 0 ? tile.entry : 0, tile.column, coming.step);
 #endif
   ring.advance();
@@ -300,16 +291,16 @@ FUSOR_DEVICE void load_through_prologues(const Params& p, Stages& stages, KeptSt
 #endif
     }
     __syncwarp();
-    kept.full[taken.slot].wait(taken.parity);
+    kept.full[taken.stage].wait(taken.parity);
 #ifdef FUSOR_PROLOGUE_A
-    a.put(stages.a[ring.stage], kept.step[taken.slot], tile.entry, tile.row, step);
+    a.put(stages.a[ring.stage], kept.step[taken.stage], tile.entry, tile.row, step);
 #endif
 #ifdef FUSOR_PROLOGUE_B
-    b.put(stages.b[ring.stage], kept.step[taken.slot] + kKeptBytesA, tile.entry, tile.column, step);
+    b.put(stages.b[ring.stage], kept.step[taken.stage] + kKeptBytesA, tile.entry, tile.column, step);
 #endif
     fence_shared_writes();
     full.arrive();
     __syncwarp();
-    if (threadIdx.x % 32 == 0) kept.empty[taken.slot].arrive();
+    if (threadIdx.x % 32 == 0) kept.empty[taken.stage].arrive();
   }
 }

@@ -132,22 +132,24 @@ struct Schedule {
 FUSOR_DEVICE int first_item() { return static_cast<int>(blockIdx.x) / kCluster; }
 FUSOR_DEVICE int item_step() { return static_cast<int>(gridDim.x) / kCluster; }
 
-// Where in the ring, and in which of its rounds.
-struct Ring {
+// Where in a ring, and in which of its rounds.
+template <int kLength>
+struct RingOf {
   int stage = 0;
   u32 parity = 0;
   __device__ void advance() {
-    if (++stage == kStages) {
+    if (++stage == kLength) {
       stage = 0;
       parity ^= 1;
     }
   }
   __device__ void skip(int steps) {
     stage += steps;
-    parity ^= stage / kStages & 1;
-    stage %= kStages;
+    parity ^= stage / kLength & 1;
+    stage %= kLength;
   }
 };
+using Ring = RingOf<kStages>;
 
 // Whose turn to multiply it is, of two consumers with a tile each.
 struct Turns {

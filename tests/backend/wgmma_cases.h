@@ -43,6 +43,19 @@ inline std::vector<EngineConfig> configs(const Fusion& fusion, const DeviceInfo&
   return found;
 }
 
+inline std::vector<Lowered> lowerings(const Graph& graph) {
+  const Fusion fusion = fusion_of(graph);
+  const DeviceInfo device = DeviceInfo::named("H200");
+  std::vector<Lowered> all;
+  for (const EngineConfig& config : configs(fusion, device))
+    all.push_back(wgmma_engine().lower(fusion, config, device));
+  return all;
+}
+
+/// Of the product.
+inline const Launch& launch_of(const Lowered& lowered) { return std::get<Launch>(lowered.steps.at(0)); }
+inline const KernelSource& source_of(const Lowered& lowered) { return *launch_of(lowered).source; }
+
 // Settings that no candidate has, but a plan file may.
 inline void expect_every_setting_lowers(const Graph& graph) {
   SCOPED_TRACE(graph.name);

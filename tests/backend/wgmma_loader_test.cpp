@@ -47,18 +47,6 @@ Graph product(const Case& c) {
   return g.finish();
 }
 
-std::vector<Lowered> lowerings(const Graph& graph) {
-  const Fusion fusion = fusion_of(graph);
-  std::vector<Lowered> all;
-  for (const EngineConfig& config : configs(fusion, h200()))
-    all.push_back(wgmma_engine().lower(fusion, config, h200()));
-  return all;
-}
-
-const KernelSource& source_of(const Lowered& lowered) {
-  return *std::get<Launch>(lowered.steps.at(0)).source;
-}
-
 // Of what the kernel calls a and b; 0 of one that the copy engine brings.
 int64_t grain(const Lowered& lowered, const char* name) {
   return has_config(source_of(lowered), name) ? config_value(source_of(lowered), name) : 0;

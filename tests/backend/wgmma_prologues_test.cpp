@@ -59,17 +59,6 @@ Graph converted_twice() {
   return g.finish();
 }
 
-std::vector<Lowered> lowerings(const Graph& graph) {
-  const Fusion fusion = fusion_of(graph);
-  std::vector<Lowered> all;
-  for (const EngineConfig& config : configs(fusion, h200()))
-    all.push_back(wgmma_engine().lower(fusion, config, h200()));
-  return all;
-}
-
-const Launch& launch_of(const Lowered& lowered) { return std::get<Launch>(lowered.steps.at(0)); }
-const KernelSource& source_of(const Lowered& lowered) { return *launch_of(lowered).source; }
-
 TEST(WgmmaPrologues, OfWholeVectorsInLinesThatAreAdjacentArePassedByThreads) {
   EXPECT_EQ(rule(dequantised({})), "");
   EXPECT_EQ(rule(dequantised({.weights = {320, 1}})), "") << "across k";
