@@ -67,8 +67,8 @@ double Lowering::scattered_bytes() const {
 
 double Lowering::prologue_cycles() const {
   // Of a step; of each 8 elements that 128 threads have of it, and of each op on them. An SM takes as long
-  // for two blocks as for one after the other. Fitted to 60 candidates of five sizes on an H200
-  // (bench/RESULTS.md).
+  // for two blocks as for one after the other. Fitted to the candidates of six sizes with int8 weights on an
+  // H200.
   constexpr double kStep = 720, kInstruction = 12;
   const double unit = loaders() > 1 ? 41 : 55;
   double cycles = kStep;

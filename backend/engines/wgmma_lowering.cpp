@@ -22,10 +22,10 @@ Lowering::Lowering(const Fusion& fusion_, const EngineConfig& config, const Devi
       tiling(tiling_of(fusion_, view, config)),
       passed_a(passed_operand(fusion, view, tiling.swapped, tiling.tile_m)),
       passed_b(passed_operand(fusion, view, !tiling.swapped, tiling.columns_of_tile())),
+      a(passed_a ? passed_a->stored : copied_operand(fusion, view, tiling.swapped, tiling.tile_m)),
       y(fusion_.after[0]),
       reduction(result_reduction(fusion_, view)),
       short_forms(fits_short_forms(y)) {
-  a = passed_a ? passed_a->stored : copied_operand(fusion, view, tiling.swapped, tiling.tile_m);
   if (tiling.window) b = {copied_window(fusion, view, *tiling.window, tiling.lines_of_window())};
   if (passed_b) b = {passed_b->stored};
   for (int64_t i = std::ssize(b); i < tiling.siblings; ++i)

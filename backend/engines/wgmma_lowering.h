@@ -26,13 +26,13 @@ struct Lowering {
   const DeviceInfo& device;
   Contraction view;
   Tiling tiling;
+  /// Operands whose elements pass ops before they are multiplied; a and b are what is stored of them then.
+  std::optional<PassedOperand> passed_a, passed_b;
   CopiedOperand a;               ///< left operand of what the tensor cores see
   std::vector<CopiedOperand> b;  ///< right operand of every sibling
   /// Both as threads read them, where they do: instead of a, instead of all of b.
   std::optional<ThreadLoad> thread_a;
   std::vector<ThreadLoad> thread_b;
-  /// Those whose elements pass ops before they are multiplied; a and b are what is stored of them then.
-  std::optional<PassedOperand> passed_a, passed_b;
   Expr y;
   std::optional<ResultReduction> reduction;
   bool short_forms;

@@ -12,7 +12,7 @@
 #include "codegen/device/wgmma_load.cuh"
 #include "codegen/device/wgmma_mover.cuh"
 #include "codegen/device/wgmma_planes.cuh"
-#if defined FUSOR_PROLOGUE_A || defined FUSOR_PROLOGUE_B
+#ifdef FUSOR_LOADERS
 #include "codegen/device/wgmma_prologue_load.cuh"
 #endif
 #include "codegen/device/wgmma_split.cuh"
@@ -80,7 +80,7 @@ struct Params {
 
 struct Shared {
   Stages stages;
-#if defined FUSOR_PROLOGUE_A || defined FUSOR_PROLOGUE_B
+#ifdef FUSOR_LOADERS
   KeptSteps kept;
 #endif
   alignas(1024) u8 boxes[kBoxes > 0 ? kBoxes : 1][kBoxes > 0 ? kBoxBytes : 1];
@@ -307,7 +307,7 @@ extern "C" __global__ void __launch_bounds__(kLoading + kConsumers * kWarpgroup,
   const int warpgroup = __shfl_sync(0xffffffff, threadIdx.x / kWarpgroup, 0);
   if (threadIdx.x == 0) {
     shared.stages.init();
-#if defined FUSOR_PROLOGUE_A || defined FUSOR_PROLOGUE_B
+#ifdef FUSOR_LOADERS
     shared.kept.init();
 #endif
     fence_barriers();
@@ -329,7 +329,7 @@ extern "C" __global__ void __launch_bounds__(kLoading + kConsumers * kWarpgroup,
     __syncthreads();
   if (warpgroup / kLoaders == 0) {
     if constexpr (FUSOR_BLOCKS_PER_SM == 1) give_registers<kLoaderRegisters>();
-#if defined FUSOR_PROLOGUE_A || defined FUSOR_PROLOGUE_B
+#ifdef FUSOR_LOADERS
     load_through_prologues(p, shared.stages, shared.kept);
 #elif defined FUSOR_GRAIN_A || defined FUSOR_GRAIN_B
     load_by_threads(p, shared.stages);

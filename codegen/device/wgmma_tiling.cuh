@@ -34,15 +34,14 @@ static constexpr int kGrainB = FUSOR_GRAIN_B;
 #else
 static constexpr int kGrainB = 0;
 #endif
-// Operands that pass ops on their way, which other threads see to (wgmma_prologue_load.cuh).
-#if defined FUSOR_PROLOGUE_A || defined FUSOR_PROLOGUE_B
-static constexpr bool kHasPrologues = true;
+// Where operands pass ops on their way, so many warpgroups see to it (wgmma_prologue_load.cuh).
+#ifdef FUSOR_LOADERS
 static constexpr int kLoaders = FUSOR_LOADERS;
+static constexpr bool kThreadsLoad = true;
 #else
-static constexpr bool kHasPrologues = false;
 static constexpr int kLoaders = 1;
+static constexpr bool kThreadsLoad = kGrainA > 0 || kGrainB > 0;
 #endif
-static constexpr bool kThreadsLoad = kGrainA > 0 || kGrainB > 0 || kHasPrologues;
 // Blocks of a cluster stand one below the other and share the columns' operand.
 static constexpr int kCluster = FUSOR_CLUSTER;
 static constexpr int kWarpgroup = 128, kConsumers = 2;
