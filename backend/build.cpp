@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "backend/choose.h"
-#include "backend/engines.h"
+#include "backend/engines/list.h"
 #include "backend/schedule.h"
 #include "codegen/kernel_cache.h"
 #include "core/fail.h"

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "backend/engine.h"
+#include "backend/engines/engine.h"
 #include "core/plan.h"
 #include "core/tuning_table.h"
 
@@ -18,7 +18,7 @@ struct BuildOptions {
   bool compile = true;  ///< compile into the kernel cache now (in parallel); a GPU is not needed
   /// Measured times that go before estimates; null: the user's table (backend/user_tuning.h).
   const TuningTable* tuning = nullptr;
-  /// The engines asked, in order; empty: backend/engines.h.
+  /// The engines asked, in order; empty: backend/engines/list.h.
   std::span<const Engine* const> engine_list = {};
 };
 

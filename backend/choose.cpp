@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "backend/engines.h"
+#include "backend/engines/list.h"
 #include "backend/user_tuning.h"
 #include "core/environment.h"
 #include "core/fail.h"

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "backend/engine.h"
+#include "backend/engines/engine.h"
 #include "backend/explain.h"
-#include "backend/planner.h"
+#include "backend/planner/planner.h"
 
 namespace fusor {
 

@@ -5,9 +5,9 @@
 #include <array>
 #include <cstring>
 
-#include "backend/engines.h"
-#include "backend/mend_plan.h"
-#include "backend/reference.h"
+#include "backend/engines/list.h"
+#include "backend/reference/reference.h"
+#include "backend/replan.h"
 #include "backend/schedule.h"
 #include "codegen/cuda_driver.h"
 #include "codegen/kernel_cache.h"

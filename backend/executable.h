@@ -58,7 +58,7 @@ class Executable {
 
 /// Lowers the plan again and loads its kernels, from the cache or compiled now. A choice that no longer
 /// exists (engine, revision, knob, another architecture) is made anew for that fusion and said in
-/// plan().remarks. `engine_list` empty: backend/engines.h. Throws Error{missing} where the device or its
+/// plan().remarks. `engine_list` empty: backend/engines/list.h. Throws Error{missing} where the device or its
 /// driver is not there.
 Executable load(const Plan& plan, std::span<const class Engine* const> engine_list = {});
 

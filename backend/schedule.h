@@ -4,8 +4,8 @@
 #include <span>
 #include <vector>
 
-#include "backend/engine.h"
-#include "backend/planner.h"
+#include "backend/engines/engine.h"
+#include "backend/planner/planner.h"
 #include "core/lowered.h"
 
 namespace fusor {

@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "backend/reference.h"
 #include "backend/reference/contraction.h"
 #include "backend/reference/error_bound.h"
+#include "backend/reference/reference.h"
 #include "core/convert.h"
 #include "core/fail.h"
 

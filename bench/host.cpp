@@ -11,8 +11,8 @@
 
 #include <unistd.h>
 
-#include "backend/engines.h"
-#include "backend/planner.h"
+#include "backend/engines/list.h"
+#include "backend/planner/planner.h"
 #include "codegen/cuda_driver.h"
 #include "codegen/expr_emitter.h"
 #include "codegen/kernel_cache.h"

@@ -34,7 +34,7 @@ endfunction()
 
 # Writes the table of embedded device files and the device profiles, and adds them to their rooms.
 function(fusor_embed_device_files)
-  file(GLOB device_files CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
+  file(GLOB_RECURSE device_files CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
     ${PROJECT_SOURCE_DIR}/codegen/device/*.cuh ${PROJECT_SOURCE_DIR}/core/*.def)
   file(GLOB profiles CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/heuristics/devices/*.json)
   foreach(table device_files profiles)

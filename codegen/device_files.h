@@ -8,7 +8,7 @@
 namespace fusor {
 
 struct DeviceFile {
-  std::string_view name;  ///< as it is included: "codegen/device/types.cuh", "core/pointwise.def"
+  std::string_view name;  ///< as it is included: "codegen/device/base/types.cuh", "core/pointwise.def"
   std::string_view text;
 };
 

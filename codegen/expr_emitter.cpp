@@ -454,7 +454,7 @@ std::string emit_header(const KernelSource& source, const SourceNames* names) {
   for (const ConfigValue& value : source.config)
     text += fmt::format("#define FUSOR_{} {}\n", macro_name(value.name), value.value);
   for (const KernelSite& site : source.sites) reduces |= site.expr.has_reduction();
-  text += fmt::format("#include \"codegen/device/{}.cuh\"\n\n", reduces ? "reduction" : "pointwise");
+  text += fmt::format("#include \"codegen/device/base/{}.cuh\"\n\n", reduces ? "reduction" : "pointwise");
   for (const KernelSite& site : source.sites) text += SiteWriter(site, names).write();
   return text;
 }

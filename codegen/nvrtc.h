@@ -20,7 +20,8 @@ struct Compilation {
   std::string log;  ///< warnings, then ptxas' count of registers, spills and shared memory
   double milliseconds = 0;
 };
-/// Compiles `root` (an embedded device file: "elementwise.cuh") with the generated header for `target`
+/// Compiles `root` (an embedded device file: "elementwise/elementwise.cuh") with the generated header for
+/// `target`
 /// ("sm_90a"). Any number of threads may compile at once. Throws Error{internal} with the log where the text
 /// does not compile, Error{missing} where this NVRTC does not know the target.
 Compilation compile(std::string_view root, const std::string& generated_header, const std::string& target);

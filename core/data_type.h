@@ -20,7 +20,7 @@ struct DataTypeInfo {
   std::string_view name;  ///< "fp16": files, messages, the command
   int bits;               ///< width of one element
   NumberKind kind;
-  std::string_view device_type;  ///< "f16": its name in codegen/device/types.cuh
+  std::string_view device_type;  ///< "f16": its name in codegen/device/base/types.cuh
 };
 
 const DataTypeInfo& info(DataType type);

@@ -1,5 +1,5 @@
 // Owns FastDivisor: division by a number known before a launch, as a multiplication and a shift on the device
-// (Granlund & Montgomery 1994; codegen/device/indexing.cuh reads the three fields).
+// (Granlund & Montgomery 1994; codegen/device/base/indexing.cuh reads the three fields).
 #pragma once
 
 #include <bit>

@@ -35,7 +35,7 @@ struct ConfigValue {
 /// What NVRTC is given: a device file by name and what is generated around it. Two sources of equal structure
 /// compile to one cubin; extents, strides, names and uids are no part of it.
 struct KernelSource {
-  std::string root;  ///< "elementwise.cuh"
+  std::string root;  ///< "elementwise/elementwise.cuh"
   std::vector<KernelSite> sites;
   std::vector<ConfigValue> config;
   std::string target;  ///< "sm_90a"

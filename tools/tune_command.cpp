@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "backend/choose.h"
-#include "backend/planner.h"
+#include "backend/planner/planner.h"
 #include "backend/user_tuning.h"
 #include "core/environment.h"
 #include "core/fail.h"

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "backend/planner.h"
+#include "backend/planner/planner.h"
 
 namespace fusor {
 

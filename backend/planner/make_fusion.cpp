@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <map>
 
-#include "backend/planner.h"
+#include "backend/planner/planner.h"
 #include "core/fail.h"
 
 namespace fusor {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "backend/planner.h"
+#include "backend/planner/planner.h"
 #include "core/fail.h"
 
 namespace fusor {

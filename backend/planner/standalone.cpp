@@ -1,7 +1,7 @@
 // Owns the cutting of one fusion out of its graph.
 #include <algorithm>
 
-#include "backend/planner.h"
+#include "backend/planner/planner.h"
 
 namespace fusor {
 

@@ -2,9 +2,9 @@
 #include <memory>
 #include <vector>
 
-#include "backend/reference.h"
 #include "backend/reference/contraction.h"
 #include "backend/reference/expression.h"
+#include "backend/reference/reference.h"
 #include "backend/reference/values.h"
 #include "core/convert.h"
 

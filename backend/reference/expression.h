@@ -3,7 +3,7 @@
 
 #include <span>
 
-#include "backend/reference.h"
+#include "backend/reference/reference.h"
 #include "core/expr.h"
 
 namespace fusor::reference {

@@ -2,8 +2,8 @@
 #include <memory>
 #include <vector>
 
-#include "backend/planner.h"
-#include "backend/reference.h"
+#include "backend/planner/planner.h"
+#include "backend/reference/reference.h"
 #include "core/fail.h"
 
 namespace fusor {

@@ -7,10 +7,10 @@
 #include <memory>
 #include <vector>
 
-#include "backend/reference.h"
 #include "backend/reference/contraction.h"
 #include "backend/reference/expression.h"
 #include "backend/reference/host_math.h"
+#include "backend/reference/reference.h"
 #include "backend/reference/sweep.h"
 #include "core/convert.h"
 #include "core/environment.h"

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "backend/reference.h"
+#include "backend/reference/reference.h"
 #include "core/data_type.h"
 #include "core/fail.h"
 

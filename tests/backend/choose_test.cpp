@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 
 #include "backend/build.h"
-#include "backend/engines.h"
+#include "backend/engines/list.h"
 #include "core/error.h"
 #include "frontend/graph_builder.h"
 

@@ -3,7 +3,7 @@
 #include <cstring>
 #include <limits>
 
-#include "reference_test_support.h"
+#include "tests/backend/reference/host_buffers.h"
 
 namespace fusor {
 namespace {

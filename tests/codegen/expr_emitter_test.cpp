@@ -45,7 +45,7 @@ Result store(int operand, int node, DataType type, const Strides& strides, bool 
 // y = relu(x + bias), x and y bf16 [64, 128], bias f32 [1, 128].
 KernelSource bias_relu() {
   KernelSource source;
-  source.root = "elementwise.cuh";
+  source.root = "elementwise/elementwise.cuh";
   source.target = "sm_90a";
   source.config = {{"index_bits", 32}, {"vector", 8}};
   Expr expr;
@@ -73,7 +73,7 @@ Fusion fusion_of(int operands) {
 TEST(EmitHeader, BiasRelu) {
   EXPECT_EQ(emit_header(bias_relu()), R"(#define FUSOR_INDEX_BITS 32
 #define FUSOR_VECTOR 8
-#include "codegen/device/pointwise.cuh"
+#include "codegen/device/base/pointwise.cuh"
 
 struct Y {
   static constexpr int kRank = 2;
@@ -109,7 +109,7 @@ TEST(EmitHeader, ReductionsGetAnAccumulatorAndAFinish) {
   expr_of(source).results[0].reduction = Reduction{.mode = ReductionMode::avg};
   expr_of(source).results[0].reduced = 0b10;
   const std::string text = emit_header(source);
-  EXPECT_THAT(text, HasSubstr("#include \"codegen/device/reduction.cuh\""));
+  EXPECT_THAT(text, HasSubstr("#include \"codegen/device/base/reduction.cuh\""));
   EXPECT_THAT(text, HasSubstr("    alignas(8) float out0_count;\n"));
   EXPECT_THAT(text, HasSubstr("    reduction_avg<float> r0;\n"));
   EXPECT_THAT(text, HasSubstr("      if (i < count) accumulators[kSpread ? i : 0].r0.add(v3);\n"));
@@ -327,7 +327,7 @@ TEST(StructureHash, BroadcastAndVectorClassesCount) {
 TEST(StructureHash, ConfigTargetRootAndReductionsCount) {
   expect_other_hash([](KernelSource& s) { s.config[1].value = 4; });
   expect_other_hash([](KernelSource& s) { s.target = "sm_80"; });
-  expect_other_hash([](KernelSource& s) { s.root = "transpose.cuh"; });
+  expect_other_hash([](KernelSource& s) { s.root = "elementwise/transpose.cuh"; });
   expect_other_hash([](KernelSource& s) { s.sites[0].short_forms = false; });
   expect_other_hash([](KernelSource& s) { expr_of(s).results[0].reduction = Reduction{}; });
 }

@@ -92,7 +92,7 @@ TEST_F(KernelCache, FindsOnDiskWhatAnEarlierProcessCompiled) {
 TEST_F(KernelCache, KeepsTheReadableSourceBesideTheCubin) {
   const auto kernel = compiled_kernel(sample_source());
   const std::string text = read_file(folder_.path() / (kernel->key + ".cu"));
-  EXPECT_THAT(text, StartsWith("// codegen/device/elementwise.cuh"));
+  EXPECT_THAT(text, StartsWith("// codegen/device/elementwise/elementwise.cuh"));
   EXPECT_THAT(text, HasSubstr("struct Y {"));
 }
 

@@ -33,7 +33,7 @@ class Nvrtc : public ::testing::Test {
 
 std::string message_of_failure(ErrorKind kind, const std::string& header, const std::string& target) {
   try {
-    compile("elementwise.cuh", header, target);
+    compile("elementwise/elementwise.cuh", header, target);
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), kind) << error.what();
     return error.what();
@@ -77,7 +77,7 @@ TEST_F(Nvrtc, AWarningIsInTheLog) {
 
 TEST_F(Nvrtc, TextThatDoesNotCompileIsQuoted) {
   const std::string message = message_of_failure(ErrorKind::internal, "#error out of ideas\n", "sm_90a");
-  EXPECT_THAT(message, AllOf(HasSubstr("does not compile elementwise.cuh for sm_90a"),
+  EXPECT_THAT(message, AllOf(HasSubstr("does not compile elementwise/elementwise.cuh for sm_90a"),
                              HasSubstr("out of ideas"), HasSubstr("fusor_generated.cuh(1)")));
 }
 
@@ -113,8 +113,8 @@ TEST(NvrtcOptions, NameTheTargetAndNoFastMath) {
 }
 
 TEST(NvrtcReadableSource, HasTheGeneratedHeaderInPlaceAndACommand) {
-  const std::string text = readable_source("elementwise.cuh", "struct Generated {};\n", "sm_90a");
-  EXPECT_THAT(text, StartsWith("// codegen/device/elementwise.cuh"));
+  const std::string text = readable_source("elementwise/elementwise.cuh", "struct Generated {};\n", "sm_90a");
+  EXPECT_THAT(text, StartsWith("// codegen/device/elementwise/elementwise.cuh"));
   EXPECT_THAT(text, AllOf(HasSubstr("struct Generated {};"), HasSubstr("--gpu-architecture=sm_90a"),
                           HasSubstr("__global__"), Not(HasSubstr("fusor_generated.cuh"))));
 }

@@ -44,7 +44,7 @@ inline KernelSource sample_source(int relus = 1, int64_t rows = 64, int64_t colu
   result.node = 2 + relus;
   result.access = access(2);
   expr.results.push_back(result);
-  return {"elementwise.cuh",
+  return {"elementwise/elementwise.cuh",
           {site},
           {{"index_bits", 32},
            {"vector", 4},

@@ -6,7 +6,7 @@
 namespace fusor {
 namespace {
 
-// What FastDivisor::divide of codegen/device/indexing.cuh computes.
+// What FastDivisor::divide of codegen/device/base/indexing.cuh computes.
 int64_t divide(const FastDivisor& divisor, int64_t n, int bits) {
   if (divisor.divisor == 1) return n;
   __extension__ using Wide = unsigned __int128;

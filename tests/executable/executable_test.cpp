@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "backend/build.h"
-#include "backend/engines.h"
+#include "backend/engines/list.h"
 #include "codegen/cuda_driver.h"
 #include "codegen/nvrtc.h"
 #include "core/error.h"

@@ -16,7 +16,7 @@
 
 #include "backend/build.h"
 #include "backend/executable.h"
-#include "backend/reference.h"
+#include "backend/reference/reference.h"
 #include "core/convert.h"
 #include "frontend/graph_builder.h"
 

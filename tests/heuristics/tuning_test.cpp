@@ -3,7 +3,7 @@
 
 #include <gmock/gmock.h>
 
-#include "backend/planner.h"
+#include "backend/planner/planner.h"
 #include "frontend/graph_builder.h"
 
 namespace fusor {

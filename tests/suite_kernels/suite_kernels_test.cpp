@@ -12,7 +12,7 @@
 #include "backend/choose.h"
 #include "core/tuning_table.h"
 #include "serialization/bench_cases.h"
-#include "tests/backend/compiled_kernels.h"
+#include "tests/backend/engines/compiled_kernels.h"
 #include "tools/bench_graph.h"
 
 namespace fusor {

@@ -1,0 +1,73 @@
+// Owns the CPU device's engine: every fusion, by the evaluator in the graph's compute types.
+#include <algorithm>
+
+#include "backend/engines/list.h"
+#include "backend/reference/contraction.h"
+
+namespace fusor {
+
+namespace {
+
+double node_flops(const Expr& expr) {
+  double per_element = 0;
+  for (const Node& node : expr.nodes)
+    if (node.kind == Node::Kind::pointwise) {
+      // A special function is a call into the C library here.
+      constexpr double kSpecialFlops = 20;
+      const PointwiseInfo& row = info(node.pointwise.mode);
+      per_element += row.alu + kSpecialFlops * row.sfu;
+    }
+  for (const Result& result : expr.results) per_element += result.reduction ? 2 : 1;
+  return per_element * static_cast<double>(element_count(expr.domain));
+}
+
+Work work_of(const Fusion& fusion) {
+  Work work;
+  double flops = 0;
+  for (const Expr& site : fusion.before) flops += node_flops(site);
+  for (const Expr& site : fusion.after) flops += node_flops(site);
+  bool wide = false;
+  for (const Anchor& anchor : fusion.anchors) {
+    flops += 2 * reference::multiply_adds({anchor.attributes, fusion.before[0].domain,
+                                           fusion.before[1].domain, fusion.after[0].domain});
+    wide = wide || *compute_type(anchor.attributes) == DataType::f64;
+  }
+  (wide ? work.fp64_flops : work.fp32_flops) = flops;
+  for (const Operand& operand : fusion.operands)
+    work.dram_bytes += static_cast<double>(operand.elements * byte_size(operand.type));
+  work.tiles = 1 << 10;  // pieces are small and handed out as threads come free: no last wave to wait for
+  return work;
+}
+
+class CpuEngine final : public Engine {
+ public:
+  std::string_view name() const override { return "cpu"; }
+  int number() const override { return 1; }
+  Notes notes() const override { return {.compiles_at_run_time = false}; }
+
+  Support supports(const Fusion& fusion, const DeviceInfo& device) const override {
+    if (device.is_cpu()) return Support::yes();
+    return Support::no({.rule = "cpu-device",
+                        .node = fusion.op_names.empty() ? "" : fusion.op_names.front(),
+                        .tensor = "",
+                        .expected = "the CPU device",
+                        .actual = device.name,
+                        .remedy = "build for DeviceInfo::cpu()"});
+  }
+  std::vector<Knob> knobs(const Fusion&, const DeviceInfo&) const override { return {}; }
+  std::vector<EngineCandidate> candidates(const Fusion& fusion, const DeviceInfo&) const override {
+    return {{{.engine = "cpu", .revision = revision(), .knobs = {}}, work_of(fusion)}};
+  }
+  Lowered lower(const Fusion&, const EngineConfig&, const DeviceInfo&) const override {
+    return {.steps = {Evaluate{}}, .scratch = {}, .guards = {}};
+  }
+};
+
+}  // namespace
+
+const Engine& cpu_engine() {
+  static const CpuEngine engine;
+  return engine;
+}
+
+}  // namespace fusor

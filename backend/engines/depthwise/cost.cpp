@@ -1,0 +1,135 @@
+// Owns what a candidate of the depthwise engine costs.
+#include <algorithm>
+
+#include "backend/engines/contraction/epilogue.h"
+#include "backend/engines/depthwise/lowering.h"
+
+namespace fusor::depthwise {
+
+// What one thread does for one strip: instructions, special functions and bytes between L1 or shared memory
+// and registers. An SM issues four warps' instructions and moves 128 bytes a clock: a byte of a thread takes
+// as long as an instruction.
+struct StripCost {
+  double arithmetic = 0, special = 0, bytes = 0;
+
+  double instructions() const { return std::max(arithmetic, bytes); }
+};
+
+namespace {
+
+// Of the bytes that a copy moves in the same time.
+constexpr double kDramShare = 0.85;
+// Of the instructions that the device can issue; where threads march, if warps never ran out.
+constexpr double kIssueShare = 0.45, kWgradIssueShare = 0.65, kMarchIssueShare = 0.75;
+// For the position of a strip (in wgrad, which goes from strip to strip, with what it waits for), and for the
+// address of each vector that is loaded or stored.
+constexpr double kStripInstructions = 80, kWgradStripInstructions = 220, kVectorInstructions = 5;
+
+StripCost& operator+=(StripCost& cost, const StripCost& more) {
+  cost.arithmetic += more.arithmetic;
+  cost.special += more.special;
+  cost.bytes += more.bytes;
+  return cost;
+}
+
+// `count` vectors through a site, with the conversion of each element.
+StripCost through(const SiteCost& site, int64_t count, int64_t vector) {
+  const auto vectors = static_cast<double>(count);
+  const double elements = vectors * static_cast<double>(vector);
+  return {vectors * kVectorInstructions + elements * (site.instructions + 1), elements * site.special,
+          elements * site.bytes};
+}
+
+// A marching thread: addresses are a sum away, and its strip's begin is far from every row.
+constexpr double kRowInstructions = 30, kLoadInstructions = 2, kStoreInstructions = 4;
+
+}  // namespace
+
+StripCost Lowering::march_cost() const {
+  const SiteCost cost_a = cost_of(a, fusion), cost_b = cost_of(b, fusion), cost_y = cost_of(y, fusion);
+  const int64_t rows_of_taps = taps * axes[1].taps();
+  StripCost row{kRowInstructions + static_cast<double>(rows_of_taps * strip * vector), 0, 0};
+  const auto add = [&](const SiteCost& site, int64_t count, double instructions) {
+    row += through(site, count, vector);
+    row.arithmetic += static_cast<double>(count) * (instructions - kVectorInstructions);
+  };
+  add(is_wgrad() ? cost_b : cost_a, columns() * axes[1].advance(), kLoadInstructions);
+  if (is_wgrad()) {
+    add(cost_a, strip, kLoadInstructions);
+  } else {
+    add(cost_y, strip, kStoreInstructions);
+    row.arithmetic += static_cast<double>(rows_of_taps);
+    row.bytes += static_cast<double>(rows_of_taps * vector * 4);
+  }
+  const auto worked_on = static_cast<double>(rows_worked_on());
+  return {kWgradStripInstructions + worked_on * row.arithmetic, worked_on * row.special,
+          worked_on * row.bytes};
+}
+
+StripCost Lowering::strip_cost() const {
+  if (marches()) return march_cost();
+  const SiteCost cost_a = cost_of(a, fusion), cost_b = cost_of(b, fusion), cost_y = cost_of(y, fusion);
+  StripCost cost{is_wgrad() ? kWgradStripInstructions : kStripInstructions, 0, 0};
+  if (is_wgrad()) {
+    cost.arithmetic += static_cast<double>(strip * taps * vector);
+    cost += through(cost_a, strip, vector);
+    cost += through(cost_b, columns(), vector);
+    return cost;
+  }
+  const int64_t lines = axes[0].taps() * pieces;
+  const int64_t tap_vectors = lines * axes[1].taps() * rows * taps;
+  const int64_t loaded = lines * (axes[1].taps() + (rows - 1) * axes[1].advance()) * columns();
+  cost.arithmetic += static_cast<double>(tap_vectors * (vector * strip + 2));
+  cost.bytes += static_cast<double>(tap_vectors * vector * 4);
+  cost += through(cost_a, loaded, vector);
+  cost += through(cost_y, rows * strip, vector);
+  return cost;
+}
+
+// Every element of the operand comes once for each block that needs it: those that walk over many rows share
+// all but the first and the last.
+double Lowering::l2_bytes() const {
+  if (marches())
+    return dram_bytes(fusion) * static_cast<double>(rows_worked_on()) / static_cast<double>(rows) +
+           2 * static_cast<double>(partial_bytes());
+  const double walked = is_wgrad() ? static_cast<double>(ceil_div(strips(), split))
+                                   : static_cast<double>(steps * deal.lanes * rows);
+  const double lines = std::max(static_cast<double>(rows), walked / static_cast<double>(last().runs(strip)));
+  const double again = 1 + static_cast<double>(axes[1].taps() - 1) / lines;
+  const double bytes = dram_bytes(fusion) * (is_wgrad() ? static_cast<double>(row_tiles()) : 1.0);
+  return bytes * again + 2 * static_cast<double>(partial_bytes());
+}
+
+// The more warps there are, the more often one of them has what it waits for.
+double Lowering::issue_share(const DeviceInfo& device) const {
+  if (is_wgrad() && !marches()) return kWgradIssueShare;
+  if (!marches()) return kIssueShare;
+  const int64_t resident = std::min(blocks_per_sm(), ceil_div(blocks(), int64_t{device.sm_count}));
+  constexpr int64_t kWarps = kThreads / 32;
+  const auto warps = static_cast<double>(resident * kWarps);
+  return kMarchIssueShare * warps / (warps + 4);
+}
+
+Work Lowering::work(const DeviceInfo& device) const {
+  const StripCost cost = strip_cost();
+  const int64_t lanes = is_wgrad() ? split * deal.lanes : deal.lanes * steps;
+  const double threads = static_cast<double>(marches() ? ceil_div(strips(), lanes) * lanes : strips()) *
+                         static_cast<double>(channel_tiles() * deal.width) *
+                         static_cast<double>(is_wgrad() ? row_tiles() * deal.rows : 1) *
+                         static_cast<double>(kThreads) / static_cast<double>(deal.threads());
+  Work work;
+  work.fp32_flops = 2 * threads * cost.instructions();
+  work.special = threads * cost.special;
+  work.dram_bytes = dram_bytes(fusion) / kDramShare;
+  work.l2_bytes = l2_bytes();
+  work.tiles = blocks();
+  work.tiles_per_sm = static_cast<int>(blocks_per_sm());
+  work.efficiency = issue_share(device) * (index_bits == 64 ? 0.7 : 1.0);
+  if (is_wgrad()) {
+    work.launches = 2;
+    work.scratch_bytes = partial_bytes();
+  }
+  return work;
+}
+
+}  // namespace fusor::depthwise

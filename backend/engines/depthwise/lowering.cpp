@@ -1,0 +1,151 @@
+// Owns how a block's threads are dealt out, and what one of them holds.
+#include "backend/engines/depthwise/lowering.h"
+
+#include <limits>
+
+#include "backend/engines/contraction/epilogue.h"
+
+namespace fusor::depthwise {
+
+namespace {
+
+constexpr int64_t kMaxIndex32 = std::numeric_limits<int32_t>::max() - 65536;
+
+// As many adjacent channels as 16 bytes of the operand hold, fewer where their count or its alignment asks
+// for it.
+int64_t widest_vector(const Fusion& fusion, const Expr& pixels) {
+  const Access* const access = primary_access(pixels);
+  if (access == nullptr) return 1;
+  const Operand& operand = fusion.operands[static_cast<size_t>(access->operand)];
+  for (int64_t width = std::min<int64_t>(8, 16 / byte_size(operand.type)); width > 1; width /= 2)
+    if (pixels.domain[1] % width == 0 && moves_whole_vectors(*access, operand, operand.type, 1, width))
+      return width;
+  return 1;
+}
+
+// The share of the threads of all blocks that have work, a little more where neighbours share what they load.
+double usefulness(const Deal& deal, int64_t vectors, int64_t row_pieces) {
+  const auto share = [](int64_t all, int64_t each) {
+    return static_cast<double>(all) / static_cast<double>(ceil_div(all, each) * each);
+  };
+  const double wide = 0.1 * static_cast<double>(std::min<int64_t>(deal.width, 8)) / 8;
+  const double high = 0.1 * static_cast<double>(deal.rows) / static_cast<double>(row_pieces);
+  return share(vectors, deal.width) * share(row_pieces, deal.rows) * static_cast<double>(deal.threads()) /
+             static_cast<double>(kThreads) +
+         wide + high;
+}
+
+Deal best_deal(int64_t vectors, int64_t row_pieces, int64_t max_width) {
+  Deal best;
+  double most = 0;
+  for (int64_t width = std::min(vectors, max_width); width >= 1; --width)
+    for (int64_t rows = 1; rows <= row_pieces && width * rows <= kThreads; ++rows) {
+      const Deal deal{width, rows, kThreads / (width * rows)};
+      const double useful = usefulness(deal, vectors, row_pieces);
+      if (useful <= most) continue;
+      most = useful;
+      best = deal;
+    }
+  return best;
+}
+
+}  // namespace
+
+int64_t widest_vector(const Fusion& fusion) {
+  const int64_t width = widest_vector(fusion, fusion.before[0]);
+  const bool wgrad = std::get<Conv>(fusion.anchors[0].attributes).pass == ConvPass::wgrad;
+  return wgrad ? std::min(width, widest_vector(fusion, fusion.before[1])) : width;
+}
+
+Lowering::Lowering(const Fusion& fusion_, const EngineConfig& config, const DeviceInfo& device)
+    : fusion(fusion_),
+      view(contraction_of(fusion_).value()),
+      target(device.target()),
+      strip(config.knob("strip", 4)),
+      rows(config.knob("rows", 1)),
+      split(config.knob("split", 1)),
+      vector(config.knob("vector", 1)) {
+  const Dims order = axis_order(view);
+  const bool strided_gradient = view.op == ContractionOp::dgrad && !view.has_unit_stride();
+  auto slot = axes.end() - order.rank();
+  for (const int64_t i : order)
+    *slot++ = sliding_axis(view.axes[static_cast<size_t>(i)], view.op, strided_gradient);
+  for (SlidingAxis& axis : axes) axis.strided_gradient = strided_gradient;
+  a = over_kernel_axes(fusion.before[0], order);
+  b = over_kernel_axes(fusion.before[1], order);
+  y = over_kernel_axes(fusion.after[0], order);
+  mark_vectors();
+  pieces = ceil_div(last().taps(), kMaxSlidingTaps);
+  taps = ceil_div(last().taps(), pieces);
+  if (marches() && !can_march()) rows = 1;
+  deal = best_deal(vectors, is_wgrad() && !marches() ? row_pieces() : 1, max_width());
+  if (!is_wgrad()) steps = steps_for(device);
+  if (split == 0) split = split_for(device);
+  index_bits = needs_wide_index() ? 64 : 32;
+}
+
+void Lowering::mark_vectors() {
+  vectors = view.entries / vector;
+  mark_whole_vectors(fusion, a, 1, vector);
+  mark_whole_vectors(fusion, b, is_wgrad() ? 1 : 0, vector);
+  mark_whole_vectors(fusion, y, is_wgrad() ? 0 : 1, is_wgrad() ? 1 : vector);
+}
+
+int64_t Lowering::blocks() const {
+  if (is_wgrad()) return channel_tiles() * row_tiles() * split;
+  return channel_tiles() * ceil_div(strips(), deal.lanes * steps);
+}
+
+int64_t Lowering::steps_for(const DeviceInfo& device) const {
+  const int64_t places = int64_t{device.sm_count} * blocks_per_sm();
+  const int64_t single = channel_tiles() * ceil_div(strips(), deal.lanes);
+  return std::clamp<int64_t>(single / (places * 4), 1, 16);
+}
+
+int64_t Lowering::split_for(const DeviceInfo& device) const {
+  const int64_t places = int64_t{device.sm_count} * blocks_per_sm();
+  const int64_t most = std::max<int64_t>(1, places / (channel_tiles() * row_tiles()));
+  const int64_t strips_of_lane = ceil_div(strips(), most * deal.lanes);
+  return ceil_div(strips(), strips_of_lane * deal.lanes);
+}
+
+bool Lowering::is_plain(const Expr& site) const {
+  const Node& value = site.nodes[static_cast<size_t>(site.value)];
+  return value.kind == Node::Kind::load && byte_size(value.type) == 2 && is_real(value.type) &&
+         (value.access.whole_vectors || vector == 1) &&
+         fusion.operands[static_cast<size_t>(value.access.operand)].type == value.type;
+}
+
+int64_t Lowering::values_on_the_way() const {
+  int64_t values = is_plain(a) ? (is_wgrad() ? strip : columns()) : 0;
+  if (is_wgrad() && is_plain(b)) values += columns();
+  return ceil_div(values * vector, 2);
+}
+
+int64_t Lowering::values() const {
+  if (marches() && is_wgrad())
+    return values_on_the_way() + strip + columns() +
+           vector * (columns() + ring() * strip + axes[1].taps() * taps);
+  // The first row of results leaves before the last one begins.
+  if (marches())
+    return values_on_the_way() + columns() + vector * (columns() + std::max<int64_t>(1, ring() - 1) * strip);
+  return vector * (is_wgrad() ? columns() + strip + taps : columns() + strip * rows + 1);
+}
+
+int64_t Lowering::blocks_per_sm() const {
+  int64_t others = marches() ? 30 : 40;
+  // Where results end, and which taps there are.
+  if (marches() && !is_wgrad()) others += 4 + (has_tails() ? strip : 0) + (whole_rows() ? 0 : 8);
+  const int64_t registers = values() + others + (index_bits == 64 ? 32 : 0);
+  return registers <= 96 ? 5 : registers <= 128 ? 4 : registers <= 168 ? 3 : 2;
+}
+
+bool Lowering::needs_wide_index() const {
+  int64_t most = std::max({strips() + deal.lanes * (steps + 1), blocks(), elements()});
+  for (int i = 0; i < kSlidingAxes; ++i)
+    most = std::max(most, axes[static_cast<size_t>(i)].largest_index(length(i)));
+  for (const Expr* site : {&a, &b, &y}) most = std::max(most, reach(*site));
+  return most > kMaxIndex32;
+}
+
+}  // namespace fusor::depthwise

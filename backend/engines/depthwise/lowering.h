@@ -1,0 +1,145 @@
+// Owns Lowering: one candidate of the depthwise engine - how its threads are dealt out, its launches and its
+// costs.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "backend/engines/contraction/product.h"
+#include "backend/engines/depthwise/rules.h"
+#include "backend/engines/depthwise/sliding_axis.h"
+#include "core/ceil_div.h"
+#include "core/device_info.h"
+#include "core/engine_config.h"
+#include "core/fusion.h"
+#include "core/lowered.h"
+#include "core/work.h"
+
+namespace fusor::depthwise {
+
+/// The constant of codegen/device/depthwise/tiling.cuh.
+inline constexpr int64_t kThreads = 128;
+/// Strips of more rows are marched down: their rows' sums are not held at once.
+inline constexpr int64_t kMostHeldRows = 2;
+/// Columns of a marching thread: a bit for each.
+inline constexpr int64_t kMostColumns = 32;
+
+/// As many adjacent channels as 16 bytes of the operands hold, fewer where their count or an alignment asks
+/// for it.
+int64_t widest_vector(const Fusion& fusion);
+
+/// How a block's threads are dealt out: vectors of channels by row pieces (wgrad) by lanes, each of which
+/// takes strips.
+struct Deal {
+  int64_t width = 1, rows = 1, lanes = 1;
+
+  int64_t threads() const { return width * rows * lanes; }
+};
+
+struct StripCost;
+
+struct Lowering {
+  const Fusion& fusion;
+  Contraction view;
+  std::string target;
+  std::array<SlidingAxis, kSlidingAxes> axes;
+  Expr a, b, y;
+  int64_t strip, rows, split;
+  int64_t vector, vectors = 1;   // channels of one, and how many
+  int64_t pieces = 1, taps = 1;  // of a row of the window, and of a piece
+  Deal deal;
+  int64_t steps = 1;  // of a block, fprop and dgrad
+  int index_bits = 32;
+
+  Lowering(const Fusion& fusion_, const EngineConfig& config, const DeviceInfo& device);
+
+  bool is_wgrad() const { return view.op == ContractionOp::wgrad; }
+  bool marches() const { return rows > kMostHeldRows; }
+  const SlidingAxis& last() const { return axes[kSlidingAxes - 1]; }
+  bool whole_rows() const { return pieces == 1 && !last().strided_gradient; }
+  int64_t spread() const { return std::min(last().advance(), taps); }
+  int64_t columns() const { return (strip - 1) * spread() + taps; }
+  int64_t window() const { return axes[0].window * axes[1].window * axes[2].window; }
+  int64_t row_pieces() const { return axes[0].window * axes[1].window * pieces; }
+  int64_t images() const { return fusion.before[0].domain[0]; }
+  int64_t length(int axis) const { return axis == 2 ? strip : axis == 1 ? rows : 1; }
+  int64_t strips() const {
+    int64_t count = images();
+    for (int i = 0; i < kSlidingAxes; ++i) count *= axes[static_cast<size_t>(i)].runs(length(i));
+    return count;
+  }
+
+  // The filters of a block's channels fit into shared memory.
+  int64_t max_width() const {
+    if (is_wgrad()) return 32;
+    return std::clamp<int64_t>(kMaxFilterBytes / filter_bytes(1), 1, 32);
+  }
+  int64_t filter_bytes(int64_t width) const { return width * bytes_of_filters(window(), vector); }
+
+  int64_t channel_tiles() const { return ceil_div(vectors, deal.width); }
+  int64_t row_tiles() const { return marches() ? 1 : ceil_div(row_pieces(), deal.rows); }
+  int64_t blocks() const;
+  // Lanes of a marching block add up their sums.
+  int64_t parts() const { return marches() ? split : split * deal.lanes; }
+  int64_t elements() const { return window() * view.entries; }
+  int64_t partial_bytes() const { return is_wgrad() ? parts() * elements() * 4 : 0; }
+
+  // --- Marching ---
+
+  // Windows of several rows that neighbours share; one plane, so that a row is met once.
+  bool can_march() const {
+    return axes[1].taps() > axes[1].advance() && axes[0].window == 1 && pieces == 1 &&
+           columns() <= kMostColumns;
+  }
+  // Rows of results that a line meets.
+  int64_t ring() const { return ceil_div(axes[1].taps(), axes[1].advance()); }
+  bool has_tails() const { return last().results % (strip * last().spacing()) != 0; }
+  // Results of a run that takes all of its axis: what can be marched down.
+  int64_t longest_march() const { return ceil_div(axes[1].results, axes[1].spacing()); }
+  // Rows of results that a strip works on: also those of its neighbours, unless padding lies there.
+  int64_t rows_worked_on() const {
+    return std::min(rows + ring() - 1, ceil_div(axes[1].positions, axes[1].advance()) + 1);
+  }
+  // The site is no more than a load of 16 bits.
+  bool is_plain(const Expr& site) const;
+  int64_t unrolled() const { return axes[1].taps() * taps * strip * vector; }
+
+  // Registers for the columns and the sums of a thread; those for addresses come on top.
+  int64_t values() const;
+  int64_t blocks_per_sm() const;
+
+  Lowered lowered() const;
+  Work work(const DeviceInfo& device) const;
+
+ private:
+  void mark_vectors();
+  // A block walks as far as leaves the device a few blocks for each place: rows that strips share stay in L1.
+  int64_t steps_for(const DeviceInfo& device) const;
+  // Blocks for every place once, whose lanes take equally many strips.
+  int64_t split_for(const DeviceInfo& device) const;
+  int64_t values_on_the_way() const;
+  bool needs_wide_index() const;
+
+  // Launches.
+  std::vector<ConfigValue> config() const;
+  void write_window(ArgumentBlock& block, bool of_results) const;
+  void write_channels(ArgumentBlock& block) const;
+  KernelSite site(const char* name, const Expr& expr, int vector_axis) const;
+  Launch launch(const char* entry, KernelSource source, ArgumentBlock arguments, int64_t grid,
+                int64_t block) const;
+  Launch gather() const;
+  Launch marched_parts_of_gradient() const;
+  Launch parts_of_gradient() const;
+  Launch sum_of_parts() const;
+
+  // Costs.
+  StripCost strip_cost() const;
+  StripCost march_cost() const;
+  double l2_bytes() const;
+  double issue_share(const DeviceInfo& device) const;
+};
+
+}  // namespace fusor::depthwise

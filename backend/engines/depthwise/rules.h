@@ -1,0 +1,21 @@
+// Owns the question whether the depthwise engine takes a convolution, and what bounds its window: the filters
+// of a block's channels lie in shared memory.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "core/fusion.h"
+#include "core/support.h"
+
+namespace fusor {
+
+/// Shared memory that every device gives a block without being asked.
+inline constexpr int64_t kMaxFilterBytes = 48 * 1024;
+/// Of one vector of channels, as Filters in codegen/device/depthwise/filters.cuh lays them out.
+int64_t bytes_of_filters(int64_t taps, int64_t vector);
+
+/// Why the engine does not take the fusion of one convolution, or nothing.
+std::optional<Refusal> refuse_depthwise(const Fusion& fusion);
+
+}  // namespace fusor

@@ -1,0 +1,71 @@
+// Owns the arithmetic of sliding windows and the order of their axes.
+#include "backend/engines/depthwise/sliding_axis.h"
+
+#include "backend/engines/contraction/epilogue.h"
+#include "core/fast_divisor.h"
+
+namespace fusor {
+
+namespace {
+
+void insert_unit_axis(Expr& site, int at) {
+  const int rank = site.domain.rank();
+  site.domain.insert(at, 1);
+  const auto widen = [&](Access& access) {
+    if (access.strides.rank() == rank) access.strides.insert(at, 0);
+  };
+  for (Node& node : site.nodes) {
+    widen(node.access);
+    if (node.kind == Node::Kind::index && node.axis >= at) ++node.axis;
+  }
+  for (Result& result : site.results) widen(result.access);
+}
+
+}  // namespace
+
+void SlidingAxis::write_arguments(ArgumentBlock& block, int64_t length, int index_bits) const {
+  for (const int64_t divisor : {runs(length), spacing(), stride, window})
+    FastDivisor::of(divisor, index_bits).put(block);
+  for (const int64_t value :
+       {results, positions, taps(), dilation, start, lift(), column_step(), tap_step(), advance()})
+    block.put_int(value);
+  block.put_int(mirrored ? window - 1 : 0);
+  block.put_int(mirrored ? -1 : 1);
+}
+
+SlidingAxis sliding_axis(const WindowAxis& axis, ContractionOp op, bool strided_gradient) {
+  SlidingAxis sliding{axis.output,         axis.input, axis.window,      axis.stride,
+                      std::abs(axis.step), axis.start, strided_gradient, axis.step < 0};
+  const int64_t reach = (axis.window - 1) * sliding.dilation;
+  if (sliding.mirrored) sliding.start -= reach;
+  if (op != ContractionOp::dgrad) return sliding;
+  // input = output * stride + tap * dilation + start, solved for the output, taps counted backwards.
+  std::swap(sliding.results, sliding.positions);
+  sliding.start = -sliding.start - reach;
+  sliding.mirrored = !sliding.mirrored;
+  return sliding;
+}
+
+Dims axis_order(const Contraction& view) {
+  Dims order;
+  for (int i = 0; i < static_cast<int>(view.axes.size()); ++i) {
+    const WindowAxis& axis = view.axes[static_cast<size_t>(i)];
+    if (axis.input != 1 || axis.output != 1 || axis.window != 1) order.push_back(i);
+  }
+  const auto taps = [&](int64_t i) {
+    const WindowAxis& axis = view.axes[static_cast<size_t>(i)];
+    return axis.input > 1 && axis.output > 1 ? axis.window : 0;
+  };
+  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return taps(a) < taps(b); });
+  return order;
+}
+
+Expr over_kernel_axes(const Expr& site, const Dims& order) {
+  Dims selected{0, 1};
+  for (const int64_t axis : order) selected.push_back(2 + axis);
+  Expr out = select_axes(site, selected);
+  while (out.domain.rank() < 2 + kSlidingAxes) insert_unit_axis(out, 2);
+  return out;
+}
+
+}  // namespace fusor

@@ -1,0 +1,234 @@
+// Owns the elementwise engine: any fusion without an anchor, as one kernel per Expr (two where a reduction is
+// split).
+#include <algorithm>
+#include <bit>
+
+#include "backend/engines/elementwise/launch.h"
+#include "backend/engines/elementwise/simplify.h"
+#include "backend/engines/list.h"
+
+namespace fusor {
+
+namespace {
+
+using Variant = ElementwiseSchedule::Variant;
+
+ElementwiseKnobs knobs_of(const EngineConfig& config) {
+  return {config.knob("vector", 0), config.knob("threads", 0), config.knob("unroll", 0),
+          config.knob("stage", -1), config.knob("splits", 0)};
+}
+
+std::vector<ElementwiseSchedule> schedules(const Fusion& fusion, const ElementwiseKnobs& knobs,
+                                           const DeviceInfo& device) {
+  std::vector<ElementwiseSchedule> all;
+  for (size_t i = 0; i < fusion.after.size(); ++i)
+    all.push_back(schedule_elementwise(fusion, static_cast<int>(i), knobs, device));
+  return all;
+}
+
+// ---- Cost ----
+
+double visited(const Dims& domain, const Access& access) {
+  double elements = 1;
+  for (int axis = 0; axis < domain.rank(); ++axis)
+    if (access.strides[axis] != 0) elements *= static_cast<double>(domain[axis]);
+  return elements;
+}
+
+// Memory moves in sectors of 32 bytes: what an element costs where neighbours lie `step` elements apart.
+int64_t sector_bytes(int64_t step, int64_t size) {
+  return std::min(step * size, std::max<int64_t>(32, size));
+}
+
+// Bytes that DRAM moves for an access, in sectors that the axis with the closest neighbours shares.
+double dram_bytes(const Dims& domain, const Access& access, DataType type) {
+  int64_t closest = 0;
+  for (const int64_t stride : access.strides)
+    if (stride != 0 && (closest == 0 || stride < closest)) closest = stride;
+  const int64_t size = byte_size(type);
+  return visited(domain, access) * static_cast<double>(sector_bytes(std::max<int64_t>(closest, 1), size));
+}
+
+bool same_elements(const Node& a, const Node& b) {
+  return a.access.operand == b.access.operand && a.access.offset == b.access.offset &&
+         a.access.strides == b.access.strides;
+}
+
+void add_loads(Work& work, const KernelSite& site, double elements) {
+  const std::vector<Node>& nodes = site.expr.nodes;
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    if (nodes[i].kind != Node::Kind::load) continue;
+    const int64_t step = nodes[i].access.strides[site.vector_axis];
+    work.l2_bytes += elements * static_cast<double>(sector_bytes(step, byte_size(nodes[i].type)));
+    work.fp32_flops += step != 0 && !is_compute_type(nodes[i].type) ? 2 * elements : 0;
+    const auto read_before = [&](const Node& other) {
+      return other.kind == Node::Kind::load && same_elements(other, nodes[i]);
+    };
+    if (std::none_of(nodes.begin(), nodes.begin() + static_cast<std::ptrdiff_t>(i), read_before))
+      work.dram_bytes += dram_bytes(site.expr.domain, nodes[i].access, nodes[i].type);
+  }
+}
+
+void add_arithmetic(Work& work, const Expr& expr, double elements) {
+  for (const Node& node : expr.nodes) {
+    if (node.kind != Node::Kind::pointwise) continue;
+    const PointwiseInfo& row = info(node.pointwise.mode);
+    const bool wide = node.pointwise.compute == DataType::f64 || node.pointwise.compute == DataType::i64;
+    (wide ? work.fp64_flops : work.fp32_flops) += 2 * elements * row.alu;
+    work.special += elements * row.sfu;
+    if (!is_compute_type(node.type)) work.fp32_flops += 2 * elements;
+  }
+  for (const Result& result : expr.results)
+    if (result.reduction)
+      (result.reduction->compute == DataType::f64 ? work.fp64_flops : work.fp32_flops) += 2 * elements;
+}
+
+void add_work(Work& work, const ElementwiseSchedule& s) {
+  const Dims& domain = s.domain();
+  const double elements = static_cast<double>(element_count(domain));
+  add_loads(work, s.y, elements);
+  for (const KernelSite& site : s.staged) {
+    add_loads(work, site, elements);
+    const double bytes = static_cast<double>(byte_size(site.expr.nodes.front().type));
+    work.shared_bytes += 2 * elements * bytes;
+  }
+  add_arithmetic(work, s.y.expr, elements);
+  for (const Result& result : s.y.expr.results) {
+    work.dram_bytes += dram_bytes(domain, result.access, result.type);
+    if (!result.reduction)
+      work.l2_bytes += elements * static_cast<double>(sector_bytes(result.access.strides[s.y.vector_axis],
+                                                                   byte_size(result.type)));
+  }
+  const int64_t scratch = scratch_bytes(s);
+  work.scratch_bytes += scratch;
+  work.dram_bytes += 2 * static_cast<double>(scratch);
+  work.launches += s.splits > 1 ? 2 : 1;
+}
+
+Work work_of(const std::vector<ElementwiseSchedule>& all, const DeviceInfo& device) {
+  Work work;
+  work.launches = 0;
+  work.tiles = 0;
+  for (const ElementwiseSchedule& s : all) {
+    add_work(work, s);
+    work.tiles += s.blocks() * s.splits;
+    work.tiles_per_sm = std::max(1, device.max_threads_per_sm / static_cast<int>(s.threads));
+  }
+  return work;
+}
+
+// ---- Choices ----
+
+int64_t stage_of(const ElementwiseSchedule& s) {
+  return s.variant == Variant::planes ? 2 : s.variant == Variant::transpose ? 1 : 0;
+}
+
+EngineConfig config_of(const ElementwiseSchedule& s) {
+  EngineConfig config;
+  config.engine = "elementwise";
+  config.set("vector", s.vector);
+  config.set("threads", s.threads);
+  if (!s.stages()) config.set("unroll", s.unroll);
+  if (s.can_stage) config.set("stage", stage_of(s));
+  // Rounding to whole chunks may leave fewer splits than were asked for.
+  if (s.reduces()) config.set("splits", static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(s.splits))));
+  return config;
+}
+
+std::vector<int64_t> powers_of_two(int64_t first, int64_t last) {
+  std::vector<int64_t> values;
+  for (int64_t value = first; value <= last; value *= 2) values.push_back(value);
+  return values;
+}
+
+class ElementwiseEngine final : public Engine {
+ public:
+  std::string_view name() const override { return "elementwise"; }
+  int number() const override { return 10; }
+
+  Support supports(const Fusion& fusion, const DeviceInfo& device) const override {
+    if (device.is_cpu())
+      return Support::no(
+          {"cuda-device", "", "", "a CUDA device", device.name, "build for a CUDA device", -1});
+    if (!fusion.anchors.empty()) {
+      const Anchor& anchor = fusion.anchors.front();
+      return Support::no(
+          {"no-anchor", fusion.op_name(anchor.op), "", "pointwise ops, reductions and copies only",
+           std::string(kind_name(anchor.attributes)), "an engine that contracts operands", anchor.op});
+    }
+    for (const Expr& expr : fusion.after) {
+      int differing = -1;
+      if (!shared_reduction_mask(expr, &differing))
+        return refuse_mask(fusion, expr.results[static_cast<size_t>(differing)]);
+    }
+    return Support::yes();
+  }
+
+  // Every knob of every fusion: the same lists, so that a saved setting stays one of them.
+  std::vector<Knob> knobs(const Fusion& fusion, const DeviceInfo& device) const override {
+    const ElementwiseSchedule s = schedule_elementwise(fusion, 0, {}, device);
+    std::vector<Knob> all = {{"vector", powers_of_two(1, 16)}, {"threads", powers_of_two(32, 1024)}};
+    all.push_back({"unroll", powers_of_two(1, 8)});
+    if (s.can_stage)
+      all.push_back({"stage", s.has_planes ? std::vector<int64_t>{0, 1, 2} : std::vector<int64_t>{0, 1}});
+    if (s.reduces()) all.push_back({"splits", powers_of_two(1, 4096)});
+    return all;
+  }
+
+  std::vector<EngineCandidate> candidates(const Fusion& fusion, const DeviceInfo& device) const override {
+    const ElementwiseSchedule first = schedule_elementwise(fusion, 0, {}, device);
+    std::vector<EngineCandidate> all;
+    add_candidate(all, fusion, device, config_of(first), {});
+    for (const KnobSetting& other : variations(first))
+      add_candidate(all, fusion, device, config_of(first), {other});
+    return all;
+  }
+
+  Lowered lower(const Fusion& fusion, const EngineConfig& config, const DeviceInfo& device) const override {
+    Lowered lowered;
+    for (const ElementwiseSchedule& s : schedules(fusion, knobs_of(config), device))
+      append_launches(lowered, s, fusion, device);
+    return lowered;
+  }
+
+ private:
+  static Support refuse_mask(const Fusion& fusion, const Result& result) {
+    return Support::no({"one-reduction-mask", fusion.op_name(result.op),
+                        fusion.name_of(result.access.operand), "reductions over the same axes",
+                        "a reduction over others", "carry out the reductions in fusions of their own",
+                        result.op});
+  }
+
+  static std::vector<KnobSetting> variations(const ElementwiseSchedule& s) {
+    std::vector<KnobSetting> all;
+    for (const int64_t stage : {0, 1, 2})
+      if (s.can_stage && stage != stage_of(s) && (stage != 2 || s.has_planes))
+        all.push_back({"stage", stage});
+    if (s.vector > 1) all.push_back({"vector", s.vector / 2});
+    for (const int64_t threads : {128, 256, 512}) all.push_back({"threads", threads});
+    if (!s.stages())
+      for (const int64_t unroll : {1, 2, 4}) all.push_back({"unroll", unroll});
+    if (s.reduces())
+      for (const int64_t splits : {s.splits / 2, s.splits * 2}) all.push_back({"splits", splits});
+    return all;
+  }
+
+  // Adds the first setting with one knob turned, where that changes anything.
+  static void add_candidate(std::vector<EngineCandidate>& all, const Fusion& fusion, const DeviceInfo& device,
+                            EngineConfig config, const std::vector<KnobSetting>& turned) {
+    for (const KnobSetting& knob : turned) config.set(knob.name, knob.value);
+    const std::vector<ElementwiseSchedule> found = schedules(fusion, knobs_of(config), device);
+    const EngineConfig had = config_of(found.front());
+    if (std::ranges::find(all, had, &EngineCandidate::config) == all.end())
+      all.push_back({had, work_of(found, device)});
+  }
+};
+
+}  // namespace
+
+const Engine& elementwise_engine() {
+  static const ElementwiseEngine engine;
+  return engine;
+}
+
+}  // namespace fusor

@@ -1,0 +1,62 @@
+// Owns the schedules of the two kernels that reduce.
+#include "backend/engines/elementwise/reduce.h"
+
+#include <algorithm>
+
+#include "backend/engines/elementwise/vectors.h"
+#include "codegen/expr_emitter.h"
+#include "core/ceil_div.h"
+
+namespace fusor::elementwise {
+
+namespace {
+
+void split_reduction(ElementwiseSchedule& s, int64_t steps, int64_t least, int64_t unit,
+                     const ElementwiseKnobs& knobs, int64_t wanted_blocks) {
+  const int64_t most = std::max<int64_t>(1, steps / std::max<int64_t>(1, least));
+  const int64_t splits = knobs.splits > 0 ? knobs.splits : power_of_two_to(wanted_blocks / s.blocks());
+  s.splits = std::clamp<int64_t>(splits, 1, std::min<int64_t>(most, 4096));
+  s.chunk = ceil_div(ceil_div(steps, s.splits), unit) * unit;
+  s.splits = ceil_div(steps, s.chunk);
+}
+
+int64_t reduction_unroll(const ElementwiseSchedule& s, const ElementwiseKnobs& knobs) {
+  const Expr& expr = s.y.expr;
+  const int64_t enough = streamed_bytes(expr, s.y.vector_axis, s.vector) <= 4 ? 8 : 4;
+  return affordable_unroll(expr, s.vector, knobs.unroll > 0 ? knobs.unroll : enough);
+}
+
+}  // namespace
+
+void schedule_rows(ElementwiseSchedule& s, const ElementwiseKnobs& knobs, const DeviceInfo& device) {
+  s.variant = ElementwiseSchedule::Variant::rows;
+  s.threads = knobs.threads > 0 ? knobs.threads : 256;
+  s.unroll = reduction_unroll(s, knobs);
+  const int64_t steps = s.vectors(s.kept, s.domain().rank());
+  s.group = std::min(s.threads, power_of_two_from(ceil_div(steps, s.unroll)));
+  // With few rows, more threads to each.
+  while (s.group < s.threads && s.group < steps && s.blocks() < device.sm_count) s.group *= 2;
+  split_reduction(s, steps, 2 * s.group * s.unroll, s.group, knobs, 2048 / s.threads * device.sm_count);
+}
+
+void schedule_columns(ElementwiseSchedule& s, const ElementwiseKnobs& knobs, const DeviceInfo& device) {
+  s.variant = ElementwiseSchedule::Variant::columns;
+  const int64_t accumulator = accumulator_bytes(s.y);
+  s.threads = knobs.threads > 0 ? knobs.threads : 256;
+  while (s.threads > 64 && accumulator * s.vector * s.threads / 2 > kStaticSharedBytes) s.threads /= 2;
+  s.unroll = reduction_unroll(s, knobs);
+  const int64_t steps = s.vectors(s.kept, s.domain().rank());
+  const int64_t lanes = std::clamp<int64_t>(power_of_two_to(steps / s.unroll), 1, s.threads / 32);
+  s.group = std::min(s.threads / lanes, power_of_two_from(s.vectors(0, s.kept)));
+  const int64_t lanes_of_block = s.threads / s.group;
+  split_reduction(s, steps, 2 * lanes_of_block * s.unroll, lanes_of_block, knobs,
+                  1024 / s.threads * device.sm_count);
+}
+
+int64_t column_vector(const KernelSite& site, int axis, int64_t vector) {
+  const int64_t accumulator = accumulator_bytes(site);
+  while (vector > 1 && (site.expr.domain[axis] % vector != 0 || vector * accumulator > 128)) vector /= 2;
+  return vector;
+}
+
+}  // namespace fusor::elementwise

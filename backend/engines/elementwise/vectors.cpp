@@ -1,0 +1,109 @@
+// Owns the vectors of the elementwise engine's kernels.
+#include "backend/engines/elementwise/vectors.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace fusor::elementwise {
+
+namespace {
+
+// Bytes that move in whole accesses where `axis` is the vector axis; stores count double.
+double adjacent_bytes(const Expr& expr, int axis) {
+  const auto walked = [&](const Access& access, DataType type) {
+    if (access.strides[axis] != 1) return 0.0;
+    double bytes = static_cast<double>(byte_size(type));
+    for (int i = 0; i < expr.domain.rank(); ++i)
+      if (access.strides[i] != 0) bytes *= static_cast<double>(expr.domain[i]);
+    return bytes;
+  };
+  double bytes = 0;
+  for (const Node& node : expr.nodes)
+    if (node.kind == Node::Kind::load) bytes += walked(node.access, node.type);
+  for (const Result& result : expr.results)
+    if (!result.reduction) bytes += 2 * walked(result.access, result.type);
+  return bytes;
+}
+
+// Whether at least half of the bytes that are adjacent could move in whole vectors.
+bool mostly_whole(const Fusion& fusion, const Expr& expr, int axis, int64_t vector) {
+  int64_t adjacent = 0;
+  int64_t whole = 0;
+  for_each_access(expr, [&](const Access& access, DataType type) {
+    if (access.strides[axis] != 1) return;
+    adjacent += byte_size(type);
+    if (is_whole(fusion, expr, axis, access, type, vector)) whole += byte_size(type);
+  });
+  return adjacent > 0 && 2 * whole >= adjacent;
+}
+
+// 16 bytes of the narrowest type that is walked along the vector axis, within 32 of the widest.
+int64_t widest_vector(const Expr& expr, int axis) {
+  int64_t narrowest = 8;
+  int64_t widest = 1;
+  for_each_access(expr, [&](const Access& access, DataType type) {
+    if (access.strides[axis] != 1) return;
+    narrowest = std::min(narrowest, byte_size(type));
+    widest = std::max(widest, byte_size(type));
+  });
+  return std::min(kMaxAccessBytes / narrowest, std::max<int64_t>(1, 2 * kMaxAccessBytes / widest));
+}
+
+}  // namespace
+
+int64_t power_of_two_from(int64_t value) {
+  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(value, 1))));
+}
+int64_t power_of_two_to(int64_t value) {
+  return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(value, 1))));
+}
+
+int choose_vector_axis(const Expr& expr) {
+  int best = expr.domain.rank() - 1;
+  for (int axis = best - 1; axis >= 0; --axis)
+    if (adjacent_bytes(expr, axis) > adjacent_bytes(expr, best)) best = axis;
+  return best;
+}
+
+bool is_whole(const Fusion& fusion, const Expr& expr, int axis, const Access& access, DataType type,
+              int64_t vector, int unused) {
+  if (access.strides[axis] != 1) return false;
+  const int64_t size = byte_size(type);
+  const int64_t bytes = std::min(vector * size, kMaxAccessBytes);
+  if (fusion.operands[static_cast<size_t>(access.operand)].alignment % bytes != 0) return false;
+  if (access.offset * size % bytes != 0) return false;
+  for (int i = 0; i < expr.domain.rank(); ++i)
+    if (i != axis && i != unused && access.strides[i] * size % bytes != 0) return false;
+  return true;
+}
+
+int64_t choose_vector(const Fusion& fusion, const Expr& expr, int axis, int64_t asked) {
+  int64_t vector = widest_vector(expr, axis);
+  if (asked > 0) vector = std::min(vector, power_of_two_to(asked));
+  while (vector > 1 && (vector > expr.domain[axis] || !mostly_whole(fusion, expr, axis, vector))) vector /= 2;
+  return vector;
+}
+
+void mark_whole(const Fusion& fusion, KernelSite& site, int64_t vector, int unused) {
+  for_each_access(site.expr, [&](Access& access, DataType type) {
+    access.whole_vectors =
+        vector > 1 && is_whole(fusion, site.expr, site.vector_axis, access, type, vector, unused);
+  });
+}
+
+int64_t streamed_bytes(const Expr& expr, int axis, int64_t vector) {
+  int64_t bytes = 0;
+  for (const Node& node : expr.nodes)
+    if (node.kind == Node::Kind::load && node.access.strides[axis] != 0)
+      bytes += byte_size(node.type) * (node.access.strides[axis] == 1 ? vector : 1);
+  return bytes;
+}
+
+int64_t affordable_unroll(const Expr& expr, int64_t vector, int64_t wanted) {
+  constexpr int64_t kMostLanes = 256;
+  const int64_t steps = static_cast<int64_t>(expr.nodes.size() + expr.results.size());
+  while (wanted > 1 && wanted * vector * steps > kMostLanes) wanted /= 2;
+  return wanted;
+}
+
+}  // namespace fusor::elementwise

@@ -1,0 +1,22 @@
+// Owns the order in which engines are asked.
+#include "backend/engines/list.h"
+
+#include <array>
+
+namespace fusor {
+
+std::span<const Engine* const> engines() {
+  static const std::array<const Engine*, 9> kEngines = {
+      &wgmma_engine(), &wgmma_repacked_engine(), &wgmma_narrow_engine(), &wgmma_taps_engine(),
+      &mma_engine(),   &depthwise_engine(),      &elementwise_engine(),  &direct_engine(),
+      &cpu_engine()};
+  return kEngines;
+}
+
+const Engine* find_engine(std::span<const Engine* const> list, std::string_view name) {
+  for (const Engine* engine : list)
+    if (engine->name() == name) return engine;
+  return nullptr;
+}
+
+}  // namespace fusor

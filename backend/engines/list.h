@@ -1,0 +1,25 @@
+// Owns THE ordered list of engines: specialised ones first, the plain ones last.
+#pragma once
+
+#include <span>
+
+#include "backend/engines/engine.h"
+
+namespace fusor {
+
+std::span<const Engine* const> engines();
+/// The engine of that name in `list`, or null.
+const Engine* find_engine(std::span<const Engine* const> list, std::string_view name);
+
+// One function per file in backend/engines/.
+const Engine& cpu_engine();
+const Engine& elementwise_engine();
+const Engine& direct_engine();
+const Engine& depthwise_engine();
+const Engine& mma_engine();
+const Engine& wgmma_engine();
+const Engine& wgmma_repacked_engine();
+const Engine& wgmma_narrow_engine();
+const Engine& wgmma_taps_engine();
+
+}  // namespace fusor

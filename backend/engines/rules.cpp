@@ -1,0 +1,69 @@
+// Owns the rules with which several engines begin.
+#include "backend/engines/rules.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+#include <variant>
+
+#include "backend/engines/contraction/epilogue.h"
+#include "backend/engines/contraction/residue_classes.h"
+
+namespace fusor {
+
+Refusal refusal_at_anchor(const Fusion& fusion, const char* rule, std::string expected, std::string actual,
+                          const char* remedy) {
+  return {rule, fusion.op_name(fusion.anchors[0].op), "", std::move(expected), std::move(actual), remedy, -1};
+}
+
+std::optional<Refusal> refuse_cpu(const DeviceInfo& device) {
+  if (!device.is_cpu()) return std::nullopt;
+  return Refusal{"needs-gpu", "", "", "a CUDA device", device.name, "plan for a GPU", -1};
+}
+
+std::optional<Refusal> refuse_other_than_hopper(const DeviceInfo& device) {
+  if (!device.is_cpu() && device.compute_capability == 90) return std::nullopt;
+  return Refusal{"sm-90", "", "", "a Hopper GPU (sm_90)", device.name, "plan for one", -1};
+}
+
+std::optional<Refusal> refuse_other_anchor(const Fusion& fusion) {
+  if (fusion.anchors.size() == 1 && std::holds_alternative<Conv>(fusion.anchors[0].attributes))
+    return std::nullopt;
+  return Refusal{"convolution-anchor",
+                 fusion.op_names.empty() ? "" : fusion.op_names.front(),
+                 "",
+                 "one convolution",
+                 "another anchor or none",
+                 "",
+                 -1};
+}
+
+std::optional<Refusal> refuse_other_sums(const Fusion& fusion, const Contraction& view) {
+  if (view.compute == DataType::f32) return std::nullopt;
+  return refusal_at_anchor(fusion, "fp32-sums", "compute type fp32", std::string(to_string(view.compute)));
+}
+
+std::optional<Refusal> refuse_wide_coordinates(const Fusion& fusion, const char* what, int64_t reached) {
+  if (reached <= kMaxIndex32) return std::nullopt;
+  return refusal_at_anchor(fusion, "32-bit-coordinates",
+                           fmt::format("{} numbered up to {}", what, kMaxIndex32), fmt::format("{}", reached),
+                           "give the contraction in parts");
+}
+
+std::optional<Refusal> refuse_residue_classes(const Fusion& fusion, const Contraction& view) {
+  const int64_t classes = residue_class_count(view);
+  if (classes <= kMaxResidueClasses) return std::nullopt;
+  return refusal_at_anchor(fusion, "dgrad-classes",
+                           fmt::format("a dgrad of strides whose product is {} or less", kMaxResidueClasses),
+                           fmt::format("{}", classes));
+}
+
+std::optional<Refusal> refuse_other_than_hopper_convolution(const Fusion& fusion, const DeviceInfo& device) {
+  if (auto refusal = refuse_other_than_hopper(device)) return refusal;
+  if (auto refusal = refuse_other_anchor(fusion)) return refusal;
+  if (auto refusal = refuse_epilogue_reductions(fusion)) return refusal;
+  if (!contraction_of(fusion)) return refuse_other_domain(fusion);
+  return std::nullopt;
+}
+
+}  // namespace fusor

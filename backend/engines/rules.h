@@ -1,0 +1,42 @@
+// Owns the rules with which several engines begin: the device, the fusion's anchor, the type of its sums.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+
+#include "backend/engines/contraction/product.h"
+#include "core/device_info.h"
+#include "core/fusion.h"
+#include "core/support.h"
+
+namespace fusor {
+
+/// A refusal that names the fusion's anchor, and leaves no place to cut at.
+Refusal refusal_at_anchor(const Fusion& fusion, const char* rule, std::string expected, std::string actual,
+                          const char* remedy = "");
+
+/// For engines of any CUDA device.
+std::optional<Refusal> refuse_cpu(const DeviceInfo& device);
+/// For engines of Hopper's tensor cores.
+std::optional<Refusal> refuse_other_than_hopper(const DeviceInfo& device);
+/// For engines around one convolution.
+std::optional<Refusal> refuse_other_anchor(const Fusion& fusion);
+/// For engines that add up in fp32 only.
+std::optional<Refusal> refuse_other_sums(const Fusion& fusion, const Contraction& view);
+
+/// Numbers up to here leave kernels that count in 32 bits room for the rounding up to whole tiles, and for a
+/// grid beyond the last.
+inline constexpr int64_t kMaxIndex32 = std::numeric_limits<int32_t>::max() - 4096;
+/// For kernels whose coordinates have 32 bits; `what` they number up to `reached`.
+std::optional<Refusal> refuse_wide_coordinates(const Fusion& fusion, const char* what, int64_t reached);
+
+/// For launches whose arguments hold the classes of a dgrad of a stride.
+std::optional<Refusal> refuse_residue_classes(const Fusion& fusion, const Contraction& view);
+
+/// For engines of Hopper that take one convolution and store its results elementwise, over its own shape:
+/// where nothing is refused, contraction_of(fusion) has a value.
+std::optional<Refusal> refuse_other_than_hopper_convolution(const Fusion& fusion, const DeviceInfo& device);
+
+}  // namespace fusor

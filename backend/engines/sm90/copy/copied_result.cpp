@@ -1,0 +1,101 @@
+// Owns the rules for results in boxes, and in planes.
+#include "backend/engines/sm90/copy/copied_result.h"
+
+#include "backend/engines/sm90/copy/rules.h"
+#include "backend/engines/sm90/copy/units.h"
+
+namespace fusor {
+
+using namespace copy_rules;
+
+namespace {
+
+struct ResultLines {
+  int64_t line = 0, entry = 0;  // strides
+};
+
+// Strides between lines of the result and between batch entries, or nothing.
+std::optional<ResultLines> lines_of(const Contraction& view, const Expr& y, const Access& store,
+                                    bool along_n) {
+  if (!view.is_convolution()) {
+    const WalkedAxes batch{view.batch, slice(store.strides, 0, view.batch.rank())};
+    const auto entry = one_stride(batch.extents, batch.strides);
+    if (!entry || (view.entries > 1 && *entry == 0)) return std::nullopt;
+    return ResultLines{store.strides[view.batch.rank() + (along_n ? 0 : 1)], *entry};
+  }
+  if (!along_n || view.op == ContractionOp::wgrad) return std::nullopt;
+  WalkedAxes pixels{slice(y.domain, 2, y.domain.rank()), slice(store.strides, 2, y.domain.rank())};
+  pixels.extents.insert(0, y.domain[0]);
+  pixels.strides.insert(0, store.strides[0]);
+  const auto line = one_stride(pixels.extents, pixels.strides);
+  if (!line) return std::nullopt;
+  return ResultLines{*line, 0};
+}
+
+// The types that boxes of a result have.
+bool fills_boxes(const Result& result) {
+  return !result.reduction && (result.type == DataType::f16 || result.type == DataType::bf16 ||
+                               result.type == DataType::f32 || result.type == DataType::i32);
+}
+
+// Of the result, all groups together.
+int64_t channels_of(const Contraction& view) {
+  return view.is_convolution() ? view.n * view.entries : view.n;
+}
+
+}  // namespace
+
+std::optional<CopiedResult> planes_result(const Fusion& fusion, const Contraction& view, const Expr& y,
+                                          int64_t run) {
+  if (view.op != ContractionOp::fprop && view.op != ContractionOp::dgrad) return std::nullopt;
+  const Result& first = y.results.front();
+  const Access& store = first.access;
+  const int rank = y.domain.rank();
+  if (!fills_boxes(first) || one_stride(slice(y.domain, 2, rank), slice(store.strides, 2, rank)) != 1)
+    return std::nullopt;
+  CopiedResult copied;
+  copied.operand = store.operand;
+  copied.byte_offset = store.offset * byte_size(first.type);
+  copied.type = first.type;
+  copied.along_n = false;
+  ResultPlanes& planes = copied.planes.emplace();
+  planes.channel = y.domain[1] == 1 ? 0 : store.strides[1];
+  planes.image = y.domain[0] == 1 ? 0 : store.strides[0];
+  const auto is_unit = [&](int64_t unit) {
+    const int64_t bytes = unit * byte_size(first.type);
+    return bytes <= kCopyUnit && run % unit == 0 && planes.channel % unit == 0 && planes.image % unit == 0 &&
+           copied.byte_offset % bytes == 0 &&
+           fusion.operands[static_cast<size_t>(store.operand)].alignment % bytes == 0;
+  };
+  while (is_unit(2 * planes.unit)) planes.unit *= 2;
+  return copied;
+}
+
+std::optional<CopiedResult> copied_result(const Fusion& fusion, const Contraction& view, const Expr& y,
+                                          const Result& result) {
+  const Operand& operand = fusion.operands[static_cast<size_t>(result.access.operand)];
+  if (!fills_boxes(result) || operand.alignment % kCopyUnit != 0) return std::nullopt;
+  const int64_t bytes = byte_size(result.type);
+  const int n_axis = view.is_convolution() ? 1 : view.batch.rank() + 1;
+  CopiedResult copied;
+  copied.operand = result.access.operand;
+  copied.byte_offset = result.access.offset * bytes;
+  copied.type = result.type;
+  copied.along_n = result.access.strides[n_axis] == 1;
+  const auto lines = lines_of(view, y, result.access, copied.along_n);
+  const bool adjacent = copied.along_n || (!view.is_convolution() && result.access.strides[n_axis - 1] == 1);
+  if (!lines || !adjacent || copied.byte_offset % kCopyUnit != 0) return std::nullopt;
+  // Lines of a group must not run into the next one's.
+  if (view.is_convolution() && view.entries > 1 && view.n % kBoxLine != 0) return std::nullopt;
+  const int64_t line = lines->line * bytes, entry = lines->entry * bytes;
+  const int64_t inner = copied.along_n ? channels_of(view) : view.m;
+  // Lines are written in units of 16 bytes.
+  if (inner * bytes % kCopyUnit != 0) return std::nullopt;
+  if (line <= 0 || line % kCopyUnit != 0 || entry < 0 || entry % kCopyUnit != 0) return std::nullopt;
+  copied.map.type = result.type;
+  copied.map.dims = {inner, copied.along_n ? view.m : view.n, view.is_convolution() ? 1 : view.entries};
+  copied.map.stride_bytes = {line, entry > 0 ? entry : kCopyUnit};
+  return copied;
+}
+
+}  // namespace fusor

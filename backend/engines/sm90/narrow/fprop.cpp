@@ -1,0 +1,159 @@
+// Owns how rows of an fprop's result leave, and what is launched for them.
+#include "backend/engines/sm90/narrow/fprop.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "codegen/expr_emitter.h"
+
+namespace fusor::narrow {
+
+namespace {
+
+constexpr int64_t kThreadsStore = 0, kCopyEngineStores = 1;
+constexpr int64_t kMostBoxColumns = 128;
+
+// The first result as (channel, column, row of all images), or as (column, channel of all images, row).
+std::optional<CopiedResult> copied_row(const Fusion& fusion, const Contraction& view, const Expr& y) {
+  const Result& first = y.results.front();
+  if (first.type != DataType::f16 && first.type != DataType::bf16 && first.type != DataType::f32)
+    return std::nullopt;
+  if (auto copied = copied_result(fusion, view, y, first)) {
+    take_rows(copied->map, Window(view));
+    return copied;
+  }
+  // A warp's box of 16 channels lies in one image.
+  if (y.domain[0] != 1 && view.n % 16 != 0) return std::nullopt;
+  const Operand& operand = fusion.operands[static_cast<size_t>(first.access.operand)];
+  auto map = planes(first.access, operand, first.type, y.domain);
+  if (!map) return std::nullopt;
+  return CopiedResult{first.access.operand, first.access.offset * byte_size(first.type), first.type, false,
+                      *map};
+}
+
+}  // namespace
+
+Fprop::Fprop(const Fusion& fusion_, const EngineConfig& config, const DeviceInfo& device_)
+    : Rows(fusion_, config, device_),
+      y(fusion_.after[0]),
+      short_forms(fits_short_forms(y)),
+      vector(window.w.output % 2 == 0 ? 2 : 1) {
+  choose_way_out();
+  mark_whole_vectors(fusion, y, pixel_axis(y), vector);
+}
+
+void Fprop::choose_way_out() {
+  copied = copied_row(fusion, view, y);
+  if (copied && copied->along_n && byte_size(copied->type) != 2) copied.reset();
+  if (!copied) return;
+  y.value = y.results.front().node;
+  // The kernel rounds to the result's type: enough where the value has that type or none of its own.
+  rounds_value = y.nodes[static_cast<size_t>(y.value)].type != copied->type;
+  y.results.erase(y.results.begin());
+}
+
+bool Fprop::is_unrolled() const { return clamped() && is_short(cost_of(fusion.after[0], fusion)); }
+
+int64_t Fprop::box_columns() const {
+  const int64_t piece = tile % 32 == 0 ? 32 : 16, line = 128 / byte_size(copied->type);
+  if (along_columns()) return tile % line == 0 ? line : piece;
+  int64_t columns = piece;
+  for (int64_t next = piece; next <= std::min(tile, kMostBoxColumns); next += piece)
+    if (tile % next == 0) columns = next;
+  return columns;
+}
+
+int64_t Fprop::shared_bytes(int64_t groups) const {
+  const int64_t boxes = round_up(copied ? kConsumers * 2 * box_bytes() : 1, 128);
+  return round_up(boxes + blocks() * window.filter_bytes() + window.ring_bytes(tile, groups) + 16, 1024);
+}
+
+Lowered Fprop::lowered() const {
+  Lowered lowered;
+  lowered.steps.emplace_back(launch());
+  lowered.guards = guards();
+  return lowered;
+}
+
+Launch Fprop::launch() const {
+  const Expr& w = fusion.before[1];
+  KernelSource source{"sm90/narrow/fprop.cuh", {}, config(groups(), shared_bytes(groups())), device.target()};
+  const std::vector<ConfigValue> specific{{"tile_m", kBlock},
+                                          {"cluster", 1},
+                                          {"ping_pong", 1},
+                                          {"swapped", 1},
+                                          {"classes", 0},
+                                          {"a_rows_adjacent", 0},
+                                          {"b_columns_adjacent", 0},
+                                          {"way_out", copied ? kCopyEngineStores : kThreadsStore},
+                                          {"out", !copied || copied->type == DataType::f32 ? 2
+                                                  : copied->type == DataType::f16          ? 0
+                                                                                           : 1},
+                                          {"box_columns", copied ? box_columns() : 16},
+                                          {"unrolled", is_unrolled() ? 1 : 0},
+                                          {"y_along_columns", along_columns() ? 1 : 0},
+                                          {"clamped", clamped() ? 1 : 0},
+                                          {"vector", vector},
+                                          {"blocks", blocks()}};
+  source.config.insert(source.config.end(), specific.begin(), specific.end());
+  source.sites = {
+      site_x(), {"W", w, 1, fits_short_forms(w)}, {"Y", y, pixel_axis(y), short_forms, rounds_value}};
+  Launch launch;
+  write_arguments(launch.arguments);
+  for (const KernelSite& site : source.sites) fusor::write_arguments(launch.arguments, site, fusion);
+  launch.source = std::make_shared<const KernelSource>(std::move(source));
+  launch.entry = "wgmma_narrow";
+  launch.grid[0] = static_cast<uint32_t>(std::min<int64_t>(strips(), device.sm_count));
+  launch.block[0] = static_cast<uint32_t>((1 + kConsumers) * kWarpgroup);
+  launch.shared_bytes = shared_bytes(groups());
+  return launch;
+}
+
+void Fprop::write_arguments(ArgumentBlock& block) const {
+  if (copied) {
+    TensorMap map = copied->map;
+    map.box = along_columns() ? Dims{box_columns(), 16, 1} : Dims{kBlock, box_columns(), 1};
+    block.put_tensor_map(map, copied->operand, copied->byte_offset);
+  }
+  view.write_arguments(block, static_cast<int>(index_bits));
+  write_strips(block);
+}
+
+std::vector<Guard> Fprop::guards() const {
+  std::vector<Guard> guards = guards_of(fusion, {{x, 2}, {y, vector}});
+  for (Guard& guard : guards)
+    if (copied && guard.operand == copied->operand) guard.alignment = std::max<int64_t>(guard.alignment, 16);
+  return guards;
+}
+
+double Fprop::finish_cycles_per_element() const {
+  constexpr double kBare = 20, kLoad = 10, kStore = 30;
+  const SiteCost cost = cost_of(fusion.after[0], fusion);
+  double cycles = kBare + 3 * cost.instructions + 4 * cost.special;
+  for (const Node& node : y.nodes) {
+    const bool own = std::ranges::find(node.access.strides, 0) == node.access.strides.end();
+    if (node.kind == Node::Kind::load && own) cycles += kLoad;
+  }
+  return cycles + kStore * static_cast<double>(y.results.size());
+}
+
+Work Fprop::work() const {
+  const int64_t slots = std::min<int64_t>(strips(), device.sm_count);
+  Work work = Rows::work(rows_of_sm(slots) * static_cast<double>(slots * blocks()));
+  const auto tiles = static_cast<double>(work.tiles), pixels = static_cast<double>(tile);
+  const auto steps = static_cast<double>(window.h.window * window.steps());
+  work.tensor_flops = tiles * 2 * static_cast<double>(kBlock * kStep) * pixels * steps;
+  const SiteCost out = cost_of(fusion.after[0], fusion);
+  work.l2_bytes += tiles * static_cast<double>(kBlock) * pixels * out.bytes;
+  const double read = steps * kStep * kElementBytes * (static_cast<double>(kBlock) + pixels);
+  work.shared_bytes += tiles * (read + 2 * static_cast<double>(kBlock) * pixels * kElementBytes);
+  // Every box meets once; as measured, smaller ones hardly cost more.
+  constexpr double kBox = 50;
+  work.finish_cycles = static_cast<double>(kBlock) * pixels / kWarpgroup * finish_cycles_per_element() +
+                       (copied ? kBox * pixels / static_cast<double>(box_columns()) : 0);
+  work.finish_overlaps = true;
+  work.efficiency = 0.95;
+  return work;
+}
+
+}  // namespace fusor::narrow

@@ -1,0 +1,127 @@
+// Owns how strips of rows are cut, what a kernel is told of them, and what loading them costs.
+#include "backend/engines/sm90/narrow/rows.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "backend/engines/sm90/copy/units.h"
+#include "codegen/expr_emitter.h"
+#include "core/fast_divisor.h"
+
+namespace fusor::narrow {
+
+namespace {
+
+// Channels and pixels are one contiguous axis.
+bool is_merged(const Expr& site) {
+  const int rank = site.domain.rank();
+  if (site.nodes.size() != 1 || site.nodes[0].kind != Node::Kind::load) return false;
+  const Strides& strides = site.nodes[0].access.strides;
+  return strides[1] == 1 && strides[rank - 1] == site.domain[1] && site.domain[1] > 1;
+}
+
+// Over (image, [row,] channels of pixels).
+Expr merged(const Expr& site) {
+  const int rank = site.domain.rank();
+  Dims order{0};
+  for (int axis = 2; axis < rank; ++axis) order.push_back(axis);
+  Expr out = select_axes(site, order);
+  out.domain[rank - 2] *= site.domain[1];
+  out.nodes[0].access.strides[rank - 2] = 1;
+  return out;
+}
+
+}  // namespace
+
+Rows::Rows(const Fusion& fusion_, const EngineConfig& config, const DeviceInfo& device_)
+    : fusion(fusion_),
+      device(device_),
+      view(contraction_of(fusion_).value()),
+      window(view),
+      tile(config.knob("tile_n", kFewestPixels)),
+      rows(std::clamp<int64_t>(config.knob("rows", window.h.output), 1, window.h.output)),
+      x(fusion_.before[view.op == ContractionOp::fprop ? 0 : 1]) {
+  x_merged = is_merged(x);
+  if (x_merged) x = merged(x);
+  mark_whole_vectors(fusion, x, pixel_axis(x), 2);
+  const Node& value = x.nodes[static_cast<size_t>(x.value)];
+  const bool whole_pairs = x.domain[pixel_axis(x)] % 2 == 0;
+  x_plain = whole_pairs && value.kind == Node::Kind::load && value.access.whole_vectors &&
+            fusion.operands[static_cast<size_t>(value.access.operand)].type == value.type;
+  for (const Operand& operand : fusion.operands)
+    if (operand.elements > std::numeric_limits<int32_t>::max()) index_bits = 64;
+}
+
+std::vector<ConfigValue> Rows::config(int64_t groups, int64_t shared_bytes) const {
+  std::vector<ConfigValue> values{{"index_bits", index_bits},
+                                  {"type", type() == DataType::f16 ? 0 : 1},
+                                  {"tile_n", tile},
+                                  {"stages", groups},
+                                  {"shared_bytes", shared_bytes},
+                                  {"window_h", window.h.window},
+                                  {"window_w", window.w.window},
+                                  {"stride_h", window.h.stride},
+                                  {"stride_w", window.w.stride},
+                                  {"dilation_h", window.dilation()},
+                                  {"tails", window.tails ? 1 : 0},
+                                  {"channels", view.input_channels},
+                                  {"mirrored", window.mirrored() ? 1 : 0},
+                                  {"merged", x_merged ? 1 : 0},
+                                  {"plain", x_plain ? 1 : 0}};
+  view.write_config(values);
+  return values;
+}
+
+void Rows::write_strips(ArgumentBlock& block) const {
+  FastDivisor::of(along_h(), static_cast<int>(index_bits)).put(block);
+  FastDivisor::of(along_w(), static_cast<int>(index_bits)).put(block);
+  for (const int64_t value :
+       {rows, strips(), window.h.output, window.h.input, window.w.input, lower(window.h), lower(window.w)})
+    block.put_int(value);
+}
+
+double Rows::rows_of_sm(int64_t slots) const {
+  const auto rounds = static_cast<double>(ceil_div(strips(), slots));
+  return rounds * (static_cast<double>(rows) + 0.5);
+}
+
+Work Rows::work(double tiles) const {
+  Work work;
+  work.tiles = static_cast<int64_t>(std::ceil(tiles));
+  work.dram_bytes = dram_bytes(fusion);
+  const auto groups = static_cast<double>(strips() * (rows + window.span()) * blocks_that_load());
+  const auto loaded = static_cast<double>(window.h.stride * window.pixels(tile) * view.input_channels);
+  const SiteCost cost = cost_of(x, fusion);
+  work.l2_bytes = groups * loaded * cost.bytes;
+  work.fp32_flops = 2 * groups * loaded * (4 + cost.instructions);
+  work.special = groups * loaded * cost.special;
+  work.shared_bytes = 6 * groups * static_cast<double>(window.group_bytes(tile));
+  work.k_steps = window.h.window;
+  work.start_s = 5e-6;
+  return work;
+}
+
+void take_rows(TensorMap& map, const Window& window) {
+  const int64_t line = map.stride_bytes[0], columns = window.w.output;
+  map.dims = {map.dims[0], columns, map.dims[1] / columns};
+  map.stride_bytes = {line, line * columns};
+}
+
+std::optional<TensorMap> planes(const Access& access, const Operand& operand, DataType type,
+                                const Dims& domain) {
+  const int last = domain.rank() - 1;
+  const Strides& strides = access.strides;
+  const int64_t bytes = byte_size(type), columns = domain[last], row = last == 3 ? strides[2] : columns;
+  const auto is_line = [&](int64_t elements) { return is_line_stride(elements, bytes); };
+  if (strides[last] != 1 || !is_line(columns) || !is_line(strides[1]) || !is_line(row)) return std::nullopt;
+  if (domain[0] != 1 && strides[0] != strides[1] * domain[1]) return std::nullopt;
+  if (operand.alignment % kUnitBytes != 0 || access.offset * bytes % kUnitBytes != 0) return std::nullopt;
+  TensorMap map;
+  map.type = type;
+  map.dims = {columns, domain[0] * domain[1], last == 3 ? domain[2] : 1};
+  map.stride_bytes = {strides[1] * bytes, row * bytes};
+  return map;
+}
+
+}  // namespace fusor::narrow

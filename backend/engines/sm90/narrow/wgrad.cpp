@@ -1,0 +1,87 @@
+// Owns how a wgrad reads the output gradient, and what is launched for it.
+#include "backend/engines/sm90/narrow/wgrad.h"
+
+#include <memory>
+
+#include "backend/engines/tiled/tiling.h"
+#include "codegen/expr_emitter.h"
+
+namespace fusor::narrow {
+
+std::optional<TensorMap> gradient_planes(const Fusion& fusion) {
+  const Expr& site = fusion.before[0];
+  const Node& value = site.nodes[static_cast<size_t>(site.value)];
+  if (value.kind != Node::Kind::load || byte_size(value.type) != kElementBytes) return std::nullopt;
+  const Operand& operand = fusion.operands[static_cast<size_t>(value.access.operand)];
+  if (operand.type != value.type) return std::nullopt;
+  return planes(value.access, operand, value.type, site.domain);
+}
+
+Wgrad::Wgrad(const Fusion& fusion_, const EngineConfig& config, const DeviceInfo& device_)
+    : Rows(fusion_, config, device_), dy_planes(refuse_copies(fusion, view, false).has_value()) {
+  if (dy_planes) {
+    const Expr& site = fusion.before[0];
+    const Access& access = site.nodes[static_cast<size_t>(site.value)].access;
+    dy.operand = access.operand;
+    dy.byte_offset = access.offset * kElementBytes;
+    dy.map = gradient_planes(fusion).value();
+    dy.map.box = {kBlock, kBlock, 1};
+  } else {
+    dy = copied_operand(fusion, view, false, kBlock);
+    take_rows(dy.map, window);
+    dy.map.box = {kBlock, tile, 1};
+  }
+}
+
+Lowered Wgrad::lowered() const {
+  Lowered lowered;
+  lowered.steps.emplace_back(launch());
+  const TiledResult result{view, kBlock, view.n, blocks(), 1, blocks(), true, static_cast<int>(index_bits)};
+  const Expr& y = fusion.after[0];
+  lowered.steps.emplace_back(
+      result.sum_of_parts(fusion, {"Y", y, 1, fits_short_forms(y)}, 1, parts(), device.target()));
+  lowered.scratch.push_back(partial_bytes());
+  lowered.guards = guards_of(fusion, {{x, 2}});
+  for (Guard& guard : lowered.guards)
+    if (guard.operand == dy.operand) guard.alignment = std::max<int64_t>(guard.alignment, 16);
+  return lowered;
+}
+
+Launch Wgrad::launch() const {
+  KernelSource source{"sm90/narrow/wgrad.cuh", {}, config(groups(), shared_bytes(groups())), device.target()};
+  source.config.push_back({"gradient_planes", dy_planes ? 1 : 0});
+  source.sites = {site_x()};
+  Launch launch;
+  launch.arguments.put_tensor_map(dy.map, dy.operand, dy.byte_offset);
+  write_strips(launch.arguments);
+  for (const int64_t value : {window.w.output, view.output_channels, blocks()})
+    launch.arguments.put_int(value);
+  fusor::write_arguments(launch.arguments, source.sites[0], fusion);
+  launch.arguments.put_pointer(Patch::Kind::scratch, 0);
+  launch.source = std::make_shared<const KernelSource>(std::move(source));
+  launch.entry = "wgmma_narrow_wgrad";
+  launch.grid[0] = static_cast<uint32_t>(parts() * blocks());
+  launch.block[0] = static_cast<uint32_t>((1 + kConsumers) * kWarpgroup);
+  launch.shared_bytes = shared_bytes(groups());
+  return launch;
+}
+
+Work Wgrad::work() const {
+  Work work = Rows::work(rows_of_sm(parts()) * static_cast<double>(parts() * blocks()));
+  const auto tiles = static_cast<double>(work.tiles), pixels = static_cast<double>(tile);
+  const double slots = static_cast<double>(window.steps() * kStep);
+  const auto taps = static_cast<double>(window.h.window);
+  work.tensor_flops = tiles * 2 * static_cast<double>(kBlock) * pixels * slots * taps;
+  work.l2_bytes += tiles * static_cast<double>(gradient_bytes());
+  // Both operands once for every row of the window.
+  const double read = taps * pixels * kElementBytes * (static_cast<double>(kBlock) + slots);
+  work.shared_bytes += tiles * (read + static_cast<double>(gradient_bytes()));
+  work.launches = 2;
+  work.scratch_bytes = partial_bytes();
+  // The sum of the parts is too short a launch to reach the memory's pace.
+  work.serial_dram_bytes = 4 * static_cast<double>(work.scratch_bytes);
+  work.efficiency = 0.85;
+  return work;
+}
+
+}  // namespace fusor::narrow

@@ -1,0 +1,205 @@
+// Owns what a candidate of the wgmma engine costs: the work that the time model is told of.
+#include "backend/engines/sm90/wgmma/lowering.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "backend/engines/contraction/epilogue.h"
+#include "backend/engines/repack/repack.h"
+#include "backend/engines/sm90/wgmma/resident_window.h"
+#include "core/ceil_div.h"
+
+namespace fusor::wgmma {
+
+double Lowering::finish_cycles_per_element() const {
+  constexpr double kUnrolled = 12, kRolled = 22, kRolledInTurn = 32, kLines = 22, kScattered = 150,
+                   kFurtherSum = 4;
+  // A loop waits for its loads, piece by piece; without one, they are under way while other pieces pass.
+  constexpr double kLoad = 10, kLoadInLoop = 120, kGivenLoad = 2;
+  constexpr double kOneByOne = 4;
+  constexpr double kPlanes = 6, kUnitOfPlanes = 16;
+  constexpr double kTotal = 3, kColumnTotal = 6, kSecondCopied = 3;
+  // A further result that threads store, pair by pair: in lines of its own where threads run along rows.
+  const double store = tiling.swapped ? 14 : 62;
+  if (is_split()) return kRolled;
+  const SiteCost cost = cost_of(fusion.after[0], fusion);
+  // In a loop beside products, few registers are left, and few elements under way.
+  const double loop = tiling.ping_pong ? kRolledInTurn : kRolled;
+  double cycles = (is_unrolled() ? kUnrolled : loop) + 3 * cost.instructions + 4 * cost.special;
+  cycles += kFurtherSum * static_cast<double>(tiling.siblings - 1);
+  for (const Node& node : y.nodes) {
+    const bool own = std::ranges::find(node.access.strides, 0) == node.access.strides.end();
+    if (node.kind == Node::Kind::load && own) cycles += is_unrolled() ? kLoad : kLoadInLoop;
+  }
+  cycles += kGivenLoad * static_cast<double>(given.size());
+  if (second) cycles += kSecondCopied;
+  if (way_out() == kLinesStored) cycles += kLines;
+  if (stores_planes()) cycles += kPlanes + kUnitOfPlanes / static_cast<double>(copied->planes->unit);
+  if (copied && !along_columns() && byte_size(copied->type) != 2 && !tiling.from_registers)
+    cycles += kOneByOne;
+  // Every element of a convolution finds its own place.
+  if (way_out() == kThreadsStore && view.is_convolution()) cycles += kScattered;
+  for (const Result& result : y.results)
+    cycles += !result.reduction ? store : leaves_columns() ? kColumnTotal : kTotal;
+  return cycles;
+}
+
+double Lowering::kept_busy() const {
+  constexpr double kLatency = 800;  // cycles, of a copy
+  const int64_t parts = tiling.tile_m / kPartRows;
+  const double step = 2.0 * static_cast<double>(tiling.plane_rows * parts * tiling.tile_n);
+  return std::min(1.0, static_cast<double>(stages() - 1) * step / (step + kLatency));
+}
+
+double Lowering::scattered_bytes() const {
+  const auto scattered = [&](const Access& access, DataType type) {
+    if (!view.is_convolution() || access.strides[1] == 0 || !is_apart(view, y.domain, access)) return 0.0;
+    const double neighbours = access.strides[y.domain.rank() - 1] != 1 ? 1 : tiling.swapped ? 4 : 8;
+    return std::max(32 / neighbours - static_cast<double>(byte_size(type)), 0.0);
+  };
+  double bytes = 0;
+  for (const Node& node : y.nodes)
+    if (node.kind == Node::Kind::load) bytes += scattered(node.access, node.type);
+  for (const Result& result : y.results)
+    if (!result.reduction) bytes += scattered(result.access, result.type);
+  return bytes * static_cast<double>(element_count(y.domain));
+}
+
+double Lowering::prologue_cycles() const {
+  // Of a step; of each 8 elements that 128 threads have of it, and of each op on them. An SM takes as long
+  // for two blocks as for one after the other. Fitted to the candidates of six sizes with int8 weights on an
+  // H200.
+  constexpr double kStep = 720, kInstruction = 12;
+  const double unit = loaders() > 1 ? 41 : 55;
+  double cycles = kStep;
+  const auto add = [&](const std::optional<PassedOperand>& passed, int64_t lines) {
+    if (!passed) return;
+    const SiteCost ops = cost_of(passed->ops, fusion);
+    const double units = static_cast<double>(lines * kLineBytes) / (16 * kWarpgroup);
+    cycles += units * (unit + kInstruction * (ops.instructions + 4 * ops.special));
+  };
+  add(passed_a, tiling.tile_m);
+  add(passed_b, tiling.columns_of_tile());
+  return cycles;
+}
+
+double Lowering::loader_cycles() const {
+  // Instructions of a unit of 16 bytes, one of four warps to a scheduler; cycles until a batch of units is
+  // there, and how many are under way.
+  constexpr double kUnit = 90, kLatency = 1350;
+  const double batch = tiling.blocks_per_sm() == 1 ? 8 : 4;
+  double units = 0, batches = 0;
+  const auto add = [&](int64_t lines) {
+    const double of_thread = static_cast<double>(lines * kLineBytes) / (16 * kWarpgroup);
+    units += of_thread;
+    batches += std::ceil(of_thread / batch);
+  };
+  if (thread_a) add(tiling.tile_m);
+  for (size_t i = 0; i < thread_b.size(); ++i) add(tiling.columns_of_tile());
+  return kUnit * units + kLatency * batches / static_cast<double>(tiling.blocks_per_sm());
+}
+
+double Lowering::consumer_cycles() const {
+  constexpr double kSharedBytes = 128;  // of a cycle
+  constexpr double kSustained = 0.86;   // of the clock
+  const auto tile_m = static_cast<double>(tiling.tile_m), tile_n = static_cast<double>(tiling.tile_n);
+  const double flops = device.tensor_flops_16 / (device.sm_count * device.clock_hz * kSustained);
+  const double multiplied = 2 * tile_m * tile_n * kBoxLine / flops;
+  const double read = kLineBytes * (2 * tile_m + tile_n * (1 + tile_m / kPartRows)) / kSharedBytes;
+  return std::max(multiplied, read);
+}
+
+double Lowering::kept_fed() const {
+  return tiling.by_threads.any() ? std::min(1.0, consumer_cycles() / loader_cycles()) : 1;
+}
+
+double Lowering::efficiency(double bytes) const {
+  if (!passes()) return kept_fed() * efficiency_of_copies(bytes);
+  // Both want shared memory, and hide each other in part.
+  constexpr double kShown = 0.4;
+  const double consumed = consumer_cycles();
+  return std::min(efficiency_of_copies(bytes), consumed / (prologue_cycles() + kShown * consumed));
+}
+
+double Lowering::efficiency_of_copies(double bytes) const {
+  // Two consumers of a tile with as many sums as registers hold start and end together.
+  double share = tiling.ping_pong ? 0.985 : tiling.sums() > 128 ? 0.97 : 1.0;
+  if (tiling.blocks_per_sm() > 1) share *= 0.94;
+  // Boxes of half a line are sent twice as often, by threads that all meet first.
+  const bool narrow =
+      copied && given.empty() && !along_columns() && box_columns() * byte_size(copied->type) < kLineBytes;
+  if (tiling.ping_pong && narrow) share *= 0.98;
+  if (view.planes) share *= kept_busy();
+  // Nobody multiplies while short sums are added, but for the other consumer of the same tile.
+  if (tiling.short_sums) share *= tiling.ping_pong ? 0.7 : 0.92;
+  // Small tiles leave room for two blocks an SM, which keep more copies under way than turns do.
+  if (tiling.ping_pong && tiling.sums() <= 32) share *= 0.85;
+  const bool beyond_l2 = bytes > 5 * static_cast<double>(device.l2_bytes);
+  if (tiling.cluster > 1) share *= beyond_l2 ? 0.997 : 0.98;
+  if (tiling.cluster == 1 && beyond_l2) share *= 0.996;
+  // In turns, tiles do better exchanged. Otherwise, and in turns of 64 pixels side by side (NCHW), pixels do
+  // better as rows.
+  if (tiling.ping_pong && (tiling.tile_m > kPartRows || !along_columns()))
+    return tiling.swapped ? share : 0.98 * share;
+  const bool pixels_as_columns = tiling.swapped && view.is_convolution() && view.op != ContractionOp::wgrad;
+  return pixels_as_columns ? 0.93 * share : share;
+}
+
+Work Lowering::work() const {
+  // A column of pixels comes slower than a box; tiles meet, and start anew.
+  constexpr double kIm2colCost = 1.6, kTileCycles = 1000, kTileOfLinesCycles = 2000;
+  const auto tiles = static_cast<double>(tiling.tiles());
+  const auto tile_m = static_cast<double>(tiling.tile_m), tile_n = static_cast<double>(tiling.tile_n);
+  // Of all tiles.
+  const double steps = tiling.classes > 0 ? static_cast<double>(tiling.tiles_of_class() * tiling.all_steps)
+                                          : tiles * static_cast<double>(tiling.steps_of_part * tiling.split);
+  Work work;
+  // Lines of 128 bytes take the tensor cores as long, whatever is in them; the device's rate is that of 16
+  // bits.
+  const auto rows_of_step = static_cast<double>(tiling.plane_rows);
+  work.tensor_flops = 2 * tile_m * tile_n * rows_of_step * steps * kBoxLine;
+  work.dram_bytes = dram_bytes(fusion);
+  const bool window_as_rows = !tiling.swapped && a.map.window,
+             window_as_columns = tiling.swapped && b[0].map.window;
+  // Of lines of 128 bytes, what is stored of them.
+  const auto stored = [](const std::optional<PassedOperand>& passed) {
+    return passed ? static_cast<double>(byte_size(passed->stored.map.type)) / 2 : 1.0;
+  };
+  const double fetched =
+      (window_as_rows ? kIm2colCost : stored(passed_a)) * tile_m +
+      (window_as_columns ? kIm2colCost : stored(passed_b)) * tile_n / static_cast<double>(tiling.cluster);
+  work.l2_bytes = steps * fetched * kLineBytes;
+  if (view.planes)
+    work.l2_bytes = steps * kLineBytes * static_cast<double>(tiling.row_lines() + tiling.column_lines());
+  if (tiling.window)
+    work.l2_bytes = tiles * static_cast<double>(tiling.lines_of_window() * kLineBytes) +
+                    static_cast<double>(slots() * std::ssize(tiling.window->lines) * kFilterBytes);
+  work.l2_bytes += scattered_bytes();
+  // Written by the copy engine, read by the tensor cores: the columns once for every 64 rows.
+  const double read = tile_m + tile_n * tile_m / kPartRows;
+  work.shared_bytes = steps * (static_cast<double>(tiling.stage_bytes()) + rows_of_step * read * kLineBytes);
+  work.tiles = tiling.tiles();
+  work.tiles_per_sm = static_cast<int>(tiling.blocks_per_sm());
+  work.k_steps = tiling.classes > 0 ? ceil_div(tiling.all_steps, tiling.classes) : tiling.steps_of_part;
+  work.split = static_cast<int>(tiling.split);
+  const auto threads = static_cast<double>(kWarpgroup * (tiling.ping_pong ? 1 : kConsumers));
+  const auto results = tile_m * static_cast<double>(tiling.columns_of_tile());
+  work.finish_cycles =
+      (stores_lines() ? kTileOfLinesCycles : kTileCycles) + results / threads * finish_cycles_per_element();
+  work.finish_overlaps = tiling.ping_pong;
+  work.start_s = 2.5e-6;
+  work.efficiency = efficiency(work.dram_bytes);
+  if (is_split()) {
+    work.launches = 2;
+    work.scratch_bytes = partial_bytes();
+    work.serial_dram_bytes = 1.7 * static_cast<double>(work.scratch_bytes);
+  }
+  if (reduction) {
+    work.launches = 2;
+    work.scratch_bytes = partial_results().bytes(fusion);
+    work.serial_dram_bytes = static_cast<double>(work.scratch_bytes);
+  }
+  return work;
+}
+
+}  // namespace fusor::wgmma

@@ -1,0 +1,274 @@
+// Owns what a candidate of the wgmma engine settles before it is launched: the way out, operands in boxes,
+// vectors, and what shared memory is for.
+#include "backend/engines/sm90/wgmma/lowering.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+#include "backend/engines/contraction/epilogue.h"
+#include "backend/engines/contraction/residue_classes.h"
+#include "backend/engines/sm90/wgmma/resident_window.h"
+#include "backend/engines/tiled/tiling.h"
+#include "core/ceil_div.h"
+
+namespace fusor::wgmma {
+
+Lowering::Lowering(const Fusion& fusion_, const EngineConfig& config, const DeviceInfo& device_)
+    : fusion(fusion_),
+      device(device_),
+      view(Carried::view_of(fusion_)),
+      tiling(tiling_of(fusion_, view, config)),
+      passed_a(passed_operand(fusion, view, tiling.swapped, tiling.tile_m)),
+      passed_b(passed_operand(fusion, view, !tiling.swapped, tiling.columns_of_tile())),
+      a(passed_a ? passed_a->stored : copied_operand(fusion, view, tiling.swapped, tiling.tile_m)),
+      y(fusion_.after[0]),
+      reduction(result_reduction(fusion_, view)),
+      short_forms(fits_short_forms(y)) {
+  if (tiling.window) b = {copied_window(fusion, view, *tiling.window, tiling.lines_of_window())};
+  if (passed_b) b = {passed_b->stored};
+  for (int64_t i = std::ssize(b); i < tiling.siblings; ++i)
+    b.push_back(copied_operand(fusion, view, !tiling.swapped, tiling.columns_of_tile() / tiling.cluster, i));
+  choose_loaders();
+  std::stable_partition(y.results.begin(), y.results.end(),
+                        [](const Result& result) { return !result.reduction; });
+  choose_way_out();
+  choose_given();
+  choose_vectors();
+  mark_whole_vectors(fusion, y, vector_axis, vector);
+  for (const Operand& operand : fusion.operands)
+    if (operand.elements > std::numeric_limits<int32_t>::max()) index_bits = 64;
+}
+
+Tiling Lowering::tiling_of(const Fusion& fusion, const Contraction& view, const EngineConfig& config) {
+  Tiling tiling(fusion, view, config);
+  if (tiling.window) return tiling;
+  const bool second = !tiling.swapped;
+  const auto passed = passed_operand(fusion, view, second, kBoxLine);
+  const CopiedOperand columns =
+      passed ? passed->stored : copied_operand(fusion, view, second, tiling.columns_of_tile());
+  tiling.fit_columns(columns.across_adjacent, !columns.map.window && !view.planes);
+  return tiling;
+}
+
+int64_t Lowering::run_of_pixels() const {
+  if (tiling.window)
+    return std::gcd(tiling.window->axes.back().pixels, tiling.window->axes.back().positions.pixels);
+  int64_t pixels = 1;
+  for (const WindowAxis& axis : view.axes)
+    pixels *= view.op == ContractionOp::fprop ? axis.output : axis.input;
+  return pixels;
+}
+
+void Lowering::choose_way_out() {
+  if (is_split()) return;
+  copied = copied_result(fusion, view, y, y.results.front());
+  if (!copied && tiling.classes == 0) copied = planes_result(fusion, view, y, run_of_pixels());
+  if (copied && (stores_lines() || stores_planes()) && line_bytes() != 128) copied.reset();
+  // A thread's two rows are no part of a matrix that could be transposed; ptxas takes rounding them one by
+  // one for a part of the products, and serialises those.
+  const bool rounded = copied && byte_size(copied->type) == 2;
+  if (rounded && tiling.from_registers && !along_columns()) copied.reset();
+  if (!copied) return;
+  second = result_beside();
+  // The kernel rounds to a result's type: enough where the value has that type or none of its own.
+  rounds_value = !yields(y.value, *copied);
+  if (second) rounds_value |= !yields(y.second_value, *second);
+}
+
+std::optional<CopiedResult> Lowering::result_beside() const {
+  if (stores_lines() || stores_planes() || y.results.size() < 2) return std::nullopt;
+  auto found = copied_result(fusion, view, y, y.results[1]);
+  if (!found || found->along_n != copied->along_n) return std::nullopt;
+  const bool wide = byte_size(found->type) != 2 || byte_size(copied->type) != 2;
+  // Lines of a box along rows are 64 elements of 16 bits; two blocks an SM leave registers for no wider
+  // pairs.
+  if (wide && (!along_columns() || tiling.blocks_per_sm() > 1)) return std::nullopt;
+  return found;
+}
+
+bool Lowering::yields(int& value, const CopiedResult& stored) {
+  value = y.results.front().node;
+  y.results.erase(y.results.begin());
+  return y.nodes[static_cast<size_t>(value)].type == stored.type;
+}
+
+ThreadLoad Lowering::loaded_operand(bool second_operand, int64_t sibling) const {
+  ThreadLoad load = thread_load(fusion, view, second_operand, sibling).value();
+  if (!needs_threads(fusion, view).any()) load.grain = byte_size(type());
+  return load;
+}
+
+void Lowering::choose_loaders() {
+  const auto by_threads = [&](bool second_operand) {
+    return second_operand ? tiling.by_threads.second : tiling.by_threads.first;
+  };
+  if (by_threads(tiling.swapped)) thread_a = loaded_operand(tiling.swapped, 0);
+  for (int64_t i = 0; i < tiling.siblings && by_threads(!tiling.swapped); ++i)
+    thread_b.push_back(loaded_operand(!tiling.swapped, i));
+}
+
+int64_t Lowering::kept_bytes_of_step() const {
+  const auto bytes = [&](const std::optional<PassedOperand>& passed, int64_t lines) {
+    return passed ? lines * tiling.line * byte_size(passed->stored.map.type) : 0;
+  };
+  return bytes(passed_a, tiling.tile_m) + bytes(passed_b, tiling.columns_of_tile());
+}
+
+// What keeps memory busy, of an SM.
+int64_t Lowering::steps_ahead() const {
+  constexpr int64_t kUnderWay = 48 * 1024, kMost = 8;
+  if (!passes()) return 0;
+  return std::clamp<int64_t>(kUnderWay / (tiling.blocks_per_sm() * kept_bytes_of_step()), 1, kMost);
+}
+
+// Four warpgroups start with 128 registers a thread, and ptxas wants every wgmma to do with as many.
+int64_t Lowering::loaders() const {
+  constexpr int64_t kLinesOfPass = 32, kWidest = 192;
+  const bool even = !passed_b || tiling.columns_of_tile() % kLinesOfPass == 0;
+  return passes() && even && tiling.tile_n <= kWidest && tiling.blocks_per_sm() == 1 ? 2 : 1;
+}
+
+// Where the loading warpgroup is busy, nobody moves boxes.
+void Lowering::choose_given() {
+  if (way_out() != kCopyEngineStores || tiling.loader_is_busy()) return;
+  for (size_t i = 0; i < y.nodes.size() && std::ssize(given) < kMostGiven; ++i) {
+    Node& node = y.nodes[i];
+    if (node.kind != Node::Kind::load || std::cmp_equal(i, y.value) || std::cmp_equal(i, y.second_value))
+      continue;
+    const auto found = operand_like_result(node);
+    if (!found) continue;
+    const int64_t enough = std::min(kFewStages, stages());
+    given.push_back(*found);
+    if (stages() < enough || shared_bytes(2) > shared_budget()) {
+      given.pop_back();
+      continue;
+    }
+    node.kind = Node::Kind::anchor;
+    node.axis = static_cast<int>(tiling.siblings + std::ssize(given)) - 1;
+    node.type = carrier(node.type);
+    node.access = {};
+  }
+}
+
+std::optional<CopiedResult> Lowering::operand_like_result(const Node& load) const {
+  if (load.type != type_of(fusion, load.access)) return std::nullopt;
+  auto found = copied_result(fusion, view, y, {.type = load.type, .access = load.access});
+  if (!found || found->along_n != copied->along_n) return std::nullopt;
+  // Rows that are neighbours are no part of a matrix.
+  if (tiling.from_registers && !along_columns()) return std::nullopt;
+  if (byte_size(load.type) != 2 && tiling.blocks_per_sm() > 1) return std::nullopt;
+  return found;
+}
+
+void Lowering::choose_vectors() {
+  const int n_axis = view.is_convolution() ? 1 : view.batch.rank() + 1;
+  vector_axis = tiling.swapped ? n_axis - 1 : n_axis;
+  // Neighbouring pixels may lie in different lines.
+  const bool pixels = tiling.swapped && view.is_convolution() && view.op != ContractionOp::wgrad;
+  const bool even = tiling.columns % 2 == 0 && (!view.planes || view.input_channels % 2 == 0);
+  vector = !pixels && along_columns() && even ? 2 : 1;
+}
+
+int64_t Lowering::way_out() const {
+  if (is_split()) return kPartStored;
+  if (!copied) return kThreadsStore;
+  if (stores_planes()) return kPlanesStored;
+  return stores_lines() ? kLinesStored : kCopyEngineStores;
+}
+
+bool Lowering::is_unrolled() const {
+  constexpr int64_t kManySteps = 24, kManyRounds = 8;
+  if (!copied || reduction || !is_short(cost_of(fusion.after[0], fusion))) return false;
+  const bool wide = byte_size(copied->type) > 2 && tiling.sums() > 128;
+  const bool hidden =
+      tiling.ping_pong && tiling.steps_of_part >= kManySteps && tiling.tiles() >= kManyRounds * slots();
+  // A loop over wide pieces that also reads boxes has no register left for its sums.
+  return wide ? !given.empty() : !hidden;
+}
+
+int64_t Lowering::box_columns() const {
+  int64_t widest = std::max(byte_size(copied->type), second ? byte_size(second->type) : 0);
+  for (const CopiedResult& operand : given) widest = std::max(widest, byte_size(operand.type));
+  const int64_t line = 128 / widest;
+  const bool wide = along_columns() || tiling.blocks_per_sm() == 1;
+  if (!wide || tiling.columns_of_tile() % line != 0) return tiling.piece_columns();
+  // Boxes of two leave stages enough, or are no wider than a piece.
+  const bool fits = box_element_bytes() == byte_size(copied->type) ||
+                    shared_bytes_with(boxes_bytes(line, 2), kEnoughStages) <= shared_budget();
+  return fits ? line : tiling.piece_columns();
+}
+
+int64_t Lowering::box_element_bytes() const {
+  std::vector<DataType> results{copied->type};
+  if (second) results.push_back(second->type);
+  int64_t bytes = 0;
+  for (const DataType type : results) bytes += byte_size(type);
+  for (const CopiedResult& operand : given) {
+    const auto place = std::ranges::find_if(results, [&](DataType type) {
+      return type == operand.type || (byte_size(type) == 2 && byte_size(operand.type) == 2);
+    });
+    if (place == results.end())
+      bytes += byte_size(operand.type);
+    else
+      results.erase(place);
+  }
+  return bytes;
+}
+
+int64_t Lowering::turns() const {
+  constexpr int64_t kMost = 4, kBusy = 5;
+  if (way_out() != kCopyEngineStores) return kLeastTurns;
+  const int64_t columns = box_columns();
+  const int64_t most = stages_beside(boxes_bytes(columns, kLeastTurns));
+  const bool spared = !given.empty() || most > tiling.steps;
+  const int64_t wanted = spared ? std::min(kBusy, most) : most;
+  int64_t turns = kMost;
+  while (turns > kLeastTurns && shared_bytes_with(boxes_bytes(columns, turns), wanted) > shared_budget())
+    --turns;
+  return turns;
+}
+
+int64_t Lowering::line_bytes() const {
+  return (along_columns() ? box_columns() : kPartRows) * byte_size(copied->type);
+}
+
+int64_t Lowering::boxes_bytes(int64_t columns, int64_t turns) const {
+  return kConsumers * turns * kPartRows * columns * box_element_bytes();
+}
+
+int64_t Lowering::shared_bytes_with(int64_t boxes, int64_t stages) const {
+  if (tiling.window)
+    return boxes + 1024 + std::ssize(tiling.window->lines) * kFilterBytes +
+           stages * tiling.lines_of_stage() * 128;
+  const int64_t kept = passes() ? steps_ahead() * kept_bytes_of_step() + 1024 : 0;
+  return stages * tiling.stage_bytes() + ceil_div(16 * (stages + 1), 1024) * 1024 + kept + boxes;
+}
+
+int64_t Lowering::shared_bytes(int64_t stages) const {
+  return shared_bytes_with(copied ? boxes_bytes(box_columns(), turns()) : 0, stages);
+}
+
+int64_t Lowering::shared_budget() const {
+  return tiling.blocks_per_sm() == 1 ? device.shared_per_block
+                                     : device.shared_per_sm / tiling.blocks_per_sm() - 1024;
+}
+
+int64_t Lowering::stages_beside(int64_t boxes) const {
+  int64_t stages = tiling.window ? kMaxWindows : kMaxStages;
+  while (stages > 2 && shared_bytes_with(boxes, stages) > shared_budget()) --stages;
+  return stages;
+}
+
+bool Lowering::fits() const {
+  if (shared_bytes(2) > shared_budget()) return false;
+  return !tiling.window || filter_blocks() <= device.sm_count;
+}
+
+int64_t Lowering::slots() const {
+  const int64_t together = tiling.window ? filter_blocks() : tiling.cluster;
+  return device.sm_count / together * together * tiling.blocks_per_sm();
+}
+
+}  // namespace fusor::wgmma

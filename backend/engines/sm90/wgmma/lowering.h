@@ -1,0 +1,204 @@
+// Owns Lowering: one candidate of the wgmma engine - its way out, its shared memory, its launches and its
+// costs.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "backend/engines/contraction/product.h"
+#include "backend/engines/contraction/result_reduction.h"
+#include "backend/engines/sm90/copy/tensor_maps.h"
+#include "backend/engines/sm90/load/threads.h"
+#include "backend/engines/sm90/wgmma/rules.h"
+#include "backend/engines/sm90/wgmma/tiling.h"
+#include "core/device_info.h"
+#include "core/engine_config.h"
+#include "core/fusion.h"
+#include "core/lowered.h"
+#include "core/work.h"
+
+namespace fusor::wgmma {
+
+struct Lowering {
+  const Fusion& fusion;
+  const DeviceInfo& device;
+  Contraction view;
+  Tiling tiling;
+  /// Operands whose elements pass ops before they are multiplied; a and b are what is stored of them then.
+  std::optional<PassedOperand> passed_a, passed_b;
+  CopiedOperand a;               ///< left operand of what the tensor cores see
+  std::vector<CopiedOperand> b;  ///< right operand of every sibling
+  /// Both as threads read them, where they do: instead of a, instead of all of b.
+  std::optional<ThreadLoad> thread_a;
+  std::vector<ThreadLoad> thread_b;
+  Expr y;
+  std::optional<ResultReduction> reduction;
+  bool short_forms;
+  bool rounds_value = true;
+  /// The first result, where the copy engine stores it, and another that lies as it does.
+  std::optional<CopiedResult> copied, second;
+  /// Operands of the epilogue that lie so and come by the copy engine.
+  std::vector<CopiedResult> given;
+  int vector_axis = 0;
+  int64_t vector = 1;
+  int64_t index_bits = 32;
+
+  Lowering(const Fusion& fusion_, const EngineConfig& config, const DeviceInfo& device_);
+
+  bool is_split() const { return tiling.split > 1; }
+  DataType type() const { return operand_type(fusion); }
+
+  static Tiling tiling_of(const Fusion& fusion, const Contraction& view, const EngineConfig& config);
+  /// Lines of a tile are no neighbours in the result.
+  bool stores_lines() const { return tiling.classes > 0 || tiling.window; }
+  bool stores_planes() const { return copied && copied->planes; }
+  /// Rows of the product that begin on multiples of it are followed by neighbours in the same image.
+  int64_t run_of_pixels() const;
+  bool along_columns() const { return !copied || copied->along_n != tiling.swapped; }
+
+  /// The copy engine takes the first result where its lines allow, and a second one, or threads take the
+  /// first from boxes: the epilogue yields them as values.
+  void choose_way_out();
+
+  std::optional<CopiedResult> result_beside() const;
+
+  /// The next result becomes a value; whether that has the type that is stored.
+  bool yields(int& value, const CopiedResult& stored);
+
+  /// Loads of what lies as the first result does become values beside the sums, as far as boxes have room.
+  void choose_given();
+
+  std::optional<CopiedResult> operand_like_result(const Node& load) const;
+
+  void choose_vectors();
+
+  /// Where threads load what the copy engine takes as well, they rely on whole elements alone.
+  ThreadLoad loaded_operand(bool second, int64_t sibling) const;
+  void choose_loaders();
+
+  bool passes() const { return passed_a || passed_b; }
+  /// Of shared memory, for what such operands have stored of a step; and how many steps are on their way.
+  int64_t kept_bytes_of_step() const;
+  int64_t steps_ahead() const;
+  /// Warpgroups that load: two where ops keep one too busy, and another block does not.
+  int64_t loaders() const;
+
+  int64_t way_out() const;
+  /// Whether the epilogue's text is written out for every piece of the sums: a short one, which runs faster
+  /// so. Else it stands once, in a loop, and compiles sooner; so does a short one whose time many steps and
+  /// rounds of turns hide, or whose results are wide beside many sums.
+  bool is_unrolled() const;
+  /// Whether no thread stores a result: only totals ask what exists.
+  bool clamped() const {
+    return copied && std::ranges::all_of(y.results, [](const Result& r) { return r.reduction.has_value(); });
+  }
+
+  // --- Shared memory, like struct Shared of the kernel ---
+
+  /// Of the result, by 64 rows: 8 KiB where whole boxes make up a tile, and no second block wants the memory.
+  int64_t box_columns() const;
+  /// Of what shares a turn, as codegen/device/sm90/epilogue/boxes.cuh lays it out: an operand lies where a
+  /// result of its size will.
+  int64_t box_element_bytes() const;
+  /// Boxes of a consumer. Operands had better come a tile ahead, and results of tiles of few steps have time
+  /// to leave; but stages that copies of the main loop need are not given away.
+  int64_t turns() const;
+  int64_t line_bytes() const;
+  int64_t boxes_bytes(int64_t columns, int64_t turns) const;
+  /// And barriers, up to the next multiple of 1024.
+  int64_t shared_bytes_with(int64_t boxes, int64_t stages) const;
+  int64_t shared_bytes(int64_t stages) const;
+  /// Of a block.
+  int64_t shared_budget() const;
+  int64_t stages() const { return stages_beside(copied ? boxes_bytes(box_columns(), turns()) : 0); }
+  int64_t stages_beside(int64_t boxes) const;
+
+  // --- Launches ---
+
+  /// As codegen/device/sm90/ptx/wgmma.cuh counts them; fp32 is multiplied as TF32.
+  static int64_t element_number(DataType type);
+  /// As codegen/device/sm90/epilogue/boxes.cuh counts them.
+  static int64_t element_in_box(DataType type);
+
+  KernelSite epilogue(int axis) const { return {"Y", y, axis, short_forms, rounds_value}; }
+
+  /// What the device has room for.
+  bool fits() const;
+
+  /// Blocks of 64 output channels, of all groups.
+  int64_t filter_blocks() const { return tiling.tiles_m() * tiling.entries; }
+
+  /// Blocks that run side by side. Those of a resident window keep their filters.
+  int64_t slots() const;
+  int64_t blocks() const { return std::min(tiling.tiles() * tiling.split, slots()); }
+
+  // --- Reductions of the result ---
+
+  /// Whether the columns of a tile are left, of what the tensor cores see.
+  bool leaves_columns() const { return tiling.swapped ? reduction->leaves_m : reduction->leaves_n; }
+  bool leaves_rows() const { return tiling.swapped ? reduction->leaves_n : reduction->leaves_m; }
+  /// What the kernel calls FUSOR_REDUCED.
+  int64_t reduced() const { return leaves_columns() ? 1 : leaves_rows() ? 2 : 3; }
+  PartialResults partial_results() const;
+
+  Launch product() const;
+
+  void write_given(std::vector<ConfigValue>& config) const;
+  void write_grains(std::vector<ConfigValue>& config) const;
+  void write_prologues(KernelSource& source) const;
+
+  void write_arguments(ArgumentBlock& block) const;
+
+  void put_result(ArgumentBlock& block, const CopiedResult& result) const;
+
+  void write_windows(ArgumentBlock& block) const;
+
+  void write_schedule(ArgumentBlock& block) const;
+
+  void write_operands(ArgumentBlock& block) const;
+
+  /// As codegen/device/sm90/load/planes.cuh reads it: along the first axis, groups of rows `stride` apart.
+  WindowWalk walk_over_planes(int i) const;
+
+  /// tiled/split_finish.cuh counts tiles of m by n.
+  Launch sum_of_parts() const;
+
+  int64_t partial_bytes() const;
+
+  std::vector<Guard> guards() const;
+  int64_t alignment_of(int operand) const;
+
+  // --- Costs ---
+
+  /// Cycles that a thread spends on one element of the epilogue. This and the efficiencies below are fitted
+  /// to 460 candidates of 34 cases on an H200 (bench/RESULTS.md).
+  double finish_cycles_per_element() const;
+
+  /// Steps of several rows are large and few: while one is multiplied, the others of the ring must come.
+  double kept_busy() const;
+
+  /// Bytes beyond an element's own that L2 moves where the epilogue's threads reach across lines: a warp
+  /// meets 8 neighbouring pixels at once (every second one of 8 where the tile is swapped), in sectors of 32
+  /// bytes.
+  double scattered_bytes() const;
+
+  /// Cycles that threads take to load what they must of a step; and the share of time in which the tensor
+  /// cores have something to multiply then.
+  double loader_cycles() const;
+  double kept_fed() const;
+  /// Of a step: what the tensor cores take, or the reading of its lines from shared memory; and what passing
+  /// operands through their ops does.
+  double consumer_cycles() const;
+  double prologue_cycles() const;
+
+  /// Of the main loop, and where the copy engine brings everything. Ping-pong leaves the tensor cores alone
+  /// between tiles; clusters gain nothing but where L2 does not hold the operands.
+  double efficiency(double bytes) const;
+  double efficiency_of_copies(double bytes) const;
+
+  Work work() const;
+};
+
+}  // namespace fusor::wgmma

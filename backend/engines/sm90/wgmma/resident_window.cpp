@@ -1,0 +1,61 @@
+// Owns which lines of a resident window a tap multiplies.
+#include "backend/engines/sm90/wgmma/resident_window.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "core/fast_divisor.h"
+
+namespace fusor {
+
+std::optional<ResidentWindow> resident_window(const Contraction& view) {
+  if (view.op != ContractionOp::fprop && view.op != ContractionOp::dgrad) return std::nullopt;
+  if (!view.has_unit_stride() || view.channels() > kBoxLine) return std::nullopt;
+  if (view.k / view.channels() > kMaxResidentTaps) return std::nullopt;
+  ResidentWindow window;
+  window.count = view.m;
+  window.lines = {0};
+  // Outermost axis first: what is inside of it multiplies the lines so far.
+  for (const WindowAxis& axis : view.axes) {
+    const WindowWalk walk = window_walk(view, axis);
+    const int64_t positions = walk.pixels + walk.reach;
+    WindowWalk padded;
+    padded.pixels = positions;
+    padded.lower = walk.lower;
+    if (!fits_window_map(padded, extent_under_window(view, axis), view.axes.size())) return std::nullopt;
+    window.axes.push_back({walk.pixels, padded});
+    window.count = window.count / walk.pixels * positions;
+    std::vector<int64_t> finer;
+    for (const int64_t line : window.lines)
+      for (int64_t tap = 0; tap < axis.window; ++tap)
+        finer.push_back(line * positions + tap * walk.slope + walk.origin);
+    window.lines = std::move(finer);
+  }
+  window.reach = *std::ranges::max_element(window.lines);
+  // The kernel counts positions in 32 bits, up to the end of a tile.
+  if (window.count > std::numeric_limits<int32_t>::max() - 4096) return std::nullopt;
+  return window;
+}
+
+CopiedOperand copied_window(const Fusion& fusion, const Contraction& view, const ResidentWindow& window,
+                            int64_t positions) {
+  CopiedOperand copied = copied_operand(fusion, view, false, positions);
+  // Innermost axis first.
+  const int count = static_cast<int>(window.axes.size());
+  for (int i = 0; i < count; ++i) {
+    const auto axis = static_cast<size_t>(count - 1 - i);
+    copied.map.window->upper[i] =
+        upper_corner(window.axes[axis].positions, extent_under_window(view, view.axes[axis]));
+  }
+  return copied;
+}
+
+void ResidentWindow::write_grid(ArgumentBlock& block, int index_bits) const {
+  block.put_int(count);
+  for (const Axis& axis : axes) {
+    FastDivisor::of(axis.positions.pixels, index_bits).put(block);
+    block.put_int(axis.pixels);
+  }
+}
+
+}  // namespace fusor

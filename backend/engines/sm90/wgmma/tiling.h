@@ -1,0 +1,335 @@
+// Owns how the wgmma engine cuts a contraction into tiles, and which contraction it cuts: pointwise
+// convolutions are carried out as matmuls.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+
+#include "backend/engines/contraction/pointwise_convolution.h"
+#include "backend/engines/contraction/product.h"
+#include "backend/engines/contraction/residue_classes.h"
+#include "backend/engines/contraction/result_reduction.h"
+#include "backend/engines/rules.h"
+#include "backend/engines/sm90/copy/tensor_maps.h"
+#include "backend/engines/sm90/load/prologue.h"
+#include "backend/engines/sm90/load/threads.h"
+#include "backend/engines/sm90/wgmma/resident_window.h"
+#include "backend/engines/tiled/tiling.h"
+#include "core/ceil_div.h"
+#include "core/engine_config.h"
+
+namespace fusor::wgmma {
+
+// The constants of codegen/device/sm90/pipeline/tiling.cuh, sm90/epilogue/boxes.cuh and
+// sm90/epilogue/reduce.cuh.
+inline constexpr int64_t kConsumers = 2, kWarpgroup = 128, kPartRows = 64;
+inline constexpr int64_t kLineBytes = 128;
+inline constexpr int64_t kLeastPiece = 16;  // columns
+inline constexpr int64_t kMaxStages = 12, kMaxSums = 192;
+inline constexpr int64_t kWarpRows = 16, kWarps = 4;  // of a part, of a warpgroup
+inline constexpr int64_t kThreadsStore = 0, kCopyEngineStores = 1, kPartStored = 2, kLinesStored = 3,
+                         kPlanesStored = 4;
+// Lines of an operand that passes ops, in a tile: more were the fastest of no size that was timed.
+inline constexpr int64_t kMostPassedLines = 128;
+// Stages that wide boxes leave where there are more of them than of the first result, and all; operands of
+// the epilogue that come in boxes.
+inline constexpr int64_t kEnoughStages = 4, kFewStages = 3, kMostGiven = 2;
+// Boxes of a consumer: one is filled while another leaves.
+inline constexpr int64_t kLeastTurns = 2;
+// Of a resident window: the ring of windows, and the filters of one tap.
+inline constexpr int64_t kMaxWindows = 8, kFilterBytes = kPartRows * 128;
+
+// Of what is multiplied: both operands have elements of one size.
+inline DataType operand_type(const Fusion& fusion, bool second = false) {
+  const Expr& site = fusion.before[second ? 1 : 0];
+  return site.nodes[static_cast<size_t>(site.value)].type;
+}
+
+// Whether threads pass an operand through the ops before it.
+inline bool passes(const Fusion& fusion, const Contraction& view, bool second) {
+  return passed_operand(fusion, view, second, kBoxLine).has_value();
+}
+
+// Of 16-bit elements only; and positions of the padded grid are no places for totals.
+inline std::optional<ResidentWindow> window_of(const Contraction& view, DataType type) {
+  return may_lie_across(type) && !view.reduces ? resident_window(view) : std::nullopt;
+}
+
+// One reduction that leaves rows, beside one result of 16 bits in boxes, where the epilogue has one operand
+// at most, which comes in boxes, too. Columns would have totals each, and a total of all asks of every
+// element whether it exists.
+inline bool is_light_reduction(const Fusion& fusion, const Contraction& view, bool swapped) {
+  const Expr& y = fusion.after[0];
+  const auto reduction = result_reduction(fusion, view);
+  const auto stored = std::ranges::find_if(y.results, [](const Result& result) { return !result.reduction; });
+  if (!reduction || !(swapped ? reduction->leaves_n : reduction->leaves_m)) return false;
+  if (y.results.size() != 2 || stored == y.results.end()) return false;
+  const auto along_n = [&](const Result& boxed) -> std::optional<bool> {
+    const auto copied = copied_result(fusion, view, y, boxed);
+    if (!copied || byte_size(copied->type) != 2) return std::nullopt;
+    return copied->along_n;
+  };
+  const std::optional<bool> lies = along_n(*stored);
+  const auto is_load = [](const Node& node) { return node.kind == Node::Kind::load; };
+  const auto load = std::ranges::find_if(y.nodes, is_load);
+  if (!lies || std::ranges::count_if(y.nodes, is_load) > 1) return false;
+  return load == y.nodes.end() || along_n({.type = load->type, .access = load->access}) == lies;
+}
+
+// An operand with as many elements as the result, beside another one, a second result or a pair's second
+// sums: they want registers.
+inline bool is_crowded(const Fusion& fusion) {
+  const Expr& y = fusion.after[0];
+  const auto is_load = [](const Node& node) { return node.kind == Node::Kind::load; };
+  const auto is_whole = [&](const Node& node) {
+    return is_load(node) && std::ranges::find(node.access.strides, 0) == node.access.strides.end();
+  };
+  const bool alone =
+      !fusion.is_pair() && std::ranges::count_if(y.nodes, is_load) == 1 && y.results.size() == 1;
+  return std::ranges::any_of(y.nodes, is_whole) && !alone;
+}
+
+// What the copy engine refuses; or, where that takes all, both operands for the asking (`loader`).
+inline LoadedByThreads loaded_by_threads(const Fusion& fusion, const Contraction& view,
+                                         const EngineConfig& config) {
+  const LoadedByThreads needed = needs_threads(fusion, view);
+  if (needed.any() || config.knob("loader", 0) == 0) return needed;
+  const bool both = threads_take_both(fusion, view);
+  return {both, both};
+}
+
+struct Tiling {
+  int64_t line;         // steps of k in a tile
+  bool short_sums;      // of one step, which are added up in fp32
+  bool from_registers;  // the rows: they lie across k
+  LoadedByThreads by_threads;
+  LoadedByThreads passed;  // by threads through ops, as the copy engine brings it
+  bool swapped;            // the tensor cores' rows are n
+  bool ping_pong;          // each consumer has tiles of its own
+  int64_t tile_m, tile_n, cluster, band;
+  int64_t siblings;           // share the columns of a tile
+  int64_t plane_rows = 1;     // of a wgrad of planes: runs in a step
+  int64_t channel_block = 1;  // columns with one tap, of such a wgrad
+  bool reduces;               // the result, on the way out
+  bool reduces_lightly;       // to totals of rows, and nothing that threads load
+  bool matmul;
+  bool crowded;     // the epilogue, with operands and results
+  int64_t results;  // of the epilogue; two that the copy engine stores count as one
+  int64_t split;
+  int64_t classes = 0;                   // of a dgrad of a stride: a product each
+  std::optional<ResidentWindow> window;  // kept in shared memory while all taps multiply it
+  int64_t rows, columns, entries;        // of what the tensor cores see
+  int64_t steps, steps_of_part;          // the former of the longest class
+  int64_t all_steps;                     // of one tile of every class
+
+  Tiling(const Fusion& fusion, const Contraction& view, const EngineConfig& config)
+      : line(box_line(operand_type(fusion))),
+        short_sums(is_fp8(operand_type(fusion))),
+        from_registers(operand_from_registers(fusion, view).has_value()),
+        by_threads(loaded_by_threads(fusion, view, config)),
+        passed{passes(fusion, view, false), passes(fusion, view, true)},
+        swapped(view.siblings == 1 &&
+                operand_from_registers(fusion, view).value_or(config.knob("swap", 0) != 0)),
+        ping_pong(config.knob("ping_pong", 0) != 0),
+        tile_m(config.knob("tile_m", 128)),
+        tile_n(config.knob("tile_n", 128)),
+        cluster(config.knob("cluster", 1)),
+        band(config.knob("band", 8)),
+        siblings(view.siblings),
+        reduces(view.reduces),
+        reduces_lightly(is_light_reduction(fusion, view, swapped)),
+        matmul(!view.is_convolution()),
+        crowded(is_crowded(fusion)),
+        results(view.results),
+        rows(view.m),
+        columns(view.n),
+        entries(view.entries),
+        steps(steps_of(view, line)),
+        all_steps(steps) {
+    if (view.planes) walk_planes(view, config, operand_type(fusion));
+    if (config.knob("window", 0) != 0) window = window_of(view, operand_type(fusion));
+    if (window) {
+      keep_window();
+      return;
+    }
+    if (residue_class_count(view) > 0) count_classes(residue_classes(view), blocks_of(view, line));
+    if (swapped) std::swap(rows, columns);
+    // What the registers hold of a thread; a wgmma has 64 rows.
+    if (!ping_pong) tile_m = std::max(tile_m, kConsumers * kPartRows);
+    if (short_sums) tile_n = std::min<int64_t>(tile_n, loader_is_busy() ? 128 : 192);
+    if (loader_is_busy()) cluster = 1;
+    if (swapped ? passed.second : passed.first) tile_m = std::min(tile_m, kMostPassedLines);
+    if (swapped ? passed.first : passed.second) tile_n = std::min(tile_n, kMostPassedLines);
+    fit_siblings(kLeastPiece);
+    const int64_t parts = can_split(view) ? std::clamp<int64_t>(config.knob("split", 1), 1, most_parts()) : 1;
+    steps_of_part = ceil_div(steps, parts);
+    split = parts == 1 ? 1 : ceil_div(steps, steps_of_part);
+  }
+
+  // Its threads have no registers to spare, nor time for anything else.
+  bool loader_is_busy() const { return by_threads.any() || passed.any(); }
+
+  // Rows of one step have all taps along the first axis in one tile.
+  void walk_planes(const Contraction& view, const EngineConfig& config, DataType type) {
+    channel_block = view.planes->channel_block;
+    const int64_t all_taps = view.axes[0].window * channel_block, rows_of_step = config.knob("rows", 1);
+    if (rows_of_step > 1 && !swapped && can_join_rows(view, type)) {
+      plane_rows = rows_of_step;
+      tile_n = all_taps;
+    }
+    tile_n = ceil_div(tile_n, channel_block) * channel_block;
+    all_steps = steps = steps_of(view, line, plane_rows);
+  }
+  // A descriptor's lines run on from row to row, as far as the tensor cores have an instruction so wide.
+  static bool can_join_rows(const Contraction& view, DataType type) {
+    if (!view.planes || view.planes->flat || view.axes.size() < 2 || is_fp8(type)) return false;
+    const int64_t columns = view.axes[0].window * view.planes->channel_block;
+    return view.axes[0].step > 0 && columns <= 256 && (columns % 32 == 0 || columns == 16);
+  }
+
+  void count_classes(const ResidueClasses& all, int64_t channel_blocks) {
+    classes = all.count();
+    rows = all.rows;
+    steps = all.classes.front().taps * channel_blocks;
+    all_steps = all.taps() * channel_blocks;
+  }
+
+  // Consumers take turns with tiles of 64 filters by positions of the grid.
+  void keep_window() {
+    swapped = true;
+    ping_pong = true;
+    tile_m = kPartRows;
+    cluster = 1;
+    rows = columns;
+    columns = window->count;
+    split = 1;
+    steps_of_part = steps;
+  }
+  int64_t lines_of_window() const { return tile_n + window->reach; }
+  int64_t lines_of_stage() const { return ceil_div(lines_of_window(), 8) * 8; }
+
+  // Parts of tiles, and the blocks that add them up, are counted in 32 bits, too.
+  int64_t most_parts() const {
+    return std::clamp<int64_t>(kMaxIndex32 / blocks_of_sum(tiles(), tile_m * tile_n, 1), 1, steps);
+  }
+
+  // Adjacent columns come in boxes of 64, and blocks of a cluster share what is copied in boxes of lines.
+  void fit_columns(bool adjacent, bool shared) {
+    if (adjacent) fit_siblings(kBoxLine);
+    const int64_t unit = adjacent ? kBoxLine : 8;
+    if (!shared || columns_of_tile() % (cluster * unit) != 0) cluster = 1;
+  }
+
+  // Every sibling has a multiple of `unit` columns, and all have sums that the registers hold.
+  void fit_siblings(int64_t unit) {
+    tile_n = ceil_div(tile_n, unit * siblings) * unit * siblings;
+    // Further sums and totals want registers on the way out, where short ones are free again.
+    const bool plain = (siblings == 1 || (matmul && ping_pong)) && !from_registers &&
+                       (reduces ? reduces_lightly : results == 1 && !crowded);
+    const int64_t most = (plain || short_sums) && !loader_is_busy() ? kMaxSums : 128;
+    while (sums() + short_registers() > most) tile_m /= 2;
+  }
+  // Of the result.
+  int64_t columns_of_tile() const { return tile_n / siblings; }
+
+  // Of a thread: short sums beside those that they are added to.
+  int64_t short_registers() const { return short_sums ? tile_n / 2 : 0; }
+  int64_t sums() const { return tile_m * tile_n / kWarpgroup / (ping_pong ? 1 : kConsumers); }
+
+  // Of a consumer: what passes the epilogue at a time, kParts * kPieces of the kernel.
+  int64_t pieces() const {
+    return tile_m / kPartRows / (ping_pong ? 1 : kConsumers) * (columns_of_tile() / piece_columns());
+  }
+  int64_t piece_columns() const { return columns_of_tile() % 32 == 0 ? 32 : kLeastPiece; }
+
+  // The kernel that adds up parts of k knows one sum, and stores all that comes of it.
+  static bool can_split(const Contraction& view) {
+    return view.siblings == 1 && !view.reduces && residue_class_count(view) == 0;
+  }
+
+  // Of a fprop or dgrad: taps times blocks of channels; the last block is filled up with zeros.
+  static int64_t steps_of(const Contraction& view, int64_t line, int64_t rows_of_step = 1) {
+    if (view.planes) {
+      const PlaneWalk& walk = *view.planes;
+      return walk.images * groups_of_rows(view, rows_of_step) * walk.inner_rows * ceil_div(walk.length, line);
+    }
+    if (!view.is_convolution() || view.op == ContractionOp::wgrad)
+      return view.runs_of_k * ceil_div(view.k / view.runs_of_k, line);
+    return view.k / view.channels() * blocks_of(view, line);
+  }
+  // Along the first axis: rows of a group lie as far apart as its taps.
+  static int64_t groups_of_rows(const Contraction& view, int64_t rows_of_step) {
+    const int64_t rows = view.planes->rows;
+    if (rows_of_step == 1) return rows;
+    const int64_t apart = view.axes[0].step;
+    return apart * ceil_div(ceil_div(rows, apart), rows_of_step);
+  }
+  static int64_t blocks_of(const Contraction& view, int64_t line) { return ceil_div(view.channels(), line); }
+  int64_t tiles_m() const { return ceil_div(rows, tile_m * cluster); }  // in clusters
+  int64_t tiles_n() const { return ceil_div(columns, columns_of_tile()); }
+  int64_t tiles_of_class() const { return tiles_m() * cluster * tiles_n() * entries; }
+  int64_t tiles() const { return tiles_of_class() * std::max<int64_t>(classes, 1); }
+  // Of a step: rows of planes share most of their columns.
+  int64_t row_lines() const { return plane_rows * tile_m; }
+  int64_t column_lines() const { return tile_n + (plane_rows - 1) * channel_block; }
+  int64_t stage_bytes() const { return (row_lines() + column_lines()) * kLineBytes; }
+  // Of a thread: half a step of the rows, and the next half.
+  int64_t row_registers() const { return from_registers ? 16 * sums() / (tile_n / 2) : 0; }
+  // Two blocks an SM hide each other's start and finish where their sums, rows from registers and totals of
+  // reductions, leave the registers.
+  int64_t blocks_per_sm() const {
+    const bool fits = sums() <= 32 && sums() + row_registers() <= 48;
+    return fits && cluster == 1 && !ping_pong && !reduces ? 2 : 1;
+  }
+};
+
+// Two results of 16 bits that lie alike: both leave by the copy engine, and want no more registers than one.
+inline bool copies_both_results(const Fusion& fusion, const Contraction& view) {
+  const Expr& y = fusion.after[0];
+  if (y.results.size() != 2 || residue_class_count(view) > 0) return false;
+  const auto first = copied_result(fusion, view, y, y.results[0]);
+  const auto second = copied_result(fusion, view, y, y.results[1]);
+  return first && second && first->along_n == second->along_n && byte_size(first->type) == 2 &&
+         byte_size(second->type) == 2;
+}
+
+// --- What is carried out ---
+
+// A pointwise convolution as a matmul, where the copy engine can walk it so, or threads can load what it
+// cannot walk either way; any other fusion as it is.
+class Carried {
+ public:
+  explicit Carried(const Fusion& fusion) : given_(fusion), matmul_(as_matmul(fusion)) {
+    if (matmul_ && !can_copy(*matmul_) && (can_copy(given_) || !can_load(*matmul_))) matmul_.reset();
+  }
+  const Fusion& fusion() const { return matmul_ ? *matmul_ : given_; }
+  Contraction view() const { return view_of(fusion()); }
+
+  static Contraction view_of(const Fusion& fusion) {
+    Contraction view = contraction_of(fusion).value();
+    if (sums_planes(fusion, view)) view.runs_of_k = fusion.before[0].domain[0];
+    view.planes = plane_walk(fusion, view);
+    if (view.planes) {
+      const int64_t block = view.planes->channel_block;
+      view.n = ceil_div(view.input_channels, block) * block * view.taps();
+      view.channels_fastest = true;
+    }
+    if (copies_both_results(fusion, view)) view.results = 1;
+    return view;
+  }
+
+ private:
+  static bool can_copy(const Fusion& fusion) {
+    const auto view = contraction_of(fusion);
+    return view && !refuse_copies(fusion, *view, false) && !refuse_copies(fusion, *view, true);
+  }
+  static bool can_load(const Fusion& fusion) {
+    const auto view = contraction_of(fusion);
+    return view && !refuse_loads(fusion, *view, false) && !refuse_loads(fusion, *view, true);
+  }
+  const Fusion& given_;
+  std::optional<Fusion> matmul_;
+};
+
+}  // namespace fusor::wgmma

@@ -1,0 +1,119 @@
+// Owns the host's side of codegen/device/tiled/part.cuh: how a matmul or a convolution is cut into
+// tiles, which way its elements are loaded and stored, and the second launch of a split. Shared by the
+// engines direct and mma.
+#pragma once
+
+#include <initializer_list>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backend/engines/contraction/product.h"
+#include "backend/engines/engine.h"
+#include "backend/engines/tiled/tiling.h"
+
+namespace fusor {
+
+/// What a block works on at once. The knobs have these names with "tile_" in front.
+struct TileShape {
+  int64_t m = 64, n = 64, k = 16;
+  int64_t elements() const { return m * n; }
+};
+
+/// The grid that follows from a tile and a split of k.
+struct Tiling {
+  TileShape tile;
+  int64_t split = 1;
+  int64_t along_m = 1, along_n = 1;  ///< tiles along each axis
+  int64_t tiles = 1;                 ///< of all batch entries
+  int64_t k_per_split = 0;           ///< a multiple of tile.k
+
+  Tiling(const Contraction& view, const TileShape& tile, int64_t split);
+  int64_t items() const { return tiles * split; }
+};
+
+/// The three sites over the axes that the kernel speaks of.
+struct ContractionSites {
+  Expr a, b, y;
+};
+
+/// How an operand is loaded: along k or across it, whichever is adjacent in memory, in vectors of `width`
+/// elements.
+struct OperandLoad {
+  bool along_k = true;
+  int vector_axis = 0;
+  int64_t width = 1;
+};
+
+/// How results leave: along n or along m, whichever is adjacent in memory.
+struct ResultStore {
+  bool along_n = true;
+  int vector_axis = 0;
+  int64_t width = 1;
+};
+
+/// Vector widths that a kernel has for an operand or for the result, longest first; beside them, 1.
+using Widths = std::span<const int64_t>;
+struct WidthsOfSites {
+  Widths a, b, y;
+};
+
+/// One candidate of a fusion: all that the two kernels share.
+struct TiledContraction {
+  const Fusion& fusion;
+  Contraction view;
+  Tiling tiling;
+  ContractionSites sites;
+  OperandLoad load_a, load_b;
+  ResultStore store;
+  int index_bits;
+  std::string target;
+
+  TiledContraction(const Fusion& fusion, const DeviceInfo& device, const TileShape& tile, int64_t split,
+                   const WidthsOfSites& widths);
+
+  bool is_split() const { return tiling.split > 1; }
+  /// The launch of tiled/KERNEL.cuh, whose entry has its name; `specific` joins the config.
+  Launch product(const std::string& kernel, const std::vector<ConfigValue>& specific, const KernelSite& a,
+                 const KernelSite& b) const;
+  KernelSite site_a() const;
+  KernelSite site_b() const;
+  /// Adds up the parts of a split.
+  Launch sum_of_parts() const;
+  int64_t partial_bytes() const;
+  /// The steps that begin with `product`.
+  Lowered lowered(Launch product) const;
+  /// All but the multiply-adds, their efficiency, stages and tiles in flight.
+  Work work() const;
+  /// Floating-point operations of the inner loop: tails are computed like whole tiles.
+  double inner_flops() const;
+  double elements_of_a() const;  ///< that all tiles load together
+  double elements_of_b() const;
+
+ private:
+  TiledResult result() const;
+  KernelSite epilogue() const;
+};
+
+/// The rules of both engines: a CUDA device, one contraction, elementwise results over its own shape.
+std::optional<Refusal> refuse_tiling(const Fusion& fusion, const DeviceInfo& device);
+
+/// Adds the config with its work, unless it is there already.
+template <class WorkOf>
+void add_candidate(std::vector<EngineCandidate>& list, EngineConfig config, const WorkOf& work_of) {
+  for (const EngineCandidate& other : list)
+    if (other.config == config) return;
+  const Work work = work_of(config);
+  list.push_back({std::move(config), work});
+}
+
+/// Values of a knob that cover the extent: a tile larger than the product only adds zeros.
+std::vector<int64_t> tiles_up_to(int64_t extent, std::initializer_list<int64_t> sizes);
+/// Powers of two, each part of one main-loop step or more.
+std::vector<int64_t> splits_of(const Contraction& view, int64_t tile_k);
+/// The most parts, each of `least_steps` of the main loop or more, that the device holds at once beside each
+/// other; 1 where the tiles of `whole` fill it already.
+int64_t split_for(const Work& whole, const std::vector<int64_t>& splits, int64_t least_steps,
+                  const DeviceInfo& device);
+
+}  // namespace fusor

@@ -1,0 +1,37 @@
+// Owns the host's side of codegen/device/tiled/tiling.cuh: the result of a contraction in tiles, as the
+// engines' kernels count them, and the launch that adds up the parts of a split.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "backend/engines/contraction/product.h"
+#include "core/lowered.h"
+
+namespace fusor {
+
+/// The result of `view`, cut into tiles; those along n are neighbours.
+struct TiledResult {
+  const Contraction& view;
+  int64_t tile_m, tile_n;
+  int64_t along_m, along_n;  ///< tiles of one batch entry along each axis
+  int64_t tiles;             ///< of all entries
+  bool lines_along_n;        ///< a tile's neighbours in memory; else they run along m
+  int index_bits;
+
+  /// The config macros that tiled/tiling.cuh reads, and the bytes of its Problem and its Tiling.
+  std::vector<ConfigValue> config() const;
+  void write_arguments(ArgumentBlock& block) const;
+
+  /// tiled/split_finish.cuh: adds up what `parts` blocks a tile left in scratch 0 and applies the epilogue.
+  Launch sum_of_parts(const Fusion& fusion, KernelSite epilogue, int64_t vector, int64_t parts,
+                      std::string target) const;
+};
+
+/// Of the launch that adds up the parts of so many tiles, with `lanes` threads for every vector.
+int64_t blocks_of_sum(int64_t tiles, int64_t tile_elements, int64_t vector, int64_t lanes = 1);
+
+/// A grid of that many blocks or a few more, which return at once: its first axis is limited to 2^31 - 1.
+void set_grid(Launch& launch, int64_t blocks, int64_t threads);
+
+}  // namespace fusor

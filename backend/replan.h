@@ -1,0 +1,17 @@
+// Owns mend_plan: a plan from another time, machine or hand made fit for this library and this device.
+#pragma once
+
+#include <span>
+
+#include "backend/engines/engine.h"
+#include "core/plan.h"
+
+namespace fusor {
+
+/// Checks a plan as untrusted input and makes anew what no longer holds: an engine, revision or knob that
+/// does not exist (that fusion), a device of another architecture than the one present (all). What was
+/// decided is in `remarks`. Throws Error{missing} where the plan is for a GPU and none can be used,
+/// Error{bad_input} where it is no plan at all.
+Plan mend_plan(const Plan& plan, std::span<const Engine* const> engine_list);
+
+}  // namespace fusor

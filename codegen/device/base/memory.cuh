@@ -1,0 +1,141 @@
+// Owns loads and stores: one element, elements a stride apart, and whole vectors; the addresses of shared
+// memory. Loads of global memory take the read-only path: no kernel reads what it wrote itself.
+#pragma once
+
+#include "codegen/device/base/types.cuh"
+
+template <int kBytes>
+struct Words {
+  u32 word[kBytes / 4];
+};
+template <>
+struct Words<1> {
+  u16 word;
+};
+template <>
+struct Words<2> {
+  u16 word;
+};
+
+FUSOR_DEVICE void load_words(const void* from, Words<1>& to) {
+  asm("ld.global.nc.u8 %0, [%1];" : "=h"(to.word) : "l"(from));
+}
+FUSOR_DEVICE void load_words(const void* from, Words<2>& to) {
+  asm("ld.global.nc.u16 %0, [%1];" : "=h"(to.word) : "l"(from));
+}
+FUSOR_DEVICE void load_words(const void* from, Words<4>& to) {
+  asm("ld.global.nc.u32 %0, [%1];" : "=r"(to.word[0]) : "l"(from));
+}
+FUSOR_DEVICE void load_words(const void* from, Words<8>& to) {
+  asm("ld.global.nc.v2.u32 {%0, %1}, [%2];" : "=r"(to.word[0]), "=r"(to.word[1]) : "l"(from));
+}
+FUSOR_DEVICE void load_words(const void* from, Words<16>& to) {
+  asm("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
+      : "=r"(to.word[0]), "=r"(to.word[1]), "=r"(to.word[2]), "=r"(to.word[3])
+      : "l"(from));
+}
+
+FUSOR_DEVICE void store_words(void* to, const Words<1>& from) {
+  asm volatile("st.global.u8 [%0], %1;" ::"l"(to), "h"(from.word) : "memory");
+}
+FUSOR_DEVICE void store_words(void* to, const Words<2>& from) {
+  asm volatile("st.global.u16 [%0], %1;" ::"l"(to), "h"(from.word) : "memory");
+}
+FUSOR_DEVICE void store_words(void* to, const Words<4>& from) {
+  asm volatile("st.global.u32 [%0], %1;" ::"l"(to), "r"(from.word[0]) : "memory");
+}
+FUSOR_DEVICE void store_words(void* to, const Words<8>& from) {
+  asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(to), "r"(from.word[0]), "r"(from.word[1]) : "memory");
+}
+FUSOR_DEVICE void store_words(void* to, const Words<16>& from) {
+  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(from.word[0]), "r"(from.word[1]),
+               "r"(from.word[2]), "r"(from.word[3])
+               : "memory");
+}
+
+template <class To, class From>
+FUSOR_DEVICE To bit_cast(const From& from) {
+  static_assert(sizeof(To) == sizeof(From), "a bit cast keeps the size");
+  To to;
+  memcpy(&to, &from, sizeof(To));
+  return to;
+}
+
+// One element.
+template <class T>
+FUSOR_DEVICE T load(const T* from) {
+  Words<sizeof(T)> words;
+  load_words(from, words);
+  if constexpr (sizeof(T) == 1) {
+    return bit_cast<T>(static_cast<u8>(words.word));
+  } else {
+    return bit_cast<T>(words);
+  }
+}
+template <class T>
+FUSOR_DEVICE void store(T* to, T value) {
+  if constexpr (sizeof(T) == 1) {
+    store_words(to, Words<1>{bit_cast<u8>(value)});
+  } else {
+    store_words(to, bit_cast<Words<sizeof(T)>>(value));
+  }
+}
+
+// N elements `stride` apart, of which the first `count` exist; the others are zero.
+template <int N, class T>
+FUSOR_DEVICE Vec<T, N> load_strided(const T* from, Index stride, int count) {
+  Vec<T, N> to = {};
+#pragma unroll
+  for (int i = 0; i < N; ++i)
+    if (i < count) to.lane[i] = load(from + i * stride);
+  return to;
+}
+// One element for all lanes; zero where no lane exists.
+template <class T>
+FUSOR_DEVICE T load_broadcast(const T* from, int count) {
+  return load_strided<1>(from, 0, count).lane[0];
+}
+template <int N, class T>
+FUSOR_DEVICE void store_strided(T* to, Index stride, const Vec<T, N>& from, int count) {
+#pragma unroll
+  for (int i = 0; i < N; ++i)
+    if (i < count) store(to + i * stride, from.lane[i]);
+}
+
+// N adjacent elements from an address that is a multiple of their size (up to 16 bytes): in whole accesses
+// where all of them exist.
+template <int N, class T>
+FUSOR_DEVICE Vec<T, N> load_whole(const T* from, int count) {
+  constexpr int kBytes = N * sizeof(T) < 16 ? N * sizeof(T) : 16;
+  if constexpr (N == 1) {
+    return load_strided<1>(from, 1, count);
+  } else {
+    if (count < N) return load_strided<N>(from, 1, count);
+    Vec<T, N> to;
+    Words<kBytes>* const pieces = reinterpret_cast<Words<kBytes>*>(&to);
+#pragma unroll
+    for (int i = 0; i < static_cast<int>(N * sizeof(T) / kBytes); ++i)
+      load_words(reinterpret_cast<const char*>(from) + i * kBytes, pieces[i]);
+    return to;
+  }
+}
+template <int N, class T>
+FUSOR_DEVICE void store_whole(T* to, const Vec<T, N>& from, int count) {
+  constexpr int kBytes = N * sizeof(T) < 16 ? N * sizeof(T) : 16;
+  if constexpr (N == 1) {
+    store_strided<1>(to, 1, from, count);
+  } else {
+    if (count < N) return store_strided<N>(to, 1, from, count);
+    const Words<kBytes>* const pieces = reinterpret_cast<const Words<kBytes>*>(&from);
+#pragma unroll
+    for (int i = 0; i < static_cast<int>(N * sizeof(T) / kBytes); ++i)
+      store_words(reinterpret_cast<char*>(to) + i * kBytes, pieces[i]);
+  }
+}
+
+// ---- Shared memory ----
+
+// The address that instructions on shared memory take.
+FUSOR_DEVICE u32 shared_address(const void* pointer) {
+  return static_cast<u32>(__cvta_generic_to_shared(pointer));
+}

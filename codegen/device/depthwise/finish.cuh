@@ -1,0 +1,40 @@
+// Owns the second kernel of depthwise wgrad: adds the parts of each tap in a fixed order and applies the
+// epilogue. A block takes kElements neighbours; its lanes share out the parts.
+#include "fusor_generated.cuh"
+
+#include "codegen/device/depthwise/window.cuh"
+
+static constexpr int kElements = 8, kLanes = 32, kThreads = kElements * kLanes;
+
+struct Params {
+  SlidingWindow<false, 1, 1, Index, i64, FastDivisor> window;
+  FastDivisor channels;
+  i64 elements, parts;
+  const float* partials;  // [part][tap][channel]
+  Y::Args y;
+};
+
+FUSOR_DEVICE float sum_of_lane(const Params& p, i64 element, int lane) {
+  float sum = 0.0f;
+  if (element >= p.elements) return sum;
+#pragma unroll 4
+  for (i64 part = lane; part < p.parts; part += kLanes) sum += p.partials[part * p.elements + element];
+  return sum;
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads) depthwise_finish(const __grid_constant__ Params p) {
+  __shared__ float sums[kLanes][kElements];
+  const int lane = threadIdx.x / kElements, column = threadIdx.x % kElements;
+  const i64 element = i64(blockIdx.x) * kElements + column;
+  sums[lane][column] = sum_of_lane(p, element, lane);
+#pragma unroll
+  for (int half = kLanes / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (lane < half) sums[lane][column] += sums[lane + half][column];
+  }
+  if (lane > 0 || element >= p.elements) return;
+  Index tap = Index(element);
+  Index at[5] = {p.channels.split(tap), 0};
+  p.window.stored(tap, at);
+  Y::apply<1>(p.y, at, 1, Vec<float, 1>{{sums[0][column]}});
+}

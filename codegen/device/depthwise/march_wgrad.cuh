@@ -1,0 +1,156 @@
+// Owns the first kernel of depthwise wgrad by marching: a thread takes one vector of channels and all taps,
+// goes down the rows of strips of pixels, and adds up in registers what they contribute. load: every row of
+// dy and of x once, while the ones before are multiplied. compute: a row of x meets the rows of dy whose
+// windows it lies in. finish: the threads of a block that have the same channels add up their sums, and every
+// block's go to scratch memory; depthwise/finish.cuh adds them.
+#include "fusor_generated.cuh"
+
+#include "codegen/device/depthwise/lines.cuh"
+
+struct Params {
+  Window window;
+  ChannelTiling channels;
+  i64 strips, strips_per_block, rows;  // all strips; of a block; rows of a strip
+  float* partials;                     // [part][tap][channel]
+  A::Args a;
+  B::Args b;
+};
+
+using Gradients = Lines<A, kStrip, kStrip, FUSOR_A_PLAIN>;
+using Columns = Lines<B, kColumns, kColumnGroup, FUSOR_B_PLAIN>;
+using Sums = Line<kTaps>[kLines];
+/// Rows of dy, the youngest one first.
+using Ring = Line<kStrip>[kRing];
+
+FUSOR_DEVICE void make_room(Ring& ring) {
+#pragma unroll
+  for (int age = kRing - 1; age > 0; --age) ring[age] = ring[age - 1];
+}
+
+/// Adds what a line of x contributes: the `q`-th of those that meet the youngest row of dy first.
+FUSOR_DEVICE void add_line(int q, const Line<kColumns>& columns, const Ring& ring, Sums& sums) {
+#pragma unroll
+  for (int age = 0; age < kRing; ++age) {
+    const int line = q + age * kAdvance;
+    if (line >= kLines) continue;
+#pragma unroll
+    for (int k = 0; k < kTaps; ++k)
+#pragma unroll
+      for (int i = 0; i < kStrip; ++i)
+#pragma unroll
+        for (int v = 0; v < kVector; ++v)
+          sums[line].at[k][v] =
+              multiply_add(ring[age].at[i][v], columns.at[i * kSpread + k][v], sums[line].at[k][v]);
+  }
+}
+
+FUSOR_DEVICE void add_strip(const Params& p, Index channel, Index strip, Sums& sums) {
+  const Window::Axis &rows = p.window.axis[1], &axis = p.window.axis[2];
+  Window::AxisRun runs[3];
+  Index pixel[5] = {0, channel};
+  if (!p.window.locate(strip, runs, pixel[0], Index(p.rows))) return;
+  if (!p.window.axis[0].has_position(runs[0].position)) return;
+  pixel[2] = runs[0].position;
+  Index result[5] = {pixel[0], channel, runs[0].result};
+  Gradients gradients(p.a, {runs[2].result, axis.spacing.divisor, 0, Index(axis.results)});
+  Columns incoming(p.b,
+                   {runs[2].position, Index(axis.column_step), Index(axis.advance), Index(axis.positions)});
+  Index row = runs[1].result, position = runs[1].position;
+  const auto fetch_gradients = [&] {
+    result[3] = clamped(row, Index(rows.results));
+    gradients.fetch(result);
+  };
+  const auto fetch_columns = [&] {
+    pixel[3] = clamped(position, Index(rows.positions));
+    incoming.fetch(pixel);
+  };
+  fetch_gradients();
+  Index end = row + Index(p.rows) * rows.spacing.divisor;
+  if (end > Index(rows.results)) end = Index(rows.results);
+  const Index last = end + (kRing - 1) * rows.spacing.divisor;
+  Ring ring = {};
+  const auto take_gradients = [&] {
+    gradients.take(ring[0], row < end);
+    row += rows.spacing.divisor;
+    fetch_gradients();
+  };
+  // Rows of dy that come before there is any x.
+#pragma unroll 1
+  while (row < last && position + (kAdvance - 1) * Index(rows.column_step) < 0) {
+    take_gradients();
+    make_room(ring);
+    position += kAdvance * Index(rows.column_step);
+  }
+  fetch_columns();
+#pragma unroll 1
+  while (row < last && position < Index(rows.positions)) {
+    take_gradients();
+#pragma unroll
+    for (int q = 0; q < kAdvance; ++q) {
+      Line<kColumns> columns;
+      incoming.take(columns, rows.has_position(position));
+      position += Index(rows.column_step);
+      fetch_columns();
+      add_line(q, columns, ring, sums);
+    }
+    make_room(ring);
+  }
+}
+
+// Rows of the window that the lanes of a block add up at a time.
+static constexpr int kLinesInShared = 8192 / (kTaps * kThreads * kVector);
+static constexpr int kAtOnce = kLinesInShared < 1 ? 1 : kLinesInShared < kLines ? kLinesInShared : kLines;
+
+/// Adds up the sums of the lanes of a block, in their order, and writes them to the block's part: lanes share
+/// out the taps.
+FUSOR_DEVICE void write_part(const Params& p, Index part, Index vector, int column, int lane,
+                             const Sums& sums) {
+  using Value = Vec<float, kVector>;
+  __shared__ Value shared[kAtOnce * kTaps][kThreads];
+  const int width = int(p.channels.width.divisor), lanes = int(p.channels.lanes);
+  const i64 channels = p.channels.vectors * kVector;
+  float* const to = p.partials + part * (kLines * kTaps) * channels + vector * kVector;
+#pragma unroll
+  for (int first = 0; first < kLines; first += kAtOnce) {
+    if (first > 0) __syncthreads();
+#pragma unroll
+    for (int i = 0; i < kAtOnce * kTaps; ++i) {
+      if (first + i / kTaps >= kLines) break;
+      Value value;
+#pragma unroll
+      for (int v = 0; v < kVector; ++v) value[v] = sums[first + i / kTaps].at[i % kTaps][v];
+      shared[i][threadIdx.x] = value;
+    }
+    __syncthreads();
+    const int end = (kLines - first < kAtOnce ? kLines - first : kAtOnce) * kTaps;
+#pragma unroll 1
+    for (int i = lane; i < end && vector < Index(p.channels.vectors); i += lanes) {
+      Value total = shared[i][column];
+#pragma unroll 1
+      for (int other = 1; other < lanes; ++other) {
+        const Value value = shared[i][other * width + column];
+#pragma unroll
+        for (int v = 0; v < kVector; ++v) total[v] += value[v];
+      }
+      *reinterpret_cast<Value*>(to + (first * kTaps + i) * channels) = total;
+    }
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads, FUSOR_BLOCKS)
+    depthwise_march_wgrad(const __grid_constant__ Params p) {
+  Index range = block_number();
+  const Index tile = p.channels.tiles.split(range);
+  Index lane = threadIdx.x;
+  const Index column = p.channels.width.split(lane);
+  const Index vector = tile * p.channels.width.divisor + column;
+  const Index begin = range * Index(p.strips_per_block);
+  Index end = begin + Index(p.strips_per_block);
+  if (end > Index(p.strips)) end = Index(p.strips);
+  if (vector >= Index(p.channels.vectors)) end = begin;
+  Sums sums = {};
+#pragma unroll 1
+  for (Index strip = begin + lane; strip < end; strip += Index(p.channels.lanes))
+    add_strip(p, vector * kVector, strip, sums);
+  write_part(p, range, vector, int(column), int(lane), sums);
+}

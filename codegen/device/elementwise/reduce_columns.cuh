@@ -1,0 +1,85 @@
+// Owns reductions across the axis on which neighbours are adjacent: each thread takes the kVector columns of
+// one vector (the last of the kept axes, which come first) and walks down the reduced axes. kLanes threads
+// share a vector; the walk may also be split over blocks (blockIdx.y).
+#include "codegen/device/elementwise/reduce_finish.cuh"
+
+constexpr int kVector = FUSOR_VECTOR;
+constexpr int kThreads = FUSOR_THREADS;
+constexpr int kWidth = FUSOR_WIDTH;  // neighbouring vectors of a block
+constexpr int kLanes = kThreads / kWidth;
+constexpr int kUnroll = FUSOR_UNROLL;
+constexpr int kKept = FUSOR_KEPT;
+
+struct Params {
+  alignas(8) Y::Accumulator* partials;  // [split][column]
+  alignas(8) Index vectors;             // over all kept axes
+  alignas(8) Index steps;               // over all reduced axes
+  alignas(8) Index chunk;               // steps of a split
+  FastDivisor extents[Y::kRank];        // the last kept one in vectors
+  Y::Args y;
+};
+
+static __device__ __forceinline__ void add(const Params& p, Index step, Index (&at)[Y::kRank],
+                                           Y::Accumulator (&total)[kVector]) {
+  coordinates<kKept, Y::kRank>(step, p.extents, at);
+  Y::apply<kVector, true>(p.y, at, kVector, total);
+}
+
+// Leaves the sum over the block's lanes in those of lane 0.
+static __device__ __forceinline__ void combine_block(Y::Accumulator (&total)[kVector]) {
+  if constexpr (kLanes > 1) {
+    __shared__ Y::Accumulator staged[kVector][kThreads / 2];
+    const int lane = threadIdx.x / kWidth;
+#pragma unroll 1
+    for (int half = kLanes / 2; half > 0; half /= 2) {
+      if (lane >= half && lane < 2 * half) {
+#pragma unroll
+        for (int i = 0; i < kVector; ++i) staged[i][threadIdx.x - half * kWidth] = total[i];
+      }
+      __syncthreads();
+      if (lane < half) {
+#pragma unroll
+        for (int i = 0; i < kVector; ++i) total[i].combine(staged[i][threadIdx.x]);
+      }
+      __syncthreads();
+    }
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads) reduce_columns(const __grid_constant__ Params p) {
+  const int lane = threadIdx.x / kWidth;
+  const Index vector = static_cast<Index>(blockIdx.x) * kWidth + threadIdx.x % kWidth;
+  Index at[Y::kRank];
+  coordinates<0, kKept>(vector, p.extents, at);
+  at[kKept - 1] *= kVector;
+
+  Y::Accumulator total[kVector];
+#pragma unroll
+  for (int i = 0; i < kVector; ++i) total[i].init();
+  if (vector < p.vectors) {
+    const Index begin = blockIdx.y * p.chunk;
+    const Index end = begin + p.chunk < p.steps ? begin + p.chunk : p.steps;
+    Index step = begin + lane;
+    if constexpr (kUnroll > 1) {
+#pragma unroll 1
+      for (; step + (kUnroll - 1) * kLanes < end; step += kUnroll * kLanes) {
+#pragma unroll
+        for (int u = 0; u < kUnroll; ++u) add(p, step + u * kLanes, at, total);
+      }
+    }
+#pragma unroll 1
+    for (; step < end; step += kLanes) add(p, step, at, total);
+  }
+
+  combine_block(total);
+  if (lane != 0 || vector >= p.vectors) return;
+#pragma unroll
+  for (int i = 0; i < kVector; ++i) {
+#if FUSOR_SPLIT
+    p.partials[(blockIdx.y * p.vectors + vector) * kVector + i] = total[i];
+#else
+    Y::finish(p.y, at, total[i]);
+    ++at[kKept - 1];
+#endif
+  }
+}

@@ -1,0 +1,42 @@
+// Owns the second step of reductions of a contraction's result (engine wgmma): partial results,
+// [part][result], combined in a fixed order, so that the same bits come out every time.
+#include "codegen/device/elementwise/reduce_finish.cuh"
+
+// A block takes kWidth neighbouring results (32, or 1); kRows threads share one.
+constexpr int kWidth = FUSOR_WIDTH, kRows = FUSOR_ROWS, kThreads = kWidth * kRows;
+
+struct Params {
+  const Y::Accumulator* partials;
+  i64 results, parts;
+  FastDivisor extents[Y::kRank];  // kept axes first
+  Y::Args y;
+};
+
+// Leaves the total of a column of threads in its first one.
+static __device__ __forceinline__ void combine_rows(Y::Accumulator& total, int row, int column) {
+  __shared__ Y::Accumulator of_row[kRows][kWidth];
+  of_row[row][column] = total;
+  __syncthreads();
+  if (row > 0) return;
+  for (int other = 1; other < kRows; ++other) total.combine(of_row[other][column]);
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads) reduce_parts(const __grid_constant__ Params p) {
+  const int column = threadIdx.x % kWidth, row = threadIdx.x / kWidth;
+  const i64 result = i64(blockIdx.x) * kWidth + column;
+  Y::Accumulator total;
+  total.init();
+  if (result < p.results) {
+    const Y::Accumulator* const partials = p.partials + result;
+#pragma unroll 8
+    for (i64 part = row; part < p.parts; part += kRows) total.combine(partials[part * p.results]);
+  }
+  if constexpr (kWidth == 1)
+    combine_group<kThreads, kThreads>(total);
+  else
+    combine_rows(total, row, column);
+  if (row > 0 || result >= p.results) return;
+  Index at[Y::kRank] = {};
+  coordinates<0, FUSOR_KEPT>(static_cast<Index>(result), p.extents, at);
+  Y::finish(p.y, at, total);
+}

@@ -1,0 +1,75 @@
+// Owns reductions along the axis on which neighbours are adjacent: a group of threads takes a row (one
+// coordinate on the kept axes, which come first), vector by vector. Rows may be split over blocks
+// (blockIdx.y).
+#include "codegen/device/elementwise/reduce_finish.cuh"
+
+constexpr int kVector = FUSOR_VECTOR;
+constexpr int kThreads = FUSOR_THREADS;
+constexpr int kGroup = FUSOR_GROUP;  // threads a row
+constexpr int kUnroll = FUSOR_UNROLL;
+constexpr int kKept = FUSOR_KEPT;
+constexpr bool kRowTails = FUSOR_ROW_TAILS != 0;  // the last axis' extent is not a multiple of kVector
+constexpr int kLast = Y::kRank - 1;
+
+struct Params {
+  alignas(8) Y::Accumulator* partials;  // [row][split]
+  alignas(8) Index rows;
+  alignas(8) Index vectors;        // of a row
+  alignas(8) Index whole_vectors;  // how many of them, from the first on, are surely whole
+  alignas(8) Index chunk;          // vectors of a split
+  alignas(8) Index row_extent;     // elements along the last axis
+  FastDivisor extents[Y::kRank];   // the last one in vectors
+  Y::Args y;
+};
+
+static __device__ __forceinline__ void add_whole(const Params& p, Index vector, Index (&at)[Y::kRank],
+                                                 Y::Accumulator& total) {
+  coordinates<kKept, Y::kRank>(vector, p.extents, at);
+  at[kLast] *= kVector;
+  Y::apply<kVector>(p.y, at, kVector, &total);
+}
+
+static __device__ __forceinline__ void add(const Params& p, Index vector, Index (&at)[Y::kRank],
+                                           Y::Accumulator& total) {
+  coordinates<kKept, Y::kRank>(vector, p.extents, at);
+  at[kLast] *= kVector;
+  if (!kRowTails || at[kLast] + kVector <= p.row_extent) {
+    Y::apply<kVector>(p.y, at, kVector, &total);
+  } else {
+#pragma unroll 1
+    for (; at[kLast] < p.row_extent; ++at[kLast]) Y::apply<1>(p.y, at, 1, &total);
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads) reduce_rows(const __grid_constant__ Params p) {
+  const int lane = threadIdx.x % kGroup;
+  const Index row = static_cast<Index>(blockIdx.x) * (kThreads / kGroup) + threadIdx.x / kGroup;
+  Index at[Y::kRank];
+  coordinates<0, kKept>(row, p.extents, at);
+
+  Y::Accumulator total;
+  total.init();
+  if (row < p.rows) {
+    const Index begin = blockIdx.y * p.chunk;
+    const Index end = begin + p.chunk < p.vectors ? begin + p.chunk : p.vectors;
+    const Index whole_end = end < p.whole_vectors ? end : p.whole_vectors;
+    Index vector = begin + lane;
+    if constexpr (kUnroll > 1) {
+#pragma unroll 1
+      for (; vector + (kUnroll - 1) * kGroup < whole_end; vector += kUnroll * kGroup) {
+#pragma unroll
+        for (int u = 0; u < kUnroll; ++u) add_whole(p, vector + u * kGroup, at, total);
+      }
+    }
+#pragma unroll 1
+    for (; vector < end; vector += kGroup) add(p, vector, at, total);
+  }
+
+  combine_group<kGroup, kThreads>(total);
+  if (lane != 0 || row >= p.rows) return;
+#if FUSOR_SPLIT
+  p.partials[row * gridDim.y + blockIdx.y] = total;
+#else
+  Y::finish(p.y, at, total);
+#endif
+}

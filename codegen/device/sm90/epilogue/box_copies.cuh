@@ -1,0 +1,105 @@
+// Owns the mover of the tensor-core contraction of sm_90a: for each consumer, one thread that has operands of
+// the epilogue brought to the boxes ahead of time, sends what the consumer left there, and has the same box
+// brought for its next turn. The consumer waits for nothing but what it is given.
+#pragma once
+
+#include "codegen/device/sm90/epilogue/boxes.cuh"
+
+#ifdef FUSOR_GIVEN
+
+// The maps of what boxes hold; of a second result where there is one.
+struct BoxMaps {
+  const TensorMap& result;
+  const TensorMap& second;
+  const TensorMap (&given)[kGiven];
+};
+
+// A consumer's boxes in the order in which it comes to them.
+struct BoxWalk {
+  const Schedule& schedule;
+  const int consumer;
+  int item, part = 0, column = 0;
+  Tile tile;
+
+  __device__ BoxWalk(const Schedule& schedule_, int consumer_)
+      : schedule(schedule_),
+        consumer(consumer_),
+        item(first_item() + (kPingPong ? consumer * item_step() : 0)) {
+    if (more()) tile = schedule.tile(item);
+  }
+  __device__ bool more() const { return item < schedule.items(); }
+  __device__ int first_row() const { return tile.row + ((kPingPong ? 0 : consumer * kParts) + part) * 64; }
+  __device__ int first_column() const { return tile.column + column; }
+  __device__ void advance() {
+    column += kBoxColumns;
+    if (column < kColumns) return;
+    column = 0;
+    if (++part < kParts) return;
+    part = 0;
+    item += (kPingPong ? kConsumers : 1) * item_step();
+    if (more()) tile = schedule.tile(item);
+  }
+};
+
+struct Mover {
+  const Problem& problem;
+  const Schedule& schedule;
+  const BoxMaps& maps;
+  u8* boxes;  // of this consumer: kTurns
+  BoxBarriers& barriers;
+  int consumer;
+
+  __device__ void run() const {
+    BoxWalk coming(schedule, consumer), leaving(schedule, consumer);
+    for (int box = 0; box < kTurns && coming.more(); ++box, coming.advance()) bring(box, coming);
+#pragma unroll 1
+    for (Turn turn; leaving.more(); leaving.advance(), turn.advance()) {
+      barriers.done[turn.box].wait(turn.parity);
+      send(turn.box, leaving);
+      wait_for_stores<0>();
+      if (!coming.more()) continue;
+      bring(turn.box, coming);
+      coming.advance();
+    }
+  }
+
+ private:
+  template <class T, class Move>
+  __device__ void for_blocks_of(const BoxWalk& at, u8* box, Move move) const {
+    for_blocks<T>(problem, schedule, at.tile, at.first_row(), at.first_column(), box, move);
+  }
+
+  // Where nothing of a box exists, its turn passes without a byte.
+  __device__ void bring(int number, const BoxWalk& at) const {
+    u8* const box = boxes + number * kBoxBytes;
+    Barrier& barrier = barriers.given[number];
+    u32 bytes = 0;
+    count<FirstGiven>(at, bytes);
+    if constexpr (kGiven > 1) count<SecondGiven>(at, bytes);
+    barrier.arrive_and_expect(bytes);
+    copy<FirstGiven>(at, box + kFirstGivenAt, maps.given[0], barrier);
+    if constexpr (kGiven > 1) copy<SecondGiven>(at, box + kSecondGivenAt, maps.given[kGiven - 1], barrier);
+  }
+  template <class T>
+  __device__ void count(const BoxWalk& at, u32& bytes) const {
+    for_blocks_of<T>(at, nullptr, [&](u8*, int, int, int) { bytes += Box<T>::kBlockBytes; });
+  }
+  template <class T>
+  __device__ void copy(const BoxWalk& at, u8* box, const TensorMap& map, Barrier& barrier) const {
+    for_blocks_of<T>(at, box,
+                     [&](u8* to, int c0, int c1, int c2) { copy_box(to, map, barrier, c0, c1, c2); });
+  }
+
+  __device__ void send(int number, const BoxWalk& at) const {
+    u8* const box = boxes + number * kBoxBytes;
+    store<Out>(at, box, maps.result);
+    if constexpr (kHasSecond) store<SecondOut>(at, box + kSecondAt, maps.second);
+    commit_stores();
+  }
+  template <class T>
+  __device__ void store(const BoxWalk& at, u8* box, const TensorMap& map) const {
+    for_blocks_of<T>(at, box, [&](u8* from, int c0, int c1, int c2) { store_box(map, from, c0, c1, c2); });
+  }
+};
+
+#endif

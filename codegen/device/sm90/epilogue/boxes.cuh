@@ -1,0 +1,256 @@
+// Owns the boxes of shared memory through which results leave the tensor-core contraction of sm_90a, and in
+// which operands of the epilogue come that lie as the first result does: where the copy engine expects each
+// element, how a thread writes its pairs of columns there and reads them, and which boxes share a place.
+#pragma once
+
+#include "codegen/device/sm90/epilogue/box_places.cuh"
+#include "codegen/device/sm90/pipeline/tiling.cuh"
+
+template <int kNumber>
+struct BoxElement;
+template <>
+struct BoxElement<0> {
+  using type = f16;
+};
+template <>
+struct BoxElement<1> {
+  using type = bf16;
+};
+template <>
+struct BoxElement<2> {
+  using type = float;
+};
+template <>
+struct BoxElement<3> {
+  using type = i32;
+};
+using Out = BoxElement<FUSOR_OUT>::type;
+// A second result that the copy engine stores.
+#ifdef FUSOR_SECOND_OUT
+static constexpr bool kHasSecond = true;
+using SecondOut = BoxElement<FUSOR_SECOND_OUT>::type;
+#else
+static constexpr bool kHasSecond = false;
+using SecondOut = Out;
+#endif
+// Operands of the epilogue that the copy engine brings: it has them as values beside the sums.
+#ifdef FUSOR_GIVEN
+static constexpr int kGiven = FUSOR_GIVEN;
+using FirstGiven = BoxElement<FUSOR_GIVEN_0>::type;
+#else
+static constexpr int kGiven = 0;
+using FirstGiven = Out;
+#endif
+#ifdef FUSOR_GIVEN_1
+using SecondGiven = BoxElement<FUSOR_GIVEN_1>::type;
+#else
+using SecondGiven = FirstGiven;
+#endif
+
+static constexpr int kThreadsStore = 0, kCopyEngineStores = 1, kPartStored = 2, kLinesStored = 3,
+                     kPlanesStored = 4;
+static constexpr int kWayOut = FUSOR_WAY_OUT;
+static constexpr bool kBoxed = kWayOut != kThreadsStore && kWayOut != kPartStored;
+static constexpr bool kAlongColumns = FUSOR_Y_ALONG_COLUMNS;
+
+// Columns that pass the epilogue at a time. The text of a long epilogue stands once, in a loop; a short one
+// is over sooner where it stands for every piece of the sums.
+static constexpr bool kUnrolled = FUSOR_UNROLLED;
+static constexpr int kPiece = kColumns % 32 == 0 ? 32 : 16, kPieces = kColumns / kPiece;
+static_assert(kColumns % kPiece == 0 && kSiblings <= 2);
+
+// 64 rows of a warpgroup.
+static constexpr int kBoxColumns = FUSOR_BOX_COLUMNS;
+template <class T>
+using Box = BoxPlaces<int(sizeof(T)), kAlongColumns, kBoxColumns>;
+
+// ---- A turn: all that belongs to the same rows and columns ----
+
+// The second result's box lies behind the first one's. An operand lies where a result of its size will: a
+// thread reads an element before it writes the same one. Others have boxes of their own, behind both.
+template <class A, class B>
+struct Fits {
+  static constexpr bool kValue = sizeof(A) == sizeof(B) && sizeof(A) == 2;
+};
+template <class A>
+struct Fits<A, A> {
+  static constexpr bool kValue = true;
+};
+static constexpr int kSecondAt = Box<Out>::kBoxBytes;
+static constexpr int kResultBytes = kSecondAt + (kHasSecond ? Box<SecondOut>::kBoxBytes : 0);
+template <class T, int kTaken>
+static constexpr int kGivenAt =
+    Fits<T, Out>::kValue&& kTaken != 0                              ? 0
+    : kHasSecond&& Fits<T, SecondOut>::kValue&& kTaken != kSecondAt ? kSecondAt
+                                                                    : kResultBytes;
+static constexpr int kFirstGivenAt = kGivenAt<FirstGiven, -1>;
+static constexpr bool kFirstIsOwn = kGiven > 0 && kFirstGivenAt == kResultBytes;
+static constexpr int kSecondGivenAt =
+    kGivenAt<SecondGiven, kFirstGivenAt> +
+    (kFirstIsOwn && kGivenAt<SecondGiven, kFirstGivenAt> == kResultBytes ? Box<FirstGiven>::kBoxBytes : 0);
+static constexpr bool kSecondIsOwn = kGiven > 1 && kSecondGivenAt >= kResultBytes;
+static constexpr int kBoxBytes = kResultBytes + (kFirstIsOwn ? Box<FirstGiven>::kBoxBytes : 0) +
+                                 (kSecondIsOwn ? Box<SecondGiven>::kBoxBytes : 0);
+static constexpr int kBoxes = kBoxed ? kConsumers * kTurns : 0;
+
+// Whose turn it is, and in which round.
+struct Turn {
+  int box = 0;
+  u32 parity = 0;
+  __device__ void advance() {
+    if (++box == kTurns) {
+      box = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+// Calls `move` with every block of a box that exists, from `row` and `column` on: with where it is, and where
+// it lies in the map of something that lies as the first result does.
+template <class T, class Grid, class Move>
+FUSOR_DEVICE void for_blocks(const Problem& problem, const Grid& grid, const Tile& tile, int row, int column,
+                             u8* box, Move move) {
+  const int rows = static_cast<int>(kSwapped ? problem.n : grid.rows(problem)),
+            columns = static_cast<int>(kSwapped ? grid.rows(problem) : problem.n);
+  const int outer = grid.outer(tile);
+  const int channel = kOp == kMatmul ? 0
+                                     : tile.entry * static_cast<int>(kOp == kFprop ? problem.output_channels
+                                                                                   : problem.input_channels);
+#pragma unroll
+  for (int block = 0; block < kBoxColumns; block += Box<T>::kBlockColumns) {
+    if (column + block >= columns) break;
+    u8* const at = box + block / Box<T>::kBlockColumns * Box<T>::kBlockBytes;
+    if constexpr (kAlongColumns) {
+      if (row < rows)
+        move(at, column + block + (kSwapped ? 0 : channel), row + grid.first_line(problem, tile), outer);
+    } else {
+#pragma unroll
+      for (int above = 0; above < 64; above += Box<T>::kBlockRows)
+        if (row + above < rows)
+          move(at + above / Box<T>::kBlockRows * Box<T>::kBlockBytes, row + above + (kSwapped ? channel : 0),
+               column, outer);
+    }
+  }
+}
+
+// Who fills a box that one of them sends, or all of them store: a warp (along columns) or the warpgroup.
+FUSOR_DEVICE void meet_at_box() {
+  if constexpr (kAlongColumns && !kFromRegisters)
+    __syncwarp();
+  else
+    wait_for_threads(1 + (threadIdx.x / kWarpgroup), kWarpgroup);
+}
+
+// ---- What a thread has of a box ----
+
+// Pairs of neighbouring columns in a piece: of columns 8 apart, of both rows.
+template <class T>
+using PiecePairs = Vec<T, 2>[kPiece / 8][2];
+
+// A thread's way into boxes. Pieces begin at the box's column `first`.
+struct BoxAccess {
+  int warp;  // in the warpgroup
+
+  FUSOR_DEVICE int lane() { return threadIdx.x % 32; }
+
+  // Elements of 16 bits move as whole matrices of 8 x 8, transposed where lines of the box run along rows.
+  template <class T>
+  __device__ void fill(const PiecePairs<T>& pairs, u8* box, int first) const {
+    enter<T>(box, first);
+    if constexpr (sizeof(T) == 2) {
+#pragma unroll
+      for (int j = 0; j < kPiece / 8; j += 2)
+        store_matrices<!kAlongColumns>(box + place_of_matrices<T>(first + 8 * j), bit_cast<u32>(pairs[j][0]),
+                                       bit_cast<u32>(pairs[j][1]), bit_cast<u32>(pairs[j + 1][0]),
+                                       bit_cast<u32>(pairs[j + 1][1]));
+    } else if constexpr (kAlongColumns) {
+#pragma unroll
+      for (int j = 0; j < kPiece / 8; ++j)
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+          *reinterpret_cast<Vec<T, 2>*>(box + place_of_pair<T>(first + 8 * j, half)) = pairs[j][half];
+    } else {
+      fill_lines_of_rows<T>(pairs, box, first);
+    }
+  }
+
+  // What fill() would overwrite, in the same order.
+  template <class T>
+  __device__ void read(PiecePairs<T>& pairs, u8* box, int first) const {
+    static_assert(kAlongColumns || !kFromRegisters, "a thread's two rows are no part of a matrix");
+    enter<T>(box, first);
+    if constexpr (sizeof(T) == 2) {
+#pragma unroll
+      for (int j = 0; j < kPiece / 8; j += 2) {
+        u32 words[4];
+        load_matrices<!kAlongColumns>(words, box + place_of_matrices<T>(first + 8 * j));
+#pragma unroll
+        for (int i = 0; i < 4; ++i) pairs[j + i / 2][i % 2] = bit_cast<Vec<T, 2>>(words[i]);
+      }
+    } else if constexpr (kAlongColumns) {
+#pragma unroll
+      for (int j = 0; j < kPiece / 8; ++j)
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+          pairs[j][half] = *reinterpret_cast<const Vec<T, 2>*>(box + place_of_pair<T>(first + 8 * j, half));
+    } else {
+#pragma unroll
+      for (int j = 0; j < kPiece / 8; ++j)
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          pairs[j][i / 2].lane[i % 2] = *reinterpret_cast<const T*>(
+              box + place_across<T>(first + i % 2, i / 2) + j * 8 * Box<T>::kLine);
+    }
+  }
+
+ private:
+  // The block that `first` is in.
+  template <class T>
+  FUSOR_DEVICE void enter(u8*& box, int& first) {
+    box += first / Box<T>::kBlockColumns * Box<T>::kBlockBytes;
+    first %= Box<T>::kBlockColumns;
+  }
+
+  template <class T>
+  __device__ int place_of_matrices(int column) const {
+    const int half = Box<T>::matrix_row(lane());
+    const int row = kAlongColumns ? row_in_part(warp, lane() % 8 * 4, half) : warp * 16 + half * 8;
+    return Box<T>::line_of_matrix(lane(), row, column);
+  }
+  // Along columns: of a pair; along rows: of one element.
+  template <class T>
+  __device__ int place_of_pair(int column, int half) const {
+    return Box<T>::element(row_in_part(warp, lane(), half), column + lane() % 4 * 2);
+  }
+  template <class T>
+  __device__ int place_across(int column, int half) const {
+    const int row = row_in_part(warp, lane(), half);
+    return row / Box<T>::kBlockRows * Box<T>::kBlockBytes +
+           Box<T>::element(row % Box<T>::kBlockRows, column + lane() % 4 * 2);
+  }
+
+  // Of elements that no instruction transposes: one by one, or by neighbouring rows where a thread has such.
+  template <class T>
+  __device__ void fill_lines_of_rows(const PiecePairs<T>& pairs, u8* box, int first) const {
+    constexpr int kNext = 8 * Box<T>::kLine;  // 8 lines on, swizzled alike
+    static_assert(Box<T>::kLine == 128);
+    // In either order of the columns, chosen so that no lanes of a half-warp meet in a bank.
+    const bool upper_first = kFromRegisters && lane() % 4 >= 2;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+#pragma unroll
+      for (int half = 0; half < (kFromRegisters ? 1 : 2); ++half) {
+        u8* const to = box + place_across<T>(first + (upper_first ? 1 - i : i), half);
+#pragma unroll
+        for (int j = 0; j < kPiece / 8; ++j)
+          if constexpr (kFromRegisters) {
+            const Vec<T, 2> low{{pairs[j][0][i], pairs[j][1][i]}},
+                high{{pairs[j][0][1 - i], pairs[j][1][1 - i]}};
+            *reinterpret_cast<Vec<T, 2>*>(to + j * kNext) = upper_first ? high : low;
+          } else {
+            *reinterpret_cast<T*>(to + j * kNext) = pairs[j][half][i];
+          }
+      }
+    }
+  }
+};

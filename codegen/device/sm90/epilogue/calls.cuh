@@ -1,0 +1,152 @@
+// Owns the calls of the epilogue of the tensor-core contraction of sm_90a: with a pair of a thread's sums, or
+// with all that it has of a row in a piece; beside them, what the copy engine brought of the epilogue's
+// operands, and where to add up what is reduced.
+#pragma once
+
+#include "codegen/device/sm90/epilogue/pieces.cuh"
+#include "codegen/device/sm90/epilogue/places.cuh"
+#include "codegen/device/sm90/epilogue/reduce.cuh"
+
+// kVector of a piece's sums, of every sibling.
+using Chosen = Vec<Sum, kVector>[kSiblings];
+
+// A thread's share of what the copy engine brought of a piece, and N elements of a row of it.
+struct GivenPairs {
+  PiecePairs<FirstGiven> first;
+  PiecePairs<SecondGiven> second;
+};
+template <int N>
+struct GivenValues {
+  Vec<Carrier<FirstGiven>, N> first;
+  Vec<Carrier<SecondGiven>, N> second;
+};
+
+// Of a thread's row `half` in a piece, N elements from number `first` on.
+template <int N, class T>
+FUSOR_DEVICE Vec<Carrier<T>, N> widened(const PiecePairs<T>& pairs, int half, int first) {
+  Vec<Carrier<T>, N> values;
+#pragma unroll
+  for (int i = 0; i < N; ++i) values[i] = widen(pairs[(first + i) / 2][half])[(first + i) % 2];
+  return values;
+}
+template <int N>
+FUSOR_DEVICE GivenValues<N> given_from(const GivenPairs& pairs, int half, int first) {
+  GivenValues<N> values{};
+  if constexpr (kGiven > 0) values.first = widened<N, FirstGiven>(pairs.first, half, first);
+  if constexpr (kGiven > 1) values.second = widened<N, SecondGiven>(pairs.second, half, first);
+  return values;
+}
+
+struct Nothing {};
+
+// Where the elements of a vector are added up, and how many of them.
+struct Adding {
+  Total* to;
+  int count;
+};
+
+static_assert(!(kReduces && kClamped) || (kClasses == 0 && !kWindowPlanes),
+              "rows and columns whose totals are told what exists have no gaps");
+
+// A thread's way to the epilogue's text.
+template <class Epilogue, class Grid>
+struct Applier {
+  const ResultPlaces<Grid> places;
+  const typename Epilogue::Args& args;
+
+  // Of what begins at `column`, how many belong to a total; `left`: from there to the end. What has a total
+  // to itself may be wrong where it does not exist: the total is dropped.
+  __device__ int added(const Tile& tile, const Rows& rows, int half, Index column, int left) const {
+#ifdef FUSOR_REDUCED
+    if constexpr (kClamped) {
+      if (kReduced != kRowsLeft && !rows.inside[half]) return 0;
+      return kReduced == kColumnsLeft ? kVector : left;
+    } else {
+      return places.count(rows, half, places.column_key(tile, column), column);
+    }
+#else
+    return 0;
+#endif
+  }
+
+  // What the epilogue yields of kVector sums.
+  __device__ auto values(const Tile& tile, const Rows& rows, int half, int column, const Chosen& sums,
+                         const GivenValues<kVector>& given, const Adding& adding) const {
+    Index at[Epilogue::kRank];
+    const int existing = places.place(tile, rows, half, column, at);
+    return apply(at, existing, sums, given, adding, Epilogue::loads(args, at, existing));
+  }
+  // All results are stored by this thread.
+  __device__ void store(const Tile& tile, const Rows& rows, int half, int column, const Chosen& sums,
+                        Total* totals) const {
+    Index at[Epilogue::kRank];
+    const int existing = places.place(tile, rows, half, column, at);
+    if (existing > 0) apply(at, existing, sums, GivenValues<kVector>{}, {totals, existing});
+  }
+
+  // Whether the epilogue is the same for all columns of a row. Then one call has all of a thread's in a
+  // piece, nobody asks where a column is, and what the row loads is loaded once for all pieces.
+  static constexpr __device__ bool columns_alike() {
+    if constexpr (kClamped && !kReduces)
+      return (Epilogue::kWalked & (kSwapped ? Problem::kRowAxes : Problem::kColumnAxes)) == 0 &&
+             (Epilogue::kWalked >> Epilogue::kVectorAxis & 1) == 0;
+    return false;
+  }
+  __device__ auto loads_of_row(const Tile& tile, const Key& row) const {
+    if constexpr (columns_alike()) {
+      Index at[Epilogue::kRank];
+      places.place_row(tile, row, at);
+      return Epilogue::loads(args, at, 1);
+    } else {
+      return Nothing{};
+    }
+  }
+  template <class Loads>
+  __device__ auto values_of_row(const Tile& tile, const Key& row, int half, const PieceSums& sums,
+                                const Loads& loads, const GivenPairs& given) const {
+    constexpr int kMine = kPiece / 4;
+    Vec<Sum, kMine> mine[kSiblings];
+#pragma unroll
+    for (int sibling = 0; sibling < kSiblings; ++sibling)
+#pragma unroll
+      for (int i = 0; i < kMine; ++i) mine[sibling][i] = sums[sibling][i / 2 * 4 + 2 * half + i % 2];
+    Index at[Epilogue::kRank];
+    places.place_row(tile, row, at);
+    return apply(at, kMine, mine, given_from<kMine>(given, half, 0), {}, loads);
+  }
+
+ private:
+  // `loads`: of an epilogue that yields values.
+  template <int N, class... Loads>
+  __device__ auto apply(const Index (&at)[Epilogue::kRank], int existing,
+                        const Vec<Sum, N> (&sums)[kSiblings], const GivenValues<N>& given,
+                        const Adding& adding, const Loads&... loads) const {
+    if constexpr (kSiblings == 2)
+      return apply_with<N>(at, existing, adding, given, loads..., sums[0], sums[1]);
+    else
+      return apply_with<N>(at, existing, adding, given, loads..., sums[0]);
+  }
+  template <int N, class... Inputs>
+  __device__ auto apply_with(const Index (&at)[Epilogue::kRank], int existing, const Adding& adding,
+                             const GivenValues<N>& given, const Inputs&... inputs) const {
+    if constexpr (kGiven == 2)
+      return apply_to<N>(at, existing, adding, inputs..., given.first, given.second);
+    else if constexpr (kGiven == 1)
+      return apply_to<N>(at, existing, adding, inputs..., given.first);
+    else
+      return apply_to<N>(at, existing, adding, inputs...);
+  }
+  template <int N, class... Inputs>
+  __device__ auto apply_to(const Index (&at)[Epilogue::kRank], int existing, const Adding& adding,
+                           const Inputs&... inputs) const {
+#ifdef FUSOR_REDUCED
+    constexpr bool kSpread = Reducer<kPiece>::kSpread;
+    if constexpr (kBoxed)
+      return Epilogue::template apply<N, kSpread>(args, at, existing, inputs..., adding.to, adding.count);
+    else
+      return Epilogue::template apply<N, kSpread>(args, at, existing, inputs..., adding.to);
+#else
+    return Epilogue::template apply<N>(args, at, existing, inputs...);
+#endif
+  }
+};

@@ -1,0 +1,191 @@
+// Owns the way out of the tensor-core contraction of sm_90a: sums pass the epilogue in the registers that
+// hold them, pair by pair, and are stored by the thread that has them, or fill boxes of shared memory. The
+// copy engine takes a box's first result, and perhaps a second one, while the next tile is multiplied (a
+// mover sends it where operands of the epilogue come in boxes); or threads store it
+// (sm90/epilogue/scatter.cuh). Parts of a split go another way (sm90/epilogue/split.cuh).
+#pragma once
+
+#include "codegen/device/sm90/epilogue/calls.cuh"
+#include "codegen/device/sm90/epilogue/scatter.cuh"
+
+// Grid: as ResultPlaces wants it.
+template <class Epilogue, class Grid>
+struct Finisher {
+  using Apply = Applier<Epilogue, Grid>;
+
+  const Problem& problem;
+  const Grid& grid;
+  const typename Epilogue::Args& args;
+  const Target& target;
+  u8* boxes;  // of this warpgroup: kTurns
+  int warp;   // in the warpgroup
+  Turn turn{};
+  const TensorMap* second = nullptr;  // of the second result
+  BoxBarriers* barriers = nullptr;    // where operands are given
+  Reducer<kPiece> reducer;
+
+  // A consumer's parts: 64 rows by the tile's columns each.
+  template <class Sums>
+  __device__ void finish(const Tile& tile, int first_row, const Sums& sums) {
+#pragma unroll(kUnrolled ? kParts : 1)
+    for (int part = 0; part < kParts; ++part) {
+      const int part_row = first_row + 64 * part;
+      Rows mine;
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int row = part_row + row_in_part(warp, lane(), half);
+        mine.key[half] = places().row_key(tile, row);
+        mine.inside[half] = places().is_inside(row, mine.key[half]);
+      }
+      const decltype(epilogue().loads_of_row(tile, mine.key[0])) loads[2] = {
+          epilogue().loads_of_row(tile, mine.key[0]), epilogue().loads_of_row(tile, mine.key[1])};
+      const int warp_row = part_row + warp * 16;
+      reducer.begin_part();
+#pragma unroll(kUnrolled ? kPieces : 1)
+      for (int first = 0; first < kColumns; first += kPiece) {
+        PieceSums chosen;
+        if constexpr (kUnrolled)
+          take(chosen, sums[part], first / 2);
+        else
+          choose(chosen, sums, part * kPieces + first / kPiece);
+        const int in_box = first % kBoxColumns, column = tile.column + first;
+        u8* const box = boxes + turn.box * kBoxBytes;
+        if constexpr (kGiven > 0)
+          if (in_box == 0) barriers->given[turn.box].wait(turn.parity);
+        reducer.begin_piece();
+        piece(tile, mine, loads, column, chosen, box, column - in_box);
+        reducer.end_piece(tile, warp_row, column, static_cast<int>(places().rows()),
+                          static_cast<int>(places().columns()));
+        if constexpr (kBoxed)
+          if (in_box + kPiece == kBoxColumns) {
+            if constexpr (kGiven > 0)
+              barriers->hand_over(turn.box);
+            else
+              send_box(target, tile, part_row, column - in_box, box);
+            turn.advance();
+          }
+      }
+      reducer.end_part(tile, warp_row, static_cast<int>(places().rows()));
+    }
+  }
+
+ private:
+  FUSOR_DEVICE int lane() { return threadIdx.x % 32; }
+  __device__ ResultPlaces<Grid> places() const { return {problem, grid}; }
+  __device__ Apply epilogue() const { return {places(), args}; }
+
+  __device__ bool leads() const { return kAlongColumns ? lane() == 0 : threadIdx.x % kWarpgroup == 0; }
+
+  // The copy engine has read the box that is next by now, the oldest of those sent: nobody waits before
+  // filling it. Where others may be under way, they are counted: one of which nothing exists is sent, too.
+  __device__ void send_box(const TensorMap& map, const Tile& tile, int first_row, int column, u8* box) {
+    fence_shared_writes();
+    if (leads()) wait_for_stores<kTurns - 2>();
+    meet_at_box();
+    // Along columns a warp has lines of its own.
+    const int above = kAlongColumns ? warp * 16 : 0, row = first_row + above;
+    if (leads() && (kTurns > 2 || row < static_cast<int>(places().rows()))) {
+      store_blocks<Out>(map, tile, row, column, box + above * Box<Out>::kLine);
+      if constexpr (kHasSecond)
+        store_blocks<SecondOut>(*second, tile, row, column, box + kSecondAt + above * Box<SecondOut>::kLine);
+      commit_stores();
+    }
+  }
+  template <class T>
+  __device__ void store_blocks(const TensorMap& map, const Tile& tile, int row, int column, u8* box) const {
+    for_blocks<T>(problem, grid, tile, row, column, box,
+                  [&](const u8* from, int c0, int c1, int c2) { store_box(map, from, c0, c1, c2); });
+  }
+  // Lines or planes that the copy engine cannot store.
+  template <class Scattered>
+  __device__ void send_box(const Scattered& to, const Tile& tile, int first_row, int column,
+                           const u8* box) const {
+    Scatterer<Grid>{places(), warp}.store(to, tile, first_row, column, box);
+  }
+
+  // A piece of the tile, its first column at `column`; the box's first at `first_column`.
+  template <class Loads>
+  __device__ void piece(const Tile& tile, const Rows& rows, const Loads (&loads)[2], int column,
+                        const PieceSums& sums, u8* box, int first_column) {
+    PiecePairs<Out> pairs;
+    PiecePairs<SecondOut> second_pairs;
+    GivenPairs given;
+    const BoxAccess access{warp};
+    const int in_box = column - first_column;
+    if constexpr (kGiven > 0) access.template read<FirstGiven>(given.first, box + kFirstGivenAt, in_box);
+    if constexpr (kGiven > 1) access.template read<SecondGiven>(given.second, box + kSecondGivenAt, in_box);
+    if constexpr (Apply::columns_alike())
+      row_by_row(tile, rows, loads, sums, given, pairs, second_pairs);
+    else
+      pair_by_pair(tile, rows, column + lane() % 4 * 2, sums, given, pairs, second_pairs);
+    if constexpr (kBoxed) access.template fill<Out>(pairs, box, in_box);
+    if constexpr (kHasSecond) access.template fill<SecondOut>(second_pairs, box + kSecondAt, in_box);
+  }
+
+  // A thread's pairs of a piece, where all columns are alike.
+  template <class Loads>
+  __device__ void row_by_row(const Tile& tile, const Rows& rows, const Loads (&loads)[2],
+                             const PieceSums& sums, const GivenPairs& given, PiecePairs<Out>& pairs,
+                             PiecePairs<SecondOut>& second_pairs) const {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const auto out = epilogue().values_of_row(tile, rows.key[half], half, sums, loads[half], given);
+#pragma unroll
+      for (int j = 0; j < kPiece / 8; ++j)
+        if constexpr (kHasSecond) {
+          pairs[j][half] = pair_of<Out>(out.value, j);
+          second_pairs[j][half] = pair_of<SecondOut>(out.second, j);
+        } else {
+          pairs[j][half] = pair_of<Out>(out, j);
+        }
+    }
+  }
+  template <class T, class C, int N>
+  FUSOR_DEVICE Vec<T, 2> pair_of(const Vec<C, N>& all, int number) {
+    return narrow<T>(Vec<C, 2>{{all[2 * number], all[2 * number + 1]}});
+  }
+
+  // A thread's pairs of a piece, its first column at `mine`.
+  __device__ void pair_by_pair(const Tile& tile, const Rows& rows, int mine, const PieceSums& sums,
+                               const GivenPairs& given, PiecePairs<Out>& pairs,
+                               PiecePairs<SecondOut>& second_pairs) {
+    const int left = static_cast<int>(places().columns()) - mine;
+#pragma unroll
+    for (int j = 0; j < kPiece / 8; ++j)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        Chosen chosen[2 / kVector];
+#pragma unroll
+        for (int i = 0; i < 2; ++i)
+#pragma unroll
+          for (int sibling = 0; sibling < kSiblings; ++sibling)
+            chosen[i / kVector][sibling][i % kVector] = sums[sibling][4 * j + 2 * half + i];
+        constexpr int kLast = 2 - kVector;  // what is first of the last vector
+        const int at = mine + 8 * j;
+        if constexpr (kBoxed) {
+          const auto value = [&](int i) {
+            const Adding adding{reducer.totals_of(j, half, i),
+                                epilogue().added(tile, rows, half, at + i, left - 8 * j - i)};
+            return epilogue().values(tile, rows, half, at + i, chosen[i],
+                                     given_from<kVector>(given, half, 2 * j + i), adding);
+          };
+          const auto low = value(0), high = kLast == 0 ? low : value(kLast);
+          if constexpr (kHasSecond) {
+            pairs[j][half] = joined<Out>(low.value, high.value);
+            second_pairs[j][half] = joined<SecondOut>(low.second, high.second);
+          } else {
+            pairs[j][half] = joined<Out>(low, high);
+          }
+        } else {
+#pragma unroll
+          for (int i = 0; i < 2; i += kVector)
+            epilogue().store(tile, rows, half, at + i, chosen[i / kVector], reducer.totals_of(j, half, i));
+        }
+      }
+  }
+  // Of a pair, rounded at once; both are the same where one vector is the pair.
+  template <class T, class C>
+  FUSOR_DEVICE Vec<T, 2> joined(const Vec<C, kVector>& low, const Vec<C, kVector>& high) {
+    return narrow<T>(Vec<C, 2>{{low[0], high[kVector - 1]}});
+  }
+};

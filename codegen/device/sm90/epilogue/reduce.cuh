@@ -1,0 +1,126 @@
+// Owns the reductions of results on the way out of the tensor-core contraction of sm_90a: what a thread adds
+// up while sums pass the epilogue, its combination over a warp, and the partial results in scratch that
+// elementwise/reduce_parts.cuh combines in a fixed order.
+#pragma once
+
+#include "codegen/device/sm90/pipeline/tiling.cuh"
+
+#ifdef FUSOR_REDUCED
+static constexpr bool kReduces = true;
+
+// What is left of a tile: a result of each column, of each row, or one of all.
+static constexpr int kColumnsLeft = 1, kRowsLeft = 2, kOneLeft = 3;
+static constexpr int kReduced = FUSOR_REDUCED;
+static constexpr int kWarpRows = 16;  // of a part of 64
+static_assert(!kFromRegisters, "a warp's rows are neighbours");
+
+using Total = Y::Accumulator;
+
+// [part][result]: a part is 16 rows, the columns of a tile, or what one warp sees of all. Entries of the
+// batch add results, or parts.
+struct Partials {
+  Total* first;
+  i64 results;  // of a part
+  i64 entry_parts, entry_results;
+
+  __device__ void store(int entry, int part, int result, const Total& total) const {
+    first[(entry * entry_parts + part) * results + entry * entry_results + result] = total;
+  }
+};
+
+// kPiece: columns that pass the epilogue at a time, of which a thread has a fourth, in pairs 8 apart.
+template <int kPiece>
+struct Reducer {
+  static constexpr int kTotals = kReduced == kColumnsLeft ? kPiece / 4 : kReduced == kRowsLeft ? 2 : 1;
+  static constexpr bool kSpread = kReduced == kColumnsLeft;
+
+  const Partials* partials;
+  Total totals[kTotals];
+
+  FUSOR_DEVICE int lane() { return threadIdx.x % 32; }
+  __device__ void init() {
+#pragma unroll
+    for (Total& total : totals) total.init();
+  }
+  // Where element i of pair j belongs, of a thread's row `half`.
+  __device__ Total* totals_of(int j, int half, int i) {
+    return totals + (kReduced == kColumnsLeft ? 2 * j + i : kReduced == kRowsLeft ? half : 0);
+  }
+
+  __device__ void begin(const Partials& to) {
+    partials = &to;
+    init();
+  }
+  __device__ void begin_part() {
+    if constexpr (kReduced == kRowsLeft) init();
+  }
+  __device__ void begin_piece() {
+    if constexpr (kReduced == kColumnsLeft) init();
+  }
+
+  // `row`: the warp's first; `column`: the piece's first; how many there are of both.
+  __device__ void end_piece(const Tile& tile, int row, int column, int rows, int columns) {
+    if constexpr (kReduced == kColumnsLeft) {
+      const int index = fold_rows();
+      const bool mine = kTotals == 8 || (lane() & 4) == 0;
+      column += index / 2 * 8 + lane() % 4 * 2 + index % 2;
+      if (mine && row < rows && column < columns)
+        partials->store(tile.entry, row / kWarpRows, column, totals[0]);
+    }
+  }
+  __device__ void end_part(const Tile& tile, int row, int rows) {
+    if constexpr (kReduced == kRowsLeft) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        combine_lanes<4>(totals[half]);
+        const int mine = row + lane() / 4 + 8 * half;
+        if (lane() % 4 == 0 && mine < rows)
+          partials->store(tile.entry, tile.column / kColumns, mine, totals[half]);
+      }
+    }
+  }
+  // After all tiles. `warp`: of all consumers of the grid.
+  __device__ void end(int warp) {
+    if constexpr (kReduced == kOneLeft) {
+      combine_lanes<32>(totals[0]);
+      if (lane() == 0) partials->store(0, warp, 0, totals[0]);
+    }
+  }
+
+  // Lanes that differ in more than lane % 4 hold the same columns of other rows. Of two such lanes each keeps
+  // half of the columns and hands the other half over, until one is left: the one whose number is returned,
+  // in totals[0].
+  __device__ int fold_rows() {
+    int held = kTotals;
+#pragma unroll
+    for (int distance = 16; distance >= 4; distance /= 2) {
+      const bool halves = held > 1, upper = (lane() & distance) != 0;
+      if (halves) held /= 2;
+#pragma unroll
+      for (int i = 0; i < held; ++i) {
+        const int other = halves ? i + held : i;
+        const Total given = upper ? totals[i] : totals[other];
+        Total kept = upper ? totals[other] : totals[i];
+        kept.combine(from_lane(given, distance));
+        totals[i] = kept;
+      }
+    }
+    return lane() / (32 / kTotals);
+  }
+};
+
+#else
+static constexpr bool kReduces = false;
+
+struct Total;
+
+template <int kPiece>
+struct Reducer {
+  __device__ Total* totals_of(int, int, int) { return nullptr; }
+  __device__ void begin_part() {}
+  __device__ void begin_piece() {}
+  __device__ void end_piece(const Tile&, int, int, int, int) {}
+  __device__ void end_part(const Tile&, int, int) {}
+};
+
+#endif

@@ -1,0 +1,111 @@
+// Owns the stores by threads of full boxes of the tensor-core contraction of sm_90a: line by line, where the
+// lines of a tile are no neighbours, or in units of neighbouring pixels, where channels lie apart.
+#pragma once
+
+#include "codegen/device/sm90/epilogue/boxes.cuh"
+#include "codegen/device/sm90/epilogue/places.cuh"
+
+// The first result as lines of channels, one a pixel.
+struct ResultLines {
+  Out* first;
+  i64 stride;
+};
+// Or as planes of channels, the positions of an image side by side; channels and images are as far apart.
+struct ResultPlanes {
+  Out* first;
+  i64 channel, image;
+};
+#if FUSOR_WAY_OUT == 3
+using Target = ResultLines;
+#elif FUSOR_WAY_OUT == 4
+using Target = ResultPlanes;
+#else
+using Target = TensorMap;
+#endif
+
+template <class Grid>
+struct Scatterer {
+  const ResultPlaces<Grid> places;
+  const int warp;  // in the warpgroup
+
+  // Eight threads a line. When the next box is sent, all have read this one.
+  __device__ void store(const ResultLines& lines, const Tile& tile, int first_row, int column,
+                        const u8* box) const {
+#if FUSOR_WAY_OUT == 3
+    static_assert(Box<Out>::kLine == 128);
+    constexpr int kUnit = 16 / int(sizeof(Out)), kLines = kAlongColumns ? 16 : kBoxColumns;
+    constexpr int kTogether = (kAlongColumns ? 32 : kWarpgroup) / 8;
+    const Problem& problem = places.problem;
+    meet_at_box();
+    const int mine = (kAlongColumns ? lane() : threadIdx.x % kWarpgroup) / 8, unit = threadIdx.x % 8;
+#pragma unroll 1
+    for (int i = 0; i < kLines; i += kTogether) {
+      const int line = (kAlongColumns ? warp * 16 : 0) + i + mine;
+      const Key pixel =
+          places.grid.template row<false>(problem, tile, (kAlongColumns ? first_row : column) + line);
+      if (pixel.lead < 0) continue;
+      Out* const to = lines.first + number(pixel, pixel.lead) * lines.stride + tile.entry * problem.n;
+#pragma unroll
+      for (int block = 0; block < kBoxColumns; block += Box<Out>::kBlockColumns) {
+        const int channel = (kAlongColumns ? column + block : first_row) + unit * kUnit;
+        if (channel < static_cast<int>(problem.n))
+          *reinterpret_cast<Vec<Out, kUnit>*>(to + channel) = *reinterpret_cast<const Vec<Out, kUnit>*>(
+              box + block / Box<Out>::kBlockColumns * Box<Out>::kBlockBytes +
+              Box<Out>::place(line, unit * 16));
+      }
+    }
+#endif
+  }
+
+  // Units of pixels that never straddle two images. A thread has the same ones of every line: it finds their
+  // place once.
+  __device__ void store(const ResultPlanes& planes, const Tile& tile, int first_row, int column,
+                        const u8* box) const {
+#if FUSOR_WAY_OUT == 4
+    static_assert(Box<Out>::kLine == 128);
+    using Unit = Vec<Out, FUSOR_UNIT>;
+    constexpr int kUnits = 128 / int(sizeof(Unit)), kThreads = kAlongColumns ? 32 : kWarpgroup;
+    constexpr int kOfLine = kUnits < kThreads ? kUnits : kThreads, kTogether = kThreads / kOfLine;
+    constexpr int kLines = kAlongColumns ? 16 : kBoxColumns;
+    constexpr int kBatch = kLines / kTogether < 4 ? kLines / kTogether : 4;
+    const Problem& problem = places.problem;
+    meet_at_box();
+    const int thread = threadIdx.x % kThreads, line = (kAlongColumns ? warp * 16 : 0) + thread / kOfLine;
+    const int pixels = kAlongColumns ? column : first_row;
+    const int channel = (kAlongColumns ? first_row : column) + line;
+#pragma unroll 1
+    for (int unit = thread % kOfLine; unit < kUnits; unit += kOfLine) {
+      const Key pixel = places.grid.template row<false>(problem, tile, pixels + unit * FUSOR_UNIT);
+      if (pixel.lead < 0) continue;
+      Out* to = planes.first + pixel.lead * planes.image + number(pixel, 0) +
+                (tile.entry * problem.n + channel) * planes.channel;
+#pragma unroll 1
+      for (int first = 0; first < kLines; first += kBatch * kTogether) {
+        Unit units[kBatch];
+#pragma unroll
+        for (int i = 0; i < kBatch; ++i)
+          units[i] = *reinterpret_cast<const Unit*>(
+              box + Box<Out>::place(line + first + i * kTogether, unit * int(sizeof(Unit))));
+#pragma unroll
+        for (int i = 0; i < kBatch; ++i, to += kTogether * planes.channel)
+          if (channel + first + i * kTogether < static_cast<int>(problem.n))
+            store_whole<FUSOR_UNIT>(to, units[i], FUSOR_UNIT);
+      }
+    }
+#endif
+  }
+
+ private:
+  FUSOR_DEVICE int lane() { return threadIdx.x % 32; }
+
+  // A pixel's number in its image; or among those of all images, `images` of which lie before its own.
+  __device__ i64 number(const Key& pixel, i64 images) const {
+    i64 at = images;
+#pragma unroll
+    for (int axis = 0; axis < kSpatial; ++axis) {
+      const auto& extents = places.problem.axis[axis];
+      at = at * (kOp == kFprop ? extents.output : extents.input).divisor + pixel.at[axis];
+    }
+    return at;
+  }
+};

@@ -1,0 +1,220 @@
+// Owns the loaders of the tensor-core contraction of sm_90a: which boxes of the operands fill the tiles of a
+// step. Matmul and the convolutions differ in nothing else.
+//
+//            operand       copied as
+//   matmul   both          boxes of lines along k, or across it
+//   fprop    input         im2col: a column of output pixels, kLine channels, one tap   k = (tap, channels)
+//            filter        lines along the input channel
+//   dgrad    output        im2col: a column of input pixels, kLine channels, one tap    k = (tap, channels)
+//            filter        lines along the input channel, across k; or along the output channel
+//   dgrad of a stride     the same for every class of input pixels, with its own taps
+//   wgrad    output        lines along the output channel, across k                     k = output pixels
+//            input         im2col: 64 pixels of k, 64 channels, one tap: a column block
+//   wgrad of planes (pointwise, channels first)
+//            both          lines along the positions of an image                         k = (image,
+//            positions)
+//   wgrad of planes with windows: sm90/load/planes.cuh
+#pragma once
+
+#include "codegen/device/sm90/pipeline/tiling.cuh"
+
+// wgrad of one tap, whose images are planes of positions.
+static constexpr bool kPlanes = kOp == kWgrad && !kRowsAdjacentA;
+static constexpr int kWindowAxes = kSpatial > 0 ? kSpatial : 1;
+
+// How pixels of the product lead to positions of the operand that im2col reads: along every spatial axis,
+// position = pixel * stride + lower + offset, where offset = tap * slope + origin is 0 or more.
+struct WindowWalk {
+  FastDivisor pixels;
+  FastDivisor window;
+  i64 stride, lower;
+  i64 slope, origin;
+};
+
+struct Operands {
+  i64 batched_a, batched_b;  // matmul: 0 where the operand is broadcast over the batch
+  // Convolution: blocks of kLine channels in a group (planes: of kLine positions in an image, or in a run of
+  // outputs), channels of a group in the operands and in the filter.
+  FastDivisor channel_blocks;
+  i64 first_channels, second_channels;
+  WindowWalk walk[kWindowAxes];
+};
+
+static constexpr bool kStepsByTap = kOp == kFprop || kOp == kDgrad || kPlanes;
+
+// One step of k of a convolution: a tap and a block of channels, the latter varying faster. Of planes: an
+// image and a block of positions.
+struct TapStep {
+  int block, tap;
+  int at[kWindowAxes];
+  int in_filter;
+
+  __device__ void begin(const Operands& p, const Schedule& schedule, const Tile& tile, int step) {
+    Index rest = step;
+    block = static_cast<int>(p.channel_blocks.split(rest));
+    tap = static_cast<int>(rest);
+    split(p, schedule, tile);
+  }
+  __device__ void advance(const Operands& p, const Schedule& schedule, const Tile& tile) {
+    if (++block < static_cast<int>(p.channel_blocks.divisor)) return;
+    block = 0;
+    ++tap;
+    split(p, schedule, tile);
+  }
+  __device__ void split(const Operands& p, const Schedule& schedule, const Tile& tile) {
+#if FUSOR_CLASSES > 0
+    in_filter = schedule.classes.split_tap(tile.part, tap, at);
+#else
+    in_filter = tap;
+    if constexpr (!kPlanes) {
+      Index rest = tap;
+#pragma unroll
+      for (int i = kSpatial - 1; i >= 0; --i) at[i] = static_cast<int>(p.walk[i].window.split(rest));
+    }
+#endif
+  }
+};
+
+// The first pixel of a column.
+struct PixelStart {
+  int image;
+  int at[kWindowAxes];
+
+  __device__ PixelStart(const Operands& p, int pixel) {
+    Index rest = pixel;
+#pragma unroll
+    for (int i = kSpatial - 1; i >= 0; --i)
+      at[i] = static_cast<int>(p.walk[i].pixels.split(rest) * p.walk[i].stride + p.walk[i].lower);
+    image = static_cast<int>(rest);
+  }
+};
+
+// Of the offsets along an axis.
+FUSOR_DEVICE int origin(const Operands& p, const Schedule& schedule, const Tile& tile, int i) {
+#if FUSOR_CLASSES > 0
+  return static_cast<int>(schedule.classes.classes[tile.part].axis[i].origin);
+#else
+  return static_cast<int>(p.walk[i].origin);
+#endif
+}
+
+FUSOR_DEVICE void load_pixels(u8* to, const TensorMap& map, const Operands& p, const Schedule& schedule,
+                              const Tile& tile, Barrier& full, const PixelStart& start, const TapStep& step,
+                              int channel) {
+  u16 offset[kWindowAxes];
+#pragma unroll
+  for (int i = 0; i < kWindowAxes; ++i)
+    offset[i] =
+        static_cast<u16>(step.at[i] * static_cast<int>(p.walk[i].slope) + origin(p, schedule, tile, i));
+  copy_pixels(to, map, full, channel, start.at, start.image, offset);
+}
+
+// A tile of lines: boxes of kLine adjacent elements by kTileK, or by all of the tile's extent. With kShared,
+// each block of the cluster fetches its share for all of them.
+template <bool kAcrossAdjacent, int kExtent, bool kShared>
+FUSOR_DEVICE void load_lines(u8* tile, const TensorMap& map, Barrier& full, int across, int k, int outer,
+                             bool outer_is_middle) {
+  constexpr int kBlocks = kShared ? kCluster : 1;
+  constexpr int kShare = kExtent / kBlocks;
+  const int first = kShared && kCluster > 1 ? static_cast<int>(cluster_rank()) * kShare : 0;
+  const auto copy = [&](u8* to, int inner, int line) {
+    const int c1 = outer_is_middle ? outer : line, c2 = outer_is_middle ? line : outer;
+    if constexpr (kBlocks > 1)
+      copy_box_to((1 << kBlocks) - 1, to, map, full, inner, c1, c2);
+    else
+      copy_box(to, map, full, inner, c1, c2);
+  };
+  if constexpr (kAcrossAdjacent) {
+#pragma unroll
+    for (int i = 0; i < kShare; i += kLine) copy(tile + (first + i) * kLineBytes, across + first + i, k);
+  } else {
+    copy(tile + first * kLineBytes, k, across + first);
+  }
+}
+
+// A step of a matmul. `batched`: 0 where all entries share the operand.
+template <bool kAcrossAdjacent, int kExtent, bool kShared>
+FUSOR_DEVICE void load_matmul(u8* to, const TensorMap& map, Barrier& full, const Tile& tile, i64 batched,
+                              int across, int step) {
+  load_lines<kAcrossAdjacent, kExtent, kShared>(to, map, full, across, step * kTileK,
+                                                batched != 0 ? tile.entry : 0, false);
+}
+
+// One side of the product. kSecond: the second operand of the op, wherever the tensor cores have it.
+template <bool kSecond, bool kAcrossAdjacent, int kExtent, bool kShared>
+struct Loader {
+  static constexpr bool kIsFilter = kSecond && (kOp == kFprop || kOp == kDgrad);
+  static constexpr bool kIsPixels = !kSecond && (kOp == kFprop || kOp == kDgrad);
+  static constexpr bool kIsTaps = kSecond && kOp == kWgrad && !kPlanes;
+  static constexpr int kTaps = kIsTaps ? kExtent / kLine : 1;
+
+  // wgrad: the tap and the channels of every 64 columns, the same in all steps.
+  TapStep taps[kTaps];
+
+  __device__ Loader(const Operands& p, const Schedule& schedule, const Tile& tile, int across) {
+    if constexpr (kIsTaps)
+#pragma unroll
+      for (int i = 0; i < kTaps; ++i) taps[i].begin(p, schedule, tile, across / kLine + i);
+  }
+
+  __device__ void load(u8* to, const TensorMap& map, const Operands& p, const Schedule& schedule,
+                       Barrier& full, const Tile& tile, int across, const PixelStart& start,
+                       const TapStep& tap, int step) const {
+    if constexpr (kOp == kMatmul) {
+      load_matmul<kAcrossAdjacent, kExtent, kShared>(
+          to, map, full, tile, kSecond != kSwapped ? p.batched_b : p.batched_a, across, step);
+    } else if constexpr (kIsPixels) {
+      load_pixels(to, map, p, schedule, tile, full, start, tap,
+                  tap.block * kLine + tile.entry * static_cast<int>(p.first_channels));
+    } else if constexpr (kIsFilter) {
+      // [output channel][tap][input channel]: the taps lie between lines.
+      const int outputs = tile.entry * static_cast<int>(p.second_channels);
+      if constexpr (kOp == kFprop)
+        load_lines<false, kExtent, kShared>(to, map, full, across + outputs, tap.block * kLine, tap.in_filter,
+                                            true);
+      else
+        load_lines<kAcrossAdjacent, kExtent, kShared>(to, map, full, across, tap.block * kLine + outputs,
+                                                      tap.in_filter, true);
+    } else if constexpr (kPlanes) {
+      load_lines<false, kExtent, kShared>(to, map, full, across, tap.block * kLine, tap.tap, false);
+    } else if constexpr (!kSecond) {
+      load_lines<true, kExtent, kShared>(
+          to, map, full, across + tile.entry * static_cast<int>(p.first_channels), step * kTileK, 0, false);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kTaps; ++i)
+        load_pixels(to + i * kLine * kLineBytes, map, p, schedule, tile, full, start, taps[i],
+                    taps[i].block * kLine + tile.entry * static_cast<int>(p.second_channels));
+    }
+  }
+};
+
+// One thread fills the ring, tile after tile. `b`: of every sibling.
+FUSOR_DEVICE void load(const TensorMap& a, const TensorMap (&b)[kSiblings], const Operands& p,
+                       const Schedule& schedule, Stages& stages) {
+  using LoadA = Loader<kSwapped, kRowsAdjacentA, kTileM, false>;
+  using LoadB = Loader<!kSwapped, kColumnsAdjacentB, kColumns, (kCluster > 1)>;
+  Ring ring;
+  const int items = schedule.items();
+  for (int item = first_item(); item < items; item += item_step()) {
+    const Tile tile = schedule.tile(item);
+    const LoadA load_a(p, schedule, tile, tile.row);
+    const LoadB load_b(p, schedule, tile, tile.column);
+    TapStep tap{};
+    if constexpr (kStepsByTap) tap.begin(p, schedule, tile, tile.begin);
+    PixelStart start(p, kSwapped ? tile.column : tile.row);
+#pragma unroll 1
+    for (int step = tile.begin; step < tile.end; ++step, ring.advance()) {
+      if constexpr (kOp == kWgrad && !kPlanes) start = PixelStart(p, step * kTileK);
+      Barrier& full = stages.full[ring.stage];
+      stages.empty[ring.stage].wait(ring.parity ^ 1);
+      full.arrive_and_expect(kTileBytesA + kTileBytesB);
+      load_a.load(stages.a[ring.stage], a, p, schedule, full, tile, tile.row, start, tap, step);
+#pragma unroll
+      for (int i = 0; i < kSiblings; ++i)
+        load_b.load(stages.b[ring.stage] + i * kColumns * kLineBytes, b[i], p, schedule, full, tile,
+                    tile.column, start, tap, step);
+      if constexpr (kStepsByTap) tap.advance(p, schedule, tile);
+    }
+  }
+}

@@ -1,0 +1,306 @@
+// Owns the loader of the tensor-core contraction of sm_90a for matmuls whose operands pass ops before they
+// are multiplied: weights that are dequantised, activations that are scaled. The copy engine brings such an
+// operand as it is stored, steps ahead; all threads of the first warpgroup, or of two, pass it through the
+// site's text, and write what comes of it to the ring as the copy engine would have. An operand without such
+// ops goes there directly.
+#pragma once
+
+#include "codegen/device/sm90/load/boxes.cuh"
+#include "codegen/device/sm90/load/unit_places.cuh"
+
+// Elements in memory by their number in the config.
+template <int kNumber>
+struct StoredElement;
+template <>
+struct StoredElement<0> {
+  using type = f16;
+};
+template <>
+struct StoredElement<1> {
+  using type = bf16;
+};
+template <>
+struct StoredElement<2> {
+  using type = float;
+};
+template <>
+struct StoredElement<3> {
+  using type = i8;
+};
+template <>
+struct StoredElement<4> {
+  using type = u8;
+};
+template <>
+struct StoredElement<5> {
+  using type = f8_e4m3;
+};
+template <>
+struct StoredElement<6> {
+  using type = f8_e5m2;
+};
+
+// What the tensor cores multiply.
+using Multiplied = StoredElement<FUSOR_TYPE>::type;
+static_assert(sizeof(Multiplied) == 2, "ops before an operand yield 16 bits");
+
+// One operand that passes Site's text: a tile of kLines lines, in units of 16 bytes (UnitPlaces), which exist
+// whole or not at all. kSecond: the second operand of the op, wherever the tensor cores have it.
+template <class Site, class Stored, bool kSecond, bool kAcross, int kLines>
+struct Passage {
+  using Places = UnitPlaces<kAcross, kTileK, kLoading>;
+  static constexpr int kPasses = kLines / Places::kLinesOfPass;
+  static_assert(kLines % (Places::kLinesOfPass * Places::kPassesOfBlock) == 0);
+  static constexpr int kWidth = 16 / kElementBytes;
+  // As it is stored: lines of so many elements as the tile's.
+  static constexpr int kStoredLine = kLine * sizeof(Stored), kStepBytes = kLines * kStoredLine;
+
+  const Problem& problem;
+  const typename Site::Args& args;
+  int lines, elements;  // that exist: of an entry, and in a line
+
+  __device__ Passage(const Problem& problem_, const typename Site::Args& args_)
+      : problem(problem_),
+        args(args_),
+        lines(static_cast<int>(kAcross   ? problem_.k
+                               : kSecond ? problem_.n
+                                         : problem_.m)),
+        elements(static_cast<int>(kAcross ? (kSecond ? problem_.n : problem_.m) : problem_.k)) {}
+
+  // By one thread.
+  FUSOR_DEVICE void fetch(u8* kept, const TensorMap& map, Barrier& full, int entry, int across, int step) {
+    if constexpr (kAcross)
+#pragma unroll
+      for (int i = 0; i < kLines; i += kLine)
+        copy_box(kept + i * kStoredLine, map, full, across + i, step * kTileK, entry);
+    else
+      copy_box(kept, map, full, step * kTileK, across, entry);
+  }
+
+  // Before the first step of a tile.
+  __device__ void enter(int entry, int across) {
+    if constexpr (kHolds) {
+      const Place first = place(across, 0);
+#pragma unroll
+      for (int pass = 0; pass < kPasses; ++pass) held[pass] = loads_at(entry, place(first, pass));
+    }
+  }
+
+  // Fills the tile with what has arrived.
+  __device__ void put(u8* tile, const u8* kept, int entry, int across, int step) const {
+    const Place first = place(across, step);
+#pragma unroll(kHolds ? kPasses : 1)
+    for (int pass = 0; pass < kPasses; pass += kBatch) {
+      Unit units[kBatch];
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) units[i] = taken(kept, pass + i, entry, place(first, pass + i));
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i)
+        *reinterpret_cast<UnitWords*>(tile + Places::place(threadIdx.x, pass + i)) = passed(units[i]);
+    }
+  }
+
+ private:
+  // What all elements of a unit share is the same in all steps of lines along k: loaded once a tile, where
+  // registers hold it.
+  static constexpr bool kHolds = !kAcross && kPasses <= 8 && sizeof(typename Site::Loads) <= 8;
+  typename Site::Loads held[kHolds ? kPasses : 1];
+
+  using UnitWords = Vec<u32, 4>;
+  // Read one after the other before any is written: the compiler cannot know that these are other places.
+  static constexpr int kBatch = kPasses % 4 == 0 ? 4 : kPasses % 2 == 0 ? 2 : 1;
+  struct Unit {
+    Vec<Stored, kWidth> stored;
+    typename Site::Loads loads;
+    Index at[Problem::kAxes];
+    bool inside;
+  };
+
+  // A line, and an element in it, of this thread's first unit in a step, or of the one in a pass.
+  struct Place {
+    int line, element;
+  };
+  FUSOR_DEVICE Place place(int across, int step) {
+    const int k = step * kTileK;
+    return {(kAcross ? k : across) + Places::line(threadIdx.x),
+            (kAcross ? across : k) + Places::byte(threadIdx.x) / kElementBytes};
+  }
+  FUSOR_DEVICE Place place(const Place& first, int pass) {
+    return {first.line + Places::lines_on(pass), first.element + Places::bytes_on(pass) / kElementBytes};
+  }
+
+  // Boxes are swizzled over their lines, where those are no longer than 128 bytes.
+  FUSOR_DEVICE const u8* kept_at(const u8* kept, int pass, int byte) {
+    constexpr int kSwizzled = kStoredLine <= 128 ? kStoredLine / 16 - 1 : 0;
+    const int thread = static_cast<int>(threadIdx.x);
+    const int first = thread / Places::kUnits * kStoredLine +
+                      thread % Places::kUnits * static_cast<int>(sizeof(Stored)) * kWidth + byte;
+    return kept + pass * Places::kLinesOfPass * kStoredLine + (first ^ (first >> 7 & kSwizzled) << 4);
+  }
+
+  __device__ Unit taken(const u8* kept, int pass, int entry, const Place& place) const {
+    constexpr int kBytes = sizeof(Stored) * kWidth, kPiece = kBytes < 16 ? kBytes : 16;
+    using Piece = Vec<u32, kPiece / 4>;
+    Unit unit;
+#pragma unroll
+    for (int i = 0; i < kBytes / kPiece; ++i)
+      reinterpret_cast<Piece*>(&unit.stored)[i] =
+          *reinterpret_cast<const Piece*>(kept_at(kept, pass, i * kPiece));
+    unit.inside = place.line < lines && place.element < elements;
+    find(entry, unit.inside ? place : Place{0, 0}, unit.at);
+    if constexpr (kHolds)
+      unit.loads = held[pass];
+    else
+      unit.loads = Site::loads(args, unit.at, kWidth);
+    return unit;
+  }
+  __device__ void find(int entry, const Place& place, Index (&at)[Problem::kAxes]) const {
+    const Key line{place.line, {}}, element{place.element, {}};
+    const Key &across = kAcross ? element : line, &k = kAcross ? line : element;
+    if constexpr (kSecond)
+      problem.second_operand(entry, across, k, at);
+    else
+      problem.first_operand(entry, across, k, at);
+  }
+  __device__ typename Site::Loads loads_at(int entry, const Place& place) const {
+    Index at[Problem::kAxes];
+    find(entry, {place.line < lines ? place.line : 0, 0}, at);
+    return Site::loads(args, at, kWidth);
+  }
+
+  // What does not exist becomes zero behind the ops: a shifted zero would be none.
+  __device__ UnitWords passed(const Unit& unit) const {
+    const Vec<Multiplied, kWidth> values = narrow<Multiplied>(
+        Site::template apply<kWidth>(args, unit.at, kWidth, unit.loads, widen(unit.stored)));
+    return unit.inside ? bit_cast<UnitWords>(values) : UnitWords{};
+  }
+};
+
+// The steps of a block's tiles, one after the other.
+struct StepWalk {
+  const Schedule& schedule;
+  int item = first_item(), step = 0;
+  Tile tile{};
+
+  __device__ explicit StepWalk(const Schedule& schedule_) : schedule(schedule_) { enter(); }
+  __device__ bool more() const { return item < schedule.items(); }
+  __device__ void advance() {
+    if (++step < tile.end) return;
+    item += item_step();
+    enter();
+  }
+
+ private:
+  __device__ void enter() {
+    if (!more()) return;
+    tile = schedule.tile(item);
+    step = tile.begin;
+  }
+};
+
+#ifdef FUSOR_PROLOGUE_A
+using PassageA = Passage<A, StoredElement<FUSOR_PROLOGUE_A>::type, kSwapped, kRowsAdjacentA, kTileM>;
+static constexpr int kKeptBytesA = PassageA::kStepBytes;
+#else
+static constexpr int kKeptBytesA = 0;
+#endif
+#ifdef FUSOR_PROLOGUE_B
+using PassageB = Passage<B, StoredElement<FUSOR_PROLOGUE_B>::type, !kSwapped, kColumnsAdjacentB, kColumns>;
+static constexpr int kKeptBytesB = PassageB::kStepBytes;
+#else
+static constexpr int kKeptBytesB = 0;
+#endif
+
+// Steps that are on their way, as they are stored.
+static constexpr int kAhead = FUSOR_AHEAD;
+struct KeptSteps {
+  alignas(1024) u8 step[kAhead][kKeptBytesA + kKeptBytesB];
+  Barrier full[kAhead], empty[kAhead];
+
+  __device__ void init() {
+    for (int slot = 0; slot < kAhead; ++slot) {
+      full[slot].init(1);
+      empty[slot].init(kLoading / 32);
+    }
+  }
+};
+using KeptRing = RingOf<kAhead>;
+
+// By one thread: has what is stored of the next step brought, when the threads are done with what was there.
+template <class Params>
+FUSOR_DEVICE void fetch_step(const Params& p, KeptSteps& kept, KeptRing& ring, StepWalk& coming) {
+  if (!coming.more()) return;
+  const Tile& tile = coming.tile;
+  Barrier& full = kept.full[ring.stage];
+  kept.empty[ring.stage].wait(ring.parity ^ 1);
+  full.arrive_and_expect(kKeptBytesA + kKeptBytesB);
+#ifdef FUSOR_PROLOGUE_A
+  PassageA::fetch(kept.step[ring.stage], p.a, full, p.operands.batched_a != 0 ? tile.entry : 0, tile.row,
+                  coming.step);
+#endif
+#ifdef FUSOR_PROLOGUE_B
+  PassageB::fetch(kept.step[ring.stage] + kKeptBytesA, p.b[0], full,
+                  p.operands.batched_b != 0 ? tile.entry : 0, tile.column, coming.step);
+#endif
+  ring.advance();
+  coming.advance();
+}
+
+// By all loading threads, as load_by_threads().
+template <class Params>
+FUSOR_DEVICE void load_through_prologues(const Params& p, Stages& stages, KeptSteps& kept) {
+  constexpr u32 kCopiedBytes = (kKeptBytesA > 0 ? 0 : kTileBytesA) + (kKeptBytesB > 0 ? 0 : kTileBytesB);
+#ifdef FUSOR_PROLOGUE_A
+  const auto& arguments_a = p.prologue_a();
+  PassageA a{p.problem, arguments_a};
+#endif
+#ifdef FUSOR_PROLOGUE_B
+  const auto& arguments_b = p.prologue_b();
+  PassageB b{p.problem, arguments_b};
+#endif
+  StepWalk coming(p.schedule), leaving(p.schedule);
+  KeptRing filled, taken;
+  Ring ring;
+  if (threadIdx.x == 0)
+#pragma unroll 1
+    for (int i = 0; i < kAhead - 1; ++i) fetch_step(p, kept, filled, coming);
+#pragma unroll 1
+  for (; leaving.more(); leaving.advance(), ring.advance(), taken.advance()) {
+    const Tile& tile = leaving.tile;
+    const int step = leaving.step;
+    if (step == tile.begin) {
+#ifdef FUSOR_PROLOGUE_A
+      a.enter(tile.entry, tile.row);
+#endif
+#ifdef FUSOR_PROLOGUE_B
+      b.enter(tile.entry, tile.column);
+#endif
+    }
+    Barrier& full = stages.full[ring.stage];
+    if (threadIdx.x == 0) fetch_step(p, kept, filled, coming);
+    stages.empty[ring.stage].wait(ring.parity ^ 1);
+    if (kCopiedBytes > 0 && threadIdx.x == 0) {
+      full.expect(kCopiedBytes);
+#ifndef FUSOR_PROLOGUE_A
+      load_matmul<kRowsAdjacentA, kTileM, false>(stages.a[ring.stage], p.a, full, tile, p.operands.batched_a,
+                                                 tile.row, step);
+#endif
+#ifndef FUSOR_PROLOGUE_B
+      load_matmul<kColumnsAdjacentB, kColumns, false>(stages.b[ring.stage], p.b[0], full, tile,
+                                                      p.operands.batched_b, tile.column, step);
+#endif
+    }
+    __syncwarp();
+    kept.full[taken.stage].wait(taken.parity);
+#ifdef FUSOR_PROLOGUE_A
+    a.put(stages.a[ring.stage], kept.step[taken.stage], tile.entry, tile.row, step);
+#endif
+#ifdef FUSOR_PROLOGUE_B
+    b.put(stages.b[ring.stage], kept.step[taken.stage] + kKeptBytesA, tile.entry, tile.column, step);
+#endif
+    fence_shared_writes();
+    full.arrive();
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) kept.empty[taken.stage].arrive();
+  }
+}

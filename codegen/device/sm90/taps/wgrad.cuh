@@ -1,0 +1,266 @@
+// Owns the weight gradient in TF32 of a convolution whose channels are planes (NCHW), on the tensor cores of
+// sm_90a: dw = x * dy, summed over all positions, with every tap read from one copy of the input.
+// load: one thread keeps two rings in shared memory full, by TMA: steps of the output gradient, which are
+// wgmma's columns, and pieces of the planes of inputs, as far as the window reaches round the step.
+// compute: rows of the product are 64 input channels. wgmma takes them from registers, so that they may begin
+// at any position: each warpgroup has a few neighbouring taps of a row of the window, and loads the inputs
+// that eight outputs meet at each of them while the eight before are multiplied. Lanes put zeros where a tap
+// leaves its row. finish: every block leaves the sums of its part of the steps in scratch memory;
+// direct_finish adds the parts in a fixed order.
+#include "fusor_generated.cuh"
+
+#include "codegen/device/sm90/ptx/tma.cuh"
+#include "codegen/device/sm90/ptx/wgmma.cuh"
+#include "codegen/device/sm90/taps/tap_walk.cuh"
+
+static constexpr int kWarpgroup = 128, kConsumers = FUSOR_CONSUMERS;
+static constexpr int kThreads = (1 + kConsumers) * kWarpgroup;
+static constexpr int kChannels = 64;  // of a block: rows of the product
+static constexpr int kFilters = FUSOR_TILE_N;
+static constexpr int kWindowH = FUSOR_WINDOW_H, kWindowW = FUSOR_WINDOW_W, kWindow = kWindowH * kWindowW;
+static constexpr int kTaps = FUSOR_TAPS, kTapStep = FUSOR_TAP_STEP;  // of a consumer; from one to the next
+static constexpr int kConsumersOfRow = (kWindowW + kTaps - 1) / kTaps;
+static_assert(kConsumersOfRow * kWindowH == kConsumers, "every tap has its consumer");
+// Whether steps reach beyond the plane's end.
+static constexpr bool kTail = FUSOR_TAIL;
+
+// Lines of positions: of a filter, swizzled; of a channel, an odd number of 16 bytes, so that no two lanes of
+// a load meet in a bank.
+static constexpr int kLineBytes = kStepPositions * 4, kInputLineBytes = FUSOR_PIECE_LINE * 4;
+static constexpr int kOutputBytes = kFilters * kLineBytes, kInputBytes = kChannels * kInputLineBytes;
+static_assert(FUSOR_PIECE_LINE % 8 == 4, "lines begin 4 banks apart, or 12, 20, 28");
+static_assert(FUSOR_PIECE_LINE >= kPiecePositions + kEight - 1 + (kTaps - 1) * kTapStep,
+              "what eight outputs meet lies in one piece");
+
+struct Consumer {
+  i64 first;   // what the first output meets at the first of its taps, behind the beginning of piece 0
+  i64 column;  // how many columns further on than the output that is
+};
+
+struct Params {
+  TensorMap dy, x;  // (position, channel, image)
+  TapWalk<Index, i64, FastDivisor> walk;
+  FastDivisor blocks_n, blocks_m;  // of 64 input channels, and of filters, of a group
+  i64 tiles;
+  i64 input_channels, filters;  // of a group
+  Consumer consumers[kConsumers];
+  float* partials;  // [part][tile][input channel and tap][filter]
+};
+
+// ---- Shared memory ----
+
+template <int kPlaces>
+struct Ring {
+  Barrier full[kPlaces], empty[kPlaces];
+
+  __device__ void init() {
+    for (int i = 0; i < kPlaces; ++i) {
+      full[i].init(1);
+      empty[i].init(kConsumers * kWarpgroup / 32);
+    }
+  }
+  // By every warp of the consumers that is through with the place.
+  __device__ void release(int place) {
+    if (threadIdx.x % 32 == 0) empty[place].arrive();
+  }
+};
+
+// Whose turn it is in a ring, and in which of its rounds.
+template <int kPlaces>
+struct Turn {
+  int place = 0;
+  u32 parity = 0;
+  __device__ void advance() {
+    if (++place < kPlaces) return;
+    place = 0;
+    parity ^= 1;
+  }
+};
+
+struct Shared {
+  alignas(1024) u8 outputs[FUSOR_STAGES][kOutputBytes];
+  alignas(128) u8 inputs[FUSOR_PIECES][kInputBytes];
+  Ring<FUSOR_STAGES> of_outputs;
+  Ring<FUSOR_PIECES> of_inputs;
+};
+static_assert(sizeof(Shared) == FUSOR_SHARED_BYTES, "the engine asks for as much");
+
+// ---- Blocks ----
+
+// What a block adds up: some filters and input channels of a group, and which steps.
+struct Item {
+  int filter, channel;  // of all groups
+  int begin, end;
+
+  __device__ explicit Item(const Params& p) {
+    const int part = static_cast<int>(blockIdx.x) / static_cast<int>(p.tiles);
+    Index rest = static_cast<Index>(blockIdx.x) - static_cast<Index>(part) * static_cast<Index>(p.tiles);
+    const int n = static_cast<int>(p.blocks_n.split(rest)), m = static_cast<int>(p.blocks_m.split(rest));
+    const int group = static_cast<int>(rest);
+    filter = group * static_cast<int>(p.filters) + m * kFilters;
+    channel = group * static_cast<int>(p.input_channels) + n * kChannels;
+    begin = p.walk.first_step(part);
+    end = p.walk.first_step(part + 1);
+  }
+};
+
+// ---- Load ----
+
+FUSOR_DEVICE void load(const Params& p, Shared& shared) {
+  const Item item(p);
+  Turn<FUSOR_STAGES> output;
+  Turn<FUSOR_PIECES> input;
+  for (int begin = item.begin; begin < item.end;) {
+    const StepRun run = p.walk.run(begin, item.end);
+    begin += run.last - run.first;
+    int piece = p.walk.first_piece(run.first);
+#pragma unroll 1
+    for (int step = run.first; step < run.last; ++step) {
+      for (; piece <= p.walk.last_piece(step); ++piece) {
+        Barrier& full = shared.of_inputs.full[input.place];
+        shared.of_inputs.empty[input.place].wait(input.parity ^ 1);
+        full.arrive_and_expect(kInputBytes);
+        copy_box(shared.inputs[input.place], p.x, full, p.walk.piece_begins(piece), item.channel, run.image);
+        input.advance();
+      }
+      Barrier& full = shared.of_outputs.full[output.place];
+      shared.of_outputs.empty[output.place].wait(output.parity ^ 1);
+      full.arrive_and_expect(kOutputBytes);
+      copy_box(shared.outputs[output.place], p.dy, full, step * kStepPositions, item.filter, run.image);
+      output.advance();
+    }
+  }
+}
+
+// ---- Compute ----
+
+// The inputs of a thread that eight outputs meet at every tap of its consumer, as WgmmaOfRegisters wants
+// them. `left`: outputs of the plane from the thread's first of the eight on.
+FUSOR_DEVICE void load_eight(u32 (&inputs)[kTaps][4], const u8* from, const OutputColumns& columns,
+                             int further, u32 width, int left) {
+#pragma unroll
+  for (int tap = 0; tap < kTaps; ++tap)
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      bool meets = true;
+      if constexpr (kTail) meets = 4 * i < left;
+      if (FUSOR_MASKED >> tap & 1) meets = meets && columns.meets(i, further + tap * kTapStep, width);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const u8* const at = from + half * 8 * kInputLineBytes + (4 * i + tap * kTapStep) * 4;
+        const u32 input = *reinterpret_cast<const u32*>(at);
+        inputs[tap][2 * i + half] = meets ? input : 0;
+      }
+    }
+}
+
+template <int kTap = 0>
+FUSOR_DEVICE void issue_taps(const u32 (&inputs)[kTaps][4], u64 outputs) {
+  WgmmaOfRegisters::issue<kTap>(inputs[kTap], outputs, 1);
+  if constexpr (kTap + 1 < kTaps) issue_taps<kTap + 1>(inputs, outputs);
+}
+
+template <int kTap = 0>
+FUSOR_DEVICE void clear_taps() {
+  clear_sums<kTap, kFilters>();
+  if constexpr (kTap + 1 < kTaps) clear_taps<kTap + 1>();
+}
+
+// The sums of a thread to the block's part: neighbouring filters side by side.
+template <int kTap = 0>
+FUSOR_DEVICE void store_taps(float* part, int consumer) {
+  const int lane = threadIdx.x % 32, channel = threadIdx.x % kWarpgroup / 32 * 16 + lane / 4;
+  int row = consumer / kConsumersOfRow, column = consumer % kConsumersOfRow * kTaps + kTap;
+  float sums[kFilters / 2];
+  read_sums<kTap, kFilters>(sums);
+  if (column < kWindowW) {
+    if (FUSOR_MIRRORED_H) row = kWindowH - 1 - row;
+    if (FUSOR_MIRRORED_W) column = kWindowW - 1 - column;
+    float* const of_tap = part + (channel * kWindow + row * kWindowW + column) * kFilters + lane % 4 * 2;
+#pragma unroll
+    for (int j = 0; j < kFilters / 4; ++j) {
+      const Vec<float, 2> pair{{sums[2 * j], sums[2 * j + 1]}};
+      *reinterpret_cast<Vec<float, 2>*>(of_tap + j % 2 * 8 * kWindow * kFilters + j / 2 * 8) = pair;
+    }
+  }
+  if constexpr (kTap + 1 < kTaps) store_taps<kTap + 1>(part, consumer);
+}
+
+FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
+  const Item item(p);
+  const int lane = threadIdx.x % 32, first = static_cast<int>(p.consumers[consumer].first);
+  const int further = static_cast<int>(p.consumers[consumer].column);
+  const u32 width = static_cast<u32>(p.walk.width);
+  const u8* const inputs_of_thread =
+      shared.inputs[0] + (threadIdx.x % kWarpgroup / 32 * 16 + lane / 4) * kInputLineBytes + lane % 4 * 4;
+  Turn<FUSOR_STAGES> output;
+  Turn<FUSOR_PIECES> input, freed;  // pieces that have come; that are read no more
+  u32 inputs[2][kTaps][4];
+  int previous = -1;
+  clear_taps();
+  for (int begin = item.begin; begin < item.end;) {
+    const StepRun run = p.walk.run(begin, item.end);
+    begin += run.last - run.first;
+    int come = p.walk.first_piece(run.first), kept = come;
+    InputPlace<FUSOR_PIECES> place;
+    place.begin(run.first * kStepPositions + first, come, input.place);
+    OutputColumns columns;
+    columns.begin(p.walk, run.first * kStepPositions + lane % 4);
+#pragma unroll 1
+    for (int step = run.first; step < run.last; ++step) {
+      for (; come <= p.walk.last_piece(step); ++come, input.advance())
+        shared.of_inputs.full[input.place].wait(input.parity);
+      shared.of_outputs.full[output.place].wait(output.parity);
+      const u64 outputs = wgmma_descriptor(shared_address(shared.outputs[output.place]), 16, 1024);
+      const int halves = p.walk.halves(step);
+      int left = static_cast<int>(p.walk.positions) - step * kStepPositions - lane % 4;
+#pragma unroll 1
+      for (int half = 0; half < halves; ++half) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          // The eight before the last are multiplied, and their registers are free.
+          wgmma_wait<1>();
+          load_eight(inputs[i], inputs_of_thread + place.place * kInputBytes + place.offset * 4, columns,
+                     further, width, left);
+          wgmma_fence();
+          issue_taps(inputs[i], outputs + (half * 2 + i) * (kEight * 4 >> 4));
+          wgmma_commit();
+          place.advance();
+          columns.advance();
+          left -= kEight;
+        }
+        if (half == 0 && previous >= 0) shared.of_outputs.release(previous);
+      }
+      previous = output.place;
+      output.advance();
+      // Registers hold what the last wgmma reads.
+      const int needed = step + 1 < run.last ? p.walk.first_piece(step + 1) : come;
+      for (; kept < needed; ++kept, freed.advance()) shared.of_inputs.release(freed.place);
+    }
+  }
+  wgmma_wait<0>();
+  store_taps(p.partials + static_cast<i64>(blockIdx.x) * (kChannels * kWindow * kFilters), consumer);
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads, 1) wgmma_taps(const __grid_constant__ Params p) {
+  declare_sums<kTaps>();
+  extern __shared__ __align__(1024) u8 memory[];
+  Shared& shared = *reinterpret_cast<Shared*>(memory);
+  // The same in all lanes, and known to be: descriptors are kept in uniform registers.
+  const int warpgroup = __shfl_sync(0xffffffff, threadIdx.x / kWarpgroup, 0);
+  if (threadIdx.x == 0) {
+    shared.of_outputs.init();
+    shared.of_inputs.init();
+    fence_barriers();
+    prefetch_map(p.dy);
+    prefetch_map(p.x);
+  }
+  __syncthreads();
+  if (warpgroup == 0) {
+    give_registers<32>();
+    if (threadIdx.x == 0) load(p, shared);
+  } else {
+    take_registers<kConsumers == 3 ? 160 : 232>();
+    consume(p, shared, warpgroup - 1);
+  }
+}

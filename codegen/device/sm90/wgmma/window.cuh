@@ -1,0 +1,174 @@
+// Owns the convolution of sm_90a whose windows stay in shared memory: fprop and dgrad of stride 1, of up to
+// 64 channels a group. The window of a tile - its positions in the padded grid, and as many more as the taps
+// reach - is copied once; every tap multiplies from a place some lines further on, which is all that tells
+// it from another. A block keeps its 64 filters for as long as it lives.
+// load: one thread of the first warpgroup copies the filters, then a ring of windows, by TMA.
+// compute: two warpgroups in turns, a tile each: 64 output channels by kTileN positions.
+// finish: as in sm90/wgmma/contraction.cuh; positions that are no pixels are computed, and dropped.
+#include "fusor_generated.cuh"
+
+#include "codegen/device/contraction/padded_grid.cuh"
+#include "codegen/device/sm90/epilogue/finish.cuh"
+#include "codegen/device/sm90/load/boxes.cuh"
+
+static constexpr int kMaxTaps = 16, kMaxWindows = 8;
+static constexpr int kFilterBytes = 64 * 128;  // of one tap
+
+using Grid = PaddedGrid<kSpatial, Index, i64, FastDivisor>;
+
+struct Windows {
+  Grid grid;
+  i64 tiles;                                   // of positions
+  FastDivisor filter_blocks, blocks_of_group;  // blocks of 64 output channels: all, and those of one group
+  i64 taps;
+  i64 lines[kMaxTaps];  // how far from a position's line the tap's is
+  FastDivisor stages;   // of the ring
+  i64 lines_of_stage;   // of 128 bytes, in multiples of 8
+  i64 lines_of_window;
+
+  // A block has one block of filters; those with the same share the tiles.
+  __device__ int first_tile() const { return static_cast<int>(filter_blocks.divide(blockIdx.x)); }
+  __device__ int tile_step() const { return static_cast<int>(filter_blocks.divide(gridDim.x)); }
+  __device__ Tile tile(int number) const {
+    Index group = blockIdx.x;
+    group = filter_blocks.split(group);
+    const int row = static_cast<int>(blocks_of_group.split(group)) * 64;
+    return {0, static_cast<int>(group), row, number * kTileN, 0, 0};
+  }
+};
+
+struct Params {
+  TensorMap filters, pixels;
+  Problem problem;
+  Windows windows;
+  Operands operands;
+#if FUSOR_WAY_OUT >= 3
+  Target target;
+#endif
+  Y::Args y;
+};
+
+struct Shared {
+  alignas(1024) u8 boxes[kBoxes > 0 ? kBoxes : 1][kBoxes > 0 ? kBoxBytes : 1];
+  Barrier full[kMaxWindows], empty[kMaxWindows], filters_full;
+  Turns turns;
+  alignas(1024) u8 tiles[1];  // the filters, tap by tap, then the ring
+
+  __device__ u8* filters() { return tiles; }
+  __device__ u8* window(const Windows& windows, int stage) {
+    return tiles + windows.taps * kFilterBytes + stage * windows.lines_of_stage * 128;
+  }
+  __device__ void init(const Windows& windows) {
+    filters_full.init(1);
+    turns.init();
+    for (int stage = 0; stage < static_cast<int>(windows.stages.divisor); ++stage) {
+      full[stage].init(1);
+      empty[stage].init(kWarpgroup / 32);
+    }
+  }
+};
+
+// Which window of the ring holds the tile that a block takes as its `count`th, and in which round.
+struct Place {
+  int stage;
+  u32 parity;
+  __device__ Place(const Windows& windows, int count) {
+    Index round = count;
+    stage = static_cast<int>(windows.stages.split(round));
+    parity = round & 1;
+  }
+};
+
+FUSOR_DEVICE void load_filters(const Params& p, Shared& shared, const Tile& tile) {
+  shared.filters_full.arrive_and_expect(static_cast<u32>(p.windows.taps) * kFilterBytes);
+  const int outputs = tile.entry * static_cast<int>(p.operands.second_channels);
+  for (int tap = 0; tap < static_cast<int>(p.windows.taps); ++tap) {
+    u8* const to = shared.filters() + tap * kFilterBytes;
+    if constexpr (kRowsAdjacentA)
+      load_lines<true, 64, false>(to, p.filters, shared.filters_full, tile.row, outputs, tap, true);
+    else
+      load_lines<false, 64, false>(to, p.filters, shared.filters_full, tile.row + outputs, 0, tap, true);
+  }
+}
+
+FUSOR_DEVICE void load(const Params& p, Shared& shared) {
+  const Windows& windows = p.windows;
+  load_filters(p, shared, windows.tile(0));
+  const u16 no_offset[kWindowAxes] = {};
+  int count = 0;
+  for (int number = windows.first_tile(); number < static_cast<int>(windows.tiles);
+       number += windows.tile_step(), ++count) {
+    const Tile tile = windows.tile(number);
+    const Place place(windows, count);
+    const PixelStart start(p.operands, tile.column);
+    shared.empty[place.stage].wait(place.parity ^ 1);
+    shared.full[place.stage].arrive_and_expect(static_cast<u32>(windows.lines_of_window) * 128);
+    copy_pixels(shared.window(windows, place.stage), p.pixels, shared.full[place.stage],
+                tile.entry * static_cast<int>(p.operands.first_channels), start.at, start.image, no_offset);
+  }
+}
+
+FUSOR_DEVICE void multiply(const Windows& windows, Shared& shared, int stage) {
+  u64 filter = Part<kRowsAdjacentA>::descriptor(shared.filters());
+  const u64 window = Part<false>::descriptor(shared.window(windows, stage));
+#pragma unroll 1
+  for (int tap = 0; tap < static_cast<int>(windows.taps); ++tap, filter += kFilterBytes >> 4) {
+    wgmma_fence();
+    Wgmma<kRowsAdjacentA, 0, Part<kRowsAdjacentA>::kStep, Part<false>::kStep>::issue<0>(
+        filter, window + windows.lines[tap] * (128 >> 4), tap != 0);
+    wgmma_commit();
+    wgmma_wait<1>();
+  }
+}
+
+FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
+  const Windows& windows = p.windows;
+  const int warp = threadIdx.x % kWarpgroup / 32;
+#if FUSOR_WAY_OUT >= 3
+  Finisher<Y, Grid> finisher{p.problem, windows.grid, p.y, p.target, shared.boxes[kTurns * consumer], warp};
+#else
+  Finisher<Y, Grid> finisher{p.problem, windows.grid, p.y, p.pixels, nullptr, warp};
+#endif
+  shared.filters_full.wait(0);
+  int count = 0;
+  for (int number = windows.first_tile(); number < static_cast<int>(windows.tiles);
+       number += windows.tile_step(), ++count) {
+    if (count % kConsumers != consumer) continue;
+    const Tile tile = windows.tile(number);
+    const Place place(windows, count);
+    shared.turns.wait(consumer, count / kConsumers);
+    shared.full[place.stage].wait(place.parity);
+    multiply(windows, shared, place.stage);
+    shared.turns.pass(consumer);
+    wgmma_wait<0>();
+    TileSums sums;
+    read_tile(sums);
+    if (threadIdx.x % 32 == 0) shared.empty[place.stage].arrive();
+    finisher.finish(tile, tile.row, sums);
+  }
+}
+
+extern "C" __global__ void __launch_bounds__((1 + kConsumers) * kWarpgroup, 1)
+    wgmma_window(const __grid_constant__ Params p) {
+  declare_sums<1>();
+  extern __shared__ __align__(1024) u8 memory[];
+  Shared& shared = *reinterpret_cast<Shared*>(memory);
+  // The same in all lanes, and known to be: descriptors are kept in uniform registers.
+  const int warpgroup = __shfl_sync(0xffffffff, threadIdx.x / kWarpgroup, 0);
+  if (threadIdx.x == 0) {
+    shared.init(p.windows);
+    fence_barriers();
+  }
+  if (threadIdx.x == 32) {
+    prefetch_map(p.filters);
+    prefetch_map(p.pixels);
+  }
+  __syncthreads();
+  if (warpgroup == 0) {
+    give_registers<40>();
+    if (threadIdx.x == 0) load(p, shared);
+  } else {
+    take_registers<232>();
+    consume(p, shared, warpgroup - 1);
+  }
+}

@@ -1,0 +1,120 @@
+// Owns the direct contraction: matmul and convolutions of any layout and type on the CUDA cores, tile by
+// tile. load: operand elements pass their prologue on the way to shared memory; padding and tails become zero
+// after it. compute: each thread adds up a micro-tile. finish: the sums pass the epilogue, or go to the
+// scratch of a split.
+#include "fusor_generated.cuh"
+
+#include "codegen/device/tiled/micro_tile.cuh"
+#include "codegen/device/tiled/part.cuh"
+
+using Tiles = OperandTiles<Sum, kTileM, kTileN>;
+static constexpr int kStagedPitch = kFastExtent + Tiles::kPadding;
+
+struct Shared {
+  Key rows[kTileM], columns[kTileN];
+  Key steps[2][kTileK];
+  union {
+    Tiles tiles[2];
+    alignas(16) Sum staged[kTileElements / kFastExtent * kStagedPitch];
+  };
+};
+
+/// What the operand's prologue gave, or zeros.
+template <int kWidth, class Value>
+FUSOR_DEVICE Vec<Sum, kWidth> masked(const Vec<Value, kWidth>& values, bool inside) {
+  Vec<Sum, kWidth> sums;
+#pragma unroll
+  for (int v = 0; v < kWidth; ++v) sums[v] = inside ? narrow<Sum>(values[v]) : Sum(0);
+  return sums;
+}
+
+struct LoadA {
+  static constexpr bool kAlongK = FUSOR_A_ALONG_K;
+  using Vectors = ThreadVectors<kTileK, kTileM, FUSOR_A_WIDTH, kAlongK>;
+  FUSOR_DEVICE const Key* keys(const Shared& shared) { return shared.rows; }
+  FUSOR_DEVICE Sum* tile(Tiles& tiles, int step) { return tiles.left[step]; }
+  FUSOR_DEVICE Vec<Sum, Vectors::kWidth> elements(const Params& p, Index entry, const Key& row,
+                                                  const Key& step) {
+    Index at[A::kRank];
+    const bool inside = p.problem.first_operand(entry, row, step, at);
+    return masked<Vectors::kWidth>(A::apply<Vectors::kWidth>(p.a, at, inside ? Vectors::kWidth : 0), inside);
+  }
+};
+
+struct LoadB {
+  static constexpr bool kAlongK = FUSOR_B_ALONG_K;
+  using Vectors = ThreadVectors<kTileK, kTileN, FUSOR_B_WIDTH, kAlongK>;
+  FUSOR_DEVICE const Key* keys(const Shared& shared) { return shared.columns; }
+  FUSOR_DEVICE Sum* tile(Tiles& tiles, int step) { return tiles.right[step]; }
+  FUSOR_DEVICE Vec<Sum, Vectors::kWidth> elements(const Params& p, Index entry, const Key& column,
+                                                  const Key& step) {
+    Index at[B::kRank];
+    const bool inside = p.problem.second_operand(entry, column, step, at);
+    return masked<Vectors::kWidth>(B::apply<Vectors::kWidth>(p.b, at, inside ? Vectors::kWidth : 0), inside);
+  }
+};
+
+/// A thread's vectors of one operand tile, on their way from global to shared memory.
+template <class Load>
+struct Transfer {
+  using Vectors = typename Load::Vectors;
+  Vec<Sum, Vectors::kWidth> items[Vectors::kItems];
+
+  __device__ void fetch(const Params& p, Index entry, const Shared& shared, const Key* steps) {
+#pragma unroll
+    for (int i = 0; i < Vectors::kItems; ++i)
+      items[i] = Load::elements(p, entry, Load::keys(shared)[Vectors::across(i)], steps[Vectors::step(i)]);
+  }
+  __device__ void stash(Tiles& tiles) const {
+#pragma unroll
+    for (int i = 0; i < Vectors::kItems; ++i)
+#pragma unroll
+      for (int v = 0; v < Vectors::kWidth; ++v)
+        Load::tile(tiles,
+                   Vectors::step(i) + (Load::kAlongK ? v : 0))[Vectors::across(i) + (Load::kAlongK ? 0 : v)] =
+            items[i][v];
+  }
+};
+
+/// Sums the part's steps of its tile. A pair of operand tiles is multiplied while the next is on its way and
+/// the keys of the one after it are made; the first two turns fill this pipeline.
+FUSOR_DEVICE void sum_tile(const Params& p, const Part& part, Shared& shared,
+                           MicroTile<Sum, kTileM, kTileN>& micro) {
+  write_tile_keys(p.problem, part.place, shared.rows, shared.columns);
+  Transfer<LoadA> a;
+  Transfer<LoadB> b;
+  int turn = 0;
+#pragma unroll 1
+  for (Index k = part.begin - 2 * kTileK; k < part.end; k += kTileK) {
+    const Index next = k + kTileK;
+    const bool fetches = next >= part.begin && next < part.end;
+    if (fetches) {
+      a.fetch(p, part.place.entry, shared, shared.steps[turn ^ 1]);
+      b.fetch(p, part.place.entry, shared, shared.steps[turn ^ 1]);
+    }
+    if (k >= part.begin) micro.multiply(shared.tiles[turn]);
+    if (fetches) {
+      a.stash(shared.tiles[turn ^ 1]);
+      b.stash(shared.tiles[turn ^ 1]);
+    }
+    write_step_keys<kTileK>(p.problem, next + kTileK, part.end, shared.steps[turn]);
+    __syncthreads();
+    turn ^= 1;
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads, 2) direct(const __grid_constant__ Params p) {
+  __shared__ Shared shared;
+  const Part part = part_of_block(p);
+  if (part.is_none()) return;
+  MicroTile<Sum, kTileM, kTileN> micro;
+  micro.clear();
+  sum_tile(p, part, shared, micro);
+  micro.stage<FUSOR_Y_ALONG_N, kStagedPitch>(shared.staged);
+  __syncthreads();
+#pragma unroll 1
+  for (int position = threadIdx.x * kFinishWidth; position < kTileElements;
+       position += kThreads * kFinishWidth)
+    finish_vector(p, part, position,
+                  shared.staged + position / kFastExtent * kStagedPitch + position % kFastExtent);
+}

@@ -1,0 +1,346 @@
+// Owns the tensor-core contraction of sm_80 and later: matmul and convolutions of any layout, tile by tile.
+// load: plain vectors are copied to shared memory asynchronously; all other elements pass their prologue in
+// registers. Padding and tails become zero. compute: each of 8 warps sums up a part of the tile with
+// mma.sync, from swizzled operand tiles. finish: the sums pass the epilogue a few lines at a time, or go to
+// the scratch of a split.
+#include "fusor_generated.cuh"
+
+#include "codegen/device/tiled/part.cuh"
+#include "codegen/device/tiled/swizzle.cuh"
+#include "codegen/device/tiled/warp_mma.cuh"
+
+static constexpr int kTileK = FUSOR_TILE_K, kStages = FUSOR_STAGES;
+static constexpr int kBlocksPerSm = kTileElements > 128 * 128 ? 1 : 2;
+
+// The warps of a block lie kWarpsM by kWarpsN over the tile, each on kWarpRows by kWarpColumns of it, made of
+// blocks of 16 x 8.
+static constexpr int kWarps = kThreads / 32;
+static constexpr int kMostWarpsN = kTileN >= 128 ? 4 : kTileN / 32;
+static constexpr int kWarpsM = kWarps / kMostWarpsN < kTileM / 16 ? kWarps / kMostWarpsN : kTileM / 16;
+static constexpr int kWarpsN = kWarps / kWarpsM;
+static constexpr int kWarpRows = kTileM / kWarpsM, kWarpColumns = kTileN / kWarpsN;
+static constexpr int kRowBlocks = kWarpRows / 16, kColumnBlocks = kWarpColumns / 8;
+static_assert(kRowBlocks > 0 && kColumnBlocks % 2 == 0, "a fragment of b is two blocks wide");
+
+/// What both operands' loaders need: how elements reach the tile, and where they lie in it.
+template <class Element_, int kExtent, int kLongest, bool kAlongK_, bool kPlain_>
+struct Loading {
+  using Element = Element_;
+  static constexpr bool kAlongK = kAlongK_, kPlain = kPlain_;
+  // ldmatrix transposes pairs of bytes only: lines of single bytes run along k.
+  static constexpr bool kLinesAlongK = kAlongK || sizeof(Element) == 1;
+  using Vectors = ThreadVectors<kTileK, kExtent, kLongest, kAlongK>;
+  using Tile = OperandTile<kTileK, kExtent, sizeof(Element), kLinesAlongK>;
+  static constexpr int kVectorBytes = Vectors::kWidth * sizeof(Element);
+  static constexpr bool kVectorsInLines = kLinesAlongK == kAlongK;
+  static constexpr bool kAsync = kPlain && kVectorsInLines && kVectorBytes >= 4;
+  // What is copied as it is stored, fragments round; all else is rounded on its way through registers.
+  static constexpr bool kRoundsFragments = kTf32 && kAsync;
+};
+
+// Lines of the tile that leave through the stage at once: of every warp one block, along the axis on which
+// the result is adjacent. The pitch spreads the banks of the writes and leaves every vector aligned.
+static constexpr bool kAlongN = FUSOR_Y_ALONG_N;
+static constexpr int kBlockLines = kAlongN ? 16 : 8;
+static constexpr int kStagedLines = kBlockLines * (kAlongN ? kWarpsM : kWarpsN);
+static constexpr int kStagedPitch = kFastExtent + (kAlongN ? 8 : 4);
+
+using LoadingA = Loading<ElementA, kTileM, FUSOR_A_WIDTH, FUSOR_A_ALONG_K, FUSOR_A_PLAIN>;
+using LoadingB = Loading<ElementB, kTileN, FUSOR_B_WIDTH, FUSOR_B_ALONG_K, FUSOR_B_PLAIN>;
+
+struct Stage {
+  alignas(128) u8 a[LoadingA::Tile::kSize];
+  alignas(128) u8 b[LoadingB::Tile::kSize];
+};
+
+struct Shared {
+  union {
+    Stage stages[kStages];
+    alignas(16) Sum staged[kStagedLines * kStagedPitch];
+  };
+  Key rows[kTileM], columns[kTileN];
+  Key steps[2][kTileK];
+};
+static_assert(sizeof(Shared) == FUSOR_SHARED_BYTES, "the engine asks for as much");
+
+struct LoadA : LoadingA {
+  using Site = A;
+  static constexpr bool kRows = true;
+  FUSOR_DEVICE const A::Args& args(const Params& p) { return p.a; }
+  FUSOR_DEVICE const Key* keys(const Shared& shared) { return shared.rows; }
+  FUSOR_DEVICE u8* tile(Shared& shared, int stage) { return shared.stages[stage].a; }
+  FUSOR_DEVICE bool find(const Params& p, Index entry, const Key& row, const Key& step,
+                         Index (&at)[A::kRank]) {
+    return p.problem.first_operand(entry, row, step, at);
+  }
+};
+
+struct LoadB : LoadingB {
+  using Site = B;
+  static constexpr bool kRows = false;
+  FUSOR_DEVICE const B::Args& args(const Params& p) { return p.b; }
+  FUSOR_DEVICE const Key* keys(const Shared& shared) { return shared.columns; }
+  FUSOR_DEVICE u8* tile(Shared& shared, int stage) { return shared.stages[stage].b; }
+  FUSOR_DEVICE bool find(const Params& p, Index entry, const Key& column, const Key& step,
+                         Index (&at)[B::kRank]) {
+    return p.problem.second_operand(entry, column, step, at);
+  }
+};
+
+// A turn of the main loop multiplies kTileK steps, kMmaSteps at a time. What goes through registers does so
+// in rounds beside these, a few elements each, so that neither registers nor text grow with the tile.
+static constexpr int kMmaSteps = 32 / sizeof(ElementA), kMmas = kTileK / kMmaSteps;
+static constexpr int kItemsOfRound = 8;
+template <class Load>
+FUSOR_DEVICE constexpr int rounds_of() {
+  return Load::kAsync || Load::Vectors::kItems < kItemsOfRound ? 1 : Load::Vectors::kItems / kItemsOfRound;
+}
+FUSOR_DEVICE constexpr int larger(int a, int b) { return a > b ? a : b; }
+static constexpr int kRounds = larger(kMmas, larger(rounds_of<LoadA>(), rounds_of<LoadB>()));
+static constexpr int kRoundsOfMma = kRounds / kMmas;
+
+/// A thread's vectors of one operand tile, on their way from global to shared memory.
+template <class Load>
+struct Transfer {
+  using Element = typename Load::Element;
+  using Vectors = typename Load::Vectors;
+  using Item = Vec<Element, Vectors::kWidth>;
+  static constexpr int kWidth = Vectors::kWidth;
+  static constexpr int kParts = Vectors::kItems < kRounds ? Vectors::kItems : kRounds;  // one a round
+  static constexpr int kItems = Load::kAsync ? 1 : Vectors::kItems / kParts;
+  Item items[kItems];
+
+  /// Starts the copies of a tile.
+  __device__ void copy(const Params& p, Index entry, Shared& shared, const Key* steps, int stage) {
+    if constexpr (Load::kAsync) {
+      const u32 tile = shared_address(Load::tile(shared, stage));
+#pragma unroll
+      for (int i = 0; i < Vectors::kItems; ++i) {
+        Index at[Load::Site::kRank];
+        const int across = Vectors::across(i), step = Vectors::step(i);
+        const bool inside = Load::find(p, entry, Load::keys(shared)[across], steps[step], at);
+        copy_async<Load::kVectorBytes>(tile + Load::Tile::offset(across, step),
+                                       Load::Site::address(Load::args(p), at), inside);
+      }
+    }
+  }
+
+  /// What is not copied: loads part `part` of a tile, and passes its prologue.
+  __device__ void fetch(const Params& p, Index entry, const Shared& shared, const Key* steps, int part) {
+    if constexpr (!Load::kAsync) {
+      if (part >= kParts) return;
+#pragma unroll
+      for (int i = 0; i < kItems; ++i) {
+        Index at[Load::Site::kRank];
+        const int across = Vectors::across(part * kItems + i), step = Vectors::step(part * kItems + i);
+        const bool inside = Load::find(p, entry, Load::keys(shared)[across], steps[step], at);
+        items[i] = elements(Load::args(p), at, inside);
+      }
+    }
+  }
+
+  __device__ void stash(Shared& shared, int stage, int part) const {
+    if constexpr (!Load::kAsync) {
+      if (part >= kParts) return;
+      u8* const tile = Load::tile(shared, stage);
+#pragma unroll
+      for (int i = 0; i < kItems; ++i) {
+        const int across = Vectors::across(part * kItems + i), step = Vectors::step(part * kItems + i);
+        if constexpr (Load::kVectorsInLines)
+          *reinterpret_cast<Item*>(tile + Load::Tile::offset(across, step)) = items[i];
+        else
+#pragma unroll
+          for (int v = 0; v < kWidth; ++v)
+            *reinterpret_cast<Element*>(tile + Load::Tile::offset(across + v, step)) = items[i][v];
+      }
+    }
+  }
+
+ private:
+  // What is outside reads the operand's first vector, without a branch, and drops it.
+  template <class Args, int kRank>
+  FUSOR_DEVICE Item elements(const Args& args, Index (&at)[kRank], bool inside) {
+#pragma unroll
+    for (int axis = 0; axis < kRank; ++axis) at[axis] = inside ? at[axis] : Index(0);
+    Item item;
+    if constexpr (Load::kPlain)
+      item = load_whole<kWidth>(Load::Site::address(args, at), kWidth);
+    else
+      item = narrow<Element>(Load::Site::template apply<kWidth>(args, at, kWidth));
+    if constexpr (kTf32)
+#pragma unroll
+      for (int v = 0; v < kWidth; ++v) item[v] = __uint_as_float(round_to_tf32(__float_as_uint(item[v])));
+    return inside ? item : Item{};
+  }
+};
+
+/// The sums of one warp.
+struct WarpTile {
+  Sum sum[kRowBlocks][kColumnBlocks][4];
+
+  __device__ void clear() {
+#pragma unroll
+    for (int i = 0; i < kRowBlocks; ++i)
+#pragma unroll
+      for (int j = 0; j < kColumnBlocks; ++j)
+#pragma unroll
+        for (int s = 0; s < 4; ++s) sum[i][j][s] = Sum(0);
+  }
+
+  /// Adds the product of kMmaSteps steps, from `step` on, of two operand tiles.
+  __device__ void multiply(Shared& shared, int stage, int step) {
+    u32 a[kRowBlocks][4], b[kColumnBlocks / 2][4];
+    read<LoadA>(shared_address(LoadA::tile(shared, stage)), first_row(), step, a);
+    read<LoadB>(shared_address(LoadB::tile(shared, stage)), first_column(), step, b);
+#pragma unroll
+    for (int i = 0; i < kRowBlocks; ++i)
+#pragma unroll
+      for (int j = 0; j < kColumnBlocks; ++j)
+        multiply_add(sum[i][j], a[i], b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]);
+  }
+
+  /// Writes block number `pass` of this warp to the stage: a switch, so that the sums keep compile-time
+  /// places while the epilogue's text stands once.
+  template <int kPass = 0>
+  __device__ void stage(Sum* staged, int pass) const {
+    if constexpr (kPass < kPasses) {
+      if (pass == kPass)
+        stage_pass<kPass>(staged);
+      else
+        stage<kPass + 1>(staged, pass);
+    }
+  }
+
+  static constexpr int kPasses = kAlongN ? kRowBlocks : kColumnBlocks;
+
+ private:
+  FUSOR_DEVICE int lane() { return threadIdx.x % 32; }
+  FUSOR_DEVICE int warp_m() { return threadIdx.x / 32 / kWarpsN; }
+  FUSOR_DEVICE int warp_n() { return threadIdx.x / 32 % kWarpsN; }
+  FUSOR_DEVICE int first_row() { return warp_m() * kWarpRows; }
+  FUSOR_DEVICE int first_column() { return warp_n() * kWarpColumns; }
+
+  template <class Load, int kFragments>
+  FUSOR_DEVICE void read(u32 tile, int first, int step, u32 (&fragments)[kFragments][4]) {
+#pragma unroll
+    for (int i = 0; i < kFragments; ++i) {
+      if constexpr (Load::Tile::kByElement) {
+#pragma unroll
+        for (int number = 0; number < 4; ++number)
+          fragments[i][number] = load_shared(
+              tile + Load::Tile::template element<Load::kRows>(lane(), number, first + 16 * i, step));
+      } else {
+        load_fragment<!Load::kLinesAlongK>(
+            fragments[i], tile + Load::Tile::template fragment<Load::kRows>(lane(), first + 16 * i, step));
+      }
+      if constexpr (Load::kRoundsFragments)
+#pragma unroll
+        for (int number = 0; number < 4; ++number) fragments[i][number] = round_to_tf32(fragments[i][number]);
+    }
+  }
+
+  template <int kPass>
+  __device__ void stage_pass(Sum* staged) const {
+    if constexpr (kAlongN) {
+#pragma unroll
+      for (int j = 0; j < kColumnBlocks; ++j)
+#pragma unroll
+        for (int s = 0; s < 4; s += 2) {
+          const int line = warp_m() * 16 + sum_row(lane(), s);
+          const int at = first_column() + 8 * j + sum_column(lane(), s);
+          *reinterpret_cast<Vec<Sum, 2>*>(staged + line * kStagedPitch +
+                                          at) = {{sum[kPass][j][s], sum[kPass][j][s + 1]}};
+        }
+    } else {
+#pragma unroll
+      for (int i = 0; i < kRowBlocks; ++i)
+#pragma unroll
+        for (int s = 0; s < 4; ++s) {
+          const int line = warp_n() * 8 + sum_column(lane(), s);
+          const int at = first_row() + 16 * i + sum_row(lane(), s);
+          staged[line * kStagedPitch + at] = sum[i][kPass][s];
+        }
+    }
+  }
+};
+
+/// Sums the part's steps of its tile. While a pair of operand tiles is multiplied, those of the next kStages
+/// - 1 turns are on their way, and the keys of the one after them are made; the first kStages turns fill this
+/// pipeline. One barrier a turn: behind it, all copies of its tiles have landed, and nobody reads the stage
+/// that is filled next.
+FUSOR_DEVICE void sum_tile(const Params& p, const Part& part, Shared& shared, WarpTile& warp_tile) {
+  // The widest tile has products enough in two steps to cover the reads of the next, and compiles in less
+  // time.
+  constexpr int kStepsInText = kRowBlocks * kColumnBlocks > 16 ? 2 : kMmas;
+  write_tile_keys(p.problem, part.place, shared.rows, shared.columns);
+  const Index entry = part.place.entry;
+  Transfer<LoadA> a;
+  Transfer<LoadB> b;
+  int stage = 0, filled = kStages - 1, turn = 0;
+#pragma unroll 1
+  for (Index k = part.begin - kStages * kTileK; k < part.end; k += kTileK) {
+    wait_for_copies<kStages - 2>();
+    __syncthreads();
+    const Index next = k + (kStages - 1) * kTileK;
+    const bool fetches = next >= part.begin && next < part.end;
+    const Key* const steps = shared.steps[turn];
+    if (fetches) {
+      a.copy(p, entry, shared, steps, filled);
+      b.copy(p, entry, shared, steps, filled);
+    }
+    commit_copies();
+    write_step_keys<kTileK>(p.problem, next + kTileK, part.end, shared.steps[turn ^ 1]);
+    const bool multiplies = k >= part.begin;
+    if constexpr (LoadA::kAsync && LoadB::kAsync) {
+      if (multiplies)
+#pragma unroll(kStepsInText)
+        for (int step = 0; step < kTileK; step += kMmaSteps) warp_tile.multiply(shared, stage, step);
+    } else {
+#pragma unroll 1
+      for (int round = 0; round < kRounds; ++round) {
+        if (fetches) {
+          a.fetch(p, entry, shared, steps, round);
+          b.fetch(p, entry, shared, steps, round);
+        }
+        if (multiplies && round % kRoundsOfMma == 0)
+          warp_tile.multiply(shared, stage, round / kRoundsOfMma * kMmaSteps);
+        if (fetches) {
+          a.stash(shared, filled, round);
+          b.stash(shared, filled, round);
+        }
+      }
+    }
+    turn ^= 1;
+    filled = stage;
+    stage = stage + 1 == kStages ? 0 : stage + 1;
+  }
+}
+
+/// Hands the sums over, block by block of every warp.
+FUSOR_DEVICE void finish(const Params& p, const Part& part, Shared& shared, const WarpTile& warp_tile) {
+  constexpr int kVectors = kFastExtent / kFinishWidth;  // of a line
+  constexpr int kWarpLines = kAlongN ? kWarpRows : kWarpColumns;
+#pragma unroll 1
+  for (int pass = 0; pass < WarpTile::kPasses; ++pass) {
+    __syncthreads();
+    warp_tile.stage(shared.staged, pass);
+    __syncthreads();
+#pragma unroll 1
+    for (int i = threadIdx.x; i < kStagedLines * kVectors; i += kThreads) {
+      const int line = i / kVectors, along = i % kVectors * kFinishWidth;
+      const int slow = line / kBlockLines * kWarpLines + pass * kBlockLines + line % kBlockLines;
+      finish_vector(p, part, slow * kFastExtent + along, shared.staged + line * kStagedPitch + along);
+    }
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads, kBlocksPerSm) mma(const __grid_constant__ Params p) {
+  alignas(128) extern __shared__ u8 memory[];
+  Shared& shared = *reinterpret_cast<Shared*>(memory);
+  const Part part = part_of_block(p);
+  if (part.is_none()) return;
+  WarpTile warp_tile;
+  warp_tile.clear();
+  sum_tile(p, part, shared, warp_tile);
+  finish(p, part, shared, warp_tile);
+}

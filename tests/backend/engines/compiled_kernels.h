@@ -1,0 +1,106 @@
+// Owns the compilation of an engine's kernels in tests: what its candidates launch, and what ptxas says of
+// it.
+#pragma once
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <random>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "backend/engines/engine.h"
+#include "codegen/expr_emitter.h"
+#include "codegen/nvrtc.h"
+#include "core/environment.h"
+#include "core/hash.h"
+#include "core/parallel.h"
+
+namespace fusor::test {
+
+struct KernelCase {
+  std::string name;
+  std::shared_ptr<const KernelSource> source;
+};
+
+/// Every kernel that is launched.
+inline void add_kernels(const std::string& name, const Lowered& lowered, std::vector<KernelCase>& cases) {
+  for (const Step& step : lowered.steps)
+    if (const auto* launch = std::get_if<Launch>(&step)) cases.push_back({name, launch->source});
+}
+
+/// Every kernel that the engine's candidates launch for the fusion.
+inline void add_kernels(const Engine& engine, const std::string& name, const Fusion& fusion,
+                        const DeviceInfo& device, std::vector<KernelCase>& cases) {
+  for (const EngineCandidate& candidate : engine.candidates(fusion, device))
+    add_kernels(name + " " + to_string(candidate.config), engine.lower(fusion, candidate.config, device),
+                cases);
+}
+
+/// What the compiler said of a kernel.
+struct CompilerReport {
+  double milliseconds = 0;
+  std::string log;
+};
+
+/// The same text is compiled once for all tests that share the folder FUSOR_TEST_KERNELS: tools/test.sh gives
+/// both of its builds one. Without it, everything is compiled where it is asked for.
+inline CompilerReport report_of(const KernelCase& one) {
+  const std::string header = emit_header(*one.source);
+  const char* const folder = std::getenv("FUSOR_TEST_KERNELS");
+  std::filesystem::path file;
+  if (folder != nullptr) {
+    file = std::filesystem::path(folder) /
+           Hasher().add(one.source->root).add(header).add(one.source->target).hex();
+    if (std::ifstream known(file); known) {
+      CompilerReport report;
+      known >> report.milliseconds;
+      report.log.assign(std::istreambuf_iterator<char>(known), {});
+      return report;
+    }
+  }
+  const nvrtc::Compilation compilation = nvrtc::compile(one.source->root, header, one.source->target);
+  EXPECT_FALSE(compilation.cubin.empty()) << one.name;
+  CompilerReport report{compilation.milliseconds, compilation.log};
+  if (folder != nullptr && !compilation.cubin.empty()) {
+    // Another process may be writing the same: whoever is last replaces the whole.
+    const std::filesystem::path draft = file.string() + fmt::format(".{}", std::random_device()());
+    std::ofstream(draft) << report.milliseconds << "\n" << report.log;
+    std::filesystem::rename(draft, file);
+  }
+  return report;
+}
+
+/// ptxas must have nothing to say but that all is well. Returns the milliseconds that it took.
+inline double expect_compiled(const KernelCase& one) {
+  const CompilerReport report = report_of(one);
+  EXPECT_NE(report.log.find("0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads"),
+            std::string::npos)
+      << one.name << "\n"
+      << report.log;
+  for (const char* complaint : {"warning", "serialized"})
+    EXPECT_EQ(report.log.find(complaint), std::string::npos) << one.name << "\n" << report.log;
+  return report.milliseconds;
+}
+
+inline void expect_all_compiled(const std::vector<KernelCase>& cases) {
+  parallel_for(static_cast<int64_t>(cases.size()), environment::threads(),
+               [&](int64_t i) { expect_compiled(cases[static_cast<size_t>(i)]); });
+}
+
+/// The same kernel but once.
+inline void expect_distinct_compiled(std::vector<KernelCase> cases) {
+  std::set<std::string> known;
+  std::erase_if(cases, [&](const KernelCase& one) {
+    return !known.insert(emit_header(*one.source) + one.source->root).second;
+  });
+  expect_all_compiled(cases);
+}
+
+}  // namespace fusor::test

@@ -1,0 +1,67 @@
+// Owns the check that the depthwise engine's kernels compile for every target, without spills and without
+// local memory.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "backend/engines/list.h"
+#include "codegen/nvrtc.h"
+#include "tests/backend/engines/compiled_kernels.h"
+#include "tests/backend/engines/depthwise/cases.h"
+
+namespace fusor {
+namespace {
+
+using depthwise_cases::Case;
+using test::expect_all_compiled;
+using test::KernelCase;
+
+// The kernels of the candidates of a case, or of the last one only.
+void add_kernels(const Case& c, const DeviceInfo& device, bool all, std::vector<KernelCase>& kernels) {
+  const Fusion fusion = depthwise_cases::fusion(c);
+  const auto candidates = depthwise_engine().candidates(fusion, device);
+  for (size_t i = all ? 0 : candidates.size() - 1; i < candidates.size(); ++i)
+    test::add_kernels(
+        fmt::format("{} {} {}", to_string(c.pass), to_string(c.type), to_string(candidates[i].config)),
+        depthwise_engine().lower(fusion, candidates[i].config, device), kernels);
+}
+
+class DepthwiseKernels : public testing::TestWithParam<int> {};
+
+TEST_P(DepthwiseKernels, OfEveryPassAndTypeCompileWithoutSpills) {
+  std::string problem;
+  if (!nvrtc::available(&problem)) GTEST_SKIP() << problem;
+  const std::vector<int> targets = nvrtc::targets();
+  if (std::ranges::find(targets, GetParam()) == targets.end())
+    GTEST_SKIP() << "this NVRTC does not compile for compute capability " << GetParam();
+  DeviceInfo device = DeviceInfo::named("H200");
+  device.compute_capability = GetParam();
+  std::vector<KernelCase> kernels;
+  for (const ConvPass pass : {ConvPass::fprop, ConvPass::dgrad, ConvPass::wgrad})
+    for (const DataType type : {DataType::f16, DataType::bf16, DataType::f32})
+      add_kernels({.pass = pass, .type = type, .fused = true}, device, false, kernels);
+  expect_all_compiled(kernels);
+}
+
+INSTANTIATE_TEST_SUITE_P(Targets, DepthwiseKernels, testing::Values(75, 80, 86, 89, 90, 100, 120),
+                         [](const auto& instance) { return fmt::format("sm_{}", instance.param); });
+
+TEST(DepthwiseVariants, OfEveryWindowStrideAndVectorCompileWithoutSpills) {
+  std::string problem;
+  if (!nvrtc::available(&problem)) GTEST_SKIP() << problem;
+  const DeviceInfo device = DeviceInfo::named("H200");
+  std::vector<KernelCase> kernels;
+  for (const ConvPass pass : {ConvPass::fprop, ConvPass::dgrad, ConvPass::wgrad}) {
+    for (const int64_t window : {3, 5, 7, 9})
+      add_kernels({.window = window, .pass = pass}, device, true, kernels);
+    for (const int64_t stride : {2, 5}) add_kernels({.stride = stride, .pass = pass}, device, true, kernels);
+    for (const int64_t channels : {7, 12})
+      add_kernels({.channels = channels, .pass = pass}, device, false, kernels);
+    add_kernels({.channels = 64, .extent = 1024, .images = 64, .pass = pass}, device, false, kernels);
+  }
+  expect_all_compiled(kernels);
+}
+
+}  // namespace
+}  // namespace fusor

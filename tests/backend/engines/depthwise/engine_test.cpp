@@ -1,0 +1,296 @@
+// Owns the checks of the depthwise engine's rules, knobs, candidates and steps; its kernels:
+// tests/backend/engines/depthwise/compile_test.cpp, its index arithmetic:
+// tests/backend/engines/depthwise/window_test.cpp.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "backend/build.h"
+#include "backend/engines/list.h"
+#include "codegen/expr_emitter.h"
+#include "tests/backend/engines/depthwise/cases.h"
+#include "tests/backend/engines/golden_text.h"
+
+namespace fusor {
+namespace {
+
+using depthwise_cases::Case;
+using depthwise_cases::fusion;
+using depthwise_cases::fusion_of;
+using testing::Contains;
+using testing::ElementsAre;
+using testing::IsSupersetOf;
+using testing::Not;
+
+const DeviceInfo& h200() {
+  static const DeviceInfo device = DeviceInfo::named("H200");
+  return device;
+}
+
+EngineConfig setting(int64_t vector, int64_t strip, std::string_view name, int64_t value) {
+  return {"depthwise", 1, {{"vector", vector}, {"strip", strip}, {std::string(name), value}}};
+}
+
+std::string rule(const Fusion& fusion, const DeviceInfo& device = h200()) {
+  const Support support = depthwise_engine().supports(fusion, device);
+  return support ? "" : support.refusal->rule;
+}
+
+std::vector<int64_t> values_of(const Fusion& fusion, std::string_view name) {
+  const std::vector<Knob> knobs = depthwise_engine().knobs(fusion, h200());
+  const auto found = std::ranges::find(knobs, name, &Knob::name);
+  return found == knobs.end() ? std::vector<int64_t>{} : found->values;
+}
+
+const Launch& launch(const Lowered& lowered, size_t step = 0) {
+  return std::get<Launch>(lowered.steps.at(step));
+}
+
+int64_t config_of(const Fusion& fusion, std::string_view name,
+                  const EngineConfig& config = setting(8, 4, "rows", 1)) {
+  const Lowered lowered = depthwise_engine().lower(fusion, config, h200());
+  const std::vector<ConfigValue>& values = launch(lowered).source->config;
+  const auto found = std::ranges::find(values, name, &ConfigValue::name);
+  return found == values.end() ? -1 : found->value;
+}
+
+Fusion grouped(int64_t channels_a_group, int64_t multiplier) {
+  GraphBuilder g;
+  const Tensor x = g.input("x", {2, 32, 14, 14}, DataType::f16, Layout::nhwc);
+  const Tensor w = g.input("w", {32 / channels_a_group * multiplier, channels_a_group, 3, 3}, DataType::f16);
+  return fusion_of(g.finish({g.conv_fprop(x, w)}));
+}
+
+// --- supports ---
+
+TEST(Depthwise, TakesEveryPassRankAndRealTypeSummedInFp32) {
+  for (const ConvPass pass : {ConvPass::fprop, ConvPass::dgrad, ConvPass::wgrad})
+    for (int spatial = 1; spatial <= 3; ++spatial)
+      for (const DataType type : {DataType::f16, DataType::bf16, DataType::f32})
+        EXPECT_EQ(rule(fusion({.spatial = spatial, .extent = 9, .pass = pass, .type = type, .fused = true})),
+                  "");
+}
+
+TEST(Depthwise, RefusesOtherAnchorsAndDevices) {
+  EXPECT_EQ(rule(direct_cases::matmul(DataType::f16)), "convolution-anchor");
+  GraphBuilder g;
+  EXPECT_EQ(rule(fusion_of(g.finish({g.relu(g.input("x", {4}, DataType::f32))}))), "convolution-anchor");
+  DeviceInfo cpu = h200();
+  cpu.kind = DeviceKind::cpu;
+  EXPECT_EQ(rule(fusion({}), cpu), "needs-gpu");
+}
+
+TEST(Depthwise, RefusesGroupsOfSeveralChannels) {
+  EXPECT_EQ(rule(grouped(1, 1)), "");
+  EXPECT_EQ(rule(grouped(4, 4)), "one-channel-groups");
+  EXPECT_EQ(rule(grouped(1, 2)), "one-channel-groups");
+}
+
+TEST(Depthwise, RefusesSumsOfOtherTypes) { EXPECT_EQ(rule(fusion({.type = DataType::f64})), "fp32-sums"); }
+
+TEST(Depthwise, RefusesPixelsThatAreAdjacentAndNamesTheTensor) {
+  const Support support = depthwise_engine().supports(fusion({.layout = Layout::nchw}), h200());
+  ASSERT_FALSE(support);
+  EXPECT_EQ(support.refusal->rule, "adjacent-channels");
+  EXPECT_EQ(support.refusal->tensor, "first");
+  EXPECT_EQ(support.refusal->actual, "stride 784");
+}
+
+TEST(Depthwise, RefusesWindowsBeyondSharedMemory) {
+  EXPECT_EQ(rule(fusion({.window = 31, .extent = 64})), "");
+  EXPECT_EQ(rule(fusion({.window = 41, .extent = 64})), "window-in-shared-memory");
+  EXPECT_EQ(rule(fusion({.window = 41, .extent = 64, .pass = ConvPass::wgrad})), "");
+}
+
+TEST(Depthwise, RefusesAReductionInTheEpilogue) {
+  GraphBuilder g;
+  const Tensor x = g.input("x", {2, 32, 14, 14}, DataType::f16, Layout::nhwc);
+  const Tensor y = g.conv_fprop(x, g.input("w", {32, 1, 3, 3}, DataType::f16));
+  const Tensor sums = g.reduce(y, ReductionMode::add, {0, 2, 3}, {.name = "sums"});
+  EXPECT_EQ(rule(fusion_of(g.finish({g.output(y, {.layout = Layout::nhwc}), sums}))),
+            "no-epilogue-reduction");
+}
+
+// --- knobs and candidates ---
+
+TEST(Depthwise, VectorsFillSixteenBytesWhereChannelsDo) {
+  EXPECT_THAT(values_of(fusion({.channels = 64}), "vector"), ElementsAre(2, 4, 8));
+  EXPECT_THAT(values_of(fusion({.channels = 20}), "vector"), ElementsAre(2, 4));
+  EXPECT_THAT(values_of(fusion({.channels = 6}), "vector"), ElementsAre(2));
+  EXPECT_THAT(values_of(fusion({.channels = 7}), "vector"), ElementsAre(1));
+  EXPECT_THAT(values_of(fusion({.channels = 64, .type = DataType::f32}), "vector"), ElementsAre(2, 4));
+}
+
+TEST(Depthwise, RowsAreSharedWhereWindowsOverlap) {
+  EXPECT_THAT(values_of(fusion({}), "rows"), IsSupersetOf({1, 2, 14, 28}));
+  EXPECT_THAT(values_of(fusion({.pass = ConvPass::wgrad}), "rows"), IsSupersetOf({1, 14, 28}));
+  EXPECT_THAT(values_of(fusion({.pass = ConvPass::wgrad}), "rows"), Not(Contains(2)));
+  EXPECT_THAT(values_of(fusion({.stride = 3}), "rows"), ElementsAre(1));
+  EXPECT_THAT(values_of(fusion({.spatial = 1}), "rows"), ElementsAre(1));
+  EXPECT_THAT(values_of(fusion({.spatial = 3, .extent = 9}), "rows"), ElementsAre(1, 2)) << "several planes";
+  EXPECT_THAT(values_of(fusion({.window = 9}), "rows"), ElementsAre(1, 2)) << "rows in pieces";
+}
+
+TEST(Depthwise, CandidatesAreFewAndStandInTheKnobs) {
+  for (const ConvPass pass : {ConvPass::fprop, ConvPass::dgrad, ConvPass::wgrad})
+    for (const int64_t channels : {1, 12, 64, 672})
+      for (const int64_t window : {1, 3, 5, 9})
+        for (const int64_t stride : {1, 2, 5}) {
+          const Fusion one =
+              fusion({.channels = channels, .window = window, .stride = stride, .pass = pass, .fused = true});
+          const std::vector<Knob> knobs = depthwise_engine().knobs(one, h200());
+          const auto candidates = depthwise_engine().candidates(one, h200());
+          EXPECT_FALSE(candidates.empty());
+          EXPECT_LE(candidates.size(), 20u);
+          for (const EngineCandidate& candidate : candidates)
+            for (const Knob& knob : knobs)
+              EXPECT_THAT(knob.values, Contains(candidate.config.knob(knob.name, -1))) << knob.name;
+        }
+}
+
+TEST(Depthwise, IsChosenForDepthwiseConvolutions) {
+  for (const ConvPass pass : {ConvPass::fprop, ConvPass::dgrad, ConvPass::wgrad})
+    for (const Case& c : {Case{.channels = 144, .extent = 56, .images = 128},
+                          Case{.channels = 672, .window = 5, .extent = 14, .images = 128},
+                          Case{.spatial = 1, .channels = 4096, .window = 4, .extent = 4096, .images = 8}}) {
+      Case with_pass = c;
+      with_pass.pass = pass;
+      const Plan plan = build(depthwise_cases::graph(with_pass), h200(), {.compile = false});
+      ASSERT_EQ(plan.fusions.size(), 1u);
+      EXPECT_EQ(plan.fusions[0].config.engine, "depthwise") << to_string(pass);
+    }
+}
+
+TEST(Depthwise, WorkCountsEachOperandOnce) {
+  // x and y of 4 x 64 x 28 x 28, w of 64 x 9, two bytes each.
+  const double bytes = 2.0 * (2 * 4 * 64 * 28 * 28 + 64 * 9);
+  for (const EngineCandidate& candidate : depthwise_engine().candidates(fusion({}), h200())) {
+    EXPECT_GE(candidate.work.dram_bytes, bytes);
+    EXPECT_LE(candidate.work.dram_bytes, 1.25 * bytes);
+    EXPECT_GE(candidate.work.fp32_flops, 2.0 * 4 * 64 * 28 * 28 * 9);
+  }
+}
+
+// --- lower ---
+
+TEST(Depthwise, StructureDoesNotDependOnExtents) {
+  const auto hash = [](const Case& c) {
+    return structure_hash(
+        *launch(depthwise_engine().lower(fusion(c), setting(8, 4, "rows", 1), h200())).source);
+  };
+  EXPECT_EQ(hash({.channels = 144, .extent = 56, .images = 128}), hash({.channels = 64, .extent = 17}));
+  EXPECT_NE(hash({.window = 3}), hash({.window = 5}));
+}
+
+TEST(Depthwise, WindowsAreUnrolledUpToSevenTaps) {
+  EXPECT_EQ(config_of(fusion({.window = 7}), "taps"), 7);
+  EXPECT_EQ(config_of(fusion({.window = 7}), "whole_rows"), 1);
+  EXPECT_EQ(config_of(fusion({.window = 9}), "taps"), 5);
+  EXPECT_EQ(config_of(fusion({.window = 9}), "whole_rows"), 0);
+}
+
+TEST(Depthwise, NeighboursShareColumnsWhateverTheDilation) {
+  EXPECT_EQ(config_of(fusion({}), "spread"), 1);
+  EXPECT_EQ(config_of(fusion({.dilation = 3}), "spread"), 1);
+  EXPECT_EQ(config_of(fusion({.stride = 2}), "spread"), 2);
+  EXPECT_EQ(config_of(fusion({.stride = 2, .dilation = 2}), "spread"), 1);
+  EXPECT_EQ(config_of(fusion({.stride = 5}), "spread"), 3) << "no column is shared";
+  const Fusion strided_gradient = fusion({.stride = 2, .pass = ConvPass::dgrad});
+  EXPECT_EQ(config_of(strided_gradient, "spread"), 1);
+  EXPECT_EQ(config_of(strided_gradient, "taps"), 2) << "of three, two at most lead to an output";
+}
+
+TEST(Depthwise, RunsLieAlongTheWidestAxisOfTheWindow) {
+  GraphBuilder g;
+  const Tensor x = g.input("x", {2, 16, 500, 1}, DataType::f16, Layout::nhwc);
+  const Tensor w = g.input("w", {16, 1, 4, 1}, DataType::f16);
+  const Tensor y = g.conv_fprop(x, w, {.pre_padding = {3, 0}, .post_padding = {0, 0}});
+  EXPECT_EQ(config_of(fusion_of(g.finish({g.output(y, {.layout = Layout::nhwc})})), "taps"), 4);
+}
+
+TEST(Depthwise, WeightGradientsAreSumsOfPartsInASecondLaunch) {
+  const Fusion one = fusion({.pass = ConvPass::wgrad});
+  const Lowered lowered = depthwise_engine().lower(one, setting(8, 4, "split", 4), h200());
+  ASSERT_EQ(lowered.steps.size(), 2u);
+  EXPECT_EQ(launch(lowered, 0).entry, "depthwise_wgrad");
+  EXPECT_EQ(launch(lowered, 1).entry, "depthwise_finish");
+  // 8 vectors by 3 rows of the window by 5 lanes.
+  EXPECT_EQ(launch(lowered, 0).block[0], 8u * 3 * 5);
+  EXPECT_THAT(lowered.scratch, ElementsAre(4 * 5 * 64 * 9 * 4));
+}
+
+// A marching block's lanes add up their sums: one part each.
+TEST(Depthwise, MarchingTakesEachLineOnce) {
+  const Lowered forward = depthwise_engine().lower(fusion({}), setting(4, 7, "rows", 28), h200());
+  EXPECT_EQ(launch(forward).entry, "depthwise_march");
+  EXPECT_EQ(config_of(fusion({}), "lines", setting(4, 7, "rows", 28)), 3);
+  EXPECT_EQ(config_of(fusion({.stride = 2}), "advance", setting(4, 7, "rows", 14)), 2);
+  EXPECT_EQ(config_of(fusion({}), "tails", setting(4, 7, "rows", 28)), 0);
+  EXPECT_EQ(config_of(fusion({}), "tails", setting(4, 8, "rows", 28)), 1);
+  EXPECT_EQ(config_of(fusion({}), "a_plain", setting(4, 7, "rows", 28)), 1);
+  EXPECT_EQ(config_of(fusion({.fused = true}), "a_plain", setting(4, 7, "rows", 28)), 0);
+  const Fusion gradient = fusion({.pass = ConvPass::wgrad});
+  EngineConfig marching = setting(4, 4, "rows", 28);
+  marching.knobs.push_back({"split", 3});
+  const Lowered backward = depthwise_engine().lower(gradient, marching, h200());
+  EXPECT_EQ(launch(backward, 0).entry, "depthwise_march_wgrad");
+  EXPECT_THAT(backward.scratch, ElementsAre(3 * 64 * 9 * 4));
+}
+
+TEST(Depthwise, MarchingIsTheChoiceForLargeImages) {
+  for (const ConvPass pass : {ConvPass::fprop, ConvPass::dgrad, ConvPass::wgrad}) {
+    const Plan plan =
+        build(depthwise_cases::graph(
+                  {.channels = 144, .extent = 56, .images = 128, .pass = pass, .type = DataType::bf16}),
+              h200(), {.compile = false});
+    ASSERT_EQ(plan.fusions.size(), 1u);
+    EXPECT_GT(plan.fusions[0].config.knob("rows", 0), 2) << to_string(pass);
+  }
+}
+
+TEST(Depthwise, GuardsTheAlignmentOfVectors) {
+  const Fusion one = fusion({});
+  const Lowered lowered = depthwise_engine().lower(one, setting(8, 4, "rows", 1), h200());
+  for (const Guard& guard : lowered.guards)
+    EXPECT_EQ(guard.alignment, one.name_of(guard.operand) == "second" ? 2 : 16) << one.name_of(guard.operand);
+}
+
+TEST(Depthwise, TakesWideIndicesOnlyWhereNumbersNeedThem) {
+  EXPECT_EQ(config_of(fusion({.channels = 64, .extent = 56, .images = 128}), "index_bits"), 32);
+  EXPECT_EQ(config_of(fusion({.channels = 64, .extent = 1024, .images = 64}), "index_bits"), 64);
+}
+
+// --- texts ---
+
+Fusion conv_bias_relu() {
+  GraphBuilder g("conv");
+  const Tensor x = g.input("x", {128, 144, 56, 56}, DataType::f16, Layout::nhwc);
+  const Tensor w = g.input("w", {144, 1, 3, 3}, DataType::f16);
+  const Tensor b = g.input("b", {1, 144, 1, 1}, DataType::f16);
+  const Tensor y = g.relu(g.add(g.conv_fprop(x, w, {.padding = {1, 1}}), b));
+  return fusion_of(g.finish({g.output(y, {.layout = Layout::nhwc})}));
+}
+
+TEST(DepthwiseText, IsTheGoldenText) {
+  const Lowered lowered = depthwise_engine().lower(conv_bias_relu(), setting(8, 4, "rows", 1), h200());
+  EXPECT_EQ(test::generated_text(lowered, 0), test::golden_text("depthwise/strips"));
+}
+
+TEST(DepthwiseText, OfMarchingKernelsIsTheGoldenText) {
+  const Lowered forward = depthwise_engine().lower(conv_bias_relu(), setting(4, 8, "rows", 56), h200());
+  EXPECT_EQ(test::generated_text(forward, 0), test::golden_text("depthwise/march"));
+  const Fusion one = fusion({.channels = 144, .extent = 56, .images = 128, .pass = ConvPass::wgrad});
+  const Lowered backward = depthwise_engine().lower(one, setting(4, 4, "rows", 56), h200());
+  EXPECT_EQ(test::generated_text(backward, 0), test::golden_text("depthwise/march_wgrad"));
+}
+
+TEST(DepthwiseText, OfBothKernelsOfAWeightGradientIsTheGoldenText) {
+  const Fusion one = fusion({.channels = 144, .extent = 56, .images = 128, .pass = ConvPass::wgrad});
+  const Lowered lowered = depthwise_engine().lower(one, setting(8, 4, "split", 128), h200());
+  EXPECT_EQ(test::generated_text(lowered, 0), test::golden_text("depthwise/wgrad"));
+  EXPECT_EQ(test::generated_text(lowered, 1), test::golden_text("depthwise/finish"));
+}
+
+}  // namespace
+}  // namespace fusor

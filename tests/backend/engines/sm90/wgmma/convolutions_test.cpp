@@ -1,0 +1,130 @@
+// Owns the tests of the wgmma engine for convolutions: windows, classes of a stride, and wgrad.
+#include <gtest/gtest.h>
+
+#include "backend/build.h"
+#include "tests/backend/engines/sm90/wgmma/cases.h"
+#include "tests/support/conv_dims.h"
+
+namespace fusor {
+namespace {
+
+using namespace wgmma_cases;
+
+Graph fprop(const Dims& x, const Dims& w, Layout layout, const ConvOptions& options = {}) {
+  GraphBuilder g("fprop");
+  const Tensor y = g.conv_fprop(g.input("x", x, DataType::f16, layout),
+                                g.input("w", w, DataType::f16, Layout::nhwc), options);
+  g.output(y, {.layout = layout});
+  return g.finish();
+}
+
+TEST(Wgmma, TakesConvolutionsWithAdjacentChannels) {
+  EXPECT_EQ(rule(fprop({2, 64, 9, 9}, {64, 64, 3, 3}, Layout::nhwc)), "");
+  EXPECT_EQ(rule(fprop({2, 64, 9, 9}, {64, 64, 3, 3}, Layout::nchw)), "adjacent-channels");
+  EXPECT_EQ(rule(fprop({2, 3, 9, 9}, {64, 3, 3, 3}, Layout::nhwc)), "16-byte-lines");
+  EXPECT_EQ(rule(fprop({2, 64, 9, 9}, {64, 32, 3, 3}, Layout::nhwc)), "channel-blocks");
+  EXPECT_EQ(rule(fprop({2, 64, 400, 400}, {64, 64, 3, 3}, Layout::nhwc, {.padding = {150, 150}})),
+            "window-limits");
+}
+
+Graph dgrad(const Dims& x, const Dims& w, const ConvOptions& options) {
+  const Dims y = test::conv_output_dims(x, w, options);
+  GraphBuilder g("dgrad");
+  const Tensor dx = g.conv_dgrad(g.input("dy", y, DataType::f16, Layout::nhwc),
+                                 g.input("w", w, DataType::f16, Layout::nhwc), x, options);
+  g.output(dx, {.layout = Layout::nhwc});
+  return g.finish();
+}
+
+TEST(Wgmma, TakesDgradOfAStrideClassByClass) {
+  const Dims w{64, 64, 3, 3};
+  EXPECT_EQ(rule(dgrad({2, 64, 16, 16}, w, {.padding = {1, 1}, .stride = {2, 2}})), "");
+  EXPECT_EQ(rule(dgrad({2, 64, 16, 16}, w, {.padding = {1, 1}, .stride = {4, 4}})), "");
+  EXPECT_EQ(rule(dgrad({2, 64, 32, 32}, w, {.padding = {1, 1}, .stride = {5, 4}})), "dgrad-classes");
+  const DeviceInfo device = DeviceInfo::named("H200");
+  const Graph graph = dgrad({64, 256, 56, 56}, {256, 256, 3, 3}, {.padding = {1, 1}, .stride = {2, 2}});
+  const Fusion fusion = fusion_of(graph);
+  for (const EngineCandidate& candidate : wgmma_engine().candidates(fusion, device)) {
+    SCOPED_TRACE(to_string(candidate.config));
+    const Lowered lowered = wgmma_engine().lower(fusion, candidate.config, device);
+    ASSERT_EQ(lowered.steps.size(), 1u);
+    const Launch& launch = std::get<Launch>(lowered.steps[0]);
+    EXPECT_EQ(config_value(*launch.source, "classes"), 4);
+    EXPECT_EQ(launch.arguments.maps().size(), 2u);
+    // All pixels of dx are rows of one class; nine taps of 2x2 meet dy.
+    const double flops = 2.0 * 64 * 28 * 28 * 256 * 256 * 9;
+    EXPECT_GE(candidate.work.tensor_flops, flops);
+    const bool whole_tiles = 256 % candidate.config.knob("tile_n", 1) == 0;
+    EXPECT_LE(candidate.work.tensor_flops, (whole_tiles ? 1.1 : 1.5) * flops);
+  }
+  EXPECT_EQ(build(graph, device, {.compile = false}).fusions.at(0).config.engine, "wgmma");
+}
+
+TEST(Wgmma, LowersEverySettingOfItsKnobsForClasses) {
+  expect_every_setting_lowers(dgrad({2, 72, 13, 11}, {40, 72, 3, 3}, {.padding = {1, 1}, .stride = {2, 2}}));
+  expect_every_setting_lowers(dgrad({2, 64, 16, 16}, {64, 64, 1, 1}, {.stride = {4, 4}}));
+  expect_every_setting_lowers(
+      dgrad({2, 64, 6, 8, 8}, {64, 64, 3, 3, 3}, {.padding = {1, 1, 1}, .stride = {2, 2, 4}}));
+  // One class, and no tap that meets anything.
+  expect_every_setting_lowers(dgrad({2, 64, 1, 1}, {64, 64, 1, 1}, {.padding = {1, 1}, .stride = {2, 2}}));
+}
+
+TEST(Wgmma, SplitsTheStepsOfAWgrad) {
+  GraphBuilder g("wgrad");
+  const Tensor dy = g.input("dy", {64, 64, 56, 56}, DataType::bf16, Layout::nhwc);
+  const Tensor x = g.input("x", {64, 64, 56, 56}, DataType::bf16, Layout::nhwc);
+  g.output(g.conv_wgrad(dy, x, {64, 64, 3, 3}, {.padding = {1, 1}}), {.layout = Layout::nhwc});
+  const Plan plan = build(g.finish(), DeviceInfo::named("H200"), {.compile = false});
+  EXPECT_EQ(plan.fusions.at(0).config.engine, "wgmma");
+  EXPECT_GT(plan.fusions.at(0).config.knob("split", 1), 16);
+  EXPECT_GT(plan.workspace_bytes, 0);
+}
+
+TEST(Wgmma, KernelsOfClassesCompileCleanly) {
+  std::string problem;
+  if (!nvrtc::available(&problem)) GTEST_SKIP() << problem;
+  const ConvOptions options{.padding = {1, 1}, .stride = {2, 2}};
+  const Fusion plain = fusion_of(dgrad({16, 256, 28, 28}, {256, 256, 3, 3}, options));
+  const DeviceInfo device = DeviceInfo::named("H200");
+  std::vector<test::KernelCase> kernels;
+  const auto add_first = [&](const char* name, const Fusion& fusion) {
+    const EngineConfig config = configs(fusion, device).front();
+    test::add_kernels(name, wgmma_engine().lower(fusion, config, device), kernels);
+  };
+  test::add_kernels(wgmma_engine(), "plain", plain, device, kernels);
+  const Fusion deep = fusion_of(dgrad({2, 64, 5, 8, 7}, {64, 64, 3, 3, 3}, {.stride = {2, 2, 2}}));
+  add_first("deep", deep);
+  // A result that threads store element by element, beside a residual.
+  GraphBuilder g("residual");
+  const Tensor dx =
+      g.conv_dgrad(g.input("dy", {2, 64, 8, 8}, DataType::f16, Layout::nhwc),
+                   g.input("w", {64, 64, 3, 3}, DataType::f16, Layout::nhwc), {2, 64, 15, 15}, options);
+  g.output(g.add(dx, g.input("residual", {2, 64, 15, 15}, DataType::f16)), {.layout = Layout::nchw});
+  const Fusion scattered = fusion_of(g.finish());
+  add_first("scattered", scattered);
+  test::expect_all_compiled(kernels);
+}
+
+TEST(Wgmma, KernelsOfResidentWindowsCompileCleanly) {
+  std::string problem;
+  if (!nvrtc::available(&problem)) GTEST_SKIP() << problem;
+  const ConvOptions options{.padding = {1, 1}};
+  const DeviceInfo device = DeviceInfo::named("H200");
+  std::vector<test::KernelCase> kernels;
+  const auto add_windows = [&](const Fusion& fusion) {
+    for (const EngineConfig& config : configs(fusion, device))
+      if (config.knob("window", 0) != 0)
+        test::add_kernels(to_string(config), wgmma_engine().lower(fusion, config, device), kernels);
+  };
+  add_windows(fusion_of(dgrad({256, 64, 56, 56}, {64, 64, 3, 3}, options)));
+  GraphBuilder g("bias and relu");
+  const Tensor y = g.conv_fprop(g.input("x", {256, 64, 56, 56}, DataType::bf16, Layout::nhwc),
+                                g.input("w", {64, 64, 3, 3}, DataType::bf16, Layout::nhwc), options);
+  g.output(g.relu(g.add(y, g.input("bias", {1, 64, 1, 1}, DataType::bf16))), {.layout = Layout::nhwc});
+  add_windows(fusion_of(g.finish()));
+  EXPECT_EQ(kernels.size(), 6u);
+  test::expect_all_compiled(kernels);
+}
+
+}  // namespace
+}  // namespace fusor

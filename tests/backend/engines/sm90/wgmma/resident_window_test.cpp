@@ -1,0 +1,126 @@
+// Owns the check of resident windows: the device's grid, run on the host with the argument bytes that the
+// engine writes, and the lines of its taps, against the convolution written as plain loops.
+#include "backend/engines/sm90/wgmma/resident_window.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <random>
+#include <set>
+
+#include "tests/backend/engines/conv_products.h"
+
+#define __device__  // NOLINT(bugprone-reserved-identifier): CUDA's word
+namespace device {
+#include "codegen/device/contraction/padded_grid.cuh"
+}
+#undef __device__
+
+namespace fusor {
+namespace {
+
+using test::Case;
+using test::HostDivisor;
+using test::linear;
+using test::Products;
+
+// The position in the operand that the copy engine reads for a line, or nothing where that is padding.
+struct Line {
+  int64_t image;
+  std::vector<int64_t> at;
+  bool inside;
+};
+Line line_at(const ResidentWindow& window, int64_t line, const Dims& operand, int64_t images) {
+  Line found{0, std::vector<int64_t>(window.axes.size()), true};
+  for (size_t i = window.axes.size(); i-- > 0;) {
+    const WindowWalk& walk = window.axes[i].positions;
+    found.at[i] = line % walk.pixels + walk.lower;
+    line /= walk.pixels;
+    found.inside &= found.at[i] >= 0 && found.at[i] < operand[static_cast<int>(i)];
+  }
+  found.image = line;
+  found.inside &= line < images;
+  return found;
+}
+
+template <int kSpatial>
+void check(const Case& c, bool dgrad) {
+  using Grid = device::PaddedGrid<kSpatial, int64_t, int64_t, HostDivisor>;
+  const Contraction view = dgrad ? test::dgrad_view(c) : test::fprop_view(c);
+  const auto window = resident_window(view);
+  ASSERT_TRUE(window);
+  ArgumentBlock block;
+  window->write_grid(block, 64);
+  ASSERT_EQ(block.bytes().size(), sizeof(Grid));
+  Grid grid;
+  std::memcpy(&grid, block.bytes().data(), sizeof grid);
+  const Dims &result = dgrad ? c.x : c.y, &operand = dgrad ? c.y : c.x;
+  Products products;
+  std::set<int64_t> pixels;
+  for (int64_t position = 0; position < grid.count + 2; ++position) {
+    const auto clamped = grid.template row<true>(0, 0, position);
+    EXPECT_LT(clamped.lead, c.images);
+    for (int i = 0; i < kSpatial; ++i) EXPECT_LT(clamped.at[i], result[i]);
+    const auto key = grid.template row<false>(0, 0, position);
+    if (key.lead < 0) continue;
+    const int64_t pixel = linear(key.lead, {key.at, key.at + kSpatial}, result);
+    EXPECT_TRUE(pixels.insert(pixel).second) << "a pixel twice";
+    for (size_t tap = 0; tap < window->lines.size(); ++tap) {
+      EXPECT_GE(window->lines[tap], 0);
+      EXPECT_LE(window->lines[tap], window->reach);
+      const Line line = line_at(*window, position + window->lines[tap], operand, c.images);
+      if (!line.inside) continue;
+      const int64_t other = linear(line.image, line.at, operand);
+      products.insert({dgrad ? pixel : other, static_cast<int64_t>(tap), dgrad ? other : pixel});
+    }
+  }
+  EXPECT_EQ(std::ssize(pixels), view.m);
+  EXPECT_EQ(products, test::plain_products(c));
+}
+
+template <int kSpatial>
+void check_random(int count) {
+  std::mt19937 random(5);
+  for (int i = 0; i < count; ++i) {
+    const Case c = test::random_case(random, kSpatial, false, 3);
+    SCOPED_TRACE(test::to_string(c));
+    check<kSpatial>(c, false);
+    check<kSpatial>(c, true);
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
+TEST(ResidentWindow, MeetsTheProductsOfThePlainLoops) {
+  check_random<1>(1000);
+  check_random<2>(300);
+}
+
+TEST(ResidentWindow, IsOfUnitStridesFewTapsAndOneLineOfChannels) {
+  Case c{.images = 2,
+         .x = {8, 8},
+         .w = {3, 3},
+         .y = {8, 8},
+         .options = {.pre_padding = {1, 1}, .post_padding = {1, 1}, .stride = {1, 1}, .dilation = {1, 1}}};
+  const auto window = resident_window(test::fprop_view(c));
+  ASSERT_TRUE(window);
+  EXPECT_EQ(window->count, 2 * 10 * 10);
+  EXPECT_EQ(window->reach, 22);
+  EXPECT_FALSE(resident_window(test::fprop_view(c, 65)));
+  c.images = int64_t{1} << 24;
+  EXPECT_TRUE(resident_window(test::fprop_view(c)));
+  c.images = int64_t{3} << 23;
+  EXPECT_FALSE(resident_window(test::fprop_view(c))) << "2.5 billion positions of 1.6 billion pixels";
+  c.images = 2;
+  c.options.stride = {2, 1};
+  c.y = {4, 8};
+  EXPECT_FALSE(resident_window(test::fprop_view(c)));
+  c.options = {.pre_padding = {2, 2}, .post_padding = {2, 2}, .stride = {1, 1}, .dilation = {1, 1}};
+  c.w = {5, 5};
+  c.y = {8, 8};
+  EXPECT_FALSE(resident_window(test::fprop_view(c)));
+}
+
+}  // namespace
+}  // namespace fusor

@@ -1,0 +1,327 @@
+// Owns the tests of folding, fusion making and partitioning.
+#include "backend/planner/planner.h"
+
+#include <gmock/gmock.h>
+
+#include "core/error.h"
+#include "core/infer.h"
+#include "frontend/graph_builder.h"
+
+namespace fusor {
+namespace {
+
+using testing::ElementsAre;
+using testing::SizeIs;
+
+std::vector<std::vector<std::string>> names(const Graph& graph) {
+  const Graph expanded = expand(graph);
+  std::vector<std::vector<std::string>> out;
+  for (const auto& group : partition(expanded, fold_views(expanded))) {
+    out.emplace_back();
+    for (const int op : group) out.back().push_back(expanded.ops[op].name);
+  }
+  return out;
+}
+
+Graph conv_bias_relu() {
+  GraphBuilder g("g");
+  const Tensor x = g.input("x", {2, 8, 6, 6}, DataType::f16, Layout::nhwc);
+  const Tensor w = g.input("w", {4, 8, 3, 3}, DataType::f16, Layout::nhwc);
+  const Tensor b = g.input("b", {1, 4, 1, 1}, DataType::f16);
+  const Tensor c = g.conv_fprop(x, w, {.padding = {1, 1}, .name = "conv"});
+  return g.finish({g.relu(g.add(c, b, {.name = "bias"}), {.name = "relu"})});
+}
+
+TEST(Partition, ContractionAbsorbsPointwiseOpsBehindIt) {
+  EXPECT_THAT(names(conv_bias_relu()), ElementsAre(ElementsAre("conv", "bias", "relu")));
+}
+
+TEST(Partition, TwoContractionsStayApart) {
+  GraphBuilder g("g");
+  const Tensor a = g.input("a", {4, 4}, DataType::f32);
+  const Tensor first = g.matmul(a, a, {.name = "first"});
+  const Tensor second = g.matmul(g.relu(first, {.name = "relu"}), a, {.name = "second"});
+  EXPECT_THAT(names(g.finish({second})), ElementsAre(ElementsAre("first", "relu"), ElementsAre("second")));
+}
+
+TEST(Partition, CheapPointwiseOpMovesBeforeTheContraction) {
+  GraphBuilder g("g");
+  const Tensor a = g.input("a", {4, 4}, DataType::f32);
+  const Tensor b = g.input("b", {4, 4}, DataType::f32);
+  const Tensor y = g.matmul(g.relu(a, {.name = "relu"}), b, {.name = "mm"});
+  EXPECT_THAT(names(g.finish({y})), ElementsAre(ElementsAre("relu", "mm")));
+}
+
+TEST(Partition, CheapValueWithTwoReadersIsComputedAtBoth) {
+  GraphBuilder g("g");
+  const Tensor a = g.input("a", {4, 4}, DataType::f32);
+  const Tensor r = g.relu(a, {.name = "relu"});
+  const Tensor y = g.add(g.matmul(r, a, {.name = "mm"}), r, {.name = "residual"});
+  EXPECT_THAT(names(g.finish({y})), ElementsAre(ElementsAre("relu", "mm", "residual")));
+}
+
+TEST(Partition, DearValueWithTwoReadersIsComputedOnce) {
+  GraphBuilder g("g");
+  const Tensor a = g.input("a", {4, 4}, DataType::f32);
+  const Tensor r = g.gelu(a, {.name = "gelu"});
+  const Tensor y = g.add(g.matmul(r, a, {.name = "mm"}), r, {.name = "residual"});
+  EXPECT_THAT(names(g.finish({y})), ElementsAre(ElementsAre("gelu"), ElementsAre("mm", "residual")));
+}
+
+TEST(Partition, CheapValueThatIsAlsoAnOutputIsComputedOnce) {
+  GraphBuilder g("g");
+  const Tensor a = g.input("a", {4, 4}, DataType::f32);
+  const Tensor r = g.relu(a, {.name = "relu"});
+  const Tensor y = g.add(g.matmul(r, a, {.name = "mm"}), r, {.name = "residual"});
+  EXPECT_THAT(names(g.finish({y, r})), ElementsAre(ElementsAre("relu"), ElementsAre("mm", "residual")));
+}
+
+Graph gated_pair() {
+  GraphBuilder g("g");
+  const Tensor x = g.input("x", {8, 4}, DataType::f32);
+  const Tensor gate = g.matmul(x, g.input("wg", {4, 6}, DataType::f32), {.name = "gate"});
+  const Tensor swish = g.swish(gate, {.name = "swish"});
+  const Tensor up = g.matmul(x, g.input("wu", {4, 6}, DataType::f32), {.name = "up"});
+  return g.finish({g.mul(swish, up, {.name = "mul"})});
+}
+
+TEST(Partition, GatedPairIsOneFusion) {
+  EXPECT_THAT(names(gated_pair()), ElementsAre(ElementsAre("gate", "swish", "up", "mul")));
+}
+
+TEST(Partition, OnlySiblingsShareAFusion) {
+  GraphBuilder g("g");
+  const Tensor x = g.input("x", {4, 4}, DataType::f32);
+  const Tensor z = g.input("z", {4, 4}, DataType::f32);
+  const Tensor first = g.matmul(x, z, {.name = "first"});
+  const Tensor other = g.matmul(z, x, {.name = "other"});
+  EXPECT_THAT(names(g.finish({g.mul(first, other, {.name = "mul"})})),
+              ElementsAre(ElementsAre("first"), ElementsAre("other", "mul")));
+}
+
+TEST(Partition, SiblingThatWaitsForTheOtherStaysApart) {
+  GraphBuilder g("g");
+  const Tensor x = g.input("x", {4, 4}, DataType::f32);
+  const Tensor first = g.matmul(x, x, {.name = "first"});
+  const Tensor second = g.matmul(x, g.relu(first, {.name = "relu"}), {.name = "second"});
+  EXPECT_THAT(names(g.finish({g.mul(first, second, {.name = "mul"})})),
+              ElementsAre(ElementsAre("first", "relu"), ElementsAre("second", "mul")));
+}
+
+TEST(Partition, ThirdSiblingStaysApart) {
+  GraphBuilder g("g");
+  const Tensor x = g.input("x", {8, 4}, DataType::f32);
+  const auto product = [&](const char* name) {
+    return g.matmul(x, g.input(std::string("w") + name, {4, 6}, DataType::f32), {.name = name});
+  };
+  const Tensor p = product("p"), q = product("q");
+  const Tensor sum = g.add(p, q, {.name = "sum"});
+  EXPECT_THAT(names(g.finish({g.add(sum, product("r"), {.name = "all"})})),
+              ElementsAre(ElementsAre("p", "q", "sum"), ElementsAre("r", "all")));
+}
+
+// What both wait for is computed before either, and again where the epilogue reads it.
+TEST(Partition, PairTakesACheapPrologueThatItsEpilogueReads) {
+  GraphBuilder g("g");
+  const Tensor x = g.relu(g.input("x", {4, 4}, DataType::f32), {.name = "relu"});
+  const Tensor gate = g.matmul(x, g.input("wg", {4, 4}, DataType::f32), {.name = "gate"});
+  const Tensor up = g.matmul(x, g.input("wu", {4, 4}, DataType::f32), {.name = "up"});
+  const Tensor y = g.add(g.mul(gate, up, {.name = "mul"}), x, {.name = "residual"});
+  const Graph graph = g.finish({y});
+  EXPECT_THAT(names(graph), ElementsAre(ElementsAre("relu", "gate", "up", "mul", "residual")));
+  const Fusion fusion = make_fusion(graph, fold_views(graph), std::vector<int>{0, 1, 2, 3, 4});
+  EXPECT_THAT(fusion.before[0].nodes, SizeIs(2));
+}
+
+TEST(Partition, PointwiseOpDoesNotJoinAGroupItWaitsForThroughAnother) {
+  GraphBuilder g("g");
+  const Tensor x = g.input("x", {4, 4}, DataType::f32);
+  const Tensor r = g.relu(x, {.name = "relu"});
+  const Tensor m = g.matmul(r, x, {.name = "mm"});
+  const Tensor t = g.matmul(m, m, {.name = "mm2"});
+  const Tensor y = g.add(g.add(r, t, {.name = "sum"}), m, {.name = "sum2"});
+  const auto groups = names(g.finish({y}));
+  EXPECT_THAT(groups, ElementsAre(ElementsAre("relu"), ElementsAre("mm"), ElementsAre("mm2", "sum", "sum2")));
+}
+
+TEST(Partition, ReductionJoinsTheOpsThatFeedIt) {
+  GraphBuilder g("g");
+  const Tensor x = g.input("x", {4, 8}, DataType::f32);
+  const Tensor y = g.reduce(g.mul(x, x, {.name = "square"}), ReductionMode::add, {1}, {.name = "sum"});
+  EXPECT_THAT(names(g.finish({y})), ElementsAre(ElementsAre("square", "sum")));
+}
+
+TEST(Partition, ReaderOfASumWaitsForIt) {
+  GraphBuilder g("g");
+  const Tensor x = g.input("x", {4, 8}, DataType::f32);
+  const Tensor e = g.exp(x, {.name = "exp"});
+  const Tensor s = g.reduce(e, ReductionMode::add, {1}, {.name = "sum"});
+  const Tensor y = g.div(e, s, {.name = "div"});
+  EXPECT_THAT(names(g.finish({y})), ElementsAre(ElementsAre("exp", "sum"), ElementsAre("div")));
+}
+
+TEST(Partition, SmallPointwiseOpIsComputedAgainAtItsReader) {
+  GraphBuilder g("g");
+  const Tensor x = g.input("x", {4, 8}, DataType::f32);
+  const Tensor b = g.input("b", {1, 8}, DataType::f32);
+  const Tensor y = g.add(x, g.neg(b, {.name = "neg"}), {.name = "add"});
+  EXPECT_THAT(names(g.finish({y})), ElementsAre(ElementsAre("neg", "add")));
+}
+
+TEST(Partition, ReductionsOfOneTensorShareAPass) {
+  GraphBuilder g("g");
+  const Tensor x = g.input("x", {4, 8}, DataType::f32);
+  const Tensor s = g.reduce(x, ReductionMode::add, {0}, {.name = "sum"});
+  const Tensor q = g.reduce(g.mul(x, x, {.name = "square"}), ReductionMode::add, {0}, {.name = "squares"});
+  EXPECT_THAT(names(g.finish({s, q})), ElementsAre(ElementsAre("sum", "square", "squares")));
+}
+
+TEST(FoldViews, TransposeOfAnInputIsReadInPlace) {
+  GraphBuilder g("g");
+  const Tensor x = g.input("x", {2, 3}, DataType::f32);
+  const Tensor t = g.transpose(x, {1, 0}, {.name = "t"});
+  const Graph graph = g.finish({g.relu(t, {.name = "relu"})});
+  const FoldedGraph folded = fold_views(graph);
+  const Placement& place = folded.placements[graph.find_uid(t.uid)];
+  EXPECT_EQ(place.buffer, graph.find("x"));
+  EXPECT_EQ(place.strides, (Strides{1, 3}));
+}
+
+TEST(FoldViews, SliceBecomesAnOffsetAndSteps) {
+  GraphBuilder g("g");
+  const Tensor x = g.input("x", {6, 10}, DataType::f32);
+  const Tensor s = g.slice(x, {1, 2}, {6, 10}, {2, 3});
+  const Graph graph = g.finish({g.relu(s)});
+  const Placement place = fold_views(graph).placements[graph.find_uid(s.uid)];
+  EXPECT_EQ(place.offset, 12);
+  EXPECT_EQ(place.strides, (Strides{20, 3}));
+}
+
+TEST(FoldViews, ValueThatIsOnlyTransposedIsStoredTransposed) {
+  GraphBuilder g("g");
+  const Tensor x = g.input("x", {2, 3}, DataType::f32);
+  const Tensor y = g.transpose(g.relu(x, {.name = "relu"}), {1, 0}, {.name = "t"});
+  const Graph graph = g.finish({y});
+  EXPECT_THAT(names(graph), ElementsAre(ElementsAre("relu")));
+  const Fusion fusion = make_fusion(graph, fold_views(graph), std::vector<int>{0});
+  EXPECT_EQ(fusion.after[0].results[0].access.strides,
+            (Strides{1, 2}));  // y is packed: its rows are x's columns
+}
+
+TEST(FoldViews, ConcatenatedValuesAreWrittenInPlace) {
+  GraphBuilder g("g");
+  const Tensor x = g.input("x", {2, 3}, DataType::f32);
+  const Tensor y =
+      g.concatenate({g.relu(x, {.name = "relu"}), g.neg(x, {.name = "neg"})}, 1, {.name = "cat"});
+  const Graph graph = g.finish({y});
+  const FoldedGraph folded = fold_views(graph);
+  const int neg = graph.ops[1].outputs[0];
+  EXPECT_EQ(folded.placements[neg].offset, 3);
+  EXPECT_EQ(folded.placements[neg].strides, (Strides{6, 1}));
+  EXPECT_TRUE(folded.folded[2]);
+}
+
+TEST(Expand, ConcatenatedInputIsCopied) {
+  GraphBuilder g("g");
+  const Tensor x = g.input("x", {2, 3}, DataType::f32);
+  const Graph graph = expand(g.finish({g.concatenate({x, x}, 0, {.name = "cat"})}));
+  ASSERT_THAT(graph.ops, SizeIs(3));
+  EXPECT_EQ(graph.ops[0].name, "cat.x0");
+  EXPECT_NO_THROW(validate(graph));
+  EXPECT_EQ(expand(graph), graph);
+}
+
+TEST(Expand, ReshapeThatNoStridesExpressReadsARowMajorCopy) {
+  GraphBuilder g("g");
+  const Tensor x = g.input("x", {2, 3, 4}, DataType::f32, TensorOptions{.strides = Strides{1, 2, 6}});
+  const Graph graph =
+      expand(g.finish({g.reshape(x, {6, 4}, {.name = "r"}), g.relu(g.reshape(x, {24}, {.name = "q"}))}));
+  EXPECT_NO_THROW(validate(graph));
+  EXPECT_NE(graph.find("q.x0:y"), -1);
+}
+
+TEST(ReshapeStrides, SplitsAndMergesAxes) {
+  Strides out;
+  ASSERT_TRUE(reshape_strides({6, 20}, {20, 1}, {2, 3, 4, 5}, out));
+  EXPECT_EQ(out, (Strides{60, 20, 5, 1}));
+  ASSERT_TRUE(reshape_strides({2, 3, 4}, {12, 4, 1}, {24}, out));
+  EXPECT_EQ(out, (Strides{1}));
+  EXPECT_FALSE(reshape_strides({2, 3}, {1, 2}, {6}, out));
+  ASSERT_TRUE(reshape_strides({1, 5, 1}, {77, 2, 99}, {5}, out));
+  EXPECT_EQ(out, (Strides{2}));
+}
+
+TEST(MakeFusion, BroadcastOperandHasStrideZero) {
+  const Graph graph = conv_bias_relu();
+  const Fusion fusion = make_fusion(graph, fold_views(graph), std::vector<int>{0, 1, 2});
+  ASSERT_THAT(fusion.before, SizeIs(2));
+  EXPECT_EQ(fusion.before[0].domain, (Dims{2, 8, 6, 6}));
+  EXPECT_EQ(fusion.after[0].domain, (Dims{2, 4, 6, 6}));
+  bool found = false;
+  for (const Node& node : fusion.after[0].nodes)
+    if (node.kind == Node::Kind::load) {
+      found = true;
+      EXPECT_EQ(node.access.strides, (Strides{0, 1, 0, 0}));
+    }
+  EXPECT_TRUE(found);
+  EXPECT_THAT(fusion.after[0].results, SizeIs(1));
+}
+
+TEST(MakeFusion, SiblingsShareTheFirstOperandAndMeetInOneExpr) {
+  const Graph graph = gated_pair();
+  const Fusion fusion = make_fusion(graph, fold_views(graph), std::vector<int>{0, 1, 2, 3});
+  EXPECT_TRUE(fusion.is_pair());
+  ASSERT_THAT(fusion.before, SizeIs(3));
+  EXPECT_EQ(fusion.before[0].domain, (Dims{8, 4}));
+  EXPECT_EQ(fusion.name_of(fusion.before[1].nodes[0].access.operand), "wg");
+  EXPECT_EQ(fusion.name_of(fusion.before[2].nodes[0].access.operand), "wu");
+  for (int sibling = 0; sibling < 2; ++sibling) {
+    const Node& sum = fusion.after[0].nodes[static_cast<size_t>(sibling)];
+    EXPECT_EQ(sum.kind, Node::Kind::anchor);
+    EXPECT_EQ(sum.axis, sibling);
+  }
+  EXPECT_THAT(fusion.after[0].results, SizeIs(1));
+}
+
+TEST(MakeFusion, ContractionsThatAreNoSiblingsAreRefused) {
+  GraphBuilder g("g");
+  const Tensor x = g.input("x", {4, 4}, DataType::f32);
+  const Tensor first = g.matmul(x, x);
+  const Tensor waiting = g.matmul(x, g.transpose(first, {1, 0}));
+  const Graph graph = g.finish({g.mul(first, waiting)});
+  const FoldedGraph folded = fold_views(graph);
+  std::vector<int> ops;
+  for (size_t i = 0; i < graph.ops.size(); ++i)
+    if (!folded.folded[i]) ops.push_back(static_cast<int>(i));
+  EXPECT_THROW(make_fusion(graph, folded, ops), Error);
+}
+
+TEST(MakeFusion, IntermediateThatIsAlsoAnOutputIsStored) {
+  GraphBuilder g("g");
+  const Tensor x = g.input("x", {4}, DataType::f32);
+  const Tensor r = g.relu(x);
+  const Graph graph = g.finish({r, g.neg(r)});
+  EXPECT_THAT(make_fusion(graph, fold_views(graph), std::vector<int>{0, 1}).after[0].results, SizeIs(2));
+}
+
+TEST(MakeFusion, GroupedReductionSplitsItsAxis) {
+  GraphBuilder g("g");
+  const Tensor x = g.input("x", {2, 12, 5}, DataType::f32);
+  const Graph graph = g.finish({g.reduce_to(x, ReductionMode::add, {2, 3, 5})});
+  const Expr expr = make_fusion(graph, fold_views(graph), std::vector<int>{0}).after[0];
+  EXPECT_EQ(expr.domain, (Dims{2, 3, 4, 5}));
+  EXPECT_EQ(expr.results[0].reduced, 1u << 2);
+  EXPECT_EQ(expr.results[0].access.strides, (Strides{15, 5, 0, 1}));
+}
+
+TEST(MakeFusion, OpsOfDifferentShapesAreRefusedByName) {
+  GraphBuilder g("g");
+  const Tensor a = g.relu(g.input("a", {3}, DataType::f32), {.name = "ra"});
+  const Tensor b = g.relu(g.input("b", {4}, DataType::f32), {.name = "rb"});
+  const Graph graph = g.finish({a, b});
+  const FoldedGraph folded = fold_views(graph);
+  EXPECT_THROW(make_fusion(graph, folded, std::vector<int>{0, 1}), Error);
+}
+
+}  // namespace
+}  // namespace fusor

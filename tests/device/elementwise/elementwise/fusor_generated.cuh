@@ -1,0 +1,34 @@
+#define FUSOR_INDEX_BITS 32
+#define FUSOR_VECTOR 2
+#define FUSOR_THREADS 256
+#define FUSOR_UNROLL 4
+#define FUSOR_UNROLL_AXIS 0
+#define FUSOR_UNROLL_TAILS 1
+#define FUSOR_ROW_TAILS 0
+#include "codegen/device/base/pointwise.cuh"
+
+struct Y {
+  static constexpr int kRank = 2;
+  using Fn = Short;
+  struct Args {
+    alignas(8) const bf16* in0;
+    alignas(8) Index in0_stride0;
+    alignas(8) const bf16* in1;
+    alignas(8) bf16* out0;
+    alignas(8) Index out0_stride0;
+  };
+  template <int N, bool kSpread = false>
+  static __device__ __forceinline__ void apply(const Args& args, const Index (&at)[kRank], int count) {
+    const Vec<float, N> v0 = widen(load_whole<N>(args.in0 + (at[0] * args.in0_stride0 + at[1]), count));
+    const Vec<float, N> v1 = widen(load_whole<N>(args.in1 + at[1], count));
+    Vec<float, N> r0;
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      const float v2 = op_add<Fn>(v0[i], v1[i]);
+      const float v3 = op_relu<Fn>(v2);
+      r0[i] = v3;
+    }
+    store_whole(args.out0 + (at[0] * args.out0_stride0 + at[1]), narrow<bf16>(r0), count);
+  }
+};
+

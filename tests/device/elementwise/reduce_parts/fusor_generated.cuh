@@ -1,0 +1,36 @@
+#define FUSOR_INDEX_BITS 32
+#define FUSOR_WIDTH 32
+#define FUSOR_ROWS 32
+#define FUSOR_KEPT 1
+#include "codegen/device/base/reduction.cuh"
+
+struct Y {
+  static constexpr int kRank = 2;
+  using Fn = Exact;
+  struct Args {
+    alignas(8) float* out0;
+  };
+  struct Accumulator {
+    reduction_add<float> r0;
+    __device__ __forceinline__ void init() {
+      r0.init();
+    }
+    __device__ __forceinline__ void combine(const Accumulator& other) {
+      r0.combine(other.r0);
+    }
+  };
+  template <int N, bool kSpread = false, class Anchor0>
+  static __device__ __forceinline__ void apply(const Args& args, const Index (&at)[kRank], int count,
+                                               const Vec<Anchor0, N>& anchor0,
+                                               Accumulator* accumulators) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      const float v0 = round_to<bf16>(anchor0[i]);
+      if (i < count) accumulators[kSpread ? i : 0].r0.add(v0);
+    }
+  }
+  static __device__ __forceinline__ void finish(const Args& args, const Index (&at)[kRank], const Accumulator& total) {
+    store(args.out0 + at[0], narrow<float>(total.r0.result()));
+  }
+};
+

@@ -1,0 +1,81 @@
+#define FUSOR_INDEX_BITS 32
+#define FUSOR_VECTOR 8
+#define FUSOR_THREADS 256
+#define FUSOR_STAGED 2
+#define FUSOR_TILE_TAILS 1
+#include "codegen/device/base/pointwise.cuh"
+
+struct X0 {
+  static constexpr int kRank = 3;
+  using Fn = Short;
+  struct Args {
+    alignas(8) const bf16* in0;
+    alignas(8) Index in0_stride0;
+    alignas(8) Index in0_stride2;
+  };
+  using Stored = bf16;
+  using Value = Carrier<Stored>;
+  template <int N>
+  static __device__ __forceinline__ Vec<Value, N> apply(const Args& args, const Index (&at)[kRank], int count) {
+    const Vec<float, N> v0 = widen(load_whole<N>(args.in0 + (at[0] * args.in0_stride0 + at[1] + at[2] * args.in0_stride2), count));
+    Vec<Value, N> value;
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      value[i] = v0[i];
+    }
+    return value;
+  }
+};
+
+struct X1 {
+  static constexpr int kRank = 3;
+  using Fn = Short;
+  struct Args {
+    alignas(8) const bf16* in0;
+    alignas(8) Index in0_stride0;
+    alignas(8) Index in0_stride2;
+  };
+  using Stored = bf16;
+  using Value = Carrier<Stored>;
+  template <int N>
+  static __device__ __forceinline__ Vec<Value, N> apply(const Args& args, const Index (&at)[kRank], int count) {
+    const Vec<float, N> v0 = widen(load_whole<N>(args.in0 + (at[0] * args.in0_stride0 + at[1] + at[2] * args.in0_stride2), count));
+    Vec<Value, N> value;
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      value[i] = v0[i];
+    }
+    return value;
+  }
+};
+
+struct Y {
+  static constexpr int kRank = 3;
+  using Fn = Short;
+  struct Args {
+    alignas(8) const bf16* in0;
+    alignas(8) Index in0_stride0;
+    alignas(8) Index in0_stride1;
+    alignas(8) bf16* out0;
+    alignas(8) Index out0_stride0;
+    alignas(8) Index out0_stride1;
+  };
+  template <int N, bool kSpread = false, class Anchor0, class Anchor1>
+  static __device__ __forceinline__ void apply(const Args& args, const Index (&at)[kRank], int count,
+                                               const Vec<Anchor0, N>& anchor0,
+                                               const Vec<Anchor1, N>& anchor1) {
+    const Vec<float, N> v4 = widen(load_whole<N>(args.in0 + (at[0] * args.in0_stride0 + at[1] * args.in0_stride1 + at[2]), count));
+    Vec<float, N> r0;
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      const float v0 = round_to<bf16>(anchor0[i]);
+      const float v1 = round_to<bf16>(anchor1[i]);
+      const float v2 = op_add<Fn>(v0, v1);
+      const float v3 = op_relu<Fn>(v2);
+      const float v5 = op_mul<Fn>(v3, v4[i]);
+      r0[i] = v5;
+    }
+    store_whole(args.out0 + (at[0] * args.out0_stride0 + at[1] * args.out0_stride1 + at[2]), narrow<bf16>(r0), count);
+  }
+};
+

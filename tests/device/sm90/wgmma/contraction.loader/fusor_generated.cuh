@@ -1,0 +1,28 @@
+#define FUSOR_INDEX_BITS 32
+#define FUSOR_TYPE 1
+#define FUSOR_TILE_M 128
+#define FUSOR_TILE_N 256
+#define FUSOR_STAGES 4
+#define FUSOR_CLUSTER 1
+#define FUSOR_BLOCKS_PER_SM 1
+#define FUSOR_PING_PONG 0
+#define FUSOR_SWAPPED 0
+#define FUSOR_CLASSES 0
+#define FUSOR_A_ROWS_ADJACENT 0
+#define FUSOR_B_COLUMNS_ADJACENT 1
+#define FUSOR_WAY_OUT 2
+#define FUSOR_OUT 2
+#define FUSOR_BOX_COLUMNS 32
+#define FUSOR_UNROLLED 0
+#define FUSOR_Y_ALONG_COLUMNS 1
+#define FUSOR_CLAMPED 0
+#define FUSOR_VECTOR 1
+#define FUSOR_GRAIN_A 2
+#define FUSOR_GRAIN_B 2
+#define FUSOR_OP 0
+#define FUSOR_SPATIAL 0
+#define FUSOR_BATCH 0
+#define FUSOR_CHANNELS_FASTEST 1
+#define FUSOR_UNIT_STRIDE 1
+#include "codegen/device/base/pointwise.cuh"
+

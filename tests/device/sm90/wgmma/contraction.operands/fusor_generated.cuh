@@ -1,0 +1,74 @@
+#define FUSOR_INDEX_BITS 32
+#define FUSOR_TYPE 1
+#define FUSOR_TILE_M 128
+#define FUSOR_TILE_N 256
+#define FUSOR_STAGES 4
+#define FUSOR_CLUSTER 1
+#define FUSOR_BLOCKS_PER_SM 1
+#define FUSOR_PING_PONG 0
+#define FUSOR_SWAPPED 0
+#define FUSOR_CLASSES 0
+#define FUSOR_A_ROWS_ADJACENT 0
+#define FUSOR_B_COLUMNS_ADJACENT 1
+#define FUSOR_WAY_OUT 1
+#define FUSOR_OUT 1
+#define FUSOR_BOX_COLUMNS 64
+#define FUSOR_UNROLLED 0
+#define FUSOR_Y_ALONG_COLUMNS 1
+#define FUSOR_CLAMPED 1
+#define FUSOR_VECTOR 2
+#define FUSOR_REDUCED 1
+#define FUSOR_GIVEN 1
+#define FUSOR_GIVEN_0 1
+#define FUSOR_OP 0
+#define FUSOR_SPATIAL 0
+#define FUSOR_BATCH 0
+#define FUSOR_CHANNELS_FASTEST 1
+#define FUSOR_UNIT_STRIDE 1
+#include "codegen/device/base/reduction.cuh"
+
+struct Y {
+  static constexpr int kRank = 2;
+  using Fn = Short;
+  struct Args {
+    alignas(8) float* out0;
+  };
+  struct Accumulator {
+    reduction_add<float> r0;
+    __device__ __forceinline__ void init() {
+      r0.init();
+    }
+    __device__ __forceinline__ void combine(const Accumulator& other) {
+      r0.combine(other.r0);
+    }
+  };
+  using Stored = bf16;
+  using Value = Carrier<Stored>;
+  static constexpr int kVectorAxis = 1;
+  static constexpr unsigned kWalked = 2;  // axes that the value depends on, a bit each
+  struct Loads {};  // what all lanes share
+  static __device__ __forceinline__ Loads loads(const Args& args, const Index (&at)[kRank], int count) {
+    return {};
+  }
+  template <int N, bool kSpread = false, class Anchor0, class Anchor1>
+  static __device__ __forceinline__ Vec<Value, N> apply(const Args& args, const Index (&at)[kRank], int count,
+                                                        const Loads& loads,
+                                                        const Vec<Anchor0, N>& anchor0,
+                                                        const Vec<Anchor1, N>& anchor1,
+                                                        Accumulator* accumulators, int added) {
+    Vec<Value, N> value;
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      const float v0 = narrow<float>(anchor0[i]);
+      const float v1 = narrow<float>(anchor1[i]);
+      const float v2 = round_to<bf16>(op_gelu_bwd<Fn>(v0, v1));
+      if (i < added) accumulators[kSpread ? i : 0].r0.add(v2);
+      value[i] = i < count ? v2 : Value(0);
+    }
+    return value;
+  }
+  static __device__ __forceinline__ void finish(const Args& args, const Index (&at)[kRank], const Accumulator& total) {
+    store(args.out0 + at[1], narrow<float>(total.r0.result()));
+  }
+};
+

@@ -1,0 +1,61 @@
+#define FUSOR_INDEX_BITS 32
+#define FUSOR_TYPE 1
+#define FUSOR_TILE_M 128
+#define FUSOR_TILE_N 128
+#define FUSOR_STAGES 5
+#define FUSOR_CLUSTER 1
+#define FUSOR_BLOCKS_PER_SM 1
+#define FUSOR_PING_PONG 0
+#define FUSOR_SWAPPED 0
+#define FUSOR_CLASSES 0
+#define FUSOR_A_ROWS_ADJACENT 0
+#define FUSOR_B_COLUMNS_ADJACENT 0
+#define FUSOR_WAY_OUT 2
+#define FUSOR_OUT 2
+#define FUSOR_BOX_COLUMNS 32
+#define FUSOR_UNROLLED 0
+#define FUSOR_Y_ALONG_COLUMNS 1
+#define FUSOR_CLAMPED 0
+#define FUSOR_VECTOR 2
+#define FUSOR_OP 0
+#define FUSOR_SPATIAL 0
+#define FUSOR_BATCH 0
+#define FUSOR_CHANNELS_FASTEST 1
+#define FUSOR_UNIT_STRIDE 1
+#define FUSOR_AHEAD 6
+#define FUSOR_LOADERS 2
+#define FUSOR_PROLOGUE_B 3
+#define FUSOR_PROLOGUE_B_ARGUMENTS 1
+#include "codegen/device/base/pointwise.cuh"
+
+struct B {
+  static constexpr int kRank = 2;
+  using Fn = Short;
+  struct Args {
+    alignas(8) const float* in0;
+    alignas(8) Index in0_stride1;
+  };
+  using Stored = bf16;
+  using Value = Carrier<Stored>;
+  static constexpr int kVectorAxis = 0;
+  static constexpr unsigned kWalked = 2;  // axes that the value depends on, a bit each
+  struct Loads { float v1; };  // what all lanes share
+  static __device__ __forceinline__ Loads loads(const Args& args, const Index (&at)[kRank], int count) {
+    return {widen(load_broadcast(args.in0 + at[1] * args.in0_stride1, count))};
+  }
+  template <int N, class Anchor0>
+  static __device__ __forceinline__ Vec<Value, N> apply(const Args& args, const Index (&at)[kRank], int count,
+                                                        const Loads& loads,
+                                                        const Vec<Anchor0, N>& anchor0) {
+    const float v1 = loads.v1;
+    Vec<Value, N> value;
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      const i32 v0 = narrow<i32>(anchor0[i]);
+      const float v2 = op_mul<Fn>(narrow<float>(v0), v1);
+      value[i] = i < count ? v2 : Value(0);
+    }
+    return value;
+  }
+};
+

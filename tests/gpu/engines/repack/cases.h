@@ -1,0 +1,20 @@
+// Owns what the tests of the wgmma_repacked engine on the GPU share: its candidates alone.
+#pragma once
+
+#include <array>
+#include <string>
+
+#include "backend/engines/list.h"
+#include "frontend/graph_builder.h"
+#include "tests/gpu/engines/conv_case.h"
+#include "tests/gpu/engines/every_config.h"
+
+namespace fusor::repacked_cases {
+
+inline const std::array<const Engine*, 1> kRepackedOnly{&wgmma_repacked_engine()};
+
+inline void expect_every_config_correct(const Graph& graph, const std::string& what) {
+  fusor::expect_every_config_correct(graph, kRepackedOnly, what);
+}
+
+}  // namespace fusor::repacked_cases
