@@ -1,8 +1,19 @@
 #!/usr/bin/env bash
-# Owns "all tests": sets the machine up, builds, runs every test, then again under ASan + UBSan.
-# FUSOR_SKIP_SANITIZE=1 leaves the second half out. Tests labelled gpu skip themselves where there is no GPU.
+# Owns "all tests": sets the machine up, builds, runs every test.
+# usage: tools/test.sh [--sanitize] [--all]     --sanitize: then all of it again under ASan and UBSan
+# --all: compiles every kernel that tests know; without it a sample of them, always the same.
+# Tests labelled gpu skip themselves where there is no GPU.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+
+sanitize=
+for option in "$@"; do
+  case "$option" in
+    --sanitize) sanitize=1 ;;
+    --all) export FUSOR_TEST_ALL=1 ;;
+    *) sed -n '2,5s/^# //p' "$0"; exit 2 ;;
+  esac
+done
 tools/setup.sh
 
 # Both builds' tests compile the same kernels: what the compiler said is kept for the second.
@@ -19,6 +30,6 @@ build_and_test() {
 }
 
 build_and_test release
-if [ -z "${FUSOR_SKIP_SANITIZE:-}" ]; then
+if [ -n "$sanitize" ]; then
   build_and_test sanitize
 fi

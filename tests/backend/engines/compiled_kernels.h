@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -89,7 +90,27 @@ inline double expect_compiled(const KernelCase& one) {
   return report.milliseconds;
 }
 
-inline void expect_all_compiled(const std::vector<KernelCase>& cases) {
+/// One kernel in kSampleShare is compiled, drawn by its text and a fixed seed, and the first of every list.
+/// FUSOR_TEST_ALL=1 (tools/test.sh --all) compiles every kernel.
+inline constexpr uint64_t kSampleShare = 4;
+inline constexpr int64_t kSampleSeed = 20261122;
+
+inline bool is_sampled(const KernelCase& one) {
+  if (std::getenv("FUSOR_TEST_ALL") != nullptr) return true;
+  const std::string hash = Hasher()
+                               .add(kSampleSeed)
+                               .add(one.source->root)
+                               .add(emit_header(*one.source))
+                               .add(one.source->target)
+                               .hex();
+  return std::stoull(hash.substr(0, 8), nullptr, 16) % kSampleShare == 0;
+}
+
+inline void expect_all_compiled(std::vector<KernelCase> cases) {
+  if (cases.empty()) return;
+  cases.erase(
+      std::remove_if(cases.begin() + 1, cases.end(), [](const KernelCase& one) { return !is_sampled(one); }),
+      cases.end());
   parallel_for(static_cast<int64_t>(cases.size()), environment::threads(),
                [&](int64_t i) { expect_compiled(cases[static_cast<size_t>(i)]); });
 }
