@@ -30,6 +30,22 @@ struct TuneOptions {
   double budget = 60;               ///< seconds for everything
 };
 
+struct FuzzOptions {
+  std::vector<std::string> files;  ///< graphs that are checked instead of random ones
+  int64_t runs = 1000, index = 0;  ///< graphs, and the first one's number
+  bool plan_only = false, compile = false;
+  int ops = 8;              ///< of a graph, at most
+  int64_t elements = 8192;  ///< of a tensor, at most
+  double seconds = 0;       ///< for everything; 0: no limit
+  double timeout = 60;      ///< for one graph
+  int threads = 1;          ///< processes that check graphs
+  bool shrink = true;
+  double shrink_seconds = 60;  ///< for one failure
+  std::string keep;            ///< a folder for the graphs that fail
+  int64_t candidate = 0;       ///< of the graphs in `files`
+  uint64_t inputs = 1;         ///< their inputs' seed
+};
+
 struct Options {
   std::string device;  ///< empty: a plan's own device, else "current"
   bool json = false;   ///< one JSON document on standard output instead of text
@@ -47,6 +63,7 @@ struct Options {
   int64_t flush_mb = 512;  ///< read before each run
   BenchOptions bench;
   TuneOptions tune;
+  FuzzOptions fuzz;
 };
 
 int plan(const Options& options);
@@ -56,6 +73,7 @@ int source(const Options& options);
 int candidates(const Options& options);
 int bench(const Options& options);
 int tune(const Options& options);
+int fuzz(const Options& options);
 int doctor(const Options& options);
 int devices(const Options& options);
 

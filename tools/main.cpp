@@ -133,6 +133,54 @@ void add_tune(CLI::App& app, Options& options, Part& chosen) {
   tune->add_flag("--again", options.tune.again, "Measure what is known already, too");
 }
 
+void add_fuzz(CLI::App& app, Options& options, Part& chosen) {
+  CLI::App* fuzz =
+      add_part(app, chosen, "fuzz", "Check random graphs against a float64 evaluation", fusor::command::fuzz);
+  fusor::command::FuzzOptions& to = options.fuzz;
+  constexpr int64_t kMostOps = 200, kMostElements = 1 << 24, kMostThreads = 256;
+  CLI::Option* const files = fuzz->add_option("GRAPHS", to.files, "Graphs to check instead, as JSON");
+  fuzz->add_option("--runs", to.runs, "Number of graphs (default: 1000)")
+      ->check(whole_number(1, kMostInt))
+      ->type_name("N")
+      ->excludes(files);
+  fuzz->add_option("--seed", options.seed, "Seed of the graphs")
+      ->check(whole_number(0, kMostInt64))
+      ->type_name("N");
+  fuzz->add_option("--index", to.index, "Number of the first graph of that seed")
+      ->check(whole_number(0, kMostInt))
+      ->type_name("N");
+  CLI::Option* const plan_only =
+      fuzz->add_flag("--plan-only", to.plan_only, "Plan only, for any device, and lower");
+  fuzz->add_flag("--compile", to.compile, "Plan and compile the kernels, for any device")
+      ->excludes(plan_only);
+  fuzz->add_option("--ops", to.ops, "Most ops of a graph (default: 8)")
+      ->check(whole_number(1, kMostOps))
+      ->type_name("N");
+  fuzz->add_option("--elements", to.elements, "Most elements of a tensor (default: 8192)")
+      ->check(whole_number(1, kMostElements))
+      ->type_name("N");
+  fuzz->add_option("--seconds", to.seconds, "Most time for everything")->check(positive_seconds());
+  fuzz->add_option("--timeout", to.timeout, "Most time for one graph (default: 60)")
+      ->check(positive_seconds());
+  fuzz->add_option("--threads", to.threads, "Processes that check graphs (default: 1)")
+      ->check(whole_number(1, kMostThreads))
+      ->type_name("N");
+  fuzz->add_flag("!--no-shrink", to.shrink, "Tell failures as they are");
+  fuzz->add_option("--keep", to.keep, "Folder for the graphs that fail")
+      ->check(not_empty())
+      ->type_name("DIR");
+  fuzz->add_option("--forbid", options.build.forbid,
+                   "Of GRAPHS: an engine that must not be used; may be repeated")
+      ->allow_extra_args(false)
+      ->type_name("ENGINE");
+  fuzz->add_option("--candidate", to.candidate, "Of GRAPHS: the candidate of that number instead of the best")
+      ->check(whole_number(0, kMostInt))
+      ->type_name("N");
+  fuzz->add_option("--inputs", to.inputs, "Of GRAPHS: seed of the inputs")
+      ->check(whole_number(0, kMostInt64))
+      ->type_name("N");
+}
+
 void define(CLI::App& app, Options& options, Part& chosen) {
   namespace command = fusor::command;
   app.fallthrough();
@@ -181,6 +229,7 @@ void define(CLI::App& app, Options& options, Part& chosen) {
 
   add_bench(app, options, chosen);
   add_tune(app, options, chosen);
+  add_fuzz(app, options, chosen);
 
   add_part(app, chosen, "doctor", "What this machine has and lacks, and what that means", command::doctor);
   add_part(app, chosen, "devices", "The device profiles, and this machine's devices", command::devices);
@@ -223,7 +272,7 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
     if (chosen == nullptr)
       return complain(
-          "say what to do: plan, run, explain, source, candidates, bench, tune, doctor or devices (see "
+          "say what to do: plan, run, explain, source, candidates, bench, tune, fuzz, doctor or devices (see "
           "--help)",
           fusor::command::kBadInput);
     const int code = chosen(options);

@@ -1,0 +1,71 @@
+// Owns Draft: a graph that grows by random ops, and the operands that it offers them.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "core/graph.h"
+#include "tools/fuzz/random.h"
+#include "tools/fuzz/values.h"
+
+namespace fusor::fuzz {
+
+struct Limits {
+  int ops = 8;
+  int64_t elements = 8192;            ///< of one tensor
+  int64_t multiply_adds = 1'000'000;  ///< of one contraction
+};
+
+/// An op that a family proposes; the draft infers its result, or drops it.
+struct Proposal {
+  Attributes attributes;
+  std::vector<int> inputs;
+  Dims given;  ///< dims of the result, where the op does not imply them
+};
+
+class Draft {
+ public:
+  Draft(uint64_t seed, int64_t index, const Limits& limits);
+
+  Random random;
+  const Limits& limits() const { return limits_; }
+  const Graph& graph() const { return graph_; }
+  const Tensor& tensor(int index) const { return graph_.tensors[static_cast<size_t>(index)]; }
+
+  /// An extent of the graph's own style: odd, a multiple of eight, one, ...
+  int64_t extent();
+  /// `rank` extents of at most `elements` elements together.
+  Dims dims(int rank, int64_t elements);
+  DataType type();
+
+  /// A tensor of `rank` axes or more, of at most `most_rank`, that the graph has already, or a new input.
+  int operand(int rank = 1, int most_rank = kMaxRank);
+  /// One of these dims; of this type, where one is said.
+  int operand_of(const Dims& dims, std::optional<DataType> type = std::nullopt);
+  int new_input(const Dims& dims, DataType type);
+  int new_scalar(DataType type);
+
+  /// The compute type for these operands: mostly the default one.
+  DataType compute_for(const Attributes& attributes, const std::vector<int>& inputs);
+
+  /// Appends the op with a result of random type and place, or says that it may not be.
+  bool append(const Proposal& proposal);
+  /// What nothing reads becomes an output, and some of the rest.
+  Graph finish();
+
+ private:
+  enum class Style : uint8_t { odd, eights, small, mixed };
+  int add(Tensor tensor, const Values& values);
+  DataType result_type(const Attributes& attributes, DataType inferred);
+  Strides place(const Dims& dims, bool is_input);
+
+  Limits limits_;
+  Graph graph_;
+  Style style_;
+  DataType main_type_;
+  bool plain_places_;
+  std::vector<Values> values_;
+  std::vector<int> reads_;
+};
+
+}  // namespace fusor::fuzz
