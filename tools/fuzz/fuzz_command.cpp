@@ -29,7 +29,8 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-/// Alike failures after this many are counted and named, not shrunk.
+/// Alike refusals after this many are counted and named, not shrunk. Wrong results and crashes look alike and
+/// are not.
 constexpr int kShrunkOfAKind = 4;
 
 const char* word(Verdict::Kind kind) {
@@ -165,7 +166,7 @@ class Campaign {
      : verdict.kind == Verdict::Kind::refused ? refused_
                                               : crashed_)++;
     clear_progress();
-    const bool known = ++seen_[verdict.key] > kShrunkOfAKind;
+    const bool known = ++seen_[verdict.key] > kShrunkOfAKind && verdict.kind == Verdict::Kind::refused;
     const Graph least = known || !fuzz_.shrink ? graph : shrunk(graph, variant, verdict);
     const std::string file = kept_file(index);
     if (!fuzz_.keep.empty()) save(least, file);
@@ -181,9 +182,8 @@ class Campaign {
     std::string text =
         fmt::format("graph {}: {}\n{}\nreplay: {}\n", index, word(verdict.kind), verdict.text, replay);
     if (!known)
-      text +=
-          fmt::format("{}{} ops:\n{}replay, saved as {}: {}\n\n", fuzz_.shrink ? "shrunk to " : "",
-                      least.ops.size(), to_json(least), file, fuzz::replay_command(job_, file, variant));
+      text += fmt::format("{}{} ops:\n{}replay, saved as {}: {}\n\n", fuzz_.shrink ? "shrunk to " : "",
+                          least.ops.size(), to_json(least), file, fuzz::replay_command(job_, file, variant));
     print(text);
   }
 
@@ -196,6 +196,8 @@ class Campaign {
       std::string answer;
       const bool answered = worker.ask(fuzz::request_for(next, variant), limit, answer);
       const Verdict now = fuzz::verdict_of(answered, answer);
+      // Memory that one graph damaged must not make the next one crash.
+      if (verdict.kind == Verdict::Kind::crashed) worker.end();
       return now.kind == verdict.kind && (now.key == verdict.key || now.kind == Verdict::Kind::crashed);
     });
   }
