@@ -102,6 +102,7 @@ Verdict check(const Graph& graph, const Variant& variant, const Job& job) {
     expect_saved_whole(plan);
     if (job.plans_only || job.compiles) {
       kernels(plan);
+      if (job.compiles) source(plan);
       return {};
     }
     return run(graph, plan, variant);

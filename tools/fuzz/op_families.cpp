@@ -104,6 +104,7 @@ struct Proposer<Matmul> {
     if (other.rank() > kMaxRank - 2) return std::nullopt;
     other.push_back(is_a ? k : free);
     other.push_back(is_a ? free : k);
+    if (element_count(other) > draft.limits().elements) return std::nullopt;
     std::optional<DataType> type;
     if (random.percent(70)) type = draft.tensor(known).type;
     const int found = draft.operand_of(other, type);
