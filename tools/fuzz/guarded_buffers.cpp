@@ -83,7 +83,8 @@ GuardedBuffers::GuardedBuffers(const Graph& graph, bool on_gpu, int64_t workspac
     if (tensor.memory != Memory::device && tensor.memory != Memory::host) continue;
     GuardedBuffer& buffer = buffers_[i] = GuardedBuffer(tensor.bytes(), tensor.alignment);
     const bool is_input = graph.producer(static_cast<int>(i)) < 0;
-    if (is_input) fill(tensor, buffer.get(), seed + i);
+    // By uid, which stays when a graph is shrunk.
+    if (is_input) fill(tensor, buffer.get(), seed + static_cast<uint64_t>(tensor.uid));
     if (on_gpu && tensor.memory == Memory::device) buffer.mirror();
     if (is_input) inputs_[i].assign(buffer.get(), buffer.get() + buffer.bytes());
     pointers_.back() = buffer.get();
