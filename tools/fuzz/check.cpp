@@ -6,7 +6,7 @@
 #include <cctype>
 
 #include "backend/build.h"
-#include "backend/engines.h"
+#include "backend/engines/list.h"
 #include "backend/executable.h"
 #include "backend/verify.h"
 #include "core/fail.h"
