@@ -7,7 +7,7 @@
 #include <chrono>
 #include <filesystem>
 #include <map>
-#include <optional>
+#include <utility>
 #include <vector>
 
 #include "core/fail.h"
@@ -32,6 +32,9 @@ double seconds_since(Clock::time_point start) {
 /// Alike refusals after this many are counted and named, not shrunk. Wrong results and crashes look alike and
 /// are not.
 constexpr int kShrunkOfAKind = 4;
+
+/// Key of a crash that only comes after other graphs.
+constexpr const char* kAfterOthers = "crashed after others";
 
 const char* word(Verdict::Kind kind) {
   switch (kind) {
@@ -88,6 +91,7 @@ class Campaign {
   struct Busy {
     fuzz::Worker worker;
     int64_t index = -1;
+    int64_t first = -1;  ///< that this process has checked
     Clock::time_point since = {};
   };
 
@@ -114,6 +118,7 @@ class Campaign {
       busy.index = -1;
       if (next >= end || over) return;
       busy.index = next++;
+      if (busy.first < 0) busy.first = busy.index;
       busy.since = Clock::now();
       busy.worker.send(fuzz::request_for(busy.index));
     };
@@ -147,7 +152,8 @@ class Campaign {
     } else {
       return false;
     }
-    const Verdict verdict = fuzz::verdict_of(answered, answer);
+    Verdict verdict = fuzz::verdict_of(answered, answer);
+    if (!answered) verdict = seen_alone(verdict, busy);
     if (verdict.kind == Verdict::Kind::passed) {
       ++checked_;
       return true;
@@ -156,6 +162,21 @@ class Campaign {
          fuzz::random_variant(options_.seed, busy.index, job_.device), verdict,
          fuzz::replay_command(job_, options_.seed, busy.index, limits_));
     return true;
+  }
+
+  /// What the graph of a process that died does in a fresh one: an earlier graph may have damaged the memory.
+  Verdict seen_alone(const Verdict& died, Busy& busy) {
+    const int64_t first = std::exchange(busy.first, -1);
+    fuzz::Worker worker = fuzz::checking_worker(job_, options_.seed, limits_);
+    std::string answer;
+    const bool answered = worker.ask(fuzz::request_for(busy.index), fuzz_.timeout, answer);
+    const Verdict alone = fuzz::verdict_of(answered, answer);
+    if (alone.kind != Verdict::Kind::passed) return alone;
+    return {
+        Verdict::Kind::crashed,
+        fmt::format("{}; alone it passes, so one of the graphs {} to {} damaged the memory of their process",
+                    died.text, first, busy.index),
+        kAfterOthers};
   }
 
   void take(int64_t index, const Graph& graph, const fuzz::Variant& variant, const Verdict& verdict,
@@ -167,7 +188,8 @@ class Campaign {
                                               : crashed_)++;
     clear_progress();
     const bool known = ++seen_[verdict.key] > kShrunkOfAKind && verdict.kind == Verdict::Kind::refused;
-    const Graph least = known || !fuzz_.shrink ? graph : shrunk(graph, variant, verdict);
+    const bool shrinks = fuzz_.shrink && !known && verdict.key != kAfterOthers;
+    const Graph least = !shrinks ? graph : shrunk(graph, variant, verdict);
     const std::string file = kept_file(index);
     if (!fuzz_.keep.empty()) save(least, file);
     Report failure = Report::object();
@@ -182,7 +204,7 @@ class Campaign {
     std::string text =
         fmt::format("graph {}: {}\n{}\nreplay: {}\n", index, word(verdict.kind), verdict.text, replay);
     if (!known)
-      text += fmt::format("{}{} ops:\n{}replay, saved as {}: {}\n\n", fuzz_.shrink ? "shrunk to " : "",
+      text += fmt::format("{}{} ops:\n{}replay, saved as {}: {}\n\n", shrinks ? "shrunk to " : "",
                           least.ops.size(), to_json(least), file, fuzz::replay_command(job_, file, variant));
     print(text);
   }
