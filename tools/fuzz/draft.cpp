@@ -13,6 +13,8 @@ namespace fusor::fuzz {
 
 namespace {
 
+constexpr int64_t kLarge = 1 << 17;
+
 /// Strides of `dims` with the axes in random order, gaps behind some of them.
 Strides nested_places(Random& random, const Dims& dims, bool permutes, bool pads) {
   std::vector<int> order(static_cast<size_t>(dims.rank()));
@@ -46,6 +48,9 @@ int64_t Draft::extent() {
   const Style style =
       style_ == Style::mixed ? random.pick({Style::odd, Style::eights, Style::small}) : style_;
   if (random.once_in(8)) return 1;
+  // Where large tensors are asked for, some axes are long enough for every tile and split.
+  if (limits_.elements >= kLarge && random.once_in(3))
+    return random.pick<int64_t>({512, 1000, 1024, 1536, 2047, 4096});
   switch (style) {
     case Style::odd:
       return random.pick<int64_t>({3, 5, 7, 9, 13, 15, 17, 31, 33, 47, 63, 65, 77, 100, 127, 129, 200, 257});

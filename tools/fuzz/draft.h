@@ -12,8 +12,9 @@ namespace fusor::fuzz {
 
 struct Limits {
   int ops = 8;
-  int64_t elements = 8192;            ///< of one tensor
-  int64_t multiply_adds = 1'000'000;  ///< of one contraction
+  int64_t elements = 8192;  ///< of one tensor
+  /// Of one contraction.
+  int64_t multiply_adds() const { return elements * 128; }
 };
 
 /// An op that a family proposes; the draft infers its result, or drops it.

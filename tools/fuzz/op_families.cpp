@@ -97,7 +97,7 @@ struct Proposer<Matmul> {
     const int64_t rows = dims[dims.rank() - 2], columns = dims.back();
     const int64_t k = is_a ? columns : rows;
     int64_t free = draft.extent();
-    if (element_count(dims) / k * k * free > draft.limits().multiply_adds) free = random.between(1, 8);
+    if (element_count(dims) / k * k * free > draft.limits().multiply_adds()) free = random.between(1, 8);
     Dims batch({dims.begin(), static_cast<size_t>(dims.rank() - 2)});
     Dims other = batch.empty() ? batch : broadcast_of(random, batch);
     if (!batch.empty() && random.once_in(3)) other = Dims{};
@@ -176,7 +176,7 @@ struct Proposer<Conv> {
       return std::nullopt;
     if (static_cast<double>(element_count(op.pass == ConvPass::fprop ? x : known)) *
             static_cast<double>(element_count(w)) / static_cast<double>(op.pass == ConvPass::fprop ? c : k) >
-        static_cast<double>(draft.limits().multiply_adds))
+        static_cast<double>(draft.limits().multiply_adds()))
       return std::nullopt;
     std::optional<DataType> type;
     if (random.percent(70)) type = draft.tensor(first).type;
