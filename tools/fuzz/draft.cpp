@@ -162,6 +162,7 @@ Strides Draft::place(const Dims& wanted, bool is_input) {
 
 DataType Draft::compute_for(const Attributes& attributes, const std::vector<int>& inputs) {
   std::vector<const Tensor*> operands;
+  operands.reserve(inputs.size());
   for (const int input : inputs) operands.push_back(&tensor(input));
   if (random.percent(90)) return default_compute(attributes, operands);
   return random.pick({DataType::f32, DataType::f32, DataType::f64, DataType::i32, DataType::i64});

@@ -109,6 +109,7 @@ class Campaign {
 
   void check_random() {
     std::vector<Busy> workers;
+    workers.reserve(static_cast<size_t>(fuzz_.threads));
     for (int i = 0; i < fuzz_.threads; ++i)
       workers.push_back({fuzz::checking_worker(job_, options_.seed, limits_)});
     int64_t next = fuzz_.index;
@@ -170,7 +171,7 @@ class Campaign {
     fuzz::Worker worker = fuzz::checking_worker(job_, options_.seed, limits_);
     std::string answer;
     const bool answered = worker.ask(fuzz::request_for(busy.index), fuzz_.timeout, answer);
-    const Verdict alone = fuzz::verdict_of(answered, answer);
+    Verdict alone = fuzz::verdict_of(answered, answer);
     if (alone.kind != Verdict::Kind::passed) return alone;
     return {
         Verdict::Kind::crashed,
@@ -225,7 +226,7 @@ class Campaign {
   }
 
   std::string kept_file(int64_t index) const {
-    const std::string name = fmt::format("fuzz_{}_{}.json", options_.seed, index);
+    std::string name = fmt::format("fuzz_{}_{}.json", options_.seed, index);
     if (fuzz_.keep.empty()) return name;
     std::filesystem::create_directories(fuzz_.keep);
     return (std::filesystem::path(fuzz_.keep) / name).string();

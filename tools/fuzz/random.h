@@ -18,7 +18,10 @@ class Random {
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
     return z ^ (z >> 31);
   }
-  int64_t below(int64_t count) { return static_cast<int64_t>(next() % static_cast<uint64_t>(count)); }
+  int64_t below(int64_t count) {
+    const uint64_t drawn = next();
+    return count > 0 ? static_cast<int64_t>(drawn % static_cast<uint64_t>(count)) : 0;
+  }
   int64_t between(int64_t least, int64_t most) { return least + below(most - least + 1); }
   /// True once in `times` on average.
   bool once_in(int64_t times) { return below(times) == 0; }

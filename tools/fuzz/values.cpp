@@ -283,7 +283,8 @@ std::optional<Computed> computed(const Conv& op, const Site& site) {
   const bool wgrad = op.pass == ConvPass::wgrad;
   const Dims& operand = site.dims(site.op.inputs[wgrad ? 0 : 1]);
   const int64_t apart = operand[op.pass == ConvPass::fprop ? 0 : 1];
-  return contracted(site, static_cast<double>(element_count(operand) / apart));
+  const int64_t terms = element_count(operand) / apart;
+  return contracted(site, static_cast<double>(terms));
 }
 
 std::optional<Computed> moved(const Site& site) {
