@@ -32,12 +32,24 @@ function(fusor_flags target)
   endif()
 endfunction()
 
-# Writes the table of embedded device files and the device profiles, and adds them to their rooms.
+# The sources below `root` on which the text of kernels depends besides the device files: all of codegen but what is known
+# to only find, open and keep things (a new file counts until it is named here), and the nouns whose words it writes.
+function(fusor_text_writers out root)
+  file(GLOB files CONFIGURE_DEPENDS RELATIVE ${root} ${root}/codegen/*.h ${root}/codegen/*.cpp)
+  list(FILTER files EXCLUDE REGEX
+    "/(cuda_driver|device_files|disk_cache|kernel_cache|nvrtc|shared_library|without_cuda)[.]")
+  set(${out} ${files} core/attributes.cpp core/attributes.h core/data_type.cpp core/data_type.h core/expr.cpp
+    core/expr.h core/lowered.h PARENT_SCOPE)
+endfunction()
+
+# Writes the table of embedded device files and the device profiles, and adds them to their rooms. Of the sources that
+# write the text of kernels only the hash is used: it is a part of every kernel's key.
 function(fusor_embed_device_files)
   file(GLOB_RECURSE device_files CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
     ${PROJECT_SOURCE_DIR}/codegen/device/*.cuh ${PROJECT_SOURCE_DIR}/core/*.def)
   file(GLOB profiles CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/heuristics/devices/*.json)
-  foreach(table device_files profiles)
+  fusor_text_writers(text_writers ${PROJECT_SOURCE_DIR})
+  foreach(table device_files profiles text_writers)
     set(output ${PROJECT_BINARY_DIR}/embedded_${table}.inc)
     set(inputs ${${table}})
     list(TRANSFORM inputs PREPEND ${PROJECT_SOURCE_DIR}/)
@@ -62,7 +74,7 @@ function(fusor_library)
     $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/fusor>)
   target_compile_features(fusor PUBLIC cxx_std_20)
   target_link_libraries(fusor PUBLIC fmt::fmt Threads::Threads ${CMAKE_DL_LIBS})
-  foreach(table device_files profiles)
+  foreach(table device_files profiles text_writers)
     foreach(room codegen backend)
       if(TARGET fusor_${room})
         get_target_property(kind fusor_${room} TYPE)

@@ -15,6 +15,9 @@ struct DeviceFile {
 std::span<const DeviceFile> device_files();
 /// Hash of all names and texts, made at build time: a part of every kernel's key.
 std::string_view device_tree_hash();
+/// Hash of the sources that write text around them (cmake/FusorRooms.cmake lists them), made at build time: a
+/// part of every kernel's key, so that a mended emitter does not find what it wrote before.
+std::string_view emitter_revision();
 /// The name under which the root files include what is generated for them.
 inline constexpr std::string_view kGeneratedHeader = "fusor_generated.cuh";
 

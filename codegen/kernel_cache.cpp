@@ -77,11 +77,11 @@ std::shared_ptr<DiskCache> disk() {
   return current;
 }
 
-// What all keys of this process have in common: the device code, the options, and which NVRTC reads them.
-// Another build of NVRTC under the same version has another size or time.
-Hasher common_part() {
+// What all keys of this process have in common: the device code, the emitter, the options, and which NVRTC
+// reads them. Another build of NVRTC under the same version has another size or time.
+Hasher common_part(std::string_view emitter) {
   Hasher hash;
-  hash.add(device_tree_hash());
+  hash.add(device_tree_hash()).add(emitter);
   for (const std::string& option : nvrtc::options("")) hash.add(option);
   const fs::path library = nvrtc::library_path();
   hash.add(nvrtc::version()).add(library.string());
@@ -91,8 +91,7 @@ Hasher common_part() {
   return hash;
 }
 
-std::string key_of(const KernelSource& source) {
-  static const Hasher common = common_part();
+std::string key_after(const Hasher& common, const KernelSource& source) {
   return Hasher(common).add(structure_hash(source)).add(source.root).add(source.target).hex();
 }
 
@@ -144,8 +143,17 @@ std::shared_ptr<const CompiledKernel> find_or_compile(const KernelSource& source
 
 }  // namespace
 
+std::string kernel_key(const KernelSource& source) {
+  static const Hasher common = common_part(emitter_revision());
+  return key_after(common, source);
+}
+
+std::string kernel_key(const KernelSource& source, std::string_view emitter_revision) {
+  return key_after(common_part(emitter_revision), source);
+}
+
 std::shared_ptr<const CompiledKernel> compiled_kernel(const KernelSource& source) {
-  return find_or_compile(source, key_of(source));
+  return find_or_compile(source, kernel_key(source));
 }
 
 std::vector<std::shared_ptr<const CompiledKernel>> compiled_kernels(
@@ -155,7 +163,7 @@ std::vector<std::shared_ptr<const CompiledKernel>> compiled_kernels(
   std::vector<std::pair<const KernelSource*, decltype(kernels)::value_type*>> missing;
   keys.reserve(sources.size());
   for (const auto& source : sources) {
-    keys.push_back(key_of(*source));
+    keys.push_back(kernel_key(*source));
     const auto [place, is_new] = kernels.try_emplace(keys.back());
     if (!is_new) continue;
     place->second = in_memory_now(keys.back());

@@ -4,6 +4,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/lowered.h"
@@ -14,7 +15,7 @@ enum class KernelOrigin { memory, disk, compiled };
 
 /// A cubin and where it came from.
 struct CompiledKernel {
-  std::string key;    ///< 32 hex digits: device tree, structure, config, options, target, NVRTC identity
+  std::string key;    ///< kernel_key
   std::string cubin;  ///< bytes
   std::string log;    ///< what NVRTC and ptxas said (registers, spills, warnings); empty from the cache
   KernelOrigin origin = KernelOrigin::compiled;
@@ -24,6 +25,13 @@ struct CompiledKernel {
 struct CacheStats {
   int64_t memory_hits = 0, disk_hits = 0, compilations = 0, damaged_entries = 0;
 };
+
+/// What a kernel is known by in memory and on disk, as 32 hex digits: everything that its text and its
+/// compilation depend on. These are the device files, the emitter, the structure and config of the source,
+/// its target, NVRTC's options and identity. Throws Error{missing} without NVRTC.
+std::string kernel_key(const KernelSource& source);
+/// The same for another revision of the emitter.
+std::string kernel_key(const KernelSource& source, std::string_view emitter_revision);
 
 /// The kernel for a source; thread-safe. Throws Error{missing} without NVRTC, Error{internal} with NVRTC's
 /// log where the text does not compile.

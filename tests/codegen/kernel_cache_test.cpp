@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <vector>
 
+#include "codegen/device_files.h"
 #include "codegen/nvrtc.h"
 #include "core/error.h"
 #include "core/parallel.h"
@@ -110,6 +111,18 @@ TEST_F(KernelCache, AnotherStructureTargetOrConfigIsAnotherKernel) {
   wide.config[0].value = 64;
   EXPECT_NE(compiled_kernel(wide)->key, base->key);
   EXPECT_EQ(counted().compilations, 4);
+}
+
+// What an emitter wrote wrongly must not outlive its mending on the user's disk.
+TEST_F(KernelCache, AnotherEmitterIsAnotherKernel) {
+  const KernelSource source = sample_source();
+  EXPECT_EQ(compiled_kernel(source)->key, kernel_key(source, emitter_revision()));
+  EXPECT_NE(kernel_key(source), kernel_key(source, "another"));
+}
+
+TEST(EmitterRevision, IsAHashOfItsOwn) {
+  EXPECT_EQ(emitter_revision().size(), 64U);
+  EXPECT_NE(emitter_revision(), device_tree_hash());
 }
 
 TEST_F(KernelCache, AHitInMemoryTakesMicroseconds) {
