@@ -3,17 +3,21 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
 #include <set>
 
 #include "backend/build.h"
 #include "codegen/device_files.h"
 #include "codegen/expr_emitter.h"
+#include "codegen/nvrtc.h"
 
 namespace fusor {
 
 namespace {
 
-// Puts included files in place of their #include lines, each `#pragma once` file only the first time.
+// Puts included files in place of their #include lines. A `#pragma once` file that the compiler surely sees
+// is put there once; inside of a condition that may not hold it gets a guard, and is put at the next place
+// again.
 class Inliner {
  public:
   explicit Inliner(std::string generated) : generated_(std::move(generated)) {}
@@ -21,7 +25,22 @@ class Inliner {
   void append(std::string_view name, std::string& out) {
     const std::string_view text = text_of(name);
     const bool once = text.find("#pragma once") != std::string_view::npos;
-    if (once && !seen_.insert(std::string(name)).second) return;
+    if (once && seen_.contains(name)) return;
+    if (once && conditions_ == 0) seen_.insert(std::string(name));
+    const bool guarded = once && guarded_.contains(name);
+    const std::string guard = guard_of(name);
+    if (guarded || (once && conditions_ > 0)) {
+      guarded_.insert(std::string(name));
+      out += fmt::format("#ifndef {0}\n#define {0}\n", guard);
+      append_text(name, text, out);
+      out += fmt::format("#endif  // {}\n", guard);
+      return;
+    }
+    append_text(name, text, out);
+  }
+
+ private:
+  void append_text(std::string_view name, std::string_view text, std::string& out) {
     out += fmt::format("// ---- {}\n", name);
     size_t at = 0;
     while (at < text.size()) {
@@ -31,7 +50,12 @@ class Inliner {
     }
   }
 
- private:
+  static std::string guard_of(std::string_view name) {
+    std::string guard = "FUSOR_INCLUDED_";
+    for (const char c : name) guard += std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
+    return guard;
+  }
+
   std::string_view text_of(std::string_view name) const {
     if (name == kGeneratedHeader) return generated_;
     for (const DeviceFile& file : device_files())
@@ -44,14 +68,23 @@ class Inliner {
       const std::string_view name = line.substr(10, line.rfind('"') - 10);
       append(name, out);
     } else if (line != "#pragma once") {
+      if (line.starts_with("#if")) ++conditions_;
+      if (line.starts_with("#endif")) --conditions_;
       out += line;
       out += '\n';
     }
   }
 
   std::string generated_;
-  std::set<std::string> seen_;
+  std::set<std::string, std::less<>> seen_;     // whatever conditions hold
+  std::set<std::string, std::less<>> guarded_;  // where some condition holds
+  int conditions_ = 0;                          // around the line that is written
 };
+
+// Rewritten fusions have scratch behind the user's operands, which has no name of the user's.
+std::string operand_name(const Fusion& fusion, int operand) {
+  return operand < static_cast<int>(fusion.operand_names.size()) ? fusion.name_of(operand) : "scratch";
+}
 
 }  // namespace
 
@@ -62,14 +95,13 @@ std::string source(const Plan& plan) {
     const KernelSource& text = *kernel.launch.source;
     if (!shown.insert(structure_hash(text)).second) continue;
     const Fusion& fusion = kernel.description;
-    const SourceNames names{[&](int operand) { return fusion.name_of(operand); },
+    const SourceNames names{[&](int operand) { return operand_name(fusion, operand); },
                             [&](int op) { return fusion.op_name(op); }};
     out += fmt::format("// kernel '{}' of fusion {}: {}\n", kernel.launch.entry, kernel.fusion,
                        fmt::join(fusion.op_names, " + "));
     out += fmt::format("// engine {}\n", to_string(plan.fusions[kernel.fusion].config));
-    out += fmt::format(
-        "// compile alone: nvcc -std=c++17 -cubin -gencode=arch=compute_{0},code=sm_{0} kernel.cu\n",
-        text.target.substr(3));
+    out += fmt::format("// compile alone: nvcc -x cu -cubin {} kernel.cu\n",
+                       fmt::join(nvrtc::language_options(text.target), " "));
     Inliner(emit_header(text, &names)).append(fmt::format("codegen/device/{}", text.root), out);
     out += '\n';
   }

@@ -49,9 +49,14 @@ const TextFile& root_file(std::string_view root) {
 
 }  // namespace
 
-std::vector<std::string> options(const std::string& target) {
+std::vector<std::string> language_options(const std::string& target) {
   std::vector<std::string> all = {"--gpu-architecture=" + target};
   all.insert(all.end(), kLanguageOptions.begin(), kLanguageOptions.end());
+  return all;
+}
+
+std::vector<std::string> options(const std::string& target) {
+  std::vector<std::string> all = language_options(target);
   // Leaves out NVRTC's own declarations for textures and the runtime: several milliseconds of every
   // compilation.
   all.emplace_back("--minimal");
@@ -66,8 +71,8 @@ std::string readable_source(std::string_view root, const std::string& generated_
   if (at != std::string::npos) text.replace(at, include.size(), generated_header);
   return fmt::format(
       "// codegen/device/{} with its generated header written out. To compile it alone, in fusor's folder:\n"
-      "//   nvcc -x cu -cubin -I. --gpu-architecture={} {} FILE\n{}",
-      root, target, fmt::join(kLanguageOptions, " "), text);
+      "//   nvcc -x cu -cubin -I. {} FILE\n{}",
+      root, fmt::join(language_options(target), " "), text);
 }
 
 #ifdef FUSOR_WITH_CUDA
@@ -216,11 +221,9 @@ class Program {
       names.push_back(file.name.c_str());
       texts.push_back(file.text.c_str());
     }
-    const TextFile& file = root_file(root);
-    check(library().create_program(&program_, file.text.c_str(), file.name.c_str(),
-                                   static_cast<int>(names.size()), texts.data(), names.data()),
-          "create a program");
+    create(root_file(root), names, texts);
   }
+  explicit Program(const TextFile& alone) { create(alone, {}, {}); }
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
   ~Program() { library().destroy_program(&program_); }
@@ -250,6 +253,13 @@ class Program {
   }
 
  private:
+  void create(const TextFile& file, const std::vector<const char*>& names,
+              const std::vector<const char*>& texts) {
+    check(library().create_program(&program_, file.text.c_str(), file.name.c_str(),
+                                   static_cast<int>(names.size()), texts.data(), names.data()),
+          "create a program");
+  }
+
   nvrtcProgram program_ = nullptr;
 };
 
@@ -271,6 +281,24 @@ std::string version() { return fmt::format("{}.{}", library().major, library().m
 std::string library_path() { return library().file.path(); }
 std::vector<int> targets() { return library().targets; }
 
+namespace {
+
+Compilation finish(Program& program, const std::vector<std::string>& all, const std::string& about,
+                   std::chrono::steady_clock::time_point start) {
+  const nvrtcResult result = program.compile(all);
+  Compilation done;
+  done.log = program.log();
+  if (result != NVRTC_SUCCESS)
+    fail(ErrorKind::internal, "NVRTC {} does not compile {} ({}):\n{}", version(), about,
+         library().error_string(result), first_lines(done.log, 24));
+  done.cubin = program.cubin();
+  done.milliseconds =
+      std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  return done;
+}
+
+}  // namespace
+
 Compilation compile(std::string_view root, const std::string& generated_header, const std::string& target) {
   check_target(target);
   const auto start = std::chrono::steady_clock::now();
@@ -279,16 +307,13 @@ Compilation compile(std::string_view root, const std::string& generated_header, 
   // On a machine with a driver NVRTC keeps a cache of its own from 12.9 on, which swallows the log and hides
   // what a compilation costs. Kernels have fusor's.
   if (library().major > 12 || library().minor >= 9) all.emplace_back("--no-cache");
-  const nvrtcResult result = program.compile(all);
-  Compilation done;
-  done.log = program.log();
-  if (result != NVRTC_SUCCESS)
-    fail(ErrorKind::internal, "NVRTC {} does not compile {} for {} ({}):\n{}", version(), root, target,
-         library().error_string(result), first_lines(done.log, 24));
-  done.cubin = program.cubin();
-  done.milliseconds =
-      std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
-  return done;
+  return finish(program, all, fmt::format("{} for {}", root, target), start);
+}
+
+Compilation compile_alone(const std::string& text, const std::vector<std::string>& options) {
+  const auto start = std::chrono::steady_clock::now();
+  Program program(TextFile{"kernel.cu", text});
+  return finish(program, options, "a text", start);
 }
 
 #endif  // FUSOR_WITH_CUDA

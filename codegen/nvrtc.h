@@ -25,8 +25,13 @@ struct Compilation {
 /// ("sm_90a"). Any number of threads may compile at once. Throws Error{internal} with the log where the text
 /// does not compile, Error{missing} where this NVRTC does not know the target.
 Compilation compile(std::string_view root, const std::string& generated_header, const std::string& target);
-/// The options that compile() passes, for the command line that source() shows.
+/// Compiles a text that includes nothing with exactly these options. For texts that source() printed.
+Compilation compile_alone(const std::string& text, const std::vector<std::string>& options);
+/// The options that compile() passes.
 std::vector<std::string> options(const std::string& target);
+/// Those of them that decide what the kernel does, which nvcc takes, too: for the command line that source()
+/// shows.
+std::vector<std::string> language_options(const std::string& target);
 
 /// What compile() compiles as one text for people: the root file with the generated header written out in the
 /// place of its include, under a comment that says how it is compiled. Needs no NVRTC.

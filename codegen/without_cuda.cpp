@@ -27,6 +27,7 @@ std::string version() { refuse(); }
 std::string library_path() { refuse(); }
 std::vector<int> targets() { refuse(); }
 Compilation compile(std::string_view, const std::string&, const std::string&) { refuse(); }
+Compilation compile_alone(const std::string&, const std::vector<std::string>&) { refuse(); }
 
 }  // namespace nvrtc
 
