@@ -4,10 +4,13 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <optional>
 
+#include "backend/aliasing.h"
 #include "backend/engines/list.h"
 #include "backend/reference/reference.h"
 #include "backend/replan.h"
+#include "backend/run_blocks.h"
 #include "backend/schedule.h"
 #include "codegen/cuda_driver.h"
 #include "codegen/kernel_cache.h"
@@ -102,13 +105,16 @@ struct Executable::Impl {
   int64_t workspace_bytes = 0;
   std::vector<Slot> slots;  // by uid
   std::vector<ReadyStep> steps;
+  std::optional<AliasRules> aliases;
+  std::shared_ptr<void> context;  // that the kernels were loaded into, where the thread had none
+  mutable std::optional<RunBlocks> blocks;
 
   void* resolve(const Source& source, std::span<void* const> by_slot, std::byte* workspace) const {
     auto* base = source.slot < 0 ? workspace : static_cast<std::byte*>(by_slot[source.slot]);
     return base + source.byte_offset;
   }
 
-  void check(std::span<void* const> by_slot, const void* workspace) const {
+  void check(std::span<void* const> by_slot, const Workspace& workspace, int* order) const {
     if (by_slot.size() != slots.size())
       fail("run: got {} pointers, the plan of '{}' has {} slots", by_slot.size(), plan.graph.name,
            slots.size());
@@ -119,11 +125,22 @@ struct Executable::Impl {
              slots[i].uid);
       if (address % static_cast<uintptr_t>(slots[i].alignment) != 0) refuse_alignment(slots[i], by_slot[i]);
     }
-    if (workspace_bytes > 0 && workspace == nullptr)
+    if (workspace_bytes > 0 && workspace.pointer == nullptr)
       fail("run: the plan of '{}' needs {} bytes of workspace, got a null pointer", plan.graph.name,
            workspace_bytes);
-    if (reinterpret_cast<uintptr_t>(workspace) % 256 != 0)
-      fail("run: the workspace {} is not a multiple of 256", workspace);
+    if (workspace.bytes < workspace_bytes)
+      fail("run: the plan of '{}' needs {} bytes of workspace, got {}", plan.graph.name, workspace_bytes,
+           workspace.bytes);
+    if (reinterpret_cast<uintptr_t>(workspace.pointer) % 256 != 0)
+      fail("run: the workspace {} is not a multiple of 256", workspace.pointer);
+    aliases->check(plan.graph, by_slot, workspace.pointer, workspace_bytes, order);
+  }
+
+  void run_all(std::span<void* const> by_slot, const Workspace& workspace, Stream stream, int* order) const {
+    check(by_slot, workspace, order);
+    auto* const memory = static_cast<std::byte*>(workspace.pointer);
+    for (const ReadyStep& step : steps)
+      std::visit([&](const auto& ready) { run(ready, by_slot, memory, stream); }, step);
   }
 
   [[noreturn]] void refuse_alignment(const Slot& slot, const void* pointer) const {
@@ -187,6 +204,9 @@ class Loader {
     return slots;
   }
 
+  /// Per tensor of the graph, once slots() was asked.
+  std::span<const int> slot_of() const { return slot_of_; }
+
   std::vector<ReadyStep> steps() {
     std::vector<std::shared_ptr<const KernelSource>> sources;
     for_each_step([&](const ScheduledFusion&, const Step& step) {
@@ -222,7 +242,7 @@ class Loader {
   LaunchStep ready_launch(const ScheduledFusion& scheduled, const Launch& launch,
                           const CompiledKernel& compiled) const {
     LaunchStep step;
-    step.kernel = cuda::Kernel::load(compiled.cubin, launch.entry, launch.shared_bytes);
+    step.kernel = cuda::Kernel::load(compiled.cubin, launch.entry, launch.shared_bytes, compiled.key);
     step.shape = {launch.grid, launch.block, launch.cluster, static_cast<uint32_t>(launch.shared_bytes),
                   static_cast<uint32_t>(launch.arguments.maps().empty() ? 8 : kTensorMapAlignment)};
     step.block = launch.arguments.bytes();
@@ -304,24 +324,22 @@ int Executable::slot(std::string_view tensor_name) const {
   fail("the plan of '{}' binds no tensor '{}'", impl_->plan.graph.name, tensor_name);
 }
 
-void Executable::run(std::span<const Binding> bindings, void* workspace, Stream stream) const {
+void Executable::run(std::span<const Binding> bindings, Workspace workspace, Stream stream) const {
   const std::vector<Slot>& slots = impl_->slots;
-  auto** by_slot = static_cast<void**>(__builtin_alloca(slots.size() * sizeof(void*)));
+  const RunBlocks::Taken block(*impl_->blocks);
+  void** const by_slot = block.get().pointers;
   std::fill_n(by_slot, slots.size(), nullptr);
   for (const Binding& binding : bindings) {
     const auto slot = std::ranges::lower_bound(slots, binding.uid, {}, &Slot::uid);
     if (slot != slots.end() && slot->uid == binding.uid)
       by_slot[slot - slots.begin()] = const_cast<void*>(binding.pointer);
   }
-  run(std::span<void* const>(by_slot, slots.size()), workspace, stream);
+  impl_->run_all({by_slot, slots.size()}, workspace, stream, block.get().order);
 }
 
-void Executable::run(std::span<void* const> by_slot, void* workspace, Stream stream) const {
-  impl_->check(by_slot, workspace);
-  for (const ReadyStep& step : impl_->steps)
-    std::visit(
-        [&](const auto& ready) { impl_->run(ready, by_slot, static_cast<std::byte*>(workspace), stream); },
-        step);
+void Executable::run(std::span<void* const> by_slot, Workspace workspace, Stream stream) const {
+  const RunBlocks::Taken block(*impl_->blocks);
+  impl_->run_all(by_slot, workspace, stream, block.get().order);
 }
 
 Executable load(const Plan& plan, std::span<const Engine* const> engine_list) {
@@ -330,8 +348,12 @@ Executable load(const Plan& plan, std::span<const Engine* const> engine_list) {
   impl->plan = mend_plan(plan, list);
   const Schedule schedule = schedule_of(impl->plan, list);
   impl->workspace_bytes = schedule.workspace_bytes;
+  std::optional<cuda::ContextScope> context;
+  if (!impl->plan.device.is_cpu()) impl->context = context.emplace().holder();
   Loader loader(impl->plan, schedule);
   impl->slots = loader.slots();
+  impl->blocks.emplace(impl->slots.size());
+  impl->aliases.emplace(impl->plan.graph, schedule, loader.slot_of());
   impl->steps = loader.steps();
   return Executable(std::move(impl));
 }

@@ -1,6 +1,7 @@
 // Owns Executable: a loaded plan. run() patches pointers and launches, and does nothing else.
 #pragma once
 
+#include <cstdint>
 #include <initializer_list>
 #include <memory>
 #include <span>
@@ -17,6 +18,16 @@ struct Binding {
   const void* pointer = nullptr;
   Binding(int64_t uid_, const void* pointer_) : uid(uid_), pointer(pointer_) {}
   Binding(const Tensor& tensor, const void* pointer_) : uid(tensor.uid), pointer(pointer_) {}
+};
+
+/// The memory that a run may use meanwhile. Where its size is given, one that is too small is refused.
+struct Workspace {
+  void* pointer = nullptr;
+  int64_t bytes = kUnknown;
+
+  static constexpr int64_t kUnknown = INT64_MAX;
+  Workspace(void* pointer_ = nullptr) : pointer(pointer_) {}  // NOLINT(google-explicit-constructor)
+  Workspace(void* pointer_, int64_t bytes_) : pointer(pointer_), bytes(bytes_) {}
 };
 
 /// A CUstream; null is the default stream. The CPU device ignores it.
@@ -38,16 +49,22 @@ class Executable {
   /// Launches the plan on the stream. Unknown uids are ignored. Throws Error that names the tensor where one
   /// has no pointer, or a pointer breaks the alignment that its kernels rely on. Allocates nothing; safe
   /// under stream capture.
-  void run(std::span<const Binding> bindings, void* workspace = nullptr, Stream stream = nullptr) const;
-  void run(std::initializer_list<Binding> bindings, void* workspace = nullptr,
-           Stream stream = nullptr) const {
+  ///
+  /// Memory that tensors share: inputs may overlap each other as they like. An output overlaps nothing (no
+  /// two elements share a byte; rows of two tensors may take turns), but it may take the place of an input,
+  /// both at one address, where the plan is done with each element of the input before it is overwritten:
+  /// where all readers of the input run before the output is written, or where the input is read by the
+  /// output's own pointwise ops in the output's layout (relu in place, a residual that becomes the sum). The
+  /// workspace overlaps nothing. Everything else is refused with an Error that names both tensors.
+  void run(std::span<const Binding> bindings, Workspace workspace = {}, Stream stream = nullptr) const;
+  void run(std::initializer_list<Binding> bindings, Workspace workspace = {}, Stream stream = nullptr) const {
     run(std::span<const Binding>(bindings.begin(), bindings.size()), workspace, stream);
   }
 
   /// The position of a tensor in run(by_slot); throws Error for a name that is not bound.
   int slot(std::string_view tensor_name) const;
   int slot_count() const;
-  void run(std::span<void* const> by_slot, void* workspace = nullptr, Stream stream = nullptr) const;
+  void run(std::span<void* const> by_slot, Workspace workspace = {}, Stream stream = nullptr) const;
 
  private:
   friend Executable load(const Plan& plan, std::span<const class Engine* const> engine_list);

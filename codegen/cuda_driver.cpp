@@ -9,6 +9,8 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <map>
+#include <mutex>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -33,6 +35,7 @@ namespace {
   F(cuDeviceGetAttribute)         \
   F(cuDeviceTotalMem_v2)          \
   F(cuDevicePrimaryCtxRetain)     \
+  F(cuDevicePrimaryCtxRelease_v2) \
   F(cuCtxSetCurrent)              \
   F(cuCtxGetCurrent)              \
   F(cuCtxGetDevice)               \
@@ -173,15 +176,65 @@ std::string device_name(CUdevice device) {
   return std::string(name.starts_with(kMaker) ? name.substr(kMaker.size()) : name);
 }
 
-// Lets every block of a launch have this much dynamic shared memory on the calling thread's device.
-void allow_shared_bytes(CUkernel kernel, const std::string& entry, int64_t bytes) {
-  constexpr int64_t kAlwaysAllowed = 48 << 10;
-  if (bytes <= kAlwaysAllowed) return;
-  const CUdevice device = current_device();
+// Lets every block of a launch have this much dynamic shared memory on a device.
+void allow_shared_bytes(CUkernel kernel, const std::string& entry, int64_t bytes, CUdevice device) {
   check(driver().cuKernelSetAttribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                                       static_cast<int>(bytes), kernel, device),
         "give kernel '{}' {} bytes of shared memory a block (the device allows {})", entry, bytes,
         attribute(device, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN));
+}
+
+// A loaded cubin. Launches that share a kernel may want different amounts of shared memory: what is allowed
+// only grows.
+class Module {
+ public:
+  Module(const std::string& cubin, const std::string& entry) {
+    check(driver().cuLibraryLoadData(&library_, cubin.data(), nullptr, nullptr, 0, nullptr, nullptr, 0),
+          "load the cubin of kernel '{}' ({} bytes)", entry, cubin.size());
+  }
+  Module(const Module&) = delete;
+  Module& operator=(const Module&) = delete;
+  ~Module() { driver().cuLibraryUnload(library_); }
+
+  CUkernel kernel(const std::string& entry, int64_t shared_bytes) {
+    const std::scoped_lock lock(mutex_);
+    Entry& found = entries_[entry];
+    if (found.kernel == nullptr)
+      check(driver().cuLibraryGetKernel(&found.kernel, library_, entry.c_str()),
+            "find kernel '{}' in its cubin", entry);
+    const CUdevice device = current_device();
+    int64_t& allowed = found.allowed.try_emplace(device, kAlwaysAllowed).first->second;
+    if (shared_bytes > allowed) {
+      allow_shared_bytes(found.kernel, entry, shared_bytes, device);
+      allowed = shared_bytes;
+    }
+    return found.kernel;
+  }
+
+ private:
+  static constexpr int64_t kAlwaysAllowed = 48 << 10;
+  struct Entry {
+    CUkernel kernel = nullptr;
+    std::map<CUdevice, int64_t> allowed;  // bytes of dynamic shared memory
+  };
+
+  CUlibrary library_ = nullptr;
+  std::mutex mutex_;
+  std::map<std::string, Entry> entries_;
+};
+
+// The modules of this process that someone holds, by key.
+std::shared_ptr<Module> shared_module(const std::string& key, const std::string& cubin,
+                                      const std::string& entry) {
+  static auto& mutex = *new std::mutex;
+  static auto& modules = *new std::map<std::string, std::weak_ptr<Module>>;
+  const std::scoped_lock lock(mutex);
+  std::weak_ptr<Module>& known = modules[key];
+  if (std::shared_ptr<Module> module = known.lock()) return module;
+  auto module = std::make_shared<Module>(cubin, entry);
+  known = module;
+  std::erase_if(modules, [](const auto& each) { return each.second.expired(); });
+  return module;
 }
 
 // A kernel that is loaded by its first launch would be loaded during a capture, where that is forbidden.
@@ -202,6 +255,21 @@ CUresult fill_in_context_of(CUstream stream, void* pointer, uint8_t value, int64
   result = driver().cuMemsetD8Async(address(pointer), value, static_cast<size_t>(bytes), stream);
   driver().cuCtxPopCurrent_v2(&context);
   return result;
+}
+
+// A device's primary context, retained once for all who hold it. Making one anew takes long: whoever works
+// with it holds it meanwhile.
+std::shared_ptr<void> primary_context(CUdevice device) {
+  static auto& mutex = *new std::mutex;
+  static auto& contexts = *new std::map<CUdevice, std::weak_ptr<void>>;
+  const std::scoped_lock lock(mutex);
+  std::weak_ptr<void>& known = contexts[device];
+  if (std::shared_ptr<void> context = known.lock()) return context;
+  CUcontext made = nullptr;
+  check(driver().cuDevicePrimaryCtxRetain(&made, device), "make a context on device {}", device);
+  std::shared_ptr<void> context(made, [device](void*) { driver().cuDevicePrimaryCtxRelease_v2(device); });
+  known = context;
+  return context;
 }
 
 }  // namespace
@@ -246,16 +314,29 @@ int current_device() {
   return driver().cuCtxGetDevice(&device) == CUDA_SUCCESS ? device : 0;
 }
 
-Kernel Kernel::load(const std::string& cubin, const std::string& entry, int64_t shared_bytes) {
-  CUlibrary library = nullptr;
-  check(driver().cuLibraryLoadData(&library, cubin.data(), nullptr, nullptr, 0, nullptr, nullptr, 0),
-        "load the cubin of kernel '{}' ({} bytes)", entry, cubin.size());
+ContextScope::ContextScope() {
+  CUcontext context = nullptr;
+  if (driver().cuCtxGetCurrent(&context) == CUDA_SUCCESS && context != nullptr) return;
+  CUdevice device = 0;
+  check(driver().cuDeviceGet(&device, current_device()), "get device {}", current_device());
+  held_ = primary_context(device);
+  check(driver().cuCtxPushCurrent_v2(static_cast<CUcontext>(held_.get())), "use the context of device {}",
+        current_device());
+}
+
+ContextScope::~ContextScope() {
+  CUcontext context = nullptr;
+  if (held_) driver().cuCtxPopCurrent_v2(&context);
+}
+
+Kernel Kernel::load(const std::string& cubin, const std::string& entry, int64_t shared_bytes,
+                    const std::string& key) {
+  const std::shared_ptr<Module> module =
+      key.empty() ? std::make_shared<Module>(cubin, entry) : shared_module(key, cubin, entry);
   Kernel loaded;
-  loaded.library_ = {library, [](void* handle) { driver().cuLibraryUnload(static_cast<CUlibrary>(handle)); }};
-  CUkernel kernel = nullptr;
-  check(driver().cuLibraryGetKernel(&kernel, library, entry.c_str()), "find kernel '{}' in its cubin", entry);
-  allow_shared_bytes(kernel, entry, shared_bytes);
+  const CUkernel kernel = module->kernel(entry, shared_bytes);
   load_into_context(kernel, entry);
+  loaded.module_ = module;
   loaded.handle_ = kernel;
   return loaded;
 }
@@ -293,31 +374,6 @@ void launch(void* kernel, const LaunchShape& shape, const void* arguments, size_
 }
 
 namespace {
-
-// A context for calls that want one: the thread's own, or for their duration the primary one of the current
-// device.
-class AnyContext {
- public:
-  AnyContext() {
-    CUcontext context = nullptr;
-    if (driver().cuCtxGetCurrent(&context) == CUDA_SUCCESS && context != nullptr) return;
-    CUdevice device = 0;
-    check(driver().cuDeviceGet(&device, current_device()), "get device {}", current_device());
-    check(driver().cuDevicePrimaryCtxRetain(&context, device), "make a context on device {}",
-          current_device());
-    check(driver().cuCtxPushCurrent_v2(context), "use the context of device {}", current_device());
-    pushed_ = true;
-  }
-  AnyContext(const AnyContext&) = delete;
-  AnyContext& operator=(const AnyContext&) = delete;
-  ~AnyContext() {
-    CUcontext context = nullptr;
-    if (pushed_) driver().cuCtxPopCurrent_v2(&context);
-  }
-
- private:
-  bool pushed_ = false;
-};
 
 CUtensorMapDataType map_type(const TensorMap& map) {
   if (map.rounds_to_tf32) return CU_TENSOR_MAP_DATA_TYPE_TFLOAT32;
@@ -379,7 +435,7 @@ void mend_small_window(const TensorMap& map, void* encoded) {
 }  // namespace
 
 void encode(const TensorMap& map, void* encoded) {
-  const AnyContext context;
+  const ContextScope context;
   const MapNumbers numbers(map);
   // The address is put in by repoint(); until then any aligned one will do.
   alignas(256) static std::byte nowhere[256];
@@ -424,9 +480,13 @@ void fill(void* pointer, uint8_t value, int64_t bytes, void* stream) {
 void make_current(int ordinal) {
   CUdevice device = 0;
   check(driver().cuDeviceGet(&device, ordinal), "get device {} of {}", ordinal, device_count());
-  CUcontext context = nullptr;
-  check(driver().cuDevicePrimaryCtxRetain(&context, device), "make a context on device {}", ordinal);
-  check(driver().cuCtxSetCurrent(context), "use the context of device {}", ordinal);
+  static auto& mutex = *new std::mutex;
+  static auto& held = *new std::map<CUdevice, std::shared_ptr<void>>;
+  const std::scoped_lock lock(mutex);
+  std::shared_ptr<void>& context = held[device];
+  if (!context) context = primary_context(device);
+  check(driver().cuCtxSetCurrent(static_cast<CUcontext>(context.get())), "use the context of device {}",
+        ordinal);
 }
 
 void synchronize(void* stream) {

@@ -25,19 +25,36 @@ DeviceInfo describe(int ordinal);
 /// The device of the calling thread's context, or 0.
 int current_device();
 
+/// Gives the calling thread a context while it lives, where the thread has none: the primary one of its
+/// device, which is retained once for all who hold it and released with the last of them.
+class ContextScope {
+ public:
+  ContextScope();
+  ~ContextScope();
+  ContextScope(const ContextScope&) = delete;
+  ContextScope& operator=(const ContextScope&) = delete;
+  /// Keeps the primary context beyond the scope; null where the thread has a context of its own.
+  const std::shared_ptr<void>& holder() const { return held_; }
+
+ private:
+  std::shared_ptr<void> held_;
+};
+
 /// A loaded cubin and one entry of it (cuLibraryLoadData; usable in any context). Unloaded with the last
-/// copy.
+/// Kernel that was loaded from it.
 class Kernel {
  public:
   Kernel() = default;
-  /// Throws Error{device} with the driver's words. Dynamic shared memory above 48 KiB is allowed here, on the
-  /// calling thread's device; in its context, if it has one, the kernel is loaded now: its first launch may
-  /// be captured.
-  static Kernel load(const std::string& cubin, const std::string& entry, int64_t shared_bytes);
+  /// A cubin is loaded once in a process for all kernels of one `key` (codegen/kernel_cache.h); without a key
+  /// for this one alone. Throws Error{device} with the driver's words. Dynamic shared memory above 48 KiB is
+  /// allowed here, on the calling thread's device; in its context, if it has one, the kernel is loaded now:
+  /// its first launch may be captured.
+  static Kernel load(const std::string& cubin, const std::string& entry, int64_t shared_bytes,
+                     const std::string& key = {});
   void* handle() const { return handle_; }
 
  private:
-  std::shared_ptr<void> library_;
+  std::shared_ptr<void> module_;
   void* handle_ = nullptr;
 };
 
@@ -59,7 +76,8 @@ void repoint(void* encoded, void* address);
 void fill(void* pointer, uint8_t value, int64_t bytes, void* stream);
 
 /// For the command, the benchmarks and the tests: a context, device memory, copies and timing of their own.
-/// make_current() retains device `ordinal`'s primary context and makes it the calling thread's.
+/// make_current() makes device `ordinal`'s primary context the calling thread's, and holds it until the process
+/// ends.
 void make_current(int ordinal = 0);
 /// The stream's work so far is done.
 void synchronize(void* stream = nullptr);

@@ -67,6 +67,10 @@ Graph two_matmuls() {
 }
 
 alignas(256) std::byte memory[4][1 << 16];
+// Addresses of tensors of up to a GiB: the stub does not look there.
+std::byte* far_apart(int number) {
+  return reinterpret_cast<std::byte*>((uintptr_t{1} << 40) + (static_cast<uintptr_t>(number) << 30));
+}
 const uint16_t kHalf = 0x3800;  // 0.5 in fp16
 
 TEST_F(ExecutableTest, PutsPointersAndScalarsIntoTheBlock) {
@@ -154,12 +158,12 @@ TEST_F(ExecutableTest, TensorMapsArePointedAtTheirOperands) {
   const Plan plan = build(g.finish(), DeviceInfo::named("H200"));
   ASSERT_EQ(plan.fusions[0].config.engine, "wgmma");
   const Executable exe = load(plan);
-  exe.run({{a, memory[0]}, {b, memory[1]}, {c, memory[2]}});
+  exe.run({{a, far_apart(0)}, {b, far_apart(1)}, {c, far_apart(2)}});
   cuda::synchronize();
   const FusorStubLaunch launch = stub::last_launch();
   const void* first = nullptr;  // where the stub's map keeps its address
   std::memcpy(&first, launch.arguments, sizeof first);
-  EXPECT_TRUE(first == memory[0] || first == memory[1]);
+  EXPECT_TRUE(first == far_apart(0) || first == far_apart(1));
 }
 
 TEST_F(ExecutableTest, TensorMapsArePointedAtScratch) {
@@ -198,6 +202,77 @@ TEST_F(ExecutableTest, TensorMapsAreEncodedOnAThreadWithoutAContext) {
   const Plan plan = build(g.finish({g.matmul(a, a)}), DeviceInfo::named("H200"));
   ASSERT_EQ(plan.fusions[0].config.engine, "wgmma");
   std::thread([&] { EXPECT_NO_THROW(load(plan)); }).join();
+}
+
+// Launches of one kernel, and executables of one plan, share what the driver has loaded.
+TEST_F(ExecutableTest, AModuleIsLoadedOnceForAllLaunchesAndExecutables) {
+  const int64_t loads = stub::library_loads(), before = stub::libraries();
+  {
+    const Plan plan = build(two_matmuls(), DeviceInfo::named("H200"));
+    const Executable exe = load(plan);
+    EXPECT_EQ(stub::library_loads(), loads + 1);
+    const Executable again = load(plan);
+    EXPECT_EQ(stub::library_loads(), loads + 1);
+    EXPECT_EQ(stub::libraries(), before + 1);
+  }
+  EXPECT_EQ(stub::libraries(), before);
+}
+
+TEST_F(ExecutableTest, ThePrimaryContextIsRetainedOnceAndReleasedWithItsLastHolder) {
+  GraphBuilder g("tensor cores");
+  const Tensor a = g.input("a", {1024, 1024}, DataType::bf16);
+  const Tensor b = g.matmul(a, a, {.type = DataType::bf16});
+  const Plan plan = build(g.finish({g.matmul(b, b)}), DeviceInfo::named("H200"));
+  const int64_t retains = stub::context_retains(), holds = stub::context_holds();
+  cuda::make_current();
+  EXPECT_EQ(stub::context_holds(), holds) << "it is this thread's already";
+  std::thread([&] {
+    const Executable exe = load(plan);
+    EXPECT_LE(stub::context_retains(), retains + 1) << "one retain for all tensor maps";
+  }).join();
+  EXPECT_EQ(stub::context_holds(), holds);
+}
+
+TEST_F(ExecutableTest, AWorkspaceThatIsTooSmallIsRefused) {
+  const Executable exe = load(build(two_matmuls(), DeviceInfo::named("H200")));
+  std::vector<void*> slots(2);
+  slots[exe.slot("a")] = memory[0];
+  slots[exe.slot("c")] = memory[1];
+  EXPECT_THAT(message_of([&] {
+                exe.run(slots, {memory[2], 4095});
+              }),
+              HasSubstr("needs 4096 bytes of workspace, got 4095"));
+  exe.run(slots, {memory[2], 4096});
+  exe.run(slots, memory[2]);
+}
+
+// More tensors than a stack should hold.
+TEST_F(ExecutableTest, RunOfManyTensorsAllocatesNothing) {
+  GraphBuilder g("many");
+  std::vector<Tensor> tensors;
+  for (int i = 0; i < 600; ++i) {
+    tensors.push_back(g.input("x" + std::to_string(i), {16}, DataType::f32));
+    tensors.push_back(g.output(g.relu(tensors.back()), {.name = "y" + std::to_string(i)}));
+  }
+  const Executable exe = load(build(g.finish(), DeviceInfo::named("H200")));
+  std::vector<Binding> bindings;
+  for (size_t i = 0; i < tensors.size(); ++i) bindings.emplace_back(tensors[i], far_apart(0) + 256 * i);
+  stub::keep_launches(false);
+  exe.run(bindings);
+  const int64_t before = test::allocations();
+  exe.run(bindings);
+  EXPECT_EQ(test::allocations(), before);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 16; ++i)
+    threads.emplace_back([&] {
+      cuda::make_current();
+      for (int k = 0; k < 20; ++k) exe.run(bindings);
+    });
+  for (std::thread& thread : threads) thread.join();
+  bindings[701].pointer = bindings[3].pointer;
+  EXPECT_THAT(message_of([&] { exe.run(bindings); }),
+              testing::AllOf(HasSubstr("'y1'"), HasSubstr("'y350'"), HasSubstr("overlaps output")));
+  stub::keep_launches(true);
 }
 
 TEST_F(ExecutableTest, KnobsThatTakeTooMuchTogetherAreChosenAnew) {

@@ -64,6 +64,9 @@ struct State {
   std::deque<FusorStubLaunch> launches;  // newest first
   int64_t launch_count = 0;
   int64_t libraries = 0;
+  int64_t library_loads = 0;
+  int64_t context_holds = 0;
+  int64_t context_retains = 0;
   std::unordered_map<CUdeviceptr, size_t> memory;
 };
 
@@ -162,6 +165,21 @@ int64_t fusor_stub_libraries() {
   return state().libraries;
 }
 
+int64_t fusor_stub_library_loads() {
+  const std::scoped_lock lock(state().mutex);
+  return state().library_loads;
+}
+
+int64_t fusor_stub_context_retains() {
+  const std::scoped_lock lock(state().mutex);
+  return state().context_retains;
+}
+
+int64_t fusor_stub_context_holds() {
+  const std::scoped_lock lock(state().mutex);
+  return state().context_holds;
+}
+
 int64_t fusor_stub_device_bytes() {
   const std::scoped_lock lock(state().mutex);
   int64_t bytes = 0;
@@ -239,7 +257,16 @@ CUresult cuDeviceTotalMem(size_t* bytes, CUdevice) {
 }
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice) {
+  const std::scoped_lock lock(state().mutex);
+  ++state().context_holds;
+  ++state().context_retains;
   *context = &state().primary;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDevicePrimaryCtxRelease(CUdevice) {
+  const std::scoped_lock lock(state().mutex);
+  --state().context_holds;
   return CUDA_SUCCESS;
 }
 
@@ -276,6 +303,7 @@ CUresult cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_option*, 
   if (!fusor::stub::read_image(code, loaded->image)) return CUDA_ERROR_INVALID_IMAGE;
   const std::scoped_lock lock(state().mutex);
   ++state().libraries;
+  ++state().library_loads;
   *library = loaded.release();
   return CUDA_SUCCESS;
 }

@@ -25,6 +25,10 @@ bool fusor_stub_last_launch(int back, FusorStubLaunch* launch);
 /// Libraries that are loaded, and bytes of device memory that are allocated.
 int64_t fusor_stub_libraries();
 int64_t fusor_stub_device_bytes();
+/// Libraries loaded so far; the primary context's retains so far, and those without a release.
+int64_t fusor_stub_library_loads();
+int64_t fusor_stub_context_retains();
+int64_t fusor_stub_context_holds();
 /// Forgets the launches.
 void fusor_stub_reset();
 /// Without it, launches are neither judged nor kept and cost next to nothing: for timing the library's own
@@ -51,6 +55,15 @@ inline int64_t launch_count() {
 inline int64_t libraries() { return function<decltype(fusor_stub_libraries)>("fusor_stub_libraries")(); }
 inline int64_t device_bytes() {
   return function<decltype(fusor_stub_device_bytes)>("fusor_stub_device_bytes")();
+}
+inline int64_t library_loads() {
+  return function<decltype(fusor_stub_library_loads)>("fusor_stub_library_loads")();
+}
+inline int64_t context_retains() {
+  return function<decltype(fusor_stub_context_retains)>("fusor_stub_context_retains")();
+}
+inline int64_t context_holds() {
+  return function<decltype(fusor_stub_context_holds)>("fusor_stub_context_holds")();
 }
 inline void reset() { function<decltype(fusor_stub_reset)>("fusor_stub_reset")(); }
 inline void keep_launches(bool keep) {
