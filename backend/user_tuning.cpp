@@ -1,6 +1,12 @@
 // Owns when the user's tuning table is read and how it is added to.
 #include "backend/user_tuning.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <mutex>
 
@@ -25,6 +31,29 @@ Loaded& loaded() {
   static Loaded state;
   return state;
 }
+
+// Held by whoever rewrites the table, in any process: what others add meanwhile waits. Closing the file (and
+// a process that dies) lets go.
+class TableLock {
+ public:
+  explicit TableLock(const std::string& table) {
+    const std::string path = table + ".lock";
+    descriptor_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (descriptor_ < 0) fail(ErrorKind::missing, "{}: cannot be made: {}", path, std::strerror(errno));
+    while (::flock(descriptor_, LOCK_EX) != 0) {
+      if (errno == EINTR) continue;
+      const int reason = errno;
+      ::close(descriptor_);
+      fail(ErrorKind::missing, "{}: cannot be locked: {}", path, std::strerror(reason));
+    }
+  }
+  TableLock(const TableLock&) = delete;
+  TableLock& operator=(const TableLock&) = delete;
+  ~TableLock() { ::close(descriptor_); }
+
+ private:
+  int descriptor_ = -1;
+};
 
 TuningTable read_or_empty(const std::string& path, std::string& problem) {
   problem.clear();
@@ -68,11 +97,12 @@ void record_tuning(TunedFusion fusion) {
     fail("there is no folder to keep measurements in: FUSOR_CACHE_DIR is empty, or there is no HOME");
   Loaded& state = loaded();
   const std::scoped_lock lock(state.mutex);
+  std::error_code error;
+  fs::create_directories(fs::path(path).parent_path(), error);
+  const TableLock table_lock(path);
   std::string ignored;
   TuningTable table = read_or_empty(path, ignored);
   table.put(std::move(fusion));
-  std::error_code error;
-  fs::create_directories(fs::path(path).parent_path(), error);
   save(table, path);
   state.path = path;
   state.table = std::make_shared<const TuningTable>(std::move(table));

@@ -17,8 +17,9 @@ std::shared_ptr<const TuningTable> user_tuning();
 /// Of the last reading; empty where nothing is wrong.
 std::string tuning_problem();
 
-/// Adds a measurement to the file and to this process's table. What other processes wrote meanwhile stays; a
-/// damaged file is replaced. Throws Error where it cannot be written.
+/// Adds a measurement to the file and to this process's table. What other processes write meanwhile stays: a
+/// file tuning.json.lock beside it is locked for as long as the table is rewritten. A damaged table is
+/// replaced. Throws Error where it cannot be written.
 void record_tuning(TunedFusion fusion);
 
 }  // namespace fusor
