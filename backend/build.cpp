@@ -6,6 +6,7 @@
 
 #include "backend/choose.h"
 #include "backend/engines/list.h"
+#include "backend/replan.h"
 #include "backend/schedule.h"
 #include "codegen/kernel_cache.h"
 #include "core/fail.h"
@@ -52,9 +53,25 @@ std::vector<Candidate> all_candidates(const Choices& choices, const DeviceInfo& 
        found.size(), least->workspace_bytes);
 }
 
+// Of a plan that was made here, or checked.
+std::vector<PlannedKernel> lowered_kernels(const Plan& plan, std::span<const Engine* const> engine_list) {
+  const auto list = engine_list.empty() ? engines() : engine_list;
+  const FoldedGraph folded = fold_views(plan.graph);
+  std::vector<PlannedKernel> found;
+  for (size_t i = 0; i < plan.fusions.size(); ++i) {
+    const EngineConfig& config = plan.fusions[i].config;
+    const Engine* engine = find_engine(list, config.engine);
+    const Fusion fusion = make_fusion(plan.graph, folded, plan.fusions[i].ops);
+    for (Step& step : engine->lower(fusion, config, plan.device).steps)
+      if (auto* launch = std::get_if<Launch>(&step))
+        found.push_back({static_cast<int>(i), fusion, std::move(*launch)});
+  }
+  return found;
+}
+
 void compile_kernels(const Plan& plan, std::span<const Engine* const> list) {
   std::vector<std::shared_ptr<const KernelSource>> sources;
-  for (const PlannedKernel& kernel : kernels(plan, list)) sources.push_back(kernel.launch.source);
+  for (const PlannedKernel& kernel : lowered_kernels(plan, list)) sources.push_back(kernel.launch.source);
   compiled_kernels(sources);
 }
 
@@ -95,20 +112,7 @@ Plan build(const Graph& graph, const DeviceInfo& device, const Candidate& candid
 }
 
 std::vector<PlannedKernel> kernels(const Plan& plan, std::span<const Engine* const> engine_list) {
-  const auto list = engine_list.empty() ? engines() : engine_list;
-  const FoldedGraph folded = fold_views(plan.graph);
-  std::vector<PlannedKernel> found;
-  for (size_t i = 0; i < plan.fusions.size(); ++i) {
-    const EngineConfig& config = plan.fusions[i].config;
-    const Engine* engine = find_engine(list, config.engine);
-    if (engine == nullptr)
-      fail("the plan's fusion {} names the engine '{}', which does not exist", i, config.engine);
-    const Fusion fusion = make_fusion(plan.graph, folded, plan.fusions[i].ops);
-    for (Step& step : engine->lower(fusion, config, plan.device).steps)
-      if (auto* launch = std::get_if<Launch>(&step))
-        found.push_back({static_cast<int>(i), fusion, std::move(*launch)});
-  }
-  return found;
+  return lowered_kernels(checked_plan(plan, engine_list), engine_list);
 }
 
 }  // namespace fusor

@@ -345,7 +345,7 @@ void Executable::run(std::span<void* const> by_slot, Workspace workspace, Stream
 Executable load(const Plan& plan, std::span<const Engine* const> engine_list) {
   const auto list = engine_list.empty() ? engines() : engine_list;
   auto impl = std::make_unique<Executable::Impl>();
-  impl->plan = mend_plan(plan, list);
+  impl->plan = replan(plan, list);
   const Schedule schedule = schedule_of(impl->plan, list);
   impl->workspace_bytes = schedule.workspace_bytes;
   std::optional<cuda::ContextScope> context;

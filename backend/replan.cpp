@@ -1,4 +1,4 @@
-// Owns the checking and mending of plans.
+// Owns the checking of plans, and what is planned anew.
 #include "backend/replan.h"
 
 #include <algorithm>
@@ -13,18 +13,19 @@ namespace fusor {
 
 namespace {
 
-class PlanMender {
+class Replanner {
  public:
-  PlanMender(Plan plan, std::span<const Engine* const> list) : plan_(std::move(plan)) {
+  Replanner(Plan plan, std::span<const Engine* const> list) : plan_(std::move(plan)) {
     options_.engine_list = list;
   }
 
-  Plan mend() {
+  /// For the device that is present, or for whatever device the plan names.
+  Plan run(bool here) {
     validate(plan_.graph);
-    if (!plan_.device.is_cpu()) adopt_present_device();
+    if (here && !plan_.device.is_cpu()) adopt_present_device();
     check_partition();
     plan_.notes = {};
-    for (size_t i = 0; i < plan_.fusions.size(); ++i) mend_choice(i);
+    for (size_t i = 0; i < plan_.fusions.size(); ++i) replan_choice(i);
     return std::move(plan_);
   }
 
@@ -75,7 +76,7 @@ class PlanMender {
 
   Choices view() const { return {plan_.graph, fold_views(plan_.graph), {}, {}}; }
 
-  void mend_choice(size_t i) {
+  void replan_choice(size_t i) {
     const EngineConfig& config = plan_.fusions[i].config;
     const Choices choices = view();
     const Fusion fusion = make_fusion(plan_.graph, choices.folded, plan_.fusions[i].ops);
@@ -113,7 +114,11 @@ class PlanMender {
         return fmt::format("knob '{}' of engine '{}' cannot be {}", setting.name, config.engine,
                            setting.value);
     }
-    return problem_with_launches(engine->lower(fusion, config, plan_.device));
+    try {
+      return problem_with_launches(engine->lower(fusion, config, plan_.device));
+    } catch (const Error& error) {
+      return fmt::format("its knobs cannot be carried out together: {}", error.what());
+    }
   }
 
   // Values that are valid each for itself may ask for too much together.
@@ -132,8 +137,12 @@ class PlanMender {
 
 }  // namespace
 
-Plan mend_plan(const Plan& plan, std::span<const Engine* const> engine_list) {
-  return PlanMender(plan, engine_list).mend();
+Plan replan(const Plan& plan, std::span<const Engine* const> engine_list) {
+  return Replanner(plan, engine_list).run(true);
+}
+
+Plan checked_plan(const Plan& plan, std::span<const Engine* const> engine_list) {
+  return Replanner(plan, engine_list).run(false);
 }
 
 }  // namespace fusor

@@ -1,4 +1,4 @@
-// Owns mend_plan: a plan from another time, machine or hand made fit for this library and this device.
+// Owns replan: a plan from another time, machine or hand made fit for this library and this device.
 #pragma once
 
 #include <span>
@@ -12,6 +12,10 @@ namespace fusor {
 /// does not exist (that fusion), a device of another architecture than the one present (all). What was
 /// decided is in `remarks`. Throws Error{missing} where the plan is for a GPU and none can be used,
 /// Error{bad_input} where it is no plan at all.
-Plan mend_plan(const Plan& plan, std::span<const Engine* const> engine_list);
+Plan replan(const Plan& plan, std::span<const Engine* const> engine_list);
+
+/// The same without the machine: the plan stays for the device that it was made for. For looking at plans
+/// (kernels(), source()).
+Plan checked_plan(const Plan& plan, std::span<const Engine* const> engine_list = {});
 
 }  // namespace fusor

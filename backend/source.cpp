@@ -7,6 +7,7 @@
 #include <set>
 
 #include "backend/build.h"
+#include "backend/replan.h"
 #include "codegen/device_files.h"
 #include "codegen/expr_emitter.h"
 #include "codegen/nvrtc.h"
@@ -88,7 +89,8 @@ std::string operand_name(const Fusion& fusion, int operand) {
 
 }  // namespace
 
-std::string source(const Plan& plan) {
+std::string source(const Plan& unchecked) {
+  const Plan plan = checked_plan(unchecked);
   std::string out;
   std::set<std::string> shown;
   for (const PlannedKernel& kernel : kernels(plan)) {

@@ -1,6 +1,7 @@
 // Owns the reading of the command's FILE.
 #include "tools/input.h"
 
+#include "backend/replan.h"
 #include "serialization/serialization.h"
 
 namespace fusor::command {
@@ -13,6 +14,7 @@ Input read_input(const Options& options) {
   auto& plan = std::get<Plan>(read);
   if (!options.device.empty())
     return {std::move(plan.graph), std::nullopt, DeviceInfo::named(options.device)};
+  plan = checked_plan(plan);
   return {plan.graph, plan, plan.device};
 }
 
