@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "backend/planner/planner.h"
+#include "core/infer.h"
 
 namespace fusor {
 
@@ -60,7 +61,8 @@ bool view_placement(const Graph& graph, const Op& op, const Placement& x, Placem
   if (const auto* slice = std::get_if<Slice>(&op.attributes)) {
     for (int i = 0; i < y_dims.rank(); ++i) {
       out.offset += slice->start[i] * x.strides[i];
-      out.strides[i] = x.strides[i] * slice->step[i];
+      // The one element that is left takes no step, however long.
+      if (y_dims[i] > 1) out.strides[i] = x.strides[i] * slice->step[i];
     }
     return true;
   }
@@ -205,11 +207,24 @@ bool expand_reshapes(Graph& graph) {
 
 }  // namespace
 
+namespace {
+
+// Any stride is valid along an extent of 1, where nobody takes a step; engines multiply it by bytes all the
+// same.
+Strides steps_of(const Tensor& tensor) {
+  Strides strides = tensor.strides;
+  for (int i = 0; i < strides.rank(); ++i)
+    if (tensor.dims[i] == 1 && strides[i] > kMaxTensorBytes) strides[i] = 0;
+  return strides;
+}
+
+}  // namespace
+
 FoldedGraph fold_views(const Graph& graph) {
   FoldedGraph folded;
   folded.folded.assign(graph.ops.size(), false);
   for (size_t i = 0; i < graph.tensors.size(); ++i)
-    folded.placements.push_back({static_cast<int>(i), 0, graph.tensors[i].strides});
+    folded.placements.push_back({static_cast<int>(i), 0, steps_of(graph.tensors[i])});
   fold_backward(graph, folded);
   fold_forward(graph, folded);
   return folded;

@@ -323,5 +323,18 @@ TEST(MakeFusion, OpsOfDifferentShapesAreRefusedByName) {
   EXPECT_THROW(make_fusion(graph, folded, std::vector<int>{0, 1}), Error);
 }
 
+// Strides and steps as large as integers are, where nobody walks.
+TEST(FoldViews, HugeStridesAlongAnExtentOfOneAreNotMultiplied) {
+  constexpr int64_t kHuge = int64_t{1} << 62;
+  GraphBuilder g("g");
+  const Tensor x = g.input("x", {4, 1, 6}, DataType::f32, TensorOptions{.strides = Strides{6, kHuge, 1}});
+  const Tensor part = g.slice(x, {1, 0, 0}, {4, 1, 6}, {kHuge, kHuge, 2});
+  const Graph graph = g.finish({g.relu(part)});
+  const FoldedGraph folded = fold_views(graph);
+  const Placement& placed = folded.placements[graph.ops[0].outputs[0]];
+  EXPECT_EQ(placed.offset, 6);
+  EXPECT_EQ(placed.strides, (Strides{6, 0, 2}));
+}
+
 }  // namespace
 }  // namespace fusor
