@@ -40,8 +40,8 @@ struct PlannedKernel {
   Fusion description;
   Launch launch;
 };
-/// Every distinct kernel that the plan's steps launch, in order. Choices of the plan that do not hold are made
-/// anew first, as load() does.
+/// Every distinct kernel that the plan's steps launch, in order. Choices of the plan that do not hold are
+/// made anew first, as load() does.
 std::vector<PlannedKernel> kernels(const Plan& plan, std::span<const Engine* const> engine_list = {});
 
 /// The generated CUDA of every kernel of the plan, with the user's names as comments and the command that

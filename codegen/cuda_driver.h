@@ -76,8 +76,8 @@ void repoint(void* encoded, void* address);
 void fill(void* pointer, uint8_t value, int64_t bytes, void* stream);
 
 /// For the command, the benchmarks and the tests: a context, device memory, copies and timing of their own.
-/// make_current() makes device `ordinal`'s primary context the calling thread's, and holds it until the process
-/// ends.
+/// make_current() makes device `ordinal`'s primary context the calling thread's, and holds it until the
+/// process ends.
 void make_current(int ordinal = 0);
 /// The stream's work so far is done.
 void synchronize(void* stream = nullptr);
