@@ -1,56 +1,61 @@
-// Owns the way from a graph to a plan; this file is the library's table of contents:
-// validate, expand, fold, partition, choose (all in choose()), lower, lay out, compile.
+// Owns the way from a graph to a plan; this file is the library's table of contents. The passes, in order:
+// validate, expand, fold views, partition, form fusions, prepare, price and cut (choose_fusions), order, then
+// select, lower and lay out (Fitting), compile, plan.
 #include "backend/build.h"
 
 #include <algorithm>
 
 #include "backend/choose.h"
 #include "backend/engines/list.h"
+#include "backend/fitting.h"
 #include "backend/replan.h"
-#include "backend/schedule.h"
+#include "backend/trace.h"
 #include "codegen/kernel_cache.h"
 #include "core/fail.h"
+#include "core/infer.h"
 
 namespace fusor {
 
 namespace {
 
-// The choice with option `option` of fusion `varied`, and the cheapest options of all others.
-Candidate make_candidate(const Choices& choices, const DeviceInfo& device, size_t varied, size_t option) {
+void expect_sensible(const BuildOptions& options) {
+  if (options.max_workspace < kNoWorkspaceLimit)
+    fail("max_workspace is {}; it is a number of bytes, or {} for no limit", options.max_workspace,
+         kNoWorkspaceLimit);
+  if (options.max_candidates < 1)
+    fail("max_candidates is {}; it is a number of 1 or more", options.max_candidates);
+}
+
+int64_t limit_of(const BuildOptions& options) {
+  return options.max_workspace == kNoWorkspaceLimit ? INT64_MAX : options.max_workspace;
+}
+
+Selection select(Fitting& fitting, const BuildOptions& options) {
+  int64_t least = 0;
+  if (auto selection = fitting.within(limit_of(options), least)) return std::move(*selection);
+  fail("no candidate needs at most {} bytes of workspace; the smallest needs {}", options.max_workspace,
+       least);
+}
+
+Candidate candidate_of(const Choices& choices, Fitting& fitting, const Selection& selection) {
   Candidate candidate;
-  std::vector<ScheduledFusion> fusions;
-  for (size_t i = 0; i < choices.fusions.size(); ++i) {
+  for (size_t i = 0; i < selection.size(); ++i) {
     const Choice& choice = choices.fusions[i];
-    const EngineOption& chosen = choice.options[i == varied ? option : 0];
+    const EngineOption& chosen = choice.options[selection[i]];
     candidate.fusions.push_back({choice.fusion.ops, chosen.config});
     candidate.seconds += chosen.seconds;
     candidate.notes.join(chosen.engine->notes_on(choice.fusion));
-    fusions.push_back({choice.fusion, chosen.engine->lower(choice.fusion, chosen.config, device), {}});
   }
-  candidate.workspace_bytes = make_schedule(choices.graph, std::move(fusions)).workspace_bytes;
+  candidate.workspace_bytes = fitting.workspace_bytes(selection);
   return candidate;
 }
 
-bool fits(const Candidate& candidate, const BuildOptions& options) {
-  return options.max_workspace < 0 || candidate.workspace_bytes <= options.max_workspace;
-}
-
-std::vector<Candidate> all_candidates(const Choices& choices, const DeviceInfo& device,
-                                      const BuildOptions& options) {
-  const auto dearest =
-      std::ranges::max_element(choices.fusions, {}, [](const Choice& c) { return c.options[0].seconds; });
-  const auto varied = static_cast<size_t>(dearest - choices.fusions.begin());
-  std::vector<Candidate> found;
-  const size_t count = std::min(dearest->options.size(), static_cast<size_t>(options.max_candidates));
-  for (size_t option = 0; option < count; ++option)
-    found.push_back(make_candidate(choices, device, varied, option));
-  return found;
-}
-
-[[noreturn]] void refuse_workspace(const std::vector<Candidate>& found, const BuildOptions& options) {
-  const auto least = std::ranges::min_element(found, {}, &Candidate::workspace_bytes);
-  fail("no candidate needs at most {} bytes of workspace; the smallest of {} needs {}", options.max_workspace,
-       found.size(), least->workspace_bytes);
+std::vector<std::shared_ptr<const KernelSource>> sources_of(const Schedule& schedule) {
+  std::vector<std::shared_ptr<const KernelSource>> sources;
+  for (const ScheduledFusion& scheduled : schedule.fusions)
+    for (const Step& step : scheduled.lowered.steps)
+      if (const auto* launch = std::get_if<Launch>(&step)) sources.push_back(launch->source);
+  return sources;
 }
 
 // Of a plan that was made here, or checked.
@@ -69,46 +74,78 @@ std::vector<PlannedKernel> lowered_kernels(const Plan& plan, std::span<const Eng
   return found;
 }
 
-void compile_kernels(const Plan& plan, std::span<const Engine* const> list) {
-  std::vector<std::shared_ptr<const KernelSource>> sources;
-  for (const PlannedKernel& kernel : lowered_kernels(plan, list)) sources.push_back(kernel.launch.source);
-  compiled_kernels(sources);
-}
-
-Plan make_plan(const Choices& choices, const DeviceInfo& device, const Candidate& candidate,
-               const BuildOptions& options) {
-  Plan plan{choices.graph,   device, candidate.fusions, candidate.workspace_bytes, candidate.seconds,
-            candidate.notes, {}};
-  if (options.compile && !device.is_cpu()) compile_kernels(plan, options.engine_list);
-  return plan;
+Plan plan_of(const Graph& graph, const DeviceInfo& device, const Candidate& candidate) {
+  return {graph,           device, candidate.fusions, candidate.workspace_bytes, candidate.seconds,
+          candidate.notes, {}};
 }
 
 }  // namespace
 
+Choices choose(const Graph& graph, const DeviceInfo& device, const BuildOptions& options,
+               bool keep_decisions) {
+  const Trace trace;
+  validate(graph);
+  Choices choices;
+  choices.graph = expand(graph);
+  trace.expanded(choices.graph);
+  choices.folded = fold_views(choices.graph);
+  const std::vector<std::vector<int>> groups = partition(choices.graph, choices.folded);
+  trace.partitioned(choices.graph, choices.folded, groups);
+  choose_fusions(choices, groups, device, options, keep_decisions);
+  trace.priced(choices);
+  order_fusions(choices);
+  trace.ordered(choices);
+  return choices;
+}
+
 std::vector<Candidate> candidates(const Graph& graph, const DeviceInfo& device, const BuildOptions& options) {
-  std::vector<Candidate> found = all_candidates(choose(graph, device, options), device, options);
-  if (std::ranges::none_of(found, [&](const Candidate& c) { return fits(c, options); }))
-    refuse_workspace(found, options);
-  std::erase_if(found, [&](const Candidate& c) { return !fits(c, options); });
+  expect_sensible(options);
+  const Choices choices = choose(graph, device, options);
+  Fitting fitting(choices, device);
+  const Selection best = select(fitting, options);
+  std::vector<Candidate> found = {candidate_of(choices, fitting, best)};
+  const auto seconds = [&](size_t i) { return choices.fusions[i].options[best[i]].seconds; };
+  size_t dearest = 0;
+  for (size_t i = 1; i < best.size(); ++i)
+    if (seconds(i) > seconds(dearest)) dearest = i;
+  for (size_t option = 0; option < choices.fusions[dearest].options.size(); ++option) {
+    if (std::ssize(found) == options.max_candidates) break;
+    if (option == best[dearest]) continue;
+    Selection varied = best;
+    varied[dearest] = option;
+    Candidate candidate = candidate_of(choices, fitting, varied);
+    if (candidate.workspace_bytes <= limit_of(options)) found.push_back(std::move(candidate));
+  }
   return found;
 }
 
 Plan build(const Graph& graph, const DeviceInfo& device, const BuildOptions& options) {
+  Trace trace;
+  expect_sensible(options);
   const Choices choices = choose(graph, device, options);
-  Candidate best = make_candidate(choices, device, 0, 0);
-  if (!fits(best, options)) {
-    const std::vector<Candidate> found = all_candidates(choices, device, options);
-    const auto fitting = std::ranges::find_if(found, [&](const Candidate& c) { return fits(c, options); });
-    if (fitting == found.end()) refuse_workspace(found, options);
-    best = *fitting;
-  }
-  return make_plan(choices, device, best, options);
+  Fitting fitting(choices, device);
+  const Selection selection = select(fitting, options);
+  const Plan plan = plan_of(choices.graph, device, candidate_of(choices, fitting, selection));
+  if (options.compile && !device.is_cpu())
+    trace.compiled(compiled_kernels(sources_of(fitting.schedule(selection))));
+  trace.built(plan);
+  return plan;
 }
 
 Plan build(const Graph& graph, const DeviceInfo& device, const Candidate& candidate,
            const BuildOptions& options) {
-  const Choices choices = choose(graph, device, options);
-  return make_plan(choices, device, candidate, options);
+  Trace trace;
+  expect_sensible(options);
+  validate(graph);
+  const Plan plan = checked_plan(plan_of(expand(graph), device, candidate), options.engine_list);
+  if (options.compile && !device.is_cpu()) {
+    std::vector<std::shared_ptr<const KernelSource>> sources;
+    for (const PlannedKernel& kernel : lowered_kernels(plan, options.engine_list))
+      sources.push_back(kernel.launch.source);
+    trace.compiled(compiled_kernels(sources));
+  }
+  trace.built(plan);
+  return plan;
 }
 
 std::vector<PlannedKernel> kernels(const Plan& plan, std::span<const Engine* const> engine_list) {

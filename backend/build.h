@@ -11,10 +11,13 @@
 
 namespace fusor {
 
+/// Of BuildOptions::max_workspace.
+inline constexpr int64_t kNoWorkspaceLimit = -1;
+
 struct BuildOptions {
-  std::vector<std::string> forbid = {};  ///< engines that must not be used
-  int64_t max_workspace = -1;            ///< bytes; -1: no limit
-  int max_candidates = 16;               ///< that candidates() gives at most
+  std::vector<std::string> forbid = {};       ///< engines that must not be used
+  int64_t max_workspace = kNoWorkspaceLimit;  ///< bytes
+  int max_candidates = 16;                    ///< that candidates() gives at most; 1 or more
   bool compile = true;  ///< compile into the kernel cache now (in parallel); a GPU is not needed
   /// Measured times that go before estimates; null: the user's table (backend/user_tuning.h).
   const TuningTable* tuning = nullptr;

@@ -2,12 +2,16 @@
 #include "backend/choose.h"
 
 #include <algorithm>
+#include <map>
+#include <optional>
 
 #include "backend/engines/list.h"
+#include "backend/planner/cut.h"
+#include "backend/planner/limits.h"
+#include "backend/planner/prices.h"
 #include "backend/user_tuning.h"
 #include "core/environment.h"
 #include "core/fail.h"
-#include "core/infer.h"
 #include "heuristics/time_model.h"
 #include "heuristics/tuning.h"
 
@@ -15,14 +19,21 @@ namespace fusor {
 
 namespace {
 
-bool contains(const std::vector<int>& ops, int op) { return std::ranges::find(ops, op) != ops.end(); }
+// How a set of ops is carried out, as far as that was found out: as one fusion, or in parts. Empty where no
+// engine that may be used takes them; `decision` says why then, and wherever it was asked for.
+struct Outcome {
+  std::vector<Choice> fusions;
+  double seconds = 0;
+  Decision decision;
+};
 
-// Asks engines about fusions of one graph.
+// Asks engines about fusions of one graph. Only carry_out() throws: a cut that is being priced may have parts
+// that nobody takes.
 class Chooser {
  public:
   Chooser(const Graph& graph, const FoldedGraph& folded, const DeviceInfo& device,
-          const BuildOptions& options, std::vector<Decision>* decisions)
-      : graph_(graph), folded_(folded), device_(device), options_(options), decisions_(decisions) {
+          const BuildOptions& options, bool explains)
+      : graph_(graph), folded_(folded), device_(device), options_(options), explains_(explains) {
     if (options.tuning == nullptr) users_tuning_ = user_tuning();
     for (const std::string& name : options.forbid) expect_engine(name, "forbid");
     if (auto forced = environment::engine()) {
@@ -33,39 +44,21 @@ class Chooser {
 
   // The whole on the cheapest engine that takes it, or two parts where a refusal says so and the price
   // agrees.
-  std::vector<Choice> decide(const std::vector<int>& ops) {
-    Decision decision;
-    std::vector<Refusal> refusals;
-    Choice whole = ask(ops, decision, refusals);
-    std::vector<Choice> parts;
-    if (!is_forced(whole)) parts = cheapest_cut(ops, refusals, decision);
-    decision.whole_seconds = whole.options.empty() ? 0 : whole.options.front().seconds;
-    const bool forced_parts = std::ranges::any_of(parts, [this](const Choice& c) { return is_forced(c); });
-    decision.cut = !parts.empty() &&
-                   (whole.options.empty() || forced_parts || decision.parts_seconds < decision.whole_seconds);
-    if (!decision.cut && whole.options.empty()) refuse(decision);
-    if (decisions_ != nullptr) decisions_->push_back(decision);
-    if (decision.cut) return parts;
-    parts.clear();
-    parts.push_back(std::move(whole));
-    return parts;
+  Outcome carry_out(const std::vector<int>& ops) {
+    Outcome outcome = decide(ops);
+    parts_.clear();
+    if (outcome.fusions.empty()) refuse(ops);
+    return outcome;
   }
 
-  // Every option of every engine for the fusion of `ops`; what they answered goes into `decision`.
-  Choice ask(const std::vector<int>& ops, Decision& decision, std::vector<Refusal>& refusals) {
-    Choice choice{make_fusion(graph_, folded_, ops), {}};
-    decision.ops = choice.fusion.op_names;
-    for (const Engine* engine : engine_list_of(options_)) {
-      EngineAnswer answer{
-          std::string(engine->name()), answer_of(*engine, choice.fusion), "", 0, false, false, {}};
-      if (answer.support) {
-        answer.notes = engine->notes_on(choice.fusion);
-        add_options(*engine, choice, answer);
-      } else {
-        refusals.push_back(*answer.support.refusal);
-      }
-      decision.answers.push_back(std::move(answer));
-    }
+  // Every option of every engine for one fusion; what they answered goes into `decision`, the places at which
+  // they would have it cut into `cuts`.
+  Choice ask(Fusion fusion, Decision& decision, std::vector<int>& cuts) {
+    Choice choice{std::move(fusion), {}};
+    if (explains_)
+      ask_in_words(choice, decision, cuts);
+    else
+      ask_for_prices(choice, cuts);
     prefer_forced(choice);
     std::ranges::stable_sort(choice.options, {}, &EngineOption::seconds);
     prefer_measured(choice);
@@ -82,8 +75,43 @@ class Chooser {
     fail("{}: there is no engine '{}'; there are {}", where, name, fmt::join(known, ", "));
   }
 
+  bool is_forbidden(const Engine& engine) const {
+    return std::ranges::find(options_.forbid, engine.name()) != options_.forbid.end();
+  }
+
+  // ---- Engines' answers ----
+
+  void ask_for_prices(Choice& choice, std::vector<int>& cuts) const {
+    const auto take = [&](const PricedAnswer& answer) {
+      if (is_forbidden(*answer.engine)) return;
+      for (const auto& [config, seconds] : answer.options)
+        choice.options.push_back({answer.engine, config, seconds});
+      if (answer.refused_at >= 0) cuts.push_back(choice.fusion.ops[static_cast<size_t>(answer.refused_at)]);
+    };
+    if (options_.engine_list.empty()) {
+      for (const PricedAnswer& answer : *priced(choice.fusion, device_)) take(answer);
+    } else {
+      for (const Engine* engine : options_.engine_list)
+        if (!is_forbidden(*engine)) take(ask_engine(*engine, choice.fusion, device_));
+    }
+  }
+
+  void ask_in_words(Choice& choice, Decision& decision, std::vector<int>& cuts) const {
+    for (const Engine* engine : engine_list_of(options_)) {
+      EngineAnswer answer{
+          std::string(engine->name()), answer_of(*engine, choice.fusion), "", 0, false, false, {}};
+      if (answer.support) {
+        answer.notes = engine->notes_on(choice.fusion);
+        add_options(*engine, choice, answer);
+      } else if (std::ranges::binary_search(choice.fusion.ops, answer.support.refusal->op)) {
+        cuts.push_back(answer.support.refusal->op);
+      }
+      decision.answers.push_back(std::move(answer));
+    }
+  }
+
   Support answer_of(const Engine& engine, const Fusion& fusion) const {
-    if (std::ranges::find(options_.forbid, engine.name()) != options_.forbid.end())
+    if (is_forbidden(engine))
       return Support::no(
           {"forbidden", "", "", "an engine that the options allow", "it is forbidden", "", -1});
     return engine.supports(fusion, device_);
@@ -139,103 +167,104 @@ class Chooser {
     }
   }
 
+  // ---- Wholes and parts ----
+
+  Outcome decide(const std::vector<int>& ops) {
+    Outcome outcome;
+    std::vector<int> cuts;
+    Choice whole = ask_whole(ops, outcome.decision, cuts);
+    if (!whole.options.empty()) outcome.decision.whole_seconds = whole.options.front().seconds;
+    Outcome parts;
+    if (!is_forced(whole)) parts = cheapest_cut(ops, cuts, outcome.decision);
+    if (parts.fusions.empty() && whole.options.empty()) parts = in_halves(ops, outcome.decision);
+    const bool forced_parts =
+        std::ranges::any_of(parts.fusions, [this](const Choice& c) { return is_forced(c); });
+    outcome.decision.cut = !parts.fusions.empty() && (whole.options.empty() || forced_parts ||
+                                                      parts.seconds < whole.options.front().seconds);
+    if (outcome.decision.cut) {
+      outcome.fusions = std::move(parts.fusions);
+      outcome.seconds = parts.seconds;
+    } else if (!whole.options.empty()) {
+      outcome.seconds = whole.options.front().seconds;
+      outcome.fusions.push_back(std::move(whole));
+    }
+    return outcome;
+  }
+
+  // No options where the ops form no fusion, or one that no kernel has room for.
+  Choice ask_whole(const std::vector<int>& ops, Decision& decision, std::vector<int>& cuts) {
+    if (explains_)
+      for (const int op : ops) decision.ops.push_back(graph_.ops[op].name);
+    std::optional<Fusion> fusion;
+    try {
+      fusion = make_fusion(graph_, folded_, ops);
+    } catch (const Error& error) {
+      decision.no_fusion = error.what();
+      return {};
+    }
+    const int64_t bytes = device_.is_cpu() ? 0 : argument_bytes(*fusion);
+    if (bytes <= max_argument_bytes(device_) || ops.size() == 1)
+      return ask(std::move(*fusion), decision, cuts);
+    decision.no_fusion = fmt::format("its kernel's arguments take up to {} bytes, {} takes {}", bytes,
+                                     device_.name, max_argument_bytes(device_));
+    return {};
+  }
+
   // Prices one cut per refusal and keeps the cheapest.
-  std::vector<Choice> cheapest_cut(const std::vector<int>& ops, const std::vector<Refusal>& refusals,
-                                   Decision& decision) {
-    std::vector<Choice> best;
+  Outcome cheapest_cut(const std::vector<int>& ops, const std::vector<int>& places, Decision& decision) {
+    Outcome best;
     std::vector<int> tried;
-    for (const Refusal& refusal : refusals) {
-      if (refusal.op < 0 || !contains(ops, refusal.op) || contains(tried, refusal.op)) continue;
-      tried.push_back(refusal.op);
-      auto [first, second] = cut_at(ops, refusal.op);
-      if (first.empty() || second.empty()) continue;
-      std::vector<Choice> parts = decide(first);
-      for (Choice& part : decide(second)) parts.push_back(std::move(part));
-      double seconds = 0;
-      for (const Choice& part : parts) seconds += part.options.front().seconds;
-      if (!best.empty() && seconds >= decision.parts_seconds) continue;
-      best = std::move(parts);
-      decision.parts_seconds = seconds;
-      decision.cut_at = graph_.ops[refusal.op].name;
+    for (const int place : places) {
+      if (std::ranges::find(tried, place) != tried.end()) continue;
+      tried.push_back(place);
+      keep_cheaper(best, cut_at(graph_, folded_, ops, place), graph_.ops[place].name, decision);
     }
     return best;
   }
 
-  bool depends_on(int op, int on, const std::vector<int>& within) const {
-    if (op == on) return true;
-    return std::ranges::any_of(dependencies(graph_, folded_, op), [&](int wait) {
-      return contains(within, wait) && depends_on(wait, on, within);
-    });
+  // The last resort.
+  Outcome in_halves(const std::vector<int>& ops, Decision& decision) {
+    Outcome parts;
+    if (ops.size() == 1) return parts;
+    const Cut halves = cut_in_half(graph_, folded_, ops);
+    if (!halves.second.empty()) keep_cheaper(parts, halves, graph_.ops[halves.second.front()].name, decision);
+    return parts;
   }
 
-  int anchor_in(const std::vector<int>& ops) const {
-    for (const int op : ops)
-      if (is_contraction(graph_.ops[op].attributes)) return op;
-    return -1;
+  void keep_cheaper(Outcome& best, const Cut& cut, const std::string& at, Decision& decision) {
+    if (cut.first.empty() || cut.second.empty()) return;
+    const Outcome& first = decided(cut.first);
+    if (first.fusions.empty()) return;
+    const Outcome& second = decided(cut.second);
+    if (second.fusions.empty()) return;
+    double seconds = 0;
+    for (const Outcome* part : {&first, &second})
+      for (const Choice& choice : part->fusions) seconds += choice.options.front().seconds;
+    if (!best.fusions.empty() && seconds >= best.seconds) return;
+    best.seconds = decision.parts_seconds = seconds;
+    best.fusions = first.fusions;
+    best.fusions.insert(best.fusions.end(), second.fusions.begin(), second.fusions.end());
+    if (!explains_) return;
+    decision.cut_at = at;
+    decision.parts = {first.decision, second.decision};
   }
 
-  // An op after the anchor goes with all that waits for it; an op before the anchor with all that it waits
-  // for.
-  std::pair<std::vector<int>, std::vector<int>> cut_at(const std::vector<int>& ops, int at) const {
-    const int anchor = anchor_in(ops);
-    const bool before_anchor = anchor >= 0 && anchor != at && depends_on(anchor, at, ops);
-    std::vector<int> first;
-    std::vector<int> second;
-    for (const int op : ops) {
-      const bool is_first = before_anchor ? depends_on(at, op, ops) : !depends_on(op, at, ops);
-      (is_first ? first : second).push_back(op);
-    }
-    keep_operands_with_anchors(first, second);
-    keep_other_shapes_with_readers(first, second);
-    return {first, second};
+  // Cuts at several places often share a part.
+  const Outcome& decided(const std::vector<int>& ops) {
+    if (const auto known = parts_.find(ops); known != parts_.end()) return known->second;
+    Outcome outcome = decide(ops);
+    return parts_.emplace(ops, std::move(outcome)).first->second;
   }
 
-  // What only contractions of the second part wait for is no part of the first: cut at one of two siblings,
-  // its operand goes with it.
-  void keep_operands_with_anchors(std::vector<int>& first, std::vector<int>& second) const {
-    const auto is_operand_of = [&](int op, const std::vector<int>& part, const std::vector<int>& within) {
-      return std::ranges::any_of(part, [&](int anchor) {
-        return op != anchor && is_contraction(graph_.ops[anchor].attributes) &&
-               depends_on(anchor, op, within);
-      });
-    };
-    std::vector<int> all = first;
-    all.insert(all.end(), second.begin(), second.end());
-    const auto is_moved = [&](int op) {
-      return anchor_in(first) >= 0 && is_operand_of(op, second, all) && !is_operand_of(op, first, all);
-    };
-    std::vector<int> kept;
-    for (const int op : first) (is_moved(op) ? second : kept).push_back(op);
-    first = std::move(kept);
-    std::ranges::sort(second);
-  }
-
-  // A value of another shape than the largest is not stored by the fusion that computes it along the way: it
-  // moves to its reader.
-  void keep_other_shapes_with_readers(std::vector<int>& first, std::vector<int>& second) const {
-    const auto dims = [&](int op) -> const Dims& { return graph_.tensors[graph_.ops[op].outputs[0]].dims; };
-    Dims largest;
-    for (const int op : first)
-      if (largest.empty() || element_count(dims(op)) > element_count(largest)) largest = dims(op);
-    for (auto op = first.rbegin(); op != first.rend();) {
-      const auto read_by_second = [&](int reader) { return contains(second, reader); };
-      const bool moves = std::holds_alternative<Pointwise>(graph_.ops[*op].attributes) &&
-                         dims(*op) != largest &&
-                         std::ranges::any_of(graph_.consumers(graph_.ops[*op].outputs[0]), read_by_second);
-      if (!moves) {
-        ++op;
-        continue;
-      }
-      second.push_back(*op);
-      op = std::make_reverse_iterator(first.erase(std::next(op).base()));
-    }
-    std::ranges::sort(second);
-  }
-
-  [[noreturn]] void refuse(const Decision& decision) const {
+  [[noreturn]] void refuse(const std::vector<int>& ops) {
+    explains_ = true;
+    const Outcome outcome = decide(ops);
+    const Decision& decision = outcome.decision;
     std::string reasons;
+    if (!decision.no_fusion.empty()) reasons = "\n  " + decision.no_fusion;
     for (const EngineAnswer& answer : decision.answers)
-      reasons += fmt::format("\n  {} refuses: {}", answer.engine, to_string(*answer.support.refusal));
+      if (!answer.support)
+        reasons += fmt::format("\n  {} refuses: {}", answer.engine, to_string(*answer.support.refusal));
     fail("no engine that may be used carries out {} on {}:{}", fmt::join(decision.ops, " + "), device_.name,
          reasons);
   }
@@ -244,49 +273,44 @@ class Chooser {
   const FoldedGraph& folded_;
   const DeviceInfo& device_;
   const BuildOptions& options_;
-  std::vector<Decision>* decisions_;
+  bool explains_;
   std::string forced_;
   std::shared_ptr<const TuningTable> users_tuning_;
+  std::map<std::vector<int>, Outcome> parts_;  // of the set that is being decided
 };
 
-std::vector<Choice> in_run_order(const Choices& choices, std::vector<Choice> fusions) {
-  std::vector<std::vector<int>> groups;
-  groups.reserve(fusions.size());
-  for (const Choice& choice : fusions) groups.push_back(choice.fusion.ops);
-  std::vector<Choice> ordered;
-  for (const std::vector<int>& ops : in_run_order(choices.graph, choices.folded, std::move(groups)))
-    for (Choice& choice : fusions)
-      if (choice.fusion.ops == ops) ordered.push_back(std::move(choice));
-  return ordered;
+}  // namespace
+
+void choose_fusions(Choices& choices, const std::vector<std::vector<int>>& groups, const DeviceInfo& device,
+                    const BuildOptions& options, bool keep_decisions) {
+  Chooser chooser(choices.graph, choices.folded, device, options, keep_decisions);
+  for (const std::vector<int>& ops : groups) {
+    Outcome outcome = chooser.carry_out(ops);
+    std::ranges::move(outcome.fusions, std::back_inserter(choices.fusions));
+    if (keep_decisions) choices.decisions.push_back(std::move(outcome.decision));
+  }
 }
 
-}  // namespace
+void order_fusions(Choices& choices) {
+  std::vector<std::vector<int>> groups;
+  groups.reserve(choices.fusions.size());
+  for (const Choice& choice : choices.fusions) groups.push_back(choice.fusion.ops);
+  std::vector<size_t> place(choices.graph.ops.size());
+  const std::vector<std::vector<int>> ordered = in_run_order(choices.folded, std::move(groups));
+  for (size_t i = 0; i < ordered.size(); ++i) place[ordered[i].front()] = i;
+  std::ranges::sort(choices.fusions, {}, [&](const Choice& c) { return place[c.fusion.ops.front()]; });
+}
 
 std::span<const Engine* const> engine_list_of(const BuildOptions& options) {
   return options.engine_list.empty() ? engines() : options.engine_list;
 }
 
-Choices choose(const Graph& graph, const DeviceInfo& device, const BuildOptions& options,
-               bool keep_decisions) {
-  validate(graph);
-  Choices choices;
-  choices.graph = expand(graph);
-  choices.folded = fold_views(choices.graph);
-  Chooser chooser(choices.graph, choices.folded, device, options,
-                  keep_decisions ? &choices.decisions : nullptr);
-  std::vector<Choice> fusions;
-  for (const std::vector<int>& ops : partition(choices.graph, choices.folded))
-    for (Choice& choice : chooser.decide(ops)) fusions.push_back(std::move(choice));
-  choices.fusions = in_run_order(choices, std::move(fusions));
-  return choices;
-}
-
 Choice choose_one(const Choices& choices, std::span<const int> ops, const DeviceInfo& device,
                   const BuildOptions& options) {
-  Chooser chooser(choices.graph, choices.folded, device, options, nullptr);
+  Chooser chooser(choices.graph, choices.folded, device, options, false);
   Decision decision;
-  std::vector<Refusal> refusals;
-  return chooser.ask({ops.begin(), ops.end()}, decision, refusals);
+  std::vector<int> cuts;
+  return chooser.ask(make_fusion(choices.graph, choices.folded, ops), decision, cuts);
 }
 
 }  // namespace fusor

@@ -35,8 +35,15 @@ struct Choices {
   std::vector<Decision> decisions;  ///< only where asked for
 };
 
-/// Validates, expands, folds, partitions and chooses. Throws Error{bad_input} where the options leave no
-/// engine.
+/// Forms, prepares and prices fusions: asks the engines about every group, cuts groups where the parts are
+/// cheaper, and appends what was chosen. Throws Error{bad_input} where the options leave no engine.
+void choose_fusions(Choices& choices, const std::vector<std::vector<int>>& groups, const DeviceInfo& device,
+                    const BuildOptions& options, bool keep_decisions);
+/// Puts the chosen fusions in an order in which they can run.
+void order_fusions(Choices& choices);
+
+/// The passes of a build up to the order (backend/build.cpp). Throws Error{bad_input} where the options leave
+/// no engine.
 Choices choose(const Graph& graph, const DeviceInfo& device, const BuildOptions& options,
                bool keep_decisions = false);
 

@@ -8,10 +8,12 @@
 
 #include "backend/aliasing.h"
 #include "backend/engines/list.h"
+#include "backend/planner/limits.h"
 #include "backend/reference/reference.h"
 #include "backend/replan.h"
 #include "backend/run_blocks.h"
 #include "backend/schedule.h"
+#include "backend/trace.h"
 #include "codegen/cuda_driver.h"
 #include "codegen/kernel_cache.h"
 #include "core/convert.h"
@@ -21,8 +23,8 @@ namespace fusor {
 
 namespace {
 
-// What CUDA passes by value to one kernel at most.
-constexpr size_t kMaxArgumentBytes = 4096;
+// What the driver passes by value to one kernel at most.
+constexpr size_t kMaxArgumentBytes = kMostArgumentBytes;
 
 // A tensor that the caller binds.
 struct Slot {
@@ -108,6 +110,7 @@ struct Executable::Impl {
   std::optional<AliasRules> aliases;
   std::shared_ptr<void> context;  // that the kernels were loaded into, where the thread had none
   mutable std::optional<RunBlocks> blocks;
+  bool traces = false;  // FUSOR_DEBUG at load
 
   void* resolve(const Source& source, std::span<void* const> by_slot, std::byte* workspace) const {
     auto* base = source.slot < 0 ? workspace : static_cast<std::byte*>(by_slot[source.slot]);
@@ -138,6 +141,7 @@ struct Executable::Impl {
 
   void run_all(std::span<void* const> by_slot, const Workspace& workspace, Stream stream, int* order) const {
     check(by_slot, workspace, order);
+    if (traces) trace_run(plan, steps.size());
     auto* const memory = static_cast<std::byte*>(workspace.pointer);
     for (const ReadyStep& step : steps)
       std::visit([&](const auto& ready) { run(ready, by_slot, memory, stream); }, step);
@@ -207,12 +211,13 @@ class Loader {
   /// Per tensor of the graph, once slots() was asked.
   std::span<const int> slot_of() const { return slot_of_; }
 
-  std::vector<ReadyStep> steps() {
+  std::vector<ReadyStep> steps(Trace& trace) {
     std::vector<std::shared_ptr<const KernelSource>> sources;
     for_each_step([&](const ScheduledFusion&, const Step& step) {
       if (const auto* launch = std::get_if<Launch>(&step)) sources.push_back(launch->source);
     });
     const auto compiled = compiled_kernels(sources);
+    trace.compiled(compiled);
     std::vector<ReadyStep> ready;
     size_t next = 0;
     for_each_step([&](const ScheduledFusion& scheduled, const Step& step) {
@@ -344,6 +349,7 @@ void Executable::run(std::span<void* const> by_slot, Workspace workspace, Stream
 
 Executable load(const Plan& plan, std::span<const Engine* const> engine_list) {
   const auto list = engine_list.empty() ? engines() : engine_list;
+  Trace trace;
   auto impl = std::make_unique<Executable::Impl>();
   impl->plan = replan(plan, list);
   const Schedule schedule = schedule_of(impl->plan, list);
@@ -354,7 +360,9 @@ Executable load(const Plan& plan, std::span<const Engine* const> engine_list) {
   impl->slots = loader.slots();
   impl->blocks.emplace(impl->slots.size());
   impl->aliases.emplace(impl->plan.graph, schedule, loader.slot_of());
-  impl->steps = loader.steps();
+  impl->steps = loader.steps(trace);
+  impl->traces = trace.is_on();
+  trace.loaded(impl->plan);
   return Executable(std::move(impl));
 }
 

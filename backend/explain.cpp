@@ -21,24 +21,47 @@ std::string use_of(const Notes& notes) {
   return fmt::format("{}", fmt::join(uses, " and "));
 }
 
-void append(std::string& text, const Decision& decision) {
-  text += fmt::format("fusion {}\n", fmt::join(decision.ops, " + "));
-  for (const EngineAnswer& answer : decision.answers) {
-    if (answer.support)
-      text += fmt::format("  {} {} accepts{}, {}{} with {}\n", answer.chosen && !decision.cut ? "*" : " ",
-                          answer.engine,
-                          answer.notes.tf32         ? " in tf32"
-                          : answer.notes.short_sums ? " in short sums"
-                                                    : "",
-                          microseconds(answer.seconds), answer.measured ? " measured" : "", answer.config);
-    else
-      text += fmt::format("    {} refuses: {}\n", answer.engine, to_string(*answer.support.refusal));
-  }
+// Engines that would want another device, whatever the fusion.
+bool wants_another_device(const EngineAnswer& answer, const DeviceInfo& device) {
+  return !answer.support && answer.support.refusal->actual == device.name;
+}
+
+std::string words(const EngineAnswer& answer, bool is_carried_out) {
+  if (!answer.support)
+    return fmt::format("    {} refuses: {}\n", answer.engine, to_string(*answer.support.refusal));
+  return fmt::format("  {} {} accepts{}, {}{} with {}\n", is_carried_out ? "*" : " ", answer.engine,
+                     answer.notes.tf32         ? " in tf32"
+                     : answer.notes.short_sums ? " in short sums"
+                                               : "",
+                     microseconds(answer.seconds), answer.measured ? " measured" : "", answer.config);
+}
+
+// The choice first, then who accepts, then who refuses; the parts of a cut below it.
+void append(std::string& text, const Decision& decision, const DeviceInfo& device,
+            const std::string& indent) {
+  std::vector<std::string> lines;
+  std::vector<std::string_view> elsewhere;
+  const auto is_chosen = [&](const EngineAnswer& answer) { return answer.chosen && !decision.cut; };
+  const auto add = [&](auto&& wanted) {
+    for (const EngineAnswer& answer : decision.answers)
+      if (wanted(answer)) lines.push_back(words(answer, is_chosen(answer)));
+  };
+  add(is_chosen);
+  add([&](const EngineAnswer& answer) { return answer.support && !is_chosen(answer); });
+  add([&](const EngineAnswer& answer) { return !answer.support && !wants_another_device(answer, device); });
+  for (const EngineAnswer& answer : decision.answers)
+    if (wants_another_device(answer, device)) elsewhere.push_back(answer.engine);
+  text += fmt::format("{}fusion {}\n", indent, fmt::join(decision.ops, " + "));
+  for (const std::string& line : lines) text += indent + line;
+  if (!elsewhere.empty())
+    text += fmt::format("{}    for other devices: {}\n", indent, fmt::join(elsewhere, ", "));
+  if (!decision.no_fusion.empty()) text += fmt::format("{}    no fusion: {}\n", indent, decision.no_fusion);
   if (decision.cut_at.empty()) return;
   const std::string whole =
       decision.whole_seconds > 0 ? microseconds(decision.whole_seconds) : "not possible";
-  text += fmt::format("  cut at {}: two parts {}, the whole {}: {}\n", decision.cut_at,
+  text += fmt::format("{}  cut at {}: two parts {}, the whole {}: {}\n", indent, decision.cut_at,
                       microseconds(decision.parts_seconds), whole, decision.cut ? "cut" : "kept whole");
+  for (const Decision& part : decision.parts) append(text, part, device, indent + "    ");
 }
 
 }  // namespace
@@ -64,7 +87,7 @@ std::string explain(const Graph& graph, const DeviceInfo& device, const BuildOpt
                         use_of(explanation.choice.notes));
   if (!explanation.folded.empty())
     text += fmt::format("folded into accesses: {}\n", fmt::join(explanation.folded, ", "));
-  for (const Decision& decision : explanation.decisions) append(text, decision);
+  for (const Decision& decision : explanation.decisions) append(text, decision, device, "");
   return text;
 }
 

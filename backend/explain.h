@@ -20,7 +20,7 @@ struct EngineAnswer {
   Notes notes;  ///< where it accepts
 };
 
-/// A fusion that was considered: kept, or cut in two.
+/// A set of ops that was considered: one fusion, or cut in two.
 struct Decision {
   std::vector<std::string> ops;       ///< names
   std::vector<EngineAnswer> answers;  ///< in the order of the engine list
@@ -28,6 +28,8 @@ struct Decision {
   double whole_seconds = 0;           ///< the cheapest engine that takes the whole; 0 where none does
   double parts_seconds = 0;           ///< the two parts, where a cut was priced
   bool cut = false;
+  std::string no_fusion;        ///< why the ops cannot be one fusion, or empty
+  std::vector<Decision> parts;  ///< the two parts of the cheapest cut, carried out or not
 };
 
 struct Explanation {

@@ -25,7 +25,8 @@ class Replanner {
     if (here && !plan_.device.is_cpu()) adopt_present_device();
     check_partition();
     plan_.notes = {};
-    for (size_t i = 0; i < plan_.fusions.size(); ++i) replan_choice(i);
+    const Choices choices = view();
+    for (size_t i = 0; i < plan_.fusions.size(); ++i) replan_choice(choices, i);
     return std::move(plan_);
   }
 
@@ -66,7 +67,7 @@ class Replanner {
       if (times[i] != wanted)
         fail("op '{}' is in {} fusions of the plan, expected {}", plan_.graph.ops[i].name, times[i], wanted);
     }
-    groups = in_run_order(plan_.graph, choices.folded, groups);
+    groups = in_run_order(choices.folded, groups);
     std::vector<PlannedFusion> ordered;
     ordered.reserve(groups.size());
     for (const std::vector<int>& ops : groups)
@@ -76,9 +77,8 @@ class Replanner {
 
   Choices view() const { return {plan_.graph, fold_views(plan_.graph), {}, {}}; }
 
-  void replan_choice(size_t i) {
+  void replan_choice(const Choices& choices, size_t i) {
     const EngineConfig& config = plan_.fusions[i].config;
-    const Choices choices = view();
     const Fusion fusion = make_fusion(plan_.graph, choices.folded, plan_.fusions[i].ops);
     const std::string problem = problem_with(config, fusion);
     if (problem.empty()) return join_notes(i, fusion);

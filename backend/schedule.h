@@ -24,6 +24,21 @@ struct Schedule {
   int64_t workspace_bytes = 0;
 };
 
+/// Workspace that one fusion uses: its operands that are intermediates, and its scratch, in bytes.
+struct WorkspaceUse {
+  const Fusion* fusion = nullptr;
+  std::span<const int64_t> scratch;
+};
+/// Where everything lies, in bytes.
+struct WorkspaceLayout {
+  std::vector<int64_t> tensor_offsets;                ///< per tensor of the graph, or -1
+  std::vector<std::vector<int64_t>> scratch_offsets;  ///< per use
+  int64_t bytes = 0;
+};
+WorkspaceLayout lay_out_workspace(const Graph& graph, std::span<const WorkspaceUse> uses);
+/// Bytes that a block takes in the workspace.
+int64_t aligned_workspace(int64_t bytes);
+
 /// Lays out intermediates and scratch; memory is used again as soon as its last reader is done. 256-byte
 /// aligned.
 Schedule make_schedule(const Graph& graph, std::vector<ScheduledFusion> fusions);

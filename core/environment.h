@@ -19,6 +19,9 @@ std::optional<std::string> libcuda();
 std::optional<std::string> libnvrtc();
 /// FUSOR_CUDA_ROOT: a toolkit, or a folder of wheels, in which NVRTC is looked for.
 std::optional<std::string> cuda_root();
+/// FUSOR_DEBUG: how much is told on stderr. 0 (default): nothing. 1: a line for each build, load and run. 2:
+/// also the fusions after each pass of a build. 3: also their expressions.
+int debug_level();
 /// FUSOR_THREADS: threads for compiling and for the CPU device (default: all cores).
 int threads();
 

@@ -39,6 +39,12 @@ Report decision_report(const Decision& decision) {
         .set("whole_seconds", decision.whole_seconds)
         .set("parts_seconds", decision.parts_seconds)
         .set("cut", decision.cut);
+  if (!decision.no_fusion.empty()) report.set("no_fusion", decision.no_fusion);
+  if (!decision.parts.empty()) {
+    Report parts = Report::list();
+    for (const Decision& part : decision.parts) parts.add(decision_report(part));
+    report.set("parts", std::move(parts));
+  }
   return report;
 }
 

@@ -1,6 +1,5 @@
-// Owns the folding of views and concatenations into placements, and the identity ops that make it always
-// possible.
-#include <fmt/format.h>
+// Owns the folding of views and concatenations into placements.
+#include "backend/planner/fold_views.h"
 
 #include <algorithm>
 
@@ -102,6 +101,39 @@ void place_concatenated(const Graph& graph, const Op& op, const Concatenate& con
   }
 }
 
+// Any stride is valid along an extent of 1, where nobody takes a step; engines multiply it by bytes all the
+// same.
+Strides steps_of(const Tensor& tensor) {
+  Strides strides = tensor.strides;
+  for (int i = 0; i < strides.rank(); ++i)
+    if (tensor.dims[i] == 1 && strides[i] > kMaxTensorBytes) strides[i] = 0;
+  return strides;
+}
+
+}  // namespace
+
+FoldedGraph unfolded(const Graph& graph) {
+  FoldedGraph folded;
+  folded.folded.assign(graph.ops.size(), false);
+  folded.placements.reserve(graph.tensors.size());
+  for (size_t i = 0; i < graph.tensors.size(); ++i)
+    folded.placements.push_back({static_cast<int>(i), 0, steps_of(graph.tensors[i])});
+  return folded;
+}
+
+bool fold_into_result(const Graph& graph, int op_index, FoldedGraph& folded) {
+  const Op& op = graph.ops[op_index];
+  const int x = op.inputs[0];
+  const int y = op.outputs[0];
+  const bool y_is_home = !graph.tensors[y].is_virtual() || !has_own_buffer(folded, y);
+  Placement place;
+  if (!y_is_home || !graph.tensors[x].is_virtual() || !has_own_buffer(folded, x)) return false;
+  if (!inverse_view(graph, op, folded.placements[y], place)) return false;
+  folded.placements[x] = place;
+  folded.folded[op_index] = true;
+  return true;
+}
+
 // Last op first: a value that only moves on into an output, or into a concatenation, is written there in the
 // first place. A concatenated value has no choice but that place (expand() saw to it that it has one), so
 // views leave it alone.
@@ -115,128 +147,62 @@ void fold_backward(const Graph& graph, FoldedGraph& folded) {
     if (const auto* concatenate = std::get_if<Concatenate>(&op.attributes)) {
       place_concatenated(graph, op, *concatenate, folded);
       folded.folded[i] = true;
-      continue;
+    } else if (is_view(op.attributes) && !concatenated[op.inputs[0]]) {
+      fold_into_result(graph, i, folded);
     }
-    if (!is_view(op.attributes)) continue;
-    const int x = op.inputs[0];
-    const int y = op.outputs[0];
-    const bool y_is_home = !graph.tensors[y].is_virtual() || !has_own_buffer(folded, y);
-    Placement place;
-    if (!y_is_home || concatenated[x] || !graph.tensors[x].is_virtual() || !has_own_buffer(folded, x))
-      continue;
-    if (!inverse_view(graph, op, folded.placements[y], place)) continue;
-    folded.placements[x] = place;
-    folded.folded[i] = true;
   }
 }
 
 // First op first: a virtual view is read where its operand lies.
-void fold_forward(const Graph& graph, FoldedGraph& folded) {
-  for (size_t i = 0; i < graph.ops.size(); ++i) {
-    const Op& op = graph.ops[i];
-    if (folded.folded[i] || !is_view(op.attributes)) continue;
-    const int y = op.outputs[0];
-    Placement place;
-    if (!graph.tensors[y].is_virtual() || !has_own_buffer(folded, y)) continue;
-    if (graph.tensors[op.inputs[0]].is_scalar()) continue;
-    if (!view_placement(graph, op, folded.placements[op.inputs[0]], place)) continue;
-    folded.placements[y] = place;
-    folded.folded[i] = true;
-  }
+void fold_into_operand(const Graph& graph, int op_index, FoldedGraph& folded) {
+  const Op& op = graph.ops[op_index];
+  if (folded.folded[op_index] || !is_view(op.attributes)) return;
+  const int y = op.outputs[0];
+  Placement place;
+  if (!graph.tensors[y].is_virtual() || !has_own_buffer(folded, y)) return;
+  if (graph.tensors[op.inputs[0]].is_scalar()) return;
+  if (!view_placement(graph, op, folded.placements[op.inputs[0]], place)) return;
+  folded.placements[y] = place;
+  folded.folded[op_index] = true;
 }
-
-// Puts an identity op in front of operand `operand` of op `at`, giving a row-major virtual copy.
-void insert_identity(Graph& graph, int at, int operand) {
-  const int x = graph.ops[at].inputs[operand];
-  Tensor copy = graph.tensors[x];
-  Op identity;
-  identity.name = fmt::format("{}.x{}", graph.ops[at].name, operand);
-  while (std::ranges::find(graph.ops, identity.name, &Op::name) != graph.ops.end()) identity.name += "'";
-  copy.name = identity.name + ":y";
-  while (graph.find(copy.name) >= 0) copy.name += "'";
-  int64_t uid = 1;
-  for (const Tensor& tensor : graph.tensors)
-    uid = std::max(uid, tensor.uid == INT64_MAX ? uid : tensor.uid + 1);
-  while (graph.find_uid(uid) >= 0) ++uid;
-  copy.uid = uid;
-  copy.memory = Memory::workspace;
-  copy.strides = packed_strides(copy.dims);
-  copy.value = 0.0;
-  identity.attributes = Pointwise{.mode = PointwiseMode::identity, .compute = carrier(copy.type)};
-  identity.inputs = {x};
-  identity.outputs = {static_cast<int>(graph.tensors.size())};
-  graph.tensors.push_back(std::move(copy));
-  graph.ops[at].inputs[operand] = identity.outputs[0];
-  graph.ops.insert(graph.ops.begin() + at, std::move(identity));
-}
-
-// A concatenated tensor is written in place by its producer: it must be virtual, no view, and nowhere else so
-// placed.
-bool expand_concatenations(Graph& graph) {
-  std::vector<bool> placed(graph.tensors.size(), false);
-  for (int i = 0; i < static_cast<int>(graph.ops.size()); ++i) {
-    if (!std::holds_alternative<Concatenate>(graph.ops[i].attributes)) continue;
-    for (int k = 0; k < static_cast<int>(graph.ops[i].inputs.size()); ++k) {
-      const int x = graph.ops[i].inputs[k];
-      if (graph.tensors[x].is_virtual() && !placed[x]) {
-        placed[x] = true;
-        continue;
-      }
-      insert_identity(graph, i, k);
-      return true;
-    }
-  }
-  return false;
-}
-
-// A reshape that is neither folded nor expressible as strides over its operand reads a row-major copy
-// instead.
-bool expand_reshapes(Graph& graph) {
-  const FoldedGraph folded = fold_views(graph);
-  for (int i = 0; i < static_cast<int>(graph.ops.size()); ++i) {
-    Placement ignored;
-    const Op& op = graph.ops[i];
-    const bool reshape = std::holds_alternative<Reshape>(op.attributes);
-    if (!reshape || folded.folded[i] || graph.tensors[op.inputs[0]].is_scalar()) continue;
-    if (view_placement(graph, op, folded.placements[op.inputs[0]], ignored)) continue;
-    insert_identity(graph, i, 0);
-    return true;
-  }
-  return false;
-}
-
-}  // namespace
 
 namespace {
 
-// Any stride is valid along an extent of 1, where nobody takes a step; engines multiply it by bytes all the
-// same.
-Strides steps_of(const Tensor& tensor) {
-  Strides strides = tensor.strides;
-  for (int i = 0; i < strides.rank(); ++i)
-    if (tensor.dims[i] == 1 && strides[i] > kMaxTensorBytes) strides[i] = 0;
-  return strides;
+// The folded ops on the way to each op are walked once.
+std::vector<std::vector<int>> all_dependencies(const Graph& graph, const FoldedGraph& folded) {
+  std::vector<std::vector<int>> found(graph.ops.size());
+  std::vector<int> seen_from(graph.tensors.size(), -1);
+  std::vector<int> waiting;
+  for (size_t i = 0; i < graph.ops.size(); ++i) {
+    if (folded.folded[i]) continue;
+    waiting.assign(graph.ops[i].inputs.begin(), graph.ops[i].inputs.end());
+    while (!waiting.empty()) {
+      const int tensor = waiting.back();
+      waiting.pop_back();
+      const int producer = folded.index.producer(tensor);
+      if (producer < 0 || seen_from[tensor] == static_cast<int>(i)) continue;
+      seen_from[tensor] = static_cast<int>(i);
+      const std::vector<int>& inputs = graph.ops[producer].inputs;
+      if (folded.folded[producer])
+        waiting.insert(waiting.end(), inputs.begin(), inputs.end());
+      else
+        found[i].push_back(producer);
+    }
+    std::ranges::sort(found[i]);
+    found[i].erase(std::unique(found[i].begin(), found[i].end()), found[i].end());
+  }
+  return found;
 }
 
 }  // namespace
 
 FoldedGraph fold_views(const Graph& graph) {
-  FoldedGraph folded;
-  folded.folded.assign(graph.ops.size(), false);
-  for (size_t i = 0; i < graph.tensors.size(); ++i)
-    folded.placements.push_back({static_cast<int>(i), 0, steps_of(graph.tensors[i])});
+  FoldedGraph folded = unfolded(graph);
   fold_backward(graph, folded);
-  fold_forward(graph, folded);
+  for (size_t i = 0; i < graph.ops.size(); ++i) fold_into_operand(graph, static_cast<int>(i), folded);
+  folded.index = GraphIndex(graph);
+  folded.dependencies = all_dependencies(graph, folded);
   return folded;
-}
-
-Graph expand(const Graph& graph) {
-  Graph expanded = graph;
-  while (expand_concatenations(expanded)) {
-  }
-  while (expand_reshapes(expanded)) {
-  }
-  return expanded;
 }
 
 }  // namespace fusor

@@ -2,14 +2,16 @@
 #include <algorithm>
 #include <map>
 
+#include "backend/planner/fold_views.h"
 #include "backend/planner/planner.h"
+#include "backend/planner/reach.h"
 #include "core/fail.h"
 
 namespace fusor {
 
 namespace {
 
-bool contains(std::span<const int> ops, int op) { return std::ranges::binary_search(ops, op); }
+bool contains(std::span<const int> ops, int op) { return position_in(ops, op) >= 0; }
 
 // The domain of a site. An axis that a grouped reduction splits is two axes here: groups, then members.
 struct Domain {
@@ -105,15 +107,10 @@ class FusionBuilder {
 
   bool is_pair() const {
     return anchors_.size() == 2 && are_siblings(graph_, anchors_[0], anchors_[1]) &&
-           !waits_for(anchors_[1], anchors_[0]);
+           !downstream_of(folded_, ops_, anchors_[0])[position(anchors_[1])];
   }
 
-  // Directly, or through ops of the set.
-  bool waits_for(int op, int other) const {
-    return std::ranges::any_of(dependencies(graph_, folded_, op), [&](int wait) {
-      return wait == other || (contains(ops_, wait) && waits_for(wait, other));
-    });
-  }
+  size_t position(int op) const { return static_cast<size_t>(position_in(ops_, op)); }
 
   int sibling_of(int op) const {
     return static_cast<int>(std::ranges::find(anchors_, op) - anchors_.begin());
@@ -122,20 +119,20 @@ class FusionBuilder {
 
   // Ops of the set that the anchors wait for: they belong before their operands.
   void mark_upstream() {
-    upstream_.assign(graph_.ops.size(), false);
+    upstream_.assign(ops_.size(), false);
     std::vector<int> waiting;
     for (const int anchor : anchors_)
       waiting.insert(waiting.end(), graph_.ops[anchor].inputs.begin(), graph_.ops[anchor].inputs.end());
     while (!waiting.empty()) {
-      const int producer = graph_.producer(waiting.back());
+      const int producer = folded_.index.producer(waiting.back());
       waiting.pop_back();
-      if (producer < 0 || !contains(ops_, producer) || upstream_[producer]) continue;
-      upstream_[producer] = true;
+      if (producer < 0 || !contains(ops_, producer) || upstream_[position(producer)]) continue;
+      upstream_[position(producer)] = true;
       waiting.insert(waiting.end(), graph_.ops[producer].inputs.begin(), graph_.ops[producer].inputs.end());
     }
   }
 
-  bool is_upstream(int op) const { return upstream_[op]; }
+  bool is_upstream(int op) const { return upstream_[position(op)]; }
 
   int operand_of(int tensor) {
     const int buffer = folded_.placements[tensor].buffer;
@@ -183,7 +180,7 @@ class FusionBuilder {
 
   int make_value(int tensor) {
     const Tensor& described = graph_.tensors[tensor];
-    const int producer = graph_.producer(tensor);
+    const int producer = folded_.index.producer(tensor);
     if (producer >= 0 && is_anchor(producer))
       return add_node(
           {.kind = Node::Kind::anchor, .type = described.type, .axis = sibling_of(producer), .op = producer});
@@ -245,7 +242,7 @@ class FusionBuilder {
   // Whether an op outside of the set reads the tensor, directly or through a folded view.
   bool leaves(int tensor) const {
     if (!graph_.tensors[tensor].is_virtual()) return true;
-    return std::ranges::any_of(graph_.consumers(tensor), [&](int op) { return !contains(ops_, op); });
+    return std::ranges::any_of(folded_.index.consumers(tensor), [&](int op) { return !contains(ops_, op); });
   }
 
   Expr site_after() {
@@ -311,7 +308,7 @@ class FusionBuilder {
   const FoldedGraph& folded_;
   std::span<const int> ops_;
   std::vector<int> anchors_;
-  std::vector<bool> upstream_;
+  std::vector<bool> upstream_;  // by position in ops_
   Fusion fusion_;
 
   // The site being built.
@@ -319,15 +316,6 @@ class FusionBuilder {
   Expr expr_;
   std::map<int, int> nodes_;
 };
-
-// Placements as the graph says, nothing folded.
-FoldedGraph unfolded(const Graph& graph) {
-  FoldedGraph folded;
-  folded.folded.assign(graph.ops.size(), false);
-  for (size_t i = 0; i < graph.tensors.size(); ++i)
-    folded.placements.push_back({static_cast<int>(i), 0, graph.tensors[i].strides});
-  return folded;
-}
 
 // Adds `tensor` as the next operand and gives a load of / store to it over its own dims.
 Access add_operand(const Graph& graph, int tensor, Fusion& fusion) {
@@ -419,7 +407,9 @@ Fusion make_single(const Graph& graph, int op) {
   if (std::holds_alternative<Reshape>(attributes)) return reshape_copy(graph, op);
   const int ops[] = {op};
   // On its own, an op's result always leaves, whether or not anyone reads it.
-  return make_fusion(graph, unfolded(graph), ops);
+  FoldedGraph folded = unfolded(graph);
+  folded.index = GraphIndex(graph);
+  return make_fusion(graph, folded, ops);
 }
 
 }  // namespace fusor

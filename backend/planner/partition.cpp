@@ -1,10 +1,11 @@
 // Owns the greedy partition: anchors absorb their pointwise neighbours, pointwise ops and reductions join
 // each other.
 #include <algorithm>
-#include <numeric>
+#include <tuple>
+#include <utility>
 
+#include "backend/planner/group_order.h"
 #include "backend/planner/planner.h"
-#include "core/fail.h"
 
 namespace fusor {
 
@@ -16,16 +17,6 @@ constexpr int kCheapInstructions = 16;
 // A special-function result costs about this many fp32 instructions (128 against 16 a clock and SM).
 constexpr int kSpecialCost = 8;
 
-void collect_producers(const Graph& graph, const FoldedGraph& folded, int tensor, std::vector<int>& out) {
-  const int producer = graph.producer(tensor);
-  if (producer < 0) return;
-  if (!folded.folded[producer]) {
-    out.push_back(producer);
-    return;
-  }
-  for (const int input : graph.ops[producer].inputs) collect_producers(graph, folded, input, out);
-}
-
 int pointwise_cost(const Op& op) {
   const PointwiseInfo& row = info(std::get<Pointwise>(op.attributes).mode);
   return row.alu + kSpecialCost * row.sfu;
@@ -34,13 +25,30 @@ int pointwise_cost(const Op& op) {
 bool is_pointwise(const Op& op) { return std::holds_alternative<Pointwise>(op.attributes); }
 bool is_reduction(const Op& op) { return std::holds_alternative<Reduction>(op.attributes); }
 
+// What is asked of a group again and again; kept up to date as groups merge.
+struct GroupFacts {
+  std::vector<int> anchors;     // ascending: none, one, or two siblings
+  std::vector<int> reductions;  // ascending
+  std::vector<int> indices;     // gen_index ops, ascending
+  bool has_view = false;
+  bool has_grouped = false;  // a reduction that keeps groups of an axis
+  int widest = -1;           // the first op that works over the most elements
+};
+
 // The groups while they grow. A group is known by the index that its ops carry.
 class Partitioner {
  public:
-  Partitioner(const Graph& graph, const FoldedGraph& folded) : graph_(graph), folded_(folded) {
-    group_.resize(graph.ops.size());
-    std::iota(group_.begin(), group_.end(), 0);
-    for (int i = 0; i < op_count(); ++i) dependencies_.push_back(dependencies(graph, folded, i));
+  Partitioner(const Graph& graph, const FoldedGraph& folded)
+      : graph_(graph),
+        folded_(folded),
+        order_(folded),
+        facts_(graph.ops.size()),
+        before_anchor_(graph.ops.size(), false),
+        readers_seen_(graph.tensors.size(), 0),
+        reader_groups_(graph.tensors.size()),
+        met_in_(graph.ops.size(), 0) {
+    for (int i = 0; i < op_count(); ++i)
+      if (!folded.folded[i]) facts_[i] = facts_of(i);
   }
 
   std::vector<std::vector<int>> run() {
@@ -55,78 +63,81 @@ class Partitioner {
     std::vector<std::vector<int>> groups;
     for (int i = 0; i < op_count(); ++i)
       if (!folded_.folded[i] && !members(i).empty()) groups.push_back(members(i));
-    return in_run_order(graph_, folded_, std::move(groups));
+    return in_run_order(folded_, std::move(groups));
   }
 
  private:
   int op_count() const { return static_cast<int>(graph_.ops.size()); }
   const Dims& result_dims(int op) const { return graph_.tensors[graph_.ops[op].outputs[0]].dims; }
   bool is_virtual_result(int op) const { return graph_.tensors[graph_.ops[op].outputs[0]].is_virtual(); }
+  std::span<const int> consumers(int op) const { return folded_.index.consumers(graph_.ops[op].outputs[0]); }
 
-  std::vector<int> members(int group) const {
-    std::vector<int> ops;
-    for (int i = 0; i < op_count(); ++i)
-      if (!folded_.folded[i] && group_[i] == group) ops.push_back(i);
-    return ops;
+  int group_of(int op) const { return order_.group_of(op); }
+  const std::vector<int>& members(int group) const { return order_.members(group); }
+  size_t size_of(int group) const { return members(group).size(); }
+
+  GroupFacts facts_of(int op) const {
+    const Op& described = graph_.ops[op];
+    GroupFacts facts;
+    facts.widest = op;
+    facts.has_view = is_view(described.attributes);
+    if (is_contraction(described.attributes)) facts.anchors = {op};
+    if (is_gen_index(op)) facts.indices = {op};
+    if (!is_reduction(described)) return facts;
+    facts.reductions = {op};
+    facts.has_grouped = is_grouped(op);
+    return facts;
   }
 
   // The op that writes `tensor` itself (not through a folded view), or -1.
   int direct_producer(int tensor) const {
-    const int producer = graph_.producer(tensor);
+    const int producer = folded_.index.producer(tensor);
     return producer < 0 || folded_.folded[producer] ? -1 : producer;
   }
 
   // One, or two siblings.
-  std::vector<int> anchors_of(int group) const {
-    std::vector<int> anchors = members(group);
-    std::erase_if(anchors, [&](int op) { return !is_contraction(graph_.ops[op].attributes); });
-    return anchors;
-  }
+  const std::vector<int>& anchors_of(int group) const { return facts_[group].anchors; }
   bool has_anchor(int group) const { return !anchors_of(group).empty(); }
 
   // The shape over which a group's after-site works; empty for ops that stay alone (copies of views).
   Dims domain_of(int group) const {
-    if (const std::vector<int> anchors = anchors_of(group); !anchors.empty()) return result_dims(anchors[0]);
-    Dims domain;
-    for (const int op : members(group)) {
-      if (is_view(graph_.ops[op].attributes)) return {};
-      const Dims& dims = work_dims(op);
-      if (domain.empty() || element_count(dims) > element_count(domain)) domain = dims;
-    }
-    return domain;
+    const GroupFacts& facts = facts_[group];
+    if (!facts.anchors.empty()) return result_dims(facts.anchors[0]);
+    return facts.has_view ? Dims{} : work_dims(facts.widest);
   }
 
   const Dims& work_dims(int op) const {
     return is_reduction(graph_.ops[op]) ? graph_.tensors[graph_.ops[op].inputs[0]].dims : result_dims(op);
   }
 
-  // Whether making one group of these would have groups wait for each other: a way out of the set and back
-  // into it.
-  bool is_acyclic(const std::vector<int>& groups) const {
-    const auto inside = [&](int op) { return std::ranges::find(groups, group_[op]) != groups.end(); };
-    std::vector<bool> reached(graph_.ops.size(), false);
-    // Append order is topological: one sweep over groups would miss edges back to earlier ops of a group, so
-    // sweep until nothing changes (a few rounds at most).
-    for (bool changed = true; changed;) {
-      changed = false;
-      for (int i = 0; i < op_count(); ++i) {
-        if (folded_.folded[i] || reached[i]) continue;
-        const bool waits =
-            std::ranges::any_of(dependencies_[i], [&](int d) { return inside(d) ? !inside(i) : reached[d]; });
-        const bool grouped_wait =
-            !inside(i) && std::ranges::any_of(members(group_[i]), [&](int m) { return reached[m]; });
-        if (!waits && !grouped_wait) continue;
-        if (inside(i)) return false;
-        reached[i] = true;
-        changed = true;
-      }
-    }
-    return true;
-  }
+  bool fits_one_fusion(int a, int b) const { return size_of(a) + size_of(b) <= kMaxFusionOps; }
 
   void merge(int from, int into) {
-    for (int& group : group_)
-      if (group == from) group = into;
+    order_.merge(from, into);
+    GroupFacts& facts = facts_[into];
+    GroupFacts& others = facts_[from];
+    const auto join = [](std::vector<int>& ops, const std::vector<int>& more) {
+      const auto middle = static_cast<std::ptrdiff_t>(ops.size());
+      ops.insert(ops.end(), more.begin(), more.end());
+      std::inplace_merge(ops.begin(), ops.begin() + middle, ops.end());
+    };
+    join(facts.anchors, others.anchors);
+    join(facts.reductions, others.reductions);
+    join(facts.indices, others.indices);
+    facts.has_view = facts.has_view || others.has_view;
+    facts.has_grouped = facts.has_grouped || others.has_grouped;
+    const auto width = [this](int op) { return std::pair(element_count(work_dims(op)), -op); };
+    if (width(others.widest) > width(facts.widest)) facts.widest = others.widest;
+    others = {};
+    mark_before_anchors(into);
+  }
+
+  // Only what lies before anchors is walked.
+  void mark_before_anchors(int group) {
+    any_before(anchors_of(group), {group, group}, [this](int op) {
+      before_anchor_[op] = true;
+      return false;
+    });
   }
 
   // Pointwise ops that feed only operand values of `anchor` and are cheap to repeat for each use move before
@@ -134,64 +145,96 @@ class Partitioner {
   void absorb_prologue(int anchor) {
     for (const int input : graph_.ops[anchor].inputs) {
       const int producer = direct_producer(input);
-      if (producer < 0 || !is_pointwise(graph_.ops[producer]) || has_anchor(group_[producer])) continue;
-      const std::vector<int> ops = members(group_[producer]);
-      const Dims& dims = graph_.tensors[input].dims;
-      int cost = 0;
-      bool fits = true;
-      for (const int op : ops) {
-        fits = fits && is_pointwise(graph_.ops[op]) && is_virtual_result(op) && feeds_only(op, ops, anchor);
-        fits = fits && element_count(result_dims(op)) <= element_count(dims);
-        if (fits) cost += pointwise_cost(graph_.ops[op]);
-      }
-      if (fits && cost <= kCheapInstructions && is_acyclic({group_[producer], group_[anchor]}))
-        merge(group_[producer], group_[anchor]);
+      if (producer < 0 || !is_pointwise(graph_.ops[producer]) || has_anchor(group_of(producer))) continue;
+      const int group = group_of(producer);
+      if (fits_one_fusion(group, group_of(anchor)) &&
+          is_prologue(group, anchor, graph_.tensors[input].dims) &&
+          !order_.would_wait_for_itself(group, group_of(anchor)))
+        merge(group, group_of(anchor));
     }
   }
 
-  bool feeds_only(int op, const std::vector<int>& ops, int anchor) const {
-    return std::ranges::all_of(graph_.consumers(graph_.ops[op].outputs[0]), [&](int consumer) {
-      return consumer == anchor || std::ranges::find(ops, consumer) != ops.end();
-    });
+  bool is_prologue(int group, int anchor, const Dims& dims) const {
+    int cost = 0;
+    for (const int op : members(group)) {
+      if (!is_pointwise(graph_.ops[op]) || !is_virtual_result(op) || !feeds_only(op, group, anchor) ||
+          element_count(result_dims(op)) > element_count(dims))
+        return false;
+      cost += pointwise_cost(graph_.ops[op]);
+      if (cost > kCheapInstructions) return false;
+    }
+    return true;
+  }
+
+  bool feeds_only(int op, int group, int anchor) const {
+    return std::ranges::all_of(
+        consumers(op), [&](int consumer) { return consumer == anchor || group_of(consumer) == group; });
   }
 
   // Whether `op` can work over `group`'s domain, reading values that the group has at hand.
   bool can_join(int op, int group) const {
     const Dims domain = domain_of(group);
-    if (domain.empty() || work_dims(op) != domain) return false;
-    const std::vector<int> ops = members(group);
-    for (const int input : graph_.ops[op].inputs) {
-      const int producer = direct_producer(input);
-      for (const int wait : waits_for(input)) {
-        if (std::ranges::find(ops, wait) == ops.end()) continue;
-        // A sum is complete only after the last element; a folded view of a value is read from memory.
-        if (wait != producer || is_reduction(graph_.ops[wait])) return false;
-        if (is_before_anchor(wait)) return false;
-      }
+    return !domain.empty() && work_dims(op) == domain && reads_what_is_at_hand(op, group) &&
+           agrees_with(facts_[group], op);
+  }
+
+  // A sum is complete only after the last element; a folded view of a value is read from memory.
+  bool reads_what_is_at_hand(int op, int group) const {
+    bool at_hand = true, reads_any = false;
+    for (const int wait : folded_.dependencies[op]) {
+      if (group_of(wait) != group) continue;
+      reads_any = true;
+      at_hand = at_hand && !is_reduction(graph_.ops[wait]) && !before_anchor_[wait];
     }
-    return !is_reduction(graph_.ops[op]) || agrees_with_reductions(op, ops);
+    return !reads_any || (at_hand && !reads_through_a_view(op, group));
   }
 
-  std::vector<int> waits_for(int tensor) const {
-    std::vector<int> producers;
-    collect_producers(graph_, folded_, tensor, producers);
-    return producers;
+  bool reads_through_a_view(int op, int group) const {
+    std::vector<int> waiting;
+    const auto look_behind = [&](int tensor) {
+      const int producer = folded_.index.producer(tensor);
+      if (producer < 0 || !folded_.folded[producer]) return;
+      const std::vector<int>& inputs = graph_.ops[producer].inputs;
+      waiting.insert(waiting.end(), inputs.begin(), inputs.end());
+    };
+    for (const int input : graph_.ops[op].inputs) look_behind(input);
+    while (!waiting.empty()) {
+      const int tensor = waiting.back();
+      waiting.pop_back();
+      if (const int producer = direct_producer(tensor); producer >= 0 && group_of(producer) == group)
+        return true;
+      look_behind(tensor);
+    }
+    return false;
   }
 
-  // Whether `op` lies on the way to an anchor of its group.
-  bool is_before_anchor(int op) const {
-    return std::ranges::any_of(anchors_of(group_[op]),
-                               [&](int anchor) { return op != anchor && reaches(op, anchor, group_[op]); });
+  // Grouped reductions split axes: one group holds at most one such shape, and no index along a split axis.
+  // Plain masks may differ: engines refuse and the planner cuts, which explain() then shows.
+  bool agrees_with(const GroupFacts& facts, int op) const {
+    if (is_gen_index(op))
+      return !facts.has_grouped ||
+             std::ranges::none_of(facts.reductions, [&](int other) { return splits_index(other, op); });
+    if (!is_reduction(graph_.ops[op])) return true;
+    if (is_grouped(op) &&
+        std::ranges::any_of(facts.indices, [&](int index) { return splits_index(op, index); }))
+      return false;
+    if (!is_grouped(op) && !facts.has_grouped) return true;
+    return std::ranges::all_of(facts.reductions, [&](int other) {
+      return result_dims(other) == result_dims(op) || (!is_grouped(other) && !is_grouped(op));
+    });
   }
 
-  // Grouped reductions split axes: one group holds at most one such shape. Plain masks may differ: engines
-  // refuse and the planner cuts, which explain() then shows.
-  bool agrees_with_reductions(int op, const std::vector<int>& ops) const {
-    for (const int other : ops)
-      if (is_reduction(graph_.ops[other]) && result_dims(other) != result_dims(op) &&
-          (is_grouped(other) || is_grouped(op)))
-        return false;
-    return true;
+  bool splits_index(int reduction, int index) const {
+    const Dims& dims = work_dims(reduction);
+    if (result_dims(index) != dims) return false;
+    const auto axis = static_cast<int>(std::get<Pointwise>(graph_.ops[index].attributes).axis);
+    const int64_t kept = result_dims(reduction)[axis];
+    return kept != 1 && kept != dims[axis];
+  }
+
+  bool is_gen_index(int op) const {
+    const auto* pointwise = std::get_if<Pointwise>(&graph_.ops[op].attributes);
+    return pointwise != nullptr && pointwise->mode == PointwiseMode::gen_index;
   }
 
   bool is_grouped(int op) const { return is_grouped_reduction(graph_, graph_.ops[op]); }
@@ -201,145 +244,146 @@ class Partitioner {
   void join_producers(int op) {
     std::vector<int> wanted;
     for (const int input : graph_.ops[op].inputs)
-      if (const int producer = direct_producer(input); producer >= 0) wanted.push_back(group_[producer]);
+      if (const int producer = direct_producer(input); producer >= 0) wanted.push_back(group_of(producer));
     if (wanted.empty())
       for (const int input : graph_.ops[op].inputs) add_siblings(op, input, wanted);
-    std::ranges::sort(wanted, std::greater{}, [&](int group) { return std::pair(anchors_of(group), group); });
+    std::ranges::sort(wanted,
+                      [&](int a, int b) { return std::tie(anchors_of(a), a) > std::tie(anchors_of(b), b); });
     wanted.erase(std::unique(wanted.begin(), wanted.end()), wanted.end());
     for (const int group : wanted) {
-      const int own = group_[op];
-      if (group == own || !can_share_anchors(own, group)) continue;
-      if (can_join(op, group) && can_merge(own, group) && is_acyclic({own, group})) merge(group, own);
+      const int own = group_of(op);
+      if (group == own || !fits_one_fusion(own, group) || !can_share_anchors(own, group)) continue;
+      if (can_join(op, group) && can_merge(own, group) && !order_.would_wait_for_itself(own, group))
+        merge(group, own);
     }
   }
 
   // One anchor between them, or two siblings of which neither waits for the other.
-  bool can_share_anchors(int a, int b) const {
+  bool can_share_anchors(int a, int b) {
     std::vector<int> anchors = anchors_of(a);
-    for (const int anchor : anchors_of(b)) anchors.push_back(anchor);
+    anchors.insert(anchors.end(), anchors_of(b).begin(), anchors_of(b).end());
     if (anchors.size() < 2) return true;
     std::ranges::sort(anchors);
-    return anchors.size() == 2 && are_siblings(graph_, anchors[0], anchors[1]) &&
-           !reaches(anchors[0], anchors[1], a, b);
+    if (anchors.size() > 2 || !are_siblings(graph_, anchors[0], anchors[1])) return false;
+    return !any_before({&anchors[1], 1}, {a, b}, [&](int op) { return op == anchors[0]; });
   }
 
-  // Two groups that `op` ties together: every op of either must be at home in the other.
-  bool can_merge(int a, int b) const {
+  // Whether `asked` holds of an op of the two groups that `ops` wait for, directly or through ops of these
+  // groups; each is asked once, until the first yes.
+  template <class Asked>
+  bool any_before(std::span<const int> ops, std::pair<int, int> groups, Asked asked) {
+    ++walk_;
+    std::vector<int> waiting(ops.begin(), ops.end());
+    while (!waiting.empty()) {
+      const int op = waiting.back();
+      waiting.pop_back();
+      for (const int wait : folded_.dependencies[op]) {
+        const bool is_inside = group_of(wait) == groups.first || group_of(wait) == groups.second;
+        if (!is_inside || met_in_[wait] == walk_) continue;
+        met_in_[wait] = walk_;
+        if (asked(wait)) return true;
+        waiting.push_back(wait);
+      }
+    }
+    return false;
+  }
+
+  // Two groups that an op ties together: every op of either must be at home in the other.
+  bool can_merge(int a, int b) {
     const Dims domain = domain_of(a);
     if (domain.empty() || domain != domain_of(b)) return false;
     return all_at_home(a, b) && all_at_home(b, a) && may_precede(a, b) && may_precede(b, a);
   }
 
-  // Ops of `group` that the other's anchors wait for would be computed before their operands, once for each
-  // use: they must be cheap and of no use to anybody else.
-  bool may_precede(int group, int other) const {
-    const std::vector<int> anchors = anchors_of(other);
-    int cost = 0;
-    for (const int op : members(group)) {
-      if (std::ranges::none_of(anchors, [&](int anchor) { return reaches(op, anchor, group); })) continue;
-      if (!is_pointwise(graph_.ops[op]) || !is_virtual_result(op)) return false;
-      cost += pointwise_cost(graph_.ops[op]);
-      for (const int consumer : graph_.consumers(graph_.ops[op].outputs[0]))
-        if (folded_.folded[consumer] || (group_[consumer] != group && group_[consumer] != other))
-          return false;
-    }
-    return cost <= kCheapInstructions;
-  }
-
-  // Whether `anchor` waits for `op`, directly or through ops of `group` (or of another one beside it).
-  bool reaches(int op, int anchor, int group, int beside = -1) const {
-    return std::ranges::any_of(dependencies_[anchor], [&](int wait) {
-      const bool inside = group_[wait] == group || group_[wait] == beside;
-      return wait == op || (inside && reaches(op, wait, group, beside));
+  // All ops behind a group's anchors work over its domain, which is the other's too.
+  bool all_at_home(int group, int in) const {
+    const auto is_at_home = [&](int op) {
+      return is_contraction(graph_.ops[op].attributes) || before_anchor_[op] || reads_what_is_at_hand(op, in);
+    };
+    const auto agrees = [&](int op) { return before_anchor_[op] || agrees_with(facts_[in], op); };
+    if (!std::ranges::all_of(facts_[group].reductions, agrees) ||
+        !std::ranges::all_of(facts_[group].indices, agrees))
+      return false;
+    if (size_of(group) <= size_of(in)) return std::ranges::all_of(members(group), is_at_home);
+    return std::ranges::all_of(members(in), [&](int read) {
+      return std::ranges::all_of(order_.dependents(read),
+                                 [&](int reader) { return group_of(reader) != group || is_at_home(reader); });
     });
   }
 
-  bool all_at_home(int group, int in) const {
-    return std::ranges::all_of(members(group), [&](int op) {
-      return is_contraction(graph_.ops[op].attributes) || is_before_anchor(op) || can_join(op, in);
+  // Ops of `group` that the other's anchors wait for would be computed before their operands, once for each
+  // use: they must be cheap and of no use to anybody else.
+  bool may_precede(int group, int other) {
+    int cost = 0;
+    return !any_before(anchors_of(other), {group, group}, [&](int op) {
+      if (!is_pointwise(graph_.ops[op]) || !is_virtual_result(op)) return true;
+      cost += pointwise_cost(graph_.ops[op]);
+      return cost > kCheapInstructions || std::ranges::any_of(consumers(op), [&](int consumer) {
+               return folded_.folded[consumer] ||
+                      (group_of(consumer) != group && group_of(consumer) != other);
+             });
     });
   }
 
   // Groups without an anchor that read the same tensor over the same domain: one pass serves both.
-  void add_siblings(int op, int tensor, std::vector<int>& wanted) const {
+  void add_siblings(int op, int tensor, std::vector<int>& wanted) {
     if (graph_.tensors[tensor].dims != work_dims(op)) return;
-    for (const int consumer : graph_.consumers(tensor)) {
-      if (consumer >= op) break;
-      if (!folded_.folded[consumer] && !has_anchor(group_[consumer])) wanted.push_back(group_[consumer]);
-    }
+    const std::span<const int> all = folded_.index.consumers(tensor);
+    size_t& seen = readers_seen_[tensor];
+    std::vector<int>& readers = reader_groups_[tensor];
+    for (; seen < all.size() && all[seen] < op; ++seen)
+      if (!folded_.folded[all[seen]]) readers.push_back(all[seen]);
+    // One reader stands for all that have joined it since.
+    ++walk_;
+    std::erase_if(readers, [&](int reader) {
+      int& met = met_in_[group_of(reader)];
+      return std::exchange(met, walk_) == walk_;
+    });
+    for (const int reader : readers)
+      if (!has_anchor(group_of(reader))) wanted.push_back(group_of(reader));
   }
 
   // A cheap op over a smaller shape (a scaled bias) is computed again at each use by the one group that reads
   // it.
   void absorb_small(int op) {
-    if (!is_virtual_result(op) || members(group_[op]).size() != 1 ||
+    if (!is_virtual_result(op) || size_of(group_of(op)) != 1 ||
         pointwise_cost(graph_.ops[op]) > kCheapInstructions)
       return;
     int reader = -1;
-    for (const int consumer : graph_.consumers(graph_.ops[op].outputs[0])) {
+    for (const int consumer : consumers(op)) {
       if (folded_.folded[consumer] || !is_pointwise(graph_.ops[consumer])) return;
-      if (reader >= 0 && group_[consumer] != reader) return;
-      reader = group_[consumer];
-      if (is_before_anchor(consumer)) return;
+      if (reader >= 0 && group_of(consumer) != reader) return;
+      reader = group_of(consumer);
+      if (before_anchor_[consumer]) return;
     }
     if (reader < 0) return;
     // A pair may be cut between its siblings: what both read must then be stored.
-    if (anchors_of(reader).size() > 1 && graph_.consumers(graph_.ops[op].outputs[0]).size() > 1) return;
+    if (anchors_of(reader).size() > 1 && consumers(op).size() > 1) return;
     const Dims domain = domain_of(reader);
     Dims joined;
     const bool fits = !domain.empty() && broadcast_dims(result_dims(op), domain, joined) &&
                       joined == domain && element_count(result_dims(op)) < element_count(domain);
-    if (fits && has_no_grouped(reader) && is_acyclic({group_[op], reader})) merge(group_[op], reader);
-  }
-
-  bool has_no_grouped(int group) const {
-    return std::ranges::none_of(members(group),
-                                [&](int op) { return is_reduction(graph_.ops[op]) && is_grouped(op); });
+    if (fits && !facts_[reader].has_grouped && fits_one_fusion(group_of(op), reader) &&
+        !order_.would_wait_for_itself(group_of(op), reader))
+      merge(group_of(op), reader);
   }
 
   const Graph& graph_;
   const FoldedGraph& folded_;
-  std::vector<int> group_;                      // per op
-  std::vector<std::vector<int>> dependencies_;  // per op
+  GroupOrder order_;
+  std::vector<GroupFacts> facts_;    // per group
+  std::vector<bool> before_anchor_;  // per op: it lies on the way to an anchor of its group
+  // Per tensor, of the readers looked at so far: how many, and one of each group.
+  std::vector<size_t> readers_seen_;
+  std::vector<std::vector<int>> reader_groups_;
+  std::vector<int> met_in_;  // per op or group: the walk that met it last
+  int walk_ = 0;
 };
 
 }  // namespace
 
-std::vector<int> dependencies(const Graph& graph, const FoldedGraph& folded, int op) {
-  std::vector<int> producers;
-  for (const int input : graph.ops[op].inputs) collect_producers(graph, folded, input, producers);
-  std::ranges::sort(producers);
-  producers.erase(std::unique(producers.begin(), producers.end()), producers.end());
-  return producers;
-}
-
 std::vector<std::vector<int>> partition(const Graph& graph, const FoldedGraph& folded) {
   return Partitioner(graph, folded).run();
-}
-
-std::vector<std::vector<int>> in_run_order(const Graph& graph, const FoldedGraph& folded,
-                                           std::vector<std::vector<int>> groups) {
-  std::vector<int> group_of(graph.ops.size(), -1);
-  for (size_t g = 0; g < groups.size(); ++g)
-    for (const int op : groups[g]) group_of[op] = static_cast<int>(g);
-  std::vector<bool> done(groups.size(), false);
-  std::vector<std::vector<int>> ordered;
-  while (ordered.size() < groups.size()) {
-    const size_t before = ordered.size();
-    for (size_t g = 0; g < groups.size(); ++g) {
-      if (done[g]) continue;
-      const bool ready = std::ranges::all_of(groups[g], [&](int op) {
-        return std::ranges::all_of(dependencies(graph, folded, op), [&](int wait) {
-          return group_of[wait] == static_cast<int>(g) || (group_of[wait] >= 0 && done[group_of[wait]]);
-        });
-      });
-      if (!ready) continue;
-      done[g] = true;
-      ordered.push_back(groups[g]);
-    }
-    if (ordered.size() == before) fail("the fusions of the plan wait for each other in a circle");
-  }
-  return ordered;
 }
 
 }  // namespace fusor

@@ -6,6 +6,7 @@
 
 #include "core/fusion.h"
 #include "core/graph.h"
+#include "core/graph_index.h"
 
 namespace fusor {
 
@@ -22,10 +23,15 @@ struct Placement {
   Strides strides;     ///< over the tensor's own dims
 };
 
-/// Placements of all tensors, and which ops need no work because their placement says it all.
+/// Placements of all tensors, which ops need no work because their placement says it all, and what is looked
+/// up again and again in a graph in this form.
 struct FoldedGraph {
   std::vector<Placement> placements;
   std::vector<bool> folded;  ///< per op
+  GraphIndex index = {};
+  /// Per op: the producers that it waits for, directly or through folded ops; none folded, ascending. Empty
+  /// for folded ops.
+  std::vector<std::vector<int>> dependencies = {};
 };
 FoldedGraph fold_views(const Graph& graph);
 
@@ -54,14 +60,13 @@ Graph standalone(const Graph& graph, const FoldedGraph& folded, std::span<const 
 /// Whether a reduction keeps groups of an axis: an extent that is neither 1 nor the operand's.
 bool is_grouped_reduction(const Graph& graph, const Op& op);
 
-/// The ops that read or write through folded ops: producers that `op` waits for, none folded, ascending.
-std::vector<int> dependencies(const Graph& graph, const FoldedGraph& folded, int op);
+/// Ops of one fusion at most: its kernel's text and what is asked of it grow with them.
+inline constexpr size_t kMaxFusionOps = 256;
 
 /// Greedy absorption around anchors, then among pointwise neighbours; groups in an order in which they can
 /// run.
 std::vector<std::vector<int>> partition(const Graph& graph, const FoldedGraph& folded);
 /// The groups in an order in which they can run. Throws Error{bad_input} where they wait for each other.
-std::vector<std::vector<int>> in_run_order(const Graph& graph, const FoldedGraph& folded,
-                                           std::vector<std::vector<int>> groups);
+std::vector<std::vector<int>> in_run_order(const FoldedGraph& folded, std::vector<std::vector<int>> groups);
 
 }  // namespace fusor

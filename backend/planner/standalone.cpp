@@ -49,12 +49,12 @@ class Cutting {
     if (is_kept(op)) return;
     kept_[static_cast<size_t>(op)] = true;
     for (const int input : graph_.ops[static_cast<size_t>(op)].inputs)
-      if (const int producer = graph_.producer(input); is_folded(producer)) keep(producer);
+      if (const int producer = folded_.index.producer(input); is_folded(producer)) keep(producer);
   }
 
   // Views through which a result reaches the user's tensor: it is written there and nowhere else.
   void keep_views_into_outputs(int tensor) {
-    for (const int reader : graph_.consumers(tensor)) {
+    for (const int reader : folded_.index.consumers(tensor)) {
       if (!is_folded(reader) || is_kept(reader)) continue;
       const int result = graph_.ops[static_cast<size_t>(reader)].outputs[0];
       if (!graph_.tensors[static_cast<size_t>(result)].is_virtual()) keep(reader);
@@ -62,13 +62,13 @@ class Cutting {
   }
 
   bool is_touched(int tensor) const {
-    return is_kept(graph_.producer(tensor)) ||
-           std::ranges::any_of(graph_.consumers(tensor), [this](int op) { return is_kept(op); });
+    return is_kept(folded_.index.producer(tensor)) ||
+           std::ranges::any_of(folded_.index.consumers(tensor), [this](int op) { return is_kept(op); });
   }
 
   bool crosses_the_cut(int tensor) const {
-    return !is_kept(graph_.producer(tensor)) ||
-           std::ranges::any_of(graph_.consumers(tensor), [this](int op) { return !is_kept(op); });
+    return !is_kept(folded_.index.producer(tensor)) ||
+           std::ranges::any_of(folded_.index.consumers(tensor), [this](int op) { return !is_kept(op); });
   }
 
   Tensor described(int tensor) const {

@@ -52,6 +52,23 @@ class PickyEngine : public Engine {
   std::string refused_op_;
 };
 
+// Takes everything: fast with scratch, slow without.
+class ScratchEngine final : public PickyEngine {
+ public:
+  ScratchEngine() : PickyEngine("scratch", 1e9) {}
+  std::vector<EngineCandidate> candidates(const Fusion&, const DeviceInfo&) const override {
+    Work fast, slow;
+    fast.fp32_flops = 1e9;
+    slow.fp32_flops = 1e12;
+    return {{{"scratch", 1, {{"scratch", 1}}}, fast}, {{"scratch", 1, {{"scratch", 0}}}, slow}};
+  }
+  Lowered lower(const Fusion&, const EngineConfig& config, const DeviceInfo&) const override {
+    Lowered lowered;
+    if (config.knob("scratch", 1) == 1) lowered.scratch = {4096};
+    return lowered;
+  }
+};
+
 DeviceInfo device() {
   DeviceInfo h200 = DeviceInfo::named("H200");
   return h200;
@@ -263,10 +280,94 @@ TEST(Candidates, WorkspaceLimitIsKeptOrRefusedWithNumbers) {
     candidates(two, device(), options);
     FAIL();
   } catch (const Error& error) {
-    EXPECT_THAT(
-        error.what(),
-        HasSubstr("no candidate needs at most 100 bytes of workspace; the smallest of 2 needs 16384"));
+    EXPECT_THAT(error.what(),
+                HasSubstr("no candidate needs at most 100 bytes of workspace; the smallest needs 16384"));
   }
+}
+
+// Two fusions of one engine, each with a slow option that needs no scratch: the one fusion that the limit
+// leaves no room for makes do, and so do both.
+TEST(Candidates, EveryFusionMayMakeDoWithLessWorkspace) {
+  const ScratchEngine engine;
+  const std::vector<const Engine*> engines{&engine};
+  GraphBuilder g("two");
+  const Tensor x = g.input("x", {64, 64}, DataType::f32);
+  const Graph two = g.finish({g.matmul(g.matmul(x, x), x)});
+  BuildOptions options;
+  options.engine_list = engines;
+  options.compile = false;
+  EXPECT_EQ(build(two, device(), options).workspace_bytes, 16384 + 4096);
+  options.max_workspace = 16384;
+  const Plan plan = build(two, device(), options);
+  EXPECT_EQ(plan.workspace_bytes, 16384);
+  for (const PlannedFusion& fusion : plan.fusions) EXPECT_EQ(fusion.config.knob("scratch", 1), 0);
+  EXPECT_EQ(candidates(two, device(), options).front().fusions, plan.fusions);
+}
+
+TEST(BuildOptions, NonsenseIsRefused) {
+  BuildOptions options;
+  options.compile = false;
+  options.max_workspace = -5;
+  EXPECT_THROW(build(conv_relu_exp(), device(), options), Error);
+  options.max_workspace = kNoWorkspaceLimit;
+  options.max_candidates = 0;
+  EXPECT_THROW(candidates(conv_relu_exp(), device(), options), Error);
+}
+
+// The parts of a cut that elementwise asks for would be its own.
+TEST(Choose, ForbiddingTheEngineOfAPartLeavesTheWhole) {
+  GraphBuilder g("g");
+  const Tensor a = g.input("a", {128, 128}, DataType::f16);
+  const Graph graph = g.finish({g.relu(g.matmul(g.relu(a), a))});
+  BuildOptions options;
+  options.compile = false;
+  options.forbid = {"elementwise"};
+  EXPECT_NO_THROW(build(graph, device(), options));
+}
+
+TEST(Choose, FusionOfMoreArgumentsThanAKernelTakesIsCut) {
+  GraphBuilder g("g");
+  const Dims dims{2, 2, 2, 2, 2, 2, 2, 2};
+  Tensor sum = g.input("x", dims, DataType::f32);
+  for (int i = 0; i < 250; ++i) {
+    Strides strides;
+    for (int axis = 0; axis < 8; ++axis) strides.push_back((int64_t{1} << (2 * (7 - axis))) + i);
+    const Tensor next =
+        g.input("x" + std::to_string(i), dims, DataType::f32, TensorOptions{.strides = strides});
+    sum = g.add(sum, g.binary_select(next, sum, sum));
+  }
+  BuildOptions options;
+  options.compile = false;
+  const Plan plan = build(g.finish({sum}), device(), options);
+  for (const PlannedKernel& kernel : kernels(plan)) EXPECT_LE(kernel.launch.arguments.bytes().size(), 32764u);
+}
+
+// Each diamond doubles the ways from the first op to the last.
+TEST(Choose, ManyDiamondsArePlannedAtOnce) {
+  GraphBuilder g("diamonds");
+  Tensor x = g.input("x", {64, 32}, DataType::f32);
+  for (int i = 0; i < 64; ++i) x = g.add(g.neg(x), g.abs(x));
+  const Tensor rows = g.reduce(x, ReductionMode::add, {0}), columns = g.reduce(x, ReductionMode::add, {1});
+  BuildOptions options;
+  options.compile = false;
+  EXPECT_NO_THROW(build(g.finish({rows, columns}), device(), options));
+}
+
+TEST(Explain, PartsOfARejectedCutStandBelowIt) {
+  const PickyEngine picky("picky", kFast, "exp");
+  const PickyEngine whole("whole", 1.5 * kFast);
+  const std::vector<const Engine*> engines{&picky, &whole};
+  BuildOptions options;
+  options.engine_list = engines;
+  const std::string text = explain(conv_relu_exp(), device(), options);
+  EXPECT_LT(text.find("* whole"), text.find("picky refuses"));
+  EXPECT_LT(text.find("kept whole"), text.find("    fusion conv + relu"));
+}
+
+TEST(Explain, EnginesOfAnotherDeviceAreOneLine) {
+  BuildOptions options;
+  EXPECT_THAT(explain(conv_relu_exp(), DeviceInfo::named("A100"), options),
+              HasSubstr("for other devices: wgmma, wgmma_repacked, wgmma_narrow, wgmma_taps, cpu"));
 }
 
 }  // namespace

@@ -103,5 +103,14 @@ TEST_F(Environment, LibrariesAndTheToolkitCanBeNamed) {
   EXPECT_EQ(environment::cuda_root(), std::nullopt);
 }
 
+TEST_F(Environment, DebugIsSilentWhereItIsNotSet) {
+  unset("FUSOR_DEBUG");
+  EXPECT_EQ(environment::debug_level(), 0);
+  set("FUSOR_DEBUG", "2");
+  EXPECT_EQ(environment::debug_level(), 2);
+  set("FUSOR_DEBUG", "yes");
+  EXPECT_THROW(environment::debug_level(), Error);
+}
+
 }  // namespace
 }  // namespace fusor

@@ -336,5 +336,54 @@ TEST(FoldViews, HugeStridesAlongAnExtentOfOneAreNotMultiplied) {
   EXPECT_EQ(placed.strides, (Strides{6, 0, 2}));
 }
 
+TEST(Partition, IndexAlongASplitAxisStaysApartFromTheGroupedReduction) {
+  GraphBuilder g("g");
+  const Tensor x = g.input("x", {4, 12}, DataType::f32);
+  const Tensor sum = g.add(x, g.gen_index(x, 1, {.name = "index"}), {.name = "add"});
+  const Graph graph = g.finish({g.reduce_to(sum, ReductionMode::add, {4, 3}, {.name = "groups"})});
+  const FoldedGraph folded = fold_views(graph);
+  for (const std::vector<int>& ops : partition(graph, folded))
+    EXPECT_NO_THROW(make_fusion(graph, folded, ops));
+}
+
+TEST(Partition, IndexAlongAnotherAxisJoinsTheGroupedReduction) {
+  GraphBuilder g("g");
+  const Tensor x = g.input("x", {4, 12}, DataType::f32);
+  const Tensor sum = g.add(x, g.gen_index(x, 0, {.name = "index"}), {.name = "add"});
+  EXPECT_THAT(names(g.finish({g.reduce_to(sum, ReductionMode::add, {4, 3}, {.name = "groups"})})),
+              ElementsAre(ElementsAre("index", "add", "groups")));
+}
+
+TEST(Partition, FusionHasAnUpperLimitOfOps) {
+  GraphBuilder g("g");
+  Tensor x = g.input("x", {4, 4}, DataType::f32);
+  for (size_t i = 0; i < 2 * kMaxFusionOps; ++i) x = g.neg(x);
+  const auto groups = names(g.finish({x}));
+  ASSERT_THAT(groups, SizeIs(2));
+  for (const auto& group : groups) EXPECT_THAT(group, SizeIs(kMaxFusionOps));
+}
+
+TEST(Expand, GroupedReductionOfEightAxesIsMadeOverFewer) {
+  GraphBuilder g("g");
+  const Tensor x = g.input("x", {2, 3, 2, 1, 2, 3, 2, 6}, DataType::f32);
+  const Graph graph =
+      expand(g.finish({g.reduce_to(x, ReductionMode::add, {2, 3, 2, 1, 1, 3, 2, 2}, {.name = "groups"})}));
+  EXPECT_NO_THROW(validate(graph));
+  EXPECT_EQ(expand(graph), graph);
+  const FoldedGraph folded = fold_views(graph);
+  for (const std::vector<int>& ops : partition(graph, folded))
+    EXPECT_NO_THROW(make_fusion(graph, folded, ops));
+}
+
+TEST(Expand, GroupsAlongEveryOneOfEightAxesAreReducedInTurn) {
+  GraphBuilder g("g");
+  const Tensor x = g.input("x", Dims::filled(8, 4), DataType::f32);
+  const Graph graph = expand(g.finish({g.reduce_to(x, ReductionMode::max, Dims::filled(8, 2))}));
+  EXPECT_NO_THROW(validate(graph));
+  const FoldedGraph folded = fold_views(graph);
+  for (const std::vector<int>& ops : partition(graph, folded))
+    EXPECT_NO_THROW(make_fusion(graph, folded, ops));
+}
+
 }  // namespace
 }  // namespace fusor

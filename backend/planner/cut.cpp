@@ -1,0 +1,91 @@
+// Owns the cut of a set of ops, and the mending of parts that could not be fusions.
+#include "backend/planner/cut.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "backend/planner/reach.h"
+
+namespace fusor {
+
+namespace {
+
+std::vector<int> contractions_in(const Graph& graph, std::vector<int> ops) {
+  std::erase_if(ops, [&](int op) { return !is_contraction(graph.ops[op].attributes); });
+  return ops;
+}
+
+// What only contractions of the second part wait for is no part of the first: cut at one of two siblings,
+// its operand goes with it.
+void keep_operands_with_anchors(const Graph& graph, const FoldedGraph& folded, Cut& cut) {
+  auto& [first, second] = cut;
+  const std::vector<int> anchors = contractions_in(graph, first);
+  if (anchors.empty()) return;
+  std::vector<int> all;
+  std::ranges::merge(first, second, std::back_inserter(all));
+  const std::vector<bool> before_first = upstream_of(folded, all, anchors);
+  const std::vector<bool> before_second = upstream_of(folded, all, contractions_in(graph, second));
+  std::vector<int> kept;
+  for (const int op : first) {
+    const auto at = static_cast<size_t>(position_in(all, op));
+    (before_second[at] && !before_first[at] ? second : kept).push_back(op);
+  }
+  first = std::move(kept);
+  std::ranges::sort(second);
+}
+
+// A value of another shape than the largest is not stored by the fusion that computes it along the way: it
+// moves to its reader.
+void keep_other_shapes_with_readers(const Graph& graph, const FoldedGraph& folded, Cut& cut) {
+  auto& [first, second] = cut;
+  const auto dims = [&](int op) -> const Dims& { return graph.tensors[graph.ops[op].outputs[0]].dims; };
+  Dims largest;
+  for (const int op : first)
+    if (largest.empty() || element_count(dims(op)) > element_count(largest)) largest = dims(op);
+  std::vector<int> kept, moved;  // both descending
+  const auto is_moved = [&](int op) {
+    return std::ranges::binary_search(moved, op, std::greater{}) || position_in(second, op) >= 0;
+  };
+  for (auto op = first.rbegin(); op != first.rend(); ++op) {
+    const bool moves = std::holds_alternative<Pointwise>(graph.ops[*op].attributes) && dims(*op) != largest &&
+                       std::ranges::any_of(folded.index.consumers(graph.ops[*op].outputs[0]), is_moved);
+    (moves ? moved : kept).push_back(*op);
+  }
+  first.assign(kept.rbegin(), kept.rend());
+  second.insert(second.end(), moved.begin(), moved.end());
+  std::ranges::sort(second);
+}
+
+bool first_waits(const FoldedGraph& folded, const Cut& cut) {
+  const auto in_second = [&](int wait) { return position_in(cut.second, wait) >= 0; };
+  return std::ranges::any_of(cut.first,
+                             [&](int op) { return std::ranges::any_of(folded.dependencies[op], in_second); });
+}
+
+}  // namespace
+
+Cut cut_at(const Graph& graph, const FoldedGraph& folded, const std::vector<int>& ops, int at) {
+  const std::vector<int> anchors = contractions_in(graph, ops);
+  std::vector<bool> is_second = downstream_of(folded, ops, at);
+  if (!anchors.empty() && anchors[0] != at && is_second[static_cast<size_t>(position_in(ops, anchors[0]))]) {
+    is_second = upstream_of(folded, ops, {&at, 1});
+    is_second.flip();
+    is_second[static_cast<size_t>(position_in(ops, at))] = false;
+  }
+  Cut cut;
+  for (size_t i = 0; i < ops.size(); ++i) (is_second[i] ? cut.second : cut.first).push_back(ops[i]);
+  keep_operands_with_anchors(graph, folded, cut);
+  keep_other_shapes_with_readers(graph, folded, cut);
+  if (first_waits(folded, cut)) return {};
+  return cut;
+}
+
+Cut cut_in_half(const Graph& graph, const FoldedGraph& folded, const std::vector<int>& ops) {
+  const auto middle = ops.begin() + static_cast<std::ptrdiff_t>(ops.size() / 2);
+  const Cut plain{{ops.begin(), middle}, {middle, ops.end()}};
+  Cut cut = plain;
+  keep_other_shapes_with_readers(graph, folded, cut);
+  return cut.first.empty() || first_waits(folded, cut) ? plain : cut;
+}
+
+}  // namespace fusor

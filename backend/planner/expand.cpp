@@ -1,0 +1,230 @@
+// Owns the ops that are added to a graph so that all of it can be planned: copies where no placement says
+// what a view or a concatenation means, and reshapes where a grouped reduction has too many axes.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <unordered_set>
+
+#include "backend/planner/fold_views.h"
+#include "core/dims.h"
+#include "core/infer.h"
+
+namespace fusor {
+
+namespace {
+
+// Writes the ops of a graph anew, with others between them. Tensors keep their indices.
+class Expander {
+ public:
+  explicit Expander(const Graph& graph) : graph_(graph) {}
+
+  Graph expand() {
+    split_reductions();
+    copy_concatenated();
+    copy_reshaped();
+    return std::move(graph_);
+  }
+
+ private:
+  // ---- Names, uids and ops ----
+
+  // Collected where the first op is added: most graphs need none.
+  void collect_names() {
+    if (!op_names_.empty()) return;
+    for (const Op& op : graph_.ops) op_names_.insert(op.name);
+    for (const Tensor& tensor : graph_.tensors) {
+      tensor_names_.insert(tensor.name);
+      uids_.insert(tensor.uid);
+      if (tensor.uid != INT64_MAX) next_uid_ = std::max(next_uid_, tensor.uid + 1);
+    }
+  }
+
+  // A virtual tensor like `model`, packed, of the given dims, for the result of an op called `name`.
+  int add_tensor(const Tensor& model, const Dims& dims, const std::string& name) {
+    Tensor tensor = model;
+    tensor.name = name + ":y";
+    while (!tensor_names_.insert(tensor.name).second) tensor.name += "'";
+    while (!uids_.insert(next_uid_).second) ++next_uid_;
+    tensor.uid = next_uid_;
+    tensor.memory = Memory::workspace;
+    tensor.dims = dims;
+    tensor.strides = packed_strides(dims);
+    tensor.value = 0.0;
+    graph_.tensors.push_back(std::move(tensor));
+    return static_cast<int>(graph_.tensors.size()) - 1;
+  }
+
+  std::string free_op_name(std::string name) {
+    collect_names();
+    while (!op_names_.insert(name).second) name += "'";
+    return name;
+  }
+
+  // An identity op in front of operand `operand` of `op`, giving a row-major virtual copy.
+  Op copy_before(Op& op, int operand) {
+    const int x = op.inputs[operand];
+    Op identity;
+    identity.name = free_op_name(fmt::format("{}.x{}", op.name, operand));
+    const Tensor model = graph_.tensors[x];
+    identity.attributes = Pointwise{.mode = PointwiseMode::identity, .compute = carrier(model.type)};
+    identity.inputs = {x};
+    identity.outputs = {add_tensor(model, model.dims, identity.name)};
+    op.inputs[operand] = identity.outputs[0];
+    return identity;
+  }
+
+  // ---- Concatenations ----
+
+  // A concatenated tensor is written in place by its producer: it must be virtual, no view, and nowhere else
+  // so placed.
+  void copy_concatenated() {
+    std::vector<bool> placed(graph_.tensors.size(), false);
+    std::vector<Op> ops;
+    for (Op& op : graph_.ops) {
+      if (std::holds_alternative<Concatenate>(op.attributes)) {
+        for (int k = 0; k < static_cast<int>(op.inputs.size()); ++k) {
+          const int x = op.inputs[k];
+          if (graph_.tensors[x].is_virtual() && !placed[x]) {
+            placed[x] = true;
+          } else {
+            ops.push_back(copy_before(op, k));
+            placed.resize(graph_.tensors.size(), false);
+            placed[op.inputs[k]] = true;
+          }
+        }
+      }
+      ops.push_back(std::move(op));
+    }
+    graph_.ops = std::move(ops);
+  }
+
+  // ---- Reshapes ----
+
+  // A reshape that is neither folded nor expressible as strides over its operand reads a row-major copy
+  // instead.
+  void copy_reshaped() {
+    const auto is_reshape = [](const Op& op) { return std::holds_alternative<Reshape>(op.attributes); };
+    if (std::ranges::none_of(graph_.ops, is_reshape)) return;
+    FoldedGraph folded = unfolded(graph_);
+    fold_backward(graph_, folded);
+    std::vector<Op> ops;
+    for (int i = 0; i < static_cast<int>(graph_.ops.size()); ++i) {
+      fold_into_operand(graph_, i, folded);
+      Op& op = graph_.ops[i];
+      Placement ignored;
+      if (is_reshape(op) && !folded.folded[i] && !graph_.tensors[op.inputs[0]].is_scalar() &&
+          !view_placement(graph_, op, folded.placements[op.inputs[0]], ignored)) {
+        ops.push_back(copy_before(op, 0));
+        const int copy = op.inputs[0];
+        folded.placements.push_back({copy, 0, graph_.tensors[copy].strides});
+        if (!fold_into_result(graph_, i, folded)) fold_into_operand(graph_, i, folded);
+      }
+      ops.push_back(std::move(op));
+    }
+    graph_.ops = std::move(ops);
+  }
+
+  // ---- Grouped reductions ----
+
+  // Grouped reductions split axes in two. Where there are not enough axes for that, neighbours that are all
+  // kept, or all reduced, are reshaped into one first; several split axes are reduced one after another.
+  void split_reductions() {
+    std::vector<Op> ops;
+    for (Op& op : graph_.ops) add_reduction(std::move(op), ops);
+    graph_.ops = std::move(ops);
+  }
+
+  const Dims& dims(int tensor) const { return graph_.tensors[tensor].dims; }
+
+  static bool is_split(const Dims& from, const Dims& to, int axis) {
+    return to[axis] != 1 && to[axis] != from[axis];
+  }
+
+  static int split_axes(const Dims& from, const Dims& to) {
+    int count = 0;
+    for (int i = 0; i < from.rank(); ++i) count += is_split(from, to, i) ? 1 : 0;
+    return count;
+  }
+
+  bool has_too_many_axes(const Op& op) const {
+    if (!std::holds_alternative<Reduction>(op.attributes)) return false;
+    const Dims &from = dims(op.inputs[0]), &to = dims(op.outputs[0]);
+    return from.rank() + split_axes(from, to) > kMaxRank;
+  }
+
+  // The same reduction over fewer axes.
+  struct Merged {
+    Dims from, to;
+  };
+  static Merged merged(const Dims& from, const Dims& to) {
+    Merged axes;
+    enum class Role { none, kept, reduced, split };
+    Role last = Role::none;
+    for (int i = 0; i < from.rank(); ++i) {
+      if (from[i] == 1) continue;
+      const Role role = is_split(from, to, i) ? Role::split : to[i] == 1 ? Role::reduced : Role::kept;
+      if (role == last && role != Role::split) {
+        axes.from[axes.from.rank() - 1] *= from[i];
+        axes.to[axes.to.rank() - 1] *= to[i];
+      } else {
+        axes.from.push_back(from[i]);
+        axes.to.push_back(to[i]);
+      }
+      last = role;
+    }
+    return axes;
+  }
+
+  void add_reduction(Op op, std::vector<Op>& ops) {
+    if (!has_too_many_axes(op)) {
+      ops.push_back(std::move(op));
+      return;
+    }
+    const int x = op.inputs[0], y = op.outputs[0];
+    const Dims from = dims(x), to = dims(y);
+    Merged axes = merged(from, to);
+    if (axes.from.rank() + split_axes(axes.from, axes.to) > kMaxRank) {
+      // All split axes but the last one first.
+      Dims between = to;
+      int last = from.rank() - 1;
+      while (!is_split(from, to, last)) --last;
+      between[last] = from[last];
+      Op first = op;
+      first.name = free_op_name(op.name + ".groups");
+      const Tensor model = computed(op);
+      first.outputs = {add_tensor(model, between, first.name)};
+      op.inputs[0] = first.outputs[0];
+      add_reduction(std::move(first), ops);
+      add_reduction(std::move(op), ops);
+      return;
+    }
+    Op before{free_op_name(op.name + ".in"), Reshape{}, {x}, {}};
+    before.outputs = {add_tensor(Tensor(graph_.tensors[x]), axes.from, before.name)};
+    Op after{free_op_name(op.name + ".out"), Reshape{}, {}, {y}};
+    after.inputs = {add_tensor(Tensor(graph_.tensors[y]), axes.to, after.name + ".x")};
+    op.inputs = before.outputs;
+    op.outputs = after.inputs;
+    ops.push_back(std::move(before));
+    ops.push_back(std::move(op));
+    ops.push_back(std::move(after));
+  }
+
+  // What partial results are held in.
+  Tensor computed(const Op& op) const {
+    Tensor model = graph_.tensors[op.outputs[0]];
+    model.type = std::get<Reduction>(op.attributes).compute;
+    return model;
+  }
+
+  Graph graph_;
+  std::unordered_set<std::string> op_names_, tensor_names_;
+  std::unordered_set<int64_t> uids_;
+  int64_t next_uid_ = 1;
+};
+
+}  // namespace
+
+Graph expand(const Graph& graph) { return Expander(graph).expand(); }
+
+}  // namespace fusor

@@ -1,0 +1,42 @@
+// Owns the counting of a fusion's arguments.
+#include "backend/planner/limits.h"
+
+#include <algorithm>
+
+namespace fusor {
+
+namespace {
+
+constexpr int64_t kFieldBytes = 8;
+// Extents, tiles, classes and tensor maps, whatever the engine.
+constexpr int64_t kEnginesOwnBytes = 4096;
+
+int64_t fields_of(const Node& node, int64_t rank) {
+  switch (node.kind) {
+    case Node::Kind::load:
+      return 1 + rank;
+    case Node::Kind::pointwise:
+      return has_default_parameters(node.pointwise) ? 0 : 3;
+    default:
+      return 2;
+  }
+}
+
+int64_t fields_of(const Expr& expr) {
+  const int64_t rank = expr.domain.rank();
+  int64_t fields = static_cast<int64_t>(expr.results.size()) * (2 + rank);
+  for (const Node& node : expr.nodes) fields += fields_of(node, rank);
+  return fields;
+}
+
+}  // namespace
+
+int64_t argument_bytes(const Fusion& fusion) {
+  int64_t before = 0, after = 0;
+  for (const Expr& expr : fusion.before) before += fields_of(expr);
+  // Each Expr behind the anchor is a kernel of its own where there are several.
+  for (const Expr& expr : fusion.after) after = std::max(after, fields_of(expr));
+  return kEnginesOwnBytes + kFieldBytes * (before + after);
+}
+
+}  // namespace fusor

@@ -1,0 +1,149 @@
+// Owns the words of FUSOR_DEBUG.
+#include "backend/trace.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cstdio>
+
+#include "backend/choose.h"
+#include "backend/planner/planner.h"
+#include "core/environment.h"
+
+namespace fusor {
+
+namespace {
+
+// One call, so that lines of several threads do not mix.
+void write(const std::string& text) { std::fputs(text.c_str(), stderr); }
+
+std::string list(const Dims& dims) { return fmt::format("[{}]", fmt::join(dims.begin(), dims.end(), ",")); }
+
+std::string words(const Fusion& fusion, const Access& access) {
+  return fmt::format("{} + {} step {}", fusion.name_of(access.operand), access.offset, list(access.strides));
+}
+
+std::string words(const Fusion& fusion, const Node& node) {
+  switch (node.kind) {
+    case Node::Kind::load:
+      return "load " + words(fusion, node.access);
+    case Node::Kind::scalar:
+      return "scalar " + fusion.name_of(node.access.operand);
+    case Node::Kind::index:
+      return fmt::format("index of axis {}", node.axis);
+    case Node::Kind::pointwise: {
+      std::string text(to_string(node.pointwise.mode));
+      for (const int arg : node.args)
+        if (arg >= 0) text += fmt::format(" v{}", arg);
+      return text;
+    }
+    default:
+      return fmt::format("result of contraction {}", node.axis);
+  }
+}
+
+void append(std::string& text, const Fusion& fusion, const char* site, const Expr& expr) {
+  text += fmt::format("    {} over {}\n", site, list(expr.domain));
+  for (size_t i = 0; i < expr.nodes.size(); ++i)
+    text +=
+        fmt::format("      v{}: {} = {}\n", i, to_string(expr.nodes[i].type), words(fusion, expr.nodes[i]));
+  for (const Result& result : expr.results)
+    text += fmt::format("      store {} = {}v{}\n", words(fusion, result.access),
+                        result.reduction ? fmt::format("{} over axes {:#b} of ",
+                                                       to_string(result.reduction->mode), result.reduced)
+                                         : "",
+                        result.node);
+  if (expr.value >= 0) text += fmt::format("      yield v{}\n", expr.value);
+}
+
+std::string names(const Graph& graph, const std::vector<int>& ops) {
+  std::string text;
+  for (const int op : ops) text += (text.empty() ? "" : " + ") + graph.ops[op].name;
+  return text;
+}
+
+}  // namespace
+
+std::string listing(const Fusion& fusion) {
+  std::string text;
+  for (const Expr& expr : fusion.before) append(text, fusion, "before", expr);
+  for (const Expr& expr : fusion.after) append(text, fusion, "after", expr);
+  return text;
+}
+
+void trace_run(const Plan& plan, size_t steps) {
+  write(fmt::format("fusor: run '{}' on {}: {} steps, about {:.2f} us\n", plan.graph.name, plan.device.name,
+                    steps, plan.seconds * 1e6));
+}
+
+Trace::Trace() : level_(environment::debug_level()) {
+  if (is_on()) start_ = std::chrono::steady_clock::now();
+}
+
+void Trace::expanded(const Graph& graph) const {
+  if (level_ < 2) return;
+  std::string text = fmt::format("fusor: '{}' expanded: {} ops\n", graph.name, graph.ops.size());
+  for (const Op& op : graph.ops) {
+    text += fmt::format("  {} ({})", op.name, kind_name(op.attributes));
+    for (const int input : op.inputs) text += " " + graph.tensors[input].name;
+    const Tensor& y = graph.tensors[op.outputs[0]];
+    text += fmt::format(" -> {} {}{}\n", y.name, to_string(y.type), list(y.dims));
+  }
+  write(text);
+}
+
+void Trace::partitioned(const Graph& graph, const FoldedGraph& folded,
+                        const std::vector<std::vector<int>>& groups) const {
+  if (level_ < 2) return;
+  std::vector<int> views;
+  for (size_t i = 0; i < graph.ops.size(); ++i)
+    if (folded.folded[i]) views.push_back(static_cast<int>(i));
+  std::string text = fmt::format("fusor: '{}' folded: {}\n", graph.name, names(graph, views));
+  text += fmt::format("fusor: '{}' partitioned: {} groups\n", graph.name, groups.size());
+  for (const std::vector<int>& ops : groups) text += "  " + names(graph, ops) + "\n";
+  write(text);
+}
+
+void Trace::priced(const Choices& choices) const {
+  if (level_ < 2) return;
+  std::string text =
+      fmt::format("fusor: '{}' priced and cut: {} fusions\n", choices.graph.name, choices.fusions.size());
+  for (const Choice& choice : choices.fusions) {
+    text += fmt::format("  {}: {} options\n", names(choices.graph, choice.fusion.ops), choice.options.size());
+    if (level_ > 2) text += listing(choice.fusion);
+  }
+  write(text);
+}
+
+void Trace::ordered(const Choices& choices) const {
+  if (level_ < 2) return;
+  std::string text = fmt::format("fusor: '{}' ordered:\n", choices.graph.name);
+  for (const Choice& choice : choices.fusions)
+    text += fmt::format("  {}: {}, {:.2f} us\n", names(choices.graph, choice.fusion.ops),
+                        to_string(choice.options.front().config), choice.options.front().seconds * 1e6);
+  write(text);
+}
+
+void Trace::compiled(std::span<const std::shared_ptr<const CompiledKernel>> kernels) {
+  if (!is_on()) return;
+  for (const auto& kernel : kernels) {
+    from_memory_ += kernel->origin == KernelOrigin::memory ? 1 : 0;
+    from_disk_ += kernel->origin == KernelOrigin::disk ? 1 : 0;
+    compiled_ += kernel->origin == KernelOrigin::compiled ? 1 : 0;
+  }
+}
+
+void Trace::tell(const char* what, const Plan& plan) const {
+  if (!is_on()) return;
+  const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start_;
+  std::vector<std::string> engines;
+  for (const PlannedFusion& fusion : plan.fusions) engines.push_back(to_string(fusion.config));
+  write(fmt::format(
+      "fusor: {} '{}' on {} in {:.2f} ms: {} ops, {} fusions, about {:.2f} us, workspace {} bytes, "
+      "kernels {} from memory, {} from disk, {} compiled: {}\n",
+      what, plan.graph.name, plan.device.name, took.count(), plan.graph.ops.size(), plan.fusions.size(),
+      plan.seconds * 1e6, plan.workspace_bytes, from_memory_, from_disk_, compiled_,
+      fmt::join(engines, "; ")));
+}
+
+}  // namespace fusor
