@@ -50,6 +50,62 @@ Graph three_input_chain() {
   return g.finish();
 }
 
+/// Ops of one shape, one after another: what planning costs where a graph is long.
+class LongGraph {
+ public:
+  LongGraph() { x_ = tensor(Memory::device); }
+  void add(const Attributes& attributes, bool with_weights = false) {
+    std::vector<int> inputs{x_};
+    if (with_weights) inputs.push_back(0);
+    x_ = tensor(Memory::workspace);
+    graph_.ops.push_back({"op" + std::to_string(graph_.ops.size()), attributes, inputs, {x_}});
+  }
+  Graph finish() {
+    graph_.tensors[static_cast<size_t>(x_)].memory = Memory::device;
+    return graph_;
+  }
+
+ private:
+  int tensor(Memory memory) {
+    Tensor tensor{
+        .name = "t" + std::to_string(graph_.tensors.size()), .type = DataType::f16, .dims = {64, 64}};
+    tensor.uid = static_cast<int64_t>(graph_.tensors.size()) + 1;
+    tensor.strides = packed_strides(tensor.dims);
+    tensor.memory = memory;
+    graph_.tensors.push_back(tensor);
+    return static_cast<int>(graph_.tensors.size()) - 1;
+  }
+  Graph graph_{.name = "long"};
+  int x_ = 0;
+};
+
+const Pointwise kRelu{.mode = PointwiseMode::relu, .compute = DataType::f32};
+
+template <int kOps>
+Graph pointwise_chain() {
+  LongGraph graph;
+  for (int i = 0; i < kOps; ++i) graph.add(kRelu);
+  return graph.finish();
+}
+
+template <int kOps>
+Graph matmul_chain() {
+  LongGraph graph;
+  for (int i = 0; i < kOps; i += 2) {
+    graph.add(Matmul{.compute = DataType::f32}, true);
+    graph.add(kRelu);
+  }
+  return graph.finish();
+}
+
+/// Each diamond doubles the ways from the first op to the two reductions.
+Graph diamonds() {
+  GraphBuilder g("diamonds");
+  Tensor x = g.input("x", {64, 32}, DataType::f32);
+  for (int i = 0; i < 64; ++i) x = g.add(g.neg(x), g.abs(x));
+  return g.finish({g.reduce(x, ReductionMode::add, {0}), g.reduce(x, ReductionMode::add, {1})});
+}
+
 Graph bottleneck() { return sample::resnet50_bottleneck(32); }
 
 /// The 3x3 convolution of the bottleneck with its scale, bias and ReLU.
@@ -167,6 +223,21 @@ BENCHMARK(graph_build)->Apply(median_of_9)->Unit(benchmark::kMicrosecond);
 BENCHMARK_CAPTURE(plan_without_kernels, bottleneck, bottleneck)
     ->Apply(median_of_9)
     ->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(plan_without_kernels, chain_10000, pointwise_chain<10000>)
+    ->Apply(median_of_9)
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(plan_without_kernels, chain_1600, pointwise_chain<1600>)
+    ->Apply(median_of_9)
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(plan_without_kernels, matmuls_10000, matmul_chain<10000>)
+    ->Apply(median_of_9)
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(plan_without_kernels, matmuls_1600, matmul_chain<1600>)
+    ->Apply(median_of_9)
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(plan_without_kernels, diamonds_64, diamonds)
+    ->Apply(median_of_9)
+    ->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(lower_all, bottleneck, bottleneck)->Apply(median_of_9)->Unit(benchmark::kMicrosecond);
 BENCHMARK_CAPTURE(emit_headers, bottleneck, bottleneck)->Apply(median_of_9)->Unit(benchmark::kMicrosecond);
 BENCHMARK_CAPTURE(compile, bf16_chain, three_input_chain)->Apply(median_of_9)->Unit(benchmark::kMillisecond);

@@ -1,0 +1,30 @@
+// Tests of core/graph_index: it answers as the graph's own look-ups do.
+#include "core/graph_index.h"
+
+#include <gtest/gtest.h>
+
+namespace fusor {
+namespace {
+
+// x -> neg -> t; t * t -> u; u + x -> y
+Graph small() {
+  Graph graph;
+  graph.tensors.resize(4);
+  graph.ops = {{"neg1", Pointwise{.mode = PointwiseMode::neg}, {0}, {1}},
+               {"mul2", Pointwise{.mode = PointwiseMode::mul}, {1, 1}, {2}},
+               {"add3", Pointwise{.mode = PointwiseMode::add}, {2, 0}, {3}}};
+  return graph;
+}
+
+TEST(GraphIndex, KnowsProducersAndConsumersOfEveryTensor) {
+  const Graph graph = small();
+  const GraphIndex index(graph);
+  for (int tensor = 0; tensor < 4; ++tensor) {
+    EXPECT_EQ(index.producer(tensor), graph.producer(tensor));
+    const auto readers = index.consumers(tensor);
+    EXPECT_EQ(std::vector<int>(readers.begin(), readers.end()), graph.consumers(tensor));
+  }
+}
+
+}  // namespace
+}  // namespace fusor
