@@ -67,15 +67,17 @@ class LongGraph {
 
  private:
   int tensor(Memory memory) {
-    Tensor tensor{
-        .name = "t" + std::to_string(graph_.tensors.size()), .type = DataType::f16, .dims = {64, 64}};
+    Tensor tensor;
+    tensor.name = "t" + std::to_string(graph_.tensors.size());
+    tensor.type = DataType::f16;
+    tensor.dims = {64, 64};
     tensor.uid = static_cast<int64_t>(graph_.tensors.size()) + 1;
     tensor.strides = packed_strides(tensor.dims);
     tensor.memory = memory;
     graph_.tensors.push_back(tensor);
     return static_cast<int>(graph_.tensors.size()) - 1;
   }
-  Graph graph_{.name = "long"};
+  Graph graph_;
   int x_ = 0;
 };
 
