@@ -1,8 +1,11 @@
-// Owns the transposing kernel of small planes. A tile is the whole planes of neighbouring channels. On one
-// side of the copy these are one run of memory (NCHW); on the other, channels lie side by side (NHWC). The
-// tile lies in shared memory as the run does, so that neither the extent of a plane nor its alignment matters
-// to that side: it moves units of 16 bytes. The other side moves vectors of channels, element by element of
-// shared memory.
+// Owns the transposing kernel of small planes: a tile is the whole planes of kChannels neighbouring channels.
+//
+//   NCHW: one run of memory       shared memory, in the run's order             NHWC: channels side by side
+//   load_run, store_run    <-->   plane of channel 0 | 1 | ... | pad | ... <--> load_channels, store_channels
+//   units of 16 bytes             [kChannels / kVector][plane | 1] units        vectors of kVector channels
+//
+//   kRunLoads says which side loads; the other side stores through Y. Neither the extent of a plane nor its
+//   alignment matters to the run; the padding to an odd number of units keeps channel vectors in other banks.
 #include "fusor_generated.cuh"
 
 constexpr int kVector = FUSOR_VECTOR;  // 16 bytes of what is staged

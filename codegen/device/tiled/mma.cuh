@@ -1,8 +1,12 @@
-// Owns the tensor-core contraction of sm_80 and later: matmul and convolutions of any layout, tile by tile.
-// load: plain vectors are copied to shared memory asynchronously; all other elements pass their prologue in
-// registers. Padding and tails become zero. compute: each of 8 warps sums up a part of the tile with
-// mma.sync, from swizzled operand tiles. finish: the sums pass the epilogue a few lines at a time, or go to
-// the scratch of a split.
+// Owns the tensor-core contraction of sm_80 and later: matmul and convolutions of any layout.
+//
+//   8 warps, kWarpsM x kWarpsN over a tile; a block sums one tile, or one part of its steps (split k).
+//   iteration k   one barrier, then
+//   load          stage k + kStages - 1:  cp.async of plain vectors (zeros for padding); other elements pass
+//                                         their prologue in registers, a few beside each step of products
+//   compute       stage k:                ldmatrix from swizzled lines --> mma.sync, 16 x 8 blocks
+//   finish        a block of each warp at a time: sums --> shared memory --> Y, or the workspace of a split
+//   shared: union of stages[kStages] {a, b} and staged sums; keys of rows[], columns[], steps[2][]
 #include "fusor_generated.cuh"
 
 #include "codegen/device/tiled/part.cuh"

@@ -1,12 +1,13 @@
-// Owns the weight gradient in TF32 of a convolution whose channels are planes (NCHW), on the tensor cores of
-// sm_90a: dw = x * dy, summed over all positions, with every tap read from one copy of the input.
-// load: one thread keeps two rings in shared memory full, by TMA: steps of the output gradient, which are
-// wgmma's columns, and pieces of the planes of inputs, as far as the window reaches round the step.
-// compute: rows of the product are 64 input channels. wgmma takes them from registers, so that they may begin
-// at any position: each warpgroup has a few neighbouring taps of a row of the window, and loads the inputs
-// that eight outputs meet at each of them while the eight before are multiplied. Lanes put zeros where a tap
-// leaves its row. finish: every block leaves the sums of its part of the steps in scratch memory;
-// direct_finish adds the parts in a fixed order.
+// Owns the weight gradient in TF32 of a convolution whose channels are planes (NCHW), on sm_90a.
+//
+//   warpgroup 0, thread 0                      consumers: 2 or 3 warpgroups, kTaps neighbouring taps each
+//   dy, 32 positions    -- of_outputs.full -->  b operand: wgmma reads swizzled lines along positions
+//   x, piece of 64 and  -- of_inputs.full --->  a operand: 8 positions at every tap --> registers, zeros
+//   what taps reach     <- empty of both -----  where a tap leaves its row, while the 8 before are multiplied
+//   finish: sums of the block's steps --> partials[part][tile] --> direct_finish
+//
+//   Rows of the product are 64 input channels, columns filters; one tile and one part of the steps a block.
+//   shared: outputs[FUSOR_STAGES] | inputs[FUSOR_PIECES], lines of an odd number of 16 bytes | barriers
 #include "fusor_generated.cuh"
 
 #include "codegen/device/sm90/ptx/tma.cuh"

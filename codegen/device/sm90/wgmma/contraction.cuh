@@ -1,11 +1,14 @@
-// Owns the tensor-core contraction of sm_90a (Hopper): matmul and the three passes of convolution as one
-// persistent, warp-specialised kernel.
-// load: one thread of the first warpgroup keeps a ring of operand tiles in shared memory full, by TMA (all of
-// them where TMA cannot address an operand; those of a second warpgroup, too, where ops come before it); two
-// others move the boxes of the epilogue where it has operands that come in them.
-// compute: two warpgroups multiply, on the tensor cores, straight from shared memory (rows in TF32 that lie
-// across k: from registers): half the rows of a tile each, or tiles of their own in turns. finish: sums pass
-// the epilogue in registers; the loads of the next tile, and the stores of this one, go on meanwhile.
+// Owns the tensor-core contraction of sm_90a: matmul and the three passes of convolution, persistent.
+//
+//   warpgroup 0: producer                                        warpgroups 1, 2: consumers
+//   thread 0      TMA --> a[s], b[s]  ---- full[s] ------------>  wgmma from shared memory into registers
+//   (all threads where they load)     <--- empty[s] -----------   a warp has read stage s
+//   threads 32, 64, if operands of the epilogue are staged:
+//                 TMA --> box         ---- given[box] --------->  epilogue in registers, results to the box
+//                 TMA <-- box         <--- done[box] ----------   a warp has filled its share
+//
+//   Consumers have half the rows of a tile each; or, kPingPong, tiles of their own and alternate mainloops.
+//   shared: a[kStages], b[kStages] (128-byte lines, swizzled) | barriers | raw stages of prologues | boxes
 #include "fusor_generated.cuh"
 
 #include "codegen/device/sm90/epilogue/box_copies.cuh"
