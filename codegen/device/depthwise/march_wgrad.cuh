@@ -77,7 +77,7 @@ FUSOR_DEVICE void add_strip(const Params& p, Index channel, Index strip, Sums& s
     row += rows.spacing.divisor;
     fetch_gradients();
   };
-  // Rows of dy that come before there is any x.
+  // These rows of dy lie before the first row of x.
 #pragma unroll 1
   while (row < last && position + (kAdvance - 1) * Index(rows.column_step) < 0) {
     take_gradients();

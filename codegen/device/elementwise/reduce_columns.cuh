@@ -30,7 +30,7 @@ static __device__ __forceinline__ void add(const Params& p, Index step, Index (&
   Y::apply<kVector, true>(p.y, at, kVector, total);
 }
 
-// Leaves the sum over the block's lanes in those of lane 0.
+// Combines the totals of the block's lanes in those of lane 0.
 static __device__ __forceinline__ void combine_block(Y::Accumulator (&total)[kVector]) {
   if constexpr (kLanes > 1) {
     __shared__ Y::Accumulator staged[kVector][kThreads / 2];

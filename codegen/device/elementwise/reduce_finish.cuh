@@ -8,8 +8,8 @@
 
 #include "fusor_generated.cuh"
 
-// Combines the accumulators of kGroup neighbouring threads, a power of two up to the block; every thread
-// calls it, and the group's first one has the total afterwards.
+// Combines the accumulators of kGroup neighbouring threads, a power of two up to the block. Every thread
+// calls it; afterwards the first thread of the group has the total.
 template <int kGroup, int kThreads, class Accumulator>
 FUSOR_DEVICE void combine_group(Accumulator& total) {
   constexpr int kWarps = kGroup / 32;

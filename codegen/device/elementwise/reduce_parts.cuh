@@ -6,7 +6,7 @@
 //   kWidth == 1: combine_group    else row 0 adds the rows in order --> Y::finish
 #include "codegen/device/elementwise/reduce_finish.cuh"
 
-// A block takes kWidth neighbouring results (32, or 1); kRows threads share one.
+// A block has kWidth neighbouring results (32, or 1); kRows threads share one.
 constexpr int kWidth = FUSOR_WIDTH, kRows = FUSOR_ROWS, kThreads = kWidth * kRows;
 
 struct Params {
@@ -16,7 +16,7 @@ struct Params {
   Y::Args y;
 };
 
-// Leaves the total of a column of threads in its first one.
+// Combines the totals of a column of threads in its first one.
 static __device__ __forceinline__ void combine_rows(Y::Accumulator& total, int row, int column) {
   __shared__ Y::Accumulator of_row[kRows][kWidth];
   of_row[row][column] = total;

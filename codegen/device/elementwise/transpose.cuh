@@ -16,7 +16,7 @@ constexpr int kF = Y::kRank - 2;
 constexpr int kV = Y::kRank - 1;
 constexpr int kSide = 8;
 constexpr int kTile = kSide * kVector;
-constexpr int kLines = kThreads / kSide;  // of a tile that the block takes at a time
+constexpr int kLines = kThreads / kSide;  // of a tile that the block loads at a time
 static_assert(kTile % kLines == 0, "every thread takes part in every pass over a tile");
 
 struct Params {

@@ -45,7 +45,7 @@ struct PlaneTile {
   }
 };
 
-// Units of a tile's run, in turns. What is loaded is kept as it is stored until it reaches Y.
+// Units of a tile's run. Elements stay as they are stored until they reach Y.
 template <class Corner>
 static __device__ __forceinline__ void load_run(const PlaneTile& tile, const Params& p, const Corner& corner,
                                                 int units) {

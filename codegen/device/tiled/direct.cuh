@@ -81,8 +81,7 @@ struct Transfer {
   }
 };
 
-/// Sums the part's steps of its tile. A pair of operand tiles is multiplied while the next is on its way and
-/// the keys of the one after it are made; the first two turns fill this pipeline.
+/// Sums the part's steps of its tile: the pipeline drawn above. Its first two iterations fill it.
 FUSOR_DEVICE void sum_tile(const Params& p, const Part& part, Shared& shared,
                            MicroTile<Sum, kTileM, kTileN>& micro) {
   write_tile_keys(p.problem, part.place, shared.rows, shared.columns);

@@ -8,7 +8,7 @@
 
 #include "codegen/device/tiled/tiling.cuh"
 
-// Lanes share out the parts of a vector: few results of many parts would leave the device idle.
+// Lanes that share the parts of a vector, and vectors of a block.
 static constexpr int kLanes = FUSOR_LANES, kVectors = kThreads / kLanes;  // of a block
 using Vector = Vec<Sum, FUSOR_VECTOR>;
 

@@ -1,6 +1,5 @@
-// Owns where the copy engine expects the elements of a box of results of sm_90a's tensor-core contraction,
-// and which lines of it lanes name to ldmatrix and stmatrix. Index arithmetic alone, so that a host test runs
-// it.
+// Owns where TMA expects the elements of a box of results of sm_90a's tensor-core contraction, and which of
+// its lines lanes name to ldmatrix and stmatrix. Index arithmetic only, so that a host test runs it.
 #pragma once
 
 /// 64 rows by kColumns of kBytes an element. A box consists of blocks: along columns of up to 128 bytes of

@@ -1,6 +1,5 @@
 // Owns the calls of the epilogue of the tensor-core contraction of sm_90a: with a pair of a thread's sums, or
-// with all that it has of a row in a piece; beside them, what the copy engine brought of the epilogue's
-// operands, and where to add up what is reduced.
+// with all its sums of a row in a piece; beside them staged operands, and the totals of reductions.
 #pragma once
 
 #include "codegen/device/sm90/epilogue/pieces.cuh"
@@ -10,7 +9,7 @@
 // kVector of a piece's sums, of every sibling.
 using Chosen = Vec<Sum, kVector>[kSiblings];
 
-// A thread's share of what the copy engine brought of a piece, and N elements of a row of it.
+// A thread's share of the staged operands of a piece, and N elements of a row of it.
 struct GivenPairs {
   PiecePairs<FirstGiven> first;
   PiecePairs<SecondGiven> second;

@@ -4,9 +4,8 @@
 
 #include "codegen/device/sm90/pipeline/tiling.cuh"
 
-// Both elements of a pair of columns exist or neither does, and none is stored by a thread: whatever lies
-// outside may be computed from a neighbour's coordinates, for the copy engine drops it, and totals are told
-// what exists.
+// Pairs of columns exist whole or not at all, and no thread stores any. What lies outside may then be
+// computed from a neighbour's coordinates: TMA drops it, and totals count what exists.
 static constexpr bool kClamped = FUSOR_CLAMPED;
 static constexpr int kVector = FUSOR_VECTOR;  // 2 where a pair of columns moves as one
 

@@ -1,8 +1,10 @@
-// Owns the loader of the tensor-core contraction of sm_90a for matmuls whose operands pass ops before they
-// are multiplied: weights that are dequantised, activations that are scaled. The copy engine brings such an
-// operand as it is stored, steps ahead; all threads of the first warpgroup, or of two, pass it through the
-// site's text, and write what comes of it to the ring as the copy engine would have. An operand without such
-// ops goes there directly.
+// Owns the loader of the tensor-core contraction of sm_90a for matmuls with a prologue: dequantised weights,
+// scaled activations.
+//
+//   memory --TMA--> raw stages (KeptSteps), kAhead steps, elements as stored     thread 0 issues the copies
+//          --full--> apply<8>, in one or two warpgroups --> stage of the ring, in TMA's own layout
+//          <-empty--
+//   memory --TMA--> stage of the ring                                          an operand without a prologue
 #pragma once
 
 #include "codegen/device/sm90/load/boxes.cuh"
@@ -44,7 +46,7 @@ struct StoredElement<6> {
 using Multiplied = StoredElement<FUSOR_TYPE>::type;
 static_assert(sizeof(Multiplied) == 2, "ops before an operand yield 16 bits");
 
-// One operand that passes Site's text: a tile of kLines lines, in units of 16 bytes (UnitPlaces), which exist
+// One operand with the prologue Site: a tile of kLines lines, in units of 16 bytes (UnitPlaces), which exist
 // whole or not at all. kSecond: the second operand of the op, wherever the tensor cores have it.
 template <class Site, class Stored, bool kSecond, bool kAcross, int kLines>
 struct Passage {
@@ -86,7 +88,7 @@ struct Passage {
     }
   }
 
-  // Fills the tile with what has arrived.
+  // Applies the prologue to a raw stage, and fills the tile.
   __device__ void put(u8* tile, const u8* kept, int entry, int across, int step) const {
     const Place first = place(across, step);
 #pragma unroll(kHolds ? kPasses : 1)
@@ -101,8 +103,8 @@ struct Passage {
   }
 
  private:
-  // What all elements of a unit share is the same in all steps of lines along k: loaded once a tile, where
-  // registers hold it.
+  // Loads that all elements of a unit share are the same in all steps of lines along k. They are made once a
+  // tile, where registers hold them.
   static constexpr bool kHolds = !kAcross && kPasses <= 8 && sizeof(typename Site::Loads) <= 8;
   typename Site::Loads held[kHolds ? kPasses : 1];
 
@@ -168,7 +170,7 @@ struct Passage {
     return Site::loads(args, at, kWidth);
   }
 
-  // What does not exist becomes zero behind the ops: a shifted zero would be none.
+  // Elements that do not exist become zero after the prologue, which might shift a zero.
   __device__ UnitWords passed(const Unit& unit) const {
     const Vec<Multiplied, kWidth> values = narrow<Multiplied>(
         Site::template apply<kWidth>(args, unit.at, kWidth, unit.loads, widen(unit.stored)));
@@ -211,7 +213,7 @@ static constexpr int kKeptBytesB = PassageB::kStepBytes;
 static constexpr int kKeptBytesB = 0;
 #endif
 
-// Steps that are on their way, as they are stored.
+// Raw stages: steps of k in flight, as they are stored.
 static constexpr int kAhead = FUSOR_AHEAD;
 struct KeptSteps {
   alignas(1024) u8 step[kAhead][kKeptBytesA + kKeptBytesB];
@@ -226,7 +228,7 @@ struct KeptSteps {
 };
 using KeptRing = RingOf<kAhead>;
 
-// By one thread: has what is stored of the next step brought, when the threads are done with what was there.
+// By one thread: loads the next step into its raw stage, once the threads have read what was there.
 template <class Params>
 FUSOR_DEVICE void fetch_step(const Params& p, KeptSteps& kept, KeptRing& ring, StepWalk& coming) {
   if (!coming.more()) return;

@@ -1,8 +1,11 @@
-// Owns the loader by threads of the tensor-core contraction of sm_90a: matmuls of operands that the copy
-// engine cannot address, for their starts, lines or batch entries are no multiples of 16 bytes apart. All
-// threads of the first warpgroup fill the ring with tiles as the copy engine would leave them: they load
-// aligned units of 16 bytes, cut out what begins at any byte, and put zeros beyond the ends. An operand that
-// the copy engine can address still comes by it.
+// Owns the loader by threads of the tensor-core contraction of sm_90a, for operands of matmuls whose starts,
+// lines or batch entries are no multiples of 16 bytes apart: TMA cannot address these.
+//
+//   128 threads, a unit of 16 bytes each, up to 8 units in flight
+//   memory    | aligned 16 bytes | aligned 16 bytes |      two loads, then a shift; zeros beyond the ends
+//   unit             |<---- 16 bytes ---->|                --> stage of the ring, swizzled as TMA would
+//
+// An operand that TMA can address is still loaded by TMA.
 #pragma once
 
 #include "codegen/device/sm90/load/boxes.cuh"
@@ -166,8 +169,8 @@ struct ThreadLoader {
   }
 };
 
-// By all threads of the warpgroup. Each waits for the stage itself, and says that its own share is there; the
-// first one speaks for the copy engine before.
+// By all threads of the warpgroup. Each waits for the stage, and arrives when its share is written; the first
+// one expects the bytes of TMA before.
 template <class Params>
 FUSOR_DEVICE void load_by_threads(const Params& p, Stages& stages) {
   constexpr u32 kCopiedBytes = (kGrainA > 0 ? 0 : kTileBytesA) + (kGrainB > 0 ? 0 : kTileBytesB);

@@ -2,10 +2,10 @@
 // shared memory, and how they are cut out of aligned words. Integers only, so that a host test runs it.
 #pragma once
 
-/// A tile of lines of 128 bytes as the copy engine leaves them, swizzled by 128 bytes. Threads take a unit of
-/// 16 bytes each, pass by pass; eight neighbours share a line, so that they read 128 bytes in a row, and
-/// write to all banks. Lines run along k, one for each row or column; or (kAcross) across it, kSteps of them
-/// for every 128 bytes of rows or columns.
+/// A tile of 128-byte lines as TMA writes them, with the 128-byte swizzle. In a pass each thread writes a
+/// unit of 16 bytes; eight neighbours share a line: they read 128 bytes in a row and write to all banks.
+///   lines along k    one for each row or column
+///   kAcross          across k: kSteps lines for every 128 bytes of rows or columns
 template <bool kAcross, int kSteps, int kThreads>
 struct UnitPlaces {
   static constexpr int kLineBytes = 128, kUnitBytes = 16, kUnits = kLineBytes / kUnitBytes;
@@ -45,7 +45,7 @@ static __device__ void move_down(unsigned (&words)[8], int shift) {
     }
 }
 
-/// A word of which the first `bytes` are kept, and zeros follow; none where there are none.
+/// The first `bytes` bytes of a word (none where that is not above 0), then zeros.
 static __device__ unsigned first_bytes(unsigned word, int bytes) {
   if (bytes >= 4) return word;
   return bytes <= 0 ? 0 : word & ((1u << bytes * 8) - 1);

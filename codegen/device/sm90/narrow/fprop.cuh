@@ -155,7 +155,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) wgmma_narrow(const __g
   declare_sums<1>();
   extern __shared__ __align__(1024) u8 memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);
-  // The same in all lanes, and known to be: descriptors are kept in uniform registers.
+  // The compiler must know that all lanes agree: then descriptors stay in uniform registers.
   const int warpgroup = __shfl_sync(0xffffffff, threadIdx.x / kWarpgroup, 0);
   if (threadIdx.x == 0) {
     shared.rows.init(0, kConsumers * kWarpgroup / 32);

@@ -1,13 +1,14 @@
 // Owns the place of pixels of few channels in a row of shared memory from which wgmma reads whole windows.
 //
-// A pixel takes a slot: 8 channels where neighbouring windows begin at neighbouring pixels, 4 where they
-// begin at every second one; the channels that do not exist are zero. Then windows begin 16 bytes apart, and
-// a row of a window is a run of slots: an operand of core matrices - 8 windows by 16 bytes, a unit - that
-// overlap in memory. Nothing is copied for every window.
+//   stride 2: slots of 4 channels, 8 bytes     | p0 | p1 | p2 | p3 | p4 | p5 | p6 | ...      missing channels
+//   window 0 (3 pixels): units of 16 bytes     [ p0   p1 ][ p2   -- ]                        are zero
+//   window 1                                             [ p2   p3 ][ p4   -- ]
+//   stride 1: slots of 8 channels, 16 bytes    | p0 | p1 | p2 | ...
 //
-// Where the window's width is odd, the second half of its last unit of 4-channel slots would be the next
-// window's pixel. A tail of the row holds that unit for every window by itself, the second half zero, so that
-// no number of another window is multiplied, be it by zero.
+// Windows begin 16 bytes apart, so one unswizzled descriptor reads all windows of a row: core matrices of 8
+// windows by 16 bytes that overlap in memory. Nothing is copied for every window.
+// The half marked -- would be another window's pixel, perhaps an infinity, and must not be multiplied by
+// zero. A tail of the row holds that unit for every window, its second half zero.
 #pragma once
 
 /// Rows of pixels under kWindows windows of kWindow pixels, kStride apart. Bytes of a row, from its first.

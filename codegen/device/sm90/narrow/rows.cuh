@@ -1,9 +1,10 @@
-// Owns the input rows of a convolution of few channels in shared memory: a ring of them, and how they are
-// loaded.
+// Owns the input rows of a convolution of few channels in shared memory: a ring of groups, and its loader.
 //
-// An item of work is a strip: neighbouring rows of the result in one image. For every row of the result a
-// group of input rows is loaded, once; the window of a row spans a few groups. Threads of one warpgroup load
-// them, a group a warp, from any layout and through any ops before the convolution, into slots of pixels.
+//   strip (an item of work): neighbouring rows of the result in one image, kTilePixels columns wide
+//   group g: the kStrideH input rows that result row g - kSpan needs and the row before it does not
+//
+//   warp 0: group 0, 4, ...   warp 1: group 1, 5, ...   --> group[kGroups][kStrideH] of slots, full[place]
+//   from any layout, through any prologue, a pair of pixels a thread
 #pragma once
 
 #include "codegen/device/sm90/narrow/pixel_slots.cuh"
@@ -110,8 +111,8 @@ struct GroupRing {
 
 // ---- Loading ----
 
-// A pair of elements, or zeros where it does not exist: without the branch that dozens of such loads would
-// take each.
+// A pair of elements, or zeros where it does not exist. Predicated: dozens of such loads would each have a
+// branch.
 FUSOR_DEVICE Vec<Element, 2> load_pair_if(bool exists, const Element* from) {
   Words<4> words;
   asm("{\n.reg .pred exists;\nsetp.ne.b32 exists, %2, 0;\nmov.b32 %0, 0;\n"

@@ -20,7 +20,7 @@ FUSOR_DEVICE void synchronise_cluster() {
 
 // ---- Barriers ----
 
-// Counts arrivals and bytes; its phase flips when all have come.
+// Counts arrivals and bytes; its phase flips when all have arrived.
 struct Barrier {
   u64 word;
 
@@ -50,7 +50,7 @@ struct Barrier {
                  "r"(bytes)
                  : "memory");
   }
-  // Until the phase of this parity is over.
+  // Waits until the phase of this parity is over.
   __device__ void wait(u32 parity) {
     asm volatile(
         "{\n.reg .pred done;\nAGAIN:\n"
@@ -61,10 +61,10 @@ struct Barrier {
   }
 };
 
-// Makes initialised barriers visible to the copy engine and to the cluster.
+// Makes initialised barriers visible to TMA and to the cluster.
 FUSOR_DEVICE void fence_barriers() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 
-// Until the `threads` threads that name this barrier (1 to 15) have come.
+// Waits until `threads` threads have arrived at this named barrier (1 to 15).
 FUSOR_DEVICE void wait_for_threads(int barrier, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
@@ -180,7 +180,7 @@ FUSOR_DEVICE void load_matrices(u32 (&words)[4], const void* shared) {
                  : "memory");
 }
 
-// Makes this thread's writes to shared memory visible to the copy engine.
+// Makes this thread's writes to shared memory visible to TMA and wgmma.
 FUSOR_DEVICE void fence_shared_writes() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 FUSOR_DEVICE void store_box(const TensorMap& map, const void* shared, int c0, int c1, int c2) {
   asm volatile(
@@ -189,7 +189,7 @@ FUSOR_DEVICE void store_box(const TensorMap& map, const void* shared, int c0, in
       : "memory");
 }
 FUSOR_DEVICE void commit_stores() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
-// Until this thread's stores, but for the last kPending groups, have read their shared memory.
+// Waits until this thread's stores, but for the last kPending groups, have read their shared memory.
 template <int kPending>
 FUSOR_DEVICE void wait_for_stores() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");

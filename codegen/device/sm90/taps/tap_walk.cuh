@@ -1,9 +1,11 @@
-// Owns the walk of a wgrad whose taps are shifted reads of one input in shared memory: which outputs a step
-// of k consists of, which pieces of a plane of inputs it needs, and which inputs are padding. Templates over
-// the numbers of the argument block, so that a host test runs them.
+// Owns the walk of a wgrad whose taps are shifted reads of one input in shared memory. Templates over the
+// numbers of the argument block, so that a host test runs them.
 //
-// Planes are runs of positions, rows of inputs and of outputs equally long: a tap is one distance for a whole
-// plane. Beyond a plane's ends the copy engine writes zeros; beyond a row's, a reader has to.
+//   plane of dy    | step 0: 32 | step 1     | step 2     | ...            a step of k
+//   plane of x     | piece 0: 64 + overlap   | piece 1 ...                 pieces that a step reads
+//
+// Rows of both are equally long, so a tap is one distance for a whole plane. TMA writes zeros beyond a
+// plane's ends; a reader has to beyond a row's.
 #pragma once
 
 // Outputs of a step, and those of one wgmma.

@@ -66,7 +66,7 @@ struct Ring {
   }
 };
 
-// Whose turn it is in a ring, and in which of its rounds.
+// A place of a ring, and the parity of its barriers.
 template <int kPlaces>
 struct Turn {
   int place = 0;
@@ -195,7 +195,7 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
   const u8* const inputs_of_thread =
       shared.inputs[0] + (threadIdx.x % kWarpgroup / 32 * 16 + lane / 4) * kInputLineBytes + lane % 4 * 4;
   Turn<FUSOR_STAGES> output;
-  Turn<FUSOR_PIECES> input, freed;  // pieces that have come; that are read no more
+  Turn<FUSOR_PIECES> input, freed;  // pieces that have arrived; that are read no more
   u32 inputs[2][kTaps][4];
   int previous = -1;
   clear_taps();
@@ -219,7 +219,7 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
       for (int half = 0; half < halves; ++half) {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-          // The eight before the last are multiplied, and their registers are free.
+          // wgmma has read the registers of the eight before the last.
           wgmma_wait<1>();
           load_eight(inputs[i], inputs_of_thread + place.place * kInputBytes + place.offset * 4, columns,
                      further, width, left);
@@ -247,7 +247,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) wgmma_taps(const __gri
   declare_sums<kTaps>();
   extern __shared__ __align__(1024) u8 memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);
-  // The same in all lanes, and known to be: descriptors are kept in uniform registers.
+  // The compiler must know that all lanes agree: then descriptors stay in uniform registers.
   const int warpgroup = __shfl_sync(0xffffffff, threadIdx.x / kWarpgroup, 0);
   if (threadIdx.x == 0) {
     shared.of_outputs.init();

@@ -71,7 +71,7 @@ struct Shared {
   }
 };
 
-// Which window of the ring holds the tile that a block takes as its `count`th, and in which round.
+// The window of the ring for the block's `count`th tile, and the parity of its barriers.
 struct Place {
   int stage;
   u32 parity;
@@ -156,7 +156,7 @@ extern "C" __global__ void __launch_bounds__((1 + kConsumers) * kWarpgroup, 1)
   declare_sums<1>();
   extern __shared__ __align__(1024) u8 memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);
-  // The same in all lanes, and known to be: descriptors are kept in uniform registers.
+  // The compiler must know that all lanes agree: then descriptors stay in uniform registers.
   const int warpgroup = __shfl_sync(0xffffffff, threadIdx.x / kWarpgroup, 0);
   if (threadIdx.x == 0) {
     shared.init(p.windows);
