@@ -71,7 +71,7 @@ struct Lines {
   }
 };
 
-/// Where the site is no more than a load of 16 bits: fetch() loads, and the line waits as it is stored.
+/// Specialised for a site that is a plain load of 16 bits: fetch() loads a row ahead, as it is stored.
 template <class Site, int kCount, int kGroup>
 struct Lines<Site, kCount, kGroup, true> {
   const typename Site::Args& args;

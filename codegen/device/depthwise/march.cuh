@@ -21,7 +21,7 @@ struct Params {
 };
 
 using Columns = Lines<A, kColumns, kColumnGroup, FUSOR_A_PLAIN>;
-/// Of the rows of results under way, the next one to be finished first.
+/// The sums of unfinished rows of results; the next one to be finished is the first.
 using Sums = Line<kStrip>[kRing];
 
 /// The next row of results becomes the first.
@@ -34,7 +34,7 @@ FUSOR_DEVICE void shift(Sums& sums) {
       for (int v = 0; v < kVector; ++v) sums[r].at[i][v] = r + 1 < kRing ? sums[r + 1].at[i][v] : 0.0f;
 }
 
-/// Which taps a strip meets, where strides of a gradient leave some out.
+/// The first taps that a strip meets: strides of a gradient leave some out.
 struct Taps {
   Index plane, row, column;
   bool any;

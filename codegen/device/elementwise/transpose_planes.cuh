@@ -29,8 +29,8 @@ struct Params {
 using Element = X0::Stored;
 using Unit = Vec<Element, kVector>;
 
-// The planes of kVector channels are as many units as a plane has positions. Their places are an odd number,
-// so that the same position of other channels lies in other banks.
+// The planes of kVector channels are as many units as a plane has positions, padded to an odd number, so that
+// the same position of other channels lies in other banks.
 struct PlaneTile {
   Element* elements;
   const FastDivisor& plane;
@@ -39,7 +39,7 @@ struct PlaneTile {
     const int even = -static_cast<int>(~plane.divisor & 1);
     return reinterpret_cast<Unit*>(elements)[number + (static_cast<int>(plane.divide(number)) & even)];
   }
-  // Of the first of a vector's channels; those of the others are a plane apart.
+  // The element of a vector's first channel; those of its other channels are a plane apart each.
   __device__ __forceinline__ Element* element(int vector, int position) const {
     return elements + vector * (static_cast<int>(plane.divisor) | 1) * kVector + position;
   }

@@ -24,7 +24,7 @@ struct Shared {
   };
 };
 
-/// What the operand's prologue gave, or zeros.
+/// The values of an operand's prologue, or zeros outside the operand.
 template <int kWidth, class Value>
 FUSOR_DEVICE Vec<Sum, kWidth> masked(const Vec<Value, kWidth>& values, bool inside) {
   Vec<Sum, kWidth> sums;

@@ -26,7 +26,7 @@ static constexpr int kWarpRows = kTileM / kWarpsM, kWarpColumns = kTileN / kWarp
 static constexpr int kRowBlocks = kWarpRows / 16, kColumnBlocks = kWarpColumns / 8;
 static_assert(kRowBlocks > 0 && kColumnBlocks % 2 == 0, "a fragment of b is two blocks wide");
 
-/// What both operands' loaders need: how elements reach the tile, and where they lie in it.
+/// Shared by both operands' loaders: how elements reach the tile, and where they lie in it.
 template <class Element_, int kExtent, int kLongest, bool kAlongK_, bool kPlain_>
 struct Loading {
   using Element = Element_;
@@ -161,7 +161,7 @@ struct Transfer {
   }
 
  private:
-  // What is outside reads the operand's first vector, without a branch, and drops it.
+  // A vector outside the operand reads the first one instead, without a branch, and becomes zero.
   template <class Args, int kRank>
   FUSOR_DEVICE Item elements(const Args& args, Index (&at)[kRank], bool inside) {
 #pragma unroll

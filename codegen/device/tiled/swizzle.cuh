@@ -10,7 +10,7 @@ struct SwizzledLines {
   static constexpr int kPeriod = kChunks < 8 ? kChunks : 8;
   static constexpr int kLinesOfAllBanks = 8 / kPeriod;  // which are 128 bytes wide
 
-  /// Of byte `byte` of a line.
+  /// The offset of byte `byte` of line `line` in the tile.
   static __device__ int offset(int line, int byte) {
     const int chunk = byte / 16 ^ line / kLinesOfAllBanks * kTurn % kPeriod;
     return line * kLineBytes + chunk * 16 + byte % 16;

@@ -28,6 +28,6 @@ struct BoxPlaces {
   static __device__ int line_of_matrix(int lane, int row, int column) {
     return element(row, column + lane / 16 * 8 + (kAlongColumns ? 0 : lane % 8));
   }
-  /// Of which matrix that line is, rows first.
+  /// The matrix to which that line belongs, rows first.
   static __device__ int matrix_row(int lane) { return lane / 8 % 2; }
 };

@@ -137,7 +137,7 @@ FUSOR_DEVICE void for_blocks(const Problem& problem, const Grid& grid, const Til
   }
 }
 
-// Who fills a box that one of them sends, or all of them store: a warp (along columns) or the warpgroup.
+// Waits for the threads that fill a box together: a warp (along columns) or the warpgroup.
 FUSOR_DEVICE void meet_at_box() {
   if constexpr (kAlongColumns && !kFromRegisters)
     __syncwarp();
@@ -178,7 +178,7 @@ struct BoxAccess {
     }
   }
 
-  // What fill() would overwrite, in the same order.
+  // Reads the places that fill() writes, in the same order.
   template <class T>
   __device__ void read(PiecePairs<T>& pairs, u8* box, int first) const {
     static_assert(kAlongColumns || !kFromRegisters, "a thread's two rows are no part of a matrix");
@@ -233,12 +233,12 @@ struct BoxAccess {
            Box<T>::element(row % Box<T>::kBlockRows, column + lane() % 4 * 2);
   }
 
-  // Of elements that no instruction transposes: one by one, or by neighbouring rows where a thread has such.
+  // 32-bit elements, which no instruction transposes: one by one, or in pairs where a thread has both rows.
   template <class T>
   __device__ void fill_lines_of_rows(const PiecePairs<T>& pairs, u8* box, int first) const {
     constexpr int kNext = 8 * Box<T>::kLine;  // 8 lines on, swizzled alike
     static_assert(Box<T>::kLine == 128);
-    // In either order of the columns, chosen so that no lanes of a half-warp meet in a bank.
+    // The order of the two columns differs between lanes, so that no lanes of a half-warp meet in a bank.
     const bool upper_first = kFromRegisters && lane() % 4 >= 2;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {

@@ -185,7 +185,7 @@ struct Finisher {
         }
       }
   }
-  // Of a pair, rounded at once; both are the same where one vector is the pair.
+  // Both elements of a pair, rounded at once; `low` and `high` are the same where one vector is the pair.
   template <class T, class C>
   FUSOR_DEVICE Vec<T, 2> joined(const Vec<C, kVector>& low, const Vec<C, kVector>& high) {
     return narrow<T>(Vec<C, 2>{{low[0], high[kVector - 1]}});

@@ -33,7 +33,7 @@ FUSOR_DEVICE void read_tile(AllSums& sums) {
 
 // ---- A piece that the compiler knows ----
 
-// From column 2 `first` of a part on.
+// Copies the piece that begins at column 2 * first of a part.
 FUSOR_DEVICE void take(PieceSums& piece, const Sum (&sums)[kSums], int first) {
 #pragma unroll
   for (int sibling = 0; sibling < kSiblings; ++sibling)

@@ -9,7 +9,7 @@
 #ifdef FUSOR_REDUCED
 static constexpr bool kReduces = true;
 
-// What is left of a tile: a result of each column, of each row, or one of all.
+// Results of a reduction of a tile: one for each column, one for each row, or one in all.
 static constexpr int kColumnsLeft = 1, kRowsLeft = 2, kOneLeft = 3;
 static constexpr int kReduced = FUSOR_REDUCED;
 static constexpr int kWarpRows = 16;  // of a part of 64
@@ -43,7 +43,7 @@ struct Reducer {
 #pragma unroll
     for (Total& total : totals) total.init();
   }
-  // Where element i of pair j belongs, of a thread's row `half`.
+  // The total to which element i of pair j of a thread's row `half` is added.
   __device__ Total* totals_of(int j, int half, int i) {
     return totals + (kReduced == kColumnsLeft ? 2 * j + i : kReduced == kRowsLeft ? half : 0);
   }
@@ -80,7 +80,7 @@ struct Reducer {
       }
     }
   }
-  // After all tiles. `warp`: of all consumers of the grid.
+  // Called after all tiles. `warp` counts the consumer warps of the grid.
   __device__ void end(int warp) {
     if constexpr (kReduced == kOneLeft) {
       combine_lanes<32>(totals[0]);

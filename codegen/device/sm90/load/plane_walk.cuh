@@ -31,7 +31,7 @@ struct PlaneStep {
     }
     ++image;
   }
-  /// Of the outputs in the first of the step's `rows` rows, where blocks have `line` positions.
+  /// The first output in the first of the step's `rows` rows, where blocks have `line` positions.
   template <class Operands>
   __device__ void first_position(const Operands& p, int line, int rows, int (&position)[kAxes]) const {
     for (int i = 0; i < kAxes; ++i) position[i] = at[i];
@@ -65,7 +65,7 @@ struct PlaneTap {
     }
     ++channel_block;
   }
-  /// From a position of the outputs to that of the inputs that it meets.
+  /// Moves from a position of the outputs to that of the inputs that it meets.
   template <class Operands, int kAxes>
   __device__ void move(const Operands& p, int (&position)[kAxes]) const {
     for (int i = 0; i < kSpatial; ++i)

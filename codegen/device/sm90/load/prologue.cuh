@@ -42,7 +42,7 @@ struct StoredElement<6> {
   using type = f8_e5m2;
 };
 
-// What the tensor cores multiply.
+// The type that the tensor cores multiply.
 using Multiplied = StoredElement<FUSOR_TYPE>::type;
 static_assert(sizeof(Multiplied) == 2, "ops before an operand yield 16 bits");
 
@@ -54,7 +54,7 @@ struct Passage {
   static constexpr int kPasses = kLines / Places::kLinesOfPass;
   static_assert(kLines % (Places::kLinesOfPass * Places::kPassesOfBlock) == 0);
   static constexpr int kWidth = 16 / kElementBytes;
-  // As it is stored: lines of so many elements as the tile's.
+  // Raw stages have as many elements a line as the tile, in the stored type.
   static constexpr int kStoredLine = kLine * sizeof(Stored), kStepBytes = kLines * kStoredLine;
 
   const Problem& problem;
@@ -69,7 +69,7 @@ struct Passage {
                                          : problem_.m)),
         elements(static_cast<int>(kAcross ? (kSecond ? problem_.n : problem_.m) : problem_.k)) {}
 
-  // By one thread.
+  // Called by one thread: loads a step into its raw stage.
   FUSOR_DEVICE void fetch(u8* kept, const TensorMap& map, Barrier& full, int entry, int across, int step) {
     if constexpr (kAcross)
 #pragma unroll
@@ -79,7 +79,7 @@ struct Passage {
       copy_box(kept, map, full, step * kTileK, across, entry);
   }
 
-  // Before the first step of a tile.
+  // Called before the first step of a tile.
   __device__ void enter(int entry, int across) {
     if constexpr (kHolds) {
       const Place first = place(across, 0);
@@ -228,7 +228,7 @@ struct KeptSteps {
 };
 using KeptRing = RingOf<kAhead>;
 
-// By one thread: loads the next step into its raw stage, once the threads have read what was there.
+// Called by one thread: loads the next step into its raw stage, once the threads have read what was there.
 template <class Params>
 FUSOR_DEVICE void fetch_step(const Params& p, KeptSteps& kept, KeptRing& ring, StepWalk& coming) {
   if (!coming.more()) return;
@@ -248,7 +248,7 @@ FUSOR_DEVICE void fetch_step(const Params& p, KeptSteps& kept, KeptRing& ring, S
   coming.advance();
 }
 
-// By all loading threads, as load_by_threads().
+// Called by all loading threads, like load_by_threads().
 template <class Params>
 FUSOR_DEVICE void load_through_prologues(const Params& p, Stages& stages, KeptSteps& kept) {
   constexpr u32 kCopiedBytes = (kKeptBytesA > 0 ? 0 : kTileBytesA) + (kKeptBytesB > 0 ? 0 : kTileBytesB);

@@ -39,7 +39,7 @@ FUSOR_DEVICE constexpr int largest_part(int number, int most) {
   return part;
 }
 
-// At an operand's ends: element by element.
+// Copies a unit at an operand's ends element by element.
 template <int kBytes>
 FUSOR_DEVICE void copy_elements(u8* to, const Unit& unit) {
   Words<kBytes> elements[16 / kBytes]{};
@@ -63,13 +63,13 @@ struct ThreadLoader {
   using Places = UnitPlaces<kAcross, kTileK, kWarpgroup>;
   static constexpr int kPasses = kLines / Places::kLinesOfPass, kBlock = Places::kPassesOfBlock;
   static_assert(kLines % (Places::kLinesOfPass * kBlock) == 0);
-  // Under way at once: as many as the registers hold, in whole blocks.
+  // Units in flight: as many as the registers hold, in whole blocks.
   static constexpr int kMost = FUSOR_BLOCKS_PER_SM == 1 ? 8 : 4;
   static constexpr int kBatch = largest_part(kPasses / kBlock, kMost / kBlock) * kBlock;
 
   const ThreadOperand& operand;
-  // Of the next batch's first unit: where it begins, and how many lines, and bytes of a line, exist from
-  // there on, if any.
+  // The beginning of the next batch's first unit, and how many lines, and bytes of a line, exist from there
+  // on, if any.
   const u8* from;
   int lines, bytes;
 
@@ -102,7 +102,7 @@ struct ThreadLoader {
  private:
   static constexpr int kPassBytes = Places::kLinesOfPass * kLineBytes;
 
-  // Of the batch: bytes of a unit, if any; where it begins, if the one before begins at `at`.
+  // How many bytes of a unit of the batch exist, if any; and where the unit after the one at `at` begins.
   __device__ int existing(int pass) const {
     return Places::lines_on(pass) < lines ? bytes - Places::bytes_on(pass) : 0;
   }
@@ -139,7 +139,7 @@ struct ThreadLoader {
     for (int i = 0; i < kBatch; at = next(at, ++i)) put(to + i * kPassBytes, words[i], {at, existing(i)});
   }
   __device__ void fetch(u32 (&words)[8], const Unit& unit) const {
-    // Without a value of its own, what is not loaded may be taken from the unit before, and waits for it.
+    // Zeros break a false dependence: ptxas might reuse the registers of the unit before, and wait for it.
     Words<16> units[2]{};
     if (unit.bytes > 0) {
       const u8* const aligned = unit.from - unit.shift();
@@ -169,8 +169,8 @@ struct ThreadLoader {
   }
 };
 
-// By all threads of the warpgroup. Each waits for the stage, and arrives when its share is written; the first
-// one expects the bytes of TMA before.
+// Called by all threads of the warpgroup. Each waits for the stage, and arrives when its share is written;
+// the first one expects the bytes of TMA before.
 template <class Params>
 FUSOR_DEVICE void load_by_threads(const Params& p, Stages& stages) {
   constexpr u32 kCopiedBytes = (kGrainA > 0 ? 0 : kTileBytesA) + (kGrainB > 0 ? 0 : kTileBytesB);

@@ -10,21 +10,21 @@ template <bool kAcross, int kSteps, int kThreads>
 struct UnitPlaces {
   static constexpr int kLineBytes = 128, kUnitBytes = 16, kUnits = kLineBytes / kUnitBytes;
   static constexpr int kLinesOfPass = kThreads / kUnits;
-  /// After so many, lines begin anew, and 128 bytes further on.
+  /// After so many passes, lines begin again, 128 bytes further on.
   static constexpr int kPassesOfBlock = kAcross ? kSteps / kLinesOfPass : 1;
   static_assert(kLinesOfPass % 8 == 0 && kSteps % kLinesOfPass == 0);
 
-  /// In memory, from the tile's first line on, and in that line: a thread's first unit.
+  /// A thread's first unit in memory: its line, counted from the tile's first one, and its byte in the line.
   static __device__ int line(int thread) { return thread / kUnits; }
   static __device__ int byte(int thread) { return thread % kUnits * kUnitBytes; }
-  /// From there to that of another pass.
+  /// The distance from a thread's first unit to its unit of another pass.
   static constexpr __device__ int lines_on(int pass) {
     return (kAcross ? pass % kPassesOfBlock : pass) * kLinesOfPass;
   }
   static constexpr __device__ int bytes_on(int pass) {
     return kAcross ? pass / kPassesOfBlock * kLineBytes : 0;
   }
-  /// In the tile's shared memory.
+  /// A thread's unit in the tile in shared memory.
   static __device__ int place(int thread, int pass) {
     const int at = thread / kUnits, unit = thread % kUnits;
     return (pass * kLinesOfPass + at) * kLineBytes + (unit ^ at % 8) * kUnitBytes;

@@ -28,20 +28,20 @@ struct PixelSlots {
   static constexpr int kBytes = kTailAt + (kTail ? kWindows * kUnitBytes : 0);
 
   static __device__ constexpr int slot(int pixel) { return pixel * kSlotBytes; }
-  /// Of the window that the pixel is the last of: its unit in the tail; negative where there is none.
+  /// The tail unit of the window whose last pixel this is; negative where there is none.
   static __device__ constexpr int tail(int pixel) {
     const int first = pixel - (kWindow - 1);
     return kTail && first >= 0 && (first & (kStride - 1)) == 0 ? kTailAt + first * (kUnitBytes / kStride)
                                                                : -1;
   }
 
-  /// Of the first window: those of the others follow each other. Negative: beyond the last, all zero.
+  /// A unit of the first window; those of the other windows follow. Negative: beyond the last, all zero.
   static __device__ constexpr int unit(int number) {
     if (number >= kUnits) return -1;
     return kTail && number == kUnits - 1 ? kTailAt : number * kUnitBytes;
   }
 
-  /// What of the window stands at `k` of kSteps * 16: a pixel, or kWindow and more; and a channel.
+  /// The pixel of the window (kWindow or more: none) and the channel at `k` of kSteps * 16.
   static __device__ constexpr int pixel_of(int k) { return k / kSlot; }
   static __device__ constexpr int channel_of(int k) { return k % kSlot; }
 };

@@ -17,7 +17,7 @@ static constexpr int kChannels = FUSOR_CHANNELS;
 static constexpr int kTilePixels = FUSOR_TILE_N;  // of a row of the result
 static constexpr int kGroups = FUSOR_STAGES;      // that the ring holds
 
-// What is multiplied.
+// The type that the tensor cores multiply.
 #if FUSOR_TYPE == 0
 using Element = f16;
 #else
@@ -65,7 +65,7 @@ static constexpr int kLoadingWarps = 4;
 
 struct InputRows {
   alignas(128) u8 group[kGroups][kStrideH][Slots::kBytes];
-  // Beside a window's last unit, where their number is odd.
+  // The second unit of a step that has only one.
   alignas(128) u8 zeros[kTilePixels * 16];
   Barrier full[kGroups], empty[kGroups];
 
@@ -77,7 +77,7 @@ struct InputRows {
       empty[i].init(readers);
     }
   }
-  // By all threads, before any group is loaded: what no pixel ever fills.
+  // Called by all threads before any group is loaded: zeroes the bytes that no pixel ever fills.
   __device__ void clear(int thread, int threads) {
     const Words<16> zero{};
 #pragma unroll 1
@@ -91,7 +91,7 @@ struct InputRows {
       }
     }
   }
-  // By every warp of the readers that is through with the group.
+  // Called by every reading warp that needs the group no more.
   __device__ void release(int place) {
     if (threadIdx.x % 32 == 0) empty[place].arrive();
   }
@@ -102,7 +102,7 @@ struct InputRows {
   }
 };
 
-// Which group comes next, counted over all strips, and who has it.
+// The next group, counted over all strips, its place in the ring and the parity of its barriers.
 struct GroupRing {
   int number = 0;
   __device__ int place(int ahead) const { return (number + ahead) % kGroups; }
@@ -211,7 +211,7 @@ struct GroupLoader {
 #pragma unroll
         for (int second = 0; second < 2; ++second) {
           const int pixel = (round * 32 + lane) * 2 + second - odd;
-          // In the rounds that this can fail in.
+          // These checks remain only in the rounds in which they can fail.
           if (round == 0 && pixel < 0) continue;
           if (round * 64 + 63 >= Slots::kPixels && pixel >= Slots::kPixels) continue;
           const Slot slot = pairs[i].slot(second);

@@ -81,7 +81,7 @@ FUSOR_DEVICE void clear_rows() {
   if constexpr (kRow + 1 < kRows) clear_rows<kRows, kRow + 1>();
 }
 
-// Where a thread stores its sums in the block's part: a pair of slots in every unit of a row, neighbouring
+// The addresses of a thread's sums in the block's part: a pair of slots in every unit of a row, neighbouring
 // channels of one column. Units, rows of the window and output channels are constant distances away.
 struct SumPlaces {
   static constexpr int kTap = (FUSOR_MIRRORED ? -1 : 1) * (FUSOR_CHANNELS_FASTEST ? kChannels : 1);

@@ -3,7 +3,7 @@
 // runs it.
 #pragma once
 
-/// In tiles.
+/// The place of a tile; row and column count tiles.
 struct TilePlace {
   int part, entry, row, column;
 };

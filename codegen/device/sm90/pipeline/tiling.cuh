@@ -11,7 +11,7 @@
 
 static constexpr int kOp = FUSOR_OP, kSpatial = FUSOR_SPATIAL, kBatch = FUSOR_BATCH;
 static constexpr bool kSwapped = FUSOR_SWAPPED;
-// Of a dgrad of a stride; 0 where the op is one product.
+// Classes of a strided dgrad; 0 where the op is one product.
 static constexpr int kClasses = FUSOR_CLASSES;
 // Products of one left operand with so many right ones (a gated pair): each has its share of a tile's
 // columns.
@@ -183,7 +183,7 @@ struct BoxBarriers {
       done[box].init(kWarpgroup / 32);
     }
   }
-  // By every warp that has filled its share.
+  // Called by every warp that has filled its share.
   __device__ void hand_over(int box) {
     fence_shared_writes();
     __syncwarp();
@@ -213,7 +213,8 @@ struct Stages {
       empty[stage].init(kReaders * kWarpgroup / 32 * kCluster);
     }
   }
-  // By every warp that has read the stage; at all blocks of the cluster: each fills tiles of the others.
+  // Called by every warp that has read the stage; arrives at all blocks of the cluster: each fills tiles of
+  // the others.
   __device__ void release(int stage) {
     const u32 lane = threadIdx.x % 32;
     if constexpr (kCluster == 1) {

@@ -31,7 +31,7 @@ struct Barrier {
   __device__ void arrive() {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(&word)) : "memory");
   }
-  // At the same barrier of another block of the cluster.
+  // Arrives at the same barrier of another block of the cluster.
   __device__ void arrive_at(u32 rank) {
     asm volatile(
         "{\n.reg .b32 remote;\nmapa.shared::cluster.u32 remote, %0, %1;\n"
@@ -44,7 +44,7 @@ struct Barrier {
                  "r"(bytes)
                  : "memory");
   }
-  // Without arriving.
+  // Adds to the bytes of this phase without arriving.
   __device__ void expect(u32 bytes) {
     asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(shared_address(&word)),
                  "r"(bytes)

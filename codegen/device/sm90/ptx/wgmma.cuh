@@ -54,7 +54,7 @@ static constexpr int kElementBytes = 1;
 static constexpr int kElementBytes = 1;
 #define FUSOR_WGMMA_END(left, right) ", p, 1, 1;\n"
 #endif
-// Of fp8, the tensor cores sum with 13 bits behind the point.
+// The tensor cores sum products of fp8 with 13 bits behind the point.
 static constexpr bool kShortSums = FUSOR_TYPE >= 5;
 #if FUSOR_TYPE < 3 || FUSOR_TYPE >= 5
 using Sum = float;
@@ -149,7 +149,7 @@ FUSOR_DEVICE void clear_sums() {
 #undef FUSOR_EACH_EIGHT
 
 // ---- The instruction ----
-// Of part %0: its sums of so many columns.
+// The names of the sums of part %0, for each width.
 #define FUSOR_SUMS_16 "sum%0_0, sum%0_1, sum%0_2, sum%0_3, sum%0_4, sum%0_5, sum%0_6, sum%0_7"
 #define FUSOR_SUMS_32 \
   FUSOR_SUMS_16 ", sum%0_8, sum%0_9, sum%0_10, sum%0_11, sum%0_12, sum%0_13, sum%0_14, sum%0_15"

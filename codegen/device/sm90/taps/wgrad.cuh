@@ -60,7 +60,7 @@ struct Ring {
       empty[i].init(kConsumers * kWarpgroup / 32);
     }
   }
-  // By every warp of the consumers that is through with the place.
+  // Called by every consumer warp that needs the place no more.
   __device__ void release(int place) {
     if (threadIdx.x % 32 == 0) empty[place].arrive();
   }
@@ -88,7 +88,7 @@ static_assert(sizeof(Shared) == FUSOR_SHARED_BYTES, "the engine asks for as much
 
 // ---- Blocks ----
 
-// What a block adds up: some filters and input channels of a group, and which steps.
+// The work of a block: filters and input channels of a group, and a range of steps.
 struct Item {
   int filter, channel;  // of all groups
   int begin, end;

@@ -167,7 +167,7 @@ FUSOR_DEVICE void multiply(const Tile& tile, Stages& stages, Ring& ring, int con
 #endif
 
 #if FUSOR_TYPE == 2
-// Where a row's element of line k is in a part whose lines, of 32 rows, run across k.
+// The place of a row's element of line k in a part whose lines, of 32 rows, run across k.
 FUSOR_DEVICE int place_across(int row, int k) {
   return (row / kLine * kTileK + k) * kLineBytes + (row % kLine / 4 ^ k % 8) * 16 + row % 4 * 4;
 }
