@@ -31,11 +31,13 @@ struct WindowAxis {
   Wide step, start;
 };
 
-/// kOp: one of the four above. kSpatial: spatial axes, 0 for a matmul. kBatch: leading axes of a matmul's
-/// result. kChannelsFastest: in (channel, tap) the channel varies fastest. kUnitStride: every stride is 1.
-/// kChannelBlocks: columns of a wgrad are (block of channels, taps, channel in the block), where the taps
-/// along the first axis vary faster than the others; n counts whole blocks.
-/// The fields are arguments: 8 bytes each (a Divisor: 3 of them).
+/// The product of one op. The fields are arguments: 8 bytes each (a Divisor: 3 of them).
+///   kOp                one of the four above
+///   kSpatial, kBatch   spatial axes, 0 for a matmul; leading axes of a matmul's result
+///   kChannelsFastest   in (channel, tap) the channel varies fastest
+///   kUnitStride        every stride is 1
+///   kChannelBlocks     columns of a wgrad are (block of channels, taps, channel in the block), where taps
+///                      along the first axis vary fastest; n counts whole blocks
 template <int kOp, int kSpatial, int kBatch, bool kChannelsFastest, bool kUnitStride, class Index, class Wide,
           class Divisor, bool kChannelBlocks = false>
 struct Contraction {

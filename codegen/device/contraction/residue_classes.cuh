@@ -1,10 +1,12 @@
-// Owns the classes of a dgrad of a stride: input positions of one remainder along every spatial axis. The
-// same taps lead to all positions of a class, and neighbours in a class to neighbouring output positions; so
-// every class is a product of its own, without a stride and without a zero. Templates over the integer and
-// the divisor, so that a host test runs them.
+// Owns the classes of a strided dgrad: input positions of one remainder along every spatial axis. Templates
+// over the integer and the divisor, so that a host test runs them.
 //
-// Rows of a class are (image, position), position * stride + remainder being the input's. All classes have
-// the grid of the largest: where the stride does not divide the input, a position may lie beyond its end.
+//   stride 2, 3 taps, padding 1     input      0 1 2 3 4 5 6 7
+//   every class is a product        class 0    x   x   x   x       tap 1            input = position * stride
+//   of stride 1 with its taps       class 1      x   x   x   x     taps 0 and 2             + class
+//
+// All classes have the grid of the largest: where the stride does not divide the input, a position may lie
+// beyond its end.
 #pragma once
 
 #include "codegen/device/contraction/product.cuh"

@@ -1,5 +1,8 @@
-// Owns the second kernel of depthwise wgrad: adds the parts of each tap in a fixed order and applies the
-// epilogue. A block takes kElements neighbours; its lanes share out the parts.
+// Owns the second kernel of depthwise wgrad: adds the parts of each tap in a fixed order.
+//
+//   partials[part][tap][channel]     256 threads = kElements (8) neighbouring elements x kLanes (32)
+//
+//   lane 0: parts 0, 32, ...   lane 1: parts 1, 33, ...   --> sums[kLanes][kElements], halved --> lane 0: Y
 #include "fusor_generated.cuh"
 
 #include "codegen/device/depthwise/window.cuh"

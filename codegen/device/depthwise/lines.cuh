@@ -40,7 +40,7 @@ struct Places {
   }
 };
 
-/// One line after another. fetch() says which row comes next, take() gives its values, zeros if it is not
+/// One line after another. fetch() says which row is next, take() returns its values, zeros if it is not
 /// `inside` the operand.
 template <class Site, int kCount, int kGroup, bool kPlain>
 struct Lines {
@@ -71,7 +71,7 @@ struct Lines {
   }
 };
 
-/// Where the site is no more than a load of 16 bits: fetch() loads, and the line waits as it is stored.
+/// Specialised for a site that is a plain load of 16 bits: fetch() loads a row ahead, as it is stored.
 template <class Site, int kCount, int kGroup>
 struct Lines<Site, kCount, kGroup, true> {
   const typename Site::Args& args;
@@ -102,7 +102,7 @@ struct Lines<Site, kCount, kGroup, true> {
 #pragma unroll
       for (int v = 0; v < kVector; ++v) {
         line.at[i][v] = values[v];
-        // Here and nowhere else: what is stored gives way to the next line.
+        // Converts here and not later: the registers of `stored` are for the next line.
         asm volatile("" : "+f"(line.at[i][v]));
       }
     }

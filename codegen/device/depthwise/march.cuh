@@ -1,7 +1,11 @@
-// Owns depthwise fprop and dgrad by marching: a thread takes one vector of channels and a strip of results,
-// and goes down its rows. load: every row of the operand once, while the one before it is multiplied.
-// compute: a row is added to all rows of results that it meets, in registers; the filters lie in shared
-// memory. finish: a row of results that has met its last row passes the epilogue.
+// Owns depthwise fprop and dgrad by marching down the rows, for windows whose rows overlap.
+//
+//   128 threads = width (vectors of channels) x lanes; a lane's strip is kStrip columns by `rows` rows
+//
+//   operand row   i + 1: in flight (plain 16-bit loads, as stored)    i: added to all rows that it meets
+//   sums[kRing]   row r: complete --> Y      r + 1: partial      r + 2: partial ...
+//                 then the ring shifts by one: r + 1 becomes the first
+//   shared: filters[vector][tap], fp32
 #include "fusor_generated.cuh"
 
 #include "codegen/device/depthwise/filters.cuh"
@@ -17,7 +21,7 @@ struct Params {
 };
 
 using Columns = Lines<A, kColumns, kColumnGroup, FUSOR_A_PLAIN>;
-/// Of the rows of results under way, the next one to be finished first.
+/// The sums of unfinished rows of results; the next one to be finished is the first.
 using Sums = Line<kStrip>[kRing];
 
 /// The next row of results becomes the first.
@@ -30,7 +34,7 @@ FUSOR_DEVICE void shift(Sums& sums) {
       for (int v = 0; v < kVector; ++v) sums[r].at[i][v] = r + 1 < kRing ? sums[r + 1].at[i][v] : 0.0f;
 }
 
-/// Which taps a strip meets, where strides of a gradient leave some out.
+/// The first taps that a strip meets: strides of a gradient leave some out.
 struct Taps {
   Index plane, row, column;
   bool any;

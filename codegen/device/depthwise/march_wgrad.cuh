@@ -1,8 +1,11 @@
-// Owns the first kernel of depthwise wgrad by marching: a thread takes one vector of channels and all taps,
-// goes down the rows of strips of pixels, and adds up in registers what they contribute. load: every row of
-// dy and of x once, while the ones before are multiplied. compute: a row of x meets the rows of dy whose
-// windows it lies in. finish: the threads of a block that have the same channels add up their sums, and every
-// block's go to scratch memory; depthwise/finish.cuh adds them.
+// Owns the first kernel of depthwise wgrad by marching: x and dy are read once.
+//
+//   128 threads = width (vectors of channels) x lanes; a lane's strip is kStrip columns by `rows` rows
+//
+//   dy row r + 1: in flight    ring[kRing] of dy rows: r, r - 1, ...     (those that the row of x meets)
+//   x row i + 1: in flight     x row i: sums[kLines][kTaps] += ring * columns
+//   finish: sums --> shared[rows of the window at once][kThreads] --> lanes added in order
+//           --> partials[block][tap][channel] --> depthwise/finish.cuh
 #include "fusor_generated.cuh"
 
 #include "codegen/device/depthwise/lines.cuh"
@@ -74,7 +77,7 @@ FUSOR_DEVICE void add_strip(const Params& p, Index channel, Index strip, Sums& s
     row += rows.spacing.divisor;
     fetch_gradients();
   };
-  // Rows of dy that come before there is any x.
+  // These rows of dy lie before the first row of x.
 #pragma unroll 1
   while (row < last && position + (kAdvance - 1) * Index(rows.column_step) < 0) {
     take_gradients();

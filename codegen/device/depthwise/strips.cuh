@@ -1,7 +1,11 @@
-// Owns depthwise fprop and dgrad with adjacent channels, bound by memory: a thread takes one vector of
-// channels and strips of results. load: each operand vector passes its prologue once per strip. compute: it
-// is multiplied, in registers, with all taps that it meets; the filters of a block's channels lie in shared
-// memory as fp32. finish: each result passes the epilogue.
+// Owns depthwise fprop and dgrad with adjacent channels, bound by memory.
+//
+//   128 threads = width (vectors of kVector channels) x lanes; a lane computes strips of kRows x kStrip
+//
+//   shared: filters[vector][tap], fp32, staged once      registers: sums[kRows][kStrip], columns[kColumns]
+//   for every operand row under the strip:  columns: load --> prologue --> zeros where padding
+//     for every result row that it meets:   sums += columns * filter row      (each column loaded once a row)
+//   finish: sums --> Y
 #include "fusor_generated.cuh"
 
 #include "codegen/device/depthwise/filters.cuh"

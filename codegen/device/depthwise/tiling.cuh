@@ -15,8 +15,7 @@ static constexpr int kColumns = (kStrip - 1) * kSpread + kTaps;
 
 using Window = SlidingWindow<FUSOR_STRIDED_GRADIENT, kRows, kStrip, Index, i64, FastDivisor>;
 
-/// Channels in vectors of kVector: a block takes `width` of them, each of its lanes all of those for one
-/// strip at a time.
+/// Channels in vectors of kVector: a block has `width` of them, and each of its lanes one strip at a time.
 struct ChannelTiling {
   i64 vectors;        // all
   FastDivisor width;  // of a block

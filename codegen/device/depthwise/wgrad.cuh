@@ -1,6 +1,10 @@
-// Owns the first kernel of depthwise wgrad with adjacent channels: a thread takes one vector of channels and
-// a piece of one row of the window, and adds up in registers what a part of the pixels contributes. Every
-// part goes to scratch memory; depthwise/finish.cuh adds them.
+// Owns the first kernel of depthwise wgrad with adjacent channels.
+//
+//   128 threads = columns (row piece of the window, vector of channels) x lanes; no shared memory
+//
+//   lane: every strip of dy in its share    gradients[kStrip], columns of x[kColumns] --> zeros where padding
+//         sums[kTaps] += gradients * columns, in registers for the whole share
+//   partials[part][tap][channel]  --> depthwise/finish.cuh; a part is one lane of one block
 #include "fusor_generated.cuh"
 
 #include "codegen/device/depthwise/tiling.cuh"

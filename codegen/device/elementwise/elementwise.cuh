@@ -1,6 +1,11 @@
-// Owns the plain elementwise kernel: each thread takes vectors of N adjacent elements of the domain, whose
-// last axis is the vector axis. Several vectors a thread keep more loads in flight: neighbours along an outer
-// axis (a broadcast operand is then loaded once for all of them), or one block's width apart.
+// Owns the plain elementwise kernel: each thread computes vectors of kVector elements along the last axis.
+//
+//   kUnroll == 1        kUnrollAxis >= 0: neighbours along      kUnrollAxis < 0: vectors a block's width
+//                       an outer axis share broadcast loads     apart keep more loads in flight
+//   thread t: v[t]      thread t: v[r][t]                       thread t: v[t]
+//                                 v[r + 1][t] ...                         v[t + kThreads] ...
+//
+//   No shared memory. Tails, if any: whole vectors first, then element by element in a rolled loop.
 #include "fusor_generated.cuh"
 
 constexpr int kVector = FUSOR_VECTOR;

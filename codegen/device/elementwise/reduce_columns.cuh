@@ -1,6 +1,11 @@
-// Owns reductions across the axis on which neighbours are adjacent: each thread takes the kVector columns of
-// one vector (the last of the kept axes, which come first) and walks down the reduced axes. kLanes threads
-// share a vector; the walk may also be split over blocks (blockIdx.y).
+// Owns reductions across the axis on which neighbours are adjacent. A thread owns kVector columns.
+//
+//   blockIdx.x: kWidth vectors of columns      blockIdx.y: a split of the walk, `chunk` steps
+//
+//   vector   lane 0           steps 0, kLanes, 2 kLanes ...        kUnroll steps at a time
+//            lane 1           steps 1, kLanes + 1 ...
+//            lane kLanes - 1  ...   --> halved in shared memory: staged[kVector][kThreads / 2]
+//   lane 0 --> Y::finish, or partials[split][column] --> reduce_finish
 #include "codegen/device/elementwise/reduce_finish.cuh"
 
 constexpr int kVector = FUSOR_VECTOR;
@@ -25,7 +30,7 @@ static __device__ __forceinline__ void add(const Params& p, Index step, Index (&
   Y::apply<kVector, true>(p.y, at, kVector, total);
 }
 
-// Leaves the sum over the block's lanes in those of lane 0.
+// Combines the totals of the block's lanes in those of lane 0.
 static __device__ __forceinline__ void combine_block(Y::Accumulator (&total)[kVector]) {
   if constexpr (kLanes > 1) {
     __shared__ Y::Accumulator staged[kVector][kThreads / 2];

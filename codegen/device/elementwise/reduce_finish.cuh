@@ -1,11 +1,15 @@
-// Owns the second step of a reduction whose rows or columns were split over blocks: partial results combined
-// in the order of the splits, so that the same bits come out every time.
+// Owns the second launch of a reduction that was split over blocks: no atomics, the same bits every time.
+//
+//   partials[result][split] or [split][result]         256 threads, kFinishGroup of them a result
+//
+//   result   lane 0: splits 0, g, 2 g ... | lane 1: splits 1, g + 1 ... | ...         (g = kFinishGroup)
+//            +----------------------- combine_group --------------------+ --> lane 0: Y::finish
 #pragma once
 
 #include "fusor_generated.cuh"
 
-// Combines the accumulators of kGroup neighbouring threads, a power of two up to the block; every thread
-// calls it, and the group's first one has the total afterwards.
+// Combines the accumulators of kGroup neighbouring threads, a power of two up to the block. Every thread
+// calls it; afterwards the first thread of the group has the total.
 template <int kGroup, int kThreads, class Accumulator>
 FUSOR_DEVICE void combine_group(Accumulator& total) {
   constexpr int kWarps = kGroup / 32;

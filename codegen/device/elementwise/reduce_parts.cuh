@@ -1,8 +1,12 @@
-// Owns the second step of reductions of a contraction's result (engine wgmma): partial results,
-// [part][result], combined in a fixed order, so that the same bits come out every time.
+// Owns the second launch of reductions of a contraction's result (engine wgmma), in a fixed order.
+//
+//   partials[part][result]        block: kWidth results (32, or 1) x kRows threads
+//
+//   row 0: parts 0, kRows, ...    row 1: parts 1, kRows + 1, ...    --> shared of_row[kRows][kWidth]
+//   kWidth == 1: combine_group    else row 0 adds the rows in order --> Y::finish
 #include "codegen/device/elementwise/reduce_finish.cuh"
 
-// A block takes kWidth neighbouring results (32, or 1); kRows threads share one.
+// A block has kWidth neighbouring results (32, or 1); kRows threads share one.
 constexpr int kWidth = FUSOR_WIDTH, kRows = FUSOR_ROWS, kThreads = kWidth * kRows;
 
 struct Params {
@@ -12,7 +16,7 @@ struct Params {
   Y::Args y;
 };
 
-// Leaves the total of a column of threads in its first one.
+// Combines the totals of a column of threads in its first one.
 static __device__ __forceinline__ void combine_rows(Y::Accumulator& total, int row, int column) {
   __shared__ Y::Accumulator of_row[kRows][kWidth];
   of_row[row][column] = total;

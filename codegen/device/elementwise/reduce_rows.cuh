@@ -1,6 +1,10 @@
-// Owns reductions along the axis on which neighbours are adjacent: a group of threads takes a row (one
-// coordinate on the kept axes, which come first), vector by vector. Rows may be split over blocks
-// (blockIdx.y).
+// Owns reductions along the axis on which neighbours are adjacent. A row is one coordinate of the kept axes.
+//
+//   blockIdx.x: kThreads / kGroup rows         blockIdx.y: a split of every row, `chunk` vectors
+//
+//   row   lane 0 | lane 1 | ... | kGroup - 1   each adds vectors kGroup apart, kUnroll at a time
+//         +------- combine_group ----------+   shuffles, then shared memory across warps
+//   lane 0 --> Y::finish, or partials[row][split] --> reduce_finish
 #include "codegen/device/elementwise/reduce_finish.cuh"
 
 constexpr int kVector = FUSOR_VECTOR;

@@ -1,7 +1,12 @@
-// Owns the transposing kernel: stores are adjacent along the last axis (v), some loads along the one before
-// (f). Those loads (sites X0 and X1) go through a tile in shared memory and reach Y as its anchor values, so
-// that both sides move whole vectors. A tile is 8 vectors by 8 vectors; vector c of a row lies at place c ^
-// (row's vector), which spreads the column-wise reads over all banks.
+// Owns the transposing kernel: stores are adjacent along the last axis (v), some loads along f, the one
+// before it.
+//
+//   loads along f            shared memory: a tile for each of X0, X1        stores along v
+//   X0, X1  -- vectors -->   kTile lines of 8 vectors  -- __syncthreads -->  columns of the tile --> Y
+//
+//   line v = 0 .. N - 1      c0 c1 c2 c3 ...     N = kVector: vector c of line v lies at place
+//            N .. 2 N - 1    c1 c0 c3 c2 ...     c ^ (v / N % 8), which spreads the reads of a
+//            2 N .. 3 N - 1  c2 c3 c0 c1 ...     column over all banks
 #include "fusor_generated.cuh"
 
 constexpr int kVector = FUSOR_VECTOR;
@@ -11,7 +16,7 @@ constexpr int kF = Y::kRank - 2;
 constexpr int kV = Y::kRank - 1;
 constexpr int kSide = 8;
 constexpr int kTile = kSide * kVector;
-constexpr int kLines = kThreads / kSide;  // of a tile that the block takes at a time
+constexpr int kLines = kThreads / kSide;  // of a tile that the block loads at a time
 static_assert(kTile % kLines == 0, "every thread takes part in every pass over a tile");
 
 struct Params {

@@ -1,8 +1,11 @@
-// Owns the transposing kernel of small planes. A tile is the whole planes of neighbouring channels. On one
-// side of the copy these are one run of memory (NCHW); on the other, channels lie side by side (NHWC). The
-// tile lies in shared memory as the run does, so that neither the extent of a plane nor its alignment matters
-// to that side: it moves units of 16 bytes. The other side moves vectors of channels, element by element of
-// shared memory.
+// Owns the transposing kernel of small planes: a tile is the whole planes of kChannels neighbouring channels.
+//
+//   NCHW: one run of memory       shared memory, in the run's order             NHWC: channels side by side
+//   load_run, store_run    <-->   plane of channel 0 | 1 | ... | pad | ... <--> load_channels, store_channels
+//   units of 16 bytes             [kChannels / kVector][plane | 1] units        vectors of kVector channels
+//
+//   kRunLoads says which side loads; the other side stores through Y. Neither the extent of a plane nor its
+//   alignment matters to the run; the padding to an odd number of units keeps channel vectors in other banks.
 #include "fusor_generated.cuh"
 
 constexpr int kVector = FUSOR_VECTOR;  // 16 bytes of what is staged
@@ -26,8 +29,8 @@ struct Params {
 using Element = X0::Stored;
 using Unit = Vec<Element, kVector>;
 
-// The planes of kVector channels are as many units as a plane has positions. Their places are an odd number,
-// so that the same position of other channels lies in other banks.
+// The planes of kVector channels are as many units as a plane has positions, padded to an odd number, so that
+// the same position of other channels lies in other banks.
 struct PlaneTile {
   Element* elements;
   const FastDivisor& plane;
@@ -36,13 +39,13 @@ struct PlaneTile {
     const int even = -static_cast<int>(~plane.divisor & 1);
     return reinterpret_cast<Unit*>(elements)[number + (static_cast<int>(plane.divide(number)) & even)];
   }
-  // Of the first of a vector's channels; those of the others are a plane apart.
+  // The element of a vector's first channel; those of its other channels are a plane apart each.
   __device__ __forceinline__ Element* element(int vector, int position) const {
     return elements + vector * (static_cast<int>(plane.divisor) | 1) * kVector + position;
   }
 };
 
-// Units of a tile's run, in turns. What is loaded is kept as it is stored until it reaches Y.
+// Units of a tile's run. Elements stay as they are stored until they reach Y.
 template <class Corner>
 static __device__ __forceinline__ void load_run(const PlaneTile& tile, const Params& p, const Corner& corner,
                                                 int units) {

@@ -1,7 +1,12 @@
-// Owns the direct contraction: matmul and convolutions of any layout and type on the CUDA cores, tile by
-// tile. load: operand elements pass their prologue on the way to shared memory; padding and tails become zero
-// after it. compute: each thread adds up a micro-tile. finish: the sums pass the epilogue, or go to the
-// scratch of a split.
+// Owns the direct contraction: matmul and convolutions of any layout and type on the CUDA cores.
+//
+//   256 threads, 2 blocks an SM; a block sums one tile, or one part of its steps (split k).
+//   iteration   0     1          2            3            one __syncthreads() each
+//   keys        k0    k1         k2           k3           step coordinates; those of rows, columns: once
+//   load              A0, B0     A1, B1       A2, B2       global --> prologue --> registers --> shared
+//   compute                      A0 * B0      A1 * B1      micro-tile a thread, 16 x 16 threads
+//   finish: sums --> shared memory --> Y, or the workspace of a split. Padding is zero after the prologue.
+//   shared: rows[], columns[], steps[2][]; union of tiles[2] {left, right: [kTileK][extent]} and staged sums
 #include "fusor_generated.cuh"
 
 #include "codegen/device/tiled/micro_tile.cuh"
@@ -19,7 +24,7 @@ struct Shared {
   };
 };
 
-/// What the operand's prologue gave, or zeros.
+/// The values of an operand's prologue, or zeros outside the operand.
 template <int kWidth, class Value>
 FUSOR_DEVICE Vec<Sum, kWidth> masked(const Vec<Value, kWidth>& values, bool inside) {
   Vec<Sum, kWidth> sums;
@@ -76,8 +81,7 @@ struct Transfer {
   }
 };
 
-/// Sums the part's steps of its tile. A pair of operand tiles is multiplied while the next is on its way and
-/// the keys of the one after it are made; the first two turns fill this pipeline.
+/// Sums the part's steps of its tile: the pipeline drawn above. Its first two iterations fill it.
 FUSOR_DEVICE void sum_tile(const Params& p, const Part& part, Shared& shared,
                            MicroTile<Sum, kTileM, kTileN>& micro) {
   write_tile_keys(p.problem, part.place, shared.rows, shared.columns);

@@ -10,8 +10,8 @@ struct alignas(kWidth * sizeof(T)) Pack {
   T at[kWidth];
 };
 
-/// How one side of a tile is dealt out to the lanes along it: packs of up to 16 bytes, in turn, so that the
-/// lanes of a warp read adjacent packs.
+/// How one side of a tile is dealt out to the lanes along it: packs of up to 16 bytes, round robin, so that
+/// the lanes of a warp read adjacent packs.
 template <class T, int kExtent>
 struct Deal {
   static constexpr int kItems = kExtent / kLanes;  // of each lane

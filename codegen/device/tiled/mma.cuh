@@ -1,8 +1,12 @@
-// Owns the tensor-core contraction of sm_80 and later: matmul and convolutions of any layout, tile by tile.
-// load: plain vectors are copied to shared memory asynchronously; all other elements pass their prologue in
-// registers. Padding and tails become zero. compute: each of 8 warps sums up a part of the tile with
-// mma.sync, from swizzled operand tiles. finish: the sums pass the epilogue a few lines at a time, or go to
-// the scratch of a split.
+// Owns the tensor-core contraction of sm_80 and later: matmul and convolutions of any layout.
+//
+//   8 warps, kWarpsM x kWarpsN over a tile; a block sums one tile, or one part of its steps (split k).
+//   iteration k   one barrier, then
+//   load          stage k + kStages - 1:  cp.async of plain vectors (zeros for padding); other elements pass
+//                                         their prologue in registers, a few beside each step of products
+//   compute       stage k:                ldmatrix from swizzled lines --> mma.sync, 16 x 8 blocks
+//   finish        a block of each warp at a time: sums --> shared memory --> Y, or the workspace of a split
+//   shared: union of stages[kStages] {a, b} and staged sums; keys of rows[], columns[], steps[2][]
 #include "fusor_generated.cuh"
 
 #include "codegen/device/tiled/part.cuh"
@@ -22,7 +26,7 @@ static constexpr int kWarpRows = kTileM / kWarpsM, kWarpColumns = kTileN / kWarp
 static constexpr int kRowBlocks = kWarpRows / 16, kColumnBlocks = kWarpColumns / 8;
 static_assert(kRowBlocks > 0 && kColumnBlocks % 2 == 0, "a fragment of b is two blocks wide");
 
-/// What both operands' loaders need: how elements reach the tile, and where they lie in it.
+/// Shared by both operands' loaders: how elements reach the tile, and where they lie in it.
 template <class Element_, int kExtent, int kLongest, bool kAlongK_, bool kPlain_>
 struct Loading {
   using Element = Element_;
@@ -34,12 +38,12 @@ struct Loading {
   static constexpr int kVectorBytes = Vectors::kWidth * sizeof(Element);
   static constexpr bool kVectorsInLines = kLinesAlongK == kAlongK;
   static constexpr bool kAsync = kPlain && kVectorsInLines && kVectorBytes >= 4;
-  // What is copied as it is stored, fragments round; all else is rounded on its way through registers.
+  // TF32: elements copied by cp.async are rounded in fragments, all others on their way through registers.
   static constexpr bool kRoundsFragments = kTf32 && kAsync;
 };
 
-// Lines of the tile that leave through the stage at once: of every warp one block, along the axis on which
-// the result is adjacent. The pitch spreads the banks of the writes and leaves every vector aligned.
+// Lines of the tile that are staged at once for the epilogue: one block of every warp, along the axis on
+// which the result is adjacent. The pitch spreads the banks of the writes and aligns every vector.
 static constexpr bool kAlongN = FUSOR_Y_ALONG_N;
 static constexpr int kBlockLines = kAlongN ? 16 : 8;
 static constexpr int kStagedLines = kBlockLines * (kAlongN ? kWarpsM : kWarpsN);
@@ -87,8 +91,8 @@ struct LoadB : LoadingB {
   }
 };
 
-// A turn of the main loop multiplies kTileK steps, kMmaSteps at a time. What goes through registers does so
-// in rounds beside these, a few elements each, so that neither registers nor text grow with the tile.
+// An iteration of the mainloop multiplies kTileK steps, kMmaSteps at a time. Loads through registers happen
+// in rounds between these, a few elements each, so that neither registers nor text grow with the tile.
 static constexpr int kMmaSteps = 32 / sizeof(ElementA), kMmas = kTileK / kMmaSteps;
 static constexpr int kItemsOfRound = 8;
 template <class Load>
@@ -125,7 +129,7 @@ struct Transfer {
     }
   }
 
-  /// What is not copied: loads part `part` of a tile, and passes its prologue.
+  /// Elements that cp.async cannot copy: loads part `part` of a tile and applies the prologue.
   __device__ void fetch(const Params& p, Index entry, const Shared& shared, const Key* steps, int part) {
     if constexpr (!Load::kAsync) {
       if (part >= kParts) return;
@@ -157,7 +161,7 @@ struct Transfer {
   }
 
  private:
-  // What is outside reads the operand's first vector, without a branch, and drops it.
+  // A vector outside the operand reads the first one instead, without a branch, and becomes zero.
   template <class Args, int kRank>
   FUSOR_DEVICE Item elements(const Args& args, Index (&at)[kRank], bool inside) {
 #pragma unroll
@@ -199,8 +203,8 @@ struct WarpTile {
         multiply_add(sum[i][j], a[i], b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]);
   }
 
-  /// Writes block number `pass` of this warp to the stage: a switch, so that the sums keep compile-time
-  /// places while the epilogue's text stands once.
+  /// Writes block number `pass` of this warp to the staging area. A chain of branches, so that sums have
+  /// compile-time indices while the epilogue's text stands once.
   template <int kPass = 0>
   __device__ void stage(Sum* staged, int pass) const {
     if constexpr (kPass < kPasses) {
@@ -264,10 +268,9 @@ struct WarpTile {
   }
 };
 
-/// Sums the part's steps of its tile. While a pair of operand tiles is multiplied, those of the next kStages
-/// - 1 turns are on their way, and the keys of the one after them are made; the first kStages turns fill this
-/// pipeline. One barrier a turn: behind it, all copies of its tiles have landed, and nobody reads the stage
-/// that is filled next.
+/// Sums the part's steps of its tile. The first kStages iterations fill the pipeline: keys are one iteration
+/// ahead of loads, loads kStages - 1 ahead of products. After the one barrier of an iteration, its tiles have
+/// landed and nobody reads the stage that is filled next.
 FUSOR_DEVICE void sum_tile(const Params& p, const Part& part, Shared& shared, WarpTile& warp_tile) {
   // The widest tile has products enough in two steps to cover the reads of the next, and compiles in less
   // time.
@@ -316,7 +319,7 @@ FUSOR_DEVICE void sum_tile(const Params& p, const Part& part, Shared& shared, Wa
   }
 }
 
-/// Hands the sums over, block by block of every warp.
+/// Stages the sums and applies the epilogue, block by block of every warp.
 FUSOR_DEVICE void finish(const Params& p, const Part& part, Shared& shared, const WarpTile& warp_tile) {
   constexpr int kVectors = kFastExtent / kFinishWidth;  // of a line
   constexpr int kWarpLines = kAlongN ? kWarpRows : kWarpColumns;

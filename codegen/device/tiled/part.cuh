@@ -84,8 +84,8 @@ static constexpr int kFinishWidth = 16 / sizeof(Sum);
 static constexpr int kFinishWidth = FUSOR_VECTOR;
 #endif
 
-/// Hands the vector of sums at `position` of the tile to the epilogue; with a split of k it goes to the
-/// scratch as it is.
+/// Applies the epilogue to the vector of sums at `position` of the tile; with a split of k, stores it to the
+/// workspace as it is.
 FUSOR_DEVICE void finish_vector(const Params& p, const Part& part, int position, const Sum* staged) {
   const VectorPlace vector = vector_place(p.problem, part.place, position);
   if (!vector.inside) return;

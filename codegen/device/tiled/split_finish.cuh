@@ -1,10 +1,14 @@
-// Owns the second kernel of a split contraction (engines direct, mma, wgmma, wgmma_narrow and
-// wgmma_taps): adds the partial sums of a tile in a fixed order and applies the epilogue.
+// Owns the second launch of a split contraction (direct, mma, wgmma, wgmma_narrow, wgmma_taps).
+//
+//   partials[split][tile][position]      256 threads: kVectors vectors of a tile x kLanes
+//
+//   lane 0: splits 0, kLanes, ...   lane 1: splits 1, kLanes + 1, ...   --> shared[kLanes][kVectors]
+//   lane 0 adds the lanes in order --> Y. Lanes keep the device busy where few results have many parts.
 #include "fusor_generated.cuh"
 
 #include "codegen/device/tiled/tiling.cuh"
 
-// Lanes share out the parts of a vector: few results of many parts would leave the device idle.
+// Lanes that share the parts of a vector, and vectors of a block.
 static constexpr int kLanes = FUSOR_LANES, kVectors = kThreads / kLanes;  // of a block
 using Vector = Vec<Sum, FUSOR_VECTOR>;
 

@@ -2,16 +2,15 @@
 // Integers only, so that a host test runs it.
 #pragma once
 
-/// A tile of lines, each in chunks of 16 bytes. The line's number exchanges its chunks, so that neither the
-/// lanes that write a line nor those that read one chunk of 8 lines meet in a bank (or, with a turn of 2,
-/// those that read two chunks of 4 lines).
+/// A tile of lines, each in chunks of 16 bytes, permuted by the line's number. Neither lanes that write a
+/// line nor lanes that read one chunk of 8 lines (with kTurn 2: two chunks of 4 lines) meet in a bank.
 template <int kLineBytes, int kTurn = 1>
 struct SwizzledLines {
   static constexpr int kChunks = kLineBytes / 16;
   static constexpr int kPeriod = kChunks < 8 ? kChunks : 8;
   static constexpr int kLinesOfAllBanks = 8 / kPeriod;  // which are 128 bytes wide
 
-  /// Of byte `byte` of a line.
+  /// The offset of byte `byte` of line `line` in the tile.
   static __device__ int offset(int line, int byte) {
     const int chunk = byte / 16 ^ line / kLinesOfAllBanks * kTurn % kPeriod;
     return line * kLineBytes + chunk * 16 + byte % 16;
@@ -31,10 +30,10 @@ struct OperandTile {
     return kLinesAlongK ? Lines::offset(across, step * kBytes) : Lines::offset(step, across * kBytes);
   }
 
-  /// Where lane `lane` finds its line of a fragment: 16 rows or columns from `first` on by 32 bytes of k from
-  /// `step` on, which are four matrices of 8 x 8 pairs of bytes. mma.sync wants the two 8 of a first
-  /// operand's rows one after the other, and after them the second half of k; of a second operand's columns
-  /// first both halves of k. Lines across k are read transposed.
+  /// The line that a lane names to ldmatrix for a fragment of 16 rows or columns by 32 bytes of k: four
+  /// matrices of 8 x 8 pairs of bytes. Lines across k are read transposed. Order of the matrices:
+  ///   rows (a)      rows 0-7, k 0 | rows 8-15, k 0 | rows 0-7, k 1 | rows 8-15, k 1       k: halves
+  ///   columns (b)   columns 0-7, k 0 | columns 0-7, k 1 | columns 8-15, k 0 | columns 8-15, k 1
   template <bool kRows>
   static __device__ int fragment(int lane, int first, int step) {
     const int matrix = lane / 8;
@@ -53,6 +52,6 @@ struct OperandTile {
   }
 };
 
-/// Where mma.sync leaves its sums of a 16 x 8 block: sum i of lane `lane`.
+/// Row and column of sum i of lane `lane` in a 16 x 8 block of mma.sync.
 static __device__ int sum_row(int lane, int i) { return lane / 4 + i / 2 * 8; }
 static __device__ int sum_column(int lane, int i) { return lane % 4 * 2 + i % 2; }

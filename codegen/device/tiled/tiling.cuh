@@ -45,7 +45,7 @@ struct Tiling {
   }
 };
 
-/// The order in which a tile leaves the block: along n or along m, whichever is adjacent in memory.
+/// A tile is stored along n or along m, whichever is adjacent in memory.
 static constexpr int kFastExtent = FUSOR_Y_ALONG_N ? kTileN : kTileM;
 
 /// Where the vector at `position` of a tile lies; position counts the tile's elements in the order above. A

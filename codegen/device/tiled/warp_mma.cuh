@@ -90,8 +90,8 @@ FUSOR_DEVICE void multiply_add(Sum (&sum)[4], const u32 (&a)[4], u32 b0, u32 b1)
 #undef FUSOR_SUM
 #undef FUSOR_MMA
 
-/// Copies kBytes from global to shared memory behind the thread's back, or clears them. No other access waits
-/// for it: what it wrote is read after wait_for_copies() and a barrier only.
+/// Copies kBytes from global to shared memory asynchronously, or clears them. The bytes may be read after
+/// wait_for_copies() and a barrier.
 template <int kBytes>
 FUSOR_DEVICE void copy_async(u32 to, const void* from, bool inside) {
   const int bytes = inside ? kBytes : 0;
@@ -103,7 +103,7 @@ FUSOR_DEVICE void copy_async(u32 to, const void* from, bool inside) {
 }
 /// Closes the group of this thread's copies since the last.
 FUSOR_DEVICE void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-/// Until at most kPending of this thread's groups are under way.
+/// Waits until at most kPending of this thread's groups are in flight.
 template <int kPending>
 FUSOR_DEVICE void wait_for_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");

@@ -1,20 +1,24 @@
-// Owns the mover of the tensor-core contraction of sm_90a: for each consumer, one thread that has operands of
-// the epilogue brought to the boxes ahead of time, sends what the consumer left there, and has the same box
-// brought for its next turn. The consumer waits for nothing but what it is given.
+// Owns the store warp of the tensor-core contraction of sm_90a: one thread for each consumer, where the
+// epilogue has staged operands.
+//
+//   box 0   load   given --> consumer: epilogue --> done   store   load (for kTurns boxes later) ...
+//   box 1          load   given --> consumer: epilogue --> done   store   load ...
+//
+// The consumer waits for staged operands only, never for its own stores.
 #pragma once
 
 #include "codegen/device/sm90/epilogue/boxes.cuh"
 
 #ifdef FUSOR_GIVEN
 
-// The maps of what boxes hold; of a second result where there is one.
+// The maps of all that boxes hold; `second` is unused where there is one result.
 struct BoxMaps {
   const TensorMap& result;
   const TensorMap& second;
   const TensorMap (&given)[kGiven];
 };
 
-// A consumer's boxes in the order in which it comes to them.
+// The boxes of one consumer, in the order in which it fills them.
 struct BoxWalk {
   const Schedule& schedule;
   const int consumer;
@@ -69,7 +73,7 @@ struct Mover {
     for_blocks<T>(problem, schedule, at.tile, at.first_row(), at.first_column(), box, move);
   }
 
-  // Where nothing of a box exists, its turn passes without a byte.
+  // A box of which nothing exists still completes its barrier, with no bytes.
   __device__ void bring(int number, const BoxWalk& at) const {
     u8* const box = boxes + number * kBoxBytes;
     Barrier& barrier = barriers.given[number];

@@ -1,6 +1,5 @@
-// Owns where the copy engine expects the elements of a box of results of sm_90a's tensor-core contraction,
-// and which lines of it lanes name to ldmatrix and stmatrix. Index arithmetic alone, so that a host test runs
-// it.
+// Owns where TMA expects the elements of a box of results of sm_90a's tensor-core contraction, and which of
+// its lines lanes name to ldmatrix and stmatrix. Index arithmetic only, so that a host test runs it.
 #pragma once
 
 /// 64 rows by kColumns of kBytes an element. A box consists of blocks: along columns of up to 128 bytes of
@@ -29,6 +28,6 @@ struct BoxPlaces {
   static __device__ int line_of_matrix(int lane, int row, int column) {
     return element(row, column + lane / 16 * 8 + (kAlongColumns ? 0 : lane % 8));
   }
-  /// Of which matrix that line is, rows first.
+  /// The matrix to which that line belongs, rows first.
   static __device__ int matrix_row(int lane) { return lane / 8 % 2; }
 };

@@ -1,6 +1,10 @@
-// Owns the boxes of shared memory through which results leave the tensor-core contraction of sm_90a, and in
-// which operands of the epilogue come that lie as the first result does: where the copy engine expects each
-// element, how a thread writes its pairs of columns there and reads them, and which boxes share a place.
+// Owns the boxes of shared memory of the tensor-core contraction of sm_90a, for results on the way to memory
+// and for staged operands of the epilogue, which lie as the first result does.
+//
+//   one slot (kBoxBytes), 64 rows by kBoxColumns:
+//   | first result             | second result          | operands whose elements have no result's size |
+//   | staged operand of its    | staged operand of its  |
+//   |   size, overwritten      |   size, overwritten    |
 #pragma once
 
 #include "codegen/device/sm90/epilogue/box_places.cuh"
@@ -25,7 +29,7 @@ struct BoxElement<3> {
   using type = i32;
 };
 using Out = BoxElement<FUSOR_OUT>::type;
-// A second result that the copy engine stores.
+// A second result that TMA stores.
 #ifdef FUSOR_SECOND_OUT
 static constexpr bool kHasSecond = true;
 using SecondOut = BoxElement<FUSOR_SECOND_OUT>::type;
@@ -33,7 +37,7 @@ using SecondOut = BoxElement<FUSOR_SECOND_OUT>::type;
 static constexpr bool kHasSecond = false;
 using SecondOut = Out;
 #endif
-// Operands of the epilogue that the copy engine brings: it has them as values beside the sums.
+// Staged operands of the epilogue: TMA loads them, and Y has them as values beside the sums.
 #ifdef FUSOR_GIVEN
 static constexpr int kGiven = FUSOR_GIVEN;
 using FirstGiven = BoxElement<FUSOR_GIVEN_0>::type;
@@ -53,8 +57,8 @@ static constexpr int kWayOut = FUSOR_WAY_OUT;
 static constexpr bool kBoxed = kWayOut != kThreadsStore && kWayOut != kPartStored;
 static constexpr bool kAlongColumns = FUSOR_Y_ALONG_COLUMNS;
 
-// Columns that pass the epilogue at a time. The text of a long epilogue stands once, in a loop; a short one
-// is over sooner where it stands for every piece of the sums.
+// Columns that the epilogue processes at a time: a piece. The text of a long epilogue stands once, in a loop;
+// a short one is faster unrolled over all pieces of the sums.
 static constexpr bool kUnrolled = FUSOR_UNROLLED;
 static constexpr int kPiece = kColumns % 32 == 0 ? 32 : 16, kPieces = kColumns / kPiece;
 static_assert(kColumns % kPiece == 0 && kSiblings <= 2);
@@ -64,10 +68,10 @@ static constexpr int kBoxColumns = FUSOR_BOX_COLUMNS;
 template <class T>
 using Box = BoxPlaces<int(sizeof(T)), kAlongColumns, kBoxColumns>;
 
-// ---- A turn: all that belongs to the same rows and columns ----
+// ---- A slot: boxes of the same rows and columns ----
 
-// The second result's box lies behind the first one's. An operand lies where a result of its size will: a
-// thread reads an element before it writes the same one. Others have boxes of their own, behind both.
+// A staged operand shares the box of a result of its element size: a thread reads each element before it
+// writes the same place.
 template <class A, class B>
 struct Fits {
   static constexpr bool kValue = sizeof(A) == sizeof(B) && sizeof(A) == 2;
@@ -93,7 +97,7 @@ static constexpr int kBoxBytes = kResultBytes + (kFirstIsOwn ? Box<FirstGiven>::
                                  (kSecondIsOwn ? Box<SecondGiven>::kBoxBytes : 0);
 static constexpr int kBoxes = kBoxed ? kConsumers * kTurns : 0;
 
-// Whose turn it is, and in which round.
+// The slot that is next, and the parity of its barriers.
 struct Turn {
   int box = 0;
   u32 parity = 0;
@@ -133,7 +137,7 @@ FUSOR_DEVICE void for_blocks(const Problem& problem, const Grid& grid, const Til
   }
 }
 
-// Who fills a box that one of them sends, or all of them store: a warp (along columns) or the warpgroup.
+// Waits for the threads that fill a box together: a warp (along columns) or the warpgroup.
 FUSOR_DEVICE void meet_at_box() {
   if constexpr (kAlongColumns && !kFromRegisters)
     __syncwarp();
@@ -174,7 +178,7 @@ struct BoxAccess {
     }
   }
 
-  // What fill() would overwrite, in the same order.
+  // Reads the places that fill() writes, in the same order.
   template <class T>
   __device__ void read(PiecePairs<T>& pairs, u8* box, int first) const {
     static_assert(kAlongColumns || !kFromRegisters, "a thread's two rows are no part of a matrix");
@@ -229,12 +233,12 @@ struct BoxAccess {
            Box<T>::element(row % Box<T>::kBlockRows, column + lane() % 4 * 2);
   }
 
-  // Of elements that no instruction transposes: one by one, or by neighbouring rows where a thread has such.
+  // 32-bit elements, which no instruction transposes: one by one, or in pairs where a thread has both rows.
   template <class T>
   __device__ void fill_lines_of_rows(const PiecePairs<T>& pairs, u8* box, int first) const {
     constexpr int kNext = 8 * Box<T>::kLine;  // 8 lines on, swizzled alike
     static_assert(Box<T>::kLine == 128);
-    // In either order of the columns, chosen so that no lanes of a half-warp meet in a bank.
+    // The order of the two columns differs between lanes, so that no lanes of a half-warp meet in a bank.
     const bool upper_first = kFromRegisters && lane() % 4 >= 2;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {

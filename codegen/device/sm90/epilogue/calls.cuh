@@ -1,6 +1,5 @@
 // Owns the calls of the epilogue of the tensor-core contraction of sm_90a: with a pair of a thread's sums, or
-// with all that it has of a row in a piece; beside them, what the copy engine brought of the epilogue's
-// operands, and where to add up what is reduced.
+// with all its sums of a row in a piece; beside them staged operands, and the totals of reductions.
 #pragma once
 
 #include "codegen/device/sm90/epilogue/pieces.cuh"
@@ -10,7 +9,7 @@
 // kVector of a piece's sums, of every sibling.
 using Chosen = Vec<Sum, kVector>[kSiblings];
 
-// A thread's share of what the copy engine brought of a piece, and N elements of a row of it.
+// A thread's share of the staged operands of a piece, and N elements of a row of it.
 struct GivenPairs {
   PiecePairs<FirstGiven> first;
   PiecePairs<SecondGiven> second;
@@ -21,7 +20,7 @@ struct GivenValues {
   Vec<Carrier<SecondGiven>, N> second;
 };
 
-// Of a thread's row `half` in a piece, N elements from number `first` on.
+// N elements of a thread's row `half` in a piece, from number `first` on.
 template <int N, class T>
 FUSOR_DEVICE Vec<Carrier<T>, N> widened(const PiecePairs<T>& pairs, int half, int first) {
   Vec<Carrier<T>, N> values;
@@ -39,7 +38,7 @@ FUSOR_DEVICE GivenValues<N> given_from(const GivenPairs& pairs, int half, int fi
 
 struct Nothing {};
 
-// Where the elements of a vector are added up, and how many of them.
+// The totals to which elements of a vector are added, and how many of them are.
 struct Adding {
   Total* to;
   int count;
@@ -54,8 +53,8 @@ struct Applier {
   const ResultPlaces<Grid> places;
   const typename Epilogue::Args& args;
 
-  // Of what begins at `column`, how many belong to a total; `left`: from there to the end. What has a total
-  // to itself may be wrong where it does not exist: the total is dropped.
+  // How many elements from `column` on are added to totals; `left` elements remain to the end. Elements that
+  // do not exist may be added where the total is theirs alone: it is dropped.
   __device__ int added(const Tile& tile, const Rows& rows, int half, Index column, int left) const {
 #ifdef FUSOR_REDUCED
     if constexpr (kClamped) {
@@ -69,7 +68,7 @@ struct Applier {
 #endif
   }
 
-  // What the epilogue yields of kVector sums.
+  // The values that the epilogue yields for kVector sums.
   __device__ auto values(const Tile& tile, const Rows& rows, int half, int column, const Chosen& sums,
                          const GivenValues<kVector>& given, const Adding& adding) const {
     Index at[Epilogue::kRank];
@@ -84,8 +83,8 @@ struct Applier {
     if (existing > 0) apply(at, existing, sums, GivenValues<kVector>{}, {totals, existing});
   }
 
-  // Whether the epilogue is the same for all columns of a row. Then one call has all of a thread's in a
-  // piece, nobody asks where a column is, and what the row loads is loaded once for all pieces.
+  // Whether the epilogue is the same for all columns of a row. Then one call handles a thread's share of a
+  // piece, column coordinates are not needed, and the loads of a row are made once for all pieces.
   static constexpr __device__ bool columns_alike() {
     if constexpr (kClamped && !kReduces)
       return (Epilogue::kWalked & (kSwapped ? Problem::kRowAxes : Problem::kColumnAxes)) == 0 &&

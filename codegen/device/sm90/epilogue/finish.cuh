@@ -1,8 +1,10 @@
-// Owns the way out of the tensor-core contraction of sm_90a: sums pass the epilogue in the registers that
-// hold them, pair by pair, and are stored by the thread that has them, or fill boxes of shared memory. The
-// copy engine takes a box's first result, and perhaps a second one, while the next tile is multiplied (a
-// mover sends it where operands of the epilogue come in boxes); or threads store it
-// (sm90/epilogue/scatter.cuh). Parts of a split go another way (sm90/epilogue/split.cuh).
+// Owns the epilogue and the store paths of the tensor-core contraction of sm_90a.
+//
+//   sums in registers --> Y, pair by pair --+--> the thread stores (kThreadsStore)
+//                                           +--> box --> TMA store, during the next tile (kCopyEngineStores);
+//                                           |            the store warp issues it where operands are staged
+//                                           +--> box --> threads store lines or planes (scatter.cuh)
+//   parts of a split of k: sums --> workspace, without Y (split.cuh)
 #pragma once
 
 #include "codegen/device/sm90/epilogue/calls.cuh"
@@ -21,7 +23,7 @@ struct Finisher {
   int warp;   // in the warpgroup
   Turn turn{};
   const TensorMap* second = nullptr;  // of the second result
-  BoxBarriers* barriers = nullptr;    // where operands are given
+  BoxBarriers* barriers = nullptr;    // where operands are staged
   Reducer<kPiece> reducer;
 
   // A consumer's parts: 64 rows by the tile's columns each.
@@ -76,8 +78,8 @@ struct Finisher {
 
   __device__ bool leads() const { return kAlongColumns ? lane() == 0 : threadIdx.x % kWarpgroup == 0; }
 
-  // The copy engine has read the box that is next by now, the oldest of those sent: nobody waits before
-  // filling it. Where others may be under way, they are counted: one of which nothing exists is sent, too.
+  // Waits until TMA has read the next box, the oldest in flight, so that nobody waits before filling it. The
+  // wait counts groups: with more than two boxes, one of which nothing exists is committed as well.
   __device__ void send_box(const TensorMap& map, const Tile& tile, int first_row, int column, u8* box) {
     fence_shared_writes();
     if (leads()) wait_for_stores<kTurns - 2>();
@@ -96,7 +98,7 @@ struct Finisher {
     for_blocks<T>(problem, grid, tile, row, column, box,
                   [&](const u8* from, int c0, int c1, int c2) { store_box(map, from, c0, c1, c2); });
   }
-  // Lines or planes that the copy engine cannot store.
+  // Lines or planes that TMA cannot store.
   template <class Scattered>
   __device__ void send_box(const Scattered& to, const Tile& tile, int first_row, int column,
                            const u8* box) const {
@@ -183,7 +185,7 @@ struct Finisher {
         }
       }
   }
-  // Of a pair, rounded at once; both are the same where one vector is the pair.
+  // Both elements of a pair, rounded at once; `low` and `high` are the same where one vector is the pair.
   template <class T, class C>
   FUSOR_DEVICE Vec<T, 2> joined(const Vec<C, kVector>& low, const Vec<C, kVector>& high) {
     return narrow<T>(Vec<C, 2>{{low[0], high[kVector - 1]}});

@@ -7,8 +7,8 @@
 // A thread's sums of a piece, of every sibling.
 using PieceSums = Sum[kSiblings][kPiece / 2];
 
-// Where the epilogue's text stands once, sums stay in the registers that PTX knows by name until their piece
-// is due; else, and where the tensor cores' are short, they are values, read or added up once a tile.
+// In a loop over pieces, sums stay in the registers that PTX knows by name until their piece is next.
+// Unrolled, and where the tensor cores' sums are short, they are values, read or added up once a tile.
 static constexpr bool kStayNamed = !kUnrolled && !kShortSums && kWayOut != kPartStored;
 
 struct NamedSums {};
@@ -33,7 +33,7 @@ FUSOR_DEVICE void read_tile(AllSums& sums) {
 
 // ---- A piece that the compiler knows ----
 
-// From column 2 `first` of a part on.
+// Copies the piece that begins at column 2 * first of a part.
 FUSOR_DEVICE void take(PieceSums& piece, const Sum (&sums)[kSums], int first) {
 #pragma unroll
   for (int sibling = 0; sibling < kSiblings; ++sibling)
@@ -42,8 +42,8 @@ FUSOR_DEVICE void take(PieceSums& piece, const Sum (&sums)[kSums], int first) {
 }
 
 // ---- A piece that a loop knows ----
-// Registers have no index: a branch for every piece moves its sums to registers of one name. As values that
-// meet behind the branches they would take the compiler a twelfth of its time.
+// Registers have no index: a branch for every piece moves its sums to registers of one name. Values that meet
+// behind the branches would cost the compiler a twelfth of its time.
 
 template <int kPart, int kFirst, int kSibling>
 FUSOR_DEVICE void move_to_piece(PieceSums&, const NamedSums&) {

@@ -4,9 +4,8 @@
 
 #include "codegen/device/sm90/pipeline/tiling.cuh"
 
-// Both elements of a pair of columns exist or neither does, and none is stored by a thread: whatever lies
-// outside may be computed from a neighbour's coordinates, for the copy engine drops it, and totals are told
-// what exists.
+// Pairs of columns exist whole or not at all, and no thread stores any. What lies outside may then be
+// computed from a neighbour's coordinates: TMA drops it, and totals count what exists.
 static constexpr bool kClamped = FUSOR_CLAMPED;
 static constexpr int kVector = FUSOR_VECTOR;  // 2 where a pair of columns moves as one
 
@@ -37,12 +36,12 @@ struct ResultPlaces {
     return kSwapped ? grid.template row<kClamped>(problem, tile, column) : problem.column(column);
   }
 
-  // Of a row that may be clamped.
+  // Whether a row exists; its key may be clamped.
   __device__ bool is_inside(Index row, const Key& key) const {
     return kClamped ? row < rows() : key.lead >= 0;
   }
 
-  // Of the pair at `column`: how many exist.
+  // How many elements of the pair at `column` exist.
   __device__ int count(const Rows& mine, int half, const Key& key, int column) const {
     if constexpr (kClamped) return kVector;
     if (!mine.inside[half] || key.lead < 0) return 0;
@@ -57,7 +56,7 @@ struct ResultPlaces {
     problem.result(tile.entry, kSwapped ? key : mine.key[half], kSwapped ? mine.key[half] : key, at);
     return count(mine, half, key, column);
   }
-  // Where nobody asks for the column's.
+  // The coordinates of a row alone; those of the column are arbitrary.
   __device__ void place_row(const Tile& tile, const Key& row, Index (&at)[Problem::kAxes]) const {
     const Key any{};
     problem.result(tile.entry, kSwapped ? any : row, kSwapped ? row : any, at);

@@ -1,6 +1,7 @@
-// Owns the reductions of results on the way out of the tensor-core contraction of sm_90a: what a thread adds
-// up while sums pass the epilogue, its combination over a warp, and the partial results in scratch that
-// elementwise/reduce_parts.cuh combines in a fixed order.
+// Owns reductions of results in the epilogue of the tensor-core contraction of sm_90a.
+//
+//   Y, pair by pair --> totals of a thread --> warp shuffles --> partials[part][result] --> reduce_parts
+//   columns: a part is 16 rows; rows: the columns of a tile; everything: all tiles of one warp
 #pragma once
 
 #include "codegen/device/sm90/pipeline/tiling.cuh"
@@ -8,7 +9,7 @@
 #ifdef FUSOR_REDUCED
 static constexpr bool kReduces = true;
 
-// What is left of a tile: a result of each column, of each row, or one of all.
+// Results of a reduction of a tile: one for each column, one for each row, or one in all.
 static constexpr int kColumnsLeft = 1, kRowsLeft = 2, kOneLeft = 3;
 static constexpr int kReduced = FUSOR_REDUCED;
 static constexpr int kWarpRows = 16;  // of a part of 64
@@ -28,7 +29,7 @@ struct Partials {
   }
 };
 
-// kPiece: columns that pass the epilogue at a time, of which a thread has a fourth, in pairs 8 apart.
+// kPiece: columns that the epilogue processes at a time; a thread has a fourth of them, in pairs 8 apart.
 template <int kPiece>
 struct Reducer {
   static constexpr int kTotals = kReduced == kColumnsLeft ? kPiece / 4 : kReduced == kRowsLeft ? 2 : 1;
@@ -42,7 +43,7 @@ struct Reducer {
 #pragma unroll
     for (Total& total : totals) total.init();
   }
-  // Where element i of pair j belongs, of a thread's row `half`.
+  // The total to which element i of pair j of a thread's row `half` is added.
   __device__ Total* totals_of(int j, int half, int i) {
     return totals + (kReduced == kColumnsLeft ? 2 * j + i : kReduced == kRowsLeft ? half : 0);
   }
@@ -79,7 +80,7 @@ struct Reducer {
       }
     }
   }
-  // After all tiles. `warp`: of all consumers of the grid.
+  // Called after all tiles. `warp` counts the consumer warps of the grid.
   __device__ void end(int warp) {
     if constexpr (kReduced == kOneLeft) {
       combine_lanes<32>(totals[0]);
@@ -87,9 +88,8 @@ struct Reducer {
     }
   }
 
-  // Lanes that differ in more than lane % 4 hold the same columns of other rows. Of two such lanes each keeps
-  // half of the columns and hands the other half over, until one is left: the one whose number is returned,
-  // in totals[0].
+  // Lanes of equal lane % 4 hold the same columns of other rows. Each exchanges half of its columns with its
+  // partner, until one column is left, in totals[0]. Returns the number of that column.
   __device__ int fold_rows() {
     int held = kTotals;
 #pragma unroll

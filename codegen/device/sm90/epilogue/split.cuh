@@ -1,5 +1,5 @@
-// Owns the way out of a part of a split of k of the tensor-core contraction of sm_90a: its sums go to the
-// scratch as they are, for tiled/split_finish.cuh.
+// Owns the store of one part of a split of k of the tensor-core contraction of sm_90a: the sums go to the
+// workspace as they are, for tiled/split_finish.cuh.
 #pragma once
 
 #include "codegen/device/sm90/epilogue/pieces.cuh"

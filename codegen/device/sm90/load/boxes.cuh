@@ -89,7 +89,7 @@ struct PixelStart {
   }
 };
 
-// Of the offsets along an axis.
+// The origin of the offsets along an axis.
 FUSOR_DEVICE int origin(const Operands& p, const Schedule& schedule, const Tile& tile, int i) {
 #if FUSOR_CLASSES > 0
   return static_cast<int>(schedule.classes.classes[tile.part].axis[i].origin);

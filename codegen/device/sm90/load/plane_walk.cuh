@@ -1,10 +1,9 @@
-// Owns the walk of a wgrad over planes of positions: which outputs a step of k consists of, and where the
-// inputs lie that they meet at a tap. All strides are 1. Templates over the operands' walks, so that a host
-// test runs them.
+// Owns the walk of a wgrad over planes of positions: which outputs make a step of k, and where the inputs lie
+// that they meet at a tap. All strides are 1. Templates over the operands' walks, for a host test.
 //
-// Along every axis, input = output + tap * slope + lower. A step is a block of a run of outputs, in groups of
-// rows that lie `stride` apart along the first axis. Positions have one coordinate, where planes are walked
-// as a whole: then slope and lower are distances in the plane.
+//   along every axis   input = output + tap * slope + lower
+//   a step             one block of a run of outputs, in `rows` rows `stride` apart on the first axis
+//   whole planes       positions have one coordinate; slope and lower are distances in the plane
 #pragma once
 
 /// One step of k. kAxes: coordinates of a position, outermost first.
@@ -32,7 +31,7 @@ struct PlaneStep {
     }
     ++image;
   }
-  /// Of the outputs in the first of the step's `rows` rows, where blocks have `line` positions.
+  /// The first output in the first of the step's `rows` rows, where blocks have `line` positions.
   template <class Operands>
   __device__ void first_position(const Operands& p, int line, int rows, int (&position)[kAxes]) const {
     for (int i = 0; i < kAxes; ++i) position[i] = at[i];
@@ -66,7 +65,7 @@ struct PlaneTap {
     }
     ++channel_block;
   }
-  /// From a position of the outputs to that of the inputs that it meets.
+  /// Moves from a position of the outputs to that of the inputs that it meets.
   template <class Operands, int kAxes>
   __device__ void move(const Operands& p, int (&position)[kAxes]) const {
     for (int i = 0; i < kSpatial; ++i)

@@ -1,16 +1,16 @@
-// Owns the loader of a wgrad of windows whose channels are planes: positions lie side by side, and are k, so
-// that lines of both operands lie along k. All strides are 1.
+// Owns the loader of a wgrad of windows whose channels are planes: positions are k, and lines of both
+// operands lie along them. All strides are 1.
 //
-//            operand       copied as
-//            output        lines along a run of outputs                  k = (image, rows, positions)
-//            input         the same lines, as far off as the tap says: a block of kChannelBlock columns
+//   operand        loaded as
+//   output         lines along a run of outputs                        k = (image, rows, positions)
+//   input          the same lines, shifted by the tap: a block of kChannelBlock columns
 //
-// A run is a row of outputs. Its last line reaches beyond the end, where the outputs are zeros; so are the
-// inputs beyond theirs, and padding. The copy engine begins to read on multiples of 16 bytes: so far off
-// every tap must be along the last axis. Or it is a whole plane (kFlat), where the rows of both operands lie
-// equally far apart, with zeros in between: then a tap is one distance for all of its positions.
-// With kRows, a step is so many rows of outputs, as far apart as two taps along the first axis are: the rows
-// of inputs that the taps of one of them meet, but for the first, are met by the next one's as well.
+//   run: a row     its last line reaches beyond the end, where outputs, inputs and padding are zeros. TMA
+//                  reads from multiples of 16 bytes, so taps along the last axis are such multiples apart
+//   run: a plane   (kFlat) rows of both operands lie equally far apart, with zeros between: a tap is one
+//                  distance for all positions
+//   kRows          rows of outputs in a step, as far apart as two taps along the first axis; all rows of
+//                  inputs of one of them but the first are rows of the next one, too
 #pragma once
 
 #include "codegen/device/sm90/load/boxes.cuh"

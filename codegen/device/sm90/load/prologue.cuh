@@ -1,8 +1,10 @@
-// Owns the loader of the tensor-core contraction of sm_90a for matmuls whose operands pass ops before they
-// are multiplied: weights that are dequantised, activations that are scaled. The copy engine brings such an
-// operand as it is stored, steps ahead; all threads of the first warpgroup, or of two, pass it through the
-// site's text, and write what comes of it to the ring as the copy engine would have. An operand without such
-// ops goes there directly.
+// Owns the loader of the tensor-core contraction of sm_90a for matmuls with a prologue: dequantised weights,
+// scaled activations.
+//
+//   memory --TMA--> raw stages (KeptSteps), kAhead steps, elements as stored     thread 0 issues the copies
+//          --full--> apply<8>, in one or two warpgroups --> stage of the ring, in TMA's own layout
+//          <-empty--
+//   memory --TMA--> stage of the ring                                          an operand without a prologue
 #pragma once
 
 #include "codegen/device/sm90/load/boxes.cuh"
@@ -40,11 +42,11 @@ struct StoredElement<6> {
   using type = f8_e5m2;
 };
 
-// What the tensor cores multiply.
+// The type that the tensor cores multiply.
 using Multiplied = StoredElement<FUSOR_TYPE>::type;
 static_assert(sizeof(Multiplied) == 2, "ops before an operand yield 16 bits");
 
-// One operand that passes Site's text: a tile of kLines lines, in units of 16 bytes (UnitPlaces), which exist
+// One operand with the prologue Site: a tile of kLines lines, in units of 16 bytes (UnitPlaces), which exist
 // whole or not at all. kSecond: the second operand of the op, wherever the tensor cores have it.
 template <class Site, class Stored, bool kSecond, bool kAcross, int kLines>
 struct Passage {
@@ -52,7 +54,7 @@ struct Passage {
   static constexpr int kPasses = kLines / Places::kLinesOfPass;
   static_assert(kLines % (Places::kLinesOfPass * Places::kPassesOfBlock) == 0);
   static constexpr int kWidth = 16 / kElementBytes;
-  // As it is stored: lines of so many elements as the tile's.
+  // Raw stages have as many elements a line as the tile, in the stored type.
   static constexpr int kStoredLine = kLine * sizeof(Stored), kStepBytes = kLines * kStoredLine;
 
   const Problem& problem;
@@ -67,7 +69,7 @@ struct Passage {
                                          : problem_.m)),
         elements(static_cast<int>(kAcross ? (kSecond ? problem_.n : problem_.m) : problem_.k)) {}
 
-  // By one thread.
+  // Called by one thread: loads a step into its raw stage.
   FUSOR_DEVICE void fetch(u8* kept, const TensorMap& map, Barrier& full, int entry, int across, int step) {
     if constexpr (kAcross)
 #pragma unroll
@@ -77,7 +79,7 @@ struct Passage {
       copy_box(kept, map, full, step * kTileK, across, entry);
   }
 
-  // Before the first step of a tile.
+  // Called before the first step of a tile.
   __device__ void enter(int entry, int across) {
     if constexpr (kHolds) {
       const Place first = place(across, 0);
@@ -86,7 +88,7 @@ struct Passage {
     }
   }
 
-  // Fills the tile with what has arrived.
+  // Applies the prologue to a raw stage, and fills the tile.
   __device__ void put(u8* tile, const u8* kept, int entry, int across, int step) const {
     const Place first = place(across, step);
 #pragma unroll(kHolds ? kPasses : 1)
@@ -101,8 +103,8 @@ struct Passage {
   }
 
  private:
-  // What all elements of a unit share is the same in all steps of lines along k: loaded once a tile, where
-  // registers hold it.
+  // Loads that all elements of a unit share are the same in all steps of lines along k. They are made once a
+  // tile, where registers hold them.
   static constexpr bool kHolds = !kAcross && kPasses <= 8 && sizeof(typename Site::Loads) <= 8;
   typename Site::Loads held[kHolds ? kPasses : 1];
 
@@ -168,7 +170,7 @@ struct Passage {
     return Site::loads(args, at, kWidth);
   }
 
-  // What does not exist becomes zero behind the ops: a shifted zero would be none.
+  // Elements that do not exist become zero after the prologue, which might shift a zero.
   __device__ UnitWords passed(const Unit& unit) const {
     const Vec<Multiplied, kWidth> values = narrow<Multiplied>(
         Site::template apply<kWidth>(args, unit.at, kWidth, unit.loads, widen(unit.stored)));
@@ -211,7 +213,7 @@ static constexpr int kKeptBytesB = PassageB::kStepBytes;
 static constexpr int kKeptBytesB = 0;
 #endif
 
-// Steps that are on their way, as they are stored.
+// Raw stages: steps of k in flight, as they are stored.
 static constexpr int kAhead = FUSOR_AHEAD;
 struct KeptSteps {
   alignas(1024) u8 step[kAhead][kKeptBytesA + kKeptBytesB];
@@ -226,7 +228,7 @@ struct KeptSteps {
 };
 using KeptRing = RingOf<kAhead>;
 
-// By one thread: has what is stored of the next step brought, when the threads are done with what was there.
+// Called by one thread: loads the next step into its raw stage, once the threads have read what was there.
 template <class Params>
 FUSOR_DEVICE void fetch_step(const Params& p, KeptSteps& kept, KeptRing& ring, StepWalk& coming) {
   if (!coming.more()) return;
@@ -246,7 +248,7 @@ FUSOR_DEVICE void fetch_step(const Params& p, KeptSteps& kept, KeptRing& ring, S
   coming.advance();
 }
 
-// By all loading threads, as load_by_threads().
+// Called by all loading threads, like load_by_threads().
 template <class Params>
 FUSOR_DEVICE void load_through_prologues(const Params& p, Stages& stages, KeptSteps& kept) {
   constexpr u32 kCopiedBytes = (kKeptBytesA > 0 ? 0 : kTileBytesA) + (kKeptBytesB > 0 ? 0 : kTileBytesB);

@@ -1,8 +1,11 @@
-// Owns the loader by threads of the tensor-core contraction of sm_90a: matmuls of operands that the copy
-// engine cannot address, for their starts, lines or batch entries are no multiples of 16 bytes apart. All
-// threads of the first warpgroup fill the ring with tiles as the copy engine would leave them: they load
-// aligned units of 16 bytes, cut out what begins at any byte, and put zeros beyond the ends. An operand that
-// the copy engine can address still comes by it.
+// Owns the loader by threads of the tensor-core contraction of sm_90a, for operands of matmuls whose starts,
+// lines or batch entries are no multiples of 16 bytes apart: TMA cannot address these.
+//
+//   128 threads, a unit of 16 bytes each, up to 8 units in flight
+//   memory    | aligned 16 bytes | aligned 16 bytes |      two loads, then a shift; zeros beyond the ends
+//   unit             |<---- 16 bytes ---->|                --> stage of the ring, swizzled as TMA would
+//
+// An operand that TMA can address is still loaded by TMA.
 #pragma once
 
 #include "codegen/device/sm90/load/boxes.cuh"
@@ -36,7 +39,7 @@ FUSOR_DEVICE constexpr int largest_part(int number, int most) {
   return part;
 }
 
-// At an operand's ends: element by element.
+// Copies a unit at an operand's ends element by element.
 template <int kBytes>
 FUSOR_DEVICE void copy_elements(u8* to, const Unit& unit) {
   Words<kBytes> elements[16 / kBytes]{};
@@ -60,13 +63,13 @@ struct ThreadLoader {
   using Places = UnitPlaces<kAcross, kTileK, kWarpgroup>;
   static constexpr int kPasses = kLines / Places::kLinesOfPass, kBlock = Places::kPassesOfBlock;
   static_assert(kLines % (Places::kLinesOfPass * kBlock) == 0);
-  // Under way at once: as many as the registers hold, in whole blocks.
+  // Units in flight: as many as the registers hold, in whole blocks.
   static constexpr int kMost = FUSOR_BLOCKS_PER_SM == 1 ? 8 : 4;
   static constexpr int kBatch = largest_part(kPasses / kBlock, kMost / kBlock) * kBlock;
 
   const ThreadOperand& operand;
-  // Of the next batch's first unit: where it begins, and how many lines, and bytes of a line, exist from
-  // there on, if any.
+  // The beginning of the next batch's first unit, and how many lines, and bytes of a line, exist from there
+  // on, if any.
   const u8* from;
   int lines, bytes;
 
@@ -99,7 +102,7 @@ struct ThreadLoader {
  private:
   static constexpr int kPassBytes = Places::kLinesOfPass * kLineBytes;
 
-  // Of the batch: bytes of a unit, if any; where it begins, if the one before begins at `at`.
+  // How many bytes of a unit of the batch exist, if any; and where the unit after the one at `at` begins.
   __device__ int existing(int pass) const {
     return Places::lines_on(pass) < lines ? bytes - Places::bytes_on(pass) : 0;
   }
@@ -136,7 +139,7 @@ struct ThreadLoader {
     for (int i = 0; i < kBatch; at = next(at, ++i)) put(to + i * kPassBytes, words[i], {at, existing(i)});
   }
   __device__ void fetch(u32 (&words)[8], const Unit& unit) const {
-    // Without a value of its own, what is not loaded may be taken from the unit before, and waits for it.
+    // Zeros break a false dependence: ptxas might reuse the registers of the unit before, and wait for it.
     Words<16> units[2]{};
     if (unit.bytes > 0) {
       const u8* const aligned = unit.from - unit.shift();
@@ -166,8 +169,8 @@ struct ThreadLoader {
   }
 };
 
-// By all threads of the warpgroup. Each waits for the stage itself, and says that its own share is there; the
-// first one speaks for the copy engine before.
+// Called by all threads of the warpgroup. Each waits for the stage, and arrives when its share is written;
+// the first one expects the bytes of TMA before.
 template <class Params>
 FUSOR_DEVICE void load_by_threads(const Params& p, Stages& stages) {
   constexpr u32 kCopiedBytes = (kGrainA > 0 ? 0 : kTileBytesA) + (kGrainB > 0 ? 0 : kTileBytesB);

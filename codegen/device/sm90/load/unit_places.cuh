@@ -2,29 +2,29 @@
 // shared memory, and how they are cut out of aligned words. Integers only, so that a host test runs it.
 #pragma once
 
-/// A tile of lines of 128 bytes as the copy engine leaves them, swizzled by 128 bytes. Threads take a unit of
-/// 16 bytes each, pass by pass; eight neighbours share a line, so that they read 128 bytes in a row, and
-/// write to all banks. Lines run along k, one for each row or column; or (kAcross) across it, kSteps of them
-/// for every 128 bytes of rows or columns.
+/// A tile of 128-byte lines as TMA writes them, with the 128-byte swizzle. In a pass each thread writes a
+/// unit of 16 bytes; eight neighbours share a line: they read 128 bytes in a row and write to all banks.
+///   lines along k    one for each row or column
+///   kAcross          across k: kSteps lines for every 128 bytes of rows or columns
 template <bool kAcross, int kSteps, int kThreads>
 struct UnitPlaces {
   static constexpr int kLineBytes = 128, kUnitBytes = 16, kUnits = kLineBytes / kUnitBytes;
   static constexpr int kLinesOfPass = kThreads / kUnits;
-  /// After so many, lines begin anew, and 128 bytes further on.
+  /// After so many passes, lines begin again, 128 bytes further on.
   static constexpr int kPassesOfBlock = kAcross ? kSteps / kLinesOfPass : 1;
   static_assert(kLinesOfPass % 8 == 0 && kSteps % kLinesOfPass == 0);
 
-  /// In memory, from the tile's first line on, and in that line: a thread's first unit.
+  /// A thread's first unit in memory: its line, counted from the tile's first one, and its byte in the line.
   static __device__ int line(int thread) { return thread / kUnits; }
   static __device__ int byte(int thread) { return thread % kUnits * kUnitBytes; }
-  /// From there to that of another pass.
+  /// The distance from a thread's first unit to its unit of another pass.
   static constexpr __device__ int lines_on(int pass) {
     return (kAcross ? pass % kPassesOfBlock : pass) * kLinesOfPass;
   }
   static constexpr __device__ int bytes_on(int pass) {
     return kAcross ? pass / kPassesOfBlock * kLineBytes : 0;
   }
-  /// In the tile's shared memory.
+  /// A thread's unit in the tile in shared memory.
   static __device__ int place(int thread, int pass) {
     const int at = thread / kUnits, unit = thread % kUnits;
     return (pass * kLinesOfPass + at) * kLineBytes + (unit ^ at % 8) * kUnitBytes;
@@ -45,7 +45,7 @@ static __device__ void move_down(unsigned (&words)[8], int shift) {
     }
 }
 
-/// A word of which the first `bytes` are kept, and zeros follow; none where there are none.
+/// The first `bytes` bytes of a word (none where that is not above 0), then zeros.
 static __device__ unsigned first_bytes(unsigned word, int bytes) {
   if (bytes >= 4) return word;
   return bytes <= 0 ? 0 : word & ((1u << bytes * 8) - 1);

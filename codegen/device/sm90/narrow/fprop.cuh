@@ -1,8 +1,11 @@
-// Owns the forward convolution of few channels on the tensor cores of sm_90a, as a persistent,
-// warp-specialised kernel: first layers of vision models. load: a warpgroup turns input rows into slots of
-// pixels (sm90/narrow/rows.cuh), row by row down a strip of an image. compute: two warpgroups take the rows
-// of the result, and blocks of 64 output channels, in turns. Rows of the product are output channels, whose
-// filters stay in shared memory; columns are the pixels of a row. finish: as in the wgmma engine's kernel.
+// Owns the forward convolution of few input channels on the tensor cores of sm_90a, persistent.
+//
+//   warpgroup 0: 4 loading warps                        warpgroups 1, 2: consumers in ping-pong
+//   input rows --> X --> slots   -- full[group] ----->  (row of the result, block of 64 output channels):
+//   (narrow/rows.cuh)            <- empty[group] -----  wgmma(filter[block], windows of the row) --> epilogue
+//
+//   Rows of the product are output channels, columns the pixels of a row of the result, k the window.
+//   shared: boxes | filter[kBlocks][steps], packed once | ring of kGroups x kStrideH input rows | barriers
 #include "fusor_generated.cuh"
 
 #include "codegen/device/sm90/epilogue/finish.cuh"
@@ -152,7 +155,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) wgmma_narrow(const __g
   declare_sums<1>();
   extern __shared__ __align__(1024) u8 memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);
-  // The same in all lanes, and known to be: descriptors are kept in uniform registers.
+  // The compiler must know that all lanes agree: then descriptors stay in uniform registers.
   const int warpgroup = __shfl_sync(0xffffffff, threadIdx.x / kWarpgroup, 0);
   if (threadIdx.x == 0) {
     shared.rows.init(0, kConsumers * kWarpgroup / 32);

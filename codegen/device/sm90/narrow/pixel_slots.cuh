@@ -1,13 +1,14 @@
 // Owns the place of pixels of few channels in a row of shared memory from which wgmma reads whole windows.
 //
-// A pixel takes a slot: 8 channels where neighbouring windows begin at neighbouring pixels, 4 where they
-// begin at every second one; the channels that do not exist are zero. Then windows begin 16 bytes apart, and
-// a row of a window is a run of slots: an operand of core matrices - 8 windows by 16 bytes, a unit - that
-// overlap in memory. Nothing is copied for every window.
+//   stride 2: slots of 4 channels, 8 bytes     | p0 | p1 | p2 | p3 | p4 | p5 | p6 | ...      missing channels
+//   window 0 (3 pixels): units of 16 bytes     [ p0   p1 ][ p2   -- ]                        are zero
+//   window 1                                             [ p2   p3 ][ p4   -- ]
+//   stride 1: slots of 8 channels, 16 bytes    | p0 | p1 | p2 | ...
 //
-// Where the window's width is odd, the second half of its last unit of 4-channel slots would be the next
-// window's pixel. A tail of the row holds that unit for every window by itself, the second half zero, so that
-// no number of another window is multiplied, be it by zero.
+// Windows begin 16 bytes apart, so one unswizzled descriptor reads all windows of a row: core matrices of 8
+// windows by 16 bytes that overlap in memory. Nothing is copied for every window.
+// The half marked -- would be another window's pixel, perhaps an infinity, and must not be multiplied by
+// zero. A tail of the row holds that unit for every window, its second half zero.
 #pragma once
 
 /// Rows of pixels under kWindows windows of kWindow pixels, kStride apart. Bytes of a row, from its first.
@@ -27,20 +28,20 @@ struct PixelSlots {
   static constexpr int kBytes = kTailAt + (kTail ? kWindows * kUnitBytes : 0);
 
   static __device__ constexpr int slot(int pixel) { return pixel * kSlotBytes; }
-  /// Of the window that the pixel is the last of: its unit in the tail; negative where there is none.
+  /// The tail unit of the window whose last pixel this is; negative where there is none.
   static __device__ constexpr int tail(int pixel) {
     const int first = pixel - (kWindow - 1);
     return kTail && first >= 0 && (first & (kStride - 1)) == 0 ? kTailAt + first * (kUnitBytes / kStride)
                                                                : -1;
   }
 
-  /// Of the first window: those of the others follow each other. Negative: beyond the last, all zero.
+  /// A unit of the first window; those of the other windows follow. Negative: beyond the last, all zero.
   static __device__ constexpr int unit(int number) {
     if (number >= kUnits) return -1;
     return kTail && number == kUnits - 1 ? kTailAt : number * kUnitBytes;
   }
 
-  /// What of the window stands at `k` of kSteps * 16: a pixel, or kWindow and more; and a channel.
+  /// The pixel of the window (kWindow or more: none) and the channel at `k` of kSteps * 16.
   static __device__ constexpr int pixel_of(int k) { return k / kSlot; }
   static __device__ constexpr int channel_of(int k) { return k % kSlot; }
 };

@@ -1,9 +1,10 @@
-// Owns the input rows of a convolution of few channels in shared memory: a ring of them, and how they are
-// loaded.
+// Owns the input rows of a convolution of few channels in shared memory: a ring of groups, and its loader.
 //
-// An item of work is a strip: neighbouring rows of the result in one image. For every row of the result a
-// group of input rows is loaded, once; the window of a row spans a few groups. Threads of one warpgroup load
-// them, a group a warp, from any layout and through any ops before the convolution, into slots of pixels.
+//   strip (an item of work): neighbouring rows of the result in one image, kTilePixels columns wide
+//   group g: the kStrideH input rows that result row g - kSpan needs and the row before it does not
+//
+//   warp 0: group 0, 4, ...   warp 1: group 1, 5, ...   --> group[kGroups][kStrideH] of slots, full[place]
+//   from any layout, through any prologue, a pair of pixels a thread
 #pragma once
 
 #include "codegen/device/sm90/narrow/pixel_slots.cuh"
@@ -16,7 +17,7 @@ static constexpr int kChannels = FUSOR_CHANNELS;
 static constexpr int kTilePixels = FUSOR_TILE_N;  // of a row of the result
 static constexpr int kGroups = FUSOR_STAGES;      // that the ring holds
 
-// What is multiplied.
+// The type that the tensor cores multiply.
 #if FUSOR_TYPE == 0
 using Element = f16;
 #else
@@ -64,7 +65,7 @@ static constexpr int kLoadingWarps = 4;
 
 struct InputRows {
   alignas(128) u8 group[kGroups][kStrideH][Slots::kBytes];
-  // Beside a window's last unit, where their number is odd.
+  // The second unit of a step that has only one.
   alignas(128) u8 zeros[kTilePixels * 16];
   Barrier full[kGroups], empty[kGroups];
 
@@ -76,7 +77,7 @@ struct InputRows {
       empty[i].init(readers);
     }
   }
-  // By all threads, before any group is loaded: what no pixel ever fills.
+  // Called by all threads before any group is loaded: zeroes the bytes that no pixel ever fills.
   __device__ void clear(int thread, int threads) {
     const Words<16> zero{};
 #pragma unroll 1
@@ -90,7 +91,7 @@ struct InputRows {
       }
     }
   }
-  // By every warp of the readers that is through with the group.
+  // Called by every reading warp that needs the group no more.
   __device__ void release(int place) {
     if (threadIdx.x % 32 == 0) empty[place].arrive();
   }
@@ -101,7 +102,7 @@ struct InputRows {
   }
 };
 
-// Which group comes next, counted over all strips, and who has it.
+// The next group, counted over all strips, its place in the ring and the parity of its barriers.
 struct GroupRing {
   int number = 0;
   __device__ int place(int ahead) const { return (number + ahead) % kGroups; }
@@ -110,8 +111,8 @@ struct GroupRing {
 
 // ---- Loading ----
 
-// A pair of elements, or zeros where it does not exist: without the branch that dozens of such loads would
-// take each.
+// A pair of elements, or zeros where it does not exist. Predicated: dozens of such loads would each have a
+// branch.
 FUSOR_DEVICE Vec<Element, 2> load_pair_if(bool exists, const Element* from) {
   Words<4> words;
   asm("{\n.reg .pred exists;\nsetp.ne.b32 exists, %2, 0;\nmov.b32 %0, 0;\n"
@@ -210,7 +211,7 @@ struct GroupLoader {
 #pragma unroll
         for (int second = 0; second < 2; ++second) {
           const int pixel = (round * 32 + lane) * 2 + second - odd;
-          // In the rounds that this can fail in.
+          // These checks remain only in the rounds in which they can fail.
           if (round == 0 && pixel < 0) continue;
           if (round * 64 + 63 >= Slots::kPixels && pixel >= Slots::kPixels) continue;
           const Slot slot = pairs[i].slot(second);

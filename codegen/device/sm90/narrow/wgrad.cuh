@@ -1,11 +1,12 @@
-// Owns the weight gradient of a convolution of few channels on the tensor cores of sm_90a: dw = dy * windows,
-// summed over all pixels, as a persistent, warp-specialised kernel.
-// load: a warpgroup turns input rows into slots of pixels (sm90/narrow/rows.cuh), row by row down a strip of
-// an image; beside every group of them the copy engine puts the row of dy whose windows they complete.
-// compute: steps of k are pixels of a row. Rows of the product are 64 output channels; columns are the slots
-// of a row of the window, read across from the rows of pixels; two warpgroups have half of the window's rows
-// each, in registers for the whole life of the block. finish: every block leaves the sums of its strips in
-// scratch memory; direct_finish adds them in the order of the blocks.
+// Owns the weight gradient of a convolution of few input channels on the tensor cores of sm_90a, persistent.
+//
+//   warpgroup 0: 4 loading warps                       warpgroups 1, 2: consumers
+//   input rows --> X --> slots  -- full[group] ----->  half of the window's rows each, for all strips:
+//   dy row, TMA, beside them    <- empty[group] -----  wgmma(dy, slots), k = pixels of a row
+//   finish: sums of all strips of the block --> partials[part][block of channels] --> direct_finish
+//
+//   Rows of the product are 64 output channels, columns the slots of a row of the window, read across.
+//   shared: gradient[kGroups] (swizzled lines) | ring of kGroups x kStrideH input rows | barriers
 #include "fusor_generated.cuh"
 
 #include "codegen/device/sm90/narrow/rows.cuh"
@@ -80,7 +81,7 @@ FUSOR_DEVICE void clear_rows() {
   if constexpr (kRow + 1 < kRows) clear_rows<kRows, kRow + 1>();
 }
 
-// Where a thread stores its sums in the block's part: a pair of slots in every unit of a row, neighbouring
+// The addresses of a thread's sums in the block's part: a pair of slots in every unit of a row, neighbouring
 // channels of one column. Units, rows of the window and output channels are constant distances away.
 struct SumPlaces {
   static constexpr int kTap = (FUSOR_MIRRORED ? -1 : 1) * (FUSOR_CHANNELS_FASTEST ? kChannels : 1);
@@ -159,7 +160,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   declare_sums<(kWindowH + 1) / 2>();
   extern __shared__ __align__(1024) u8 memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);
-  // The same in all lanes, and known to be: descriptors are kept in uniform registers.
+  // The compiler must know that all lanes agree: then descriptors stay in uniform registers.
   const int warpgroup = __shfl_sync(0xffffffff, threadIdx.x / kWarpgroup, 0);
   if (threadIdx.x == 0) {
     shared.rows.init(1, kConsumers * kWarpgroup / 32);

@@ -1,15 +1,15 @@
-// Owns the order in which the tiles of a result are taken: part by part of k (or class by class), entry by
-// entry of a batch, band by band of tile rows, and down the rows of a band first: neighbours in time share
-// operands in L2. A template over its integers, so that a host test runs it.
+// Owns the order of the tiles of a result: by part of k (or class), entry of the batch, band of tile rows,
+// column, and row of the band. Tiles of one wave then share operands in L2. A template, so that a host test
+// runs it.
 #pragma once
 
-/// In tiles.
+/// The place of a tile; row and column count tiles.
 struct TilePlace {
   int part, entry, row, column;
 };
 
-/// What items are divided by is known before a launch: a block's first copy waits for the place of its tile,
-/// and a division by any other number is a chain of two dozen instructions.
+/// The divisors are known before a launch: a block's first load waits for the place of its tile, and a
+/// division by any other number is a chain of two dozen instructions.
 template <class Index, class Long, class Divisor>
 struct TileOrder {
   Long items;  // tiles of all parts

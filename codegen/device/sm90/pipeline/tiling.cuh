@@ -1,6 +1,6 @@
-// Owns what the parts of the tensor-core contraction of sm_90a share: the sizes of its tiles, the order in
-// which blocks take them, and the ring of operand tiles in shared memory. Rows and columns are those of the
-// product that the tensor cores see: the engine may have exchanged m and n.
+// Owns the tiles of the tensor-core contraction of sm_90a, their schedule, and the ring of stages in shared
+// memory. Rows and columns are those of the product that the tensor cores compute: the engine may have
+// exchanged m and n.
 #pragma once
 
 #include "codegen/device/contraction/product.cuh"
@@ -11,7 +11,7 @@
 
 static constexpr int kOp = FUSOR_OP, kSpatial = FUSOR_SPATIAL, kBatch = FUSOR_BATCH;
 static constexpr bool kSwapped = FUSOR_SWAPPED;
-// Of a dgrad of a stride; 0 where the op is one product.
+// Classes of a strided dgrad; 0 where the op is one product.
 static constexpr int kClasses = FUSOR_CLASSES;
 // Products of one left operand with so many right ones (a gated pair): each has its share of a tile's
 // columns.
@@ -22,8 +22,8 @@ static constexpr int kSiblings = 1;
 #endif
 static constexpr int kTileM = FUSOR_TILE_M, kTileN = FUSOR_TILE_N, kStages = FUSOR_STAGES;
 static constexpr int kColumns = kTileN / kSiblings;  // of the result, in a tile
-// Operands that threads load where the copy engine cannot (sm90/load/threads.cuh): bytes of which their start
-// and all distances in them are multiples; 0 of those that the copy engine brings.
+// Operands that threads load because TMA cannot (sm90/load/threads.cuh): their start and all distances in
+// them are multiples of this many bytes. 0 for operands that TMA loads.
 #ifdef FUSOR_GRAIN_A
 static constexpr int kGrainA = FUSOR_GRAIN_A;
 #else
@@ -34,7 +34,7 @@ static constexpr int kGrainB = FUSOR_GRAIN_B;
 #else
 static constexpr int kGrainB = 0;
 #endif
-// Where operands pass ops on their way, so many warpgroups see to it (sm90/load/prologue.cuh).
+// Producer warpgroups: two may share the prologue of an operand (sm90/load/prologue.cuh).
 #ifdef FUSOR_LOADERS
 static constexpr int kLoaders = FUSOR_LOADERS;
 static constexpr bool kThreadsLoad = true;
@@ -56,8 +56,8 @@ static constexpr int kParts = kTileM / 64 / kReaders;
 static constexpr int kSums = kTileN / 2;  // of a thread, in one part, of all siblings
 // A line of the swizzled tiles, and its elements: the steps of k in a tile.
 static constexpr int kLineBytes = 128, kLine = kLineBytes / kElementBytes, kTileK = kLine;
-// wgrad of planes with windows: columns come in blocks of channels, one tap each (sm90/load/planes.cuh). A
-// step may be several rows of outputs; those share the rows of inputs, which lie one behind the other.
+// wgrad of planes with windows: columns are blocks of channels, one tap each (sm90/load/planes.cuh). A step
+// may be several rows of outputs, which share the rows of inputs.
 #ifdef FUSOR_CHANNEL_BLOCK
 static constexpr bool kWindowPlanes = true;
 static constexpr int kChannelBlock = FUSOR_CHANNEL_BLOCK, kRows = FUSOR_PLANE_ROWS;
@@ -127,11 +127,11 @@ struct Schedule {
   }
 };
 
-// A cluster takes every so manieth item.
+// Clusters are numbered over the grid; each starts at its number and steps by their count.
 FUSOR_DEVICE int first_item() { return static_cast<int>(blockIdx.x) / kCluster; }
 FUSOR_DEVICE int item_step() { return static_cast<int>(gridDim.x) / kCluster; }
 
-// Where in a ring, and in which of its rounds.
+// A stage of a ring, and the parity of its barriers.
 template <int kLength>
 struct RingOf {
   int stage = 0;
@@ -150,22 +150,22 @@ struct RingOf {
 };
 using Ring = RingOf<kStages>;
 
-// Whose turn to multiply it is, of two consumers with a tile each.
+// Ping-pong: which of the two consumers may run its mainloop.
 struct Turns {
   Barrier turn[kConsumers];
 
   __device__ void init() {
     for (Barrier& barrier : turn) barrier.init(kWarpgroup / 32);
   }
-  // The first consumer's first turn needs nobody's leave.
+  // The first consumer's first mainloop waits for nobody.
   __device__ void wait(int consumer, u32 round) { turn[consumer].wait(round & 1 ^ (consumer == 0)); }
   __device__ void pass(int consumer) {
     if (threadIdx.x % 32 == 0) turn[consumer ^ 1].arrive();
   }
 };
 
-// Boxes of a consumer that take turns on the way out; more than two where operands of the epilogue had better
-// come far ahead, or results had better have time to leave.
+// Boxes of a consumer, filled one after another. More than two where staged operands are loaded far ahead, or
+// where tiles of few steps finish faster than TMA reads two boxes.
 #ifdef FUSOR_TURNS
 static constexpr int kTurns = FUSOR_TURNS;
 #else
@@ -173,7 +173,7 @@ static constexpr int kTurns = 2;
 #endif
 static_assert(kTurns >= 2, "one is filled while another leaves");
 
-// Of a consumer's boxes: which hold what was given, and which all that is to leave.
+// Barriers of the boxes of one consumer: staged operands are loaded; results are complete.
 struct BoxBarriers {
   Barrier given[kTurns], done[kTurns];
 
@@ -183,7 +183,7 @@ struct BoxBarriers {
       done[box].init(kWarpgroup / 32);
     }
   }
-  // By every warp that has filled its share.
+  // Called by every warp that has filled its share.
   __device__ void hand_over(int box) {
     fence_shared_writes();
     __syncwarp();
@@ -191,8 +191,9 @@ struct BoxBarriers {
   }
 };
 
-// Operand tiles in lines of 128 bytes, swizzled by 128 bytes, and the barriers that say whose they are; those
-// of boxes find room behind them.
+// Stages: operand tiles in lines of 128 bytes, with the 128-byte swizzle, and all barriers.
+//   full[s]    producer --> consumers: arrivals of loading threads, and bytes of TMA
+//   empty[s]   consumers --> producer: a warp has read the stage (in a cluster: at every block)
 struct Stages {
   alignas(1024) u8 a[kStages][kTileBytesA];
   alignas(1024) u8 b[kStages][kTileBytesB];
@@ -212,7 +213,8 @@ struct Stages {
       empty[stage].init(kReaders * kWarpgroup / 32 * kCluster);
     }
   }
-  // By every warp that has read the stage: a block of the cluster may fill the tiles of the others.
+  // Called by every warp that has read the stage; arrives at all blocks of the cluster: each fills tiles of
+  // the others.
   __device__ void release(int stage) {
     const u32 lane = threadIdx.x % 32;
     if constexpr (kCluster == 1) {

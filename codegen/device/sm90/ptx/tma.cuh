@@ -20,7 +20,7 @@ FUSOR_DEVICE void synchronise_cluster() {
 
 // ---- Barriers ----
 
-// Counts arrivals and bytes; its phase flips when all have come.
+// Counts arrivals and bytes; its phase flips when all have arrived.
 struct Barrier {
   u64 word;
 
@@ -31,7 +31,7 @@ struct Barrier {
   __device__ void arrive() {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(&word)) : "memory");
   }
-  // At the same barrier of another block of the cluster.
+  // Arrives at the same barrier of another block of the cluster.
   __device__ void arrive_at(u32 rank) {
     asm volatile(
         "{\n.reg .b32 remote;\nmapa.shared::cluster.u32 remote, %0, %1;\n"
@@ -44,13 +44,13 @@ struct Barrier {
                  "r"(bytes)
                  : "memory");
   }
-  // Without arriving.
+  // Adds to the bytes of this phase without arriving.
   __device__ void expect(u32 bytes) {
     asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(shared_address(&word)),
                  "r"(bytes)
                  : "memory");
   }
-  // Until the phase of this parity is over.
+  // Waits until the phase of this parity is over.
   __device__ void wait(u32 parity) {
     asm volatile(
         "{\n.reg .pred done;\nAGAIN:\n"
@@ -61,10 +61,10 @@ struct Barrier {
   }
 };
 
-// Makes initialised barriers visible to the copy engine and to the cluster.
+// Makes initialised barriers visible to TMA and to the cluster.
 FUSOR_DEVICE void fence_barriers() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 
-// Until the `threads` threads that name this barrier (1 to 15) have come.
+// Waits until `threads` threads have arrived at this named barrier (1 to 15).
 FUSOR_DEVICE void wait_for_threads(int barrier, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
@@ -180,7 +180,7 @@ FUSOR_DEVICE void load_matrices(u32 (&words)[4], const void* shared) {
                  : "memory");
 }
 
-// Makes this thread's writes to shared memory visible to the copy engine.
+// Makes this thread's writes to shared memory visible to TMA and wgmma.
 FUSOR_DEVICE void fence_shared_writes() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 FUSOR_DEVICE void store_box(const TensorMap& map, const void* shared, int c0, int c1, int c2) {
   asm volatile(
@@ -189,7 +189,7 @@ FUSOR_DEVICE void store_box(const TensorMap& map, const void* shared, int c0, in
       : "memory");
 }
 FUSOR_DEVICE void commit_stores() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
-// Until this thread's stores, but for the last kPending groups, have read their shared memory.
+// Waits until this thread's stores, but for the last kPending groups, have read their shared memory.
 template <int kPending>
 FUSOR_DEVICE void wait_for_stores() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");

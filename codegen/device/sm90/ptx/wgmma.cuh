@@ -11,7 +11,7 @@ FUSOR_DEVICE u64 wgmma_descriptor(u32 shared, u32 leading_bytes, u32 stride_byte
 
 FUSOR_DEVICE void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 FUSOR_DEVICE void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-// Until at most kPending groups are under way.
+// Waits until at most kPending groups are in flight.
 template <int kPending>
 FUSOR_DEVICE void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
@@ -54,7 +54,7 @@ static constexpr int kElementBytes = 1;
 static constexpr int kElementBytes = 1;
 #define FUSOR_WGMMA_END(left, right) ", p, 1, 1;\n"
 #endif
-// Of fp8, the tensor cores sum with 13 bits behind the point.
+// The tensor cores sum products of fp8 with 13 bits behind the point.
 static constexpr bool kShortSums = FUSOR_TYPE >= 5;
 #if FUSOR_TYPE < 3 || FUSOR_TYPE >= 5
 using Sum = float;
@@ -65,9 +65,8 @@ using Sum = i32;
 #endif
 
 // ---- Sums ----
-// They stay in registers that PTX knows by name while wgmma adds to them: sum<part>_<i> of a thread, as many
-// parts of 64 rows as a kernel declares. As operands of each statement, 128 and more values pass through
-// every pass of the compiler, round every loop: a seventh of its time.
+// They stay in registers that PTX knows by name, sum<part>_<i>, for as many parts of 64 rows as a kernel
+// declares. As operands of each statement, 128 and more values would cost a seventh of compile time.
 
 // Once in a kernel, before all else. Beside the sums: a piece of them.
 template <int kParts>
@@ -150,7 +149,7 @@ FUSOR_DEVICE void clear_sums() {
 #undef FUSOR_EACH_EIGHT
 
 // ---- The instruction ----
-// Of part %0: its sums of so many columns.
+// The names of the sums of part %0, for each width.
 #define FUSOR_SUMS_16 "sum%0_0, sum%0_1, sum%0_2, sum%0_3, sum%0_4, sum%0_5, sum%0_6, sum%0_7"
 #define FUSOR_SUMS_32 \
   FUSOR_SUMS_16 ", sum%0_8, sum%0_9, sum%0_10, sum%0_11, sum%0_12, sum%0_13, sum%0_14, sum%0_15"
@@ -187,10 +186,9 @@ FUSOR_DEVICE void clear_sums() {
   "wgmma.mma_async.sync.aligned.m64n" #kN FUSOR_WGMMA_SHAPE " {" FUSOR_SUMS_##kN "}, " a ", " b \
   FUSOR_WGMMA_END(left, right)
 
-// A part's sums (64 x FUSOR_TILE_N, in fp32 or int32) = a * b, of 64 rows and as many columns by 128 bytes of
-// k, plus what they were where `accumulate`: four wgmma, each 32 bytes of k, for which the descriptors move
-// on by kStepA and kStepB. An operand is transposed where its rows (a) or columns (b) are adjacent in shared
-// memory instead of k: of 16 bits only.
+// sums of a part (64 x FUSOR_TILE_N, fp32 or int32) = [sums where `accumulate` +] a * b over 128 bytes of k:
+// four wgmma, between which the descriptors advance by kStepA and kStepB. An operand of 16 bits may be
+// transposed: its rows (a) or columns (b) are adjacent in shared memory instead of k.
 #define FUSOR_WGMMA_NEXT(kN) \
   "add.s64 a, a, %6;\nadd.s64 b, b, %7;\n" FUSOR_WGMMA_ONE(kN, "a", "b", "%4", "%5")
 #define FUSOR_WGMMA_FOUR(kN)                                                                      \

@@ -1,15 +1,17 @@
-// Owns the walk of a wgrad whose taps are shifted reads of one input in shared memory: which outputs a step
-// of k consists of, which pieces of a plane of inputs it needs, and which inputs are padding. Templates over
-// the numbers of the argument block, so that a host test runs them.
+// Owns the walk of a wgrad whose taps are shifted reads of one input in shared memory. Templates over the
+// numbers of the argument block, so that a host test runs them.
 //
-// Planes are runs of positions, rows of inputs and of outputs equally long: a tap is one distance for a whole
-// plane. Beyond a plane's ends the copy engine writes zeros; beyond a row's, a reader has to.
+//   plane of dy    | step 0: 32 | step 1     | step 2     | ...            a step of k
+//   plane of x     | piece 0: 64 + overlap   | piece 1 ...                 pieces that a step reads
+//
+// Rows of both are equally long, so a tap is one distance for a whole plane. TMA writes zeros beyond a
+// plane's ends; a reader has to beyond a row's.
 #pragma once
 
 // Outputs of a step, and those of one wgmma.
 static constexpr int kStepPositions = 32, kEight = 8;
-// From the beginning of a piece of inputs to that of the next; it is longer, so that all that eight outputs
-// meet at the taps of one consumer lies in one piece.
+// The distance from a piece of inputs to the next. A piece is longer, so that all inputs that eight outputs
+// meet at the taps of one consumer lie in one piece.
 static constexpr int kPiecePositions = 64;
 
 /// Steps of one image: [first, last).
@@ -29,7 +31,7 @@ struct TapWalk {
   Count farthest;   // behind that: what the first output meets at the last consumer's first tap
 
   __device__ int first_step(int part) const { return static_cast<int>(all_steps * part / parts); }
-  // From `step` on, as far as one image reaches.
+  // The steps from `step` on that belong to one image.
   __device__ StepRun run(int step, int end) const {
     Index rest = step;
     const int first = static_cast<int>(steps.split(rest));
@@ -37,14 +39,14 @@ struct TapWalk {
     return {static_cast<int>(rest), first, first + (left < end - step ? left : end - step)};
   }
 
-  // Of the pieces that a step of an image needs.
+  // The first and last piece that a step of an image needs.
   __device__ int first_piece(int step) const { return step * kStepPositions / kPiecePositions; }
   __device__ int last_piece(int step) const {
     return (step * kStepPositions + kStepPositions - kEight + static_cast<int>(farthest)) / kPiecePositions;
   }
   __device__ int piece_begins(int piece) const { return static_cast<int>(origin) + piece * kPiecePositions; }
 
-  // Of a step, as many as begin inside the plane.
+  // How many halves of a step begin inside the plane.
   __device__ int halves(int step) const {
     constexpr int kHalf = kStepPositions / 2;
     const int left = static_cast<int>(positions) - step * kStepPositions;
@@ -52,7 +54,7 @@ struct TapWalk {
   }
 };
 
-/// Of the inputs that eight outputs meet at a consumer's first tap, the first: a place of the ring of pieces,
+/// The first of the inputs that eight outputs meet at a consumer's first tap: a place of the ring of pieces,
 /// and how far behind the piece's beginning it lies.
 template <int kPlaces>
 struct InputPlace {
@@ -84,7 +86,7 @@ struct OutputColumns {
   }
   __device__ void advance() {
     for (int i = 0; i < 2; ++i) {
-      // Where nothing is to be taken off, the difference wraps round to more.
+      // A minimum instead of a branch: where next < row, the unsigned difference wraps round to more.
       const unsigned next = column[i] + stride, wrapped = next - row;
       column[i] = next < wrapped ? next : wrapped;
     }

@@ -1,12 +1,13 @@
-// Owns the weight gradient in TF32 of a convolution whose channels are planes (NCHW), on the tensor cores of
-// sm_90a: dw = x * dy, summed over all positions, with every tap read from one copy of the input.
-// load: one thread keeps two rings in shared memory full, by TMA: steps of the output gradient, which are
-// wgmma's columns, and pieces of the planes of inputs, as far as the window reaches round the step.
-// compute: rows of the product are 64 input channels. wgmma takes them from registers, so that they may begin
-// at any position: each warpgroup has a few neighbouring taps of a row of the window, and loads the inputs
-// that eight outputs meet at each of them while the eight before are multiplied. Lanes put zeros where a tap
-// leaves its row. finish: every block leaves the sums of its part of the steps in scratch memory;
-// direct_finish adds the parts in a fixed order.
+// Owns the weight gradient in TF32 of a convolution whose channels are planes (NCHW), on sm_90a.
+//
+//   warpgroup 0, thread 0                      consumers: 2 or 3 warpgroups, kTaps neighbouring taps each
+//   dy, 32 positions    -- of_outputs.full -->  b operand: wgmma reads swizzled lines along positions
+//   x, piece of 64 and  -- of_inputs.full --->  a operand: 8 positions at every tap --> registers, zeros
+//   what taps reach     <- empty of both -----  where a tap leaves its row, while the 8 before are multiplied
+//   finish: sums of the block's steps --> partials[part][tile] --> direct_finish
+//
+//   Rows of the product are 64 input channels, columns filters; one tile and one part of the steps a block.
+//   shared: outputs[FUSOR_STAGES] | inputs[FUSOR_PIECES], lines of an odd number of 16 bytes | barriers
 #include "fusor_generated.cuh"
 
 #include "codegen/device/sm90/ptx/tma.cuh"
@@ -59,13 +60,13 @@ struct Ring {
       empty[i].init(kConsumers * kWarpgroup / 32);
     }
   }
-  // By every warp of the consumers that is through with the place.
+  // Called by every consumer warp that needs the place no more.
   __device__ void release(int place) {
     if (threadIdx.x % 32 == 0) empty[place].arrive();
   }
 };
 
-// Whose turn it is in a ring, and in which of its rounds.
+// A place of a ring, and the parity of its barriers.
 template <int kPlaces>
 struct Turn {
   int place = 0;
@@ -87,7 +88,7 @@ static_assert(sizeof(Shared) == FUSOR_SHARED_BYTES, "the engine asks for as much
 
 // ---- Blocks ----
 
-// What a block adds up: some filters and input channels of a group, and which steps.
+// The work of a block: filters and input channels of a group, and a range of steps.
 struct Item {
   int filter, channel;  // of all groups
   int begin, end;
@@ -194,7 +195,7 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
   const u8* const inputs_of_thread =
       shared.inputs[0] + (threadIdx.x % kWarpgroup / 32 * 16 + lane / 4) * kInputLineBytes + lane % 4 * 4;
   Turn<FUSOR_STAGES> output;
-  Turn<FUSOR_PIECES> input, freed;  // pieces that have come; that are read no more
+  Turn<FUSOR_PIECES> input, freed;  // pieces that have arrived; that are read no more
   u32 inputs[2][kTaps][4];
   int previous = -1;
   clear_taps();
@@ -218,7 +219,7 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
       for (int half = 0; half < halves; ++half) {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-          // The eight before the last are multiplied, and their registers are free.
+          // wgmma has read the registers of the eight before the last.
           wgmma_wait<1>();
           load_eight(inputs[i], inputs_of_thread + place.place * kInputBytes + place.offset * 4, columns,
                      further, width, left);
@@ -246,7 +247,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) wgmma_taps(const __gri
   declare_sums<kTaps>();
   extern __shared__ __align__(1024) u8 memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);
-  // The same in all lanes, and known to be: descriptors are kept in uniform registers.
+  // The compiler must know that all lanes agree: then descriptors stay in uniform registers.
   const int warpgroup = __shfl_sync(0xffffffff, threadIdx.x / kWarpgroup, 0);
   if (threadIdx.x == 0) {
     shared.of_outputs.init();

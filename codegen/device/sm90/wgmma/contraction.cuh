@@ -1,11 +1,14 @@
-// Owns the tensor-core contraction of sm_90a (Hopper): matmul and the three passes of convolution as one
-// persistent, warp-specialised kernel.
-// load: one thread of the first warpgroup keeps a ring of operand tiles in shared memory full, by TMA (all of
-// them where TMA cannot address an operand; those of a second warpgroup, too, where ops come before it); two
-// others move the boxes of the epilogue where it has operands that come in them.
-// compute: two warpgroups multiply, on the tensor cores, straight from shared memory (rows in TF32 that lie
-// across k: from registers): half the rows of a tile each, or tiles of their own in turns. finish: sums pass
-// the epilogue in registers; the loads of the next tile, and the stores of this one, go on meanwhile.
+// Owns the tensor-core contraction of sm_90a: matmul and the three passes of convolution, persistent.
+//
+//   warpgroup 0: producer                                        warpgroups 1, 2: consumers
+//   thread 0      TMA --> a[s], b[s]  ---- full[s] ------------>  wgmma from shared memory into registers
+//   (all threads where they load)     <--- empty[s] -----------   a warp has read stage s
+//   threads 32, 64, if operands of the epilogue are staged:
+//                 TMA --> box         ---- given[box] --------->  epilogue in registers, results to the box
+//                 TMA <-- box         <--- done[box] ----------   a warp has filled its share
+//
+//   Consumers have half the rows of a tile each; or, kPingPong, tiles of their own and alternate mainloops.
+//   shared: a[kStages], b[kStages] (128-byte lines, swizzled) | barriers | raw stages of prologues | boxes
 #include "fusor_generated.cuh"
 
 #include "codegen/device/sm90/epilogue/box_copies.cuh"
@@ -43,7 +46,7 @@ struct Params {
 #ifdef FUSOR_GRAIN_B
   ThreadOperand thread_b[kSiblings];
 #endif
-  // Ops may need no arguments: an empty struct would take room here that the host does not give it.
+  // Ops may need no arguments: an empty struct would have a size here, but none in the argument block.
 #if defined FUSOR_PROLOGUE_A && FUSOR_PROLOGUE_A_ARGUMENTS
   A::Args arguments_a;
 #endif
@@ -92,8 +95,8 @@ using Multiplier =
     Wgmma<kRowsAdjacentA, kColumnsAdjacentB, Part<kRowsAdjacentA>::kStep, Part<kColumnsAdjacentB>::kStep>;
 
 #if FUSOR_TYPE >= 5
-// Where the tensor cores' sums are short: those of one step, part by part, are added up in fp32. Meanwhile
-// the other consumer's are multiplied.
+// Short sums of the tensor cores (fp8): those of one step are added up in fp32, part by part, while the other
+// consumer multiplies.
 FUSOR_DEVICE void multiply(const Tile& tile, Stages& stages, Ring& ring, int consumer, TileSums& sums) {
   const int first_part = kPingPong ? 0 : consumer * kParts;
 #pragma unroll
@@ -137,9 +140,8 @@ FUSOR_DEVICE void issue_parts(u64 a, u64 b, int accumulate) {
 FUSOR_DEVICE void multiply(const Tile& tile, Stages& stages, Ring& ring, int consumer, TileSums& sums) {
   const int first_part = kPingPong ? 0 : consumer * kParts;
   int previous = -1;
-  // The first step sets the sums, where there is one: some classes have no taps. And where registers are
-  // scarce, ptxas keeps those in better order that begin as something, if they become values; elsewhere it
-  // takes time for nothing.
+  // The first step sets the sums, but some classes have no taps and so no step. Where registers are scarce
+  // and sums become values, ptxas allocates better if they are set; elsewhere clearing is wasted time.
   if constexpr (kClasses > 0 || (kParts * kSums > 128 && !kStayNamed)) clear_parts();
 #pragma unroll 1
   for (int step = tile.begin; step < tile.end; ++step) {
@@ -165,7 +167,7 @@ FUSOR_DEVICE void multiply(const Tile& tile, Stages& stages, Ring& ring, int con
 #endif
 
 #if FUSOR_TYPE == 2
-// Where a row's element of line k is in a part whose lines, of 32 rows, run across k.
+// The place of a row's element of line k in a part whose lines, of 32 rows, run across k.
 FUSOR_DEVICE int place_across(int row, int k) {
   return (row / kLine * kTileK + k) * kLineBytes + (row % kLine / 4 ^ k % 8) * 16 + row % 4 * 4;
 }
@@ -176,8 +178,8 @@ FUSOR_DEVICE void issue_parts_of_registers(const u32 (&a)[kParts][8], u64 b, int
   if constexpr (kPart + 1 < kParts) issue_parts_of_registers<kPart + 1>(a, b, accumulate);
 }
 
-// Half a step at a time passes through registers: while it is multiplied, the other half is loaded. A
-// matmul's tiles have a step at least: without the way around the loop, ptxas leaves the epilogue behind it.
+// Loads half a step at a time into registers while the other half is multiplied. A matmul's tile has at least
+// one step: as a do-while loop, ptxas keeps the epilogue behind it.
 FUSOR_DEVICE void multiply_from_registers(const Tile& tile, Stages& stages, Ring& ring, int consumer,
                                           TileSums& sums) {
   constexpr int kHalf = kTileK / 2;
@@ -194,7 +196,7 @@ FUSOR_DEVICE void multiply_from_registers(const Tile& tile, Stages& stages, Ring
     const u64 b = Part<false>::descriptor(stages.b[ring.stage]);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      // The half before the last is multiplied, and its registers are free.
+      // wgmma has read the registers of the half before the last.
       wgmma_wait<1>();
       if (half == 1 && previous >= 0) stages.release(previous);
 #pragma unroll
@@ -288,9 +290,8 @@ FUSOR_DEVICE void move_boxes(const Params& p, Shared& shared, int consumer) {
 }
 #endif
 
-// Of the 504 that three warpgroups have, or the 512 of four. A loader by TMA wants 40, or 24 beside a pair,
-// whose piece is twice as many sums, if none of its threads moves boxes; threads that load keep some for what
-// is under way.
+// Registers a thread, of 504 for three warpgroups or 512 for four. A TMA producer needs 40; 24 beside gated
+// pairs, whose pieces are twice as many sums, if it has no store warps. Loading threads need some in flight.
 static constexpr int kLoaderRegisters = kLoaders > 1                                    ? 72
                                         : kThreadsLoad                                  ? 104
                                         : kSiblings > 1 && kOp == kMatmul&& kGiven == 0 ? 24
@@ -303,7 +304,7 @@ extern "C" __global__ void __launch_bounds__(kLoading + kConsumers * kWarpgroup,
   declare_sums<kShortSums ? 1 : kParts>();
   extern __shared__ __align__(1024) u8 memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);
-  // The same in all lanes, and known to be: descriptors are kept in uniform registers.
+  // The compiler must know that all lanes agree: then descriptors stay in uniform registers.
   const int warpgroup = __shfl_sync(0xffffffff, threadIdx.x / kWarpgroup, 0);
   if (threadIdx.x == 0) {
     shared.stages.init();
@@ -346,7 +347,7 @@ extern "C" __global__ void __launch_bounds__(kLoading + kConsumers * kWarpgroup,
     if constexpr (FUSOR_BLOCKS_PER_SM == 1) take_registers<kConsumerRegisters>();
     consume(p, shared, warpgroup - kLoaders);
   }
-  // Others may still write to this block's tiles and barriers.
+  // Other blocks of the cluster may still write to this block's tiles and barriers.
   if constexpr (kCluster > 1) {
     __syncwarp();
     synchronise_cluster();

@@ -1,10 +1,13 @@
-// Owns the convolution of sm_90a whose windows stay in shared memory: fprop and dgrad of stride 1, of up to
-// 64 channels a group. The window of a tile - its positions in the padded grid, and as many more as the taps
-// reach - is copied once; every tap multiplies from a place some lines further on, which is all that tells
-// it from another. A block keeps its 64 filters for as long as it lives.
-// load: one thread of the first warpgroup copies the filters, then a ring of windows, by TMA.
-// compute: two warpgroups in turns, a tile each: 64 output channels by kTileN positions.
-// finish: as in sm90/wgmma/contraction.cuh; positions that are no pixels are computed, and dropped.
+// Owns the convolution of sm_90a whose windows stay in shared memory: fprop and dgrad of stride 1, up to 64
+// channels a group.
+//
+//   warpgroup 0, thread 0                          warpgroups 1, 2: consumers, a tile each in ping-pong
+//   filters: once --- filters_full ------------->  for every tap:
+//   window[s]     --- full[s] ------------------->   wgmma(filters[tap], window[s] + lines[tap])
+//    (im2col TMA) <-- empty[s] ------------------  epilogue; positions that are no pixels are not stored
+//
+//   tile: 64 output channels x kTileN positions of the padded grid; a window has as many more as taps reach.
+//   shared: boxes | barriers | filters[taps][64 x 128 B] | ring of windows, 128-byte lines, swizzled
 #include "fusor_generated.cuh"
 
 #include "codegen/device/contraction/padded_grid.cuh"
@@ -68,7 +71,7 @@ struct Shared {
   }
 };
 
-// Which window of the ring holds the tile that a block takes as its `count`th, and in which round.
+// The window of the ring for the block's `count`th tile, and the parity of its barriers.
 struct Place {
   int stage;
   u32 parity;
@@ -153,7 +156,7 @@ extern "C" __global__ void __launch_bounds__((1 + kConsumers) * kWarpgroup, 1)
   declare_sums<1>();
   extern __shared__ __align__(1024) u8 memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);
-  // The same in all lanes, and known to be: descriptors are kept in uniform registers.
+  // The compiler must know that all lanes agree: then descriptors stay in uniform registers.
   const int warpgroup = __shfl_sync(0xffffffff, threadIdx.x / kWarpgroup, 0);
   if (threadIdx.x == 0) {
     shared.init(p.windows);
