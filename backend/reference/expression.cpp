@@ -1,8 +1,9 @@
-// Owns the walk over an Expr's domain when nothing is reduced, and the choice of the axis that blocks run
-// along.
+// Owns the split of an Expr into walks over its domain, the walk when nothing is reduced, and the choice of
+// the axis that blocks run along.
 #include "backend/reference/expression.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "backend/reference/block_evaluator.h"
 #include "backend/reference/reduction.h"
@@ -29,6 +30,43 @@ void evaluate_elementwise(const Expr& expr, std::span<const Buffer> buffers, Rea
       blocks.store_elementwise(at, count);
     }
   });
+}
+
+// Axes of more than one element that a result is reduced over.
+uint32_t reduced_axes(const Expr& expr, const Result& result) {
+  uint32_t axes = result.reduced;
+  for (int axis = 0; axis < expr.domain.rank(); ++axis)
+    if (expr.domain[axis] == 1) axes &= ~(1u << axis);
+  return axes;
+}
+
+// One walk over the domain has accumulators of one shape: an Expr for each set of axes that results are
+// reduced over. What is stored elementwise leaves with the first.
+std::vector<Expr> walks_of(const Expr& expr) {
+  std::vector<Expr> walks;
+  std::vector<uint32_t> axes;
+  for (const Result& result : expr.results) {
+    if (!result.reduction) continue;
+    const uint32_t reduced = reduced_axes(expr, result);
+    const auto known = std::ranges::find(axes, reduced);
+    if (known != axes.end()) continue;
+    axes.push_back(reduced);
+    Expr walk = expr;
+    std::erase_if(walk.results, [&](const Result& other) {
+      return other.reduction ? reduced_axes(expr, other) != reduced : !walks.empty();
+    });
+    walks.push_back(std::move(walk));
+  }
+  if (walks.empty()) walks.push_back(expr);
+  return walks;
+}
+
+void evaluate_walk(const Expr& expr, std::span<const Buffer> buffers, Reading reading) {
+  Expr merged = merge_axes(expr);
+  if (merged.has_reduction())
+    evaluate_reductions(merged, buffers, reading);
+  else
+    evaluate_elementwise(merged, buffers, reading);
 }
 
 }  // namespace
@@ -61,16 +99,7 @@ void Sweep::place(int64_t index, Dims& at) const {
 }
 
 void evaluate_expression(const Expr& expr, std::span<const Buffer> buffers, Reading reading) {
-  Expr merged = merge_axes(expr);
-  if (merged.domain.empty()) {  // a single element
-    merged.domain.push_back(1);
-    for (Node& node : merged.nodes) node.access.strides = Dims::filled(1, 0);
-    for (Result& result : merged.results) result.access.strides = Dims::filled(1, 0);
-  }
-  if (merged.has_reduction())
-    evaluate_reductions(merged, buffers, reading);
-  else
-    evaluate_elementwise(merged, buffers, reading);
+  for (const Expr& walk : walks_of(expr)) evaluate_walk(walk, buffers, reading);
 }
 
 }  // namespace fusor::reference
