@@ -1,13 +1,15 @@
-// Owns the split of an Expr into walks over its domain, the walk when nothing is reduced, and the choice of
+// Owns the walk over an Expr's domain when nothing is reduced, and the choice of
 // the axis that blocks run along.
 #include "backend/reference/expression.h"
 
 #include <algorithm>
+#include <memory>
 #include <vector>
 
 #include "backend/reference/block_evaluator.h"
 #include "backend/reference/reduction.h"
 #include "backend/reference/sweep.h"
+#include "backend/reference/walks.h"
 #include "core/environment.h"
 #include "core/parallel.h"
 
@@ -30,35 +32,6 @@ void evaluate_elementwise(const Expr& expr, std::span<const Buffer> buffers, Rea
       blocks.store_elementwise(at, count);
     }
   });
-}
-
-// Axes of more than one element that a result is reduced over.
-uint32_t reduced_axes(const Expr& expr, const Result& result) {
-  uint32_t axes = result.reduced;
-  for (int axis = 0; axis < expr.domain.rank(); ++axis)
-    if (expr.domain[axis] == 1) axes &= ~(1u << axis);
-  return axes;
-}
-
-// One walk over the domain has accumulators of one shape: an Expr for each set of axes that results are
-// reduced over. What is stored elementwise leaves with the first.
-std::vector<Expr> walks_of(const Expr& expr) {
-  std::vector<Expr> walks;
-  std::vector<uint32_t> axes;
-  for (const Result& result : expr.results) {
-    if (!result.reduction) continue;
-    const uint32_t reduced = reduced_axes(expr, result);
-    const auto known = std::ranges::find(axes, reduced);
-    if (known != axes.end()) continue;
-    axes.push_back(reduced);
-    Expr walk = expr;
-    std::erase_if(walk.results, [&](const Result& other) {
-      return other.reduction ? reduced_axes(expr, other) != reduced : !walks.empty();
-    });
-    walks.push_back(std::move(walk));
-  }
-  if (walks.empty()) walks.push_back(expr);
-  return walks;
 }
 
 void evaluate_walk(const Expr& expr, std::span<const Buffer> buffers, Reading reading) {
@@ -99,7 +72,15 @@ void Sweep::place(int64_t index, Dims& at) const {
 }
 
 void evaluate_expression(const Expr& expr, std::span<const Buffer> buffers, Reading reading) {
-  for (const Expr& walk : walks_of(expr)) evaluate_walk(walk, buffers, reading);
+  const Walks walks = walks_of(expr, static_cast<int>(buffers.size()), reading);
+  std::vector<Buffer> all(buffers.begin(), buffers.end());
+  std::vector<std::unique_ptr<std::byte[]>> totals;
+  for (const Totals& room : walks.totals) {
+    const auto bytes = static_cast<size_t>(room.elements * byte_size(room.type));
+    totals.push_back(std::make_unique_for_overwrite<std::byte[]>(bytes));
+    all.push_back({room.type, totals.back().get()});
+  }
+  for (const Expr& walk : walks.exprs) evaluate_walk(walk, all, reading);
 }
 
 }  // namespace fusor::reference
