@@ -88,9 +88,9 @@ bool reads_where_it_writes(const Fusion& fusion, const Expr& site, int input, in
   for (const Node& node : site.nodes) {
     if (node.kind != Node::Kind::load) continue;
     if (fusion.operands[static_cast<size_t>(node.access.operand)].tensor != input) continue;
-    const bool replaced = std::ranges::any_of(site.results, [&](const Result& result) {
-      return fusion.operands[static_cast<size_t>(result.access.operand)].tensor == output &&
-             same_walk(site.domain, node.access, result.access);
+    const bool replaced = std::ranges::any_of(site.stores, [&](const Store& store) {
+      return fusion.operands[static_cast<size_t>(store.access.operand)].tensor == output &&
+             same_walk(site.domain, node.access, store.access);
     });
     if (!replaced) return false;
   }
@@ -103,11 +103,12 @@ bool works_in_place(const Graph& graph, const Fusion& fusion, int input, int out
   const Tensor& from = graph.tensors[static_cast<size_t>(input)];
   const Tensor& to = graph.tensors[static_cast<size_t>(output)];
   if (byte_size(from.type) != byte_size(to.type)) return false;
-  for (const Expr& site : fusion.before)
-    if (loads_tensor(fusion, site, input)) return false;
-  return std::ranges::all_of(fusion.after, [&](const Expr& site) {
-    return !loads_tensor(fusion, site, input) ||
-           (!site.has_reduction() && reads_where_it_writes(fusion, site, input, output));
+  const auto loads = [&](const Site& site) { return loads_tensor(fusion, site.expr, input); };
+  const std::span<const Site> operands = operand_sites(fusion);
+  if (std::ranges::any_of(operands, loads)) return false;
+  return std::ranges::all_of(std::span(fusion.sites).subspan(operands.size()), [&](const Site& site) {
+    return !loads(site) ||
+           (!site.expr.has_reduction() && reads_where_it_writes(fusion, site.expr, input, output));
   });
 }
 

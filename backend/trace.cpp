@@ -9,6 +9,7 @@
 #include "backend/choose.h"
 #include "backend/planner/planner.h"
 #include "core/environment.h"
+#include "core/print.h"
 
 namespace fusor {
 
@@ -19,43 +20,6 @@ void write(const std::string& text) { std::fputs(text.c_str(), stderr); }
 
 std::string list(const Dims& dims) { return fmt::format("[{}]", fmt::join(dims.begin(), dims.end(), ",")); }
 
-std::string words(const Fusion& fusion, const Access& access) {
-  return fmt::format("{} + {} step {}", fusion.name_of(access.operand), access.offset, list(access.strides));
-}
-
-std::string words(const Fusion& fusion, const Node& node) {
-  switch (node.kind) {
-    case Node::Kind::load:
-      return "load " + words(fusion, node.access);
-    case Node::Kind::scalar:
-      return "scalar " + fusion.name_of(node.access.operand);
-    case Node::Kind::index:
-      return fmt::format("index of axis {}", node.axis);
-    case Node::Kind::pointwise: {
-      std::string text(to_string(node.pointwise.mode));
-      for (const int arg : node.args)
-        if (arg >= 0) text += fmt::format(" v{}", arg);
-      return text;
-    }
-    default:
-      return fmt::format("result of contraction {}", node.axis);
-  }
-}
-
-void append(std::string& text, const Fusion& fusion, const char* site, const Expr& expr) {
-  text += fmt::format("    {} over {}\n", site, list(expr.domain));
-  for (size_t i = 0; i < expr.nodes.size(); ++i)
-    text +=
-        fmt::format("      v{}: {} = {}\n", i, to_string(expr.nodes[i].type), words(fusion, expr.nodes[i]));
-  for (const Result& result : expr.results)
-    text += fmt::format("      store {} = {}v{}\n", words(fusion, result.access),
-                        result.reduction ? fmt::format("{} over axes {:#b} of ",
-                                                       to_string(result.reduction->mode), result.reduced)
-                                         : "",
-                        result.node);
-  if (expr.value >= 0) text += fmt::format("      yield v{}\n", expr.value);
-}
-
 std::string names(const Graph& graph, const std::vector<int>& ops) {
   std::string text;
   for (const int op : ops) text += (text.empty() ? "" : " + ") + graph.ops[op].name;
@@ -63,13 +27,6 @@ std::string names(const Graph& graph, const std::vector<int>& ops) {
 }
 
 }  // namespace
-
-std::string listing(const Fusion& fusion) {
-  std::string text;
-  for (const Expr& expr : fusion.before) append(text, fusion, "before", expr);
-  for (const Expr& expr : fusion.after) append(text, fusion, "after", expr);
-  return text;
-}
 
 void trace_run(const Plan& plan, size_t steps) {
   write(fmt::format("fusor: run '{}' on {}: {} steps, about {:.2f} us\n", plan.graph.name, plan.device.name,
@@ -110,7 +67,7 @@ void Trace::priced(const Choices& choices) const {
       fmt::format("fusor: '{}' priced and cut: {} fusions\n", choices.graph.name, choices.fusions.size());
   for (const Choice& choice : choices.fusions) {
     text += fmt::format("  {}: {} options\n", names(choices.graph, choice.fusion.ops), choice.options.size());
-    if (level_ > 2) text += listing(choice.fusion);
+    if (level_ > 2) text += print(choice.fusion);
   }
   write(text);
 }

@@ -44,7 +44,4 @@ class Trace {
 /// The line of a run.
 void trace_run(const Plan& plan, size_t steps);
 
-/// Everything of a fusion, one value a line.
-std::string listing(const Fusion& fusion);
-
 }  // namespace fusor

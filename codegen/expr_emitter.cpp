@@ -28,6 +28,10 @@ class SiteWriter {
  public:
   SiteWriter(const KernelSite& site, const SourceNames* names)
       : site_(site), expr_(site.expr), names_(names) {
+    for (int node = 0, next = 0; node < std::ssize(expr_.nodes); ++node) {
+      numbers_.push_back(next);
+      if (expr_.node(node).kind != Node::Kind::reduce) ++next;
+    }
     find_rounded_uses();
   }
 
@@ -58,11 +62,11 @@ class SiteWriter {
     for (const Node& node : expr_.nodes)
       for (const int arg : node.args)
         if (arg >= 0) used_rounded_[static_cast<size_t>(arg)] = true;
-    for (const Result& result : expr_.results)
-      if (result.reduction || result.type != node_at(expr_, result.node).type)
-        used_rounded_[static_cast<size_t>(result.node)] = true;
-    for (const int yielded : {expr_.value, expr_.second_value})
-      if (yielded >= 0 && site_.rounds_value) used_rounded_[static_cast<size_t>(yielded)] = true;
+    for (const Store& store : expr_.stores)
+      if (store.type != node_at(expr_, store.node).type)
+        used_rounded_[static_cast<size_t>(store.node)] = true;
+    for (const int yielded : expr_.yields)
+      if (site_.rounds_value) used_rounded_[static_cast<size_t>(yielded)] = true;
   }
 
   std::string operand_comment(const SiteField& field) const {
@@ -70,7 +74,7 @@ class SiteWriter {
         field.kind == SiteField::Kind::parameter)
       return {};
     const size_t at = static_cast<size_t>(field.at);
-    const int operand = field.of_result ? expr_.results[at].access.operand : expr_.nodes[at].access.operand;
+    const int operand = field.of_store ? expr_.stores[at].access.operand : expr_.nodes[at].access.operand;
     return operand < 0 ? std::string() : fmt::format("  // {}", names_->operand(operand));
   }
 
@@ -85,16 +89,22 @@ class SiteWriter {
     line(1, "}};");
   }
 
+  // The reduce node whose totals a store is for, or null.
+  const Node* total_at(size_t store) const { return reduction_of(expr_, expr_.stores[store]); }
+
+  // What the text calls a node: totals have names of their own.
+  int number(int node) const { return numbers_[static_cast<size_t>(node)]; }
+
   void write_accumulator() {
     const auto for_each = [&](std::string_view format) {
-      for (size_t i = 0; i < expr_.results.size(); ++i)
-        if (expr_.results[i].reduction) line(3, "{}", fmt::format(fmt::runtime(format), i));
+      for (size_t i = 0; i < expr_.stores.size(); ++i)
+        if (total_at(i)) line(3, "{}", fmt::format(fmt::runtime(format), i));
     };
     line(1, "struct Accumulator {{");
-    for (size_t i = 0; i < expr_.results.size(); ++i)
-      if (const auto& reduction = expr_.results[i].reduction)
-        line(2, "reduction_{}<{}> r{};{}", to_string(reduction->mode), device_type(reduction->compute), i,
-             op_comment(expr_.results[i].op));
+    for (size_t i = 0; i < expr_.stores.size(); ++i)
+      if (const Node* const total = total_at(i))
+        line(2, "reduction_{}<{}> r{};{}", to_string(total->reduction.mode),
+             device_type(total->reduction.compute), i, op_comment(total->op));
     line(2, "__device__ __forceinline__ void init() {{");
     for_each("r{0}.init();");
     line(2, "}}");
@@ -104,10 +114,13 @@ class SiteWriter {
     line(1, "}};");
   }
 
+  bool yields() const { return !expr_.yields.empty(); }
+  bool yields_two() const { return expr_.yields.size() == 2; }
+
   int anchor_count() const {
     int count = 0;
     for (const Node& node : expr_.nodes)
-      if (node.kind == Node::Kind::anchor) count = std::max(count, node.axis + 1);
+      if (node.kind == Node::Kind::input) count = std::max(count, node.input + 1);
     return count;
   }
 
@@ -122,15 +135,15 @@ class SiteWriter {
       if (node.kind == Node::Kind::load) add(node.access);
       if (node.kind == Node::Kind::index) axes |= 1u << node.axis;
     }
-    for (const Result& result : expr_.results) add(result.access);
+    for (const Store& result : expr_.stores) add(result.access);
     return axes;
   }
 
   // A kernel that gets a value back may want it of what does not exist, too, while totals must not.
-  bool tells_totals() const { return expr_.has_reduction() && expr_.value >= 0; }
+  bool tells_totals() const { return expr_.has_reduction() && yields(); }
 
   // A kernel that gets values of anchors back may load what all lanes share once, for many vectors.
-  bool lends_loads() const { return expr_.value >= 0 && anchor_count() > 0; }
+  bool lends_loads() const { return yields() && anchor_count() > 0; }
   bool is_shared_load(const Node& node) const {
     return node.kind == Node::Kind::load && lane_step(site_, node.access) == LaneStep::broadcast;
   }
@@ -145,7 +158,7 @@ class SiteWriter {
     std::string values;
     for (int i = 0; i < static_cast<int>(expr_.nodes.size()); ++i) {
       if (!is_shared_load(node_at(expr_, i))) continue;
-      fields += fmt::format(" {} v{};", carrier_type(node_at(expr_, i).type), i);
+      fields += fmt::format(" {} v{};", carrier_type(node_at(expr_, i).type), number(i));
       values += fmt::format("{}{}", values.empty() ? "" : ",\n            ", shared_load(i));
     }
     line(1, "struct Loads {{{}{}}};  // what all lanes share", fields, fields.empty() ? "" : " ");
@@ -157,27 +170,25 @@ class SiteWriter {
   }
 
   void write_signature() {
-    const std::string result = expr_.value < 0          ? "void"
-                               : expr_.second_value < 0 ? "Vec<Value, N>"
-                                                        : "Values<N>";
+    const std::string result = !yields() ? "void" : !yields_two() ? "Vec<Value, N>" : "Values<N>";
     const std::string head = fmt::format("static __device__ __forceinline__ {} apply(", result);
     const std::string further = fmt::format(",\n{:{}}", "", head.size() + 2);
     std::string types = "int N";
     std::string arguments = "const Args& args, const Index (&at)[kRank], int count";
     if (lends_loads()) arguments += further + "const Loads& loads";
-    if (!expr_.results.empty()) types += ", bool kSpread = false";
+    if (!expr_.stores.empty()) types += ", bool kSpread = false";
     for (int i = 0; i < anchor_count(); ++i) {
       types += fmt::format(", class Anchor{}", i);
       arguments += further + fmt::format("const Vec<Anchor{0}, N>& anchor{0}", i);
     }
     if (expr_.has_reduction()) arguments += further + "Accumulator* accumulators";
     if (tells_totals()) arguments += ", int added";
-    if (expr_.value >= 0) {
-      line(1, "using Stored = {};", device_type(node_at(expr_, expr_.value).type));
+    if (yields()) {
+      line(1, "using Stored = {};", device_type(yielded_node(expr_).type));
       line(1, "using Value = Carrier<Stored>;");
     }
-    if (expr_.second_value >= 0) {
-      line(1, "using SecondValue = {};", carrier_type(node_at(expr_, expr_.second_value).type));
+    if (yields_two()) {
+      line(1, "using SecondValue = {};", carrier_type(yielded_node(expr_, 1).type));
       line(1, "template <int N>");
       line(1, "struct Values {{");
       line(2, "Vec<Value, N> value;");
@@ -197,20 +208,20 @@ class SiteWriter {
   void write_apply() {
     write_signature();
     for (size_t i = 0; i < expr_.nodes.size(); ++i) write_uniform_node(static_cast<int>(i));
-    for (size_t i = 0; i < expr_.results.size(); ++i)
-      if (!expr_.results[i].reduction)
-        line(2, "Vec<{}, N> r{};", carrier_type(node_at(expr_, expr_.results[i].node).type), i);
-    if (expr_.value >= 0) line(2, "Vec<Value, N> value;");
-    if (expr_.second_value >= 0) line(2, "Vec<SecondValue, N> second;");
+    for (size_t i = 0; i < expr_.stores.size(); ++i)
+      if (!total_at(i))
+        line(2, "Vec<{}, N> r{};", carrier_type(node_at(expr_, expr_.stores[i].node).type), i);
+    if (yields()) line(2, "Vec<Value, N> value;");
+    if (yields_two()) line(2, "Vec<SecondValue, N> second;");
     line(0, "#pragma unroll");
     line(2, "for (int i = 0; i < N; ++i) {{");
     for (size_t i = 0; i < expr_.nodes.size(); ++i) write_lane_node(static_cast<int>(i));
-    for (size_t i = 0; i < expr_.results.size(); ++i) write_lane_result(static_cast<int>(i));
-    if (expr_.value >= 0) write_lane_value(expr_.value, "value", "Value");
-    if (expr_.second_value >= 0) write_lane_value(expr_.second_value, "second", "SecondValue");
+    for (size_t i = 0; i < expr_.stores.size(); ++i) write_lane_result(static_cast<int>(i));
+    if (yields()) write_lane_value(yielded(expr_), "value", "Value");
+    if (yields_two()) write_lane_value(yielded(expr_, 1), "second", "SecondValue");
     line(2, "}}");
-    for (size_t i = 0; i < expr_.results.size(); ++i) write_store(static_cast<int>(i));
-    if (expr_.value >= 0) line(2, "return {};", expr_.second_value < 0 ? "value" : "{value, second}");
+    for (size_t i = 0; i < expr_.stores.size(); ++i) write_store(static_cast<int>(i));
+    if (yields()) line(2, "return {};", yields_two() ? "{value, second}" : "value");
     line(1, "}}");
   }
 
@@ -230,11 +241,11 @@ class SiteWriter {
   }
 
   void write_address() {
-    const Node& node = node_at(expr_, expr_.value);
+    const Node& node = yielded_node(expr_);
     line(1,
          "static __device__ __forceinline__ const Stored* address(const Args& args, const Index "
          "(&at)[kRank]) {{");
-    line(2, "return {};", address(load_name(expr_, expr_.value), node.access));
+    line(2, "return {};", address(load_name(expr_, yielded(expr_)), node.access));
     line(1, "}}");
   }
 
@@ -242,8 +253,8 @@ class SiteWriter {
   void write_uniform_node(int at) {
     const Node& node = node_at(expr_, at);
     if (node.kind == Node::Kind::scalar) {
-      const std::string value = fmt::format("args.v{}_value", at);
-      line(2, "const {} v{} = {};", carrier_type(node.type), at, rounded(node, value));
+      const std::string value = fmt::format("args.v{}_value", number(at));
+      line(2, "const {} v{} = {};", carrier_type(node.type), number(at), rounded(node, value));
     } else if (node.kind == Node::Kind::load) {
       write_load(at, node);
     }
@@ -254,19 +265,20 @@ class SiteWriter {
     const std::string from = address(name, node.access);
     switch (lane_step(site_, node.access)) {
       case LaneStep::broadcast:
-        return line(2, "const {} v{} = {};", carrier_type(node.type), at,
-                    lends_loads() ? fmt::format("loads.v{}", at) : shared_load(at));
+        return line(2, "const {} v{} = {};", carrier_type(node.type), number(at),
+                    lends_loads() ? fmt::format("loads.v{}", number(at)) : shared_load(at));
       case LaneStep::strided:
         return line(2, "const Vec<{}, N> v{} = widen(load_strided<N>({}, args.{}_stride{}, count));",
-                    carrier_type(node.type), at, from, name, site_.vector_axis);
+                    carrier_type(node.type), number(at), from, name, site_.vector_axis);
       case LaneStep::adjacent:
         break;
     }
     if (node.access.whole_vectors)
-      line(2, "const Vec<{}, N> v{} = widen(load_whole<N>({}, count));", carrier_type(node.type), at, from);
-    else
-      line(2, "const Vec<{}, N> v{} = widen(load_strided<N>({}, 1, count));", carrier_type(node.type), at,
+      line(2, "const Vec<{}, N> v{} = widen(load_whole<N>({}, count));", carrier_type(node.type), number(at),
            from);
+    else
+      line(2, "const Vec<{}, N> v{} = widen(load_strided<N>({}, 1, count));", carrier_type(node.type),
+           number(at), from);
   }
 
   bool is_per_lane_load(const Node& node) const {
@@ -275,7 +287,8 @@ class SiteWriter {
 
   /// The name of a node's value in the lane loop.
   std::string lane(int at) const {
-    return is_per_lane_load(node_at(expr_, at)) ? fmt::format("v{}[i]", at) : fmt::format("v{}", at);
+    return is_per_lane_load(node_at(expr_, at)) ? fmt::format("v{}[i]", number(at))
+                                                : fmt::format("v{}", number(at));
   }
 
   static std::string rounded(const Node& node, const std::string& value) {
@@ -289,35 +302,39 @@ class SiteWriter {
     switch (node.kind) {
       case Node::Kind::load:
       case Node::Kind::scalar:
+      case Node::Kind::reduce:
         return;
-      case Node::Kind::anchor: {
-        const std::string value = fmt::format("anchor{}[i]", node.axis);
-        return line(3, "const {} v{} = {};{}", type, at, result_of(at, value, false), op_comment(node.op));
+      case Node::Kind::input: {
+        const std::string value = fmt::format("anchor{}[i]", node.input);
+        return line(3, "const {} v{} = {};{}", type, number(at), result_of(at, value, false),
+                    op_comment(node.op));
       }
       case Node::Kind::index: {
         const std::string coordinate = node.axis == site_.vector_axis ? fmt::format("(at[{}] + i)", node.axis)
                                                                       : fmt::format("at[{}]", node.axis);
-        const std::string value = fmt::format("{0} * args.v{1}_scale + args.v{1}_offset", coordinate, at);
-        return line(3, "const {} v{} = {};{}", type, at, result_of(at, value, false), op_comment(node.op));
+        const std::string value =
+            fmt::format("{0} * args.v{1}_scale + args.v{1}_offset", coordinate, number(at));
+        return line(3, "const {} v{} = {};{}", type, number(at), result_of(at, value, false),
+                    op_comment(node.op));
       }
       case Node::Kind::pointwise:
         if (!has_default_parameters(node.pointwise)) write_parameters(at, node.pointwise);
-        return line(3, "const {} v{} = {};{}", type, at, computed(at), op_comment(node.op));
+        return line(3, "const {} v{} = {};{}", type, number(at), computed(at), op_comment(node.op));
     }
   }
 
   void write_parameters(int at, const Pointwise& pointwise) {
-    line(3, "Parameters<{}> p{};", device_type(pointwise.compute), at);
+    line(3, "Parameters<{}> p{};", device_type(pointwise.compute), number(at));
     for (const ParameterName& parameter : parameters_of(pointwise.mode))
-      line(3, "p{0}.{1} = args.v{0}_{1};", at, parameter.name);
+      line(3, "p{0}.{1} = args.v{0}_{1};", number(at), parameter.name);
   }
 
   /// `value` as node `at` holds it. Rounding is left to a store where nothing else sees the node and the
   /// value comes in the carrier of the node's type.
   std::string result_of(int at, const std::string& value, bool in_carrier) const {
     const Node& node = node_at(expr_, at);
-    const bool yielded = at == expr_.value || at == expr_.second_value;
-    const bool left_to_kernel = yielded && !used_rounded_[static_cast<size_t>(at)];
+    const bool is_yielded = std::ranges::find(expr_.yields, at) != expr_.yields.end();
+    const bool left_to_kernel = is_yielded && !used_rounded_[static_cast<size_t>(at)];
     if (left_to_kernel && !in_carrier) return fmt::format("narrow<{}>({})", carrier_type(node.type), value);
     if (is_compute_type(node.type))
       return in_carrier ? value : fmt::format("narrow<{}>({})", device_type(node.type), value);
@@ -336,18 +353,19 @@ class SiteWriter {
                   ? lane(arg)
                   : fmt::format("narrow<{}>({})", device_type(pointwise.compute), lane(arg));
     }
-    if (!has_default_parameters(pointwise)) call += fmt::format(", p{}", at);
+    if (!has_default_parameters(pointwise)) call += fmt::format(", p{}", number(at));
     call += ")";
     if (yields_truth(pointwise.mode)) return call;
     return result_of(at, call, carrier(node.type) == pointwise.compute);
   }
 
   void write_lane_result(int at) {
-    const Result& result = expr_.results[static_cast<size_t>(at)];
-    const std::string value = lane(result.node);
-    if (!result.reduction) return line(3, "r{}[i] = {};", at, value);
-    const DataType compute = result.reduction->compute;
-    const bool same = carrier(node_at(expr_, result.node).type) == compute;
+    const Store& result = expr_.stores[static_cast<size_t>(at)];
+    const Node* const total = total_at(static_cast<size_t>(at));
+    if (total == nullptr) return line(3, "r{}[i] = {};", at, lane(result.node));
+    const std::string value = lane(total->args[0]);
+    const DataType compute = total->reduction.compute;
+    const bool same = carrier(node_at(expr_, total->args[0]).type) == compute;
     line(3, "if (i < {}) accumulators[kSpread ? i : 0].r{}.add({});", tells_totals() ? "added" : "count", at,
          same ? value : fmt::format("narrow<{}>({})", device_type(compute), value));
   }
@@ -359,8 +377,8 @@ class SiteWriter {
   }
 
   void write_store(int at) {
-    const Result& result = expr_.results[static_cast<size_t>(at)];
-    if (result.reduction) return;
+    const Store& result = expr_.stores[static_cast<size_t>(at)];
+    if (total_at(static_cast<size_t>(at))) return;
     const std::string name = store_name(at);
     const std::string to = address(name, result.access);
     const std::string elements = fmt::format("narrow<{}>(r{})", device_type(result.type), at);
@@ -383,11 +401,12 @@ class SiteWriter {
     line(1,
          "static __device__ __forceinline__ void finish(const Args& args, const Index (&at)[kRank], "
          "const Accumulator& total) {{");
-    for (size_t i = 0; i < expr_.results.size(); ++i) {
-      const Result& result = expr_.results[i];
-      if (!result.reduction) continue;
+    for (size_t i = 0; i < expr_.stores.size(); ++i) {
+      const Store& result = expr_.stores[i];
+      const Node* const total = total_at(i);
+      if (total == nullptr) continue;
       const std::string name = store_name(static_cast<int>(i));
-      const bool counts = result.reduction->mode == ReductionMode::avg;
+      const bool counts = total->reduction.mode == ReductionMode::avg;
       line(2, "store({}, narrow<{}>(total.r{}.result({})));", address(name, result.access),
            device_type(result.type), i, counts ? fmt::format("args.{}_count", name) : std::string());
     }
@@ -397,6 +416,7 @@ class SiteWriter {
   const KernelSite& site_;
   const Expr& expr_;
   const SourceNames* names_;
+  std::vector<int> numbers_;
   std::vector<bool> used_rounded_;
   std::string text_;
 };
@@ -421,9 +441,14 @@ void hash_node(Hasher& hasher, const KernelSite& site, const Node& node) {
       return hash_access(hasher, site, node.access);
     case Node::Kind::scalar:
       return;
-    case Node::Kind::anchor:
+    case Node::Kind::input:
+      hasher.add(node.input);
+      return;
     case Node::Kind::index:
       hasher.add(node.axis);
+      return;
+    case Node::Kind::reduce:
+      hasher.add(node.reduction.mode).add(node.reduction.compute).add(node.args[0]);
       return;
     case Node::Kind::pointwise:
       hasher.add(node.pointwise.mode).add(node.pointwise.compute).add(has_default_parameters(node.pointwise));
@@ -436,14 +461,13 @@ void hash_site(Hasher& hasher, const KernelSite& site) {
   hasher.add(site.short_forms).add(site.rounds_value).add(site.addressed);
   hasher.add(site.expr.nodes.size());
   for (const Node& node : site.expr.nodes) hash_node(hasher, site, node);
-  hasher.add(site.expr.results.size());
-  for (const Result& result : site.expr.results) {
-    hasher.add(result.node).add(result.type).add(result.reduction.has_value());
-    if (result.reduction) hasher.add(result.reduction->mode).add(result.reduction->compute);
+  hasher.add(site.expr.stores.size());
+  for (const Store& result : site.expr.stores) {
+    hasher.add(result.node).add(result.type);
     hash_access(hasher, site, result.access);
   }
-  hasher.add(site.expr.value);
-  if (site.expr.second_value >= 0) hasher.add(site.expr.second_value);
+  hasher.add(site.expr.yields.size());
+  for (const int node : site.expr.yields) hasher.add(node);
 }
 
 }  // namespace
@@ -462,9 +486,10 @@ std::string emit_header(const KernelSource& source, const SourceNames* names) {
 int64_t accumulator_bytes(const KernelSite& site) {
   int64_t bytes = 0;
   int64_t widest = 1;
-  for (const Result& result : site.expr.results) {
-    if (!result.reduction) continue;
-    const int64_t size = byte_size(result.reduction->compute);
+  for (const Store& result : site.expr.stores) {
+    const Node* const total = reduction_of(site.expr, result);
+    if (total == nullptr) continue;
+    const int64_t size = byte_size(total->reduction.compute);
     widest = std::max(widest, size);
     bytes = (bytes + size - 1) / size * size + size;
   }

@@ -29,10 +29,12 @@ void append_access(std::vector<SiteField>& fields, const KernelSite& site, const
 
 void append_node(std::vector<SiteField>& fields, const KernelSite& site, int at) {
   const Node& node = site.expr.nodes[static_cast<size_t>(at)];
+  const int number = value_number(site.expr, at);
   SiteField field;
   field.at = at;
   switch (node.kind) {
-    case Node::Kind::anchor:
+    case Node::Kind::input:
+    case Node::Kind::reduce:
       return;
     case Node::Kind::load:
       field.name = load_name(site.expr, at);
@@ -41,7 +43,7 @@ void append_node(std::vector<SiteField>& fields, const KernelSite& site, int at)
       return;
     case Node::Kind::scalar:
       field.kind = SiteField::Kind::scalar;
-      field.name = fmt::format("v{}_value", at);
+      field.name = fmt::format("v{}_value", number);
       field.type = device_type(carrier(node.type));
       fields.push_back(field);
       return;
@@ -49,10 +51,10 @@ void append_node(std::vector<SiteField>& fields, const KernelSite& site, int at)
       field.type = "Index";
       field.axis = node.axis;
       field.kind = SiteField::Kind::index_scale;
-      field.name = fmt::format("v{}_scale", at);
+      field.name = fmt::format("v{}_scale", number);
       fields.push_back(field);
       field.kind = SiteField::Kind::index_offset;
-      field.name = fmt::format("v{}_offset", at);
+      field.name = fmt::format("v{}_offset", number);
       fields.push_back(field);
       return;
     case Node::Kind::pointwise:
@@ -61,24 +63,25 @@ void append_node(std::vector<SiteField>& fields, const KernelSite& site, int at)
       field.type = device_type(node.pointwise.compute);
       for (const ParameterName& parameter : parameters_of(node.pointwise.mode)) {
         field.parameter = parameter.member;
-        field.name = fmt::format("v{}_{}", at, parameter.name);
+        field.name = fmt::format("v{}_{}", number, parameter.name);
         fields.push_back(field);
       }
   }
 }
 
-void append_result(std::vector<SiteField>& fields, const KernelSite& site, int at) {
-  const Result& result = site.expr.results[static_cast<size_t>(at)];
+void append_store(std::vector<SiteField>& fields, const KernelSite& site, int at) {
+  const Store& store = site.expr.stores[static_cast<size_t>(at)];
   SiteField field;
-  field.of_result = true;
+  field.of_store = true;
   field.at = at;
   field.name = store_name(at);
-  field.type = fmt::format("{}*", device_type(result.type));
-  append_access(fields, site, result.access, field);
-  if (!result.reduction || result.reduction->mode != ReductionMode::avg) return;
+  field.type = fmt::format("{}*", device_type(store.type));
+  append_access(fields, site, store.access, field);
+  const Node* const total = reduction_of(site.expr, store);
+  if (total == nullptr || total->reduction.mode != ReductionMode::avg) return;
   field.kind = SiteField::Kind::reduced_count;
   field.name = fmt::format("{}_count", store_name(at));
-  field.type = device_type(result.reduction->compute);
+  field.type = device_type(total->reduction.compute);
   fields.push_back(field);
 }
 
@@ -107,20 +110,20 @@ void put_scalar(ArgumentBlock& block, const Node& node, const Fusion& fusion) {
   put_number(block, held, std::visit([](auto value) { return static_cast<double>(value); }, operand.value));
 }
 
-double reduced_count(const Expr& expr, const Result& result) {
+double reduced_count(const Expr& expr, const Node& total) {
   double count = 1;
   for (int axis = 0; axis < expr.domain.rank(); ++axis)
-    if (result.reduced >> axis & 1) count *= static_cast<double>(expr.domain[axis]);
+    if (total.over >> axis & 1) count *= static_cast<double>(expr.domain[axis]);
   return count;
 }
 
 void put_field(ArgumentBlock& block, const SiteField& field, const KernelSite& site, const Fusion& fusion) {
   const Expr& expr = site.expr;
   const size_t at = static_cast<size_t>(field.at);
-  const Access& access = field.of_result ? expr.results[at].access : expr.nodes[at].access;
+  const Access& access = field.of_store ? expr.stores[at].access : expr.nodes[at].access;
   switch (field.kind) {
     case SiteField::Kind::pointer: {
-      const DataType type = field.of_result ? expr.results[at].type : expr.nodes[at].type;
+      const DataType type = field.of_store ? expr.stores[at].type : expr.nodes[at].type;
       return block.put_pointer(Patch::Kind::operand, access.operand, access.offset * byte_size(type));
     }
     case SiteField::Kind::stride:
@@ -135,8 +138,8 @@ void put_field(ArgumentBlock& block, const SiteField& field, const KernelSite& s
       return put_number(block, pointwise.compute, pointwise.*field.parameter);
     }
     case SiteField::Kind::reduced_count: {
-      const Result& result = expr.results[at];
-      return put_number(block, result.reduction->compute, reduced_count(expr, result));
+      const Node& total = *reduction_of(expr, expr.stores[at]);
+      return put_number(block, total.reduction.compute, reduced_count(expr, total));
     }
   }
 }
@@ -174,18 +177,24 @@ std::vector<ParameterName> parameters_of(PointwiseMode mode) {
   }
 }
 
+int value_number(const Expr& expr, int node) {
+  int number = 0;
+  for (int i = 0; i < node; ++i) number += expr.node(i).kind != Node::Kind::reduce;
+  return number;
+}
+
 std::string load_name(const Expr& expr, int node) {
   int loads = 0;
   for (int i = 0; i < node; ++i) loads += expr.nodes[static_cast<size_t>(i)].kind == Node::Kind::load;
   return fmt::format("in{}", loads);
 }
 
-std::string store_name(int result) { return fmt::format("out{}", result); }
+std::string store_name(int store) { return fmt::format("out{}", store); }
 
 std::vector<SiteField> site_fields(const KernelSite& site) {
   std::vector<SiteField> fields;
   for (size_t i = 0; i < site.expr.nodes.size(); ++i) append_node(fields, site, static_cast<int>(i));
-  for (size_t i = 0; i < site.expr.results.size(); ++i) append_result(fields, site, static_cast<int>(i));
+  for (size_t i = 0; i < site.expr.stores.size(); ++i) append_store(fields, site, static_cast<int>(i));
   return fields;
 }
 

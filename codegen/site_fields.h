@@ -27,7 +27,7 @@ struct SiteField {
     reduced_count,  ///< elements that a reduction combines, in its compute type
   };
   Kind kind = Kind::pointer;
-  bool of_result = false;  ///< `at` counts results, else nodes
+  bool of_store = false;  ///< `at` counts stores, else nodes
   int at = 0;
   int axis = 0;
   double Pointwise::*parameter = nullptr;
@@ -45,8 +45,10 @@ struct ParameterName {
 };
 std::vector<ParameterName> parameters_of(PointwiseMode mode);
 
-/// What the text calls things: loads in0, in1 ... and stores out0, out1 ... by their order.
+/// What the text calls things: loads in0, in1 ..., values v0, v1 ... and stores out0, out1 ... by their
+/// order. Totals are the kernel's, so a reduce node takes no number.
+int value_number(const Expr& expr, int node);
 std::string load_name(const Expr& expr, int node);
-std::string store_name(int result);
+std::string store_name(int store);
 
 }  // namespace fusor

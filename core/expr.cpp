@@ -1,8 +1,12 @@
-// Owns the transformations of an Expr's domain.
+// Owns what follows from an Expr's nodes, and the transformations of its domain.
 #include "core/expr.h"
 
 #include <algorithm>
 #include <limits>
+#include <string_view>
+#include <utility>
+
+#include "core/fail.h"
 
 namespace fusor {
 
@@ -13,7 +17,7 @@ template <class E, class Visitor>
 void for_each_access(E& expr, Visitor&& visit) {
   for (auto& node : expr.nodes)
     if (node.kind == Node::Kind::load || node.kind == Node::Kind::index) visit(node.access);
-  for (auto& result : expr.results) visit(result.access);
+  for (auto& store : expr.stores) visit(store.access);
 }
 
 uint32_t axes_named_by_index_nodes(const Expr& expr) {
@@ -27,11 +31,27 @@ int walked_axes(const Access& access) {
   return static_cast<int>(std::ranges::count_if(access.strides, [](int64_t stride) { return stride != 0; }));
 }
 
+/// Axes along which an access has a stride.
+uint32_t walked_by(const Access& access) {
+  uint32_t axes = 0;
+  for (int axis = 0; axis < access.strides.rank(); ++axis)
+    if (access.strides[axis] != 0) axes |= 1u << axis;
+  return axes;
+}
+
+/// Axes of more than one element.
+uint32_t real_axes(const Dims& domain) {
+  uint32_t axes = 0;
+  for (int axis = 0; axis < domain.rank(); ++axis)
+    if (domain[axis] != 1) axes |= 1u << axis;
+  return axes;
+}
+
 /// The access whose memory order the domain takes: the first elementwise store, else the load that walks most
 /// axes.
 const Access* leading_access(const Expr& expr) {
-  for (const Result& result : expr.results)
-    if (!result.reduction) return &result.access;
+  for (const Store& store : expr.stores)
+    if (!reduction_of(expr, store)) return &store.access;
   const Access* leading = nullptr;
   for (const Node& node : expr.nodes)
     if (node.kind == Node::Kind::load && (!leading || walked_axes(node.access) > walked_axes(*leading)))
@@ -39,16 +59,15 @@ const Access* leading_access(const Expr& expr) {
   return leading;
 }
 
-/// Which results reduce over the axis: two axes merge only where this is the same for both.
-uint64_t reducing_results(const Expr& expr, int axis) {
-  uint64_t results = 0;
-  for (size_t i = 0; i < expr.results.size(); ++i)
-    if (expr.results[i].reduced >> axis & 1) results |= uint64_t{1} << (i % 64);
-  return results;
+/// Whether every reduction runs over both axes or over neither.
+bool reduced_alike(const Expr& expr, int a, int b) {
+  return std::ranges::all_of(expr.nodes, [&](const Node& node) {
+    return node.kind != Node::Kind::reduce || (node.over >> a & 1) == (node.over >> b & 1);
+  });
 }
 
 bool walked_as_one(const Expr& expr, int outer, int inner) {
-  if (reducing_results(expr, outer) != reducing_results(expr, inner)) return false;
+  if (!reduced_alike(expr, outer, inner)) return false;
   bool as_one = true;
   for_each_access(expr, [&](const Access& access) {
     as_one &= access.strides[outer] == access.strides[inner] * expr.domain[inner];
@@ -63,10 +82,10 @@ void merge_into_inner(Expr& expr, int outer) {
   expr.domain[inner] *= expr.domain[outer];
   expr.domain.erase(outer);
   for_each_access(expr, [&](Access& access) { access.strides.erase(outer); });
-  for (Node& node : expr.nodes)
+  for (Node& node : expr.nodes) {
     if (node.kind == Node::Kind::index && node.axis > outer) --node.axis;
-  for (Result& result : expr.results)
-    result.reduced = (result.reduced & below) | (result.reduced >> 1 & ~below);
+    node.over = (node.over & below) | (node.over >> 1 & ~below);
+  }
 }
 
 Dims taken(const Dims& values, const Dims& axes) {
@@ -123,6 +142,104 @@ bool has_default_parameters(const Pointwise& pointwise) {
   return pointwise == plain;
 }
 
+const Node* reduction_of(const Expr& expr, const Store& store) {
+  if (store.node < 0) return nullptr;
+  const Node& node = expr.node(store.node);
+  return node.kind == Node::Kind::reduce ? &node : nullptr;
+}
+
+uint32_t reduced_axes(const Expr& expr, const Node& reduction) {
+  return reduction.over & real_axes(expr.domain);
+}
+
+std::vector<uint32_t> varying_axes(const Expr& expr) {
+  const uint32_t all = real_axes(expr.domain);
+  std::vector<uint32_t> axes;
+  for (const Node& node : expr.nodes) {
+    uint32_t varies = 0;
+    if (node.kind == Node::Kind::input) varies = all;
+    if (node.kind == Node::Kind::load) varies = walked_by(node.access);
+    if (node.kind == Node::Kind::index && walked_by(node.access) != 0) varies = 1u << node.axis;
+    for (const int arg : node.args)
+      if (arg >= 0) varies |= axes[static_cast<size_t>(arg)];
+    axes.push_back(varies & all & ~node.over);
+  }
+  return axes;
+}
+
+std::vector<int> phases(const Expr& expr) {
+  std::vector<int> levels;
+  for (const Node& node : expr.nodes) {
+    int level = 0;
+    for (const int arg : node.args)
+      if (arg >= 0) level = std::max(level, levels[static_cast<size_t>(arg)]);
+    levels.push_back(level + (node.kind == Node::Kind::reduce ? 1 : 0));
+  }
+  return levels;
+}
+
+bool feeds_back(const Expr& expr) {
+  const auto is_total = [&](int at) { return at >= 0 && expr.node(at).kind == Node::Kind::reduce; };
+  return std::ranges::any_of(expr.yields, is_total) || std::ranges::any_of(expr.nodes, [&](const Node& node) {
+           return std::ranges::any_of(node.args, is_total);
+         });
+}
+
+Expr without_dead_nodes(const Expr& expr) {
+  std::vector<bool> live(expr.nodes.size(), false);
+  for (const Store& store : expr.stores) live[static_cast<size_t>(store.node)] = true;
+  for (const int node : expr.yields) live[static_cast<size_t>(node)] = true;
+  for (size_t i = expr.nodes.size(); i-- > 0;)
+    for (const int arg : expr.nodes[i].args)
+      if (live[i] && arg >= 0) live[static_cast<size_t>(arg)] = true;
+
+  Expr left{.domain = expr.domain, .nodes = {}, .stores = expr.stores, .yields = expr.yields};
+  std::vector<int> position(expr.nodes.size(), -1);
+  const auto move = [&](int& node) {
+    if (node >= 0) node = position[static_cast<size_t>(node)];
+  };
+  for (size_t i = 0; i < expr.nodes.size(); ++i) {
+    if (!live[i]) continue;
+    position[i] = static_cast<int>(left.nodes.size());
+    left.nodes.push_back(expr.nodes[i]);
+    std::ranges::for_each(left.nodes.back().args, move);
+  }
+  for (Store& store : left.stores) move(store.node);
+  std::ranges::for_each(left.yields, move);
+  return left;
+}
+
+void validate(const Expr& expr) {
+  const auto require = [](bool holds, std::string_view what, size_t at) {
+    if (!holds) fail(ErrorKind::internal, "an expression is broken: {} ({})", what, at);
+  };
+  const int rank = expr.domain.rank();
+  for (size_t i = 0; i < expr.nodes.size(); ++i) {
+    const Node& node = expr.nodes[i];
+    for (const int arg : node.args) require(arg < static_cast<int>(i), "an argument comes after its user", i);
+    const bool reduces = node.kind == Node::Kind::reduce;
+    require(reduces || node.over == 0, "only a reduction runs over axes", i);
+    require(!reduces || node.args[0] >= 0, "a reduction has no argument", i);
+    require(node.over >> rank == 0, "a reduction runs over axes outside of the domain", i);
+    if (node.kind == Node::Kind::load || node.kind == Node::Kind::index)
+      require(node.access.strides.rank() == rank, "an access does not walk the domain", i);
+    if (node.kind == Node::Kind::index)
+      require(node.axis >= 0 && node.axis < rank, "an index has no axis", i);
+    if (node.kind == Node::Kind::load || node.kind == Node::Kind::scalar)
+      require(node.access.operand >= 0, "a load has no operand", i);
+  }
+  const auto is_node = [&](int at) { return at >= 0 && std::cmp_less(at, expr.nodes.size()); };
+  const std::vector<uint32_t> axes = varying_axes(expr);
+  for (size_t i = 0; i < expr.stores.size(); ++i) {
+    const Store& store = expr.stores[i];
+    require(is_node(store.node), "a store has no node", i);
+    require(store.access.strides.rank() == rank, "a store does not walk the domain", i);
+    require((axes[static_cast<size_t>(store.node)] & ~walked_by(store.access)) == 0,
+            "a store walks less than its value varies along", i);
+  }
+  for (size_t i = 0; i < expr.yields.size(); ++i) require(is_node(expr.yields[i]), "a yield has no node", i);
+}
+
 Expr select_axes(const Expr& expr, const Dims& order) {
   Expr selected = expr;
   std::array<int, kMaxRank> position;
@@ -137,12 +254,11 @@ Expr select_axes(const Expr& expr, const Dims& order) {
     for (int64_t axis : order) strides.push_back(access.strides[static_cast<int>(axis)]);
     access.strides = strides;
   });
-  for (Node& node : selected.nodes)
+  for (Node& node : selected.nodes) {
     if (node.kind == Node::Kind::index) node.axis = position[static_cast<size_t>(node.axis)];
-  for (size_t i = 0; i < expr.results.size(); ++i) {
-    selected.results[i].reduced = 0;
-    for (int k = 0; k < order.rank(); ++k)
-      selected.results[i].reduced |= (expr.results[i].reduced >> order[k] & 1) << k;
+    const uint32_t over = node.over;
+    node.over = 0;
+    for (int k = 0; k < order.rank(); ++k) node.over |= (over >> order[k] & 1) << k;
   }
   return selected;
 }
@@ -159,10 +275,10 @@ std::optional<Expr> group_axes(const Expr& expr, std::span<const Dims> groups) {
     if (!axis) return std::nullopt;
     node.axis = *axis;
   }
-  for (Result& result : grouped.results) {
-    const auto mask = group_mask(result.reduced, expr.domain, groups);
+  for (Node& node : grouped.nodes) {
+    const auto mask = group_mask(node.over, expr.domain, groups);
     if (!mask) return std::nullopt;
-    result.reduced = *mask;
+    node.over = *mask;
   }
   if (!fits) return std::nullopt;
   return grouped;

@@ -1,4 +1,4 @@
-// Owns Expr: the fused pointwise computation at one site of a fusion, in SSA form over a named domain.
+// Owns Expr: the fused pointwise ops and reductions at one site of a fusion, in SSA form over a named domain.
 #pragma once
 
 #include <array>
@@ -27,47 +27,72 @@ struct Access {
 /// loaded, and held in carrier(type).
 struct Node {
   enum class Kind : uint8_t {
-    anchor,     ///< the value that the anchor delivers at this coordinate (`axis` says which: sibling 0, 1)
+    input,      ///< what the site is handed: `input` counts Site::inputs
     load,       ///< an element of a tensor
     scalar,     ///< a by-value or constant operand: an argument of the kernel
     index,      ///< the coordinate along `axis` (plus access.offset, times access.strides[axis])
     pointwise,  ///< formula over args
+    reduce,     ///< args[0] reduced over the axes in `over`; visible everywhere along them again
   };
   Kind kind = Kind::load;
   DataType type = DataType::f32;
+  int input = 0;                        // input
   Access access = {};                   // load, scalar (operand only), index
-  int axis = 0;                         // anchor, index
+  int axis = 0;                         // index
   Pointwise pointwise = {};             // pointwise
-  std::array<int, 3> args{-1, -1, -1};  // pointwise: earlier nodes
+  Reduction reduction = {};             // reduce
+  uint32_t over = 0;                    // reduce: bit i is domain axis i
+  std::array<int, 3> args{-1, -1, -1};  // pointwise, reduce (the first): earlier nodes
   int op = -1;  ///< graph op it stems from, for names in comments; not part of the structure
 };
 
-/// What leaves an Expr: a node stored elementwise, or reduced over the axes in the mask `reduced` first (its
-/// access has stride 0 there). Reductions of one Expr share one mask.
-struct Result {
+/// A node's value on its way to memory. The access walks every axis along which the value varies; a total
+/// that is stored has stride 0 along the axes that it was reduced over.
+struct Store {
   int node = -1;
   DataType type = DataType::f32;  ///< of the stored elements
   Access access = {};
-  std::optional<Reduction> reduction = {};
-  uint32_t reduced = 0;  ///< bit i: domain axis i
   int op = -1;
 };
 
-/// Values over `domain`. A site before an operand yields `value` to the anchor; a site after a result has
-/// `results`. An engine whose kernel stores results itself has them as `value` and `second_value` instead.
+/// Values over `domain`: those that are stored, and those that the site yields to an anchor, to another site
+/// or to a kernel that stores them itself.
 struct Expr {
   Dims domain;
   std::vector<Node> nodes;
-  std::vector<Result> results;
-  int value = -1;         ///< node that the site yields, or -1
-  int second_value = -1;  ///< node that it yields beside that, or -1
+  std::vector<Store> stores;
+  std::vector<int> yields;  ///< nodes
 
   bool has_reduction() const {
-    for (const Result& result : results)
-      if (result.reduction) return true;
+    for (const Node& node : nodes)
+      if (node.kind == Node::Kind::reduce) return true;
     return false;
   }
+  Node& node(int at) { return nodes[static_cast<size_t>(at)]; }
+  const Node& node(int at) const { return nodes[static_cast<size_t>(at)]; }
 };
+
+/// The node that the Expr yields in place `i`, or -1; and that node, where there is one.
+inline int yielded(const Expr& expr, size_t i = 0) { return i < expr.yields.size() ? expr.yields[i] : -1; }
+inline const Node& yielded_node(const Expr& expr, size_t i = 0) { return expr.node(expr.yields[i]); }
+/// The reduce node whose totals are stored, or null where the value of another node is.
+const Node* reduction_of(const Expr& expr, const Store& store);
+/// The axes of more than one element that a reduction runs over.
+uint32_t reduced_axes(const Expr& expr, const Node& reduction);
+
+/// The domain axes along which each node's value varies: a mask a node, extents of 1 left out.
+std::vector<uint32_t> varying_axes(const Expr& expr);
+/// The phase in which each node's value is known: a reduction's is one later than its argument's. What phase
+/// p computes needs totals of earlier phases only.
+std::vector<int> phases(const Expr& expr);
+/// Whether a total is needed again: as an argument, or by whom the Expr yields it to. Without that, one pass
+/// over the domain does everything.
+bool feeds_back(const Expr& expr);
+/// The Expr without nodes that reach no store and no yield.
+Expr without_dead_nodes(const Expr& expr);
+/// Throws an internal Error where the Expr is not what it promises: nodes before their users, axes within the
+/// domain, stores that walk all that varies.
+void validate(const Expr& expr);
 
 /// Whether a pointwise attribute's parameters are all the defaults (then they are constants of the kernel
 /// text).
@@ -78,13 +103,13 @@ bool has_default_parameters(const Pointwise& pointwise);
 Expr select_axes(const Expr& expr, const Dims& order);
 
 /// The Expr over groups of its axes, outer ones first in each: new axis i walks group i as one. Nothing where
-/// an access needs more than one stride for a group, an index node names an axis of several, or a result is
-/// reduced over a part of one. Every axis is in a group.
+/// an access needs more than one stride for a group, an index node names an axis of several, or a reduction
+/// runs over a part of one. Every axis is in a group.
 std::optional<Expr> group_axes(const Expr& expr, std::span<const Dims> groups);
 
 /// The same Expr over fewer axes, at least one: extent-1 axes dropped, axes put in the memory order of the
 /// first elementwise store (without one: of the load that walks most axes), neighbours that every access
-/// walks as one and that are reduced by the same results merged. Axes named by an index node, and axes in
+/// walks as one and that the same nodes reduce merged. Axes named by an index node, and axes in
 /// `keep` (a mask), stay. The map from old axes to new is not kept: callers use it where only the set of
 /// visited coordinates matters.
 Expr merge_axes(const Expr& expr, uint32_t keep = 0);

@@ -15,8 +15,7 @@ class FusionHasher {
   void add(const Fusion& fusion) {
     add_list(fusion.anchors);
     add_list(fusion.operands);
-    add_list(fusion.before);
-    add_list(fusion.after);
+    add_list(fusion.sites);
     // Only where it is not the default: keys of tables from before there was a choice stay what they were.
     if (fusion.precision != Precision::exact) add(fusion.precision);
   }
@@ -52,7 +51,26 @@ class FusionHasher {
     T::visit(value, [this](std::string_view, const auto& field) { add(field); });
   }
 
-  void add(const Anchor& anchor) { add(anchor.attributes); }
+  void add(const Anchor& anchor) {
+    add(anchor.attributes);
+    add_list(anchor.operands);
+  }
+  void add(const Port& port) {
+    add(port.site);
+    add(port.yield);
+    add(port.axes);
+  }
+
+  void add(const Site& site) {
+    add(site.expr);
+    add_list(site.inputs);
+  }
+  void add(const Input& input) {
+    add(input.from);
+    add(input.at);
+    add(input.yield);
+    add(input.whole);
+  }
 
   void add(const Operand& operand) {
     add(operand.type);
@@ -72,25 +90,25 @@ class FusionHasher {
     add(node.kind);
     add(node.type);
     add(node.access);
+    add(node.input);
     add(node.axis);
     add_fields(node.pointwise);
+    add_fields(node.reduction);
+    add(node.over);
     for (const int arg : node.args) add(arg);
   }
 
-  void add(const Result& result) {
-    add(result.node);
-    add(result.type);
-    add(result.access);
-    add(result.reduction.has_value());
-    if (result.reduction) add_fields(*result.reduction);
-    add(result.reduced);
+  void add(const Store& store) {
+    add(store.node);
+    add(store.type);
+    add(store.access);
   }
 
   void add(const Expr& expr) {
     add(expr.domain);
     add_list(expr.nodes);
-    add_list(expr.results);
-    add(expr.value);
+    add_list(expr.stores);
+    add_list(expr.yields);
   }
 
   Hasher hasher_;

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 #include <variant>
 
@@ -14,6 +15,46 @@ namespace fusor {
 Refusal refusal_at_anchor(const Fusion& fusion, const char* rule, std::string expected, std::string actual,
                           const char* remedy) {
   return {rule, fusion.op_name(fusion.anchors[0].op), "", std::move(expected), std::move(actual), remedy, -1};
+}
+
+namespace {
+
+Refusal refuse_total(const Fusion& fusion, const Node& user, const char* expected) {
+  return {
+      "one-phase", fusion.op_name(user.op),        "",
+      expected,    "a total that is needed again", "carry out what needs the total in a fusion of its own",
+      user.op};
+}
+
+// The first node that needs a total, or null.
+const Node* first_use_of_total(const Expr& expr) {
+  for (const Node& node : expr.nodes)
+    for (const int arg : node.args)
+      if (arg >= 0 && expr.node(arg).kind == Node::Kind::reduce) return &node;
+  return nullptr;
+}
+
+const Node* first_reduction(const Expr& expr) {
+  const auto found = std::ranges::find(expr.nodes, Node::Kind::reduce, &Node::kind);
+  return found == expr.nodes.end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+std::optional<Refusal> refuse_phases(const Fusion& fusion) {
+  if (form_of(fusion) == Form::chain) {
+    const int second = fusion.anchors[1].op;
+    return Refusal{
+        "one-contraction", fusion.op_name(second),          "",    "one contraction, or two siblings",
+        "a chain of them", "give each a fusion of its own", second};
+  }
+  for (const Site& site : operand_sites(fusion))
+    if (const Node* const total = first_reduction(site.expr))
+      return refuse_total(fusion, *total, "operands without reductions");
+  for (const Site& site : fusion.sites)
+    if (const Node* const user = first_use_of_total(site.expr))
+      return refuse_total(fusion, *user, "totals that are stored only");
+  return std::nullopt;
 }
 
 std::optional<Refusal> refuse_cpu(const DeviceInfo& device) {
@@ -61,6 +102,7 @@ std::optional<Refusal> refuse_residue_classes(const Fusion& fusion, const Contra
 std::optional<Refusal> refuse_other_than_hopper_convolution(const Fusion& fusion, const DeviceInfo& device) {
   if (auto refusal = refuse_other_than_hopper(device)) return refusal;
   if (auto refusal = refuse_other_anchor(fusion)) return refusal;
+  if (auto refusal = refuse_phases(fusion)) return refusal;
   if (auto refusal = refuse_epilogue_reductions(fusion)) return refusal;
   if (!contraction_of(fusion)) return refuse_other_domain(fusion);
   return std::nullopt;

@@ -17,6 +17,10 @@ namespace fusor {
 Refusal refusal_at_anchor(const Fusion& fusion, const char* rule, std::string expected, std::string actual,
                           const char* remedy = "");
 
+/// For engines that reduce in one pass, and only what leaves: a fusion is cut where a total is needed again,
+/// before an anchor or after it, and at a second contraction that is no sibling of the first.
+std::optional<Refusal> refuse_phases(const Fusion& fusion);
+
 /// For engines of any CUDA device.
 std::optional<Refusal> refuse_cpu(const DeviceInfo& device);
 /// For engines of Hopper's tensor cores.

@@ -17,14 +17,18 @@ int64_t fields_of(const Node& node, int64_t rank) {
       return 1 + rank;
     case Node::Kind::pointwise:
       return has_default_parameters(node.pointwise) ? 0 : 3;
-    default:
-      return 2;
+    case Node::Kind::scalar:
+    case Node::Kind::index:
+    case Node::Kind::input:
+    case Node::Kind::reduce:
+      break;
   }
+  return 2;
 }
 
 int64_t fields_of(const Expr& expr) {
   const int64_t rank = expr.domain.rank();
-  int64_t fields = static_cast<int64_t>(expr.results.size()) * (2 + rank);
+  int64_t fields = static_cast<int64_t>(expr.stores.size()) * (2 + rank);
   for (const Node& node : expr.nodes) fields += fields_of(node, rank);
   return fields;
 }
@@ -33,9 +37,11 @@ int64_t fields_of(const Expr& expr) {
 
 int64_t argument_bytes(const Fusion& fusion) {
   int64_t before = 0, after = 0;
-  for (const Expr& expr : fusion.before) before += fields_of(expr);
-  // Each Expr behind the anchor is a kernel of its own where there are several.
-  for (const Expr& expr : fusion.after) after = std::max(after, fields_of(expr));
+  const std::span<const Site> operands = operand_sites(fusion);
+  for (const Site& site : operands) before += fields_of(site.expr);
+  // Each Expr is a kernel of its own where there are several and no anchor.
+  for (const Site& site : std::span(fusion.sites).subspan(operands.size()))
+    after = std::max(after, fields_of(site.expr));
   return kEnginesOwnBytes + kFieldBytes * (before + after);
 }
 

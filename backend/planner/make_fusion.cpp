@@ -13,62 +13,77 @@ namespace {
 
 bool contains(std::span<const int> ops, int op) { return position_in(ops, op) >= 0; }
 
-// The domain of a site. An axis that a grouped reduction splits is two axes here: groups, then members.
-struct Domain {
-  Dims dims;         // the domain's axes
-  Dims logical;      // the tensor axes they stand for
-  Dims first_axis;   // per tensor axis: its first domain axis
-  Dims group_count;  // per tensor axis: extent of the groups axis, 0 where it is not split
+// A tensor axis in the domain of a site. Grouped reductions split it: into as many elements as the fewest
+// groups have, then what the next finer ones add, and at last the elements of a group.
+struct DomainAxis {
+  int first = 0;  // of the domain's axes that stand for it
+  Dims counts;    // what it has after each of them: each divides the next, the last is its extent
+
+  // The number of its domain axes that a tensor of `extent` there walks; -1 where it is none of the counts.
+  int walked_by(int64_t extent) const {
+    if (extent == 1) return 0;
+    const auto found = std::find(counts.begin(), counts.end(), extent);
+    return found == counts.end() ? -1 : static_cast<int>(found - counts.begin()) + 1;
+  }
 };
 
-Domain plain_domain(const Dims& dims) {
-  Domain domain{dims, dims, {}, Dims::filled(dims.rank(), 0)};
-  for (int i = 0; i < dims.rank(); ++i) domain.first_axis.push_back(i);
+// The domain of a site.
+struct Domain {
+  Dims dims;     // the domain's axes
+  Dims logical;  // the tensor axes they stand for
+  std::vector<DomainAxis> axes;
+
+  // Of a tensor of that rank (trailing axes aligned).
+  const DomainAxis& axis_of(int rank, int axis) const {
+    return axes[static_cast<size_t>(axis + logical.rank() - rank)];
+  }
+};
+
+// `groups[i]`: the numbers of groups into which axis i is split, in ascending order.
+Domain split_domain(const Dims& dims, std::span<const std::vector<int64_t>> groups) {
+  Domain domain{{}, dims, {}};
+  for (int i = 0; i < dims.rank(); ++i) {
+    DomainAxis axis{domain.dims.rank(), {}};
+    for (const int64_t count : groups[static_cast<size_t>(i)]) axis.counts.push_back(count);
+    axis.counts.push_back(dims[i]);
+    int64_t outer = 1;
+    for (const int64_t count : axis.counts) {
+      domain.dims.push_back(count / outer);
+      outer = count;
+    }
+    domain.axes.push_back(axis);
+  }
   return domain;
 }
 
-Domain split_domain(const Dims& dims, const Dims& reduced_to) {
-  Domain domain{{}, dims, {}, Dims::filled(dims.rank(), 0)};
-  for (int i = 0; i < dims.rank(); ++i) {
-    domain.first_axis.push_back(domain.dims.rank());
-    if (reduced_to[i] != 1 && reduced_to[i] != dims[i]) {
-      domain.group_count[i] = reduced_to[i];
-      domain.dims.push_back(reduced_to[i]);
-      domain.dims.push_back(dims[i] / reduced_to[i]);
-    } else {
-      domain.dims.push_back(dims[i]);
-    }
-  }
-  return domain;
+Domain plain_domain(const Dims& dims) {
+  return split_domain(dims, std::vector<std::vector<int64_t>>(static_cast<size_t>(dims.rank())));
+}
+
+// Calls visit(domain axis, elements of the tensor axis that a step along it passes) for the domain axes that
+// a tensor of `extent` there walks.
+template <class Visit>
+void for_each_step(const DomainAxis& axis, int64_t extent, Visit&& visit) {
+  const int walked = axis.walked_by(extent);
+  for (int i = 0; i < walked; ++i) visit(axis.first + i, extent / axis.counts[i]);
 }
 
 // Strides over the domain for a tensor of `dims` that broadcasts into it (trailing axes aligned).
 Strides over_domain(const Domain& domain, const Dims& dims, const Strides& strides) {
   Strides out = Dims::filled(domain.dims.rank(), 0);
-  const int shift = domain.logical.rank() - dims.rank();
-  for (int i = 0; i < dims.rank(); ++i) {
-    if (dims[i] == 1) continue;
-    const int axis = static_cast<int>(domain.first_axis[i + shift]);
-    const int64_t groups = domain.group_count[i + shift];
-    // Not split, or a reduced tensor with one element a group.
-    if (groups == 0 || dims[i] == groups) {
-      out[axis] = strides[i];
-    } else {
-      out[axis] = strides[i] * (dims[i] / groups);
-      out[axis + 1] = strides[i];
-    }
-  }
+  for (int i = 0; i < dims.rank(); ++i)
+    for_each_step(domain.axis_of(dims.rank(), i), dims[i],
+                  [&](int axis, int64_t elements) { out[axis] = strides[i] * elements; });
   return out;
 }
 
-uint32_t reduced_axes(const Domain& domain, const Dims& to) {
+// What a reduction of `from` to `to` runs over.
+uint32_t axes_between(const Domain& domain, const Dims& from, const Dims& to) {
   uint32_t mask = 0;
   for (int i = 0; i < to.rank(); ++i) {
-    const int axis = static_cast<int>(domain.first_axis[i]);
-    if (domain.group_count[i] != 0)
-      mask |= 1u << (axis + 1);
-    else if (to[i] == 1 && domain.logical[i] != 1)
-      mask |= 1u << axis;
+    const DomainAxis& axis = domain.axis_of(to.rank(), i);
+    for (int step = axis.walked_by(to[i]); step < axis.walked_by(from[i]); ++step)
+      mask |= 1u << (axis.first + step);
   }
   return mask;
 }
@@ -89,14 +104,19 @@ class FusionBuilder {
 
   Fusion build() {
     mark_upstream();
+    std::vector<Input> results;
     for (const int anchor : anchors_) {
       const Op& op = graph_.ops[anchor];
-      fusion_.anchors.push_back({anchor, op.attributes});
       // Siblings share the first operand.
-      if (fusion_.before.empty()) fusion_.before.push_back(site_before(op.inputs[0]));
-      fusion_.before.push_back(site_before(op.inputs[1]));
+      const Port first = fusion_.anchors.empty() ? port_of(op.inputs[0]) : fusion_.anchors[0].operands[0];
+      const Port second = port_of(op.inputs[1]);
+      results.push_back({.from = Input::From::anchor, .at = static_cast<int>(fusion_.anchors.size())});
+      fusion_.anchors.push_back({anchor, op.attributes, {first, second}});
     }
-    fusion_.after.push_back(site_after());
+    Site after{.expr = site_after(), .inputs = std::move(results)};
+    if (after.expr.domain != domain_.logical)
+      for (Input& input : after.inputs) input.whole = domain_.logical;
+    fusion_.sites.push_back(std::move(after));
     return std::move(fusion_);
   }
 
@@ -149,19 +169,17 @@ class FusionBuilder {
   Access access(int tensor) {
     const Placement& place = folded_.placements[tensor];
     const Dims& dims = graph_.tensors[tensor].dims;
-    Dims joined;
-    if (!broadcast_dims(dims, domain_.logical, joined) || joined != domain_.logical) {
-      if (!is_reduced_form(dims))
-        refuse(fmt::format("do not share one domain ('{}' is {}, the domain {})", graph_.tensors[tensor].name,
-                           to_string(dims), to_string(domain_.logical)));
-    }
+    if (!fits_domain(dims))
+      refuse(fmt::format("do not share one domain ('{}' is {}, the domain {})", graph_.tensors[tensor].name,
+                         to_string(dims), to_string(domain_.logical)));
     return {operand_of(tensor), place.offset, over_domain(domain_, dims, place.strides)};
   }
 
-  bool is_reduced_form(const Dims& dims) const {
-    if (dims.rank() != domain_.logical.rank()) return false;
+  // Whether the tensor has all elements of each axis, one, or one a group.
+  bool fits_domain(const Dims& dims) const {
+    if (dims.rank() > domain_.logical.rank()) return false;
     for (int i = 0; i < dims.rank(); ++i)
-      if (dims[i] != 1 && dims[i] != domain_.logical[i] && dims[i] != domain_.group_count[i]) return false;
+      if (domain_.axis_of(dims.rank(), i).walked_by(dims[i]) < 0) return false;
     return true;
   }
 
@@ -183,7 +201,7 @@ class FusionBuilder {
     const int producer = folded_.index.producer(tensor);
     if (producer >= 0 && is_anchor(producer))
       return add_node(
-          {.kind = Node::Kind::anchor, .type = described.type, .axis = sibling_of(producer), .op = producer});
+          {.kind = Node::Kind::input, .type = described.type, .input = sibling_of(producer), .op = producer});
     if (producer >= 0 && contains(ops_, producer)) return computed(producer);
     if (described.is_scalar())
       return add_node(
@@ -201,16 +219,51 @@ class FusionBuilder {
       return add_node(node);
     }
     if (is_view(op.attributes)) return viewed(op_index);
+    if (const auto* reduction = std::get_if<Reduction>(&op.attributes)) return total(op_index, *reduction);
     refuse(fmt::format("use the result of '{}' before it is complete", op.name));
   }
 
+  int total(int op_index, const Reduction& reduction) {
+    const Op& op = graph_.ops[op_index];
+    const Dims &from = graph_.tensors[op.inputs[0]].dims, &to = graph_.tensors[op.outputs[0]].dims;
+    if (!fits_domain(from) || !fits_domain(to))
+      refuse(fmt::format("do not share one domain ('{}' reduces {}, the domain is {})", op.name,
+                         to_string(from), to_string(domain_.logical)));
+    const int x = value(op.inputs[0]);
+    Node node{.kind = Node::Kind::reduce, .type = graph_.tensors[op.outputs[0]].type};
+    node.reduction = reduction;
+    node.over = axes_between(domain_, from, to);
+    node.args[0] = x;
+    node.op = op_index;
+    return add_node(node);
+  }
+
+  // The coordinate along an axis that groups split is the sum of what its parts pass.
   int index_node(int op_index, const Pointwise& pointwise, const Tensor& y) {
-    const int axis = static_cast<int>(pointwise.axis) + domain_.logical.rank() - y.dims.rank();
-    if (domain_.group_count[axis] != 0) refuse("index an axis that a grouped reduction splits");
-    Node node{.kind = Node::Kind::index, .type = y.type, .op = op_index};
-    node.axis = static_cast<int>(domain_.first_axis[axis]);
+    const int along = static_cast<int>(pointwise.axis);
+    const DomainAxis& axis = domain_.axis_of(y.dims.rank(), along);
+    const bool is_whole = axis.walked_by(y.dims[along]) < 2;
+    Node node{.kind = Node::Kind::index, .type = is_whole ? y.type : DataType::i64, .axis = axis.first};
     node.access.strides = Dims::filled(domain_.dims.rank(), 0);
-    node.access.strides[node.axis] = y.dims[static_cast<int>(pointwise.axis)] == 1 ? 0 : 1;
+    node.op = op_index;
+    int sum = -1;
+    for_each_step(axis, y.dims[along], [&](int part, int64_t elements) {
+      node.axis = part;
+      node.access.strides = Dims::filled(domain_.dims.rank(), 0);
+      node.access.strides[part] = elements;
+      sum = sum < 0 ? add_node(node) : added(sum, add_node(node), op_index);
+    });
+    if (sum < 0) return add_node(node);
+    expr_.node(sum).type = y.type;
+    return sum;
+  }
+
+  int added(int a, int b, int op_index) {
+    Node node{.kind = Node::Kind::pointwise, .type = DataType::i64};
+    node.pointwise.mode = PointwiseMode::add;
+    node.pointwise.compute = DataType::i64;
+    node.args = {a, b, -1};
+    node.op = op_index;
     return add_node(node);
   }
 
@@ -233,10 +286,12 @@ class FusionBuilder {
     nodes_.clear();
   }
 
-  Expr site_before(int tensor) {
+  // A site that yields the tensor.
+  Port port_of(int tensor) {
     open(plain_domain(graph_.tensors[tensor].dims));
-    expr_.value = value(tensor);
-    return std::move(expr_);
+    expr_.yields = {value(tensor)};
+    add_site(fusion_, std::move(expr_));
+    return {.site = static_cast<int>(fusion_.sites.size()) - 1};
   }
 
   // Whether an op outside of the set reads the tensor, directly or through a folded view.
@@ -253,43 +308,26 @@ class FusionBuilder {
     for (const int op : ops_) {
       if (is_upstream(op)) continue;
       const int y = graph_.ops[op].outputs[0];
-      if (const auto* reduction = std::get_if<Reduction>(&graph_.ops[op].attributes))
-        add_reduction(op, *reduction);
-      else if (leaves(y))
-        add_store(op, y);
+      const bool is_total = std::holds_alternative<Reduction>(graph_.ops[op].attributes);
+      if (leaves(y) || (is_total && folded_.index.consumers(y).empty())) add_store(op, y);
     }
-    if (expr_.results.empty()) refuse("leave nothing behind");
+    if (expr_.stores.empty()) refuse("leave nothing behind");
     return std::move(expr_);
   }
 
   void add_store(int op, int tensor) {
-    if (element_count(graph_.tensors[tensor].dims) != element_count(domain_.logical))
-      refuse(fmt::format("store '{}' many times over", graph_.tensors[tensor].name));
-    Result result;
-    result.node = value(tensor);
-    result.type = graph_.tensors[tensor].type;
-    result.access = access(tensor);
-    result.op = op;
-    expr_.results.push_back(result);
-  }
-
-  void add_reduction(int op, const Reduction& reduction) {
-    const int y = graph_.ops[op].outputs[0];
-    Result result;
-    result.node = value(graph_.ops[op].inputs[0]);
-    result.type = graph_.tensors[y].type;
-    result.reduction = reduction;
-    result.reduced = reduced_axes(domain_, graph_.tensors[y].dims);
-    result.access = access(y);
-    result.op = op;
-    expr_.results.push_back(result);
+    const Tensor& described = graph_.tensors[tensor];
+    const int node = value(tensor);
+    const bool is_whole = element_count(described.dims) == element_count(domain_.logical);
+    if (!is_whole && phases(expr_)[static_cast<size_t>(node)] == 0)
+      refuse(fmt::format("store '{}' many times over", described.name));
+    expr_.stores.push_back({.node = node, .type = described.type, .access = access(tensor), .op = op});
   }
 
   // The largest shape that the ops after the anchor (all, without one) speak of; grouped reductions split its
   // axes.
   Domain after_domain() const {
     Dims dims;
-    const Op* grouped = nullptr;
     const auto widen = [&](int tensor) {
       const Dims& other = graph_.tensors[tensor].dims;
       if (dims.empty() || element_count(other) > element_count(dims)) dims = other;
@@ -298,10 +336,32 @@ class FusionBuilder {
       if (is_upstream(op)) continue;
       const bool reduces = std::holds_alternative<Reduction>(graph_.ops[op].attributes);
       widen(reduces ? graph_.ops[op].inputs[0] : graph_.ops[op].outputs[0]);
-      if (reduces && is_grouped_reduction(graph_, graph_.ops[op])) grouped = &graph_.ops[op];
     }
-    if (grouped == nullptr) return plain_domain(dims);
-    return split_domain(dims, graph_.tensors[grouped->outputs[0]].dims);
+    return split_domain(dims, groups_of(dims));
+  }
+
+  // The numbers of groups into which reductions split each axis of `dims`.
+  std::vector<std::vector<int64_t>> groups_of(const Dims& dims) const {
+    std::vector<std::vector<int64_t>> groups(static_cast<size_t>(dims.rank()));
+    for (const int op : ops_) {
+      if (is_upstream(op) || !std::holds_alternative<Reduction>(graph_.ops[op].attributes)) continue;
+      const Dims& from = graph_.tensors[graph_.ops[op].inputs[0]].dims;
+      const Dims& to = graph_.tensors[graph_.ops[op].outputs[0]].dims;
+      const int shift = dims.rank() - to.rank();
+      for (int i = 0; i < to.rank() && shift >= 0; ++i)
+        if (to[i] != 1 && to[i] != from[i]) groups[static_cast<size_t>(i + shift)].push_back(to[i]);
+    }
+    for (size_t i = 0; i < groups.size(); ++i) {
+      std::ranges::sort(groups[i]);
+      groups[i].erase(std::ranges::unique(groups[i]).begin(), groups[i].end());
+      int64_t outer = 1;
+      for (const int64_t count : groups[i]) {
+        if (count % outer != 0 || dims[static_cast<int>(i)] % count != 0)
+          refuse("reduce groups that do not lie within each other");
+        outer = count;
+      }
+    }
+    return groups;
   }
 
   const Graph& graph_;
@@ -341,10 +401,9 @@ Fusion concatenate_copies(const Graph& graph, int op_index, const Concatenate& c
     const Access load = add_operand(graph, input, fusion);
     const Node::Kind kind = x.is_scalar() ? Node::Kind::scalar : Node::Kind::load;
     copy.nodes.push_back({.kind = kind, .type = x.type, .access = load, .op = op_index});
-    copy.results.push_back(
-        {.node = 0, .type = x.type, .access = store, .reduction = {}, .reduced = 0, .op = op_index});
+    copy.stores.push_back({.node = 0, .type = x.type, .access = store, .op = op_index});
     store.offset += x.dims[axis] * store.strides[axis];
-    fusion.after.push_back(std::move(copy));
+    add_site(fusion, std::move(copy));
   }
   return fusion;
 }
@@ -373,9 +432,16 @@ Fusion reshape_copy(const Graph& graph, int op_index) {
   }
   const Node::Kind kind = x.is_scalar() ? Node::Kind::scalar : Node::Kind::load;
   copy.nodes.push_back({.kind = kind, .type = x.type, .access = load, .op = op_index});
-  copy.results.push_back(
-      {.node = 0, .type = y.type, .access = store, .reduction = {}, .reduced = 0, .op = op_index});
-  fusion.after.push_back(std::move(copy));
+  copy.stores.push_back({.node = 0, .type = y.type, .access = store, .op = op_index});
+  add_site(fusion, std::move(copy));
+  return fusion;
+}
+
+// Held to what it promises, where that costs nobody time.
+Fusion checked(Fusion fusion) {
+#ifndef NDEBUG
+  validate(fusion);
+#endif
   return fusion;
 }
 
@@ -397,14 +463,14 @@ bool are_siblings(const Graph& graph, int first, int second) {
 }
 
 Fusion make_fusion(const Graph& graph, const FoldedGraph& folded, std::span<const int> ops) {
-  return FusionBuilder(graph, folded, ops).build();
+  return checked(FusionBuilder(graph, folded, ops).build());
 }
 
 Fusion make_single(const Graph& graph, int op) {
   const Attributes& attributes = graph.ops[op].attributes;
   if (const auto* concatenate = std::get_if<Concatenate>(&attributes))
-    return concatenate_copies(graph, op, *concatenate);
-  if (std::holds_alternative<Reshape>(attributes)) return reshape_copy(graph, op);
+    return checked(concatenate_copies(graph, op, *concatenate));
+  if (std::holds_alternative<Reshape>(attributes)) return checked(reshape_copy(graph, op));
   const int ops[] = {op};
   // On its own, an op's result always leaves, whether or not anyone reads it.
   FoldedGraph folded = unfolded(graph);

@@ -28,6 +28,7 @@ void BlockEvaluator::evaluate(const Dims& at, int64_t count) {
     const int index_of_node = static_cast<int>(i);
     switch (node.kind) {
       case Node::Kind::scalar:
+      case Node::Kind::reduce:  // its totals are known after the walk
         break;
       case Node::Kind::load:
         load(index_of_node, element_at(node.access, at), step_along(node.access, axis_), count);
@@ -38,8 +39,8 @@ void BlockEvaluator::evaluate(const Dims& at, int64_t count) {
       case Node::Kind::pointwise:
         pointwise(index_of_node, count);
         break;
-      case Node::Kind::anchor:
-        fail(ErrorKind::internal, "an anchor's value was not put in its place");
+      case Node::Kind::input:
+        fail(ErrorKind::internal, "an input's value was not put in its place");
     }
   }
 }
@@ -100,11 +101,11 @@ const void* BlockEvaluator::value_as(int node, DataType as, int64_t count) {
 }
 
 void BlockEvaluator::store_elementwise(const Dims& at, int64_t count) const {
-  for (const Result& result : expr_.results) {
-    if (result.reduction) continue;
-    const Buffer& buffer = buffers_[static_cast<size_t>(result.access.operand)];
-    store_block(held(result.node), value(result.node), count, result.type, buffer.data,
-                element_at(result.access, at), step_along(result.access, axis_));
+  for (const Store& store : expr_.stores) {
+    if (reduction_of(expr_, store)) continue;
+    const Buffer& buffer = buffers_[static_cast<size_t>(store.access.operand)];
+    store_block(held(store.node), value(store.node), count, store.type, buffer.data,
+                element_at(store.access, at), step_along(store.access, axis_));
   }
 }
 

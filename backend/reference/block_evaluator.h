@@ -17,7 +17,7 @@ class BlockEvaluator {
 
   /// Computes every node at the `count` <= kBlock coordinates from `at` on.
   void evaluate(const Dims& at, int64_t count);
-  /// Writes the results that are not reduced.
+  /// Stores what is not reduced.
   void store_elementwise(const Dims& at, int64_t count) const;
   /// A node's values converted to `held`; valid until the next call.
   const void* value_as(int node, DataType held, int64_t count);

@@ -1,5 +1,6 @@
-// Owns the evaluation of one fusion: what stands before the anchor, the anchor, what stands after it.
+// Owns the evaluation of one fusion: its sites and anchors, one after another.
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "backend/reference/contraction.h"
@@ -51,62 +52,155 @@ class FusionBuffers {
   std::vector<std::unique_ptr<std::byte[]>> owned_;
 };
 
-// Evaluates a site before the anchor into a dense buffer.
-int evaluate_operand(Expr site, DataType held, const Strides& strides, FusionBuffers& buffers,
-                     Reading reading) {
-  const int made = buffers.add(held, element_count(site.domain));
-  Result value;
-  value.node = site.value;
-  value.type = held;
-  value.access = {made, 0, strides, false};
-  site.results.push_back(value);
-  evaluate_expression(site, buffers.all(), reading);
-  return made;
-}
-
-// The site after the anchors, their values read from dense buffers.
-Expr with_anchors_loaded(Expr site, const std::vector<int>& results, const Strides& strides) {
-  for (Node& node : site.nodes) {
-    if (node.kind != Node::Kind::anchor) continue;
-    node.kind = Node::Kind::load;
-    node.access = {results[static_cast<size_t>(node.axis)], 0, strides, false};
-    node.axis = 0;
+// Strides over a site's domain for a dense result of `dims`, whose axes the domain may split.
+Strides over_split(const Dims& domain, const Dims& dims, const Strides& strides) {
+  Strides out = Dims::filled(domain.rank(), 0);
+  int axis = 0;
+  for (int i = 0; i < dims.rank(); ++i) {
+    int64_t passed = 1;
+    do {
+      passed *= domain[axis];
+      out[axis++] = strides[i] * (dims[i] / passed);
+    } while (passed < dims[i]);
   }
-  return site;
+  return out;
 }
 
-void evaluate_anchored(const Fusion& fusion, FusionBuffers& buffers, Reading reading) {
-  // Siblings have one shape.
-  const Contraction shape{fusion.anchors[0].attributes, fusion.before[0].domain, fusion.before[1].domain,
-                          fusion.after[0].domain};
-  const bool oracle = reading == Reading::oracle;
-  const DataType held = held_type(shape.compute(), reading);
-  const auto operand = [&](size_t site) {
-    const int i = site == 0 ? 0 : 1;
-    return evaluate_operand(fusion.before[site], held,
-                            oracle ? oracle_strides(shape, i) : device_strides(shape, i), buffers, reading);
+// Evaluates sites and anchors in topological order; values between them lie in dense buffers.
+class FusionEvaluator {
+ public:
+  FusionEvaluator(const Fusion& fusion, FusionBuffers& buffers, Reading reading)
+      : fusion_(fusion), buffers_(buffers), reading_(reading), results_(fusion.anchors.size()) {
+    for (const Site& site : fusion.sites) yields_.emplace_back(site.expr.yields.size());
+    for (const Anchor& anchor : fusion.anchors) ports_.emplace_back(anchor.operands.size(), -1);
+  }
+
+  void run() {
+    for (size_t site = 0; site < fusion_.sites.size(); ++site) evaluate_site(site);
+  }
+
+ private:
+  // A dense buffer and how a site's domain walks it.
+  struct Dense {
+    int buffer = -1;
+    Strides strides = {};
   };
-  const int first = operand(0);
-  std::vector<int> results;
-  for (size_t sibling = 0; sibling < fusion.anchors.size(); ++sibling) {
-    const int second = operand(1 + sibling);
-    results.push_back(buffers.add(held, element_count(shape.c)));
-    void* const result = buffers.data(results.back());
-    if (oracle)
-      oracle_contraction(shape, held, buffers.data(first), buffers.data(second), result);
-    else
-      device_contraction(shape, buffers.data(first), buffers.data(second), result);
+
+  bool is_oracle() const { return reading_ == Reading::oracle; }
+
+  Dims operand_dims(const Port& port) const {
+    const Dims& domain = fusion_.sites[static_cast<size_t>(port.site)].expr.domain;
+    if (port.axes.empty()) return domain;
+    Dims dims;
+    for (const int64_t axis : port.axes) dims.push_back(domain[static_cast<int>(axis)]);
+    return dims;
   }
-  const Strides strides = oracle ? packed_strides(shape.c) : device_result_strides(shape);
-  evaluate_expression(with_anchors_loaded(fusion.after[0], results, strides), buffers.all(), reading);
-}
+
+  // The shape of an anchor's result: that of the site that takes it.
+  Dims result_dims(size_t anchor) const {
+    for (const Site& site : fusion_.sites)
+      for (const Input& input : site.inputs)
+        if (input.from == Input::From::anchor && std::cmp_equal(input.at, anchor))
+          return input.whole.empty() ? site.expr.domain : input.whole;
+    return {};
+  }
+
+  Contraction shape_of(size_t at) const {
+    const Anchor& anchor = fusion_.anchors[at];
+    return {anchor.attributes, operand_dims(anchor.operands[0]), operand_dims(anchor.operands[1]),
+            result_dims(at)};
+  }
+
+  void evaluate_site(size_t at) {
+    const Site& site = fusion_.sites[at];
+    for (const Input& input : site.inputs)
+      if (input.from == Input::From::anchor) evaluate_anchor(static_cast<size_t>(input.at));
+    Expr expr = site.expr;
+    for (Node& node : expr.nodes)
+      if (node.kind == Node::Kind::input)
+        load_input(node, expr.domain, site.inputs[static_cast<size_t>(node.input)]);
+    for (size_t yield = 0; yield < expr.yields.size(); ++yield) add_stores(expr, at, yield);
+    evaluate_expression(expr, buffers_.all(), reading_);
+  }
+
+  void load_input(Node& node, const Dims& domain, const Input& input) const {
+    const size_t at = static_cast<size_t>(input.at);
+    node.kind = Node::Kind::load;
+    if (input.from == Input::From::anchor) {
+      const Dense& result = results_[at];
+      node.access = {result.buffer, 0, over_split(domain, result_dims(at), result.strides)};
+    } else {
+      const Dense& yield = yields_[at][static_cast<size_t>(input.yield)];
+      node.access = {yield.buffer, 0, yield.strides};
+    }
+  }
+
+  // What a site yields goes to every port in the order that its contraction wants, and to sites as it is.
+  void add_stores(Expr& expr, size_t site, size_t yield) {
+    const int node = expr.yields[yield];
+    for (size_t anchor = 0; anchor < fusion_.anchors.size(); ++anchor)
+      for (size_t i = 0; i < ports_[anchor].size(); ++i) {
+        const Port& port = fusion_.anchors[anchor].operands[i];
+        if (std::cmp_equal(port.site, site) && std::cmp_equal(port.yield, yield))
+          add_port(expr, node, anchor, i);
+      }
+    const auto takes = [&](const Input& input) {
+      return input.from == Input::From::site && std::cmp_equal(input.at, site) &&
+             std::cmp_equal(input.yield, yield);
+    };
+    const auto waits = [&](const Site& other) { return std::ranges::any_of(other.inputs, takes); };
+    if (std::ranges::none_of(fusion_.sites, waits)) return;
+    const DataType held = held_type(expr.node(node).type, reading_);
+    Dense& dense = yields_[site][yield];
+    dense = {buffers_.add(held, element_count(expr.domain)), packed_strides(expr.domain)};
+    expr.stores.push_back({.node = node, .type = held, .access = {dense.buffer, 0, dense.strides}});
+  }
+
+  void add_port(Expr& expr, int node, size_t anchor, size_t i) {
+    // Siblings share their first operand.
+    if (form_of(fusion_) == Form::siblings && anchor == 1 && i == 0) {
+      ports_[1][0] = ports_[0][0];
+      return;
+    }
+    const Contraction shape = shape_of(anchor);
+    const int which = static_cast<int>(i);
+    const Strides strides = is_oracle() ? oracle_strides(shape, which) : device_strides(shape, which);
+    Strides over = strides;
+    const Dims& axes = fusion_.anchors[anchor].operands[i].axes;
+    for (int axis = 0; axis < axes.rank(); ++axis) over[static_cast<int>(axes[axis])] = strides[axis];
+    const DataType held = held_type(shape.compute(), reading_);
+    ports_[anchor][i] = buffers_.add(held, element_count(expr.domain));
+    expr.stores.push_back({.node = node, .type = held, .access = {ports_[anchor][i], 0, over}});
+  }
+
+  void evaluate_anchor(size_t at) {
+    if (results_[at].buffer >= 0) return;
+    const Contraction shape = shape_of(at);
+    const DataType held = held_type(shape.compute(), reading_);
+    results_[at] = {buffers_.add(held, element_count(shape.c)),
+                    is_oracle() ? packed_strides(shape.c) : device_result_strides(shape)};
+    const void* const first = buffers_.data(ports_[at][0]);
+    const void* const second = buffers_.data(ports_[at][1]);
+    void* const result = buffers_.data(results_[at].buffer);
+    if (is_oracle())
+      oracle_contraction(shape, held, first, second, result);
+    else
+      device_contraction(shape, first, second, result);
+  }
+
+  const Fusion& fusion_;
+  FusionBuffers& buffers_;
+  Reading reading_;
+  std::vector<Dense> results_;              // by anchor
+  std::vector<std::vector<Dense>> yields_;  // by site and yield: those that other sites take
+  std::vector<std::vector<int>> ports_;     // by anchor and operand: buffers
+};
 
 }  // namespace
 
 void evaluate(const Fusion& fusion, std::span<void* const> operands, Reading reading) {
   FusionBuffers buffers(fusion, operands);
-  if (!fusion.anchors.empty()) return evaluate_anchored(fusion, buffers, reading);
-  for (const Expr& site : fusion.after) evaluate_expression(site, buffers.all(), reading);
+  FusionEvaluator(fusion, buffers, reading).run();
 }
 
 }  // namespace fusor

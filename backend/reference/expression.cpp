@@ -1,12 +1,15 @@
-// Owns the walk over an Expr's domain when nothing is reduced, and the choice of the axis that blocks run
-// along.
+// Owns the walk over an Expr's domain when nothing is reduced, and the choice of
+// the axis that blocks run along.
 #include "backend/reference/expression.h"
 
 #include <algorithm>
+#include <memory>
+#include <vector>
 
 #include "backend/reference/block_evaluator.h"
 #include "backend/reference/reduction.h"
 #include "backend/reference/sweep.h"
+#include "backend/reference/walks.h"
 #include "core/environment.h"
 #include "core/parallel.h"
 
@@ -29,6 +32,14 @@ void evaluate_elementwise(const Expr& expr, std::span<const Buffer> buffers, Rea
       blocks.store_elementwise(at, count);
     }
   });
+}
+
+void evaluate_walk(const Expr& expr, std::span<const Buffer> buffers, Reading reading) {
+  Expr merged = merge_axes(expr);
+  if (merged.has_reduction())
+    evaluate_reductions(merged, buffers, reading);
+  else
+    evaluate_elementwise(merged, buffers, reading);
 }
 
 }  // namespace
@@ -61,16 +72,15 @@ void Sweep::place(int64_t index, Dims& at) const {
 }
 
 void evaluate_expression(const Expr& expr, std::span<const Buffer> buffers, Reading reading) {
-  Expr merged = merge_axes(expr);
-  if (merged.domain.empty()) {  // a single element
-    merged.domain.push_back(1);
-    for (Node& node : merged.nodes) node.access.strides = Dims::filled(1, 0);
-    for (Result& result : merged.results) result.access.strides = Dims::filled(1, 0);
+  const Walks walks = walks_of(expr, static_cast<int>(buffers.size()), reading);
+  std::vector<Buffer> all(buffers.begin(), buffers.end());
+  std::vector<std::unique_ptr<std::byte[]>> totals;
+  for (const Totals& room : walks.totals) {
+    const auto bytes = static_cast<size_t>(room.elements * byte_size(room.type));
+    totals.push_back(std::make_unique_for_overwrite<std::byte[]>(bytes));
+    all.push_back({room.type, totals.back().get()});
   }
-  if (merged.has_reduction())
-    evaluate_reductions(merged, buffers, reading);
-  else
-    evaluate_elementwise(merged, buffers, reading);
+  for (const Expr& walk : walks.exprs) evaluate_walk(walk, all, reading);
 }
 
 }  // namespace fusor::reference

@@ -14,7 +14,8 @@ struct Buffer {
   void* data = nullptr;
 };
 
-/// Stores every result of `expr`, which has no anchor nodes. The same bits for any number of threads.
+/// Carries out every store of `expr`, which has no input nodes: phase after phase, a walk for each set of
+/// reduced axes. The same bits for any number of threads.
 void evaluate_expression(const Expr& expr, std::span<const Buffer> buffers, Reading reading);
 
 }  // namespace fusor::reference

@@ -154,8 +154,8 @@ class ReductionSweep {
         rows_((mask_ >> axis_ & 1) != 0),
         lanes_(rows_ ? 1 : kBlock),
         chunks_(ceil_div(steps_.count(), kStepsPerChunk)) {
-    for (const Result& result : expr.results)
-      if (result.reduction) reductions_.push_back(&result);
+    for (const Store& store : expr.stores)
+      if (const Node* const total = reduction_of(expr, store)) totals_.push_back({&store, total});
     for (int i = 0; i < expr.domain.rank(); ++i)
       if (mask_ >> i & 1) reduced_ *= expr.domain[i];
   }
@@ -181,15 +181,15 @@ class ReductionSweep {
 
  private:
   static uint32_t reduced_mask(const Expr& expr) {
-    for (const Result& result : expr.results)
-      if (result.reduction) return result.reduced;
+    for (const Node& node : expr.nodes)
+      if (node.kind == Node::Kind::reduce) return node.over;
     return 0;
   }
 
   DataType held(size_t reduction) const {
-    return held_type(reductions_[reduction]->reduction->compute, reading_);
+    return held_type(totals_[reduction].node->reduction.compute, reading_);
   }
-  size_t accumulator_bytes() const { return reductions_.size() * static_cast<size_t>(lanes_) * 8; }
+  size_t accumulator_bytes() const { return totals_.size() * static_cast<size_t>(lanes_) * 8; }
   std::byte* partial(int64_t task) {
     return partials_.data() + static_cast<size_t>(task) * accumulator_bytes();
   }
@@ -207,8 +207,8 @@ class ReductionSweep {
   }
 
   void take_in(BlockEvaluator& blocks, int64_t kept, int64_t chunk, std::byte* accumulators) {
-    for (size_t r = 0; r < reductions_.size(); ++r)
-      with_fold(reductions_[r]->reduction->mode, held(r), [&]<class F, class S>(F, S) {
+    for (size_t r = 0; r < totals_.size(); ++r)
+      with_fold(totals_[r].node->reduction.mode, held(r), [&]<class F, class S>(F, S) {
         S* lanes = reinterpret_cast<S*>(lanes_of(accumulators, r));
         std::fill(lanes, lanes + lanes_, F::first());
       });
@@ -219,14 +219,13 @@ class ReductionSweep {
       const int64_t count = std::min(kBlock, expr_.domain[axis_] - at[axis_]);
       blocks.evaluate(at, count);
       blocks.store_elementwise(at, count);
-      for (size_t r = 0; r < reductions_.size(); ++r)
-        take_in_block(blocks, r, count, lanes_of(accumulators, r));
+      for (size_t r = 0; r < totals_.size(); ++r) take_in_block(blocks, r, count, lanes_of(accumulators, r));
     }
   }
 
   void take_in_block(BlockEvaluator& blocks, size_t r, int64_t count, std::byte* accumulators) const {
-    const void* values = blocks.value_as(reductions_[r]->node, held(r), count);
-    with_fold(reductions_[r]->reduction->mode, held(r), [&]<class F, class S>(F, S) {
+    const void* values = blocks.value_as(totals_[r].node->args[0], held(r), count);
+    with_fold(totals_[r].node->reduction.mode, held(r), [&]<class F, class S>(F, S) {
       S* lanes = reinterpret_cast<S*>(accumulators);
       if (rows_)
         fold_row<F>(static_cast<const S*>(values), count, *lanes);
@@ -238,8 +237,8 @@ class ReductionSweep {
   void combine(int64_t kept) {
     std::byte* first = partial(kept * chunks_);
     for (int64_t chunk = 1; chunk < chunks_; ++chunk)
-      for (size_t r = 0; r < reductions_.size(); ++r)
-        with_fold(reductions_[r]->reduction->mode, held(r), [&]<class F, class S>(F, S) {
+      for (size_t r = 0; r < totals_.size(); ++r)
+        with_fold(totals_[r].node->reduction.mode, held(r), [&]<class F, class S>(F, S) {
           S* sum = reinterpret_cast<S*>(lanes_of(first, r));
           const S* next = reinterpret_cast<const S*>(lanes_of(partial(kept * chunks_ + chunk), r));
           for (int64_t i = 0; i < lanes_; ++i) sum[i] = F::joined(sum[i], next[i]);
@@ -250,14 +249,14 @@ class ReductionSweep {
   void store(int64_t kept, std::byte* accumulators) const {
     const Dims at = place(kept);
     const int64_t count = kept_lanes(at);
-    for (size_t r = 0; r < reductions_.size(); ++r) {
-      const Result& result = *reductions_[r];
+    for (size_t r = 0; r < totals_.size(); ++r) {
+      const auto& [store, total] = totals_[r];
       std::byte* lanes = lanes_of(accumulators, r);
       with_held(held(r),
-                [&]<class S>(S) { finish(*result.reduction, reduced_, count, reinterpret_cast<S*>(lanes)); });
-      const Buffer& buffer = buffers_[static_cast<size_t>(result.access.operand)];
-      store_block(held(r), lanes, count, result.type, buffer.data, element_at(result.access, at),
-                  step_along(result.access, axis_));
+                [&]<class S>(S) { finish(total->reduction, reduced_, count, reinterpret_cast<S*>(lanes)); });
+      const Buffer& buffer = buffers_[static_cast<size_t>(store->access.operand)];
+      store_block(held(r), lanes, count, store->type, buffer.data, element_at(store->access, at),
+                  step_along(store->access, axis_));
     }
   }
 
@@ -270,7 +269,11 @@ class ReductionSweep {
   bool rows_;  // blocks run along a reduced axis: one accumulator takes in a whole block
   int64_t lanes_, chunks_;
   int64_t reduced_ = 1;
-  std::vector<const Result*> reductions_;
+  struct Total {
+    const Store* store;
+    const Node* node;
+  };
+  std::vector<Total> totals_;
   std::vector<std::byte> partials_;
 };
 

@@ -1,5 +1,5 @@
-// Owns reductions on the host: the evaluation of an Expr whose results are reduced, with partial sums in a
-// fixed order.
+// Owns reductions on the host: the evaluation of an Expr whose reductions all run over the same axes, with
+// partial sums in a fixed order.
 #pragma once
 
 #include <span>
@@ -8,8 +8,8 @@
 
 namespace fusor::reference {
 
-/// Stores every result of `expr`, at least one of them reduced. The order of accumulation depends on the
-/// domain alone.
+/// Carries out every store of `expr`, at least one of them of totals; no total is needed again. The order of
+/// accumulation depends on the domain alone.
 void evaluate_reductions(const Expr& expr, std::span<const Buffer> buffers, Reading reading);
 
 }  // namespace fusor::reference

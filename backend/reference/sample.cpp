@@ -277,15 +277,18 @@ class Sample {
                             .access = {static_cast<int>(i), 0, {behind_one, 1}, false}});
     }
     buffers.push_back({y.type, gathered[operands].data()});
-    Result result;
-    result.access = {static_cast<int>(operands), 0, {1, 0}, false};
-    result.type = y.type;
-    result.node = add_operation(op, y.type, expr);
+    Store store;
+    store.access = {static_cast<int>(operands), 0, {1, 0}, false};
+    store.type = y.type;
+    store.node = add_operation(op, y.type, expr);
     if (reduces) {
-      result.reduction = std::get<Reduction>(op.attributes);
-      result.reduced = 2;
+      Node total{.kind = Node::Kind::reduce, .type = y.type, .reduction = std::get<Reduction>(op.attributes)};
+      total.over = 2;
+      total.args[0] = store.node;
+      expr.nodes.push_back(total);
+      store.node = static_cast<int>(expr.nodes.size()) - 1;
     }
-    expr.results.push_back(result);
+    expr.stores.push_back(store);
     evaluate_expression(expr, buffers, Reading::oracle);
     const int64_t size = byte_size(y.type);
     const auto* made = reinterpret_cast<const std::byte*>(gathered[operands].data());

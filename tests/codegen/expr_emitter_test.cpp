@@ -32,14 +32,24 @@ Node pointwise(PointwiseMode mode, DataType type, std::array<int, 3> args) {
   return node;
 }
 
-Result store(int operand, int node, DataType type, const Strides& strides, bool whole = false) {
-  Result result;
+Store store(int operand, int node, DataType type, const Strides& strides, bool whole = false) {
+  Store result;
   result.node = node;
   result.type = type;
   result.access.operand = operand;
   result.access.strides = strides;
   result.access.whole_vectors = whole;
   return result;
+}
+
+// Of a node, over the rows.
+Node total(int node, ReductionMode mode) {
+  Node reduce;
+  reduce.kind = Node::Kind::reduce;
+  reduce.reduction.mode = mode;
+  reduce.over = 0b10;
+  reduce.args[0] = node;
+  return reduce;
 }
 
 // y = relu(x + bias), x and y bf16 [64, 128], bias f32 [1, 128].
@@ -53,7 +63,7 @@ KernelSource bias_relu() {
   expr.nodes = {load(0, DataType::bf16, {128, 1}, true), load(1, DataType::f32, {0, 1}),
                 pointwise(PointwiseMode::add, DataType::f16, {0, 1, -1}),
                 pointwise(PointwiseMode::relu, DataType::bf16, {2, -1, -1})};
-  expr.results = {store(2, 3, DataType::bf16, {128, 1}, true)};
+  expr.stores = {store(2, 3, DataType::bf16, {128, 1}, true)};
   source.sites = {{"Y", expr, 1, true}};
   return source;
 }
@@ -105,9 +115,8 @@ struct Y {
 
 TEST(EmitHeader, ReductionsGetAnAccumulatorAndAFinish) {
   KernelSource source = bias_relu();
-  expr_of(source).results = {store(2, 3, DataType::f32, {1, 0})};
-  expr_of(source).results[0].reduction = Reduction{.mode = ReductionMode::avg};
-  expr_of(source).results[0].reduced = 0b10;
+  expr_of(source).nodes.push_back(total(3, ReductionMode::avg));
+  expr_of(source).stores = {store(2, 4, DataType::f32, {1, 0})};
   const std::string text = emit_header(source);
   EXPECT_THAT(text, HasSubstr("#include \"codegen/device/base/reduction.cuh\""));
   EXPECT_THAT(text, HasSubstr("    alignas(8) float out0_count;\n"));
@@ -121,22 +130,22 @@ TEST(EmitHeader, ReductionsGetAnAccumulatorAndAFinish) {
 
 TEST(EmitHeader, AValueSiteMasksLanesThatDoNotExist) {
   KernelSource source = bias_relu();
-  expr_of(source).results.clear();
-  expr_of(source).value = 3;
+  expr_of(source).stores.clear();
+  expr_of(source).yields = {3};
   const std::string text = emit_header(source);
   EXPECT_THAT(text, HasSubstr("using Stored = bf16;"));
   EXPECT_THAT(text, HasSubstr("value[i] = i < count ? v3 : Value(0);"));
-  expr_of(source).value = 0;
+  expr_of(source).yields = {0};
   EXPECT_THAT(emit_header(source), HasSubstr("value[i] = v0[i];"));
 }
 
 TEST(EmitHeader, ASiteMayYieldTwoValues) {
   KernelSource source = bias_relu();
-  expr_of(source).results.clear();
-  expr_of(source).value = 3;
+  expr_of(source).stores.clear();
+  expr_of(source).yields = {3};
   const std::string one = structure_hash(source);
   EXPECT_THAT(emit_header(source), Not(HasSubstr("Values")));
-  expr_of(source).second_value = 2;
+  expr_of(source).yields = {3, 2};
   source.sites[0].rounds_value = false;
   const std::string text = emit_header(source);
   EXPECT_THAT(text, HasSubstr("  using SecondValue = float;\n  template <int N>\n  struct Values {\n"));
@@ -155,7 +164,7 @@ TEST(EmitHeader, AnAddressedSiteSaysWhereAnElementLies) {
   Expr expr;
   expr.domain = {64, 128};
   expr.nodes = {load(0, DataType::bf16, {128, 1}, true)};
-  expr.value = 0;
+  expr.yields = {0};
   source.sites = {{"A", expr, 1, true}};
   EXPECT_THAT(emit_header(source), Not(HasSubstr("address(")));
   const std::string before = structure_hash(source);
@@ -183,14 +192,14 @@ TEST(EmitHeader, OperandsAreConvertedToTheComputeType) {
 TEST(EmitHeader, ComparisonsNeedNoRounding) {
   KernelSource source = bias_relu();
   expr_of(source).nodes[3] = pointwise(PointwiseMode::cmp_gt, DataType::b8, {2, 1, -1});
-  expr_of(source).results[0].type = DataType::b8;
+  expr_of(source).stores[0].type = DataType::b8;
   EXPECT_THAT(emit_header(source), HasSubstr("const i32 v3 = op_cmp_gt<Fn>(v2, v1[i]);"));
 }
 
 TEST(EmitHeader, AnchorsAreArgumentsOfApply) {
   KernelSource source = bias_relu();
   Node anchor;
-  anchor.kind = Node::Kind::anchor;
+  anchor.kind = Node::Kind::input;
   expr_of(source).nodes[0] = anchor;
   EXPECT_THAT(emit_header(source), HasSubstr(" const Vec<Anchor0, N>& anchor0) {\n"));
 }
@@ -198,12 +207,12 @@ TEST(EmitHeader, AnchorsAreArgumentsOfApply) {
 TEST(EmitHeader, WhatAllLanesShareIsLoadedApartFromApply) {
   KernelSource source = bias_relu();
   Node anchor;
-  anchor.kind = Node::Kind::anchor;
+  anchor.kind = Node::Kind::input;
   expr_of(source).nodes[0] = anchor;
   expr_of(source).nodes[1] = load(1, DataType::f32, {1, 0});
   EXPECT_THAT(emit_header(source), Not(HasSubstr("Loads")));
-  expr_of(source).results.clear();
-  expr_of(source).value = 3;
+  expr_of(source).stores.clear();
+  expr_of(source).yields = {3};
   const std::string text = emit_header(source);
   EXPECT_THAT(text, HasSubstr("  struct Loads { float v1; };"));
   EXPECT_THAT(text,
@@ -269,10 +278,13 @@ TEST(WriteArguments, ScalarsAreConstantsOrPatches) {
 TEST(AccumulatorBytes, FieldsLieAsTheDeviceLaysThemOut) {
   KernelSource source = bias_relu();
   Expr& expr = expr_of(source);
-  expr.results.resize(3, expr.results[0]);
-  for (Result& result : expr.results) result.reduction = Reduction{};
+  expr.stores.resize(3, expr.stores[0]);
+  for (int i = 0; i < 3; ++i) {
+    expr.nodes.push_back(total(3, ReductionMode::add));
+    expr.stores[static_cast<size_t>(i)].node = 4 + i;
+  }
   EXPECT_EQ(accumulator_bytes(source.sites[0]), 12);
-  expr.results[1].reduction->compute = DataType::f64;
+  expr.nodes[5].reduction.compute = DataType::f64;
   EXPECT_EQ(accumulator_bytes(source.sites[0]), 24);
 }
 
@@ -303,7 +315,7 @@ TEST(StructureHash, ExtentsStridesOffsetsOperandsAndOpsDoNotCount) {
 TEST(StructureHash, TypesModesAndParametersCount) {
   expect_other_hash([](KernelSource& s) { expr_of(s).nodes[0].type = DataType::f16; });
   expect_other_hash([](KernelSource& s) { expr_of(s).nodes[2].type = DataType::f32; });
-  expect_other_hash([](KernelSource& s) { expr_of(s).results[0].type = DataType::f32; });
+  expect_other_hash([](KernelSource& s) { expr_of(s).stores[0].type = DataType::f32; });
   expect_other_hash([](KernelSource& s) { expr_of(s).nodes[3].pointwise.mode = PointwiseMode::abs; });
   expect_other_hash([](KernelSource& s) { expr_of(s).nodes[2].pointwise.compute = DataType::f64; });
   expect_other_hash([](KernelSource& s) { expr_of(s).nodes[3].pointwise.upper_clip = 6; });
@@ -329,7 +341,10 @@ TEST(StructureHash, ConfigTargetRootAndReductionsCount) {
   expect_other_hash([](KernelSource& s) { s.target = "sm_80"; });
   expect_other_hash([](KernelSource& s) { s.root = "elementwise/transpose.cuh"; });
   expect_other_hash([](KernelSource& s) { s.sites[0].short_forms = false; });
-  expect_other_hash([](KernelSource& s) { expr_of(s).results[0].reduction = Reduction{}; });
+  expect_other_hash([](KernelSource& s) {
+    expr_of(s).nodes.push_back(total(3, ReductionMode::add));
+    expr_of(s).stores[0].node = 4;
+  });
 }
 
 }  // namespace

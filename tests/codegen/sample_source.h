@@ -40,10 +40,10 @@ inline KernelSource sample_source(int relus = 1, int64_t rows = 64, int64_t colu
     step.args = {2 + i, -1, -1};
     expr.nodes.push_back(step);
   }
-  Result result;
+  Store result;
   result.node = 2 + relus;
   result.access = access(2);
-  expr.results.push_back(result);
+  expr.stores.push_back(result);
   return {"elementwise/elementwise.cuh",
           {site},
           {{"index_bits", 32},

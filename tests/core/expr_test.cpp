@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <array>
+#include <vector>
+
+#include "core/error.h"
 
 namespace fusor {
 namespace {
@@ -17,8 +20,8 @@ Node load(int operand, const Strides& strides) {
   return node;
 }
 
-Result store(int node, const Strides& strides) {
-  Result result;
+Store store(int node, const Strides& strides) {
+  Store result;
   result.node = node;
   result.access.strides = strides;
   return result;
@@ -28,15 +31,25 @@ Expr copy(const Dims& domain, const Strides& from, const Strides& to) {
   Expr expr;
   expr.domain = domain;
   expr.nodes = {load(0, from)};
-  expr.results = {store(0, to)};
+  expr.stores = {store(0, to)};
   return expr;
+}
+
+// Stores the copy's totals instead.
+void reduce_over(Expr& expr, uint32_t over) {
+  Node total;
+  total.kind = Node::Kind::reduce;
+  total.over = over;
+  total.args[0] = 0;
+  expr.nodes.push_back(total);
+  expr.stores[0].node = 1;
 }
 
 TEST(MergeAxes, PackedTensorBecomesOneAxis) {
   const Expr merged = merge_axes(copy({2, 3, 4}, {12, 4, 1}, {12, 4, 1}));
   EXPECT_EQ(merged.domain, (Dims{24}));
   EXPECT_EQ(merged.nodes[0].access.strides, (Strides{1}));
-  EXPECT_EQ(merged.results[0].access.strides, (Strides{1}));
+  EXPECT_EQ(merged.stores[0].access.strides, (Strides{1}));
 }
 
 TEST(MergeAxes, AxesTakeTheMemoryOrderOfTheStore) {
@@ -49,7 +62,7 @@ TEST(MergeAxes, TransposedOperandKeepsTwoAxes) {
   const Expr merged = merge_axes(copy({2, 3, 4, 5}, {60, 20, 5, 1}, {60, 1, 15, 3}));
   EXPECT_EQ(merged.domain, (Dims{2, 20, 3}));
   EXPECT_EQ(merged.nodes[0].access.strides, (Strides{60, 1, 20}));
-  EXPECT_EQ(merged.results[0].access.strides, (Strides{60, 3, 1}));
+  EXPECT_EQ(merged.stores[0].access.strides, (Strides{60, 3, 1}));
 }
 
 TEST(MergeAxes, BroadcastAxisStaysApart) {
@@ -70,21 +83,19 @@ TEST(MergeAxes, OneAxisIsAlwaysLeft) {
 
 TEST(MergeAxes, ReducedAxesDoNotMergeWithKeptOnes) {
   Expr expr = copy({4, 5, 6}, {30, 6, 1}, {1, 0, 0});
-  expr.results[0].reduction = Reduction{};
-  expr.results[0].reduced = 0b110;
+  reduce_over(expr, 0b110);
   const Expr merged = merge_axes(expr);
   EXPECT_EQ(merged.domain, (Dims{4, 30}));
-  EXPECT_EQ(merged.results[0].reduced, 0b10u);
+  EXPECT_EQ(merged.nodes[1].over, 0b10u);
 }
 
 TEST(MergeAxes, MaskFollowsReorderedAxes) {
   Expr expr = copy({4, 5, 6}, {1, 24, 4}, {0, 1, 5});
-  expr.results[0].reduction = Reduction{};
-  expr.results[0].reduced = 0b001;
+  reduce_over(expr, 0b001);
   const Expr merged = merge_axes(expr);
   EXPECT_EQ(merged.domain, (Dims{5, 6, 4}));
-  EXPECT_EQ(merged.results[0].reduced, 0b100u);
-  EXPECT_EQ(merged.results[0].access.strides, (Strides{1, 5, 0}));
+  EXPECT_EQ(merged.nodes[1].over, 0b100u);
+  EXPECT_EQ(merged.stores[0].access.strides, (Strides{1, 5, 0}));
 }
 
 Node index_along(int axis, const Strides& strides) {
@@ -122,7 +133,7 @@ TEST(MergeAxes, WithoutAStoreTheWidestLoadGivesTheOrder) {
   Expr expr;
   expr.domain = {3, 4};
   expr.nodes = {load(0, {1, 0}), load(1, {1, 3})};
-  expr.value = 1;
+  expr.yields = {1};
   const Expr merged = merge_axes(expr);
   EXPECT_EQ(merged.domain, (Dims{4, 3}));
   EXPECT_EQ(merged.nodes[1].access.strides, (Strides{3, 1}));
@@ -130,11 +141,11 @@ TEST(MergeAxes, WithoutAStoreTheWidestLoadGivesTheOrder) {
 
 TEST(SelectAxes, PermutesEverythingThatNamesAnAxis) {
   Expr expr = copy({2, 3}, {3, 1}, {1, 0});
-  expr.results[0].reduced = 0b10;
+  reduce_over(expr, 0b10);
   const Expr selected = select_axes(expr, {1, 0});
   EXPECT_EQ(selected.domain, (Dims{3, 2}));
   EXPECT_EQ(selected.nodes[0].access.strides, (Strides{1, 3}));
-  EXPECT_EQ(selected.results[0].reduced, 0b01u);
+  EXPECT_EQ(selected.nodes[1].over, 0b01u);
 }
 
 TEST(DefaultParameters, AnyChangedParameterCounts) {
@@ -154,7 +165,7 @@ TEST(GroupAxes, WalksEveryGroupByOneStride) {
   ASSERT_TRUE(grouped);
   EXPECT_EQ(grouped->domain, (Dims{40, 3}));
   EXPECT_EQ(grouped->nodes[0].access.strides, (Strides{3, 1}));
-  EXPECT_EQ(grouped->results[0].access.strides, (Strides{0, 7}));
+  EXPECT_EQ(grouped->stores[0].access.strides, (Strides{0, 7}));
 }
 
 TEST(GroupAxes, RefusesAnAccessThatNeedsMoreStrides) {
@@ -189,13 +200,69 @@ TEST(GroupAxes, IndicesKeepAnAxisOfTheirOwn) {
 
 TEST(GroupAxes, GroupsAreReducedWholeOrNotAtAll) {
   Expr expr = copy({2, 3, 4, 5}, {60, 1, 15, 3}, {0, 1, 0, 0});
-  expr.results[0].reduction = Reduction{};
-  expr.results[0].reduced = 0b1101;
+  reduce_over(expr, 0b1101);
   const auto grouped = group_axes(expr, kPixelsAndChannels);
   ASSERT_TRUE(grouped);
-  EXPECT_EQ(grouped->results[0].reduced, 0b01u);
-  expr.results[0].reduced = 0b1100;
+  EXPECT_EQ(grouped->nodes[1].over, 0b01u);
+  expr.nodes[1].over = 0b1100;
   EXPECT_FALSE(group_axes(expr, kPixelsAndChannels));
+}
+
+// x -> sum over the columns -> x / sum, and the sum of that over the rows.
+Expr two_phases() {
+  Expr expr = copy({4, 6}, {6, 1}, {6, 1});
+  reduce_over(expr, 0b10);
+  Node divide;
+  divide.kind = Node::Kind::pointwise;
+  divide.pointwise.mode = PointwiseMode::div;
+  divide.args = {0, 1, -1};
+  expr.nodes.push_back(divide);
+  Node columns = expr.nodes[1];
+  columns.over = 0b01;
+  columns.args[0] = 2;
+  expr.nodes.push_back(columns);
+  expr.stores = {store(2, {6, 1}), store(3, {0, 1})};
+  return expr;
+}
+
+TEST(Phases, AReductionIsKnownOnePhaseAfterItsArgument) {
+  EXPECT_EQ(phases(two_phases()), (std::vector<int>{0, 1, 1, 2}));
+}
+
+TEST(Phases, OnlyATotalThatIsNeededAgainFeedsBack) {
+  EXPECT_TRUE(feeds_back(two_phases()));
+  Expr stored = copy({4, 6}, {6, 1}, {1, 0});
+  reduce_over(stored, 0b10);
+  EXPECT_FALSE(feeds_back(stored));
+  stored.yields = {1};
+  EXPECT_TRUE(feeds_back(stored));
+}
+
+TEST(VaryingAxes, ATotalIsTheSameAlongWhatItRanOver) {
+  EXPECT_EQ(varying_axes(two_phases()), (std::vector<uint32_t>{0b11, 0b01, 0b11, 0b10}));
+  EXPECT_EQ(varying_axes(copy({1, 6}, {6, 1}, {6, 1})), (std::vector<uint32_t>{0b10}));
+}
+
+TEST(DeadNodes, WhatReachesNothingGoes) {
+  Expr expr = two_phases();
+  expr.stores.pop_back();
+  const Expr left = without_dead_nodes(expr);
+  EXPECT_EQ(left.nodes.size(), 3u);
+  expr.stores = {store(1, {1, 0})};
+  EXPECT_EQ(without_dead_nodes(expr).nodes.size(), 2u);
+}
+
+TEST(ValidateExpr, FindsWhatIsBroken) {
+  EXPECT_NO_THROW(validate(two_phases()));
+  Expr later = two_phases();
+  later.nodes[2].args[1] = 3;
+  EXPECT_THROW(validate(later), Error) << "an argument after its user";
+  Expr outside = two_phases();
+  outside.nodes[1].over = 0b100;
+  EXPECT_THROW(validate(outside), Error) << "an axis outside of the domain";
+  Expr narrow = two_phases();
+  narrow.stores[0].access.strides = {1, 0};
+  EXPECT_THROW(validate(narrow), Error) << "a store that many values share";
 }
 
 }  // namespace

@@ -27,15 +27,16 @@ void mark_whole_vectors(const Fusion& fusion, Expr& site, int axis, int64_t widt
   };
   for (Node& node : site.nodes)
     if (node.kind == Node::Kind::load) mark(node.access);
-  for (Result& result : site.results) mark(result.access);
+  for (Store& result : site.stores) mark(result.access);
 }
 
 bool fits_short_forms(const Expr& site) {
   const auto is_short = [](DataType type) { return is_real(type) && info(type).bits <= 16; };
-  if (site.value >= 0) return is_short(site.nodes[static_cast<size_t>(site.value)].type);
+  if (!site.yields.empty()) return is_short(yielded_node(site).type);
   // What is reduced is rounded first.
-  return std::ranges::all_of(site.results, [&](const Result& result) {
-    return is_short(result.reduction ? site.nodes[static_cast<size_t>(result.node)].type : result.type);
+  return std::ranges::all_of(site.stores, [&](const Store& result) {
+    const Node* const total = reduction_of(site, result);
+    return is_short(total ? site.node(total->args[0]).type : result.type);
   });
 }
 
@@ -55,7 +56,7 @@ std::vector<Guard> guards_of(const Fusion& fusion, std::initializer_list<VectorS
   };
   for (const VectorSite& vectors : sites) {
     for (const Node& node : vectors.site.nodes) raise(node.access, vectors.width);
-    for (const Result& result : vectors.site.results) raise(result.access, vectors.width);
+    for (const Store& result : vectors.site.stores) raise(result.access, vectors.width);
   }
   return guards;
 }
@@ -70,7 +71,7 @@ SiteCost cost_of(const Expr& site, const Fusion& fusion) {
     cost.instructions += info(node.pointwise.mode).alu;
     cost.special += info(node.pointwise.mode).sfu;
   }
-  for (const Result& result : site.results) cost.bytes += static_cast<double>(byte_size(result.type));
+  for (const Store& result : site.stores) cost.bytes += static_cast<double>(byte_size(result.type));
   return cost;
 }
 
@@ -88,7 +89,7 @@ int64_t positions_read(const Contraction& view, int axis, int64_t extent, int64_
 // The site that a convolution walks in strides, or null.
 const Expr* walked_in_strides(const Fusion& fusion, const std::optional<Contraction>& view) {
   if (!view || (view->op != ContractionOp::fprop && view->op != ContractionOp::wgrad)) return nullptr;
-  return &fusion.before[view->op == ContractionOp::fprop ? 0 : 1];
+  return &operand_site(fusion, 0, view->op == ContractionOp::fprop ? 0 : 1);
 }
 
 }  // namespace
@@ -111,12 +112,11 @@ double dram_bytes(const Fusion& fusion) {
     }
     reached[operand] = std::min(std::max(reached[operand], elements), fusion.operands[operand].elements);
   };
-  for (const auto* group : {&fusion.before, &fusion.after})
-    for (const Expr& expr : *group) {
-      for (const Node& node : expr.nodes)
-        if (node.kind == Node::Kind::load) count(expr, node.access);
-      for (const Result& result : expr.results) count(expr, result.access);
-    }
+  for (const Site& site : fusion.sites) {
+    for (const Node& node : site.expr.nodes)
+      if (node.kind == Node::Kind::load) count(site.expr, node.access);
+    for (const Store& store : site.expr.stores) count(site.expr, store.access);
+  }
   double bytes = 0;
   for (size_t i = 0; i < reached.size(); ++i)
     bytes += static_cast<double>(reached[i] * byte_size(fusion.operands[i].type));
@@ -124,13 +124,14 @@ double dram_bytes(const Fusion& fusion) {
 }
 
 std::optional<Refusal> refuse_epilogue_reductions(const Fusion& fusion) {
-  for (const Result& result : fusion.after[0].results) {
-    if (!result.reduction) continue;
+  for (const Store& result : result_site(fusion).stores) {
+    const Node* const total = reduction_of(result_site(fusion), result);
+    if (total == nullptr) continue;
     return Refusal{"no-epilogue-reduction",
                    fusion.op_name(result.op),
                    fusion.name_of(result.access.operand),
                    "elementwise results",
-                   fmt::format("a reduction ({})", to_string(result.reduction->mode)),
+                   fmt::format("a reduction ({})", to_string(total->reduction.mode)),
                    "give the reduction a fusion of its own",
                    result.op};
   }
@@ -138,7 +139,7 @@ std::optional<Refusal> refuse_epilogue_reductions(const Fusion& fusion) {
 }
 
 std::optional<Refusal> refuse_pair(const Fusion& fusion) {
-  if (!fusion.is_pair()) return std::nullopt;
+  if (form_of(fusion) != Form::siblings) return std::nullopt;
   const int second = fusion.anchors[1].op;
   return Refusal{"one-contraction",
                  fusion.op_name(second),
@@ -152,13 +153,13 @@ std::optional<Refusal> refuse_pair(const Fusion& fusion) {
 Refusal refuse_other_domain(const Fusion& fusion) {
   const int anchor = fusion.anchors[0].op;
   int at = -1;
-  for (const Node& node : fusion.after[0].nodes)
+  for (const Node& node : result_site(fusion).nodes)
     if (node.op > anchor && (at < 0 || node.op < at)) at = node.op;
   return {"epilogue-over-result",
           fusion.op_name(anchor),
           "",
           "an epilogue over the shape of the anchor's result",
-          to_string(fusion.after[0].domain),
+          to_string(result_site(fusion).domain),
           "give the ops that broadcast the result a fusion of their own",
           at};
 }

@@ -10,8 +10,8 @@
 namespace fusor {
 
 /// Of the first operand, or of the second one (of a sibling).
-inline const Expr& operand_site(const Fusion& fusion, bool second, int64_t sibling) {
-  return fusion.before[static_cast<size_t>(second ? 1 + sibling : 0)];
+inline const Expr& site_of_operand(const Fusion& fusion, bool second, int64_t sibling) {
+  return operand_site(fusion, static_cast<size_t>(sibling), second ? 1 : 0);
 }
 
 /// A matmul's operand over the whole batch, and which of its axes are which.
@@ -21,7 +21,7 @@ struct MatmulSite {
 };
 
 inline MatmulSite matmul_site(const Fusion& fusion, const Contraction& view, bool second, int64_t sibling) {
-  Expr expr = over_batch(operand_site(fusion, second, sibling), view.batch);
+  Expr expr = over_batch(site_of_operand(fusion, second, sibling), view.batch);
   const int last = expr.domain.rank() - 1;
   return {std::move(expr), second ? last - 1 : last, second ? last : last - 1};
 }

@@ -47,9 +47,9 @@ bool has_channels_fastest(const Expr& pixels) {
 }
 
 std::optional<Contraction> convolution(const Fusion& fusion, const Conv& conv) {
-  const Dims& first = fusion.before[0].domain;
-  const Dims& second = fusion.before[1].domain;
-  const Dims& result = fusion.after[0].domain;
+  const Dims& first = operand_site(fusion, 0, 0).domain;
+  const Dims& second = operand_site(fusion, 0, 1).domain;
+  const Dims& result = result_site(fusion).domain;
   const bool forward = conv.pass == ConvPass::fprop;
   const Dims& x = forward ? first : conv.pass == ConvPass::dgrad ? result : second;
   const Dims& w = conv.pass == ConvPass::wgrad ? result : second;
@@ -79,15 +79,15 @@ std::optional<Contraction> convolution(const Fusion& fusion, const Conv& conv) {
       view.m = view.output_channels, view.n = view.input_channels * taps, view.k = output_pixels;
       break;
   }
-  view.channels_fastest =
-      has_channels_fastest(conv.pass == ConvPass::wgrad ? fusion.before[1] : fusion.before[0]);
+  view.channels_fastest = has_channels_fastest(conv.pass == ConvPass::wgrad ? operand_site(fusion, 0, 1)
+                                                                            : operand_site(fusion, 0, 0));
   return view;
 }
 
 std::optional<Contraction> matmul(const Fusion& fusion, const Matmul& op) {
-  const Dims& a = fusion.before[0].domain;
-  const Dims& b = fusion.before[1].domain;
-  const Dims& c = fusion.after[0].domain;
+  const Dims& a = operand_site(fusion, 0, 0).domain;
+  const Dims& b = operand_site(fusion, 0, 1).domain;
+  const Dims& c = result_site(fusion).domain;
   const int rank = c.rank();
   Contraction view;
   view.compute = op.compute;
@@ -229,15 +229,15 @@ std::vector<ProductAxis> Contraction::columns_of_result() const {
 }
 
 std::optional<Contraction> contraction_of(const Fusion& fusion) {
-  if (fusion.anchors.empty() || fusion.after.size() != 1) return std::nullopt;
+  if (fusion.anchors.empty() || form_of(fusion) == Form::chain) return std::nullopt;
   const Attributes& attributes = fusion.anchors[0].attributes;
   std::optional<Contraction> view;
   if (const auto* conv = std::get_if<Conv>(&attributes)) view = convolution(fusion, *conv);
   if (const auto* op = std::get_if<Matmul>(&attributes)) view = matmul(fusion, *op);
   if (!view) return std::nullopt;
   view->siblings = static_cast<int64_t>(fusion.anchors.size());
-  view->reduces = fusion.after[0].has_reduction();
-  view->results = std::ssize(fusion.after[0].results);
+  view->reduces = result_site(fusion).has_reduction();
+  view->results = std::ssize(result_site(fusion).stores);
   return view;
 }
 
@@ -270,7 +270,7 @@ const Access* primary_access(const Expr& site) {
     most = elements;
     primary = &access;
   };
-  for (const Result& result : site.results) consider(result.access);
+  for (const Store& result : site.stores) consider(result.access);
   if (primary != nullptr) return primary;
   for (const Node& node : site.nodes)
     if (node.kind == Node::Kind::load) consider(node.access);
@@ -286,7 +286,7 @@ int64_t reach(const Expr& site) {
     most = std::max(most, span);
   };
   for (const Node& node : site.nodes) consider(node.access);
-  for (const Result& result : site.results) consider(result.access);
+  for (const Store& result : site.stores) consider(result.access);
   return most;
 }
 

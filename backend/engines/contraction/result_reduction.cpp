@@ -56,10 +56,10 @@ struct ResultAxes {
   }
 };
 
-const Result* first_reduction(const Expr& y) {
+const Store* first_total(const Expr& y) {
   const auto found =
-      std::ranges::find_if(y.results, [](const Result& result) { return result.reduction.has_value(); });
-  return found == y.results.end() ? nullptr : &*found;
+      std::ranges::find_if(y.stores, [&](const Store& store) { return reduction_of(y, store) != nullptr; });
+  return found == y.stores.end() ? nullptr : &*found;
 }
 
 std::optional<ResultReduction> reduction_over(const Contraction& view, const Dims& domain, uint32_t reduced) {
@@ -84,30 +84,34 @@ std::optional<ResultReduction> reduction_over(const Contraction& view, const Dim
   return reduction;
 }
 
-Refusal refusal(const Fusion& fusion, const Result& result, const char* rule, std::string expected) {
+Refusal refusal(const Fusion& fusion, const Store& result, const char* rule, std::string expected) {
   std::string axes;
-  for (int i = 0; i < fusion.after[0].domain.rank(); ++i)
-    if (result.reduced >> i & 1) axes += fmt::format("{}{}", axes.empty() ? "" : ", ", i);
+  for (int i = 0; i < result_site(fusion).domain.rank(); ++i)
+    if (reduction_of(result_site(fusion), result)->over >> i & 1)
+      axes += fmt::format("{}{}", axes.empty() ? "" : ", ", i);
   return {rule,
           fusion.op_name(result.op),
           fusion.name_of(result.access.operand),
           std::move(expected),
-          fmt::format("axes {} of {}", axes.empty() ? "none" : axes, to_string(fusion.after[0].domain)),
+          fmt::format("axes {} of {}", axes.empty() ? "none" : axes, to_string(result_site(fusion).domain)),
           "give the reduction a fusion of its own",
           result.op};
 }
 
 // The reductions alone: their accumulators, and the stores of their totals.
 KernelSite totals_of(const Fusion& fusion, const ResultReduction& reduction) {
-  const Expr& y = fusion.after[0];
+  const Expr& y = result_site(fusion);
   Expr totals;
   totals.domain = y.domain;
-  for (const Result& result : y.results) {
-    if (!result.reduction) continue;
-    totals.results.push_back(result);
-    totals.results.back().node = static_cast<int>(totals.nodes.size());
-    totals.nodes.push_back(
-        {.kind = Node::Kind::anchor, .type = y.nodes[static_cast<size_t>(result.node)].type});
+  for (const Store& result : y.stores) {
+    const Node* const total = reduction_of(y, result);
+    if (total == nullptr) continue;
+    const int input = static_cast<int>(totals.nodes.size());
+    totals.nodes.push_back({.kind = Node::Kind::input, .type = y.node(total->args[0]).type});
+    totals.nodes.push_back(*total);
+    totals.nodes.back().args[0] = input;
+    totals.stores.push_back(result);
+    totals.stores.back().node = input + 1;
   }
   Dims order = reduction.axes;
   for (int axis = 0; axis < y.domain.rank(); ++axis)
@@ -128,19 +132,21 @@ int64_t rows_of_threads(int64_t parts, int64_t accumulator) {
 }  // namespace
 
 std::optional<ResultReduction> result_reduction(const Fusion& fusion, const Contraction& view) {
-  const Result* const first = first_reduction(fusion.after[0]);
+  const Expr& y = result_site(fusion);
+  const Store* const first = first_total(y);
   if (first == nullptr) return std::nullopt;
-  return reduction_over(view, fusion.after[0].domain, first->reduced);
+  return reduction_over(view, y.domain, reduction_of(y, *first)->over);
 }
 
 std::optional<Refusal> refuse_reductions(const Fusion& fusion, const Contraction& view) {
-  const Expr& y = fusion.after[0];
-  const Result* const first = first_reduction(y);
+  const Expr& y = result_site(fusion);
+  const Store* const first = first_total(y);
   if (first == nullptr) return std::nullopt;
-  if (!reduction_over(view, y.domain, first->reduced))
+  const uint32_t over = reduction_of(y, *first)->over;
+  if (!reduction_over(view, y.domain, over))
     return refusal(fusion, *first, "reduction-axes", "a reduction over all rows, all columns or everything");
-  for (const Result& result : y.results)
-    if (result.reduction && result.reduced != first->reduced)
+  for (const Store& result : y.stores)
+    if (const Node* const total = reduction_of(y, result); total && total->over != over)
       return refusal(fusion, result, "one-reduction-mask", "reductions over the same axes");
   return std::nullopt;
 }

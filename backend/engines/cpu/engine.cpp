@@ -17,19 +17,18 @@ double node_flops(const Expr& expr) {
       const PointwiseInfo& row = info(node.pointwise.mode);
       per_element += row.alu + kSpecialFlops * row.sfu;
     }
-  for (const Result& result : expr.results) per_element += result.reduction ? 2 : 1;
+  for (const Store& result : expr.stores) per_element += reduction_of(expr, result) ? 2 : 1;
   return per_element * static_cast<double>(element_count(expr.domain));
 }
 
 Work work_of(const Fusion& fusion) {
   Work work;
   double flops = 0;
-  for (const Expr& site : fusion.before) flops += node_flops(site);
-  for (const Expr& site : fusion.after) flops += node_flops(site);
+  for (const Site& site : fusion.sites) flops += node_flops(site.expr);
   bool wide = false;
   for (const Anchor& anchor : fusion.anchors) {
-    flops += 2 * reference::multiply_adds({anchor.attributes, fusion.before[0].domain,
-                                           fusion.before[1].domain, fusion.after[0].domain});
+    flops += 2 * reference::multiply_adds({anchor.attributes, operand_site(fusion, 0, 0).domain,
+                                           operand_site(fusion, 0, 1).domain, result_site(fusion).domain});
     wide = wide || *compute_type(anchor.attributes) == DataType::f64;
   }
   (wide ? work.fp64_flops : work.fp32_flops) = flops;

@@ -31,6 +31,7 @@ class DepthwiseEngine final : public Engine {
   Support supports(const Fusion& fusion, const DeviceInfo& device) const override {
     if (auto refusal = refuse_cpu(device)) return Support::no(std::move(*refusal));
     if (auto refusal = refuse_other_anchor(fusion)) return Support::no(std::move(*refusal));
+    if (auto refusal = refuse_phases(fusion)) return Support::no(std::move(*refusal));
     if (auto refusal = refuse_depthwise(fusion)) return Support::no(std::move(*refusal));
     return Support::yes();
   }

@@ -62,7 +62,7 @@ void Lowering::write_channels(ArgumentBlock& block) const {
 
 KernelSite Lowering::site(const char* name, const Expr& expr, int vector_axis) const {
   KernelSite site{name, expr, vector_axis, fits_short_forms(expr)};
-  site.addressed = marches() && expr.value >= 0 && is_plain(expr);
+  site.addressed = marches() && !expr.yields.empty() && is_plain(expr);
   return site;
 }
 

@@ -52,9 +52,9 @@ Deal best_deal(int64_t vectors, int64_t row_pieces, int64_t max_width) {
 }  // namespace
 
 int64_t widest_vector(const Fusion& fusion) {
-  const int64_t width = widest_vector(fusion, fusion.before[0]);
+  const int64_t width = widest_vector(fusion, operand_site(fusion, 0, 0));
   const bool wgrad = std::get<Conv>(fusion.anchors[0].attributes).pass == ConvPass::wgrad;
-  return wgrad ? std::min(width, widest_vector(fusion, fusion.before[1])) : width;
+  return wgrad ? std::min(width, widest_vector(fusion, operand_site(fusion, 0, 1))) : width;
 }
 
 Lowering::Lowering(const Fusion& fusion_, const EngineConfig& config, const DeviceInfo& device)
@@ -71,9 +71,9 @@ Lowering::Lowering(const Fusion& fusion_, const EngineConfig& config, const Devi
   for (const int64_t i : order)
     *slot++ = sliding_axis(view.axes[static_cast<size_t>(i)], view.op, strided_gradient);
   for (SlidingAxis& axis : axes) axis.strided_gradient = strided_gradient;
-  a = over_kernel_axes(fusion.before[0], order);
-  b = over_kernel_axes(fusion.before[1], order);
-  y = over_kernel_axes(fusion.after[0], order);
+  a = over_kernel_axes(operand_site(fusion, 0, 0), order);
+  b = over_kernel_axes(operand_site(fusion, 0, 1), order);
+  y = over_kernel_axes(result_site(fusion), order);
   mark_vectors();
   pieces = ceil_div(last().taps(), kMaxSlidingTaps);
   taps = ceil_div(last().taps(), pieces);
@@ -110,7 +110,7 @@ int64_t Lowering::split_for(const DeviceInfo& device) const {
 }
 
 bool Lowering::is_plain(const Expr& site) const {
-  const Node& value = site.nodes[static_cast<size_t>(site.value)];
+  const Node& value = yielded_node(site);
   return value.kind == Node::Kind::load && byte_size(value.type) == 2 && is_real(value.type) &&
          (value.access.whole_vectors || vector == 1) &&
          fusion.operands[static_cast<size_t>(value.access.operand)].type == value.type;

@@ -64,7 +64,7 @@ struct Lowering {
   int64_t columns() const { return (strip - 1) * spread() + taps; }
   int64_t window() const { return axes[0].window * axes[1].window * axes[2].window; }
   int64_t row_pieces() const { return axes[0].window * axes[1].window * pieces; }
-  int64_t images() const { return fusion.before[0].domain[0]; }
+  int64_t images() const { return operand_site(fusion, 0, 0).domain[0]; }
   int64_t length(int axis) const { return axis == 2 ? strip : axis == 1 ? rows : 1; }
   int64_t strips() const {
     int64_t count = images();

@@ -58,9 +58,9 @@ std::optional<Refusal> refuse_depthwise(const Fusion& fusion) {
   if (!view) return refuse_other_domain(fusion);
   if (view->input_channels != 1 || view->output_channels != 1) return not_depthwise(fusion, *view);
   if (auto refusal = refuse_other_sums(fusion, *view)) return refusal;
-  if (auto refusal = refuse_channels(fusion, fusion.before[0])) return refusal;
-  if (auto refusal =
-          refuse_channels(fusion, view->op == ContractionOp::wgrad ? fusion.before[1] : fusion.after[0]))
+  if (auto refusal = refuse_channels(fusion, operand_site(fusion, 0, 0))) return refusal;
+  if (auto refusal = refuse_channels(
+          fusion, view->op == ContractionOp::wgrad ? operand_site(fusion, 0, 1) : result_site(fusion)))
     return refusal;
   return refuse_window(fusion, *view);
 }

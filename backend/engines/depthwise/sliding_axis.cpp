@@ -18,7 +18,7 @@ void insert_unit_axis(Expr& site, int at) {
     widen(node.access);
     if (node.kind == Node::Kind::index && node.axis >= at) ++node.axis;
   }
-  for (Result& result : site.results) widen(result.access);
+  for (Store& result : site.stores) widen(result.access);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "backend/engines/elementwise/launch.h"
 #include "backend/engines/elementwise/simplify.h"
 #include "backend/engines/list.h"
+#include "backend/engines/rules.h"
 
 namespace fusor {
 
@@ -21,7 +22,7 @@ ElementwiseKnobs knobs_of(const EngineConfig& config) {
 std::vector<ElementwiseSchedule> schedules(const Fusion& fusion, const ElementwiseKnobs& knobs,
                                            const DeviceInfo& device) {
   std::vector<ElementwiseSchedule> all;
-  for (size_t i = 0; i < fusion.after.size(); ++i)
+  for (size_t i = 0; i < fusion.sites.size(); ++i)
     all.push_back(schedule_elementwise(fusion, static_cast<int>(i), knobs, device));
   return all;
 }
@@ -78,9 +79,9 @@ void add_arithmetic(Work& work, const Expr& expr, double elements) {
     work.special += elements * row.sfu;
     if (!is_compute_type(node.type)) work.fp32_flops += 2 * elements;
   }
-  for (const Result& result : expr.results)
-    if (result.reduction)
-      (result.reduction->compute == DataType::f64 ? work.fp64_flops : work.fp32_flops) += 2 * elements;
+  for (const Store& result : expr.stores)
+    if (const Node* const total = reduction_of(expr, result))
+      (total->reduction.compute == DataType::f64 ? work.fp64_flops : work.fp32_flops) += 2 * elements;
 }
 
 void add_work(Work& work, const ElementwiseSchedule& s) {
@@ -93,9 +94,9 @@ void add_work(Work& work, const ElementwiseSchedule& s) {
     work.shared_bytes += 2 * elements * bytes;
   }
   add_arithmetic(work, s.y.expr, elements);
-  for (const Result& result : s.y.expr.results) {
+  for (const Store& result : s.y.expr.stores) {
     work.dram_bytes += dram_bytes(domain, result.access, result.type);
-    if (!result.reduction)
+    if (!reduction_of(s.y.expr, result))
       work.l2_bytes += elements * static_cast<double>(sector_bytes(result.access.strides[s.y.vector_axis],
                                                                    byte_size(result.type)));
   }
@@ -156,10 +157,11 @@ class ElementwiseEngine final : public Engine {
           {"no-anchor", fusion.op_name(anchor.op), "", "pointwise ops, reductions and copies only",
            std::string(kind_name(anchor.attributes)), "an engine that contracts operands", anchor.op});
     }
-    for (const Expr& expr : fusion.after) {
+    if (auto refusal = refuse_phases(fusion)) return Support::no(std::move(*refusal));
+    for (const Site& site : fusion.sites) {
       int differing = -1;
-      if (!shared_reduction_mask(expr, &differing))
-        return refuse_mask(fusion, expr.results[static_cast<size_t>(differing)]);
+      if (!shared_reduction_mask(site.expr, &differing))
+        return refuse_mask(fusion, site.expr.stores[static_cast<size_t>(differing)]);
     }
     return Support::yes();
   }
@@ -192,7 +194,7 @@ class ElementwiseEngine final : public Engine {
   }
 
  private:
-  static Support refuse_mask(const Fusion& fusion, const Result& result) {
+  static Support refuse_mask(const Fusion& fusion, const Store& result) {
     return Support::no({"one-reduction-mask", fusion.op_name(result.op),
                         fusion.name_of(result.access.operand), "reductions over the same axes",
                         "a reduction over others", "carry out the reductions in fusions of their own",

@@ -239,7 +239,7 @@ void guard(std::vector<Guard>& guards, const Access& access, DataType type, int6
 void append_guards(std::vector<Guard>& guards, const KernelSite& site, int64_t vector) {
   for (const Node& node : site.expr.nodes)
     if (node.kind == Node::Kind::load) guard(guards, node.access, node.type, vector);
-  for (const Result& result : site.expr.results) guard(guards, result.access, result.type, vector);
+  for (const Store& result : site.expr.stores) guard(guards, result.access, result.type, vector);
 }
 
 }  // namespace

@@ -25,15 +25,15 @@ bool has_run(const ElementwiseSchedule& s, const Fusion& fusion, int64_t vector)
     return node.kind != Node::Kind::index &&
            (node.kind != Node::Kind::load || &node == &load || runs(node.access));
   };
-  const auto is_stored_whole = [&](const Result& result) {
+  const auto is_stored_whole = [&](const Store& result) {
     return is_whole(fusion, expr, v, result.access, result.type, vector, s.run_loads ? -1 : f);
   };
   const bool run = s.run_loads ? load.access.strides[v] == expr.domain[f]
                                : std::ranges::all_of(expr.nodes, goes_along) &&
-                                     std::ranges::all_of(expr.results, runs, &Result::access);
+                                     std::ranges::all_of(expr.stores, runs, &Store::access);
   return run && expr.domain[s.channel_axis()] % vector == 0 &&
          is_whole(fusion, expr, f, load.access, load.type, vector, s.run_loads ? v : -1) &&
-         std::ranges::all_of(expr.results, is_stored_whole);
+         std::ranges::all_of(expr.stores, is_stored_whole);
 }
 
 // A line of them where shared memory has room for it; more where planes are tiny, less where blocks are few;

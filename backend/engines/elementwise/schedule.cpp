@@ -57,7 +57,7 @@ int index_bits(const Expr& expr) {
 
 bool fits_short_forms(const Expr& expr) {
   return std::ranges::all_of(
-      expr.results, [](const Result& result) { return is_real(result.type) && byte_size(result.type) <= 2; });
+      expr.stores, [](const Store& result) { return is_real(result.type) && byte_size(result.type) <= 2; });
 }
 
 // ---- The plain kernel ----
@@ -139,7 +139,7 @@ int64_t ElementwiseSchedule::shared_bytes() const {
 
 ElementwiseSchedule schedule_elementwise(const Fusion& fusion, int expr_index, const ElementwiseKnobs& knobs,
                                          const DeviceInfo& device) {
-  const Expr expr = simplified(fusion.after[static_cast<size_t>(expr_index)]);
+  const Expr expr = simplified(fusion.sites[static_cast<size_t>(expr_index)].expr);
   const uint32_t reduced = shared_reduction_mask(expr).value_or(0);
   const int vector_axis = choose_vector_axis(expr);
 

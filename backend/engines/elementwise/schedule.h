@@ -57,7 +57,7 @@ struct ElementwiseSchedule {
   int64_t blocks() const;
 };
 
-/// The schedule of fusion.after[expr]; `fusion` has no anchors.
+/// The schedule of fusion.sites[expr]; `fusion` has no anchors.
 ElementwiseSchedule schedule_elementwise(const Fusion& fusion, int expr, const ElementwiseKnobs& knobs,
                                          const DeviceInfo& device);
 

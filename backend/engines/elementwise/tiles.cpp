@@ -47,10 +47,10 @@ void stage_loads(ElementwiseSchedule& s, const Fusion& fusion, int unused) {
     x.short_forms = s.y.short_forms;
     x.expr.domain = s.y.expr.domain;
     x.expr.nodes = {node};
-    x.expr.value = 0;
+    x.expr.yields = {0};
     mark_whole(fusion, x, s.vector, unused);
-    node.kind = Node::Kind::anchor;
-    node.axis = static_cast<int>(s.staged.size());
+    node.kind = Node::Kind::input;
+    node.input = static_cast<int>(s.staged.size());
     node.access = {};
     s.staged.push_back(std::move(x));
   }
@@ -60,7 +60,7 @@ bool moves_whole(const ElementwiseSchedule& s, const Fusion& fusion, int64_t vec
   if (vector < 2) return false;
   const Expr& expr = s.y.expr;
   const int v = s.last(), f = v - 1;
-  const auto stored = [&](const Result& result) {
+  const auto stored = [&](const Store& result) {
     return is_whole(fusion, expr, v, result.access, result.type, vector);
   };
   const std::vector<int> loads = foreign_loads(expr, f, v);
@@ -68,7 +68,7 @@ bool moves_whole(const ElementwiseSchedule& s, const Fusion& fusion, int64_t vec
     const Node& node = expr.nodes[static_cast<size_t>(load)];
     return is_whole(fusion, expr, f, node.access, node.type, vector);
   };
-  return std::ranges::all_of(expr.results, stored) && std::ranges::all_of(loads, loaded);
+  return std::ranges::all_of(expr.stores, stored) && std::ranges::all_of(loads, loaded);
 }
 
 void schedule_transpose(ElementwiseSchedule& s, const Fusion& fusion, const ElementwiseKnobs& knobs) {

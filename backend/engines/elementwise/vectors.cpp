@@ -20,8 +20,8 @@ double adjacent_bytes(const Expr& expr, int axis) {
   double bytes = 0;
   for (const Node& node : expr.nodes)
     if (node.kind == Node::Kind::load) bytes += walked(node.access, node.type);
-  for (const Result& result : expr.results)
-    if (!result.reduction) bytes += 2 * walked(result.access, result.type);
+  for (const Store& result : expr.stores)
+    if (!reduction_of(expr, result)) bytes += 2 * walked(result.access, result.type);
   return bytes;
 }
 
@@ -101,7 +101,8 @@ int64_t streamed_bytes(const Expr& expr, int axis, int64_t vector) {
 
 int64_t affordable_unroll(const Expr& expr, int64_t vector, int64_t wanted) {
   constexpr int64_t kMostLanes = 256;
-  const int64_t steps = static_cast<int64_t>(expr.nodes.size() + expr.results.size());
+  const auto is_lane = [](const Node& node) { return node.kind != Node::Kind::reduce; };
+  const int64_t steps = std::ranges::count_if(expr.nodes, is_lane) + std::ssize(expr.stores);
   while (wanted > 1 && wanted * vector * steps > kMostLanes) wanted /= 2;
   return wanted;
 }

@@ -20,7 +20,7 @@ template <class E, class Visitor>
 void for_each_access(E& expr, Visitor&& visit) {
   for (auto& node : expr.nodes)
     if (node.kind == Node::Kind::load) visit(node.access, node.type);
-  for (auto& result : expr.results) visit(result.access, result.type);
+  for (auto& result : expr.stores) visit(result.access, result.type);
 }
 
 int choose_vector_axis(const Expr& expr);

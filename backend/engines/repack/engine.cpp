@@ -8,6 +8,7 @@
 #include "backend/engines/engine.h"
 #include "backend/engines/list.h"
 #include "backend/engines/repack/repack.h"
+#include "backend/engines/rules.h"
 #include "backend/engines/sm90/copy/tensor_maps.h"
 
 namespace fusor {
@@ -21,8 +22,8 @@ Fusion carried(const Fusion& fusion) {
   auto matmul = as_matmul(fusion);
   const auto view = matmul ? contraction_of(*matmul) : std::nullopt;
   if (!view) return fusion;
-  const Access* const filter = primary_access(fusion.before[1]);
-  const Access* const left = primary_access(matmul->before[0]);
+  const Access* const filter = primary_access(operand_site(fusion, 0, 1));
+  const Access* const left = primary_access(operand_site(*matmul, 0, 0));
   const bool filter_is_right = left == nullptr || filter == nullptr || left->operand != filter->operand;
   const bool packs_pixels = refuse_copies(*matmul, *view, !filter_is_right).has_value();
   return packs_pixels || !refuse_copies(*matmul, *view, filter_is_right) ? fusion : *std::move(matmul);
@@ -89,7 +90,7 @@ Way way_of(const Fusion& fusion, const Contraction& view, const EngineConfig& co
 }
 
 void add_copies(Work& work, const Fusion& copies, const DeviceInfo& device) {
-  if (copies.after.empty()) return;
+  if (copies.sites.empty()) return;
   const Work all = elementwise_engine().candidates(copies, device).front().work;
   work.serial_dram_bytes += all.dram_bytes;
   work.launches += all.launches;
@@ -119,6 +120,7 @@ class WgmmaRepackedEngine final : public Engine {
   }
 
   Support supports(const Fusion& given, const DeviceInfo& device) const override {
+    if (auto refusal = refuse_phases(given)) return Support::no(std::move(*refusal));
     if (auto refusal = refuse_pair(given)) return Support::no(std::move(*refusal));
     const Fusion fusion = carried(given);
     const auto view = contraction_of(fusion);

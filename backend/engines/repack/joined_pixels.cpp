@@ -174,7 +174,7 @@ Expr in_box(const Expr& site, const JoinedPixels& joined, const std::vector<Bloc
   };
   for (Node& node : part.nodes)
     if (node.kind == Node::Kind::load || node.kind == Node::Kind::index) split(node.access);
-  for (Result& result : part.results) split(result.access);
+  for (Store& result : part.stores) split(result.access);
   return part;
 }
 

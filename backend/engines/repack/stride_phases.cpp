@@ -131,7 +131,7 @@ Expr of_phase(const Expr& filter, const StridePhases& phases, int64_t phase) {
   for (size_t i = 0; i < taps.size(); ++i) part.domain[2 + static_cast<int>(i)] = taps[i].count;
   for (Node& node : part.nodes)
     if (node.kind == Node::Kind::load || node.kind == Node::Kind::index) narrow(node.access);
-  for (Result& result : part.results) narrow(result.access);
+  for (Store& result : part.stores) narrow(result.access);
   return part;
 }
 

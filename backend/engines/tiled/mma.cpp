@@ -64,20 +64,20 @@ struct Elements {
 
 std::optional<DataType> integer_element(const Fusion& fusion, const Expr& site) {
   for (const DataType element : {DataType::i8, DataType::u8})
-    if (is_exact(fusion, site, site.value, element)) return element;
+    if (is_exact(fusion, site, yielded(site), element)) return element;
   return std::nullopt;
 }
 
 // fp32 sums take two operands of one type, int32 sums bytes of any sign.
 std::optional<Elements> elements_of(const Fusion& fusion, DataType compute) {
-  const Expr &a = fusion.before[0], &b = fusion.before[1];
+  const Expr &a = operand_site(fusion, 0, 0), &b = operand_site(fusion, 0, 1);
   const auto is_allowed = [&](DataType element) {
     return element != DataType::f32 || fusion.precision >= Precision::allow_tf32;
   };
   if (compute == DataType::f32)
     for (const DataType element : {DataType::f16, DataType::bf16, DataType::f32})
-      if (is_allowed(element) && is_exact(fusion, a, a.value, element) &&
-          is_exact(fusion, b, b.value, element))
+      if (is_allowed(element) && is_exact(fusion, a, yielded(a), element) &&
+          is_exact(fusion, b, yielded(b), element))
         return Elements{element, element};
   if (compute != DataType::i32) return std::nullopt;
   const auto first = integer_element(fusion, a), second = integer_element(fusion, b);
@@ -87,7 +87,7 @@ std::optional<Elements> elements_of(const Fusion& fusion, DataType compute) {
 
 // The site is one load of `element`, as it is stored.
 bool is_plain(const Fusion& fusion, const Expr& site, DataType element) {
-  const Node& value = site.nodes[static_cast<size_t>(site.value)];
+  const Node& value = yielded_node(site);
   return value.kind == Node::Kind::load && value.type == element &&
          fusion.operands[static_cast<size_t>(value.access.operand)].type == element;
 }
@@ -295,9 +295,10 @@ class MmaEngine final : public Engine {
                                      ? "values that are exact in fp16 or bf16, the same for both"
                                      : "values of int8 or uint8";
     Refusal refusal{"tensor-core-operands", "", "", expected, "", "", -1};
-    for (const Expr& site : fusion.before) {
-      const Node& value = site.nodes[static_cast<size_t>(site.value)];
-      const auto reaches = [&](DataType element) { return is_exact(fusion, site, site.value, element); };
+    for (const Site& before : operand_sites(fusion)) {
+      const Expr& site = before.expr;
+      const Node& value = yielded_node(site);
+      const auto reaches = [&](DataType element) { return is_exact(fusion, site, yielded(site), element); };
       const bool reached = compute == DataType::f32 ? reaches(DataType::f16) || reaches(DataType::bf16)
                                                     : reaches(DataType::i8) || reaches(DataType::u8);
       if (!refusal.actual.empty()) refusal.actual += " and ";

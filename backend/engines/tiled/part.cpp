@@ -19,9 +19,10 @@ namespace {
 constexpr int64_t kThreads = 256;  // of codegen/device/tiled/tiling.cuh
 
 ContractionSites sites_of(const Fusion& fusion, const Contraction& view) {
-  if (view.is_convolution()) return {fusion.before[0], fusion.before[1], fusion.after[0]};
-  return {over_batch(fusion.before[0], view.batch), over_batch(fusion.before[1], view.batch),
-          fusion.after[0]};
+  if (view.is_convolution())
+    return {operand_site(fusion, 0, 0), operand_site(fusion, 0, 1), result_site(fusion)};
+  return {over_batch(operand_site(fusion, 0, 0), view.batch),
+          over_batch(operand_site(fusion, 0, 1), view.batch), result_site(fusion)};
 }
 
 // --- Index width ---
@@ -100,7 +101,7 @@ ResultStore store_of(const Fusion& fusion, const Contraction& view, const Expr& 
   store.along_n = runs_along(y, columns, rows);
   const ProductAxis& axis = fastest(store.along_n ? columns : rows);
   store.vector_axis = axis.axis;
-  store.width = longest(widths, fusion, y.results.front().access, axis);
+  store.width = longest(widths, fusion, y.stores.front().access, axis);
   return store;
 }
 
@@ -230,6 +231,7 @@ Work TiledContraction::work() const {
 
 std::optional<Refusal> refuse_tiling(const Fusion& fusion, const DeviceInfo& device) {
   if (auto refusal = refuse_cpu(device)) return refusal;
+  if (auto refusal = refuse_phases(fusion)) return refusal;
   if (auto refusal = refuse_pair(fusion)) return refusal;
   if (fusion.anchors.size() != 1 || !is_contraction(fusion.anchors[0].attributes))
     return Refusal{"needs-anchor",

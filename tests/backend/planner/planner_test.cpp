@@ -130,7 +130,7 @@ TEST(Partition, PairTakesACheapPrologueThatItsEpilogueReads) {
   const Graph graph = g.finish({y});
   EXPECT_THAT(names(graph), ElementsAre(ElementsAre("relu", "gate", "up", "mul", "residual")));
   const Fusion fusion = make_fusion(graph, fold_views(graph), std::vector<int>{0, 1, 2, 3, 4});
-  EXPECT_THAT(fusion.before[0].nodes, SizeIs(2));
+  EXPECT_THAT(operand_site(fusion, 0, 0).nodes, SizeIs(2));
 }
 
 TEST(Partition, PointwiseOpDoesNotJoinAGroupItWaitsForThroughAnother) {
@@ -204,7 +204,7 @@ TEST(FoldViews, ValueThatIsOnlyTransposedIsStoredTransposed) {
   const Graph graph = g.finish({y});
   EXPECT_THAT(names(graph), ElementsAre(ElementsAre("relu")));
   const Fusion fusion = make_fusion(graph, fold_views(graph), std::vector<int>{0});
-  EXPECT_EQ(fusion.after[0].results[0].access.strides,
+  EXPECT_EQ(result_site(fusion).stores[0].access.strides,
             (Strides{1, 2}));  // y is packed: its rows are x's columns
 }
 
@@ -254,33 +254,33 @@ TEST(ReshapeStrides, SplitsAndMergesAxes) {
 TEST(MakeFusion, BroadcastOperandHasStrideZero) {
   const Graph graph = conv_bias_relu();
   const Fusion fusion = make_fusion(graph, fold_views(graph), std::vector<int>{0, 1, 2});
-  ASSERT_THAT(fusion.before, SizeIs(2));
-  EXPECT_EQ(fusion.before[0].domain, (Dims{2, 8, 6, 6}));
-  EXPECT_EQ(fusion.after[0].domain, (Dims{2, 4, 6, 6}));
+  ASSERT_THAT(operand_sites(fusion), SizeIs(2));
+  EXPECT_EQ(operand_site(fusion, 0, 0).domain, (Dims{2, 8, 6, 6}));
+  EXPECT_EQ(result_site(fusion).domain, (Dims{2, 4, 6, 6}));
   bool found = false;
-  for (const Node& node : fusion.after[0].nodes)
+  for (const Node& node : result_site(fusion).nodes)
     if (node.kind == Node::Kind::load) {
       found = true;
       EXPECT_EQ(node.access.strides, (Strides{0, 1, 0, 0}));
     }
   EXPECT_TRUE(found);
-  EXPECT_THAT(fusion.after[0].results, SizeIs(1));
+  EXPECT_THAT(result_site(fusion).stores, SizeIs(1));
 }
 
 TEST(MakeFusion, SiblingsShareTheFirstOperandAndMeetInOneExpr) {
   const Graph graph = gated_pair();
   const Fusion fusion = make_fusion(graph, fold_views(graph), std::vector<int>{0, 1, 2, 3});
-  EXPECT_TRUE(fusion.is_pair());
-  ASSERT_THAT(fusion.before, SizeIs(3));
-  EXPECT_EQ(fusion.before[0].domain, (Dims{8, 4}));
-  EXPECT_EQ(fusion.name_of(fusion.before[1].nodes[0].access.operand), "wg");
-  EXPECT_EQ(fusion.name_of(fusion.before[2].nodes[0].access.operand), "wu");
+  EXPECT_EQ(form_of(fusion), Form::siblings);
+  ASSERT_THAT(operand_sites(fusion), SizeIs(3));
+  EXPECT_EQ(operand_site(fusion, 0, 0).domain, (Dims{8, 4}));
+  EXPECT_EQ(fusion.name_of(operand_site(fusion, 0, 1).nodes[0].access.operand), "wg");
+  EXPECT_EQ(fusion.name_of(operand_site(fusion, 1, 1).nodes[0].access.operand), "wu");
   for (int sibling = 0; sibling < 2; ++sibling) {
-    const Node& sum = fusion.after[0].nodes[static_cast<size_t>(sibling)];
-    EXPECT_EQ(sum.kind, Node::Kind::anchor);
-    EXPECT_EQ(sum.axis, sibling);
+    const Node& sum = result_site(fusion).nodes[static_cast<size_t>(sibling)];
+    EXPECT_EQ(sum.kind, Node::Kind::input);
+    EXPECT_EQ(sum.input, sibling);
   }
-  EXPECT_THAT(fusion.after[0].results, SizeIs(1));
+  EXPECT_THAT(result_site(fusion).stores, SizeIs(1));
 }
 
 TEST(MakeFusion, ContractionsThatAreNoSiblingsAreRefused) {
@@ -301,17 +301,18 @@ TEST(MakeFusion, IntermediateThatIsAlsoAnOutputIsStored) {
   const Tensor x = g.input("x", {4}, DataType::f32);
   const Tensor r = g.relu(x);
   const Graph graph = g.finish({r, g.neg(r)});
-  EXPECT_THAT(make_fusion(graph, fold_views(graph), std::vector<int>{0, 1}).after[0].results, SizeIs(2));
+  const Fusion fusion = make_fusion(graph, fold_views(graph), std::vector<int>{0, 1});
+  EXPECT_THAT(result_site(fusion).stores, SizeIs(2));
 }
 
 TEST(MakeFusion, GroupedReductionSplitsItsAxis) {
   GraphBuilder g("g");
   const Tensor x = g.input("x", {2, 12, 5}, DataType::f32);
   const Graph graph = g.finish({g.reduce_to(x, ReductionMode::add, {2, 3, 5})});
-  const Expr expr = make_fusion(graph, fold_views(graph), std::vector<int>{0}).after[0];
+  const Expr expr = result_site(make_fusion(graph, fold_views(graph), std::vector<int>{0}));
   EXPECT_EQ(expr.domain, (Dims{2, 3, 4, 5}));
-  EXPECT_EQ(expr.results[0].reduced, 1u << 2);
-  EXPECT_EQ(expr.results[0].access.strides, (Strides{15, 5, 0, 1}));
+  EXPECT_EQ(reduction_of(expr, expr.stores[0])->over, 1u << 2);
+  EXPECT_EQ(expr.stores[0].access.strides, (Strides{15, 5, 0, 1}));
 }
 
 TEST(MakeFusion, OpsOfDifferentShapesAreRefusedByName) {

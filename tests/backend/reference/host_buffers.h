@@ -51,6 +51,7 @@ class HostTensors {
     }
   }
   void run(const Fusion& fusion, Reading reading) const {
+    validate(fusion);
     std::vector<void*> operands;
     for (const Operand& operand : fusion.operands)
       operands.push_back(pointers_[static_cast<size_t>(operand.tensor)]);

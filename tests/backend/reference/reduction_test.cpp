@@ -132,6 +132,41 @@ TEST(Reduction, AFusionStoresElementsAndTheirSums) {
   EXPECT_EQ(fused.get(s), apart.get(s));
 }
 
+// The fusion of all ops of a graph gives what its ops give one by one.
+void expect_same_fused(const Graph& graph, const std::vector<Tensor>& outputs) {
+  std::vector<int> ops;
+  for (int op = 0; op < std::ssize(graph.ops); ++op) ops.push_back(op);
+  for (const Reading reading : {Reading::oracle, Reading::device}) {
+    HostTensors fused(graph), apart(graph);
+    fused.run(make_fusion(graph, fold_views(graph), ops), reading);
+    apart.run(reading);
+    for (const Tensor& output : outputs) {
+      const auto got = fused.get(output), want = apart.get(output);
+      ASSERT_EQ(got.size(), want.size());
+      for (size_t i = 0; i < got.size(); ++i)
+        ASSERT_NEAR(got[i], want[i], 1e-4 * std::max(1.0, std::fabs(want[i]))) << output.name << " " << i;
+    }
+  }
+}
+
+TEST(Reduction, OneFusionSumsRowsAndColumns) {
+  GraphBuilder g;
+  const Tensor x = g.input("x", {64, 96}, DataType::f32);
+  const Tensor rows = g.output(g.reduce(x, ReductionMode::add, {1}), {.name = "rows"});
+  const Tensor columns = g.output(g.reduce(x, ReductionMode::add, {0}), {.name = "columns"});
+  expect_same_fused(g.finish(), {rows, columns});
+}
+
+TEST(Reduction, OneFusionSumsRowsAndColumnsOfAMatmul) {
+  GraphBuilder g;
+  const Tensor a = g.input("a", {64, 32}, DataType::f32), b = g.input("b", {32, 96}, DataType::f32);
+  const Tensor y = g.output(g.relu(g.matmul(a, b)), {.name = "y"});
+  const Tensor rows = g.output(g.reduce(y, ReductionMode::add, {1}), {.name = "rows"});
+  const Tensor columns = g.output(g.reduce(y, ReductionMode::max, {0}), {.name = "columns"});
+  const Tensor all = g.output(g.reduce(y, ReductionMode::add), {.name = "all"});
+  expect_same_fused(g.finish(), {y, rows, columns, all});
+}
+
 TEST(Reduction, TheNumberOfThreadsChangesNoBit) {
   const std::string before = std::getenv("FUSOR_THREADS") ? std::getenv("FUSOR_THREADS") : "";
   for (const Shape& shape : kShapes) {

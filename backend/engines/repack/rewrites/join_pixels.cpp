@@ -13,9 +13,9 @@ namespace {
 
 // Channels of a position lie as those of the result do: channels side by side, or neighbours along a line.
 std::optional<JoinedPixels> pixels_of(const Fusion& fusion, const Contraction& view, int64_t pixels) {
-  const Expr& y = fusion.after[0];
-  if (!view.is_convolution() || y.results.empty()) return std::nullopt;
-  const Strides& strides = y.results.front().access.strides;
+  const Expr& y = result_site(fusion);
+  if (!view.is_convolution() || y.stores.empty()) return std::nullopt;
+  const Strides& strides = y.stores.front().access.strides;
   return joined_pixels(view, pixels, strides[1] <= strides[y.domain.rank() - 1]);
 }
 
@@ -66,18 +66,18 @@ void join_filter(Repacker& repacker, const JoinedPixels& joined, const Access& f
 // What follows the product is the same for every pixel: results leave in their own types.
 void copy_pixels(Repacker& repacker, const JoinedPixels& joined, const Expr& whole) {
   Expr& y = repacker.result();
-  for (size_t i = 0; i < y.results.size(); ++i) {
-    Result& result = y.results[i];
+  for (size_t i = 0; i < y.stores.size(); ++i) {
+    Store& result = y.stores[i];
     const Access scratch = repacker.add_result(result.type, repacker.core().name_of(result.access.operand));
     result.access = scratch;
     for (const auto& box : joined.boxes()) {
-      Expr copy = in_box({.domain = whole.domain, .nodes = {}, .results = {whole.results[i]}, .value = -1},
+      Expr copy = in_box({.domain = whole.domain, .nodes = {}, .stores = {whole.stores[i]}, .yields = {}},
                          joined, box);
       copy.nodes = {{.kind = Node::Kind::load,
                      .type = result.type,
                      .access = of_box(scratch, joined, box),
                      .op = result.op}};
-      copy.results[0].node = 0;
+      copy.stores[0].node = 0;
       repacker.store(std::move(copy));
     }
   }
@@ -112,7 +112,7 @@ class JoinedPixelsRewrite final : public Rewrite {
 }  // namespace
 
 std::optional<WayOut> way_out_of_pixels(const Fusion& fusion, const Contraction& view, int64_t pixels) {
-  const Expr& y = fusion.after[0];
+  const Expr& y = result_site(fusion);
   if (y.has_reduction() || !pixels_of(fusion, view, pixels)) return std::nullopt;
   const bool same_for_all = std::ranges::none_of(y.nodes, [](const Node& node) {
     return node.kind == Node::Kind::load || node.kind == Node::Kind::index;

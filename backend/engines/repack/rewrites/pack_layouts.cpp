@@ -34,7 +34,7 @@ Expr split_outputs(const Expr& site, int64_t joined, int64_t outputs) {
     split_access(node.access);
     if (node.kind == Node::Kind::index) node.axis += 2;
   }
-  for (Result& result : split.results) split_access(result.access);
+  for (Store& result : split.stores) split_access(result.access);
   return split;
 }
 
@@ -80,8 +80,8 @@ Packing packing_of(const Fusion& fusion, const Contraction& view) {
       {refuse_copies(fusion, view, false).has_value(), refuse_copies(fusion, view, true).has_value()},
       joined_groups(fusion, view, kBoxLine)};
   if (view.op != ContractionOp::wgrad) return packing;
-  const Expr& first = fusion.before[0];
-  const bool may_be_last = may_lie_across(first.nodes[static_cast<size_t>(first.value)].type);
+  const Expr& first = operand_site(fusion, 0, 0);
+  const bool may_be_last = may_lie_across(yielded_node(first).type);
   const bool one = packing.sites[0] || packing.sites[1];
   if (may_be_last ? plane_walk(fusion, view).has_value() : one) packing.sites = {true, true};
   return packing;
@@ -134,7 +134,7 @@ int64_t joined_groups(const Fusion& fusion, const Contraction& view, int64_t blo
   // Of depthwise convolutions, all but one of 64 products would be with zeros.
   if (view.input_channels == 1 && view.output_channels == 1) return 1;
   const bool of_result = view.op == ContractionOp::wgrad;
-  const Expr& filter = of_result ? fusion.after[0] : fusion.before[1];
+  const Expr& filter = of_result ? result_site(fusion) : operand_site(fusion, 0, 1);
   if (names_first_axis(filter) || (of_result && !can_finish_later(filter))) return 1;
   for (int64_t joined = 2; joined < view.entries; ++joined)
     if (view.entries % joined == 0 && joined * view.channels() % block == 0) return joined;

@@ -12,7 +12,7 @@ namespace fusor {
 
 /// What of a fusion is packed.
 struct Packing {
-  std::array<bool, 2> sites{};  ///< which of fusion.before
+  std::array<bool, 2> sites{};  ///< which of the operands' sites
   /// Convolution: neighbouring groups that are carried out as one, whose filter is zero off the diagonal of
   /// blocks. An infinity or NaN of one of them then reaches the results of all.
   int64_t joined = 1;

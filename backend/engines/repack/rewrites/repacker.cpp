@@ -39,7 +39,7 @@ bool is_along_rows(const Expr& site) {
   return step(last) != 0 && step(last) <= step(last - 1);
 }
 
-bool is_anchor(const Node& node) { return node.kind == Node::Kind::anchor; }
+bool is_input(const Node& node) { return node.kind == Node::Kind::input; }
 
 }  // namespace
 
@@ -63,18 +63,18 @@ Dims positions_last(int rank) {
 }
 
 bool can_finish_later(const Expr& y) {
-  if (std::ranges::count_if(y.nodes, is_anchor) != 1) return false;
-  const DataType type = std::ranges::find_if(y.nodes, is_anchor)->type;
+  if (std::ranges::count_if(y.nodes, is_input) != 1) return false;
+  const DataType type = std::ranges::find_if(y.nodes, is_input)->type;
   return type == DataType::f16 || type == DataType::bf16 || type == DataType::f32;
 }
 
 bool names_position(const Node& node) { return node.kind == Node::Kind::index && node.axis >= 2; }
 
 std::vector<WayOut> ways_out(const Fusion& fusion, const Contraction& view) {
-  const Expr& y = fusion.after[0];
-  const auto apart = [&](const Result& result) { return is_apart(view, y.domain, result.access); };
+  const Expr& y = result_site(fusion);
+  const auto apart = [&](const Store& result) { return is_apart(view, y.domain, result.access); };
   std::vector<WayOut> ways{WayOut::direct};
-  if (!std::ranges::any_of(y.results, apart)) return ways;
+  if (!std::ranges::any_of(y.stores, apart)) return ways;
   ways.push_back(WayOut::copied);
   // A product that is stored as it is has nothing to be finished.
   if (y.nodes.size() > 1 && can_finish_later(y)) ways.push_back(WayOut::finished);
@@ -84,8 +84,8 @@ std::vector<WayOut> ways_out(const Fusion& fusion, const Contraction& view) {
 Expr loaded(const Dims& domain, DataType type, const Access& scratch) {
   return {.domain = domain,
           .nodes = {{.kind = Node::Kind::load, .type = type, .access = scratch}},
-          .results = {},
-          .value = 0};
+          .stores = {},
+          .yields = {0}};
 }
 
 Repacker::Repacker(const Fusion& fusion, const Contraction& view) : view_(view) {
@@ -102,8 +102,8 @@ void Repacker::view_anew() { view_ = contraction_of(out_.core).value(); }
 // where that has 16.
 DataType Repacker::packed_type(size_t index) const {
   const auto type_at = [&](size_t i) {
-    const Expr& site = out_.core.before[i];
-    return site.nodes[static_cast<size_t>(site.value)].type;
+    const Expr& site = operand_site(out_.core, 0, i);
+    return yielded_node(site).type;
   };
   const DataType type = type_at(index);
   if (view_.compute != DataType::f32 || byte_size(type) != 1) return type;
@@ -150,7 +150,7 @@ Access Repacker::add_planes(const Expr& site, const Dims& domain, DataType type)
 }
 
 Access Repacker::add_result(DataType type, const std::string& name) {
-  const Dims& domain = out_.core.after[0].domain;
+  const Dims& domain = result_site(out_.core).domain;
   const Dims order = view_.is_convolution() ? channels_last(domain.rank()) : rows_last(domain.rank(), true);
   return add_strided(domain, packed(domain, order, type), type, name);
 }
@@ -171,14 +171,13 @@ Access Repacker::add_strided(const Dims& domain, const Strides& strides, DataTyp
 void Repacker::zero_last() { out_.zeroed.push_back(static_cast<int>(out_.scratch.size()) - 1); }
 
 void Repacker::load(Expr site, DataType type, const Access& scratch) {
-  site.results.push_back(
-      {.node = site.value, .type = type, .access = scratch, .reduction = {}, .reduced = 0, .op = -1});
-  site.value = -1;
-  out_.loads.after.push_back(std::move(site));
+  site.stores.push_back({.node = yielded(site), .type = type, .access = scratch, .op = -1});
+  site.yields.clear();
+  add_site(out_.loads, std::move(site));
 }
 
 void Repacker::pack_operand(size_t index) {
-  Expr& site = out_.core.before[index];
+  Expr& site = operand_site(out_.core, 0, index);
   const DataType type = packed_type(index);
   const bool planes = view_.op == ContractionOp::wgrad && !may_lie_across(type);
   const Access scratch = planes ? add_planes(site, site.domain, type)
@@ -188,13 +187,12 @@ void Repacker::pack_operand(size_t index) {
 }
 
 Repacker::Product Repacker::leave_product(const Expr& epilogue) {
-  const auto at = std::ranges::find_if(epilogue.nodes, is_anchor) - epilogue.nodes.begin();
+  const auto at = std::ranges::find_if(epilogue.nodes, is_input) - epilogue.nodes.begin();
   const Node anchor = epilogue.nodes[static_cast<size_t>(at)];
   const Access scratch = add_result(anchor.type, "product");
-  Expr& y = out_.core.after[0];
+  Expr& y = result_site(out_.core);
   y.nodes = {anchor};
-  y.results = {
-      {.node = 0, .type = anchor.type, .access = scratch, .reduction = {}, .reduced = 0, .op = anchor.op}};
+  y.stores = {{.node = 0, .type = anchor.type, .access = scratch, .op = anchor.op}};
   return {static_cast<size_t>(at), scratch};
 }
 
@@ -208,21 +206,21 @@ void Repacker::finish(Expr part, const Product& product, const Access& from) {
 void Repacker::leave(WayOut way) {
   if (way == WayOut::copied) copy_results();
   if (way != WayOut::finished) return;
-  const Expr epilogue = out_.core.after[0];
+  const Expr epilogue = result_site(out_.core);
   const Product product = leave_product(epilogue);
   finish(epilogue, product, product.scratch);
 }
 
 void Repacker::copy_results() {
-  Expr& y = out_.core.after[0];
-  for (Result& result : y.results) {
+  Expr& y = result_site(out_.core);
+  for (Store& result : y.stores) {
     if (!is_apart(view_, y.domain, result.access)) continue;
     const Access scratch = add_result(result.type, out_.core.name_of(result.access.operand));
     Expr copy = loaded(y.domain, result.type, scratch);
     copy.nodes[0].op = result.op;
-    copy.value = -1;
-    copy.results = {result};
-    copy.results[0].node = 0;
+    copy.yields.clear();
+    copy.stores = {result};
+    copy.stores[0].node = 0;
     store(std::move(copy));
     result.access = scratch;
   }

@@ -38,8 +38,8 @@ class Repacker {
 
   const Contraction& view() const { return view_; }
   Fusion& core() { return out_.core; }
-  Expr& operand(size_t index) { return out_.core.before[index]; }
-  Expr& result() { return out_.core.after[0]; }
+  Expr& operand(size_t index) { return operand_site(out_.core, 0, index); }
+  Expr& result() { return result_site(out_.core); }
   Conv& convolution();
   /// After changes to the anchor and the domains of its sites.
   void view_anew();
@@ -59,7 +59,7 @@ class Repacker {
 
   /// What the site yields is copied into scratch.
   void load(Expr site, DataType type, const Access& scratch);
-  void store(Expr copy) { out_.stores.after.push_back(std::move(copy)); }
+  void store(Expr copy) { add_site(out_.stores, std::move(copy)); }
 
   /// The operand's site becomes a load of scratch; what it was is carried out by the copy.
   void pack_operand(size_t index);

@@ -60,9 +60,9 @@ class StridePhasesRewrite final : public Rewrite {
   std::vector<WayOut> ways_out(const Fusion& fusion, const Contraction& view,
                                int64_t /*value*/) const override {
     if (!splits_phases(fusion, view)) return {};
-    const Expr& x = fusion.before[1];
+    const Expr& x = operand_site(fusion, 0, 1);
     // im2col takes whole blocks of 16 bits, of any stride.
-    const bool is_16_bits = may_lie_across(x.nodes[static_cast<size_t>(x.value)].type);
+    const bool is_16_bits = may_lie_across(yielded_node(x).type);
     if (is_16_bits && view.input_channels % kBoxLine == 0) return {};
     return {WayOut::finished};
   }
@@ -79,10 +79,10 @@ class StridePhasesRewrite final : public Rewrite {
 }  // namespace
 
 bool splits_phases(const Fusion& fusion, const Contraction& view) {
-  const Expr& y = fusion.after[0];
+  const Expr& y = result_site(fusion);
   if (y.has_reduction() || !can_finish_later(y) || !stride_phases(view)) return false;
   return std::ranges::none_of(y.nodes, names_position) &&
-         std::ranges::none_of(fusion.before[1].nodes, names_position);
+         std::ranges::none_of(operand_site(fusion, 0, 1).nodes, names_position);
 }
 
 Repacked split_phases(const Fusion& fusion, const Contraction& view, bool packs_gradient) {

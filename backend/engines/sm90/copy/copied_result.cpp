@@ -33,9 +33,9 @@ std::optional<ResultLines> lines_of(const Contraction& view, const Expr& y, cons
 }
 
 // The types that boxes of a result have.
-bool fills_boxes(const Result& result) {
-  return !result.reduction && (result.type == DataType::f16 || result.type == DataType::bf16 ||
-                               result.type == DataType::f32 || result.type == DataType::i32);
+bool fills_boxes(const Expr& y, const Store& result) {
+  return !reduction_of(y, result) && (result.type == DataType::f16 || result.type == DataType::bf16 ||
+                                      result.type == DataType::f32 || result.type == DataType::i32);
 }
 
 // Of the result, all groups together.
@@ -48,10 +48,10 @@ int64_t channels_of(const Contraction& view) {
 std::optional<CopiedResult> planes_result(const Fusion& fusion, const Contraction& view, const Expr& y,
                                           int64_t run) {
   if (view.op != ContractionOp::fprop && view.op != ContractionOp::dgrad) return std::nullopt;
-  const Result& first = y.results.front();
+  const Store& first = y.stores.front();
   const Access& store = first.access;
   const int rank = y.domain.rank();
-  if (!fills_boxes(first) || one_stride(slice(y.domain, 2, rank), slice(store.strides, 2, rank)) != 1)
+  if (!fills_boxes(y, first) || one_stride(slice(y.domain, 2, rank), slice(store.strides, 2, rank)) != 1)
     return std::nullopt;
   CopiedResult copied;
   copied.operand = store.operand;
@@ -72,9 +72,9 @@ std::optional<CopiedResult> planes_result(const Fusion& fusion, const Contractio
 }
 
 std::optional<CopiedResult> copied_result(const Fusion& fusion, const Contraction& view, const Expr& y,
-                                          const Result& result) {
+                                          const Store& result) {
   const Operand& operand = fusion.operands[static_cast<size_t>(result.access.operand)];
-  if (!fills_boxes(result) || operand.alignment % kCopyUnit != 0) return std::nullopt;
+  if (!fills_boxes(y, result) || operand.alignment % kCopyUnit != 0) return std::nullopt;
   const int64_t bytes = byte_size(result.type);
   const int n_axis = view.is_convolution() ? 1 : view.batch.rank() + 1;
   CopiedResult copied;

@@ -29,7 +29,7 @@ struct CopiedResult {
 };
 /// Nothing where only threads can store it.
 std::optional<CopiedResult> copied_result(const Fusion& fusion, const Contraction& view, const Expr& y,
-                                          const Result& result);
+                                          const Store& result);
 /// The first result of a fprop or dgrad whose channels lie apart (NCHW), or nothing. Rows of the product that
 /// begin on multiples of `run` are followed by run - 1 neighbours in the same image.
 std::optional<CopiedResult> planes_result(const Fusion& fusion, const Contraction& view, const Expr& y,

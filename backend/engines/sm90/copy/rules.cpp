@@ -46,7 +46,7 @@ WalkedAxes pixels_of(const Expr& site) {
 }
 
 std::optional<Refusal> refuse_value(const Fusion& fusion, const Contraction& view, const Expr& site) {
-  const Node& value = site.nodes[static_cast<size_t>(site.value)];
+  const Node& value = yielded_node(site);
   if (value.kind != Node::Kind::load || site.nodes.size() != 1) {
     const std::string node = value.op >= 0 ? fusion.op_name(value.op) : "";
     return Refusal{"plain-operands",
@@ -74,7 +74,7 @@ std::optional<Refusal> refuse_operand(const Fusion& fusion, const Contraction& v
 }
 
 std::optional<Refusal> refuse_start(const Fusion& fusion, const Expr& site) {
-  const Node& value = site.nodes[static_cast<size_t>(site.value)];
+  const Node& value = yielded_node(site);
   const std::string& tensor = fusion.name_of(value.access.operand);
   const Operand& operand = fusion.operands[static_cast<size_t>(value.access.operand)];
   const int64_t offset = value.access.offset * byte_size(operand.type);

@@ -44,7 +44,7 @@ std::optional<Refusal> refuse_matmul_strides(const Fusion& fusion, const MatmulS
 
 // TF32 in lines across k, which the copy engine can walk.
 bool crosses(const Fusion& fusion, const Contraction& view, bool second) {
-  const Expr& before = operand_site(fusion, second, 0);
+  const Expr& before = site_of_operand(fusion, second, 0);
   if (refuse_operand(fusion, view, before)) return false;
   const MatmulSite site = matmul_site(fusion, view, second, 0);
   const Access& access = site.expr.nodes[0].access;
@@ -103,7 +103,7 @@ CopiedOperand matmul_operand(const Fusion& fusion, const MatmulSite& matmul, int
 // The axis along which an operand of a convolution is packed: the input channels, but for the filter of a
 // dgrad whose elements must lie along k, which are its output channels.
 int adjacent_axis(const Fusion& fusion, const Contraction& view, bool second) {
-  const DataType type = type_of(fusion, fusion.before[second ? 1 : 0].nodes[0].access);
+  const DataType type = type_of(fusion, operand_site(fusion, 0, second ? 1 : 0).nodes[0].access);
   return second && view.op == ContractionOp::dgrad && !may_lie_across(type) ? 0 : 1;
 }
 
@@ -194,13 +194,13 @@ std::optional<bool> operand_from_registers(const Fusion& fusion, const Contracti
   const bool first = crosses(fusion, view, false), second = crosses(fusion, view, true);
   if (!first && !second) return std::nullopt;
   if (!first || !second) return second;
-  const auto elements = [&](size_t i) { return element_count(fusion.before[i].domain); };
+  const auto elements = [&](size_t i) { return element_count(operand_site(fusion, 0, i).domain); };
   return elements(1) >= elements(0);
 }
 
 std::optional<Refusal> refuse_copies(const Fusion& fusion, const Contraction& view, bool second,
                                      int64_t sibling) {
-  const Expr& before = operand_site(fusion, second, sibling);
+  const Expr& before = site_of_operand(fusion, second, sibling);
   if (auto refusal = refuse_operand(fusion, view, before)) return refusal;
   if (!view.is_convolution()) return refuse_matmul_copies(fusion, view, second, sibling);
   if (sums_planes(fusion, view)) return std::nullopt;
@@ -218,7 +218,7 @@ std::optional<Refusal> refuse_copies(const Fusion& fusion, const Contraction& vi
 
 CopiedOperand copied_operand(const Fusion& fusion, const Contraction& view, bool second, int64_t extent,
                              int64_t sibling) {
-  const Expr& before = operand_site(fusion, second, sibling);
+  const Expr& before = site_of_operand(fusion, second, sibling);
   if (!view.is_convolution())
     return matmul_operand(fusion, matmul_site(fusion, view, second, sibling), extent);
   if (sums_planes(fusion, view)) return planes_operand(fusion, before, extent);
@@ -234,7 +234,7 @@ std::optional<CopiedOperand> copied_load(const Fusion& fusion, const Contraction
                                          size_t load, int64_t extent) {
   MatmulSite site = matmul_site(fusion, view, second, 0);
   site.expr.nodes = {site.expr.nodes[load]};
-  site.expr.value = 0;
+  site.expr.yields = {0};
   if (refuse_start(fusion, site.expr) || refuse_matmul_strides(fusion, site)) return std::nullopt;
   CopiedOperand copied = matmul_operand(fusion, site, extent);
   copied.map.rounds_to_tf32 = false;
@@ -243,7 +243,7 @@ std::optional<CopiedOperand> copied_load(const Fusion& fusion, const Contraction
 }
 
 CopiedOperand whole_planes(const Fusion& fusion, bool second, int64_t positions, int64_t channels) {
-  CopiedOperand copied = planes_operand(fusion, operand_site(fusion, second, 0), channels);
+  CopiedOperand copied = planes_operand(fusion, site_of_operand(fusion, second, 0), channels);
   copied.map.box[0] = positions;
   return copied;
 }

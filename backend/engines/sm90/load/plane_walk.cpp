@@ -52,7 +52,7 @@ int64_t pitch_of(const Expr& site, int axis) {
 }
 
 bool can_walk_flat(const Fusion& fusion, const Contraction& view) {
-  const Expr &y = fusion.before[0], &x = fusion.before[1];
+  const Expr &y = operand_site(fusion, 0, 0), &x = operand_site(fusion, 0, 1);
   const int axes = static_cast<int>(view.axes.size());
   if (axes == 1) return true;
   for (const Expr* site : {&y, &x})
@@ -105,7 +105,7 @@ std::optional<Refusal> refuse_planes(const Fusion& fusion, const Contraction& vi
 }
 
 std::optional<Refusal> refuse_taps(const Fusion& fusion, const Contraction& view) {
-  const Access& access = fusion.before[1].nodes[0].access;
+  const Access& access = operand_site(fusion, 0, 1).nodes[0].access;
   const WindowAxis& axis = view.axes.back();
   const int64_t bytes = byte_size(type_of(fusion, access));
   for (int64_t tap = 0; tap < axis.window; ++tap) {
@@ -127,11 +127,12 @@ int64_t plane_length(const Expr& site) {
 
 bool sums_planes(const Fusion& fusion, const Contraction& view) {
   return view.op == ContractionOp::wgrad && view.is_pointwise() &&
-         has_planes(fusion, view, fusion.before[0]) && has_planes(fusion, view, fusion.before[1]);
+         has_planes(fusion, view, operand_site(fusion, 0, 0)) &&
+         has_planes(fusion, view, operand_site(fusion, 0, 1));
 }
 
 std::optional<Refusal> refuse_whole_planes(const Fusion& fusion, const Contraction& view, bool second) {
-  return refuse_runs(fusion, view, fusion.before[second ? 1 : 0]);
+  return refuse_runs(fusion, view, operand_site(fusion, 0, second ? 1 : 0));
 }
 
 Dims flat_rows(const Contraction& view, DataType type) {
@@ -149,7 +150,7 @@ Dims flat_rows(const Contraction& view, DataType type) {
 
 std::optional<PlaneWalk> plane_walk(const Fusion& fusion, const Contraction& view) {
   if (view.op != ContractionOp::wgrad || view.siblings != 1 || sums_planes(fusion, view)) return std::nullopt;
-  const Expr &y = fusion.before[0], &x = fusion.before[1];
+  const Expr &y = operand_site(fusion, 0, 0), &x = operand_site(fusion, 0, 1);
   for (const Expr* site : {&y, &x})
     if (refuse_operand(fusion, view, *site) || refuse_planes(fusion, view, *site)) return std::nullopt;
   if (refuse_taps(fusion, view)) return std::nullopt;

@@ -21,9 +21,9 @@ size_t largest_load(const Expr& site) {
   return static_cast<size_t>(found - site.nodes.begin());
 }
 
-void become_anchor(Node& load) {
-  load.kind = Node::Kind::anchor;
-  load.axis = 0;
+void become_input(Node& load) {
+  load.kind = Node::Kind::input;
+  load.input = 0;
   load.type = carrier(load.type);
   load.access = {};
 }
@@ -33,9 +33,9 @@ void become_anchor(Node& load) {
 std::optional<PassedOperand> passed_operand(const Fusion& fusion, const Contraction& view, bool second,
                                             int64_t extent) {
   if (view.is_convolution() || view.siblings != 1 || view.compute != DataType::f32) return std::nullopt;
-  const Expr& before = operand_site(fusion, second, 0);
-  const DataType multiplied = before.nodes[static_cast<size_t>(before.value)].type;
-  const bool has_ops = before.nodes[static_cast<size_t>(before.value)].kind != Node::Kind::load;
+  const Expr& before = site_of_operand(fusion, second, 0);
+  const DataType multiplied = yielded_node(before).type;
+  const bool has_ops = yielded_node(before).kind != Node::Kind::load;
   if (!has_ops || (multiplied != DataType::f16 && multiplied != DataType::bf16)) return std::nullopt;
   const size_t at = largest_load(before);
   if (at == before.nodes.size()) return std::nullopt;
@@ -45,7 +45,7 @@ std::optional<PassedOperand> passed_operand(const Fusion& fusion, const Contract
   if (!stored || stored->map.dims[0] % kPassedVector != 0) return std::nullopt;
   auto [ops, k_axis, across_axis] = matmul_site(fusion, view, second, 0);
   PassedOperand passed{*stored, std::move(ops), stored->across_adjacent ? across_axis : k_axis};
-  become_anchor(passed.ops.nodes[at]);
+  become_input(passed.ops.nodes[at]);
   mark_whole_vectors(fusion, passed.ops, passed.vector_axis, kPassedVector);
   return passed;
 }

@@ -39,7 +39,7 @@ void ThreadLoad::write_arguments(ArgumentBlock& block) const {
 
 std::optional<ThreadLoad> thread_load(const Fusion& fusion, const Contraction& view, bool second,
                                       int64_t sibling) {
-  if (view.is_convolution() || refuse_value(fusion, view, operand_site(fusion, second, sibling)))
+  if (view.is_convolution() || refuse_value(fusion, view, site_of_operand(fusion, second, sibling)))
     return std::nullopt;
   const auto [site, k_axis, across_axis] = matmul_site(fusion, view, second, sibling);
   const Access& access = site.nodes[0].access;
@@ -84,7 +84,7 @@ std::optional<Refusal> refuse_loads(const Fusion& fusion, const Contraction& vie
   if (!refusal || passed_operand(fusion, view, second, kBoxLine)) return std::nullopt;
   if (!threads_take(fusion, view, second)) return refusal;
   if (!passed_operand(fusion, view, !second, kBoxLine)) return std::nullopt;
-  return refuse_value(fusion, view, operand_site(fusion, !second, 0));
+  return refuse_value(fusion, view, site_of_operand(fusion, !second, 0));
 }
 
 LoadedByThreads needs_threads(const Fusion& fusion, const Contraction& view) {

@@ -138,8 +138,8 @@ class WgmmaNarrowEngine final : public Engine {
 
   static std::optional<Refusal> refuse_types(const Fusion& fusion, const Contraction& view) {
     if (auto refusal = refuse_other_sums(fusion, view)) return refusal;
-    const auto type_of = [](const Expr& site) { return site.nodes[static_cast<size_t>(site.value)].type; };
-    const DataType x = type_of(fusion.before[0]), w = type_of(fusion.before[1]);
+    const auto type_of = [](const Expr& site) { return yielded_node(site).type; };
+    const DataType x = type_of(operand_site(fusion, 0, 0)), w = type_of(operand_site(fusion, 0, 1));
     if (x != w || (x != DataType::f16 && x != DataType::bf16))
       return refusal_at_anchor(fusion, "16-bit-operands", "two operands of fp16, or of bf16",
                                fmt::format("{} and {}", to_string(x), to_string(w)));
@@ -163,7 +163,7 @@ class WgmmaNarrowEngine final : public Engine {
 
   // Strips, and the coordinates of copies; a strip has a pixel or more.
   static std::optional<Refusal> refuse_extents(const Fusion& fusion, const Contraction& view) {
-    const int64_t planes = fusion.before[0].domain[0] * view.output_channels;
+    const int64_t planes = operand_site(fusion, 0, 0).domain[0] * view.output_channels;
     return refuse_wide_coordinates(fusion, "pixels and planes",
                                    std::max(view.largest_index(kMostPixels), planes));
   }

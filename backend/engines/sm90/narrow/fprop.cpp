@@ -15,7 +15,7 @@ constexpr int64_t kMostBoxColumns = 128;
 
 // The first result as (channel, column, row of all images), or as (column, channel of all images, row).
 std::optional<CopiedResult> copied_row(const Fusion& fusion, const Contraction& view, const Expr& y) {
-  const Result& first = y.results.front();
+  const Store& first = y.stores.front();
   if (first.type != DataType::f16 && first.type != DataType::bf16 && first.type != DataType::f32)
     return std::nullopt;
   if (auto copied = copied_result(fusion, view, y, first)) {
@@ -35,7 +35,7 @@ std::optional<CopiedResult> copied_row(const Fusion& fusion, const Contraction& 
 
 Fprop::Fprop(const Fusion& fusion_, const EngineConfig& config, const DeviceInfo& device_)
     : Rows(fusion_, config, device_),
-      y(fusion_.after[0]),
+      y(result_site(fusion_)),
       short_forms(fits_short_forms(y)),
       vector(window.w.output % 2 == 0 ? 2 : 1) {
   choose_way_out();
@@ -46,13 +46,13 @@ void Fprop::choose_way_out() {
   copied = copied_row(fusion, view, y);
   if (copied && copied->along_n && byte_size(copied->type) != 2) copied.reset();
   if (!copied) return;
-  y.value = y.results.front().node;
+  y.yields = {y.stores.front().node};
   // The kernel rounds to the result's type: enough where the value has that type or none of its own.
-  rounds_value = y.nodes[static_cast<size_t>(y.value)].type != copied->type;
-  y.results.erase(y.results.begin());
+  rounds_value = yielded_node(y).type != copied->type;
+  y.stores.erase(y.stores.begin());
 }
 
-bool Fprop::is_unrolled() const { return clamped() && is_short(cost_of(fusion.after[0], fusion)); }
+bool Fprop::is_unrolled() const { return clamped() && is_short(cost_of(result_site(fusion), fusion)); }
 
 int64_t Fprop::box_columns() const {
   const int64_t piece = tile % 32 == 0 ? 32 : 16, line = 128 / byte_size(copied->type);
@@ -76,7 +76,7 @@ Lowered Fprop::lowered() const {
 }
 
 Launch Fprop::launch() const {
-  const Expr& w = fusion.before[1];
+  const Expr& w = operand_site(fusion, 0, 1);
   KernelSource source{"sm90/narrow/fprop.cuh", {}, config(groups(), shared_bytes(groups())), device.target()};
   const std::vector<ConfigValue> specific{{"tile_m", kBlock},
                                           {"cluster", 1},
@@ -128,13 +128,13 @@ std::vector<Guard> Fprop::guards() const {
 
 double Fprop::finish_cycles_per_element() const {
   constexpr double kBare = 20, kLoad = 10, kStore = 30;
-  const SiteCost cost = cost_of(fusion.after[0], fusion);
+  const SiteCost cost = cost_of(result_site(fusion), fusion);
   double cycles = kBare + 3 * cost.instructions + 4 * cost.special;
   for (const Node& node : y.nodes) {
     const bool own = std::ranges::find(node.access.strides, 0) == node.access.strides.end();
     if (node.kind == Node::Kind::load && own) cycles += kLoad;
   }
-  return cycles + kStore * static_cast<double>(y.results.size());
+  return cycles + kStore * static_cast<double>(y.stores.size());
 }
 
 Work Fprop::work() const {
@@ -143,7 +143,7 @@ Work Fprop::work() const {
   const auto tiles = static_cast<double>(work.tiles), pixels = static_cast<double>(tile);
   const auto steps = static_cast<double>(window.h.window * window.steps());
   work.tensor_flops = tiles * 2 * static_cast<double>(kBlock * kStep) * pixels * steps;
-  const SiteCost out = cost_of(fusion.after[0], fusion);
+  const SiteCost out = cost_of(result_site(fusion), fusion);
   work.l2_bytes += tiles * static_cast<double>(kBlock) * pixels * out.bytes;
   const double read = steps * kStep * kElementBytes * (static_cast<double>(kBlock) + pixels);
   work.shared_bytes += tiles * (read + 2 * static_cast<double>(kBlock) * pixels * kElementBytes);

@@ -21,7 +21,7 @@ struct Fprop : Rows {
   Fprop(const Fusion& fusion_, const EngineConfig& config, const DeviceInfo& device_);
 
   bool along_columns() const { return !copied || !copied->along_n; }
-  bool clamped() const { return copied && y.results.empty(); }
+  bool clamped() const { return copied && y.stores.empty(); }
   // As in wgmma: whether the epilogue's text is written out for every piece of the sums.
   bool is_unrolled() const;
 

@@ -41,11 +41,11 @@ Rows::Rows(const Fusion& fusion_, const EngineConfig& config, const DeviceInfo& 
       window(view),
       tile(config.knob("tile_n", kFewestPixels)),
       rows(std::clamp<int64_t>(config.knob("rows", window.h.output), 1, window.h.output)),
-      x(fusion_.before[view.op == ContractionOp::fprop ? 0 : 1]) {
+      x(operand_site(fusion_, 0, view.op == ContractionOp::fprop ? 0 : 1)) {
   x_merged = is_merged(x);
   if (x_merged) x = merged(x);
   mark_whole_vectors(fusion, x, pixel_axis(x), 2);
-  const Node& value = x.nodes[static_cast<size_t>(x.value)];
+  const Node& value = yielded_node(x);
   const bool whole_pairs = x.domain[pixel_axis(x)] % 2 == 0;
   x_plain = whole_pairs && value.kind == Node::Kind::load && value.access.whole_vectors &&
             fusion.operands[static_cast<size_t>(value.access.operand)].type == value.type;

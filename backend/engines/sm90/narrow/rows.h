@@ -30,7 +30,7 @@ struct Rows {
   Rows(const Fusion& fusion_, const EngineConfig& config, const DeviceInfo& device_);
 
   static int pixel_axis(const Expr& site) { return site.domain.rank() - 1; }
-  DataType type() const { return x.nodes[static_cast<size_t>(x.value)].type; }
+  DataType type() const { return yielded_node(x).type; }
   int64_t blocks() const { return ceil_div(view.output_channels, kBlock); }  // of output channels
 
   int64_t along_h() const { return ceil_div(window.h.output, rows); }

@@ -9,8 +9,8 @@
 namespace fusor::narrow {
 
 std::optional<TensorMap> gradient_planes(const Fusion& fusion) {
-  const Expr& site = fusion.before[0];
-  const Node& value = site.nodes[static_cast<size_t>(site.value)];
+  const Expr& site = operand_site(fusion, 0, 0);
+  const Node& value = yielded_node(site);
   if (value.kind != Node::Kind::load || byte_size(value.type) != kElementBytes) return std::nullopt;
   const Operand& operand = fusion.operands[static_cast<size_t>(value.access.operand)];
   if (operand.type != value.type) return std::nullopt;
@@ -20,8 +20,8 @@ std::optional<TensorMap> gradient_planes(const Fusion& fusion) {
 Wgrad::Wgrad(const Fusion& fusion_, const EngineConfig& config, const DeviceInfo& device_)
     : Rows(fusion_, config, device_), dy_planes(refuse_copies(fusion, view, false).has_value()) {
   if (dy_planes) {
-    const Expr& site = fusion.before[0];
-    const Access& access = site.nodes[static_cast<size_t>(site.value)].access;
+    const Expr& site = operand_site(fusion, 0, 0);
+    const Access& access = yielded_node(site).access;
     dy.operand = access.operand;
     dy.byte_offset = access.offset * kElementBytes;
     dy.map = gradient_planes(fusion).value();
@@ -37,7 +37,7 @@ Lowered Wgrad::lowered() const {
   Lowered lowered;
   lowered.steps.emplace_back(launch());
   const TiledResult result{view, kBlock, view.n, blocks(), 1, blocks(), true, static_cast<int>(index_bits)};
-  const Expr& y = fusion.after[0];
+  const Expr& y = result_site(fusion);
   lowered.steps.emplace_back(
       result.sum_of_parts(fusion, {"Y", y, 1, fits_short_forms(y)}, 1, parts(), device.target()));
   lowered.scratch.push_back(partial_bytes());

@@ -48,7 +48,7 @@ std::optional<Refusal> refuse_operands(const Fusion& fusion, const Contraction& 
   if (auto refusal = refuse_other_sums(fusion, view)) return refusal;
   for (const bool second : {false, true}) {
     if (auto refusal = refuse_whole_planes(fusion, view, second)) return refusal;
-    const DataType type = type_of(fusion, fusion.before[second ? 1 : 0].nodes[0].access);
+    const DataType type = type_of(fusion, operand_site(fusion, 0, second ? 1 : 0).nodes[0].access);
     if (type != DataType::f32)
       return refusal_at_anchor(fusion, "fp32-operands", "two operands of fp32", std::string(to_string(type)),
                                "leave it to wgmma or wgmma_repacked");
@@ -62,7 +62,7 @@ std::optional<Refusal> refuse_sizes(const Fusion& fusion, const Contraction& vie
   if (tiles_of(view, device).empty())
     return refusal_at_anchor(fusion, "resident-window", "a window whose inputs shared memory holds",
                              fmt::format("{} positions from its first to its last", Window(view).farthest()));
-  const int64_t images = fusion.before[0].domain[0];
+  const int64_t images = operand_site(fusion, 0, 0).domain[0];
   const int64_t largest =
       std::max(view.largest_index(kMostParts), view.entries * ceil_div(view.m, kStep) *
                                                    ceil_div(view.input_channels, kChannels) * kMostParts);

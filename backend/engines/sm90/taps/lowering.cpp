@@ -89,7 +89,7 @@ void Lowering::write_arguments(ArgumentBlock& block) const {
 Launch Lowering::sum_of_parts() const {
   const TiledResult result{view,       filters, columns(), blocks_m(),
                            blocks_n(), tiles(), false,     static_cast<int>(index_bits)};
-  const Expr& y = fusion.after[0];
+  const Expr& y = result_site(fusion);
   const int64_t vector = view.output_channels % 4 == 0 ? 4 : 1;
   return result.sum_of_parts(fusion, {"Y", y, 0, fits_short_forms(y)}, vector, parts, device.target());
 }

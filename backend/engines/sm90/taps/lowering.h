@@ -28,7 +28,7 @@ struct Lowering {
 
   Lowering(const Fusion& fusion_, const EngineConfig& config, const DeviceInfo& device_);
 
-  int64_t images() const { return fusion.before[0].domain[0]; }
+  int64_t images() const { return operand_site(fusion, 0, 0).domain[0]; }
   int64_t steps() const { return ceil_div(positions, kStep); }  // of an image
   int64_t all_steps() const { return images() * steps(); }
   int64_t blocks_m() const { return ceil_div(view.output_channels, filters); }

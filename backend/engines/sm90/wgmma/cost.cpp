@@ -22,7 +22,7 @@ double Lowering::finish_cycles_per_element() const {
   // A further result that threads store, pair by pair: in lines of its own where threads run along rows.
   const double store = tiling.swapped ? 14 : 62;
   if (is_split()) return kRolled;
-  const SiteCost cost = cost_of(fusion.after[0], fusion);
+  const SiteCost cost = cost_of(result_site(fusion), fusion);
   // In a loop beside products, few registers are left, and few elements under way.
   const double loop = tiling.ping_pong ? kRolledInTurn : kRolled;
   double cycles = (is_unrolled() ? kUnrolled : loop) + 3 * cost.instructions + 4 * cost.special;
@@ -39,8 +39,8 @@ double Lowering::finish_cycles_per_element() const {
     cycles += kOneByOne;
   // Every element of a convolution finds its own place.
   if (way_out() == kThreadsStore && view.is_convolution()) cycles += kScattered;
-  for (const Result& result : y.results)
-    cycles += !result.reduction ? store : leaves_columns() ? kColumnTotal : kTotal;
+  for (const Store& result : y.stores)
+    cycles += !reduction_of(y, result) ? store : leaves_columns() ? kColumnTotal : kTotal;
   return cycles;
 }
 
@@ -60,8 +60,8 @@ double Lowering::scattered_bytes() const {
   double bytes = 0;
   for (const Node& node : y.nodes)
     if (node.kind == Node::Kind::load) bytes += scattered(node.access, node.type);
-  for (const Result& result : y.results)
-    if (!result.reduction) bytes += scattered(result.access, result.type);
+  for (const Store& result : y.stores)
+    if (!reduction_of(y, result)) bytes += scattered(result.access, result.type);
   return bytes * static_cast<double>(element_count(y.domain));
 }
 

@@ -41,6 +41,7 @@ class WgmmaEngine final : public Engine {
     if (fusion.anchors.empty())
       return Support::no({"contraction-anchor", fusion.op_names.front(), "",
                           "a matmul or a convolution, or two siblings", "none", "", -1});
+    if (auto refusal = refuse_phases(fusion)) return Support::no(std::move(*refusal));
     if (auto refusal = refuse(Carried(fusion).fusion())) return Support::no(std::move(*refusal));
     return Support::yes();
   }
@@ -49,7 +50,7 @@ class WgmmaEngine final : public Engine {
     const Carried carried(fusion);
     const Contraction view = carried.view();
     const std::optional<bool> from_registers = operand_from_registers(carried.fusion(), view);
-    const bool pair = fusion.is_pair();
+    const bool pair = form_of(fusion) == Form::siblings;
     const int64_t steps =
         Tiling::can_split(view) ? Tiling::steps_of(view, box_line(operand_type(fusion))) : 1;
     std::vector<int64_t> split{1}, swap{0, 1}, tile_n{32, 64, 96, 128, 160, 192, 224, 256};

@@ -116,7 +116,7 @@ namespace {
 // The kernel rounds to the type of what is multiplied, which the value has: enough where it comes as that
 // type is held. From fp64, say, it would be rounded twice.
 KernelSite prologue(const char* name, const PassedOperand& passed) {
-  const Node& value = passed.ops.nodes[static_cast<size_t>(passed.ops.value)];
+  const Node& value = yielded_node(passed.ops);
   const bool held = value.kind == Node::Kind::pointwise && value.pointwise.compute == carrier(value.type);
   return {name, passed.ops, passed.vector_axis, fits_short_forms(passed.ops), !held};
 }

@@ -23,7 +23,7 @@ Lowering::Lowering(const Fusion& fusion_, const EngineConfig& config, const Devi
       passed_a(passed_operand(fusion, view, tiling.swapped, tiling.tile_m)),
       passed_b(passed_operand(fusion, view, !tiling.swapped, tiling.columns_of_tile())),
       a(passed_a ? passed_a->stored : copied_operand(fusion, view, tiling.swapped, tiling.tile_m)),
-      y(fusion_.after[0]),
+      y(result_site(fusion_)),
       reduction(result_reduction(fusion_, view)),
       short_forms(fits_short_forms(y)) {
   if (tiling.window) b = {copied_window(fusion, view, *tiling.window, tiling.lines_of_window())};
@@ -31,8 +31,8 @@ Lowering::Lowering(const Fusion& fusion_, const EngineConfig& config, const Devi
   for (int64_t i = std::ssize(b); i < tiling.siblings; ++i)
     b.push_back(copied_operand(fusion, view, !tiling.swapped, tiling.columns_of_tile() / tiling.cluster, i));
   choose_loaders();
-  std::stable_partition(y.results.begin(), y.results.end(),
-                        [](const Result& result) { return !result.reduction; });
+  std::stable_partition(y.stores.begin(), y.stores.end(),
+                        [&](const Store& store) { return !reduction_of(y, store); });
   choose_way_out();
   choose_given();
   choose_vectors();
@@ -63,7 +63,7 @@ int64_t Lowering::run_of_pixels() const {
 
 void Lowering::choose_way_out() {
   if (is_split()) return;
-  copied = copied_result(fusion, view, y, y.results.front());
+  copied = copied_result(fusion, view, y, y.stores.front());
   if (!copied && tiling.classes == 0) copied = planes_result(fusion, view, y, run_of_pixels());
   if (copied && (stores_lines() || stores_planes()) && line_bytes() != 128) copied.reset();
   // A thread's two rows are no part of a matrix that could be transposed; ptxas takes rounding them one by
@@ -73,13 +73,13 @@ void Lowering::choose_way_out() {
   if (!copied) return;
   second = result_beside();
   // The kernel rounds to a result's type: enough where the value has that type or none of its own.
-  rounds_value = !yields(y.value, *copied);
-  if (second) rounds_value |= !yields(y.second_value, *second);
+  rounds_value = !yields(*copied);
+  if (second) rounds_value |= !yields(*second);
 }
 
 std::optional<CopiedResult> Lowering::result_beside() const {
-  if (stores_lines() || stores_planes() || y.results.size() < 2) return std::nullopt;
-  auto found = copied_result(fusion, view, y, y.results[1]);
+  if (stores_lines() || stores_planes() || y.stores.size() < 2) return std::nullopt;
+  auto found = copied_result(fusion, view, y, y.stores[1]);
   if (!found || found->along_n != copied->along_n) return std::nullopt;
   const bool wide = byte_size(found->type) != 2 || byte_size(copied->type) != 2;
   // Lines of a box along rows are 64 elements of 16 bits; two blocks an SM leave registers for no wider
@@ -88,10 +88,11 @@ std::optional<CopiedResult> Lowering::result_beside() const {
   return found;
 }
 
-bool Lowering::yields(int& value, const CopiedResult& stored) {
-  value = y.results.front().node;
-  y.results.erase(y.results.begin());
-  return y.nodes[static_cast<size_t>(value)].type == stored.type;
+bool Lowering::yields(const CopiedResult& stored) {
+  const int value = y.stores.front().node;
+  y.yields.push_back(value);
+  y.stores.erase(y.stores.begin());
+  return y.node(value).type == stored.type;
 }
 
 ThreadLoad Lowering::loaded_operand(bool second_operand, int64_t sibling) const {
@@ -135,7 +136,7 @@ void Lowering::choose_given() {
   if (way_out() != kCopyEngineStores || tiling.loader_is_busy()) return;
   for (size_t i = 0; i < y.nodes.size() && std::ssize(given) < kMostGiven; ++i) {
     Node& node = y.nodes[i];
-    if (node.kind != Node::Kind::load || std::cmp_equal(i, y.value) || std::cmp_equal(i, y.second_value))
+    if (node.kind != Node::Kind::load || std::cmp_equal(i, yielded(y)) || std::cmp_equal(i, yielded(y, 1)))
       continue;
     const auto found = operand_like_result(node);
     if (!found) continue;
@@ -145,8 +146,8 @@ void Lowering::choose_given() {
       given.pop_back();
       continue;
     }
-    node.kind = Node::Kind::anchor;
-    node.axis = static_cast<int>(tiling.siblings + std::ssize(given)) - 1;
+    node.kind = Node::Kind::input;
+    node.input = static_cast<int>(tiling.siblings + std::ssize(given)) - 1;
     node.type = carrier(node.type);
     node.access = {};
   }
@@ -180,7 +181,7 @@ int64_t Lowering::way_out() const {
 
 bool Lowering::is_unrolled() const {
   constexpr int64_t kManySteps = 24, kManyRounds = 8;
-  if (!copied || reduction || !is_short(cost_of(fusion.after[0], fusion))) return false;
+  if (!copied || reduction || !is_short(cost_of(result_site(fusion), fusion))) return false;
   const bool wide = byte_size(copied->type) > 2 && tiling.sums() > 128;
   const bool hidden =
       tiling.ping_pong && tiling.steps_of_part >= kManySteps && tiling.tiles() >= kManyRounds * slots();

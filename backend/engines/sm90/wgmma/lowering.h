@@ -65,7 +65,7 @@ struct Lowering {
   std::optional<CopiedResult> result_beside() const;
 
   /// The next result becomes a value; whether that has the type that is stored.
-  bool yields(int& value, const CopiedResult& stored);
+  bool yields(const CopiedResult& stored);
 
   /// Loads of what lies as the first result does become values beside the sums, as far as boxes have room.
   void choose_given();
@@ -92,7 +92,8 @@ struct Lowering {
   bool is_unrolled() const;
   /// Whether no thread stores a result: only totals ask what exists.
   bool clamped() const {
-    return copied && std::ranges::all_of(y.results, [](const Result& r) { return r.reduction.has_value(); });
+    return copied && std::ranges::all_of(
+                         y.stores, [&](const Store& store) { return reduction_of(y, store) != nullptr; });
   }
 
   // --- Shared memory, like struct Shared of the kernel ---

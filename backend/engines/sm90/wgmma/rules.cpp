@@ -70,8 +70,8 @@ std::optional<Refusal> refuse_convolution(const Fusion& fusion, const Contractio
     return refusal_at_anchor(fusion, "spatial-axes", "up to 3 spatial axes",
                              fmt::format("{}", view.axes.size()));
   if (auto refusal = refuse_residue_classes(fusion, view)) return refusal;
-  const Expr& first = fusion.before[0];
-  const int64_t block = box_line(first.nodes[static_cast<size_t>(first.value)].type);
+  const Expr& first = operand_site(fusion, 0, 0);
+  const int64_t block = box_line(yielded_node(first).type);
   const bool ragged = view.channels() % block != 0;
   const bool wgrad_taps = view.op == ContractionOp::wgrad && view.n != view.input_channels;
   if (view.is_convolution() && ragged && (view.entries > 1 || wgrad_taps) && !plane_walk(fusion, view))
@@ -97,7 +97,7 @@ std::optional<Refusal> refuse(const Fusion& fusion) {
   for (const bool second : {false, true})
     if (auto refusal = refuse_loads(fusion, *view, second)) return refusal;
   if (auto refusal = refuse_types(fusion)) return refusal;
-  return fusion.is_pair() ? refuse_sibling(fusion, *view) : std::nullopt;
+  return form_of(fusion) == Form::siblings ? refuse_sibling(fusion, *view) : std::nullopt;
 }
 
 }  // namespace fusor::wgmma

@@ -42,8 +42,8 @@ inline constexpr int64_t kMaxWindows = 8, kFilterBytes = kPartRows * 128;
 
 // Of what is multiplied: both operands have elements of one size.
 inline DataType operand_type(const Fusion& fusion, bool second = false) {
-  const Expr& site = fusion.before[second ? 1 : 0];
-  return site.nodes[static_cast<size_t>(site.value)].type;
+  const Expr& site = operand_site(fusion, 0, second ? 1 : 0);
+  return yielded_node(site).type;
 }
 
 // Whether threads pass an operand through the ops before it.
@@ -60,12 +60,13 @@ inline std::optional<ResidentWindow> window_of(const Contraction& view, DataType
 // at most, which comes in boxes, too. Columns would have totals each, and a total of all asks of every
 // element whether it exists.
 inline bool is_light_reduction(const Fusion& fusion, const Contraction& view, bool swapped) {
-  const Expr& y = fusion.after[0];
+  const Expr& y = result_site(fusion);
   const auto reduction = result_reduction(fusion, view);
-  const auto stored = std::ranges::find_if(y.results, [](const Result& result) { return !result.reduction; });
+  const auto stored =
+      std::ranges::find_if(y.stores, [&](const Store& store) { return !reduction_of(y, store); });
   if (!reduction || !(swapped ? reduction->leaves_n : reduction->leaves_m)) return false;
-  if (y.results.size() != 2 || stored == y.results.end()) return false;
-  const auto along_n = [&](const Result& boxed) -> std::optional<bool> {
+  if (y.stores.size() != 2 || stored == y.stores.end()) return false;
+  const auto along_n = [&](const Store& boxed) -> std::optional<bool> {
     const auto copied = copied_result(fusion, view, y, boxed);
     if (!copied || byte_size(copied->type) != 2) return std::nullopt;
     return copied->along_n;
@@ -80,13 +81,13 @@ inline bool is_light_reduction(const Fusion& fusion, const Contraction& view, bo
 // An operand with as many elements as the result, beside another one, a second result or a pair's second
 // sums: they want registers.
 inline bool is_crowded(const Fusion& fusion) {
-  const Expr& y = fusion.after[0];
+  const Expr& y = result_site(fusion);
   const auto is_load = [](const Node& node) { return node.kind == Node::Kind::load; };
   const auto is_whole = [&](const Node& node) {
     return is_load(node) && std::ranges::find(node.access.strides, 0) == node.access.strides.end();
   };
-  const bool alone =
-      !fusion.is_pair() && std::ranges::count_if(y.nodes, is_load) == 1 && y.results.size() == 1;
+  const bool alone = form_of(fusion) != Form::siblings && std::ranges::count_if(y.nodes, is_load) == 1 &&
+                     y.stores.size() == 1;
   return std::ranges::any_of(y.nodes, is_whole) && !alone;
 }
 
@@ -286,10 +287,10 @@ struct Tiling {
 
 // Two results of 16 bits that lie alike: both leave by the copy engine, and want no more registers than one.
 inline bool copies_both_results(const Fusion& fusion, const Contraction& view) {
-  const Expr& y = fusion.after[0];
-  if (y.results.size() != 2 || residue_class_count(view) > 0) return false;
-  const auto first = copied_result(fusion, view, y, y.results[0]);
-  const auto second = copied_result(fusion, view, y, y.results[1]);
+  const Expr& y = result_site(fusion);
+  if (y.stores.size() != 2 || residue_class_count(view) > 0) return false;
+  const auto first = copied_result(fusion, view, y, y.stores[0]);
+  const auto second = copied_result(fusion, view, y, y.stores[1]);
   return first && second && first->along_n == second->along_n && byte_size(first->type) == 2 &&
          byte_size(second->type) == 2;
 }
@@ -308,7 +309,7 @@ class Carried {
 
   static Contraction view_of(const Fusion& fusion) {
     Contraction view = contraction_of(fusion).value();
-    if (sums_planes(fusion, view)) view.runs_of_k = fusion.before[0].domain[0];
+    if (sums_planes(fusion, view)) view.runs_of_k = operand_site(fusion, 0, 0).domain[0];
     view.planes = plane_walk(fusion, view);
     if (view.planes) {
       const int64_t block = view.planes->channel_block;

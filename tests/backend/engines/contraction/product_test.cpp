@@ -240,7 +240,7 @@ TEST(MatmulView, GivesBroadcastOperandsTheResultsBatch) {
   const Tensor c = g.matmul(g.input("a", {7, 5}, DataType::f32), g.input("b", {2, 1, 5, 4}, DataType::f32));
   const Fusion fusion = only_op(g.finish({c}));
   const Contraction view = contraction_of(fusion).value();
-  const Expr a = over_batch(fusion.before[0], view.batch);
+  const Expr a = over_batch(operand_site(fusion, 0, 0), view.batch);
   EXPECT_EQ(a.domain, (Dims{2, 1, 7, 5}));
   EXPECT_EQ(a.nodes[0].access.strides, (Strides{0, 0, 5, 1}));
 }
@@ -249,7 +249,7 @@ TEST(MatmulView, LetsAnExtentOfOneRepeat) {
   GraphBuilder g;
   const Tensor c = g.matmul(g.input("a", {3, 7, 5}, DataType::f32), g.input("b", {1, 5, 4}, DataType::f32));
   const Fusion fusion = only_op(g.finish({c}));
-  const Expr b = over_batch(fusion.before[1], contraction_of(fusion).value().batch);
+  const Expr b = over_batch(operand_site(fusion, 0, 1), contraction_of(fusion).value().batch);
   EXPECT_EQ(b.domain, (Dims{3, 5, 4}));
   EXPECT_EQ(b.nodes[0].access.strides, (Strides{0, 4, 1}));
 }

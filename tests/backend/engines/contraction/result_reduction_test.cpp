@@ -150,7 +150,7 @@ TEST(WgmmaReduction, StatisticsOfAPointwiseConvolutionAreThoseOfAMatmul) {
     ASSERT_THAT(lowered.steps, SizeIs(2));
     const Launch& combination = std::get<Launch>(lowered.steps[1]);
     EXPECT_EQ(combination.source->sites[0].expr.domain, (Dims{128, 4 * 14 * 16}));
-    EXPECT_EQ(combination.source->sites[0].expr.results[0].access.strides, (Strides{1, 0}));
+    EXPECT_EQ(combination.source->sites[0].expr.stores[0].access.strides, (Strides{1, 0}));
   }
 }
 

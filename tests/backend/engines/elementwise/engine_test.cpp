@@ -64,7 +64,7 @@ TEST(ElementwiseSchedule, LayoutChangesGoThroughSharedMemory) {
   ASSERT_EQ(s.staged.size(), 1u);
   EXPECT_EQ(s.staged[0].vector_axis, 1);
   EXPECT_TRUE(s.staged[0].expr.nodes[0].access.whole_vectors);
-  EXPECT_TRUE(s.y.expr.results[0].access.whole_vectors);
+  EXPECT_TRUE(s.y.expr.stores[0].access.whole_vectors);
   EXPECT_EQ(s.blocks(), 256 * 49);
 }
 
@@ -79,7 +79,7 @@ TEST(ElementwiseSchedule, SmallPlanesOfChannelsAreOneRun) {
       EXPECT_EQ(s.domain()[s.channel_axis()], 256);
       EXPECT_EQ(s.channels, 128 / byte_size(type)) << "a line";
       EXPECT_TRUE(s.staged[0].expr.nodes[0].access.whole_vectors);
-      EXPECT_TRUE(s.y.expr.results[0].access.whole_vectors);
+      EXPECT_TRUE(s.y.expr.stores[0].access.whole_vectors);
       EXPECT_EQ(s.blocks(), 128 * 256 / s.channels);
       // 197 places of 16 bytes for every vector of channels.
       EXPECT_EQ(s.shared_bytes(), 8 * 197 * 16);
@@ -160,7 +160,7 @@ TEST(ElementwiseSchedule, ChannelSumsOfNchwKeepTheMiddleAxis) {
   EXPECT_EQ(s.variant, Variant::rows);
   EXPECT_EQ(s.domain(), (Dims{64, 128, 56 * 56}));
   EXPECT_EQ(s.kept, 1);
-  EXPECT_EQ(s.y.expr.results[0].reduced, 0b110u);
+  EXPECT_EQ(reduction_of(s.y.expr, s.y.expr.stores[0])->over, 0b110u);
 }
 
 TEST(ElementwiseSchedule, SplitsCoverTheReductionExactlyOnce) {

@@ -97,7 +97,10 @@ inline void run(const Repacked& repacked, const HostTensors& tensors) {
   for (size_t i = 0; i < scratch.size(); ++i)
     operands[operands.size() - scratch.size() + i] = scratch[i].data();
   for (const Fusion* part : {&repacked.loads, &repacked.core, &repacked.stores})
-    if (!part->after.empty()) evaluate(*part, operands, Reading::oracle);
+    if (!part->sites.empty()) {
+      validate(*part);
+      evaluate(*part, operands, Reading::oracle);
+    }
 }
 
 inline void expect_same_bytes(const Graph& graph, const HostTensors& parts, const HostTensors& whole,

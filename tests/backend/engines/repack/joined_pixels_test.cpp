@@ -76,7 +76,7 @@ TEST(WgmmaRepacked, JoinedPixelsOfBytesAgreeWithTheWhole) {
       const Fusion fusion = fusion_of(graph);
       const Contraction view = contraction_of(fusion).value();
       const Repacked repacked = join_pixels(fusion, view, 2, true, WayOut::copied);
-      EXPECT_EQ(repacked.core.before[0].nodes[0].type, repacked.core.before[1].nodes[0].type);
+      EXPECT_EQ(operand_site(repacked.core, 0, 0).nodes[0].type, operand_site(repacked.core, 0, 1).nodes[0].type);
       EXPECT_TRUE(wgmma_engine().supports(repacked.core, h200()));
       const HostTensors whole(graph), parts(graph);
       whole.run(fusion, Reading::oracle);

@@ -43,7 +43,7 @@ TEST(Wgmma, TwoResultsLeaveByTheCopyEngine) {
       const bool alone = config_value(source, "blocks_per_sm") == 1;
       EXPECT_GE(config_value(source, "stages"), large ? 3 : alone ? 4 : 2);
       EXPECT_LE(launch.shared_bytes, device.shared_per_block);
-      EXPECT_TRUE(source.sites.at(0).expr.results.empty());
+      EXPECT_TRUE(source.sites.at(0).expr.stores.empty());
       for (const Guard& guard : lowered.guards) EXPECT_GE(guard.alignment, guard.operand < 2 ? 16 : 2);
       with_192_sums |= config.knob("tile_n", 0) == 192 && config.knob("tile_m", 0) == 128;
     }
@@ -61,7 +61,7 @@ TEST(Wgmma, ASecondResultThatLiesOtherwiseIsStoredByThreads) {
       const Lowered lowered = wgmma_engine().lower(fusion, config, device);
       const Launch& launch = std::get<Launch>(lowered.steps.at(0));
       EXPECT_FALSE(has_config(*launch.source, "second_out")) << to_string(config);
-      EXPECT_GE(launch.source->sites.at(0).expr.results.size(), 1u);
+      EXPECT_GE(launch.source->sites.at(0).expr.stores.size(), 1u);
     }
   }
 }
