@@ -10,6 +10,7 @@
 #include "backend/fitting.h"
 #include "backend/replan.h"
 #include "backend/trace.h"
+#include "backend/type_remarks.h"
 #include "codegen/kernel_cache.h"
 #include "core/fail.h"
 #include "core/infer.h"
@@ -75,8 +76,13 @@ std::vector<PlannedKernel> lowered_kernels(const Plan& plan, std::span<const Eng
 }
 
 Plan plan_of(const Graph& graph, const DeviceInfo& device, const Candidate& candidate) {
-  return {graph,           device, candidate.fusions, candidate.workspace_bytes, candidate.seconds,
-          candidate.notes, {}};
+  return {graph,
+          device,
+          candidate.fusions,
+          candidate.workspace_bytes,
+          candidate.seconds,
+          candidate.notes,
+          device.is_cpu() ? std::vector<std::string>() : type_remarks(graph)};
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include "backend/choose.h"
+#include "backend/type_remarks.h"
 
 namespace fusor {
 
@@ -87,6 +88,8 @@ std::string explain(const Graph& graph, const DeviceInfo& device, const BuildOpt
                         use_of(explanation.choice.notes));
   if (!explanation.folded.empty())
     text += fmt::format("folded into accesses: {}\n", fmt::join(explanation.folded, ", "));
+  if (!device.is_cpu())
+    for (const std::string& remark : type_remarks(graph)) text += fmt::format("remark: {}\n", remark);
   for (const Decision& decision : explanation.decisions) append(text, decision, device, "");
   return text;
 }

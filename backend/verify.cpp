@@ -16,6 +16,7 @@
 #include "backend/reference/reference.h"
 #include "core/convert.h"
 #include "core/fail.h"
+#include "core/ops/expansion.h"
 
 namespace fusor {
 
@@ -258,7 +259,10 @@ bool VerifyReport::passed() const {
   return std::ranges::all_of(outputs, [](const OutputCheck& check) { return check.wrong == 0; });
 }
 
-VerifyReport verify(const Graph& graph, std::span<void* const> tensors, uint64_t seed, const Notes& notes) {
+VerifyReport verify(const Graph& asked, std::span<void* const> buffers, uint64_t seed, const Notes& notes) {
+  const Graph graph = expand_composites(asked);
+  std::vector<void*> tensors(buffers.begin(), buffers.end());
+  tensors.resize(graph.tensors.size(), nullptr);
   std::vector<int> outputs;
   std::vector<std::vector<bool>> cones;
   std::vector<bool> dense;

@@ -1,68 +1,66 @@
-// Owns the look-ups in the table of pointwise ops and the names of ops.
+// Owns what is asked of an op of any family.
 #include "core/attributes.h"
 
-#include <array>
+#include "core/ops/expansion.h"
 
 namespace fusor {
 
 namespace {
 
-constexpr std::array kPointwise = {
-#define FUSOR_POINTWISE(mode, inputs, domain, alu, sfu, formula) \
-  PointwiseInfo{#mode, inputs, PointwiseDomain::domain, alu, sfu},
-#include "core/pointwise.def"
-#undef FUSOR_POINTWISE
-};
-
-constexpr std::array<std::string_view, 9> kReductions = {"add", "mul",   "min",   "max",         "amax",
-                                                         "avg", "norm1", "norm2", "mul_no_zeros"};
-
-template <class... Cases>
-struct Overloaded : Cases... {
-  using Cases::operator()...;
-};
-// For clang before 17, which finds it only when it is told.
-template <class... Cases>
-Overloaded(Cases...) -> Overloaded<Cases...>;
+template <class Family>
+void append_kinds(std::vector<Attributes>& kinds) {
+  if constexpr (requires { Family::kinds(); })
+    for (Family& kind : Family::kinds()) kinds.emplace_back(std::move(kind));
+  else
+    kinds.emplace_back(Family{});
+}
 
 }  // namespace
 
-const PointwiseInfo& info(PointwiseMode mode) { return kPointwise[static_cast<size_t>(mode)]; }
-std::string_view to_string(PointwiseMode mode) { return info(mode).name; }
-std::string_view to_string(ReductionMode mode) { return kReductions[static_cast<size_t>(mode)]; }
-int pointwise_mode_count() { return static_cast<int>(kPointwise.size()); }
-int reduction_mode_count() { return static_cast<int>(kReductions.size()); }
-
-std::string_view to_string(ConvPass pass) {
-  return pass == ConvPass::fprop ? "fprop" : pass == ConvPass::dgrad ? "dgrad" : "wgrad";
-}
-
-std::string_view to_string(ConvMode mode) {
-  return mode == ConvMode::convolution ? "convolution" : "cross_correlation";
-}
-
 std::string_view kind_name(const Attributes& attributes) {
-  return std::visit(Overloaded{
-                        [](const Pointwise&) { return std::string_view("pointwise"); },
-                        [](const Reduction&) { return std::string_view("reduction"); },
-                        [](const Matmul&) { return std::string_view("matmul"); },
-                        [](const Conv& conv) {
-                          return conv.pass == ConvPass::fprop   ? std::string_view("conv_fprop")
-                                 : conv.pass == ConvPass::dgrad ? std::string_view("conv_dgrad")
-                                                                : std::string_view("conv_wgrad");
-                        },
-                        [](const Reshape&) { return std::string_view("reshape"); },
-                        [](const Transpose&) { return std::string_view("transpose"); },
-                        [](const Slice&) { return std::string_view("slice"); },
-                        [](const Concatenate&) { return std::string_view("concatenate"); },
-                    },
-                    attributes);
+  return std::visit([](const auto& op) { return op.kind(); }, attributes);
+}
+
+std::vector<Attributes> all_kinds() {
+  std::vector<Attributes> kinds;
+#define FUSOR_OP(name, family) append_kinds<family>(kinds);
+#include "core/ops/op.def"
+#undef FUSOR_OP
+  return kinds;
+}
+
+bool is_kind_name(std::string_view name) {
+#define FUSOR_OP(row, family)                          \
+  if constexpr (family::nature != Nature::composite) { \
+    std::vector<Attributes> kinds;                     \
+    append_kinds<family>(kinds);                       \
+    for (const Attributes& kind : kinds)               \
+      if (kind_name(kind) == name) return true;        \
+  }
+#include "core/ops/op.def"
+#undef FUSOR_OP
+  return false;
 }
 
 std::string_view short_name(const Attributes& attributes) {
-  if (const auto* pointwise = std::get_if<Pointwise>(&attributes)) return to_string(pointwise->mode);
-  if (const auto* reduction = std::get_if<Reduction>(&attributes)) return to_string(reduction->mode);
-  return kind_name(attributes);
+  return std::visit(
+      [](const auto& op) {
+        if constexpr (std::is_same_v<std::decay_t<decltype(op)>, Conv>)
+          return op.kind();
+        else if constexpr (requires { to_string(op.mode); })
+          return to_string(op.mode);
+        else
+          return op.kind();
+      },
+      attributes);
+}
+
+Roles roles(const Attributes& attributes) {
+  return std::visit([](const auto& op) { return op.roles(); }, attributes);
+}
+
+Nature nature(const Attributes& attributes) {
+  return std::visit([](const auto& op) { return op.nature; }, attributes);
 }
 
 const DataType* compute_type(const Attributes& attributes) {
@@ -76,13 +74,8 @@ const DataType* compute_type(const Attributes& attributes) {
       attributes);
 }
 
-bool is_view(const Attributes& attributes) {
-  return std::holds_alternative<Reshape>(attributes) || std::holds_alternative<Transpose>(attributes) ||
-         std::holds_alternative<Slice>(attributes);
-}
+bool is_view(const Attributes& attributes) { return nature(attributes) == Nature::views; }
 
-bool is_contraction(const Attributes& attributes) {
-  return std::holds_alternative<Matmul>(attributes) || std::holds_alternative<Conv>(attributes);
-}
+bool is_contraction(const Attributes& attributes) { return nature(attributes) == Nature::contracts; }
 
 }  // namespace fusor

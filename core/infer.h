@@ -9,20 +9,17 @@
 
 namespace fusor {
 
-/// What an op gives, were it appended: dims, packed strides, and the type of a virtual result (the compute
-/// type; bool8 for comparisons and logic; int32 or int64 for gen_index; the operand's type for ops that only
-/// move elements). The strides follow the memory order of the first operand (pointwise: the first one that
-/// has the result's dims). They are row-major where no operand fits, and for matmul, reshape and transpose,
-/// whose axes are not those of an operand.
-struct Inferred {
-  Dims dims;
-  Strides strides;
-  DataType type;
-};
-
-/// `given` holds the dims of the result for ops that do not imply them (reshape, reduction, conv_dgrad,
-/// conv_wgrad); for the others it may be empty, or is checked. The inputs have passed validate(). Throws
+/// What an op gives, were it appended, for each result: dims, packed strides, and the type of a virtual
+/// result (the compute type; bool8 for comparisons and logic; int32 or int64 for gen_index; the operand's
+/// type for ops that only move elements). The strides follow the memory order of the first operand
+/// (pointwise: the first one that has the result's dims). They are row-major where no operand fits, and for
+/// matmul, reshape and transpose, whose axes are not those of an operand. `given` holds the dims of the
+/// results for ops that do not imply them (reshape, reduction, conv_dgrad, conv_wgrad); for the others it may
+/// be empty, or is checked. An operand that is left out is null. The inputs have passed validate(). Throws
 /// Error{bad_input} naming op, tensor and numbers where a rule is broken.
+std::vector<Inferred> infer_all(const std::string& op_name, const Attributes& attributes,
+                                std::span<const Tensor* const> inputs, std::span<const Dims> given = {});
+/// The same for an op of one result.
 Inferred infer(const std::string& op_name, const Attributes& attributes,
                std::span<const Tensor* const> inputs, const Dims& given = {});
 
@@ -31,17 +28,13 @@ Inferred infer(const std::string& op_name, const Attributes& attributes,
 /// operand is, else int32. gen_index: int32, or int64 where the axis is longer than int32 counts.
 DataType default_compute(const Attributes& attributes, std::span<const Tensor* const> inputs);
 
-/// Groups of a convolution: C of x / C of w.
-int64_t conv_groups(const Conv& conv, const Dims& x, const Dims& w);
+/// Gives the op that compute type, where ops of its kind have one.
+void set_compute(Attributes& attributes, DataType compute);
 
 /// "conv_fprop 'c1'", "avg reduction 'mean'": how messages name an op.
 std::string op_label(const std::string& op_name, const Attributes& attributes);
 /// Whether the op only moves elements (views and concatenate): its result has the operand's type.
 bool keeps_type(const Attributes& attributes);
-
-/// Bytes that one tensor may span: as many as a GPU can address, and so few that what engines make of a few
-/// of them (padded copies, partial sums, numbers of tiles) never overflows 64 bits.
-inline constexpr int64_t kMaxTensorBytes = int64_t{1} << 48;
 
 /// Checks one tensor on its own: a name, 1 to 8 dims of 1 or more, a stride of 0 or more per dim, a span of
 /// at most kMaxTensorBytes, alignment a power of two and at least one element's size, scalars of one element.

@@ -10,6 +10,10 @@
 
 namespace fusor {
 
+/// Bytes that one tensor may span: as many as a GPU can address, and so few that what engines make of a few
+/// of them (padded copies, partial sums, numbers of tiles) never overflows 64 bits.
+inline constexpr int64_t kMaxTensorBytes = int64_t{1} << 48;
+
 /// A number known on the host: real or integer.
 using Scalar = std::variant<double, int64_t>;
 

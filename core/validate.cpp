@@ -95,23 +95,42 @@ class Inspection {
       if (each.name.empty()) fail("op number {} ({}) has no name", i, kind_name(each.attributes));
       expect_one_line("op", each.name);
       if (!names.insert(each.name).second) fail("two ops have the name '{}'", each.name);
-      if (each.outputs.size() != 1)
-        fail("op '{}' has {} results instead of 1", each.name, each.outputs.size());
-      const int written = each.outputs[0];
-      expect_index(each, written);
-      int& writer = writers_[static_cast<size_t>(written)];
-      if (writer >= 0)
-        fail("tensor '{}' is written by two ops, '{}' and '{}'", tensor(written).name, op(writer).name,
-             each.name);
-      writer = static_cast<int>(i);
-      validate_written(tensor(written));
+      const std::vector<Role> results = roles(each.attributes).outputs;
+      expect_results(each, results);
+      for (size_t result = 0; result < each.outputs.size(); ++result)
+        if (!(results[result].optional && each.outputs[result] == -1))
+          note_writer(static_cast<int>(i), each.outputs[result]);
     }
+  }
+
+  static void expect_results(const Op& each, const std::vector<Role>& results) {
+    size_t least = results.size();
+    while (least > 0 && results[least - 1].optional) --least;
+    if (each.outputs.size() < least || each.outputs.size() > results.size())
+      fail("op '{}' has {} results instead of {}", each.name, each.outputs.size(), results.size());
+  }
+
+  void note_writer(int index, int written) {
+    const Op& each = op(index);
+    expect_index(each, written);
+    int& writer = writers_[static_cast<size_t>(written)];
+    if (writer >= 0)
+      fail("tensor '{}' is written by two ops, '{}' and '{}'", tensor(written).name, op(writer).name,
+           each.name);
+    writer = index;
+    validate_written(tensor(written));
   }
 
   void inspect_op(int index) {
     const Op& each = op(index);
+    const std::vector<Role> operands = roles(each.attributes).inputs;
     std::vector<const Tensor*> inputs;
-    for (int input : each.inputs) {
+    for (size_t i = 0; i < each.inputs.size(); ++i) {
+      const int input = each.inputs[i];
+      if (input == -1 && i < operands.size() && operands[i].optional) {
+        inputs.push_back(nullptr);
+        continue;
+      }
       expect_index(each, input);
       const int writer = writers_[static_cast<size_t>(input)];
       if (writer >= index)
@@ -120,11 +139,20 @@ class Inspection {
       is_read_[static_cast<size_t>(input)] = true;
       inputs.push_back(&tensor(input));
     }
-    const Tensor& result = tensor(each.outputs[0]);
-    const Inferred inferred = infer(each.name, each.attributes, inputs, result.dims);
-    if (keeps_type(each.attributes) && result.type != inferred.type)
-      fail("{}: moves elements of type {}, but its result '{}' is {}", op_label(each.name, each.attributes),
-           to_string(inferred.type), result.name, to_string(result.type));
+    inspect_results(each, inputs);
+  }
+
+  void inspect_results(const Op& each, const std::vector<const Tensor*>& inputs) const {
+    std::vector<Dims> given;
+    for (const int y : each.outputs) given.push_back(y < 0 ? Dims() : tensor(y).dims);
+    const std::vector<Inferred> inferred = infer_all(each.name, each.attributes, inputs, given);
+    for (size_t i = 0; i < each.outputs.size(); ++i) {
+      if (each.outputs[i] < 0) continue;
+      const Tensor& result = tensor(each.outputs[i]);
+      if (keeps_type(each.attributes) && result.type != inferred[i].type)
+        fail("{}: moves elements of type {}, but its result '{}' is {}", op_label(each.name, each.attributes),
+             to_string(inferred[i].type), result.name, to_string(result.type));
+    }
   }
 
   void inspect_uses() const {

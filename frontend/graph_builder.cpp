@@ -6,21 +6,38 @@
 
 #include "core/fail.h"
 #include "core/infer.h"
+#include "core/open_types.h"
 
 namespace fusor {
 
 namespace {
 
-/// The role of the result in core's vocabulary of ops.
-std::string_view result_role(const Attributes& attributes) {
-  if (std::holds_alternative<Matmul>(attributes)) return "c";
-  if (const auto* conv = std::get_if<Conv>(&attributes); conv != nullptr && conv->pass != ConvPass::fprop)
-    return conv->pass == ConvPass::dgrad ? "dx" : "dw";
-  return "y";
+std::string result_name(const std::string& op_name, const Attributes& attributes, size_t result = 0) {
+  return fmt::format("{}:{}", op_name, roles(attributes).outputs[result].name);
 }
 
-std::string result_name(const std::string& op_name, const Attributes& attributes) {
-  return fmt::format("{}:{}", op_name, result_role(attributes));
+/// Takes the optional results that nobody asked for out of the graph.
+void drop_unused_results(Graph& graph) {
+  std::vector<bool> used(graph.tensors.size(), false), optional(graph.tensors.size(), false);
+  for (const Op& op : graph.ops) {
+    for (const int x : op.inputs)
+      if (x >= 0) used[static_cast<size_t>(x)] = true;
+    const std::vector<Role> results = roles(op.attributes).outputs;
+    for (size_t i = 0; i < op.outputs.size(); ++i)
+      if (results[i].optional) optional[static_cast<size_t>(op.outputs[i])] = true;
+  }
+  std::vector<int> places;
+  std::vector<Tensor> kept;
+  for (size_t i = 0; i < used.size(); ++i) {
+    const bool drop = optional[i] && !used[i] && graph.tensors[i].is_virtual();
+    places.push_back(drop ? -1 : static_cast<int>(kept.size()));
+    if (!drop) kept.push_back(std::move(graph.tensors[i]));
+  }
+  graph.tensors = std::move(kept);
+  for (Op& op : graph.ops)
+    for (std::vector<int>* list : {&op.inputs, &op.outputs})
+      for (int& tensor : *list)
+        if (tensor >= 0) tensor = places[static_cast<size_t>(tensor)];
 }
 
 /// Negative axes count from the back; one that is out of range either way stays as the user said it.
@@ -33,14 +50,6 @@ Scalar constant_value(double value, DataType type) {
   if (std::trunc(value) != value || value < -kLimit || value >= kLimit)
     fail("constant {}: is not a whole number of type {}", value, to_string(type));
   return static_cast<int64_t>(value);
-}
-
-void set_compute(Attributes& attributes, DataType compute) {
-  std::visit(
-      [&](auto& op) {
-        if constexpr (requires { op.compute; }) op.compute = compute;
-      },
-      attributes);
 }
 
 Dims or_filled(const Dims& list, int rank, int64_t value) {
@@ -89,11 +98,11 @@ Tensor GraphBuilder::constant(double value, DataType type) {
   return add_tensor(std::move(tensor), type);
 }
 
-Tensor GraphBuilder::add_tensor(Tensor tensor, DataType stored_type) {
+Tensor GraphBuilder::add_tensor(Tensor tensor, DataType stored_type, bool is_open) {
   const std::string asker = fmt::format("tensor '{}'", tensor.name);
   expect_free_name(asker, tensor.name);
   expect_free_uid(asker, tensor.uid);
-  records_.push_back({tensor.uid, tensor.name, stored_type});
+  records_.push_back({tensor.uid, tensor.name, stored_type, is_open});
   graph_.tensors.push_back(std::move(tensor));
   return graph_.tensors.back();
 }
@@ -148,59 +157,72 @@ std::string GraphBuilder::fresh_op_name(const std::string& asked, const Attribut
   return name;
 }
 
-Tensor GraphBuilder::append(const std::string& name, Attributes attributes, std::span<const Tensor> operands,
-                            std::optional<DataType> type, std::optional<DataType> compute,
-                            const Dims& given) {
+std::vector<Tensor> GraphBuilder::append_all(const std::string& name, Attributes attributes,
+                                             std::span<const Tensor> operands, std::optional<DataType> type,
+                                             std::optional<DataType> compute, std::span<const Dims> given) {
   const std::string op_name = fresh_op_name(name, attributes);
   const std::string label = op_label(op_name, attributes);
   std::vector<int> inputs;
   std::vector<const Tensor*> tensors;
   for (const Tensor& operand : operands) {
-    inputs.push_back(index_of(label, operand));
-    tensors.push_back(&graph_.tensors[static_cast<size_t>(inputs.back())]);
+    inputs.push_back(operand.name.empty() ? -1 : index_of(label, operand));
+    tensors.push_back(inputs.back() < 0 ? nullptr : &graph_.tensors[static_cast<size_t>(inputs.back())]);
   }
   set_compute(attributes, compute.value_or(default_compute(attributes, tensors)));
-  const Inferred inferred = infer(op_name, attributes, tensors, given);
-  if (keeps_type(attributes)) {
+  const std::vector<Inferred> inferred = infer_all(op_name, attributes, tensors, given);
+  const bool moves = keeps_type(attributes);
+  if (moves) {
     if (compute) fail("{}: only moves elements; it has no compute type", label);
-    if (type && *type != inferred.type)
-      fail("{}: moves elements of type {}; convert with identity to get {}", label, to_string(inferred.type),
-           to_string(*type));
+    if (type && *type != inferred[0].type)
+      fail("{}: moves elements of type {}; convert with identity to get {}", label,
+           to_string(inferred[0].type), to_string(*type));
   }
-  Tensor result{.name = result_name(op_name, attributes),
-                .uid = next_uid(),
-                .type = type.value_or(inferred.type),
-                .dims = inferred.dims,
-                .strides = inferred.strides};
-  result.memory = Memory::workspace;
-  result = add_tensor(std::move(result), type ? *type : stored_type(attributes, inputs));
-  graph_.ops.push_back({op_name, attributes, inputs, {static_cast<int>(graph_.tensors.size()) - 1}});
-  return result;
+  const bool left_open =
+      !type &&
+      (!moves || std::ranges::all_of(inputs, [&](int x) { return is_open(static_cast<size_t>(x)); }));
+  GraphBuilder before = inferred.size() > 1 ? *this : GraphBuilder();
+  Op op{op_name, attributes, inputs, {}};
+  std::vector<Tensor> results;
+  for (size_t i = 0; i < inferred.size(); ++i) {
+    Tensor result{.name = result_name(op_name, attributes, i),
+                  .uid = next_uid(),
+                  .type = type.value_or(inferred[i].type),
+                  .dims = inferred[i].dims,
+                  .strides = inferred[i].strides};
+    result.memory = Memory::workspace;
+    const DataType stored = type ? *type : stored_type(attributes, inferred[i].type, inputs);
+    try {
+      results.push_back(add_tensor(std::move(result), stored, left_open));
+    } catch (const Error&) {
+      if (i > 0) *this = std::move(before);
+      throw;
+    }
+    op.outputs.push_back(static_cast<int>(graph_.tensors.size()) - 1);
+  }
+  graph_.ops.push_back(std::move(op));
+  return results;
 }
 
-DataType GraphBuilder::stored_type(const Attributes& attributes, std::span<const int> inputs) const {
-  const auto is_array = [&](int input) { return !graph_.tensors[static_cast<size_t>(input)].is_scalar(); };
-  const auto first = std::ranges::find_if(inputs, is_array);
-  const DataType stored =
-      records_[static_cast<size_t>(first != inputs.end() ? *first : inputs[0])].stored_type;
-  if (keeps_type(attributes)) return stored;
+Tensor GraphBuilder::append(const std::string& name, Attributes attributes, std::span<const Tensor> operands,
+                            std::optional<DataType> type, std::optional<DataType> compute,
+                            const Dims& given) {
+  return append_all(name, std::move(attributes), operands, type, compute, {&given, 1}).front();
+}
 
-  const DataType compute = *compute_type(attributes);
-  const auto* pointwise = std::get_if<Pointwise>(&attributes);
-  if (pointwise != nullptr) {
-    const PointwiseDomain domain = info(pointwise->mode).domain;
-    if (domain == PointwiseDomain::compare || domain == PointwiseDomain::logical) return DataType::b8;
-    if (domain == PointwiseDomain::index) return compute;
-    const bool picks =
-        pointwise->mode == PointwiseMode::identity || pointwise->mode == PointwiseMode::binary_select;
-    if (picks && stored == DataType::b8) return stored;
+std::vector<Tensor> GraphBuilder::op(const Attributes& attributes, std::span<const Tensor> operands,
+                                     const OpOptions& options, std::span<const Dims> given) {
+  return append_all(options.name, attributes, operands, options.type, options.compute, given);
+}
+
+DataType GraphBuilder::stored_type(const Attributes& attributes, DataType result,
+                                   std::span<const int> inputs) const {
+  std::vector<OperandType> operands;
+  for (const int input : inputs) {
+    if (input < 0) continue;
+    const auto i = static_cast<size_t>(input);
+    operands.push_back({records_[i].stored_type, is_open(i), graph_.tensors[i].is_scalar()});
   }
-  const auto* reduction = std::get_if<Reduction>(&attributes);
-  const bool picks_one = reduction != nullptr &&
-                         (reduction->mode == ReductionMode::min || reduction->mode == ReductionMode::max);
-  const bool accumulates = pointwise == nullptr && !picks_one;
-  const bool changes_kind = is_real(stored) != is_real(compute) || stored == DataType::b8;
-  return changes_kind || (accumulates && !is_real(compute)) ? compute : stored;
+  return fusor::stored_type(attributes, result, operands);
 }
 
 Tensor GraphBuilder::pointwise(PointwiseMode mode, std::span<const Tensor> operands,
@@ -257,6 +279,7 @@ Tensor GraphBuilder::append_conv(ConvPass pass, std::initializer_list<Tensor> op
   op.stride = or_filled(options.stride, spatial, 1);
   op.dilation = or_filled(options.dilation, spatial, 1);
   op.mode = options.mode;
+  op.groups = options.groups;
   return append(options.name, op, operands, options.type, options.compute, given);
 }
 
@@ -345,9 +368,19 @@ Graph GraphBuilder::finish(std::span<const Tensor> outputs) {
   GraphBuilder next = *this;
   for (const Tensor& result : outputs)
     if (!next.records_[static_cast<size_t>(next.index_of("finish", result))].is_output) next.output(result);
-  validate(next.graph_);
+  Graph graph = next.settled();
+  validate(graph);
   *this = std::move(next);
-  return graph_;
+  return graph;
+}
+
+Graph GraphBuilder::settled() const {
+  Graph graph = graph_;
+  std::vector<bool> open;
+  for (size_t i = 0; i < records_.size(); ++i) open.push_back(is_open(i));
+  settle_types(graph, open);
+  drop_unused_results(graph);
+  return graph;
 }
 
 }  // namespace fusor

@@ -22,10 +22,9 @@ struct TensorOptions {
 };
 
 /// Common to all ops: the op's name (default: kind and position, "relu3"; its result is called "relu3:y", of
-/// matmul
-/// ":c", of conv_dgrad ":dx", of conv_wgrad ":dw"), the type of the virtual result (default: the compute
-/// type), the compute type (default: core/infer.h). Ops that only move elements keep the operand's type and
-/// compute nothing.
+/// matmul ":c", of conv_dgrad ":dx", of conv_wgrad ":dw"), the type of the virtual result (default: left
+/// open, which finish() settles), the compute type (default: core/infer.h). Ops that only move elements keep
+/// the operand's type and compute nothing. A parameter that the op does not have is refused.
 struct PointwiseOptions {
   double lower_clip = 0;
   double upper_clip = std::numeric_limits<double>::infinity();
@@ -53,6 +52,7 @@ struct ConvOptions {
   Dims stride = {};
   Dims dilation = {};
   ConvMode mode = ConvMode::cross_correlation;
+  int64_t groups = 0;  ///< 0: what the channels of x and w say; else they are checked against it
   std::string name = {};
   std::optional<DataType> type = std::nullopt;
   std::optional<DataType> compute = std::nullopt;
@@ -60,10 +60,10 @@ struct ConvOptions {
 
 /// Of an output: its name and uid (default: the result's), its type, its place in memory (`strides` wins over
 /// `layout`; default: packed in the memory order that was inferred). The default type is the one asked for
-/// where the op was appended, else the type that the op's first operand is stored in, followed back through
-/// virtual tensors (a by-value scalar counts only where all operands are). Where that would lose the result's
-/// kind, it is the compute type: integer contractions and sums, real results of integers, integers from
-/// reals, numbers from bool8. Comparisons give bool8.
+/// where the op was appended, else the promoted type of what the op reads, followed back through tensors
+/// whose type is open: the stored type of core/open_types.h (by-value scalars count only where all operands
+/// are). Where that would lose the result's kind, it is the compute type: integer contractions and sums, real
+/// results of integers, integers from reals, numbers from bool8. Comparisons give bool8.
 struct OutputOptions {
   std::string name = {};
   std::optional<DataType> type = std::nullopt;
@@ -74,8 +74,11 @@ struct OutputOptions {
 };
 
 /// Builds a Graph. Tensors that methods return are copies of what the graph holds; they are known by uid and
-/// name, and stay valid where output() gives the graph's tensor others. Every mistake throws Error{bad_input}
-/// that names the op and the numbers; the builder stays as it was before the call.
+/// name, and stay valid where output() gives the graph's tensor others. The type of a virtual tensor that
+/// nobody said is open until finish(), which settles it by the rule of core/open_types.h: an operand of a
+/// contraction takes the 16- or 8-bit type beside it, everything else stays in its compute type. Every
+/// mistake throws Error{bad_input} that names the op and the numbers; the builder stays as it was before the
+/// call.
 class GraphBuilder {
  public:
   explicit GraphBuilder(std::string name = "graph", Precision precision = Precision::exact);
@@ -149,6 +152,19 @@ class GraphBuilder {
     return concatenate(std::span<const Tensor>(xs.begin(), xs.size()), axis, options);
   }
 
+  /// An op of any family: its results in the order of its roles. Operands that are left out are Tensor{};
+  /// optional results that nobody uses are not there in the finished graph.
+  /// `given` holds the dims of results that the op does not imply.
+  std::vector<Tensor> op(const Attributes& attributes, std::span<const Tensor> operands,
+                         const OpOptions& options = {}, std::span<const Dims> given = {});
+  template <OpFamily Family>
+  requires(Family::nature == Nature::composite) std::vector<Tensor> op(const Family& family,
+                                                                       std::initializer_list<Tensor> operands,
+                                                                       const OpOptions& options = {}) {
+    return op(Attributes(Composite(family)), std::span<const Tensor>(operands.begin(), operands.size()),
+              options);
+  }
+
   /// Makes a result an output that the user binds; the returned tensor has its final type, strides and name.
   /// A graph input, and a result whose type must stay because elements are only moved to or from it, is
   /// converted into the output by an identity op. Once per tensor.
@@ -165,6 +181,7 @@ class GraphBuilder {
     int64_t first_uid;  ///< uid and name under which copies were handed out before output() changed them
     std::string first_name;
     DataType stored_type;    ///< the type of an output made of it, unless another is asked for
+    bool is_open = false;    ///< nobody said its type
     bool is_output = false;  ///< output() was called with it
   };
 
@@ -182,8 +199,16 @@ class GraphBuilder {
   }
   Tensor append_conv(ConvPass pass, std::initializer_list<Tensor> operands, const ConvOptions& options,
                      const Dims& given = {});
-  Tensor add_tensor(Tensor tensor, DataType stored_type);
-  DataType stored_type(const Attributes& attributes, std::span<const int> inputs) const;
+  std::vector<Tensor> append_all(const std::string& name, Attributes attributes,
+                                 std::span<const Tensor> operands, std::optional<DataType> type,
+                                 std::optional<DataType> compute, std::span<const Dims> given);
+  Tensor add_tensor(Tensor tensor, DataType stored_type, bool is_open = false);
+  DataType stored_type(const Attributes& attributes, DataType result, std::span<const int> inputs) const;
+  /// Whether nobody said the tensor's type, so that finish() settles it.
+  bool is_open(size_t tensor) const {
+    return records_[tensor].is_open && graph_.tensors[tensor].is_virtual();
+  }
+  Graph settled() const;
   bool needs_conversion(int tensor, DataType type) const;
   Tensor as_output(Tensor tensor, DataType type, const OutputOptions& options) const;
 

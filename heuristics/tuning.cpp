@@ -48,7 +48,10 @@ class FusionHasher {
   }
   template <class T>
   void add_fields(const T& value) {
-    T::visit(value, [this](std::string_view, const auto& field) { add(field); });
+    // Groups of a convolution follow from its channels, which the key holds already.
+    T::visit(value, [this](std::string_view name, const auto& field) {
+      if (name != "groups") add(field);
+    });
   }
 
   void add(const Anchor& anchor) {

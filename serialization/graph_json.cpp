@@ -1,9 +1,11 @@
 // Owns graph <-> JSON.
+#include <algorithm>
 #include <array>
 #include <set>
 #include <unordered_map>
 
 #include "core/infer.h"
+#include "core/open_types.h"
 #include "serialization/documents.h"
 #include "serialization/json_fields.h"
 #include "serialization/serialization.h"
@@ -14,6 +16,9 @@ namespace {
 
 constexpr std::array<std::string_view, 4> kMemories = {"device", "workspace", "host", "constant"};
 constexpr std::array<std::string_view, 3> kLayouts = {"row_major", "nchw", "nhwc"};
+
+/// Stands for an operand or a result that was left out.
+constexpr std::string_view kLeftOut = "";
 
 /// Positions of tensors by name.
 using Names = std::unordered_map<std::string, int>;
@@ -61,12 +66,13 @@ Tensor parse_tensor(const JsonReader& object) {
   object.expect_keys({"name", "uid", "type", "dims", "strides", "memory", "alignment", "value"});
   Tensor tensor;
   tensor.name = object.at("name").name();
-  read_field(object.at("type"), tensor.type);
+  if (object.has("type")) read_field(object.at("type"), tensor.type);
   tensor.dims = object.at("dims").dims();
   tensor.strides = parse_strides(object, tensor.dims);
   if (object.has("uid")) tensor.uid = object.at("uid").integer();
   if (object.has("memory")) tensor.memory = static_cast<Memory>(object.at("memory").one_of(kMemories));
   if (object.has("alignment")) tensor.alignment = object.at("alignment").integer();
+  if (tensor.is_scalar()) object.at("type");  // numbers are read as what they are
   if (tensor.memory == Memory::constant) {
     if (is_real(tensor.type))
       tensor.value = object.at("value").real();
@@ -112,7 +118,7 @@ constexpr bool kAlwaysThere = std::is_same_v<Field, PointwiseMode> || std::is_sa
 template <class Op>
 void write_attributes(Json& object, const Op& op) {
   Json defaults;
-  write_fields(defaults, Op{});
+  if constexpr (!std::is_same_v<Op, Composite>) write_fields(defaults, Op{});
   Op::visit(op, [&](std::string_view key, const auto& field) {
     Json value = json_of(field);
     if (kAlwaysThere<std::decay_t<decltype(field)>> || value != defaults[std::string(key)])
@@ -120,49 +126,35 @@ void write_attributes(Json& object, const Op& op) {
   });
 }
 
-/// Convolutions and slices may leave out the lists that hold one entry per dim.
-void fill_omitted_lists(Conv& conv, int rank) {
-  const int spatial = std::max(rank - 2, 0);
-  if (conv.pre_padding.empty()) conv.pre_padding = Dims::filled(spatial, 0);
-  if (conv.post_padding.empty()) conv.post_padding = Dims::filled(spatial, 0);
-  if (conv.stride.empty()) conv.stride = Dims::filled(spatial, 1);
-  if (conv.dilation.empty()) conv.dilation = Dims::filled(spatial, 1);
-}
-void fill_omitted_lists(Slice& slice, int rank) {
-  if (slice.step.empty()) slice.step = Dims::filled(rank, 1);
-}
+/// Whether the attribute belongs to ops of this kind. The mode stands first in visit(), so that it is read
+/// before the attributes that depend on it.
 template <class Op>
-void fill_omitted_lists(Op&, int) {}
+bool has_field(const Op& op, std::string_view key) {
+  if constexpr (requires { op.has(key); })
+    return op.has(key);
+  else
+    return true;
+}
 
 template <class Op>
 Op parse_attributes(const JsonReader& object, Op op, int rank) {
   std::vector<std::string_view> known = {"name", "op", "inputs", "outputs"};
-  append_field_names<Op>(known);
-  object.expect_keys(known);
   Op::visit(op, [&](std::string_view key, auto& field) {
+    if (!has_field(op, key)) return;
+    known.push_back(key);
     if (kAlwaysThere<std::decay_t<decltype(field)>> || object.has(key)) read_field(object.at(key), field);
   });
-  fill_omitted_lists(op, rank);
+  object.expect_keys(known);
+  if constexpr (requires { op.fill_omitted(rank); }) op.fill_omitted(rank);
   return op;
-}
-
-/// One value of every op, with the defaults.
-const std::vector<Attributes>& all_kinds() {
-  static const std::vector<Attributes> kinds = [] {
-    Conv dgrad, wgrad;
-    dgrad.pass = ConvPass::dgrad;
-    wgrad.pass = ConvPass::wgrad;
-    return std::vector<Attributes>{Pointwise{}, Reduction{}, Matmul{},    Conv{},  dgrad,
-                                   wgrad,       Reshape{},   Transpose{}, Slice{}, Concatenate{}};
-  }();
-  return kinds;
 }
 
 /// `rank`: of the op's first input.
 Attributes parse_attributes(const JsonReader& object, int rank) {
+  const std::vector<Attributes> kinds = all_kinds();
   std::vector<std::string_view> names;
-  for (const Attributes& kind : all_kinds()) names.push_back(kind_name(kind));
-  const Attributes& kind = all_kinds()[object.at("op").one_of(names)];
+  for (const Attributes& kind : kinds) names.push_back(kind_name(kind));
+  const Attributes& kind = kinds[object.at("op").one_of(names)];
   return std::visit([&](const auto& op) -> Attributes { return parse_attributes(object, op, rank); }, kind);
 }
 
@@ -170,7 +162,8 @@ Attributes parse_attributes(const JsonReader& object, int rank) {
 
 Json names_of(const Graph& graph, const std::vector<int>& tensors) {
   Json list = Json::array();
-  for (const int tensor : tensors) list.push_back(graph.tensors[static_cast<size_t>(tensor)].name);
+  for (const int tensor : tensors)
+    list.push_back(tensor < 0 ? std::string(kLeftOut) : graph.tensors[static_cast<size_t>(tensor)].name);
   return list;
 }
 
@@ -186,6 +179,10 @@ std::vector<int> parse_operands(const JsonReader& list, const Names& names) {
   std::vector<int> tensors;
   for (size_t i = 0; i < list.size(); ++i) {
     const std::string& name = list.at(i).text();
+    if (name == kLeftOut) {
+      tensors.push_back(-1);
+      continue;
+    }
     const auto found = names.find(name);
     if (found == names.end()) list.at(i).refuse("no tensor is named {}", in_quotes(name));
     tensors.push_back(found->second);
@@ -198,9 +195,42 @@ Op parse_op(const JsonReader& object, const std::vector<Tensor>& tensors, const 
   op.name = object.at("name").name();
   op.inputs = parse_operands(object.at("inputs"), names);
   op.outputs = parse_operands(object.at("outputs"), names);
-  const int rank = op.inputs.empty() ? 0 : tensors[static_cast<size_t>(op.inputs[0])].dims.rank();
+  const bool has_first = !op.inputs.empty() && op.inputs[0] >= 0;
+  const int rank = has_first ? tensors[static_cast<size_t>(op.inputs[0])].dims.rank() : 0;
   op.attributes = parse_attributes(object, rank);
   return op;
+}
+
+// ---- types left open ----
+
+/// Gives the results of `op` that are open the type that they have before they are settled.
+void infer_open_types(Graph& graph, const Op& op, const std::vector<bool>& open) {
+  if (std::ranges::none_of(op.outputs, [&](int y) { return y >= 0 && open[static_cast<size_t>(y)]; })) return;
+  std::vector<const Tensor*> inputs;
+  std::vector<Dims> given;
+  for (const int x : op.inputs) inputs.push_back(x < 0 ? nullptr : &graph.tensors[static_cast<size_t>(x)]);
+  for (const Tensor* input : inputs)
+    if (input != nullptr) validate(*input);
+  for (const int y : op.outputs) given.push_back(y < 0 ? Dims() : graph.tensors[static_cast<size_t>(y)].dims);
+  const std::vector<Inferred> inferred = infer_all(op.name, op.attributes, inputs, given);
+  for (size_t i = 0; i < std::min(inferred.size(), op.outputs.size()); ++i)
+    if (const int y = op.outputs[i]; y >= 0 && open[static_cast<size_t>(y)])
+      graph.tensors[static_cast<size_t>(y)].type = inferred[i].type;
+}
+
+/// A file may leave out the types of what its ops write: core/open_types.h says which they get.
+void settle_open_types(const JsonReader& tensors, Graph& graph) {
+  std::vector<bool> open(graph.tensors.size(), false), written(graph.tensors.size(), false);
+  for (const Op& op : graph.ops)
+    for (const int y : op.outputs)
+      if (y >= 0) written[static_cast<size_t>(y)] = true;
+  for (size_t i = 0; i < open.size(); ++i) {
+    if (!written[i]) tensors.at(i).at("type");
+    open[i] = !tensors.at(i).has("type");
+  }
+  if (std::ranges::find(open, true) == open.end()) return;
+  for (const Op& op : graph.ops) infer_open_types(graph, op, open);
+  settle_types(graph, open);
 }
 
 }  // namespace
@@ -225,6 +255,7 @@ Graph parse_graph(const JsonReader& object, std::initializer_list<std::string_vi
   graph.tensors = parse_tensors(object.at("tensors"), names);
   const JsonReader ops = object.at("ops");
   for (size_t i = 0; i < ops.size(); ++i) graph.ops.push_back(parse_op(ops.at(i), graph.tensors, names));
+  settle_open_types(object.at("tensors"), graph);
   validate(graph);
   return graph;
 }

@@ -9,6 +9,7 @@
 #include "backend/planner/fold_views.h"
 #include "core/dims.h"
 #include "core/infer.h"
+#include "core/ops/expansion.h"
 
 namespace fusor {
 
@@ -225,6 +226,11 @@ class Expander {
 
 }  // namespace
 
-Graph expand(const Graph& graph) { return Expander(graph).expand(); }
+Graph expand(const Graph& graph) {
+  Graph simpler = expand_composites(graph);
+  for (Op& op : simpler.ops)  // the channels say it, and what plans is to look the same either way
+    if (auto* conv = std::get_if<Conv>(&op.attributes)) conv->groups = 0;
+  return Expander(simpler).expand();
+}
 
 }  // namespace fusor

@@ -52,20 +52,30 @@ bool view_placement(const Graph& graph, const Op& op, const Placement& x, Placem
   const Dims& x_dims = graph.tensors[op.inputs[0]].dims;
   const Dims& y_dims = graph.tensors[op.outputs[0]].dims;
   out = {x.buffer, x.offset, x.strides};
-  if (const auto* transpose = std::get_if<Transpose>(&op.attributes)) {
-    for (int i = 0; i < y_dims.rank(); ++i)
-      out.strides[i] = x.strides[static_cast<int>(transpose->permutation[i])];
-    return true;
-  }
-  if (const auto* slice = std::get_if<Slice>(&op.attributes)) {
-    for (int i = 0; i < y_dims.rank(); ++i) {
-      out.offset += slice->start[i] * x.strides[i];
-      // The one element that is left takes no step, however long.
-      if (y_dims[i] > 1) out.strides[i] = x.strides[i] * slice->step[i];
-    }
-    return true;
-  }
-  return reshape_strides(x_dims, x.strides, y_dims, out.strides);
+  return std::visit(
+      Overloaded{
+          [&](const Transpose& transpose) {
+            for (int i = 0; i < y_dims.rank(); ++i)
+              out.strides[i] = x.strides[static_cast<int>(transpose.permutation[i])];
+            return true;
+          },
+          [&](const Slice& slice) {
+            for (int i = 0; i < y_dims.rank(); ++i) {
+              out.offset += slice.start[i] * x.strides[i];
+              // The one element that is left takes no step, however long.
+              if (y_dims[i] > 1) out.strides[i] = x.strides[i] * slice.step[i];
+            }
+            return true;
+          },
+          [&](const Reshape&) { return reshape_strides(x_dims, x.strides, y_dims, out.strides); },
+          [](const Pointwise&) { return false; },
+          [](const Reduction&) { return false; },
+          [](const Matmul&) { return false; },
+          [](const Conv&) { return false; },
+          [](const Concatenate&) { return false; },
+          [](const Composite&) { return false; },
+      },
+      op.attributes);
 }
 
 namespace {

@@ -10,7 +10,7 @@
 
 namespace fusor {
 
-/// The same graph in the form in which it is planned: concatenated tensors that cannot be written in place,
+/// The same graph in the form in which it is planned: composite ops are written in simpler ones, concatenated tensors that cannot be written in place,
 /// and reshapes that no strides express, get an identity op in front. The user's tensors and ops stay as they
 /// are; expanding an expanded graph adds nothing.
 Graph expand(const Graph& graph);

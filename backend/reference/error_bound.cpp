@@ -97,43 +97,80 @@ class ErrorAnalysis {
   }
 
   Deviation after(const Op& op) {
-    const DataType* compute = compute_type(op.attributes);
-    if (compute == nullptr) {
-      Deviation carried;
-      for (const int x : op.inputs) {
-        carried.spread = std::max(carried.spread, error(x).spread);
-        carried.peak = std::max(carried.peak, error(x).peak);
-      }
-      return carried;
-    }
-    const double unit = epsilon(*compute);
-    if (const auto* pointwise = std::get_if<Pointwise>(&op.attributes))
-      return after_pointwise(op, *pointwise, unit);
-    if (const auto* reduction = std::get_if<Reduction>(&op.attributes))
-      return after_reduction(op, *reduction, unit);
-    return after_contraction(op, *compute);
+    return std::visit(
+        Overloaded{
+            [&](const Pointwise& pointwise) { return after_pointwise(op, pointwise); },
+            [&](const Reduction& reduction) { return after_reduction(op, reduction); },
+            [&](const Matmul& matmul) { return after_contraction(op, matmul.compute); },
+            [&](const Conv& conv) { return after_contraction(op, conv.compute); },
+            [&](const Reshape&) { return moved(op); }, [&](const Transpose&) { return moved(op); },
+            [&](const Slice&) { return moved(op); }, [&](const Concatenate&) { return moved(op); },
+            [&](const Composite&) { return moved(op); },  // expanded before it comes here
+        },
+        op.attributes);
   }
 
-  Deviation after_pointwise(const Op& op, const Pointwise& pointwise, double unit) {
+  Deviation moved(const Op& op) {
+    Deviation carried;
+    for (const int x : op.inputs) {
+      carried.spread = std::max(carried.spread, error(x).spread);
+      carried.peak = std::max(carried.peak, error(x).peak);
+    }
+    return carried;
+  }
+
+  Deviation after_pointwise(const Op& op, const Pointwise& pointwise) {
+    const double unit = epsilon(pointwise.compute);
     const PointwiseDomain domain = info(pointwise.mode).domain;
     if (domain == PointwiseDomain::compare || domain == PointwiseDomain::logical ||
         domain == PointwiseDomain::index)
       return {};
     Deviation total;
     for (size_t i = 0; i < op.inputs.size(); ++i) {
-      const double factor = error(op.inputs[i]).any() ? slope(op, pointwise.mode, i) : 0;
+      const double factor = error(op.inputs[i]).any() ? slope(op, pointwise, i) : 0;
       total.add(error(op.inputs[i]), factor, factor);
     }
-    const double steps = pointwise.mode == PointwiseMode::identity ? 0.5 : kStepsOfAFormula;
+    const double steps =
+        pointwise.mode == PointwiseMode::identity ? 0.5 : kStepsOfAFormula + tail_steps(op, pointwise.mode);
     total.peak += steps * unit * size(op.outputs[0]).largest;
     return total;
   }
 
-  double slope(const Op& op, PointwiseMode mode, size_t operand) const {
+  // In the tail of gelu all results are exponentials of a rounded argument, whose size is the logarithm of
+  // theirs.
+  double tail_steps(const Op& op, PointwiseMode mode) const {
+    const bool rounds_argument = mode == PointwiseMode::gelu || mode == PointwiseMode::gelu_tanh ||
+                                 mode == PointwiseMode::gelu_bwd || mode == PointwiseMode::gelu_tanh_bwd;
+    const double result = size(op.outputs[0]).largest;
+    if (!measured_ || !rounds_argument || result <= 0) return 0;
+    const double scale = is_backward(mode) ? size(op.inputs[0]).largest : 1;
+    return 4 * std::max(0.0, std::log(scale / result));
+  }
+
+  // How much steeper the op's parameters make it and, of a backward mode, its slope.
+  static double steepness(const Pointwise& op) {
+    switch (op.mode) {
+      case PointwiseMode::relu:
+      case PointwiseMode::relu_bwd:
+        return std::max(1.0, std::abs(op.lower_clip_slope));
+      case PointwiseMode::elu:
+      case PointwiseMode::elu_bwd:
+        return std::max(1.0, std::abs(op.elu_alpha));
+      case PointwiseMode::softplus_bwd:
+        return std::max(1.0, std::abs(op.softplus_beta));
+      case PointwiseMode::swish_bwd:
+        return std::max(1.0, std::abs(op.swish_beta));
+      default:
+        return 1;
+    }
+  }
+
+  double slope(const Op& op, const Pointwise& pointwise, size_t operand) const {
     if (!measured_) return 1;
     const auto size_of = [&](size_t i) { return size(op.inputs[i]).largest; };
-    if (is_backward(mode)) return operand == 0 ? kActivationSlope : kActivationSlope * size_of(0);
-    switch (mode) {
+    const double steep = kActivationSlope * steepness(pointwise);
+    if (is_backward(pointwise.mode)) return operand == 0 ? steep : steep * size_of(0);
+    switch (pointwise.mode) {
       case PointwiseMode::mul:
         return size_of(1 - operand);
       case PointwiseMode::add_square:
@@ -158,7 +195,7 @@ class ErrorAnalysis {
       case PointwiseMode::erf:
       case PointwiseMode::sin:
       case PointwiseMode::cos:
-        return kActivationSlope;
+        return steep;
       default: {  // exponentials have the slope of their value, powers that of value / operand
         const double result = size(op.outputs[0]).largest;
         return std::max({1.0, result, size_of(operand) > 0 ? result / size_of(operand) : 0.0});
@@ -166,7 +203,8 @@ class ErrorAnalysis {
     }
   }
 
-  Deviation after_reduction(const Op& op, const Reduction& reduction, double unit) {
+  Deviation after_reduction(const Op& op, const Reduction& reduction) {
+    const double unit = epsilon(reduction.compute);
     const int x = op.inputs[0], y = op.outputs[0];
     const double count =
         static_cast<double>(element_count(dims(x))) / static_cast<double>(element_count(dims(y)));

@@ -159,6 +159,17 @@ struct HostMath {
     const T tail = std::exp(-std::fabs(a));
     return (a >= T(0) ? T(1) : tail) / (T(1) + tail);
   }
+  // The slope of sigmoid, of either sign's tail alone: no difference of numbers that are nearly equal.
+  template <class T>
+  static T logistic_slope(T a) {
+    const T tail = std::exp(-std::fabs(a));
+    return tail / ((T(1) + tail) * (T(1) + tail));
+  }
+  // Within -bound and bound; NaN stays.
+  template <class T>
+  static T clip(T a, T bound) {
+    return a > bound ? bound : a < -bound ? -bound : a;
+  }
   // Through erfc, whose lower tail keeps its digits where 1 + erf would cancel.
   template <class T>
   static T normal_cdf(T a) {

@@ -172,24 +172,37 @@ class Sample {
   void for_each_operand(const Op& op, const Dims& at, Visit&& visit) const {
     const int x = op.inputs[0];
     const Dims& dims = demand(x).dims;
-    if (std::holds_alternative<Pointwise>(op.attributes)) {
-      for (const int input : op.inputs) visit(input, broadcast_at(at, demand(input).dims));
-    } else if (std::holds_alternative<Reduction>(op.attributes)) {
-      for_each_reduced(dims, demand(op.outputs[0]).dims, at, [&](const Dims& from) { visit(x, from); });
-    } else if (const auto* transpose = std::get_if<Transpose>(&op.attributes)) {
-      Dims from = at;
-      for (int i = 0; i < at.rank(); ++i) from[static_cast<int>(transpose->permutation[i])] = at[i];
-      visit(x, from);
-    } else if (const auto* slice = std::get_if<Slice>(&op.attributes)) {
-      Dims from = at;
-      for (int i = 0; i < at.rank(); ++i) from[i] = slice->start[i] + at[i] * slice->step[i];
-      visit(x, from);
-    } else if (const auto* concatenate = std::get_if<Concatenate>(&op.attributes)) {
-      visit_part(op, static_cast<int>(concatenate->axis), at, visit);
-    } else {
-      visit(x, coordinates(row_major(at, demand(op.outputs[0]).dims), dims));  // reshape
-    }
+    const Dims& y_dims = demand(op.outputs[0]).dims;
+    std::visit(Overloaded{
+                   [&](const Pointwise&) {
+                     for (const int input : op.inputs) visit(input, broadcast_at(at, demand(input).dims));
+                   },
+                   [&](const Reduction&) {
+                     for_each_reduced(dims, y_dims, at, [&](const Dims& from) { visit(x, from); });
+                   },
+                   [](const Matmul&) { refuse("a contraction's operands are walked as terms"); },
+                   [](const Conv&) { refuse("a contraction's operands are walked as terms"); },
+                   [&](const Reshape&) { visit(x, coordinates(row_major(at, y_dims), dims)); },
+                   [&](const Transpose& transpose) {
+                     Dims from = at;
+                     for (int i = 0; i < at.rank(); ++i)
+                       from[static_cast<int>(transpose.permutation[i])] = at[i];
+                     visit(x, from);
+                   },
+                   [&](const Slice& slice) {
+                     Dims from = at;
+                     for (int i = 0; i < at.rank(); ++i) from[i] = slice.start[i] + at[i] * slice.step[i];
+                     visit(x, from);
+                   },
+                   [&](const Concatenate& concatenate) {
+                     visit_part(op, static_cast<int>(concatenate.axis), at, visit);
+                   },
+                   [](const Composite&) { refuse("a composite op is sampled by its expansion"); },
+               },
+               op.attributes);
   }
+
+  [[noreturn]] static void refuse(const char* why) { fail(ErrorKind::internal, "{}", why); }
 
   template <class Visit>
   void visit_part(const Op& op, int axis, const Dims& at, Visit&& visit) const {

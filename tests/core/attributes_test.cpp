@@ -89,12 +89,37 @@ TEST(OpClasses, ViewsAndContractions) {
   EXPECT_FALSE(is_contraction(Reduction{}));
 }
 
+TEST(Families, HaveAnAttributeOnlyWhereTheirKindReadsIt) {
+  EXPECT_TRUE(Pointwise{.mode = PointwiseMode::relu_bwd}.has("lower_clip_slope"));
+  EXPECT_FALSE(Pointwise{.mode = PointwiseMode::gelu}.has("lower_clip_slope"));
+  EXPECT_FALSE(Pointwise{.mode = PointwiseMode::relu}.has("elu_alpha"));
+  EXPECT_TRUE(Pointwise{.mode = PointwiseMode::gen_index}.has("axis"));
+  EXPECT_TRUE(Pointwise{.mode = PointwiseMode::add}.has("compute"));
+}
+
+TEST(Families, HaveOneKindForEachNameInFiles) {
+  std::vector<std::string_view> names;
+  for (const Attributes& kind : all_kinds()) names.push_back(kind_name(kind));
+  EXPECT_EQ(names,
+            (std::vector<std::string_view>{"pointwise", "reduction", "matmul", "conv_fprop", "conv_dgrad",
+                                           "conv_wgrad", "reshape", "transpose", "slice", "concatenate"}));
+}
+
+TEST(Families, NameTheRolesOfOperandsAndResults) {
+  for (const Attributes& kind : all_kinds()) {
+    EXPECT_FALSE(roles(kind).inputs.empty()) << kind_name(kind);
+    EXPECT_EQ(roles(kind).outputs.size(), 1U) << kind_name(kind);
+  }
+  EXPECT_EQ(roles(Conv::kinds()[1]).outputs[0].name, "dx");
+  EXPECT_EQ(roles(Pointwise{.mode = PointwiseMode::tanh_bwd}).inputs[0].name, "dy");
+}
+
 TEST(Visit, NamesEveryField) {
   EXPECT_EQ(fields_of(Pointwise{}),
             (std::vector<std::string>{"mode", "compute", "lower_clip", "upper_clip", "lower_clip_slope",
                                       "elu_alpha", "softplus_beta", "swish_beta", "axis"}));
   EXPECT_EQ(fields_of(Conv{}), (std::vector<std::string>{"pre_padding", "post_padding", "stride", "dilation",
-                                                         "mode", "compute"}));
+                                                         "mode", "groups", "compute"}));
   EXPECT_EQ(fields_of(Slice{}), (std::vector<std::string>{"start", "limit", "step"}));
   EXPECT_TRUE(fields_of(Reshape{}).empty());
 }

@@ -54,7 +54,11 @@ const Mistake<G> kPointwise[] = {
     {"ClipsCross", [](G& g) { g.relu(half(g, "x", {2}), {.lower_clip = 6, .upper_clip = 1}); },
      "relu 'relu1': lower_clip 6 is above upper_clip 1"},
     {"ClipIsNoNumber", [](G& g) { g.relu_bwd(half(g, "dy", {2}), half(g, "x", {2}), {.lower_clip = kNaN}); },
-     "relu_bwd 'relu_bwd1': lower_clip nan is above upper_clip inf"},
+     "relu_bwd 'relu_bwd1': lower_clip is NaN"},
+    {"ParameterIsNoNumber", [](G& g) { g.elu(half(g, "x", {2}), {.elu_alpha = kNaN}); },
+     "elu 'elu1': elu_alpha is NaN"},
+    {"ParameterOfAnotherMode", [](G& g) { g.gelu(half(g, "x", {2}), {.lower_clip_slope = 0.1}); },
+     "gelu 'gelu1': has no attribute 'lower_clip_slope'"},
     {"SoftplusOfNothing", [](G& g) { g.softplus(half(g, "x", {2}), {.softplus_beta = 0}); },
      "softplus 'softplus1': softplus_beta is 0"},
     {"ResultIsTooBig",
@@ -152,6 +156,11 @@ const Mistake<G> kConv[] = {
        convolve(g, {30, 16, 3, 3});
      },
      "conv_fprop 'c1': K=30 of w is not divisible by the 4 groups (C=64 of x / C=16 of w)"},
+    {"GroupsContradictTheChannels",
+     [](G& g) {
+       g.conv_fprop(half(g, "x", {1, 64, 8, 8}), half(g, "w", {32, 16, 3, 3}), {.groups = 2, .name = "c1"});
+     },
+     "conv_fprop 'c1': groups is 2, but C=64 of x and C=16 of w make 4"},
     {"WindowIsTooBig",
      [](G& g) {
        convolve(g, {32, 64, 3, 5}, {.pre_padding = {0, 1}, .dilation = {1, 3}});

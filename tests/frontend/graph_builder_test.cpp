@@ -132,22 +132,20 @@ TEST(Pointwise, EveryRowHasItsMethod) {
 TEST(Pointwise, OptionsBecomeAttributes) {
   GraphBuilder g;
   const Tensor x = g.input("x", {2}, DataType::f64);
-  const PointwiseOptions options{.lower_clip = 1,
-                                 .upper_clip = 6,
-                                 .lower_clip_slope = 0.25,
-                                 .elu_alpha = 3,
-                                 .softplus_beta = 4,
-                                 .swish_beta = 5};
-  const Graph graph = g.finish({g.relu(x, options)});
-  const Pointwise expected{.mode = PointwiseMode::relu,
-                           .compute = DataType::f64,
-                           .lower_clip = 1,
-                           .upper_clip = 6,
-                           .lower_clip_slope = 0.25,
-                           .elu_alpha = 3,
-                           .softplus_beta = 4,
-                           .swish_beta = 5};
-  EXPECT_EQ(attributes_of<Pointwise>(only_op(graph)), expected);
+  const DataType compute = DataType::f64;
+  const Tensor relu = g.relu(x, {.lower_clip = 1, .upper_clip = 6, .lower_clip_slope = 0.25});
+  const Graph graph = g.finish(
+      {relu, g.elu(x, {.elu_alpha = 3}), g.softplus(x, {.softplus_beta = 4}), g.swish(x, {.swish_beta = 5})});
+  const std::vector<Pointwise> expected = {
+      {.mode = PointwiseMode::relu,
+       .compute = compute,
+       .lower_clip = 1,
+       .upper_clip = 6,
+       .lower_clip_slope = 0.25},
+      {.mode = PointwiseMode::elu, .compute = compute, .elu_alpha = 3},
+      {.mode = PointwiseMode::softplus, .compute = compute, .softplus_beta = 4},
+      {.mode = PointwiseMode::swish, .compute = compute, .swish_beta = 5}};
+  for (size_t i = 0; i < expected.size(); ++i) EXPECT_EQ(graph.ops[i].attributes, Attributes(expected[i]));
 }
 
 TEST(GenIndex, CountsNegativeAxesFromTheBack) {

@@ -16,10 +16,10 @@ class Output : public testing::Test {
   Tensor flag = g.input("flag", {4, 4}, DataType::b8);
 };
 
-TEST_F(Output, HasTheTypeThatTheFirstOperandIsStoredIn) {
+TEST_F(Output, HasThePromotedTypeOfWhatItsOpReads) {
   const Tensor bias = g.input("bias", {4}, DataType::f32);
-  EXPECT_EQ(type_of(g.matmul(half, g.input("w", {4, 2}, DataType::f32))), DataType::f16);
-  EXPECT_EQ(type_of(g.exp(g.relu(g.add(half, bias)))), DataType::f16);
+  EXPECT_EQ(type_of(g.matmul(half, g.input("w", {4, 2}, DataType::f32))), DataType::f32);
+  EXPECT_EQ(type_of(g.exp(g.relu(g.add(half, bias)))), DataType::f32);
   EXPECT_EQ(type_of(g.add(bias, half)), DataType::f32);
   EXPECT_EQ(type_of(g.reduce(half, ReductionMode::add)), DataType::f16);
 }

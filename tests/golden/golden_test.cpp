@@ -103,7 +103,8 @@ class CaseGraph {
     options.upper_clip = golden_.attributes.value("upper_clip", options.upper_clip);
     options.lower_clip_slope = golden_.attributes.value("lower_clip_slope", options.lower_clip_slope);
     options.elu_alpha = golden_.attributes.value("alpha", options.elu_alpha);
-    options.softplus_beta = options.swish_beta = golden_.attributes.value("beta", options.swish_beta);
+    (mode_name.starts_with("softplus") ? options.softplus_beta : options.swish_beta) =
+        golden_.attributes.value("beta", 1.0);
     if (mode_name == "gen_index")
       return builder_.gen_index(input("x"), golden_.attributes.at("axis").get<int64_t>());
     for (int i = 0; i < pointwise_mode_count(); ++i) {

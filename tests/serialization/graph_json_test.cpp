@@ -124,6 +124,59 @@ TEST(GraphJson, EveryAttributeOfEveryOpIsRead) {
   EXPECT_EQ(graph_from_json(to_json(graph)), graph);
 }
 
+TEST(GraphJson, TypesOfResultsMayBeLeftOut) {
+  const std::string open = R"({"format": 1, "kind": "graph", "name": "mlp",
+    "tensors": [{"name": "x", "type": "fp16", "dims": [8, 8]}, {"name": "w", "type": "fp16", "dims": [8, 8]},
+                {"name": "h", "dims": [8, 8], "memory": "workspace"},
+                {"name": "r", "dims": [8, 8], "memory": "workspace"}, {"name": "y", "dims": [8, 8]}],
+    "ops": [{"name": "m1", "op": "matmul", "inputs": ["x", "w"], "outputs": ["h"]},
+            {"name": "r1", "op": "pointwise", "mode": "relu", "inputs": ["h"], "outputs": ["r"]},
+            {"name": "m2", "op": "matmul", "inputs": ["r", "w"], "outputs": ["y"]}]})";
+  const Graph graph = graph_from_json(open);
+  EXPECT_EQ(graph.tensors[2].type, DataType::f32);
+  EXPECT_EQ(graph.tensors[3].type, DataType::f16);
+  EXPECT_EQ(graph.tensors[4].type, DataType::f16);
+  EXPECT_EQ(graph_from_json(to_json(graph)), graph);
+  EXPECT_THAT(error_of([&] { graph_from_json(replaced(open, R"("w", "type": "fp16",)", R"("w",)")); }),
+              HasSubstr("tensors[1]: 'type' is missing"));
+}
+
+TEST(GraphJson, DamagedGraphsWithOpenTypesAreRefused) {
+  const auto damaged = [](const std::string& ops) {
+    return error_of([&] {
+      graph_from_json(R"({"format": 1, "kind": "graph", "name": "g",
+        "tensors": [{"name": "x", "type": "fp16", "dims": [8, 8]}, {"name": "y", "dims": [8, 8]}], "ops": [)" +
+                      ops + "]}");
+    });
+  };
+  EXPECT_THAT(damaged(R"({"name": "m", "op": "matmul", "inputs": ["x"], "outputs": ["y"]})"),
+              HasSubstr("takes 2 operands, got 1"));
+  EXPECT_THAT(damaged(R"({"name": "m", "op": "matmul", "inputs": ["x", ""], "outputs": ["y"]})"),
+              HasSubstr("the operand b is missing"));
+  EXPECT_THAT(damaged(R"({"name": "m", "op": "matmul", "inputs": ["y", "y"], "outputs": ["y"]})"),
+              HasSubstr("reads tensor 'y' before"));
+  EXPECT_THAT(damaged(R"({"name": "c", "op": "concatenate", "inputs": [], "outputs": ["y"]})"),
+              HasSubstr("takes 1 operand or more, got 0"));
+  EXPECT_THAT(damaged(R"({"name": "m", "op": "reshape", "inputs": ["x"], "outputs": ["y", "y"]})"),
+              HasSubstr("has 2 results instead of 1"));
+}
+
+TEST(GraphJson, AnAttributeThatTheOpDoesNotHaveIsRefused) {
+  EXPECT_THAT(error_with(R"("mode": "relu",)", R"("mode": "gelu", "lower_clip_slope": 0.0,)"),
+              HasSubstr("ops[2]: unknown key 'lower_clip_slope'"));
+  EXPECT_THAT(error_with(R"("mode": "relu",)", R"("mode": "relu", "lower_clip_slope": "nan",)"),
+              HasSubstr("lower_clip_slope is NaN"));
+}
+
+TEST(GraphJson, GroupsOfAConvolutionAreChecked) {
+  const Graph graph =
+      graph_from_json(replaced(kConvGraph, R"("op": "conv_fprop",)", R"("op": "conv_fprop", "groups": 1,)"));
+  EXPECT_EQ(std::get<Conv>(graph.ops[0].attributes).groups, 1);
+  EXPECT_EQ(graph_from_json(to_json(graph)), graph);
+  EXPECT_THAT(error_with(R"("op": "conv_fprop",)", R"("op": "conv_fprop", "groups": 4,)"),
+              HasSubstr("groups is 4, but C=8 of x and C=8 of w make 1"));
+}
+
 TEST(GraphJson, MessagesNameThePlace) {
   EXPECT_THAT(error_with("[4, 8, 3, 3]", "[4, 8, 3.5, 3]"),
               HasSubstr("tensors[1].dims[2]: expected an integer, got '3.5'"));

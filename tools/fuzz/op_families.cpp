@@ -36,9 +36,9 @@ struct Proposer<Pointwise> {
       op.upper_clip = random.pick({op.upper_clip, 1.0, 6.0});
       op.lower_clip_slope = random.pick({0.0, 0.25, 1.0});
     }
-    op.elu_alpha = random.pick({1.0, 0.5, 1.1});
-    op.softplus_beta = random.pick({1.0, 2.0, 0.5});
-    op.swish_beta = random.pick({1.0, 1.5, 0.5});
+    if (op.has("elu_alpha")) op.elu_alpha = random.pick({1.0, 0.5, 1.1});
+    if (op.has("softplus_beta")) op.softplus_beta = random.pick({1.0, 2.0, 0.5});
+    if (op.has("swish_beta")) op.swish_beta = random.pick({1.0, 1.5, 0.5});
   }
 
   static int other_operand(Draft& draft, const Dims& dims) {
@@ -265,6 +265,14 @@ struct Proposer<Concatenate> {
     std::swap(inputs[0], inputs.back());
     return Proposal{Concatenate{axis}, inputs, {}};
   }
+};
+
+/// Families of programs that use the library: there are none to propose.
+template <>
+struct Proposer<Composite> {
+  static constexpr int kShare = 0;
+
+  static std::optional<Proposal> propose(Draft&) { return std::nullopt; }
 };
 
 template <size_t... I>

@@ -301,6 +301,7 @@ std::optional<Computed> computed(const Reshape&, const Site& site) { return move
 std::optional<Computed> computed(const Transpose&, const Site& site) { return moved(site); }
 std::optional<Computed> computed(const Slice&, const Site& site) { return moved(site); }
 std::optional<Computed> computed(const Concatenate&, const Site& site) { return moved(site); }
+std::optional<Computed> computed(const Composite&, const Site&) { return std::nullopt; }  // none is proposed
 
 /// An operand as the compute type holds it.
 std::optional<Values> held(Values values, DataType type, DataType compute) {

@@ -53,9 +53,22 @@ struct Exact {
   FUSOR_BUILTIN(ceil, ::ceilf, ::ceil)
   FUSOR_BUILTIN(floor, ::floorf, ::floor)
 
+  // exp of a non-positive number only: neither tail overflows, and the lower one keeps its digits.
   template <class T>
   FUSOR_DEVICE T sigmoid(T a) {
-    return T(1) / (T(1) + exp(-a));
+    const T tail = exp(-abs(a));
+    return (a < T(0) ? tail : T(1)) / (T(1) + tail);
+  }
+  // The slope of sigmoid, of either sign's tail alone: no difference of numbers that are nearly equal.
+  template <class T>
+  FUSOR_DEVICE T logistic_slope(T a) {
+    const T tail = exp(-abs(a));
+    return tail / ((T(1) + tail) * (T(1) + tail));
+  }
+  // Within -bound and bound; NaN stays.
+  template <class T>
+  FUSOR_DEVICE T clip(T a, T bound) {
+    return max(min(a, bound), -bound);
   }
   template <class T>
   FUSOR_DEVICE T normal_pdf(T a) {
@@ -143,6 +156,7 @@ struct Short : Exact {
   using Exact::expm1;
   using Exact::log;
   using Exact::log1p;
+  using Exact::logistic_slope;
   using Exact::normal_cdf;
   using Exact::normal_pdf;
   using Exact::sigmoid;
@@ -161,6 +175,11 @@ struct Short : Exact {
   }
   FUSOR_DEVICE float exp(float a) { return exp2_short(a * kLog2E); }
   FUSOR_DEVICE float sigmoid(float a) { return reciprocal_short(1.0f + exp2_short(a * -kLog2E)); }
+  FUSOR_DEVICE float logistic_slope(float a) {
+    const float tail = exp2_short(::fabsf(a) * -kLog2E);
+    const float scale = reciprocal_short(1.0f + tail);
+    return tail * scale * scale;
+  }
 
   // Where the closed forms below would subtract numbers that are nearly equal, the first terms of the series.
   FUSOR_DEVICE float expm1(float a) {

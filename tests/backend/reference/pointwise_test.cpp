@@ -1,5 +1,6 @@
 // Tests the evaluator's pointwise side: strides, types, integers, special values, both readings.
 #include <limits>
+#include <numbers>
 
 #include "tests/backend/reference/host_buffers.h"
 
@@ -62,6 +63,95 @@ TEST_P(EachReading, SigmoidAndGeluKeepTheirTails) {
   EXPECT_EQ(sigmoid[3], 1);
   const auto gelu = evaluate_pointwise(PointwiseMode::gelu, DataType::f64, {{-10}}, GetParam());
   EXPECT_NEAR(gelu[0] / (-10 * 0.5 * std::erfc(10 / std::sqrt(2.0))), 1, 1e-12);
+}
+
+using Exactly = long double;
+
+// Slopes of the activations as their definitions say, in a type whose digits hide every cancellation below.
+Exactly slope_of(PointwiseMode mode, Exactly x) {
+  const auto sigmoid = [](Exactly u) {
+    const Exactly tail = std::exp(-std::fabs(u));
+    return (u < 0 ? tail : 1) / (1 + tail);
+  };
+  const auto gated = [&](Exactly u, Exactly du) { return sigmoid(u) * (1 + x * du * sigmoid(-u)); };
+  const Exactly gate = 2 * std::sqrt(2 / std::numbers::pi_v<Exactly>);
+  switch (mode) {
+    case PointwiseMode::tanh_bwd:
+      return 1 / (std::cosh(x) * std::cosh(x));
+    case PointwiseMode::sigmoid_bwd:
+      return sigmoid(x) * sigmoid(-x);
+    case PointwiseMode::elu_bwd:
+      return x > 0 ? 1 : std::exp(x);
+    case PointwiseMode::gelu_bwd:
+      return std::erfc(-x / std::numbers::sqrt2_v<Exactly>) / 2 +
+             x * std::exp(-x * x / 2) / std::sqrt(2 * std::numbers::pi_v<Exactly>);
+    case PointwiseMode::gelu_tanh_bwd:
+      return gated(gate * (x + 0.044715L * x * x * x), gate * (1 + 0.134145L * x * x));
+    case PointwiseMode::softplus_bwd:
+      return sigmoid(x);
+    default:
+      return gated(x, 1);  // swish_bwd
+  }
+}
+
+class EachSlope : public testing::TestWithParam<PointwiseMode> {};
+INSTANTIATE_TEST_SUITE_P(Modes, EachSlope,
+                         testing::Values(PointwiseMode::tanh_bwd, PointwiseMode::sigmoid_bwd,
+                                         PointwiseMode::elu_bwd, PointwiseMode::gelu_bwd,
+                                         PointwiseMode::gelu_tanh_bwd, PointwiseMode::softplus_bwd,
+                                         PointwiseMode::swish_bwd),
+                         [](const auto& tested) { return std::string(to_string(tested.param)); });
+
+// Where the slopes of gelu and swish pass through zero every formula cancels; beside it, the argument of an
+// exponential is rounded, which costs as many digits as its size has.
+TEST_P(EachSlope, KeepsItsDigitsWhereItSaturates) {
+  std::vector<double> xs;
+  for (double size = 1e-42; size<1e38; size *= size> 1e-3 && size < 200 ? 1.03 : 10)
+    for (const double sign : {-1.0, 1.0}) xs.push_back(static_cast<float>(sign * size));
+  for (const DataType type : {DataType::f32, DataType::f64}) {
+    const double unit = type == DataType::f32 ? 0x1p-23 : 0x1p-52;
+    const double least = type == DataType::f32 ? 0x1p-126 : 0x1p-1022;
+    const auto slopes =
+        evaluate_pointwise(GetParam(), type, {std::vector<double>(xs.size(), 1), xs}, Reading::device);
+    for (size_t i = 0; i < xs.size(); ++i) {
+      const Exactly want = slope_of(GetParam(), xs[i]);
+      if (std::fabs(xs[i]) > 1e30 || std::fabs(want) < 2 * least) {
+        ASSERT_NEAR(slopes[i], xs[i] > 0 && want > 0.5L ? 1 : 0, 2 * least) << xs[i];
+        continue;
+      }
+      const double digits = 16 + 4 * std::fabs(std::log(std::fabs(static_cast<double>(want))));
+      const double size = xs[i] < -0.3 && xs[i] > -3 ? 1 : std::fabs(static_cast<double>(want));
+      ASSERT_NEAR(slopes[i], static_cast<double>(want), digits * unit * size)
+          << to_string(type) << ' ' << xs[i];
+    }
+  }
+}
+
+TEST_P(EachSlope, InfinitiesGiveTheLimitsAndNaNStays) {
+  const bool falls = GetParam() == PointwiseMode::tanh_bwd || GetParam() == PointwiseMode::sigmoid_bwd;
+  for (const DataType type : {DataType::f32, DataType::f64})
+    for (const Reading reading : {Reading::oracle, Reading::device}) {
+      const auto slopes =
+          evaluate_pointwise(GetParam(), type, {{1, 1, 1, kNaN}, {-kInf, kInf, kNaN, 1}}, reading);
+      EXPECT_EQ(slopes[0], 0);
+      EXPECT_EQ(slopes[1], falls ? 0 : 1);
+      EXPECT_TRUE(std::isnan(slopes[2]) && std::isnan(slopes[3]));
+    }
+}
+
+TEST_P(EachSlope, SaturatedGradientsAreVerified) {
+  for (const double x : {-60.0, -12.0, -9.0, 9.0, 12.0, 60.0}) {
+    GraphBuilder g;
+    const Tensor dy = g.input("dy", {4}, DataType::f32);
+    const Tensor at = g.input("x", {4}, DataType::f32);
+    g.output(g.pointwise(GetParam(), {dy, at}), {.name = "dx"});
+    const Graph graph = g.finish();
+    HostTensors tensors(graph);
+    tensors.set(at, {x, x + 0.1, x + 0.2, x + 0.3});
+    tensors.run(Reading::device);
+    const VerifyReport report = verify(graph, tensors.pointers());
+    EXPECT_TRUE(report.passed()) << x << ' ' << to_string(report);
+  }
 }
 
 TEST_P(EachReading, ReluClipsOnBothSides) {

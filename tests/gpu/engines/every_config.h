@@ -19,8 +19,9 @@ namespace fusor {
 inline void expect_config_correct(const Graph& graph, const Candidate& candidate,
                                   std::span<const Engine* const> engines, const std::string& what) {
   const std::string config = to_string(candidate.fusions.front().config);
-  DeviceRun run(graph, build(graph, DeviceInfo::current(), candidate, BuildOptions{.engine_list = engines}));
-  EXPECT_TRUE(run.executable().plan().remarks.empty()) << "planned anew: " << config;
+  const Plan plan = build(graph, DeviceInfo::current(), candidate, BuildOptions{.engine_list = engines});
+  DeviceRun run(graph, plan);
+  EXPECT_EQ(run.executable().plan().remarks, plan.remarks) << "planned anew: " << config;
   run.run();
   const VerifyReport report = run.check();
   EXPECT_TRUE(report.passed()) << what << " " << config << "\n" << to_string(report);
