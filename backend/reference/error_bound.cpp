@@ -48,6 +48,12 @@ constexpr double kShortEpsilon = 0x1p-13;
 
 bool is_fp8(DataType type) { return type == DataType::f8_e4m3 || type == DataType::f8_e5m2; }
 
+// Whether numbers of `type` may have digits that `compute`, a real type, has no room for.
+bool holds_more_digits(DataType type, DataType compute) {
+  if (compute == DataType::f64) return type == DataType::i64;
+  return type == DataType::f64 || type == DataType::i64 || type == DataType::i32;
+}
+
 bool is_backward(PointwiseMode mode) { return info(mode).name.ends_with("_bwd"); }
 
 struct Deviation {
@@ -110,6 +116,15 @@ class ErrorAnalysis {
         op.attributes);
   }
 
+  // The operand as an op computes with it: rounded once more where the compute type holds fewer digits.
+  Deviation as_computed(int tensor, DataType compute) {
+    Deviation deviation = error(tensor);
+    if (!is_real(compute) || !holds_more_digits(type(tensor), compute)) return deviation;
+    const double unit = epsilon(compute);
+    deviation.add({unit * size(tensor).rms / std::sqrt(12.0), unit / 2 * size(tensor).largest}, 1, 1);
+    return deviation;
+  }
+
   Deviation moved(const Op& op) {
     Deviation carried;
     for (const int x : op.inputs) {
@@ -127,13 +142,23 @@ class ErrorAnalysis {
       return {};
     Deviation total;
     for (size_t i = 0; i < op.inputs.size(); ++i) {
-      const double factor = error(op.inputs[i]).any() ? slope(op, pointwise, i) : 0;
-      total.add(error(op.inputs[i]), factor, factor);
+      const Deviation operand = as_computed(op.inputs[i], pointwise.compute);
+      const double factor = operand.any() ? slope(op, pointwise, i) : 0;
+      total.add(operand, factor, factor);
     }
     const double steps =
         pointwise.mode == PointwiseMode::identity ? 0.5 : kStepsOfAFormula + tail_steps(op, pointwise.mode);
-    total.peak += steps * unit * size(op.outputs[0]).largest;
+    total.peak += steps * unit * largest_term(op, pointwise.mode);
     return total;
+  }
+
+  // The result, or what it is the difference of: slopes of these activations change their sign where two
+  // terms of about a quarter cancel.
+  double largest_term(const Op& op, PointwiseMode mode) const {
+    const double result = size(op.outputs[0]).largest;
+    const bool cancels = mode == PointwiseMode::gelu_bwd || mode == PointwiseMode::gelu_tanh_bwd ||
+                         mode == PointwiseMode::swish_bwd;
+    return cancels && measured_ ? std::max(result, size(op.inputs[0]).largest / 4) : result;
   }
 
   // In the tail of gelu all results are exponentials of a rounded argument, whose size is the logarithm of
@@ -209,32 +234,33 @@ class ErrorAnalysis {
     const double count =
         static_cast<double>(element_count(dims(x))) / static_cast<double>(element_count(dims(y)));
     const double walk = measured_ ? std::sqrt(count) : 1;
+    const Deviation operand = as_computed(x, reduction.compute);
     Deviation total;
     switch (reduction.mode) {
       case ReductionMode::min:
       case ReductionMode::max:
       case ReductionMode::amax:
-        return error(x);
+        return operand;
       case ReductionMode::mul:
       case ReductionMode::mul_no_zeros: {
         const double growth =
             measured_ && size(x).largest > 0 ? std::max(1.0, size(y).largest / size(x).largest) : 1;
-        total.add(error(x), walk * growth, growth);
+        total.add(operand, walk * growth, growth);
         total.peak += count * unit * size(y).largest;
         return total;
       }
       case ReductionMode::norm2:
         total.spread = sum_spread(size(y).rms, 0, count, unit);
-        total.add(error(x), 1, 1);
+        total.add(operand, 1, 1);
         return total;
       case ReductionMode::add:
       case ReductionMode::norm1:
         total.spread = sum_spread(size(y).rms, size(x).rms, count, unit);
-        total.add(error(x), walk, measured_ ? 1 : 1 / std::sqrt(count));
+        total.add(operand, walk, measured_ ? 1 : 1 / std::sqrt(count));
         return total;
       case ReductionMode::avg:
         total.spread = sum_spread(size(y).rms * count, size(x).rms, count, unit) / count;
-        total.add(error(x), 1 / walk, 1 / (measured_ ? count : std::sqrt(count)));
+        total.add(operand, 1 / walk, 1 / (measured_ ? count : std::sqrt(count)));
         return total;
     }
     return total;

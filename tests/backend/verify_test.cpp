@@ -221,6 +221,42 @@ TEST(Verify, SumsThatCancelAreNotHeldAgainstTheRun) {
   EXPECT_LT(report.outputs[0].tolerance_abs, 0.25);
 }
 
+TEST(Verify, OperandsThatTheComputeTypeRoundsAreTakenIntoAccount) {
+  GraphBuilder g;
+  const Tensor x = g.input("x", {16, 5}, DataType::f64), n = g.input("n", {16, 5}, DataType::i32);
+  const OpOptions in_fp32{.type = DataType::f64, .compute = DataType::f32};
+  g.output(g.reduce(x, ReductionMode::amax, {1}, in_fp32), {.name = "largest"});
+  g.output(g.sub(x, g.mul(x, x), {.type = DataType::f64, .compute = DataType::f32}), {.name = "difference"});
+  g.output(g.reduce(n, ReductionMode::max, {0}, in_fp32), {.name = "largest_integer"});
+  const Graph graph = g.finish();
+  HostTensors tensors(graph);
+  std::vector<double> values = tensors.get(n);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = 16777217.0 + 1000 * static_cast<double>(i);
+  tensors.set(n, values);
+  tensors.run(Reading::device);
+  const VerifyReport report = verify(graph, tensors.pointers());
+  EXPECT_TRUE(report.passed()) << to_string(report);
+}
+
+TEST(Verify, SlopesThatAreDifferencesAreNotHeldAgainstTheRun) {
+  for (const PointwiseMode mode :
+       {PointwiseMode::gelu_bwd, PointwiseMode::gelu_tanh_bwd, PointwiseMode::swish_bwd}) {
+    GraphBuilder g;
+    const Tensor dy = g.input("dy", {64}, DataType::f32), x = g.input("x", {1}, DataType::f32);
+    g.output(g.pointwise(mode, {dy, x}), {.name = "dx"});
+    const Graph graph = g.finish();
+    HostTensors tensors(graph);
+    // Around the zeros of the slopes: -0.7518 for gelu, -1.2785 for swish.
+    for (double at = mode == PointwiseMode::swish_bwd ? -1.285 : -0.757, end = at + 0.012; at < end;
+         at += 1e-4) {
+      tensors.set(x, {at});
+      tensors.run(Reading::device);
+      const VerifyReport report = verify(graph, tensors.pointers());
+      EXPECT_TRUE(report.passed()) << to_string(mode) << " at " << at << "\n" << to_string(report);
+    }
+  }
+}
+
 TEST(Verify, DearOutputsAreSampledAndErrorsStillFound) {
   GraphBuilder g;
   const Tensor a = g.input("a", {1024, 2560}, DataType::f16), b = g.input("b", {2560, 2048}, DataType::f16);

@@ -109,14 +109,14 @@ TEST(Mma, OperandsOfTwoTypesMeetInOneThatHoldsBoth) {
 }
 
 TEST(Mma, APrologueCountsByTheTypeOfItsResult) {
-  const auto scaled = [](std::optional<DataType> type) {
+  const auto scaled = [](DataType type) {
     GraphBuilder g;
     const Tensor a = g.input("a", {64, 64}, DataType::f16), s = g.input("s", {1, 64}, DataType::f32);
     const Tensor x = g.mul(a, s, {.name = "scale", .type = type});
     return fusion_of(g.finish({g.matmul(x, g.input("b", {64, 64}, DataType::f16))}));
   };
   EXPECT_EQ(rule(scaled(DataType::f16)), "");
-  const Support support = mma_engine().supports(scaled(std::nullopt), h200());
+  const Support support = mma_engine().supports(scaled(DataType::f32), h200());
   ASSERT_FALSE(support);
   EXPECT_EQ(support.refusal->node, "scale");
   EXPECT_FALSE(support.refusal->remedy.empty());
