@@ -302,7 +302,7 @@ class FusionBuilder {
 
   Expr site_after() {
     open(after_domain());
-    // Engines hand over the sums of all siblings, whoever uses them.
+    // Engines hand over the sums of all siblings, first, whoever uses them.
     if (anchors_.size() > 1)
       for (const int anchor : anchors_) value(graph_.ops[anchor].outputs[0]);
     for (const int op : ops_) {
@@ -312,6 +312,8 @@ class FusionBuilder {
       if (leaves(y) || (is_total && folded_.index.consumers(y).empty())) add_store(op, y);
     }
     if (expr_.stores.empty()) refuse("leave nothing behind");
+    // The one anchor's sums, too, where only its coordinates are asked for.
+    for (const int anchor : anchors_) value(graph_.ops[anchor].outputs[0]);
     return std::move(expr_);
   }
 

@@ -89,5 +89,15 @@ TEST_F(DirectVariants, OfASplitAndOf64BitIndicesCompileWithoutSpills) {
   expect_all_compiled(cases);
 }
 
+TEST_F(DirectVariants, AResultThatOnlyTellsItsCoordinatesCompiles) {
+  GraphBuilder g;
+  const Tensor product = g.matmul(g.input("a", {8, 8}, DataType::f32), g.input("b", {8, 8}, DataType::f32));
+  std::vector<KernelCase> cases;
+  test::add_kernels(direct_engine(), "index", test::fusion_of(g.finish({g.gen_index(product, 1)})),
+                    direct_cases::h200(), cases);
+  ASSERT_FALSE(cases.empty());
+  expect_all_compiled(cases);
+}
+
 }  // namespace
 }  // namespace fusor
