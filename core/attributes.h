@@ -6,6 +6,7 @@
 #include <string_view>
 #include <variant>
 
+#include "core/api.h"
 #include "core/data_type.h"
 #include "core/dims.h"
 
@@ -33,11 +34,11 @@ enum class ConvPass : uint8_t { fprop, dgrad, wgrad };
 /// cross_correlation: the filter as stored (deep learning's "convolution"); convolution: the filter mirrored.
 enum class ConvMode : uint8_t { cross_correlation, convolution };
 
-const PointwiseInfo& info(PointwiseMode mode);
-std::string_view to_string(PointwiseMode mode);
-std::string_view to_string(ReductionMode mode);
-std::string_view to_string(ConvPass pass);
-std::string_view to_string(ConvMode mode);
+FUSOR_API const PointwiseInfo& info(PointwiseMode mode);
+FUSOR_API std::string_view to_string(PointwiseMode mode);
+FUSOR_API std::string_view to_string(ReductionMode mode);
+FUSOR_API std::string_view to_string(ConvPass pass);
+FUSOR_API std::string_view to_string(ConvMode mode);
 /// Every mode in the order of its table, for look-ups by name and for tests that go through all.
 int pointwise_mode_count();
 int reduction_mode_count();
@@ -162,14 +163,14 @@ using Attributes = std::variant<Pointwise, Reduction, Matmul, Conv, Reshape, Tra
 
 /// "pointwise", "reduction", "matmul", "conv_fprop", "conv_dgrad", "conv_wgrad", "reshape", "transpose",
 /// "slice", "concatenate".
-std::string_view kind_name(const Attributes& attributes);
+FUSOR_API std::string_view kind_name(const Attributes& attributes);
 /// "relu", "add" (reduction), else kind_name: what a reader calls the op.
-std::string_view short_name(const Attributes& attributes);
+FUSOR_API std::string_view short_name(const Attributes& attributes);
 /// The compute type, or nothing for ops that only move elements.
-const DataType* compute_type(const Attributes& attributes);
+FUSOR_API const DataType* compute_type(const Attributes& attributes);
 /// Whether the op only renames coordinates (reshape, transpose, slice).
-bool is_view(const Attributes& attributes);
+FUSOR_API bool is_view(const Attributes& attributes);
 /// Whether the op contracts two operands (matmul, convolution): the anchors of fusions.
-bool is_contraction(const Attributes& attributes);
+FUSOR_API bool is_contraction(const Attributes& attributes);
 
 }  // namespace fusor

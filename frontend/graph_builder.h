@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/api.h"
 #include "core/graph.h"
 
 namespace fusor {
@@ -76,7 +77,7 @@ struct OutputOptions {
 /// Builds a Graph. Tensors that methods return are copies of what the graph holds; they are known by uid and
 /// name, and stay valid where output() gives the graph's tensor others. Every mistake throws Error{bad_input}
 /// that names the op and the numbers; the builder stays as it was before the call.
-class GraphBuilder {
+class FUSOR_API GraphBuilder {
  public:
   explicit GraphBuilder(std::string name = "graph", Precision precision = Precision::exact);
 

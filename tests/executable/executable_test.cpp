@@ -8,7 +8,7 @@
 #include <cstring>
 #include <thread>
 
-#include "backend/build.h"
+#include "backend/planning.h"
 #include "backend/engines/list.h"
 #include "codegen/cuda_driver.h"
 #include "codegen/nvrtc.h"
