@@ -2,6 +2,7 @@
 #pragma once
 
 #include "backend/build.h"
+#include "backend/engines_for.h"
 #include "backend/executable.h"
 #include "backend/explain.h"
 #include "backend/verify.h"
