@@ -78,6 +78,17 @@ TEST(Candidates, SayWhichOpsRunWhere) {
   EXPECT_EQ(found.at(1).graph, found[0].graph) << "all share one graph";
 }
 
+TEST(Candidates, NameOpsThatOnlyTheExpandedGraphHas) {
+  GraphBuilder g("reshaped_result");
+  const Tensor a = g.input("a", {12, 32}, DataType::f16);
+  const Tensor b = g.input("b", {32, 20}, DataType::f16);
+  const Tensor flat = g.reshape(g.transpose(g.matmul(a, b, {.name = "matmul"}), {1, 0}), {240});
+  const Graph graph = g.finish({g.relu(flat, {.name = "relu"})});
+  const Candidate candidate = candidates(graph, DeviceInfo::cpu()).front();
+  EXPECT_GT(candidate.graph->ops.size(), graph.ops.size());
+  EXPECT_THAT(to_string(candidate), HasSubstr("relu: cpu"));
+}
+
 TEST(Candidates, ArePlannedForTheirOwnGraphOnly) {
   const DeviceInfo device = DeviceInfo::named("H200");
   const Candidate candidate = candidates(matmul_relu(), device).front();
