@@ -49,7 +49,10 @@ class Driver {
   }
   template <class Function>
   Function* call(const char* name) const {
-    return reinterpret_cast<Function*>(dlsym(library_, name));
+    void* function = dlsym(library_, name);
+    if (function == nullptr)
+      throw fusor::Error(fusor::ErrorKind::missing, std::string("libcuda.so.1 has no ") + name);
+    return reinterpret_cast<Function*>(function);
   }
   static void check(int result, const std::string& what) {
     if (result != 0)
