@@ -7,8 +7,8 @@
 #include <fstream>
 #include <sstream>
 
-#include "backend/planning.h"
 #include "backend/engines/list.h"
+#include "backend/planning.h"
 #include "codegen/nvrtc.h"
 #include "core/error.h"
 #include "frontend/graph_builder.h"
