@@ -2,10 +2,14 @@
 #pragma once
 
 #include "backend/build.h"
+#include "backend/engines_for.h"
 #include "backend/executable.h"
 #include "backend/explain.h"
 #include "backend/verify.h"
+#include "codegen/cache_stats.h"
+#include "core/device_info.h"
 #include "core/error.h"
 #include "core/plan.h"
+#include "core/tuning_table.h"
 #include "frontend/graph_builder.h"
 #include "serialization/serialization.h"

@@ -38,8 +38,11 @@ Selection select(Fitting& fitting, const BuildOptions& options) {
        least);
 }
 
-Candidate candidate_of(const Choices& choices, Fitting& fitting, const Selection& selection) {
+// `graph`: the choices' graph, for candidates that are handed out.
+Candidate candidate_of(const Choices& choices, Fitting& fitting, const Selection& selection,
+                       std::shared_ptr<const Graph> graph = nullptr) {
   Candidate candidate;
+  candidate.graph = std::move(graph);
   for (size_t i = 0; i < selection.size(); ++i) {
     const Choice& choice = choices.fusions[i];
     const EngineOption& chosen = choice.options[selection[i]];
@@ -87,7 +90,7 @@ Plan plan_of(const Graph& graph, const DeviceInfo& device, const Candidate& cand
 
 }  // namespace
 
-Choices choose(const Graph& graph, const DeviceInfo& device, const BuildOptions& options,
+Choices choose(const Graph& graph, const DeviceInfo& device, const PlannerOptions& options,
                bool keep_decisions) {
   const Trace trace;
   validate(graph);
@@ -104,47 +107,52 @@ Choices choose(const Graph& graph, const DeviceInfo& device, const BuildOptions&
   return choices;
 }
 
-std::vector<Candidate> candidates(const Graph& graph, const DeviceInfo& device, const BuildOptions& options) {
-  expect_sensible(options);
+std::vector<Candidate> candidates(const Graph& graph, const DeviceInfo& device,
+                                  const PlannerOptions& options) {
+  expect_sensible(options.build);
   const Choices choices = choose(graph, device, options);
   Fitting fitting(choices, device);
-  const Selection best = select(fitting, options);
-  std::vector<Candidate> found = {candidate_of(choices, fitting, best)};
+  const Selection best = select(fitting, options.build);
+  const auto planned = std::make_shared<const Graph>(choices.graph);
+  std::vector<Candidate> found = {candidate_of(choices, fitting, best, planned)};
   const auto seconds = [&](size_t i) { return choices.fusions[i].options[best[i]].seconds; };
   size_t dearest = 0;
   for (size_t i = 1; i < best.size(); ++i)
     if (seconds(i) > seconds(dearest)) dearest = i;
   for (size_t option = 0; option < choices.fusions[dearest].options.size(); ++option) {
-    if (std::ssize(found) == options.max_candidates) break;
+    if (std::ssize(found) == options.build.max_candidates) break;
     if (option == best[dearest]) continue;
     Selection varied = best;
     varied[dearest] = option;
-    Candidate candidate = candidate_of(choices, fitting, varied);
-    if (candidate.workspace_bytes <= limit_of(options)) found.push_back(std::move(candidate));
+    Candidate candidate = candidate_of(choices, fitting, varied, planned);
+    if (candidate.workspace_bytes <= limit_of(options.build)) found.push_back(std::move(candidate));
   }
   return found;
 }
 
-Plan build(const Graph& graph, const DeviceInfo& device, const BuildOptions& options) {
+Plan build(const Graph& graph, const DeviceInfo& device, const PlannerOptions& options) {
   Trace trace;
-  expect_sensible(options);
+  expect_sensible(options.build);
   const Choices choices = choose(graph, device, options);
   Fitting fitting(choices, device);
-  const Selection selection = select(fitting, options);
+  const Selection selection = select(fitting, options.build);
   const Plan plan = plan_of(choices.graph, device, candidate_of(choices, fitting, selection));
-  if (options.compile && !device.is_cpu())
+  if (options.build.compile && !device.is_cpu())
     trace.compiled(compiled_kernels(sources_of(fitting.schedule(selection))));
   trace.built(plan);
   return plan;
 }
 
 Plan build(const Graph& graph, const DeviceInfo& device, const Candidate& candidate,
-           const BuildOptions& options) {
+           const PlannerOptions& options) {
   Trace trace;
-  expect_sensible(options);
+  expect_sensible(options.build);
   validate(graph);
-  const Plan plan = checked_plan(plan_of(expand(graph), device, candidate), options.engine_list);
-  if (options.compile && !device.is_cpu()) {
+  const Graph planned = expand(graph);
+  if (candidate.graph != nullptr && *candidate.graph != planned)
+    fail("the candidate is one of another graph ('{}') than '{}'", candidate.graph->name, graph.name);
+  const Plan plan = checked_plan(plan_of(planned, device, candidate), options.engine_list);
+  if (options.build.compile && !device.is_cpu()) {
     std::vector<std::shared_ptr<const KernelSource>> sources;
     for (const PlannedKernel& kernel : lowered_kernels(plan, options.engine_list))
       sources.push_back(kernel.launch.source);
@@ -154,8 +162,19 @@ Plan build(const Graph& graph, const DeviceInfo& device, const Candidate& candid
   return plan;
 }
 
-std::vector<PlannedKernel> kernels(const Plan& plan, std::span<const Engine* const> engine_list) {
-  return lowered_kernels(checked_plan(plan, engine_list), engine_list);
+std::vector<Candidate> candidates(const Graph& graph, const DeviceInfo& device, const BuildOptions& options) {
+  return candidates(graph, device, PlannerOptions{options});
 }
+
+Plan build(const Graph& graph, const DeviceInfo& device, const BuildOptions& options) {
+  return build(graph, device, PlannerOptions{options});
+}
+
+Plan build(const Graph& graph, const DeviceInfo& device, const Candidate& candidate,
+           const BuildOptions& options) {
+  return build(graph, device, candidate, PlannerOptions{options});
+}
+
+std::vector<PlannedKernel> kernels(const Plan& plan) { return lowered_kernels(checked_plan(plan), {}); }
 
 }  // namespace fusor

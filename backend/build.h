@@ -1,11 +1,10 @@
 // Owns build: the way from a Graph to a Plan. Its .cpp is the contents page of the library.
 #pragma once
 
-#include <span>
 #include <string>
 #include <vector>
 
-#include "backend/engines/engine.h"
+#include "core/api.h"
 #include "core/plan.h"
 #include "core/tuning_table.h"
 
@@ -21,34 +20,22 @@ struct BuildOptions {
   bool compile = true;  ///< compile into the kernel cache now (in parallel); a GPU is not needed
   /// Measured times that go before estimates; null: the user's table (backend/user_tuning.h).
   const TuningTable* tuning = nullptr;
-  /// The engines asked, in order; empty: backend/engines/list.h.
-  std::span<const Engine* const> engine_list = {};
 };
 
 /// Ways to run the whole graph, best estimate first, then variations of its dearest fusion.
-std::vector<Candidate> candidates(const Graph& graph, const DeviceInfo& device,
-                                  const BuildOptions& options = {});
+FUSOR_API std::vector<Candidate> candidates(const Graph& graph, const DeviceInfo& device,
+                                            const BuildOptions& options = {});
 
 /// Plans the graph: candidates().front() within the options' limits, its kernels compiled.
 /// Throws Error{bad_input} for an invalid graph or limits that nothing meets, Error{missing} where kernels
 /// must be compiled and there is no NVRTC.
-Plan build(const Graph& graph, const DeviceInfo& device, const BuildOptions& options = {});
-/// The plan of one chosen candidate.
-Plan build(const Graph& graph, const DeviceInfo& device, const Candidate& candidate,
-           const BuildOptions& options = {});
-
-/// One kernel of a plan.
-struct PlannedKernel {
-  int fusion = 0;  ///< index into Plan::fusions
-  Fusion description;
-  Launch launch;
-};
-/// Every distinct kernel that the plan's steps launch, in order. Choices of the plan that do not hold are
-/// made anew first, as load() does.
-std::vector<PlannedKernel> kernels(const Plan& plan, std::span<const Engine* const> engine_list = {});
+FUSOR_API Plan build(const Graph& graph, const DeviceInfo& device, const BuildOptions& options = {});
+/// The plan of one chosen candidate of this graph.
+FUSOR_API Plan build(const Graph& graph, const DeviceInfo& device, const Candidate& candidate,
+                     const BuildOptions& options = {});
 
 /// The generated CUDA of every kernel of the plan, with the user's names as comments and the command that
 /// compiles it alone. Names no file of this machine.
-std::string source(const Plan& plan);
+FUSOR_API std::string source(const Plan& plan);
 
 }  // namespace fusor

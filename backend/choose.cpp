@@ -32,10 +32,10 @@ struct Outcome {
 class Chooser {
  public:
   Chooser(const Graph& graph, const FoldedGraph& folded, const DeviceInfo& device,
-          const BuildOptions& options, bool explains)
+          const PlannerOptions& options, bool explains)
       : graph_(graph), folded_(folded), device_(device), options_(options), explains_(explains) {
-    if (options.tuning == nullptr) users_tuning_ = user_tuning();
-    for (const std::string& name : options.forbid) expect_engine(name, "forbid");
+    if (options.build.tuning == nullptr) users_tuning_ = user_tuning();
+    for (const std::string& name : options.build.forbid) expect_engine(name, "forbid");
     if (auto forced = environment::engine()) {
       forced_ = *forced;
       expect_engine(forced_, "FUSOR_ENGINE");
@@ -76,7 +76,7 @@ class Chooser {
   }
 
   bool is_forbidden(const Engine& engine) const {
-    return std::ranges::find(options_.forbid, engine.name()) != options_.forbid.end();
+    return std::ranges::find(options_.build.forbid, engine.name()) != options_.build.forbid.end();
   }
 
   // ---- Engines' answers ----
@@ -141,7 +141,7 @@ class Chooser {
   // Options that the tuning table knows go first, in its order; what it names and no engine offers is passed
   // over.
   void prefer_measured(Choice& choice) const {
-    const TuningTable& table = options_.tuning != nullptr ? *options_.tuning : *users_tuning_;
+    const TuningTable& table = options_.build.tuning != nullptr ? *options_.build.tuning : *users_tuning_;
     if (table.empty()) return;
     const TunedFusion* tuned = table.find(device_.name, fusion_key(choice.fusion));
     if (tuned == nullptr) return;
@@ -272,7 +272,7 @@ class Chooser {
   const Graph& graph_;
   const FoldedGraph& folded_;
   const DeviceInfo& device_;
-  const BuildOptions& options_;
+  const PlannerOptions& options_;
   bool explains_;
   std::string forced_;
   std::shared_ptr<const TuningTable> users_tuning_;
@@ -282,7 +282,7 @@ class Chooser {
 }  // namespace
 
 void choose_fusions(Choices& choices, const std::vector<std::vector<int>>& groups, const DeviceInfo& device,
-                    const BuildOptions& options, bool keep_decisions) {
+                    const PlannerOptions& options, bool keep_decisions) {
   Chooser chooser(choices.graph, choices.folded, device, options, keep_decisions);
   for (const std::vector<int>& ops : groups) {
     Outcome outcome = chooser.carry_out(ops);
@@ -301,16 +301,17 @@ void order_fusions(Choices& choices) {
   std::ranges::sort(choices.fusions, {}, [&](const Choice& c) { return place[c.fusion.ops.front()]; });
 }
 
-std::span<const Engine* const> engine_list_of(const BuildOptions& options) {
+std::span<const Engine* const> engine_list_of(const PlannerOptions& options) {
   return options.engine_list.empty() ? engines() : options.engine_list;
 }
 
 Choice choose_one(const Choices& choices, std::span<const int> ops, const DeviceInfo& device,
-                  const BuildOptions& options) {
-  Chooser chooser(choices.graph, choices.folded, device, options, false);
-  Decision decision;
+                  const PlannerOptions& options, Decision* decision) {
+  Chooser chooser(choices.graph, choices.folded, device, options, decision != nullptr);
+  Decision unasked;
   std::vector<int> cuts;
-  return chooser.ask(make_fusion(choices.graph, choices.folded, ops), decision, cuts);
+  return chooser.ask(make_fusion(choices.graph, choices.folded, ops),
+                     decision != nullptr ? *decision : unasked, cuts);
 }
 
 }  // namespace fusor

@@ -6,9 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "backend/engines/engine.h"
-#include "backend/explain.h"
 #include "backend/planner/planner.h"
+#include "backend/planning.h"
 
 namespace fusor {
 
@@ -38,20 +37,20 @@ struct Choices {
 /// Forms, prepares and prices fusions: asks the engines about every group, cuts groups where the parts are
 /// cheaper, and appends what was chosen. Throws Error{bad_input} where the options leave no engine.
 void choose_fusions(Choices& choices, const std::vector<std::vector<int>>& groups, const DeviceInfo& device,
-                    const BuildOptions& options, bool keep_decisions);
+                    const PlannerOptions& options, bool keep_decisions);
 /// Puts the chosen fusions in an order in which they can run.
 void order_fusions(Choices& choices);
 
 /// The passes of a build up to the order (backend/build.cpp). Throws Error{bad_input} where the options leave
 /// no engine.
-Choices choose(const Graph& graph, const DeviceInfo& device, const BuildOptions& options,
+Choices choose(const Graph& graph, const DeviceInfo& device, const PlannerOptions& options,
                bool keep_decisions = false);
 
 /// The fusion of `ops` (of choices.graph) with every option for it, cheapest first; for plans whose choice
-/// must be made anew.
+/// must be made anew. `decision`: takes every engine's answer, where it is not null.
 Choice choose_one(const Choices& choices, std::span<const int> ops, const DeviceInfo& device,
-                  const BuildOptions& options);
+                  const PlannerOptions& options, Decision* decision = nullptr);
 
-std::span<const Engine* const> engine_list_of(const BuildOptions& options);
+std::span<const Engine* const> engine_list_of(const PlannerOptions& options);
 
 }  // namespace fusor

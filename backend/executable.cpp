@@ -9,6 +9,7 @@
 #include "backend/aliasing.h"
 #include "backend/engines/list.h"
 #include "backend/planner/limits.h"
+#include "backend/planning.h"
 #include "backend/reference/reference.h"
 #include "backend/replan.h"
 #include "backend/run_blocks.h"
@@ -347,8 +348,12 @@ void Executable::run(std::span<void* const> by_slot, Workspace workspace, Stream
   impl_->run_all(by_slot, workspace, stream, block.get().order);
 }
 
-Executable load(const Plan& plan, std::span<const Engine* const> engine_list) {
-  const auto list = engine_list.empty() ? engines() : engine_list;
+// What load() is, over given engines.
+struct ExecutableMaker {
+  static Executable load(const Plan& plan, std::span<const Engine* const> list);
+};
+
+Executable ExecutableMaker::load(const Plan& plan, std::span<const Engine* const> list) {
   Trace trace;
   auto impl = std::make_unique<Executable::Impl>();
   impl->plan = replan(plan, list);
@@ -364,6 +369,12 @@ Executable load(const Plan& plan, std::span<const Engine* const> engine_list) {
   impl->traces = trace.is_on();
   trace.loaded(impl->plan);
   return Executable(std::move(impl));
+}
+
+Executable load(const Plan& plan) { return ExecutableMaker::load(plan, engines()); }
+
+Executable load(const Plan& plan, std::span<const Engine* const> engine_list) {
+  return ExecutableMaker::load(plan, engine_list);
 }
 
 }  // namespace fusor

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/api.h"
 #include "core/plan.h"
 
 namespace fusor {
@@ -35,7 +36,7 @@ using Stream = void*;
 
 /// A plan whose kernels are loaded. Immutable: any number of threads may run it at once, each with its own
 /// workspace.
-class Executable {
+class FUSOR_API Executable {
  public:
   Executable(Executable&&) noexcept;
   Executable& operator=(Executable&&) noexcept;
@@ -67,7 +68,7 @@ class Executable {
   void run(std::span<void* const> by_slot, Workspace workspace = {}, Stream stream = nullptr) const;
 
  private:
-  friend Executable load(const Plan& plan, std::span<const class Engine* const> engine_list);
+  friend struct ExecutableMaker;
   struct Impl;
   explicit Executable(std::unique_ptr<const Impl> impl);
   std::unique_ptr<const Impl> impl_;
@@ -75,8 +76,7 @@ class Executable {
 
 /// Lowers the plan again and loads its kernels, from the cache or compiled now. A choice that no longer
 /// exists (engine, revision, knob, another architecture) is made anew for that fusion and said in
-/// plan().remarks. `engine_list` empty: backend/engines/list.h. Throws Error{missing} where the device or its
-/// driver is not there.
-Executable load(const Plan& plan, std::span<const class Engine* const> engine_list = {});
+/// plan().remarks. Throws Error{missing} where the device or its driver is not there.
+FUSOR_API Executable load(const Plan& plan);
 
 }  // namespace fusor

@@ -67,7 +67,7 @@ void append(std::string& text, const Decision& decision, const DeviceInfo& devic
 
 }  // namespace
 
-Explanation explain_data(const Graph& graph, const DeviceInfo& device, const BuildOptions& options) {
+Explanation explain_data(const Graph& graph, const DeviceInfo& device, const PlannerOptions& options) {
   Choices choices = choose(graph, device, options, true);
   Explanation explanation;
   explanation.decisions = std::move(choices.decisions);
@@ -77,7 +77,7 @@ Explanation explain_data(const Graph& graph, const DeviceInfo& device, const Bui
   return explanation;
 }
 
-std::string explain(const Graph& graph, const DeviceInfo& device, const BuildOptions& options) {
+std::string explain(const Graph& graph, const DeviceInfo& device, const PlannerOptions& options) {
   const Explanation explanation = explain_data(graph, device, options);
   std::string text =
       fmt::format("graph '{}' on {}: {} ops in {} fusions, about {}, workspace {} bytes\n", graph.name,
@@ -92,6 +92,14 @@ std::string explain(const Graph& graph, const DeviceInfo& device, const BuildOpt
     for (const std::string& remark : type_remarks(graph)) text += fmt::format("remark: {}\n", remark);
   for (const Decision& decision : explanation.decisions) append(text, decision, device, "");
   return text;
+}
+
+Explanation explain_data(const Graph& graph, const DeviceInfo& device, const BuildOptions& options) {
+  return explain_data(graph, device, PlannerOptions{options});
+}
+
+std::string explain(const Graph& graph, const DeviceInfo& device, const BuildOptions& options) {
+  return explain(graph, device, PlannerOptions{options});
 }
 
 }  // namespace fusor

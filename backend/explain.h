@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "backend/build.h"
+#include "core/support.h"
 
 namespace fusor {
 
@@ -38,8 +39,9 @@ struct Explanation {
   Candidate choice;
 };
 
-Explanation explain_data(const Graph& graph, const DeviceInfo& device, const BuildOptions& options = {});
+FUSOR_API Explanation explain_data(const Graph& graph, const DeviceInfo& device,
+                                   const BuildOptions& options = {});
 /// The same for people.
-std::string explain(const Graph& graph, const DeviceInfo& device, const BuildOptions& options = {});
+FUSOR_API std::string explain(const Graph& graph, const DeviceInfo& device, const BuildOptions& options = {});
 
 }  // namespace fusor

@@ -42,8 +42,8 @@ class Replanner {
         fmt::format("planned for {} ({}), running on {} ({}): every fusion was chosen anew",
                     plan_.device.name, plan_.device.target(), present.name, present.target()));
     auto remarks = std::move(plan_.remarks);
-    BuildOptions options = options_;
-    options.compile = false;
+    PlannerOptions options = options_;
+    options.build.compile = false;
     plan_ = build(plan_.graph, present, options);
     plan_.remarks = std::move(remarks);
   }
@@ -132,7 +132,7 @@ class Replanner {
   }
 
   Plan plan_;
-  BuildOptions options_;
+  PlannerOptions options_;
 };
 
 }  // namespace

@@ -6,7 +6,7 @@
 #include <cctype>
 #include <set>
 
-#include "backend/build.h"
+#include "backend/planning.h"
 #include "backend/replan.h"
 #include "codegen/device_files.h"
 #include "codegen/expr_emitter.h"

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "core/api.h"
 #include "core/graph.h"
 #include "core/plan.h"
 
@@ -28,7 +29,7 @@ struct OutputCheck {
   double tolerance_abs = 0, tolerance_rel = 0;
 };
 
-struct VerifyReport {
+struct FUSOR_API VerifyReport {
   std::vector<OutputCheck> outputs;
   bool passed() const;
 };
@@ -36,12 +37,12 @@ struct VerifyReport {
 /// `tensors[i]`: host buffer of graph.tensors[i], inputs as they were given to the run and outputs as it left
 /// them. `notes`: the plan's; where they say so, operands may have been rounded to TF32, and fp8 summed
 /// in fewer bits than fp32's.
-VerifyReport verify(const Graph& graph, std::span<void* const> tensors, uint64_t seed = 1,
-                    const Notes& notes = {});
-std::string to_string(const VerifyReport& report);
+FUSOR_API VerifyReport verify(const Graph& graph, std::span<void* const> tensors, uint64_t seed = 1,
+                              const Notes& notes = {});
+FUSOR_API std::string to_string(const VerifyReport& report);
 
 /// Fills a host buffer for `tensor` with seeded random values that suit its type (reals uniform in [-1, 1];
 /// integers small; booleans both).
-void fill_random(const Tensor& tensor, void* buffer, uint64_t seed);
+FUSOR_API void fill_random(const Tensor& tensor, void* buffer, uint64_t seed);
 
 }  // namespace fusor

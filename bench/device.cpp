@@ -9,8 +9,8 @@
 #include <functional>
 #include <vector>
 
-#include "backend/build.h"
 #include "backend/executable.h"
+#include "backend/planning.h"
 #include "codegen/cuda_driver.h"
 #include "codegen/kernel_cache.h"
 #include "core/error.h"

@@ -2,7 +2,6 @@
 // Target H200 by name; no GPU is needed. Kernels go to a cache folder of its own, removed at the end. One
 // thread, median of 9 repetitions; a quiet machine is up to whoever runs it.
 #include <benchmark/benchmark.h>
-#include <fusor.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -14,10 +13,12 @@
 
 #include "backend/engines/list.h"
 #include "backend/planner/planner.h"
+#include "backend/planning.h"
 #include "codegen/cuda_driver.h"
 #include "codegen/expr_emitter.h"
 #include "codegen/kernel_cache.h"
 #include "codegen/nvrtc.h"
+#include "fusor.h"
 #include "model_graphs.h"
 #include "tests/stub_driver/stub_driver.h"
 #include "tests/support/allocations.h"

@@ -1,4 +1,5 @@
 # Rooms: one static library a folder, so that the layering shows in what links against what; fusor is all of them.
+include(PublicHeaders)
 
 # fusor_room(NAME LIBRARIES ... PRIVATE_LIBRARIES ...): every .cpp below NAME/.
 function(fusor_room name)
@@ -10,6 +11,7 @@ function(fusor_room name)
     return()
   endif()
   add_library(fusor_${name} STATIC ${sources})
+  set_target_properties(fusor_${name} PROPERTIES CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
   target_include_directories(fusor_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
   target_link_libraries(fusor_${name} PUBLIC ${ROOM_LIBRARIES} PRIVATE ${ROOM_PRIVATE_LIBRARIES})
   fusor_flags(fusor_${name})
@@ -37,7 +39,7 @@ endfunction()
 function(fusor_text_writers out root)
   file(GLOB files CONFIGURE_DEPENDS RELATIVE ${root} ${root}/codegen/*.h ${root}/codegen/*.cpp)
   list(FILTER files EXCLUDE REGEX
-    "/(cuda_driver|device_files|disk_cache|kernel_cache|nvrtc|shared_library|without_cuda)[.]")
+    "/(cache_stats|cuda_driver|device_files|disk_cache|kernel_cache|nvrtc|shared_library|without_cuda)[.]")
   set(${out} ${files} core/attributes.cpp core/attributes.h core/data_type.cpp core/data_type.h core/expr.cpp
     core/expr.h core/lowered.h PARENT_SCOPE)
 endfunction()
@@ -61,19 +63,49 @@ function(fusor_embed_device_files)
   endforeach()
 endfunction()
 
-# The library that is installed: all rooms in one archive.
-function(fusor_library)
+# Writes the public headers as they are installed to `folder`, when one of them has changed.
+function(fusor_written_headers folder)
+  fusor_public_headers(headers ${PROJECT_SOURCE_DIR})
+  list(TRANSFORM headers PREPEND ${PROJECT_SOURCE_DIR}/)
+  set(script ${PROJECT_SOURCE_DIR}/cmake/PublicHeaders.cmake)
+  add_custom_command(OUTPUT ${folder}.stamp
+    COMMAND ${CMAKE_COMMAND} -DROOT=${PROJECT_SOURCE_DIR} -DOUTPUT=${folder} -P ${script}
+    COMMAND ${CMAKE_COMMAND} -E touch ${folder}.stamp
+    DEPENDS ${headers} ${script} VERBATIM)
+  add_custom_target(fusor_headers DEPENDS ${folder}.stamp)
+endfunction()
+
+# The libraries that are installed, libfusor.so (fusor) and libfusor.a (fusor_static): both are all rooms' objects.
+function(fusor_libraries)
+  fusor_written_headers(${PROJECT_BINARY_DIR}/include)
   get_property(rooms GLOBAL PROPERTY FUSOR_ROOMS)
-  add_library(fusor STATIC)
-  add_library(fusor::fusor ALIAS fusor)
-  foreach(room ${rooms})
-    target_sources(fusor PRIVATE $<TARGET_OBJECTS:${room}>)
+  list(TRANSFORM rooms REPLACE "(.+)" "$<TARGET_OBJECTS:\\1>" OUTPUT_VARIABLE objects)
+  add_library(fusor SHARED ${objects})
+  add_library(fusor_static STATIC ${objects})
+  foreach(library fusor fusor_static)
+    add_library(fusor::${library} ALIAS ${library})
+    add_dependencies(${library} fusor_headers)
+    set_target_properties(${library} PROPERTIES LINKER_LANGUAGE CXX OUTPUT_NAME fusor)
+    target_include_directories(${library} PUBLIC $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include>
+      $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+    target_compile_features(${library} PUBLIC cxx_std_20)
   endforeach()
-  set_target_properties(fusor PROPERTIES LINKER_LANGUAGE CXX)
-  target_include_directories(fusor PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
-    $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/fusor>)
-  target_compile_features(fusor PUBLIC cxx_std_20)
-  target_link_libraries(fusor PUBLIC fmt::fmt Threads::Threads ${CMAKE_DL_LIBS})
+  target_link_libraries(fusor_static PUBLIC fmt::fmt Threads::Threads ${CMAKE_DL_LIBS})
+  target_link_libraries(fusor PRIVATE fmt::fmt Threads::Threads ${CMAKE_DL_LIBS})
+  set(exports ${PROJECT_SOURCE_DIR}/cmake/exports.map)
+  set_target_properties(fusor PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}
+    LINK_DEPENDS ${exports})
+  target_link_options(fusor PRIVATE -Wl,--version-script=${exports})
+  if(FUSOR_SANITIZE)
+    target_link_options(fusor PRIVATE -fsanitize=${FUSOR_SANITIZE})
+  else()
+    target_link_options(fusor PRIVATE -Wl,--no-undefined)
+  endif()
+  fusor_room_settings()
+endfunction()
+
+# What only some rooms need: the embedded tables, CUDA's headers, and the system's loader of libraries.
+function(fusor_room_settings)
   foreach(table device_files profiles text_writers)
     foreach(room codegen backend)
       if(TARGET fusor_${room})

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "codegen/cache_stats.h"
 #include "core/lowered.h"
 
 namespace fusor {
@@ -20,10 +21,6 @@ struct CompiledKernel {
   std::string log;    ///< what NVRTC and ptxas said (registers, spills, warnings); empty from the cache
   KernelOrigin origin = KernelOrigin::compiled;
   double compile_ms = 0;  ///< of the compilation that made it, also when it came from a cache
-};
-
-struct CacheStats {
-  int64_t memory_hits = 0, disk_hits = 0, compilations = 0, damaged_entries = 0;
 };
 
 /// What a kernel is known by in memory and on disk, as 32 hex digits: everything that its text and its
@@ -40,10 +37,6 @@ std::shared_ptr<const CompiledKernel> compiled_kernel(const KernelSource& source
 std::vector<std::shared_ptr<const CompiledKernel>> compiled_kernels(
     std::span<const std::shared_ptr<const KernelSource>> sources);
 
-CacheStats cache_stats();
-/// Why kernels cannot be kept on disk, in words; empty where they can, or where no folder is wanted. Tries to
-/// write in the folder. (Kernels that cannot be kept are compiled again by the next process: no error.)
-std::string cache_problem();
 /// Forgets what memory holds (tests; the disk stays).
 void clear_memory_cache();
 

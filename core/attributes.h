@@ -5,6 +5,7 @@
 #include <string_view>
 #include <variant>
 
+#include "core/api.h"
 #include "core/ops/composite.h"
 #include "core/ops/concatenate.h"
 #include "core/ops/convolution.h"
@@ -28,19 +29,19 @@ using Attributes = ops::VariantOf<void
                                   >;
 
 /// "pointwise", "reduction", "matmul", "conv_fprop" ...: the op's name in files.
-std::string_view kind_name(const Attributes& attributes);
+FUSOR_API std::string_view kind_name(const Attributes& attributes);
 /// One value of every kind, with the defaults.
 std::vector<Attributes> all_kinds();
 /// "relu", "add" (reduction), else kind_name: what a reader calls the op.
-std::string_view short_name(const Attributes& attributes);
+FUSOR_API std::string_view short_name(const Attributes& attributes);
 /// What the op reads and writes.
-Roles roles(const Attributes& attributes);
-Nature nature(const Attributes& attributes);
+FUSOR_API Roles roles(const Attributes& attributes);
+FUSOR_API Nature nature(const Attributes& attributes);
 /// The compute type, or nothing for ops that have none of their own.
-const DataType* compute_type(const Attributes& attributes);
+FUSOR_API const DataType* compute_type(const Attributes& attributes);
 /// Whether the op only renames coordinates (reshape, transpose, slice).
-bool is_view(const Attributes& attributes);
+FUSOR_API bool is_view(const Attributes& attributes);
 /// Whether the op contracts two operands (matmul, convolution): the anchors of fusions.
-bool is_contraction(const Attributes& attributes);
+FUSOR_API bool is_contraction(const Attributes& attributes);
 
 }  // namespace fusor

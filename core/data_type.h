@@ -5,6 +5,8 @@
 #include <optional>
 #include <string_view>
 
+#include "core/api.h"
+
 namespace fusor {
 
 enum class DataType : uint8_t {
@@ -23,8 +25,8 @@ struct DataTypeInfo {
   std::string_view device_type;  ///< "f16": its name in codegen/device/base/types.cuh
 };
 
-const DataTypeInfo& info(DataType type);
-std::optional<DataType> data_type_named(std::string_view name);
+FUSOR_API const DataTypeInfo& info(DataType type);
+FUSOR_API std::optional<DataType> data_type_named(std::string_view name);
 
 inline std::string_view to_string(DataType type) { return info(type).name; }
 inline int64_t byte_size(DataType type) { return info(type).bits / 8; }
@@ -32,7 +34,7 @@ inline bool is_real(DataType type) { return info(type).kind == NumberKind::real;
 
 /// The type in which a value of `type` is held between steps: fp64, fp32, int64 or int32. On the device this
 /// is the register type of every value; compute types are exactly the types that are their own carrier.
-DataType carrier(DataType type);
+FUSOR_API DataType carrier(DataType type);
 inline bool is_compute_type(DataType type) { return carrier(type) == type; }
 
 }  // namespace fusor

@@ -6,12 +6,14 @@
 #include <string_view>
 #include <vector>
 
+#include "core/api.h"
+
 namespace fusor {
 
 enum class DeviceKind : uint8_t { cpu, cuda };
 
 /// One device. Rates are per second, sizes in bytes.
-struct DeviceInfo {
+struct FUSOR_API DeviceInfo {
   std::string name;  ///< "H200"
   DeviceKind kind = DeviceKind::cuda;
   std::string architecture;      ///< "Hopper"

@@ -8,13 +8,15 @@
 #include <span>
 #include <string>
 
+#include "core/api.h"
+
 namespace fusor {
 
 inline constexpr int kMaxRank = 8;
 
 /// A short list of int64 with value semantics: extents, strides (elements), paddings or a permutation.
 /// Throws Error where more than kMaxRank values are put in.
-class Dims {
+class FUSOR_API Dims {
  public:
   Dims() = default;
   Dims(std::initializer_list<int64_t> values)
@@ -55,21 +57,21 @@ using Strides = Dims;
 enum class Layout : uint8_t { row_major, nchw = row_major, nhwc };
 
 /// Product of the extents; throws Error where it does not fit int64.
-int64_t element_count(const Dims& dims);
+FUSOR_API int64_t element_count(const Dims& dims);
 /// Packed strides of `dims` in `layout`.
-Strides packed_strides(const Dims& dims, Layout layout = Layout::row_major);
+FUSOR_API Strides packed_strides(const Dims& dims, Layout layout = Layout::row_major);
 /// Packed strides of `dims` whose axes lie in memory in the same order as `like`'s (same rank).
-Strides packed_strides_like(const Dims& dims, const Dims& like_dims, const Strides& like_strides);
+FUSOR_API Strides packed_strides_like(const Dims& dims, const Dims& like_dims, const Strides& like_strides);
 /// One past the furthest element that any coordinate reaches, relative to the first one (negative strides:
 /// see lowest).
-int64_t span_elements(const Dims& dims, const Strides& strides);
+FUSOR_API int64_t span_elements(const Dims& dims, const Strides& strides);
 /// The one stride that walks all axes as if they were one, row-major (0 where there is one element), or
 /// nothing.
-std::optional<int64_t> one_stride(const Dims& extents, const Strides& strides);
+FUSOR_API std::optional<int64_t> one_stride(const Dims& extents, const Strides& strides);
 /// Shape of broadcasting a against b (trailing axes aligned, extent 1 repeats), or nothing where they do not
 /// fit.
-bool broadcast_dims(const Dims& a, const Dims& b, Dims& out);
+FUSOR_API bool broadcast_dims(const Dims& a, const Dims& b, Dims& out);
 /// "[2, 3, 4]"
-std::string to_string(const Dims& dims);
+FUSOR_API std::string to_string(const Dims& dims);
 
 }  // namespace fusor

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "core/api.h"
+
 namespace fusor {
 
 /// A named integer and the values that an engine offers for it.
@@ -21,7 +23,7 @@ struct KnobSetting {
   friend bool operator==(const KnobSetting&, const KnobSetting&) = default;
 };
 
-struct EngineConfig {
+struct FUSOR_API EngineConfig {
   std::string engine;
   int revision = 1;
   std::vector<KnobSetting> knobs;
@@ -33,6 +35,6 @@ struct EngineConfig {
 };
 
 /// "direct(tile_m=64, tile_n=64)"
-std::string to_string(const EngineConfig& config);
+FUSOR_API std::string to_string(const EngineConfig& config);
 
 }  // namespace fusor

@@ -5,6 +5,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "core/api.h"
+
 namespace fusor {
 
 /// Who can mend it: the caller (bad_input), the machine's owner (missing: a driver, NVRTC, a GPU, disk
@@ -12,7 +14,7 @@ namespace fusor {
 enum class ErrorKind { bad_input, missing, device, internal };
 
 /// A failure with one clear message that names the op, tensor or file and the numbers.
-class Error : public std::runtime_error {
+class FUSOR_API Error : public std::runtime_error {
  public:
   Error(ErrorKind kind, const std::string& message) : std::runtime_error(message), kind_(kind) {}
   ErrorKind kind() const { return kind_; }

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/api.h"
 #include "core/attributes.h"
 #include "core/tensor.h"
 
@@ -25,10 +26,10 @@ struct Op {
 /// keep.
 enum class Precision : uint8_t { exact, allow_tf32, allow_short_sums };
 
-std::string_view to_string(Precision precision);
+FUSOR_API std::string_view to_string(Precision precision);
 
 /// Tensors and ops; append order is topological order.
-struct Graph {
+struct FUSOR_API Graph {
   std::string name;
   Precision precision = Precision::exact;
   std::vector<Tensor> tensors;

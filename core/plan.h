@@ -2,9 +2,11 @@
 // lower().
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "core/api.h"
 #include "core/device_info.h"
 #include "core/engine_config.h"
 #include "core/graph.h"
@@ -51,6 +53,9 @@ struct Notes {
 
 /// One way to run the whole graph, known without compiling.
 struct Candidate {
+  /// The graph in the form in which it is planned: what the fusions' ops are indices of. One for all
+  /// candidates of a graph.
+  std::shared_ptr<const Graph> graph;
   std::vector<PlannedFusion> fusions;  ///< in the order in which they run
   double seconds = 0;                  ///< estimated by the time model
   int64_t workspace_bytes = 0;         ///< exact
@@ -66,5 +71,11 @@ struct Plan {
   Notes notes;
   std::vector<std::string> remarks;  ///< what was decided again at load, and why
 };
+
+/// The names of a fusion's ops in `graph`, the graph of its candidate or plan.
+FUSOR_API std::vector<std::string> op_names(const Graph& graph, const PlannedFusion& fusion);
+/// Which ops run where, one fusion a line: "conv + bias + relu: wgmma(tile_m=128, ...)".
+FUSOR_API std::string to_string(const Candidate& candidate);
+FUSOR_API std::string to_string(const Plan& plan);
 
 }  // namespace fusor

@@ -4,6 +4,8 @@
 #include <optional>
 #include <string>
 
+#include "core/api.h"
+
 namespace fusor {
 
 /// Why an engine does not take a fusion.
@@ -25,6 +27,6 @@ struct Support {
 };
 
 /// "direct refuses conv 'c1': rule ..., expected ..., got ...; ..." without the engine's name.
-std::string to_string(const Refusal& refusal);
+FUSOR_API std::string to_string(const Refusal& refusal);
 
 }  // namespace fusor

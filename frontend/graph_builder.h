@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/api.h"
 #include "core/graph.h"
 
 namespace fusor {
@@ -79,7 +80,7 @@ struct OutputOptions {
 /// contraction takes the 16- or 8-bit type beside it, everything else stays in its compute type. Every
 /// mistake throws Error{bad_input} that names the op and the numbers; the builder stays as it was before the
 /// call.
-class GraphBuilder {
+class FUSOR_API GraphBuilder {
  public:
   explicit GraphBuilder(std::string name = "graph", Precision precision = Precision::exact);
 

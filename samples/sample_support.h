@@ -10,7 +10,7 @@
 #include <memory>
 #include <vector>
 
-#include "codegen/cuda_driver.h"
+#include "device_memory.h"
 
 namespace sample {
 
@@ -19,7 +19,7 @@ class GraphMemory {
  public:
   GraphMemory(const fusor::Graph& graph, const fusor::DeviceInfo& device)
       : graph_(graph), on_gpu_(!device.is_cpu()) {
-    if (on_gpu_) fusor::cuda::make_current();
+    if (on_gpu_) Driver::get().make_current();
     for (size_t i = 0; i < graph.tensors.size(); ++i) {
       const fusor::Tensor& tensor = graph.tensors[i];
       const bool bound = tensor.memory == fusor::Memory::device || tensor.memory == fusor::Memory::host;
@@ -28,7 +28,7 @@ class GraphMemory {
       if (bound && graph.producer(static_cast<int>(i)) < 0)
         fusor::fill_random(tensor, host_.back().data(), i + 1);
       const bool mirrored = on_gpu_ && tensor.memory == fusor::Memory::device;
-      device_.push_back(mirrored ? fusor::cuda::DeviceBuffer(tensor.bytes()) : fusor::cuda::DeviceBuffer());
+      device_.emplace_back(mirrored ? static_cast<size_t>(tensor.bytes()) : 0);
     }
   }
 
@@ -38,14 +38,12 @@ class GraphMemory {
   /// Copies the inputs to the device, runs, and copies the outputs back. A program of yours does the first
   /// and the last once, if at all, and keeps the workspace.
   void run(const fusor::Executable& executable) {
-    for_each_mirrored([&](size_t i) {
-      fusor::cuda::copy_to_device(device_[i].get(), host_[i].data(), device_[i].bytes());
-    });
+    for_each_mirrored([&](size_t i) { device_[i].copy_from(host_[i].data()); });
     const int64_t bytes = executable.workspace_bytes();
     if (on_gpu_) {
-      const fusor::cuda::DeviceBuffer workspace(bytes);
+      const DeviceMemory workspace(static_cast<size_t>(bytes));
       executable.run(bindings(), workspace.get());
-      fusor::cuda::synchronize();
+      Driver::get().synchronize();
     } else {
       struct alignas(256) Block {
         std::byte bytes[256];
@@ -53,8 +51,7 @@ class GraphMemory {
       std::vector<Block> workspace(static_cast<size_t>(bytes + 255) / 256);
       executable.run(bindings(), workspace.data());
     }
-    for_each_mirrored(
-        [&](size_t i) { fusor::cuda::copy_to_host(host_[i].data(), device_[i].get(), device_[i].bytes()); });
+    for_each_mirrored([&](size_t i) { device_[i].copy_to(host_[i].data()); });
   }
 
  private:
@@ -75,7 +72,7 @@ class GraphMemory {
   bool on_gpu_;
   std::vector<std::vector<std::byte>> host_;
   std::vector<void*> pointers_;
-  std::vector<fusor::cuda::DeviceBuffer> device_;
+  std::vector<DeviceMemory> device_;
 };
 
 /// Runs a sample's body; an Error becomes one line and exit code 2, a wrong result is exit code 1.

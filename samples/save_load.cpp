@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <iostream>
 
-#include "codegen/kernel_cache.h"
 #include "sample_support.h"
 
 namespace {

@@ -64,7 +64,7 @@ int explain(const Options& options) {
             .set("device", input.device.name)
             .set("folded", explanation.folded)
             .set("decisions", std::move(decisions))
-            .set("choice", choice_report(input.graph, explanation.choice)));
+            .set("choice", choice_report(explanation.choice)));
   return 0;
 }
 

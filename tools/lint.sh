@@ -35,7 +35,7 @@ tracked '*.cpp' '*.h' '*.cuh' | xargs -r clang-format --dry-run -Werror
 
 # clang-tidy needs the compile commands and the generated tables, not the build.
 cmake --preset release >/dev/null
-cmake --build --preset release --target fusor_embed_device_files fusor_embed_profiles >/dev/null
+cmake --build --preset release --target fusor_embed_device_files fusor_embed_profiles fusor_headers >/dev/null
 # The install test's projects are built against an installed fusor and have no entry in compile_commands.json.
 mapfile -t files < <(sources "$@" | grep -v '^tests/install/' || true)
 echo "[lint] clang-tidy over ${#files[@]} files"

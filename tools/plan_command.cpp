@@ -27,12 +27,13 @@ int plan(const Options& options) {
   const Plan plan = chosen_plan(input, options);
   const std::vector<ShownKernel> kernels = shown_kernels(plan, options.build.compile);
   if (!options.output.empty()) save(plan, options.output);
-  const Candidate choice{plan.fusions, plan.seconds, plan.workspace_bytes, plan.notes};
+  const Candidate choice{std::make_shared<const Graph>(plan.graph), plan.fusions, plan.seconds,
+                         plan.workspace_bytes, plan.notes};
   if (options.json) {
     Report report = Report::object();
     report.set("graph", plan.graph.name)
         .set("device", plan.device.name)
-        .set("plan", choice_report(plan.graph, choice))
+        .set("plan", choice_report(choice))
         .set("kernels", kernels_report(kernels));
     if (!options.output.empty()) report.set("saved", options.output);
     print(report);
@@ -52,7 +53,7 @@ int candidates(const Options& options) {
   const std::vector<Candidate> found = fusor::candidates(input.graph, input.device, options.build);
   if (options.json) {
     Report list = Report::list();
-    for (const Candidate& candidate : found) list.add(choice_report(input.graph, candidate));
+    for (const Candidate& candidate : found) list.add(choice_report(candidate));
     print(Report::object()
               .set("graph", input.graph.name)
               .set("device", input.device.name)
@@ -63,7 +64,7 @@ int candidates(const Options& options) {
   for (size_t i = 0; i < found.size(); ++i)
     text += fmt::format("candidate {}: estimated {}, workspace {}, {}\n{}", i, duration(found[i].seconds),
                         size(found[i].workspace_bytes), notes_text(found[i].notes),
-                        choice_text(input.graph, found[i].fusions));
+                        choice_text(*found[i].graph, found[i].fusions));
   print(text);
   return 0;
 }

@@ -22,12 +22,6 @@ std::string_view origin_name(KernelOrigin origin) {
   return "";
 }
 
-std::vector<std::string> op_names(const Graph& graph, const PlannedFusion& fusion) {
-  std::vector<std::string> names;
-  for (const int op : fusion.ops) names.push_back(graph.ops[static_cast<size_t>(op)].name);
-  return names;
-}
-
 }  // namespace
 
 std::string duration(double seconds) {
@@ -70,13 +64,13 @@ std::vector<ShownKernel> shown_kernels(const Plan& plan, bool compile) {
   return shown;
 }
 
-Report choice_report(const Graph& graph, const Candidate& candidate) {
+Report choice_report(const Candidate& candidate) {
   Report fusions = Report::list();
   for (const PlannedFusion& fusion : candidate.fusions) {
     Report knobs = Report::object();
     for (const KnobSetting& knob : fusion.config.knobs) knobs.set(knob.name, knob.value);
     fusions.add(Report::object()
-                    .set("ops", op_names(graph, fusion))
+                    .set("ops", op_names(*candidate.graph, fusion))
                     .set("engine", fusion.config.engine)
                     .set("revision", fusion.config.revision)
                     .set("knobs", std::move(knobs)));

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "backend/build.h"
+#include "backend/planning.h"
 #include "codegen/kernel_cache.h"
 #include "core/plan.h"
 #include "serialization/report.h"
@@ -31,7 +31,7 @@ struct ShownKernel {
 std::vector<ShownKernel> shown_kernels(const Plan& plan, bool compile);
 
 /// One choice for the whole graph: fusions, estimate, workspace, notes.
-Report choice_report(const Graph& graph, const Candidate& candidate);
+Report choice_report(const Candidate& candidate);
 /// One line a fusion.
 std::string choice_text(const Graph& graph, const std::vector<PlannedFusion>& fusions);
 Report kernels_report(const std::vector<ShownKernel>& kernels);

@@ -78,7 +78,7 @@ Choice uncut(const Choices& planned, const DeviceInfo& device, const BuildOption
   for (const Choice& part : planned.fusions)
     ops.insert(ops.end(), part.fusion.ops.begin(), part.fusion.ops.end());
   std::ranges::sort(ops);
-  return choose_one(planned, ops, device, options);
+  return choose_one(planned, ops, device, {options});
 }
 
 void collect(const Graph& graph, const DeviceInfo& device, const Options& options, Job& job) {
@@ -86,7 +86,7 @@ void collect(const Graph& graph, const DeviceInfo& device, const Options& option
   BuildOptions by_estimate = options.build;
   static const TuningTable kNothing;
   by_estimate.tuning = &kNothing;
-  const Choices choices = choose(graph, device, options.build);
+  const Choices choices = choose(graph, device, {options.build});
   for (const Choice& choice : choices.fusions) {
     const std::string key = fusion_key(choice.fusion);
     const std::string about = fmt::format("{}", fmt::join(choice.fusion.op_names, " + "));
@@ -96,7 +96,7 @@ void collect(const Graph& graph, const DeviceInfo& device, const Options& option
     }
     if (contains(job.tasks, key)) continue;
     const Graph alone = standalone(choices.graph, choices.folded, choice.fusion.ops);
-    const Choices planned = choose(alone, device, by_estimate);
+    const Choices planned = choose(alone, device, {by_estimate});
     Choice whole = uncut(planned, device, by_estimate);
     if (whole.options.empty() || fusion_key(whole.fusion) != key) {
       job.remarks.push_back(

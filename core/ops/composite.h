@@ -8,6 +8,7 @@
 #include <type_traits>
 #include <variant>
 
+#include "core/api.h"
 #include "core/ops/family.h"
 
 namespace fusor {
@@ -19,7 +20,7 @@ using FieldPlace = std::variant<bool*, int64_t*, double*, Dims*, DataType*>;
 using FieldVisitor = std::function<void(std::string_view name, FieldPlace place)>;
 
 /// A family's struct behind one interface.
-class CompositeOp {
+class FUSOR_API CompositeOp {
  public:
   virtual ~CompositeOp() = default;
   virtual std::unique_ptr<CompositeOp> clone() const = 0;
@@ -58,7 +59,7 @@ class CompositeOf final : public CompositeOp {
 };
 
 /// A value, as every other attribute struct is.
-class Composite {
+class FUSOR_API Composite {
  public:
   static constexpr Nature nature = Nature::composite;
   Composite() = default;
@@ -104,7 +105,7 @@ class Composite {
 
 /// Lets graph files name a family; `prototype` holds the defaults of its attributes. Throws where another
 /// family has the name. From any thread.
-void register_family(Composite prototype);
+FUSOR_API void register_family(Composite prototype);
 template <OpFamily Family>
 requires(!std::is_same_v<Family, Composite>) void register_family(Family prototype) {
   register_family(Composite(std::move(prototype)));

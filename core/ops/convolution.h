@@ -1,6 +1,7 @@
 // Owns the convolutions: forward, and the gradients of both operands.
 #pragma once
 
+#include "core/api.h"
 #include "core/ops/family.h"
 
 namespace fusor {
@@ -8,8 +9,8 @@ namespace fusor {
 enum class ConvPass : uint8_t { fprop, dgrad, wgrad };
 /// cross_correlation: the filter as stored (deep learning's "convolution"); convolution: the filter mirrored.
 enum class ConvMode : uint8_t { cross_correlation, convolution };
-std::string_view to_string(ConvPass pass);
-std::string_view to_string(ConvMode mode);
+FUSOR_API std::string_view to_string(ConvPass pass);
+FUSOR_API std::string_view to_string(ConvMode mode);
 
 /// Convolution with 1-3 spatial dims; tensors x [N, C, spatial...], w [K, C / groups, window...], y [N, K,
 /// spatial...]. fprop: x, w -> y. dgrad: dy, w -> dx. wgrad: dy, x -> dw. groups = C of x / C of w. One entry

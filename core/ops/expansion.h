@@ -7,6 +7,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "core/api.h"
 #include "core/graph.h"
 
 namespace fusor {
@@ -25,7 +26,7 @@ struct ExpandedGraph {
 
 /// One composite op on its way into simpler ones: what expand() of its family writes with. Values are indices
 /// of tensors. Those made here have no said type, so that the rule of core/open_types.h holds of them.
-class Expansion {
+class FUSOR_API Expansion {
  public:
   Expansion(ExpandedGraph& into, const Op& op, std::vector<Op>& written)
       : into_(into), op_(op), written_(written) {}

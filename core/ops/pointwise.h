@@ -3,6 +3,7 @@
 
 #include <limits>
 
+#include "core/api.h"
 #include "core/ops/family.h"
 
 namespace fusor {
@@ -24,8 +25,8 @@ struct PointwiseInfo {
   int sfu;  ///< special-function instructions an element (short form)
 };
 
-const PointwiseInfo& info(PointwiseMode mode);
-std::string_view to_string(PointwiseMode mode);
+FUSOR_API const PointwiseInfo& info(PointwiseMode mode);
+FUSOR_API std::string_view to_string(PointwiseMode mode);
 /// Every mode in the order of the table, for look-ups by name and for tests that go through all.
 int pointwise_mode_count();
 

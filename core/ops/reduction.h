@@ -1,12 +1,13 @@
 // Owns the reductions.
 #pragma once
 
+#include "core/api.h"
 #include "core/ops/family.h"
 
 namespace fusor {
 
 enum class ReductionMode : uint8_t { add, mul, min, max, amax, avg, norm1, norm2, mul_no_zeros };
-std::string_view to_string(ReductionMode mode);
+FUSOR_API std::string_view to_string(ReductionMode mode);
 int reduction_mode_count();
 
 /// y = x reduced to y's dims: an axis whose extent in y is 1 is reduced whole; one whose extent d divides x's

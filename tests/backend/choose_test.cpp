@@ -83,7 +83,7 @@ Graph conv_relu_exp() {
 }
 
 std::vector<std::vector<std::string>> chosen(const Graph& graph, std::initializer_list<const Engine*> list) {
-  BuildOptions options;
+  PlannerOptions options;
   const std::vector<const Engine*> engines(list);
   options.engine_list = engines;
   std::vector<std::vector<std::string>> out;
@@ -192,7 +192,7 @@ TEST(Choose, ExplanationHoldsRefusalAndBothPrices) {
   const PickyEngine picky("picky", kFast, "exp");
   const PickyEngine whole("whole", 1.5 * kFast);
   const std::vector<const Engine*> engines{&picky, &whole};
-  BuildOptions options;
+  PlannerOptions options;
   options.engine_list = engines;
   const Explanation explanation = explain_data(conv_relu_exp(), device(), options);
   const Decision& decision = explanation.decisions.back();
@@ -208,11 +208,11 @@ TEST(Choose, ForbiddenEngineIsPassedOver) {
   const PickyEngine fast("fast", kFast);
   const PickyEngine slow("slow", kSlow);
   const std::vector<const Engine*> engines{&fast, &slow};
-  BuildOptions options;
+  PlannerOptions options;
   options.engine_list = engines;
-  options.forbid = {"fast"};
+  options.build.forbid = {"fast"};
   EXPECT_EQ(choose(conv_relu_exp(), device(), options).fusions[0].options[0].engine, &slow);
-  options.forbid = {"fast", "slow"};
+  options.build.forbid = {"fast", "slow"};
   try {
     choose(conv_relu_exp(), device(), options);
     FAIL();
@@ -222,8 +222,8 @@ TEST(Choose, ForbiddenEngineIsPassedOver) {
 }
 
 TEST(Choose, UnknownEngineIsRefusedByName) {
-  BuildOptions options;
-  options.forbid = {"nosuch"};
+  PlannerOptions options;
+  options.build.forbid = {"nosuch"};
   try {
     choose(conv_relu_exp(), device(), options);
     FAIL();
@@ -257,7 +257,7 @@ TEST(Choose, ForcedEngineWinsOverTheWholeOfAnother) {
 TEST(Candidates, VaryTheDearestFusionBestFirst) {
   const PickyEngine fast("fast", kFast);
   const std::vector<const Engine*> engines{&fast};
-  BuildOptions options;
+  PlannerOptions options;
   options.engine_list = engines;
   const std::vector<Candidate> found = candidates(conv_relu_exp(), device(), options);
   ASSERT_THAT(found, SizeIs(2));
@@ -269,9 +269,9 @@ TEST(Candidates, VaryTheDearestFusionBestFirst) {
 TEST(Candidates, WorkspaceLimitIsKeptOrRefusedWithNumbers) {
   const PickyEngine fast("fast", kFast);
   const std::vector<const Engine*> engines{&fast};
-  BuildOptions options;
+  PlannerOptions options;
   options.engine_list = engines;
-  options.max_workspace = 100;
+  options.build.max_workspace = 100;
   EXPECT_THAT(candidates(conv_relu_exp(), device(), options), SizeIs(1));
   GraphBuilder g("two");
   const Tensor x = g.input("x", {64, 64}, DataType::f32);
@@ -293,11 +293,11 @@ TEST(Candidates, EveryFusionMayMakeDoWithLessWorkspace) {
   GraphBuilder g("two");
   const Tensor x = g.input("x", {64, 64}, DataType::f32);
   const Graph two = g.finish({g.matmul(g.matmul(x, x), x)});
-  BuildOptions options;
+  PlannerOptions options;
   options.engine_list = engines;
-  options.compile = false;
+  options.build.compile = false;
   EXPECT_EQ(build(two, device(), options).workspace_bytes, 16384 + 4096);
-  options.max_workspace = 16384;
+  options.build.max_workspace = 16384;
   const Plan plan = build(two, device(), options);
   EXPECT_EQ(plan.workspace_bytes, 16384);
   for (const PlannedFusion& fusion : plan.fusions) EXPECT_EQ(fusion.config.knob("scratch", 1), 0);
@@ -357,7 +357,7 @@ TEST(Explain, PartsOfARejectedCutStandBelowIt) {
   const PickyEngine picky("picky", kFast, "exp");
   const PickyEngine whole("whole", 1.5 * kFast);
   const std::vector<const Engine*> engines{&picky, &whole};
-  BuildOptions options;
+  PlannerOptions options;
   options.engine_list = engines;
   const std::string text = explain(conv_relu_exp(), device(), options);
   EXPECT_LT(text.find("* whole"), text.find("picky refuses"));

@@ -3,7 +3,7 @@
 
 #include <gmock/gmock.h>
 
-#include "backend/build.h"
+#include "backend/planning.h"
 #include "frontend/graph_builder.h"
 
 namespace fusor {

@@ -7,8 +7,8 @@
 #include <fstream>
 #include <sstream>
 
-#include "backend/build.h"
 #include "backend/engines/list.h"
+#include "backend/planning.h"
 #include "codegen/nvrtc.h"
 #include "core/error.h"
 #include "frontend/graph_builder.h"
@@ -100,7 +100,8 @@ Graph chain() {
 std::string printed(const Engine& engine, const Graph& graph) {
   const std::array<const Engine*, 1> list{&engine};
   try {
-    return source(build(graph, DeviceInfo::named("H200"), {.compile = false, .engine_list = list}));
+    return source(
+        build(graph, DeviceInfo::named("H200"), {.build = {.compile = false}, .engine_list = list}));
   } catch (const Error&) {
     return {};
   }

@@ -35,7 +35,7 @@ BuildOptions with(const TuningTable& table) {
 
 TEST(TuningChoice, MeasuredOptionsGoFirstAndTellTheirTime) {
   const TuningTable nothing;
-  const Choices estimated = choose(two_layers(), h200(), with(nothing));
+  const Choices estimated = choose(two_layers(), h200(), {with(nothing)});
   const Choice& first = estimated.fusions.front();
   ASSERT_GE(first.options.size(), 3u);
   const EngineConfig last = first.options.back().config;
@@ -43,7 +43,7 @@ TEST(TuningChoice, MeasuredOptionsGoFirstAndTellTheirTime) {
   TuningTable table;
   table.put({h200().name, fusion_key(first.fusion), "", {{gone, 1e-9, 1e-9, 1e-9}, {last, 0.5, 0.4, 0.6}}});
 
-  const Choices tuned = choose(two_layers(), h200(), with(table));
+  const Choices tuned = choose(two_layers(), h200(), {with(table)});
   const EngineOption& best = tuned.fusions.front().options.front();
   EXPECT_EQ(best.config, last);
   EXPECT_TRUE(best.measured);
@@ -57,19 +57,19 @@ TEST(TuningChoice, MeasuredOptionsGoFirstAndTellTheirTime) {
 
 TEST(TuningChoice, AnotherDevicesMeasurementsAreNotUsed) {
   const TuningTable nothing;
-  const Choice first = choose(two_layers(), h200(), with(nothing)).fusions.front();
+  const Choice first = choose(two_layers(), h200(), {with(nothing)}).fusions.front();
   TuningTable table;
   table.put({"A100", fusion_key(first.fusion), "", {{first.options.back().config, 1, 1, 1}}});
-  EXPECT_FALSE(choose(two_layers(), h200(), with(table)).fusions.front().options.front().measured);
+  EXPECT_FALSE(choose(two_layers(), h200(), {with(table)}).fusions.front().options.front().measured);
 }
 
 TEST(TuningChoice, AFusionAloneKeepsItsKey) {
   const TuningTable nothing;
-  const Choices choices = choose(two_layers(), h200(), with(nothing));
+  const Choices choices = choose(two_layers(), h200(), {with(nothing)});
   ASSERT_EQ(choices.fusions.size(), 2u);
   for (const Choice& choice : choices.fusions) {
     const Graph alone = standalone(choices.graph, choices.folded, choice.fusion.ops);
-    const Choices planned = choose(alone, h200(), with(nothing));
+    const Choices planned = choose(alone, h200(), {with(nothing)});
     ASSERT_EQ(planned.fusions.size(), 1u);
     EXPECT_EQ(fusion_key(planned.fusions[0].fusion), fusion_key(choice.fusion));
   }

@@ -8,8 +8,8 @@
 #include <cstring>
 #include <thread>
 
-#include "backend/build.h"
 #include "backend/engines/list.h"
+#include "backend/planning.h"
 #include "codegen/cuda_driver.h"
 #include "codegen/nvrtc.h"
 #include "core/error.h"

@@ -130,7 +130,7 @@ void expect_correct(const Graph& graph, const std::string& what) {
 }
 
 void expect_every_candidate_correct(const Graph& graph, const std::string& what,
-                                    const BuildOptions& options) {
+                                    const PlannerOptions& options) {
   const DeviceInfo device = DeviceInfo::current();
   for (const Candidate& candidate : candidates(graph, device, options)) {
     std::string configs = what;

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "backend/build.h"
 #include "backend/executable.h"
+#include "backend/planning.h"
 #include "backend/verify.h"
 #include "codegen/cuda_driver.h"
 
@@ -61,6 +61,6 @@ class DeviceRun {
 void expect_correct(const Graph& graph, const std::string& what);
 /// The same for every candidate within the options.
 void expect_every_candidate_correct(const Graph& graph, const std::string& what,
-                                    const BuildOptions& options = {});
+                                    const PlannerOptions& options = {});
 
 }  // namespace fusor

@@ -36,7 +36,7 @@ inline void expect_same_bits(const Graph& graph, const Plan& plan, const std::st
 /// The same for every candidate of these engines.
 inline void expect_same_bits_of_every_config(const Graph& graph, std::span<const Engine* const> engines) {
   const DeviceInfo device = DeviceInfo::current();
-  const BuildOptions options{.engine_list = engines};
+  const PlannerOptions options{.engine_list = engines};
   for (const Candidate& candidate : candidates(graph, device, options))
     expect_same_bits(graph, build(graph, device, candidate, options),
                      to_string(candidate.fusions.front().config));

@@ -6,8 +6,8 @@
 #include <memory>
 #include <vector>
 
-#include "backend/build.h"
 #include "backend/executable.h"
+#include "backend/planning.h"
 #include "backend/replan.h"
 #include "backend/verify.h"
 #include "codegen/expr_emitter.h"

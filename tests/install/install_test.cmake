@@ -1,4 +1,5 @@
-# Carries out one install test. WAY: cmake or pkg_config; WORK: a folder of its own, emptied first.
+# Carries out one install test. WAY: shared or static (find_package), or pkg_config (both); WORK: a folder of its own,
+# emptied first.
 
 # run(WHAT COMMAND...): the command's output is shown where it fails.
 function(run what)
@@ -9,28 +10,55 @@ function(run what)
   set(output "${output}" PARENT_SCOPE)
 endfunction()
 
+# What the consumer must say; `linked`: whether it needs libfusor.so.
+function(run_consumer program linked)
+  run("the program" ${program})
+  if(NOT output MATCHES "y = 0 0.5 2.5\nrefused: .+\nmine = 7")
+    message(FATAL_ERROR "the program printed something else:\n${output}")
+  endif()
+  run("ldd" ldd ${program})
+  if(output MATCHES "libfusor[.]so" AND NOT linked)
+    message(FATAL_ERROR "${program} was to be linked with libfusor.a:\n${output}")
+  elseif(linked AND NOT output MATCHES "libfusor[.]so[.]0 => ${WORK}")
+    message(FATAL_ERROR "${program} was to be linked with the libfusor.so.0 in ${WORK}:\n${output}")
+  endif()
+endfunction()
+
+# pkg_config(PROGRAM FLAGS...): the consumer built from what pkg-config says, and `link` before it.
+function(build_with_pkg_config program link)
+  run("pkg-config" pkg-config ${ARGN} --cflags --libs fusor)
+  string(REPLACE "-lfusor" "${link}" output "${output}")
+  separate_arguments(flags UNIX_COMMAND "${output}")
+  run("build" ${CXX} -std=c++20 -I${SOURCE}/project ${SOURCE}/project/consumer.cpp -o ${program} ${flags})
+endfunction()
+
 file(REMOVE_RECURSE ${WORK})
 file(MAKE_DIRECTORY ${WORK})
 run("install" ${CMAKE_COMMAND} --install ${FUSOR_BUILD} --prefix ${WORK}/staged)
 # Nothing installed may know where it was installed to.
 file(RENAME ${WORK}/staged ${WORK}/moved)
+file(GLOB at_top RELATIVE ${WORK}/moved/include ${WORK}/moved/include/*)
+if(NOT at_top STREQUAL "fusor;fusor.h")
+  message(FATAL_ERROR "installed headers lie below fusor/, beside fusor.h alone; there are: ${at_top}")
+endif()
 
-if(WAY STREQUAL "cmake")
-  run("configure" ${CMAKE_COMMAND} -S ${SOURCE}/project -B ${WORK}/build -G ${GENERATOR} -DCMAKE_CXX_COMPILER=${CXX}
-      -DCMAKE_PREFIX_PATH=${WORK}/moved)
-  run("build" ${CMAKE_COMMAND} --build ${WORK}/build)
-  run("the program" ${WORK}/build/consumer)
-else()
+if(WAY STREQUAL "pkg_config")
   file(GLOB_RECURSE pc ${WORK}/moved/fusor.pc)
   get_filename_component(pc_dir ${pc} DIRECTORY)
+  get_filename_component(lib_dir ${pc_dir} DIRECTORY)
   set(ENV{PKG_CONFIG_PATH} "${pc_dir}:$ENV{PKG_CONFIG_PATH}")
-  run("pkg-config" pkg-config --cflags --libs fusor)
-  separate_arguments(flags UNIX_COMMAND "${output}")
-  run("build" ${CXX} -std=c++20 ${SOURCE}/consumer.cpp -o ${WORK}/consumer ${flags})
-  run("the program" ${WORK}/consumer)
-endif()
-if(NOT output MATCHES "y = 0 0.5 2.5")
-  message(FATAL_ERROR "the program printed something else:\n${output}")
+  build_with_pkg_config(${WORK}/with_so "-lfusor -Wl,-rpath,${lib_dir}")
+  run_consumer(${WORK}/with_so TRUE)
+  build_with_pkg_config(${WORK}/with_a "-l:libfusor.a" --static)
+  run_consumer(${WORK}/with_a FALSE)
+else()
+  set(target_shared fusor::fusor)
+  set(target_static fusor::fusor_static)
+  run("configure" ${CMAKE_COMMAND} -S ${SOURCE}/project -B ${WORK}/build -G ${GENERATOR} -DCMAKE_CXX_COMPILER=${CXX}
+      -DCMAKE_PREFIX_PATH=${WORK}/moved -DFUSOR_TARGET=${target_${WAY}})
+  run("build" ${CMAKE_COMMAND} --build ${WORK}/build)
+  string(COMPARE EQUAL ${WAY} shared linked)
+  run_consumer(${WORK}/build/consumer ${linked})
 endif()
 
 # The installed command starts.

@@ -42,7 +42,7 @@ std::map<std::string, KernelCase> all_kernels() {
   options.tuning = &nothing_measured;
   std::map<std::string, KernelCase> kernels;
   for (const BenchCase& row : all_cases())
-    for (const Choice& choice : choose(command::graph_of(row), device, options).fusions)
+    for (const Choice& choice : choose(command::graph_of(row), device, {options}).fusions)
       for (size_t i = 0; i < std::min(kCandidates, choice.options.size()); ++i) {
         const EngineOption& option = choice.options[i];
         for (const Step& step : option.engine->lower(choice.fusion, option.config, device).steps)

@@ -5,9 +5,9 @@
 
 #include <cctype>
 
-#include "backend/build.h"
 #include "backend/engines/list.h"
 #include "backend/executable.h"
+#include "backend/planning.h"
 #include "backend/verify.h"
 #include "core/fail.h"
 #include "serialization/serialization.h"

@@ -19,7 +19,7 @@ namespace fusor {
 inline void expect_config_correct(const Graph& graph, const Candidate& candidate,
                                   std::span<const Engine* const> engines, const std::string& what) {
   const std::string config = to_string(candidate.fusions.front().config);
-  const Plan plan = build(graph, DeviceInfo::current(), candidate, BuildOptions{.engine_list = engines});
+  const Plan plan = build(graph, DeviceInfo::current(), candidate, PlannerOptions{.engine_list = engines});
   DeviceRun run(graph, plan);
   EXPECT_EQ(run.executable().plan().remarks, plan.remarks) << "planned anew: " << config;
   run.run();
@@ -31,7 +31,7 @@ inline void expect_config_correct(const Graph& graph, const Candidate& candidate
 inline void expect_every_config_correct(const Graph& graph, std::span<const Engine* const> engines,
                                         const std::string& what) {
   for (const Candidate& candidate :
-       candidates(graph, DeviceInfo::current(), BuildOptions{.engine_list = engines}))
+       candidates(graph, DeviceInfo::current(), PlannerOptions{.engine_list = engines}))
     expect_config_correct(graph, candidate, engines, what);
 }
 

@@ -120,7 +120,7 @@ void check_marches(const DepthwiseCase& c, ConvPass pass, DataType type, bool fu
   const std::vector<const Engine*> engines{&depthwise_engine(), &elementwise_engine(), &direct_engine()};
   // Whether or not a cut before the convolution were cheaper.
   const Candidate cut =
-      candidates(graph, DeviceInfo::current(), BuildOptions{.engine_list = engines}).front();
+      candidates(graph, DeviceInfo::current(), PlannerOptions{.engine_list = engines}).front();
   Candidate whole;
   whole.fusions.resize(1);
   std::vector<int>& ops = whole.fusions[0].ops;

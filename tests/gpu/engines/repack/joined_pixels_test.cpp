@@ -34,7 +34,7 @@ void expect_joined_correct(const Graph& graph, const std::string& what) {
   std::map<int64_t, int> taken;
   for (const Candidate& candidate :
        candidates(graph, DeviceInfo::current(),
-                  BuildOptions{.max_candidates = kAll, .engine_list = kRepackedOnly})) {
+                  PlannerOptions{.build = {.max_candidates = kAll}, .engine_list = kRepackedOnly})) {
     const int64_t join = candidate.fusions.front().config.knob("join", 0);
     if (join > 0 && taken[join]++ < kOfEach) expect_config_correct(graph, candidate, kRepackedOnly, what);
   }

@@ -26,7 +26,7 @@ const ConvCase kPlaneCases[] = {
 
 void expect_every_direct_way_correct(const Graph& graph, const std::string& what) {
   for (const Candidate& candidate :
-       candidates(graph, DeviceInfo::current(), BuildOptions{.engine_list = kRepackedOnly}))
+       candidates(graph, DeviceInfo::current(), PlannerOptions{.engine_list = kRepackedOnly}))
     if (candidate.fusions.front().config.knob("repack_y", 0) == 0)
       expect_config_correct(graph, candidate, kRepackedOnly, what);
 }

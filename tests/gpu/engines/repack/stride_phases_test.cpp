@@ -27,7 +27,7 @@ const ConvCase kStrided[] = {
 void expect_phases_correct(const Graph& graph, const std::string& what) {
   int taken = 0;
   for (const Candidate& candidate :
-       candidates(graph, DeviceInfo::current(), BuildOptions{.engine_list = kRepackedOnly}))
+       candidates(graph, DeviceInfo::current(), PlannerOptions{.engine_list = kRepackedOnly}))
     if (candidate.fusions.front().config.knob("phases", 0) != 0 && taken++ < 8)
       expect_config_correct(graph, candidate, kRepackedOnly, what);
   EXPECT_GT(taken, 0) << what;

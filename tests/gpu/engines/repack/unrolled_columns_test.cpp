@@ -34,7 +34,7 @@ void expect_unrolled_correct(const Graph& graph, const std::string& what) {
   std::map<int64_t, int> taken;
   for (const Candidate& candidate :
        candidates(graph, DeviceInfo::current(),
-                  BuildOptions{.max_candidates = kAll, .engine_list = kRepackedOnly})) {
+                  PlannerOptions{.build = {.max_candidates = kAll}, .engine_list = kRepackedOnly})) {
     const EngineConfig& config = candidate.fusions.front().config;
     if (config.knob("unroll", 0) != 0 && taken[config.knob("repack_y", 0)]++ < kOfEach)
       expect_config_correct(graph, candidate, kRepackedOnly, what);

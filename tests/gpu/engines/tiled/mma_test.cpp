@@ -153,7 +153,7 @@ TEST(MmaGpu, ConvolutionsOfEveryType) {
 
 void expect_correct_in_tf32(const Graph& graph, const std::string& what) {
   static const std::array<const Engine*, 1> kEngines = {&mma_engine()};
-  const BuildOptions options{.compile = false, .engine_list = kEngines};
+  const PlannerOptions options{.build = {.compile = false}, .engine_list = kEngines};
   for (const Candidate& candidate : candidates(graph, DeviceInfo::current(), options))
     EXPECT_TRUE(candidate.notes.tf32) << what;
   expect_correct_on_tensor_cores(graph, what);

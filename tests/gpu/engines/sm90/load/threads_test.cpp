@@ -16,7 +16,7 @@ using namespace wgmma_cases;
 void expect_loaders_correct(const Graph& graph, const std::string& what) {
   int loaders = 0;
   for (const Candidate& candidate :
-       candidates(graph, DeviceInfo::current(), BuildOptions{.engine_list = kWgmmaOnly})) {
+       candidates(graph, DeviceInfo::current(), PlannerOptions{.engine_list = kWgmmaOnly})) {
     if (candidate.fusions.front().config.knob("loader", 0) == 0) continue;
     expect_config_correct(graph, candidate, kWgmmaOnly, what);
     ++loaders;
@@ -235,7 +235,7 @@ TEST(WgmmaLoaderGpu, AlignedOperandsForTheAsking) {
       g.output(g.matmul(a, b), {.type = DataType::bf16});
       const Graph graph = g.finish();
       Candidate candidate =
-          candidates(graph, DeviceInfo::current(), BuildOptions{.engine_list = kWgmmaOnly}).front();
+          candidates(graph, DeviceInfo::current(), PlannerOptions{.engine_list = kWgmmaOnly}).front();
       EngineConfig config{"wgmma", wgmma_engine().revision(), {}};
       config.set("swap", swap);
       config.set("ping_pong", ping_pong);

@@ -114,7 +114,7 @@ TEST_P(WgmmaNarrowConvGpu, Wgrad) {
 INSTANTIATE_TEST_SUITE_P(, WgmmaNarrowConvGpu, testing::ValuesIn(kConvCases));
 
 void expect_tiles_and_strips_correct(const Graph& graph, int64_t widest_tile) {
-  const BuildOptions options{.engine_list = kNarrowOnly};
+  const PlannerOptions options{.engine_list = kNarrowOnly};
   Candidate candidate = candidates(graph, DeviceInfo::current(), options).front();
   for (int64_t tile = 48; tile <= widest_tile; tile += 16)
     for (const int64_t rows : {1, 2, 8, 23}) {

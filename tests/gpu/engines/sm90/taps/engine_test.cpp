@@ -61,7 +61,7 @@ TEST(WgmmaTapsEpilogueGpu, ScaleAndAccumulation) {
 TEST(WgmmaTapsRunsGpu, SameBitsInEveryRun) {
   FUSOR_NEEDS_HOPPER();
   const Graph graph = wgrad_of({{37, 64, 28, 28}, {64, 64, 3, 3}, {.padding = {1, 1}}});
-  expect_same_bits(graph, build(graph, DeviceInfo::current(), BuildOptions{.engine_list = kTapsOnly}));
+  expect_same_bits(graph, build(graph, DeviceInfo::current(), PlannerOptions{.engine_list = kTapsOnly}));
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ void expect_every_config_correct(const Graph& graph, const std::string& what) {
 // Of whole tiles without clusters: the others differ in what epilogues know nothing of.
 void expect_wide_configs_correct(const Graph& graph, const std::string& what) {
   for (const Candidate& candidate :
-       candidates(graph, DeviceInfo::current(), BuildOptions{.engine_list = kWgmmaOnly})) {
+       candidates(graph, DeviceInfo::current(), PlannerOptions{.engine_list = kWgmmaOnly})) {
     const EngineConfig& config = candidate.fusions.front().config;
     if (config.knob("cluster", 1) > 1 || config.knob("split", 1) > 1 || config.knob("tile_n", 0) < 64)
       continue;

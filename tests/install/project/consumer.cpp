@@ -1,4 +1,7 @@
-// Owns the install test's program: a user's first few lines against an installed fusor, on the CPU device.
+// Owns the install test's program: a user's first few lines against an installed fusor, on the CPU device, in
+// a project with a folder core/ of its own.
+#include "core/tensor.h"
+
 #include <fusor.h>
 
 #include <array>
@@ -16,4 +19,12 @@ int main() {
   std::array<float, 3> y_data{};
   executable.run({{x, x_data.data()}, {b, b_data.data()}, {y, y_data.data()}});
   std::printf("y = %g %g %g\n", y_data[0], y_data[1], y_data[2]);
+
+  // An Error that is thrown inside of the library is caught here as one.
+  try {
+    executable.run({{x, x_data.data()}});
+  } catch (const fusor::Error& error) {
+    std::printf("refused: %s\n", error.what());
+  }
+  std::printf("mine = %d\n", mine());
 }

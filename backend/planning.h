@@ -1,0 +1,43 @@
+// Owns what the library's own rooms, tools and tests ask of a build beyond the public surface: given engines,
+// and the kernels of a plan.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backend/build.h"
+#include "backend/engines/engine.h"
+#include "backend/executable.h"
+#include "backend/explain.h"
+#include "core/fusion.h"
+#include "core/lowered.h"
+
+namespace fusor {
+
+struct PlannerOptions {
+  BuildOptions build = {};
+  /// The engines asked, in order; empty: backend/engines/list.h.
+  std::span<const Engine* const> engine_list = {};
+};
+
+std::vector<Candidate> candidates(const Graph& graph, const DeviceInfo& device,
+                                  const PlannerOptions& options);
+Plan build(const Graph& graph, const DeviceInfo& device, const PlannerOptions& options);
+Plan build(const Graph& graph, const DeviceInfo& device, const Candidate& candidate,
+           const PlannerOptions& options);
+Explanation explain_data(const Graph& graph, const DeviceInfo& device, const PlannerOptions& options);
+std::string explain(const Graph& graph, const DeviceInfo& device, const PlannerOptions& options);
+Executable load(const Plan& plan, std::span<const Engine* const> engine_list);
+
+/// One kernel of a plan.
+struct PlannedKernel {
+  int fusion = 0;  ///< index into Plan::fusions
+  Fusion description;
+  Launch launch;
+};
+/// Every distinct kernel that the plan's steps launch, in order. Choices of the plan that do not hold are
+/// made anew first, as load() does.
+std::vector<PlannedKernel> kernels(const Plan& plan);
+
+}  // namespace fusor
