@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "backend/choose.h"
-#include "backend/engines/list.h"
 #include "backend/fitting.h"
 #include "backend/replan.h"
 #include "backend/trace.h"
@@ -46,36 +45,20 @@ Candidate candidate_of(const Choices& choices, Fitting& fitting, const Selection
   for (size_t i = 0; i < selection.size(); ++i) {
     const Choice& choice = choices.fusions[i];
     const EngineOption& chosen = choice.options[selection[i]];
-    candidate.fusions.push_back({choice.fusion.ops, chosen.config});
+    candidate.fusions.push_back({choice.fusion().ops, chosen.config});
     candidate.seconds += chosen.seconds;
-    candidate.notes.join(chosen.engine->notes_on(choice.fusion));
+    candidate.notes.join(choice.by(chosen).notes());
   }
   candidate.workspace_bytes = fitting.workspace_bytes(selection);
   return candidate;
 }
 
-std::vector<std::shared_ptr<const KernelSource>> sources_of(const Schedule& schedule) {
+std::vector<std::shared_ptr<const KernelSource>> sources_of(std::span<const ScheduledFusion> fusions) {
   std::vector<std::shared_ptr<const KernelSource>> sources;
-  for (const ScheduledFusion& scheduled : schedule.fusions)
+  for (const ScheduledFusion& scheduled : fusions)
     for (const Step& step : scheduled.lowered.steps)
       if (const auto* launch = std::get_if<Launch>(&step)) sources.push_back(launch->source);
   return sources;
-}
-
-// Of a plan that was made here, or checked.
-std::vector<PlannedKernel> lowered_kernels(const Plan& plan, std::span<const Engine* const> engine_list) {
-  const auto list = engine_list.empty() ? engines() : engine_list;
-  const FoldedGraph folded = fold_views(plan.graph);
-  std::vector<PlannedKernel> found;
-  for (size_t i = 0; i < plan.fusions.size(); ++i) {
-    const EngineConfig& config = plan.fusions[i].config;
-    const Engine* engine = find_engine(list, config.engine);
-    const Fusion fusion = make_fusion(plan.graph, folded, plan.fusions[i].ops);
-    for (Step& step : engine->lower(fusion, config, plan.device).steps)
-      if (auto* launch = std::get_if<Launch>(&step))
-        found.push_back({static_cast<int>(i), fusion, std::move(*launch)});
-  }
-  return found;
 }
 
 Plan plan_of(const Graph& graph, const DeviceInfo& device, const Candidate& candidate) {
@@ -111,7 +94,7 @@ std::vector<Candidate> candidates(const Graph& graph, const DeviceInfo& device,
                                   const PlannerOptions& options) {
   expect_sensible(options.build);
   const Choices choices = choose(graph, device, options);
-  Fitting fitting(choices, device);
+  Fitting fitting(choices);
   const Selection best = select(fitting, options.build);
   const auto planned = std::make_shared<const Graph>(choices.graph);
   std::vector<Candidate> found = {candidate_of(choices, fitting, best, planned)};
@@ -134,11 +117,11 @@ Plan build(const Graph& graph, const DeviceInfo& device, const PlannerOptions& o
   Trace trace;
   expect_sensible(options.build);
   const Choices choices = choose(graph, device, options);
-  Fitting fitting(choices, device);
+  Fitting fitting(choices);
   const Selection selection = select(fitting, options.build);
   const Plan plan = plan_of(choices.graph, device, candidate_of(choices, fitting, selection));
   if (options.build.compile && !device.is_cpu())
-    trace.compiled(compiled_kernels(sources_of(fitting.schedule(selection))));
+    trace.compiled(compiled_kernels(sources_of(fitting.schedule(selection).fusions)));
   trace.built(plan);
   return plan;
 }
@@ -151,15 +134,11 @@ Plan build(const Graph& graph, const DeviceInfo& device, const Candidate& candid
   const Graph planned = expand(graph);
   if (candidate.graph != nullptr && *candidate.graph != planned)
     fail("the candidate is one of another graph ('{}') than '{}'", candidate.graph->name, graph.name);
-  const Plan plan = checked_plan(plan_of(planned, device, candidate), options.engine_list);
-  if (options.build.compile && !device.is_cpu()) {
-    std::vector<std::shared_ptr<const KernelSource>> sources;
-    for (const PlannedKernel& kernel : lowered_kernels(plan, options.engine_list))
-      sources.push_back(kernel.launch.source);
-    trace.compiled(compiled_kernels(sources));
-  }
-  trace.built(plan);
-  return plan;
+  LoweredPlan lowered = lowered_plan(plan_of(planned, device, candidate), options.engine_list);
+  if (options.build.compile && !device.is_cpu())
+    trace.compiled(compiled_kernels(sources_of(lowered.fusions)));
+  trace.built(lowered.plan);
+  return std::move(lowered.plan);
 }
 
 std::vector<Candidate> candidates(const Graph& graph, const DeviceInfo& device, const BuildOptions& options) {
@@ -175,6 +154,15 @@ Plan build(const Graph& graph, const DeviceInfo& device, const Candidate& candid
   return build(graph, device, candidate, PlannerOptions{options});
 }
 
-std::vector<PlannedKernel> kernels(const Plan& plan) { return lowered_kernels(checked_plan(plan), {}); }
+std::vector<PlannedKernel> kernels_of(std::vector<ScheduledFusion> fusions) {
+  std::vector<PlannedKernel> found;
+  for (size_t i = 0; i < fusions.size(); ++i)
+    for (Step& step : fusions[i].lowered.steps)
+      if (auto* launch = std::get_if<Launch>(&step))
+        found.push_back({static_cast<int>(i), fusions[i].fusion, std::move(*launch)});
+  return found;
+}
+
+std::vector<PlannedKernel> kernels(const Plan& plan) { return kernels_of(lowered_plan(plan).fusions); }
 
 }  // namespace fusor

@@ -54,7 +54,7 @@ class Chooser {
   // Every option of every engine for one fusion; what they answered goes into `decision`, the places at which
   // they would have it cut into `cuts`.
   Choice ask(Fusion fusion, Decision& decision, std::vector<int>& cuts) {
-    Choice choice{std::move(fusion), {}};
+    Choice choice{std::make_shared<PreparedFusion>(std::move(fusion), device_), {}};
     if (explains_)
       ask_in_words(choice, decision, cuts);
     else
@@ -86,39 +86,39 @@ class Chooser {
       if (is_forbidden(*answer.engine)) return;
       for (const auto& [config, seconds] : answer.options)
         choice.options.push_back({answer.engine, config, seconds});
-      if (answer.refused_at >= 0) cuts.push_back(choice.fusion.ops[static_cast<size_t>(answer.refused_at)]);
+      if (answer.refused_at >= 0) cuts.push_back(choice.fusion().ops[static_cast<size_t>(answer.refused_at)]);
     };
     if (options_.engine_list.empty()) {
-      for (const PricedAnswer& answer : *priced(choice.fusion, device_)) take(answer);
+      for (const PricedAnswer& answer : *priced(*choice.prepared)) take(answer);
     } else {
       for (const Engine* engine : options_.engine_list)
-        if (!is_forbidden(*engine)) take(ask_engine(*engine, choice.fusion, device_));
+        if (!is_forbidden(*engine)) take(ask_engine(*engine, *choice.prepared));
     }
   }
 
   void ask_in_words(Choice& choice, Decision& decision, std::vector<int>& cuts) const {
     for (const Engine* engine : engine_list_of(options_)) {
-      EngineAnswer answer{
-          std::string(engine->name()), answer_of(*engine, choice.fusion), "", 0, false, false, {}};
+      EngineAnswer answer{std::string(engine->name()), answer_of(*engine, choice), "", 0, false, false, {}};
       if (answer.support) {
-        answer.notes = engine->notes_on(choice.fusion);
+        answer.notes = choice.prepared->by(*engine).notes();
         add_options(*engine, choice, answer);
-      } else if (std::ranges::binary_search(choice.fusion.ops, answer.support.refusal->op)) {
+      } else if (std::ranges::binary_search(choice.fusion().ops, answer.support.refusal->op)) {
         cuts.push_back(answer.support.refusal->op);
       }
       decision.answers.push_back(std::move(answer));
     }
   }
 
-  Support answer_of(const Engine& engine, const Fusion& fusion) const {
+  Support answer_of(const Engine& engine, const Choice& choice) const {
     if (is_forbidden(engine))
       return Support::no(
           {"forbidden", "", "", "an engine that the options allow", "it is forbidden", "", -1});
-    return engine.supports(fusion, device_);
+    const Refusal* const refusal = choice.prepared->refusal_of(engine);
+    return refusal == nullptr ? Support::yes() : Support::no(*refusal);
   }
 
   void add_options(const Engine& engine, Choice& choice, EngineAnswer& answer) const {
-    for (EngineCandidate& candidate : engine.candidates(choice.fusion, device_)) {
+    for (EngineCandidate& candidate : choice.prepared->by(engine).candidates()) {
       const double seconds = estimate_seconds(candidate.work, device_);
       if (answer.config.empty() || seconds < answer.seconds) {
         answer.config = to_string(candidate.config);
@@ -143,7 +143,7 @@ class Chooser {
   void prefer_measured(Choice& choice) const {
     const TuningTable& table = options_.build.tuning != nullptr ? *options_.build.tuning : *users_tuning_;
     if (table.empty()) return;
-    const TunedFusion* tuned = table.find(device_.name, fusion_key(choice.fusion));
+    const TunedFusion* tuned = table.find(device_.name, fusion_key(choice.fusion()));
     if (tuned == nullptr) return;
     auto place = choice.options.begin();
     for (const MeasuredConfig& measured : tuned->configs) {
@@ -294,11 +294,11 @@ void choose_fusions(Choices& choices, const std::vector<std::vector<int>>& group
 void order_fusions(Choices& choices) {
   std::vector<std::vector<int>> groups;
   groups.reserve(choices.fusions.size());
-  for (const Choice& choice : choices.fusions) groups.push_back(choice.fusion.ops);
+  for (const Choice& choice : choices.fusions) groups.push_back(choice.fusion().ops);
   std::vector<size_t> place(choices.graph.ops.size());
   const std::vector<std::vector<int>> ordered = in_run_order(choices.folded, std::move(groups));
   for (size_t i = 0; i < ordered.size(); ++i) place[ordered[i].front()] = i;
-  std::ranges::sort(choices.fusions, {}, [&](const Choice& c) { return place[c.fusion.ops.front()]; });
+  std::ranges::sort(choices.fusions, {}, [&](const Choice& c) { return place[c.fusion().ops.front()]; });
 }
 
 std::span<const Engine* const> engine_list_of(const PlannerOptions& options) {

@@ -2,11 +2,13 @@
 // whole.
 #pragma once
 
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "backend/planner/planner.h"
+#include "backend/planner/prepared_fusion.h"
 #include "backend/planning.h"
 
 namespace fusor {
@@ -22,8 +24,12 @@ struct EngineOption {
 /// A fusion that stays whole, and the ways to carry it out: those that were measured in the order of the
 /// tuning table, then the others, cheapest estimate first.
 struct Choice {
-  Fusion fusion;
+  std::shared_ptr<PreparedFusion> prepared;  ///< shared by copies of the choice
   std::vector<EngineOption> options;
+
+  const Fusion& fusion() const { return prepared->fusion(); }
+  /// What the option's engine prepared.
+  const Prepared& by(const EngineOption& option) const { return prepared->by(*option.engine); }
 };
 
 /// A graph in the form in which it is planned, with what was chosen for each fusion, in run order.
@@ -41,8 +47,8 @@ void choose_fusions(Choices& choices, const std::vector<std::vector<int>>& group
 /// Puts the chosen fusions in an order in which they can run.
 void order_fusions(Choices& choices);
 
-/// The passes of a build up to the order (backend/build.cpp). Throws Error{bad_input} where the options leave
-/// no engine.
+/// The passes of a build up to the order (backend/build.cpp); the choices refer to the device. Throws
+/// Error{bad_input} where the options leave no engine.
 Choices choose(const Graph& graph, const DeviceInfo& device, const PlannerOptions& options,
                bool keep_decisions = false);
 

@@ -8,10 +8,10 @@ namespace fusor {
 
 namespace {
 
-EngineOffer offer_of(EngineAnswer answer, const Choice& choice, const DeviceInfo& device) {
+EngineOffer offer_of(EngineAnswer answer, const Choice& choice) {
   EngineOffer offer{std::move(answer), {}, {}};
   if (!offer.answer.support) return offer;
-  offer.knobs = find_engine(engines(), offer.answer.engine)->knobs(choice.fusion, device);
+  offer.knobs = choice.prepared->by(*find_engine(engines(), offer.answer.engine)).knobs();
   for (const EngineOption& option : choice.options)
     if (option.engine->name() == offer.answer.engine)
       offer.settings.push_back({option.config, option.seconds, option.measured});
@@ -26,11 +26,11 @@ std::vector<FusionEngines> engines_for(const Graph& graph, const DeviceInfo& dev
   std::vector<FusionEngines> found;
   for (const Choice& chosen : choices.fusions) {
     Decision decision;
-    const Choice choice = choose_one(choices, chosen.fusion.ops, device, {options}, &decision);
+    const Choice choice = choose_one(choices, chosen.fusion().ops, device, {options}, &decision);
     FusionEngines& fusion = found.emplace_back();
-    fusion.ops = chosen.fusion.op_names;
+    fusion.ops = chosen.fusion().op_names;
     for (EngineAnswer& answer : decision.answers)
-      fusion.engines.push_back(offer_of(std::move(answer), choice, device));
+      fusion.engines.push_back(offer_of(std::move(answer), choice));
   }
   return found;
 }

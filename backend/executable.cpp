@@ -302,17 +302,6 @@ class Loader {
   std::vector<int> slot_of_;  // per tensor
 };
 
-Schedule schedule_of(const Plan& plan, std::span<const Engine* const> list) {
-  const FoldedGraph folded = fold_views(plan.graph);
-  std::vector<ScheduledFusion> fusions;
-  for (const PlannedFusion& planned : plan.fusions) {
-    Fusion fusion = make_fusion(plan.graph, folded, planned.ops);
-    Lowered lowered = find_engine(list, planned.config.engine)->lower(fusion, planned.config, plan.device);
-    fusions.push_back({std::move(fusion), std::move(lowered), {}});
-  }
-  return make_schedule(plan.graph, std::move(fusions));
-}
-
 }  // namespace
 
 Executable::Executable(std::unique_ptr<const Impl> impl) : impl_(std::move(impl)) {}
@@ -356,8 +345,9 @@ struct ExecutableMaker {
 Executable ExecutableMaker::load(const Plan& plan, std::span<const Engine* const> list) {
   Trace trace;
   auto impl = std::make_unique<Executable::Impl>();
-  impl->plan = replan(plan, list);
-  const Schedule schedule = schedule_of(impl->plan, list);
+  LoweredPlan lowered = replan(plan, list);
+  impl->plan = std::move(lowered.plan);
+  const Schedule schedule = make_schedule(impl->plan.graph, std::move(lowered.fusions));
   impl->workspace_bytes = schedule.workspace_bytes;
   std::optional<cuda::ContextScope> context;
   if (!impl->plan.device.is_cpu()) impl->context = context.emplace().holder();

@@ -11,7 +11,7 @@ namespace {
 std::vector<int64_t> bytes_alive(const Graph& graph, const std::vector<Choice>& fusions) {
   std::vector<int> first(graph.tensors.size(), -1), last(graph.tensors.size(), -1);
   for (size_t i = 0; i < fusions.size(); ++i)
-    for (const Operand& operand : fusions[i].fusion.operands) {
+    for (const Operand& operand : fusions[i].fusion().operands) {
       if (operand.memory != Memory::workspace) continue;
       if (first[operand.tensor] < 0) first[operand.tensor] = static_cast<int>(i);
       last[operand.tensor] = static_cast<int>(i);
@@ -29,7 +29,7 @@ std::vector<int64_t> bytes_alive(const Graph& graph, const std::vector<Choice>& 
 
 }  // namespace
 
-Fitting::Fitting(const Choices& choices, const DeviceInfo& device) : choices_(choices), device_(device) {
+Fitting::Fitting(const Choices& choices) : choices_(choices) {
   for (const Choice& choice : choices.fusions) lowered_.emplace_back(choice.options.size());
 }
 
@@ -38,7 +38,7 @@ const Lowered& Fitting::lowered(size_t fusion, size_t option) {
   if (!known) {
     const Choice& choice = choices_.fusions[fusion];
     const EngineOption& chosen = choice.options[option];
-    known = chosen.engine->lower(choice.fusion, chosen.config, device_);
+    known = choice.by(chosen).lower(chosen.config);
   }
   return *known;
 }
@@ -52,14 +52,14 @@ int64_t Fitting::scratch(size_t fusion, size_t option) {
 int64_t Fitting::workspace_bytes(const Selection& selection) {
   std::vector<WorkspaceUse> uses;
   for (size_t i = 0; i < selection.size(); ++i)
-    uses.push_back({&choices_.fusions[i].fusion, lowered(i, selection[i]).scratch});
+    uses.push_back({&choices_.fusions[i].fusion(), lowered(i, selection[i]).scratch});
   return lay_out_workspace(choices_.graph, uses).bytes;
 }
 
 Schedule Fitting::schedule(const Selection& selection) {
   std::vector<ScheduledFusion> fusions;
   for (size_t i = 0; i < selection.size(); ++i)
-    fusions.push_back({choices_.fusions[i].fusion, lowered(i, selection[i]), {}});
+    fusions.push_back({choices_.fusions[i].fusion(), lowered(i, selection[i]), {}});
   return make_schedule(choices_.graph, std::move(fusions));
 }
 

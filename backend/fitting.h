@@ -15,7 +15,7 @@ using Selection = std::vector<size_t>;
 /// Lowers the options of a graph's fusions, each at most once.
 class Fitting {
  public:
-  Fitting(const Choices& choices, const DeviceInfo& device);
+  explicit Fitting(const Choices& choices);
 
   /// What the selected options need, exactly.
   int64_t workspace_bytes(const Selection& selection);
@@ -34,7 +34,6 @@ class Fitting {
   size_t cheapest_within(size_t fusion, int64_t bytes);
 
   const Choices& choices_;
-  const DeviceInfo& device_;
   std::vector<std::vector<std::optional<Lowered>>> lowered_;  // per fusion and option
 };
 

@@ -20,14 +20,19 @@ class Replanner {
   }
 
   /// For the device that is present, or for whatever device the plan names.
-  Plan run(bool here) {
+  LoweredPlan run(bool here) {
     validate(plan_.graph);
     if (here && !plan_.device.is_cpu()) adopt_present_device();
     check_partition();
     plan_.notes = {};
     const Choices choices = view();
-    for (size_t i = 0; i < plan_.fusions.size(); ++i) replan_choice(choices, i);
-    return std::move(plan_);
+    std::vector<ScheduledFusion> fusions;
+    for (PlannedFusion& planned : plan_.fusions) {
+      PreparedFusion prepared(make_fusion(plan_.graph, choices.folded, planned.ops), plan_.device);
+      Lowered lowered = lower(choices, planned, prepared, fusions.size());
+      fusions.push_back({prepared.fusion(), std::move(lowered), {}});
+    }
+    return {std::move(plan_), std::move(fusions)};
   }
 
  private:
@@ -77,35 +82,47 @@ class Replanner {
 
   Choices view() const { return {plan_.graph, fold_views(plan_.graph), {}, {}}; }
 
-  void replan_choice(const Choices& choices, size_t i) {
-    const EngineConfig& config = plan_.fusions[i].config;
-    const Fusion fusion = make_fusion(plan_.graph, choices.folded, plan_.fusions[i].ops);
-    const std::string problem = problem_with(config, fusion);
-    if (problem.empty()) return join_notes(i, fusion);
-    Choice anew = choose_one(choices, plan_.fusions[i].ops, plan_.device, options_);
-    if (anew.options.empty())
-      fail("fusion {} ({}): {}, and no engine takes it whole", i, fmt::join(fusion.op_names, " + "), problem);
-    plan_.remarks.push_back(
-        fmt::format("fusion {} ({}) was chosen anew: {}", i, fmt::join(fusion.op_names, " + "), problem));
-    plan_.fusions[i].config = anew.options.front().config;
-    join_notes(i, fusion);
-  }
-
-  // verify() goes by them: they are not taken from a file.
-  void join_notes(size_t i, const Fusion& fusion) {
-    const Engine* engine = find_engine(engine_list_of(options_), plan_.fusions[i].config.engine);
-    plan_.notes.join(engine->notes_on(fusion));
-  }
-
-  std::string problem_with(const EngineConfig& config, const Fusion& fusion) const {
+  // What the plan says, or else what is chosen anew. The notes are not taken from a file: verify() goes by
+  // them.
+  Lowered lower(const Choices& choices, PlannedFusion& planned, PreparedFusion& prepared, size_t i) {
+    const EngineConfig& config = planned.config;
     const Engine* engine = find_engine(engine_list_of(options_), config.engine);
+    Lowered lowered;
+    const std::string problem = problem_with(config, engine, prepared, lowered);
+    if (problem.empty()) {
+      plan_.notes.join(prepared.by(*engine).notes());
+      return lowered;
+    }
+    const std::string names = fmt::format("fusion {} ({})", i, fmt::join(prepared.fusion().op_names, " + "));
+    const Choice anew = choose_one(choices, planned.ops, plan_.device, options_);
+    if (anew.options.empty()) fail("{}: {}, and no engine takes it whole", names, problem);
+    plan_.remarks.push_back(fmt::format("{} was chosen anew: {}", names, problem));
+    const EngineOption& best = anew.options.front();
+    planned.config = best.config;
+    plan_.notes.join(anew.by(best).notes());
+    return anew.by(best).lower(best.config);
+  }
+
+  // Empty, and `lowered` by the config, where it can be carried out.
+  std::string problem_with(const EngineConfig& config, const Engine* engine, PreparedFusion& fusion,
+                           Lowered& lowered) const {
     if (engine == nullptr) return fmt::format("there is no engine '{}'", config.engine);
     if (engine->revision() != config.revision)
       return fmt::format("engine '{}' is at revision {}, the plan at {}", config.engine, engine->revision(),
                          config.revision);
-    if (const Support support = engine->supports(fusion, plan_.device); !support)
-      return fmt::format("engine '{}' refuses it: {}", config.engine, to_string(*support.refusal));
-    const std::vector<Knob> knobs = engine->knobs(fusion, plan_.device);
+    if (const Refusal* const refusal = fusion.refusal_of(*engine))
+      return fmt::format("engine '{}' refuses it: {}", config.engine, to_string(*refusal));
+    const Prepared& prepared = fusion.by(*engine);
+    if (std::string problem = problem_with_knobs(config, prepared.knobs()); !problem.empty()) return problem;
+    try {
+      lowered = prepared.lower(config);
+      return problem_with_launches(lowered);
+    } catch (const Error& error) {
+      return fmt::format("its knobs cannot be carried out together: {}", error.what());
+    }
+  }
+
+  static std::string problem_with_knobs(const EngineConfig& config, const std::vector<Knob>& knobs) {
     for (const KnobSetting& setting : config.knobs) {
       const auto knob = std::ranges::find(knobs, setting.name, &Knob::name);
       if (knob == knobs.end())
@@ -114,11 +131,7 @@ class Replanner {
         return fmt::format("knob '{}' of engine '{}' cannot be {}", setting.name, config.engine,
                            setting.value);
     }
-    try {
-      return problem_with_launches(engine->lower(fusion, config, plan_.device));
-    } catch (const Error& error) {
-      return fmt::format("its knobs cannot be carried out together: {}", error.what());
-    }
+    return "";
   }
 
   // Values that are valid each for itself may ask for too much together.
@@ -137,12 +150,16 @@ class Replanner {
 
 }  // namespace
 
-Plan replan(const Plan& plan, std::span<const Engine* const> engine_list) {
+LoweredPlan replan(const Plan& plan, std::span<const Engine* const> engine_list) {
   return Replanner(plan, engine_list).run(true);
 }
 
-Plan checked_plan(const Plan& plan, std::span<const Engine* const> engine_list) {
+LoweredPlan lowered_plan(const Plan& plan, std::span<const Engine* const> engine_list) {
   return Replanner(plan, engine_list).run(false);
+}
+
+Plan checked_plan(const Plan& plan, std::span<const Engine* const> engine_list) {
+  return lowered_plan(plan, engine_list).plan;
 }
 
 }  // namespace fusor

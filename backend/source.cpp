@@ -90,10 +90,10 @@ std::string operand_name(const Fusion& fusion, int operand) {
 }  // namespace
 
 std::string source(const Plan& unchecked) {
-  const Plan plan = checked_plan(unchecked);
+  LoweredPlan lowered = lowered_plan(unchecked);
   std::string out;
   std::set<std::string> shown;
-  for (const PlannedKernel& kernel : kernels(plan)) {
+  for (const PlannedKernel& kernel : kernels_of(std::move(lowered.fusions))) {
     const KernelSource& text = *kernel.launch.source;
     if (!shown.insert(structure_hash(text)).second) continue;
     const Fusion& fusion = kernel.description;
@@ -101,7 +101,7 @@ std::string source(const Plan& unchecked) {
                             [&](int op) { return fusion.op_name(op); }};
     out += fmt::format("// kernel '{}' of fusion {}: {}\n", kernel.launch.entry, kernel.fusion,
                        fmt::join(fusion.op_names, " + "));
-    out += fmt::format("// engine {}\n", to_string(plan.fusions[kernel.fusion].config));
+    out += fmt::format("// engine {}\n", to_string(lowered.plan.fusions[kernel.fusion].config));
     out += fmt::format("// compile alone: nvcc -x cu -cubin {} kernel.cu\n",
                        fmt::join(nvrtc::language_options(text.target), " "));
     Inliner(emit_header(text, &names)).append(fmt::format("codegen/device/{}", text.root), out);

@@ -66,8 +66,9 @@ void Trace::priced(const Choices& choices) const {
   std::string text =
       fmt::format("fusor: '{}' priced and cut: {} fusions\n", choices.graph.name, choices.fusions.size());
   for (const Choice& choice : choices.fusions) {
-    text += fmt::format("  {}: {} options\n", names(choices.graph, choice.fusion.ops), choice.options.size());
-    if (level_ > 2) text += print(choice.fusion);
+    text +=
+        fmt::format("  {}: {} options\n", names(choices.graph, choice.fusion().ops), choice.options.size());
+    if (level_ > 2) text += print(choice.fusion());
   }
   write(text);
 }
@@ -76,7 +77,7 @@ void Trace::ordered(const Choices& choices) const {
   if (level_ < 2) return;
   std::string text = fmt::format("fusor: '{}' ordered:\n", choices.graph.name);
   for (const Choice& choice : choices.fusions)
-    text += fmt::format("  {}: {}, {:.2f} us\n", names(choices.graph, choice.fusion.ops),
+    text += fmt::format("  {}: {}, {:.2f} us\n", names(choices.graph, choice.fusion().ops),
                         to_string(choice.options.front().config), choice.options.front().seconds * 1e6);
   write(text);
 }

@@ -13,6 +13,7 @@
 
 #include "backend/engines/list.h"
 #include "backend/planner/planner.h"
+#include "backend/planner/prepared_fusion.h"
 #include "backend/planning.h"
 #include "codegen/cuda_driver.h"
 #include "codegen/expr_emitter.h"
@@ -171,7 +172,8 @@ void lower_all(benchmark::State& state, Graph (*make)()) {
   while (state.KeepRunning())
     for (size_t i = 0; i < fusions.size(); ++i) {
       const EngineConfig& config = plan.fusions[i].config;
-      benchmark::DoNotOptimize(find_engine(engines(), config.engine)->lower(fusions[i], config, h200()));
+      PreparedFusion prepared(fusions[i], h200());
+      benchmark::DoNotOptimize(prepared.by(*find_engine(engines(), config.engine)).lower(config));
     }
   state.counters["fusions"] = static_cast<double>(fusions.size());
 }

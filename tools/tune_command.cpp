@@ -76,7 +76,7 @@ bool contains(const std::vector<Task>& tasks, const std::string& key) {
 Choice uncut(const Choices& planned, const DeviceInfo& device, const BuildOptions& options) {
   std::vector<int> ops;
   for (const Choice& part : planned.fusions)
-    ops.insert(ops.end(), part.fusion.ops.begin(), part.fusion.ops.end());
+    ops.insert(ops.end(), part.fusion().ops.begin(), part.fusion().ops.end());
   std::ranges::sort(ops);
   return choose_one(planned, ops, device, {options});
 }
@@ -88,17 +88,17 @@ void collect(const Graph& graph, const DeviceInfo& device, const Options& option
   by_estimate.tuning = &kNothing;
   const Choices choices = choose(graph, device, {options.build});
   for (const Choice& choice : choices.fusions) {
-    const std::string key = fusion_key(choice.fusion);
-    const std::string about = fmt::format("{}", fmt::join(choice.fusion.op_names, " + "));
+    const std::string key = fusion_key(choice.fusion());
+    const std::string about = fmt::format("{}", fmt::join(choice.fusion().op_names, " + "));
     if (!options.tune.again && table->find(device.name, key) != nullptr) {
       ++job.known;
       continue;
     }
     if (contains(job.tasks, key)) continue;
-    const Graph alone = standalone(choices.graph, choices.folded, choice.fusion.ops);
+    const Graph alone = standalone(choices.graph, choices.folded, choice.fusion().ops);
     const Choices planned = choose(alone, device, {by_estimate});
     Choice whole = uncut(planned, device, by_estimate);
-    if (whole.options.empty() || fusion_key(whole.fusion) != key) {
+    if (whole.options.empty() || fusion_key(whole.fusion()) != key) {
       job.remarks.push_back(
           fmt::format("'{}': {} is not measured: it does not stand alone", graph.name, about));
       continue;
@@ -131,7 +131,7 @@ std::vector<Contender> contenders(const Task& task, const DeviceInfo& device, co
     try {
       if (!device.is_cpu()) cuda::make_current();
       Candidate candidate;
-      candidate.fusions = {{task.choice.fusion.ops, config}};
+      candidate.fusions = {{task.choice.fusion().ops, config}};
       loaded[static_cast<size_t>(i)] = {config,
                                         load(fusor::build(task.graph, device, candidate, options.build))};
     } catch (const Error& error) {

@@ -1,8 +1,10 @@
-// Owns Engine: what every engine is. The ordered list of them is backend/engines/list.h.
+// Owns Engine and Prepared: what every engine is, and what it knows of one fusion. The ordered list of
+// engines is backend/engines/list.h.
 #pragma once
 
-#include <span>
+#include <memory>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "core/device_info.h"
@@ -21,6 +23,25 @@ struct EngineCandidate {
   Work work;
 };
 
+/// A fusion as one engine sees it on one device: whatever it derives from them is derived once.
+class Prepared {
+ public:
+  Prepared() = default;
+  Prepared(const Prepared&) = delete;
+  Prepared& operator=(const Prepared&) = delete;
+  virtual ~Prepared() = default;
+
+  /// The knobs and their values: a setting of a plan is one of these.
+  virtual std::vector<Knob> knobs() const = 0;
+  /// At least one, in no order.
+  virtual std::vector<EngineCandidate> candidates() const = 0;
+  /// The engine's, with what differs from fusion to fusion.
+  virtual Notes notes() const = 0;
+  virtual Lowered lower(const EngineConfig& config) const = 0;
+};
+
+using PreparedOr = std::variant<Refusal, std::unique_ptr<const Prepared>>;
+
 /// A stateless way to carry out fusions. Every function is pure: no driver, no compilation, microseconds.
 class Engine {
  public:
@@ -35,15 +56,9 @@ class Engine {
   /// Raised when a knob's meaning changes: plans of another revision are planned anew.
   virtual int revision() const { return 1; }
   virtual Notes notes() const { return {}; }
-  /// What differs from fusion to fusion besides.
-  virtual Notes notes_on(const Fusion& /*fusion*/) const { return notes(); }
 
-  virtual Support supports(const Fusion& fusion, const DeviceInfo& device) const = 0;
-  /// The knobs and their values; only for fusions that it supports, like everything below.
-  virtual std::vector<Knob> knobs(const Fusion& fusion, const DeviceInfo& device) const = 0;
-  /// At least one, in no order.
-  virtual std::vector<EngineCandidate> candidates(const Fusion& fusion, const DeviceInfo& device) const = 0;
-  virtual Lowered lower(const Fusion& fusion, const EngineConfig& config, const DeviceInfo& device) const = 0;
+  /// A refusal, or the fusion prepared. The fusion and the device outlive what was prepared of them.
+  virtual PreparedOr prepare(const Fusion& fusion, const DeviceInfo& device) const = 0;
 };
 
 }  // namespace fusor

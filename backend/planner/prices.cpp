@@ -59,24 +59,25 @@ RememberedAnswers& remembered() {
 
 }  // namespace
 
-PricedAnswer ask_engine(const Engine& engine, const Fusion& fusion, const DeviceInfo& device) {
+PricedAnswer ask_engine(const Engine& engine, PreparedFusion& prepared) {
   PricedAnswer answer{&engine, {}, -1};
-  const Support support = engine.supports(fusion, device);
-  if (!support) {
-    const auto at = std::ranges::find(fusion.ops, support.refusal->op);
-    if (at != fusion.ops.end()) answer.refused_at = static_cast<int>(at - fusion.ops.begin());
+  if (const Refusal* const refusal = prepared.refusal_of(engine)) {
+    const std::vector<int>& ops = prepared.fusion().ops;
+    const auto at = std::ranges::find(ops, refusal->op);
+    if (at != ops.end()) answer.refused_at = static_cast<int>(at - ops.begin());
     return answer;
   }
-  for (EngineCandidate& candidate : engine.candidates(fusion, device))
-    answer.options.emplace_back(std::move(candidate.config), estimate_seconds(candidate.work, device));
+  for (EngineCandidate& candidate : prepared.by(engine).candidates())
+    answer.options.emplace_back(std::move(candidate.config),
+                                estimate_seconds(candidate.work, prepared.device()));
   return answer;
 }
 
-Answers priced(const Fusion& fusion, const DeviceInfo& device) {
-  const std::string key = key_of(fusion, device);
+Answers priced(PreparedFusion& prepared) {
+  const std::string key = key_of(prepared.fusion(), prepared.device());
   if (Answers known = remembered().find(key)) return known;
   auto answers = std::make_shared<std::vector<PricedAnswer>>();
-  for (const Engine* engine : engines()) answers->push_back(ask_engine(*engine, fusion, device));
+  for (const Engine* engine : engines()) answers->push_back(ask_engine(*engine, prepared));
   remembered().keep(key, answers);
   return answers;
 }

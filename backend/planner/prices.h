@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "backend/engines/engine.h"
+#include "backend/planner/prepared_fusion.h"
 
 namespace fusor {
 
@@ -19,9 +19,9 @@ struct PricedAnswer {
 
 /// The answers of the built-in engines, in their order; equal for fusions that differ in names alone. Shared
 /// by all threads of the process; remembers the last few hundred fusions.
-std::shared_ptr<const std::vector<PricedAnswer>> priced(const Fusion& fusion, const DeviceInfo& device);
+std::shared_ptr<const std::vector<PricedAnswer>> priced(PreparedFusion& prepared);
 
-/// One engine, asked anew.
-PricedAnswer ask_engine(const Engine& engine, const Fusion& fusion, const DeviceInfo& device);
+/// One engine, whatever is remembered.
+PricedAnswer ask_engine(const Engine& engine, PreparedFusion& prepared);
 
 }  // namespace fusor

@@ -6,6 +6,7 @@
 
 #include "backend/build.h"
 #include "backend/engines/list.h"
+#include "backend/explain.h"
 #include "core/error.h"
 #include "frontend/graph_builder.h"
 
@@ -16,35 +17,53 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::SizeIs;
 
-// Takes anything but fusions with an op of the given name, at a price.
-class PickyEngine : public Engine {
+EngineCandidate at_price(const std::string& engine, const char* knob, int64_t value, double flops,
+                         int64_t scratch_bytes = 0) {
+  Work work;
+  work.fp32_flops = flops;
+  work.scratch_bytes = scratch_bytes;
+  return {{engine, 1, {{knob, value}}}, work};
+}
+
+// At a price, and at twice the price with scratch.
+class AtTwoSpeeds final : public Prepared {
+ public:
+  AtTwoSpeeds(std::string engine, double flops) : engine_(std::move(engine)), flops_(flops) {}
+
+  std::vector<Knob> knobs() const override { return {{"speed", {1, 2}}}; }
+  std::vector<EngineCandidate> candidates() const override {
+    return {at_price(engine_, "speed", 1, flops_), at_price(engine_, "speed", 2, 2 * flops_, 4096)};
+  }
+  Notes notes() const override { return {}; }
+  Lowered lower(const EngineConfig& config) const override {
+    Lowered lowered;
+    if (config.knob("speed", 1) == 2) lowered.scratch = {4096};
+    return lowered;
+  }
+
+ private:
+  std::string engine_;
+  double flops_;
+};
+
+// Takes anything but fusions with an op of the given name, at a price; counts how often it is asked.
+class PickyEngine final : public Engine {
  public:
   PickyEngine(std::string name, double flops, std::string refused_op = "")
       : name_(std::move(name)), flops_(flops), refused_op_(std::move(refused_op)) {}
 
   std::string_view name() const override { return name_; }
   int number() const override { return 900; }
-  Support supports(const Fusion& fusion, const DeviceInfo&) const override {
+  PreparedOr prepare(const Fusion& fusion, const DeviceInfo&) const override {
+    ++asked;
     for (size_t i = 0; i < fusion.ops.size(); ++i)
       if (fusion.op_names[i] == refused_op_)
-        return Support::no(
-            {"test-refuses", refused_op_, "", "another op", refused_op_, "leave it out", fusion.ops[i]});
-    return Support::yes();
+        return Refusal{"test-refuses", refused_op_,    "",           "another op",
+                       refused_op_,    "leave it out", fusion.ops[i]};
+    return std::make_unique<const AtTwoSpeeds>(name_, flops_);
   }
-  std::vector<Knob> knobs(const Fusion&, const DeviceInfo&) const override { return {{"speed", {1, 2}}}; }
-  std::vector<EngineCandidate> candidates(const Fusion&, const DeviceInfo&) const override {
-    Work work;
-    work.fp32_flops = flops_;
-    Work twice = work;
-    twice.fp32_flops *= 2;
-    twice.scratch_bytes = 4096;
-    return {{{name_, 1, {{"speed", 1}}}, work}, {{name_, 1, {{"speed", 2}}}, twice}};
-  }
-  Lowered lower(const Fusion&, const EngineConfig& config, const DeviceInfo&) const override {
-    Lowered lowered;
-    if (config.knob("speed", 1) == 2) lowered.scratch = {4096};
-    return lowered;
-  }
+
+  mutable int asked = 0;
 
  private:
   std::string name_;
@@ -52,20 +71,28 @@ class PickyEngine : public Engine {
   std::string refused_op_;
 };
 
-// Takes everything: fast with scratch, slow without.
-class ScratchEngine final : public PickyEngine {
+// Fast with scratch, slow without.
+class WithOrWithoutScratch final : public Prepared {
  public:
-  ScratchEngine() : PickyEngine("scratch", 1e9) {}
-  std::vector<EngineCandidate> candidates(const Fusion&, const DeviceInfo&) const override {
-    Work fast, slow;
-    fast.fp32_flops = 1e9;
-    slow.fp32_flops = 1e12;
-    return {{{"scratch", 1, {{"scratch", 1}}}, fast}, {{"scratch", 1, {{"scratch", 0}}}, slow}};
+  std::vector<Knob> knobs() const override { return {{"scratch", {0, 1}}}; }
+  std::vector<EngineCandidate> candidates() const override {
+    return {at_price("scratch", "scratch", 1, 1e9), at_price("scratch", "scratch", 0, 1e12)};
   }
-  Lowered lower(const Fusion&, const EngineConfig& config, const DeviceInfo&) const override {
+  Notes notes() const override { return {}; }
+  Lowered lower(const EngineConfig& config) const override {
     Lowered lowered;
     if (config.knob("scratch", 1) == 1) lowered.scratch = {4096};
     return lowered;
+  }
+};
+
+// Takes everything.
+class ScratchEngine final : public Engine {
+ public:
+  std::string_view name() const override { return "scratch"; }
+  int number() const override { return 901; }
+  PreparedOr prepare(const Fusion&, const DeviceInfo&) const override {
+    return std::make_unique<const WithOrWithoutScratch>();
   }
 };
 
@@ -88,7 +115,7 @@ std::vector<std::vector<std::string>> chosen(const Graph& graph, std::initialize
   options.engine_list = engines;
   std::vector<std::vector<std::string>> out;
   for (const Choice& choice : choose(graph, device(), options).fusions) {
-    out.push_back(choice.fusion.op_names);
+    out.push_back(choice.fusion().op_names);
     out.back().insert(out.back().begin(), std::string(choice.options.front().engine->name()));
   }
   return out;
@@ -102,6 +129,16 @@ TEST(Choose, CheapestEngineThatAcceptsWins) {
   const PickyEngine fast("fast", kFast);
   EXPECT_THAT(chosen(conv_relu_exp(), {&slow, &fast}),
               ElementsAre(ElementsAre("fast", "conv", "relu", "exp")));
+}
+
+TEST(Choose, AnEngineIsAskedOncePerFusion) {
+  const PickyEngine engine("engine", kFast);
+  const std::vector<const Engine*> engines{&engine};
+  const PlannerOptions options{.build = {.compile = false}, .engine_list = engines};
+  build(conv_relu_exp(), device(), options);
+  EXPECT_EQ(engine.asked, 1);
+  explain_data(conv_relu_exp(), device(), options);
+  EXPECT_EQ(engine.asked, 3);  // in words, and for the candidate
 }
 
 TEST(Choose, RefusalCutsWhereThePartsAreCheaper) {

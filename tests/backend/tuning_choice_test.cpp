@@ -41,7 +41,7 @@ TEST(TuningChoice, MeasuredOptionsGoFirstAndTellTheirTime) {
   const EngineConfig last = first.options.back().config;
   const EngineConfig gone{"no such engine", 1, {}};
   TuningTable table;
-  table.put({h200().name, fusion_key(first.fusion), "", {{gone, 1e-9, 1e-9, 1e-9}, {last, 0.5, 0.4, 0.6}}});
+  table.put({h200().name, fusion_key(first.fusion()), "", {{gone, 1e-9, 1e-9, 1e-9}, {last, 0.5, 0.4, 0.6}}});
 
   const Choices tuned = choose(two_layers(), h200(), {with(table)});
   const EngineOption& best = tuned.fusions.front().options.front();
@@ -59,7 +59,7 @@ TEST(TuningChoice, AnotherDevicesMeasurementsAreNotUsed) {
   const TuningTable nothing;
   const Choice first = choose(two_layers(), h200(), {with(nothing)}).fusions.front();
   TuningTable table;
-  table.put({"A100", fusion_key(first.fusion), "", {{first.options.back().config, 1, 1, 1}}});
+  table.put({"A100", fusion_key(first.fusion()), "", {{first.options.back().config, 1, 1, 1}}});
   EXPECT_FALSE(choose(two_layers(), h200(), {with(table)}).fusions.front().options.front().measured);
 }
 
@@ -68,10 +68,10 @@ TEST(TuningChoice, AFusionAloneKeepsItsKey) {
   const Choices choices = choose(two_layers(), h200(), {with(nothing)});
   ASSERT_EQ(choices.fusions.size(), 2u);
   for (const Choice& choice : choices.fusions) {
-    const Graph alone = standalone(choices.graph, choices.folded, choice.fusion.ops);
+    const Graph alone = standalone(choices.graph, choices.folded, choice.fusion().ops);
     const Choices planned = choose(alone, h200(), {with(nothing)});
     ASSERT_EQ(planned.fusions.size(), 1u);
-    EXPECT_EQ(fusion_key(planned.fusions[0].fusion), fusion_key(choice.fusion));
+    EXPECT_EQ(fusion_key(planned.fusions[0].fusion()), fusion_key(choice.fusion()));
   }
 }
 

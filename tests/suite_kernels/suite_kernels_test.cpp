@@ -45,7 +45,7 @@ std::map<std::string, KernelCase> all_kernels() {
     for (const Choice& choice : choose(command::graph_of(row), device, {options}).fusions)
       for (size_t i = 0; i < std::min(kCandidates, choice.options.size()); ++i) {
         const EngineOption& option = choice.options[i];
-        for (const Step& step : option.engine->lower(choice.fusion, option.config, device).steps)
+        for (const Step& step : choice.by(option).lower(option.config).steps)
           if (const auto* launch = std::get_if<Launch>(&step))
             kernels.try_emplace(
                 structure_hash(*launch->source),

@@ -1,6 +1,7 @@
 // Owns the CPU device's engine: every fusion, by the evaluator in the graph's compute types.
 #include <algorithm>
 
+#include "backend/engines/engine.h"
 #include "backend/engines/list.h"
 #include "backend/reference/contraction.h"
 
@@ -21,7 +22,7 @@ double node_flops(const Expr& expr) {
   return per_element * static_cast<double>(element_count(expr.domain));
 }
 
-Work work_of(const Fusion& fusion) {
+Work cost(const Fusion& fusion) {
   Work work;
   double flops = 0;
   for (const Site& site : fusion.sites) flops += node_flops(site.expr);
@@ -38,27 +39,40 @@ Work work_of(const Fusion& fusion) {
   return work;
 }
 
+constexpr Notes kNotes{.compiles_at_run_time = false};
+
+// The fusion itself is all that there is to know, and nothing is to be chosen.
+class PreparedEvaluation final : public Prepared {
+ public:
+  explicit PreparedEvaluation(const Fusion& fusion) : fusion_(fusion) {}
+
+  std::vector<Knob> knobs() const override { return {}; }
+  std::vector<EngineCandidate> candidates() const override {
+    return {{{.engine = "cpu", .revision = cpu_engine().revision(), .knobs = {}}, cost(fusion_)}};
+  }
+  Notes notes() const override { return kNotes; }
+  Lowered lower(const EngineConfig&) const override {
+    return {.steps = {Evaluate{}}, .scratch = {}, .guards = {}};
+  }
+
+ private:
+  const Fusion& fusion_;
+};
+
 class CpuEngine final : public Engine {
  public:
   std::string_view name() const override { return "cpu"; }
   int number() const override { return 1; }
-  Notes notes() const override { return {.compiles_at_run_time = false}; }
+  Notes notes() const override { return kNotes; }
 
-  Support supports(const Fusion& fusion, const DeviceInfo& device) const override {
-    if (device.is_cpu()) return Support::yes();
-    return Support::no({.rule = "cpu-device",
-                        .node = fusion.op_names.empty() ? "" : fusion.op_names.front(),
-                        .tensor = "",
-                        .expected = "the CPU device",
-                        .actual = device.name,
-                        .remedy = "build for DeviceInfo::cpu()"});
-  }
-  std::vector<Knob> knobs(const Fusion&, const DeviceInfo&) const override { return {}; }
-  std::vector<EngineCandidate> candidates(const Fusion& fusion, const DeviceInfo&) const override {
-    return {{{.engine = "cpu", .revision = revision(), .knobs = {}}, work_of(fusion)}};
-  }
-  Lowered lower(const Fusion&, const EngineConfig&, const DeviceInfo&) const override {
-    return {.steps = {Evaluate{}}, .scratch = {}, .guards = {}};
+  PreparedOr prepare(const Fusion& fusion, const DeviceInfo& device) const override {
+    if (device.is_cpu()) return std::make_unique<const PreparedEvaluation>(fusion);
+    return Refusal{.rule = "cpu-device",
+                   .node = fusion.op_names.empty() ? "" : fusion.op_names.front(),
+                   .tensor = "",
+                   .expected = "the CPU device",
+                   .actual = device.name,
+                   .remedy = "build for DeviceInfo::cpu()"};
   }
 };
 

@@ -45,7 +45,7 @@ constexpr double kRowInstructions = 30, kLoadInstructions = 2, kStoreInstruction
 
 }  // namespace
 
-StripCost Lowering::march_cost() const {
+StripCost Schedule::march_cost() const {
   const SiteCost cost_a = cost_of(a, fusion), cost_b = cost_of(b, fusion), cost_y = cost_of(y, fusion);
   const int64_t rows_of_taps = taps * axes[1].taps();
   StripCost row{kRowInstructions + static_cast<double>(rows_of_taps * strip * vector), 0, 0};
@@ -66,7 +66,7 @@ StripCost Lowering::march_cost() const {
           worked_on * row.bytes};
 }
 
-StripCost Lowering::strip_cost() const {
+StripCost Schedule::strip_cost() const {
   if (marches()) return march_cost();
   const SiteCost cost_a = cost_of(a, fusion), cost_b = cost_of(b, fusion), cost_y = cost_of(y, fusion);
   StripCost cost{is_wgrad() ? kWgradStripInstructions : kStripInstructions, 0, 0};
@@ -88,29 +88,29 @@ StripCost Lowering::strip_cost() const {
 
 // Every element of the operand comes once for each block that needs it: those that walk over many rows share
 // all but the first and the last.
-double Lowering::l2_bytes() const {
+double Schedule::l2_bytes() const {
   if (marches())
-    return dram_bytes(fusion) * static_cast<double>(rows_worked_on()) / static_cast<double>(rows) +
+    return problem.dram_bytes * static_cast<double>(rows_worked_on()) / static_cast<double>(rows) +
            2 * static_cast<double>(partial_bytes());
   const double walked = is_wgrad() ? static_cast<double>(ceil_div(strips(), split))
                                    : static_cast<double>(steps * deal.lanes * rows);
   const double lines = std::max(static_cast<double>(rows), walked / static_cast<double>(last().runs(strip)));
   const double again = 1 + static_cast<double>(axes[1].taps() - 1) / lines;
-  const double bytes = dram_bytes(fusion) * (is_wgrad() ? static_cast<double>(row_tiles()) : 1.0);
+  const double bytes = problem.dram_bytes * (is_wgrad() ? static_cast<double>(row_tiles()) : 1.0);
   return bytes * again + 2 * static_cast<double>(partial_bytes());
 }
 
 // The more warps there are, the more often one of them has what it waits for.
-double Lowering::issue_share(const DeviceInfo& device) const {
+double Schedule::issue_share() const {
   if (is_wgrad() && !marches()) return kWgradIssueShare;
   if (!marches()) return kIssueShare;
-  const int64_t resident = std::min(blocks_per_sm(), ceil_div(blocks(), int64_t{device.sm_count}));
+  const int64_t resident = std::min(blocks_per_sm(), ceil_div(blocks(), int64_t{problem.device.sm_count}));
   constexpr int64_t kWarps = kThreads / 32;
   const auto warps = static_cast<double>(resident * kWarps);
   return kMarchIssueShare * warps / (warps + 4);
 }
 
-Work Lowering::work(const DeviceInfo& device) const {
+Work Schedule::work() const {
   const StripCost cost = strip_cost();
   const int64_t lanes = is_wgrad() ? split * deal.lanes : deal.lanes * steps;
   const double threads = static_cast<double>(marches() ? ceil_div(strips(), lanes) * lanes : strips()) *
@@ -120,11 +120,11 @@ Work Lowering::work(const DeviceInfo& device) const {
   Work work;
   work.fp32_flops = 2 * threads * cost.instructions();
   work.special = threads * cost.special;
-  work.dram_bytes = dram_bytes(fusion) / kDramShare;
+  work.dram_bytes = problem.dram_bytes / kDramShare;
   work.l2_bytes = l2_bytes();
   work.tiles = blocks();
   work.tiles_per_sm = static_cast<int>(blocks_per_sm());
-  work.efficiency = issue_share(device) * (index_bits == 64 ? 0.7 : 1.0);
+  work.efficiency = issue_share() * (index_bits == 64 ? 0.7 : 1.0);
   if (is_wgrad()) {
     work.launches = 2;
     work.scratch_bytes = partial_bytes();

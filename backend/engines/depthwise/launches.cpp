@@ -16,7 +16,7 @@ constexpr int64_t kFinishElements = 8, kFinishThreads = 256;
 
 }  // namespace
 
-Lowered Lowering::lowered() const {
+Lowered Schedule::lowered() const {
   Lowered lowered;
   if (is_wgrad()) {
     lowered.steps.emplace_back(parts_of_gradient());
@@ -29,7 +29,7 @@ Lowered Lowering::lowered() const {
   return lowered;
 }
 
-std::vector<ConfigValue> Lowering::config() const {
+std::vector<ConfigValue> Schedule::config() const {
   std::vector<ConfigValue> values{
       {"index_bits", index_bits}, {"strided_gradient", last().strided_gradient ? 1 : 0},
       {"vector", vector},         {"rows", marches() ? 1 : rows},
@@ -48,25 +48,25 @@ std::vector<ConfigValue> Lowering::config() const {
   return values;
 }
 
-void Lowering::write_window(ArgumentBlock& block, bool of_results) const {
+void Schedule::write_window(ArgumentBlock& block, bool of_results) const {
   for (int i = 0; i < kSlidingAxes; ++i)
     axes[static_cast<size_t>(i)].write_arguments(block, of_results ? 1 : length(i), index_bits);
 }
 
-void Lowering::write_channels(ArgumentBlock& block) const {
+void Schedule::write_channels(ArgumentBlock& block) const {
   block.put_int(vectors);
   FastDivisor::of(deal.width, index_bits).put(block);
   FastDivisor::of(channel_tiles(), index_bits).put(block);
   block.put_int(deal.lanes);
 }
 
-KernelSite Lowering::site(const char* name, const Expr& expr, int vector_axis) const {
+KernelSite Schedule::site(const char* name, const Expr& expr, int vector_axis) const {
   KernelSite site{name, expr, vector_axis, fits_short_forms(expr)};
   site.addressed = marches() && !expr.yields.empty() && is_plain(expr);
   return site;
 }
 
-Launch Lowering::launch(const char* entry, KernelSource source, ArgumentBlock arguments, int64_t grid,
+Launch Schedule::launch(const char* entry, KernelSource source, ArgumentBlock arguments, int64_t grid,
                         int64_t block) const {
   Launch launch;
   launch.arguments = std::move(arguments);
@@ -77,7 +77,7 @@ Launch Lowering::launch(const char* entry, KernelSource source, ArgumentBlock ar
   return launch;
 }
 
-Launch Lowering::gather() const {
+Launch Schedule::gather() const {
   KernelSource source{marches() ? "depthwise/march.cuh" : "depthwise/strips.cuh",
                       {site("A", a, 1), site("B", b, 0), site("Y", y, 1)},
                       config(),
@@ -92,7 +92,7 @@ Launch Lowering::gather() const {
   return made;
 }
 
-Launch Lowering::marched_parts_of_gradient() const {
+Launch Schedule::marched_parts_of_gradient() const {
   KernelSource source{"depthwise/march_wgrad.cuh", {site("A", a, 1), site("B", b, 1)}, config(), target};
   ArgumentBlock arguments;
   write_window(arguments, false);
@@ -102,7 +102,7 @@ Launch Lowering::marched_parts_of_gradient() const {
   return launch("depthwise_march_wgrad", std::move(source), std::move(arguments), blocks(), deal.threads());
 }
 
-Launch Lowering::parts_of_gradient() const {
+Launch Schedule::parts_of_gradient() const {
   if (marches()) return marched_parts_of_gradient();
   KernelSource source{"depthwise/wgrad.cuh", {site("A", a, 1), site("B", b, 1)}, config(), target};
   ArgumentBlock arguments;
@@ -119,7 +119,7 @@ Launch Lowering::parts_of_gradient() const {
   return launch("depthwise_wgrad", std::move(source), std::move(arguments), blocks(), deal.threads());
 }
 
-Launch Lowering::sum_of_parts() const {
+Launch Schedule::sum_of_parts() const {
   KernelSource source{"depthwise/finish.cuh", {site("Y", y, 0)}, {{"index_bits", index_bits}}, target};
   ArgumentBlock arguments;
   write_window(arguments, true);

@@ -49,22 +49,20 @@ Deal best_deal(int64_t vectors, int64_t row_pieces, int64_t max_width) {
   return best;
 }
 
-}  // namespace
-
-int64_t widest_vector(const Fusion& fusion) {
+int64_t widest_vector(const Fusion& fusion, bool wgrad) {
   const int64_t width = widest_vector(fusion, operand_site(fusion, 0, 0));
-  const bool wgrad = std::get<Conv>(fusion.anchors[0].attributes).pass == ConvPass::wgrad;
   return wgrad ? std::min(width, widest_vector(fusion, operand_site(fusion, 0, 1))) : width;
 }
 
-Lowering::Lowering(const Fusion& fusion_, const EngineConfig& config, const DeviceInfo& device)
+}  // namespace
+
+Problem::Problem(const Fusion& fusion_, const DeviceInfo& device_)
     : fusion(fusion_),
+      device(device_),
       view(contraction_of(fusion_).value()),
       target(device.target()),
-      strip(config.knob("strip", 4)),
-      rows(config.knob("rows", 1)),
-      split(config.knob("split", 1)),
-      vector(config.knob("vector", 1)) {
+      widest_vector(depthwise::widest_vector(fusion_, view.op == ContractionOp::wgrad)),
+      dram_bytes(fusor::dram_bytes(fusion_)) {
   const Dims order = axis_order(view);
   const bool strided_gradient = view.op == ContractionOp::dgrad && !view.has_unit_stride();
   auto slot = axes.end() - order.rank();
@@ -74,55 +72,72 @@ Lowering::Lowering(const Fusion& fusion_, const EngineConfig& config, const Devi
   a = over_kernel_axes(operand_site(fusion, 0, 0), order);
   b = over_kernel_axes(operand_site(fusion, 0, 1), order);
   y = over_kernel_axes(result_site(fusion), order);
-  mark_vectors();
   pieces = ceil_div(last().taps(), kMaxSlidingTaps);
   taps = ceil_div(last().taps(), pieces);
+}
+
+Schedule::Schedule(const Problem& problem_, const Knobs& knobs)
+    : problem(problem_),
+      fusion(problem_.fusion),
+      view(problem_.view),
+      target(problem_.target),
+      axes(problem_.axes),
+      pieces(problem_.pieces),
+      taps(problem_.taps),
+      a(problem_.a),
+      b(problem_.b),
+      y(problem_.y),
+      strip(knobs.strip),
+      rows(knobs.rows),
+      split(knobs.split.value_or(1)),
+      vector(knobs.vector) {
+  mark_vectors();
   if (marches() && !can_march()) rows = 1;
   deal = best_deal(vectors, is_wgrad() && !marches() ? row_pieces() : 1, max_width());
-  if (!is_wgrad()) steps = steps_for(device);
-  if (split == 0) split = split_for(device);
+  if (!is_wgrad()) steps = steps_for_device();
+  if (split == 0) split = split_for_device();
   index_bits = needs_wide_index() ? 64 : 32;
 }
 
-void Lowering::mark_vectors() {
+void Schedule::mark_vectors() {
   vectors = view.entries / vector;
   mark_whole_vectors(fusion, a, 1, vector);
   mark_whole_vectors(fusion, b, is_wgrad() ? 1 : 0, vector);
   mark_whole_vectors(fusion, y, is_wgrad() ? 0 : 1, is_wgrad() ? 1 : vector);
 }
 
-int64_t Lowering::blocks() const {
+int64_t Schedule::blocks() const {
   if (is_wgrad()) return channel_tiles() * row_tiles() * split;
   return channel_tiles() * ceil_div(strips(), deal.lanes * steps);
 }
 
-int64_t Lowering::steps_for(const DeviceInfo& device) const {
-  const int64_t places = int64_t{device.sm_count} * blocks_per_sm();
+int64_t Schedule::steps_for_device() const {
+  const int64_t places = int64_t{problem.device.sm_count} * blocks_per_sm();
   const int64_t single = channel_tiles() * ceil_div(strips(), deal.lanes);
   return std::clamp<int64_t>(single / (places * 4), 1, 16);
 }
 
-int64_t Lowering::split_for(const DeviceInfo& device) const {
-  const int64_t places = int64_t{device.sm_count} * blocks_per_sm();
+int64_t Schedule::split_for_device() const {
+  const int64_t places = int64_t{problem.device.sm_count} * blocks_per_sm();
   const int64_t most = std::max<int64_t>(1, places / (channel_tiles() * row_tiles()));
   const int64_t strips_of_lane = ceil_div(strips(), most * deal.lanes);
   return ceil_div(strips(), strips_of_lane * deal.lanes);
 }
 
-bool Lowering::is_plain(const Expr& site) const {
+bool Schedule::is_plain(const Expr& site) const {
   const Node& value = yielded_node(site);
   return value.kind == Node::Kind::load && byte_size(value.type) == 2 && is_real(value.type) &&
          (value.access.whole_vectors || vector == 1) &&
          fusion.operands[static_cast<size_t>(value.access.operand)].type == value.type;
 }
 
-int64_t Lowering::values_on_the_way() const {
+int64_t Schedule::values_on_the_way() const {
   int64_t values = is_plain(a) ? (is_wgrad() ? strip : columns()) : 0;
   if (is_wgrad() && is_plain(b)) values += columns();
   return ceil_div(values * vector, 2);
 }
 
-int64_t Lowering::values() const {
+int64_t Schedule::values() const {
   if (marches() && is_wgrad())
     return values_on_the_way() + strip + columns() +
            vector * (columns() + ring() * strip + axes[1].taps() * taps);
@@ -132,7 +147,7 @@ int64_t Lowering::values() const {
   return vector * (is_wgrad() ? columns() + strip + taps : columns() + strip * rows + 1);
 }
 
-int64_t Lowering::blocks_per_sm() const {
+int64_t Schedule::blocks_per_sm() const {
   int64_t others = marches() ? 30 : 40;
   // Where results end, and which taps there are.
   if (marches() && !is_wgrad()) others += 4 + (has_tails() ? strip : 0) + (whole_rows() ? 0 : 8);
@@ -140,7 +155,7 @@ int64_t Lowering::blocks_per_sm() const {
   return registers <= 96 ? 5 : registers <= 128 ? 4 : registers <= 168 ? 3 : 2;
 }
 
-bool Lowering::needs_wide_index() const {
+bool Schedule::needs_wide_index() const {
   int64_t most = std::max({strips() + deal.lanes * (steps + 1), blocks(), elements()});
   for (int i = 0; i < kSlidingAxes; ++i)
     most = std::max(most, axes[static_cast<size_t>(i)].largest_index(length(i)));

@@ -1,10 +1,11 @@
-// Owns Lowering: one candidate of the depthwise engine - how its threads are dealt out, its launches and its
-// costs.
+// Owns what the depthwise engine knows of a fusion and settles for a config: how its threads are dealt out,
+// its launches and its costs.
 #pragma once
 
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,7 +14,6 @@
 #include "backend/engines/depthwise/sliding_axis.h"
 #include "core/ceil_div.h"
 #include "core/device_info.h"
-#include "core/engine_config.h"
 #include "core/fusion.h"
 #include "core/lowered.h"
 #include "core/work.h"
@@ -27,10 +27,6 @@ inline constexpr int64_t kMostHeldRows = 2;
 /// Columns of a marching thread: a bit for each.
 inline constexpr int64_t kMostColumns = 32;
 
-/// As many adjacent channels as 16 bytes of the operands hold, fewer where their count or an alignment asks
-/// for it.
-int64_t widest_vector(const Fusion& fusion);
-
 /// How a block's threads are dealt out: vectors of channels by row pieces (wgrad) by lanes, each of which
 /// takes strips.
 struct Deal {
@@ -41,24 +37,56 @@ struct Deal {
 
 struct StripCost;
 
-struct Lowering {
+struct Knobs {
+  int64_t vector = 1, strip = 4, rows = 1;
+  std::optional<int64_t> split = {};  ///< wgrad; 0 leaves it to the schedule
+
+  static void visit(auto& self, auto&& knob) {
+    knob("vector", self.vector);
+    knob("strip", self.strip);
+    knob("rows", self.rows);
+    knob("split", self.split);
+  }
+};
+
+/// Facts of a fusion.
+struct Problem {
   const Fusion& fusion;
+  const DeviceInfo& device;
   Contraction view;
   std::string target;
   std::array<SlidingAxis, kSlidingAxes> axes;
-  Expr a, b, y;
-  int64_t strip, rows, split;
-  int64_t vector, vectors = 1;   // channels of one, and how many
+  Expr a, b, y;                  // over the kernel's axes
   int64_t pieces = 1, taps = 1;  // of a row of the window, and of a piece
+  int64_t widest_vector;
+  double dram_bytes;
+
+  Problem(const Fusion& fusion_, const DeviceInfo& device_);
+
+  bool is_wgrad() const { return view.op == ContractionOp::wgrad; }
+  const SlidingAxis& last() const { return axes[kSlidingAxes - 1]; }
+};
+
+/// A setting, and what follows from it.
+struct Schedule {
+  const Problem& problem;
+  const Fusion& fusion;
+  const Contraction& view;
+  const std::string& target;
+  const std::array<SlidingAxis, kSlidingAxes>& axes;
+  const int64_t pieces, taps;
+  Expr a, b, y;  // with the vectors marked
+  int64_t strip, rows, split;
+  int64_t vector, vectors = 1;  // channels of one, and how many
   Deal deal;
   int64_t steps = 1;  // of a block, fprop and dgrad
   int index_bits = 32;
 
-  Lowering(const Fusion& fusion_, const EngineConfig& config, const DeviceInfo& device);
+  Schedule(const Problem& problem_, const Knobs& knobs);
 
-  bool is_wgrad() const { return view.op == ContractionOp::wgrad; }
+  bool is_wgrad() const { return problem.is_wgrad(); }
   bool marches() const { return rows > kMostHeldRows; }
-  const SlidingAxis& last() const { return axes[kSlidingAxes - 1]; }
+  const SlidingAxis& last() const { return problem.last(); }
   bool whole_rows() const { return pieces == 1 && !last().strided_gradient; }
   int64_t spread() const { return std::min(last().advance(), taps); }
   int64_t columns() const { return (strip - 1) * spread() + taps; }
@@ -112,14 +140,14 @@ struct Lowering {
   int64_t blocks_per_sm() const;
 
   Lowered lowered() const;
-  Work work(const DeviceInfo& device) const;
+  Work work() const;
 
  private:
   void mark_vectors();
   // A block walks as far as leaves the device a few blocks for each place: rows that strips share stay in L1.
-  int64_t steps_for(const DeviceInfo& device) const;
+  int64_t steps_for_device() const;
   // Blocks for every place once, whose lanes take equally many strips.
-  int64_t split_for(const DeviceInfo& device) const;
+  int64_t split_for_device() const;
   int64_t values_on_the_way() const;
   bool needs_wide_index() const;
 
@@ -139,7 +167,10 @@ struct Lowering {
   StripCost strip_cost() const;
   StripCost march_cost() const;
   double l2_bytes() const;
-  double issue_share(const DeviceInfo& device) const;
+  double issue_share() const;
 };
+
+inline Lowered lower(const Schedule& schedule) { return schedule.lowered(); }
+inline Work cost(const Schedule& schedule) { return schedule.work(); }
 
 }  // namespace fusor::depthwise

@@ -2,9 +2,12 @@
 // split).
 #include <algorithm>
 #include <bit>
+#include <memory>
+#include <optional>
 
 #include "backend/engines/elementwise/launch.h"
 #include "backend/engines/elementwise/simplify.h"
+#include "backend/engines/knobs.h"
 #include "backend/engines/list.h"
 #include "backend/engines/rules.h"
 
@@ -14,17 +17,21 @@ namespace {
 
 using Variant = ElementwiseSchedule::Variant;
 
-ElementwiseKnobs knobs_of(const EngineConfig& config) {
-  return {config.knob("vector", 0), config.knob("threads", 0), config.knob("unroll", 0),
-          config.knob("stage", -1), config.knob("splits", 0)};
+using Problem = ElementwiseProblem;
+
+// One for each site.
+using Schedule = std::vector<ElementwiseSchedule>;
+
+Schedule schedule_of(const Problem& problem, const ElementwiseKnobs& knobs) {
+  Schedule all;
+  for (size_t i = 0; i < problem.sites.size(); ++i) all.push_back(schedule_elementwise(problem, i, knobs));
+  return all;
 }
 
-std::vector<ElementwiseSchedule> schedules(const Fusion& fusion, const ElementwiseKnobs& knobs,
-                                           const DeviceInfo& device) {
-  std::vector<ElementwiseSchedule> all;
-  for (size_t i = 0; i < fusion.sites.size(); ++i)
-    all.push_back(schedule_elementwise(fusion, static_cast<int>(i), knobs, device));
-  return all;
+Lowered lower(const Problem& problem, const Schedule& schedule) {
+  Lowered lowered;
+  for (const ElementwiseSchedule& s : schedule) append_launches(lowered, problem, s);
+  return lowered;
 }
 
 // ---- Cost ----
@@ -106,14 +113,14 @@ void add_work(Work& work, const ElementwiseSchedule& s) {
   work.launches += s.splits > 1 ? 2 : 1;
 }
 
-Work work_of(const std::vector<ElementwiseSchedule>& all, const DeviceInfo& device) {
+Work cost(const Problem& problem, const Schedule& schedule) {
   Work work;
   work.launches = 0;
   work.tiles = 0;
-  for (const ElementwiseSchedule& s : all) {
+  for (const ElementwiseSchedule& s : schedule) {
     add_work(work, s);
     work.tiles += s.blocks() * s.splits;
-    work.tiles_per_sm = std::max(1, device.max_threads_per_sm / static_cast<int>(s.threads));
+    work.tiles_per_sm = std::max(1, problem.device.max_threads_per_sm / static_cast<int>(s.threads));
   }
   return work;
 }
@@ -124,16 +131,14 @@ int64_t stage_of(const ElementwiseSchedule& s) {
   return s.variant == Variant::planes ? 2 : s.variant == Variant::transpose ? 1 : 0;
 }
 
-EngineConfig config_of(const ElementwiseSchedule& s) {
-  EngineConfig config;
-  config.engine = "elementwise";
-  config.set("vector", s.vector);
-  config.set("threads", s.threads);
-  if (!s.stages()) config.set("unroll", s.unroll);
-  if (s.can_stage) config.set("stage", stage_of(s));
+// The knobs as they stand in a schedule.
+ElementwiseKnobs settled(const ElementwiseSchedule& s) {
+  ElementwiseKnobs knobs{.vector = s.vector, .threads = s.threads};
+  if (!s.stages()) knobs.unroll = s.unroll;
+  if (s.can_stage) knobs.stage = stage_of(s);
   // Rounding to whole chunks may leave fewer splits than were asked for.
-  if (s.reduces()) config.set("splits", static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(s.splits))));
-  return config;
+  if (s.reduces()) knobs.splits = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(s.splits)));
+  return knobs;
 }
 
 std::vector<int64_t> powers_of_two(int64_t first, int64_t last) {
@@ -142,33 +147,36 @@ std::vector<int64_t> powers_of_two(int64_t first, int64_t last) {
   return values;
 }
 
-class ElementwiseEngine final : public Engine {
- public:
-  std::string_view name() const override { return "elementwise"; }
-  int number() const override { return 10; }
-
-  Support supports(const Fusion& fusion, const DeviceInfo& device) const override {
-    if (device.is_cpu())
-      return Support::no(
-          {"cuda-device", "", "", "a CUDA device", device.name, "build for a CUDA device", -1});
-    if (!fusion.anchors.empty()) {
-      const Anchor& anchor = fusion.anchors.front();
-      return Support::no(
-          {"no-anchor", fusion.op_name(anchor.op), "", "pointwise ops, reductions and copies only",
-           std::string(kind_name(anchor.attributes)), "an engine that contracts operands", anchor.op});
-    }
-    if (auto refusal = refuse_phases(fusion)) return Support::no(std::move(*refusal));
-    for (const Site& site : fusion.sites) {
-      int differing = -1;
-      if (!shared_reduction_mask(site.expr, &differing))
-        return refuse_mask(fusion, site.expr.stores[static_cast<size_t>(differing)]);
-    }
-    return Support::yes();
+// Each with one knob turned.
+std::vector<ElementwiseKnobs> variations(const ElementwiseSchedule& s) {
+  std::vector<ElementwiseKnobs> all;
+  const auto add = [&](std::optional<int64_t> ElementwiseKnobs::*knob, int64_t value) {
+    all.push_back(settled(s));
+    all.back().*knob = value;
+  };
+  for (const int64_t stage : {0, 1, 2})
+    if (s.can_stage && stage != stage_of(s) && (stage != 2 || s.has_planes))
+      add(&ElementwiseKnobs::stage, stage);
+  if (s.vector > 1) add(&ElementwiseKnobs::vector, s.vector / 2);
+  for (const int64_t threads : {128, 256, 512}) add(&ElementwiseKnobs::threads, threads);
+  if (!s.stages())
+    for (const int64_t unroll : {1, 2, 4}) add(&ElementwiseKnobs::unroll, unroll);
+  // No splits leave the choice to the schedule.
+  if (s.reduces()) {
+    add(&ElementwiseKnobs::splits, s.splits / 2);
+    if (s.splits < 2) all.back().splits.reset();
+    add(&ElementwiseKnobs::splits, s.splits * 2);
   }
+  return all;
+}
+
+class PreparedElementwise final : public Prepared {
+ public:
+  PreparedElementwise(const Fusion& fusion, const DeviceInfo& device) : problem_(fusion, device) {}
 
   // Every knob of every fusion: the same lists, so that a saved setting stays one of them.
-  std::vector<Knob> knobs(const Fusion& fusion, const DeviceInfo& device) const override {
-    const ElementwiseSchedule s = schedule_elementwise(fusion, 0, {}, device);
+  std::vector<Knob> knobs() const override {
+    const ElementwiseSchedule s = schedule_elementwise(problem_, 0, {});
     std::vector<Knob> all = {{"vector", powers_of_two(1, 16)}, {"threads", powers_of_two(32, 1024)}};
     all.push_back({"unroll", powers_of_two(1, 8)});
     if (s.can_stage)
@@ -177,52 +185,68 @@ class ElementwiseEngine final : public Engine {
     return all;
   }
 
-  std::vector<EngineCandidate> candidates(const Fusion& fusion, const DeviceInfo& device) const override {
-    const ElementwiseSchedule first = schedule_elementwise(fusion, 0, {}, device);
+  std::vector<EngineCandidate> candidates() const override {
+    const ElementwiseSchedule first = schedule_elementwise(problem_, 0, {});
     std::vector<EngineCandidate> all;
-    add_candidate(all, fusion, device, config_of(first), {});
-    for (const KnobSetting& other : variations(first))
-      add_candidate(all, fusion, device, config_of(first), {other});
+    add_candidate(all, settled(first));
+    for (const ElementwiseKnobs& other : variations(first)) add_candidate(all, other);
     return all;
   }
 
-  Lowered lower(const Fusion& fusion, const EngineConfig& config, const DeviceInfo& device) const override {
-    Lowered lowered;
-    for (const ElementwiseSchedule& s : schedules(fusion, knobs_of(config), device))
-      append_launches(lowered, s, fusion, device);
-    return lowered;
+  Notes notes() const override { return {}; }
+
+  Lowered lower(const EngineConfig& config) const override {
+    return fusor::lower(problem_, schedule_of(problem_, knobs_of<ElementwiseKnobs>(config)));
   }
 
  private:
-  static Support refuse_mask(const Fusion& fusion, const Store& result) {
-    return Support::no({"one-reduction-mask", fusion.op_name(result.op),
-                        fusion.name_of(result.access.operand), "reductions over the same axes",
-                        "a reduction over others", "carry out the reductions in fusions of their own",
-                        result.op});
-  }
-
-  static std::vector<KnobSetting> variations(const ElementwiseSchedule& s) {
-    std::vector<KnobSetting> all;
-    for (const int64_t stage : {0, 1, 2})
-      if (s.can_stage && stage != stage_of(s) && (stage != 2 || s.has_planes))
-        all.push_back({"stage", stage});
-    if (s.vector > 1) all.push_back({"vector", s.vector / 2});
-    for (const int64_t threads : {128, 256, 512}) all.push_back({"threads", threads});
-    if (!s.stages())
-      for (const int64_t unroll : {1, 2, 4}) all.push_back({"unroll", unroll});
-    if (s.reduces())
-      for (const int64_t splits : {s.splits / 2, s.splits * 2}) all.push_back({"splits", splits});
-    return all;
-  }
-
-  // Adds the first setting with one knob turned, where that changes anything.
-  static void add_candidate(std::vector<EngineCandidate>& all, const Fusion& fusion, const DeviceInfo& device,
-                            EngineConfig config, const std::vector<KnobSetting>& turned) {
-    for (const KnobSetting& knob : turned) config.set(knob.name, knob.value);
-    const std::vector<ElementwiseSchedule> found = schedules(fusion, knobs_of(config), device);
-    const EngineConfig had = config_of(found.front());
+  // Where the knobs change anything.
+  void add_candidate(std::vector<EngineCandidate>& all, const ElementwiseKnobs& asked) const {
+    const Schedule schedule = schedule_of(problem_, asked);
+    EngineConfig had = config_of(elementwise_engine(), settled(schedule.front()));
     if (std::ranges::find(all, had, &EngineCandidate::config) == all.end())
-      all.push_back({had, work_of(found, device)});
+      all.push_back({std::move(had), cost(problem_, schedule)});
+  }
+
+  const Problem problem_;
+};
+
+class ElementwiseEngine final : public Engine {
+ public:
+  std::string_view name() const override { return "elementwise"; }
+  int number() const override { return 10; }
+
+  PreparedOr prepare(const Fusion& fusion, const DeviceInfo& device) const override {
+    if (device.is_cpu())
+      return Refusal{"cuda-device", "", "", "a CUDA device", device.name, "build for a CUDA device", -1};
+    if (!fusion.anchors.empty()) {
+      const Anchor& anchor = fusion.anchors.front();
+      return Refusal{"no-anchor",
+                     fusion.op_name(anchor.op),
+                     "",
+                     "pointwise ops, reductions and copies only",
+                     std::string(kind_name(anchor.attributes)),
+                     "an engine that contracts operands",
+                     anchor.op};
+    }
+    if (auto refusal = refuse_phases(fusion)) return std::move(*refusal);
+    for (const Site& site : fusion.sites) {
+      int differing = -1;
+      if (!shared_reduction_mask(site.expr, &differing))
+        return refuse_mask(fusion, site.expr.stores[static_cast<size_t>(differing)]);
+    }
+    return std::make_unique<const PreparedElementwise>(fusion, device);
+  }
+
+ private:
+  static Refusal refuse_mask(const Fusion& fusion, const Store& result) {
+    return {"one-reduction-mask",
+            fusion.op_name(result.op),
+            fusion.name_of(result.access.operand),
+            "reductions over the same axes",
+            "a reduction over others",
+            "carry out the reductions in fusions of their own",
+            result.op};
   }
 };
 

@@ -249,9 +249,10 @@ int64_t scratch_bytes(const ElementwiseSchedule& schedule) {
   return results_of(schedule) * schedule.splits * accumulator_bytes(schedule.y);
 }
 
-void append_launches(Lowered& lowered, const ElementwiseSchedule& schedule, const Fusion& fusion,
-                     const DeviceInfo& device) {
-  const auto source = make_source(schedule, device);
+void append_launches(Lowered& lowered, const ElementwiseProblem& problem,
+                     const ElementwiseSchedule& schedule) {
+  const Fusion& fusion = problem.fusion;
+  const auto source = make_source(schedule, problem.device);
   const int scratch = static_cast<int>(lowered.scratch.size());
   lowered.steps.push_back(first_launch(schedule, fusion, source, scratch));
   if (schedule.splits > 1) {

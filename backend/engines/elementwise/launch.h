@@ -10,7 +10,7 @@ namespace fusor {
 int64_t scratch_bytes(const ElementwiseSchedule& schedule);
 
 /// Appends the launches of one schedule, their scratch and their guards.
-void append_launches(Lowered& lowered, const ElementwiseSchedule& schedule, const Fusion& fusion,
-                     const DeviceInfo& device);
+void append_launches(Lowered& lowered, const ElementwiseProblem& problem,
+                     const ElementwiseSchedule& schedule);
 
 }  // namespace fusor

@@ -92,7 +92,7 @@ bool schedule_planes(ElementwiseSchedule& s, const Fusion& fusion, const Element
   if (knobs.stage != 2 && (knobs.stage == 1 || !prefers_planes(s, fusion, vector))) return false;
   s.variant = ElementwiseSchedule::Variant::planes;
   s.vector = vector;
-  s.threads = knobs.threads > 0 ? std::clamp<int64_t>(power_of_two_to(knobs.threads), 64, 256) : 256;
+  s.threads = std::clamp<int64_t>(power_of_two_to(knobs.threads.value_or(256)), 64, 256);
   // Along the channels a run goes on where the tile does.
   mark_whole(fusion, s.y, s.vector, s.run_loads ? -1 : s.channel_axis());
   stage_loads(s, fusion, s.run_loads ? s.channel_axis() : -1);

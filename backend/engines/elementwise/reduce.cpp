@@ -14,7 +14,7 @@ namespace {
 void split_reduction(ElementwiseSchedule& s, int64_t steps, int64_t least, int64_t unit,
                      const ElementwiseKnobs& knobs, int64_t wanted_blocks) {
   const int64_t most = std::max<int64_t>(1, steps / std::max<int64_t>(1, least));
-  const int64_t splits = knobs.splits > 0 ? knobs.splits : power_of_two_to(wanted_blocks / s.blocks());
+  const int64_t splits = knobs.splits ? *knobs.splits : power_of_two_to(wanted_blocks / s.blocks());
   s.splits = std::clamp<int64_t>(splits, 1, std::min<int64_t>(most, 4096));
   s.chunk = ceil_div(ceil_div(steps, s.splits), unit) * unit;
   s.splits = ceil_div(steps, s.chunk);
@@ -23,14 +23,14 @@ void split_reduction(ElementwiseSchedule& s, int64_t steps, int64_t least, int64
 int64_t reduction_unroll(const ElementwiseSchedule& s, const ElementwiseKnobs& knobs) {
   const Expr& expr = s.y.expr;
   const int64_t enough = streamed_bytes(expr, s.y.vector_axis, s.vector) <= 4 ? 8 : 4;
-  return affordable_unroll(expr, s.vector, knobs.unroll > 0 ? knobs.unroll : enough);
+  return affordable_unroll(expr, s.vector, knobs.unroll.value_or(enough));
 }
 
 }  // namespace
 
 void schedule_rows(ElementwiseSchedule& s, const ElementwiseKnobs& knobs, const DeviceInfo& device) {
   s.variant = ElementwiseSchedule::Variant::rows;
-  s.threads = knobs.threads > 0 ? knobs.threads : 256;
+  s.threads = knobs.threads.value_or(256);
   s.unroll = reduction_unroll(s, knobs);
   const int64_t steps = s.vectors(s.kept, s.domain().rank());
   s.group = std::min(s.threads, power_of_two_from(ceil_div(steps, s.unroll)));
@@ -42,7 +42,7 @@ void schedule_rows(ElementwiseSchedule& s, const ElementwiseKnobs& knobs, const 
 void schedule_columns(ElementwiseSchedule& s, const ElementwiseKnobs& knobs, const DeviceInfo& device) {
   s.variant = ElementwiseSchedule::Variant::columns;
   const int64_t accumulator = accumulator_bytes(s.y);
-  s.threads = knobs.threads > 0 ? knobs.threads : 256;
+  s.threads = knobs.threads.value_or(256);
   while (s.threads > 64 && accumulator * s.vector * s.threads / 2 > kStaticSharedBytes) s.threads /= 2;
   s.unroll = reduction_unroll(s, knobs);
   const int64_t steps = s.vectors(s.kept, s.domain().rank());

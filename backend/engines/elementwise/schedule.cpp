@@ -83,12 +83,12 @@ int broadcast_axis(const Expr& expr, int vector_axis) {
 
 void schedule_plain(ElementwiseSchedule& s, const ElementwiseKnobs& knobs, const DeviceInfo& device) {
   const Expr& expr = s.y.expr;
-  s.threads = knobs.threads > 0 ? knobs.threads : 256;
+  s.threads = knobs.threads.value_or(256);
   s.unroll_axis = broadcast_axis(expr, s.last());
   const int64_t streamed = streamed_bytes(expr, s.last(), s.vector);
   // Enough bytes in flight to hide the memory's latency, and a broadcast operand shared by four.
   const int64_t enough = streamed <= 4 ? 8 : s.unroll_axis >= 0 || streamed < 16 ? 4 : streamed < 32 ? 2 : 1;
-  int64_t unroll = affordable_unroll(expr, s.vector, knobs.unroll > 0 ? knobs.unroll : enough);
+  int64_t unroll = affordable_unroll(expr, s.vector, knobs.unroll.value_or(enough));
   const bool row_tails = expr.domain[s.last()] % s.vector != 0;
   if (s.unroll_axis < 0 && row_tails && expr.domain.rank() > 1) unroll = 1;
   s.unroll = 1;
@@ -137,29 +137,41 @@ int64_t ElementwiseSchedule::shared_bytes() const {
   return (domain()[plane_axis()] | 1) * (channels / vector) * kMaxAccessBytes;
 }
 
-ElementwiseSchedule schedule_elementwise(const Fusion& fusion, int expr_index, const ElementwiseKnobs& knobs,
-                                         const DeviceInfo& device) {
-  const Expr expr = simplified(fusion.sites[static_cast<size_t>(expr_index)].expr);
-  const uint32_t reduced = shared_reduction_mask(expr).value_or(0);
-  const int vector_axis = choose_vector_axis(expr);
+ElementwiseProblem::ElementwiseProblem(const Fusion& fusion_, const DeviceInfo& device_)
+    : fusion(fusion_), device(device_) {
+  for (const Site& site : fusion.sites) {
+    ElementwiseSite& facts = sites.emplace_back();
+    facts.expr = simplified(site.expr);
+    facts.reduced = shared_reduction_mask(facts.expr).value_or(0);
+    facts.vector_axis = choose_vector_axis(facts.expr);
+    if (facts.reduced == 0) facts.staged_axis = staging_axis(facts.expr, facts.vector_axis);
+    facts.index_bits = index_bits(facts.expr);
+    facts.short_forms = fits_short_forms(facts.expr);
+  }
+}
+
+ElementwiseSchedule schedule_elementwise(const ElementwiseProblem& problem, size_t site,
+                                         const ElementwiseKnobs& knobs) {
+  const auto& [expr, reduced, vector_axis, staged_axis, bits, short_forms] = problem.sites[site];
+  const Fusion& fusion = problem.fusion;
+  const DeviceInfo& device = problem.device;
 
   ElementwiseSchedule s;
-  s.y = {std::string("Y"), {}, 0, fits_short_forms(expr)};
-  s.index_bits = index_bits(expr);
+  s.y = {std::string("Y"), {}, 0, short_forms};
+  s.index_bits = bits;
   if (reduced != 0) {
     s.y.expr = select_axes(expr, joined(order_of(expr, reduced, false, vector_axis),
                                         order_of(expr, reduced, true, vector_axis)));
     s.kept = expr.domain.rank() - std::popcount(reduced);
     const bool rows = (reduced >> vector_axis & 1) != 0;
     s.y.vector_axis = rows ? s.last() : s.kept - 1;
-    s.vector = choose_vector(fusion, s.y.expr, s.y.vector_axis, knobs.vector);
+    s.vector = choose_vector(fusion, s.y.expr, s.y.vector_axis, knobs.vector.value_or(0));
     if (!rows) s.vector = column_vector(s.y, s.y.vector_axis, s.vector);
     mark_whole(fusion, s.y, s.vector);
     rows ? schedule_rows(s, knobs, device) : schedule_columns(s, knobs, device);
     return s;
   }
 
-  const int staged_axis = staging_axis(expr, vector_axis);
   s.can_stage = staged_axis >= 0;
   const bool stages = s.can_stage && knobs.stage != 0;
   Dims order;
@@ -172,7 +184,7 @@ ElementwiseSchedule schedule_elementwise(const Fusion& fusion, int expr_index, c
   if (stages) {
     if (!schedule_planes(s, fusion, knobs, device)) schedule_transpose(s, fusion, knobs);
   } else {
-    s.vector = choose_vector(fusion, s.y.expr, s.last(), knobs.vector);
+    s.vector = choose_vector(fusion, s.y.expr, s.last(), knobs.vector.value_or(0));
     mark_whole(fusion, s.y, s.vector);
     schedule_plain(s, knobs, device);
   }

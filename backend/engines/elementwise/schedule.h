@@ -1,8 +1,9 @@
-// Owns the schedule of a fusion without anchors: which kernel carries out one of its Exprs, over which axes
-// in which order, and how many threads, vectors and blocks it takes.
+// Owns the problem and the schedule of a fusion without anchors: which kernel carries out one of its Exprs,
+// over which axes in which order, and how many threads, vectors and blocks it takes.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "core/device_info.h"
@@ -14,15 +15,42 @@ namespace fusor {
 /// Shared memory that every device gives a block without being asked.
 inline constexpr int64_t kStaticSharedBytes = 48 * 1024;
 
-/// What a caller may ask for; 0 (stage: -1) leaves the choice to the schedule. What cannot be had is lowered
-/// to what can: a vector that alignment forbids, a split of a reduction that is too short for it.
+/// What a caller may ask for; what is left out is the schedule's choice. What cannot be had is lowered to
+/// what can: a vector that alignment forbids, a split of a reduction that is too short for it.
 struct ElementwiseKnobs {
-  int64_t vector = 0;   ///< elements a vector
-  int64_t threads = 0;  ///< a block
-  int64_t unroll = 0;   ///< vectors that a thread has in flight
-  int64_t stage =
-      -1;  ///< loads across the stores' direction go through shared memory: 1 in tiles, 2 in planes
-  int64_t splits = 0;  ///< parts of a reduction
+  std::optional<int64_t> vector = {};   ///< elements a vector
+  std::optional<int64_t> threads = {};  ///< a block
+  std::optional<int64_t> unroll = {};   ///< vectors that a thread has in flight
+  /// Loads across the stores' direction go through shared memory: 1 in tiles, 2 in planes.
+  std::optional<int64_t> stage = {};
+  std::optional<int64_t> splits = {};  ///< parts of a reduction
+
+  static void visit(auto& self, auto&& knob) {
+    knob("vector", self.vector);
+    knob("threads", self.threads);
+    knob("unroll", self.unroll);
+    knob("stage", self.stage);
+    knob("splits", self.splits);
+  }
+};
+
+/// Facts of one Expr.
+struct ElementwiseSite {
+  Expr expr;             ///< simplified
+  uint32_t reduced = 0;  ///< axes
+  int vector_axis = 0;
+  int staged_axis = -1;  ///< the loads' direction where it is another; -1: nothing to stage
+  int index_bits = 32;
+  bool short_forms = false;
+};
+
+/// Facts of a fusion without anchors.
+struct ElementwiseProblem {
+  const Fusion& fusion;
+  const DeviceInfo& device;
+  std::vector<ElementwiseSite> sites;
+
+  ElementwiseProblem(const Fusion& fusion, const DeviceInfo& device);
 };
 
 struct ElementwiseSchedule {
@@ -57,8 +85,8 @@ struct ElementwiseSchedule {
   int64_t blocks() const;
 };
 
-/// The schedule of fusion.sites[expr]; `fusion` has no anchors.
-ElementwiseSchedule schedule_elementwise(const Fusion& fusion, int expr, const ElementwiseKnobs& knobs,
-                                         const DeviceInfo& device);
+/// Of one of the problem's sites.
+ElementwiseSchedule schedule_elementwise(const ElementwiseProblem& problem, size_t site,
+                                         const ElementwiseKnobs& knobs);
 
 }  // namespace fusor

@@ -80,10 +80,9 @@ void schedule_transpose(ElementwiseSchedule& s, const Fusion& fusion, const Elem
   s.vector = kMaxAccessBytes / widest;
   // Accesses of 8 bytes, where those of 16 fall apart into elements.
   if (!moves_whole(s, fusion, s.vector) && moves_whole(s, fusion, s.vector / 2)) s.vector /= 2;
-  if (knobs.vector > 0) s.vector = std::clamp<int64_t>(power_of_two_to(knobs.vector), 2, s.vector);
+  if (knobs.vector) s.vector = std::clamp<int64_t>(power_of_two_to(*knobs.vector), 2, s.vector);
   // Every thread takes part in every pass over the tile's 8 * vector lines of 8 vectors.
-  s.threads =
-      std::min<int64_t>(knobs.threads > 0 ? std::min<int64_t>(knobs.threads, 256) : 256, 64 * s.vector);
+  s.threads = std::min<int64_t>(std::min<int64_t>(knobs.threads.value_or(256), 256), 64 * s.vector);
   mark_whole(fusion, s.y, s.vector);
   stage_loads(s, fusion);
 }

@@ -2,6 +2,10 @@
 // them (NCHW, filters KCRS, channels or rows that are no multiples of 16 bytes, groups of few channels),
 // carried out by it between copies through scratch, as one of the rewrites of repack/repack.h.
 #include <algorithm>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <variant>
 
 #include "backend/engines/contraction/epilogue.h"
 #include "backend/engines/contraction/pointwise_convolution.h"
@@ -29,74 +33,81 @@ Fusion carried(const Fusion& fusion) {
   return packs_pixels || !refuse_copies(*matmul, *view, filter_is_right) ? fusion : *std::move(matmul);
 }
 
-// A rewrite as it was chosen.
+// A rewrite as it was chosen, with its fusions and what the wgmma engine prepared of the core.
 struct Way {
   const Rewrite* rewrite;
   int64_t value;  // of its knob
   WayOut out;
+  std::unique_ptr<const Repacked> repacked;
+  std::unique_ptr<const Prepared> core;
+};
 
-  Repacked of(const Fusion& fusion, const Contraction& view) const {
-    return rewrite->rewritten(fusion, view, value, out);
+// Facts of the fusion.
+struct Problem {
+  Fusion fusion;  // as it is carried
+  Contraction view;
+  const DeviceInfo& device;
+  std::vector<Way> ways;  // those whose contraction the wgmma engine takes
+
+  std::vector<WayOut> ways_out(const Rewrite& rewrite, int64_t value) const {
+    return rewrite.ways_out(fusion, view, value);
   }
 };
 
-// Those whose contraction the wgmma engine takes; ways out differ in nothing that is refused.
-std::vector<Way> ways_of(const Rewrite& rewrite, const Fusion& fusion, const Contraction& view,
-                         const DeviceInfo& device) {
-  std::vector<Way> all;
-  for (const int64_t value : rewrite.values()) {
-    const std::vector<WayOut> outs = rewrite.ways_out(fusion, view, value);
-    if (outs.empty()) continue;
-    if (!wgmma_engine().supports(rewrite.rewritten(fusion, view, value, outs.front()).core, device)) continue;
-    for (const WayOut out : outs) all.push_back({&rewrite, value, out});
+const Rewrite& plain_rewrite() { return *rewrites().front(); }
+
+// A refusal is the wgmma engine's.
+std::variant<Refusal, Way> way_of(const Problem& problem, const Rewrite& rewrite, int64_t value, WayOut out) {
+  auto repacked =
+      std::make_unique<const Repacked>(rewrite.rewritten(problem.fusion, problem.view, value, out));
+  PreparedOr core = wgmma_engine().prepare(repacked->core, problem.device);
+  if (auto* const refusal = std::get_if<Refusal>(&core)) return std::move(*refusal);
+  return Way{&rewrite, value, out, std::move(repacked),
+             std::get<std::unique_ptr<const Prepared>>(std::move(core))};
+}
+
+void add_ways(Problem& problem, const Rewrite& rewrite) {
+  for (const int64_t value : rewrite.values())
+    for (const WayOut out : problem.ways_out(rewrite, value)) {
+      auto way = way_of(problem, rewrite, value, out);
+      // Ways out differ in nothing that is refused.
+      if (std::holds_alternative<Refusal>(way)) break;
+      problem.ways.push_back(std::get<Way>(std::move(way)));
+    }
+}
+
+// Without any but the plain rewrite. The copy that finishes a product could reduce, but no engine is asked
+// to.
+std::optional<Refusal> refuse_plain(const Problem& problem) {
+  if (problem.ways.empty()) {
+    const std::vector<WayOut> outs = problem.ways_out(plain_rewrite(), 0);
+    auto way = way_of(problem, plain_rewrite(), 0, outs.empty() ? WayOut::direct : outs.front());
+    if (auto* const refusal = std::get_if<Refusal>(&way)) return std::move(*refusal);
   }
-  return all;
+  if (auto refusal = refuse_epilogue_reductions(problem.fusion)) return refusal;
+  if (!problem.ways.empty()) return std::nullopt;
+  return Refusal{"something-to-repack",
+                 problem.fusion.op_name(problem.fusion.anchors[0].op),
+                 "",
+                 "an operand or a result that the copy engine cannot walk",
+                 "none",
+                 "use wgmma",
+                 -1};
 }
 
-std::vector<Way> ways(const Fusion& fusion, const Contraction& view, const DeviceInfo& device) {
-  std::vector<Way> all;
-  for (const Rewrite* const rewrite : rewrites())
-    for (const Way& way : ways_of(*rewrite, fusion, view, device)) all.push_back(way);
-  return all;
-}
-
-// By the way out that was asked for, where the rewrite has it.
-Way leaving(const Rewrite& rewrite, int64_t value, const std::vector<WayOut>& outs, WayOut asked) {
-  WayOut out = outs.empty() ? WayOut::direct : outs.front();
-  if (std::ranges::find(outs, asked) != outs.end()) out = asked;
-  return {&rewrite, value, out};
-}
-
-// The one without a knob.
-Way plain_way(const Fusion& fusion, const Contraction& view, WayOut asked = WayOut::direct) {
-  const Rewrite& plain = *rewrites().front();
-  return leaving(plain, 0, plain.ways_out(fusion, view, 0), asked);
-}
-
-// Where no knob asks for a rewrite that can be, the plain one, or else the first that there is: plans need
-// not set every knob, and values that go with one rewrite do not go with another.
-Way way_of(const Fusion& fusion, const Contraction& view, const EngineConfig& config,
-           const DeviceInfo& device) {
-  const auto asked = static_cast<WayOut>(config.knob("repack_y", 0));
-  for (const Rewrite* const rewrite : rewrites().subspan(1)) {
-    const int64_t value = config.knob(rewrite->knob(), 0);
-    if (value == 0) continue;
-    if (const auto outs = rewrite->ways_out(fusion, view, value); !outs.empty())
-      return leaving(*rewrite, value, outs, asked);
-  }
-  const Way plain = plain_way(fusion, view, asked);
-  if (wgmma_engine().supports(plain.of(fusion, view).core, device)) return plain;
-  return ways(fusion, view, device).front();
+// Of copies, which the elementwise engine always takes.
+std::unique_ptr<const Prepared> prepared_copies(const Fusion& copies, const DeviceInfo& device) {
+  return std::get<std::unique_ptr<const Prepared>>(elementwise_engine().prepare(copies, device));
 }
 
 void add_copies(Work& work, const Fusion& copies, const DeviceInfo& device) {
   if (copies.sites.empty()) return;
-  const Work all = elementwise_engine().candidates(copies, device).front().work;
+  const Work all = prepared_copies(copies, device)->candidates().front().work;
   work.serial_dram_bytes += all.dram_bytes;
   work.launches += all.launches;
 }
 
-Work price_of_copies(const Repacked& repacked, const DeviceInfo& device) {
+Work cost_of_copies(const Repacked& repacked, const DeviceInfo& device) {
   Work copies;
   copies.launches = 0;
   copies.fills = static_cast<int>(repacked.zeroed.size());
@@ -107,44 +118,33 @@ Work price_of_copies(const Repacked& repacked, const DeviceInfo& device) {
   return copies;
 }
 
-class WgmmaRepackedEngine final : public Engine {
+void lower_copies(Lowered& lowered, const Repacked& repacked, const Fusion& copies,
+                  const DeviceInfo& device) {
+  if (copies.sites.empty()) return;
+  const EngineConfig as_it_sees_fit{"elementwise", 1, {}};
+  append_part(lowered, repacked, prepared_copies(copies, device)->lower(as_it_sees_fit));
+}
+
+Lowered lower(const Problem& problem, const Way& way, const EngineConfig& config) {
+  const Repacked& repacked = *way.repacked;
+  Lowered lowered;
+  lowered.scratch = repacked.scratch;
+  for (const int scratch : repacked.zeroed)
+    lowered.steps.emplace_back(Fill{scratch, repacked.scratch[static_cast<size_t>(scratch)], 0});
+  lower_copies(lowered, repacked, repacked.loads, problem.device);
+  append_part(lowered, repacked, way.core->lower(config));
+  lower_copies(lowered, repacked, repacked.stores, problem.device);
+  return lowered;
+}
+
+class PreparedRepack final : public Prepared {
  public:
-  std::string_view name() const override { return "wgmma_repacked"; }
-  int number() const override { return 31; }
-  int revision() const override { return wgmma_engine().revision(); }
-  Notes notes() const override { return wgmma_engine().notes(); }
-  Notes notes_on(const Fusion& given) const override {
-    const Fusion fusion = carried(given);
-    const Contraction view = contraction_of(fusion).value();
-    return wgmma_engine().notes_on(plain_way(fusion, view).of(fusion, view).core);
-  }
+  explicit PreparedRepack(Problem problem) : problem_(std::move(problem)) {}
 
-  Support supports(const Fusion& given, const DeviceInfo& device) const override {
-    if (auto refusal = refuse_phases(given)) return Support::no(std::move(*refusal));
-    if (auto refusal = refuse_pair(given)) return Support::no(std::move(*refusal));
-    const Fusion fusion = carried(given);
-    const auto view = contraction_of(fusion);
-    if (!view) return wgmma_engine().supports(fusion, device);
-    for (const Rewrite* const rewrite : rewrites().subspan(1))
-      if (!ways_of(*rewrite, fusion, *view, device).empty()) return Support::yes();
-    const Way plain = plain_way(fusion, *view);
-    if (Support support = wgmma_engine().supports(plain.of(fusion, *view).core, device); !support)
-      return support;
-    // The copy that finishes a product could reduce, but no engine is asked to.
-    if (auto refusal = refuse_epilogue_reductions(fusion)) return Support::no(std::move(*refusal));
-    if (plain.rewrite->ways_out(fusion, *view, plain.value).empty())
-      return Support::no({"something-to-repack", fusion.op_name(fusion.anchors[0].op), "",
-                          "an operand or a result that the copy engine cannot walk", "none", "use wgmma",
-                          -1});
-    return Support::yes();
-  }
-
-  std::vector<Knob> knobs(const Fusion& given, const DeviceInfo& device) const override {
-    const Fusion fusion = carried(given);
-    const Contraction view = contraction_of(fusion).value();
+  std::vector<Knob> knobs() const override {
     std::vector<Knob> all;
-    for (const Way& way : ways(fusion, view, device)) {
-      for (const Knob& knob : wgmma_engine().knobs(way.of(fusion, view).core, device)) add_knob(all, knob);
+    for (const Way& way : problem_.ways) {
+      for (const Knob& knob : way.core->knobs()) add_knob(all, knob);
       add_knob(all, {"repack_y", {static_cast<int64_t>(way.out)}});
       for (const Rewrite* const rewrite : rewrites().subspan(1))
         add_knob(all, {std::string(rewrite->knob()), {rewrite == way.rewrite ? way.value : 0}});
@@ -152,27 +152,25 @@ class WgmmaRepackedEngine final : public Engine {
     return all;
   }
 
-  std::vector<EngineCandidate> candidates(const Fusion& given, const DeviceInfo& device) const override {
-    const Fusion fusion = carried(given);
-    const Contraction view = contraction_of(fusion).value();
+  std::vector<EngineCandidate> candidates() const override {
     std::vector<EngineCandidate> all;
-    for (const Way& way : ways(fusion, view, device)) add_candidates(all, fusion, view, way, device);
+    for (const Way& way : problem_.ways) add_candidates(all, way);
     return all;
   }
 
-  Lowered lower(const Fusion& given, const EngineConfig& config, const DeviceInfo& device) const override {
-    const Fusion fusion = carried(given);
-    const Contraction view = contraction_of(fusion).value();
-    const Repacked repacked = way_of(fusion, view, config, device).of(fusion, view);
-    Lowered lowered;
-    lowered.scratch = repacked.scratch;
-    for (const int scratch : repacked.zeroed)
-      lowered.steps.emplace_back(Fill{scratch, repacked.scratch[static_cast<size_t>(scratch)], 0});
-    const EngineConfig as_it_sees_fit{"elementwise", 1, {}};
-    append_part(lowered, repacked, elementwise_engine().lower(repacked.loads, as_it_sees_fit, device));
-    append_part(lowered, repacked, wgmma_engine().lower(repacked.core, config, device));
-    append_part(lowered, repacked, elementwise_engine().lower(repacked.stores, as_it_sees_fit, device));
-    return lowered;
+  Notes notes() const override { return problem_.ways.front().core->notes(); }
+
+  // Where no knob asks for a rewrite that can be, the plain one, or else the first that there is: plans need
+  // not set every knob, and values that go with one rewrite do not go with another.
+  Lowered lower(const EngineConfig& config) const override {
+    const auto out = static_cast<WayOut>(config.knob("repack_y", 0));
+    for (const Rewrite* const rewrite : rewrites().subspan(1))
+      if (const int64_t value = config.knob(rewrite->knob(), 0); value != 0)
+        if (const Way* const way = find(*rewrite, value, out)) return fusor::lower(problem_, *way, config);
+    if (const Way* const way = find(plain_rewrite(), 0, out)) return fusor::lower(problem_, *way, config);
+    auto nothing_repacked = way_of(problem_, plain_rewrite(), 0, WayOut::direct);
+    const Way* const plain = std::get_if<Way>(&nothing_repacked);
+    return fusor::lower(problem_, plain != nullptr ? *plain : problem_.ways.front(), config);
   }
 
  private:
@@ -188,21 +186,51 @@ class WgmmaRepackedEngine final : public Engine {
     std::ranges::sort(known->values);
   }
 
-  void add_candidates(std::vector<EngineCandidate>& all, const Fusion& fusion, const Contraction& view,
-                      const Way& way, const DeviceInfo& device) const {
-    const Repacked repacked = way.of(fusion, view);
-    const Work copies = price_of_copies(repacked, device);
-    for (EngineCandidate& candidate : wgmma_engine().candidates(repacked.core, device)) {
+  void add_candidates(std::vector<EngineCandidate>& all, const Way& way) const {
+    const Work copies = cost_of_copies(*way.repacked, problem_.device);
+    for (EngineCandidate& candidate : way.core->candidates()) {
       Work& work = candidate.work;
       work.serial_dram_bytes += copies.serial_dram_bytes;
       work.launches += copies.launches;
       work.fills += copies.fills;
       work.scratch_bytes += copies.scratch_bytes;
-      candidate.config.engine = name();
+      candidate.config.engine = wgmma_repacked_engine().name();
       candidate.config.set("repack_y", static_cast<int64_t>(way.out));
       if (!way.rewrite->knob().empty()) candidate.config.set(way.rewrite->knob(), way.value);
       all.push_back(std::move(candidate));
     }
+  }
+
+  // With the way out that is asked for, or else the first.
+  const Way* find(const Rewrite& rewrite, int64_t value, WayOut out) const {
+    const Way* found = nullptr;
+    for (const Way& way : problem_.ways)
+      if (way.rewrite == &rewrite && way.value == value && (found == nullptr || way.out == out)) found = &way;
+    return found;
+  }
+
+  Problem problem_;
+};
+
+class WgmmaRepackedEngine final : public Engine {
+ public:
+  std::string_view name() const override { return "wgmma_repacked"; }
+  int number() const override { return 31; }
+  int revision() const override { return wgmma_engine().revision(); }
+  Notes notes() const override { return wgmma_engine().notes(); }
+
+  PreparedOr prepare(const Fusion& fusion, const DeviceInfo& device) const override {
+    if (auto refusal = refuse_phases(fusion)) return std::move(*refusal);
+    if (auto refusal = refuse_pair(fusion)) return std::move(*refusal);
+    Fusion as_carried = carried(fusion);
+    const auto view = contraction_of(as_carried);
+    if (!view) return wgmma_engine().prepare(fusion, device);
+    Problem problem{std::move(as_carried), *view, device, {}};
+    for (const Rewrite* const rewrite : rewrites()) add_ways(problem, *rewrite);
+    const auto is_plain = [](const Way& way) { return way.rewrite == &plain_rewrite(); };
+    if (std::ranges::all_of(problem.ways, is_plain))
+      if (auto refusal = refuse_plain(problem)) return std::move(*refusal);
+    return std::make_unique<const PreparedRepack>(std::move(problem));
   }
 };
 

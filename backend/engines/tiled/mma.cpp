@@ -5,7 +5,10 @@
 
 #include <algorithm>
 #include <array>
+#include <memory>
+#include <optional>
 
+#include "backend/engines/knobs.h"
 #include "backend/engines/list.h"
 #include "backend/engines/tiled/part.h"
 
@@ -92,7 +95,7 @@ bool is_plain(const Fusion& fusion, const Expr& site, DataType element) {
          fusion.operands[static_cast<size_t>(value.access.operand)].type == element;
 }
 
-// --- One candidate ---
+// --- Problem and schedule ---
 
 constexpr int64_t kFragmentLine = 64;  // bytes of the shortest line along k
 constexpr int64_t kTurnsOfPart = 4;    // of the main loop, in a part of a split at least
@@ -104,177 +107,204 @@ Widths load_widths(DataType element) {
 }
 constexpr std::array<int64_t, 3> kStoreWidths{8, 4, 2};
 
-struct Lowering : TiledContraction {
-  Elements elements;
-  bool plain_a, plain_b;
-  int64_t blocks_per_sm = 1, stages = 2;
+struct Knobs {
+  int64_t tile_m = 128, tile_n = 128, tile_k = 32, split = 1;
 
-  Lowering(const Fusion& fusion_, const EngineConfig& config, const DeviceInfo& device)
-      : Lowering(fusion_, config, device,
-                 elements_of(fusion_, contraction_of(fusion_).value().compute).value()) {}
-
-  Launch launch() const {
-    KernelSite a = site_a(), b = site_b();
-    a.addressed = plain_a, b.addressed = plain_b;
-    Launch launch = product("mma",
-                            {{"tile_k", tiling.tile.k},
-                             {"stages", stages},
-                             {"a_element", element_number(elements.a)},
-                             {"b_element", element_number(elements.b)},
-                             {"a_plain", plain_a ? 1 : 0},
-                             {"b_plain", plain_b ? 1 : 0},
-                             {"shared_bytes", shared_bytes(stages)}},
-                            a, b);
-    launch.shared_bytes = shared_bytes(stages);
-    return launch;
-  }
-
-  /// Both operands go to shared memory without passing through registers.
-  bool copies_both() const {
-    return copies(load_a, plain_a, elements.a) && copies(load_b, plain_b, elements.b);
-  }
-
-  Work cost(const DeviceInfo& device) const {
-    Work work = this->work();
-    // The device's rate is that of 16 bits; TF32 has half of it.
-    work.tensor_flops = inner_flops() * (is_tf32() ? 2 : 1);
-    work.fp32_flops += 2 * kInstructionsOfVector *
-                       (elements_of_a() / static_cast<double>(load_a.width) +
-                        elements_of_b() / static_cast<double>(load_b.width));
-    // Two keep the tensor cores as busy as four do.
-    work.tiles_per_sm = static_cast<int>(std::min<int64_t>(blocks_per_sm, 2));
-    work.stages = static_cast<int>(stages);
-    work.efficiency = efficiency(device);
-    return work;
-  }
-
- private:
-  // Finding a vector's place and whether it is padding, by the text of the kernel.
-  static constexpr double kInstructionsOfVector = 16;
-
-  Lowering(const Fusion& fusion_, const EngineConfig& config, const DeviceInfo& device,
-           const Elements& elements_)
-      : TiledContraction(fusion_, device,
-                         {config.knob("tile_m", 128), config.knob("tile_n", 128), config.knob("tile_k", 32)},
-                         config.knob("split", 1),
-                         {load_widths(elements_.a), load_widths(elements_.b), kStoreWidths}),
-        elements(elements_),
-        plain_a(is_plain(fusion_, sites.a, elements_.a)),
-        plain_b(is_plain(fusion_, sites.b, elements_.b)) {
-    choose_stages(device);
-  }
-
-  bool is_tf32() const { return elements.a == DataType::f32; }
-
-  bool copies(const OperandLoad& load, bool plain, DataType element) const {
-    return plain && load.width * byte_size(element) >= 4 && (load.along_k || byte_size(element) > 1);
-  }
-
-  // Blocks that an SM holds by their registers (ptxas, sm_90a: at most 128 a thread, 64 for the small tiles,
-  // more where the tile is wider than that), as far as two stages of each fit; then as many stages as still
-  // do. What goes through registers is one turn ahead, whatever the number of stages.
-  void choose_stages(const DeviceInfo& device) {
-    const auto fits = [&](int64_t depth) {
-      return shared_bytes(depth) <=
-             std::min(device.shared_per_block, device.shared_per_sm / blocks_per_sm - kReservedBytes);
-    };
-    const int64_t size = tiling.tile.elements();
-    blocks_per_sm = size > 128 * 128 ? 1 : size > 64 * 64 ? 2 : 4;
-    while (blocks_per_sm > 1 && !fits(2)) blocks_per_sm /= 2;
-    const bool async = copies(load_a, plain_a, elements.a) || copies(load_b, plain_b, elements.b);
-    for (stages = async ? kMostStages : 2; stages > 2 && !fits(stages);) --stages;
-  }
-
-  static constexpr int64_t kMostStages = 4;
-  static constexpr int64_t kReservedBytes = 1024;  // that the driver keeps of each block's shared memory
-
-  // sizeof(Shared) in the kernel, which checks it.
-  int64_t shared_bytes(int64_t depth) const {
-    const auto round_up = [](int64_t bytes) { return (bytes + 127) / 128 * 128; };
-    const auto [m, n, k] = tiling.tile;
-    const int64_t operands = depth * (m + n) * k * byte_size(elements.a);
-    return round_up(round_up(std::max(operands, staged_bytes())) + (m + n + 2 * k) * index_bits / 2);
-  }
-
-  int64_t staged_bytes() const {
-    const int64_t m = tiling.tile.m, n = tiling.tile.n;
-    const int64_t most_warps_n = n >= 128 ? 4 : n / 32;
-    const int64_t warps_m = std::min(8 / most_warps_n, m / 16), warps_n = 8 / warps_m;
-    return 4 * (store.along_n ? 16 * warps_m * (n + 8) : 8 * warps_n * (m + 4));
-  }
-
-  // Not measured yet: guesses of what the inner loop reaches of the 16-bit peak. mma.sync feeds the tensor
-  // cores of sm_90 and sm_100 at little more than half their rate, those of other generations at all of it.
-  // Smaller tiles are scaled by what they read of shared memory for each product. TF32 reads twice the bytes
-  // of 16-bit types for products that take twice the time, and rounds what it has read: with a tile of 128 x
-  // 128, shared memory is as busy as the tensor cores of sm_90 are.
-  double efficiency(const DeviceInfo& device) const {
-    const int64_t size = tiling.tile.elements();
-    const double wide = is_tf32() && size > 128 * 128 ? 1.15 : 1.0;
-    const double tile = size >= 128 * 128 ? wide : size >= 128 * 64 ? 0.75 : size >= 64 * 64 ? 0.55 : 0.4;
-    const int generation = device.compute_capability / 10;
-    const bool halved = generation == 9 || generation == 10;
-    const double instructions = is_tf32() ? (halved ? 0.45 : 0.65) : (halved ? 0.35 : 0.75);
-    return tile * instructions * (index_bits == 64 ? 0.7 : 1.0);
+  static void visit(auto& self, auto&& knob) {
+    knob("tile_m", self.tile_m);
+    knob("tile_n", self.tile_n);
+    knob("tile_k", self.tile_k);
+    knob("split", self.split);
   }
 };
 
+// Facts of a fusion.
+struct Problem : TiledProblem {
+  const DeviceInfo& device;
+  Elements elements;
+  bool plain_a, plain_b;
+  // The operand goes to shared memory without passing through registers.
+  bool copies_a, copies_b;
+
+  Problem(const Fusion& fusion_, const DeviceInfo& device_, const Elements& elements_)
+      : TiledProblem(fusion_, device_, {load_widths(elements_.a), load_widths(elements_.b), kStoreWidths}),
+        device(device_),
+        elements(elements_),
+        plain_a(is_plain(fusion_, sites.a, elements_.a)),
+        plain_b(is_plain(fusion_, sites.b, elements_.b)),
+        copies_a(copies(load_a, plain_a, elements.a)),
+        copies_b(copies(load_b, plain_b, elements.b)) {}
+
+  bool is_tf32() const { return elements.a == DataType::f32; }
+
+ private:
+  static bool copies(const OperandLoad& load, bool plain, DataType element) {
+    return plain && load.width * byte_size(element) >= 4 && (load.along_k || byte_size(element) > 1);
+  }
+};
+
+// A setting.
+struct Schedule : TiledSchedule {
+  int64_t blocks_per_sm = 1, stages = 2;
+  int64_t shared_bytes = 0;
+
+  Schedule(const Problem& problem, const Knobs& knobs);
+};
+
+// --- Shared memory ---
+
+constexpr int64_t kMostStages = 4;
+constexpr int64_t kReservedBytes = 1024;  // that the driver keeps of each block's shared memory
+
+int64_t staged_bytes(const Problem& problem, const TileShape& tile) {
+  const int64_t m = tile.m, n = tile.n;
+  const int64_t most_warps_n = n >= 128 ? 4 : n / 32;
+  const int64_t warps_m = std::min(8 / most_warps_n, m / 16), warps_n = 8 / warps_m;
+  return 4 * (problem.store.along_n ? 16 * warps_m * (n + 8) : 8 * warps_n * (m + 4));
+}
+
+// sizeof(Shared) in the kernel, which checks it.
+int64_t shared_bytes_of(const Problem& problem, const TiledSchedule& schedule, int64_t depth) {
+  const auto round_up = [](int64_t bytes) { return (bytes + 127) / 128 * 128; };
+  const auto [m, n, k] = schedule.tile;
+  const int64_t operands = depth * (m + n) * k * byte_size(problem.elements.a);
+  return round_up(round_up(std::max(operands, staged_bytes(problem, schedule.tile))) +
+                  (m + n + 2 * k) * schedule.index_bits / 2);
+}
+
+// Blocks that an SM holds by their registers (ptxas, sm_90a: at most 128 a thread, 64 for the small tiles,
+// more where the tile is wider than that), as far as two stages of each fit; then as many stages as still
+// do. What goes through registers is one turn ahead, whatever the number of stages.
+Schedule::Schedule(const Problem& problem, const Knobs& knobs)
+    : TiledSchedule(problem, {knobs.tile_m, knobs.tile_n, knobs.tile_k}, knobs.split) {
+  const DeviceInfo& device = problem.device;
+  const auto fits = [&](int64_t depth) {
+    return shared_bytes_of(problem, *this, depth) <=
+           std::min(device.shared_per_block, device.shared_per_sm / blocks_per_sm - kReservedBytes);
+  };
+  const int64_t size = tile.elements();
+  blocks_per_sm = size > 128 * 128 ? 1 : size > 64 * 64 ? 2 : 4;
+  while (blocks_per_sm > 1 && !fits(2)) blocks_per_sm /= 2;
+  const bool async = problem.copies_a || problem.copies_b;
+  for (stages = async ? kMostStages : 2; stages > 2 && !fits(stages);) --stages;
+  shared_bytes = shared_bytes_of(problem, *this, stages);
+}
+
+Lowered lower(const Problem& problem, const Schedule& schedule) {
+  KernelSite a = site_a(problem), b = site_b(problem);
+  a.addressed = problem.plain_a, b.addressed = problem.plain_b;
+  Launch launch = tiled_launch(problem, schedule, "mma",
+                               {{"tile_k", schedule.tile.k},
+                                {"stages", schedule.stages},
+                                {"a_element", element_number(problem.elements.a)},
+                                {"b_element", element_number(problem.elements.b)},
+                                {"a_plain", problem.plain_a ? 1 : 0},
+                                {"b_plain", problem.plain_b ? 1 : 0},
+                                {"shared_bytes", schedule.shared_bytes}},
+                               a, b);
+  launch.shared_bytes = schedule.shared_bytes;
+  return tiled_steps(problem, schedule, std::move(launch));
+}
+
+// --- Costs ---
+
+// Not measured yet: guesses of what the inner loop reaches of the 16-bit peak. mma.sync feeds the tensor
+// cores of sm_90 and sm_100 at little more than half their rate, those of other generations at all of it.
+// Smaller tiles are scaled by what they read of shared memory for each product. TF32 reads twice the bytes
+// of 16-bit types for products that take twice the time, and rounds what it has read: with a tile of 128 x
+// 128, shared memory is as busy as the tensor cores of sm_90 are.
+double efficiency(const Problem& problem, const Schedule& schedule) {
+  const int64_t size = schedule.tile.elements();
+  const bool is_tf32 = problem.is_tf32();
+  const double wide = is_tf32 && size > 128 * 128 ? 1.15 : 1.0;
+  const double tile = size >= 128 * 128 ? wide : size >= 128 * 64 ? 0.75 : size >= 64 * 64 ? 0.55 : 0.4;
+  const int generation = problem.device.compute_capability / 10;
+  const bool halved = generation == 9 || generation == 10;
+  const double instructions = is_tf32 ? (halved ? 0.45 : 0.65) : (halved ? 0.35 : 0.75);
+  return tile * instructions * (schedule.index_bits == 64 ? 0.7 : 1.0);
+}
+
+// Finding a vector's place and whether it is padding, by the text of the kernel.
+constexpr double kInstructionsOfVector = 16;
+
+Work cost(const Problem& problem, const Schedule& schedule) {
+  Work work = tiled_cost(problem, schedule);
+  // The device's rate is that of 16 bits; TF32 has half of it.
+  work.tensor_flops = inner_flops(problem, schedule) * (problem.is_tf32() ? 2 : 1);
+  work.fp32_flops += 2 * kInstructionsOfVector *
+                     (elements_of_a(problem, schedule) / static_cast<double>(problem.load_a.width) +
+                      elements_of_b(problem, schedule) / static_cast<double>(problem.load_b.width));
+  // Two keep the tensor cores as busy as four do.
+  work.tiles_per_sm = static_cast<int>(std::min<int64_t>(schedule.blocks_per_sm, 2));
+  work.stages = static_cast<int>(schedule.stages);
+  work.efficiency = efficiency(problem, schedule);
+  return work;
+}
+
 // --- The engine ---
 
-class MmaEngine final : public Engine {
+// Names the operand that reaches no type of the tensor cores; where each does, the pair.
+Refusal refuse_elements(const Fusion& fusion, DataType compute) {
+  const std::string expected = compute == DataType::f32
+                                   ? "values that are exact in fp16 or bf16, the same for both"
+                                   : "values of int8 or uint8";
+  Refusal refusal{"tensor-core-operands", "", "", expected, "", "", -1};
+  for (const Site& before : operand_sites(fusion)) {
+    const Expr& site = before.expr;
+    const Node& value = yielded_node(site);
+    const auto reaches = [&](DataType element) { return is_exact(fusion, site, yielded(site), element); };
+    const bool reached = compute == DataType::f32 ? reaches(DataType::f16) || reaches(DataType::bf16)
+                                                  : reaches(DataType::i8) || reaches(DataType::u8);
+    if (!refusal.actual.empty()) refusal.actual += " and ";
+    refusal.actual += to_string(value.type);
+    if (reached) continue;
+    refusal.actual = to_string(value.type);
+    if (value.op >= 0) refusal.node = fusion.op_name(value.op);
+    if (value.kind == Node::Kind::load) refusal.tensor = fusion.name_of(value.access.operand);
+    if (is_real(value.type) && value.kind == Node::Kind::pointwise)
+      refusal.remedy = "declare the op's result fp16 or bf16";
+    if (compute == DataType::f32 && reaches(DataType::f32) && fusion.precision == Precision::exact)
+      refusal.remedy +=
+          fmt::format("{}let the graph's precision allow TF32", refusal.remedy.empty() ? "" : ", or ");
+    break;
+  }
+  return refusal;
+}
+
+constexpr Notes kNotes{.tensor_cores = true};
+
+class PreparedMma final : public Prepared {
  public:
-  std::string_view name() const override { return "mma"; }
-  int number() const override { return 25; }
-  Notes notes() const override { return {.tensor_cores = true}; }
-  Notes notes_on(const Fusion& fusion) const override {
-    Notes notes = this->notes();
-    notes.tf32 = elements_of(fusion, contraction_of(fusion).value().compute).value().a == DataType::f32;
-    return notes;
-  }
+  PreparedMma(const Fusion& fusion, const DeviceInfo& device, const Elements& elements)
+      : problem_(fusion, device, elements) {}
 
-  Support supports(const Fusion& fusion, const DeviceInfo& device) const override {
-    if (auto refusal = refuse_tiling(fusion, device)) return Support::no(std::move(*refusal));
-    if (device.compute_capability < 80)
-      return Support::no(
-          {"sm-80", "", "", "an Ampere GPU (sm_80) or later", device.name, "plan for one", -1});
-    const DataType compute = contraction_of(fusion).value().compute;
-    if (compute != DataType::f32 && compute != DataType::i32)
-      return Support::no({"tensor-core-sums", fusion.op_name(fusion.anchors[0].op), "",
-                          "compute type fp32 or int32", std::string(to_string(compute)), "", -1});
-    if (!elements_of(fusion, compute)) return Support::no(refuse_elements(fusion, compute));
-    return Support::yes();
-  }
-
-  std::vector<Knob> knobs(const Fusion& fusion, const DeviceInfo& device) const override {
-    const Contraction view = contraction_of(fusion).value();
-    const Elements elements = elements_of(fusion, view.compute).value();
-    const int64_t k = kFragmentLine / byte_size(elements.a);
+  std::vector<Knob> knobs() const override {
+    const Contraction& view = problem_.view;
+    const int64_t k = kFragmentLine / byte_size(problem_.elements.a);
     std::vector<int64_t> tile_n = tiles_up_to(view.n, {32, 64, 128, 256});
     // Two stages of the widest tile.
-    if (tile_n.back() == 256 && device.shared_per_block < 160 * 1024) tile_n.pop_back();
+    if (tile_n.back() == 256 && problem_.device.shared_per_block < 160 * 1024) tile_n.pop_back();
     return {{"tile_m", tiles_up_to(view.m, {64, 128})},
             {"tile_n", tile_n},
             {"tile_k", tiles_up_to(view.k, {k, 2 * k})},
             {"split", splits_of(view, k)}};
   }
 
-  std::vector<EngineCandidate> candidates(const Fusion& fusion, const DeviceInfo& device) const override {
-    const std::vector<Knob> offered = knobs(fusion, device);
+  std::vector<EngineCandidate> candidates() const override {
+    const std::vector<Knob> offered = knobs();
     std::vector<EngineCandidate> list;
-    const bool copied = Lowering(fusion, {}, device).copies_both();
+    const bool copied = problem_.copies_a && problem_.copies_b;
     const auto add = [&](int64_t tile_m, int64_t tile_n, int64_t split) {
-      EngineConfig config{std::string(name()), revision(), {}};
-      config.set("tile_m", std::min(tile_m, offered[0].values.back()));
-      config.set("tile_n", std::min(tile_n, offered[1].values.back()));
       // Longer lines make fewer turns, where no registers hold what is on its way.
-      config.set("tile_k", copied ? offered[2].values.back() : offered[2].values.front());
-      config.set("split", split);
-      add_candidate(list, std::move(config),
-                    [&](const EngineConfig& one) { return Lowering(fusion, one, device).cost(device); });
+      const Knobs knobs{std::min(tile_m, offered[0].values.back()),
+                        std::min(tile_n, offered[1].values.back()),
+                        copied ? offered[2].values.back() : offered[2].values.front(), split};
+      add_candidate(list, config_of(mma_engine(), knobs),
+                    [&] { return cost(problem_, Schedule(problem_, knobs)); });
     };
     for (const auto& [tile_m, tile_n] : {std::pair{128, 128}, {128, 64}, {64, 64}, {64, 32}}) {
       add(tile_m, tile_n, 1);
-      if (const int64_t split = split_for(list.back().work, offered[3].values, kTurnsOfPart, device);
+      if (const int64_t split = split_for(list.back().work, offered[3].values, kTurnsOfPart, problem_.device);
           split > 1)
         add(tile_m, tile_n, split);
     }
@@ -283,38 +313,42 @@ class MmaEngine final : public Engine {
     return list;
   }
 
-  Lowered lower(const Fusion& fusion, const EngineConfig& config, const DeviceInfo& device) const override {
-    const Lowering lowering(fusion, config, device);
-    return lowering.lowered(lowering.launch());
+  Notes notes() const override {
+    Notes notes = kNotes;
+    notes.tf32 = problem_.is_tf32();
+    return notes;
+  }
+
+  Lowered lower(const EngineConfig& config) const override {
+    return fusor::lower(problem_, Schedule(problem_, knobs_of<Knobs>(config)));
   }
 
  private:
-  // Names the operand that reaches no type of the tensor cores; where each does, the pair.
-  static Refusal refuse_elements(const Fusion& fusion, DataType compute) {
-    const std::string expected = compute == DataType::f32
-                                     ? "values that are exact in fp16 or bf16, the same for both"
-                                     : "values of int8 or uint8";
-    Refusal refusal{"tensor-core-operands", "", "", expected, "", "", -1};
-    for (const Site& before : operand_sites(fusion)) {
-      const Expr& site = before.expr;
-      const Node& value = yielded_node(site);
-      const auto reaches = [&](DataType element) { return is_exact(fusion, site, yielded(site), element); };
-      const bool reached = compute == DataType::f32 ? reaches(DataType::f16) || reaches(DataType::bf16)
-                                                    : reaches(DataType::i8) || reaches(DataType::u8);
-      if (!refusal.actual.empty()) refusal.actual += " and ";
-      refusal.actual += to_string(value.type);
-      if (reached) continue;
-      refusal.actual = to_string(value.type);
-      if (value.op >= 0) refusal.node = fusion.op_name(value.op);
-      if (value.kind == Node::Kind::load) refusal.tensor = fusion.name_of(value.access.operand);
-      if (is_real(value.type) && value.kind == Node::Kind::pointwise)
-        refusal.remedy = "declare the op's result fp16 or bf16";
-      if (compute == DataType::f32 && reaches(DataType::f32) && fusion.precision == Precision::exact)
-        refusal.remedy +=
-            fmt::format("{}let the graph's precision allow TF32", refusal.remedy.empty() ? "" : ", or ");
-      break;
-    }
-    return refusal;
+  const Problem problem_;
+};
+
+class MmaEngine final : public Engine {
+ public:
+  std::string_view name() const override { return "mma"; }
+  int number() const override { return 25; }
+  Notes notes() const override { return kNotes; }
+
+  PreparedOr prepare(const Fusion& fusion, const DeviceInfo& device) const override {
+    if (auto refusal = refuse_tiling(fusion, device)) return std::move(*refusal);
+    if (device.compute_capability < 80)
+      return Refusal{"sm-80", "", "", "an Ampere GPU (sm_80) or later", device.name, "plan for one", -1};
+    const DataType compute = contraction_of(fusion).value().compute;
+    if (compute != DataType::f32 && compute != DataType::i32)
+      return Refusal{"tensor-core-sums",
+                     fusion.op_name(fusion.anchors[0].op),
+                     "",
+                     "compute type fp32 or int32",
+                     std::string(to_string(compute)),
+                     "",
+                     -1};
+    const std::optional<Elements> elements = elements_of(fusion, compute);
+    if (!elements) return refuse_elements(fusion, compute);
+    return std::make_unique<const PreparedMma>(fusion, device, *elements);
   }
 };
 

@@ -27,10 +27,10 @@ ContractionSites sites_of(const Fusion& fusion, const Contraction& view) {
 
 // --- Index width ---
 
-bool needs_wide_index(const Contraction& view, const ContractionSites& sites, const Tiling& tiling) {
-  return std::max({view.largest_index(tiling.tile.m + tiling.tile.n), tiling.items(),
-                   blocks_of_sum(tiling.tiles, tiling.tile.elements(), 1), reach(sites.a), reach(sites.b),
-                   reach(sites.y)}) > kMaxIndex32;
+bool needs_wide_index(const TiledProblem& problem, const TiledSchedule& s) {
+  return std::max({problem.view.largest_index(s.tile.m + s.tile.n), s.items(),
+                   blocks_of_sum(s.tiles, s.tile.elements(), 1), reach(problem.sites.a),
+                   reach(problem.sites.b), reach(problem.sites.y)}) > kMaxIndex32;
 }
 
 // --- Which way threads run ---
@@ -112,118 +112,128 @@ KernelSite site(const char* name, Expr expr, int vector_axis) {
   return {name, std::move(expr), vector_axis, short_forms};
 }
 
-}  // namespace
-
-Tiling::Tiling(const Contraction& view, const TileShape& shape, int64_t parts) : tile(shape), split(parts) {
-  along_m = ceil_div(view.m, tile.m);
-  along_n = ceil_div(view.n, tile.n);
-  tiles = view.entries * along_m * along_n;
-  k_per_split = ceil_div(ceil_div(view.k, tile.k), split) * tile.k;
+KernelSite epilogue(const TiledProblem& problem) {
+  return site("Y", problem.sites.y, problem.store.vector_axis);
 }
 
-TiledContraction::TiledContraction(const Fusion& fusion_, const DeviceInfo& device, const TileShape& tile,
-                                   int64_t split, const WidthsOfSites& widths)
+TiledResult result_of(const TiledProblem& problem, const TiledSchedule& s) {
+  return {problem.view,          s.tile.m,    s.tile.n, s.along_m, s.along_n, s.tiles,
+          problem.store.along_n, s.index_bits};
+}
+
+int64_t partial_bytes(const TiledProblem& problem, const TiledSchedule& s) {
+  return s.is_split() ? s.items() * s.tile.elements() * byte_size(problem.view.compute) : 0;
+}
+
+}  // namespace
+
+TiledProblem::TiledProblem(const Fusion& fusion_, const DeviceInfo& device, const WidthsOfSites& widths)
     : fusion(fusion_),
       view(contraction_of(fusion_).value()),
-      tiling(view, tile, split),
       sites(sites_of(fusion_, view)),
       load_a(load_of(fusion_, view, sites.a, Side::first, view.steps_of_first(), view.rows_of_first(),
                      widths.a)),
       load_b(load_of(fusion_, view, sites.b, Side::second, view.steps_of_second(), view.columns_of_second(),
                      widths.b)),
       store(store_of(fusion_, view, sites.y, widths.y)),
-      index_bits(needs_wide_index(view, sites, tiling) ? 64 : 32),
       target(device.target()) {
   mark_whole_vectors(fusion, sites.a, load_a.vector_axis, load_a.width);
   mark_whole_vectors(fusion, sites.b, load_b.vector_axis, load_b.width);
   mark_whole_vectors(fusion, sites.y, store.vector_axis, store.width);
 }
 
-TiledResult TiledContraction::result() const {
-  return {view,           tiling.tile.m, tiling.tile.n, tiling.along_m,
-          tiling.along_n, tiling.tiles,  store.along_n, index_bits};
+TiledSchedule::TiledSchedule(const TiledProblem& problem, const TileShape& shape, int64_t parts)
+    : tile(shape), split(parts) {
+  const Contraction& view = problem.view;
+  along_m = ceil_div(view.m, tile.m);
+  along_n = ceil_div(view.n, tile.n);
+  tiles = view.entries * along_m * along_n;
+  k_per_split = ceil_div(ceil_div(view.k, tile.k), split) * tile.k;
+  index_bits = needs_wide_index(problem, *this) ? 64 : 32;
 }
 
-KernelSite TiledContraction::site_a() const { return site("A", sites.a, load_a.vector_axis); }
-KernelSite TiledContraction::site_b() const { return site("B", sites.b, load_b.vector_axis); }
-KernelSite TiledContraction::epilogue() const { return site("Y", sites.y, store.vector_axis); }
+KernelSite site_a(const TiledProblem& problem) {
+  return site("A", problem.sites.a, problem.load_a.vector_axis);
+}
+KernelSite site_b(const TiledProblem& problem) {
+  return site("B", problem.sites.b, problem.load_b.vector_axis);
+}
 
-Launch TiledContraction::product(const std::string& kernel, const std::vector<ConfigValue>& specific,
-                                 const KernelSite& a, const KernelSite& b) const {
-  KernelSource source{"tiled/" + kernel + ".cuh", {a, b}, result().config(), target};
-  source.config.insert(source.config.end(), {{"a_along_k", load_a.along_k ? 1 : 0},
-                                             {"b_along_k", load_b.along_k ? 1 : 0},
-                                             {"a_width", load_a.width},
-                                             {"b_width", load_b.width}});
+Launch tiled_launch(const TiledProblem& problem, const TiledSchedule& s, const std::string& kernel,
+                    const std::vector<ConfigValue>& specific, const KernelSite& a, const KernelSite& b) {
+  const TiledResult result = result_of(problem, s);
+  KernelSource source{"tiled/" + kernel + ".cuh", {a, b}, result.config(), problem.target};
+  source.config.insert(source.config.end(), {{"a_along_k", problem.load_a.along_k ? 1 : 0},
+                                             {"b_along_k", problem.load_b.along_k ? 1 : 0},
+                                             {"a_width", problem.load_a.width},
+                                             {"b_width", problem.load_b.width}});
   source.config.insert(source.config.end(), specific.begin(), specific.end());
-  source.config.push_back({"split", is_split() ? 1 : 0});
+  source.config.push_back({"split", s.is_split() ? 1 : 0});
   Launch launch;
-  result().write_arguments(launch.arguments);
-  if (is_split()) {
-    FastDivisor::of(tiling.tiles, index_bits).put(launch.arguments);
-    launch.arguments.put_int(tiling.split);
-    launch.arguments.put_int(tiling.k_per_split);
+  result.write_arguments(launch.arguments);
+  if (s.is_split()) {
+    FastDivisor::of(s.tiles, s.index_bits).put(launch.arguments);
+    launch.arguments.put_int(s.split);
+    launch.arguments.put_int(s.k_per_split);
     launch.arguments.put_pointer(Patch::Kind::scratch, 0);
   } else {
-    source.sites.push_back(epilogue());
-    source.config.push_back({"vector", store.width});
+    source.sites.push_back(epilogue(problem));
+    source.config.push_back({"vector", problem.store.width});
   }
-  for (const KernelSite& one : source.sites) write_arguments(launch.arguments, one, fusion);
+  for (const KernelSite& one : source.sites) write_arguments(launch.arguments, one, problem.fusion);
   launch.entry = kernel;
-  set_grid(launch, tiling.items(), kThreads);
+  set_grid(launch, s.items(), kThreads);
   launch.source = std::make_shared<const KernelSource>(std::move(source));
   return launch;
 }
 
-Launch TiledContraction::sum_of_parts() const {
-  return result().sum_of_parts(fusion, epilogue(), store.width, tiling.split, target);
-}
-
-int64_t TiledContraction::partial_bytes() const {
-  return is_split() ? tiling.items() * tiling.tile.elements() * byte_size(view.compute) : 0;
-}
-
-Lowered TiledContraction::lowered(Launch product) const {
+Lowered tiled_steps(const TiledProblem& problem, const TiledSchedule& s, Launch product) {
   Lowered lowered;
   lowered.steps.emplace_back(std::move(product));
-  if (is_split()) {
-    lowered.steps.emplace_back(sum_of_parts());
-    lowered.scratch.push_back(partial_bytes());
+  if (s.is_split()) {
+    lowered.steps.emplace_back(
+        result_of(problem, s)
+            .sum_of_parts(problem.fusion, epilogue(problem), problem.store.width, s.split, problem.target));
+    lowered.scratch.push_back(partial_bytes(problem, s));
   }
-  lowered.guards =
-      guards_of(fusion, {{sites.a, load_a.width}, {sites.b, load_b.width}, {sites.y, store.width}});
+  lowered.guards = guards_of(problem.fusion, {{problem.sites.a, problem.load_a.width},
+                                              {problem.sites.b, problem.load_b.width},
+                                              {problem.sites.y, problem.store.width}});
   return lowered;
 }
 
-double TiledContraction::elements_of_a() const {
-  const auto k = static_cast<double>(ceil_div(view.k, tiling.tile.k) * tiling.tile.k);
-  return static_cast<double>(tiling.tiles) * static_cast<double>(tiling.tile.m) * k;
+double elements_of_a(const TiledProblem& problem, const TiledSchedule& s) {
+  const auto k = static_cast<double>(ceil_div(problem.view.k, s.tile.k) * s.tile.k);
+  return static_cast<double>(s.tiles) * static_cast<double>(s.tile.m) * k;
 }
 
-double TiledContraction::elements_of_b() const {
-  return elements_of_a() / static_cast<double>(tiling.tile.m) * static_cast<double>(tiling.tile.n);
+double elements_of_b(const TiledProblem& problem, const TiledSchedule& s) {
+  return elements_of_a(problem, s) / static_cast<double>(s.tile.m) * static_cast<double>(s.tile.n);
 }
 
-double TiledContraction::inner_flops() const {
-  return 2 * elements_of_a() * static_cast<double>(tiling.tile.n);
+double inner_flops(const TiledProblem& problem, const TiledSchedule& s) {
+  return 2 * elements_of_a(problem, s) * static_cast<double>(s.tile.n);
 }
 
-Work TiledContraction::work() const {
-  const SiteCost a = cost_of(sites.a, fusion), b = cost_of(sites.b, fusion), y = cost_of(sites.y, fusion);
+Work tiled_cost(const TiledProblem& problem, const TiledSchedule& s) {
+  const Fusion& fusion = problem.fusion;
+  const SiteCost a = cost_of(problem.sites.a, fusion), b = cost_of(problem.sites.b, fusion),
+                 y = cost_of(problem.sites.y, fusion);
+  const Contraction& view = problem.view;
+  const double of_a = elements_of_a(problem, s), of_b = elements_of_b(problem, s);
   const double results =
       static_cast<double>(view.entries) * static_cast<double>(view.m) * static_cast<double>(view.n);
   Work work;
-  work.fp32_flops =
-      2 * (elements_of_a() * a.instructions + elements_of_b() * b.instructions + results * y.instructions);
-  work.special = elements_of_a() * a.special + elements_of_b() * b.special + results * y.special;
+  work.fp32_flops = 2 * (of_a * a.instructions + of_b * b.instructions + results * y.instructions);
+  work.special = of_a * a.special + of_b * b.special + results * y.special;
   work.dram_bytes = dram_bytes(fusion);
-  work.l2_bytes = elements_of_a() * a.bytes + elements_of_b() * b.bytes + results * y.bytes;
-  work.tiles = tiling.tiles;
-  work.k_steps = tiling.k_per_split / tiling.tile.k;
-  work.split = static_cast<int>(tiling.split);
-  if (is_split()) {
+  work.l2_bytes = of_a * a.bytes + of_b * b.bytes + results * y.bytes;
+  work.tiles = s.tiles;
+  work.k_steps = s.k_per_split / s.tile.k;
+  work.split = static_cast<int>(s.split);
+  if (s.is_split()) {
     work.launches = 2;
-    work.scratch_bytes = partial_bytes();
+    work.scratch_bytes = partial_bytes(problem, s);
     work.l2_bytes += 2 * static_cast<double>(work.scratch_bytes);
   }
   return work;

@@ -3,6 +3,7 @@
 // engines direct and mma.
 #pragma once
 
+#include <algorithm>
 #include <initializer_list>
 #include <span>
 #include <string>
@@ -13,24 +14,6 @@
 #include "backend/engines/tiled/tiling.h"
 
 namespace fusor {
-
-/// What a block works on at once. The knobs have these names with "tile_" in front.
-struct TileShape {
-  int64_t m = 64, n = 64, k = 16;
-  int64_t elements() const { return m * n; }
-};
-
-/// The grid that follows from a tile and a split of k.
-struct Tiling {
-  TileShape tile;
-  int64_t split = 1;
-  int64_t along_m = 1, along_n = 1;  ///< tiles along each axis
-  int64_t tiles = 1;                 ///< of all batch entries
-  int64_t k_per_split = 0;           ///< a multiple of tile.k
-
-  Tiling(const Contraction& view, const TileShape& tile, int64_t split);
-  int64_t items() const { return tiles * split; }
-};
 
 /// The three sites over the axes that the kernel speaks of.
 struct ContractionSites {
@@ -58,42 +41,53 @@ struct WidthsOfSites {
   Widths a, b, y;
 };
 
-/// One candidate of a fusion: all that the two kernels share.
-struct TiledContraction {
+/// Facts of a fusion: all that the two kernels share.
+struct TiledProblem {
   const Fusion& fusion;
   Contraction view;
-  Tiling tiling;
   ContractionSites sites;
   OperandLoad load_a, load_b;
   ResultStore store;
-  int index_bits;
   std::string target;
 
-  TiledContraction(const Fusion& fusion, const DeviceInfo& device, const TileShape& tile, int64_t split,
-                   const WidthsOfSites& widths);
-
-  bool is_split() const { return tiling.split > 1; }
-  /// The launch of tiled/KERNEL.cuh, whose entry has its name; `specific` joins the config.
-  Launch product(const std::string& kernel, const std::vector<ConfigValue>& specific, const KernelSite& a,
-                 const KernelSite& b) const;
-  KernelSite site_a() const;
-  KernelSite site_b() const;
-  /// Adds up the parts of a split.
-  Launch sum_of_parts() const;
-  int64_t partial_bytes() const;
-  /// The steps that begin with `product`.
-  Lowered lowered(Launch product) const;
-  /// All but the multiply-adds, their efficiency, stages and tiles in flight.
-  Work work() const;
-  /// Floating-point operations of the inner loop: tails are computed like whole tiles.
-  double inner_flops() const;
-  double elements_of_a() const;  ///< that all tiles load together
-  double elements_of_b() const;
-
- private:
-  TiledResult result() const;
-  KernelSite epilogue() const;
+  TiledProblem(const Fusion& fusion, const DeviceInfo& device, const WidthsOfSites& widths);
 };
+
+/// What a block works on at once. The knobs have these names with "tile_" in front.
+struct TileShape {
+  int64_t m = 64, n = 64, k = 16;
+  int64_t elements() const { return m * n; }
+};
+
+/// A setting: the grid that follows from a tile and a split of k.
+struct TiledSchedule {
+  TileShape tile;
+  int64_t split = 1;
+  int64_t along_m = 1, along_n = 1;  ///< tiles along each axis
+  int64_t tiles = 1;                 ///< of all batch entries
+  int64_t k_per_split = 0;           ///< a multiple of tile.k
+  int index_bits = 32;
+
+  TiledSchedule(const TiledProblem& problem, const TileShape& tile, int64_t split);
+  int64_t items() const { return tiles * split; }
+  bool is_split() const { return split > 1; }
+};
+
+KernelSite site_a(const TiledProblem& problem);
+KernelSite site_b(const TiledProblem& problem);
+/// The launch of tiled/KERNEL.cuh, whose entry has its name; `specific` joins the config.
+Launch tiled_launch(const TiledProblem& problem, const TiledSchedule& schedule, const std::string& kernel,
+                    const std::vector<ConfigValue>& specific, const KernelSite& a, const KernelSite& b);
+/// The steps that begin with `product`: behind it, a split adds up its parts.
+Lowered tiled_steps(const TiledProblem& problem, const TiledSchedule& schedule, Launch product);
+
+/// All but the multiply-adds, their efficiency, stages and tiles in flight.
+Work tiled_cost(const TiledProblem& problem, const TiledSchedule& schedule);
+/// Elements that all tiles load together.
+double elements_of_a(const TiledProblem& problem, const TiledSchedule& schedule);
+double elements_of_b(const TiledProblem& problem, const TiledSchedule& schedule);
+/// Floating-point operations of the inner loop: tails are computed like whole tiles.
+double inner_flops(const TiledProblem& problem, const TiledSchedule& schedule);
 
 /// The rules of both engines: a CUDA device, one contraction, elementwise results over its own shape.
 std::optional<Refusal> refuse_tiling(const Fusion& fusion, const DeviceInfo& device);
@@ -101,9 +95,8 @@ std::optional<Refusal> refuse_tiling(const Fusion& fusion, const DeviceInfo& dev
 /// Adds the config with its work, unless it is there already.
 template <class WorkOf>
 void add_candidate(std::vector<EngineCandidate>& list, EngineConfig config, const WorkOf& work_of) {
-  for (const EngineCandidate& other : list)
-    if (other.config == config) return;
-  const Work work = work_of(config);
+  if (std::ranges::find(list, config, &EngineCandidate::config) != list.end()) return;
+  const Work work = work_of();
   list.push_back({std::move(config), work});
 }
 

@@ -22,6 +22,7 @@
 #include "core/environment.h"
 #include "core/hash.h"
 #include "core/parallel.h"
+#include "tests/backend/engines/ask.h"
 
 namespace fusor::test {
 
@@ -39,9 +40,9 @@ inline void add_kernels(const std::string& name, const Lowered& lowered, std::ve
 /// Every kernel that the engine's candidates launch for the fusion.
 inline void add_kernels(const Engine& engine, const std::string& name, const Fusion& fusion,
                         const DeviceInfo& device, std::vector<KernelCase>& cases) {
-  for (const EngineCandidate& candidate : engine.candidates(fusion, device))
-    add_kernels(name + " " + to_string(candidate.config), engine.lower(fusion, candidate.config, device),
-                cases);
+  for (const EngineCandidate& candidate : test::candidates(engine, fusion, device))
+    add_kernels(name + " " + to_string(candidate.config),
+                test::lower(engine, fusion, candidate.config, device), cases);
 }
 
 /// What the compiler said of a kernel.

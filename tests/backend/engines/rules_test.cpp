@@ -1,5 +1,6 @@
 // Tests the rules that engines share: what needs totals again is cut off.
 #include "backend/engines/rules.h"
+#include "tests/backend/engines/ask.h"
 
 #include <gtest/gtest.h>
 
@@ -28,7 +29,7 @@ void expect_cut_at(const Graph& graph, const char* op) {
   int named = 0;
   for (const Engine* const engine : engines()) {
     if (engine == &cpu_engine()) continue;
-    const Support support = engine->supports(fusion, DeviceInfo::named("H200"));
+    const Support support = test::supports(*engine, fusion, DeviceInfo::named("H200"));
     ASSERT_FALSE(support) << engine->name();
     if (support.refusal->rule != "one-phase") continue;
     EXPECT_EQ(support.refusal->node, op) << engine->name();
@@ -36,7 +37,7 @@ void expect_cut_at(const Graph& graph, const char* op) {
     ++named;
   }
   EXPECT_GE(named, 1);
-  EXPECT_TRUE(cpu_engine().supports(fusion, DeviceInfo::cpu()));
+  EXPECT_TRUE(test::supports(cpu_engine(), fusion, DeviceInfo::cpu()));
 }
 
 TEST(Phases, NoEngineOfAGpuNeedsATotalAgain) {

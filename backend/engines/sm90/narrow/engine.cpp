@@ -4,9 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
+#include <utility>
 
 #include "backend/engines/contraction/product.h"
-#include "backend/engines/engine.h"
+#include "backend/engines/knobs.h"
 #include "backend/engines/list.h"
 #include "backend/engines/rules.h"
 #include "backend/engines/sm90/narrow/fprop.h"
@@ -22,165 +24,179 @@ namespace {
 constexpr int64_t kMostFilterBytes = 100 * 1024;
 constexpr int64_t kMostSums = 128;  // of a thread, in wgrad
 
-// What `use` gives of the fusion's pass.
+constexpr int64_t kMostStrips = 64;  // of an image
+
+// What `use` gives of the schedule of the fusion's pass.
 template <class Use>
-auto with(const Fusion& fusion, const EngineConfig& config, const DeviceInfo& device, const Use& use) {
-  if (contraction_of(fusion).value().op == ContractionOp::fprop) return use(Fprop(fusion, config, device));
-  return use(Wgrad(fusion, config, device));
+auto with(const Problem& problem, const Knobs& knobs, const Use& use) {
+  if (problem.view.op == ContractionOp::fprop) return use(Fprop(problem, knobs));
+  return use(Wgrad(problem, knobs));
 }
+
+// Those for which the shared memory holds a window and more. A tile of one or two pieces of the epilogue
+// would leave ptxas to mix that into the products.
+std::vector<int64_t> tiles_of(const Problem& problem) {
+  // In wgrad every group has its row of dy beside it.
+  const int64_t most = problem.view.op == ContractionOp::fprop ? kMostPixels : kMostPixels / 2;
+  std::vector<int64_t> fitting;
+  for (int64_t tile = kFewestPixels; tile <= most; tile += 16) {
+    const int64_t least = with(problem, {.tile_n = tile}, [](const auto& schedule) {
+      return schedule.shared_bytes(schedule.window.fewest_groups());
+    });
+    if (least <= problem.device.shared_per_block) fitting.push_back(tile);
+  }
+  return fitting;
+}
+
+std::optional<Refusal> refuse_window(const Fusion& fusion, const Contraction& view) {
+  if (view.op == ContractionOp::dgrad)
+    return refusal_at_anchor(fusion, "fprop-or-wgrad", "fprop or wgrad", "dgrad");
+  if (view.entries != 1)
+    return refusal_at_anchor(fusion, "one-group", "one group", fmt::format("{}", view.entries));
+  if (view.axes.size() > 2)
+    return refusal_at_anchor(fusion, "spatial-axes", "1 or 2 spatial axes",
+                             fmt::format("{}", view.axes.size()));
+  const Window window(view);
+  if (window.w.stride > 2)
+    return refusal_at_anchor(fusion, "column-stride", "a stride of 1 or 2 along the last axis",
+                             fmt::format("{}", window.w.stride));
+  if (window.w.window > 1 && std::abs(window.w.step) != 1)
+    return refusal_at_anchor(fusion, "column-dilation", "a dilation of 1 along the last axis",
+                             fmt::format("{}", std::abs(window.w.step)));
+  if (view.input_channels > window.slot())
+    return refusal_at_anchor(
+        fusion, "few-channels",
+        fmt::format("{} input channels or fewer at stride {}", window.slot(), window.w.stride),
+        fmt::format("{}", view.input_channels));
+  return std::nullopt;
+}
+
+std::optional<Refusal> refuse_types(const Fusion& fusion, const Contraction& view) {
+  if (auto refusal = refuse_other_sums(fusion, view)) return refusal;
+  const auto type_of = [](const Expr& site) { return yielded_node(site).type; };
+  const DataType x = type_of(operand_site(fusion, 0, 0)), w = type_of(operand_site(fusion, 0, 1));
+  if (x != w || (x != DataType::f16 && x != DataType::bf16))
+    return refusal_at_anchor(fusion, "16-bit-operands", "two operands of fp16, or of bf16",
+                             fmt::format("{} and {}", to_string(x), to_string(w)));
+  return std::nullopt;
+}
+
+std::optional<Refusal> refuse_gradient(const Fusion& fusion, const Contraction& view) {
+  if (auto refusal = refuse_copies(fusion, view, false))
+    if (!gradient_planes(fusion)) return refusal;
+  const Window window(view);
+  if (window.w.output % 8 != 0)
+    return refusal_at_anchor(fusion, "whole-units", "rows of the result in multiples of 8",
+                             fmt::format("{} pixels", window.w.output));
+  const int64_t sums = ceil_div(window.h.window, kConsumers) * window.steps() * kStep / 2;
+  if (sums > kMostSums)
+    return refusal_at_anchor(
+        fusion, "window-sums", fmt::format("at most {} sums a thread", kMostSums),
+        fmt::format("{} for a window of {} x {}", sums, window.h.window, window.w.window));
+  return std::nullopt;
+}
+
+// Strips, and the coordinates of copies; a strip has a pixel or more.
+std::optional<Refusal> refuse_extents(const Fusion& fusion, const Contraction& view) {
+  const int64_t planes = operand_site(fusion, 0, 0).domain[0] * view.output_channels;
+  return refuse_wide_coordinates(fusion, "pixels and planes",
+                                 std::max(view.largest_index(kMostPixels), planes));
+}
+
+std::optional<Refusal> refuse_sizes(const Problem& problem) {
+  const Fusion& fusion = problem.fusion;
+  const Contraction& view = problem.view;
+  const int64_t filters = ceil_div(view.output_channels, kBlock) * problem.window.filter_bytes();
+  if (view.op == ContractionOp::fprop && filters > kMostFilterBytes)
+    return refusal_at_anchor(
+        fusion, "resident-filters",
+        fmt::format("filters of {} bytes or less as they lie in shared memory", kMostFilterBytes),
+        fmt::format("{} bytes", filters));
+  if (problem.tiles.empty())
+    return refusal_at_anchor(fusion, "resident-window",
+                             "a window that shared memory holds, a row of pixels wide",
+                             fmt::format("{} rows", problem.window.reach() + 1));
+  return std::nullopt;
+}
+
+constexpr Notes kNotes{.tensor_cores = true};
+
+class PreparedNarrow final : public Prepared {
+ public:
+  explicit PreparedNarrow(Problem problem) : problem_(std::move(problem)) {}
+
+  std::vector<Knob> knobs() const override { return {{"tile_n", problem_.tiles}, {"rows", rows_offered()}}; }
+
+  std::vector<EngineCandidate> candidates() const override {
+    const std::vector<int64_t>& tiles = problem_.tiles;
+    const std::vector<int64_t> rows = rows_offered();
+    std::vector<EngineCandidate> list;
+    const auto add = [&](int64_t tile) {
+      if (std::ranges::find(tiles, tile) == tiles.end()) return;
+      EngineCandidate best = best_rows(tile, rows);
+      if (std::ranges::find(list, best.config, &EngineCandidate::config) == list.end())
+        list.push_back(std::move(best));
+    };
+    const int64_t columns = problem_.window.w.output, fewest = ceil_div(columns, tiles.back());
+    for (const int64_t parts : {fewest, fewest + 1})
+      for (const int64_t unit : {16, 32, 64})
+        add(std::max(round_up(ceil_div(columns, parts), unit), round_up(kFewestPixels, unit)));
+    if (list.empty()) add(tiles.back());
+    return list;
+  }
+
+  Notes notes() const override { return kNotes; }
+
+  Lowered lower(const EngineConfig& config) const override {
+    return with(problem_, knobs_of<Knobs>(config),
+                [](const auto& schedule) { return narrow::lower(schedule); });
+  }
+
+ private:
+  std::vector<int64_t> rows_offered() const {
+    const int64_t height = problem_.window.h.output;
+    std::vector<int64_t> rows;
+    for (int64_t parts = std::min<int64_t>(height, kMostStrips); parts >= 1; --parts)
+      if (const int64_t next = ceil_div(height, parts); rows.empty() || rows.back() != next)
+        rows.push_back(next);
+    return rows;
+  }
+
+  // Of the strips that leave the least to the SM that has most, the longest.
+  EngineCandidate best_rows(int64_t tile, const std::vector<int64_t>& offered) const {
+    const auto with_rows = [&](int64_t rows) {
+      const Knobs knobs{.tile_n = tile, .rows = rows};
+      const Work work = with(problem_, knobs, [](const auto& schedule) { return cost(schedule); });
+      return EngineCandidate{config_of(wgmma_narrow_engine(), knobs), work};
+    };
+    EngineCandidate best = with_rows(offered.back());
+    for (const int64_t rows : offered)
+      if (EngineCandidate other = with_rows(rows); other.work.tiles < best.work.tiles)
+        best = std::move(other);
+    return best;
+  }
+
+  const Problem problem_;
+};
 
 class WgmmaNarrowEngine final : public Engine {
  public:
   std::string_view name() const override { return "wgmma_narrow"; }
   int number() const override { return 33; }
-  Notes notes() const override { return {.tensor_cores = true}; }
+  Notes notes() const override { return kNotes; }
 
-  Support supports(const Fusion& fusion, const DeviceInfo& device) const override {
-    if (auto refusal = refuse_other_than_hopper_convolution(fusion, device))
-      return Support::no(std::move(*refusal));
+  PreparedOr prepare(const Fusion& fusion, const DeviceInfo& device) const override {
+    if (auto refusal = refuse_other_than_hopper_convolution(fusion, device)) return std::move(*refusal);
     const Contraction view = contraction_of(fusion).value();
-    if (auto refusal = refuse_window(fusion, view)) return Support::no(std::move(*refusal));
-    if (auto refusal = refuse_types(fusion, view)) return Support::no(std::move(*refusal));
+    if (auto refusal = refuse_window(fusion, view)) return std::move(*refusal);
+    if (auto refusal = refuse_types(fusion, view)) return std::move(*refusal);
     if (view.op == ContractionOp::wgrad)
-      if (auto refusal = refuse_gradient(fusion, view)) return Support::no(std::move(*refusal));
-    if (auto refusal = refuse_extents(fusion, view)) return Support::no(std::move(*refusal));
-    if (auto refusal = refuse_sizes(fusion, view, device)) return Support::no(std::move(*refusal));
-    return Support::yes();
-  }
-
-  std::vector<Knob> knobs(const Fusion& fusion, const DeviceInfo& device) const override {
-    const Window window(contraction_of(fusion).value());
-    std::vector<int64_t> rows;
-    for (int64_t parts = std::min<int64_t>(window.h.output, kMostStrips); parts >= 1; --parts)
-      if (const int64_t next = ceil_div(window.h.output, parts); rows.empty() || rows.back() != next)
-        rows.push_back(next);
-    return {{"tile_n", tiles(fusion, device)}, {"rows", rows}};
-  }
-
-  std::vector<EngineCandidate> candidates(const Fusion& fusion, const DeviceInfo& device) const override {
-    const Window window(contraction_of(fusion).value());
-    const std::vector<Knob> offered = knobs(fusion, device);
-    std::vector<EngineCandidate> list;
-    const auto add = [&](int64_t tile) {
-      if (std::ranges::find(offered[0].values, tile) == offered[0].values.end()) return;
-      const auto work_of = [&](int64_t rows) {
-        EngineConfig config{std::string(name()), revision(), {}};
-        config.set("tile_n", tile);
-        config.set("rows", rows);
-        Work work = with(fusion, config, device, [](const auto& lowering) { return lowering.work(); });
-        return EngineCandidate{std::move(config), work};
-      };
-      // Of the strips that leave the least to the SM that has most, the longest.
-      EngineCandidate best = work_of(offered[1].values.back());
-      for (const int64_t rows : offered[1].values)
-        if (EngineCandidate other = work_of(rows); other.work.tiles < best.work.tiles)
-          best = std::move(other);
-      if (std::ranges::find(list, best.config, &EngineCandidate::config) == list.end())
-        list.push_back(std::move(best));
-    };
-    const int64_t columns = window.w.output, fewest = ceil_div(columns, offered[0].values.back());
-    for (const int64_t parts : {fewest, fewest + 1})
-      for (const int64_t unit : {16, 32, 64})
-        add(std::max(round_up(ceil_div(columns, parts), unit), round_up(kFewestPixels, unit)));
-    if (list.empty()) add(offered[0].values.back());
-    return list;
-  }
-
-  Lowered lower(const Fusion& fusion, const EngineConfig& config, const DeviceInfo& device) const override {
-    return with(fusion, config, device, [](const auto& lowering) { return lowering.lowered(); });
-  }
-
- private:
-  static constexpr int64_t kMostStrips = 64;  // of an image
-
-  // In wgrad every group has its row of dy beside it.
-  static int64_t most_pixels(const Fusion& fusion) {
-    return contraction_of(fusion).value().op == ContractionOp::fprop ? kMostPixels : kMostPixels / 2;
-  }
-
-  // Those for which the shared memory holds a window and more. A tile of one or two pieces of the epilogue
-  // would leave ptxas to mix that into the products.
-  static std::vector<int64_t> tiles(const Fusion& fusion, const DeviceInfo& device) {
-    std::vector<int64_t> fitting;
-    for (int64_t tile = kFewestPixels; tile <= most_pixels(fusion); tile += 16) {
-      EngineConfig config;
-      config.set("tile_n", tile);
-      const int64_t least = with(fusion, config, device, [](const auto& lowering) {
-        return lowering.shared_bytes(lowering.window.fewest_groups());
-      });
-      if (least <= device.shared_per_block) fitting.push_back(tile);
-    }
-    return fitting;
-  }
-
-  static std::optional<Refusal> refuse_window(const Fusion& fusion, const Contraction& view) {
-    if (view.op == ContractionOp::dgrad)
-      return refusal_at_anchor(fusion, "fprop-or-wgrad", "fprop or wgrad", "dgrad");
-    if (view.entries != 1)
-      return refusal_at_anchor(fusion, "one-group", "one group", fmt::format("{}", view.entries));
-    if (view.axes.size() > 2)
-      return refusal_at_anchor(fusion, "spatial-axes", "1 or 2 spatial axes",
-                               fmt::format("{}", view.axes.size()));
-    const Window window(view);
-    if (window.w.stride > 2)
-      return refusal_at_anchor(fusion, "column-stride", "a stride of 1 or 2 along the last axis",
-                               fmt::format("{}", window.w.stride));
-    if (window.w.window > 1 && std::abs(window.w.step) != 1)
-      return refusal_at_anchor(fusion, "column-dilation", "a dilation of 1 along the last axis",
-                               fmt::format("{}", std::abs(window.w.step)));
-    if (view.input_channels > window.slot())
-      return refusal_at_anchor(
-          fusion, "few-channels",
-          fmt::format("{} input channels or fewer at stride {}", window.slot(), window.w.stride),
-          fmt::format("{}", view.input_channels));
-    return std::nullopt;
-  }
-
-  static std::optional<Refusal> refuse_types(const Fusion& fusion, const Contraction& view) {
-    if (auto refusal = refuse_other_sums(fusion, view)) return refusal;
-    const auto type_of = [](const Expr& site) { return yielded_node(site).type; };
-    const DataType x = type_of(operand_site(fusion, 0, 0)), w = type_of(operand_site(fusion, 0, 1));
-    if (x != w || (x != DataType::f16 && x != DataType::bf16))
-      return refusal_at_anchor(fusion, "16-bit-operands", "two operands of fp16, or of bf16",
-                               fmt::format("{} and {}", to_string(x), to_string(w)));
-    return std::nullopt;
-  }
-
-  static std::optional<Refusal> refuse_gradient(const Fusion& fusion, const Contraction& view) {
-    if (auto refusal = refuse_copies(fusion, view, false))
-      if (!gradient_planes(fusion)) return refusal;
-    const Window window(view);
-    if (window.w.output % 8 != 0)
-      return refusal_at_anchor(fusion, "whole-units", "rows of the result in multiples of 8",
-                               fmt::format("{} pixels", window.w.output));
-    const int64_t sums = ceil_div(window.h.window, kConsumers) * window.steps() * kStep / 2;
-    if (sums > kMostSums)
-      return refusal_at_anchor(
-          fusion, "window-sums", fmt::format("at most {} sums a thread", kMostSums),
-          fmt::format("{} for a window of {} x {}", sums, window.h.window, window.w.window));
-    return std::nullopt;
-  }
-
-  // Strips, and the coordinates of copies; a strip has a pixel or more.
-  static std::optional<Refusal> refuse_extents(const Fusion& fusion, const Contraction& view) {
-    const int64_t planes = operand_site(fusion, 0, 0).domain[0] * view.output_channels;
-    return refuse_wide_coordinates(fusion, "pixels and planes",
-                                   std::max(view.largest_index(kMostPixels), planes));
-  }
-
-  static std::optional<Refusal> refuse_sizes(const Fusion& fusion, const Contraction& view,
-                                             const DeviceInfo& device) {
-    const int64_t filters = ceil_div(view.output_channels, kBlock) * Window(view).filter_bytes();
-    if (view.op == ContractionOp::fprop && filters > kMostFilterBytes)
-      return refusal_at_anchor(
-          fusion, "resident-filters",
-          fmt::format("filters of {} bytes or less as they lie in shared memory", kMostFilterBytes),
-          fmt::format("{} bytes", filters));
-    if (tiles(fusion, device).empty())
-      return refusal_at_anchor(fusion, "resident-window",
-                               "a window that shared memory holds, a row of pixels wide",
-                               fmt::format("{} rows", Window(view).reach() + 1));
-    return std::nullopt;
+      if (auto refusal = refuse_gradient(fusion, view)) return std::move(*refusal);
+    if (auto refusal = refuse_extents(fusion, view)) return std::move(*refusal);
+    Problem problem(fusion, device, view);
+    problem.tiles = tiles_of(problem);
+    if (auto refusal = refuse_sizes(problem)) return std::move(*refusal);
+    return std::make_unique<const PreparedNarrow>(std::move(problem));
   }
 };
 

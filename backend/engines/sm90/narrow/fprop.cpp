@@ -33,24 +33,29 @@ std::optional<CopiedResult> copied_row(const Fusion& fusion, const Contraction& 
 
 }  // namespace
 
-Fprop::Fprop(const Fusion& fusion_, const EngineConfig& config, const DeviceInfo& device_)
-    : Rows(fusion_, config, device_),
-      y(result_site(fusion_)),
-      short_forms(fits_short_forms(y)),
-      vector(window.w.output % 2 == 0 ? 2 : 1) {
-  choose_way_out();
-  mark_whole_vectors(fusion, y, pixel_axis(y), vector);
+// The copy engine takes the first result where its lines allow: the epilogue yields it as a value.
+FpropResult result_of_fprop(const Fusion& fusion, const Contraction& view) {
+  FpropResult result{.y = result_site(fusion), .short_forms = false, .copied = {}, .vector = 1};
+  Expr& y = result.y;
+  result.short_forms = fits_short_forms(y);
+  if (Window(view).w.output % 2 == 0) result.vector = 2;
+  result.copied = copied_row(fusion, view, y);
+  if (result.copied && result.copied->along_n && byte_size(result.copied->type) != 2) result.copied.reset();
+  if (result.copied) {
+    y.yields = {y.stores.front().node};
+    // The kernel rounds to the result's type: enough where the value has that type or none of its own.
+    result.rounds_value = yielded_node(y).type != result.copied->type;
+    y.stores.erase(y.stores.begin());
+  }
+  mark_whole_vectors(fusion, y, pixel_axis(y), result.vector);
+  return result;
 }
 
-void Fprop::choose_way_out() {
-  copied = copied_row(fusion, view, y);
-  if (copied && copied->along_n && byte_size(copied->type) != 2) copied.reset();
-  if (!copied) return;
-  y.yields = {y.stores.front().node};
-  // The kernel rounds to the result's type: enough where the value has that type or none of its own.
-  rounds_value = yielded_node(y).type != copied->type;
-  y.stores.erase(y.stores.begin());
-}
+Fprop::Fprop(const Problem& problem_, const Knobs& knobs)
+    : Rows(problem_, knobs),
+      y(problem_.result->y),
+      copied(problem_.result->copied),
+      vector(problem_.result->vector) {}
 
 bool Fprop::is_unrolled() const { return clamped() && is_short(cost_of(result_site(fusion), fusion)); }
 
@@ -96,8 +101,9 @@ Launch Fprop::launch() const {
                                           {"vector", vector},
                                           {"blocks", blocks()}};
   source.config.insert(source.config.end(), specific.begin(), specific.end());
-  source.sites = {
-      site_x(), {"W", w, 1, fits_short_forms(w)}, {"Y", y, pixel_axis(y), short_forms, rounds_value}};
+  source.sites = {site_x(),
+                  {"W", w, 1, fits_short_forms(w)},
+                  {"Y", y, pixel_axis(y), problem.result->short_forms, problem.result->rounds_value}};
   Launch launch;
   write_arguments(launch.arguments);
   for (const KernelSite& site : source.sites) fusor::write_arguments(launch.arguments, site, fusion);

@@ -11,14 +11,14 @@
 
 namespace fusor::narrow {
 
-struct Fprop : Rows {
-  Expr y;
-  bool short_forms;
-  bool rounds_value = true;
-  std::optional<CopiedResult> copied;  // the first result, where the copy engine stores it
-  int64_t vector;
+FpropResult result_of_fprop(const Fusion& fusion, const Contraction& view);
 
-  Fprop(const Fusion& fusion_, const EngineConfig& config, const DeviceInfo& device_);
+struct Fprop : Rows {
+  const Expr& y;
+  const std::optional<CopiedResult>& copied;
+  const int64_t vector;
+
+  Fprop(const Problem& problem_, const Knobs& knobs);
 
   bool along_columns() const { return !copied || !copied->along_n; }
   bool clamped() const { return copied && y.stores.empty(); }
@@ -41,8 +41,6 @@ struct Fprop : Rows {
   Work work() const;
 
  private:
-  // The copy engine takes the first result where its lines allow: the epilogue yields it as a value.
-  void choose_way_out();
   Launch launch() const;
   void write_arguments(ArgumentBlock& block) const;
   std::vector<Guard> guards() const;
@@ -50,5 +48,8 @@ struct Fprop : Rows {
   // find their places together.
   double finish_cycles_per_element() const;
 };
+
+inline Lowered lower(const Fprop& schedule) { return schedule.lowered(); }
+inline Work cost(const Fprop& schedule) { return schedule.work(); }
 
 }  // namespace fusor::narrow

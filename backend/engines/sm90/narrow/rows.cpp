@@ -6,6 +6,8 @@
 #include <limits>
 
 #include "backend/engines/sm90/copy/units.h"
+#include "backend/engines/sm90/narrow/fprop.h"
+#include "backend/engines/sm90/narrow/wgrad.h"
 #include "codegen/expr_emitter.h"
 #include "core/fast_divisor.h"
 
@@ -34,13 +36,11 @@ Expr merged(const Expr& site) {
 
 }  // namespace
 
-Rows::Rows(const Fusion& fusion_, const EngineConfig& config, const DeviceInfo& device_)
+Problem::Problem(const Fusion& fusion_, const DeviceInfo& device_, const Contraction& view_)
     : fusion(fusion_),
       device(device_),
-      view(contraction_of(fusion_).value()),
+      view(view_),
       window(view),
-      tile(config.knob("tile_n", kFewestPixels)),
-      rows(std::clamp<int64_t>(config.knob("rows", window.h.output), 1, window.h.output)),
       x(operand_site(fusion_, 0, view.op == ContractionOp::fprop ? 0 : 1)) {
   x_merged = is_merged(x);
   if (x_merged) x = merged(x);
@@ -51,7 +51,24 @@ Rows::Rows(const Fusion& fusion_, const EngineConfig& config, const DeviceInfo& 
             fusion.operands[static_cast<size_t>(value.access.operand)].type == value.type;
   for (const Operand& operand : fusion.operands)
     if (operand.elements > std::numeric_limits<int32_t>::max()) index_bits = 64;
+  if (view.op == ContractionOp::fprop)
+    result = result_of_fprop(fusion, view);
+  else
+    gradient = gradient_of_wgrad(fusion, view);
 }
+
+Rows::Rows(const Problem& problem_, const Knobs& knobs)
+    : problem(problem_),
+      fusion(problem_.fusion),
+      device(problem_.device),
+      view(problem_.view),
+      window(problem_.window),
+      x(problem_.x),
+      x_merged(problem_.x_merged),
+      x_plain(problem_.x_plain),
+      index_bits(problem_.index_bits),
+      tile(knobs.tile_n),
+      rows(std::clamp<int64_t>(knobs.rows.value_or(window.h.output), 1, window.h.output)) {}
 
 std::vector<ConfigValue> Rows::config(int64_t groups, int64_t shared_bytes) const {
   std::vector<ConfigValue> values{{"index_bits", index_bits},

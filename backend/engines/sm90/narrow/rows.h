@@ -1,5 +1,5 @@
-// Owns what both passes of the wgmma_narrow engine share: rows of pixels in strips, their loads and their
-// costs; and rows of the result as the copy engine walks them.
+// Owns what the wgmma_narrow engine knows of a fusion, and what its passes share: rows of pixels in strips,
+// their loads and their costs; and rows of the result as the copy engine walks them.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,10 @@
 #include <vector>
 
 #include "backend/engines/contraction/epilogue.h"
+#include "backend/engines/sm90/copy/copied_result.h"
+#include "backend/engines/sm90/copy/tensor_maps.h"
 #include "backend/engines/sm90/narrow/window.h"
 #include "core/device_info.h"
-#include "core/engine_config.h"
 #include "core/fusion.h"
 #include "core/lowered.h"
 #include "core/tensor_map.h"
@@ -17,19 +18,64 @@
 
 namespace fusor::narrow {
 
-struct Rows {
+// Of a site over pixels.
+inline int pixel_axis(const Expr& site) { return site.domain.rank() - 1; }
+
+struct Knobs {
+  int64_t tile_n = kFewestPixels;    ///< pixels of a row that are worked on at once
+  std::optional<int64_t> rows = {};  ///< of a strip; left out: all
+
+  static void visit(auto& self, auto&& knob) {
+    knob("tile_n", self.tile_n);
+    knob("rows", self.rows);
+  }
+};
+
+/// How the result of an fprop leaves.
+struct FpropResult {
+  Expr y;  // what it yields is stored by the copy engine
+  bool short_forms;
+  bool rounds_value = true;
+  std::optional<CopiedResult> copied;  // the first result, where the copy engine stores it
+  int64_t vector;
+};
+
+/// What a wgrad multiplies the pixels by, without the box.
+struct Gradient {
+  CopiedOperand dy;
+  bool planes;
+};
+
+/// Facts of a fusion.
+struct Problem {
   const Fusion& fusion;
   const DeviceInfo& device;
   Contraction view;
   Window window;
-  int64_t tile, rows;  // pixels of a row that are worked on at once; rows of a strip
   Expr x;
   bool x_merged = false, x_plain = false;
   int64_t index_bits = 32;
+  std::optional<FpropResult> result;  // of an fprop
+  std::optional<Gradient> gradient;   // of a wgrad
+  std::vector<int64_t> tiles;         // those for which shared memory holds a window and more
 
-  Rows(const Fusion& fusion_, const EngineConfig& config, const DeviceInfo& device_);
+  Problem(const Fusion& fusion, const DeviceInfo& device, const Contraction& view);
+};
 
-  static int pixel_axis(const Expr& site) { return site.domain.rank() - 1; }
+/// A setting, as far as both passes share it.
+struct Rows {
+  const Problem& problem;
+  const Fusion& fusion;
+  const DeviceInfo& device;
+  const Contraction& view;
+  const Window& window;
+  const Expr& x;
+  const bool x_merged, x_plain;
+  const int64_t index_bits;
+  const int64_t tile, rows;  // pixels of a row that are worked on at once; rows of a strip
+
+  Rows(const Problem& problem_, const Knobs& knobs);
+
   DataType type() const { return yielded_node(x).type; }
   int64_t blocks() const { return ceil_div(view.output_channels, kBlock); }  // of output channels
 

@@ -17,20 +17,23 @@ std::optional<TensorMap> gradient_planes(const Fusion& fusion) {
   return planes(value.access, operand, value.type, site.domain);
 }
 
-Wgrad::Wgrad(const Fusion& fusion_, const EngineConfig& config, const DeviceInfo& device_)
-    : Rows(fusion_, config, device_), dy_planes(refuse_copies(fusion, view, false).has_value()) {
-  if (dy_planes) {
-    const Expr& site = operand_site(fusion, 0, 0);
-    const Access& access = yielded_node(site).access;
-    dy.operand = access.operand;
-    dy.byte_offset = access.offset * kElementBytes;
-    dy.map = gradient_planes(fusion).value();
-    dy.map.box = {kBlock, kBlock, 1};
-  } else {
-    dy = copied_operand(fusion, view, false, kBlock);
-    take_rows(dy.map, window);
-    dy.map.box = {kBlock, tile, 1};
+Gradient gradient_of_wgrad(const Fusion& fusion, const Contraction& view) {
+  Gradient gradient{.dy = {}, .planes = refuse_copies(fusion, view, false).has_value()};
+  if (!gradient.planes) {
+    gradient.dy = copied_operand(fusion, view, false, kBlock);
+    take_rows(gradient.dy.map, Window(view));
+    return gradient;
   }
+  const Access& access = yielded_node(operand_site(fusion, 0, 0)).access;
+  gradient.dy.operand = access.operand;
+  gradient.dy.byte_offset = access.offset * kElementBytes;
+  gradient.dy.map = gradient_planes(fusion).value();
+  return gradient;
+}
+
+Wgrad::Wgrad(const Problem& problem_, const Knobs& knobs)
+    : Rows(problem_, knobs), dy(problem_.gradient->dy), dy_planes(problem_.gradient->planes) {
+  dy.map.box = {kBlock, dy_planes ? kBlock : tile, 1};
 }
 
 Lowered Wgrad::lowered() const {

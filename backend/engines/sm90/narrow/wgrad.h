@@ -14,11 +14,13 @@ namespace fusor::narrow {
 /// dy, read as it is stored, with its columns adjacent.
 std::optional<TensorMap> gradient_planes(const Fusion& fusion);
 
+Gradient gradient_of_wgrad(const Fusion& fusion, const Contraction& view);
+
 struct Wgrad : Rows {
   CopiedOperand dy;
-  bool dy_planes;
+  const bool dy_planes;
 
-  Wgrad(const Fusion& fusion_, const EngineConfig& config, const DeviceInfo& device_);
+  Wgrad(const Problem& problem_, const Knobs& knobs);
 
   int64_t gradient_bytes() const {
     return (dy_planes ? round_up(tile, kBlock) : tile) * kBlock * kElementBytes;
@@ -40,5 +42,8 @@ struct Wgrad : Rows {
  private:
   Launch launch() const;
 };
+
+inline Lowered lower(const Wgrad& schedule) { return schedule.lowered(); }
+inline Work cost(const Wgrad& schedule) { return schedule.work(); }
 
 }  // namespace fusor::narrow

@@ -4,28 +4,44 @@
 
 namespace fusor::taps {
 
-Work Lowering::work() const {
+namespace {
+
+// Halves of steps, of all tiles: those that begin inside the planes.
+double halves(const Problem& problem, const Schedule& s) {
+  return static_cast<double>(s.tiles * problem.images() * ceil_div(problem.positions, kHalf));
+}
+
+// Of the planes of inputs, that one block of channels reads of an image.
+int64_t pieces(const Problem& problem) {
+  return (problem.steps() * kStep - kEight + problem.window.farthest()) / kPiece + 1;
+}
+
+}  // namespace
+
+Work cost(const Problem& problem, const Schedule& s) {
+  const Window& window = problem.window;
+  const double half_steps = halves(problem, s);
   // Lines of 128 bytes take the tensor cores as long, whatever is in them; the device's rate is that of 16
   // bits.
   constexpr double kAsHalves = 2;
   const auto slots = static_cast<double>(window.consumers() * window.taps);
-  const auto wide = static_cast<double>(filters);
-  const double loaded =
-      static_cast<double>(tiles() * images()) *
-      static_cast<double>(pieces() * window.piece_bytes() + steps() * filters * kStep * kElementBytes);
+  const auto wide = static_cast<double>(s.filters);
+  const double loaded = static_cast<double>(s.tiles * problem.images()) *
+                        static_cast<double>(pieces(problem) * window.piece_bytes() +
+                                            problem.steps() * s.filters * kStep * kElementBytes);
   Work work;
-  work.tensor_flops = kAsHalves * 2 * halves() * kHalf * slots * static_cast<double>(kChannels) * wide;
-  work.dram_bytes = dram_bytes(fusion);
+  work.tensor_flops = kAsHalves * 2 * half_steps * kHalf * slots * static_cast<double>(kChannels) * wide;
+  work.dram_bytes = dram_bytes(problem.fusion);
   work.l2_bytes = loaded;
   // Every tap reads both operands, one through registers.
   work.shared_bytes =
-      loaded + halves() * kHalf * slots * kElementBytes * (static_cast<double>(kChannels) + wide);
-  work.tiles = tiles();
-  work.split = static_cast<int>(parts);
-  work.k_steps = ceil_div(all_steps(), parts);
+      loaded + half_steps * kHalf * slots * kElementBytes * (static_cast<double>(kChannels) + wide);
+  work.tiles = s.tiles;
+  work.split = static_cast<int>(s.parts);
+  work.k_steps = ceil_div(problem.all_steps(), s.parts);
   work.start_s = 2.5e-6;
   work.launches = 2;
-  work.scratch_bytes = partial_bytes();
+  work.scratch_bytes = s.partial_bytes;
   work.serial_dram_bytes = 2 * static_cast<double>(work.scratch_bytes);
   work.efficiency = 0.85;
   return work;

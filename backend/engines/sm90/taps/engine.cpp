@@ -4,10 +4,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
+#include <utility>
 
-#include "backend/engines/engine.h"
+#include "backend/engines/knobs.h"
 #include "backend/engines/list.h"
 #include "backend/engines/rules.h"
+#include "backend/engines/sm90/copy/tensor_maps.h"
 #include "backend/engines/sm90/taps/lowering.h"
 #include "core/ceil_div.h"
 
@@ -58,60 +61,75 @@ std::optional<Refusal> refuse_operands(const Fusion& fusion, const Contraction& 
   return std::nullopt;
 }
 
-std::optional<Refusal> refuse_sizes(const Fusion& fusion, const Contraction& view, const DeviceInfo& device) {
-  if (tiles_of(view, device).empty())
+std::optional<Refusal> refuse_sizes(const Problem& problem) {
+  const Fusion& fusion = problem.fusion;
+  const Contraction& view = problem.view;
+  const int64_t farthest = problem.window.farthest();
+  if (problem.tiles.empty())
     return refusal_at_anchor(fusion, "resident-window", "a window whose inputs shared memory holds",
-                             fmt::format("{} positions from its first to its last", Window(view).farthest()));
-  const int64_t images = operand_site(fusion, 0, 0).domain[0];
+                             fmt::format("{} positions from its first to its last", farthest));
   const int64_t largest =
       std::max(view.largest_index(kMostParts), view.entries * ceil_div(view.m, kStep) *
                                                    ceil_div(view.input_channels, kChannels) * kMostParts);
-  const int64_t planes = images * (view.k / images + 2 * kStep) + Window(view).farthest();
+  const int64_t images = problem.images();
+  const int64_t planes = images * (view.k / images + 2 * kStep) + farthest;
   return refuse_wide_coordinates(fusion, "positions and blocks", std::max(largest, planes));
 }
+
+constexpr Notes kNotes{.tensor_cores = true, .tf32 = true};
+
+class PreparedTaps final : public Prepared {
+ public:
+  explicit PreparedTaps(Problem problem) : problem_(std::move(problem)) {}
+
+  std::vector<Knob> knobs() const override {
+    std::vector<int64_t> split;
+    for (int64_t next = 1; next <= most_parts(); ++next) split.push_back(next);
+    return {{"tile_n", problem_.tiles}, {"split", split}};
+  }
+
+  // Parts that fill the device once, or a few times where tiles do not divide it.
+  std::vector<EngineCandidate> candidates() const override {
+    std::vector<EngineCandidate> list;
+    for (const int64_t tile : problem_.tiles) {
+      const int64_t tiles = Schedule(problem_, {.tile_n = tile}).tiles;
+      for (const int64_t rounds : {1, 2, 3}) {
+        const int64_t split = std::clamp<int64_t>(rounds * problem_.device.sm_count / tiles, 1, most_parts());
+        const Knobs knobs{.tile_n = tile, .split = split};
+        EngineConfig config = config_of(wgmma_taps_engine(), knobs);
+        if (std::ranges::find(list, config, &EngineCandidate::config) == list.end())
+          list.push_back({std::move(config), cost(problem_, Schedule(problem_, knobs))});
+      }
+    }
+    return list;
+  }
+
+  Notes notes() const override { return kNotes; }
+
+  Lowered lower(const EngineConfig& config) const override {
+    return taps::lower(problem_, Schedule(problem_, knobs_of<Knobs>(config)));
+  }
+
+ private:
+  int64_t most_parts() const { return std::min(problem_.all_steps(), kMostParts); }
+
+  const Problem problem_;
+};
 
 class WgmmaTapsEngine final : public Engine {
  public:
   std::string_view name() const override { return "wgmma_taps"; }
   int number() const override { return 34; }
-  Notes notes() const override { return {.tensor_cores = true, .tf32 = true}; }
+  Notes notes() const override { return kNotes; }
 
-  Support supports(const Fusion& fusion, const DeviceInfo& device) const override {
-    if (auto refusal = refuse_other_than_hopper_convolution(fusion, device))
-      return Support::no(std::move(*refusal));
+  PreparedOr prepare(const Fusion& fusion, const DeviceInfo& device) const override {
+    if (auto refusal = refuse_other_than_hopper_convolution(fusion, device)) return std::move(*refusal);
     const Contraction view = contraction_of(fusion).value();
-    if (auto refusal = refuse_window(fusion, view)) return Support::no(std::move(*refusal));
-    if (auto refusal = refuse_operands(fusion, view)) return Support::no(std::move(*refusal));
-    if (auto refusal = refuse_sizes(fusion, view, device)) return Support::no(std::move(*refusal));
-    return Support::yes();
-  }
-
-  std::vector<Knob> knobs(const Fusion& fusion, const DeviceInfo& device) const override {
-    const Lowering any(fusion, {}, device);
-    std::vector<int64_t> split;
-    for (int64_t next = 1; next <= std::min(any.all_steps(), kMostParts); ++next) split.push_back(next);
-    return {{"tile_n", tiles_of(any.view, device)}, {"split", split}};
-  }
-
-  // Parts that fill the device once, or a few times where tiles do not divide it.
-  std::vector<EngineCandidate> candidates(const Fusion& fusion, const DeviceInfo& device) const override {
-    std::vector<EngineCandidate> list;
-    for (const int64_t tile : tiles_of(contraction_of(fusion).value(), device))
-      for (const int64_t rounds : {1, 2, 3}) {
-        EngineConfig config{std::string(name()), revision(), {}};
-        config.set("tile_n", tile);
-        const Lowering whole(fusion, config, device);
-        const int64_t most = std::min(whole.all_steps(), kMostParts);
-        config.set("split", std::clamp<int64_t>(rounds * device.sm_count / whole.tiles(), 1, most));
-        if (std::ranges::find(list, config, &EngineCandidate::config) != list.end()) continue;
-        const Work work = Lowering(fusion, config, device).work();
-        list.push_back({std::move(config), work});
-      }
-    return list;
-  }
-
-  Lowered lower(const Fusion& fusion, const EngineConfig& config, const DeviceInfo& device) const override {
-    return Lowering(fusion, config, device).lowered();
+    if (auto refusal = refuse_window(fusion, view)) return std::move(*refusal);
+    if (auto refusal = refuse_operands(fusion, view)) return std::move(*refusal);
+    Problem problem(fusion, device, view);
+    if (auto refusal = refuse_sizes(problem)) return std::move(*refusal);
+    return std::make_unique<const PreparedTaps>(std::move(problem));
   }
 };
 

@@ -11,7 +11,7 @@
 
 namespace fusor::wgmma {
 
-double Lowering::finish_cycles_per_element() const {
+double Schedule::finish_cycles_per_element() const {
   constexpr double kUnrolled = 12, kRolled = 22, kRolledInTurn = 32, kLines = 22, kScattered = 150,
                    kFurtherSum = 4;
   // A loop waits for its loads, piece by piece; without one, they are under way while other pieces pass.
@@ -44,14 +44,14 @@ double Lowering::finish_cycles_per_element() const {
   return cycles;
 }
 
-double Lowering::kept_busy() const {
+double Schedule::kept_busy() const {
   constexpr double kLatency = 800;  // cycles, of a copy
   const int64_t parts = tiling.tile_m / kPartRows;
   const double step = 2.0 * static_cast<double>(tiling.plane_rows * parts * tiling.tile_n);
   return std::min(1.0, static_cast<double>(stages() - 1) * step / (step + kLatency));
 }
 
-double Lowering::scattered_bytes() const {
+double Schedule::scattered_bytes() const {
   const auto scattered = [&](const Access& access, DataType type) {
     if (!view.is_convolution() || access.strides[1] == 0 || !is_apart(view, y.domain, access)) return 0.0;
     const double neighbours = access.strides[y.domain.rank() - 1] != 1 ? 1 : tiling.swapped ? 4 : 8;
@@ -65,7 +65,7 @@ double Lowering::scattered_bytes() const {
   return bytes * static_cast<double>(element_count(y.domain));
 }
 
-double Lowering::prologue_cycles() const {
+double Schedule::prologue_cycles() const {
   // Of a step; of each 8 elements that 128 threads have of it, and of each op on them. An SM takes as long
   // for two blocks as for one after the other. Fitted to the candidates of six sizes with int8 weights on an
   // H200.
@@ -83,7 +83,7 @@ double Lowering::prologue_cycles() const {
   return cycles;
 }
 
-double Lowering::loader_cycles() const {
+double Schedule::loader_cycles() const {
   // Instructions of a unit of 16 bytes, one of four warps to a scheduler; cycles until a batch of units is
   // there, and how many are under way.
   constexpr double kUnit = 90, kLatency = 1350;
@@ -99,7 +99,7 @@ double Lowering::loader_cycles() const {
   return kUnit * units + kLatency * batches / static_cast<double>(tiling.blocks_per_sm());
 }
 
-double Lowering::consumer_cycles() const {
+double Schedule::consumer_cycles() const {
   constexpr double kSharedBytes = 128;  // of a cycle
   constexpr double kSustained = 0.86;   // of the clock
   const auto tile_m = static_cast<double>(tiling.tile_m), tile_n = static_cast<double>(tiling.tile_n);
@@ -109,11 +109,11 @@ double Lowering::consumer_cycles() const {
   return std::max(multiplied, read);
 }
 
-double Lowering::kept_fed() const {
+double Schedule::kept_fed() const {
   return tiling.by_threads.any() ? std::min(1.0, consumer_cycles() / loader_cycles()) : 1;
 }
 
-double Lowering::efficiency(double bytes) const {
+double Schedule::efficiency(double bytes) const {
   if (!passes()) return kept_fed() * efficiency_of_copies(bytes);
   // Both want shared memory, and hide each other in part.
   constexpr double kShown = 0.4;
@@ -121,7 +121,7 @@ double Lowering::efficiency(double bytes) const {
   return std::min(efficiency_of_copies(bytes), consumed / (prologue_cycles() + kShown * consumed));
 }
 
-double Lowering::efficiency_of_copies(double bytes) const {
+double Schedule::efficiency_of_copies(double bytes) const {
   // Two consumers of a tile with as many sums as registers hold start and end together.
   double share = tiling.ping_pong ? 0.985 : tiling.sums() > 128 ? 0.97 : 1.0;
   if (tiling.blocks_per_sm() > 1) share *= 0.94;
@@ -145,7 +145,7 @@ double Lowering::efficiency_of_copies(double bytes) const {
   return pixels_as_columns ? 0.93 * share : share;
 }
 
-Work Lowering::work() const {
+Work Schedule::work() const {
   // A column of pixels comes slower than a box; tiles meet, and start anew.
   constexpr double kIm2colCost = 1.6, kTileCycles = 1000, kTileOfLinesCycles = 2000;
   const auto tiles = static_cast<double>(tiling.tiles());

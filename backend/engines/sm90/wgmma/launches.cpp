@@ -18,23 +18,23 @@
 
 namespace fusor::wgmma {
 
-int64_t Lowering::element_number(DataType type) {
+int64_t Schedule::element_number(DataType type) {
   return std::ranges::find(kCopiedTypes, type) - kCopiedTypes.begin();
 }
 
-int64_t Lowering::element_in_box(DataType type) {
+int64_t Schedule::element_in_box(DataType type) {
   constexpr std::array kElements{DataType::f16, DataType::bf16, DataType::f32, DataType::i32};
   return std::ranges::find(kElements, type) - kElements.begin();
 }
 
-PartialResults Lowering::partial_results() const {
+PartialResults Schedule::partial_results() const {
   const int64_t parts = leaves_columns() ? ceil_div(tiling.rows, kWarpRows)
                         : leaves_rows()  ? tiling.tiles_n()
                                          : blocks() * kConsumers * kWarps;
   return {*reduction, view, parts};
 }
 
-Launch Lowering::product() const {
+Launch Schedule::product() const {
   const std::string kernel = tiling.window ? "wgmma_window" : "wgmma_contraction";
   const std::string root = tiling.window ? "window" : "contraction";
   KernelSource source{"sm90/wgmma/" + root + ".cuh", {}, {}, device.target()};
@@ -97,7 +97,7 @@ Launch Lowering::product() const {
   return launch;
 }
 
-void Lowering::write_given(std::vector<ConfigValue>& config) const {
+void Schedule::write_given(std::vector<ConfigValue>& config) const {
   if (given.empty()) return;
   config.push_back({"given", std::ssize(given)});
   for (size_t i = 0; i < given.size(); ++i)
@@ -105,7 +105,7 @@ void Lowering::write_given(std::vector<ConfigValue>& config) const {
 }
 
 // Of siblings, one that suits all.
-void Lowering::write_grains(std::vector<ConfigValue>& config) const {
+void Schedule::write_grains(std::vector<ConfigValue>& config) const {
   if (thread_a) config.push_back({"grain_a", thread_a->grain});
   const auto finest = std::ranges::min_element(thread_b, {}, &ThreadLoad::grain);
   if (finest != thread_b.end()) config.push_back({"grain_b", finest->grain});
@@ -123,7 +123,7 @@ KernelSite prologue(const char* name, const PassedOperand& passed) {
 
 }  // namespace
 
-void Lowering::write_prologues(KernelSource& source) const {
+void Schedule::write_prologues(KernelSource& source) const {
   if (!passes()) return;
   source.config.push_back({"ahead", steps_ahead()});
   source.config.push_back({"loaders", loaders()});
@@ -137,7 +137,7 @@ void Lowering::write_prologues(KernelSource& source) const {
   if (passed_b) add("B", "prologue_b", *passed_b);
 }
 
-void Lowering::write_arguments(ArgumentBlock& block) const {
+void Schedule::write_arguments(ArgumentBlock& block) const {
   if (!thread_a) block.put_tensor_map(a.map, a.operand, a.byte_offset);
   for (size_t i = 0; i < b.size() && thread_b.empty(); ++i)
     block.put_tensor_map(b[i].map, b[i].operand, b[i].byte_offset);
@@ -156,7 +156,7 @@ void Lowering::write_arguments(ArgumentBlock& block) const {
   if (passed_b) fusor::write_arguments(block, prologue("B", *passed_b), fusion);
 }
 
-void Lowering::put_result(ArgumentBlock& block, const CopiedResult& result) const {
+void Schedule::put_result(ArgumentBlock& block, const CopiedResult& result) const {
   TensorMap map = result.map;
   const int64_t box_rows = std::min(kPartRows, kLineBytes / byte_size(result.type));
   // Along columns, warps send rows of their own; the mover sends those of a warpgroup.
@@ -165,7 +165,7 @@ void Lowering::put_result(ArgumentBlock& block, const CopiedResult& result) cons
   block.put_tensor_map(map, result.operand, result.byte_offset);
 }
 
-void Lowering::write_windows(ArgumentBlock& block) const {
+void Schedule::write_windows(ArgumentBlock& block) const {
   const ResidentWindow& window = *tiling.window;
   const int bits = static_cast<int>(index_bits);
   window.write_grid(block, bits);
@@ -181,7 +181,7 @@ void Lowering::write_windows(ArgumentBlock& block) const {
   block.put_int(tiling.lines_of_window());
 }
 
-void Lowering::write_schedule(ArgumentBlock& block) const {
+void Schedule::write_schedule(ArgumentBlock& block) const {
   const int64_t rows = tiling.tiles_m(), columns = tiling.tiles_n();
   const int64_t band = std::clamp<int64_t>(tiling.band / tiling.cluster, 1, rows);
   const int64_t tiles = tiling.entries * rows * columns, parts = std::max(tiling.classes, tiling.split);
@@ -196,7 +196,7 @@ void Lowering::write_schedule(ArgumentBlock& block) const {
                                           static_cast<int>(index_bits));
 }
 
-void Lowering::write_operands(ArgumentBlock& block) const {
+void Schedule::write_operands(ArgumentBlock& block) const {
   block.put_int(a.batched);
   block.put_int(b[0].batched);
   const bool over_outputs = view.op == ContractionOp::dgrad;
@@ -224,7 +224,7 @@ void Lowering::write_operands(ArgumentBlock& block) const {
   }
 }
 
-WindowWalk Lowering::walk_over_planes(int i) const {
+WindowWalk Schedule::walk_over_planes(int i) const {
   const WindowAxis& axis = view.axes[static_cast<size_t>(i)];
   const int64_t pitch = view.planes->pitch[i];
   WindowWalk walk;
@@ -236,7 +236,7 @@ WindowWalk Lowering::walk_over_planes(int i) const {
   return walk;
 }
 
-Launch Lowering::sum_of_parts() const {
+Launch Schedule::sum_of_parts() const {
   const bool along_n = !tiling.swapped;
   const int64_t rows = tiling.tiles_m() * tiling.cluster, columns = tiling.tiles_n();
   const TiledResult result{view,
@@ -250,11 +250,11 @@ Launch Lowering::sum_of_parts() const {
   return result.sum_of_parts(fusion, epilogue(vector_axis), vector, tiling.split, device.target());
 }
 
-int64_t Lowering::partial_bytes() const {
+int64_t Schedule::partial_bytes() const {
   return is_split() ? tiling.tiles() * tiling.split * tiling.tile_m * tiling.tile_n * 4 : 0;
 }
 
-std::vector<Guard> Lowering::guards() const {
+std::vector<Guard> Schedule::guards() const {
   const Expr none;
   std::vector<Guard> guards = guards_of(fusion, {{y, vector},
                                                  {passed_a ? passed_a->ops : none, kPassedVector},
@@ -263,7 +263,7 @@ std::vector<Guard> Lowering::guards() const {
   return guards;
 }
 
-int64_t Lowering::alignment_of(int operand) const {
+int64_t Schedule::alignment_of(int operand) const {
   constexpr int64_t kUnit = 16;
   int64_t alignment = 1;
   const auto ask = [&](int other, int64_t bytes) {

@@ -3,7 +3,6 @@
 #include "backend/engines/sm90/wgmma/lowering.h"
 
 #include <algorithm>
-#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -15,17 +14,19 @@
 
 namespace fusor::wgmma {
 
-Lowering::Lowering(const Fusion& fusion_, const EngineConfig& config, const DeviceInfo& device_)
-    : fusion(fusion_),
-      device(device_),
-      view(Carried::view_of(fusion_)),
-      tiling(tiling_of(fusion_, view, config)),
+Schedule::Schedule(const Problem& problem_, const Knobs& knobs)
+    : problem(problem_),
+      fusion(problem_.fusion),
+      device(problem_.device),
+      view(problem_.view),
+      tiling(tiling_of(problem_, knobs)),
       passed_a(passed_operand(fusion, view, tiling.swapped, tiling.tile_m)),
       passed_b(passed_operand(fusion, view, !tiling.swapped, tiling.columns_of_tile())),
       a(passed_a ? passed_a->stored : copied_operand(fusion, view, tiling.swapped, tiling.tile_m)),
-      y(result_site(fusion_)),
-      reduction(result_reduction(fusion_, view)),
-      short_forms(fits_short_forms(y)) {
+      y(result_site(fusion)),
+      reduction(problem_.reduction),
+      short_forms(fits_short_forms(y)),
+      index_bits(problem_.index_bits) {
   if (tiling.window) b = {copied_window(fusion, view, *tiling.window, tiling.lines_of_window())};
   if (passed_b) b = {passed_b->stored};
   for (int64_t i = std::ssize(b); i < tiling.siblings; ++i)
@@ -37,12 +38,12 @@ Lowering::Lowering(const Fusion& fusion_, const EngineConfig& config, const Devi
   choose_given();
   choose_vectors();
   mark_whole_vectors(fusion, y, vector_axis, vector);
-  for (const Operand& operand : fusion.operands)
-    if (operand.elements > std::numeric_limits<int32_t>::max()) index_bits = 64;
 }
 
-Tiling Lowering::tiling_of(const Fusion& fusion, const Contraction& view, const EngineConfig& config) {
-  Tiling tiling(fusion, view, config);
+Tiling Schedule::tiling_of(const Problem& problem, const Knobs& knobs) {
+  const Fusion& fusion = problem.fusion;
+  const Contraction& view = problem.view;
+  Tiling tiling(problem, knobs);
   if (tiling.window) return tiling;
   const bool second = !tiling.swapped;
   const auto passed = passed_operand(fusion, view, second, kBoxLine);
@@ -52,7 +53,7 @@ Tiling Lowering::tiling_of(const Fusion& fusion, const Contraction& view, const 
   return tiling;
 }
 
-int64_t Lowering::run_of_pixels() const {
+int64_t Schedule::run_of_pixels() const {
   if (tiling.window)
     return std::gcd(tiling.window->axes.back().pixels, tiling.window->axes.back().positions.pixels);
   int64_t pixels = 1;
@@ -61,7 +62,7 @@ int64_t Lowering::run_of_pixels() const {
   return pixels;
 }
 
-void Lowering::choose_way_out() {
+void Schedule::choose_way_out() {
   if (is_split()) return;
   copied = copied_result(fusion, view, y, y.stores.front());
   if (!copied && tiling.classes == 0) copied = planes_result(fusion, view, y, run_of_pixels());
@@ -77,7 +78,7 @@ void Lowering::choose_way_out() {
   if (second) rounds_value |= !yields(*second);
 }
 
-std::optional<CopiedResult> Lowering::result_beside() const {
+std::optional<CopiedResult> Schedule::result_beside() const {
   if (stores_lines() || stores_planes() || y.stores.size() < 2) return std::nullopt;
   auto found = copied_result(fusion, view, y, y.stores[1]);
   if (!found || found->along_n != copied->along_n) return std::nullopt;
@@ -88,20 +89,20 @@ std::optional<CopiedResult> Lowering::result_beside() const {
   return found;
 }
 
-bool Lowering::yields(const CopiedResult& stored) {
+bool Schedule::yields(const CopiedResult& stored) {
   const int value = y.stores.front().node;
   y.yields.push_back(value);
   y.stores.erase(y.stores.begin());
   return y.node(value).type == stored.type;
 }
 
-ThreadLoad Lowering::loaded_operand(bool second_operand, int64_t sibling) const {
+ThreadLoad Schedule::loaded_operand(bool second_operand, int64_t sibling) const {
   ThreadLoad load = thread_load(fusion, view, second_operand, sibling).value();
-  if (!needs_threads(fusion, view).any()) load.grain = byte_size(type());
+  if (!problem.needed.any()) load.grain = byte_size(type());
   return load;
 }
 
-void Lowering::choose_loaders() {
+void Schedule::choose_loaders() {
   const auto by_threads = [&](bool second_operand) {
     return second_operand ? tiling.by_threads.second : tiling.by_threads.first;
   };
@@ -110,7 +111,7 @@ void Lowering::choose_loaders() {
     thread_b.push_back(loaded_operand(!tiling.swapped, i));
 }
 
-int64_t Lowering::kept_bytes_of_step() const {
+int64_t Schedule::kept_bytes_of_step() const {
   const auto bytes = [&](const std::optional<PassedOperand>& passed, int64_t lines) {
     return passed ? lines * tiling.line * byte_size(passed->stored.map.type) : 0;
   };
@@ -118,21 +119,21 @@ int64_t Lowering::kept_bytes_of_step() const {
 }
 
 // What keeps memory busy, of an SM.
-int64_t Lowering::steps_ahead() const {
+int64_t Schedule::steps_ahead() const {
   constexpr int64_t kUnderWay = 48 * 1024, kMost = 8;
   if (!passes()) return 0;
   return std::clamp<int64_t>(kUnderWay / (tiling.blocks_per_sm() * kept_bytes_of_step()), 1, kMost);
 }
 
 // Four warpgroups start with 128 registers a thread, and ptxas wants every wgmma to do with as many.
-int64_t Lowering::loaders() const {
+int64_t Schedule::loaders() const {
   constexpr int64_t kLinesOfPass = 32, kWidest = 192;
   const bool even = !passed_b || tiling.columns_of_tile() % kLinesOfPass == 0;
   return passes() && even && tiling.tile_n <= kWidest && tiling.blocks_per_sm() == 1 ? 2 : 1;
 }
 
 // Where the loading warpgroup is busy, nobody moves boxes.
-void Lowering::choose_given() {
+void Schedule::choose_given() {
   if (way_out() != kCopyEngineStores || tiling.loader_is_busy()) return;
   for (size_t i = 0; i < y.nodes.size() && std::ssize(given) < kMostGiven; ++i) {
     Node& node = y.nodes[i];
@@ -153,7 +154,7 @@ void Lowering::choose_given() {
   }
 }
 
-std::optional<CopiedResult> Lowering::operand_like_result(const Node& load) const {
+std::optional<CopiedResult> Schedule::operand_like_result(const Node& load) const {
   if (load.type != type_of(fusion, load.access)) return std::nullopt;
   auto found = copied_result(fusion, view, y, {.type = load.type, .access = load.access});
   if (!found || found->along_n != copied->along_n) return std::nullopt;
@@ -163,7 +164,7 @@ std::optional<CopiedResult> Lowering::operand_like_result(const Node& load) cons
   return found;
 }
 
-void Lowering::choose_vectors() {
+void Schedule::choose_vectors() {
   const int n_axis = view.is_convolution() ? 1 : view.batch.rank() + 1;
   vector_axis = tiling.swapped ? n_axis - 1 : n_axis;
   // Neighbouring pixels may lie in different lines.
@@ -172,14 +173,14 @@ void Lowering::choose_vectors() {
   vector = !pixels && along_columns() && even ? 2 : 1;
 }
 
-int64_t Lowering::way_out() const {
+int64_t Schedule::way_out() const {
   if (is_split()) return kPartStored;
   if (!copied) return kThreadsStore;
   if (stores_planes()) return kPlanesStored;
   return stores_lines() ? kLinesStored : kCopyEngineStores;
 }
 
-bool Lowering::is_unrolled() const {
+bool Schedule::is_unrolled() const {
   constexpr int64_t kManySteps = 24, kManyRounds = 8;
   if (!copied || reduction || !is_short(cost_of(result_site(fusion), fusion))) return false;
   const bool wide = byte_size(copied->type) > 2 && tiling.sums() > 128;
@@ -189,7 +190,7 @@ bool Lowering::is_unrolled() const {
   return wide ? !given.empty() : !hidden;
 }
 
-int64_t Lowering::box_columns() const {
+int64_t Schedule::box_columns() const {
   int64_t widest = std::max(byte_size(copied->type), second ? byte_size(second->type) : 0);
   for (const CopiedResult& operand : given) widest = std::max(widest, byte_size(operand.type));
   const int64_t line = 128 / widest;
@@ -201,7 +202,7 @@ int64_t Lowering::box_columns() const {
   return fits ? line : tiling.piece_columns();
 }
 
-int64_t Lowering::box_element_bytes() const {
+int64_t Schedule::box_element_bytes() const {
   std::vector<DataType> results{copied->type};
   if (second) results.push_back(second->type);
   int64_t bytes = 0;
@@ -218,7 +219,7 @@ int64_t Lowering::box_element_bytes() const {
   return bytes;
 }
 
-int64_t Lowering::turns() const {
+int64_t Schedule::turns() const {
   constexpr int64_t kMost = 4, kBusy = 5;
   if (way_out() != kCopyEngineStores) return kLeastTurns;
   const int64_t columns = box_columns();
@@ -231,15 +232,15 @@ int64_t Lowering::turns() const {
   return turns;
 }
 
-int64_t Lowering::line_bytes() const {
+int64_t Schedule::line_bytes() const {
   return (along_columns() ? box_columns() : kPartRows) * byte_size(copied->type);
 }
 
-int64_t Lowering::boxes_bytes(int64_t columns, int64_t turns) const {
+int64_t Schedule::boxes_bytes(int64_t columns, int64_t turns) const {
   return kConsumers * turns * kPartRows * columns * box_element_bytes();
 }
 
-int64_t Lowering::shared_bytes_with(int64_t boxes, int64_t stages) const {
+int64_t Schedule::shared_bytes_with(int64_t boxes, int64_t stages) const {
   if (tiling.window)
     return boxes + 1024 + std::ssize(tiling.window->lines) * kFilterBytes +
            stages * tiling.lines_of_stage() * 128;
@@ -247,29 +248,46 @@ int64_t Lowering::shared_bytes_with(int64_t boxes, int64_t stages) const {
   return stages * tiling.stage_bytes() + ceil_div(16 * (stages + 1), 1024) * 1024 + kept + boxes;
 }
 
-int64_t Lowering::shared_bytes(int64_t stages) const {
+int64_t Schedule::shared_bytes(int64_t stages) const {
   return shared_bytes_with(copied ? boxes_bytes(box_columns(), turns()) : 0, stages);
 }
 
-int64_t Lowering::shared_budget() const {
+int64_t Schedule::shared_budget() const {
   return tiling.blocks_per_sm() == 1 ? device.shared_per_block
                                      : device.shared_per_sm / tiling.blocks_per_sm() - 1024;
 }
 
-int64_t Lowering::stages_beside(int64_t boxes) const {
+int64_t Schedule::stages_beside(int64_t boxes) const {
   int64_t stages = tiling.window ? kMaxWindows : kMaxStages;
   while (stages > 2 && shared_bytes_with(boxes, stages) > shared_budget()) --stages;
   return stages;
 }
 
-bool Lowering::fits() const {
+bool Schedule::fits() const {
   if (shared_bytes(2) > shared_budget()) return false;
   return !tiling.window || filter_blocks() <= device.sm_count;
 }
 
-int64_t Lowering::slots() const {
+int64_t Schedule::slots() const {
   const int64_t together = tiling.window ? filter_blocks() : tiling.cluster;
   return device.sm_count / together * together * tiling.blocks_per_sm();
+}
+
+Lowered lower(const Schedule& schedule) {
+  Lowered lowered;
+  lowered.steps.emplace_back(schedule.product());
+  if (schedule.is_split()) {
+    lowered.steps.emplace_back(schedule.sum_of_parts());
+    lowered.scratch.push_back(schedule.partial_bytes());
+  }
+  if (schedule.reduction) {
+    const PartialResults partial = schedule.partial_results();
+    lowered.steps.emplace_back(partial.combination(schedule.fusion, static_cast<int>(schedule.index_bits),
+                                                   schedule.device.target()));
+    lowered.scratch.push_back(partial.bytes(schedule.fusion));
+  }
+  lowered.guards = schedule.guards();
+  return lowered;
 }
 
 }  // namespace fusor::wgmma

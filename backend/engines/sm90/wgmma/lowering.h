@@ -1,4 +1,4 @@
-// Owns Lowering: one candidate of the wgmma engine - its way out, its shared memory, its launches and its
+// Owns Schedule: one setting of the wgmma engine - its way out, its shared memory, its launches and its
 // costs.
 #pragma once
 
@@ -14,17 +14,18 @@
 #include "backend/engines/sm90/wgmma/rules.h"
 #include "backend/engines/sm90/wgmma/tiling.h"
 #include "core/device_info.h"
-#include "core/engine_config.h"
 #include "core/fusion.h"
 #include "core/lowered.h"
 #include "core/work.h"
 
 namespace fusor::wgmma {
 
-struct Lowering {
+/// A setting, and what follows from it.
+struct Schedule {
+  const Problem& problem;
   const Fusion& fusion;
   const DeviceInfo& device;
-  Contraction view;
+  const Contraction& view;
   Tiling tiling;
   /// Operands whose elements pass ops before they are multiplied; a and b are what is stored of them then.
   std::optional<PassedOperand> passed_a, passed_b;
@@ -34,7 +35,7 @@ struct Lowering {
   std::optional<ThreadLoad> thread_a;
   std::vector<ThreadLoad> thread_b;
   Expr y;
-  std::optional<ResultReduction> reduction;
+  const std::optional<ResultReduction>& reduction;
   bool short_forms;
   bool rounds_value = true;
   /// The first result, where the copy engine stores it, and another that lies as it does.
@@ -43,14 +44,14 @@ struct Lowering {
   std::vector<CopiedResult> given;
   int vector_axis = 0;
   int64_t vector = 1;
-  int64_t index_bits = 32;
+  int64_t index_bits;
 
-  Lowering(const Fusion& fusion_, const EngineConfig& config, const DeviceInfo& device_);
+  Schedule(const Problem& problem_, const Knobs& knobs);
 
   bool is_split() const { return tiling.split > 1; }
-  DataType type() const { return operand_type(fusion); }
+  DataType type() const { return problem.type; }
 
-  static Tiling tiling_of(const Fusion& fusion, const Contraction& view, const EngineConfig& config);
+  static Tiling tiling_of(const Problem& problem, const Knobs& knobs);
   /// Lines of a tile are no neighbours in the result.
   bool stores_lines() const { return tiling.classes > 0 || tiling.window; }
   bool stores_planes() const { return copied && copied->planes; }
@@ -201,5 +202,9 @@ struct Lowering {
 
   Work work() const;
 };
+
+/// The product, and the launches that add up parts or combine partial results.
+Lowered lower(const Schedule& schedule);
+inline Work cost(const Schedule& schedule) { return schedule.work(); }
 
 }  // namespace fusor::wgmma

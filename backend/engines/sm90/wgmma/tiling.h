@@ -1,10 +1,13 @@
-// Owns how the wgmma engine cuts a contraction into tiles, and which contraction it cuts: pointwise
+// Owns what the wgmma engine knows of a fusion, and how it cuts the contraction into tiles: pointwise
 // convolutions are carried out as matmuls.
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
+#include <limits>
 #include <optional>
+#include <utility>
 
 #include "backend/engines/contraction/pointwise_convolution.h"
 #include "backend/engines/contraction/product.h"
@@ -17,7 +20,7 @@
 #include "backend/engines/sm90/wgmma/resident_window.h"
 #include "backend/engines/tiled/tiling.h"
 #include "core/ceil_div.h"
-#include "core/engine_config.h"
+#include "core/device_info.h"
 
 namespace fusor::wgmma {
 
@@ -91,13 +94,131 @@ inline bool is_crowded(const Fusion& fusion) {
   return std::ranges::any_of(y.nodes, is_whole) && !alone;
 }
 
-// What the copy engine refuses; or, where that takes all, both operands for the asking (`loader`).
-inline LoadedByThreads loaded_by_threads(const Fusion& fusion, const Contraction& view,
-                                         const EngineConfig& config) {
-  const LoadedByThreads needed = needs_threads(fusion, view);
-  if (needed.any() || config.knob("loader", 0) == 0) return needed;
-  const bool both = threads_take_both(fusion, view);
-  return {both, both};
+// Two results of 16 bits that lie alike: both leave by the copy engine, and want no more registers than one.
+inline bool copies_both_results(const Fusion& fusion, const Contraction& view) {
+  const Expr& y = result_site(fusion);
+  if (y.stores.size() != 2 || residue_class_count(view) > 0) return false;
+  const auto first = copied_result(fusion, view, y, y.stores[0]);
+  const auto second = copied_result(fusion, view, y, y.stores[1]);
+  return first && second && first->along_n == second->along_n && byte_size(first->type) == 2 &&
+         byte_size(second->type) == 2;
+}
+
+// --- What is carried out ---
+
+// A pointwise convolution as a matmul, where the copy engine can walk it so, or threads can load what it
+// cannot walk either way; any other fusion as it is.
+class Carried {
+ public:
+  explicit Carried(const Fusion& fusion) : given_(fusion), matmul_(as_matmul(fusion)) {
+    if (matmul_ && !can_copy(*matmul_) && (can_copy(given_) || !can_load(*matmul_))) matmul_.reset();
+  }
+  const Fusion& fusion() const { return matmul_ ? *matmul_ : given_; }
+  Contraction view() const { return view_of(fusion()); }
+
+  static Contraction view_of(const Fusion& fusion) {
+    Contraction view = contraction_of(fusion).value();
+    if (sums_planes(fusion, view)) view.runs_of_k = operand_site(fusion, 0, 0).domain[0];
+    view.planes = plane_walk(fusion, view);
+    if (view.planes) {
+      const int64_t block = view.planes->channel_block;
+      view.n = ceil_div(view.input_channels, block) * block * view.taps();
+      view.channels_fastest = true;
+    }
+    if (copies_both_results(fusion, view)) view.results = 1;
+    return view;
+  }
+
+ private:
+  static bool can_copy(const Fusion& fusion) {
+    const auto view = contraction_of(fusion);
+    return view && !refuse_copies(fusion, *view, false) && !refuse_copies(fusion, *view, true);
+  }
+  static bool can_load(const Fusion& fusion) {
+    const auto view = contraction_of(fusion);
+    return view && !refuse_loads(fusion, *view, false) && !refuse_loads(fusion, *view, true);
+  }
+  const Fusion& given_;
+  std::optional<Fusion> matmul_;
+};
+
+// --- Problem and tiling ---
+
+struct Knobs {
+  std::optional<int64_t> tile_m = {}, tile_n = {}, swap = {}, ping_pong = {}, cluster = {}, band = {},
+                         split = {}, rows = {}, loader = {}, window = {};
+
+  static void visit(auto& self, auto&& knob) {
+    knob("tile_m", self.tile_m);
+    knob("tile_n", self.tile_n);
+    knob("swap", self.swap);
+    knob("ping_pong", self.ping_pong);
+    knob("cluster", self.cluster);
+    knob("band", self.band);
+    knob("split", self.split);
+    knob("rows", self.rows);
+    knob("loader", self.loader);
+    knob("window", self.window);
+  }
+};
+
+// Facts of a fusion.
+struct Problem {
+  Carried carried;
+  const Fusion& fusion;  // that is carried out
+  const DeviceInfo& device;
+  Contraction view;
+  DataType type;                       // of what is multiplied
+  std::optional<bool> from_registers;  // an operand lies across k; whether it is the second
+  LoadedByThreads needed;              // what the copy engine refuses
+  bool threads_take_both;
+  LoadedByThreads passed;  // by threads through ops, as the copy engine brings it
+  std::optional<ResultReduction> reduction;
+  std::array<bool, 2> reduces_lightly;  // by whether rows and columns are swapped
+  bool crowded;                         // the epilogue, with operands and results
+  std::optional<ResidentWindow> window;
+  bool can_split, can_join_rows;
+  int64_t index_bits = 32;
+
+  Problem(Carried carried_, const DeviceInfo& device_)
+      : carried(std::move(carried_)),
+        fusion(carried.fusion()),
+        device(device_),
+        view(carried.view()),
+        type(operand_type(fusion)),
+        from_registers(operand_from_registers(fusion, view)),
+        needed(needs_threads(fusion, view)),
+        threads_take_both(fusor::threads_take_both(fusion, view)),
+        passed{passes(fusion, view, false), passes(fusion, view, true)},
+        reduction(result_reduction(fusion, view)),
+        reduces_lightly{is_light_reduction(fusion, view, false), is_light_reduction(fusion, view, true)},
+        crowded(is_crowded(fusion)),
+        window(window_of(view, type)),
+        can_split(can_split_k(view)),
+        can_join_rows(can_join_rows_of(view, type)) {
+    for (const Operand& operand : fusion.operands)
+      if (operand.elements > std::numeric_limits<int32_t>::max()) index_bits = 64;
+  }
+  Problem(const Problem&) = delete;
+  Problem& operator=(const Problem&) = delete;
+
+ private:
+  // The kernel that adds up parts of k knows one sum, and stores all that comes of it.
+  static bool can_split_k(const Contraction& view) {
+    return view.siblings == 1 && !view.reduces && residue_class_count(view) == 0;
+  }
+  // A descriptor's lines run on from row to row, as far as the tensor cores have an instruction so wide.
+  static bool can_join_rows_of(const Contraction& view, DataType type) {
+    if (!view.planes || view.planes->flat || view.axes.size() < 2 || is_fp8(type)) return false;
+    const int64_t columns = view.axes[0].window * view.planes->channel_block;
+    return view.axes[0].step > 0 && columns <= 256 && (columns % 32 == 0 || columns == 16);
+  }
+};
+
+// What the copy engine refuses; or, where that takes all, both operands for the asking.
+inline LoadedByThreads loaded_by_threads(const Problem& problem, const Knobs& knobs) {
+  if (problem.needed.any() || knobs.loader.value_or(0) == 0) return problem.needed;
+  return {problem.threads_take_both, problem.threads_take_both};
 }
 
 struct Tiling {
@@ -124,32 +245,32 @@ struct Tiling {
   int64_t steps, steps_of_part;          // the former of the longest class
   int64_t all_steps;                     // of one tile of every class
 
-  Tiling(const Fusion& fusion, const Contraction& view, const EngineConfig& config)
-      : line(box_line(operand_type(fusion))),
-        short_sums(is_fp8(operand_type(fusion))),
-        from_registers(operand_from_registers(fusion, view).has_value()),
-        by_threads(loaded_by_threads(fusion, view, config)),
-        passed{passes(fusion, view, false), passes(fusion, view, true)},
-        swapped(view.siblings == 1 &&
-                operand_from_registers(fusion, view).value_or(config.knob("swap", 0) != 0)),
-        ping_pong(config.knob("ping_pong", 0) != 0),
-        tile_m(config.knob("tile_m", 128)),
-        tile_n(config.knob("tile_n", 128)),
-        cluster(config.knob("cluster", 1)),
-        band(config.knob("band", 8)),
-        siblings(view.siblings),
-        reduces(view.reduces),
-        reduces_lightly(is_light_reduction(fusion, view, swapped)),
-        matmul(!view.is_convolution()),
-        crowded(is_crowded(fusion)),
-        results(view.results),
-        rows(view.m),
-        columns(view.n),
-        entries(view.entries),
-        steps(steps_of(view, line)),
+  Tiling(const Problem& problem, const Knobs& knobs)
+      : line(box_line(problem.type)),
+        short_sums(is_fp8(problem.type)),
+        from_registers(problem.from_registers.has_value()),
+        by_threads(loaded_by_threads(problem, knobs)),
+        passed(problem.passed),
+        swapped(problem.view.siblings == 1 && problem.from_registers.value_or(knobs.swap.value_or(0) != 0)),
+        ping_pong(knobs.ping_pong.value_or(0) != 0),
+        tile_m(knobs.tile_m.value_or(128)),
+        tile_n(knobs.tile_n.value_or(128)),
+        cluster(knobs.cluster.value_or(1)),
+        band(knobs.band.value_or(8)),
+        siblings(problem.view.siblings),
+        reduces(problem.view.reduces),
+        reduces_lightly(problem.reduces_lightly[swapped ? 1 : 0]),
+        matmul(!problem.view.is_convolution()),
+        crowded(problem.crowded),
+        results(problem.view.results),
+        rows(problem.view.m),
+        columns(problem.view.n),
+        entries(problem.view.entries),
+        steps(steps_of(problem.view, line)),
         all_steps(steps) {
-    if (view.planes) walk_planes(view, config, operand_type(fusion));
-    if (config.knob("window", 0) != 0) window = window_of(view, operand_type(fusion));
+    const Contraction& view = problem.view;
+    if (view.planes) walk_planes(problem, knobs.rows.value_or(1));
+    if (knobs.window.value_or(0) != 0) window = problem.window;
     if (window) {
       keep_window();
       return;
@@ -163,7 +284,8 @@ struct Tiling {
     if (swapped ? passed.second : passed.first) tile_m = std::min(tile_m, kMostPassedLines);
     if (swapped ? passed.first : passed.second) tile_n = std::min(tile_n, kMostPassedLines);
     fit_siblings(kLeastPiece);
-    const int64_t parts = can_split(view) ? std::clamp<int64_t>(config.knob("split", 1), 1, most_parts()) : 1;
+    const int64_t parts =
+        problem.can_split ? std::clamp<int64_t>(knobs.split.value_or(1), 1, most_parts()) : 1;
     steps_of_part = ceil_div(steps, parts);
     split = parts == 1 ? 1 : ceil_div(steps, steps_of_part);
   }
@@ -172,21 +294,15 @@ struct Tiling {
   bool loader_is_busy() const { return by_threads.any() || passed.any(); }
 
   // Rows of one step have all taps along the first axis in one tile.
-  void walk_planes(const Contraction& view, const EngineConfig& config, DataType type) {
+  void walk_planes(const Problem& problem, int64_t rows_of_step) {
+    const Contraction& view = problem.view;
     channel_block = view.planes->channel_block;
-    const int64_t all_taps = view.axes[0].window * channel_block, rows_of_step = config.knob("rows", 1);
-    if (rows_of_step > 1 && !swapped && can_join_rows(view, type)) {
+    if (rows_of_step > 1 && !swapped && problem.can_join_rows) {
       plane_rows = rows_of_step;
-      tile_n = all_taps;
+      tile_n = view.axes[0].window * channel_block;
     }
     tile_n = ceil_div(tile_n, channel_block) * channel_block;
     all_steps = steps = steps_of(view, line, plane_rows);
-  }
-  // A descriptor's lines run on from row to row, as far as the tensor cores have an instruction so wide.
-  static bool can_join_rows(const Contraction& view, DataType type) {
-    if (!view.planes || view.planes->flat || view.axes.size() < 2 || is_fp8(type)) return false;
-    const int64_t columns = view.axes[0].window * view.planes->channel_block;
-    return view.axes[0].step > 0 && columns <= 256 && (columns % 32 == 0 || columns == 16);
   }
 
   void count_classes(const ResidueClasses& all, int64_t channel_blocks) {
@@ -244,11 +360,6 @@ struct Tiling {
   }
   int64_t piece_columns() const { return columns_of_tile() % 32 == 0 ? 32 : kLeastPiece; }
 
-  // The kernel that adds up parts of k knows one sum, and stores all that comes of it.
-  static bool can_split(const Contraction& view) {
-    return view.siblings == 1 && !view.reduces && residue_class_count(view) == 0;
-  }
-
   // Of a fprop or dgrad: taps times blocks of channels; the last block is filled up with zeros.
   static int64_t steps_of(const Contraction& view, int64_t line, int64_t rows_of_step = 1) {
     if (view.planes) {
@@ -283,54 +394,6 @@ struct Tiling {
     const bool fits = sums() <= 32 && sums() + row_registers() <= 48;
     return fits && cluster == 1 && !ping_pong && !reduces ? 2 : 1;
   }
-};
-
-// Two results of 16 bits that lie alike: both leave by the copy engine, and want no more registers than one.
-inline bool copies_both_results(const Fusion& fusion, const Contraction& view) {
-  const Expr& y = result_site(fusion);
-  if (y.stores.size() != 2 || residue_class_count(view) > 0) return false;
-  const auto first = copied_result(fusion, view, y, y.stores[0]);
-  const auto second = copied_result(fusion, view, y, y.stores[1]);
-  return first && second && first->along_n == second->along_n && byte_size(first->type) == 2 &&
-         byte_size(second->type) == 2;
-}
-
-// --- What is carried out ---
-
-// A pointwise convolution as a matmul, where the copy engine can walk it so, or threads can load what it
-// cannot walk either way; any other fusion as it is.
-class Carried {
- public:
-  explicit Carried(const Fusion& fusion) : given_(fusion), matmul_(as_matmul(fusion)) {
-    if (matmul_ && !can_copy(*matmul_) && (can_copy(given_) || !can_load(*matmul_))) matmul_.reset();
-  }
-  const Fusion& fusion() const { return matmul_ ? *matmul_ : given_; }
-  Contraction view() const { return view_of(fusion()); }
-
-  static Contraction view_of(const Fusion& fusion) {
-    Contraction view = contraction_of(fusion).value();
-    if (sums_planes(fusion, view)) view.runs_of_k = operand_site(fusion, 0, 0).domain[0];
-    view.planes = plane_walk(fusion, view);
-    if (view.planes) {
-      const int64_t block = view.planes->channel_block;
-      view.n = ceil_div(view.input_channels, block) * block * view.taps();
-      view.channels_fastest = true;
-    }
-    if (copies_both_results(fusion, view)) view.results = 1;
-    return view;
-  }
-
- private:
-  static bool can_copy(const Fusion& fusion) {
-    const auto view = contraction_of(fusion);
-    return view && !refuse_copies(fusion, *view, false) && !refuse_copies(fusion, *view, true);
-  }
-  static bool can_load(const Fusion& fusion) {
-    const auto view = contraction_of(fusion);
-    return view && !refuse_loads(fusion, *view, false) && !refuse_loads(fusion, *view, true);
-  }
-  const Fusion& given_;
-  std::optional<Fusion> matmul_;
 };
 
 }  // namespace fusor::wgmma

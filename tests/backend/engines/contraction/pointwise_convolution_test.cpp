@@ -1,6 +1,7 @@
 // Owns the tests of pointwise convolutions as matmuls: which are, in which layouts, and that nothing else
 // changes.
 #include "backend/engines/contraction/pointwise_convolution.h"
+#include "tests/backend/engines/ask.h"
 
 #include <gmock/gmock.h>
 
@@ -125,7 +126,7 @@ TEST(PointwiseConvolution, OneValueAnImageKeepsTheConvolution) {
   g.output(g.mul(y, g.input("scale", {2, 64, 1, 1}, DataType::f16)), {.layout = Layout::nhwc});
   const Fusion fusion = fusion_of(g.finish());
   EXPECT_FALSE(as_matmul(fusion));
-  EXPECT_TRUE(wgmma_engine().supports(fusion, h200()));
+  EXPECT_TRUE(test::supports(wgmma_engine(), fusion, h200()));
 }
 
 int64_t config_value(const KernelSource& source, const char* name) {
@@ -137,9 +138,9 @@ TEST(PointwiseConvolution, WgmmaCopiesBothLayoutsAsBoxes) {
     for (const ConvPass pass : {ConvPass::fprop, ConvPass::dgrad}) {
       const Fusion fusion =
           fusion_of(graph_of({.pass = pass, .x = {4, 64, 28, 28}, .pixels = layout, .result = layout}));
-      ASSERT_TRUE(wgmma_engine().supports(fusion, h200()));
-      for (const EngineCandidate& candidate : wgmma_engine().candidates(fusion, h200())) {
-        const Lowered lowered = wgmma_engine().lower(fusion, candidate.config, h200());
+      ASSERT_TRUE(test::supports(wgmma_engine(), fusion, h200()));
+      for (const EngineCandidate& candidate : test::candidates(wgmma_engine(), fusion, h200())) {
+        const Lowered lowered = test::lower(wgmma_engine(), fusion, candidate.config, h200());
         const Launch& launch = std::get<Launch>(lowered.steps.front());
         EXPECT_EQ(config_value(*launch.source, "op"), static_cast<int64_t>(ContractionOp::matmul));
         // Of the operands, and of the result and the residual, unless threads add up parts.
@@ -179,9 +180,9 @@ void expect_boxes_make_the_product(const Case& c) {
   const auto matmul = as_matmul(given);
   const Fusion& fusion = matmul ? *matmul : given;
   const Contraction view = contraction_of(fusion).value();
-  ASSERT_TRUE(wgmma_engine().supports(given, h200()));
+  ASSERT_TRUE(test::supports(wgmma_engine(), given, h200()));
   const EngineConfig config{"wgmma", wgmma_engine().revision(), {}};
-  const Lowered lowered = wgmma_engine().lower(given, config, h200());
+  const Lowered lowered = test::lower(wgmma_engine(), given, config, h200());
   const Launch& launch = std::get<Launch>(lowered.steps.front());
 
   const HostTensors tensors(graph);
@@ -231,7 +232,7 @@ TEST(PointwiseConvolution, PlanesAreSummedImageByImage) {
   const auto launch_of = [](const Case& c) {
     const Fusion fusion = fusion_of(graph_of(c));
     const EngineConfig config{"wgmma", wgmma_engine().revision(), {}};
-    return std::get<Launch>(wgmma_engine().lower(fusion, config, h200()).steps.front());
+    return std::get<Launch>(test::lower(wgmma_engine(), fusion, config, h200()).steps.front());
   };
   const Case planes{.pass = ConvPass::wgrad, .x = {5, 64, 28, 28}, .pixels = Layout::nchw, .fused = false};
   const Launch launch = launch_of(planes);
@@ -240,31 +241,32 @@ TEST(PointwiseConvolution, PlanesAreSummedImageByImage) {
   EXPECT_EQ(launch.arguments.maps().at(1).dims, (Dims{784, 64, 5}));
   // 13 steps an image, the last of 16 positions.
   const Fusion fusion = fusion_of(graph_of(planes));
-  const std::vector<Knob> knobs = wgmma_engine().knobs(fusion, h200());
+  const std::vector<Knob> knobs = test::knobs(wgmma_engine(), fusion, h200());
   EXPECT_EQ(std::ranges::find(knobs, "split", &Knob::name)->values.back(), 65);
   // A line of 49 positions is no multiple of 16 bytes.
   const Fusion odd = fusion_of(
       graph_of({.pass = ConvPass::wgrad, .x = {5, 64, 7, 7}, .pixels = Layout::nchw, .fused = false}));
-  EXPECT_EQ(wgmma_engine().supports(odd, h200()).refusal->rule, "adjacent-channels");
-  EXPECT_TRUE(wgmma_repacked_engine().supports(odd, h200()));
+  EXPECT_EQ(test::supports(wgmma_engine(), odd, h200()).refusal->rule, "adjacent-channels");
+  EXPECT_TRUE(test::supports(wgmma_repacked_engine(), odd, h200()));
 }
 
 std::vector<int64_t> knob_values(const Fusion& fusion, const char* name) {
-  const std::vector<Knob> knobs = wgmma_engine().knobs(fusion, h200());
+  const std::vector<Knob> knobs = test::knobs(wgmma_engine(), fusion, h200());
   return std::ranges::find(knobs, name, &Knob::name)->values;
 }
 
 TEST(PointwiseConvolution, WgmmaKeepsTheConvolutionWhereOnlyThatCanBeCopied) {
   // Images of 7 x 7 pixels are 98 bytes long in every channel of the result, which threads store.
   const Fusion mixed = fusion_of(graph_of({.x = {2, 64, 7, 7}, .result = Layout::nchw}));
-  EXPECT_TRUE(wgmma_engine().supports(mixed, h200()));
+  EXPECT_TRUE(test::supports(wgmma_engine(), mixed, h200()));
   const Fusion short_planes =
       fusion_of(graph_of({.x = {2, 64, 7, 7}, .pixels = Layout::nchw, .result = Layout::nchw}));
   EXPECT_EQ(knob_values(short_planes, "loader"), (std::vector<int64_t>{1})) << "as a matmul, by threads";
-  EXPECT_TRUE(wgmma_repacked_engine().supports(short_planes, h200()));
+  EXPECT_TRUE(test::supports(wgmma_repacked_engine(), short_planes, h200()));
   // One tap has no blocks of channels to keep apart.
-  EXPECT_TRUE(wgmma_engine().supports(
-      fusion_of(graph_of({.pass = ConvPass::wgrad, .x = {2, 72, 8, 8}, .w = {40, 72, 1, 1}})), h200()));
+  EXPECT_TRUE(test::supports(
+      wgmma_engine(), fusion_of(graph_of({.pass = ConvPass::wgrad, .x = {2, 72, 8, 8}, .w = {40, 72, 1, 1}})),
+      h200()));
 }
 
 // The others' are those of a matmul.

@@ -1,6 +1,7 @@
 // Owns the tests of reductions that a contraction's kernel begins: what they leave, what is refused, and how
 // many partial results there are.
 #include "backend/engines/contraction/result_reduction.h"
+#include "tests/backend/engines/ask.h"
 
 #include <gmock/gmock.h>
 
@@ -121,10 +122,10 @@ TEST(WgmmaReduction, BiasGradientIsPartOfItsMatmul) {
   ASSERT_THAT(plan.fusions, SizeIs(1));
   EXPECT_EQ(plan.fusions[0].config.engine, "wgmma");
   const Fusion fusion = fusion_of(graph);
-  for (const EngineCandidate& candidate : wgmma_engine().candidates(fusion, device)) {
+  for (const EngineCandidate& candidate : test::candidates(wgmma_engine(), fusion, device)) {
     SCOPED_TRACE(to_string(candidate.config));
     EXPECT_EQ(candidate.config.knob("split", 1), 1);
-    const Lowered lowered = wgmma_engine().lower(fusion, candidate.config, device);
+    const Lowered lowered = test::lower(wgmma_engine(), fusion, candidate.config, device);
     ASSERT_THAT(lowered.steps, SizeIs(2));
     ASSERT_THAT(lowered.scratch, SizeIs(1));
     // Strips of 16 rows, or tiles along m where those are the columns.
@@ -145,8 +146,8 @@ TEST(WgmmaReduction, StatisticsOfAPointwiseConvolutionAreThoseOfAMatmul) {
   g.output(g.reduce(y, ReductionMode::add, {0, 2, 3}), {.type = DataType::f32});
   const Fusion fusion = fusion_of(g.finish());
   const DeviceInfo device = DeviceInfo::named("H200");
-  for (const EngineCandidate& candidate : wgmma_engine().candidates(fusion, device)) {
-    const Lowered lowered = wgmma_engine().lower(fusion, candidate.config, device);
+  for (const EngineCandidate& candidate : test::candidates(wgmma_engine(), fusion, device)) {
+    const Lowered lowered = test::lower(wgmma_engine(), fusion, candidate.config, device);
     ASSERT_THAT(lowered.steps, SizeIs(2));
     const Launch& combination = std::get<Launch>(lowered.steps[1]);
     EXPECT_EQ(combination.source->sites[0].expr.domain, (Dims{128, 4 * 14 * 16}));
@@ -163,7 +164,7 @@ TEST(WgmmaReduction, ReductionOfADgradOfAStrideIsCut) {
   g.output(g.reduce(y, ReductionMode::add, {0, 2, 3}, {.name = "sum"}), {.type = DataType::f32});
   const Graph graph = g.finish();
   const DeviceInfo device = DeviceInfo::named("H200");
-  const Support support = wgmma_engine().supports(fusion_of(graph), device);
+  const Support support = test::supports(wgmma_engine(), fusion_of(graph), device);
   ASSERT_FALSE(support);
   EXPECT_EQ(support.refusal->rule, "no-epilogue-reduction");
   EXPECT_EQ(support.refusal->node, "sum");
@@ -182,7 +183,7 @@ TEST(WgmmaReduction, KernelsCompileCleanly) {
     config.set("tile_m", 128);
     config.set("tile_n", tile_n);
     config.set("swap", swap);
-    for (const Step& step : wgmma_engine().lower(fusion, config, device).steps)
+    for (const Step& step : test::lower(wgmma_engine(), fusion, config, device).steps)
       cases.push_back({std::string(name) + " " + to_string(config), std::get<Launch>(step).source});
   };
   const Fusion dgelu = fusion_of(dgelu_dbias(512, 640, 256));
@@ -203,8 +204,8 @@ TEST(WgmmaReduction, KernelsCompileCleanly) {
 TEST(WgmmaReduction, TextOfTheCombinationIsTheGoldenText) {
   const DeviceInfo device = DeviceInfo::named("H200");
   const Fusion fusion = fusion_of(dgelu_dbias(8192, 6400, 1600));
-  const EngineConfig config = wgmma_engine().candidates(fusion, device).front().config;
-  EXPECT_EQ(test::generated_text(wgmma_engine().lower(fusion, config, device), 1),
+  const EngineConfig config = test::candidates(wgmma_engine(), fusion, device).front().config;
+  EXPECT_EQ(test::generated_text(test::lower(wgmma_engine(), fusion, config, device), 1),
             test::golden_text("elementwise/reduce_parts"));
 }
 

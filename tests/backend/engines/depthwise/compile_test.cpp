@@ -7,6 +7,7 @@
 
 #include "backend/engines/list.h"
 #include "codegen/nvrtc.h"
+#include "tests/backend/engines/ask.h"
 #include "tests/backend/engines/compiled_kernels.h"
 #include "tests/backend/engines/depthwise/cases.h"
 
@@ -20,11 +21,11 @@ using test::KernelCase;
 // The kernels of the candidates of a case, or of the last one only.
 void add_kernels(const Case& c, const DeviceInfo& device, bool all, std::vector<KernelCase>& kernels) {
   const Fusion fusion = depthwise_cases::fusion(c);
-  const auto candidates = depthwise_engine().candidates(fusion, device);
+  const auto candidates = test::candidates(depthwise_engine(), fusion, device);
   for (size_t i = all ? 0 : candidates.size() - 1; i < candidates.size(); ++i)
     test::add_kernels(
         fmt::format("{} {} {}", to_string(c.pass), to_string(c.type), to_string(candidates[i].config)),
-        depthwise_engine().lower(fusion, candidates[i].config, device), kernels);
+        test::lower(depthwise_engine(), fusion, candidates[i].config, device), kernels);
 }
 
 class DepthwiseKernels : public testing::TestWithParam<int> {};

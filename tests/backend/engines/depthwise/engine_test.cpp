@@ -9,6 +9,7 @@
 #include "backend/build.h"
 #include "backend/engines/list.h"
 #include "codegen/expr_emitter.h"
+#include "tests/backend/engines/ask.h"
 #include "tests/backend/engines/depthwise/cases.h"
 #include "tests/backend/engines/golden_text.h"
 
@@ -33,12 +34,12 @@ EngineConfig setting(int64_t vector, int64_t strip, std::string_view name, int64
 }
 
 std::string rule(const Fusion& fusion, const DeviceInfo& device = h200()) {
-  const Support support = depthwise_engine().supports(fusion, device);
+  const Support support = test::supports(depthwise_engine(), fusion, device);
   return support ? "" : support.refusal->rule;
 }
 
 std::vector<int64_t> values_of(const Fusion& fusion, std::string_view name) {
-  const std::vector<Knob> knobs = depthwise_engine().knobs(fusion, h200());
+  const std::vector<Knob> knobs = test::knobs(depthwise_engine(), fusion, h200());
   const auto found = std::ranges::find(knobs, name, &Knob::name);
   return found == knobs.end() ? std::vector<int64_t>{} : found->values;
 }
@@ -49,7 +50,7 @@ const Launch& launch(const Lowered& lowered, size_t step = 0) {
 
 int64_t config_of(const Fusion& fusion, std::string_view name,
                   const EngineConfig& config = setting(8, 4, "rows", 1)) {
-  const Lowered lowered = depthwise_engine().lower(fusion, config, h200());
+  const Lowered lowered = test::lower(depthwise_engine(), fusion, config, h200());
   const std::vector<ConfigValue>& values = launch(lowered).source->config;
   const auto found = std::ranges::find(values, name, &ConfigValue::name);
   return found == values.end() ? -1 : found->value;
@@ -90,7 +91,7 @@ TEST(Depthwise, RefusesGroupsOfSeveralChannels) {
 TEST(Depthwise, RefusesSumsOfOtherTypes) { EXPECT_EQ(rule(fusion({.type = DataType::f64})), "fp32-sums"); }
 
 TEST(Depthwise, RefusesPixelsThatAreAdjacentAndNamesTheTensor) {
-  const Support support = depthwise_engine().supports(fusion({.layout = Layout::nchw}), h200());
+  const Support support = test::supports(depthwise_engine(), fusion({.layout = Layout::nchw}), h200());
   ASSERT_FALSE(support);
   EXPECT_EQ(support.refusal->rule, "adjacent-channels");
   EXPECT_EQ(support.refusal->tensor, "first");
@@ -139,8 +140,8 @@ TEST(Depthwise, CandidatesAreFewAndStandInTheKnobs) {
         for (const int64_t stride : {1, 2, 5}) {
           const Fusion one =
               fusion({.channels = channels, .window = window, .stride = stride, .pass = pass, .fused = true});
-          const std::vector<Knob> knobs = depthwise_engine().knobs(one, h200());
-          const auto candidates = depthwise_engine().candidates(one, h200());
+          const std::vector<Knob> knobs = test::knobs(depthwise_engine(), one, h200());
+          const auto candidates = test::candidates(depthwise_engine(), one, h200());
           EXPECT_FALSE(candidates.empty());
           EXPECT_LE(candidates.size(), 20u);
           for (const EngineCandidate& candidate : candidates)
@@ -165,7 +166,7 @@ TEST(Depthwise, IsChosenForDepthwiseConvolutions) {
 TEST(Depthwise, WorkCountsEachOperandOnce) {
   // x and y of 4 x 64 x 28 x 28, w of 64 x 9, two bytes each.
   const double bytes = 2.0 * (2 * 4 * 64 * 28 * 28 + 64 * 9);
-  for (const EngineCandidate& candidate : depthwise_engine().candidates(fusion({}), h200())) {
+  for (const EngineCandidate& candidate : test::candidates(depthwise_engine(), fusion({}), h200())) {
     EXPECT_GE(candidate.work.dram_bytes, bytes);
     EXPECT_LE(candidate.work.dram_bytes, 1.25 * bytes);
     EXPECT_GE(candidate.work.fp32_flops, 2.0 * 4 * 64 * 28 * 28 * 9);
@@ -177,7 +178,7 @@ TEST(Depthwise, WorkCountsEachOperandOnce) {
 TEST(Depthwise, StructureDoesNotDependOnExtents) {
   const auto hash = [](const Case& c) {
     return structure_hash(
-        *launch(depthwise_engine().lower(fusion(c), setting(8, 4, "rows", 1), h200())).source);
+        *launch(test::lower(depthwise_engine(), fusion(c), setting(8, 4, "rows", 1), h200())).source);
   };
   EXPECT_EQ(hash({.channels = 144, .extent = 56, .images = 128}), hash({.channels = 64, .extent = 17}));
   EXPECT_NE(hash({.window = 3}), hash({.window = 5}));
@@ -211,7 +212,7 @@ TEST(Depthwise, RunsLieAlongTheWidestAxisOfTheWindow) {
 
 TEST(Depthwise, WeightGradientsAreSumsOfPartsInASecondLaunch) {
   const Fusion one = fusion({.pass = ConvPass::wgrad});
-  const Lowered lowered = depthwise_engine().lower(one, setting(8, 4, "split", 4), h200());
+  const Lowered lowered = test::lower(depthwise_engine(), one, setting(8, 4, "split", 4), h200());
   ASSERT_EQ(lowered.steps.size(), 2u);
   EXPECT_EQ(launch(lowered, 0).entry, "depthwise_wgrad");
   EXPECT_EQ(launch(lowered, 1).entry, "depthwise_finish");
@@ -222,7 +223,7 @@ TEST(Depthwise, WeightGradientsAreSumsOfPartsInASecondLaunch) {
 
 // A marching block's lanes add up their sums: one part each.
 TEST(Depthwise, MarchingTakesEachLineOnce) {
-  const Lowered forward = depthwise_engine().lower(fusion({}), setting(4, 7, "rows", 28), h200());
+  const Lowered forward = test::lower(depthwise_engine(), fusion({}), setting(4, 7, "rows", 28), h200());
   EXPECT_EQ(launch(forward).entry, "depthwise_march");
   EXPECT_EQ(config_of(fusion({}), "lines", setting(4, 7, "rows", 28)), 3);
   EXPECT_EQ(config_of(fusion({.stride = 2}), "advance", setting(4, 7, "rows", 14)), 2);
@@ -233,7 +234,7 @@ TEST(Depthwise, MarchingTakesEachLineOnce) {
   const Fusion gradient = fusion({.pass = ConvPass::wgrad});
   EngineConfig marching = setting(4, 4, "rows", 28);
   marching.knobs.push_back({"split", 3});
-  const Lowered backward = depthwise_engine().lower(gradient, marching, h200());
+  const Lowered backward = test::lower(depthwise_engine(), gradient, marching, h200());
   EXPECT_EQ(launch(backward, 0).entry, "depthwise_march_wgrad");
   EXPECT_THAT(backward.scratch, ElementsAre(3 * 64 * 9 * 4));
 }
@@ -251,7 +252,7 @@ TEST(Depthwise, MarchingIsTheChoiceForLargeImages) {
 
 TEST(Depthwise, GuardsTheAlignmentOfVectors) {
   const Fusion one = fusion({});
-  const Lowered lowered = depthwise_engine().lower(one, setting(8, 4, "rows", 1), h200());
+  const Lowered lowered = test::lower(depthwise_engine(), one, setting(8, 4, "rows", 1), h200());
   for (const Guard& guard : lowered.guards)
     EXPECT_EQ(guard.alignment, one.name_of(guard.operand) == "second" ? 2 : 16) << one.name_of(guard.operand);
 }
@@ -273,21 +274,22 @@ Fusion conv_bias_relu() {
 }
 
 TEST(DepthwiseText, IsTheGoldenText) {
-  const Lowered lowered = depthwise_engine().lower(conv_bias_relu(), setting(8, 4, "rows", 1), h200());
+  const Lowered lowered = test::lower(depthwise_engine(), conv_bias_relu(), setting(8, 4, "rows", 1), h200());
   EXPECT_EQ(test::generated_text(lowered, 0), test::golden_text("depthwise/strips"));
 }
 
 TEST(DepthwiseText, OfMarchingKernelsIsTheGoldenText) {
-  const Lowered forward = depthwise_engine().lower(conv_bias_relu(), setting(4, 8, "rows", 56), h200());
+  const Lowered forward =
+      test::lower(depthwise_engine(), conv_bias_relu(), setting(4, 8, "rows", 56), h200());
   EXPECT_EQ(test::generated_text(forward, 0), test::golden_text("depthwise/march"));
   const Fusion one = fusion({.channels = 144, .extent = 56, .images = 128, .pass = ConvPass::wgrad});
-  const Lowered backward = depthwise_engine().lower(one, setting(4, 4, "rows", 56), h200());
+  const Lowered backward = test::lower(depthwise_engine(), one, setting(4, 4, "rows", 56), h200());
   EXPECT_EQ(test::generated_text(backward, 0), test::golden_text("depthwise/march_wgrad"));
 }
 
 TEST(DepthwiseText, OfBothKernelsOfAWeightGradientIsTheGoldenText) {
   const Fusion one = fusion({.channels = 144, .extent = 56, .images = 128, .pass = ConvPass::wgrad});
-  const Lowered lowered = depthwise_engine().lower(one, setting(8, 4, "split", 128), h200());
+  const Lowered lowered = test::lower(depthwise_engine(), one, setting(8, 4, "split", 128), h200());
   EXPECT_EQ(test::generated_text(lowered, 0), test::golden_text("depthwise/wgrad"));
   EXPECT_EQ(test::generated_text(lowered, 1), test::golden_text("depthwise/finish"));
 }

@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "backend/engines/list.h"
+#include "tests/backend/engines/ask.h"
 #include "tests/backend/engines/host_divisor.h"
 #include "tests/backend/engines/tiled/cases.h"
 
@@ -33,7 +34,7 @@ using HostWindow = device::SlidingWindow<kStridedGradient, kRows, kStrip, int64_
 template <class Window>
 Window window_of(const Fusion& fusion, int rows) {
   EngineConfig config{"depthwise", 1, {{"vector", 1}, {"strip", kStrip}, {"rows", rows}}};
-  const Lowered lowered = depthwise_engine().lower(fusion, config, direct_cases::h200());
+  const Lowered lowered = test::lower(depthwise_engine(), fusion, config, direct_cases::h200());
   const std::vector<std::byte>& bytes = std::get<Launch>(lowered.steps[0]).arguments.bytes();
   EXPECT_GE(bytes.size(), sizeof(Window));
   Window window;

@@ -12,6 +12,7 @@
 #include "codegen/nvrtc.h"
 #include "core/environment.h"
 #include "core/parallel.h"
+#include "tests/backend/engines/ask.h"
 #include "tests/backend/engines/elementwise/cases.h"
 
 namespace fusor {
@@ -42,9 +43,9 @@ class ElementwiseKernels : public testing::Test {
   // The kernels of the first candidates, each structure once.
   void add(const std::string& name, const Fusion& fusion, const DeviceInfo& device, size_t candidates = 1) {
     const Engine& engine = elementwise_engine();
-    for (const EngineCandidate& candidate : engine.candidates(fusion, device)) {
+    for (const EngineCandidate& candidate : test::candidates(engine, fusion, device)) {
       if (candidates-- == 0) return;
-      for (const Step& step : engine.lower(fusion, candidate.config, device).steps) {
+      for (const Step& step : test::lower(engine, fusion, candidate.config, device).steps) {
         const auto& source = std::get<Launch>(step).source;
         if (known_.insert(structure_hash(*source)).second)
           cases_.push_back(

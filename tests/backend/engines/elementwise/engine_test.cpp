@@ -8,6 +8,7 @@
 #include "backend/engines/elementwise/schedule.h"
 #include "backend/engines/list.h"
 #include "codegen/expr_emitter.h"
+#include "tests/backend/engines/ask.h"
 #include "tests/backend/engines/elementwise/cases.h"
 #include "tests/backend/engines/golden_text.h"
 
@@ -18,7 +19,8 @@ using namespace elementwise_cases;
 using Variant = ElementwiseSchedule::Variant;
 
 ElementwiseSchedule scheduled(const Fusion& fusion, const ElementwiseKnobs& knobs = {}) {
-  return schedule_elementwise(fusion, 0, knobs, h200());
+  const DeviceInfo device = h200();
+  return schedule_elementwise({fusion, device}, 0, knobs);
 }
 
 const Access& first_load(const ElementwiseSchedule& schedule) { return schedule.y.expr.nodes[0].access; }
@@ -190,7 +192,7 @@ TEST(ElementwiseEngine, RefusesReductionsOverDifferentAxesByOp) {
   const Tensor x = g.input("x", {32, 64}, DataType::f32);
   const Tensor rows = g.reduce(x, ReductionMode::add, {1}, {.name = "rows"});
   const Tensor columns = g.reduce(x, ReductionMode::add, {0}, {.name = "columns"});
-  const Support support = elementwise_engine().supports(fusion_of(g.finish({rows, columns})), h200());
+  const Support support = test::supports(elementwise_engine(), fusion_of(g.finish({rows, columns})), h200());
   ASSERT_FALSE(support);
   EXPECT_EQ(support.refusal->rule, "one-reduction-mask");
   EXPECT_EQ(support.refusal->node, "columns");
@@ -201,17 +203,17 @@ TEST(ElementwiseEngine, RefusesAnchorsAndTheCpu) {
   GraphBuilder g;
   const Tensor a = g.input("a", {16, 16}, DataType::f32);
   const Support anchored =
-      elementwise_engine().supports(fusion_of(g.finish({g.matmul(a, a, {.name = "mm"})})), h200());
+      test::supports(elementwise_engine(), fusion_of(g.finish({g.matmul(a, a, {.name = "mm"})})), h200());
   ASSERT_FALSE(anchored);
   EXPECT_EQ(anchored.refusal->rule, "no-anchor");
   EXPECT_EQ(anchored.refusal->node, "mm");
-  EXPECT_FALSE(elementwise_engine().supports(chain(DataType::f32, {64}), DeviceInfo::cpu()));
+  EXPECT_FALSE(test::supports(elementwise_engine(), chain(DataType::f32, {64}), DeviceInfo::cpu()));
 }
 
 TEST(ElementwiseEngine, EverySettingIsAValueOfItsKnob) {
   for (const auto& [name, fusion] : every_variant()) {
-    const std::vector<Knob> knobs = elementwise_engine().knobs(fusion, h200());
-    for (const EngineCandidate& candidate : elementwise_engine().candidates(fusion, h200()))
+    const std::vector<Knob> knobs = test::knobs(elementwise_engine(), fusion, h200());
+    for (const EngineCandidate& candidate : test::candidates(elementwise_engine(), fusion, h200()))
       for (const KnobSetting& setting : candidate.config.knobs) {
         const auto knob = std::ranges::find(knobs, setting.name, &Knob::name);
         ASSERT_NE(knob, knobs.end()) << name << " " << setting.name;
@@ -223,7 +225,7 @@ TEST(ElementwiseEngine, EverySettingIsAValueOfItsKnob) {
 
 TEST(ElementwiseEngine, CandidatesAreDifferentAndStable) {
   for (const auto& [name, fusion] : every_variant()) {
-    const auto candidates = elementwise_engine().candidates(fusion, h200());
+    const auto candidates = test::candidates(elementwise_engine(), fusion, h200());
     ASSERT_FALSE(candidates.empty());
     for (size_t i = 0; i < candidates.size(); ++i)
       for (size_t k = i + 1; k < candidates.size(); ++k)
@@ -233,20 +235,21 @@ TEST(ElementwiseEngine, CandidatesAreDifferentAndStable) {
 }
 
 TEST(ElementwiseEngine, WorkCountsEachOperandOnce) {
-  const auto best = elementwise_engine().candidates(chain(DataType::bf16, {8192, 8192}), h200()).front();
+  const auto best =
+      test::candidates(elementwise_engine(), chain(DataType::bf16, {8192, 8192}), h200()).front();
   EXPECT_DOUBLE_EQ(best.work.dram_bytes, 4.0 * 2 * 8192 * 8192);
   EXPECT_EQ(best.work.launches, 1);
   EXPECT_GT(best.work.special, 0);
   const auto split =
-      elementwise_engine().candidates(reduction(DataType::f32, {1 << 24}, {0}), h200()).front();
+      test::candidates(elementwise_engine(), reduction(DataType::f32, {1 << 24}, {0}), h200()).front();
   EXPECT_EQ(split.work.launches, 2);
   EXPECT_GT(split.work.scratch_bytes, 0);
 }
 
 TEST(ElementwiseEngine, SplitReductionsRunInTwoLaunchesThroughScratch) {
   const Fusion fusion = reduction(DataType::f32, {1 << 24}, {0});
-  const auto best = elementwise_engine().candidates(fusion, h200()).front();
-  const Lowered lowered = elementwise_engine().lower(fusion, best.config, h200());
+  const auto best = test::candidates(elementwise_engine(), fusion, h200()).front();
+  const Lowered lowered = test::lower(elementwise_engine(), fusion, best.config, h200());
   ASSERT_EQ(lowered.steps.size(), 2u);
   const Launch& first = std::get<Launch>(lowered.steps[0]);
   const Launch& second = std::get<Launch>(lowered.steps[1]);
@@ -260,7 +263,8 @@ TEST(ElementwiseEngine, SplitReductionsRunInTwoLaunchesThroughScratch) {
 TEST(ElementwiseEngine, GuardsAreTheAlignmentsItReliesOn) {
   const Fusion fusion = chain(DataType::bf16, {64, 128});
   const auto& engine = elementwise_engine();
-  const Lowered lowered = engine.lower(fusion, engine.candidates(fusion, h200()).front().config, h200());
+  const Lowered lowered =
+      test::lower(engine, fusion, test::candidates(engine, fusion, h200()).front().config, h200());
   ASSERT_EQ(lowered.guards.size(), fusion.operands.size());
   for (const Guard& guard : lowered.guards) EXPECT_EQ(guard.alignment, 16);
 }
@@ -272,16 +276,17 @@ TEST(ElementwiseEngine, OneLaunchPerCopyOfAConcatenation) {
   const Graph graph = g.finish({g.concatenate({a, b}, 0)});
   const Fusion fusion = make_single(graph, 0);
   const auto& engine = elementwise_engine();
-  ASSERT_TRUE(engine.supports(fusion, h200()));
-  const Lowered lowered = engine.lower(fusion, engine.candidates(fusion, h200()).front().config, h200());
+  ASSERT_TRUE(test::supports(engine, fusion, h200()));
+  const Lowered lowered =
+      test::lower(engine, fusion, test::candidates(engine, fusion, h200()).front().config, h200());
   EXPECT_EQ(lowered.steps.size(), 2u);
 }
 
 // The text of the first kernel that the best candidate launches.
 std::string generated(const Fusion& fusion) {
   const Engine& engine = elementwise_engine();
-  return test::generated_text(engine.lower(fusion, engine.candidates(fusion, h200()).front().config, h200()),
-                              0);
+  return test::generated_text(
+      test::lower(engine, fusion, test::candidates(engine, fusion, h200()).front().config, h200()), 0);
 }
 
 TEST(ElementwiseText, IsTheGoldenText) {

@@ -14,6 +14,7 @@
 #include "backend/engines/repack/repack.h"
 #include "backend/engines/repack/rewrites/pack_layouts.h"
 #include "frontend/graph_builder.h"
+#include "tests/backend/engines/ask.h"
 #include "tests/backend/planner/whole_fusion.h"
 #include "tests/backend/reference/host_buffers.h"
 #include "tests/support/conv_dims.h"
@@ -48,13 +49,13 @@ inline Graph fused(const Dims& x, const Dims& w) {
 }
 
 inline std::string rule(const Graph& graph) {
-  const Support support = wgmma_repacked_engine().supports(fusion_of(graph), h200());
+  const Support support = test::supports(wgmma_repacked_engine(), fusion_of(graph), h200());
   return support ? "" : support.refusal->rule;
 }
 
 // A setting without a split.
 inline EngineConfig config(const Fusion& fusion, int64_t repack_y) {
-  for (const EngineCandidate& candidate : wgmma_repacked_engine().candidates(fusion, h200()))
+  for (const EngineCandidate& candidate : test::candidates(wgmma_repacked_engine(), fusion, h200()))
     if (candidate.config.knob("repack_y", -1) == repack_y) {
       EngineConfig whole = candidate.config;
       whole.set("split", 1);
@@ -65,7 +66,7 @@ inline EngineConfig config(const Fusion& fusion, int64_t repack_y) {
 
 inline Lowered lowered(const Graph& graph, int64_t repack_y) {
   const Fusion fusion = fusion_of(graph);
-  return wgmma_repacked_engine().lower(fusion, config(fusion, repack_y), h200());
+  return test::lower(wgmma_repacked_engine(), fusion, config(fusion, repack_y), h200());
 }
 
 inline std::vector<std::string> entries(const Lowered& lowered) {

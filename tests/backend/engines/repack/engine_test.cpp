@@ -8,6 +8,7 @@
 #include "backend/build.h"
 #include "backend/engines/list.h"
 #include "frontend/graph_builder.h"
+#include "tests/backend/engines/ask.h"
 #include "tests/backend/engines/compiled_kernels.h"
 #include "tests/backend/engines/repack/cases.h"
 
@@ -33,7 +34,8 @@ TEST(WgmmaRepacked, RefusesWhatNeedsNoRepackingAndWhatItDoesNotHelp) {
   EXPECT_EQ(rule(fprop({2, 64, 9, 9}, {64, 64, 3, 3}, kChannelsLast)), "something-to-repack");
   EXPECT_EQ(rule(fprop({2, 64, 400, 400}, {64, 64, 3, 3}, {}, {.padding = {150, 150}})), "window-limits");
   const Fusion fusion = fusion_of(fprop({2, 64, 9, 9}, {64, 64, 3, 3}));
-  EXPECT_EQ(wgmma_repacked_engine().supports(fusion, DeviceInfo::named("A100")).refusal->rule, "sm-90");
+  EXPECT_EQ(test::supports(wgmma_repacked_engine(), fusion, DeviceInfo::named("A100")).refusal->rule,
+            "sm-90");
   GraphBuilder g("fp32");
   const Tensor a = g.input("a", {64, 62}, DataType::f32);
   EXPECT_EQ(rule(g.finish({g.matmul(a, g.input("b", {62, 64}, DataType::f32))})), "16-bit-operands");
@@ -55,10 +57,12 @@ TEST(WgmmaRepacked, PacksTf32AlongK) {
   EXPECT_EQ(rule(tf32_convolution(ConvPass::fprop)), "");
   EXPECT_EQ(rule(tf32_convolution(ConvPass::dgrad)), "");
   EXPECT_EQ(rule(tf32_convolution(ConvPass::wgrad)), "") << "taps as planes";
-  EXPECT_TRUE(wgmma_repacked_engine().notes_on(fusion_of(tf32_convolution(ConvPass::fprop))).tf32);
+  EXPECT_TRUE(test::notes(wgmma_repacked_engine(), fusion_of(tf32_convolution(ConvPass::fprop)),
+                          DeviceInfo::named("H200"))
+                  .tf32);
   const Fusion fusion = fusion_of(tf32_convolution(ConvPass::dgrad));
-  for (const EngineCandidate& candidate : wgmma_repacked_engine().candidates(fusion, h200())) {
-    const Lowered parts = wgmma_repacked_engine().lower(fusion, candidate.config, h200());
+  for (const EngineCandidate& candidate : test::candidates(wgmma_repacked_engine(), fusion, h200())) {
+    const Lowered parts = test::lower(wgmma_repacked_engine(), fusion, candidate.config, h200());
     const bool swapped = candidate.config.knob("swap", 0) != 0;
     const TensorMap& filter = std::get<Launch>(parts.steps.at(2)).arguments.maps().at(swapped ? 0 : 1);
     EXPECT_EQ(filter.dims, (Dims{96, 9, 64}));
@@ -126,7 +130,7 @@ TEST(WgmmaRepacked, PacksFp8AlongKWhereShortSumsAreAllowed) {
   const Tensor a = g.input("a", {128, 64}, DataType::f8_e4m3), b = g.input("b", {64, 256}, DataType::f8_e4m3);
   const Graph graph = g.finish({g.output(g.matmul(a, b), {.type = DataType::bf16})});
   EXPECT_EQ(rule(graph), "");
-  EXPECT_TRUE(wgmma_repacked_engine().notes_on(fusion_of(graph)).short_sums);
+  EXPECT_TRUE(test::notes(wgmma_repacked_engine(), fusion_of(graph), DeviceInfo::named("H200")).short_sums);
   EXPECT_THAT(lowered(graph, 0).scratch, ElementsAre(64 * 256));
 }
 
@@ -141,7 +145,8 @@ TEST(WgmmaRepacked, RefusesTheDeviceBeforeAReduction) {
   g.output(g.reduce_to(dw, ReductionMode::add, {128, 1, 1, 1}));
   const Graph graph = g.finish();
   EXPECT_EQ(rule(graph), "no-epilogue-reduction");
-  const Support elsewhere = wgmma_repacked_engine().supports(fusion_of(graph), DeviceInfo::named("A100"));
+  const Support elsewhere =
+      test::supports(wgmma_repacked_engine(), fusion_of(graph), DeviceInfo::named("A100"));
   EXPECT_EQ(elsewhere.refusal->rule, "sm-90");
 }
 
@@ -200,9 +205,9 @@ TEST(WgmmaRepacked, PartsOfASplitFollowThePackedOperands) {
   const Tensor x = g.input("x", {16, 64, 28, 28}, DataType::bf16);
   g.output(g.conv_wgrad(dy, x, {64, 64, 3, 3}, {.padding = {1, 1}}), {.type = DataType::f32});
   const Fusion fusion = fusion_of(g.finish());
-  for (const EngineCandidate& candidate : wgmma_repacked_engine().candidates(fusion, h200())) {
+  for (const EngineCandidate& candidate : test::candidates(wgmma_repacked_engine(), fusion, h200())) {
     if (candidate.config.knob("split", 1) == 1 || candidate.config.knob("repack_y", 0) != 1) continue;
-    const Lowered lowered = wgmma_repacked_engine().lower(fusion, candidate.config, h200());
+    const Lowered lowered = test::lower(wgmma_repacked_engine(), fusion, candidate.config, h200());
     EXPECT_EQ(entries(lowered).at(3), "direct_finish");
     ASSERT_EQ(lowered.scratch.size(), 4u);
     EXPECT_THAT(pointers(lowered, 2), Contains(std::pair(Kind::scratch, 3)));
@@ -272,8 +277,8 @@ TEST(WgmmaRepacked, CandidatesAreSettingsOfItsKnobs) {
                              few_channels(kStemForward, Layout::nchw, true, DataType::f32),
                              strided_wgrad(kStemForward, Layout::nchw, true)}) {
     const Fusion fusion = fusion_of(graph);
-    const std::vector<Knob> knobs = wgmma_repacked_engine().knobs(fusion, h200());
-    for (const EngineCandidate& candidate : wgmma_repacked_engine().candidates(fusion, h200())) {
+    const std::vector<Knob> knobs = test::knobs(wgmma_repacked_engine(), fusion, h200());
+    for (const EngineCandidate& candidate : test::candidates(wgmma_repacked_engine(), fusion, h200())) {
       EXPECT_EQ(candidate.config.engine, "wgmma_repacked");
       for (const auto& [name, value] : candidate.config.knobs) {
         const auto knob = std::ranges::find(knobs, name, &Knob::name);
@@ -291,19 +296,19 @@ TEST(WgmmaRepacked, PlansThatLeaveKnobsOutAreCarriedOutByARewriteThatThereIs) {
                x = g.input("x", {2, 64, 16, 16}, DataType::f32);
   const Fusion fusion =
       fusion_of(g.finish({g.conv_wgrad(dy, x, {64, 64, 3, 3}, {.padding = {1, 1}, .stride = {2, 2}})}));
-  ASSERT_TRUE(wgmma_repacked_engine().supports(fusion, h200()));
-  const EngineConfig best = wgmma_repacked_engine().candidates(fusion, h200()).front().config;
+  ASSERT_TRUE(test::supports(wgmma_repacked_engine(), fusion, h200()));
+  const EngineConfig best = test::candidates(wgmma_repacked_engine(), fusion, h200()).front().config;
   ASSERT_EQ(best.knob("phases", 0), 1);
   EngineConfig bare{best.engine, best.revision, {}};
   for (const char* knob : {"tile_m", "tile_n", "ping_pong", "split"}) bare.set(knob, best.knob(knob, 1));
-  const Lowered asked = wgmma_repacked_engine().lower(fusion, best, h200());
-  EXPECT_EQ(wgmma_repacked_engine().lower(fusion, bare, h200()).scratch, asked.scratch);
+  const Lowered asked = test::lower(wgmma_repacked_engine(), fusion, best, h200());
+  EXPECT_EQ(test::lower(wgmma_repacked_engine(), fusion, bare, h200()).scratch, asked.scratch);
 }
 
 TEST(WgmmaRepacked, CopiesArePricedBesideTheProduct) {
   const Fusion fusion = fusion_of(fprop({128, 64, 56, 56}, {64, 64, 3, 3}, {}, {.padding = {1, 1}}));
   const double x_bytes = 128.0 * 64 * 56 * 56 * 2;
-  for (const EngineCandidate& candidate : wgmma_repacked_engine().candidates(fusion, h200())) {
+  for (const EngineCandidate& candidate : test::candidates(wgmma_repacked_engine(), fusion, h200())) {
     const bool copied = candidate.config.knob("repack_y", 0) == 1;
     EXPECT_NEAR(candidate.work.serial_dram_bytes, (copied ? 4 : 2) * x_bytes, 0.05 * x_bytes);
     EXPECT_GE(candidate.work.launches, copied ? 4 : 3);

@@ -4,6 +4,7 @@
 
 #include "backend/engines/list.h"
 #include "backend/engines/repack/rewrites/pack_layouts.h"
+#include "tests/backend/engines/ask.h"
 #include "tests/backend/engines/compiled_kernels.h"
 #include "tests/backend/engines/repack/cases.h"
 
@@ -61,7 +62,7 @@ TEST(WgmmaRepacked, ZerosOfJoinedGroupsArePriced) {
   const Fusion fusion =
       fusion_of(grouped(ConvPass::fprop, {128, 128, 56, 56}, {128, 4, 3, 3}, kChannelsLast));
   const double dense = 2.0 * 128 * 56 * 56 * 128 * 64 * 9;
-  for (const EngineCandidate& candidate : wgmma_repacked_engine().candidates(fusion, h200())) {
+  for (const EngineCandidate& candidate : test::candidates(wgmma_repacked_engine(), fusion, h200())) {
     EXPECT_GE(candidate.work.tensor_flops, dense);
     EXPECT_EQ(candidate.work.fills, 1);
     EXPECT_LT(candidate.work.serial_dram_bytes, 1e6);

@@ -7,6 +7,7 @@
 #include "backend/build.h"
 #include "backend/engines/repack/joined_pixels.h"
 #include "backend/engines/repack/rewrites/join_pixels.h"
+#include "tests/backend/engines/ask.h"
 #include "tests/backend/engines/compiled_kernels.h"
 #include "tests/backend/engines/repack/cases.h"
 
@@ -76,8 +77,9 @@ TEST(WgmmaRepacked, JoinedPixelsOfBytesAgreeWithTheWhole) {
       const Fusion fusion = fusion_of(graph);
       const Contraction view = contraction_of(fusion).value();
       const Repacked repacked = join_pixels(fusion, view, 2, true, WayOut::copied);
-      EXPECT_EQ(operand_site(repacked.core, 0, 0).nodes[0].type, operand_site(repacked.core, 0, 1).nodes[0].type);
-      EXPECT_TRUE(wgmma_engine().supports(repacked.core, h200()));
+      EXPECT_EQ(operand_site(repacked.core, 0, 0).nodes[0].type,
+                operand_site(repacked.core, 0, 1).nodes[0].type);
+      EXPECT_TRUE(test::supports(wgmma_engine(), repacked.core, h200()));
       const HostTensors whole(graph), parts(graph);
       whole.run(fusion, Reading::oracle);
       run(repacked, parts);
@@ -145,10 +147,10 @@ TEST(WgmmaRepacked, JoinedPixelsArePackedMultipliedAndSpread) {
   EXPECT_EQ(rule(graph), "");
   const Fusion fusion = fusion_of(graph);
   bool found = false;
-  for (const EngineCandidate& candidate : wgmma_repacked_engine().candidates(fusion, h200())) {
+  for (const EngineCandidate& candidate : test::candidates(wgmma_repacked_engine(), fusion, h200())) {
     if (candidate.config.knob("join", 0) != 8 || candidate.config.knob("split", 1) != 1) continue;
     found = true;
-    const Lowered parts = wgmma_repacked_engine().lower(fusion, candidate.config, h200());
+    const Lowered parts = test::lower(wgmma_repacked_engine(), fusion, candidate.config, h200());
     ASSERT_EQ(parts.steps.size(), 5u);
     EXPECT_EQ(std::get<Fill>(parts.steps[0]).bytes, 64 * 3 * 12 * 20 * 2);
     EXPECT_EQ(parts.scratch.at(1), 96 * 64 * 5 * 7 * 2);
@@ -185,12 +187,12 @@ TEST(WgmmaRepacked, EveryKernelOfJoinedPixelsCompiles) {
       if (c.x.rank() == 5 && type == DataType::f32) continue;
       const Fusion fusion = fusion_of(few_results(c, Layout::nchw, true, type));
       std::vector<int64_t> seen;
-      for (const EngineCandidate& candidate : wgmma_repacked_engine().candidates(fusion, h200())) {
+      for (const EngineCandidate& candidate : test::candidates(wgmma_repacked_engine(), fusion, h200())) {
         const int64_t join = candidate.config.knob("join", 0);
         if (join == 0 || std::ranges::find(seen, join) != seen.end()) continue;
         seen.push_back(join);
         test::add_kernels(to_string(candidate.config),
-                          wgmma_repacked_engine().lower(fusion, candidate.config, h200()), kernels);
+                          test::lower(wgmma_repacked_engine(), fusion, candidate.config, h200()), kernels);
       }
       EXPECT_GE(seen.size(), 3u);
     }

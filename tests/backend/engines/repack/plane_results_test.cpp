@@ -8,6 +8,7 @@
 #include "backend/engines/list.h"
 #include "frontend/graph_builder.h"
 #include "heuristics/time_model.h"
+#include "tests/backend/engines/ask.h"
 #include "tests/backend/engines/compiled_kernels.h"
 #include "tests/backend/engines/repack/cases.h"
 
@@ -33,12 +34,12 @@ int64_t value_of(const KernelSource& source, std::string_view name) {
 Launch product(const Graph& graph) {
   const Fusion fusion = fusion_of(graph);
   const EngineCandidate* best = nullptr;
-  const auto all = wgmma_repacked_engine().candidates(fusion, h200());
+  const auto all = test::candidates(wgmma_repacked_engine(), fusion, h200());
   for (const EngineCandidate& candidate : all)
     if (candidate.config.knob("repack_y", 0) == 0 &&
         (best == nullptr || estimate_seconds(candidate.work, h200()) < estimate_seconds(best->work, h200())))
       best = &candidate;
-  for (const Step& step : wgmma_repacked_engine().lower(fusion, best->config, h200()).steps)
+  for (const Step& step : test::lower(wgmma_repacked_engine(), fusion, best->config, h200()).steps)
     if (std::get<Launch>(step).entry.starts_with("wgmma")) return std::get<Launch>(step);
   return {};
 }
@@ -76,7 +77,7 @@ TEST(WgmmaRepacked, PlanesNeedNoCopyOfTheResult) {
 TEST(WgmmaRepacked, OnlyWhatThreadsScatterIsPricedAsSuch) {
   const auto l2_bytes = [](Layout layout, int64_t tile_n) {
     const Fusion fusion = fusion_of(planes({128, 256, 14, 14}, {256, 256, 3, 3}, {.layout = layout}));
-    for (const EngineCandidate& candidate : wgmma_repacked_engine().candidates(fusion, h200())) {
+    for (const EngineCandidate& candidate : test::candidates(wgmma_repacked_engine(), fusion, h200())) {
       const EngineConfig& config = candidate.config;
       if (config.knob("swap", 0) == 1 && config.knob("tile_n", 0) == tile_n &&
           config.knob("tile_m", 0) == 128 && config.knob("ping_pong", 0) == 1 &&
@@ -97,13 +98,13 @@ TEST(WgmmaRepacked, EveryKernelOfPlanesCompiles) {
   std::vector<test::KernelCase> kernels;
   const auto add = [&](const std::string& name, const Graph& graph) {
     const Fusion fusion = fusion_of(graph);
-    for (const EngineCandidate& candidate : wgmma_repacked_engine().candidates(fusion, h200())) {
+    for (const EngineCandidate& candidate : test::candidates(wgmma_repacked_engine(), fusion, h200())) {
       const EngineConfig& config = candidate.config;
       if (config.knob("repack_y", 0) != 0 || config.knob("cluster", 1) != 1) continue;
       const int64_t tile_n = config.knob("tile_n", 0);
       if (tile_n == 16 || tile_n == 192)
         test::add_kernels(name + " " + to_string(config),
-                          wgmma_repacked_engine().lower(fusion, config, h200()), kernels);
+                          test::lower(wgmma_repacked_engine(), fusion, config, h200()), kernels);
     }
   };
   add("units of 4", planes({128, 128, 14, 14}, {136, 128, 3, 3}));

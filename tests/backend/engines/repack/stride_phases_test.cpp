@@ -7,6 +7,7 @@
 #include "backend/build.h"
 #include "backend/engines/repack/rewrites/split_phases.h"
 #include "backend/engines/repack/stride_phases.h"
+#include "tests/backend/engines/ask.h"
 #include "tests/backend/engines/compiled_kernels.h"
 #include "tests/backend/engines/repack/cases.h"
 
@@ -42,7 +43,7 @@ TEST(WgmmaRepacked, StridePhasesAgreeWithTheWhole) {
           const Repacked repacked = split_phases(fusion, view, packed);
           ASSERT_TRUE(contraction_of(repacked.core));
           EXPECT_TRUE(contraction_of(repacked.core)->has_unit_stride());
-          EXPECT_TRUE(!packed || wgmma_engine().supports(repacked.core, h200())) << to_string(c.x);
+          EXPECT_TRUE(!packed || test::supports(wgmma_engine(), repacked.core, h200())) << to_string(c.x);
           const HostTensors whole(graph), parts(graph);
           whole.run(fusion, Reading::oracle);
           run(repacked, parts);
@@ -100,7 +101,7 @@ TEST(WgmmaRepacked, PriceSplitsPhasesOfFirstLayers) {
     const EngineConfig& config = plan.fusions.at(0).config;
     EXPECT_EQ(config.engine, "wgmma_repacked");
     EXPECT_EQ(config.knob("phases", 0), 1);
-    const Lowered parts = wgmma_repacked_engine().lower(fusion_of(graph), config, h200());
+    const Lowered parts = test::lower(wgmma_repacked_engine(), fusion_of(graph), config, h200());
     EXPECT_EQ(parts.scratch.at(0), int64_t{128} * 42 * 112 * 112 * 4)
         << "the output gradient is read as it is";
     EXPECT_EQ(std::get<Launch>(parts.steps.at(8)).entry, "wgmma_contraction") << "a fill and a copy a tap";
@@ -115,10 +116,10 @@ TEST(WgmmaRepacked, EveryKernelOfStridePhasesCompiles) {
        {FewChannels{{2, 3, 32, 64}, {64, 3, 7, 7}, kStemForward.options}, kStrided[1]}) {
     const Fusion fusion = fusion_of(strided_wgrad(c, Layout::nchw, true));
     int taken = 0;
-    for (const EngineCandidate& candidate : wgmma_repacked_engine().candidates(fusion, h200()))
+    for (const EngineCandidate& candidate : test::candidates(wgmma_repacked_engine(), fusion, h200()))
       if (candidate.config.knob("phases", 0) != 0 && taken++ < 3)
         test::add_kernels(to_string(candidate.config),
-                          wgmma_repacked_engine().lower(fusion, candidate.config, h200()), kernels);
+                          test::lower(wgmma_repacked_engine(), fusion, candidate.config, h200()), kernels);
     EXPECT_GT(taken, 0);
   }
   test::expect_all_compiled(kernels);

@@ -7,6 +7,7 @@
 #include "backend/build.h"
 #include "backend/engines/repack/rewrites/unroll_columns.h"
 #include "backend/engines/repack/unrolled_columns.h"
+#include "tests/backend/engines/ask.h"
 #include "tests/backend/engines/compiled_kernels.h"
 #include "tests/backend/engines/repack/cases.h"
 
@@ -46,7 +47,7 @@ TEST(WgmmaRepacked, UnrolledColumnsAgreeWithTheWhole) {
           whole.run(fusion, Reading::oracle);
           for (const WayOut way : ways_out(fusion, view, 1)) {
             const Repacked repacked = unroll_columns(fusion, view, way);
-            EXPECT_TRUE(wgmma_engine().supports(repacked.core, h200()));
+            EXPECT_TRUE(test::supports(wgmma_engine(), repacked.core, h200()));
             const HostTensors parts(graph);
             run(repacked, parts);
             expect_same_bytes(graph, parts, whole,
@@ -110,10 +111,10 @@ TEST(WgmmaRepacked, UnrollsColumnsOnlyOfFewChannelsOfOneGroupInFprop) {
 TEST(WgmmaRepacked, UnrolledColumnsAreReadThroughOneMap) {
   const Fusion fusion = fusion_of(few_channels(kStemForward, Layout::nchw, false, DataType::f32));
   bool found = false;
-  for (const EngineCandidate& candidate : wgmma_repacked_engine().candidates(fusion, h200())) {
+  for (const EngineCandidate& candidate : test::candidates(wgmma_repacked_engine(), fusion, h200())) {
     if (candidate.config.knob("unroll", 0) == 0 || candidate.config.knob("repack_y", 0) != 0) continue;
     found = true;
-    const Lowered parts = wgmma_repacked_engine().lower(fusion, candidate.config, h200());
+    const Lowered parts = test::lower(wgmma_repacked_engine(), fusion, candidate.config, h200());
     ASSERT_EQ(parts.steps.size(), 5u);
     const int64_t row = 230 * 4 * 4;
     EXPECT_EQ(std::get<Fill>(parts.steps[0]).bytes, 128 * 224 * row);
@@ -158,12 +159,12 @@ TEST(WgmmaRepacked, EveryKernelOfUnrolledColumnsCompiles) {
     for (const DataType type : {DataType::f16, DataType::f32}) {
       const Fusion fusion = fusion_of(few_channels(c, Layout::nchw, true, type));
       std::vector<int64_t> seen;
-      for (const EngineCandidate& candidate : wgmma_repacked_engine().candidates(fusion, h200())) {
+      for (const EngineCandidate& candidate : test::candidates(wgmma_repacked_engine(), fusion, h200())) {
         const int64_t way = candidate.config.knob("repack_y", 0);
         if (candidate.config.knob("unroll", 0) == 0 || std::ranges::find(seen, way) != seen.end()) continue;
         seen.push_back(way);
         test::add_kernels(to_string(candidate.config),
-                          wgmma_repacked_engine().lower(fusion, candidate.config, h200()), kernels);
+                          test::lower(wgmma_repacked_engine(), fusion, candidate.config, h200()), kernels);
       }
       EXPECT_EQ(seen.size(), 3u);
     }

@@ -8,6 +8,7 @@
 
 #include "backend/engines/list.h"
 #include "codegen/expr_emitter.h"
+#include "tests/backend/engines/ask.h"
 #include "tests/backend/engines/golden_text.h"
 #include "tests/backend/engines/tiled/cases.h"
 
@@ -25,7 +26,7 @@ EngineConfig tiled(int64_t tile_m, int64_t tile_n, int64_t split = 1) {
 }
 
 Lowered lowered(const Fusion& fusion, const EngineConfig& config = tiled(64, 64)) {
-  return direct_engine().lower(fusion, config, h200());
+  return test::lower(direct_engine(), fusion, config, h200());
 }
 
 const Launch& launch(const Lowered& lowered, size_t step = 0) {
@@ -60,7 +61,7 @@ Fusion forward(int64_t outputs, Layout layout, int64_t groups = 1, int64_t align
 TEST(Direct, RefusesAFusionWithoutAnchor) {
   GraphBuilder g;
   const Fusion fusion = fusion_of(g.finish({g.relu(g.input("x", {4}, DataType::f32))}));
-  const Support support = direct_engine().supports(fusion, h200());
+  const Support support = test::supports(direct_engine(), fusion, h200());
   ASSERT_FALSE(support);
   EXPECT_EQ(support.refusal->rule, "needs-anchor");
 }
@@ -68,7 +69,7 @@ TEST(Direct, RefusesAFusionWithoutAnchor) {
 TEST(Direct, RefusesTheCpu) {
   DeviceInfo cpu = h200();
   cpu.kind = DeviceKind::cpu;
-  const Support support = direct_engine().supports(matmul(DataType::f32), cpu);
+  const Support support = test::supports(direct_engine(), matmul(DataType::f32), cpu);
   ASSERT_FALSE(support);
   EXPECT_EQ(support.refusal->rule, "needs-gpu");
 }
@@ -77,7 +78,7 @@ TEST(Direct, RefusesAReductionInTheEpilogueAndNamesIt) {
   GraphBuilder g;
   const Tensor y = g.matmul(g.input("a", {8, 4}, DataType::f32), g.input("b", {4, 6}, DataType::f32));
   const Tensor sums = g.reduce(y, ReductionMode::add, {1}, {.name = "row_sums"});
-  const Support support = direct_engine().supports(fusion_of(g.finish({y, sums})), h200());
+  const Support support = test::supports(direct_engine(), fusion_of(g.finish({y, sums})), h200());
   ASSERT_FALSE(support);
   EXPECT_EQ(support.refusal->rule, "no-epilogue-reduction");
   EXPECT_EQ(support.refusal->node, "row_sums");
@@ -88,7 +89,7 @@ TEST(Direct, RefusesAnEpilogueOverALargerDomain) {
   GraphBuilder g;
   const Tensor column = g.matmul(g.input("a", {8, 4}, DataType::f32), g.input("b", {4, 1}, DataType::f32));
   const Tensor y = g.add(column, g.input("c", {8, 6}, DataType::f32), {.name = "spread"});
-  const Support support = direct_engine().supports(fusion_of(g.finish({y})), h200());
+  const Support support = test::supports(direct_engine(), fusion_of(g.finish({y})), h200());
   ASSERT_FALSE(support);
   EXPECT_EQ(support.refusal->rule, "epilogue-over-result");
   EXPECT_EQ(support.refusal->op, 1);
@@ -96,10 +97,10 @@ TEST(Direct, RefusesAnEpilogueOverALargerDomain) {
 
 TEST(Direct, TakesEveryPassRankAndType) {
   for (const DataType type : {DataType::f16, DataType::f64, DataType::i8, DataType::f8_e4m3}) {
-    EXPECT_TRUE(direct_engine().supports(matmul(type), h200()));
+    EXPECT_TRUE(test::supports(direct_engine(), matmul(type), h200()));
     for (const ConvPass pass : {ConvPass::fprop, ConvPass::dgrad, ConvPass::wgrad})
       for (int spatial = 1; spatial <= 3; ++spatial)
-        EXPECT_TRUE(direct_engine().supports(convolution(pass, spatial, type), h200()));
+        EXPECT_TRUE(test::supports(direct_engine(), convolution(pass, spatial, type), h200()));
   }
 }
 
@@ -224,8 +225,8 @@ TEST(Direct, CandidatesStandInTheKnobs) {
                             convolution(ConvPass::wgrad, 2, DataType::f16),
                             matmul(DataType::f16, 1, 1, 1, 1)};
   for (const Fusion& fusion : fusions) {
-    const std::vector<Knob> knobs = direct_engine().knobs(fusion, h200());
-    const auto candidates = direct_engine().candidates(fusion, h200());
+    const std::vector<Knob> knobs = test::knobs(direct_engine(), fusion, h200());
+    const auto candidates = test::candidates(direct_engine(), fusion, h200());
     EXPECT_FALSE(candidates.empty());
     for (const EngineCandidate& candidate : candidates)
       for (const Knob& knob : knobs)
@@ -235,7 +236,7 @@ TEST(Direct, CandidatesStandInTheKnobs) {
 
 TEST(Direct, OffersASplitWhereTilesAreFewAndStepsAreMany) {
   const auto has_split = [](const Fusion& fusion) {
-    return std::ranges::any_of(direct_engine().candidates(fusion, h200()),
+    return std::ranges::any_of(test::candidates(direct_engine(), fusion, h200()),
                                [](const EngineCandidate& one) { return one.config.knob("split", 1) > 1; });
   };
   EXPECT_TRUE(has_split(matmul(DataType::f32, 1, 64, 64, 100000)));
@@ -245,7 +246,7 @@ TEST(Direct, OffersASplitWhereTilesAreFewAndStepsAreMany) {
 
 TEST(Direct, WorkCountsTheMultiplyAddsOfWholeTiles) {
   for (const EngineCandidate& candidate :
-       direct_engine().candidates(matmul(DataType::f32, 1, 128, 64, 64), h200())) {
+       test::candidates(direct_engine(), matmul(DataType::f32, 1, 128, 64, 64), h200())) {
     // Beside them: one instruction for the relu of each result and of each element of a in each tile.
     EXPECT_GE(candidate.work.fp32_flops, 2.0 * 128 * 64 * 64);
     EXPECT_LE(candidate.work.fp32_flops, 2.0 * 128 * 64 * 64 + 2.0 * (128 * 64 * 2 + 128 * 64));
@@ -254,7 +255,7 @@ TEST(Direct, WorkCountsTheMultiplyAddsOfWholeTiles) {
 }
 
 TEST(Direct, WorkCountsFp64WhereSumsAreFp64) {
-  for (const EngineCandidate& candidate : direct_engine().candidates(matmul(DataType::f64), h200()))
+  for (const EngineCandidate& candidate : test::candidates(direct_engine(), matmul(DataType::f64), h200()))
     EXPECT_GT(candidate.work.fp64_flops, 0);
 }
 
@@ -264,8 +265,8 @@ TEST(DirectText, IsTheGoldenText) {
   const Tensor w = g.input("w", {64, 64, 3, 3}, DataType::f16, Layout::nhwc);
   const Tensor b = g.input("b", {1, 64, 1, 1}, DataType::f16);
   const Fusion fusion = fusion_of(g.finish({g.relu(g.add(g.conv_fprop(x, w, {.padding = {1, 1}}), b))}));
-  const EngineConfig config = direct_engine().candidates(fusion, h200()).front().config;
-  EXPECT_EQ(test::generated_text(direct_engine().lower(fusion, config, h200()), 0),
+  const EngineConfig config = test::candidates(direct_engine(), fusion, h200()).front().config;
+  EXPECT_EQ(test::generated_text(test::lower(direct_engine(), fusion, config, h200()), 0),
             test::golden_text("tiled/direct"));
 }
 
@@ -274,10 +275,10 @@ TEST(DirectText, OfASplitsSecondKernelIsTheGoldenText) {
   const Tensor dy = g.input("dy", {32, 64, 56, 56}, DataType::f16, Layout::nhwc);
   const Tensor x = g.input("x", {32, 64, 56, 56}, DataType::f16, Layout::nhwc);
   const Fusion fusion = fusion_of(g.finish({g.conv_wgrad(dy, x, {64, 64, 3, 3}, {.padding = {1, 1}})}));
-  const auto found = direct_engine().candidates(fusion, h200());
+  const auto found = test::candidates(direct_engine(), fusion, h200());
   const auto split = std::ranges::find_if(found, [](const auto& c) { return c.config.knob("split", 1) > 1; });
   ASSERT_NE(split, found.end());
-  EXPECT_EQ(test::generated_text(direct_engine().lower(fusion, split->config, h200()), 1),
+  EXPECT_EQ(test::generated_text(test::lower(direct_engine(), fusion, split->config, h200()), 1),
             test::golden_text("tiled/split_finish"));
 }
 

@@ -10,6 +10,7 @@
 #include "backend/engines/list.h"
 #include "backend/explain.h"
 #include "heuristics/time_model.h"
+#include "tests/backend/engines/ask.h"
 #include "tests/backend/engines/golden_text.h"
 #include "tests/backend/engines/tiled/cases.h"
 
@@ -22,7 +23,7 @@ using direct_cases::h200;
 using direct_cases::matmul;
 
 std::string rule(const Fusion& fusion, const DeviceInfo& device = h200()) {
-  const Support support = mma_engine().supports(fusion, device);
+  const Support support = test::supports(mma_engine(), fusion, device);
   return support ? "" : support.refusal->rule;
 }
 
@@ -37,7 +38,7 @@ EngineConfig tiled(int64_t tile_m, int64_t tile_n, int64_t tile_k, int64_t split
 }
 
 Lowered lowered(const Fusion& fusion, const EngineConfig& config = tiled(128, 128, 32)) {
-  return mma_engine().lower(fusion, config, h200());
+  return test::lower(mma_engine(), fusion, config, h200());
 }
 
 const Launch& launch(const Lowered& lowered, size_t step = 0) {
@@ -92,7 +93,7 @@ TEST(Mma, RefusesSumsThatTensorCoresDoNotHave) {
 }
 
 TEST(Mma, RefusesOperandsOfMoreBitsAndNamesThem) {
-  const Support support = mma_engine().supports(product(DataType::f16, DataType::f32), h200());
+  const Support support = test::supports(mma_engine(), product(DataType::f16, DataType::f32), h200());
   ASSERT_FALSE(support);
   EXPECT_EQ(support.refusal->rule, "tensor-core-operands");
   EXPECT_EQ(support.refusal->tensor, "b");
@@ -116,7 +117,7 @@ TEST(Mma, APrologueCountsByTheTypeOfItsResult) {
     return fusion_of(g.finish({g.matmul(x, g.input("b", {64, 64}, DataType::f16))}));
   };
   EXPECT_EQ(rule(scaled(DataType::f16)), "");
-  const Support support = mma_engine().supports(scaled(DataType::f32), h200());
+  const Support support = test::supports(mma_engine(), scaled(DataType::f32), h200());
   ASSERT_FALSE(support);
   EXPECT_EQ(support.refusal->node, "scale");
   EXPECT_FALSE(support.refusal->remedy.empty());
@@ -134,7 +135,7 @@ TEST(Mma, TakesFp32AsTf32WhereTheGraphAllowsIt) {
   const auto allowed = [](DataType a, DataType b, std::optional<DataType> compute = std::nullopt) {
     return product(a, b, compute, Precision::allow_tf32);
   };
-  const Support refused = mma_engine().supports(product(DataType::f32, DataType::f32), h200());
+  const Support refused = test::supports(mma_engine(), product(DataType::f32, DataType::f32), h200());
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.refusal->remedy, "let the graph's precision allow TF32");
   for (const DataType other :
@@ -142,7 +143,7 @@ TEST(Mma, TakesFp32AsTf32WhereTheGraphAllowsIt) {
     EXPECT_EQ(rule(allowed(DataType::f32, other)), "");
     EXPECT_EQ(config_of(allowed(other, DataType::f32), "a_element"), 4);
     EXPECT_EQ(config_of(allowed(other, DataType::f32), "a_plain"), other == DataType::f32 ? 1 : 0);
-    EXPECT_TRUE(mma_engine().notes_on(allowed(other, DataType::f32)).tf32);
+    EXPECT_TRUE(test::notes(mma_engine(), allowed(other, DataType::f32), DeviceInfo::named("H200")).tf32);
   }
   EXPECT_EQ(rule(allowed(DataType::f64, DataType::f32)), "tensor-core-sums");
   EXPECT_EQ(rule(allowed(DataType::i32, DataType::f32)), "tensor-core-operands");
@@ -151,7 +152,7 @@ TEST(Mma, TakesFp32AsTf32WhereTheGraphAllowsIt) {
 TEST(Mma, KeepsNumbersExactWhereItCanThoughTf32IsAllowed) {
   const Fusion fusion = product(DataType::f16, DataType::f16, std::nullopt, Precision::allow_tf32);
   EXPECT_EQ(config_of(fusion, "a_element"), 0);
-  EXPECT_FALSE(mma_engine().notes_on(fusion).tf32);
+  EXPECT_FALSE(test::notes(mma_engine(), fusion, DeviceInfo::named("H200")).tf32);
 }
 
 TEST(Mma, PlansNameTf32AndExactGraphsStayExact) {
@@ -259,8 +260,8 @@ TEST(Mma, CandidatesStandInTheKnobs) {
   for (const int capability : {80, 89, 90})
     for (const Fusion& fusion : fusions) {
       const DeviceInfo device = with_capability(capability);
-      const std::vector<Knob> knobs = mma_engine().knobs(fusion, device);
-      const auto candidates = mma_engine().candidates(fusion, device);
+      const std::vector<Knob> knobs = test::knobs(mma_engine(), fusion, device);
+      const auto candidates = test::candidates(mma_engine(), fusion, device);
       EXPECT_FALSE(candidates.empty());
       for (const EngineCandidate& candidate : candidates)
         for (const Knob& knob : knobs)
@@ -271,8 +272,9 @@ TEST(Mma, CandidatesStandInTheKnobs) {
 TEST(Mma, CandidatesFitTheSharedMemoryOfEveryGeneration) {
   for (const char* name : {"A100", "RTX 4090", "H200"}) {
     const DeviceInfo device = DeviceInfo::named(name);
-    for (const EngineCandidate& candidate : mma_engine().candidates(forward(512, Layout::nhwc), device)) {
-      const Lowered steps = mma_engine().lower(forward(512, Layout::nhwc), candidate.config, device);
+    for (const EngineCandidate& candidate :
+         test::candidates(mma_engine(), forward(512, Layout::nhwc), device)) {
+      const Lowered steps = test::lower(mma_engine(), forward(512, Layout::nhwc), candidate.config, device);
       EXPECT_LE(launch(steps).shared_bytes, device.shared_per_block) << name << to_string(candidate.config);
       EXPECT_GE(candidate.work.tiles_per_sm, 1);
     }
@@ -281,7 +283,7 @@ TEST(Mma, CandidatesFitTheSharedMemoryOfEveryGeneration) {
 
 TEST(Mma, WorkCountsTheProductsOfWholeTilesOnTensorCores) {
   for (const EngineCandidate& candidate :
-       mma_engine().candidates(matmul(DataType::f16, 1, 128, 64, 64), h200())) {
+       test::candidates(mma_engine(), matmul(DataType::f16, 1, 128, 64, 64), h200())) {
     EXPECT_EQ(candidate.work.tensor_flops, 2.0 * 128 * 64 * 64);
     EXPECT_EQ(candidate.work.dram_bytes, 2.0 * (128 * 64 + 64 * 64 + 128 * 64));
   }
@@ -290,7 +292,7 @@ TEST(Mma, WorkCountsTheProductsOfWholeTilesOnTensorCores) {
 TEST(Mma, IsCheaperThanTheCudaCores) {
   const auto best = [](const Engine& engine, const Fusion& fusion) {
     double seconds = 1e9;
-    for (const EngineCandidate& candidate : engine.candidates(fusion, DeviceInfo::named("H200")))
+    for (const EngineCandidate& candidate : test::candidates(engine, fusion, DeviceInfo::named("H200")))
       seconds = std::min(seconds, estimate_seconds(candidate.work, DeviceInfo::named("H200")));
     return seconds;
   };

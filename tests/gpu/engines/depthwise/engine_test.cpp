@@ -9,6 +9,7 @@
 
 #include "backend/engines/list.h"
 #include "frontend/graph_builder.h"
+#include "tests/backend/engines/ask.h"
 #include "tests/backend/planner/whole_fusion.h"
 #include "tests/gpu/engines/every_config.h"
 
@@ -126,7 +127,8 @@ void check_marches(const DepthwiseCase& c, ConvPass pass, DataType type, bool fu
   std::vector<int>& ops = whole.fusions[0].ops;
   for (const PlannedFusion& fusion : cut.fusions) ops.insert(ops.end(), fusion.ops.begin(), fusion.ops.end());
   std::ranges::sort(ops);
-  const std::vector<Knob> knobs = depthwise_engine().knobs(test::fusion_of(graph), DeviceInfo::current());
+  const std::vector<Knob> knobs =
+      test::knobs(depthwise_engine(), test::fusion_of(graph), DeviceInfo::current());
   for (const int64_t vector : knobs[0].values)
     for (const int64_t strip : knobs[1].values)
       for (const int64_t rows : knobs[2].values) {

@@ -15,6 +15,7 @@
 #include "backend/engines/list.h"
 #include "backend/engines/repack/rewrites/pack_layouts.h"
 #include "backend/engines/sm90/copy/tensor_maps.h"
+#include "tests/backend/engines/ask.h"
 #include "tests/backend/engines/compiled_kernels.h"
 #include "tests/backend/engines/conv_products.h"
 #include "tests/backend/engines/launch_facts.h"
@@ -52,11 +53,11 @@ Graph graph_of(const Case& c) {
 }
 
 std::string rule(const Case& c) {
-  const Support support = wgmma_engine().supports(fusion_of(graph_of(c)), h200());
+  const Support support = test::supports(wgmma_engine(), fusion_of(graph_of(c)), h200());
   return support ? "" : support.refusal->rule;
 }
 std::string repacked_rule(const Case& c) {
-  const Support support = wgmma_repacked_engine().supports(fusion_of(graph_of(c)), h200());
+  const Support support = test::supports(wgmma_repacked_engine(), fusion_of(graph_of(c)), h200());
   return support ? "" : support.refusal->rule;
 }
 
@@ -194,7 +195,7 @@ Results product_of(const Run& run, int spatial) {
 std::vector<EngineConfig> shapes_of(const Fusion& fusion) {
   std::vector<EngineConfig> shapes;
   std::set<std::vector<int64_t>> known;
-  for (const EngineCandidate& candidate : wgmma_engine().candidates(fusion, h200())) {
+  for (const EngineCandidate& candidate : test::candidates(wgmma_engine(), fusion, h200())) {
     const EngineConfig& config = candidate.config;
     if (known
             .insert({config.knob("swap", 0), config.knob("rows", 1),
@@ -221,12 +222,12 @@ void expect_the_product(const Case& c, const Expected& expected) {
   std::vector<void*> operands;
   for (const Operand& operand : given.operands)
     operands.push_back(tensors.pointers()[static_cast<size_t>(operand.tensor)]);
-  ASSERT_EQ(wgmma_engine().supports(given, h200()).refusal.has_value(), expected.packed);
+  ASSERT_EQ(test::supports(wgmma_engine(), given, h200()).refusal.has_value(), expected.packed);
   Repacked repacked;
   repacked.core = given;
   std::vector<std::vector<std::byte>> scratch;
   if (expected.packed) {
-    ASSERT_TRUE(wgmma_repacked_engine().supports(given, h200()));
+    ASSERT_TRUE(test::supports(wgmma_repacked_engine(), given, h200()));
     repacked = pack_layouts(given, contraction_of(given).value(), {{true, true}}, WayOut::direct);
     EXPECT_EQ(repacked.zeroed, (std::vector<int>{0, 1}));
     for (const int64_t bytes : repacked.scratch) {
@@ -239,7 +240,7 @@ void expect_the_product(const Case& c, const Expected& expected) {
   ASSERT_FALSE(shapes.empty());
   for (const EngineConfig& config : shapes) {
     SCOPED_TRACE(to_string(config));
-    const Lowered lowered = wgmma_engine().lower(repacked.core, config, h200());
+    const Lowered lowered = test::lower(wgmma_engine(), repacked.core, config, h200());
     const Launch& launch = std::get<Launch>(lowered.steps.front());
     EXPECT_EQ(config_value(*launch.source, "flat_planes") != 0, expected.flat);
     const Results results = product_of(Run{launch, operands}, c.x.rank() - 2);
@@ -353,10 +354,10 @@ TEST(WgmmaPlanes, RefusesTapsOffSuchMultiples) {
 TEST(WgmmaPlanes, HalvesHaveBothWays) {
   const Fusion fusion = fusion_of(graph_of(
       {.x = {8, 64, 16, 16}, .w = {64, 64, 3, 1}, .options = {.padding = {1, 0}}, .type = DataType::f16}));
-  EXPECT_TRUE(wgmma_engine().supports(fusion, h200()));
-  ASSERT_TRUE(wgmma_repacked_engine().supports(fusion, h200()));
+  EXPECT_TRUE(test::supports(wgmma_engine(), fusion, h200()));
+  ASSERT_TRUE(test::supports(wgmma_repacked_engine(), fusion, h200()));
   const EngineConfig config{"wgmma_repacked", wgmma_repacked_engine().revision(), {}};
-  const Lowered lowered = wgmma_repacked_engine().lower(fusion, config, h200());
+  const Lowered lowered = test::lower(wgmma_repacked_engine(), fusion, config, h200());
   const auto is_product = [](const Step& step) {
     const auto* launch = std::get_if<Launch>(&step);
     return launch != nullptr && launch->entry == "wgmma_contraction";

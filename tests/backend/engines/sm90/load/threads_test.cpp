@@ -5,6 +5,7 @@
 
 #include "backend/engines/sm90/load/threads.h"
 #include "codegen/nvrtc.h"
+#include "tests/backend/engines/ask.h"
 #include "tests/backend/engines/golden_text.h"
 #include "tests/backend/engines/sm90/wgmma/cases.h"
 
@@ -86,7 +87,7 @@ TEST(WgmmaLoader, DoesNotServeRowsFromRegisters) {
 }
 
 std::vector<int64_t> loader_values(const Case& c) {
-  const std::vector<Knob> knobs = wgmma_engine().knobs(fusion_of(product(c)), h200());
+  const std::vector<Knob> knobs = test::knobs(wgmma_engine(), fusion_of(product(c)), h200());
   return std::ranges::find(knobs, "loader", &Knob::name)->values;
 }
 
@@ -99,7 +100,7 @@ TEST(WgmmaLoader, IsAKnobOfAlignedOperandsAndAMustOfOthers) {
     EXPECT_EQ(config.knob("loader", 0), 1);
   for (const EngineConfig& config : configs(fusion_of(product({.k = 64})), h200())) {
     EXPECT_EQ(config.knob("loader", 0), 0);
-    const Lowered lowered = wgmma_engine().lower(fusion_of(product({.k = 64})), config, h200());
+    const Lowered lowered = test::lower(wgmma_engine(), fusion_of(product({.k = 64})), config, h200());
     EXPECT_FALSE(has_config(source_of(lowered), "grain_a") || has_config(source_of(lowered), "grain_b"));
   }
 }
@@ -138,7 +139,7 @@ TEST(WgmmaLoader, AskedForItReliesOnElementsAlone) {
   EngineConfig config{"wgmma", wgmma_engine().revision(), {}};
   config.set("loader", 1);
   config.set("cluster", 2);
-  const Lowered lowered = wgmma_engine().lower(fusion, config, h200());
+  const Lowered lowered = test::lower(wgmma_engine(), fusion, config, h200());
   EXPECT_EQ(grain(lowered, "grain_a"), 2);
   EXPECT_EQ(grain(lowered, "grain_b"), 2);
   EXPECT_EQ(config_value(source_of(lowered), "cluster"), 1);
@@ -187,7 +188,7 @@ TEST(WgmmaLoader, TilesLeaveRegistersAndNothingIsBroughtToBoxes) {
 TEST(WgmmaLoader, CostsMoreThanTheCopyEngine) {
   const auto efficiency = [](const Case& c) {
     double best = 0;
-    for (const EngineCandidate& candidate : wgmma_engine().candidates(fusion_of(product(c)), h200()))
+    for (const EngineCandidate& candidate : test::candidates(wgmma_engine(), fusion_of(product(c)), h200()))
       best = std::max(best, candidate.work.efficiency);
     return best;
   };

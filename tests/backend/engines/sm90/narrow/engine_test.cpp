@@ -7,6 +7,7 @@
 #include "backend/build.h"
 #include "backend/engines/list.h"
 #include "frontend/graph_builder.h"
+#include "tests/backend/engines/ask.h"
 #include "tests/backend/engines/compiled_kernels.h"
 #include "tests/backend/planner/whole_fusion.h"
 #include "tests/support/conv_dims.h"
@@ -57,7 +58,7 @@ Graph fused(const Case& c) {
 }
 
 std::string rule(const Graph& graph, const char* device = "H200") {
-  const Support support = wgmma_narrow_engine().supports(fusion_of(graph), DeviceInfo::named(device));
+  const Support support = test::supports(wgmma_narrow_engine(), fusion_of(graph), DeviceInfo::named(device));
   return support ? "" : support.refusal->rule;
 }
 
@@ -117,8 +118,8 @@ TEST(WgmmaNarrow, CandidatesAreSettingsThatFitTheDevice) {
   const DeviceInfo device = DeviceInfo::named("H200");
   for (const Graph& graph : graphs()) {
     const Fusion fusion = fusion_of(graph);
-    const std::vector<Knob> knobs = wgmma_narrow_engine().knobs(fusion, device);
-    const auto candidates = wgmma_narrow_engine().candidates(fusion, device);
+    const std::vector<Knob> knobs = test::knobs(wgmma_narrow_engine(), fusion, device);
+    const auto candidates = test::candidates(wgmma_narrow_engine(), fusion, device);
     ASSERT_FALSE(candidates.empty());
     for (const EngineCandidate& candidate : candidates)
       for (const auto& [name, value] : candidate.config.knobs) {
@@ -131,7 +132,7 @@ TEST(WgmmaNarrow, CandidatesAreSettingsThatFitTheDevice) {
         EngineConfig config{"wgmma_narrow", 1, {}};
         config.set("tile_n", tile);
         config.set("rows", rows);
-        const Lowered lowered = wgmma_narrow_engine().lower(fusion, config, device);
+        const Lowered lowered = test::lower(wgmma_narrow_engine(), fusion, config, device);
         const Launch& launch = std::get<Launch>(lowered.steps.at(0));
         EXPECT_LE(launch.shared_bytes, device.shared_per_block) << to_string(config);
         EXPECT_LE(launch.grid[0], static_cast<uint32_t>(device.sm_count));
@@ -143,8 +144,8 @@ TEST(WgmmaNarrow, StoresRowsOfTheResultByTheCopyEngine) {
   const DeviceInfo device = DeviceInfo::named("H200");
   const auto map = [&](const Graph& graph) {
     const Fusion fusion = fusion_of(graph);
-    const EngineConfig config = wgmma_narrow_engine().candidates(fusion, device).front().config;
-    const Lowered lowered = wgmma_narrow_engine().lower(fusion, config, device);
+    const EngineConfig config = test::candidates(wgmma_narrow_engine(), fusion, device).front().config;
+    const Lowered lowered = test::lower(wgmma_narrow_engine(), fusion, config, device);
     return std::get<Launch>(lowered.steps.at(0)).arguments.maps().at(0);
   };
   const TensorMap rows = map(fprop(kStem));

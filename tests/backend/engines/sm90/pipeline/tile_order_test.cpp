@@ -6,6 +6,7 @@
 #include <set>
 #include <tuple>
 
+#include "tests/backend/engines/ask.h"
 #include "tests/backend/engines/host_divisor.h"
 #include "tests/backend/engines/launch_facts.h"
 #include "tests/backend/engines/sm90/wgmma/cases.h"
@@ -66,9 +67,9 @@ template <int kBatch>
 void check_candidates(const Graph& graph) {
   const DeviceInfo device = DeviceInfo::named("H200");
   const Fusion fusion = fusion_of(graph);
-  for (const EngineCandidate& candidate : wgmma_engine().candidates(fusion, device)) {
+  for (const EngineCandidate& candidate : test::candidates(wgmma_engine(), fusion, device)) {
     SCOPED_TRACE(to_string(candidate.config));
-    const Lowered lowered = wgmma_engine().lower(fusion, candidate.config, device);
+    const Lowered lowered = test::lower(wgmma_engine(), fusion, candidate.config, device);
     check(order_of<kBatch>(std::get<Launch>(lowered.steps.at(0))));
   }
 }

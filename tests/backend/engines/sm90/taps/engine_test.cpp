@@ -13,6 +13,7 @@
 #include "backend/engines/contraction/product.h"
 #include "backend/engines/list.h"
 #include "core/ceil_div.h"
+#include "tests/backend/engines/ask.h"
 #include "tests/backend/engines/compiled_kernels.h"
 #include "tests/backend/engines/conv_products.h"
 #include "tests/backend/engines/launch_facts.h"
@@ -50,7 +51,8 @@ Graph graph_of(const Case& c) {
 }
 
 std::string rule(const Case& c, const char* device = "H200") {
-  const Support support = wgmma_taps_engine().supports(fusion_of(graph_of(c)), DeviceInfo::named(device));
+  const Support support =
+      test::supports(wgmma_taps_engine(), fusion_of(graph_of(c)), DeviceInfo::named(device));
   return support ? "" : support.refusal->rule;
 }
 
@@ -253,14 +255,14 @@ void expect_the_product(const Case& c) {
   std::vector<void*> operands;
   for (const Operand& operand : fusion.operands)
     operands.push_back(tensors.pointers()[static_cast<size_t>(operand.tensor)]);
-  const std::vector<Knob> knobs = wgmma_taps_engine().knobs(fusion, h200());
+  const std::vector<Knob> knobs = test::knobs(wgmma_taps_engine(), fusion, h200());
   for (const int64_t tile : knobs.at(0).values)
     for (const int64_t split : {int64_t{1}, knobs.at(1).values.back() / 2 + 1}) {
       EngineConfig config{"wgmma_taps", wgmma_taps_engine().revision(), {}};
       config.set("tile_n", tile);
       config.set("split", split);
       SCOPED_TRACE(to_string(config));
-      const Lowered lowered = wgmma_taps_engine().lower(fusion, config, h200());
+      const Lowered lowered = test::lower(wgmma_taps_engine(), fusion, config, h200());
       const Launch& launch = std::get<Launch>(lowered.steps.at(0));
       const Launch& finish = std::get<Launch>(lowered.steps.at(1));
       HostParams p{};
@@ -340,7 +342,7 @@ TEST(WgmmaTaps, TakesWindowsThatItsConsumersShareOut) {
   GraphBuilder g("fprop", Precision::allow_tf32);
   g.output(g.conv_fprop(g.input("x", {2, 64, 8, 8}, DataType::f32),
                         g.input("w", {64, 64, 3, 3}, DataType::f32), {.padding = {1, 1}}));
-  EXPECT_EQ(wgmma_taps_engine().supports(fusion_of(g.finish()), h200()).refusal->rule, "wgrad");
+  EXPECT_EQ(test::supports(wgmma_taps_engine(), fusion_of(g.finish()), h200()).refusal->rule, "wgrad");
 }
 
 const Case kWide{.x = {128, 64, 56, 56}, .w = {64, 64, 3, 3}};
@@ -353,8 +355,8 @@ TEST(WgmmaTaps, CandidatesAreSettingsThatFitTheDevice) {
   for (const Case& c : {kWide, kDeep, kRow, kColumns, kLine}) {
     const Fusion fusion = fusion_of(graph_of(c));
     ASSERT_EQ(rule(c), "");
-    const std::vector<Knob> knobs = wgmma_taps_engine().knobs(fusion, h200());
-    const auto candidates = wgmma_taps_engine().candidates(fusion, h200());
+    const std::vector<Knob> knobs = test::knobs(wgmma_taps_engine(), fusion, h200());
+    const auto candidates = test::candidates(wgmma_taps_engine(), fusion, h200());
     ASSERT_FALSE(candidates.empty());
     for (const EngineCandidate& candidate : candidates) {
       for (const auto& [name, value] : candidate.config.knobs) {
@@ -362,7 +364,7 @@ TEST(WgmmaTaps, CandidatesAreSettingsThatFitTheDevice) {
         ASSERT_NE(knob, knobs.end()) << name;
         EXPECT_THAT(knob->values, testing::Contains(value)) << to_string(candidate.config);
       }
-      const Lowered lowered = wgmma_taps_engine().lower(fusion, candidate.config, h200());
+      const Lowered lowered = test::lower(wgmma_taps_engine(), fusion, candidate.config, h200());
       EXPECT_LE(std::get<Launch>(lowered.steps.at(0)).shared_bytes, h200().shared_per_block);
       EXPECT_EQ(lowered.scratch.at(0), candidate.work.scratch_bytes);
     }
@@ -379,7 +381,7 @@ TEST(WgmmaTaps, ExtentsAreNoPartOfTheKernel) {
     const Fusion fusion = fusion_of(graph_of(c));
     EngineConfig config{"wgmma_taps", wgmma_taps_engine().revision(), {}};
     config.set("tile_n", 64);
-    const Lowered lowered = wgmma_taps_engine().lower(fusion, config, h200());
+    const Lowered lowered = test::lower(wgmma_taps_engine(), fusion, config, h200());
     return structure_hash(*std::get<Launch>(lowered.steps.at(0)).source);
   };
   EXPECT_EQ(structure(kWide), structure({.x = {16, 130, 28, 56}, .w = {192, 130, 3, 3}}));

@@ -2,6 +2,7 @@
 // stages which the main loop needs are no fewer for it.
 #include <gtest/gtest.h>
 
+#include "tests/backend/engines/ask.h"
 #include "tests/backend/engines/sm90/wgmma/cases.h"
 
 namespace fusor {
@@ -33,7 +34,7 @@ Uses uses(const Graph& graph, const Setting& setting, int64_t way_out = 1) {
   config.set("tile_n", setting.tile_n);
   config.set("swap", setting.swap);
   config.set("ping_pong", setting.ping_pong);
-  const Lowered lowered = wgmma_engine().lower(fusion_of(graph), config, device);
+  const Lowered lowered = test::lower(wgmma_engine(), fusion_of(graph), config, device);
   const Launch& launch = std::get<Launch>(lowered.steps.at(0));
   const KernelSource& source = *launch.source;
   EXPECT_EQ(config_value(source, "way_out"), way_out);

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "backend/build.h"
+#include "tests/backend/engines/ask.h"
 #include "tests/backend/engines/sm90/wgmma/cases.h"
 
 namespace fusor {
@@ -35,8 +36,9 @@ Graph dequantised_matmul() {
 TEST(Wgmma, BytesOfEitherSignMeet) {
   const Fusion fusion = fusion_of(dequantised_matmul());
   ASSERT_EQ(rule(dequantised_matmul()), "");
-  for (const EngineCandidate& candidate : wgmma_engine().candidates(fusion, DeviceInfo::named("H200"))) {
-    const Lowered lowered = wgmma_engine().lower(fusion, candidate.config, DeviceInfo::named("H200"));
+  for (const EngineCandidate& candidate :
+       test::candidates(wgmma_engine(), fusion, DeviceInfo::named("H200"))) {
+    const Lowered lowered = test::lower(wgmma_engine(), fusion, candidate.config, DeviceInfo::named("H200"));
     const Launch& launch = std::get<Launch>(lowered.steps.at(0));
     const int64_t swapped = candidate.config.knob("swap", 0);
     EXPECT_EQ(config_value(*launch.source, "type"), 3 + swapped);

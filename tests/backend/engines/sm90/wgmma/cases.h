@@ -11,6 +11,7 @@
 
 #include "backend/engines/list.h"
 #include "frontend/graph_builder.h"
+#include "tests/backend/engines/ask.h"
 #include "tests/backend/engines/compiled_kernels.h"
 #include "tests/backend/engines/launch_facts.h"
 #include "tests/backend/planner/whole_fusion.h"
@@ -32,13 +33,13 @@ inline Graph matmul(int64_t m, int64_t n, int64_t k, DataType type, Strides b_st
 }
 
 inline std::string rule(const Graph& graph, const char* device = "H200") {
-  const Support support = wgmma_engine().supports(fusion_of(graph), DeviceInfo::named(device));
+  const Support support = test::supports(wgmma_engine(), fusion_of(graph), DeviceInfo::named(device));
   return support ? "" : support.refusal->rule;
 }
 
 inline std::vector<EngineConfig> configs(const Fusion& fusion, const DeviceInfo& device) {
   std::vector<EngineConfig> found;
-  for (EngineCandidate& candidate : wgmma_engine().candidates(fusion, device))
+  for (EngineCandidate& candidate : test::candidates(wgmma_engine(), fusion, device))
     found.push_back(std::move(candidate.config));
   return found;
 }
@@ -48,7 +49,7 @@ inline std::vector<Lowered> lowerings(const Graph& graph) {
   const DeviceInfo device = DeviceInfo::named("H200");
   std::vector<Lowered> all;
   for (const EngineConfig& config : configs(fusion, device))
-    all.push_back(wgmma_engine().lower(fusion, config, device));
+    all.push_back(test::lower(wgmma_engine(), fusion, config, device));
   return all;
 }
 
@@ -74,7 +75,7 @@ inline void expect_every_setting_lowers(const Graph& graph) {
               config.set("ping_pong", ping_pong);
               config.set("cluster", cluster);
               config.set("split", split);
-              const Lowered lowered = wgmma_engine().lower(fusion, config, device);
+              const Lowered lowered = test::lower(wgmma_engine(), fusion, config, device);
               const Launch& launch = std::get<Launch>(lowered.steps.at(0));
               EXPECT_LE(launch.shared_bytes, device.shared_per_block) << to_string(config);
               EXPECT_EQ(launch.grid[0] % launch.cluster[0], 0u) << to_string(config);
@@ -89,7 +90,7 @@ inline void expect_clean_kernels(const Graph& graph) {
   std::vector<test::KernelCase> kernels;
   for (const EngineConfig& config : configs(fusion, device))
     if (config.knob("cluster", 1) == 1)
-      test::add_kernels(to_string(config), wgmma_engine().lower(fusion, config, device), kernels);
+      test::add_kernels(to_string(config), test::lower(wgmma_engine(), fusion, config, device), kernels);
   test::expect_all_compiled(kernels);
 }
 

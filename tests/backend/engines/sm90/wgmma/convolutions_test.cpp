@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "backend/build.h"
+#include "tests/backend/engines/ask.h"
 #include "tests/backend/engines/sm90/wgmma/cases.h"
 #include "tests/support/conv_dims.h"
 
@@ -44,9 +45,9 @@ TEST(Wgmma, TakesDgradOfAStrideClassByClass) {
   const DeviceInfo device = DeviceInfo::named("H200");
   const Graph graph = dgrad({64, 256, 56, 56}, {256, 256, 3, 3}, {.padding = {1, 1}, .stride = {2, 2}});
   const Fusion fusion = fusion_of(graph);
-  for (const EngineCandidate& candidate : wgmma_engine().candidates(fusion, device)) {
+  for (const EngineCandidate& candidate : test::candidates(wgmma_engine(), fusion, device)) {
     SCOPED_TRACE(to_string(candidate.config));
-    const Lowered lowered = wgmma_engine().lower(fusion, candidate.config, device);
+    const Lowered lowered = test::lower(wgmma_engine(), fusion, candidate.config, device);
     ASSERT_EQ(lowered.steps.size(), 1u);
     const Launch& launch = std::get<Launch>(lowered.steps[0]);
     EXPECT_EQ(config_value(*launch.source, "classes"), 4);
@@ -89,7 +90,7 @@ TEST(Wgmma, KernelsOfClassesCompileCleanly) {
   std::vector<test::KernelCase> kernels;
   const auto add_first = [&](const char* name, const Fusion& fusion) {
     const EngineConfig config = configs(fusion, device).front();
-    test::add_kernels(name, wgmma_engine().lower(fusion, config, device), kernels);
+    test::add_kernels(name, test::lower(wgmma_engine(), fusion, config, device), kernels);
   };
   test::add_kernels(wgmma_engine(), "plain", plain, device, kernels);
   const Fusion deep = fusion_of(dgrad({2, 64, 5, 8, 7}, {64, 64, 3, 3, 3}, {.stride = {2, 2, 2}}));
@@ -114,7 +115,7 @@ TEST(Wgmma, KernelsOfResidentWindowsCompileCleanly) {
   const auto add_windows = [&](const Fusion& fusion) {
     for (const EngineConfig& config : configs(fusion, device))
       if (config.knob("window", 0) != 0)
-        test::add_kernels(to_string(config), wgmma_engine().lower(fusion, config, device), kernels);
+        test::add_kernels(to_string(config), test::lower(wgmma_engine(), fusion, config, device), kernels);
   };
   add_windows(fusion_of(dgrad({256, 64, 56, 56}, {64, 64, 3, 3}, options)));
   GraphBuilder g("bias and relu");

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "backend/build.h"
+#include "tests/backend/engines/ask.h"
 #include "tests/backend/engines/golden_text.h"
 #include "tests/backend/engines/sm90/wgmma/cases.h"
 
@@ -56,9 +57,9 @@ TEST(Wgmma, CountsRowsColumnsStepsAndTilesIn32Bits) {
 TEST(Wgmma, AddressesAreAsWideAsTheBuffers) {
   const DeviceInfo device = DeviceInfo::named("H200");
   const Fusion fusion = fusion_of(matmul(70000, 70000, 64, DataType::bf16));
-  ASSERT_TRUE(wgmma_engine().supports(fusion, device));
-  for (const EngineCandidate& candidate : wgmma_engine().candidates(fusion, device)) {
-    const Lowered lowered = wgmma_engine().lower(fusion, candidate.config, device);
+  ASSERT_TRUE(test::supports(wgmma_engine(), fusion, device));
+  for (const EngineCandidate& candidate : test::candidates(wgmma_engine(), fusion, device)) {
+    const Lowered lowered = test::lower(wgmma_engine(), fusion, candidate.config, device);
     EXPECT_EQ(config_value(*std::get<Launch>(lowered.steps.at(0)).source, "index_bits"), 64);
   }
 }
@@ -68,7 +69,7 @@ TEST(Wgmma, PartsAreNoMoreThan32BitsCount) {
   const Fusion fusion = fusion_of(matmul(int64_t{1} << 30, 64, 8192, DataType::bf16));
   EngineConfig config{"wgmma", wgmma_engine().revision(), {}};
   config.set("split", 128);
-  const Lowered lowered = wgmma_engine().lower(fusion, config, device);
+  const Lowered lowered = test::lower(wgmma_engine(), fusion, config, device);
   ASSERT_EQ(lowered.steps.size(), 2u);
   EXPECT_EQ(std::get<Launch>(lowered.steps[1]).grid[1], 1u);
   EXPECT_LT(lowered.scratch.at(0), int64_t{128} * (int64_t{1} << 30) * 64 * 4);
@@ -79,7 +80,7 @@ TEST(Wgmma, RefusesAPrologueAtItsOp) {
   GraphBuilder g("prologue", Precision::allow_tf32);
   const Tensor a = g.input("a", {64, 64}, DataType::f32);
   const Graph graph = g.finish({g.matmul(g.relu(a, {.name = "relu"}), a)});
-  const Support support = wgmma_engine().supports(fusion_of(graph), DeviceInfo::named("H200"));
+  const Support support = test::supports(wgmma_engine(), fusion_of(graph), DeviceInfo::named("H200"));
   ASSERT_FALSE(support);
   EXPECT_EQ(support.refusal->rule, "plain-operands");
   EXPECT_EQ(support.refusal->node, "relu");
@@ -98,7 +99,7 @@ TEST(Wgmma, LaunchesWhatTheDeviceHoldsAtOnce) {
   const Fusion fusion = fusion_of(matmul(4096, 4096, 4096, DataType::bf16));
   for (const EngineConfig& config : configs(fusion, device)) {
     SCOPED_TRACE(to_string(config));
-    const Lowered lowered = wgmma_engine().lower(fusion, config, device);
+    const Lowered lowered = test::lower(wgmma_engine(), fusion, config, device);
     const Launch& launch = std::get<Launch>(lowered.steps.at(0));
     const int64_t blocks_per_sm = launch.grid[0] / 132;
     EXPECT_EQ(launch.grid[0], 132u * blocks_per_sm);
@@ -114,7 +115,7 @@ TEST(Wgmma, CandidatesAreSettingsOfItsKnobs) {
   for (const Graph& graph : {matmul(4096, 4096, 4096, DataType::bf16), matmul(16, 8192, 8192, DataType::f16),
                              matmul(64, 576, 100000, DataType::bf16)}) {
     const Fusion fusion = fusion_of(graph);
-    const std::vector<Knob> knobs = wgmma_engine().knobs(fusion, device);
+    const std::vector<Knob> knobs = test::knobs(wgmma_engine(), fusion, device);
     for (const EngineConfig& config : configs(fusion, device))
       for (const auto& [name, value] : config.knobs) {
         const auto knob = std::ranges::find(knobs, name, &Knob::name);
@@ -150,8 +151,8 @@ Fusion fused() {
 TEST(Wgmma, TextIsTheGoldenText) {
   const DeviceInfo device = DeviceInfo::named("H200");
   const Fusion fusion = fused();
-  const EngineConfig config = wgmma_engine().candidates(fusion, device).front().config;
-  EXPECT_EQ(test::generated_text(wgmma_engine().lower(fusion, config, device), 0),
+  const EngineConfig config = test::candidates(wgmma_engine(), fusion, device).front().config;
+  EXPECT_EQ(test::generated_text(test::lower(wgmma_engine(), fusion, config, device), 0),
             test::golden_text("sm90/wgmma/contraction"));
 }
 

@@ -8,6 +8,7 @@
 #include "backend/engines/list.h"
 #include "codegen/nvrtc.h"
 #include "frontend/graph_builder.h"
+#include "tests/backend/engines/ask.h"
 #include "tests/backend/engines/compiled_kernels.h"
 #include "tests/backend/engines/golden_text.h"
 #include "tests/backend/planner/whole_fusion.h"
@@ -90,9 +91,9 @@ std::vector<Lowering> lowerings(const Graph& graph) {
   const DeviceInfo device = DeviceInfo::named("H200");
   const Fusion fusion = test::fusion_of(graph);
   std::vector<Lowering> all;
-  for (const EngineCandidate& candidate : wgmma_engine().candidates(fusion, device))
+  for (const EngineCandidate& candidate : test::candidates(wgmma_engine(), fusion, device))
     if (candidate.config.knob("split", 1) == 1)
-      all.push_back({candidate.config, wgmma_engine().lower(fusion, candidate.config, device)});
+      all.push_back({candidate.config, test::lower(wgmma_engine(), fusion, candidate.config, device)});
   EXPECT_FALSE(all.empty());
   return all;
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "backend/build.h"
+#include "tests/backend/engines/ask.h"
 #include "tests/backend/engines/sm90/wgmma/cases.h"
 
 namespace fusor {
@@ -33,8 +34,8 @@ TEST(Wgmma, TakesPairsOfMatmulsThatLieAlike) {
   EXPECT_EQ(rule(gated_pair(256, 250, 64, Strides{1, 64}, Strides{1, 72})), "");
   EXPECT_EQ(rule(gated_pair(256, 264, 64, {}, Strides{1, 64})), "like-siblings");
   EXPECT_EQ(rule(gated_pair(256, 264, 64, {}, {}, DataType::f16)), "plain-operands");
-  const Support support = wgmma_engine().supports(fusion_of(gated_pair(8, 264, 64, {}, Strides{1, 64})),
-                                                  DeviceInfo::named("H200"));
+  const Support support = test::supports(
+      wgmma_engine(), fusion_of(gated_pair(8, 264, 64, {}, Strides{1, 64})), DeviceInfo::named("H200"));
   EXPECT_EQ(support.refusal->node, "up");
   EXPECT_EQ(support.refusal->tensor, "wu");
   EXPECT_EQ(support.refusal->op, 1);
@@ -113,13 +114,13 @@ TEST(Wgmma, TilesOfAPairHoldTwoOperands) {
   for (const Graph& graph :
        {gated_pair(1024, 2048, 512), gated_pair(1024, 2048, 512, Strides{1, 512}, Strides{1, 512})}) {
     const Fusion fusion = fusion_of(graph);
-    const std::vector<Knob> knobs = wgmma_engine().knobs(fusion, device);
+    const std::vector<Knob> knobs = test::knobs(wgmma_engine(), fusion, device);
     const double flops = 2.0 * 1024 * 2048 * 512 * 2;
-    for (const EngineCandidate& candidate : wgmma_engine().candidates(fusion, device)) {
+    for (const EngineCandidate& candidate : test::candidates(wgmma_engine(), fusion, device)) {
       SCOPED_TRACE(to_string(candidate.config));
       for (const auto& [name, value] : candidate.config.knobs)
         EXPECT_THAT(std::ranges::find(knobs, name, &Knob::name)->values, testing::Contains(value)) << name;
-      const Lowered lowered = wgmma_engine().lower(fusion, candidate.config, device);
+      const Lowered lowered = test::lower(wgmma_engine(), fusion, candidate.config, device);
       ASSERT_EQ(lowered.steps.size(), 1u);
       const Launch& launch = std::get<Launch>(lowered.steps[0]);
       ASSERT_EQ(launch.arguments.maps().size(), 4u);
@@ -155,7 +156,8 @@ TEST(Wgmma, KernelsOfPairsCompileCleanly) {
   const Fusion plain = fusion_of(gated_pair(1024, 2048, 512, Strides{1, 512}, Strides{1, 512}));
   test::add_kernels(wgmma_engine(), "plain", plain, device, kernels);
   const Fusion across = fusion_of(gated_pair(1024, 2048, 512));
-  test::add_kernels("across", wgmma_engine().lower(across, configs(across, device).front(), device), kernels);
+  test::add_kernels("across", test::lower(wgmma_engine(), across, configs(across, device).front(), device),
+                    kernels);
   // Both pre-activations are stored, too; a dear gate.
   GraphBuilder g("saved");
   const Tensor x = g.input("x", {512, 256}, DataType::f16);
@@ -169,7 +171,8 @@ TEST(Wgmma, KernelsOfPairsCompileCleanly) {
   const Fusion saved = fusion_of(g.finish());
   for (const EngineConfig& config : configs(saved, device))
     if (config.knob("cluster", 1) == 1)
-      test::add_kernels("saved " + to_string(config), wgmma_engine().lower(saved, config, device), kernels);
+      test::add_kernels("saved " + to_string(config), test::lower(wgmma_engine(), saved, config, device),
+                        kernels);
   test::expect_all_compiled(kernels);
 }
 

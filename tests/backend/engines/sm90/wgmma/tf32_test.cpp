@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "backend/build.h"
+#include "tests/backend/engines/ask.h"
 #include "tests/backend/engines/sm90/wgmma/cases.h"
 
 namespace fusor {
@@ -23,8 +24,11 @@ TEST(Wgmma, TakesFp32AsTf32AlongKWhereTheGraphAllowsIt) {
   EXPECT_EQ(rule(matmul(256, 256, 64, DataType::f32, {}, Precision::allow_tf32)), "");
   EXPECT_EQ(rule(tf32_matmul(256, 250, 62)), "") << "by threads";
   EXPECT_EQ(rule(matmul(256, 250, 62, DataType::f32, {}, Precision::allow_tf32)), "adjacent-k");
-  EXPECT_TRUE(wgmma_engine().notes_on(fusion_of(tf32_matmul(256, 256, 64))).tf32);
-  EXPECT_FALSE(wgmma_engine().notes_on(fusion_of(matmul(256, 256, 64, DataType::f16))).tf32);
+  EXPECT_TRUE(
+      test::notes(wgmma_engine(), fusion_of(tf32_matmul(256, 256, 64)), DeviceInfo::named("H200")).tf32);
+  EXPECT_FALSE(
+      test::notes(wgmma_engine(), fusion_of(matmul(256, 256, 64, DataType::f16)), DeviceInfo::named("H200"))
+          .tf32);
   const Plan plan = build(tf32_matmul(4096, 4096, 4096), DeviceInfo::named("H200"), {.compile = false});
   EXPECT_EQ(plan.fusions.at(0).config.engine, "wgmma");
   EXPECT_TRUE(plan.notes.tf32);
@@ -33,8 +37,8 @@ TEST(Wgmma, TakesFp32AsTf32AlongKWhereTheGraphAllowsIt) {
 TEST(Wgmma, Tf32IsCopiedInLinesOf32Elements) {
   const Fusion fusion = fusion_of(tf32_matmul(520, 392, 1000));
   const DeviceInfo device = DeviceInfo::named("H200");
-  for (const EngineCandidate& candidate : wgmma_engine().candidates(fusion, device)) {
-    const Lowered lowered = wgmma_engine().lower(fusion, candidate.config, device);
+  for (const EngineCandidate& candidate : test::candidates(wgmma_engine(), fusion, device)) {
+    const Lowered lowered = test::lower(wgmma_engine(), fusion, candidate.config, device);
     const Launch& launch = std::get<Launch>(lowered.steps.at(0));
     EXPECT_LE(launch.shared_bytes, device.shared_per_block);
     for (size_t i : {0, 1}) {
@@ -72,11 +76,11 @@ TEST(Wgmma, OneTf32OperandMayLieAcrossKForItIsOnTheRows) {
     const Graph graph = tf32_product({{512, 384, 256}, in_columns, in_columns});
     EXPECT_EQ(rule(graph), "");
     const Fusion fusion = fusion_of(graph);
-    const std::vector<Knob> knobs = wgmma_engine().knobs(fusion, device);
+    const std::vector<Knob> knobs = test::knobs(wgmma_engine(), fusion, device);
     EXPECT_THAT(std::ranges::find(knobs, "swap", &Knob::name)->values, testing::ElementsAre(swap));
-    for (const EngineCandidate& candidate : wgmma_engine().candidates(fusion, device)) {
+    for (const EngineCandidate& candidate : test::candidates(wgmma_engine(), fusion, device)) {
       EXPECT_EQ(candidate.config.knob("swap", -1), swap);
-      const Lowered lowered = wgmma_engine().lower(fusion, candidate.config, device);
+      const Lowered lowered = test::lower(wgmma_engine(), fusion, candidate.config, device);
       const Launch& launch = std::get<Launch>(lowered.steps.at(0));
       EXPECT_EQ(config_value(*launch.source, "a_rows_adjacent"), 1);
       EXPECT_EQ(config_value(*launch.source, "b_columns_adjacent"), 0);
@@ -94,7 +98,7 @@ TEST(Wgmma, OneTf32OperandMayLieAcrossKForItIsOnTheRows) {
 TEST(Wgmma, OfTwoTf32OperandsAcrossKTheSmallerIsRefused) {
   const auto refused = [](const Dims& mnk) {
     const Support support =
-        wgmma_engine().supports(fusion_of(tf32_product({mnk, true})), DeviceInfo::named("H200"));
+        test::supports(wgmma_engine(), fusion_of(tf32_product({mnk, true})), DeviceInfo::named("H200"));
     return support ? "" : support.refusal->rule + " " + support.refusal->tensor;
   };
   EXPECT_EQ(refused({512, 384, 256}), "adjacent-k b");
@@ -177,7 +181,7 @@ TEST(Wgmma, KernelsOfTf32FromRegistersWithOtherWaysOutCompileCleanly) {
     for (const EngineConfig& config : {all.front(), all.back()})
       test::add_kernels(fmt::format("{} {} {}", to_string(graph.tensors.back().type),
                                     to_string(graph.tensors.back().strides), to_string(config)),
-                        wgmma_engine().lower(fusion, config, device), kernels);
+                        test::lower(wgmma_engine(), fusion, config, device), kernels);
   }
   test::expect_all_compiled(kernels);
 }

@@ -1,6 +1,7 @@
 // Owns the tests of the wgmma engine for epilogues with two results.
 #include <gtest/gtest.h>
 
+#include "tests/backend/engines/ask.h"
 #include "tests/backend/engines/sm90/wgmma/cases.h"
 
 namespace fusor {
@@ -29,7 +30,7 @@ TEST(Wgmma, TwoResultsLeaveByTheCopyEngine) {
     bool with_192_sums = false;
     for (const EngineConfig& config : configs(fusion, device)) {
       SCOPED_TRACE(to_string(config));
-      const Lowered lowered = wgmma_engine().lower(fusion, config, device);
+      const Lowered lowered = test::lower(wgmma_engine(), fusion, config, device);
       const Launch& launch = std::get<Launch>(lowered.steps.at(0));
       const KernelSource& source = *launch.source;
       ASSERT_EQ(launch.arguments.maps().size(), 4u);
@@ -58,7 +59,7 @@ TEST(Wgmma, ASecondResultThatLiesOtherwiseIsStoredByThreads) {
                              saved(4096, 2048, 512, DataType::f64), saved(4096, 2044, 512, DataType::f32)}) {
     const Fusion fusion = fusion_of(graph);
     for (const EngineConfig& config : configs(fusion, device)) {
-      const Lowered lowered = wgmma_engine().lower(fusion, config, device);
+      const Lowered lowered = test::lower(wgmma_engine(), fusion, config, device);
       const Launch& launch = std::get<Launch>(lowered.steps.at(0));
       EXPECT_FALSE(has_config(*launch.source, "second_out")) << to_string(config);
       EXPECT_GE(launch.source->sites.at(0).expr.stores.size(), 1u);
@@ -72,7 +73,7 @@ TEST(Wgmma, AnFp32ResultIsCopiedBesideOneOf16Bits) {
   const Fusion fusion = fusion_of(saved(4096, 2048, 512, DataType::f32));
   for (const EngineConfig& config : configs(fusion, device)) {
     SCOPED_TRACE(to_string(config));
-    const Lowered lowered = wgmma_engine().lower(fusion, config, device);
+    const Lowered lowered = test::lower(wgmma_engine(), fusion, config, device);
     const Launch& launch = std::get<Launch>(lowered.steps.at(0));
     const bool copied = config.knob("swap", 0) == 0 && config_value(*launch.source, "blocks_per_sm") == 1;
     EXPECT_EQ(has_config(*launch.source, "second_out"), copied);
@@ -98,7 +99,8 @@ TEST(Wgmma, KernelsOfTwoResultsCompileCleanly) {
     const Fusion fusion = fusion_of(graph);
     for (const EngineConfig& config : configs(fusion, device))
       if (config.knob("cluster", 1) == 1 && config.knob("tile_n", 0) >= 96)
-        test::add_kernels(name + to_string(config), wgmma_engine().lower(fusion, config, device), kernels);
+        test::add_kernels(name + to_string(config), test::lower(wgmma_engine(), fusion, config, device),
+                          kernels);
   };
   add("16 bits ", saved(4096, 2048, 512, DataType::bf16));
   add("fp32 ", saved(4096, 2048, 512, DataType::f32));
