@@ -35,7 +35,8 @@ inline Graph resnet50_bottleneck(int64_t batch) {
   const Tensor middle =
       g.relu(conv_bn(g, reduced, "3x3", 64, 3), {.name = "relu_3x3", .type = DataType::f16});
   const Tensor expanded = conv_bn(g, middle, "1x1b", 256, 1);
-  g.output(g.relu(g.add(expanded, x, {.name = "residual"}), {.name = "relu_out"}), {.name = "y", .type = DataType::f16});
+  g.output(g.relu(g.add(expanded, x, {.name = "residual"}), {.name = "relu_out"}),
+           {.name = "y", .type = DataType::f16});
   return g.finish();
 }
 

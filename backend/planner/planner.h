@@ -10,9 +10,9 @@
 
 namespace fusor {
 
-/// The same graph in the form in which it is planned: composite ops are written in simpler ones, concatenated tensors that cannot be written in place,
-/// and reshapes that no strides express, get an identity op in front. The user's tensors and ops stay as they
-/// are; expanding an expanded graph adds nothing.
+/// The same graph in the form in which it is planned: composite ops are written in simpler ones, concatenated
+/// tensors that cannot be written in place, and reshapes that no strides express, get an identity op in
+/// front. The user's tensors and ops stay as they are; expanding an expanded graph adds nothing.
 Graph expand(const Graph& graph);
 
 /// Where a tensor's elements live once views and concatenations are folded: a place inside another tensor's

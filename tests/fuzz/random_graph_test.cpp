@@ -45,7 +45,7 @@ TEST(RandomGraph, EveryFamilyAppearsWithin200) {
       kinds.insert(kind_name(op.attributes));
     }
   EXPECT_EQ(families.size(), std::variant_size_v<Attributes> - 1);  // composites are families of the user's
-  EXPECT_EQ(kinds.size(), 10u);  // three passes of convolution
+  EXPECT_EQ(kinds.size(), 10u);                                     // three passes of convolution
 }
 
 TEST(RandomGraph, EveryModeTypeAndMemoryAppearsWithin2000) {
