@@ -59,12 +59,12 @@ struct Call {
 /// void fill_omitted(int rank) (lists that files may leave out). One of Nature::composite has void
 /// expand(Expansion&) const (core/ops/expansion.h).
 template <class Family>
-concept OpFamily = requires(const Family& op, const Call& call) {
+concept OpFamily = requires(const Family& op, const Family& other, const Call& call) {
   { Family::nature } -> std::convertible_to<Nature>;
   { op.kind() } -> std::convertible_to<std::string_view>;
   { op.roles() } -> std::convertible_to<Roles>;
   { op.infer(call) } -> std::convertible_to<std::vector<Inferred>>;
-  { op == op } -> std::convertible_to<bool>;
+  { op == other } -> std::convertible_to<bool>;
 };
 
 }  // namespace fusor
