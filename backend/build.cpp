@@ -119,7 +119,7 @@ Plan build(const Graph& graph, const DeviceInfo& device, const PlannerOptions& o
   const Choices choices = choose(graph, device, options);
   Fitting fitting(choices);
   const Selection selection = select(fitting, options.build);
-  const Plan plan = plan_of(choices.graph, device, candidate_of(choices, fitting, selection));
+  Plan plan = plan_of(choices.graph, device, candidate_of(choices, fitting, selection));
   if (options.build.compile && !device.is_cpu())
     trace.compiled(compiled_kernels(sources_of(fitting.schedule(selection).fusions)));
   trace.built(plan);

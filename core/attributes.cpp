@@ -45,9 +45,9 @@ bool is_kind_name(std::string_view name) {
 std::string_view short_name(const Attributes& attributes) {
   return std::visit(
       [](const auto& op) {
-        if constexpr (std::is_same_v<std::decay_t<decltype(op)>, Conv>)
-          return op.kind();
-        else if constexpr (requires { to_string(op.mode); })
+        // A convolution's mode says how its filter is read, not what the op is.
+        constexpr bool is_convolution = std::is_same_v<std::decay_t<decltype(op)>, Conv>;
+        if constexpr (!is_convolution && requires { to_string(op.mode); })
           return to_string(op.mode);
         else
           return op.kind();

@@ -351,7 +351,8 @@ class FusionBuilder {
       const Dims& to = graph_.tensors[graph_.ops[op].outputs[0]].dims;
       const int shift = dims.rank() - to.rank();
       for (int i = 0; i < to.rank() && shift >= 0; ++i)
-        if (to[i] != 1 && to[i] != from[i]) groups[static_cast<size_t>(i + shift)].push_back(to[i]);
+        if (to[i] != 1 && to[i] != from[i])
+          groups[static_cast<size_t>(i) + static_cast<size_t>(shift)].push_back(to[i]);
     }
     for (size_t i = 0; i < groups.size(); ++i) {
       std::ranges::sort(groups[i]);
