@@ -17,6 +17,7 @@ const Engine& elementwise_engine();
 const Engine& direct_engine();
 const Engine& depthwise_engine();
 const Engine& mma_engine();
+const Engine& attention_engine();
 const Engine& wgmma_engine();
 const Engine& wgmma_repacked_engine();
 const Engine& wgmma_narrow_engine();

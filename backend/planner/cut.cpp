@@ -16,7 +16,7 @@ std::vector<int> contractions_in(const Graph& graph, std::vector<int> ops) {
 }
 
 // What only contractions of the second part wait for is no part of the first: cut at one of two siblings,
-// its operand goes with it.
+// its operand goes with it. What becomes of a contraction of the first part stays there.
 void keep_operands_with_anchors(const Graph& graph, const FoldedGraph& folded, Cut& cut) {
   auto& [first, second] = cut;
   const std::vector<int> anchors = contractions_in(graph, first);
@@ -25,13 +25,34 @@ void keep_operands_with_anchors(const Graph& graph, const FoldedGraph& folded, C
   std::ranges::merge(first, second, std::back_inserter(all));
   const std::vector<bool> before_first = upstream_of(folded, all, anchors);
   const std::vector<bool> before_second = upstream_of(folded, all, contractions_in(graph, second));
+  std::vector<bool> behind_first(all.size(), false);
+  for (const int anchor : anchors) {
+    const std::vector<bool> behind = downstream_of(folded, all, anchor);
+    for (size_t i = 0; i < all.size(); ++i) behind_first[i] = behind_first[i] || behind[i];
+  }
   std::vector<int> kept;
   for (const int op : first) {
     const auto at = static_cast<size_t>(position_in(all, op));
-    (before_second[at] && !before_first[at] ? second : kept).push_back(op);
+    (before_second[at] && !before_first[at] && !behind_first[at] ? second : kept).push_back(op);
   }
   first = std::move(kept);
   std::ranges::sort(second);
+}
+
+// Of a chain, the last op before the second contraction is computed in front of its operand, as it would be
+// if the two had never been one fusion.
+void give_operand_to_second(const Graph& graph, const FoldedGraph& folded, Cut& cut) {
+  auto& [first, second] = cut;
+  const std::vector<int> anchors = contractions_in(graph, second);
+  if (anchors.size() != 1 || contractions_in(graph, first).empty()) return;
+  const int producer = folded.index.producer(graph.ops[anchors[0]].inputs[0]);
+  if (producer < 0 || position_in(first, producer) < 0 ||
+      !std::holds_alternative<Pointwise>(graph.ops[producer].attributes))
+    return;
+  const int result = graph.ops[producer].outputs[0];
+  if (!graph.tensors[result].is_virtual() || folded.index.consumers(result).size() != 1) return;
+  std::erase(first, producer);
+  second.insert(std::ranges::lower_bound(second, producer), producer);
 }
 
 // A value of another shape than the largest is not stored by the fusion that computes it along the way: it
@@ -75,6 +96,7 @@ Cut cut_at(const Graph& graph, const FoldedGraph& folded, const std::vector<int>
   Cut cut;
   for (size_t i = 0; i < ops.size(); ++i) (is_second[i] ? cut.second : cut.first).push_back(ops[i]);
   keep_operands_with_anchors(graph, folded, cut);
+  give_operand_to_second(graph, folded, cut);
   keep_other_shapes_with_readers(graph, folded, cut);
   if (first_waits(folded, cut)) return {};
   return cut;

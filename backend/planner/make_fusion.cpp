@@ -99,10 +99,14 @@ class FusionBuilder {
       fusion_.op_names.push_back(graph.ops[op].name);
       if (is_contraction(graph.ops[op].attributes)) anchors_.push_back(op);
     }
-    if (anchors_.size() > 1 && !is_pair()) refuse("have two contractions");
+    is_chain_ = anchors_.size() == 2 && is_chain();
+    if (anchors_.size() > 1 && !is_chain_ && !is_pair()) refuse("have two contractions");
   }
 
-  Fusion build() {
+  Fusion build() { return is_chain_ ? build_chain() : build_around_anchors(); }
+
+ private:
+  Fusion build_around_anchors() {
     mark_upstream();
     std::vector<Input> results;
     for (const int anchor : anchors_) {
@@ -120,7 +124,31 @@ class FusionBuilder {
     return std::move(fusion_);
   }
 
- private:
+  // The operands of the first anchor, what becomes of its result, the second's other operand, and the rest.
+  Fusion build_chain() {
+    const Op &first = graph_.ops[anchors_[0]], &second = graph_.ops[anchors_[1]];
+    const std::vector<bool> behind = downstream_of(folded_, ops_, anchors_[1]);
+    const Port a = port_of(first.inputs[0]), b = port_of(first.inputs[1]);
+    fusion_.anchors.push_back({anchors_[0], first.attributes, {a, b}});
+    visible_ = anchors_[0];
+    open(plain_domain(graph_.tensors[first.outputs[0]].dims));
+    expr_.yields = {value(second.inputs[0])};
+    for (const int op : ops_)
+      if (!behind[position(op)] && op != anchors_[0]) store_if_left(op);
+    fusion_.sites.push_back({.expr = std::move(expr_), .inputs = {{.from = Input::From::anchor, .at = 0}}});
+    const Port c{.site = static_cast<int>(fusion_.sites.size()) - 1};
+    const Port d = port_of(second.inputs[1]);
+    fusion_.anchors.push_back({anchors_[1], second.attributes, {c, d}});
+    visible_ = anchors_[1];
+    open(plain_domain(graph_.tensors[second.outputs[0]].dims));
+    for (const int op : ops_)
+      if (behind[position(op)]) store_if_left(op);
+    if (expr_.stores.empty()) refuse("leave nothing behind");
+    value(second.outputs[0]);
+    fusion_.sites.push_back({.expr = std::move(expr_), .inputs = {{.from = Input::From::anchor, .at = 1}}});
+    return std::move(fusion_);
+  }
+
   [[noreturn]] void refuse(const std::string& why) const {
     fail("ops {} {} and cannot be one fusion", fmt::join(fusion_.op_names, ", "), why);
   }
@@ -128,6 +156,17 @@ class FusionBuilder {
   bool is_pair() const {
     return anchors_.size() == 2 && are_siblings(graph_, anchors_[0], anchors_[1]) &&
            !downstream_of(folded_, ops_, anchors_[0])[position(anchors_[1])];
+  }
+
+  // The first operand of the second anchor comes of the first anchor's result, the other one does not.
+  bool is_chain() const {
+    const std::vector<bool> behind = downstream_of(folded_, ops_, anchors_[0]);
+    const auto waits = [&](int tensor) {
+      const int producer = folded_.index.producer(tensor);
+      return producer >= 0 && contains(ops_, producer) && behind[position(producer)];
+    };
+    const Op& second = graph_.ops[anchors_[1]];
+    return waits(second.inputs[0]) && !waits(second.inputs[1]);
   }
 
   size_t position(int op) const { return static_cast<size_t>(position_in(ops_, op)); }
@@ -199,9 +238,13 @@ class FusionBuilder {
   int make_value(int tensor) {
     const Tensor& described = graph_.tensors[tensor];
     const int producer = folded_.index.producer(tensor);
-    if (producer >= 0 && is_anchor(producer))
-      return add_node(
-          {.kind = Node::Kind::input, .type = described.type, .input = sibling_of(producer), .op = producer});
+    if (producer >= 0 && is_anchor(producer)) {
+      if (is_chain_ && producer != visible_)
+        refuse(fmt::format("need the result of '{}' on both sides of the other contraction",
+                           graph_.ops[producer].name));
+      const int input = is_chain_ ? 0 : sibling_of(producer);
+      return add_node({.kind = Node::Kind::input, .type = described.type, .input = input, .op = producer});
+    }
     if (producer >= 0 && contains(ops_, producer)) return computed(producer);
     if (described.is_scalar())
       return add_node(
@@ -305,16 +348,18 @@ class FusionBuilder {
     // Engines hand over the sums of all siblings, first, whoever uses them.
     if (anchors_.size() > 1)
       for (const int anchor : anchors_) value(graph_.ops[anchor].outputs[0]);
-    for (const int op : ops_) {
-      if (is_upstream(op)) continue;
-      const int y = graph_.ops[op].outputs[0];
-      const bool is_total = std::holds_alternative<Reduction>(graph_.ops[op].attributes);
-      if (leaves(y) || (is_total && folded_.index.consumers(y).empty())) add_store(op, y);
-    }
+    for (const int op : ops_)
+      if (!is_upstream(op)) store_if_left(op);
     if (expr_.stores.empty()) refuse("leave nothing behind");
     // The one anchor's sums, too, where only its coordinates are asked for.
     for (const int anchor : anchors_) value(graph_.ops[anchor].outputs[0]);
     return std::move(expr_);
+  }
+
+  void store_if_left(int op) {
+    const int y = graph_.ops[op].outputs[0];
+    const bool is_total = std::holds_alternative<Reduction>(graph_.ops[op].attributes);
+    if (leaves(y) || (is_total && folded_.index.consumers(y).empty())) add_store(op, y);
   }
 
   void add_store(int op, int tensor) {
@@ -372,6 +417,8 @@ class FusionBuilder {
   std::span<const int> ops_;
   std::vector<int> anchors_;
   std::vector<bool> upstream_;  // by position in ops_
+  bool is_chain_ = false;
+  int visible_ = -1;  // of a chain: the anchor whose result the site being built is handed
   Fusion fusion_;
 
   // The site being built.

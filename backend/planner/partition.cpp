@@ -1,6 +1,7 @@
 // Owns the greedy partition: anchors absorb their pointwise neighbours, pointwise ops and reductions join
 // each other.
 #include <algorithm>
+#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -52,11 +53,13 @@ class Partitioner {
   }
 
   std::vector<std::vector<int>> run() {
+    for (int i = 0; i < op_count(); ++i)
+      if (std::holds_alternative<Matmul>(graph_.ops[i].attributes) && !folded_.folded[i]) join_chain(i);
     for (int i = 0; i < op_count(); ++i) {
       if (folded_.folded[i]) continue;
       const Op& op = graph_.ops[i];
-      if (is_contraction(op.attributes)) absorb_prologue(i);
-      if (is_pointwise(op) || is_reduction(op)) join_producers(i);
+      if (is_contraction(op.attributes) && anchors_of(group_of(i)).size() < 2) absorb_prologue(i);
+      if ((is_pointwise(op) || is_reduction(op)) && !before_anchor_[i]) join_producers(i);
     }
     for (int i = op_count() - 1; i >= 0; --i)
       if (!folded_.folded[i] && is_pointwise(graph_.ops[i])) absorb_small(i);
@@ -102,7 +105,7 @@ class Partitioner {
   // The shape over which a group's after-site works; empty for ops that stay alone (copies of views).
   Dims domain_of(int group) const {
     const GroupFacts& facts = facts_[group];
-    if (!facts.anchors.empty()) return result_dims(facts.anchors[0]);
+    if (!facts.anchors.empty()) return result_dims(facts.anchors.back());
     return facts.has_view ? Dims{} : work_dims(facts.widest);
   }
 
@@ -139,6 +142,108 @@ class Partitioner {
       return false;
     });
   }
+
+  // --- Chains: a matmul, a softmax of its result, and a matmul of that ---
+
+  // Joins `second` with the matmul whose result its first operand comes of, and with all that lies between
+  // them, where that reduces the rows of the product and leaves nothing but what is the same for a row.
+  void join_chain(int second) {
+    const auto between = ops_between(second);
+    if (!between) return;
+    std::vector<int> ops = *between;
+    add_ops_of_rows(ops);
+    if (ops.size() + 2 > kMaxFusionOps || !stays_within(ops, second)) return;
+    // The last first: nothing lies between an op and those that read it.
+    for (auto op = ops.rbegin(); op != ops.rend(); ++op)
+      if (!order_.would_wait_for_itself(group_of(*op), group_of(second)))
+        merge(group_of(*op), group_of(second));
+  }
+
+  // The one matmul that the first operand of `second` waits for, first, and the ops on the way; nothing where
+  // they are not that. All work over the product, or over its rows.
+  std::optional<std::vector<int>> ops_between(int second) const {
+    std::vector<int> ops, waiting;
+    int first = -1;
+    bool reduces = false;
+    const auto visit = [&](int tensor) {
+      const int producer = folded_.index.producer(tensor);
+      if (producer < 0 || std::ranges::find(ops, producer) != ops.end()) return true;
+      const Op& op = graph_.ops[producer];
+      const bool may_leave = graph_.tensors[tensor].dims.back() == 1;
+      if (folded_.folded[producer] || size_of(group_of(producer)) != 1 ||
+          (!may_leave && !is_virtual_result(producer)))
+        return false;
+      if (std::holds_alternative<Matmul>(op.attributes))
+        return std::exchange(first, producer) < 0 || first == producer;
+      if (!is_pointwise(op) && !is_reduction(op)) return false;
+      ops.push_back(producer);
+      waiting.push_back(producer);
+      return ops.size() <= kMaxFusionOps;
+    };
+    if (!visit(graph_.ops[second].inputs[0])) return std::nullopt;
+    while (!waiting.empty()) {
+      const int op = waiting.back();
+      waiting.pop_back();
+      reduces = reduces || is_reduction(graph_.ops[op]);
+      for (const int input : graph_.ops[op].inputs)
+        if (!visit(input)) return std::nullopt;
+    }
+    if (first < 0 || !reduces || !std::ranges::all_of(ops, [&](int op) { return works_on_rows(op, first); }))
+      return std::nullopt;
+    ops.push_back(first);
+    std::ranges::sort(ops);
+    return ops;
+  }
+
+  // Whether the op works over the product of `matmul`, or over what is the same for a row or a column of it.
+  bool works_on_rows(int op, int matmul) const {
+    const Dims &product = result_dims(matmul), &dims = work_dims(op);
+    Dims joined;
+    if (!is_reduction(graph_.ops[op])) return broadcast_dims(dims, product, joined) && joined == product;
+    Dims rows = product;
+    rows[rows.rank() - 1] = 1;
+    return dims == product && result_dims(op) == rows;
+  }
+
+  // Ops of totals alone: the logarithm of a sum, say.
+  void add_ops_of_rows(std::vector<int>& ops) const {
+    const auto is_row = [&](int tensor) {
+      const int producer = folded_.index.producer(tensor);
+      if (producer < 0) return graph_.tensors[tensor].is_scalar();
+      return std::ranges::binary_search(ops, producer) && graph_.tensors[tensor].dims.back() == 1;
+    };
+    for (size_t i = 0; i < ops.size(); ++i)
+      for (const int consumer : consumers(ops[i])) {
+        const Op& op = graph_.ops[consumer];
+        if (std::ranges::binary_search(ops, consumer) || folded_.folded[consumer] || !is_pointwise(op) ||
+            size_of(group_of(consumer)) != 1 || !std::ranges::all_of(op.inputs, is_row))
+          continue;
+        ops.insert(std::ranges::upper_bound(ops, consumer), consumer);
+      }
+  }
+
+  // What others read of these ops is one value a row, and `second` does not wait for them.
+  bool stays_within(const std::vector<int>& ops, int second) const {
+    std::vector<int> others;
+    for (const int op : ops)
+      for (const int consumer : consumers(op)) {
+        if (consumer == second || std::ranges::binary_search(ops, consumer)) continue;
+        if (result_dims(op).back() != 1) return false;
+        others.push_back(consumer);
+      }
+    while (!others.empty()) {
+      const int other = others.back();
+      others.pop_back();
+      if (other >= second) continue;
+      for (const int consumer : consumers(other)) {
+        if (consumer == second) return false;
+        others.push_back(consumer);
+      }
+    }
+    return true;
+  }
+
+  // --- Neighbours of anchors ---
 
   // Pointwise ops that feed only operand values of `anchor` and are cheap to repeat for each use move before
   // it.
@@ -263,6 +368,8 @@ class Partitioner {
     std::vector<int> anchors = anchors_of(a);
     anchors.insert(anchors.end(), anchors_of(b).begin(), anchors_of(b).end());
     if (anchors.size() < 2) return true;
+    // A chain is complete: it takes ops without an anchor, and no other anchor.
+    if (std::max(anchors_of(a).size(), anchors_of(b).size()) == anchors.size()) return true;
     std::ranges::sort(anchors);
     if (anchors.size() > 2 || !are_siblings(graph_, anchors[0], anchors[1])) return false;
     return !any_before({&anchors[1], 1}, {a, b}, [&](int op) { return op == anchors[0]; });

@@ -69,6 +69,11 @@ FUSOR_DEVICE void wait_for_threads(int barrier, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
+// Arrives there without waiting.
+FUSOR_DEVICE void arrive_for_threads(int barrier, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+
 // ---- Copies to shared memory ----
 
 FUSOR_DEVICE void prefetch_map(const TensorMap& map) {

@@ -1,0 +1,84 @@
+// Owns the attention engine: softmax between two matmuls on Hopper's tensor cores, in one kernel that writes
+// no score to memory. Its knobs; the kernel is codegen/device/sm90/attention/forward.cuh.
+#include <memory>
+#include <utility>
+
+#include "backend/engines/knobs.h"
+#include "backend/engines/list.h"
+#include "backend/engines/rules.h"
+#include "backend/engines/sm90/attention/problem.h"
+
+namespace fusor {
+
+using namespace attention;
+
+namespace {
+
+constexpr Notes kNotes{.tensor_cores = true};
+
+const std::vector<int64_t> kConsumerCounts{2, 3};
+const std::vector<int64_t> kKeyTiles{64, 80, 96, 112, 128, 144, 160, 176};
+
+class PreparedAttention final : public Prepared {
+ public:
+  explicit PreparedAttention(Problem problem) : problem_(std::move(problem)) {}
+
+  std::vector<Knob> knobs() const override {
+    return {
+        {"consumers", kConsumerCounts}, {"tile_k", kKeyTiles}, {"ping_pong", {0, 1}}, {"persistent", {0, 1}}};
+  }
+
+  std::vector<EngineCandidate> candidates() const override {
+    std::vector<EngineCandidate> list;
+    for (const int64_t consumers : kConsumerCounts)
+      for (const int64_t tile_k : kKeyTiles)
+        for (const int64_t ping_pong : {1, 0})
+          for (const int64_t persistent : {1, 0}) {
+            if (consumers == 3 && ping_pong != 0) continue;
+            const Knobs knobs{consumers, tile_k, ping_pong, persistent};
+            const Schedule schedule(problem_, knobs);
+            if (schedule.fits()) list.push_back({config_of(attention_engine(), knobs), cost(schedule)});
+          }
+    return list;
+  }
+
+  Notes notes() const override { return kNotes; }
+
+  Lowered lower(const EngineConfig& config) const override {
+    return attention::lower(Schedule(problem_, knobs_of<Knobs>(config)));
+  }
+
+ private:
+  const Problem problem_;
+};
+
+class AttentionEngine final : public Engine {
+ public:
+  std::string_view name() const override { return "attention"; }
+  int number() const override { return 35; }
+  Notes notes() const override { return kNotes; }
+
+  PreparedOr prepare(const Fusion& fusion, const DeviceInfo& device) const override {
+    if (auto refusal = refuse_other_than_hopper(device)) return std::move(*refusal);
+    auto problem = problem_of(fusion, device);
+    if (auto* refusal = std::get_if<Refusal>(&problem)) return std::move(*refusal);
+    auto prepared = std::make_unique<const PreparedAttention>(std::move(std::get<Problem>(problem)));
+    if (!prepared->candidates().empty()) return prepared;
+    return Refusal{"shared-tiles",
+                   fusion.op_name(fusion.anchors[0].op),
+                   "",
+                   "tiles that shared memory holds",
+                   "larger heads",
+                   "",
+                   fusion.anchors[1].op};
+  }
+};
+
+}  // namespace
+
+const Engine& attention_engine() {
+  static const AttentionEngine engine;
+  return engine;
+}
+
+}  // namespace fusor

@@ -1,0 +1,87 @@
+// Owns what the attention engine knows of a fusion, its knobs, and what a setting of them settles.
+#pragma once
+
+#include <cstdint>
+#include <variant>
+#include <vector>
+
+#include "backend/engines/sm90/attention/scores.h"
+#include "core/ceil_div.h"
+#include "core/device_info.h"
+#include "core/fusion.h"
+#include "core/lowered.h"
+#include "core/support.h"
+#include "core/tensor_map.h"
+#include "core/work.h"
+
+namespace fusor::attention {
+
+/// The kernel's batch axes, as many as a map has room for beside rows and elements.
+inline constexpr int kMostBatch = 3;
+inline constexpr int64_t kLine = 64;  // elements of a swizzled line
+
+/// An operand as TMA reads it: rows of adjacent elements, and an entry for each place in the batch.
+struct Rows {
+  int operand = -1;
+  int64_t byte_offset = 0;
+  TensorMap map;  // without its box
+};
+
+/// Facts of a fusion.
+struct Problem {
+  const Fusion& fusion;
+  const DeviceInfo& device;
+  Scores scores;
+  Rows q = {}, k = {}, v = {};
+  Dims batch = {};                   // of the scores
+  std::vector<int64_t> shares = {};  // entries of the scores that share one of keys and values, by axis
+  int64_t queries = 0, keys = 0, head = 0, value = 0;
+  int64_t index_bits = 32;
+  DataType type = DataType::bf16;
+
+  int64_t entries() const { return element_count(batch); }
+  int64_t padded_head() const { return round_up(head, 16); }
+  int64_t padded_value() const { return round_up(value, 16); }
+};
+
+/// The fusion as attention sees it, or why it does not.
+std::variant<Problem, Refusal> problem_of(const Fusion& fusion, const DeviceInfo& device);
+
+struct Knobs {
+  int64_t consumers = 2;   ///< warpgroups of 64 queries
+  int64_t tile_k = 128;    ///< keys of a block
+  int64_t ping_pong = 1;   ///< consumers issue their products in turn
+  int64_t persistent = 1;  ///< a block for each SM takes tiles until there are none
+
+  static void visit(auto& self, auto&& knob) {
+    knob("consumers", self.consumers);
+    knob("tile_k", self.tile_k);
+    knob("ping_pong", self.ping_pong);
+    knob("persistent", self.persistent);
+  }
+};
+
+/// Facts of a setting.
+struct Schedule {
+  const Problem& problem;
+  Knobs knobs;
+  int64_t stages = 0;  // 0: shared memory holds less than two
+
+  Schedule(const Problem& problem_, const Knobs& knobs_);
+
+  int64_t tile_q() const { return 64 * knobs.consumers; }
+  int64_t tiles() const { return ceil_div(problem.queries, tile_q()); }  // of an entry
+  int64_t shared_bytes() const;
+  /// Registers of a consumer's thread that hold scores, probabilities and sums.
+  int64_t registers() const { return knobs.tile_k / 2 + knobs.tile_k / 4 + problem.padded_value() / 2; }
+  bool fits() const;
+  /// Blocks of keys that the tiles of an entry see, in all.
+  int64_t live_blocks() const;
+  /// Entries whose keys and values fit half of L2 together.
+  int64_t section() const;
+};
+
+Work cost(const Schedule& schedule);
+Lowered lower(const Schedule& schedule);
+
+}  // namespace fusor::attention

@@ -1,0 +1,46 @@
+// Owns how attention reads the site between its two products: which node is the score, which are its row's
+// largest value and sum of exponentials, and which keys a row sees.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <variant>
+#include <vector>
+
+#include "core/fusion.h"
+#include "core/support.h"
+
+namespace fusor::attention {
+
+/// The nodes of a softmax over the last axis, p = exp(score - largest) / sum.
+struct Softmax {
+  int score = -1, largest = -1, sum = -1;
+  bool guarded = false;  ///< a row without a finite score gives zeros, not NaN
+};
+
+/// The softmax that the site yields, or nothing where it yields something else.
+std::optional<Softmax> match_softmax(const Expr& expr);
+
+/// A bound on the keys that row q sees, both ends included: slope * q + offset.
+struct KeyBound {
+  int64_t slope = 0, offset = 0;
+};
+
+/// A row sees the keys from the largest of `lower` to the smallest of `upper`.
+struct Bounds {
+  std::vector<KeyBound> lower, upper;
+};
+
+/// What the kernel is given in place of the site.
+struct Scores {
+  Expr score;                   ///< input 0, a product, to the score of a key that the row sees
+  Expr rows;                    ///< inputs 0 and 1, the largest score and the sum, to what is stored of a row
+  Bounds bounds;                ///< keys that a mask leaves
+  std::optional<double> scale;  ///< score = product * scale, a positive constant
+  bool guarded = false;
+};
+
+/// Takes the site apart, or says why attention cannot.
+std::variant<Scores, Refusal> take_apart(const Fusion& fusion, const Expr& site);
+
+}  // namespace fusor::attention
