@@ -70,7 +70,7 @@ bool may_meet(const Walk& a, int a_axes, const Walk& b, int b_axes, int64_t dist
 // ---- in place ----
 
 bool same_walk(const Dims& domain, const Access& load, const Access& store) {
-  if (load.offset != store.offset) return false;
+  if (load.offset != store.offset || load.is_indexed()) return false;
   for (int axis = 0; axis < domain.rank(); ++axis)
     if (domain[axis] > 1 && load.strides[axis] != store.strides[axis]) return false;
   return true;

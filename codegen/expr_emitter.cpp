@@ -71,6 +71,7 @@ class SiteWriter {
 
   std::string operand_comment(const SiteField& field) const {
     if (names_ == nullptr || field.kind == SiteField::Kind::stride ||
+        field.kind == SiteField::Kind::index_stride || field.kind == SiteField::Kind::index_extent ||
         field.kind == SiteField::Kind::parameter)
       return {};
     const size_t at = static_cast<size_t>(field.at);
@@ -145,7 +146,34 @@ class SiteWriter {
   // A kernel that gets values of anchors back may load what all lanes share once, for many vectors.
   bool lends_loads() const { return yields() && anchor_count() > 0; }
   bool is_shared_load(const Node& node) const {
-    return node.kind == Node::Kind::load && lane_step(site_, node.access) == LaneStep::broadcast;
+    return node.kind == Node::Kind::load && !node.access.is_indexed() &&
+           lane_step(site_, node.access) == LaneStep::broadcast;
+  }
+
+  // A load through an index is one of whole vectors where all lanes have the same index.
+  bool has_lanes_own_index(const Node& node) const {
+    if (node.kind != Node::Kind::load) return false;
+    return std::ranges::any_of(node.args, [&](int arg) {
+      return arg >= 0 && node_at(expr_, arg).kind != Node::Kind::scalar &&
+             !is_shared_load(node_at(expr_, arg));
+    });
+  }
+
+  // " + index * stride ..." behind the address, and whether all indices are within their extents.
+  struct Indices {
+    std::string steps, inside;
+  };
+  Indices indices_of(int at) const {
+    const Node& node = node_at(expr_, at);
+    const std::string name = load_name(expr_, at);
+    Indices indices;
+    for (size_t k = 0; k < node.args.size() && node.args[k] >= 0; ++k) {
+      const int v = number(node.args[k]);
+      indices.steps += fmt::format(" + Index(v{}) * args.{}_index{}_stride", v, name, k);
+      indices.inside +=
+          fmt::format("{}v{} >= 0 && v{} < args.{}_index{}_extent", k > 0 ? " && " : "", v, v, name, k);
+    }
+    return indices;
   }
 
   std::string shared_load(int at) const {
@@ -261,28 +289,59 @@ class SiteWriter {
   }
 
   void write_load(int at, const Node& node) {
+    if (has_lanes_own_index(node)) return;
     const std::string name = load_name(expr_, at);
-    const std::string from = address(name, node.access);
+    const Indices indices = indices_of(at);
+    const std::string from = address(name, node.access) + indices.steps;
+    const std::string count =
+        indices.inside.empty() ? "count" : fmt::format("{} ? count : 0", indices.inside);
     switch (lane_step(site_, node.access)) {
       case LaneStep::broadcast:
+        if (node.access.is_indexed())
+          return line(2, "const {} v{} = widen(load_broadcast({}, {}));", carrier_type(node.type), number(at),
+                      from, count);
         return line(2, "const {} v{} = {};", carrier_type(node.type), number(at),
                     lends_loads() ? fmt::format("loads.v{}", number(at)) : shared_load(at));
       case LaneStep::strided:
-        return line(2, "const Vec<{}, N> v{} = widen(load_strided<N>({}, args.{}_stride{}, count));",
-                    carrier_type(node.type), number(at), from, name, site_.vector_axis);
+        return line(2, "const Vec<{}, N> v{} = widen(load_strided<N>({}, args.{}_stride{}, {}));",
+                    carrier_type(node.type), number(at), from, name, site_.vector_axis, count);
       case LaneStep::adjacent:
         break;
     }
     if (node.access.whole_vectors)
-      line(2, "const Vec<{}, N> v{} = widen(load_whole<N>({}, count));", carrier_type(node.type), number(at),
-           from);
+      line(2, "const Vec<{}, N> v{} = widen(load_whole<N>({}, {}));", carrier_type(node.type), number(at),
+           from, count);
     else
-      line(2, "const Vec<{}, N> v{} = widen(load_strided<N>({}, 1, count));", carrier_type(node.type),
-           number(at), from);
+      line(2, "const Vec<{}, N> v{} = widen(load_strided<N>({}, 1, {}));", carrier_type(node.type),
+           number(at), from, count);
+  }
+
+  // Each lane takes an element of its own.
+  void write_lane_load(int at, const Node& node) {
+    const std::string name = load_name(expr_, at);
+    Indices indices;
+    for (size_t k = 0; k < node.args.size() && node.args[k] >= 0; ++k) {
+      const std::string index = lane(node.args[k]);
+      indices.steps += fmt::format(" + Index({}) * args.{}_index{}_stride", index, name, k);
+      indices.inside += fmt::format(" && {0} >= 0 && {0} < args.{1}_index{2}_extent", index, name, k);
+    }
+    std::string step;
+    switch (lane_step(site_, node.access)) {
+      case LaneStep::broadcast:
+        break;
+      case LaneStep::strided:
+        step = fmt::format(" + i * args.{}_stride{}", name, site_.vector_axis);
+        break;
+      case LaneStep::adjacent:
+        step = " + i";
+    }
+    line(3, "const {} v{} = widen(load_where({}{}{}, i < count{}));{}", carrier_type(node.type), number(at),
+         address(name, node.access), step, indices.steps, indices.inside, op_comment(node.op));
   }
 
   bool is_per_lane_load(const Node& node) const {
-    return node.kind == Node::Kind::load && lane_step(site_, node.access) != LaneStep::broadcast;
+    return node.kind == Node::Kind::load && !has_lanes_own_index(node) &&
+           lane_step(site_, node.access) != LaneStep::broadcast;
   }
 
   /// The name of a node's value in the lane loop.
@@ -301,6 +360,8 @@ class SiteWriter {
     const std::string type = carrier_type(node.type);
     switch (node.kind) {
       case Node::Kind::load:
+        if (has_lanes_own_index(node)) write_lane_load(at, node);
+        return;
       case Node::Kind::scalar:
       case Node::Kind::reduce:
         return;
@@ -438,6 +499,7 @@ void hash_node(Hasher& hasher, const KernelSite& site, const Node& node) {
   hasher.add(node.kind).add(node.type);
   switch (node.kind) {
     case Node::Kind::load:
+      for (const int arg : node.args) hasher.add(arg);
       return hash_access(hasher, site, node.access);
     case Node::Kind::scalar:
       return;

@@ -27,6 +27,20 @@ void append_access(std::vector<SiteField>& fields, const KernelSite& site, const
   }
 }
 
+void append_indices(std::vector<SiteField>& fields, const Node& load, SiteField field) {
+  const std::string base = field.name;
+  field.type = "Index";
+  for (int k = 0; k < std::ssize(load.args) && load.args[static_cast<size_t>(k)] >= 0; ++k) {
+    field.axis = k;
+    field.kind = SiteField::Kind::index_stride;
+    field.name = fmt::format("{}_index{}_stride", base, k);
+    fields.push_back(field);
+    field.kind = SiteField::Kind::index_extent;
+    field.name = fmt::format("{}_index{}_extent", base, k);
+    fields.push_back(field);
+  }
+}
+
 void append_node(std::vector<SiteField>& fields, const KernelSite& site, int at) {
   const Node& node = site.expr.nodes[static_cast<size_t>(at)];
   const int number = value_number(site.expr, at);
@@ -40,6 +54,7 @@ void append_node(std::vector<SiteField>& fields, const KernelSite& site, int at)
       field.name = load_name(site.expr, at);
       field.type = fmt::format("const {}*", device_type(node.type));
       append_access(fields, site, node.access, field);
+      append_indices(fields, node, field);
       return;
     case Node::Kind::scalar:
       field.kind = SiteField::Kind::scalar;
@@ -129,6 +144,10 @@ void put_field(ArgumentBlock& block, const SiteField& field, const KernelSite& s
     case SiteField::Kind::stride:
     case SiteField::Kind::index_scale:
       return block.put_int(access.strides[field.axis]);
+    case SiteField::Kind::index_stride:
+      return block.put_int(access.indexed[static_cast<size_t>(field.axis)].stride);
+    case SiteField::Kind::index_extent:
+      return block.put_int(access.indexed[static_cast<size_t>(field.axis)].extent);
     case SiteField::Kind::index_offset:
       return block.put_int(access.offset);
     case SiteField::Kind::scalar:

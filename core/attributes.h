@@ -9,6 +9,7 @@
 #include "core/ops/composite.h"
 #include "core/ops/concatenate.h"
 #include "core/ops/convolution.h"
+#include "core/ops/gather.h"
 #include "core/ops/matmul.h"
 #include "core/ops/pointwise.h"
 #include "core/ops/reduction.h"

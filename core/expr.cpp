@@ -223,6 +223,8 @@ void validate(const Expr& expr) {
     require(node.over >> rank == 0, "a reduction runs over axes outside of the domain", i);
     if (node.kind == Node::Kind::load || node.kind == Node::Kind::index)
       require(node.access.strides.rank() == rank, "an access does not walk the domain", i);
+    for (size_t k = 0; k < node.args.size() && node.kind == Node::Kind::load; ++k)
+      require((node.args[k] >= 0) == (node.access.indexed[k].extent > 0), "a load lacks an index", i);
     if (node.kind == Node::Kind::index)
       require(node.axis >= 0 && node.axis < rank, "an index has no axis", i);
     if (node.kind == Node::Kind::load || node.kind == Node::Kind::scalar)
@@ -234,6 +236,7 @@ void validate(const Expr& expr) {
     const Store& store = expr.stores[i];
     require(is_node(store.node), "a store has no node", i);
     require(store.access.strides.rank() == rank, "a store does not walk the domain", i);
+    require(!store.access.is_indexed(), "a store goes through an index", i);
     require((axes[static_cast<size_t>(store.node)] & ~walked_by(store.access)) == 0,
             "a store walks less than its value varies along", i);
   }

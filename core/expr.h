@@ -11,6 +11,14 @@
 
 namespace fusor {
 
+/// A step of a load whose length is a value: the load's argument in that place times `stride`. Where the value is
+/// not in 0 ... extent - 1, the load gives 0.
+struct IndexedAxis {
+  int64_t stride = 0;
+  int64_t extent = 0;  ///< 0: there is none
+  friend bool operator==(const IndexedAxis&, const IndexedAxis&) = default;
+};
+
 /// How a domain's coordinates reach the elements of an operand: offset + sum of coordinate * stride
 /// (elements), stride 0 where the operand is broadcast. Views fold into it.
 struct Access {
@@ -20,6 +28,8 @@ struct Access {
   /// Set by lower(): elements along the vector axis are adjacent and every vector starts on a multiple of its
   /// size.
   bool whole_vectors = false;
+  std::array<IndexedAxis, 3> indexed = {};  ///< of loads: in the order of the node's arguments
+  bool is_indexed() const { return indexed[0].extent != 0; }
   friend bool operator==(const Access&, const Access&) = default;
 };
 
@@ -28,7 +38,7 @@ struct Access {
 struct Node {
   enum class Kind : uint8_t {
     input,      ///< what the site is handed: `input` counts Site::inputs
-    load,       ///< an element of a tensor
+    load,       ///< an element of a tensor; args are the values of its indexed axes
     scalar,     ///< a by-value or constant operand: an argument of the kernel
     index,      ///< the coordinate along `axis` (plus access.offset, times access.strides[axis])
     pointwise,  ///< formula over args
@@ -42,7 +52,7 @@ struct Node {
   Pointwise pointwise = {};             // pointwise
   Reduction reduction = {};             // reduce
   uint32_t over = 0;                    // reduce: bit i is domain axis i
-  std::array<int, 3> args{-1, -1, -1};  // pointwise, reduce (the first): earlier nodes
+  std::array<int, 3> args{-1, -1, -1};  // pointwise, reduce (the first), load (indices): earlier nodes
   int op = -1;  ///< graph op it stems from, for names in comments; not part of the structure
 };
 

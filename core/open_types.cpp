@@ -196,6 +196,7 @@ DataType stored_type(const Attributes& attributes, DataType result, std::span<co
                         [&](const Transpose&) { return promoted(operands); },
                         [&](const Slice&) { return promoted(operands); },
                         [&](const Concatenate&) { return promoted(operands); },
+                        [&](const Gather&) { return promoted(operands.first(1)); },
                         [&](const Composite&) { return kept_kind(promoted(operands), result, false); },
                     },
                     attributes);

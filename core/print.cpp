@@ -78,6 +78,15 @@ class Printer {
     return fmt::format("{}{} {}", operand(access.operand), offset, to_string(access.strides));
   }
 
+  static std::string indices(const Node& node) {
+    std::string text;
+    for (size_t k = 0; k < node.args.size(); ++k)
+      if (node.args[k] >= 0)
+        text += fmt::format(" + {} * v{} below {}", node.access.indexed[k].stride, node.args[k],
+                            node.access.indexed[k].extent);
+    return text;
+  }
+
   std::string op_comment(int op) const {
     const std::string name = fusion_ == nullptr || op < 0 ? "" : fusion_->op_name(op);
     return name.empty() ? "" : fmt::format("  // {}", name);
@@ -91,7 +100,7 @@ class Printer {
       case Node::Kind::input:
         return fmt::format("input {}", node.input);
       case Node::Kind::load:
-        return fmt::format("load {}", place(node.access));
+        return fmt::format("load {}{}", place(node.access), indices(node));
       case Node::Kind::scalar:
         return fmt::format("scalar {}", operand(node.access.operand));
       case Node::Kind::index:

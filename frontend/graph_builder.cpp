@@ -265,6 +265,10 @@ Tensor GraphBuilder::matmul(const Tensor& a, const Tensor& b, const OpOptions& o
   return append(options.name, Matmul{}, {a, b}, options.type, options.compute);
 }
 
+Tensor GraphBuilder::gather(const Tensor& x, const Tensor& index, const GatherOptions& options) {
+  return append(options.name, Gather{from_front(options.axis, x.dims.rank())}, {x, index}, options.type, {});
+}
+
 Tensor GraphBuilder::append_conv(ConvPass pass, std::initializer_list<Tensor> operands,
                                  const ConvOptions& options, const Dims& given) {
   Conv op;

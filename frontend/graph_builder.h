@@ -44,6 +44,12 @@ struct OpOptions {
   std::optional<DataType> compute = std::nullopt;
 };
 
+struct GatherOptions {
+  int64_t axis = 0;  ///< negative ones count from the back
+  std::string name = {};
+  std::optional<DataType> type = std::nullopt;
+};
+
 /// One entry per spatial dim; an empty list stands for padding 0, stride 1, dilation 1. `padding` is both
 /// paddings.
 struct ConvOptions {
@@ -139,6 +145,9 @@ class FUSOR_API GraphBuilder {
   /// Reduces to `dims`: an extent that divides x's is reduced in groups of neighbours.
   Tensor reduce_to(const Tensor& x, ReductionMode mode, const Dims& dims, const OpOptions& options = {});
   Tensor matmul(const Tensor& a, const Tensor& b, const OpOptions& options = {});
+  /// x taken at an index (int32 or int64, of x's rank) along options.axis; the other axes broadcast. An index
+  /// outside of x's extent reads 0.
+  Tensor gather(const Tensor& x, const Tensor& index, const GatherOptions& options = {});
   Tensor conv_fprop(const Tensor& x, const Tensor& w, const ConvOptions& options = {});
   Tensor conv_dgrad(const Tensor& dy, const Tensor& w, const Dims& dx_dims, const ConvOptions& options = {});
   Tensor conv_wgrad(const Tensor& dy, const Tensor& x, const Dims& dw_dims, const ConvOptions& options = {});

@@ -87,6 +87,11 @@ class FusionHasher {
     add(access.operand);
     add(access.offset);
     add(access.strides);
+    for (const IndexedAxis& axis : access.indexed) {
+      if (axis.extent == 0) break;  // keys of fusions without indices stay what they were
+      add(axis.stride);
+      add(axis.extent);
+    }
   }
 
   void add(const Node& node) {

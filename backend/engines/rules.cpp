@@ -34,6 +34,22 @@ const Node* first_use_of_total(const Expr& expr) {
   return nullptr;
 }
 
+const Node* first_indexed_load(const Expr& expr) {
+  const auto is_indexed = [](const Node& node) { return node.access.is_indexed(); };
+  const auto found = std::ranges::find_if(expr.nodes, is_indexed);
+  return found == expr.nodes.end() ? nullptr : &*found;
+}
+
+Refusal refuse_indexed(const Fusion& fusion, const Node& load) {
+  return {"loads-in-place",
+          load.op < 0 ? "" : fusion.op_name(load.op),
+          fusion.name_of(load.access.operand),
+          "operands that are read where they lie",
+          "elements taken through an index",
+          "carry out the gather in a fusion of its own",
+          load.op};
+}
+
 const Node* first_reduction(const Expr& expr) {
   const auto found = std::ranges::find(expr.nodes, Node::Kind::reduce, &Node::kind);
   return found == expr.nodes.end() ? nullptr : &*found;
@@ -48,6 +64,9 @@ std::optional<Refusal> refuse_phases(const Fusion& fusion) {
         "one-contraction", fusion.op_name(second),          "",    "one contraction, or two siblings",
         "a chain of them", "give each a fusion of its own", second};
   }
+  if (!fusion.anchors.empty())
+    for (const Site& site : fusion.sites)
+      if (const Node* const load = first_indexed_load(site.expr)) return refuse_indexed(fusion, *load);
   for (const Site& site : operand_sites(fusion))
     if (const Node* const total = first_reduction(site.expr))
       return refuse_total(fusion, *total, "operands without reductions");

@@ -64,11 +64,15 @@ void keep_other_shapes_with_readers(const Graph& graph, const FoldedGraph& folde
   for (const int op : first)
     if (largest.empty() || element_count(dims(op)) > element_count(largest)) largest = dims(op);
   std::vector<int> kept, moved;  // both descending
+  const auto is_elementwise = [&](int op) {
+    const Attributes& attributes = graph.ops[op].attributes;
+    return std::holds_alternative<Pointwise>(attributes) || std::holds_alternative<Gather>(attributes);
+  };
   const auto is_moved = [&](int op) {
     return std::ranges::binary_search(moved, op, std::greater{}) || position_in(second, op) >= 0;
   };
   for (auto op = first.rbegin(); op != first.rend(); ++op) {
-    const bool moves = std::holds_alternative<Pointwise>(graph.ops[*op].attributes) && dims(*op) != largest &&
+    const bool moves = is_elementwise(*op) && dims(*op) != largest &&
                        std::ranges::any_of(folded.index.consumers(graph.ops[*op].outputs[0]), is_moved);
     (moves ? moved : kept).push_back(*op);
   }

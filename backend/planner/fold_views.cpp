@@ -73,6 +73,7 @@ bool view_placement(const Graph& graph, const Op& op, const Placement& x, Placem
           [](const Matmul&) { return false; },
           [](const Conv&) { return false; },
           [](const Concatenate&) { return false; },
+          [](const Gather&) { return false; },
           [](const Composite&) { return false; },
       },
       op.attributes);

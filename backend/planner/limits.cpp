@@ -14,7 +14,7 @@ constexpr int64_t kEnginesOwnBytes = 4096;
 int64_t fields_of(const Node& node, int64_t rank) {
   switch (node.kind) {
     case Node::Kind::load:
-      return 1 + rank;
+      return 1 + rank + 2 * std::ranges::count_if(node.args, [](int arg) { return arg >= 0; });
     case Node::Kind::pointwise:
       return has_default_parameters(node.pointwise) ? 0 : 3;
     case Node::Kind::scalar:

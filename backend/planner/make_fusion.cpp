@@ -193,8 +193,8 @@ class FusionBuilder {
 
   bool is_upstream(int op) const { return upstream_[position(op)]; }
 
-  int operand_of(int tensor) {
-    const int buffer = folded_.placements[tensor].buffer;
+  int operand_of(int tensor) { return operand_of_buffer(folded_.placements[tensor].buffer); }
+  int operand_of_buffer(int buffer) {
     for (size_t i = 0; i < fusion_.operands.size(); ++i)
       if (fusion_.operands[i].tensor == buffer) return static_cast<int>(i);
     const Tensor& described = graph_.tensors[buffer];
@@ -263,7 +263,49 @@ class FusionBuilder {
     }
     if (is_view(op.attributes)) return viewed(op_index);
     if (const auto* reduction = std::get_if<Reduction>(&op.attributes)) return total(op_index, *reduction);
+    if (std::holds_alternative<Gather>(op.attributes)) return gathered(op_index);
     refuse(fmt::format("use the result of '{}' before it is complete", op.name));
+  }
+
+  // Where a gather's elements lie: axes that are indexed have one element and the index's tensor takes their
+  // stride.
+  struct Taken {
+    Placement place;
+    Dims dims;
+    std::vector<std::pair<IndexedAxis, int>> indices;
+  };
+  Taken taken_from(const Op& op) const {
+    const int x = op.inputs[0];
+    const bool goes_on =
+        is_gather_of_gather(graph_, folded_.index, op) && contains(ops_, folded_.index.producer(x));
+    Taken taken = goes_on ? taken_from(graph_.ops[folded_.index.producer(x)])
+                          : Taken{folded_.placements[x], graph_.tensors[x].dims, {}};
+    const int axis = static_cast<int>(std::get<Gather>(op.attributes).axis);
+    taken.indices.emplace_back(IndexedAxis{taken.place.strides[axis], taken.dims[axis]}, op.inputs[1]);
+    taken.dims[axis] = 1;
+    return taken;
+  }
+
+  int gathered(int op_index) {
+    const Op& op = graph_.ops[op_index];
+    const Taken taken = taken_from(op);
+    if (!fits_domain(taken.dims))
+      refuse(fmt::format("do not share one domain ('{}' gathers from {}, the domain is {})", op.name,
+                         to_string(taken.dims), to_string(domain_.logical)));
+    const DataType stored = graph_.tensors[op.inputs[0]].type, type = graph_.tensors[op.outputs[0]].type;
+    Node load{.kind = Node::Kind::load, .type = stored, .op = op_index};
+    load.access = {operand_of_buffer(taken.place.buffer), taken.place.offset,
+                   over_domain(domain_, taken.dims, taken.place.strides)};
+    for (size_t k = 0; k < taken.indices.size(); ++k) {
+      load.access.indexed[k] = taken.indices[k].first;
+      load.args[k] = value(taken.indices[k].second);
+    }
+    const int loaded = add_node(load);
+    if (type == stored) return loaded;
+    Node rounded{.kind = Node::Kind::pointwise, .type = type, .op = op_index};
+    rounded.pointwise.compute = carrier(stored);
+    rounded.args[0] = loaded;
+    return add_node(rounded);
   }
 
   int total(int op_index, const Reduction& reduction) {
@@ -380,7 +422,7 @@ class FusionBuilder {
       if (dims.empty() || element_count(other) > element_count(dims)) dims = other;
     };
     for (const int op : ops_) {
-      if (is_upstream(op)) continue;
+      if (is_upstream(op) || is_passed_through(graph_, folded_.index, ops_, op)) continue;
       const bool reduces = std::holds_alternative<Reduction>(graph_.ops[op].attributes);
       widen(reduces ? graph_.ops[op].inputs[0] : graph_.ops[op].outputs[0]);
     }
@@ -503,6 +545,34 @@ bool is_grouped_reduction(const Graph& graph, const Op& op) {
   for (int i = 0; i < x.rank(); ++i)
     if (y[i] != 1 && y[i] != x[i]) return true;
   return false;
+}
+
+bool is_gather_of_gather(const Graph& graph, const GraphIndex& index, const Op& op) {
+  const auto gather_behind = [&](const Op& each) -> const Op* {
+    const int producer = index.producer(each.inputs[0]);
+    return producer >= 0 && std::holds_alternative<Gather>(graph.ops[producer].attributes)
+               ? &graph.ops[producer]
+               : nullptr;
+  };
+  if (!std::holds_alternative<Gather>(op.attributes)) return false;
+  const Op* const inner = gather_behind(op);
+  // Two at most: what a third one reads lies in memory.
+  if (inner == nullptr || gather_behind(*inner) != nullptr) return false;
+  const auto axis = static_cast<int>(std::get<Gather>(op.attributes).axis);
+  const Tensor& x = graph.tensors[inner->inputs[0]];
+  return std::get<Gather>(inner->attributes).axis != axis &&
+         x.type == graph.tensors[inner->outputs[0]].type && graph.tensors[inner->inputs[1]].dims[axis] == 1;
+}
+
+bool is_passed_through(const Graph& graph, const GraphIndex& index, std::span<const int> ops, int gather) {
+  const int y = graph.ops[gather].outputs[0];
+  if (!std::holds_alternative<Gather>(graph.ops[gather].attributes) || !graph.tensors[y].is_virtual())
+    return false;
+  const std::span<const int> readers = index.consumers(y);
+  return !readers.empty() && std::ranges::all_of(readers, [&](int reader) {
+    const Op& op = graph.ops[reader];
+    return contains(ops, reader) && is_gather_of_gather(graph, index, op) && op.inputs[1] != y;
+  });
 }
 
 bool are_siblings(const Graph& graph, int first, int second) {

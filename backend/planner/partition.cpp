@@ -25,6 +25,7 @@ int pointwise_cost(const Op& op) {
 
 bool is_pointwise(const Op& op) { return std::holds_alternative<Pointwise>(op.attributes); }
 bool is_reduction(const Op& op) { return std::holds_alternative<Reduction>(op.attributes); }
+bool is_gather(const Op& op) { return std::holds_alternative<Gather>(op.attributes); }
 
 // What is asked of a group again and again; kept up to date as groups merge.
 struct GroupFacts {
@@ -33,7 +34,8 @@ struct GroupFacts {
   std::vector<int> indices;     // gen_index ops, ascending
   bool has_view = false;
   bool has_grouped = false;  // a reduction that keeps groups of an axis
-  int widest = -1;           // the first op that works over the most elements
+  bool has_gather = false;
+  int widest = -1;  // the first op that works over the most elements
 };
 
 // The groups while they grow. A group is known by the index that its ops carry.
@@ -59,8 +61,10 @@ class Partitioner {
       if (folded_.folded[i]) continue;
       const Op& op = graph_.ops[i];
       if (is_contraction(op.attributes) && anchors_of(group_of(i)).size() < 2) absorb_prologue(i);
-      if ((is_pointwise(op) || is_reduction(op)) && !before_anchor_[i]) join_producers(i);
+      if ((is_pointwise(op) || is_reduction(op) || is_gather(op)) && !before_anchor_[i]) join_producers(i);
     }
+    for (int i = op_count() - 1; i >= 0; --i)
+      if (!folded_.folded[i] && is_gather(graph_.ops[i])) absorb_inner_gather(i);
     for (int i = op_count() - 1; i >= 0; --i)
       if (!folded_.folded[i] && is_pointwise(graph_.ops[i])) absorb_small(i);
     std::vector<std::vector<int>> groups;
@@ -84,6 +88,7 @@ class Partitioner {
     GroupFacts facts;
     facts.widest = op;
     facts.has_view = is_view(described.attributes);
+    facts.has_gather = is_gather(described);
     if (is_contraction(described.attributes)) facts.anchors = {op};
     if (is_gen_index(op)) facts.indices = {op};
     if (!is_reduction(described)) return facts;
@@ -129,6 +134,7 @@ class Partitioner {
     join(facts.indices, others.indices);
     facts.has_view = facts.has_view || others.has_view;
     facts.has_grouped = facts.has_grouped || others.has_grouped;
+    facts.has_gather = facts.has_gather || others.has_gather;
     const auto width = [this](int op) { return std::pair(element_count(work_dims(op)), -op); };
     if (width(others.widest) > width(facts.widest)) facts.widest = others.widest;
     others = {};
@@ -283,9 +289,10 @@ class Partitioner {
            agrees_with(facts_[group], op);
   }
 
-  // A sum is complete only after the last element; a folded view of a value is read from memory.
+  // A sum is complete only after the last element; a folded view of a value, and what a gather takes from,
+  // are read from memory.
   bool reads_what_is_at_hand(int op, int group) const {
-    bool at_hand = true, reads_any = false;
+    bool at_hand = !is_gather(graph_.ops[op]) || !takes_from(op, group), reads_any = false;
     for (const int wait : folded_.dependencies[op]) {
       if (group_of(wait) != group) continue;
       reads_any = true;
@@ -294,7 +301,16 @@ class Partitioner {
     return !reads_any || (at_hand && !reads_through_a_view(op, group));
   }
 
+  bool takes_from(int gather, int group) const {
+    const int x = graph_.ops[gather].inputs[0];
+    const int producer = direct_producer(x);
+    return (producer >= 0 && group_of(producer) == group) || reads_through_a_view({&x, 1}, group);
+  }
+
   bool reads_through_a_view(int op, int group) const {
+    return reads_through_a_view(graph_.ops[op].inputs, group);
+  }
+  bool reads_through_a_view(std::span<const int> inputs_read, int group) const {
     std::vector<int> waiting;
     const auto look_behind = [&](int tensor) {
       const int producer = folded_.index.producer(tensor);
@@ -302,7 +318,7 @@ class Partitioner {
       const std::vector<int>& inputs = graph_.ops[producer].inputs;
       waiting.insert(waiting.end(), inputs.begin(), inputs.end());
     };
-    for (const int input : graph_.ops[op].inputs) look_behind(input);
+    for (const int input : inputs_read) look_behind(input);
     while (!waiting.empty()) {
       const int tensor = waiting.back();
       waiting.pop_back();
@@ -404,6 +420,8 @@ class Partitioner {
 
   // All ops behind a group's anchors work over its domain, which is the other's too.
   bool all_at_home(int group, int in) const {
+    // What is gathered does not reach an anchor's kernel.
+    if (facts_[group].has_gather && has_anchor(in)) return false;
     const auto is_at_home = [&](int op) {
       return is_contraction(graph_.ops[op].attributes) || before_anchor_[op] || reads_what_is_at_hand(op, in);
     };
@@ -448,6 +466,25 @@ class Partitioner {
     });
     for (const int reader : readers)
       if (!has_anchor(group_of(reader))) wanted.push_back(group_of(reader));
+  }
+
+  // A gather that only gathers of one group go through has no value of its own.
+  void absorb_inner_gather(int op) {
+    if (!is_virtual_result(op) || size_of(group_of(op)) != 1 || consumers(op).empty()) return;
+    const int y = graph_.ops[op].outputs[0];
+    const int into = group_of(consumers(op)[0]);
+    for (const int consumer : consumers(op)) {
+      const Op& reader = graph_.ops[consumer];
+      if (folded_.folded[consumer] || group_of(consumer) != into || reader.inputs[1] == y ||
+          !is_gather_of_gather(graph_, folded_.index, reader))
+        return;
+    }
+    if (into == group_of(op) || takes_from(op, into) || !fits_one_fusion(group_of(op), into) ||
+        order_.would_wait_for_itself(group_of(op), into))
+      return;
+    const int widest = facts_[into].widest;
+    merge(group_of(op), into);
+    facts_[into].widest = widest;
   }
 
   // A cheap op over a smaller shape (a scaled bias) is computed again at each use by the one group that reads

@@ -1,6 +1,8 @@
 // Owns the steps by which a block's nodes get their values.
 #include "backend/reference/block_evaluator.h"
 
+#include <array>
+
 #include "backend/reference/pointwise.h"
 
 namespace fusor::reference {
@@ -31,7 +33,10 @@ void BlockEvaluator::evaluate(const Dims& at, int64_t count) {
       case Node::Kind::reduce:  // its totals are known after the walk
         break;
       case Node::Kind::load:
-        load(index_of_node, element_at(node.access, at), step_along(node.access, axis_), count);
+        if (node.access.is_indexed())
+          gather(index_of_node, at, count);
+        else
+          load(index_of_node, element_at(node.access, at), step_along(node.access, axis_), count);
         break;
       case Node::Kind::index:
         index(index_of_node, at, count);
@@ -55,6 +60,30 @@ void BlockEvaluator::load(int node, int64_t first, int64_t stride, int64_t count
     return;
   }
   load_block(buffer.type, buffer.data, first, stride, count, loaded, temporary(0));
+  settle(node, loaded, temporary(0), count);
+}
+
+// Elements through indices; 0 where one of them is outside of its extent.
+void BlockEvaluator::gather(int node, const Dims& at, int64_t count) {
+  const Access& access = described(node).access;
+  std::array<int64_t, kBlock> elements;
+  std::array<bool, kBlock> inside;
+  inside.fill(true);
+  const int64_t first = element_at(access, at), step = step_along(access, axis_);
+  for (int64_t i = 0; i < count; ++i) elements[static_cast<size_t>(i)] = first + i * step;
+  for (size_t k = 0; k < access.indexed.size() && access.indexed[k].extent > 0; ++k) {
+    const int argument = described(node).args[k];
+    const auto* indices = static_cast<const int64_t*>(temporary(1));
+    convert_block(held(argument), value(argument), DataType::i64, count, temporary(1));
+    for (size_t i = 0; i < static_cast<size_t>(count); ++i) {
+      inside[i] = inside[i] && indices[i] >= 0 && indices[i] < access.indexed[k].extent;
+      if (inside[i]) elements[i] += indices[i] * access.indexed[k].stride;
+    }
+  }
+  const Buffer& buffer = buffers_[static_cast<size_t>(access.operand)];
+  const DataType loaded = held_type(buffer.type, reading_);
+  load_scattered(buffer.type, buffer.data, {elements.data(), static_cast<size_t>(count)},
+                 {inside.data(), static_cast<size_t>(count)}, loaded, temporary(0));
   settle(node, loaded, temporary(0), count);
 }
 

@@ -29,6 +29,7 @@ class BlockEvaluator {
   const Node& described(int node) const { return expr_.nodes[static_cast<size_t>(node)]; }
   DataType held(int node) const { return held_type(described(node).type, reading_); }
   void load(int node, int64_t first, int64_t stride, int64_t count);
+  void gather(int node, const Dims& at, int64_t count);
   void index(int node, const Dims& at, int64_t count);
   void pointwise(int node, int64_t count);
   void settle(int node, DataType from, const void* values, int64_t count);

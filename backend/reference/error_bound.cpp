@@ -111,6 +111,7 @@ class ErrorAnalysis {
             [&](const Conv& conv) { return after_contraction(op, conv.compute); },
             [&](const Reshape&) { return moved(op); }, [&](const Transpose&) { return moved(op); },
             [&](const Slice&) { return moved(op); }, [&](const Concatenate&) { return moved(op); },
+            [&](const Gather&) { return gathered(op); },
             [&](const Composite&) { return moved(op); },  // expanded before it comes here
         },
         op.attributes);
@@ -132,6 +133,13 @@ class ErrorAnalysis {
       carried.peak = std::max(carried.peak, error(x).peak);
     }
     return carried;
+  }
+
+  // An index that is off by one takes another element.
+  Deviation gathered(const Op& op) {
+    Deviation taken = error(op.inputs[0]);
+    if (error(op.inputs[1]).any()) taken.peak += 2 * size(op.inputs[0]).largest;
+    return taken;
   }
 
   Deviation after_pointwise(const Op& op, const Pointwise& pointwise) {

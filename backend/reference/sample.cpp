@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <unordered_map>
 #include <vector>
 
 #include "backend/reference/contraction.h"
@@ -43,7 +44,8 @@ struct Demand {
   std::byte* data = nullptr;
   bool computed = false;
   SparseBytes marks, values;
-  std::vector<int64_t> needed;  // row-major indices
+  std::vector<int64_t> needed;                  // row-major indices
+  std::unordered_map<int64_t, int64_t> learnt;  // of indices: values by row-major index
 
   void require(int64_t element) {
     if (!computed || marks.get()[element] != std::byte{0}) return;
@@ -93,7 +95,8 @@ void for_each_reduced(const Dims& x, const Dims& y, const Dims& at, Visit&& visi
 
 class Sample {
  public:
-  Sample(const Graph& graph, std::span<void* const> tensors) : graph_(graph), demands_(graph.tensors.size()) {
+  Sample(const Graph& graph, std::span<void* const> tensors)
+      : graph_(graph), tensors_(tensors), demands_(graph.tensors.size()) {
     for (const Op& op : graph.ops)
       for (const int y : op.outputs) demand(y).computed = true;
     for (size_t i = 0; i < demands_.size(); ++i) describe(graph.tensors[i], tensors[i], demands_[i]);
@@ -146,10 +149,41 @@ class Sample {
     const Demand& y = demand(op.outputs[0]);
     if (y.needed.empty()) return;
     if (is_contraction(op.attributes)) return require_terms(op, y);
+    if (std::holds_alternative<Gather>(op.attributes)) learn_indices(op, y);
     for (const int64_t element : y.needed)
       for_each_operand(op, coordinates(element, y.dims), [&](int input, const Dims& at) {
         demand(input).require(row_major(at, demand(input).dims));
       });
+  }
+
+  // Which elements a gather needs is known with its indices: computed ones are sampled first.
+  void learn_indices(const Op& op, const Demand& y) {
+    Demand& index = demand(op.inputs[1]);
+    index.learnt.clear();
+    if (!index.computed) return;
+    std::vector<int64_t> wanted;
+    for (const int64_t element : y.needed)
+      wanted.push_back(row_major(broadcast_at(coordinates(element, y.dims), index.dims), index.dims));
+    std::ranges::sort(wanted);
+    wanted.erase(std::ranges::unique(wanted).begin(), wanted.end());
+    const std::vector<double> values = Sample(graph_, tensors_).evaluate(op.inputs[1], wanted);
+    for (size_t i = 0; i < wanted.size(); ++i) index.learnt[wanted[i]] = static_cast<int64_t>(values[i]);
+  }
+
+  // The element of x behind one of a gather's result, or nothing where the index is outside.
+  template <class Visit>
+  void visit_taken(const Op& op, int axis, const Dims& at, Visit&& visit) const {
+    const Demand& x = demand(op.inputs[0]);
+    const Demand& index = demand(op.inputs[1]);
+    const Dims place = broadcast_at(at, index.dims);
+    const auto known = index.learnt.find(row_major(place, index.dims));
+    const int64_t value =
+        known != index.learnt.end() ? known->second : load_int(index.type, index.data, index.place(place));
+    visit(op.inputs[1], place);
+    if (value < 0 || value >= x.dims[axis]) return;
+    Dims from = broadcast_at(at, x.dims);
+    from[axis] = value;
+    visit(op.inputs[0], from);
   }
 
   void require_terms(const Op& op, const Demand& y) {
@@ -197,6 +231,7 @@ class Sample {
                    [&](const Concatenate& concatenate) {
                      visit_part(op, static_cast<int>(concatenate.axis), at, visit);
                    },
+                   [&](const Gather& gather) { visit_taken(op, static_cast<int>(gather.axis), at, visit); },
                    [](const Composite&) { refuse("a composite op is sampled by its expansion"); },
                },
                op.attributes);
@@ -324,6 +359,12 @@ class Sample {
     return static_cast<int>(expr.nodes.size()) - 1;
   }
 
+  static void copy_element(const Demand& x, const Dims& from, void* to, int64_t at) {
+    const int64_t size = byte_size(x.type);
+    std::memcpy(static_cast<std::byte*>(to) + at * size, x.data + x.place(from) * size,
+                static_cast<size_t>(size));
+  }
+
   // gathered[i]: packed elements of operand i. gen_index gets the coordinate itself in its operand's place.
   void gather(const Op& op, std::span<const int64_t> elements, const Demand& y,
               std::vector<std::vector<int64_t>>& gathered) const {
@@ -336,17 +377,24 @@ class Sample {
         continue;
       }
       size_t operand = 0;
+      if (std::holds_alternative<Gather>(op.attributes)) {
+        // Behind the index comes the element, unless the index is outside: then zeros stay.
+        for_each_operand(op, at, [&](int input, const Dims& from) {
+          if (operand++ == 1) copy_element(demand(input), from, gathered[0].data(), filled[0]);
+        });
+        ++filled[0];
+        continue;
+      }
       for_each_operand(op, at, [&](int input, const Dims& from) {
-        const Demand& x = demand(input);
-        const int64_t size = byte_size(x.type);
-        auto* to = reinterpret_cast<std::byte*>(gathered[operand].data()) + filled[operand]++ * size;
-        std::memcpy(to, x.data + x.place(from) * size, static_cast<size_t>(size));
+        copy_element(demand(input), from, gathered[operand].data(), filled[operand]);
+        ++filled[operand];
         if (pointwise != nullptr) ++operand;
       });
     }
   }
 
   const Graph& graph_;
+  std::span<void* const> tensors_;
   std::vector<Demand> demands_;
 };
 

@@ -101,6 +101,17 @@ void load_block(DataType type, const void* data, int64_t first, int64_t stride, 
   load_packed(type, packed.data(), count, held, out);
 }
 
+void load_scattered(DataType type, const void* data, std::span<const int64_t> elements,
+                    std::span<const bool> inside, DataType held, void* out) {
+  BlockBytes packed{};
+  with_width(type, [&]<class T>(T) {
+    const T* from = static_cast<const T*>(data);
+    T* to = reinterpret_cast<T*>(packed.data());
+    for (size_t i = 0; i < elements.size(); ++i) to[i] = inside[i] ? from[elements[i]] : T{0};
+  });
+  load_packed(type, packed.data(), static_cast<int64_t>(elements.size()), held, out);
+}
+
 void store_block(DataType held, const void* values, int64_t count, DataType type, void* data, int64_t first,
                  int64_t stride) {
   std::byte* start = static_cast<std::byte*>(data) + first * byte_size(type);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "backend/reference/reference.h"
 #include "core/data_type.h"
@@ -47,6 +48,9 @@ void round_block(DataType type, DataType held, int64_t count, void* values);
 /// Up to kBlock elements data[first + i * stride] of `type`, as `held`, which can hold them exactly.
 void load_block(DataType type, const void* data, int64_t first, int64_t stride, int64_t count, DataType held,
                 void* out);
+/// Elements data[elements[i]] of `type` for those that are `inside`, zeros for the others.
+void load_scattered(DataType type, const void* data, std::span<const int64_t> elements,
+                    std::span<const bool> inside, DataType held, void* out);
 /// The way back: values of any held type, converted to `type`.
 void store_block(DataType held, const void* values, int64_t count, DataType type, void* data, int64_t first,
                  int64_t stride);

@@ -103,6 +103,32 @@ const Mistake<G> kReduction[] = {
     {"OfAScalar", [](G& g) { g.reduce(g.scalar("alpha", DataType::f32), ReductionMode::add); },
      "add reduction 'add1': 'alpha' is a by-value scalar; only pointwise ops take those"},
 };
+const Mistake<G> kGather[] = {
+    {"AxisOutOfRange",
+     [](G& g) {
+       g.gather(half(g, "x", {2, 3}), g.input("i", {2, 3}, DataType::i32), {.axis = 2});
+     },
+     "gather 'gather1': axis 2 is out of range for 'x' [2, 3]"},
+    {"IndexIsReal",
+     [](G& g) {
+       g.gather(half(g, "x", {2, 3}), half(g, "i", {2, 3}));
+     },
+     "gather 'gather1': the index 'i' is fp16; it must be int32 or int64"},
+    {"IndexOfAnotherRank",
+     [](G& g) {
+       g.gather(half(g, "x", {2, 3}), g.input("i", {2}, DataType::i32));
+     },
+     "gather 'gather1': the index 'i' [2] and 'x' [2, 3] have different ranks"},
+    {"IndexDoesNotBroadcast",
+     [](G& g) {
+       g.gather(half(g, "x", {2, 3}), g.input("i", {5, 2}, DataType::i32));
+     },
+     "gather 'gather1': the index 'i' [5, 2] and 'x' [2, 3] do not broadcast in the axes other than 0"},
+    {"OfAScalar", [](G& g) { g.gather(g.scalar("alpha", DataType::f32), g.input("i", {1}, DataType::i32)); },
+     "gather 'gather1': 'alpha' is a by-value scalar; only pointwise ops take those"},
+};
+
+INSTANTIATE_TEST_SUITE_P(Gather, OpErrors, testing::ValuesIn(kGather), name_of<G>);
 INSTANTIATE_TEST_SUITE_P(Reduction, OpErrors, testing::ValuesIn(kReduction), name_of<G>);
 
 const Mistake<G> kMatmul[] = {

@@ -267,6 +267,27 @@ struct Proposer<Concatenate> {
   }
 };
 
+template <>
+struct Proposer<Gather> {
+  static constexpr int kShare = 2;
+
+  static std::optional<Proposal> propose(Draft& draft) {
+    Random& random = draft.random;
+    const int x = draft.operand();
+    Dims dims = draft.tensor(x).dims, index = dims;
+    const int axis = static_cast<int>(random.below(dims.rank()));
+    for (int64_t& extent : index)
+      if (random.once_in(2)) extent = 1;
+    index[axis] = random.between(1, 9);
+    for (int i = 0; i < dims.rank(); ++i)
+      if (i != axis && dims[i] == 1 && random.once_in(4)) index[i] = random.between(1, 4);
+    for (int i = 0; i < dims.rank(); ++i) dims[i] = std::max(i == axis ? 1 : dims[i], index[i]);
+    if (element_count(dims) > draft.limits().elements) return std::nullopt;
+    const DataType type = random.once_in(4) ? DataType::i64 : DataType::i32;
+    return Proposal{Gather{axis}, {x, draft.operand_of(index, type)}, {}};
+  }
+};
+
 /// Families of programs that use the library: there are none to propose.
 template <>
 struct Proposer<Composite> {

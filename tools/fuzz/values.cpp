@@ -301,6 +301,12 @@ std::optional<Computed> computed(const Reshape&, const Site& site) { return move
 std::optional<Computed> computed(const Transpose&, const Site& site) { return moved(site); }
 std::optional<Computed> computed(const Slice&, const Site& site) { return moved(site); }
 std::optional<Computed> computed(const Concatenate&, const Site& site) { return moved(site); }
+// An index outside of its extent reads 0.
+std::optional<Computed> computed(const Gather&, const Site& site) {
+  if (!site[1].exact) return std::nullopt;
+  return chosen(std::min(site[0].least, 0.0), std::max(site[0].most, 0.0), site[0].exact);
+}
+
 std::optional<Computed> computed(const Composite&, const Site&) { return std::nullopt; }  // none is proposed
 
 /// An operand as the compute type holds it.

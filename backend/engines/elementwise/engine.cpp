@@ -57,15 +57,36 @@ double dram_bytes(const Dims& domain, const Access& access, DataType type) {
   return visited(domain, access) * static_cast<double>(sector_bytes(std::max<int64_t>(closest, 1), size));
 }
 
+// Elements taken through an index lie anywhere: a sector for as many as lie side by side.
+double gathered_bytes(const Dims& domain, const Node& load, uint32_t axes) {
+  double elements = 1;
+  for (int axis = 0; axis < domain.rank(); ++axis)
+    if (axes >> axis & 1) elements *= static_cast<double>(domain[axis]);
+  int64_t closest = load.access.indexed[0].stride;
+  for (int axis = 0; axis < domain.rank(); ++axis)
+    if (const int64_t stride = load.access.strides[axis]; stride != 0 && domain[axis] > 1)
+      closest = std::min(closest, stride);
+  const int64_t size = byte_size(load.type);
+  return elements * static_cast<double>(sector_bytes(std::max<int64_t>(closest, 1), size));
+}
+
 bool same_elements(const Node& a, const Node& b) {
+  if (a.access.is_indexed() || b.access.is_indexed()) return false;
   return a.access.operand == b.access.operand && a.access.offset == b.access.offset &&
          a.access.strides == b.access.strides;
 }
 
 void add_loads(Work& work, const KernelSite& site, double elements) {
   const std::vector<Node>& nodes = site.expr.nodes;
+  const std::vector<uint32_t> axes = varying_axes(site.expr);
   for (size_t i = 0; i < nodes.size(); ++i) {
     if (nodes[i].kind != Node::Kind::load) continue;
+    if (nodes[i].access.is_indexed()) {
+      const double bytes = gathered_bytes(site.expr.domain, nodes[i], axes[i]);
+      work.l2_bytes += bytes;
+      work.dram_bytes += bytes;
+      continue;
+    }
     const int64_t step = nodes[i].access.strides[site.vector_axis];
     work.l2_bytes += elements * static_cast<double>(sector_bytes(step, byte_size(nodes[i].type)));
     work.fp32_flops += step != 0 && !is_compute_type(nodes[i].type) ? 2 * elements : 0;

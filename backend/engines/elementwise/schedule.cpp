@@ -42,6 +42,8 @@ int64_t furthest(const Expr& expr, const Access& access) {
   int64_t reach = 0;
   for (int axis = 0; axis < expr.domain.rank(); ++axis)
     reach += (expr.domain[axis] - 1) * access.strides[axis];
+  for (const IndexedAxis& axis : access.indexed)
+    if (axis.extent > 0) reach += (axis.extent - 1) * axis.stride;
   return reach;
 }
 

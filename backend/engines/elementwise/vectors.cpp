@@ -74,6 +74,8 @@ bool is_whole(const Fusion& fusion, const Expr& expr, int axis, const Access& ac
   if (access.offset * size % bytes != 0) return false;
   for (int i = 0; i < expr.domain.rank(); ++i)
     if (i != axis && i != unused && access.strides[i] * size % bytes != 0) return false;
+  for (const IndexedAxis& indexed : access.indexed)
+    if (indexed.stride * size % bytes != 0) return false;
   return true;
 }
 

@@ -95,6 +95,11 @@ template <class T>
 FUSOR_DEVICE T load_broadcast(const T* from, int count) {
   return load_strided<1>(from, 0, count).lane[0];
 }
+// One element where `holds`; zero elsewhere.
+template <class T>
+FUSOR_DEVICE T load_where(const T* from, bool holds) {
+  return load_strided<1>(from, 0, holds ? 1 : 0).lane[0];
+}
 template <int N, class T>
 FUSOR_DEVICE void store_strided(T* to, Index stride, const Vec<T, N>& from, int count) {
 #pragma unroll

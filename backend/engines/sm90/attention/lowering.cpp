@@ -15,6 +15,12 @@ namespace {
 constexpr int64_t kWarpgroup = 128;
 constexpr double kLog2e = 1.4426950408889634;
 
+// Of an SM, a clock: dense 16-bit products, and exponentials.
+constexpr double kProductFlops = 4096, kExponentials = 16;
+// Instructions of the softmax for a score; measured on an H200 (2026-11): what a tile takes beside its blocks,
+// and a block beside its products and exponentials, for instance two waits for all lanes of a quad.
+constexpr double kSoftmaxSlots = 5.5, kTileCycles = 2000, kBlockCycles = 400;
+
 void put_map(ArgumentBlock& block, const Rows& rows, int64_t box) {
   TensorMap map = rows.map;
   map.box = {kLine, box, 1, 1, 1};
@@ -99,21 +105,24 @@ void write_arguments(ArgumentBlock& block, const Schedule& schedule, const std::
 
 Work cost(const Schedule& schedule) {
   const Problem& problem = schedule.problem;
-  const auto entries = static_cast<double>(problem.entries());
-  const double scores =
-      entries * static_cast<double>(schedule.live_blocks() * schedule.tile_q() * schedule.knobs.tile_k);
+  const Knobs& knobs = schedule.knobs;
+  const auto blocks = static_cast<double>(schedule.live_blocks()), tiles = static_cast<double>(schedule.tiles());
+  const double scores = static_cast<double>(problem.entries()) * blocks *
+                        static_cast<double>(schedule.tile_q() * knobs.tile_k);
+  const SiteCost score = cost_of(problem.scores.score, problem.fusion);
   Work work;
   work.tensor_flops = 2 * scores * static_cast<double>(problem.padded_head() + problem.padded_value());
-  const SiteCost score = cost_of(problem.scores.score, problem.fusion);
   work.special = scores * (1 + score.special);
-  // Maximum, exponent, sum and conversion take five slots a score, a multiply-add counts two.
-  work.fp32_flops = scores * 2 * (5.5 + (problem.scores.scale ? 0 : score.instructions));
+  // Maximum, exponent, sum and conversion; a multiply-add counts two.
+  work.fp32_flops = scores * 2 * (kSoftmaxSlots + (problem.scores.scale ? 0 : score.instructions));
   work.dram_bytes = dram_bytes(problem.fusion);
   work.tiles = schedule.tiles() * problem.entries();
-  work.k_steps = std::max<int64_t>(1, schedule.live_blocks() / std::max<int64_t>(1, schedule.tiles()));
-  work.stages = static_cast<int>(schedule.stages);
-  work.finish_cycles = 600;
-  work.efficiency = schedule.knobs.ping_pong != 0 ? 0.8 : 0.75;
+  work.stages = 1;
+  work.finish_cycles = kTileCycles + kBlockCycles * blocks / std::max(tiles, 1.0);
+  // The lesser of products and exponentials is hidden by half.
+  const double products = work.tensor_flops / kProductFlops, exponentials = work.special / kExponentials;
+  work.efficiency = std::max(products, exponentials) /
+                    (std::max(products, exponentials) + std::min(products, exponentials) / 2);
   return work;
 }
 
