@@ -404,7 +404,7 @@ TEST(Explain, PartsOfARejectedCutStandBelowIt) {
 TEST(Explain, EnginesOfAnotherDeviceAreOneLine) {
   BuildOptions options;
   EXPECT_THAT(explain(conv_relu_exp(), DeviceInfo::named("A100"), options),
-              HasSubstr("for other devices: wgmma, wgmma_repacked, wgmma_narrow, wgmma_taps, cpu"));
+              HasSubstr("for other devices: attention, wgmma, wgmma_repacked, wgmma_narrow, wgmma_taps, cpu"));
 }
 
 }  // namespace

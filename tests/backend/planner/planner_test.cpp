@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "core/infer.h"
 #include "frontend/graph_builder.h"
+#include "tests/support/attention_graph.h"
 
 namespace fusor {
 namespace {
@@ -42,6 +43,28 @@ TEST(Partition, TwoContractionsStayApart) {
   const Tensor first = g.matmul(a, a, {.name = "first"});
   const Tensor second = g.matmul(g.relu(first, {.name = "relu"}), a, {.name = "second"});
   EXPECT_THAT(names(g.finish({second})), ElementsAre(ElementsAre("first", "relu"), ElementsAre("second")));
+}
+
+TEST(Partition, ASoftmaxBetweenTwoMatmulsIsAChain) {
+  const Graph graph = test::attention({.mask = test::Mask::causal}, true);
+  const std::vector<std::vector<std::string>> groups = names(graph);
+  ASSERT_THAT(groups, SizeIs(1));
+  EXPECT_THAT(groups[0], SizeIs(graph.ops.size()));
+}
+
+TEST(Partition, ProbabilitiesThatOthersReadLeaveTheMatmulsApart) {
+  test::AttentionGraph attention({});
+  attention.g.output(attention.g.abs(attention.score), {.name = "scores"});
+  EXPECT_GT(names(attention.finish()).size(), 1);
+}
+
+TEST(Partition, AChainDoesNotWaitForItself) {
+  GraphBuilder g("g");
+  const Tensor a = g.input("a", {8, 8}, DataType::f32);
+  const Tensor s = g.matmul(a, a, {.name = "first"});
+  const Tensor total = g.reduce(s, ReductionMode::add, {1});
+  const Tensor v = g.mul(a, g.matmul(total, g.input("row", {1, 8}, DataType::f32), {.name = "outer"}));
+  EXPECT_GT(names(g.finish({g.matmul(g.div(s, total), v, {.name = "second"})})).size(), 1);
 }
 
 TEST(Partition, CheapPointwiseOpMovesBeforeTheContraction) {

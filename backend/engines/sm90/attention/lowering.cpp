@@ -17,8 +17,8 @@ constexpr double kLog2e = 1.4426950408889634;
 
 // Of an SM, a clock: dense 16-bit products, and exponentials.
 constexpr double kProductFlops = 4096, kExponentials = 16;
-// Instructions of the softmax for a score; measured on an H200 (2026-11): what a tile takes beside its blocks,
-// and a block beside its products and exponentials, for instance two waits for all lanes of a quad.
+// Instructions of the softmax for a score; measured on an H200 (2026-11): what a tile takes beside its
+// blocks, and a block beside its products and exponentials, for instance two waits for all lanes of a quad.
 constexpr double kSoftmaxSlots = 5.5, kTileCycles = 2000, kBlockCycles = 400;
 
 void put_map(ArgumentBlock& block, const Rows& rows, int64_t box) {
@@ -106,9 +106,10 @@ void write_arguments(ArgumentBlock& block, const Schedule& schedule, const std::
 Work cost(const Schedule& schedule) {
   const Problem& problem = schedule.problem;
   const Knobs& knobs = schedule.knobs;
-  const auto blocks = static_cast<double>(schedule.live_blocks()), tiles = static_cast<double>(schedule.tiles());
-  const double scores = static_cast<double>(problem.entries()) * blocks *
-                        static_cast<double>(schedule.tile_q() * knobs.tile_k);
+  const auto blocks = static_cast<double>(schedule.live_blocks()),
+             tiles = static_cast<double>(schedule.tiles());
+  const double scores =
+      static_cast<double>(problem.entries()) * blocks * static_cast<double>(schedule.tile_q() * knobs.tile_k);
   const SiteCost score = cost_of(problem.scores.score, problem.fusion);
   Work work;
   work.tensor_flops = 2 * scores * static_cast<double>(problem.padded_head() + problem.padded_value());
@@ -119,10 +120,10 @@ Work cost(const Schedule& schedule) {
   work.tiles = schedule.tiles() * problem.entries();
   work.stages = 1;
   work.finish_cycles = kTileCycles + kBlockCycles * blocks / std::max(tiles, 1.0);
-  // The lesser of products and exponentials is hidden by half.
+  // A quarter of the lesser of products and exponentials is not hidden.
   const double products = work.tensor_flops / kProductFlops, exponentials = work.special / kExponentials;
   work.efficiency = std::max(products, exponentials) /
-                    (std::max(products, exponentials) + std::min(products, exponentials) / 2);
+                    (std::max(products, exponentials) + std::min(products, exponentials) / 4);
   return work;
 }
 

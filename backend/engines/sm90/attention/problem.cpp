@@ -17,8 +17,8 @@ namespace {
 constexpr int64_t kMapUnit = 16;  // bytes: what strides and starts of maps are multiples of
 constexpr int64_t kMostHead = 256;
 constexpr int64_t kBarrierBytes = 256;
-// Beside scores, probabilities and sums: rows, bounds, addresses.
-constexpr int64_t kOtherRegisters = 40;
+// Beside scores, probabilities and sums: rows, bounds, addresses; and what computed scores need.
+constexpr int64_t kOtherRegisters = 40, kScoreRegisters = 24;
 
 Refusal refuse(const Fusion& fusion, const char* rule, std::string tensor, std::string expected,
                std::string actual, const char* remedy = "") {
@@ -196,7 +196,8 @@ int64_t Schedule::shared_bytes() const {
 
 bool Schedule::fits() const {
   const int64_t available = knobs.consumers == 2 ? 240 : 160;
-  return stages >= 2 && registers() + kOtherRegisters <= available;
+  const int64_t others = kOtherRegisters + (problem.scores.scale ? 0 : kScoreRegisters);
+  return stages >= 2 && registers() + others <= available;
 }
 
 int64_t Schedule::live_blocks() const {

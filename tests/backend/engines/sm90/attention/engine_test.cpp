@@ -1,0 +1,136 @@
+// Owns the tests of the attention engine without a GPU: what it reads in the scores, what it refuses, and
+// that its kernels compile.
+#include <gmock/gmock.h>
+
+#include "backend/engines/knobs.h"
+#include "backend/engines/list.h"
+#include "backend/engines/sm90/attention/problem.h"
+#include "tests/backend/engines/compiled_kernels.h"
+#include "tests/backend/planner/whole_fusion.h"
+#include "tests/support/attention_graph.h"
+
+namespace fusor {
+namespace {
+
+using attention::Problem;
+using test::AttentionCase;
+using test::AttentionGraph;
+using test::Mask;
+using testing::ElementsAre;
+using testing::FieldsAre;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+const DeviceInfo& h200() {
+  static const DeviceInfo device = DeviceInfo::named("H200");
+  return device;
+}
+
+attention::Scores scores_of(const Graph& graph) {
+  const Fusion fusion = test::fusion_of(graph);
+  return std::get<attention::Scores>(attention::take_apart(fusion, operand_site(fusion, 1, 0)));
+}
+
+std::string rule_of(const Graph& graph) {
+  const Support support = test::supports(attention_engine(), test::fusion_of(graph), h200());
+  return support ? "" : support.refusal->rule;
+}
+
+TEST(Attention, AConstantScaleIsPartOfTheExponent) {
+  const attention::Scores scores = scores_of(test::attention({.head = 16}));
+  EXPECT_DOUBLE_EQ(scores.scale.value(), 0.25);
+  EXPECT_THAT(scores.bounds.lower, IsEmpty());
+  EXPECT_THAT(scores.bounds.upper, IsEmpty());
+}
+
+TEST(Attention, ACausalMaskIsABoundOnKeys) {
+  const attention::Scores scores = scores_of(test::attention({.mask = Mask::causal}));
+  EXPECT_THAT(scores.bounds.upper, ElementsAre(FieldsAre(1, 0)));
+  EXPECT_THAT(scores.bounds.lower, IsEmpty());
+  EXPECT_TRUE(scores.scale.has_value());
+}
+
+TEST(Attention, AlignmentAtTheLastKeyShiftsTheBound) {
+  const attention::Scores scores =
+      scores_of(test::attention({.queries = 10, .keys = 64, .mask = Mask::bottom_right}));
+  EXPECT_THAT(scores.bounds.upper, ElementsAre(FieldsAre(1, 54)));
+}
+
+TEST(Attention, AWindowIsTwoBounds) {
+  const attention::Scores scores = scores_of(test::attention({.mask = Mask::window}));
+  EXPECT_THAT(scores.bounds.upper, ElementsAre(FieldsAre(1, 0)));
+  EXPECT_THAT(scores.bounds.lower, ElementsAre(FieldsAre(1, 1 - test::kWindow)));
+}
+
+TEST(Attention, AMaskMayBeNegatedOrAdded) {
+  AttentionGraph negated({});
+  negated.score = negated.g.binary_select(negated.nothing(), negated.score,
+                                          negated.g.cmp_lt(negated.row(), negated.key()));
+  EXPECT_THAT(scores_of(negated.finish()).bounds.upper, ElementsAre(FieldsAre(1, 0)));
+  AttentionGraph added({});
+  added.score = added.g.add(added.score, added.g.binary_select(added.g.constant(0), added.nothing(),
+                                                               added.g.cmp_ge(added.row(), added.key())));
+  const attention::Scores scores = scores_of(added.finish());
+  EXPECT_THAT(scores.bounds.upper, ElementsAre(FieldsAre(1, 0)));
+  EXPECT_TRUE(scores.scale.has_value());
+}
+
+// Rows of which every key is hidden are uniform then, not empty.
+TEST(Attention, ALowNumberHidesKeysOnlyWhereEveryRowSeesOne) {
+  for (const int64_t keys : {64, 32}) {
+    AttentionGraph graph({.queries = 64, .keys = keys});
+    graph.score = graph.g.binary_select(
+        graph.score, graph.g.constant(-1e30),
+        graph.g.cmp_ge(graph.key(), graph.g.sub(graph.row(), graph.g.constant(3, DataType::i32))));
+    EXPECT_THAT(scores_of(graph.finish()).bounds.lower, SizeIs(keys == 64 ? 1 : 0)) << keys;
+  }
+}
+
+TEST(Attention, AnyOtherScoreIsComputed) {
+  AttentionGraph graph({.mask = Mask::causal});
+  graph.score = graph.g.tanh(graph.score);
+  graph.mask();
+  const attention::Scores scores = scores_of(graph.finish());
+  EXPECT_FALSE(scores.scale.has_value());
+  EXPECT_THAT(scores.bounds.upper, SizeIs(1));
+}
+
+TEST(Attention, RefusalsNameTheRule) {
+  EXPECT_EQ(rule_of(test::attention({})), "");
+  EXPECT_EQ(rule_of(test::attention({.head = 512})), "head-elements");
+  EXPECT_EQ(rule_of(test::attention({.type = DataType::f32})), "16-bit-operands");
+  EXPECT_EQ(rule_of(test::attention({.keys = 60, .head = 60})), "16-byte-lines");
+  GraphBuilder g;
+  const Tensor a = g.input("a", {64, 64}, DataType::bf16);
+  EXPECT_EQ(rule_of(g.finish({g.matmul(a, a)})), "two-products");
+}
+
+TEST(Attention, NoSettingNeedsMoreThanABlockHas) {
+  for (const int64_t head : {8, 64, 128, 192, 256}) {
+    const Fusion fusion = test::fusion_of(test::attention({.head = head, .value = head}));
+    const auto answer = attention::problem_of(fusion, h200());
+    const auto& problem = std::get<Problem>(answer);
+    for (const EngineCandidate& candidate : test::candidates(attention_engine(), fusion, h200())) {
+      const attention::Schedule schedule(problem, knobs_of<attention::Knobs>(candidate.config));
+      EXPECT_LE(schedule.shared_bytes(), h200().shared_per_block);
+      EXPECT_GE(schedule.stages, 2);
+    }
+  }
+}
+
+TEST(AttentionKernels, Compile) {
+  std::vector<test::KernelCase> cases;
+  for (const int64_t head : {64, 128, 256})
+    test::add_kernels(attention_engine(), "plain",
+                      test::fusion_of(test::attention({.head = head, .value = head})), h200(), cases);
+  AttentionGraph graph({.heads = 2, .mask = Mask::window});
+  graph.score = graph.g.add(graph.g.tanh(graph.score), graph.g.input("bias", {1, 2, 64, 64}, DataType::bf16));
+  graph.mask();
+  test::add_kernels(attention_engine(), "scored", test::fusion_of(graph.finish(true)), h200(), cases);
+  std::vector<test::KernelCase> few;
+  for (size_t i = 0; i < cases.size(); i += 12) few.push_back(cases[i]);
+  test::expect_distinct_compiled(few);
+}
+
+}  // namespace
+}  // namespace fusor

@@ -1,0 +1,66 @@
+// Owns attention as a user writes it by hand, for tests: two matmuls, masks and a softmax of simpler ops.
+#pragma once
+
+#include <cmath>
+#include <limits>
+
+#include "frontend/graph_builder.h"
+
+namespace fusor::test {
+
+enum class Mask { none, causal, bottom_right, window };
+
+struct AttentionCase {
+  int64_t batch = 1, heads = 1, shared_heads = 1, queries = 64, keys = 64, head = 64, value = 64;
+  Mask mask = Mask::none;
+  DataType type = DataType::bf16;
+};
+
+/// Keys that a window leaves in front of the diagonal, itself included.
+inline constexpr int64_t kWindow = 70;
+
+/// `score` is what becomes of the first product; finish() puts softmax and second product behind it.
+struct AttentionGraph {
+  GraphBuilder g{"attention"};
+  AttentionCase c;
+  Tensor score;
+
+  explicit AttentionGraph(const AttentionCase& case_) : c(case_) {
+    const Tensor q = g.input("q", {c.batch, c.heads, c.queries, c.head}, c.type);
+    const int64_t plane = c.head * c.keys;
+    const Tensor k = g.input("k", {c.batch, c.shared_heads, c.head, c.keys}, c.type,
+                             {.strides = Strides{c.shared_heads * plane, plane, 1, c.head}});
+    score = g.mul(g.matmul(q, k), g.constant(1 / std::sqrt(static_cast<double>(c.head))));
+  }
+
+  Tensor row() { return g.gen_index(score, 2); }
+  Tensor key() { return g.gen_index(score, 3); }
+  Tensor nothing() { return g.constant(-std::numeric_limits<double>::infinity()); }
+  void keep(const Tensor& condition) { score = g.binary_select(score, nothing(), condition); }
+  void mask() {
+    const auto shift = static_cast<double>(c.keys - c.queries);
+    if (c.mask == Mask::causal || c.mask == Mask::window) keep(g.cmp_ge(row(), key()));
+    if (c.mask == Mask::bottom_right) keep(g.cmp_le(key(), g.add(row(), g.constant(shift, DataType::i32))));
+    if (c.mask == Mask::window)
+      keep(g.cmp_lt(g.sub(row(), key()), g.constant(static_cast<double>(kWindow), DataType::i32)));
+  }
+
+  Graph finish(bool with_statistics = false) {
+    const Tensor largest = g.reduce(score, ReductionMode::max, {3});
+    const Tensor exponential = g.exp(g.sub(score, largest));
+    const Tensor sum = g.reduce(exponential, ReductionMode::add, {3});
+    const Tensor v = g.input("v", {c.batch, c.shared_heads, c.keys, c.value}, c.type);
+    if (with_statistics) g.output(g.add(g.log(sum), largest), {.name = "logsumexp", .type = DataType::f32});
+    g.output(g.matmul(g.div(exponential, sum), v), {.name = "o", .type = c.type});
+    return g.finish();
+  }
+};
+
+/// Attention under a mask and nothing else.
+inline Graph attention(const AttentionCase& c, bool with_statistics = false) {
+  AttentionGraph graph(c);
+  graph.mask();
+  return graph.finish(with_statistics);
+}
+
+}  // namespace fusor::test
