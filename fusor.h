@@ -2,6 +2,7 @@
 #pragma once
 
 #include "backend/build.h"
+#include "backend/device_memory.h"
 #include "backend/engines_for.h"
 #include "backend/executable.h"
 #include "backend/explain.h"
@@ -10,6 +11,5 @@
 #include "core/device_info.h"
 #include "core/error.h"
 #include "core/plan.h"
-#include "core/tuning_table.h"
 #include "frontend/graph_builder.h"
 #include "serialization/serialization.h"

@@ -158,6 +158,35 @@ Attributes parse_attributes(const JsonReader& object, int rank) {
   return std::visit([&](const auto& op) -> Attributes { return parse_attributes(object, op, rank); }, kind);
 }
 
+/// The attributes that belong to ops of this kind, as they stand.
+template <class Op>
+Json fields_json(const Op& op) {
+  Json object = Json::object();
+  Op::visit(op, [&](std::string_view key, const auto& field) {
+    if (has_field(op, key)) object[std::string(key)] = json_of(field);
+  });
+  return object;
+}
+
+Json roles_json(const std::vector<Role>& roles) {
+  Json list = Json::array();
+  for (const Role& role : roles) {
+    Json object = {{"name", role.name}};
+    if (role.optional) object["optional"] = true;
+    if (role.repeats) object["repeats"] = true;
+    list.push_back(std::move(object));
+  }
+  return list;
+}
+
+Json kind_json(const Attributes& attributes) {
+  const Roles found = roles(attributes);
+  return {{"op", kind_name(attributes)},
+          {"inputs", roles_json(found.inputs)},
+          {"outputs", roles_json(found.outputs)},
+          {"attributes", std::visit([](const auto& op) { return fields_json(op); }, attributes)}};
+}
+
 // ---- ops ----
 
 Json names_of(const Graph& graph, const std::vector<int>& tensors) {
@@ -268,6 +297,24 @@ void expect_header(const JsonReader& document, std::string_view kind) {
   if (kind.empty()) return;
   const std::string& found = document.at("kind").text();
   if (found != kind) document.at("kind").refuse("expected a {}, got {}", kind, in_quotes(found));
+}
+
+Attributes attributes_from_json(std::string_view text, int rank) {
+  const Json document = parse_json(text);
+  return parse_attributes(JsonReader(document), rank);
+}
+
+std::string op_kinds_json() {
+  Json list = Json::array();
+  for (const Attributes& kind : all_kinds()) {
+    if (!std::holds_alternative<Pointwise>(kind)) {
+      list.push_back(kind_json(kind));
+      continue;
+    }
+    for (int i = 0; i < pointwise_mode_count(); ++i)
+      list.push_back(kind_json(Pointwise{.mode = static_cast<PointwiseMode>(i)}));
+  }
+  return print_json_line(list);
 }
 
 std::string to_json(const Graph& graph) {

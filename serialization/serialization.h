@@ -30,6 +30,13 @@ FUSOR_API TuningTable tuning_from_json(std::string_view text);
 /// By the document's "kind".
 FUSOR_API std::variant<Graph, Plan> graph_or_plan_from_json(std::string_view text);
 
+/// The attributes of one op as graph files have them, {"op": "reduction", "mode": "add"}; `rank` is that of
+/// its first operand. A reader of Python or of another front-end needs no code for each family.
+FUSOR_API Attributes attributes_from_json(std::string_view text, int rank);
+/// Every kind of op, {"op", "inputs", "outputs", "attributes"} with the defaults of its attributes; pointwise
+/// ops are one entry a mode.
+FUSOR_API std::string op_kinds_json();
+
 /// Files. Writing goes through a neighbour file and a rename: a full disk leaves the old file as it was.
 /// Errors name the path and the system's reason.
 FUSOR_API void save(const Graph& graph, const std::string& path);

@@ -15,6 +15,10 @@ cmake_is_new() { at_least "$(cmake --version 2>/dev/null | sed -n '1s/[^0-9]*//p
 has_command() { command -v "$1" >/dev/null; }
 has_library() { has_command pkg-config && pkg-config --exists "$1"; }
 
+# Python's headers and virtual environments; whoever has another Python first on PATH has both there.
+has_python() { python3 -c 'import os, sysconfig; open(os.path.join(sysconfig.get_path("include"), "Python.h"))' 2>/dev/null; }
+has_python_venv() { python3 -c 'import ensurepip, venv' 2>/dev/null; }
+
 # One row each: Debian package, then what shows that it is there.
 requirements() {
   cat <<ROWS
@@ -29,6 +33,8 @@ libeigen3-dev has_library eigen3
 libgtest-dev has_library gtest
 libgmock-dev has_library gmock
 libbenchmark-dev has_library benchmark
+python3-dev has_python
+python3-venv has_python_venv
 ROWS
   if [ "${1:-}" = --lint ]; then
     echo "git has_command git"
@@ -88,6 +94,20 @@ set_up_cuda() {
   fi
 }
 
+# What the Python package is built and tested with, in .venv/: nothing system-wide.
+set_up_python() {
+  local packages=('nanobind>=2.4' 'scikit-build-core>=0.10' numpy)
+  if [ -x .venv/bin/python ] && .venv/bin/python -c 'import nanobind, numpy, scikit_build_core' 2>/dev/null; then
+    say "Python: .venv"
+    return
+  fi
+  say "fetching ${packages[*]} into .venv/"
+  if ! { python3 -m venv .venv && .venv/bin/python -m pip install --quiet --disable-pip-version-check --retries 1 \
+    "${packages[@]}"; }; then
+    say "no Python packages: building without the Python package"
+  fi
+}
+
 missing=$(missing_packages "$@")
 if [ -n "$missing" ]; then
   # shellcheck disable=SC2086  # a list of packages
@@ -97,3 +117,4 @@ if [ -n "$missing" ]; then
 fi
 say "compiler and libraries: all there"
 set_up_cuda
+set_up_python

@@ -1,0 +1,154 @@
+// Owns what the parts of the extension share: how words and lists of Python become values of fusor.
+#pragma once
+
+#include <fusor.h>
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/vector.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace fusor::python {
+
+namespace nb = nanobind;
+
+/// A tensor as Python has it: with the builder that made it, so that operators know where to append. Tensors
+/// of a finished graph have none.
+struct BuilderTensor {
+  Tensor tensor;
+  std::shared_ptr<GraphBuilder> builder;
+};
+
+/// Something that stands for a T: converted when it is used, so that a wrong word is an Error that lists the
+/// right ones and not a TypeError.
+template <class T>
+struct Word {
+  nb::object object;
+  T get() const;
+  bool is_none() const { return !object.is_valid() || object.is_none(); }
+  std::optional<T> optional() const { return is_none() ? std::nullopt : std::optional<T>(get()); }
+};
+
+/// A tensor of the builder, a number, or None.
+struct Operand {
+  nb::object object;
+};
+
+/// The element type of that name in fusor ("fp16", "f16"), NumPy or PyTorch ("float16"), or nothing.
+std::optional<DataType> type_of_name(std::string_view name);
+
+void bind_types(nb::module_& module);
+void bind_graph(nb::module_& module);
+void bind_plan(nb::module_& module);
+void bind_run(nb::module_& module);
+
+/// Read-write properties for every field that T names in visit().
+template <class T, class Class>
+void bind_fields(Class& bound) {
+  static const T prototype{};
+  T::visit(prototype, [&](std::string_view name, const auto& field) {
+    using Field = std::remove_cvref_t<decltype(field)>;
+    const auto offset = reinterpret_cast<const char*>(&field) - reinterpret_cast<const char*>(&prototype);
+    bound.def_prop_rw(
+        name.data(),
+        [offset](const T& self) -> Field {
+          return *reinterpret_cast<const Field*>(reinterpret_cast<const char*>(&self) + offset);
+        },
+        [offset](T& self, Field value) {
+          *reinterpret_cast<Field*>(reinterpret_cast<char*>(&self) + offset) = std::move(value);
+        });
+  });
+}
+
+}  // namespace fusor::python
+
+namespace nanobind::detail {
+
+template <>
+struct type_caster<fusor::Dims> {
+  NB_TYPE_CASTER(fusor::Dims, io_name("collections.abc.Sequence[int]", "tuple[int, ...]"))
+
+  template <class Flags>
+  bool from_python(handle source, Flags, cleanup_list*) noexcept {
+    if (PyUnicode_Check(source.ptr()) || !PySequence_Check(source.ptr())) return false;
+    const Py_ssize_t size = PySequence_Size(source.ptr());
+    if (size < 0 || size > fusor::kMaxRank) {
+      PyErr_Clear();
+      return false;
+    }
+    for (Py_ssize_t i = 0; i < size; ++i) {
+      PyObject* item = PySequence_GetItem(source.ptr(), i);
+      PyObject* index = item == nullptr ? nullptr : PyNumber_Index(item);
+      const long long number = index == nullptr ? 0 : PyLong_AsLongLong(index);
+      Py_XDECREF(item);
+      Py_XDECREF(index);
+      if (PyErr_Occurred() != nullptr) {
+        PyErr_Clear();
+        return false;
+      }
+      value.push_back(number);
+    }
+    return true;
+  }
+
+  static handle from_cpp(const fusor::Dims& dims, rv_policy, cleanup_list*) noexcept {
+    PyObject* tuple = PyTuple_New(dims.rank());
+    for (int i = 0; tuple != nullptr && i < dims.rank(); ++i)
+      PyTuple_SetItem(tuple, i, PyLong_FromLongLong(dims[i]));
+    return tuple;
+  }
+};
+
+/// Any object; what it means is settled by Word<T>::get().
+template <class T, class Text>
+struct word_caster {
+  NB_TYPE_CASTER(fusor::python::Word<T>, Text::name)
+
+  template <class Flags>
+  bool from_python(handle source, Flags, cleanup_list*) noexcept {
+    value.object = borrow(source);
+    return true;
+  }
+  static handle from_cpp(const fusor::python::Word<T>& word, rv_policy, cleanup_list*) noexcept {
+    return word.object.inc_ref();
+  }
+};
+
+#define FUSOR_WORD(type, text)                                                                        \
+  struct text_of_##type {                                                                             \
+    static constexpr auto name = const_name(text);                                                    \
+  };                                                                                                  \
+  template <>                                                                                         \
+  struct type_caster<fusor::python::Word<fusor::type>> : word_caster<fusor::type, text_of_##type> {}; \
+  template <>                                                                                         \
+  struct has_arg_defaults<fusor::python::Word<fusor::type>> : std::true_type {}
+
+FUSOR_WORD(DataType, "DataType | str");
+FUSOR_WORD(Layout, "Layout | str");
+FUSOR_WORD(Precision, "Precision | str");
+FUSOR_WORD(ReductionMode, "ReductionMode | str");
+FUSOR_WORD(ConvMode, "ConvMode | str");
+FUSOR_WORD(DeviceInfo, "DeviceInfo | str");
+#undef FUSOR_WORD
+
+template <>
+struct type_caster<fusor::python::Operand> {
+  NB_TYPE_CASTER(fusor::python::Operand, const_name("Tensor | float | None"))
+
+  template <class Flags>
+  bool from_python(handle source, Flags, cleanup_list*) noexcept {
+    value.object = borrow(source);
+    return true;
+  }
+  static handle from_cpp(const fusor::python::Operand& operand, rv_policy, cleanup_list*) noexcept {
+    return operand.object.inc_ref();
+  }
+};
+
+}  // namespace nanobind::detail

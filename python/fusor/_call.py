@@ -1,0 +1,148 @@
+"""Owns the convenient call of an executable: outputs are made here, and host arrays travel to a GPU and back."""
+
+import sys
+
+from ._fusor import DataType, DeviceMemory, Error, Memory, synchronize
+
+_NUMPY_NAMES = {
+    DataType.f64: "float64", DataType.f32: "float32", DataType.f16: "float16", DataType.i64: "int64",
+    DataType.i32: "int32", DataType.i8: "int8", DataType.u8: "uint8", DataType.b8: "bool",
+}  # fmt: skip
+_FOREIGN_NAMES = {
+    DataType.bf16: "bfloat16", DataType.f8_e4m3: "float8_e4m3fn", DataType.f8_e5m2: "float8_e5m2",
+}  # fmt: skip
+
+
+def numpy_dtype(type):
+    """NumPy's dtype of an element type. bf16 and fp8 are those of ml_dtypes, or where that is missing unsigned
+    integers of as many bits."""
+    import numpy
+
+    if type in _NUMPY_NAMES:
+        return numpy.dtype(_NUMPY_NAMES[type])
+    try:
+        import ml_dtypes
+
+        return numpy.dtype(getattr(ml_dtypes, _FOREIGN_NAMES[type]))
+    except ImportError:
+        return numpy.dtype("uint16" if type == DataType.bf16 else "uint8")
+
+
+def _span(tensor):
+    return 1 + sum((d - 1) * s for d, s in zip(tensor.dims, tensor.strides))
+
+
+def empty(tensor):
+    """A NumPy array with the tensor's type, dims and strides."""
+    import numpy
+
+    dtype = numpy_dtype(tensor.type)
+    flat = numpy.empty(_span(tensor), dtype)
+    strides = [s * dtype.itemsize for s in tensor.strides]
+    return numpy.lib.stride_tricks.as_strided(flat, tensor.dims, strides)
+
+
+def _like_torch(tensor, device):
+    torch = sys.modules["torch"]
+    name = {**_NUMPY_NAMES, **_FOREIGN_NAMES}[tensor.type]
+    return torch.empty_strided(tensor.dims, tensor.strides, dtype=getattr(torch, name), device=device)
+
+
+def _like_cupy(tensor):
+    cupy = sys.modules["cupy"]
+    dtype = numpy_dtype(tensor.type)
+    flat = cupy.empty(_span(tensor), dtype)
+    strides = [s * dtype.itemsize for s in tensor.strides]
+    return cupy.ndarray(tensor.dims, dtype, flat.data, strides)
+
+
+def _library(arrays):
+    for array in arrays:
+        library = type(array).__module__.partition(".")[0]
+        if library in ("torch", "cupy"):
+            return library, array
+    return "numpy", None
+
+
+def _named(self, args, named):
+    """Inputs by name, from positions (the order of `slots` without outputs), one dict, or names."""
+    outputs = {tensor.name for tensor in self.plan.graph.outputs}
+    inputs = [tensor for tensor in self.slots if tensor.name not in outputs]
+    if len(args) == 1 and isinstance(args[0], dict):
+        found = {getattr(key, "name", key): array for key, array in args[0].items()}
+    else:
+        if len(args) > len(inputs):
+            known = ", ".join(tensor.name for tensor in inputs)
+            raise Error(f"run: got {len(args)} inputs, the plan of '{self.plan.graph.name}' has {len(inputs)}: {known}")
+        found = {tensor.name: array for tensor, array in zip(inputs, args)}
+    found.update(named)
+    return found, [tensor for tensor in self.slots if tensor.name in outputs]
+
+
+def call(self, *args, stream=None, workspace=None, **named):
+    """Runs and returns the outputs, which are made here: one array, or a tuple in the order of `slots`.
+
+    Inputs come by position (the order of `slots`), by name, or as one dict. Outputs are arrays of the inputs'
+    library: PyTorch, CuPy, else NumPy; arrays given for outputs are written instead. On a GPU, NumPy arrays are
+    copied there and back and the call waits: for a first try and for tests. run() never copies nor allocates."""
+    arrays, outputs = _named(self, args, named)
+    library, like = _library(arrays.values())
+    if library == "numpy" and not self.plan.device.is_cpu:
+        return _call_from_host(self, arrays, outputs, stream, workspace)
+    for tensor in outputs:
+        if tensor.name in arrays:
+            continue
+        if library == "torch":
+            arrays[tensor.name] = _like_torch(tensor, like.device)
+        else:
+            arrays[tensor.name] = _like_cupy(tensor) if library == "cupy" else empty(tensor)
+    self.run(arrays, stream=stream, workspace=workspace)
+    results = tuple(arrays[tensor.name] for tensor in outputs)
+    return results[0] if len(results) == 1 else results
+
+
+def _placed(tensor, array):
+    """The array as the tensor lies in memory: its bytes, one behind the other."""
+    import numpy
+
+    host = numpy.asarray(array)
+    place = empty(tensor)
+    if host.shape != tuple(tensor.dims) or host.dtype.itemsize != place.dtype.itemsize:
+        raise Error(f"run: tensor '{tensor.name}' is {_words(tensor)}; got {host.dtype} {list(host.shape)}")
+    place[...] = host.view(place.dtype)
+    return _flat(tensor, place)
+
+
+def _flat(tensor, place):
+    import numpy
+
+    return numpy.lib.stride_tricks.as_strided(place, (_span(tensor),), (place.dtype.itemsize,))
+
+
+def _words(tensor):
+    return f"{tensor.type.name} {list(tensor.dims)}"
+
+
+def _call_from_host(self, arrays, outputs, stream, workspace):
+    device = self.plan.device
+    made = {tensor.name for tensor in outputs}
+    mirrors = {}
+    for tensor in self.slots:
+        if tensor.memory == Memory.host:
+            mirrors[tensor.name] = arrays[tensor.name]
+            continue
+        mirrors[tensor.name] = memory = DeviceMemory(device, tensor.bytes)
+        if tensor.name not in made:
+            if tensor.name not in arrays:
+                raise Error(f"run: tensor '{tensor.name}' has no array")
+            memory.copy_from(_placed(tensor, arrays[tensor.name]))
+    pointers = {name: getattr(mirror, "pointer", mirror) for name, mirror in mirrors.items()}
+    self.run(pointers, stream=stream, workspace=workspace)
+    synchronize(device, stream)
+    results = []
+    for tensor in outputs:
+        place = arrays.get(tensor.name)
+        place = empty(tensor) if place is None else place
+        mirrors[tensor.name].copy_to(_flat(tensor, place))
+        results.append(place)
+    return results[0] if len(results) == 1 else tuple(results)

@@ -1,0 +1,63 @@
+"""Writes the type stub of the extension: what nanobind knows of it, and the methods that follow from the table of ops.
+
+usage: make_stub.py FOLDER_OF_THE_PACKAGE OUTPUT"""
+
+import pathlib
+import sys
+import textwrap
+
+ERROR = '''class Error(RuntimeError):
+    """
+    The one exception of fusor. Its message names the op, tensor or file and the numbers.
+    """
+
+    kind: ErrorKind
+'''
+
+
+def added_methods():
+    """Removes what Python added to the classes, and returns it as a stub has it."""
+    import fusor
+    from fusor import _ops
+
+    text = ""
+    for name in _ops.added:
+        delattr(fusor.GraphBuilder, name)
+        kind = _ops.Kind(name, _ops.kinds()[name])
+        text += f'    {kind.signature()}:\n        """{kind.document()}"""\n\n'
+    call = fusor.Executable.__call__.__doc__
+    del fusor.Executable.__call__
+    return text, textwrap.indent(
+        f'def __call__(self, *arrays, stream=None, workspace=None, **named) -> object:\n    """{call}"""\n\n', "    "
+    )
+
+
+def into_class(stub, name, text):
+    """Puts text at the end of a class."""
+    begin = stub.index(f"class {name}:")
+    end = stub.find("\nclass ", begin + 1)
+    other = stub.find("\ndef ", begin + 1)
+    end = min(e for e in (end, other, len(stub)) if e > 0)
+    return stub[:end].rstrip() + "\n\n" + text.rstrip() + "\n\n" + stub[end:]
+
+
+def main():
+    package, output = sys.argv[1:]
+    sys.path.insert(0, package)
+    from nanobind.stubgen import StubGen
+
+    methods, call = added_methods()
+    import fusor._fusor
+
+    generator = StubGen(fusor._fusor)
+    generator.put(fusor._fusor)
+    stub = generator.get()
+    stub = stub.replace("from fusor import Error as Error\n", "")
+    stub = stub.replace("class ErrorKind(", ERROR + "\nclass ErrorKind(", 1)
+    stub = into_class(into_class(stub, "GraphBuilder", methods), "Executable", call)
+    compile(stub, output, "exec")
+    pathlib.Path(output).write_text(stub)
+
+
+if __name__ == "__main__":
+    main()

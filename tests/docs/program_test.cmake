@@ -1,0 +1,22 @@
+# Compiles the first C++ program of a page against the public headers and libfusor.so, runs it on the CPU, and compares
+# its last line with the comment that promises it.
+file(READ ${PAGE} text)
+string(REGEX MATCH "```cpp\n([^`]*)```" block "${text}")
+set(program "${CMAKE_MATCH_1}")
+if(NOT program MATCHES "int main[(][)].*// ([^\n]*)\n}")
+  message(FATAL_ERROR "${PAGE} has no C++ program that ends with what it prints")
+endif()
+set(promised "${CMAKE_MATCH_1}")
+file(MAKE_DIRECTORY ${WORK})
+file(WRITE ${WORK}/program.cpp "${program}")
+execute_process(COMMAND ${CXX} -std=c++20 -I${INCLUDE} ${WORK}/program.cpp -o ${WORK}/program ${LIBRARY}
+  RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
+if(NOT result EQUAL 0)
+  message(FATAL_ERROR "it does not compile:\n${output}")
+endif()
+get_filename_component(folder ${LIBRARY} DIRECTORY)
+set(ENV{LD_LIBRARY_PATH} ${folder})
+execute_process(COMMAND ${WORK}/program RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE errors)
+if(NOT result EQUAL 0 OR NOT output STREQUAL "${promised}\n")
+  message(FATAL_ERROR "promised: ${promised}\nprinted: ${output}${errors}")
+endif()

@@ -1,0 +1,169 @@
+"""Tests of graphs: operators, keyword arguments, methods that follow from the table of ops, errors."""
+
+import pickle
+import unittest
+
+import fusor
+import numpy
+from support import runs
+
+
+class Operators(unittest.TestCase):
+    def evaluate(self, body, *arrays):
+        g = fusor.GraphBuilder()
+        xs = [g.input(f"x{i}", a.shape, a.dtype) for i, a in enumerate(arrays)]
+        return runs(g.finish(body(*xs)), *arrays)
+
+    def setUp(self):
+        self.a = numpy.array([[1, -2, 3]], numpy.float32)
+        self.b = numpy.array([[4], [5]], numpy.float32)
+
+    def test_arithmetic_broadcasts_as_in_numpy(self):
+        for body in (
+            lambda a, b: a + b,
+            lambda a, b: a - b,
+            lambda a, b: a * b,
+            lambda a, b: a / b,
+            lambda a, b: abs(a) ** b,
+            lambda a, b: -a + b,
+        ):
+            numpy.testing.assert_allclose(self.evaluate(body, self.a, self.b), body(self.a, self.b), rtol=1e-6)
+
+    def test_numbers_stand_on_either_side(self):
+        for body in (lambda a: 2 * a, lambda a: a * 2.5, lambda a: 1 - a, lambda a: a / 4, lambda a: 1 / a):
+            numpy.testing.assert_allclose(self.evaluate(body, self.a), body(self.a), rtol=1e-6)
+
+    def test_whole_numbers_beside_integers_stay_integers(self):
+        a = numpy.array([5, -7], numpy.int32)
+        result = self.evaluate(lambda a: a * 3 + 1, a)
+        self.assertEqual(result.dtype, numpy.int32)
+        numpy.testing.assert_array_equal(result, a * 3 + 1)
+
+    def test_comparisons_give_booleans(self):
+        for body in (lambda a, b: a < b, lambda a, b: a <= b, lambda a, b: a > b, lambda a, b: a >= b):
+            result = self.evaluate(body, self.a, self.b)
+            self.assertEqual(result.dtype, numpy.bool_)
+            numpy.testing.assert_array_equal(result, body(self.a, self.b))
+
+    def test_matmul(self):
+        numpy.testing.assert_allclose(
+            self.evaluate(lambda a, b: b @ a, self.a, self.b), self.b @ self.a, rtol=1e-6
+        )
+
+    def test_equality_is_of_tensors_so_that_they_are_keys(self):
+        g = fusor.GraphBuilder()
+        x, y = g.input("x", (2,)), g.input("y", (2,))
+        self.assertTrue(x == x)
+        self.assertFalse(x == y)
+        self.assertFalse(x == "x")
+        self.assertEqual({x: 1, y: 2}[y], 2)
+
+    def test_what_is_no_operand_is_a_type_error(self):
+        x = fusor.GraphBuilder().input("x", (2,))
+        with self.assertRaises(TypeError):
+            x + "y"
+
+
+class Methods(unittest.TestCase):
+    def test_every_kind_of_op_has_a_method_with_a_docstring(self):
+        from fusor import _ops
+
+        for name in _ops.kinds():
+            if name != "pointwise" and name != "reduction":
+                self.assertTrue(getattr(fusor.GraphBuilder, name).__doc__, name)
+
+    def test_attributes_are_keyword_arguments(self):
+        g = fusor.GraphBuilder()
+        x = g.input("x", (4,))
+        graph = g.finish(g.relu(x, upper_clip=6, lower_clip_slope=0.5, name="leaky"))
+        self.assertEqual(graph.ops[0].name, "leaky")
+        result = runs(graph, numpy.array([-2, 1, 7, 6], numpy.float32))
+        numpy.testing.assert_array_equal(result, [-1, 1, 6, 6])
+
+    def test_operands_may_be_named_and_numbers(self):
+        g = fusor.GraphBuilder()
+        x = g.input("x", (3,))
+        result = runs(g.finish(g.max(b=0.5, a=x)), numpy.array([0, 1, 2], numpy.float32))
+        numpy.testing.assert_array_equal(result, [0.5, 1, 2])
+
+    def test_an_unknown_argument_is_named_with_the_known_ones(self):
+        g = fusor.GraphBuilder()
+        with self.assertRaisesRegex(TypeError, "gelu.. has no argument 'approximate'; it has x, name, type, compute"):
+            g.gelu(g.input("x", (3,)), approximate=True)
+
+    def test_reductions_and_views(self):
+        a = numpy.arange(24, dtype=numpy.float32).reshape(2, 3, 4)
+        g = fusor.GraphBuilder()
+        x = g.input("x", a.shape)
+        outputs = [
+            g.output(g.reduce(x, "max", [-1]), "max"),
+            g.output(g.transpose(x, (2, 0, 1)), "transposed", layout="row_major"),
+            g.output(g.slice(x, (0, 1, 0), (2, 3, 4), (1, 1, 2)), "part"),
+            g.output(g.reshape(x, (6, 4)), "flat"),
+            g.output(g.concatenate([x, x], -1), "twice"),
+        ]
+        results = dict(zip([t.name for t in outputs], runs(g.finish(), a)))
+        numpy.testing.assert_array_equal(results["max"], a.max(-1, keepdims=True))
+        numpy.testing.assert_array_equal(results["transposed"], a.transpose(2, 0, 1))
+        numpy.testing.assert_array_equal(results["part"], a[:, 1:3, ::2])
+        numpy.testing.assert_array_equal(results["flat"], a.reshape(6, 4))
+        numpy.testing.assert_array_equal(results["twice"], numpy.concatenate([a, a], -1))
+
+    def test_types_are_known_by_every_usual_name(self):
+        g = fusor.GraphBuilder()
+        names = ["fp16", "f16", "float16", numpy.float16, numpy.dtype("float16"), fusor.DataType.f16]
+        for i, name in enumerate(names):
+            self.assertEqual(g.input(f"x{i}", (1,), name).type, fusor.DataType.f16)
+
+
+class Errors(unittest.TestCase):
+    def test_a_mistake_names_the_op_and_the_numbers_and_has_a_kind(self):
+        g = fusor.GraphBuilder()
+        a, b = g.input("a", (2, 3)), g.input("b", (4, 5))
+        with self.assertRaisesRegex(fusor.Error, r"3.*4") as caught:
+            a @ b
+        self.assertEqual(caught.exception.kind, fusor.ErrorKind.bad_input)
+
+    def test_unknown_words_list_the_known_ones(self):
+        g = fusor.GraphBuilder()
+        with self.assertRaisesRegex(fusor.Error, "unknown type 'fp17'; known: fp64, fp32"):
+            g.input("x", (1,), "fp17")
+        with self.assertRaisesRegex(fusor.Error, "unknown reduction mode 'sum'; known: add"):
+            g.reduce(g.input("x", (1,)), "sum")
+        with self.assertRaisesRegex(fusor.Error, "unknown device 'H9000'"):
+            fusor.DeviceInfo.named("H9000")
+
+    def test_a_tensor_of_another_builder_is_refused(self):
+        x = fusor.GraphBuilder().input("x", (2,))
+        with self.assertRaisesRegex(fusor.Error, "does not belong"):
+            fusor.GraphBuilder("other").relu(x)
+
+    def test_operators_need_a_builder(self):
+        g = fusor.GraphBuilder()
+        graph = g.finish(g.relu(g.input("x", (2,))))
+        with self.assertRaisesRegex(fusor.Error, "finished graph"):
+            graph.tensors[0] + 1
+
+
+class Files(unittest.TestCase):
+    def setUp(self):
+        g = fusor.GraphBuilder("kept", precision="allow_tf32")
+        self.graph = g.finish(g.relu(g.input("x", (2, 3), "fp16")))
+
+    def test_graphs_travel_as_json_and_pickles(self):
+        self.assertEqual(fusor.graph_from_json(self.graph.to_json()), self.graph)
+        self.assertEqual(pickle.loads(pickle.dumps(self.graph)), self.graph)
+
+    def test_graphs_say_what_they_have(self):
+        self.assertEqual([t.name for t in self.graph.inputs], ["x"])
+        self.assertEqual([op.kind for op in self.graph.ops], ["relu"])
+        self.assertEqual(self.graph.precision, fusor.Precision.allow_tf32)
+        self.assertEqual(self.graph.outputs[0].shape, (2, 3))
+
+    def test_a_damaged_document_is_an_error_with_its_place(self):
+        with self.assertRaisesRegex(fusor.Error, "expected a graph"):
+            fusor.graph_from_json('{"format": 1, "kind": "plan"}')
+
+
+if __name__ == "__main__":
+    unittest.main()
