@@ -386,7 +386,7 @@ class SiteWriter {
 
   void write_parameters(int at, const Pointwise& pointwise) {
     line(3, "Parameters<{}> p{};", device_type(pointwise.compute), number(at));
-    for (const ParameterName& parameter : parameters_of(pointwise.mode))
+    for (const ModeParameter& parameter : parameters_of(pointwise))
       line(3, "p{0}.{1} = args.v{0}_{1};", number(at), parameter.name);
   }
 
@@ -489,6 +489,46 @@ std::string macro_name(const std::string& name) {
   return upper;
 }
 
+// The compute capability of "sm_90a", times ten: what __CUDA_ARCH__ is.
+int arch_of(const std::string& target) {
+  int arch = 0;
+  for (const char c : target)
+    if (c >= '0' && c <= '9') arch = arch * 10 + (c - '0');
+  return arch * 10;
+}
+
+std::string config_text(const KernelSource& source) {
+  std::string text = fmt::format(
+      "#include \"codegen/device/base/elements.cuh\"\n\n"
+      "struct Config {{\n  static constexpr int arch = {};\n",
+      arch_of(source.target));
+  for (const auto& [name, value] : source.config) {
+    if (const auto* const type = std::get_if<DataType>(&value))
+      text += fmt::format("  using {} = {};\n", name, device_type(*type));
+    else if (const auto* const truth = std::get_if<bool>(&value))
+      text += fmt::format("  static constexpr bool {} = {};\n", name, *truth);
+    else
+      text += fmt::format("  static constexpr int {} = {};\n", name, std::get<int64_t>(value));
+  }
+  return text + "};\n";
+}
+
+// Members of structs are declared by device files: that they lie where their bytes are is checked.
+std::string parameters_text(const KernelSource& source) {
+  std::string text;
+  std::string checks;
+  if (!source.types.empty()) text = fmt::format("#include \"codegen/device/{}\"\n\n", source.types);
+  text += "struct Params {\n";
+  for (const ParameterField& field : source.parameters) {
+    if (field.type.empty())
+      checks += fmt::format("static_assert(FUSOR_PLACE(Params, {}) == {}, \"\");\n", field.path, field.at);
+    else
+      text += fmt::format("  {} {}{};\n", field.type, field.path,
+                          field.count > 0 ? fmt::format("[{}]", field.count) : std::string());
+  }
+  return text + "};\n" + checks + "\n";
+}
+
 void hash_access(Hasher& hasher, const KernelSite& site, const Access& access) {
   for (int axis = 0; axis < site.expr.domain.rank(); ++axis)
     hasher.add(access.strides[axis] == 0 ? 0 : has_stride_field(site, access, axis) ? 1 : 2);
@@ -538,10 +578,13 @@ std::string emit_header(const KernelSource& source, const SourceNames* names) {
   std::string text;
   bool reduces = false;
   for (const ConfigValue& value : source.config)
-    text += fmt::format("#define FUSOR_{} {}\n", macro_name(value.name), value.value);
+    if (!std::holds_alternative<DataType>(value.value))
+      text += fmt::format("#define FUSOR_{} {}\n", macro_name(value.name), value.number());
+  text += config_text(source);
   for (const KernelSite& site : source.sites) reduces |= site.expr.has_reduction();
   text += fmt::format("#include \"codegen/device/base/{}.cuh\"\n\n", reduces ? "reduction" : "pointwise");
   for (const KernelSite& site : source.sites) text += SiteWriter(site, names).write();
+  if (!source.parameters.empty()) text += parameters_text(source);
   return text;
 }
 
@@ -561,9 +604,13 @@ int64_t accumulator_bytes(const KernelSite& site) {
 std::string structure_hash(const KernelSource& source) {
   Hasher hasher;
   hasher.add(source.root).add(source.target).add(source.config.size());
-  for (const ConfigValue& value : source.config) hasher.add(value.name).add(value.value);
+  for (const ConfigValue& value : source.config)
+    hasher.add(value.name).add(value.value.index()).add(value.number());
   hasher.add(source.sites.size());
   for (const KernelSite& site : source.sites) hash_site(hasher, site);
+  hasher.add(source.types).add(source.parameters.size());
+  for (const ParameterField& field : source.parameters)
+    hasher.add(field.path).add(field.type).add(field.count).add(field.at);
   return hasher.hex();
 }
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <type_traits>
 
 #include "codegen/expr_emitter.h"
 
@@ -76,8 +77,8 @@ void append_node(std::vector<SiteField>& fields, const KernelSite& site, int at)
       if (has_default_parameters(node.pointwise)) return;
       field.kind = SiteField::Kind::parameter;
       field.type = device_type(node.pointwise.compute);
-      for (const ParameterName& parameter : parameters_of(node.pointwise.mode)) {
-        field.parameter = parameter.member;
+      for (const ModeParameter& parameter : parameters_of(node.pointwise)) {
+        field.value = parameter.value;
         field.name = fmt::format("v{}_{}", number, parameter.name);
         fields.push_back(field);
       }
@@ -154,7 +155,7 @@ void put_field(ArgumentBlock& block, const SiteField& field, const KernelSite& s
       return put_scalar(block, expr.nodes[at], fusion);
     case SiteField::Kind::parameter: {
       const Pointwise& pointwise = expr.nodes[at].pointwise;
-      return put_number(block, pointwise.compute, pointwise.*field.parameter);
+      return put_number(block, pointwise.compute, field.value);
     }
     case SiteField::Kind::reduced_count: {
       const Node& total = *reduction_of(expr, expr.stores[at]);
@@ -175,25 +176,13 @@ bool has_stride_field(const KernelSite& site, const Access& access, int axis) {
   return stride != 0 && !(axis == site.vector_axis && stride == 1);
 }
 
-std::vector<ParameterName> parameters_of(PointwiseMode mode) {
-  switch (mode) {
-    case PointwiseMode::relu:
-    case PointwiseMode::relu_bwd:
-      return {{"lower_clip", &Pointwise::lower_clip},
-              {"upper_clip", &Pointwise::upper_clip},
-              {"lower_clip_slope", &Pointwise::lower_clip_slope}};
-    case PointwiseMode::elu:
-    case PointwiseMode::elu_bwd:
-      return {{"elu_alpha", &Pointwise::elu_alpha}};
-    case PointwiseMode::softplus:
-    case PointwiseMode::softplus_bwd:
-      return {{"softplus_beta", &Pointwise::softplus_beta}};
-    case PointwiseMode::swish:
-    case PointwiseMode::swish_bwd:
-      return {{"swish_beta", &Pointwise::swish_beta}};
-    default:
-      return {};
-  }
+std::vector<ModeParameter> parameters_of(const Pointwise& pointwise) {
+  std::vector<ModeParameter> parameters;
+  Pointwise::visit(pointwise, [&]<class Field>(std::string_view name, const Field& value) {
+    if constexpr (std::is_same_v<Field, double>)
+      if (pointwise.has(name)) parameters.push_back({name, value});
+  });
+  return parameters;
 }
 
 int value_number(const Expr& expr, int node) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/lowered.h"
@@ -32,7 +33,7 @@ struct SiteField {
   bool of_store = false;  ///< `at` counts stores, else nodes
   int at = 0;
   int axis = 0;
-  double Pointwise::*parameter = nullptr;
+  double value = 0;  ///< of a parameter
   std::string name;  ///< "in0", "in0_stride1", "v3_elu_alpha": also how the text calls it
   std::string type;  ///< device type
 };
@@ -40,12 +41,13 @@ struct SiteField {
 /// In the order in which they lie in Args.
 std::vector<SiteField> site_fields(const KernelSite& site);
 
-/// The parameters that a mode's formula reads: name in Pointwise and in the device's Parameters.
-struct ParameterName {
-  const char* name;
-  double Pointwise::*member;
+/// The parameters that the mode's formula reads, as Pointwise::visit names them and the device's Parameters
+/// do.
+struct ModeParameter {
+  std::string_view name;
+  double value;
 };
-std::vector<ParameterName> parameters_of(PointwiseMode mode);
+std::vector<ModeParameter> parameters_of(const Pointwise& pointwise);
 
 /// What the text calls things: loads in0, in1 ..., values v0, v1 ... and stores out0, out1 ... by their
 /// order. Totals are the kernel's, so a reduce node takes no number.

@@ -2,9 +2,12 @@
 #pragma once
 
 #include <array>
+#include <concepts>
 #include <cstring>
 #include <memory>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -26,10 +29,33 @@ struct KernelSite {
   bool addressed = false;  ///< the value is one load: the struct also says where an element lies
 };
 
-/// A named integer that the root file reads as a macro: part of the compiled text.
+/// A named constant of `struct Config`, part of the compiled text: `static constexpr` where it is a number or
+/// a truth, `using` where it is a type.
 struct ConfigValue {
   std::string name;
-  int64_t value = 0;
+  std::variant<int64_t, bool, DataType> value;
+
+  ConfigValue(std::string name_, DataType type) : name(std::move(name_)), value(type) {}
+  template <std::integral Value>
+  ConfigValue(std::string name_, Value number) : name(std::move(name_)) {
+    if constexpr (std::is_same_v<Value, bool>)
+      value = number;
+    else
+      value = static_cast<int64_t>(number);
+  }
+  /// A type counts as its number in core/dtype.def.
+  int64_t number() const {
+    return std::visit([](auto each) { return static_cast<int64_t>(each); }, value);
+  }
+};
+
+/// One field of `struct Params`, in the order of the argument block (codegen/parameters makes both at once).
+struct ParameterField {
+  std::string path;  ///< "vectors"; of a member of a struct, "problem.axis[0].start"
+  std::string
+      type;  ///< "FastDivisor"; empty for members: a device file declares them, and their place is checked
+  int count = 0;  ///< elements of an array; 0: no array
+  int at = 0;     ///< byte offset
 };
 
 /// What NVRTC is given: a device file by name and what is generated around it. Two sources of equal structure
@@ -39,6 +65,9 @@ struct KernelSource {
   std::vector<KernelSite> sites;
   std::vector<ConfigValue> config;
   std::string target;  ///< "sm_90a"
+  /// Fields of struct Params; none: the root file declares it.
+  std::vector<ParameterField> parameters = {};
+  std::string types = {};  ///< the device file that declares the structs among them, "tiled/tiling.cuh"
 };
 
 /// A place in an argument block that run() fills in.

@@ -6,6 +6,7 @@
 
 #include <cstring>
 #include <functional>
+#include <set>
 
 namespace fusor {
 namespace {
@@ -83,6 +84,13 @@ Fusion fusion_of(int operands) {
 TEST(EmitHeader, BiasRelu) {
   EXPECT_EQ(emit_header(bias_relu()), R"(#define FUSOR_INDEX_BITS 32
 #define FUSOR_VECTOR 8
+#include "codegen/device/base/elements.cuh"
+
+struct Config {
+  static constexpr int arch = 900;
+  static constexpr int index_bits = 32;
+  static constexpr int vector = 8;
+};
 #include "codegen/device/base/pointwise.cuh"
 
 struct Y {
@@ -111,6 +119,30 @@ struct Y {
 };
 
 )");
+}
+
+TEST(EmitHeader, ConfigHoldsNumbersTruthsAndTypes) {
+  KernelSource source = bias_relu();
+  source.config = {{"index_bits", 64}, {"tails", true}, {"Out", DataType::bf16}};
+  source.target = "sm_89";
+  EXPECT_THAT(emit_header(source), HasSubstr(R"(struct Config {
+  static constexpr int arch = 890;
+  static constexpr int index_bits = 64;
+  static constexpr bool tails = true;
+  using Out = bf16;
+};
+)"));
+}
+
+TEST(StructureHash, TellsANumberATruthAndATypeApart) {
+  std::set<std::string> hashes;
+  for (const ConfigValue& value :
+       {ConfigValue("x", 1), ConfigValue("x", true), ConfigValue("x", DataType{1})}) {
+    KernelSource source = bias_relu();
+    source.config.push_back(value);
+    hashes.insert(structure_hash(source));
+  }
+  EXPECT_EQ(hashes.size(), 3u);
 }
 
 TEST(EmitHeader, ReductionsGetAnAccumulatorAndAFinish) {

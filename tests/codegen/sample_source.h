@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "codegen/parameters.h"
 #include "core/lowered.h"
 
 namespace fusor::test {
@@ -44,16 +45,24 @@ inline KernelSource sample_source(int relus = 1, int64_t rows = 64, int64_t colu
   result.node = 2 + relus;
   result.access = access(2);
   expr.stores.push_back(result);
-  return {"elementwise/elementwise.cuh",
-          {site},
-          {{"index_bits", 32},
-           {"vector", 4},
-           {"threads", 256},
-           {"unroll", 1},
-           {"unroll_axis", -1},
-           {"unroll_tails", 0},
-           {"row_tails", 1}},
-          target};
+  KernelSource source{.root = "elementwise/elementwise.cuh",
+                      .sites = {site},
+                      .config = {{"index_bits", 32},
+                                 {"vector", 4},
+                                 {"threads", 256},
+                                 {"unroll", 1},
+                                 {"unroll_axis", -1},
+                                 {"unroll_tails", false},
+                                 {"row_tails", true}},
+                      .target = target};
+  Parameters p(32);
+  p.index("vectors", rows * columns / 4);
+  p.index("row_extent", columns);
+  p.index("unroll_extent", 1);
+  p.divisors("extents", Dims{rows, columns / 4});
+  source.parameters = p.fields();
+  source.parameters.push_back({"y", "Y::Args"});
+  return source;
 }
 
 }  // namespace fusor::test

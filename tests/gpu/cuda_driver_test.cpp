@@ -49,9 +49,9 @@ class CudaDriverGpu : public ::testing::Test {
     std::string problem;
     if (!available(&problem) || !nvrtc::available(&problem)) GTEST_SKIP() << problem;
     make_current();
-    const KernelSource source = test::sample_source();
+    const KernelSource source = test::sample_source(1, 64, 128, describe(0).target());
     const std::string text = emit_header(source) + kKernels;
-    cubin_ = nvrtc::compile(source.root, text, describe(0).target()).cubin;
+    cubin_ = nvrtc::compile(source.root, text, source.target).cubin;
     out_ = DeviceBuffer(300 * sizeof(int64_t));
     for (size_t i = 0; i < block_.values.size(); ++i) block_.values[i] = static_cast<int64_t>(7 * i);
     block_.out = out_.get();

@@ -8,8 +8,8 @@
 
 #include "backend/engines/contraction/epilogue.h"
 #include "codegen/expr_emitter.h"
+#include "codegen/parameters.h"
 #include "core/ceil_div.h"
-#include "core/fast_divisor.h"
 
 namespace fusor {
 
@@ -176,13 +176,14 @@ Launch PartialResults::combination(const Fusion& fusion, int index_bits, std::st
   launch.entry = "reduce_parts";
   launch.grid[0] = static_cast<uint32_t>(ceil_div(reduction.results, width));
   launch.block[0] = static_cast<uint32_t>(width * rows);
-  launch.arguments.put_pointer(Patch::Kind::scratch, 0);
-  launch.arguments.put_int(reduction.results);
-  launch.arguments.put_int(parts());
-  for (const int64_t extent : source.sites[0].expr.domain)
-    FastDivisor::of(extent, index_bits).put(launch.arguments);
-  fusor::write_arguments(launch.arguments, source.sites[0], fusion);
-  launch.source = std::make_shared<const KernelSource>(std::move(source));
+  const KernelSite& y = source.sites[0];
+  Parameters p(index_bits);
+  p.scratch("partials", "const Y::Accumulator", 0);
+  p.wide("results", reduction.results);
+  p.wide("parts", parts());
+  p.divisors("extents", y.expr.domain);
+  p.site("y", y, fusion);
+  p.move_to(std::move(source), launch);
   return launch;
 }
 

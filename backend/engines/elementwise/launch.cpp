@@ -1,14 +1,13 @@
-// Owns the argument blocks of the kernels in codegen/device/elementwise: the order of the puts is the order
-// of the fields there.
+// Owns the kernel sources and the parameters of the kernels in codegen/device/elementwise.
 #include "backend/engines/elementwise/launch.h"
 
 #include <algorithm>
 #include <bit>
 
 #include "codegen/expr_emitter.h"
+#include "codegen/parameters.h"
 #include "core/ceil_div.h"
 #include "core/fail.h"
-#include "core/fast_divisor.h"
 
 namespace fusor {
 
@@ -77,38 +76,33 @@ void configure_reduction(KernelSource& source, const ElementwiseSchedule& s) {
   source.config.push_back({"kept", s.kept});
   if (rows) source.config.push_back({"row_tails", has_row_tails(s)});
   source.config.push_back({"split", s.splits > 1});
-  if (s.splits > 1) source.config.push_back({"finish_group", finish_group(s)});
 }
 
-std::shared_ptr<const KernelSource> make_source(const ElementwiseSchedule& s, const DeviceInfo& device) {
-  auto source = std::make_shared<KernelSource>();
-  source->target = device.target();
-  source->config = {{"index_bits", s.index_bits}, {"vector", s.vector}, {"threads", s.threads}};
+KernelSource make_source(const ElementwiseSchedule& s, const DeviceInfo& device) {
+  KernelSource source;
+  source.target = device.target();
+  source.config = {{"index_bits", s.index_bits}, {"vector", s.vector}, {"threads", s.threads}};
   switch (s.variant) {
     case Variant::plain:
-      configure_plain(*source, s);
+      configure_plain(source, s);
       break;
     case Variant::transpose:
-      configure_transpose(*source, s);
+      configure_transpose(source, s);
       break;
     case Variant::planes:
-      configure_planes(*source, s);
+      configure_planes(source, s);
       break;
     case Variant::rows:
     case Variant::columns:
-      configure_reduction(*source, s);
+      configure_reduction(source, s);
       break;
   }
-  source->sites = s.staged;
-  source->sites.push_back(s.y);
+  source.sites = s.staged;
+  source.sites.push_back(s.y);
   return source;
 }
 
-// ---- Arguments ----
-
-void put_extents(ArgumentBlock& block, const Dims& extents, int bits) {
-  for (const int64_t extent : extents) FastDivisor::of(extent, bits).put(block);
-}
+// ---- Parameters, by the names that the kernels have for them ----
 
 Dims extents_in_vectors(const ElementwiseSchedule& s) {
   Dims extents = s.domain();
@@ -116,111 +110,115 @@ Dims extents_in_vectors(const ElementwiseSchedule& s) {
   return extents;
 }
 
-void put_plain(ArgumentBlock& block, const ElementwiseSchedule& s) {
+void append_plain(Parameters& p, const ElementwiseSchedule& s) {
   Dims extents = extents_in_vectors(s);
   if (s.unroll_axis >= 0) extents[s.unroll_axis] = ceil_div(extents[s.unroll_axis], s.unroll);
-  block.put_int(element_count(extents));
-  block.put_int(s.domain()[s.last()]);
-  block.put_int(s.unroll_axis >= 0 ? s.domain()[s.unroll_axis] : 1);
-  put_extents(block, extents, s.index_bits);
+  p.index("vectors", element_count(extents));
+  p.index("row_extent", s.domain()[s.last()]);
+  p.index("unroll_extent", s.unroll_axis >= 0 ? s.domain()[s.unroll_axis] : 1);
+  p.divisors("extents", extents);
 }
 
-void put_transpose(ArgumentBlock& block, const ElementwiseSchedule& s, const Fusion& fusion) {
+void append_transpose(Parameters& p, const ElementwiseSchedule& s, const Fusion& fusion) {
   const int v = s.last();
   Dims extents = s.domain();
-  block.put_int(extents[v - 1]);
-  block.put_int(extents[v]);
+  p.index("extent_f", extents[v - 1]);
+  p.index("extent_v", extents[v]);
   extents[v - 1] = ceil_div(extents[v - 1], 8 * s.vector);
   extents[v] = ceil_div(extents[v], 8 * s.vector);
-  put_extents(block, extents, s.index_bits);
-  for (const KernelSite& site : s.staged) write_arguments(block, site, fusion);
+  p.divisors("extents", extents);
+  for (size_t i = 0; i < s.staged.size(); ++i) p.site(i == 0 ? "x0" : "x1", s.staged[i], fusion);
 }
 
-void put_planes(ArgumentBlock& block, const ElementwiseSchedule& s, const Fusion& fusion) {
+void append_planes(Parameters& p, const ElementwiseSchedule& s, const Fusion& fusion) {
   Dims extents = s.domain();
-  block.put_int(extents[s.channel_axis()]);
-  FastDivisor::of(extents[s.plane_axis()], s.index_bits).put(block);
+  p.index("channels", extents[s.channel_axis()]);
+  p.divisor("plane", extents[s.plane_axis()]);
   extents[s.plane_axis()] = 1;
   extents[s.channel_axis()] = ceil_div(extents[s.channel_axis()], s.channels);
-  put_extents(block, extents, s.index_bits);
-  write_arguments(block, s.staged[0], fusion);
+  p.divisors("extents", extents);
+  p.site("x0", s.staged[0], fusion);
 }
 
-void put_partials(ArgumentBlock& block, const ElementwiseSchedule& s, int scratch) {
-  if (s.splits > 1)
-    block.put_pointer(Patch::Kind::scratch, scratch);
-  else
-    block.put_int(0);
-}
-
-void put_rows(ArgumentBlock& block, const ElementwiseSchedule& s, int scratch) {
+void append_rows(Parameters& p, const ElementwiseSchedule& s, int scratch) {
   const int64_t extent = s.domain()[s.last()];
   const int64_t vectors = s.vectors(s.kept, s.domain().rank());
-  put_partials(block, s, scratch);
-  block.put_int(s.vectors(0, s.kept));
-  block.put_int(vectors);
+  if (s.splits > 1) p.scratch("partials", "Y::Accumulator", scratch);
+  p.index("rows", s.vectors(0, s.kept));
+  p.index("vectors", vectors);
   // Where every row of vectors ends in a partial one, only a single reduced axis has whole ones in front of
   // it.
   const bool one_axis = s.domain().rank() == s.kept + 1;
-  block.put_int(!has_row_tails(s) ? vectors : one_axis ? extent / s.vector : 0);
-  block.put_int(s.chunk);
-  block.put_int(extent);
-  put_extents(block, extents_in_vectors(s), s.index_bits);
+  p.index("whole_vectors", !has_row_tails(s) ? vectors : one_axis ? extent / s.vector : 0);
+  p.index("chunk", s.chunk);
+  p.index("row_extent", extent);
+  p.divisors("extents", extents_in_vectors(s));
 }
 
-void put_columns(ArgumentBlock& block, const ElementwiseSchedule& s, int scratch) {
-  put_partials(block, s, scratch);
-  block.put_int(s.vectors(0, s.kept));
-  block.put_int(s.vectors(s.kept, s.domain().rank()));
-  block.put_int(s.chunk);
-  put_extents(block, extents_in_vectors(s), s.index_bits);
+void append_columns(Parameters& p, const ElementwiseSchedule& s, int scratch) {
+  if (s.splits > 1) p.scratch("partials", "Y::Accumulator", scratch);
+  p.index("vectors", s.vectors(0, s.kept));
+  p.index("steps", s.vectors(s.kept, s.domain().rank()));
+  p.index("chunk", s.chunk);
+  p.divisors("extents", extents_in_vectors(s));
 }
 
-Launch first_launch(const ElementwiseSchedule& s, const Fusion& fusion,
-                    std::shared_ptr<const KernelSource> source, int scratch) {
+Parameters first_parameters(const ElementwiseSchedule& s, const Fusion& fusion, int scratch) {
+  Parameters p(s.index_bits);
+  switch (s.variant) {
+    case Variant::plain:
+      append_plain(p, s);
+      break;
+    case Variant::transpose:
+      append_transpose(p, s, fusion);
+      break;
+    case Variant::planes:
+      append_planes(p, s, fusion);
+      break;
+    case Variant::rows:
+      append_rows(p, s, scratch);
+      break;
+    case Variant::columns:
+      append_columns(p, s, scratch);
+      break;
+  }
+  p.site("y", s.y, fusion);
+  return p;
+}
+
+Launch first_launch(const ElementwiseSchedule& s, const Fusion& fusion, const DeviceInfo& device,
+                    int scratch) {
+  KernelSource source = make_source(s, device);
   Launch launch;
-  launch.entry = entry_of(source->root);
-  launch.source = std::move(source);
+  launch.entry = entry_of(source.root);
   launch.grid = {grid_x(s.blocks()), static_cast<uint32_t>(s.splits), 1};
   launch.block = {static_cast<uint32_t>(s.threads), 1, 1};
   launch.shared_bytes = s.shared_bytes();
-  switch (s.variant) {
-    case Variant::plain:
-      put_plain(launch.arguments, s);
-      break;
-    case Variant::transpose:
-      put_transpose(launch.arguments, s, fusion);
-      break;
-    case Variant::planes:
-      put_planes(launch.arguments, s, fusion);
-      break;
-    case Variant::rows:
-      put_rows(launch.arguments, s, scratch);
-      break;
-    case Variant::columns:
-      put_columns(launch.arguments, s, scratch);
-      break;
-  }
-  write_arguments(launch.arguments, s.y, fusion);
+  first_parameters(s, fusion, scratch).move_to(std::move(source), launch);
   return launch;
 }
 
-Launch finish_launch(const ElementwiseSchedule& s, const Fusion& fusion,
-                     std::shared_ptr<const KernelSource> source, int scratch) {
+Launch finish_launch(const ElementwiseSchedule& s, const Fusion& fusion, const DeviceInfo& device,
+                     int scratch) {
   const int64_t results = results_of(s);
   const bool rows = s.variant == Variant::rows;
+  KernelSource source{.root = "elementwise/reduce_finish.cuh",
+                      .sites = {s.y},
+                      .config = {{"index_bits", s.index_bits}, {"group", finish_group(s)}, {"kept", s.kept}},
+                      .target = device.target()};
   Launch launch;
   launch.entry = "reduce_finish";
-  launch.source = std::move(source);
   launch.grid = {grid_x(ceil_div(results, kFinishThreads / finish_group(s))), 1, 1};
   launch.block = {static_cast<uint32_t>(kFinishThreads), 1, 1};
-  put_partials(launch.arguments, s, scratch);
-  launch.arguments.put_int(results);
-  launch.arguments.put_int(s.splits);
-  launch.arguments.put_int(rows ? s.splits : 1);
-  launch.arguments.put_int(rows ? 1 : results);
-  put_extents(launch.arguments, s.domain(), s.index_bits);
-  write_arguments(launch.arguments, s.y, fusion);
+  Parameters p(s.index_bits);
+  p.scratch("partials", "const Y::Accumulator", scratch);
+  p.index("results", results);
+  p.index("splits", s.splits);
+  p.index("result_step", rows ? s.splits : 1);
+  p.index("split_step", rows ? 1 : results);
+  p.divisors("extents", s.domain());
+  p.site("y", s.y, fusion);
+  p.move_to(std::move(source), launch);
   return launch;
 }
 
@@ -252,12 +250,11 @@ int64_t scratch_bytes(const ElementwiseSchedule& schedule) {
 void append_launches(Lowered& lowered, const ElementwiseProblem& problem,
                      const ElementwiseSchedule& schedule) {
   const Fusion& fusion = problem.fusion;
-  const auto source = make_source(schedule, problem.device);
   const int scratch = static_cast<int>(lowered.scratch.size());
-  lowered.steps.push_back(first_launch(schedule, fusion, source, scratch));
+  lowered.steps.push_back(first_launch(schedule, fusion, problem.device, scratch));
   if (schedule.splits > 1) {
     lowered.scratch.push_back(scratch_bytes(schedule));
-    lowered.steps.push_back(finish_launch(schedule, fusion, source, scratch));
+    lowered.steps.push_back(finish_launch(schedule, fusion, problem.device, scratch));
   }
   append_guards(lowered.guards, schedule.y, schedule.vector);
   for (const KernelSite& site : schedule.staged) append_guards(lowered.guards, site, schedule.vector);

@@ -23,18 +23,18 @@ FUSOR_DEVICE float widen(f16 x) {
 // The upper byte of an fp16.
 FUSOR_DEVICE float widen(f8_e5m2 x) { return widen(f16{static_cast<u16>(x.bits << 8)}); }
 FUSOR_DEVICE float widen(f8_e4m3 x) {
-#if __CUDA_ARCH__ >= 890
-  u32 pair;
-  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(pair) : "h"(static_cast<u16>(x.bits)));
-  return widen(f16{static_cast<u16>(pair)});
-#else
-  const int magnitude = x.bits & 0x7f;
-  // The bits as a float are too small by the difference of the biases, 2^(127 - 7); subnormals come out right
-  // too.
-  const float value = __int_as_float(magnitude << 20) * 0x1p120f;
-  const int bits = magnitude == 0x7f ? 0x7fffffff : __float_as_int(value);
-  return __int_as_float(bits | (x.bits & 0x80) << 24);
-#endif
+  if constexpr (Config::arch >= 890) {
+    u32 pair;
+    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(pair) : "h"(static_cast<u16>(x.bits)));
+    return widen(f16{static_cast<u16>(pair)});
+  } else {
+    const int magnitude = x.bits & 0x7f;
+    // The bits as a float are too small by the difference of the biases, 2^(127 - 7); subnormals come out
+    // right too.
+    const float value = __int_as_float(magnitude << 20) * 0x1p120f;
+    const int bits = magnitude == 0x7f ? 0x7fffffff : __float_as_int(value);
+    return __int_as_float(bits | (x.bits & 0x80) << 24);
+  }
 }
 
 // ---- From a carrier to an element: to nearest even; fp8 and integers saturate; NaN becomes 0 in integers
@@ -134,16 +134,16 @@ struct Narrow<bf16> {
   template <class C>
   static __device__ __forceinline__ bf16 from(C x) {
     bf16 y;
-#if __CUDA_ARCH__ >= 800
-    // Alone, it would be a conversion of a quarter of the rate.
-    u32 pair;
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(0.0f), "f"(odd_float(x)));
-    y.bits = static_cast<u16>(pair);
-#else
-    const u32 bits = __float_as_uint(odd_float(x));
-    const u32 rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
-    y.bits = static_cast<u16>((bits & 0x7fffffff) > 0x7f800000 ? 0x7fff : rounded);
-#endif
+    if constexpr (Config::arch >= 800) {
+      // Alone, it would be a conversion of a quarter of the rate.
+      u32 pair;
+      asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(0.0f), "f"(odd_float(x)));
+      y.bits = static_cast<u16>(pair);
+    } else {
+      const u32 bits = __float_as_uint(odd_float(x));
+      const u32 rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+      y.bits = static_cast<u16>((bits & 0x7fffffff) > 0x7f800000 ? 0x7fff : rounded);
+    }
     return y;
   }
 };
@@ -151,26 +151,26 @@ template <>
 struct Narrow<f8_e4m3> {
   template <class C>
   static __device__ __forceinline__ f8_e4m3 from(C x) {
-#if __CUDA_ARCH__ >= 890
-    u16 pair;
-    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0f), "f"(odd_float(x)));
-    return f8_e4m3{static_cast<u8>(pair)};
-#else
-    return f8_e4m3{float_to_f8<4, 3, 0x7e>(odd_float(x))};
-#endif
+    if constexpr (Config::arch >= 890) {
+      u16 pair;
+      asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0f), "f"(odd_float(x)));
+      return f8_e4m3{static_cast<u8>(pair)};
+    } else {
+      return f8_e4m3{float_to_f8<4, 3, 0x7e>(odd_float(x))};
+    }
   }
 };
 template <>
 struct Narrow<f8_e5m2> {
   template <class C>
   static __device__ __forceinline__ f8_e5m2 from(C x) {
-#if __CUDA_ARCH__ >= 890
-    u16 pair;
-    asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0f), "f"(odd_float(x)));
-    return f8_e5m2{static_cast<u8>(pair)};
-#else
-    return f8_e5m2{float_to_f8<5, 2, 0x7b>(odd_float(x))};
-#endif
+    if constexpr (Config::arch >= 890) {
+      u16 pair;
+      asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0f), "f"(odd_float(x)));
+      return f8_e5m2{static_cast<u8>(pair)};
+    } else {
+      return f8_e5m2{float_to_f8<5, 2, 0x7b>(odd_float(x))};
+    }
   }
 };
 
@@ -188,18 +188,20 @@ struct Round {
     return widen(narrow<T>(x));
   }
 };
-#if __CUDA_ARCH__ >= 800
 template <>
 struct Round<bf16> {
   template <class C>
   static __device__ __forceinline__ float to(C x) {
-    // The upper half of a pair is the bits of a float as it is.
-    u32 bits;
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(odd_float(x)), "f"(0.0f));
-    return __uint_as_float(bits);
+    if constexpr (Config::arch >= 800) {
+      // The upper half of a pair is the bits of a float as it is.
+      u32 bits;
+      asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(odd_float(x)), "f"(0.0f));
+      return __uint_as_float(bits);
+    } else {
+      return widen(narrow<bf16>(x));
+    }
   }
 };
-#endif
 template <class T, class C>
 FUSOR_DEVICE Carrier<T> round_to(C x) {
   return Round<T>::to(x);
@@ -213,11 +215,10 @@ struct PairConversion {
   static constexpr bool kExists = false;
 };
 
-#if __CUDA_ARCH__ >= 800
 template <>
 struct PairConversion<f16> {
   using Bits = u32;
-  static constexpr bool kExists = true;
+  static constexpr bool kExists = Config::arch >= 800;
   static __device__ __forceinline__ void widen(Bits bits, float& low, float& high) {
     low = ::widen(f16{static_cast<u16>(bits)});
     high = ::widen(f16{static_cast<u16>(bits >> 16)});
@@ -231,7 +232,7 @@ struct PairConversion<f16> {
 template <>
 struct PairConversion<bf16> {
   using Bits = u32;
-  static constexpr bool kExists = true;
+  static constexpr bool kExists = Config::arch >= 800;
   static __device__ __forceinline__ void widen(Bits bits, float& low, float& high) {
     low = __uint_as_float(bits << 16);
     high = __uint_as_float(bits & 0xffff0000u);
@@ -242,13 +243,11 @@ struct PairConversion<bf16> {
     return bits;
   }
 };
-#endif
-#if __CUDA_ARCH__ >= 890
 #define FUSOR_PAIR_OF_F8(T, format)                                                          \
   template <>                                                                                \
   struct PairConversion<T> {                                                                 \
     using Bits = u16;                                                                        \
-    static constexpr bool kExists = true;                                                    \
+    static constexpr bool kExists = Config::arch >= 890;                                     \
     static __device__ __forceinline__ void widen(Bits bits, float& low, float& high) {       \
       u32 halves;                                                                            \
       asm("cvt.rn.f16x2." format " %0, %1;" : "=r"(halves) : "h"(bits));                     \
@@ -263,7 +262,6 @@ struct PairConversion<bf16> {
 FUSOR_PAIR_OF_F8(f8_e4m3, "e4m3x2")
 FUSOR_PAIR_OF_F8(f8_e5m2, "e5m2x2")
 #undef FUSOR_PAIR_OF_F8
-#endif
 
 template <class T, int N>
 FUSOR_DEVICE Vec<Carrier<T>, N> widen(const Vec<T, N>& x) {

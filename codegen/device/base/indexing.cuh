@@ -5,6 +5,9 @@
 
 // ---- Division by a number that the host knows (core/fast_divisor.h writes the three fields) ----
 
+FUSOR_DEVICE u32 upper_half(u32 a, u32 b) { return __umulhi(a, b); }
+FUSOR_DEVICE u64 upper_half(u64 a, u64 b) { return __umul64hi(a, b); }
+
 struct FastDivisor {
   alignas(8) Index divisor;
   alignas(8) UnsignedIndex multiplier;
@@ -12,11 +15,7 @@ struct FastDivisor {
 
   // n / divisor for 0 <= n, rounded down.
   __device__ __forceinline__ Index divide(Index n) const {
-#if FUSOR_INDEX_BITS == 64
-    const Index quotient = static_cast<Index>(__umul64hi(n, multiplier) >> shift);
-#else
-    const Index quotient = static_cast<Index>(__umulhi(n, multiplier) >> shift);
-#endif
+    const Index quotient = static_cast<Index>(upper_half(static_cast<UnsignedIndex>(n), multiplier) >> shift);
     return divisor == 1 ? n : quotient;
   }
   // Leaves the quotient in n and returns the remainder.

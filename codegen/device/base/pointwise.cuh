@@ -113,18 +113,24 @@ struct Exact {
   FUSOR_DEVICE T min(T a, T b) {
     return a < b || a != a ? a : b;
   }
-#if __CUDA_ARCH__ >= 800
   FUSOR_DEVICE float max(float a, float b) {
-    float y;
-    asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
-    return y;
+    if constexpr (Config::arch >= 800) {
+      float y;
+      asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+      return y;
+    } else {
+      return max<float>(a, b);
+    }
   }
   FUSOR_DEVICE float min(float a, float b) {
-    float y;
-    asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
-    return y;
+    if constexpr (Config::arch >= 800) {
+      float y;
+      asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+      return y;
+    } else {
+      return min<float>(a, b);
+    }
   }
-#endif
 };
 #undef FUSOR_BUILTIN
 

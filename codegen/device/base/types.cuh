@@ -3,46 +3,29 @@
 // meant, multiply_add() says so.
 #pragma once
 
-#ifndef FUSOR_INDEX_BITS
-#error "the generated header comes first: it says how wide an Index is"
-#endif
+#include "codegen/device/base/elements.cuh"
 
 #define FUSOR_DEVICE static __device__ __forceinline__
 
-using i8 = signed char;
-using u8 = unsigned char;
-using u16 = unsigned short;
-using i32 = int;
-using u32 = unsigned int;
-using i64 = long long;
-using u64 = unsigned long long;
-
 // Coordinates, offsets and counts of elements; u-forms for the divisors of base/indexing.cuh.
-#if FUSOR_INDEX_BITS == 64
-using Index = i64;
-using UnsignedIndex = u64;
-#else
-using Index = i32;
-using UnsignedIndex = u32;
-#endif
+// The generated header comes first: it says how wide they are.
+template <int kBits>
+struct IndexOfBits {
+  using type = i32;
+  using unsigned_type = u32;
+};
+template <>
+struct IndexOfBits<64> {
+  using type = i64;
+  using unsigned_type = u64;
+};
+using Index = IndexOfBits<Config::index_bits>::type;
+using UnsignedIndex = IndexOfBits<Config::index_bits>::unsigned_type;
 
-// ---- Element types and their carriers: the type in which a value is held between steps ----
+// Where a member lies in a struct, in bytes: the generated header compares it with where the host puts it.
+#define FUSOR_PLACE(type, member) __INTADDR__(&(((type*)0)->member))
 
-struct f16 {
-  u16 bits;
-};
-struct bf16 {
-  u16 bits;
-};
-struct f8_e4m3 {
-  u8 bits;
-};
-struct f8_e5m2 {
-  u8 bits;
-};
-struct b8 {
-  u8 bits;
-};
+// ---- The carriers of element types: the type in which a value is held between steps ----
 
 template <class T>
 struct CarrierOf {

@@ -8,21 +8,16 @@
 //   No shared memory. Tails, if any: whole vectors first, then element by element in a rolled loop.
 #include "fusor_generated.cuh"
 
-constexpr int kVector = FUSOR_VECTOR;
-constexpr int kThreads = FUSOR_THREADS;
-constexpr int kUnroll = FUSOR_UNROLL;
-constexpr int kUnrollAxis = FUSOR_UNROLL_AXIS;          // -1: a block's width apart
-constexpr bool kUnrollTails = FUSOR_UNROLL_TAILS != 0;  // kUnrollAxis' extent is not a multiple of kUnroll
-constexpr bool kRowTails = FUSOR_ROW_TAILS != 0;  // the vector axis' extent is not a multiple of kVector
+constexpr int kVector = Config::vector;
+constexpr int kThreads = Config::threads;
+constexpr int kUnroll = Config::unroll;
+constexpr int kUnrollAxis = Config::unroll_axis;     // -1: a block's width apart
+constexpr bool kUnrollTails = Config::unroll_tails;  // kUnrollAxis' extent is not a multiple of kUnroll
+constexpr bool kRowTails = Config::row_tails;        // the vector axis' extent is not a multiple of kVector
 constexpr int kLast = Y::kRank - 1;
 
-struct Params {
-  alignas(8) Index vectors;        // all of them, counting kUnroll neighbours along kUnrollAxis once
-  alignas(8) Index row_extent;     // elements along the vector axis
-  alignas(8) Index unroll_extent;  // elements along kUnrollAxis
-  FastDivisor extents[Y::kRank];   // the last one in vectors
-  Y::Args y;
-};
+// vectors: all of them, counting kUnroll neighbours along kUnrollAxis once; row_extent, unroll_extent:
+// elements along the vector axis and kUnrollAxis; extents: the last one in vectors.
 
 // One vector, or what exists of it, element by element.
 static __device__ __forceinline__ void apply_vector(const Params& p, Index (&at)[Y::kRank]) {

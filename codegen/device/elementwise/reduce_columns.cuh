@@ -6,23 +6,19 @@
 //            lane 1           steps 1, kLanes + 1 ...
 //            lane kLanes - 1  ...   --> halved in shared memory: staged[kVector][kThreads / 2]
 //   lane 0 --> Y::finish, or partials[split][column] --> reduce_finish
-#include "codegen/device/elementwise/reduce_finish.cuh"
+#include "fusor_generated.cuh"
 
-constexpr int kVector = FUSOR_VECTOR;
-constexpr int kThreads = FUSOR_THREADS;
-constexpr int kWidth = FUSOR_WIDTH;  // neighbouring vectors of a block
+#include "codegen/device/elementwise/totals.cuh"
+
+constexpr int kVector = Config::vector;
+constexpr int kThreads = Config::threads;
+constexpr int kWidth = Config::width;  // neighbouring vectors of a block
 constexpr int kLanes = kThreads / kWidth;
-constexpr int kUnroll = FUSOR_UNROLL;
-constexpr int kKept = FUSOR_KEPT;
+constexpr int kUnroll = Config::unroll;
+constexpr int kKept = Config::kept;
 
-struct Params {
-  alignas(8) Y::Accumulator* partials;  // [split][column]
-  alignas(8) Index vectors;             // over all kept axes
-  alignas(8) Index steps;               // over all reduced axes
-  alignas(8) Index chunk;               // steps of a split
-  FastDivisor extents[Y::kRank];        // the last kept one in vectors
-  Y::Args y;
-};
+// partials: of a split reduction, [split][column]; vectors: over all kept axes; steps: over all reduced ones;
+// chunk: steps of a split; extents: the last kept one in vectors.
 
 static __device__ __forceinline__ void add(const Params& p, Index step, Index (&at)[Y::kRank],
                                            Y::Accumulator (&total)[kVector]) {
@@ -80,11 +76,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) reduce_columns(const __gr
   if (lane != 0 || vector >= p.vectors) return;
 #pragma unroll
   for (int i = 0; i < kVector; ++i) {
-#if FUSOR_SPLIT
-    p.partials[(blockIdx.y * p.vectors + vector) * kVector + i] = total[i];
-#else
-    Y::finish(p.y, at, total[i]);
+    leave<Config::split>(p, (blockIdx.y * p.vectors + vector) * kVector + i, at, total[i]);
     ++at[kKept - 1];
-#endif
   }
 }

@@ -4,17 +4,14 @@
 //
 //   row 0: parts 0, kRows, ...    row 1: parts 1, kRows + 1, ...    --> shared of_row[kRows][kWidth]
 //   kWidth == 1: combine_group    else row 0 adds the rows in order --> Y::finish
-#include "codegen/device/elementwise/reduce_finish.cuh"
+#include "fusor_generated.cuh"
+
+#include "codegen/device/elementwise/totals.cuh"
 
 // A block has kWidth neighbouring results (32, or 1); kRows threads share one.
-constexpr int kWidth = FUSOR_WIDTH, kRows = FUSOR_ROWS, kThreads = kWidth * kRows;
+constexpr int kWidth = Config::width, kRows = Config::rows, kThreads = kWidth * kRows;
 
-struct Params {
-  const Y::Accumulator* partials;
-  i64 results, parts;
-  FastDivisor extents[Y::kRank];  // kept axes first
-  Y::Args y;
-};
+// extents: kept axes first.
 
 // Combines the totals of a column of threads in its first one.
 static __device__ __forceinline__ void combine_rows(Y::Accumulator& total, int row, int column) {
@@ -41,6 +38,6 @@ extern "C" __global__ void __launch_bounds__(kThreads) reduce_parts(const __grid
     combine_rows(total, row, column);
   if (row > 0 || result >= p.results) return;
   Index at[Y::kRank] = {};
-  coordinates<0, FUSOR_KEPT>(static_cast<Index>(result), p.extents, at);
+  coordinates<0, Config::kept>(static_cast<Index>(result), p.extents, at);
   Y::finish(p.y, at, total);
 }

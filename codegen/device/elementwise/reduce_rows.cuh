@@ -5,26 +5,21 @@
 //   row   lane 0 | lane 1 | ... | kGroup - 1   each adds vectors kGroup apart, kUnroll at a time
 //         +------- combine_group ----------+   shuffles, then shared memory across warps
 //   lane 0 --> Y::finish, or partials[row][split] --> reduce_finish
-#include "codegen/device/elementwise/reduce_finish.cuh"
+#include "fusor_generated.cuh"
 
-constexpr int kVector = FUSOR_VECTOR;
-constexpr int kThreads = FUSOR_THREADS;
-constexpr int kGroup = FUSOR_GROUP;  // threads a row
-constexpr int kUnroll = FUSOR_UNROLL;
-constexpr int kKept = FUSOR_KEPT;
-constexpr bool kRowTails = FUSOR_ROW_TAILS != 0;  // the last axis' extent is not a multiple of kVector
+#include "codegen/device/elementwise/totals.cuh"
+
+constexpr int kVector = Config::vector;
+constexpr int kThreads = Config::threads;
+constexpr int kGroup = Config::group;  // threads a row
+constexpr int kUnroll = Config::unroll;
+constexpr int kKept = Config::kept;
+constexpr bool kRowTails = Config::row_tails;  // the last axis' extent is not a multiple of kVector
 constexpr int kLast = Y::kRank - 1;
 
-struct Params {
-  alignas(8) Y::Accumulator* partials;  // [row][split]
-  alignas(8) Index rows;
-  alignas(8) Index vectors;        // of a row
-  alignas(8) Index whole_vectors;  // how many of them, from the first on, are surely whole
-  alignas(8) Index chunk;          // vectors of a split
-  alignas(8) Index row_extent;     // elements along the last axis
-  FastDivisor extents[Y::kRank];   // the last one in vectors
-  Y::Args y;
-};
+// partials: of a split reduction, [row][split]; vectors: of a row, whole_vectors of which, from the first on,
+// are surely whole; chunk: vectors of a split; row_extent: elements along the last axis; extents: the last
+// one in vectors.
 
 static __device__ __forceinline__ void add_whole(const Params& p, Index vector, Index (&at)[Y::kRank],
                                                  Y::Accumulator& total) {
@@ -71,9 +66,5 @@ extern "C" __global__ void __launch_bounds__(kThreads) reduce_rows(const __grid_
 
   combine_group<kGroup, kThreads>(total);
   if (lane != 0 || row >= p.rows) return;
-#if FUSOR_SPLIT
-  p.partials[row * gridDim.y + blockIdx.y] = total;
-#else
-  Y::finish(p.y, at, total);
-#endif
+  leave<Config::split>(p, row * gridDim.y + blockIdx.y, at, total);
 }

@@ -9,9 +9,9 @@
 //            2 N .. 3 N - 1  c2 c3 c0 c1 ...     column over all banks
 #include "fusor_generated.cuh"
 
-constexpr int kVector = FUSOR_VECTOR;
-constexpr int kThreads = FUSOR_THREADS;
-constexpr bool kTileTails = FUSOR_TILE_TAILS != 0;  // the extents are not multiples of a tile
+constexpr int kVector = Config::vector;
+constexpr int kThreads = Config::threads;
+constexpr bool kTileTails = Config::tile_tails;  // the extents are not multiples of a tile
 constexpr int kF = Y::kRank - 2;
 constexpr int kV = Y::kRank - 1;
 constexpr int kSide = 8;
@@ -19,19 +19,12 @@ constexpr int kTile = kSide * kVector;
 constexpr int kLines = kThreads / kSide;  // of a tile that the block loads at a time
 static_assert(kTile % kLines == 0, "every thread takes part in every pass over a tile");
 
-struct Params {
-  alignas(8) Index extent_f;
-  alignas(8) Index extent_v;
-  FastDivisor extents[Y::kRank];  // outer axes in elements, the last two in tiles
-  X0::Args x0;
-#if FUSOR_STAGED > 1
-  X1::Args x1;
-#endif
-  Y::Args y;
-};
+// extents: outer axes in elements, the last two in tiles.
 
-template <class X>
-using Tile = Vec<typename X::Stored, kVector>[kTile][kSide];
+struct X1;  // the second staged site, where there is one
+
+template <class T>
+using Tile = Vec<T, kVector>[kTile][kSide];
 
 // How many of the kVector elements from `from` on lie below `extent`.
 static __device__ __forceinline__ int count_below(Index extent, Index from) {
@@ -42,8 +35,8 @@ static __device__ __forceinline__ int count_below(Index extent, Index from) {
 
 // Fills the tile row by row along f. Elements that do not exist are never read back.
 template <class X>
-static __device__ __forceinline__ void fill(Tile<X>& tile, const Params& p, const typename X::Args& args,
-                                            const Index (&corner)[Y::kRank]) {
+static __device__ __forceinline__ void fill(Tile<typename X::Stored>& tile, const Params& p,
+                                            const typename X::Args& args, const Index (&corner)[Y::kRank]) {
   const int chunk = threadIdx.x % kSide;
 #pragma unroll 2
   for (int pass = 0; pass < kTile / kLines; ++pass) {
@@ -66,36 +59,26 @@ static __device__ __forceinline__ void fill(Tile<X>& tile, const Params& p, cons
 }
 
 // The vector along v at line f of the tile.
-template <class X>
-static __device__ __forceinline__ Vec<typename X::Value, kVector> column(const Tile<X>& tile, int f,
-                                                                         int chunk) {
-  Vec<typename X::Value, kVector> values;
+template <class T>
+static __device__ __forceinline__ Vec<Carrier<T>, kVector> column(const Vec<T, kVector> (&tile)[kTile][kSide],
+                                                                  int f, int chunk) {
+  Vec<Carrier<T>, kVector> values;
 #pragma unroll
   for (int i = 0; i < kVector; ++i)
     values[i] = widen(tile[chunk * kVector + i][(f / kVector) ^ chunk].lane[f % kVector]);
   return values;
 }
 
-template <class X>
-static __device__ __forceinline__ Vec<typename X::Value, 1> element(const Tile<X>& tile, int f, int v) {
+template <class T>
+static __device__ __forceinline__ Vec<Carrier<T>, 1> element(const Vec<T, kVector> (&tile)[kTile][kSide],
+                                                             int f, int v) {
   return {{widen(tile[v][(f / kVector) ^ (v / kVector)].lane[f % kVector])}};
 }
 
-extern "C" __global__ void __launch_bounds__(kThreads) transpose(const __grid_constant__ Params p) {
-  __shared__ Tile<X0> tile0;
-#if FUSOR_STAGED > 1
-  __shared__ Tile<X1> tile1;
-#endif
-  Index corner[Y::kRank];
-  coordinates<0, Y::kRank>(blockIdx.x, p.extents, corner);
-  corner[kF] *= kTile;
-  corner[kV] *= kTile;
-  fill<X0>(tile0, p, p.x0, corner);
-#if FUSOR_STAGED > 1
-  fill<X1>(tile1, p, p.x1, corner);
-#endif
-  __syncthreads();
-
+// Columns of the tiles leave through Y.
+template <class... T>
+static __device__ __forceinline__ void store(const Params& p, Index (&corner)[Y::kRank],
+                                             const Vec<T, kVector> (&... tiles)[kTile][kSide]) {
   const int chunk = threadIdx.x % kSide;
   corner[kV] += chunk * kVector;
   const int count = count_below(p.extent_v, corner[kV]);
@@ -105,23 +88,38 @@ extern "C" __global__ void __launch_bounds__(kThreads) transpose(const __grid_co
     corner[kF] = first_f + f;
     if (kTileTails && corner[kF] >= p.extent_f) break;
     if (count == kVector) {
-#if FUSOR_STAGED > 1
-      Y::apply<kVector>(p.y, corner, kVector, column<X0>(tile0, f, chunk), column<X1>(tile1, f, chunk));
-#else
-      Y::apply<kVector>(p.y, corner, kVector, column<X0>(tile0, f, chunk));
-#endif
+      Y::apply<kVector>(p.y, corner, kVector, column(tiles, f, chunk)...);
     } else {
       const Index first_v = corner[kV];
 #pragma unroll 1
       for (int i = 0; i < count; ++i, ++corner[kV]) {
         const int v = chunk * kVector + i;
-#if FUSOR_STAGED > 1
-        Y::apply<1>(p.y, corner, 1, element<X0>(tile0, f, v), element<X1>(tile1, f, v));
-#else
-        Y::apply<1>(p.y, corner, 1, element<X0>(tile0, f, v));
-#endif
+        Y::apply<1>(p.y, corner, 1, element(tiles, f, v)...);
       }
       corner[kV] = first_v;
     }
   }
+}
+
+template <class Second, class P>
+static __device__ __forceinline__ void transpose_tile(const P& p) {
+  __shared__ Tile<X0::Stored> tile0;
+  Index corner[Y::kRank];
+  coordinates<0, Y::kRank>(blockIdx.x, p.extents, corner);
+  corner[kF] *= kTile;
+  corner[kV] *= kTile;
+  fill<X0>(tile0, p, p.x0, corner);
+  if constexpr (Config::staged > 1) {
+    __shared__ Tile<typename Second::Stored> tile1;
+    fill<Second>(tile1, p, p.x1, corner);
+    __syncthreads();
+    store(p, corner, tile0, tile1);
+  } else {
+    __syncthreads();
+    store(p, corner, tile0);
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads) transpose(const __grid_constant__ Params p) {
+  transpose_tile<X1>(p);
 }

@@ -8,23 +8,17 @@
 //   alignment matters to the run; the padding to an odd number of units keeps channel vectors in other banks.
 #include "fusor_generated.cuh"
 
-constexpr int kVector = FUSOR_VECTOR;  // 16 bytes of what is staged
-constexpr int kThreads = FUSOR_THREADS;
-constexpr int kChannels = FUSOR_CHANNELS;         // of a tile
-constexpr bool kRunLoads = FUSOR_RUN_LOADS != 0;  // the loads run through planes, else the stores
+constexpr int kVector = Config::vector;  // 16 bytes of what is staged
+constexpr int kThreads = Config::threads;
+constexpr int kChannels = Config::channels;    // of a tile
+constexpr bool kRunLoads = Config::run_loads;  // the loads run through planes, else the stores
 constexpr int kPlaneAxis = kRunLoads ? Y::kRank - 2 : Y::kRank - 1;
 constexpr int kChannelAxis = kRunLoads ? Y::kRank - 1 : Y::kRank - 2;
 constexpr int kVectors = kChannels / kVector;  // of channels, at one position
 constexpr int kBatch = 4;                      // loads that a thread has in flight
 static_assert(kThreads % kVectors == 0, "a thread keeps its channels");
 
-struct Params {
-  alignas(8) Index channels;
-  FastDivisor plane;              // positions of one
-  FastDivisor extents[Y::kRank];  // in tiles
-  X0::Args x0;
-  Y::Args y;
-};
+// plane: positions of one; extents: in tiles.
 
 using Element = X0::Stored;
 using Unit = Vec<Element, kVector>;

@@ -19,7 +19,7 @@ inline bool has_config(const KernelSource& source, std::string_view name) {
 
 /// Of a name that is there.
 inline int64_t config_value(const KernelSource& source, std::string_view name) {
-  return std::ranges::find(source.config, name, &ConfigValue::name)->value;
+  return std::ranges::find(source.config, name, &ConfigValue::name)->number();
 }
 
 /// A tensor that a launch copies: its map and where it begins.

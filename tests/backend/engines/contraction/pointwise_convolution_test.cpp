@@ -130,7 +130,7 @@ TEST(PointwiseConvolution, OneValueAnImageKeepsTheConvolution) {
 }
 
 int64_t config_value(const KernelSource& source, const char* name) {
-  return std::ranges::find(source.config, name, &ConfigValue::name)->value;
+  return std::ranges::find(source.config, name, &ConfigValue::name)->number();
 }
 
 TEST(PointwiseConvolution, WgmmaCopiesBothLayoutsAsBoxes) {

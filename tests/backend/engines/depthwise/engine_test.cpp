@@ -53,7 +53,7 @@ int64_t config_of(const Fusion& fusion, std::string_view name,
   const Lowered lowered = test::lower(depthwise_engine(), fusion, config, h200());
   const std::vector<ConfigValue>& values = launch(lowered).source->config;
   const auto found = std::ranges::find(values, name, &ConfigValue::name);
-  return found == values.end() ? -1 : found->value;
+  return found == values.end() ? -1 : found->number();
 }
 
 Fusion grouped(int64_t channels_a_group, int64_t multiplier) {

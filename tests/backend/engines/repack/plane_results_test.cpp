@@ -27,7 +27,7 @@ Graph planes(const Dims& x, const Dims& w, OutputOptions y = {}, DataType type =
 
 int64_t value_of(const KernelSource& source, std::string_view name) {
   const auto found = std::ranges::find(source.config, name, &ConfigValue::name);
-  return found == source.config.end() ? -1 : found->value;
+  return found == source.config.end() ? -1 : found->number();
 }
 
 // The product of the cheapest setting of the first way out.

@@ -35,7 +35,7 @@ const Launch& launch(const Lowered& lowered, size_t step = 0) {
 
 int64_t config_value(const KernelSource& source, std::string_view name) {
   const auto found = std::ranges::find(source.config, name, &ConfigValue::name);
-  return found == source.config.end() ? -1 : found->value;
+  return found == source.config.end() ? -1 : found->number();
 }
 
 int64_t config_of(const Fusion& fusion, std::string_view name, const EngineConfig& config = tiled(64, 64)) {
@@ -206,7 +206,7 @@ TEST(Direct, PixelsAndTapsAreLoadedOneByOne) {
   const KernelSource source = *launch(lowered(forward(64, Layout::nchw))).source;
   const auto width = std::ranges::find(source.config, "a_width", &ConfigValue::name);
   ASSERT_NE(width, source.config.end());
-  EXPECT_EQ(width->value, 1);
+  EXPECT_EQ(width->number(), 1);
 }
 
 TEST(Direct, ShortFormsOnlyWhereResultsHave16BitsOrLess) {

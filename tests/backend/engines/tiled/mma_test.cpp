@@ -50,7 +50,7 @@ int64_t config_of(const Fusion& fusion, std::string_view name,
   const Lowered steps = lowered(fusion, config);
   const std::vector<ConfigValue>& values = launch(steps).source->config;
   const auto found = std::ranges::find(values, name, &ConfigValue::name);
-  return found == values.end() ? -1 : found->value;
+  return found == values.end() ? -1 : found->number();
 }
 
 // x [2, channels, 14, 14] with a 3x3 window, and nothing around the convolution.

@@ -1,4 +1,10 @@
 #define FUSOR_INDEX_BITS 32
+#include "codegen/device/base/elements.cuh"
+
+struct Config {
+  static constexpr int arch = 900;
+  static constexpr int index_bits = 32;
+};
 #include "codegen/device/base/pointwise.cuh"
 
 struct Y {

@@ -10,6 +10,23 @@
 #define FUSOR_ADVANCE 1
 #define FUSOR_A_PLAIN 1
 #define FUSOR_B_PLAIN 1
+#include "codegen/device/base/elements.cuh"
+
+struct Config {
+  static constexpr int arch = 900;
+  static constexpr int index_bits = 32;
+  static constexpr int strided_gradient = 0;
+  static constexpr int vector = 4;
+  static constexpr int rows = 1;
+  static constexpr int strip = 4;
+  static constexpr int taps = 3;
+  static constexpr int spread = 1;
+  static constexpr int blocks = 3;
+  static constexpr int lines = 3;
+  static constexpr int advance = 1;
+  static constexpr int a_plain = 1;
+  static constexpr int b_plain = 1;
+};
 #include "codegen/device/base/pointwise.cuh"
 
 struct A {

@@ -7,6 +7,20 @@
 #define FUSOR_SPREAD 1
 #define FUSOR_WHOLE_ROWS 1
 #define FUSOR_BLOCKS 4
+#include "codegen/device/base/elements.cuh"
+
+struct Config {
+  static constexpr int arch = 900;
+  static constexpr int index_bits = 32;
+  static constexpr int strided_gradient = 0;
+  static constexpr int vector = 8;
+  static constexpr int rows = 1;
+  static constexpr int strip = 4;
+  static constexpr int taps = 3;
+  static constexpr int spread = 1;
+  static constexpr int whole_rows = 1;
+  static constexpr int blocks = 4;
+};
 #include "codegen/device/base/pointwise.cuh"
 
 struct A {

@@ -5,6 +5,18 @@
 #define FUSOR_UNROLL_AXIS 0
 #define FUSOR_UNROLL_TAILS 1
 #define FUSOR_ROW_TAILS 0
+#include "codegen/device/base/elements.cuh"
+
+struct Config {
+  static constexpr int arch = 900;
+  static constexpr int index_bits = 32;
+  static constexpr int vector = 2;
+  static constexpr int threads = 256;
+  static constexpr int unroll = 4;
+  static constexpr int unroll_axis = 0;
+  static constexpr bool unroll_tails = true;
+  static constexpr bool row_tails = false;
+};
 #include "codegen/device/base/pointwise.cuh"
 
 struct Y {
@@ -30,5 +42,13 @@ struct Y {
     }
     store_whole(args.out0 + (at[0] * args.out0_stride0 + at[1]), narrow<bf16>(r0), count);
   }
+};
+
+struct Params {
+  alignas(8) Index vectors;
+  alignas(8) Index row_extent;
+  alignas(8) Index unroll_extent;
+  FastDivisor extents[2];
+  Y::Args y;
 };
 

@@ -5,7 +5,18 @@
 #define FUSOR_WIDTH 32
 #define FUSOR_KEPT 1
 #define FUSOR_SPLIT 1
-#define FUSOR_FINISH_GROUP 1
+#include "codegen/device/base/elements.cuh"
+
+struct Config {
+  static constexpr int arch = 900;
+  static constexpr int index_bits = 32;
+  static constexpr int vector = 8;
+  static constexpr int threads = 256;
+  static constexpr int unroll = 4;
+  static constexpr int width = 32;
+  static constexpr int kept = 1;
+  static constexpr bool split = true;
+};
 #include "codegen/device/base/reduction.cuh"
 
 struct Y {
@@ -55,5 +66,14 @@ struct Y {
     store(args.out2 + at[0], narrow<bf16>(total.r2.result()));
     store(args.out3 + at[0], narrow<bf16>(total.r3.result()));
   }
+};
+
+struct Params {
+  Y::Accumulator* partials;
+  alignas(8) Index vectors;
+  alignas(8) Index steps;
+  alignas(8) Index chunk;
+  FastDivisor extents[2];
+  Y::Args y;
 };
 

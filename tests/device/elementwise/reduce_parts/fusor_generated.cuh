@@ -2,6 +2,15 @@
 #define FUSOR_WIDTH 32
 #define FUSOR_ROWS 32
 #define FUSOR_KEPT 1
+#include "codegen/device/base/elements.cuh"
+
+struct Config {
+  static constexpr int arch = 900;
+  static constexpr int index_bits = 32;
+  static constexpr int width = 32;
+  static constexpr int rows = 32;
+  static constexpr int kept = 1;
+};
 #include "codegen/device/base/reduction.cuh"
 
 struct Y {
@@ -32,5 +41,13 @@ struct Y {
   static __device__ __forceinline__ void finish(const Args& args, const Index (&at)[kRank], const Accumulator& total) {
     store(args.out0 + at[0], narrow<float>(total.r0.result()));
   }
+};
+
+struct Params {
+  const Y::Accumulator* partials;
+  i64 results;
+  i64 parts;
+  FastDivisor extents[2];
+  Y::Args y;
 };
 

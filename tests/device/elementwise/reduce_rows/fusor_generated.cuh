@@ -6,6 +6,19 @@
 #define FUSOR_KEPT 1
 #define FUSOR_ROW_TAILS 0
 #define FUSOR_SPLIT 0
+#include "codegen/device/base/elements.cuh"
+
+struct Config {
+  static constexpr int arch = 900;
+  static constexpr int index_bits = 32;
+  static constexpr int vector = 8;
+  static constexpr int threads = 256;
+  static constexpr int unroll = 4;
+  static constexpr int group = 128;
+  static constexpr int kept = 1;
+  static constexpr bool row_tails = false;
+  static constexpr bool split = false;
+};
 #include "codegen/device/base/reduction.cuh"
 
 struct Y {
@@ -58,5 +71,15 @@ struct Y {
     store(args.out2 + at[0] * args.out2_stride0, narrow<bf16>(total.r2.result()));
     store(args.out3 + at[0] * args.out3_stride0, narrow<bf16>(total.r3.result()));
   }
+};
+
+struct Params {
+  alignas(8) Index rows;
+  alignas(8) Index vectors;
+  alignas(8) Index whole_vectors;
+  alignas(8) Index chunk;
+  alignas(8) Index row_extent;
+  FastDivisor extents[2];
+  Y::Args y;
 };
 

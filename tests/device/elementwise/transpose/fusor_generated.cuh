@@ -3,6 +3,16 @@
 #define FUSOR_THREADS 256
 #define FUSOR_STAGED 2
 #define FUSOR_TILE_TAILS 1
+#include "codegen/device/base/elements.cuh"
+
+struct Config {
+  static constexpr int arch = 900;
+  static constexpr int index_bits = 32;
+  static constexpr int vector = 8;
+  static constexpr int threads = 256;
+  static constexpr int staged = 2;
+  static constexpr bool tile_tails = true;
+};
 #include "codegen/device/base/pointwise.cuh"
 
 struct X0 {
@@ -77,5 +87,14 @@ struct Y {
     }
     store_whole(args.out0 + (at[0] * args.out0_stride0 + at[1] * args.out0_stride1 + at[2]), narrow<bf16>(r0), count);
   }
+};
+
+struct Params {
+  alignas(8) Index extent_f;
+  alignas(8) Index extent_v;
+  FastDivisor extents[3];
+  X0::Args x0;
+  X1::Args x1;
+  Y::Args y;
 };
 

@@ -3,6 +3,16 @@
 #define FUSOR_THREADS 256
 #define FUSOR_CHANNELS 64
 #define FUSOR_RUN_LOADS 1
+#include "codegen/device/base/elements.cuh"
+
+struct Config {
+  static constexpr int arch = 900;
+  static constexpr int index_bits = 32;
+  static constexpr int vector = 8;
+  static constexpr int threads = 256;
+  static constexpr int channels = 64;
+  static constexpr bool run_loads = true;
+};
 #include "codegen/device/base/pointwise.cuh"
 
 struct X0 {
@@ -53,5 +63,13 @@ struct Y {
     }
     store_whole(args.out0 + (at[0] * args.out0_stride0 + at[1] * args.out0_stride1 + at[2]), narrow<bf16>(r0), count);
   }
+};
+
+struct Params {
+  alignas(8) Index channels;
+  FastDivisor plane;
+  FastDivisor extents[3];
+  X0::Args x0;
+  Y::Args y;
 };
 

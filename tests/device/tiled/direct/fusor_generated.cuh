@@ -14,6 +14,27 @@
 #define FUSOR_B_WIDTH 4
 #define FUSOR_SPLIT 0
 #define FUSOR_VECTOR 4
+#include "codegen/device/base/elements.cuh"
+
+struct Config {
+  static constexpr int arch = 900;
+  static constexpr int index_bits = 32;
+  static constexpr int compute = 0;
+  static constexpr int tile_m = 64;
+  static constexpr int tile_n = 64;
+  static constexpr int y_along_n = 1;
+  static constexpr int op = 1;
+  static constexpr int spatial = 2;
+  static constexpr int batch = 0;
+  static constexpr int channels_fastest = 1;
+  static constexpr int unit_stride = 1;
+  static constexpr int a_along_k = 1;
+  static constexpr int b_along_k = 1;
+  static constexpr int a_width = 4;
+  static constexpr int b_width = 4;
+  static constexpr int split = 0;
+  static constexpr int vector = 4;
+};
 #include "codegen/device/base/pointwise.cuh"
 
 struct A {

@@ -21,6 +21,34 @@
 #define FUSOR_SHARED_BYTES 104448
 #define FUSOR_SPLIT 0
 #define FUSOR_VECTOR 8
+#include "codegen/device/base/elements.cuh"
+
+struct Config {
+  static constexpr int arch = 900;
+  static constexpr int index_bits = 32;
+  static constexpr int compute = 0;
+  static constexpr int tile_m = 128;
+  static constexpr int tile_n = 128;
+  static constexpr int y_along_n = 1;
+  static constexpr int op = 1;
+  static constexpr int spatial = 2;
+  static constexpr int batch = 0;
+  static constexpr int channels_fastest = 1;
+  static constexpr int unit_stride = 1;
+  static constexpr int a_along_k = 1;
+  static constexpr int b_along_k = 1;
+  static constexpr int a_width = 8;
+  static constexpr int b_width = 8;
+  static constexpr int tile_k = 64;
+  static constexpr int stages = 3;
+  static constexpr int a_element = 0;
+  static constexpr int b_element = 0;
+  static constexpr int a_plain = 1;
+  static constexpr int b_plain = 1;
+  static constexpr int shared_bytes = 104448;
+  static constexpr int split = 0;
+  static constexpr int vector = 8;
+};
 #include "codegen/device/base/pointwise.cuh"
 
 struct A {

@@ -10,6 +10,23 @@
 #define FUSOR_UNIT_STRIDE 1
 #define FUSOR_VECTOR 4
 #define FUSOR_LANES 8
+#include "codegen/device/base/elements.cuh"
+
+struct Config {
+  static constexpr int arch = 900;
+  static constexpr int index_bits = 32;
+  static constexpr int compute = 0;
+  static constexpr int tile_m = 64;
+  static constexpr int tile_n = 64;
+  static constexpr int y_along_n = 1;
+  static constexpr int op = 3;
+  static constexpr int spatial = 2;
+  static constexpr int batch = 0;
+  static constexpr int channels_fastest = 1;
+  static constexpr int unit_stride = 1;
+  static constexpr int vector = 4;
+  static constexpr int lanes = 8;
+};
 #include "codegen/device/base/pointwise.cuh"
 
 struct Y {

@@ -64,7 +64,7 @@ Graph gated_gradients(int64_t m, int64_t n, int64_t k, DataType gate_type = Data
 
 std::optional<int64_t> config_value(const KernelSource& source, const std::string& name) {
   const auto found = std::ranges::find(source.config, name, &ConfigValue::name);
-  return found == source.config.end() ? std::nullopt : std::optional(found->value);
+  return found == source.config.end() ? std::nullopt : std::optional(found->number());
 }
 
 struct Lowering {

@@ -25,6 +25,38 @@
 #define FUSOR_BATCH 0
 #define FUSOR_CHANNELS_FASTEST 1
 #define FUSOR_UNIT_STRIDE 1
+#include "codegen/device/base/elements.cuh"
+
+struct Config {
+  static constexpr int arch = 900;
+  static constexpr int index_bits = 32;
+  static constexpr int type = 1;
+  static constexpr int tile_m = 128;
+  static constexpr int tile_n = 256;
+  static constexpr int stages = 4;
+  static constexpr int cluster = 1;
+  static constexpr int blocks_per_sm = 1;
+  static constexpr int ping_pong = 0;
+  static constexpr int swapped = 0;
+  static constexpr int classes = 0;
+  static constexpr int a_rows_adjacent = 0;
+  static constexpr int b_columns_adjacent = 1;
+  static constexpr int way_out = 1;
+  static constexpr int out = 1;
+  static constexpr int box_columns = 64;
+  static constexpr int unrolled = 0;
+  static constexpr int y_along_columns = 1;
+  static constexpr int clamped = 1;
+  static constexpr int vector = 2;
+  static constexpr int reduced = 1;
+  static constexpr int given = 1;
+  static constexpr int given_0 = 1;
+  static constexpr int op = 0;
+  static constexpr int spatial = 0;
+  static constexpr int batch = 0;
+  static constexpr int channels_fastest = 1;
+  static constexpr int unit_stride = 1;
+};
 #include "codegen/device/base/reduction.cuh"
 
 struct Y {

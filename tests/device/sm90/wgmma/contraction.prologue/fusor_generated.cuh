@@ -26,6 +26,39 @@
 #define FUSOR_LOADERS 2
 #define FUSOR_PROLOGUE_B 3
 #define FUSOR_PROLOGUE_B_ARGUMENTS 1
+#include "codegen/device/base/elements.cuh"
+
+struct Config {
+  static constexpr int arch = 900;
+  static constexpr int index_bits = 32;
+  static constexpr int type = 1;
+  static constexpr int tile_m = 128;
+  static constexpr int tile_n = 128;
+  static constexpr int stages = 5;
+  static constexpr int cluster = 1;
+  static constexpr int blocks_per_sm = 1;
+  static constexpr int ping_pong = 0;
+  static constexpr int swapped = 0;
+  static constexpr int classes = 0;
+  static constexpr int a_rows_adjacent = 0;
+  static constexpr int b_columns_adjacent = 0;
+  static constexpr int way_out = 2;
+  static constexpr int out = 2;
+  static constexpr int box_columns = 32;
+  static constexpr int unrolled = 0;
+  static constexpr int y_along_columns = 1;
+  static constexpr int clamped = 0;
+  static constexpr int vector = 2;
+  static constexpr int op = 0;
+  static constexpr int spatial = 0;
+  static constexpr int batch = 0;
+  static constexpr int channels_fastest = 1;
+  static constexpr int unit_stride = 1;
+  static constexpr int ahead = 6;
+  static constexpr int loaders = 2;
+  static constexpr int prologue_b = 3;
+  static constexpr int prologue_b_arguments = 1;
+};
 #include "codegen/device/base/pointwise.cuh"
 
 struct B {
