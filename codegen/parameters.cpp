@@ -41,6 +41,11 @@ void Parameters::wide(std::string_view name, std::span<const int64_t> values) {
   for (const int64_t value : values) block_.put_int(value);
 }
 
+void Parameters::real(std::string_view name, double value) {
+  declare(name, "alignas(8) float");
+  block_.put_float(value);
+}
+
 void Parameters::divisor(std::string_view name, int64_t value) {
   declare(name, "FastDivisor");
   FastDivisor::of(value, index_bits_).put(block_);

@@ -24,6 +24,7 @@ class Parameters {
   void index(std::string_view name, int64_t value);
   void wide(std::string_view name, int64_t value);  ///< i64
   void wide(std::string_view name, std::span<const int64_t> values);
+  void real(std::string_view name, double value);  ///< float
   /// FastDivisor, or an array of them.
   void divisor(std::string_view name, int64_t value);
   void divisors(std::string_view name, std::span<const int64_t> values);

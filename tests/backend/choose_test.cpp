@@ -265,10 +265,11 @@ TEST(Choose, UnknownEngineIsRefusedByName) {
     choose(conv_relu_exp(), device(), options);
     FAIL();
   } catch (const Error& error) {
-    EXPECT_STREQ(error.what(),
-                 "forbid: there is no engine 'nosuch'; there are wgmma, wgmma_repacked, wgmma_narrow, "
-                 "wgmma_taps, mma, "
-                 "depthwise, elementwise, direct, cpu");
+    EXPECT_STREQ(
+        error.what(),
+        "forbid: there is no engine 'nosuch'; there are attention, wgmma, wgmma_repacked, wgmma_narrow, "
+        "wgmma_taps, mma, "
+        "depthwise, elementwise, direct, cpu");
   }
 }
 
@@ -403,8 +404,9 @@ TEST(Explain, PartsOfARejectedCutStandBelowIt) {
 
 TEST(Explain, EnginesOfAnotherDeviceAreOneLine) {
   BuildOptions options;
-  EXPECT_THAT(explain(conv_relu_exp(), DeviceInfo::named("A100"), options),
-              HasSubstr("for other devices: attention, wgmma, wgmma_repacked, wgmma_narrow, wgmma_taps, cpu"));
+  EXPECT_THAT(
+      explain(conv_relu_exp(), DeviceInfo::named("A100"), options),
+      HasSubstr("for other devices: attention, wgmma, wgmma_repacked, wgmma_narrow, wgmma_taps, cpu"));
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "core/error.h"
 #include "frontend/graph_builder.h"
 #include "tests/codegen/temporary_folder.h"
+#include "tests/support/attention_graph.h"
 
 namespace fusor {
 namespace {
@@ -117,6 +118,7 @@ std::vector<Graph> graphs() {
           matmul(512, 512, 512, DataType::f32),
           matmul(37, 41, 43),
           chain(),
+          test::attention({}),
           filter_gradient()};
 }
 

@@ -1,12 +1,10 @@
 // Owns what attention launches, and what it costs.
 #include <algorithm>
-#include <memory>
 #include <utility>
 
 #include "backend/engines/contraction/epilogue.h"
 #include "backend/engines/sm90/attention/problem.h"
-#include "codegen/expr_emitter.h"
-#include "core/fast_divisor.h"
+#include "codegen/parameters.h"
 
 namespace fusor::attention {
 
@@ -21,26 +19,25 @@ constexpr double kProductFlops = 4096, kExponentials = 16;
 // blocks, and a block beside its products and exponentials, for instance two waits for all lanes of a quad.
 constexpr double kSoftmaxSlots = 5.5, kTileCycles = 2000, kBlockCycles = 400;
 
-void put_map(ArgumentBlock& block, const Rows& rows, int64_t box) {
+void append_map(Parameters& p, const char* name, const Rows& rows, int64_t box) {
   TensorMap map = rows.map;
   map.box = {kLine, box, 1, 1, 1};
-  block.put_tensor_map(map, rows.operand, rows.byte_offset);
+  p.tensor_map(name, map, rows.operand, rows.byte_offset);
 }
 
-void put_divisors(ArgumentBlock& block, const std::vector<int64_t>& divisors, int64_t index_bits) {
-  for (const int64_t divisor : divisors) FastDivisor::of(divisor, static_cast<int>(index_bits)).put(block);
-  FastDivisor::of(1, static_cast<int>(index_bits)).put(block);
+// One at least: an array has a size.
+void append_bounds(Parameters& p, const char* name, std::vector<KeyBound> bounds) {
+  if (bounds.empty()) bounds.emplace_back();
+  p.array(name, "KeyBound", static_cast<int>(bounds.size()), [&](int i) {
+    p.wide("slope", bounds[static_cast<size_t>(i)].slope);
+    p.wide("offset", bounds[static_cast<size_t>(i)].offset);
+  });
 }
 
-void put_bounds(ArgumentBlock& block, const std::vector<KeyBound>& bounds) {
-  for (const KeyBound& bound : bounds) {
-    block.put_int(bound.slope);
-    block.put_int(bound.offset);
-  }
-  if (bounds.empty()) {
-    block.put_int(0);
-    block.put_int(0);
-  }
+// A divisor for each batch axis, and one of 1, for a batch without axes.
+void append_divisors(Parameters& p, const char* name, std::vector<int64_t> divisors) {
+  divisors.push_back(1);
+  p.divisors(name, divisors);
 }
 
 int last_axis(const Expr& expr) { return expr.domain.rank() - 1; }
@@ -59,46 +56,55 @@ std::vector<KernelSite> sites_of(const Problem& problem) {
   if (result_vector(problem) < 8)
     for (Store& store : y.stores) store.access.whole_vectors = false;
   mark_whole_vectors(fusion, score, last_axis(score), 2);
-  const Expr& v = operand_site(fusion, 1, 1);
-  return {{"V", v, last_axis(v)},
-          {"S", score, last_axis(score), true},
+  return {{"S", score, last_axis(score), true},
           {"Y", y, last_axis(y), fits_short_forms(y)},
           {"L", problem.scores.rows, last_axis(problem.scores.rows)}};
 }
 
 std::vector<ConfigValue> config_of(const Schedule& schedule) {
   const Problem& problem = schedule.problem;
-  const auto count = [](const auto& list) { return static_cast<int64_t>(list.size()); };
   return {{"index_bits", problem.index_bits},
+          {"Element", problem.type},
           {"consumers", schedule.knobs.consumers},
           {"tile_k", schedule.knobs.tile_k},
           {"stages", schedule.stages},
           {"head", problem.padded_head()},
           {"value", problem.padded_value()},
-          {"plain_scores", problem.scores.scale ? 1 : 0},
-          {"ping_pong", schedule.knobs.ping_pong},
-          {"saves_rows", problem.scores.rows.stores.empty() ? 0 : 1},
-          {"guarded", problem.scores.guarded ? 1 : 0},
-          {"lower", count(problem.scores.bounds.lower)},
-          {"upper", count(problem.scores.bounds.upper)}};
+          {"plain_scores", problem.scores.scale.has_value()},
+          {"ping_pong", schedule.knobs.ping_pong != 0},
+          {"skips_rescaling", schedule.knobs.skips_rescaling != 0},
+          {"saves_rows", !problem.scores.rows.stores.empty()},
+          {"guarded", problem.scores.guarded},
+          {"lower", problem.scores.bounds.lower.size()},
+          {"upper", problem.scores.bounds.upper.size()}};
 }
 
-void write_arguments(ArgumentBlock& block, const Schedule& schedule, const std::vector<KernelSite>& sites) {
+Parameters parameters_of(const Schedule& schedule, const std::vector<KernelSite>& sites) {
   const Problem& problem = schedule.problem;
-  put_map(block, problem.q, schedule.tile_q());
-  put_map(block, problem.k, schedule.knobs.tile_k);
-  put_map(block, problem.v, schedule.knobs.tile_k);
-  for (const int64_t value : {problem.queries, problem.keys, problem.value}) block.put_int(value);
-  for (const int64_t value : {schedule.tiles(), problem.entries(), schedule.section()}) block.put_int(value);
-  put_divisors(block, {problem.batch.begin(), problem.batch.end()}, problem.index_bits);
-  put_divisors(block, problem.shares, problem.index_bits);
+  Parameters p(problem.index_bits);
+  append_map(p, "q", problem.q, schedule.tile_q());
+  append_map(p, "k", problem.k, schedule.knobs.tile_k);
+  append_map(p, "v", problem.v, schedule.knobs.tile_k);
+  p.wide("queries", problem.queries);
+  p.wide("keys", problem.keys);
+  p.wide("values", problem.value);
+  p.group("queue", "TileQueue", [&] {
+    p.wide("tiles", schedule.tiles());
+    p.wide("entries", problem.entries());
+    p.wide("section", schedule.section());
+  });
+  append_divisors(p, "extents", {problem.batch.begin(), problem.batch.end()});
+  append_divisors(p, "shares", problem.shares);
   const double scale = problem.scores.scale.value_or(1.0);
-  block.put_float(scale * kLog2e);
-  block.put_float(scale);
-  put_bounds(block, problem.scores.bounds.lower);
-  put_bounds(block, problem.scores.bounds.upper);
-  for (const KernelSite& site : sites)
-    if (site.name != "V") fusor::write_arguments(block, site, problem.fusion);
+  p.real("factor", scale * kLog2e);
+  p.real("scale", scale);
+  p.group("visible", "Visible<Config::lower, Config::upper>", [&] {
+    append_bounds(p, "lower", problem.scores.bounds.lower);
+    append_bounds(p, "upper", problem.scores.bounds.upper);
+  });
+  for (const auto& [name, site] : {std::pair("s", 0), std::pair("y", 1), std::pair("l", 2)})
+    p.site(name, sites[static_cast<size_t>(site)], problem.fusion);
+  return p;
 }
 
 }  // namespace
@@ -129,14 +135,17 @@ Work cost(const Schedule& schedule) {
 
 Lowered lower(const Schedule& schedule) {
   const Problem& problem = schedule.problem;
-  KernelSource source{"sm90/attention/forward.cuh", sites_of(problem), config_of(schedule),
-                      problem.device.target()};
+  KernelSource source{.root = "sm90/attention/forward.cuh",
+                      .sites = sites_of(problem),
+                      .config = config_of(schedule),
+                      .target = problem.device.target(),
+                      .types = "sm90/attention/tiles.cuh"};
   Launch launch;
-  write_arguments(launch.arguments, schedule, source.sites);
+  Parameters parameters = parameters_of(schedule, source.sites);
+  parameters.move_to(std::move(source), launch);
   const int64_t items = schedule.tiles() * problem.entries();
   const int64_t blocks =
       schedule.knobs.persistent != 0 ? std::min<int64_t>(items, problem.device.sm_count) : items;
-  launch.source = std::make_shared<const KernelSource>(std::move(source));
   launch.entry = "attention_forward";
   launch.grid[0] = static_cast<uint32_t>(blocks);
   launch.block[0] = static_cast<uint32_t>((1 + schedule.knobs.consumers) * kWarpgroup);

@@ -15,33 +15,20 @@
 
 #include "codegen/device/sm90/attention/products.cuh"
 #include "codegen/device/sm90/attention/softmax.cuh"
-#include "codegen/device/sm90/attention/tiles.cuh"
 
-using Element = V::Stored;
+using Element = Config::Element;
 static constexpr int kRank = S::kRank, kBatch = kRank - 2;
-static constexpr int kWarpgroup = 128, kConsumers = FUSOR_CONSUMERS;
-static constexpr int kTileQ = 64 * kConsumers, kTileK = FUSOR_TILE_K, kStages = FUSOR_STAGES;
-static constexpr int kHead = FUSOR_HEAD, kValue = FUSOR_VALUE;  // multiples of 16
-static constexpr bool kPlainScores = FUSOR_PLAIN_SCORES, kPingPong = FUSOR_PING_PONG;
-static constexpr bool kSavesRows = FUSOR_SAVES_ROWS, kGuarded = FUSOR_GUARDED;
+static constexpr int kWarpgroup = 128, kConsumers = Config::consumers;
+static constexpr int kTileQ = 64 * kConsumers, kTileK = Config::tile_k, kStages = Config::stages;
+static constexpr int kHead = Config::head, kValue = Config::value;  // multiples of 16
+static constexpr bool kPlainScores = Config::plain_scores, kPingPong = Config::ping_pong;
 static constexpr int kLine = 64, kLineBytes = 128;
 static constexpr int kHeadLines = (kHead + kLine - 1) / kLine, kValueLines = (kValue + kLine - 1) / kLine;
 static constexpr int kKeyBytes = kTileK * kLineBytes;
 static constexpr int kScores = kTileK / 2, kSums = kValue / 2;  // of a thread
 
-struct Params {
-  TensorMap q, k, v;
-  alignas(8) i64 queries, keys, values;
-  TileQueue queue;
-  FastDivisor extents[kBatch + 1];  // of the batch axes of the scores
-  FastDivisor shares[kBatch + 1];   // heads that share an entry of keys and values, by axis
-  alignas(8) float factor;          // exponents are of 2
-  alignas(8) float scale;           // of plain scores
-  Visible<FUSOR_LOWER, FUSOR_UPPER> visible;
-  S::Args s;
-  Y::Args y;
-  L::Args l;
-};
+// q, k, v: maps of (element, row, batch axes from the last to the first); extents: of the batch axes; shares:
+// entries that share one of k and v, by axis; factor: exponents are of 2; scale: of plain scores.
 
 struct Shared {
   alignas(1024) u8 q[kHeadLines][kTileQ * kLineBytes];
@@ -222,9 +209,9 @@ FUSOR_DEVICE void issue_values(const Shared& shared, int stage, const u32 (&p)[k
   product_commit();
 }
 
-// Most blocks raise no row's largest score.
 FUSOR_DEVICE void rescale(float (&sums)[kSums], const float (&shrink)[2]) {
-  if (!__any_sync(0xffffffff, shrink[0] != 1 || shrink[1] != 1)) return;
+  // Most blocks raise no row's largest score.
+  if (Config::skips_rescaling && !__any_sync(0xffffffff, shrink[0] != 1 || shrink[1] != 1)) return;
 #pragma unroll
   for (int i = 0; i < kSums; ++i) sums[i] *= shrink[i / 2 % 2];
 }
@@ -272,7 +259,7 @@ FUSOR_DEVICE void finish(const Params& p, const Tile& tile, const ScoreRows& row
   for (int half = 0; half < 2; ++half) {
     const bool exists = rows.row[half] <= tile.last;
     const float sum = softmax.sum[half];
-    const float inverse = kGuarded && sum == 0 ? 0 : 1 / sum;
+    const float inverse = Config::guarded && sum == 0 ? 0 : 1 / sum;
     Index at[kRank];
 #pragma unroll
     for (int axis = 0; axis <= kBatch; ++axis) at[axis] = rows.at[half][axis];
@@ -291,7 +278,7 @@ FUSOR_DEVICE void finish(const Params& p, const Tile& tile, const ScoreRows& row
       const int left = static_cast<int>(p.values) - (first + lane) * 8;
       if (exists && left > 0) Y::template apply<8>(p.y, at, left < 8 ? left : 8, values);
     }
-    if constexpr (kSavesRows) {
+    if constexpr (Config::saves_rows) {
       at[kBatch + 1] = 0;
       const float largest = kPlainScores ? softmax.largest[half] * p.scale : softmax.largest[half];
       if (exists && lane == 0) L::template apply<1>(p.l, at, 1, Vec<float, 1>{largest}, Vec<float, 1>{sum});

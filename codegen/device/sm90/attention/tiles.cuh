@@ -2,6 +2,7 @@
 #pragma once
 
 #include "codegen/device/base/indexing.cuh"
+#include "codegen/device/sm90/ptx/tma.cuh"
 
 // A bound on the keys that a row sees: row * slope + offset.
 struct KeyBound {
