@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include "backend/choose.h"
+#include "backend/fusion_summary.h"
 #include "backend/type_remarks.h"
 
 namespace fusor {
@@ -74,15 +75,17 @@ Explanation explain_data(const Graph& graph, const DeviceInfo& device, const Pla
   for (size_t i = 0; i < choices.graph.ops.size(); ++i)
     if (choices.folded.folded[i]) explanation.folded.push_back(choices.graph.ops[i].name);
   explanation.choice = candidates(graph, device, options).front();
+  explanation.fusions = fusion_summaries(explanation.choice, explanation.decisions, device);
   return explanation;
 }
 
-std::string explain(const Graph& graph, const DeviceInfo& device, const PlannerOptions& options) {
+std::string explain(const Graph& graph, const DeviceInfo& device, const PlannerOptions& options,
+                    Detail detail) {
   const Explanation explanation = explain_data(graph, device, options);
-  std::string text =
-      fmt::format("graph '{}' on {}: {} ops in {} fusions, about {}, workspace {} bytes\n", graph.name,
-                  device.name, graph.ops.size(), explanation.choice.fusions.size(),
-                  microseconds(explanation.choice.seconds), explanation.choice.workspace_bytes);
+  std::string text = fmt::format(
+      "graph '{}' on {}: {} ops in {} fusions, {} estimated, workspace {:.1f} MiB\n", graph.name, device.name,
+      graph.ops.size(), explanation.choice.fusions.size(), microseconds(explanation.choice.seconds),
+      static_cast<double>(explanation.choice.workspace_bytes) / (1 << 20));
   if (graph.precision != Precision::exact)
     text += fmt::format("precision {}: the choice {}\n", to_string(graph.precision),
                         use_of(explanation.choice.notes));
@@ -90,6 +93,7 @@ std::string explain(const Graph& graph, const DeviceInfo& device, const PlannerO
     text += fmt::format("folded into accesses: {}\n", fmt::join(explanation.folded, ", "));
   if (!device.is_cpu())
     for (const std::string& remark : type_remarks(graph)) text += fmt::format("remark: {}\n", remark);
+  if (detail == Detail::brief) return text + to_string(explanation.fusions);
   for (const Decision& decision : explanation.decisions) append(text, decision, device, "");
   return text;
 }
@@ -98,8 +102,9 @@ Explanation explain_data(const Graph& graph, const DeviceInfo& device, const Bui
   return explain_data(graph, device, PlannerOptions{options});
 }
 
-std::string explain(const Graph& graph, const DeviceInfo& device, const BuildOptions& options) {
-  return explain(graph, device, PlannerOptions{options});
+std::string explain(const Graph& graph, const DeviceInfo& device, const BuildOptions& options,
+                    Detail detail) {
+  return explain(graph, device, PlannerOptions{options}, detail);
 }
 
 }  // namespace fusor

@@ -2,6 +2,7 @@
 // text.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -33,15 +34,43 @@ struct Decision {
   std::vector<Decision> parts;  ///< the two parts of the cheapest cut, carried out or not
 };
 
+/// One fusion that runs, in short.
+struct FusionSummary {
+  /// A fusion before it, whose result it reads, by position, and why the two are not one.
+  struct Apart {
+    int fusion = 0;
+    std::string why;
+  };
+
+  std::vector<std::string> ops;  ///< names
+  EngineConfig config;
+  double seconds = 0;  ///< estimated, or measured
+  bool measured = false;
+  Notes notes;
+  std::string runner_up;  ///< the engine that would be next, or empty
+  double runner_up_seconds = 0;
+  double bytes = 0;          ///< read and written at least: every tensor once
+  double flops = 0;          ///< of its contractions
+  std::string bound;         ///< "memory", "tensor cores", "CUDA cores" or "arithmetic"
+  double limit_seconds = 0;  ///< that what bounds it would take alone
+  std::vector<Apart> apart;
+};
+
 struct Explanation {
   std::vector<Decision> decisions;
   std::vector<std::string> folded;  ///< ops that cost nothing: views and concatenations folded into accesses
   Candidate choice;
+  std::vector<FusionSummary> fusions;  ///< in run order
 };
+
+/// brief: who carries out each fusion, what bounds it, who came next, why neighbours are apart. all: every
+/// engine's answer with its settings, the refusals, and the prices of cuts.
+enum class Detail : uint8_t { brief, all };
 
 FUSOR_API Explanation explain_data(const Graph& graph, const DeviceInfo& device,
                                    const BuildOptions& options = {});
 /// The same for people.
-FUSOR_API std::string explain(const Graph& graph, const DeviceInfo& device, const BuildOptions& options = {});
+FUSOR_API std::string explain(const Graph& graph, const DeviceInfo& device, const BuildOptions& options = {},
+                              Detail detail = Detail::brief);
 
 }  // namespace fusor

@@ -27,7 +27,8 @@ Plan build(const Graph& graph, const DeviceInfo& device, const PlannerOptions& o
 Plan build(const Graph& graph, const DeviceInfo& device, const Candidate& candidate,
            const PlannerOptions& options);
 Explanation explain_data(const Graph& graph, const DeviceInfo& device, const PlannerOptions& options);
-std::string explain(const Graph& graph, const DeviceInfo& device, const PlannerOptions& options);
+std::string explain(const Graph& graph, const DeviceInfo& device, const PlannerOptions& options,
+                    Detail detail = Detail::all);
 Executable load(const Plan& plan, std::span<const Engine* const> engine_list);
 
 /// One kernel of a plan.

@@ -51,11 +51,14 @@ struct Options {
   bool json = false;   ///< one JSON document on standard output instead of text
   std::string file;    ///< a graph or a plan
   BuildOptions build;
+  // explain
+  bool all = false;
   // plan
   std::string output;
   std::optional<size_t> candidate;
   // run
   bool verify = false;
+  std::vector<std::string> inputs, outputs;  ///< "NAME=FILE.npy"
   int repeat = 1;
   uint64_t seed = 1;
   // bench, tune

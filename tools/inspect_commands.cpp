@@ -48,20 +48,43 @@ Report decision_report(const Decision& decision) {
   return report;
 }
 
+Report summary_report(const FusionSummary& fusion) {
+  Report apart = Report::list();
+  for (const FusionSummary::Apart& each : fusion.apart)
+    apart.add(Report::object().set("fusion", each.fusion).set("why", each.why));
+  Report report = Report::object();
+  report.set("ops", fusion.ops)
+      .set("engine", fusion.config.engine)
+      .set("config", to_string(fusion.config))
+      .set("seconds", fusion.seconds)
+      .set("measured", fusion.measured)
+      .set("bytes", fusion.bytes)
+      .set("flops", fusion.flops)
+      .set("bound", fusion.bound)
+      .set("limit_seconds", fusion.limit_seconds);
+  if (!fusion.runner_up.empty())
+    report.set("runner_up", fusion.runner_up).set("runner_up_seconds", fusion.runner_up_seconds);
+  return report.set("apart", std::move(apart));
+}
+
 }  // namespace
 
 int explain(const Options& options) {
   const Input input = read_input(options);
   if (!options.json) {
-    print(fusor::explain(input.graph, input.device, options.build));
+    print(
+        fusor::explain(input.graph, input.device, options.build, options.all ? Detail::all : Detail::brief));
     return 0;
   }
   const Explanation explanation = explain_data(input.graph, input.device, options.build);
+  Report fusions = Report::list();
+  for (const FusionSummary& fusion : explanation.fusions) fusions.add(summary_report(fusion));
   Report decisions = Report::list();
   for (const Decision& decision : explanation.decisions) decisions.add(decision_report(decision));
   print(Report::object()
             .set("graph", input.graph.name)
             .set("device", input.device.name)
+            .set("fusions", std::move(fusions))
             .set("folded", explanation.folded)
             .set("decisions", std::move(decisions))
             .set("choice", choice_report(explanation.choice)));

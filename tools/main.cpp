@@ -205,19 +205,25 @@ void define(CLI::App& app, Options& options, Part& chosen) {
       ->type_name("N");
   plan->add_flag("!--no-compile", options.build.compile, "Leave the kernels to the first load");
 
-  CLI::App* run = add_part(app, chosen, "run", "Run a graph or plan on random inputs", command::run);
+  CLI::App* run =
+      add_part(app, chosen, "run", "Run a graph or plan, on random inputs or NumPy's files", command::run);
   add_file(*run, options);
   add_build_options(*run, options);
   run->add_flag("--verify", options.verify,
                 "Compare with a float64 evaluation; exit code 1 where it differs");
+  run->add_option("--input", options.inputs, "A tensor's elements from a file of NumPy's; may be repeated")
+      ->type_name("NAME=FILE.npy");
+  run->add_option("--output", options.outputs, "Where a tensor's elements are written; may be repeated")
+      ->type_name("NAME=FILE.npy");
   run->add_option("--repeat", options.repeat, "Number of runs")
       ->check(whole_number(1, kMostInt))
       ->type_name("N");
   add_seed(*run, options);
 
-  CLI::App* explain = add_part(app, chosen, "explain",
-                               "Every engine's answer to every fusion, and the choice", command::explain);
+  CLI::App* explain = add_part(
+      app, chosen, "explain", "What runs: each fusion's engine, time, bound and runner-up", command::explain);
   add_file(*explain, options);
+  explain->add_flag("--all", options.all, "Every engine's answer and setting, and the prices of cuts");
   add_build_options(*explain, options);
 
   add_file(*add_part(app, chosen, "source", "The CUDA source of the kernels", command::source), options);

@@ -92,6 +92,11 @@ void RunBuffers::add(const Tensor& tensor, bool is_output, uint64_t seed) {
   bindings_.emplace_back(tensor, mirrored ? mirrors_.back().get() : host);
 }
 
+void RunBuffers::send(size_t tensor) {
+  if (mirrors_[tensor].get() != nullptr)
+    cuda::copy_to_device(mirrors_[tensor].get(), pointers_[tensor], bytes_[tensor]);
+}
+
 void RunBuffers::poison_outputs() {
   for (size_t i = 0; i < mirrors_.size(); ++i) {
     if (!is_output_[i] || pointers_[i] == nullptr) continue;

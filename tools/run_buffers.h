@@ -33,6 +33,8 @@ class RunBuffers {
 
   std::span<const Binding> bindings() const { return bindings_; }
   void* workspace() const { return on_gpu_ ? device_workspace_.get() : host_workspace_.get(); }
+  /// Brings a host buffer that was written to where runs read it.
+  void send(size_t tensor);
   /// Fills what runs write with NaN again, for another candidate's turn.
   void poison_outputs();
   /// Brings what the run wrote to the host.

@@ -5,10 +5,12 @@
 
 #include "backend/executable.h"
 #include "backend/verify.h"
+#include "core/fail.h"
 #include "heuristics/statistics.h"
 #include "tools/commands.h"
 #include "tools/input.h"
 #include "tools/measure.h"
+#include "tools/npy.h"
 #include "tools/print.h"
 #include "tools/run_buffers.h"
 
@@ -59,6 +61,27 @@ std::string run_text(const Plan& plan, int64_t workspace_bytes, const std::vecto
   return text + '\n';
 }
 
+/// A tensor and the file that is meant for it.
+struct TensorFile {
+  size_t tensor = 0;
+  std::string path;
+};
+
+/// "NAME=FILE" for a tensor that runs read, or write.
+TensorFile tensor_file(const Graph& graph, const std::string& option, const std::string& text,
+                       bool is_output) {
+  std::string names;
+  for (size_t i = 0; i < graph.tensors.size(); ++i) {
+    const Tensor& tensor = graph.tensors[i];
+    const bool is_bound = tensor.memory == Memory::device || tensor.memory == Memory::host;
+    if (!is_bound || (graph.producer(static_cast<int>(i)) >= 0) != is_output) continue;
+    if (text.starts_with(tensor.name + "=")) return {i, text.substr(tensor.name.size() + 1)};
+    names += (names.empty() ? "" : ", ") + tensor.name;
+  }
+  fail("{} {}: expected NAME=FILE with the name of an {}: {}", option, text, is_output ? "output" : "input",
+       names);
+}
+
 }  // namespace
 
 int run(const Options& options) {
@@ -68,6 +91,14 @@ int run(const Options& options) {
   const Plan& plan = executable.plan();
   const bool on_gpu = !plan.device.is_cpu();
   RunBuffers buffers(input.graph, on_gpu, executable.workspace_bytes(), options.seed);
+  for (const std::string& each : options.inputs) {
+    const TensorFile file = tensor_file(input.graph, "--input", each, false);
+    read_npy(file.path, input.graph.tensors[file.tensor], buffers.host()[file.tensor]);
+    buffers.send(file.tensor);
+  }
+  std::vector<TensorFile> outputs;
+  for (const std::string& each : options.outputs)
+    outputs.push_back(tensor_file(input.graph, "--output", each, true));
   std::optional<cuda::Timer> timer;
   if (on_gpu) timer.emplace();
   std::vector<Seconds> seconds;
@@ -75,9 +106,11 @@ int run(const Options& options) {
   for (int i = 0; i < options.repeat; ++i)
     seconds.push_back(
         timed([&] { executable.run(buffers.bindings(), buffers.workspace()); }, timer ? &*timer : nullptr));
+  if (options.verify || !outputs.empty()) buffers.fetch_outputs();
+  for (const TensorFile& file : outputs)
+    write_npy(file.path, input.graph.tensors[file.tensor], buffers.host()[file.tensor]);
   std::optional<VerifyReport> verified;
   if (options.verify) {
-    buffers.fetch_outputs();
     verified = verify(input.graph, buffers.host(), options.seed, plan.notes);
   }
   if (options.json) {

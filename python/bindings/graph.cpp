@@ -21,9 +21,15 @@ const BuilderTensor* tensor_of(nb::handle object) {
   return nb::try_cast(object, tensor) ? tensor : nullptr;
 }
 
+/// A number of Python's or a scalar of NumPy's, no array.
+bool is_number(nb::handle object) {
+  const PyNumberMethods* methods = Py_TYPE(object.ptr())->tp_as_number;
+  return methods != nullptr && methods->nb_float != nullptr && PySequence_Check(object.ptr()) == 0;
+}
+
 /// The type of a number beside `partner`: that of integers where both are, else fp32.
 DataType constant_type(const nb::object& number, const Tensor* partner) {
-  const bool whole = PyLong_Check(number.ptr()) != 0;
+  const bool whole = PyIndex_Check(number.ptr()) != 0;
   if (partner != nullptr && partner->type == DataType::f64) return DataType::f64;
   if (!whole || partner == nullptr) return DataType::f32;
   return info(partner->type).kind == NumberKind::integer ? partner->type : DataType::f32;
@@ -45,10 +51,11 @@ std::vector<Tensor> resolved(GraphBuilder& builder, std::span<const Operand> ope
       tensors.push_back(found->tensor);
       continue;
     }
-    double number = 0;
-    if (!nb::try_cast(operand.object, number))
+    if (!is_number(operand.object))
       refuse(fmt::format("expected a tensor of the graph or a number, got {}",
                          nb::repr(operand.object).c_str()));
+    const double number = PyFloat_AsDouble(operand.object.ptr());
+    if (number == -1 && PyErr_Occurred() != nullptr) throw nb::python_error();
     tensors.push_back(builder.constant(number, constant_type(operand.object, partner)));
   }
   return tensors;
@@ -58,9 +65,7 @@ BuilderTensor made(const Builder& builder, Tensor tensor) { return {std::move(te
 
 // --- operators ---------------------------------------------------------------------------------------------
 
-bool is_operand(nb::handle object) {
-  return tensor_of(object) != nullptr || PyFloat_Check(object.ptr()) || PyLong_Check(object.ptr());
-}
+bool is_operand(nb::handle object) { return tensor_of(object) != nullptr || is_number(object); }
 
 /// a OP b, of which one is a tensor. What is no operand gets the other side's chance, as Python wants it.
 nb::object operate(PointwiseMode mode, nb::handle a, nb::handle b) {
@@ -160,6 +165,7 @@ void bind_tensor(nb::module_& module) {
       .def("__hash__", [](const BuilderTensor& self) { return std::hash<std::string>()(self.tensor.name); })
       .def("__repr__", [](const BuilderTensor& self) { return words_of(self.tensor); });
   bind_operators(bound);
+  bound.attr("__array_ufunc__") = nb::none();  // NumPy's scalars leave operators to us
 }
 
 // --- the builder -------------------------------------------------------------------------------------------

@@ -141,7 +141,25 @@ void bind_answers(nb::module_& module) {
       .def_ro("cut", &Decision::cut)
       .def_ro("no_fusion", &Decision::no_fusion, "Why the ops cannot be one fusion, or \"\".")
       .def_ro("parts", &Decision::parts);
+  nb::class_<FusionSummary::Apart>(module, "Apart",
+                                   "Why a fusion is not one with an earlier one that it reads from.")
+      .def_ro("fusion", &FusionSummary::Apart::fusion, "Its position.")
+      .def_ro("why", &FusionSummary::Apart::why);
+  nb::class_<FusionSummary>(module, "FusionSummary", "One fusion that runs, in short.")
+      .def_ro("ops", &FusionSummary::ops)
+      .def_ro("config", &FusionSummary::config)
+      .def_ro("seconds", &FusionSummary::seconds)
+      .def_ro("measured", &FusionSummary::measured)
+      .def_ro("notes", &FusionSummary::notes)
+      .def_ro("runner_up", &FusionSummary::runner_up, "The engine that would be next, or \"\".")
+      .def_ro("runner_up_seconds", &FusionSummary::runner_up_seconds)
+      .def_ro("bytes", &FusionSummary::bytes, "Read and written at least.")
+      .def_ro("flops", &FusionSummary::flops, "Of its contractions.")
+      .def_ro("bound", &FusionSummary::bound)
+      .def_ro("limit_seconds", &FusionSummary::limit_seconds)
+      .def_ro("apart", &FusionSummary::apart);
   nb::class_<Explanation>(module, "Explanation")
+      .def_ro("fusions", &Explanation::fusions, "In run order, in short.")
       .def_ro("decisions", &Explanation::decisions)
       .def_ro("folded", &Explanation::folded, "Ops that cost nothing: views folded into accesses.")
       .def_ro("choice", &Explanation::choice);
@@ -211,13 +229,17 @@ void bind_planning(nb::module_& module) {
   module.def(
       "explain",
       [](const Graph& graph, const Device& device, std::vector<std::string> forbid,
-         std::optional<int64_t> max_workspace, const TuningTable* tuning) {
+         std::optional<int64_t> max_workspace, const TuningTable* tuning, bool all) {
         const BuildOptions options = build_options(std::move(forbid), max_workspace, tuning);
         const DeviceInfo on = device.get();
-        return without_gil([&] { return explain(graph, on, options); });
+        return without_gil([&] { return explain(graph, on, options, all ? Detail::all : Detail::brief); });
       },
-      nb::arg("graph"), nb::arg("device") = nb::none(), FUSOR_BUILD_ARGUMENTS,
-      "Which engine runs which ops, at which price, and why: for people. Compiles nothing.");
+      nb::arg("graph"), nb::arg("device") = nb::none(), FUSOR_BUILD_ARGUMENTS, nb::arg("all") = false,
+      "For people: each fusion that runs, its engine and time, what bounds it, the engine that would be "
+      "next, and why "
+      "it is not one with its neighbours. `all`: every engine's answer and setting, and the prices of cuts. "
+      "Compiles "
+      "nothing.");
   module.def(
       "explain_data",
       [](const Graph& graph, const Device& device, std::vector<std::string> forbid,

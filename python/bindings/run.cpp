@@ -93,6 +93,8 @@ class Workspaces {
       idle_.pop_back();
       return memory;
     }
+    // Threads that ended leave theirs behind; freeing waits for the device.
+    if (of_stream_.size() >= kMostKept) of_stream_.clear();
     DeviceMemory& memory = of_stream_[{std::this_thread::get_id(), stream}];
     if (memory.get() == nullptr) memory = DeviceMemory(device_, bytes_);
     return memory;
@@ -104,6 +106,8 @@ class Workspaces {
   }
 
  private:
+  static constexpr size_t kMostKept = 64;
+
   const DeviceInfo& device_;
   int64_t bytes_;
   std::mutex mutex_;

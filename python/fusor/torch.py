@@ -18,6 +18,7 @@ from ._call import _FOREIGN_NAMES, _NUMPY_NAMES
 from ._fusor import DataType, Error, Memory
 
 _numbers = itertools.count()
+_is_compiling = getattr(_torch.compiler, "is_compiling", lambda: False)  # of PyTorch 2.3
 
 
 def dtype(type):
@@ -141,7 +142,7 @@ class Op:
 
     def __call__(self, *args, **named):
         inputs = self._ordered(args, named)
-        if _torch.compiler.is_compiling():
+        if _is_compiling():
             results = self._registered()(inputs)
         elif self._backward and _torch.is_grad_enabled() and any(_wants_grad(x) for x in inputs):
             results = _Function.apply(self, *inputs)

@@ -33,6 +33,11 @@ class Operators(unittest.TestCase):
         for body in (lambda a: 2 * a, lambda a: a * 2.5, lambda a: 1 - a, lambda a: a / 4, lambda a: 1 / a):
             numpy.testing.assert_allclose(self.evaluate(body, self.a), body(self.a), rtol=1e-6)
 
+    def test_scalars_of_numpy_are_numbers(self):
+        two = numpy.float32(2)
+        for body in (lambda a: a * two, lambda a: two * a, lambda a: two - a):
+            numpy.testing.assert_allclose(self.evaluate(body, self.a), body(self.a), rtol=1e-6)
+
     def test_whole_numbers_beside_integers_stay_integers(self):
         a = numpy.array([5, -7], numpy.int32)
         result = self.evaluate(lambda a: a * 3 + 1, a)

@@ -37,6 +37,39 @@ TEST_F(Command, RunReportsAsJson) {
   EXPECT_THAT(outcome.out, HasSubstr("\"sampled\": false"));
 }
 
+TEST_F(Command, ReadsAndWritesFilesOfNumPy) {
+  const std::string line = "run " + graph("scale_relu") + " --device cpu --verify ";
+  const Outcome first = fusor(line + "--output y=" + path("y.npy"));
+  EXPECT_EQ(first.code, 0) << first.err;
+  const std::string file = text_of(path("y.npy"));
+  EXPECT_THAT(file, HasSubstr("{'descr': '<f2', 'fortran_order': False, 'shape': (64, 48, ), }"));
+  EXPECT_EQ(file.size(), 128 + 64 * 48 * 2U);
+
+  std::string bias = "\x93NUMPY";
+  const std::string header = "{'descr': '<f4', 'fortran_order': True, 'shape': (1, 48), }";
+  bias += std::string("\1\0", 2) + static_cast<char>(header.size()) + '\0' + header;
+  const float lowest = -1000;
+  for (int i = 0; i < 48; ++i) bias.append(reinterpret_cast<const char*>(&lowest), 4);
+  std::ofstream(path("bias.npy"), std::ios::binary) << bias;
+  const Outcome second = fusor(line + "--input bias=" + path("bias.npy") + " --output y=" + path("z.npy"));
+  EXPECT_EQ(second.code, 0) << second.err;
+  EXPECT_EQ(text_of(path("z.npy")).substr(128), std::string(64 * 48 * 2, '\0'));
+}
+
+TEST_F(Command, FilesOfAnotherShapeOrForNoTensorAreRefused) {
+  const std::string line = "run " + graph("scale_relu") + " --device cpu ";
+  ASSERT_EQ(fusor(line + "--output y=" + path("y.npy")).code, 0);
+  const Outcome other = fusor(line + "--input x=" + path("y.npy"));
+  EXPECT_EQ(other.code, 2);
+  EXPECT_THAT(other.err, HasSubstr("has [64, 48] of type <f2; tensor 'x' is fp32 [64, 48], which is <f4"));
+  const Outcome unknown = fusor(line + "--input z=" + path("y.npy"));
+  EXPECT_EQ(unknown.code, 2);
+  EXPECT_THAT(unknown.err, HasSubstr("expected NAME=FILE with the name of an input: x, bias"));
+  const Outcome damaged = fusor(line + "--input x=" + graph("scale_relu"));
+  EXPECT_EQ(damaged.code, 2);
+  EXPECT_THAT(damaged.err, HasSubstr("is no .npy file"));
+}
+
 TEST_F(Command, PlansAreSavedAndRun) {
   const Outcome planned = fusor("plan " + graph("matmul") + " --device cpu -o " + path("p.json"));
   EXPECT_EQ(planned.code, 0) << planned.err;
@@ -61,10 +94,25 @@ TEST_F(Command, CandidatesAndExplainTellTheChoice) {
   EXPECT_THAT(candidates.out, HasSubstr("candidate 0: estimated"));
   const Outcome explain = fusor("explain " + graph("matmul") + " --device H200");
   EXPECT_EQ(explain.code, 0) << explain.err;
-  EXPECT_THAT(explain.out, HasSubstr("accepts"));
+  EXPECT_THAT(explain.out, HasSubstr("of the limit by"));
+  EXPECT_EQ(explain.out.find("accepts"), std::string::npos);
+  const Outcome all = fusor("explain " + graph("matmul") + " --device H200 --all");
+  EXPECT_THAT(all.out, HasSubstr("accepts"));
+  EXPECT_THAT(all.out, HasSubstr("refuses"));
   const Outcome json = fusor("explain " + graph("matmul") + " --device H200 --json");
   EXPECT_THAT(json.out, HasSubstr("\"rule\": "));
   EXPECT_THAT(json.out, HasSubstr("\"choice\": "));
+}
+
+TEST_F(Command, ExplainIsShort) {
+  const Outcome explain =
+      fusor("explain " FUSOR_TEST_DIR "/../../samples/graphs/resnet50_bottleneck_n32.json --device H200");
+  EXPECT_EQ(explain.code, 0) << explain.err;
+  std::istringstream text(explain.out);
+  int lines = 0;
+  for (std::string line; std::getline(text, line); ++lines) EXPECT_LT(line.size(), 120U) << line;
+  EXPECT_LT(lines, 20) << explain.out;
+  EXPECT_THAT(explain.out, HasSubstr("apart from 1: each has a matmul or a convolution of its own"));
 }
 
 TEST_F(Command, ACandidateCanBePicked) {

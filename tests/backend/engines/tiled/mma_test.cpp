@@ -165,7 +165,7 @@ TEST(Mma, PlansNameTf32AndExactGraphsStayExact) {
       EXPECT_EQ(candidate.notes.tf32, engine == "mma") << engine;
       EXPECT_TRUE(engine == "direct" || precision == Precision::allow_tf32) << engine;
     }
-    const std::string text = explain(graph, DeviceInfo::named("A100"), {.compile = false});
+    const std::string text = explain(graph, DeviceInfo::named("A100"), {.compile = false}, Detail::all);
     EXPECT_EQ(text.find("precision allow_tf32: the choice rounds operands to TF32") != std::string::npos,
               precision == Precision::allow_tf32)
         << text;

@@ -1,0 +1,217 @@
+// Owns the short form of an explanation.
+#include "backend/fusion_summary.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+
+#include "backend/reference/contraction.h"
+
+namespace fusor {
+
+namespace {
+
+constexpr size_t kMostLine = 119;
+
+// ---- Numbers ----
+
+std::string duration(double seconds) {
+  return seconds < 1e-3 ? fmt::format("{:.2f} us", seconds * 1e6) : fmt::format("{:.3f} ms", seconds * 1e3);
+}
+
+std::string megabytes(double bytes) {
+  constexpr double kMiB = 1 << 20;
+  return bytes < kMiB ? fmt::format("{:.1f} KiB", bytes / 1024) : fmt::format("{:.1f} MiB", bytes / kMiB);
+}
+
+std::string operations(double flops) {
+  return flops < 1e9 ? fmt::format("{:.1f} MFLOP", flops / 1e6) : fmt::format("{:.1f} GFLOP", flops / 1e9);
+}
+
+std::string shortened(std::string line) {
+  if (line.size() > kMostLine) line = line.substr(0, kMostLine - 3) + "...";
+  return line + '\n';
+}
+
+/// Bytes that the fusion reads and writes at least, and what its contractions multiply and add.
+void count_work(const Graph& graph, const PlannedFusion& fusion, FusionSummary& summary) {
+  std::set<int> inside, seen;
+  const auto has = [&](int op) { return std::ranges::find(fusion.ops, op) != fusion.ops.end(); };
+  for (const int index : fusion.ops) {
+    const Op& op = graph.ops[static_cast<size_t>(index)];
+    for (const int y : op.outputs) {
+      if (y < 0) continue;
+      inside.insert(y);
+      const std::vector<int> readers = graph.consumers(y);
+      const bool leaves = !graph.tensors[static_cast<size_t>(y)].is_virtual() ||
+                          std::ranges::any_of(readers, [&](int reader) { return !has(reader); });
+      if (leaves) summary.bytes += static_cast<double>(graph.tensors[static_cast<size_t>(y)].bytes());
+    }
+    for (const int x : op.inputs)
+      if (x >= 0 && !inside.contains(x) && seen.insert(x).second &&
+          !graph.tensors[static_cast<size_t>(x)].is_scalar())
+        summary.bytes += static_cast<double>(graph.tensors[static_cast<size_t>(x)].bytes());
+    if (!is_contraction(op.attributes)) continue;
+    const auto dims = [&](int tensor) { return graph.tensors[static_cast<size_t>(tensor)].dims; };
+    summary.flops += 2 * reference::multiply_adds(
+                             {op.attributes, dims(op.inputs[0]), dims(op.inputs[1]), dims(op.outputs[0])});
+  }
+}
+
+/// Bytes of an element that the fusion's contractions read.
+int64_t operand_bytes(const Graph& graph, const PlannedFusion& fusion) {
+  int64_t bytes = 8;
+  for (const int index : fusion.ops) {
+    const Op& op = graph.ops[static_cast<size_t>(index)];
+    if (!is_contraction(op.attributes)) continue;
+    bytes = 1;
+    for (const int x : op.inputs)
+      bytes = std::max(bytes, byte_size(graph.tensors[static_cast<size_t>(x)].type));
+  }
+  return bytes;
+}
+
+/// What bounds the fusion, and the seconds that this alone would take.
+void set_limit(const DeviceInfo& device, int64_t bytes_an_operand, FusionSummary& summary) {
+  double rate = device.fp32_flops;
+  std::string what = device.is_cpu() ? "arithmetic" : "CUDA cores";
+  if (summary.notes.tensor_cores && device.tensor_flops_16 > 0) {
+    rate = device.tensor_flops_16 * (bytes_an_operand == 1 ? 2 : bytes_an_operand == 2 ? 1 : 0.5);
+    what = "tensor cores";
+  }
+  const double memory = device.dram_bytes_per_s > 0 ? summary.bytes / device.dram_bytes_per_s : 0;
+  const double arithmetic = rate > 0 ? summary.flops / rate : 0;
+  summary.bound = arithmetic > memory ? what : "memory";
+  summary.limit_seconds = std::max(arithmetic, memory);
+}
+
+// ---- Decisions ----
+
+/// The smallest decision over all of these ops, or null.
+const Decision* smallest_over(const std::vector<Decision>& decisions, const std::vector<std::string>& ops) {
+  const Decision* best = nullptr;
+  for (const Decision& decision : decisions) {
+    const bool has_all = std::ranges::all_of(ops, [&](const std::string& op) {
+      return std::ranges::find(decision.ops, op) != decision.ops.end();
+    });
+    if (!has_all) continue;
+    if (best == nullptr || decision.ops.size() < best->ops.size()) best = &decision;
+    if (const Decision* part = smallest_over(decision.parts, ops);
+        part != nullptr && part->ops.size() < best->ops.size())
+      best = part;
+  }
+  return best;
+}
+
+void set_runner_up(const Decision* decision, FusionSummary& summary) {
+  if (decision == nullptr || decision->ops.size() != summary.ops.size()) return;
+  for (const EngineAnswer& answer : decision->answers) {
+    if (answer.engine == summary.config.engine) {
+      summary.notes = answer.notes;
+      summary.seconds = answer.seconds;
+      summary.measured = answer.measured;
+    } else if (answer.support && (summary.runner_up.empty() || answer.seconds < summary.runner_up_seconds)) {
+      summary.runner_up = answer.engine;
+      summary.runner_up_seconds = answer.seconds;
+    }
+  }
+}
+
+/// The op of `before` whose result `fusion` reads, or nothing.
+bool reads_from(const Graph& graph, const PlannedFusion& fusion, const PlannedFusion& before) {
+  return std::ranges::any_of(fusion.ops, [&](int op) {
+    return std::ranges::any_of(graph.ops[static_cast<size_t>(op)].inputs, [&](int x) {
+      return x >= 0 && std::ranges::find(before.ops, graph.producer(x)) != before.ops.end();
+    });
+  });
+}
+
+bool has_contraction(const Graph& graph, const PlannedFusion& fusion) {
+  return std::ranges::any_of(
+      fusion.ops, [&](int op) { return is_contraction(graph.ops[static_cast<size_t>(op)].attributes); });
+}
+
+bool has_reduction(const Graph& graph, const PlannedFusion& fusion) {
+  return std::ranges::any_of(fusion.ops, [&](int op) {
+    return std::holds_alternative<Reduction>(graph.ops[static_cast<size_t>(op)].attributes);
+  });
+}
+
+/// Why two neighbours are not one fusion: what was decided of both together, else what no fusion can be.
+std::string why_apart(const Graph& graph, const PlannedFusion& before, const PlannedFusion& fusion,
+                      const std::vector<Decision>& decisions) {
+  std::vector<std::string> both = op_names(graph, before);
+  for (std::string& op : op_names(graph, fusion)) both.push_back(std::move(op));
+  if (const Decision* decision = smallest_over(decisions, both)) {
+    if (decision->whole_seconds > 0)
+      return fmt::format("one fusion would take {}, apart they take {}", duration(decision->whole_seconds),
+                         duration(decision->parts_seconds));
+    if (!decision->no_fusion.empty()) return decision->no_fusion;
+    for (const EngineAnswer& answer : decision->answers)
+      if (!answer.support && answer.engine == fusion.config.engine)
+        return fmt::format("{} refuses both together: {}", answer.engine, to_string(*answer.support.refusal));
+  }
+  if (has_contraction(graph, before) && has_contraction(graph, fusion))
+    return "each has a matmul or a convolution of its own";
+  if (has_reduction(graph, before)) return "a total is complete only after the last element";
+  return "the result is read in another shape or order, or by others as well";
+}
+
+FusionSummary summary_of(const Candidate& choice, size_t index, const std::vector<Decision>& decisions,
+                         const DeviceInfo& device) {
+  const PlannedFusion& fusion = choice.fusions[index];
+  FusionSummary summary;
+  summary.ops = op_names(*choice.graph, fusion);
+  summary.config = fusion.config;
+  set_runner_up(smallest_over(decisions, summary.ops), summary);
+  count_work(*choice.graph, fusion, summary);
+  set_limit(device, operand_bytes(*choice.graph, fusion), summary);
+  for (size_t i = 0; i < index; ++i)
+    if (reads_from(*choice.graph, fusion, choice.fusions[i]))
+      summary.apart.push_back(
+          {static_cast<int>(i), why_apart(*choice.graph, choice.fusions[i], fusion, decisions)});
+  return summary;
+}
+
+/// "a + b + ... + z (12 ops)" where all names do not fit.
+std::string names_of(const std::vector<std::string>& ops) {
+  const std::string all = fmt::format("{}", fmt::join(ops, " + "));
+  if (all.size() <= 100 || ops.size() < 4) return all;
+  return fmt::format("{} + {} + ... + {} ({} ops)", ops[0], ops[1], ops.back(), ops.size());
+}
+
+}  // namespace
+
+std::vector<FusionSummary> fusion_summaries(const Candidate& choice, const std::vector<Decision>& decisions,
+                                            const DeviceInfo& device) {
+  std::vector<FusionSummary> summaries;
+  for (size_t i = 0; i < choice.fusions.size(); ++i)
+    summaries.push_back(summary_of(choice, i, decisions, device));
+  return summaries;
+}
+
+std::string to_string(const std::vector<FusionSummary>& fusions) {
+  std::string text;
+  for (size_t i = 0; i < fusions.size(); ++i) {
+    const FusionSummary& fusion = fusions[i];
+    text += shortened(fmt::format("{:>3}  {}", i + 1, names_of(fusion.ops)));
+    std::string line =
+        fmt::format("     {}{}, {} {}", fusion.config.engine, fusion.notes.tf32 ? " in TF32" : "",
+                    duration(fusion.seconds), fusion.measured ? "measured" : "estimated");
+    if (fusion.seconds > 0)
+      line += fmt::format("; {:.0f} % of the limit by {}: {}", 100 * fusion.limit_seconds / fusion.seconds,
+                          fusion.bound, megabytes(fusion.bytes));
+    if (fusion.flops > 0) line += ", " + operations(fusion.flops);
+    if (!fusion.runner_up.empty() && fusion.seconds > 0)
+      line += fmt::format("; next {}, {:.1f} x", fusion.runner_up, fusion.runner_up_seconds / fusion.seconds);
+    text += shortened(line);
+    if (!fusion.apart.empty())
+      text += shortened(
+          fmt::format("     apart from {}: {}", fusion.apart.back().fusion + 1, fusion.apart.back().why));
+  }
+  return text;
+}
+
+}  // namespace fusor

@@ -1,0 +1,18 @@
+// Owns the short form of an explanation: for each fusion that runs, who carries it out, what bounds it, who
+// came next, and why it is not one with what it reads from.
+#pragma once
+
+#include <vector>
+
+#include "backend/choose.h"
+#include "backend/explain.h"
+
+namespace fusor {
+
+/// In run order. `decisions` are those that led to the choice.
+std::vector<FusionSummary> fusion_summaries(const Candidate& choice, const std::vector<Decision>& decisions,
+                                            const DeviceInfo& device);
+/// At most three lines of less than 120 characters for each.
+std::string to_string(const std::vector<FusionSummary>& fusions);
+
+}  // namespace fusor

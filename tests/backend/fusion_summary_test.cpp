@@ -1,0 +1,70 @@
+// Tests of the short form of explanations.
+#include "backend/fusion_summary.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "frontend/graph_builder.h"
+
+namespace fusor {
+namespace {
+
+using testing::HasSubstr;
+
+std::vector<FusionSummary> summaries(const Graph& graph) {
+  return explain_data(graph, DeviceInfo::named("H200"), BuildOptions()).fusions;
+}
+
+TEST(FusionSummary, CountsBytesAndOperationsOfAFusion) {
+  GraphBuilder g;
+  const Tensor a = g.input("a", {1024, 512}, DataType::f16);
+  const Tensor b = g.input("b", {512, 2048}, DataType::f16);
+  const Graph graph = g.finish({g.relu(g.matmul(a, b))});
+  const std::vector<FusionSummary> found = summaries(graph);
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_EQ(found[0].flops, 2.0 * 1024 * 512 * 2048);
+  EXPECT_EQ(found[0].bytes, 2.0 * (1024 * 512 + 512 * 2048 + 1024 * 2048));
+  EXPECT_EQ(found[0].config.engine, "wgmma");
+  EXPECT_FALSE(found[0].runner_up.empty());
+  EXPECT_GE(found[0].runner_up_seconds, found[0].seconds);
+  EXPECT_TRUE(found[0].apart.empty());
+}
+
+TEST(FusionSummary, NamesWhatBoundsAFusion) {
+  const auto bound = [](int64_t k) {
+    GraphBuilder g;
+    const Tensor a = g.input("a", {4096, k}, DataType::f16);
+    const Tensor b = g.input("b", {k, 4096}, DataType::f16);
+    return summaries(g.finish({g.matmul(a, b)})).front().bound;
+  };
+  EXPECT_EQ(bound(4096), "tensor cores");
+  EXPECT_EQ(bound(64), "memory");
+}
+
+TEST(FusionSummary, SaysWhyNeighboursAreApart) {
+  GraphBuilder g;
+  const Tensor a = g.input("a", {256, 256}, DataType::f16);
+  const Tensor b = g.matmul(a, a);
+  const std::vector<FusionSummary> found = summaries(g.finish({g.matmul(b, a)}));
+  ASSERT_EQ(found.size(), 2U);
+  ASSERT_EQ(found[1].apart.size(), 1U);
+  EXPECT_EQ(found[1].apart[0].fusion, 0);
+  EXPECT_FALSE(found[1].apart[0].why.empty());
+  EXPECT_THAT(to_string(found), HasSubstr("apart from 1: "));
+}
+
+TEST(FusionSummary, LinesAreShortWhateverTheNames) {
+  GraphBuilder g;
+  Tensor x = g.input("x", {64, 64}, DataType::f32);
+  for (int i = 0; i < 20; ++i) x = g.exp(x, {.name = std::string(40, 'n') + std::to_string(i)});
+  const std::string text = to_string(summaries(g.finish({x})));
+  EXPECT_THAT(text, HasSubstr("(20 ops)"));
+  size_t begin = 0;
+  for (size_t end = text.find('\n'); end != std::string::npos; end = text.find('\n', begin)) {
+    EXPECT_LT(end - begin, 120U) << text;
+    begin = end + 1;
+  }
+}
+
+}  // namespace
+}  // namespace fusor
