@@ -179,7 +179,10 @@ FusionSummary summary_of(const Candidate& choice, size_t index, const std::vecto
 std::string names_of(const std::vector<std::string>& ops) {
   const std::string all = fmt::format("{}", fmt::join(ops, " + "));
   if (all.size() <= 100 || ops.size() < 4) return all;
-  return fmt::format("{} + {} + ... + {} ({} ops)", ops[0], ops[1], ops.back(), ops.size());
+  const auto cut = [](const std::string& name) {
+    return name.size() <= 28 ? name : name.substr(0, 25) + "...";
+  };
+  return fmt::format("{} + {} + ... + {} ({} ops)", cut(ops[0]), cut(ops[1]), cut(ops.back()), ops.size());
 }
 
 }  // namespace

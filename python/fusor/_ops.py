@@ -46,8 +46,7 @@ class Kind:
         self.defaults = {k: v for k, v in kind["attributes"].items() if k != "compute"}
         if self.op == "pointwise":
             self.fixed["mode"] = self.defaults.pop("mode")
-        words = method.split("_")
-        self.result = namedtuple("".join(w.capitalize() for w in words) + "Result", self.outputs)
+        self.result = None  # made when it is first needed: importing stays cheap
         self.repeats = bool(self.inputs) and self.inputs[-1].get("repeats", False)
 
     def __call__(self, builder, *args, **named):
@@ -61,7 +60,17 @@ class Kind:
                 raise TypeError(f"{self.method}() has no argument '{key}'; it has {known}")
             attributes[key] = self._from_front(key, _plain(named.pop(key)), operands)
         results = builder._op(json.dumps(attributes), operands, name or "", type, compute, given)
-        return results[0] if len(results) == 1 else self.result(*results)
+        return results[0] if len(results) == 1 else self._named(results)
+
+    def _named(self, results):
+        """Several results as a tuple whose fields are the roles' names."""
+        if len(results) != len(self.outputs):
+            return tuple(results)
+        if self.result is None:
+            words = self.method.split("_")
+            name = "".join(word.capitalize() for word in words) + "Results"
+            self.result = namedtuple(name, self.outputs, rename=True)
+        return self.result(*results)
 
     def _names(self):
         return [role["name"] for role in self.inputs]
