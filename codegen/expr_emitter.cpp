@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cctype>
 
+#include "codegen/row_site.h"
 #include "codegen/site_fields.h"
 #include "core/hash.h"
 
@@ -558,9 +559,18 @@ void hash_node(Hasher& hasher, const KernelSite& site, const Node& node) {
   }
 }
 
+// What is a row's value and what an element's.
+void hash_rows(Hasher& hasher, const KernelSite& site) {
+  if (site.kept < 0) return;
+  hasher.add(site.kept);
+  for (const int64_t extent : site.expr.domain) hasher.add(extent == 1);
+  for (const Node& node : site.expr.nodes) hasher.add(static_cast<int64_t>(node.over));
+}
+
 void hash_site(Hasher& hasher, const KernelSite& site) {
   hasher.add(site.name).add(site.expr.domain.rank()).add(site.vector_axis);
   hasher.add(site.short_forms).add(site.rounds_value).add(site.addressed);
+  hash_rows(hasher, site);
   hasher.add(site.expr.nodes.size());
   for (const Node& node : site.expr.nodes) hash_node(hasher, site, node);
   hasher.add(site.expr.stores.size());
@@ -583,7 +593,8 @@ std::string emit_header(const KernelSource& source, const SourceNames* names) {
   text += config_text(source);
   for (const KernelSite& site : source.sites) reduces |= site.expr.has_reduction();
   text += fmt::format("#include \"codegen/device/base/{}.cuh\"\n\n", reduces ? "reduction" : "pointwise");
-  for (const KernelSite& site : source.sites) text += SiteWriter(site, names).write();
+  for (const KernelSite& site : source.sites)
+    text += site.kept >= 0 ? emit_row_site(site, names) : SiteWriter(site, names).write();
   if (!source.parameters.empty()) text += parameters_text(source);
   return text;
 }

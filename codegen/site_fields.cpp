@@ -49,7 +49,13 @@ void append_node(std::vector<SiteField>& fields, const KernelSite& site, int at)
   field.at = at;
   switch (node.kind) {
     case Node::Kind::input:
+      return;
     case Node::Kind::reduce:
+      if (site.kept < 0 || node.reduction.mode != ReductionMode::avg) return;
+      field.kind = SiteField::Kind::reduced_count;
+      field.name = fmt::format("t{}_count", total_number(site.expr, at));
+      field.type = device_type(node.reduction.compute);
+      fields.push_back(field);
       return;
     case Node::Kind::load:
       field.name = load_name(site.expr, at);
@@ -94,7 +100,7 @@ void append_store(std::vector<SiteField>& fields, const KernelSite& site, int at
   field.type = fmt::format("{}*", device_type(store.type));
   append_access(fields, site, store.access, field);
   const Node* const total = reduction_of(site.expr, store);
-  if (total == nullptr || total->reduction.mode != ReductionMode::avg) return;
+  if (site.kept >= 0 || total == nullptr || total->reduction.mode != ReductionMode::avg) return;
   field.kind = SiteField::Kind::reduced_count;
   field.name = fmt::format("{}_count", store_name(at));
   field.type = device_type(total->reduction.compute);
@@ -158,7 +164,7 @@ void put_field(ArgumentBlock& block, const SiteField& field, const KernelSite& s
       return put_number(block, pointwise.compute, field.value);
     }
     case SiteField::Kind::reduced_count: {
-      const Node& total = *reduction_of(expr, expr.stores[at]);
+      const Node& total = field.of_store ? *reduction_of(expr, expr.stores[at]) : expr.nodes[at];
       return put_number(block, total.reduction.compute, reduced_count(expr, total));
     }
   }
@@ -190,6 +196,8 @@ int value_number(const Expr& expr, int node) {
   for (int i = 0; i < node; ++i) number += expr.node(i).kind != Node::Kind::reduce;
   return number;
 }
+
+int total_number(const Expr& expr, int node) { return node - value_number(expr, node); }
 
 std::string load_name(const Expr& expr, int node) {
   int loads = 0;

@@ -17,6 +17,12 @@ namespace {
 constexpr int kCheapInstructions = 16;
 // A special-function result costs about this many fp32 instructions (128 against 16 a clock and SM).
 constexpr int kSpecialCost = 8;
+// Elements of a row whose totals feed back within one fusion, at most: longer ones no kernel holds.
+constexpr int64_t kMostRowElements = int64_t{1} << 20;
+// Rows up to here are left to a fusion of their own; totals of longer ones are made behind the anchor.
+constexpr int64_t kShortRowElements = int64_t{1} << 16;
+// Reductions of one fusion whose totals feed back.
+constexpr int kMostFedBack = 16;
 
 int pointwise_cost(const Op& op) {
   const PointwiseInfo& row = info(std::get<Pointwise>(op.attributes).mode);
@@ -35,7 +41,9 @@ struct GroupFacts {
   bool has_view = false;
   bool has_grouped = false;  // a reduction that keeps groups of an axis
   bool has_gather = false;
-  int widest = -1;  // the first op that works over the most elements
+  int widest = -1;     // the first op that works over the most elements
+  int fed_back = 0;    // reductions whose totals ops of the group read
+  Dims row_dims = {};  // the shape of their totals; empty without any
 };
 
 // The groups while they grow. A group is known by the index that its ops carry.
@@ -47,6 +55,7 @@ class Partitioner {
         order_(folded),
         facts_(graph.ops.size()),
         before_anchor_(graph.ops.size(), false),
+        rows_own_(graph.ops.size(), false),
         readers_seen_(graph.tensors.size(), 0),
         reader_groups_(graph.tensors.size()),
         met_in_(graph.ops.size(), 0) {
@@ -55,6 +64,7 @@ class Partitioner {
   }
 
   std::vector<std::vector<int>> run() {
+    find_rows_own();
     for (int i = 0; i < op_count(); ++i)
       if (std::holds_alternative<Matmul>(graph_.ops[i].attributes) && !folded_.folded[i]) join_chain(i);
     for (int i = 0; i < op_count(); ++i) {
@@ -138,7 +148,21 @@ class Partitioner {
     const auto width = [this](int op) { return std::pair(element_count(work_dims(op)), -op); };
     if (width(others.widest) > width(facts.widest)) facts.widest = others.widest;
     others = {};
+    count_fed_back(into);
     mark_before_anchors(into);
+  }
+
+  void count_fed_back(int group) {
+    GroupFacts& facts = facts_[group];
+    facts.fed_back = 0;
+    for (const int reduction : facts.reductions) {
+      if (!is_read_within(reduction, group)) continue;
+      ++facts.fed_back;
+      facts.row_dims = result_dims(reduction);
+    }
+  }
+  bool is_read_within(int op, int group) const {
+    return std::ranges::any_of(order_.dependents(op), [&](int reader) { return group_of(reader) == group; });
   }
 
   // Only what lies before anchors is walked.
@@ -285,18 +309,18 @@ class Partitioner {
   // Whether `op` can work over `group`'s domain, reading values that the group has at hand.
   bool can_join(int op, int group) const {
     const Dims domain = domain_of(group);
-    return !domain.empty() && work_dims(op) == domain && reads_what_is_at_hand(op, group) &&
-           agrees_with(facts_[group], op);
+    return !domain.empty() && (work_dims(op) == domain || is_of_rows(op, group)) &&
+           reads_what_is_at_hand(op, group) && agrees_with(facts_[group], op);
   }
 
-  // A sum is complete only after the last element; a folded view of a value, and what a gather takes from,
-  // are read from memory.
+  // A folded view of a value, and what a gather takes from, are read from memory.
   bool reads_what_is_at_hand(int op, int group) const {
     bool at_hand = !is_gather(graph_.ops[op]) || !takes_from(op, group), reads_any = false;
     for (const int wait : folded_.dependencies[op]) {
       if (group_of(wait) != group) continue;
       reads_any = true;
-      at_hand = at_hand && !is_reduction(graph_.ops[wait]) && !before_anchor_[wait];
+      at_hand = at_hand && !before_anchor_[wait] &&
+                (!is_reduction(graph_.ops[wait]) || may_feed_back(wait, op, group));
     }
     return !reads_any || (at_hand && !reads_through_a_view(op, group));
   }
@@ -305,6 +329,58 @@ class Partitioner {
     const int x = graph_.ops[gather].inputs[0];
     const int producer = direct_producer(x);
     return (producer >= 0 && group_of(producer) == group) || reads_through_a_view({&x, 1}, group);
+  }
+
+  // ---- Totals that are needed again ----
+
+  int64_t row_elements(int reduction) const {
+    return element_count(work_dims(reduction)) / std::max<int64_t>(1, element_count(result_dims(reduction)));
+  }
+
+  // A total is complete only after the last element: what reads it in the same fusion works in a phase of its
+  // own, along the same rows as all others, and not behind an anchor.
+  bool may_feed_back(int reduction, int reader, int group) const {
+    const GroupFacts &facts = facts_[group], &own = facts_[group_of(reader)];
+    const auto agrees = [&](const GroupFacts& some) {
+      return some.anchors.empty() && (some.row_dims.empty() || some.row_dims == result_dims(reduction));
+    };
+    return agrees(facts) && agrees(own) && facts.fed_back + own.fed_back < kMostFedBack &&
+           !is_grouped(reduction) && row_elements(reduction) <= kMostRowElements;
+  }
+
+  // Whether a pointwise op works on one value a row of the group, and reads such a value there.
+  bool is_of_rows(int op, int group) const {
+    if (!is_pointwise(graph_.ops[op]) || is_gen_index(op)) return false;
+    return std::ranges::any_of(folded_.dependencies[op], [&](int wait) {
+      return group_of(wait) == group && result_dims(wait) == result_dims(op);
+    });
+  }
+
+  // Whether ops over the values of a reduction's elements need its total again.
+  bool feeds_back(int reduction) const {
+    std::vector<int> waiting = {reduction};
+    for (size_t next = 0; next < waiting.size() && next < 16; ++next)
+      for (const int reader : consumers(waiting[next])) {
+        if (folded_.folded[reader] || !is_pointwise(graph_.ops[reader])) continue;
+        if (result_dims(reader) == work_dims(reduction)) return true;
+        waiting.push_back(reader);
+      }
+    return false;
+  }
+
+  // Ops that rows need and nobody else - totals that feed back, and what only they read - are no part of what
+  // an anchor is followed by.
+  void find_rows_own() {
+    for (int op = op_count() - 1; op >= 0; --op) {
+      if (folded_.folded[op]) continue;
+      if (is_reduction(graph_.ops[op])) {
+        rows_own_[op] = row_elements(op) <= kShortRowElements && !is_grouped(op) && feeds_back(op);
+      } else if (is_pointwise(graph_.ops[op]) && is_virtual_result(op)) {
+        const std::span<const int> readers = consumers(op);
+        rows_own_[op] =
+            !readers.empty() && std::ranges::all_of(readers, [&](int reader) { return rows_own_[reader]; });
+      }
+    }
   }
 
   bool reads_through_a_view(int op, int group) const {
@@ -374,6 +450,7 @@ class Partitioner {
     for (const int group : wanted) {
       const int own = group_of(op);
       if (group == own || !fits_one_fusion(own, group) || !can_share_anchors(own, group)) continue;
+      if (has_anchor(group) && rows_own_[op]) continue;
       if (can_join(op, group) && can_merge(own, group) && !order_.would_wait_for_itself(own, group))
         merge(group, own);
     }
@@ -413,9 +490,18 @@ class Partitioner {
 
   // Two groups that an op ties together: every op of either must be at home in the other.
   bool can_merge(int a, int b) {
-    const Dims domain = domain_of(a);
-    if (domain.empty() || domain != domain_of(b)) return false;
+    const Dims first = domain_of(a), second = domain_of(b);
+    if (first.empty() || second.empty()) return false;
+    if (first != second && !are_of_rows(a, b)) return false;
+    const Dims &rows = facts_[a].row_dims, &others = facts_[b].row_dims;
+    if (!rows.empty() && !others.empty() && rows != others) return false;
     return all_at_home(a, b) && all_at_home(b, a) && may_precede(a, b) && may_precede(b, a);
+  }
+
+  // Whether one op works on the values of the other group's rows.
+  bool are_of_rows(int a, int b) const {
+    return (size_of(a) == 1 && is_of_rows(members(a).front(), b)) ||
+           (size_of(b) == 1 && is_of_rows(members(b).front(), a));
   }
 
   // All ops behind a group's anchors work over its domain, which is the other's too.
@@ -517,6 +603,7 @@ class Partitioner {
   GroupOrder order_;
   std::vector<GroupFacts> facts_;    // per group
   std::vector<bool> before_anchor_;  // per op: it lies on the way to an anchor of its group
+  std::vector<bool> rows_own_;       // per op: rows need it and nobody else
   // Per tensor, of the readers looked at so far: how many, and one of each group.
   std::vector<size_t> readers_seen_;
   std::vector<std::vector<int>> reader_groups_;

@@ -67,6 +67,10 @@ struct reduction_amax : reduction_max<T> {
   __device__ __forceinline__ void add(T x) { reduction_max<T>::add(Exact::abs(x)); }
 };
 
+// A pass over a row of a site in phases: what it adds needs totals of earlier ones.
+template <int kNumber>
+struct Phase {};
+
 // The accumulator of the lane whose number differs by `distance`, a power of two.
 template <class Accumulator>
 FUSOR_DEVICE Accumulator from_lane(const Accumulator& mine, int distance) {

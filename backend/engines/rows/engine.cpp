@@ -1,0 +1,131 @@
+// Owns the rows engine: pointwise ops and reductions along the same rows, whose totals feed back, as one
+// kernel.
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "backend/engines/knobs.h"
+#include "backend/engines/list.h"
+#include "backend/engines/rows/schedule.h"
+#include "backend/engines/rules.h"
+#include "core/fail.h"
+#include "heuristics/time_model.h"
+
+namespace fusor {
+
+namespace {
+
+// Settings that are priced, the cheapest first: the others are too dear by far.
+constexpr size_t kMostCandidates = 12;
+
+// Where a fusion that nobody has room for is cut: at the first op that needs a total again.
+int first_use_of_total(const Expr& expr) {
+  for (const Node& node : expr.nodes)
+    for (const int arg : node.args)
+      if (arg >= 0 && expr.node(arg).kind == Node::Kind::reduce) return node.op;
+  return -1;
+}
+
+Refusal refuse_room(const RowsProblem& problem) {
+  return {"row-in-registers",
+          "",
+          "",
+          "a row that threads can hold, with the totals of its columns",
+          fmt::format("{} elements a row", problem.row_elements()),
+          "carry out what needs the totals in a fusion of its own",
+          first_use_of_total(problem.site.expr)};
+}
+
+class PreparedRows final : public Prepared {
+ public:
+  PreparedRows(RowsProblem problem, const std::vector<RowsKnobs>& settings) : problem_(std::move(problem)) {
+    for (const RowsKnobs& knobs : settings) priced_.push_back({knobs, work_of(knobs)});
+    const auto seconds = [&](const Priced& one) { return estimate_seconds(one.work, problem_.device); };
+    std::ranges::stable_sort(priced_, {}, seconds);
+  }
+
+  std::vector<Knob> knobs() const override {
+    std::vector<Knob> all;
+    RowsKnobs any;
+    RowsKnobs::visit(any, [&](std::string_view name, const int64_t&) {
+      all.push_back({std::string(name), {}});
+    });
+    for (const Priced& one : priced_) {
+      size_t at = 0;
+      RowsKnobs::visit(one.knobs, [&](std::string_view, const int64_t& value) {
+        std::vector<int64_t>& values = all[at++].values;
+        if (std::ranges::find(values, value) == values.end()) values.push_back(value);
+      });
+    }
+    for (Knob& knob : all) std::ranges::sort(knob.values);
+    return all;
+  }
+
+  std::vector<EngineCandidate> candidates() const override {
+    std::vector<EngineCandidate> all;
+    for (const Priced& one : priced_) {
+      if (all.size() == kMostCandidates) break;
+      all.push_back({config_of(rows_engine(), one.knobs), one.work});
+    }
+    return all;
+  }
+
+  Notes notes() const override { return {}; }
+
+  Lowered lower(const EngineConfig& config) const override {
+    const RowsSchedule schedule(problem_, nearest(knobs_of<RowsKnobs>(config)));
+    return fusor::lower(problem_, schedule);
+  }
+
+ private:
+  struct Priced {
+    RowsKnobs knobs;
+    Work work;
+  };
+
+  Work work_of(const RowsKnobs& knobs) const { return cost(problem_, RowsSchedule(problem_, knobs)); }
+
+  // Knobs do not go together in every way: of what cannot be had, the setting that agrees in most.
+  RowsKnobs nearest(const RowsKnobs& asked) const {
+    const auto differing = [&](const Priced& one) {
+      int64_t count = 0;
+      count += one.knobs.held != asked.held ? 2 : 0;
+      count += (one.knobs.vector != asked.vector) + (one.knobs.threads != asked.threads);
+      count += (one.knobs.group != asked.group) + (one.knobs.cluster != asked.cluster);
+      return count + (one.knobs.blocks != asked.blocks);
+    };
+    return std::ranges::min_element(priced_, {}, differing)->knobs;
+  }
+
+  const RowsProblem problem_;
+  std::vector<Priced> priced_;  // never empty
+};
+
+class RowsEngine final : public Engine {
+ public:
+  std::string_view name() const override { return "rows"; }
+  int number() const override { return 11; }
+
+  PreparedOr prepare(const Fusion& fusion, const DeviceInfo& device) const override {
+    if (auto refusal = refuse_cpu(device)) return std::move(*refusal);
+    if (form_of(fusion) != Form::rows || fusion.sites.size() != 1)
+      return Refusal{
+          "rows-form", "", "", "pointwise ops and reductions", std::string(to_string(form_of(fusion))),
+          "",          -1};
+    auto answer = rows_problem(fusion, device);
+    if (auto* refusal = std::get_if<Refusal>(&answer)) return std::move(*refusal);
+    RowsProblem& problem = std::get<RowsProblem>(answer);
+    const std::vector<RowsKnobs> settings = rows_settings(problem);
+    if (settings.empty()) return refuse_room(problem);
+    return std::make_unique<const PreparedRows>(std::move(problem), settings);
+  }
+};
+
+}  // namespace
+
+const Engine& rows_engine() {
+  static const RowsEngine engine;
+  return engine;
+}
+
+}  // namespace fusor

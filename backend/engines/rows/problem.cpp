@@ -1,0 +1,200 @@
+// Owns the reading of an Expr as rows: over which axes its totals are needed again, and the rules it must
+// keep.
+#include "backend/engines/rows/problem.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "backend/engines/elementwise/simplify.h"
+#include "backend/engines/elementwise/vectors.h"
+#include "codegen/expr_emitter.h"
+#include "codegen/row_site.h"
+
+namespace fusor {
+
+using namespace elementwise;
+
+namespace {
+
+// Counts and offsets up to here leave a kernel with 32-bit indices room for rounding up to whole blocks.
+constexpr int64_t kMaxIndex32 = (int64_t{1} << 31) - (int64_t{1} << 24);
+// Totals of a vector of rows that a thread has at most.
+constexpr int64_t kMostSpreadBytes = 64;
+
+bool is_total(const Node& node) { return node.kind == Node::Kind::reduce; }
+
+// A total over no axis is the value itself, or its size; of one mode it is neither.
+bool drop_empty_totals(Expr& expr) {
+  for (Node& node : expr.nodes) {
+    if (!is_total(node)) continue;
+    node.over = reduced_axes(expr, node);
+    if (node.over != 0) continue;
+    const ReductionMode mode = node.reduction.mode;
+    if (mode == ReductionMode::mul_no_zeros) return false;
+    const bool is_size =
+        mode == ReductionMode::norm1 || mode == ReductionMode::norm2 || mode == ReductionMode::amax;
+    node.kind = Node::Kind::pointwise;
+    node.pointwise.mode = is_size ? PointwiseMode::abs : PointwiseMode::identity;
+    node.pointwise.compute = node.reduction.compute;
+  }
+  return true;
+}
+
+std::vector<bool> fed_back(const Expr& expr) {
+  std::vector<bool> fed(expr.nodes.size(), false);
+  for (const Node& node : expr.nodes)
+    for (const int arg : node.args)
+      if (arg >= 0 && is_total(expr.node(arg))) fed[static_cast<size_t>(arg)] = true;
+  return fed;
+}
+
+Refusal refuse(const Fusion& fusion, const Node& node, const char* rule, const char* expected,
+               const char* actual) {
+  return {rule,   node.op < 0 ? "" : fusion.op_name(node.op), "",     expected,
+          actual, "carry it out in a fusion of its own",      node.op};
+}
+
+uint32_t real_axes(const Expr& expr) {
+  uint32_t axes = 0;
+  for (int axis = 0; axis < expr.domain.rank(); ++axis)
+    if (expr.domain[axis] != 1) axes |= 1u << axis;
+  return axes;
+}
+
+// The axes of a row: what totals that are needed again run over; without such, what totals along the vector
+// axis do.
+std::variant<Refusal, uint32_t> row_axes(const Fusion& fusion, const Expr& expr, int vector_axis) {
+  const std::vector<bool> fed = fed_back(expr);
+  uint32_t shared = 0;
+  for (size_t i = 0; i < expr.nodes.size(); ++i) {
+    if (!fed[i]) continue;
+    const uint32_t over = expr.nodes[i].over;
+    if (shared != 0 && over != shared)
+      return refuse(fusion, expr.nodes[i], "one-row", "totals that are needed again, over the same axes",
+                    "a total over others");
+    shared = over;
+  }
+  if (shared != 0) return shared;
+  for (const Node& node : expr.nodes)
+    if (is_total(node) && (shared == 0 || (node.over >> vector_axis & 1) != 0)) shared = node.over;
+  return shared;
+}
+
+std::optional<Refusal> refuse_totals(const Fusion& fusion, const Expr& expr, uint32_t row, bool spread) {
+  const uint32_t others = real_axes(expr) & ~row;
+  const std::vector<bool> fed = fed_back(expr);
+  for (size_t i = 0; i < expr.nodes.size(); ++i) {
+    const Node& node = expr.nodes[i];
+    if (!is_total(node) || node.over == row) continue;
+    if (fed[i] || node.over != others || others == 0)
+      return refuse(fusion, node, "row-or-column", "totals over the axes of a row, or over all others",
+                    "a total over some of either");
+    if (spread)
+      return refuse(fusion, node, "columns-of-adjacent-rows",
+                    "totals of columns beside rows of adjacent elements", "rows whose elements lie apart");
+  }
+  return std::nullopt;
+}
+
+Dims order_of(const Expr& expr, uint32_t row, int vector_axis) {
+  Dims order;
+  const auto add = [&](bool wanted) {
+    for (int axis = 0; axis < expr.domain.rank(); ++axis)
+      if (axis != vector_axis && ((row >> axis & 1) != 0) == wanted) order.push_back(axis);
+    if (((row >> vector_axis & 1) != 0) == wanted) order.push_back(vector_axis);
+  };
+  add(false);
+  add(true);
+  return order;
+}
+
+int64_t furthest(const Expr& expr, const Access& access) {
+  int64_t reach = 0;
+  for (int axis = 0; axis < expr.domain.rank(); ++axis)
+    reach += (expr.domain[axis] - 1) * access.strides[axis];
+  return reach;
+}
+
+int index_bits(const Expr& expr) {
+  int64_t most = element_count(expr.domain);
+  for_each_access(expr,
+                  [&](const Access& access, DataType) { most = std::max(most, furthest(expr, access)); });
+  for (const Node& node : expr.nodes)
+    if (node.kind == Node::Kind::index)
+      most = std::max(most, furthest(expr, node.access) + node.access.offset);
+  return most > kMaxIndex32 ? 64 : 32;
+}
+
+// Short forms err by 1e-5: where only 16 bits of an element's value are seen, and no wider total of special
+// functions.
+bool fits_short_forms(const KernelSite& site) {
+  const Expr& expr = site.expr;
+  const RowFacts facts(site);
+  std::vector<bool> is_short(expr.nodes.size(), false);
+  for (size_t i = 0; i < expr.nodes.size(); ++i) {
+    const Node& node = expr.nodes[i];
+    is_short[i] = node.kind == Node::Kind::pointwise && facts.places[i] == RowPlace::element &&
+                  info(node.pointwise.mode).sfu > 0;
+    for (const int arg : node.args)
+      if (arg >= 0 && is_short[static_cast<size_t>(arg)]) is_short[i] = true;
+  }
+  return std::ranges::all_of(expr.stores, [&](const Store& store) {
+    return (is_real(store.type) && byte_size(store.type) <= 2) || !is_short[static_cast<size_t>(store.node)];
+  });
+}
+
+int64_t widest_vector(const RowsProblem& problem) {
+  const Expr& expr = problem.site.expr;
+  const int axis = problem.site.vector_axis;
+  int64_t vector = choose_vector(problem.fusion, expr, axis, 0);
+  if (problem.spread)
+    while (vector > 1 &&
+           (expr.domain[axis] % vector != 0 || vector * totals_bytes(problem.site) > kMostSpreadBytes))
+      vector /= 2;
+  return vector;
+}
+
+}  // namespace
+
+int64_t RowsProblem::rows() const {
+  int64_t count = 1;
+  for (int axis = 0; axis < site.kept; ++axis) count *= domain()[axis];
+  return count;
+}
+
+int64_t RowsProblem::row_elements() const { return element_count(domain()) / rows(); }
+
+std::variant<Refusal, RowsProblem> rows_problem(const Fusion& fusion, const DeviceInfo& device) {
+  Expr expr = fusion.sites.front().expr;
+  if (!drop_empty_totals(expr) || !expr.has_reduction())
+    return Refusal{"rows-form", "", "", "totals along rows", "none of more than one element", "", -1};
+  for (const Node& node : expr.nodes)
+    if (node.access.is_indexed())
+      return refuse(fusion, node, "loads-in-place", "operands that are read where they lie",
+                    "elements taken through an index");
+  expr = merge_axes(without_dead_nodes(expr));
+  const int vector_axis = choose_vector_axis(expr);
+  const auto answer = row_axes(fusion, expr, vector_axis);
+  if (const auto* refusal = std::get_if<Refusal>(&answer)) return *refusal;
+  const uint32_t row = std::get<uint32_t>(answer);
+  const bool spread = (row >> vector_axis & 1) == 0;
+  if (auto refusal = refuse_totals(fusion, expr, row, spread)) return std::move(*refusal);
+
+  RowsProblem problem{.fusion = fusion, .device = device};
+  problem.spread = spread;
+  problem.site.name = "Y";
+  problem.site.expr = select_axes(expr, order_of(expr, row, vector_axis));
+  const int rank = expr.domain.rank();
+  int in_row = 0;
+  for (int axis = 0; axis < rank; ++axis) in_row += static_cast<int>(row >> axis & 1);
+  problem.site.kept = rank - in_row;
+  problem.site.vector_axis = spread ? problem.site.kept - 1 : rank - 1;
+  problem.has_columns = column_bytes(problem.site) > 0;
+  problem.index_bits = index_bits(problem.site.expr);
+  problem.site.short_forms = fits_short_forms(problem.site);
+  problem.widest = widest_vector(problem);
+  return problem;
+}
+
+}  // namespace fusor

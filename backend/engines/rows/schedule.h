@@ -1,0 +1,69 @@
+// Owns the schedule of the rows engine: how many threads and blocks share a row, and where it lies between
+// its phases.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "backend/engines/rows/problem.h"
+#include "core/work.h"
+
+namespace fusor {
+
+struct RowsKnobs {
+  enum Held : int64_t { in_registers, in_shared, in_memory };
+  int64_t vector = 1;     ///< elements
+  int64_t threads = 128;  ///< a block
+  int64_t group = 32;     ///< threads of a block that share a row
+  int64_t cluster = 1;    ///< blocks that share a row
+  int64_t held = in_memory;
+  int64_t blocks = 1;  ///< an SM, where blocks see many rows
+
+  static void visit(auto& self, auto&& knob) {
+    knob("vector", self.vector);
+    knob("threads", self.threads);
+    knob("group", self.group);
+    knob("cluster", self.cluster);
+    knob("held", self.held);
+    knob("blocks", self.blocks);
+  }
+  friend bool operator==(const RowsKnobs&, const RowsKnobs&) = default;
+};
+
+struct RowsSchedule {
+  RowsSchedule(const RowsProblem& problem, const RowsKnobs& asked);
+
+  KernelSite y;  ///< with whole vectors marked
+  RowsKnobs knobs;
+  int64_t vectors = 0;  ///< of a row; elements where neighbouring rows are adjacent
+  int64_t rows = 0;     ///< vectors of them there
+  int64_t units = 0;    ///< vectors of a row that a thread works on
+  int64_t unroll = 1;   ///< of them in flight, where registers do not hold the row
+  int64_t grid = 0;     ///< blocks
+  bool persistent = false;
+  bool row_tails = false;
+  bool repacks = false;        ///< what is computed of held elements is computed again in the next phase
+  int64_t held = 0;            ///< bytes of a vector
+  int64_t columns = 0;         ///< bytes of a column's totals
+  int64_t shared_bytes = 0;    ///< dynamic
+  int64_t exchange_bytes = 0;  ///< static
+  int64_t registers = 0;       ///< of a thread, as estimated
+  int resident = 1;            ///< blocks of an SM
+
+  int64_t slots() const { return knobs.threads / knobs.group; }
+  int64_t row_step() const { return grid / knobs.cluster * slots(); }
+  /// Columns with the tail of the last vector, and the parts that are added up of each.
+  int64_t column_count() const { return vectors * knobs.vector; }
+  int64_t parts() const { return grid / knobs.cluster; }
+  int64_t scratch_bytes() const { return columns == 0 ? 0 : parts() * column_count() * columns; }
+};
+
+/// Every setting that the device has room for.
+std::vector<RowsKnobs> rows_settings(const RowsProblem& problem);
+/// Whether the device has room for it.
+bool fits(const RowsProblem& problem, const RowsSchedule& schedule);
+
+Work cost(const RowsProblem& problem, const RowsSchedule& schedule);
+Lowered lower(const RowsProblem& problem, const RowsSchedule& schedule);
+
+}  // namespace fusor

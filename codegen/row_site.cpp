@@ -1,0 +1,574 @@
+// Owns the text of rows sites: what is loaded, added phase by phase, settled once a row and stored.
+#include "codegen/row_site.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+#include <vector>
+
+#include "codegen/site_fields.h"
+
+namespace fusor {
+
+namespace {
+
+std::string device_type(DataType type) { return std::string(info(type).device_type); }
+std::string carrier_type(DataType type) { return device_type(carrier(type)); }
+
+bool yields_truth(PointwiseMode mode) {
+  const PointwiseDomain domain = info(mode).domain;
+  return domain == PointwiseDomain::compare || domain == PointwiseDomain::logical;
+}
+
+bool is_reduce(const Node& node) { return node.kind == Node::Kind::reduce; }
+
+int64_t packed_bytes(const std::vector<DataType>& fields) {
+  int64_t bytes = 0, widest = 1;
+  for (const DataType type : fields) {
+    const int64_t size = byte_size(type);
+    widest = std::max(widest, size);
+    bytes = (bytes + size - 1) / size * size + size;
+  }
+  return (bytes + widest - 1) / widest * widest;
+}
+
+class RowSiteWriter {
+ public:
+  RowSiteWriter(const KernelSite& site, const SourceNames* names)
+      : site_(site), expr_(site.expr), names_(names), facts_(site) {
+    int next_value = 0, next_total = 0;
+    for (const Node& node : expr_.nodes)
+      names_of_.push_back(is_reduce(node) ? fmt::format("t{}", next_total++)
+                                          : fmt::format("v{}", next_value++));
+  }
+
+  std::string write() {
+    line(0, "struct {} {{", site_.name);
+    line(1, "static constexpr int kRank = {};", expr_.domain.rank());
+    line(1, "static constexpr int kKept = {};  // axes of the rows; those of a row follow", site_.kept);
+    line(1, "static constexpr int kPhases = {};", facts_.phase_count);
+    line(1, "static constexpr int kTotalsBytes = {};", totals_bytes(site_));
+    line(1, "using Fn = {};", site_.short_forms ? "Short" : "Exact");
+    write_args();
+    write_loads("Held", "load", false);
+    write_loads("Fixed", "fixed", true);
+    write_row();
+    for (int phase = 0; phase < facts_.phase_count; ++phase) write_phase(phase);
+    write_finish();
+    write_finish_row();
+    if (has_columns()) write_columns();
+    line(0, "}};\n");
+    return std::move(text_);
+  }
+
+ private:
+  template <class... Values>
+  void line(int indent, fmt::format_string<Values...> format, Values&&... values) {
+    text_.append(2 * static_cast<size_t>(indent), ' ');
+    fmt::format_to(std::back_inserter(text_), format, std::forward<Values>(values)...);
+    text_.push_back('\n');
+  }
+
+  // Begins a static function with these template parameters; its arguments stand one a line.
+  void begin_function(std::string_view types, std::string_view result, std::string_view name,
+                      const std::vector<std::string>& arguments) {
+    if (!types.empty()) line(1, "template <{}>", types);
+    const std::string head = fmt::format("static __device__ __forceinline__ {} {}(", result, name);
+    const std::string further = fmt::format(",\n{:{}}", "", head.size() + 2);
+    line(1, "{}{}) {{", head, fmt::join(arguments, further));
+  }
+
+  int node_count() const { return static_cast<int>(expr_.nodes.size()); }
+  const std::string& name(int node) const { return names_of_[static_cast<size_t>(node)]; }
+  RowPlace place(int node) const { return facts_.places[static_cast<size_t>(node)]; }
+  int level(int node) const { return facts_.levels[static_cast<size_t>(node)]; }
+  bool is_column(int node) const { return facts_.is_column[static_cast<size_t>(node)]; }
+  bool has_columns() const { return std::ranges::find(facts_.is_column, true) != facts_.is_column.end(); }
+  LaneStep step(const Access& access) const { return lane_step(site_, access); }
+
+  std::string comment_of(int op) const {
+    return names_ == nullptr || op < 0 ? std::string() : fmt::format("  // {}", names_->op(op));
+  }
+  std::string operand_comment(const Access& access) const {
+    return names_ == nullptr || access.operand < 0 ? std::string()
+                                                   : fmt::format("  // {}", names_->operand(access.operand));
+  }
+
+  void write_args() {
+    line(1, "struct Args {{");
+    for (const SiteField& field : site_fields(site_)) {
+      const bool is_named = field.kind == SiteField::Kind::pointer || field.kind == SiteField::Kind::scalar;
+      const size_t at = static_cast<size_t>(field.at);
+      const std::string comment =
+          !is_named ? std::string()
+                    : operand_comment(field.of_store ? expr_.stores[at].access : expr_.nodes[at].access);
+      line(2, "alignas(8) {} {};{}", field.type, field.name, comment);
+    }
+    line(1, "}};");
+  }
+
+  std::string address(const std::string& base, const Access& access) const {
+    std::string terms;
+    int walked = 0;
+    for (int axis = 0; axis < expr_.domain.rank(); ++axis) {
+      if (access.strides[axis] == 0) continue;
+      if (walked++ > 0) terms += " + ";
+      terms += fmt::format("at[{}]", axis);
+      if (has_stride_field(site_, access, axis)) terms += fmt::format(" * args.{}_stride{}", base, axis);
+    }
+    if (walked == 0) return fmt::format("args.{}", base);
+    if (walked > 1) terms = fmt::format("({})", terms);
+    return fmt::format("args.{} + {}", base, terms);
+  }
+
+  // What a load gives, as it is stored; `lanes` is the name of how many it gives.
+  std::string raw_load(int at, std::string_view lanes, std::string_view count) const {
+    const Access& access = expr_.node(at).access;
+    const std::string base = load_name(expr_, at), from = address(base, access);
+    switch (step(access)) {
+      case LaneStep::broadcast:
+        return fmt::format("load_strided<1>({}, 0, {})", from, count);
+      case LaneStep::strided:
+        return fmt::format("load_strided<{}>({}, args.{}_stride{}, {})", lanes, from, base, site_.vector_axis,
+                           count);
+      case LaneStep::adjacent:
+        break;
+    }
+    if (access.whole_vectors) return fmt::format("load_whole<{}>({}, {})", lanes, from, count);
+    return fmt::format("load_strided<{}>({}, 1, {})", lanes, from, count);
+  }
+
+  bool is_element_load(int at, bool fixed) const {
+    return expr_.node(at).kind == Node::Kind::load && place(at) == RowPlace::element &&
+           facts_.is_fixed(expr_, at) == fixed;
+  }
+  bool is_shared_lane(int at) const { return step(expr_.node(at).access) == LaneStep::broadcast; }
+
+  // The elements of a vector as they are stored, of each row or the same for all rows.
+  void write_loads(std::string_view type, std::string_view function, bool fixed) {
+    line(1, "template <int N>");
+    line(1, "struct {} {{", type);
+    for (int i = 0; i < node_count(); ++i)
+      if (is_element_load(i, fixed))
+        line(2, "Vec<{}, {}> {};", device_type(expr_.node(i).type), is_shared_lane(i) ? "1" : "N",
+             load_name(expr_, i));
+    line(1, "}};");
+    begin_function("int N", fmt::format("{}<N>", type), function,
+                   {"const Args& args", "const Index (&at)[kRank]", "int count"});
+    line(2, "{}<N> loaded;", type);
+    for (int i = 0; i < node_count(); ++i)
+      if (is_element_load(i, fixed))
+        line(2, "loaded.{} = {};", load_name(expr_, i), raw_load(i, "N", "count"));
+    line(2, "return loaded;");
+    line(1, "}}");
+  }
+
+  // ---- Values of a row ----
+
+  bool is_row_value(int at) const {
+    return place(at) == RowPlace::row && !(is_reduce(expr_.node(at)) && is_column(at));
+  }
+
+  void write_row() {
+    line(1, "template <int W>");
+    line(1, "struct Row {{");
+    for (int i = 0; i < node_count(); ++i)
+      if (is_row_value(i)) line(2, "Vec<{}, W> {};", carrier_type(expr_.node(i).type), name(i));
+    line(1, "}};");
+    begin_function("int W", "void", "begin", {"const Args& args", "const Index (&at)[kRank]", "Row<W>& row"});
+    for (int i = 0; i < node_count(); ++i)
+      if (is_row_value(i) && expr_.node(i).kind == Node::Kind::load)
+        line(2, "const auto loaded_{} = widen({});", name(i), raw_load(i, "W", "W"));
+    write_row_values(0);
+    line(1, "}}");
+  }
+
+  // The values of a row that are known at `wanted`.
+  void write_row_values(int wanted) {
+    std::vector<int> values;
+    for (int i = 0; i < node_count(); ++i)
+      if (is_row_value(i) && level(i) == wanted) values.push_back(i);
+    if (values.empty()) return;
+    write_scalars(values);
+    line(0, "#pragma unroll");
+    line(2, "for (int i = 0; i < W; ++i) {{");
+    for (const int at : values) write_row_value(at);
+    line(2, "}}");
+  }
+
+  void write_row_value(int at) {
+    const Node& node = expr_.node(at);
+    if (node.kind == Node::Kind::pointwise) write_parameters(at);
+    line(3, "row.{}[i] = {};{}", name(at), row_value(at), comment_of(node.op));
+  }
+
+  std::string row_value(int at) const {
+    const Node& node = expr_.node(at);
+    switch (node.kind) {
+      case Node::Kind::load:
+        return fmt::format("loaded_{}[{}]", name(at), is_shared_lane(at) ? "0" : "i");
+      case Node::Kind::index:
+        return rounded(node, coordinate(at), false);
+      case Node::Kind::reduce: {
+        const bool counts = node.reduction.mode == ReductionMode::avg;
+        return rounded(node,
+                       fmt::format("totals[i].{}.result({})", name(at),
+                                   counts ? fmt::format("args.{}_count", name(at)) : std::string()),
+                       carrier(node.type) == node.reduction.compute);
+      }
+      default:
+        return computed(at, "Exact", true);
+    }
+  }
+
+  // ---- Formulas ----
+
+  static std::string rounded(const Node& node, const std::string& value, bool in_carrier) {
+    if (!is_compute_type(node.type)) return fmt::format("round_to<{}>({})", device_type(node.type), value);
+    return in_carrier ? value : fmt::format("narrow<{}>({})", device_type(node.type), value);
+  }
+
+  std::string coordinate(int at) const {
+    const Node& node = expr_.node(at);
+    const std::string where = node.axis == site_.vector_axis ? fmt::format("(at[{}] + i)", node.axis)
+                                                             : fmt::format("at[{}]", node.axis);
+    return fmt::format("{0} * args.{1}_scale + args.{1}_offset", where, name(at));
+  }
+
+  // A value where it is read: in the loop over the lanes of a row's values, or over those of its elements.
+  std::string read(int at, bool in_row) const {
+    switch (place(at)) {
+      case RowPlace::uniform:
+        return name(at);
+      case RowPlace::row:
+        return fmt::format("row.{}[{}]", name(at), in_row || facts_.spread ? "i" : "0");
+      case RowPlace::element:
+        break;
+    }
+    if (expr_.node(at).kind != Node::Kind::load) return name(at);
+    return fmt::format("{}[{}]", name(at), is_shared_lane(at) ? "0" : "i");
+  }
+
+  std::string computed(int at, std::string_view functions, bool in_row) const {
+    const Node& node = expr_.node(at);
+    const Pointwise& pointwise = node.pointwise;
+    std::string call = fmt::format("op_{}<{}>(", to_string(pointwise.mode), functions);
+    for (int i = 0; i < info(pointwise.mode).inputs; ++i) {
+      const int arg = node.args[static_cast<size_t>(i)];
+      if (i > 0) call += ", ";
+      const std::string value = read(arg, in_row);
+      call += carrier(expr_.node(arg).type) == pointwise.compute
+                  ? value
+                  : fmt::format("narrow<{}>({})", device_type(pointwise.compute), value);
+    }
+    if (!has_default_parameters(pointwise)) call += fmt::format(", p_{}", name(at));
+    call += ")";
+    if (yields_truth(pointwise.mode)) return call;
+    return rounded(node, call, carrier(node.type) == pointwise.compute);
+  }
+
+  void write_parameters(int at) {
+    const Pointwise& pointwise = expr_.node(at).pointwise;
+    if (has_default_parameters(pointwise)) return;
+    line(3, "Parameters<{}> p_{};", device_type(pointwise.compute), name(at));
+    for (const ParameterName& parameter : parameters_of(pointwise.mode))
+      line(3, "p_{0}.{1} = args.{0}_{1};", name(at), parameter.name);
+  }
+
+  // By-value operands that these nodes read.
+  void write_scalars(const std::vector<int>& readers) {
+    std::vector<bool> written(expr_.nodes.size(), false);
+    const auto write = [&](int at) {
+      if (at < 0 || place(at) != RowPlace::uniform || written[static_cast<size_t>(at)]) return;
+      written[static_cast<size_t>(at)] = true;
+      const Node& node = expr_.node(at);
+      const std::string value = fmt::format("args.{}_value", name(at));
+      line(2, "const {} {} = {};", carrier_type(node.type), name(at),
+           is_compute_type(node.type) ? value
+                                      : fmt::format("round_to<{}>({})", device_type(node.type), value));
+    };
+    for (const int reader : readers) {
+      write(reader);
+      for (const int arg : expr_.node(reader).args) write(arg);
+    }
+  }
+
+  // ---- Values of elements ----
+
+  // The values of elements that these nodes need, themselves included, in order.
+  std::vector<int> elements_behind(const std::vector<int>& targets) const {
+    std::vector<bool> needed(expr_.nodes.size(), false);
+    for (const int target : targets) needed[static_cast<size_t>(target)] = true;
+    for (int i = node_count() - 1; i >= 0; --i) {
+      if (!needed[static_cast<size_t>(i)] || place(i) != RowPlace::element) continue;
+      for (const int arg : expr_.node(i).args)
+        if (arg >= 0) needed[static_cast<size_t>(arg)] = true;
+    }
+    std::vector<int> order;
+    for (int i = 0; i < node_count(); ++i)
+      if (needed[static_cast<size_t>(i)]) order.push_back(i);
+    return order;
+  }
+
+  // Opens the loop over lanes with all that the targets need.
+  void write_elements(const std::vector<int>& targets) {
+    const std::vector<int> needed = elements_behind(targets);
+    for (const int at : needed)
+      if (expr_.node(at).kind == Node::Kind::load && place(at) == RowPlace::element)
+        line(2, "const auto {} = widen({}.{});", name(at), facts_.is_fixed(expr_, at) ? "fixed" : "held",
+             load_name(expr_, at));
+    std::vector<int> readers = needed;
+    std::erase_if(readers, [&](int at) { return place(at) == RowPlace::row; });
+    write_scalars(readers);
+    line(0, "#pragma unroll");
+    line(2, "for (int i = 0; i < N; ++i) {{");
+    for (const int at : needed) {
+      const Node& node = expr_.node(at);
+      if (place(at) != RowPlace::element || node.kind == Node::Kind::load) continue;
+      if (node.kind == Node::Kind::pointwise) write_parameters(at);
+      const std::string value =
+          node.kind == Node::Kind::index ? rounded(node, coordinate(at), false) : computed(at, "Fn", false);
+      line(3, "const {} {} = {};{}", carrier_type(node.type), name(at), value, comment_of(node.op));
+    }
+  }
+
+  static std::vector<std::string> element_arguments() {
+    return {"const Args& args",    "const Index (&at)[kRank]", "int count",
+            "const Held<N>& held", "const Fixed<N>& fixed",    "const Row<W>& row"};
+  }
+
+  void write_addition(int total, std::string_view into) {
+    const Node& node = expr_.node(total);
+    const DataType compute = node.reduction.compute;
+    const int arg = node.args[0];
+    const std::string value = read(arg, false);
+    line(3, "if (i < count) {}.{}.add({});", into, name(total),
+         carrier(expr_.node(arg).type) == compute
+             ? value
+             : fmt::format("narrow<{}>({})", device_type(compute), value));
+  }
+
+  void write_accumulators(std::string_view type, const std::vector<int>& totals) {
+    const auto for_each = [&](std::string_view format) {
+      for (const int total : totals) line(3, "{}", fmt::format(fmt::runtime(format), name(total)));
+    };
+    line(1, "struct {} {{", type);
+    for (const int total : totals) {
+      const Node& node = expr_.node(total);
+      line(2, "reduction_{}<{}> {};{}", to_string(node.reduction.mode), device_type(node.reduction.compute),
+           name(total), comment_of(node.op));
+    }
+    line(2, "__device__ __forceinline__ void init() {{");
+    for_each("{0}.init();");
+    line(2, "}}");
+    line(2, "__device__ __forceinline__ void combine(const {}& other) {{", type);
+    for_each("{0}.combine(other.{0});");
+    line(2, "}}");
+    line(1, "}};");
+  }
+
+  std::vector<int> arguments_of(const std::vector<int>& totals) const {
+    std::vector<int> args;
+    for (const int total : totals) args.push_back(expr_.node(total).args[0]);
+    return args;
+  }
+
+  void write_phase(int phase) {
+    std::vector<int> totals;
+    for (int i = 0; i < node_count(); ++i)
+      if (is_reduce(expr_.node(i)) && !is_column(i) && level(i) == phase + 1) totals.push_back(i);
+    write_accumulators(fmt::format("Totals{}", phase), totals);
+    line(1, "static __device__ Totals{0} totals(Phase<{0}>);", phase);
+    std::vector<std::string> arguments = element_arguments();
+    arguments.insert(arguments.begin(), fmt::format("Phase<{}>", phase));
+    arguments.push_back(fmt::format("Totals{} (&totals)[W]", phase));
+    begin_function("int N, int W", "void", "add", arguments);
+    write_elements(arguments_of(totals));
+    for (const int total : totals) write_addition(total, facts_.spread ? "totals[i]" : "totals[0]");
+    line(2, "}}");
+    line(1, "}}");
+    begin_function("int W", "void", "settle",
+                   {fmt::format("Phase<{}>", phase), "const Args& args", "const Index (&at)[kRank]",
+                    fmt::format("const Totals{} (&totals)[W]", phase), "Row<W>& row"});
+    write_row_values(phase + 1);
+    line(1, "}}");
+  }
+
+  // ---- Stores ----
+
+  bool is_column_store(const Store& store) const {
+    return is_reduce(expr_.node(store.node)) && is_column(store.node);
+  }
+  bool is_element_store(const Store& store) const {
+    return !is_column_store(store) && place(store.node) == RowPlace::element;
+  }
+
+  void write_store(int at, std::string_view count) {
+    const Store& store = expr_.stores[static_cast<size_t>(at)];
+    const std::string base = store_name(at), to = address(base, store.access);
+    const std::string elements = fmt::format("narrow<{}>(r{})", device_type(store.type), at);
+    switch (step(store.access)) {
+      case LaneStep::broadcast:
+        return line(2, "store_strided({}, 0, {}, {} < 1 ? {} : 1);", to, elements, count, count);
+      case LaneStep::strided:
+        return line(2, "store_strided({}, args.{}_stride{}, {}, {});", to, base, site_.vector_axis, elements,
+                    count);
+      case LaneStep::adjacent:
+        break;
+    }
+    if (store.access.whole_vectors)
+      line(2, "store_whole({}, {}, {});", to, elements, count);
+    else
+      line(2, "store_strided({}, 1, {}, {});", to, elements, count);
+  }
+
+  void write_finish() {
+    std::vector<int> stores, targets;
+    for (int i = 0; i < std::ssize(expr_.stores); ++i) {
+      const Store& store = expr_.stores[static_cast<size_t>(i)];
+      if (!is_element_store(store)) continue;
+      stores.push_back(i);
+      targets.push_back(store.node);
+    }
+    line(1, "static constexpr bool kStoresElements = {};", !stores.empty());
+    begin_function("int N, int W", "void", "finish", element_arguments());
+    if (!stores.empty()) {
+      for (const int at : stores)
+        line(2, "Vec<{}, N> r{};", carrier_type(expr_.node(expr_.stores[static_cast<size_t>(at)].node).type),
+             at);
+      write_elements(targets);
+      for (const int at : stores)
+        line(3, "r{}[i] = {};", at, read(expr_.stores[static_cast<size_t>(at)].node, false));
+      line(2, "}}");
+      for (const int at : stores) write_store(at, "count");
+    }
+    line(1, "}}");
+  }
+
+  // What is stored once a row.
+  void write_finish_row() {
+    begin_function("int W", "void", "finish_row",
+                   {"const Args& args", "const Index (&at)[kRank]", "const Row<W>& row"});
+    for (int i = 0; i < std::ssize(expr_.stores); ++i) {
+      const Store& store = expr_.stores[static_cast<size_t>(i)];
+      if (is_column_store(store) || is_element_store(store)) continue;
+      if (place(store.node) == RowPlace::uniform) {
+        write_scalars({store.node});
+        line(2, "const Vec<{}, 1> r{} = {{{{{}}}}};", carrier_type(expr_.node(store.node).type), i,
+             name(store.node));
+      } else {
+        line(2, "const auto& r{} = row.{};", i, name(store.node));
+      }
+      if (facts_.spread)
+        write_store(i, "W");
+      else
+        line(2, "store({}, narrow<{}>(r{}[0]));", address(store_name(i), store.access),
+             device_type(store.type), i);
+    }
+    line(1, "}}");
+  }
+
+  // ---- Totals of columns ----
+
+  void write_columns() {
+    std::vector<int> totals;
+    for (int i = 0; i < node_count(); ++i)
+      if (is_reduce(expr_.node(i)) && is_column(i)) totals.push_back(i);
+    write_accumulators("Columns", totals);
+    std::vector<std::string> arguments = element_arguments();
+    arguments.emplace_back("Columns (&columns)[N]");
+    begin_function("int N, int W", "void", "add_columns", arguments);
+    write_elements(arguments_of(totals));
+    for (const int total : totals) write_addition(total, "columns[i]");
+    line(2, "}}");
+    line(1, "}}");
+    begin_function("", "void", "finish_column",
+                   {"const Args& args", "const Index (&at)[kRank]", "const Columns& total"});
+    for (int i = 0; i < std::ssize(expr_.stores); ++i) {
+      const Store& store = expr_.stores[static_cast<size_t>(i)];
+      if (!is_column_store(store)) continue;
+      const Node& node = expr_.node(store.node);
+      const bool counts = node.reduction.mode == ReductionMode::avg;
+      line(2, "store({}, narrow<{}>(total.{}.result({})));", address(store_name(i), store.access),
+           device_type(store.type), name(store.node),
+           counts ? fmt::format("args.{}_count", name(store.node)) : std::string());
+    }
+    line(1, "}}");
+  }
+
+  const KernelSite& site_;
+  const Expr& expr_;
+  const SourceNames* names_;
+  const RowFacts facts_;
+  std::vector<std::string> names_of_;
+  std::string text_;
+};
+
+}  // namespace
+
+RowFacts::RowFacts(const KernelSite& site) : kept_(site.kept) {
+  const Expr& expr = site.expr;
+  const std::vector<uint32_t> varies = varying_axes(expr);
+  for (int axis = site.kept; axis < expr.domain.rank(); ++axis)
+    if (expr.domain[axis] != 1) row_axes |= 1u << axis;
+  spread = site.vector_axis < site.kept;
+  levels = phases(expr);
+  for (size_t i = 0; i < expr.nodes.size(); ++i) {
+    const Node& node = expr.nodes[i];
+    is_column.push_back(is_reduce(node) && (reduced_axes(expr, node) & row_axes) == 0);
+    const bool is_element = is_column.back() || (varies[i] & row_axes) != 0;
+    places.push_back(node.kind == Node::Kind::scalar ? RowPlace::uniform
+                     : is_element                    ? RowPlace::element
+                                                     : RowPlace::row);
+    if (is_reduce(node) && !is_column.back()) phase_count = std::max(phase_count, levels[i]);
+  }
+}
+
+bool RowFacts::is_fixed(const Expr& expr, int node) const {
+  const Access& access = expr.node(node).access;
+  for (int axis = 0; axis < kept_; ++axis)
+    if (access.strides[axis] != 0) return false;
+  return true;
+}
+
+std::string emit_row_site(const KernelSite& site, const SourceNames* names) {
+  return RowSiteWriter(site, names).write();
+}
+
+int64_t held_bytes(const KernelSite& site, int64_t vector) {
+  const RowFacts facts(site);
+  int64_t bytes = 0;
+  for (int i = 0; i < std::ssize(site.expr.nodes); ++i) {
+    const Node& node = site.expr.node(i);
+    if (node.kind != Node::Kind::load || facts.places[static_cast<size_t>(i)] != RowPlace::element ||
+        facts.is_fixed(site.expr, i))
+      continue;
+    bytes += byte_size(node.type) * (lane_step(site, node.access) == LaneStep::broadcast ? 1 : vector);
+  }
+  return bytes;
+}
+
+int64_t totals_bytes(const KernelSite& site) {
+  const RowFacts facts(site);
+  int64_t most = 4;
+  for (int phase = 1; phase <= facts.phase_count; ++phase) {
+    std::vector<DataType> fields;
+    for (size_t i = 0; i < site.expr.nodes.size(); ++i)
+      if (is_reduce(site.expr.nodes[i]) && !facts.is_column[i] && facts.levels[i] == phase)
+        fields.push_back(site.expr.nodes[i].reduction.compute);
+    most = std::max(most, packed_bytes(fields));
+  }
+  return most;
+}
+
+int64_t column_bytes(const KernelSite& site) {
+  const RowFacts facts(site);
+  std::vector<DataType> fields;
+  for (size_t i = 0; i < site.expr.nodes.size(); ++i)
+    if (facts.is_column[i]) fields.push_back(site.expr.nodes[i].reduction.compute);
+  return fields.empty() ? 0 : packed_bytes(fields);
+}
+
+}  // namespace fusor

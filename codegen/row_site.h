@@ -1,0 +1,39 @@
+// Owns the text of a site whose reductions feed back: an Expr over rows, computed in phases.
+#pragma once
+
+#include <string>
+
+#include "codegen/expr_emitter.h"
+
+namespace fusor {
+
+/// Where a rows site is computed: once an element of a row, or once a row.
+enum class RowPlace : uint8_t { uniform, row, element };
+
+/// Facts of a rows site's Expr, by node where they are lists.
+struct RowFacts {
+  explicit RowFacts(const KernelSite& site);
+
+  uint32_t row_axes = 0;         ///< reduced by what feeds back
+  bool spread = false;           ///< the vector axis is kept: neighbouring lanes are neighbouring rows
+  int phase_count = 0;           ///< passes over a row before the last one
+  std::vector<int> levels;       ///< phases(expr)
+  std::vector<RowPlace> places;  ///< of columns' totals: element
+  std::vector<bool> is_column;   ///< a reduction over the other axes
+  /// A load of elements that are the same for all rows.
+  bool is_fixed(const Expr& expr, int node) const;
+
+ private:
+  int kept_ = 0;
+};
+
+/// struct NAME of a site with KernelSite::kept set.
+std::string emit_row_site(const KernelSite& site, const SourceNames* names);
+
+/// Bytes of what a thread holds of a row for each vector: the loads as they are stored.
+int64_t held_bytes(const KernelSite& site, int64_t vector);
+/// Bytes of the totals of one phase, the largest; and of the totals of one column, 0 where there are none.
+int64_t totals_bytes(const KernelSite& site);
+int64_t column_bytes(const KernelSite& site);
+
+}  // namespace fusor

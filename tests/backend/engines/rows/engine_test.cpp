@@ -1,0 +1,111 @@
+// Owns the tests of what the rows engine takes, refuses and offers.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+
+#include "backend/engines/list.h"
+#include "backend/planning.h"
+#include "heuristics/time_model.h"
+#include "tests/backend/engines/ask.h"
+#include "tests/backend/engines/rows/cases.h"
+
+namespace fusor {
+namespace {
+
+using namespace rows_cases;
+using testing::IsEmpty;
+using testing::Not;
+using testing::SizeIs;
+
+std::string rule_of(const Graph& graph, const DeviceInfo& device = h200()) {
+  const Support support = test::supports(rows_engine(), whole(graph), device);
+  return support ? "" : support.refusal->rule;
+}
+
+int64_t knob(const EngineCandidate& candidate, std::string_view name) {
+  return candidate.config.knob(name, -1);
+}
+
+const EngineCandidate& cheapest(const std::vector<EngineCandidate>& all) {
+  return *std::ranges::min_element(
+      all, {}, [](const EngineCandidate& one) { return estimate_seconds(one.work, h200()); });
+}
+
+TEST(RowsEngine, TakesWhatFeedsBack) {
+  EXPECT_EQ(rule_of(softmax(DataType::bf16, {64, 512}, 1)), "");
+  EXPECT_EQ(rule_of(softmax(DataType::bf16, {64, 20, 512}, 1)), "");
+  EXPECT_EQ(rule_of(layer_norm(DataType::f32, {8, 16, 100})), "");
+  EXPECT_EQ(rule_of(layer_norm_bwd(DataType::bf16, {64, 512})), "");
+  EXPECT_EQ(rule_of(group_norm(DataType::f16, {2, 4, 8, 64}, true)), "");
+}
+
+TEST(RowsEngine, RefusesTheCpu) {
+  EXPECT_EQ(rule_of(softmax(DataType::bf16, {64, 512}, 1), DeviceInfo::cpu()), "needs-gpu");
+}
+
+TEST(RowsEngine, RefusesWhatReducesNothing) {
+  GraphBuilder g;
+  const Tensor x = g.input("x", {64, 512}, DataType::bf16);
+  EXPECT_EQ(rule_of(g.finish({g.relu(x)})), "rows-form");
+}
+
+TEST(RowsEngine, RefusesFeedbackAlongOtherRows) {
+  GraphBuilder g;
+  const Tensor x = g.input("x", {64, 512}, DataType::f32);
+  const Tensor first = g.sub(x, g.reduce(x, ReductionMode::max, {1}));
+  EXPECT_EQ(rule_of(g.finish({g.sub(first, g.reduce(first, ReductionMode::max, {0}))})), "one-row");
+}
+
+TEST(RowsEngine, RefusesTotalsOfSomeOfTheOtherAxes) {
+  GraphBuilder g;
+  const Tensor x = g.input("x", {8, 64, 512}, DataType::f32);
+  const Tensor y = g.sub(x, g.reduce(x, ReductionMode::max, {2}));
+  g.output(y);
+  g.output(g.reduce(y, ReductionMode::add, {0}));
+  EXPECT_EQ(rule_of(g.finish()), "row-or-column");
+}
+
+TEST(RowsEngine, RefusesColumnsOfAdjacentRows) {
+  GraphBuilder g;
+  const Tensor x = g.input("x", {64, 512}, DataType::f32);
+  const Tensor y = g.sub(x, g.reduce(x, ReductionMode::max, {0}));
+  g.output(y);
+  g.output(g.reduce(y, ReductionMode::add, {1}));
+  EXPECT_EQ(rule_of(g.finish()), "columns-of-adjacent-rows");
+}
+
+TEST(RowsEngine, ShortRowsShareAWarp) {
+  const auto all = test::candidates(rows_engine(), whole(rms_norm(DataType::bf16, {131072, 128})), h200());
+  EXPECT_LE(knob(cheapest(all), "group"), 16);
+  EXPECT_EQ(knob(cheapest(all), "held"), 0);
+}
+
+TEST(RowsEngine, LongRowsShareACluster) {
+  const auto all = test::candidates(rows_engine(), whole(softmax(DataType::bf16, {8192, 128256}, 1)), h200());
+  EXPECT_GE(knob(cheapest(all), "cluster"), 2);
+  EXPECT_LE(knob(cheapest(all), "held"), 1);
+}
+
+TEST(RowsEngine, RowsThatNobodyHoldsAreReadByEachPhase) {
+  DeviceInfo device = DeviceInfo::named("sm_80");
+  const auto all = test::candidates(rows_engine(), whole(softmax(DataType::f32, {4, 1000000}, 1)), device);
+  for (const EngineCandidate& one : all) EXPECT_EQ(knob(one, "held"), 2);
+}
+
+TEST(RowsEngine, EveryCandidateLowersToItsOwnSetting) {
+  for (const Graph& graph :
+       {softmax(DataType::bf16, {640, 4096}, 1), layer_norm_bwd(DataType::bf16, {512, 768}),
+        softmax(DataType::f16, {8, 100, 512}, 1)}) {
+    const Fusion fusion = whole(graph);
+    for (const EngineCandidate& one : test::candidates(rows_engine(), fusion, h200())) {
+      const Lowered lowered = test::lower(rows_engine(), fusion, one.config, h200());
+      const auto& launch = std::get<Launch>(lowered.steps.front());
+      EXPECT_EQ(launch.block[0], knob(one, "threads"));
+      EXPECT_EQ(launch.cluster[0], knob(one, "cluster"));
+      EXPECT_LE(launch.shared_bytes, h200().shared_per_block);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace fusor
