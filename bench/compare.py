@@ -106,6 +106,8 @@ class Peers:
         self.torch.backends.cudnn.allow_tf32 = row.get("tf32", False)
         self.type = getattr(self.torch, self.TYPES[row["type"]])
         self.result = getattr(self.torch, self.TYPES[row.get("result", row["type"])])
+        if row["op"] in self.ROWS:
+            return self.rows(row)
         peers = self.matmuls(row) if "matmul" in row["op"] else self.convolutions(row)
         if cublaslt.supports(row):
             try:
@@ -220,6 +222,76 @@ class Peers:
             residual = self.random(m, n)
             library["cublasLt"] = lambda: torch.addmm(residual, a, b)
         return self.finished(lambda: apply(a @ b), row, library)
+
+    # The same formulas as tools/bench_rows.cpp, in fp32 between the tensors.
+    ROWS = ("softmax", "softmax_bwd", "layer_norm", "layer_norm_bwd", "rms_norm", "rms_norm_bwd", "residual_norm_quantize",
+            "cross_entropy", "group_norm")
+
+    def rows(self, row):
+        torch, functional, type = self.torch, self.functional, self.type
+        dims, axes, op = row["x"], row.get("axes", [len(row["x"]) - 1]), row["op"]
+        others = [axis for axis in range(len(dims)) if axis not in axes]
+        last = axes == [len(dims) - 1]
+        columns = [dims[axis] if axis in axes else 1 for axis in range(len(dims))]
+        per_row = [1 if axis in axes else dims[axis] for axis in range(len(dims))]
+        x = self.random(*dims)
+        library = {}
+        if op == "softmax":
+            eager = lambda: torch.softmax(x, axes[0])
+        elif op == "softmax_bwd":
+            y, dy = torch.softmax(x, axes[0]), self.random(*dims)
+            eager = lambda: torch.ops.aten._softmax_backward_data(dy, y, axes[0], type)
+        elif op == "group_norm":
+            if row.get("layout") == "nhwc":
+                x = x.to(memory_format=torch.channels_last)
+            gamma, beta = self.random(dims[1]), self.random(dims[1])
+            eager = lambda: functional.silu(functional.group_norm(x, row["groups"], gamma, beta, 1e-5))
+        elif op == "layer_norm" and last:
+            gamma, beta = self.random(dims[-1]), self.random(dims[-1])
+            eager = lambda: torch.ops.aten.native_layer_norm(x, dims[-1:], gamma, beta, 1e-5)
+        elif op == "layer_norm":
+            gamma, beta = self.random(*columns), self.random(*columns)
+
+            def eager():
+                wide = x.float()
+                variance, mean = torch.var_mean(wide, axes, correction=0, keepdim=True)
+                scale = torch.rsqrt(variance + 1e-5)
+                return ((wide - mean) * scale * gamma + beta).to(type), mean, scale
+        elif op == "layer_norm_bwd":
+            gamma, beta, dy = self.random(dims[-1]), self.random(dims[-1]), self.random(*dims)
+            _, mean, scale = torch.ops.aten.native_layer_norm(x, dims[-1:], gamma, beta, 1e-5)
+            eager = lambda: torch.ops.aten.native_layer_norm_backward(dy, x, dims[-1:], mean, scale, gamma, beta,
+                                                                      [True, True, True])
+        elif op == "rms_norm":
+            gamma = self.random(dims[-1])
+            eager = lambda: functional.rms_norm(x, dims[-1:], gamma, 1e-5)
+        elif op == "rms_norm_bwd":
+            gamma, dy, scale = self.random(*columns), self.random(*dims), torch.rand(per_row, device="cuda") + 0.5
+
+            def eager():
+                normal, wide = x.float() * scale, dy.float() * gamma
+                along = (wide * normal).mean(axes, keepdim=True)
+                return ((wide - normal * along) * scale).to(type), (dy.float() * normal).sum(others)
+            fused = getattr(torch.ops.aten, "_fused_rms_norm_backward", None)
+            if fused:
+                weight = gamma.view(-1)
+                library["fused"] = lambda: fused(dy, x, dims[-1:], scale, weight, [True, True])
+        elif op == "cross_entropy":
+            label = torch.randint(0, dims[1], (dims[0],), device="cuda")
+            eager = lambda: functional.cross_entropy(x, label, reduction="none")
+        else:
+            gamma, residual = self.random(*columns), self.random(*dims)
+
+            def eager():
+                h = x.float() + residual.float()
+                y = h * torch.rsqrt(h.square().mean(axes, keepdim=True) + 1e-5) * gamma
+                step = y.abs().amax(axes, keepdim=True) / 448
+                return h.to(type), (y / step).to(torch.float8_e4m3fn), step
+        peers = {**library, "eager": eager}
+        if self.compiles:
+            torch._dynamo.reset()
+            peers["compile"] = torch.compile(eager, mode=self.compiles, dynamic=False)
+        return peers
 
     def convolutions(self, row):
         torch, functional = self.torch, self.functional

@@ -15,7 +15,22 @@ namespace fusor {
 /// A contraction with what is fused around it, in the words of a table. tools/bench_graph.h makes a Graph of
 /// it.
 struct BenchCase {
-  enum class Op : uint8_t { matmul, gated_matmul, conv_fprop, conv_dgrad, conv_wgrad };
+  enum class Op : uint8_t {
+    matmul,
+    gated_matmul,
+    conv_fprop,
+    conv_dgrad,
+    conv_wgrad,
+    softmax,
+    softmax_bwd,
+    layer_norm,
+    layer_norm_bwd,
+    rms_norm,
+    rms_norm_bwd,
+    residual_norm_quantize,
+    cross_entropy,
+    group_norm,
+  };
 
   std::string id;     ///< unique: "C2-dgrad"
   std::string group;  ///< cases with one bar: "conv-dgrad-wgrad"
@@ -26,6 +41,9 @@ struct BenchCase {
   // Matmuls: c[batch, m, n] = sum over k of a[batch, m, k] * b[batch, k, n].
   int64_t batch = 1, m = 0, n = 0, k = 0;
   bool transposed_b = false;  ///< b lies in memory as [n, k], like the weights of a linear layer
+  // Rows: dims of x, the axes of a row (default: the last), of group norms the groups.
+  Dims axes;
+  int64_t groups = 1;
   // Convolutions: dims of x and w whatever the pass; one entry per spatial dim below.
   Dims x, w;
   Dims stride, pre_padding, post_padding, dilation;
@@ -35,7 +53,8 @@ struct BenchCase {
   bool short_sums = false;     ///< of fp8 products, as the peers' are
   int64_t max_workspace = -1;  ///< bytes; -1: no limit
 
-  bool is_conv() const { return op != Op::matmul && op != Op::gated_matmul; }
+  bool is_conv() const { return op >= Op::conv_fprop && op <= Op::conv_wgrad; }
+  bool is_rows() const { return op >= Op::softmax; }
 };
 
 /// The rows of a file, in order. Throws Error{bad_input} that names the place.

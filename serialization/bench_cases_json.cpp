@@ -10,8 +10,10 @@ namespace fusor {
 
 namespace {
 
-constexpr std::array<std::string_view, 5> kOps = {"matmul", "gated_matmul", "conv_fprop", "conv_dgrad",
-                                                  "conv_wgrad"};
+constexpr std::array<std::string_view, 14> kOps = {
+    "matmul",        "gated_matmul", "conv_fprop",     "conv_dgrad", "conv_wgrad",   "softmax",
+    "softmax_bwd",   "layer_norm",   "layer_norm_bwd", "rms_norm",   "rms_norm_bwd", "residual_norm_quantize",
+    "cross_entropy", "group_norm"};
 constexpr std::array<std::string_view, 2> kStored = {"kn", "nk"};
 constexpr std::array<std::string_view, 2> kLayouts = {"nchw", "nhwc"};
 
@@ -48,6 +50,11 @@ void read_matmul(const JsonReader& row, BenchCase& to) {
   to.transposed_b = row.has("b") && row.at("b").one_of(kStored) == 1;
 }
 
+void read_layout(const JsonReader& row, BenchCase& to) {
+  if (row.has("layout"))
+    to.layout = kLayouts[row.at("layout").one_of(kLayouts)] == "nhwc" ? Layout::nhwc : Layout::nchw;
+}
+
 void read_conv(const JsonReader& row, BenchCase& to) {
   to.x = extents(row.at("x"));
   to.w = extents(row.at("w"));
@@ -57,8 +64,22 @@ void read_conv(const JsonReader& row, BenchCase& to) {
   read_optional(row, "post_padding", to.post_padding);
   read_optional(row, "stride", to.stride);
   read_optional(row, "dilation", to.dilation);
-  if (row.has("layout"))
-    to.layout = kLayouts[row.at("layout").one_of(kLayouts)] == "nhwc" ? Layout::nhwc : Layout::nchw;
+  read_layout(row, to);
+}
+
+void read_rows(const JsonReader& row, BenchCase& to) {
+  to.x = extents(row.at("x"));
+  const int rank = to.x.rank();
+  if (rank < 2) row.at("x").refuse("expected rows of elements, got {} axes", rank);
+  to.axes = {rank - 1};
+  read_optional(row, "axes", to.axes);
+  for (int i = 0; i < to.axes.rank(); ++i)
+    if (to.axes[i] < 0 || to.axes[i] >= rank)
+      row.at("axes").at(static_cast<size_t>(i)).refuse("expected an axis of x, got {}", to.axes[i]);
+  read_optional(row, "groups", to.groups);
+  if (to.groups < 1 || to.x[1] % to.groups != 0)
+    row.at("groups").refuse("expected a divisor of the channels, got {}", to.groups);
+  read_layout(row, to);
 }
 
 BenchCase parse_case(const JsonReader& row) {
@@ -68,6 +89,9 @@ BenchCase parse_case(const JsonReader& row) {
     row.expect_keys({"id", "group", "about", "op", "type", "result", "x", "w", "stride", "padding",
                      "pre_padding", "post_padding", "dilation", "layout", "epilogue", "tf32", "short_sums",
                      "max_workspace"});
+  else if (parsed.is_rows())
+    row.expect_keys(
+        {"id", "group", "about", "op", "type", "result", "x", "axes", "groups", "layout", "max_workspace"});
   else
     row.expect_keys({"id", "group", "about", "op", "type", "result", "mnk", "batch", "b", "prologue",
                      "epilogue", "tf32", "short_sums", "max_workspace"});
@@ -78,6 +102,8 @@ BenchCase parse_case(const JsonReader& row) {
   if (row.has("result")) read_field(row.at("result"), parsed.result.emplace());
   if (parsed.is_conv())
     read_conv(row, parsed);
+  else if (parsed.is_rows())
+    read_rows(row, parsed);
   else
     read_matmul(row, parsed);
   parsed.prologue = steps(row, "prologue");

@@ -7,6 +7,7 @@
 #include "backend/reference/contraction.h"
 #include "core/fail.h"
 #include "frontend/graph_builder.h"
+#include "tools/bench_rows.h"
 
 namespace fusor::command {
 
@@ -165,7 +166,9 @@ class CaseGraph {
 
 }  // namespace
 
-Graph graph_of(const BenchCase& bench_case) { return CaseGraph(bench_case).build(); }
+Graph graph_of(const BenchCase& bench_case) {
+  return bench_case.is_rows() ? rows_graph_of(bench_case) : CaseGraph(bench_case).build();
+}
 
 BenchCase variant_of(const BenchCase& bench_case, int variant) {
   constexpr std::array<int64_t, 5> kQuarters = {4, 2, 3, 5, 8};
@@ -174,6 +177,10 @@ BenchCase variant_of(const BenchCase& bench_case, int variant) {
   const int64_t offset = kOffsets[static_cast<size_t>(variant) / kQuarters.size() % kOffsets.size()];
   const auto scaled = [quarters](int64_t extent) { return std::max<int64_t>(1, extent * quarters / 4); };
   BenchCase varied = bench_case;
+  if (varied.is_rows()) {
+    varied.x[0] = scaled(varied.x[0]) + offset;
+    return varied;
+  }
   if (!varied.is_conv()) {
     varied.m = scaled(varied.m) + offset;
     return varied;

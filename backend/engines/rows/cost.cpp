@@ -13,6 +13,8 @@ namespace {
 // threads of a warp, of a block, of a cluster.
 constexpr double kLatency = 1.0e-6;
 constexpr double kWarpPhase = 0.05e-6, kBlockPhase = 0.2e-6, kClusterPhase = 0.7e-6;
+// Seconds of an SM that each block costs, and each of a cluster.
+constexpr double kBlockStart = 0.05e-6, kClusterStart = 0.15e-6;
 // Special-function results cost this many fp32 instructions where they are computed exactly.
 constexpr double kExactSpecial = 6;
 
@@ -101,8 +103,10 @@ double lag(const RowsProblem& problem, const RowsSchedule& s, const RowFacts& fa
   const double phase = s.knobs.cluster > 1 ? kClusterPhase : s.exchange_bytes > 0 ? kBlockPhase : kWarpPhase;
   const double passes = s.knobs.held == RowsKnobs::in_memory ? facts.phase_count + 1 : 1;
   const double turn = kLatency * passes + facts.phase_count * phase + of_block / rate;
-  const double reached = s.resident * of_block / turn;
-  return std::max(1.0, rate / reached);
+  const double in_turn = std::min<double>(s.resident, static_cast<double>(ceil_div(s.grid, device.sm_count)));
+  const double reached = in_turn * of_block / turn;
+  // The nearer to the rate, the more often blocks meet in what they wait for.
+  return std::max(1.0, rate / reached) + 0.05 * std::min(1.0, rate / reached);
 }
 
 }  // namespace
@@ -115,6 +119,8 @@ Work cost(const RowsProblem& problem, const RowsSchedule& s) {
   work.tiles_per_sm = s.resident;
   add_arithmetic(work, s, facts);
   work.l2_bytes = traffic.l2;
+  const double start = s.knobs.cluster > 1 ? kClusterStart : kBlockStart;
+  work.start_s = start * static_cast<double>(ceil_div(s.grid, problem.device.sm_count));
   work.dram_bytes = traffic.dram * lag(problem, s, facts, traffic.dram);
   if (s.columns > 0) {
     work.scratch_bytes = s.scratch_bytes();

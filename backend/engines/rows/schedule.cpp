@@ -64,7 +64,8 @@ int64_t exchange_bytes_of(const RowsProblem& problem, const RowsSchedule& s) {
   const int64_t near = problem.spread ? (slots < kWarp ? kWarp / slots : 1) : std::min(s.knobs.group, kWarp);
   const int64_t parts = s.knobs.group / near * s.knobs.cluster;
   if (parts <= 1) return 0;
-  return 2 * parts * (problem.spread ? slots * s.knobs.vector : 1) * totals_bytes(problem.site);
+  const int64_t cells = problem.spread ? slots * s.knobs.vector : 1;
+  return 2 * round_up(parts * cells * totals_bytes(problem.site), 16);
 }
 
 }  // namespace

@@ -25,7 +25,7 @@ constexpr int kNearStep = kSpread ? (kSlots < 32 ? kSlots : 32) : 1;
 constexpr int kParts = kGroup / kNear * kCluster;
 constexpr int kCells = kSpread ? kSlots * kWidth : 1;  // totals of a part
 constexpr bool kExchanges = kParts > 1;
-constexpr int kExchangeBytes = kExchanges ? kParts * kCells * Y::kTotalsBytes : 4;
+constexpr int kExchangeBytes = kExchanges ? (kParts * kCells * Y::kTotalsBytes + 15) / 16 * 16 : 16;
 
 FUSOR_DEVICE constexpr int power_of_two_from(int value) {
   int power = 1;
