@@ -269,7 +269,7 @@ TEST(Choose, UnknownEngineIsRefusedByName) {
         error.what(),
         "forbid: there is no engine 'nosuch'; there are attention, wgmma, wgmma_repacked, wgmma_narrow, "
         "wgmma_taps, mma, "
-        "depthwise, elementwise, direct, cpu");
+        "depthwise, rows, elementwise, direct, cpu");
   }
 }
 
