@@ -58,7 +58,7 @@ class RowSiteWriter {
     for (int phase = 0; phase < facts_.phase_count; ++phase) write_phase(phase);
     write_finish();
     write_finish_row();
-    if (has_columns()) write_columns();
+    write_columns();
     line(0, "}};\n");
     return std::move(text_);
   }
@@ -85,7 +85,6 @@ class RowSiteWriter {
   RowPlace place(int node) const { return facts_.places[static_cast<size_t>(node)]; }
   int level(int node) const { return facts_.levels[static_cast<size_t>(node)]; }
   bool is_column(int node) const { return facts_.is_column[static_cast<size_t>(node)]; }
-  bool has_columns() const { return std::ranges::find(facts_.is_column, true) != facts_.is_column.end(); }
   LaneStep step(const Access& access) const { return lane_step(site_, access); }
 
   std::string comment_of(int op) const {
@@ -273,7 +272,7 @@ class RowSiteWriter {
     const Pointwise& pointwise = expr_.node(at).pointwise;
     if (has_default_parameters(pointwise)) return;
     line(3, "Parameters<{}> p_{};", device_type(pointwise.compute), name(at));
-    for (const ParameterName& parameter : parameters_of(pointwise.mode))
+    for (const ModeParameter& parameter : parameters_of(pointwise))
       line(3, "p_{0}.{1} = args.{0}_{1};", name(at), parameter.name);
   }
 

@@ -98,7 +98,7 @@ void add_arithmetic(Work& work, const RowsSchedule& s, const RowFacts& facts) {
 double lag(const RowsProblem& problem, const RowsSchedule& s, const RowFacts& facts, double bytes) {
   const DeviceInfo& device = problem.device;
   const double rate = device.dram_bytes_per_s / device.sm_count;
-  const double turns = static_cast<double>(ceil_div(s.rows, s.slots()) * s.knobs.cluster);
+  const double turns = static_cast<double>(ceil_div(s.rows, s.rows_of_turn()) * s.knobs.cluster);
   const double of_block = bytes / turns;
   const double phase = s.knobs.cluster > 1 ? kClusterPhase : s.exchange_bytes > 0 ? kBlockPhase : kWarpPhase;
   const double passes = s.knobs.held == RowsKnobs::in_memory ? facts.phase_count + 1 : 1;

@@ -92,7 +92,7 @@ class PreparedRows final : public Prepared {
       count += one.knobs.held != asked.held ? 2 : 0;
       count += (one.knobs.vector != asked.vector) + (one.knobs.threads != asked.threads);
       count += (one.knobs.group != asked.group) + (one.knobs.cluster != asked.cluster);
-      return count + (one.knobs.blocks != asked.blocks);
+      return count + (one.knobs.batch != asked.batch) + (one.knobs.blocks != asked.blocks);
     };
     return std::ranges::min_element(priced_, {}, differing)->knobs;
   }

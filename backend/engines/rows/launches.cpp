@@ -1,11 +1,11 @@
-// Owns the argument blocks of codegen/device/rows: the order of the puts is the order of the fields there.
+// Owns the kernel sources and the parameters of the kernels in codegen/device/rows.
 #include <algorithm>
-#include <memory>
+#include <utility>
+#include <vector>
 
 #include "backend/engines/rows/schedule.h"
-#include "codegen/expr_emitter.h"
+#include "codegen/parameters.h"
 #include "core/ceil_div.h"
-#include "core/fast_divisor.h"
 
 namespace fusor {
 
@@ -13,71 +13,69 @@ namespace {
 
 constexpr int64_t kColumnThreads = 256, kColumnWidth = 32;  // of rows_columns
 
-std::shared_ptr<const KernelSource> source_of(const RowsProblem& problem, const RowsSchedule& s) {
-  auto source = std::make_shared<KernelSource>();
-  source->root = "rows/rows.cuh";
-  source->target = problem.device.target();
-  source->config = {{"index_bits", problem.index_bits},
-                    {"vector", s.knobs.vector},
-                    {"threads", s.knobs.threads},
-                    {"group", s.knobs.group},
-                    {"cluster", s.knobs.cluster},
-                    {"held", s.knobs.held},
-                    {"units", s.knobs.held == RowsKnobs::in_registers ? s.units : 1},
-                    {"unroll", s.unroll},
-                    {"spread", problem.spread},
-                    {"row_tails", s.row_tails},
-                    {"repacks", s.repacks},
-                    {"persistent", s.persistent},
-                    {"columns", s.columns > 0}};
-  source->sites = {s.y};
+KernelSource source_of(const RowsProblem& problem, const RowsSchedule& s, const char* root) {
+  KernelSource source;
+  source.root = root;
+  source.sites = {s.y};
+  source.target = problem.device.target();
+  source.config = {{"index_bits", problem.index_bits}, {"vector", s.knobs.vector}};
   return source;
 }
 
-void put_extents(ArgumentBlock& block, const RowsProblem& problem, const RowsSchedule& s) {
+// Of the vector axis in vectors.
+Dims extents_of(const RowsProblem& problem, const RowsSchedule& s) {
   Dims extents = problem.domain();
   extents[s.y.vector_axis] = ceil_div(extents[s.y.vector_axis], s.knobs.vector);
-  for (const int64_t extent : extents) FastDivisor::of(extent, problem.index_bits).put(block);
+  return extents;
 }
 
-Launch rows_launch(const RowsProblem& problem, const RowsSchedule& s,
-                   std::shared_ptr<const KernelSource> source) {
+int64_t row_extent(const RowsProblem& problem) { return problem.domain()[problem.domain().rank() - 1]; }
+
+Launch rows_launch(const RowsProblem& problem, const RowsSchedule& s) {
+  KernelSource source = source_of(problem, s, "rows/rows.cuh");
+  const std::vector<ConfigValue> config = {
+      {"threads", s.knobs.threads}, {"group", s.knobs.group},
+      {"cluster", s.knobs.cluster}, {"held", s.knobs.held},
+      {"batch", s.knobs.batch},     {"units", s.knobs.held == RowsKnobs::in_registers ? s.units : 1},
+      {"unroll", s.unroll},         {"spread", problem.spread},
+      {"row_tails", s.row_tails},   {"repacks", s.repacks},
+      {"persistent", s.persistent}, {"columns", s.columns > 0}};
+  source.config.insert(source.config.end(), config.begin(), config.end());
+
+  Parameters p(problem.index_bits);
+  p.index("rows", s.rows);
+  p.index("row_step", s.row_step());
+  p.index("vectors", s.vectors);
+  p.index("units", s.units);
+  p.index("row_extent", row_extent(problem));
+  if (s.columns > 0) p.scratch("partials", "Y::Columns", 0);
+  p.divisors("extents", extents_of(problem, s));
+  p.site("y", s.y, problem.fusion);
+
   Launch launch;
   launch.entry = "rows";
-  launch.source = std::move(source);
   launch.grid = {static_cast<uint32_t>(s.grid), 1, 1};
   launch.block = {static_cast<uint32_t>(s.knobs.threads), 1, 1};
   launch.cluster = {static_cast<uint32_t>(s.knobs.cluster), 1, 1};
   launch.shared_bytes = s.shared_bytes;
-  ArgumentBlock& block = launch.arguments;
-  block.put_int(s.rows);
-  block.put_int(s.row_step());
-  block.put_int(s.vectors);
-  block.put_int(s.units);
-  block.put_int(problem.domain()[problem.domain().rank() - 1]);
-  if (s.columns > 0)
-    block.put_pointer(Patch::Kind::scratch, 0);
-  else
-    block.put_int(0);
-  put_extents(block, problem, s);
-  write_arguments(block, s.y, problem.fusion);
+  p.move_to(std::move(source), launch);
   return launch;
 }
 
-Launch columns_launch(const RowsProblem& problem, const RowsSchedule& s,
-                      std::shared_ptr<const KernelSource> source) {
+Launch columns_launch(const RowsProblem& problem, const RowsSchedule& s) {
+  Parameters p(problem.index_bits);
+  p.scratch("partials", "const Y::Columns", 0);
+  p.index("columns", s.column_count());
+  p.index("parts", s.parts());
+  p.index("row_extent", row_extent(problem));
+  p.divisors("extents", extents_of(problem, s));
+  p.site("y", s.y, problem.fusion);
+
   Launch launch;
   launch.entry = "rows_columns";
-  launch.source = std::move(source);
   launch.grid = {static_cast<uint32_t>(ceil_div(s.column_count(), kColumnWidth)), 1, 1};
   launch.block = {static_cast<uint32_t>(kColumnThreads), 1, 1};
-  ArgumentBlock& block = launch.arguments;
-  block.put_pointer(Patch::Kind::scratch, 0);
-  block.put_int(s.column_count());
-  block.put_int(s.parts());
-  block.put_int(problem.domain()[problem.domain().rank() - 1]);
-  put_extents(block, problem, s);
-  write_arguments(block, s.y, problem.fusion);
+  p.move_to(source_of(problem, s, "rows/columns.cuh"), launch);
   return launch;
 }
 
@@ -95,11 +93,10 @@ void guard(std::vector<Guard>& guards, const Access& access, DataType type, int6
 
 Lowered lower(const RowsProblem& problem, const RowsSchedule& s) {
   Lowered lowered;
-  const auto source = source_of(problem, s);
-  lowered.steps.emplace_back(rows_launch(problem, s, source));
+  lowered.steps.emplace_back(rows_launch(problem, s));
   if (s.columns > 0) {
     lowered.scratch.push_back(s.scratch_bytes());
-    lowered.steps.emplace_back(columns_launch(problem, s, source));
+    lowered.steps.emplace_back(columns_launch(problem, s));
   }
   for (const Node& node : s.y.expr.nodes)
     if (node.kind == Node::Kind::load) guard(lowered.guards, node.access, node.type, s.knobs.vector);

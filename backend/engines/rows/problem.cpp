@@ -147,7 +147,12 @@ bool fits_short_forms(const KernelSite& site) {
 int64_t widest_vector(const RowsProblem& problem) {
   const Expr& expr = problem.site.expr;
   const int axis = problem.site.vector_axis;
-  int64_t vector = choose_vector(problem.fusion, expr, axis, 0);
+  // 16 bytes of the narrowest load: results may be narrower.
+  int64_t narrowest = 8;
+  for (const Node& node : expr.nodes)
+    if (node.kind == Node::Kind::load && node.access.strides[axis] == 1)
+      narrowest = std::min(narrowest, byte_size(node.type));
+  int64_t vector = choose_vector(problem.fusion, expr, axis, kMaxAccessBytes / narrowest);
   if (problem.spread)
     while (vector > 1 &&
            (expr.domain[axis] % vector != 0 || vector * totals_bytes(problem.site) > kMostSpreadBytes))

@@ -19,7 +19,7 @@ constexpr int64_t kMostThreads = 1024;
 constexpr int64_t kMostUnits = 8;
 constexpr int64_t kMostRegisters = 160;
 // Lanes of expressions that a compiler is given at most: text, and with it compile time, grows with each.
-constexpr int64_t kMostLanes = 400;
+constexpr int64_t kMostLanes = 800;
 constexpr int64_t kStaticShared = 40 * 1024;
 constexpr int64_t kMaxGrid = (int64_t{1} << 31) - 1;
 
@@ -35,7 +35,7 @@ int64_t steps_of(const Expr& expr) { return std::ssize(expr.nodes) + std::ssize(
 
 int64_t registers_of(const RowsProblem& problem, const RowsSchedule& s) {
   const int64_t lanes = s.knobs.vector;
-  const int64_t in_flight = s.knobs.held == RowsKnobs::in_registers ? s.units : s.unroll;
+  const int64_t in_flight = s.knobs.held == RowsKnobs::in_registers ? s.units * s.knobs.batch : s.unroll;
   int64_t words = 28 + ceil_div(in_flight * s.held, 4) + 2 * lanes;
   if (!s.repacks && s.knobs.held == RowsKnobs::in_registers) words += s.units * lanes;
   words += s.units * lanes * s.columns / 4;
@@ -84,7 +84,7 @@ RowsSchedule::RowsSchedule(const RowsProblem& problem, const RowsKnobs& asked)
   unroll = std::clamp<int64_t>(power_of_two_to(64 / held), 1, 4);
   unroll = std::min(unroll, power_of_two_from(units));
   repacks = knobs.held == RowsKnobs::in_registers && units * knobs.vector > 16;
-  const int64_t in_turn = ceil_div(rows, slots());
+  const int64_t in_turn = ceil_div(rows, rows_of_turn());
   persistent = columns > 0 || in_turn * knobs.cluster > kMaxGrid;
   grid = in_turn * knobs.cluster;
   shared_bytes = shared_bytes_of(*this);
@@ -109,8 +109,10 @@ bool fits(const RowsProblem& problem, const RowsSchedule& s) {
   if (knobs.cluster > 1 && device.compute_capability < 90) return false;
   const bool in_registers = knobs.held == RowsKnobs::in_registers;
   if (s.columns > 0 && !in_registers) return false;
+  if (knobs.batch > 1 && (!in_registers || s.rows < 2)) return false;
+  const int64_t unrolled = s.units * knobs.batch;
   if (in_registers &&
-      (s.units > kMostUnits || (s.units > 1 && s.units * knobs.vector * steps_of(s.y.expr) > kMostLanes * 2)))
+      (unrolled > kMostUnits || (unrolled > 1 && unrolled * knobs.vector * steps_of(s.y.expr) > kMostLanes)))
     return false;
   if (s.registers > kMostRegisters || s.registers * knobs.threads > device.registers_per_sm) return false;
   return s.exchange_bytes <= kStaticShared &&
@@ -138,12 +140,14 @@ class Settings {
     if (std::ranges::find(settings_, schedule.knobs) == settings_.end()) settings_.push_back(schedule.knobs);
   }
 
-  // With the numbers of blocks that an SM has room for, where blocks see many rows.
-  void add_with_blocks(RowsKnobs knobs) {
-    if (!problem_.has_columns) return add(knobs);
-    for (const int64_t blocks : {1, 2, 4, 8, 16}) {
-      knobs.blocks = blocks;
-      add(knobs);
+  // One or more rows in flight, and the numbers of blocks that an SM has room for where blocks see many rows.
+  void add_turns(RowsKnobs knobs) {
+    for (const int64_t batch : {1, 2, 4}) {
+      knobs.batch = batch;
+      for (const int64_t blocks : {1, 2, 4, 8, 16}) {
+        knobs.blocks = blocks;
+        if (blocks == 1 || problem_.has_columns) add(knobs);
+      }
     }
   }
 
@@ -170,11 +174,11 @@ class Settings {
     const int64_t group = lanes ? power_of_two_from(needed) : round_up(needed, kWarp);
     for (const int64_t threads : {128, 256}) {
       if (!lanes && threads != 128) continue;
-      add_with_blocks({.vector = vector,
-                       .threads = lanes ? threads : group,
-                       .group = group,
-                       .cluster = cluster,
-                       .held = RowsKnobs::in_registers});
+      add_turns({.vector = vector,
+                 .threads = lanes ? threads : group,
+                 .group = group,
+                 .cluster = cluster,
+                 .held = RowsKnobs::in_registers});
     }
   }
 

@@ -17,6 +17,7 @@ struct RowsKnobs {
   int64_t group = 32;     ///< threads of a block that share a row
   int64_t cluster = 1;    ///< blocks that share a row
   int64_t held = in_memory;
+  int64_t batch = 1;   ///< rows of a thread in flight together
   int64_t blocks = 1;  ///< an SM, where blocks see many rows
 
   static void visit(auto& self, auto&& knob) {
@@ -25,6 +26,7 @@ struct RowsKnobs {
     knob("group", self.group);
     knob("cluster", self.cluster);
     knob("held", self.held);
+    knob("batch", self.batch);
     knob("blocks", self.blocks);
   }
   friend bool operator==(const RowsKnobs&, const RowsKnobs&) = default;
@@ -51,7 +53,8 @@ struct RowsSchedule {
   int resident = 1;            ///< blocks of an SM
 
   int64_t slots() const { return knobs.threads / knobs.group; }
-  int64_t row_step() const { return grid / knobs.cluster * slots(); }
+  int64_t rows_of_turn() const { return slots() * knobs.batch; }
+  int64_t row_step() const { return grid / knobs.cluster * rows_of_turn(); }
   /// Columns with the tail of the last vector, and the parts that are added up of each.
   int64_t column_count() const { return vectors * knobs.vector; }
   int64_t parts() const { return grid / knobs.cluster; }

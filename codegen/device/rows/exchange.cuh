@@ -2,17 +2,15 @@
 // of a cluster. Every one of them ends with the same bits.
 //
 //   lanes    shuffles                                     kGroup threads a row, up to a warp
-//   block    warps leave a part each ──► parts[2][kParts] in shared memory ──► every thread combines all, in
-//   order cluster  the same; a part is left in the shared memory of every block of the cluster
+//   block    warps leave a part each ──► parts[2][kParts] in shared memory ──► all combined in order
+//   cluster  the same; a part is left in the shared memory of every block of the cluster
 #pragma once
 
-#include "fusor_generated.cuh"
-
-constexpr int kThreads = FUSOR_THREADS;
-constexpr int kGroup = FUSOR_GROUP;          // threads of a block that share a row
-constexpr int kCluster = FUSOR_CLUSTER;      // blocks that share a row
-constexpr bool kSpread = FUSOR_SPREAD != 0;  // a thread works on kWidth neighbouring rows
-constexpr int kWidth = kSpread ? FUSOR_VECTOR : 1;
+constexpr int kThreads = Config::threads;
+constexpr int kGroup = Config::group;      // threads of a block that share a row
+constexpr int kCluster = Config::cluster;  // blocks that share a row
+constexpr bool kSpread = Config::spread;   // a thread works on kWidth neighbouring rows
+constexpr int kWidth = kSpread ? Config::vector : 1;
 constexpr int kSlots = kThreads / kGroup;  // rows of a block, or vectors of them
 
 // Neighbouring threads share a row, or lie on neighbouring rows.
@@ -35,28 +33,23 @@ FUSOR_DEVICE constexpr int power_of_two_from(int value) {
 
 FUSOR_DEVICE u32 rank_in_cluster() {
   u32 rank = 0;
-#if __CUDA_ARCH__ >= 900
   if constexpr (kCluster > 1) asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-#endif
   return rank;
 }
 
 // All threads that share rows; what they stored before is visible after it.
 FUSOR_DEVICE void meet() {
-#if __CUDA_ARCH__ >= 900
   if constexpr (kCluster > 1) {
     asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::
                      : "memory");
-    return;
+  } else {
+    __syncthreads();
   }
-#endif
-  __syncthreads();
 }
 
 // In the shared memory of block `rank` of the cluster.
 template <class Totals>
 FUSOR_DEVICE void leave(Totals* place, const Totals& totals, u32 rank) {
-#if __CUDA_ARCH__ >= 900
   if constexpr (kCluster > 1) {
     u32 words[sizeof(Totals) / 4];
     memcpy(words, &totals, sizeof words);
@@ -69,7 +62,6 @@ FUSOR_DEVICE void leave(Totals* place, const Totals& totals, u32 rank) {
       asm volatile("st.shared::cluster.u32 [%0], %1;" ::"r"(address + 4 * i), "r"(words[i]) : "memory");
     return;
   }
-#endif
   *place = totals;
 }
 

@@ -10,23 +10,16 @@
 
 #include "codegen/device/rows/exchange.cuh"
 
-constexpr int kVector = FUSOR_VECTOR;
-constexpr int kUnits = FUSOR_UNITS;               // vectors of a thread, where registers hold them
-constexpr int kUnroll = FUSOR_UNROLL;             // vectors that a thread has in flight, elsewhere
-constexpr bool kRowTails = FUSOR_ROW_TAILS != 0;  // the last vector of a row may be partial
-constexpr bool kRepacks = FUSOR_REPACKS != 0;     // values are computed anew in each phase, not held
+constexpr int kVector = Config::vector;
+constexpr int kUnits = Config::units;          // vectors of a thread, where registers hold them
+constexpr int kUnroll = Config::unroll;        // vectors that a thread has in flight, elsewhere
+constexpr bool kRowTails = Config::row_tails;  // the last vector of a row may be partial
+constexpr bool kRepacks = Config::repacks;     // values are computed anew in each phase, not held
 constexpr int kLast = Y::kRank - 1;
 
-struct Params {
-  alignas(8) Index rows;          // vectors of them where kSpread
-  alignas(8) Index row_step;      // between the rows of a block
-  alignas(8) Index vectors;       // of a row; elements where kSpread
-  alignas(8) Index units;         // vectors of a row that a thread works on, at most
-  alignas(8) Index row_extent;    // elements along the last axis
-  alignas(8) void* partials;      // Y::Columns [part][column]
-  FastDivisor extents[Y::kRank];  // that of the vector axis in vectors
-  Y::Args y;
-};
+// rows: vectors of them where kSpread; row_step: between the rows of a block; vectors: of a row, elements
+// where kSpread; units: vectors of a row that a thread works on, at most; row_extent: elements along the last
+// axis; partials: of the totals of columns, [part][column]; extents: that of the vector axis in vectors.
 
 // Where a vector of the row lies. Of one that does not exist: where the last one does.
 struct Spot {
@@ -52,7 +45,7 @@ using Held = Y::Held<kVector>;
 
 struct InRegisters {
   Held held[kUnits];
-  FUSOR_METHOD explicit InRegisters(char*) {}
+  FUSOR_METHOD void bind(char*) {}
 
   FUSOR_METHOD void fill(const Params& p, Index first, Index (&at)[Y::kRank]) {
 #pragma unroll
@@ -94,8 +87,8 @@ struct InShared {
   struct alignas(kPiece) Piece {
     char bytes[kPiece];
   };
-  Piece* const pieces;
-  FUSOR_METHOD explicit InShared(char* memory) : pieces(reinterpret_cast<Piece*>(memory)) {}
+  Piece* pieces;
+  FUSOR_METHOD void bind(char* memory) { pieces = reinterpret_cast<Piece*>(memory); }
 
   FUSOR_METHOD Piece* place(Index unit) const { return pieces + (unit * kPieces) * kThreads + threadIdx.x; }
   FUSOR_METHOD void put(Index unit, const Held& held) {
@@ -139,7 +132,7 @@ struct InShared {
 };
 
 struct InMemory {
-  FUSOR_METHOD explicit InMemory(char*) {}
+  FUSOR_METHOD void bind(char*) {}
   FUSOR_METHOD void fill(const Params&, Index, Index (&)[Y::kRank]) {}
   FUSOR_METHOD void forget() {}
   // Backwards, what the last pass read last is still in L2.

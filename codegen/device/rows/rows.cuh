@@ -1,17 +1,20 @@
 // Owns the kernel of rows: reductions along a row feed back into what is computed of its elements.
 //
 //   rows          block b: rows b * kSlots ...; kGroup threads a row, kCluster blocks a row
-//   fill          the row: memory ──► registers or shared memory, once
+//   fill          the row (kBatch of them): memory ──► registers or shared memory, once
 //   phase 0, 1 .. every element is added to the phase's totals ──► combine_row ──► settle: values of the row
 //   finish        every element is computed from what is held and the row's values ──► memory
 //   columns       (kColumns) blocks walk over many rows and add up columns in registers
-//                 ──► partials[part][column] ──► rows_columns: parts in fixed order ──► Y::finish_column
+//                 ──► partials[part][column] ──► rows/columns.cuh
+#include "fusor_generated.cuh"
+
 #define FUSOR_METHOD __device__ __forceinline__
 #include "codegen/device/rows/held.cuh"
 
-constexpr bool kColumns = FUSOR_COLUMNS != 0;
-constexpr bool kPersistent = FUSOR_PERSISTENT != 0;
-constexpr int kHeld = FUSOR_HELD;  // 0: in registers, 1: in shared memory, 2: in memory
+constexpr bool kColumns = Config::columns;
+constexpr bool kPersistent = Config::persistent;
+constexpr int kBatch = Config::batch;  // rows of a thread whose loads are in flight together
+constexpr int kHeld = Config::held;    // 0: in registers, 1: in shared memory, 2: in memory
 
 template <int kWhere>
 struct HolderOf {
@@ -67,10 +70,11 @@ static __device__ __forceinline__ void run_phases(const Params& p, Index first, 
   }
 }
 
-#if FUSOR_COLUMNS
-using Columns = Y::Columns[kUnits][kVector];
+// The totals of a thread's columns.
+using Columns = Y::Columns[kColumns ? kUnits : 1][kVector];
 
 // The totals of a block's rows, and where they go: those of the first rows' threads.
+template <class Params>
 static __device__ __forceinline__ void leave_columns(const Params& p, Index first, Columns& columns,
                                                      Y::Columns* staged) {
   if constexpr (kSlots > 1) {
@@ -100,8 +104,7 @@ static __device__ __forceinline__ void leave_columns(const Params& p, Index firs
       }
     }
   }
-  Y::Columns* const partials =
-      static_cast<Y::Columns*>(p.partials) + Index(blockIdx.x) / kCluster * (p.vectors * kVector);
+  Y::Columns* const partials = p.partials + Index(blockIdx.x) / kCluster * (p.vectors * kVector);
 #pragma unroll
   for (int unit = 0; unit < kUnits; ++unit) {
     const Index vector = unit * (kGroup * kCluster) + first;
@@ -110,7 +113,6 @@ static __device__ __forceinline__ void leave_columns(const Params& p, Index firs
     for (int i = 0; i < kVector; ++i) partials[vector * kVector + i] = columns[unit][i];
   }
 }
-#endif
 
 extern "C" __global__ void __launch_bounds__(kThreads) rows(const __grid_constant__ Params p) {
   extern __shared__ __align__(16) char memory[];
@@ -119,80 +121,43 @@ extern "C" __global__ void __launch_bounds__(kThreads) rows(const __grid_constan
   if constexpr (kCluster > 1) meet();
   const Index first = Index(rank_in_cluster()) * kGroup + lane_in_row();
   int turn = 0;
-  Holder holder(memory);
-  Index at[Y::kRank];
+  Holder holders[kBatch];
 #pragma unroll
-  for (int axis = 0; axis < Y::kRank; ++axis) at[axis] = 0;
+  for (Holder& holder : holders) holder.bind(memory);
+  Index at[kBatch][Y::kRank];
+#pragma unroll
+  for (int axis = 0; axis < Y::kRank; ++axis) at[0][axis] = 0;
   FixedOfRows fixed;
-  fixed.fill(p, first, at);
-#if FUSOR_COLUMNS
+  fixed.fill(p, first, at[0]);
   Columns columns;
 #pragma unroll
-  for (int unit = 0; unit < kUnits; ++unit) {
+  for (auto& of_unit : columns) {
 #pragma unroll
-    for (int i = 0; i < kVector; ++i) columns[unit][i].init();
+    for (Y::Columns& total : of_unit) total.init();
   }
-#endif
-  Index base = Index(blockIdx.x) / kCluster * kSlots;
+  Index base = Index(blockIdx.x) / kCluster * (kSlots * kBatch);
   do {
-    const Index asked = base + slot_in_block();
-    const bool exists = asked < p.rows;
-    coordinates<0, Y::kKept>(exists ? asked : p.rows - 1, p.extents, at);
-    if constexpr (kSpread) at[Y::kKept - 1] *= kVector;
-    Row row;
-    Y::begin(p.y, at, row);
-    holder.fill(p, first, at);
-    run_phases<0>(p, first, at, holder, fixed, row, exchanged, turn);
-    if (exists) {
-      holder.each(p, first, at, Y::kPhases % 2 != 0, [&](int unit, int count, const Held& held) {
-        const Fixed same = fixed.get(p, at, unit, count);
-        Y::finish<kVector>(p.y, at, count, held, same, row);
-#if FUSOR_COLUMNS
-        Y::add_columns<kVector>(p.y, at, count, held, same, row, columns[unit]);
-#endif
+    Row row[kBatch];
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      const Index asked = base + i * kSlots + slot_in_block();
+      coordinates<0, Y::kKept>(asked < p.rows ? asked : p.rows - 1, p.extents, at[i]);
+      if constexpr (kSpread) at[i][Y::kKept - 1] *= kVector;
+      Y::begin(p.y, at[i], row[i]);
+      holders[i].fill(p, first, at[i]);
+    }
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      run_phases<0>(p, first, at[i], holders[i], fixed, row[i], exchanged, turn);
+      if (base + i * kSlots + slot_in_block() >= p.rows) continue;
+      holders[i].each(p, first, at[i], Y::kPhases % 2 != 0, [&](int unit, int count, const Held& held) {
+        const Fixed same = fixed.get(p, at[i], unit, count);
+        Y::finish<kVector>(p.y, at[i], count, held, same, row[i]);
+        if constexpr (kColumns) Y::add_columns<kVector>(p.y, at[i], count, held, same, row[i], columns[unit]);
       });
-      if (first == 0) Y::finish_row(p.y, at, row);
+      if (first == 0) Y::finish_row(p.y, at[i], row[i]);
     }
     base += p.row_step;
   } while (kPersistent && base < p.rows);
-#if FUSOR_COLUMNS
-  leave_columns(p, first, columns, reinterpret_cast<Y::Columns*>(memory));
-#endif
+  if constexpr (kColumns) leave_columns(p, first, columns, reinterpret_cast<Y::Columns*>(memory));
 }
-
-#if FUSOR_COLUMNS
-constexpr int kColumnThreads = 256, kColumnWidth = 32, kColumnRows = kColumnThreads / kColumnWidth;
-
-struct ColumnParams {
-  alignas(8) const void* partials;
-  alignas(8) Index columns, parts, row_extent;
-  FastDivisor extents[Y::kRank];
-  Y::Args y;
-};
-
-extern "C" __global__ void __launch_bounds__(kColumnThreads)
-    rows_columns(const __grid_constant__ ColumnParams p) {
-  __shared__ Y::Columns of_row[kColumnRows][kColumnWidth];
-  const int place = threadIdx.x % kColumnWidth, part_row = threadIdx.x / kColumnWidth;
-  const Index column = Index(blockIdx.x) * kColumnWidth + place;
-  Y::Columns total;
-  total.init();
-  if (column < p.columns) {
-    const Y::Columns* const partials = static_cast<const Y::Columns*>(p.partials) + column;
-#pragma unroll 4
-    for (Index part = part_row; part < p.parts; part += kColumnRows)
-      total.combine(partials[part * p.columns]);
-  }
-  of_row[part_row][place] = total;
-  __syncthreads();
-  if (part_row > 0 || column >= p.columns) return;
-#pragma unroll 1
-  for (int other = 1; other < kColumnRows; ++other) total.combine(of_row[other][place]);
-  Index at[Y::kRank];
-#pragma unroll
-  for (int axis = 0; axis < Y::kRank; ++axis) at[axis] = 0;
-  coordinates<Y::kKept, Y::kRank>(column / kVector, p.extents, at);
-  at[kLast] = at[kLast] * kVector + column % kVector;
-  if (at[kLast] < p.row_extent) Y::finish_column(p.y, at, total);
-}
-#endif
