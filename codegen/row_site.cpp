@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "codegen/site_fields.h"
+#include "core/ceil_div.h"
 
 namespace fusor {
 
@@ -24,14 +25,30 @@ bool yields_truth(PointwiseMode mode) {
 
 bool is_reduce(const Node& node) { return node.kind == Node::Kind::reduce; }
 
-int64_t packed_bytes(const std::vector<DataType>& fields) {
-  int64_t bytes = 0, widest = 1;
-  for (const DataType type : fields) {
-    const int64_t size = byte_size(type);
-    widest = std::max(widest, size);
-    bytes = (bytes + size - 1) / size * size + size;
+// A struct of fields, each of some bytes and on a multiple of some.
+class StructSize {
+ public:
+  void add(int64_t bytes, int64_t alignment) {
+    widest_ = std::max(widest_, alignment);
+    bytes_ = round_up(bytes_, alignment) + bytes;
   }
-  return (bytes + widest - 1) / widest * widest;
+  int64_t bytes() const { return round_up(bytes_, widest_); }
+
+ private:
+  int64_t bytes_ = 0, widest_ = 1;
+};
+
+int64_t packed_bytes(const std::vector<DataType>& fields) {
+  StructSize size;
+  for (const DataType type : fields) size.add(byte_size(type), byte_size(type));
+  return size.bytes();
+}
+
+// As Vec of base/types.cuh lies in a struct.
+void add_vector(StructSize& size, DataType type, int64_t lanes) {
+  const int64_t bytes = byte_size(type) * lanes;
+  const int64_t alignment = bytes % 16 == 0 ? 16 : bytes % 8 == 0 ? 8 : bytes % 4 == 0 ? 4 : byte_size(type);
+  size.add(bytes, alignment);
 }
 
 class RowSiteWriter {
@@ -538,15 +555,15 @@ std::string emit_row_site(const KernelSite& site, const SourceNames* names) {
 
 int64_t held_bytes(const KernelSite& site, int64_t vector) {
   const RowFacts facts(site);
-  int64_t bytes = 0;
+  StructSize size;
   for (int i = 0; i < std::ssize(site.expr.nodes); ++i) {
     const Node& node = site.expr.node(i);
     if (node.kind != Node::Kind::load || facts.places[static_cast<size_t>(i)] != RowPlace::element ||
         facts.is_fixed(site.expr, i))
       continue;
-    bytes += byte_size(node.type) * (lane_step(site, node.access) == LaneStep::broadcast ? 1 : vector);
+    add_vector(size, node.type, lane_step(site, node.access) == LaneStep::broadcast ? 1 : vector);
   }
-  return bytes;
+  return size.bytes();
 }
 
 int64_t totals_bytes(const KernelSite& site) {

@@ -30,7 +30,7 @@ struct RowFacts {
 /// struct NAME of a site with KernelSite::kept set.
 std::string emit_row_site(const KernelSite& site, const SourceNames* names);
 
-/// Bytes of what a thread holds of a row for each vector: the loads as they are stored.
+/// Bytes of what a thread holds of a row for each vector: the struct of the loads as they are stored.
 int64_t held_bytes(const KernelSite& site, int64_t vector);
 /// Bytes of the totals of one phase, the largest; and of the totals of one column, 0 where there are none.
 int64_t totals_bytes(const KernelSite& site);
