@@ -177,7 +177,7 @@ FusionSummary summary_of(const Candidate& choice, size_t index, const std::vecto
 
 /// "a + b + ... + z (12 ops)" where all names do not fit.
 std::string names_of(const std::vector<std::string>& ops) {
-  const std::string all = fmt::format("{}", fmt::join(ops, " + "));
+  std::string all = fmt::format("{}", fmt::join(ops, " + "));
   if (all.size() <= 100 || ops.size() < 4) return all;
   const auto cut = [](const std::string& name) {
     return name.size() <= 28 ? name : name.substr(0, 25) + "...";

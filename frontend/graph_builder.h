@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/api.h"
@@ -204,8 +205,8 @@ class FUSOR_API GraphBuilder {
                 std::optional<DataType> type, std::optional<DataType> compute, const Dims& given = {});
   Tensor append(const std::string& name, Attributes attributes, std::initializer_list<Tensor> operands,
                 std::optional<DataType> type, std::optional<DataType> compute, const Dims& given = {}) {
-    return append(name, attributes, std::span<const Tensor>(operands.begin(), operands.size()), type, compute,
-                  given);
+    return append(name, std::move(attributes), std::span<const Tensor>(operands.begin(), operands.size()),
+                  type, compute, given);
   }
   Tensor append_conv(ConvPass pass, std::initializer_list<Tensor> operands, const ConvOptions& options,
                      const Dims& given = {});

@@ -129,8 +129,9 @@ void bind_tensor(nb::module_& module) {
   nb::class_<BuilderTensor> bound(
       module, "Tensor",
       "A tensor of a graph: its name, type, dims and strides, no memory.\n\n"
-      "+ - * / % ** @, unary -, abs() and < <= > >= append ops; numbers become constants. == compares which "
-      "tensor it is (its graph, uid and name), so that tensors may be keys of a dict: the op is cmp_eq().");
+      "+ - * / % ** @, unary -, abs() and < <= > >= append ops; numbers become constants. == compares "
+      "which tensor it is (its graph, uid and name), so that tensors may be keys of a dict: the op is "
+      "cmp_eq().");
   bound.def_prop_ro("name", [](const BuilderTensor& self) { return self.tensor.name; })
       .def_prop_ro("uid", [](const BuilderTensor& self) { return self.tensor.uid; })
       .def_prop_ro(
@@ -192,8 +193,8 @@ void bind_inputs(nb::class_<GraphBuilder>& bound) {
       },
       nb::arg("name"), nb::arg("dims"), nb::arg("type") = "fp32", nb::arg("layout") = "row_major",
       nb::kw_only(), nb::arg("strides") = nb::none(), nb::arg("alignment") = 16, nb::arg("uid") = nb::none(),
-      "A tensor that is bound to an array in each run: up to 8 dims. `strides` are in elements and win over "
-      "`layout`; `alignment` is what addresses are promised to be a multiple of, in bytes.");
+      "A tensor that is bound to an array in each run: up to 8 dims. `strides` are in elements and win "
+      "over `layout`; `alignment` is what addresses are promised to be a multiple of, in bytes.");
   bound.def(
       "scalar",
       [](const Builder& self, const std::string& name, const Type& type) {
@@ -218,9 +219,8 @@ void bind_contractions(nb::class_<GraphBuilder>& bound) {
         return made(self, self->matmul(a.tensor, b.tensor, options(name, type, compute)));
       },
       nb::arg("a"), nb::arg("b"), FUSOR_OP_ARGUMENTS,
-      "c[..., m, n] = sum over k of a[..., m, k] * b[..., k, n]; leading axes broadcast both ways. The same "
-      "as "
-      "a @ b.");
+      "c[..., m, n] = sum over k of a[..., m, k] * b[..., k, n]; leading axes broadcast both ways. The "
+      "same as a @ b.");
   const auto conv = [&](const char* name, const char* first, const char* second, const char* given, auto call,
                         const char* about) {
     const auto body = [call](const Builder& self, const BuilderTensor& a, const BuilderTensor& b,
@@ -266,9 +266,9 @@ void bind_contractions(nb::class_<GraphBuilder>& bound) {
       [](GraphBuilder& g, const Tensor& x, const Tensor& w, const Dims&, const ConvOptions& o) {
         return g.conv_fprop(x, w, o);
       },
-      "Convolution with 1 to 3 spatial dims: x [N, C, spatial...], w [K, C / groups, window...] -> y [N, K, "
-      "spatial...]. Lists have one entry per spatial dim; empty ones stand for padding 0, stride 1, dilation "
-      "1; `padding` is both paddings.");
+      "Convolution with 1 to 3 spatial dims: x [N, C, spatial...], w [K, C / groups, window...] -> y [N, "
+      "K, spatial...]. Lists have one entry per spatial dim; empty ones stand for padding 0, stride 1, "
+      "dilation 1; `padding` is both paddings.");
   conv(
       "conv_dgrad", "dy", "w", "dx_dims",
       [](GraphBuilder& g, const Tensor& dy, const Tensor& w, const Dims& dims, const ConvOptions& o) {
@@ -326,6 +326,7 @@ void bind_reductions_and_views(nb::class_<GraphBuilder>& bound) {
       "concatenate",
       [](const Builder& self, const std::vector<BuilderTensor>& xs, int64_t axis, const std::string& name) {
         std::vector<Tensor> tensors;
+        tensors.reserve(xs.size());
         for (const BuilderTensor& x : xs) tensors.push_back(x.tensor);
         return made(self, self->concatenate(tensors, axis, {.name = name}));
       },
@@ -349,10 +350,9 @@ void bind_outputs(nb::class_<GraphBuilder>& bound) {
       nb::arg("result"), nb::arg("name") = "", nb::kw_only(), nb::arg("type") = nb::none(),
       nb::arg("layout") = nb::none(), nb::arg("strides") = nb::none(), nb::arg("alignment") = 16,
       nb::arg("uid") = nb::none(),
-      "Makes a result an output, which each run writes to an array; returns the tensor with its final name, "
-      "type and strides. The default type is the promoted type of what the op reads, the default place "
-      "packed "
-      "in the memory order that was inferred. Once per tensor.");
+      "Makes a result an output, which each run writes to an array; returns the tensor with its final "
+      "name, type and strides. The default type is the promoted type of what the op reads, the default "
+      "place packed in the memory order that was inferred. Once per tensor.");
   bound.def(
       "finish",
       [](const Builder& self, const nb::args& outputs) {
@@ -438,6 +438,7 @@ void bind_ops(nb::module_& module) {
                        return list;
                      };
                      std::vector<NamedOp> ops;
+                     ops.reserve(self.ops.size());
                      for (const Op& op : self.ops)
                        ops.push_back({op.name, std::string(short_name(op.attributes)), names(op.inputs),
                                       names(op.outputs)});
@@ -466,10 +467,8 @@ void bind_graph(nb::module_& module) {
       module, "GraphBuilder",
       "Builds a Graph, one method per op; shapes and types are inferred as the graph grows.\n\n"
       "Every op has the keyword arguments name, type (what its virtual result is rounded to) and compute "
-      "(the "
-      "type it computes in). Operands broadcast as in NumPy; a number may stand for an operand. Every "
-      "mistake "
-      "raises Error, which names the op and the numbers, and leaves the builder as it was.");
+      "(the type it computes in). Operands broadcast as in NumPy; a number may stand for an operand. Every "
+      "mistake raises Error, which names the op and the numbers, and leaves the builder as it was.");
   bound.def(
       "__init__",
       [](GraphBuilder* self, const std::string& name, const Word<Precision>& precision) {

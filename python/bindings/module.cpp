@@ -79,16 +79,16 @@ void translate(const std::exception_ptr& thrown, void*) {
 
 void bind_errors(nb::module_& module) {
   auto kinds = nb::enum_<ErrorKind>(module, "ErrorKind",
-                                    "Who can fix an error: the caller (bad_input), the owner of the machine "
-                                    "(missing), whoever looks after the GPU (device), the authors "
+                                    "Who can fix an error: the caller (bad_input), the owner of the "
+                                    "machine (missing), whoever looks after the GPU (device), the authors "
                                     "(internal).");
   for (const ErrorKind kind : kErrorKinds) kinds.value(kErrorNames[static_cast<size_t>(kind)], kind);
   nb::dict members;
   members["kind"] = nb::cast(ErrorKind::bad_input);
   members["__module__"] = "fusor";
   members["__doc__"] =
-      "The one exception of fusor. Its message names the op, tensor or file and the numbers; `kind` says who "
-      "can fix it. A refusal by an engine is data (explain_data, engines_for), never an Error.";
+      "The one exception of fusor. Its message names the op, tensor or file and the numbers; `kind` says "
+      "who can fix it. A refusal by an engine is data (explain_data, engines_for), never an Error.";
   error_class = nb::steal(PyErr_NewException("fusor.Error", PyExc_RuntimeError, members.ptr()));
   module.attr("Error") = error_class;
   nb::register_exception_translator(translate);
@@ -161,8 +161,8 @@ void bind_types(nb::module_& module) {
   bind_errors(module);
   auto types = nb::enum_<DataType>(
       module, "DataType",
-      "Element types. Wherever a type is expected, its name will do (\"fp16\", \"float16\"), and so will the "
-      "dtypes of NumPy and PyTorch.");
+      "Element types. Wherever a type is expected, its name will do (\"fp16\", \"float16\"), and so will "
+      "the dtypes of NumPy and PyTorch.");
   for (const auto& [name, type] : kDataTypes) types.value(name, type);
   nb::enum_<Layout>(module, "Layout",
                     "Where the elements of a fresh tensor lie. nhwc is \"channels last\" for any number of "

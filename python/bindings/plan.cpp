@@ -27,15 +27,14 @@ nb::dict knobs_of(const EngineConfig& config) {
 void bind_devices(nb::module_& module) {
   nb::class_<DeviceInfo> device(module, "DeviceInfo",
                                 "What planning needs to know of a device, as a value: no GPU is needed to "
-                                "have one. Rates are per second, "
-                                "sizes in bytes.");
+                                "have one. Rates are per second, sizes in bytes.");
   device.def(nb::init<>());
   bind_fields<DeviceInfo>(device);
   device.def_static("cpu", &DeviceInfo::cpu, "The CPU of this machine.")
       .def_static(
           "current", &DeviceInfo::current,
-          "The GPU of the current CUDA context (device 0 where there is none), or the CPU where there is "
-          "no usable GPU.")
+          "The GPU of the current CUDA context (device 0 where there is none), or the CPU where there is no "
+          "usable GPU.")
       .def_static(
           "named", &DeviceInfo::named, nb::arg("name"),
           "A profile by name (\"H200\"), by architecture (\"hopper\"), by target (\"sm_90\"), \"cpu\", "
@@ -72,6 +71,7 @@ void bind_choices(nb::module_& module) {
       });
   const auto fusions = [](const Graph& graph, const std::vector<PlannedFusion>& planned) {
     std::vector<NamedFusion> named;
+    named.reserve(planned.size());
     for (const PlannedFusion& fusion : planned) named.push_back({op_names(graph, fusion), fusion.config});
     return named;
   };
@@ -85,8 +85,8 @@ void bind_choices(nb::module_& module) {
       .def("__str__", [](const Candidate& self) { return to_string(self); });
   nb::class_<Plan>(
       module, "Plan",
-      "The choices made for a graph on a device, and nothing else: a plan outlives the version of "
-      "the library that made it.")
+      "The choices made for a graph on a device, and nothing else: a plan outlives the version of the "
+      "library that made it.")
       .def_ro("graph", &Plan::graph, "In the form in which it was planned.")
       .def_ro("device", &Plan::device)
       .def_prop_ro(
@@ -208,13 +208,10 @@ void bind_planning(nb::module_& module) {
       FUSOR_BUILD_ARGUMENTS, nb::arg("compile") = true,
       "Plans the graph: the candidate, or the best one within the limits, its kernels compiled into the "
       "cache.\n\n"
-      "`device` is a DeviceInfo, a name, or None for the current one (a GPU, or the CPU). `forbid`: engines "
-      "that "
-      "must not be used. `max_workspace`: bytes. `tuning`: measured times, which go before estimates; None "
-      "is "
-      "the user's table. Raises Error: bad_input for an invalid graph or limits that nothing meets, missing "
-      "where "
-      "kernels must be compiled and there is no NVRTC.");
+      "`device` is a DeviceInfo, a name, or None for the current one (a GPU, or the CPU). `forbid`: "
+      "engines that must not be used. `max_workspace`: bytes. `tuning`: measured times, which go before "
+      "estimates; None is the user's table. Raises Error: bad_input for an invalid graph or limits that "
+      "nothing meets, missing where kernels must be compiled and there is no NVRTC.");
   module.def(
       "candidates",
       [](const Graph& graph, const Device& device, std::vector<std::string> forbid,
@@ -236,10 +233,8 @@ void bind_planning(nb::module_& module) {
       },
       nb::arg("graph"), nb::arg("device") = nb::none(), FUSOR_BUILD_ARGUMENTS, nb::arg("all") = false,
       "For people: each fusion that runs, its engine and time, what bounds it, the engine that would be "
-      "next, and why "
-      "it is not one with its neighbours. `all`: every engine's answer and setting, and the prices of cuts. "
-      "Compiles "
-      "nothing.");
+      "next, and why it is not one with its neighbours. `all`: every engine's answer and setting, and the "
+      "prices of cuts. Compiles nothing.");
   module.def(
       "explain_data",
       [](const Graph& graph, const Device& device, std::vector<std::string> forbid,

@@ -308,7 +308,7 @@ void collect(const Loaded& loaded, const nb::args& args, const nb::kwargs& named
     for (size_t i = 0; i < args.size(); ++i)
       run.arrays()[i] = PyTuple_GET_ITEM(args.ptr(), static_cast<Py_ssize_t>(i));
   }
-  if (named.size() > 0)
+  if (!named.empty())
     for (const auto& [key, array] : named) set_array(loaded, run, key, array);
   for (size_t i = 0; i < loaded.slots.size(); ++i) {
     if (run.arrays()[i] == nullptr)
@@ -358,10 +358,13 @@ struct Bound {
   Stream stream = nullptr;
 };
 
-Bound bind(const std::shared_ptr<Loaded>& loaded, const nb::args& args, nb::object workspace,
-           nb::object stream, const nb::kwargs& named) {
-  Bound bound{
-      loaded, std::make_unique<Run>(loaded->slots.size()), {}, std::move(workspace), stream_of(stream)};
+Bound bind(const std::shared_ptr<Loaded>& loaded, const nb::args& args, nb::handle workspace,
+           nb::handle stream, const nb::kwargs& named) {
+  Bound bound;
+  bound.loaded = loaded;
+  bound.run = std::make_unique<Run>(loaded->slots.size());
+  bound.workspace = nb::borrow(workspace);
+  bound.stream = stream_of(stream);
   collect(*loaded, args, named, *bound.run);
   for (size_t i = 0; i < loaded->slots.size(); ++i)
     bound.arrays.push_back(nb::borrow(bound.run->arrays()[i]));
@@ -371,8 +374,7 @@ Bound bind(const std::shared_ptr<Loaded>& loaded, const nb::args& args, nb::obje
 void bind_executable(nb::module_& module) {
   nb::class_<Loaded> bound(module, "Executable",
                            "A plan whose kernels are loaded. run() allocates nothing once it has its "
-                           "workspace, waits for nothing and "
-                           "may be called from many threads at once.");
+                           "workspace, waits for nothing and may be called from many threads at once.");
   bound
       .def_prop_ro(
           "plan", [](const Loaded& self) -> const Plan& { return self.executable.plan(); },
@@ -388,8 +390,7 @@ void bind_executable(nb::module_& module) {
             return tensors;
           },
           "The tensors that a run binds, in the order of run()'s positions: by uid, which is the order in "
-          "which "
-          "the builder made them.")
+          "which the builder made them.")
       .def(
           "slot", [](const Loaded& self, nb::handle name) { return slot_named(self, name); }, nb::arg("name"),
           nb::sig("def slot(self, name: str | Tensor) -> int"), "The position of a tensor in run().")
@@ -403,31 +404,24 @@ void bind_executable(nb::module_& module) {
           },
           nb::arg("arrays"), nb::arg("workspace") = nb::none(), nb::arg("stream") = nb::none(),
           nb::arg("named"), nb::sig("def run(self, *arrays, workspace=None, stream=None, **named) -> None"),
-          "Launches the plan on the stream; outputs are written in place. Arrays come by position (the order "
-          "of "
-          "`slots`), by name, or as one dict of names or Tensors: NumPy, PyTorch, CuPy, JAX or anything with "
-          "the "
-          "buffer protocol, DLPack or the CUDA array interface, without a copy; plain numbers for scalars; "
-          "addresses (int), unchecked.\n\n"
+          "Launches the plan on the stream; outputs are written in place. Arrays come by position (the "
+          "order of `slots`), by name, or as one dict of names or Tensors: NumPy, PyTorch, CuPy, JAX or "
+          "anything with the buffer protocol, DLPack or the CUDA array interface, without a copy; plain "
+          "numbers for scalars; addresses (int), unchecked.\n\n"
           "Type, dims, strides (in elements) and device must be the tensor's: an Error names it and both "
-          "sides. "
-          "`stream`: a handle, or an object with __cuda_stream__, cuda_stream or ptr; None is the default "
-          "stream. "
-          "A run is ordered with that stream's work alone: it returns before the GPU is done (on the CPU "
-          "device, "
-          "after). `workspace`: an array, a DeviceMemory or an address; where it is None, the executable "
-          "keeps "
-          "one for each thread and stream, made at its first run.")
+          "sides. `stream`: a handle, or an object with __cuda_stream__, cuda_stream or ptr; None is the "
+          "default stream. A run is ordered with that stream's work alone: it returns before the GPU is "
+          "done (on the CPU device, after). `workspace`: an array, a DeviceMemory or an address; where it "
+          "is None, the executable keeps one for each thread and stream, made at its first run.")
       .def(
           "bind",
-          [](const std::shared_ptr<Loaded>& self, const nb::args& args, nb::object workspace,
-             nb::object stream,
+          [](const std::shared_ptr<Loaded>& self, const nb::args& args, nb::handle workspace,
+             nb::handle stream,
              const nb::kwargs& named) { return bind(self, args, workspace, stream, named); },
           nb::arg("arrays"), nb::arg("workspace") = nb::none(), nb::arg("stream") = nb::none(),
           nb::arg("named"), nb::sig("def bind(self, *arrays, workspace=None, stream=None, **named) -> Bound"),
           "Checks the arrays once, as run() does, and keeps them: a call of the result runs them again, at "
-          "the "
-          "cost of the launches.")
+          "the cost of the launches.")
       .def("__repr__", [](const Loaded& self) {
         return fmt::format("<fusor.Executable of '{}' on {}: {}>", self.executable.plan().graph.name,
                            self.device().name, names_of(self));
@@ -453,18 +447,16 @@ void bind_executable(nb::module_& module) {
       },
       nb::arg("plan"), nb::sig("def load(plan: Plan | str | os.PathLike) -> Executable"),
       "Loads a plan, or the plan in a file: its kernels come from the cache or are compiled now. A choice "
-      "that no "
-      "longer exists is made anew and said in executable.plan.remarks. Raises Error (missing) where the "
-      "device or "
-      "its driver is not there.");
+      "that no longer exists is made anew and said in executable.plan.remarks. Raises Error (missing) "
+      "where the device or its driver is not there.");
 }
 
 // --- memory and checking -----------------------------------------------------------------------------------
 
 void bind_memory(nb::module_& module) {
   nb::class_<DeviceMemory>(module, "DeviceMemory",
-                           "Memory of a plan's device, for programs that have no allocator of their own: the "
-                           "host's for the CPU device, else the GPU's; on a multiple of 256 bytes.")
+                           "Memory of a plan's device, for programs that have no allocator of their own: "
+                           "the host's for the CPU device, else the GPU's; on a multiple of 256 bytes.")
       .def(
           "__init__",
           [](DeviceMemory* self, const Word<DeviceInfo>& device, int64_t bytes) {
@@ -573,8 +565,7 @@ void bind_verify(nb::module_& module) {
       nb::sig("def verify(graph: Graph, arrays: dict, seed: int = 1, notes: Notes | None = None) -> "
               "VerifyReport"),
       "Compares the outputs among `arrays` (host arrays by name or Tensor: inputs as a run was given them, "
-      "outputs "
-      "as it left them) with a float64 evaluation of the graph. `notes`: the plan's.");
+      "outputs as it left them) with a float64 evaluation of the graph. `notes`: the plan's.");
   module.def(
       "fill_random",
       [](const BuilderTensor& tensor, nb::handle object, uint64_t seed) {
