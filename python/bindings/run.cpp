@@ -372,7 +372,7 @@ Bound bind(const std::shared_ptr<Loaded>& loaded, const nb::args& args, nb::hand
 }
 
 void bind_executable(nb::module_& module) {
-  nb::class_<Loaded> bound(module, "Executable",
+  nb::class_<Loaded> bound(module, "Executable", nb::dynamic_attr(),
                            "A plan whose kernels are loaded. run() allocates nothing once it has its "
                            "workspace, waits for nothing and may be called from many threads at once.");
   bound

@@ -64,10 +64,21 @@ def _library(arrays):
     return "numpy", None
 
 
+def _sides(self):
+    """The executable's inputs and outputs, in the order of `slots`; kept with it."""
+    try:
+        return self._inputs_and_outputs
+    except AttributeError:
+        written = {tensor.name for tensor in self.plan.graph.outputs}
+        inputs = [tensor for tensor in self.slots if tensor.name not in written]
+        outputs = [tensor for tensor in self.slots if tensor.name in written]
+        self._inputs_and_outputs = inputs, outputs
+        return inputs, outputs
+
+
 def _named(self, args, named):
     """Inputs by name, from positions (the order of `slots` without outputs), one dict, or names."""
-    outputs = {tensor.name for tensor in self.plan.graph.outputs}
-    inputs = [tensor for tensor in self.slots if tensor.name not in outputs]
+    inputs, outputs = _sides(self)
     if len(args) == 1 and isinstance(args[0], dict):
         found = {getattr(key, "name", key): array for key, array in args[0].items()}
     else:
@@ -76,7 +87,7 @@ def _named(self, args, named):
             raise Error(f"run: got {len(args)} inputs, the plan of '{self.plan.graph.name}' has {len(inputs)}: {known}")
         found = {tensor.name: array for tensor, array in zip(inputs, args)}
     found.update(named)
-    return found, [tensor for tensor in self.slots if tensor.name in outputs]
+    return found, outputs
 
 
 def call(self, *args, stream=None, workspace=None, **named):
