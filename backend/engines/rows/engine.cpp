@@ -1,6 +1,8 @@
 // Owns the rows engine: pointwise ops and reductions along the same rows, whose totals feed back, as one
 // kernel.
 #include <algorithm>
+#include <array>
+#include <map>
 #include <memory>
 #include <utility>
 
@@ -15,8 +17,9 @@ namespace fusor {
 
 namespace {
 
-// Settings that are priced, the cheapest first: the others are too dear by far.
-constexpr size_t kMostCandidates = 12;
+// Settings that are offered, the cheapest first, and of those that hold the row alike: where the model errs,
+// it errs for all of these.
+constexpr size_t kMostCandidates = 24, kMostAlike = 3;
 
 // Where a fusion that nobody has room for is cut: at the first op that needs a total again.
 int first_use_of_total(const Expr& expr) {
@@ -63,9 +66,11 @@ class PreparedRows final : public Prepared {
 
   std::vector<EngineCandidate> candidates() const override {
     std::vector<EngineCandidate> all;
-    for (const Priced& one : priced_) {
+    std::map<std::array<int64_t, 4>, size_t> alike;
+    for (const auto& [knobs, work] : priced_) {
       if (all.size() == kMostCandidates) break;
-      all.push_back({config_of(rows_engine(), one.knobs), one.work});
+      if (alike[{knobs.held, knobs.cluster, knobs.batch, knobs.vector}]++ == kMostAlike) continue;
+      all.push_back({config_of(rows_engine(), knobs), work});
     }
     return all;
   }

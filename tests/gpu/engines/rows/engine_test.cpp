@@ -24,8 +24,7 @@ void expect_every_setting_correct(const Graph& graph, const std::string& what) {
 
 TEST(RowsGpu, SoftmaxOfEveryLength) {
   FUSOR_NEEDS_GPU();
-  for (const int64_t columns :
-       {1, 2, 3, 7, 8, 31, 32, 64, 100, 128, 257, 1000, 1001, 1024, 4096, 5000, 16384})
+  for (const int64_t columns : {2, 3, 7, 8, 31, 32, 64, 100, 128, 257, 1000, 1001, 1024, 4096, 5000, 16384})
     expect_every_setting_correct(softmax(DataType::bf16, {37, columns}, 1),
                                  fmt::format("{} columns", columns));
 }
