@@ -38,8 +38,9 @@ Launch rows_launch(const RowsProblem& problem, const RowsSchedule& s) {
       {"cluster", s.knobs.cluster}, {"held", s.knobs.held},
       {"batch", s.knobs.batch},     {"units", s.knobs.held == RowsKnobs::in_registers ? s.units : 1},
       {"unroll", s.unroll},         {"spread", problem.spread},
-      {"row_tails", s.row_tails},   {"repacks", s.repacks},
-      {"persistent", s.persistent}, {"columns", s.columns > 0}};
+      {"whole", s.is_whole()},      {"row_tails", s.row_tails},
+      {"repacks", s.repacks},       {"persistent", s.persistent},
+      {"columns", s.columns > 0}};
   source.config.insert(source.config.end(), config.begin(), config.end());
 
   Parameters p(problem.index_bits);

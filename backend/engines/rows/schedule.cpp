@@ -19,7 +19,7 @@ constexpr int64_t kMostThreads = 1024;
 constexpr int64_t kMostUnits = 8;
 constexpr int64_t kMostRegisters = 160;
 // Lanes of expressions that a compiler is given at most: text, and with it compile time, grows with each.
-constexpr int64_t kMostLanes = 800;
+constexpr int64_t kMostLanes = 400;
 constexpr int64_t kStaticShared = 40 * 1024;
 constexpr int64_t kMaxGrid = (int64_t{1} << 31) - 1;
 
@@ -35,7 +35,9 @@ int64_t steps_of(const Expr& expr) { return std::ssize(expr.nodes) + std::ssize(
 
 int64_t registers_of(const RowsProblem& problem, const RowsSchedule& s) {
   const int64_t lanes = s.knobs.vector;
-  const int64_t in_flight = s.knobs.held == RowsKnobs::in_registers ? s.units * s.knobs.batch : s.unroll;
+  // Blocks that see many rows have the next ones in flight, too.
+  const int64_t rows = s.persistent ? 2 : s.knobs.batch;
+  const int64_t in_flight = s.knobs.held == RowsKnobs::in_registers ? s.units * rows : s.unroll;
   int64_t words = 28 + ceil_div(in_flight * s.held, 4) + 2 * lanes;
   if (!s.repacks && s.knobs.held == RowsKnobs::in_registers) words += s.units * lanes;
   words += s.units * lanes * s.columns / 4;
@@ -143,6 +145,7 @@ class Settings {
   // One or more rows in flight, and the numbers of blocks that an SM has room for where blocks see many rows.
   void add_turns(RowsKnobs knobs) {
     for (const int64_t batch : {1, 2, 4}) {
+      if (batch > 1 && problem_.has_columns) break;
       knobs.batch = batch;
       for (const int64_t blocks : {1, 2, 4, 8, 16}) {
         knobs.blocks = blocks;

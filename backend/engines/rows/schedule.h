@@ -55,6 +55,8 @@ struct RowsSchedule {
   int64_t slots() const { return knobs.threads / knobs.group; }
   int64_t rows_of_turn() const { return slots() * knobs.batch; }
   int64_t row_step() const { return grid / knobs.cluster * rows_of_turn(); }
+  /// Whether every thread works on as many vectors of a row, whole batches of them in flight.
+  bool is_whole() const { return units * knobs.group * knobs.cluster == vectors && units % unroll == 0; }
   /// Columns with the tail of the last vector, and the parts that are added up of each.
   int64_t column_count() const { return vectors * knobs.vector; }
   int64_t parts() const { return grid / knobs.cluster; }

@@ -13,6 +13,7 @@
 constexpr int kVector = Config::vector;
 constexpr int kUnits = Config::units;          // vectors of a thread, where registers hold them
 constexpr int kUnroll = Config::unroll;        // vectors that a thread has in flight, elsewhere
+constexpr bool kWhole = Config::whole;         // every thread has as many vectors of a row
 constexpr bool kRowTails = Config::row_tails;  // the last vector of a row may be partial
 constexpr bool kRepacks = Config::repacks;     // values are computed anew in each phase, not held
 constexpr int kLast = Y::kRank - 1;
@@ -28,7 +29,7 @@ struct Spot {
 };
 FUSOR_DEVICE Spot locate(const Params& p, Index unit, Index first, Index (&at)[Y::kRank]) {
   const Index vector = unit * (kGroup * kCluster) + first;
-  const bool exists = vector < p.vectors;
+  const bool exists = kWhole || vector < p.vectors;
   coordinates<Y::kKept, Y::kRank>(exists ? vector : p.vectors - 1, p.extents, at);
   int count = kVector;
   if constexpr (!kSpread) {

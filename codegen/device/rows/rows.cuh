@@ -114,6 +114,39 @@ static __device__ __forceinline__ void leave_columns(const Params& p, Index firs
   }
 }
 
+// kBatch rows of each slot: what is loaded of them, and their own values.
+struct Rows {
+  Holder holders[kBatch];
+  Index at[kBatch][Y::kRank];
+  Row values[kBatch];
+
+  FUSOR_METHOD void open(const Params& p, Index base, Index first) {
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      const Index asked = base + i * kSlots + slot_in_block();
+      coordinates<0, Y::kKept>(asked < p.rows ? asked : p.rows - 1, p.extents, at[i]);
+      if constexpr (kSpread) at[i][Y::kKept - 1] *= kVector;
+      Y::begin(p.y, at[i], values[i]);
+      holders[i].fill(p, first, at[i]);
+    }
+  }
+  FUSOR_METHOD void close(const Params& p, Index base, Index first, const FixedOfRows& fixed,
+                          Columns& columns, char* exchanged, int& turn) {
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      Row& row = values[i];
+      run_phases<0>(p, first, at[i], holders[i], fixed, row, exchanged, turn);
+      if (base + i * kSlots + slot_in_block() >= p.rows) continue;
+      holders[i].each(p, first, at[i], Y::kPhases % 2 != 0, [&](int unit, int count, const Held& held) {
+        const Fixed same = fixed.get(p, at[i], unit, count);
+        Y::finish<kVector>(p.y, at[i], count, held, same, row);
+        if constexpr (kColumns) Y::add_columns<kVector>(p.y, at[i], count, held, same, row, columns[unit]);
+      });
+      if (first == 0) Y::finish_row(p.y, at[i], row);
+    }
+  }
+};
+
 extern "C" __global__ void __launch_bounds__(kThreads) rows(const __grid_constant__ Params p) {
   extern __shared__ __align__(16) char memory[];
   __shared__ __align__(16) char exchanged[2 * kExchangeBytes];
@@ -121,14 +154,13 @@ extern "C" __global__ void __launch_bounds__(kThreads) rows(const __grid_constan
   if constexpr (kCluster > 1) meet();
   const Index first = Index(rank_in_cluster()) * kGroup + lane_in_row();
   int turn = 0;
-  Holder holders[kBatch];
+  Rows rows;
 #pragma unroll
-  for (Holder& holder : holders) holder.bind(memory);
-  Index at[kBatch][Y::kRank];
+  for (Holder& holder : rows.holders) holder.bind(memory);
 #pragma unroll
-  for (int axis = 0; axis < Y::kRank; ++axis) at[0][axis] = 0;
+  for (int axis = 0; axis < Y::kRank; ++axis) rows.at[0][axis] = 0;
   FixedOfRows fixed;
-  fixed.fill(p, first, at[0]);
+  fixed.fill(p, first, rows.at[0]);
   Columns columns;
 #pragma unroll
   for (auto& of_unit : columns) {
@@ -136,28 +168,16 @@ extern "C" __global__ void __launch_bounds__(kThreads) rows(const __grid_constan
     for (Y::Columns& total : of_unit) total.init();
   }
   Index base = Index(blockIdx.x) / kCluster * (kSlots * kBatch);
-  do {
-    Row row[kBatch];
-#pragma unroll
-    for (int i = 0; i < kBatch; ++i) {
-      const Index asked = base + i * kSlots + slot_in_block();
-      coordinates<0, Y::kKept>(asked < p.rows ? asked : p.rows - 1, p.extents, at[i]);
-      if constexpr (kSpread) at[i][Y::kKept - 1] *= kVector;
-      Y::begin(p.y, at[i], row[i]);
-      holders[i].fill(p, first, at[i]);
-    }
-#pragma unroll
-    for (int i = 0; i < kBatch; ++i) {
-      run_phases<0>(p, first, at[i], holders[i], fixed, row[i], exchanged, turn);
-      if (base + i * kSlots + slot_in_block() >= p.rows) continue;
-      holders[i].each(p, first, at[i], Y::kPhases % 2 != 0, [&](int unit, int count, const Held& held) {
-        const Fixed same = fixed.get(p, at[i], unit, count);
-        Y::finish<kVector>(p.y, at[i], count, held, same, row[i]);
-        if constexpr (kColumns) Y::add_columns<kVector>(p.y, at[i], count, held, same, row[i], columns[unit]);
-      });
-      if (first == 0) Y::finish_row(p.y, at[i], row[i]);
-    }
+  rows.open(p, base, first);
+  // Where registers hold them, the next rows are on their way while these are worked on.
+  for (bool more = true; more;) {
+    Rows own = rows;
+    const Index own_base = base;
     base += p.row_step;
-  } while (kPersistent && base < p.rows);
+    more = kPersistent && base < p.rows;
+    if (kHeld == 0 && more) rows.open(p, base, first);
+    own.close(p, own_base, first, fixed, columns, exchanged, turn);
+    if (kHeld != 0 && more) rows.open(p, base, first);
+  }
   if constexpr (kColumns) leave_columns(p, first, columns, reinterpret_cast<Y::Columns*>(memory));
 }
