@@ -30,12 +30,12 @@ std::vector<Attributes> all_kinds() {
 }
 
 bool is_kind_name(std::string_view name) {
-#define FUSOR_OP(row, family)                          \
-  if constexpr (family::nature != Nature::composite) { \
-    std::vector<Attributes> kinds;                     \
-    append_kinds<family>(kinds);                       \
-    for (const Attributes& kind : kinds)               \
-      if (kind_name(kind) == name) return true;        \
+#define FUSOR_OP(row, family)                         \
+  if constexpr (!std::is_same_v<family, Composite>) { \
+    std::vector<Attributes> kinds;                    \
+    append_kinds<family>(kinds);                      \
+    for (const Attributes& kind : kinds)              \
+      if (kind_name(kind) == name) return true;       \
   }
 #include "core/ops/op.def"
 #undef FUSOR_OP

@@ -6,13 +6,16 @@
 #include <variant>
 
 #include "core/api.h"
+#include "core/ops/causal_conv1d.h"
 #include "core/ops/composite.h"
 #include "core/ops/concatenate.h"
 #include "core/ops/convolution.h"
 #include "core/ops/gather.h"
 #include "core/ops/matmul.h"
+#include "core/ops/norm.h"
 #include "core/ops/pointwise.h"
 #include "core/ops/reduction.h"
+#include "core/ops/softmax.h"
 #include "core/ops/views.h"
 #include "core/overloaded.h"
 

@@ -42,8 +42,8 @@ bool defined_for_reals_only(const Attributes& attributes) {
 
 std::vector<Inferred> infer_all(const std::string& op_name, const Attributes& attributes,
                                 std::span<const Tensor* const> inputs, std::span<const Dims> given) {
-  const Call call{op_label(op_name, attributes), inputs, given};
-  expect_operands(call, roles(attributes).inputs);
+  const Call call{op_label(op_name, attributes), inputs, given, roles(attributes)};
+  expect_operands(call, call.roles.inputs);
   std::vector<Inferred> inferred =
       std::visit([&](const auto& op) { return std::vector<Inferred>(op.infer(call)); }, attributes);
   for (size_t i = 0; i < inferred.size(); ++i)

@@ -177,29 +177,35 @@ DataType promoted(DataType a, DataType b) {
 }
 
 DataType stored_type(const Attributes& attributes, DataType result, std::span<const OperandType> operands) {
-  return std::visit(Overloaded{
-                        [&](const Pointwise& op) {
-                          if (gives_truth(op)) return DataType::b8;
-                          if (op.mode == PointwiseMode::gen_index) return op.compute;
-                          const DataType read = promoted(operands.first(value_operands(op, operands.size())));
-                          const bool picks =
-                              op.mode == PointwiseMode::identity || op.mode == PointwiseMode::binary_select;
-                          return picks && is_boolean(read) ? read : kept_kind(read, op.compute, false);
-                        },
-                        [&](const Reduction& op) {
-                          const bool picks = op.mode == ReductionMode::min || op.mode == ReductionMode::max;
-                          return kept_kind(promoted(operands), op.compute, !picks);
-                        },
-                        [&](const Matmul& op) { return stored_contraction(op.compute, operands); },
-                        [&](const Conv& op) { return stored_contraction(op.compute, operands); },
-                        [&](const Reshape&) { return promoted(operands); },
-                        [&](const Transpose&) { return promoted(operands); },
-                        [&](const Slice&) { return promoted(operands); },
-                        [&](const Concatenate&) { return promoted(operands); },
-                        [&](const Gather&) { return promoted(operands.first(1)); },
-                        [&](const Composite&) { return kept_kind(promoted(operands), result, false); },
-                    },
-                    attributes);
+  return std::visit(
+      Overloaded{
+          [&](const Pointwise& op) {
+            if (gives_truth(op)) return DataType::b8;
+            if (op.mode == PointwiseMode::gen_index) return op.compute;
+            const DataType read = promoted(operands.first(value_operands(op, operands.size())));
+            const bool picks = op.mode == PointwiseMode::identity || op.mode == PointwiseMode::binary_select;
+            return picks && is_boolean(read) ? read : kept_kind(read, op.compute, false);
+          },
+          [&](const Reduction& op) {
+            const bool picks = op.mode == ReductionMode::min || op.mode == ReductionMode::max;
+            return kept_kind(promoted(operands), op.compute, !picks);
+          },
+          [&](const Matmul& op) { return stored_contraction(op.compute, operands); },
+          [&](const Conv& op) { return stored_contraction(op.compute, operands); },
+          [&](const Reshape&) { return promoted(operands); },
+          [&](const Transpose&) { return promoted(operands); },
+          [&](const Slice&) { return promoted(operands); },
+          [&](const Concatenate&) { return promoted(operands); },
+          [&](const Gather&) { return promoted(operands.first(1)); },
+          [&]<CompositeFamily Family>(const Family&) {
+            if constexpr (requires { Family::typed_by; })
+              return kept_kind(promoted(operands.first(std::min(Family::typed_by, operands.size()))), result,
+                               false);
+            else
+              return kept_kind(promoted(operands), result, false);
+          },
+      },
+      attributes);
 }
 
 void settle_types(Graph& graph, const std::vector<bool>& open) { Settlement(graph, open).run(); }

@@ -182,17 +182,20 @@ std::vector<Tensor> GraphBuilder::append_all(const std::string& name, Attributes
       (!moves || std::ranges::all_of(inputs, [&](int x) { return is_open(static_cast<size_t>(x)); }));
   GraphBuilder before = inferred.size() > 1 ? *this : GraphBuilder();
   Op op{op_name, attributes, inputs, {}};
+  const std::vector<Role> result_roles = roles(attributes).outputs;
   std::vector<Tensor> results;
   for (size_t i = 0; i < inferred.size(); ++i) {
+    const bool own_type = result_roles[i].own_type;
+    const std::optional<DataType> said = own_type ? inferred[i].type : type;
     Tensor result{.name = result_name(op_name, attributes, i),
                   .uid = next_uid(),
-                  .type = type.value_or(inferred[i].type),
+                  .type = said.value_or(inferred[i].type),
                   .dims = inferred[i].dims,
                   .strides = inferred[i].strides};
     result.memory = Memory::workspace;
-    const DataType stored = type ? *type : stored_type(attributes, inferred[i].type, inputs);
+    const DataType stored = said ? *said : stored_type(attributes, inferred[i].type, inputs);
     try {
-      results.push_back(add_tensor(std::move(result), stored, left_open));
+      results.push_back(add_tensor(std::move(result), stored, left_open && !own_type));
     } catch (const Error&) {
       if (i > 0) *this = std::move(before);
       throw;

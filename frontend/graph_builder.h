@@ -11,6 +11,7 @@
 
 #include "core/api.h"
 #include "core/graph.h"
+#include "frontend/composite_options.h"
 
 namespace fusor {
 
@@ -34,12 +35,6 @@ struct PointwiseOptions {
   double elu_alpha = 1;
   double softplus_beta = 1;
   double swish_beta = 1;
-  std::string name = {};
-  std::optional<DataType> type = std::nullopt;
-  std::optional<DataType> compute = std::nullopt;
-};
-
-struct OpOptions {
   std::string name = {};
   std::optional<DataType> type = std::nullopt;
   std::optional<DataType> compute = std::nullopt;
@@ -162,6 +157,27 @@ class FUSOR_API GraphBuilder {
   Tensor concatenate(std::initializer_list<Tensor> xs, int64_t axis, const OpOptions& options = {}) {
     return concatenate(std::span<const Tensor>(xs.begin(), xs.size()), axis, options);
   }
+
+  // Composites: core/ops/ says what each computes.
+  SoftmaxResults softmax(const Tensor& x, const SoftmaxOptions& options = {});
+  SoftmaxGradients softmax_bwd(const Tensor& dy, const Tensor& y, const SoftmaxBackwardOptions& options = {});
+  /// `labels`: integers, x's dims with 1 along the axis.
+  CrossEntropyResults cross_entropy(const Tensor& x, const Tensor& labels,
+                                    const CrossEntropyOptions& options = {});
+  Tensor cross_entropy_bwd(const Tensor& x, const Tensor& labels, const Tensor& dloss,
+                           const CrossEntropyBackwardOptions& options = {});
+  NormResults norm_fwd(const Tensor& x, const NormOptions& options = {});
+  NormGradients norm_bwd(const Tensor& dy, const Tensor& x, const NormBackwardOptions& options = {});
+  GenStatsResults gen_stats(const Tensor& x, const OpOptions& options = {});
+  BnFinalizeResults bn_finalize(const Tensor& sum, const Tensor& sq_sum, const Tensor& scale,
+                                const Tensor& bias, const BnFinalizeOptions& options);
+  BnBackwardWeightsResults bn_bwd_weights(const Tensor& dy, const Tensor& x, const Tensor& mean,
+                                          const Tensor& inv_std, const Tensor& scale,
+                                          const OpOptions& options = {});
+  CausalConv1dResults causal_conv1d(const Tensor& x, const Tensor& weight,
+                                    const CausalConv1dOptions& options = {});
+  CausalConv1dGradients causal_conv1d_bwd(const Tensor& dy, const Tensor& x, const Tensor& weight,
+                                          const CausalConv1dOptions& options = {});
 
   /// An op of any family: its results in the order of its roles. Operands that are left out are Tensor{};
   /// optional results that nobody uses are not there in the finished graph.

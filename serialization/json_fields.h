@@ -20,6 +20,10 @@ inline Json json_of(const std::string& value) { return value; }
 Json json_of(const Dims& value);
 Json json_of(DataType value);
 Json json_of(PointwiseMode value);
+/// An enum with to_string() and enum_count(), as those of the attributes in core/ops/.
+template <class Enum>
+requires requires(Enum value) { enum_count(value); }
+Json json_of(Enum value) { return to_string(value); }
 Json json_of(ReductionMode value);
 Json json_of(ConvMode value);
 Json json_of(DeviceKind value);
@@ -37,6 +41,13 @@ void read_field(const JsonReader& from, ReductionMode& to);
 void read_field(const JsonReader& from, ConvMode& to);
 void read_field(const JsonReader& from, DeviceKind& to);
 void read_field(const JsonReader& from, Precision& to);
+template <class Enum>
+requires requires(Enum value) { enum_count(value); }
+void read_field(const JsonReader& from, Enum& to) {
+  std::vector<std::string_view> names;
+  for (int i = 0; i < enum_count(to); ++i) names.push_back(to_string(static_cast<Enum>(i)));
+  to = static_cast<Enum>(from.one_of(names));
+}
 
 /// Adds every field to `object`.
 template <class T>

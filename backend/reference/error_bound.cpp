@@ -112,7 +112,7 @@ class ErrorAnalysis {
             [&](const Reshape&) { return moved(op); }, [&](const Transpose&) { return moved(op); },
             [&](const Slice&) { return moved(op); }, [&](const Concatenate&) { return moved(op); },
             [&](const Gather&) { return gathered(op); },
-            [&](const Composite&) { return moved(op); },  // expanded before it comes here
+            [&](const CompositeFamily auto&) { return moved(op); },  // expanded before it comes here
         },
         op.attributes);
   }

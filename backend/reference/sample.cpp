@@ -232,7 +232,7 @@ class Sample {
                      visit_part(op, static_cast<int>(concatenate.axis), at, visit);
                    },
                    [&](const Gather& gather) { visit_taken(op, static_cast<int>(gather.axis), at, visit); },
-                   [](const Composite&) { refuse("a composite op is sampled by its expansion"); },
+                   [](const CompositeFamily auto&) { refuse("a composite op is sampled by its expansion"); },
                },
                op.attributes);
   }

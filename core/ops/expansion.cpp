@@ -2,6 +2,7 @@
 #include "core/ops/expansion.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "core/fail.h"
 #include "core/infer.h"
@@ -35,8 +36,7 @@ class Expander {
 
  private:
   void append(const Op& op, int depth) {
-    const auto* composite = std::get_if<Composite>(&op.attributes);
-    if (composite == nullptr) {
+    if (nature(op.attributes) != Nature::composite) {
       into_.graph.ops.push_back(op);
       return;
     }
@@ -44,7 +44,11 @@ class Expander {
       fail(ErrorKind::internal, "{} expands without an end", op_label(op.name, op.attributes));
     std::vector<Op> written;
     Expansion expansion(into_, op, written);
-    composite->expand(expansion);
+    std::visit(
+        [&](const auto& family) {
+          if constexpr (CompositeFamily<std::decay_t<decltype(family)>>) family.expand(expansion);
+        },
+        op.attributes);
     for (const Op& each : written) append(each, depth + 1);
   }
 
@@ -68,14 +72,36 @@ std::string Expansion::fresh_name() {
   return name;
 }
 
-int Expansion::constant(double value) {
-  Tensor tensor{.name = fmt::format("{}:{}", op_.name, value), .dims = {1}, .strides = {1}};
-  tensor.memory = Memory::constant;
-  tensor.value = value;
-  return add_tensor(std::move(tensor));
+size_t Expansion::place_of(const std::vector<Role>& roles, std::string_view name) {
+  return static_cast<size_t>(std::ranges::find(roles, name, &Role::name) - roles.begin());
 }
 
-int Expansion::op(Attributes attributes, std::initializer_list<int> inputs, const Dims& given) {
+DataType Expansion::compute() const {
+  const auto is_double = [&](int x) { return x >= 0 && type(x) == DataType::f64; };
+  return std::ranges::any_of(op_.inputs, is_double) ? DataType::f64 : DataType::f32;
+}
+
+int Expansion::scalar(DataType type, Scalar value) {
+  const auto [known, is_new] = scalars_.try_emplace({type, value}, -1);
+  if (!is_new) return known->second;
+  Tensor tensor;
+  std::visit([&](auto number) { tensor.name = fmt::format("{}:{}", op_.name, number); }, value);
+  tensor.type = type;
+  tensor.dims = tensor.strides = {1};
+  tensor.memory = Memory::constant;
+  tensor.value = value;
+  return known->second = add_tensor(std::move(tensor));
+}
+
+int Expansion::constant(double value) { return scalar(compute(), value); }
+
+int Expansion::integer(int64_t value) {
+  const bool is_short =
+      value >= std::numeric_limits<int32_t>::min() && value <= std::numeric_limits<int32_t>::max();
+  return scalar(is_short ? DataType::i32 : DataType::i64, value);
+}
+
+int Expansion::op(Attributes attributes, std::span<const int> inputs, const Dims& given) {
   std::vector<const Tensor*> tensors;
   for (const int x : inputs)
     tensors.push_back(x < 0 ? nullptr : &into_.graph.tensors[static_cast<size_t>(x)]);
@@ -88,14 +114,39 @@ int Expansion::op(Attributes attributes, std::initializer_list<int> inputs, cons
            .strides = inferred.strides};
   y.memory = Memory::workspace;
   const int made = add_tensor(std::move(y));
-  written_.push_back({name, std::move(attributes), inputs, {made}});
+  written_.push_back({name, std::move(attributes), {inputs.begin(), inputs.end()}, {made}});
   return made;
+}
+
+int Expansion::cast(int value, DataType to) {
+  const int rounded = identity(value);
+  into_.graph.tensors[static_cast<size_t>(rounded)].type = to;
+  into_.open[static_cast<size_t>(rounded)] = false;
+  return rounded;
+}
+
+int Expansion::index(const Dims& dims, int64_t axis) {
+  Pointwise op{.mode = PointwiseMode::gen_index};
+  op.axis = axis;
+  return this->op(op, {integer(0)}, dims);
 }
 
 int Expansion::reduce(ReductionMode mode, int x, int64_t axis) {
   Dims reduced = dims(x);
   reduced[static_cast<int>(axis)] = 1;
   return op(Reduction{.mode = mode}, {x}, reduced);
+}
+
+int Expansion::slice(int x, int64_t axis, int64_t start, int64_t limit) {
+  const Dims whole = dims(x);
+  Slice op{Dims::filled(whole.rank(), 0), whole, Dims::filled(whole.rank(), 1)};
+  op.start[static_cast<int>(axis)] = start;
+  op.limit[static_cast<int>(axis)] = limit;
+  return this->op(op, {x});
+}
+
+int Expansion::concatenate(const std::vector<int>& xs, int64_t axis) {
+  return xs.size() == 1 ? xs[0] : op(Concatenate{axis}, xs);
 }
 
 void Expansion::result(size_t role, int value) {

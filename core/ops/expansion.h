@@ -2,9 +2,12 @@
 #pragma once
 
 #include <initializer_list>
+#include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "core/api.h"
@@ -29,34 +32,104 @@ struct ExpandedGraph {
 class FUSOR_API Expansion {
  public:
   Expansion(ExpandedGraph& into, const Op& op, std::vector<Op>& written)
-      : into_(into), op_(op), written_(written) {}
+      : into_(into), op_(op), written_(written), roles_(fusor::roles(op.attributes)) {}
 
   /// The op's operand of that role; -1 where it was left out.
   int input(size_t role) const { return role < op_.inputs.size() ? op_.inputs[role] : -1; }
   bool has(size_t role) const { return input(role) >= 0; }
   bool wants(size_t result) const { return result < op_.outputs.size() && op_.outputs[result] >= 0; }
+  /// The same by the role's name. The last role may repeat: input_count() says how many operands there are.
+  int input(std::string_view role) const { return input(place_of(roles_.inputs, role)); }
+  bool has(std::string_view role) const { return input(role) >= 0; }
+  bool wants(std::string_view result) const { return wants(place_of(roles_.outputs, result)); }
+  size_t input_count() const { return op_.inputs.size(); }
   /// By value: a later call here may move the graph's tensors.
   Dims dims(int value) const { return into_.graph.tensors[static_cast<size_t>(value)].dims; }
+  DataType type(int value) const { return into_.graph.tensors[static_cast<size_t>(value)].type; }
+  /// Of the op's result of that role, which it wants.
+  Dims result_dims(std::string_view role) const { return dims(op_.outputs[place_of(roles_.outputs, role)]); }
 
+  /// fp64 where an operand of the op is, else fp32: the type of constants.
+  DataType compute() const;
   int constant(double value);
+  int integer(int64_t value);
   /// Appends an op, whose compute type is the default one of its operands; the dims of its result are needed
   /// where the op does not imply them (reductions, reshapes).
-  int op(Attributes attributes, std::initializer_list<int> inputs, const Dims& given = {});
+  int op(Attributes attributes, std::span<const int> inputs, const Dims& given = {});
+  int op(Attributes attributes, std::initializer_list<int> inputs, const Dims& given = {}) {
+    return op(std::move(attributes), std::span<const int>(inputs.begin(), inputs.size()), given);
+  }
   int pointwise(PointwiseMode mode, std::initializer_list<int> inputs) {
     return op(Pointwise{.mode = mode}, inputs);
   }
-  /// Reduced to extent 1 along one axis.
+
+  // e.relu(x), e.add(a, b), e.binary_select(a, b, t) ...: one method per row of core/pointwise.def.
+#define FUSOR_OPERANDS_1 int a
+#define FUSOR_OPERANDS_2 int a, int b
+#define FUSOR_OPERANDS_3 int a, int b, int c
+#define FUSOR_LIST_1 \
+  { a }
+#define FUSOR_LIST_2 \
+  { a, b }
+#define FUSOR_LIST_3 \
+  { a, b, c }
+#define FUSOR_METHOD_real(mode, inputs) \
+  int mode(FUSOR_OPERANDS_##inputs) { return pointwise(PointwiseMode::mode, FUSOR_LIST_##inputs); }
+#define FUSOR_METHOD_any(mode, inputs) FUSOR_METHOD_real(mode, inputs)
+#define FUSOR_METHOD_compare(mode, inputs) FUSOR_METHOD_real(mode, inputs)
+#define FUSOR_METHOD_logical(mode, inputs) FUSOR_METHOD_real(mode, inputs)
+#define FUSOR_METHOD_index(mode, inputs)
+#define FUSOR_POINTWISE(mode, inputs, domain, alu, sfu, formula) FUSOR_METHOD_##domain(mode, inputs)
+#include "core/pointwise.def"
+#undef FUSOR_POINTWISE
+#undef FUSOR_METHOD_real
+#undef FUSOR_METHOD_any
+#undef FUSOR_METHOD_compare
+#undef FUSOR_METHOD_logical
+#undef FUSOR_METHOD_index
+#undef FUSOR_LIST_1
+#undef FUSOR_LIST_2
+#undef FUSOR_LIST_3
+#undef FUSOR_OPERANDS_1
+#undef FUSOR_OPERANDS_2
+#undef FUSOR_OPERANDS_3
+
+  /// Integers as numbers of the compute type.
+  int real(int value) { return is_real(type(value)) ? value : cast(value, compute()); }
+  /// Rounded to that type.
+  int cast(int value, DataType type);
+  /// The coordinate along an axis of a tensor of these dims, as int32 or int64.
+  int index(const Dims& dims, int64_t axis);
+  /// Reduced to extent 1 along one axis, or to these dims.
   int reduce(ReductionMode mode, int x, int64_t axis);
+  int reduce_to(ReductionMode mode, int x, const Dims& dims) {
+    return op(Reduction{.mode = mode}, {x}, dims);
+  }
+  int matmul(int a, int b) { return op(Matmul{}, {a, b}); }
+  int reshape(int x, const Dims& dims) { return op(Reshape{}, {x}, dims); }
+  int transpose(int x, const Dims& permutation) { return op(Transpose{permutation}, {x}); }
+  /// x from `start` up to `limit` along one axis.
+  int slice(int x, int64_t axis, int64_t start, int64_t limit);
+  int concatenate(const std::vector<int>& xs, int64_t axis);
+
   /// Says that `value` is the op's result of that role: once for each that wants() names.
   void result(size_t role, int value);
+  /// The same by name; nothing where nobody wants it.
+  void result(std::string_view role, int value) {
+    if (wants(role)) result(place_of(roles_.outputs, role), value);
+  }
 
  private:
+  static size_t place_of(const std::vector<Role>& roles, std::string_view name);
+  int scalar(DataType type, Scalar value);
   int add_tensor(Tensor tensor);
   std::string fresh_name();
 
   ExpandedGraph& into_;
   const Op& op_;
   std::vector<Op>& written_;
+  Roles roles_;
+  std::map<std::pair<DataType, Scalar>, int> scalars_;
 };
 
 /// The graph without composite ops: each is replaced by what its family writes, until none is left. Tensors

@@ -21,6 +21,8 @@ struct Role {
   std::string_view name;
   bool optional = false;  ///< may be left out: a tensor of index -1, or the end of the list
   bool repeats = false;   ///< the last role only: one operand or more
+  bool own_type =
+      false;  ///< of a result: where none is said, its type is what infer() gives, whatever is read
 };
 
 struct Roles {
@@ -39,9 +41,16 @@ struct Call {
   std::string label;  ///< how messages name the op
   std::span<const Tensor* const> inputs;
   std::span<const Dims> results;  ///< the dims that were asked for, where they were
+  Roles roles = {};
 
   const Tensor& input(size_t i) const { return *inputs[i]; }
   bool has(size_t i) const { return i < inputs.size() && inputs[i] != nullptr; }
+  /// The operand of that role, or null.
+  const Tensor* operand(std::string_view role) const {
+    for (size_t i = 0; i < roles.inputs.size() && i < inputs.size(); ++i)
+      if (roles.inputs[i].name == role) return inputs[i];
+    return nullptr;
+  }
   const Dims& given(size_t result = 0) const {
     static const Dims none;
     return result < results.size() ? results[result] : none;
@@ -57,7 +66,8 @@ struct Call {
 /// and, where it needs them, static std::vector<Family> kinds() (one value for each name in files), bool
 /// has(field) const (whether an attribute belongs to this kind), bool needs_reals() const, and
 /// void fill_omitted(int rank) (lists that files may leave out). One of Nature::composite has void
-/// expand(Expansion&) const (core/ops/expansion.h).
+/// expand(Expansion&) const (core/ops/expansion.h) and, where not all of its operands say the type of results
+/// that are left open, static constexpr size_t typed_by: how many of the first ones do.
 template <class Family>
 concept OpFamily = requires(const Family& op, const Family& other, const Call& call) {
   { Family::nature } -> std::convertible_to<Nature>;
@@ -66,5 +76,9 @@ concept OpFamily = requires(const Family& op, const Family& other, const Call& c
   { op.infer(call) } -> std::convertible_to<std::vector<Inferred>>;
   { op == other } -> std::convertible_to<bool>;
 };
+
+/// What is written in simpler ops.
+template <class Family>
+concept CompositeFamily = (Family::nature == Nature::composite);
 
 }  // namespace fusor

@@ -59,6 +59,10 @@ Dims broadcast_all(const Call& call) {
     if (!broadcast_dims(dims, input->dims, dims))
       fail("{}: '{}' {} does not broadcast against {}", call.label, input->name, to_string(input->dims),
            to_string(dims));
+  // Larger dims may be asked for.
+  Dims wider;
+  if (!call.given().empty() && broadcast_dims(dims, call.given(), wider) && wider == call.given())
+    return wider;
   return dims;
 }
 
@@ -91,16 +95,16 @@ std::vector<Inferred> Pointwise::infer(const Call& call) const {
   const PointwiseInfo& row = info(mode);
   expect_compute(call, compute);
   expect_parameters(call, *this);
+  const Dims dims = broadcast_all(call);
   DataType type = compute;
   if (row.domain == PointwiseDomain::real) expect_real_compute(call, compute);
   if (row.domain == PointwiseDomain::compare || row.domain == PointwiseDomain::logical) type = DataType::b8;
   if (row.domain == PointwiseDomain::index) {
     if (is_real(compute))
       fail("{}: gives integers, not compute type {}; choose int32 or int64", call.label, to_string(compute));
-    expect_axis(call, axis, call.input(0));
-    type = index_type(call.input(0).dims[static_cast<int>(axis)]);
+    if (axis < 0 || axis >= dims.rank()) expect_axis(call, axis, call.input(0));
+    type = index_type(dims[static_cast<int>(axis)]);
   }
-  const Dims dims = broadcast_all(call);
   for (const Tensor* input : call.inputs)
     if (input->dims == dims) return {in_order_of(call, dims, type, *input)};
   return {in_row_major(call, dims, type)};

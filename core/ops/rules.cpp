@@ -1,12 +1,48 @@
 // Owns the checks that the rules of several families share.
 #include "core/ops/rules.h"
 
+#include <algorithm>
+
 namespace fusor {
 
 void refuse_scalars(const Call& call) {
   for (const Tensor* input : call.inputs)
     if (input != nullptr && input->is_scalar())
       fail("{}: '{}' is a by-value scalar; only pointwise ops take those", call.label, input->name);
+}
+
+void refuse_scalars_but(const Call& call, std::initializer_list<std::string_view> roles) {
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    const std::string_view role = call.roles.inputs[std::min(i, call.roles.inputs.size() - 1)].name;
+    if (call.has(i) && call.input(i).is_scalar() && std::ranges::find(roles, role) == roles.end())
+      fail("{}: the operand {}, '{}', is a by-value scalar; it must be a tensor", call.label, role,
+           call.input(i).name);
+  }
+}
+
+void expect_broadcast(const Call& call, std::string_view role, const Dims& dims) {
+  const Tensor* operand = call.operand(role);
+  Dims both;
+  if (operand != nullptr && (!broadcast_dims(operand->dims, dims, both) || both != dims))
+    fail("{}: {} {} does not broadcast to {}", call.label, role, to_string(operand->dims), to_string(dims));
+}
+
+void expect_dims(const Call& call, std::string_view role, const Dims& dims) {
+  const Tensor* operand = call.operand(role);
+  if (operand != nullptr && operand->dims != dims)
+    fail("{}: {} is {}; it must be {}", call.label, role, to_string(operand->dims), to_string(dims));
+}
+
+void expect_integers(const Call& call, std::string_view role) {
+  const Tensor* operand = call.operand(role);
+  if (operand != nullptr && is_real(operand->type))
+    fail("{}: {} is {}; it must be an integer type", call.label, role, to_string(operand->type));
+}
+
+DataType real_type(const Call& call) {
+  for (const Tensor* input : call.inputs)
+    if (input != nullptr && input->type == DataType::f64) return DataType::f64;
+  return DataType::f32;
 }
 
 void expect_compute(const Call& call, DataType compute) {

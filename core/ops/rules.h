@@ -1,6 +1,7 @@
 // Owns the checks that the rules of several families share.
 #pragma once
 
+#include <initializer_list>
 #include <string_view>
 
 #include "core/fail.h"
@@ -15,6 +16,15 @@ struct NamedDims {
 };
 
 void refuse_scalars(const Call& call);
+/// By-value scalars are taken by these roles only.
+void refuse_scalars_but(const Call& call, std::initializer_list<std::string_view> roles);
+/// Refuses an operand that would have to be repeated along more than axes of extent 1 to have these dims.
+void expect_broadcast(const Call& call, std::string_view role, const Dims& dims);
+/// An operand of exactly these dims.
+void expect_dims(const Call& call, std::string_view role, const Dims& dims);
+void expect_integers(const Call& call, std::string_view role);
+/// fp64 where an operand is, else fp32: what composites compute in.
+DataType real_type(const Call& call);
 void expect_compute(const Call& call, DataType compute);
 void expect_real_compute(const Call& call, DataType compute);
 void expect_extents(const Call& call, const NamedDims& named);

@@ -65,15 +65,87 @@ class CaseGraph {
 
   /// Nothing where the op is not known.
   std::optional<Graph> build() {
-    const std::optional<Tensor> y = append();
-    if (!y) return std::nullopt;
-    builder_.output(*y, {.name = golden_.outputs.begin()->first, .type = type_});
+    Results results = append_composite();
+    if (results.empty()) {
+      const std::optional<Tensor> y = append();
+      if (!y) return std::nullopt;
+      results.emplace(golden_.outputs.begin()->first, *y);
+    }
+    for (const auto& [name, result] : results)
+      if (golden_.outputs.contains(name)) builder_.output(result, {.name = name, .type = type_});
     return builder_.finish();
   }
 
  private:
+  /// By the names that the cases give them.
+  using Results = std::map<std::string, Tensor>;
+
   Tensor input(const std::string& name) { return builder_.input(name, golden_.inputs.at(name).dims, type_); }
+  /// Tensor{} where the case has none.
+  Tensor optional_input(const std::string& name) {
+    return golden_.inputs.contains(name) ? input(name) : Tensor{};
+  }
+  Dims optional_attribute(const std::string& name) const {
+    return golden_.attributes.contains(name) ? attribute(name) : Dims{};
+  }
   Dims attribute(const std::string& name) const { return dims_of(golden_.attributes.at(name)); }
+
+  Results append_composite() {
+    if (golden_.op == "softmax") return softmax();
+    if (golden_.op == "norm_fwd") return norm_fwd();
+    if (golden_.op == "norm_bwd") return norm_bwd();
+    return {};
+  }
+
+  Results softmax() {
+    const SoftmaxResults all = builder_.softmax(
+        input("x"), {.axis = golden_.attributes.at("axis"), .log = golden_.attributes.value("log", false)});
+    return {{"y", all.y}, {"max", all.max}, {"sum_exp", all.sum_exp}, {"logsumexp", all.logsumexp}};
+  }
+
+  NormMode norm_mode() const {
+    for (int i = 0; i < enum_count(NormMode{}); ++i)
+      if (to_string(static_cast<NormMode>(i)) == golden_.attributes.at("norm"))
+        return static_cast<NormMode>(i);
+    throw std::runtime_error("unknown norm");
+  }
+
+  /// rms_norm's factor has a name of its own in the cases.
+  Tensor inv_std() {
+    const bool is_rms = norm_mode() == NormMode::rms_norm;
+    return optional_input(is_rms ? "inv_rms" : "inv_std");
+  }
+
+  Results norm_fwd() {
+    NormOptions options{.norm = norm_mode()};
+    const bool infers = golden_.attributes.value("phase", "training") == "inference";
+    options.phase = infers ? NormPhase::inference : NormPhase::training;
+    options.epsilon = golden_.attributes.at("epsilon");
+    options.momentum = golden_.attributes.value("momentum", options.momentum);
+    options.axes = optional_attribute("normalized_axes");
+    options.scale = optional_input("scale");
+    options.bias = optional_input("bias");
+    options.mean = optional_input("mean");
+    options.inv_std = inv_std();
+    options.prev_running_mean = optional_input("prev_running_mean");
+    options.prev_running_var = optional_input("prev_running_var");
+    const NormResults all = builder_.norm_fwd(input("x"), options);
+    return {{"y", all.y},
+            {"mean", all.mean},
+            {options.norm == NormMode::rms_norm ? "inv_rms" : "inv_std", all.inv_std},
+            {"next_running_mean", all.next_running_mean},
+            {"next_running_var", all.next_running_var}};
+  }
+
+  Results norm_bwd() {
+    NormBackwardOptions options{.norm = norm_mode()};
+    options.axes = optional_attribute("normalized_axes");
+    options.scale = optional_input("scale");
+    options.mean = optional_input("mean");
+    options.inv_std = inv_std();
+    const NormGradients all = builder_.norm_bwd(input("dy"), input("x"), options);
+    return {{"dx", all.dx}, {"dscale", all.dscale}, {"dbias", all.dbias}};
+  }
 
   std::optional<Tensor> append() {
     if (golden_.op == "pointwise") return pointwise();

@@ -163,7 +163,7 @@ Strides Draft::place(const Dims& wanted, bool is_input) {
 DataType Draft::compute_for(const Attributes& attributes, const std::vector<int>& inputs) {
   std::vector<const Tensor*> operands;
   operands.reserve(inputs.size());
-  for (const int input : inputs) operands.push_back(&tensor(input));
+  for (const int input : inputs) operands.push_back(input < 0 ? nullptr : &tensor(input));
   if (random.percent(90)) return default_compute(attributes, operands);
   return random.pick({DataType::f32, DataType::f32, DataType::f64, DataType::i32, DataType::i64});
 }
@@ -183,32 +183,47 @@ bool Draft::append(const Proposal& proposal) {
   std::vector<const Tensor*> operands;
   std::vector<Values> values;
   for (const int input : op.inputs) {
-    operands.push_back(&tensor(input));
-    values.push_back(values_[static_cast<size_t>(input)]);
+    operands.push_back(input < 0 ? nullptr : &tensor(input));
+    values.push_back(input < 0 ? Values{} : values_[static_cast<size_t>(input)]);
   }
-  Inferred inferred;
+  const size_t before = graph_.tensors.size();
+  const auto drop = [&] {
+    graph_.tensors.resize(before);
+    values_.resize(before);
+    reads_.resize(before);
+    return false;
+  };
   try {
-    inferred = infer(op.name, op.attributes, operands, proposal.given);
+    std::vector<Inferred> inferred = infer_all(op.name, op.attributes, operands, {&proposal.given, 1});
+    const std::vector<Role> results = roles(op.attributes).outputs;
+    std::vector<Dims> asked;
+    for (size_t i = 0; i < inferred.size(); ++i) {
+      const bool wanted = !results[i].optional || random.percent(40);
+      asked.push_back(wanted ? inferred[i].dims : Dims{});
+    }
+    // Some results exist only beside operands that may be left out.
+    if (inferred.size() > 1) inferred = infer_all(op.name, op.attributes, operands, asked);
+    for (size_t i = 0; i < inferred.size(); ++i) {
+      op.outputs.push_back(-1);
+      if (asked[i].empty()) continue;
+      if (element_count(inferred[i].dims) > limits_.elements) return drop();
+      Tensor result;
+      result.name = fmt::format("t{}", graph_.tensors.size());
+      result.dims = inferred[i].dims;
+      result.type = result_type(op.attributes, inferred[i].type);
+      result.strides = random.percent(75) ? inferred[i].strides : place(inferred[i].dims, false);
+      result.memory = Memory::workspace;
+      op.outputs.back() = add(std::move(result), {});
+    }
   } catch (const Error&) {
-    return false;
+    return drop();
   }
-  if (element_count(inferred.dims) > limits_.elements) return false;
-  Tensor result;
-  result.name = fmt::format("t{}", graph_.tensors.size());
-  result.dims = inferred.dims;
-  result.type = result_type(op.attributes, inferred.type);
-  result.strides = random.percent(75) ? inferred.strides : place(inferred.dims, false);
-  result.memory = Memory::workspace;
-  op.outputs = {add(std::move(result), {})};
   const auto after = values_after(graph_, op, values);
-  if (!after) {
-    graph_.tensors.pop_back();
-    values_.pop_back();
-    reads_.pop_back();
-    return false;
-  }
-  values_.back() = *after;
-  for (const int input : op.inputs) ++reads_[static_cast<size_t>(input)];
+  if (!after) return drop();
+  for (size_t i = 0; i < op.outputs.size(); ++i)
+    if (op.outputs[i] >= 0) values_[static_cast<size_t>(op.outputs[i])] = (*after)[i];
+  for (const int input : op.inputs)
+    if (input >= 0) ++reads_[static_cast<size_t>(input)];
   graph_.ops.push_back(std::move(op));
   return true;
 }
@@ -230,8 +245,9 @@ Graph Draft::finish() {
     kept.tensors.push_back(graph_.tensors[i]);
   }
   for (Op& op : kept.ops) {
-    for (int& input : op.inputs) input = renamed[static_cast<size_t>(input)];
-    for (int& output : op.outputs) output = renamed[static_cast<size_t>(output)];
+    for (std::vector<int>* list : {&op.inputs, &op.outputs})
+      for (int& each : *list)
+        if (each >= 0) each = renamed[static_cast<size_t>(each)];
   }
   return kept;
 }

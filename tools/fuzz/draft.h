@@ -20,8 +20,8 @@ struct Limits {
 /// An op that a family proposes; the draft infers its result, or drops it.
 struct Proposal {
   Attributes attributes;
-  std::vector<int> inputs;
-  Dims given;  ///< dims of the result, where the op does not imply them
+  std::vector<int> inputs;  ///< -1: left out
+  Dims given;               ///< dims of the result, where the op does not imply them
 };
 
 class Draft {
@@ -45,6 +45,8 @@ class Draft {
   int operand_of(const Dims& dims, std::optional<DataType> type = std::nullopt);
   int new_input(const Dims& dims, DataType type);
   int new_scalar(DataType type);
+  /// What operand_of() gives, or every other time -1.
+  int optional_operand_of(const Dims& dims) { return random.once_in(2) ? operand_of(dims) : -1; }
 
   /// The compute type for these operands: mostly the default one.
   DataType compute_for(const Attributes& attributes, const std::vector<int>& inputs);

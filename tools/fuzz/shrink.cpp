@@ -23,21 +23,35 @@ Graph without_dead(const Graph& graph) {
   kept.ops.clear();
   for (size_t i = graph.ops.size(); i-- > 0;) {
     const Op& op = graph.ops[i];
-    if (!wanted[static_cast<size_t>(op.outputs[0])]) continue;
-    for (const int input : op.inputs) wanted[static_cast<size_t>(input)] = true;
-    kept.ops.insert(kept.ops.begin(), op);
+    const auto is_wanted = [&](int y) { return y >= 0 && wanted[static_cast<size_t>(y)]; };
+    if (std::ranges::none_of(op.outputs, is_wanted)) continue;
+    for (const int input : op.inputs)
+      if (input >= 0) wanted[static_cast<size_t>(input)] = true;
+    Op same = op;
+    const std::vector<Role> results = roles(op.attributes).outputs;
+    for (size_t y = 0; y < same.outputs.size(); ++y) {
+      if (same.outputs[y] < 0 || is_wanted(same.outputs[y])) continue;
+      if (results[y].optional) {
+        same.outputs[y] = -1;
+      } else {
+        kept.tensors[static_cast<size_t>(same.outputs[y])].memory = Memory::device;
+        wanted[static_cast<size_t>(same.outputs[y])] = true;
+      }
+    }
+    kept.ops.insert(kept.ops.begin(), std::move(same));
   }
+  const Graph named = kept;
   std::vector<int> renamed(graph.tensors.size(), -1);
   kept.tensors.clear();
   for (size_t i = 0; i < graph.tensors.size(); ++i) {
     if (!wanted[i]) continue;
     renamed[i] = static_cast<int>(kept.tensors.size());
-    kept.tensors.push_back(graph.tensors[i]);
+    kept.tensors.push_back(named.tensors[i]);
   }
-  for (Op& op : kept.ops) {
-    for (int& input : op.inputs) input = renamed[static_cast<size_t>(input)];
-    for (int& output : op.outputs) output = renamed[static_cast<size_t>(output)];
-  }
+  for (Op& op : kept.ops)
+    for (std::vector<int>* list : {&op.inputs, &op.outputs})
+      for (int& each : *list)
+        if (each >= 0) each = renamed[static_cast<size_t>(each)];
   return kept;
 }
 
@@ -73,13 +87,18 @@ std::optional<Graph> inferred_again(const Graph& old, Graph graph,
                                     const std::function<int64_t(int64_t)>& map) {
   for (Op& op : graph.ops) {
     std::vector<const Tensor*> inputs;
-    for (const int input : op.inputs) inputs.push_back(&graph.tensors[static_cast<size_t>(input)]);
+    for (const int input : op.inputs)
+      inputs.push_back(input < 0 ? nullptr : &graph.tensors[static_cast<size_t>(input)]);
     if (auto* slice = std::get_if<Slice>(&op.attributes)) clip(*slice, inputs[0]->dims);
-    const Inferred inferred = infer(op.name, op.attributes, inputs, given_dims(old, graph, op, map));
-    Tensor& result = graph.tensors[static_cast<size_t>(op.outputs[0])];
-    result.dims = inferred.dims;
-    if (result.strides.rank() != inferred.dims.rank()) result.strides = inferred.strides;
-    if (keeps_type(op.attributes)) result.type = inferred.type;
+    const Dims given = op.outputs.size() == 1 ? given_dims(old, graph, op, map) : Dims{};
+    const std::vector<Inferred> all = infer_all(op.name, op.attributes, inputs, {&given, 1});
+    for (size_t i = 0; i < op.outputs.size(); ++i) {
+      if (op.outputs[i] < 0) continue;
+      Tensor& result = graph.tensors[static_cast<size_t>(op.outputs[i])];
+      result.dims = all[i].dims;
+      if (result.strides.rank() != all[i].dims.rank()) result.strides = all[i].strides;
+      if (keeps_type(op.attributes)) result.type = all[i].type;
+    }
   }
   return graph;
 }
@@ -146,22 +165,26 @@ class Shrinker {
     for (size_t i = graph_.ops.size(); i-- > 0;) {
       for (int filling = 0; filling < kFillings && i < graph_.ops.size(); ++filling)
         smaller = attempt([&](Graph graph) -> std::optional<Graph> {
-                    const int y = graph.ops[i].outputs[0];
+                    const std::vector<int> results = graph.ops[i].outputs;
                     graph.ops.erase(graph.ops.begin() + static_cast<int64_t>(i));
-                    Tensor& tensor = graph.tensors[static_cast<size_t>(y)];
-                    tensor.memory = Memory::device;
-                    tensor.alignment = 16;
-                    tensor.name += std::string(".") + std::string(to_string(static_cast<Filling>(filling)));
+                    for (const int y : results) {
+                      if (y < 0) continue;
+                      Tensor& tensor = graph.tensors[static_cast<size_t>(y)];
+                      tensor.memory = Memory::device;
+                      tensor.alignment = 16;
+                      tensor.name += std::string(".") + std::string(to_string(static_cast<Filling>(filling)));
+                    }
                     return graph;
                   }) ||
                   smaller;
       if (i >= graph_.ops.size()) continue;
       smaller = attempt([&](Graph graph) -> std::optional<Graph> {
                   const Op op = graph.ops[i];
-                  if (!graph.consumers(op.outputs[0]).empty()) return {};
+                  for (const int y : op.outputs)
+                    if (y >= 0 && !graph.consumers(y).empty()) return {};
                   graph.ops.erase(graph.ops.begin() + static_cast<int64_t>(i));
                   for (const int input : op.inputs)
-                    if (graph.producer(input) >= 0)
+                    if (input >= 0 && graph.producer(input) >= 0)
                       graph.tensors[static_cast<size_t>(input)].memory = Memory::device;
                   return graph;
                 }) ||
@@ -177,7 +200,7 @@ class Shrinker {
       for (size_t operand = 0; i < graph_.ops.size() && operand < graph_.ops[i].inputs.size(); ++operand)
         smaller = attempt([&](Graph graph) -> std::optional<Graph> {
                     const int x = graph.ops[i].inputs[operand], y = graph.ops[i].outputs[0];
-                    if (graph.consumers(y).empty()) return {};
+                    if (x < 0 || graph.ops[i].outputs.size() > 1 || graph.consumers(y).empty()) return {};
                     for (Op& op : graph.ops) std::ranges::replace(op.inputs, y, x);
                     graph.tensors[static_cast<size_t>(y)].memory = Memory::workspace;
                     return inferred_again(graph_, graph, same);

@@ -301,13 +301,190 @@ std::optional<Computed> computed(const Reshape&, const Site& site) { return move
 std::optional<Computed> computed(const Transpose&, const Site& site) { return moved(site); }
 std::optional<Computed> computed(const Slice&, const Site& site) { return moved(site); }
 std::optional<Computed> computed(const Concatenate&, const Site& site) { return moved(site); }
+
 // An index outside of its extent reads 0.
 std::optional<Computed> computed(const Gather&, const Site& site) {
   if (!site[1].exact) return std::nullopt;
   return chosen(std::min(site[0].least, 0.0), std::max(site[0].most, 0.0), site[0].exact);
 }
 
-std::optional<Computed> computed(const Composite&, const Site&) { return std::nullopt; }  // none is proposed
+using AllComputed = std::optional<std::vector<Computed>>;
+
+/// The operands and dims of a composite by the names of its roles.
+class Roled {
+ public:
+  explicit Roled(const Site& site) : site_(site), roles_(roles(site.op.attributes)) {}
+
+  int input(std::string_view role) const {
+    for (size_t i = 0; i < site_.op.inputs.size() && i < roles_.inputs.size(); ++i)
+      if (roles_.inputs[i].name == role) return static_cast<int>(i);
+    return -1;
+  }
+  bool has(std::string_view role) const {
+    const int place = input(role);
+    return place >= 0 && site_.op.inputs[static_cast<size_t>(place)] >= 0;
+  }
+  Values values(std::string_view role) const { return site_[static_cast<size_t>(input(role))]; }
+  /// The size of the largest value; `otherwise` where the operand is left out.
+  double largest(std::string_view role, double otherwise) const {
+    return has(role) ? values(role).largest() : otherwise;
+  }
+  double count(std::string_view role) const {
+    return static_cast<double>(element_count(site_.dims(site_.op.inputs[static_cast<size_t>(input(role))])));
+  }
+
+ private:
+  const Site& site_;
+  Roles roles_;
+};
+
+AllComputed all_of(std::initializer_list<double> bounds) {
+  std::vector<Computed> all;
+  for (const double bound : bounds) all.push_back(symmetric(bound));
+  return all;
+}
+
+/// Families of programs that use the library: none is proposed.
+AllComputed computed_all(const Composite&, const Site&) { return std::nullopt; }
+
+AllComputed computed_all(const Softmax& op, const Site& site) {
+  const Roled roled(site);
+  const double n = static_cast<double>(site.dims(site.op.inputs[0])[static_cast<int>(op.axis)]);
+  const double size = std::max(site[0].largest(), roled.largest("sink", 0));
+  if (size > 20) return std::nullopt;
+  const double log_sum = std::log(n + 1);
+  const Computed max = chosen(-size, size, site.exact());
+  return std::vector{op.log ? inexact(-2 * size - log_sum, 0) : inexact(0, 1), max, inexact(0, n + 1),
+                     symmetric(size + log_sum)};
+}
+
+AllComputed computed_all(const SoftmaxBackward& op, const Site& site) {
+  const Roled roled(site);
+  const double n = static_cast<double>(site.dims(site.op.inputs[1])[static_cast<int>(op.axis)]);
+  const double dy = site[0].largest(), y = site[1].largest();
+  if (op.log && site[1].most > 3) return std::nullopt;
+  const double sum = op.log ? n * dy : n * dy * y;
+  if (roled.largest("sink", 0) + roled.largest("logsumexp", 0) > 4) return std::nullopt;
+  return all_of({op.log ? dy + std::exp(site[1].most) * sum : y * (dy + sum), 60 * roled.count("y") * sum});
+}
+
+AllComputed computed_all(const CrossEntropy& op, const Site& site) {
+  const double n = static_cast<double>(site.dims(site.op.inputs[0])[static_cast<int>(op.axis)]);
+  const double size = site[0].largest(), log_sum = std::log(n);
+  if (size > 20 || !site[1].exact) return std::nullopt;
+  return all_of({2 * size + log_sum, size + log_sum});
+}
+
+AllComputed computed_all(const CrossEntropyBackward&, const Site& site) {
+  const Roled roled(site);
+  const double size = site[0].largest();
+  if (size > 20 || !site[1].exact) return std::nullopt;
+  if (roled.has("logsumexp") && size + roled.largest("logsumexp", 0) > 4) return std::nullopt;
+  return all_of({roled.largest("dloss", 0) * 60});
+}
+
+/// Elements that share their statistics.
+template <class Op>
+double normalized_count(const Op& op, const Dims& x) {
+  double count = 1;
+  for (int i = 0; i < x.rank(); ++i) {
+    const bool over = !op.axes.empty()                  ? std::ranges::find(op.axes, i) != op.axes.end()
+                      : op.norm == NormMode::batch_norm ? i != 1
+                                                        : i >= 2;
+    if (over) count *= static_cast<double>(x[i]);
+  }
+  return op.norm == NormMode::group_norm ? count * static_cast<double>(x[1] / op.groups) : count;
+}
+
+AllComputed computed_all(const NormForward& op, const Site& site) {
+  const Roled roled(site);
+  const Values& x = site[0];
+  const double count = normalized_count(op, site.dims(site.op.inputs[0]));
+  const double steepest = 1 / std::sqrt(op.epsilon);
+  const bool running = op.phase == NormPhase::inference && roled.has("prev_running_mean");
+  if (roled.has("prev_running_var") && roled.values("prev_running_var").least < 0) return std::nullopt;
+  double unit = std::sqrt(count), inv_std = steepest, mean = x.largest();
+  if (roled.has("inv_std")) {
+    inv_std = roled.largest("inv_std", 1);
+    mean = roled.largest("mean", 0);
+    unit = (x.largest() + mean) * inv_std;
+  } else if (running) {
+    mean = roled.largest("prev_running_mean", 0);
+    unit = (x.largest() + mean) * inv_std;
+  }
+  const double y = unit * roled.largest("scale", 1) + roled.largest("bias", 0);
+  if (op.norm == NormMode::rms_norm) return std::vector{symmetric(y), inexact(0, inv_std)};
+  const double variance = 2 * x.largest() * x.largest() + roled.largest("prev_running_var", 0);
+  return std::vector{symmetric(y), symmetric(mean), inexact(0, inv_std),
+                     symmetric(std::max(x.largest(), roled.largest("prev_running_mean", 0))),
+                     inexact(0, 2 * variance)};
+}
+
+AllComputed computed_all(const NormBackward& op, const Site& site) {
+  const Roled roled(site);
+  const double count = normalized_count(op, site.dims(site.op.inputs[1]));
+  double unit = std::sqrt(count), inv_std = 1 / std::sqrt(op.epsilon);
+  if (roled.has("inv_std")) {
+    inv_std = roled.largest("inv_std", 1);
+    unit = (site[1].largest() + roled.largest("mean", 0)) * inv_std;
+  }
+  const double dy = site[0].largest(), g = dy * roled.largest("scale", 1), total = roled.count("dy") * dy;
+  return all_of({inv_std * g * (2 + unit * unit), total * unit, total});
+}
+
+AllComputed computed_all(const GenStats&, const Site& site) {
+  const double count = Roled(site).count("x"), size = site[0].largest();
+  return std::vector{symmetric(count * size), inexact(0, count * size * size)};
+}
+
+AllComputed computed_all(const BnFinalize& op, const Site& site) {
+  const Roled roled(site);
+  const double share = 1 / static_cast<double>(op.accumulation_count);
+  const double mean = site[0].largest() * share, variance = site[1].largest() * share;
+  if (!site.exact() || (roled.has("prev_running_var") && roled.values("prev_running_var").least < 0))
+    return std::nullopt;
+  const double inv_std = 1 / std::sqrt(op.epsilon), scale = roled.largest("scale", 1) * inv_std;
+  return all_of({scale, roled.largest("bias", 0) + mean * scale, mean, inv_std,
+                 mean + roled.largest("prev_running_mean", 0),
+                 2 * variance + roled.largest("prev_running_var", 0)});
+}
+
+AllComputed computed_all(const BnBackwardWeights&, const Site& site) {
+  const double total = Roled(site).count("dy") * site[0].largest();
+  const double inv_std = site[3].largest(), mean = site[2].largest();
+  const double unit = (site[1].largest() + mean) * inv_std, factor = site[4].largest() * inv_std;
+  const double slope = factor * inv_std * site[0].largest() * unit;
+  return all_of({total * unit, total, factor, slope, factor * site[0].largest() + slope * mean});
+}
+
+double causal_bound(const Roled& roled, const Site& site) {
+  const double width =
+      static_cast<double>(site.dims(site.op.inputs[static_cast<size_t>(roled.input("weight"))])[1]);
+  const double x = std::max(roled.largest("x", 0), roled.largest("initial_states", 0));
+  return width * x * roled.largest("weight", 0) + roled.largest("bias", 0);
+}
+
+AllComputed computed_all(const CausalConv1d&, const Site& site) {
+  const Roled roled(site);
+  const double x = std::max(roled.largest("x", 0), roled.largest("initial_states", 0));
+  return std::vector{symmetric(causal_bound(roled, site)), chosen(-x, x, site[0].exact)};
+}
+
+AllComputed computed_all(const CausalConv1dBackward&, const Site& site) {
+  const Roled roled(site);
+  if (causal_bound(roled, site) > 8) return std::nullopt;
+  const double x = std::max(roled.largest("x", 0), roled.largest("initial_states", 0));
+  const double dy = 1.2 * site[0].largest(), count = roled.count("dy");
+  const double dx = dy * roled.largest("weight", 0) * roled.count("weight");
+  return all_of({dx, count * dy * x, count * dy, dx});
+}
+
+/// A family of one result.
+template <class Family>
+AllComputed computed_all(const Family& op, const Site& site) {
+  const auto one = computed(op, site);
+  return one ? AllComputed{{*one}} : std::nullopt;
+}
 
 /// An operand as the compute type holds it.
 std::optional<Values> held(Values values, DataType type, DataType compute) {
@@ -401,22 +578,35 @@ Values values_of(const Tensor& tensor) {
   return {rounded_value, rounded_value, true};
 }
 
-std::optional<Values> values_after(const Graph& graph, const Op& op, std::span<const Values> inputs) {
-  const Tensor& result = graph.tensors[static_cast<size_t>(op.outputs[0])];
+std::optional<std::vector<Values>> values_after(const Graph& graph, const Op& op,
+                                                std::span<const Values> inputs) {
+  const auto type_of = [&](int tensor) { return graph.tensors[static_cast<size_t>(tensor)].type; };
+  const auto first = std::ranges::find_if(op.outputs, [](int y) { return y >= 0; });
   const DataType* said = compute_type(op.attributes);
-  const DataType compute = said != nullptr ? *said : carrier(result.type);
+  const bool composite = nature(op.attributes) == Nature::composite;
+  DataType compute = said != nullptr ? *said : composite ? DataType::f32 : carrier(type_of(*first));
+  for (const int input : op.inputs)
+    if (composite && input >= 0 && type_of(input) == DataType::f64) compute = DataType::f64;
   std::vector<Values> operands;
   for (size_t i = 0; i < inputs.size(); ++i) {
-    const DataType type = graph.tensors[static_cast<size_t>(op.inputs[i])].type;
-    const auto operand = said != nullptr ? held(inputs[i], type, compute) : inputs[i];
+    const bool holds = (said != nullptr || composite) && op.inputs[i] >= 0;
+    const auto operand = holds ? held(inputs[i], type_of(op.inputs[i]), compute) : inputs[i];
     if (!operand) return std::nullopt;
     operands.push_back(*operand);
   }
   const Site site{graph, op, operands, !is_real(compute)};
   const auto in_compute =
-      std::visit([&](const auto& attributes) { return computed(attributes, site); }, op.attributes);
+      std::visit([&](const auto& attributes) { return computed_all(attributes, site); }, op.attributes);
   if (!in_compute) return std::nullopt;
-  return stored(*in_compute, result.type, compute);
+  std::vector<Values> results;
+  for (size_t i = 0; i < op.outputs.size(); ++i) {
+    results.emplace_back();
+    if (op.outputs[i] < 0) continue;
+    const auto result = stored((*in_compute)[i], type_of(op.outputs[i]), compute);
+    if (!result) return std::nullopt;
+    results.back() = *result;
+  }
+  return results;
 }
 
 bool is_well_conditioned(const Graph& graph) {
@@ -425,10 +615,12 @@ bool is_well_conditioned(const Graph& graph) {
     if (graph.producer(static_cast<int>(i)) < 0) values[i] = values_of(graph.tensors[i]);
   for (const Op& op : graph.ops) {
     std::vector<Values> inputs;
-    for (const int input : op.inputs) inputs.push_back(values[static_cast<size_t>(input)]);
-    const auto result = values_after(graph, op, inputs);
-    if (!result) return false;
-    values[static_cast<size_t>(op.outputs[0])] = *result;
+    for (const int input : op.inputs)
+      inputs.push_back(input < 0 ? Values{} : values[static_cast<size_t>(input)]);
+    const auto results = values_after(graph, op, inputs);
+    if (!results) return false;
+    for (size_t i = 0; i < op.outputs.size(); ++i)
+      if (op.outputs[i] >= 0) values[static_cast<size_t>(op.outputs[i])] = (*results)[i];
   }
   return true;
 }

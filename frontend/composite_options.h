@@ -1,0 +1,148 @@
+// Owns the options and results of the builder's methods for composites. An operand that is left out is
+// Tensor{}; a result that nobody uses is not in the finished graph. `type` is that of the results that have
+// the operand's kind (y, dx); statistics and totals are fp32, or fp64 where an operand is.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "core/graph.h"
+
+namespace fusor {
+
+struct OpOptions {
+  std::string name = {};
+  std::optional<DataType> type = std::nullopt;
+  std::optional<DataType> compute = std::nullopt;
+};
+
+/// Negative axes count from the back.
+struct SoftmaxOptions {
+  int64_t axis = -1;
+  bool log = false;
+  Tensor sink = {};  ///< one more logit of each row
+  std::string name = {};
+  std::optional<DataType> type = std::nullopt;
+};
+
+struct SoftmaxResults {
+  Tensor y, max, sum_exp, logsumexp;
+};
+
+struct SoftmaxBackwardOptions {
+  int64_t axis = -1;
+  bool log = false;
+  Tensor sink = {};
+  Tensor logsumexp = {};  ///< of the forward pass; the gradient of the sink needs it
+  std::string name = {};
+  std::optional<DataType> type = std::nullopt;
+};
+
+struct SoftmaxGradients {
+  Tensor dx, dsink;
+};
+
+struct CrossEntropyOptions {
+  int64_t axis = -1;
+  double label_smoothing = 0;
+  int64_t ignore_index = -100;
+  std::string name = {};
+  std::optional<DataType> type = std::nullopt;
+};
+
+struct CrossEntropyResults {
+  Tensor loss, logsumexp;
+};
+
+struct CrossEntropyBackwardOptions {
+  int64_t axis = -1;
+  double label_smoothing = 0;
+  int64_t ignore_index = -100;
+  Tensor logsumexp = {};
+  std::string name = {};
+  std::optional<DataType> type = std::nullopt;
+};
+
+/// Layer, adaptive layer and rms norms normalize over `axes`: the last one where it is empty.
+struct NormOptions {
+  NormMode norm = NormMode::layer_norm;
+  NormPhase phase = NormPhase::training;
+  double epsilon = 1e-5;
+  double momentum = 0.1;
+  Dims axes = {};
+  int64_t groups = 1;
+  Tensor scale = {};
+  Tensor bias = {};
+  Tensor mean = {};  ///< of inference, as inv_std
+  Tensor inv_std = {};
+  Tensor prev_running_mean = {};
+  Tensor prev_running_var = {};
+  Tensor epsilon_scalar = {};  ///< by-value scalars in the place of the numbers
+  Tensor momentum_scalar = {};
+  std::string name = {};
+  std::optional<DataType> type = std::nullopt;
+};
+
+/// rms_norm has neither mean nor running statistics.
+struct NormResults {
+  Tensor y, mean, inv_std, next_running_mean, next_running_var;
+};
+
+struct NormBackwardOptions {
+  NormMode norm = NormMode::layer_norm;
+  NormPhase phase = NormPhase::training;
+  double epsilon = 1e-5;
+  Dims axes = {};
+  int64_t groups = 1;
+  Tensor scale = {};
+  Tensor mean = {};  ///< of the forward pass; computed again where it is left out
+  Tensor inv_std = {};
+  Tensor epsilon_scalar = {};
+  std::string name = {};
+  std::optional<DataType> type = std::nullopt;
+};
+
+struct NormGradients {
+  Tensor dx, dscale, dbias;
+};
+
+struct GenStatsResults {
+  Tensor sum, sq_sum;
+};
+
+struct BnFinalizeOptions {
+  int64_t accumulation_count = 0;  ///< elements a channel that were summed
+  double epsilon = 1e-5;
+  double momentum = 0.1;
+  Tensor prev_running_mean = {};
+  Tensor prev_running_var = {};
+  Tensor epsilon_scalar = {};
+  Tensor momentum_scalar = {};
+  std::string name = {};
+};
+
+struct BnFinalizeResults {
+  Tensor eq_scale, eq_bias, mean, inv_std, next_running_mean, next_running_var;
+};
+
+struct BnBackwardWeightsResults {
+  Tensor dscale, dbias, eq_dy_scale, eq_x_scale, eq_bias;
+};
+
+struct CausalConv1dOptions {
+  CausalActivation activation = CausalActivation::none;
+  Tensor bias = {};
+  Tensor initial_states = {};
+  std::string name = {};
+  std::optional<DataType> type = std::nullopt;
+};
+
+struct CausalConv1dResults {
+  Tensor y, final_states;
+};
+
+struct CausalConv1dGradients {
+  Tensor dx, dweight, dbias, dinitial_states;
+};
+
+}  // namespace fusor

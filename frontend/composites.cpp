@@ -1,0 +1,160 @@
+// Owns the builder's methods for composites.
+#include <algorithm>
+
+#include "core/fail.h"
+#include "frontend/graph_builder.h"
+
+namespace fusor {
+
+namespace {
+
+/// Negative axes count from the back; one that is out of range either way stays as the user said it.
+int64_t from_front(int64_t axis, const Tensor& x) {
+  const int rank = x.dims.rank();
+  return axis < 0 && axis + rank >= 0 ? axis + rank : axis;
+}
+
+Dims from_front(Dims axes, const Tensor& x) {
+  for (int64_t& axis : axes) axis = from_front(axis, x);
+  return axes;
+}
+
+/// Of an op with the options' name and type.
+template <class Options>
+OpOptions common(const Options& options) {
+  OpOptions common{.name = options.name};
+  if constexpr (requires { options.type; }) common.type = options.type;
+  return common;
+}
+
+/// Without trailing operands that are left out.
+std::vector<Tensor> trimmed(std::vector<Tensor> operands) {
+  while (!operands.empty() && operands.back().name.empty()) operands.pop_back();
+  return operands;
+}
+
+void refuse_centers(std::initializer_list<Tensor> operands) {
+  for (const Tensor& operand : operands)
+    if (!operand.name.empty())
+      fail("rms_norm has neither a mean nor running statistics; got '{}'", operand.name);
+}
+
+}  // namespace
+
+SoftmaxResults GraphBuilder::softmax(const Tensor& x, const SoftmaxOptions& options) {
+  const Softmax family{.axis = from_front(options.axis, x), .log = options.log};
+  const std::vector<Tensor> all = op(family, trimmed({x, options.sink}), common(options));
+  return {all[0], all[1], all[2], all[3]};
+}
+
+SoftmaxGradients GraphBuilder::softmax_bwd(const Tensor& dy, const Tensor& y,
+                                           const SoftmaxBackwardOptions& options) {
+  const SoftmaxBackward family{.axis = from_front(options.axis, y), .log = options.log};
+  const std::vector<Tensor> all =
+      op(family, trimmed({dy, y, options.sink, options.logsumexp}), common(options));
+  return {all[0], all[1]};
+}
+
+CrossEntropyResults GraphBuilder::cross_entropy(const Tensor& x, const Tensor& labels,
+                                                const CrossEntropyOptions& options) {
+  const CrossEntropy family{{.axis = from_front(options.axis, x),
+                             .label_smoothing = options.label_smoothing,
+                             .ignore_index = options.ignore_index}};
+  const std::vector<Tensor> all = op(family, std::vector{x, labels}, common(options));
+  return {all[0], all[1]};
+}
+
+Tensor GraphBuilder::cross_entropy_bwd(const Tensor& x, const Tensor& labels, const Tensor& dloss,
+                                       const CrossEntropyBackwardOptions& options) {
+  const CrossEntropyBackward family{{.axis = from_front(options.axis, x),
+                                     .label_smoothing = options.label_smoothing,
+                                     .ignore_index = options.ignore_index}};
+  return op(family, trimmed({x, labels, dloss, options.logsumexp}), common(options)).front();
+}
+
+NormResults GraphBuilder::norm_fwd(const Tensor& x, const NormOptions& options) {
+  NormForward family{.norm = options.norm,
+                     .phase = options.phase,
+                     .epsilon = options.epsilon,
+                     .momentum = options.momentum,
+                     .axes = from_front(options.axes, x),
+                     .groups = options.groups};
+  family.fill_omitted(x.dims.rank());
+  const bool is_rms = options.norm == NormMode::rms_norm;
+  if (is_rms) refuse_centers({options.mean, options.prev_running_mean, options.prev_running_var});
+  const std::vector<Tensor> operands = is_rms ? std::vector{x,
+                                                            options.scale,
+                                                            options.bias,
+                                                            options.inv_std,
+                                                            options.epsilon_scalar,
+                                                            options.momentum_scalar}
+                                              : std::vector{x,
+                                                            options.scale,
+                                                            options.bias,
+                                                            options.mean,
+                                                            options.inv_std,
+                                                            options.prev_running_mean,
+                                                            options.prev_running_var,
+                                                            options.epsilon_scalar,
+                                                            options.momentum_scalar};
+  const std::vector<Tensor> all = op(family, trimmed(operands), common(options));
+  if (is_rms)
+    return {.y = all[0], .mean = {}, .inv_std = all[1], .next_running_mean = {}, .next_running_var = {}};
+  return {all[0], all[1], all[2], all[3], all[4]};
+}
+
+NormGradients GraphBuilder::norm_bwd(const Tensor& dy, const Tensor& x, const NormBackwardOptions& options) {
+  NormBackward family{.norm = options.norm,
+                      .phase = options.phase,
+                      .epsilon = options.epsilon,
+                      .axes = from_front(options.axes, x),
+                      .groups = options.groups};
+  family.fill_omitted(x.dims.rank());
+  std::vector<Tensor> operands{dy, x, options.scale, options.mean, options.inv_std, options.epsilon_scalar};
+  const bool is_rms = options.norm == NormMode::rms_norm;
+  if (is_rms) refuse_centers({options.mean});
+  if (is_rms) operands.erase(operands.begin() + 3);
+  const std::vector<Tensor> all = op(family, trimmed(operands), common(options));
+  return {all[0], all[1], all[2]};
+}
+
+GenStatsResults GraphBuilder::gen_stats(const Tensor& x, const OpOptions& options) {
+  const std::vector<Tensor> all = op(GenStats{}, std::vector{x}, options);
+  return {all[0], all[1]};
+}
+
+BnFinalizeResults GraphBuilder::bn_finalize(const Tensor& sum, const Tensor& sq_sum, const Tensor& scale,
+                                            const Tensor& bias, const BnFinalizeOptions& options) {
+  const BnFinalize family{options.epsilon, options.momentum, options.accumulation_count};
+  const std::vector<Tensor> all =
+      op(family,
+         trimmed({sum, sq_sum, scale, bias, options.prev_running_mean, options.prev_running_var,
+                  options.epsilon_scalar, options.momentum_scalar}),
+         common(options));
+  return {all[0], all[1], all[2], all[3], all[4], all[5]};
+}
+
+BnBackwardWeightsResults GraphBuilder::bn_bwd_weights(const Tensor& dy, const Tensor& x, const Tensor& mean,
+                                                      const Tensor& inv_std, const Tensor& scale,
+                                                      const OpOptions& options) {
+  const std::vector<Tensor> all = op(BnBackwardWeights{}, std::vector{dy, x, mean, inv_std, scale}, options);
+  return {all[0], all[1], all[2], all[3], all[4]};
+}
+
+CausalConv1dResults GraphBuilder::causal_conv1d(const Tensor& x, const Tensor& weight,
+                                                const CausalConv1dOptions& options) {
+  const CausalConv1d family{options.activation};
+  const std::vector<Tensor> all =
+      op(family, trimmed({x, weight, options.bias, options.initial_states}), common(options));
+  return {all[0], all[1]};
+}
+
+CausalConv1dGradients GraphBuilder::causal_conv1d_bwd(const Tensor& dy, const Tensor& x, const Tensor& weight,
+                                                      const CausalConv1dOptions& options) {
+  const CausalConv1dBackward family{options.activation};
+  const std::vector<Tensor> all =
+      op(family, trimmed({dy, x, weight, options.bias, options.initial_states}), common(options));
+  return {all[0], all[1], all[2], all[3]};
+}
+
+}  // namespace fusor
