@@ -8,6 +8,7 @@
 #include <cstring>
 #include <memory>
 #include <tuple>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -139,14 +140,20 @@ class SizeOf {
     largest_ = std::max(largest_, std::abs(value));
     squares_ += value * value;
     ++count_;
+    if (values_.size() < kMostCounted) values_.insert(value);
   }
   Magnitude magnitude() const {
-    return {largest_, count_ == 0 ? 0 : std::sqrt(squares_ / static_cast<double>(count_))};
+    Magnitude size{largest_, count_ == 0 ? 0 : std::sqrt(squares_ / static_cast<double>(count_))};
+    if (values_.size() < kMostCounted) size.distinct = static_cast<double>(values_.size());
+    return size;
   }
 
  private:
+  // Of more values than 8 bits hold, errors are as good as independent.
+  static constexpr size_t kMostCounted = 1024;
   double largest_ = 0, squares_ = 0;
   int64_t count_ = 0;
+  std::unordered_set<double> values_;
 };
 
 // Evaluates the outputs that are cheap enough whole, and all that lies behind them.

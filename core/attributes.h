@@ -15,6 +15,8 @@
 #include "core/ops/norm.h"
 #include "core/ops/pointwise.h"
 #include "core/ops/reduction.h"
+#include "core/ops/resample.h"
+#include "core/ops/rnn.h"
 #include "core/ops/softmax.h"
 #include "core/ops/views.h"
 #include "core/overloaded.h"

@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "core/graph.h"
 
@@ -127,6 +128,54 @@ struct BnFinalizeResults {
 
 struct BnBackwardWeightsResults {
   Tensor dscale, dbias, eq_dy_scale, eq_x_scale, eq_bias;
+};
+
+/// Pooling: an empty stride is the window. Interpolation: results of output_size, by centres as PyTorch without
+/// align_corners; step, shift and denominator, where they are said, are the coordinates
+/// (step * i + shift) / denominator.
+struct ResampleOptions {
+  ResampleMode mode = ResampleMode::maxpool;
+  Dims window = {};
+  Dims stride = {};
+  Dims pre_padding = {};
+  Dims post_padding = {};
+  Dims output_size = {};
+  bool align_corners = false;
+  Dims step = {};
+  Dims shift = {};
+  Dims denominator = {};
+  std::string name = {};
+  std::optional<DataType> type = std::nullopt;
+};
+
+struct ResampleResults {
+  Tensor y, index;  ///< index: of maxpool
+};
+
+/// The gates' order and the weights are PyTorch's (core/ops/rnn.h). A hidden_size of 0 is what the weights say.
+struct RnnOptions {
+  RnnCell cell = RnnCell::lstm;
+  int64_t hidden_size = 0;
+  int64_t layers = 1;
+  int64_t projection_size = 0;
+  bool bidirectional = false;
+  bool bias = true;
+  Tensor h0 = {};
+  Tensor c0 = {};
+  Tensor lengths = {};  ///< [batch], integers: steps of each sequence
+  Tensor dhn = {};      ///< of the backward pass
+  Tensor dcn = {};
+  std::string name = {};
+  std::optional<DataType> type = std::nullopt;
+};
+
+struct RnnResults {
+  Tensor y, hn, cn;
+};
+
+struct RnnGradients {
+  Tensor dx, dh0, dc0;
+  std::vector<Tensor> dweights;  ///< in the order of the weights
 };
 
 struct CausalConv1dOptions {

@@ -141,6 +141,77 @@ BnBackwardWeightsResults GraphBuilder::bn_bwd_weights(const Tensor& dy, const Te
   return {all[0], all[1], all[2], all[3], all[4]};
 }
 
+namespace {
+
+ResampleAttributes attributes_of(const ResampleOptions& options, const Dims& x) {
+  ResampleAttributes op{options.mode,         options.window,      options.stride, options.pre_padding,
+                        options.post_padding, options.output_size, options.step,   options.shift,
+                        options.denominator};
+  op.fill_omitted(x.rank());
+  if (op.pools() || !op.step.empty()) return op;
+  for (int i = 0; i < std::min(op.output_size.rank(), x.rank() - 2); ++i) {
+    const int64_t from = x[i + 2], to = op.output_size[i];
+    const bool corners = options.align_corners, nearest = op.mode == ResampleMode::nearest;
+    // Centres: (i + 1/2) * from / to, less 1/2 where it is a coordinate and not an element.
+    op.step.push_back(corners ? from - 1 : 2 * from);
+    op.shift.push_back(corners ? 0 : nearest ? 0 : from - to);
+    op.denominator.push_back(corners ? std::max<int64_t>(to - 1, 1) : 2 * to);
+  }
+  return op;
+}
+
+}  // namespace
+
+ResampleResults GraphBuilder::resample_fwd(const Tensor& x, const ResampleOptions& options) {
+  const ResampleForward family{attributes_of(options, x.dims)};
+  const std::vector<Tensor> all = op(family, std::vector{x}, common(options));
+  return {all[0], all.size() > 1 ? all[1] : Tensor{}};
+}
+
+Tensor GraphBuilder::resample_bwd(const Tensor& dy, const Dims& x_dims, const ResampleOptions& options,
+                                  const Tensor& x, const Tensor& index) {
+  const ResampleBackward family{attributes_of(options, x_dims)};
+  std::vector<Tensor> operands{dy, x};
+  if (options.mode == ResampleMode::maxpool) operands.push_back(index);
+  return op(family, trimmed(operands), common(options), {&x_dims, 1}).front();
+}
+
+namespace {
+
+RnnAttributes attributes_of(const RnnOptions& options, std::span<const Tensor> weights) {
+  RnnAttributes op{options.cell,          options.hidden_size,   options.layers,
+                   options.projection_size, options.bidirectional, options.bias};
+  if (op.hidden_size == 0 && !weights.empty() && !weights[0].dims.empty())
+    op.hidden_size = weights[0].dims[0] / op.gates();
+  return op;
+}
+
+}  // namespace
+
+RnnResults GraphBuilder::rnn_fwd(const Tensor& x, std::span<const Tensor> weights, const RnnOptions& options) {
+  const RnnForward family{attributes_of(options, weights)};
+  std::vector<Tensor> operands{x, options.h0};
+  const bool has_c = options.cell == RnnCell::lstm;
+  if (has_c) operands.push_back(options.c0);
+  operands.push_back(options.lengths);
+  operands.insert(operands.end(), weights.begin(), weights.end());
+  const std::vector<Tensor> all = op(family, operands, common(options));
+  return {all[0], all[1], has_c ? all[2] : Tensor{}};
+}
+
+RnnGradients GraphBuilder::rnn_bwd(const Tensor& dy, const Tensor& x, std::span<const Tensor> weights,
+                                   const RnnOptions& options) {
+  const RnnBackward family{attributes_of(options, weights)};
+  const bool has_c = options.cell == RnnCell::lstm;
+  std::vector<Tensor> operands{dy, x, options.h0};
+  if (has_c) operands.push_back(options.c0);
+  operands.insert(operands.end(), {options.lengths, options.dhn});
+  if (has_c) operands.push_back(options.dcn);
+  operands.insert(operands.end(), weights.begin(), weights.end());
+  const std::vector<Tensor> all = op(family, operands, common(options));
+  return {all[0], all[1], has_c ? all[2] : Tensor{}, {all.begin() + (has_c ? 3 : 2), all.end()}};
+}
+
 CausalConv1dResults GraphBuilder::causal_conv1d(const Tensor& x, const Tensor& weight,
                                                 const CausalConv1dOptions& options) {
   const CausalConv1d family{options.activation};

@@ -174,6 +174,13 @@ class FUSOR_API GraphBuilder {
   BnBackwardWeightsResults bn_bwd_weights(const Tensor& dy, const Tensor& x, const Tensor& mean,
                                           const Tensor& inv_std, const Tensor& scale,
                                           const OpOptions& options = {});
+  ResampleResults resample_fwd(const Tensor& x, const ResampleOptions& options);
+  /// `x_dims`: of what the forward pass read. maxpool takes that or its index.
+  Tensor resample_bwd(const Tensor& dy, const Dims& x_dims, const ResampleOptions& options, const Tensor& x = {},
+                      const Tensor& index = {});
+  RnnResults rnn_fwd(const Tensor& x, std::span<const Tensor> weights, const RnnOptions& options);
+  RnnGradients rnn_bwd(const Tensor& dy, const Tensor& x, std::span<const Tensor> weights,
+                       const RnnOptions& options);
   CausalConv1dResults causal_conv1d(const Tensor& x, const Tensor& weight,
                                     const CausalConv1dOptions& options = {});
   CausalConv1dGradients causal_conv1d_bwd(const Tensor& dy, const Tensor& x, const Tensor& weight,

@@ -13,9 +13,10 @@
 //  3. The rounding to a virtual tensor's type: an error e moves a value across a rounding boundary once in q
 //  / e times,
 //     q being that type's epsilon at the value, and then the two sides are q apart: variance e * q, peak q.
-//  4. Later steps carry errors on by their slope. A contraction carries K independent ones: sqrt(K) times the
-//  spread; a
-//     peak is met once.
+//  4. Later steps carry errors on by their slope. A sum carries K independent ones: sqrt(K) times the spread;
+//  a
+//     peak is met once. Equal values have equal errors: of D values that differ there are D independent ones,
+//     each K / D times.
 //  5. Operands rounded to TF32 are as good as random by up to one spacing at the value (spread: a spacing
 //  over
 //     sqrt(12)); where they are cut off instead, all are a little too small, and so is the result: half a
@@ -241,7 +242,7 @@ class ErrorAnalysis {
     const int x = op.inputs[0], y = op.outputs[0];
     const double count =
         static_cast<double>(element_count(dims(x))) / static_cast<double>(element_count(dims(y)));
-    const double walk = measured_ ? std::sqrt(count) : 1;
+    const double walk = measured_ ? walk_of(count, size(x).distinct) : 1;
     const Deviation operand = as_computed(x, reduction.compute);
     Deviation total;
     switch (reduction.mode) {
@@ -268,10 +269,15 @@ class ErrorAnalysis {
         return total;
       case ReductionMode::avg:
         total.spread = sum_spread(size(y).rms * count, size(x).rms, count, unit) / count;
-        total.add(operand, 1 / walk, 1 / (measured_ ? count : std::sqrt(count)));
+        total.add(operand, measured_ ? walk / count : 1, 1 / (measured_ ? count : std::sqrt(count)));
         return total;
     }
     return total;
+  }
+
+  // How far the errors of `count` terms of so many values add up: those of equal values are equal.
+  static double walk_of(double count, double distinct) {
+    return count / std::sqrt(std::clamp(distinct, 1.0, count));
   }
 
   // Of an operand as the tensor cores see it.

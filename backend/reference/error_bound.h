@@ -1,6 +1,7 @@
 // Owns the tolerance of verify: how far a right run may be from the oracle.
 #pragma once
 
+#include <limits>
 #include <vector>
 
 #include "core/graph.h"
@@ -12,6 +13,8 @@ namespace fusor::reference {
 struct Magnitude {
   double largest = 0;
   double rms = 0;
+  /// Values that differ: equal ones have equal errors. Many where nobody has counted.
+  double distinct = std::numeric_limits<double>::infinity();
 };
 
 /// Bound of the absolute error that a right run may have in `output`, beside the rounding to the output's own

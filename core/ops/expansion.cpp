@@ -2,6 +2,7 @@
 #include "core/ops/expansion.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 
 #include "core/fail.h"
@@ -18,7 +19,8 @@ constexpr int kMaxDepth = 32;
 /// Walks the ops in order; what a composite writes is walked in its place.
 class Expander {
  public:
-  explicit Expander(const Graph& graph) : into_{graph, std::vector<bool>(graph.tensors.size()), {}, {}, {}} {
+  explicit Expander(const Graph& graph)
+      : into_{graph, std::vector<bool>(graph.tensors.size()), {}, {}, {}}, asked_(graph.tensors.size()) {
     for (const Op& op : graph.ops) into_.op_names.insert(op.name);
     for (const Tensor& tensor : graph.tensors) {
       into_.tensor_names.insert(tensor.name);
@@ -30,6 +32,7 @@ class Expander {
     const std::vector<Op> ops = std::move(into_.graph.ops);
     into_.graph.ops.clear();
     for (const Op& op : ops) append(op, 0);
+    drop_unread();
     settle_types(into_.graph, into_.open);
     return std::move(into_.graph);
   }
@@ -52,7 +55,51 @@ class Expander {
     for (const Op& each : written) append(each, depth + 1);
   }
 
+  // Takes out what families wrote for results that nobody wants, and what only operands that they do not read
+  // were for.
+  void drop_unread() {
+    Graph& graph = into_.graph;
+    std::vector<bool> used(graph.tensors.size(), false);
+    for (size_t i = 0; i < asked_; ++i) used[i] = !graph.tensors[i].is_virtual();
+    std::vector<Op> kept;
+    for (size_t i = graph.ops.size(); i-- > 0;) {
+      Op& op = graph.ops[i];
+      const auto is_used = [&](int y) { return y >= 0 && used[static_cast<size_t>(y)]; };
+      if (std::ranges::none_of(op.outputs, is_used)) continue;
+      for (const int x : op.inputs)
+        if (x >= 0) used[static_cast<size_t>(x)] = true;
+      kept.push_back(std::move(op));
+    }
+    graph.ops.assign(std::make_move_iterator(kept.rbegin()), std::make_move_iterator(kept.rend()));
+    for (size_t i = 0; i < asked_; ++i)
+      if (!used[i]) leave_empty(graph.tensors[i]);
+    std::fill_n(used.begin(), asked_, true);
+    std::vector<int> places;
+    std::vector<Tensor> tensors;
+    std::vector<bool> open;
+    for (size_t i = 0; i < used.size(); ++i) {
+      places.push_back(used[i] ? static_cast<int>(tensors.size()) : -1);
+      if (!used[i]) continue;
+      tensors.push_back(std::move(graph.tensors[i]));
+      open.push_back(into_.open[i]);
+    }
+    graph.tensors = std::move(tensors);
+    into_.open = std::move(open);
+    for (Op& op : graph.ops)
+      for (std::vector<int>* list : {&op.inputs, &op.outputs})
+        for (int& each : *list)
+          if (each >= 0) each = places[static_cast<size_t>(each)];
+  }
+
+  // The place of a tensor that nothing reads any more: others keep their indices.
+  static void leave_empty(Tensor& tensor) {
+    tensor.memory = Memory::constant;
+    tensor.dims = tensor.strides = {1};
+    tensor.value = is_real(tensor.type) ? Scalar(0.0) : Scalar(int64_t{0});
+  }
+
   ExpandedGraph into_;
+  size_t asked_;  // tensors that the graph had before
 };
 
 }  // namespace

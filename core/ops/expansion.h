@@ -105,6 +105,7 @@ class FUSOR_API Expansion {
   int reduce_to(ReductionMode mode, int x, const Dims& dims) {
     return op(Reduction{.mode = mode}, {x}, dims);
   }
+  int gather(int x, int index, int64_t axis) { return op(Gather{axis}, {x, index}); }
   int matmul(int a, int b) { return op(Matmul{}, {a, b}); }
   int reshape(int x, const Dims& dims) { return op(Reshape{}, {x}, dims); }
   int transpose(int x, const Dims& permutation) { return op(Transpose{permutation}, {x}); }

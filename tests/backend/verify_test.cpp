@@ -257,6 +257,21 @@ TEST(Verify, SlopesThatAreDifferencesAreNotHeldAgainstTheRun) {
   }
 }
 
+TEST(Verify, EqualErrorsOfEqualValuesAreNotHeldAgainstTheRun) {
+  for (const double value : {1.25, 1.5, 1.75, -1.25}) {
+    GraphBuilder g;
+    const Tensor x = g.input("x", {1 << 16}, DataType::f8_e5m2);
+    const Tensor y = g.swish(x, {.type = DataType::f32});
+    const OpOptions in_fp64{.type = DataType::f64, .compute = DataType::f64};
+    const Graph graph = g.finish({g.reduce(y, ReductionMode::norm1, {}, in_fp64)});
+    HostTensors tensors(graph);
+    tensors.set(x, std::vector<double>(1 << 16, value));
+    tensors.run(Reading::device);
+    const VerifyReport report = verify(graph, tensors.pointers());
+    EXPECT_TRUE(report.passed()) << value << "\n" << to_string(report);
+  }
+}
+
 TEST(Verify, DearOutputsAreSampledAndErrorsStillFound) {
   GraphBuilder g;
   const Tensor a = g.input("a", {1024, 2560}, DataType::f16), b = g.input("b", {2560, 2048}, DataType::f16);

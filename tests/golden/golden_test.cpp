@@ -94,6 +94,13 @@ class CaseGraph {
     if (golden_.op == "softmax") return softmax();
     if (golden_.op == "norm_fwd") return norm_fwd();
     if (golden_.op == "norm_bwd") return norm_bwd();
+    if (golden_.op == "resample_fwd") return {{"y", builder_.resample_fwd(input("x"), resample()).y}};
+    if (golden_.op == "resample_bwd") {
+      const Tensor x = input("x");
+      return {{"dx", builder_.resample_bwd(input("dy"), x.dims, resample(), x)}};
+    }
+    if (golden_.op == "rnn_fwd") return rnn_fwd();
+    if (golden_.op == "rnn_bwd") return rnn_bwd();
     return {};
   }
 

@@ -1,0 +1,72 @@
+// Owns pooling and interpolation, forward and backward.
+#pragma once
+
+#include "core/api.h"
+#include "core/ops/family.h"
+
+namespace fusor {
+
+class Expansion;
+
+enum class ResampleMode : uint8_t {
+  maxpool,
+  avgpool_include_padding,
+  avgpool_exclude_padding,
+  bilinear,
+  nearest
+};
+FUSOR_API std::string_view to_string(ResampleMode mode);
+constexpr int enum_count(ResampleMode) { return 5; }
+
+/// What both directions have in common; x [N, C, spatial...], one entry per spatial dim in each list.
+/// Pooling: window, stride, pre_padding, post_padding. The padding of avgpool_include_padding counts as
+/// zeros. Interpolation: results of output_size, each from the coordinate (step * i + shift) / denominator of
+/// x, kept inside of x; bilinear between its two neighbours along every dim, nearest at the one below it.
+struct ResampleAttributes {
+  ResampleMode mode = ResampleMode::maxpool;
+  Dims window = {}, stride = {}, pre_padding = {}, post_padding = {};
+  Dims output_size = {}, step = {}, shift = {}, denominator = {};
+
+  template <class Self, class Visitor>
+  static void visit(Self& self, Visitor&& field) {
+    field("mode", self.mode);
+    field("window", self.window);
+    field("stride", self.stride);
+    field("pre_padding", self.pre_padding);
+    field("post_padding", self.post_padding);
+    field("output_size", self.output_size);
+    field("step", self.step);
+    field("shift", self.shift);
+    field("denominator", self.denominator);
+  }
+  bool pools() const { return mode != ResampleMode::bilinear && mode != ResampleMode::nearest; }
+  /// Files may leave out strides (the window's), paddings of 0, and the coordinates of interpolation: the
+  /// centres of equally many parts, as PyTorch without align_corners ("nearest" there).
+  void fill_omitted(int rank);
+  friend bool operator==(const ResampleAttributes&, const ResampleAttributes&) = default;
+};
+
+/// y, and of maxpool the place of the first maximum in its window, row-major.
+struct ResampleForward : ResampleAttributes {
+  static constexpr Nature nature = Nature::composite;
+  static constexpr size_t typed_by = 1;
+  std::string_view kind() const { return "resample_fwd"; }
+  Roles roles() const;
+  std::vector<Inferred> infer(const Call& call) const;
+  void expand(Expansion& e) const;
+  friend bool operator==(const ResampleForward&, const ResampleForward&) = default;
+};
+
+/// dx, whose dims are x's. Of maxpool each element gets what the windows whose maximum it is got: by the
+/// forward pass' index, or by x, from which the index is computed again.
+struct ResampleBackward : ResampleAttributes {
+  static constexpr Nature nature = Nature::composite;
+  static constexpr size_t typed_by = 1;
+  std::string_view kind() const { return "resample_bwd"; }
+  Roles roles() const;
+  std::vector<Inferred> infer(const Call& call) const;
+  void expand(Expansion& e) const;
+  friend bool operator==(const ResampleBackward&, const ResampleBackward&) = default;
+};
+
+}  // namespace fusor
