@@ -130,9 +130,9 @@ struct BnBackwardWeightsResults {
   Tensor dscale, dbias, eq_dy_scale, eq_x_scale, eq_bias;
 };
 
-/// Pooling: an empty stride is the window. Interpolation: results of output_size, by centres as PyTorch without
-/// align_corners; step, shift and denominator, where they are said, are the coordinates
-/// (step * i + shift) / denominator.
+/// Pooling: an empty stride is the window. Interpolation: results of output_size, by centres as PyTorch
+/// without align_corners; step, shift and denominator, where they are said, are the coordinates (step * i +
+/// shift) / denominator.
 struct ResampleOptions {
   ResampleMode mode = ResampleMode::maxpool;
   Dims window = {};
@@ -152,7 +152,8 @@ struct ResampleResults {
   Tensor y, index;  ///< index: of maxpool
 };
 
-/// The gates' order and the weights are PyTorch's (core/ops/rnn.h). A hidden_size of 0 is what the weights say.
+/// The gates' order and the weights are PyTorch's (core/ops/rnn.h). A hidden_size of 0 is what the weights
+/// say.
 struct RnnOptions {
   RnnCell cell = RnnCell::lstm;
   int64_t hidden_size = 0;
@@ -176,6 +177,41 @@ struct RnnResults {
 struct RnnGradients {
   Tensor dx, dh0, dc0;
   std::vector<Tensor> dweights;  ///< in the order of the weights
+};
+
+struct LrnOptions {
+  int64_t window = 5;
+  double alpha = 1e-4;
+  double beta = 0.75;
+  double k = 1;
+  std::string name = {};
+  std::optional<DataType> type = std::nullopt;
+};
+
+struct GridSampleOptions {
+  GridMode mode = GridMode::bilinear;
+  GridPadding padding = GridPadding::zeros;
+  bool align_corners = false;
+  std::string name = {};
+  std::optional<DataType> type = std::nullopt;
+};
+
+struct GridSampleGradients {
+  Tensor dx, dgrid;
+};
+
+/// Lengths that are left out are those of the tensors.
+struct CtcLossOptions {
+  int64_t blank = 0;
+  bool zero_infinity = false;
+  Tensor input_lengths = {};
+  Tensor label_lengths = {};
+  std::string name = {};
+  std::optional<DataType> type = std::nullopt;
+};
+
+struct CtcLossResults {
+  Tensor loss, dx;
 };
 
 struct CausalConv1dOptions {

@@ -144,9 +144,9 @@ BnBackwardWeightsResults GraphBuilder::bn_bwd_weights(const Tensor& dy, const Te
 namespace {
 
 ResampleAttributes attributes_of(const ResampleOptions& options, const Dims& x) {
-  ResampleAttributes op{options.mode,         options.window,      options.stride, options.pre_padding,
-                        options.post_padding, options.output_size, options.step,   options.shift,
-                        options.denominator};
+  ResampleAttributes op{options.mode,        options.window,       options.stride,
+                        options.pre_padding, options.post_padding, options.output_size,
+                        options.step,        options.shift,        options.denominator};
   op.fill_omitted(x.rank());
   if (op.pools() || !op.step.empty()) return op;
   for (int i = 0; i < std::min(op.output_size.rank(), x.rank() - 2); ++i) {
@@ -179,8 +179,8 @@ Tensor GraphBuilder::resample_bwd(const Tensor& dy, const Dims& x_dims, const Re
 namespace {
 
 RnnAttributes attributes_of(const RnnOptions& options, std::span<const Tensor> weights) {
-  RnnAttributes op{options.cell,          options.hidden_size,   options.layers,
-                   options.projection_size, options.bidirectional, options.bias};
+  RnnAttributes op{options.cell,          options.hidden_size, options.layers, options.projection_size,
+                   options.bidirectional, options.bias};
   if (op.hidden_size == 0 && !weights.empty() && !weights[0].dims.empty())
     op.hidden_size = weights[0].dims[0] / op.gates();
   return op;
@@ -188,7 +188,8 @@ RnnAttributes attributes_of(const RnnOptions& options, std::span<const Tensor> w
 
 }  // namespace
 
-RnnResults GraphBuilder::rnn_fwd(const Tensor& x, std::span<const Tensor> weights, const RnnOptions& options) {
+RnnResults GraphBuilder::rnn_fwd(const Tensor& x, std::span<const Tensor> weights,
+                                 const RnnOptions& options) {
   const RnnForward family{attributes_of(options, weights)};
   std::vector<Tensor> operands{x, options.h0};
   const bool has_c = options.cell == RnnCell::lstm;
@@ -210,6 +211,44 @@ RnnGradients GraphBuilder::rnn_bwd(const Tensor& dy, const Tensor& x, std::span<
   operands.insert(operands.end(), weights.begin(), weights.end());
   const std::vector<Tensor> all = op(family, operands, common(options));
   return {all[0], all[1], has_c ? all[2] : Tensor{}, {all.begin() + (has_c ? 3 : 2), all.end()}};
+}
+
+namespace {
+
+LrnAttributes attributes_of(const LrnOptions& options) {
+  return {options.window, options.alpha, options.beta, options.k};
+}
+
+GridSampleAttributes attributes_of(const GridSampleOptions& options) {
+  return {options.mode, options.padding, options.align_corners};
+}
+
+}  // namespace
+
+Tensor GraphBuilder::lrn(const Tensor& x, const LrnOptions& options) {
+  return op(LrnForward{attributes_of(options)}, std::vector{x}, common(options)).front();
+}
+
+Tensor GraphBuilder::lrn_bwd(const Tensor& dy, const Tensor& x, const LrnOptions& options) {
+  return op(LrnBackward{attributes_of(options)}, std::vector{dy, x}, common(options)).front();
+}
+
+Tensor GraphBuilder::grid_sample(const Tensor& x, const Tensor& grid, const GridSampleOptions& options) {
+  return op(GridSample{attributes_of(options)}, std::vector{x, grid}, common(options)).front();
+}
+
+GridSampleGradients GraphBuilder::grid_sample_bwd(const Tensor& dy, const Tensor& x, const Tensor& grid,
+                                                  const GridSampleOptions& options) {
+  const std::vector<Tensor> all =
+      op(GridSampleBackward{attributes_of(options)}, std::vector{dy, x, grid}, common(options));
+  return {all[0], all[1]};
+}
+
+CtcLossResults GraphBuilder::ctc_loss(const Tensor& x, const Tensor& labels, const CtcLossOptions& options) {
+  const CtcLoss family{options.blank, options.zero_infinity};
+  const std::vector<Tensor> all =
+      op(family, trimmed({x, labels, options.input_lengths, options.label_lengths}), common(options));
+  return {all[0], all[1]};
 }
 
 CausalConv1dResults GraphBuilder::causal_conv1d(const Tensor& x, const Tensor& weight,

@@ -176,11 +176,17 @@ class FUSOR_API GraphBuilder {
                                           const OpOptions& options = {});
   ResampleResults resample_fwd(const Tensor& x, const ResampleOptions& options);
   /// `x_dims`: of what the forward pass read. maxpool takes that or its index.
-  Tensor resample_bwd(const Tensor& dy, const Dims& x_dims, const ResampleOptions& options, const Tensor& x = {},
-                      const Tensor& index = {});
+  Tensor resample_bwd(const Tensor& dy, const Dims& x_dims, const ResampleOptions& options,
+                      const Tensor& x = {}, const Tensor& index = {});
   RnnResults rnn_fwd(const Tensor& x, std::span<const Tensor> weights, const RnnOptions& options);
   RnnGradients rnn_bwd(const Tensor& dy, const Tensor& x, std::span<const Tensor> weights,
                        const RnnOptions& options);
+  Tensor lrn(const Tensor& x, const LrnOptions& options = {});
+  Tensor lrn_bwd(const Tensor& dy, const Tensor& x, const LrnOptions& options = {});
+  Tensor grid_sample(const Tensor& x, const Tensor& grid, const GridSampleOptions& options = {});
+  GridSampleGradients grid_sample_bwd(const Tensor& dy, const Tensor& x, const Tensor& grid,
+                                      const GridSampleOptions& options = {});
+  CtcLossResults ctc_loss(const Tensor& x, const Tensor& labels, const CtcLossOptions& options = {});
   CausalConv1dResults causal_conv1d(const Tensor& x, const Tensor& weight,
                                     const CausalConv1dOptions& options = {});
   CausalConv1dGradients causal_conv1d_bwd(const Tensor& dy, const Tensor& x, const Tensor& weight,

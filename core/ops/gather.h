@@ -5,8 +5,8 @@
 
 namespace fusor {
 
-/// y[..., i, ...] = x[..., index[..., i, ...], ...] along `axis`. The index has x's rank and any extent along the axis;
-/// in the other axes the two broadcast against each other. An index outside of x's extent reads 0.
+/// y[..., i, ...] = x[..., index[..., i, ...], ...] along `axis`. The index has x's rank and any extent along
+/// the axis; in the other axes the two broadcast against each other. An index outside of x's extent reads 0.
 struct Gather {
   int64_t axis = 0;
 

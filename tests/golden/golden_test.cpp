@@ -110,11 +110,55 @@ class CaseGraph {
     return {{"y", all.y}, {"max", all.max}, {"sum_exp", all.sum_exp}, {"logsumexp", all.logsumexp}};
   }
 
-  NormMode norm_mode() const {
-    for (int i = 0; i < enum_count(NormMode{}); ++i)
-      if (to_string(static_cast<NormMode>(i)) == golden_.attributes.at("norm"))
-        return static_cast<NormMode>(i);
-    throw std::runtime_error("unknown norm");
+  template <class Enum>
+  Enum named(const char* attribute) const {
+    for (int i = 0; i < enum_count(Enum{}); ++i)
+      if (to_string(static_cast<Enum>(i)) == golden_.attributes.at(attribute)) return static_cast<Enum>(i);
+    throw std::runtime_error(fmt::format("unknown {}", attribute));
+  }
+  NormMode norm_mode() const { return named<NormMode>("norm"); }
+
+  ResampleOptions resample() const {
+    return {.mode = named<ResampleMode>("mode"),
+            .window = attribute("window"),
+            .stride = attribute("stride"),
+            .pre_padding = attribute("pre_padding"),
+            .post_padding = attribute("post_padding")};
+  }
+
+  RnnOptions rnn() {
+    return {.cell = named<RnnCell>("cell"),
+            .hidden_size = golden_.attributes.at("hidden_size"),
+            .layers = golden_.attributes.at("layers"),
+            .bidirectional = golden_.attributes.at("bidirectional"),
+            .h0 = optional_input("h0"),
+            .c0 = optional_input("c0")};
+  }
+  std::vector<std::string> weight_names() const {
+    std::vector<std::string> names;
+    RnnAttributes attributes;
+    attributes.layers = golden_.attributes.at("layers");
+    attributes.bidirectional = golden_.attributes.at("bidirectional");
+    for (const std::string_view name : attributes.weight_names()) names.emplace_back(name);
+    return names;
+  }
+  std::vector<Tensor> weights() {
+    std::vector<Tensor> tensors;
+    for (const std::string& name : weight_names()) tensors.push_back(input(name));
+    return tensors;
+  }
+
+  Results rnn_fwd() {
+    const RnnResults all = builder_.rnn_fwd(input("x"), weights(), rnn());
+    return {{"y", all.y}, {"hn", all.hn}, {"cn", all.cn}};
+  }
+
+  Results rnn_bwd() {
+    const RnnGradients all = builder_.rnn_bwd(input("dy"), input("x"), weights(), rnn());
+    Results results{{"dx", all.dx}, {"dh0", all.dh0}, {"dc0", all.dc0}};
+    const std::vector<std::string> names = weight_names();
+    for (size_t i = 0; i < names.size(); ++i) results["d_" + names[i]] = all.dweights[i];
+    return results;
   }
 
   /// rms_norm's factor has a name of its own in the cases.

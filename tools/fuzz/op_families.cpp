@@ -513,6 +513,145 @@ struct Proposer<CausalConv1dBackward> {
   }
 };
 
+Dims pooled_dims(Random& random, ResampleAttributes& op, const Dims& x) {
+  Dims y{x[0], x[1]};
+  for (int i = 2; i < x.rank(); ++i) {
+    const int64_t window = random.between(1, 4), pre = random.below(window), post = random.below(window);
+    op.window.push_back(window);
+    op.stride.push_back(random.between(1, 3));
+    op.pre_padding.push_back(pre);
+    op.post_padding.push_back(post);
+    const int64_t rest = x[i] + pre + post - window;
+    y.push_back(rest < 0 ? 0 : rest / op.stride.back() + 1);
+  }
+  return y;
+}
+
+Dims resampled_dims(Random& random, ResampleAttributes& op, const Dims& x) {
+  op.mode = static_cast<ResampleMode>(random.below(enum_count(op.mode)));
+  if (op.pools()) return pooled_dims(random, op, x);
+  Dims y{x[0], x[1]};
+  for (int i = 2; i < x.rank(); ++i) {
+    const int64_t size = random.between(1, 2 * x[i]);
+    y.push_back(size);
+    op.output_size.push_back(size);
+    op.step.push_back(2 * x[i]);
+    op.shift.push_back(random.pick<int64_t>({0, x[i] - size}));
+    op.denominator.push_back(2 * size);
+  }
+  return y;
+}
+
+template <>
+struct Proposer<ResampleForward> {
+  static constexpr int kShare = 3;
+
+  static std::optional<Proposal> propose(Draft& draft) {
+    const int x = draft.operand(3, 5);
+    ResampleForward op;
+    resampled_dims(draft.random, op, draft.tensor(x).dims);
+    return Proposal{op, {x}, {}};
+  }
+};
+
+template <>
+struct Proposer<ResampleBackward> {
+  static constexpr int kShare = 2;
+
+  static std::optional<Proposal> propose(Draft& draft) {
+    const int x = draft.operand(3, 5);
+    const Dims dims = draft.tensor(x).dims;
+    ResampleBackward op;
+    const Dims y = resampled_dims(draft.random, op, dims);
+    if (std::ranges::find(y, 0) != y.end() || element_count(y) > draft.limits().elements) return std::nullopt;
+    const int dy = draft.operand_of(y);
+    if (op.mode == ResampleMode::maxpool && draft.random.once_in(3))
+      return Proposal{op, {dy, -1, draft.operand_of(y, DataType::i32)}, dims};
+    if (op.mode != ResampleMode::maxpool && draft.random.once_in(2)) return Proposal{op, {dy}, dims};
+    return Proposal{op, {dy, x}, dims};
+  }
+};
+
+template <>
+struct Proposer<RnnForward> {
+  static constexpr int kShare = 1;
+
+  static std::optional<Proposal> propose(Draft& draft) {
+    Random& random = draft.random;
+    RnnForward op;
+    op.cell = static_cast<RnnCell>(random.below(enum_count(op.cell)));
+    op.hidden_size = random.between(2, 9);
+    op.layers = random.between(1, 2);
+    op.bidirectional = random.once_in(3);
+    op.bias = random.once_in(2);
+    if (op.cell == RnnCell::lstm && random.once_in(3))
+      op.projection_size = random.between(1, op.hidden_size - 1);
+    const Dims x{random.between(1, 4), random.between(1, 5), random.between(1, 9)};
+    const int64_t stacks = op.layers * op.directions();
+    std::vector<int> inputs{draft.operand_of(x), draft.optional_operand_of({stacks, x[1], op.output_size()})};
+    if (op.cell == RnnCell::lstm) inputs.push_back(draft.optional_operand_of({stacks, x[1], op.hidden_size}));
+    inputs.push_back(random.once_in(2) ? draft.operand_of({x[1]}, DataType::i32) : -1);
+    const int64_t rows = op.gates() * op.hidden_size;
+    for (int64_t stack = 0; stack < stacks; ++stack) {
+      const bool first = stack < op.directions();
+      inputs.push_back(draft.operand_of({rows, first ? x[2] : op.directions() * op.output_size()}));
+      inputs.push_back(draft.operand_of({rows, op.output_size()}));
+      if (op.bias) inputs.insert(inputs.end(), {draft.operand_of({rows}), draft.operand_of({rows})});
+      if (op.projection_size > 0) inputs.push_back(draft.operand_of({op.projection_size, op.hidden_size}));
+    }
+    return Proposal{op, inputs, {}};
+  }
+};
+
+template <>
+struct Proposer<LrnForward> {
+  static constexpr int kShare = 1;
+
+  static std::optional<Proposal> propose(Draft& draft) {
+    const LrnForward op{{.window = draft.random.between(1, 6), .alpha = draft.random.pick({1e-4, 0.5})}};
+    return Proposal{op, {draft.operand(2, 7)}, {}};
+  }
+};
+
+template <>
+struct Proposer<LrnBackward> {
+  static constexpr int kShare = 1;
+
+  static std::optional<Proposal> propose(Draft& draft) {
+    const LrnBackward op{{.window = draft.random.between(1, 6), .alpha = draft.random.pick({1e-4, 0.5})}};
+    const int x = draft.operand(2, 7);
+    return Proposal{op, {draft.operand_of(draft.tensor(x).dims), x}, {}};
+  }
+};
+
+template <>
+struct Proposer<GridSample> {
+  static constexpr int kShare = 1;
+
+  static std::optional<Proposal> propose(Draft& draft) {
+    Random& random = draft.random;
+    const int x = draft.operand(4, 4);
+    GridSample op;
+    op.padding = random.pick({GridPadding::zeros, GridPadding::border});
+    op.align_corners = random.once_in(2);
+    const Dims grid{draft.tensor(x).dims[0], random.between(1, 9), random.between(1, 9), 2};
+    return Proposal{op, {x, draft.operand_of(grid)}, {}};
+  }
+};
+
+/// Families whose results are too steep for random graphs.
+struct NotProposed {
+  static constexpr int kShare = 0;
+
+  static std::optional<Proposal> propose(Draft&) { return std::nullopt; }
+};
+template <>
+struct Proposer<RnnBackward> : NotProposed {};
+template <>
+struct Proposer<GridSampleBackward> : NotProposed {};
+template <>
+struct Proposer<CtcLoss> : NotProposed {};
+
 /// Families of programs that use the library: there are none to propose.
 template <>
 struct Proposer<Composite> {

@@ -479,6 +479,67 @@ AllComputed computed_all(const CausalConv1dBackward&, const Site& site) {
   return all_of({dx, count * dy * x, count * dy, dx});
 }
 
+AllComputed computed_all(const ResampleForward& op, const Site& site) {
+  const Values& x = site[0];
+  const double least = std::min(x.least, 0.0), most = std::max(x.most, 0.0);
+  switch (op.mode) {
+    case ResampleMode::maxpool:
+      // Of values that are not the same everywhere, another one may be the largest.
+      if (!x.exact && site.op.outputs.size() > 1 && site.op.outputs[1] >= 0) return std::nullopt;
+      return std::vector{chosen(x.least, x.most, x.exact),
+                         chosen(0, static_cast<double>(element_count(op.window) - 1), true)};
+    case ResampleMode::nearest:
+      return std::vector{chosen(x.least, x.most, x.exact)};
+    default:
+      return std::vector{inexact(least, most)};
+  }
+}
+
+AllComputed computed_all(const ResampleBackward& op, const Site& site) {
+  const Roled roled(site);
+  if (op.mode == ResampleMode::maxpool && !roled.has("index") && !roled.values("x").exact)
+    return std::nullopt;
+  double windows = static_cast<double>(element_count(site.dims(site.op.inputs[0])));
+  if (op.pools()) windows = std::min(windows, static_cast<double>(element_count(op.window)));
+  return all_of({windows * site[0].largest()});
+}
+
+AllComputed computed_all(const RnnForward& op, const Site& site) {
+  for (const Values& each : site.in)
+    if (each.largest() > 4) return std::nullopt;
+  if (op.cell == RnnCell::rnn_relu) return std::nullopt;  // grows with every step
+  const Roled roled(site);
+  if (roled.has("lengths") && !roled.values("lengths").exact) return std::nullopt;
+  const double steps = static_cast<double>(site.dims(site.op.inputs[0])[0]);
+  const double h = std::max(1.0, roled.largest("h0", 0));
+  const double y = op.projection_size > 0 ? 4 * static_cast<double>(op.hidden_size) : h;
+  return all_of({y, y, steps + 4});
+}
+
+AllComputed computed_all(const RnnBackward&, const Site&) { return std::nullopt; }  // as steep as it is long
+
+AllComputed computed_all(const LrnForward& op, const Site& site) {
+  return all_of({site[0].largest() * std::max(1.0, std::pow(op.k, -op.beta))});
+}
+
+AllComputed computed_all(const LrnBackward& op, const Site& site) {
+  const double x = site[1].largest(), dy = site[0].largest();
+  return all_of({dy * (1 + 2 * std::abs(op.alpha * op.beta) * x * x)});
+}
+
+AllComputed computed_all(const GridSample& op, const Site& site) {
+  // A rounded coordinate may reach another pixel.
+  if (!site[1].exact || (op.mode == GridMode::nearest)) return std::nullopt;
+  return all_of({site[0].largest()});
+}
+
+AllComputed computed_all(const GridSampleBackward& op, const Site& site) {
+  if (!site[2].exact || op.mode == GridMode::nearest) return std::nullopt;
+  return std::nullopt;  // its slopes jump at pixels
+}
+
+AllComputed computed_all(const CtcLoss&, const Site&) { return std::nullopt; }  // as steep as it is long
+
 /// A family of one result.
 template <class Family>
 AllComputed computed_all(const Family& op, const Site& site) {
