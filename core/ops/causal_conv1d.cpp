@@ -55,7 +55,7 @@ std::string_view to_string(CausalActivation activation) {
 Roles CausalConv1d::roles() const {
   return {
       {{"x"}, {"weight"}, {.name = "bias", .optional = true}, {.name = "initial_states", .optional = true}},
-      {{"y"}, {.name = "final_states", .optional = true}}};
+      {{.name = "y", .optional = true}, {.name = "final_states", .optional = true}}};
 }
 
 std::vector<Inferred> CausalConv1d::infer(const Call& call) const {
@@ -89,7 +89,7 @@ Roles CausalConv1dBackward::roles() const {
            {"weight"},
            {.name = "bias", .optional = true},
            {.name = "initial_states", .optional = true}},
-          {{"dx"},
+          {{.name = "dx", .optional = true},
            {.name = "dweight", .optional = true, .own_type = true},
            {.name = "dbias", .optional = true, .own_type = true},
            {.name = "dinitial_states", .optional = true}}};

@@ -183,10 +183,7 @@ Roles NormForward::roles() const {
                    optional("prev_running_var"),
                    optional("epsilon"),
                    optional("momentum")},
-                  {{"y"},
-                   statistic("mean"),
-                   statistic("inv_std"),
-                   statistic("next_running_mean"),
+                  {optional("y"), statistic("mean"), statistic("inv_std"), statistic("next_running_mean"),
                    statistic("next_running_var")}};
   if (norm == NormMode::rms_norm)
     return without(
@@ -287,7 +284,7 @@ Roles NormBackward::roles() const {
   };
   const Roles all{
       {{"dy"}, {"x"}, optional("scale"), optional("mean"), optional("inv_std"), optional("epsilon")},
-      {{"dx"}, total("dscale"), total("dbias")}};
+      {optional("dx"), total("dscale"), total("dbias")}};
   return norm == NormMode::rms_norm ? without(all, {"mean"}) : all;
 }
 
@@ -358,16 +355,16 @@ Dims channels_of(Dims dims) {
   return dims;
 }
 
-std::vector<Role> statistics(std::initializer_list<std::string_view> names, bool optional) {
+std::vector<Role> statistics(std::initializer_list<std::string_view> names) {
   std::vector<Role> roles;
   for (const std::string_view name : names)
-    roles.push_back({.name = name, .optional = optional, .own_type = true});
+    roles.push_back({.name = name, .optional = true, .own_type = true});
   return roles;
 }
 
 }  // namespace
 
-Roles GenStats::roles() const { return {{{"x"}}, statistics({"sum", "sq_sum"}, false)}; }
+Roles GenStats::roles() const { return {{{"x"}}, statistics({"sum", "sq_sum"})}; }
 
 std::vector<Inferred> GenStats::infer(const Call& call) const {
   refuse_scalars(call);
@@ -392,8 +389,8 @@ Roles BnFinalize::roles() const {
                optional("prev_running_var"),
                optional("epsilon"),
                optional("momentum")},
-              statistics({"eq_scale", "eq_bias"}, false)};
-  for (Role& role : statistics({"mean", "inv_std", "next_running_mean", "next_running_var"}, true))
+              statistics({"eq_scale", "eq_bias"})};
+  for (Role& role : statistics({"mean", "inv_std", "next_running_mean", "next_running_var"}))
     roles.outputs.push_back(role);
   return roles;
 }
@@ -437,7 +434,7 @@ void BnFinalize::expand(Expansion& e) const {
 
 Roles BnBackwardWeights::roles() const {
   return {{{"dy"}, {"x"}, {"mean"}, {"inv_std"}, {"scale"}},
-          statistics({"dscale", "dbias", "eq_dy_scale", "eq_x_scale", "eq_bias"}, false)};
+          statistics({"dscale", "dbias", "eq_dy_scale", "eq_x_scale", "eq_bias"})};
 }
 
 std::vector<Inferred> BnBackwardWeights::infer(const Call& call) const {

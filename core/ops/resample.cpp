@@ -241,7 +241,7 @@ void ResampleAttributes::fill_omitted(int rank) {
 
 Roles ResampleForward::roles() const {
   if (mode != ResampleMode::maxpool) return {{{"x"}}, {{"y"}}};
-  return {{{"x"}}, {{"y"}, {.name = "index", .optional = true, .own_type = true}}};
+  return {{{"x"}}, {{.name = "y", .optional = true}, {.name = "index", .optional = true, .own_type = true}}};
 }
 
 std::vector<Inferred> ResampleForward::infer(const Call& call) const {
@@ -257,7 +257,7 @@ std::vector<Inferred> ResampleForward::infer(const Call& call) const {
 
 void ResampleForward::expand(Expansion& e) const {
   int x = e.input("x");
-  const Dims y = e.result_dims("y");
+  const Dims y = e.result_dims(e.wants("y") ? "y" : "index");
   if (!pools()) {
     for (int i = 0; i < output_size.rank(); ++i) x = along_dim(e, *this, x, i);
     e.result("y", x);
@@ -267,7 +267,7 @@ void ResampleForward::expand(Expansion& e) const {
   if (mode == ResampleMode::maxpool) {
     const int values = largest_tap(e, taps);
     const int maximum = e.reduce(ReductionMode::max, values, 3);
-    e.result("y", e.reshape(maximum, y));
+    if (e.wants("y")) e.result("y", e.reshape(maximum, y));
     if (e.wants("index")) e.result("index", e.reshape(place_of_maximum(e, taps, values, maximum), y));
     return;
   }

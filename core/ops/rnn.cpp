@@ -389,7 +389,7 @@ std::vector<std::string_view> RnnAttributes::weight_names() const {
 }
 
 Roles RnnForward::roles() const {
-  Roles roles{{{"x"}, optional("h0")}, {{"y"}, optional("hn")}};
+  Roles roles{{{"x"}, optional("h0")}, {optional("y"), optional("hn")}};
   if (cell == RnnCell::lstm) {
     roles.inputs.push_back(optional("c0"));
     roles.outputs.push_back(optional("cn"));
@@ -427,7 +427,7 @@ void RnnForward::expand(Expansion& e) const {
 
 Roles RnnBackward::roles() const {
   const bool has_c = cell == RnnCell::lstm;
-  Roles roles{{{"dy"}, {"x"}, optional("h0")}, {{"dx"}, optional("dh0")}};
+  Roles roles{{{"dy"}, {"x"}, optional("h0")}, {optional("dx"), optional("dh0")}};
   if (has_c) roles.inputs.push_back(optional("c0"));
   if (has_c) roles.outputs.push_back(optional("dc0"));
   roles.inputs.insert(roles.inputs.end(), {optional("lengths"), optional("dhn")});

@@ -54,7 +54,7 @@ int of_counted(Expansion& e, int value, int labels, int64_t ignore_index) {
 
 Roles Softmax::roles() const {
   return {{{"x"}, {.name = "sink", .optional = true}},
-          {{"y"},
+          {{.name = "y", .optional = true},
            {.name = "max", .optional = true, .own_type = true},
            {.name = "sum_exp", .optional = true, .own_type = true},
            {.name = "logsumexp", .optional = true, .own_type = true}}};
@@ -83,7 +83,7 @@ void Softmax::expand(Expansion& e) const {
 
 Roles SoftmaxBackward::roles() const {
   return {{{"dy"}, {"y"}, {.name = "sink", .optional = true}, {.name = "logsumexp", .optional = true}},
-          {{"dx"}, {.name = "dsink", .optional = true, .own_type = true}}};
+          {{.name = "dx", .optional = true}, {.name = "dsink", .optional = true, .own_type = true}}};
 }
 
 std::vector<Inferred> SoftmaxBackward::infer(const Call& call) const {
@@ -120,7 +120,8 @@ void SoftmaxBackward::expand(Expansion& e) const {
 
 Roles CrossEntropy::roles() const {
   return {{{"x"}, {"labels"}},
-          {{.name = "loss", .own_type = true}, {.name = "logsumexp", .optional = true, .own_type = true}}};
+          {{.name = "loss", .optional = true, .own_type = true},
+           {.name = "logsumexp", .optional = true, .own_type = true}}};
 }
 
 std::vector<Inferred> CrossEntropy::infer(const Call& call) const {

@@ -1,6 +1,7 @@
 // Tests composites against plain loops, and every gradient against differences of the forward pass.
 #include <algorithm>
 #include <numeric>
+#include <ostream>
 
 #include "tests/composites/oracle.h"
 
@@ -74,6 +75,8 @@ struct NormCase {
   NormMode norm;
   Dims axes, scale;
   int64_t groups = 1;
+
+  friend void PrintTo(const NormCase& each, std::ostream* out) { *out << to_string(each.norm); }
 };
 
 class Norms : public testing::TestWithParam<NormCase> {};
@@ -369,6 +372,8 @@ struct RnnCase {
   RnnCell cell;
   int64_t projection;
   bool bidirectional, lengths, bias;
+
+  friend void PrintTo(const RnnCase& each, std::ostream* out) { *out << to_string(each.cell); }
 };
 
 class Rnns : public testing::TestWithParam<RnnCase> {};
@@ -504,7 +509,8 @@ TEST(CtcLoss, SumsAllPathsThatSpellTheLabels) {
               {ctc_by_paths(x.values, 5, 3, 3, 0, {1, 1}), ctc_by_paths(x.values, 4, 3, 3, 1, {2, 1}),
                ctc_by_paths(x.values, 3, 3, 3, 2, {2})});
   expect_gradients(operands, {0}, {{1, 1, 1}}, loss, {}, [](G& g, const Tensors& t) {
-    return Tensors{g.ctc_loss(t[0], t[1], {.input_lengths = t[2], .label_lengths = t[3]}).dx};
+    const CtcLossResults all = g.ctc_loss(t[0], t[1], {.input_lengths = t[2], .label_lengths = t[3]});
+    return Tensors{all.dx, all.loss};
   });
 }
 

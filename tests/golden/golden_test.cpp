@@ -1,5 +1,6 @@
 // Runs every golden case of a folder - one op in a JSON file with its inputs and outputs - three ways: the
-// oracle, a plan for the CPU in fp64, and one in fp32. Usage: golden_test DIR.
+// oracle, a plan for the CPU in fp64, and one in fp32. With a device it plans them for that one, and runs
+// them where it is this machine's. Usage: golden_test DIR [--device NAME].
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,7 +17,9 @@
 
 #include "backend/build.h"
 #include "backend/executable.h"
+#include "backend/planning.h"
 #include "backend/reference/reference.h"
+#include "codegen/cuda_driver.h"
 #include "core/convert.h"
 #include "frontend/graph_builder.h"
 
@@ -201,7 +204,7 @@ class CaseGraph {
   std::optional<Tensor> append() {
     if (golden_.op == "pointwise") return pointwise();
     if (golden_.op == "reduction") return reduction();
-    if (golden_.op == "matmul") return builder_.matmul(input("a"), input("b"), {.compute = type_});
+    if (golden_.op == "matmul") return builder_.matmul(input("a"), input("b"), {.compute = carrier(type_)});
     if (golden_.op == "conv_fprop") return builder_.conv_fprop(input("x"), input("w"), convolution());
     if (golden_.op == "conv_dgrad")
       return builder_.conv_dgrad(input("dy"), input("w"), attribute("dx_dims"), convolution());
@@ -221,7 +224,7 @@ class CaseGraph {
 
   std::optional<Tensor> pointwise() {
     const std::string mode_name = golden_.attributes.at("mode");
-    PointwiseOptions options{.compute = type_};
+    PointwiseOptions options{.compute = carrier(type_)};
     options.lower_clip = golden_.attributes.value("lower_clip", options.lower_clip);
     options.upper_clip = golden_.attributes.value("upper_clip", options.upper_clip);
     options.lower_clip_slope = golden_.attributes.value("lower_clip_slope", options.lower_clip_slope);
@@ -253,7 +256,7 @@ class CaseGraph {
     for (int i = 0; i < reduction_mode_count(); ++i) {
       const auto mode = static_cast<ReductionMode>(i);
       if (to_string(mode) == mode_name)
-        return builder_.reduce(input("x"), mode, attribute("axes"), {.compute = type_});
+        return builder_.reduce(input("x"), mode, attribute("axes"), {.compute = carrier(type_)});
     }
     return std::nullopt;
   }
@@ -265,7 +268,7 @@ class CaseGraph {
             .stride = attribute("stride"),
             .dilation = attribute("dilation"),
             .mode = mirrored ? ConvMode::convolution : ConvMode::cross_correlation,
-            .compute = type_};
+            .compute = carrier(type_)};
   }
 
   const Case& golden_;
@@ -340,22 +343,51 @@ double plan_error(const Case& golden, const Graph& graph) {
   return buffers.error(golden);
 }
 
+/// On this machine's GPU.
+double gpu_error(const Case& golden, const Graph& graph) {
+  const Buffers buffers(golden, graph);
+  const Executable executable = load(build(graph, DeviceInfo::current()));
+  std::vector<cuda::DeviceBuffer> device;
+  std::vector<Binding> bindings;
+  for (size_t i = 0; i < graph.tensors.size(); ++i) {
+    const Tensor& tensor = graph.tensors[i];
+    device.emplace_back(tensor.memory == Memory::device ? tensor.bytes() : 1);
+    if (tensor.is_virtual()) continue;
+    const bool is_scalar = tensor.is_scalar();
+    if (!is_scalar) cuda::copy_to_device(device[i].get(), buffers.pointers()[i], tensor.bytes());
+    bindings.emplace_back(tensor, is_scalar ? buffers.pointers()[i] : device[i].get());
+  }
+  const cuda::DeviceBuffer workspace(std::max<int64_t>(executable.workspace_bytes(), 1));
+  executable.run(bindings, workspace.get());
+  cuda::synchronize();
+  for (size_t i = 0; i < graph.tensors.size(); ++i)
+    if (graph.tensors[i].memory == Memory::device)
+      cuda::copy_to_host(buffers.pointers()[i], device[i].get(), graph.tensors[i].bytes());
+  return buffers.error(golden);
+}
+
 enum class Outcome { passed, failed, skipped };
 
 // The cases are float64 results of another program: sums in another order differ by some 1e-15. In fp32 the
 // inputs are rounded as well, and steep functions (tan, exp, products of 120 numbers) magnify that.
-Outcome run_case(const std::filesystem::path& file) {
-  constexpr double kDoubleBound = 1e-12, kFloatBound = 2e-5;
+constexpr double kDoubleBound = 1e-12, kFloatBound = 2e-5;
+
+Case read_case(const std::filesystem::path& file) {
   std::ifstream stream(file);
   const json content = json::parse(stream);
-  const Case golden{content["op"], content["attrs"], arrays_of(content["inputs"]),
-                    arrays_of(content["outputs"])};
+  return {content["op"], content["attrs"], arrays_of(content["inputs"]), arrays_of(content["outputs"])};
+}
+
+Outcome skipped(const std::string& name, const Case& golden) {
+  fmt::print("skipped {}: op '{}' is not known\n", name, golden.op);
+  return Outcome::skipped;
+}
+
+Outcome run_case(const std::filesystem::path& file) {
+  const Case golden = read_case(file);
   const std::string name = file.stem().string();
   const std::optional<Graph> wide = CaseGraph(golden, DataType::f64).build();
-  if (!wide) {
-    fmt::print("skipped {}: op '{}' is not known\n", name, golden.op);
-    return Outcome::skipped;
-  }
+  if (!wide) return skipped(name, golden);
   const Graph narrow = *CaseGraph(golden, DataType::f32).build();
   const double oracle = oracle_error(golden, *wide);
   const double plan64 = plan_error(golden, *wide);
@@ -366,7 +398,24 @@ Outcome run_case(const std::filesystem::path& file) {
   return right ? Outcome::passed : Outcome::failed;
 }
 
-int run_all(const std::filesystem::path& folder) {
+/// Planned for a device in three types, and run where it is this machine's GPU.
+Outcome plan_case(const std::filesystem::path& file, const DeviceInfo& device) {
+  const Case golden = read_case(file);
+  const std::string name = file.stem().string();
+  std::optional<Graph> narrow;
+  for (const DataType type : {DataType::f16, DataType::f64, DataType::f32}) {
+    narrow = CaseGraph(golden, type).build();
+    if (!narrow) return skipped(name, golden);
+    kernels(build(*narrow, device, {.compile = false}));
+  }
+  if (!cuda::available() || DeviceInfo::current().name != device.name) return Outcome::passed;
+  const double error = gpu_error(golden, *narrow);
+  const bool right = error <= kFloatBound;
+  fmt::print("{} {}: fp32 {:.1e}\n", right ? "passed" : "FAILED", name, error);
+  return right ? Outcome::passed : Outcome::failed;
+}
+
+int run_all(const std::filesystem::path& folder, const std::optional<DeviceInfo>& device) {
   std::vector<std::filesystem::path> files;
   for (const auto& entry : std::filesystem::directory_iterator(folder))
     if (entry.path().extension() == ".json") files.push_back(entry.path());
@@ -374,7 +423,7 @@ int run_all(const std::filesystem::path& folder) {
   std::map<Outcome, int> counts;
   for (const auto& file : files) {
     try {
-      ++counts[run_case(file)];
+      ++counts[device ? plan_case(file, *device) : run_case(file)];
     } catch (const std::exception& error) {
       fmt::print("FAILED {}: {}\n", file.stem().string(), error.what());
       ++counts[Outcome::failed];
@@ -388,9 +437,10 @@ int run_all(const std::filesystem::path& folder) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 2 || !std::filesystem::is_directory(argv[1])) {
-    fmt::print("usage: golden_test DIR\n");
+  const bool has_device = argc == 4 && std::string_view(argv[2]) == "--device";
+  if ((argc != 2 && !has_device) || !std::filesystem::is_directory(argv[1])) {
+    fmt::print("usage: golden_test DIR [--device NAME]\n");
     return 2;
   }
-  return run_all(argv[1]);
+  return run_all(argv[1], has_device ? std::optional(DeviceInfo::named(argv[3])) : std::nullopt);
 }

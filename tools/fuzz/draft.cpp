@@ -198,9 +198,10 @@ bool Draft::append(const Proposal& proposal) {
     const std::vector<Role> results = roles(op.attributes).outputs;
     std::vector<Dims> asked;
     for (size_t i = 0; i < inferred.size(); ++i) {
-      const bool wanted = !results[i].optional || random.percent(40);
+      const bool wanted = !results[i].optional || random.percent(i == 0 ? 80 : 40);
       asked.push_back(wanted ? inferred[i].dims : Dims{});
     }
+    if (std::ranges::all_of(asked, &Dims::empty)) asked[0] = inferred[0].dims;
     // Some results exist only beside operands that may be left out.
     if (inferred.size() > 1) inferred = infer_all(op.name, op.attributes, operands, asked);
     for (size_t i = 0; i < inferred.size(); ++i) {
