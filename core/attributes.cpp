@@ -45,9 +45,9 @@ bool is_kind_name(std::string_view name) {
 std::string_view short_name(const Attributes& attributes) {
   return std::visit(
       [](const auto& op) {
-        // A convolution's mode says how its filter is read, not what the op is.
-        constexpr bool is_convolution = std::is_same_v<std::decay_t<decltype(op)>, Conv>;
-        if constexpr (!is_convolution && requires { to_string(op.mode); })
+        // The modes of others say how they do it, not what the op is.
+        using Family = std::decay_t<decltype(op)>;
+        if constexpr (std::is_same_v<Family, Pointwise> || std::is_same_v<Family, Reduction>)
           return to_string(op.mode);
         else
           return op.kind();

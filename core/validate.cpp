@@ -108,7 +108,7 @@ class Inspection {
     while (least > 0 && results[least - 1].optional) --least;
     if (each.outputs.size() < least || each.outputs.size() > results.size())
       fail("op '{}' has {} results instead of {}", each.name, each.outputs.size(), results.size());
-    if (std::ranges::all_of(each.outputs, [](int y) { return y == -1; }))
+    if (results[0].optional && std::ranges::all_of(each.outputs, [](int y) { return y == -1; }))
       fail("op '{}' has no result that is used", each.name);
   }
 

@@ -215,6 +215,7 @@ TEST(Pooling, HasTheGradientOfItsForwardPass) {
   for (const ResampleMode mode :
        {ResampleMode::maxpool, ResampleMode::avgpool_include_padding, ResampleMode::avgpool_exclude_padding})
     for (const bool by_index : {false, true}) {
+      if (by_index && mode != ResampleMode::maxpool) continue;
       const ResampleOptions options{
           .mode = mode, .window = {3, 2}, .stride = {2, 1}, .pre_padding = {1, 0}, .post_padding = {2, 1}};
       const Dims out{2, 2, 3, 4};
