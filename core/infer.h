@@ -11,12 +11,13 @@ namespace fusor {
 
 /// What an op gives, were it appended, for each result: dims, packed strides, and the type of a virtual
 /// result (the compute type; bool8 for comparisons and logic; int32 or int64 for gen_index; the operand's
-/// type for ops that only move elements and for gather). The strides follow the memory order of the first operand
-/// (pointwise: the first one that has the result's dims). They are row-major where no operand fits, and for
-/// matmul, reshape and transpose, whose axes are not those of an operand. `given` holds the dims of the
-/// results for ops that do not imply them (reshape, reduction, conv_dgrad, conv_wgrad); for the others it may
-/// be empty, or is checked. An operand that is left out is null. The inputs have passed validate(). Throws
-/// Error{bad_input} naming op, tensor and numbers where a rule is broken.
+/// type for ops that only move elements and for gather). The strides follow the memory order of the first
+/// operand (pointwise: the first one that has the result's dims). They are row-major where no operand fits,
+/// and for matmul, reshape and transpose, whose axes are not those of an operand. `given` holds the dims of
+/// the results for ops that do not imply them (reshape, reduction, conv_dgrad, conv_wgrad); for the others it
+/// may be empty, or is checked; a pointwise op's may be wider than what its operands broadcast to. An operand
+/// that is left out is null. The inputs have passed validate(). Throws Error{bad_input} naming op, tensor and
+/// numbers where a rule is broken.
 std::vector<Inferred> infer_all(const std::string& op_name, const Attributes& attributes,
                                 std::span<const Tensor* const> inputs, std::span<const Dims> given = {});
 /// The same for an op of one result.

@@ -154,7 +154,7 @@ void CtcLoss::expand(Expansion& e) const {
     const int is_possible = e.cmp_lt(loss, e.constant(std::numeric_limits<double>::infinity()));
     loss = e.binary_select(loss, e.constant(0), is_possible);
   }
-  e.result("loss", e.reshape(loss, e.result_dims("loss")));
+  if (e.wants("loss")) e.result("loss", e.reshape(loss, e.result_dims("loss")));
   if (!e.wants("dx")) return;
   const int shares = e.matmul(paths.shares(), paths.classes());  // [batch, time, classes]
   e.result("dx", e.neg(e.transpose(shares, {1, 0, 2})));

@@ -29,7 +29,7 @@ struct CtcLoss {
              {"labels"},
              {.name = "input_lengths", .optional = true},
              {.name = "label_lengths", .optional = true}},
-            {{.name = "loss", .own_type = true}, {.name = "dx", .optional = true}}};
+            {{.name = "loss", .optional = true, .own_type = true}, {.name = "dx", .optional = true}}};
   }
   std::vector<Inferred> infer(const Call& call) const;
   void expand(Expansion& e) const;

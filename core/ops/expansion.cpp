@@ -153,6 +153,13 @@ int Expansion::op(Attributes attributes, std::span<const int> inputs, const Dims
   for (const int x : inputs)
     tensors.push_back(x < 0 ? nullptr : &into_.graph.tensors[static_cast<size_t>(x)]);
   set_compute(attributes, default_compute(attributes, tensors));
+  return write(std::move(attributes), inputs, given);
+}
+
+int Expansion::write(Attributes attributes, std::span<const int> inputs, const Dims& given) {
+  std::vector<const Tensor*> tensors;
+  for (const int x : inputs)
+    tensors.push_back(x < 0 ? nullptr : &into_.graph.tensors[static_cast<size_t>(x)]);
   const std::string name = fresh_name();
   const Inferred inferred = infer(name, attributes, tensors, given);
   Tensor y{.name = fmt::format("{}:{}", name, roles(attributes).outputs[0].name),
@@ -173,9 +180,10 @@ int Expansion::cast(int value, DataType to) {
 }
 
 int Expansion::index(const Dims& dims, int64_t axis) {
-  Pointwise op{.mode = PointwiseMode::gen_index};
+  Pointwise op{.mode = PointwiseMode::gen_index, .compute = index_type(dims[static_cast<int>(axis)])};
   op.axis = axis;
-  return this->op(op, {integer(0)}, dims);
+  const int start = integer(0);
+  return write(op, {&start, 1}, dims);
 }
 
 int Expansion::reduce(ReductionMode mode, int x, int64_t axis) {

@@ -123,6 +123,8 @@ class FUSOR_API Expansion {
  private:
   static size_t place_of(const std::vector<Role>& roles, std::string_view name);
   int scalar(DataType type, Scalar value);
+  /// Appends an op whose compute type is said.
+  int write(Attributes attributes, std::span<const int> inputs, const Dims& given);
   int add_tensor(Tensor tensor);
   std::string fresh_name();
 

@@ -72,6 +72,14 @@ TEST(InferPointwise, ComparisonsAndLogicGiveBooleans) {
   EXPECT_EQ(infer_of(pointwise(PointwiseMode::logical_not), {tensor({2})}).type, DataType::b8);
 }
 
+TEST(Infer, APointwiseOpMayBeGivenWiderDims) {
+  const Tensor column = tensor({2, 1});
+  const Tensor* const inputs[] = {&column};
+  const Pointwise identity = pointwise(PointwiseMode::identity);
+  EXPECT_EQ(infer("wide", identity, inputs, {4, 2, 3}).dims, (Dims{4, 2, 3}));
+  EXPECT_THROW(infer("wide", identity, inputs, {4, 3, 3}), Error);
+}
+
 TEST(InferPointwise, GenIndexGivesTheIntegerThatCountsTheAxis) {
   Pointwise op = pointwise(PointwiseMode::gen_index, DataType::i32);
   op.axis = 1;
