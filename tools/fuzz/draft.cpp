@@ -183,6 +183,7 @@ bool Draft::append(const Proposal& proposal) {
   std::vector<const Tensor*> operands;
   std::vector<Values> values;
   for (const int input : op.inputs) {
+    if (input >= 0 && element_count(tensor(input).dims) > limits_.elements) return false;
     operands.push_back(input < 0 ? nullptr : &tensor(input));
     values.push_back(input < 0 ? Values{} : values_[static_cast<size_t>(input)]);
   }
