@@ -282,7 +282,17 @@ class RowSiteWriter {
     if (!has_default_parameters(pointwise)) call += fmt::format(", p_{}", name(at));
     call += ")";
     if (yields_truth(pointwise.mode)) return call;
-    return rounded(node, call, carrier(node.type) == pointwise.compute);
+    const bool in_carrier = carrier(node.type) == pointwise.compute;
+    return in_carrier && is_rounded_by_stores(at) ? call : rounded(node, call, in_carrier);
+  }
+
+  // A value that only leaves through stores of its own type is rounded by them.
+  bool is_rounded_by_stores(int at) const {
+    const auto reads = [&](const Node& node) { return std::ranges::find(node.args, at) != node.args.end(); };
+    const auto widens = [&](const Store& store) {
+      return store.node == at && store.type != expr_.node(at).type;
+    };
+    return std::ranges::none_of(expr_.nodes, reads) && std::ranges::none_of(expr_.stores, widens);
   }
 
   void write_parameters(int at) {
@@ -496,9 +506,11 @@ class RowSiteWriter {
     std::vector<std::string> arguments = element_arguments();
     arguments.emplace_back("Columns (&columns)[N]");
     begin_function("int N, int W", "void", "add_columns", arguments);
-    write_elements(arguments_of(totals));
-    for (const int total : totals) write_addition(total, "columns[i]");
-    line(2, "}}");
+    if (!totals.empty()) {
+      write_elements(arguments_of(totals));
+      for (const int total : totals) write_addition(total, "columns[i]");
+      line(2, "}}");
+    }
     line(1, "}}");
     begin_function("", "void", "finish_column",
                    {"const Args& args", "const Index (&at)[kRank]", "const Columns& total"});

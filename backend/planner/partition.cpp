@@ -22,7 +22,7 @@ constexpr int64_t kMostRowElements = int64_t{1} << 20;
 // Rows up to here are left to a fusion of their own; totals of longer ones are made behind the anchor.
 constexpr int64_t kShortRowElements = int64_t{1} << 16;
 // Reductions of one fusion whose totals feed back.
-constexpr int kMostFedBack = 16;
+constexpr int kMostFedBack = 6;
 
 int pointwise_cost(const Op& op) {
   const PointwiseInfo& row = info(std::get<Pointwise>(op.attributes).mode);

@@ -7,6 +7,7 @@
 #include "backend/planning.h"
 #include "heuristics/time_model.h"
 #include "tests/backend/engines/ask.h"
+#include "tests/backend/engines/golden_text.h"
 #include "tests/backend/engines/rows/cases.h"
 
 namespace fusor {
@@ -105,6 +106,33 @@ TEST(RowsEngine, EveryCandidateLowersToItsOwnSetting) {
       EXPECT_LE(launch.shared_bytes, h200().shared_per_block);
     }
   }
+}
+
+EngineConfig in_registers(int64_t threads) {
+  return {"rows",
+          1,
+          {{"vector", 8},
+           {"threads", threads},
+           {"group", threads},
+           {"cluster", 1},
+           {"held", 0},
+           {"batch", 1},
+           {"blocks", 1}}};
+}
+
+TEST(RowsEngine, HeaderOfSoftmaxEqualsTheGoldenText) {
+  const Lowered lowered =
+      test::lower(rows_engine(), whole(softmax(DataType::bf16, {640, 2048}, 1)), in_registers(128), h200());
+  ASSERT_THAT(lowered.steps, SizeIs(1));
+  EXPECT_EQ(test::generated_text(lowered, 0), test::golden_text("rows/rows"));
+}
+
+TEST(RowsEngine, HeadersOfABackwardNormEqualTheGoldenTexts) {
+  const Lowered lowered =
+      test::lower(rows_engine(), whole(rms_norm_bwd(DataType::bf16, {640, 2048})), in_registers(128), h200());
+  ASSERT_THAT(lowered.steps, SizeIs(2));
+  EXPECT_EQ(test::generated_text(lowered, 0), test::golden_text("rows/rows.columns"));
+  EXPECT_EQ(test::generated_text(lowered, 1), test::golden_text("rows/columns"));
 }
 
 }  // namespace
