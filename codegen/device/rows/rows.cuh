@@ -147,7 +147,7 @@ struct Rows {
   }
 };
 
-extern "C" __global__ void __launch_bounds__(kThreads) rows(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(kThreads, 1) rows(const __grid_constant__ Params p) {
   extern __shared__ __align__(16) char memory[];
   __shared__ __align__(16) char exchanged[2 * kExchangeBytes];
   // No block stores into another's shared memory before that one has begun.
