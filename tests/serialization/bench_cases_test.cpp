@@ -42,6 +42,19 @@ TEST(BenchCases, AConvolutionIsRead) {
   EXPECT_EQ(row.max_workspace, 64);
 }
 
+TEST(BenchCases, RowsAreRead) {
+  const auto cases = bench_cases_from_json(document(
+      R"({"id": "a", "group": "g", "op": "softmax", "x": [2, 3, 8], "axes": [1], "type": "bf16"},
+         {"id": "b", "group": "g", "op": "group_norm", "x": [2, 6, 4, 4], "groups": 3, "layout": "nchw",
+          "type": "fp16"})"));
+  ASSERT_EQ(cases.size(), 2u);
+  EXPECT_TRUE(cases[0].is_rows());
+  EXPECT_FALSE(cases[0].is_conv());
+  EXPECT_EQ(cases[0].axes, Dims{1});
+  EXPECT_EQ(cases[1].axes, Dims{3});
+  EXPECT_EQ(cases[1].groups, 3);
+}
+
 void expect_refused(const std::string& rows, const std::string& message) {
   try {
     bench_cases_from_json(document(rows));
@@ -57,6 +70,11 @@ TEST(BenchCases, MistakesAreNamed) {
   expect_refused(matmul + R"("mnk": [2, 0, 3]})", "cases[0].mnk[1]: expected an extent of 1 or more");
   expect_refused(matmul + R"("mnk": [2, 3, 4], "padding": [1]})", "unknown key 'padding'");
   expect_refused(matmul + R"("mnk": [2, 3, 4], "b": "mk"})", "'mk' is not one of kn, nk");
+  const std::string rows = R"({"id": "a", "group": "g", "op": "softmax", "type": "bf16", )";
+  expect_refused(rows + R"("x": [4]})", "cases[0].x: expected rows of elements, got 1 axes");
+  expect_refused(rows + R"("x": [4, 8], "axes": [2]})", "cases[0].axes[0]: expected an axis of x, got 2");
+  expect_refused(rows + R"("x": [4, 8], "groups": 3})",
+                 "cases[0].groups: expected a divisor of the channels");
   const std::string good = matmul + R"("mnk": [2, 3, 4]})";
   expect_refused(good + ", " + good, "cases[1].id: two cases are called 'a'");
 }
