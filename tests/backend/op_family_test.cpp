@@ -99,7 +99,7 @@ TEST_F(OpFamilyOfATest, PlansAndRunsOnTheCpu) {
 
 TEST_F(OpFamilyOfATest, PlansForAGpuAsOneOfTheLibrarysOwn) {
   const Plan plan = build(graph(true, true), DeviceInfo::named("h200"), {.compile = false});
-  for (const PlannedFusion& fusion : plan.fusions) EXPECT_EQ(fusion.config.engine, "elementwise");
+  for (const PlannedFusion& fusion : plan.fusions) EXPECT_EQ(fusion.config.engine, "rows");
   for (const Op& op : plan.graph.ops) EXPECT_NE(nature(op.attributes), Nature::composite);
 }
 
