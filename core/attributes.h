@@ -6,6 +6,8 @@
 #include <variant>
 
 #include "core/api.h"
+#include "core/ops/attention.h"
+#include "core/ops/block_scale.h"
 #include "core/ops/causal_conv1d.h"
 #include "core/ops/composite.h"
 #include "core/ops/concatenate.h"
@@ -13,10 +15,13 @@
 #include "core/ops/ctc_loss.h"
 #include "core/ops/gather.h"
 #include "core/ops/grid_sample.h"
+#include "core/ops/grouped_matmul.h"
 #include "core/ops/lrn.h"
 #include "core/ops/matmul.h"
 #include "core/ops/norm.h"
+#include "core/ops/paged.h"
 #include "core/ops/pointwise.h"
+#include "core/ops/random.h"
 #include "core/ops/reduction.h"
 #include "core/ops/resample.h"
 #include "core/ops/rnn.h"

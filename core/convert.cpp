@@ -100,6 +100,20 @@ inline uint32_t encode(Real value) {
   return select(magnitude > kInfinity, F.nan, number);
 }
 
+// A power of two with nothing else: 2^(bits - 127), 0xff is NaN. Rounds up, so that what a scale divides
+// stays in range; what is not positive gives the smallest.
+inline float decode_e8m0(uint32_t bits) {
+  return std::bit_cast<float>(bits == 0xff ? 0x7fffffffu : bits == 0 ? 0x00400000u : bits << 23);
+}
+inline uint8_t encode_e8m0(double value) {
+  if (std::isnan(value)) return 0xff;
+  if (!(value > 0x1p-127)) return 0;
+  if (value >= 0x1p127) return 0xfe;
+  int exponent = 0;
+  const double fraction = std::frexp(value, &exponent);
+  return static_cast<uint8_t>(exponent + 127 - (fraction == 0.5 ? 1 : 0));
+}
+
 template <class Integer>
 Integer saturate(double value) {
   if (std::isnan(value)) return 0;
@@ -172,6 +186,8 @@ double load_real(DataType type, const void* data, int64_t index) {
       return decode<kF8E4M3>(element<uint8_t>(data, index));
     case DataType::f8_e5m2:
       return decode<kF8E5M2>(element<uint8_t>(data, index));
+    case DataType::f8_e8m0:
+      return decode_e8m0(element<uint8_t>(data, index));
     default:
       return static_cast<double>(load_int(type, data, index));
   }
@@ -208,6 +224,8 @@ void store_real(DataType type, void* data, int64_t index, double value) {
       return put(data, index, static_cast<uint8_t>(encode<kF8E4M3>(value)));
     case DataType::f8_e5m2:
       return put(data, index, static_cast<uint8_t>(encode<kF8E5M2>(value)));
+    case DataType::f8_e8m0:
+      return put(data, index, encode_e8m0(value));
     case DataType::i64:
       return put(data, index, saturate<int64_t>(value));
     case DataType::i32:
@@ -268,8 +286,31 @@ double epsilon(DataType type) {
       return std::ldexp(1.0, -kF8E4M3.mantissa_bits);
     case DataType::f8_e5m2:
       return std::ldexp(1.0, -kF8E5M2.mantissa_bits);
+    case DataType::f8_e8m0:
+      return 1;
     default:
       return 0;
+  }
+}
+
+double largest_number(DataType type) {
+  switch (type) {
+    case DataType::f64:
+      return std::numeric_limits<double>::max();
+    case DataType::f32:
+      return std::numeric_limits<float>::max();
+    case DataType::f16:
+      return decode<kF16>(kF16.infinity - 1);
+    case DataType::bf16:
+      return decode<kBf16>(kBf16.infinity - 1);
+    case DataType::f8_e4m3:
+      return decode<kF8E4M3>(kF8E4M3.infinity - 1);
+    case DataType::f8_e5m2:
+      return decode<kF8E5M2>(kF8E5M2.infinity - 1);
+    case DataType::f8_e8m0:
+      return 0x1p127;
+    default:
+      return static_cast<double>(round_to(type, std::numeric_limits<int64_t>::max()));
   }
 }
 

@@ -19,6 +19,8 @@ double round_to(DataType type, double value);
 int64_t round_to(DataType type, int64_t value);
 /// Distance from 1 to the next number of a real type; 0 for integers.
 double epsilon(DataType type);
+/// The largest number of a type that is not infinite.
+double largest_number(DataType type);
 /// Bulk conversions between packed arrays of `type` and floats, for the CPU device's inner loops.
 void load_floats(DataType type, const void* data, int64_t count, float* out);
 void store_floats(DataType type, void* data, int64_t count, const float* values);

@@ -65,6 +65,7 @@ DataType default_compute(const Attributes& attributes, std::span<const Tensor* c
     const bool known = !inputs.empty() && axis >= 0 && axis < inputs[0]->dims.rank();
     return known ? index_type(inputs[0]->dims[static_cast<int>(axis)]) : DataType::i32;
   }
+  if (pointwise != nullptr && gives_words(pointwise->mode)) return DataType::i64;
   const auto any_is = [&](auto&& property) {
     return std::ranges::any_of(
         inputs, [&](const Tensor* input) { return input != nullptr && property(input->type); });

@@ -26,7 +26,8 @@ Inferred infer(const std::string& op_name, const Attributes& attributes,
 
 /// The compute type that an op gets when none is asked for: fp64 if any operand is, else fp32 if any operand
 /// is real or the mode is defined for reals only (avg and norm2 among the reductions), else int64 if any
-/// operand is, else int32. gen_index: int32, or int64 where the axis is longer than int32 counts.
+/// operand is, else int32. gen_index: int32, or int64 where the axis is longer than int32 counts;
+/// philox: int64.
 DataType default_compute(const Attributes& attributes, std::span<const Tensor* const> inputs);
 
 /// Gives the op that compute type, where ops of its kind have one.

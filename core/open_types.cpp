@@ -165,7 +165,9 @@ class Settlement {
 
 }  // namespace
 
-bool is_narrow_real(DataType type) { return is_real(type) && bits(type) <= 16; }
+bool is_narrow_real(DataType type) {
+  return is_real(type) && bits(type) <= 16 && bits(type) >= 8 && type != DataType::f8_e8m0;
+}
 
 DataType promoted(DataType a, DataType b) {
   if (a == b || is_boolean(b)) return a;

@@ -230,4 +230,77 @@ struct CausalConv1dGradients {
   Tensor dx, dweight, dbias, dinitial_states;
 };
 
+/// `seed` and `offset` of random numbers are integers of one element, by value or in memory.
+struct RngOptions {
+  Distribution distribution = Distribution::uniform;
+  double probability = 0.5;
+  double low = 0, high = 1;
+  double mean = 0, deviation = 1;
+  std::string name = {};
+  std::optional<DataType> type = std::nullopt;
+};
+
+struct DropoutResults {
+  Tensor y, mask;
+};
+
+/// A negative axis counts from the back.
+struct BlockScaleOptions {
+  int64_t block_size = 32;
+  int64_t axis = -1;
+  DataType y_type = DataType::f8_e4m3;
+  DataType scale_type = DataType::f8_e8m0;
+  std::string name = {};
+};
+
+struct BlockScaleResults {
+  Tensor y, scale;
+};
+
+struct PagedCacheOptions {
+  int64_t max_seq_len = 0;  ///< 0: all rows that the table has pages for
+  Tensor lengths = {};
+  std::string name = {};
+};
+
+struct MatmulLengthsOptions {
+  Tensor m_override = {};
+  Tensor n_override = {};
+  Tensor k_override = {};
+  double padding = 0;
+  std::string name = {};
+  std::optional<DataType> type = std::nullopt;
+};
+
+struct MoeOptions {
+  TokenMode mode = TokenMode::none;
+  Tensor token_index = {};
+  int64_t top_k = 1;
+  std::string name = {};
+  std::optional<DataType> type = std::nullopt;
+};
+
+struct SdpaOptions {
+  SdpaAttributes attributes = {};
+  Tensor bias = {};
+  Tensor seq_len_q = {};
+  Tensor seq_len_kv = {};
+  Tensor seed = {};
+  Tensor offset = {};
+  Tensor sink = {};
+  Tensor block_mask = {};    ///< an element for each 128 queries and 128 keys
+  Tensor page_table_k = {};  ///< of the forward pass
+  Tensor page_table_v = {};
+  std::string name = {};
+  std::optional<DataType> type = std::nullopt;
+};
+
+struct SdpaResults {
+  Tensor o, stats, max, sum_exp, rng_dump;
+};
+
+struct SdpaGradients {
+  Tensor dq, dk, dv, dbias, dsink;
+};
+
 }  // namespace fusor

@@ -267,4 +267,87 @@ CausalConv1dGradients GraphBuilder::causal_conv1d_bwd(const Tensor& dy, const Te
   return {all[0], all[1], all[2], all[3]};
 }
 
+// --- random numbers ----------------------------------------------------------------------------------------
+
+Tensor GraphBuilder::rng(const Dims& dims, const Tensor& seed, const Tensor& offset,
+                         const RngOptions& options) {
+  const Rng family{options.distribution, options.probability, options.low,
+                   options.high,         options.mean,        options.deviation};
+  return op(Attributes(family), std::vector{seed, offset}, common(options), {&dims, 1}).front();
+}
+
+DropoutResults GraphBuilder::dropout(const Tensor& x, const Tensor& seed, const Tensor& offset,
+                                     double probability, const OpOptions& options) {
+  const std::vector<Tensor> all = op(Dropout{probability}, std::vector{x, seed, offset}, options);
+  return {all[0], all[1]};
+}
+
+// --- blocks, pages and lengths -----------------------------------------------------------------------------
+
+BlockScaleResults GraphBuilder::block_scale_quantize(const Tensor& x, const BlockScaleOptions& options) {
+  const BlockScaleQuantize family{
+      {options.block_size, from_front(options.axis, x)}, options.y_type, options.scale_type};
+  const std::vector<Tensor> all = op(family, std::vector{x}, common(options));
+  return {all[0], all[1]};
+}
+
+Tensor GraphBuilder::block_scale_dequantize(const Tensor& x, const Tensor& scale,
+                                            const BlockScaleOptions& options) {
+  const BlockScaleDequantize family{{options.block_size, from_front(options.axis, x)}};
+  return op(family, std::vector{x, scale}, common(options)).front();
+}
+
+Tensor GraphBuilder::paged_cache_load(const Tensor& container, const Tensor& page_table,
+                                      const PagedCacheOptions& options) {
+  const PagedCacheLoad family{options.max_seq_len};
+  return op(family, trimmed({container, page_table, options.lengths}), common(options)).front();
+}
+
+Tensor GraphBuilder::ragged_load(const Tensor& x, const Tensor& offset, const Dims& dims, const Dims& strides,
+                                 const OpOptions& options) {
+  return op(Attributes(RaggedLoad{strides}), std::vector{x, offset}, options, {&dims, 1}).front();
+}
+
+Tensor GraphBuilder::ragged_store(const Tensor& x, const Tensor& offset, int64_t elements,
+                                  const Dims& strides, const OpOptions& options) {
+  const Dims dims{elements};
+  return op(Attributes(RaggedStore{strides}), std::vector{x, offset}, options, {&dims, 1}).front();
+}
+
+Tensor GraphBuilder::matmul_lengths(const Tensor& a, const Tensor& b, const MatmulLengthsOptions& options) {
+  const MatmulLengths family{options.padding};
+  const std::vector<Tensor> operands =
+      trimmed({a, b, options.m_override, options.n_override, options.k_override});
+  return op(family, operands, common(options)).front();
+}
+
+Tensor GraphBuilder::moe_grouped_matmul(const Tensor& tokens, const Tensor& weights,
+                                        const Tensor& first_token_offset, const MoeOptions& options) {
+  const MoeGroupedMatmul family{options.mode, options.top_k};
+  const std::vector<Tensor> operands = trimmed({tokens, weights, first_token_offset, options.token_index});
+  return op(family, operands, common(options)).front();
+}
+
+// --- attention ---------------------------------------------------------------------------------------------
+
+SdpaResults GraphBuilder::sdpa_fwd(const Tensor& q, const Tensor& k, const Tensor& v,
+                                   const SdpaOptions& options) {
+  const std::vector<Tensor> all =
+      op(SdpaForward{options.attributes},
+         trimmed({q, k, v, options.bias, options.seq_len_q, options.seq_len_kv, options.seed, options.offset,
+                  options.sink, options.block_mask, options.page_table_k, options.page_table_v}),
+         common(options));
+  return {all[0], all[1], all[2], all[3], all[4]};
+}
+
+SdpaGradients GraphBuilder::sdpa_bwd(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& o,
+                                     const Tensor& d_o, const Tensor& stats, const SdpaOptions& options) {
+  const std::vector<Tensor> all =
+      op(SdpaBackward{options.attributes},
+         trimmed({q, k, v, o, d_o, stats, options.bias, options.seq_len_q, options.seq_len_kv, options.seed,
+                  options.offset, options.sink, options.block_mask}),
+         common(options));
+  return {all[0], all[1], all[2], all[3], all[4]};
+}
+
 }  // namespace fusor

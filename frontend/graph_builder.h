@@ -192,6 +192,25 @@ class FUSOR_API GraphBuilder {
   CausalConv1dGradients causal_conv1d_bwd(const Tensor& dy, const Tensor& x, const Tensor& weight,
                                           const CausalConv1dOptions& options = {});
 
+  Tensor rng(const Dims& dims, const Tensor& seed, const Tensor& offset, const RngOptions& options = {});
+  DropoutResults dropout(const Tensor& x, const Tensor& seed, const Tensor& offset, double probability,
+                         const OpOptions& options = {});
+  BlockScaleResults block_scale_quantize(const Tensor& x, const BlockScaleOptions& options = {});
+  Tensor block_scale_dequantize(const Tensor& x, const Tensor& scale, const BlockScaleOptions& options = {});
+  Tensor paged_cache_load(const Tensor& container, const Tensor& page_table,
+                          const PagedCacheOptions& options = {});
+  /// `strides`: one for each axis of `dims` behind the batch.
+  Tensor ragged_load(const Tensor& x, const Tensor& offset, const Dims& dims, const Dims& strides,
+                     const OpOptions& options = {});
+  Tensor ragged_store(const Tensor& x, const Tensor& offset, int64_t elements, const Dims& strides,
+                      const OpOptions& options = {});
+  Tensor matmul_lengths(const Tensor& a, const Tensor& b, const MatmulLengthsOptions& options);
+  Tensor moe_grouped_matmul(const Tensor& tokens, const Tensor& weights, const Tensor& first_token_offset,
+                            const MoeOptions& options = {});
+  SdpaResults sdpa_fwd(const Tensor& q, const Tensor& k, const Tensor& v, const SdpaOptions& options = {});
+  SdpaGradients sdpa_bwd(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& o, const Tensor& d_o,
+                         const Tensor& stats, const SdpaOptions& options = {});
+
   /// An op of any family: its results in the order of its roles. Operands that are left out are Tensor{};
   /// optional results that nobody uses are not there in the finished graph.
   /// `given` holds the dims of results that the op does not imply.

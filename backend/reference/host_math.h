@@ -8,6 +8,8 @@
 #include <numbers>
 #include <type_traits>
 
+#include "core/philox.def"
+
 namespace fusor::reference {
 
 /// A signed integer whose arithmetic wraps, as the device's does.
@@ -57,6 +59,18 @@ template <class T>
 bool is_nan(T value) {
   if constexpr (std::is_floating_point_v<T>) return std::isnan(value);
   return false;
+}
+
+FUSOR_PHILOX(inline, philox_word, uint32_t, uint64_t, 0)
+FUSOR_PHILOX(inline, philox_second_word, uint32_t, uint64_t, 1)
+
+template <class S>
+uint64_t bits_of(Wrapped<S> value) {
+  return static_cast<uint64_t>(int64_t{value.value});
+}
+template <std::floating_point S>
+uint64_t bits_of(S value) {
+  return static_cast<uint64_t>(static_cast<int64_t>(value));
 }
 
 /// Elementary functions. Integers: division and remainder by zero give 0.
@@ -178,6 +192,21 @@ struct HostMath {
   template <class T>
   static T normal_pdf(T a) {
     return T(0.3989422804014327) * std::exp(T(-0.5) * a * a);
+  }
+  template <class T>
+  static T philox(T seed, T offset, T index) {
+    return word<T>(philox_word(bits_of(seed), bits_of(offset), bits_of(index)));
+  }
+  template <class T>
+  static T philox_second(T seed, T offset, T index) {
+    return word<T>(philox_second_word(bits_of(seed), bits_of(offset), bits_of(index)));
+  }
+  template <class T>
+  static T word(uint32_t bits) {
+    if constexpr (std::is_floating_point_v<T>)
+      return static_cast<T>(bits);
+    else
+      return T(static_cast<decltype(T::value)>(bits));
   }
   template <class T>
   static T multiply_add(T a, T b, T c) {

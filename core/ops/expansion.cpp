@@ -215,6 +215,15 @@ void Expansion::result(size_t role, int value) {
   written_.push_back(std::move(identity));
 }
 
+void Expansion::reshaped_result(std::string_view role, int value) {
+  if (!wants(role)) return;
+  const int y = op_.outputs[place_of(roles_.outputs, role)];
+  if (dims(value) == dims(y)) return result(role, value);
+  // Elements are only moved from there on.
+  const int moved = type(value) == type(y) ? value : cast(value, type(y));
+  written_.push_back({fresh_name(), Reshape{}, {moved}, {y}});
+}
+
 Graph expand_composites(const Graph& graph) {
   const auto is_composite = [](const Op& op) { return nature(op.attributes) == Nature::composite; };
   if (std::ranges::none_of(graph.ops, is_composite)) return graph;

@@ -107,7 +107,7 @@ class FUSOR_API Expansion {
   }
   int gather(int x, int index, int64_t axis) { return op(Gather{axis}, {x, index}); }
   int matmul(int a, int b) { return op(Matmul{}, {a, b}); }
-  int reshape(int x, const Dims& dims) { return op(Reshape{}, {x}, dims); }
+  int reshape(int x, const Dims& to) { return to == dims(x) ? x : op(Reshape{}, {x}, to); }
   int transpose(int x, const Dims& permutation) { return op(Transpose{permutation}, {x}); }
   /// x from `start` up to `limit` along one axis.
   int slice(int x, int64_t axis, int64_t start, int64_t limit);
@@ -115,7 +115,8 @@ class FUSOR_API Expansion {
 
   /// Says that `value` is the op's result of that role: once for each that wants() names.
   void result(size_t role, int value);
-  /// The same by name; nothing where nobody wants it.
+  /// The same by name; nothing where nobody wants it. reshaped_result: in other dims, which is a view.
+  void reshaped_result(std::string_view role, int value);
   void result(std::string_view role, int value) {
     if (wants(role)) result(place_of(roles_.outputs, role), value);
   }

@@ -82,9 +82,14 @@ bool Pointwise::has(std::string_view field) const {
 
 Roles Pointwise::roles() const {
   if (info(mode).name.ends_with("_bwd")) return {{{"dy"}, {"x"}}, {{"y"}}};
+  if (gives_words(mode)) return {{{"seed"}, {"offset"}, {"index"}}, {{"y"}}};
   if (mode == PointwiseMode::binary_select) return {{{"a"}, {"b"}, {"t"}}, {{"y"}}};
   if (info(mode).inputs == 1) return {{{"x"}}, {{"y"}}};
   return {{{"a"}, {"b"}}, {{"y"}}};
+}
+
+bool gives_words(PointwiseMode mode) {
+  return mode == PointwiseMode::philox || mode == PointwiseMode::philox_second;
 }
 
 DataType index_type(int64_t extent) {
@@ -98,6 +103,8 @@ std::vector<Inferred> Pointwise::infer(const Call& call) const {
   const Dims dims = broadcast_all(call);
   DataType type = compute;
   if (row.domain == PointwiseDomain::real) expect_real_compute(call, compute);
+  if (gives_words(mode) && compute != DataType::i64)
+    fail("{}: gives words of 32 bits; its compute type is int64, not {}", call.label, to_string(compute));
   if (row.domain == PointwiseDomain::compare || row.domain == PointwiseDomain::logical) type = DataType::b8;
   if (row.domain == PointwiseDomain::index) {
     if (is_real(compute))

@@ -66,6 +66,8 @@ struct Pointwise {
   friend bool operator==(const Pointwise&, const Pointwise&) = default;
 };
 
+/// Whether the mode gives random words.
+bool gives_words(PointwiseMode mode);
 /// The integer type of gen_index along an axis of that extent.
 DataType index_type(int64_t extent);
 

@@ -33,7 +33,7 @@ constexpr int32_t kDLCpu = 1, kDLCuda = 2, kDLCudaHost = 3, kDLCudaManaged = 13;
 
 /// The codes of DLPack that have a type here, by position.
 constexpr std::array<char, 15> kDLCodes = {'i', 'u', 'f', '?', 'B', '?', 'b', '?',
-                                           '?', '?', '4', '?', '5', '?', '?'};
+                                           '?', '?', '4', '?', '5', '?', '8'};
 
 // --- Python's names ----------------------------------------------------------------------------------------
 
@@ -300,6 +300,8 @@ ArrayType array_type(DataType type) {
       return {'4', 8};
     case DataType::f8_e5m2:
       return {'5', 8};
+    case DataType::f8_e8m0:
+      return {'8', 8};
     case DataType::u8:
       return {'u', 8};
     default:
@@ -326,6 +328,8 @@ std::string to_string(ArrayType type) {
       return "fp8_e4m3";
     case '5':
       return "fp8_e5m2";
+    case '8':
+      return "fp8_e8m0";
     default:
       return "a type that fusor does not have";
   }
@@ -334,7 +338,8 @@ std::string to_string(ArrayType type) {
 bool holds(ArrayType got, DataType want) {
   const ArrayType wanted = array_type(want);
   if (got == wanted) return true;
-  const bool foreign = wanted.code == 'B' || wanted.code == '4' || wanted.code == '5' || wanted.code == 'b';
+  const bool foreign = wanted.code == 'B' || wanted.code == '4' || wanted.code == '5' || wanted.code == '8' ||
+                       wanted.code == 'b';
   return foreign && got.code == 'u' && got.bits == wanted.bits;
 }
 

@@ -18,6 +18,7 @@ constexpr auto kForeignNames = std::to_array<std::pair<std::string_view, DataTyp
     {"bfloat16", DataType::bf16},
     {"float8_e4m3fn", DataType::f8_e4m3},
     {"float8_e5m2", DataType::f8_e5m2},
+    {"float8_e8m0fnu", DataType::f8_e8m0},
     {"bool", DataType::b8},
 #define FUSOR_DTYPE(id, name, bits, kind, device) {#id, DataType::id},
 #include <fusor/core/dtype.def>

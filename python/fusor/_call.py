@@ -10,6 +10,7 @@ _NUMPY_NAMES = {
 }  # fmt: skip
 _FOREIGN_NAMES = {
     DataType.bf16: "bfloat16", DataType.f8_e4m3: "float8_e4m3fn", DataType.f8_e5m2: "float8_e5m2",
+    DataType.f8_e8m0: "float8_e8m0fnu",
 }  # fmt: skip
 
 

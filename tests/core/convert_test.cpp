@@ -42,6 +42,23 @@ TEST(Convert, EveryPatternOfASmallFloatRoundTrips) {
     }
 }
 
+TEST(Convert, PowersOfTwoRoundTripAndOtherNumbersRoundUp) {
+  const DataType type = DataType::f8_e8m0;
+  for (uint32_t bits = 0; bits < 255; ++bits) {
+    const double value = value_of(type, bits);
+    ASSERT_EQ(value, std::ldexp(1.0, static_cast<int>(bits) - 127));
+    ASSERT_EQ(stored_bits(type, value), bits);
+    if (bits < 254) {
+      ASSERT_EQ(stored_bits(type, std::nextafter(value, kInf)), bits + 1);
+      ASSERT_EQ(stored_bits(type, 1.99 * value), bits + 1);
+    }
+  }
+  EXPECT_EQ(stored_bits(type, kNaN), 0xffU);
+  EXPECT_TRUE(std::isnan(value_of(type, 0xff)));
+  EXPECT_EQ(stored_bits(type, kInf), 254U);
+  for (const double small : {0.0, -1.0, -kInf, 1e-300}) EXPECT_EQ(stored_bits(type, small), 0U);
+}
+
 // The decoder against a second, literal reading of the formats.
 TEST(Convert, PatternsHaveTheirTextbookValues) {
   struct Format {

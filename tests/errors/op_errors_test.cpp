@@ -128,6 +128,113 @@ const Mistake<G> kGather[] = {
      "gather 'gather1': 'alpha' is a by-value scalar; only pointwise ops take those"},
 };
 
+Tensor ints(G& g, const char* name, const Dims& dims) { return g.input(name, dims, DataType::i32); }
+
+const Mistake<G> kRandom[] = {
+    {"SeedIsReal", [](G& g) { g.rng({4}, half(g, "seed", {1}), ints(g, "offset", {1})); },
+     "rng_uniform 'rng_uniform1': seed 'seed' is fp16 [1]; it must be one integer"},
+    {"ProbabilityAboveOne",
+     [](G& g) {
+       g.rng({4}, ints(g, "seed", {1}), ints(g, "offset", {1}),
+             {.distribution = Distribution::bernoulli, .probability = 1.5});
+     },
+     "rng_bernoulli 'rng_bernoulli1': probability 1.5 is outside 0 to 1"},
+    {"RangeEndsBeforeItBegins",
+     [](G& g) { g.rng({4}, ints(g, "seed", {1}), ints(g, "offset", {1}), {.low = 2, .high = 1}); },
+     "rng_uniform 'rng_uniform1': low 2 and high 1 are no range"},
+    {"DropsEverything",
+     [](G& g) { g.dropout(half(g, "x", {4}), ints(g, "seed", {1}), ints(g, "offset", {1}), 1); },
+     "dropout 'dropout1': probability 1 is not in 0 to below 1"},
+    {"WordsInReals",
+     [](G& g) {
+       const Tensor x = ints(g, "x", {1});
+       g.philox(x, x, x, {.compute = DataType::f32});
+     },
+     "philox 'philox1': gives words of 32 bits; its compute type is int64, not fp32"},
+};
+INSTANTIATE_TEST_SUITE_P(Random, OpErrors, testing::ValuesIn(kRandom), name_of<G>);
+
+const Mistake<G> kRows[] = {
+    {"TableOfReals",
+     [](G& g) {
+       g.paged_cache_load(half(g, "c", {4, 2, 8, 8}), half(g, "t", {1, 1, 2, 1}));
+     },
+     "paged_cache_load 'paged_cache_load1': 't' is fp16; it must be int32 or int64"},
+    {"MoreRowsThanPages",
+     [](G& g) {
+       g.paged_cache_load(half(g, "c", {4, 2, 8, 8}), ints(g, "t", {1, 1, 2, 1}), {.max_seq_len = 17});
+     },
+     "paged_cache_load 'paged_cache_load1': max_seq_len 17 is not within the 16 rows of the page table 't'"},
+    {"OffsetsOfAnotherBatch",
+     [](G& g) {
+       g.ragged_load(half(g, "x", {64}), ints(g, "o", {2}), {2, 4}, {1});
+     },
+     "ragged_load 'ragged_load1': 'o' [2] has 2 offsets; 2 batch entries need 3"},
+    {"StridesDoNotNest",
+     [](G& g) {
+       g.ragged_store(half(g, "x", {2, 4, 4}), ints(g, "o", {3}), 64, {2, 1});
+     },
+     "ragged_store 'ragged_store1': strides [2, 1] of dims [2, 4, 4] do not nest, so that elements would "
+     "share a "
+     "place"},
+    {"IndexWithoutAMode",
+     [](G& g) {
+       g.moe_grouped_matmul(half(g, "x", {4, 8}), half(g, "w", {2, 8, 8}), ints(g, "f", {2, 1, 1}),
+                            {.token_index = ints(g, "i", {4})});
+     },
+     "moe_grouped_matmul 'moe_grouped_matmul1': mode none does not take the operand token_index"},
+    {"WeightsOfAnotherDepth",
+     [](G& g) {
+       g.moe_grouped_matmul(half(g, "x", {4, 8}), half(g, "w", {2, 9, 8}), ints(g, "f", {2, 1, 1}));
+     },
+     "moe_grouped_matmul 'moe_grouped_matmul1': weights [2, 9, 8] are not [experts, 8, n]"},
+    {"BlocksOfNothing", [](G& g) { g.block_scale_quantize(half(g, "x", {4}), {.block_size = 0}); },
+     "block_scale_quantize 'block_scale_quantize1': block_size 0 is below 1"},
+    {"ScalesOfOtherBlocks", [](G& g) { g.block_scale_dequantize(half(g, "x", {64}), half(g, "s", {3})); },
+     "block_scale_dequantize 'block_scale_dequantize1': scale is [3]; it must be [2]"},
+};
+INSTANTIATE_TEST_SUITE_P(Rows, OpErrors, testing::ValuesIn(kRows), name_of<G>);
+
+void attend(G& g, const Dims& k, const SdpaOptions& options = {}) {
+  g.sdpa_fwd(half(g, "q", {2, 4, 8, 16}), half(g, "k", k), half(g, "v", {2, 2, 8, 16}), options);
+}
+
+const Mistake<G> kSdpa[] = {
+    {"DepthsDiffer",
+     [](G& g) {
+       attend(g, {2, 2, 8, 8});
+     },
+     "sdpa_fwd 'sdpa_fwd1': q [2, 4, 8, 16], k [2, 2, 8, 8] and v [2, 2, 8, 16] do not fit: one batch, one "
+     "depth of "
+     "q and k, one length of k and v"},
+    {"HeadsDoNotDivide",
+     [](G& g) {
+       attend(g, {2, 3, 8, 16});
+     },
+     "sdpa_fwd 'sdpa_fwd1': the 3 heads of k or v do not divide the 4 of q"},
+    {"NoAxisOfHeads",
+     [](G& g) {
+       attend(g, {2, 8, 16});
+     },
+     "sdpa_fwd 'sdpa_fwd1': k 'k' [2, 8, 16] needs 4 axes: batch, heads, sequence, depth"},
+    {"EmptyWindow",
+     [](G& g) {
+       attend(g, {2, 2, 8, 16}, {.attributes = {.left_bound = 0}});
+     },
+     "sdpa_fwd 'sdpa_fwd1': left_bound 0 is neither 1 or more keys nor -1 (none)"},
+    {"PaddingWithoutLengths",
+     [](G& g) {
+       attend(g, {2, 2, 8, 16}, {.attributes = {.padding_mask = true}});
+     },
+     "sdpa_fwd 'sdpa_fwd1': padding_mask needs the operands seq_len_q and seq_len_kv"},
+    {"DropoutWithoutSeed",
+     [](G& g) {
+       attend(g, {2, 2, 8, 16}, {.attributes = {.dropout_probability = 0.5}});
+     },
+     "sdpa_fwd 'sdpa_fwd1': dropout needs the operands seed and offset"},
+};
+INSTANTIATE_TEST_SUITE_P(Sdpa, OpErrors, testing::ValuesIn(kSdpa), name_of<G>);
+
 INSTANTIATE_TEST_SUITE_P(Gather, OpErrors, testing::ValuesIn(kGather), name_of<G>);
 INSTANTIATE_TEST_SUITE_P(Reduction, OpErrors, testing::ValuesIn(kReduction), name_of<G>);
 

@@ -104,6 +104,8 @@ class CaseGraph {
     }
     if (golden_.op == "rnn_fwd") return rnn_fwd();
     if (golden_.op == "rnn_bwd") return rnn_bwd();
+    if (golden_.op == "sdpa_fwd") return sdpa_fwd();
+    if (golden_.op == "sdpa_bwd") return sdpa_bwd();
     return {};
   }
 
@@ -111,6 +113,35 @@ class CaseGraph {
     const SoftmaxResults all = builder_.softmax(
         input("x"), {.axis = golden_.attributes.at("axis"), .log = golden_.attributes.value("log", false)});
     return {{"y", all.y}, {"max", all.max}, {"sum_exp", all.sum_exp}, {"logsumexp", all.logsumexp}};
+  }
+
+  SdpaOptions sdpa_options() {
+    SdpaOptions options;
+    options.attributes.attn_scale = golden_.attributes.at("attn_scale");
+    options.attributes.left_bound = golden_.attributes.value("left_bound", int64_t{-1});
+    options.attributes.right_bound = golden_.attributes.value("right_bound", int64_t{-1});
+    options.attributes.alibi_mask = golden_.attributes.value("alibi_mask", false);
+    options.attributes.padding_mask = golden_.attributes.value("padding_mask", false);
+    if (golden_.attributes.value("diagonal_alignment", "top_left") == "bottom_right")
+      options.attributes.diagonal_alignment = DiagonalAlignment::bottom_right;
+    options.bias = optional_input("bias");
+    for (const auto& [name, length] :
+         {std::pair("seq_len_q", &options.seq_len_q), std::pair("seq_len_kv", &options.seq_len_kv)})
+      if (golden_.inputs.contains(name))
+        *length = builder_.input(name, golden_.inputs.at(name).dims, DataType::i32);
+    return options;
+  }
+
+  Results sdpa_fwd() {
+    const Tensor q = input("q"), k = input("k"), v = input("v");
+    const SdpaResults all = builder_.sdpa_fwd(q, k, v, sdpa_options());
+    return {{"o", all.o}, {"stats", all.stats}, {"max", all.max}, {"sum_exp", all.sum_exp}};
+  }
+
+  Results sdpa_bwd() {
+    const Tensor q = input("q"), k = input("k"), v = input("v"), o = input("o"), d_o = input("do");
+    const SdpaGradients all = builder_.sdpa_bwd(q, k, v, o, d_o, input("stats"), sdpa_options());
+    return {{"dq", all.dq}, {"dk", all.dk}, {"dv", all.dv}, {"dbias", all.dbias}, {"dsink", all.dsink}};
   }
 
   template <class Enum>

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <numeric>
 #include <utility>
 
@@ -651,6 +652,202 @@ template <>
 struct Proposer<GridSampleBackward> : NotProposed {};
 template <>
 struct Proposer<CtcLoss> : NotProposed {};
+
+/// An integer of one element.
+int seed_of(Draft& draft) {
+  return draft.random.once_in(2) ? draft.new_scalar(DataType::i64) : draft.operand_of({1}, DataType::i32);
+}
+
+template <>
+struct Proposer<Rng> {
+  static constexpr int kShare = 1;
+
+  static std::optional<Proposal> propose(Draft& draft) {
+    Random& random = draft.random;
+    Rng op = random.pick(Rng::kinds());
+    if (op.distribution == Distribution::bernoulli) op.probability = random.pick({0.0, 0.125, 0.5, 1.0});
+    if (op.distribution == Distribution::uniform) op.low = random.pick({0.0, -1.0});
+    if (op.distribution == Distribution::normal) op.deviation = random.pick({1.0, 0.25});
+    const Dims dims = draft.tensor(draft.operand()).dims;
+    return Proposal{op, {seed_of(draft), seed_of(draft)}, dims};
+  }
+};
+
+template <>
+struct Proposer<Dropout> {
+  static constexpr int kShare = 1;
+
+  static std::optional<Proposal> propose(Draft& draft) {
+    const Dropout op{draft.random.pick({0.0, 0.1, 0.5})};
+    return Proposal{op, {draft.operand(), seed_of(draft), seed_of(draft)}, {}};
+  }
+};
+
+/// Scales differ by a rounding where a run does, and all of their block with them: unit tests have these.
+template <>
+struct Proposer<BlockScaleQuantize> {
+  static constexpr int kShare = 0;
+
+  static std::optional<Proposal> propose(Draft&) { return std::nullopt; }
+};
+
+template <>
+struct Proposer<BlockScaleDequantize> {
+  static constexpr int kShare = 1;
+
+  static std::optional<Proposal> propose(Draft& draft) {
+    const int x = draft.operand();
+    Dims dims = draft.tensor(x).dims;
+    BlockScaleDequantize op;
+    op.axis = draft.random.below(dims.rank());
+    op.block_size = draft.random.between(1, 9);
+    int64_t& extent = dims[static_cast<int>(op.axis)];
+    extent = (extent + op.block_size - 1) / op.block_size;
+    return Proposal{op, {x, draft.operand_of(dims)}, {}};
+  }
+};
+
+template <>
+struct Proposer<PagedCacheLoad> {
+  static constexpr int kShare = 1;
+
+  static std::optional<Proposal> propose(Draft& draft) {
+    Random& random = draft.random;
+    const int container = draft.operand(4, 4);
+    const Dims dims = draft.tensor(container).dims;
+    const int64_t batch = random.between(1, 3), pages = random.between(1, 4);
+    const int table = draft.operand_of({batch, 1, pages, 1}, DataType::i32);
+    const int lengths = random.once_in(2) ? draft.operand_of({batch, 1, 1, 1}, DataType::i32) : -1;
+    const PagedCacheLoad op{random.once_in(2) ? 0 : random.between(1, pages * dims[2])};
+    return Proposal{op, {container, table, lengths}, {}};
+  }
+};
+
+template <>
+struct Proposer<RaggedLoad> {
+  static constexpr int kShare = 1;
+
+  static std::optional<Proposal> propose(Draft& draft) {
+    Random& random = draft.random;
+    const int x = draft.operand(1, 1);
+    const Dims dims = draft.dims(static_cast<int>(random.between(2, 4)), draft.limits().elements);
+    Dims strides = packed_strides(dims);
+    strides.erase(0);
+    return Proposal{RaggedLoad{strides}, {x, draft.operand_of({dims[0] + 1}, DataType::i32)}, dims};
+  }
+};
+
+template <>
+struct Proposer<RaggedStore> {
+  static constexpr int kShare = 1;
+
+  static std::optional<Proposal> propose(Draft& draft) {
+    const int x = draft.operand(2);
+    const Dims dims = draft.tensor(x).dims;
+    Dims strides = packed_strides(dims);
+    strides.erase(0);
+    const int offset = draft.operand_of({dims[0] + 1}, draft.random.pick({DataType::i32, DataType::i64}));
+    return Proposal{RaggedStore{strides}, {x, offset}, {draft.random.between(1, 200)}};
+  }
+};
+
+template <>
+struct Proposer<MatmulLengths> {
+  static constexpr int kShare = 1;
+
+  static std::optional<Proposal> propose(Draft& draft) {
+    Random& random = draft.random;
+    const int a = draft.operand(2);
+    const Dims dims = draft.tensor(a).dims;
+    Dims b = dims, lengths = dims;
+    b[b.rank() - 2] = dims.back();
+    b[b.rank() - 1] = random.between(1, 16);
+    lengths[dims.rank() - 2] = lengths[dims.rank() - 1] = 1;
+    if (element_count(b) > draft.limits().elements) return std::nullopt;
+    std::vector<int> inputs{a, draft.operand_of(b, draft.tensor(a).type)};
+    for (int i = 0; i < 3; ++i)
+      inputs.push_back(random.once_in(2) ? draft.operand_of(lengths, DataType::i32) : -1);
+    return Proposal{MatmulLengths{random.pick({0.0, -1.0})}, inputs, {}};
+  }
+};
+
+template <>
+struct Proposer<MoeGroupedMatmul> {
+  static constexpr int kShare = 1;
+
+  static std::optional<Proposal> propose(Draft& draft) {
+    Random& random = draft.random;
+    const int tokens = draft.operand(2, 2);
+    const Dims dims = draft.tensor(tokens).dims;
+    const int64_t experts = random.between(1, 4), n = random.between(1, 9);
+    MoeGroupedMatmul op{random.pick({TokenMode::none, TokenMode::gather, TokenMode::scatter}),
+                        random.between(1, 3)};
+    if (dims[0] * std::max(dims[0], experts * n) > draft.limits().elements) return std::nullopt;
+    std::vector<int> inputs{tokens, draft.operand_of({experts, dims[1], n}, draft.tensor(tokens).type),
+                            draft.operand_of({experts, 1, 1}, DataType::i32)};
+    const int64_t rows = op.mode == TokenMode::scatter ? dims[0] : random.between(1, 20);
+    if (op.mode != TokenMode::none) inputs.push_back(draft.operand_of({rows}, DataType::i32));
+    return Proposal{op, inputs, {}};
+  }
+};
+
+/// Masks under which every query has a key.
+SdpaAttributes attention_of(Random& random, int64_t depth) {
+  SdpaAttributes op;
+  op.attn_scale = random.pick({1.0, 0.25, 1 / std::sqrt(static_cast<double>(depth))});
+  if (random.once_in(2)) op.right_bound = random.between(0, 3);
+  if (random.once_in(4)) op.alibi_mask = true;
+  return op;
+}
+
+/// q, k and v of one attention; nothing where they would be too large.
+std::optional<std::vector<int>> attention_operands(Draft& draft, const SdpaAttributes& op, int q) {
+  Random& random = draft.random;
+  const Dims dims = draft.tensor(q).dims;
+  const int64_t heads = random.pick<int64_t>({dims[1], 1}), keys = random.between(1, 40);
+  Dims k{dims[0], heads, keys, dims[3]}, v = k;
+  v[3] = random.between(1, 16);
+  Dims scores{dims[0], dims[1], dims[2], keys};
+  const bool is_far = op.alibi_mask && std::max(dims[2], keys) > 8;
+  if (is_far || element_count(scores) > draft.limits().elements ||
+      element_count(k) > draft.limits().elements || element_count(v) > draft.limits().elements)
+    return std::nullopt;
+  return std::vector{q, draft.operand_of(k, draft.tensor(q).type), draft.operand_of(v, draft.tensor(q).type)};
+}
+
+template <>
+struct Proposer<SdpaForward> {
+  static constexpr int kShare = 2;
+
+  static std::optional<Proposal> propose(Draft& draft) {
+    Random& random = draft.random;
+    const int q = draft.operand(4, 4);
+    const SdpaForward op{attention_of(random, draft.tensor(q).dims[3])};
+    auto inputs = attention_operands(draft, op, q);
+    if (!inputs) return std::nullopt;
+    const Dims dims = draft.tensor(q).dims;
+    const Dims scores{dims[0], dims[1], dims[2], draft.tensor((*inputs)[1]).dims[2]};
+    inputs->push_back(random.once_in(3) ? draft.operand_of(broadcast_of(random, scores)) : -1);
+    return Proposal{op, *inputs, {}};
+  }
+};
+
+template <>
+struct Proposer<SdpaBackward> {
+  static constexpr int kShare = 1;
+
+  static std::optional<Proposal> propose(Draft& draft) {
+    const int q = draft.operand(4, 4);
+    const Dims dims = draft.tensor(q).dims;
+    const SdpaBackward op{attention_of(draft.random, dims[3])};
+    auto inputs = attention_operands(draft, op, q);
+    if (!inputs) return std::nullopt;
+    const Dims o{dims[0], dims[1], dims[2], draft.tensor((*inputs)[2]).dims[3]};
+    for (int i = 0; i < 2; ++i) inputs->push_back(draft.operand_of(o));
+    inputs->push_back(draft.operand_of({dims[0], dims[1], dims[2], 1}));
+    return Proposal{op, *inputs, {}};
+  }
+};
 
 /// Families of programs that use the library: there are none to propose.
 template <>

@@ -230,6 +230,9 @@ std::optional<Computed> computed(const Pointwise& op, const Site& site) {
       const double most = static_cast<double>(site.dims(site.op.inputs[0])[static_cast<int>(op.axis)] - 1);
       return chosen(0, most, true);
     }
+    case philox:
+    case philox_second:
+      return std::nullopt;  // too large for what comes after
     case binary_select: {
       const Values& t = site[2];
       if (!t.exact) return std::nullopt;
@@ -540,6 +543,83 @@ AllComputed computed_all(const GridSampleBackward& op, const Site& site) {
 
 AllComputed computed_all(const CtcLoss&, const Site&) { return std::nullopt; }  // as steep as it is long
 
+AllComputed computed_all(const Rng& op, const Site& site) {
+  if (!site.exact()) return std::nullopt;
+  switch (op.distribution) {
+    case Distribution::bernoulli:
+      return std::vector{chosen(0, 1, true)};
+    case Distribution::uniform:
+      return std::vector{inexact(op.low, op.high)};
+    case Distribution::normal:
+      break;
+  }
+  return all_of({std::abs(op.mean) + 6 * op.deviation});
+}
+
+AllComputed computed_all(const Dropout& op, const Site& site) {
+  return std::vector{symmetric(site[0].largest() / (1 - op.probability)), chosen(0, 1, true)};
+}
+
+AllComputed computed_all(const BlockScaleQuantize&, const Site&) { return std::nullopt; }
+
+AllComputed computed_all(const BlockScaleDequantize&, const Site& site) {
+  return all_of({site[0].largest() * site[1].largest()});
+}
+
+// Zeros beside what is taken.
+AllComputed taken_or_zero(const Site& site) {
+  for (size_t i = 1; i < site.in.size(); ++i)
+    if (site.op.inputs[i] >= 0 && !site[i].exact) return std::nullopt;
+  return std::vector{chosen(std::min(site[0].least, 0.0), std::max(site[0].most, 0.0), site[0].exact)};
+}
+AllComputed computed_all(const PagedCacheLoad&, const Site& site) { return taken_or_zero(site); }
+AllComputed computed_all(const RaggedLoad&, const Site& site) { return taken_or_zero(site); }
+AllComputed computed_all(const RaggedStore&, const Site& site) { return taken_or_zero(site); }
+
+AllComputed computed_all(const MatmulLengths& op, const Site& site) {
+  for (size_t i = 2; i < site.in.size(); ++i)
+    if (site.op.inputs[i] >= 0 && !site[i].exact) return std::nullopt;
+  const double terms = static_cast<double>(site.dims(site.op.inputs[0]).back());
+  return all_of({terms * site[0].largest() * site[1].largest() + std::abs(op.padding)});
+}
+
+AllComputed computed_all(const MoeGroupedMatmul&, const Site& site) {
+  for (size_t i = 2; i < site.in.size(); ++i)
+    if (!site[i].exact) return std::nullopt;
+  const double terms = static_cast<double>(site.dims(site.op.inputs[0]).back());
+  return all_of({terms * site[0].largest() * site[1].largest()});
+}
+
+/// The largest score of an attention.
+double largest_score(const SdpaAttributes& op, const Site& site) {
+  const Roled roled(site);
+  const double depth = static_cast<double>(site.dims(site.op.inputs[0]).back());
+  const double far =
+      static_cast<double>(std::max(site.dims(site.op.inputs[0])[2], site.dims(site.op.inputs[1])[2]));
+  return std::abs(op.attn_scale) * depth * site[0].largest() * site[1].largest() + roled.largest("bias", 0) +
+         (op.alibi_mask ? far : 0);
+}
+
+AllComputed computed_all(const SdpaForward& op, const Site& site) {
+  const double score = largest_score(op, site);
+  const double keys = static_cast<double>(site.dims(site.op.inputs[1])[2]);
+  if (score > 20) return std::nullopt;
+  return all_of({site[2].largest(), score + std::log(keys), score, keys, 1});
+}
+
+AllComputed computed_all(const SdpaBackward& op, const Site& site) {
+  const double score = largest_score(op, site) + site[5].largest();
+  if (score > 4) return std::nullopt;
+  const double p = std::exp(score), rows = static_cast<double>(site.dims(site.op.inputs[0])[2]) *
+                                           static_cast<double>(site.dims(site.op.inputs[0])[1]);
+  const double depth = static_cast<double>(site.dims(site.op.inputs[2]).back());
+  const double keys = static_cast<double>(site.dims(site.op.inputs[1])[2]);
+  const double ds = p * depth * site[4].largest() * (site[2].largest() + site[3].largest());
+  const double scale = std::abs(op.attn_scale);
+  return all_of({scale * keys * ds * site[1].largest(), scale * rows * ds * site[0].largest(),
+                 rows * p * site[4].largest(), rows * ds, rows * ds});
+}
+
 /// A family of one result.
 template <class Family>
 AllComputed computed_all(const Family& op, const Site& site) {
@@ -562,7 +642,7 @@ std::optional<Values> held(Values values, DataType type, DataType compute) {
   return values;
 }
 
-double largest_number(DataType type) {
+double largest_stored(DataType type) {
   switch (type) {
     case DataType::f8_e4m3:
       return 448;
@@ -590,7 +670,7 @@ std::optional<Values> stored(const Computed& result, DataType type, DataType com
     if (!values.exact) return std::nullopt;
     return Values{0, 1, true};
   }
-  const double most = largest_number(type), least = type == DataType::u8 ? 0 : -most;
+  const double most = largest_stored(type), least = type == DataType::u8 ? 0 : -most;
   values.least = std::clamp(values.least, least, most);
   values.most = std::clamp(values.most, least, most);
   // Rounding moves the bounds outwards by at most one place.

@@ -22,6 +22,10 @@ FUSOR_DEVICE float widen(f16 x) {
 }
 // The upper byte of an fp16.
 FUSOR_DEVICE float widen(f8_e5m2 x) { return widen(f16{static_cast<u16>(x.bits << 8)}); }
+// A power of two: the exponent of a float, subnormal for the smallest.
+FUSOR_DEVICE float widen(f8_e8m0 x) {
+  return __uint_as_float(x.bits == 0xff ? 0x7fffffffu : x.bits == 0 ? 0x00400000u : static_cast<u32>(x.bits) << 23);
+}
 FUSOR_DEVICE float widen(f8_e4m3 x) {
   if constexpr (Config::arch >= 890) {
     u32 pair;
@@ -171,6 +175,20 @@ struct Narrow<f8_e5m2> {
     } else {
       return f8_e5m2{float_to_f8<5, 2, 0x7b>(odd_float(x))};
     }
+  }
+};
+
+// Up to the next power of two; what is not positive gives the smallest.
+template <>
+struct Narrow<f8_e8m0> {
+  template <class C>
+  static __device__ __forceinline__ f8_e8m0 from(C x) {
+    const float value = odd_float(x);
+    const u32 bits = __float_as_uint(value);
+    if (value != value) return f8_e8m0{0xff};
+    if (!(value > 0x1p-127f)) return f8_e8m0{0};
+    const u32 exponent = (bits + 0x7fffffu) >> 23;
+    return f8_e8m0{static_cast<u8>(exponent < 1 ? 1 : exponent > 0xfe ? 0xfe : exponent)};
   }
 };
 

@@ -22,6 +22,9 @@ struct f8_e4m3 {
 struct f8_e5m2 {
   u8 bits;
 };
+struct f8_e8m0 {
+  u8 bits;
+};
 struct b8 {
   u8 bits;
 };

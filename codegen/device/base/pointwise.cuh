@@ -7,6 +7,7 @@
 #include "codegen/device/base/conversions.cuh"
 #include "codegen/device/base/indexing.cuh"
 #include "codegen/device/base/memory.cuh"
+#include "core/philox.def"
 
 // The ends of a carrier's range; the infinities of reals.
 template <class T>
@@ -31,6 +32,9 @@ template <class T>
 struct Parameters {
   T lower_clip, upper_clip, lower_clip_slope, elu_alpha, softplus_beta, swish_beta;
 };
+
+FUSOR_PHILOX(FUSOR_DEVICE, philox_word, u32, u64, 0)
+FUSOR_PHILOX(FUSOR_DEVICE, philox_second_word, u32, u64, 1)
 
 // Functions of one argument that CUDA has for both widths: name, the one for float, the one for double.
 #define FUSOR_BUILTIN(name, narrow_form, wide_form)           \
@@ -79,6 +83,15 @@ struct Exact {
     return ::multiply_add(a, b, c);
   }
 
+  template <class T>
+  FUSOR_DEVICE T philox(T seed, T offset, T index) {
+    return static_cast<T>(philox_word(static_cast<u64>(seed), static_cast<u64>(offset), static_cast<u64>(index)));
+  }
+  template <class T>
+  FUSOR_DEVICE T philox_second(T seed, T offset, T index) {
+    return static_cast<T>(
+        philox_second_word(static_cast<u64>(seed), static_cast<u64>(offset), static_cast<u64>(index)));
+  }
   FUSOR_DEVICE float pow(float a, float b) { return ::powf(a, b); }
   FUSOR_DEVICE double pow(double a, double b) { return ::pow(a, b); }
   // The remainder has the dividend's sign.

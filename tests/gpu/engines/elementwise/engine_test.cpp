@@ -36,6 +36,17 @@ TEST(ElementwiseGpu, EveryModeInFp32AndFp16) {
   }
 }
 
+TEST(ElementwiseGpu, ScalesConvertToAndFromEveryType) {
+  FUSOR_NEEDS_GPU();
+  for (const DataType other : kTypes)
+    for (const bool to : {false, true}) {
+      GraphBuilder g("scales");
+      const Tensor x = g.input("x", {3, 131}, to ? other : DataType::f8_e8m0);
+      g.output(g.identity(x), {.type = to ? DataType::f8_e8m0 : other});
+      expect_correct(g.finish(), fmt::format("{} {}", to ? "from" : "to", to_string(other)));
+    }
+}
+
 TEST(ElementwiseGpu, EveryPairOfTypesConverts) {
   FUSOR_NEEDS_GPU();
   for (const DataType from : kTypes)

@@ -1,0 +1,394 @@
+// Owns the rules and expansions of scaled dot-product attention.
+#include "core/ops/attention.h"
+
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <numbers>
+#include <tuple>
+
+#include "core/ops/expansion.h"
+#include "core/ops/paged.h"
+#include "core/ops/random.h"
+#include "core/ops/rules.h"
+
+namespace fusor {
+
+namespace {
+
+constexpr int64_t kBlock = 128;  // queries and keys of one element of a block mask
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+// Less than every score, and finite: rows without any have this for their maximum.
+constexpr double kLeastScore = -3e38;
+
+// ---- Rules ----
+
+struct Shape {
+  int64_t batch, heads, queries, keys, key_heads, value_heads, depth, value_depth;
+};
+
+void expect_rank_4(const Call& call, const char* role) {
+  const Tensor* const x = call.operand(role);
+  if (x != nullptr && x->dims.rank() != 4)
+    fail("{}: {} '{}' {} needs 4 axes: batch, heads, sequence, depth", call.label, role, x->name,
+         to_string(x->dims));
+}
+
+// k or v, as they are or through a page table.
+Dims keys_of(const Call& call, const char* role, const char* table, const SdpaAttributes& op) {
+  expect_rank_4(call, role);
+  const Tensor& x = *call.operand(role);
+  const Tensor* const pages = call.operand(table);
+  return pages == nullptr ? x.dims : paged_dims(call, x, *pages, op.max_seq_len_kv);
+}
+
+Shape shape_of(const Call& call, const SdpaAttributes& op) {
+  expect_rank_4(call, "q");
+  const Tensor& q = *call.operand("q");
+  const Dims k = keys_of(call, "k", "page_table_k", op), v = keys_of(call, "v", "page_table_v", op);
+  const Shape shape{q.dims[0], q.dims[1], q.dims[2], k[2], k[1], v[1], q.dims[3], v[3]};
+  if (k[0] != q.dims[0] || v[0] != q.dims[0] || k[3] != q.dims[3] || v[2] != k[2])
+    fail("{}: q {}, k {} and v {} do not fit: one batch, one depth of q and k, one length of k and v",
+         call.label, to_string(q.dims), to_string(k), to_string(v));
+  for (const int64_t heads : {k[1], v[1]})
+    if (q.dims[1] % heads != 0)
+      fail("{}: the {} heads of k or v do not divide the {} of q", call.label, heads, q.dims[1]);
+  return shape;
+}
+
+void expect_attributes(const Call& call, const SdpaAttributes& op) {
+  if (!std::isfinite(op.attn_scale)) fail("{}: attn_scale {} is not finite", call.label, op.attn_scale);
+  if (op.left_bound < -1 || op.left_bound == 0)
+    fail("{}: left_bound {} is neither 1 or more keys nor -1 (none)", call.label, op.left_bound);
+  if (op.right_bound < -1) fail("{}: right_bound {} is below -1 (none)", call.label, op.right_bound);
+  if (!(op.dropout_probability >= 0 && op.dropout_probability < 1))
+    fail("{}: dropout_probability {} is not in 0 to below 1", call.label, op.dropout_probability);
+  const bool has_seed = call.operand("seed") != nullptr && call.operand("offset") != nullptr;
+  if (op.dropout_probability > 0 && !has_seed)
+    fail("{}: dropout needs the operands seed and offset", call.label);
+  const bool has_lengths = call.operand("seq_len_q") != nullptr && call.operand("seq_len_kv") != nullptr;
+  if (op.padding_mask && !has_lengths)
+    fail("{}: padding_mask needs the operands seq_len_q and seq_len_kv", call.label);
+}
+
+Shape expect_operands(const Call& call, const SdpaAttributes& op) {
+  refuse_scalars_but(call, {"seed", "offset"});
+  const Shape shape = shape_of(call, op);
+  expect_attributes(call, op);
+  expect_seed(call);
+  expect_broadcast(call, "bias", {shape.batch, shape.heads, shape.queries, shape.keys});
+  for (const char* role : {"seq_len_q", "seq_len_kv"}) {
+    expect_integers(call, role);
+    expect_dims(call, role, {shape.batch, 1, 1, 1});
+  }
+  expect_dims(call, "sink", {1, shape.heads, 1, 1});
+  expect_broadcast(
+      call, "block_mask",
+      {shape.batch, shape.heads, (shape.queries + kBlock - 1) / kBlock, (shape.keys + kBlock - 1) / kBlock});
+  return shape;
+}
+
+// ---- Expansion ----
+
+// Scores of one attention, with heads in groups that share a key, [b, h_k, h / h_k, s, t], where there are
+// any.
+class Attention {
+ public:
+  Attention(Expansion& e, const SdpaAttributes& op) : e_(e), op_(op) {
+    k_ = op.max_seq_len_kv > 0 && e.has("page_table_k")
+             ? paged_load(e, e.input("k"), e.input("page_table_k"), op.max_seq_len_kv)
+             : e.input("k");
+    v_ = op.max_seq_len_kv > 0 && e.has("page_table_v")
+             ? paged_load(e, e.input("v"), e.input("page_table_v"), op.max_seq_len_kv)
+             : e.input("v");
+    const Dims q = e.dims(e.input("q")), k = e.dims(k_), v = e.dims(v_);
+    heads_ = q[1];
+    is_grouped_ = k[1] == v[1] && k[1] != heads_ && k[1] != 1;
+    groups_ = k[1];
+    scores_ =
+        is_grouped_ ? Dims{q[0], groups_, heads_ / groups_, q[2], k[2]} : Dims{q[0], heads_, q[2], k[2]};
+    if (op.padding_mask) {
+      query_length_ = per_query(e.input("seq_len_q"));
+      key_length_ = per_query(e.input("seq_len_kv"));
+    }
+    keep_ = kept_scores();
+    if (op.dropout_probability > 0)
+      kept_by_dropout_ =
+          kept_elements(e, scores_, e.input("seed"), e.input("offset"), 1 - op.dropout_probability);
+  }
+
+  int queries_axis() const { return scores_.rank() - 2; }
+  int keys_axis() const { return scores_.rank() - 1; }
+  bool masks() const { return keep_ >= 0; }
+
+  // [b or 1, h or 1, rows, columns] as scores have it.
+  int per_query(int x) {
+    if (!is_grouped_) return x;
+    const Dims dims = e_.dims(x);
+    const bool one = dims[1] == 1;
+    return e_.reshape(x, {dims[0], one ? 1 : groups_, one ? 1 : heads_ / groups_, dims[2], dims[3]});
+  }
+  // [b, h_k, rows, columns]: one for each group.
+  int per_key(int x) {
+    const Dims dims = e_.dims(x);
+    if (is_grouped_) return e_.reshape(x, {dims[0], groups_, 1, dims[2], dims[3]});
+    if (dims[1] == heads_ || dims[1] == 1) return x;
+    const int split = e_.reshape(x, {dims[0], dims[1], 1, dims[2], dims[3]});
+    const Dims repeated{dims[0], dims[1], heads_ / dims[1], dims[2], dims[3]};
+    const int copies = e_.op(Pointwise{.mode = PointwiseMode::identity}, {split}, repeated);
+    return e_.reshape(copies, {dims[0], heads_, dims[2], dims[3]});
+  }
+  // The way back: a tensor of scores' batch and heads, summed to the dims of the result.
+  void result(const char* role, int x) {
+    if (!e_.wants(role)) return;
+    Dims target = e_.result_dims(role);
+    while (target.rank() < 4) target.insert(0, 1);
+    if (is_grouped_) {
+      const bool one = target[1] == 1, whole = target[1] == heads_;
+      target = {target[0], one ? 1 : groups_, whole ? heads_ / groups_ : 1, target[2], target[3]};
+    }
+    if (e_.dims(x) != target) x = e_.reduce_to(ReductionMode::add, x, target);
+    e_.reshaped_result(role, x);
+  }
+
+  int transposed(int x) {
+    Dims order;
+    for (int i = 0; i < e_.dims(x).rank(); ++i) order.push_back(i);
+    std::swap(order[order.rank() - 2], order[order.rank() - 1]);
+    return e_.transpose(x, order);
+  }
+
+  // Rows beyond their lengths are 0, whatever lies there.
+  int of_queries(int x) { return without_padding(per_query(x), query_length_); }
+  int of_keys(int x) { return without_padding(per_key(x), key_length_); }
+  int key() const { return k_; }
+  int value() const { return v_; }
+
+  int scores() {
+    int s = e_.matmul(per_query(e_.input("q")), transposed(per_key(k_)));
+    if (op_.attn_scale != 1) s = e_.mul(s, e_.constant(op_.attn_scale));
+    if (e_.has("bias")) s = e_.add(s, bias());
+    if (op_.alibi_mask) s = e_.add(s, e_.mul(alibi_slopes(), e_.real(distance())));
+    return s;
+  }
+
+  int masked(int x, double otherwise) {
+    return masks() ? e_.binary_select(x, e_.constant(otherwise), keep_) : x;
+  }
+  // Of rows that are queries: the others are `otherwise`.
+  int of_live_rows(int x, double otherwise) {
+    if (!op_.padding_mask) return x;
+    const int row = e_.index(e_.dims(x), queries_axis());
+    return e_.binary_select(x, e_.constant(otherwise), e_.cmp_lt(row, query_length_));
+  }
+
+  int dropped(int p) {
+    if (kept_by_dropout_ < 0) return p;
+    const int scaled = e_.mul(p, e_.constant(1 / (1 - op_.dropout_probability)));
+    return e_.binary_select(scaled, e_.constant(0), kept_by_dropout_);
+  }
+  // 1 where dropout keeps a probability, in the dims of the result.
+  int dump() {
+    const Dims dims = e_.result_dims("rng_dump");
+    if (kept_by_dropout_ < 0)
+      return e_.op(Pointwise{.mode = PointwiseMode::identity}, {e_.constant(1)}, dims);
+    return is_grouped_ ? e_.reshape(kept_by_dropout_, dims) : kept_by_dropout_;
+  }
+
+  int bias() {
+    const int x = e_.input("bias");
+    Dims dims = e_.dims(x);
+    while (dims.rank() < 4) dims.insert(0, 1);
+    return per_query(dims == e_.dims(x) ? x : e_.reshape(x, dims));
+  }
+
+ private:
+  int without_padding(int x, int length) {
+    if (!op_.padding_mask) return x;
+    const Dims dims = e_.dims(x);
+    const int row = e_.index(dims, dims.rank() - 2);
+    return e_.binary_select(x, e_.constant(0), e_.cmp_lt(row, length));
+  }
+
+  // Key less query.
+  int distance() {
+    if (distance_ < 0) distance_ = e_.sub(e_.index(scores_, keys_axis()), e_.index(scores_, queries_axis()));
+    return distance_;
+  }
+
+  // How far the diagonal lies from that of the first query and key, plus `more`.
+  int diagonal(int64_t more) {
+    if (op_.diagonal_alignment == DiagonalAlignment::top_left) return e_.integer(more);
+    if (!op_.padding_mask) return e_.integer(scores_[keys_axis()] - scores_[queries_axis()] + more);
+    const int shift = e_.sub(key_length_, query_length_);
+    return more == 0 ? shift : e_.add(shift, e_.integer(more));
+  }
+
+  void also(int& keep, int condition) { keep = keep < 0 ? condition : e_.logical_and(keep, condition); }
+
+  int kept_scores() {
+    int keep = -1;
+    if (op_.right_bound >= 0) also(keep, e_.cmp_le(distance(), diagonal(op_.right_bound)));
+    if (op_.left_bound >= 0) also(keep, e_.cmp_gt(distance(), diagonal(-op_.left_bound)));
+    if (op_.padding_mask) {
+      also(keep, e_.cmp_lt(e_.index(scores_, keys_axis()), key_length_));
+      also(keep, e_.cmp_lt(e_.index(scores_, queries_axis()), query_length_));
+    }
+    if (e_.has("block_mask")) also(keep, e_.cmp_neq(block_mask(), e_.integer(0)));
+    return keep;
+  }
+
+  // The block mask's element for each query and key.
+  int block_mask() {
+    const auto block_of = [&](const Dims& dims, int axis) {
+      return e_.div(e_.index(dims, axis), e_.integer(kBlock));
+    };
+    int mask = e_.input("block_mask");
+    Dims dims = e_.dims(mask);
+    while (dims.rank() < 4) dims.insert(0, 1);
+    if (dims != e_.dims(mask)) mask = e_.reshape(mask, dims);
+    const int rows = block_of({1, 1, scores_[queries_axis()], 1}, 2),
+              columns = block_of({1, 1, 1, scores_[keys_axis()]}, 3);
+    if (dims[2] != 1) mask = e_.op(Gather{2}, {mask, rows});
+    if (dims[3] != 1) mask = e_.op(Gather{3}, {mask, columns});
+    return per_query(mask);
+  }
+
+  // Press et al. 2022: a geometric sequence over the heads; beyond a power of two, every other member of the
+  // next.
+  int alibi_slopes() {
+    const auto power = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(heads_)));
+    const Dims dims{1, heads_, 1, 1};
+    const double step = -8 * std::numbers::ln2 / static_cast<double>(power);
+    const int head = e_.index(dims, 1);
+    int place = e_.real(e_.add(head, e_.integer(1)));
+    if (power != heads_) {
+      const int beyond = e_.add(e_.real(e_.sub(head, e_.integer(power))), e_.constant(0.5));
+      place = e_.binary_select(place, beyond, e_.cmp_lt(head, e_.integer(power)));
+    }
+    return per_query(e_.exp(e_.mul(place, e_.constant(step))));
+  }
+
+  Expansion& e_;
+  const SdpaAttributes& op_;
+  Dims scores_;
+  bool is_grouped_ = false;
+  int64_t heads_ = 1, groups_ = 1;
+  int k_ = -1, v_ = -1;
+  int query_length_ = -1, key_length_ = -1;
+  int keep_ = -1, kept_by_dropout_ = -1, distance_ = -1;
+};
+
+Roles roles_of(std::vector<Role> first, std::vector<Role> more, std::vector<Role> outputs) {
+  const std::vector<Role> common = {
+      {.name = "bias", .optional = true},       {.name = "seq_len_q", .optional = true},
+      {.name = "seq_len_kv", .optional = true}, {.name = "seed", .optional = true},
+      {.name = "offset", .optional = true},     {.name = "sink", .optional = true},
+      {.name = "block_mask", .optional = true}};
+  first.insert(first.end(), common.begin(), common.end());
+  first.insert(first.end(), more.begin(), more.end());
+  return {std::move(first), std::move(outputs)};
+}
+
+}  // namespace
+
+std::string_view to_string(DiagonalAlignment alignment) {
+  return alignment == DiagonalAlignment::top_left ? "top_left" : "bottom_right";
+}
+
+// --- forward -----------------------------------------------------------------------------------------------
+
+Roles SdpaForward::roles() const {
+  return roles_of({{"q"}, {"k"}, {"v"}},
+                  {{.name = "page_table_k", .optional = true}, {.name = "page_table_v", .optional = true}},
+                  {{.name = "o", .optional = true},
+                   {.name = "stats", .optional = true, .own_type = true},
+                   {.name = "max", .optional = true, .own_type = true},
+                   {.name = "sum_exp", .optional = true, .own_type = true},
+                   {.name = "rng_dump", .optional = true, .own_type = true}});
+}
+
+std::vector<Inferred> SdpaForward::infer(const Call& call) const {
+  const Shape s = expect_operands(call, *this);
+  const DataType type = real_type(call);
+  const Inferred statistic = in_row_major(call, {s.batch, s.heads, s.queries, 1}, type);
+  return {in_order_of(call, {s.batch, s.heads, s.queries, s.value_depth}, type, call.input(0)), statistic,
+          statistic, statistic, in_row_major(call, {s.batch, s.heads, s.queries, s.keys}, type)};
+}
+
+void SdpaForward::expand(Expansion& e) const {
+  Attention a(e, *this);
+  const bool has_sink = e.has("sink");
+  const int s = a.masked(a.scores(), -kInfinity);
+  const int axis = a.keys_axis();
+  const int max = e.reduce(ReductionMode::max, s, axis);
+  const int sink = has_sink ? a.per_query(e.input("sink")) : -1;
+  const int least = has_sink ? e.max(max, sink) : a.masks() ? e.max(max, e.constant(kLeastScore)) : max;
+  const int exp = e.exp(e.sub(s, least));
+  int sum = e.reduce(ReductionMode::add, exp, axis);
+  if (has_sink) sum = e.add(sum, e.exp(e.sub(sink, least)));
+  const bool may_be_empty = a.masks() && !has_sink;
+  const int divisor = may_be_empty ? e.binary_select(sum, e.constant(1), e.cmp_neq(sum, e.constant(0))) : sum;
+  const int p = a.dropped(e.div(exp, divisor));
+  a.result("o", e.matmul(p, a.of_keys(a.value())));
+  if (e.wants("stats")) a.result("stats", a.of_live_rows(e.add(least, e.log(sum)), -kInfinity));
+  a.result("max", has_sink ? least : max);
+  a.result("sum_exp", sum);
+  if (e.wants("rng_dump")) e.reshaped_result("rng_dump", a.dump());
+}
+
+// --- backward ----------------------------------------------------------------------------------------------
+
+Roles SdpaBackward::roles() const {
+  return roles_of({{"q"}, {"k"}, {"v"}, {"o"}, {"do"}, {"stats"}}, {},
+                  {{.name = "dq", .optional = true},
+                   {.name = "dk", .optional = true},
+                   {.name = "dv", .optional = true},
+                   {.name = "dbias", .optional = true, .own_type = true},
+                   {.name = "dsink", .optional = true, .own_type = true}});
+}
+
+std::vector<Inferred> SdpaBackward::infer(const Call& call) const {
+  const Shape s = expect_operands(call, *this);
+  expect_dims(call, "o", {s.batch, s.heads, s.queries, s.value_depth});
+  expect_dims(call, "do", {s.batch, s.heads, s.queries, s.value_depth});
+  expect_dims(call, "stats", {s.batch, s.heads, s.queries, 1});
+  const DataType type = real_type(call);
+  const auto like = [&](const char* role) {
+    const Tensor& x = *call.operand(role);
+    return in_order_of(call, x.dims, type, x);
+  };
+  const Dims none{1};
+  const Tensor* const bias = call.operand("bias");
+  const Tensor* const sink = call.operand("sink");
+  for (const auto& [place, role, operand] : {std::tuple(size_t{3}, "bias", bias), {size_t{4}, "sink", sink}})
+    if (operand == nullptr && !call.given(place).empty())
+      fail("{}: d{} is asked for, but the operand {} is left out", call.label, role, role);
+  return {like("q"), like("k"), like("v"), in_row_major(call, bias != nullptr ? bias->dims : none, type),
+          in_row_major(call, sink != nullptr ? sink->dims : none, type)};
+}
+
+void SdpaBackward::expand(Expansion& e) const {
+  Attention a(e, *this);
+  const int q = a.of_queries(e.input("q")), k = a.of_keys(a.key()), v = a.of_keys(a.value());
+  const int o = a.of_queries(e.input("o")), gradient = a.of_queries(e.input("do"));
+  int stats = a.per_query(e.input("stats"));
+  // Rows without any score have stats of -inf.
+  const int is_live = e.cmp_gt(stats, e.constant(kLeastScore));
+  if (a.masks()) stats = e.binary_select(stats, e.constant(0), is_live);
+  const int p = a.masked(e.exp(e.sub(a.scores(), stats)), 0);
+  const int delta = e.reduce(ReductionMode::add, e.mul(gradient, o), a.keys_axis());
+  const int dp = a.dropped(e.matmul(gradient, a.transposed(v)));
+  const int ds = a.masked(e.mul(p, e.sub(dp, delta)), 0);
+  const auto scaled = [&](int x) { return attn_scale == 1 ? x : e.mul(x, e.constant(attn_scale)); };
+  if (e.wants("dq")) a.result("dq", scaled(e.matmul(ds, k)));
+  if (e.wants("dk")) a.result("dk", scaled(e.matmul(a.transposed(ds), q)));
+  if (e.wants("dv")) a.result("dv", e.matmul(a.transposed(a.dropped(p)), gradient));
+  a.result("dbias", ds);
+  if (!e.wants("dsink")) return;
+  const int share = e.mul(e.exp(e.sub(a.per_query(e.input("sink")), stats)), delta);
+  const int of_rows = e.binary_select(share, e.constant(0), is_live);
+  a.result("dsink", e.neg(of_rows));
+}
+
+}  // namespace fusor

@@ -1,0 +1,217 @@
+// Tests attention beyond the golden cases: sinks, dropout, pages, block masks, rows without keys, and
+// gradients against differences of the forward pass.
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "serialization/serialization.h"
+#include "tests/backend/cpu_run.h"
+
+namespace fusor {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+Tensor real(GraphBuilder& g, const char* name, const Dims& dims) {
+  return g.input(name, dims, DataType::f64);
+}
+
+// What a case adds to the options.
+using Configure = std::function<void(GraphBuilder&, SdpaOptions&)>;
+
+struct Attention {
+  const char* name;
+  Dims q{2, 4, 5, 8}, k{2, 2, 7, 8}, v{2, 2, 7, 6};
+  Configure configure = [](GraphBuilder&, SdpaOptions&) {};
+};
+
+void set_integers(const Graph& graph, HostTensors& tensors) {
+  const auto set = [&](const char* name, const std::vector<double>& values) {
+    if (const int found = graph.find(name); found >= 0)
+      tensors.set(graph.tensors[static_cast<size_t>(found)], values);
+  };
+  set("seed", {42});
+  set("offset", {7});
+  set("seq_len_q", {3, 5});
+  set("seq_len_kv", {7, 4});
+}
+
+class SdpaGradient : public testing::TestWithParam<Attention> {};
+
+// The sum of o * weights, and of the gradients with do = weights.
+TEST_P(SdpaGradient, IsTheSlopeOfTheForwardPass) {
+  const Attention& attention = GetParam();
+  GraphBuilder forward, backward;
+  SdpaOptions options, of_backward;
+  const Tensor q = real(forward, "q", attention.q), k = real(forward, "k", attention.k),
+               v = real(forward, "v", attention.v);
+  attention.configure(forward, options);
+  const SdpaResults results = forward.sdpa_fwd(q, k, v, options);
+  const Tensor o = forward.output(results.o), stats = forward.output(results.stats);
+  const Graph up = forward.finish();
+  HostTensors there(up);
+  set_integers(up, there);
+  run_on_cpu(up, there);
+
+  const Tensor q2 = real(backward, "q", attention.q), k2 = real(backward, "k", attention.k),
+               v2 = real(backward, "v", attention.v), o2 = real(backward, "o", o.dims),
+               do2 = real(backward, "do", o.dims), stats2 = real(backward, "stats", stats.dims);
+  attention.configure(backward, of_backward);
+  const SdpaGradients gradients = backward.sdpa_bwd(q2, k2, v2, o2, do2, stats2, of_backward);
+  std::vector<std::pair<const char*, Tensor>> slopes{{"q", backward.output(gradients.dq)},
+                                                     {"k", backward.output(gradients.dk)},
+                                                     {"v", backward.output(gradients.dv)}};
+  if (up.find("bias") >= 0) slopes.emplace_back("bias", backward.output(gradients.dbias));
+  if (up.find("sink") >= 0) slopes.emplace_back("sink", backward.output(gradients.dsink));
+  const Graph down = backward.finish();
+  HostTensors back(down);
+  set_integers(down, back);
+  for (const auto& tensor : up.tensors)
+    if (const int found = down.find(tensor.name); found >= 0 && !tensor.is_virtual())
+      back.set(down.tensors[static_cast<size_t>(found)], there.get(tensor));
+  back.set(o2, there.get(o));
+  back.set(stats2, there.get(stats));
+  run_on_cpu(down, back);
+
+  const auto weights = back.get(do2);
+  for (const auto& [name, slope] : slopes) {
+    const Tensor& input = up.tensors[static_cast<size_t>(up.find(name))];
+    const auto got = back.get(slope);
+    auto values = there.get(input);
+    for (size_t at = 0; at < values.size(); at += 1 + values.size() / 5) {
+      const auto shifted = [&](double by) {
+        auto moved = values;
+        moved[at] += by;
+        there.set(input, moved);
+        evaluate_graph(up, there.pointers());
+        const auto out = there.get(o);
+        double sum = 0;
+        for (size_t i = 0; i < out.size(); ++i) sum += out[i] * weights[i];
+        return sum;
+      };
+      EXPECT_NEAR(got[at], (shifted(1e-4) - shifted(-1e-4)) / 2e-4, 1e-6) << name << ' ' << at;
+    }
+    there.set(input, values);
+  }
+  for (const Graph& graph : {up, down}) {
+    EXPECT_EQ(graph_from_json(to_json(graph)), graph);
+    for (const DeviceInfo& device : DeviceInfo::profiles()) build(graph, device, {.compile = false});
+  }
+}
+
+const Attention kAttentions[] = {
+    {.name = "Grouped", .configure = [](GraphBuilder&, SdpaOptions& o) { o.attributes.right_bound = 0; }},
+    {.name = "OneKeyHead", .k = {2, 1, 7, 8}, .v = {2, 1, 7, 6}},
+    {.name = "UnlikeHeads", .k = {2, 2, 7, 8}, .v = {2, 1, 7, 6}},
+    {.name = "Sink",
+     .configure =
+         [](GraphBuilder& g, SdpaOptions& o) {
+           o.sink = real(g, "sink", {1, 4, 1, 1});
+         }},
+    {.name = "BiasOfGroups",
+     .configure =
+         [](GraphBuilder& g, SdpaOptions& o) {
+           o.bias = real(g, "bias", {1, 4, 5, 7});
+         }},
+    {.name = "Dropout",
+     .configure =
+         [](GraphBuilder& g, SdpaOptions& o) {
+           o.attributes.dropout_probability = 0.3;
+           o.seed = g.input("seed", {1}, DataType::i64);
+           o.offset = g.input("offset", {1}, DataType::i64);
+         }},
+    {.name = "LengthsBoundsAndSlopes",
+     .q = {2, 6, 5, 8},
+     .k = {2, 3, 7, 8},
+     .v = {2, 3, 7, 6},
+     .configure =
+         [](GraphBuilder& g, SdpaOptions& o) {
+           o.attributes.padding_mask = true;
+           o.attributes.alibi_mask = true;
+           o.attributes.diagonal_alignment = DiagonalAlignment::bottom_right;
+           o.attributes.left_bound = 4;
+           o.attributes.right_bound = 1;
+           o.seq_len_q = g.input("seq_len_q", {2, 1, 1, 1}, DataType::i32);
+           o.seq_len_kv = g.input("seq_len_kv", {2, 1, 1, 1}, DataType::i32);
+         }},
+};
+INSTANTIATE_TEST_SUITE_P(Cases, SdpaGradient, testing::ValuesIn(kAttentions),
+                         [](const auto& test) { return std::string(test.param.name); });
+
+TEST(Sdpa, GivesZeroAndNoStatsToRowsWithoutKeys) {
+  GraphBuilder g;
+  const Tensor q = g.input("q", {1, 2, 6, 8}, DataType::f32), k = g.input("k", {1, 2, 3, 8}, DataType::f32);
+  const SdpaResults all =
+      g.sdpa_fwd(q, k, g.input("v", {1, 2, 3, 4}, DataType::f32), {.attributes = {.left_bound = 2}});
+  const Tensor o = g.output(all.o), stats = g.output(all.stats), sum = g.output(all.sum_exp);
+  const Graph graph = g.finish();
+  HostTensors tensors(graph);
+  run_on_cpu(graph, tensors);
+  // Queries 4 and 5 are more than two keys behind the last.
+  for (size_t h = 0; h < 2; ++h)
+    for (size_t i = 0; i < 6; ++i) {
+      EXPECT_EQ(std::isinf(tensors.get(stats)[h * 6 + i]), i > 3);
+      EXPECT_EQ(tensors.get(sum)[h * 6 + i] == 0, i > 3);
+      EXPECT_EQ(tensors.get(o)[(h * 6 + i) * 4] == 0, i > 3);
+    }
+}
+
+TEST(Sdpa, ReadsPagesAsItReadsWholeKeys) {
+  GraphBuilder g;
+  const Tensor q = g.input("q", {2, 2, 4, 8}, DataType::f32);
+  const Tensor k = g.input("k", {6, 2, 4, 8}, DataType::f32), v = g.input("v", {6, 2, 4, 8}, DataType::f32);
+  const Tensor table = g.input("table", {2, 1, 3, 1}, DataType::i32);
+  const Tensor paged = g.output(
+      g.sdpa_fwd(q, k, v,
+                 {.attributes = {.max_seq_len_kv = 11}, .page_table_k = table, .page_table_v = table})
+          .o);
+  const Tensor whole_k = g.paged_cache_load(k, table, {.max_seq_len = 11});
+  const Tensor whole = g.output(g.sdpa_fwd(q, whole_k, g.paged_cache_load(v, table, {.max_seq_len = 11})).o);
+  const Graph graph = g.finish();
+  HostTensors tensors(graph);
+  tensors.set(table, {5, 1, 0, 2, 4, 3});
+  run_on_cpu(graph, tensors);
+  EXPECT_THAT(tensors.get(paged), testing::Pointwise(testing::DoubleNear(1e-6), tensors.get(whole)));
+}
+
+TEST(Sdpa, SkipsMaskedBlocks) {
+  GraphBuilder g;
+  const Tensor q = g.input("q", {1, 1, 130, 8}, DataType::f32),
+               k = g.input("k", {1, 1, 260, 8}, DataType::f32);
+  const Tensor v = g.input("v", {1, 1, 260, 8}, DataType::f32);
+  const Tensor blocks = g.input("blocks", {1, 1, 2, 3}, DataType::u8);
+  const SdpaResults all = g.sdpa_fwd(q, k, v, {.block_mask = blocks});
+  const Tensor stats = g.output(all.stats);
+  const Tensor bounded = g.output(
+      g.sdpa_fwd(q, g.slice(k, {0, 0, 0, 0}, {1, 1, 128, 8}), g.slice(v, {0, 0, 0, 0}, {1, 1, 128, 8}))
+          .stats);
+  const Graph graph = g.finish();
+  HostTensors tensors(graph);
+  tensors.set(blocks, {1, 0, 0, 0, 0, 0});
+  run_on_cpu(graph, tensors);
+  const auto got = tensors.get(stats), want = tensors.get(bounded);
+  for (size_t i = 0; i < 128; ++i) EXPECT_NEAR(got[i], want[i], 1e-5);
+  for (size_t i = 128; i < 130; ++i) EXPECT_EQ(got[i], -kInfinity);
+}
+
+TEST(Sdpa, DumpsWhatDropoutKeeps) {
+  GraphBuilder g;
+  const Tensor q = g.input("q", {1, 2, 32, 8}, DataType::bf16);
+  const Tensor seed = g.input("seed", {1}, DataType::i64), offset = g.input("offset", {1}, DataType::i64);
+  SdpaOptions options{.seed = seed, .offset = offset};
+  options.attributes.dropout_probability = 0.25;
+  const SdpaResults all = g.sdpa_fwd(q, q, q, options);
+  g.output(all.o);
+  const Tensor dump = g.output(all.rng_dump);
+  const Graph graph = g.finish();
+  HostTensors tensors(graph);
+  run_on_cpu(graph, tensors);
+  double kept = 0;
+  for (const double each : tensors.get(dump)) kept += each;
+  EXPECT_NEAR(kept / (2 * 32 * 32), 0.75, 0.05);
+}
+
+}  // namespace
+}  // namespace fusor

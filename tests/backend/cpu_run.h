@@ -1,0 +1,27 @@
+// Owns what tests of op families share: a run of a graph on the CPU device, held against the oracle.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "backend/build.h"
+#include "backend/executable.h"
+#include "tests/backend/reference/host_buffers.h"
+
+namespace fusor {
+
+inline void run_on_cpu(const Graph& graph, HostTensors& tensors) {
+  const Executable run = load(build(graph, DeviceInfo::cpu()));
+  std::vector<Binding> bindings;
+  for (size_t i = 0; i < graph.tensors.size(); ++i)
+    if (!graph.tensors[i].is_virtual() && graph.tensors[i].memory != Memory::constant)
+      bindings.push_back({graph.tensors[i].uid, tensors.pointers()[i]});
+  std::vector<std::byte> memory(static_cast<size_t>(run.workspace_bytes()) + 256);
+  void* workspace = memory.data();
+  size_t space = memory.size();
+  run.run(bindings, std::align(256, space - 256, workspace, space));
+  const VerifyReport checked = verify(graph, tensors.pointers());
+  EXPECT_TRUE(checked.passed()) << to_string(checked);
+}
+
+}  // namespace fusor

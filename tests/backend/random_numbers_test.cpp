@@ -1,0 +1,119 @@
+// Tests random numbers and dropout: Philox's own vectors, the same bits in both readings, and their
+// statistics.
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <numeric>
+
+#include "backend/build.h"
+#include "core/ops/expansion.h"
+#include "serialization/serialization.h"
+#include "tests/backend/cpu_run.h"
+
+namespace fusor {
+namespace {
+
+double mean(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+// Salmon et al. 2011, kat_vectors of their library: counter and key all zeros, all ones, and digits of pi.
+TEST(Philox, GivesThePublishedWords) {
+  GraphBuilder g;
+  const Tensor seed = g.input("seed", {3}, DataType::i64), offset = g.input("offset", {3}, DataType::i64);
+  const Tensor index = g.input("index", {3}, DataType::i64);
+  const Tensor first = g.output(g.philox(seed, offset, index)),
+               second = g.output(g.philox_second(seed, offset, index));
+  const Graph graph = g.finish();
+  HostTensors tensors(graph);
+  const auto fill = [&](const Tensor& x, std::vector<uint64_t> words) {
+    void* to = tensors.pointers()[static_cast<size_t>(graph.find_uid(x.uid))];
+    std::memcpy(to, words.data(), words.size() * 8);
+  };
+  fill(seed, {0, ~uint64_t{0}, 0x299f31d0a4093822});
+  fill(offset, {0, ~uint64_t{0}, 0x85a308d3243f6a88});
+  fill(index, {0, ~uint64_t{0}, 0x0370734413198a2e});
+  run_on_cpu(graph, tensors);
+  EXPECT_THAT(tensors.get(first), testing::ElementsAre(0x6627e8d5, 0x408f276d, 0xd16cfe09));
+  EXPECT_THAT(tensors.get(second), testing::ElementsAre(0xe169c58d, 0x41c83b0e, 0x94fdcceb));
+}
+
+std::vector<double> drawn(const RngOptions& options, const Dims& dims, double seed) {
+  GraphBuilder g;
+  const Tensor y =
+      g.output(g.rng(dims, g.input("seed", {1}, DataType::i64), g.scalar("offset", DataType::i32), options));
+  const Graph graph = g.finish();
+  HostTensors tensors(graph);
+  tensors.set(graph.tensors[static_cast<size_t>(graph.find("seed"))], {seed});
+  tensors.set(graph.tensors[static_cast<size_t>(graph.find("offset"))], {3});
+  run_on_cpu(graph, tensors);
+  return tensors.get(y);
+}
+
+TEST(Rng, DoesNotDependOnTheShape) {
+  const auto flat = drawn({}, {2 * 33 * 70}, 11), folded = drawn({}, {2, 33, 1, 70}, 11);
+  EXPECT_EQ(flat, folded);
+  EXPECT_NE(flat, drawn({}, {2 * 33 * 70}, 12));
+}
+
+TEST(Rng, HasItsDistributions) {
+  const Dims dims{100, 200};
+  const auto uniform = drawn({.low = -1, .high = 3}, dims, 5);
+  EXPECT_NEAR(mean(uniform), 1, 0.05);
+  EXPECT_GE(*std::ranges::min_element(uniform), -1);
+  EXPECT_LT(*std::ranges::max_element(uniform), 3);
+  EXPECT_NEAR(mean(drawn({.distribution = Distribution::bernoulli, .probability = 0.3}, dims, 5)), 0.3, 0.02);
+  auto normal = drawn({.distribution = Distribution::normal, .mean = 2, .deviation = 0.5}, dims, 5);
+  EXPECT_NEAR(mean(normal), 2, 0.02);
+  for (double& value : normal) value = (value - 2) * (value - 2);
+  EXPECT_NEAR(std::sqrt(mean(normal)), 0.5, 0.02);
+}
+
+TEST(Rng, TakesSeedsOfAnyRank) {
+  GraphBuilder g;
+  const Tensor seed = g.input("seed", {1, 1, 1, 1}, DataType::i64);
+  const Tensor y = g.output(g.rng({5, 3}, seed, seed, {.distribution = Distribution::normal}));
+  const Graph graph = g.finish();
+  HostTensors tensors(graph);
+  run_on_cpu(graph, tensors);
+  EXPECT_EQ(y.dims, (Dims{5, 3}));
+}
+
+TEST(Dropout, ScalesWhatItKeepsAndSaysSo) {
+  GraphBuilder g;
+  const Tensor x = g.input("x", {64, 100}, DataType::f32);
+  const DropoutResults all =
+      g.dropout(x, g.input("seed", {1}, DataType::i64), g.input("offset", {1}, DataType::i64), 0.2);
+  const Tensor y = g.output(all.y), mask = g.output(all.mask);
+  const Graph graph = g.finish();
+  EXPECT_EQ(mask.type, DataType::b8);
+  HostTensors tensors(graph);
+  run_on_cpu(graph, tensors);
+  const auto in = tensors.get(x), out = tensors.get(y), kept = tensors.get(mask);
+  EXPECT_NEAR(mean(kept), 0.8, 0.02);
+  for (size_t i = 0; i < in.size(); ++i) EXPECT_NEAR(out[i], kept[i] != 0 ? in[i] * 1.25 : 0, 1e-6);
+}
+
+TEST(Rng, IsPlannedOnEveryDeviceAndSurvivesAFile) {
+  GraphBuilder g;
+  const Tensor seed = g.scalar("seed", DataType::i64), offset = g.scalar("offset", DataType::i64);
+  for (const Distribution distribution :
+       {Distribution::bernoulli, Distribution::uniform, Distribution::normal})
+    g.output(g.rng({7, 129}, seed, offset, {.distribution = distribution}));
+  g.output(g.dropout(g.input("x", {8, 8}, DataType::bf16), seed, offset, 0.5).y);
+  const Graph graph = g.finish();
+  EXPECT_EQ(graph_from_json(to_json(graph)), graph);
+  for (const DeviceInfo& device : DeviceInfo::profiles()) build(graph, device, {.compile = false});
+}
+
+TEST(Rng, HasAKernel) {
+  GraphBuilder g;
+  const Tensor x = g.input("x", {256, 512}, DataType::bf16);
+  g.output(g.dropout(x, g.scalar("seed", DataType::i64), g.scalar("offset", DataType::i64), 0.1).y);
+  const Plan plan = build(g.finish(), DeviceInfo::named("h200"));
+  EXPECT_EQ(plan.fusions.size(), 1U);
+  EXPECT_THAT(source(plan), testing::HasSubstr("op_philox<Fn>"));
+}
+
+}  // namespace
+}  // namespace fusor
