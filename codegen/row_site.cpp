@@ -397,6 +397,7 @@ class RowSiteWriter {
 
   std::vector<int> arguments_of(const std::vector<int>& totals) const {
     std::vector<int> args;
+    args.reserve(totals.size());
     for (const int total : totals) args.push_back(expr_.node(total).args[0]);
     return args;
   }

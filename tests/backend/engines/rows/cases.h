@@ -149,7 +149,8 @@ inline Graph cross_entropy(DataType type, int64_t rows, int64_t classes) {
   return g.finish();
 }
 
-/// Group norm over (channels of a group, pixels), then swish; dims: images, groups, channels of a group, pixels.
+/// Group norm over (channels of a group, pixels), then swish; dims: images, groups, channels of a group,
+/// pixels.
 inline Graph group_norm(DataType type, const Dims& dims, bool channels_last) {
   GraphBuilder g("group_norm");
   const int64_t n = dims[0], groups = dims[1], channels = dims[2], pixels = dims[3];

@@ -17,7 +17,7 @@ using namespace rows_cases;
 void expect_every_setting_correct(const Graph& graph, const std::string& what) {
   static const Engine* const only[] = {&rows_engine()};
   PlannerOptions options;
-  options.build.max_candidates = 100;
+  options.build.max_candidates = 16;
   options.engine_list = only;
   expect_every_candidate_correct(graph, what, options);
 }
