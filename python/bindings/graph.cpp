@@ -433,6 +433,7 @@ void bind_ops(nb::module_& module) {
                    [](const Graph& self) {
                      const auto names = [&](const std::vector<int>& tensors) {
                        std::vector<std::string> list;
+                       list.reserve(tensors.size());
                        for (const int t : tensors)
                          list.push_back(t < 0 ? "" : self.tensors[static_cast<size_t>(t)].name);
                        return list;
