@@ -46,7 +46,7 @@ class Kind:
         self.defaults = {k: v for k, v in kind["attributes"].items() if k != "compute"}
         if self.op == "pointwise":
             self.fixed["mode"] = self.defaults.pop("mode")
-        self.result = None  # made when it is first needed: importing stays cheap
+        self.results = {}  # named tuples by their fields, made when they are first needed: importing stays cheap
         self.repeats = bool(self.inputs) and self.inputs[-1].get("repeats", False)
 
     def __call__(self, builder, *args, **named):
@@ -63,14 +63,12 @@ class Kind:
         return results[0] if len(results) == 1 else self._named(results)
 
     def _named(self, results):
-        """Several results as a tuple whose fields are the roles' names."""
-        if len(results) != len(self.outputs):
-            return tuple(results)
-        if self.result is None:
-            words = self.method.split("_")
-            name = "".join(word.capitalize() for word in words) + "Results"
-            self.result = namedtuple(name, self.outputs, rename=True)
-        return self.result(*results)
+        """Several results as a tuple whose fields are the roles' names: which there are depends on attributes."""
+        fields = tuple(result.name.rpartition(":")[2] for result in results)
+        if fields not in self.results:
+            name = "".join(word.capitalize() for word in self.method.split("_")) + "Results"
+            self.results[fields] = namedtuple(name, fields, rename=True)
+        return self.results[fields](*results)
 
     def _names(self):
         return [role["name"] for role in self.inputs]
@@ -82,7 +80,7 @@ class Kind:
             wanted = ", ".join(self._names())
             raise TypeError(f"{self.method}() has the operands {wanted}; got {len(args)}")
         for role in self.inputs[len(args) :]:
-            if role["name"] in named:
+            if role["name"] in named and self._is_operand(role["name"], named):
                 args.append(named.pop(role["name"]))
             elif role.get("optional"):
                 args.append(None)
@@ -91,6 +89,10 @@ class Kind:
         while args and args[-1] is None:
             args.pop()
         return args
+
+    def _is_operand(self, name, named):
+        """A few operands are attributes as well (epsilon): a tensor is the one, a number the other."""
+        return name not in self.defaults or isinstance(named[name], Tensor)
 
     def _given(self, named):
         dims = {out: named.pop(f"{out}_dims") for out in self.outputs if f"{out}_dims" in named}
@@ -110,19 +112,25 @@ class Kind:
     def signature(self):
         """The method's parameters, as a stub has them."""
         parts = ["self"]
+        may_end = False  # Python wants a default for everything behind an operand that has one
         for role in self.inputs:
+            if role["name"] in self.defaults:  # stands among the attributes
+                continue
+            may_end = may_end or role.get("optional", False)
             if role.get("repeats"):
                 parts.append(f"*{role['name']}: Tensor | float")
             elif role.get("optional"):
                 parts.append(f"{role['name']}: Tensor | float | None = None")
             else:
-                parts.append(f"{role['name']}: Tensor | float")
+                parts.append(f"{role['name']}: Tensor | float" + (" = ..." if may_end else ""))
         if not self.repeats:
             parts.append("*")
+        operands = self._names()
         for key, value in self.defaults.items():
             hint = {bool: "bool", int: "int", float: "float", list: "Sequence[int]"}.get(type(value), "str")
             shown = 'float("inf")' if value == "inf" else "()" if value == [] else repr(value)
-            parts.append(f"{key}: {'float' if value == 'inf' else hint} = {shown}")
+            hint = "float" if value == "inf" else f"Tensor | {hint}" if key in operands else hint
+            parts.append(f"{key}: {hint} = {shown}")
         parts.append('name: str = "", type: DataType | str | None = None, compute: DataType | str | None = None')
         returns = "Tensor" if len(self.outputs) == 1 else f"tuple[{', '.join(['Tensor'] * len(self.outputs))}]"
         return f"def {self.method}({', '.join(parts)}) -> {returns}"

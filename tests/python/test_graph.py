@@ -121,6 +121,26 @@ class Methods(unittest.TestCase):
             self.assertEqual(g.input(f"x{i}", (1,), name).type, fusor.DataType.f16)
 
 
+class Families(unittest.TestCase):
+    """Families that have no binding of their own."""
+
+    def test_one_result_of_several(self):
+        a = numpy.array([[1, 2, 3], [4, 4, 4]], numpy.float32)
+        g = fusor.GraphBuilder()
+        softmax = g.softmax(g.input("x", a.shape), axis=-1)
+        e = numpy.exp(a - a.max(-1, keepdims=True))
+        numpy.testing.assert_allclose(runs(g.finish(softmax.y), a), e / e.sum(-1, keepdims=True), rtol=1e-6)
+
+    def test_optional_operands_and_words(self):
+        a = numpy.arange(12, dtype=numpy.float32).reshape(2, 6) ** 2
+        s = numpy.arange(6, dtype=numpy.float32).reshape(1, 6)
+        g = fusor.GraphBuilder()
+        x, scale = g.input("x", a.shape), g.input("scale", s.shape)
+        y = g.norm_fwd(x, scale, norm="rms_norm", phase="inference", epsilon=0.5).y
+        want = a / numpy.sqrt((a * a).mean(-1, keepdims=True) + 0.5) * s
+        numpy.testing.assert_allclose(runs(g.finish(y), a, s), want, rtol=1e-5)
+
+
 class Errors(unittest.TestCase):
     def test_a_mistake_names_the_op_and_the_numbers_and_has_a_kind(self):
         g = fusor.GraphBuilder()
