@@ -160,6 +160,7 @@ void GridSampleBackward::expand(Expansion& e) const {
     return;
   }
   std::vector<int> values;
+  values.reserve(corners.size());
   for (const Corner& corner : corners) values.push_back(e.real(sampler.read(corner)));
   // A coordinate's slope: differences along it, mixed by the share across it.
   const auto slope = [&](const Coordinate& along, const Coordinate& beside, int first, int second) {

@@ -174,17 +174,17 @@ Roles NormForward::roles() const {
   const auto statistic = [](std::string_view name) {
     return Role{.name = name, .optional = true, .own_type = true};
   };
-  const Roles all{{{"x"},
-                   optional("scale"),
-                   optional("bias"),
-                   optional("mean"),
-                   optional("inv_std"),
-                   optional("prev_running_mean"),
-                   optional("prev_running_var"),
-                   optional("epsilon"),
-                   optional("momentum")},
-                  {optional("y"), statistic("mean"), statistic("inv_std"), statistic("next_running_mean"),
-                   statistic("next_running_var")}};
+  Roles all{{{"x"},
+             optional("scale"),
+             optional("bias"),
+             optional("mean"),
+             optional("inv_std"),
+             optional("prev_running_mean"),
+             optional("prev_running_var"),
+             optional("epsilon"),
+             optional("momentum")},
+            {optional("y"), statistic("mean"), statistic("inv_std"), statistic("next_running_mean"),
+             statistic("next_running_var")}};
   if (norm == NormMode::rms_norm)
     return without(
         all, {"mean", "prev_running_mean", "prev_running_var", "next_running_mean", "next_running_var"});
