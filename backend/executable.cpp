@@ -245,12 +245,21 @@ class Loader {
     return {slot_of_[operand.tensor], 0};
   }
 
+  static bool has_large_clusters(const Launch& launch) {
+    return launch.cluster[0] * launch.cluster[1] * launch.cluster[2] > cuda::kPortableCluster;
+  }
+
   LaunchStep ready_launch(const ScheduledFusion& scheduled, const Launch& launch,
                           const CompiledKernel& compiled) const {
     LaunchStep step;
-    step.kernel = cuda::Kernel::load(compiled.cubin, launch.entry, launch.shared_bytes, compiled.key);
-    step.shape = {launch.grid, launch.block, launch.cluster, static_cast<uint32_t>(launch.shared_bytes),
-                  static_cast<uint32_t>(launch.arguments.maps().empty() ? 8 : kTensorMapAlignment)};
+    step.kernel = cuda::Kernel::load(compiled.cubin, launch.entry, launch.shared_bytes, compiled.key,
+                                     has_large_clusters(launch));
+    step.shape = {launch.grid,
+                  launch.block,
+                  launch.cluster,
+                  static_cast<uint32_t>(launch.shared_bytes),
+                  static_cast<uint32_t>(launch.arguments.maps().empty() ? 8 : kTensorMapAlignment),
+                  launch.attributes};
     step.block = launch.arguments.bytes();
     if (step.block.size() > kMaxArgumentBytes)
       fail(ErrorKind::internal, "kernel '{}' has {} bytes of arguments, the limit is {}", launch.entry,

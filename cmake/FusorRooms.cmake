@@ -41,7 +41,7 @@ function(fusor_text_writers out root)
   list(FILTER files EXCLUDE REGEX
     "/(cache_stats|cuda_driver|device_files|disk_cache|kernel_cache|nvrtc|shared_library|without_cuda)[.]")
   set(${out} ${files} core/attributes.cpp core/attributes.h core/data_type.cpp core/data_type.h core/expr.cpp
-    core/expr.h core/lowered.h PARENT_SCOPE)
+    core/expr.h core/lowered.h core/ops/pointwise.cpp core/ops/pointwise.h PARENT_SCOPE)
 endfunction()
 
 # Writes the table of embedded device files and the device profiles, and adds them to their rooms. Of the sources that

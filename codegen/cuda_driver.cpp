@@ -11,6 +11,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -184,6 +185,11 @@ void allow_shared_bytes(CUkernel kernel, const std::string& entry, int64_t bytes
         attribute(device, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN));
 }
 
+void allow_large_clusters(CUkernel kernel, const std::string& entry, CUdevice device) {
+  check(driver().cuKernelSetAttribute(CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1, kernel, device),
+        "allow kernel '{}' clusters of more than {} blocks", entry, kPortableCluster);
+}
+
 // A loaded cubin. Launches that share a kernel may want different amounts of shared memory: what is allowed
 // only grows.
 class Module {
@@ -196,7 +202,7 @@ class Module {
   Module& operator=(const Module&) = delete;
   ~Module() { driver().cuLibraryUnload(library_); }
 
-  CUkernel kernel(const std::string& entry, int64_t shared_bytes) {
+  CUkernel kernel(const std::string& entry, int64_t shared_bytes, bool large_clusters) {
     const std::scoped_lock lock(mutex_);
     Entry& found = entries_[entry];
     if (found.kernel == nullptr)
@@ -208,6 +214,8 @@ class Module {
       allow_shared_bytes(found.kernel, entry, shared_bytes, device);
       allowed = shared_bytes;
     }
+    if (large_clusters && found.with_large_clusters.insert(device).second)
+      allow_large_clusters(found.kernel, entry, device);
     return found.kernel;
   }
 
@@ -216,6 +224,7 @@ class Module {
   struct Entry {
     CUkernel kernel = nullptr;
     std::map<CUdevice, int64_t> allowed;  // bytes of dynamic shared memory
+    std::set<CUdevice> with_large_clusters;
   };
 
   CUlibrary library_ = nullptr;
@@ -330,16 +339,43 @@ ContextScope::~ContextScope() {
 }
 
 Kernel Kernel::load(const std::string& cubin, const std::string& entry, int64_t shared_bytes,
-                    const std::string& key) {
+                    const std::string& key, bool large_clusters) {
   const std::shared_ptr<Module> module =
       key.empty() ? std::make_shared<Module>(cubin, entry) : shared_module(key, cubin, entry);
   Kernel loaded;
-  const CUkernel kernel = module->kernel(entry, shared_bytes);
+  const CUkernel kernel = module->kernel(entry, shared_bytes, large_clusters);
   load_into_context(kernel, entry);
   loaded.module_ = module;
   loaded.handle_ = kernel;
   return loaded;
 }
+
+namespace {
+
+// Those that differ from a plain launch's; returns how many.
+unsigned write_attributes(const LaunchShape& shape, std::array<CUlaunchAttribute, 3>& attributes) {
+  unsigned count = 0;
+  if (shape.cluster[0] * shape.cluster[1] * shape.cluster[2] != 1) {
+    CUlaunchAttribute& cluster = attributes[count++];
+    cluster.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+    cluster.value.clusterDim.x = shape.cluster[0];
+    cluster.value.clusterDim.y = shape.cluster[1];
+    cluster.value.clusterDim.z = shape.cluster[2];
+  }
+  if (shape.attributes.cooperative) {
+    CUlaunchAttribute& cooperative = attributes[count++];
+    cooperative.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+    cooperative.value.cooperative = 1;
+  }
+  if (shape.attributes.programmatic) {
+    CUlaunchAttribute& programmatic = attributes[count++];
+    programmatic.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+    programmatic.value.programmaticStreamSerializationAllowed = 1;
+  }
+  return count;
+}
+
+}  // namespace
 
 void launch(void* kernel, const LaunchShape& shape, const void* arguments, size_t bytes, void* stream) {
   CUlaunchConfig config{};
@@ -351,15 +387,9 @@ void launch(void* kernel, const LaunchShape& shape, const void* arguments, size_
   config.blockDimZ = shape.block[2];
   config.sharedMemBytes = shape.shared_bytes;
   config.hStream = static_cast<CUstream>(stream);
-  CUlaunchAttribute cluster{};
-  if (shape.cluster[0] * shape.cluster[1] * shape.cluster[2] != 1) {
-    cluster.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
-    cluster.value.clusterDim.x = shape.cluster[0];
-    cluster.value.clusterDim.y = shape.cluster[1];
-    cluster.value.clusterDim.z = shape.cluster[2];
-    config.attrs = &cluster;
-    config.numAttrs = 1;
-  }
+  std::array<CUlaunchAttribute, 3> attributes{};
+  config.attrs = attributes.data();
+  config.numAttrs = write_attributes(shape, attributes);
   void* block[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, const_cast<void*>(arguments), CU_LAUNCH_PARAM_BUFFER_SIZE,
                    &bytes, CU_LAUNCH_PARAM_END};
   // A block that is aligned to more than 8 bytes does not begin where a plain one does: the driver knows

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "core/device_info.h"
+#include "core/lowered.h"
 #include "core/tensor_map.h"
 
 namespace fusor::cuda {
@@ -48,9 +49,9 @@ class Kernel {
   /// A cubin is loaded once in a process for all kernels of one `key` (codegen/kernel_cache.h); without a key
   /// for this one alone. Throws Error{device} with the driver's words. Dynamic shared memory above 48 KiB is
   /// allowed here, on the calling thread's device; in its context, if it has one, the kernel is loaded now:
-  /// its first launch may be captured.
+  /// its first launch may be captured. `large_clusters`: of more than 8 blocks, which are not portable.
   static Kernel load(const std::string& cubin, const std::string& entry, int64_t shared_bytes,
-                     const std::string& key = {});
+                     const std::string& key = {}, bool large_clusters = false);
   void* handle() const { return handle_; }
 
  private:
@@ -63,7 +64,11 @@ struct LaunchShape {
   uint32_t shared_bytes = 0;
   uint32_t argument_alignment =
       8;  ///< of the argument block; 64 with tensor maps: then the block has room to its end
+  LaunchAttributes attributes = {};
 };
+
+/// Blocks of a cluster that every device with clusters allows.
+inline constexpr uint32_t kPortableCluster = 8;
 
 /// Launches with one argument block passed by value. Throws Error{device}. Allocates nothing.
 void launch(void* kernel, const LaunchShape& shape, const void* arguments, size_t bytes, void* stream);

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 
 #include "codegen/row_site.h"
 #include "codegen/site_fields.h"
@@ -483,13 +482,6 @@ class SiteWriter {
   std::string text_;
 };
 
-std::string macro_name(const std::string& name) {
-  std::string upper = name;
-  std::ranges::transform(upper, upper.begin(),
-                         [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
-  return upper;
-}
-
 // The compute capability of "sm_90a", times ten: what __CUDA_ARCH__ is.
 int arch_of(const std::string& target) {
   int arch = 0;
@@ -518,7 +510,9 @@ std::string config_text(const KernelSource& source) {
 std::string parameters_text(const KernelSource& source) {
   std::string text;
   std::string checks;
-  if (!source.types.empty()) text = fmt::format("#include \"codegen/device/{}\"\n\n", source.types);
+  for (const std::string& declaring : source.types)
+    text += declaring.ends_with(')') ? declaring + "\n"
+                                     : fmt::format("#include \"codegen/device/{}\"\n", declaring);
   text += "struct Params {\n";
   for (const ParameterField& field : source.parameters) {
     if (field.type.empty())
@@ -587,9 +581,6 @@ void hash_site(Hasher& hasher, const KernelSite& site) {
 std::string emit_header(const KernelSource& source, const SourceNames* names) {
   std::string text;
   bool reduces = false;
-  for (const ConfigValue& value : source.config)
-    if (!std::holds_alternative<DataType>(value.value))
-      text += fmt::format("#define FUSOR_{} {}\n", macro_name(value.name), value.number());
   text += config_text(source);
   for (const KernelSite& site : source.sites) reduces |= site.expr.has_reduction();
   text += fmt::format("#include \"codegen/device/base/{}.cuh\"\n\n", reduces ? "reduction" : "pointwise");
@@ -619,7 +610,9 @@ std::string structure_hash(const KernelSource& source) {
     hasher.add(value.name).add(value.value.index()).add(value.number());
   hasher.add(source.sites.size());
   for (const KernelSite& site : source.sites) hash_site(hasher, site);
-  hasher.add(source.types).add(source.parameters.size());
+  hasher.add(source.types.size());
+  for (const std::string& file : source.types) hasher.add(file);
+  hasher.add(source.parameters.size());
   for (const ParameterField& field : source.parameters)
     hasher.add(field.path).add(field.type).add(field.count).add(field.at);
   return hasher.hex();

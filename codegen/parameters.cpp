@@ -16,7 +16,7 @@ std::string Parameters::path(std::string_view name) const {
   return fmt::format("{}.{}", scope_, name);
 }
 
-std::string Parameters::element_path(const std::string& scope, std::string_view name, int i) {
+std::string Parameters::element_path(const std::string& scope, std::string_view name, size_t i) {
   return fmt::format("{}{}{}[{}]", scope, scope.empty() ? "" : ".", name, i);
 }
 

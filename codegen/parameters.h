@@ -47,10 +47,10 @@ class Parameters {
   }
   /// An array of such structs, or of fields (which have no name then); `write` takes a number.
   template <class Write>
-  void array(std::string_view name, std::string_view type, int count, Write&& write) {
-    declare(name, type, count);
+  void array(std::string_view name, std::string_view type, int64_t count, Write&& write) {
+    declare(name, type, static_cast<int>(count));
     const std::string outer = scope_;
-    for (int i = 0; i < count; ++i) {
+    for (size_t i = 0; i < static_cast<size_t>(count); ++i) {
       scope_ = element_path(outer, name, i);
       write(i);
     }
@@ -65,7 +65,7 @@ class Parameters {
 
  private:
   std::string path(std::string_view name) const;
-  static std::string element_path(const std::string& scope, std::string_view name, int i);
+  static std::string element_path(const std::string& scope, std::string_view name, size_t i);
   void declare(std::string_view name, std::string_view type, int count = 0);
 
   int index_bits_;

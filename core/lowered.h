@@ -65,12 +65,12 @@ struct ParameterField {
 /// compile to one cubin; extents, strides, names and uids are no part of it.
 struct KernelSource {
   std::string root;  ///< "elementwise/elementwise.cuh"
-  std::vector<KernelSite> sites;
-  std::vector<ConfigValue> config;
+  std::vector<KernelSite> sites = {};
+  std::vector<ConfigValue> config = {};
   std::string target;  ///< "sm_90a"
   /// Fields of struct Params; none: the root file declares it.
   std::vector<ParameterField> parameters = {};
-  std::string types = {};  ///< the device file that declares the structs among them, "tiled/tiling.cuh"
+  std::vector<std::string> types = {};  ///< device files that declare structs among them, "tiled/tiling.cuh"
 };
 
 /// A place in an argument block that run() fills in.
@@ -128,12 +128,23 @@ class ArgumentBlock {
   std::vector<TensorMap> maps_;
 };
 
-/// One kernel launch.
+/// What a kernel asks of the driver beside its shape.
+struct LaunchAttributes {
+  /// All blocks run at once, or the launch fails: kernels may wait for each other's blocks.
+  bool cooperative = false;
+  /// May begin before the launch in front of it ends, and waits for it by griddepcontrol before it reads.
+  bool programmatic = false;
+  friend bool operator==(const LaunchAttributes&, const LaunchAttributes&) = default;
+};
+
+/// One kernel launch. Clusters of more than 8 blocks, up to 16, are allowed where the device has room for
+/// them.
 struct Launch {
   std::shared_ptr<const KernelSource> source;  ///< shared by launches of the same kernel
   std::string entry;
   std::array<uint32_t, 3> grid{1, 1, 1}, block{1, 1, 1}, cluster{1, 1, 1};
   int64_t shared_bytes = 0;  ///< dynamic
+  LaunchAttributes attributes = {};
   ArgumentBlock arguments;
 };
 

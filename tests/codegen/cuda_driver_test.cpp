@@ -103,6 +103,29 @@ TEST_F(CudaDriver, LaunchesClusters) {
   EXPECT_THAT(stub::last_launch().cluster, ElementsAre(4, 2, 1));
 }
 
+TEST_F(CudaDriver, ClustersOfSixteenBlocksWantToBeAllowed) {
+  LaunchShape shape;
+  shape.grid = {16, 1, 1};
+  shape.cluster = {16, 1, 1};
+  const Kernel portable = Kernel::load(image(0), "scale", 0);
+  EXPECT_THROW(launch(portable.handle(), shape, nullptr, 0, nullptr), Error);
+  const Kernel large = Kernel::load(image(0), "scale", 0, {}, true);
+  launch(large.handle(), shape, nullptr, 0, nullptr);
+  EXPECT_THAT(stub::last_launch().cluster, ElementsAre(16, 1, 1));
+}
+
+TEST_F(CudaDriver, LaunchesCarryTheirAttributes) {
+  const Kernel kernel = Kernel::load(image(0), "scale", 0);
+  LaunchShape shape;
+  launch(kernel.handle(), shape, nullptr, 0, nullptr);
+  EXPECT_FALSE(stub::last_launch().cooperative);
+  EXPECT_FALSE(stub::last_launch().programmatic);
+  shape.attributes = {.cooperative = true, .programmatic = true};
+  launch(kernel.handle(), shape, nullptr, 0, nullptr);
+  EXPECT_TRUE(stub::last_launch().cooperative);
+  EXPECT_TRUE(stub::last_launch().programmatic);
+}
+
 TEST_F(CudaDriver, AFailedLaunchSaysItsShapeAndTheDriversWords) {
   const Kernel kernel = Kernel::load(image(24), "scale", 0);
   LaunchShape shape;

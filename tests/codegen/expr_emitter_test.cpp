@@ -82,9 +82,7 @@ Fusion fusion_of(int operands) {
 }
 
 TEST(EmitHeader, BiasRelu) {
-  EXPECT_EQ(emit_header(bias_relu()), R"(#define FUSOR_INDEX_BITS 32
-#define FUSOR_VECTOR 8
-#include "codegen/device/base/elements.cuh"
+  EXPECT_EQ(emit_header(bias_relu()), R"(#include "codegen/device/base/elements.cuh"
 
 struct Config {
   static constexpr int arch = 900;

@@ -23,7 +23,7 @@ int64_t word(const ArgumentBlock& block, size_t number) {
   return value;
 }
 
-std::string text_of(const Parameters& p, const std::string& types = {}) {
+std::string text_of(const Parameters& p, const std::vector<std::string>& types = {}) {
   KernelSource source = test::sample_source();
   source.parameters = p.fields();
   source.types = types;
@@ -71,8 +71,8 @@ TEST(Parameters, MembersOfAStructAreCheckedByTheirPlaces) {
     p.wide("first", 1);
     p.array("axis", "Axis", 2, [&](int i) { p.wide("start", i); });
   });
-  const std::string text = text_of(p, "tiled/window.cuh");
-  EXPECT_THAT(text, HasSubstr("#include \"codegen/device/tiled/window.cuh\"\n\nstruct Params {\n"
+  const std::string text = text_of(p, {"tiled/window.cuh"});
+  EXPECT_THAT(text, HasSubstr("#include \"codegen/device/tiled/window.cuh\"\nstruct Params {\n"
                               "  alignas(8) Index rows;\n  Window window;\n};\n"));
   EXPECT_THAT(text, HasSubstr("static_assert(FUSOR_PLACE(Params, window.first) == 8, \"\");\n"));
   EXPECT_THAT(text, HasSubstr("static_assert(FUSOR_PLACE(Params, window.axis[1].start) == 24, \"\");\n"));

@@ -28,6 +28,7 @@ struct CUkern_st {
   std::string entry;
   size_t parameter_bytes = 0;
   unsigned shared_limit = 48 << 10;
+  bool large_clusters = false;
 };
 
 struct CUlib_st {
@@ -101,7 +102,7 @@ CUresult judge(const CUkern_st& kernel, const FusorStubLaunch& launch) {
   const bool sizes = product(launch.grid) > 0 && launch.grid[1] <= 65535 && launch.grid[2] <= 65535 &&
                      launch.grid[0] <= 0x7fffffff && product(launch.block) > 0 &&
                      product(launch.block) <= 1024 && launch.block[2] <= 64;
-  bool clusters = product(launch.cluster) <= 8;
+  bool clusters = product(launch.cluster) <= (kernel.large_clusters ? 16 : 8);
   for (int i = 0; i < 3; ++i)
     clusters = clusters && launch.cluster[i] > 0 && launch.grid[i] % launch.cluster[i] == 0;
   const bool shared = launch.shared_bytes <= kernel.shared_limit;
@@ -347,7 +348,11 @@ CUresult cuTensorMapReplaceAddress(CUtensorMap* map, void* address) {
 
 CUresult cuFuncLoad(CUfunction) { return CUDA_SUCCESS; }
 
-CUresult cuKernelSetAttribute(CUfunction_attribute, int value, CUkernel kernel, CUdevice) {
+CUresult cuKernelSetAttribute(CUfunction_attribute attribute, int value, CUkernel kernel, CUdevice) {
+  if (attribute == CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED) {
+    kernel->large_clusters = value != 0;
+    return CUDA_SUCCESS;
+  }
   if (value < 0 || value > static_cast<int>(kSharedLimit)) return CUDA_ERROR_INVALID_VALUE;
   kernel->shared_limit = static_cast<unsigned>(value);
   return CUDA_SUCCESS;
@@ -368,8 +373,13 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, voi
   std::ranges::copy(block, launch.block);
   std::ranges::fill(launch.cluster, 1);
   for (unsigned i = 0; i < config->numAttrs; ++i) {
-    if (config->attrs[i].id != CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) continue;
-    const auto& cluster = config->attrs[i].value.clusterDim;
+    const CUlaunchAttribute& attribute = config->attrs[i];
+    if (attribute.id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE)
+      launch.cooperative = attribute.value.cooperative != 0;
+    if (attribute.id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)
+      launch.programmatic = attribute.value.programmaticStreamSerializationAllowed != 0;
+    if (attribute.id != CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) continue;
+    const auto& cluster = attribute.value.clusterDim;
     std::ranges::copy(std::array{cluster.x, cluster.y, cluster.z}, launch.cluster);
   }
   const void* arguments = nullptr;

@@ -12,6 +12,7 @@ struct FusorStubLaunch {
   char entry[128];
   uint32_t grid[3], block[3], cluster[3];
   uint32_t shared_bytes;
+  bool cooperative, programmatic;
   const void* stream;
   size_t argument_bytes;
   unsigned char arguments[4096];

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "core/fast_divisor.h"
+#include "codegen/parameters.h"
 
 namespace fusor {
 
@@ -158,34 +158,33 @@ int64_t Contraction::largest_index(int64_t tile) const {
   return largest;
 }
 
-void Contraction::write_config(std::vector<ConfigValue>& config) const {
+void Contraction::append_config(std::vector<ConfigValue>& config) const {
   config.push_back({"op", static_cast<int64_t>(op)});
-  config.push_back({"spatial", static_cast<int64_t>(axes.size())});
+  config.push_back({"spatial", axes.size()});
   config.push_back({"batch", batch.rank()});
-  config.push_back({"channels_fastest", channels_fastest ? 1 : 0});
-  config.push_back({"unit_stride", has_unit_stride() ? 1 : 0});
-  if (planes) config.push_back({"channel_block", planes->channel_block});
+  config.push_back({"channels_fastest", channels_fastest});
+  config.push_back({"unit_stride", has_unit_stride()});
+  config.push_back({"channel_block", planes ? planes->channel_block : 0});
 }
 
-void Contraction::write_arguments(ArgumentBlock& block, int index_bits) const {
-  block.put_int(m);
-  block.put_int(n);
-  block.put_int(k);
-  FastDivisor::of(planes ? planes->channel_block : channels(), index_bits).put(block);
-  block.put_int(input_channels);
-  block.put_int(output_channels);
+void Contraction::append_to(Parameters& p) const {
+  p.wide("m", m);
+  p.wide("n", n);
+  p.wide("k", k);
+  p.divisor("channels", planes ? planes->channel_block : channels());
+  p.wide("input_channels", input_channels);
+  p.wide("output_channels", output_channels);
   std::vector<WindowAxis> windows = axes;
   if (windows.empty()) windows.emplace_back();
-  for (const WindowAxis& axis : windows) {
-    FastDivisor::of(axis.input, index_bits).put(block);
-    FastDivisor::of(axis.output, index_bits).put(block);
-    FastDivisor::of(axis.window, index_bits).put(block);
-    FastDivisor::of(axis.stride, index_bits).put(block);
-    block.put_int(axis.step);
-    block.put_int(axis.start);
-  }
-  for (const int64_t extent : batch) FastDivisor::of(extent, index_bits).put(block);
-  if (batch.empty()) FastDivisor::of(1, index_bits).put(block);
+  p.array("axis", "WindowAxis", std::ssize(windows), [&](size_t i) {
+    p.divisor("input", windows[i].input);
+    p.divisor("output", windows[i].output);
+    p.divisor("window", windows[i].window);
+    p.divisor("stride", windows[i].stride);
+    p.wide("step", windows[i].step);
+    p.wide("start", windows[i].start);
+  });
+  p.divisors("batch", batch.empty() ? Dims{1} : batch);
 }
 
 std::vector<ProductAxis> Contraction::rows_of_first() const {

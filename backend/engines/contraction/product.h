@@ -10,6 +10,8 @@
 
 namespace fusor {
 
+class Parameters;
+
 /// The values are those of codegen/device/contraction/product.cuh.
 enum class ContractionOp : uint8_t { matmul = 0, fprop = 1, dgrad = 2, wgrad = 3 };
 
@@ -69,8 +71,9 @@ struct Contraction {
   /// The largest number that an index or a coordinate of a tile reaches; elements of operands apart.
   int64_t largest_index(int64_t tile) const;
   /// The config macros and the argument bytes of `Contraction` in codegen/device/contraction/product.cuh.
-  void write_config(std::vector<ConfigValue>& config) const;
-  void write_arguments(ArgumentBlock& block, int index_bits) const;
+  void append_config(std::vector<ConfigValue>& config) const;
+  /// The members of a Problem: struct Contraction of codegen/device/contraction/product.cuh.
+  void append_to(Parameters& p) const;
 
   // Domain axes under the axes of the product, fastest first.
   std::vector<ProductAxis> rows_of_first() const;

@@ -6,7 +6,7 @@
 #include <limits>
 #include <numeric>
 
-#include "core/fast_divisor.h"
+#include "codegen/parameters.h"
 
 namespace fusor {
 
@@ -87,19 +87,22 @@ int64_t ResidueClasses::taps() const {
   return taps;
 }
 
-void ResidueClasses::write_arguments(ArgumentBlock& block, int64_t channel_blocks, int index_bits) const {
-  block.put_int(rows);
-  for (size_t i = 0; i < axes.size(); ++i) {
-    FastDivisor::of(axes[i].positions, index_bits).put(block);
-    block.put_int(tap_steps[i]);
-  }
-  for (const ResidueClass& one : classes) {
-    block.put_int(one.taps * channel_blocks);
-    block.put_int(one.first_tap);
-    for (const AxisClass& own : one.axes)
-      for (const int64_t value : {own.remainder, std::max<int64_t>(own.taps, 1), own.origin})
-        block.put_int(value);
-  }
+void ResidueClasses::append_to(Parameters& p, int64_t channel_blocks) const {
+  p.wide("rows", rows);
+  p.array("axis", "Axis", std::ssize(axes), [&](size_t i) {
+    p.divisor("positions", axes[i].positions);
+    p.wide("tap_step", tap_steps[i]);
+  });
+  p.array("classes", "Class", std::ssize(classes), [&](size_t i) {
+    const ResidueClass& one = classes[i];
+    p.wide("steps", one.taps * channel_blocks);
+    p.wide("first_tap", one.first_tap);
+    p.array("axis", "ClassAxis", std::ssize(one.axes), [&](size_t axis) {
+      p.wide("remainder", one.axes[axis].remainder);
+      p.wide("taps", std::max<int64_t>(one.axes[axis].taps, 1));
+      p.wide("origin", one.axes[axis].origin);
+    });
+  });
 }
 
 }  // namespace fusor

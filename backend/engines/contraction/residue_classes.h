@@ -8,6 +8,8 @@
 
 namespace fusor {
 
+class Parameters;
+
 /// Along one axis, the input positions p * stride + remainder. Those meet the taps first_tap + j * tap_step,
 /// j < taps, and tap j at the output position p + lower + origin + j * slope.
 struct AxisClass {
@@ -39,7 +41,7 @@ struct ResidueClasses {
   int64_t count() const { return static_cast<int64_t>(classes.size()); }
   int64_t taps() const;  ///< of all classes
   /// The argument bytes of `ResidueClasses` on the device, for channels in so many blocks.
-  void write_arguments(ArgumentBlock& block, int64_t channel_blocks, int index_bits) const;
+  void append_to(Parameters& p, int64_t channel_blocks) const;
 };
 
 /// How many classes a contraction has: 0 where it is no dgrad of a stride.

@@ -159,11 +159,13 @@ int64_t PartialResults::bytes(const Fusion& fusion) const {
   return parts() * reduction.results * accumulator_bytes(totals_of(fusion, reduction));
 }
 
-void PartialResults::write_arguments(ArgumentBlock& block) const {
-  block.put_pointer(Patch::Kind::scratch, 0);
-  block.put_int(reduction.results);
-  block.put_int(reduction.leaves_entries ? 0 : parts_of_entry);
-  block.put_int(reduction.leaves_entries ? reduction.results / view.entries : 0);
+void PartialResults::append_to(Parameters& p) const {
+  p.group("reduced", "Partials", [&] {
+    p.scratch("first", "Total", 0);
+    p.wide("results", reduction.results);
+    p.wide("entry_parts", reduction.leaves_entries ? 0 : parts_of_entry);
+    p.wide("entry_results", reduction.leaves_entries ? reduction.results / view.entries : 0);
+  });
 }
 
 Launch PartialResults::combination(const Fusion& fusion, int index_bits, std::string target) const {

@@ -13,6 +13,8 @@
 
 namespace fusor {
 
+class Parameters;
+
 /// What all reductions of an epilogue leave: the rows of the product, its columns, or neither.
 struct ResultReduction {
   bool leaves_m = false, leaves_n = false;
@@ -36,7 +38,7 @@ struct PartialResults {
   int64_t parts() const;
   int64_t bytes(const Fusion& fusion) const;
   /// The bytes of `Partials` of codegen/device/sm90/epilogue/reduce.cuh.
-  void write_arguments(ArgumentBlock& block) const;
+  void append_to(Parameters& p) const;
   Launch combination(const Fusion& fusion, int index_bits, std::string target) const;
 };
 

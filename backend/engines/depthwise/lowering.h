@@ -12,6 +12,7 @@
 #include "backend/engines/contraction/product.h"
 #include "backend/engines/depthwise/rules.h"
 #include "backend/engines/depthwise/sliding_axis.h"
+#include "codegen/parameters.h"
 #include "core/ceil_div.h"
 #include "core/device_info.h"
 #include "core/fusion.h"
@@ -153,11 +154,11 @@ struct Schedule {
 
   // Launches.
   std::vector<ConfigValue> config() const;
-  void write_window(ArgumentBlock& block, bool of_results) const;
-  void write_channels(ArgumentBlock& block) const;
+  void append_window(Parameters& p, const char* type, bool of_results) const;
+  /// The window and the channels, with which all but the last kernel begin.
+  Parameters common_parameters() const;
   KernelSite site(const char* name, const Expr& expr, int vector_axis) const;
-  Launch launch(const char* entry, KernelSource source, ArgumentBlock arguments, int64_t grid,
-                int64_t block) const;
+  Launch launch(const char* entry, KernelSource source, Parameters p, int64_t grid, int64_t block) const;
   Launch gather() const;
   Launch marched_parts_of_gradient() const;
   Launch parts_of_gradient() const;

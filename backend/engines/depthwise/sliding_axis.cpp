@@ -2,7 +2,7 @@
 #include "backend/engines/depthwise/sliding_axis.h"
 
 #include "backend/engines/contraction/epilogue.h"
-#include "core/fast_divisor.h"
+#include "codegen/parameters.h"
 
 namespace fusor {
 
@@ -23,14 +23,22 @@ void insert_unit_axis(Expr& site, int at) {
 
 }  // namespace
 
-void SlidingAxis::write_arguments(ArgumentBlock& block, int64_t length, int index_bits) const {
-  for (const int64_t divisor : {runs(length), spacing(), stride, window})
-    FastDivisor::of(divisor, index_bits).put(block);
-  for (const int64_t value :
-       {results, positions, taps(), dilation, start, lift(), column_step(), tap_step(), advance()})
-    block.put_int(value);
-  block.put_int(mirrored ? window - 1 : 0);
-  block.put_int(mirrored ? -1 : 1);
+void SlidingAxis::append_to(Parameters& p, int64_t length) const {
+  p.divisor("runs", runs(length));
+  p.divisor("spacing", spacing());
+  p.divisor("stride", stride);
+  p.divisor("window", window);
+  p.wide("results", results);
+  p.wide("positions", positions);
+  p.wide("taps", taps());
+  p.wide("dilation", dilation);
+  p.wide("start", start);
+  p.wide("lift", lift());
+  p.wide("column_step", column_step());
+  p.wide("tap_step", tap_step());
+  p.wide("advance", advance());
+  p.wide("stored_first", mirrored ? window - 1 : 0);
+  p.wide("stored_step", mirrored ? -1 : 1);
 }
 
 SlidingAxis sliding_axis(const WindowAxis& axis, ContractionOp op, bool strided_gradient) {

@@ -14,6 +14,8 @@
 
 namespace fusor {
 
+class Parameters;
+
 /// Spatial axes of the kernels; a convolution's fewer ones are filled up.
 inline constexpr int kSlidingAxes = 3;
 /// Longer rows of the window are worked off in pieces.
@@ -38,7 +40,7 @@ struct SlidingAxis {
     return longest * (strided_gradient ? 1 : stride) + std::abs(start) + (lift() + 1) * stride + positions;
   }
 
-  void write_arguments(ArgumentBlock& block, int64_t length, int index_bits) const;
+  void append_to(Parameters& p, int64_t length) const;
 };
 
 /// One axis of a pass of the convolution; `strided_gradient`: of a dgrad of strides.

@@ -18,12 +18,6 @@ namespace {
 
 // --- Elements ---
 
-// What the tensor cores multiply, in the order of the numbers in codegen/device/tiled/warp_mma.cuh.
-// fp32 stands for TF32.
-constexpr std::array kElements{DataType::f16, DataType::bf16, DataType::i8, DataType::u8, DataType::f32};
-
-int64_t element_number(DataType element) { return std::ranges::find(kElements, element) - kElements.begin(); }
-
 // Every number of `type` is one of `element`, or in fp32 may be rounded to it.
 bool holds(DataType element, DataType type) {
   if (element == type || type == DataType::b8) return true;
@@ -196,10 +190,10 @@ Lowered lower(const Problem& problem, const Schedule& schedule) {
   Launch launch = tiled_launch(problem, schedule, "mma",
                                {{"tile_k", schedule.tile.k},
                                 {"stages", schedule.stages},
-                                {"a_element", element_number(problem.elements.a)},
-                                {"b_element", element_number(problem.elements.b)},
-                                {"a_plain", problem.plain_a ? 1 : 0},
-                                {"b_plain", problem.plain_b ? 1 : 0},
+                                {"ElementA", problem.elements.a},
+                                {"ElementB", problem.elements.b},
+                                {"a_plain", problem.plain_a},
+                                {"b_plain", problem.plain_b},
                                 {"shared_bytes", schedule.shared_bytes}},
                                a, b);
   launch.shared_bytes = schedule.shared_bytes;

@@ -8,9 +8,8 @@
 
 #include "backend/engines/contraction/epilogue.h"
 #include "backend/engines/rules.h"
-#include "codegen/expr_emitter.h"
+#include "codegen/parameters.h"
 #include "core/ceil_div.h"
-#include "core/fast_divisor.h"
 
 namespace fusor {
 
@@ -162,28 +161,38 @@ KernelSite site_b(const TiledProblem& problem) {
 Launch tiled_launch(const TiledProblem& problem, const TiledSchedule& s, const std::string& kernel,
                     const std::vector<ConfigValue>& specific, const KernelSite& a, const KernelSite& b) {
   const TiledResult result = result_of(problem, s);
-  KernelSource source{"tiled/" + kernel + ".cuh", {a, b}, result.config(), problem.target};
-  source.config.insert(source.config.end(), {{"a_along_k", problem.load_a.along_k ? 1 : 0},
-                                             {"b_along_k", problem.load_b.along_k ? 1 : 0},
+  KernelSource source{.root = "tiled/" + kernel + ".cuh",
+                      .sites = {a, b},
+                      .config = result.config(),
+                      .target = problem.target,
+                      .types = {"tiled/tiling.cuh"}};
+  source.config.insert(source.config.end(), {{"a_along_k", problem.load_a.along_k},
+                                             {"b_along_k", problem.load_b.along_k},
                                              {"a_width", problem.load_a.width},
                                              {"b_width", problem.load_b.width}});
   source.config.insert(source.config.end(), specific.begin(), specific.end());
-  source.config.push_back({"split", s.is_split() ? 1 : 0});
-  Launch launch;
-  result.write_arguments(launch.arguments);
+  source.config.push_back({"split", s.is_split()});
+  // Of the epilogue; parts are stored as they are.
+  source.config.push_back(
+      {"vector", s.is_split() ? 16 / byte_size(problem.view.compute) : problem.store.width});
+  Parameters p(s.index_bits);
+  result.append_to(p);
   if (s.is_split()) {
-    FastDivisor::of(s.tiles, s.index_bits).put(launch.arguments);
-    launch.arguments.put_int(s.split);
-    launch.arguments.put_int(s.k_per_split);
-    launch.arguments.put_pointer(Patch::Kind::scratch, 0);
-  } else {
-    source.sites.push_back(epilogue(problem));
-    source.config.push_back({"vector", problem.store.width});
+    p.divisor("tiles", s.tiles);
+    p.wide("splits", s.split);
+    p.wide("k_per_split", s.k_per_split);  // a multiple of the kernel's kTileK
+    p.scratch("partials", "Sum", 0);
   }
-  for (const KernelSite& one : source.sites) write_arguments(launch.arguments, one, problem.fusion);
+  p.site("a", a, problem.fusion);
+  p.site("b", b, problem.fusion);
+  if (!s.is_split()) {
+    source.sites.push_back(epilogue(problem));
+    p.site("y", source.sites.back(), problem.fusion);
+  }
+  Launch launch;
   launch.entry = kernel;
   set_grid(launch, s.items(), kThreads);
-  launch.source = std::make_shared<const KernelSource>(std::move(source));
+  p.move_to(std::move(source), launch);
   return launch;
 }
 

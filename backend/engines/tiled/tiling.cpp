@@ -2,12 +2,10 @@
 #include "backend/engines/tiled/tiling.h"
 
 #include <algorithm>
-#include <array>
 #include <limits>
 
-#include "codegen/expr_emitter.h"
+#include "codegen/parameters.h"
 #include "core/ceil_div.h"
-#include "core/fast_divisor.h"
 
 namespace fusor {
 
@@ -24,45 +22,46 @@ int64_t lanes_of_sum(int64_t vectors, int64_t parts) {
   return lanes;
 }
 
-// What tiled/tiling.cuh calls FUSOR_COMPUTE.
-int64_t compute_number(DataType compute) {
-  constexpr std::array kOrder{DataType::f32, DataType::f64, DataType::i32, DataType::i64};
-  return std::ranges::find(kOrder, compute) - kOrder.begin();
-}
-
 }  // namespace
 
 std::vector<ConfigValue> TiledResult::config() const {
   std::vector<ConfigValue> values{{"index_bits", index_bits},
-                                  {"compute", compute_number(view.compute)},
+                                  {"Sum", view.compute},
                                   {"tile_m", tile_m},
                                   {"tile_n", tile_n},
-                                  {"y_along_n", lines_along_n ? 1 : 0}};
-  view.write_config(values);
+                                  {"y_along_n", lines_along_n}};
+  view.append_config(values);
   return values;
 }
 
-void TiledResult::write_arguments(ArgumentBlock& block) const {
-  view.write_arguments(block, index_bits);
-  block.put_int(tiles);
-  FastDivisor::of(along_n, index_bits).put(block);
-  FastDivisor::of(along_m, index_bits).put(block);
+void TiledResult::append_to(Parameters& p) const {
+  p.group("problem", "Problem", [&] { view.append_to(p); });
+  p.group("tiling", "Tiling", [&] {
+    p.wide("tiles", tiles);
+    p.divisor("along_n", along_n);
+    p.divisor("along_m", along_m);
+  });
 }
 
-Launch TiledResult::sum_of_parts(const Fusion& fusion, KernelSite epilogue, int64_t vector, int64_t parts,
-                                 std::string target) const {
-  KernelSource source{"tiled/split_finish.cuh", {std::move(epilogue)}, config(), std::move(target)};
+Launch TiledResult::sum_of_parts(const Fusion& fusion, const KernelSite& epilogue, int64_t vector,
+                                 int64_t parts, std::string target) const {
+  KernelSource source{.root = "tiled/split_finish.cuh",
+                      .sites = {epilogue},
+                      .config = config(),
+                      .target = std::move(target),
+                      .types = {"tiled/tiling.cuh"}};
   const int64_t lanes = lanes_of_sum(tiles * (tile_m * tile_n / vector), parts);
   source.config.push_back({"vector", vector});
   source.config.push_back({"lanes", lanes});
+  Parameters p(index_bits);
+  append_to(p);
+  p.wide("splits", parts);
+  p.scratch("partials", "const Sum", 0);
+  p.site("y", epilogue, fusion);
   Launch launch;
-  write_arguments(launch.arguments);
-  launch.arguments.put_int(parts);
-  launch.arguments.put_pointer(Patch::Kind::scratch, 0);
-  fusor::write_arguments(launch.arguments, source.sites[0], fusion);
-  launch.entry = "direct_finish";
+  launch.entry = "split_finish";
   set_grid(launch, blocks_of_sum(tiles, tile_m * tile_n, vector, lanes), kSumThreads);
-  launch.source = std::make_shared<const KernelSource>(std::move(source));
+  p.move_to(std::move(source), launch);
   return launch;
 }
 

@@ -10,6 +10,8 @@
 
 namespace fusor {
 
+class Parameters;
+
 /// The result of `view`, cut into tiles; those along n are neighbours.
 struct TiledResult {
   const Contraction& view;
@@ -19,12 +21,12 @@ struct TiledResult {
   bool lines_along_n;        ///< a tile's neighbours in memory; else they run along m
   int index_bits;
 
-  /// The config macros that tiled/tiling.cuh reads, and the bytes of its Problem and its Tiling.
+  /// What tiled/tiling.cuh reads of the config, and its Problem and its Tiling.
   std::vector<ConfigValue> config() const;
-  void write_arguments(ArgumentBlock& block) const;
+  void append_to(Parameters& p) const;
 
   /// tiled/split_finish.cuh: adds up what `parts` blocks a tile left in scratch 0 and applies the epilogue.
-  Launch sum_of_parts(const Fusion& fusion, KernelSite epilogue, int64_t vector, int64_t parts,
+  Launch sum_of_parts(const Fusion& fusion, const KernelSite& epilogue, int64_t vector, int64_t parts,
                       std::string target) const;
 };
 

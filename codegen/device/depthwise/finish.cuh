@@ -9,14 +9,6 @@
 
 static constexpr int kElements = 8, kLanes = 32, kThreads = kElements * kLanes;
 
-struct Params {
-  SlidingWindow<false, 1, 1, Index, i64, FastDivisor> window;
-  FastDivisor channels;
-  i64 elements, parts;
-  const float* partials;  // [part][tap][channel]
-  Y::Args y;
-};
-
 FUSOR_DEVICE float sum_of_lane(const Params& p, i64 element, int lane) {
   float sum = 0.0f;
   if (element >= p.elements) return sum;

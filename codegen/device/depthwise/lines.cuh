@@ -4,8 +4,8 @@
 
 #include "codegen/device/depthwise/tiling.cuh"
 
-static constexpr int kLines = FUSOR_LINES;      // of the operand, under a row of results
-static constexpr int kAdvance = FUSOR_ADVANCE;  // lines from one row of results to the next
+static constexpr int kLines = Config::lines;      // of the operand, under a row of results
+static constexpr int kAdvance = Config::advance;  // lines from one row of results to the next
 // Rows of results that a line meets at most.
 static constexpr int kRing = (kLines + kAdvance - 1) / kAdvance;
 // Columns that lie side by side.

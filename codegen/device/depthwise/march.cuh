@@ -11,16 +11,9 @@
 #include "codegen/device/depthwise/filters.cuh"
 #include "codegen/device/depthwise/lines.cuh"
 
-struct Params {
-  Window window;
-  ChannelTiling channels;
-  i64 strips, steps, rows;  // strips of the result; steps of a block; rows of a strip
-  A::Args a;
-  B::Args b;
-  Y::Args y;
-};
+// strips: of the result; steps: of a block; rows: of a strip.
 
-using Columns = Lines<A, kColumns, kColumnGroup, FUSOR_A_PLAIN>;
+using Columns = Lines<A, kColumns, kColumnGroup, Config::a_plain>;
 /// The sums of unfinished rows of results; the next one to be finished is the first.
 using Sums = Line<kStrip>[kRing];
 
@@ -42,7 +35,7 @@ struct Taps {
   __device__ __forceinline__ Taps(const Window& window, const Window::AxisRun (&runs)[3])
       : plane(runs[0].tap), row(runs[1].tap), column(runs[2].tap) {
     any = window.axis[0].has_position(runs[0].position);
-    if constexpr (FUSOR_STRIDED_GRADIENT)
+    if constexpr (Config::strided_gradient)
       any = any && plane < window.axis[0].window.divisor && column < window.axis[2].window.divisor;
   }
 };
@@ -54,14 +47,14 @@ FUSOR_DEVICE void add_line(const Window& window, const Filters& filters, const T
   const Window::Axis &rows = window.axis[1], &axis = window.axis[2];
   const int line = kLines + q - (r + 1) * kAdvance;
   if (line < 0) return;
-  const Index row_tap = FUSOR_STRIDED_GRADIENT ? taps.row + line * Index(rows.tap_step) : Index(line);
-  if (FUSOR_STRIDED_GRADIENT && row_tap >= rows.window.divisor) return;
+  const Index row_tap = Config::strided_gradient ? taps.row + line * Index(rows.tap_step) : Index(line);
+  if (Config::strided_gradient && row_tap >= rows.window.divisor) return;
 #pragma unroll
   for (int k = 0; k < kTaps; ++k) {
-    const Index tap = FUSOR_STRIDED_GRADIENT ? taps.column + k * Index(axis.tap_step) : Index(k);
-    if (FUSOR_STRIDED_GRADIENT && tap >= axis.window.divisor) break;
+    const Index tap = Config::strided_gradient ? taps.column + k * Index(axis.tap_step) : Index(k);
+    if (Config::strided_gradient && tap >= axis.window.divisor) break;
     float filter[kVector];
-    filters.read(FUSOR_STRIDED_GRADIENT ? window.tap_row(taps.plane, row_tap) + tap : row_tap * kTaps + tap,
+    filters.read(Config::strided_gradient ? window.tap_row(taps.plane, row_tap) + tap : row_tap * kTaps + tap,
                  filter);
 #pragma unroll
     for (int i = 0; i < kStrip; ++i)
@@ -76,7 +69,7 @@ FUSOR_DEVICE void finish(const Params& p, Index (&at)[5], Index first, const Lin
 #pragma unroll
   for (int i = 0; i < kStrip; ++i) {
     at[4] = first + i * axis.spacing.divisor;
-    if (FUSOR_TAILS && at[4] >= Index(axis.results)) continue;
+    if (Config::tails && at[4] >= Index(axis.results)) continue;
     Vec<float, kVector> values;
 #pragma unroll
     for (int v = 0; v < kVector; ++v) values[v] = sums.at[i][v];
@@ -129,7 +122,7 @@ FUSOR_DEVICE void make_strip(const Params& p, const Filters& filters, Index chan
   }
 }
 
-extern "C" __global__ void __launch_bounds__(kThreads, FUSOR_BLOCKS)
+extern "C" __global__ void __launch_bounds__(kThreads, Config::blocks)
     depthwise_march(const __grid_constant__ Params p) {
   extern __shared__ Filters::Pack shared_filters[];
   Index range = block_number();

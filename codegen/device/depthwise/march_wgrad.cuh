@@ -10,17 +10,10 @@
 
 #include "codegen/device/depthwise/lines.cuh"
 
-struct Params {
-  Window window;
-  ChannelTiling channels;
-  i64 strips, strips_per_block, rows;  // all strips; of a block; rows of a strip
-  float* partials;                     // [part][tap][channel]
-  A::Args a;
-  B::Args b;
-};
+// strips: all of them; strips_per_block; rows: of a strip; partials: [part][tap][channel].
 
-using Gradients = Lines<A, kStrip, kStrip, FUSOR_A_PLAIN>;
-using Columns = Lines<B, kColumns, kColumnGroup, FUSOR_B_PLAIN>;
+using Gradients = Lines<A, kStrip, kStrip, Config::a_plain>;
+using Columns = Lines<B, kColumns, kColumnGroup, Config::b_plain>;
 using Sums = Line<kTaps>[kLines];
 /// Rows of dy, the youngest one first.
 using Ring = Line<kStrip>[kRing];
@@ -140,7 +133,7 @@ FUSOR_DEVICE void write_part(const Params& p, Index part, Index vector, int colu
   }
 }
 
-extern "C" __global__ void __launch_bounds__(kThreads, FUSOR_BLOCKS)
+extern "C" __global__ void __launch_bounds__(kThreads, Config::blocks)
     depthwise_march_wgrad(const __grid_constant__ Params p) {
   Index range = block_number();
   const Index tile = p.channels.tiles.split(range);

@@ -10,14 +10,7 @@
 
 #include "codegen/device/depthwise/filters.cuh"
 
-struct Params {
-  Window window;
-  ChannelTiling channels;
-  i64 strips, steps, pieces;  // strips of the result; steps of a block; pieces of a row of the window
-  A::Args a;
-  B::Args b;
-  Y::Args y;
-};
+// strips: of the result; steps: of a block; pieces: of a row of the window.
 
 using Sums = Line<kStrip>;
 
@@ -28,7 +21,7 @@ FUSOR_DEVICE void add_row(const Params& p, const Filters& filters, Index row, In
 #pragma unroll
   for (int k = 0; k < kTaps; ++k) {
     const Index tap = first_tap + k * Index(axis.tap_step);
-    if (!FUSOR_WHOLE_ROWS && tap >= axis.window.divisor) break;
+    if (!Config::whole_rows && tap >= axis.window.divisor) break;
     float filter[kVector];
     filters.read(row + tap, filter);
 #pragma unroll
@@ -91,7 +84,7 @@ FUSOR_DEVICE void make_strip(const Params& p, const Filters& filters, Index chan
   Index at[5] = {0, channel};
   if (!p.window.locate(strip, runs, at[0])) return;
   Sums sums[kRows] = {};
-  if constexpr (FUSOR_WHOLE_ROWS) {
+  if constexpr (Config::whole_rows) {
     add_piece(p, filters, runs, 0, at, sums);
   } else {
 #pragma unroll 1
@@ -101,7 +94,7 @@ FUSOR_DEVICE void make_strip(const Params& p, const Filters& filters, Index chan
 }
 
 // Blocks walk over strips that lie next to each other, so that the rows which strips share are still in L1.
-extern "C" __global__ void __launch_bounds__(kThreads, FUSOR_BLOCKS)
+extern "C" __global__ void __launch_bounds__(kThreads, Config::blocks)
     depthwise(const __grid_constant__ Params p) {
   extern __shared__ Vec<float, Filters::kPack> shared_filters[];
   Index range = block_number();

@@ -5,15 +5,15 @@
 #include "codegen/device/depthwise/window.cuh"
 
 static constexpr int kThreads = 128;
-static constexpr int kVector = FUSOR_VECTOR;  // adjacent channels of a thread
-static constexpr int kRows = FUSOR_ROWS, kStrip = FUSOR_STRIP;
-static constexpr int kTaps = FUSOR_TAPS;  // of a piece of a row of the window
+static constexpr int kVector = Config::vector;  // adjacent channels of a thread
+static constexpr int kRows = Config::rows, kStrip = Config::strip;
+static constexpr int kTaps = Config::taps;  // of a piece of a row of the window
 /// Columns between neighbours of a run, or kTaps where they share none; result i meets column i * kSpread +
 /// k.
-static constexpr int kSpread = FUSOR_SPREAD;
+static constexpr int kSpread = Config::spread;
 static constexpr int kColumns = (kStrip - 1) * kSpread + kTaps;
 
-using Window = SlidingWindow<FUSOR_STRIDED_GRADIENT, kRows, kStrip, Index, i64, FastDivisor>;
+using Window = SlidingWindow<Config::strided_gradient, kRows, kStrip, Index, i64, FastDivisor>;
 
 /// Channels in vectors of kVector: a block has `width` of them, and each of its lanes one strip at a time.
 struct ChannelTiling {

@@ -9,18 +9,8 @@
 
 #include "codegen/device/depthwise/tiling.cuh"
 
-struct Params {
-  Window window;
-  ChannelTiling channels;
-  FastDivisor columns;    // (row piece, vector) pairs of a block
-  FastDivisor row_tiles;  // blocks that cover all row pieces
-  i64 rows_per_block, row_pieces;
-  FastDivisor pieces;  // of a row of the window
-  i64 strips, strips_per_block;
-  float* partials;  // [part][tap][channel]
-  A::Args a;
-  B::Args b;
-};
+// columns: (row piece, vector) pairs of a block; row_tiles: blocks that cover all row pieces; pieces: of a
+// row of the window; partials: [part][tap][channel].
 
 /// The taps of a thread: those of one piece of one row of the window.
 struct TapRow {
@@ -78,7 +68,7 @@ FUSOR_DEVICE void write_part(const Params& p, const TapRow& taps, Index channel,
   }
 }
 
-extern "C" __global__ void __launch_bounds__(kThreads, FUSOR_BLOCKS)
+extern "C" __global__ void __launch_bounds__(kThreads, Config::blocks)
     depthwise_wgrad(const __grid_constant__ Params p) {
   Index range = block_number();
   const Index tile = p.channels.tiles.split(range);

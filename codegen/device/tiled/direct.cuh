@@ -34,8 +34,8 @@ FUSOR_DEVICE Vec<Sum, kWidth> masked(const Vec<Value, kWidth>& values, bool insi
 }
 
 struct LoadA {
-  static constexpr bool kAlongK = FUSOR_A_ALONG_K;
-  using Vectors = ThreadVectors<kTileK, kTileM, FUSOR_A_WIDTH, kAlongK>;
+  static constexpr bool kAlongK = Config::a_along_k;
+  using Vectors = ThreadVectors<kTileK, kTileM, Config::a_width, kAlongK>;
   FUSOR_DEVICE const Key* keys(const Shared& shared) { return shared.rows; }
   FUSOR_DEVICE Sum* tile(Tiles& tiles, int step) { return tiles.left[step]; }
   FUSOR_DEVICE Vec<Sum, Vectors::kWidth> elements(const Params& p, Index entry, const Key& row,
@@ -47,8 +47,8 @@ struct LoadA {
 };
 
 struct LoadB {
-  static constexpr bool kAlongK = FUSOR_B_ALONG_K;
-  using Vectors = ThreadVectors<kTileK, kTileN, FUSOR_B_WIDTH, kAlongK>;
+  static constexpr bool kAlongK = Config::b_along_k;
+  using Vectors = ThreadVectors<kTileK, kTileN, Config::b_width, kAlongK>;
   FUSOR_DEVICE const Key* keys(const Shared& shared) { return shared.columns; }
   FUSOR_DEVICE Sum* tile(Tiles& tiles, int step) { return tiles.right[step]; }
   FUSOR_DEVICE Vec<Sum, Vectors::kWidth> elements(const Params& p, Index entry, const Key& column,
@@ -114,7 +114,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 2) direct(const __grid_co
   MicroTile<Sum, kTileM, kTileN> micro;
   micro.clear();
   sum_tile(p, part, shared, micro);
-  micro.stage<FUSOR_Y_ALONG_N, kStagedPitch>(shared.staged);
+  micro.stage<Config::y_along_n, kStagedPitch>(shared.staged);
   __syncthreads();
 #pragma unroll 1
   for (int position = threadIdx.x * kFinishWidth; position < kTileElements;

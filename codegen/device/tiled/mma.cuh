@@ -13,7 +13,7 @@
 #include "codegen/device/tiled/swizzle.cuh"
 #include "codegen/device/tiled/warp_mma.cuh"
 
-static constexpr int kTileK = FUSOR_TILE_K, kStages = FUSOR_STAGES;
+static constexpr int kTileK = Config::tile_k, kStages = Config::stages;
 static constexpr int kBlocksPerSm = kTileElements > 128 * 128 ? 1 : 2;
 
 // The warps of a block lie kWarpsM by kWarpsN over the tile, each on kWarpRows by kWarpColumns of it, made of
@@ -44,13 +44,13 @@ struct Loading {
 
 // Lines of the tile that are staged at once for the epilogue: one block of every warp, along the axis on
 // which the result is adjacent. The pitch spreads the banks of the writes and aligns every vector.
-static constexpr bool kAlongN = FUSOR_Y_ALONG_N;
+static constexpr bool kAlongN = Config::y_along_n;
 static constexpr int kBlockLines = kAlongN ? 16 : 8;
 static constexpr int kStagedLines = kBlockLines * (kAlongN ? kWarpsM : kWarpsN);
 static constexpr int kStagedPitch = kFastExtent + (kAlongN ? 8 : 4);
 
-using LoadingA = Loading<ElementA, kTileM, FUSOR_A_WIDTH, FUSOR_A_ALONG_K, FUSOR_A_PLAIN>;
-using LoadingB = Loading<ElementB, kTileN, FUSOR_B_WIDTH, FUSOR_B_ALONG_K, FUSOR_B_PLAIN>;
+using LoadingA = Loading<ElementA, kTileM, Config::a_width, Config::a_along_k, Config::a_plain>;
+using LoadingB = Loading<ElementB, kTileN, Config::b_width, Config::b_along_k, Config::b_plain>;
 
 struct Stage {
   alignas(128) u8 a[LoadingA::Tile::kSize];
@@ -65,7 +65,7 @@ struct Shared {
   Key rows[kTileM], columns[kTileN];
   Key steps[2][kTileK];
 };
-static_assert(sizeof(Shared) == FUSOR_SHARED_BYTES, "the engine asks for as much");
+static_assert(sizeof(Shared) == Config::shared_bytes, "the engine asks for as much");
 
 struct LoadA : LoadingA {
   using Site = A;

@@ -1,23 +1,8 @@
-// Owns the first kernel of a tiled contraction, apart from its inner loop: its parameters, the part of the
-// product that a block sums up, the keys of rows, columns and steps, and where a vector of sums goes.
+// Owns the first kernel of a tiled contraction, apart from its inner loop: the part of the product that a
+// block sums up, the keys of rows, columns and steps, and where a vector of sums goes.
 #pragma once
 
 #include "codegen/device/tiled/tiling.cuh"
-
-struct Params {
-  Problem problem;
-  Tiling tiling;
-#if FUSOR_SPLIT
-  FastDivisor tiles;
-  i64 splits, k_per_split;  // the latter a multiple of kTileK
-  Sum* partials;            // [split][tile][position]
-#endif
-  A::Args a;
-  B::Args b;
-#if !FUSOR_SPLIT
-  Y::Args y;
-#endif
-};
 
 /// Steps [begin, end) of a tile; `item` counts the tiles of all splits.
 struct Part {
@@ -26,20 +11,21 @@ struct Part {
   __device__ bool is_none() const { return item < 0; }
 };
 
+template <class Params>
 FUSOR_DEVICE Part part_of_block(const Params& p) {
   const Index item = block_number();
   const Part none = {{}, -1, 0, 0};
-#if FUSOR_SPLIT
-  const Index split = p.tiles.divide(item);
-  if (split >= Index(p.splits)) return none;
-  const Index begin = split * Index(p.k_per_split);
-  const Index after = begin + Index(p.k_per_split);
-  const Index end = after < Index(p.problem.k) ? after : Index(p.problem.k);
-  return {p.tiling.place(item - split * p.tiles.divisor), item, begin, end};
-#else
-  if (item >= Index(p.tiling.tiles)) return none;
-  return {p.tiling.place(item), item, 0, Index(p.problem.k)};
-#endif
+  if constexpr (Config::split) {
+    const Index split = p.tiles.divide(item);
+    if (split >= Index(p.splits)) return none;
+    const Index begin = split * Index(p.k_per_split);
+    const Index after = begin + Index(p.k_per_split);
+    const Index end = after < Index(p.problem.k) ? after : Index(p.problem.k);
+    return {p.tiling.place(item - split * p.tiles.divisor), item, begin, end};
+  } else {
+    if (item >= Index(p.tiling.tiles)) return none;
+    return {p.tiling.place(item), item, 0, Index(p.problem.k)};
+  }
 }
 
 /// The keys of a tile's rows and columns, taken apart once.
@@ -78,23 +64,22 @@ struct ThreadVectors {
   }
 };
 
-#if FUSOR_SPLIT
-static constexpr int kFinishWidth = 16 / sizeof(Sum);
-#else
-static constexpr int kFinishWidth = FUSOR_VECTOR;
-#endif
+static constexpr int kFinishWidth = Config::split ? 16 / int(sizeof(Sum)) : Config::vector;
+
+struct Y;  // absent with a split of k
 
 /// Applies the epilogue to the vector of sums at `position` of the tile; with a split of k, stores it to the
-/// workspace as it is.
+/// workspace as it is: partials[split][tile][position].
+template <class Epilogue = Y, class Params>
 FUSOR_DEVICE void finish_vector(const Params& p, const Part& part, int position, const Sum* staged) {
   const VectorPlace vector = vector_place(p.problem, part.place, position);
   if (!vector.inside) return;
   const auto sums = *reinterpret_cast<const Vec<Sum, kFinishWidth>*>(staged);
-#if FUSOR_SPLIT
-  store_whole(p.partials + i64(part.item) * kTileElements + position, sums, kFinishWidth);
-#else
-  Index at[Y::kRank];
-  p.problem.result(part.place.entry, vector.row, vector.column, at);
-  Y::apply<kFinishWidth>(p.y, at, kFinishWidth, sums);
-#endif
+  if constexpr (Config::split) {
+    store_whole(p.partials + i64(part.item) * kTileElements + position, sums, kFinishWidth);
+  } else {
+    Index at[Epilogue::kRank];
+    p.problem.result(part.place.entry, vector.row, vector.column, at);
+    Epilogue::template apply<kFinishWidth>(p.y, at, kFinishWidth, sums);
+  }
 }

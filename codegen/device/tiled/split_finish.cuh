@@ -9,38 +9,30 @@
 #include "codegen/device/tiled/tiling.cuh"
 
 // Lanes that share the parts of a vector, and vectors of a block.
-static constexpr int kLanes = FUSOR_LANES, kVectors = kThreads / kLanes;  // of a block
-using Vector = Vec<Sum, FUSOR_VECTOR>;
-
-struct Params {
-  Problem problem;
-  Tiling tiling;
-  i64 splits;
-  const Sum* partials;  // [split][tile][position]
-  Y::Args y;
-};
+static constexpr int kLanes = Config::lanes, kVectors = kThreads / kLanes;  // of a block
+using Vector = Vec<Sum, Config::vector>;
 
 FUSOR_DEVICE Vector sum_of_lane(const Params& p, Index tile, int position, int lane) {
   Vector sums;
 #pragma unroll
-  for (int i = 0; i < FUSOR_VECTOR; ++i) sums[i] = Sum(0);
+  for (int i = 0; i < Config::vector; ++i) sums[i] = Sum(0);
   const i64 part = p.tiling.tiles * kTileElements;
   const Sum* partial = p.partials + i64(tile) * kTileElements + position + lane * part;
 #pragma unroll 4
   for (i64 split = lane; split < p.splits; split += kLanes, partial += kLanes * part)
 #pragma unroll
-    for (int i = 0; i < FUSOR_VECTOR; ++i) sums[i] += partial[i];
+    for (int i = 0; i < Config::vector; ++i) sums[i] += partial[i];
   return sums;
 }
 
 // A few blocks work on one tile; threads beyond the result only meet the others.
-extern "C" __global__ void __launch_bounds__(kThreads) direct_finish(const __grid_constant__ Params p) {
-  constexpr int kBlocks = (kTileElements / FUSOR_VECTOR + kVectors - 1) / kVectors;  // of a tile
+extern "C" __global__ void __launch_bounds__(kThreads) split_finish(const __grid_constant__ Params p) {
+  constexpr int kBlocks = (kTileElements / Config::vector + kVectors - 1) / kVectors;  // of a tile
   const Index block = block_number();
   const Index tile = block / kBlocks;
   if (tile >= Index(p.tiling.tiles)) return;
   const int lane = threadIdx.x / kVectors, column = threadIdx.x % kVectors;
-  const int position = (int(block % kBlocks) * kVectors + column) * FUSOR_VECTOR;
+  const int position = (int(block % kBlocks) * kVectors + column) * Config::vector;
   const Place place = p.tiling.place(tile);
   const VectorPlace vector = vector_place(p.problem, place, position);
   const bool exists = position < kTileElements && vector.inside;
@@ -54,10 +46,10 @@ extern "C" __global__ void __launch_bounds__(kThreads) direct_finish(const __gri
 #pragma unroll
     for (int other = 1; other < kLanes; ++other)
 #pragma unroll
-      for (int i = 0; i < FUSOR_VECTOR; ++i) sums[i] += shared[other][column][i];
+      for (int i = 0; i < Config::vector; ++i) sums[i] += shared[other][column][i];
   }
   if (!exists) return;
   Index at[Y::kRank];
   p.problem.result(place.entry, vector.row, vector.column, at);
-  Y::apply<FUSOR_VECTOR>(p.y, at, FUSOR_VECTOR, sums);
+  Y::apply<Config::vector>(p.y, at, Config::vector, sums);
 }

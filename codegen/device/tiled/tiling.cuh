@@ -4,27 +4,16 @@
 
 #include "codegen/device/contraction/product.cuh"
 
-#if FUSOR_COMPUTE == 0
-using Sum = float;
-#elif FUSOR_COMPUTE == 1
-using Sum = double;
-#elif FUSOR_COMPUTE == 2
-using Sum = i32;
-#else
-using Sum = i64;
-#endif
+using Sum = Config::Sum;
 
 static constexpr int kThreads = 256;  // of a block
-static constexpr int kTileM = FUSOR_TILE_M, kTileN = FUSOR_TILE_N;
+static constexpr int kTileM = Config::tile_m, kTileN = Config::tile_n;
 static constexpr int kTileElements = kTileM * kTileN;
 
-#ifdef FUSOR_CHANNEL_BLOCK
-static constexpr bool kChannelBlocks = true;  // the last of which may lie partly outside
-#else
-static constexpr bool kChannelBlocks = false;
-#endif
-using Problem = Contraction<FUSOR_OP, FUSOR_SPATIAL, FUSOR_BATCH, FUSOR_CHANNELS_FASTEST, FUSOR_UNIT_STRIDE,
-                            Index, i64, FastDivisor, kChannelBlocks>;
+// Blocks of channels, the last of which may lie partly outside.
+static constexpr bool kChannelBlocks = Config::channel_block > 0;
+using Problem = Contraction<Config::op, Config::spatial, Config::batch, Config::channels_fastest,
+                            Config::unit_stride, Index, i64, FastDivisor, kChannelBlocks>;
 using Key = Problem::Key;
 
 /// A tile: its batch entry (matmul: linear over the leading axes; convolution: the group), first row and
@@ -46,7 +35,7 @@ struct Tiling {
 };
 
 /// A tile is stored along n or along m, whichever is adjacent in memory.
-static constexpr int kFastExtent = FUSOR_Y_ALONG_N ? kTileN : kTileM;
+static constexpr int kFastExtent = Config::y_along_n ? kTileN : kTileM;
 
 /// Where the vector at `position` of a tile lies; position counts the tile's elements in the order above. A
 /// vector lies inside the result whole or not at all: its width divides the extent it runs along.
@@ -57,8 +46,8 @@ struct VectorPlace {
 
 FUSOR_DEVICE VectorPlace vector_place(const Problem& problem, const Place& place, int position) {
   const int fast = position % kFastExtent, slow = position / kFastExtent;
-  const Index row = place.row + (FUSOR_Y_ALONG_N ? slow : fast);
-  const Index column = place.column + (FUSOR_Y_ALONG_N ? fast : slow);
+  const Index row = place.row + (Config::y_along_n ? slow : fast);
+  const Index column = place.column + (Config::y_along_n ? fast : slow);
   bool inside = row < Index(problem.m) && column < Index(problem.n);
   if constexpr (kChannelBlocks) inside = inside && problem.column(column).lead >= 0;
   return {row, column, inside};

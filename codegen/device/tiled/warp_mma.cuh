@@ -2,32 +2,33 @@
 // asynchronous copies (PTX ISA, "Warp level matrix instructions", "cp.async").
 #pragma once
 
-/// Elements of operands by their number in the config.
-template <int kElement>
-struct ElementOf;
+using ElementA = Config::ElementA;
+using ElementB = Config::ElementB;
+static constexpr bool kTf32 = sizeof(ElementA) == 4;  // fp32, rounded
+
+/// How PTX names an element and the steps of k of one mma.
+template <class Element>
+struct MmaElement;
 template <>
-struct ElementOf<0> {
-  using type = f16;
+struct MmaElement<f16> {
+  static constexpr char kName[] = "f16", kShape[] = "m16n8k16";
 };
 template <>
-struct ElementOf<1> {
-  using type = bf16;
+struct MmaElement<bf16> {
+  static constexpr char kName[] = "bf16", kShape[] = "m16n8k16";
 };
 template <>
-struct ElementOf<2> {
-  using type = i8;
+struct MmaElement<float> {
+  static constexpr char kName[] = "tf32", kShape[] = "m16n8k8";
 };
 template <>
-struct ElementOf<3> {
-  using type = u8;
+struct MmaElement<i8> {
+  static constexpr char kName[] = "s8", kShape[] = "m16n8k32";
 };
 template <>
-struct ElementOf<4> {
-  using type = float;  // rounded to tf32
+struct MmaElement<u8> {
+  static constexpr char kName[] = "u8", kShape[] = "m16n8k32";
 };
-static constexpr bool kTf32 = FUSOR_A_ELEMENT == 4;
-using ElementA = ElementOf<FUSOR_A_ELEMENT>::type;
-using ElementB = ElementOf<FUSOR_B_ELEMENT>::type;
 
 /// A fragment of 16 rows or columns by 32 bytes of k: each lane names one line of 16 bytes.
 template <bool kTransposed>
@@ -57,38 +58,21 @@ FUSOR_DEVICE u32 round_to_tf32(u32 x) {
   return rounded;
 }
 
-// sum (16 x 8) += a (16 rows x 32 bytes of k) * b (32 bytes of k x 8 columns).
-#define FUSOR_MMA(shape, result, a_type, b_type)                                    \
-  asm("mma.sync.aligned." shape ".row.col." result "." a_type "." b_type "." result \
-      " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"            \
-      : FUSOR_SUM(sum[0]), FUSOR_SUM(sum[1]), FUSOR_SUM(sum[2]), FUSOR_SUM(sum[3])  \
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1))
-
-FUSOR_DEVICE void multiply_add(Sum (&sum)[4], const u32 (&a)[4], u32 b0, u32 b1) {
-#if FUSOR_A_ELEMENT < 2 || FUSOR_A_ELEMENT == 4
-#define FUSOR_SUM(x) "+f"(x)
-#if FUSOR_A_ELEMENT == 0
-  FUSOR_MMA("m16n8k16", "f32", "f16", "f16");
-#elif FUSOR_A_ELEMENT == 1
-  FUSOR_MMA("m16n8k16", "f32", "bf16", "bf16");
-#else
-  FUSOR_MMA("m16n8k8", "f32", "tf32", "tf32");
-#endif
-#else
-#define FUSOR_SUM(x) "+r"(x)
-#if FUSOR_A_ELEMENT == 2 && FUSOR_B_ELEMENT == 2
-  FUSOR_MMA("m16n8k32", "s32", "s8", "s8");
-#elif FUSOR_A_ELEMENT == 2
-  FUSOR_MMA("m16n8k32", "s32", "s8", "u8");
-#elif FUSOR_B_ELEMENT == 2
-  FUSOR_MMA("m16n8k32", "s32", "u8", "s8");
-#else
-  FUSOR_MMA("m16n8k32", "s32", "u8", "u8");
-#endif
-#endif
+/// sum (16 x 8) += a (16 rows x 32 bytes of k) * b (32 bytes of k x 8 columns).
+FUSOR_DEVICE void multiply_add(float (&sum)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  asm("mma.sync.aligned.%10.row.col.f32.%11.%12.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, "
+      "%2, %3};"
+      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "C"(MmaElement<ElementA>::kShape),
+        "C"(MmaElement<ElementA>::kName), "C"(MmaElement<ElementB>::kName));
 }
-#undef FUSOR_SUM
-#undef FUSOR_MMA
+FUSOR_DEVICE void multiply_add(i32 (&sum)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  asm("mma.sync.aligned.%10.row.col.s32.%11.%12.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, "
+      "%2, %3};"
+      : "+r"(sum[0]), "+r"(sum[1]), "+r"(sum[2]), "+r"(sum[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "C"(MmaElement<ElementA>::kShape),
+        "C"(MmaElement<ElementA>::kName), "C"(MmaElement<ElementB>::kName));
+}
 
 /// Copies kBytes from global to shared memory asynchronously, or clears them. The bytes may be read after
 /// wait_for_copies() and a barrier.

@@ -13,10 +13,6 @@
 
 namespace fusor::test {
 
-inline bool has_config(const KernelSource& source, std::string_view name) {
-  return std::ranges::find(source.config, name, &ConfigValue::name) != source.config.end();
-}
-
 /// Of a name that is there.
 inline int64_t config_value(const KernelSource& source, std::string_view name) {
   return std::ranges::find(source.config, name, &ConfigValue::name)->number();

@@ -139,7 +139,7 @@ Lowered lower(const Schedule& schedule) {
                       .sites = sites_of(problem),
                       .config = config_of(schedule),
                       .target = problem.device.target(),
-                      .types = "sm90/attention/tiles.cuh"};
+                      .types = {"sm90/attention/tiles.cuh"}};
   Launch launch;
   Parameters parameters = parameters_of(schedule, source.sites);
   parameters.move_to(std::move(source), launch);

@@ -30,8 +30,8 @@ void become_input(Node& load) {
 
 }  // namespace
 
-std::optional<PassedOperand> passed_operand(const Fusion& fusion, const Contraction& view, bool second,
-                                            int64_t extent) {
+std::optional<PrologueOperand> prologue_operand(const Fusion& fusion, const Contraction& view, bool second,
+                                                int64_t extent) {
   if (view.is_convolution() || view.siblings != 1 || view.compute != DataType::f32) return std::nullopt;
   const Expr& before = site_of_operand(fusion, second, 0);
   const DataType multiplied = yielded_node(before).type;
@@ -42,11 +42,11 @@ std::optional<PassedOperand> passed_operand(const Fusion& fusion, const Contract
   const DataType type = type_of(fusion, before.nodes[at].access);
   if (before.nodes[at].type != type || !is_copied(type)) return std::nullopt;
   const auto stored = copied_load(fusion, view, second, at, extent);
-  if (!stored || stored->map.dims[0] % kPassedVector != 0) return std::nullopt;
+  if (!stored || stored->map.dims[0] % kPrologueVector != 0) return std::nullopt;
   auto [ops, k_axis, across_axis] = matmul_site(fusion, view, second, 0);
-  PassedOperand passed{*stored, std::move(ops), stored->across_adjacent ? across_axis : k_axis};
+  PrologueOperand passed{*stored, std::move(ops), stored->across_adjacent ? across_axis : k_axis};
   become_input(passed.ops.nodes[at]);
-  mark_whole_vectors(fusion, passed.ops, passed.vector_axis, kPassedVector);
+  mark_whole_vectors(fusion, passed.ops, passed.vector_axis, kPrologueVector);
   return passed;
 }
 

@@ -14,9 +14,9 @@
 namespace fusor {
 
 /// Elements that pass the ops together.
-inline constexpr int64_t kPassedVector = 8;
+inline constexpr int64_t kPrologueVector = 8;
 
-struct PassedOperand {
+struct PrologueOperand {
   CopiedOperand stored;  ///< in lines of 64 elements, along k or across it
   Expr ops;              ///< of which the stored elements are anchor 0
   int vector_axis = 0;   ///< of the ops' domain: along the lines
@@ -26,7 +26,7 @@ struct PassedOperand {
 /// and siblings, and sums in another type than fp32; where no ops come before the operand, or what they yield
 /// is neither fp16 nor bf16; and where the copy engine cannot walk the largest tensor that they read (the
 /// first of such), finds parts of vectors there, or elements that the kernel does not know.
-std::optional<PassedOperand> passed_operand(const Fusion& fusion, const Contraction& view, bool second,
-                                            int64_t extent);
+std::optional<PrologueOperand> prologue_operand(const Fusion& fusion, const Contraction& view, bool second,
+                                                int64_t extent);
 
 }  // namespace fusor

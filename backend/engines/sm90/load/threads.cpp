@@ -8,6 +8,7 @@
 #include "backend/engines/sm90/copy/tensor_maps.h"
 #include "backend/engines/sm90/copy/units.h"
 #include "backend/engines/sm90/load/prologue.h"
+#include "codegen/parameters.h"
 
 namespace fusor {
 
@@ -32,9 +33,13 @@ bool is_copied(const Fusion& fusion, const Contraction& view, bool second) {
 
 }  // namespace
 
-void ThreadLoad::write_arguments(ArgumentBlock& block) const {
-  block.put_pointer(Patch::Kind::operand, operand, byte_offset);
-  for (const int64_t value : {line, entry, line_bytes, lines, bytes}) block.put_int(value);
+void ThreadLoad::append_to(Parameters& p) const {
+  p.pointer("first", "const u8", operand, byte_offset);
+  p.wide("line", line);
+  p.wide("entry", entry);
+  p.wide("line_bytes", line_bytes);
+  p.wide("lines", lines);
+  p.wide("bytes", bytes);
 }
 
 std::optional<ThreadLoad> thread_load(const Fusion& fusion, const Contraction& view, bool second,
@@ -81,9 +86,9 @@ bool threads_take_both(const Fusion& fusion, const Contraction& view) {
 std::optional<Refusal> refuse_loads(const Fusion& fusion, const Contraction& view, bool second,
                                     int64_t sibling) {
   auto refusal = refuse_copies(fusion, view, second, sibling);
-  if (!refusal || passed_operand(fusion, view, second, kBoxLine)) return std::nullopt;
+  if (!refusal || prologue_operand(fusion, view, second, kBoxLine)) return std::nullopt;
   if (!threads_take(fusion, view, second)) return refusal;
-  if (!passed_operand(fusion, view, !second, kBoxLine)) return std::nullopt;
+  if (!prologue_operand(fusion, view, !second, kBoxLine)) return std::nullopt;
   return refuse_value(fusion, view, site_of_operand(fusion, !second, 0));
 }
 

@@ -12,6 +12,8 @@
 
 namespace fusor {
 
+class Parameters;
+
 /// An operand that threads load, in lines along k or across it. Distances in bytes.
 struct ThreadLoad {
   int operand = -1;
@@ -22,8 +24,8 @@ struct ThreadLoad {
   /// A power of two up to 8, of which the start and all distances are multiples; pointers must be, too.
   int64_t grain = 1;
 
-  /// The fields of ThreadOperand.
-  void write_arguments(ArgumentBlock& block) const;
+  /// The members of a ThreadOperand.
+  void append_to(Parameters& p) const;
 };
 
 /// The first operand of a matmul, or the second one (of a sibling); nothing where threads cannot load it: an

@@ -1,16 +1,16 @@
 // Owns how rows of an fprop's result leave, and what is launched for them.
 #include "backend/engines/sm90/narrow/fprop.h"
+#include "codegen/wgmma_instruction.h"
 
 #include <algorithm>
 #include <memory>
-
-#include "codegen/expr_emitter.h"
 
 namespace fusor::narrow {
 
 namespace {
 
-constexpr int64_t kThreadsStore = 0, kCopyEngineStores = 1;
+// Store paths as codegen/device/sm90/epilogue/boxes.cuh counts them.
+constexpr int kThreadsStore = 0, kBoxesStore = 1;
 constexpr int64_t kMostBoxColumns = 128;
 
 // The first result as (channel, column, row of all images), or as (column, channel of all images, row).
@@ -80,49 +80,80 @@ Lowered Fprop::lowered() const {
   return lowered;
 }
 
-Launch Fprop::launch() const {
-  const Expr& w = operand_site(fusion, 0, 1);
-  KernelSource source{"sm90/narrow/fprop.cuh", {}, config(groups(), shared_bytes(groups())), device.target()};
-  const std::vector<ConfigValue> specific{{"tile_m", kBlock},
+// The epilogue library's words, and those of a product of one tile of rows
+// (codegen/device/sm90/pipeline/tiling.cuh).
+std::vector<ConfigValue> Fprop::config() const {
+  const DataType out = copied ? copied->type : DataType::f32;
+  std::vector<ConfigValue> values = Rows::config(groups(), shared_bytes(groups()));
+  const std::vector<ConfigValue> specific{{"ElementB", type()},
+                                          {"tile_m", kBlock},
                                           {"cluster", 1},
-                                          {"ping_pong", 1},
-                                          {"swapped", 1},
+                                          {"blocks_per_sm", 1},
+                                          {"ping_pong", true},
+                                          {"swapped", true},
+                                          {"siblings", 1},
                                           {"classes", 0},
-                                          {"a_rows_adjacent", 0},
-                                          {"b_columns_adjacent", 0},
-                                          {"way_out", copied ? kCopyEngineStores : kThreadsStore},
-                                          {"out", !copied || copied->type == DataType::f32 ? 2
-                                                  : copied->type == DataType::f16          ? 0
-                                                                                           : 1},
+                                          {"a_rows_adjacent", false},
+                                          {"b_columns_adjacent", false},
+                                          {"grain_a", 0},
+                                          {"grain_b", 0},
+                                          {"loaders", 1},
+                                          {"prologue_a", false},
+                                          {"prologue_b", false},
+                                          {"plane_rows", 1},
+                                          {"store", copied ? kBoxesStore : kThreadsStore},
+                                          {"Out", out},
+                                          {"has_second", false},
+                                          {"SecondOut", out},
+                                          {"staged", 0},
+                                          {"Staged0", out},
+                                          {"Staged1", out},
+                                          {"boxes", 2},
                                           {"box_columns", copied ? box_columns() : 16},
-                                          {"unrolled", is_unrolled() ? 1 : 0},
-                                          {"y_along_columns", along_columns() ? 1 : 0},
-                                          {"clamped", clamped() ? 1 : 0},
+                                          {"unit", 1},
+                                          {"reduced", 0},
+                                          {"unrolled", is_unrolled()},
+                                          {"y_along_columns", along_columns()},
+                                          {"clamped", clamped()},
                                           {"vector", vector},
                                           {"blocks", blocks()}};
-  source.config.insert(source.config.end(), specific.begin(), specific.end());
-  source.sites = {site_x(),
-                  {"W", w, 1, fits_short_forms(w)},
-                  {"Y", y, pixel_axis(y), problem.result->short_forms, problem.result->rounds_value}};
+  values.insert(values.end(), specific.begin(), specific.end());
+  return values;
+}
+
+Launch Fprop::launch() const {
+  const Expr& w = operand_site(fusion, 0, 1);
+  KernelSource source{
+      .root = "sm90/narrow/fprop.cuh",
+      .sites = {site_x(),
+                {"W", w, 1, fits_short_forms(w)},
+                {"Y", y, pixel_axis(y), problem.result->short_forms, problem.result->rounds_value}},
+      .config = config(),
+      .target = device.target(),
+      .types = {"sm90/pipeline/tiling.cuh", "sm90/narrow/rows.cuh", wgmma_instruction(tile, type(), type())}};
+  Parameters p = parameters();
+  p.site("x", source.sites[0], fusion);
+  p.site("w", source.sites[1], fusion);
+  p.site("y", source.sites[2], fusion);
   Launch launch;
-  write_arguments(launch.arguments);
-  for (const KernelSite& site : source.sites) fusor::write_arguments(launch.arguments, site, fusion);
-  launch.source = std::make_shared<const KernelSource>(std::move(source));
   launch.entry = "wgmma_narrow";
   launch.grid[0] = static_cast<uint32_t>(std::min<int64_t>(strips(), device.sm_count));
   launch.block[0] = static_cast<uint32_t>((1 + kConsumers) * kWarpgroup);
   launch.shared_bytes = shared_bytes(groups());
+  p.move_to(std::move(source), launch);
   return launch;
 }
 
-void Fprop::write_arguments(ArgumentBlock& block) const {
+Parameters Fprop::parameters() const {
+  Parameters p(index_bits);
   if (copied) {
     TensorMap map = copied->map;
     map.box = along_columns() ? Dims{box_columns(), 16, 1} : Dims{kBlock, box_columns(), 1};
-    block.put_tensor_map(map, copied->operand, copied->byte_offset);
+    p.tensor_map("result", map, copied->operand, copied->byte_offset);
   }
-  view.write_arguments(block, static_cast<int>(index_bits));
-  write_strips(block);
+  p.group("problem", "Problem", [&] { view.append_to(p); });
+  append_strips(p);
+  return p;
 }
 
 std::vector<Guard> Fprop::guards() const {

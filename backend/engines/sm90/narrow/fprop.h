@@ -1,4 +1,4 @@
-// Owns fprop on the wgmma_narrow engine: its way out, its launch and its costs; the kernel is
+// Owns fprop on the wgmma_narrow engine: its store path, its launch and its costs; the kernel is
 // codegen/device/sm90/narrow/fprop.cuh.
 #pragma once
 
@@ -42,7 +42,8 @@ struct Fprop : Rows {
 
  private:
   Launch launch() const;
-  void write_arguments(ArgumentBlock& block) const;
+  std::vector<ConfigValue> config() const;
+  Parameters parameters() const;
   std::vector<Guard> guards() const;
   // Cycles that a thread spends on one element of the epilogue: as wgmma's, but for the pairs of pixels that
   // find their places together.

@@ -9,7 +9,7 @@
 #include "backend/engines/sm90/narrow/fprop.h"
 #include "backend/engines/sm90/narrow/wgrad.h"
 #include "codegen/expr_emitter.h"
-#include "core/fast_divisor.h"
+#include "codegen/parameters.h"
 
 namespace fusor::narrow {
 
@@ -72,7 +72,7 @@ Rows::Rows(const Problem& problem_, const Knobs& knobs)
 
 std::vector<ConfigValue> Rows::config(int64_t groups, int64_t shared_bytes) const {
   std::vector<ConfigValue> values{{"index_bits", index_bits},
-                                  {"type", type() == DataType::f16 ? 0 : 1},
+                                  {"ElementA", type()},
                                   {"tile_n", tile},
                                   {"stages", groups},
                                   {"shared_bytes", shared_bytes},
@@ -81,21 +81,27 @@ std::vector<ConfigValue> Rows::config(int64_t groups, int64_t shared_bytes) cons
                                   {"stride_h", window.h.stride},
                                   {"stride_w", window.w.stride},
                                   {"dilation_h", window.dilation()},
-                                  {"tails", window.tails ? 1 : 0},
+                                  {"tails", window.tails},
                                   {"channels", view.input_channels},
-                                  {"mirrored", window.mirrored() ? 1 : 0},
-                                  {"merged", x_merged ? 1 : 0},
-                                  {"plain", x_plain ? 1 : 0}};
-  view.write_config(values);
+                                  {"mirrored", window.mirrored()},
+                                  {"merged", x_merged},
+                                  {"plain", x_plain}};
+  view.append_config(values);
   return values;
 }
 
-void Rows::write_strips(ArgumentBlock& block) const {
-  FastDivisor::of(along_h(), static_cast<int>(index_bits)).put(block);
-  FastDivisor::of(along_w(), static_cast<int>(index_bits)).put(block);
-  for (const int64_t value :
-       {rows, strips(), window.h.output, window.h.input, window.w.input, lower(window.h), lower(window.w)})
-    block.put_int(value);
+void Rows::append_strips(Parameters& p) const {
+  p.group("strips", "Strips", [&] {
+    p.divisor("along_h", along_h());
+    p.divisor("along_w", along_w());
+    p.wide("rows", rows);
+    p.wide("count", strips());
+    p.wide("height", window.h.output);
+    p.wide("input_height", window.h.input);
+    p.wide("input_width", window.w.input);
+    p.wide("lower_h", lower(window.h));
+    p.wide("lower_w", lower(window.w));
+  });
 }
 
 double Rows::rows_of_sm(int64_t slots) const {

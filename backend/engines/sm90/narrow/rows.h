@@ -10,6 +10,7 @@
 #include "backend/engines/sm90/copy/copied_result.h"
 #include "backend/engines/sm90/copy/tensor_maps.h"
 #include "backend/engines/sm90/narrow/window.h"
+#include "codegen/parameters.h"
 #include "core/device_info.h"
 #include "core/fusion.h"
 #include "core/lowered.h"
@@ -94,7 +95,7 @@ struct Rows {
   KernelSite site_x() const { return {"X", x, pixel_axis(x), fits_short_forms(x), true, x_plain}; }
 
   std::vector<ConfigValue> config(int64_t groups, int64_t shared_bytes) const;
-  void write_strips(ArgumentBlock& block) const;
+  void append_strips(Parameters& p) const;
 
   // Rows of the result that the SM with the most strips works on, where `slots` of them share the strips; a
   // strip fills the ring anew, with what lies under its first window.

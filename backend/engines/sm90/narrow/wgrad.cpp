@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "backend/engines/tiled/tiling.h"
-#include "codegen/expr_emitter.h"
+#include "codegen/wgmma_instruction.h"
 
 namespace fusor::narrow {
 
@@ -51,21 +51,27 @@ Lowered Wgrad::lowered() const {
 }
 
 Launch Wgrad::launch() const {
-  KernelSource source{"sm90/narrow/wgrad.cuh", {}, config(groups(), shared_bytes(groups())), device.target()};
-  source.config.push_back({"gradient_planes", dy_planes ? 1 : 0});
-  source.sites = {site_x()};
+  KernelSource source{.root = "sm90/narrow/wgrad.cuh",
+                      .sites = {site_x()},
+                      .config = config(groups(), shared_bytes(groups())),
+                      .target = device.target(),
+                      .types = {"sm90/narrow/rows.cuh", "sm90/ptx/wgmma.cuh",
+                                wgmma_instruction(window.steps() * kStep, type(), type())}};
+  source.config.push_back({"gradient_planes", dy_planes});
+  Parameters p(index_bits);
+  p.tensor_map("dy", dy.map, dy.operand, dy.byte_offset);
+  append_strips(p);
+  p.wide("width", window.w.output);
+  p.wide("channels", view.output_channels);
+  p.wide("blocks", blocks());
+  p.site("x", source.sites[0], fusion);
+  p.scratch("partials", "float", 0);
   Launch launch;
-  launch.arguments.put_tensor_map(dy.map, dy.operand, dy.byte_offset);
-  write_strips(launch.arguments);
-  for (const int64_t value : {window.w.output, view.output_channels, blocks()})
-    launch.arguments.put_int(value);
-  fusor::write_arguments(launch.arguments, source.sites[0], fusion);
-  launch.arguments.put_pointer(Patch::Kind::scratch, 0);
-  launch.source = std::make_shared<const KernelSource>(std::move(source));
   launch.entry = "wgmma_narrow_wgrad";
   launch.grid[0] = static_cast<uint32_t>(parts() * blocks());
   launch.block[0] = static_cast<uint32_t>((1 + kConsumers) * kWarpgroup);
   launch.shared_bytes = shared_bytes(groups());
+  p.move_to(std::move(source), launch);
   return launch;
 }
 

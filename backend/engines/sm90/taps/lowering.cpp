@@ -10,7 +10,8 @@
 #include "backend/engines/contraction/epilogue.h"
 #include "backend/engines/sm90/copy/tensor_maps.h"
 #include "backend/engines/tiled/tiling.h"
-#include "core/fast_divisor.h"
+#include "codegen/parameters.h"
+#include "codegen/wgmma_instruction.h"
 
 namespace fusor::taps {
 
@@ -45,55 +46,61 @@ CopiedOperands operands_of(const Problem& problem, const Schedule& s) {
           whole_planes(problem.fusion, true, problem.window.line(), kChannels)};
 }
 
-void write_arguments(ArgumentBlock& block, const Problem& problem, const Schedule& s,
-                     const CopiedOperands& operands) {
-  for (const CopiedOperand& operand : {operands.dy, operands.x})
-    block.put_tensor_map(operand.map, operand.operand, operand.byte_offset);
+Parameters parameters_of(const Problem& problem, const Schedule& s, const CopiedOperands& operands) {
   const Window& window = problem.window;
-  const int bits = static_cast<int>(problem.index_bits);
-  FastDivisor::of(problem.steps(), bits).put(block);
-  for (const int64_t value : {problem.all_steps(), s.parts, problem.positions, window.w.output,
-                              window.w.input, window.origin(), window.farthest()})
-    block.put_int(value);
-  FastDivisor::of(problem.blocks_n(), bits).put(block);
-  FastDivisor::of(s.blocks_m, bits).put(block);
-  for (const int64_t value : {s.tiles, problem.view.input_channels, problem.view.output_channels})
-    block.put_int(value);
-  for (int64_t consumer = 0; consumer < window.consumers(); ++consumer) {
-    block.put_int(window.first(consumer));
-    block.put_int(window.column(consumer));
-  }
-  block.put_pointer(Patch::Kind::scratch, 0);
+  Parameters p(problem.index_bits);
+  p.tensor_map("dy", operands.dy.map, operands.dy.operand, operands.dy.byte_offset);
+  p.tensor_map("x", operands.x.map, operands.x.operand, operands.x.byte_offset);
+  p.group("walk", "TapWalk<Index, i64, FastDivisor>", [&] {
+    p.divisor("steps", problem.steps());
+    p.wide("all_steps", problem.all_steps());
+    p.wide("parts", s.parts);
+    p.wide("positions", problem.positions);
+    p.wide("row", window.w.output);
+    p.wide("width", window.w.input);
+    p.wide("origin", window.origin());
+    p.wide("farthest", window.farthest());
+  });
+  p.divisor("blocks_n", problem.blocks_n());
+  p.divisor("blocks_m", s.blocks_m);
+  p.wide("tiles", s.tiles);
+  p.wide("input_channels", problem.view.input_channels);
+  p.wide("filters", problem.view.output_channels);
+  p.array("consumers", "ConsumerTaps<i64>", window.consumers(), [&](size_t i) {
+    p.wide("first", window.first(static_cast<int64_t>(i)));
+    p.wide("column", window.column(static_cast<int64_t>(i)));
+  });
+  p.scratch("partials", "float", 0);
+  return p;
 }
 
 Launch product(const Problem& problem, const Schedule& s, const CopiedOperands& operands) {
   const Window& window = problem.window;
-  KernelSource source{"sm90/taps/wgrad.cuh",
-                      {},
-                      {{"index_bits", problem.index_bits},
-                       {"type", kTf32},
-                       {"tile_n", s.filters},
-                       {"consumers", window.consumers()},
-                       {"window_h", window.h.window},
-                       {"window_w", window.w.window},
-                       {"taps", window.taps},
-                       {"tap_step", window.tap_step()},
-                       {"masked", window.masked()},
-                       {"tail", problem.positions % kHalf != 0 ? 1 : 0},
-                       {"mirrored_h", window.h.step < 0 ? 1 : 0},
-                       {"mirrored_w", window.w.step < 0 ? 1 : 0},
-                       {"piece_line", window.line()},
-                       {"stages", s.rings.stages},
-                       {"pieces", s.rings.pieces},
-                       {"shared_bytes", s.shared_bytes}},
-                      problem.device.target()};
+  KernelSource source{.root = "sm90/taps/wgrad.cuh",
+                      .config = {{"index_bits", problem.index_bits},
+                                 {"tile_n", s.filters},
+                                 {"consumers", window.consumers()},
+                                 {"window_h", window.h.window},
+                                 {"window_w", window.w.window},
+                                 {"taps", window.taps},
+                                 {"tap_step", window.tap_step()},
+                                 {"masked", window.masked()},
+                                 {"tail", problem.positions % kHalf != 0},
+                                 {"mirrored_h", window.h.step < 0},
+                                 {"mirrored_w", window.w.step < 0},
+                                 {"piece_line", window.line()},
+                                 {"stages", s.rings.stages},
+                                 {"pieces", s.rings.pieces},
+                                 {"shared_bytes", s.shared_bytes}},
+                      .target = problem.device.target(),
+                      .types = {"sm90/ptx/tma.cuh", "sm90/taps/tap_walk.cuh", "sm90/ptx/wgmma.cuh",
+                                wgmma_instruction(s.filters, DataType::f32, DataType::f32)}};
   Launch launch;
-  write_arguments(launch.arguments, problem, s, operands);
-  launch.source = std::make_shared<const KernelSource>(std::move(source));
   launch.entry = "wgmma_taps";
   launch.grid[0] = static_cast<uint32_t>(s.tiles * s.parts);
   launch.block[0] = static_cast<uint32_t>((1 + window.consumers()) * kWarpgroup);
   launch.shared_bytes = s.shared_bytes;
+  parameters_of(problem, s, operands).move_to(std::move(source), launch);
   return launch;
 }
 

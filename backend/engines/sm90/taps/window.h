@@ -15,7 +15,7 @@ namespace fusor::taps {
 
 // The constants of the kernel and of codegen/device/sm90/taps/tap_walk.cuh.
 inline constexpr int64_t kStep = 32, kHalf = 16, kEight = 8, kPiece = 64;
-inline constexpr int64_t kChannels = 64, kWarpgroup = 128, kElementBytes = 4, kTf32 = 2;
+inline constexpr int64_t kChannels = 64, kWarpgroup = 128, kElementBytes = 4;
 inline constexpr int64_t kUnit = 16 / kElementBytes;
 inline constexpr int64_t kMostConsumers = 3, kMostTaps = 3;
 

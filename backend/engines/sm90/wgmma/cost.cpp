@@ -15,7 +15,7 @@ double Schedule::finish_cycles_per_element() const {
   constexpr double kUnrolled = 12, kRolled = 22, kRolledInTurn = 32, kLines = 22, kScattered = 150,
                    kFurtherSum = 4;
   // A loop waits for its loads, piece by piece; without one, they are under way while other pieces pass.
-  constexpr double kLoad = 10, kLoadInLoop = 120, kGivenLoad = 2;
+  constexpr double kLoad = 10, kLoadInLoop = 120, kStagedLoad = 2;
   constexpr double kOneByOne = 4;
   constexpr double kPlanes = 6, kUnitOfPlanes = 16;
   constexpr double kTotal = 3, kColumnTotal = 6, kSecondCopied = 3;
@@ -31,14 +31,14 @@ double Schedule::finish_cycles_per_element() const {
     const bool own = std::ranges::find(node.access.strides, 0) == node.access.strides.end();
     if (node.kind == Node::Kind::load && own) cycles += is_unrolled() ? kLoad : kLoadInLoop;
   }
-  cycles += kGivenLoad * static_cast<double>(given.size());
+  cycles += kStagedLoad * static_cast<double>(staged.size());
   if (second) cycles += kSecondCopied;
-  if (way_out() == kLinesStored) cycles += kLines;
+  if (store_path() == StorePath::lines) cycles += kLines;
   if (stores_planes()) cycles += kPlanes + kUnitOfPlanes / static_cast<double>(copied->planes->unit);
   if (copied && !along_columns() && byte_size(copied->type) != 2 && !tiling.from_registers)
     cycles += kOneByOne;
   // Every element of a convolution finds its own place.
-  if (way_out() == kThreadsStore && view.is_convolution()) cycles += kScattered;
+  if (store_path() == StorePath::threads && view.is_convolution()) cycles += kScattered;
   for (const Store& result : y.stores)
     cycles += !reduction_of(y, result) ? store : leaves_columns() ? kColumnTotal : kTotal;
   return cycles;
@@ -72,14 +72,14 @@ double Schedule::prologue_cycles() const {
   constexpr double kStep = 720, kInstruction = 12;
   const double unit = loaders() > 1 ? 41 : 55;
   double cycles = kStep;
-  const auto add = [&](const std::optional<PassedOperand>& passed, int64_t lines) {
+  const auto add = [&](const std::optional<PrologueOperand>& passed, int64_t lines) {
     if (!passed) return;
     const SiteCost ops = cost_of(passed->ops, fusion);
     const double units = static_cast<double>(lines * kLineBytes) / (16 * kWarpgroup);
     cycles += units * (unit + kInstruction * (ops.instructions + 4 * ops.special));
   };
-  add(passed_a, tiling.tile_m);
-  add(passed_b, tiling.columns_of_tile());
+  add(prologue_a, tiling.tile_m);
+  add(prologue_b, tiling.columns_of_tile());
   return cycles;
 }
 
@@ -127,7 +127,7 @@ double Schedule::efficiency_of_copies(double bytes) const {
   if (tiling.blocks_per_sm() > 1) share *= 0.94;
   // Boxes of half a line are sent twice as often, by threads that all meet first.
   const bool narrow =
-      copied && given.empty() && !along_columns() && box_columns() * byte_size(copied->type) < kLineBytes;
+      copied && staged.empty() && !along_columns() && box_columns() * byte_size(copied->type) < kLineBytes;
   if (tiling.ping_pong && narrow) share *= 0.98;
   if (view.planes) share *= kept_busy();
   // Nobody multiplies while short sums are added, but for the other consumer of the same tile.
@@ -162,12 +162,12 @@ Work Schedule::work() const {
   const bool window_as_rows = !tiling.swapped && a.map.window,
              window_as_columns = tiling.swapped && b[0].map.window;
   // Of lines of 128 bytes, what is stored of them.
-  const auto stored = [](const std::optional<PassedOperand>& passed) {
+  const auto stored = [](const std::optional<PrologueOperand>& passed) {
     return passed ? static_cast<double>(byte_size(passed->stored.map.type)) / 2 : 1.0;
   };
   const double fetched =
-      (window_as_rows ? kIm2colCost : stored(passed_a)) * tile_m +
-      (window_as_columns ? kIm2colCost : stored(passed_b)) * tile_n / static_cast<double>(tiling.cluster);
+      (window_as_rows ? kIm2colCost : stored(prologue_a)) * tile_m +
+      (window_as_columns ? kIm2colCost : stored(prologue_b)) * tile_n / static_cast<double>(tiling.cluster);
   work.l2_bytes = steps * fetched * kLineBytes;
   if (view.planes)
     work.l2_bytes = steps * kLineBytes * static_cast<double>(tiling.row_lines() + tiling.column_lines());

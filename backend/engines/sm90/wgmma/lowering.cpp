@@ -20,22 +20,22 @@ Schedule::Schedule(const Problem& problem_, const Knobs& knobs)
       device(problem_.device),
       view(problem_.view),
       tiling(tiling_of(problem_, knobs)),
-      passed_a(passed_operand(fusion, view, tiling.swapped, tiling.tile_m)),
-      passed_b(passed_operand(fusion, view, !tiling.swapped, tiling.columns_of_tile())),
-      a(passed_a ? passed_a->stored : copied_operand(fusion, view, tiling.swapped, tiling.tile_m)),
+      prologue_a(prologue_operand(fusion, view, tiling.swapped, tiling.tile_m)),
+      prologue_b(prologue_operand(fusion, view, !tiling.swapped, tiling.columns_of_tile())),
+      a(prologue_a ? prologue_a->stored : copied_operand(fusion, view, tiling.swapped, tiling.tile_m)),
       y(result_site(fusion)),
       reduction(problem_.reduction),
       short_forms(fits_short_forms(y)),
       index_bits(problem_.index_bits) {
   if (tiling.window) b = {copied_window(fusion, view, *tiling.window, tiling.lines_of_window())};
-  if (passed_b) b = {passed_b->stored};
+  if (prologue_b) b = {prologue_b->stored};
   for (int64_t i = std::ssize(b); i < tiling.siblings; ++i)
     b.push_back(copied_operand(fusion, view, !tiling.swapped, tiling.columns_of_tile() / tiling.cluster, i));
   choose_loaders();
   std::stable_partition(y.stores.begin(), y.stores.end(),
                         [&](const Store& store) { return !reduction_of(y, store); });
-  choose_way_out();
-  choose_given();
+  choose_store();
+  choose_staged();
   choose_vectors();
   mark_whole_vectors(fusion, y, vector_axis, vector);
 }
@@ -46,7 +46,7 @@ Tiling Schedule::tiling_of(const Problem& problem, const Knobs& knobs) {
   Tiling tiling(problem, knobs);
   if (tiling.window) return tiling;
   const bool second = !tiling.swapped;
-  const auto passed = passed_operand(fusion, view, second, kBoxLine);
+  const auto passed = prologue_operand(fusion, view, second, kBoxLine);
   const CopiedOperand columns =
       passed ? passed->stored : copied_operand(fusion, view, second, tiling.columns_of_tile());
   tiling.fit_columns(columns.across_adjacent, !columns.map.window && !view.planes);
@@ -62,7 +62,7 @@ int64_t Schedule::run_of_pixels() const {
   return pixels;
 }
 
-void Schedule::choose_way_out() {
+void Schedule::choose_store() {
   if (is_split()) return;
   copied = copied_result(fusion, view, y, y.stores.front());
   if (!copied && tiling.classes == 0) copied = planes_result(fusion, view, y, run_of_pixels());
@@ -111,44 +111,44 @@ void Schedule::choose_loaders() {
     thread_b.push_back(loaded_operand(!tiling.swapped, i));
 }
 
-int64_t Schedule::kept_bytes_of_step() const {
-  const auto bytes = [&](const std::optional<PassedOperand>& passed, int64_t lines) {
+int64_t Schedule::raw_bytes_of_step() const {
+  const auto bytes = [&](const std::optional<PrologueOperand>& passed, int64_t lines) {
     return passed ? lines * tiling.line * byte_size(passed->stored.map.type) : 0;
   };
-  return bytes(passed_a, tiling.tile_m) + bytes(passed_b, tiling.columns_of_tile());
+  return bytes(prologue_a, tiling.tile_m) + bytes(prologue_b, tiling.columns_of_tile());
 }
 
 // What keeps memory busy, of an SM.
 int64_t Schedule::steps_ahead() const {
   constexpr int64_t kUnderWay = 48 * 1024, kMost = 8;
   if (!passes()) return 0;
-  return std::clamp<int64_t>(kUnderWay / (tiling.blocks_per_sm() * kept_bytes_of_step()), 1, kMost);
+  return std::clamp<int64_t>(kUnderWay / (tiling.blocks_per_sm() * raw_bytes_of_step()), 1, kMost);
 }
 
 // Four warpgroups start with 128 registers a thread, and ptxas wants every wgmma to do with as many.
 int64_t Schedule::loaders() const {
   constexpr int64_t kLinesOfPass = 32, kWidest = 192;
-  const bool even = !passed_b || tiling.columns_of_tile() % kLinesOfPass == 0;
+  const bool even = !prologue_b || tiling.columns_of_tile() % kLinesOfPass == 0;
   return passes() && even && tiling.tile_n <= kWidest && tiling.blocks_per_sm() == 1 ? 2 : 1;
 }
 
 // Where the loading warpgroup is busy, nobody moves boxes.
-void Schedule::choose_given() {
-  if (way_out() != kCopyEngineStores || tiling.loader_is_busy()) return;
-  for (size_t i = 0; i < y.nodes.size() && std::ssize(given) < kMostGiven; ++i) {
+void Schedule::choose_staged() {
+  if (store_path() != StorePath::boxes || tiling.loader_is_busy()) return;
+  for (size_t i = 0; i < y.nodes.size() && std::ssize(staged) < kMostStaged; ++i) {
     Node& node = y.nodes[i];
     if (node.kind != Node::Kind::load || std::cmp_equal(i, yielded(y)) || std::cmp_equal(i, yielded(y, 1)))
       continue;
     const auto found = operand_like_result(node);
     if (!found) continue;
     const int64_t enough = std::min(kFewStages, stages());
-    given.push_back(*found);
+    staged.push_back(*found);
     if (stages() < enough || shared_bytes(2) > shared_budget()) {
-      given.pop_back();
+      staged.pop_back();
       continue;
     }
     node.kind = Node::Kind::input;
-    node.input = static_cast<int>(tiling.siblings + std::ssize(given)) - 1;
+    node.input = static_cast<int>(tiling.siblings + std::ssize(staged)) - 1;
     node.type = carrier(node.type);
     node.access = {};
   }
@@ -173,11 +173,11 @@ void Schedule::choose_vectors() {
   vector = !pixels && along_columns() && even ? 2 : 1;
 }
 
-int64_t Schedule::way_out() const {
-  if (is_split()) return kPartStored;
-  if (!copied) return kThreadsStore;
-  if (stores_planes()) return kPlanesStored;
-  return stores_lines() ? kLinesStored : kCopyEngineStores;
+StorePath Schedule::store_path() const {
+  if (is_split()) return StorePath::partials;
+  if (!copied) return StorePath::threads;
+  if (stores_planes()) return StorePath::planes;
+  return stores_lines() ? StorePath::lines : StorePath::boxes;
 }
 
 bool Schedule::is_unrolled() const {
@@ -187,12 +187,12 @@ bool Schedule::is_unrolled() const {
   const bool hidden =
       tiling.ping_pong && tiling.steps_of_part >= kManySteps && tiling.tiles() >= kManyRounds * slots();
   // A loop over wide pieces that also reads boxes has no register left for its sums.
-  return wide ? !given.empty() : !hidden;
+  return wide ? !staged.empty() : !hidden;
 }
 
 int64_t Schedule::box_columns() const {
   int64_t widest = std::max(byte_size(copied->type), second ? byte_size(second->type) : 0);
-  for (const CopiedResult& operand : given) widest = std::max(widest, byte_size(operand.type));
+  for (const CopiedResult& operand : staged) widest = std::max(widest, byte_size(operand.type));
   const int64_t line = 128 / widest;
   const bool wide = along_columns() || tiling.blocks_per_sm() == 1;
   if (!wide || tiling.columns_of_tile() % line != 0) return tiling.piece_columns();
@@ -207,7 +207,7 @@ int64_t Schedule::box_element_bytes() const {
   if (second) results.push_back(second->type);
   int64_t bytes = 0;
   for (const DataType type : results) bytes += byte_size(type);
-  for (const CopiedResult& operand : given) {
+  for (const CopiedResult& operand : staged) {
     const auto place = std::ranges::find_if(results, [&](DataType type) {
       return type == operand.type || (byte_size(type) == 2 && byte_size(operand.type) == 2);
     });
@@ -219,37 +219,37 @@ int64_t Schedule::box_element_bytes() const {
   return bytes;
 }
 
-int64_t Schedule::turns() const {
+int64_t Schedule::boxes_of_consumer() const {
   constexpr int64_t kMost = 4, kBusy = 5;
-  if (way_out() != kCopyEngineStores) return kLeastTurns;
+  if (store_path() != StorePath::boxes) return kFewestBoxes;
   const int64_t columns = box_columns();
-  const int64_t most = stages_beside(boxes_bytes(columns, kLeastTurns));
-  const bool spared = !given.empty() || most > tiling.steps;
+  const int64_t most = stages_beside(boxes_bytes(columns, kFewestBoxes));
+  const bool spared = !staged.empty() || most > tiling.steps;
   const int64_t wanted = spared ? std::min(kBusy, most) : most;
-  int64_t turns = kMost;
-  while (turns > kLeastTurns && shared_bytes_with(boxes_bytes(columns, turns), wanted) > shared_budget())
-    --turns;
-  return turns;
+  int64_t count = kMost;
+  while (count > kFewestBoxes && shared_bytes_with(boxes_bytes(columns, count), wanted) > shared_budget())
+    --count;
+  return count;
 }
 
 int64_t Schedule::line_bytes() const {
   return (along_columns() ? box_columns() : kPartRows) * byte_size(copied->type);
 }
 
-int64_t Schedule::boxes_bytes(int64_t columns, int64_t turns) const {
-  return kConsumers * turns * kPartRows * columns * box_element_bytes();
+int64_t Schedule::boxes_bytes(int64_t columns, int64_t count) const {
+  return kConsumers * count * kPartRows * columns * box_element_bytes();
 }
 
 int64_t Schedule::shared_bytes_with(int64_t boxes, int64_t stages) const {
   if (tiling.window)
     return boxes + 1024 + std::ssize(tiling.window->lines) * kFilterBytes +
            stages * tiling.lines_of_stage() * 128;
-  const int64_t kept = passes() ? steps_ahead() * kept_bytes_of_step() + 1024 : 0;
+  const int64_t kept = passes() ? steps_ahead() * raw_bytes_of_step() + 1024 : 0;
   return stages * tiling.stage_bytes() + ceil_div(16 * (stages + 1), 1024) * 1024 + kept + boxes;
 }
 
 int64_t Schedule::shared_bytes(int64_t stages) const {
-  return shared_bytes_with(copied ? boxes_bytes(box_columns(), turns()) : 0, stages);
+  return shared_bytes_with(copied ? boxes_bytes(box_columns(), boxes_of_consumer()) : 0, stages);
 }
 
 int64_t Schedule::shared_budget() const {

@@ -1,4 +1,4 @@
-// Owns Schedule: one setting of the wgmma engine - its way out, its shared memory, its launches and its
+// Owns Schedule: one setting of the wgmma engine - its store path, its shared memory, its launches and its
 // costs.
 #pragma once
 
@@ -13,6 +13,7 @@
 #include "backend/engines/sm90/load/threads.h"
 #include "backend/engines/sm90/wgmma/rules.h"
 #include "backend/engines/sm90/wgmma/tiling.h"
+#include "codegen/parameters.h"
 #include "core/device_info.h"
 #include "core/fusion.h"
 #include "core/lowered.h"
@@ -28,7 +29,7 @@ struct Schedule {
   const Contraction& view;
   Tiling tiling;
   /// Operands whose elements pass ops before they are multiplied; a and b are what is stored of them then.
-  std::optional<PassedOperand> passed_a, passed_b;
+  std::optional<PrologueOperand> prologue_a, prologue_b;
   CopiedOperand a;               ///< left operand of what the tensor cores see
   std::vector<CopiedOperand> b;  ///< right operand of every sibling
   /// Both as threads read them, where they do: instead of a, instead of all of b.
@@ -41,7 +42,7 @@ struct Schedule {
   /// The first result, where the copy engine stores it, and another that lies as it does.
   std::optional<CopiedResult> copied, second;
   /// Operands of the epilogue that lie so and come by the copy engine.
-  std::vector<CopiedResult> given;
+  std::vector<CopiedResult> staged;
   int vector_axis = 0;
   int64_t vector = 1;
   int64_t index_bits;
@@ -61,7 +62,7 @@ struct Schedule {
 
   /// The copy engine takes the first result where its lines allow, and a second one, or threads take the
   /// first from boxes: the epilogue yields them as values.
-  void choose_way_out();
+  void choose_store();
 
   std::optional<CopiedResult> result_beside() const;
 
@@ -69,7 +70,7 @@ struct Schedule {
   bool yields(const CopiedResult& stored);
 
   /// Loads of what lies as the first result does become values beside the sums, as far as boxes have room.
-  void choose_given();
+  void choose_staged();
 
   std::optional<CopiedResult> operand_like_result(const Node& load) const;
 
@@ -79,14 +80,14 @@ struct Schedule {
   ThreadLoad loaded_operand(bool second, int64_t sibling) const;
   void choose_loaders();
 
-  bool passes() const { return passed_a || passed_b; }
+  bool passes() const { return prologue_a || prologue_b; }
   /// Of shared memory, for what such operands have stored of a step; and how many steps are on their way.
-  int64_t kept_bytes_of_step() const;
+  int64_t raw_bytes_of_step() const;
   int64_t steps_ahead() const;
   /// Warpgroups that load: two where ops keep one too busy, and another block does not.
   int64_t loaders() const;
 
-  int64_t way_out() const;
+  StorePath store_path() const;
   /// Whether the epilogue's text is written out for every piece of the sums: a short one, which runs faster
   /// so. Else it stands once, in a loop, and compiles sooner; so does a short one whose time many steps and
   /// rounds of turns hide, or whose results are wide beside many sums.
@@ -105,24 +106,21 @@ struct Schedule {
   /// result of its size will.
   int64_t box_element_bytes() const;
   /// Boxes of a consumer. Operands had better come a tile ahead, and results of tiles of few steps have time
-  /// to leave; but stages that copies of the main loop need are not given away.
-  int64_t turns() const;
+  /// to leave; but stages that copies of the main loop need are not staged away.
+  int64_t boxes_of_consumer() const;
   int64_t line_bytes() const;
-  int64_t boxes_bytes(int64_t columns, int64_t turns) const;
+  int64_t boxes_bytes(int64_t columns, int64_t count) const;
   /// And barriers, up to the next multiple of 1024.
   int64_t shared_bytes_with(int64_t boxes, int64_t stages) const;
   int64_t shared_bytes(int64_t stages) const;
   /// Of a block.
   int64_t shared_budget() const;
-  int64_t stages() const { return stages_beside(copied ? boxes_bytes(box_columns(), turns()) : 0); }
+  int64_t stages() const {
+    return stages_beside(copied ? boxes_bytes(box_columns(), boxes_of_consumer()) : 0);
+  }
   int64_t stages_beside(int64_t boxes) const;
 
   // --- Launches ---
-
-  /// As codegen/device/sm90/ptx/wgmma.cuh counts them; fp32 is multiplied as TF32.
-  static int64_t element_number(DataType type);
-  /// As codegen/device/sm90/epilogue/boxes.cuh counts them.
-  static int64_t element_in_box(DataType type);
 
   KernelSite epilogue(int axis) const { return {"Y", y, axis, short_forms, rounds_value}; }
 
@@ -147,19 +145,21 @@ struct Schedule {
 
   Launch product() const;
 
-  void write_given(std::vector<ConfigValue>& config) const;
-  void write_grains(std::vector<ConfigValue>& config) const;
-  void write_prologues(KernelSource& source) const;
+  /// The elements that the tensor cores multiply.
+  DataType multiplied_a() const;
+  DataType multiplied_b() const;
+  std::vector<ConfigValue> config() const;
+  /// The smallest of what all siblings' distances are multiples of, where threads load; else 0.
+  int64_t grain_a() const;
+  int64_t grain_b() const;
 
-  void write_arguments(ArgumentBlock& block) const;
-
-  void put_result(ArgumentBlock& block, const CopiedResult& result) const;
-
-  void write_windows(ArgumentBlock& block) const;
-
-  void write_schedule(ArgumentBlock& block) const;
-
-  void write_operands(ArgumentBlock& block) const;
+  Parameters parameters() const;
+  void append_maps(Parameters& p) const;
+  void append_result(Parameters& p, const char* name, const CopiedResult& result) const;
+  void append_windows(Parameters& p) const;
+  void append_schedule(Parameters& p) const;
+  void append_operands(Parameters& p) const;
+  void append_target(Parameters& p) const;
 
   /// As codegen/device/sm90/load/planes.cuh reads it: along the first axis, groups of rows `stride` apart.
   WindowWalk walk_over_planes(int i) const;

@@ -1,10 +1,9 @@
 // Owns which lines of a resident window a tap multiplies.
 #include "backend/engines/sm90/wgmma/resident_window.h"
+#include "codegen/parameters.h"
 
 #include <algorithm>
 #include <limits>
-
-#include "core/fast_divisor.h"
 
 namespace fusor {
 
@@ -50,12 +49,12 @@ CopiedOperand copied_window(const Fusion& fusion, const Contraction& view, const
   return copied;
 }
 
-void ResidentWindow::write_grid(ArgumentBlock& block, int index_bits) const {
-  block.put_int(count);
-  for (const Axis& axis : axes) {
-    FastDivisor::of(axis.positions.pixels, index_bits).put(block);
-    block.put_int(axis.pixels);
-  }
+void ResidentWindow::append_grid(Parameters& p) const {
+  p.wide("count", count);
+  p.array("axis", "Axis", std::ssize(axes), [&](size_t i) {
+    p.divisor("positions", axes[i].positions.pixels);
+    p.wide("pixels", axes[i].pixels);
+  });
 }
 
 }  // namespace fusor

@@ -11,6 +11,8 @@
 
 namespace fusor {
 
+class Parameters;
+
 /// The grid of positions that tiles are cut from: along every spatial axis the pixels of the result, and as
 /// many more as the taps reach. Each position has one line of channels; tap t multiplies position p by the
 /// line p + lines[t].
@@ -25,7 +27,7 @@ struct ResidentWindow {
   int64_t reach = 0;           ///< the largest of them
 
   /// The argument bytes of `PaddedGrid` on the device.
-  void write_grid(ArgumentBlock& block, int index_bits) const;
+  void append_grid(Parameters& p) const;
 };
 
 /// Taps that the arguments have room for.

@@ -31,15 +31,15 @@ inline constexpr int64_t kLineBytes = 128;
 inline constexpr int64_t kLeastPiece = 16;  // columns
 inline constexpr int64_t kMaxStages = 12, kMaxSums = 192;
 inline constexpr int64_t kWarpRows = 16, kWarps = 4;  // of a part, of a warpgroup
-inline constexpr int64_t kThreadsStore = 0, kCopyEngineStores = 1, kPartStored = 2, kLinesStored = 3,
-                         kPlanesStored = 4;
+/// How results leave, as codegen/device/sm90/epilogue/boxes.cuh counts them.
+enum class StorePath : uint8_t { threads, boxes, partials, lines, planes };
 // Lines of an operand that passes ops, in a tile: more were the fastest of no size that was timed.
 inline constexpr int64_t kMostPassedLines = 128;
 // Stages that wide boxes leave where there are more of them than of the first result, and all; operands of
 // the epilogue that come in boxes.
-inline constexpr int64_t kEnoughStages = 4, kFewStages = 3, kMostGiven = 2;
+inline constexpr int64_t kEnoughStages = 4, kFewStages = 3, kMostStaged = 2;
 // Boxes of a consumer: one is filled while another leaves.
-inline constexpr int64_t kLeastTurns = 2;
+inline constexpr int64_t kFewestBoxes = 2;
 // Of a resident window: the ring of windows, and the filters of one tap.
 inline constexpr int64_t kMaxWindows = 8, kFilterBytes = kPartRows * 128;
 
@@ -51,7 +51,7 @@ inline DataType operand_type(const Fusion& fusion, bool second = false) {
 
 // Whether threads pass an operand through the ops before it.
 inline bool passes(const Fusion& fusion, const Contraction& view, bool second) {
-  return passed_operand(fusion, view, second, kBoxLine).has_value();
+  return prologue_operand(fusion, view, second, kBoxLine).has_value();
 }
 
 // Of 16-bit elements only; and positions of the padded grid are no places for totals.

@@ -372,10 +372,10 @@ extern "C" __global__ void __launch_bounds__((1 + kConsumers) * kWarpgroup, 1)
   }
   __syncthreads();
   if (warpgroup == 0) {
-    give_registers<kProducerRegisters>();
+    release_registers<kProducerRegisters>();
     if (threadIdx.x == 0) produce(p, shared);
   } else {
-    take_registers<kConsumerRegisters>();
+    claim_registers<kConsumerRegisters>();
     consume(p, shared, warpgroup - 1);
   }
 }

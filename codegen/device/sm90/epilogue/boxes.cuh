@@ -10,61 +10,28 @@
 #include "codegen/device/sm90/epilogue/box_places.cuh"
 #include "codegen/device/sm90/pipeline/tiling.cuh"
 
-template <int kNumber>
-struct BoxElement;
-template <>
-struct BoxElement<0> {
-  using type = f16;
-};
-template <>
-struct BoxElement<1> {
-  using type = bf16;
-};
-template <>
-struct BoxElement<2> {
-  using type = float;
-};
-template <>
-struct BoxElement<3> {
-  using type = i32;
-};
-using Out = BoxElement<FUSOR_OUT>::type;
-// A second result that TMA stores.
-#ifdef FUSOR_SECOND_OUT
-static constexpr bool kHasSecond = true;
-using SecondOut = BoxElement<FUSOR_SECOND_OUT>::type;
-#else
-static constexpr bool kHasSecond = false;
-using SecondOut = Out;
-#endif
-// Staged operands of the epilogue: TMA loads them, and Y has them as values beside the sums.
-#ifdef FUSOR_GIVEN
-static constexpr int kGiven = FUSOR_GIVEN;
-using FirstGiven = BoxElement<FUSOR_GIVEN_0>::type;
-#else
-static constexpr int kGiven = 0;
-using FirstGiven = Out;
-#endif
-#ifdef FUSOR_GIVEN_1
-using SecondGiven = BoxElement<FUSOR_GIVEN_1>::type;
-#else
-using SecondGiven = FirstGiven;
-#endif
+using Out = Config::Out;
+// A second result that TMA stores; else the type of the first.
+static constexpr bool kHasSecond = Config::has_second;
+using SecondOut = Config::SecondOut;
+using FirstStaged = Config::Staged0;
+using SecondStaged = Config::Staged1;
 
-static constexpr int kThreadsStore = 0, kCopyEngineStores = 1, kPartStored = 2, kLinesStored = 3,
-                     kPlanesStored = 4;
-static constexpr int kWayOut = FUSOR_WAY_OUT;
-static constexpr bool kBoxed = kWayOut != kThreadsStore && kWayOut != kPartStored;
-static constexpr bool kAlongColumns = FUSOR_Y_ALONG_COLUMNS;
+// How results leave: threads store them from registers; boxes, by TMA; the sums of a part of k as they are,
+// to the workspace; boxes, whose lines or planes threads store.
+enum class StorePath { threads, boxes, partials, lines, planes };
+static constexpr StorePath kStore = static_cast<StorePath>(Config::store);
+static constexpr bool kBoxed = kStore != StorePath::threads && kStore != StorePath::partials;
+static constexpr bool kAlongColumns = Config::y_along_columns;
 
 // Columns that the epilogue processes at a time: a piece. The text of a long epilogue stands once, in a loop;
 // a short one is faster unrolled over all pieces of the sums.
-static constexpr bool kUnrolled = FUSOR_UNROLLED;
+static constexpr bool kUnrolled = Config::unrolled;
 static constexpr int kPiece = kColumns % 32 == 0 ? 32 : 16, kPieces = kColumns / kPiece;
 static_assert(kColumns % kPiece == 0 && kSiblings <= 2);
 
 // 64 rows of a warpgroup.
-static constexpr int kBoxColumns = FUSOR_BOX_COLUMNS;
+static constexpr int kBoxColumns = Config::box_columns;
 template <class T>
 using Box = BoxPlaces<int(sizeof(T)), kAlongColumns, kBoxColumns>;
 
@@ -83,31 +50,23 @@ struct Fits<A, A> {
 static constexpr int kSecondAt = Box<Out>::kBoxBytes;
 static constexpr int kResultBytes = kSecondAt + (kHasSecond ? Box<SecondOut>::kBoxBytes : 0);
 template <class T, int kTaken>
-static constexpr int kGivenAt =
+static constexpr int kStagedAt =
     Fits<T, Out>::kValue&& kTaken != 0                              ? 0
     : kHasSecond&& Fits<T, SecondOut>::kValue&& kTaken != kSecondAt ? kSecondAt
                                                                     : kResultBytes;
-static constexpr int kFirstGivenAt = kGivenAt<FirstGiven, -1>;
-static constexpr bool kFirstIsOwn = kGiven > 0 && kFirstGivenAt == kResultBytes;
-static constexpr int kSecondGivenAt =
-    kGivenAt<SecondGiven, kFirstGivenAt> +
-    (kFirstIsOwn && kGivenAt<SecondGiven, kFirstGivenAt> == kResultBytes ? Box<FirstGiven>::kBoxBytes : 0);
-static constexpr bool kSecondIsOwn = kGiven > 1 && kSecondGivenAt >= kResultBytes;
-static constexpr int kBoxBytes = kResultBytes + (kFirstIsOwn ? Box<FirstGiven>::kBoxBytes : 0) +
-                                 (kSecondIsOwn ? Box<SecondGiven>::kBoxBytes : 0);
-static constexpr int kBoxes = kBoxed ? kConsumers * kTurns : 0;
+static constexpr int kFirstStagedAt = kStagedAt<FirstStaged, -1>;
+static constexpr bool kFirstIsOwn = kStaged > 0 && kFirstStagedAt == kResultBytes;
+static constexpr int kSecondStagedAt =
+    kStagedAt<SecondStaged, kFirstStagedAt> +
+    (kFirstIsOwn && kStagedAt<SecondStaged, kFirstStagedAt> == kResultBytes ? Box<FirstStaged>::kBoxBytes
+                                                                            : 0);
+static constexpr bool kSecondIsOwn = kStaged > 1 && kSecondStagedAt >= kResultBytes;
+static constexpr int kBoxBytes = kResultBytes + (kFirstIsOwn ? Box<FirstStaged>::kBoxBytes : 0) +
+                                 (kSecondIsOwn ? Box<SecondStaged>::kBoxBytes : 0);
+static constexpr int kBoxes = kBoxed ? kConsumers * kBoxesOfConsumer : 0;
 
 // The slot that is next, and the parity of its barriers.
-struct Turn {
-  int box = 0;
-  u32 parity = 0;
-  __device__ void advance() {
-    if (++box == kTurns) {
-      box = 0;
-      parity ^= 1;
-    }
-  }
-};
+using BoxRing = RingOf<kBoxesOfConsumer>;
 
 // Calls `move` with every block of a box that exists, from `row` and `column` on: with where it is, and where
 // it lies in the map of something that lies as the first result does.

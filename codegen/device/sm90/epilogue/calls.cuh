@@ -10,14 +10,14 @@
 using Chosen = Vec<Sum, kVector>[kSiblings];
 
 // A thread's share of the staged operands of a piece, and N elements of a row of it.
-struct GivenPairs {
-  PiecePairs<FirstGiven> first;
-  PiecePairs<SecondGiven> second;
+struct StagedPairs {
+  PiecePairs<FirstStaged> first;
+  PiecePairs<SecondStaged> second;
 };
 template <int N>
-struct GivenValues {
-  Vec<Carrier<FirstGiven>, N> first;
-  Vec<Carrier<SecondGiven>, N> second;
+struct StagedValues {
+  Vec<Carrier<FirstStaged>, N> first;
+  Vec<Carrier<SecondStaged>, N> second;
 };
 
 // N elements of a thread's row `half` in a piece, from number `first` on.
@@ -29,10 +29,10 @@ FUSOR_DEVICE Vec<Carrier<T>, N> widened(const PiecePairs<T>& pairs, int half, in
   return values;
 }
 template <int N>
-FUSOR_DEVICE GivenValues<N> given_from(const GivenPairs& pairs, int half, int first) {
-  GivenValues<N> values{};
-  if constexpr (kGiven > 0) values.first = widened<N, FirstGiven>(pairs.first, half, first);
-  if constexpr (kGiven > 1) values.second = widened<N, SecondGiven>(pairs.second, half, first);
+FUSOR_DEVICE StagedValues<N> staged_from(const StagedPairs& pairs, int half, int first) {
+  StagedValues<N> values{};
+  if constexpr (kStaged > 0) values.first = widened<N, FirstStaged>(pairs.first, half, first);
+  if constexpr (kStaged > 1) values.second = widened<N, SecondStaged>(pairs.second, half, first);
   return values;
 }
 
@@ -56,31 +56,29 @@ struct Applier {
   // How many elements from `column` on are added to totals; `left` elements remain to the end. Elements that
   // do not exist may be added where the total is theirs alone: it is dropped.
   __device__ int added(const Tile& tile, const Rows& rows, int half, Index column, int left) const {
-#ifdef FUSOR_REDUCED
-    if constexpr (kClamped) {
+    if constexpr (!kReduces) {
+      return 0;
+    } else if constexpr (kClamped) {
       if (kReduced != kRowsLeft && !rows.inside[half]) return 0;
       return kReduced == kColumnsLeft ? kVector : left;
     } else {
       return places.count(rows, half, places.column_key(tile, column), column);
     }
-#else
-    return 0;
-#endif
   }
 
   // The values that the epilogue yields for kVector sums.
   __device__ auto values(const Tile& tile, const Rows& rows, int half, int column, const Chosen& sums,
-                         const GivenValues<kVector>& given, const Adding& adding) const {
+                         const StagedValues<kVector>& staged, const Adding& adding) const {
     Index at[Epilogue::kRank];
     const int existing = places.place(tile, rows, half, column, at);
-    return apply(at, existing, sums, given, adding, Epilogue::loads(args, at, existing));
+    return apply(at, existing, sums, staged, adding, Epilogue::loads(args, at, existing));
   }
   // All results are stored by this thread.
   __device__ void store(const Tile& tile, const Rows& rows, int half, int column, const Chosen& sums,
                         Total* totals) const {
     Index at[Epilogue::kRank];
     const int existing = places.place(tile, rows, half, column, at);
-    if (existing > 0) apply(at, existing, sums, GivenValues<kVector>{}, {totals, existing});
+    if (existing > 0) apply(at, existing, sums, StagedValues<kVector>{}, {totals, existing});
   }
 
   // Whether the epilogue is the same for all columns of a row. Then one call handles a thread's share of a
@@ -102,7 +100,7 @@ struct Applier {
   }
   template <class Loads>
   __device__ auto values_of_row(const Tile& tile, const Key& row, int half, const PieceSums& sums,
-                                const Loads& loads, const GivenPairs& given) const {
+                                const Loads& loads, const StagedPairs& staged) const {
     constexpr int kMine = kPiece / 4;
     Vec<Sum, kMine> mine[kSiblings];
 #pragma unroll
@@ -111,41 +109,39 @@ struct Applier {
       for (int i = 0; i < kMine; ++i) mine[sibling][i] = sums[sibling][i / 2 * 4 + 2 * half + i % 2];
     Index at[Epilogue::kRank];
     places.place_row(tile, row, at);
-    return apply(at, kMine, mine, given_from<kMine>(given, half, 0), {}, loads);
+    return apply(at, kMine, mine, staged_from<kMine>(staged, half, 0), {}, loads);
   }
 
  private:
   // `loads`: of an epilogue that yields values.
   template <int N, class... Loads>
   __device__ auto apply(const Index (&at)[Epilogue::kRank], int existing,
-                        const Vec<Sum, N> (&sums)[kSiblings], const GivenValues<N>& given,
+                        const Vec<Sum, N> (&sums)[kSiblings], const StagedValues<N>& staged,
                         const Adding& adding, const Loads&... loads) const {
     if constexpr (kSiblings == 2)
-      return apply_with<N>(at, existing, adding, given, loads..., sums[0], sums[1]);
+      return apply_with<N>(at, existing, adding, staged, loads..., sums[0], sums[1]);
     else
-      return apply_with<N>(at, existing, adding, given, loads..., sums[0]);
+      return apply_with<N>(at, existing, adding, staged, loads..., sums[0]);
   }
   template <int N, class... Inputs>
   __device__ auto apply_with(const Index (&at)[Epilogue::kRank], int existing, const Adding& adding,
-                             const GivenValues<N>& given, const Inputs&... inputs) const {
-    if constexpr (kGiven == 2)
-      return apply_to<N>(at, existing, adding, inputs..., given.first, given.second);
-    else if constexpr (kGiven == 1)
-      return apply_to<N>(at, existing, adding, inputs..., given.first);
+                             const StagedValues<N>& staged, const Inputs&... inputs) const {
+    if constexpr (kStaged == 2)
+      return apply_to<N>(at, existing, adding, inputs..., staged.first, staged.second);
+    else if constexpr (kStaged == 1)
+      return apply_to<N>(at, existing, adding, inputs..., staged.first);
     else
       return apply_to<N>(at, existing, adding, inputs...);
   }
   template <int N, class... Inputs>
   __device__ auto apply_to(const Index (&at)[Epilogue::kRank], int existing, const Adding& adding,
                            const Inputs&... inputs) const {
-#ifdef FUSOR_REDUCED
-    constexpr bool kSpread = Reducer<kPiece>::kSpread;
-    if constexpr (kBoxed)
-      return Epilogue::template apply<N, kSpread>(args, at, existing, inputs..., adding.to, adding.count);
+    if constexpr (kReduces && kBoxed)
+      return Epilogue::template apply<N, kReduced == kColumnsLeft>(args, at, existing, inputs..., adding.to,
+                                                                   adding.count);
+    else if constexpr (kReduces)
+      return Epilogue::template apply<N, kReduced == kColumnsLeft>(args, at, existing, inputs..., adding.to);
     else
-      return Epilogue::template apply<N, kSpread>(args, at, existing, inputs..., adding.to);
-#else
-    return Epilogue::template apply<N>(args, at, existing, inputs...);
-#endif
+      return Epilogue::template apply<N>(args, at, existing, inputs...);
   }
 };

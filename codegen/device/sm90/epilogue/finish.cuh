@@ -1,14 +1,16 @@
 // Owns the epilogue and the store paths of the tensor-core contraction of sm_90a.
 //
-//   sums in registers --> Y, pair by pair --+--> the thread stores (kThreadsStore)
-//                                           +--> box --> TMA store, during the next tile (kCopyEngineStores);
+//   sums in registers --> Y, pair by pair --+--> the thread stores (threads)
+//                                           +--> box --> TMA store, during the next tile (boxes);
 //                                           |            the store warp issues it where operands are staged
-//                                           +--> box --> threads store lines or planes (scatter.cuh)
-//   parts of a split of k: sums --> workspace, without Y (split.cuh)
+//                                           +--> box --> threads store lines or planes (lines, planes:
+//                                           scatter.cuh)
+//   parts of a split of k: sums --> workspace, without Y (partials: split.cuh)
 #pragma once
 
 #include "codegen/device/sm90/epilogue/calls.cuh"
 #include "codegen/device/sm90/epilogue/scatter.cuh"
+#include "codegen/device/sm90/epilogue/split.cuh"
 
 // Grid: as ResultPlaces wants it.
 template <class Epilogue, class Grid>
@@ -18,10 +20,10 @@ struct Finisher {
   const Problem& problem;
   const Grid& grid;
   const typename Epilogue::Args& args;
-  const Target& target;
-  u8* boxes;  // of this warpgroup: kTurns
-  int warp;   // in the warpgroup
-  Turn turn{};
+  const Target* target;  // null where threads store from registers
+  u8* boxes;             // of this warpgroup: kBoxesOfConsumer
+  int warp;              // in the warpgroup
+  BoxRing ring{};
   const TensorMap* second = nullptr;  // of the second result
   BoxBarriers* barriers = nullptr;    // where operands are staged
   Reducer<kPiece> reducer;
@@ -51,20 +53,20 @@ struct Finisher {
         else
           choose(chosen, sums, part * kPieces + first / kPiece);
         const int in_box = first % kBoxColumns, column = tile.column + first;
-        u8* const box = boxes + turn.box * kBoxBytes;
-        if constexpr (kGiven > 0)
-          if (in_box == 0) barriers->given[turn.box].wait(turn.parity);
+        u8* const box = boxes + ring.stage * kBoxBytes;
+        if constexpr (kStaged > 0)
+          if (in_box == 0) barriers->loaded[ring.stage].wait(ring.parity);
         reducer.begin_piece();
         piece(tile, mine, loads, column, chosen, box, column - in_box);
         reducer.end_piece(tile, warp_row, column, static_cast<int>(places().rows()),
                           static_cast<int>(places().columns()));
         if constexpr (kBoxed)
           if (in_box + kPiece == kBoxColumns) {
-            if constexpr (kGiven > 0)
-              barriers->hand_over(turn.box);
+            if constexpr (kStaged > 0)
+              barriers->hand_over(ring.stage);
             else
-              send_box(target, tile, part_row, column - in_box, box);
-            turn.advance();
+              send_box(*target, tile, part_row, column - in_box, box);
+            ring.advance();
           }
       }
       reducer.end_part(tile, warp_row, static_cast<int>(places().rows()));
@@ -82,11 +84,11 @@ struct Finisher {
   // wait counts groups: with more than two boxes, one of which nothing exists is committed as well.
   __device__ void send_box(const TensorMap& map, const Tile& tile, int first_row, int column, u8* box) {
     fence_shared_writes();
-    if (leads()) wait_for_stores<kTurns - 2>();
+    if (leads()) wait_for_stores<kBoxesOfConsumer - 2>();
     meet_at_box();
     // Along columns a warp has lines of its own.
     const int above = kAlongColumns ? warp * 16 : 0, row = first_row + above;
-    if (leads() && (kTurns > 2 || row < static_cast<int>(places().rows()))) {
+    if (leads() && (kBoxesOfConsumer > 2 || row < static_cast<int>(places().rows()))) {
       store_blocks<Out>(map, tile, row, column, box + above * Box<Out>::kLine);
       if constexpr (kHasSecond)
         store_blocks<SecondOut>(*second, tile, row, column, box + kSecondAt + above * Box<SecondOut>::kLine);
@@ -111,15 +113,16 @@ struct Finisher {
                         const PieceSums& sums, u8* box, int first_column) {
     PiecePairs<Out> pairs;
     PiecePairs<SecondOut> second_pairs;
-    GivenPairs given;
+    StagedPairs staged;
     const BoxAccess access{warp};
     const int in_box = column - first_column;
-    if constexpr (kGiven > 0) access.template read<FirstGiven>(given.first, box + kFirstGivenAt, in_box);
-    if constexpr (kGiven > 1) access.template read<SecondGiven>(given.second, box + kSecondGivenAt, in_box);
+    if constexpr (kStaged > 0) access.template read<FirstStaged>(staged.first, box + kFirstStagedAt, in_box);
+    if constexpr (kStaged > 1)
+      access.template read<SecondStaged>(staged.second, box + kSecondStagedAt, in_box);
     if constexpr (Apply::columns_alike())
-      row_by_row(tile, rows, loads, sums, given, pairs, second_pairs);
+      row_by_row(tile, rows, loads, sums, staged, pairs, second_pairs);
     else
-      pair_by_pair(tile, rows, column + lane() % 4 * 2, sums, given, pairs, second_pairs);
+      pair_by_pair(tile, rows, column + lane() % 4 * 2, sums, staged, pairs, second_pairs);
     if constexpr (kBoxed) access.template fill<Out>(pairs, box, in_box);
     if constexpr (kHasSecond) access.template fill<SecondOut>(second_pairs, box + kSecondAt, in_box);
   }
@@ -127,11 +130,11 @@ struct Finisher {
   // A thread's pairs of a piece, where all columns are alike.
   template <class Loads>
   __device__ void row_by_row(const Tile& tile, const Rows& rows, const Loads (&loads)[2],
-                             const PieceSums& sums, const GivenPairs& given, PiecePairs<Out>& pairs,
+                             const PieceSums& sums, const StagedPairs& staged, PiecePairs<Out>& pairs,
                              PiecePairs<SecondOut>& second_pairs) const {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const auto out = epilogue().values_of_row(tile, rows.key[half], half, sums, loads[half], given);
+      const auto out = epilogue().values_of_row(tile, rows.key[half], half, sums, loads[half], staged);
 #pragma unroll
       for (int j = 0; j < kPiece / 8; ++j)
         if constexpr (kHasSecond) {
@@ -149,7 +152,7 @@ struct Finisher {
 
   // A thread's pairs of a piece, its first column at `mine`.
   __device__ void pair_by_pair(const Tile& tile, const Rows& rows, int mine, const PieceSums& sums,
-                               const GivenPairs& given, PiecePairs<Out>& pairs,
+                               const StagedPairs& staged, PiecePairs<Out>& pairs,
                                PiecePairs<SecondOut>& second_pairs) {
     const int left = static_cast<int>(places().columns()) - mine;
 #pragma unroll
@@ -169,7 +172,7 @@ struct Finisher {
             const Adding adding{reducer.totals_of(j, half, i),
                                 epilogue().added(tile, rows, half, at + i, left - 8 * j - i)};
             return epilogue().values(tile, rows, half, at + i, chosen[i],
-                                     given_from<kVector>(given, half, 2 * j + i), adding);
+                                     staged_from<kVector>(staged, half, 2 * j + i), adding);
           };
           const auto low = value(0), high = kLast == 0 ? low : value(kLast);
           if constexpr (kHasSecond) {
@@ -191,3 +194,32 @@ struct Finisher {
     return narrow<T>(Vec<C, 2>{{low[0], high[kVector - 1]}});
   }
 };
+
+// Where the first result and the second go, where boxes are sent there.
+template <class Params>
+FUSOR_DEVICE const Target* target_of(const Params& p) {
+  if constexpr (kStore == StorePath::boxes)
+    return &p.result;
+  else if constexpr (kBoxed)
+    return &p.target;
+  else
+    return nullptr;
+}
+template <class Params>
+FUSOR_DEVICE const TensorMap* second_of(const Params& p) {
+  if constexpr (kHasSecond)
+    return &p.second;
+  else
+    return nullptr;
+}
+
+// What a kernel does with the sums of a tile: finish(tile, row, sums), by the store path of the config. `boxes` and
+// `barriers`: of the consumer, null where it has none.
+template <class Epilogue, class Grid, class Params>
+FUSOR_DEVICE auto make_finisher(const Params& p, const Grid& grid, u8* boxes, BoxBarriers* barriers, int warp) {
+  if constexpr (kStore == StorePath::partials)
+    return PartStore<Grid>{p.partials, grid, warp};
+  else
+    return Finisher<Epilogue, Grid>{p.problem, grid, p.y,          target_of(p), boxes,
+                                    warp,      {},   second_of(p), barriers,     {}};
+}

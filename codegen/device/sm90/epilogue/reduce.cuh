@@ -6,20 +6,29 @@
 
 #include "codegen/device/sm90/pipeline/tiling.cuh"
 
-#ifdef FUSOR_REDUCED
-static constexpr bool kReduces = true;
-
 // Results of a reduction of a tile: one for each column, one for each row, or one in all.
 static constexpr int kColumnsLeft = 1, kRowsLeft = 2, kOneLeft = 3;
-static constexpr int kReduced = FUSOR_REDUCED;
+static constexpr int kReduced = Config::reduced;  // 0: the results are not reduced
+static constexpr bool kReduces = kReduced > 0;
 static constexpr int kWarpRows = 16;  // of a part of 64
-static_assert(!kFromRegisters, "a warp's rows are neighbours");
+static_assert(!kReduces || !kFromRegisters, "a warp's rows are neighbours");
 
-using Total = Y::Accumulator;
+// The accumulators of a site that reduces.
+template <class Site, bool kReduces>
+struct TotalOf {
+  using type = typename Site::Accumulator;
+};
+template <class Site>
+struct TotalOf<Site, false> {
+  using type = u32;
+};
+struct Y;
+using Total = TotalOf<Y, kReduces>::type;
 
 // [part][result]: a part is 16 rows, the columns of a tile, or what one warp sees of all. Entries of the
 // batch add results, or parts.
-struct Partials {
+template <class Total>
+struct PartialsOf {
   Total* first;
   i64 results;  // of a part
   i64 entry_parts, entry_results;
@@ -29,8 +38,10 @@ struct Partials {
   }
 };
 
+using Partials = PartialsOf<Total>;
+
 // kPiece: columns that the epilogue processes at a time; a thread has a fourth of them, in pairs 8 apart.
-template <int kPiece>
+template <int kPiece, class Total = ::Total, bool kReduces = ::kReduces>
 struct Reducer {
   static constexpr int kTotals = kReduced == kColumnsLeft ? kPiece / 4 : kReduced == kRowsLeft ? 2 : 1;
   static constexpr bool kSpread = kReduced == kColumnsLeft;
@@ -99,28 +110,20 @@ struct Reducer {
 #pragma unroll
       for (int i = 0; i < held; ++i) {
         const int other = halves ? i + held : i;
-        const Total given = upper ? totals[i] : totals[other];
-        Total kept = upper ? totals[other] : totals[i];
-        kept.combine(from_lane(given, distance));
-        totals[i] = kept;
+        const Total sent = upper ? totals[i] : totals[other];
+        Total held_on = upper ? totals[other] : totals[i];
+        held_on.combine(from_lane(sent, distance));
+        totals[i] = held_on;
       }
     }
     return lane() / (32 / kTotals);
   }
 };
-
-#else
-static constexpr bool kReduces = false;
-
-struct Total;
-
-template <int kPiece>
-struct Reducer {
+template <int kPiece, class Total>
+struct Reducer<kPiece, Total, false> {
   __device__ Total* totals_of(int, int, int) { return nullptr; }
   __device__ void begin_part() {}
   __device__ void begin_piece() {}
   __device__ void end_piece(const Tile&, int, int, int, int) {}
   __device__ void end_part(const Tile&, int, int) {}
 };
-
-#endif

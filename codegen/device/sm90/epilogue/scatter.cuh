@@ -15,13 +15,19 @@ struct ResultPlanes {
   Out* first;
   i64 channel, image;
 };
-#if FUSOR_WAY_OUT == 3
-using Target = ResultLines;
-#elif FUSOR_WAY_OUT == 4
-using Target = ResultPlanes;
-#else
-using Target = TensorMap;
-#endif
+template <StorePath kStore>
+struct TargetOf {
+  using type = TensorMap;
+};
+template <>
+struct TargetOf<StorePath::lines> {
+  using type = ResultLines;
+};
+template <>
+struct TargetOf<StorePath::planes> {
+  using type = ResultPlanes;
+};
+using Target = TargetOf<kStore>::type;
 
 template <class Grid>
 struct Scatterer {
@@ -31,7 +37,6 @@ struct Scatterer {
   // Eight threads a line. When the next box is sent, all have read this one.
   __device__ void store(const ResultLines& lines, const Tile& tile, int first_row, int column,
                         const u8* box) const {
-#if FUSOR_WAY_OUT == 3
     static_assert(Box<Out>::kLine == 128);
     constexpr int kUnit = 16 / int(sizeof(Out)), kLines = kAlongColumns ? 16 : kBoxColumns;
     constexpr int kTogether = (kAlongColumns ? 32 : kWarpgroup) / 8;
@@ -54,16 +59,14 @@ struct Scatterer {
               Box<Out>::place(line, unit * 16));
       }
     }
-#endif
   }
 
   // Units of pixels that never straddle two images. A thread has the same ones of every line: it finds their
   // place once.
   __device__ void store(const ResultPlanes& planes, const Tile& tile, int first_row, int column,
                         const u8* box) const {
-#if FUSOR_WAY_OUT == 4
     static_assert(Box<Out>::kLine == 128);
-    using Unit = Vec<Out, FUSOR_UNIT>;
+    using Unit = Vec<Out, Config::unit>;
     constexpr int kUnits = 128 / int(sizeof(Unit)), kThreads = kAlongColumns ? 32 : kWarpgroup;
     constexpr int kOfLine = kUnits < kThreads ? kUnits : kThreads, kTogether = kThreads / kOfLine;
     constexpr int kLines = kAlongColumns ? 16 : kBoxColumns;
@@ -75,7 +78,7 @@ struct Scatterer {
     const int channel = (kAlongColumns ? first_row : column) + line;
 #pragma unroll 1
     for (int unit = thread % kOfLine; unit < kUnits; unit += kOfLine) {
-      const Key pixel = places.grid.template row<false>(problem, tile, pixels + unit * FUSOR_UNIT);
+      const Key pixel = places.grid.template row<false>(problem, tile, pixels + unit * Config::unit);
       if (pixel.lead < 0) continue;
       Out* to = planes.first + pixel.lead * planes.image + number(pixel, 0) +
                 (tile.entry * problem.n + channel) * planes.channel;
@@ -89,10 +92,9 @@ struct Scatterer {
 #pragma unroll
         for (int i = 0; i < kBatch; ++i, to += kTogether * planes.channel)
           if (channel + first + i * kTogether < static_cast<int>(problem.n))
-            store_whole<FUSOR_UNIT>(to, units[i], FUSOR_UNIT);
+            store_whole<Config::unit>(to, units[i], Config::unit);
       }
     }
-#endif
   }
 
  private:

@@ -28,3 +28,16 @@ FUSOR_DEVICE void store_parts(Sum* partials, const Schedule& schedule, const Til
             pair;
       }
 }
+
+// As a kernel's finisher.
+template <class Grid>
+struct PartStore {
+  Sum* partials;
+  const Grid& schedule;
+  int warp;  // in the warpgroup
+
+  template <class Sums>
+  __device__ void finish(const Tile& tile, int row, const Sums& sums) const {
+    store_parts(partials, schedule, tile, row, warp, sums);
+  }
+};

@@ -62,16 +62,10 @@ struct TapStep {
     split(p, schedule, tile);
   }
   __device__ void split(const Operands& p, const Schedule& schedule, const Tile& tile) {
-#if FUSOR_CLASSES > 0
-    in_filter = schedule.classes.split_tap(tile.part, tap, at);
-#else
-    in_filter = tap;
-    if constexpr (!kPlanes) {
-      Index rest = tap;
-#pragma unroll
-      for (int i = kSpatial - 1; i >= 0; --i) at[i] = static_cast<int>(p.walk[i].window.split(rest));
-    }
-#endif
+    if constexpr (kPlanes)
+      in_filter = tap;
+    else
+      in_filter = schedule.split_tap(p.walk, tile, tap, at);
   }
 };
 
@@ -89,15 +83,6 @@ struct PixelStart {
   }
 };
 
-// The origin of the offsets along an axis.
-FUSOR_DEVICE int origin(const Operands& p, const Schedule& schedule, const Tile& tile, int i) {
-#if FUSOR_CLASSES > 0
-  return static_cast<int>(schedule.classes.classes[tile.part].axis[i].origin);
-#else
-  return static_cast<int>(p.walk[i].origin);
-#endif
-}
-
 FUSOR_DEVICE void load_pixels(u8* to, const TensorMap& map, const Operands& p, const Schedule& schedule,
                               const Tile& tile, Barrier& full, const PixelStart& start, const TapStep& step,
                               int channel) {
@@ -105,7 +90,7 @@ FUSOR_DEVICE void load_pixels(u8* to, const TensorMap& map, const Operands& p, c
 #pragma unroll
   for (int i = 0; i < kWindowAxes; ++i)
     offset[i] =
-        static_cast<u16>(step.at[i] * static_cast<int>(p.walk[i].slope) + origin(p, schedule, tile, i));
+        static_cast<u16>(step.at[i] * static_cast<int>(p.walk[i].slope) + schedule.origin(p.walk, tile, i));
   copy_pixels(to, map, full, channel, start.at, start.image, offset);
 }
 
@@ -142,7 +127,7 @@ FUSOR_DEVICE void load_matmul(u8* to, const TensorMap& map, Barrier& full, const
 
 // One side of the product. kSecond: the second operand of the op, wherever the tensor cores have it.
 template <bool kSecond, bool kAcrossAdjacent, int kExtent, bool kShared>
-struct Loader {
+struct OperandLoader {
   static constexpr bool kIsFilter = kSecond && (kOp == kFprop || kOp == kDgrad);
   static constexpr bool kIsPixels = !kSecond && (kOp == kFprop || kOp == kDgrad);
   static constexpr bool kIsTaps = kSecond && kOp == kWgrad && !kPlanes;
@@ -151,7 +136,7 @@ struct Loader {
   // wgrad: the tap and the channels of every 64 columns, the same in all steps.
   TapStep taps[kTaps];
 
-  __device__ Loader(const Operands& p, const Schedule& schedule, const Tile& tile, int across) {
+  __device__ OperandLoader(const Operands& p, const Schedule& schedule, const Tile& tile, int across) {
     if constexpr (kIsTaps)
 #pragma unroll
       for (int i = 0; i < kTaps; ++i) taps[i].begin(p, schedule, tile, across / kLine + i);
@@ -192,8 +177,8 @@ struct Loader {
 // One thread fills the ring, tile after tile. `b`: of every sibling.
 FUSOR_DEVICE void load(const TensorMap& a, const TensorMap (&b)[kSiblings], const Operands& p,
                        const Schedule& schedule, Stages& stages) {
-  using LoadA = Loader<kSwapped, kRowsAdjacentA, kTileM, false>;
-  using LoadB = Loader<!kSwapped, kColumnsAdjacentB, kColumns, (kCluster > 1)>;
+  using LoadA = OperandLoader<kSwapped, kRowsAdjacentA, kTileM, false>;
+  using LoadB = OperandLoader<!kSwapped, kColumnsAdjacentB, kColumns, (kCluster > 1)>;
   Ring ring;
   const int items = schedule.items();
   for (int item = first_item(); item < items; item += item_step()) {

@@ -16,9 +16,7 @@
 #include "codegen/device/sm90/load/boxes.cuh"
 #include "codegen/device/sm90/load/plane_walk.cuh"
 
-#ifdef FUSOR_CHANNEL_BLOCK
-
-static constexpr bool kFlat = FUSOR_FLAT_PLANES;
+static constexpr bool kFlat = Config::flat_planes;
 static constexpr int kPlaneAxes = kFlat ? 1 : kSpatial;
 using Step = PlaneStep<kPlaneAxes>;
 using Tap = PlaneTap<kSpatial>;
@@ -88,5 +86,3 @@ FUSOR_DEVICE void load_planes(const TensorMap& a, const TensorMap& b, const Oper
     }
   }
 }
-
-#endif

@@ -1,7 +1,7 @@
 // Owns the loader of the tensor-core contraction of sm_90a for matmuls with a prologue: dequantised weights,
 // scaled activations.
 //
-//   memory --TMA--> raw stages (KeptSteps), kAhead steps, elements as stored     thread 0 issues the copies
+//   memory --TMA--> raw stages (RawStages), kAhead steps, elements as stored     thread 0 issues the copies
 //          --full--> apply<8>, in one or two warpgroups --> stage of the ring, in TMA's own layout
 //          <-empty--
 //   memory --TMA--> stage of the ring                                          an operand without a prologue
@@ -10,46 +10,10 @@
 #include "codegen/device/sm90/load/boxes.cuh"
 #include "codegen/device/sm90/load/unit_places.cuh"
 
-// Elements in memory by their number in the config.
-template <int kNumber>
-struct StoredElement;
-template <>
-struct StoredElement<0> {
-  using type = f16;
-};
-template <>
-struct StoredElement<1> {
-  using type = bf16;
-};
-template <>
-struct StoredElement<2> {
-  using type = float;
-};
-template <>
-struct StoredElement<3> {
-  using type = i8;
-};
-template <>
-struct StoredElement<4> {
-  using type = u8;
-};
-template <>
-struct StoredElement<5> {
-  using type = f8_e4m3;
-};
-template <>
-struct StoredElement<6> {
-  using type = f8_e5m2;
-};
-
-// The type that the tensor cores multiply.
-using Multiplied = StoredElement<FUSOR_TYPE>::type;
-static_assert(sizeof(Multiplied) == 2, "ops before an operand yield 16 bits");
-
 // One operand with the prologue Site: a tile of kLines lines, in units of 16 bytes (UnitPlaces), which exist
 // whole or not at all. kSecond: the second operand of the op, wherever the tensor cores have it.
 template <class Site, class Stored, bool kSecond, bool kAcross, int kLines>
-struct Passage {
+struct PrologueOperand {
   using Places = UnitPlaces<kAcross, kTileK, kLoading>;
   static constexpr int kPasses = kLines / Places::kLinesOfPass;
   static_assert(kLines % (Places::kLinesOfPass * Places::kPassesOfBlock) == 0);
@@ -61,7 +25,7 @@ struct Passage {
   const typename Site::Args& args;
   int lines, elements;  // that exist: of an entry, and in a line
 
-  __device__ Passage(const Problem& problem_, const typename Site::Args& args_)
+  __device__ PrologueOperand(const Problem& problem_, const typename Site::Args& args_)
       : problem(problem_),
         args(args_),
         lines(static_cast<int>(kAcross   ? problem_.k
@@ -70,13 +34,13 @@ struct Passage {
         elements(static_cast<int>(kAcross ? (kSecond ? problem_.n : problem_.m) : problem_.k)) {}
 
   // Called by one thread: loads a step into its raw stage.
-  FUSOR_DEVICE void fetch(u8* kept, const TensorMap& map, Barrier& full, int entry, int across, int step) {
+  FUSOR_DEVICE void fetch(u8* raw, const TensorMap& map, Barrier& full, int entry, int across, int step) {
     if constexpr (kAcross)
 #pragma unroll
       for (int i = 0; i < kLines; i += kLine)
-        copy_box(kept + i * kStoredLine, map, full, across + i, step * kTileK, entry);
+        copy_box(raw + i * kStoredLine, map, full, across + i, step * kTileK, entry);
     else
-      copy_box(kept, map, full, step * kTileK, across, entry);
+      copy_box(raw, map, full, step * kTileK, across, entry);
   }
 
   // Called before the first step of a tile.
@@ -89,16 +53,16 @@ struct Passage {
   }
 
   // Applies the prologue to a raw stage, and fills the tile.
-  __device__ void put(u8* tile, const u8* kept, int entry, int across, int step) const {
+  __device__ void put(u8* tile, const u8* raw, int entry, int across, int step) const {
     const Place first = place(across, step);
 #pragma unroll(kHolds ? kPasses : 1)
     for (int pass = 0; pass < kPasses; pass += kBatch) {
       Unit units[kBatch];
 #pragma unroll
-      for (int i = 0; i < kBatch; ++i) units[i] = taken(kept, pass + i, entry, place(first, pass + i));
+      for (int i = 0; i < kBatch; ++i) units[i] = taken(raw, pass + i, entry, place(first, pass + i));
 #pragma unroll
       for (int i = 0; i < kBatch; ++i)
-        *reinterpret_cast<UnitWords*>(tile + Places::place(threadIdx.x, pass + i)) = passed(units[i]);
+        *reinterpret_cast<UnitWords*>(tile + Places::place(threadIdx.x, pass + i)) = computed(units[i]);
     }
   }
 
@@ -132,22 +96,22 @@ struct Passage {
   }
 
   // Boxes are swizzled over their lines, where those are no longer than 128 bytes.
-  FUSOR_DEVICE const u8* kept_at(const u8* kept, int pass, int byte) {
+  FUSOR_DEVICE const u8* raw_at(const u8* raw, int pass, int byte) {
     constexpr int kSwizzled = kStoredLine <= 128 ? kStoredLine / 16 - 1 : 0;
     const int thread = static_cast<int>(threadIdx.x);
     const int first = thread / Places::kUnits * kStoredLine +
                       thread % Places::kUnits * static_cast<int>(sizeof(Stored)) * kWidth + byte;
-    return kept + pass * Places::kLinesOfPass * kStoredLine + (first ^ (first >> 7 & kSwizzled) << 4);
+    return raw + pass * Places::kLinesOfPass * kStoredLine + (first ^ (first >> 7 & kSwizzled) << 4);
   }
 
-  __device__ Unit taken(const u8* kept, int pass, int entry, const Place& place) const {
+  __device__ Unit taken(const u8* raw, int pass, int entry, const Place& place) const {
     constexpr int kBytes = sizeof(Stored) * kWidth, kPiece = kBytes < 16 ? kBytes : 16;
     using Piece = Vec<u32, kPiece / 4>;
     Unit unit;
 #pragma unroll
     for (int i = 0; i < kBytes / kPiece; ++i)
       reinterpret_cast<Piece*>(&unit.stored)[i] =
-          *reinterpret_cast<const Piece*>(kept_at(kept, pass, i * kPiece));
+          *reinterpret_cast<const Piece*>(raw_at(raw, pass, i * kPiece));
     unit.inside = place.line < lines && place.element < elements;
     find(entry, unit.inside ? place : Place{0, 0}, unit.at);
     if constexpr (kHolds)
@@ -171,9 +135,9 @@ struct Passage {
   }
 
   // Elements that do not exist become zero after the prologue, which might shift a zero.
-  __device__ UnitWords passed(const Unit& unit) const {
-    const Vec<Multiplied, kWidth> values = narrow<Multiplied>(
-        Site::template apply<kWidth>(args, unit.at, kWidth, unit.loads, widen(unit.stored)));
+  __device__ UnitWords computed(const Unit& unit) const {
+    const Vec<ElementA, kWidth> values =
+        narrow<ElementA>(Site::template apply<kWidth>(args, unit.at, kWidth, unit.loads, widen(unit.stored)));
     return unit.inside ? bit_cast<UnitWords>(values) : UnitWords{};
   }
 };
@@ -200,23 +164,19 @@ struct StepWalk {
   }
 };
 
-#ifdef FUSOR_PROLOGUE_A
-using PassageA = Passage<A, StoredElement<FUSOR_PROLOGUE_A>::type, kSwapped, kRowsAdjacentA, kTileM>;
-static constexpr int kKeptBytesA = PassageA::kStepBytes;
-#else
-static constexpr int kKeptBytesA = 0;
-#endif
-#ifdef FUSOR_PROLOGUE_B
-using PassageB = Passage<B, StoredElement<FUSOR_PROLOGUE_B>::type, !kSwapped, kColumnsAdjacentB, kColumns>;
-static constexpr int kKeptBytesB = PassageB::kStepBytes;
-#else
-static constexpr int kKeptBytesB = 0;
-#endif
+struct A;  // the prologue of a, where there is one
+struct B;
+template <class Site>
+using PrologueA = PrologueOperand<Site, Config::StoredA, kSwapped, kRowsAdjacentA, kTileM>;
+template <class Site>
+using PrologueB = PrologueOperand<Site, Config::StoredB, !kSwapped, kColumnsAdjacentB, kColumns>;
+static constexpr int kRawBytesA = kPrologueA ? kTileM * kLine * int(sizeof(Config::StoredA)) : 0;
+static constexpr int kRawBytesB = kPrologueB ? kColumns * kLine * int(sizeof(Config::StoredB)) : 0;
 
 // Raw stages: steps of k in flight, as they are stored.
-static constexpr int kAhead = FUSOR_AHEAD;
-struct KeptSteps {
-  alignas(1024) u8 step[kAhead][kKeptBytesA + kKeptBytesB];
+static constexpr int kAhead = Config::ahead;
+struct RawStages {
+  alignas(1024) u8 step[kAhead][kRawBytesA + kRawBytesB];
   Barrier full[kAhead], empty[kAhead];
 
   __device__ void init() {
@@ -226,83 +186,85 @@ struct KeptSteps {
     }
   }
 };
-using KeptRing = RingOf<kAhead>;
+using RawRing = RingOf<kAhead>;
 
 // Called by one thread: loads the next step into its raw stage, once the threads have read what was there.
-template <class Params>
-FUSOR_DEVICE void fetch_step(const Params& p, KeptSteps& kept, KeptRing& ring, StepWalk& coming) {
+template <class SiteA, class SiteB, class Params>
+FUSOR_DEVICE void fetch_step(const Params& p, RawStages& raw, RawRing& ring, StepWalk& coming) {
   if (!coming.more()) return;
   const Tile& tile = coming.tile;
-  Barrier& full = kept.full[ring.stage];
-  kept.empty[ring.stage].wait(ring.parity ^ 1);
-  full.arrive_and_expect(kKeptBytesA + kKeptBytesB);
-#ifdef FUSOR_PROLOGUE_A
-  PassageA::fetch(kept.step[ring.stage], p.a, full, p.operands.batched_a != 0 ? tile.entry : 0, tile.row,
-                  coming.step);
-#endif
-#ifdef FUSOR_PROLOGUE_B
-  PassageB::fetch(kept.step[ring.stage] + kKeptBytesA, p.b[0], full,
-                  p.operands.batched_b != 0 ? tile.entry : 0, tile.column, coming.step);
-#endif
+  Barrier& full = raw.full[ring.stage];
+  raw.empty[ring.stage].wait(ring.parity ^ 1);
+  full.arrive_and_expect(kRawBytesA + kRawBytesB);
+  if constexpr (kPrologueA)
+    PrologueA<SiteA>::fetch(raw.step[ring.stage], p.a, full, p.operands.batched_a != 0 ? tile.entry : 0,
+                            tile.row, coming.step);
+  if constexpr (kPrologueB)
+    PrologueB<SiteB>::fetch(raw.step[ring.stage] + kRawBytesA, p.b[0], full,
+                            p.operands.batched_b != 0 ? tile.entry : 0, tile.column, coming.step);
   ring.advance();
   coming.advance();
 }
 
+// The prologue of one operand, or nothing where it has none.
+struct NoPrologue {
+  __device__ void enter(int, int) {}
+  __device__ void put(u8*, const u8*, int, int, int) const {}
+};
+template <class SiteA, class Params>
+FUSOR_DEVICE auto prologue_of_a(const Params& p) {
+  if constexpr (kPrologueA)
+    return PrologueA<SiteA>{p.problem, p.prologue_a};
+  else
+    return NoPrologue{};
+}
+template <class SiteB, class Params>
+FUSOR_DEVICE auto prologue_of_b(const Params& p) {
+  if constexpr (kPrologueB)
+    return PrologueB<SiteB>{p.problem, p.prologue_b};
+  else
+    return NoPrologue{};
+}
+
 // Called by all loading threads, like load_by_threads().
-template <class Params>
-FUSOR_DEVICE void load_through_prologues(const Params& p, Stages& stages, KeptSteps& kept) {
-  constexpr u32 kCopiedBytes = (kKeptBytesA > 0 ? 0 : kTileBytesA) + (kKeptBytesB > 0 ? 0 : kTileBytesB);
-#ifdef FUSOR_PROLOGUE_A
-  const auto& arguments_a = p.prologue_a();
-  PassageA a{p.problem, arguments_a};
-#endif
-#ifdef FUSOR_PROLOGUE_B
-  const auto& arguments_b = p.prologue_b();
-  PassageB b{p.problem, arguments_b};
-#endif
+template <class SiteA = A, class SiteB = B, class Params>
+FUSOR_DEVICE void load_through_prologues(const Params& p, Stages& stages, RawStages& raw) {
+  constexpr u32 kCopiedBytes = (kPrologueA ? 0 : kTileBytesA) + (kPrologueB ? 0 : kTileBytesB);
+  auto a = prologue_of_a<SiteA>(p);
+  auto b = prologue_of_b<SiteB>(p);
   StepWalk coming(p.schedule), leaving(p.schedule);
-  KeptRing filled, taken;
+  RawRing filled, taken;
   Ring ring;
   if (threadIdx.x == 0)
 #pragma unroll 1
-    for (int i = 0; i < kAhead - 1; ++i) fetch_step(p, kept, filled, coming);
+    for (int i = 0; i < kAhead - 1; ++i) fetch_step<SiteA, SiteB>(p, raw, filled, coming);
 #pragma unroll 1
   for (; leaving.more(); leaving.advance(), ring.advance(), taken.advance()) {
     const Tile& tile = leaving.tile;
     const int step = leaving.step;
     if (step == tile.begin) {
-#ifdef FUSOR_PROLOGUE_A
       a.enter(tile.entry, tile.row);
-#endif
-#ifdef FUSOR_PROLOGUE_B
       b.enter(tile.entry, tile.column);
-#endif
     }
     Barrier& full = stages.full[ring.stage];
-    if (threadIdx.x == 0) fetch_step(p, kept, filled, coming);
+    if (threadIdx.x == 0) fetch_step<SiteA, SiteB>(p, raw, filled, coming);
     stages.empty[ring.stage].wait(ring.parity ^ 1);
     if (kCopiedBytes > 0 && threadIdx.x == 0) {
       full.expect(kCopiedBytes);
-#ifndef FUSOR_PROLOGUE_A
-      load_matmul<kRowsAdjacentA, kTileM, false>(stages.a[ring.stage], p.a, full, tile, p.operands.batched_a,
-                                                 tile.row, step);
-#endif
-#ifndef FUSOR_PROLOGUE_B
-      load_matmul<kColumnsAdjacentB, kColumns, false>(stages.b[ring.stage], p.b[0], full, tile,
-                                                      p.operands.batched_b, tile.column, step);
-#endif
+      if constexpr (!kPrologueA)
+        load_matmul<kRowsAdjacentA, kTileM, false>(stages.a[ring.stage], p.a, full, tile,
+                                                   p.operands.batched_a, tile.row, step);
+      if constexpr (!kPrologueB)
+        load_matmul<kColumnsAdjacentB, kColumns, false>(stages.b[ring.stage], p.b[0], full, tile,
+                                                        p.operands.batched_b, tile.column, step);
     }
     __syncwarp();
-    kept.full[taken.stage].wait(taken.parity);
-#ifdef FUSOR_PROLOGUE_A
-    a.put(stages.a[ring.stage], kept.step[taken.stage], tile.entry, tile.row, step);
-#endif
-#ifdef FUSOR_PROLOGUE_B
-    b.put(stages.b[ring.stage], kept.step[taken.stage] + kKeptBytesA, tile.entry, tile.column, step);
-#endif
+    raw.full[taken.stage].wait(taken.parity);
+    a.put(stages.a[ring.stage], raw.step[taken.stage], tile.entry, tile.row, step);
+    b.put(stages.b[ring.stage], raw.step[taken.stage] + kRawBytesA, tile.entry, tile.column, step);
     fence_shared_writes();
     full.arrive();
     __syncwarp();
-    if (threadIdx.x % 32 == 0) kept.empty[taken.stage].arrive();
+    if (threadIdx.x % 32 == 0) raw.empty[taken.stage].arrive();
   }
 }

@@ -28,7 +28,7 @@ struct Unit {
 };
 
 FUSOR_DEVICE u32 rounded(u32 word) {
-  if constexpr (FUSOR_TYPE == 2) asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(word) : "f"(__uint_as_float(word)));
+  if constexpr (kTf32) asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(word) : "f"(__uint_as_float(word)));
   return word;
 }
 
@@ -64,7 +64,7 @@ struct ThreadLoader {
   static constexpr int kPasses = kLines / Places::kLinesOfPass, kBlock = Places::kPassesOfBlock;
   static_assert(kLines % (Places::kLinesOfPass * kBlock) == 0);
   // Units in flight: as many as the registers hold, in whole blocks.
-  static constexpr int kMost = FUSOR_BLOCKS_PER_SM == 1 ? 8 : 4;
+  static constexpr int kMost = Config::blocks_per_sm == 1 ? 8 : 4;
   static constexpr int kBatch = largest_part(kPasses / kBlock, kMost / kBlock) * kBlock;
 
   const ThreadOperand& operand;
@@ -185,26 +185,23 @@ FUSOR_DEVICE void load_by_threads(const Params& p, Stages& stages) {
       stages.empty[ring.stage].wait(ring.parity ^ 1);
       if (kCopiedBytes > 0 && threadIdx.x == 0) {
         full.expect(kCopiedBytes);
-#ifndef FUSOR_GRAIN_A
-        load_matmul<kRowsAdjacentA, kTileM, false>(a, p.a, full, tile, p.operands.batched_a, tile.row, step);
-#endif
-#ifndef FUSOR_GRAIN_B
+        if constexpr (kGrainA == 0)
+          load_matmul<kRowsAdjacentA, kTileM, false>(a, p.a, full, tile, p.operands.batched_a, tile.row,
+                                                     step);
+        if constexpr (kGrainB == 0)
 #pragma unroll
-        for (int i = 0; i < kSiblings; ++i)
-          load_matmul<kColumnsAdjacentB, kColumns, false>(b + i * kColumns * kLineBytes, p.b[i], full, tile,
-                                                          p.operands.batched_b, tile.column, step);
-#endif
+          for (int i = 0; i < kSiblings; ++i)
+            load_matmul<kColumnsAdjacentB, kColumns, false>(b + i * kColumns * kLineBytes, p.b[i], full, tile,
+                                                            p.operands.batched_b, tile.column, step);
       }
       __syncwarp();
-#ifdef FUSOR_GRAIN_A
-      ThreadLoader<kGrainA, kRowsAdjacentA, kTileM>(p.thread_a, tile.entry, tile.row, step).load(a);
-#endif
-#ifdef FUSOR_GRAIN_B
+      if constexpr (kGrainA > 0)
+        ThreadLoader<kGrainA, kRowsAdjacentA, kTileM>(p.thread_a, tile.entry, tile.row, step).load(a);
+      if constexpr (kGrainB > 0)
 #pragma unroll 1
-      for (int i = 0; i < kSiblings; ++i)
-        ThreadLoader<kGrainB, kColumnsAdjacentB, kColumns>(p.thread_b[i], tile.entry, tile.column, step)
-            .load(b + i * kColumns * kLineBytes);
-#endif
+        for (int i = 0; i < kSiblings; ++i)
+          ThreadLoader<kGrainB, kColumnsAdjacentB, kColumns>(p.thread_b[i], tile.entry, tile.column, step)
+              .load(b + i * kColumns * kLineBytes);
       fence_shared_writes();
       full.arrive();
     }

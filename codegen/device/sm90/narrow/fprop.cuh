@@ -10,20 +10,9 @@
 
 #include "codegen/device/sm90/epilogue/finish.cuh"
 #include "codegen/device/sm90/narrow/rows.cuh"
-#include "codegen/device/sm90/ptx/wgmma_step.cuh"
+#include "codegen/device/sm90/pipeline/roles.cuh"
 
-struct Params {
-#if FUSOR_WAY_OUT == 1
-  TensorMap result;
-#endif
-  Problem problem;
-  Strips strips;
-  X::Args x;
-  W::Args w;
-  Y::Args y;
-};
-
-static constexpr int kBlocks = FUSOR_BLOCKS;  // of 64 output channels
+static constexpr int kBlocks = Config::blocks;  // of 64 output channels
 static constexpr int kStepBytes = 64 * 16 * 2;
 static constexpr int kFilterSteps = kWindowH * Slots::kSteps;
 static constexpr int kThreads = (1 + kConsumers) * kWarpgroup;
@@ -32,9 +21,9 @@ struct Shared {
   alignas(1024) u8 boxes[kBoxes > 0 ? kBoxes : 1][kBoxes > 0 ? kBoxBytes : 1];
   alignas(128) u8 filter[kBlocks][kFilterSteps][kStepBytes];
   InputRows rows;
-  Turns turns;
+  MainloopOrder order;
 };
-static_assert(sizeof(Shared) == FUSOR_SHARED_BYTES, "the engine asks for as much");
+static_assert(sizeof(Shared) == Config::shared_bytes, "the engine asks for as much");
 
 // The filters as core matrices of 8 output channels by 8 steps of k, two of these along k side by side. What
 // of a unit is no channel or no tap is zero.
@@ -47,8 +36,8 @@ FUSOR_DEVICE void pack_filters(const Params& p, Shared& shared, int thread, int 
     const bool exists = column < kWindowW && channel < kChannels;
     Index at[W::kRank];
     at[1] = channel;
-    if constexpr (W::kRank == 4) at[2] = FUSOR_MIRRORED ? kWindowH - 1 - row : row;
-    at[W::kRank - 1] = FUSOR_MIRRORED ? kWindowW - 1 - column : column;
+    if constexpr (W::kRank == 4) at[2] = Config::mirrored ? kWindowH - 1 - row : row;
+    at[W::kRank - 1] = Config::mirrored ? kWindowW - 1 - column : column;
     u8* const to = shared.filter[0][step] + k / 8 % 2 * 128 + k % 8 * 2;
 #pragma unroll 16
     for (int output = 0; output < kBlocks * 64; ++output) {
@@ -95,14 +84,14 @@ FUSOR_DEVICE void multiply(const Shared& shared, const GroupRing& ring, int row,
     for (int step = 0; step < Slots::kSteps; ++step) {
       const u32 unit = shared.rows.unit(input, 2 * step), next = shared.rows.unit(input, 2 * step + 1);
       const u64 b = plain_descriptor(unit, next - unit, 128);
-      WgmmaStep<kTileN, 0, 0>::issue<0>(a, b, r + step != 0);
+      Wgmma<kTileN, Element, Element, 0, 0>::issue<0>(a, b, r + step != 0);
       a += kStepBytes >> 4;
     }
   }
   wgmma_commit();
 }
 
-FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
+FUSOR_DEVICE void consume_rows(const Params& p, Shared& shared, int consumer) {
   constexpr int kConsuming = kConsumers * kWarpgroup, kPacked = kConsumers + 2;  // threads; their barrier
   pack_filters(p, shared, threadIdx.x - kWarpgroup, kConsuming);
   fence_shared_writes();
@@ -110,14 +99,10 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
 
   const int warp = threadIdx.x % kWarpgroup / 32;
   RowOfPixels pixels{static_cast<int>(p.strips.height)};
-#if FUSOR_WAY_OUT == 1
-  Finisher<Y, RowOfPixels> finisher{p.problem, pixels, p.y, p.result, shared.boxes[2 * consumer], warp};
-#else
-  const TensorMap none{};
-  Finisher<Y, RowOfPixels> finisher{p.problem, pixels, p.y, none, nullptr, warp};
-#endif
+  u8* const boxes = kBoxed ? shared.boxes[kBoxesOfConsumer * consumer] : nullptr;
+  auto finisher = make_finisher<Y>(p, pixels, boxes, nullptr, warp);
   GroupRing ring;
-  int turn = 0;
+  int multiplied = 0;  // rows of blocks, of both consumers
 #pragma unroll 1
   for (int item = blockIdx.x; item < static_cast<int>(p.strips.count); item += gridDim.x) {
     const Strip strip = p.strips.strip(item);
@@ -130,11 +115,11 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
       pixels.line = strip.row + row;
       bool released = false;
 #pragma unroll 1
-      for (int block = 0; block < kBlocks; ++block, ++turn) {
-        if (turn % kConsumers != consumer) continue;
-        shared.turns.wait(consumer, turn / kConsumers);
+      for (int block = 0; block < kBlocks; ++block, ++multiplied) {
+        if (multiplied % kConsumers != consumer) continue;
+        shared.order.wait(consumer, multiplied / kConsumers);
         multiply(shared, ring, row, block);
-        shared.turns.pass(consumer);
+        shared.order.pass_on(consumer);
         wgmma_wait<0>();
         TileSums sums;
         read_tile(sums);
@@ -148,28 +133,31 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
     for (int group = strip.rows; group < strip.groups(); ++group) shared.rows.release(ring.place(group));
     ring.number += strip.groups();
   }
-  if constexpr (kWayOut == kCopyEngineStores) wait_for_stores<0>();
+  if constexpr (kStore == StorePath::boxes) wait_for_stores<0>();
 }
 
-extern "C" __global__ void __launch_bounds__(kThreads, 1) wgmma_narrow(const __grid_constant__ Params p) {
-  declare_sums<1>();
-  extern __shared__ __align__(1024) u8 memory[];
-  Shared& shared = *reinterpret_cast<Shared*>(memory);
-  // The compiler must know that all lanes agree: then descriptors stay in uniform registers.
-  const int warpgroup = __shfl_sync(0xffffffff, threadIdx.x / kWarpgroup, 0);
-  if (threadIdx.x == 0) {
+struct NarrowFprop {
+  using Shared = ::Shared;
+  static constexpr int kLoaders = 1, kConsumers = ::kConsumers, kLoaderRegisters = 88, kClusterBlocks = 1;
+  FUSOR_DEVICE void init(const Params&, Shared& shared) {
     shared.rows.init(0, kConsumers * kWarpgroup / 32);
-    shared.turns.init();
-    fence_barriers();
+    shared.order.init();
   }
-  shared.rows.clear(threadIdx.x, kThreads);
-  fence_shared_writes();
-  __syncthreads();
-  if (warpgroup == 0) {
-    give_registers<88>();
+  FUSOR_DEVICE void prefetch(const Params&) {}
+  FUSOR_DEVICE void clear(Shared& shared) {
+    shared.rows.clear(threadIdx.x, kThreads);
+    fence_shared_writes();
+  }
+  FUSOR_DEVICE void load(const Params& p, Shared& shared) {
     load_rows(p.strips, blockIdx.x, gridDim.x, p.x, shared.rows, [](const Strip&, int, int) {});
-  } else {
-    take_registers<208>();
-    consume(p, shared, warpgroup - 1);
   }
+  FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
+    consume_rows(p, shared, consumer);
+  }
+};
+
+extern "C" __global__ void __launch_bounds__(kThreadsOf<NarrowFprop>, 1)
+    wgmma_narrow(const __grid_constant__ Params p) {
+  declare_sums<1>();
+  run_roles<NarrowFprop>(p);
 }

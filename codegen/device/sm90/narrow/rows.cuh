@@ -10,21 +10,16 @@
 #include "codegen/device/sm90/narrow/pixel_slots.cuh"
 #include "codegen/device/sm90/ptx/tma.cuh"
 
-static constexpr int kWindowH = FUSOR_WINDOW_H, kWindowW = FUSOR_WINDOW_W;
-static constexpr int kStrideH = FUSOR_STRIDE_H, kStrideW = FUSOR_STRIDE_W;
-static constexpr int kDilationH = FUSOR_DILATION_H;
-static constexpr int kChannels = FUSOR_CHANNELS;
-static constexpr int kTilePixels = FUSOR_TILE_N;  // of a row of the result
-static constexpr int kGroups = FUSOR_STAGES;      // that the ring holds
+static constexpr int kWindowH = Config::window_h, kWindowW = Config::window_w;
+static constexpr int kStrideH = Config::stride_h, kStrideW = Config::stride_w;
+static constexpr int kDilationH = Config::dilation_h;
+static constexpr int kChannels = Config::channels;
+static constexpr int kTilePixels = Config::tile_n;  // of a row of the result
+static constexpr int kGroups = Config::stages;      // that the ring holds
 
-// The type that the tensor cores multiply.
-#if FUSOR_TYPE == 0
-using Element = f16;
-#else
-using Element = bf16;
-#endif
+using Element = Config::ElementA;  // that the tensor cores multiply
 
-using Slots = PixelSlots<kWindowW, kStrideW, kTilePixels, FUSOR_TAILS>;
+using Slots = PixelSlots<kWindowW, kStrideW, kTilePixels, Config::tails>;
 using Slot = Vec<Element, Slots::kSlot>;
 // Input rows under a window, beside the first; groups likewise.
 static constexpr int kReach = (kWindowH - 1) * kDilationH, kSpan = kReach / kStrideH;
@@ -128,28 +123,27 @@ struct PixelPair {
   Vec<Element, 2> words[kChannels];
 
   // `count` of the pixels exist; the others are zero. Where pairs are plain, they exist whole or not at all.
-  template <class Args>
-  __device__ void load(const Args& args, int image, int row, int column, int count) {
+  template <class Site = X>
+  __device__ void load(const typename Site::Args& args, int image, int row, int column, int count) {
 #pragma unroll
     for (int i = 0; i < kChannels; ++i) {
       Index at[X::kRank];
       at[0] = image;
-#if FUSOR_MERGED
-      if constexpr (X::kRank == 3) at[1] = row;
-      at[X::kRank - 1] = column * kChannels + 2 * i;
-      int existing = count * kChannels - 2 * i;
-      existing = existing < 0 ? 0 : existing > 2 ? 2 : existing;
-#else
-      at[1] = i;
-      if constexpr (X::kRank == 4) at[2] = row;
-      at[X::kRank - 1] = column;
-      const int existing = count;
-#endif
-#if FUSOR_PLAIN
-      words[i] = load_pair_if(existing > 0, X::address(args, at));
-#else
-      words[i] = narrow<Element>(X::template apply<2>(args, at, existing));
-#endif
+      int existing = count;
+      if constexpr (Config::merged) {
+        if constexpr (X::kRank == 3) at[1] = row;
+        at[X::kRank - 1] = column * kChannels + 2 * i;
+        existing = count * kChannels - 2 * i;
+        existing = existing < 0 ? 0 : existing > 2 ? 2 : existing;
+      } else {
+        at[1] = i;
+        if constexpr (X::kRank == 4) at[2] = row;
+        at[X::kRank - 1] = column;
+      }
+      if constexpr (Config::plain)
+        words[i] = load_pair_if(existing > 0, Site::address(args, at));
+      else
+        words[i] = narrow<Element>(Site::template apply<2>(args, at, existing));
     }
   }
 
@@ -157,7 +151,7 @@ struct PixelPair {
     Slot slot{};
 #pragma unroll
     for (int channel = 0; channel < kChannels; ++channel) {
-      const int at = FUSOR_MERGED ? pixel * kChannels + channel : channel * 2 + pixel;
+      const int at = Config::merged ? pixel * kChannels + channel : channel * 2 + pixel;
       slot[channel] = words[at / 2][at % 2];
     }
     return slot;
@@ -169,7 +163,7 @@ struct GroupLoader {
   static constexpr int kPairs = Slots::kPixels / 2 + 1;  // wherever the first pixel is
   static constexpr int kRoundsOfRow = (kPairs + 31) / 32, kRounds = kStrideH * kRoundsOfRow;
   // Loads under way at once: registers are what limits them.
-  static constexpr int kMost = !FUSOR_PLAIN || kChannels > 4 ? 3 : kChannels == 4 ? 6 : 8;
+  static constexpr int kMost = !Config::plain || kChannels > 4 ? 3 : kChannels == 4 ? 6 : 8;
 
   const Strips& strips;
   const X::Args& args;

@@ -3,29 +3,24 @@
 //   warpgroup 0: 4 loading warps                       warpgroups 1, 2: consumers
 //   input rows --> X --> slots  -- full[group] ----->  half of the window's rows each, for all strips:
 //   dy row, TMA, beside them    <- empty[group] -----  wgmma(dy, slots), k = pixels of a row
-//   finish: sums of all strips of the block --> partials[part][block of channels] --> direct_finish
+//   finish: sums of all strips of the block --> partials[part][block of channels] --> split_finish
 //
 //   Rows of the product are 64 output channels, columns the slots of a row of the window, read across.
 //   shared: gradient[kGroups] (swizzled lines) | ring of kGroups x kStrideH input rows | barriers
 #include "fusor_generated.cuh"
 
 #include "codegen/device/sm90/narrow/rows.cuh"
+#include "codegen/device/sm90/pipeline/roles.cuh"
 #include "codegen/device/sm90/ptx/tma.cuh"
-#include "codegen/device/sm90/ptx/wgmma_step.cuh"
+#include "codegen/device/sm90/ptx/wgmma.cuh"
 
-struct Params {
-  TensorMap dy;  // (channel, column, row of all images), or (column, channel of all images, row)
-  Strips strips;
-  i64 width, channels;  // of dy
-  i64 blocks;           // of 64 channels
-  X::Args x;
-  float* partials;  // [strips' part][block of channels][channel][tap and input channel]
-};
+// dy: (channel, column, row of all images), or (column, channel of all images, row); width, channels: of dy;
+// blocks: of 64 channels; partials: [strips' part][block of channels][channel][tap and input channel].
 
-static constexpr int kWarpgroup = 128, kConsumers = 2, kThreads = (1 + kConsumers) * kWarpgroup;
+static constexpr int kConsumers = 2, kThreads = (1 + kConsumers) * kWarpgroup;
 // A row of dy: a line of 64 channels for every pixel; or, where columns are adjacent, lines of 64 pixels for
 // every channel, in boxes of 64 lines.
-static constexpr bool kPlanes = FUSOR_GRADIENT_PLANES;
+static constexpr bool kPlanes = Config::gradient_planes;
 static constexpr int kLine = 64 * 2, kBoxBytes = 64 * kLine;
 static constexpr int kBoxes = kPlanes ? (kTilePixels + 63) / 64 : 1;
 static constexpr int kGradientBytes = kPlanes ? kBoxes * kBoxBytes : kTilePixels * kLine;
@@ -36,12 +31,12 @@ struct Shared {
   alignas(1024) u8 gradient[kGroups][kGradientBytes];
   InputRows rows;
 };
-static_assert(sizeof(Shared) == FUSOR_SHARED_BYTES, "the engine asks for as much");
+static_assert(sizeof(Shared) == Config::shared_bytes, "the engine asks for as much");
 
 // One step of all rows of the window: the pixels `eight` of each, and the eight behind them.
 template <int kRows, int kRow = 0>
 FUSOR_DEVICE void multiply_step(u64 gradient, const u32 (&eight)[kRows], const u32 (&next)[kRows]) {
-  WgmmaStep<kColumns, !kPlanes, 1>::template issue<kRow>(
+  Wgmma<kColumns, Element, Element, !kPlanes, 1>::template issue<kRow>(
       gradient, plain_descriptor(eight[kRow], next[kRow] - eight[kRow], Slots::kUnitBytes), 1);
   if constexpr (kRow + 1 < kRows) multiply_step<kRows, kRow + 1>(gradient, eight, next);
 }
@@ -84,7 +79,7 @@ FUSOR_DEVICE void clear_rows() {
 // The addresses of a thread's sums in the block's part: a pair of slots in every unit of a row, neighbouring
 // channels of one column. Units, rows of the window and output channels are constant distances away.
 struct SumPlaces {
-  static constexpr int kTap = (FUSOR_MIRRORED ? -1 : 1) * (FUSOR_CHANNELS_FASTEST ? kChannels : 1);
+  static constexpr int kTap = (Config::mirrored ? -1 : 1) * (Config::channels_fastest ? kChannels : 1);
   float* to[2];
   bool exists[2];
   int column;  // in the first unit
@@ -95,13 +90,13 @@ struct SumPlaces {
     const int slot = lane % 4 * 2;
     column = Slots::pixel_of(slot);
     int tap = first * kWindowW + column;
-    if (FUSOR_MIRRORED) tap = kWindowH * kWindowW - 1 - tap;
+    if (Config::mirrored) tap = kWindowH * kWindowW - 1 - tap;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int input = Slots::channel_of(slot + i);
       exists[i] = input < kChannels;
       to[i] = part + channel * kColumnsOfResult +
-              (FUSOR_CHANNELS_FASTEST ? tap * kChannels + input : input * (kWindowH * kWindowW) + tap);
+              (Config::channels_fastest ? tap * kChannels + input : input * (kWindowH * kWindowW) + tap);
     }
   }
 };
@@ -127,7 +122,7 @@ FUSOR_DEVICE void store_rows(const SumPlaces& places) {
 }
 
 template <int kRows>
-FUSOR_DEVICE void consume(const Params& p, Shared& shared, int first, int block, int part, int parts) {
+FUSOR_DEVICE void sum_rows(const Params& p, Shared& shared, int first, int block, int part, int parts) {
   if constexpr (kRows > 0) clear_rows<kRows>();
   GroupRing ring;
 #pragma unroll 1
@@ -155,26 +150,28 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int first, int block,
     store_rows<kRows>(SumPlaces(p.partials + (part * p.blocks + block) * (64 * kColumnsOfResult), first));
 }
 
-extern "C" __global__ void __launch_bounds__(kThreads, 1)
-    wgmma_narrow_wgrad(const __grid_constant__ Params p) {
-  declare_sums<(kWindowH + 1) / 2>();
-  extern __shared__ __align__(1024) u8 memory[];
-  Shared& shared = *reinterpret_cast<Shared*>(memory);
-  // The compiler must know that all lanes agree: then descriptors stay in uniform registers.
-  const int warpgroup = __shfl_sync(0xffffffff, threadIdx.x / kWarpgroup, 0);
-  if (threadIdx.x == 0) {
-    shared.rows.init(1, kConsumers * kWarpgroup / 32);
-    fence_barriers();
-    prefetch_map(p.dy);
-  }
-  shared.rows.clear(threadIdx.x, kThreads);
-  fence_shared_writes();
-  __syncthreads();
+struct NarrowWgrad {
+  using Shared = ::Shared;
+  static constexpr int kLoaders = 1, kConsumers = ::kConsumers, kLoaderRegisters = 88, kClusterBlocks = 1;
+
   // A block has one block of channels; those with the same share the strips.
-  const int blocks = static_cast<int>(p.blocks), block = blockIdx.x % blocks;
-  const int part = blockIdx.x / blocks, parts = gridDim.x / blocks;
-  if (warpgroup == 0) {
-    give_registers<88>();
+  struct Place {
+    int block, part, parts;
+    __device__ explicit Place(const Params& p) {
+      const int blocks = static_cast<int>(p.blocks);
+      block = blockIdx.x % blocks;
+      part = blockIdx.x / blocks;
+      parts = gridDim.x / blocks;
+    }
+  };
+  FUSOR_DEVICE void init(const Params&, Shared& shared) { shared.rows.init(1, kConsumers * kWarpgroup / 32); }
+  FUSOR_DEVICE void prefetch(const Params& p) { prefetch_map(p.dy); }
+  FUSOR_DEVICE void clear(Shared& shared) {
+    shared.rows.clear(threadIdx.x, kThreads);
+    fence_shared_writes();
+  }
+  FUSOR_DEVICE void load(const Params& p, Shared& shared) {
+    const Place place_of_block(p);
     const auto copy_gradient = [&](const Strip& strip, int group, int place) {
       if (threadIdx.x % 32 != 0) return;
       Barrier& full = shared.rows.full[place];
@@ -185,18 +182,25 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
       if constexpr (kPlanes)
         for (int box = 0; box < kBoxes; ++box)
           copy_box(shared.gradient[place] + box * kBoxBytes, p.dy, full, strip.column + box * 64,
-                   image * static_cast<int>(p.channels) + block * 64, line);
+                   image * static_cast<int>(p.channels) + place_of_block.block * 64, line);
       else
-        copy_box(shared.gradient[place], p.dy, full, block * 64, strip.column,
+        copy_box(shared.gradient[place], p.dy, full, place_of_block.block * 64, strip.column,
                  image * static_cast<int>(p.strips.height) + line);
     };
-    load_rows(p.strips, part, parts, p.x, shared.rows, copy_gradient);
-  } else {
-    take_registers<208>();
-    constexpr int kFirst = (kWindowH + 1) / 2;
-    if (warpgroup == 1)
-      consume<kFirst>(p, shared, 0, block, part, parts);
-    else
-      consume<kWindowH - kFirst>(p, shared, kFirst, block, part, parts);
+    load_rows(p.strips, place_of_block.part, place_of_block.parts, p.x, shared.rows, copy_gradient);
   }
+  FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
+    constexpr int kFirst = (kWindowH + 1) / 2;
+    const Place place(p);
+    if (consumer == 0)
+      sum_rows<kFirst>(p, shared, 0, place.block, place.part, place.parts);
+    else
+      sum_rows<kWindowH - kFirst>(p, shared, kFirst, place.block, place.part, place.parts);
+  }
+};
+
+extern "C" __global__ void __launch_bounds__(kThreadsOf<NarrowWgrad>, 1)
+    wgmma_narrow_wgrad(const __grid_constant__ Params p) {
+  declare_sums<(kWindowH + 1) / 2>();
+  run_roles<NarrowWgrad>(p);
 }

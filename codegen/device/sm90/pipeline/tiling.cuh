@@ -5,51 +5,43 @@
 
 #include "codegen/device/contraction/product.cuh"
 #include "codegen/device/contraction/residue_classes.cuh"
+#include "codegen/device/sm90/pipeline/roles.cuh"
 #include "codegen/device/sm90/pipeline/tile_order.cuh"
 #include "codegen/device/sm90/ptx/tma.cuh"
 #include "codegen/device/sm90/ptx/wgmma.cuh"
 
-static constexpr int kOp = FUSOR_OP, kSpatial = FUSOR_SPATIAL, kBatch = FUSOR_BATCH;
-static constexpr bool kSwapped = FUSOR_SWAPPED;
+using ElementA = Config::ElementA;
+using ElementB = Config::ElementB;
+using Sum = WgmmaElement<ElementA>::Sum;
+static constexpr int kElementBytes = sizeof(ElementA);
+static constexpr bool kTf32 = kElementBytes == 4, kShortSums = WgmmaElement<ElementA>::kShort;
+
+static constexpr int kOp = Config::op, kSpatial = Config::spatial, kBatch = Config::batch;
+static constexpr bool kSwapped = Config::swapped;
 // Classes of a strided dgrad; 0 where the op is one product.
-static constexpr int kClasses = FUSOR_CLASSES;
+static constexpr int kClasses = Config::classes;
 // Products of one left operand with so many right ones (a gated pair): each has its share of a tile's
 // columns.
-#ifdef FUSOR_SIBLINGS
-static constexpr int kSiblings = FUSOR_SIBLINGS;
-#else
-static constexpr int kSiblings = 1;
-#endif
-static constexpr int kTileM = FUSOR_TILE_M, kTileN = FUSOR_TILE_N, kStages = FUSOR_STAGES;
+static constexpr int kSiblings = Config::siblings;
+static constexpr int kTileM = Config::tile_m, kTileN = Config::tile_n, kStages = Config::stages;
 static constexpr int kColumns = kTileN / kSiblings;  // of the result, in a tile
 // Operands that threads load because TMA cannot (sm90/load/threads.cuh): their start and all distances in
 // them are multiples of this many bytes. 0 for operands that TMA loads.
-#ifdef FUSOR_GRAIN_A
-static constexpr int kGrainA = FUSOR_GRAIN_A;
-#else
-static constexpr int kGrainA = 0;
-#endif
-#ifdef FUSOR_GRAIN_B
-static constexpr int kGrainB = FUSOR_GRAIN_B;
-#else
-static constexpr int kGrainB = 0;
-#endif
-// Producer warpgroups: two may share the prologue of an operand (sm90/load/prologue.cuh).
-#ifdef FUSOR_LOADERS
-static constexpr int kLoaders = FUSOR_LOADERS;
-static constexpr bool kThreadsLoad = true;
-#else
-static constexpr int kLoaders = 1;
-static constexpr bool kThreadsLoad = kGrainA > 0 || kGrainB > 0;
-#endif
+static constexpr int kGrainA = Config::grain_a, kGrainB = Config::grain_b;
+// Operands with a prologue, which loading threads apply (sm90/load/prologue.cuh).
+static constexpr bool kPrologueA = Config::prologue_a, kPrologueB = Config::prologue_b;
+static constexpr bool kPrologue = kPrologueA || kPrologueB;
+// Producer warpgroups: two may share a prologue.
+static constexpr int kLoaders = Config::loaders;
+static constexpr bool kThreadsLoad = kPrologue || kGrainA > 0 || kGrainB > 0;
 // Blocks of a cluster stand one below the other and share the columns' operand.
-static constexpr int kCluster = FUSOR_CLUSTER;
-static constexpr int kWarpgroup = 128, kConsumers = 2;
+static constexpr int kCluster = Config::cluster;
+static constexpr int kConsumers = 2;
 // The warpgroups of a block: those that load, then the consumers.
 static constexpr int kLoading = kLoaders * kWarpgroup;
 // Ping-pong: each consumer has a tile of its own and finishes it while the other multiplies. Otherwise both
 // work on the rows of one tile.
-static constexpr bool kPingPong = FUSOR_PING_PONG;
+static constexpr bool kPingPong = Config::ping_pong;
 static constexpr int kReaders = kPingPong ? 1 : kConsumers;  // of a stage
 // A consumer's rows, in parts of 64: the height of one wgmma.
 static constexpr int kParts = kTileM / 64 / kReaders;
@@ -58,26 +50,19 @@ static constexpr int kSums = kTileN / 2;  // of a thread, in one part, of all si
 static constexpr int kLineBytes = 128, kLine = kLineBytes / kElementBytes, kTileK = kLine;
 // wgrad of planes with windows: columns are blocks of channels, one tap each (sm90/load/planes.cuh). A step
 // may be several rows of outputs, which share the rows of inputs.
-#ifdef FUSOR_CHANNEL_BLOCK
-static constexpr bool kWindowPlanes = true;
-static constexpr int kChannelBlock = FUSOR_CHANNEL_BLOCK, kRows = FUSOR_PLANE_ROWS;
-#else
-static constexpr bool kWindowPlanes = false;
-static constexpr int kChannelBlock = 1, kRows = 1;
-#endif
+static constexpr bool kWindowPlanes = Config::channel_block > 0;
+static constexpr int kChannelBlock = kWindowPlanes ? Config::channel_block : 1, kRows = Config::plane_rows;
 static constexpr int kLinesB = kTileN + (kRows - 1) * kChannelBlock;  // of all rows
 static constexpr int kTileBytesA = kRows * kTileM * kLineBytes, kTileBytesB = kLinesB * kLineBytes;
-static constexpr bool kRowsAdjacentA = FUSOR_A_ROWS_ADJACENT, kColumnsAdjacentB = FUSOR_B_COLUMNS_ADJACENT;
+static constexpr bool kRowsAdjacentA = Config::a_rows_adjacent,
+                      kColumnsAdjacentB = Config::b_columns_adjacent;
 // wgmma transposes 16 bits only. TF32 that lies across k reaches the tensor cores from registers, if it is a.
-static constexpr bool kFromRegisters = kRowsAdjacentA && FUSOR_TYPE == 2;
+static constexpr bool kFromRegisters = kRowsAdjacentA && kTf32;
 static_assert(kElementBytes == 2 || !((kRowsAdjacentA && !kFromRegisters) || kColumnsAdjacentB));
 
 using Problem =
-    Contraction<kOp, kSpatial, kBatch, true, FUSOR_UNIT_STRIDE, Index, i64, FastDivisor, kWindowPlanes>;
+    Contraction<kOp, kSpatial, kBatch, true, Config::unit_stride, Index, i64, FastDivisor, kWindowPlanes>;
 using Key = Problem::Key;
-#if FUSOR_CLASSES > 0
-using Classes = ResidueClasses<kSpatial, kClasses, Index, i64, FastDivisor>;
-#endif
 
 // A tile of the result, or one part of its steps.
 struct Tile {
@@ -86,28 +71,63 @@ struct Tile {
   int begin, end;          // steps
 };
 
-// All tiles, those of a cluster as one, and the steps of each.
-struct Schedule {
+// All tiles, those of a cluster as one, and the steps of each. Rows are those of the product, or of a class,
+// which is counted as parts are.
+template <int kClasses>
+struct TileSchedule {
   TileOrder<Index, i64, FastDivisor> order;
   i64 steps, steps_of_part;
-#if FUSOR_CLASSES > 0
-  Classes classes;  // counted as parts are
-#endif
+  ResidueClasses<kSpatial, kClasses, Index, i64, FastDivisor> classes;
 
-#if FUSOR_CLASSES > 0
   __device__ i64 rows(const Problem&) const { return classes.rows; }
   template <bool kClamped>
   __device__ Key row(const Problem& problem, const Tile& tile, Index index) const {
-    return classes.row<kClamped>(problem, tile.part, index);
+    return classes.template row<kClamped>(problem, tile.part, index);
   }
-#else
+  __device__ int begin(int) const { return 0; }
+  __device__ int end(int part) const { return static_cast<int>(classes.classes[part].steps); }
+  // The taps of a step, taken apart; returns the tap's number in the filter.
+  template <class Axes>
+  __device__ int split_tap(const Axes&, const Tile& tile, int tap,
+                           int (&at)[kSpatial > 0 ? kSpatial : 1]) const {
+    return classes.split_tap(tile.part, tap, at);
+  }
+  // The origin of the offsets along an axis.
+  template <class Axes>
+  __device__ int origin(const Axes&, const Tile& tile, int i) const {
+    return static_cast<int>(classes.classes[tile.part].axis[i].origin);
+  }
+};
+template <>
+struct TileSchedule<0> {
+  TileOrder<Index, i64, FastDivisor> order;
+  i64 steps, steps_of_part;
+
   __device__ i64 rows(const Problem& problem) const { return problem.m; }
   template <bool kClamped>
   __device__ Key row(const Problem& problem, const Tile&, Index index) const {
     return problem.row(index);
   }
-#endif
+  __device__ int begin(int part) const { return part * static_cast<int>(steps_of_part); }
+  __device__ int end(int part) const {
+    const int all = static_cast<int>(steps), end = begin(part) + static_cast<int>(steps_of_part);
+    return end < all ? end : all;
+  }
+  template <class Axes>
+  __device__ int split_tap(const Axes& walk, const Tile&, int tap,
+                           int (&at)[kSpatial > 0 ? kSpatial : 1]) const {
+    Index rest = tap;
+#pragma unroll
+    for (int i = kSpatial - 1; i >= 0; --i) at[i] = static_cast<int>(walk[i].window.split(rest));
+    return tap;
+  }
+  template <class Axes>
+  __device__ int origin(const Axes& walk, const Tile&, int i) const {
+    return static_cast<int>(walk[i].origin);
+  }
+};
 
+struct Schedule : TileSchedule<kClasses> {
   __device__ int outer(const Tile& tile) const { return kOp == kMatmul ? tile.entry : 0; }
   __device__ int first_line(const Problem&, const Tile&) const { return 0; }
 
@@ -116,14 +136,7 @@ struct Schedule {
     const TilePlace place = order.place(item);
     int row = place.row * kTileM * kCluster;
     if constexpr (kCluster > 1) row += static_cast<int>(cluster_rank()) * kTileM;
-    const int column = place.column * kColumns, part = place.part;
-#if FUSOR_CLASSES > 0
-    return {part, place.entry, row, column, 0, static_cast<int>(classes.classes[part].steps)};
-#else
-    const int all = static_cast<int>(steps), of_part = static_cast<int>(steps_of_part);
-    const int begin = part * of_part, end = begin + of_part;
-    return {part, place.entry, row, column, begin, end < all ? end : all};
-#endif
+    return {place.part, place.entry, row, place.column * kColumns, begin(place.part), end(place.part)};
   }
 };
 
@@ -151,35 +164,37 @@ struct RingOf {
 using Ring = RingOf<kStages>;
 
 // Ping-pong: which of the two consumers may run its mainloop.
-struct Turns {
-  Barrier turn[kConsumers];
+struct MainloopOrder {
+  Barrier may_begin[kConsumers];
 
   __device__ void init() {
-    for (Barrier& barrier : turn) barrier.init(kWarpgroup / 32);
+    for (Barrier& barrier : may_begin) barrier.init(kWarpgroup / 32);
   }
   // The first consumer's first mainloop waits for nobody.
-  __device__ void wait(int consumer, u32 round) { turn[consumer].wait(round & 1 ^ (consumer == 0)); }
-  __device__ void pass(int consumer) {
-    if (threadIdx.x % 32 == 0) turn[consumer ^ 1].arrive();
+  __device__ void wait(int consumer, u32 round) { may_begin[consumer].wait(round & 1 ^ (consumer == 0)); }
+  FUSOR_DEVICE int next(int consumer) {
+    if constexpr (kConsumers == 2) return consumer ^ 1;
+    return consumer + 1 == kConsumers ? 0 : consumer + 1;
+  }
+  __device__ void pass_on(int consumer) {
+    if (threadIdx.x % 32 == 0) may_begin[next(consumer)].arrive();
   }
 };
 
 // Boxes of a consumer, filled one after another. More than two where staged operands are loaded far ahead, or
 // where tiles of few steps finish faster than TMA reads two boxes.
-#ifdef FUSOR_TURNS
-static constexpr int kTurns = FUSOR_TURNS;
-#else
-static constexpr int kTurns = 2;
-#endif
-static_assert(kTurns >= 2, "one is filled while another leaves");
+static constexpr int kBoxesOfConsumer = Config::boxes;
+static_assert(kBoxesOfConsumer >= 2, "one is filled while another leaves");
+// Staged operands of the epilogue: TMA loads them, and Y has them as values beside the sums.
+static constexpr int kStaged = Config::staged;
 
 // Barriers of the boxes of one consumer: staged operands are loaded; results are complete.
 struct BoxBarriers {
-  Barrier given[kTurns], done[kTurns];
+  Barrier loaded[kBoxesOfConsumer], done[kBoxesOfConsumer];
 
   __device__ void init() {
-    for (int box = 0; box < kTurns; ++box) {
-      given[box].init(1);
+    for (int box = 0; box < kBoxesOfConsumer; ++box) {
+      loaded[box].init(1);
       done[box].init(kWarpgroup / 32);
     }
   }
@@ -191,6 +206,21 @@ struct BoxBarriers {
   }
 };
 
+// Those of all consumers, where there are staged operands.
+template <bool kExist>
+struct AllBoxBarriers {
+  BoxBarriers of_consumer[kConsumers];
+  __device__ void init() {
+    for (BoxBarriers& barriers : of_consumer) barriers.init();
+  }
+  __device__ BoxBarriers* of(int consumer) { return &of_consumer[consumer]; }
+};
+template <>
+struct AllBoxBarriers<false> {
+  __device__ void init() {}
+  __device__ BoxBarriers* of(int) { return nullptr; }
+};
+
 // Stages: operand tiles in lines of 128 bytes, with the 128-byte swizzle, and all barriers.
 //   full[s]    producer --> consumers: arrivals of loading threads, and bytes of TMA
 //   empty[s]   consumers --> producer: a warp has read the stage (in a cluster: at every block)
@@ -198,16 +228,12 @@ struct Stages {
   alignas(1024) u8 a[kStages][kTileBytesA];
   alignas(1024) u8 b[kStages][kTileBytesB];
   Barrier full[kStages], empty[kStages];
-  Turns turns;
-#ifdef FUSOR_GIVEN
-  BoxBarriers boxes[kConsumers];
-#endif
+  MainloopOrder order;
+  AllBoxBarriers<(kStaged > 0)> boxes;
 
   __device__ void init() {
-    turns.init();
-#ifdef FUSOR_GIVEN
-    for (BoxBarriers& barriers : boxes) barriers.init();
-#endif
+    order.init();
+    boxes.init();
     for (int stage = 0; stage < kStages; ++stage) {
       full[stage].init(kThreadsLoad ? kLoading : 1);
       empty[stage].init(kReaders * kWarpgroup / 32 * kCluster);

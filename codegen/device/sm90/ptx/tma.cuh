@@ -203,10 +203,10 @@ FUSOR_DEVICE void wait_for_stores() {
 // ---- Registers ----
 
 template <int kRegisters>
-FUSOR_DEVICE void give_registers() {
+FUSOR_DEVICE void release_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 template <int kRegisters>
-FUSOR_DEVICE void take_registers() {
+FUSOR_DEVICE void claim_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }

@@ -1,5 +1,6 @@
-// Owns the warpgroup matrix instructions of sm_90a: descriptors of operands in shared memory, and wgmma in
-// the widths that kernels use (PTX ISA, "Asynchronous warpgroup level matrix instructions").
+// Owns the warpgroup matrix instructions of sm_90a: descriptors of operands in shared memory, sums in
+// registers with names, and wgmma of every element type in every width that is a multiple of 16 (PTX ISA,
+// "Asynchronous warpgroup level matrix instructions").
 #pragma once
 
 // Starting address, and the two strides between groups of 8 rows of 128 bytes, all in units of 16 bytes;
@@ -7,6 +8,14 @@
 FUSOR_DEVICE u64 wgmma_descriptor(u32 shared, u32 leading_bytes, u32 stride_bytes) {
   return static_cast<u64>((shared & 0x3ffff) >> 4) | static_cast<u64>(leading_bytes >> 4) << 16 |
          static_cast<u64>(stride_bytes >> 4) << 32 | 1ull << 62;
+}
+
+// The same without a swizzle: core matrices of 8 lines of 16 bytes, 128 bytes in a row. Those that follow
+// each other along k, or across it where lines lie across, are `leading` and `stride` bytes apart as the
+// instruction wants them. They may overlap: neighbouring windows of a row do.
+FUSOR_DEVICE u64 plain_descriptor(u32 shared, u32 leading_bytes, u32 stride_bytes) {
+  return static_cast<u64>((shared & 0x3ffff) >> 4) | static_cast<u64>(leading_bytes >> 4) << 16 |
+         static_cast<u64>(stride_bytes >> 4) << 32;
 }
 
 FUSOR_DEVICE void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
@@ -17,56 +26,29 @@ FUSOR_DEVICE void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
-// The operands' elements by their number in the config.
-#if FUSOR_TYPE == 0
-#define FUSOR_WGMMA_SHAPE "k16.f32.f16.f16"
-#elif FUSOR_TYPE == 1
-#define FUSOR_WGMMA_SHAPE "k16.f32.bf16.bf16"
-#elif FUSOR_TYPE == 2
-#define FUSOR_WGMMA_SHAPE "k8.f32.tf32.tf32"
-#elif FUSOR_TYPE == 3 && FUSOR_TYPE_B == 3
-#define FUSOR_WGMMA_SHAPE "k32.s32.s8.s8"
-#elif FUSOR_TYPE == 3
-#define FUSOR_WGMMA_SHAPE "k32.s32.s8.u8"
-#elif FUSOR_TYPE == 4 && FUSOR_TYPE_B == 3
-#define FUSOR_WGMMA_SHAPE "k32.s32.u8.s8"
-#elif FUSOR_TYPE == 4
-#define FUSOR_WGMMA_SHAPE "k32.s32.u8.u8"
-#elif FUSOR_TYPE == 5 && FUSOR_TYPE_B == 5
-#define FUSOR_WGMMA_SHAPE "k32.f32.e4m3.e4m3"
-#elif FUSOR_TYPE == 5
-#define FUSOR_WGMMA_SHAPE "k32.f32.e4m3.e5m2"
-#elif FUSOR_TYPE_B == 5
-#define FUSOR_WGMMA_SHAPE "k32.f32.e5m2.e4m3"
-#else
-#define FUSOR_WGMMA_SHAPE "k32.f32.e5m2.e5m2"
-#endif
-#if FUSOR_TYPE < 2
-static constexpr int kElementBytes = 2;
-#define FUSOR_WGMMA_END(left, right) ", p, 1, 1, " left ", " right ";\n"
-#elif FUSOR_TYPE == 2
-static constexpr int kElementBytes = 4;
-#define FUSOR_WGMMA_END(left, right) ", p, 1, 1;\n"
-#elif FUSOR_TYPE < 5
-static constexpr int kElementBytes = 1;
-#define FUSOR_WGMMA_END(left, right) ", p;\n"
-#else
-static constexpr int kElementBytes = 1;
-#define FUSOR_WGMMA_END(left, right) ", p, 1, 1;\n"
-#endif
-// The tensor cores sum products of fp8 with 13 bits behind the point.
-static constexpr bool kShortSums = FUSOR_TYPE >= 5;
-#if FUSOR_TYPE < 3 || FUSOR_TYPE >= 5
-using Sum = float;
-#define FUSOR_SUM(x) "=f"(x)
-#else
-using Sum = i32;
-#define FUSOR_SUM(x) "=r"(x)
-#endif
+// ---- Elements ----
+// The sums of an operand's elements. kShort: the tensor cores sum products of fp8 with 13 bits behind the point.
+
+template <class Element>
+struct WgmmaElement {
+  using Sum = float;
+  static constexpr bool kShort = sizeof(Element) == 1;
+};
+template <>
+struct WgmmaElement<i8> {
+  using Sum = i32;
+  static constexpr bool kShort = false;
+};
+template <>
+struct WgmmaElement<u8> : WgmmaElement<i8> {};
+
+template <class T>
+constexpr bool kIsReal = T(0.5) != T(0);
 
 // ---- Sums ----
 // They stay in registers that PTX knows by name, sum<part>_<i>, for as many parts of 64 rows as a kernel
-// declares. As operands of each statement, 128 and more values would cost a seventh of compile time.
+// declares. As operands of each statement, 128 and more values would cost a seventh of compile time. Parts
+// are files of their own: each may be as wide as its wgmma.
 
 // Once in a kernel, before all else. Beside the sums: a piece of them.
 template <int kParts>
@@ -96,20 +78,25 @@ FUSOR_DEVICE void declare_sums() {
   EIGHT(112, 113, 114, 115, 116, 117, 118, 119) \
   EIGHT(120, 121, 122, 123, 124, 125, 126, 127)
 
-// The sums of kN columns; when no wgmma is under way. Thread t holds in [4 j + 2 h + c] row 16 (t / 32) + t %
-// 32 / 4 + 8 h, column 8 j + 2 (t % 4) + c.
-template <int kPart, int kN>
+// The sums of kN columns, float or i32; when no wgmma is under way. Thread t holds in [4 j + 2 h + c] row 16 (t / 32)
+// + t % 32 / 4 + 8 h, column 8 j + 2 (t % 4) + c.
+template <int kPart, int kN, class Sum>
 FUSOR_DEVICE void read_sums(Sum (&sums)[kN / 2]) {
-#define FUSOR_READ(a, b, c, d, e, f, g, h)                                                         \
-  if constexpr (a < kN / 2)                                                                        \
-    asm volatile("mov.b32 %0, sum%8_" #a ";\nmov.b32 %1, sum%8_" #b ";\nmov.b32 %2, sum%8_" #c     \
-                 ";\nmov.b32 %3, sum%8_" #d ";\nmov.b32 %4, sum%8_" #e ";\nmov.b32 %5, sum%8_" #f  \
-                 ";\nmov.b32 %6, sum%8_" #g ";\nmov.b32 %7, sum%8_" #h ";"                         \
-                 : FUSOR_SUM(sums[a]), FUSOR_SUM(sums[b]), FUSOR_SUM(sums[c]), FUSOR_SUM(sums[d]), \
-                   FUSOR_SUM(sums[e]), FUSOR_SUM(sums[f]), FUSOR_SUM(sums[g]), FUSOR_SUM(sums[h])  \
-                 : "n"(kPart));
+#define FUSOR_READ_AS(constraint, a, b, c, d, e, f, g, h)                                                 \
+  asm volatile("mov.b32 %0, sum%8_" #a ";\nmov.b32 %1, sum%8_" #b ";\nmov.b32 %2, sum%8_" #c              \
+               ";\nmov.b32 %3, sum%8_" #d ";\nmov.b32 %4, sum%8_" #e ";\nmov.b32 %5, sum%8_" #f           \
+               ";\nmov.b32 %6, sum%8_" #g ";\nmov.b32 %7, sum%8_" #h ";"                                  \
+               : constraint(sums[a]), constraint(sums[b]), constraint(sums[c]), constraint(sums[d]),      \
+                 constraint(sums[e]), constraint(sums[f]), constraint(sums[g]), constraint(sums[h])       \
+               : "n"(kPart));
+#define FUSOR_READ(a, b, c, d, e, f, g, h)                          \
+  if constexpr (a < kN / 2 && kIsReal<Sum>)                         \
+    FUSOR_READ_AS("=f", a, b, c, d, e, f, g, h)                     \
+  else if constexpr (a < kN / 2)                                    \
+    FUSOR_READ_AS("=r", a, b, c, d, e, f, g, h)
   FUSOR_EACH_EIGHT(FUSOR_READ)
 #undef FUSOR_READ
+#undef FUSOR_READ_AS
 }
 
 // kCount of a part's sums to the piece's registers, from number kTo on; and what those hold.
@@ -124,15 +111,21 @@ FUSOR_DEVICE void move_sums() {
       "n"(kTo + 5), "n"(kTo + 6), "n"(kTo + 7));
   if constexpr (kCount > 8) move_sums<kPart, kFirst + 8, kTo + 8, kCount - 8>();
 }
-template <int kFrom, int kCount>
+template <int kFrom, int kCount, class Sum>
 FUSOR_DEVICE void read_piece(Sum* sums) {
-  asm volatile(
-      "mov.b32 %0, piece_%8;\nmov.b32 %1, piece_%9;\nmov.b32 %2, piece_%10;\nmov.b32 %3, piece_%11;\n"
-      "mov.b32 %4, piece_%12;\nmov.b32 %5, piece_%13;\nmov.b32 %6, piece_%14;\nmov.b32 %7, piece_%15;"
-      : FUSOR_SUM(sums[0]), FUSOR_SUM(sums[1]), FUSOR_SUM(sums[2]), FUSOR_SUM(sums[3]), FUSOR_SUM(sums[4]),
-        FUSOR_SUM(sums[5]), FUSOR_SUM(sums[6]), FUSOR_SUM(sums[7])
-      : "n"(kFrom), "n"(kFrom + 1), "n"(kFrom + 2), "n"(kFrom + 3), "n"(kFrom + 4), "n"(kFrom + 5),
-        "n"(kFrom + 6), "n"(kFrom + 7));
+#define FUSOR_READ_AS(constraint)                                                                              \
+  asm volatile(                                                                                                \
+      "mov.b32 %0, piece_%8;\nmov.b32 %1, piece_%9;\nmov.b32 %2, piece_%10;\nmov.b32 %3, piece_%11;\n"        \
+      "mov.b32 %4, piece_%12;\nmov.b32 %5, piece_%13;\nmov.b32 %6, piece_%14;\nmov.b32 %7, piece_%15;"          \
+      : constraint(sums[0]), constraint(sums[1]), constraint(sums[2]), constraint(sums[3]), constraint(sums[4]), \
+        constraint(sums[5]), constraint(sums[6]), constraint(sums[7])                                          \
+      : "n"(kFrom), "n"(kFrom + 1), "n"(kFrom + 2), "n"(kFrom + 3), "n"(kFrom + 4), "n"(kFrom + 5),            \
+        "n"(kFrom + 6), "n"(kFrom + 7))
+  if constexpr (kIsReal<Sum>)
+    FUSOR_READ_AS("=f");
+  else
+    FUSOR_READ_AS("=r");
+#undef FUSOR_READ_AS
   if constexpr (kCount > 8) read_piece<kFrom + 8, kCount - 8>(sums + 8);
 }
 
@@ -182,51 +175,59 @@ FUSOR_DEVICE void clear_sums() {
 #define FUSOR_SUMS_256 \
   FUSOR_SUMS_240 ", sum%0_120, sum%0_121, sum%0_122, sum%0_123, sum%0_124, sum%0_125, sum%0_126, sum%0_127"
 
-#define FUSOR_WGMMA_ONE(kN, a, b, left, right)                                                  \
-  "wgmma.mma_async.sync.aligned.m64n" #kN FUSOR_WGMMA_SHAPE " {" FUSOR_SUMS_##kN "}, " a ", " b \
-  FUSOR_WGMMA_END(left, right)
+// One instruction: a is a descriptor, or registers in braces.
+#define FUSOR_WGMMA_ONE(kN, shape, a, b, end) \
+  "wgmma.mma_async.sync.aligned.m64n" #kN shape " {" FUSOR_SUMS_##kN "}, " a ", " b end ";\n"
+#define FUSOR_WGMMA_BEGIN "{\n.reg .pred p;\nsetp.ne.b32 p, %3, 0;\n"
+#define FUSOR_WGMMA_NEXT(kN, shape, end) \
+  "add.s64 a, a, %6;\nadd.s64 b, b, %7;\n" FUSOR_WGMMA_ONE(kN, shape, "a", "b", end)
 
-// sums of a part (64 x FUSOR_TILE_N, fp32 or int32) = [sums where `accumulate` +] a * b over 128 bytes of k:
-// four wgmma, between which the descriptors advance by kStepA and kStepB. An operand of 16 bits may be
-// transposed: its rows (a) or columns (b) are adjacent in shared memory instead of k.
-#define FUSOR_WGMMA_NEXT(kN) \
-  "add.s64 a, a, %6;\nadd.s64 b, b, %7;\n" FUSOR_WGMMA_ONE(kN, "a", "b", "%4", "%5")
-#define FUSOR_WGMMA_FOUR(kN)                                                                      \
-  "{\n.reg .pred p;\n.reg .b64 a, b;\nsetp.ne.b32 p, %3, 0;\nmov.b64 a, %1;\nmov.b64 b, "         \
-  "%2;\n" FUSOR_WGMMA_ONE(kN, "a", "b", "%4", "%5") "setp.eq.u32 p, 0, 0;\n" FUSOR_WGMMA_NEXT(kN) \
-      FUSOR_WGMMA_NEXT(kN) FUSOR_WGMMA_NEXT(kN) "}"
-#define FUSOR_WGMMA_EXPANDED(kN) FUSOR_WGMMA_FOUR(kN)
-template <int kTransposeA, int kTransposeB, int kStepA, int kStepB>
-struct Wgmma {
-  template <int kPart>
-  FUSOR_DEVICE void issue(u64 a, u64 b, int accumulate) {
-    asm volatile(FUSOR_WGMMA_EXPANDED(FUSOR_TILE_N)::"n"(kPart), "l"(a), "l"(b), "r"(accumulate),
-                 "n"(kTransposeA), "n"(kTransposeB), "n"(kStepA), "n"(kStepB));
-  }
-};
+// The sums of a part (64 x kN) = a (64 rows) * b (kN columns), plus what they were where `accumulate`. Operands
+// of 16 bits may be transposed: their rows (a) or columns (b) are adjacent in shared memory instead of k.
+template <int kN, class A, class B, int kTransposeA, int kTransposeB>
+struct Wgmma;
 
-// The same by 64 bytes of k, or by 32, with a from registers: for TF32, which wgmma reads from shared memory
-// along k only. Of a, thread t holds in a[4 i + 2 u + h] row 16 (t / 32) + t % 32 / 4 + 8 h,
-// element 8 i + 4 u + t % 4 of k; nothing may change there before wgmma_wait.
-#if FUSOR_TYPE == 2
-#define FUSOR_WGMMA_TWO_OF_REGISTERS(kN)                                                     \
-  "{\n.reg .pred p;\n.reg .b64 b;\nsetp.ne.b32 p, %2, 0;\nmov.b64 b, %1;\n" FUSOR_WGMMA_ONE( \
-      kN, "{%3, %4, %5, %6}", "b",                                                           \
-      , ) "setp.eq.u32 p, 0, 0;\nadd.s64 b, b, 2;\n" FUSOR_WGMMA_ONE(kN, "{%7, %8, %9, %10}", "b", , ) "}"
-#define FUSOR_WGMMA_ONE_OF_REGISTERS(kN) \
-  "{\n.reg .pred p;\nsetp.ne.b32 p, %2, 0;\n" FUSOR_WGMMA_ONE(kN, "{%3, %4, %5, %6}", "%1", , ) "}"
-#define FUSOR_WGMMA_OF_REGISTERS_EXPANDED(kN) FUSOR_WGMMA_TWO_OF_REGISTERS(kN)
-#define FUSOR_WGMMA_OF_FOUR_REGISTERS_EXPANDED(kN) FUSOR_WGMMA_ONE_OF_REGISTERS(kN)
-struct WgmmaOfRegisters {
-  template <int kPart>
-  FUSOR_DEVICE void issue(const u32 (&a)[8], u64 b, int accumulate) {
-    asm volatile(FUSOR_WGMMA_OF_REGISTERS_EXPANDED(FUSOR_TILE_N)::"n"(kPart), "l"(b), "r"(accumulate),
-                 "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(a[4]), "r"(a[5]), "r"(a[6]), "r"(a[7]));
-  }
-  template <int kPart>
-  FUSOR_DEVICE void issue(const u32 (&a)[4], u64 b, int accumulate) {
-    asm volatile(FUSOR_WGMMA_OF_FOUR_REGISTERS_EXPANDED(FUSOR_TILE_N)::"n"(kPart), "l"(b), "r"(accumulate),
-                 "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]));
-  }
-};
-#endif
+// A kernel's generated header declares what it uses (codegen/wgmma_instruction): the width, the elements, how PTX
+// names steps, sums and elements, and what follows the operands - whether sums are added to, the signs of real
+// operands, and of 16 bits which are transposed - where a has a descriptor, and where it is in registers.
+//   issue           32 bytes of k
+//   issue_line      128 bytes, four instructions between which the descriptors advance by kStepA and kStepB
+//   a from registers, 32 bytes of k, or 64: for TF32, thread t holds in a[4 i + 2 u + h] row 16 (t / 32) + t % 32
+//   / 4 + 8 h, element 8 i + 4 u + t % 4 of k; of 16 bits, the pair of elements 16 i + 8 u + 2 (t % 4). Nothing may
+//   change there before wgmma_wait.
+#define FUSOR_WGMMA(kN, A, B, shape, end, end_of_registers)                                                  \
+  template <int kTransposeA, int kTransposeB>                                                                \
+  struct Wgmma<kN, A, B, kTransposeA, kTransposeB> {                                                         \
+    template <int kPart>                                                                                     \
+    FUSOR_DEVICE void issue(u64 a, u64 b, int accumulate) {                                                  \
+      asm volatile(FUSOR_WGMMA_BEGIN FUSOR_WGMMA_ONE(kN, shape, "%4", "%5", end) "}" ::"n"(kPart),           \
+                   "n"(kTransposeA), "n"(kTransposeB), "r"(accumulate), "l"(a), "l"(b));                     \
+    }                                                                                                        \
+    template <int kPart, int kStepA, int kStepB>                                                             \
+    FUSOR_DEVICE void issue_line(u64 a, u64 b, int accumulate) {                                             \
+      asm volatile(FUSOR_WGMMA_BEGIN                                                                         \
+                   ".reg .b64 a, b;\nmov.b64 a, %4;\nmov.b64 b, %5;\n" FUSOR_WGMMA_ONE(kN, shape, "a", "b",   \
+                                                                                      end)                   \
+                       "setp.eq.u32 p, 0, 0;\n" FUSOR_WGMMA_NEXT(kN, shape, end) FUSOR_WGMMA_NEXT(           \
+                           kN, shape, end) FUSOR_WGMMA_NEXT(kN, shape, end) "}" ::"n"(kPart),                \
+                   "n"(kTransposeA), "n"(kTransposeB), "r"(accumulate), "l"(a), "l"(b), "n"(kStepA),         \
+                   "n"(kStepB));                                                                             \
+    }                                                                                                        \
+    template <int kPart>                                                                                     \
+    FUSOR_DEVICE void issue(const u32 (&a)[4], u64 b, int accumulate) {                                      \
+      asm volatile(FUSOR_WGMMA_BEGIN FUSOR_WGMMA_ONE(kN, shape, "{%5, %6, %7, %8}", "%4", end_of_registers)  \
+                       "}" ::"n"(kPart),                                                                     \
+                   "n"(kTransposeA), "n"(kTransposeB), "r"(accumulate), "l"(b), "r"(a[0]), "r"(a[1]),        \
+                   "r"(a[2]), "r"(a[3]));                                                                    \
+    }                                                                                                        \
+    template <int kPart>                                                                                     \
+    FUSOR_DEVICE void issue(const u32 (&a)[8], u64 b, int accumulate) {                                      \
+      asm volatile(FUSOR_WGMMA_BEGIN                                                                         \
+                   ".reg .b64 b;\nmov.b64 b, %4;\n" FUSOR_WGMMA_ONE(kN, shape, "{%5, %6, %7, %8}", "b",      \
+                                                                    end_of_registers)                        \
+                       "setp.eq.u32 p, 0, 0;\nadd.s64 b, b, 2;\n" FUSOR_WGMMA_ONE(                           \
+                           kN, shape, "{%9, %10, %11, %12}", "b", end_of_registers) "}" ::"n"(kPart),        \
+                   "n"(kTransposeA), "n"(kTransposeB), "r"(accumulate), "l"(b), "r"(a[0]), "r"(a[1]),        \
+                   "r"(a[2]), "r"(a[3]), "r"(a[4]), "r"(a[5]), "r"(a[6]), "r"(a[7]));                        \
+    }                                                                                                        \
+  };

@@ -96,3 +96,10 @@ struct OutputColumns {
     return column[i] + static_cast<unsigned>(further) < width;
   }
 };
+
+/// The taps of a consumer.
+template <class Count>
+struct ConsumerTaps {
+  Count first;   // what the first output meets at the first of them, behind the beginning of piece 0
+  Count column;  // how many columns further on than the output that is
+};

@@ -4,49 +4,38 @@
 //   dy, 32 positions    -- of_outputs.full -->  b operand: wgmma reads swizzled lines along positions
 //   x, piece of 64 and  -- of_inputs.full --->  a operand: 8 positions at every tap --> registers, zeros
 //   what taps reach     <- empty of both -----  where a tap leaves its row, while the 8 before are multiplied
-//   finish: sums of the block's steps --> partials[part][tile] --> direct_finish
+//   finish: sums of the block's steps --> partials[part][tile] --> split_finish
 //
 //   Rows of the product are 64 input channels, columns filters; one tile and one part of the steps a block.
-//   shared: outputs[FUSOR_STAGES] | inputs[FUSOR_PIECES], lines of an odd number of 16 bytes | barriers
+//   shared: outputs[Config::stages] | inputs[Config::pieces], lines of an odd number of 16 bytes | barriers
 #include "fusor_generated.cuh"
 
+#include "codegen/device/sm90/pipeline/roles.cuh"
 #include "codegen/device/sm90/ptx/tma.cuh"
 #include "codegen/device/sm90/ptx/wgmma.cuh"
 #include "codegen/device/sm90/taps/tap_walk.cuh"
 
-static constexpr int kWarpgroup = 128, kConsumers = FUSOR_CONSUMERS;
-static constexpr int kThreads = (1 + kConsumers) * kWarpgroup;
+static constexpr int kConsumers = Config::consumers;
 static constexpr int kChannels = 64;  // of a block: rows of the product
-static constexpr int kFilters = FUSOR_TILE_N;
-static constexpr int kWindowH = FUSOR_WINDOW_H, kWindowW = FUSOR_WINDOW_W, kWindow = kWindowH * kWindowW;
-static constexpr int kTaps = FUSOR_TAPS, kTapStep = FUSOR_TAP_STEP;  // of a consumer; from one to the next
+static constexpr int kFilters = Config::tile_n;
+static constexpr int kWindowH = Config::window_h, kWindowW = Config::window_w, kWindow = kWindowH * kWindowW;
+static constexpr int kTaps = Config::taps,
+                     kTapStep = Config::tap_step;  // of a consumer; from one to the next
 static constexpr int kConsumersOfRow = (kWindowW + kTaps - 1) / kTaps;
 static_assert(kConsumersOfRow * kWindowH == kConsumers, "every tap has its consumer");
 // Whether steps reach beyond the plane's end.
-static constexpr bool kTail = FUSOR_TAIL;
+static constexpr bool kTail = Config::tail;
 
 // Lines of positions: of a filter, swizzled; of a channel, an odd number of 16 bytes, so that no two lanes of
 // a load meet in a bank.
-static constexpr int kLineBytes = kStepPositions * 4, kInputLineBytes = FUSOR_PIECE_LINE * 4;
+static constexpr int kLineBytes = kStepPositions * 4, kInputLineBytes = Config::piece_line * 4;
 static constexpr int kOutputBytes = kFilters * kLineBytes, kInputBytes = kChannels * kInputLineBytes;
-static_assert(FUSOR_PIECE_LINE % 8 == 4, "lines begin 4 banks apart, or 12, 20, 28");
-static_assert(FUSOR_PIECE_LINE >= kPiecePositions + kEight - 1 + (kTaps - 1) * kTapStep,
+static_assert(Config::piece_line % 8 == 4, "lines begin 4 banks apart, or 12, 20, 28");
+static_assert(Config::piece_line >= kPiecePositions + kEight - 1 + (kTaps - 1) * kTapStep,
               "what eight outputs meet lies in one piece");
 
-struct Consumer {
-  i64 first;   // what the first output meets at the first of its taps, behind the beginning of piece 0
-  i64 column;  // how many columns further on than the output that is
-};
-
-struct Params {
-  TensorMap dy, x;  // (position, channel, image)
-  TapWalk<Index, i64, FastDivisor> walk;
-  FastDivisor blocks_n, blocks_m;  // of 64 input channels, and of filters, of a group
-  i64 tiles;
-  i64 input_channels, filters;  // of a group
-  Consumer consumers[kConsumers];
-  float* partials;  // [part][tile][input channel and tap][filter]
-};
+// dy, x: (position, channel, image); blocks_n, blocks_m: of 64 input channels, and of filters, of a group;
+// input_channels, filters: of a group; partials: [part][tile][input channel and tap][filter].
 
 // ---- Shared memory ----
 
@@ -68,7 +57,7 @@ struct Ring {
 
 // A place of a ring, and the parity of its barriers.
 template <int kPlaces>
-struct Turn {
+struct RingPlace {
   int place = 0;
   u32 parity = 0;
   __device__ void advance() {
@@ -79,12 +68,12 @@ struct Turn {
 };
 
 struct Shared {
-  alignas(1024) u8 outputs[FUSOR_STAGES][kOutputBytes];
-  alignas(128) u8 inputs[FUSOR_PIECES][kInputBytes];
-  Ring<FUSOR_STAGES> of_outputs;
-  Ring<FUSOR_PIECES> of_inputs;
+  alignas(1024) u8 outputs[Config::stages][kOutputBytes];
+  alignas(128) u8 inputs[Config::pieces][kInputBytes];
+  Ring<Config::stages> of_outputs;
+  Ring<Config::pieces> of_inputs;
 };
-static_assert(sizeof(Shared) == FUSOR_SHARED_BYTES, "the engine asks for as much");
+static_assert(sizeof(Shared) == Config::shared_bytes, "the engine asks for as much");
 
 // ---- Blocks ----
 
@@ -107,10 +96,10 @@ struct Item {
 
 // ---- Load ----
 
-FUSOR_DEVICE void load(const Params& p, Shared& shared) {
+FUSOR_DEVICE void load_steps(const Params& p, Shared& shared) {
   const Item item(p);
-  Turn<FUSOR_STAGES> output;
-  Turn<FUSOR_PIECES> input;
+  RingPlace<Config::stages> output;
+  RingPlace<Config::pieces> input;
   for (int begin = item.begin; begin < item.end;) {
     const StepRun run = p.walk.run(begin, item.end);
     begin += run.last - run.first;
@@ -135,7 +124,7 @@ FUSOR_DEVICE void load(const Params& p, Shared& shared) {
 
 // ---- Compute ----
 
-// The inputs of a thread that eight outputs meet at every tap of its consumer, as WgmmaOfRegisters wants
+// The inputs of a thread that eight outputs meet at every tap of its consumer, as Wgmma wants
 // them. `left`: outputs of the plane from the thread's first of the eight on.
 FUSOR_DEVICE void load_eight(u32 (&inputs)[kTaps][4], const u8* from, const OutputColumns& columns,
                              int further, u32 width, int left) {
@@ -145,7 +134,7 @@ FUSOR_DEVICE void load_eight(u32 (&inputs)[kTaps][4], const u8* from, const Outp
     for (int i = 0; i < 2; ++i) {
       bool meets = true;
       if constexpr (kTail) meets = 4 * i < left;
-      if (FUSOR_MASKED >> tap & 1) meets = meets && columns.meets(i, further + tap * kTapStep, width);
+      if (Config::masked >> tap & 1) meets = meets && columns.meets(i, further + tap * kTapStep, width);
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const u8* const at = from + half * 8 * kInputLineBytes + (4 * i + tap * kTapStep) * 4;
@@ -157,7 +146,7 @@ FUSOR_DEVICE void load_eight(u32 (&inputs)[kTaps][4], const u8* from, const Outp
 
 template <int kTap = 0>
 FUSOR_DEVICE void issue_taps(const u32 (&inputs)[kTaps][4], u64 outputs) {
-  WgmmaOfRegisters::issue<kTap>(inputs[kTap], outputs, 1);
+  Wgmma<kFilters, float, float, 0, 0>::issue<kTap>(inputs[kTap], outputs, 1);
   if constexpr (kTap + 1 < kTaps) issue_taps<kTap + 1>(inputs, outputs);
 }
 
@@ -175,8 +164,8 @@ FUSOR_DEVICE void store_taps(float* part, int consumer) {
   float sums[kFilters / 2];
   read_sums<kTap, kFilters>(sums);
   if (column < kWindowW) {
-    if (FUSOR_MIRRORED_H) row = kWindowH - 1 - row;
-    if (FUSOR_MIRRORED_W) column = kWindowW - 1 - column;
+    if (Config::mirrored_h) row = kWindowH - 1 - row;
+    if (Config::mirrored_w) column = kWindowW - 1 - column;
     float* const of_tap = part + (channel * kWindow + row * kWindowW + column) * kFilters + lane % 4 * 2;
 #pragma unroll
     for (int j = 0; j < kFilters / 4; ++j) {
@@ -187,15 +176,15 @@ FUSOR_DEVICE void store_taps(float* part, int consumer) {
   if constexpr (kTap + 1 < kTaps) store_taps<kTap + 1>(part, consumer);
 }
 
-FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
+FUSOR_DEVICE void sum_taps(const Params& p, Shared& shared, int consumer) {
   const Item item(p);
   const int lane = threadIdx.x % 32, first = static_cast<int>(p.consumers[consumer].first);
   const int further = static_cast<int>(p.consumers[consumer].column);
   const u32 width = static_cast<u32>(p.walk.width);
   const u8* const inputs_of_thread =
       shared.inputs[0] + (threadIdx.x % kWarpgroup / 32 * 16 + lane / 4) * kInputLineBytes + lane % 4 * 4;
-  Turn<FUSOR_STAGES> output;
-  Turn<FUSOR_PIECES> input, freed;  // pieces that have arrived; that are read no more
+  RingPlace<Config::stages> output;
+  RingPlace<Config::pieces> input, freed;  // pieces that have arrived; that are read no more
   u32 inputs[2][kTaps][4];
   int previous = -1;
   clear_taps();
@@ -203,7 +192,7 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
     const StepRun run = p.walk.run(begin, item.end);
     begin += run.last - run.first;
     int come = p.walk.first_piece(run.first), kept = come;
-    InputPlace<FUSOR_PIECES> place;
+    InputPlace<Config::pieces> place;
     place.begin(run.first * kStepPositions + first, come, input.place);
     OutputColumns columns;
     columns.begin(p.walk, run.first * kStepPositions + lane % 4);
@@ -243,25 +232,26 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
   store_taps(p.partials + static_cast<i64>(blockIdx.x) * (kChannels * kWindow * kFilters), consumer);
 }
 
-extern "C" __global__ void __launch_bounds__(kThreads, 1) wgmma_taps(const __grid_constant__ Params p) {
-  declare_sums<kTaps>();
-  extern __shared__ __align__(1024) u8 memory[];
-  Shared& shared = *reinterpret_cast<Shared*>(memory);
-  // The compiler must know that all lanes agree: then descriptors stay in uniform registers.
-  const int warpgroup = __shfl_sync(0xffffffff, threadIdx.x / kWarpgroup, 0);
-  if (threadIdx.x == 0) {
+struct TapsWgrad {
+  using Shared = ::Shared;
+  static constexpr int kLoaders = 1, kConsumers = ::kConsumers, kLoaderRegisters = 32, kClusterBlocks = 1;
+  FUSOR_DEVICE void init(const Params&, Shared& shared) {
     shared.of_outputs.init();
     shared.of_inputs.init();
-    fence_barriers();
+  }
+  FUSOR_DEVICE void prefetch(const Params& p) {
     prefetch_map(p.dy);
     prefetch_map(p.x);
   }
-  __syncthreads();
-  if (warpgroup == 0) {
-    give_registers<32>();
-    if (threadIdx.x == 0) load(p, shared);
-  } else {
-    take_registers<kConsumers == 3 ? 160 : 232>();
-    consume(p, shared, warpgroup - 1);
+  FUSOR_DEVICE void clear(Shared&) {}
+  FUSOR_DEVICE void load(const Params& p, Shared& shared) {
+    if (threadIdx.x == 0) load_steps(p, shared);
   }
+  FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) { sum_taps(p, shared, consumer); }
+};
+
+extern "C" __global__ void __launch_bounds__(kThreadsOf<TapsWgrad>, 1)
+    wgmma_taps(const __grid_constant__ Params p) {
+  declare_sums<kTaps>();
+  run_roles<TapsWgrad>(p);
 }

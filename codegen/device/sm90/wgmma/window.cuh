@@ -10,51 +10,15 @@
 //   shared: boxes | barriers | filters[taps][64 x 128 B] | ring of windows, 128-byte lines, swizzled
 #include "fusor_generated.cuh"
 
-#include "codegen/device/contraction/padded_grid.cuh"
 #include "codegen/device/sm90/epilogue/finish.cuh"
 #include "codegen/device/sm90/load/boxes.cuh"
-
-static constexpr int kMaxTaps = 16, kMaxWindows = 8;
-static constexpr int kFilterBytes = 64 * 128;  // of one tap
-
-using Grid = PaddedGrid<kSpatial, Index, i64, FastDivisor>;
-
-struct Windows {
-  Grid grid;
-  i64 tiles;                                   // of positions
-  FastDivisor filter_blocks, blocks_of_group;  // blocks of 64 output channels: all, and those of one group
-  i64 taps;
-  i64 lines[kMaxTaps];  // how far from a position's line the tap's is
-  FastDivisor stages;   // of the ring
-  i64 lines_of_stage;   // of 128 bytes, in multiples of 8
-  i64 lines_of_window;
-
-  // A block has one block of filters; those with the same share the tiles.
-  __device__ int first_tile() const { return static_cast<int>(filter_blocks.divide(blockIdx.x)); }
-  __device__ int tile_step() const { return static_cast<int>(filter_blocks.divide(gridDim.x)); }
-  __device__ Tile tile(int number) const {
-    Index group = blockIdx.x;
-    group = filter_blocks.split(group);
-    const int row = static_cast<int>(blocks_of_group.split(group)) * 64;
-    return {0, static_cast<int>(group), row, number * kTileN, 0, 0};
-  }
-};
-
-struct Params {
-  TensorMap filters, pixels;
-  Problem problem;
-  Windows windows;
-  Operands operands;
-#if FUSOR_WAY_OUT >= 3
-  Target target;
-#endif
-  Y::Args y;
-};
+#include "codegen/device/sm90/pipeline/roles.cuh"
+#include "codegen/device/sm90/wgmma/windows.cuh"
 
 struct Shared {
   alignas(1024) u8 boxes[kBoxes > 0 ? kBoxes : 1][kBoxes > 0 ? kBoxBytes : 1];
   Barrier full[kMaxWindows], empty[kMaxWindows], filters_full;
-  Turns turns;
+  MainloopOrder order;
   alignas(1024) u8 tiles[1];  // the filters, tap by tap, then the ring
 
   __device__ u8* filters() { return tiles; }
@@ -63,7 +27,7 @@ struct Shared {
   }
   __device__ void init(const Windows& windows) {
     filters_full.init(1);
-    turns.init();
+    order.init();
     for (int stage = 0; stage < static_cast<int>(windows.stages.divisor); ++stage) {
       full[stage].init(1);
       empty[stage].init(kWarpgroup / 32);
@@ -94,7 +58,7 @@ FUSOR_DEVICE void load_filters(const Params& p, Shared& shared, const Tile& tile
   }
 }
 
-FUSOR_DEVICE void load(const Params& p, Shared& shared) {
+FUSOR_DEVICE void load_windows(const Params& p, Shared& shared) {
   const Windows& windows = p.windows;
   load_filters(p, shared, windows.tile(0));
   const u16 no_offset[kWindowAxes] = {};
@@ -117,21 +81,19 @@ FUSOR_DEVICE void multiply(const Windows& windows, Shared& shared, int stage) {
 #pragma unroll 1
   for (int tap = 0; tap < static_cast<int>(windows.taps); ++tap, filter += kFilterBytes >> 4) {
     wgmma_fence();
-    Wgmma<kRowsAdjacentA, 0, Part<kRowsAdjacentA>::kStep, Part<false>::kStep>::issue<0>(
+    Wgmma<kTileN, ElementA, ElementB, kRowsAdjacentA, 0>::issue_line<0, Part<kRowsAdjacentA>::kStep,
+                                                                     Part<false>::kStep>(
         filter, window + windows.lines[tap] * (128 >> 4), tap != 0);
     wgmma_commit();
     wgmma_wait<1>();
   }
 }
 
-FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
+FUSOR_DEVICE void consume_tiles(const Params& p, Shared& shared, int consumer) {
   const Windows& windows = p.windows;
   const int warp = threadIdx.x % kWarpgroup / 32;
-#if FUSOR_WAY_OUT >= 3
-  Finisher<Y, Grid> finisher{p.problem, windows.grid, p.y, p.target, shared.boxes[kTurns * consumer], warp};
-#else
-  Finisher<Y, Grid> finisher{p.problem, windows.grid, p.y, p.pixels, nullptr, warp};
-#endif
+  u8* const boxes = kBoxed ? shared.boxes[kBoxesOfConsumer * consumer] : nullptr;
+  auto finisher = make_finisher<Y>(p, windows.grid, boxes, nullptr, warp);
   shared.filters_full.wait(0);
   int count = 0;
   for (int number = windows.first_tile(); number < static_cast<int>(windows.tiles);
@@ -139,10 +101,10 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
     if (count % kConsumers != consumer) continue;
     const Tile tile = windows.tile(number);
     const Place place(windows, count);
-    shared.turns.wait(consumer, count / kConsumers);
+    shared.order.wait(consumer, count / kConsumers);
     shared.full[place.stage].wait(place.parity);
     multiply(windows, shared, place.stage);
-    shared.turns.pass(consumer);
+    shared.order.pass_on(consumer);
     wgmma_wait<0>();
     TileSums sums;
     read_tile(sums);
@@ -151,27 +113,25 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
   }
 }
 
-extern "C" __global__ void __launch_bounds__((1 + kConsumers) * kWarpgroup, 1)
-    wgmma_window(const __grid_constant__ Params p) {
-  declare_sums<1>();
-  extern __shared__ __align__(1024) u8 memory[];
-  Shared& shared = *reinterpret_cast<Shared*>(memory);
-  // The compiler must know that all lanes agree: then descriptors stay in uniform registers.
-  const int warpgroup = __shfl_sync(0xffffffff, threadIdx.x / kWarpgroup, 0);
-  if (threadIdx.x == 0) {
-    shared.init(p.windows);
-    fence_barriers();
-  }
-  if (threadIdx.x == 32) {
+struct ResidentWindows {
+  using Shared = ::Shared;
+  static constexpr int kLoaders = 1, kConsumers = ::kConsumers, kLoaderRegisters = 40, kClusterBlocks = 1;
+  FUSOR_DEVICE void init(const Params& p, Shared& shared) { shared.init(p.windows); }
+  FUSOR_DEVICE void prefetch(const Params& p) {
     prefetch_map(p.filters);
     prefetch_map(p.pixels);
   }
-  __syncthreads();
-  if (warpgroup == 0) {
-    give_registers<40>();
-    if (threadIdx.x == 0) load(p, shared);
-  } else {
-    take_registers<232>();
-    consume(p, shared, warpgroup - 1);
+  FUSOR_DEVICE void clear(Shared&) {}
+  FUSOR_DEVICE void load(const Params& p, Shared& shared) {
+    if (threadIdx.x == 0) load_windows(p, shared);
   }
+  FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
+    consume_tiles(p, shared, consumer);
+  }
+};
+
+extern "C" __global__ void __launch_bounds__(kThreadsOf<ResidentWindows>, 1)
+    wgmma_window(const __grid_constant__ Params p) {
+  declare_sums<1>();
+  run_roles<ResidentWindows>(p);
 }

@@ -8,6 +8,7 @@
 #include <span>
 
 #include "backend/planner/planner.h"
+#include "codegen/parameters.h"
 #include "frontend/graph_builder.h"
 #include "tests/backend/engines/conv_products.h"
 
@@ -67,11 +68,11 @@ template <int kOp, int kSpatial, int kBatch, bool kChannelsFastest, bool kUnitSt
 void run_with(const Contraction& view, Values& first, Values& second, Values& result) {
   using View = device::Contraction<kOp, kSpatial, kBatch, kChannelsFastest, kUnitStride, int64_t, int64_t,
                                    HostDivisor>;
-  ArgumentBlock block;
-  view.write_arguments(block, 64);
-  ASSERT_EQ(block.bytes().size(), sizeof(View));
+  Parameters p(64);
+  view.append_to(p);
+  ASSERT_EQ(p.block().bytes().size(), sizeof(View));
   View arguments;
-  std::memcpy(&arguments, block.bytes().data(), sizeof arguments);
+  std::memcpy(&arguments, p.block().bytes().data(), sizeof arguments);
   run_view(arguments, view.entries, first, second, result);
 }
 

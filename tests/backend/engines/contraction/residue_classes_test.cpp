@@ -11,6 +11,7 @@
 #include <set>
 
 #include "backend/engines/sm90/copy/tensor_maps.h"
+#include "codegen/parameters.h"
 #include "tests/backend/engines/conv_products.h"
 
 #define __device__  // NOLINT(bugprone-reserved-identifier): CUDA's word
@@ -35,15 +36,15 @@ void check(const Case& c) {
   const ResidueClasses host = residue_classes(contraction);
   ASSERT_EQ(host.count(), kClasses);
   ASSERT_EQ(residue_class_count(contraction), kClasses);
-  ArgumentBlock block;
-  contraction.write_arguments(block, 64);
-  ASSERT_EQ(block.bytes().size(), sizeof(View));
-  host.write_arguments(block, 1, 64);
-  ASSERT_EQ(block.bytes().size(), sizeof(View) + sizeof(Classes));
+  Parameters p(64);
+  contraction.append_to(p);
+  ASSERT_EQ(p.block().bytes().size(), sizeof(View));
+  host.append_to(p, 1);
+  ASSERT_EQ(p.block().bytes().size(), sizeof(View) + sizeof(Classes));
   View view;
   Classes classes;
-  std::memcpy(&view, block.bytes().data(), sizeof view);
-  std::memcpy(&classes, block.bytes().data() + sizeof view, sizeof classes);
+  std::memcpy(&view, p.block().bytes().data(), sizeof view);
+  std::memcpy(&classes, p.block().bytes().data() + sizeof view, sizeof classes);
 
   Products products;
   std::multiset<int64_t> pixels;

@@ -208,7 +208,7 @@ TEST(WgmmaRepacked, PartsOfASplitFollowThePackedOperands) {
   for (const EngineCandidate& candidate : test::candidates(wgmma_repacked_engine(), fusion, h200())) {
     if (candidate.config.knob("split", 1) == 1 || candidate.config.knob("repack_y", 0) != 1) continue;
     const Lowered lowered = test::lower(wgmma_repacked_engine(), fusion, candidate.config, h200());
-    EXPECT_EQ(entries(lowered).at(3), "direct_finish");
+    EXPECT_EQ(entries(lowered).at(3), "split_finish");
     ASSERT_EQ(lowered.scratch.size(), 4u);
     EXPECT_THAT(pointers(lowered, 2), Contains(std::pair(Kind::scratch, 3)));
     EXPECT_THAT(pointers(lowered, 3), ElementsAre(std::pair(Kind::scratch, 3), std::pair(Kind::scratch, 2)));

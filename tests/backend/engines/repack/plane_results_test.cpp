@@ -47,7 +47,7 @@ Launch product(const Graph& graph) {
 TEST(WgmmaRepacked, PlanesLeaveInTheLargestUnitsThatStayInAnImage) {
   constexpr int64_t kPlanesStored = 4;
   const auto unit = [&](const Launch& launch) {
-    EXPECT_EQ(value_of(*launch.source, "way_out"), kPlanesStored);
+    EXPECT_EQ(value_of(*launch.source, "store"), kPlanesStored);
     return value_of(*launch.source, "unit");
   };
   const Dims w{128, 128, 3, 3};

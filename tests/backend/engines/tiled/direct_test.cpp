@@ -132,7 +132,7 @@ TEST(Direct, SplitSumsPartsInASecondLaunch) {
   const Lowered steps = lowered(fusion, tiled(64, 64, 4));
   ASSERT_EQ(steps.steps.size(), 2u);
   EXPECT_EQ(launch(steps, 0).grid[0], 4u);
-  EXPECT_EQ(launch(steps, 1).entry, "direct_finish");
+  EXPECT_EQ(launch(steps, 1).entry, "split_finish");
   EXPECT_THAT(steps.scratch, ElementsAre(4 * 64 * 64 * 4));
   EXPECT_EQ(config_value(*launch(steps, 0).source, "split"), 1);
   EXPECT_EQ(launch(steps, 0).source->sites.size(), 2u);

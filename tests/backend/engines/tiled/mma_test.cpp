@@ -53,6 +53,10 @@ int64_t config_of(const Fusion& fusion, std::string_view name,
   return found == values.end() ? -1 : found->number();
 }
 
+DataType type_of(const Fusion& fusion, std::string_view name) {
+  return static_cast<DataType>(config_of(fusion, name));
+}
+
 // x [2, channels, 14, 14] with a 3x3 window, and nothing around the convolution.
 Fusion forward(int64_t channels, Layout layout, DataType type = DataType::f16) {
   GraphBuilder g("forward", Precision::allow_tf32);
@@ -102,10 +106,10 @@ TEST(Mma, RefusesOperandsOfMoreBitsAndNamesThem) {
 }
 
 TEST(Mma, OperandsOfTwoTypesMeetInOneThatHoldsBoth) {
-  EXPECT_EQ(config_of(product(DataType::f16, DataType::f8_e5m2), "a_element"), 0);
-  EXPECT_EQ(config_of(product(DataType::f8_e4m3, DataType::bf16), "b_element"), 1);
-  EXPECT_EQ(config_of(product(DataType::i8, DataType::u8), "b_element"), 3);
-  EXPECT_EQ(config_of(product(DataType::i8, DataType::u8, DataType::f32), "b_element"), 0);
+  EXPECT_EQ(type_of(product(DataType::f16, DataType::f8_e5m2), "ElementA"), DataType::f16);
+  EXPECT_EQ(type_of(product(DataType::f8_e4m3, DataType::bf16), "ElementB"), DataType::bf16);
+  EXPECT_EQ(type_of(product(DataType::i8, DataType::u8), "ElementB"), DataType::u8);
+  EXPECT_EQ(type_of(product(DataType::i8, DataType::u8, DataType::f32), "ElementB"), DataType::f16);
   EXPECT_EQ(rule(product(DataType::f16, DataType::bf16)), "tensor-core-operands");
 }
 
@@ -126,7 +130,7 @@ TEST(Mma, APrologueCountsByTheTypeOfItsResult) {
 // relu of fp16 is declared fp32, but gives fp16's numbers only.
 TEST(Mma, APrologueThatOnlyPassesNumbersOnKeepsTheirType) {
   EXPECT_EQ(rule(matmul(DataType::f16)), "");
-  EXPECT_EQ(config_of(matmul(DataType::bf16), "a_element"), 1);
+  EXPECT_EQ(type_of(matmul(DataType::bf16), "ElementA"), DataType::bf16);
   EXPECT_EQ(config_of(matmul(DataType::f16), "a_plain"), 0);
   EXPECT_EQ(config_of(matmul(DataType::f16), "b_plain"), 1);
 }
@@ -141,7 +145,7 @@ TEST(Mma, TakesFp32AsTf32WhereTheGraphAllowsIt) {
   for (const DataType other :
        {DataType::f32, DataType::f16, DataType::bf16, DataType::f8_e4m3, DataType::u8}) {
     EXPECT_EQ(rule(allowed(DataType::f32, other)), "");
-    EXPECT_EQ(config_of(allowed(other, DataType::f32), "a_element"), 4);
+    EXPECT_EQ(type_of(allowed(other, DataType::f32), "ElementA"), DataType::f32);
     EXPECT_EQ(config_of(allowed(other, DataType::f32), "a_plain"), other == DataType::f32 ? 1 : 0);
     EXPECT_TRUE(test::notes(mma_engine(), allowed(other, DataType::f32), DeviceInfo::named("H200")).tf32);
   }
@@ -151,7 +155,7 @@ TEST(Mma, TakesFp32AsTf32WhereTheGraphAllowsIt) {
 
 TEST(Mma, KeepsNumbersExactWhereItCanThoughTf32IsAllowed) {
   const Fusion fusion = product(DataType::f16, DataType::f16, std::nullopt, Precision::allow_tf32);
-  EXPECT_EQ(config_of(fusion, "a_element"), 0);
+  EXPECT_EQ(type_of(fusion, "ElementA"), DataType::f16);
   EXPECT_FALSE(test::notes(mma_engine(), fusion, DeviceInfo::named("H200")).tf32);
 }
 
@@ -238,7 +242,7 @@ TEST(Mma, SplitSumsPartsInASecondLaunch) {
   const Lowered steps = lowered(fusion, tiled(64, 64, 32, 4));
   ASSERT_EQ(steps.steps.size(), 2u);
   EXPECT_EQ(launch(steps, 0).grid[0], 4u);
-  EXPECT_EQ(launch(steps, 1).entry, "direct_finish");
+  EXPECT_EQ(launch(steps, 1).entry, "split_finish");
   EXPECT_THAT(steps.scratch, testing::ElementsAre(4 * 64 * 64 * 4));
 }
 

@@ -1,10 +1,3 @@
-#define FUSOR_INDEX_BITS 32
-#define FUSOR_VECTOR 2
-#define FUSOR_THREADS 256
-#define FUSOR_UNROLL 4
-#define FUSOR_UNROLL_AXIS 0
-#define FUSOR_UNROLL_TAILS 1
-#define FUSOR_ROW_TAILS 0
 #include "codegen/device/base/elements.cuh"
 
 struct Config {

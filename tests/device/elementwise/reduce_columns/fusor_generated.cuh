@@ -1,10 +1,3 @@
-#define FUSOR_INDEX_BITS 32
-#define FUSOR_VECTOR 8
-#define FUSOR_THREADS 256
-#define FUSOR_UNROLL 4
-#define FUSOR_WIDTH 32
-#define FUSOR_KEPT 1
-#define FUSOR_SPLIT 1
 #include "codegen/device/base/elements.cuh"
 
 struct Config {

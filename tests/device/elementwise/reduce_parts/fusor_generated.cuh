@@ -1,7 +1,3 @@
-#define FUSOR_INDEX_BITS 32
-#define FUSOR_WIDTH 32
-#define FUSOR_ROWS 32
-#define FUSOR_KEPT 1
 #include "codegen/device/base/elements.cuh"
 
 struct Config {

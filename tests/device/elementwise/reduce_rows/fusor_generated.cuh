@@ -1,11 +1,3 @@
-#define FUSOR_INDEX_BITS 32
-#define FUSOR_VECTOR 8
-#define FUSOR_THREADS 256
-#define FUSOR_UNROLL 4
-#define FUSOR_GROUP 128
-#define FUSOR_KEPT 1
-#define FUSOR_ROW_TAILS 0
-#define FUSOR_SPLIT 0
 #include "codegen/device/base/elements.cuh"
 
 struct Config {

@@ -1,8 +1,3 @@
-#define FUSOR_INDEX_BITS 32
-#define FUSOR_VECTOR 8
-#define FUSOR_THREADS 256
-#define FUSOR_STAGED 2
-#define FUSOR_TILE_TAILS 1
 #include "codegen/device/base/elements.cuh"
 
 struct Config {

@@ -1,5 +1,3 @@
-#define FUSOR_INDEX_BITS 32
-#define FUSOR_VECTOR 8
 #include "codegen/device/base/elements.cuh"
 
 struct Config {

@@ -1,18 +1,3 @@
-#define FUSOR_INDEX_BITS 32
-#define FUSOR_VECTOR 8
-#define FUSOR_THREADS 128
-#define FUSOR_GROUP 128
-#define FUSOR_CLUSTER 1
-#define FUSOR_HELD 0
-#define FUSOR_BATCH 1
-#define FUSOR_UNITS 2
-#define FUSOR_UNROLL 2
-#define FUSOR_SPREAD 0
-#define FUSOR_WHOLE 1
-#define FUSOR_ROW_TAILS 0
-#define FUSOR_REPACKS 0
-#define FUSOR_PERSISTENT 0
-#define FUSOR_COLUMNS 0
 #include "codegen/device/base/elements.cuh"
 
 struct Config {

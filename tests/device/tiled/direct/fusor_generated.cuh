@@ -1,38 +1,23 @@
-#define FUSOR_INDEX_BITS 32
-#define FUSOR_COMPUTE 0
-#define FUSOR_TILE_M 64
-#define FUSOR_TILE_N 64
-#define FUSOR_Y_ALONG_N 1
-#define FUSOR_OP 1
-#define FUSOR_SPATIAL 2
-#define FUSOR_BATCH 0
-#define FUSOR_CHANNELS_FASTEST 1
-#define FUSOR_UNIT_STRIDE 1
-#define FUSOR_A_ALONG_K 1
-#define FUSOR_B_ALONG_K 1
-#define FUSOR_A_WIDTH 4
-#define FUSOR_B_WIDTH 4
-#define FUSOR_SPLIT 0
-#define FUSOR_VECTOR 4
 #include "codegen/device/base/elements.cuh"
 
 struct Config {
   static constexpr int arch = 900;
   static constexpr int index_bits = 32;
-  static constexpr int compute = 0;
+  using Sum = float;
   static constexpr int tile_m = 64;
   static constexpr int tile_n = 64;
-  static constexpr int y_along_n = 1;
+  static constexpr bool y_along_n = true;
   static constexpr int op = 1;
   static constexpr int spatial = 2;
   static constexpr int batch = 0;
-  static constexpr int channels_fastest = 1;
-  static constexpr int unit_stride = 1;
-  static constexpr int a_along_k = 1;
-  static constexpr int b_along_k = 1;
+  static constexpr bool channels_fastest = true;
+  static constexpr bool unit_stride = true;
+  static constexpr int channel_block = 0;
+  static constexpr bool a_along_k = true;
+  static constexpr bool b_along_k = true;
   static constexpr int a_width = 4;
   static constexpr int b_width = 4;
-  static constexpr int split = 0;
+  static constexpr bool split = false;
   static constexpr int vector = 4;
 };
 #include "codegen/device/base/pointwise.cuh"
@@ -108,4 +93,36 @@ struct Y {
     store_whole(args.out0 + (at[0] * args.out0_stride0 + at[1] + at[2] * args.out0_stride2 + at[3] * args.out0_stride3), narrow<f16>(r0), count);
   }
 };
+
+#include "codegen/device/tiled/tiling.cuh"
+struct Params {
+  Problem problem;
+  Tiling tiling;
+  A::Args a;
+  B::Args b;
+  Y::Args y;
+};
+static_assert(FUSOR_PLACE(Params, problem.m) == 0, "");
+static_assert(FUSOR_PLACE(Params, problem.n) == 8, "");
+static_assert(FUSOR_PLACE(Params, problem.k) == 16, "");
+static_assert(FUSOR_PLACE(Params, problem.channels) == 24, "");
+static_assert(FUSOR_PLACE(Params, problem.input_channels) == 48, "");
+static_assert(FUSOR_PLACE(Params, problem.output_channels) == 56, "");
+static_assert(FUSOR_PLACE(Params, problem.axis) == 64, "");
+static_assert(FUSOR_PLACE(Params, problem.axis[0].input) == 64, "");
+static_assert(FUSOR_PLACE(Params, problem.axis[0].output) == 88, "");
+static_assert(FUSOR_PLACE(Params, problem.axis[0].window) == 112, "");
+static_assert(FUSOR_PLACE(Params, problem.axis[0].stride) == 136, "");
+static_assert(FUSOR_PLACE(Params, problem.axis[0].step) == 160, "");
+static_assert(FUSOR_PLACE(Params, problem.axis[0].start) == 168, "");
+static_assert(FUSOR_PLACE(Params, problem.axis[1].input) == 176, "");
+static_assert(FUSOR_PLACE(Params, problem.axis[1].output) == 200, "");
+static_assert(FUSOR_PLACE(Params, problem.axis[1].window) == 224, "");
+static_assert(FUSOR_PLACE(Params, problem.axis[1].stride) == 248, "");
+static_assert(FUSOR_PLACE(Params, problem.axis[1].step) == 272, "");
+static_assert(FUSOR_PLACE(Params, problem.axis[1].start) == 280, "");
+static_assert(FUSOR_PLACE(Params, problem.batch) == 288, "");
+static_assert(FUSOR_PLACE(Params, tiling.tiles) == 312, "");
+static_assert(FUSOR_PLACE(Params, tiling.along_n) == 320, "");
+static_assert(FUSOR_PLACE(Params, tiling.along_m) == 344, "");
 

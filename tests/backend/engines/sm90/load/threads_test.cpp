@@ -49,9 +49,7 @@ Graph product(const Case& c) {
 }
 
 // Of what the kernel calls a and b; 0 of one that the copy engine brings.
-int64_t grain(const Lowered& lowered, const char* name) {
-  return has_config(source_of(lowered), name) ? config_value(source_of(lowered), name) : 0;
-}
+int64_t grain(const Lowered& lowered, const char* name) { return config_value(source_of(lowered), name); }
 
 TEST(WgmmaLoader, LinesThatTheCopyEngineCannotStepOverAreLoadedByThreads) {
   for (const Lowered& one : lowerings(product({.b = {{328, 1}}}))) {
@@ -101,7 +99,7 @@ TEST(WgmmaLoader, IsAKnobOfAlignedOperandsAndAMustOfOthers) {
   for (const EngineConfig& config : configs(fusion_of(product({.k = 64})), h200())) {
     EXPECT_EQ(config.knob("loader", 0), 0);
     const Lowered lowered = test::lower(wgmma_engine(), fusion_of(product({.k = 64})), config, h200());
-    EXPECT_FALSE(has_config(source_of(lowered), "grain_a") || has_config(source_of(lowered), "grain_b"));
+    EXPECT_FALSE(grain(lowered, "grain_a") > 0 || grain(lowered, "grain_b") > 0);
   }
 }
 
@@ -179,7 +177,7 @@ TEST(WgmmaLoader, TilesLeaveRegistersAndNothingIsBroughtToBoxes) {
     EXPECT_LE(config.knob("tile_m", 0) * config.knob("tile_n", 0) / 128 / consumers, 128);
     EXPECT_EQ(config.knob("cluster", 1), 1);
   }
-  for (const Lowered& one : lowerings(graph)) EXPECT_FALSE(has_config(source_of(one), "given"));
+  for (const Lowered& one : lowerings(graph)) EXPECT_EQ(config_value(source_of(one), "staged"), 0);
   expect_every_setting_lowers(graph);
   expect_every_setting_lowers(product({.type = DataType::f8_e4m3, .b = {{1, 1001}}}));
 }
@@ -243,7 +241,7 @@ TEST(WgmmaLoader, SiblingsAreLoadedAlike) {
 TEST(WgmmaLoader, TextIsTheGoldenText) {
   const Graph graph = product({.m = 515, .n = 777, .fused = true});
   EXPECT_EQ(test::generated_text(lowerings(graph).front(), 0),
-            test::golden_text("sm90/wgmma/contraction.loader"));
+            test::golden_text("sm90/wgmma/threads"));
 }
 
 TEST(WgmmaLoader, KernelsCompileCleanly) {

@@ -206,7 +206,7 @@ struct HostBlock {
   }
 };
 
-// Like direct_finish: the sum of all parts at every element of the result, in the order of the filter.
+// Like split_finish: the sum of all parts at every element of the result, in the order of the filter.
 template <int kSpatial, bool kChannelsFastest>
 std::vector<double> finished(const Launch& finish, const std::vector<double>& partials, const Dims& w) {
   struct {

@@ -1,4 +1,4 @@
-// Owns the tests of how many boxes results take turns in on their way out of the wgmma engine, and that the
+// Owns the tests of how many boxes results take boxes in on their way out of the wgmma engine, and that the
 // stages which the main loop needs are no fewer for it.
 #include <gtest/gtest.h>
 
@@ -16,18 +16,16 @@ struct Setting {
 
 // What shared memory is for.
 struct Uses {
-  int64_t stages, turns;
+  int64_t stages, boxes;
   friend bool operator==(const Uses&, const Uses&) = default;
   friend void PrintTo(const Uses& uses, std::ostream* out) {
-    *out << uses.stages << " stages, " << uses.turns << " turns";
+    *out << uses.stages << " stages, " << uses.boxes << " boxes";
   }
 };
 
-int64_t turns_of(const KernelSource& source) {
-  return has_config(source, "turns") ? config_value(source, "turns") : 2;
-}
+int64_t boxes_of(const KernelSource& source) { return config_value(source, "boxes"); }
 
-Uses uses(const Graph& graph, const Setting& setting, int64_t way_out = 1) {
+Uses uses(const Graph& graph, const Setting& setting, int64_t store = 1) {
   const DeviceInfo device = DeviceInfo::named("H200");
   EngineConfig config{"wgmma", wgmma_engine().revision(), {}};
   config.set("tile_m", setting.tile_m);
@@ -37,9 +35,9 @@ Uses uses(const Graph& graph, const Setting& setting, int64_t way_out = 1) {
   const Lowered lowered = test::lower(wgmma_engine(), fusion_of(graph), config, device);
   const Launch& launch = std::get<Launch>(lowered.steps.at(0));
   const KernelSource& source = *launch.source;
-  EXPECT_EQ(config_value(source, "way_out"), way_out);
+  EXPECT_EQ(config_value(source, "store"), store);
   EXPECT_LE(launch.shared_bytes, device.shared_per_block);
-  return {config_value(source, "stages"), turns_of(source)};
+  return {config_value(source, "stages"), boxes_of(source)};
 }
 
 Graph pointwise_convolution(Layout layout, int64_t from, int64_t to) {
@@ -90,13 +88,13 @@ TEST(WgmmaBoxes, WhatThreadsStoreTakesTwoTurns) {
   const Tensor w = lines.input("w", {64, 64, 3, 3}, DataType::f16, Layout::nhwc);
   lines.output(lines.conv_dgrad(dy, w, {32, 64, 56, 56}, {.padding = {1, 1}, .stride = {2, 2}}),
                {.type = DataType::f16, .layout = Layout::nhwc});
-  EXPECT_EQ(uses(lines.finish(), {64, 192, 1, 1}, 3).turns, 2);
+  EXPECT_EQ(uses(lines.finish(), {64, 192, 1, 1}, 3).boxes, 2);
   GraphBuilder planes("planes");
   const Tensor x = planes.input("x", {32, 64, 56, 56}, DataType::f16, Layout::nhwc);
   const Tensor filter = planes.input("w", {64, 64, 3, 3}, DataType::f16, Layout::nhwc);
   planes.output(planes.conv_fprop(x, filter, {.padding = {1, 1}}),
                 {.type = DataType::f16, .layout = Layout::nchw});
-  EXPECT_EQ(uses(planes.finish(), {64, 192, 1, 1}, 4).turns, 2);
+  EXPECT_EQ(uses(planes.finish(), {64, 192, 1, 1}, 4).boxes, 2);
 }
 
 }  // namespace

@@ -40,9 +40,12 @@ TEST(Wgmma, BytesOfEitherSignMeet) {
        test::candidates(wgmma_engine(), fusion, DeviceInfo::named("H200"))) {
     const Lowered lowered = test::lower(wgmma_engine(), fusion, candidate.config, DeviceInfo::named("H200"));
     const Launch& launch = std::get<Launch>(lowered.steps.at(0));
-    const int64_t swapped = candidate.config.knob("swap", 0);
-    EXPECT_EQ(config_value(*launch.source, "type"), 3 + swapped);
-    EXPECT_EQ(config_value(*launch.source, "type_b"), 4 - swapped);
+    const bool swapped = candidate.config.knob("swap", 0) != 0;
+    const auto element = [&](const char* name) {
+      return static_cast<DataType>(config_value(*launch.source, name));
+    };
+    EXPECT_EQ(element("ElementA"), swapped ? DataType::u8 : DataType::i8);
+    EXPECT_EQ(element("ElementB"), swapped ? DataType::i8 : DataType::u8);
     EXPECT_EQ(launch.arguments.maps().at(0).box[0], 128);
   }
 }

@@ -20,7 +20,6 @@ namespace fusor::wgmma_cases {
 
 using test::config_value;
 using test::fusion_of;
-using test::has_config;
 
 inline Graph matmul(int64_t m, int64_t n, int64_t k, DataType type, Strides b_strides = {},
                     Precision precision = Precision::exact) {

@@ -75,10 +75,10 @@ struct Lowering {
   const KernelSource& source() const { return *launch().source; }
   int64_t value(const char* name) const { return config_value(source(), name).value_or(0); }
   // Of its elements.
-  std::vector<int64_t> given() const {
-    std::vector<int64_t> types;
-    for (int64_t i = 0; i < value("given"); ++i)
-      types.push_back(config_value(source(), fmt::format("given_{}", i)).value());
+  std::vector<DataType> staged() const {
+    std::vector<DataType> types;
+    for (int64_t i = 0; i < value("staged"); ++i)
+      types.push_back(static_cast<DataType>(value(i == 0 ? "Staged0" : "Staged1")));
     return types;
   }
   int loads() const {
@@ -99,14 +99,14 @@ std::vector<Lowering> lowerings(const Graph& graph) {
 }
 
 // As codegen/device/sm90/epilogue/boxes.cuh counts them.
-constexpr int64_t kF16 = 0, kBf16 = 1, kF32 = 2;
+constexpr DataType kF16 = DataType::f16, kBf16 = DataType::bf16, kF32 = DataType::f32;
 
 TEST(WgmmaOperands, AnOperandThatLiesAsTheResultComesByTheCopyEngine) {
   for (const Strides& strides : {Strides{2048, 1}, Strides{1, 4096}}) {
     const Like like{DataType::bf16, strides};
     for (const Lowering& one : lowerings(with_residual(4096, 2048, 512, like, like))) {
       SCOPED_TRACE(to_string(one.config));
-      EXPECT_THAT(one.given(), ElementsAre(kBf16));
+      EXPECT_THAT(one.staged(), ElementsAre(kBf16));
       EXPECT_EQ(one.loads(), 0);
       ASSERT_EQ(one.launch().arguments.maps().size(), 4u);
       const TensorMap &result = one.launch().arguments.maps()[2], &map = one.launch().arguments.maps()[3];
@@ -121,13 +121,13 @@ TEST(WgmmaOperands, AnOperandThatLiesAsTheResultComesByTheCopyEngine) {
 
 TEST(WgmmaOperands, ASavedActivationComesBesideAReduction) {
   for (const Lowering& one : lowerings(gelu_gradient(4096, 2048, 512))) {
-    EXPECT_THAT(one.given(), ElementsAre(kBf16)) << to_string(one.config);
+    EXPECT_THAT(one.staged(), ElementsAre(kBf16)) << to_string(one.config);
     EXPECT_EQ(one.loads(), 0);
     EXPECT_NE(one.value("reduced"), 0);
   }
 }
 
-// The most sums of a thread, of candidates whose consumers take turns.
+// The most sums of a thread, of candidates whose consumers take boxes.
 int64_t most_sums(const Graph& graph, int64_t swap) {
   int64_t sums = 0;
   for (const Lowering& one : lowerings(graph))
@@ -152,7 +152,7 @@ TEST(WgmmaOperands, AnOperandAloneLeavesRoomForWideTilesAndTwoDoNot) {
 
 TEST(WgmmaOperands, TwoOperandsComeToTheBoxesOfTwoResults) {
   for (const Lowering& one : lowerings(gated_gradients(4096, 2048, 512))) {
-    EXPECT_THAT(one.given(), ElementsAre(kBf16, kBf16)) << to_string(one.config);
+    EXPECT_THAT(one.staged(), ElementsAre(kBf16, kBf16)) << to_string(one.config);
     EXPECT_EQ(one.launch().arguments.maps().size(), 6u);
     EXPECT_EQ(one.loads(), 0);
   }
@@ -162,10 +162,10 @@ TEST(WgmmaOperands, AnOperandOfAnotherSizeHasABoxOfItsOwn) {
   for (const Lowering& one : lowerings(with_residual(4096, 2048, 512, {DataType::f32}))) {
     SCOPED_TRACE(to_string(one.config));
     if (one.value("blocks_per_sm") > 1) {
-      EXPECT_THAT(one.given(), IsEmpty());
+      EXPECT_THAT(one.staged(), IsEmpty());
       continue;
     }
-    EXPECT_THAT(one.given(), ElementsAre(kF32));
+    EXPECT_THAT(one.staged(), ElementsAre(kF32));
     EXPECT_LE(one.value("box_columns"), 32);
     EXPECT_EQ(one.launch().arguments.maps().at(3).type, DataType::f32);
     EXPECT_LE(one.launch().shared_bytes, DeviceInfo::named("H200").shared_per_block);
@@ -174,7 +174,7 @@ TEST(WgmmaOperands, AnOperandOfAnotherSizeHasABoxOfItsOwn) {
 
 TEST(WgmmaOperands, ElementsOfOneSizeShareABox) {
   for (const Lowering& one : lowerings(with_residual(4096, 2048, 512, {DataType::f16})))
-    EXPECT_THAT(one.given(), ElementsAre(kF16)) << to_string(one.config);
+    EXPECT_THAT(one.staged(), ElementsAre(kF16)) << to_string(one.config);
 }
 
 TEST(WgmmaOperands, WhatLiesOtherwiseIsLoadedByThreads) {
@@ -185,7 +185,7 @@ TEST(WgmmaOperands, WhatLiesOtherwiseIsLoadedByThreads) {
         with_residual(4096, 2048, 512, {DataType::bf16, odd}), with_residual(4096, 2048, 512, {DataType::i8}),
         with_residual(4096, 2048, 512, {DataType::f64})})
     for (const Lowering& one : lowerings(graph)) {
-      EXPECT_THAT(one.given(), IsEmpty()) << to_string(one.config);
+      EXPECT_THAT(one.staged(), IsEmpty()) << to_string(one.config);
       EXPECT_EQ(one.loads(), 1);
     }
 }
@@ -194,8 +194,8 @@ TEST(WgmmaOperands, ABroadcastOperandIsLoadedByThreads) {
   GraphBuilder g("bias");
   g.output(g.add(product(g, 4096, 2048, 512), operand(g, "bias", {1, 2048}, {})), {.type = DataType::bf16});
   for (const Lowering& one : lowerings(g.finish())) {
-    EXPECT_THAT(one.given(), IsEmpty()) << to_string(one.config);
-    EXPECT_EQ(config_value(one.source(), "given"), std::nullopt);
+    EXPECT_THAT(one.staged(), IsEmpty()) << to_string(one.config);
+    EXPECT_EQ(one.value("staged"), 0);
     EXPECT_EQ(one.loads(), 1);
   }
 }
@@ -207,10 +207,10 @@ TEST(WgmmaOperands, OfThreeTwoAreBrought) {
   g.output(y, {.type = DataType::bf16});
   for (const Lowering& one : lowerings(g.finish())) {
     const bool alone = one.value("blocks_per_sm") == 1;
-    EXPECT_EQ(std::ssize(one.given()), one.value("given")) << to_string(one.config);
-    EXPECT_LE(one.value("given"), 2);
-    EXPECT_GE(one.value("given"), alone ? 1 : 0) << to_string(one.config);
-    EXPECT_EQ(one.loads() + one.value("given"), 3);
+    EXPECT_EQ(std::ssize(one.staged()), one.value("staged")) << to_string(one.config);
+    EXPECT_LE(one.value("staged"), 2);
+    EXPECT_GE(one.value("staged"), alone ? 1 : 0) << to_string(one.config);
+    EXPECT_EQ(one.loads() + one.value("staged"), 3);
   }
 }
 
@@ -222,8 +222,8 @@ TEST(WgmmaOperands, AConvolutionsResidualIsBrought) {
   const Tensor sum = g.add(g.conv_fprop(x, w, {.padding = {1, 1}}), residual);
   g.output(g.relu(sum), {.type = DataType::f16, .layout = Layout::nhwc});
   for (const Lowering& one : lowerings(g.finish())) {
-    if (one.value("way_out") != 1) continue;
-    EXPECT_THAT(one.given(), ElementsAre(kF16)) << to_string(one.config);
+    if (one.value("store") != 1) continue;
+    EXPECT_THAT(one.staged(), ElementsAre(kF16)) << to_string(one.config);
   }
 }
 
@@ -231,12 +231,12 @@ TEST(WgmmaOperands, AConvolutionsResidualIsBrought) {
 TEST(WgmmaOperands, BoxesComeAheadWhereStagesAreLeft) {
   for (const Lowering& one : lowerings(with_residual(8192, 4096, 4096))) {
     SCOPED_TRACE(to_string(one.config));
-    const int64_t turns = config_value(one.source(), "turns").value_or(2);
-    EXPECT_GE(turns, 2);
-    EXPECT_LE(turns, 4);
+    const int64_t boxes = one.value("boxes");
+    EXPECT_GE(boxes, 2);
+    EXPECT_LE(boxes, 4);
     const int64_t lines = one.config.knob("tile_m", 0) + one.config.knob("tile_n", 0);
     if (lines <= 320 && one.value("blocks_per_sm") == 1) {
-      EXPECT_EQ(turns, 4);
+      EXPECT_EQ(boxes, 4);
       EXPECT_GE(one.value("stages"), 4);
     }
   }

@@ -1,6 +1,7 @@
 // Owns the check of resident windows: the device's grid, run on the host with the argument bytes that the
 // engine writes, and the lines of its taps, against the convolution written as plain loops.
 #include "backend/engines/sm90/wgmma/resident_window.h"
+#include "codegen/parameters.h"
 
 #include <gtest/gtest.h>
 
@@ -51,11 +52,11 @@ void check(const Case& c, bool dgrad) {
   const Contraction view = dgrad ? test::dgrad_view(c) : test::fprop_view(c);
   const auto window = resident_window(view);
   ASSERT_TRUE(window);
-  ArgumentBlock block;
-  window->write_grid(block, 64);
-  ASSERT_EQ(block.bytes().size(), sizeof(Grid));
+  Parameters p(64);
+  window->append_grid(p);
+  ASSERT_EQ(p.block().bytes().size(), sizeof(Grid));
   Grid grid;
-  std::memcpy(&grid, block.bytes().data(), sizeof grid);
+  std::memcpy(&grid, p.block().bytes().data(), sizeof grid);
   const Dims &result = dgrad ? c.x : c.y, &operand = dgrad ? c.y : c.x;
   Products products;
   std::set<int64_t> pixels;

@@ -88,7 +88,7 @@ TEST(Wgmma, OneTf32OperandMayLieAcrossKForItIsOnTheRows) {
       EXPECT_EQ(across.dims, (Dims{in_columns ? 512 : 384, 256, 1}));
       EXPECT_EQ(across.box, (Dims{32, 32, 1}));
       EXPECT_TRUE(across.rounds_to_tf32);
-      if (config_value(*launch.source, "way_out") != 1) continue;
+      if (config_value(*launch.source, "store") != 1) continue;
       EXPECT_EQ(config_value(*launch.source, "y_along_columns"), in_columns ? 1 : 0);
       EXPECT_LE(launch.arguments.maps().at(2).box[0], 32);
     }

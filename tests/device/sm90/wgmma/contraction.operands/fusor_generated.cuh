@@ -1,61 +1,52 @@
-#define FUSOR_INDEX_BITS 32
-#define FUSOR_TYPE 1
-#define FUSOR_TILE_M 128
-#define FUSOR_TILE_N 256
-#define FUSOR_STAGES 4
-#define FUSOR_CLUSTER 1
-#define FUSOR_BLOCKS_PER_SM 1
-#define FUSOR_PING_PONG 0
-#define FUSOR_SWAPPED 0
-#define FUSOR_CLASSES 0
-#define FUSOR_A_ROWS_ADJACENT 0
-#define FUSOR_B_COLUMNS_ADJACENT 1
-#define FUSOR_WAY_OUT 1
-#define FUSOR_OUT 1
-#define FUSOR_BOX_COLUMNS 64
-#define FUSOR_UNROLLED 0
-#define FUSOR_Y_ALONG_COLUMNS 1
-#define FUSOR_CLAMPED 1
-#define FUSOR_VECTOR 2
-#define FUSOR_REDUCED 1
-#define FUSOR_GIVEN 1
-#define FUSOR_GIVEN_0 1
-#define FUSOR_OP 0
-#define FUSOR_SPATIAL 0
-#define FUSOR_BATCH 0
-#define FUSOR_CHANNELS_FASTEST 1
-#define FUSOR_UNIT_STRIDE 1
 #include "codegen/device/base/elements.cuh"
 
 struct Config {
   static constexpr int arch = 900;
   static constexpr int index_bits = 32;
-  static constexpr int type = 1;
+  using ElementA = bf16;
+  using ElementB = bf16;
   static constexpr int tile_m = 128;
   static constexpr int tile_n = 256;
   static constexpr int stages = 4;
   static constexpr int cluster = 1;
   static constexpr int blocks_per_sm = 1;
-  static constexpr int ping_pong = 0;
-  static constexpr int swapped = 0;
+  static constexpr bool ping_pong = false;
+  static constexpr bool swapped = false;
+  static constexpr int siblings = 1;
   static constexpr int classes = 0;
-  static constexpr int a_rows_adjacent = 0;
-  static constexpr int b_columns_adjacent = 1;
-  static constexpr int way_out = 1;
-  static constexpr int out = 1;
+  static constexpr bool a_rows_adjacent = false;
+  static constexpr bool b_columns_adjacent = true;
+  static constexpr int grain_a = 0;
+  static constexpr int grain_b = 0;
+  static constexpr int loaders = 1;
+  static constexpr bool prologue_a = false;
+  static constexpr bool prologue_b = false;
+  using StoredA = bf16;
+  using StoredB = bf16;
+  static constexpr int ahead = 1;
+  static constexpr int plane_rows = 1;
+  static constexpr bool flat_planes = false;
+  static constexpr int store = 1;
+  using Out = bf16;
+  static constexpr bool has_second = false;
+  using SecondOut = bf16;
+  static constexpr int staged = 1;
+  using Staged0 = bf16;
+  using Staged1 = bf16;
+  static constexpr int boxes = 2;
   static constexpr int box_columns = 64;
-  static constexpr int unrolled = 0;
-  static constexpr int y_along_columns = 1;
-  static constexpr int clamped = 1;
-  static constexpr int vector = 2;
+  static constexpr int unit = 1;
   static constexpr int reduced = 1;
-  static constexpr int given = 1;
-  static constexpr int given_0 = 1;
+  static constexpr bool unrolled = false;
+  static constexpr bool y_along_columns = true;
+  static constexpr bool clamped = true;
+  static constexpr int vector = 2;
   static constexpr int op = 0;
   static constexpr int spatial = 0;
   static constexpr int batch = 0;
-  static constexpr int channels_fastest = 1;
-  static constexpr int unit_stride = 1;
+  static constexpr bool channels_fastest = true;
+  static constexpr bool unit_stride = true;
+  static constexpr int channel_block = 0;
 };
 #include "codegen/device/base/reduction.cuh"
 
@@ -103,4 +94,65 @@ struct Y {
     store(args.out0 + at[1], narrow<float>(total.r0.result()));
   }
 };
+
+#include "codegen/device/sm90/load/boxes.cuh"
+#include "codegen/device/sm90/epilogue/scatter.cuh"
+#include "codegen/device/sm90/epilogue/reduce.cuh"
+FUSOR_WGMMA(256, bf16, bf16, "k16.f32.bf16.bf16", ", p, 1, 1, %1, %2", ", p, 1, 1, %2")
+struct Params {
+  TensorMap a;
+  TensorMap b[1];
+  TensorMap result;
+  TensorMap staged[1];
+  Problem problem;
+  Schedule schedule;
+  Operands operands;
+  Y::Args y;
+  Partials reduced;
+};
+static_assert(FUSOR_PLACE(Params, b[0]) == 128, "");
+static_assert(FUSOR_PLACE(Params, staged[0]) == 384, "");
+static_assert(FUSOR_PLACE(Params, problem.m) == 512, "");
+static_assert(FUSOR_PLACE(Params, problem.n) == 520, "");
+static_assert(FUSOR_PLACE(Params, problem.k) == 528, "");
+static_assert(FUSOR_PLACE(Params, problem.channels) == 536, "");
+static_assert(FUSOR_PLACE(Params, problem.input_channels) == 560, "");
+static_assert(FUSOR_PLACE(Params, problem.output_channels) == 568, "");
+static_assert(FUSOR_PLACE(Params, problem.axis) == 576, "");
+static_assert(FUSOR_PLACE(Params, problem.axis[0].input) == 576, "");
+static_assert(FUSOR_PLACE(Params, problem.axis[0].output) == 600, "");
+static_assert(FUSOR_PLACE(Params, problem.axis[0].window) == 624, "");
+static_assert(FUSOR_PLACE(Params, problem.axis[0].stride) == 648, "");
+static_assert(FUSOR_PLACE(Params, problem.axis[0].step) == 672, "");
+static_assert(FUSOR_PLACE(Params, problem.axis[0].start) == 680, "");
+static_assert(FUSOR_PLACE(Params, problem.batch) == 688, "");
+static_assert(FUSOR_PLACE(Params, schedule.order) == 712, "");
+static_assert(FUSOR_PLACE(Params, schedule.order.items) == 712, "");
+static_assert(FUSOR_PLACE(Params, schedule.order.entries) == 720, "");
+static_assert(FUSOR_PLACE(Params, schedule.order.rows) == 728, "");
+static_assert(FUSOR_PLACE(Params, schedule.order.columns) == 736, "");
+static_assert(FUSOR_PLACE(Params, schedule.order.band) == 744, "");
+static_assert(FUSOR_PLACE(Params, schedule.order.tiles_of_part) == 752, "");
+static_assert(FUSOR_PLACE(Params, schedule.order.tiles_of_entry) == 776, "");
+static_assert(FUSOR_PLACE(Params, schedule.order.tiles_of_band) == 800, "");
+static_assert(FUSOR_PLACE(Params, schedule.order.rows_of_band) == 824, "");
+static_assert(FUSOR_PLACE(Params, schedule.order.rows_of_last_band) == 848, "");
+static_assert(FUSOR_PLACE(Params, schedule.steps) == 872, "");
+static_assert(FUSOR_PLACE(Params, schedule.steps_of_part) == 880, "");
+static_assert(FUSOR_PLACE(Params, operands.batched_a) == 888, "");
+static_assert(FUSOR_PLACE(Params, operands.batched_b) == 896, "");
+static_assert(FUSOR_PLACE(Params, operands.channel_blocks) == 904, "");
+static_assert(FUSOR_PLACE(Params, operands.first_channels) == 928, "");
+static_assert(FUSOR_PLACE(Params, operands.second_channels) == 936, "");
+static_assert(FUSOR_PLACE(Params, operands.walk) == 944, "");
+static_assert(FUSOR_PLACE(Params, operands.walk[0].pixels) == 944, "");
+static_assert(FUSOR_PLACE(Params, operands.walk[0].window) == 968, "");
+static_assert(FUSOR_PLACE(Params, operands.walk[0].stride) == 992, "");
+static_assert(FUSOR_PLACE(Params, operands.walk[0].lower) == 1000, "");
+static_assert(FUSOR_PLACE(Params, operands.walk[0].slope) == 1008, "");
+static_assert(FUSOR_PLACE(Params, operands.walk[0].origin) == 1016, "");
+static_assert(FUSOR_PLACE(Params, reduced.first) == 1032, "");
+static_assert(FUSOR_PLACE(Params, reduced.results) == 1040, "");
+static_assert(FUSOR_PLACE(Params, reduced.entry_parts) == 1048, "");
+static_assert(FUSOR_PLACE(Params, reduced.entry_results) == 1056, "");
 

@@ -1,21 +1,20 @@
 // Owns the store warp of the tensor-core contraction of sm_90a: one thread for each consumer, where the
 // epilogue has staged operands.
 //
-//   box 0   load   given --> consumer: epilogue --> done   store   load (for kTurns boxes later) ...
-//   box 1          load   given --> consumer: epilogue --> done   store   load ...
+//   box 0   load   loaded --> consumer: epilogue --> done   store   load (for kBoxesOfConsumer boxes later)
+//   ... box 1          load   loaded --> consumer: epilogue --> done   store   load ...
 //
 // The consumer waits for staged operands only, never for its own stores.
 #pragma once
 
 #include "codegen/device/sm90/epilogue/boxes.cuh"
 
-#ifdef FUSOR_GIVEN
-
 // The maps of all that boxes hold; `second` is unused where there is one result.
+template <int kStaged>
 struct BoxMaps {
   const TensorMap& result;
   const TensorMap& second;
-  const TensorMap (&given)[kGiven];
+  const TensorMap (&staged)[kStaged];
 };
 
 // The boxes of one consumer, in the order in which it fills them.
@@ -45,24 +44,25 @@ struct BoxWalk {
   }
 };
 
-struct Mover {
+template <int kStaged>
+struct StoreWarp {
   const Problem& problem;
   const Schedule& schedule;
-  const BoxMaps& maps;
-  u8* boxes;  // of this consumer: kTurns
+  const BoxMaps<kStaged>& maps;
+  u8* boxes;  // of this consumer: kBoxesOfConsumer
   BoxBarriers& barriers;
   int consumer;
 
   __device__ void run() const {
     BoxWalk coming(schedule, consumer), leaving(schedule, consumer);
-    for (int box = 0; box < kTurns && coming.more(); ++box, coming.advance()) bring(box, coming);
+    for (int box = 0; box < kBoxesOfConsumer && coming.more(); ++box, coming.advance()) bring(box, coming);
 #pragma unroll 1
-    for (Turn turn; leaving.more(); leaving.advance(), turn.advance()) {
-      barriers.done[turn.box].wait(turn.parity);
-      send(turn.box, leaving);
+    for (BoxRing ring; leaving.more(); leaving.advance(), ring.advance()) {
+      barriers.done[ring.stage].wait(ring.parity);
+      send(ring.stage, leaving);
       wait_for_stores<0>();
       if (!coming.more()) continue;
-      bring(turn.box, coming);
+      bring(ring.stage, coming);
       coming.advance();
     }
   }
@@ -76,13 +76,14 @@ struct Mover {
   // A box of which nothing exists still completes its barrier, with no bytes.
   __device__ void bring(int number, const BoxWalk& at) const {
     u8* const box = boxes + number * kBoxBytes;
-    Barrier& barrier = barriers.given[number];
+    Barrier& barrier = barriers.loaded[number];
     u32 bytes = 0;
-    count<FirstGiven>(at, bytes);
-    if constexpr (kGiven > 1) count<SecondGiven>(at, bytes);
+    count<FirstStaged>(at, bytes);
+    if constexpr (kStaged > 1) count<SecondStaged>(at, bytes);
     barrier.arrive_and_expect(bytes);
-    copy<FirstGiven>(at, box + kFirstGivenAt, maps.given[0], barrier);
-    if constexpr (kGiven > 1) copy<SecondGiven>(at, box + kSecondGivenAt, maps.given[kGiven - 1], barrier);
+    copy<FirstStaged>(at, box + kFirstStagedAt, maps.staged[0], barrier);
+    if constexpr (kStaged > 1)
+      copy<SecondStaged>(at, box + kSecondStagedAt, maps.staged[kStaged - 1], barrier);
   }
   template <class T>
   __device__ void count(const BoxWalk& at, u32& bytes) const {
@@ -105,5 +106,3 @@ struct Mover {
     for_blocks_of<T>(at, box, [&](u8* from, int c0, int c1, int c2) { store_box(map, from, c0, c1, c2); });
   }
 };
-
-#endif

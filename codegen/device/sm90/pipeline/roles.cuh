@@ -1,0 +1,62 @@
+// Owns the roles of a block of sm_90a: which warpgroups load and which consume, what registers each may have,
+// and what all do before they part.
+//
+//   all threads       Kernel::clear, __syncthreads      thread 0: Kernel::init, barriers      thread 32: map
+//   prefetch warpgroups 0 ..   loaders    registers released     Kernel::load(p, shared) the others consumers
+//   registers claimed      Kernel::consume(p, shared, number of the consumer)
+#pragma once
+
+#include "codegen/device/sm90/ptx/tma.cuh"
+
+static constexpr int kWarpgroup = 128;
+
+// Registers a thread: a multiple of 8 for each role, of the 64 K of an SM that a block starts with in equal
+// shares.
+template <int kLoaders, int kConsumers, int kOfLoader>
+struct RegisterBudget {
+  static constexpr int kWarpgroups = kLoaders + kConsumers;
+  static constexpr int kLoader = kOfLoader;
+  static constexpr int kAll = 65536 / kWarpgroup / kWarpgroups / 8 * 8 * kWarpgroups;
+  static constexpr int kConsumer = (kAll - kLoaders * kOfLoader) / kConsumers / 8 * 8;
+  static_assert(kConsumer <= 255 / 8 * 8 + 8 && kOfLoader >= 24);
+};
+
+// A kernel is a struct of static functions - load, consume, init, prefetch, clear - beside its Shared and
+// these numbers:
+//   kLoaders, kConsumers     warpgroups of each role
+//   kLoaderRegisters         a thread; 0: all keep what they start with (several blocks an SM)
+//   kClusterBlocks           blocks of a cluster
+template <class Kernel, class Params>
+FUSOR_DEVICE void run_roles(const Params& p) {
+  using Budget = RegisterBudget<Kernel::kLoaders, Kernel::kConsumers,
+                                (Kernel::kLoaderRegisters > 0 ? Kernel::kLoaderRegisters : 24)>;
+  extern __shared__ __align__(1024) u8 memory[];
+  auto& shared = *reinterpret_cast<typename Kernel::Shared*>(memory);
+  // The compiler must know that all lanes agree: then descriptors stay in uniform registers.
+  const int warpgroup = __shfl_sync(0xffffffff, threadIdx.x / kWarpgroup, 0);
+  if (threadIdx.x == 0) {
+    Kernel::init(p, shared);
+    fence_barriers();
+  }
+  if (threadIdx.x == 32) Kernel::prefetch(p);
+  Kernel::clear(shared);
+  if constexpr (Kernel::kClusterBlocks > 1)
+    synchronise_cluster();
+  else
+    __syncthreads();
+  if (warpgroup / Kernel::kLoaders == 0) {
+    if constexpr (Kernel::kLoaderRegisters > 0) release_registers<Budget::kLoader>();
+    Kernel::load(p, shared);
+  } else {
+    if constexpr (Kernel::kLoaderRegisters > 0) claim_registers<Budget::kConsumer>();
+    Kernel::consume(p, shared, warpgroup - Kernel::kLoaders);
+  }
+  // Other blocks of the cluster may still write to this block's tiles and barriers.
+  if constexpr (Kernel::kClusterBlocks > 1) {
+    __syncwarp();
+    synchronise_cluster();
+  }
+}
+
+template <class Kernel>
+constexpr int kThreadsOf = (Kernel::kLoaders + Kernel::kConsumers) * kWarpgroup;

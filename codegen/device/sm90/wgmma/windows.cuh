@@ -1,0 +1,33 @@
+// Owns the work of the kernel of resident windows: the positions of its padded grid in tiles, and the places
+// of taps in a window.
+#pragma once
+
+#include "codegen/device/contraction/padded_grid.cuh"
+#include "codegen/device/sm90/epilogue/scatter.cuh"
+#include "codegen/device/sm90/load/boxes.cuh"
+
+static constexpr int kMaxTaps = 16, kMaxWindows = 8;
+static constexpr int kFilterBytes = 64 * 128;  // of one tap
+
+using Grid = PaddedGrid<kSpatial, Index, i64, FastDivisor>;
+
+struct Windows {
+  Grid grid;
+  i64 tiles;                                   // of positions
+  FastDivisor filter_blocks, blocks_of_group;  // blocks of 64 output channels: all, and those of one group
+  i64 taps;
+  i64 lines[kMaxTaps];  // how far from a position's line the tap's is
+  FastDivisor stages;   // of the ring
+  i64 lines_of_stage;   // of 128 bytes, in multiples of 8
+  i64 lines_of_window;
+
+  // A block has one block of filters; those with the same share the tiles.
+  __device__ int first_tile() const { return static_cast<int>(filter_blocks.divide(blockIdx.x)); }
+  __device__ int tile_step() const { return static_cast<int>(filter_blocks.divide(gridDim.x)); }
+  __device__ Tile tile(int number) const {
+    Index group = blockIdx.x;
+    group = filter_blocks.split(group);
+    const int row = static_cast<int>(blocks_of_group.split(group)) * 64;
+    return {0, static_cast<int>(group), row, number * kTileN, 0, 0};
+  }
+};
