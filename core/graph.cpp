@@ -7,6 +7,8 @@ namespace fusor {
 
 std::string_view to_string(Precision precision) {
   switch (precision) {
+    case Precision::strict:
+      return "strict";
     case Precision::exact:
       return "exact";
     case Precision::allow_tf32:

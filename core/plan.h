@@ -26,7 +26,8 @@ struct Notes {
   bool deterministic = true;
   bool tensor_cores = false;
   bool tf32 = false;
-  bool short_sums = false;  ///< of fp8: Precision::allow_short_sums
+  bool short_sums = false;     ///< of fp8: Precision::allow_short_sums
+  bool late_division = false;  ///< of a softmax, behind a product: Precision::strict forbids it
   bool down_converts = false;
   bool compiles_at_run_time = true;
 
@@ -36,6 +37,7 @@ struct Notes {
     field("tensor_cores", self.tensor_cores);
     field("tf32", self.tf32);
     field("short_sums", self.short_sums);
+    field("late_division", self.late_division);
     field("down_converts", self.down_converts);
     field("compiles_at_run_time", self.compiles_at_run_time);
   }
@@ -45,6 +47,7 @@ struct Notes {
     tensor_cores |= other.tensor_cores;
     tf32 |= other.tf32;
     short_sums |= other.short_sums;
+    late_division |= other.late_division;
     down_converts |= other.down_converts;
     compiles_at_run_time &= other.compiles_at_run_time;
   }

@@ -59,7 +59,7 @@ void read_field(const JsonReader& from, ReductionMode& to) {
   read_enum(from, enum_names<ReductionMode>(reduction_mode_count()), to);
 }
 void read_field(const JsonReader& from, ConvMode& to) { read_enum(from, enum_names<ConvMode>(2), to); }
-void read_field(const JsonReader& from, Precision& to) { read_enum(from, enum_names<Precision>(3), to); }
+void read_field(const JsonReader& from, Precision& to) { read_enum(from, enum_names<Precision>(4), to); }
 void read_field(const JsonReader& from, DeviceKind& to) { read_enum(from, kDeviceKinds, to); }
 
 }  // namespace fusor

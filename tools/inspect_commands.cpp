@@ -18,6 +18,7 @@ Report answer_report(const EngineAnswer& answer) {
         .set("measured", answer.measured)
         .set("tf32", answer.notes.tf32)
         .set("short_sums", answer.notes.short_sums)
+        .set("late_division", answer.notes.late_division)
         .set("chosen", answer.chosen);
   const Refusal& refusal = *answer.support.refusal;
   return report.set("refusal", Report::object()

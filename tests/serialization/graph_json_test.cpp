@@ -57,7 +57,7 @@ TEST(GraphJson, PrecisionIsKeptAndWithoutItGraphsAreExact) {
   EXPECT_NE(tf32, exact);
   EXPECT_EQ(graph_from_json(to_json(tf32)), tf32);
   EXPECT_THAT(error_with(R"("kind")", R"("precision": "tf32", "kind")"),
-              HasSubstr("precision: 'tf32' is not one of exact, allow_tf32, allow_short_sums"));
+              HasSubstr("precision: 'tf32' is not one of strict, exact, allow_tf32, allow_short_sums"));
   EXPECT_THAT(error_with(R"("kind")", R"("precision": true, "kind")"), HasSubstr("precision: expected text"));
 }
 

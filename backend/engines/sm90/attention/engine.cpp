@@ -14,7 +14,7 @@ using namespace attention;
 
 namespace {
 
-constexpr Notes kNotes{.tensor_cores = true};
+constexpr Notes kNotes{.tensor_cores = true, .late_division = true};
 
 const std::vector<int64_t> kConsumerCounts{2, 3};
 const std::vector<int64_t> kKeyTiles{64, 80, 96, 112, 128, 144, 160, 176};

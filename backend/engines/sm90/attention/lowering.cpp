@@ -1,5 +1,6 @@
 // Owns what attention launches, and what it costs.
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "backend/engines/contraction/epilogue.h"
@@ -56,9 +57,11 @@ std::vector<KernelSite> sites_of(const Problem& problem) {
   if (result_vector(problem) < 8)
     for (Store& store : y.stores) store.access.whole_vectors = false;
   mark_whole_vectors(fusion, score, last_axis(score), 2);
-  return {{"S", score, last_axis(score), true},
-          {"Y", y, last_axis(y), fits_short_forms(y)},
-          {"L", problem.scores.rows, last_axis(problem.scores.rows)}};
+  std::vector<KernelSite> sites{{"S", score, last_axis(score), true},
+                                {"Y", y, last_axis(y), fits_short_forms(y)},
+                                {"L", problem.scores.rows, last_axis(problem.scores.rows)}};
+  if (problem.scores.sink) sites.push_back({"I", *problem.scores.sink, last_axis(*problem.scores.sink)});
+  return sites;
 }
 
 std::vector<ConfigValue> config_of(const Schedule& schedule) {
@@ -75,6 +78,7 @@ std::vector<ConfigValue> config_of(const Schedule& schedule) {
           {"skips_rescaling", schedule.knobs.skips_rescaling != 0},
           {"saves_rows", !problem.scores.rows.stores.empty()},
           {"guarded", problem.scores.guarded},
+          {"has_sink", problem.scores.sink.has_value()},
           {"lower", problem.scores.bounds.lower.size()},
           {"upper", problem.scores.bounds.upper.size()}};
 }
@@ -102,8 +106,8 @@ Parameters parameters_of(const Schedule& schedule, const std::vector<KernelSite>
     append_bounds(p, "lower", problem.scores.bounds.lower);
     append_bounds(p, "upper", problem.scores.bounds.upper);
   });
-  for (const auto& [name, site] : {std::pair("s", 0), std::pair("y", 1), std::pair("l", 2)})
-    p.site(name, sites[static_cast<size_t>(site)], problem.fusion);
+  constexpr std::array kNames{"s", "y", "l", "i"};
+  for (size_t i = 0; i < sites.size(); ++i) p.site(kNames[i], sites[i], problem.fusion);
   return p;
 }
 

@@ -139,6 +139,9 @@ std::optional<Refusal> refuse_sizes(const Problem& problem) {
 std::variant<Problem, Refusal> problem_of(const Fusion& fusion, const DeviceInfo& device) {
   if (auto refusal = refuse_form(fusion)) return std::move(*refusal);
   if (auto refusal = refuse_result(fusion)) return std::move(*refusal);
+  if (fusion.precision == Precision::strict)
+    return refuse(fusion, "late-division", "", "a graph that lets a softmax be divided behind its product",
+                  "precision 'strict'", "precision 'exact'");
   const Expr& between = operand_site(fusion, 1, 0);
   const int rank = between.domain.rank();
   if (rank - 2 > kMostBatch)

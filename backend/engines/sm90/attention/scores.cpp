@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 namespace fusor::attention {
@@ -113,6 +114,30 @@ bool add_condition(const Fusion& fusion, const Expr& expr, int at, bool truth, B
   return add_bound(line, bounds);
 }
 
+bool is_read_once(const Expr& expr, int at) {
+  int readers = 0;
+  for (const Node& node : expr.nodes) readers += static_cast<int>(std::ranges::count(node.args, at));
+  return readers == 1;
+}
+
+// Takes what is bounds out of a conjunction that nothing else reads; whether nothing remains of it.
+bool take_bounds(const Fusion& fusion, Expr& expr, int at, Bounds& bounds) {
+  Bounds found = bounds;
+  if (add_condition(fusion, expr, at, true, found)) {
+    bounds = std::move(found);
+    return true;
+  }
+  if (!is_pointwise(expr.node(at), PointwiseMode::logical_and) || !is_read_once(expr, at)) return false;
+  const std::array<int, 3> args = expr.node(at).args;
+  const bool first = take_bounds(fusion, expr, args[0], bounds);
+  const bool second = take_bounds(fusion, expr, args[1], bounds);
+  if (first || second) {
+    expr.node(at).pointwise.mode = PointwiseMode::identity;
+    expr.node(at).args = {first ? args[1] : args[0], -1, -1};
+  }
+  return false;
+}
+
 // Every row sees a key. The number of keys that row q sees is concave in q, so the ends decide.
 bool all_rows_see(const Bounds& bounds, int64_t rows, int64_t keys) {
   for (const int64_t row : {int64_t{0}, rows - 1}) {
@@ -133,22 +158,35 @@ bool hides(const Fusion& fusion, const Expr& expr, int at, const Bounds& bounds)
              : *value <= kVeryLow && all_rows_see(bounds, expr.domain[rank - 2], expr.domain[rank - 1]);
 }
 
-// The select's other value where its condition is bounds and it hides keys that they leave out.
-std::optional<int> behind_select(const Fusion& fusion, const Expr& expr, int at, Bounds& bounds) {
+bool fit(const Bounds& bounds) { return std::max(bounds.lower.size(), bounds.upper.size()) <= kMostBounds; }
+
+// The select's other value where its condition is bounds and it hides keys that they leave out. Of a
+// condition that is more than bounds, these are taken out.
+std::optional<int> behind_select(const Fusion& fusion, Expr& expr, int at, Bounds& bounds) {
   if (!is_pointwise(expr.node(at), PointwiseMode::binary_select)) return std::nullopt;
+  const int condition = expr.node(at).args[2];
   for (const bool truth : {true, false}) {
     Bounds found = bounds;
-    if (!add_condition(fusion, expr, expr.node(at).args[2], truth, found)) continue;
+    if (!add_condition(fusion, expr, condition, truth, found) || !fit(found)) continue;
     if (!hides(fusion, expr, argument(expr, at, truth ? 1 : 0), found)) continue;
-    if (std::max(found.lower.size(), found.upper.size()) > kMostBounds) continue;
     bounds = std::move(found);
     return argument(expr, at, truth ? 0 : 1);
+  }
+  const auto hidden = constant(fusion, expr, argument(expr, at, 1));
+  if (hidden != -std::numeric_limits<double>::infinity() || !is_read_once(expr, condition))
+    return std::nullopt;
+  Expr taken = expr;
+  Bounds found = bounds;
+  take_bounds(fusion, taken, condition, found);
+  if (fit(found)) {
+    expr = std::move(taken);
+    bounds = std::move(found);
   }
   return std::nullopt;
 }
 
 // The score without masks that are bounds: selects, or added zeros and infinities.
-int behind_masks(const Fusion& fusion, const Expr& expr, int at, Bounds& bounds) {
+int behind_masks(const Fusion& fusion, Expr& expr, int at, Bounds& bounds) {
   for (at = behind_identity(expr, at);;) {
     std::optional<int> inner = behind_select(fusion, expr, at, bounds);
     for (const size_t mask : {size_t{0}, size_t{1}}) {
@@ -194,10 +232,11 @@ Node input_node(int input, const Node& like) {
   return node;
 }
 
-Expr score_part(const Expr& site, int score) {
+// What yields node `at`.
+Expr part_of(const Expr& site, int at) {
   Expr part = site;
   part.stores.clear();
-  part.yields = {score};
+  part.yields = {at};
   return without_dead_nodes(part);
 }
 
@@ -254,26 +293,70 @@ std::optional<Refusal> refuse_stores(const Fusion& fusion, const Expr& site, con
 
 }  // namespace
 
+namespace {
+
+// The largest score of a row: the reduction itself, at least some constant (for rows without a score), or at
+// least the sink.
+bool match_largest(const Expr& expr, int at, Softmax& found) {
+  if (reduces_keys(expr, at, ReductionMode::max)) {
+    found.largest = at;
+    return argument(expr, at, 0) == found.score;
+  }
+  if (!is_pointwise(expr.node(at), PointwiseMode::max)) return false;
+  const int reduced = argument(expr, at, 0), other = argument(expr, at, 1);
+  if (!reduces_keys(expr, reduced, ReductionMode::max) || argument(expr, reduced, 0) != found.score)
+    return false;
+  const bool is_constant = expr.node(other).kind == Node::Kind::scalar;
+  found.largest = is_constant ? reduced : at;
+  found.sink = is_constant ? -1 : other;
+  return true;
+}
+
+bool is_exponential_of_difference(const Expr& expr, int at, int from, int less) {
+  if (!is_pointwise(expr.node(at), PointwiseMode::exp)) return false;
+  const int difference = argument(expr, at, 0);
+  return is_pointwise(expr.node(difference), PointwiseMode::sub) && argument(expr, difference, 0) == from &&
+         argument(expr, difference, 1) == less;
+}
+
+// The sum of a row's exponentials: the reduction itself, with the sink's exponential, or another value where
+// it is zero.
+bool match_sum(const Expr& expr, int at, int exponential, int largest, Softmax& found) {
+  if (is_pointwise(expr.node(at), PointwiseMode::binary_select)) {
+    const Node& condition = expr.node(argument(expr, at, 2));
+    const int sum = argument(expr, at, 0);
+    if (!is_pointwise(condition, PointwiseMode::cmp_neq) || behind_identity(expr, condition.args[0]) != sum)
+      return false;
+    found.guarded = true;
+    at = sum;
+  }
+  found.sum = at;
+  if (found.sink >= 0) {
+    if (!is_pointwise(expr.node(at), PointwiseMode::add) ||
+        !is_exponential_of_difference(expr, argument(expr, at, 1), found.sink, largest))
+      return false;
+    at = argument(expr, at, 0);
+  }
+  return reduces_keys(expr, at, ReductionMode::add) && argument(expr, at, 0) == exponential;
+}
+
+}  // namespace
+
 std::optional<Softmax> match_softmax(const Expr& expr) {
   if (expr.yields.size() != 1 || expr.domain.rank() < 2) return std::nullopt;
   int probability = expr.yields[0];
   while (is_pointwise(expr.node(probability), PointwiseMode::identity))
     probability = expr.node(probability).args[0];
   if (!is_pointwise(expr.node(probability), PointwiseMode::div)) return std::nullopt;
-  Softmax found;
   const int exponential = argument(expr, probability, 0);
-  found.sum = argument(expr, probability, 1);
-  if (!reduces_keys(expr, found.sum, ReductionMode::add)) return std::nullopt;
-  if (argument(expr, found.sum, 0) != exponential ||
-      !is_pointwise(expr.node(exponential), PointwiseMode::exp))
-    return std::nullopt;
+  if (!is_pointwise(expr.node(exponential), PointwiseMode::exp)) return std::nullopt;
   const int difference = argument(expr, exponential, 0);
   if (!is_pointwise(expr.node(difference), PointwiseMode::sub)) return std::nullopt;
+  Softmax found;
   found.score = argument(expr, difference, 0);
-  found.largest = argument(expr, difference, 1);
-  if (!reduces_keys(expr, found.largest, ReductionMode::max) ||
-      argument(expr, found.largest, 0) != found.score)
-    return std::nullopt;
+  const int largest = argument(expr, difference, 1);
+  if (!match_largest(expr, largest, found)) return std::nullopt;
+  if (!match_sum(expr, argument(expr, probability, 1), exponential, largest, found)) return std::nullopt;
   return found;
 }
 
@@ -285,16 +368,21 @@ std::variant<Scores, Refusal> take_apart(const Fusion& fusion, const Expr& site)
   if (auto refusal = refuse_types(fusion, site, *softmax)) return std::move(*refusal);
   Scores scores;
   scores.guarded = softmax->guarded;
-  const int score = behind_masks(fusion, site, softmax->score, scores.bounds);
-  if (site.node(score).type != DataType::f32)
-    return refuse(fusion, "fp32-scores", site.node(score).op, "scores in fp32",
-                  std::string(to_string(site.node(score).type)));
-  scores.scale = scale_of(fusion, site, score);
-  scores.score = score_part(site, score);
+  Expr masked = site;
+  const int score = behind_masks(fusion, masked, softmax->score, scores.bounds);
+  if (masked.node(score).type != DataType::f32)
+    return refuse(fusion, "fp32-scores", masked.node(score).op, "scores in fp32",
+                  std::string(to_string(masked.node(score).type)));
+  scores.scale = scale_of(fusion, masked, score);
+  scores.score = part_of(masked, score);
   scores.rows = row_part(site, *softmax);
-  if (scores.score.has_reduction())
+  if (softmax->sink >= 0) scores.sink = part_of(site, softmax->sink);
+  if (scores.score.has_reduction() || (scores.sink && scores.sink->has_reduction()))
     return refuse(fusion, "one-softmax", -1, "scores without reductions",
                   "a reduction in front of the softmax");
+  if (scores.sink && varies_over_keys(*scores.sink))
+    return refuse(fusion, "sink-of-row", site.node(softmax->sink).op, "a sink that is one value a row",
+                  "one a key");
   if (auto refusal = refuse_stores(fusion, site, scores.rows)) return std::move(*refusal);
   return scores;
 }

@@ -12,9 +12,10 @@
 
 namespace fusor::attention {
 
-/// The nodes of a softmax over the last axis, p = exp(score - largest) / sum.
+/// The nodes of a softmax over the last axis, p = exp(score - largest) / sum. With a sink, a score that has no
+/// key, `largest` and `sum` are those of all scores and the sink.
 struct Softmax {
-  int score = -1, largest = -1, sum = -1;
+  int score = -1, largest = -1, sum = -1, sink = -1;
   bool guarded = false;  ///< a row without a finite score gives zeros, not NaN
 };
 
@@ -35,6 +36,7 @@ struct Bounds {
 struct Scores {
   Expr score;                   ///< input 0, a product, to the score of a key that the row sees
   Expr rows;                    ///< inputs 0 and 1, the largest score and the sum, to what is stored of a row
+  std::optional<Expr> sink;     ///< the sink of a row
   Bounds bounds;                ///< keys that a mask leaves
   std::optional<double> scale;  ///< score = product * scale, a positive constant
   bool guarded = false;

@@ -16,6 +16,8 @@
 #include "codegen/device/sm90/attention/products.cuh"
 #include "codegen/device/sm90/attention/softmax.cuh"
 
+struct I;  // the sink of a row, if any
+
 using Element = Config::Element;
 static constexpr int kRank = S::kRank, kBatch = kRank - 2;
 static constexpr int kWarpgroup = 128, kConsumers = Config::consumers;
@@ -286,6 +288,15 @@ FUSOR_DEVICE void finish(const Params& p, const Tile& tile, const ScoreRows& row
   }
 }
 
+template <class Sink, class Params>
+FUSOR_DEVICE void begin_with_sinks(const Params& p, const ScoreRows& rows, OnlineSoftmax& softmax) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const float sink = Sink::template apply<1>(p.i, rows.at[half], 1)[0];
+    softmax.begin_with(half, kPlainScores ? sink / p.scale : sink);
+  }
+}
+
 FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
   Ring ring;
   u32 parity = 0;
@@ -297,11 +308,13 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
     rows.begin(p, tile, tile.row + consumer * 64 + warp * 16 + lane / 4);
     OnlineSoftmax softmax{p.factor};
     softmax.begin();
+    if constexpr (Config::has_sink) begin_with_sinks<I>(p, rows, softmax);
     float sums[kSums], scores[kScores], shrink[2];
     u32 probabilities[kScores / 2];
     if (tile.end == tile.first) {
 #pragma unroll
       for (int i = 0; i < kSums; ++i) sums[i] = 0;
+      softmax.end();
       finish(p, tile, rows, softmax, sums);
       continue;
     }

@@ -30,6 +30,11 @@ struct OnlineSoftmax {
       sum[half] = 0;
     }
   }
+  // With a score of row `half` that has no key: one lane of the quad counts it.
+  __device__ void begin_with(int half, float sink) {
+    largest[half] = sink;
+    sum[half] = threadIdx.x % 4 == 0 && sink != no_score() ? 1 : 0;
+  }
 
   // Turns the scores of a block into exponentials; `shrink` is what sums of earlier blocks are multiplied by.
   template <int kCount>

@@ -105,6 +105,23 @@ TEST(Attention, RefusalsNameTheRule) {
   EXPECT_EQ(rule_of(g.finish({g.matmul(a, a)})), "two-products");
 }
 
+TEST(Attention, StrictGraphsDivideBeforeTheProduct) {
+  Graph graph = test::attention({});
+  EXPECT_TRUE(test::notes(attention_engine(), test::fusion_of(graph), h200()).late_division);
+  graph.precision = Precision::strict;
+  EXPECT_EQ(rule_of(graph), "late-division");
+}
+
+TEST(Attention, BoundsAreTakenOutOfAMaskThatIsMore) {
+  AttentionGraph graph({});
+  GraphBuilder& g = graph.g;
+  const Tensor live = g.cmp_gt(g.input("length", {1, 1, 1, 1}, DataType::i32), graph.key());
+  graph.keep(g.logical_and(live, g.cmp_ge(graph.row(), graph.key())));
+  const attention::Scores scores = scores_of(graph.finish());
+  EXPECT_THAT(scores.bounds.upper, ElementsAre(FieldsAre(1, 0)));
+  EXPECT_FALSE(scores.scale.has_value());
+}
+
 TEST(Attention, NoSettingNeedsMoreThanABlockHas) {
   for (const int64_t head : {8, 64, 128, 192, 256}) {
     const Fusion fusion = test::fusion_of(test::attention({.head = head, .value = head}));
