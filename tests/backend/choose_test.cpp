@@ -405,7 +405,7 @@ TEST(Explain, PartsOfARejectedCutStandBelowIt) {
 TEST(Explain, EnginesOfAnotherDeviceAreOneLine) {
   BuildOptions options;
   EXPECT_THAT(
-      explain(conv_relu_exp(), DeviceInfo::named("A100"), options),
+      explain(conv_relu_exp(), DeviceInfo::named("A100"), options, Detail::all),
       HasSubstr("for other devices: attention, wgmma, wgmma_repacked, wgmma_narrow, wgmma_taps, cpu"));
 }
 

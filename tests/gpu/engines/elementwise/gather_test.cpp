@@ -10,7 +10,7 @@ namespace {
 
 // Every third index lies outside of the extent.
 Tensor some_index(GraphBuilder& g, const Dims& dims, int64_t extent, DataType type) {
-  const Tensor like = g.input(fmt::format("like{}", dims[0]), dims, DataType::f32);
+  const Tensor like = g.input(fmt::format("like{}x{}", dims[0], dims[1]), dims, DataType::f32);
   Tensor index = g.gen_index(like, 0);
   for (int axis = 1; axis < dims.rank(); ++axis)
     index = g.add(g.mul(index, g.constant(5, DataType::i32)), g.gen_index(like, axis));
