@@ -24,11 +24,8 @@ class PreparedAttention final : public Prepared {
   explicit PreparedAttention(Problem problem) : problem_(std::move(problem)) {}
 
   std::vector<Knob> knobs() const override {
-    return {{"consumers", kConsumerCounts},
-            {"tile_k", kKeyTiles},
-            {"ping_pong", {0, 1}},
-            {"skips_rescaling", {0, 1}},
-            {"persistent", {0, 1}}};
+    return {
+        {"consumers", kConsumerCounts}, {"tile_k", kKeyTiles}, {"ping_pong", {0, 1}}, {"persistent", {0, 1}}};
   }
 
   std::vector<EngineCandidate> candidates() const override {
@@ -50,12 +47,11 @@ class PreparedAttention final : public Prepared {
   // Two consumers may take turns, three have no registers to wait in.
   void add_variants(int64_t consumers, int64_t tile_k, std::vector<EngineCandidate>& list) const {
     for (const int64_t ping_pong : {1, 0})
-      for (const int64_t skips_rescaling : {0, 1})
-        for (const int64_t persistent : {1, 0}) {
-          if (consumers == 3 && ping_pong != 0) continue;
-          const Knobs knobs{consumers, tile_k, ping_pong, skips_rescaling, persistent};
-          list.push_back({config_of(attention_engine(), knobs), cost(Schedule(problem_, knobs))});
-        }
+      for (const int64_t persistent : {1, 0}) {
+        if (consumers == 3 && ping_pong != 0) continue;
+        const Knobs knobs{consumers, tile_k, ping_pong, persistent};
+        list.push_back({config_of(attention_engine(), knobs), cost(Schedule(problem_, knobs))});
+      }
   }
 
   const Problem problem_;

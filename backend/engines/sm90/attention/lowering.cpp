@@ -75,7 +75,6 @@ std::vector<ConfigValue> config_of(const Schedule& schedule) {
           {"value", problem.padded_value()},
           {"plain_scores", problem.scores.scale.has_value()},
           {"ping_pong", schedule.knobs.ping_pong != 0},
-          {"skips_rescaling", schedule.knobs.skips_rescaling != 0},
           {"saves_rows", !problem.scores.rows.stores.empty()},
           {"guarded", problem.scores.guarded},
           {"has_sink", problem.scores.sink.has_value()},

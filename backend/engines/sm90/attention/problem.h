@@ -51,14 +51,12 @@ struct Knobs {
   int64_t consumers = 2;   ///< warpgroups of 64 queries
   int64_t tile_k = 128;    ///< keys of a block
   int64_t ping_pong = 1;   ///< consumers issue their products in turn
-  int64_t skips_rescaling = 0;  ///< sums are rescaled only where a row's maximum grew
   int64_t persistent = 1;  ///< a block for each SM takes tiles until there are none
 
   static void visit(auto& self, auto&& knob) {
     knob("consumers", self.consumers);
     knob("tile_k", self.tile_k);
     knob("ping_pong", self.ping_pong);
-    knob("skips_rescaling", self.skips_rescaling);
     knob("persistent", self.persistent);
   }
 };

@@ -211,13 +211,6 @@ FUSOR_DEVICE void issue_values(const Shared& shared, int stage, const u32 (&p)[k
   product_commit();
 }
 
-FUSOR_DEVICE void rescale(float (&sums)[kSums], const float (&shrink)[2]) {
-  // Most blocks raise no row's largest score.
-  if (Config::skips_rescaling && !__any_sync(0xffffffff, shrink[0] != 1 || shrink[1] != 1)) return;
-#pragma unroll
-  for (int i = 0; i < kSums; ++i) sums[i] *= shrink[i / 2 % 2];
-}
-
 FUSOR_DEVICE void pack(const float (&values)[kScores], u32 (&words)[kScores / 2]) {
 #pragma unroll
   for (int i = 0; i < kScores / 2; ++i)
@@ -353,7 +346,8 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
       product_wait<0>();
       pin(sums);
       release(shared.v_empty[previous.stage]);
-      rescale(sums, shrink);
+#pragma unroll
+      for (int i = 0; i < kSums; ++i) sums[i] *= shrink[i / 2 % 2];
       pack(scores, probabilities);
     }
     release(shared.q_empty);
