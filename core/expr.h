@@ -11,8 +11,8 @@
 
 namespace fusor {
 
-/// A step of a load whose length is a value: the load's argument in that place times `stride`. Where the value is
-/// not in 0 ... extent - 1, the load gives 0.
+/// A step of a load whose length is a value: the load's argument in that place times `stride`. Where the
+/// value is not in 0 ... extent - 1, the load gives 0.
 struct IndexedAxis {
   int64_t stride = 0;
   int64_t extent = 0;  ///< 0: there is none

@@ -208,8 +208,8 @@ class FUSOR_API GraphBuilder {
   Tensor moe_grouped_matmul(const Tensor& tokens, const Tensor& weights, const Tensor& first_token_offset,
                             const MoeOptions& options = {});
   SdpaResults sdpa_fwd(const Tensor& q, const Tensor& k, const Tensor& v, const SdpaOptions& options = {});
-  SdpaGradients sdpa_bwd(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& o, const Tensor& d_o,
-                         const Tensor& stats, const SdpaOptions& options = {});
+  SdpaGradients sdpa_bwd(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& o,
+                         const Tensor& d_o, const Tensor& stats, const SdpaOptions& options = {});
 
   /// An op of any family: its results in the order of its roles. Operands that are left out are Tensor{};
   /// optional results that nobody uses are not there in the finished graph.

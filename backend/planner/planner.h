@@ -60,10 +60,11 @@ Graph standalone(const Graph& graph, const FoldedGraph& folded, std::span<const 
 /// Whether a reduction keeps groups of an axis: an extent that is neither 1 nor the operand's.
 bool is_grouped_reduction(const Graph& graph, const Op& op);
 
-/// Whether a gather's own operand is the result of a gather that it can go through: one load with an index more.
-/// Both then work over the outer one's domain.
+/// Whether a gather's own operand is the result of a gather that it can go through: one load with an index
+/// more. Both then work over the outer one's domain.
 bool is_gather_of_gather(const Graph& graph, const GraphIndex& index, const Op& op);
-/// Whether only gathers of `ops` that go through it read the gather's result, which then is no value of its own.
+/// Whether only gathers of `ops` that go through it read the gather's result, which then is no value of its
+/// own.
 bool is_passed_through(const Graph& graph, const GraphIndex& index, std::span<const int> ops, int gather);
 
 /// Ops of one fusion at most: its kernel's text and what is asked of it grow with them.

@@ -14,9 +14,9 @@ enum class DiagonalAlignment : uint8_t { top_left, bottom_right };
 FUSOR_API std::string_view to_string(DiagonalAlignment alignment);
 constexpr int enum_count(DiagonalAlignment) { return 2; }
 
-/// What both directions have in common. Query i of a batch entry attends to key j where j <= i + shift + right_bound
-/// (causal: 0), j > i + shift - left_bound, and both lie within their sequence lengths (padding_mask). -1: no bound.
-/// Scores are attn_scale * q k^T + bias + alibi.
+/// What both directions have in common. Query i of a batch entry attends to key j where j <= i + shift +
+/// right_bound (causal: 0), j > i + shift - left_bound, and both lie within their sequence lengths
+/// (padding_mask). -1: no bound. Scores are attn_scale * q k^T + bias + alibi.
 struct SdpaAttributes {
   static constexpr int64_t kNoBound = -1;
 
@@ -43,9 +43,10 @@ struct SdpaAttributes {
   friend bool operator==(const SdpaAttributes&, const SdpaAttributes&) = default;
 };
 
-/// o = softmax(scores) v for q [b, h, s, d], k [b, h_k, t, d], v [b, h_v, t, e]; h_k and h_v divide h. Rows that attend
-/// to nothing give o = 0 and stats = -inf. stats is the logarithm of the row's sum of exponentials, max its
-/// largest score, sum_exp the sum relative to it; rng_dump is 1 where dropout keeps a probability.
+/// o = softmax(scores) v for q [b, h, s, d], k [b, h_k, t, d], v [b, h_v, t, e]; h_k and h_v divide h. Rows
+/// that attend to nothing give o = 0 and stats = -inf. stats is the logarithm of the row's sum of
+/// exponentials, max its largest score, sum_exp the sum relative to it; rng_dump is 1 where dropout keeps a
+/// probability.
 struct SdpaForward : SdpaAttributes {
   static constexpr Nature nature = Nature::composite;
   static constexpr size_t typed_by = 3;

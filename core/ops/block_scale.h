@@ -7,7 +7,8 @@ namespace fusor {
 
 class Expansion;
 
-/// What both directions have in common: blocks of `block_size` neighbours along `axis`, the last of which may be shorter.
+/// What both directions have in common: blocks of `block_size` neighbours along `axis`, the last of which may
+/// be shorter.
 struct BlockScaleAttributes {
   int64_t block_size = 32;
   int64_t axis = 0;
@@ -20,8 +21,8 @@ struct BlockScaleAttributes {
   friend bool operator==(const BlockScaleAttributes&, const BlockScaleAttributes&) = default;
 };
 
-/// scale = the block's largest magnitude / the largest number of y's type, in the scale's type (fp8_e8m0 rounds up
-/// to a power of two); y = x / scale, 0 where the scale is.
+/// scale = the block's largest magnitude / the largest number of y's type, in the scale's type (fp8_e8m0
+/// rounds up to a power of two); y = x / scale, 0 where the scale is.
 struct BlockScaleQuantize : BlockScaleAttributes {
   DataType y_type = DataType::f8_e4m3;
   DataType scale_type = DataType::f8_e8m0;
@@ -35,7 +36,9 @@ struct BlockScaleQuantize : BlockScaleAttributes {
 
   static constexpr Nature nature = Nature::composite;
   std::string_view kind() const { return "block_scale_quantize"; }
-  Roles roles() const { return {{{"x"}}, {{.name = "y", .own_type = true}, {.name = "scale", .own_type = true}}}; }
+  Roles roles() const {
+    return {{{"x"}}, {{.name = "y", .own_type = true}, {.name = "scale", .own_type = true}}};
+  }
   std::vector<Inferred> infer(const Call& call) const;
   void expand(Expansion& e) const;
   friend bool operator==(const BlockScaleQuantize&, const BlockScaleQuantize&) = default;

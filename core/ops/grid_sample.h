@@ -49,7 +49,8 @@ struct GridSampleBackward : GridSampleAttributes {
   static constexpr size_t typed_by = 1;
   std::string_view kind() const { return "grid_sample_bwd"; }
   Roles roles() const {
-    return {{{"dy"}, {"x"}, {"grid"}}, {{.name = "dx", .optional = true}, {.name = "dgrid", .optional = true, .own_type = true}}};
+    return {{{"dy"}, {"x"}, {"grid"}},
+            {{.name = "dx", .optional = true}, {.name = "dgrid", .optional = true, .own_type = true}}};
   }
   std::vector<Inferred> infer(const Call& call) const;
   void expand(Expansion& e) const;

@@ -8,8 +8,8 @@ namespace fusor {
 class Expansion;
 
 /// y[b, h, s, d] = container[page_table[b, s / page], h, s % page, d] for s below max_seq_len: container
-/// [pages, h, page, d], page_table [b, 1, n, 1] or [b, 1, n]. Rows at and beyond `lengths` [b, 1, 1, 1], and pages that the
-/// container does not have, are 0.
+/// [pages, h, page, d], page_table [b, 1, n, 1] or [b, 1, n]. Rows at and beyond `lengths` [b, 1, 1, 1], and
+/// pages that the container does not have, are 0.
 struct PagedCacheLoad {
   int64_t max_seq_len = 0;  ///< 0: all rows that the table has pages for
 
@@ -29,9 +29,9 @@ struct PagedCacheLoad {
   friend bool operator==(const PagedCacheLoad&, const PagedCacheLoad&) = default;
 };
 
-/// y[b, ...] = the element of x, one axis long, at offset[b] + the sum of coordinate * stride over the other axes,
-/// where that lies below offset[b + 1]; 0 elsewhere. `strides` has one entry for each axis behind the batch; y's
-/// dims are asked for.
+/// y[b, ...] = the element of x, one axis long, at offset[b] + the sum of coordinate * stride over the other
+/// axes, where that lies below offset[b + 1]; 0 elsewhere. `strides` has one entry for each axis behind the
+/// batch; y's dims are asked for.
 struct RaggedLoad {
   Dims strides;
 
@@ -49,8 +49,8 @@ struct RaggedLoad {
   friend bool operator==(const RaggedLoad&, const RaggedLoad&) = default;
 };
 
-/// The way back: y, one axis long, holds the rows of x [b, ...] one batch entry behind the other, by the same offsets
-/// and strides. Elements that belong to no coordinate of x are 0.
+/// The way back: y, one axis long, holds the rows of x [b, ...] one batch entry behind the other, by the same
+/// offsets and strides. Elements that belong to no coordinate of x are 0.
 struct RaggedStore {
   Dims strides;
 

@@ -9,14 +9,14 @@ class Expansion;
 
 enum class Distribution : uint8_t { bernoulli, uniform, normal };
 
-/// y of the dims that are asked for, its elements independent: 1 with `probability` and else 0; even from `low` up to
-/// `high`; or normal. The number of the element with row-major index i comes from the Philox 4x32-10 block of the
-/// counter (offset, i) under the key `seed`, whatever the device and the tiling.
+/// y of the dims that are asked for, its elements independent: 1 with `probability` and else 0; even from
+/// `low` up to `high`; or normal. The number of the element with row-major index i comes from the Philox
+/// 4x32-10 block of the counter (offset, i) under the key `seed`, whatever the device and the tiling.
 struct Rng {
   Distribution distribution = Distribution::uniform;
-  double probability = 0.5;            // bernoulli
-  double low = 0, high = 1;            // uniform
-  double mean = 0, deviation = 1;      // normal
+  double probability = 0.5;        // bernoulli
+  double low = 0, high = 1;        // uniform
+  double mean = 0, deviation = 1;  // normal
 
   template <class Self, class Visitor>
   static void visit(Self& self, Visitor&& field) {
@@ -37,8 +37,8 @@ struct Rng {
   friend bool operator==(const Rng&, const Rng&) = default;
 };
 
-/// y = x / (1 - probability) where an element is kept, else 0; each is dropped with `probability`. The mask is the
-/// bernoulli rng of x's dims: 1 where kept.
+/// y = x / (1 - probability) where an element is kept, else 0; each is dropped with `probability`. The mask
+/// is the bernoulli rng of x's dims: 1 where kept.
 struct Dropout {
   double probability = 0.5;
 

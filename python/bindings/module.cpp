@@ -34,7 +34,8 @@ constexpr auto kDataTypes = std::to_array<std::pair<const char*, DataType>>({
 constexpr std::array kReductions = {ReductionMode::add,   ReductionMode::mul,   ReductionMode::min,
                                     ReductionMode::max,   ReductionMode::amax,  ReductionMode::avg,
                                     ReductionMode::norm1, ReductionMode::norm2, ReductionMode::mul_no_zeros};
-constexpr std::array kPrecisions = {Precision::strict, Precision::exact, Precision::allow_tf32, Precision::allow_short_sums};
+constexpr std::array kPrecisions = {Precision::strict, Precision::exact, Precision::allow_tf32,
+                                    Precision::allow_short_sums};
 constexpr std::array kConvModes = {ConvMode::cross_correlation, ConvMode::convolution};
 constexpr std::array kErrorKinds = {ErrorKind::bad_input, ErrorKind::missing, ErrorKind::device,
                                     ErrorKind::internal};

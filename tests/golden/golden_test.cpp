@@ -147,7 +147,8 @@ class CaseGraph {
   template <class Enum>
   Enum named(const char* attribute) const {
     for (int i = 0; i < enum_count(Enum{}); ++i)
-      if (to_string(static_cast<Enum>(i)) == golden_.attributes.at(attribute).get<std::string>()) return static_cast<Enum>(i);
+      if (to_string(static_cast<Enum>(i)) == golden_.attributes.at(attribute).get<std::string>())
+        return static_cast<Enum>(i);
     throw std::runtime_error(fmt::format("unknown {}", attribute));
   }
   NormMode norm_mode() const { return named<NormMode>("norm"); }

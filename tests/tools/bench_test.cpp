@@ -135,7 +135,8 @@ TEST_F(Tune, ASecondRunMeasuresNothing) {
   EXPECT_EQ(first.err, "");  // no terminal, no bar
   EXPECT_THAT(fusor(line).out, HasSubstr("nothing was measured: 2 fusions known already"));
   EXPECT_THAT(fusor(line + " --again").out, HasSubstr("2 fusions measured"));
-  EXPECT_THAT(fusor("explain " + graph("matmul") + " --device cpu").out, HasSubstr("measured with cpu"));
+  EXPECT_THAT(fusor("explain " + graph("matmul") + " --device cpu --all").out,
+              HasSubstr("measured with cpu"));
 }
 
 TEST_F(Tune, ADamagedTableIsToldOnceAndIgnored) {
@@ -185,7 +186,7 @@ TEST_F(Tune, CandidatesOfAGpuAreMeasuredInTurn) {
   EXPECT_THAT(first.out, HasSubstr("best of 2"));
   EXPECT_THAT(first.out, Not(HasSubstr("remark")));
   EXPECT_THAT(fusor(line, stub).out, HasSubstr("nothing was measured"));
-  EXPECT_THAT(fusor("explain " + graph("matmul"), stub).out, HasSubstr("measured with"));
+  EXPECT_THAT(fusor("explain " + graph("matmul") + " --all", stub).out, HasSubstr("measured with"));
 }
 
 // Measured times may call for a whole that estimates would cut.

@@ -24,7 +24,9 @@ FUSOR_DEVICE float widen(f16 x) {
 FUSOR_DEVICE float widen(f8_e5m2 x) { return widen(f16{static_cast<u16>(x.bits << 8)}); }
 // A power of two: the exponent of a float, subnormal for the smallest.
 FUSOR_DEVICE float widen(f8_e8m0 x) {
-  return __uint_as_float(x.bits == 0xff ? 0x7fffffffu : x.bits == 0 ? 0x00400000u : static_cast<u32>(x.bits) << 23);
+  return __uint_as_float(x.bits == 0xff ? 0x7fffffffu
+                         : x.bits == 0  ? 0x00400000u
+                                        : static_cast<u32>(x.bits) << 23);
 }
 FUSOR_DEVICE float widen(f8_e4m3 x) {
   if constexpr (Config::arch >= 890) {

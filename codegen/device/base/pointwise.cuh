@@ -85,7 +85,8 @@ struct Exact {
 
   template <class T>
   FUSOR_DEVICE T philox(T seed, T offset, T index) {
-    return static_cast<T>(philox_word(static_cast<u64>(seed), static_cast<u64>(offset), static_cast<u64>(index)));
+    return static_cast<T>(
+        philox_word(static_cast<u64>(seed), static_cast<u64>(offset), static_cast<u64>(index)));
   }
   template <class T>
   FUSOR_DEVICE T philox_second(T seed, T offset, T index) {

@@ -12,8 +12,8 @@
 
 namespace fusor::attention {
 
-/// The nodes of a softmax over the last axis, p = exp(score - largest) / sum. With a sink, a score that has no
-/// key, `largest` and `sum` are those of all scores and the sink.
+/// The nodes of a softmax over the last axis, p = exp(score - largest) / sum. With a sink, a score that has
+/// no key, `largest` and `sum` are those of all scores and the sink.
 struct Softmax {
   int score = -1, largest = -1, sum = -1, sink = -1;
   bool guarded = false;  ///< a row without a finite score gives zeros, not NaN

@@ -27,7 +27,8 @@ FUSOR_DEVICE void wgmma_wait() {
 }
 
 // ---- Elements ----
-// The sums of an operand's elements. kShort: the tensor cores sum products of fp8 with 13 bits behind the point.
+// The sums of an operand's elements. kShort: the tensor cores sum products of fp8 with 13 bits behind the
+// point.
 
 template <class Element>
 struct WgmmaElement {
@@ -78,22 +79,23 @@ FUSOR_DEVICE void declare_sums() {
   EIGHT(112, 113, 114, 115, 116, 117, 118, 119) \
   EIGHT(120, 121, 122, 123, 124, 125, 126, 127)
 
-// The sums of kN columns, float or i32; when no wgmma is under way. Thread t holds in [4 j + 2 h + c] row 16 (t / 32)
+// The sums of kN columns, float or i32; when no wgmma is under way. Thread t holds in [4 j + 2 h + c] row 16
+// (t / 32)
 // + t % 32 / 4 + 8 h, column 8 j + 2 (t % 4) + c.
 template <int kPart, int kN, class Sum>
 FUSOR_DEVICE void read_sums(Sum (&sums)[kN / 2]) {
-#define FUSOR_READ_AS(constraint, a, b, c, d, e, f, g, h)                                                 \
-  asm volatile("mov.b32 %0, sum%8_" #a ";\nmov.b32 %1, sum%8_" #b ";\nmov.b32 %2, sum%8_" #c              \
-               ";\nmov.b32 %3, sum%8_" #d ";\nmov.b32 %4, sum%8_" #e ";\nmov.b32 %5, sum%8_" #f           \
-               ";\nmov.b32 %6, sum%8_" #g ";\nmov.b32 %7, sum%8_" #h ";"                                  \
-               : constraint(sums[a]), constraint(sums[b]), constraint(sums[c]), constraint(sums[d]),      \
-                 constraint(sums[e]), constraint(sums[f]), constraint(sums[g]), constraint(sums[h])       \
+#define FUSOR_READ_AS(constraint, a, b, c, d, e, f, g, h)                                            \
+  asm volatile("mov.b32 %0, sum%8_" #a ";\nmov.b32 %1, sum%8_" #b ";\nmov.b32 %2, sum%8_" #c         \
+               ";\nmov.b32 %3, sum%8_" #d ";\nmov.b32 %4, sum%8_" #e ";\nmov.b32 %5, sum%8_" #f      \
+               ";\nmov.b32 %6, sum%8_" #g ";\nmov.b32 %7, sum%8_" #h ";"                             \
+               : constraint(sums[a]), constraint(sums[b]), constraint(sums[c]), constraint(sums[d]), \
+                 constraint(sums[e]), constraint(sums[f]), constraint(sums[g]), constraint(sums[h])  \
                : "n"(kPart));
-#define FUSOR_READ(a, b, c, d, e, f, g, h)                          \
-  if constexpr (a < kN / 2 && kIsReal<Sum>)                         \
-    FUSOR_READ_AS("=f", a, b, c, d, e, f, g, h)                     \
-  else if constexpr (a < kN / 2)                                    \
-    FUSOR_READ_AS("=r", a, b, c, d, e, f, g, h)
+#define FUSOR_READ(a, b, c, d, e, f, g, h)      \
+  if constexpr (a < kN / 2 && kIsReal<Sum>)     \
+    FUSOR_READ_AS("=f", a, b, c, d, e, f, g, h) \
+  else if constexpr (a < kN / 2)                \
+  FUSOR_READ_AS("=r", a, b, c, d, e, f, g, h)
   FUSOR_EACH_EIGHT(FUSOR_READ)
 #undef FUSOR_READ
 #undef FUSOR_READ_AS
@@ -113,13 +115,13 @@ FUSOR_DEVICE void move_sums() {
 }
 template <int kFrom, int kCount, class Sum>
 FUSOR_DEVICE void read_piece(Sum* sums) {
-#define FUSOR_READ_AS(constraint)                                                                              \
-  asm volatile(                                                                                                \
-      "mov.b32 %0, piece_%8;\nmov.b32 %1, piece_%9;\nmov.b32 %2, piece_%10;\nmov.b32 %3, piece_%11;\n"        \
-      "mov.b32 %4, piece_%12;\nmov.b32 %5, piece_%13;\nmov.b32 %6, piece_%14;\nmov.b32 %7, piece_%15;"          \
-      : constraint(sums[0]), constraint(sums[1]), constraint(sums[2]), constraint(sums[3]), constraint(sums[4]), \
-        constraint(sums[5]), constraint(sums[6]), constraint(sums[7])                                          \
-      : "n"(kFrom), "n"(kFrom + 1), "n"(kFrom + 2), "n"(kFrom + 3), "n"(kFrom + 4), "n"(kFrom + 5),            \
+#define FUSOR_READ_AS(constraint)                                                                      \
+  asm volatile(                                                                                        \
+      "mov.b32 %0, piece_%8;\nmov.b32 %1, piece_%9;\nmov.b32 %2, piece_%10;\nmov.b32 %3, piece_%11;\n" \
+      "mov.b32 %4, piece_%12;\nmov.b32 %5, piece_%13;\nmov.b32 %6, piece_%14;\nmov.b32 %7, piece_%15;" \
+      : constraint(sums[0]), constraint(sums[1]), constraint(sums[2]), constraint(sums[3]),            \
+        constraint(sums[4]), constraint(sums[5]), constraint(sums[6]), constraint(sums[7])             \
+      : "n"(kFrom), "n"(kFrom + 1), "n"(kFrom + 2), "n"(kFrom + 3), "n"(kFrom + 4), "n"(kFrom + 5),    \
         "n"(kFrom + 6), "n"(kFrom + 7))
   if constexpr (kIsReal<Sum>)
     FUSOR_READ_AS("=f");
@@ -182,52 +184,52 @@ FUSOR_DEVICE void clear_sums() {
 #define FUSOR_WGMMA_NEXT(kN, shape, end) \
   "add.s64 a, a, %6;\nadd.s64 b, b, %7;\n" FUSOR_WGMMA_ONE(kN, shape, "a", "b", end)
 
-// The sums of a part (64 x kN) = a (64 rows) * b (kN columns), plus what they were where `accumulate`. Operands
-// of 16 bits may be transposed: their rows (a) or columns (b) are adjacent in shared memory instead of k.
+// The sums of a part (64 x kN) = a (64 rows) * b (kN columns), plus what they were where `accumulate`.
+// Operands of 16 bits may be transposed: their rows (a) or columns (b) are adjacent in shared memory instead
+// of k.
 template <int kN, class A, class B, int kTransposeA, int kTransposeB>
 struct Wgmma;
 
-// A kernel's generated header declares what it uses (codegen/wgmma_instruction): the width, the elements, how PTX
-// names steps, sums and elements, and what follows the operands - whether sums are added to, the signs of real
-// operands, and of 16 bits which are transposed - where a has a descriptor, and where it is in registers.
+// A kernel's generated header declares what it uses (codegen/wgmma_instruction): the width, the elements, how
+// PTX names steps, sums and elements, and what follows the operands - whether sums are added to, the signs of
+// real operands, and of 16 bits which are transposed - where a has a descriptor, and where it is in
+// registers.
 //   issue           32 bytes of k
 //   issue_line      128 bytes, four instructions between which the descriptors advance by kStepA and kStepB
-//   a from registers, 32 bytes of k, or 64: for TF32, thread t holds in a[4 i + 2 u + h] row 16 (t / 32) + t % 32
-//   / 4 + 8 h, element 8 i + 4 u + t % 4 of k; of 16 bits, the pair of elements 16 i + 8 u + 2 (t % 4). Nothing may
-//   change there before wgmma_wait.
-#define FUSOR_WGMMA(kN, A, B, shape, end, end_of_registers)                                                  \
-  template <int kTransposeA, int kTransposeB>                                                                \
-  struct Wgmma<kN, A, B, kTransposeA, kTransposeB> {                                                         \
-    template <int kPart>                                                                                     \
-    FUSOR_DEVICE void issue(u64 a, u64 b, int accumulate) {                                                  \
-      asm volatile(FUSOR_WGMMA_BEGIN FUSOR_WGMMA_ONE(kN, shape, "%4", "%5", end) "}" ::"n"(kPart),           \
-                   "n"(kTransposeA), "n"(kTransposeB), "r"(accumulate), "l"(a), "l"(b));                     \
-    }                                                                                                        \
-    template <int kPart, int kStepA, int kStepB>                                                             \
-    FUSOR_DEVICE void issue_line(u64 a, u64 b, int accumulate) {                                             \
-      asm volatile(FUSOR_WGMMA_BEGIN                                                                         \
-                   ".reg .b64 a, b;\nmov.b64 a, %4;\nmov.b64 b, %5;\n" FUSOR_WGMMA_ONE(kN, shape, "a", "b",   \
-                                                                                      end)                   \
-                       "setp.eq.u32 p, 0, 0;\n" FUSOR_WGMMA_NEXT(kN, shape, end) FUSOR_WGMMA_NEXT(           \
-                           kN, shape, end) FUSOR_WGMMA_NEXT(kN, shape, end) "}" ::"n"(kPart),                \
-                   "n"(kTransposeA), "n"(kTransposeB), "r"(accumulate), "l"(a), "l"(b), "n"(kStepA),         \
-                   "n"(kStepB));                                                                             \
-    }                                                                                                        \
-    template <int kPart>                                                                                     \
-    FUSOR_DEVICE void issue(const u32 (&a)[4], u64 b, int accumulate) {                                      \
-      asm volatile(FUSOR_WGMMA_BEGIN FUSOR_WGMMA_ONE(kN, shape, "{%5, %6, %7, %8}", "%4", end_of_registers)  \
-                       "}" ::"n"(kPart),                                                                     \
-                   "n"(kTransposeA), "n"(kTransposeB), "r"(accumulate), "l"(b), "r"(a[0]), "r"(a[1]),        \
-                   "r"(a[2]), "r"(a[3]));                                                                    \
-    }                                                                                                        \
-    template <int kPart>                                                                                     \
-    FUSOR_DEVICE void issue(const u32 (&a)[8], u64 b, int accumulate) {                                      \
+//   a from registers, 32 bytes of k, or 64: for TF32, thread t holds in a[4 i + 2 u + h] row 16 (t / 32) + t
+//   % 32 / 4 + 8 h, element 8 i + 4 u + t % 4 of k; of 16 bits, the pair of elements 16 i + 8 u + 2 (t % 4).
+//   Nothing may change there before wgmma_wait.
+#define FUSOR_WGMMA(kN, A, B, shape, end, end_of_registers)                                                    \
+  template <int kTransposeA, int kTransposeB>                                                                  \
+  struct Wgmma<kN, A, B, kTransposeA, kTransposeB> {                                                           \
+    template <int kPart>                                                                                       \
+    FUSOR_DEVICE void issue(u64 a, u64 b, int accumulate) {                                                    \
+      asm volatile(FUSOR_WGMMA_BEGIN FUSOR_WGMMA_ONE(kN, shape, "%4", "%5", end) "}" ::"n"(kPart),             \
+                   "n"(kTransposeA), "n"(kTransposeB), "r"(accumulate), "l"(a), "l"(b));                       \
+    }                                                                                                          \
+    template <int kPart, int kStepA, int kStepB>                                                               \
+    FUSOR_DEVICE void issue_line(u64 a, u64 b, int accumulate) {                                               \
+      asm volatile(FUSOR_WGMMA_BEGIN ".reg .b64 a, b;\nmov.b64 a, %4;\nmov.b64 b, %5;\n" FUSOR_WGMMA_ONE(      \
+                       kN, shape, "a", "b", end) "setp.eq.u32 p, 0, 0;\n" FUSOR_WGMMA_NEXT(kN, shape, end)     \
+                       FUSOR_WGMMA_NEXT(kN, shape, end) FUSOR_WGMMA_NEXT(kN, shape, end) "}" ::"n"(kPart),     \
+                   "n"(kTransposeA), "n"(kTransposeB), "r"(accumulate), "l"(a), "l"(b), "n"(kStepA),           \
+                   "n"(kStepB));                                                                               \
+    }                                                                                                          \
+    template <int kPart>                                                                                       \
+    FUSOR_DEVICE void issue(const u32 (&a)[4], u64 b, int accumulate) {                                        \
+      asm volatile(FUSOR_WGMMA_BEGIN FUSOR_WGMMA_ONE(kN, shape, "{%5, %6, %7, %8}", "%4",                      \
+                                                     end_of_registers) "}" ::"n"(kPart),                       \
+                   "n"(kTransposeA), "n"(kTransposeB), "r"(accumulate), "l"(b), "r"(a[0]), "r"(a[1]),          \
+                   "r"(a[2]), "r"(a[3]));                                                                      \
+    }                                                                                                          \
+    template <int kPart>                                                                                       \
+    FUSOR_DEVICE void issue(const u32 (&a)[8], u64 b, int accumulate) {                                        \
       asm volatile(FUSOR_WGMMA_BEGIN                                                                         \
                    ".reg .b64 b;\nmov.b64 b, %4;\n" FUSOR_WGMMA_ONE(kN, shape, "{%5, %6, %7, %8}", "b",      \
                                                                     end_of_registers)                        \
                        "setp.eq.u32 p, 0, 0;\nadd.s64 b, b, 2;\n" FUSOR_WGMMA_ONE(                           \
                            kN, shape, "{%9, %10, %11, %12}", "b", end_of_registers) "}" ::"n"(kPart),        \
                    "n"(kTransposeA), "n"(kTransposeB), "r"(accumulate), "l"(b), "r"(a[0]), "r"(a[1]),        \
-                   "r"(a[2]), "r"(a[3]), "r"(a[4]), "r"(a[5]), "r"(a[6]), "r"(a[7]));                        \
-    }                                                                                                        \
+                   "r"(a[2]), "r"(a[3]), "r"(a[4]), "r"(a[5]), "r"(a[6]), "r"(a[7])); \
+    }                                                                                                          \
   };

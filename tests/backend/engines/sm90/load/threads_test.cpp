@@ -240,8 +240,7 @@ TEST(WgmmaLoader, SiblingsAreLoadedAlike) {
 
 TEST(WgmmaLoader, TextIsTheGoldenText) {
   const Graph graph = product({.m = 515, .n = 777, .fused = true});
-  EXPECT_EQ(test::generated_text(lowerings(graph).front(), 0),
-            test::golden_text("sm90/wgmma/threads"));
+  EXPECT_EQ(test::generated_text(lowerings(graph).front(), 0), test::golden_text("sm90/wgmma/threads"));
 }
 
 TEST(WgmmaLoader, KernelsCompileCleanly) {

@@ -1,0 +1,54 @@
+// Owns the test that attention is one kernel however a user says it: by hand, or as the op.
+#include <gtest/gtest.h>
+
+#include "backend/engines/list.h"
+#include "backend/planner/planner.h"
+#include "codegen/expr_emitter.h"
+#include "tests/backend/engines/ask.h"
+#include "tests/support/attention_graph.h"
+
+namespace fusor {
+namespace {
+
+using test::AttentionCase;
+using test::Mask;
+
+// The structure of the kernel of the attention engine's first candidate for the graph's one fusion.
+std::string structure_of(const Graph& graph) {
+  const DeviceInfo device = DeviceInfo::named("H200");
+  const Graph expanded = expand(graph);
+  const FoldedGraph folded = fold_views(expanded);
+  const std::vector<std::vector<int>> groups = partition(expanded, folded);
+  EXPECT_EQ(groups.size(), 1);
+  const Fusion fusion = make_fusion(expanded, folded, groups.front());
+  const Support support = test::supports(attention_engine(), fusion, device);
+  EXPECT_TRUE(support) << to_string(support.refusal.value_or(Refusal{}));
+  if (!support) return {};
+  const EngineConfig config = test::candidates(attention_engine(), fusion, device).front().config;
+  const Lowered lowered = test::lower(attention_engine(), fusion, config, device);
+  return structure_hash(*std::get<Launch>(lowered.steps.at(0)).source);
+}
+
+Graph by_op(const AttentionCase& c, const SdpaAttributes& attributes) {
+  GraphBuilder g("op");
+  const Tensor q = g.input("q", {c.batch, c.heads, c.queries, c.head}, c.type);
+  const Tensor k = g.input("k", {c.batch, c.heads, c.keys, c.head}, c.type);
+  const Tensor v = g.input("v", {c.batch, c.heads, c.keys, c.value}, c.type);
+  g.output(g.sdpa_fwd(q, k, v, {.attributes = attributes}).o, {.name = "o", .type = c.type});
+  return g.finish();
+}
+
+TEST(Attention, IsOneKernelByHandAndAsAnOp) {
+  const AttentionCase c{.heads = 2};
+  EXPECT_EQ(structure_of(test::attention(c)), structure_of(by_op(c, {.attn_scale = 0.125})));
+}
+
+TEST(Attention, TakesTheOpWithItsMasks) {
+  const AttentionCase c{.heads = 2, .queries = 100, .keys = 140};
+  EXPECT_NE(structure_of(by_op(c, {.attn_scale = 0.125, .right_bound = 0})), "");
+  EXPECT_NE(structure_of(by_op(c, {.attn_scale = 0.125, .left_bound = 30, .right_bound = 0})), "");
+  EXPECT_NE(structure_of(by_op(c, {.alibi_mask = true})), "");
+}
+
+}  // namespace
+}  // namespace fusor
