@@ -428,8 +428,13 @@ class RowSiteWriter {
   bool is_column_store(const Store& store) const {
     return is_reduce(expr_.node(store.node)) && is_column(store.node);
   }
+  // What is the same for all elements of a row may still have a place for each of them.
   bool is_element_store(const Store& store) const {
-    return !is_column_store(store) && place(store.node) == RowPlace::element;
+    if (is_column_store(store)) return false;
+    bool walks_row = place(store.node) == RowPlace::element;
+    for (int axis = site_.kept; axis < expr_.domain.rank(); ++axis)
+      walks_row = walks_row || store.access.strides[axis] != 0;
+    return walks_row;
   }
 
   void write_store(int at, std::string_view count) {

@@ -200,8 +200,14 @@ int Expansion::slice(int x, int64_t axis, int64_t start, int64_t limit) {
   return this->op(op, {x});
 }
 
+// In fp64 where one of them is: a concatenation only moves elements.
 int Expansion::concatenate(const std::vector<int>& xs, int64_t axis) {
-  return xs.size() == 1 ? xs[0] : op(Concatenate{axis}, xs);
+  if (xs.size() == 1) return xs[0];
+  std::vector<int> parts = xs;
+  if (std::ranges::any_of(xs, [&](int x) { return type(x) == DataType::f64; }))
+    for (int& part : parts)
+      if (type(part) != DataType::f64) part = cast(part, DataType::f64);
+  return op(Concatenate{axis}, parts);
 }
 
 void Expansion::result(size_t role, int value) {

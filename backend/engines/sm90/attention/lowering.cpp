@@ -19,6 +19,9 @@ constexpr double kProductFlops = 4096, kExponentials = 16;
 // Instructions of the softmax for a score; measured on an H200 (2026-11): what a tile takes beside its
 // blocks, and a block beside its products and exponentials, for instance two waits for all lanes of a quad.
 constexpr double kSoftmaxSlots = 5.5, kTileCycles = 2000, kBlockCycles = 400;
+// What a block of its own for each tile takes to start; and the pace of uneven tiles that blocks take in
+// turn.
+constexpr double kStartCycles = 1500, kInTurn = 0.95;
 
 void append_map(Parameters& p, const char* name, const Rows& rows, int64_t box) {
   TensorMap map = rows.map;
@@ -50,9 +53,28 @@ int64_t result_vector(const Problem& problem) {
   return vector;
 }
 
+// The product itself in the type in which it leaves: a composite's last step only rounds.
+Expr without_last_rounding(Expr y) {
+  for (int i = 0; i < std::ssize(y.nodes); ++i) {
+    const Node& node = y.node(i);
+    if (node.kind != Node::Kind::pointwise || node.pointwise.mode != PointwiseMode::identity) continue;
+    const int from = node.args[0];
+    int readers = 0;
+    for (const Node& reader : y.nodes) readers += static_cast<int>(std::ranges::count(reader.args, from));
+    for (const Store& store : y.stores) readers += store.node == from ? 1 : 0;
+    if (y.node(from).kind != Node::Kind::input || y.node(from).type != DataType::f32 || readers != 1)
+      continue;
+    y.node(from).type = node.type;
+    for (Node& reader : y.nodes) std::ranges::replace(reader.args, i, from);
+    for (Store& store : y.stores)
+      if (store.node == i) store.node = from;
+  }
+  return without_dead_nodes(y);
+}
+
 std::vector<KernelSite> sites_of(const Problem& problem) {
   const Fusion& fusion = problem.fusion;
-  Expr y = result_site(fusion), score = problem.scores.score;
+  Expr y = without_last_rounding(result_site(fusion)), score = problem.scores.score;
   mark_whole_vectors(fusion, y, last_axis(y), 8);
   if (result_vector(problem) < 8)
     for (Store& store : y.stores) store.access.whole_vectors = false;
@@ -128,11 +150,16 @@ Work cost(const Schedule& schedule) {
   work.dram_bytes = dram_bytes(problem.fusion);
   work.tiles = schedule.tiles() * problem.entries();
   work.stages = 1;
-  work.finish_cycles = kTileCycles + kBlockCycles * blocks / std::max(tiles, 1.0);
+  const bool persistent = knobs.persistent != 0;
+  work.finish_cycles =
+      kTileCycles + (persistent ? 0 : kStartCycles) + kBlockCycles * blocks / std::max(tiles, 1.0);
   // A quarter of the lesser of products and exponentials is not hidden.
   const double products = work.tensor_flops / kProductFlops, exponentials = work.special / kExponentials;
   work.efficiency = std::max(products, exponentials) /
                     (std::max(products, exponentials) + std::min(products, exponentials) / 4);
+  // Tiles of different lengths are shared out more evenly by the hardware than in turn.
+  const bool is_even = problem.scores.bounds.lower.empty() && problem.scores.bounds.upper.empty();
+  if (persistent && !is_even) work.efficiency *= kInTurn;
   return work;
 }
 

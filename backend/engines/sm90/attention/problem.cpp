@@ -18,7 +18,7 @@ constexpr int64_t kMapUnit = 16;  // bytes: what strides and starts of maps are 
 constexpr int64_t kMostHead = 256;
 constexpr int64_t kBarrierBytes = 256;
 // Beside scores, probabilities and sums: rows, bounds, addresses; and what computed scores need.
-constexpr int64_t kOtherRegisters = 40, kScoreRegisters = 24;
+constexpr int64_t kOtherRegisters = 40, kScoreRegisters = 64;
 
 Refusal refuse(const Fusion& fusion, const char* rule, std::string tensor, std::string expected,
                std::string actual, const char* remedy = "") {

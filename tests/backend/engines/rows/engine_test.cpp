@@ -93,6 +93,18 @@ TEST(RowsEngine, RowsThatNobodyHoldsAreReadByEachPhase) {
   for (const EngineCandidate& one : all) EXPECT_EQ(knob(one, "held"), 2);
 }
 
+// The logarithm of a softmax of equal values is one number a row, and a result of elements all the same.
+TEST(RowsEngine, OneValueOfARowIsStoredForEachElement) {
+  GraphBuilder g;
+  const Tensor x = g.input("x", {64, 512}, DataType::f32, {.strides = Strides{1, 0}});
+  const Tensor less = g.sub(x, g.reduce(x, ReductionMode::max, {1}));
+  g.output(g.sub(less, g.log(g.reduce(g.exp(less), ReductionMode::add, {1}))), {.name = "y"});
+  const Fusion fusion = whole(g.finish());
+  const EngineCandidate candidate = test::candidates(rows_engine(), fusion, h200()).front();
+  const Lowered lowered = test::lower(rows_engine(), fusion, candidate.config, h200());
+  EXPECT_THAT(test::generated_text(lowered, 0), testing::HasSubstr("kStoresElements = true"));
+}
+
 TEST(RowsEngine, EveryCandidateLowersToItsOwnSetting) {
   for (const Graph& graph :
        {softmax(DataType::bf16, {640, 4096}, 1), layer_norm_bwd(DataType::bf16, {512, 768}),
