@@ -175,7 +175,7 @@ struct Schedule {
   // --- Costs ---
 
   /// Cycles that a thread spends on one element of the epilogue. This and the efficiencies below are fitted
-  /// to 460 candidates of 34 cases on an H200 (bench/RESULTS.md).
+  /// to 460 candidates of 34 cases on an H200 (bench/HISTORY.md).
   double finish_cycles_per_element() const;
 
   /// Steps of several rows are large and few: while one is multiplied, the others of the ring must come.
