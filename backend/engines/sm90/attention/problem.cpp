@@ -164,7 +164,7 @@ std::variant<Problem, Refusal> problem_of(const Fusion& fusion, const DeviceInfo
                                  {problem.v, v, rank - 2, rank - 1}}) {
     auto rows = rows_of(fusion, operand.site, operand.row_axis, operand.element_axis);
     if (auto* refusal = std::get_if<Refusal>(&rows)) return std::move(*refusal);
-    operand.rows = std::move(std::get<Rows>(rows));
+    operand.rows = std::get<Rows>(rows);
   }
   problem.type = problem.q.map.type;
   if (problem.k.map.type != problem.type || problem.v.map.type != problem.type ||
