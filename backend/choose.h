@@ -28,7 +28,7 @@ struct Choice {
   std::vector<EngineOption> options;
 
   const Fusion& fusion() const { return prepared->fusion(); }
-  /// What the option's engine prepared.
+  /// The fusion as the option's engine prepared it.
   const Prepared& by(const EngineOption& option) const { return prepared->by(*option.engine); }
 };
 

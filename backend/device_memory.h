@@ -24,7 +24,7 @@ class FUSOR_API DeviceMemory {
 
   void* get() const;
   int64_t bytes() const;
-  /// What run() takes as its workspace.
+  /// The address that run() takes as its workspace.
   operator Workspace() const { return {get(), bytes()}; }  // NOLINT(google-explicit-constructor)
 
   /// Copies bytes() bytes from or to the host. copy_to() waits for the stream's work first.

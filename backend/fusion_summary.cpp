@@ -73,7 +73,7 @@ int64_t operand_bytes(const Graph& graph, const PlannedFusion& fusion) {
   return bytes;
 }
 
-/// What bounds the fusion, and the seconds that this alone would take.
+/// The limit that bounds the fusion, and the seconds that this alone would take.
 void set_limit(const DeviceInfo& device, int64_t bytes_an_operand, FusionSummary& summary) {
   double rate = device.fp32_flops;
   std::string what = device.is_cpu() ? "arithmetic" : "CUDA cores";

@@ -82,7 +82,7 @@ class Replanner {
 
   Choices view() const { return {plan_.graph, fold_views(plan_.graph), {}, {}}; }
 
-  // What the plan says, or else what is chosen anew. The notes are not taken from a file: verify() goes by
+  // The plan's choice, or else one made anew. The notes are not taken from a file: verify() goes by
   // them.
   Lowered lower(const Choices& choices, PlannedFusion& planned, PreparedFusion& prepared, size_t i) {
     const EngineConfig& config = planned.config;

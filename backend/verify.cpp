@@ -149,7 +149,7 @@ class SizeOf {
   }
 
  private:
-  // Of more values than 8 bits hold, errors are as good as independent.
+  // Where there are more values than 8 bits hold, errors are as good as independent.
   static constexpr size_t kMostCounted = 1024;
   double largest_ = 0, squares_ = 0;
   int64_t count_ = 0;

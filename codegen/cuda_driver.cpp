@@ -220,7 +220,7 @@ class Module {
   }
 
  private:
-  // Of the 48 KiB that every block may have, a kernel's own arrays take some.
+  // A kernel's static arrays take a part of the 48 KiB that every block may have.
   static constexpr int64_t kAlwaysAllowed = 32 << 10;
   struct Entry {
     CUkernel kernel = nullptr;

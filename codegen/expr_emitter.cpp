@@ -553,7 +553,7 @@ void hash_node(Hasher& hasher, const KernelSite& site, const Node& node) {
   }
 }
 
-// What is a row's value and what an element's.
+// Tells values of a row from values of an element.
 void hash_rows(Hasher& hasher, const KernelSite& site) {
   if (site.kept < 0) return;
   hasher.add(site.kept);

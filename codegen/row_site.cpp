@@ -139,7 +139,7 @@ class RowSiteWriter {
     return fmt::format("args.{} + {}", base, terms);
   }
 
-  // What a load gives, as it is stored; `lanes` is the name of how many it gives.
+  // The text of a load, whose elements stay as stored; `lanes` is the name of how many it gives.
   std::string raw_load(int at, std::string_view lanes, std::string_view count) const {
     const Access& access = expr_.node(at).access;
     const std::string base = load_name(expr_, at), from = address(base, access);
@@ -428,7 +428,7 @@ class RowSiteWriter {
   bool is_column_store(const Store& store) const {
     return is_reduce(expr_.node(store.node)) && is_column(store.node);
   }
-  // What is the same for all elements of a row may still have a place for each of them.
+  // A value that all elements of a row share may still have a place for each of them.
   bool is_element_store(const Store& store) const {
     if (is_column_store(store)) return false;
     bool walks_row = place(store.node) == RowPlace::element;
@@ -479,7 +479,7 @@ class RowSiteWriter {
     line(1, "}}");
   }
 
-  // What is stored once a row.
+  // Writes the stores of one value a row.
   void write_finish_row() {
     begin_function("int W", "void", "finish_row",
                    {"const Args& args", "const Index (&at)[kRank]", "const Row<W>& row"});

@@ -52,7 +52,7 @@ std::vector<ModeParameter> parameters_of(const Pointwise& pointwise);
 /// What the text calls things: loads in0, in1 ..., values v0, v1 ... and stores out0, out1 ... by their
 /// order. Totals are the kernel's, so a reduce node takes no number.
 int value_number(const Expr& expr, int node);
-/// Of a reduce node among them: what sites in phases call it by.
+/// The number by which sites in phases call a reduce node.
 int total_number(const Expr& expr, int node);
 std::string load_name(const Expr& expr, int node);
 std::string store_name(int store);

@@ -128,7 +128,7 @@ class ArgumentBlock {
   std::vector<TensorMap> maps_;
 };
 
-/// What a kernel asks of the driver beside its shape.
+/// Attributes that a launch asks of the driver beside its shape.
 struct LaunchAttributes {
   /// All blocks run at once, or the launch fails: kernels may wait for each other's blocks.
   bool cooperative = false;

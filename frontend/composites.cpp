@@ -19,7 +19,7 @@ Dims from_front(Dims axes, const Tensor& x) {
   return axes;
 }
 
-/// Of an op with the options' name and type.
+/// The options of an op, with the name and type given.
 template <class Options>
 OpOptions common(const Options& options) {
   OpOptions common{.name = options.name};

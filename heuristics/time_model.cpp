@@ -15,7 +15,7 @@ double special_rate(const DeviceInfo& device) { return 16.0 * device.sm_count * 
 
 // A clock that a loaded device keeps, against the one that it states.
 constexpr double kSustained = 0.86;
-// Of 128 bytes a clock and SM, by the fit that bench/HISTORY.md describes.
+// The share of 128 bytes a clock and SM that is reached, by the fit that bench/HISTORY.md describes.
 constexpr double kSharedShare = 0.98;
 
 double shared_rate(const DeviceInfo& device) {

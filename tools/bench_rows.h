@@ -6,7 +6,7 @@
 
 namespace fusor::command {
 
-/// Of a case with is_rows().
+/// The graph of a case with is_rows().
 Graph rows_graph_of(const BenchCase& bench_case);
 
 }  // namespace fusor::command

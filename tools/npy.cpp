@@ -37,7 +37,7 @@ struct Header {
   size_t data_at = 0;
 };
 
-/// What stands behind 'key': in the header, up to the next comma or parenthesis that ends it.
+/// The text behind 'key': in the header, up to the next comma or parenthesis that ends it.
 std::string_view value_of(const std::string& path, std::string_view header, std::string_view key) {
   const size_t at = header.find(fmt::format("'{}':", key));
   if (at == std::string_view::npos) fail("{}: its header has no '{}'", path, key);

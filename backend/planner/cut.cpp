@@ -39,7 +39,7 @@ void keep_operands_with_anchors(const Graph& graph, const FoldedGraph& folded, C
   std::ranges::sort(second);
 }
 
-// Of a chain, the last op before the second contraction is computed in front of its operand, as it would be
+// In a chain, the last op before the second contraction is computed in front of its operand, as it would be
 // if the two had never been one fusion.
 void give_operand_to_second(const Graph& graph, const FoldedGraph& folded, Cut& cut) {
   auto& [first, second] = cut;

@@ -252,7 +252,7 @@ class Partitioner {
       }
   }
 
-  // What others read of these ops is one value a row, and `second` does not wait for them.
+  // Others read only one value a row of these ops, and `second` does not wait for them.
   bool stays_within(const std::vector<int>& ops, int second) const {
     std::vector<int> others;
     for (const int op : ops)
@@ -506,7 +506,7 @@ class Partitioner {
 
   // All ops behind a group's anchors work over its domain, which is the other's too.
   bool all_at_home(int group, int in) const {
-    // What is gathered does not reach an anchor's kernel.
+    // A gathered value does not reach an anchor's kernel.
     if (facts_[group].has_gather && has_anchor(in)) return false;
     const auto is_at_home = [&](int op) {
       return is_contraction(graph_.ops[op].attributes) || before_anchor_[op] || reads_what_is_at_hand(op, in);

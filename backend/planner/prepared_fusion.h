@@ -21,7 +21,7 @@ class PreparedFusion {
 
   /// Null where the engine takes the fusion.
   const Refusal* refusal_of(const Engine& engine) { return std::get_if<Refusal>(&answer_of(engine)); }
-  /// Of an engine that takes the fusion.
+  /// The fusion as prepared by an engine that takes it.
   const Prepared& by(const Engine& engine);
 
  private:

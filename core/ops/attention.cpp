@@ -175,7 +175,7 @@ class Attention {
   int masked(int x, double otherwise) {
     return masks() ? e_.binary_select(x, e_.constant(otherwise), keep_) : x;
   }
-  // Of rows that are queries: the others are `otherwise`.
+  // Keeps x in rows that are queries; the others are `otherwise`.
   int of_live_rows(int x, double otherwise) {
     if (!op_.padding_mask) return x;
     const int row = e_.index(e_.dims(x), queries_axis());

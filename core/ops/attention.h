@@ -14,7 +14,7 @@ enum class DiagonalAlignment : uint8_t { top_left, bottom_right };
 FUSOR_API std::string_view to_string(DiagonalAlignment alignment);
 constexpr int enum_count(DiagonalAlignment) { return 2; }
 
-/// What both directions have in common. Query i of a batch entry attends to key j where j <= i + shift +
+/// The attributes of both directions. Query i of a batch entry attends to key j where j <= i + shift +
 /// right_bound (causal: 0), j > i + shift - left_bound, and both lie within their sequence lengths
 /// (padding_mask). -1: no bound. Scores are attn_scale * q k^T + bias + alibi.
 struct SdpaAttributes {

@@ -43,7 +43,7 @@ class Blocks {
     along[axis_] = dims_[axis_];
     return e_.op(Gather{axis_}, {scale, e_.div(e_.index(along, axis_), e_.integer(size_))});
   }
-  // Of each block, in the form of scales that are split.
+  // One value for each block, in the form of scales that are split.
   int largest(int x) const {
     if (splits_) return e_.reduce(ReductionMode::amax, split(x), axis_ + 1);
     const int64_t whole = dims_[axis_] / size_ * size_;

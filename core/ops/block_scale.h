@@ -7,7 +7,7 @@ namespace fusor {
 
 class Expansion;
 
-/// What both directions have in common: blocks of `block_size` neighbours along `axis`, the last of which may
+/// The attributes of both directions: blocks of `block_size` neighbours along `axis`, the last of which may
 /// be shorter.
 struct BlockScaleAttributes {
   int64_t block_size = 32;

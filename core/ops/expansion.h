@@ -46,7 +46,7 @@ class FUSOR_API Expansion {
   /// By value: a later call here may move the graph's tensors.
   Dims dims(int value) const { return into_.graph.tensors[static_cast<size_t>(value)].dims; }
   DataType type(int value) const { return into_.graph.tensors[static_cast<size_t>(value)].type; }
-  /// Of the op's result of that role, which it wants.
+  /// The dims of the op's result of that role, which it wants.
   Dims result_dims(std::string_view role) const { return dims(op_.outputs[place_of(roles_.outputs, role)]); }
 
   /// fp64 where an operand of the op is, else fp32: the type of constants.

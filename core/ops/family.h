@@ -77,7 +77,7 @@ concept OpFamily = requires(const Family& op, const Family& other, const Call& c
   { op == other } -> std::convertible_to<bool>;
 };
 
-/// What is written in simpler ops.
+/// A family that is written in simpler ops.
 template <class Family>
 concept CompositeFamily = (Family::nature == Nature::composite);
 

@@ -46,7 +46,7 @@ class Sampler {
   const Coordinate& across() const { return at_[0]; }
   const Coordinate& down() const { return at_[1]; }
 
-  // Of nearest one; of bilinear above left, above right, below left, below right.
+  // The neighbours that are read: nearest has one; bilinear above left, above right, below left, below right.
   std::vector<Corner> corners() {
     if (op_.mode == GridMode::nearest)
       return {{pixel(whole(down().pixels, down()), whole(across().pixels, across())), -1}};

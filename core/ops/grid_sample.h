@@ -12,7 +12,7 @@ enum class GridMode : uint8_t { bilinear, nearest };
 FUSOR_API std::string_view to_string(GridMode mode);
 constexpr int enum_count(GridMode) { return 2; }
 
-/// What lies beside the image: zeros, or its nearest pixel.
+/// The values beside the image: zeros, or its nearest pixel.
 enum class GridPadding : uint8_t { zeros, border };
 FUSOR_API std::string_view to_string(GridPadding padding);
 constexpr int enum_count(GridPadding) { return 2; }

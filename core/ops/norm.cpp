@@ -17,7 +17,7 @@ bool has_axes(NormMode norm) {
   return norm == NormMode::layer_norm || norm == NormMode::rms_norm || norm == NormMode::adaptive_layer_norm;
 }
 
-// What is normalized: x as it is, or with its channels split into groups.
+// The tensor that is normalized: x as it is, or with its channels split into groups.
 struct Normalized {
   Dims dims;        // of x, perhaps with split channels
   Dims statistics;  // 1 along the axes that the statistics are taken over

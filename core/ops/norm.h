@@ -9,8 +9,8 @@ namespace fusor {
 
 class Expansion;
 
-/// What the statistics of one element are taken over: layer, adaptive_layer and rms: `axes`; batch: all axes
-/// but the channels (axis 1); instance: the spatial axes; group: the spatial axes and the channels of a
+/// The axes over which an element's statistics are taken: layer, adaptive_layer and rms: `axes`; batch: all
+/// axes but the channels (axis 1); instance: the spatial axes; group: the spatial axes and the channels of a
 /// group.
 enum class NormMode : uint8_t {
   layer_norm,

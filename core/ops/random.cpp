@@ -35,7 +35,7 @@ int element_index(Expansion& e, const Dims& dims) {
   return index < 0 ? e.index(dims, 0) : index;
 }
 
-// Of the index's dims, whatever the rank of the others.
+// The words have the index's dims, whatever the rank of the others.
 int words(Expansion& e, PointwiseMode mode, int seed, int offset, int index) {
   return e.reshape(e.pointwise(mode, {seed, offset, index}), e.dims(index));
 }

@@ -128,7 +128,7 @@ int row_major(Expansion& e, const std::vector<int>& at, const Dims& dims, int in
   return e.binary_select(number, e.integer(-1), inside);
 }
 
-// What the windows of x read.
+// The elements of x that its windows read.
 struct Taps {
   int values;  // [N, C, positions, places], 0 in the padding
   int inside;  // [1, 1, positions, places]

@@ -18,7 +18,7 @@ enum class ResampleMode : uint8_t {
 FUSOR_API std::string_view to_string(ResampleMode mode);
 constexpr int enum_count(ResampleMode) { return 5; }
 
-/// What both directions have in common; x [N, C, spatial...], one entry per spatial dim in each list.
+/// The attributes of both directions; x [N, C, spatial...], one entry per spatial dim in each list.
 /// Pooling: window, stride, pre_padding, post_padding. The padding of avgpool_include_padding counts as
 /// zeros. Interpolation: results of output_size, each from the coordinate (step * i + shift) / denominator of
 /// x, kept inside of x; bilinear between its two neighbours along every dim, nearest at the one below it.

@@ -85,8 +85,8 @@ struct Stack {
   bool reverse = false;
 };
 
-// What one step computes, for the step back: sums before their activations (two of gru's new gate), gates
-// behind them, the states before and after.
+// The values that one step computes, for the step back: sums before their activations (two of gru's new
+// gate), gates behind them, the states before and after.
 struct Step {
   int64_t time = 0;
   std::array<int, 4> sums{}, gates{};

@@ -14,7 +14,7 @@ enum class RnnCell : uint8_t { lstm, gru, rnn_relu, rnn_tanh };
 FUSOR_API std::string_view to_string(RnnCell cell);
 constexpr int enum_count(RnnCell) { return 4; }
 
-/// What both directions have in common. The cells, their weights and the order of their gates (lstm: i, f, g,
+/// The attributes of both directions. The cells, their weights and the order of their gates (lstm: i, f, g,
 /// o; gru: r, z, n) are PyTorch's. Weights of each layer and direction, in the order of their roles:
 /// weight_ih [gates * hidden, inputs], weight_hh [gates * hidden, outputs], with biases bias_ih and bias_hh,
 /// with a projection (lstm) weight_hr [projection_size, hidden]; "_l0", "_l0_reverse", "_l1" ... end their
@@ -39,7 +39,7 @@ struct RnnAttributes {
   int64_t directions() const { return bidirectional ? 2 : 1; }
   int64_t output_size() const { return projection_size > 0 ? projection_size : hidden_size; }
   int64_t gates() const { return cell == RnnCell::lstm ? 4 : cell == RnnCell::gru ? 3 : 1; }
-  /// Of one layer and direction.
+  /// The weights of one layer and direction.
   int64_t weights() const { return 2 + (bias ? 2 : 0) + (projection_size > 0 ? 1 : 0); }
   /// "weight_ih_l0", ...
   std::vector<std::string_view> weight_names() const;

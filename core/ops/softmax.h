@@ -49,7 +49,7 @@ struct SoftmaxBackward {
   friend bool operator==(const SoftmaxBackward&, const SoftmaxBackward&) = default;
 };
 
-/// What both directions of cross-entropy have in common. The target of a row is 1 - label_smoothing at its
+/// The attributes of both directions of cross-entropy. The target of a row is 1 - label_smoothing at its
 /// label, and label_smoothing spread evenly over all classes. Rows whose label is ignore_index count for
 /// nothing.
 struct CrossEntropyAttributes {

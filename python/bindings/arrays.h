@@ -27,7 +27,7 @@ std::string to_string(ArrayType type);
 /// that unsigned integers of as many bits may hold them.
 bool holds(ArrayType got, DataType want);
 
-/// What one array says of itself, for as long as its holder lives. Strides in elements.
+/// The description that an array gives of itself, for as long as its holder lives. Strides in elements.
 struct Array {
   void* pointer = nullptr;
   ArrayType type;

@@ -190,7 +190,7 @@ void bind_types(nb::module_& module) {
 
 NB_MODULE(_fusor, module) {
   namespace nb = nanobind;
-  // What modules still hold when the interpreter ends is no leak of ours to tell the user of.
+  // Objects that modules still hold when the interpreter ends is no leak of ours to tell the user of.
   nb::set_leak_warnings(false);
   module.doc() = "Graphs of deep-learning operations, fused and compiled at run time. See fusor.";
   fusor::python::bind_types(module);

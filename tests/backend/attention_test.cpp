@@ -18,7 +18,7 @@ Tensor real(GraphBuilder& g, const char* name, const Dims& dims) {
   return g.input(name, dims, DataType::f64);
 }
 
-// What a case adds to the options.
+// The operands that a case adds to the options.
 using Configure = std::function<void(GraphBuilder&, SdpaOptions&)>;
 
 struct Attention {

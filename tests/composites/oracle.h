@@ -89,7 +89,7 @@ inline void expect_gradients(std::vector<Operand64> operands, const std::vector<
   for (size_t k = 0; k < of.size(); ++k) {
     std::vector<double>& values = operands[of[k]].values;
     ASSERT_EQ(gradients[k].size(), values.size());
-    // Of long operands some elements stand for all.
+    // In long operands some elements stand for all.
     const size_t step = values.size() / 16 + 1;
     for (size_t i = 0; i < values.size(); i += step) {
       const double before = values[i];

@@ -45,7 +45,7 @@ class Draft {
   int operand_of(const Dims& dims, std::optional<DataType> type = std::nullopt);
   int new_input(const Dims& dims, DataType type);
   int new_scalar(DataType type);
-  /// What operand_of() gives, or every other time -1.
+  /// The result of operand_of(), or every other time -1.
   int optional_operand_of(const Dims& dims) { return random.once_in(2) ? operand_of(dims) : -1; }
 
   /// The compute type for these operands: mostly the default one.

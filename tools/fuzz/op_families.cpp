@@ -359,7 +359,7 @@ struct Proposer<CrossEntropyBackward> {
   }
 };
 
-/// What the directions of a norm have in common.
+/// The attributes of both directions of a norm.
 template <class Op>
 void choose_norm(Random& random, Op& op, const Dims& x) {
   op.norm = static_cast<NormMode>(random.below(enum_count(op.norm)));

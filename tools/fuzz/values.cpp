@@ -487,7 +487,7 @@ AllComputed computed_all(const ResampleForward& op, const Site& site) {
   const double least = std::min(x.least, 0.0), most = std::max(x.most, 0.0);
   switch (op.mode) {
     case ResampleMode::maxpool:
-      // Of values that are not the same everywhere, another one may be the largest.
+      // Where values are not the same everywhere, another one may be the largest.
       if (!x.exact && site.op.outputs.size() > 1 && site.op.outputs[1] >= 0) return std::nullopt;
       return std::vector{chosen(x.least, x.most, x.exact),
                          chosen(0, static_cast<double>(element_count(op.window) - 1), true)};

@@ -36,8 +36,9 @@ struct Values {
 
 /// Of a graph input or scalar.
 Values values_of(const Tensor& tensor);
-/// Of the op's results, each in the type of its tensor; nothing where a right run may differ from the oracle
-/// by more than verify's tolerance: steps read inexact values, ranges overflow or leave a function's domain.
+/// The values of the op's results, each in the type of its tensor; nothing where a right run may differ from
+/// the oracle by more than verify's tolerance: steps read inexact values, ranges overflow or leave a
+/// function's domain.
 std::optional<std::vector<Values>> values_after(const Graph& graph, const Op& op,
                                                 std::span<const Values> inputs);
 /// Whether values_after() has an answer for every op.

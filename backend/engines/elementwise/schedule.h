@@ -15,8 +15,8 @@ namespace fusor {
 /// Shared memory that every device gives a block without being asked.
 inline constexpr int64_t kStaticSharedBytes = 48 * 1024;
 
-/// What a caller may ask for; what is left out is the schedule's choice. What cannot be had is lowered to
-/// what can: a vector that alignment forbids, a split of a reduction that is too short for it.
+/// The settings that a caller may ask for; one left out is the schedule's choice. What cannot be had is
+/// lowered to what can: a vector that alignment forbids, a split of a reduction that is too short for it.
 struct ElementwiseKnobs {
   std::optional<int64_t> vector = {};   ///< elements a vector
   std::optional<int64_t> threads = {};  ///< a block
@@ -85,7 +85,7 @@ struct ElementwiseSchedule {
   int64_t blocks() const;
 };
 
-/// Of one of the problem's sites.
+/// A schedule for one of the problem's sites.
 ElementwiseSchedule schedule_elementwise(const ElementwiseProblem& problem, size_t site,
                                          const ElementwiseKnobs& knobs);
 

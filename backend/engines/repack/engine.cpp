@@ -95,7 +95,7 @@ std::optional<Refusal> refuse_plain(const Problem& problem) {
                  -1};
 }
 
-// Of copies, which the elementwise engine always takes.
+// Copies are always carried out by the elementwise engine.
 std::unique_ptr<const Prepared> prepared_copies(const Fusion& copies, const DeviceInfo& device) {
   return std::get<std::unique_ptr<const Prepared>>(elementwise_engine().prepare(copies, device));
 }

@@ -56,7 +56,7 @@ Traffic traffic_of(const RowsProblem& problem, const RowsSchedule& s, const RowF
       traffic.l2 += s.columns > 0 ? bytes * static_cast<double>(s.grid)
                                   : elements * static_cast<double>(byte_size(node.type));
     } else {
-      // What fits L2 is read from memory once.
+      // Rows that fit L2 are read from memory once.
       const bool stays = bytes < 0.5 * static_cast<double>(problem.device.l2_bytes);
       traffic.dram += bytes * (stays ? 1 : passes);
       traffic.l2 += bytes * passes;

@@ -22,7 +22,7 @@ KernelSource source_of(const RowsProblem& problem, const RowsSchedule& s, const 
   return source;
 }
 
-// Of the vector axis in vectors.
+// The extents, that of the vector axis in vectors.
 Dims extents_of(const RowsProblem& problem, const RowsSchedule& s) {
   Dims extents = problem.domain();
   extents[s.y.vector_axis] = ceil_div(extents[s.y.vector_axis], s.knobs.vector);

@@ -172,7 +172,7 @@ Launch tiled_launch(const TiledProblem& problem, const TiledSchedule& s, const s
                                              {"b_width", problem.load_b.width}});
   source.config.insert(source.config.end(), specific.begin(), specific.end());
   source.config.push_back({"split", s.is_split()});
-  // Of the epilogue; parts are stored as they are.
+  // Vectors of the epilogue; parts are stored as they are.
   source.config.push_back(
       {"vector", s.is_split() ? 16 / byte_size(problem.view.compute) : problem.store.width});
   Parameters p(s.index_bits);

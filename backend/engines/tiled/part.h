@@ -53,7 +53,7 @@ struct TiledProblem {
   TiledProblem(const Fusion& fusion, const DeviceInfo& device, const WidthsOfSites& widths);
 };
 
-/// What a block works on at once. The knobs have these names with "tile_" in front.
+/// The tile that a block works on at once. The knobs have these names with "tile_" in front.
 struct TileShape {
   int64_t m = 64, n = 64, k = 16;
   int64_t elements() const { return m * n; }

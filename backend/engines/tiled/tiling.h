@@ -21,7 +21,7 @@ struct TiledResult {
   bool lines_along_n;        ///< a tile's neighbours in memory; else they run along m
   int index_bits;
 
-  /// What tiled/tiling.cuh reads of the config, and its Problem and its Tiling.
+  /// The values that tiled/tiling.cuh reads of the config, and its Problem and its Tiling.
   std::vector<ConfigValue> config() const;
   void append_to(Parameters& p) const;
 

@@ -55,7 +55,7 @@ struct InRegisters {
       held[unit] = Y::load<kVector>(p.y, at, spot.count);
     }
   }
-  // What was computed from the row is not what the next phase is to keep.
+  // The next phase does not keep values that were computed from the row.
   FUSOR_METHOD void forget() {
     if constexpr (kRepacks && sizeof(Held) % 4 == 0 && alignof(Held) >= 4) {
       constexpr int kWords = sizeof(Held) < 4 ? 1 : sizeof(Held) / 4;

@@ -11,7 +11,7 @@ inline Support supports(const Engine& engine, const Fusion& fusion, const Device
   return Support::yes();
 }
 
-/// Of a fusion that the engine takes, like everything below: otherwise this throws.
+/// Asks about a fusion that the engine takes, like everything below: otherwise this throws.
 inline std::unique_ptr<const Prepared> prepared(const Engine& engine, const Fusion& fusion,
                                                 const DeviceInfo& device) {
   return std::get<std::unique_ptr<const Prepared>>(engine.prepare(fusion, device));

@@ -31,7 +31,7 @@ struct Problem {
       : elements(static_cast<double>(element_count(result_site(fusion).domain))) {}
 };
 
-// What follows from a setting: how often everything is evaluated.
+// The facts of a setting: how often everything is evaluated.
 struct Schedule {
   int64_t evaluations;
 

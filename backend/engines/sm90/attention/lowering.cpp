@@ -14,12 +14,12 @@ namespace {
 constexpr int64_t kWarpgroup = 128;
 constexpr double kLog2e = 1.4426950408889634;
 
-// Of an SM, a clock: dense 16-bit products, and exponentials.
+// An SM's dense 16-bit products and exponentials in a clock.
 constexpr double kProductFlops = 4096, kExponentials = 16;
 // Instructions of the softmax for a score; measured on an H200 (2026-11): what a tile takes beside its
 // blocks, and a block beside its products and exponentials, for instance two waits for all lanes of a quad.
 constexpr double kSoftmaxSlots = 5.5, kTileCycles = 2000, kBlockCycles = 400;
-// What a block of its own for each tile takes to start; and the pace of uneven tiles that blocks take in
+// Cycles that a block for each tile takes to start; and the pace of uneven tiles that blocks take in
 // turn.
 constexpr double kStartCycles = 1500, kInTurn = 0.95;
 

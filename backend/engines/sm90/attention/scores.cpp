@@ -17,7 +17,7 @@ namespace {
 constexpr size_t kMostBounds = 4;
 // Coordinates and bounds beyond this are left to the general way of masking.
 constexpr int64_t kFarthest = 1 << 23;
-// What people write for minus infinity where they fear it.
+// Masks below this stand for minus infinity, which people avoid.
 constexpr double kVeryLow = -1e30;
 
 bool is_pointwise(const Node& node, PointwiseMode mode) {
@@ -232,7 +232,7 @@ Node input_node(int input, const Node& like) {
   return node;
 }
 
-// What yields node `at`.
+// The nodes that node `at` needs, which is yielded.
 Expr part_of(const Expr& site, int at) {
   Expr part = site;
   part.stores.clear();

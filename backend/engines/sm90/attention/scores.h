@@ -32,7 +32,7 @@ struct Bounds {
   std::vector<KeyBound> lower, upper;
 };
 
-/// What the kernel is given in place of the site.
+/// The site taken apart, as the kernel is given it.
 struct Scores {
   Expr score;                   ///< input 0, a product, to the score of a key that the row sees
   Expr rows;                    ///< inputs 0 and 1, the largest score and the sum, to what is stored of a row

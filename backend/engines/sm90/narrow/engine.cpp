@@ -26,7 +26,7 @@ constexpr int64_t kMostSums = 128;  // of a thread, in wgrad
 
 constexpr int64_t kMostStrips = 64;  // of an image
 
-// What `use` gives of the schedule of the fusion's pass.
+// Calls `use` with the schedule of the fusion's pass.
 template <class Use>
 auto with(const Problem& problem, const Knobs& knobs, const Use& use) {
   if (problem.view.op == ContractionOp::fprop) return use(Fprop(problem, knobs));
@@ -162,7 +162,7 @@ class PreparedNarrow final : public Prepared {
     return rows;
   }
 
-  // Of the strips that leave the least to the SM that has most, the longest.
+  // The longest strips among those that leave the least to the busiest SM.
   EngineCandidate best_rows(int64_t tile, const std::vector<int64_t>& offered) const {
     const auto with_rows = [&](int64_t rows) {
       const Knobs knobs{.tile_n = tile, .rows = rows};

@@ -19,7 +19,7 @@
 
 namespace fusor::narrow {
 
-// Of a site over pixels.
+// The axis of pixels along a row.
 inline int pixel_axis(const Expr& site) { return site.domain.rank() - 1; }
 
 struct Knobs {
@@ -41,7 +41,7 @@ struct FpropResult {
   int64_t vector;
 };
 
-/// What a wgrad multiplies the pixels by, without the box.
+/// The gradient that a wgrad multiplies the pixels by, without its box.
 struct Gradient {
   CopiedOperand dy;
   bool planes;

@@ -11,7 +11,7 @@ double halves(const Problem& problem, const Schedule& s) {
   return static_cast<double>(s.tiles * problem.images() * ceil_div(problem.positions, kHalf));
 }
 
-// Of the planes of inputs, that one block of channels reads of an image.
+// The planes of inputs that one block of channels reads of an image.
 int64_t pieces(const Problem& problem) {
   return (problem.steps() * kStep - kEight + problem.window.farthest()) / kPiece + 1;
 }

@@ -215,7 +215,7 @@ struct Problem {
   }
 };
 
-// What the copy engine refuses; or, where that takes all, both operands for the asking.
+// The operands that TMA refuses; or, where it takes all, both operands for the asking.
 inline LoadedByThreads loaded_by_threads(const Problem& problem, const Knobs& knobs) {
   if (problem.needed.any() || knobs.loader.value_or(0) == 0) return problem.needed;
   return {problem.threads_take_both, problem.threads_take_both};

@@ -30,7 +30,7 @@ struct Visible {
     for (int i = 0; i < kUpper; ++i) range.end = min(range.end, upper[i].at(row) + 1);
     return range;
   }
-  // What any of the rows may see: bounds are lines, so their extremes are at the ends.
+  // The keys that any of the rows may see: bounds are lines, so their extremes are at the ends.
   __device__ KeyRange of_any(int row, int last, int keys) const {
     KeyRange range{0, keys};
 #pragma unroll
@@ -39,7 +39,7 @@ struct Visible {
     for (int i = 0; i < kUpper; ++i) range.end = min(range.end, max(upper[i].at(row), upper[i].at(last)) + 1);
     return range;
   }
-  // What all of them see.
+  // The keys that all of them see.
   __device__ KeyRange of_all(int row, int last, int keys) const {
     KeyRange range{0, keys};
 #pragma unroll

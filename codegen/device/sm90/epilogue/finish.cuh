@@ -213,7 +213,7 @@ FUSOR_DEVICE const TensorMap* second_of(const Params& p) {
     return nullptr;
 }
 
-// What a kernel does with the sums of a tile: finish(tile, row, sums), by the store path of the config.
+// The end of a tile, given its sums: finish(tile, row, sums), by the store path of the config.
 // `boxes` and `barriers`: of the consumer, null where it has none.
 template <class Epilogue, class Grid, class Params>
 FUSOR_DEVICE auto make_finisher(const Params& p, const Grid& grid, u8* boxes, BoxBarriers* barriers,
