@@ -371,6 +371,11 @@ Bound bind(const std::shared_ptr<Loaded>& loaded, const nb::args& args, nb::hand
   return bound;
 }
 
+Executable loaded_without_gil(const Plan& plan) {
+  const nb::gil_scoped_release released;
+  return load(plan);
+}
+
 void bind_executable(nb::module_& module) {
   nb::class_<Loaded> bound(module, "Executable", nb::dynamic_attr(),
                            "A plan whose kernels are loaded. run() allocates nothing once it has its "
@@ -442,8 +447,8 @@ void bind_executable(nb::module_& module) {
           read = read_plan(nb::str(text).c_str());
           given = &read;
         }
-        const nb::gil_scoped_release released;
-        return std::make_shared<Loaded>(load(*given));
+        // Loaded makes Python's strings: only the loading itself runs without the GIL.
+        return std::make_shared<Loaded>(loaded_without_gil(*given));
       },
       nb::arg("plan"), nb::sig("def load(plan: Plan | str | os.PathLike) -> Executable"),
       "Loads a plan, or the plan in a file: its kernels come from the cache or are compiled now. A choice "
