@@ -377,6 +377,7 @@ double plan_error(const Case& golden, const Graph& graph) {
 
 /// On this machine's GPU.
 double gpu_error(const Case& golden, const Graph& graph) {
+  cuda::make_current();
   const Buffers buffers(golden, graph);
   const Executable executable = load(build(graph, DeviceInfo::current()));
   std::vector<cuda::DeviceBuffer> device;
