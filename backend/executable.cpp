@@ -1,8 +1,11 @@
 // Owns the loading and the running of plans.
 #include "backend/executable.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstring>
 #include <optional>
 
@@ -10,6 +13,7 @@
 #include "backend/engines/list.h"
 #include "backend/planner/limits.h"
 #include "backend/planning.h"
+#include "backend/profile_times.h"
 #include "backend/reference/reference.h"
 #include "backend/replan.h"
 #include "backend/run_blocks.h"
@@ -17,6 +21,7 @@
 #include "backend/trace.h"
 #include "codegen/cuda_driver.h"
 #include "codegen/kernel_cache.h"
+#include "codegen/nvtx.h"
 #include "core/convert.h"
 #include "core/fail.h"
 
@@ -101,6 +106,28 @@ std::array<std::byte, 8> carried_bytes(const ScalarPatch& patch, const void* hos
   return bytes;
 }
 
+// Seconds of work on a stream between two events, or of calls on the CPU device.
+class Stopwatch {
+ public:
+  explicit Stopwatch(bool on_gpu) {
+    if (on_gpu) events_ = std::make_unique<cuda::Timer>();
+  }
+  template <class Work>
+  void time(Stream stream, Work work) {
+    if (events_) events_->start(stream);
+    const auto start = std::chrono::steady_clock::now();
+    work();
+    call_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    if (events_) events_->stop(stream);
+  }
+  /// Waits for the work.
+  double seconds() const { return events_ ? events_->seconds() : call_; }
+
+ private:
+  std::unique_ptr<cuda::Timer> events_;
+  double call_ = 0;
+};
+
 }  // namespace
 
 struct Executable::Impl {
@@ -108,6 +135,8 @@ struct Executable::Impl {
   int64_t workspace_bytes = 0;
   std::vector<Slot> slots;  // by uid
   std::vector<ReadyStep> steps;
+  std::vector<StepLabel> labels;    // parallel to steps
+  std::vector<std::string> ranges;  // per fusion: what profilers show
   std::optional<AliasRules> aliases;
   std::shared_ptr<void> context;  // that the kernels were loaded into, where the thread had none
   mutable std::optional<RunBlocks> blocks;
@@ -143,9 +172,35 @@ struct Executable::Impl {
   void run_all(std::span<void* const> by_slot, const Workspace& workspace, Stream stream, int* order) const {
     check(by_slot, workspace, order);
     if (traces) trace_run(plan, steps.size());
+    for (size_t i = 0; i < steps.size(); ++i) run_step(i, by_slot, workspace, stream);
+  }
+
+  void run_step(size_t i, std::span<void* const> by_slot, const Workspace& workspace, Stream stream) const {
     auto* const memory = static_cast<std::byte*>(workspace.pointer);
-    for (const ReadyStep& step : steps)
-      std::visit([&](const auto& ready) { run(ready, by_slot, memory, stream); }, step);
+    const nvtx::Range range(ranges[static_cast<size_t>(labels[i].fusion)].c_str());
+    std::visit([&](const auto& ready) { run(ready, by_slot, memory, stream); }, steps[i]);
+  }
+
+  // Whole runs and runs step by step take turns, so that what drifts drifts for both.
+  ProfileTimes times(std::span<void* const> by_slot, const Workspace& workspace, Stream stream, int* order,
+                     const ProfileOptions& options) const {
+    for (int i = 0; i < options.warm_ups; ++i) run_all(by_slot, workspace, stream, order);
+    const bool on_gpu = !plan.device.is_cpu();
+    Stopwatch whole(on_gpu);
+    std::vector<Stopwatch> watches;
+    for (size_t i = 0; i < steps.size(); ++i) watches.emplace_back(on_gpu);
+    ProfileTimes times;
+    for (int i = 0; i < options.runs; ++i) {
+      if (options.before_run) options.before_run();
+      whole.time(stream, [&] { run_all(by_slot, workspace, stream, order); });
+      times.runs.push_back(whole.seconds());
+      if (options.before_run) options.before_run();
+      for (size_t step = 0; step < steps.size(); ++step)
+        watches[step].time(stream, [&] { run_step(step, by_slot, workspace, stream); });
+      std::vector<double>& seconds = times.steps.emplace_back();
+      for (const Stopwatch& watch : watches) seconds.push_back(watch.seconds());
+    }
+    return times;
   }
 
   [[noreturn]] void refuse_alignment(const Slot& slot, const void* pointer) const {
@@ -214,14 +269,14 @@ class Loader {
 
   std::vector<ReadyStep> steps(Trace& trace) {
     std::vector<std::shared_ptr<const KernelSource>> sources;
-    for_each_step([&](const ScheduledFusion&, const Step& step) {
+    for_each_step([&](int, const ScheduledFusion&, const Step& step) {
       if (const auto* launch = std::get_if<Launch>(&step)) sources.push_back(launch->source);
     });
     const auto compiled = compiled_kernels(sources);
     trace.compiled(compiled);
     std::vector<ReadyStep> ready;
     size_t next = 0;
-    for_each_step([&](const ScheduledFusion& scheduled, const Step& step) {
+    for_each_step([&](int, const ScheduledFusion& scheduled, const Step& step) {
       if (const auto* launch = std::get_if<Launch>(&step))
         ready.emplace_back(ready_launch(scheduled, *launch, *compiled[next++]));
       else if (const auto* fill = std::get_if<Fill>(&step))
@@ -233,11 +288,24 @@ class Loader {
     return ready;
   }
 
+  /// Parallel to steps().
+  std::vector<StepLabel> labels() {
+    std::vector<StepLabel> labels;
+    for_each_step([&](int fusion, const ScheduledFusion&, const Step& step) {
+      const auto* launch = std::get_if<Launch>(&step);
+      labels.push_back({fusion, launch != nullptr                    ? launch->entry
+                                : std::holds_alternative<Fill>(step) ? "fill"
+                                                                     : "evaluate"});
+    });
+    return labels;
+  }
+
  private:
   template <class Body>
   void for_each_step(Body body) {
-    for (const ScheduledFusion& scheduled : schedule_.fusions)
-      for (const Step& step : scheduled.lowered.steps) body(scheduled, step);
+    for (size_t i = 0; i < schedule_.fusions.size(); ++i)
+      for (const Step& step : schedule_.fusions[i].lowered.steps)
+        body(static_cast<int>(i), schedule_.fusions[i], step);
   }
 
   Source source_of(const Operand& operand) const {
@@ -328,22 +396,49 @@ int Executable::slot(std::string_view tensor_name) const {
   fail("the plan of '{}' binds no tensor '{}'", impl_->plan.graph.name, tensor_name);
 }
 
-void Executable::run(std::span<const Binding> bindings, Workspace workspace, Stream stream) const {
-  const std::vector<Slot>& slots = impl_->slots;
-  const RunBlocks::Taken block(*impl_->blocks);
-  void** const by_slot = block.get().pointers;
+namespace {
+
+// Pointers by slot; null where no binding has one.
+std::span<void* const> place(std::span<const Binding> bindings, const std::vector<Slot>& slots,
+                             void** by_slot) {
   std::fill_n(by_slot, slots.size(), nullptr);
   for (const Binding& binding : bindings) {
     const auto slot = std::ranges::lower_bound(slots, binding.uid, {}, &Slot::uid);
     if (slot != slots.end() && slot->uid == binding.uid)
       by_slot[slot - slots.begin()] = const_cast<void*>(binding.pointer);
   }
-  impl_->run_all({by_slot, slots.size()}, workspace, stream, block.get().order);
+  return {by_slot, slots.size()};
+}
+
+}  // namespace
+
+void Executable::run(std::span<const Binding> bindings, Workspace workspace, Stream stream) const {
+  const RunBlocks::Taken block(*impl_->blocks);
+  impl_->run_all(place(bindings, impl_->slots, block.get().pointers), workspace, stream, block.get().order);
 }
 
 void Executable::run(std::span<void* const> by_slot, Workspace workspace, Stream stream) const {
   const RunBlocks::Taken block(*impl_->blocks);
   impl_->run_all(by_slot, workspace, stream, block.get().order);
+}
+
+Profile Executable::profile(std::span<const Binding> bindings, Workspace workspace, Stream stream,
+                            const ProfileOptions& options) const {
+  std::vector<void*> by_slot(impl_->slots.size());
+  place(bindings, impl_->slots, by_slot.data());
+  return profile(by_slot, workspace, stream, options);
+}
+
+Profile Executable::profile(std::span<void* const> by_slot, Workspace workspace, Stream stream,
+                            const ProfileOptions& options) const {
+  if (options.runs < 1 || options.warm_ups < 0)
+    fail("profile: {} runs after {} warm-ups; expected at least 1 after 0 or more", options.runs,
+         options.warm_ups);
+  std::optional<cuda::ContextScope> context;
+  if (!impl_->plan.device.is_cpu()) context.emplace();
+  const RunBlocks::Taken block(*impl_->blocks);
+  return profile_of(impl_->plan, impl_->labels,
+                    impl_->times(by_slot, workspace, stream, block.get().order, options));
 }
 
 // What load() is, over given engines.
@@ -365,6 +460,10 @@ Executable ExecutableMaker::load(const Plan& plan, std::span<const Engine* const
   impl->blocks.emplace(impl->slots.size());
   impl->aliases.emplace(impl->plan.graph, schedule, loader.slot_of());
   impl->steps = loader.steps(trace);
+  impl->labels = loader.labels();
+  for (const PlannedFusion& fusion : impl->plan.fusions)
+    impl->ranges.push_back(fmt::format("{}", fmt::join(op_names(impl->plan.graph, fusion), " + ")));
+  nvtx::start();
   impl->traces = trace.is_on();
   trace.loaded(impl->plan);
   return Executable(std::move(impl));

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "backend/profile.h"
 #include "core/api.h"
 #include "core/plan.h"
 
@@ -66,6 +67,14 @@ class FUSOR_API Executable {
   int slot(std::string_view tensor_name) const;
   int slot_count() const;
   void run(std::span<void* const> by_slot, Workspace workspace = {}, Stream stream = nullptr) const;
+
+  /// Runs some times and says where the time goes (backend/profile.h). Times are between events on the
+  /// stream: each kernel's includes what the driver needs between two launches, about a microsecond, and
+  /// launches that would overlap do not. Waits for the stream; not for captures.
+  Profile profile(std::span<const Binding> bindings, Workspace workspace = {}, Stream stream = nullptr,
+                  const ProfileOptions& options = {}) const;
+  Profile profile(std::span<void* const> by_slot, Workspace workspace = {}, Stream stream = nullptr,
+                  const ProfileOptions& options = {}) const;
 
  private:
   friend struct ExecutableMaker;

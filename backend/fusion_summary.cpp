@@ -15,20 +15,7 @@ namespace {
 
 constexpr size_t kMostLine = 119;
 
-// ---- Numbers ----
-
-std::string duration(double seconds) {
-  return seconds < 1e-3 ? fmt::format("{:.2f} us", seconds * 1e6) : fmt::format("{:.3f} ms", seconds * 1e3);
-}
-
-std::string megabytes(double bytes) {
-  constexpr double kMiB = 1 << 20;
-  return bytes < kMiB ? fmt::format("{:.1f} KiB", bytes / 1024) : fmt::format("{:.1f} MiB", bytes / kMiB);
-}
-
-std::string operations(double flops) {
-  return flops < 1e9 ? fmt::format("{:.1f} MFLOP", flops / 1e6) : fmt::format("{:.1f} GFLOP", flops / 1e9);
-}
+// ---- Work ----
 
 std::string shortened(std::string line) {
   if (line.size() > kMostLine) line = line.substr(0, kMostLine - 3) + "...";
@@ -146,8 +133,8 @@ std::string why_apart(const Graph& graph, const PlannedFusion& before, const Pla
   for (std::string& op : op_names(graph, fusion)) both.push_back(std::move(op));
   if (const Decision* decision = smallest_over(decisions, both)) {
     if (decision->whole_seconds > 0)
-      return fmt::format("one fusion would take {}, apart they take {}", duration(decision->whole_seconds),
-                         duration(decision->parts_seconds));
+      return fmt::format("one fusion would take {}, apart they take {}",
+                         short_duration(decision->whole_seconds), short_duration(decision->parts_seconds));
     if (!decision->no_fusion.empty()) return decision->no_fusion;
     for (const EngineAnswer& answer : decision->answers)
       if (!answer.support && answer.engine == fusion.config.engine)
@@ -175,8 +162,33 @@ FusionSummary summary_of(const Candidate& choice, size_t index, const std::vecto
   return summary;
 }
 
-/// "a + b + ... + z (12 ops)" where all names do not fit.
-std::string names_of(const std::vector<std::string>& ops) {
+}  // namespace
+
+FusionSummary fusion_work(const Graph& graph, const PlannedFusion& fusion, const Notes& notes,
+                          const DeviceInfo& device) {
+  FusionSummary summary;
+  summary.ops = op_names(graph, fusion);
+  summary.config = fusion.config;
+  summary.notes = notes;
+  count_work(graph, fusion, summary);
+  set_limit(device, operand_bytes(graph, fusion), summary);
+  return summary;
+}
+
+std::string short_duration(double seconds) {
+  return seconds < 1e-3 ? fmt::format("{:.2f} us", seconds * 1e6) : fmt::format("{:.3f} ms", seconds * 1e3);
+}
+
+std::string short_bytes(double bytes) {
+  constexpr double kMiB = 1 << 20;
+  return bytes < kMiB ? fmt::format("{:.1f} KiB", bytes / 1024) : fmt::format("{:.1f} MiB", bytes / kMiB);
+}
+
+std::string short_flops(double flops) {
+  return flops < 1e9 ? fmt::format("{:.1f} MFLOP", flops / 1e6) : fmt::format("{:.1f} GFLOP", flops / 1e9);
+}
+
+std::string short_names(const std::vector<std::string>& ops) {
   std::string all = fmt::format("{}", fmt::join(ops, " + "));
   if (all.size() <= 100 || ops.size() < 4) return all;
   const auto cut = [](const std::string& name) {
@@ -184,8 +196,6 @@ std::string names_of(const std::vector<std::string>& ops) {
   };
   return fmt::format("{} + {} + ... + {} ({} ops)", cut(ops[0]), cut(ops[1]), cut(ops.back()), ops.size());
 }
-
-}  // namespace
 
 std::vector<FusionSummary> fusion_summaries(const Candidate& choice, const std::vector<Decision>& decisions,
                                             const DeviceInfo& device) {
@@ -199,14 +209,14 @@ std::string to_string(const std::vector<FusionSummary>& fusions) {
   std::string text;
   for (size_t i = 0; i < fusions.size(); ++i) {
     const FusionSummary& fusion = fusions[i];
-    text += shortened(fmt::format("{:>3}  {}", i + 1, names_of(fusion.ops)));
+    text += shortened(fmt::format("{:>3}  {}", i + 1, short_names(fusion.ops)));
     std::string line =
         fmt::format("     {}{}, {} {}", fusion.config.engine, fusion.notes.tf32 ? " in TF32" : "",
-                    duration(fusion.seconds), fusion.measured ? "measured" : "estimated");
+                    short_duration(fusion.seconds), fusion.measured ? "measured" : "estimated");
     if (fusion.seconds > 0)
       line += fmt::format("; {:.0f} % of the limit by {}: {}", 100 * fusion.limit_seconds / fusion.seconds,
-                          fusion.bound, megabytes(fusion.bytes));
-    if (fusion.flops > 0) line += ", " + operations(fusion.flops);
+                          fusion.bound, short_bytes(fusion.bytes));
+    if (fusion.flops > 0) line += ", " + short_flops(fusion.flops);
     if (!fusion.runner_up.empty() && fusion.seconds > 0)
       line += fmt::format("; next {}, {:.1f} x", fusion.runner_up, fusion.runner_up_seconds / fusion.seconds);
     text += shortened(line);

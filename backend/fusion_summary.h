@@ -12,6 +12,18 @@ namespace fusor {
 /// In run order. `decisions` are those that led to the choice.
 std::vector<FusionSummary> fusion_summaries(const Candidate& choice, const std::vector<Decision>& decisions,
                                             const DeviceInfo& device);
+/// The part of a summary that needs no decisions: ops, config, bytes, FLOPs, bound and limit of a fusion of
+/// `graph`.
+FusionSummary fusion_work(const Graph& graph, const PlannedFusion& fusion, const Notes& notes,
+                          const DeviceInfo& device);
+
+/// The forms in which all texts for people give quantities and fusions: "12.30 us", "25.1 MiB", "3.3 GFLOP",
+/// and "a + b + ... + z (12 ops)" where all names do not fit.
+std::string short_duration(double seconds);
+std::string short_bytes(double bytes);
+std::string short_flops(double flops);
+std::string short_names(const std::vector<std::string>& ops);
+
 /// At most three lines of less than 120 characters for each.
 std::string to_string(const std::vector<FusionSummary>& fusions);
 

@@ -39,7 +39,7 @@ endfunction()
 function(fusor_text_writers out root)
   file(GLOB files CONFIGURE_DEPENDS RELATIVE ${root} ${root}/codegen/*.h ${root}/codegen/*.cpp)
   list(FILTER files EXCLUDE REGEX
-    "/(cache_stats|cuda_driver|device_files|disk_cache|kernel_cache|nvrtc|shared_library|without_cuda)[.]")
+    "/(cache_stats|cuda_driver|device_files|disk_cache|kernel_cache|nvrtc|nvtx|shared_library|without_cuda)[.]")
   set(${out} ${files} core/attributes.cpp core/attributes.h core/data_type.cpp core/data_type.h core/expr.cpp
     core/expr.h core/lowered.h core/ops/pointwise.cpp core/ops/pointwise.h PARENT_SCOPE)
 endfunction()

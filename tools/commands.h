@@ -71,6 +71,7 @@ struct Options {
 
 int plan(const Options& options);
 int run(const Options& options);
+int profile(const Options& options);
 int explain(const Options& options);
 int source(const Options& options);
 int candidates(const Options& options);

@@ -86,18 +86,25 @@ void add_seed(CLI::App& part, Options& options) {
       ->type_name("N");
 }
 
-void add_measure_options(CLI::App& part, Options& options) {
+void add_timing_options(CLI::App& part, Options& options, int64_t least_flush) {
   constexpr int64_t kMostFlush = 1 << 20;
+  part.add_option("--runs", options.runs, "Timed runs of each")
+      ->check(whole_number(1, kMostInt))
+      ->type_name("N")
+      ->capture_default_str();
+  part.add_option("--flush", options.flush_mb, "MiB that are read before each run, to empty caches")
+      ->check(whole_number(least_flush, kMostFlush))
+      ->type_name("MIB")
+      ->capture_default_str();
+  add_seed(part, options);
+}
+
+void add_measure_options(CLI::App& part, Options& options) {
   part.add_option("--candidates", options.build.max_candidates, "Most candidates that are measured")
       ->check(whole_number(1, kMostInt))
-      ->type_name("N");
-  part.add_option("--runs", options.runs, "Timed runs of each (default: 50)")
-      ->check(whole_number(1, kMostInt))
-      ->type_name("N");
-  part.add_option("--flush", options.flush_mb, "MiB that are read before each run (default: 512)")
-      ->check(whole_number(1, kMostFlush))
-      ->type_name("MIB");
-  add_seed(part, options);
+      ->type_name("N")
+      ->capture_default_str();
+  add_timing_options(part, options, 1);
 }
 
 void add_bench(CLI::App& app, Options& options, Part& chosen) {
@@ -220,6 +227,12 @@ void define(CLI::App& app, Options& options, Part& chosen) {
       ->type_name("N");
   add_seed(*run, options);
 
+  CLI::App* profile = add_part(app, chosen, "profile",
+                               "Where a run's time goes: each fusion and kernel, measured", command::profile);
+  add_file(*profile, options);
+  add_build_options(*profile, options);
+  add_timing_options(*profile, options, 0);
+
   CLI::App* explain = add_part(
       app, chosen, "explain", "What runs: each fusion's engine, time, bound and runner-up", command::explain);
   add_file(*explain, options);
@@ -278,7 +291,8 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
     if (chosen == nullptr)
       return complain(
-          "say what to do: plan, run, explain, source, candidates, bench, tune, fuzz, doctor or devices (see "
+          "say what to do: plan, run, profile, explain, source, candidates, bench, tune, fuzz, doctor or "
+          "devices (see "
           "--help)",
           fusor::command::kBadInput);
     const int code = chosen(options);

@@ -349,6 +349,27 @@ void launch(Loaded& loaded, void* const* pointers, nb::handle workspace, Stream 
   loaded.workspaces.give_back(std::move(own));
 }
 
+/// Runs without the GIL; `before_run` is called with it.
+Profile profiled(Loaded& loaded, void* const* pointers, nb::handle workspace, Stream stream,
+                 ProfileOptions options, const nb::object& before_run) {
+  if (!before_run.is_none())
+    options.before_run = [&] {
+      const nb::gil_scoped_acquire acquired;
+      before_run();
+    };
+  Hold hold;
+  const bool has_own = workspace.is_none();
+  const Workspace given = has_own ? Workspace() : workspace_of(loaded, workspace, hold);
+  const nb::gil_scoped_release released;
+  const std::span<void* const> by_slot(pointers, loaded.slots.size());
+  if (!has_own) return loaded.executable.profile(by_slot, given, stream, options);
+  DeviceMemory own = loaded.workspaces.take(stream);
+  Profile profile = loaded.executable.profile(by_slot, own.get() == nullptr ? Workspace() : Workspace(own),
+                                              stream, options);
+  loaded.workspaces.give_back(std::move(own));
+  return profile;
+}
+
 /// Arrays that were checked once.
 struct Bound {
   std::shared_ptr<Loaded> loaded;
@@ -369,6 +390,31 @@ Bound bind(const std::shared_ptr<Loaded>& loaded, const nb::args& args, nb::hand
   for (size_t i = 0; i < loaded->slots.size(); ++i)
     bound.arrays.push_back(nb::borrow(bound.run->arrays()[i]));
   return bound;
+}
+
+void bind_profile(nb::module_& module) {
+  nb::class_<StepProfile>(module, "StepProfile", "One kernel, fill, or (CPU device) evaluation of a fusion.")
+      .def_ro("name", &StepProfile::name)
+      .def_ro("seconds", &StepProfile::seconds);
+  nb::class_<FusionProfile>(module, "FusionProfile", "The times of one fusion, beside what they could be.")
+      .def_ro("ops", &FusionProfile::ops)
+      .def_ro("config", &FusionProfile::config)
+      .def_ro("seconds", &FusionProfile::seconds)
+      .def_ro("estimated_seconds", &FusionProfile::estimated_seconds, "0 where there is no estimate.")
+      .def_ro("bytes", &FusionProfile::bytes, "Read and written at least.")
+      .def_ro("flops", &FusionProfile::flops, "Of its contractions.")
+      .def_ro("bound", &FusionProfile::bound)
+      .def_ro("limit_seconds", &FusionProfile::limit_seconds)
+      .def_prop_ro("fraction_of_limit", &FusionProfile::fraction_of_limit)
+      .def_ro("steps", &FusionProfile::steps);
+  nb::class_<Profile>(module, "Profile", "Where the time of a run goes; str() is a table.")
+      .def_ro("graph", &Profile::graph)
+      .def_ro("device", &Profile::device)
+      .def_ro("runs", &Profile::runs)
+      .def_ro("seconds", &Profile::seconds, "Of a whole run, timed apart from its steps.")
+      .def_ro("estimated_seconds", &Profile::estimated_seconds)
+      .def_ro("fusions", &Profile::fusions)
+      .def("__str__", [](const Profile& self) { return to_string(self); });
 }
 
 Executable loaded_without_gil(const Plan& plan) {
@@ -427,6 +473,26 @@ void bind_executable(nb::module_& module) {
           nb::arg("named"), nb::sig("def bind(self, *arrays, workspace=None, stream=None, **named) -> Bound"),
           "Checks the arrays once, as run() does, and keeps them: a call of the result runs them again, at "
           "the cost of the launches.")
+      .def(
+          "profile",
+          [](Loaded& self, const nb::args& args, nb::handle workspace, nb::handle stream, int runs,
+             int warm_ups, nb::object before_run, const nb::kwargs& named) {
+            Run run(self.slots.size());
+            collect(self, args, named, run);
+            return profiled(self, run.pointers(), workspace, stream_of(stream), {runs, warm_ups, {}},
+                            before_run);
+          },
+          nb::arg("arrays"), nb::arg("workspace") = nb::none(), nb::arg("stream") = nb::none(),
+          nb::arg("runs") = 20, nb::arg("warm_ups") = 3, nb::arg("before_run") = nb::none(), nb::arg("named"),
+          nb::sig(
+              "def profile(self, *arrays, workspace=None, stream=None, runs: int = 20, warm_ups: int = 3, "
+              "before_run: object = None, **named) -> Profile"),
+          "Runs some times and says where the time goes: each fusion's and kernel's median seconds beside "
+          "its "
+          "estimate, bytes, FLOPs and the device's limit. Arrays as for run(). On a GPU times are between "
+          "events: about a microsecond of each is the driver's. `before_run` is called before each timed "
+          "run, "
+          "to empty caches for example. Waits for the stream.")
       .def("__repr__", [](const Loaded& self) {
         return fmt::format("<fusor.Executable of '{}' on {}: {}>", self.executable.plan().graph.name,
                            self.device().name, names_of(self));
@@ -594,6 +660,7 @@ void bind_verify(nb::module_& module) {
 
 void bind_run(nb::module_& module) {
   bind_memory(module);
+  bind_profile(module);
   bind_executable(module);
   bind_verify(module);
 }

@@ -200,5 +200,27 @@ class Verify(unittest.TestCase):
         self.assertEqual(report.outputs[0].wrong_at, (1, 2))
 
 
+class Profiles(unittest.TestCase):
+    def test_a_profile_tells_fusions_and_limits(self):
+        x, w, b, _ = linear_arrays()
+        y = numpy.empty((4, 16), numpy.float32)
+        calls = []
+        profile = linear().profile(x, w, b, y, runs=3, warm_ups=0, before_run=lambda: calls.append(1))
+        self.assertEqual(profile.runs, 3)
+        self.assertEqual(len(calls), 6)
+        (fusion,) = profile.fusions
+        self.assertEqual(fusion.config.engine, "cpu")
+        self.assertEqual(fusion.flops, 2 * 4 * 8 * 16)
+        self.assertEqual([step.name for step in fusion.steps], ["evaluate"])
+        self.assertGreater(fusion.fraction_of_limit, 0)
+        self.assertIn("of the limit", str(profile))
+
+    def test_what_before_run_raises_is_raised(self):
+        x, w, b, _ = linear_arrays()
+        y = numpy.empty((4, 16), numpy.float32)
+        with self.assertRaises(ZeroDivisionError):
+            linear().profile(x, w, b, y, before_run=lambda: 1 / 0)
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -79,6 +79,20 @@ TEST_F(Command, PlansAreSavedAndRun) {
   EXPECT_EQ(run.code, 0) << run.err;
 }
 
+TEST_F(Command, ProfileTellsEachFusionsTimeAndLimit) {
+  const std::string line = "profile " FUSOR_TEST_DIR
+                           "/../../samples/graphs/resnet50_bottleneck_n1.json --device cpu "
+                           "--runs 2 --flush ";
+  const Outcome text = fusor(line + "1");
+  EXPECT_EQ(text.code, 0) << text.err;
+  EXPECT_THAT(text.out, HasSubstr("medians of 2 runs"));
+  EXPECT_THAT(text.out, HasSubstr("of the limit by"));
+  EXPECT_THAT(text.out, HasSubstr("caches were emptied before each run by reading 1.0 MiB"));
+  const Outcome json = fusor(line + "0 --json");
+  EXPECT_THAT(json.out, HasSubstr("\"fraction_of_limit\": "));
+  EXPECT_THAT(json.out, HasSubstr("\"name\": \"evaluate\""));
+}
+
 TEST_F(Command, SeedsChooseTheInputs) {
   const std::string line = "run " + graph("matmul") + " --device cpu --verify --json --seed ";
   const auto figures = [](const Outcome& outcome) {
@@ -177,7 +191,7 @@ TEST_F(Command, MistakesAreOneLineOnStandardError) {
     EXPECT_THAT(outcome.err, MatchesRegex("fusor: [^\n]+\n")) << arguments;
     EXPECT_THAT(outcome.err, HasSubstr(message)) << arguments;
   };
-  expect("", "say what to do: plan, run");
+  expect("", "say what to do: plan, run, profile");
   expect("dance", "dance");
   expect("run", "FILE is required");
   expect("run " + graph("matmul") + " --repeat 0",
