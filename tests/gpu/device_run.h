@@ -59,7 +59,8 @@ class DeviceRun {
 
 /// Runs the graph and expects agreement with the oracle and untouched poison.
 void expect_correct(const Graph& graph, const std::string& what);
-/// The same for every candidate within the options.
+/// The same for the first candidate within the options and one in three of the others
+/// (tests/support/sample.h).
 void expect_every_candidate_correct(const Graph& graph, const std::string& what,
                                     const PlannerOptions& options = {});
 

@@ -20,9 +20,9 @@
 #include "codegen/expr_emitter.h"
 #include "codegen/nvrtc.h"
 #include "core/environment.h"
-#include "core/hash.h"
 #include "core/parallel.h"
 #include "tests/backend/engines/ask.h"
+#include "tests/support/sample.h"
 
 namespace fusor::test {
 
@@ -91,20 +91,9 @@ inline double expect_compiled(const KernelCase& one) {
   return report.milliseconds;
 }
 
-/// One kernel in kSampleShare is compiled, drawn by its text and a fixed seed, and the first of every list.
-/// FUSOR_TEST_ALL=1 (tools/test.sh --all) compiles every kernel.
-inline constexpr uint64_t kSampleShare = 4;
-inline constexpr int64_t kSampleSeed = 20261122;
-
+/// One kernel in four is compiled, and the first of every list (tests/support/sample.h).
 inline bool is_sampled(const KernelCase& one) {
-  if (std::getenv("FUSOR_TEST_ALL") != nullptr) return true;
-  const std::string hash = Hasher()
-                               .add(kSampleSeed)
-                               .add(one.source->root)
-                               .add(emit_header(*one.source))
-                               .add(one.source->target)
-                               .hex();
-  return std::stoull(hash.substr(0, 8), nullptr, 16) % kSampleShare == 0;
+  return is_sampled(one.source->root + emit_header(*one.source) + one.source->target, 4);
 }
 
 inline void expect_all_compiled(std::vector<KernelCase> cases) {
