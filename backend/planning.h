@@ -41,4 +41,16 @@ struct PlannedKernel {
 /// made anew first, as load() does.
 std::vector<PlannedKernel> kernels(const Plan& plan);
 
+/// A kernel as a person reads it, with the user's names as comments.
+struct KernelText {
+  int fusion = 0;  ///< index into Plan::fusions
+  std::string entry;
+  std::string header;     ///< comments: the kernel, its fusion and engine, and the command
+  std::string command;    ///< that compiles `text` alone, as "kernel.cu"
+  std::string generated;  ///< the generated header: configuration, parameters, sites
+  std::string text;       ///< the device files with the generated header in its place
+};
+/// Every distinct kernel of the plan. Names no file of this machine.
+std::vector<KernelText> kernel_texts(const Plan& plan);
+
 }  // namespace fusor

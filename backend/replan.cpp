@@ -93,7 +93,8 @@ class Replanner {
       plan_.notes.join(prepared.by(*engine).notes());
       return lowered;
     }
-    const std::string names = fmt::format("fusion {} ({})", i, fmt::join(prepared.fusion().op_names, " + "));
+    const std::string names =
+        fmt::format("fusion {} ({})", i + 1, fmt::join(prepared.fusion().op_names, " + "));
     const Choice anew = choose_one(choices, planned.ops, plan_.device, options_);
     if (anew.options.empty()) fail("{}: {}, and no engine takes it whole", names, problem);
     plan_.remarks.push_back(fmt::format("{} was chosen anew: {}", names, problem));

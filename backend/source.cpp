@@ -89,25 +89,34 @@ std::string operand_name(const Fusion& fusion, int operand) {
 
 }  // namespace
 
-std::string source(const Plan& unchecked) {
+std::vector<KernelText> kernel_texts(const Plan& unchecked) {
   LoweredPlan lowered = lowered_plan(unchecked);
-  std::string out;
+  std::vector<KernelText> texts;
   std::set<std::string> shown;
   for (const PlannedKernel& kernel : kernels_of(std::move(lowered.fusions))) {
-    const KernelSource& text = *kernel.launch.source;
-    if (!shown.insert(structure_hash(text)).second) continue;
+    const KernelSource& source = *kernel.launch.source;
+    if (!shown.insert(structure_hash(source)).second) continue;
     const Fusion& fusion = kernel.description;
     const SourceNames names{[&](int operand) { return operand_name(fusion, operand); },
                             [&](int op) { return fusion.op_name(op); }};
-    out += fmt::format("// kernel '{}' of fusion {}: {}\n", kernel.launch.entry, kernel.fusion,
-                       fmt::join(fusion.op_names, " + "));
-    out += fmt::format("// engine {}\n", to_string(lowered.plan.fusions[kernel.fusion].config));
-    out += fmt::format("// compile alone: nvcc -x cu -cubin {} kernel.cu\n",
-                       fmt::join(nvrtc::language_options(text.target), " "));
-    Inliner(emit_header(text, &names)).append(fmt::format("codegen/device/{}", text.root), out);
-    out += '\n';
+    KernelText& text = texts.emplace_back();
+    text.fusion = kernel.fusion;
+    text.entry = kernel.launch.entry;
+    text.command =
+        fmt::format("nvcc -x cu -cubin {} kernel.cu", fmt::join(nvrtc::language_options(source.target), " "));
+    text.header = fmt::format("// kernel '{}' of fusion {}: {}\n// engine {}\n// compile alone: {}\n",
+                              text.entry, kernel.fusion + 1, fmt::join(fusion.op_names, " + "),
+                              to_string(lowered.plan.fusions[kernel.fusion].config), text.command);
+    text.generated = emit_header(source, &names);
+    Inliner(text.generated).append(fmt::format("codegen/device/{}", source.root), text.text);
   }
-  return out;
+  return texts;
+}
+
+std::string source(const Plan& plan) {
+  std::string all;
+  for (const KernelText& kernel : kernel_texts(plan)) all += kernel.header + kernel.text + '\n';
+  return all;
 }
 
 }  // namespace fusor

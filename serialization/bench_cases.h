@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -9,11 +10,12 @@
 
 #include "core/data_type.h"
 #include "core/dims.h"
+#include "core/graph.h"
 
 namespace fusor {
 
-/// A contraction with what is fused around it, in the words of a table. tools/bench_graph.h makes a Graph of
-/// it.
+/// A contraction with what is fused around it, in the words of a table (tools/bench_graph.h makes a Graph of
+/// it), or a graph from a file.
 struct BenchCase {
   enum class Op : uint8_t {
     matmul,
@@ -53,11 +55,15 @@ struct BenchCase {
   bool short_sums = false;     ///< of fp8 products, as the peers' are
   int64_t max_workspace = -1;  ///< bytes; -1: no limit
 
+  std::shared_ptr<const Graph>
+      graph;  ///< of a case that is a graph's file; then only id, group, about and type are filled in
+
   bool is_conv() const { return op >= Op::conv_fprop && op <= Op::conv_wgrad; }
   bool is_rows() const { return op >= Op::softmax; }
 };
 
-/// The rows of a file, in order. Throws Error{bad_input} that names the place.
+/// The rows of a file, in order; of a graph or a plan, the one case that it is. Throws Error{bad_input} that
+/// names the place.
 std::vector<BenchCase> bench_cases_from_json(std::string_view text);
 std::vector<BenchCase> read_bench_cases(const std::string& path);
 

@@ -5,6 +5,7 @@
 #include "serialization/bench_cases.h"
 #include "serialization/documents.h"
 #include "serialization/json_fields.h"
+#include "serialization/serialization.h"
 
 namespace fusor {
 
@@ -114,11 +115,34 @@ BenchCase parse_case(const JsonReader& row) {
   return parsed;
 }
 
+/// The type that the graph's first contraction reads, or of its first tensor.
+DataType type_of(const Graph& graph) {
+  for (const Op& op : graph.ops)
+    if (is_contraction(op.attributes)) return graph.tensors[static_cast<size_t>(op.inputs[0])].type;
+  return graph.tensors.empty() ? DataType::f32 : graph.tensors.front().type;
+}
+
+BenchCase case_of(Graph graph) {
+  BenchCase made;
+  made.id = graph.name;
+  made.group = "graph";
+  made.about = "a graph's file";
+  made.type = type_of(graph);
+  made.tf32 = graph.precision >= Precision::allow_tf32;
+  made.graph = std::make_shared<const Graph>(std::move(graph));
+  return made;
+}
+
 }  // namespace
 
 std::vector<BenchCase> bench_cases_from_json(std::string_view text) {
   const Json document = parse_json(text);
   const JsonReader reader(document);
+  if (reader.has("kind") && reader.at("kind").name() != "bench_cases") {
+    std::variant<Graph, Plan> read = graph_or_plan_from_json(text);
+    auto* graph = std::get_if<Graph>(&read);
+    return {case_of(graph != nullptr ? std::move(*graph) : std::move(std::get<Plan>(read).graph))};
+  }
   expect_header(reader, "bench_cases");
   reader.expect_keys({"format", "kind", "about", "cases"});
   const JsonReader rows = reader.at("cases");

@@ -19,8 +19,10 @@
 #include "tools/bench_check.h"
 #include "tools/bench_graph.h"
 #include "tools/commands.h"
+#include "tools/input.h"
 #include "tools/measure.h"
 #include "tools/print.h"
+#include "tools/progress.h"
 #include "tools/run_buffers.h"
 
 namespace fusor::command {
@@ -31,7 +33,7 @@ namespace fs = std::filesystem;
 
 // ---- which cases ----
 
-bool names_a_file(const std::string& word) { return word.ends_with(".json"); }
+bool names_a_file(const std::string& word) { return word.ends_with(".json") || word == "-"; }
 
 /// The files that were named, else all of the folder, in the order of their names.
 std::vector<std::string> case_files(const BenchOptions& options) {
@@ -57,7 +59,7 @@ bool is_meant(const BenchCase& row, const std::string& word) {
 std::vector<BenchCase> chosen_cases(const BenchOptions& options) {
   std::vector<BenchCase> all;
   for (const std::string& file : case_files(options))
-    for (BenchCase& row : read_bench_cases(file)) all.push_back(std::move(row));
+    for (BenchCase& row : read_bench_cases(input_path(file))) all.push_back(std::move(row));
   std::vector<std::string> words = options.cases;
   std::erase_if(words, names_a_file);
   for (const std::string& word : words)
@@ -292,9 +294,12 @@ int measure_all(const std::vector<BenchCase>& cases, const DeviceInfo& device, c
   Regret regret;
   for (const BenchCase& row : cases) {
     try {
+      std::optional<Busy> busy(std::in_place, fmt::format("{}: planning and compiling", row.id));
       LoadedCase loaded(row, device, options);
-      for (const Report& line : loaded.report(flush, options.runs, options.bench.verify, wrong))
-        print(to_json_line(line));
+      busy->now(fmt::format("{}: checking and timing", row.id));
+      const std::vector<Report> lines = loaded.report(flush, options.runs, options.bench.verify, wrong);
+      busy.reset();
+      for (const Report& line : lines) print(to_json_line(line));
       if (options.bench.all_candidates) regret.add(loaded);
     } catch (const Error& error) {
       ++wrong;

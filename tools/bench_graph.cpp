@@ -167,6 +167,7 @@ class CaseGraph {
 }  // namespace
 
 Graph graph_of(const BenchCase& bench_case) {
+  if (bench_case.graph) return *bench_case.graph;
   return bench_case.is_rows() ? rows_graph_of(bench_case) : CaseGraph(bench_case).build();
 }
 
@@ -177,6 +178,7 @@ BenchCase variant_of(const BenchCase& bench_case, int variant) {
   const int64_t offset = kOffsets[static_cast<size_t>(variant) / kQuarters.size() % kOffsets.size()];
   const auto scaled = [quarters](int64_t extent) { return std::max<int64_t>(1, extent * quarters / 4); };
   BenchCase varied = bench_case;
+  if (varied.graph) return varied;
   if (varied.is_rows()) {
     varied.x[0] = scaled(varied.x[0]) + offset;
     return varied;

@@ -51,19 +51,18 @@ struct Options {
   bool json = false;   ///< one JSON document on standard output instead of text
   std::string file;    ///< a graph or a plan
   BuildOptions build;
-  // explain
-  bool all = false;
-  // plan
-  std::string output;
-  std::optional<size_t> candidate;
-  // run
-  bool verify = false;
-  std::vector<std::string> inputs, outputs;  ///< "NAME=FILE.npy"
-  int repeat = 1;
+  bool all = false;                          ///< explain
+  bool generated = false;                    ///< source: without the device files around the generated header
+  bool verify = false;                       ///< run
+  std::string html, dot, onnx;               ///< explain: files to write
+  std::string output;                        ///< plan: a file; source: a folder
+  std::optional<size_t> candidate;           ///< plan
+  std::vector<std::string> inputs, outputs;  ///< run: "NAME=FILE.npy"
+  int fusion = 0;                            ///< source: as explain numbers them, from 1; 0: all
+  int repeat = 1;                            ///< run
   uint64_t seed = 1;
-  // bench, tune
-  int runs = 50;           ///< of each candidate
-  int64_t flush_mb = 512;  ///< read before each run
+  int runs = 50;           ///< profile, bench, tune: of each candidate
+  int64_t flush_mb = 512;  ///< profile, bench, tune: read before each run
   BenchOptions bench;
   TuneOptions tune;
   FuzzOptions fuzz;
@@ -78,6 +77,7 @@ int candidates(const Options& options);
 int bench(const Options& options);
 int tune(const Options& options);
 int fuzz(const Options& options);
+int engines(const Options& options);
 int doctor(const Options& options);
 int devices(const Options& options);
 

@@ -32,6 +32,7 @@ struct Cache {
 
 struct Findings {
   bool gpu = false;
+  std::vector<Problem> remarks;  ///< nothing to fix
   Library driver, nvrtc;
   std::vector<DeviceInfo> devices;
   std::vector<int> targets;
@@ -43,9 +44,12 @@ void look_at_driver(Findings& found) {
   std::string problem;
   found.gpu = cuda::available(&problem);
   if (!found.gpu) {
-    found.problems.push_back(
-        {"no GPU: " + problem,
-         "graphs run on the CPU; plans and kernels for any GPU can still be made with --device"});
+    // A machine without a GPU is healthy; one with a GPU that cannot be used, or a driver that was asked for,
+    // is not.
+    const bool is_broken = environment::libcuda() || std::filesystem::exists("/dev/nvidiactl");
+    (is_broken ? found.problems : found.remarks)
+        .push_back({"no GPU: " + problem,
+                    "graphs run on the CPU; plans and kernels for any GPU can still be made with --device"});
     return;
   }
   found.driver = {cuda::driver_version(), cuda::library_path()};
@@ -122,19 +126,26 @@ std::string findings_text(const Findings& found) {
                         size(found.cache.bytes), size(environment::cache_limit_bytes()));
   for (const Problem& problem : found.problems)
     text += fmt::format("missing: {}\n  this means: {}\n", problem.what, problem.means);
-  return text + (found.problems.empty() ? "nothing is missing\n" : "");
+  for (const Problem& remark : found.remarks)
+    text += fmt::format("{}\n  this means: {}\n", remark.what, remark.means);
+  return text + (found.problems.empty() ? "nothing needs fixing\n" : "");
 }
 
 Report library_report(const Library& library) {
   return Report::object().set("version", library.version).set("path", library.path);
 }
 
+Report problems_report(const std::vector<Problem>& problems) {
+  Report list = Report::list();
+  for (const Problem& problem : problems)
+    list.add(Report::object().set("what", problem.what).set("means", problem.means));
+  return list;
+}
+
 Report findings_report(const Findings& found) {
-  Report devices = Report::list(), targets = Report::list(), problems = Report::list();
+  Report devices = Report::list(), targets = Report::list();
   for (const DeviceInfo& device : found.devices) devices.add(Report::object().set_fields(device));
   for (const int target : found.targets) targets.add(fmt::format("sm_{}", target));
-  for (const Problem& problem : found.problems)
-    problems.add(Report::object().set("what", problem.what).set("means", problem.means));
   Report report = Report::object();
   report.set("library", kLibraryVersion).set("gpu", found.gpu);
   report.set("driver", library_report(found.driver)).set("devices", std::move(devices));
@@ -145,7 +156,8 @@ Report findings_report(const Findings& found) {
                           .set("bytes", found.cache.bytes)
                           .set("limit_bytes", environment::cache_limit_bytes()));
   report.set("cpu", Report::object().set_fields(DeviceInfo::cpu()));
-  return report.set("problems", std::move(problems));
+  return report.set("problems", problems_report(found.problems))
+      .set("remarks", problems_report(found.remarks));
 }
 
 std::string device_line(const DeviceInfo& device) {

@@ -6,8 +6,10 @@
 
 namespace fusor::command {
 
+std::string input_path(const std::string& file) { return file == "-" ? "/dev/stdin" : file; }
+
 Input read_input(const Options& options) {
-  std::variant<Graph, Plan> read = read_graph_or_plan(options.file);
+  std::variant<Graph, Plan> read = read_graph_or_plan(input_path(options.file));
   if (auto* graph = std::get_if<Graph>(&read))
     return {std::move(*graph), std::nullopt,
             DeviceInfo::named(options.device.empty() ? "current" : options.device)};

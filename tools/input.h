@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include "core/plan.h"
 #include "tools/commands.h"
@@ -16,6 +17,8 @@ struct Input {
   DeviceInfo device;
 };
 
+/// The path of a FILE: "-" is standard input.
+std::string input_path(const std::string& file);
 Input read_input(const Options& options);
 
 }  // namespace fusor::command

@@ -14,6 +14,7 @@
 
 #include "backend/user_tuning.h"
 #include "core/error.h"
+#include "serialization/report.h"
 #include "serialization/serialization.h"
 #include "tools/commands.h"
 
@@ -61,14 +62,34 @@ CLI::Validator not_empty() {
 constexpr int64_t kMostInt = std::numeric_limits<int>::max(),
                   kMostInt64 = std::numeric_limits<int64_t>::max();
 
+void add_json(CLI::App& part, Options& options) {
+  part.add_flag("--json", options.json, "One JSON document on standard output, errors too");
+}
+
+void add_device(CLI::App& part, Options& options) {
+  part.add_option("--device", options.device,
+                  "A profile (H200), architecture (hopper), target (sm_90), cpu, current, or a JSON file; "
+                  "default: the plan's, else current")
+      ->check(not_empty());
+}
+
 CLI::App* add_part(CLI::App& app, Part& chosen, const char* name, const char* help, Part part) {
   CLI::App* sub = app.add_subcommand(name, help);
   sub->callback([&chosen, part] { chosen = part; });
   return sub;
 }
 
+/// A part that looks at a device and may print JSON.
+CLI::App* add_device_part(CLI::App& app, Options& options, Part& chosen, const char* name, const char* help,
+                          Part part) {
+  CLI::App* sub = add_part(app, chosen, name, help, part);
+  add_device(*sub, options);
+  add_json(*sub, options);
+  return sub;
+}
+
 void add_file(CLI::App& part, Options& options) {
-  part.add_option("FILE", options.file, "A graph or plan, as JSON")->required();
+  part.add_option("FILE", options.file, "A graph or plan, as JSON; - is standard input")->required();
 }
 
 void add_build_options(CLI::App& part, Options& options) {
@@ -83,7 +104,8 @@ void add_build_options(CLI::App& part, Options& options) {
 void add_seed(CLI::App& part, Options& options) {
   part.add_option("--seed", options.seed, "Seed of the inputs")
       ->check(whole_number(0, kMostInt64))
-      ->type_name("N");
+      ->type_name("N")
+      ->capture_default_str();
 }
 
 void add_timing_options(CLI::App& part, Options& options, int64_t least_flush) {
@@ -108,14 +130,17 @@ void add_measure_options(CLI::App& part, Options& options) {
 }
 
 void add_bench(CLI::App& app, Options& options, Part& chosen) {
-  CLI::App* bench = add_part(app, chosen, "bench", "Check and time the benchmark suite, one JSON line a case",
-                             fusor::command::bench);
+  CLI::App* bench =
+      add_device_part(app, options, chosen, "bench",
+                      "Check and time the benchmark suite, one JSON line a case", fusor::command::bench);
   fusor::command::BenchOptions& to = options.bench;
-  bench->add_option("CASES", to.cases, "Ids, what ids begin with, groups, or files; default: all");
+  bench->add_option("CASES", to.cases,
+                    "Ids, what ids begin with, groups, or files of cases, graphs or plans; default: all");
   add_build_options(*bench, options);
   add_measure_options(*bench, options);
-  bench->add_option("--folder", to.folder, "Where the files of cases are (default: bench/cases)")
-      ->check(not_empty());
+  bench->add_option("--folder", to.folder, "Where the files of cases are")
+      ->check(not_empty())
+      ->capture_default_str();
   CLI::Option* const list = bench->add_flag("--list", to.list, "Only name the cases and their floors");
   CLI::Option* const cubins =
       bench->add_flag("--cubins", to.cubins, "Only count the kernels that 20 shapes of each case need");
@@ -124,54 +149,64 @@ void add_bench(CLI::App& app, Options& options, Part& chosen) {
   cubins->excludes(list);
   bench->add_flag("--all-candidates", to.all_candidates, "Time every candidate, in turn");
   bench->add_flag("!--no-verify", to.verify, "Do not compare with a float64 evaluation");
-  bench->add_option("--seconds", to.seconds, "Most time for a case's runs (default: 30)")
-      ->check(positive_seconds());
+  bench->add_option("--seconds", to.seconds, "Most time for a case's runs")
+      ->check(positive_seconds())
+      ->capture_default_str();
 }
 
 void add_tune(CLI::App& app, Options& options, Part& chosen) {
-  CLI::App* tune = add_part(app, chosen, "tune", "Measure the fusions of graphs; later plans use the times",
-                            fusor::command::tune);
+  CLI::App* tune =
+      add_device_part(app, options, chosen, "tune",
+                      "Measure the fusions of graphs; later plans use the times", fusor::command::tune);
   tune->add_option("GRAPHS", options.tune.graphs, "Graphs or plans, as JSON")->required();
   add_build_options(*tune, options);
   add_measure_options(*tune, options);
-  tune->add_option("--budget", options.tune.budget, "Most time for everything (default: 60)")
+  tune->add_option("--budget", options.tune.budget, "Most time for everything")
       ->check(positive_seconds())
-      ->type_name("SECONDS");
+      ->type_name("SECONDS")
+      ->capture_default_str();
   tune->add_flag("--again", options.tune.again, "Measure what is known already, too");
 }
 
 void add_fuzz(CLI::App& app, Options& options, Part& chosen) {
-  CLI::App* fuzz =
-      add_part(app, chosen, "fuzz", "Check random graphs against a float64 evaluation", fusor::command::fuzz);
+  CLI::App* fuzz = add_device_part(app, options, chosen, "fuzz",
+                                   "Check random graphs against a float64 evaluation", fusor::command::fuzz);
   fusor::command::FuzzOptions& to = options.fuzz;
   constexpr int64_t kMostOps = 200, kMostElements = 1 << 24, kMostThreads = 256;
   CLI::Option* const files = fuzz->add_option("GRAPHS", to.files, "Graphs to check instead, as JSON");
-  fuzz->add_option("--runs", to.runs, "Number of graphs (default: 1000)")
+  fuzz->add_option("--runs", to.runs, "Number of graphs")
       ->check(whole_number(1, kMostInt))
       ->type_name("N")
-      ->excludes(files);
+      ->excludes(files)
+      ->capture_default_str();
   fuzz->add_option("--seed", options.seed, "Seed of the graphs")
       ->check(whole_number(0, kMostInt64))
-      ->type_name("N");
+      ->type_name("N")
+      ->capture_default_str();
   fuzz->add_option("--index", to.index, "Number of the first graph of that seed")
       ->check(whole_number(0, kMostInt))
-      ->type_name("N");
+      ->type_name("N")
+      ->capture_default_str();
   CLI::Option* const plan_only =
       fuzz->add_flag("--plan-only", to.plan_only, "Plan only, for any device, and lower");
   fuzz->add_flag("--compile", to.compile, "Plan and compile the kernels, for any device")
       ->excludes(plan_only);
-  fuzz->add_option("--ops", to.ops, "Most ops of a graph (default: 8)")
+  fuzz->add_option("--ops", to.ops, "Most ops of a graph")
       ->check(whole_number(1, kMostOps))
-      ->type_name("N");
-  fuzz->add_option("--elements", to.elements, "Most elements of a tensor (default: 8192)")
+      ->type_name("N")
+      ->capture_default_str();
+  fuzz->add_option("--elements", to.elements, "Most elements of a tensor")
       ->check(whole_number(1, kMostElements))
-      ->type_name("N");
+      ->type_name("N")
+      ->capture_default_str();
   fuzz->add_option("--seconds", to.seconds, "Most time for everything")->check(positive_seconds());
-  fuzz->add_option("--timeout", to.timeout, "Most time for one graph (default: 60)")
-      ->check(positive_seconds());
-  fuzz->add_option("--threads", to.threads, "Processes that check graphs (default: 1)")
+  fuzz->add_option("--timeout", to.timeout, "Most time for one graph")
+      ->check(positive_seconds())
+      ->capture_default_str();
+  fuzz->add_option("--threads", to.threads, "Processes that check graphs")
       ->check(whole_number(1, kMostThreads))
-      ->type_name("N");
+      ->type_name("N")
+      ->capture_default_str();
   fuzz->add_flag("!--no-shrink", to.shrink, "Tell failures as they are");
   fuzz->add_option("--keep", to.keep, "Folder for the graphs that fail")
       ->check(not_empty())
@@ -185,7 +220,8 @@ void add_fuzz(CLI::App& app, Options& options, Part& chosen) {
       ->type_name("N");
   fuzz->add_option("--inputs", to.inputs, "Of GRAPHS: seed of the inputs")
       ->check(whole_number(0, kMostInt64))
-      ->type_name("N");
+      ->type_name("N")
+      ->capture_default_str();
 }
 
 void define(CLI::App& app, Options& options, Part& chosen) {
@@ -193,15 +229,12 @@ void define(CLI::App& app, Options& options, Part& chosen) {
   app.fallthrough();
   app.require_subcommand(0, 1);
   app.set_version_flag("--version", std::string(fusor::kLibraryVersion));
-  app.add_option("--device", options.device,
-                 "A profile (H200), architecture (hopper), target (sm_90), cpu, current, or a JSON file; "
-                 "default: the plan's, else current")
-      ->check(not_empty());
-  app.add_flag("--json", options.json, "One JSON document on standard output");
+  add_device(app, options);
+  add_json(app, options);
   app.footer("Exit codes: 0; 1 a wrong result; 2 bad input; 3 the machine lacks something.");
 
-  CLI::App* plan =
-      add_part(app, chosen, "plan", "Plan a graph, compile its kernels, save the plan", command::plan);
+  CLI::App* plan = add_device_part(app, options, chosen, "plan",
+                                   "Plan a graph, compile its kernels, save the plan", command::plan);
   add_file(*plan, options);
   add_build_options(*plan, options);
   plan->add_option("-o,--output", options.output, "Where the plan is saved")
@@ -212,8 +245,8 @@ void define(CLI::App& app, Options& options, Part& chosen) {
       ->type_name("N");
   plan->add_flag("!--no-compile", options.build.compile, "Leave the kernels to the first load");
 
-  CLI::App* run =
-      add_part(app, chosen, "run", "Run a graph or plan, on random inputs or NumPy's files", command::run);
+  CLI::App* run = add_device_part(app, options, chosen, "run",
+                                  "Run a graph or plan, on random inputs or NumPy's files", command::run);
   add_file(*run, options);
   add_build_options(*run, options);
   run->add_flag("--verify", options.verify,
@@ -224,25 +257,39 @@ void define(CLI::App& app, Options& options, Part& chosen) {
       ->type_name("NAME=FILE.npy");
   run->add_option("--repeat", options.repeat, "Number of runs")
       ->check(whole_number(1, kMostInt))
-      ->type_name("N");
+      ->type_name("N")
+      ->capture_default_str();
   add_seed(*run, options);
 
-  CLI::App* profile = add_part(app, chosen, "profile",
-                               "Where a run's time goes: each fusion and kernel, measured", command::profile);
+  CLI::App* profile =
+      add_device_part(app, options, chosen, "profile",
+                      "Where a run's time goes: each fusion and kernel, measured", command::profile);
   add_file(*profile, options);
   add_build_options(*profile, options);
   add_timing_options(*profile, options, 0);
 
-  CLI::App* explain = add_part(
-      app, chosen, "explain", "What runs: each fusion's engine, time, bound and runner-up", command::explain);
+  CLI::App* explain =
+      add_device_part(app, options, chosen, "explain",
+                      "What runs: each fusion's engine, time, bound and runner-up", command::explain);
   add_file(*explain, options);
   explain->add_flag("--all", options.all, "Every engine's answer and setting, and the prices of cuts");
   add_build_options(*explain, options);
 
-  add_file(*add_part(app, chosen, "source", "The CUDA source of the kernels", command::source), options);
+  CLI::App* source =
+      add_device_part(app, options, chosen, "source", "The CUDA source of the kernels", command::source);
+  add_file(*source, options);
+  add_build_options(*source, options);
+  source->add_option("--fusion", options.fusion, "Only the kernels of that fusion, numbered as in explain")
+      ->check(whole_number(1, kMostInt))
+      ->type_name("N");
+  source->add_flag("--generated", options.generated,
+                   "Only what was generated, without the device files around it");
+  source->add_option("-o,--output", options.output, "A folder for one file a kernel, which compiles alone")
+      ->check(not_empty())
+      ->type_name("DIR");
 
-  CLI::App* candidates =
-      add_part(app, chosen, "candidates", "Ways to run the graph, best first", command::candidates);
+  CLI::App* candidates = add_device_part(app, options, chosen, "candidates",
+                                         "Ways to run the graph, best first", command::candidates);
   add_file(*candidates, options);
   add_build_options(*candidates, options);
 
@@ -250,8 +297,36 @@ void define(CLI::App& app, Options& options, Part& chosen) {
   add_tune(app, options, chosen);
   add_fuzz(app, options, chosen);
 
-  add_part(app, chosen, "doctor", "What this machine has and lacks, and what that means", command::doctor);
-  add_part(app, chosen, "devices", "The device profiles, and this machine's devices", command::devices);
+  add_json(*add_part(app, chosen, "engines", "The engines: what each supports, where, and its notes",
+                     command::engines),
+           options);
+  add_json(*add_part(app, chosen, "doctor", "What this machine has and lacks, and what that means",
+                     command::doctor),
+           options);
+  add_json(
+      *add_part(app, chosen, "devices", "The device profiles, and this machine's devices", command::devices),
+      options);
+}
+
+std::string_view name_of(fusor::ErrorKind kind) {
+  switch (kind) {
+    case fusor::ErrorKind::bad_input:
+      return "bad_input";
+    case fusor::ErrorKind::missing:
+      return "missing";
+    case fusor::ErrorKind::device:
+      return "device";
+    case fusor::ErrorKind::internal:
+      return "internal";
+  }
+  return "internal";
+}
+
+/// The document of an error, where documents were asked for; a closed pipe cannot be told of a second error.
+void print_error(std::string_view message, std::string_view kind, int code) {
+  const std::string text = to_json(fusor::Report::object().set(
+      "error", fusor::Report::object().set("kind", kind).set("message", message).set("exit_code", code)));
+  std::fputs(text.c_str(), stdout);
 }
 
 /// One line on standard error: the lines of a longer message are joined.
@@ -286,26 +361,33 @@ int main(int argc, char** argv) {
   CLI::App app("Plans, runs and explains fused operation graphs.", "fusor");
   Options options;
   Part chosen = nullptr;
+  // Also where parsing fails: then nothing else says it.
+  const bool json =
+      std::any_of(argv, argv + argc, [](const char* word) { return std::string_view(word) == "--json"; });
+  const auto fail_with = [&](std::string_view message, std::string_view kind, int code) {
+    if (json) print_error(message, kind, code);
+    return complain(message, code);
+  };
   try {
     define(app, options, chosen);
     app.parse(argc, argv);
     if (chosen == nullptr)
-      return complain(
+      return fail_with(
           "say what to do: plan, run, profile, explain, source, candidates, bench, tune, fuzz, doctor or "
           "devices (see "
           "--help)",
-          fusor::command::kBadInput);
+          "bad_input", fusor::command::kBadInput);
     const int code = chosen(options);
     if (const std::string problem = fusor::tuning_problem(); !problem.empty()) complain(problem, code);
     return code;
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);
-    return complain(error.what(), fusor::command::kBadInput);
+    return fail_with(error.what(), "bad_input", fusor::command::kBadInput);
   } catch (const fusor::Error& error) {
-    return complain(error.what(), exit_code(error.kind()));
+    return fail_with(error.what(), name_of(error.kind()), exit_code(error.kind()));
   } catch (const std::bad_alloc&) {
-    return complain("not enough memory", fusor::command::kMachineLacks);
+    return fail_with("not enough memory", "missing", fusor::command::kMachineLacks);
   } catch (const std::exception& error) {
-    return complain(error.what(), fusor::command::kWrongResult);
+    return fail_with(error.what(), "internal", fusor::command::kWrongResult);
   }
 }

@@ -1,9 +1,12 @@
 // Owns `fusor plan` and `fusor candidates`: choosing, and saving the choice.
+#include <optional>
+
 #include "core/fail.h"
 #include "serialization/serialization.h"
 #include "tools/commands.h"
 #include "tools/input.h"
 #include "tools/print.h"
+#include "tools/progress.h"
 
 namespace fusor::command {
 
@@ -24,8 +27,11 @@ Plan chosen_plan(const Input& input, const Options& options) {
 
 int plan(const Options& options) {
   const Input input = read_input(options);
+  std::optional<Busy> busy(std::in_place, "planning");
   const Plan plan = chosen_plan(input, options);
+  busy->now("compiling kernels");
   const std::vector<ShownKernel> kernels = shown_kernels(plan, options.build.compile);
+  busy.reset();
   if (!options.output.empty()) save(plan, options.output);
   const Candidate choice{std::make_shared<const Graph>(plan.graph), plan.fusions, plan.seconds,
                          plan.workspace_bytes, plan.notes};
@@ -50,7 +56,9 @@ int plan(const Options& options) {
 
 int candidates(const Options& options) {
   const Input input = read_input(options);
+  std::optional<Busy> busy(std::in_place, "planning");
   const std::vector<Candidate> found = fusor::candidates(input.graph, input.device, options.build);
+  busy.reset();
   if (options.json) {
     Report list = Report::list();
     for (const Candidate& candidate : found) list.add(choice_report(candidate));

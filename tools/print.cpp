@@ -85,8 +85,8 @@ Report choice_report(const Candidate& candidate) {
 std::string choice_text(const Graph& graph, const std::vector<PlannedFusion>& fusions) {
   std::string text;
   for (size_t i = 0; i < fusions.size(); ++i)
-    text += fmt::format("  fusion {}: {}\n            {}\n", i, fmt::join(op_names(graph, fusions[i]), " + "),
-                        to_string(fusions[i].config));
+    text += fmt::format("  fusion {}: {}\n            {}\n", i + 1,
+                        fmt::join(op_names(graph, fusions[i]), " + "), to_string(fusions[i].config));
   return text;
 }
 
@@ -112,7 +112,7 @@ std::string kernels_text(const std::vector<ShownKernel>& kernels) {
   std::string text;
   for (const ShownKernel& kernel : kernels) {
     const Launch& launch = kernel.planned.launch;
-    text += fmt::format("  kernel of fusion {}: '{}' of {} for {}", kernel.planned.fusion, launch.entry,
+    text += fmt::format("  kernel of fusion {}: '{}' of {} for {}", kernel.planned.fusion + 1, launch.entry,
                         launch.source->root, launch.source->target);
     if (kernel.compiled) {
       const bool is_new = kernel.compiled->origin == KernelOrigin::compiled;

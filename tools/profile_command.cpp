@@ -1,12 +1,15 @@
 // Owns `fusor profile`: where the time of a run goes, fusion by fusion and kernel by kernel.
 #include <fmt/format.h>
 
+#include <optional>
+
 #include "backend/executable.h"
 #include "backend/profile.h"
 #include "tools/commands.h"
 #include "tools/input.h"
 #include "tools/measure.h"
 #include "tools/print.h"
+#include "tools/progress.h"
 #include "tools/run_buffers.h"
 
 namespace fusor::command {
@@ -48,6 +51,7 @@ Report profile_report(const Profile& profile, int64_t flush_mb) {
 
 int profile(const Options& options) {
   const Input input = read_input(options);
+  std::optional<Busy> busy(std::in_place, "planning and compiling kernels");
   const Executable executable =
       load(input.plan ? *input.plan : build(input.graph, input.device, options.build));
   const Plan& plan = executable.plan();
@@ -59,7 +63,9 @@ int profile(const Options& options) {
     flush.emplace(plan.device, options.flush_mb << 20);
     asked.before_run = [&] { (*flush)(); };
   }
+  busy->now(fmt::format("{} runs", options.runs));
   const Profile profile = executable.profile(buffers.bindings(), buffers.workspace(), nullptr, asked);
+  busy.reset();
   if (options.json) {
     print(profile_report(profile, options.flush_mb));
     return 0;

@@ -12,6 +12,7 @@
 #include "tools/measure.h"
 #include "tools/npy.h"
 #include "tools/print.h"
+#include "tools/progress.h"
 #include "tools/run_buffers.h"
 
 namespace fusor::command {
@@ -86,10 +87,12 @@ TensorFile tensor_file(const Graph& graph, const std::string& option, const std:
 
 int run(const Options& options) {
   const Input input = read_input(options);
+  std::optional<Busy> busy(std::in_place, "planning and compiling kernels");
   const Executable executable =
       load(input.plan ? *input.plan : build(input.graph, input.device, options.build));
   const Plan& plan = executable.plan();
   const bool on_gpu = !plan.device.is_cpu();
+  busy->now("filling inputs");
   RunBuffers buffers(input.graph, on_gpu, executable.workspace_bytes(), options.seed);
   for (const std::string& each : options.inputs) {
     const TensorFile file = tensor_file(input.graph, "--input", each, false);
@@ -103,16 +106,20 @@ int run(const Options& options) {
   if (on_gpu) timer.emplace();
   std::vector<Seconds> seconds;
   seconds.reserve(static_cast<size_t>(options.repeat));
-  for (int i = 0; i < options.repeat; ++i)
+  for (int i = 0; i < options.repeat; ++i) {
+    busy->now(fmt::format("run {} of {}", i + 1, options.repeat));
     seconds.push_back(
         timed([&] { executable.run(buffers.bindings(), buffers.workspace()); }, timer ? &*timer : nullptr));
+  }
   if (options.verify || !outputs.empty()) buffers.fetch_outputs();
   for (const TensorFile& file : outputs)
     write_npy(file.path, input.graph.tensors[file.tensor], buffers.host()[file.tensor]);
   std::optional<VerifyReport> verified;
   if (options.verify) {
+    busy->now("comparing with a float64 evaluation");
     verified = verify(input.graph, buffers.host(), options.seed, plan.notes);
   }
+  busy.reset();
   if (options.json) {
     Report runs = Report::list();
     for (const double each : seconds) runs.add(each);

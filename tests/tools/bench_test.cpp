@@ -102,6 +102,16 @@ TEST_F(Bench, CasesAreChosenByIdBeginningAndGroup) {
   EXPECT_THAT(fusor("bench --folder " + path("none")).err, HasSubstr("name the folder with --folder"));
 }
 
+TEST_F(Bench, AGraphOrAPlanIsACase) {
+  const Outcome outcome = fusor("bench " + graph("matmul") + kQuick);
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("\"group\": \"graph\""));
+  EXPECT_THAT(outcome.out, HasSubstr("\"passed\": true"));
+  ASSERT_EQ(fusor("plan " + graph("matmul") + " --device cpu -o " + path("p.json")).code, 0);
+  EXPECT_EQ(lines(fusor("bench " + path("p.json") + " " + kTiny + " --list").out),
+            lines(fusor("bench " + kTiny + " --list").out) + 1);
+}
+
 TEST_F(Bench, ServesTheCasesThatItIsAskedFor) {
   std::ofstream(path("asked")) << "plain 3\nnothing\n\nplain 4\n";
   const Outcome outcome = fusor("bench --serve " + kTiny + kQuick + " <" + path("asked"));

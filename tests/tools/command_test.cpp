@@ -1,4 +1,5 @@
 // Tests the command as a user meets it: the binary, its exit codes, and what it prints.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -232,6 +233,73 @@ TEST_F(Command, TensorsThatDoNotFitTheMachineAreRefusedBeforeTheRun) {
 TEST_F(Command, AFullDiskIsReported) {
   const int status = std::system("'" FUSOR_COMMAND "' devices >/dev/full 2>/dev/null");
   EXPECT_EQ(WEXITSTATUS(status), 3);
+}
+
+TEST_F(Command, AHealthyMachineWithoutAGpuNeedsNoFixing) {
+  if (cuda::available() || !nvrtc::available()) GTEST_SKIP() << "this machine has a GPU, or no NVRTC";
+  const Outcome outcome = fusor("doctor");
+  EXPECT_EQ(outcome.code, 0) << outcome.out;
+  EXPECT_THAT(outcome.out, HasSubstr("nothing needs fixing"));
+  EXPECT_THAT(fusor("doctor --json").out, HasSubstr("\"problems\": []"));
+  EXPECT_EQ(fusor("doctor", "FUSOR_LIBCUDA=/nowhere/libcuda.so").code, 3);
+}
+
+TEST_F(Command, EveryEngineIsListedWithWhatItSupports) {
+  const Outcome outcome = fusor("engines --json");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  for (const char* name : {"attention", "wgmma", "rows", "elementwise", "cpu"})
+    EXPECT_THAT(outcome.out, HasSubstr(fmt::format("\"engine\": \"{}\"", name)));
+  EXPECT_THAT(outcome.out, HasSubstr("\"tensor_cores\": true"));
+  EXPECT_EQ(outcome.out.find("\"supports\": \"\""), std::string::npos) << "an engine has no words";
+  EXPECT_THAT(fusor("engines").out, HasSubstr("tensor cores of sm_90"));
+}
+
+TEST_F(Command, AMinusIsStandardInput) {
+  const Outcome outcome = fusor("run - --device cpu --verify <" + graph("matmul"));
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(fusor("bench - --device cpu --runs 2 --flush 1 <" + graph("scale_relu")).code, 0);
+}
+
+TEST_F(Command, EveryHelpNamesDeviceAndJson) {
+  for (const char* part :
+       {"plan", "run", "profile", "explain", "source", "candidates", "bench", "tune", "fuzz"}) {
+    const Outcome outcome = fusor(std::string(part) + " --help");
+    EXPECT_THAT(outcome.out, HasSubstr("--device")) << part;
+    EXPECT_THAT(outcome.out, HasSubstr("--json")) << part;
+  }
+  EXPECT_THAT(fusor("bench --help").out, HasSubstr("--flush MIB=512"));
+  EXPECT_THAT(fusor("tune --help").out, HasSubstr("--budget SECONDS=60"));
+}
+
+TEST_F(Command, ErrorsAreDocumentsWhereDocumentsWereAskedFor) {
+  const Outcome shape = fusor("run --json " + graph("wrong_shape"));
+  EXPECT_EQ(shape.code, 2);
+  EXPECT_THAT(shape.out, HasSubstr("\"kind\": \"bad_input\""));
+  EXPECT_THAT(shape.out, HasSubstr("\"exit_code\": 2"));
+  EXPECT_THAT(shape.out, HasSubstr("'mm'"));
+  EXPECT_THAT(fusor("--json run").out, HasSubstr("FILE is required"));
+}
+
+TEST_F(Command, KernelsAreWrittenToFilesThatCompileAlone) {
+  std::string problem;
+  if (!nvrtc::available(&problem)) GTEST_SKIP() << problem;
+  const std::string line =
+      "source " FUSOR_TEST_DIR "/../../samples/graphs/resnet50_bottleneck_n32.json --device H200 ";
+  const Outcome outcome = fusor(line + "--fusion 2 -o " + path("kernels"));
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  std::istringstream lines(outcome.out);
+  std::string file, command;
+  ASSERT_TRUE(std::getline(lines, file) && std::getline(lines, command)) << outcome.out;
+  EXPECT_THAT(command, HasSubstr(file));
+  std::vector<std::string> options;
+  std::istringstream words(command.substr(command.find("-cubin") + 6));
+  for (std::string word; words >> word;)
+    if (word != file) options.push_back(word);
+  EXPECT_FALSE(nvrtc::compile_alone(text_of(file), options).cubin.empty());
+  const Outcome generated = fusor(line + "--fusion 2 --generated");
+  EXPECT_THAT(generated.out, HasSubstr("struct Params"));
+  EXPECT_LT(generated.out.size(), text_of(file).size() / 2);
+  EXPECT_EQ(fusor(line + "--fusion 9").code, 2);
 }
 
 TEST_F(Command, DoctorSaysWhatIsMissingAndWhatThatMeans) {
