@@ -57,4 +57,8 @@ int threads() {
   return static_cast<int>(number("FUSOR_THREADS", cores, 1));
 }
 
+int cudnn_log_level() { return static_cast<int>(number("CUDNN_LOGLEVEL_DBG", 0, 0)); }
+std::optional<std::string> cudnn_log_destination() { return non_empty("CUDNN_LOGDEST_DBG"); }
+int64_t cudnn_version(int64_t otherwise) { return number("FUSOR_CUDNN_VERSION", otherwise, 1); }
+
 }  // namespace fusor::environment

@@ -1,6 +1,7 @@
 // Owns the environment variables: the only place that calls getenv.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -24,5 +25,12 @@ std::optional<std::string> cuda_root();
 int debug_level();
 /// FUSOR_THREADS: threads for compiling and for the CPU device (default: all cores).
 int threads();
+
+/// Of the library with cuDNN's interface (docs/cudnn.md). CUDNN_LOGLEVEL_DBG: 0 (default) to 3, errors,
+/// warnings, calls. CUDNN_LOGDEST_DBG: stdout (default), stderr or a file. FUSOR_CUDNN_VERSION: the version
+/// that is reported instead.
+int cudnn_log_level();
+std::optional<std::string> cudnn_log_destination();
+int64_t cudnn_version(int64_t otherwise);
 
 }  // namespace fusor::environment

@@ -1,0 +1,1 @@
+// Owns nothing: a part of libcudnn that leads to the whole, for loaders that look for it by name.

@@ -1,0 +1,40 @@
+// Owns execution plans and variant packs: loading, running, and the plan's text.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "backend/executable.h"
+#include "compat/cudnn/src/descriptor.h"
+#include "compat/cudnn/src/handle.h"
+#include "compat/cudnn/src/translate/translation.h"
+
+namespace fusor::cudnn {
+
+/// A plan, loaded where its device is there.
+struct PlanState : State {
+  Plan plan;
+  std::vector<PlacedTensor> placed;
+  std::optional<Executable> executable;
+};
+
+/// The pointers of one run.
+struct PackState : State {
+  std::vector<Binding> bindings;
+  void* workspace = nullptr;
+};
+
+void finalize_execution_plan(Descriptor& d);
+void finalize_variant_pack(Descriptor& d);
+Value answer_execution_plan(const Descriptor& d, cudnnBackendAttributeName_t attribute);
+/// The plan as text, from which another process makes it again.
+Value plan_text(const Descriptor& d);
+
+/// Loads the plan where its device is there.
+void load_plan(PlanState& state);
+/// Launches on that stream; allocates nothing where every tensor of the plan is one of the client's.
+void run_plan(const PlanState& plan, const PackState& pack, Stream stream);
+
+}  // namespace fusor::cudnn

@@ -1,0 +1,49 @@
+// Owns the translation of attention as one op.
+#include "compat/cudnn/src/translate/translator.h"
+
+namespace fusor::cudnn {
+
+namespace {
+
+// Keys as [b, h, rows, depth]. Some clients hand them over with the last two axes swapped.
+Tensor keys_of(Translator& t, const Tensor& k, const Tensor& q, const Tensor& v) {
+  const bool fits = k.dims[3] == q.dims[3] && k.dims[2] == v.dims[2];
+  const bool fits_swapped = k.dims[2] == q.dims[3] && k.dims[3] == v.dims[2];
+  return !fits && fits_swapped ? t.transposed(k, {0, 1, 3, 2}) : k;
+}
+
+int64_t rows_of(const Tensor& container, const Tensor& table) {
+  return container.dims[2] * table.dims[table.dims.rank() - (table.dims.rank() == 4 ? 2 : 1)];
+}
+
+}  // namespace
+
+void translate_sdpa_forward(Translator& t, const Descriptor& op) {
+  Tensor q = t.in(op, CUDNN_ATTR_OPERATION_SDPA_FWD_QDESC);
+  const Tensor v = t.in(op, CUDNN_ATTR_OPERATION_SDPA_FWD_VDESC);
+  Tensor k = t.in(op, CUDNN_ATTR_OPERATION_SDPA_FWD_KDESC);
+  SdpaOptions options;
+  options.page_table_k = t.in(op, CUDNN_ATTR_OPERATION_SDPA_FWD_PAGE_TABLE_KDESC);
+  options.page_table_v = t.in(op, CUDNN_ATTR_OPERATION_SDPA_FWD_PAGE_TABLE_VDESC);
+  for (const Tensor* x : std::initializer_list<const Tensor*>{&q, &k, &v})
+    if (x->dims.rank() != 4)
+      refuse(CUDNN_STATUS_BAD_PARAM_SHAPE_MISMATCH, "attention over {}: 4 axes are needed",
+             to_string(x->dims));
+  if (options.page_table_k.name.empty())
+    k = keys_of(t, k, q, v);
+  else
+    options.attributes.max_seq_len_kv = rows_of(k, options.page_table_k);
+  options.seq_len_q = t.in(op, CUDNN_ATTR_OPERATION_SDPA_FWD_SEQ_LEN_QDESC);
+  options.seq_len_kv = t.in(op, CUDNN_ATTR_OPERATION_SDPA_FWD_SEQ_LEN_KVDESC);
+  options.attributes.padding_mask = !options.seq_len_q.name.empty() && !options.seq_len_kv.name.empty();
+  options.block_mask = t.in(op, CUDNN_ATTR_OPERATION_SDPA_FWD_BLOCK_MASK_DESC);
+  // The factor is known in each run only, so it goes to the queries in front.
+  if (Translator::has(op, CUDNN_ATTR_OPERATION_SDPA_FWD_SCALEDESC))
+    q = t.builder().mul(q, t.in(op, CUDNN_ATTR_OPERATION_SDPA_FWD_SCALEDESC));
+  options.type = Translator::asked_type(Translator::facts(op, CUDNN_ATTR_OPERATION_SDPA_FWD_ODESC));
+  const SdpaResults made = t.builder().sdpa_fwd(q, k, v, options);
+  t.out(op, CUDNN_ATTR_OPERATION_SDPA_FWD_ODESC, made.o);
+  t.out(op, CUDNN_ATTR_OPERATION_SDPA_FWD_STATSDESC, made.stats);
+}
+
+}  // namespace fusor::cudnn

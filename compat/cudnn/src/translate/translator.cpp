@@ -1,0 +1,222 @@
+// Owns what all rules of translation share: tensors, their places, and views.
+#include "compat/cudnn/src/translate/translator.h"
+
+#include <algorithm>
+#include <set>
+
+namespace fusor::cudnn {
+
+namespace {
+
+Dims dims_of(const std::vector<int64_t>& list) { return Dims(std::span<const int64_t>(list)); }
+
+// Bytes that pointers are promised to be a multiple of; a client that promises less than an element has none.
+int64_t alignment_of(const Descriptor& tensor, DataType type) {
+  const auto said = tensor.get<int64_t>(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, 16);
+  int64_t alignment = byte_size(type);
+  while (alignment * 2 <= said && said % (alignment * 2) == 0) alignment *= 2;
+  return alignment;
+}
+
+void refuse_unsupported(const Descriptor& tensor) {
+  const auto uid = tensor.get<int64_t>(CUDNN_ATTR_TENSOR_UNIQUE_ID);
+  if (tensor.get<int64_t>(CUDNN_ATTR_TENSOR_VECTOR_COUNT, 1) > 1)
+    refuse(CUDNN_STATUS_NOT_SUPPORTED_LAYOUT, "tensor {} is vectorized; no engine reads vectors of elements",
+           uid);
+  if (tensor.get<int>(CUDNN_ATTR_TENSOR_REORDERING_MODE, CUDNN_TENSOR_REORDERING_NONE) !=
+      CUDNN_TENSOR_REORDERING_NONE)
+    refuse(CUDNN_STATUS_NOT_SUPPORTED_LAYOUT, "tensor {} is reordered; no engine reads reordered elements",
+           uid);
+  if (tensor.child(CUDNN_ATTR_TENSOR_RAGGED_OFFSET_DESC))
+    refuse(CUDNN_STATUS_NOT_SUPPORTED_LAYOUT, "tensor {} is ragged; ragged tensors are not translated yet",
+           uid);
+}
+
+std::string name_of_uid(int64_t uid) { return fmt::format("t{}", uid); }
+
+}  // namespace
+
+DataType data_type_of(cudnnDataType_t type) {
+  switch (type) {
+    case CUDNN_DATA_FLOAT:
+    case CUDNN_DATA_FAST_FLOAT_FOR_FP8:
+      return DataType::f32;
+    case CUDNN_DATA_DOUBLE:
+      return DataType::f64;
+    case CUDNN_DATA_HALF:
+      return DataType::f16;
+    case CUDNN_DATA_BFLOAT16:
+      return DataType::bf16;
+    case CUDNN_DATA_FP8_E4M3:
+      return DataType::f8_e4m3;
+    case CUDNN_DATA_FP8_E5M2:
+      return DataType::f8_e5m2;
+    case CUDNN_DATA_FP8_E8M0:
+      return DataType::f8_e8m0;
+    case CUDNN_DATA_INT8:
+      return DataType::i8;
+    case CUDNN_DATA_UINT8:
+      return DataType::u8;
+    case CUDNN_DATA_INT32:
+      return DataType::i32;
+    case CUDNN_DATA_INT64:
+      return DataType::i64;
+    case CUDNN_DATA_BOOLEAN:
+      return DataType::b8;
+    default:
+      refuse(CUDNN_STATUS_NOT_SUPPORTED_DATA_TYPE, "data type {} is not supported", static_cast<int>(type));
+  }
+}
+
+TensorFacts facts_of(const Descriptor& tensor) {
+  refuse_unsupported(tensor);
+  TensorFacts facts;
+  facts.uid = tensor.get<int64_t>(CUDNN_ATTR_TENSOR_UNIQUE_ID);
+  facts.type = data_type_of(tensor.get<cudnnDataType_t>(CUDNN_ATTR_TENSOR_DATA_TYPE));
+  facts.dims = dims_of(tensor.list<int64_t>(CUDNN_ATTR_TENSOR_DIMENSIONS));
+  facts.strides = dims_of(tensor.list<int64_t>(CUDNN_ATTR_TENSOR_STRIDES));
+  // Strides of axes of one element may be anything.
+  for (int i = 0; i < facts.dims.rank(); ++i)
+    if (facts.dims[i] == 1) facts.strides[i] = 1;
+  facts.alignment = alignment_of(tensor, facts.type);
+  facts.is_virtual = tensor.get<bool>(CUDNN_ATTR_TENSOR_IS_VIRTUAL, false);
+  facts.is_by_value = tensor.get<bool>(CUDNN_ATTR_TENSOR_IS_BY_VALUE, false);
+  return facts;
+}
+
+TensorFacts Translator::facts(const Descriptor& op, cudnnBackendAttributeName_t attribute) {
+  const DescriptorPointer tensor = op.child(attribute);
+  if (!tensor) refuse(CUDNN_STATUS_BAD_PARAM, "{} is not set", op.row().find(attribute)->words);
+  return facts_of(*tensor);
+}
+
+Tensor Translator::make_input(const TensorFacts& facts) {
+  if (facts.is_virtual)
+    refuse(CUDNN_STATUS_BAD_PARAM, "virtual tensor {} is read, but no op writes it", facts.uid);
+  const std::string name = name_of_uid(facts.uid);
+  bound_[name] = {0, facts.uid, 0};
+  if (!facts.is_by_value)
+    return builder_.input(name, facts.dims, facts.type,
+                          {.strides = facts.strides, .alignment = facts.alignment});
+  if (element_count(facts.dims) != 1)
+    refuse(CUDNN_STATUS_NOT_SUPPORTED_SHAPE, "tensor {} {} is passed by value; only scalars are", facts.uid,
+           to_string(facts.dims));
+  return builder_.scalar(name, facts.type);
+}
+
+Tensor Translator::in(const Descriptor& tensor) {
+  const TensorFacts facts = facts_of(tensor);
+  const auto known = known_.find(facts.uid);
+  if (known != known_.end()) return known->second;
+  return known_.emplace(facts.uid, make_input(facts)).first->second;
+}
+
+Tensor Translator::in(const Descriptor& op, cudnnBackendAttributeName_t attribute) {
+  const DescriptorPointer tensor = op.child(attribute);
+  return tensor ? in(*tensor) : Tensor{};
+}
+
+std::optional<DataType> Translator::asked_type(const TensorFacts& facts) {
+  if (facts.is_virtual && facts.type == DataType::f32) return std::nullopt;
+  return facts.type;
+}
+
+OpOptions Translator::options(const TensorFacts& made, std::optional<DataType> compute) {
+  return {.type = asked_type(made), .compute = compute};
+}
+
+Tensor Translator::op(const Attributes& attributes, std::initializer_list<Tensor> operands,
+                      const TensorFacts& made) {
+  const DataType* compute = compute_type(attributes);
+  OpOptions asked = options(made, compute != nullptr ? std::optional(*compute) : std::nullopt);
+  if (is_view(attributes) || std::holds_alternative<Concatenate>(attributes)) asked.type = std::nullopt;
+  const std::array<Dims, 1> given{made.dims};
+  return builder_.op(attributes, std::span<const Tensor>(operands.begin(), operands.size()), asked, given)
+      .front();
+}
+
+Tensor Translator::reshaped(const Tensor& x, const Dims& dims) {
+  return x.dims == dims ? x : builder_.reshape(x, dims);
+}
+
+Tensor Translator::transposed(const Tensor& x, const Dims& permutation) {
+  for (int i = 0; i < permutation.rank(); ++i)
+    if (permutation[i] != i) return builder_.transpose(x, permutation);
+  return x;
+}
+
+Tensor Translator::scaled(const Tensor& x, double factor) {
+  return factor == 1 ? x : builder_.mul(x, builder_.constant(factor));
+}
+
+Tensor Translator::as_scalar(const Tensor& x) { return x.is_scalar() ? x : reshaped(x, {1}); }
+
+void Translator::out(const Descriptor& op, cudnnBackendAttributeName_t attribute, const Tensor& result) {
+  const DescriptorPointer tensor = op.child(attribute);
+  if (!tensor) return;
+  const TensorFacts facts = facts_of(*tensor);
+  if (element_count(result.dims) != element_count(facts.dims))
+    refuse(CUDNN_STATUS_BAD_PARAM_SHAPE_MISMATCH, "tensor {} is declared as {}, but its op gives {}",
+           facts.uid, to_string(facts.dims), to_string(result.dims));
+  if (known_.contains(facts.uid))
+    refuse(CUDNN_STATUS_BAD_PARAM, "tensor {} is written twice, or read before it is written", facts.uid);
+  Tensor made = reshaped(result, facts.dims);
+  if (facts.is_virtual) {
+    const bool is_open = !asked_type(facts).has_value();
+    if (!is_open && made.type != facts.type) made = builder_.identity(made, {.type = facts.type});
+    known_.emplace(facts.uid, made);
+    return;
+  }
+  const std::string name = name_of_uid(facts.uid);
+  made = builder_.output(
+      made, {.name = name, .type = facts.type, .strides = facts.strides, .alignment = facts.alignment});
+  bound_[name] = {0, facts.uid, 0};
+  outputs_.push_back(made);
+  known_.emplace(facts.uid, made);
+}
+
+void Translator::place(const Tensor& result, const TensorFacts& whole, int64_t byte_offset) {
+  const std::string name = fmt::format("t{}at{}", whole.uid, byte_offset);
+  int64_t alignment = whole.alignment;
+  while (byte_offset % alignment != 0) alignment /= 2;
+  outputs_.push_back(builder_.output(
+      result, {.name = name, .type = whole.type, .strides = whole.strides, .alignment = alignment}));
+  bound_[name] = {0, whole.uid, byte_offset};
+}
+
+bool Translator::is_read(int64_t uid) const { return readers_.contains(uid); }
+
+void Translator::note_reduction(const Tensor& y, ReductionMode mode) { reductions_[y.uid] = mode; }
+
+bool Translator::is_row_maximum(const Tensor& x) const {
+  const auto found = reductions_.find(x.uid);
+  return has_matmul && found != reductions_.end() && found->second == ReductionMode::max;
+}
+
+bool Translator::is_row_sum(const Tensor& x) const {
+  const auto found = reductions_.find(x.uid);
+  return has_matmul && found != reductions_.end() && found->second == ReductionMode::add;
+}
+
+Translation Translator::finish() {
+  if (outputs_.empty()) refuse(CUDNN_STATUS_BAD_PARAM, "the graph has no result that is not virtual");
+  Translation translation{builder_.finish(), {}};
+  std::set<int64_t> taken;
+  for (const auto& [name, bound] : bound_) taken.insert(bound.client_uid);
+  int64_t next = 1;
+  std::set<int64_t> used;
+  for (Tensor& tensor : translation.graph.tensors) {
+    const auto bound = bound_.find(tensor.name);
+    if (bound != bound_.end() && tensor.name == name_of_uid(bound->second.client_uid)) {
+      tensor.uid = bound->second.client_uid;
+      continue;
+    }
+    while (taken.contains(next)) ++next;
+    tensor.uid = next++;
+    if (bound != bound_.end())
+      translation.placed.push_back({tensor.uid, bound->second.client_uid, bound->second.byte_offset});
+  }
+  return translation;
+}
+
+}  // namespace fusor::cudnn

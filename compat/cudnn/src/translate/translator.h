@@ -1,0 +1,110 @@
+// Owns Translator: the graph that grows while ops are translated one after another, and what every rule asks
+// of it.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "compat/cudnn/src/descriptor.h"
+#include "compat/cudnn/src/translate/translation.h"
+#include "frontend/graph_builder.h"
+
+namespace fusor::cudnn {
+
+/// A tensor descriptor, read once.
+struct TensorFacts {
+  int64_t uid = 0;
+  DataType type = DataType::f32;
+  Dims dims;
+  Strides strides;
+  int64_t alignment = 16;
+  bool is_virtual = false;
+  bool is_by_value = false;
+};
+TensorFacts facts_of(const Descriptor& tensor);
+
+/// Throws for types that fusor does not have.
+DataType data_type_of(cudnnDataType_t type);
+
+class Translator {
+ public:
+  /// The graph's tensor for an operand of an op: made by an earlier op, or an input. Tensor{} where the
+  /// attribute is not set.
+  Tensor in(const Descriptor& op, cudnnBackendAttributeName_t attribute);
+  Tensor in(const Descriptor& tensor);
+  /// The facts of a tensor that the op names; throws where it names none.
+  static TensorFacts facts(const Descriptor& op, cudnnBackendAttributeName_t attribute);
+  static bool has(const Descriptor& op, cudnnBackendAttributeName_t attribute) {
+    return op.child(attribute) != nullptr;
+  }
+  /// Gives the result the place of the tensor that the op names: its dims, type and memory. Nothing where it
+  /// names none.
+  void out(const Descriptor& op, cudnnBackendAttributeName_t attribute, const Tensor& result);
+  /// The type to ask for: what the tensor declares; open for a virtual tensor of fp32, which is the
+  /// intermediate type that clients declare without a wish.
+  static std::optional<DataType> asked_type(const TensorFacts& facts);
+  /// Options of an op that makes that tensor and computes in the type that `precision` holds.
+  static OpOptions options(const TensorFacts& made, std::optional<DataType> compute = std::nullopt);
+
+  /// One result of an op of any family, with the dims of the tensor that it becomes.
+  Tensor op(const Attributes& attributes, std::initializer_list<Tensor> operands, const TensorFacts& made);
+
+  Tensor reshaped(const Tensor& x, const Dims& dims);
+  Tensor transposed(const Tensor& x, const Dims& permutation);
+  Tensor scaled(const Tensor& x, double factor);
+  /// The same tensor with one axis, as by-value scalars have it.
+  Tensor as_scalar(const Tensor& x);
+
+  GraphBuilder& builder() { return builder_; }
+  /// Places a result inside of a tensor of the client, so many bytes behind its start.
+  void place(const Tensor& result, const TensorFacts& whole, int64_t byte_offset);
+  /// Whether another op reads that tensor.
+  bool is_read(int64_t uid) const;
+  void note_reader(int64_t uid) { ++readers_[uid]; }
+  /// Whether the graph multiplies matrices: the rows of scores in front of one may be masked whole.
+  bool has_matmul = false;
+  /// Results of reductions, by which attention is recognised.
+  bool is_row_maximum(const Tensor& x) const;
+  bool is_row_sum(const Tensor& x) const;
+  void note_reduction(const Tensor& y, ReductionMode mode);
+
+  Translation finish();
+
+ private:
+  Tensor make_input(const TensorFacts& facts);
+
+  GraphBuilder builder_{"operation graph"};
+  std::map<int64_t, Tensor> known_;            // by the client's uid
+  std::map<std::string, PlacedTensor> bound_;  // by the graph's names
+  std::map<int64_t, int> readers_;
+  std::vector<Tensor> outputs_;
+  std::map<int64_t, ReductionMode> reductions_;  // by the graph's uid
+};
+
+// The families' rules, in files of their own.
+using Rule = void (*)(Translator& t, const Descriptor& op);
+void translate_pointwise(Translator& t, const Descriptor& op);
+void translate_reduction(Translator& t, const Descriptor& op);
+void translate_matmul(Translator& t, const Descriptor& op);
+void translate_conv_forward(Translator& t, const Descriptor& op);
+void translate_conv_backward_data(Translator& t, const Descriptor& op);
+void translate_conv_backward_filter(Translator& t, const Descriptor& op);
+void translate_norm_forward(Translator& t, const Descriptor& op);
+void translate_norm_backward(Translator& t, const Descriptor& op);
+void translate_gen_stats(Translator& t, const Descriptor& op);
+void translate_bn_finalize(Translator& t, const Descriptor& op);
+void translate_bn_backward_weights(Translator& t, const Descriptor& op);
+void translate_reshape(Translator& t, const Descriptor& op);
+void translate_concat(Translator& t, const Descriptor& op);
+void translate_paged_cache_load(Translator& t, const Descriptor& op);
+void translate_resample_forward(Translator& t, const Descriptor& op);
+void translate_resample_backward(Translator& t, const Descriptor& op);
+void translate_rng(Translator& t, const Descriptor& op);
+void translate_block_scale_quantize(Translator& t, const Descriptor& op);
+void translate_block_scale_dequantize(Translator& t, const Descriptor& op);
+void translate_moe(Translator& t, const Descriptor& op);
+void translate_sdpa_forward(Translator& t, const Descriptor& op);
+
+}  // namespace fusor::cudnn

@@ -1,0 +1,332 @@
+// Owns the tests of translated graphs: results on the CPU device against plain loops.
+#include <algorithm>
+#include <cmath>
+
+#include "tests/compat/client.h"
+
+namespace fusor::compat_test {
+namespace {
+
+class TranslatedGraph : public Client {};
+
+TEST_F(TranslatedGraph, ConvolutionWithBiasAndRelu) {
+  const Dims x{2, 3, 5, 6}, w{4, 3, 3, 3}, y{2, 4, 5, 6};
+  const auto xs = numbers(180, 1), ws = numbers(108, 2), bs = numbers(4, 3);
+  auto ys = poison(240);
+  Part conv(CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR);
+  const Part made = virtual_tensor(10, y), sum = virtual_tensor(11, y), bias = tensor(3, {1, 4, 1, 1});
+  conv.child(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X, tensor(1, x))
+      .child(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W, tensor(2, w))
+      .child(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y, made)
+      .child(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC, convolution({1, 1}, {1, 1}, {1, 1}))
+      .finalize();
+  // The ops come in an order in which they cannot run.
+  run({unary(CUDNN_POINTWISE_RELU_FWD, sum, tensor(0, y)), binary(CUDNN_POINTWISE_ADD, made, bias, sum),
+       conv},
+      {{0, ys.data()},
+       {1, const_cast<float*>(xs.data())},
+       {2, const_cast<float*>(ws.data())},
+       {3, const_cast<float*>(bs.data())}});
+  for (int n = 0; n < 2; ++n)
+    for (int k = 0; k < 4; ++k)
+      for (int p = 0; p < 5; ++p)
+        for (int q = 0; q < 6; ++q) {
+          double total = bs[k];
+          for (int c = 0; c < 3; ++c)
+            for (int r = 0; r < 3; ++r)
+              for (int s = 0; s < 3; ++s) {
+                const int i = p + r - 1, j = q + s - 1;
+                if (i >= 0 && i < 5 && j >= 0 && j < 6)
+                  total += double{xs[((n * 3 + c) * 5 + i) * 6 + j]} * ws[((k * 3 + c) * 3 + r) * 3 + s];
+              }
+          EXPECT_NEAR(ys[((n * 4 + k) * 5 + p) * 6 + q], std::max(total, 0.0), 1e-4);
+        }
+}
+
+TEST_F(TranslatedGraph, MatmulSharesEntriesAmongGroupsOfHeads) {
+  const auto as = numbers(size_t{2} * 6 * 4 * 5, 1), bs = numbers(size_t{2} * 2 * 5 * 3, 2);
+  auto cs = poison(size_t{2} * 6 * 4 * 3);
+  run({matmul(tensor(1, {2, 6, 4, 5}), tensor(2, {2, 2, 5, 3}), tensor(3, {2, 6, 4, 3}))},
+      {{1, const_cast<float*>(as.data())}, {2, const_cast<float*>(bs.data())}, {3, cs.data()}});
+  for (int b = 0; b < 2; ++b)
+    for (int h = 0; h < 6; ++h)
+      for (int m = 0; m < 4; ++m)
+        for (int n = 0; n < 3; ++n) {
+          double total = 0;
+          for (int k = 0; k < 5; ++k)
+            total += double{as[((b * 6 + h) * 4 + m) * 5 + k]} * bs[((b * 2 + h / 3) * 5 + k) * 3 + n];
+          EXPECT_NEAR(cs[((b * 6 + h) * 4 + m) * 3 + n], total, 1e-5);
+        }
+}
+
+TEST_F(TranslatedGraph, ScalarsByValueAreReadInEachRun) {
+  const auto xs = numbers(32, 1);
+  auto ys = poison(32);
+  float factor = 3;
+  const Part scalar = tensor(2, {1, 1}, {.by_value = true});
+  Part graph =
+      operation_graph(handle, {binary(CUDNN_POINTWISE_MUL, tensor(1, {4, 8}), scalar, tensor(3, {4, 8}))})
+          .finalize();
+  const Part plan = plan_of(heuristics(graph, CUDNN_HEUR_MODE_A).front());
+  for (const float value : {3.0F, -2.0F}) {
+    factor = value;
+    ASSERT_CUDNN(execute(handle, plan, {{1, const_cast<float*>(xs.data())}, {2, &factor}, {3, ys.data()}}));
+    for (size_t i = 0; i < 32; ++i) EXPECT_FLOAT_EQ(ys[i], xs[i] * value);
+  }
+}
+
+TEST_F(TranslatedGraph, ResultsThatNobodyReadsAreLeftOut) {
+  const auto xs = numbers(16, 1);
+  auto ys = poison(16);
+  const Part x = tensor(1, {4, 4});
+  run({unary(CUDNN_POINTWISE_LOG, x, virtual_tensor(7, {4, 4})),
+       unary(CUDNN_POINTWISE_ABS, x, tensor(2, {4, 4}))},
+      {{1, const_cast<float*>(xs.data())}, {2, ys.data()}});
+  for (size_t i = 0; i < 16; ++i) EXPECT_FLOAT_EQ(ys[i], std::abs(xs[i]));
+}
+
+TEST_F(TranslatedGraph, StridesOfAxesOfOneElementMayBeAnything) {
+  const auto xs = numbers(6, 1);
+  auto ys = poison(2);
+  run({reduction(CUDNN_REDUCE_TENSOR_ADD, tensor(1, {2, 3, 1}, {.strides = {3, 1, 99990001}}),
+                 tensor(2, {2, 1, 1}, {.strides = {1, 0, 3331333}}))},
+      {{1, const_cast<float*>(xs.data())}, {2, ys.data()}});
+  EXPECT_NEAR(ys[0], xs[0] + xs[1] + xs[2], 1e-6);
+  EXPECT_NEAR(ys[1], xs[3] + xs[4] + xs[5], 1e-6);
+}
+
+TEST_F(TranslatedGraph, ReshapeFollowsStrides) {
+  const auto xs = numbers(24, 1);
+  auto ys = poison(24);
+  Part reshape(CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR);
+  const Part moved = tensor(5, {2, 4, 3}, {.strides = {12, 1, 4}, .is_virtual = true});
+  reshape.child(CUDNN_ATTR_OPERATION_RESHAPE_XDESC, tensor(1, {2, 3, 4}))
+      .child(CUDNN_ATTR_OPERATION_RESHAPE_YDESC, moved)
+      .finalize();
+  run({reshape, unary(CUDNN_POINTWISE_NEG, moved, tensor(2, {2, 4, 3}))},
+      {{1, const_cast<float*>(xs.data())}, {2, ys.data()}});
+  for (int b = 0; b < 2; ++b)
+    for (int i = 0; i < 4; ++i)
+      for (int j = 0; j < 3; ++j) EXPECT_FLOAT_EQ(ys[(b * 4 + i) * 3 + j], -xs[(b * 3 + j) * 4 + i]);
+}
+
+// One head of causal attention as front-ends write it out: rows that see nothing give zeros.
+TEST_F(TranslatedGraph, SoftmaxBetweenMatmulsMasksWholeRows) {
+  const int s = 6, t = 6, d = 4;
+  const auto qs = numbers(24, 1), ks = numbers(24, 2), vs = numbers(24, 3);
+  std::vector<float> mask(36, 0.0F);
+  for (int i = 0; i < s; ++i)
+    for (int j = 0; j < t; ++j)
+      if (j > i || i == 2) mask[i * t + j] = -INFINITY;
+  auto os = poison(24);
+  const Dims scores{1, 1, s, t}, rows{1, 1, s, 1};
+  const Part raw = virtual_tensor(10, scores), masked = virtual_tensor(11, scores),
+             max = virtual_tensor(12, rows), shifted = virtual_tensor(13, scores),
+             exp = virtual_tensor(14, scores), sum = virtual_tensor(15, rows), p = virtual_tensor(16, scores);
+  run({matmul(tensor(1, {1, 1, s, d}), tensor(2, {1, 1, d, t}, {.strides = {24, 24, 1, 4}}), raw),
+       binary(CUDNN_POINTWISE_ADD, raw, tensor(4, scores), masked),
+       reduction(CUDNN_REDUCE_TENSOR_MAX, masked, max), binary(CUDNN_POINTWISE_SUB, masked, max, shifted),
+       unary(CUDNN_POINTWISE_EXP, shifted, exp), reduction(CUDNN_REDUCE_TENSOR_ADD, exp, sum),
+       binary(CUDNN_POINTWISE_DIV, exp, sum, p), matmul(p, tensor(3, {1, 1, t, d}), tensor(5, {1, 1, s, d}))},
+      {{1, const_cast<float*>(qs.data())},
+       {2, const_cast<float*>(ks.data())},
+       {3, const_cast<float*>(vs.data())},
+       {4, mask.data()},
+       {5, os.data()}});
+  for (int i = 0; i < s; ++i) {
+    std::vector<double> weights(t, 0);
+    double total = 0;
+    for (int j = 0; j <= i && i != 2; ++j) {
+      double score = 0;
+      for (int k = 0; k < d; ++k) score += double{qs[i * d + k]} * ks[j * d + k];
+      total += weights[j] = std::exp(score);
+    }
+    for (int k = 0; k < d; ++k) {
+      double expected = 0;
+      for (int j = 0; j < t && total > 0; ++j) expected += weights[j] / total * vs[j * d + k];
+      EXPECT_NEAR(os[i * d + k], expected, 1e-5) << "row " << i;
+    }
+  }
+}
+
+TEST_F(TranslatedGraph, AttentionAsOneOp) {
+  const int s = 5, d = 8;
+  const auto qs = numbers(40, 1), ks = numbers(40, 2), vs = numbers(40, 3);
+  auto os = poison(40), stats = poison(5);
+  float scale = 0.5F;
+  const Dims dims{1, 1, s, d};
+  Part op(CUDNN_BACKEND_OPERATION_SDPA_FWD_DESCRIPTOR);
+  op.child(CUDNN_ATTR_OPERATION_SDPA_FWD_QDESC, tensor(1, dims))
+      .child(CUDNN_ATTR_OPERATION_SDPA_FWD_KDESC, tensor(2, dims))
+      .child(CUDNN_ATTR_OPERATION_SDPA_FWD_VDESC, tensor(3, dims))
+      .child(CUDNN_ATTR_OPERATION_SDPA_FWD_SCALEDESC, tensor(4, {1, 1, 1, 1}, {.by_value = true}))
+      .child(CUDNN_ATTR_OPERATION_SDPA_FWD_ODESC, tensor(5, dims))
+      .child(CUDNN_ATTR_OPERATION_SDPA_FWD_STATSDESC, tensor(6, {1, 1, s, 1}))
+      .finalize();
+  run({op}, {{1, const_cast<float*>(qs.data())},
+             {2, const_cast<float*>(ks.data())},
+             {3, const_cast<float*>(vs.data())},
+             {4, &scale},
+             {5, os.data()},
+             {6, stats.data()}});
+  for (int i = 0; i < s; ++i) {
+    std::vector<double> weights(s, 0);
+    double total = 0;
+    for (int j = 0; j < s; ++j) {
+      double score = 0;
+      for (int k = 0; k < d; ++k) score += double{qs[i * d + k]} * ks[j * d + k];
+      total += weights[j] = std::exp(score * 0.5);
+    }
+    EXPECT_NEAR(stats[i], std::log(total), 1e-5);
+    for (int k = 0; k < d; ++k) {
+      double expected = 0;
+      for (int j = 0; j < s; ++j) expected += weights[j] / total * vs[j * d + k];
+      EXPECT_NEAR(os[i * d + k], expected, 1e-5);
+    }
+  }
+}
+
+Part norm_forward(cudnnBackendNormMode_t mode) {
+  Part op(CUDNN_BACKEND_OPERATION_NORM_FORWARD_DESCRIPTOR);
+  op.one(CUDNN_ATTR_OPERATION_NORM_FWD_MODE, CUDNN_TYPE_NORM_MODE, mode)
+      .one(CUDNN_ATTR_OPERATION_NORM_FWD_PHASE, CUDNN_TYPE_NORM_FWD_PHASE, CUDNN_NORM_FWD_TRAINING);
+  return op;
+}
+
+TEST_F(TranslatedGraph, LayerNormTakesItsAxesFromTheStatistics) {
+  const int rows = 3, width = 7;
+  const auto xs = numbers(21, 1), scale = numbers(7, 2), bias = numbers(7, 3);
+  auto ys = poison(21), means = poison(3), inverses = poison(3);
+  float epsilon = 1e-3F;
+  Part op = norm_forward(CUDNN_LAYER_NORM);
+  op.child(CUDNN_ATTR_OPERATION_NORM_FWD_XDESC, tensor(1, {3, 7, 1, 1}))
+      .child(CUDNN_ATTR_OPERATION_NORM_FWD_SCALE_DESC, tensor(2, {1, 7, 1, 1}))
+      .child(CUDNN_ATTR_OPERATION_NORM_FWD_BIAS_DESC, tensor(3, {1, 7, 1, 1}))
+      .child(CUDNN_ATTR_OPERATION_NORM_FWD_EPSILON_DESC, tensor(4, {1, 1, 1, 1}, {.by_value = true}))
+      .child(CUDNN_ATTR_OPERATION_NORM_FWD_MEAN_DESC, tensor(5, {3, 1, 1, 1}))
+      .child(CUDNN_ATTR_OPERATION_NORM_FWD_INV_VARIANCE_DESC, tensor(6, {3, 1, 1, 1}))
+      .child(CUDNN_ATTR_OPERATION_NORM_FWD_YDESC, tensor(7, {3, 7, 1, 1}))
+      .finalize();
+  run({op}, {{1, const_cast<float*>(xs.data())},
+             {2, const_cast<float*>(scale.data())},
+             {3, const_cast<float*>(bias.data())},
+             {4, &epsilon},
+             {5, means.data()},
+             {6, inverses.data()},
+             {7, ys.data()}});
+  for (int i = 0; i < rows; ++i) {
+    double mean = 0, variance = 0;
+    for (int j = 0; j < width; ++j) mean += double{xs[i * width + j]} / width;
+    for (int j = 0; j < width; ++j) variance += std::pow(xs[i * width + j] - mean, 2) / width;
+    const double inverse = 1 / std::sqrt(variance + epsilon);
+    EXPECT_NEAR(means[i], mean, 1e-6);
+    EXPECT_NEAR(inverses[i], inverse, 1e-4);
+    for (int j = 0; j < width; ++j)
+      EXPECT_NEAR(ys[i * width + j], (xs[i * width + j] - mean) * inverse * scale[j] + bias[j], 1e-5);
+  }
+}
+
+TEST_F(TranslatedGraph, BatchNormUpdatesRunningStatistics) {
+  const auto xs = numbers(24, 1);
+  const std::vector<float> scale{1, 2}, bias{0, 1};
+  std::vector<float> mean{0.5F, -0.5F}, variance{1, 2};
+  auto ys = poison(24), next_mean = poison(2), next_variance = poison(2), saved = poison(2),
+       inverse = poison(2);
+  float epsilon = 1e-3F, factor = 0.25F;
+  const Dims x{3, 2, 4, 1}, c{1, 2, 1, 1};
+  const TensorOptions by_value{.by_value = true};
+  Part op = norm_forward(CUDNN_BATCH_NORM);
+  op.child(CUDNN_ATTR_OPERATION_NORM_FWD_XDESC, tensor(1, x))
+      .child(CUDNN_ATTR_OPERATION_NORM_FWD_SCALE_DESC, tensor(2, c))
+      .child(CUDNN_ATTR_OPERATION_NORM_FWD_BIAS_DESC, tensor(3, c))
+      .child(CUDNN_ATTR_OPERATION_NORM_FWD_EPSILON_DESC, tensor(4, {1, 1, 1, 1}, by_value))
+      .child(CUDNN_ATTR_OPERATION_NORM_FWD_EXP_AVG_FACTOR_DESC, tensor(5, {1, 1, 1, 1}, by_value))
+      .child(CUDNN_ATTR_OPERATION_NORM_FWD_INPUT_RUNNING_MEAN_DESC, tensor(6, c))
+      .child(CUDNN_ATTR_OPERATION_NORM_FWD_INPUT_RUNNING_VAR_DESC, tensor(7, c))
+      .child(CUDNN_ATTR_OPERATION_NORM_FWD_OUTPUT_RUNNING_MEAN_DESC, tensor(8, c))
+      .child(CUDNN_ATTR_OPERATION_NORM_FWD_OUTPUT_RUNNING_VAR_DESC, tensor(9, c))
+      .child(CUDNN_ATTR_OPERATION_NORM_FWD_MEAN_DESC, tensor(10, c))
+      .child(CUDNN_ATTR_OPERATION_NORM_FWD_INV_VARIANCE_DESC, tensor(11, c))
+      .child(CUDNN_ATTR_OPERATION_NORM_FWD_YDESC, tensor(12, x))
+      .finalize();
+  run({op}, {{1, const_cast<float*>(xs.data())},
+             {2, const_cast<float*>(scale.data())},
+             {3, const_cast<float*>(bias.data())},
+             {4, &epsilon},
+             {5, &factor},
+             {6, mean.data()},
+             {7, variance.data()},
+             {8, next_mean.data()},
+             {9, next_variance.data()},
+             {10, saved.data()},
+             {11, inverse.data()},
+             {12, ys.data()}});
+  for (int channel = 0; channel < 2; ++channel) {
+    double average = 0, spread = 0;
+    const auto at = [&](int n, int i) { return double{xs[(n * 2 + channel) * 4 + i]}; };
+    for (int n = 0; n < 3; ++n)
+      for (int i = 0; i < 4; ++i) average += at(n, i) / 12;
+    for (int n = 0; n < 3; ++n)
+      for (int i = 0; i < 4; ++i) spread += std::pow(at(n, i) - average, 2) / 12;
+    EXPECT_NEAR(saved[channel], average, 1e-6);
+    EXPECT_NEAR(inverse[channel], 1 / std::sqrt(spread + 1e-3), 1e-4);
+    EXPECT_NEAR(next_mean[channel], 0.75 * mean[channel] + 0.25 * average, 1e-6);
+    EXPECT_NEAR(next_variance[channel], 0.75 * variance[channel] + 0.25 * spread * 12 / 11, 1e-5);
+  }
+}
+
+TEST_F(TranslatedGraph, MaximumPoolingGivesPlacesInTheWindow) {
+  const auto xs = numbers(16, 1);
+  auto ys = poison(4);
+  std::vector<int8_t> places(4, 99);
+  const cudnnFraction_t two{2, 1}, zero{0, 1};
+  const std::vector<cudnnFraction_t> twos{two, two}, zeros{zero, zero};
+  Part resample(CUDNN_BACKEND_RESAMPLE_DESCRIPTOR);
+  resample.one(CUDNN_ATTR_RESAMPLE_MODE, CUDNN_TYPE_RESAMPLE_MODE, CUDNN_RESAMPLE_MAXPOOL)
+      .one(CUDNN_ATTR_RESAMPLE_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, CUDNN_DATA_FLOAT)
+      .one(CUDNN_ATTR_RESAMPLE_PADDING_MODE, CUDNN_TYPE_PADDING_MODE, CUDNN_NEG_INF_PAD)
+      .one(CUDNN_ATTR_RESAMPLE_SPATIAL_DIMS, CUDNN_TYPE_INT64, int64_t{2})
+      .set(CUDNN_ATTR_RESAMPLE_WINDOW_DIMS, CUDNN_TYPE_FRACTION, twos)
+      .set(CUDNN_ATTR_RESAMPLE_STRIDES, CUDNN_TYPE_FRACTION, twos)
+      .set(CUDNN_ATTR_RESAMPLE_PRE_PADDINGS, CUDNN_TYPE_FRACTION, zeros)
+      .set(CUDNN_ATTR_RESAMPLE_POST_PADDINGS, CUDNN_TYPE_FRACTION, zeros)
+      .finalize();
+  Part op(CUDNN_BACKEND_OPERATION_RESAMPLE_FWD_DESCRIPTOR);
+  op.child(CUDNN_ATTR_OPERATION_RESAMPLE_FWD_XDESC, tensor(1, {1, 1, 4, 4}))
+      .child(CUDNN_ATTR_OPERATION_RESAMPLE_FWD_YDESC, tensor(2, {1, 1, 2, 2}))
+      .child(CUDNN_ATTR_OPERATION_RESAMPLE_FWD_IDXDESC, tensor(3, {1, 1, 2, 2}, {.type = CUDNN_DATA_INT8}))
+      .child(CUDNN_ATTR_OPERATION_RESAMPLE_FWD_DESC, resample)
+      .one(CUDNN_ATTR_OPERATION_RESAMPLE_FWD_ALPHA, CUDNN_TYPE_DOUBLE, 1.0)
+      .one(CUDNN_ATTR_OPERATION_RESAMPLE_FWD_BETA, CUDNN_TYPE_DOUBLE, 0.0)
+      .finalize();
+  run({op}, {{1, const_cast<float*>(xs.data())}, {2, ys.data()}, {3, places.data()}});
+  for (int i = 0; i < 2; ++i)
+    for (int j = 0; j < 2; ++j) {
+      int best = 0;
+      const auto at = [&](int place) { return xs[(i * 2 + place / 2) * 4 + j * 2 + place % 2]; };
+      for (int place = 1; place < 4; ++place)
+        if (at(place) > at(best)) best = place;
+      EXPECT_EQ(places[i * 2 + j], best);
+      EXPECT_FLOAT_EQ(ys[i * 2 + j], at(best));
+    }
+}
+
+TEST_F(TranslatedGraph, ConcatenationInPlaceWritesTheOtherParts) {
+  const auto as = numbers(8, 1);
+  std::vector<float> whole(20, 7.0F);
+  Part op(CUDNN_BACKEND_OPERATION_CONCAT_DESCRIPTOR);
+  const Part a = tensor(1, {2, 2, 2}), b = tensor(2, {2, 3, 2}), doubled = virtual_tensor(9, {2, 2, 2});
+  const std::vector<cudnnBackendDescriptor_t> parts{doubled.get(), b.get()};
+  op.set(CUDNN_ATTR_OPERATION_CONCAT_INPUT_DESCS, CUDNN_TYPE_BACKEND_DESCRIPTOR, parts)
+      .child(CUDNN_ATTR_OPERATION_CONCAT_OUTPUT_DESC, tensor(3, {2, 5, 2}))
+      .one(CUDNN_ATTR_OPERATION_CONCAT_AXIS, CUDNN_TYPE_INT64, int64_t{1})
+      .one(CUDNN_ATTR_OPERATION_CONCAT_INPLACE_INDEX, CUDNN_TYPE_INT64, int64_t{1})
+      .finalize();
+  run({binary(CUDNN_POINTWISE_ADD, a, a, doubled), op},
+      {{1, const_cast<float*>(as.data())}, {2, whole.data() + 4}, {3, whole.data()}});
+  for (int n = 0; n < 2; ++n)
+    for (int i = 0; i < 10; ++i) EXPECT_FLOAT_EQ(whole[n * 10 + i], i < 4 ? 2 * as[n * 4 + i] : 7.0F);
+}
+
+}  // namespace
+}  // namespace fusor::compat_test

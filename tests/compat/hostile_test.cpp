@@ -1,0 +1,223 @@
+// Owns the test of hostile use: random calls with random arguments, among which many are valid, crash
+// nothing.
+#include <cstdlib>
+#include <random>
+
+#include "tests/compat/client.h"
+
+namespace fusor::compat_test {
+namespace {
+
+// A client that knows all names and no rules.
+class Stranger {
+ public:
+  Stranger(cudnnHandle_t handle, uint32_t seed) : handle_(handle), random_(seed) {}
+  ~Stranger() {
+    for (auto* d : descriptors_) cudnnBackendDestroyDescriptor(d);
+  }
+  Stranger(const Stranger&) = delete;
+  Stranger& operator=(const Stranger&) = delete;
+
+  void call() {
+    switch (below(12)) {
+      case 0:
+        create();
+        break;
+      case 1:
+        if (below(4) == 0) destroy();
+        break;
+      case 2:
+      case 3:
+        cudnnBackendFinalize(any());
+        break;
+      case 4:
+        get();
+        break;
+      case 5:
+        cudnnBackendExecute(below(8) == 0 ? nullptr : handle_, any(), any());
+        break;
+      case 6:
+        valid_tensor();
+        break;
+      case 7:
+        valid_op();
+        break;
+      default:
+        set();
+    }
+  }
+
+ private:
+  int below(int limit) { return static_cast<int>(random_() % static_cast<uint32_t>(limit)); }
+
+  cudnnBackendDescriptor_t any() {
+    if (descriptors_.empty() || below(50) == 0) return below(2) == 0 ? nullptr : this;
+    return descriptors_[static_cast<size_t>(below(static_cast<int>(descriptors_.size())))];
+  }
+
+  cudnnBackendDescriptor_t create(int type) {
+    cudnnBackendDescriptor_t made = nullptr;
+    if (cudnnBackendCreateDescriptor(static_cast<cudnnBackendDescriptorType_t>(type), &made) ==
+        CUDNN_STATUS_SUCCESS)
+      descriptors_.push_back(made);
+    return made;
+  }
+  void create() {
+    create(below(46) - 1);
+    if (descriptors_.size() > 60) destroy();
+  }
+  void destroy() {
+    if (descriptors_.empty()) return;
+    const auto at = descriptors_.begin() + below(static_cast<int>(descriptors_.size()));
+    cudnnBackendDestroyDescriptor(*at);
+    descriptors_.erase(at);
+  }
+
+  // Numbers that are small, and so often extents, enumerators or descriptors of this client.
+  void fill(std::vector<int64_t>& place, int type) {
+    for (int64_t& word : place) {
+      if (type == CUDNN_TYPE_BACKEND_DESCRIPTOR) {
+        word = static_cast<int64_t>(reinterpret_cast<intptr_t>(any()));
+        continue;
+      }
+      if (type == CUDNN_TYPE_HANDLE) {
+        word = static_cast<int64_t>(reinterpret_cast<intptr_t>(below(3) == 0 ? nullptr : handle_));
+        continue;
+      }
+      if (type == CUDNN_TYPE_VOID_PTR) {
+        word = below(4) == 0 ? 0 : static_cast<int64_t>(reinterpret_cast<intptr_t>(memory_.data()));
+        continue;
+      }
+      word = below(20) == 0 ? static_cast<int64_t>(random_()) << below(32) : below(6);
+    }
+  }
+
+  // The types that the attributes of a hundred have most often, else any.
+  int likely_type(int name) {
+    switch (below(6)) {
+      case 0:
+        return below(31);
+      case 1:
+      case 2:
+        return CUDNN_TYPE_INT64;
+      default:
+        return name >= 700 && name < 800 ? CUDNN_TYPE_BACKEND_DESCRIPTOR : below(31);
+    }
+  }
+
+  void set() {
+    const int name = below(3000), type = likely_type(name);
+    // An override's shapes are the address of a container of the client's, which no library can check.
+    if (name == CUDNN_ATTR_VARIANT_PACK_OVERRIDE_SHAPES || name == CUDNN_ATTR_VARIANT_PACK_OVERRIDE_STRIDES)
+      return;
+    std::vector<int64_t> place(static_cast<size_t>(below(9) + 1));
+    fill(place, type);
+    cudnnBackendSetAttribute(
+        any(), static_cast<cudnnBackendAttributeName_t>(name), static_cast<cudnnBackendAttributeType_t>(type),
+        below(static_cast<int>(place.size()) + 1), below(30) == 0 ? nullptr : place.data());
+  }
+
+  void get() {
+    const int name = below(3000), type = likely_type(name);
+    std::vector<int64_t> place(64);
+    fill(place, type);
+    int64_t count = 0;
+    cudnnBackendGetAttribute(any(), static_cast<cudnnBackendAttributeName_t>(name),
+                             static_cast<cudnnBackendAttributeType_t>(type), below(30) - 1,
+                             below(4) == 0 ? nullptr : &count, below(4) == 0 ? nullptr : place.data());
+  }
+
+  template <class Element>
+  void put(cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
+           const std::vector<Element>& list) {
+    cudnnBackendSetAttribute(d, name, type, static_cast<int64_t>(list.size()), list.data());
+  }
+
+  cudnnBackendDescriptor_t valid_tensor() {
+    auto* d = create(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
+    const Dims dims{below(3) + 1, below(4) + 1, below(4) + 1};
+    put(d, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE,
+        std::vector<int>{below(8) == 0 ? below(22) : 0});
+    put(d, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, dims);
+    put(d, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64,
+        below(8) == 0 ? Dims{below(9), below(9), 1} : packed(dims));
+    put(d, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, Dims{below(12)});
+    if (below(3) == 0) put(d, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, std::vector<char>{1});
+    cudnnBackendFinalize(d);
+    return d;
+  }
+
+  // A graph of one op, through heuristics to a plan.
+  void valid_op() {
+    auto* const description = create(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
+    put(description, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, std::vector<int>{below(24)});
+    put(description, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, std::vector<int>{0});
+    cudnnBackendFinalize(description);
+    auto* const op = create(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
+    const auto child = [&](auto* d, cudnnBackendAttributeName_t name, void* part) {
+      put(d, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, std::vector<void*>{part});
+    };
+    auto* const x = valid_tensor();
+    child(op, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, description);
+    child(op, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x);
+    child(op, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, below(2) == 0 ? x : valid_tensor());
+    child(op, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, valid_tensor());
+    cudnnBackendFinalize(op);
+    auto* const graph = create(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
+    child(graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, below(9) == 0 ? any() : op);
+    if (cudnnBackendFinalize(graph) != CUDNN_STATUS_SUCCESS) return;
+    auto* const engine = create(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+    child(engine, CUDNN_ATTR_ENGINE_OPERATION_GRAPH, graph);
+    put(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, Dims{below(3)});
+    cudnnBackendFinalize(engine);
+    auto* const config = create(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+    child(config, CUDNN_ATTR_ENGINECFG_ENGINE, engine);
+    cudnnBackendFinalize(config);
+    auto* const plan = create(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
+    child(plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config);
+    if (cudnnBackendFinalize(plan) == CUDNN_STATUS_SUCCESS) run(plan);
+    while (descriptors_.size() > 60) destroy();
+  }
+
+  void run(cudnnBackendDescriptor_t plan) {
+    std::vector<int64_t> uids;
+    std::vector<void*> pointers;
+    for (int64_t uid = 0; uid < 12; ++uid) {
+      if (below(20) == 0) continue;
+      uids.push_back(uid);
+      pointers.push_back(memory_.data() + static_cast<size_t>(below(20) == 0 ? 1 : uid * 128));
+    }
+    auto* const pack = create(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
+    put(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, uids);
+    put(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, pointers);
+    put(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, std::vector<void*>{workspace_.data()});
+    cudnnBackendFinalize(pack);
+    cudnnBackendExecute(handle_, plan, pack);
+  }
+
+  cudnnHandle_t handle_;
+  std::mt19937 random_;
+  std::vector<cudnnBackendDescriptor_t> descriptors_;
+  std::vector<int64_t> memory_ = std::vector<int64_t>(12 * 128 + 256),
+                       workspace_ = std::vector<int64_t>(4096);
+};
+
+class Hostile : public Client {};
+
+// FUSOR_COMPAT_CALLS: how many; a long run is made by hand.
+TEST_F(Hostile, RandomCallsCrashNothing) {
+  const char* const asked = std::getenv("FUSOR_COMPAT_CALLS");
+  const int calls = asked == nullptr ? 20000 : std::atoi(asked);
+  constexpr int kOfOne = 2000;
+  for (int first = 0; first < calls; first += kOfOne) {
+    Stranger stranger(handle, static_cast<uint32_t>(first));
+    for (int i = 0; i < kOfOne; ++i) stranger.call();
+  }
+  // The library still works.
+  auto xs = numbers(4, 1), ys = poison(4);
+  run({unary(CUDNN_POINTWISE_NEG, tensor(1, {4}), tensor(2, {4}))}, {{1, xs.data()}, {2, ys.data()}});
+  EXPECT_FLOAT_EQ(ys[3], -xs[3]);
+}
+
+}  // namespace
+}  // namespace fusor::compat_test
