@@ -12,6 +12,14 @@ namespace fusor::cudnn {
 
 std::shared_ptr<Handle> handle_at(const void* handle) { return registry<Handle>().find(handle); }
 
+void* Handle::scratch(int64_t bytes) {
+  if (bytes > scratch_.bytes()) {
+    if (scratch_.get() != nullptr) synchronize(*device, stream);  // earlier calls may still use it
+    scratch_ = DeviceMemory(*device, bytes);
+  }
+  return scratch_.get();
+}
+
 std::shared_ptr<const DeviceInfo> current_device_info() {
   static std::mutex mutex;
   static auto& known = *new std::map<int, std::shared_ptr<const DeviceInfo>>;

@@ -4,7 +4,7 @@
 #include <atomic>
 #include <memory>
 
-#include "compat/cudnn/include/cudnn_graph.h"
+#include "backend/device_memory.h"
 #include "core/device_info.h"
 
 namespace fusor::cudnn {
@@ -13,6 +13,13 @@ struct Handle {
   static constexpr const char* kWhat = "handle";
   std::shared_ptr<const DeviceInfo> device;
   std::atomic<void*> stream{nullptr};
+
+  /// Memory for calls that get none from the client: it grows, and is shared by all calls of the handle's
+  /// thread.
+  void* scratch(int64_t bytes);
+
+ private:
+  DeviceMemory scratch_;
 };
 
 std::shared_ptr<Handle> handle_at(const void* handle);

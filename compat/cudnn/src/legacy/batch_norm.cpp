@@ -1,0 +1,347 @@
+// Owns batch norm as single calls.
+#include "compat/cudnn/src/legacy/cached_plan.h"
+#include "compat/cudnn/src/translate/translator.h"
+
+namespace fusor::cudnn {
+namespace {
+
+enum Number {
+  kX,
+  kY,
+  kScale,
+  kBias,
+  kRunningMean,
+  kRunningVariance,
+  kNextMean,
+  kNextVariance,
+  kBatchMean,
+  kBatchVariance,
+  kMean,
+  kInverse,
+  kDy,
+  kDx,
+  kDscale,
+  kDbias,
+  kFactor,
+  kEpsilon
+};
+
+// Statistics of every activation are those of a channel where there is one pixel.
+void expect_channels(cudnnBatchNormMode_t mode, const TensorObject& x) {
+  if (mode != CUDNN_BATCHNORM_PER_ACTIVATION) return;
+  for (int i = 2; i < x.dims.rank(); ++i)
+    if (x.dims[i] != 1)
+      refuse(CUDNN_STATUS_NOT_SUPPORTED, "batch norm of each activation of {} is not supported",
+             to_string(x.dims));
+}
+
+void expect_alone(cudnnBatchNormOps_t ops) {
+  if (ops != CUDNN_BATCHNORM_OPS_BN)
+    refuse(CUDNN_STATUS_NOT_SUPPORTED,
+           "batch norm joined with an addition or activation; use the graph interface");
+}
+
+void expect_plain(const void* alpha, const void* beta, cudnnDataType_t type) {
+  if (factor_at(alpha, type) != 1 || factor_at(beta, type) != 0)
+    refuse(CUDNN_STATUS_NOT_SUPPORTED, "batch norm with factors other than 1 and 0");
+}
+
+struct Forward {
+  TensorObject x, y, channels;
+  bool has_running = false, saves = false;
+
+  PlanKey key() const {
+    return PlanKey("bn forward").add(x).add(y).add(channels).add(int64_t{has_running}).add(int64_t{saves});
+  }
+  // The batch's statistics are written apart, and step into the running ones in a run of their own: those lie
+  // where they are read.
+  void sketch(Sketch& s) const {
+    NormOptions norm{.norm = NormMode::batch_norm};
+    norm.scale = s.input(kScale, channels);
+    norm.bias = s.input(kBias, channels);
+    norm.epsilon_scalar = s.scalar(kEpsilon);
+    if (has_running) {
+      const Tensor zeros =
+          s.g.op(Pointwise{.mode = PointwiseMode::identity}, std::array<Tensor, 1>{s.g.constant(0)}, {},
+                 std::array<Dims, 1>{channels.dims})
+              .front();
+      norm.momentum = 1;
+      norm.prev_running_mean = norm.prev_running_var = zeros;
+    }
+    const NormResults made = s.g.norm_fwd(s.input(kX, x), norm);
+    s.output(kY, made.y, y);
+    if (saves) {
+      s.output(kMean, made.mean, channels);
+      s.output(kInverse, made.inv_std, channels);
+    }
+    if (!has_running) return;
+    s.output(kBatchMean, made.next_running_mean, channels);
+    s.output(kBatchVariance, made.next_running_var, channels);
+  }
+  std::shared_ptr<const Executable> update(const Handle& handle) const {
+    return plan_for(handle, PlanKey("bn running").add(channels), Precision::exact, [&](Sketch& s) {
+      const Tensor factor = s.scalar(kFactor);
+      const auto step = [&](int running, int batch, int next) {
+        const Tensor before = s.input(running, channels);
+        s.output(next, s.g.add(before, s.g.mul(s.g.sub(s.input(batch, channels), before), factor)), channels);
+      };
+      step(kRunningMean, kBatchMean, kNextMean);
+      step(kRunningVariance, kBatchVariance, kNextVariance);
+    });
+  }
+  /// Bytes of one statistic of the batch, rounded up.
+  int64_t statistic_bytes() const {
+    const int64_t bytes =
+        span_elements(channels.dims, channels.strides) * byte_size(data_type_of(channels.type));
+    return (bytes + 255) / 256 * 256;
+  }
+  size_t workspace(const Handle& handle) const {
+    return workspace_of(*plan(handle)) + static_cast<size_t>(2 * statistic_bytes() + 256);
+  }
+  std::shared_ptr<const Executable> plan(const Handle& handle) const {
+    return plan_for(handle, key(), Precision::exact, [&](Sketch& s) { sketch(s); });
+  }
+};
+
+struct Backward {
+  TensorObject x, dy, dx, channels;
+  bool has_saved = true;
+
+  std::shared_ptr<const Executable> plan(const Handle& handle) const {
+    const PlanKey key = PlanKey("bn backward").add(x).add(dy).add(dx).add(channels).add(int64_t{has_saved});
+    return plan_for(handle, key, Precision::exact, [&](Sketch& s) {
+      NormBackwardOptions norm{.norm = NormMode::batch_norm};
+      norm.scale = s.input(kScale, channels);
+      if (has_saved) {
+        norm.mean = s.input(kMean, channels);
+        norm.inv_std = s.input(kInverse, channels);
+      } else {
+        norm.epsilon_scalar = s.scalar(kEpsilon);
+      }
+      const NormGradients made = s.g.norm_bwd(s.input(kDy, dy), s.input(kX, x), norm);
+      s.output(kDx, made.dx, dx);
+      s.output(kDscale, made.dscale, channels);
+      s.output(kDbias, made.dbias, channels);
+    });
+  }
+};
+
+Forward forward_of(cudnnBatchNormMode_t mode, cudnnTensorDescriptor_t x, cudnnTensorDescriptor_t y,
+                   cudnnTensorDescriptor_t channels) {
+  Forward call{*object_at<TensorObject>(x), *object_at<TensorObject>(y), *object_at<TensorObject>(channels),
+               true, true};
+  expect_channels(mode, call.x);
+  return call;
+}
+
+Backward backward_of(cudnnBatchNormMode_t mode, cudnnTensorDescriptor_t x, cudnnTensorDescriptor_t dy,
+                     cudnnTensorDescriptor_t dx, cudnnTensorDescriptor_t channels) {
+  const Backward call{*object_at<TensorObject>(x), *object_at<TensorObject>(dy), *object_at<TensorObject>(dx),
+                      *object_at<TensorObject>(channels), true};
+  expect_channels(mode, call.x);
+  return call;
+}
+
+struct Room {
+  void* workspace = nullptr;
+  size_t bytes = 0;
+};
+
+struct ForwardPointers {
+  const void *x, *scale, *bias;
+  void *y, *running_mean, *running_variance, *mean, *inverse;
+  double factor, epsilon;
+};
+
+void run_forward(cudnnHandle_t handle, Forward call, const ForwardPointers& at, Room room) {
+  const auto object = handle_at(handle);
+  call.has_running = at.running_mean != nullptr && at.running_variance != nullptr;
+  call.saves = at.mean != nullptr && at.inverse != nullptr;
+  const size_t needed = call.workspace(*object);
+  if (room.workspace == nullptr || room.bytes < needed)
+    room = {object->scratch(static_cast<int64_t>(needed)), needed};
+  // The batch's statistics lie at the end.
+  const auto end = (reinterpret_cast<uintptr_t>(room.workspace) + room.bytes) / 256 * 256;
+  auto* const batch_variance = reinterpret_cast<std::byte*>(end) - call.statistic_bytes();
+  auto* const batch_mean = batch_variance - call.statistic_bytes();
+  const auto factor = static_cast<float>(at.factor), epsilon = static_cast<float>(at.epsilon);
+  Bindings bindings;
+  bindings.bind(kX, at.x).bind(kY, at.y).bind(kScale, at.scale).bind(kBias, at.bias).bind(kMean, at.mean);
+  bindings.bind(kInverse, at.inverse).bind(kEpsilon, &epsilon);
+  bindings.bind(kBatchMean, batch_mean).bind(kBatchVariance, batch_variance);
+  run_call(*object, *call.plan(*object), bindings, room.workspace,
+           room.bytes - static_cast<size_t>(2 * call.statistic_bytes()));
+  if (!call.has_running) return;
+  Bindings running;
+  running.bind(kRunningMean, at.running_mean).bind(kNextMean, at.running_mean).bind(kBatchMean, batch_mean);
+  running.bind(kRunningVariance, at.running_variance).bind(kNextVariance, at.running_variance);
+  running.bind(kBatchVariance, batch_variance).bind(kFactor, &factor);
+  run_call(*object, *call.update(*object), running);
+}
+
+struct BackwardPointers {
+  const void *x, *dy, *scale, *mean, *inverse;
+  void *dx, *dscale, *dbias;
+  double epsilon;
+};
+
+void run_backward(cudnnHandle_t handle, Backward call, const BackwardPointers& at, const Room& room) {
+  const auto object = handle_at(handle);
+  call.has_saved = at.mean != nullptr && at.inverse != nullptr;
+  const auto epsilon = static_cast<float>(at.epsilon);
+  Bindings bindings;
+  bindings.bind(kX, at.x).bind(kDy, at.dy).bind(kDx, at.dx).bind(kScale, at.scale).bind(kMean, at.mean);
+  bindings.bind(kInverse, at.inverse)
+      .bind(kDscale, at.dscale)
+      .bind(kDbias, at.dbias)
+      .bind(kEpsilon, &epsilon);
+  run_call(*object, *call.plan(*object), bindings, room.workspace, room.bytes);
+}
+
+}  // namespace
+}  // namespace fusor::cudnn
+
+using namespace fusor::cudnn;  // NOLINT(google-build-using-namespace)
+
+extern "C" {
+
+cudnnStatus_t cudnnDeriveBNTensorDescriptor(cudnnTensorDescriptor_t derived, const cudnnTensorDescriptor_t x,
+                                            cudnnBatchNormMode_t mode) {
+  return guarded("cudnnDeriveBNTensorDescriptor", [&] {
+    const TensorObject from = *object_at<TensorObject>(x);
+    fusor::Dims dims = from.dims;
+    for (int i = 0; i < dims.rank(); ++i)
+      if (i == 0 || (i > 1 && mode != CUDNN_BATCHNORM_PER_ACTIVATION)) dims[i] = 1;
+    const cudnnDataType_t type = from.type == CUDNN_DATA_DOUBLE ? CUDNN_DATA_DOUBLE : CUDNN_DATA_FLOAT;
+    *object_at<TensorObject>(derived) = {type, dims, fusor::packed_strides(dims)};
+  });
+}
+
+cudnnStatus_t cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize(
+    cudnnHandle_t handle, cudnnBatchNormMode_t mode, cudnnBatchNormOps_t ops, const cudnnTensorDescriptor_t x,
+    const cudnnTensorDescriptor_t, const cudnnTensorDescriptor_t y, const cudnnTensorDescriptor_t channels,
+    const cudnnActivationDescriptor_t, size_t* size) {
+  return guarded("cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize", [&] {
+    expect_alone(ops);
+    const auto object = handle_at(handle);
+    const Forward call = forward_of(mode, x, y, channels);
+    size_t& most = place_of(size, "sizeInBytes");
+    most = call.workspace(*object);
+  });
+}
+
+cudnnStatus_t cudnnGetBatchNormalizationBackwardExWorkspaceSize(
+    cudnnHandle_t handle, cudnnBatchNormMode_t mode, cudnnBatchNormOps_t ops, const cudnnTensorDescriptor_t x,
+    const cudnnTensorDescriptor_t, const cudnnTensorDescriptor_t dy, const cudnnTensorDescriptor_t,
+    const cudnnTensorDescriptor_t dx, const cudnnTensorDescriptor_t channels,
+    const cudnnActivationDescriptor_t, size_t* size) {
+  return guarded("cudnnGetBatchNormalizationBackwardExWorkspaceSize", [&] {
+    expect_alone(ops);
+    const auto object = handle_at(handle);
+    place_of(size, "sizeInBytes") = workspace_of(*backward_of(mode, x, dy, dx, channels).plan(*object));
+  });
+}
+
+// Nothing is kept from the forward pass for the backward one.
+cudnnStatus_t cudnnGetBatchNormalizationTrainingExReserveSpaceSize(cudnnHandle_t handle, cudnnBatchNormMode_t,
+                                                                   cudnnBatchNormOps_t ops,
+                                                                   const cudnnActivationDescriptor_t,
+                                                                   const cudnnTensorDescriptor_t x,
+                                                                   size_t* size) {
+  return guarded("cudnnGetBatchNormalizationTrainingExReserveSpaceSize", [&] {
+    expect_alone(ops);
+    handle_at(handle);
+    object_at<TensorObject>(x);
+    place_of(size, "sizeInBytes") = 0;
+  });
+}
+
+cudnnStatus_t cudnnBatchNormalizationForwardTrainingEx(
+    cudnnHandle_t handle, cudnnBatchNormMode_t mode, cudnnBatchNormOps_t ops, const void* alpha,
+    const void* beta, const cudnnTensorDescriptor_t x_descriptor, const void* x,
+    const cudnnTensorDescriptor_t, const void*, const cudnnTensorDescriptor_t y_descriptor, void* y,
+    const cudnnTensorDescriptor_t channels, const void* scale, const void* bias, double factor,
+    void* running_mean, void* running_variance, double epsilon, void* mean, void* inverse,
+    cudnnActivationDescriptor_t, void* workspace, size_t bytes, void*, size_t) {
+  return guarded("cudnnBatchNormalizationForwardTrainingEx", [&] {
+    expect_alone(ops);
+    const Forward call = forward_of(mode, x_descriptor, y_descriptor, channels);
+    expect_plain(alpha, beta, call.x.type);
+    run_forward(handle, call,
+                {x, scale, bias, y, running_mean, running_variance, mean, inverse, factor, epsilon},
+                {workspace, bytes});
+  });
+}
+
+cudnnStatus_t cudnnBatchNormalizationForwardTraining(
+    cudnnHandle_t handle, cudnnBatchNormMode_t mode, const void* alpha, const void* beta,
+    const cudnnTensorDescriptor_t x_descriptor, const void* x, const cudnnTensorDescriptor_t y_descriptor,
+    void* y, const cudnnTensorDescriptor_t channels, const void* scale, const void* bias, double factor,
+    void* running_mean, void* running_variance, double epsilon, void* mean, void* inverse) {
+  return guarded("cudnnBatchNormalizationForwardTraining", [&] {
+    const Forward call = forward_of(mode, x_descriptor, y_descriptor, channels);
+    expect_plain(alpha, beta, call.x.type);
+    run_forward(handle, call,
+                {x, scale, bias, y, running_mean, running_variance, mean, inverse, factor, epsilon}, {});
+  });
+}
+
+cudnnStatus_t cudnnBatchNormalizationForwardInference(
+    cudnnHandle_t handle, cudnnBatchNormMode_t mode, const void* alpha, const void* beta,
+    const cudnnTensorDescriptor_t x_descriptor, const void* x, const cudnnTensorDescriptor_t y_descriptor,
+    void* y, const cudnnTensorDescriptor_t channels, const void* scale, const void* bias, const void* mean,
+    const void* variance, double epsilon) {
+  return guarded("cudnnBatchNormalizationForwardInference", [&] {
+    const Forward call = forward_of(mode, x_descriptor, y_descriptor, channels);
+    expect_plain(alpha, beta, call.x.type);
+    const auto object = handle_at(handle);
+    const PlanKey key = PlanKey("bn inference").add(call.x).add(call.y).add(call.channels);
+    const auto plan = plan_for(*object, key, fusor::Precision::exact, [&](Sketch& s) {
+      fusor::NormOptions norm{.norm = fusor::NormMode::batch_norm, .phase = fusor::NormPhase::inference};
+      norm.scale = s.input(kScale, call.channels);
+      norm.bias = s.input(kBias, call.channels);
+      norm.prev_running_mean = s.input(kRunningMean, call.channels);
+      norm.prev_running_var = s.input(kRunningVariance, call.channels);
+      norm.epsilon_scalar = s.scalar(kEpsilon);
+      s.output(kY, s.g.norm_fwd(s.input(kX, call.x), norm).y, call.y);
+    });
+    const auto small = static_cast<float>(epsilon);
+    Bindings bindings;
+    bindings.bind(kX, x).bind(kY, y).bind(kScale, scale).bind(kBias, bias).bind(kRunningMean, mean);
+    bindings.bind(kRunningVariance, variance).bind(kEpsilon, &small);
+    run_call(*object, *plan, bindings);
+  });
+}
+
+cudnnStatus_t cudnnBatchNormalizationBackward(
+    cudnnHandle_t handle, cudnnBatchNormMode_t mode, const void* alpha, const void* beta,
+    const void* alpha_of_weights, const void* beta_of_weights, const cudnnTensorDescriptor_t x_descriptor,
+    const void* x, const cudnnTensorDescriptor_t dy_descriptor, const void* dy,
+    const cudnnTensorDescriptor_t dx_descriptor, void* dx, const cudnnTensorDescriptor_t channels,
+    const void* scale, void* dscale, void* dbias, double epsilon, const void* mean, const void* inverse) {
+  return guarded("cudnnBatchNormalizationBackward", [&] {
+    const Backward call = backward_of(mode, x_descriptor, dy_descriptor, dx_descriptor, channels);
+    expect_plain(alpha, beta, call.x.type);
+    expect_plain(alpha_of_weights, beta_of_weights, call.x.type);
+    run_backward(handle, call, {x, dy, scale, mean, inverse, dx, dscale, dbias, epsilon}, {});
+  });
+}
+
+cudnnStatus_t cudnnBatchNormalizationBackwardEx(
+    cudnnHandle_t handle, cudnnBatchNormMode_t mode, cudnnBatchNormOps_t ops, const void* alpha,
+    const void* beta, const void* alpha_of_weights, const void* beta_of_weights,
+    const cudnnTensorDescriptor_t x_descriptor, const void* x, const cudnnTensorDescriptor_t, const void*,
+    const cudnnTensorDescriptor_t dy_descriptor, const void* dy, const cudnnTensorDescriptor_t, void*,
+    const cudnnTensorDescriptor_t dx_descriptor, void* dx, const cudnnTensorDescriptor_t channels,
+    const void* scale, const void*, void* dscale, void* dbias, double epsilon, const void* mean,
+    const void* inverse, cudnnActivationDescriptor_t, void* workspace, size_t bytes, void*, size_t) {
+  return guarded("cudnnBatchNormalizationBackwardEx", [&] {
+    expect_alone(ops);
+    const Backward call = backward_of(mode, x_descriptor, dy_descriptor, dx_descriptor, channels);
+    expect_plain(alpha, beta, call.x.type);
+    expect_plain(alpha_of_weights, beta_of_weights, call.x.type);
+    run_backward(handle, call, {x, dy, scale, mean, inverse, dx, dscale, dbias, epsilon}, {workspace, bytes});
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,129 @@
+// Owns the cache of plans behind single calls.
+#include "compat/cudnn/src/legacy/cached_plan.h"
+
+#include <cstring>
+#include <map>
+#include <mutex>
+
+#include "backend/build.h"
+#include "compat/cudnn/src/engines.h"
+#include "compat/cudnn/src/translate/translator.h"
+#include "core/error.h"
+
+namespace fusor::cudnn {
+
+namespace {
+
+struct Cache {
+  std::mutex mutex;
+  std::map<std::string, std::shared_ptr<const Executable>> plans;
+};
+
+Cache& cache() {
+  static Cache& all = *new Cache;
+  return all;
+}
+
+}  // namespace
+
+PlanKey& PlanKey::add(int64_t number) {
+  text_ += ' ';
+  text_.append(reinterpret_cast<const char*>(&number), sizeof number);
+  return *this;
+}
+
+PlanKey& PlanKey::add(double number) {
+  int64_t bits = 0;
+  std::memcpy(&bits, &number, sizeof bits);
+  return add(bits);
+}
+
+PlanKey& PlanKey::add(const Dims& dims) {
+  add(int64_t{dims.rank()});
+  for (const int64_t extent : dims) add(extent);
+  return *this;
+}
+
+PlanKey& PlanKey::add(const TensorObject& tensor) {
+  return add(int64_t{tensor.type}).add(tensor.dims).add(tensor.strides);
+}
+
+Tensor Sketch::input(int number, const TensorObject& tensor) {
+  const DataType type = data_type_of(tensor.type);
+  return g.input("t" + std::to_string(number), tensor.dims, type,
+                 {.strides = tensor.strides, .alignment = byte_size(type), .uid = uid(number)});
+}
+
+Tensor Sketch::scalar(int number, DataType type) { return g.scalar("t" + std::to_string(number), type); }
+
+void Sketch::output(int number, const Tensor& result, const TensorObject& tensor) {
+  const DataType type = data_type_of(tensor.type);
+  Tensor shaped = result.dims == tensor.dims ? result : g.reshape(result, tensor.dims);
+  g.output(shaped, {.name = "t" + std::to_string(number),
+                    .type = type,
+                    .strides = tensor.strides,
+                    .alignment = byte_size(type),
+                    .uid = uid(number)});
+}
+
+void Sketch::output(int number, const Tensor& result, const TensorObject& tensor, double alpha, double beta) {
+  Tensor sum = alpha == 1 ? result : g.mul(result, g.constant(alpha));
+  if (beta != 0) sum = g.add(sum, g.mul(input(held(number), tensor), g.constant(beta)));
+  output(number, sum, tensor);
+}
+
+std::shared_ptr<const Executable> plan_for(const Handle& handle, const PlanKey& key, Precision precision,
+                                           const SketchMaker& make) {
+  const std::string name = handle.device->name + ' ' + key.text();
+  const std::scoped_lock lock(cache().mutex);
+  auto& plan = cache().plans[name];
+  if (!plan) {
+    Sketch sketch(precision);
+    make(sketch);
+    Graph graph = sketch.g.finish();
+    // Scalars got their uids from the builder: they are bound by number as well.
+    for (Tensor& tensor : graph.tensors)
+      if (tensor.memory == Memory::host) tensor.uid = Sketch::uid(std::stoi(tensor.name.substr(1)));
+    plan = std::make_shared<const Executable>(load(build(graph, *handle.device)));
+  }
+  return plan;
+}
+
+size_t workspace_of(const Executable& executable) {
+  return static_cast<size_t>(workspace_for_client(executable.workspace_bytes()));
+}
+
+void run_call(Handle& handle, const Executable& executable, const Bindings& bindings, void* workspace,
+              size_t bytes) {
+  const int64_t needed = executable.workspace_bytes();
+  void* memory = reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(workspace) + 255) / 256 * 256);
+  if (needed > 0 && workspace == nullptr)
+    memory = handle.scratch(needed);
+  else if (needed > 0 && bytes < workspace_of(executable))
+    refuse(CUDNN_STATUS_BAD_PARAM_SIZE_INSUFFICIENT, "a workspace of {} bytes; {} are needed", bytes,
+           workspace_of(executable));
+  try {
+    executable.run(bindings.list(), memory, handle.stream);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::bad_input) throw;
+    refuse(CUDNN_STATUS_BAD_PARAM, "{}", error.what());
+  }
+}
+
+double factor_at(const void* pointer, cudnnDataType_t type) {
+  if (pointer == nullptr) refuse(CUDNN_STATUS_BAD_PARAM_NULL_POINTER, "a factor is null");
+  if (type == CUDNN_DATA_DOUBLE) {
+    double value = 0;
+    std::memcpy(&value, pointer, sizeof value);
+    return value;
+  }
+  float value = 0;
+  std::memcpy(&value, pointer, sizeof value);
+  return static_cast<double>(value);
+}
+
+Precision precision_of(cudnnMathType_t math) {
+  return math == CUDNN_FMA_MATH ? Precision::exact : Precision::allow_tf32;
+}
+
+}  // namespace fusor::cudnn
