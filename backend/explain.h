@@ -73,4 +73,16 @@ FUSOR_API Explanation explain_data(const Graph& graph, const DeviceInfo& device,
 FUSOR_API std::string explain(const Graph& graph, const DeviceInfo& device, const BuildOptions& options = {},
                               Detail detail = Detail::brief);
 
+/// The same as one page of HTML that needs no other file: the graph by fusions, with times, engines, what was
+/// considered and why it was not chosen; zoom and search.
+FUSOR_API std::string explain_html(const Graph& graph, const DeviceInfo& device,
+                                   const BuildOptions& options = {});
+/// Ops and tensors in Graphviz's language, one cluster a fusion.
+FUSOR_API std::string explain_dot(const Graph& graph, const DeviceInfo& device,
+                                  const BuildOptions& options = {});
+/// The graph as an ONNX model for viewers (Netron): ops of the domain "fusor", each with its attributes, its
+/// fusion (from 1) and that fusion's engine. No runtime of ONNX knows these ops.
+FUSOR_API std::string explain_onnx(const Graph& graph, const DeviceInfo& device,
+                                   const BuildOptions& options = {});
+
 }  // namespace fusor

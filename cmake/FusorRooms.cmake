@@ -45,14 +45,15 @@ function(fusor_text_writers out root)
     core/expr.h core/lowered.h core/ops/pointwise.cpp core/ops/pointwise.h PARENT_SCOPE)
 endfunction()
 
-# Writes the table of embedded device files and the device profiles, and adds them to their rooms. Of the sources that
+# Writes the tables of embedded device files, device profiles and pages, and adds them to their rooms. Of the sources that
 # write the text of kernels only the hash is used: it is a part of every kernel's key.
 function(fusor_embed_device_files)
   file(GLOB_RECURSE device_files CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
     ${PROJECT_SOURCE_DIR}/codegen/device/*.cuh ${PROJECT_SOURCE_DIR}/core/*.def)
   file(GLOB profiles CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/heuristics/devices/*.json)
+  file(GLOB pages CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/backend/*.html)
   fusor_text_writers(text_writers ${PROJECT_SOURCE_DIR})
-  foreach(table device_files profiles text_writers)
+  foreach(table device_files profiles pages text_writers)
     set(output ${PROJECT_BINARY_DIR}/embedded_${table}.inc)
     set(inputs ${${table}})
     list(TRANSFORM inputs PREPEND ${PROJECT_SOURCE_DIR}/)
@@ -107,7 +108,7 @@ endfunction()
 
 # What only some rooms need: the embedded tables, CUDA's headers, and the system's loader of libraries.
 function(fusor_room_settings)
-  foreach(table device_files profiles text_writers)
+  foreach(table device_files profiles pages text_writers)
     foreach(room codegen backend)
       if(TARGET fusor_${room})
         get_target_property(kind fusor_${room} TYPE)

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "backend/explain.h"
+#include "backend/explain_report.h"
 #include "core/fail.h"
 #include "tools/commands.h"
 #include "tools/input.h"
@@ -15,63 +16,21 @@ namespace fusor::command {
 
 namespace {
 
-Report answer_report(const EngineAnswer& answer) {
-  Report report = Report::object();
-  report.set("engine", answer.engine).set("accepted", bool(answer.support));
-  if (answer.support)
-    return report.set("config", answer.config)
-        .set("seconds", answer.seconds)
-        .set("measured", answer.measured)
-        .set("tf32", answer.notes.tf32)
-        .set("short_sums", answer.notes.short_sums)
-        .set("late_division", answer.notes.late_division)
-        .set("chosen", answer.chosen);
-  const Refusal& refusal = *answer.support.refusal;
-  return report.set("refusal", Report::object()
-                                   .set("rule", refusal.rule)
-                                   .set("node", refusal.node)
-                                   .set("tensor", refusal.tensor)
-                                   .set("expected", refusal.expected)
-                                   .set("actual", refusal.actual)
-                                   .set("remedy", refusal.remedy));
+void write_picture(const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  file.close();
+  if (!file) fail("{}: cannot be written", path);
 }
 
-Report decision_report(const Decision& decision) {
-  Report answers = Report::list();
-  for (const EngineAnswer& answer : decision.answers) answers.add(answer_report(answer));
-  Report report = Report::object();
-  report.set("ops", decision.ops).set("answers", std::move(answers));
-  if (!decision.cut_at.empty())
-    report.set("cut_at", decision.cut_at)
-        .set("whole_seconds", decision.whole_seconds)
-        .set("parts_seconds", decision.parts_seconds)
-        .set("cut", decision.cut);
-  if (!decision.no_fusion.empty()) report.set("no_fusion", decision.no_fusion);
-  if (!decision.parts.empty()) {
-    Report parts = Report::list();
-    for (const Decision& part : decision.parts) parts.add(decision_report(part));
-    report.set("parts", std::move(parts));
-  }
-  return report;
-}
-
-Report summary_report(const FusionSummary& fusion) {
-  Report apart = Report::list();
-  for (const FusionSummary::Apart& each : fusion.apart)
-    apart.add(Report::object().set("fusion", each.fusion).set("why", each.why));
-  Report report = Report::object();
-  report.set("ops", fusion.ops)
-      .set("engine", fusion.config.engine)
-      .set("config", to_string(fusion.config))
-      .set("seconds", fusion.seconds)
-      .set("measured", fusion.measured)
-      .set("bytes", fusion.bytes)
-      .set("flops", fusion.flops)
-      .set("bound", fusion.bound)
-      .set("limit_seconds", fusion.limit_seconds);
-  if (!fusion.runner_up.empty())
-    report.set("runner_up", fusion.runner_up).set("runner_up_seconds", fusion.runner_up_seconds);
-  return report.set("apart", std::move(apart));
+/// The files that were asked for; whether there were any.
+bool write_pictures(const Input& input, const Options& options) {
+  if (!options.html.empty())
+    write_picture(options.html, explain_html(input.graph, input.device, options.build));
+  if (!options.dot.empty()) write_picture(options.dot, explain_dot(input.graph, input.device, options.build));
+  if (!options.onnx.empty())
+    write_picture(options.onnx, explain_onnx(input.graph, input.device, options.build));
+  return !options.html.empty() || !options.dot.empty() || !options.onnx.empty();
 }
 
 }  // namespace
@@ -79,6 +38,7 @@ Report summary_report(const FusionSummary& fusion) {
 int explain(const Options& options) {
   const Input input = read_input(options);
   std::optional<Busy> busy(std::in_place, "planning");
+  if (write_pictures(input, options) && !options.json) return 0;
   if (!options.json) {
     const std::string text =
         fusor::explain(input.graph, input.device, options.build, options.all ? Detail::all : Detail::brief);
@@ -88,16 +48,12 @@ int explain(const Options& options) {
   }
   const Explanation explanation = explain_data(input.graph, input.device, options.build);
   busy.reset();
-  Report fusions = Report::list();
-  for (const FusionSummary& fusion : explanation.fusions) fusions.add(summary_report(fusion));
-  Report decisions = Report::list();
-  for (const Decision& decision : explanation.decisions) decisions.add(decision_report(decision));
   print(Report::object()
             .set("graph", input.graph.name)
             .set("device", input.device.name)
-            .set("fusions", std::move(fusions))
+            .set("fusions", fusions_report(explanation))
             .set("folded", explanation.folded)
-            .set("decisions", std::move(decisions))
+            .set("decisions", decisions_report(explanation))
             .set("choice", choice_report(explanation.choice)));
   return 0;
 }

@@ -274,6 +274,17 @@ void define(CLI::App& app, Options& options, Part& chosen) {
   add_file(*explain, options);
   explain->add_flag("--all", options.all, "Every engine's answer and setting, and the prices of cuts");
   add_build_options(*explain, options);
+  explain
+      ->add_option("--html", options.html,
+                   "Write one page that shows the graph, its fusions and what was considered")
+      ->check(not_empty())
+      ->type_name("FILE");
+  explain->add_option("--dot", options.dot, "Write the graph by fusions in Graphviz's language")
+      ->check(not_empty())
+      ->type_name("FILE");
+  explain->add_option("--onnx", options.onnx, "Write the graph as ONNX for viewers (Netron)")
+      ->check(not_empty())
+      ->type_name("FILE");
 
   CLI::App* source =
       add_device_part(app, options, chosen, "source", "The CUDA source of the kernels", command::source);

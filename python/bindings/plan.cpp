@@ -235,6 +235,27 @@ void bind_planning(nb::module_& module) {
       "For people: each fusion that runs, its engine and time, what bounds it, the engine that would be "
       "next, and why it is not one with its neighbours. `all`: every engine's answer and setting, and the "
       "prices of cuts. Compiles nothing.");
+  const auto picture = [&](const char* name, auto draw, const char* about) {
+    module.def(
+        name,
+        [draw](const Graph& graph, const Device& device, std::vector<std::string> forbid,
+               std::optional<int64_t> max_workspace, const TuningTable* tuning) {
+          const BuildOptions options = build_options(std::move(forbid), max_workspace, tuning);
+          const DeviceInfo on = device.get();
+          const std::string text = without_gil([&] { return draw(graph, on, options); });
+          return nb::bytes(text.data(), text.size());
+        },
+        nb::arg("graph"), nb::arg("device") = nb::none(), FUSOR_BUILD_ARGUMENTS, about);
+  };
+  picture(
+      "explain_html", explain_html,
+      "One page of HTML (UTF-8) that needs no other file: the graph by fusions, with times, engines, what "
+      "was considered and why it was not chosen; zoom and search.");
+  picture("explain_dot", explain_dot, "The graph by fusions in Graphviz's language.");
+  picture(
+      "explain_onnx", explain_onnx,
+      "The graph as an ONNX model for viewers (Netron): ops of the domain \"fusor\" with their attributes, "
+      "fusion and engine. No runtime of ONNX knows these ops.");
   module.def(
       "explain_data",
       [](const Graph& graph, const Device& device, std::vector<std::string> forbid,

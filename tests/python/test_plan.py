@@ -52,6 +52,11 @@ class Planning(unittest.TestCase):
         self.assertEqual(data.choice.fusions[0].config.engine, "wgmma")
         self.assertEqual(len(data.decisions), 1)
 
+    def test_explain_draws(self):
+        self.assertTrue(fusor.explain_html(convolution(), "H200").startswith(b"<!doctype html>"))
+        self.assertIn(b"subgraph cluster_0", fusor.explain_dot(convolution(), "H200"))
+        self.assertIn(b"conv_fprop", fusor.explain_onnx(convolution(), "H200"))
+
     def test_source_is_cuda(self):
         self.assertIn("__global__", fusor.build(convolution(), "H200", compile=False).source())
 
