@@ -267,8 +267,8 @@ TEST(Choose, UnknownEngineIsRefusedByName) {
   } catch (const Error& error) {
     EXPECT_STREQ(
         error.what(),
-        "forbid: there is no engine 'nosuch'; there are attention, wgmma, wgmma_repacked, wgmma_narrow, "
-        "wgmma_taps, mma, "
+        "forbid: there is no engine 'nosuch'; there are attention, attention_mma, wgmma, wgmma_repacked, "
+        "wgmma_narrow, wgmma_taps, mma, "
         "depthwise, rows, elementwise, direct, cpu");
   }
 }

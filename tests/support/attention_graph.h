@@ -63,4 +63,22 @@ inline Graph attention(const AttentionCase& c, bool with_statistics = false) {
   return graph.finish(with_statistics);
 }
 
+/// Queries and values whose rows are adjacent in memory, keys whose head is not.
+inline Graph transposed_attention(const AttentionCase& c) {
+  GraphBuilder g("transposed");
+  const auto across = [&](int64_t rows, int64_t columns, int64_t heads) {
+    return Strides{heads * rows * columns, rows * columns, 1, rows};
+  };
+  const Tensor q = g.input("q", {c.batch, c.heads, c.queries, c.head}, c.type,
+                           {.strides = across(c.queries, c.head, c.heads)});
+  const Tensor k = g.input("k", {c.batch, c.heads, c.head, c.keys}, c.type);
+  const Tensor v = g.input("v", {c.batch, c.heads, c.keys, c.value}, c.type,
+                           {.strides = across(c.keys, c.value, c.heads)});
+  const Tensor score = g.matmul(q, k);
+  const Tensor exponential = g.exp(g.sub(score, g.reduce(score, ReductionMode::max, {3})));
+  const Tensor sum = g.reduce(exponential, ReductionMode::add, {3});
+  g.output(g.matmul(g.div(exponential, sum), v), {.name = "o", .type = c.type});
+  return g.finish();
+}
+
 }  // namespace fusor::test

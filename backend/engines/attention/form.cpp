@@ -1,0 +1,135 @@
+// Owns the rules of attention's form, and what all its kernels are told of masks and batches.
+#include "backend/engines/attention/form.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "core/ceil_div.h"
+
+namespace fusor::attention {
+
+namespace {
+
+Refusal refuse_products(const Fusion& fusion, std::string actual) {
+  return {"two-products",
+          fusion.op_names.empty() ? "" : fusion.op_names.front(),
+          "",
+          "two matmuls, the second of what becomes of the first",
+          std::move(actual),
+          "",
+          -1};
+}
+
+std::optional<Refusal> refuse_anchors(const Fusion& fusion) {
+  for (const Anchor& anchor : fusion.anchors) {
+    if (!std::holds_alternative<Matmul>(anchor.attributes)) return refuse_products(fusion, "a convolution");
+    const DataType compute = std::get<Matmul>(anchor.attributes).compute;
+    if (compute != DataType::f32)
+      return refuse_attention(fusion, "fp32-sums", "", "compute type fp32", std::string(to_string(compute)));
+    for (const Port& port : anchor.operands)
+      if (!port.axes.empty() || port.yield != 0)
+        return refuse_products(fusion, "operands whose axes change places");
+  }
+  return std::nullopt;
+}
+
+std::optional<Refusal> refuse_sites(const Fusion& fusion) {
+  if (fusion.sites.size() != 5) return refuse_products(fusion, fmt::format("{} sites", fusion.sites.size()));
+  const Site& between = fusion.sites[static_cast<size_t>(fusion.anchors[1].operands[0].site)];
+  const Site& result = fusion.sites.back();
+  const auto takes = [](const Site& site, int anchor) {
+    return site.inputs.size() == 1 && site.inputs[0].from == Input::From::anchor &&
+           site.inputs[0].at == anchor && site.inputs[0].whole.empty();
+  };
+  if (!takes(between, 0) || !takes(result, 1)) return refuse_products(fusion, "other connections");
+  const Expr& y = result_site(fusion);
+  if (y.has_reduction())
+    return refuse_attention(fusion, "elementwise-result", "", "results without reductions", "a reduction");
+  if (y.domain.rank() != between.expr.domain.rank())
+    return refuse_attention(fusion, "result-domain", "", "a result of the products' own rank",
+                            fmt::format("{}", y.domain.rank()));
+  return std::nullopt;
+}
+
+// One at least: an array has a size.
+void append_bounds(Parameters& p, const char* name, std::vector<KeyBound> bounds) {
+  if (bounds.empty()) bounds.emplace_back();
+  p.array(name, "KeyBound", static_cast<int>(bounds.size()), [&](int i) {
+    p.wide("slope", bounds[static_cast<size_t>(i)].slope);
+    p.wide("offset", bounds[static_cast<size_t>(i)].offset);
+  });
+}
+
+}  // namespace
+
+Refusal refuse_attention(const Fusion& fusion, const char* rule, std::string tensor, std::string expected,
+                         std::string actual, const char* remedy) {
+  return {rule,
+          fusion.op_name(fusion.anchors[0].op),
+          std::move(tensor),
+          std::move(expected),
+          std::move(actual),
+          remedy,
+          fusion.anchors[1].op};
+}
+
+std::optional<Refusal> refuse_attention_form(const Fusion& fusion) {
+  if (form_of(fusion) != Form::chain) return refuse_products(fusion, std::string(to_string(form_of(fusion))));
+  if (fusion.anchors.size() != 2)
+    return refuse_products(fusion, fmt::format("{} contractions", fusion.anchors.size()));
+  if (auto refusal = refuse_anchors(fusion)) return refusal;
+  if (auto refusal = refuse_sites(fusion)) return refusal;
+  if (fusion.precision == Precision::strict)
+    return refuse_attention(fusion, "late-division", "",
+                            "a graph that lets a softmax be divided behind its product", "precision 'strict'",
+                            "precision 'exact'");
+  return std::nullopt;
+}
+
+int64_t live_blocks(const Bounds& bounds, int64_t queries, int64_t keys, int64_t tile_q, int64_t tile_k) {
+  int64_t blocks = 0;
+  for (int64_t row = 0; row < queries; row += tile_q) {
+    const int64_t last = std::min(row + tile_q, queries) - 1;
+    int64_t first = 0, end = keys;
+    for (const KeyBound& bound : bounds.lower)
+      first = std::max(first, std::min(bound.slope * row, bound.slope * last) + bound.offset);
+    for (const KeyBound& bound : bounds.upper)
+      end = std::min(end, std::max(bound.slope * row, bound.slope * last) + bound.offset + 1);
+    if (end > first) blocks += ceil_div(end, tile_k) - first / tile_k;
+  }
+  return blocks;
+}
+
+Expr without_last_rounding(Expr y) {
+  for (int i = 0; i < std::ssize(y.nodes); ++i) {
+    const Node& node = y.node(i);
+    if (node.kind != Node::Kind::pointwise || node.pointwise.mode != PointwiseMode::identity) continue;
+    const int from = node.args[0];
+    int readers = 0;
+    for (const Node& reader : y.nodes) readers += static_cast<int>(std::ranges::count(reader.args, from));
+    for (const Store& store : y.stores) readers += store.node == from ? 1 : 0;
+    if (y.node(from).kind != Node::Kind::input || y.node(from).type != DataType::f32 || readers != 1)
+      continue;
+    y.node(from).type = node.type;
+    for (Node& reader : y.nodes) std::ranges::replace(reader.args, i, from);
+    for (Store& store : y.stores)
+      if (store.node == i) store.node = from;
+  }
+  return without_dead_nodes(y);
+}
+
+void append_visible(Parameters& p, const Bounds& bounds) {
+  p.group("visible", "Visible<Config::lower, Config::upper>", [&] {
+    append_bounds(p, "lower", bounds.lower);
+    append_bounds(p, "upper", bounds.upper);
+  });
+}
+
+void append_divisors(Parameters& p, const char* name, std::vector<int64_t> divisors) {
+  divisors.push_back(1);
+  p.divisors(name, divisors);
+}
+
+}  // namespace fusor::attention

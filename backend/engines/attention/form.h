@@ -1,0 +1,37 @@
+// Owns the form of a fusion that attention kernels carry out, and the facts of it that do not depend on how
+// operands are loaded.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "backend/engines/sm90/attention/scores.h"
+#include "codegen/parameters.h"
+#include "core/fusion.h"
+#include "core/lowered.h"
+#include "core/support.h"
+
+namespace fusor::attention {
+
+/// A refusal that names the first product, and cuts in front of the second.
+Refusal refuse_attention(const Fusion& fusion, const char* rule, std::string tensor, std::string expected,
+                         std::string actual, const char* remedy = "");
+
+/// Two matmuls with fp32 sums, the second of what a site makes of the first; an elementwise result; a graph
+/// that lets a softmax be divided behind its product.
+std::optional<Refusal> refuse_attention_form(const Fusion& fusion);
+
+/// Blocks of `tile_k` keys that the tiles of `tile_q` queries see, in all.
+int64_t live_blocks(const Bounds& bounds, int64_t queries, int64_t keys, int64_t tile_q, int64_t tile_k);
+
+/// The result without a last rounding that the store repeats: a composite's last step only rounds.
+Expr without_last_rounding(Expr y);
+
+/// The fields of codegen/device/sm90/attention/tiles.cuh.
+void append_visible(Parameters& p, const Bounds& bounds);
+/// A divisor for each batch axis, and one of 1, for a batch without axes.
+void append_divisors(Parameters& p, const char* name, std::vector<int64_t> divisors);
+
+}  // namespace fusor::attention

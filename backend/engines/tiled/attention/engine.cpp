@@ -1,0 +1,74 @@
+// Owns the attention_mma engine: softmax between two matmuls on the tensor cores of sm_80 and later, in one
+// kernel that writes no score to memory; operands of any layout, and with ops in front. Its knobs; the kernel
+// is codegen/device/tiled/attention/forward.cuh.
+#include <memory>
+#include <utility>
+
+#include "backend/engines/knobs.h"
+#include "backend/engines/list.h"
+#include "backend/engines/tiled/attention/problem.h"
+
+namespace fusor {
+
+using namespace tiled_attention;
+
+namespace {
+
+constexpr Notes kNotes{.tensor_cores = true, .late_division = true};
+
+const std::vector<int64_t> kWarps{4, 8}, kRowBlocks{1, 2}, kKeyTiles{32, 64, 128};
+
+class PreparedAttentionMma final : public Prepared {
+ public:
+  explicit PreparedAttentionMma(Problem problem) : problem_(std::move(problem)) {}
+
+  std::vector<Knob> knobs() const override {
+    return {{"warps", kWarps}, {"row_blocks", kRowBlocks}, {"tile_k", kKeyTiles}};
+  }
+
+  std::vector<EngineCandidate> candidates() const override {
+    std::vector<EngineCandidate> list;
+    for (const int64_t warps : kWarps)
+      for (const int64_t row_blocks : kRowBlocks)
+        for (const int64_t tile_k : kKeyTiles) {
+          const Knobs knobs{warps, row_blocks, tile_k};
+          const Schedule schedule{problem_, knobs};
+          if (schedule.fits()) list.push_back({config_of(attention_mma_engine(), knobs), cost(schedule)});
+        }
+    return list;
+  }
+
+  Notes notes() const override { return kNotes; }
+
+  Lowered lower(const EngineConfig& config) const override {
+    return tiled_attention::lower({problem_, knobs_of<Knobs>(config)});
+  }
+
+ private:
+  const Problem problem_;
+};
+
+class AttentionMmaEngine final : public Engine {
+ public:
+  std::string_view name() const override { return "attention_mma"; }
+  int number() const override { return 36; }
+  Notes notes() const override { return kNotes; }
+
+  PreparedOr prepare(const Fusion& fusion, const DeviceInfo& device) const override {
+    auto problem = problem_of(fusion, device);
+    if (auto* refusal = std::get_if<Refusal>(&problem)) return std::move(*refusal);
+    auto prepared = std::make_unique<const PreparedAttentionMma>(std::move(std::get<Problem>(problem)));
+    if (!prepared->candidates().empty()) return prepared;
+    return attention::refuse_attention(fusion, "shared-tiles", "",
+                                       "tiles that shared memory and registers hold", "larger heads");
+  }
+};
+
+}  // namespace
+
+const Engine& attention_mma_engine() {
+  static const AttentionMmaEngine engine;
+  return engine;
+}
+
+}  // namespace fusor

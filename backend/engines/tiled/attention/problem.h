@@ -1,0 +1,76 @@
+// Owns what the attention_mma engine knows of a fusion, its knobs, and what a setting of them settles.
+#pragma once
+
+#include <cstdint>
+#include <variant>
+#include <vector>
+
+#include "backend/engines/attention/form.h"
+#include "core/ceil_div.h"
+#include "core/device_info.h"
+#include "core/fusion.h"
+#include "core/lowered.h"
+#include "core/support.h"
+#include "core/work.h"
+
+namespace fusor::tiled_attention {
+
+/// How threads load an operand: vectors of `width` elements along the head, or along its rows.
+struct OperandLoad {
+  Expr expr;
+  int vector_axis = 0;
+  bool along_head = true;
+  bool plain = false;  ///< one load of the elements as they are
+  int64_t width = 1;
+  std::vector<int64_t> sharing = {};  ///< entries of the scores that share one entry of it, by batch axis
+};
+
+/// Facts of a fusion.
+struct Problem {
+  const Fusion& fusion;
+  const DeviceInfo& device;
+  attention::Scores scores;
+  OperandLoad q, k, v;
+  Dims batch = {};  // of the scores
+  int64_t queries = 0, keys = 0, head = 0, value = 0;
+  int64_t index_bits = 32;
+  DataType type = DataType::bf16;
+
+  int64_t entries() const { return element_count(batch); }
+  int64_t padded_head() const { return round_up(head, 16); }
+  int64_t padded_value() const { return round_up(value, 16); }
+};
+
+/// The fusion as attention sees it, or why it does not.
+std::variant<Problem, Refusal> problem_of(const Fusion& fusion, const DeviceInfo& device);
+
+struct Knobs {
+  int64_t warps = 4;       ///< of a block
+  int64_t row_blocks = 2;  ///< blocks of 16 queries of a warp
+  int64_t tile_k = 64;     ///< keys of a block
+
+  static void visit(auto& self, auto&& knob) {
+    knob("warps", self.warps);
+    knob("row_blocks", self.row_blocks);
+    knob("tile_k", self.tile_k);
+  }
+};
+
+/// Facts of a setting.
+struct Schedule {
+  const Problem& problem;
+  Knobs knobs;
+
+  int64_t tile_q() const { return 16 * knobs.row_blocks * knobs.warps; }
+  int64_t threads() const { return 32 * knobs.warps; }
+  int64_t tiles() const { return ceil_div(problem.queries, tile_q()); }  // of an entry
+  int64_t shared_bytes() const;                                          // sizeof(Shared) in the kernel
+  int64_t registers() const;                                             // of a thread, as ptxas assigns them
+  int64_t blocks_per_sm() const;
+  bool fits() const;
+};
+
+Work cost(const Schedule& schedule);
+Lowered lower(const Schedule& schedule);
+
+}  // namespace fusor::tiled_attention
