@@ -213,6 +213,13 @@ TEST_F(Protocol, PlansGoThroughText) {
   loaded.set(CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, text)
       .one(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, handle)
       .finalize();
+  const Part config(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR), engine(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+  auto *config_place = config.get(), *engine_place = engine.get();
+  ASSERT_CUDNN(cudnnBackendGetAttribute(loaded.get(), CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
+                                        CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, nullptr, &config_place));
+  ASSERT_CUDNN(cudnnBackendGetAttribute(config.get(), CUDNN_ATTR_ENGINECFG_ENGINE,
+                                        CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, nullptr, &engine_place));
+  EXPECT_EQ(engine.ask<int64_t>(CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64), 0);
   auto xs = numbers(32, 1), ys = poison(32);
   ASSERT_CUDNN(execute(handle, loaded, {{1, xs.data()}, {2, ys.data()}}));
   for (size_t i = 0; i < 32; ++i) EXPECT_FLOAT_EQ(ys[i], std::max(xs[i], 0.0F));

@@ -3,27 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tests/compat/client.h"
+#include "tests/compat/held.h"
 
 namespace fusor::compat_test {
 namespace {
-
-/// Descriptors that destroy themselves.
-template <class Pointer>
-class Held {
- public:
-  Held(cudnnStatus_t (*create)(Pointer*), cudnnStatus_t (*destroy)(Pointer)) : destroy_(destroy) {
-    EXPECT_CUDNN(create(&pointer_));
-  }
-  ~Held() { EXPECT_CUDNN(destroy_(pointer_)); }
-  Held(const Held&) = delete;
-  Held& operator=(const Held&) = delete;
-  Pointer get() const { return pointer_; }
-
- private:
-  Pointer pointer_ = nullptr;
-  cudnnStatus_t (*destroy_)(Pointer);
-};
 
 class TensorDescriptor : public Held<cudnnTensorDescriptor_t> {
  public:

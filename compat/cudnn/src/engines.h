@@ -60,9 +60,10 @@ struct EngineState : State {
   EnginePolicy policy;
   DevicePointer device;
   size_t choice = 0;
+  std::shared_ptr<const std::vector<Candidate>> only;  ///< of a plan that came as text: what it chose
 
   std::shared_ptr<const std::vector<Candidate>> candidates() const {
-    return graph->candidates(policy, *device);
+    return only ? only : graph->candidates(policy, *device);
   }
 };
 
@@ -75,6 +76,9 @@ struct ConfigState : State {
 
 /// Bytes that a run is given beyond what the plan needs, so that it may begin on a multiple of 256.
 int64_t workspace_for_client(int64_t bytes);
+
+/// The configuration of a plan that came as text.
+DescriptorPointer config_of(const Plan& plan, const std::vector<PlacedTensor>& placed);
 
 void finalize_operation_graph(Descriptor& d);
 void finalize_engine(Descriptor& d);

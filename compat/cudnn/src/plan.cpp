@@ -102,6 +102,9 @@ void finalize_execution_plan(Descriptor& d) {
     refuse(CUDNN_STATUS_BAD_PARAM, "an execution plan needs EXECUTION_PLAN_ENGINE_CONFIG or its text");
   }
   load_plan(*state);
+  if (!config)
+    d.put(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
+          {CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, {}, {config_of(state->plan, state->placed)}});
   d.set_state(std::move(state));
 }
 

@@ -1,6 +1,7 @@
 // Owns the translation of norms and of the pieces of batch norm.
 #include <algorithm>
 
+#include "compat/cudnn/src/log.h"
 #include "compat/cudnn/src/translate/translator.h"
 
 namespace fusor::cudnn {
@@ -44,11 +45,16 @@ Dims axes_of(NormMode mode, const Dims& x, const Dims* statistics, const Dims& s
   return axes;
 }
 
+// Clients of one device name two peers; more are several devices, whose statistics are not joined here.
 void refuse_peers(const Descriptor& op, cudnnBackendAttributeName_t attribute) {
+  constexpr int64_t kOfOneDevice = 2;
   const Value* peers = op.find(attribute);
-  if (peers != nullptr && peers->count > 1)
+  if (peers == nullptr || peers->count == 0) return;
+  if (peers->count > kOfOneDevice)
     refuse(CUDNN_STATUS_NOT_SUPPORTED, "statistics of {} devices are not joined; a batch norm runs on one",
            peers->count);
+  write_log(CUDNN_SEV_WARNING, CUDNN_STATUS_SUCCESS,
+            "statistics of peers are not read: a batch norm runs on one device");
 }
 
 // The dims of the statistics that an op names, whichever of them there are.
@@ -116,8 +122,17 @@ void translate_norm_backward(Translator& t, const Descriptor& op) {
 
 void translate_gen_stats(Translator& t, const Descriptor& op) {
   const GenStatsResults made = t.builder().gen_stats(t.in(op, CUDNN_ATTR_OPERATION_GENSTATS_XDESC));
-  t.out(op, CUDNN_ATTR_OPERATION_GENSTATS_SUMDESC, made.sum);
-  t.out(op, CUDNN_ATTR_OPERATION_GENSTATS_SQSUMDESC, made.sq_sum);
+  // Clients declare the totals by the input's channels, and give room for the result's.
+  const auto as_made = [&](cudnnBackendAttributeName_t name, const Tensor& total) {
+    TensorFacts facts = Translator::facts(op, name);
+    if (facts.dims != total.dims) {
+      facts.dims = total.dims;
+      facts.strides = packed_strides(total.dims);
+    }
+    t.out(facts, total);
+  };
+  as_made(CUDNN_ATTR_OPERATION_GENSTATS_SUMDESC, made.sum);
+  as_made(CUDNN_ATTR_OPERATION_GENSTATS_SQSUMDESC, made.sq_sum);
 }
 
 // Written in pointwise ops, because the number of elements is known in each run only.

@@ -23,8 +23,9 @@ void refuse_unsupported(const Descriptor& tensor) {
   if (tensor.get<int64_t>(CUDNN_ATTR_TENSOR_VECTOR_COUNT, 1) > 1)
     refuse(CUDNN_STATUS_NOT_SUPPORTED_LAYOUT, "tensor {} is vectorized; no engine reads vectors of elements",
            uid);
-  if (tensor.get<int>(CUDNN_ATTR_TENSOR_REORDERING_MODE, CUDNN_TENSOR_REORDERING_NONE) !=
-      CUDNN_TENSOR_REORDERING_NONE)
+  // What an attention keeps for its own backward pass may lie as the library likes: here, as it is declared.
+  const int order = tensor.get<int>(CUDNN_ATTR_TENSOR_REORDERING_MODE, CUDNN_TENSOR_REORDERING_NONE);
+  if (order != CUDNN_TENSOR_REORDERING_NONE && order != CUDNN_TENSOR_REORDERING_F16x16)
     refuse(CUDNN_STATUS_NOT_SUPPORTED_LAYOUT, "tensor {} is reordered; no engine reads reordered elements",
            uid);
   if (tensor.child(CUDNN_ATTR_TENSOR_RAGGED_OFFSET_DESC))
@@ -154,7 +155,10 @@ Tensor Translator::as_scalar(const Tensor& x) { return x.is_scalar() ? x : resha
 void Translator::out(const Descriptor& op, cudnnBackendAttributeName_t attribute, const Tensor& result) {
   const DescriptorPointer tensor = op.child(attribute);
   if (!tensor) return;
-  const TensorFacts facts = facts_of(*tensor);
+  out(facts_of(*tensor), result);
+}
+
+void Translator::out(const TensorFacts& facts, const Tensor& result) {
   if (element_count(result.dims) != element_count(facts.dims))
     refuse(CUDNN_STATUS_BAD_PARAM_SHAPE_MISMATCH, "tensor {} is declared as {}, but its op gives {}",
            facts.uid, to_string(facts.dims), to_string(result.dims));

@@ -42,6 +42,7 @@ class Translator {
   /// Gives the result the place of the tensor that the op names: its dims, type and memory. Nothing where it
   /// names none.
   void out(const Descriptor& op, cudnnBackendAttributeName_t attribute, const Tensor& result);
+  void out(const TensorFacts& facts, const Tensor& result);
   /// The type to ask for: what the tensor declares; open for a virtual tensor of fp32, which is the
   /// intermediate type that clients declare without a wish.
   static std::optional<DataType> asked_type(const TensorFacts& facts);
