@@ -44,7 +44,19 @@ class FusionHasher {
 
   void add(const Attributes& attributes) {
     hasher_.add(attributes.index());
-    std::visit([this](const auto& value) { add_fields(value); }, attributes);
+    std::visit(
+        [this](const auto& value) {
+          add_kind(value);
+          add_fields(value);
+        },
+        attributes);
+  }
+  // Kinds of one family are no fields of it: the passes of a convolution. Keys of the first kind stay what
+  // they were.
+  template <class T>
+  void add_kind(const T& value) {
+    if constexpr (requires { T::kinds(); })
+      if (value.kind() != T{}.kind()) hasher_.add(value.kind());
   }
   template <class T>
   void add_fields(const T& value) {

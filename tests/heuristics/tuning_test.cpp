@@ -43,6 +43,20 @@ TEST(Tuning, ExtentsTypesStridesAndAlignmentsAre) {
   EXPECT_NE(key, key_of({.precision = Precision::allow_tf32}));
 }
 
+// A forward convolution and the gradient of its input may have the same extents everywhere.
+TEST(Tuning, PassesOfAConvolutionAre) {
+  const auto key = [](ConvPass pass) {
+    GraphBuilder g;
+    const Tensor a = g.input("a", {2, 16, 8, 8}, DataType::bf16),
+                 b = g.input("b", {16, 16, 3, 3}, DataType::bf16);
+    const Graph graph = g.finish({pass == ConvPass::fprop ? g.conv_fprop(a, b, {.padding = {1, 1}})
+                                                          : g.conv_dgrad(a, b, a.dims, {.padding = {1, 1}})});
+    const FoldedGraph folded = fold_views(graph);
+    return fusion_key(make_fusion(graph, folded, partition(graph, folded).front()));
+  };
+  EXPECT_NE(key(ConvPass::fprop), key(ConvPass::dgrad));
+}
+
 MeasuredConfig measured(const std::string& engine, double low, double median, double high) {
   return {{engine, 1, {}}, median, low, high};
 }
