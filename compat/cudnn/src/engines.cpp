@@ -5,8 +5,6 @@
 
 #include "compat/cudnn/src/device_properties.h"
 #include "compat/cudnn/src/handle.h"
-#include "compat/cudnn/src/log.h"
-#include "core/error.h"
 #include "serialization/serialization.h"
 
 namespace fusor::cudnn {
@@ -96,19 +94,6 @@ DevicePointer with_processors(const DevicePointer& device, int32_t target) {
   return std::make_shared<const DeviceInfo>(std::move(smaller));
 }
 
-// The ways to carry out a graph. A failure of the library's own among them costs the client the variations,
-// not the graph.
-std::vector<Candidate> plan_candidates(const Graph& graph, const DeviceInfo& device, BuildOptions options) {
-  try {
-    return fusor::candidates(graph, device, options);
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::internal) throw;
-    write_log(CUDNN_SEV_WARNING, CUDNN_STATUS_SUCCESS, error.what());
-    options.forbid.emplace_back("wgmma_repacked");
-    return fusor::candidates(graph, device, options);
-  }
-}
-
 Value children_value(std::vector<DescriptorPointer> children) {
   return {CUDNN_TYPE_BACKEND_DESCRIPTOR, static_cast<int64_t>(children.size()), {}, std::move(children)};
 }
@@ -183,7 +168,7 @@ std::shared_ptr<const std::vector<Candidate>> GraphState::candidates(const Engin
   auto& planned = planned_[key];
   if (!planned)
     planned = std::make_shared<const std::vector<Candidate>>(
-        plan_candidates(graph_of(policy), device, options_of(policy)));
+        fusor::candidates(graph_of(policy), device, options_of(policy)));
   if (planned->empty())
     refuse(CUDNN_STATUS_NOT_SUPPORTED, "engine {} has no way to carry out the graph", policy.index);
   return planned;
