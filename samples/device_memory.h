@@ -20,11 +20,11 @@ class Driver {
     static const Driver driver;
     return driver;
   }
-  /// Device 0's primary context becomes the calling thread's.
-  void make_current() const {
+  /// A device's primary context becomes the calling thread's.
+  void make_current(int ordinal = 0) const {
     int device = 0;
     void* context = nullptr;
-    check(call<int(int*, int)>("cuDeviceGet")(&device, 0), "cuDeviceGet");
+    check(call<int(int*, int)>("cuDeviceGet")(&device, ordinal), "cuDeviceGet");
     check(call<int(void**, int)>("cuDevicePrimaryCtxRetain")(&context, device), "cuDevicePrimaryCtxRetain");
     check(call<int(void*)>("cuCtxSetCurrent")(context), "cuCtxSetCurrent");
   }
@@ -42,17 +42,19 @@ class Driver {
   }
   void synchronize() const { check(call<int()>("cuCtxSynchronize")(), "cuCtxSynchronize"); }
 
- private:
-  Driver() : library_(dlopen("libcuda.so.1", RTLD_NOW)) {
-    if (library_ == nullptr) throw fusor::Error(fusor::ErrorKind::missing, "there is no libcuda.so.1");
-    check(call<int(unsigned)>("cuInit")(0), "cuInit");
-  }
+  /// A function by its name in the driver.
   template <class Function>
   Function* call(const char* name) const {
     void* function = dlsym(library_, name);
     if (function == nullptr)
       throw fusor::Error(fusor::ErrorKind::missing, std::string("libcuda.so.1 has no ") + name);
     return reinterpret_cast<Function*>(function);
+  }
+
+ private:
+  Driver() : library_(dlopen("libcuda.so.1", RTLD_NOW)) {
+    if (library_ == nullptr) throw fusor::Error(fusor::ErrorKind::missing, "there is no libcuda.so.1");
+    check(call<int(unsigned)>("cuInit")(0), "cuInit");
   }
   static void check(int result, const std::string& what) {
     if (result != 0)

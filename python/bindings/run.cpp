@@ -96,7 +96,7 @@ class Workspaces {
     // Threads that ended leave theirs behind; freeing waits for the device.
     if (of_stream_.size() >= kMostKept) of_stream_.clear();
     DeviceMemory& memory = of_stream_[{std::this_thread::get_id(), stream}];
-    if (memory.get() == nullptr) memory = DeviceMemory(device_, bytes_);
+    if (memory.get() == nullptr) memory = made();
     return memory;
   }
   void give_back(DeviceMemory memory) {
@@ -107,6 +107,17 @@ class Workspaces {
 
  private:
   static constexpr size_t kMostKept = 64;
+
+  DeviceMemory made() const {
+    try {
+      return {device_, bytes_};
+    } catch (const Error& error) {
+      throw Error(error.kind(),
+                  fmt::format("{}; it was to be the workspace of this thread and stream: before a capture, "
+                              "run once on the stream, or give run() a workspace",
+                              error.what()));
+    }
+  }
 
   const DeviceInfo& device_;
   int64_t bytes_;

@@ -114,7 +114,8 @@ class Op:
         self.outputs = self._forward.output_names
         self._sources = self._match() if self._backward else []
         self._name = name or f"op{next(_numbers)}"
-        self._custom = None
+        # Registered now: torch.compile traces calls, and what it traces must not register ops.
+        self._custom = self._registered() if hasattr(_torch.library, "custom_op") else None
 
     @property
     def executable(self):
@@ -143,7 +144,7 @@ class Op:
     def __call__(self, *args, **named):
         inputs = self._ordered(args, named)
         if _is_compiling():
-            results = self._registered()(inputs)
+            results = self._custom(list(inputs))
         elif self._backward and _torch.is_grad_enabled() and any(_wants_grad(x) for x in inputs):
             results = _Function.apply(self, *inputs)
         else:
@@ -188,8 +189,6 @@ class Op:
 
     def _registered(self):
         """The same as an op that torch.compile sees from outside only."""
-        if self._custom is not None:
-            return self._custom
         forward, op = self._forward, self
 
         def run(inputs):
@@ -201,16 +200,14 @@ class Op:
         custom.register_fake(lambda inputs: forward.empty(forward.device(inputs)))
         if self._backward:
 
-            def set_up(context, inputs, output):
-                context.saved = op._saved(inputs[0], output)
+            def set_up(ctx, inputs, output):  # PyTorch passes these by name
+                ctx.saved = op._saved(inputs[0], output)
 
-            def backward(context, gradients):
-                wanted = [True] * len(op.inputs)
-                return op._gradients(context.saved, gradients, wanted)
+            def backward(ctx, gradients):
+                return op._gradients(ctx.saved, gradients, [True] * len(op.inputs))
 
             custom.register_autograd(backward, setup_context=set_up)
-        self._custom = lambda inputs: custom(list(inputs))
-        return self._custom
+        return getattr(_torch.ops.fusor, self._name).default
 
 
 def _wants_grad(x):

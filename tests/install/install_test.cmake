@@ -1,4 +1,4 @@
-# Carries out one install test. WAY: shared or static (find_package), or pkg_config (both); WORK: a folder of its own,
+# Carries out one install test. WAY: shared or static (find_package), pkg_config (both), or samples; WORK: a folder of its own,
 # emptied first.
 
 # run(WHAT COMMAND...): the command's output is shown where it fails.
@@ -51,6 +51,13 @@ if(WAY STREQUAL "pkg_config")
   run_consumer(${WORK}/with_so TRUE)
   build_with_pkg_config(${WORK}/with_a "-l:libfusor.a" --static)
   run_consumer(${WORK}/with_a FALSE)
+elseif(WAY STREQUAL "samples")
+  cmake_path(GET SOURCE PARENT_PATH tests)
+  cmake_path(GET tests PARENT_PATH root)
+  run("configure" ${CMAKE_COMMAND} -S ${root}/samples -B ${WORK}/build -G ${GENERATOR} -DCMAKE_CXX_COMPILER=${CXX}
+      -DCMAKE_PREFIX_PATH=${WORK}/moved)
+  run("build" ${CMAKE_COMMAND} --build ${WORK}/build)
+  run("the samples" ${CMAKE_CTEST_COMMAND} --test-dir ${WORK}/build --output-on-failure)
 else()
   set(target_shared fusor::fusor)
   set(target_static fusor::fusor_static)

@@ -127,7 +127,7 @@ class Torch(unittest.TestCase):
         for device in self.on_each():
             op = linear(device)
             ours, theirs = tensors(device), tensors(device)
-            (y,) = op._registered()(ours)
+            (y,) = op._custom(ours)
             self.close(y, reference(*theirs))
             y.sum().backward()
             reference(*theirs).sum().backward()
@@ -213,6 +213,16 @@ class OnGpu(unittest.TestCase):
         x, w, b = (t.detach().numpy() for t in tensors("cpu"))
         got = fusor.load(fusor.build(forward_graph()))(x, w, b)
         numpy.testing.assert_allclose(got, numpy.maximum(x @ w + b, 0), rtol=1e-3, atol=1e-3)
+
+    @unittest.skipUnless(hasattr(torch.library, "custom_op"), "torch.library.custom_op is of PyTorch 2.4")
+    def test_inside_compile_with_gradients(self):
+        op = linear("cuda")
+        compiled = torch.compile(lambda x, w, b: op(x * 2, w, b).sum(), fullgraph=True)
+        ours, theirs = tensors("cuda"), tensors("cuda")
+        compiled(*ours).backward()
+        reference(theirs[0] * 2, *theirs[1:]).sum().backward()
+        for a, b in zip(ours, theirs):
+            torch.testing.assert_close(a.grad, b.grad, rtol=1e-2, atol=1e-2)
 
     @unittest.skipUnless(hasattr(torch.library, "custom_op"), "torch.library.custom_op is of PyTorch 2.4")
     def test_inside_compile(self):
