@@ -165,7 +165,10 @@ class Op:
                 raise Error(f"the input '{name}' is missing; the inputs are {', '.join(self.inputs)}")
         return tuple(found[name] for name in self.inputs)
 
-    def _gradients(self, saved, gradients, wanted):
+    def _run_backward(self, given):
+        return self._backward.run(self._backward.arrange(given))
+
+    def _gradients(self, saved, gradients, wanted, run):
         """Gradients of the inputs; None where the backward plan has none or nobody wants it."""
         given = []
         for kind, at in self._sources:
@@ -178,8 +181,7 @@ class Op:
                 device = self._forward.device([x for x in saved if x is not None])
                 gradient = _torch.empty_strided(dims, strides, dtype=type, device=device).zero_()
             given.append(gradient)
-        made = self._backward.run(self._backward.arrange(given))
-        by_name = dict(zip(self._backward.output_names, made))
+        by_name = dict(zip(self._backward.output_names, run(given)))
         return [by_name.get("d" + name) if want else None for name, want in zip(self.inputs, wanted)]
 
     def _saved(self, inputs, outputs):
@@ -203,11 +205,22 @@ class Op:
             def set_up(ctx, inputs, output):  # PyTorch passes these by name
                 ctx.saved = op._saved(inputs[0], output)
 
+            run_backward = self._register_backward()
+
             def backward(ctx, gradients):
-                return op._gradients(ctx.saved, gradients, [True] * len(op.inputs))
+                return op._gradients(ctx.saved, gradients, [True] * len(op.inputs), run_backward)
 
             custom.register_autograd(backward, setup_context=set_up)
         return getattr(_torch.ops.fusor, self._name).default
+
+    def _register_backward(self):
+        """The backward plan as an op: torch.compile traces backward with tensors that have no memory."""
+        name, side = f"{self._name}_backward", self._backward
+        custom = _torch.library.custom_op(
+            f"fusor::{name}", self._run_backward, mutates_args=(), schema="(Tensor[] given) -> Tensor[]"
+        )
+        custom.register_fake(lambda given: side.empty(given[0].device))
+        return getattr(_torch.ops.fusor, name).default
 
 
 def _wants_grad(x):
@@ -230,4 +243,5 @@ class _Function(_torch.autograd.Function):
     @_torch.autograd.function.once_differentiable
     def backward(context, *gradients):
         saved = [x if x is not None else n for x, n in zip(context.saved_tensors, context.numbers)]
-        return (None, *context.op._gradients(saved, gradients, context.needs_input_grad[1:]))
+        op = context.op
+        return (None, *op._gradients(saved, gradients, context.needs_input_grad[1:], op._run_backward))
