@@ -20,6 +20,7 @@ constexpr auto kAbout = std::to_array<About>({
     {"attention", "a softmax between two matmuls, with any scores and masks", "tensor cores of sm_90"},
     {"attention_mma", "the same for any layout, and with ops in front of q, k and v",
      "tensor cores from sm_80 on"},
+    {"attention_mma", "attention of operands of any layout, with ops in front", "tensor cores from sm_80 on"},
     {"wgmma", "matmul and convolution of fp16, bf16, int8, and TF32 and fp8 where allowed; operands by TMA",
      "tensor cores of sm_90"},
     {"wgmma_repacked", "what wgmma would support in another layout, between copies", "tensor cores of sm_90"},
