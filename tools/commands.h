@@ -78,6 +78,7 @@ int bench(const Options& options);
 int tune(const Options& options);
 int fuzz(const Options& options);
 int engines(const Options& options);
+int ops(const Options& options);
 int doctor(const Options& options);
 int devices(const Options& options);
 

@@ -1,10 +1,11 @@
-// Owns `fusor engines`: every engine, what it is for, and what its results may differ in.
+// Owns `fusor engines`: every engine, what it is for, and what its results may differ in; and `fusor ops`.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 
 #include "backend/engines/list.h"
+#include "serialization/serialization.h"
 #include "tools/commands.h"
 #include "tools/print.h"
 
@@ -20,7 +21,6 @@ constexpr auto kAbout = std::to_array<About>({
     {"attention", "a softmax between two matmuls, with any scores and masks", "tensor cores of sm_90"},
     {"attention_mma", "the same for any layout, and with ops in front of q, k and v",
      "tensor cores from sm_80 on"},
-    {"attention_mma", "attention of operands of any layout, with ops in front", "tensor cores from sm_80 on"},
     {"wgmma", "matmul and convolution of fp16, bf16, int8, and TF32 and fp8 where allowed; operands by TMA",
      "tensor cores of sm_90"},
     {"wgmma_repacked", "what wgmma would support in another layout, between copies", "tensor cores of sm_90"},
@@ -61,6 +61,11 @@ int engines(const Options& options) {
   else
     print(text +
           "asked in this order; the cheapest that supports a fusion runs it (fusor explain FILE --all)\n");
+  return 0;
+}
+
+int ops(const Options&) {
+  print(op_kinds_json() + "\n");
   return 0;
 }
 

@@ -311,6 +311,9 @@ void define(CLI::App& app, Options& options, Part& chosen) {
   add_json(*add_part(app, chosen, "engines", "The engines: what each supports, where, and its notes",
                      command::engines),
            options);
+  add_json(
+      *add_part(app, chosen, "ops", "Every kind of op, its operands and attributes, as JSON", command::ops),
+      options);
   add_json(*add_part(app, chosen, "doctor", "What this machine has and lacks, and what that means",
                      command::doctor),
            options);
