@@ -40,7 +40,7 @@ def main():
     mkdocs = shutil.which("mkdocs")
     if mkdocs and not found:
         with tempfile.TemporaryDirectory() as folder:
-            subprocess.run([mkdocs, "build", "--quiet", "--site-dir", folder], check=True, cwd=root)
+            subprocess.run([mkdocs, "build", "--quiet", "--strict", "--site-dir", folder], check=True, cwd=root)
             assert (pathlib.Path(folder) / "index.html").exists()
     print("\n".join(found) or "every page, variable and option is told of")
     return 1 if found else 0
