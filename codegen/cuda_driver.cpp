@@ -9,6 +9,7 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <set>
@@ -81,10 +82,29 @@ struct Driver {
   FUSOR_DRIVER_FUNCTIONS(FUSOR_MEMBER)
 #undef FUSOR_MEMBER
   decltype(::cuFuncLoad)* cuFuncLoad = nullptr;  // since 12.4
+  // Of graphs that somebody else owns: since 12.3.
+  decltype(::cuStreamBeginCaptureToGraph)* cuStreamBeginCaptureToGraph = nullptr;
+  decltype(::cuGraphCreate)* cuGraphCreate = nullptr;
+  decltype(::cuGraphGetNodes)* cuGraphGetNodes = nullptr;
+  decltype(::cuGraphNodeGetType)* cuGraphNodeGetType = nullptr;
+  decltype(::cuGraphKernelNodeGetParams_v2)* cuGraphKernelNodeGetParams = nullptr;
+  decltype(::cuGraphKernelNodeSetParams_v2)* cuGraphKernelNodeSetParams = nullptr;
+  decltype(::cuGraphMemsetNodeGetParams)* cuGraphMemsetNodeGetParams = nullptr;
+  decltype(::cuGraphMemsetNodeSetParams)* cuGraphMemsetNodeSetParams = nullptr;
+
+  bool makes_graph_nodes = false;
 
   // The first function that is not there, or null.
   const char* find_functions(const SharedLibrary& from) {
     from.find(cuFuncLoad, "cuFuncLoad");
+    makes_graph_nodes = from.find(cuStreamBeginCaptureToGraph, "cuStreamBeginCaptureToGraph") &&
+                        from.find(cuGraphCreate, "cuGraphCreate") &&
+                        from.find(cuGraphGetNodes, "cuGraphGetNodes") &&
+                        from.find(cuGraphNodeGetType, "cuGraphNodeGetType") &&
+                        from.find(cuGraphKernelNodeGetParams, "cuGraphKernelNodeGetParams_v2") &&
+                        from.find(cuGraphKernelNodeSetParams, "cuGraphKernelNodeSetParams_v2") &&
+                        from.find(cuGraphMemsetNodeGetParams, "cuGraphMemsetNodeGetParams") &&
+                        from.find(cuGraphMemsetNodeSetParams, "cuGraphMemsetNodeSetParams");
 #define FUSOR_FIND(name) \
   if (!from.find(name, #name)) return #name;
     FUSOR_DRIVER_FUNCTIONS(FUSOR_FIND)
@@ -618,6 +638,79 @@ void* OwnStream::end_capture() {
 void OwnStream::launch_graph(void* graph) {
   check(driver().cuGraphLaunch(static_cast<CUgraphExec>(graph), static_cast<CUstream>(stream_)),
         "launch a graph");
+}
+
+namespace {
+
+void expect_graph_nodes() {
+  if (!driver().makes_graph_nodes)
+    fail(ErrorKind::missing, "the driver makes no nodes of a given graph: CUDA 12.3 or newer is needed");
+}
+
+// What a launch puts on a stream, as nodes of a graph.
+void capture_to(CUgraph graph, const std::function<void(void* stream)>& launch) {
+  const OwnStream own;
+  auto* const stream = static_cast<CUstream>(own.get());
+  check(driver().cuStreamBeginCaptureToGraph(stream, graph, nullptr, nullptr, 0,
+                                             CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
+        "capture a stream to a graph");
+  CUgraph captured = nullptr;
+  try {
+    launch(stream);
+  } catch (...) {
+    driver().cuStreamEndCapture(stream, &captured);
+    throw;
+  }
+  check(driver().cuStreamEndCapture(stream, &captured), "end the capture of a stream to a graph");
+}
+
+std::vector<CUgraphNode> nodes_of(CUgraph graph) {
+  size_t count = 0;
+  check(driver().cuGraphGetNodes(graph, nullptr, &count), "count the nodes of a graph");
+  std::vector<CUgraphNode> nodes(count);
+  if (count > 0) check(driver().cuGraphGetNodes(graph, nodes.data(), &count), "read the nodes of a graph");
+  return nodes;
+}
+
+CUgraphNodeType type_of(CUgraphNode node) {
+  CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
+  check(driver().cuGraphNodeGetType(node, &type), "read the type of a graph's node");
+  return type;
+}
+
+void copy_parameters(CUgraphNode from, CUgraphNode to) {
+  if (type_of(from) != type_of(to)) fail("the graph to update was made of another plan");
+  if (type_of(from) == CU_GRAPH_NODE_TYPE_KERNEL) {
+    CUDA_KERNEL_NODE_PARAMS parameters{};
+    check(driver().cuGraphKernelNodeGetParams(from, &parameters), "read a kernel node");
+    check(driver().cuGraphKernelNodeSetParams(to, &parameters), "update a kernel node");
+  } else if (type_of(from) == CU_GRAPH_NODE_TYPE_MEMSET) {
+    CUDA_MEMSET_NODE_PARAMS parameters{};
+    check(driver().cuGraphMemsetNodeGetParams(from, &parameters), "read a memset node");
+    check(driver().cuGraphMemsetNodeSetParams(to, &parameters), "update a memset node");
+  }
+}
+
+}  // namespace
+
+void add_nodes(void* graph, const std::function<void(void* stream)>& launch) {
+  expect_graph_nodes();
+  const ContextScope context;
+  capture_to(static_cast<CUgraph>(graph), launch);
+}
+
+void update_nodes(void* graph, const std::function<void(void* stream)>& launch) {
+  expect_graph_nodes();
+  const ContextScope context;
+  CUgraph fresh = nullptr;
+  check(driver().cuGraphCreate(&fresh, 0), "create a graph");
+  const std::shared_ptr<void> owner(fresh,
+                                    [](void* made) { driver().cuGraphDestroy(static_cast<CUgraph>(made)); });
+  capture_to(fresh, launch);
+  const std::vector<CUgraphNode> from = nodes_of(fresh), to = nodes_of(static_cast<CUgraph>(graph));
+  if (from.size() != to.size())
+    fail("the graph to update has {} nodes; the plan makes {}", to.size(), from.size());
+  for (size_t i = 0; i < from.size(); ++i) copy_parameters(from[i], to[i]);
 }
 
 }  // namespace fusor::cuda

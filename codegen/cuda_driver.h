@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -139,5 +140,11 @@ class OwnStream {
   void* stream_ = nullptr;
   void* graph_ = nullptr;
 };
+
+/// For graphs that somebody else owns: appends the nodes of what `launch` puts on its stream, one behind the
+/// other, or gives the nodes that an earlier launch of the same plan appended its parameters. Throws
+/// Error{missing} before CUDA 12.3.
+void add_nodes(void* graph, const std::function<void(void* stream)>& launch);
+void update_nodes(void* graph, const std::function<void(void* stream)>& launch);
 
 }  // namespace fusor::cuda

@@ -17,6 +17,7 @@
 #include <mutex>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "tests/stub_driver/stub_image.h"
@@ -36,8 +37,13 @@ struct CUlib_st {
   std::deque<CUkern_st> kernels;
 };
 
+struct CUgraphNode_st {
+  CUgraphNodeType type = CU_GRAPH_NODE_TYPE_KERNEL;
+  std::function<void()> work;
+};
+
 struct CUgraph_st {
-  std::vector<std::function<void()>> work;
+  std::deque<CUgraphNode_st> nodes;
 };
 
 struct CUgraphExec_st {
@@ -45,7 +51,7 @@ struct CUgraphExec_st {
 };
 
 struct CUstream_st {
-  std::unique_ptr<CUgraph_st> capture;
+  CUgraph capture = nullptr;
 };
 
 struct CUevent_st {
@@ -83,9 +89,9 @@ bool has_context(CUstream stream) {
 }
 
 // Does the work now, or when the graph that is being captured is launched.
-CUresult submit(CUstream stream, std::function<void()> work) {
-  if (stream != nullptr && stream->capture) {
-    stream->capture->work.push_back(std::move(work));
+CUresult submit(CUstream stream, CUgraphNodeType type, std::function<void()> work) {
+  if (stream != nullptr && stream->capture != nullptr) {
+    stream->capture->nodes.push_back({type, std::move(work)});
   } else {
     work();
   }
@@ -394,7 +400,7 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, voi
   }
   if (const CUresult result = judge(kernel, launch); result != CUDA_SUCCESS) return result;
   if (launch.argument_bytes > 0) std::memcpy(launch.arguments, arguments, launch.argument_bytes);
-  return submit(config->hStream, [launch] { record(launch); });
+  return submit(config->hStream, CU_GRAPH_NODE_TYPE_KERNEL, [launch] { record(launch); });
 }
 
 CUresult cuMemAlloc(CUdeviceptr* pointer, size_t bytes) {
@@ -427,7 +433,7 @@ CUresult cuMemcpyDtoH(void* to, CUdeviceptr from, size_t bytes) {
 
 CUresult cuMemsetD8Async(CUdeviceptr pointer, unsigned char value, size_t bytes, CUstream stream) {
   if (!has_context(nullptr)) return CUDA_ERROR_INVALID_CONTEXT;
-  return submit(stream, [=] { std::memset(host(pointer), value, bytes); });
+  return submit(stream, CU_GRAPH_NODE_TYPE_MEMSET, [=] { std::memset(host(pointer), value, bytes); });
 }
 
 CUresult cuStreamCreate(CUstream* stream, unsigned) {
@@ -442,7 +448,7 @@ CUresult cuStreamDestroy(CUstream stream) {
 }
 
 CUresult cuStreamSynchronize(CUstream stream) {
-  const bool capturing = stream != nullptr && stream->capture;
+  const bool capturing = stream != nullptr && stream->capture != nullptr;
   return capturing ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : CUDA_SUCCESS;
 }
 
@@ -452,18 +458,62 @@ CUresult cuStreamGetCtx(CUstream, CUcontext* context) {
 }
 
 CUresult cuStreamBeginCapture(CUstream stream, CUstreamCaptureMode) {
-  stream->capture = std::make_unique<CUgraph_st>();
+  stream->capture = new CUgraph_st;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, const CUgraphNode*,
+                                     const CUgraphEdgeData*, size_t, CUstreamCaptureMode) {
+  stream->capture = graph;
   return CUDA_SUCCESS;
 }
 
 CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
-  if (!stream->capture) return CUDA_ERROR_ILLEGAL_STATE;
-  *graph = stream->capture.release();
+  if (stream->capture == nullptr) return CUDA_ERROR_ILLEGAL_STATE;
+  *graph = std::exchange(stream->capture, nullptr);
   return CUDA_SUCCESS;
 }
 
 CUresult cuGraphInstantiateWithFlags(CUgraphExec* executable, CUgraph graph, unsigned long long) {
-  *executable = new CUgraphExec_st{graph->work};
+  *executable = new CUgraphExec_st;
+  for (const CUgraphNode_st& node : graph->nodes) (*executable)->work.push_back(node.work);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuGraphCreate(CUgraph* graph, unsigned) {
+  *graph = new CUgraph_st;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode* nodes, size_t* count) {
+  for (size_t i = 0; nodes != nullptr && i < *count; ++i) nodes[i] = &graph->nodes[i];
+  *count = graph->nodes.size();
+  return CUDA_SUCCESS;
+}
+
+CUresult cuGraphNodeGetType(CUgraphNode node, CUgraphNodeType* type) {
+  *type = node->type;
+  return CUDA_SUCCESS;
+}
+
+// The parameters of a node are what it does: only another node's are ever set.
+CUresult cuGraphKernelNodeGetParams(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS* parameters) {
+  parameters->extra = reinterpret_cast<void**>(node);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuGraphKernelNodeSetParams(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS* parameters) {
+  node->work = reinterpret_cast<CUgraphNode>(parameters->extra)->work;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuGraphMemsetNodeGetParams(CUgraphNode node, CUDA_MEMSET_NODE_PARAMS* parameters) {
+  parameters->dst = std::bit_cast<CUdeviceptr>(node);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuGraphMemsetNodeSetParams(CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS* parameters) {
+  node->work = std::bit_cast<CUgraphNode>(parameters->dst)->work;
   return CUDA_SUCCESS;
 }
 

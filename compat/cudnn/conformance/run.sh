@@ -24,7 +24,7 @@ for name in catch_test_macros catch_all; do
   printf '#include "%s/catch_amalgamated.hpp"\n' "$amalgamated" >"$work/include/catch2/$name.hpp"
 done
 
-flags=(-std=c++20 -O0 -w -I"$work/include" -I"$root/compat/cudnn/include" -I"$checkout/include" -I"$cuda/include")
+flags=(-std=c++20 -O0 -w -include cudnn.h -I"$work/include" -I"$root/compat/cudnn/include" -I"$checkout/include" -I"$cuda/include")
 link=(-L"$lib" -lcudnn -L"$cuda/lib64" -lcudart -lcublasLt -lnvrtc -L"$cuda/lib64/stubs" -lcuda -ldl -lpthread)
 
 # One program for each folder; files that do not compile are named and left out.

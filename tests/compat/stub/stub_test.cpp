@@ -1,0 +1,123 @@
+// Owns the tests of what the library does on a GPU up to the launch: nodes of CUDA graphs, and the time of
+// one call.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+
+#include "tests/compat/client.h"
+#include "tests/stub_driver/stub_driver.h"
+
+namespace fusor::compat_test {
+namespace {
+
+// The driver's calls that a client makes itself.
+template <class Function>
+Function* driver(const char* name) {
+  return stub::function<Function>(name);
+}
+
+class OnStub : public Client {
+ protected:
+  void SetUp() override {
+    Client::SetUp();
+    void* context = nullptr;  // which a client's first call of the CUDA runtime would make current
+    ASSERT_EQ(driver<int(void**, int)>("cuDevicePrimaryCtxRetain")(&context, 0), 0);
+    ASSERT_EQ(driver<int(void*)>("cuCtxSetCurrent")(context), 0);
+    const Part graph =
+        operation_graph(handle, {unary(CUDNN_POINTWISE_RELU_FWD, tensor(1, {64, 64}), tensor(2, {64, 64}))})
+            .finalize();
+    const std::vector<Part> configs = heuristics(graph, CUDNN_HEUR_MODE_A);
+    ASSERT_FALSE(configs.empty());
+    plan = std::make_unique<Part>(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
+    plan->child(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, configs.front());
+    if (cudnnBackendFinalize(plan->get()) != CUDNN_STATUS_SUCCESS)
+      GTEST_SKIP() << last_message();  // no NVRTC
+    stub::reset();
+  }
+
+  // The pointer at the start of the last launch's arguments that is one of these, by its place.
+  static bool mentions(const FusorStubLaunch& launch, const void* pointer) {
+    for (size_t at = 0; at + sizeof pointer <= launch.argument_bytes; at += sizeof pointer)
+      if (std::memcmp(launch.arguments + at, &pointer, sizeof pointer) == 0) return true;
+    return false;
+  }
+
+  std::unique_ptr<Part> plan;
+  std::vector<float> x = std::vector<float>(4096 + 64), y = x, z = x;
+  static float* aligned(std::vector<float>& list) {
+    return reinterpret_cast<float*>((reinterpret_cast<uintptr_t>(list.data()) + 255) / 256 * 256);
+  }
+};
+
+TEST_F(OnStub, ARunLaunchesOnTheHandlesStream) {
+  auto* const stream = reinterpret_cast<cudaStream_t>(uintptr_t{0});
+  ASSERT_CUDNN(cudnnSetStream(handle, stream));
+  ASSERT_CUDNN(execute(handle, *plan, {{1, aligned(x)}, {2, aligned(y)}}));
+  EXPECT_EQ(stub::launch_count(), 1);
+  EXPECT_TRUE(mentions(stub::last_launch(), aligned(x)));
+  EXPECT_TRUE(mentions(stub::last_launch(), aligned(y)));
+}
+
+TEST_F(OnStub, NodesOfACudaGraphAreMadeAndUpdated) {
+  cudaGraph_t graph = nullptr;
+  ASSERT_EQ(driver<int(cudaGraph_t*, unsigned)>("cuGraphCreate")(&graph, 0), 0);
+  const Part first = variant_pack({{1, aligned(x)}, {2, aligned(y)}}, nullptr),
+             second = variant_pack({{1, aligned(x)}, {2, aligned(z)}}, nullptr);
+  ASSERT_CUDNN(cudnnBackendPopulateCudaGraph(handle, plan->get(), first.get(), graph));
+  EXPECT_EQ(stub::launch_count(), 0);
+  const auto launch = [&] {
+    void* executable = nullptr;
+    ASSERT_EQ(driver<int(void**, cudaGraph_t, unsigned long long)>("cuGraphInstantiateWithFlags")(&executable,
+                                                                                                  graph, 0),
+              0);
+    ASSERT_EQ(driver<int(void*, void*)>("cuGraphLaunch")(executable, nullptr), 0);
+    ASSERT_EQ(driver<int(void*)>("cuGraphExecDestroy")(executable), 0);
+  };
+  launch();
+  EXPECT_EQ(stub::launch_count(), 1);
+  EXPECT_TRUE(mentions(stub::last_launch(), aligned(y)));
+  ASSERT_CUDNN(cudnnBackendUpdateCudaGraph(handle, plan->get(), second.get(), graph));
+  launch();
+  EXPECT_EQ(stub::launch_count(), 2);
+  EXPECT_TRUE(mentions(stub::last_launch(), aligned(z)));
+  EXPECT_FALSE(mentions(stub::last_launch(), aligned(y)));
+  // A graph of two runs is not one of this plan.
+  ASSERT_CUDNN(cudnnBackendPopulateCudaGraph(handle, plan->get(), first.get(), graph));
+  EXPECT_NE(cudnnBackendUpdateCudaGraph(handle, plan->get(), first.get(), graph), CUDNN_STATUS_SUCCESS);
+  EXPECT_EQ(cudnnBackendPopulateCudaGraph(handle, plan->get(), first.get(), nullptr),
+            CUDNN_STATUS_BAD_PARAM_NULL_POINTER);
+  driver<int(cudaGraph_t)>("cuGraphDestroy")(graph);
+}
+
+// The stub's launches cost next to nothing: this is the library's own share. The best of many batches,
+// because others use the machine as well.
+TEST_F(OnStub, OneExecuteTakesLessThanTwoMicroseconds) {
+  stub::keep_launches(false);
+  const Part pack = variant_pack({{1, aligned(x)}, {2, aligned(y)}}, nullptr);
+  constexpr int kBatches = 200, kCalls = 100;
+  double best = 1;
+  int failures = 0;
+  for (int batch = 0; batch < kBatches; ++batch) {
+    const auto start = std::chrono::steady_clock::now();
+    for (int i = 0; i < kCalls; ++i)
+      failures += cudnnBackendExecute(handle, plan->get(), pack.get()) == CUDNN_STATUS_SUCCESS ? 0 : 1;
+    best = std::min(best,
+                    std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / kCalls);
+  }
+  stub::keep_launches(true);
+  EXPECT_EQ(failures, 0) << last_message();
+  RecordProperty("nanoseconds", static_cast<int>(best * 1e9));
+  EXPECT_LT(best, 2e-6) << best * 1e9 << " ns";
+  std::printf("one cudnnBackendExecute: %.0f ns\n", best * 1e9);
+}
+
+}  // namespace
+}  // namespace fusor::compat_test
+
+int main(int argc, char** argv) {
+  fusor::stub::use();
+  testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}
