@@ -7,6 +7,7 @@
 
 #include "codegen/cuda_driver.h"
 #include "compat/cudnn/src/engines.h"
+#include "compat/cudnn/src/workspace.h"
 #include "core/error.h"
 #include "serialization/serialization.h"
 
@@ -56,11 +57,6 @@ void read_text(PlanState& state, std::string_view text) {
     state.placed.push_back(tensor);
   }
   state.plan = plan_from_json(text);
-}
-
-void* aligned(void* workspace) {
-  const auto address = reinterpret_cast<uintptr_t>(workspace);
-  return reinterpret_cast<void*>((address + 255) / 256 * 256);
 }
 
 const void* pointer_of(const PackState& pack, int64_t uid) {

@@ -1,6 +1,7 @@
 // Owns batch norm as single calls.
 #include "compat/cudnn/src/legacy/cached_plan.h"
 #include "compat/cudnn/src/translate/translator.h"
+#include "compat/cudnn/src/workspace.h"
 
 namespace fusor::cudnn {
 namespace {
@@ -160,17 +161,17 @@ void run_forward(cudnnHandle_t handle, Forward call, const ForwardPointers& at, 
   const size_t needed = call.workspace(*object);
   if (room.workspace == nullptr || room.bytes < needed)
     room = {object->scratch(static_cast<int64_t>(needed)), needed};
-  // The batch's statistics lie at the end.
-  const auto end = (reinterpret_cast<uintptr_t>(room.workspace) + room.bytes) / 256 * 256;
-  auto* const batch_variance = reinterpret_cast<std::byte*>(end) - call.statistic_bytes();
-  auto* const batch_mean = batch_variance - call.statistic_bytes();
+  // The batch's statistics lie in front, the plan's workspace behind them.
+  auto* const batch_mean = static_cast<std::byte*>(aligned(room.workspace));
+  auto* const batch_variance = batch_mean + call.statistic_bytes();
+  auto* const rest = batch_variance + call.statistic_bytes();
+  const size_t rest_bytes = room.bytes - static_cast<size_t>(rest - static_cast<std::byte*>(room.workspace));
   const auto factor = static_cast<float>(at.factor), epsilon = static_cast<float>(at.epsilon);
   Bindings bindings;
   bindings.bind(kX, at.x).bind(kY, at.y).bind(kScale, at.scale).bind(kBias, at.bias).bind(kMean, at.mean);
   bindings.bind(kInverse, at.inverse).bind(kEpsilon, &epsilon);
   bindings.bind(kBatchMean, batch_mean).bind(kBatchVariance, batch_variance);
-  run_call(*object, *call.plan(*object), bindings, room.workspace,
-           room.bytes - static_cast<size_t>(2 * call.statistic_bytes()));
+  run_call(*object, *call.plan(*object), bindings, rest, rest_bytes);
   if (!call.has_running) return;
   Bindings running;
   running.bind(kRunningMean, at.running_mean).bind(kNextMean, at.running_mean).bind(kBatchMean, batch_mean);

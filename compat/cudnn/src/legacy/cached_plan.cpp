@@ -8,6 +8,7 @@
 #include "backend/build.h"
 #include "compat/cudnn/src/engines.h"
 #include "compat/cudnn/src/translate/translator.h"
+#include "compat/cudnn/src/workspace.h"
 #include "core/error.h"
 
 namespace fusor::cudnn {
@@ -96,7 +97,7 @@ size_t workspace_of(const Executable& executable) {
 void run_call(Handle& handle, const Executable& executable, const Bindings& bindings, void* workspace,
               size_t bytes) {
   const int64_t needed = executable.workspace_bytes();
-  void* memory = reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(workspace) + 255) / 256 * 256);
+  void* memory = aligned(workspace);
   if (needed > 0 && workspace == nullptr)
     memory = handle.scratch(needed);
   else if (needed > 0 && bytes < workspace_of(executable))

@@ -4,6 +4,7 @@
 #include "compat/cudnn/src/legacy/cached_plan.h"
 #include "compat/cudnn/src/legacy/rnn_objects.h"
 #include "compat/cudnn/src/translate/translator.h"
+#include "compat/cudnn/src/workspace.h"
 
 namespace fusor::cudnn {
 namespace {
@@ -105,9 +106,7 @@ void expect_reserve(const void* reserve, size_t bytes, const Layer& layer) {
 }
 
 // The reserve space begins on a multiple of 256.
-std::byte* start_of(void* reserve) {
-  return reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(reserve) + 255) / 256 * 256);
-}
+std::byte* start_of(void* reserve) { return static_cast<std::byte*>(aligned(reserve)); }
 
 }  // namespace
 }  // namespace fusor::cudnn
