@@ -487,7 +487,7 @@ void bind_executable(nb::module_& module) {
       .def(
           "profile",
           [](Loaded& self, const nb::args& args, nb::handle workspace, nb::handle stream, int runs,
-             int warm_ups, nb::object before_run, const nb::kwargs& named) {
+             int warm_ups, const nb::object& before_run, const nb::kwargs& named) {
             Run run(self.slots.size());
             collect(self, args, named, run);
             return profiled(self, run.pointers(), workspace, stream_of(stream), {runs, warm_ups, {}},
