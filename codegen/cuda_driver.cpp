@@ -500,8 +500,7 @@ void encode(const TensorMap& map, void* encoded) {
                                          numbers.box[1], numbers.steps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE,
                                          numbers.swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                                          CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
-        "describe an operand of dims {} with strides of {} bytes and windows from {} to {}, {} apart, to its "
-        "copy engine",
+        "describe an operand of dims {} with strides of {} bytes and windows from {} to {}, {} apart, to TMA",
         to_string(map.dims), to_string(map.stride_bytes), to_string(map.window->lower),
         to_string(map.window->upper), to_string(map.window->strides));
     mend_small_window(map, encoded);
@@ -511,8 +510,8 @@ void encode(const TensorMap& map, void* encoded) {
             to, map_type(map), numbers.rank, nowhere, numbers.dims.data(), numbers.strides.data(),
             numbers.box.data(), numbers.steps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE, numbers.swizzle,
             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
-        "describe an operand of dims {} with strides of {} bytes and boxes of {} to its copy engine",
-        to_string(map.dims), to_string(map.stride_bytes), to_string(map.box));
+        "describe an operand of dims {} with strides of {} bytes and boxes of {} to TMA", to_string(map.dims),
+        to_string(map.stride_bytes), to_string(map.box));
 }
 
 void repoint(void* encoded, void* address) {

@@ -6,6 +6,7 @@
 #include <dlfcn.h>
 #include <fusor.h>
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -76,7 +77,7 @@ class DeviceMemory {
   ~DeviceMemory() {
     if (address_ != 0) Driver::get().release(address_);
   }
-  void* get() const { return reinterpret_cast<void*>(address_); }
+  void* get() const { return std::bit_cast<void*>(address_); }
   void copy_from(const void* host) const { Driver::get().copy_to_device(address_, host, bytes_); }
   void copy_to(void* host) const { Driver::get().copy_to_host(host, address_, bytes_); }
 

@@ -23,6 +23,7 @@ bool threads() {
 
   std::atomic<int> right = 0;
   std::vector<std::thread> team;
+  team.reserve(4);
   for (int member = 0; member < 4; ++member)
     team.emplace_back([&, member] {
       const DeviceMemory px(device, x), py(device, y), workspace(device, exe.workspace_bytes());

@@ -89,7 +89,7 @@ std::optional<Refusal> refuse_plain(const Problem& problem) {
   return Refusal{"something-to-repack",
                  problem.fusion.op_name(problem.fusion.anchors[0].op),
                  "",
-                 "an operand or a result that the copy engine cannot walk",
+                 "an operand or a result that TMA cannot walk",
                  "none",
                  "use wgmma",
                  -1};
