@@ -71,6 +71,7 @@ void translate_concat(Translator& t, const Descriptor& op) {
     return;
   }
   std::vector<Tensor> operands;
+  operands.reserve(parts.size());
   for (const DescriptorPointer& part : parts) operands.push_back(t.in(*part));
   t.out(op, CUDNN_ATTR_OPERATION_CONCAT_OUTPUT_DESC,
         t.builder().concatenate(operands, op.get<int64_t>(CUDNN_ATTR_OPERATION_CONCAT_AXIS)));
