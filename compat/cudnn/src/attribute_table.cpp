@@ -427,45 +427,45 @@ constexpr DescriptorRow kRows[] = {
 };
 
 struct TypeRow {
-  cudnnBackendAttributeType_t type;
   std::string_view name;
   size_t bytes;
+  cudnnBackendAttributeType_t type;
   int values = 0;  ///< of an enumeration: numbers from 0 up; 0: none, or not in one row
 };
 
 // The modes of pointwise ops have gaps, so they are listed in has_value.
 constexpr TypeRow kTypes[] = {
-    {CUDNN_TYPE_HANDLE, "HANDLE", sizeof(void*)},
-    {CUDNN_TYPE_DATA_TYPE, "DATA_TYPE", sizeof(int), 22},
-    {CUDNN_TYPE_BOOLEAN, "BOOLEAN", sizeof(bool)},
-    {CUDNN_TYPE_INT64, "INT64", sizeof(int64_t)},
-    {CUDNN_TYPE_FLOAT, "FLOAT", sizeof(float)},
-    {CUDNN_TYPE_DOUBLE, "DOUBLE", sizeof(double)},
-    {CUDNN_TYPE_VOID_PTR, "VOID_PTR", sizeof(void*)},
-    {CUDNN_TYPE_CONVOLUTION_MODE, "CONVOLUTION_MODE", sizeof(int), 2},
-    {CUDNN_TYPE_HEUR_MODE, "HEUR_MODE", sizeof(int), CUDNN_HEUR_MODES_COUNT},
-    {CUDNN_TYPE_KNOB_TYPE, "KNOB_TYPE", sizeof(int), CUDNN_KNOB_TYPE_COUNTS},
-    {CUDNN_TYPE_NAN_PROPOGATION, "NAN_PROPOGATION", sizeof(int), 2},
-    {CUDNN_TYPE_NUMERICAL_NOTE, "NUMERICAL_NOTE", sizeof(int), CUDNN_NUMERICAL_NOTE_TYPE_COUNT},
-    {CUDNN_TYPE_LAYOUT_TYPE, "LAYOUT_TYPE", sizeof(int), CUDNN_LAYOUT_TYPE_COUNT},
-    {CUDNN_TYPE_ATTRIB_NAME, "ATTRIB_NAME", sizeof(int)},
-    {CUDNN_TYPE_POINTWISE_MODE, "POINTWISE_MODE", sizeof(int)},
-    {CUDNN_TYPE_BACKEND_DESCRIPTOR, "BACKEND_DESCRIPTOR", sizeof(void*)},
-    {CUDNN_TYPE_GENSTATS_MODE, "GENSTATS_MODE", sizeof(int), 1},
-    {CUDNN_TYPE_BN_FINALIZE_STATS_MODE, "BN_FINALIZE_STATS_MODE", sizeof(int), 2},
-    {CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, "REDUCTION_OPERATOR_TYPE", sizeof(int), 9},
-    {CUDNN_TYPE_BEHAVIOR_NOTE, "BEHAVIOR_NOTE", sizeof(int), CUDNN_BEHAVIOR_NOTE_TYPE_COUNT},
-    {CUDNN_TYPE_TENSOR_REORDERING_MODE, "TENSOR_REORDERING_MODE", sizeof(int), 4},
-    {CUDNN_TYPE_RESAMPLE_MODE, "RESAMPLE_MODE", sizeof(int), 5},
-    {CUDNN_TYPE_PADDING_MODE, "PADDING_MODE", sizeof(int), 3},
-    {CUDNN_TYPE_INT32, "INT32", sizeof(int32_t)},
-    {CUDNN_TYPE_CHAR, "CHAR", sizeof(char)},
-    {CUDNN_TYPE_SIGNAL_MODE, "SIGNAL_MODE", sizeof(int), 2},
-    {CUDNN_TYPE_FRACTION, "FRACTION", sizeof(cudnnFraction_t)},
-    {CUDNN_TYPE_NORM_MODE, "NORM_MODE", sizeof(int), 6},
-    {CUDNN_TYPE_NORM_FWD_PHASE, "NORM_FWD_PHASE", sizeof(int), 2},
-    {CUDNN_TYPE_RNG_DISTRIBUTION, "RNG_DISTRIBUTION", sizeof(int), 3},
-    {CUDNN_TYPE_MOE_GROUPED_MATMUL_MODE, "MOE_GROUPED_MATMUL_MODE", sizeof(int), 3},
+    {"HANDLE", sizeof(void*), CUDNN_TYPE_HANDLE},
+    {"DATA_TYPE", sizeof(int), CUDNN_TYPE_DATA_TYPE, 22},
+    {"BOOLEAN", sizeof(bool), CUDNN_TYPE_BOOLEAN},
+    {"INT64", sizeof(int64_t), CUDNN_TYPE_INT64},
+    {"FLOAT", sizeof(float), CUDNN_TYPE_FLOAT},
+    {"DOUBLE", sizeof(double), CUDNN_TYPE_DOUBLE},
+    {"VOID_PTR", sizeof(void*), CUDNN_TYPE_VOID_PTR},
+    {"CONVOLUTION_MODE", sizeof(int), CUDNN_TYPE_CONVOLUTION_MODE, 2},
+    {"HEUR_MODE", sizeof(int), CUDNN_TYPE_HEUR_MODE, CUDNN_HEUR_MODES_COUNT},
+    {"KNOB_TYPE", sizeof(int), CUDNN_TYPE_KNOB_TYPE, CUDNN_KNOB_TYPE_COUNTS},
+    {"NAN_PROPOGATION", sizeof(int), CUDNN_TYPE_NAN_PROPOGATION, 2},
+    {"NUMERICAL_NOTE", sizeof(int), CUDNN_TYPE_NUMERICAL_NOTE, CUDNN_NUMERICAL_NOTE_TYPE_COUNT},
+    {"LAYOUT_TYPE", sizeof(int), CUDNN_TYPE_LAYOUT_TYPE, CUDNN_LAYOUT_TYPE_COUNT},
+    {"ATTRIB_NAME", sizeof(int), CUDNN_TYPE_ATTRIB_NAME},
+    {"POINTWISE_MODE", sizeof(int), CUDNN_TYPE_POINTWISE_MODE},
+    {"BACKEND_DESCRIPTOR", sizeof(void*), CUDNN_TYPE_BACKEND_DESCRIPTOR},
+    {"GENSTATS_MODE", sizeof(int), CUDNN_TYPE_GENSTATS_MODE, 1},
+    {"BN_FINALIZE_STATS_MODE", sizeof(int), CUDNN_TYPE_BN_FINALIZE_STATS_MODE, 2},
+    {"REDUCTION_OPERATOR_TYPE", sizeof(int), CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, 9},
+    {"BEHAVIOR_NOTE", sizeof(int), CUDNN_TYPE_BEHAVIOR_NOTE, CUDNN_BEHAVIOR_NOTE_TYPE_COUNT},
+    {"TENSOR_REORDERING_MODE", sizeof(int), CUDNN_TYPE_TENSOR_REORDERING_MODE, 4},
+    {"RESAMPLE_MODE", sizeof(int), CUDNN_TYPE_RESAMPLE_MODE, 5},
+    {"PADDING_MODE", sizeof(int), CUDNN_TYPE_PADDING_MODE, 3},
+    {"INT32", sizeof(int32_t), CUDNN_TYPE_INT32},
+    {"CHAR", sizeof(char), CUDNN_TYPE_CHAR},
+    {"SIGNAL_MODE", sizeof(int), CUDNN_TYPE_SIGNAL_MODE, 2},
+    {"FRACTION", sizeof(cudnnFraction_t), CUDNN_TYPE_FRACTION},
+    {"NORM_MODE", sizeof(int), CUDNN_TYPE_NORM_MODE, 6},
+    {"NORM_FWD_PHASE", sizeof(int), CUDNN_TYPE_NORM_FWD_PHASE, 2},
+    {"RNG_DISTRIBUTION", sizeof(int), CUDNN_TYPE_RNG_DISTRIBUTION, 3},
+    {"MOE_GROUPED_MATMUL_MODE", sizeof(int), CUDNN_TYPE_MOE_GROUPED_MATMUL_MODE, 3},
 };
 
 const TypeRow* type_row(cudnnBackendAttributeType_t type) {
