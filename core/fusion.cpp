@@ -122,6 +122,23 @@ std::string_view to_string(Form form) {
   return "chain";
 }
 
+Dims operand_dims(const Fusion& fusion, const Port& port) {
+  const Dims& domain = fusion.sites[static_cast<size_t>(port.site)].expr.domain;
+  if (port.axes.empty()) return domain;
+  Dims dims;
+  for (const int64_t axis : port.axes) dims.push_back(domain[static_cast<int>(axis)]);
+  return dims;
+}
+
+// That of the site that takes it.
+Dims anchor_dims(const Fusion& fusion, size_t at) {
+  for (const Site& site : fusion.sites)
+    for (const Input& input : site.inputs)
+      if (input.from == Input::From::anchor && std::cmp_equal(input.at, at))
+        return input.whole.empty() ? site.expr.domain : input.whole;
+  return {};
+}
+
 Expr& operand_site(Fusion& fusion, size_t anchor, size_t i) { return site_of(fusion, anchor, i).expr; }
 const Expr& operand_site(const Fusion& fusion, size_t anchor, size_t i) {
   return fusion.sites[static_cast<size_t>(fusion.anchors[anchor].operands[i].site)].expr;

@@ -86,12 +86,15 @@ enum class Form : uint8_t {
 Form form_of(const Fusion& fusion);
 std::string_view to_string(Form form);
 
+/// The shape of what a port hands over, and that of anchor `at`'s result.
+Dims operand_dims(const Fusion& fusion, const Port& port);
+Dims anchor_dims(const Fusion& fusion, size_t at);
 /// Operand `i` of an anchor as the site that yields it.
 const Expr& operand_site(const Fusion& fusion, size_t anchor, size_t i);
 Expr& operand_site(Fusion& fusion, size_t anchor, size_t i);
 /// The sites whose yields are operands; without an anchor there are none.
 std::span<const Site> operand_sites(const Fusion& fusion);
-/// The site after all anchors.
+/// The site after all anchors; where several anchors stand behind others, after the last.
 inline const Expr& result_site(const Fusion& fusion) { return fusion.sites.back().expr; }
 inline Expr& result_site(Fusion& fusion) { return fusion.sites.back().expr; }
 

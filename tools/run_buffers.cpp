@@ -65,7 +65,8 @@ RunBuffers::RunBuffers(const Graph& graph, bool on_gpu, int64_t workspace_bytes,
   if (on_gpu_) cuda::make_current();
   std::vector<bool> written(graph.tensors.size(), false);
   for (const Op& op : graph.ops)
-    for (const int output : op.outputs) written[static_cast<size_t>(output)] = true;
+    for (const int output : op.outputs)
+      if (output >= 0) written[static_cast<size_t>(output)] = true;  // optional results may be left out
   for (size_t i = 0; i < graph.tensors.size(); ++i) add(graph.tensors[i], written[i], seed + i);
   if (workspace_bytes == 0) return;
   HostBuffer poisoned(workspace_bytes, kWorkspaceAlignment);

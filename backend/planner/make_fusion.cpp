@@ -99,7 +99,7 @@ class FusionBuilder {
       fusion_.op_names.push_back(graph.ops[op].name);
       if (is_contraction(graph.ops[op].attributes)) anchors_.push_back(op);
     }
-    is_chain_ = anchors_.size() == 2 && is_chain();
+    is_chain_ = anchors_.size() >= 2 && find_chain();
     if (anchors_.size() > 1 && !is_chain_ && !is_pair()) refuse("have two contractions");
   }
 
@@ -124,29 +124,53 @@ class FusionBuilder {
     return std::move(fusion_);
   }
 
-  // The operands of the first anchor, what becomes of its result, the second's other operand, and the rest.
+  // The operands of the anchors in front, what becomes of their results, and for each anchor behind that its
+  // other operand and what becomes of its own result.
   Fusion build_chain() {
-    const Op &first = graph_.ops[anchors_[0]], &second = graph_.ops[anchors_[1]];
-    const std::vector<bool> behind = downstream_of(folded_, ops_, anchors_[1]);
-    const Port a = port_of(first.inputs[0]), b = port_of(first.inputs[1]);
-    fusion_.anchors.push_back({anchors_[0], first.attributes, {a, b}});
-    visible_ = anchors_[0];
-    open(plain_domain(graph_.tensors[first.outputs[0]].dims));
-    expr_.yields = {value(second.inputs[0])};
+    std::vector<Input> results;
+    for (const int anchor : fronts_) {
+      const Op& op = graph_.ops[anchor];
+      const Port a = port_of(op.inputs[0]), b = port_of(op.inputs[1]);
+      results.push_back({.from = Input::From::anchor, .at = static_cast<int>(fusion_.anchors.size())});
+      fusion_.anchors.push_back({anchor, op.attributes, {a, b}});
+    }
+    std::vector<std::vector<bool>> behind;
+    for (const int anchor : backs_) behind.push_back(downstream_of(folded_, ops_, anchor));
+    visible_ = fronts_;
+    open(plain_domain(graph_.tensors[graph_.ops[fronts_[0]].outputs[0]].dims));
+    std::vector<int> yielded;
+    for (const int anchor : backs_) {
+      const int tensor = seen_through_transposes(graph_.ops[anchor].inputs[0]).tensor;
+      if (std::ranges::find(yielded, tensor) != yielded.end()) continue;
+      yielded.push_back(tensor);
+      expr_.yields.push_back(value(tensor));
+    }
     for (const int op : ops_)
-      if (!behind[position(op)] && op != anchors_[0]) store_if_left(op);
-    fusion_.sites.push_back({.expr = std::move(expr_), .inputs = {{.from = Input::From::anchor, .at = 0}}});
-    const Port c{.site = static_cast<int>(fusion_.sites.size()) - 1};
-    const Port d = port_of(second.inputs[1]);
-    fusion_.anchors.push_back({anchors_[1], second.attributes, {c, d}});
-    visible_ = anchors_[1];
-    open(plain_domain(graph_.tensors[second.outputs[0]].dims));
-    for (const int op : ops_)
-      if (behind[position(op)]) store_if_left(op);
-    if (expr_.stores.empty()) refuse("leave nothing behind");
-    value(second.outputs[0]);
-    fusion_.sites.push_back({.expr = std::move(expr_), .inputs = {{.from = Input::From::anchor, .at = 1}}});
+      if (!is_anchor(op) &&
+          std::ranges::none_of(behind, [&](const auto& ops) -> bool { return ops[position(op)]; }))
+        store_if_left(op);
+    fusion_.sites.push_back({.expr = std::move(expr_), .inputs = std::move(results)});
+    const int between = static_cast<int>(fusion_.sites.size()) - 1;
+    for (size_t i = 0; i < backs_.size(); ++i) {
+      const Seen first = seen_through_transposes(graph_.ops[backs_[i]].inputs[0]);
+      const auto yield = std::ranges::find(yielded, first.tensor) - yielded.begin();
+      add_behind(backs_[i], {between, static_cast<int>(yield), first.axes}, behind[i]);
+    }
     return std::move(fusion_);
+  }
+
+  void add_behind(int anchor, const Port& first, const std::vector<bool>& behind) {
+    const Op& op = graph_.ops[anchor];
+    const Port second = port_of(op.inputs[1]);
+    fusion_.anchors.push_back({anchor, op.attributes, {first, second}});
+    visible_ = {anchor};
+    open(plain_domain(graph_.tensors[op.outputs[0]].dims));
+    for (const int each : ops_)
+      if (behind[position(each)]) store_if_left(each);
+    if (expr_.stores.empty()) refuse("leave nothing behind");
+    value(op.outputs[0]);
+    const int at = static_cast<int>(fusion_.anchors.size()) - 1;
+    fusion_.sites.push_back({.expr = std::move(expr_), .inputs = {{.from = Input::From::anchor, .at = at}}});
   }
 
   [[noreturn]] void refuse(const std::string& why) const {
@@ -158,15 +182,46 @@ class FusionBuilder {
            !downstream_of(folded_, ops_, anchors_[0])[position(anchors_[1])];
   }
 
-  // The first operand of the second anchor comes of the first anchor's result, the other one does not.
-  bool is_chain() const {
-    const std::vector<bool> behind = downstream_of(folded_, ops_, anchors_[0]);
-    const auto waits = [&](int tensor) {
+  // A tensor behind folded transposes: axis i of what was asked for is axis axes[i] of it, or all are in order.
+  struct Seen {
+    int tensor = -1;
+    Dims axes = {};
+  };
+  Seen seen_through_transposes(int tensor) const {
+    Seen seen{tensor, {}};
+    for (;;) {
+      const int producer = folded_.index.producer(seen.tensor);
+      if (producer < 0 || !folded_.folded[producer]) return seen;
+      const auto* const transpose = std::get_if<Transpose>(&graph_.ops[producer].attributes);
+      if (transpose == nullptr) return seen;
+      Dims axes = transpose->permutation;
+      for (int i = 0; i < seen.axes.rank(); ++i) axes[i] = transpose->permutation[static_cast<int>(seen.axes[i])];
+      seen = {graph_.ops[producer].inputs[0], axes};
+    }
+  }
+
+  // Anchors behind others: their first operands come of these results, the other ones do not, and nothing
+  // comes of their own.
+  bool find_chain() {
+    std::vector<bool> is_made(ops_.size(), false);
+    for (const int anchor : anchors_) {
+      const std::vector<bool> behind = downstream_of(folded_, ops_, anchor);
+      for (size_t i = 0; i < ops_.size(); ++i) is_made[i] = is_made[i] || (behind[i] && ops_[i] != anchor);
+    }
+    for (const int anchor : anchors_) (is_made[position(anchor)] ? backs_ : fronts_).push_back(anchor);
+    const auto is_made_of_fronts = [&](int tensor) {
       const int producer = folded_.index.producer(tensor);
-      return producer >= 0 && contains(ops_, producer) && behind[position(producer)];
+      return producer >= 0 && contains(ops_, producer) &&
+             (is_made[position(producer)] || std::ranges::find(fronts_, producer) != fronts_.end());
     };
-    const Op& second = graph_.ops[anchors_[1]];
-    return waits(second.inputs[0]) && !waits(second.inputs[1]);
+    const auto dims = [&](int anchor) -> const Dims& { return graph_.tensors[graph_.ops[anchor].outputs[0]].dims; };
+    return !backs_.empty() &&
+           std::ranges::all_of(fronts_, [&](int anchor) { return dims(anchor) == dims(fronts_[0]); }) &&
+           std::ranges::all_of(backs_, [&](int anchor) {
+             const std::vector<int>& inputs = graph_.ops[anchor].inputs;
+             return is_made_of_fronts(seen_through_transposes(inputs[0]).tensor) &&
+                    !is_made_of_fronts(seen_through_transposes(inputs[1]).tensor);
+           });
   }
 
   size_t position(int op) const { return static_cast<size_t>(position_in(ops_, op)); }
@@ -239,10 +294,11 @@ class FusionBuilder {
     const Tensor& described = graph_.tensors[tensor];
     const int producer = folded_.index.producer(tensor);
     if (producer >= 0 && is_anchor(producer)) {
-      if (is_chain_ && producer != visible_)
-        refuse(fmt::format("need the result of '{}' on both sides of the other contraction",
+      const auto at = std::ranges::find(visible_, producer);
+      if (is_chain_ && at == visible_.end())
+        refuse(fmt::format("need the result of '{}' on both sides of another contraction",
                            graph_.ops[producer].name));
-      const int input = is_chain_ ? 0 : sibling_of(producer);
+      const int input = is_chain_ ? static_cast<int>(at - visible_.begin()) : sibling_of(producer);
       return add_node({.kind = Node::Kind::input, .type = described.type, .input = input, .op = producer});
     }
     if (producer >= 0 && contains(ops_, producer)) return computed(producer);
@@ -382,7 +438,21 @@ class FusionBuilder {
   // Whether an op outside of the set reads the tensor, directly or through a folded view.
   bool leaves(int tensor) const {
     if (!graph_.tensors[tensor].is_virtual()) return true;
-    return std::ranges::any_of(folded_.index.consumers(tensor), [&](int op) { return !contains(ops_, op); });
+    return std::ranges::any_of(folded_.index.consumers(tensor),
+                               [&](int op) { return !contains(ops_, op) && !is_port(op); });
+  }
+
+  // A transpose that only anchors behind others read, as their first operand.
+  bool is_port(int op) const {
+    const Op& view = graph_.ops[op];
+    if (!folded_.folded[op] || !std::holds_alternative<Transpose>(view.attributes)) return false;
+    const int tensor = view.outputs[0];
+    return graph_.tensors[tensor].is_virtual() &&
+           std::ranges::all_of(folded_.index.consumers(tensor), [&](int reader) {
+             const std::vector<int>& inputs = graph_.ops[reader].inputs;
+             return is_port(reader) || (std::ranges::find(backs_, reader) != backs_.end() &&
+                                        inputs[0] == tensor && inputs[1] != tensor);
+           });
   }
 
   Expr site_after() {
@@ -460,7 +530,8 @@ class FusionBuilder {
   std::vector<int> anchors_;
   std::vector<bool> upstream_;  // by position in ops_
   bool is_chain_ = false;
-  int visible_ = -1;  // of a chain: the anchor whose result the site being built is handed
+  std::vector<int> fronts_, backs_;  // of a chain: anchors by whether they wait for others
+  std::vector<int> visible_;         // of a chain: the anchors whose results the site being built is handed
   Fusion fusion_;
 
   // The site being built.

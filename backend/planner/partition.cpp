@@ -41,6 +41,7 @@ struct GroupFacts {
   bool has_view = false;
   bool has_grouped = false;  // a reduction that keeps groups of an axis
   bool has_gather = false;
+  bool is_closed = false;  // complete: it takes no more ops
   int widest = -1;     // the first op that works over the most elements
   int fed_back = 0;    // reductions whose totals ops of the group read
   Dims row_dims = {};  // the shape of their totals; empty without any
@@ -66,7 +67,9 @@ class Partitioner {
   std::vector<std::vector<int>> run() {
     find_rows_own();
     for (int i = 0; i < op_count(); ++i)
-      if (std::holds_alternative<Matmul>(graph_.ops[i].attributes) && !folded_.folded[i]) join_chain(i);
+      if (is_matmul(i) && !folded_.folded[i]) join_chain(i);
+    for (int i = 0; i < op_count(); ++i)
+      if (is_matmul(i) && !folded_.folded[i]) join_gradients(i);
     for (int i = 0; i < op_count(); ++i) {
       if (folded_.folded[i]) continue;
       const Op& op = graph_.ops[i];
@@ -85,6 +88,7 @@ class Partitioner {
 
  private:
   int op_count() const { return static_cast<int>(graph_.ops.size()); }
+  bool is_matmul(int op) const { return std::holds_alternative<Matmul>(graph_.ops[op].attributes); }
   const Dims& result_dims(int op) const { return graph_.tensors[graph_.ops[op].outputs[0]].dims; }
   bool is_virtual_result(int op) const { return graph_.tensors[graph_.ops[op].outputs[0]].is_virtual(); }
   std::span<const int> consumers(int op) const { return folded_.index.consumers(graph_.ops[op].outputs[0]); }
@@ -128,7 +132,9 @@ class Partitioner {
     return is_reduction(graph_.ops[op]) ? graph_.tensors[graph_.ops[op].inputs[0]].dims : result_dims(op);
   }
 
-  bool fits_one_fusion(int a, int b) const { return size_of(a) + size_of(b) <= kMaxFusionOps; }
+  bool fits_one_fusion(int a, int b) const {
+    return !facts_[a].is_closed && !facts_[b].is_closed && size_of(a) + size_of(b) <= kMaxFusionOps;
+  }
 
   void merge(int from, int into) {
     order_.merge(from, into);
@@ -145,6 +151,7 @@ class Partitioner {
     facts.has_view = facts.has_view || others.has_view;
     facts.has_grouped = facts.has_grouped || others.has_grouped;
     facts.has_gather = facts.has_gather || others.has_gather;
+    facts.is_closed = facts.is_closed || others.is_closed;
     const auto width = [this](int op) { return std::pair(element_count(work_dims(op)), -op); };
     if (width(others.widest) > width(facts.widest)) facts.widest = others.widest;
     others = {};
@@ -271,6 +278,167 @@ class Partitioner {
       }
     }
     return true;
+  }
+
+  // --- Gradients: two matmuls, what becomes of both results, and the matmuls of that ---
+
+  // The ops of an attention's backward pass, as they are collected.
+  struct Gradients {
+    std::vector<int> ops;     // all of them
+    std::vector<int> fronts;  // matmuls whose results the ops between work on
+    std::vector<int> backs;   // matmuls whose first operand is made of these, as it is or transposed
+
+    bool has(int op) const { return std::ranges::find(ops, op) != ops.end(); }
+  };
+
+  // Joins two matmuls of equal results, all pointwise ops that read these, and the matmuls of what becomes of
+  // them, where nothing of the size of the products leaves.
+  void join_gradients(int first) {
+    if (size_of(group_of(first)) != 1 || !is_virtual_result(first)) return;
+    Gradients found;
+    if (!collect_gradients(first, found) || found.fronts.size() != 2 || found.backs.empty()) return;
+    add_helpers(found);
+    const std::vector<int> backs = found.backs;
+    for (const int back : backs) add_what_follows(back, found);
+    std::ranges::sort(found.ops);
+    if (found.ops.size() > kMaxFusionOps || comes_back(found)) return;
+    const int last = found.ops.back();
+    for (auto op = found.ops.rbegin(); op != found.ops.rend(); ++op)
+      if (group_of(*op) != group_of(last) && !order_.would_wait_for_itself(group_of(*op), group_of(last)))
+        merge(group_of(*op), group_of(last));
+    facts_[group_of(last)].is_closed = true;
+  }
+
+  bool collect_gradients(int first, Gradients& found) const {
+    std::vector<int> waiting;
+    const auto add = [&](int op) {
+      if (found.has(op)) return true;
+      if (folded_.folded[op] || size_of(group_of(op)) != 1 || !is_virtual_result(op) ||
+          result_dims(op) != result_dims(first) || found.ops.size() >= kMaxFusionOps)
+        return false;
+      if (is_matmul(op)) found.fronts.push_back(op);
+      found.ops.push_back(op);
+      waiting.push_back(op);
+      return true;
+    };
+    if (!add(first)) return false;
+    while (!waiting.empty()) {
+      const int op = waiting.back();
+      waiting.pop_back();
+      for (const int consumer : consumers(op)) {
+        if (is_pointwise(graph_.ops[consumer]) && !folded_.folded[consumer]) {
+          if (!add(consumer)) return false;
+        } else if (!add_backs(graph_.ops[op].outputs[0], consumer, found)) {
+          return false;
+        }
+      }
+      if (is_matmul(op)) continue;
+      for (const int input : graph_.ops[op].inputs) {
+        const int producer = direct_producer(input);
+        if (producer >= 0 && !found.has(producer) && is_made_of_product(producer, result_dims(first)) &&
+            !add(producer))
+          return false;
+      }
+    }
+    return true;
+  }
+
+  // Whether pointwise ops lead from a matmul of that result to the op, or it is one.
+  bool is_made_of_product(int op, const Dims& product) const {
+    std::vector<int> met = {op};
+    for (size_t next = 0; next < met.size() && met.size() < kMaxFusionOps; ++next) {
+      if (result_dims(met[next]) != product) continue;
+      if (is_matmul(met[next])) return true;
+      if (!is_pointwise(graph_.ops[met[next]])) continue;
+      for (const int input : graph_.ops[met[next]].inputs)
+        if (const int producer = direct_producer(input);
+            producer >= 0 && std::ranges::find(met, producer) == met.end())
+          met.push_back(producer);
+    }
+    return false;
+  }
+
+  // A matmul of `tensor`, or all that read its transpose.
+  bool add_backs(int tensor, int consumer, Gradients& found) const {
+    const Op& op = graph_.ops[consumer];
+    if (folded_.folded[consumer] && std::holds_alternative<Transpose>(op.attributes) &&
+        graph_.tensors[tensor].is_virtual()) {
+      const int view = op.outputs[0];
+      const std::span<const int> readers = folded_.index.consumers(view);
+      return graph_.tensors[view].is_virtual() && !readers.empty() &&
+             std::ranges::all_of(readers, [&](int reader) {
+               return is_matmul(reader) && add_backs(view, reader, found);
+             });
+    }
+    if (!is_matmul(consumer) || folded_.folded[consumer] || size_of(group_of(consumer)) != 1 ||
+        op.inputs[0] != tensor || op.inputs[1] == tensor)
+      return false;
+    if (found.has(consumer)) return std::ranges::find(found.backs, consumer) != found.backs.end();
+    found.backs.push_back(consumer);
+    found.ops.push_back(consumer);
+    return true;
+  }
+
+  // Pointwise ops that these ops need and nobody else: masks, what is made of a row's statistics.
+  void add_helpers(Gradients& found) const {
+    for (size_t i = 0; i < found.ops.size(); ++i) {
+      if (!is_pointwise(graph_.ops[found.ops[i]])) continue;
+      for (const int input : graph_.ops[found.ops[i]].inputs) {
+        const int producer = direct_producer(input);
+        if (producer < 0 || found.has(producer) || !is_pointwise(graph_.ops[producer]) ||
+            !is_virtual_result(producer) || size_of(group_of(producer)) != 1)
+          continue;
+        // An op comes again after the last of its readers has joined.
+        if (std::ranges::all_of(consumers(producer), [&](int reader) { return found.has(reader); }))
+          found.ops.push_back(producer);
+      }
+    }
+  }
+
+  // What becomes of a matmul's result alone: scaled, rounded, summed over axes in front of the matrices.
+  void add_what_follows(int op, Gradients& found) const {
+    while (is_virtual_result(op) && consumers(op).size() == 1) {
+      const int next = consumers(op)[0];
+      const Op& reader = graph_.ops[next];
+      if (folded_.folded[next] || size_of(group_of(next)) != 1 || found.has(next)) return;
+      const auto is_at_hand = [&](int input) {
+        return input == graph_.ops[op].outputs[0] || graph_.tensors[input].is_scalar();
+      };
+      const bool maps = is_pointwise(reader) && result_dims(next) == result_dims(op) &&
+                        std::ranges::all_of(reader.inputs, is_at_hand);
+      if (!maps && !sums_batches(next)) return;
+      found.ops.push_back(next);
+      op = next;
+    }
+  }
+
+  bool sums_batches(int op) const {
+    const auto* const reduction = std::get_if<Reduction>(&graph_.ops[op].attributes);
+    if (reduction == nullptr || reduction->mode != ReductionMode::add || is_grouped(op)) return false;
+    const Dims &from = work_dims(op), &to = result_dims(op);
+    const int rank = from.rank();
+    return to.rank() == rank && rank > 2 && to[rank - 1] == from[rank - 1] && to[rank - 2] == from[rank - 2];
+  }
+
+  // Whether an op of the set waits for what leaves it.
+  bool comes_back(const Gradients& found) const {
+    std::vector<bool> met(static_cast<size_t>(found.ops.back()) + 1, false);
+    std::vector<int> waiting = found.ops;
+    while (!waiting.empty()) {
+      const int op = waiting.back();
+      waiting.pop_back();
+      const bool inside = std::ranges::binary_search(found.ops, op);
+      for (const int reader : order_.dependents(op)) {
+        if (reader > found.ops.back()) continue;
+        if (std::ranges::binary_search(found.ops, reader)) {
+          if (!inside) return true;
+        } else if (!met[static_cast<size_t>(reader)]) {
+          met[static_cast<size_t>(reader)] = true;
+          waiting.push_back(reader);
+        }
+      }
+    }
+    return false;
   }
 
   // --- Neighbours of anchors ---

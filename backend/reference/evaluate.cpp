@@ -88,26 +88,11 @@ class FusionEvaluator {
 
   bool is_oracle() const { return reading_ == Reading::oracle; }
 
-  Dims operand_dims(const Port& port) const {
-    const Dims& domain = fusion_.sites[static_cast<size_t>(port.site)].expr.domain;
-    if (port.axes.empty()) return domain;
-    Dims dims;
-    for (const int64_t axis : port.axes) dims.push_back(domain[static_cast<int>(axis)]);
-    return dims;
-  }
-
-  // The shape of an anchor's result: that of the site that takes it.
-  Dims result_dims(size_t anchor) const {
-    for (const Site& site : fusion_.sites)
-      for (const Input& input : site.inputs)
-        if (input.from == Input::From::anchor && std::cmp_equal(input.at, anchor))
-          return input.whole.empty() ? site.expr.domain : input.whole;
-    return {};
-  }
+  Dims result_dims(size_t anchor) const { return anchor_dims(fusion_, anchor); }
 
   Contraction shape_of(size_t at) const {
     const Anchor& anchor = fusion_.anchors[at];
-    return {anchor.attributes, operand_dims(anchor.operands[0]), operand_dims(anchor.operands[1]),
+    return {anchor.attributes, operand_dims(fusion_, anchor.operands[0]), operand_dims(fusion_, anchor.operands[1]),
             result_dims(at)};
   }
 

@@ -27,9 +27,10 @@ Work cost(const Fusion& fusion) {
   double flops = 0;
   for (const Site& site : fusion.sites) flops += node_flops(site.expr);
   bool wide = false;
-  for (const Anchor& anchor : fusion.anchors) {
-    flops += 2 * reference::multiply_adds({anchor.attributes, operand_site(fusion, 0, 0).domain,
-                                           operand_site(fusion, 0, 1).domain, result_site(fusion).domain});
+  for (size_t i = 0; i < fusion.anchors.size(); ++i) {
+    const Anchor& anchor = fusion.anchors[i];
+    flops += 2 * reference::multiply_adds({anchor.attributes, operand_dims(fusion, anchor.operands[0]),
+                                           operand_dims(fusion, anchor.operands[1]), anchor_dims(fusion, i)});
     wide = wide || *compute_type(anchor.attributes) == DataType::f64;
   }
   (wide ? work.fp64_flops : work.fp32_flops) = flops;
