@@ -19,6 +19,7 @@ const Engine& direct_engine();
 const Engine& depthwise_engine();
 const Engine& mma_engine();
 const Engine& attention_engine();
+const Engine& attention_backward_engine();
 const Engine& attention_mma_engine();
 const Engine& wgmma_engine();
 const Engine& wgmma_repacked_engine();

@@ -182,7 +182,8 @@ class FusionBuilder {
            !downstream_of(folded_, ops_, anchors_[0])[position(anchors_[1])];
   }
 
-  // A tensor behind folded transposes: axis i of what was asked for is axis axes[i] of it, or all are in order.
+  // A tensor behind folded transposes: axis i of what was asked for is axis axes[i] of it, or all are in
+  // order.
   struct Seen {
     int tensor = -1;
     Dims axes = {};
@@ -195,7 +196,8 @@ class FusionBuilder {
       const auto* const transpose = std::get_if<Transpose>(&graph_.ops[producer].attributes);
       if (transpose == nullptr) return seen;
       Dims axes = transpose->permutation;
-      for (int i = 0; i < seen.axes.rank(); ++i) axes[i] = transpose->permutation[static_cast<int>(seen.axes[i])];
+      for (int i = 0; i < seen.axes.rank(); ++i)
+        axes[i] = transpose->permutation[static_cast<int>(seen.axes[i])];
       seen = {graph_.ops[producer].inputs[0], axes};
     }
   }
@@ -214,7 +216,9 @@ class FusionBuilder {
       return producer >= 0 && contains(ops_, producer) &&
              (is_made[position(producer)] || std::ranges::find(fronts_, producer) != fronts_.end());
     };
-    const auto dims = [&](int anchor) -> const Dims& { return graph_.tensors[graph_.ops[anchor].outputs[0]].dims; };
+    const auto dims = [&](int anchor) -> const Dims& {
+      return graph_.tensors[graph_.ops[anchor].outputs[0]].dims;
+    };
     return !backs_.empty() &&
            std::ranges::all_of(fronts_, [&](int anchor) { return dims(anchor) == dims(fronts_[0]); }) &&
            std::ranges::all_of(backs_, [&](int anchor) {

@@ -42,9 +42,9 @@ struct GroupFacts {
   bool has_grouped = false;  // a reduction that keeps groups of an axis
   bool has_gather = false;
   bool is_closed = false;  // complete: it takes no more ops
-  int widest = -1;     // the first op that works over the most elements
-  int fed_back = 0;    // reductions whose totals ops of the group read
-  Dims row_dims = {};  // the shape of their totals; empty without any
+  int widest = -1;         // the first op that works over the most elements
+  int fed_back = 0;        // reductions whose totals ops of the group read
+  Dims row_dims = {};      // the shape of their totals; empty without any
 };
 
 // The groups while they grow. A group is known by the index that its ops carry.
@@ -366,9 +366,8 @@ class Partitioner {
       const int view = op.outputs[0];
       const std::span<const int> readers = folded_.index.consumers(view);
       return graph_.tensors[view].is_virtual() && !readers.empty() &&
-             std::ranges::all_of(readers, [&](int reader) {
-               return is_matmul(reader) && add_backs(view, reader, found);
-             });
+             std::ranges::all_of(
+                 readers, [&](int reader) { return is_matmul(reader) && add_backs(view, reader, found); });
     }
     if (!is_matmul(consumer) || folded_.folded[consumer] || size_of(group_of(consumer)) != 1 ||
         op.inputs[0] != tensor || op.inputs[1] == tensor)

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "backend/engines/contraction/epilogue.h"
+#include "backend/engines/sm90/attention/arguments.h"
 #include "backend/engines/sm90/attention/problem.h"
 #include "codegen/parameters.h"
 
@@ -12,7 +13,6 @@ namespace fusor::attention {
 namespace {
 
 constexpr int64_t kWarpgroup = 128;
-constexpr double kLog2e = 1.4426950408889634;
 
 // An SM's dense 16-bit products and exponentials in a clock.
 constexpr double kProductFlops = 4096, kExponentials = 16;
@@ -23,27 +23,6 @@ constexpr double kSoftmaxSlots = 5.5, kTileCycles = 2000, kBlockCycles = 400;
 // turn.
 constexpr double kStartCycles = 1500, kInTurn = 0.95;
 
-void append_map(Parameters& p, const char* name, const Rows& rows, int64_t box) {
-  TensorMap map = rows.map;
-  map.box = {kLine, box, 1, 1, 1};
-  p.tensor_map(name, map, rows.operand, rows.byte_offset);
-}
-
-// One at least: an array has a size.
-void append_bounds(Parameters& p, const char* name, std::vector<KeyBound> bounds) {
-  if (bounds.empty()) bounds.emplace_back();
-  p.array(name, "KeyBound", static_cast<int>(bounds.size()), [&](int i) {
-    p.wide("slope", bounds[static_cast<size_t>(i)].slope);
-    p.wide("offset", bounds[static_cast<size_t>(i)].offset);
-  });
-}
-
-// A divisor for each batch axis, and one of 1, for a batch without axes.
-void append_divisors(Parameters& p, const char* name, std::vector<int64_t> divisors) {
-  divisors.push_back(1);
-  p.divisors(name, divisors);
-}
-
 int last_axis(const Expr& expr) { return expr.domain.rank() - 1; }
 
 // Widest vectors of the result that all rows allow.
@@ -51,25 +30,6 @@ int64_t result_vector(const Problem& problem) {
   int64_t vector = 8;
   while (problem.value % vector != 0) vector /= 2;
   return vector;
-}
-
-// The product itself in the type in which it leaves: a composite's last step only rounds.
-Expr without_last_rounding(Expr y) {
-  for (int i = 0; i < std::ssize(y.nodes); ++i) {
-    const Node& node = y.node(i);
-    if (node.kind != Node::Kind::pointwise || node.pointwise.mode != PointwiseMode::identity) continue;
-    const int from = node.args[0];
-    int readers = 0;
-    for (const Node& reader : y.nodes) readers += static_cast<int>(std::ranges::count(reader.args, from));
-    for (const Store& store : y.stores) readers += store.node == from ? 1 : 0;
-    if (y.node(from).kind != Node::Kind::input || y.node(from).type != DataType::f32 || readers != 1)
-      continue;
-    y.node(from).type = node.type;
-    for (Node& reader : y.nodes) std::ranges::replace(reader.args, i, from);
-    for (Store& store : y.stores)
-      if (store.node == i) store.node = from;
-  }
-  return without_dead_nodes(y);
 }
 
 std::vector<KernelSite> sites_of(const Problem& problem) {
@@ -113,20 +73,13 @@ Parameters parameters_of(const Schedule& schedule, const std::vector<KernelSite>
   p.wide("queries", problem.queries);
   p.wide("keys", problem.keys);
   p.wide("values", problem.value);
-  p.group("queue", "TileQueue", [&] {
-    p.wide("tiles", schedule.tiles());
-    p.wide("entries", problem.entries());
-    p.wide("section", schedule.section());
-  });
+  append_queue(p, schedule.tiles(), problem.entries(), schedule.section());
   append_divisors(p, "extents", {problem.batch.begin(), problem.batch.end()});
   append_divisors(p, "shares", problem.shares);
   const double scale = problem.scores.scale.value_or(1.0);
   p.real("factor", scale * kLog2e);
   p.real("scale", scale);
-  p.group("visible", "Visible<Config::lower, Config::upper>", [&] {
-    append_bounds(p, "lower", problem.scores.bounds.lower);
-    append_bounds(p, "upper", problem.scores.bounds.upper);
-  });
+  append_visible(p, problem.scores.bounds);
   constexpr std::array kNames{"s", "y", "l", "i"};
   for (size_t i = 0; i < sites.size(); ++i) p.site(kNames[i], sites[i], problem.fusion);
   return p;
@@ -170,6 +123,7 @@ Lowered lower(const Schedule& schedule) {
                       .config = config_of(schedule),
                       .target = problem.device.target(),
                       .types = {"sm90/attention/tiles.cuh"}};
+  const std::vector<KernelSite> source_sites = source.sites;
   Launch launch;
   Parameters parameters = parameters_of(schedule, source.sites);
   parameters.move_to(std::move(source), launch);
@@ -181,10 +135,8 @@ Lowered lower(const Schedule& schedule) {
   launch.block[0] = static_cast<uint32_t>((1 + schedule.knobs.consumers) * kWarpgroup);
   launch.shared_bytes = schedule.shared_bytes();
   Lowered lowered;
-  lowered.guards = guards_of(problem.fusion, {{result_site(problem.fusion), result_vector(problem)}});
-  for (Guard& guard : lowered.guards)
-    for (const Rows* rows : {&problem.q, &problem.k, &problem.v})
-      if (guard.operand == rows->operand) guard.alignment = std::max<int64_t>(guard.alignment, 16);
+  lowered.guards = guards_of_sites(problem.fusion, source_sites);
+  require_maps(lowered.guards, {&problem.q, &problem.k, &problem.v});
   lowered.steps.emplace_back(std::move(launch));
   return lowered;
 }

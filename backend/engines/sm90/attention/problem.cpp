@@ -14,22 +14,10 @@ namespace fusor::attention {
 
 namespace {
 
-constexpr int64_t kMapUnit = 16;  // bytes: what strides and starts of maps are multiples of
 constexpr int64_t kMostHead = 256;
 constexpr int64_t kBarrierBytes = 256;
 // Beside scores, probabilities and sums: rows, bounds, addresses; and what computed scores need.
 constexpr int64_t kOtherRegisters = 40, kScoreRegisters = 64;
-
-Refusal refuse(const Fusion& fusion, const char* rule, std::string tensor, std::string expected,
-               std::string actual, const char* remedy = "") {
-  return {rule,
-          fusion.op_name(fusion.anchors[0].op),
-          std::move(tensor),
-          std::move(expected),
-          std::move(actual),
-          remedy,
-          fusion.anchors[1].op};
-}
 
 // Two matmuls: of loads, and of what a site makes of the first and a load.
 std::optional<Refusal> refuse_form(const Fusion& fusion) {
@@ -72,57 +60,6 @@ std::optional<Refusal> refuse_result(const Fusion& fusion) {
   if (rank != scores.domain.rank())
     return refuse(fusion, "result-domain", "", "a result of the products' own rank", fmt::format("{}", rank));
   return std::nullopt;
-}
-
-// `row_axis` walks rows, `element_axis` what is adjacent.
-std::variant<Rows, Refusal> rows_of(const Fusion& fusion, const Expr& site, int row_axis, int element_axis) {
-  const Node& node = yielded_node(site);
-  if (node.kind != Node::Kind::load || site.nodes.size() != 1)
-    return refuse(fusion, "plain-operands", "", "operands without ops in front", "an expression");
-  const Operand& operand = fusion.operands[static_cast<size_t>(node.access.operand)];
-  const std::string& name = fusion.name_of(node.access.operand);
-  const int64_t bytes = byte_size(operand.type);
-  if (operand.type != node.type || (node.type != DataType::f16 && node.type != DataType::bf16))
-    return refuse(fusion, "16-bit-operands", name, "fp16 or bf16", std::string(to_string(operand.type)));
-  const Strides& strides = node.access.strides;
-  if (strides[element_axis] != 1 && site.domain[element_axis] != 1)
-    return refuse(fusion, "adjacent-elements", name, "a stride of 1 along the head's elements",
-                  fmt::format("{}", strides[element_axis]));
-  Rows rows{node.access.operand, node.access.offset * bytes, {}};
-  if (operand.alignment % kMapUnit != 0 || rows.byte_offset % kMapUnit != 0)
-    return refuse(fusion, "16-byte-start", name, "a start that is a multiple of 16 bytes",
-                  fmt::format("alignment {}, offset {}", operand.alignment, rows.byte_offset));
-  rows.map.type = node.type;
-  rows.map.dims = {site.domain[element_axis]};
-  const auto add = [&](int64_t extent, int64_t stride) {
-    const bool walked = extent > 1 && stride != 0;
-    rows.map.dims.push_back(walked ? extent : 1);
-    rows.map.stride_bytes.push_back(walked ? stride * bytes : kMapUnit);
-  };
-  add(site.domain[row_axis], strides[row_axis]);
-  for (int axis = site.domain.rank() - 3; axis >= 0; --axis) add(site.domain[axis], strides[axis]);
-  while (rows.map.dims.rank() < 2 + kMostBatch) add(1, 0);
-  for (const int64_t stride : rows.map.stride_bytes)
-    if (stride <= 0 || stride % kMapUnit != 0)
-      return refuse(fusion, "16-byte-lines", name, "rows and entries a multiple of 16 bytes apart",
-                    fmt::format("{} bytes", stride), "pad the rows");
-  if (rows.map.dims[1] != site.domain[row_axis])
-    return refuse(fusion, "own-rows", name, "rows of its own", "one row for all");
-  return rows;
-}
-
-// Entries of the batch that share keys and values, by axis; nothing where the two differ.
-std::optional<std::vector<int64_t>> shares_of(const Problem& problem) {
-  std::vector<int64_t> shares;
-  const int rank = problem.batch.rank();
-  for (int axis = 0; axis < rank; ++axis) {
-    const int place = 2 + rank - 1 - axis;
-    const int64_t keys = problem.k.map.dims[place], values = problem.v.map.dims[place];
-    if (keys != values || problem.batch[axis] % keys != 0) return std::nullopt;
-    if (problem.q.map.dims[place] != problem.batch[axis]) return std::nullopt;
-    shares.push_back(problem.batch[axis] / keys);
-  }
-  return shares;
 }
 
 std::optional<Refusal> refuse_sizes(const Problem& problem) {
@@ -175,7 +112,7 @@ std::variant<Problem, Refusal> problem_of(const Fusion& fusion, const DeviceInfo
   problem.keys = between.domain[rank - 1];
   problem.head = q.domain[rank - 1];
   problem.value = v.domain[rank - 1];
-  auto shares = shares_of(problem);
+  auto shares = shares_of(problem.batch, problem.q, problem.k, problem.v);
   if (!shares)
     return refuse(fusion, "shared-heads", "", "keys and values that the same heads share", "other sharing");
   problem.shares = std::move(*shares);

@@ -5,27 +5,16 @@
 #include <variant>
 #include <vector>
 
+#include "backend/engines/sm90/attention/rows.h"
 #include "backend/engines/sm90/attention/scores.h"
 #include "core/ceil_div.h"
 #include "core/device_info.h"
 #include "core/fusion.h"
 #include "core/lowered.h"
 #include "core/support.h"
-#include "core/tensor_map.h"
 #include "core/work.h"
 
 namespace fusor::attention {
-
-/// The kernel's batch axes, as many as a map has room for beside rows and elements.
-inline constexpr int kMostBatch = 3;
-inline constexpr int64_t kLine = 64;  // elements of a swizzled line
-
-/// An operand as TMA reads it: rows of adjacent elements, and an entry for each place in the batch.
-struct Rows {
-  int operand = -1;
-  int64_t byte_offset = 0;
-  TensorMap map;  // without its box
-};
 
 /// Facts of a fusion.
 struct Problem {

@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "backend/engines/sm90/attention/masks.h"
 #include "core/fusion.h"
 #include "core/support.h"
 
@@ -21,16 +22,6 @@ struct Softmax {
 
 /// The softmax that the site yields, or nothing where it yields something else.
 std::optional<Softmax> match_softmax(const Expr& expr);
-
-/// A bound on the keys that row q sees, both ends included: slope * q + offset.
-struct KeyBound {
-  int64_t slope = 0, offset = 0;
-};
-
-/// A row sees the keys from the largest of `lower` to the smallest of `upper`.
-struct Bounds {
-  std::vector<KeyBound> lower, upper;
-};
 
 /// The site taken apart, as the kernel is given it.
 struct Scores {

@@ -13,19 +13,18 @@
 //   full     producer --> consumers: bytes have arrived     empty   consumers --> producer: a warp has read
 #include "fusor_generated.cuh"
 
-#include "codegen/device/sm90/attention/products.cuh"
+#include "codegen/device/sm90/attention/parts.cuh"
 #include "codegen/device/sm90/attention/softmax.cuh"
 
 struct I;  // the sink of a row, if any
 
 using Element = Config::Element;
 static constexpr int kRank = S::kRank, kBatch = kRank - 2;
-static constexpr int kWarpgroup = 128, kConsumers = Config::consumers;
+static constexpr int kConsumers = Config::consumers;
 static constexpr int kTileQ = 64 * kConsumers, kTileK = Config::tile_k, kStages = Config::stages;
 static constexpr int kHead = Config::head, kValue = Config::value;  // multiples of 16
 static constexpr bool kPlainScores = Config::plain_scores, kPingPong = Config::ping_pong;
-static constexpr int kLine = 64, kLineBytes = 128;
-static constexpr int kHeadLines = (kHead + kLine - 1) / kLine, kValueLines = (kValue + kLine - 1) / kLine;
+static constexpr int kHeadLines = lines_of(kHead), kValueLines = lines_of(kValue);
 static constexpr int kKeyBytes = kTileK * kLineBytes;
 static constexpr int kScores = kTileK / 2, kSums = kValue / 2;  // of a thread
 
@@ -51,75 +50,29 @@ struct Shared {
   }
 };
 
-// A stage of a ring and the parity of its barriers.
-struct Ring {
-  int stage = 0;
-  u32 parity = 0;
-  __device__ void advance() {
-    if (++stage == kStages) {
-      stage = 0;
-      parity ^= 1;
-    }
-  }
-};
-
-// A tile of queries and its blocks of keys.
-struct Tile {
-  int row, last;    // first and last query that exists
-  int first, end;   // blocks of keys that any of them sees
-  KeyRange all;     // keys that all of them see
-  Index at[kRank];  // the entry's place in the batch
-
-  __device__ Tile(const Params& p, int number) {
-    const TileQueue::Item item = p.queue.item(number);
-    const int keys = static_cast<int>(p.keys);
-    row = item.tile * kTileQ;
-    last = min(row + kTileQ, static_cast<int>(p.queries)) - 1;
-    coordinates<0, kBatch>(Index(item.entry), p.extents, at);
-    const KeyRange any = p.visible.of_any(row, last, keys);
-    all = p.visible.of_all(row, last, keys);
-    first = any.first / kTileK;
-    end = any.end > any.first ? (any.end + kTileK - 1) / kTileK : first;
-  }
-  __device__ bool is_whole(int block) const {
-    return block * kTileK >= all.first && (block + 1) * kTileK <= all.end;
-  }
-};
-
-// Copies `lines` boxes of 64 elements: rows from `row` on, of the entry at `at`.
-template <int kLines, int kBytes>
-FUSOR_DEVICE void copy_lines(u8 (&to)[kLines][kBytes], const TensorMap& map, Barrier& full, int row,
-                             const int (&entry)[3]) {
-  full.arrive_and_expect(kLines * kBytes);
-#pragma unroll
-  for (int line = 0; line < kLines; ++line) {
-    const int at[3] = {entry[2], row, line * kLine};
-    copy_planes(to[line], map, full, at, entry[1], entry[0]);
-  }
-}
+using Tile = QueryTile<kTileQ, kTileK, kRank>;
 
 FUSOR_DEVICE void produce(const Params& p, Shared& shared) {
-  Ring ring;
+  Ring<kStages> ring;
   u32 parity = 0;
   for (int item = blockIdx.x; item < p.queue.items(); item += gridDim.x) {
     const Tile tile(p, item);
     if (tile.end == tile.first) continue;
-    // Maps have three batch axes, the last ones first.
-    int of_q[3] = {}, of_k[3] = {};
+    MapEntry<kBatch> of_q, of_k;
 #pragma unroll
     for (int axis = 0; axis < kBatch; ++axis) {
-      of_q[3 - kBatch + axis] = static_cast<int>(tile.at[axis]);
-      of_k[3 - kBatch + axis] = static_cast<int>(p.shares[axis].divide(tile.at[axis]));
+      of_q.set(axis, tile.at[axis]);
+      of_k.set(axis, p.shares[axis].divide(tile.at[axis]));
     }
     shared.q_empty.wait(parity ^ 1);
-    copy_lines(shared.q, p.q, shared.q_full, tile.row, of_q);
+    copy_lines(shared.q, p.q, shared.q_full, tile.row, of_q.at);
     parity ^= 1;
 #pragma unroll 1
     for (int block = tile.end - 1; block >= tile.first; --block) {
       shared.k_empty[ring.stage].wait(ring.parity ^ 1);
-      copy_lines(shared.k[ring.stage], p.k, shared.k_full[ring.stage], block * kTileK, of_k);
+      copy_lines(shared.k[ring.stage], p.k, shared.k_full[ring.stage], block * kTileK, of_k.at);
       shared.v_empty[ring.stage].wait(ring.parity ^ 1);
-      copy_lines(shared.v[ring.stage], p.v, shared.v_full[ring.stage], block * kTileK, of_k);
+      copy_lines(shared.v[ring.stage], p.v, shared.v_full[ring.stage], block * kTileK, of_k.at);
       ring.advance();
     }
   }
@@ -177,74 +130,16 @@ FUSOR_DEVICE void pass_turn(int consumer) {
   if constexpr (kPingPong) arrive_for_threads(1 + (consumer + 1) % kConsumers, kConsumers * kWarpgroup);
 }
 
-FUSOR_DEVICE void release(Barrier& empty) {
-  if (threadIdx.x % 32 == 0) empty.arrive();
-}
-
-using ScoreProduct = Product<Element, kTileK>;
-using ValueProduct = Product<Element, kValue>;
-
 // scores = q k^T
 FUSOR_DEVICE void issue_scores(const Shared& shared, int stage, int consumer, float (&scores)[kScores]) {
-  const u64 q = line_descriptor(shared.q[0] + consumer * 64 * kLineBytes, 16);
-  const u64 k = line_descriptor(shared.k[stage][0], 16);
-  product_fence();
-#pragma unroll
-  for (int step = 0; step < kHead / 16; ++step) {
-    const int within = step % 4 * 2;  // units of 16 bytes
-    ScoreProduct::along_k(scores, q + step / 4 * (kTileQ * kLineBytes >> 4) + within,
-                          k + step / 4 * (kKeyBytes >> 4) + within, step > 0);
-  }
-  product_commit();
+  issue_along<Element, kHead, kTileQ, kTileK>(shared.q[0] + consumer * 64 * kLineBytes, shared.k[stage][0],
+                                              scores);
 }
 
 // sums += p v
 FUSOR_DEVICE void issue_values(const Shared& shared, int stage, const u32 (&p)[kScores / 2],
                                float (&sums)[kSums], int accumulate) {
-  const u64 v = line_descriptor(shared.v[stage][0], kKeyBytes);
-  product_fence();
-#pragma unroll
-  for (int step = 0; step < kTileK / 16; ++step) {
-    const u32 words[4] = {p[4 * step], p[4 * step + 1], p[4 * step + 2], p[4 * step + 3]};
-    ValueProduct::across_k(sums, words, v + step * (16 * kLineBytes >> 4), accumulate || step > 0);
-  }
-  product_commit();
-}
-
-FUSOR_DEVICE void pack(const float (&values)[kScores], u32 (&words)[kScores / 2]) {
-#pragma unroll
-  for (int i = 0; i < kScores / 2; ++i)
-    words[i] = PairConversion<Element>::narrow(values[2 * i], values[2 * i + 1]);
-}
-
-// Lane l of a quad has columns 2 l and 2 l + 1 of four blocks of 8; then it has block l.
-FUSOR_DEVICE Vec<float, 8> gather_block(const float (&pairs)[4][2]) {
-  float x[4][2];
-#pragma unroll
-  for (int block = 0; block < 4; ++block) {
-    x[block][0] = pairs[block][0];
-    x[block][1] = pairs[block][1];
-  }
-#pragma unroll
-  for (int bit = 1; bit <= 2; bit *= 2) {
-    const bool upper = threadIdx.x & bit;
-#pragma unroll
-    for (int block = 0; block < 4; ++block) {
-      if (block & bit) continue;
-#pragma unroll
-      for (int c = 0; c < 2; ++c) {
-        float &low = x[block][c], &high = x[block | bit][c];
-        const float kept = upper ? high : low;
-        const float other = __shfl_xor_sync(0xffffffff, upper ? low : high, bit);
-        low = upper ? other : kept;
-        high = upper ? kept : other;
-      }
-    }
-  }
-  Vec<float, 8> block;
-#pragma unroll
-  for (int i = 0; i < 8; ++i) block[i] = x[i / 2][i % 2];
-  return block;
+  issue_across<Element, kTileK>(p, shared.v[stage][0], sums, accumulate);
 }
 
 FUSOR_DEVICE void finish(const Params& p, const Tile& tile, const ScoreRows& rows,
@@ -258,21 +153,7 @@ FUSOR_DEVICE void finish(const Params& p, const Tile& tile, const ScoreRows& row
     Index at[kRank];
 #pragma unroll
     for (int axis = 0; axis <= kBatch; ++axis) at[axis] = rows.at[half][axis];
-#pragma unroll
-    for (int first = 0; first < kValue / 8; first += 4) {
-      float pairs[4][2];
-#pragma unroll
-      for (int block = 0; block < 4; ++block)
-#pragma unroll
-        for (int c = 0; c < 2; ++c)
-          pairs[block][c] = first + block < kValue / 8
-                                ? sums[(first + block) % (kValue / 8) * 4 + 2 * half + c] * inverse
-                                : 0;
-      const Vec<float, 8> values = gather_block(pairs);
-      at[kBatch + 1] = (first + lane) * 8;
-      const int left = static_cast<int>(p.values) - (first + lane) * 8;
-      if (exists && left > 0) Y::template apply<8>(p.y, at, left < 8 ? left : 8, values);
-    }
+    store_row<Y>(p.y, at, exists, static_cast<int>(p.values), half, inverse, sums);
     if constexpr (Config::saves_rows) {
       at[kBatch + 1] = 0;
       const float largest = kPlainScores ? softmax.largest[half] * p.scale : softmax.largest[half];
@@ -291,7 +172,7 @@ FUSOR_DEVICE void begin_with_sinks(const Params& p, const ScoreRows& rows, Onlin
 }
 
 FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
-  Ring ring;
+  Ring<kStages> ring;
   u32 parity = 0;
   const int warp = threadIdx.x % kWarpgroup / 32, lane = threadIdx.x % 32;
   if (consumer > 0) pass_turn(kConsumers - 1);
@@ -326,11 +207,11 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
     pin(scores);
     release(shared.k_empty[ring.stage]);
     score(tile.end - 1);
-    pack(scores, probabilities);
+    pack<Element>(scores, probabilities);
     int accumulate = 0;
 #pragma unroll 1
     for (int block = tile.end - 2; block >= tile.first; --block) {
-      const Ring previous = ring;
+      const Ring<kStages> previous = ring;
       ring.advance();
       shared.k_full[ring.stage].wait(ring.parity);
       wait_for_turn(consumer);
@@ -348,7 +229,7 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
       release(shared.v_empty[previous.stage]);
 #pragma unroll
       for (int i = 0; i < kSums; ++i) sums[i] *= shrink[i / 2 % 2];
-      pack(scores, probabilities);
+      pack<Element>(scores, probabilities);
     }
     release(shared.q_empty);
     shared.v_full[ring.stage].wait(ring.parity);

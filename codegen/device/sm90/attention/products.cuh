@@ -39,8 +39,9 @@ FUSOR_DEVICE void name_operand(u64 b, int accumulate) {
 }
 
 // d (64 x kN) = a (64 x 16) * b (16 x kN), plus d where asked to: from shared memory, both in lines along k
-// (along_k); or a from registers, b in lines across k (across_k). Thread t has in d[4 j + 2 h + c] row
-// 16 (t / 32) + t % 32 / 4 + 8 h, column 8 j + 2 (t % 4) + c.
+// (along_k; begin_along_k for the first step, which reads no earlier sum); or a from registers, b in lines
+// across k (across_k). Thread t has in d[4 j + 2 h + c] row 16 (t / 32) + t % 32 / 4 + 8 h, column 8 j + 2 (t
+// % 4) + c.
 template <class Element, int kN>
 struct Product;
 
@@ -60,53 +61,40 @@ struct Product;
 #define FUSOR_SUMS_13 FUSOR_SUMS_12 ", %104, %105, %106, %107, %108, %109, %110, %111"
 #define FUSOR_SUMS_14 FUSOR_SUMS_13 ", %112, %113, %114, %115, %116, %117, %118, %119"
 #define FUSOR_SUMS_15 FUSOR_SUMS_14 ", %120, %121, %122, %123, %124, %125, %126, %127"
-#define FUSOR_SUM_OPERANDS_0 \
-  "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7])
-#define FUSOR_SUM_OPERANDS_1                                                                        \
-  FUSOR_SUM_OPERANDS_0, "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), \
-      "+f"(d[14]), "+f"(d[15])
-#define FUSOR_SUM_OPERANDS_2                                                                          \
-  FUSOR_SUM_OPERANDS_1, "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), \
-      "+f"(d[22]), "+f"(d[23])
-#define FUSOR_SUM_OPERANDS_3                                                                          \
-  FUSOR_SUM_OPERANDS_2, "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), \
-      "+f"(d[30]), "+f"(d[31])
-#define FUSOR_SUM_OPERANDS_4                                                                          \
-  FUSOR_SUM_OPERANDS_3, "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), \
-      "+f"(d[38]), "+f"(d[39])
-#define FUSOR_SUM_OPERANDS_5                                                                          \
-  FUSOR_SUM_OPERANDS_4, "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), \
-      "+f"(d[46]), "+f"(d[47])
-#define FUSOR_SUM_OPERANDS_6                                                                          \
-  FUSOR_SUM_OPERANDS_5, "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), \
-      "+f"(d[54]), "+f"(d[55])
-#define FUSOR_SUM_OPERANDS_7                                                                          \
-  FUSOR_SUM_OPERANDS_6, "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), \
-      "+f"(d[62]), "+f"(d[63])
-#define FUSOR_SUM_OPERANDS_8                                                                          \
-  FUSOR_SUM_OPERANDS_7, "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), \
-      "+f"(d[70]), "+f"(d[71])
-#define FUSOR_SUM_OPERANDS_9                                                                          \
-  FUSOR_SUM_OPERANDS_8, "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), \
-      "+f"(d[78]), "+f"(d[79])
-#define FUSOR_SUM_OPERANDS_10                                                                         \
-  FUSOR_SUM_OPERANDS_9, "+f"(d[80]), "+f"(d[81]), "+f"(d[82]), "+f"(d[83]), "+f"(d[84]), "+f"(d[85]), \
-      "+f"(d[86]), "+f"(d[87])
-#define FUSOR_SUM_OPERANDS_11                                                                          \
-  FUSOR_SUM_OPERANDS_10, "+f"(d[88]), "+f"(d[89]), "+f"(d[90]), "+f"(d[91]), "+f"(d[92]), "+f"(d[93]), \
-      "+f"(d[94]), "+f"(d[95])
-#define FUSOR_SUM_OPERANDS_12                                                                            \
-  FUSOR_SUM_OPERANDS_11, "+f"(d[96]), "+f"(d[97]), "+f"(d[98]), "+f"(d[99]), "+f"(d[100]), "+f"(d[101]), \
-      "+f"(d[102]), "+f"(d[103])
-#define FUSOR_SUM_OPERANDS_13                                                                                \
-  FUSOR_SUM_OPERANDS_12, "+f"(d[104]), "+f"(d[105]), "+f"(d[106]), "+f"(d[107]), "+f"(d[108]), "+f"(d[109]), \
-      "+f"(d[110]), "+f"(d[111])
-#define FUSOR_SUM_OPERANDS_14                                                                                \
-  FUSOR_SUM_OPERANDS_13, "+f"(d[112]), "+f"(d[113]), "+f"(d[114]), "+f"(d[115]), "+f"(d[116]), "+f"(d[117]), \
-      "+f"(d[118]), "+f"(d[119])
-#define FUSOR_SUM_OPERANDS_15                                                                                \
-  FUSOR_SUM_OPERANDS_14, "+f"(d[120]), "+f"(d[121]), "+f"(d[122]), "+f"(d[123]), "+f"(d[124]), "+f"(d[125]), \
-      "+f"(d[126]), "+f"(d[127])
+#define FUSOR_SUM_OPERANDS_0(c) c(d[0]), c(d[1]), c(d[2]), c(d[3]), c(d[4]), c(d[5]), c(d[6]), c(d[7])
+#define FUSOR_SUM_OPERANDS_1(c) \
+  FUSOR_SUM_OPERANDS_0(c), c(d[8]), c(d[9]), c(d[10]), c(d[11]), c(d[12]), c(d[13]), c(d[14]), c(d[15])
+#define FUSOR_SUM_OPERANDS_2(c) \
+  FUSOR_SUM_OPERANDS_1(c), c(d[16]), c(d[17]), c(d[18]), c(d[19]), c(d[20]), c(d[21]), c(d[22]), c(d[23])
+#define FUSOR_SUM_OPERANDS_3(c) \
+  FUSOR_SUM_OPERANDS_2(c), c(d[24]), c(d[25]), c(d[26]), c(d[27]), c(d[28]), c(d[29]), c(d[30]), c(d[31])
+#define FUSOR_SUM_OPERANDS_4(c) \
+  FUSOR_SUM_OPERANDS_3(c), c(d[32]), c(d[33]), c(d[34]), c(d[35]), c(d[36]), c(d[37]), c(d[38]), c(d[39])
+#define FUSOR_SUM_OPERANDS_5(c) \
+  FUSOR_SUM_OPERANDS_4(c), c(d[40]), c(d[41]), c(d[42]), c(d[43]), c(d[44]), c(d[45]), c(d[46]), c(d[47])
+#define FUSOR_SUM_OPERANDS_6(c) \
+  FUSOR_SUM_OPERANDS_5(c), c(d[48]), c(d[49]), c(d[50]), c(d[51]), c(d[52]), c(d[53]), c(d[54]), c(d[55])
+#define FUSOR_SUM_OPERANDS_7(c) \
+  FUSOR_SUM_OPERANDS_6(c), c(d[56]), c(d[57]), c(d[58]), c(d[59]), c(d[60]), c(d[61]), c(d[62]), c(d[63])
+#define FUSOR_SUM_OPERANDS_8(c) \
+  FUSOR_SUM_OPERANDS_7(c), c(d[64]), c(d[65]), c(d[66]), c(d[67]), c(d[68]), c(d[69]), c(d[70]), c(d[71])
+#define FUSOR_SUM_OPERANDS_9(c) \
+  FUSOR_SUM_OPERANDS_8(c), c(d[72]), c(d[73]), c(d[74]), c(d[75]), c(d[76]), c(d[77]), c(d[78]), c(d[79])
+#define FUSOR_SUM_OPERANDS_10(c) \
+  FUSOR_SUM_OPERANDS_9(c), c(d[80]), c(d[81]), c(d[82]), c(d[83]), c(d[84]), c(d[85]), c(d[86]), c(d[87])
+#define FUSOR_SUM_OPERANDS_11(c) \
+  FUSOR_SUM_OPERANDS_10(c), c(d[88]), c(d[89]), c(d[90]), c(d[91]), c(d[92]), c(d[93]), c(d[94]), c(d[95])
+#define FUSOR_SUM_OPERANDS_12(c) \
+  FUSOR_SUM_OPERANDS_11(c), c(d[96]), c(d[97]), c(d[98]), c(d[99]), c(d[100]), c(d[101]), c(d[102]), c(d[103])
+#define FUSOR_SUM_OPERANDS_13(c)                                                                         \
+  FUSOR_SUM_OPERANDS_12(c), c(d[104]), c(d[105]), c(d[106]), c(d[107]), c(d[108]), c(d[109]), c(d[110]), \
+      c(d[111])
+#define FUSOR_SUM_OPERANDS_14(c)                                                                         \
+  FUSOR_SUM_OPERANDS_13(c), c(d[112]), c(d[113]), c(d[114]), c(d[115]), c(d[116]), c(d[117]), c(d[118]), \
+      c(d[119])
+#define FUSOR_SUM_OPERANDS_15(c)                                                                         \
+  FUSOR_SUM_OPERANDS_14(c), c(d[120]), c(d[121]), c(d[122]), c(d[123]), c(d[124]), c(d[125]), c(d[126]), \
+      c(d[127])
 #define FUSOR_WORDS_0 "{%8, %9, %10, %11}"
 #define FUSOR_WORDS_1 "{%16, %17, %18, %19}"
 #define FUSOR_WORDS_2 "{%24, %25, %26, %27}"
@@ -127,17 +115,23 @@ struct Product;
 #define FUSOR_PRODUCT(Element, name, kN, kLast)                                                             \
   template <>                                                                                               \
   struct Product<Element, kN> {                                                                             \
+    FUSOR_DEVICE void begin_along_k(float (&d)[kN / 2], u64 a, u64 b) {                                     \
+      name_operands(a, b, 0);                                                                               \
+      asm volatile("wgmma.mma_async.sync.aligned.m64n" #kN "k16.f32." name "." name " {" FUSOR_SUMS_##kLast \
+                   "}, product_a_, product_b_, product_p_, 1, 1, 0, 0;"                                     \
+                   : FUSOR_SUM_OPERANDS_##kLast("=f"));                                                     \
+    }                                                                                                       \
     FUSOR_DEVICE void along_k(float (&d)[kN / 2], u64 a, u64 b, int accumulate) {                           \
       name_operands(a, b, accumulate);                                                                      \
       asm volatile("wgmma.mma_async.sync.aligned.m64n" #kN "k16.f32." name "." name " {" FUSOR_SUMS_##kLast \
                    "}, product_a_, product_b_, product_p_, 1, 1, 0, 0;"                                     \
-                   : FUSOR_SUM_OPERANDS_##kLast);                                                           \
+                   : FUSOR_SUM_OPERANDS_##kLast("+f"));                                                     \
     }                                                                                                       \
     FUSOR_DEVICE void across_k(float (&d)[kN / 2], const u32 (&a)[4], u64 b, int accumulate) {              \
       name_operand(b, accumulate);                                                                          \
       asm volatile("wgmma.mma_async.sync.aligned.m64n" #kN "k16.f32." name "." name " {" FUSOR_SUMS_##kLast \
                    "}, " FUSOR_WORDS_##kLast ", product_b_, product_p_, 1, 1, 1;"                           \
-                   : FUSOR_SUM_OPERANDS_##kLast                                                             \
+                   : FUSOR_SUM_OPERANDS_##kLast("+f")                                                       \
                    : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]));                                           \
     }                                                                                                       \
   };

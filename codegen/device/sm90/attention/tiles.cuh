@@ -16,6 +16,11 @@ struct KeyRange {
   int first, end;
 };
 
+// Rows first <= row < end.
+struct RowRange {
+  int first, end;
+};
+
 // Row q sees the keys from the largest of `lower` to the smallest of `upper`, both included, that exist.
 template <int kLower, int kUpper>
 struct Visible {
@@ -48,6 +53,23 @@ struct Visible {
     for (int i = 0; i < kUpper; ++i) range.end = min(range.end, min(upper[i].at(row), upper[i].at(last)) + 1);
     return range;
   }
+  // Rows outside see none of the keys; of one key, exactly those inside see it. Slopes are -1, 0 and 1.
+  __device__ RowRange of_keys(int key, int last, int rows) const {
+    RowRange range{0, rows};
+#pragma unroll
+    for (int i = 0; i < kLower; ++i) limit(range, -lower[i].slope, last - static_cast<int>(lower[i].offset));
+#pragma unroll
+    for (int i = 0; i < kUpper; ++i) limit(range, upper[i].slope, static_cast<int>(upper[i].offset) - key);
+    return range;
+  }
+
+ private:
+  // Rows for which slope * row + offset is 0 or more.
+  static __device__ void limit(RowRange& range, i64 slope, int offset) {
+    if (slope > 0) range.first = max(range.first, -offset);
+    if (slope < 0) range.end = min(range.end, offset + 1);
+    if (slope == 0 && offset < 0) range.end = range.first;
+  }
 };
 
 // Tiles of queries by section of heads, whose keys and values fit L2 together; within a section the tile with
@@ -65,5 +87,30 @@ struct TileQueue {
     const int first = number / of_section * static_cast<int>(section), within = number % of_section;
     const int heads = min(static_cast<int>(section), static_cast<int>(entries) - first);
     return {static_cast<int>(tiles) - 1 - within / heads, first + within % heads};
+  }
+};
+
+// A tile of queries and its blocks of keys.
+template <int kTileQ, int kTileK, int kRank>
+struct QueryTile {
+  int row, last;    // first and last query that exists
+  int first, end;   // blocks of keys that any of them sees
+  KeyRange all;     // keys that all of them see
+  Index at[kRank];  // the entry's place in the batch
+
+  template <class Params>
+  __device__ QueryTile(const Params& p, int number) {
+    const TileQueue::Item item = p.queue.item(number);
+    const int keys = static_cast<int>(p.keys);
+    row = item.tile * kTileQ;
+    last = min(row + kTileQ, static_cast<int>(p.queries)) - 1;
+    coordinates<0, kRank - 2>(Index(item.entry), p.extents, at);
+    const KeyRange any = p.visible.of_any(row, last, keys);
+    all = p.visible.of_all(row, last, keys);
+    first = any.first / kTileK;
+    end = any.end > any.first ? (any.end + kTileK - 1) / kTileK : first;
+  }
+  __device__ bool is_whole(int block) const {
+    return block * kTileK >= all.first && (block + 1) * kTileK <= all.end;
   }
 };

@@ -1,0 +1,93 @@
+// Owns what the backward engine knows of a fusion, its knobs, and what a setting of them settles.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <variant>
+#include <vector>
+
+#include "backend/engines/sm90/attention/gradient.h"
+#include "backend/engines/sm90/attention/rows.h"
+#include "core/ceil_div.h"
+#include "core/device_info.h"
+#include "core/fusion.h"
+#include "core/lowered.h"
+#include "core/support.h"
+#include "core/work.h"
+
+namespace fusor::attention::backward {
+
+/// Facts of a fusion: dq = dS k, dk = dS^T q, dv = P^T dy, of which dk and dv come together.
+struct Problem {
+  const Fusion& fusion;
+  const DeviceInfo& device;
+  Gradient gradient = {};
+  GradientRoles roles = {};
+  Rows q = {}, k = {}, v = {}, dy = {};
+  std::optional<Expr> dq = {}, dk = {}, dv = {};    // what becomes of the results, as far as they are asked for
+  Dims batch = {};                   // of the scores
+  std::vector<int64_t> shares = {};  // entries of the scores that share one of keys and values, by axis
+  Dims members = {};                 // of these entries, those whose dk and dv are one sum; by axis
+  int64_t queries = 0, keys = 0, head = 0, value = 0;
+  int64_t index_bits = 32;
+  DataType type = DataType::bf16;
+
+  int64_t entries() const { return element_count(batch); }
+  int64_t heads() const { return element_count(members); }  // that one sum of dk is made of
+  int64_t padded_head() const { return round_up(head, 16); }
+  int64_t padded_value() const { return round_up(value, 16); }
+  bool is_plain() const { return gradient.scale.has_value(); }
+};
+
+/// The fusion as the engine sees it, or why it does not.
+std::variant<Problem, Refusal> problem_of(const Fusion& fusion, const DeviceInfo& device);
+
+struct Knobs {
+  int64_t consumers = 2;   ///< warpgroups of 64 keys (of queries, for dq)
+  int64_t step_q = 64;     ///< queries of a block, for dk and dv
+  int64_t step_k = 96;     ///< keys of a block, for dq
+  int64_t split = 0;       ///< dk and dv in a launch each
+  int64_t persistent = 1;  ///< a block for each SM takes tiles until there are none
+
+  static void visit(auto& self, auto&& knob) {
+    knob("consumers", self.consumers);
+    knob("step_q", self.step_q);
+    knob("step_k", self.step_k);
+    knob("split", self.split);
+    knob("persistent", self.persistent);
+  }
+};
+
+/// One launch: what it gives, and how.
+struct Part {
+  enum class Gives : uint8_t { queries, keys, values, both };
+  Gives gives = Gives::queries;
+  int64_t tile = 0, step = 0;  // rows that stay, and rows of a block that passes
+  int64_t stages = 0;          // 0: shared memory holds less than two
+  int64_t shared_bytes = 0;
+  int64_t registers = 0;  // of a consumer's thread that hold products and sums
+
+  bool stays_with_queries() const { return gives == Gives::queries; }
+  bool gives_keys() const { return gives == Gives::keys || gives == Gives::both; }
+  bool gives_values() const { return gives == Gives::values || gives == Gives::both; }
+};
+
+/// Facts of a setting.
+struct Schedule {
+  const Problem& problem;
+  Knobs knobs;
+  std::vector<Part> parts;
+
+  Schedule(const Problem& problem_, const Knobs& knobs_);
+  bool fits() const;
+  /// Tiles of a part, and pairs of tiles and blocks that see each other.
+  int64_t tiles(const Part& part) const;
+  int64_t entries(const Part& part) const;
+  int64_t live_blocks(const Part& part) const;
+  int64_t section(const Part& part) const;
+};
+
+Work cost(const Schedule& schedule);
+Lowered lower(const Schedule& schedule);
+
+}  // namespace fusor::attention::backward

@@ -1,0 +1,197 @@
+// Owns what the backward engine launches, and what that costs.
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "backend/engines/contraction/epilogue.h"
+#include "backend/engines/sm90/attention/arguments.h"
+#include "backend/engines/sm90/attention/backward.h"
+#include "codegen/parameters.h"
+
+namespace fusor::attention::backward {
+
+namespace {
+
+constexpr int64_t kWarpgroup = 128;
+
+// Instructions for a probability and a gradient; cycles that a tile takes beside its blocks, and a block
+// beside its products.
+constexpr double kSlots = 8, kTileCycles = 3000, kBlockCycles = 500, kStartCycles = 1500;
+
+int last_axis(const Expr& expr) { return expr.domain.rank() - 1; }
+
+int64_t result_vector(int64_t columns) {
+  int64_t vector = 8;
+  while (columns % vector != 0) vector /= 2;
+  return vector;
+}
+
+KernelSite result_site(const Problem& problem, const char* name, const Expr& expr, int64_t columns) {
+  Expr y = without_last_rounding(expr);
+  mark_whole_vectors(problem.fusion, y, last_axis(y), 8);
+  if (result_vector(columns) < 8)
+    for (Store& store : y.stores) store.access.whole_vectors = false;
+  return {name, y, last_axis(y), fits_short_forms(y)};
+}
+
+// Site E as the part wants it: its vectors run along what passes.
+KernelSite element_site(const Problem& problem, const Part& part) {
+  Expr expr = problem.gradient.site;
+  const GradientRoles& roles = problem.roles;
+  if (!problem.is_plain()) {
+    std::vector<int> yields;
+    if (part.gives_values()) yields.push_back(expr.yields[static_cast<size_t>(roles.probabilities)]);
+    if (part.stays_with_queries() || part.gives_keys())
+      yields.push_back(expr.yields[static_cast<size_t>(roles.gradients)]);
+    expr.yields = std::move(yields);
+  }
+  const int axis = part.stays_with_queries() ? last_axis(expr) : last_axis(expr) - 1;
+  mark_whole_vectors(problem.fusion, expr, axis, 2);
+  return {"E", expr, axis, true};
+}
+
+struct NamedSite {
+  std::string field;
+  KernelSite site;
+};
+
+std::vector<NamedSite> sites_of(const Problem& problem, const Part& part) {
+  std::vector<NamedSite> sites{{"e", element_site(problem, part)}};
+  for (size_t i = 0; i < problem.gradient.rows.size(); ++i) {
+    const Expr& row = problem.gradient.rows[i];
+    sites.push_back({"r" + std::to_string(i), {"R" + std::to_string(i), row, last_axis(row)}});
+  }
+  if (part.stays_with_queries())
+    sites.push_back({"dq", result_site(problem, "DQ", *problem.dq, problem.head)});
+  if (part.gives_keys()) sites.push_back({"dk", result_site(problem, "DK", *problem.dk, problem.head)});
+  if (part.gives_values()) sites.push_back({"dv", result_site(problem, "DV", *problem.dv, problem.value)});
+  return sites;
+}
+
+std::vector<ConfigValue> config_of(const Schedule& schedule, const Part& part) {
+  const Problem& problem = schedule.problem;
+  std::vector<ConfigValue> config{{"index_bits", problem.index_bits},
+                                  {"Element", problem.type},
+                                  {"consumers", schedule.knobs.consumers},
+                                  {"step", part.step},
+                                  {"stages", part.stages},
+                                  {"head", problem.padded_head()},
+                                  {"value", problem.padded_value()},
+                                  {"plain", problem.is_plain()},
+                                  {"rounds", problem.gradient.rounds},
+                                  {"row_values", problem.gradient.rows.size()},
+                                  {"lower", problem.gradient.bounds.lower.size()},
+                                  {"upper", problem.gradient.bounds.upper.size()}};
+  if (part.stays_with_queries()) return config;
+  config.emplace_back("gives_keys", part.gives_keys());
+  config.emplace_back("gives_values", part.gives_values());
+  return config;
+}
+
+Parameters parameters_of(const Schedule& schedule, const Part& part, const std::vector<NamedSite>& sites) {
+  const Problem& problem = schedule.problem;
+  Parameters p(problem.index_bits);
+  const bool by_queries = part.stays_with_queries();
+  append_map(p, "q", problem.q, by_queries ? part.tile : part.step);
+  append_map(p, "k", problem.k, by_queries ? part.step : part.tile);
+  append_map(p, "v", problem.v, by_queries ? part.step : part.tile);
+  append_map(p, "dy", problem.dy, by_queries ? part.tile : part.step);
+  p.wide("queries", problem.queries);
+  p.wide("keys", problem.keys);
+  p.wide("elements", problem.head);
+  p.wide("values", problem.value);
+  p.wide("heads", by_queries ? 1 : problem.heads());
+  append_queue(p, schedule.tiles(part), schedule.entries(part), schedule.section(part));
+  std::vector<int64_t> extents(problem.batch.begin(), problem.batch.end());
+  if (!by_queries)
+    for (size_t axis = 0; axis < extents.size(); ++axis)
+      extents[axis] /= problem.members[static_cast<int>(axis)];
+  append_divisors(p, "extents", extents);
+  if (!by_queries) append_divisors(p, "members", {problem.members.begin(), problem.members.end()});
+  append_divisors(p, "shares", problem.shares);
+  p.real("factor", problem.gradient.scale.value_or(1.0) * kLog2e);
+  append_visible(p, problem.gradient.bounds);
+  for (const NamedSite& each : sites) p.site(each.field, each.site, problem.fusion);
+  return p;
+}
+
+Launch launch_of(const Schedule& schedule, const Part& part) {
+  const Problem& problem = schedule.problem;
+  const bool by_queries = part.stays_with_queries();
+  const std::vector<NamedSite> sites = sites_of(problem, part);
+  KernelSource source{
+      .root = by_queries ? "sm90/attention/backward_queries.cuh" : "sm90/attention/backward_keys.cuh",
+      .config = config_of(schedule, part),
+      .target = problem.device.target(),
+      .types = {"sm90/attention/tiles.cuh"}};
+  for (const NamedSite& each : sites) source.sites.push_back(each.site);
+  Launch launch;
+  Parameters parameters = parameters_of(schedule, part, sites);
+  parameters.move_to(std::move(source), launch);
+  const int64_t items = schedule.tiles(part) * schedule.entries(part);
+  const int64_t blocks =
+      schedule.knobs.persistent != 0 ? std::min<int64_t>(items, problem.device.sm_count) : items;
+  launch.entry = by_queries ? "attention_backward_queries" : "attention_backward_keys";
+  launch.grid[0] = static_cast<uint32_t>(blocks);
+  launch.block[0] = static_cast<uint32_t>((1 + schedule.knobs.consumers) * kWarpgroup);
+  launch.shared_bytes = part.shared_bytes;
+  return launch;
+}
+
+// Products of the part for each pair of a tile and a block, in elements of a head.
+double products_of(const Problem& problem, const Part& part) {
+  const auto head = static_cast<double>(problem.padded_head()),
+             value = static_cast<double>(problem.padded_value());
+  switch (part.gives) {
+    case Part::Gives::queries:
+    case Part::Gives::keys:
+      return 2 * head + value;
+    case Part::Gives::values:
+      return head + value;
+    case Part::Gives::both:
+      break;
+  }
+  return 2 * (head + value);
+}
+
+}  // namespace
+
+Work cost(const Schedule& schedule) {
+  const Problem& problem = schedule.problem;
+  const SiteCost element = cost_of(problem.gradient.site, problem.fusion);
+  Work work;
+  work.dram_bytes = dram_bytes(problem.fusion);
+  work.stages = 1;
+  work.launches = static_cast<int>(schedule.parts.size());
+  double cycles = 0;
+  int64_t items = 0;
+  for (const Part& part : schedule.parts) {
+    const auto blocks = static_cast<double>(schedule.live_blocks(part) * problem.entries());
+    const double scores = blocks * static_cast<double>(part.tile * part.step);
+    const int64_t tiles = schedule.tiles(part) * schedule.entries(part);
+    work.tensor_flops += 2 * scores * products_of(problem, part);
+    work.special += scores * (problem.is_plain() ? 1 : element.special);
+    work.fp32_flops += 2 * scores * (problem.is_plain() ? kSlots : kSlots + element.instructions);
+    cycles +=
+        static_cast<double>(tiles) * (kTileCycles + (schedule.knobs.persistent != 0 ? 0 : kStartCycles)) +
+        blocks * kBlockCycles;
+    items += tiles;
+  }
+  work.tiles = std::max<int64_t>(1, items / std::max<int64_t>(1, std::ssize(schedule.parts)));
+  work.finish_cycles = cycles / static_cast<double>(work.tiles);
+  return work;
+}
+
+Lowered lower(const Schedule& schedule) {
+  const Problem& problem = schedule.problem;
+  Lowered lowered;
+  for (const Part& part : schedule.parts) lowered.steps.emplace_back(launch_of(schedule, part));
+  std::vector<KernelSite> sites;
+  for (const Part& part : schedule.parts)
+    for (const NamedSite& each : sites_of(problem, part)) sites.push_back(each.site);
+  lowered.guards = guards_of_sites(problem.fusion, sites);
+  require_maps(lowered.guards, {&problem.q, &problem.k, &problem.v, &problem.dy});
+  return lowered;
+}
+
+}  // namespace fusor::attention::backward

@@ -1,0 +1,299 @@
+// Owns the reading of the site behind the products of attention's backward pass.
+#include "backend/engines/sm90/attention/gradient.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "backend/engines/sm90/attention/rows.h"
+
+namespace fusor::attention {
+
+namespace {
+
+constexpr size_t kMostRowValues = 4;
+
+bool is_in_float(DataType type) { return is_real(type) && carrier(type) == DataType::f32; }
+
+// What is to be known of each node: whether it depends on an input or varies over keys, and whether it is
+// made of anything but numbers.
+struct Dependence {
+  std::vector<bool> on_keys, on_memory;
+
+  explicit Dependence(const Expr& expr) : on_keys(expr.nodes.size()), on_memory(expr.nodes.size()) {
+    const int keys = expr.domain.rank() - 1;
+    for (size_t i = 0; i < expr.nodes.size(); ++i) {
+      const Node& node = expr.nodes[i];
+      on_keys[i] = node.kind == Node::Kind::input || (node.kind == Node::Kind::index && node.axis == keys) ||
+                   (node.kind == Node::Kind::load && node.access.strides[keys] != 0);
+      on_memory[i] = node.kind == Node::Kind::load;
+      for (const int arg : node.args) {
+        if (arg < 0) continue;
+        on_keys[i] = on_keys[i] || on_keys[static_cast<size_t>(arg)];
+        on_memory[i] = on_memory[i] || on_memory[static_cast<size_t>(arg)];
+      }
+    }
+  }
+};
+
+// The nodes that are one number a row, of which other nodes are made.
+std::vector<int> row_nodes(const Expr& expr) {
+  const Dependence depends(expr);
+  const auto is_row = [&](int at) {
+    const auto i = static_cast<size_t>(at);
+    return !depends.on_keys[i] && depends.on_memory[i] && is_in_float(expr.node(at).type);
+  };
+  std::vector<int> found;
+  for (size_t i = 0; i < expr.nodes.size(); ++i) {
+    if (is_row(static_cast<int>(i)) || !depends.on_keys[i]) continue;
+    for (const int arg : expr.nodes[i].args)
+      if (arg >= 0 && is_row(arg) && std::ranges::find(found, arg) == found.end()) found.push_back(arg);
+  }
+  return found;
+}
+
+Node input_node(int input, const Node& like) {
+  Node node;
+  node.kind = Node::Kind::input;
+  node.type = like.type;
+  node.input = input;
+  node.op = like.op;
+  return node;
+}
+
+Expr row_part(const Expr& site, int at) {
+  Expr part = site;
+  part.stores.clear();
+  part.yields = {at};
+  part.domain[part.domain.rank() - 1] = 1;
+  return without_dead_nodes(part);
+}
+
+// Products are inputs 0 and 1, values of rows those behind; all of them exist, whether or not they are read.
+Expr with_inputs(const Expr& site, const GradientRoles& roles, const std::vector<int>& rows) {
+  Expr expr = site;
+  for (Node& node : expr.nodes)
+    if (node.kind == Node::Kind::input) node.input = node.input == roles.scores ? 0 : 1;
+  for (size_t i = 0; i < rows.size(); ++i)
+    expr.node(rows[i]) = input_node(static_cast<int>(i) + 2, expr.node(rows[i]));
+  return expr;
+}
+
+Expr with_all_inputs(Expr expr, size_t inputs) {
+  expr = without_dead_nodes(expr);
+  for (size_t i = 0; i < inputs; ++i) {
+    const auto is_input = [&](const Node& node) {
+      return node.kind == Node::Kind::input && std::cmp_equal(node.input, i);
+    };
+    if (std::ranges::any_of(expr.nodes, is_input)) continue;
+    Node node;
+    node.kind = Node::Kind::input;
+    node.input = static_cast<int>(i);
+    expr.nodes.push_back(node);
+  }
+  return expr;
+}
+
+// --- Where both are zero ---
+
+void add_all(const std::vector<KeyBound>& from, std::vector<KeyBound>& to) {
+  for (const KeyBound& bound : from)
+    if (std::ranges::find(to, bound) == to.end()) to.push_back(bound);
+}
+
+// Bounds on keys outside of which the node is zero.
+Bounds zero_outside(const Fusion& fusion, const Expr& expr, int at) {
+  const Node& node = expr.node(at);
+  Bounds bounds;
+  if (node.kind != Node::Kind::pointwise) return bounds;
+  const auto add = [&](const Bounds& more) {
+    add_all(more.lower, bounds.lower);
+    add_all(more.upper, bounds.upper);
+  };
+  switch (node.pointwise.mode) {
+    case PointwiseMode::identity:
+      return zero_outside(fusion, expr, node.args[0]);
+    case PointwiseMode::mul:
+      add(zero_outside(fusion, expr, node.args[0]));
+      add(zero_outside(fusion, expr, node.args[1]));
+      return bounds;
+    case PointwiseMode::binary_select:
+      for (const bool truth : {true, false}) {
+        Bounds found;
+        if (constant(fusion, expr, argument(expr, at, truth ? 1 : 0)) != 0.0 ||
+            !add_condition(fusion, expr, node.args[2], truth, found))
+          continue;
+        add(found);
+        add(zero_outside(fusion, expr, node.args[truth ? 0 : 1]));
+      }
+      return bounds;
+    case PointwiseMode::exp: {
+      // Of a score that a mask makes -inf.
+      const int difference = argument(expr, at, 0);
+      if (!is_pointwise(expr.node(difference), PointwiseMode::sub)) return bounds;
+      Expr masked = expr;
+      behind_masks(fusion, masked, argument(expr, difference, 0), bounds);
+      return bounds;
+    }
+    default:
+      return bounds;
+  }
+}
+
+Bounds common(const Bounds& a, const Bounds& b) {
+  Bounds both;
+  const auto add = [](const auto& some, const auto& others, auto& to) {
+    for (const KeyBound& bound : some)
+      if (std::ranges::find(others, bound) != others.end()) to.push_back(bound);
+  };
+  add(a.lower, b.lower, both.lower);
+  add(a.upper, b.upper, both.upper);
+  return both;
+}
+
+// --- Plain scores ---
+
+// Past roundings and selects that hide keys outside of `bounds`; whether a type of 16 bits was met.
+int behind_roundings(const Fusion& fusion, const Expr& expr, int at, const Bounds& bounds, bool& rounds) {
+  for (;;) {
+    const Node& node = expr.node(at);
+    if (node.type != DataType::f32) rounds = true;
+    if (is_pointwise(node, PointwiseMode::identity)) {
+      at = node.args[0];
+      continue;
+    }
+    if (!is_pointwise(node, PointwiseMode::binary_select)) return at;
+    bool hides = false;
+    for (const bool truth : {true, false}) {
+      Bounds found;
+      if (constant(fusion, expr, argument(expr, at, truth ? 1 : 0)) != 0.0 ||
+          !add_condition(fusion, expr, node.args[2], truth, found))
+        continue;
+      const Bounds known = common(found, bounds);
+      if (known.lower.size() < found.lower.size() || known.upper.size() < found.upper.size()) continue;
+      hides = true;
+      at = node.args[truth ? 0 : 1];
+      break;
+    }
+    if (!hides) return at;
+  }
+}
+
+struct Plain {
+  double scale = 1;
+  int first = -1, second = -1;  // inputs that are values of the row
+  bool rounds = false;
+};
+
+bool is_row_input(const Node& node) { return node.kind == Node::Kind::input && node.input >= 2; }
+
+// exp(score - row)
+bool match_probability(const Fusion& fusion, const Expr& expr, int at, const Bounds& bounds, Plain& found,
+                       bool& rounds) {
+  at = behind_roundings(fusion, expr, at, bounds, rounds);
+  if (!is_pointwise(expr.node(at), PointwiseMode::exp)) return false;
+  const int difference = argument(expr, at, 0);
+  if (!is_pointwise(expr.node(difference), PointwiseMode::sub) || expr.node(difference).type != DataType::f32)
+    return false;
+  const Node& row = expr.node(argument(expr, difference, 1));
+  if (!is_row_input(row)) return false;
+  Bounds masks;
+  Expr masked = expr;
+  const int score = behind_masks(fusion, masked, argument(expr, difference, 0), masks);
+  const Bounds known = common(masks, bounds);
+  if (known.lower.size() < masks.lower.size() || known.upper.size() < masks.upper.size()) return false;
+  const auto scale = scale_of(fusion, masked, score, 0);
+  if (!scale) return false;
+  found.scale = *scale;
+  found.first = row.input;
+  return true;
+}
+
+// probability * (product - row)
+bool match_gradient(const Fusion& fusion, const Expr& expr, int at, const Bounds& bounds, Plain& found) {
+  bool ignored = false;
+  at = behind_roundings(fusion, expr, at, bounds, ignored);
+  if (!is_pointwise(expr.node(at), PointwiseMode::mul)) return false;
+  for (const size_t i : {size_t{0}, size_t{1}}) {
+    const int difference = argument(expr, at, i);
+    if (!is_pointwise(expr.node(difference), PointwiseMode::sub) ||
+        expr.node(difference).type != DataType::f32)
+      continue;
+    const Node &product = expr.node(argument(expr, difference, 0)),
+               &row = expr.node(argument(expr, difference, 1));
+    if (product.kind != Node::Kind::input || product.input != 1 || !is_row_input(row)) continue;
+    found.second = row.input;
+    found.rounds = false;
+    if (match_probability(fusion, expr, argument(expr, at, 1 - i), bounds, found, found.rounds)) return true;
+  }
+  return false;
+}
+
+std::optional<Plain> match_plain(const Fusion& fusion, const Expr& expr, const GradientRoles& roles,
+                                 const Bounds& bounds) {
+  Plain found;
+  if (roles.gradients < 0 ||
+      !match_gradient(fusion, expr, expr.yields[static_cast<size_t>(roles.gradients)], bounds, found))
+    return std::nullopt;
+  if (roles.probabilities < 0) return found;
+  Plain other;
+  bool rounds = false;
+  if (!match_probability(fusion, expr, expr.yields[static_cast<size_t>(roles.probabilities)], bounds, other,
+                         rounds) ||
+      other.first != found.first || other.scale != found.scale)
+    return std::nullopt;
+  return found;
+}
+
+std::optional<Refusal> refuse_site(const Fusion& fusion, const Site& site) {
+  if (!site.expr.stores.empty())
+    return refuse(fusion, "scores-stay", "", "probabilities and gradients of scores that nobody else reads",
+                  "a stored one");
+  if (site.expr.has_reduction())
+    return refuse(fusion, "one-pass", "", "no reduction", "a reduction of scores");
+  for (const Node& node : site.expr.nodes) {
+    if (node.kind == Node::Kind::input && node.type != DataType::f32)
+      return refuse(fusion, "fp32-scores", "", "products in fp32", std::string(to_string(node.type)));
+    if (node.access.is_indexed())
+      return refuse(fusion, "loads-in-place", "", "operands that are read where they lie",
+                    "elements taken through an index");
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::variant<Gradient, Refusal> take_apart(const Fusion& fusion, const Site& site,
+                                           const GradientRoles& roles) {
+  if (auto refusal = refuse_site(fusion, site)) return std::move(*refusal);
+  const std::vector<int> rows = row_nodes(site.expr);
+  if (rows.size() > kMostRowValues)
+    return refuse(fusion, "values-of-rows", "", fmt::format("at most {} values of a row", kMostRowValues),
+                  fmt::format("{}", rows.size()));
+  Gradient gradient;
+  for (const int at : rows) gradient.rows.push_back(row_part(site.expr, at));
+  const Expr expr = with_inputs(site.expr, roles, rows);
+  std::optional<Bounds> bounds;
+  for (const int yield : {roles.probabilities, roles.gradients}) {
+    if (yield < 0) continue;
+    const Bounds more = zero_outside(fusion, expr, expr.yields[static_cast<size_t>(yield)]);
+    bounds = bounds ? common(*bounds, more) : more;
+  }
+  if (bounds && fit(*bounds)) gradient.bounds = std::move(*bounds);
+  if (const auto plain = match_plain(fusion, expr, roles, gradient.bounds)) {
+    gradient.scale = plain->scale;
+    gradient.rounds = plain->rounds;
+    gradient.rows = {row_part(site.expr, rows[static_cast<size_t>(plain->first) - 2]),
+                     row_part(site.expr, rows[static_cast<size_t>(plain->second) - 2])};
+    // The kernels do without the site, but for its shape.
+    gradient.site.domain = expr.domain;
+    gradient.site.nodes = {input_node(0, {})};
+    gradient.site.yields = {0};
+    return gradient;
+  }
+  gradient.site = with_all_inputs(expr, 2 + rows.size());
+  return gradient;
+}
+
+}  // namespace fusor::attention

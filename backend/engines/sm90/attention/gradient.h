@@ -1,0 +1,39 @@
+// Owns how attention's backward pass reads the site behind its two products: probabilities and the gradients
+// of scores, the values of a row that both are made of, and which keys a row sees.
+#pragma once
+
+#include <optional>
+#include <variant>
+#include <vector>
+
+#include "backend/engines/sm90/attention/masks.h"
+#include "core/fusion.h"
+#include "core/support.h"
+
+namespace fusor::attention {
+
+/// Which input and which yields of the site are what; a yield that nobody asks for is -1.
+struct GradientRoles {
+  int scores = 0;          ///< the input that is the product of queries and keys
+  int probabilities = -1;  ///< yield
+  int gradients = -1;      ///< yield
+};
+
+/// The site taken apart, as the kernels are given it.
+struct Gradient {
+  /// Inputs 0 and 1, the products of queries and keys and of result gradients and values; then the values of
+  /// a row. The yields are the site's.
+  Expr site;
+  std::vector<Expr> rows;  ///< what a row's values are, in the order of the inputs
+  Bounds bounds;           ///< keys outside have neither probability nor gradient
+  /// Probabilities are exp(product * scale - first value of the row), gradients of scores probability *
+  /// (product - second value).
+  std::optional<double> scale;
+  bool rounds = false;  ///< probabilities are rounded before gradients are made of them
+};
+
+/// Takes the site apart, or says why the engine cannot.
+std::variant<Gradient, Refusal> take_apart(const Fusion& fusion, const Site& site,
+                                           const GradientRoles& roles);
+
+}  // namespace fusor::attention

@@ -1,0 +1,42 @@
+// Owns the reading of nodes between attention's products: constants, masks that are bounds on keys, scales.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "core/fusion.h"
+
+namespace fusor::attention {
+
+/// A bound on the keys that row q sees, both ends included: slope * q + offset.
+struct KeyBound {
+  int64_t slope = 0, offset = 0;
+  friend bool operator==(const KeyBound&, const KeyBound&) = default;
+};
+
+/// A row sees the keys from the largest of `lower` to the smallest of `upper`.
+struct Bounds {
+  std::vector<KeyBound> lower, upper;
+};
+
+bool is_pointwise(const Node& node, PointwiseMode mode);
+/// Past nodes that hand their argument on as it is.
+int behind_identity(const Expr& expr, int at);
+inline int argument(const Expr& expr, int at, size_t i) {
+  return behind_identity(expr, expr.node(at).args[i]);
+}
+/// The number that a node is for every element, where it is one.
+std::optional<double> constant(const Fusion& fusion, const Expr& expr, int at);
+
+/// Whether "node `at` is `truth`" is bounds on the keys of a row, which are added.
+bool add_condition(const Fusion& fusion, const Expr& expr, int at, bool truth, Bounds& bounds);
+/// No more bounds than kernels take.
+bool fit(const Bounds& bounds);
+/// The score without masks that are bounds: selects, or added zeros and infinities.
+int behind_masks(const Fusion& fusion, Expr& expr, int at, Bounds& bounds);
+
+/// The positive constant that makes the score of the site's input `input`.
+std::optional<double> scale_of(const Fusion& fusion, const Expr& expr, int score, int input);
+
+}  // namespace fusor::attention

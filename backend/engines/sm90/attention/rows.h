@@ -1,0 +1,37 @@
+// Owns an operand of attention as TMA reads it, and the sharing of keys among heads.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "core/fusion.h"
+#include "core/support.h"
+#include "core/tensor_map.h"
+
+namespace fusor::attention {
+
+/// The kernel's batch axes, as many as a map has room for beside rows and elements.
+inline constexpr int kMostBatch = 3;
+inline constexpr int64_t kLine = 64;  // elements of a swizzled line
+
+/// An operand as TMA reads it: rows of adjacent elements, and an entry for each place in the batch.
+struct Rows {
+  int operand = -1;
+  int64_t byte_offset = 0;
+  TensorMap map;  // without its box
+};
+
+/// A refusal that cuts the fusion at its second anchor.
+Refusal refuse(const Fusion& fusion, const char* rule, std::string tensor, std::string expected,
+               std::string actual, const char* remedy = "");
+
+/// The site's rows, or why they are none: `row_axis` walks rows, `element_axis` what is adjacent.
+std::variant<Rows, Refusal> rows_of(const Fusion& fusion, const Expr& site, int row_axis, int element_axis);
+
+/// Entries of the batch that share keys and values, by axis; nothing where the two differ.
+std::optional<std::vector<int64_t>> shares_of(const Dims& batch, const Rows& q, const Rows& k, const Rows& v);
+
+}  // namespace fusor::attention

@@ -1,0 +1,412 @@
+// Owns the part of attention's backward pass that stays with its keys on sm_90a: dk = ds^T q and dv = p^T dy.
+//
+//   a tile          64 keys for each consumer warpgroup; all queries that see them, of all heads that share
+//   them producer warps  thread 0: k and v, then blocks of q and dy  --TMA--> ring of stages
+//                   warp 1:   values of a block's queries (log-sum-exp, ...)  --> rows of the stage
+//   consumers       S' = k q[j+1]^T  ||  dk += dS q[j]        keys are rows of S and dP, queries columns
+//                   dP' = v dy[j+1]^T  ||  P' of S'
+//                   dv += P' dy[j+1]  ||  dS' of P' and dP'    P and dS in 16 bits, from registers
+//   finish          dk --> DK, dv --> DV
+//
+//   shared:  k, v [lines of 64][keys]   q, dy [stages][lines of 64][queries]   rows [stages][values][queries]
+//   full     producers --> consumers: bytes have arrived     empty   consumers --> producers: a warp has read
+#include "fusor_generated.cuh"
+
+#include "codegen/device/sm90/attention/gradients.cuh"
+
+struct DK;  // where dk and dv leave, as far as they are asked for
+struct DV;
+
+using Element = Config::Element;
+static constexpr int kRank = E::kRank, kBatch = kRank - 2;
+static constexpr int kConsumers = Config::consumers, kStages = Config::stages;
+static constexpr int kTileK = 64 * kConsumers, kTileQ = Config::step;
+static constexpr int kHead = Config::head, kValue = Config::value;  // multiples of 16
+static constexpr int kHeadLines = lines_of(kHead), kValueLines = lines_of(kValue);
+static constexpr bool kPlain = Config::plain, kKeys = Config::gives_keys, kValues = Config::gives_values;
+static constexpr int kScores = kTileQ / 2;  // of a thread
+static constexpr int kBlockBytes = kTileQ * kLineBytes;
+
+// q, k, v, dy: maps of (element, row, batch axes from the last to the first); extents: of the batch axes,
+// those of heads that share keys 1; members: of these; shares: entries that share one of k and v, by axis;
+// factor: exponents are of 2.
+
+struct Shared {
+  alignas(1024) u8 k[kHeadLines][kTileK * kLineBytes];
+  alignas(1024) u8 v[kKeys ? kValueLines : 1][kKeys ? kTileK * kLineBytes : 1024];
+  alignas(1024) u8 q[kStages][kHeadLines][kBlockBytes];
+  alignas(1024) u8 dy[kStages][kValueLines][kBlockBytes];
+  alignas(16) float rows[kStages][kRowValues > 0 ? kRowValues : 1][kTileQ];
+  Barrier k_full, v_full, kv_empty, q_full[kStages], dy_full[kStages], rows_full[kStages], empty[kStages];
+
+  __device__ void init() {
+    k_full.init(1);
+    v_full.init(1);
+    kv_empty.init(kConsumers * kWarpgroup / 32);
+    for (int stage = 0; stage < kStages; ++stage) {
+      q_full[stage].init(1);
+      dy_full[stage].init(1);
+      rows_full[stage].init(1);
+      empty[stage].init(kConsumers * kWarpgroup / 32);
+    }
+    fence_barriers();
+  }
+};
+
+// A tile of keys and its blocks of queries, which are walked for one head after another.
+struct Tile {
+  int key, last;    // first and last key that exists
+  int first, end;   // blocks of queries that see any of them
+  Index at[kRank];  // the entry's place in the batch
+  int steps;        // blocks of all heads
+
+  __device__ Tile(const Params& p, int number) {
+    const TileQueue::Item item = p.queue.item(number);
+    // Early keys are seen by most queries where a mask is causal.
+    key = (static_cast<int>(p.queue.tiles) - 1 - item.tile) * kTileK;
+    last = min(key + kTileK, static_cast<int>(p.keys)) - 1;
+    coordinates<0, kBatch>(Index(item.entry), p.extents, at);
+    const RowRange any = p.visible.of_keys(key, last, static_cast<int>(p.queries));
+    first = any.first / kTileQ;
+    end = any.end > any.first ? (any.end + kTileQ - 1) / kTileQ : first;
+    steps = (end - first) * static_cast<int>(p.heads);
+  }
+  // Whether all queries of the block exist and see all keys of the tile.
+  __device__ bool is_whole(const Params& p, int block) const {
+    const int row = block * kTileQ, end_row = row + kTileQ;
+    const KeyRange all = p.visible.of_all(row, end_row - 1, static_cast<int>(p.keys));
+    return end_row <= static_cast<int>(p.queries) && all.first <= key &&
+           min(key + kTileK, static_cast<int>(p.keys)) <= all.end;
+  }
+};
+
+// The blocks of a tile, head by head.
+struct Walk {
+  const Params& p;
+  const Tile& tile;
+  int block, head = 0;
+  Index at[kRank];  // of the head's queries
+
+  __device__ Walk(const Params& p_, const Tile& tile_) : p(p_), tile(tile_), block(tile_.first) {
+    begin_head();
+  }
+  __device__ void begin_head() {
+    Index member[kRank];
+    coordinates<0, kBatch>(Index(head), p.members, member);
+#pragma unroll
+    for (int axis = 0; axis < kBatch; ++axis) at[axis] = tile.at[axis] + member[axis];
+  }
+  // Whether another head begins.
+  __device__ bool advance() {
+    if (++block < tile.end) return false;
+    block = tile.first;
+    ++head;
+    begin_head();
+    return true;
+  }
+};
+
+// Producers find a tile anew for each head: they have few registers, and time.
+struct Head {
+  int first, end;  // blocks
+  Index at[kRank];
+
+  __device__ Head(const Params& p, int item, int head) {
+    const Tile tile(p, hidden(item));
+    Index member[kRank];
+    coordinates<0, kBatch>(Index(head), p.members, member);
+    first = tile.first;
+    end = tile.end;
+#pragma unroll
+    for (int axis = 0; axis < kBatch; ++axis) at[axis] = tile.at[axis] + member[axis];
+  }
+};
+
+// One thread copies k and q, another one v and dy: one has not registers enough for both.
+template <bool kOfValues>
+FUSOR_DEVICE void produce(const Params& p, Shared& shared) {
+  Ring<kStages> ring;
+  u32 parity = 0;
+  for (int item = blockIdx.x; item < p.queue.items(); item += gridDim.x) {
+    if (Tile(p, item).steps == 0) continue;
+    if constexpr (!kOfValues || kKeys) {
+      const Tile tile(p, hidden(item));
+      MapEntry<kBatch> of_k;
+#pragma unroll
+      for (int axis = 0; axis < kBatch; ++axis) of_k.set(axis, p.shares[axis].divide(tile.at[axis]));
+      shared.kv_empty.wait(parity ^ 1);
+      parity ^= 1;
+      if constexpr (kOfValues)
+        copy_lines(shared.v, p.v, shared.v_full, tile.key, of_k.at);
+      else
+        copy_lines(shared.k, p.k, shared.k_full, tile.key, of_k.at);
+    }
+#pragma unroll 1
+    for (int number = 0; number < static_cast<int>(p.heads); ++number) {
+      const Head head(p, item, number);
+      MapEntry<kBatch> of_q;
+#pragma unroll
+      for (int axis = 0; axis < kBatch; ++axis) of_q.set(axis, head.at[axis]);
+#pragma unroll 1
+      for (int block = head.first; block < head.end; ++block) {
+        shared.empty[ring.stage].wait(ring.parity ^ 1);
+        if constexpr (kOfValues)
+          copy_lines(shared.dy[ring.stage], p.dy, shared.dy_full[ring.stage], block * kTileQ, of_q.at);
+        else
+          copy_lines(shared.q[ring.stage], p.q, shared.q_full[ring.stage], block * kTileQ, of_q.at);
+        ring.advance();
+      }
+    }
+  }
+}
+
+// A warp: the values of a block's queries.
+FUSOR_DEVICE void produce_rows(const Params& p, Shared& shared) {
+  Ring<kStages> ring;
+  const int lane = threadIdx.x % 32;
+  for (int item = blockIdx.x; item < p.queue.items(); item += gridDim.x) {
+#pragma unroll 1
+    for (int number = 0; number < static_cast<int>(p.heads); ++number) {
+      Head head(p, item, number);
+      head.at[kBatch + 1] = 0;
+#pragma unroll 1
+      for (int block = head.first; block < head.end; ++block) {
+        shared.empty[ring.stage].wait(ring.parity ^ 1);
+#pragma unroll 1
+        for (int column = lane; column < kTileQ; column += 32) {
+          head.at[kBatch] = min(block * kTileQ + column, static_cast<int>(p.queries) - 1);
+          float values[kRowValues > 0 ? kRowValues : 1];
+          row_values<R0, R1, R2, R3>(p, head.at, values);
+#pragma unroll
+          for (int value = 0; value < kRowValues; ++value)
+            shared.rows[ring.stage][value][column] = values[value];
+        }
+        __syncwarp();
+        if (lane == 0) shared.rows_full[ring.stage].arrive();
+        ring.advance();
+      }
+    }
+  }
+}
+
+// A thread's two keys of a tile, and the way from products to probabilities and gradients of scores.
+struct KeyRows {
+  int first;           // the other one is 8 behind it
+  Index at[2][kRank];  // of computed scores
+  E::Loads loads[2];
+
+  __device__ int existing(const Params& p, int half) const {
+    return min(first + 8 * half, static_cast<int>(p.keys) - 1);
+  }
+
+  __device__ void begin_head(const Params& p, const Walk& walk) {
+    if constexpr (!kPlain) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+#pragma unroll
+        for (int axis = 0; axis < kBatch; ++axis) at[half][axis] = walk.at[axis];
+        at[half][kBatch] = 0;
+        at[half][kBatch + 1] = existing(p, half);
+        loads[half] = E::loads(p.e, at[half], 1);
+      }
+    }
+  }
+
+  // Zeros where a query does not see the key. Which queries do is found anew: registers are scarce.
+  __device__ void hide(const Params& p, int block, float (&values)[kScores]) const {
+    RowRange seen[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int key = hidden(existing(p, half));
+      seen[half] = p.visible.of_keys(key, key, static_cast<int>(p.queries));
+    }
+    const int mine = block * kTileQ + 2 * (threadIdx.x % 4);
+#pragma unroll
+    for (int i = 0; i < kScores; ++i) {
+      const int half = i / 2 % 2, query = mine + i / 4 * 8 + i % 2;
+      if (query < seen[half].first || query >= seen[half].end) values[i] = 0;
+    }
+  }
+
+  // Two neighbouring columns of a block from `column` on.
+  static __device__ Vec<float, 2> row_pair(const Shared& shared, int stage, int value, int column) {
+    const float2 pair = *reinterpret_cast<const float2*>(&shared.rows[stage][value][column]);
+    return {pair.x, pair.y};
+  }
+
+  __device__ void probabilities(const Params& p, const Shared& shared, int stage,
+                                float (&scores)[kScores]) const {
+    const int mine = 2 * (threadIdx.x % 4);
+#pragma unroll
+    for (int i = 0; i < kScores; i += 2) {
+      const Vec<float, 2> row = row_pair(shared, stage, 0, mine + i / 4 * 8);
+#pragma unroll
+      for (int c = 0; c < 2; ++c) scores[i + c] = exp2_short(multiply_add(scores[i + c], p.factor, row[c]));
+    }
+  }
+
+  __device__ void gradients(const Shared& shared, int stage, const float (&probability)[kScores],
+                            float (&products)[kScores]) const {
+    const int mine = 2 * (threadIdx.x % 4);
+#pragma unroll
+    for (int i = 0; i < kScores; i += 2) {
+      const Vec<float, 2> row = row_pair(shared, stage, kRowValues > 1 ? 1 : 0, mine + i / 4 * 8);
+#pragma unroll
+      for (int c = 0; c < 2; ++c) products[i + c] = probability[i + c] * (products[i + c] - row[c]);
+    }
+  }
+
+  // Both by site E: what it yields replaces the products.
+  template <bool kWhole>
+  __device__ void by_site(const Params& p, const Shared& shared, int stage, int block,
+                          float (&scores)[kScores], float (&products)[kScores]) {
+    const int mine = 2 * (threadIdx.x % 4);
+#pragma unroll
+    for (int i = 0; i < kScores; i += 2) {
+      const int half = i / 2 % 2, column = mine + i / 4 * 8, query = block * kTileQ + column;
+      at[half][kBatch] = query;
+      const int count = kWhole ? 2 : static_cast<int>(p.queries) - query;
+      const auto row = [&](int value) { return row_pair(shared, stage, value, column); };
+      const auto found =
+          apply_pair<E>(p.e, at[half], count, loads[half], Vec<float, 2>{scores[i], scores[i + 1]},
+                        Vec<float, 2>{products[i], products[i + 1]}, row);
+#pragma unroll
+      for (int c = 0; c < 2; ++c) {
+        if constexpr (kKeys && kValues) {
+          scores[i + c] = found.value[c];
+          products[i + c] = found.second[c];
+        } else {
+          (kKeys ? products : scores)[i + c] = found[c];
+        }
+      }
+    }
+  }
+};
+
+template <class Result, class Args, int kSums>
+FUSOR_DEVICE void finish(const Args& args, const Tile& tile, int first, i64 columns,
+                         const float (&sums)[kSums]) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    Index at[kRank];
+#pragma unroll
+    for (int axis = 0; axis < kBatch; ++axis) at[axis] = tile.at[axis];
+    at[kBatch] = first + 8 * half;
+    store_row<Result>(args, at, first + 8 * half <= tile.last, static_cast<int>(columns), half, 1.0f, sums);
+  }
+}
+
+// The tile is found anew: its place in the batch needs no registers while blocks pass.
+template <class KeyGradient, class ValueGradient, class Params>
+FUSOR_DEVICE void finish_both(const Params& p, int item, int first, const float (&dk)[kHead / 2],
+                              const float (&dv)[kValue / 2]) {
+  const Tile tile(p, hidden(item));
+  if constexpr (kKeys) finish<KeyGradient>(p.dk, tile, first, p.elements, dk);
+  if constexpr (kValues) finish<ValueGradient>(p.dv, tile, first, p.values, dv);
+}
+
+FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
+  Ring<kStages> ring;
+  u32 parity = 0;
+  const int warp = threadIdx.x % kWarpgroup / 32, lane = threadIdx.x % 32;
+  for (int item = blockIdx.x; item < p.queue.items(); item += gridDim.x) {
+    const Tile tile(p, item);
+    KeyRows rows;
+    rows.first = tile.key + consumer * 64 + warp * 16 + lane / 4;
+    float dk[kHead / 2], dv[kValue / 2];
+    clear(dk);
+    clear(dv);
+    if (tile.steps == 0) {
+      finish_both<DK, DV>(p, item, rows.first, dk, dv);
+      continue;
+    }
+    Walk walk(p, tile);
+    rows.begin_head(p, walk);
+    shared.k_full.wait(parity);
+    if constexpr (kKeys) shared.v_full.wait(parity);
+    parity ^= 1;
+    bool begun = false;
+#pragma unroll 1
+    for (int left = tile.steps; left > 0; --left) {
+      // Fresh ones for each block: what an earlier one computed in them must not reach a product in flight.
+      float scores[kScores], products[kScores];
+      u32 probabilities[kScores / 2], gradients[kScores / 2];
+      const int stage = ring.stage, keys = hidden(consumer) * 64 * kLineBytes;
+      const bool whole = tile.is_whole(p, walk.block);
+      shared.q_full[stage].wait(ring.parity);
+      issue_along<Element, kHead, kTileK, kTileQ>(shared.k[0] + keys, shared.q[stage][0], scores);
+      // Products of the block before are complete, and what they read is free.
+      product_wait<1>();
+      if (begun) release(shared.empty[ring.previous()]);
+      begun = true;
+      shared.dy_full[stage].wait(ring.parity);
+      if constexpr (kKeys)
+        issue_along<Element, kValue, kTileK, kTileQ>(shared.v[0] + keys, shared.dy[stage][0], products);
+      product_wait<kKeys && kPlain ? 1 : 0>();
+      pin(scores);
+      shared.rows_full[stage].wait(ring.parity);
+      if constexpr (kPlain) {
+        rows.probabilities(p, shared, stage, scores);
+      } else {
+        if constexpr (kKeys) pin(products);
+        if (whole)
+          rows.by_site<true>(p, shared, stage, walk.block, scores, products);
+        else
+          rows.by_site<false>(p, shared, stage, walk.block, scores, products);
+      }
+      if (!whole && (kValues || kPlain)) rows.hide(p, walk.block, scores);
+      if constexpr (kValues || (kPlain && Config::rounds)) pack<Element>(scores, probabilities);
+      const auto pack_gradients = [&] {
+        if (!whole) rows.hide(p, walk.block, products);
+        pack<Element>(products, gradients);
+      };
+      // Operands from registers are complete before the first product that may wait beside theirs.
+      if constexpr (kKeys && !kPlain) pack_gradients();
+      if constexpr (kValues) issue_across<Element, kTileQ>(probabilities, shared.dy[stage][0], dv, 1);
+      if constexpr (kKeys && kPlain) {
+        product_wait<kValues ? 1 : 0>();
+        pin(products);
+        if constexpr (Config::rounds) round_as_packed<Element>(probabilities, scores);
+        rows.gradients(shared, stage, scores, products);
+        pack_gradients();
+      }
+      if constexpr (kKeys) issue_across<Element, kTileQ>(gradients, shared.q[stage][0], dk, 1);
+      ring.advance();
+      if (walk.advance()) rows.begin_head(p, walk);
+    }
+    product_wait<0>();
+    if constexpr (kKeys) pin(dk);
+    if constexpr (kValues) pin(dv);
+    release(shared.empty[ring.previous()]);
+    release(shared.kv_empty);
+    finish_both<DK, DV>(p, item, rows.first, dk, dv);
+  }
+}
+
+static constexpr int kProducerRegisters = kConsumers == 2 ? 24 : 32;
+static constexpr int kConsumerRegisters = kConsumers == 2 ? 240 : 160;
+
+extern "C" __global__ void __launch_bounds__((1 + kConsumers) * kWarpgroup, 1)
+    attention_backward_keys(const __grid_constant__ Params p) {
+  declare_products();
+  extern __shared__ __align__(1024) u8 memory[];
+  Shared& shared = *reinterpret_cast<Shared*>(memory);
+  const int warpgroup = __shfl_sync(0xffffffff, threadIdx.x / kWarpgroup, 0);
+  if (threadIdx.x == 0) {
+    prefetch_map(p.q);
+    prefetch_map(p.k);
+    prefetch_map(p.v);
+    prefetch_map(p.dy);
+    shared.init();
+  }
+  __syncthreads();
+  if (warpgroup == 0) {
+    release_registers<kProducerRegisters>();
+    if (threadIdx.x == 0) produce<false>(p, shared);
+    if (threadIdx.x / 32 == 1) produce_rows(p, shared);
+    if (threadIdx.x == 64) produce<true>(p, shared);
+  } else {
+    claim_registers<kConsumerRegisters>();
+    consume(p, shared, warpgroup - 1);
+  }
+}

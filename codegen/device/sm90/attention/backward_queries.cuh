@@ -1,0 +1,250 @@
+// Owns the part of attention's backward pass that stays with its queries on sm_90a: dq = ds k.
+//
+//   a tile          64 queries for each consumer warpgroup, all keys that they see, from the last block to
+//   the
+//                   first
+//   producer warp   q and dy, then a block of keys and one of values in turn:  TMA --> rings of stages
+//   consumers       S' = q k[j+1]^T  ||  dq += dS k[j]
+//                   dP' = dy v[j+1]^T  ||  P' of S'
+//                   dS' of P' and dP', in 16 bits, from registers
+//   finish          dq --> DQ
+//
+//   shared:  q, dy [lines of 64][queries]   k [stages][lines of 64][keys]   v [stages][lines of 64][keys]
+//   full     producer --> consumers: bytes have arrived     empty   consumers --> producer: a warp has read
+#include "fusor_generated.cuh"
+
+#include "codegen/device/sm90/attention/gradients.cuh"
+
+using Element = Config::Element;
+static constexpr int kRank = E::kRank, kBatch = kRank - 2;
+static constexpr int kConsumers = Config::consumers, kStages = Config::stages;
+static constexpr int kTileQ = 64 * kConsumers, kTileK = Config::step;
+static constexpr int kHead = Config::head, kValue = Config::value;  // multiples of 16
+static constexpr int kHeadLines = lines_of(kHead), kValueLines = lines_of(kValue);
+static constexpr bool kPlain = Config::plain;
+static constexpr int kScores = kTileK / 2;  // of a thread
+static constexpr int kBlockBytes = kTileK * kLineBytes;
+
+// q, k, v, dy: maps of (element, row, batch axes from the last to the first); extents: of the batch axes;
+// shares: entries that share one of k and v, by axis; factor: exponents are of 2.
+
+struct Shared {
+  alignas(1024) u8 q[kHeadLines][kTileQ * kLineBytes];
+  alignas(1024) u8 dy[kValueLines][kTileQ * kLineBytes];
+  alignas(1024) u8 k[kStages][kHeadLines][kBlockBytes];
+  alignas(1024) u8 v[kStages][kValueLines][kBlockBytes];
+  Barrier q_full, dy_full, q_empty, k_full[kStages], k_empty[kStages], v_full[kStages], v_empty[kStages];
+
+  __device__ void init() {
+    q_full.init(1);
+    dy_full.init(1);
+    q_empty.init(kConsumers * kWarpgroup / 32);
+    for (int stage = 0; stage < kStages; ++stage) {
+      k_full[stage].init(1);
+      v_full[stage].init(1);
+      k_empty[stage].init(kConsumers * kWarpgroup / 32);
+      v_empty[stage].init(kConsumers * kWarpgroup / 32);
+    }
+    fence_barriers();
+  }
+};
+
+using Tile = QueryTile<kTileQ, kTileK, kRank>;
+
+FUSOR_DEVICE void produce(const Params& p, Shared& shared) {
+  Ring<kStages> ring;
+  u32 parity = 0;
+  for (int item = blockIdx.x; item < p.queue.items(); item += gridDim.x) {
+    const Tile tile(p, item);
+    if (tile.end == tile.first) continue;
+    MapEntry<kBatch> of_q, of_k;
+#pragma unroll
+    for (int axis = 0; axis < kBatch; ++axis) {
+      of_q.set(axis, tile.at[axis]);
+      of_k.set(axis, p.shares[axis].divide(tile.at[axis]));
+    }
+    shared.q_empty.wait(parity ^ 1);
+    copy_lines(shared.q, p.q, shared.q_full, tile.row, of_q.at);
+    copy_lines(shared.dy, p.dy, shared.dy_full, tile.row, of_q.at);
+    parity ^= 1;
+#pragma unroll 1
+    for (int block = tile.end - 1; block >= tile.first; --block) {
+      shared.k_empty[ring.stage].wait(ring.parity ^ 1);
+      copy_lines(shared.k[ring.stage], p.k, shared.k_full[ring.stage], block * kTileK, of_k.at);
+      shared.v_empty[ring.stage].wait(ring.parity ^ 1);
+      copy_lines(shared.v[ring.stage], p.v, shared.v_full[ring.stage], block * kTileK, of_k.at);
+      ring.advance();
+    }
+  }
+}
+
+// A thread's two queries of a tile, and the way from products to gradients of scores.
+struct QueryRows {
+  int row[2];
+  Index at[2][kRank];
+  float values[2][kRowValues > 0 ? kRowValues : 1];
+  E::Loads loads[2];
+
+  __device__ void begin(const Params& p, const Tile& tile, int first) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      row[half] = first + 8 * half;
+      const int existing = min(row[half], tile.last);
+#pragma unroll
+      for (int axis = 0; axis < kBatch; ++axis) at[half][axis] = tile.at[axis];
+      at[half][kBatch] = existing;
+      at[half][kBatch + 1] = 0;
+      if constexpr (!kPlain) loads[half] = E::loads(p.e, at[half], 1);
+      row_values<R0, R1, R2, R3>(p, at[half], values[half]);
+    }
+  }
+
+  __device__ void probabilities(const Params& p, float (&scores)[kScores]) const {
+#pragma unroll
+    for (int i = 0; i < kScores; ++i)
+      scores[i] = exp2_short(multiply_add(scores[i], p.factor, values[i / 2 % 2][0]));
+    if constexpr (Config::rounds) {
+      u32 words[kScores / 2];
+      pack<Element>(scores, words);
+      round_as_packed<Element>(words, scores);
+    }
+  }
+
+  __device__ void gradients(const float (&p)[kScores], float (&products)[kScores]) const {
+#pragma unroll
+    for (int i = 0; i < kScores; ++i)
+      products[i] = p[i] * (products[i] - values[i / 2 % 2][kRowValues > 1 ? 1 : 0]);
+  }
+
+  // Zeros where a query does not see a key of the block at `key`.
+  __device__ void hide(const Params& p, int key, float (&products)[kScores]) const {
+    KeyRange seen[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+      seen[half] = p.visible.of_row(hidden(static_cast<int>(at[half][kBatch])), static_cast<int>(p.keys));
+    const int mine = key + 2 * (threadIdx.x % 4);
+#pragma unroll
+    for (int i = 0; i < kScores; ++i) {
+      const int half = i / 2 % 2, column = mine + i / 4 * 8 + i % 2;
+      if (column < seen[half].first || column >= seen[half].end) products[i] = 0;
+    }
+  }
+
+  // The same by site E.
+  template <bool kWhole>
+  __device__ void by_site(const Params& p, int key, const float (&scores)[kScores],
+                          float (&products)[kScores]) {
+    const int mine = key + 2 * (threadIdx.x % 4);
+#pragma unroll
+    for (int i = 0; i < kScores; i += 2) {
+      const int half = i / 2 % 2, column = mine + i / 4 * 8;
+      at[half][kBatch + 1] = column;
+      const int count = kWhole ? 2 : static_cast<int>(p.keys) - column;
+      const auto row = [&](int value) { return Vec<float, 2>{values[half][value], values[half][value]}; };
+      const auto found =
+          apply_pair<E>(p.e, at[half], count, loads[half], Vec<float, 2>{scores[i], scores[i + 1]},
+                        Vec<float, 2>{products[i], products[i + 1]}, row);
+#pragma unroll
+      for (int c = 0; c < 2; ++c) products[i + c] = found[c];
+    }
+  }
+};
+
+FUSOR_DEVICE void finish(const Params& p, const Tile& tile, const QueryRows& rows,
+                         const float (&dq)[kHead / 2]) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    Index at[kRank];
+#pragma unroll
+    for (int axis = 0; axis <= kBatch; ++axis) at[axis] = rows.at[half][axis];
+    store_row<DQ>(p.dq, at, rows.row[half] <= tile.last, static_cast<int>(p.elements), half, 1.0f, dq);
+  }
+}
+
+FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
+  Ring<kStages> ring;
+  u32 parity = 0;
+  const int warp = threadIdx.x % kWarpgroup / 32, lane = threadIdx.x % 32;
+  const u8* const q = shared.q[0] + consumer * 64 * kLineBytes;
+  const u8* const dy = shared.dy[0] + consumer * 64 * kLineBytes;
+  for (int item = blockIdx.x; item < p.queue.items(); item += gridDim.x) {
+    const Tile tile(p, item);
+    QueryRows rows;
+    rows.begin(p, tile, tile.row + consumer * 64 + warp * 16 + lane / 4);
+    float dq[kHead / 2];
+    clear(dq);
+    if (tile.end == tile.first) {
+      finish(p, tile, rows, dq);
+      continue;
+    }
+    shared.q_full.wait(parity);
+    shared.dy_full.wait(parity);
+    parity ^= 1;
+    Ring<kStages> previous = ring;
+#pragma unroll 1
+    for (int block = tile.end - 1; block >= tile.first; --block) {
+      // Fresh ones for each block: what an earlier one computed in them must not reach a product in flight.
+      float scores[kScores], products[kScores];
+      u32 gradients[kScores / 2];
+      const int stage = ring.stage;
+      const bool whole = tile.is_whole(block);
+      shared.k_full[stage].wait(ring.parity);
+      issue_along<Element, kHead, kTileQ, kTileK>(q, shared.k[stage][0], scores);
+      // The product of the block before is complete, and what it reads is free.
+      product_wait<1>();
+      if (block + 1 < tile.end) release(shared.k_empty[previous.stage]);
+      shared.v_full[stage].wait(ring.parity);
+      issue_along<Element, kValue, kTileQ, kTileK>(dy, shared.v[stage][0], products);
+      product_wait<1>();
+      pin(scores);
+      if constexpr (kPlain) rows.probabilities(p, scores);
+      product_wait<0>();
+      pin(products);
+      release(shared.v_empty[stage]);
+      if constexpr (kPlain) {
+        rows.gradients(scores, products);
+      } else {
+        if (whole)
+          rows.by_site<true>(p, block * kTileK, scores, products);
+        else
+          rows.by_site<false>(p, block * kTileK, scores, products);
+      }
+      if (!whole) rows.hide(p, block * kTileK, products);
+      pack<Element>(products, gradients);
+      issue_across<Element, kTileK>(gradients, shared.k[stage][0], dq, 1);
+      previous = ring;
+      ring.advance();
+    }
+    product_wait<0>();
+    pin(dq);
+    release(shared.k_empty[previous.stage]);
+    release(shared.q_empty);
+    finish(p, tile, rows, dq);
+  }
+}
+
+static constexpr int kProducerRegisters = kConsumers == 2 ? 24 : 32;
+static constexpr int kConsumerRegisters = kConsumers == 2 ? 240 : 160;
+
+extern "C" __global__ void __launch_bounds__((1 + kConsumers) * kWarpgroup, 1)
+    attention_backward_queries(const __grid_constant__ Params p) {
+  declare_products();
+  extern __shared__ __align__(1024) u8 memory[];
+  Shared& shared = *reinterpret_cast<Shared*>(memory);
+  const int warpgroup = __shfl_sync(0xffffffff, threadIdx.x / kWarpgroup, 0);
+  if (threadIdx.x == 0) {
+    prefetch_map(p.q);
+    prefetch_map(p.k);
+    prefetch_map(p.v);
+    prefetch_map(p.dy);
+    shared.init();
+  }
+  __syncthreads();
+  if (warpgroup == 0) {
+    release_registers<kProducerRegisters>();
+    if (threadIdx.x == 0) produce(p, shared);
+  } else {
+    claim_registers<kConsumerRegisters>();
+    consume(p, shared, warpgroup - 1);
+  }
+}

@@ -1,0 +1,48 @@
+// Owns what the two kernels of attention's backward pass make of a pair of products: probabilities and the
+// gradients of scores.
+#pragma once
+
+#include "codegen/device/sm90/attention/parts.cuh"
+
+// Sites that a kernel may lack: values of a query that its scores and their gradients are made of.
+struct R0;
+struct R1;
+struct R2;
+struct R3;
+
+static constexpr int kRowValues = Config::row_values;
+static constexpr float kNegativeLog2E = -1.4426950408889634f;
+
+// The values of the query at `at`. Plain scores take the first with the sign and the base of their exponent.
+template <class First, class Second, class Third, class Fourth, class Params, class At, int kCount>
+FUSOR_DEVICE void row_values(const Params& p, const At& at, float (&values)[kCount]) {
+  if constexpr (kRowValues > 0) values[0] = First::template apply<1>(p.r0, at, 1)[0];
+  if constexpr (kRowValues > 1) values[1] = Second::template apply<1>(p.r1, at, 1)[0];
+  if constexpr (kRowValues > 2) values[2] = Third::template apply<1>(p.r2, at, 1)[0];
+  if constexpr (kRowValues > 3) values[3] = Fourth::template apply<1>(p.r3, at, 1)[0];
+  if constexpr (Config::plain) values[0] *= kNegativeLog2E;
+}
+
+// Site E of two neighbours; `row(i)` is value i of their queries.
+template <class Site, class Args, class At, class Loads, class Row>
+FUSOR_DEVICE auto apply_pair(const Args& args, const At& at, int count, const Loads& loads,
+                             const Vec<float, 2>& score, const Vec<float, 2>& gradient, const Row& row) {
+  if constexpr (kRowValues == 0)
+    return Site::template apply<2>(args, at, count, loads, score, gradient);
+  else if constexpr (kRowValues == 1)
+    return Site::template apply<2>(args, at, count, loads, score, gradient, row(0));
+  else if constexpr (kRowValues == 2)
+    return Site::template apply<2>(args, at, count, loads, score, gradient, row(0), row(1));
+  else if constexpr (kRowValues == 3)
+    return Site::template apply<2>(args, at, count, loads, score, gradient, row(0), row(1), row(2));
+  else
+    return Site::template apply<2>(args, at, count, loads, score, gradient, row(0), row(1), row(2), row(3));
+}
+
+// Probabilities as they are multiplied, where the graph rounds them before it makes gradients of them.
+template <class Element, int kCount>
+FUSOR_DEVICE void round_as_packed(const u32 (&words)[kCount / 2], float (&values)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount / 2; ++i)
+    PairConversion<Element>::widen(words[i], values[2 * i], values[2 * i + 1]);
+}
