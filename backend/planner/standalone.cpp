@@ -66,7 +66,10 @@ class Cutting {
            std::ranges::any_of(folded_.index.consumers(tensor), [this](int op) { return is_kept(op); });
   }
 
+  // A view of what others make is read again by whoever else reads it.
   bool crosses_the_cut(int tensor) const {
+    const int buffer = folded_.placements[static_cast<size_t>(tensor)].buffer;
+    if (is_folded(folded_.index.producer(tensor)) && !is_kept(folded_.index.producer(buffer))) return false;
     return !is_kept(folded_.index.producer(tensor)) ||
            std::ranges::any_of(folded_.index.consumers(tensor), [this](int op) { return !is_kept(op); });
   }

@@ -1,4 +1,5 @@
-// Owns attention as a user writes it by hand, for tests: two matmuls, masks and a softmax of simpler ops.
+// Owns attention as a user writes it by hand, forward and backward, for tests: matmuls, masks and a softmax
+// of simpler ops.
 #pragma once
 
 #include <cmath>
@@ -78,6 +79,75 @@ inline Graph transposed_attention(const AttentionCase& c) {
   const Tensor exponential = g.exp(g.sub(score, g.reduce(score, ReductionMode::max, {3})));
   const Tensor sum = g.reduce(exponential, ReductionMode::add, {3});
   g.output(g.matmul(g.div(exponential, sum), v), {.name = "o", .type = c.type});
+  return g.finish();
+}
+
+/// The backward pass: probabilities from the forward pass's log-sum-exp, gradients of scores, and what is
+/// made of both. `scored` is what a test makes of the score, and of the gradient that comes back to it.
+struct AttentionBackwardGraph {
+  GraphBuilder g{"attention_backward"};
+  AttentionCase c;
+  Tensor q, k, v, dy, product, score, gradient, probability;
+
+  explicit AttentionBackwardGraph(const AttentionCase& case_) : c(case_) {
+    q = g.input("q", {c.batch, c.heads, c.queries, c.head}, c.type);
+    k = g.input("k", {c.batch, c.heads, c.keys, c.head}, c.type);
+    v = g.input("v", {c.batch, c.heads, c.keys, c.value}, c.type);
+    dy = g.input("dy", {c.batch, c.heads, c.queries, c.value}, c.type);
+    product = g.matmul(q, transposed(k));
+    score = g.mul(product, g.constant(scale()));
+  }
+
+  double scale() const { return 1 / std::sqrt(static_cast<double>(c.head)); }
+  Tensor transposed(const Tensor& x) { return g.transpose(x, {0, 1, 3, 2}); }
+  void keep(const Tensor& condition) {
+    score = g.binary_select(score, g.constant(-std::numeric_limits<double>::infinity()), condition);
+  }
+  void mask() {
+    if (c.mask == Mask::none) return;
+    const Tensor row = g.gen_index(score, 2), key = g.gen_index(score, 3);
+    const double shift = c.mask == Mask::bottom_right ? static_cast<double>(c.keys - c.queries) : 0.0;
+    keep(g.cmp_le(key, g.add(row, g.constant(shift, DataType::i32))));
+    if (c.mask == Mask::window)
+      keep(g.cmp_lt(g.sub(row, key), g.constant(static_cast<double>(kWindow), DataType::i32)));
+  }
+  /// exp(score - log-sum-exp), and its gradient.
+  void differentiate() {
+    const Tensor o = g.input("o", {c.batch, c.heads, c.queries, c.value}, c.type);
+    const Tensor stats = g.input("stats", {c.batch, c.heads, c.queries, 1}, DataType::f32);
+    const Tensor delta = g.reduce(g.mul(dy, o), ReductionMode::add, {3});
+    probability = g.exp(g.sub(score, stats));
+    gradient = g.mul(probability, g.sub(g.matmul(dy, transposed(v)), delta));
+  }
+  Graph finish() {
+    g.output(g.mul(g.matmul(gradient, k), g.constant(scale())), {.name = "dq", .type = c.type});
+    g.output(g.mul(g.matmul(transposed(gradient), q), g.constant(scale())), {.name = "dk", .type = c.type});
+    g.output(g.matmul(transposed(probability), dy), {.name = "dv", .type = c.type});
+    return g.finish();
+  }
+};
+
+inline Graph attention_backward(const AttentionCase& c) {
+  AttentionBackwardGraph graph(c);
+  graph.mask();
+  graph.differentiate();
+  return graph.finish();
+}
+
+/// Both passes of the op, so that probabilities are those of a softmax.
+inline Graph attention_and_gradients(const AttentionCase& c, const SdpaAttributes& attributes) {
+  GraphBuilder g("attention_and_gradients");
+  const Tensor q = g.input("q", {c.batch, c.heads, c.queries, c.head}, c.type);
+  const Tensor k = g.input("k", {c.batch, c.shared_heads, c.keys, c.head}, c.type);
+  const Tensor v = g.input("v", {c.batch, c.shared_heads, c.keys, c.value}, c.type);
+  const Tensor dy = g.input("dy", {c.batch, c.heads, c.queries, c.value}, c.type);
+  const SdpaResults forward = g.sdpa_fwd(q, k, v, {.attributes = attributes});
+  const Tensor o = g.output(forward.o, {.name = "o", .type = c.type});
+  const Tensor stats = g.output(forward.stats, {.name = "stats", .type = DataType::f32});
+  const SdpaGradients back = g.sdpa_bwd(q, k, v, o, dy, stats, {.attributes = attributes});
+  g.output(back.dq, {.name = "dq", .type = c.type});
+  g.output(back.dk, {.name = "dk", .type = c.type});
+  g.output(back.dv, {.name = "dv", .type = c.type});
   return g.finish();
 }
 

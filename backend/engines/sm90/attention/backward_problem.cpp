@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t kMostHead = 256;
 constexpr int64_t kBarrierBytes = 256;
 // Beside products and sums: rows, bounds, addresses; and what computed scores need.
-constexpr int64_t kOtherRegisters = 28, kScoreRegisters = 36;
+constexpr int64_t kOtherRegisters = 28, kScoreRegisters = 44;
 
 // --- The form ---
 

@@ -1,0 +1,215 @@
+// Owns the tests of attention's backward engine without a GPU: what it reads in a graph, what it refuses, how
+// its tiles are walked, and that its kernels compile.
+#include <gmock/gmock.h>
+
+#include "backend/engines/knobs.h"
+#include "backend/engines/list.h"
+#include "backend/engines/sm90/attention/backward.h"
+#include "backend/planner/planner.h"
+#include "tests/backend/engines/compiled_kernels.h"
+#include "tests/support/attention_graph.h"
+
+namespace fusor {
+namespace {
+
+using attention::backward::Part;
+using attention::backward::Problem;
+using attention::backward::Schedule;
+using test::AttentionBackwardGraph;
+using test::AttentionCase;
+using test::Mask;
+using testing::ElementsAre;
+using testing::FieldsAre;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+const DeviceInfo& h200() {
+  static const DeviceInfo device = DeviceInfo::named("H200");
+  return device;
+}
+
+// The graph's fusions that have anchors.
+std::vector<Fusion> products_of(const Graph& graph) {
+  const Graph expanded = expand(graph);
+  const FoldedGraph folded = fold_views(expanded);
+  std::vector<Fusion> found;
+  for (const std::vector<int>& ops : partition(expanded, folded))
+    if (Fusion fusion = make_fusion(expanded, folded, ops); !fusion.anchors.empty())
+      found.push_back(std::move(fusion));
+  return found;
+}
+
+Fusion backward_of(const Graph& graph) {
+  std::vector<Fusion> found = products_of(graph);
+  EXPECT_THAT(found, SizeIs(1));
+  return found.front();
+}
+
+// Stays valid as long as the fusion.
+Problem problem_of(const Fusion& fusion) {
+  auto answer = attention::backward::problem_of(fusion, h200());
+  if (const auto* refusal = std::get_if<Refusal>(&answer)) ADD_FAILURE() << to_string(*refusal);
+  return std::get<Problem>(std::move(answer));
+}
+
+std::string rule_of(const Graph& graph) {
+  const auto answer = attention::backward::problem_of(backward_of(graph), h200());
+  const auto* const refusal = std::get_if<Refusal>(&answer);
+  return refusal == nullptr ? "" : refusal->rule;
+}
+
+Graph by_op(const AttentionCase& c, const SdpaAttributes& attributes, bool has_bias = false) {
+  GraphBuilder g("op");
+  const Tensor q = g.input("q", {c.batch, c.heads, c.queries, c.head}, c.type);
+  const Tensor k = g.input("k", {c.batch, c.shared_heads, c.keys, c.head}, c.type);
+  const Tensor v = g.input("v", {c.batch, c.shared_heads, c.keys, c.value}, c.type);
+  const Tensor o = g.input("o", {c.batch, c.heads, c.queries, c.value}, c.type);
+  const Tensor dy = g.input("dy", {c.batch, c.heads, c.queries, c.value}, c.type);
+  const Tensor stats = g.input("stats", {c.batch, c.heads, c.queries, 1}, DataType::f32);
+  SdpaOptions options{.attributes = attributes};
+  if (has_bias) options.bias = g.input("bias", {1, c.heads, c.queries, c.keys}, c.type);
+  const SdpaGradients back = g.sdpa_bwd(q, k, v, o, dy, stats, options);
+  g.output(back.dq, {.name = "dq", .type = c.type});
+  g.output(back.dk, {.name = "dk", .type = c.type});
+  g.output(back.dv, {.name = "dv", .type = c.type});
+  return g.finish();
+}
+
+std::vector<std::string> structures_of(const Graph& graph) {
+  const Fusion fusion = backward_of(graph);
+  const EngineConfig config = test::candidates(attention_backward_engine(), fusion, h200()).front().config;
+  std::vector<std::string> found;
+  for (const Step& step : test::lower(attention_backward_engine(), fusion, config, h200()).steps)
+    found.push_back(structure_hash(*std::get<Launch>(step).source));
+  return found;
+}
+
+TEST(AttentionBackward, IsOneFusionOfFiveProducts) {
+  for (const Graph& graph :
+       {test::attention_backward({.heads = 2}), by_op({.heads = 2, .shared_heads = 2}, {})}) {
+    const Fusion fusion = backward_of(graph);
+    EXPECT_EQ(form_of(fusion), Form::chain);
+    EXPECT_THAT(fusion.anchors, SizeIs(5));
+    validate(fusion);
+  }
+}
+
+TEST(AttentionBackward, LeadsToTheSameKernelsByHandAndAsAnOp) {
+  const std::vector<std::string> by_hand = structures_of(test::attention_backward({.heads = 2}));
+  EXPECT_THAT(by_hand, SizeIs(2));
+  EXPECT_EQ(by_hand, structures_of(by_op({.heads = 2, .shared_heads = 2}, {.attn_scale = 0.125})));
+}
+
+TEST(AttentionBackward, MasksAreBoundsWhereverTheyStand) {
+  for (const Mask mask : {Mask::causal, Mask::bottom_right, Mask::window}) {
+    const AttentionCase c{.heads = 2, .shared_heads = 2, .queries = 100, .keys = 150, .mask = mask};
+    const Fusion by_hand = backward_of(test::attention_backward(c));
+    const auto alignment =
+        mask == Mask::bottom_right ? DiagonalAlignment::bottom_right : DiagonalAlignment::top_left;
+    const Fusion op = backward_of(by_op(c, {.attn_scale = 0.125,
+                                            .diagonal_alignment = alignment,
+                                            .left_bound = mask == Mask::window ? test::kWindow : -1,
+                                            .right_bound = 0}));
+    for (const Fusion* fusion : {&by_hand, &op}) {
+      const Problem problem = problem_of(*fusion);
+      EXPECT_TRUE(problem.is_plain());
+      EXPECT_THAT(problem.gradient.bounds.upper,
+                  ElementsAre(FieldsAre(1, mask == Mask::bottom_right ? 50 : 0)));
+      if (mask == Mask::window)
+        EXPECT_THAT(problem.gradient.bounds.lower, ElementsAre(FieldsAre(1, 1 - test::kWindow)));
+      else
+        EXPECT_THAT(problem.gradient.bounds.lower, IsEmpty());
+    }
+  }
+}
+
+TEST(AttentionBackward, ValuesOfARowAreTakenOutOfTheSite) {
+  const Fusion fusion = backward_of(test::attention_backward({}));
+  const Problem problem = problem_of(fusion);
+  EXPECT_THAT(problem.gradient.rows, SizeIs(2));
+  EXPECT_DOUBLE_EQ(problem.gradient.scale.value(), 0.125);
+  EXPECT_TRUE(problem.gradient.rounds);
+  for (const Expr& row : problem.gradient.rows) EXPECT_EQ(row.domain[3], 1);
+}
+
+TEST(AttentionBackward, OtherScoresAreComputed) {
+  AttentionBackwardGraph capped({.heads = 2, .mask = Mask::causal});
+  capped.score = capped.g.tanh(capped.score);
+  const Tensor slope = capped.g.sub(capped.g.constant(1), capped.g.mul(capped.score, capped.score));
+  capped.mask();
+  capped.differentiate();
+  capped.gradient = capped.g.mul(capped.gradient, slope);
+  const Fusion fusion = backward_of(capped.finish());
+  const Problem problem = problem_of(fusion);
+  EXPECT_FALSE(problem.is_plain());
+  EXPECT_THAT(problem.gradient.bounds.upper, SizeIs(1));
+  EXPECT_FALSE(problem_of(backward_of(by_op({.heads = 2, .shared_heads = 2}, {}, true))).is_plain());
+  EXPECT_FALSE(
+      problem_of(backward_of(by_op({.heads = 2, .shared_heads = 2}, {.alibi_mask = true}))).is_plain());
+}
+
+TEST(AttentionBackward, HeadsThatShareKeysAreSummedInTheKernel) {
+  const Fusion fusion =
+      backward_of(by_op({.batch = 3, .heads = 8, .shared_heads = 2}, {.attn_scale = 0.125}));
+  const Problem problem = problem_of(fusion);
+  EXPECT_EQ(problem.heads(), 4);
+  EXPECT_EQ(problem.entries(), 24);
+  const Schedule schedule(problem, {});
+  EXPECT_EQ(schedule.entries(schedule.parts.front()), 6);
+  EXPECT_FALSE(problem.dk->has_reduction());
+}
+
+TEST(AttentionBackward, RefusalsNameTheRule) {
+  EXPECT_EQ(rule_of(test::attention_backward({})), "");
+  EXPECT_EQ(rule_of(test::attention_backward({.head = 512})), "head-elements");
+  EXPECT_EQ(rule_of(test::attention_backward({.type = DataType::f32})), "16-bit-operands");
+  EXPECT_EQ(rule_of(test::attention_backward({.head = 60})), "16-byte-lines");
+  AttentionBackwardGraph without_values({});
+  without_values.differentiate();
+  GraphBuilder& g = without_values.g;
+  g.output(g.matmul(without_values.transposed(without_values.gradient), without_values.q),
+           {.name = "dk", .type = DataType::bf16});
+  EXPECT_EQ(rule_of(g.finish()), "gradients-of-products");
+}
+
+// A second forward pass is no gradient, and a stored gradient of scores is no virtual one.
+TEST(AttentionBackward, OtherGraphsStayAsTheyWere) {
+  EXPECT_THAT(products_of(test::attention({})), SizeIs(1));
+  AttentionBackwardGraph stored({});
+  stored.differentiate();
+  stored.g.output(stored.gradient, {.name = "ds", .type = DataType::bf16});
+  EXPECT_THAT(products_of(stored.finish()), SizeIs(5));
+}
+
+TEST(AttentionBackward, NoSettingNeedsMoreThanABlockHas) {
+  for (const int64_t head : {8, 64, 96, 128, 192, 256}) {
+    const Fusion fusion = backward_of(test::attention_backward({.head = head, .value = head}));
+    const Problem problem = problem_of(fusion);
+    const auto candidates = test::candidates(attention_backward_engine(), fusion, h200());
+    EXPECT_FALSE(candidates.empty());
+    for (const EngineCandidate& candidate : candidates)
+      for (const Part& part :
+           Schedule(problem, knobs_of<attention::backward::Knobs>(candidate.config)).parts) {
+        EXPECT_LE(part.shared_bytes, h200().shared_per_block);
+        EXPECT_GE(part.stages, 2);
+      }
+  }
+}
+
+TEST(AttentionBackwardKernels, Compile) {
+  std::vector<test::KernelCase> cases;
+  for (const int64_t head : {64, 128, 256})
+    test::add_kernels(
+        attention_backward_engine(), "plain",
+        backward_of(test::attention_backward({.head = head, .value = head, .mask = Mask::causal})), h200(),
+        cases);
+  const AttentionCase shared{.heads = 4, .shared_heads = 2, .head = 128, .value = 64, .mask = Mask::window};
+  test::add_kernels(attention_backward_engine(), "scored",
+                    backward_of(by_op(shared, {.right_bound = 0}, true)), h200(), cases);
+  std::vector<test::KernelCase> few;
+  for (size_t i = 0; i < cases.size(); i += 9) few.push_back(cases[i]);
+  test::expect_distinct_compiled(few);
+}
+
+}  // namespace
+}  // namespace fusor

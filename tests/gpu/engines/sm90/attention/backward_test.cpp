@@ -1,0 +1,104 @@
+// Owns the GPU tests of attention's backward pass: every setting against the oracle, behind the forward pass
+// and by itself, on odd lengths, masks, shared heads and other scores.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <string>
+
+#include "backend/engines/list.h"
+#include "tests/gpu/engines/every_config.h"
+#include "tests/gpu/same_bits.h"
+#include "tests/support/attention_graph.h"
+
+namespace fusor {
+namespace {
+
+using test::AttentionBackwardGraph;
+using test::AttentionCase;
+using test::Mask;
+
+const std::array<const Engine*, 4> kEngines{&attention_engine(), &attention_backward_engine(), &rows_engine(),
+                                            &elementwise_engine()};
+
+std::string words(const AttentionCase& c) {
+  return fmt::format("{} x {}({}) x {} x {}, {} and {}, mask {}", c.batch, c.heads, c.shared_heads, c.queries,
+                     c.keys, c.head, c.value, static_cast<int>(c.mask));
+}
+
+SdpaAttributes attributes_of(const AttentionCase& c) {
+  SdpaAttributes attributes{.attn_scale = 1 / std::sqrt(static_cast<double>(c.head))};
+  if (c.mask != Mask::none) attributes.right_bound = 0;
+  if (c.mask == Mask::window) attributes.left_bound = test::kWindow;
+  if (c.mask == Mask::bottom_right) attributes.diagonal_alignment = DiagonalAlignment::bottom_right;
+  return attributes;
+}
+
+const AttentionCase kCases[] = {
+    {1, 1, 1, 128, 128, 64, 64},
+    {2, 3, 3, 200, 333, 64, 64},
+    {1, 2, 2, 129, 1000, 128, 128},
+    {1, 2, 2, 1, 77, 128, 128},
+    {1, 2, 2, 77, 1, 64, 64},
+    {1, 4, 2, 300, 300, 64, 64, Mask::causal},
+    {2, 4, 1, 257, 257, 128, 128, Mask::causal, DataType::f16},
+    {1, 2, 2, 100, 400, 128, 128, Mask::bottom_right},
+    {1, 2, 2, 400, 100, 128, 128, Mask::causal},
+    {1, 2, 2, 400, 100, 64, 64, Mask::bottom_right},
+    {1, 4, 2, 500, 500, 64, 128, Mask::window},
+    {1, 2, 2, 190, 270, 192, 128, Mask::causal},
+    {1, 1, 1, 260, 290, 256, 256},
+    {1, 2, 2, 150, 150, 80, 40, Mask::causal},
+    {1, 2, 2, 65, 513, 72, 104, Mask::none, DataType::f16},
+    {1, 2, 2, 300, 300, 96, 96, Mask::window},
+};
+
+class AttentionBackwardGpu : public testing::TestWithParam<AttentionCase> {};
+
+TEST_P(AttentionBackwardGpu, BehindTheForwardPass) {
+  FUSOR_NEEDS_HOPPER();
+  expect_every_config_correct(test::attention_and_gradients(GetParam(), attributes_of(GetParam())), kEngines,
+                              words(GetParam()));
+}
+
+// Soft-capped, with a bias and the slopes of heads.
+TEST_P(AttentionBackwardGpu, OfAnyScore) {
+  FUSOR_NEEDS_HOPPER();
+  AttentionCase c = GetParam();
+  c.shared_heads = c.heads;
+  AttentionBackwardGraph graph(c);
+  GraphBuilder& g = graph.g;
+  const Tensor capped = g.tanh(g.div(graph.score, g.constant(5)));
+  const Tensor slope = g.sub(g.constant(1), g.mul(capped, capped));
+  graph.score = g.add(g.mul(capped, g.constant(5)), g.input("bias", {1, c.heads, c.queries, c.keys}, c.type));
+  graph.mask();
+  graph.differentiate();
+  graph.gradient = g.mul(graph.gradient, slope);
+  expect_every_config_correct(graph.finish(), kEngines, words(c));
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, AttentionBackwardGpu, testing::ValuesIn(kCases));
+
+// Every residue of the lengths modulo tiles and blocks.
+TEST(AttentionBackwardGpuLengths, FromOneToThreeHundred) {
+  FUSOR_NEEDS_HOPPER();
+  for (int64_t length = 1; length <= 300; length += length < 140 ? 3 : 7) {
+    const AttentionCase c{1, 2, 1, length, 301 - length, 64, 64, length % 2 == 0 ? Mask::none : Mask::causal};
+    const Graph graph = test::attention_and_gradients(c, attributes_of(c));
+    DeviceRun run(graph, build(graph, DeviceInfo::current(), PlannerOptions{.engine_list = kEngines}));
+    run.run();
+    const VerifyReport report = run.check();
+    EXPECT_TRUE(report.passed()) << words(c) << "\n" << to_string(report);
+    EXPECT_TRUE(run.gaps_are_untouched()) << words(c);
+  }
+}
+
+TEST(AttentionBackwardGpuBits, AHundredRunsAreOne) {
+  FUSOR_NEEDS_HOPPER();
+  const AttentionCase c{2, 4, 2, 1000, 1000, 128, 128, Mask::causal};
+  const Graph graph = test::attention_and_gradients(c, attributes_of(c));
+  expect_same_bits(graph, build(graph, DeviceInfo::current(), PlannerOptions{.engine_list = kEngines}));
+}
+
+}  // namespace
+}  // namespace fusor
