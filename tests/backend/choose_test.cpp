@@ -265,11 +265,11 @@ TEST(Choose, UnknownEngineIsRefusedByName) {
     choose(conv_relu_exp(), device(), options);
     FAIL();
   } catch (const Error& error) {
-    EXPECT_STREQ(
-        error.what(),
-        "forbid: there is no engine 'nosuch'; there are attention, attention_mma, wgmma, wgmma_repacked, "
-        "wgmma_narrow, wgmma_taps, mma, "
-        "depthwise, rows, elementwise, direct, cpu");
+    EXPECT_STREQ(error.what(),
+                 "forbid: there is no engine 'nosuch'; there are attention, attention_backward, "
+                 "attention_mma, wgmma, wgmma_repacked, "
+                 "wgmma_narrow, wgmma_taps, mma, "
+                 "depthwise, rows, elementwise, direct, cpu");
   }
 }
 
@@ -404,9 +404,9 @@ TEST(Explain, PartsOfARejectedCutStandBelowIt) {
 
 TEST(Explain, EnginesOfAnotherDeviceAreOneLine) {
   BuildOptions options;
-  EXPECT_THAT(
-      explain(conv_relu_exp(), DeviceInfo::named("A100"), options, Detail::all),
-      HasSubstr("for other devices: attention, wgmma, wgmma_repacked, wgmma_narrow, wgmma_taps, cpu"));
+  EXPECT_THAT(explain(conv_relu_exp(), DeviceInfo::named("A100"), options, Detail::all),
+              HasSubstr("for other devices: attention, attention_backward, wgmma, wgmma_repacked, "
+                        "wgmma_narrow, wgmma_taps, cpu"));
 }
 
 }  // namespace

@@ -24,8 +24,8 @@ struct Problem {
   Gradient gradient = {};
   GradientRoles roles = {};
   Rows q = {}, k = {}, v = {}, dy = {};
-  std::optional<Expr> dq = {}, dk = {}, dv = {};    // what becomes of the results, as far as they are asked for
-  Dims batch = {};                   // of the scores
+  std::optional<Expr> dq = {}, dk = {}, dv = {};  // what becomes of the results, as far as they are asked for
+  Dims batch = {};                                // of the scores
   std::vector<int64_t> shares = {};  // entries of the scores that share one of keys and values, by axis
   Dims members = {};                 // of these entries, those whose dk and dv are one sum; by axis
   int64_t queries = 0, keys = 0, head = 0, value = 0;

@@ -3,6 +3,7 @@
 #include <array>
 #include <utility>
 
+#include "backend/engines/attention/form.h"
 #include "backend/engines/contraction/epilogue.h"
 #include "backend/engines/sm90/attention/arguments.h"
 #include "backend/engines/sm90/attention/backward.h"

@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "backend/engines/attention/form.h"
 #include "backend/engines/rules.h"
 #include "backend/engines/sm90/attention/backward.h"
 
@@ -66,7 +67,8 @@ std::variant<Shape, Refusal> shape_of(const Fusion& fusion) {
     const auto* const matmul = std::get_if<Matmul>(&anchor.attributes);
     if (matmul == nullptr) return other_form(fusion, "a convolution");
     if (matmul->compute != DataType::f32)
-      return refuse(fusion, "fp32-sums", "", "compute type fp32", std::string(to_string(matmul->compute)));
+      return refuse_attention(fusion, "fp32-sums", "", "compute type fp32",
+                              std::string(to_string(matmul->compute)));
   }
   for (size_t i = 2; i < fusion.anchors.size(); ++i) {
     const Port& port = fusion.anchors[i].operands[0];
@@ -185,7 +187,8 @@ std::optional<Refusal> settle_results(Problem& problem) {
   const Fusion& fusion = problem.fusion;
   problem.members = Dims::filled(problem.batch.rank(), 1);
   if (problem.dq && problem.dq->has_reduction())
-    return refuse(fusion, "elementwise-result", "", "gradients of queries without reductions", "a reduction");
+    return refuse_attention(fusion, "elementwise-result", "", "gradients of queries without reductions",
+                            "a reduction");
   if (!problem.dk) return std::nullopt;
   uint32_t of_keys = 0, of_values = 0;
   if (auto refusal = take_sum(fusion, *problem.dk, of_keys)) return refusal;
@@ -195,8 +198,8 @@ std::optional<Refusal> settle_results(Problem& problem) {
     const bool both = sums == static_cast<bool>(of_values >> axis & 1);
     if (problem.batch[axis] == 1) continue;
     if (!both || (sums && problem.shares[static_cast<size_t>(axis)] != problem.batch[axis]))
-      return refuse(fusion, "sum-of-heads", "", "sums over the heads that share keys and values",
-                    "other sums");
+      return refuse_attention(fusion, "sum-of-heads", "", "sums over the heads that share keys and values",
+                              "other sums");
     if (sums) problem.members[axis] = problem.batch[axis];
   }
   return std::nullopt;
@@ -216,7 +219,7 @@ std::optional<Refusal> find_rows(Problem& problem) {
                                {problem.dy, operand_site(fusion, 1 - front, 0), false},
                                {problem.v, operand_site(fusion, 1 - front, 1), true}}) {
     if (source.site.domain.rank() != rank)
-      return refuse(fusion, "equal-ranks", "", "operands of one rank", "broadcast ones");
+      return refuse_attention(fusion, "equal-ranks", "", "operands of one rank", "broadcast ones");
     auto rows =
         rows_of(fusion, source.site, rank - (source.transposed ? 1 : 2), rank - (source.transposed ? 2 : 1));
     if (auto* refusal = std::get_if<Refusal>(&rows)) return std::move(*refusal);
@@ -225,7 +228,7 @@ std::optional<Refusal> find_rows(Problem& problem) {
   problem.type = problem.q.map.type;
   for (const Rows* rows : {&problem.k, &problem.v, &problem.dy})
     if (rows->map.type != problem.type)
-      return refuse(fusion, "one-type", "", "operands of one type", "several");
+      return refuse_attention(fusion, "one-type", "", "operands of one type", "several");
   return std::nullopt;
 }
 
@@ -233,24 +236,26 @@ std::optional<Refusal> find_sizes(const Expr& between, Problem& problem) {
   const Fusion& fusion = problem.fusion;
   const int rank = between.domain.rank();
   if (rank - 2 > kMostBatch)
-    return refuse(fusion, "batch-axes", "", fmt::format("at most {} axes before the matrices", kMostBatch),
-                  fmt::format("{}", rank - 2));
+    return refuse_attention(fusion, "batch-axes", "",
+                            fmt::format("at most {} axes before the matrices", kMostBatch),
+                            fmt::format("{}", rank - 2));
   for (const int yield : between.yields)
     if (between.node(yield).type != problem.type)
-      return refuse(fusion, "one-type", "", "probabilities and gradients in the operands' type",
-                    std::string(to_string(between.node(yield).type)));
+      return refuse_attention(fusion, "one-type", "", "probabilities and gradients in the operands' type",
+                              std::string(to_string(between.node(yield).type)));
   for (int axis = 0; axis + 2 < rank; ++axis) problem.batch.push_back(between.domain[axis]);
   problem.queries = between.domain[rank - 2];
   problem.keys = between.domain[rank - 1];
   problem.head = problem.q.map.dims[0];
   problem.value = problem.v.map.dims[0];
   if (problem.head > kMostHead || problem.value > kMostHead)
-    return refuse(fusion, "head-elements", "", "at most 256 elements a head",
-                  fmt::format("{} and {}", problem.head, problem.value));
+    return refuse_attention(fusion, "head-elements", "", "at most 256 elements a head",
+                            fmt::format("{} and {}", problem.head, problem.value));
   auto shares = shares_of(problem.batch, problem.q, problem.k, problem.v);
   const auto other = shares_of(problem.batch, problem.dy, problem.k, problem.v);
   if (!shares || !other)
-    return refuse(fusion, "shared-heads", "", "keys and values that the same heads share", "other sharing");
+    return refuse_attention(fusion, "shared-heads", "", "keys and values that the same heads share",
+                            "other sharing");
   problem.shares = std::move(*shares);
   for (const fusor::Operand& operand : fusion.operands)
     if (operand.elements > std::numeric_limits<int32_t>::max()) problem.index_bits = 64;
@@ -327,22 +332,11 @@ int64_t Schedule::entries(const Part& part) const {
   return part.stays_with_queries() ? problem.entries() : problem.entries() / problem.heads();
 }
 
+// Counted by tiles of queries in either case: so many pairs see each other.
 int64_t Schedule::live_blocks(const Part& part) const {
-  const auto& [lower, upper] = problem.gradient.bounds;
-  int64_t blocks = 0;
-  // Counted by tiles of queries in either case: so many pairs see each other.
-  const int64_t tile = part.stays_with_queries() ? part.tile : part.step;
-  const int64_t block = part.stays_with_queries() ? part.step : part.tile;
-  for (int64_t row = 0; row < problem.queries; row += tile) {
-    const int64_t last = std::min(row + tile, problem.queries) - 1;
-    int64_t first = 0, end = problem.keys;
-    for (const KeyBound& bound : lower)
-      first = std::max(first, std::min(bound.slope * row, bound.slope * last) + bound.offset);
-    for (const KeyBound& bound : upper)
-      end = std::min(end, std::max(bound.slope * row, bound.slope * last) + bound.offset + 1);
-    if (end > first) blocks += ceil_div(end, block) - first / block;
-  }
-  return blocks;
+  const auto& [queries, keys] =
+      part.stays_with_queries() ? std::pair(part.tile, part.step) : std::pair(part.step, part.tile);
+  return attention::live_blocks(problem.gradient.bounds, problem.queries, problem.keys, queries, keys);
 }
 
 int64_t Schedule::section(const Part& part) const {

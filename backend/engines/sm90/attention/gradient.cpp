@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "backend/engines/sm90/attention/rows.h"
+#include "backend/engines/attention/form.h"
 
 namespace fusor::attention {
 
@@ -248,16 +248,17 @@ std::optional<Plain> match_plain(const Fusion& fusion, const Expr& expr, const G
 
 std::optional<Refusal> refuse_site(const Fusion& fusion, const Site& site) {
   if (!site.expr.stores.empty())
-    return refuse(fusion, "scores-stay", "", "probabilities and gradients of scores that nobody else reads",
-                  "a stored one");
+    return refuse_attention(fusion, "scores-stay", "",
+                            "probabilities and gradients of scores that nobody else reads", "a stored one");
   if (site.expr.has_reduction())
-    return refuse(fusion, "one-pass", "", "no reduction", "a reduction of scores");
+    return refuse_attention(fusion, "one-pass", "", "no reduction", "a reduction of scores");
   for (const Node& node : site.expr.nodes) {
     if (node.kind == Node::Kind::input && node.type != DataType::f32)
-      return refuse(fusion, "fp32-scores", "", "products in fp32", std::string(to_string(node.type)));
+      return refuse_attention(fusion, "fp32-scores", "", "products in fp32",
+                              std::string(to_string(node.type)));
     if (node.access.is_indexed())
-      return refuse(fusion, "loads-in-place", "", "operands that are read where they lie",
-                    "elements taken through an index");
+      return refuse_attention(fusion, "loads-in-place", "", "operands that are read where they lie",
+                              "elements taken through an index");
   }
   return std::nullopt;
 }
@@ -269,8 +270,9 @@ std::variant<Gradient, Refusal> take_apart(const Fusion& fusion, const Site& sit
   if (auto refusal = refuse_site(fusion, site)) return std::move(*refusal);
   const std::vector<int> rows = row_nodes(site.expr);
   if (rows.size() > kMostRowValues)
-    return refuse(fusion, "values-of-rows", "", fmt::format("at most {} values of a row", kMostRowValues),
-                  fmt::format("{}", rows.size()));
+    return refuse_attention(fusion, "values-of-rows", "",
+                            fmt::format("at most {} values of a row", kMostRowValues),
+                            fmt::format("{}", rows.size()));
   Gradient gradient;
   for (const int at : rows) gradient.rows.push_back(row_part(site.expr, at));
   const Expr expr = with_inputs(site.expr, roles, rows);

@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "backend/engines/attention/form.h"
 #include "backend/engines/rules.h"
 
 namespace fusor::attention {
@@ -19,54 +20,11 @@ constexpr int64_t kBarrierBytes = 256;
 // Beside scores, probabilities and sums: rows, bounds, addresses; and what computed scores need.
 constexpr int64_t kOtherRegisters = 40, kScoreRegisters = 64;
 
-// Two matmuls: of loads, and of what a site makes of the first and a load.
-std::optional<Refusal> refuse_form(const Fusion& fusion) {
-  const auto other = [&](std::string actual) {
-    return Refusal{"two-products",
-                   fusion.op_names.empty() ? "" : fusion.op_names.front(),
-                   "",
-                   "two matmuls, the second of what becomes of the first",
-                   std::move(actual),
-                   "",
-                   -1};
-  };
-  if (form_of(fusion) != Form::chain) return other(std::string(to_string(form_of(fusion))));
-  if (fusion.anchors.size() != 2) return other(fmt::format("{} contractions", fusion.anchors.size()));
-  for (const Anchor& anchor : fusion.anchors) {
-    if (!std::holds_alternative<Matmul>(anchor.attributes)) return other("a convolution");
-    if (std::get<Matmul>(anchor.attributes).compute != DataType::f32)
-      return refuse(fusion, "fp32-sums", "", "compute type fp32",
-                    std::string(to_string(std::get<Matmul>(anchor.attributes).compute)));
-    for (const Port& port : anchor.operands)
-      if (!port.axes.empty() || port.yield != 0) return other("operands whose axes change places");
-  }
-  if (fusion.sites.size() != 5) return other(fmt::format("{} sites", fusion.sites.size()));
-  const Site& between = fusion.sites[static_cast<size_t>(fusion.anchors[1].operands[0].site)];
-  const Site& result = fusion.sites.back();
-  const auto takes = [](const Site& site, int anchor) {
-    return site.inputs.size() == 1 && site.inputs[0].from == Input::From::anchor &&
-           site.inputs[0].at == anchor && site.inputs[0].whole.empty();
-  };
-  if (!takes(between, 0) || !takes(result, 1)) return other("other connections");
-  return std::nullopt;
-}
-
-std::optional<Refusal> refuse_result(const Fusion& fusion) {
-  const Expr& y = result_site(fusion);
-  if (y.has_reduction())
-    return refuse(fusion, "elementwise-result", "", "results without reductions", "a reduction");
-  const Expr& scores = fusion.sites[static_cast<size_t>(fusion.anchors[1].operands[0].site)].expr;
-  const int rank = y.domain.rank();
-  if (rank != scores.domain.rank())
-    return refuse(fusion, "result-domain", "", "a result of the products' own rank", fmt::format("{}", rank));
-  return std::nullopt;
-}
-
 std::optional<Refusal> refuse_sizes(const Problem& problem) {
   const Fusion& fusion = problem.fusion;
   if (problem.head > kMostHead || problem.value > kMostHead)
-    return refuse(fusion, "head-elements", "", "at most 256 elements a head",
-                  fmt::format("{} and {}", problem.head, problem.value));
+    return refuse_attention(fusion, "head-elements", "", "at most 256 elements a head",
+                            fmt::format("{} and {}", problem.head, problem.value));
   const int64_t reached = std::max({problem.queries, problem.keys, problem.entries() * problem.queries});
   return refuse_wide_coordinates(fusion, "queries of all heads", reached);
 }
@@ -74,23 +32,20 @@ std::optional<Refusal> refuse_sizes(const Problem& problem) {
 }  // namespace
 
 std::variant<Problem, Refusal> problem_of(const Fusion& fusion, const DeviceInfo& device) {
-  if (auto refusal = refuse_form(fusion)) return std::move(*refusal);
-  if (auto refusal = refuse_result(fusion)) return std::move(*refusal);
-  if (fusion.precision == Precision::strict)
-    return refuse(fusion, "late-division", "", "a graph that lets a softmax be divided behind its product",
-                  "precision 'strict'", "precision 'exact'");
+  if (auto refusal = refuse_attention_form(fusion)) return std::move(*refusal);
   const Expr& between = operand_site(fusion, 1, 0);
   const int rank = between.domain.rank();
   if (rank - 2 > kMostBatch)
-    return refuse(fusion, "batch-axes", "", fmt::format("at most {} axes before the matrices", kMostBatch),
-                  fmt::format("{}", rank - 2));
+    return refuse_attention(fusion, "batch-axes", "",
+                            fmt::format("at most {} axes before the matrices", kMostBatch),
+                            fmt::format("{}", rank - 2));
   auto scores = take_apart(fusion, between);
   if (auto* refusal = std::get_if<Refusal>(&scores)) return std::move(*refusal);
   Problem problem{.fusion = fusion, .device = device, .scores = std::move(std::get<Scores>(scores))};
   const Expr &q = operand_site(fusion, 0, 0), &k = operand_site(fusion, 0, 1),
              &v = operand_site(fusion, 1, 1);
   if (q.domain.rank() != rank || k.domain.rank() != rank || v.domain.rank() != rank)
-    return refuse(fusion, "equal-ranks", "", "operands of one rank", "broadcast ones");
+    return refuse_attention(fusion, "equal-ranks", "", "operands of one rank", "broadcast ones");
   struct Operand {
     Rows& rows;
     const Expr& site;
@@ -106,7 +61,7 @@ std::variant<Problem, Refusal> problem_of(const Fusion& fusion, const DeviceInfo
   problem.type = problem.q.map.type;
   if (problem.k.map.type != problem.type || problem.v.map.type != problem.type ||
       yielded_node(between).type != problem.type)
-    return refuse(fusion, "one-type", "", "q, k, v and probabilities of one type", "several");
+    return refuse_attention(fusion, "one-type", "", "q, k, v and probabilities of one type", "several");
   for (int axis = 0; axis + 2 < rank; ++axis) problem.batch.push_back(between.domain[axis]);
   problem.queries = between.domain[rank - 2];
   problem.keys = between.domain[rank - 1];
@@ -114,7 +69,8 @@ std::variant<Problem, Refusal> problem_of(const Fusion& fusion, const DeviceInfo
   problem.value = v.domain[rank - 1];
   auto shares = shares_of(problem.batch, problem.q, problem.k, problem.v);
   if (!shares)
-    return refuse(fusion, "shared-heads", "", "keys and values that the same heads share", "other sharing");
+    return refuse_attention(fusion, "shared-heads", "", "keys and values that the same heads share",
+                            "other sharing");
   problem.shares = std::move(*shares);
   for (const fusor::Operand& operand : fusion.operands)
     if (operand.elements > std::numeric_limits<int32_t>::max()) problem.index_bits = 64;
@@ -141,17 +97,7 @@ bool Schedule::fits() const {
 }
 
 int64_t Schedule::live_blocks() const {
-  int64_t blocks = 0;
-  for (int64_t row = 0; row < problem.queries; row += tile_q()) {
-    const int64_t last = std::min(row + tile_q(), problem.queries) - 1;
-    int64_t first = 0, end = problem.keys;
-    for (const KeyBound& bound : problem.scores.bounds.lower)
-      first = std::max(first, std::min(bound.slope * row, bound.slope * last) + bound.offset);
-    for (const KeyBound& bound : problem.scores.bounds.upper)
-      end = std::min(end, std::max(bound.slope * row, bound.slope * last) + bound.offset + 1);
-    if (end > first) blocks += ceil_div(end, knobs.tile_k) - first / knobs.tile_k;
-  }
-  return blocks;
+  return attention::live_blocks(problem.scores.bounds, problem.queries, problem.keys, tile_q(), knobs.tile_k);
 }
 
 int64_t Schedule::section() const {

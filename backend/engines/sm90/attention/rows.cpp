@@ -5,6 +5,8 @@
 
 #include <utility>
 
+#include "backend/engines/attention/form.h"
+
 namespace fusor::attention {
 
 namespace {
@@ -13,34 +15,24 @@ constexpr int64_t kMapUnit = 16;  // bytes: what strides and starts of maps are 
 
 }  // namespace
 
-Refusal refuse(const Fusion& fusion, const char* rule, std::string tensor, std::string expected,
-               std::string actual, const char* remedy) {
-  return {rule,
-          fusion.op_name(fusion.anchors[0].op),
-          std::move(tensor),
-          std::move(expected),
-          std::move(actual),
-          remedy,
-          fusion.anchors[1].op};
-}
-
 std::variant<Rows, Refusal> rows_of(const Fusion& fusion, const Expr& site, int row_axis, int element_axis) {
   const Node& node = yielded_node(site);
   if (node.kind != Node::Kind::load || site.nodes.size() != 1)
-    return refuse(fusion, "plain-operands", "", "operands without ops in front", "an expression");
+    return refuse_attention(fusion, "plain-operands", "", "operands without ops in front", "an expression");
   const Operand& operand = fusion.operands[static_cast<size_t>(node.access.operand)];
   const std::string& name = fusion.name_of(node.access.operand);
   const int64_t bytes = byte_size(operand.type);
   if (operand.type != node.type || (node.type != DataType::f16 && node.type != DataType::bf16))
-    return refuse(fusion, "16-bit-operands", name, "fp16 or bf16", std::string(to_string(operand.type)));
+    return refuse_attention(fusion, "16-bit-operands", name, "fp16 or bf16",
+                            std::string(to_string(operand.type)));
   const Strides& strides = node.access.strides;
   if (strides[element_axis] != 1 && site.domain[element_axis] != 1)
-    return refuse(fusion, "adjacent-elements", name, "a stride of 1 along the head's elements",
-                  fmt::format("{}", strides[element_axis]));
+    return refuse_attention(fusion, "adjacent-elements", name, "a stride of 1 along the head's elements",
+                            fmt::format("{}", strides[element_axis]));
   Rows rows{node.access.operand, node.access.offset * bytes, {}};
   if (operand.alignment % kMapUnit != 0 || rows.byte_offset % kMapUnit != 0)
-    return refuse(fusion, "16-byte-start", name, "a start that is a multiple of 16 bytes",
-                  fmt::format("alignment {}, offset {}", operand.alignment, rows.byte_offset));
+    return refuse_attention(fusion, "16-byte-start", name, "a start that is a multiple of 16 bytes",
+                            fmt::format("alignment {}, offset {}", operand.alignment, rows.byte_offset));
   rows.map.type = node.type;
   rows.map.dims = {site.domain[element_axis]};
   const auto add = [&](int64_t extent, int64_t stride) {
@@ -53,10 +45,10 @@ std::variant<Rows, Refusal> rows_of(const Fusion& fusion, const Expr& site, int 
   while (rows.map.dims.rank() < 2 + kMostBatch) add(1, 0);
   for (const int64_t stride : rows.map.stride_bytes)
     if (stride <= 0 || stride % kMapUnit != 0)
-      return refuse(fusion, "16-byte-lines", name, "rows and entries a multiple of 16 bytes apart",
-                    fmt::format("{} bytes", stride), "pad the rows");
+      return refuse_attention(fusion, "16-byte-lines", name, "rows and entries a multiple of 16 bytes apart",
+                              fmt::format("{} bytes", stride), "pad the rows");
   if (rows.map.dims[1] != site.domain[row_axis])
-    return refuse(fusion, "own-rows", name, "rows of its own", "one row for all");
+    return refuse_attention(fusion, "own-rows", name, "rows of its own", "one row for all");
   return rows;
 }
 

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <variant>
 #include <vector>
 
@@ -23,10 +22,6 @@ struct Rows {
   int64_t byte_offset = 0;
   TensorMap map;  // without its box
 };
-
-/// A refusal that cuts the fusion at its second anchor.
-Refusal refuse(const Fusion& fusion, const char* rule, std::string tensor, std::string expected,
-               std::string actual, const char* remedy = "");
 
 /// The site's rows, or why they are none: `row_axis` walks rows, `element_axis` what is adjacent.
 std::variant<Rows, Refusal> rows_of(const Fusion& fusion, const Expr& site, int row_axis, int element_axis);
