@@ -92,8 +92,8 @@ class FusionEvaluator {
 
   Contraction shape_of(size_t at) const {
     const Anchor& anchor = fusion_.anchors[at];
-    return {anchor.attributes, operand_dims(fusion_, anchor.operands[0]), operand_dims(fusion_, anchor.operands[1]),
-            result_dims(at)};
+    return {anchor.attributes, operand_dims(fusion_, anchor.operands[0]),
+            operand_dims(fusion_, anchor.operands[1]), result_dims(at)};
   }
 
   void evaluate_site(size_t at) {

@@ -110,8 +110,11 @@ Expr without_last_rounding(Expr y) {
     int readers = 0;
     for (const Node& reader : y.nodes) readers += static_cast<int>(std::ranges::count(reader.args, from));
     for (const Store& store : y.stores) readers += store.node == from ? 1 : 0;
-    if (y.node(from).kind != Node::Kind::input || y.node(from).type != DataType::f32 || readers != 1)
-      continue;
+    const Node& rounded = y.node(from);
+    const bool is_fp32 = rounded.type == DataType::f32 &&
+                         (rounded.kind == Node::Kind::input || (rounded.kind == Node::Kind::pointwise &&
+                                                                rounded.pointwise.compute == DataType::f32));
+    if (!is_fp32 || readers != 1) continue;
     y.node(from).type = node.type;
     for (Node& reader : y.nodes) std::ranges::replace(reader.args, i, from);
     for (Store& store : y.stores)
