@@ -6,7 +6,7 @@ namespace {
 
 enum Number { kTheta, kGrid, kX, kY, kDy, kDx, kDgrid, kDtheta };
 
-constexpr GridSampleOptions kSampling{.align_corners = true};
+GridSampleOptions sampling() { return {.align_corners = true}; }
 
 TransformerObject transformer_at(cudnnSpatialTransformerDescriptor_t pointer) {
   TransformerObject transformer = *object_at<TransformerObject>(pointer);
@@ -121,7 +121,7 @@ cudnnStatus_t cudnnSpatialTfSamplerForward(cudnnHandle_t handle,
     const double a = factor_at(alpha, from.type), b = factor_at(beta, from.type);
     const PlanKey key = key_of("sampler", t).add(from).add(to).add(a).add(b);
     const auto plan = plan_for(*object, key, Precision::exact, [&](Sketch& s) {
-      s.output(kY, s.g.grid_sample(s.input(kX, from), s.input(kGrid, grid_of(t)), kSampling), to, a, b);
+      s.output(kY, s.g.grid_sample(s.input(kX, from), s.input(kGrid, grid_of(t)), sampling()), to, a, b);
     });
     Bindings bindings;
     bindings.bind(kX, x_data).bind(kGrid, grid).bind(kY, y_data).bind(Sketch::held(kY), y_data);
@@ -145,7 +145,7 @@ cudnnStatus_t cudnnSpatialTfSamplerBackward(
         key_of("sampler backward", t).add(from).add(to).add(gradient).add(a).add(b).add(c).add(d);
     const auto plan = plan_for(*object, key, Precision::exact, [&](Sketch& s) {
       const fusor::GridSampleGradients made = s.g.grid_sample_bwd(s.input(kDy, gradient), s.input(kX, from),
-                                                                  s.input(kGrid, grid_of(t)), kSampling);
+                                                                  s.input(kGrid, grid_of(t)), sampling());
       s.output(kDx, made.dx, to, a, b);
       s.output(kDgrid, made.dgrid, grid_of(t), c, d);
     });
