@@ -240,8 +240,8 @@ class Module {
   }
 
  private:
-  // A kernel's static arrays take a part of the 48 KiB that every block may have.
-  static constexpr int64_t kAlwaysAllowed = 32 << 10;
+  // A kernel's static arrays, of up to 40 KiB, take a part of the 48 KiB that every block may have.
+  static constexpr int64_t kAlwaysAllowed = 8 << 10;
   struct Entry {
     CUkernel kernel = nullptr;
     std::map<CUdevice, int64_t> allowed;  // bytes of dynamic shared memory

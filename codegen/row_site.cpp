@@ -195,7 +195,7 @@ class RowSiteWriter {
     line(1, "}};");
     begin_function("int W", "void", "begin", {"const Args& args", "const Index (&at)[kRank]", "Row<W>& row"});
     for (int i = 0; i < node_count(); ++i)
-      if (is_row_value(i) && expr_.node(i).kind == Node::Kind::load)
+      if (is_row_value(i) && expr_.node(i).kind == Node::Kind::load && !expr_.node(i).access.is_indexed())
         line(2, "const auto loaded_{} = widen({});", name(i), raw_load(i, "W", "W"));
     write_row_values(0);
     line(1, "}}");
@@ -224,10 +224,12 @@ class RowSiteWriter {
     const Node& node = expr_.node(at);
     switch (node.kind) {
       case Node::Kind::load:
+        if (node.access.is_indexed()) return picked(at);
         return fmt::format("loaded_{}[{}]", name(at), is_shared_lane(at) ? "0" : "i");
       case Node::Kind::index:
         return rounded(node, coordinate(at), false);
       case Node::Kind::reduce: {
+        if (giver(at) != at) return fmt::format("totals[i].{}.maximum()", name(giver(at)));
         const bool counts = node.reduction.mode == ReductionMode::avg;
         return rounded(node,
                        fmt::format("totals[i].{}.result({})", name(at),
@@ -237,6 +239,22 @@ class RowSiteWriter {
       default:
         return computed(at, "Exact", true);
     }
+  }
+
+  // An element taken through an index, of the row in lane i.
+  std::string picked(int at) const {
+    const Node& node = expr_.node(at);
+    const std::string base = load_name(expr_, at);
+    std::string from = address(base, node.access), inside = "true";
+    if (step(node.access) == LaneStep::adjacent) from += " + i";
+    if (step(node.access) == LaneStep::strided)
+      from += fmt::format(" + i * args.{}_stride{}", base, site_.vector_axis);
+    for (size_t k = 0; k < node.args.size() && node.args[k] >= 0; ++k) {
+      const std::string index = read(node.args[k], true);
+      from += fmt::format(" + Index({}) * args.{}_index{}_stride", index, base, k);
+      inside += fmt::format(" && {0} >= 0 && {0} < args.{1}_index{2}_extent", index, base, k);
+    }
+    return fmt::format("widen(Vec<{}, 1>{{load_where({}, {})}})[0]", device_type(node.type), from, inside);
   }
 
   // ---- Formulas ----
@@ -267,9 +285,24 @@ class RowSiteWriter {
     return fmt::format("{}[{}]", name(at), is_shared_lane(at) ? "0" : "i");
   }
 
+  // An element divided by a value of its row, where few digits are seen of the quotient.
+  bool divides_by_row(int at) const {
+    const Node& node = expr_.node(at);
+    const auto is_float = [&](int value) { return carrier(expr_.node(value).type) == DataType::f32; };
+    return site_.short_forms && place(at) == RowPlace::element && node.kind == Node::Kind::pointwise &&
+           node.pointwise.mode == PointwiseMode::div && node.pointwise.compute == DataType::f32 &&
+           is_float(at) && is_float(node.args[0]) && is_float(node.args[1]) &&
+           place(node.args[1]) == RowPlace::row;
+  }
+
   std::string computed(int at, std::string_view functions, bool in_row) const {
     const Node& node = expr_.node(at);
     const Pointwise& pointwise = node.pointwise;
+    if (!in_row && divides_by_row(at)) {
+      const std::string quotient = fmt::format("by_{}[{}]({})", name(node.args[1]), facts_.spread ? "i" : "0",
+                                               read(node.args[0], false));
+      return is_rounded_by_stores(at) ? quotient : rounded(node, quotient, true);
+    }
     std::string call = fmt::format("op_{}<{}>(", to_string(pointwise.mode), functions);
     for (int i = 0; i < info(pointwise.mode).inputs; ++i) {
       const int arg = node.args[static_cast<size_t>(i)];
@@ -348,6 +381,7 @@ class RowSiteWriter {
     std::vector<int> readers = needed;
     std::erase_if(readers, [&](int at) { return place(at) == RowPlace::row; });
     write_scalars(readers);
+    write_divisors(needed);
     line(0, "#pragma unroll");
     line(2, "for (int i = 0; i < N; ++i) {{");
     for (const int at : needed) {
@@ -360,20 +394,58 @@ class RowSiteWriter {
     }
   }
 
+  void write_divisors(const std::vector<int>& needed) {
+    std::vector<int> written;
+    for (const int at : needed) {
+      if (!divides_by_row(at)) continue;
+      const int divisor = expr_.node(at).args[1];
+      if (std::ranges::find(written, divisor) != written.end()) continue;
+      written.push_back(divisor);
+      line(2, "Vec<ShortDivisor, W> by_{};", name(divisor));
+      line(0, "#pragma unroll");
+      line(2, "for (int i = 0; i < W; ++i) by_{0}[i] = ShortDivisor(row.{0}[i]);", name(divisor));
+    }
+  }
+
   static std::vector<std::string> element_arguments() {
     return {"const Args& args",    "const Index (&at)[kRank]", "int count",
             "const Held<N>& held", "const Fixed<N>& fixed",    "const Row<W>& row"};
   }
 
+  RowJoin join(int total) const { return facts_.joins[static_cast<size_t>(total)]; }
+  int summed(int total) const { return facts_.summed[static_cast<size_t>(total)]; }
+  int giver(int total) const { return facts_.giver[static_cast<size_t>(total)]; }
+  // Whether the lanes of a vector are added together.
+  bool takes_lanes(int total) const { return join(total) != RowJoin::none && !facts_.spread; }
+
   void write_addition(int total, std::string_view into) {
-    const Node& node = expr_.node(total);
-    const DataType compute = node.reduction.compute;
-    const int arg = node.args[0];
+    const DataType compute = expr_.node(total).reduction.compute;
+    const int arg = summed(total);
     const std::string value = read(arg, false);
+    if (takes_lanes(total)) return line(3, "lanes_{}[i] = {};", name(total), value);
     line(3, "if (i < count) {}.{}.add({});", into, name(total),
          carrier(expr_.node(arg).type) == compute
              ? value
              : fmt::format("narrow<{}>({})", device_type(compute), value));
+  }
+
+  // The loop over lanes in which these totals grow.
+  void write_additions(const std::vector<int>& totals, std::string_view into) {
+    for (const int total : totals)
+      if (takes_lanes(total))
+        line(2, "Vec<{}, N> lanes_{};", device_type(expr_.node(total).reduction.compute), name(total));
+    write_elements(arguments_of(totals));
+    for (const int total : totals) write_addition(total, into);
+    line(2, "}}");
+    for (const int total : totals)
+      if (takes_lanes(total)) line(2, "{}.{}.add_lanes(lanes_{}, count);", into, name(total), name(total));
+  }
+
+  std::string reduction_type(int total) const {
+    const Reduction& reduction = expr_.node(total).reduction;
+    const std::string_view joined[] = {to_string(reduction.mode), "exp_sum", "deviation"};
+    return fmt::format("reduction_{}<{}>", joined[static_cast<size_t>(join(total))],
+                       device_type(reduction.compute));
   }
 
   void write_accumulators(std::string_view type, const std::vector<int>& totals) {
@@ -381,11 +453,8 @@ class RowSiteWriter {
       for (const int total : totals) line(3, "{}", fmt::format(fmt::runtime(format), name(total)));
     };
     line(1, "struct {} {{", type);
-    for (const int total : totals) {
-      const Node& node = expr_.node(total);
-      line(2, "reduction_{}<{}> {};{}", to_string(node.reduction.mode), device_type(node.reduction.compute),
-           name(total), comment_of(node.op));
-    }
+    for (const int total : totals)
+      line(2, "{} {};{}", reduction_type(total), name(total), comment_of(expr_.node(total).op));
     line(2, "__device__ __forceinline__ void init() {{");
     for_each("{0}.init();");
     line(2, "}}");
@@ -398,23 +467,22 @@ class RowSiteWriter {
   std::vector<int> arguments_of(const std::vector<int>& totals) const {
     std::vector<int> args;
     args.reserve(totals.size());
-    for (const int total : totals) args.push_back(expr_.node(total).args[0]);
+    for (const int total : totals) args.push_back(summed(total));
     return args;
   }
 
   void write_phase(int phase) {
     std::vector<int> totals;
     for (int i = 0; i < node_count(); ++i)
-      if (is_reduce(expr_.node(i)) && !is_column(i) && level(i) == phase + 1) totals.push_back(i);
+      if (is_reduce(expr_.node(i)) && !is_column(i) && giver(i) == i && level(i) == phase + 1)
+        totals.push_back(i);
     write_accumulators(fmt::format("Totals{}", phase), totals);
     line(1, "static __device__ Totals{0} totals(Phase<{0}>);", phase);
     std::vector<std::string> arguments = element_arguments();
     arguments.insert(arguments.begin(), fmt::format("Phase<{}>", phase));
     arguments.push_back(fmt::format("Totals{} (&totals)[W]", phase));
     begin_function("int N, int W", "void", "add", arguments);
-    write_elements(arguments_of(totals));
-    for (const int total : totals) write_addition(total, facts_.spread ? "totals[i]" : "totals[0]");
-    line(2, "}}");
+    write_additions(totals, facts_.spread ? "totals[i]" : "totals[0]");
     line(1, "}}");
     begin_function("int W", "void", "settle",
                    {fmt::format("Phase<{}>", phase), "const Args& args", "const Index (&at)[kRank]",
@@ -513,9 +581,7 @@ class RowSiteWriter {
     arguments.emplace_back("Columns (&columns)[N]");
     begin_function("int N, int W", "void", "add_columns", arguments);
     if (!totals.empty()) {
-      write_elements(arguments_of(totals));
-      for (const int total : totals) write_addition(total, "columns[i]");
-      line(2, "}}");
+      write_additions(totals, "columns[i]");
     }
     line(1, "}}");
     begin_function("", "void", "finish_column",
@@ -542,15 +608,77 @@ class RowSiteWriter {
 
 }  // namespace
 
+namespace {
+
+struct Joined {
+  RowJoin join;
+  int argument;
+};
+
+bool is_plain(const Node& node) {
+  return node.type == DataType::f32 &&
+         !(node.kind == Node::Kind::pointwise && node.pointwise.compute != node.type) &&
+         !(is_reduce(node) && node.reduction.compute != node.type);
+}
+
+// Whether node `at` is x less the total of x in this mode over the same axes: x, or -1.
+int distance_of(const Expr& expr, int at, ReductionMode mode, uint32_t over) {
+  const Node& sub = expr.node(at);
+  if (sub.kind != Node::Kind::pointwise || sub.pointwise.mode != PointwiseMode::sub || !is_plain(sub))
+    return -1;
+  const Node& total = expr.node(sub.args[1]);
+  const bool fits = is_reduce(total) && is_plain(total) && total.over == over &&
+                    total.reduction.mode == mode && total.args[0] == sub.args[0];
+  return fits && carrier(expr.node(sub.args[0]).type) == DataType::f32 ? sub.args[0] : -1;
+}
+
+// What a total is made of where it needs another one of the same elements.
+Joined join_of(const Expr& expr, const Node& node) {
+  const Joined none{RowJoin::none, node.args[0]};
+  if (!is_reduce(node) || !is_plain(node)) return none;
+  const Node& value = expr.node(node.args[0]);
+  const ReductionMode mode = node.reduction.mode;
+  const bool adds = mode == ReductionMode::add || mode == ReductionMode::avg;
+  if (!adds || value.kind != Node::Kind::pointwise || !is_plain(value)) return none;
+  if (value.pointwise.mode == PointwiseMode::exp && mode == ReductionMode::add) {
+    const int x = distance_of(expr, value.args[0], ReductionMode::max, node.over);
+    if (x >= 0) return {RowJoin::exp_sum, x};
+  }
+  if (value.pointwise.mode == PointwiseMode::mul && value.args[0] == value.args[1]) {
+    const int x = distance_of(expr, value.args[0], ReductionMode::avg, node.over);
+    if (x >= 0) return {RowJoin::deviation, x};
+  }
+  return none;
+}
+
+}  // namespace
+
+int RowFacts::level_of(const Node& node, int argument) const {
+  if (is_reduce(node)) return levels[static_cast<size_t>(argument)] + 1;
+  int level = 0;
+  for (const int arg : node.args)
+    if (arg >= 0) level = std::max(level, levels[static_cast<size_t>(arg)]);
+  return level;
+}
+
 RowFacts::RowFacts(const KernelSite& site) : kept_(site.kept) {
   const Expr& expr = site.expr;
   const std::vector<uint32_t> varies = varying_axes(expr);
   for (int axis = site.kept; axis < expr.domain.rank(); ++axis)
     if (expr.domain[axis] != 1) row_axes |= 1u << axis;
   spread = site.vector_axis < site.kept;
-  levels = phases(expr);
   for (size_t i = 0; i < expr.nodes.size(); ++i) {
     const Node& node = expr.nodes[i];
+    const auto [join, argument] = site.joins ? join_of(expr, node) : Joined{RowJoin::none, node.args[0]};
+    joins.push_back(join);
+    summed.push_back(argument);
+    giver.push_back(static_cast<int>(i));
+    // The argument of the exponential, the second operand of the difference there: the maximum.
+    if (join == RowJoin::exp_sum) {
+      const Node& distance = expr.node(expr.node(node.args[0]).args[0]);
+      giver[static_cast<size_t>(distance.args[1])] = static_cast<int>(i);
+    }
+    levels.push_back(level_of(node, argument));
     is_column.push_back(is_reduce(node) && (reduced_axes(expr, node) & row_axes) == 0);
     const bool is_element = is_column.back() || (varies[i] & row_axes) != 0;
     places.push_back(node.kind == Node::Kind::scalar ? RowPlace::uniform
@@ -571,17 +699,30 @@ std::string emit_row_site(const KernelSite& site, const SourceNames* names) {
   return RowSiteWriter(site, names).write();
 }
 
-int64_t held_bytes(const KernelSite& site, int64_t vector) {
+namespace {
+
+int64_t loaded_bytes(const KernelSite& site, int64_t vector, bool fixed) {
   const RowFacts facts(site);
   StructSize size;
   for (int i = 0; i < std::ssize(site.expr.nodes); ++i) {
     const Node& node = site.expr.node(i);
     if (node.kind != Node::Kind::load || facts.places[static_cast<size_t>(i)] != RowPlace::element ||
-        facts.is_fixed(site.expr, i))
+        facts.is_fixed(site.expr, i) != fixed)
       continue;
     add_vector(size, node.type, lane_step(site, node.access) == LaneStep::broadcast ? 1 : vector);
   }
   return size.bytes();
+}
+
+}  // namespace
+
+int64_t held_bytes(const KernelSite& site, int64_t vector) { return loaded_bytes(site, vector, false); }
+int64_t fixed_bytes(const KernelSite& site, int64_t vector) { return loaded_bytes(site, vector, true); }
+
+bool has_joins(const KernelSite& site) {
+  KernelSite joined = site;
+  joined.joins = true;
+  return std::ranges::any_of(RowFacts(joined).joins, [](RowJoin join) { return join != RowJoin::none; });
 }
 
 int64_t totals_bytes(const KernelSite& site) {
@@ -589,9 +730,14 @@ int64_t totals_bytes(const KernelSite& site) {
   int64_t most = 4;
   for (int phase = 1; phase <= facts.phase_count; ++phase) {
     std::vector<DataType> fields;
-    for (size_t i = 0; i < site.expr.nodes.size(); ++i)
-      if (is_reduce(site.expr.nodes[i]) && !facts.is_column[i] && facts.levels[i] == phase)
+    for (size_t i = 0; i < site.expr.nodes.size(); ++i) {
+      const bool is_own = facts.giver[i] == static_cast<int>(i);
+      if (!is_reduce(site.expr.nodes[i]) || facts.is_column[i] || !is_own || facts.levels[i] != phase)
+        continue;
+      // Of one word, of two, of three.
+      for (int word = 0; word <= static_cast<int>(facts.joins[i]); ++word)
         fields.push_back(site.expr.nodes[i].reduction.compute);
+    }
     most = std::max(most, packed_bytes(fields));
   }
   return most;

@@ -10,6 +10,13 @@ namespace fusor {
 /// Where a rows site is computed: once an element of a row, or once a row.
 enum class RowPlace : uint8_t { uniform, row, element };
 
+/// A total that one pass makes together with the one that it needs.
+enum class RowJoin : uint8_t {
+  none,
+  exp_sum,    ///< of exponentials less the maximum
+  deviation,  ///< of squares of distances to the mean
+};
+
 /// Facts of a rows site's Expr, by node where they are lists.
 struct RowFacts {
   explicit RowFacts(const KernelSite& site);
@@ -17,13 +24,18 @@ struct RowFacts {
   uint32_t row_axes = 0;         ///< reduced by what feeds back
   bool spread = false;           ///< the vector axis is kept: neighbouring lanes are neighbouring rows
   int phase_count = 0;           ///< passes over a row before the last one
-  std::vector<int> levels;       ///< phases(expr)
+  std::vector<int> levels;       ///< the phase in which each value is known
   std::vector<RowPlace> places;  ///< of columns' totals: element
   std::vector<bool> is_column;   ///< a reduction over the other axes
+  std::vector<RowJoin> joins;    ///< of totals, where the site joins any
+  std::vector<int> summed;       ///< of totals: the node whose values a pass adds
+  std::vector<int> giver;        ///< of totals: the joined total that has their result, or themselves
   /// A load of elements that are the same for all rows.
   bool is_fixed(const Expr& expr, int node) const;
 
  private:
+  int level_of(const Node& node, int argument) const;
+
   int kept_ = 0;
 };
 
@@ -32,6 +44,10 @@ std::string emit_row_site(const KernelSite& site, const SourceNames* names);
 
 /// Bytes of what a thread holds of a row for each vector: the struct of the loads as they are stored.
 int64_t held_bytes(const KernelSite& site, int64_t vector);
+/// The same of what does not differ between rows.
+int64_t fixed_bytes(const KernelSite& site, int64_t vector);
+/// Whether totals that need one another can be made in one pass.
+bool has_joins(const KernelSite& site);
 /// Bytes of the totals of one phase, the largest; and of the totals of one column, 0 where there are none.
 int64_t totals_bytes(const KernelSite& site);
 int64_t column_bytes(const KernelSite& site);

@@ -1,6 +1,8 @@
 // Owns what a setting of the rows engine costs.
 #include <algorithm>
+#include <cmath>
 
+#include "backend/engines/rows/fitted.h"
 #include "backend/engines/rows/schedule.h"
 #include "codegen/row_site.h"
 #include "core/ceil_div.h"
@@ -9,12 +11,6 @@ namespace fusor {
 
 namespace {
 
-// Seconds in which a block neither loads nor stores: the latency of memory, and of a phase's exchange among
-// threads of a warp, of a block, of a cluster.
-constexpr double kLatency = 1.0e-6;
-constexpr double kWarpPhase = 0.05e-6, kBlockPhase = 0.2e-6, kClusterPhase = 0.7e-6;
-// Seconds of an SM that each block costs, and each of a cluster.
-constexpr double kBlockStart = 0.05e-6, kClusterStart = 0.15e-6;
 // Special-function results cost this many fp32 instructions where they are computed exactly.
 constexpr double kExactSpecial = 6;
 
@@ -39,11 +35,20 @@ struct Traffic {
   double dram = 0, l2 = 0;
 };
 
+// How often a row is read.
+double passes_of(const RowsSchedule& s, const RowFacts& facts) {
+  if (s.knobs.held != RowsKnobs::in_memory) return 1;
+  const bool stores = std::ranges::any_of(s.y.expr.stores, [&](const Store& store) {
+    return facts.places[static_cast<size_t>(store.node)] == RowPlace::element;
+  });
+  return facts.phase_count + (stores ? 1 : 0);
+}
+
 Traffic traffic_of(const RowsProblem& problem, const RowsSchedule& s, const RowFacts& facts) {
   const Expr& expr = s.y.expr;
   const Dims& domain = expr.domain;
   const double elements = static_cast<double>(element_count(domain));
-  const double passes = s.knobs.held == RowsKnobs::in_memory ? facts.phase_count + 1 : 1;
+  const double passes = passes_of(s, facts);
   Traffic traffic;
   for (int i = 0; i < std::ssize(expr.nodes); ++i) {
     const Node& node = expr.node(i);
@@ -93,20 +98,74 @@ void add_arithmetic(Work& work, const RowsSchedule& s, const RowFacts& facts) {
       work.fp64_flops += 2 * elements;
 }
 
-// By how much the blocks of an SM fall behind its share of the memory's rate: each waits for its row, then
-// for its totals, before it stores.
-double lag(const RowsProblem& problem, const RowsSchedule& s, const RowFacts& facts, double bytes) {
-  const DeviceInfo& device = problem.device;
-  const double rate = device.dram_bytes_per_s / device.sm_count;
-  const double turns = static_cast<double>(ceil_div(s.rows, s.rows_of_turn()) * s.knobs.cluster);
-  const double of_block = bytes / turns;
-  const double phase = s.knobs.cluster > 1 ? kClusterPhase : s.exchange_bytes > 0 ? kBlockPhase : kWarpPhase;
-  const double passes = s.knobs.held == RowsKnobs::in_memory ? facts.phase_count + 1 : 1;
-  const double turn = kLatency * passes + facts.phase_count * phase + of_block / rate;
-  const double in_turn = std::min<double>(s.resident, static_cast<double>(ceil_div(s.grid, device.sm_count)));
-  const double reached = in_turn * of_block / turn;
-  // The nearer to the rate, the more often blocks meet in what they wait for.
-  return std::max(1.0, rate / reached) + 0.05 * std::min(1.0, rate / reached);
+// What the blocks of an SM take turns at, beside moving bytes.
+class Turns {
+ public:
+  Turns(const RowsProblem& problem, const RowsSchedule& s, const RowFacts& facts)
+      : problem_(problem), s_(s), phases_(facts.phase_count), passes_(passes_of(s, facts)) {
+    const double clusters = static_cast<double>(ceil_div(s.rows, s.rows_of_turn()));
+    turns_ = clusters * static_cast<double>(s.knobs.cluster);
+    at_once_ = s.persistent ? static_cast<double>(s.grid) : std::min(turns_, sms() * s.resident);
+    rounds_ = turns_ / at_once_;
+    if (rounds_ < 8) rounds_ = std::ceil(rounds_);
+  }
+
+  // Instructions of all threads.
+  double instructions(double steps) const {
+    const RowsKnobs& knobs = s_.knobs;
+    const double near = static_cast<double>(std::min<int64_t>(knobs.group, 32));
+    const double parts = static_cast<double>(knobs.group) / near * static_cast<double>(knobs.cluster);
+    const double combined = std::log2(near) + (parts > 1 ? 2 + std::log2(parts) : 0);
+    const double words = knobs.join != 0 ? 3 : 1, batch = static_cast<double>(knobs.batch);
+    const double in_shared =
+        knobs.held == RowsKnobs::in_shared ? fit_.shared_word * static_cast<double>(s_.held) / 4 : 0;
+    const double of_thread =
+        batch * (phases_ * fit_.combine * combined * words +
+                 static_cast<double>(s_.units) * (phases_ + 1) * (fit_.vector + in_shared));
+    return fit_.step * steps + turns_ * static_cast<double>(knobs.threads) * of_thread;
+  }
+  double issue_seconds(double steps) const {
+    return instructions(steps) / (fit_.issue_rate * problem_.device.sm_count / 132);
+  }
+  // Blocks wait for loads, for totals and for their own instructions.
+  double waiting_seconds(double steps) const {
+    const double threads = static_cast<double>(s_.knobs.threads);
+    const double of_thread = instructions(steps) / (turns_ * threads);
+    const double alone = of_thread * fit_.instruction_s * std::max(1.0, threads / 256);
+    const double loads = s_.knobs.held == RowsKnobs::in_registers
+                             ? 1
+                             : passes_ * static_cast<double>(ceil_div(s_.units, s_.unroll));
+    return rounds_ * ((loads - 1) * fit_.latency_s + phases_ * phase_seconds() + alone);
+  }
+  double start_seconds() const {
+    return s_.knobs.cluster == 1 || s_.persistent ? 0 : turns_ / sms() * fit_.cluster_start_s;
+  }
+  double sharpness() const { return fit_.sharpness; }
+
+ private:
+  double sms() const { return static_cast<double>(sms_of_clusters(problem_.device, s_.knobs.cluster)); }
+  double phase_seconds() const {
+    if (s_.knobs.cluster > 1) return fit_.cluster_phase_s;
+    if (s_.exchange_bytes == 0) return fit_.warp_phase_s;
+    return fit_.block_phase_s * std::sqrt(static_cast<double>(s_.knobs.threads) / 128);
+  }
+
+  const RowsProblem& problem_;
+  const RowsSchedule& s_;
+  RowsFit fit_;
+  double phases_, passes_, turns_, at_once_, rounds_;
+};
+
+// By how much a setting falls behind the memory's rate.
+double lag(const RowsProblem& problem, const RowsSchedule& s, const RowFacts& facts, double bytes,
+           double steps) {
+  const Turns turns(problem, s, facts);
+  const double moving = bytes / problem.device.dram_bytes_per_s, power = turns.sharpness();
+  double sum = 1;
+  for (const double seconds :
+       {turns.waiting_seconds(steps), turns.issue_seconds(steps), turns.start_seconds()})
+    sum += std::pow(seconds / moving, power);
+  return std::pow(sum, 1 / power);
 }
 
 }  // namespace
@@ -119,9 +178,8 @@ Work cost(const RowsProblem& problem, const RowsSchedule& s) {
   work.tiles_per_sm = s.resident;
   add_arithmetic(work, s, facts);
   work.l2_bytes = traffic.l2;
-  const double start = s.knobs.cluster > 1 ? kClusterStart : kBlockStart;
-  work.start_s = start * static_cast<double>(ceil_div(s.grid, problem.device.sm_count));
-  work.dram_bytes = traffic.dram * lag(problem, s, facts, traffic.dram);
+  work.dram_bytes = traffic.dram * lag(problem, s, facts, traffic.dram, work.fp32_flops / 2);
+  work.fp32_flops *= RowsFit().step;
   if (s.columns > 0) {
     work.scratch_bytes = s.scratch_bytes();
     work.serial_dram_bytes = 2 * static_cast<double>(work.scratch_bytes);

@@ -40,7 +40,7 @@ Launch rows_launch(const RowsProblem& problem, const RowsSchedule& s) {
       {"unroll", s.unroll},         {"spread", problem.spread},
       {"whole", s.is_whole()},      {"row_tails", s.row_tails},
       {"repacks", s.repacks},       {"persistent", s.persistent},
-      {"columns", s.columns > 0}};
+      {"columns", s.columns > 0},   {"blocks", s.persistent ? s.knobs.blocks : 1}};
   source.config.insert(source.config.end(), config.begin(), config.end());
 
   Parameters p(problem.index_bits);
@@ -76,6 +76,7 @@ Launch columns_launch(const RowsProblem& problem, const RowsSchedule& s) {
   launch.entry = "rows_columns";
   launch.grid = {static_cast<uint32_t>(ceil_div(s.column_count(), kColumnWidth)), 1, 1};
   launch.block = {static_cast<uint32_t>(kColumnThreads), 1, 1};
+  launch.attributes.programmatic = problem.device.compute_capability >= 90;
   p.move_to(source_of(problem, s, "rows/columns.cuh"), launch);
   return launch;
 }

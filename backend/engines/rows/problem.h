@@ -20,6 +20,7 @@ struct RowsProblem {
   KernelSite site = {};
   bool spread = false;       ///< the vector axis numbers rows: neighbouring lanes are neighbouring rows
   bool has_columns = false;  ///< totals over the rows are stored, too
+  bool joins = false;        ///< totals that need one another may be made in one pass
   int index_bits = 32;
   int64_t widest = 1;  ///< elements of a vector at most
 

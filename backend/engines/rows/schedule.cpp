@@ -19,7 +19,7 @@ constexpr int64_t kMostThreads = 1024;
 constexpr int64_t kMostUnits = 8;
 constexpr int64_t kMostRegisters = 160;
 // Lanes of expressions that a compiler is given at most: text, and with it compile time, grows with each.
-constexpr int64_t kMostLanes = 400;
+constexpr int64_t kMostLanes = 512;
 constexpr int64_t kStaticShared = 40 * 1024;
 constexpr int64_t kMaxGrid = (int64_t{1} << 31) - 1;
 
@@ -35,13 +35,14 @@ int64_t steps_of(const Expr& expr) { return std::ssize(expr.nodes) + std::ssize(
 
 int64_t registers_of(const RowsProblem& problem, const RowsSchedule& s) {
   const int64_t lanes = s.knobs.vector;
+  const bool in_registers = s.knobs.held == RowsKnobs::in_registers;
   // Blocks that see many rows have the next ones in flight, too.
-  const int64_t rows = s.persistent ? 2 : s.knobs.batch;
-  const int64_t in_flight = s.knobs.held == RowsKnobs::in_registers ? s.units * rows : s.unroll;
-  int64_t words = 28 + ceil_div(in_flight * s.held, 4) + 2 * lanes;
-  if (!s.repacks && s.knobs.held == RowsKnobs::in_registers) words += s.units * lanes;
-  words += s.units * lanes * s.columns / 4;
-  if (problem.spread) words += lanes * totals_bytes(problem.site) / 2;
+  const int64_t rows = s.knobs.batch * (s.persistent ? 2 : 1);
+  const int64_t in_flight = in_registers ? s.units * rows : s.unroll;
+  int64_t words = 32 + ceil_div(in_flight * s.held, 4) + 2 * lanes;
+  if (!s.repacks && in_registers) words += s.units * lanes * s.knobs.batch;
+  if (s.columns > 0) words += s.units * (lanes * s.columns + s.fixed) / 4;
+  if (problem.spread) words += s.knobs.batch * lanes * totals_bytes(s.y) / 2;
   if (problem.index_bits == 64) words += 12;
   return words;
 }
@@ -55,6 +56,10 @@ int resident_blocks(const RowsProblem& problem, const RowsSchedule& s) {
   return static_cast<int>(std::clamp<int64_t>(blocks, 1, 32));
 }
 
+int64_t clusters_at_once(const DeviceInfo& device, const RowsKnobs& knobs) {
+  return std::max<int64_t>(1, sms_of_clusters(device, knobs.cluster) * knobs.blocks / knobs.cluster);
+}
+
 int64_t shared_bytes_of(const RowsSchedule& s) {
   if (s.knobs.held == RowsKnobs::in_shared) return s.units * s.knobs.threads * s.held;
   if (s.columns == 0 || s.slots() == 1) return 0;
@@ -66,22 +71,29 @@ int64_t exchange_bytes_of(const RowsProblem& problem, const RowsSchedule& s) {
   const int64_t near = problem.spread ? (slots < kWarp ? kWarp / slots : 1) : std::min(s.knobs.group, kWarp);
   const int64_t parts = s.knobs.group / near * s.knobs.cluster;
   if (parts <= 1) return 0;
-  const int64_t cells = problem.spread ? slots * s.knobs.vector : 1;
-  return 2 * round_up(parts * cells * totals_bytes(problem.site), 16);
+  const int64_t cells = s.knobs.batch * (problem.spread ? slots * s.knobs.vector : 1);
+  return 2 * round_up(parts * cells * totals_bytes(s.y), 16);
 }
 
 }  // namespace
+
+// An H200 of 132 has room for 30 clusters of 4 or 15 of 8 at a block an SM.
+int64_t sms_of_clusters(const DeviceInfo& device, int64_t cluster) {
+  return cluster > 2 ? std::max<int64_t>(1, device.sm_count * 10 / 11) : device.sm_count;
+}
 
 RowsSchedule::RowsSchedule(const RowsProblem& problem, const RowsKnobs& asked)
     : y(problem.site), knobs(asked) {
   const Dims& domain = problem.domain();
   const int rank = domain.rank();
+  y.joins = knobs.join != 0;
   mark_whole(problem.fusion, y, knobs.vector);
   vectors = vectors_of(domain, y.kept, rank, y.vector_axis, knobs.vector);
   rows = vectors_of(domain, 0, y.kept, y.vector_axis, knobs.vector);
   units = ceil_div(vectors, knobs.group * knobs.cluster);
   row_tails = !problem.spread && domain[rank - 1] % knobs.vector != 0;
   held = std::max<int64_t>(1, held_bytes(y, knobs.vector));
+  fixed = fixed_bytes(y, knobs.vector);
   columns = column_bytes(y);
   unroll = std::clamp<int64_t>(power_of_two_to(64 / held), 1, 4);
   unroll = std::min(unroll, power_of_two_from(units));
@@ -95,8 +107,7 @@ RowsSchedule::RowsSchedule(const RowsProblem& problem, const RowsKnobs& asked)
   resident = resident_blocks(problem, *this);
   if (!persistent) return;
   knobs.blocks = std::clamp<int64_t>(knobs.blocks, 1, resident);
-  const int64_t clusters = std::max<int64_t>(1, problem.device.sm_count * knobs.blocks / knobs.cluster);
-  grid = std::min(in_turn, clusters) * knobs.cluster;
+  grid = std::min(in_turn, clusters_at_once(problem.device, knobs)) * knobs.cluster;
 }
 
 bool fits(const RowsProblem& problem, const RowsSchedule& s) {
@@ -136,16 +147,22 @@ class Settings {
  private:
   int most_clusters() const { return problem_.device.compute_capability >= 90 ? 8 : 1; }
 
-  void add(const RowsKnobs& knobs) {
-    const RowsSchedule schedule(problem_, knobs);
-    if (!fits(problem_, schedule)) return;
-    if (std::ranges::find(settings_, schedule.knobs) == settings_.end()) settings_.push_back(schedule.knobs);
+  // Rows in the registers of a block may as well be passed over once more.
+  void add(RowsKnobs knobs) {
+    const bool cheap_passes = knobs.held == RowsKnobs::in_registers && knobs.cluster == 1;
+    for (const int64_t join : {0, 1}) {
+      if (problem_.joins ? join == 0 && !cheap_passes : join != 0) continue;
+      knobs.join = join;
+      const RowsSchedule schedule(problem_, knobs);
+      if (!fits(problem_, schedule)) continue;
+      if (std::ranges::find(settings_, schedule.knobs) == settings_.end())
+        settings_.push_back(schedule.knobs);
+    }
   }
 
   // One or more rows in flight, and the numbers of blocks that an SM has room for where blocks see many rows.
   void add_turns(RowsKnobs knobs) {
     for (const int64_t batch : {1, 2, 4}) {
-      if (batch > 1 && problem_.has_columns) break;
       knobs.batch = batch;
       for (const int64_t blocks : {1, 2, 4, 8, 16}) {
         knobs.blocks = blocks;

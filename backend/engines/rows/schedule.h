@@ -19,6 +19,7 @@ struct RowsKnobs {
   int64_t held = in_memory;
   int64_t batch = 1;   ///< rows of a thread in flight together
   int64_t blocks = 1;  ///< an SM, where blocks see many rows
+  int64_t join = 0;    ///< 1: totals that need one another are made in one pass
 
   static void visit(auto& self, auto&& knob) {
     knob("vector", self.vector);
@@ -28,6 +29,7 @@ struct RowsKnobs {
     knob("held", self.held);
     knob("batch", self.batch);
     knob("blocks", self.blocks);
+    knob("join", self.join);
   }
   friend bool operator==(const RowsKnobs&, const RowsKnobs&) = default;
 };
@@ -46,6 +48,7 @@ struct RowsSchedule {
   bool row_tails = false;
   bool repacks = false;        ///< what is computed of held elements is computed again in the next phase
   int64_t held = 0;            ///< bytes of a vector
+  int64_t fixed = 0;           ///< bytes of what is the same for all rows, of a vector
   int64_t columns = 0;         ///< bytes of a column's totals
   int64_t shared_bytes = 0;    ///< dynamic
   int64_t exchange_bytes = 0;  ///< static
@@ -63,6 +66,8 @@ struct RowsSchedule {
   int64_t scratch_bytes() const { return columns == 0 ? 0 : parts() * column_count() * columns; }
 };
 
+/// SMs that clusters of so many blocks may lie on: they keep within a group of SMs.
+int64_t sms_of_clusters(const DeviceInfo& device, int64_t cluster);
 /// Every setting that the device has room for.
 std::vector<RowsKnobs> rows_settings(const RowsProblem& problem);
 /// Whether the device has room for it.

@@ -159,6 +159,17 @@ FUSOR_DEVICE float reciprocal_short(float a) {
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(a));
   return y;
 }
+// Divides by one number again and again: a is scaled where the number has no normal reciprocal.
+struct ShortDivisor {
+  float scale, reciprocal;
+  ShortDivisor() = default;
+  __device__ __forceinline__ explicit ShortDivisor(float divisor) {
+    const float size = ::fabsf(divisor);
+    scale = size < 0x1p-100f ? 0x1p64f : size > 0x1p100f ? 0x1p-64f : 1.0f;
+    reciprocal = reciprocal_short(divisor * scale);
+  }
+  __device__ __forceinline__ float operator()(float a) const { return a * scale * reciprocal; }
+};
 FUSOR_DEVICE float log2_short(float a) {
   float y;
   asm("lg2.approx.f32 %0, %1;" : "=f"(y) : "f"(a));

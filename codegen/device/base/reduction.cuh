@@ -13,9 +13,23 @@ struct reduction_add {
   __device__ __forceinline__ T result() const { return value; }
 };
 
+// A total divided by how many elements it has: correctly rounded, without the branches that division needs
+// for divisors of any size.
+template <class T>
+FUSOR_DEVICE T divide_by_count(T total, T count) {
+  return Exact::div(total, count);
+}
+FUSOR_DEVICE float divide_by_count(float total, float count) {
+  const float estimate = reciprocal_short(count);
+  const float reciprocal = multiply_add(multiply_add(-estimate, count, 1.0f), estimate, estimate);
+  const float quotient = total * reciprocal;
+  const float rest = multiply_add(-quotient, count, total);
+  return rest == rest ? multiply_add(rest, reciprocal, quotient) : quotient;
+}
+
 template <class T>
 struct reduction_avg : reduction_add<T> {
-  __device__ __forceinline__ T result(T count) const { return Exact::div(this->value, count); }
+  __device__ __forceinline__ T result(T count) const { return divide_by_count(this->value, count); }
 };
 
 template <class T>
@@ -65,6 +79,87 @@ template <class T>
 struct reduction_amax : reduction_max<T> {
   __device__ __forceinline__ void init() { this->value = T(0); }
   __device__ __forceinline__ void add(T x) { reduction_max<T>::add(Exact::abs(x)); }
+};
+
+// ---- Totals that need another one of the same elements, in one pass ----
+
+// The sum of exp(x - largest x): what was added shrinks when the largest grows. It starts below every number,
+// but not at minus infinity, so that differences exist.
+template <class T>
+struct reduction_exp_sum {
+  T largest, sum;
+  __device__ __forceinline__ void init() {
+    largest = static_cast<T>(-3.4028234663852886e38);
+    sum = T(0);
+  }
+  __device__ __forceinline__ void add(T x) {
+    const T distance = x - largest;
+    const T smaller = Short::exp(-Exact::abs(distance));
+    sum = distance > T(0) ? multiply_add(sum, smaller, T(1)) : sum + smaller;
+    largest = Exact::max(largest, x);
+  }
+  template <int N>
+  __device__ __forceinline__ void add_lanes(const Vec<T, N>& x, int count) {
+    const T before = largest;
+#pragma unroll
+    for (int i = 0; i < N; ++i)
+      if (i < count) largest = Exact::max(largest, x[i]);
+    sum *= Short::exp(before - largest);
+#pragma unroll
+    for (int i = 0; i < N; ++i)
+      if (i < count) sum += Short::exp(x[i] - largest);
+  }
+  __device__ __forceinline__ void combine(const reduction_exp_sum& other) {
+    const T before = largest;
+    largest = Exact::max(largest, other.largest);
+    sum = sum * Short::exp(before - largest) + other.sum * Short::exp(other.largest - largest);
+  }
+  // Nothing was added but minus infinity where there is no sum.
+  __device__ __forceinline__ T maximum() const { return sum == T(0) ? kLowest<T> : largest; }
+  // Infinity less itself is no number: of rows whose largest element is infinite, of either sign.
+  __device__ __forceinline__ T result() const {
+    return sum == T(0) || largest == kLargest<T> ? kLargest<T> - kLargest<T> : sum;
+  }
+};
+
+// The sum of squares of the distances to the mean.
+template <class T>
+struct reduction_deviation {
+  T count, mean, sum;
+  __device__ __forceinline__ void init() { count = mean = sum = T(0); }
+  __device__ __forceinline__ void add(T x) {
+    count += T(1);
+    const T distance = x - mean;
+    mean = multiply_add(distance, reciprocal_short(count), mean);
+    sum = multiply_add(distance, x - mean, sum);
+  }
+  template <int N>
+  __device__ __forceinline__ void add_lanes(const Vec<T, N>& x, int lanes) {
+    if (lanes <= 0) return;
+    const T added = static_cast<T>(lanes < N ? lanes : N);
+    T total = T(0), squares = T(0);
+#pragma unroll
+    for (int i = 0; i < N; ++i)
+      if (i < lanes) total += x[i];
+    const T middle = total * reciprocal_short(added);
+#pragma unroll
+    for (int i = 0; i < N; ++i)
+      if (i < lanes) squares = multiply_add(x[i] - middle, x[i] - middle, squares);
+    const T distance = middle - mean, share = added * reciprocal_short(count + added);
+    sum += multiply_add(distance * distance, count * share, squares);
+    mean = multiply_add(distance, share, mean);
+    count += added;
+  }
+  // The same bits whichever of the two is `other`.
+  __device__ __forceinline__ void combine(const reduction_deviation& other) {
+    const T all = count + other.count, share = all > T(0) ? reciprocal_short(all) : T(0);
+    const T distance = mean - other.mean;
+    sum = (sum + other.sum) + distance * distance * (count * other.count * share);
+    mean = (mean * count + other.mean * other.count) * share;
+    count = all;
+  }
+  __device__ __forceinline__ T result() const { return sum; }
+  __device__ __forceinline__ T result(T elements) const { return divide_by_count(sum, elements); }
 };
 
 // A pass over a row of a site in phases: what it adds needs totals of earlier ones.

@@ -58,6 +58,18 @@ struct CarrierOf<b8> {
 template <class T>
 using Carrier = typename CarrierOf<T>::type;
 
+// One of two types.
+template <bool kHolds, class Then, class Else>
+struct IfElse {
+  using type = Then;
+};
+template <class Then, class Else>
+struct IfElse<false, Then, Else> {
+  using type = Else;
+};
+template <bool kHolds, class Then, class Else>
+using If = typename IfElse<kHolds, Then, Else>::type;
+
 // N neighbours. Aligned to its size up to 16 bytes, so that it moves in whole accesses.
 template <class T, int N>
 struct alignas(sizeof(T) * N % 16 == 0  ? 16

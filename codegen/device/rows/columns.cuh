@@ -17,6 +17,8 @@ extern "C" __global__ void __launch_bounds__(kThreads) rows_columns(const __grid
   const Index column = Index(blockIdx.x) * kWidth + place;
   Y::Columns total;
   total.init();
+  // It is launched while the rows are still worked on.
+  if constexpr (Config::arch >= 900) asm volatile("griddepcontrol.wait;" ::: "memory");
   if (column < p.columns) {
 #pragma unroll 4
     for (Index part = row; part < p.parts; part += kRows)

@@ -3,12 +3,13 @@
 //
 //   lanes    shuffles                                     kGroup threads a row, up to a warp
 //   block    warps leave a part each ──► parts[2][kParts] in shared memory ──► all combined in order
-//   cluster  the same; a part is left in the shared memory of every block of the cluster
+//   cluster  the same; a part is sent to every block of the cluster, whose barrier counts the bytes that came
 #pragma once
 
 constexpr int kThreads = Config::threads;
 constexpr int kGroup = Config::group;      // threads of a block that share a row
 constexpr int kCluster = Config::cluster;  // blocks that share a row
+constexpr int kBatch = Config::batch;      // rows of a thread that are exchanged together
 constexpr bool kSpread = Config::spread;   // a thread works on kWidth neighbouring rows
 constexpr int kWidth = kSpread ? Config::vector : 1;
 constexpr int kSlots = kThreads / kGroup;  // rows of a block, or vectors of them
@@ -21,7 +22,7 @@ FUSOR_DEVICE int slot_in_block() { return kSpread ? threadIdx.x % kSlots : threa
 constexpr int kNear = kSpread ? (kSlots < 32 ? 32 / kSlots : 1) : (kGroup < 32 ? kGroup : 32);
 constexpr int kNearStep = kSpread ? (kSlots < 32 ? kSlots : 32) : 1;
 constexpr int kParts = kGroup / kNear * kCluster;
-constexpr int kCells = kSpread ? kSlots * kWidth : 1;  // totals of a part
+constexpr int kCells = kBatch * (kSpread ? kSlots * kWidth : 1);  // totals of a part
 constexpr bool kExchanges = kParts > 1;
 constexpr int kExchangeBytes = kExchanges ? (kParts * kCells * Y::kTotalsBytes + 15) / 16 * 16 : 16;
 
@@ -37,74 +38,148 @@ FUSOR_DEVICE u32 rank_in_cluster() {
   return rank;
 }
 
-// All threads that share rows; what they stored before is visible after it.
-FUSOR_DEVICE void meet() {
-  if constexpr (kCluster > 1) {
-    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::
+// Two areas for parts, which exchanges use in turn, so that one meeting an exchange is enough: who sends
+// parts of the next but one has had those of the next, which everybody sends after reading this one's.
+struct Exchange {
+  char* areas;
+  u64* arrivals;  // of blocks of a cluster: a barrier an area
+  int turn = 0;
+
+  // The blocks of a cluster tell each other that their barriers are ready; begin() waits for that.
+  FUSOR_METHOD void open() {
+    if constexpr (kCluster > 1) {
+      if (threadIdx.x == 0) {
+        for (int area = 0; area < 2; ++area)
+          asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(arrivals + area))
+                       : "memory");
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+      }
+      __syncthreads();
+      asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+    }
+  }
+  FUSOR_METHOD void begin() {
+    if constexpr (kCluster > 1) {
+      if (turn == 0) asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+    }
+  }
+
+  template <class Totals>
+  FUSOR_METHOD Totals* parts() const {
+    return reinterpret_cast<Totals*>(areas + turn % 2 * kExchangeBytes);
+  }
+  // To the block of that rank.
+  template <class Totals>
+  FUSOR_METHOD void leave(Totals* place, const Totals& totals, u32 rank) const {
+    if constexpr (kCluster > 1) {
+      u32 words[sizeof(Totals) / 4];
+      memcpy(words, &totals, sizeof words);
+      u32 address, arrival;
+      asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
+                   : "=r"(address)
+                   : "r"(shared_address(place)), "r"(rank));
+      asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
+                   : "=r"(arrival)
+                   : "r"(shared_address(arrivals + turn % 2)), "r"(rank));
+#pragma unroll
+      for (int i = 0; i < static_cast<int>(sizeof(Totals) / 4); ++i)
+        asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(
+                         address + 4 * i),
+                     "r"(words[i]), "r"(arrival)
                      : "memory");
-  } else {
-    __syncthreads();
+    } else {
+      *place = totals;
+    }
   }
-}
+  // All parts are there, and the next exchange may begin.
+  template <class Totals>
+  FUSOR_METHOD void meet() {
+    if constexpr (kCluster > 1) {
+      constexpr int kBytes = kParts * kCells * sizeof(Totals);
+      const u32 arrival = shared_address(arrivals + turn % 2);
+      if (threadIdx.x == 0)
+        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(arrival), "n"(kBytes)
+                     : "memory");
+      asm volatile(
+          "{\n.reg .pred done;\n"
+          "again: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
+          "@!done bra again;\n}" ::"r"(arrival),
+          "r"(turn / 2 % 2)
+          : "memory");
+    } else {
+      __syncthreads();
+    }
+    ++turn;
+  }
 
-// In the shared memory of block `rank` of the cluster.
-template <class Totals>
-FUSOR_DEVICE void leave(Totals* place, const Totals& totals, u32 rank) {
-  if constexpr (kCluster > 1) {
-    u32 words[sizeof(Totals) / 4];
-    memcpy(words, &totals, sizeof words);
-    u32 address;
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
-                 : "=r"(address)
-                 : "r"(shared_address(place)), "r"(rank));
+  // Combines the totals of all threads that share rows.
+  template <class Totals>
+  FUSOR_METHOD void combine(Totals (&totals)[kBatch][kWidth]) {
 #pragma unroll
-    for (int i = 0; i < static_cast<int>(sizeof(Totals) / 4); ++i)
-      asm volatile("st.shared::cluster.u32 [%0], %1;" ::"r"(address + 4 * i), "r"(words[i]) : "memory");
-    return;
+    for (int distance = kNear / 2; distance > 0; distance /= 2) {
+#pragma unroll
+      for (auto& of_row : totals) {
+#pragma unroll
+        for (Totals& total : of_row) total.combine(from_lane(total, distance * kNearStep));
+      }
+    }
+    if constexpr (kExchanges) {
+      begin();
+      Totals* const shared = parts<Totals>();
+      const int part = rank_in_cluster() * (kParts / kCluster) + lane_in_row() / kNear;
+      if constexpr (kSpread)
+        exchange_spread(totals, shared, part);
+      else
+        exchange_rows(totals, shared, part);
+    }
   }
-  *place = totals;
-}
 
-// Combines the totals of all threads that share a row. Calls take turns with two areas of shared memory, so
-// that one meeting a call is enough.
-template <class Totals>
-FUSOR_DEVICE void combine_row(Totals (&totals)[kWidth], char* parts_of_both, int& turn) {
+  // [part][row of the batch][slot][row of the vector]
+  template <class Totals>
+  FUSOR_METHOD void exchange_spread(Totals (&totals)[kBatch][kWidth], Totals* shared, int part) {
+    const auto cell = [&](int of_part, int row, int i) {
+      return shared + (of_part * kBatch + row) * (kSlots * kWidth) + slot_in_block() * kWidth + i;
+    };
+    if (lane_in_row() % kNear == 0) {
 #pragma unroll
-  for (int distance = kNear / 2; distance > 0; distance /= 2) {
+      for (int peer = 0; peer < kCluster; ++peer) {
 #pragma unroll
-    for (Totals& total : totals) total.combine(from_lane(total, distance * kNearStep));
-  }
-  if constexpr (kExchanges) {
-    Totals* const parts = reinterpret_cast<Totals*>(parts_of_both + turn * kExchangeBytes);
-    turn ^= 1;
-    const int part = rank_in_cluster() * (kParts / kCluster) + lane_in_row() / kNear;
-    if constexpr (kSpread) {
-      if (lane_in_row() % kNear == 0) {
+        for (int row = 0; row < kBatch; ++row) {
 #pragma unroll
-        for (int peer = 0; peer < kCluster; ++peer) {
-#pragma unroll
-          for (int i = 0; i < kWidth; ++i)
-            leave(parts + part * kCells + slot_in_block() * kWidth + i, totals[i], peer);
+          for (int i = 0; i < kWidth; ++i) leave(cell(part, row, i), totals[row][i], peer);
         }
       }
-      meet();
+    }
+    meet<Totals>();
 #pragma unroll
-      for (int i = 0; i < kWidth; ++i) totals[i].init();
+    for (int row = 0; row < kBatch; ++row) {
+#pragma unroll
+      for (int i = 0; i < kWidth; ++i) totals[row][i].init();
 #pragma unroll 4
       for (int other = 0; other < kParts; ++other) {
 #pragma unroll
-        for (int i = 0; i < kWidth; ++i)
-          totals[i].combine(parts[other * kCells + slot_in_block() * kWidth + i]);
+        for (int i = 0; i < kWidth; ++i) totals[row][i].combine(*cell(other, row, i));
       }
-    } else {
-      constexpr int kLanes = kParts < 32 ? power_of_two_from(kParts) : 32;
-      const int lane = threadIdx.x % 32;
-      if (lane < kCluster) leave(parts + part, totals[0], lane);
-      meet();
-      totals[0].init();
-#pragma unroll
-      for (int other = lane % kLanes; other < kParts; other += kLanes) totals[0].combine(parts[other]);
-      combine_lanes<kLanes>(totals[0]);
     }
   }
-}
+
+  // [row of the batch][part]
+  template <class Totals>
+  FUSOR_METHOD void exchange_rows(Totals (&totals)[kBatch][kWidth], Totals* shared, int part) {
+    constexpr int kLanes = kParts < 32 ? power_of_two_from(kParts) : 32;
+    const int lane = threadIdx.x % 32;
+    if (lane < kCluster) {
+#pragma unroll
+      for (int row = 0; row < kBatch; ++row) leave(shared + row * kParts + part, totals[row][0], lane);
+    }
+    meet<Totals>();
+#pragma unroll
+    for (int row = 0; row < kBatch; ++row) {
+      totals[row][0].init();
+#pragma unroll
+      for (int other = lane % kLanes; other < kParts; other += kLanes)
+        totals[row][0].combine(shared[row * kParts + other]);
+      combine_lanes<kLanes>(totals[row][0]);
+    }
+  }
+};

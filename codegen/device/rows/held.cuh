@@ -44,40 +44,90 @@ FUSOR_DEVICE Spot locate(const Params& p, Index unit, Index first, Index (&at)[Y
 
 using Held = Y::Held<kVector>;
 
+// Loaded elements on their way from one row to the next: whole words, so that a register holds two of 16
+// bits.
+template <class T>
+struct Packed {
+  static constexpr bool kInWords = sizeof(T) % 4 == 0;
+  static constexpr int kWords = kInWords ? sizeof(T) / 4 : 1;
+  struct Whole {
+    T value;
+  };
+  struct Words {
+    u32 word[kWords];
+  };
+  using Stored = If<kInWords, Words, Whole>;
+  Stored stored;
+
+  FUSOR_METHOD void put(const T& value) { memcpy(&stored, &value, sizeof value); }
+  FUSOR_METHOD T get() const {
+    T value;
+    memcpy(&value, &stored, sizeof value);
+    return value;
+  }
+  // What was computed of it before is computed anew.
+  FUSOR_METHOD void forget() {
+    if constexpr (kInWords) {
+#pragma unroll
+      for (u32& word : stored.word) asm volatile("" : "+r"(word));
+    }
+  }
+};
+
+// each<kFirst>() visits the vectors of a row that a thread works on, with what is loaded of them: kFirst,
+// before any other pass.
 struct InRegisters {
-  Held held[kUnits];
+  Packed<Held> held[kUnits];
   FUSOR_METHOD void bind(char*) {}
 
   FUSOR_METHOD void fill(const Params& p, Index first, Index (&at)[Y::kRank]) {
 #pragma unroll
     for (int unit = 0; unit < kUnits; ++unit) {
       const Spot spot = locate(p, unit, first, at);
-      held[unit] = Y::load<kVector>(p.y, at, spot.count);
+      held[unit].put(Y::load<kVector>(p.y, at, spot.count));
     }
   }
   // The next phase does not keep values that were computed from the row.
   FUSOR_METHOD void forget() {
-    if constexpr (kRepacks && sizeof(Held) % 4 == 0 && alignof(Held) >= 4) {
-      constexpr int kWords = sizeof(Held) < 4 ? 1 : sizeof(Held) / 4;
+    if constexpr (kRepacks) {
 #pragma unroll
-      for (int unit = 0; unit < kUnits; ++unit) {
-        u32 words[kWords];
-        memcpy(words, &held[unit], sizeof words);
-#pragma unroll
-        for (u32& word : words) asm volatile("" : "+r"(word));
-        memcpy(&held[unit], words, sizeof words);
-      }
+      for (auto& of_unit : held) of_unit.forget();
     }
   }
-  template <class Visit>
+  template <bool kFirst, class Visit>
   FUSOR_METHOD void each(const Params& p, Index first, Index (&at)[Y::kRank], bool, Visit visit) {
 #pragma unroll
     for (int unit = 0; unit < kUnits; ++unit) {
       const Spot spot = locate(p, unit, first, at);
-      if (spot.exists) visit(unit, spot.count, held[unit]);
+      if (spot.exists) visit(unit, spot.count, held[unit].get());
     }
   }
 };
+
+// Visits vectors as they come from memory, kUnroll of them in flight.
+template <class Visit>
+FUSOR_DEVICE void each_loaded(const Params& p, Index first, Index (&at)[Y::kRank], bool backwards,
+                              Visit visit) {
+#pragma unroll 1
+  for (Index step = 0; step < p.units; step += kUnroll) {
+    Packed<Held> loaded[kUnroll];
+    const auto unit_of = [&](int i) {
+      const Index unit = step + i < p.units ? step + i : p.units - 1;
+      return backwards ? p.units - 1 - unit : unit;
+    };
+#pragma unroll
+    for (int i = 0; i < kUnroll; ++i) {
+      const Spot spot = locate(p, unit_of(i), first, at);
+      loaded[i].put(Y::load<kVector>(p.y, at, spot.count));
+    }
+#pragma unroll
+    for (int i = 0; i < kUnroll; ++i) {
+      const Index unit = unit_of(i);
+      const Spot spot = locate(p, unit, first, at);
+      if (step + i < p.units) visit(unit, spot, loaded[i].get());
+    }
+  }
+}
 
 struct InShared {
   static constexpr int kPiece = sizeof(Held) % 16 == 0  ? 16
@@ -85,11 +135,11 @@ struct InShared {
                                 : sizeof(Held) % 4 == 0 ? 4
                                                         : 1;
   static constexpr int kPieces = sizeof(Held) / kPiece;
-  struct alignas(kPiece) Piece {
-    char bytes[kPiece];
-  };
+  using Piece = If<kPiece >= 4, Vec<u32, kPiece / 4 + (kPiece < 4)>, u8>;
   Piece* pieces;
   FUSOR_METHOD void bind(char* memory) { pieces = reinterpret_cast<Piece*>(memory); }
+  FUSOR_METHOD void fill(const Params&, Index, Index (&)[Y::kRank]) {}
+  FUSOR_METHOD void forget() {}
 
   FUSOR_METHOD Piece* place(Index unit) const { return pieces + (unit * kPieces) * kThreads + threadIdx.x; }
   FUSOR_METHOD void put(Index unit, const Held& held) {
@@ -106,28 +156,20 @@ struct InShared {
     memcpy(&held, parts, sizeof held);
     return held;
   }
-  FUSOR_METHOD void fill(const Params& p, Index first, Index (&at)[Y::kRank]) {
-#pragma unroll 1
-    for (Index unit = 0; unit < p.units; unit += kUnroll) {
-      Held loaded[kUnroll];
-#pragma unroll
-      for (int i = 0; i < kUnroll; ++i) {
-        const Spot spot = locate(p, unit + i, first, at);
-        loaded[i] = Y::load<kVector>(p.y, at, spot.count);
-      }
-#pragma unroll
-      for (int i = 0; i < kUnroll; ++i)
-        if (i == 0 || unit + i < p.units) put(unit + i, loaded[i]);
-    }
-  }
-  FUSOR_METHOD void forget() {}
-  template <class Visit>
+  template <bool kFirst, class Visit>
   FUSOR_METHOD void each(const Params& p, Index first, Index (&at)[Y::kRank], bool, Visit visit) {
-#pragma unroll 1
-    for (Index unit = 0; unit < p.units; ++unit) {
-      const Spot spot = locate(p, unit, first, at);
-      const Held held = get(unit);
-      if (spot.exists) visit(0, spot.count, held);
+    if constexpr (kFirst) {
+      each_loaded(p, first, at, false, [&](Index unit, const Spot& spot, const Held& held) {
+        put(unit, held);
+        if (spot.exists) visit(0, spot.count, held);
+      });
+    } else {
+#pragma unroll 2
+      for (Index unit = 0; unit < p.units; ++unit) {
+        const Spot spot = locate(p, unit, first, at);
+        const Held held = get(unit);
+        if (spot.exists) visit(0, spot.count, held);
+      }
     }
   }
 };
@@ -137,25 +179,10 @@ struct InMemory {
   FUSOR_METHOD void fill(const Params&, Index, Index (&)[Y::kRank]) {}
   FUSOR_METHOD void forget() {}
   // Backwards, what the last pass read last is still in L2.
-  template <class Visit>
+  template <bool kFirst, class Visit>
   FUSOR_METHOD void each(const Params& p, Index first, Index (&at)[Y::kRank], bool backwards, Visit visit) {
-#pragma unroll 1
-    for (Index step = 0; step < p.units; step += kUnroll) {
-      Held loaded[kUnroll];
-#pragma unroll
-      for (int i = 0; i < kUnroll; ++i) {
-        const Spot spot = locate(p, unit_of(p, step + i, backwards), first, at);
-        loaded[i] = Y::load<kVector>(p.y, at, spot.count);
-      }
-#pragma unroll
-      for (int i = 0; i < kUnroll; ++i) {
-        const Spot spot = locate(p, unit_of(p, step + i, backwards), first, at);
-        if (spot.exists && step + i < p.units) visit(0, spot.count, loaded[i]);
-      }
-    }
-  }
-  FUSOR_METHOD Index unit_of(const Params& p, Index step, bool backwards) {
-    if (!backwards) return step;
-    return step < p.units ? p.units - 1 - step : 0;
+    each_loaded(p, first, at, backwards, [&](Index, const Spot& spot, const Held& held) {
+      if (spot.exists) visit(0, spot.count, held);
+    });
   }
 };

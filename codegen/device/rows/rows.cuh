@@ -13,62 +13,30 @@
 
 constexpr bool kColumns = Config::columns;
 constexpr bool kPersistent = Config::persistent;
-constexpr int kBatch = Config::batch;  // rows of a thread whose loads are in flight together
-constexpr int kHeld = Config::held;    // 0: in registers, 1: in shared memory, 2: in memory
+constexpr int kHeld = Config::held;  // 0: in registers, 1: in shared memory, 2: in memory
 
-template <int kWhere>
-struct HolderOf {
-  using type = InRegisters;
-};
-template <>
-struct HolderOf<1> {
-  using type = InShared;
-};
-template <>
-struct HolderOf<2> {
-  using type = InMemory;
-};
-using Holder = HolderOf<kHeld>::type;
+using Holder = If<kHeld == 0, InRegisters, If<kHeld == 1, InShared, InMemory>>;
 using Row = Y::Row<kWidth>;
 using Fixed = Y::Fixed<kVector>;
 
 // Elements that are the same for all rows: read again by each phase, or held by blocks that see many rows.
 struct FixedOfRows {
-  Fixed held[kColumns ? kUnits : 1];
+  Packed<Fixed> held[kColumns ? kUnits : 1];
 
   FUSOR_METHOD void fill(const Params& p, Index first, Index (&at)[Y::kRank]) {
     if constexpr (kColumns) {
 #pragma unroll
       for (int unit = 0; unit < kUnits; ++unit) {
         const Spot spot = locate(p, unit, first, at);
-        held[unit] = Y::fixed<kVector>(p.y, at, spot.count);
+        held[unit].put(Y::fixed<kVector>(p.y, at, spot.count));
       }
     }
   }
   FUSOR_METHOD Fixed get(const Params& p, const Index (&at)[Y::kRank], int unit, int count) const {
-    if constexpr (kColumns) return held[unit];
+    if constexpr (kColumns) return held[unit].get();
     return Y::fixed<kVector>(p.y, at, count);
   }
 };
-
-template <int kPhase>
-static __device__ __forceinline__ void run_phases(const Params& p, Index first, Index (&at)[Y::kRank],
-                                                  Holder& holder, const FixedOfRows& fixed, Row& row,
-                                                  char* exchanged, int& turn) {
-  if constexpr (kPhase < Y::kPhases) {
-    using Totals = decltype(Y::totals(Phase<kPhase>{}));
-    Totals totals[kWidth];
-#pragma unroll
-    for (Totals& total : totals) total.init();
-    holder.each(p, first, at, kPhase % 2 != 0, [&](int unit, int count, const Held& held) {
-      Y::add<kVector>(Phase<kPhase>{}, p.y, at, count, held, fixed.get(p, at, unit, count), row, totals);
-    });
-    combine_row(totals, exchanged, turn);
-    Y::settle(Phase<kPhase>{}, p.y, at, totals, row);
-    holder.forget();
-    run_phases<kPhase + 1>(p, first, at, holder, fixed, row, exchanged, turn);
-  }
-}
 
 // The totals of a thread's columns.
 using Columns = Y::Columns[kColumns ? kUnits : 1][kVector];
@@ -130,30 +98,60 @@ struct Rows {
       holders[i].fill(p, first, at[i]);
     }
   }
+  // All rows of the batch go through a phase before any goes on: they share its exchange.
+  template <int kPhase>
+  FUSOR_METHOD void run_phases(const Params& p, Index first, const FixedOfRows& fixed, Exchange& exchange) {
+    if constexpr (kPhase < Y::kPhases) {
+      using Totals = decltype(Y::totals(Phase<kPhase>{}));
+      Totals totals[kBatch][kWidth];
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) {
+#pragma unroll
+        for (Totals& total : totals[i]) total.init();
+        holders[i].each<kPhase == 0>(
+            p, first, at[i], kPhase % 2 != 0, [&](int unit, int count, const Held& held) {
+              Y::add<kVector>(Phase<kPhase>{}, p.y, at[i], count, held, fixed.get(p, at[i], unit, count),
+                              values[i], totals[i]);
+            });
+      }
+      exchange.combine(totals);
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) {
+        Y::settle(Phase<kPhase>{}, p.y, at[i], totals[i], values[i]);
+        holders[i].forget();
+      }
+      run_phases<kPhase + 1>(p, first, fixed, exchange);
+    }
+  }
   FUSOR_METHOD void close(const Params& p, Index base, Index first, const FixedOfRows& fixed,
-                          Columns& columns, char* exchanged, int& turn) {
+                          Columns& columns, Exchange& exchange) {
+    run_phases<0>(p, first, fixed, exchange);
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) {
-      Row& row = values[i];
-      run_phases<0>(p, first, at[i], holders[i], fixed, row, exchanged, turn);
+      const Row& row = values[i];
       if (base + i * kSlots + slot_in_block() >= p.rows) continue;
-      holders[i].each(p, first, at[i], Y::kPhases % 2 != 0, [&](int unit, int count, const Held& held) {
-        const Fixed same = fixed.get(p, at[i], unit, count);
-        Y::finish<kVector>(p.y, at[i], count, held, same, row);
-        if constexpr (kColumns) Y::add_columns<kVector>(p.y, at[i], count, held, same, row, columns[unit]);
-      });
+      if constexpr (Y::kStoresElements || kColumns) {
+        holders[i].each<Y::kPhases == 0>(
+            p, first, at[i], Y::kPhases % 2 != 0, [&](int unit, int count, const Held& held) {
+              const Fixed same = fixed.get(p, at[i], unit, count);
+              Y::finish<kVector>(p.y, at[i], count, held, same, row);
+              if constexpr (kColumns)
+                Y::add_columns<kVector>(p.y, at[i], count, held, same, row, columns[unit]);
+            });
+      }
       if (first == 0) Y::finish_row(p.y, at[i], row);
     }
   }
 };
 
-extern "C" __global__ void __launch_bounds__(kThreads, 1) rows(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(kThreads, Config::blocks)
+    rows(const __grid_constant__ Params p) {
   extern __shared__ __align__(16) char memory[];
   __shared__ __align__(16) char exchanged[2 * kExchangeBytes];
-  // No block stores into another's shared memory before that one has begun.
-  if constexpr (kCluster > 1) meet();
+  __shared__ u64 arrivals[2];
+  Exchange exchange{exchanged, arrivals};
+  exchange.open();
   const Index first = Index(rank_in_cluster()) * kGroup + lane_in_row();
-  int turn = 0;
   Rows rows;
 #pragma unroll
   for (Holder& holder : rows.holders) holder.bind(memory);
@@ -176,8 +174,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) rows(const __grid_cons
     base += p.row_step;
     more = kPersistent && base < p.rows;
     if (kHeld == 0 && more) rows.open(p, base, first);
-    own.close(p, own_base, first, fixed, columns, exchanged, turn);
+    own.close(p, own_base, first, fixed, columns, exchange);
     if (kHeld != 0 && more) rows.open(p, base, first);
   }
+  if constexpr (kColumns && Config::arch >= 900) asm volatile("griddepcontrol.launch_dependents;");
   if constexpr (kColumns) leave_columns(p, first, columns, reinterpret_cast<Y::Columns*>(memory));
 }

@@ -105,6 +105,46 @@ TEST(RowsEngine, OneValueOfARowIsStoredForEachElement) {
   EXPECT_THAT(test::generated_text(lowered, 0), testing::HasSubstr("kStoresElements = true"));
 }
 
+std::string cheapest_text(const Fusion& fusion) {
+  const EngineCandidate candidate = test::candidates(rows_engine(), fusion, h200()).front();
+  return test::generated_text(test::lower(rows_engine(), fusion, candidate.config, h200()), 0);
+}
+
+TEST(RowsEngine, WideCrossEntropyIsReadOnce) {
+  const std::string text = cheapest_text(whole(cross_entropy(DataType::bf16, 8192, 128256)));
+  EXPECT_THAT(text, testing::HasSubstr("kPhases = 1;"));
+  EXPECT_THAT(text, testing::HasSubstr("reduction_exp_sum<float>"));
+}
+
+// Every element compared with the label would be a third of the work.
+TEST(RowsEngine, ElementOfALabelIsALoad) {
+  const std::string text = cheapest_text(whole(cross_entropy(DataType::bf16, 8192, 1024)));
+  EXPECT_THAT(text, testing::HasSubstr("load_where(args.in"));
+  EXPECT_THAT(text, testing::Not(testing::HasSubstr("cmp_eq")));
+}
+
+TEST(RowsEngine, StrictGraphsPassOverMaximumAndSumApart) {
+  Fusion fusion = whole(cross_entropy(DataType::bf16, 8192, 128256));
+  fusion.precision = Precision::strict;
+  EXPECT_THAT(cheapest_text(fusion), testing::HasSubstr("kPhases = 2;"));
+}
+
+TEST(RowsEngine, NormsOfDistancesToTheMeanJoin) {
+  for (const EngineCandidate& one :
+       test::candidates(rows_engine(), whole(layer_norm(DataType::bf16, {512, 65536})), h200()))
+    EXPECT_TRUE(knob(one, "join") == 1 || (knob(one, "held") == 0 && knob(one, "cluster") == 1));
+}
+
+// Blocks that see many rows and wait for one another must all be there at once.
+TEST(RowsEngine, ClustersThatStayHaveRoomAtOnce) {
+  const Fusion fusion = whole(layer_norm_bwd(DataType::bf16, {1024, 12288}));
+  for (const EngineCandidate& one : test::candidates(rows_engine(), fusion, h200())) {
+    if (knob(one, "cluster") < 4) continue;
+    const Lowered lowered = test::lower(rows_engine(), fusion, one.config, h200());
+    EXPECT_LE(std::get<Launch>(lowered.steps.front()).grid[0], 120 * knob(one, "blocks"));
+  }
+}
+
 TEST(RowsEngine, EveryCandidateLowersToItsOwnSetting) {
   for (const Graph& graph :
        {softmax(DataType::bf16, {640, 4096}, 1), layer_norm_bwd(DataType::bf16, {512, 768}),
@@ -129,7 +169,8 @@ EngineConfig in_registers(int64_t threads) {
            {"cluster", 1},
            {"held", 0},
            {"batch", 1},
-           {"blocks", 1}}};
+           {"blocks", 1},
+           {"join", 0}}};
 }
 
 TEST(RowsEngine, HeaderOfSoftmaxEqualsTheGoldenText) {

@@ -17,6 +17,7 @@ struct Config {
   static constexpr bool repacks = false;
   static constexpr bool persistent = true;
   static constexpr bool columns = true;
+  static constexpr int blocks = 1;
 };
 #include "codegen/device/base/reduction.cuh"
 

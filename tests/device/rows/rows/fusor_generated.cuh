@@ -17,6 +17,7 @@ struct Config {
   static constexpr bool repacks = false;
   static constexpr bool persistent = false;
   static constexpr bool columns = false;
+  static constexpr int blocks = 1;
 };
 #include "codegen/device/base/reduction.cuh"
 
@@ -148,11 +149,14 @@ struct Y {
                                                 const Row<W>& row) {
     Vec<float, N> r0;
     const auto v0 = widen(held.in0);
+    Vec<ShortDivisor, W> by_t1;
+#pragma unroll
+    for (int i = 0; i < W; ++i) by_t1[i] = ShortDivisor(row.t1[i]);
 #pragma unroll
     for (int i = 0; i < N; ++i) {
       const float v1 = op_sub<Fn>(v0[i], row.t0[0]);
       const float v2 = op_exp<Fn>(v1);
-      const float v3 = op_div<Fn>(v2, row.t1[0]);
+      const float v3 = by_t1[0](v2);
       r0[i] = v3;
     }
     store_whole(args.out0 + (at[0] * args.out0_stride0 + at[1]), narrow<bf16>(r0), count);
