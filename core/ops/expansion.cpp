@@ -221,6 +221,31 @@ void Expansion::result(size_t role, int value) {
   written_.push_back(std::move(identity));
 }
 
+int Expansion::rounded_total(int value, DataType type) {
+  const Op& last = written_.back();
+  if (last.outputs[0] != value || !std::holds_alternative<Reduction>(last.attributes))
+    return cast(value, type);
+  into_.graph.tensors[static_cast<size_t>(value)].type = type;
+  into_.open[static_cast<size_t>(value)] = false;
+  return value;
+}
+
+int Expansion::paired(int x, int first) {
+  const Tensor from = into_.graph.tensors[static_cast<size_t>(x)];
+  Dims dims;
+  Strides strides;
+  for (int axis = 0; axis < from.dims.rank(); ++axis) {
+    dims.push_back(from.dims[axis]);
+    strides.push_back(from.strides[axis]);
+    if (axis < first) continue;
+    dims.push_back(1);
+    strides.push_back(from.strides[axis]);
+  }
+  const int reshaped = reshape(x, dims);
+  into_.graph.tensors[static_cast<size_t>(reshaped)].strides = packed_strides_like(dims, dims, strides);
+  return reshaped;
+}
+
 void Expansion::reshaped_result(std::string_view role, int value) {
   if (!wants(role)) return;
   const int y = op_.outputs[place_of(roles_.outputs, role)];

@@ -49,6 +49,10 @@ class FUSOR_API Expansion {
   /// The dims of the op's result of that role, which it wants.
   Dims result_dims(std::string_view role) const { return dims(op_.outputs[place_of(roles_.outputs, role)]); }
 
+  DataType result_type(std::string_view role) const {
+    return type(op_.outputs[place_of(roles_.outputs, role)]);
+  }
+
   /// fp64 where an operand of the op is, else fp32: the type of constants.
   DataType compute() const;
   int constant(double value);
@@ -98,6 +102,8 @@ class FUSOR_API Expansion {
   int real(int value) { return is_real(type(value)) ? value : cast(value, compute()); }
   /// Rounded to that type.
   int cast(int value, DataType type);
+  /// The result of a reduction that nobody has read yet, rounded to that type where it is made.
+  int rounded_total(int value, DataType type);
   /// The coordinate along an axis of a tensor of these dims, as int32 or int64.
   int index(const Dims& dims, int64_t axis);
   /// Reduced to extent 1 along one axis, or to these dims.
@@ -108,6 +114,8 @@ class FUSOR_API Expansion {
   int gather(int x, int index, int64_t axis) { return op(Gather{axis}, {x, index}); }
   int matmul(int a, int b) { return op(Matmul{}, {a, b}); }
   int reshape(int x, const Dims& to) { return to == dims(x) ? x : op(Reshape{}, {x}, to); }
+  /// x with an axis of extent 1 behind each from `first` on, in the order in which x lies in memory.
+  int paired(int x, int first);
   int transpose(int x, const Dims& permutation) { return op(Transpose{permutation}, {x}); }
   /// x from `start` up to `limit` along one axis.
   int slice(int x, int64_t axis, int64_t start, int64_t limit);

@@ -80,74 +80,89 @@ Dims forward_dims(const Call& call, const ResampleAttributes& op, const Dims& x)
 
 // --- windows -----------------------------------------------------------------------------------------------
 
-// Positions and places in windows as coordinates: tensors [1, 1, positions, places], of integers.
+// Windows over the spatial dims, in tensors [N, C, positions, places, positions, places ...]: a pair of axes
+// for each spatial dim. What lies along one pair is a tensor of that pair alone.
 class Windows {
  public:
+  // Of so many positions along each dim, and places at each.
   Windows(Expansion& e, const Dims& positions, const Dims& places)
-      : e_(e), positions_(positions), places_(places) {
-    position_ = e.index({1, 1, element_count(positions), 1}, 2);
-    place_ = e.index({1, 1, 1, element_count(places)}, 3);
-  }
+      : e_(e), positions_(positions), places_(places) {}
 
-  int position(int axis) { return coordinate(position_, positions_, axis); }
-  int place(int axis) { return coordinate(place_, places_, axis); }
-  int place() const { return place_; }
-  int64_t positions() const { return element_count(positions_); }
-  int64_t places() const { return element_count(places_); }
-
+  int spatial() const { return positions_.rank(); }
+  static int axis(int i) { return 2 + 2 * i; }
+  int position(int i) { return e_.index(pair(i), axis(i)); }
+  int place(int i) { return e_.index(pair(i), axis(i) + 1); }
   // Whether lower <= value < upper.
   int within(int value, int64_t lower, int64_t upper) {
     return e_.logical_and(e_.cmp_ge(value, e_.integer(lower)), e_.cmp_lt(value, e_.integer(upper)));
   }
+  // An index where it holds, else one that a gather reads 0 at.
+  int where(int holds, int index) { return e_.binary_select(index, e_.integer(-1), holds); }
+
+  // Elements of [N, C, spatial ...] at an index along each dim.
+  int taken(int x, const std::vector<int>& at) {
+    int taken = e_.paired(x, 2);
+    for (int i = 0; i < spatial(); ++i) taken = e_.gather(taken, at[static_cast<size_t>(i)], axis(i));
+    return taken;
+  }
+  // Over the places of each position.
+  int reduced(ReductionMode mode, int x) {
+    Dims dims = e_.dims(x);
+    for (int i = 0; i < spatial(); ++i) dims[axis(i) + 1] = 1;
+    return e_.reduce_to(mode, x, dims);
+  }
 
  private:
-  // One coordinate of a row-major number.
-  int coordinate(int number, const Dims& dims, int axis) {
-    int64_t inner = 1;
-    for (int i = axis + 1; i < dims.rank(); ++i) inner *= dims[i];
-    const int outer = inner == 1 ? number : e_.div(number, e_.integer(inner));
-    return axis == 0 ? outer : e_.mod(outer, e_.integer(dims[axis]));
+  Dims pair(int i) const {
+    Dims dims = Dims::filled(2 + 2 * spatial(), 1);
+    dims[axis(i)] = positions_[i];
+    dims[axis(i) + 1] = places_[i];
+    return dims;
   }
 
   Expansion& e_;
   Dims positions_, places_;
-  int position_ = -1, place_ = -1;
 };
 
-// The spatial dims as one, and an axis beside it: [N, C, positions, 1].
-int flattened(Expansion& e, int x) {
-  const Dims dims = e.dims(x);
-  return e.reshape(x, {dims[0], dims[1], element_count(spatial_of(dims)), 1});
-}
-
-// A row-major number where `inside` holds, else -1, which gather reads as 0.
-int row_major(Expansion& e, const std::vector<int>& at, const Dims& dims, int inside) {
+// One number of coordinates, row-major.
+int row_major(Expansion& e, const std::vector<int>& at, const Dims& dims) {
   int number = at[0];
   for (int i = 1; i < dims.rank(); ++i)
     number = e.add(e.mul(number, e.integer(dims[i])), at[static_cast<size_t>(i)]);
-  return e.binary_select(number, e.integer(-1), inside);
+  return number;
 }
 
-// The elements of x that its windows read.
+// Where windows read x.
 struct Taps {
-  int values;  // [N, C, positions, places], 0 in the padding
-  int inside;  // [1, 1, positions, places]
-  int place;   // [1, 1, 1, places]
+  Windows windows;
+  std::vector<int> at = {};  // along each dim; -1 in the padding
+  int inside = -1;           // which of them are elements; -1: all
+  int place = -1;            // of each in its window, row-major
+
+  // [N, C, positions, places ...], 0 in the padding. Who needs them twice reads x twice: elements of all
+  // windows are more than anyone would keep.
+  int values(int x) { return windows.taken(x, at); }
 };
 
 Taps taps_of(Expansion& e, const ResampleAttributes& op, int x, const Dims& y) {
   const Dims from = spatial_of(e.dims(x));
-  Windows windows(e, spatial_of(y), op.window);
-  std::vector<int> at;
-  int inside = -1;
+  Taps taps{Windows(e, spatial_of(y), op.window)};
+  Windows& windows = taps.windows;
+  std::vector<int> places, &at = taps.at;
+  const auto join = [&](int& all, int one) { all = all < 0 ? one : e.logical_and(all, one); };
   for (int i = 0; i < from.rank(); ++i) {
     const int start =
         e.sub(e.mul(windows.position(i), e.integer(op.stride[i])), e.integer(op.pre_padding[i]));
-    at.push_back(e.add(start, windows.place(i)));
+    places.push_back(windows.place(i));
+    at.push_back(e.add(start, places.back()));
+    const int64_t last = (y[i + 2] - 1) * op.stride[i] - op.pre_padding[i] + op.window[i];
+    if (op.pre_padding[i] == 0 && last <= from[i]) continue;
     const int fits = windows.within(at.back(), 0, from[i]);
-    inside = inside < 0 ? fits : e.logical_and(inside, fits);
+    at.back() = windows.where(fits, at.back());
+    join(taps.inside, fits);
   }
-  return {e.gather(flattened(e, x), row_major(e, at, from, inside), 2), inside, windows.place()};
+  taps.place = row_major(e, places, op.window);
+  return taps;
 }
 
 // Below every number of the type.
@@ -157,15 +172,33 @@ int lowest(Expansion& e, DataType type) {
                                          : std::numeric_limits<int32_t>::min());
 }
 
-int largest_tap(Expansion& e, const Taps& taps) {
-  return e.binary_select(taps.values, lowest(e, e.type(taps.values)), taps.inside);
+int largest_tap(Expansion& e, Taps& taps, int x) {
+  const int values = taps.values(x);
+  if (taps.inside < 0) return values;
+  return e.binary_select(values, lowest(e, e.type(values)), taps.inside);
 }
 
-// The first place of the maximum: [N, C, positions, 1].
-int place_of_maximum(Expansion& e, const Taps& taps, int values, int maximum) {
-  const int64_t places = e.dims(taps.place)[3];
-  const int is_maximum = e.logical_and(e.cmp_eq(values, maximum), taps.inside);
-  return e.reduce(ReductionMode::min, e.binary_select(taps.place, e.integer(places), is_maximum), 3);
+// The first place of the maximum: [N, C, positions, 1 ...].
+int place_of_maximum(Expansion& e, Taps& taps, const ResampleAttributes& op, int x, int maximum) {
+  int is_maximum = e.cmp_eq(largest_tap(e, taps, x), maximum);
+  if (taps.inside >= 0) is_maximum = e.logical_and(is_maximum, taps.inside);
+  const int none = e.integer(element_count(op.window));
+  return taps.windows.reduced(ReductionMode::min, e.binary_select(taps.place, none, is_maximum));
+}
+
+// How many elements lie in each window: [1, 1, positions, 1 ...].
+int elements_in_windows(Expansion& e, const ResampleAttributes& op, const Dims& x, const Dims& y) {
+  int count = -1;
+  for (int i = 0; i < op.window.rank(); ++i) {
+    Dims dims = Dims::filled(2 + 2 * op.window.rank(), 1);
+    dims[Windows::axis(i)] = y[i + 2];
+    const int start =
+        e.sub(e.mul(e.index(dims, Windows::axis(i)), e.integer(op.stride[i])), e.integer(op.pre_padding[i]));
+    const int end = e.min(e.add(start, e.integer(op.window[i])), e.integer(x[i + 2]));
+    const int taps = e.sub(end, e.max(start, e.integer(0)));
+    count = count < 0 ? taps : e.mul(count, taps);
+  }
+  return count;
 }
 
 // --- interpolation -----------------------------------------------------------------------------------------
@@ -263,19 +296,28 @@ void ResampleForward::expand(Expansion& e) const {
     e.result("y", x);
     return;
   }
-  const Taps taps = taps_of(e, *this, x, y);
+  Taps taps = taps_of(e, *this, x, y);
   if (mode == ResampleMode::maxpool) {
-    const int values = largest_tap(e, taps);
-    const int maximum = e.reduce(ReductionMode::max, values, 3);
-    if (e.wants("y")) e.result("y", e.reshape(maximum, y));
-    if (e.wants("index")) e.result("index", e.reshape(place_of_maximum(e, taps, values, maximum), y));
+    // One of x's elements, which its type holds.
+    const int maximum =
+        e.rounded_total(taps.windows.reduced(ReductionMode::max, largest_tap(e, taps, x)), e.type(x));
+    if (e.wants("y")) e.reshaped_result("y", maximum);
+    if (e.wants("index")) {
+      // Where windows lie is computed again, too: what both used would have to be stored.
+      Taps again = taps_of(e, *this, x, y);
+      e.reshaped_result(
+          "index", e.rounded_total(place_of_maximum(e, again, *this, x, maximum), e.result_type("index")));
+    }
     return;
   }
-  const int sum = e.reduce(ReductionMode::add, e.real(taps.values), 3);
-  const int count = mode == ResampleMode::avgpool_include_padding
-                        ? e.constant(static_cast<double>(element_count(window)))
-                        : e.reduce(ReductionMode::add, e.cast(taps.inside, e.compute()), 3);
-  e.result("y", e.reshape(e.div(sum, count), y));
+  // The mean of all places, or of elements alone.
+  const int values = e.real(taps.values(x));
+  const bool all = mode == ResampleMode::avgpool_include_padding || taps.inside < 0;
+  const int mean = all ? taps.windows.reduced(ReductionMode::avg, values)
+                       : taps.windows.reduced(
+                             ReductionMode::add,
+                             e.div(values, e.cast(elements_in_windows(e, *this, e.dims(x), y), e.compute())));
+  e.reshaped_result("y", e.rounded_total(mean, e.result_type("y")));
 }
 
 // --- backward ----------------------------------------------------------------------------------------------
@@ -315,41 +357,40 @@ void ResampleBackward::expand(Expansion& e) const {
   Dims reach = window;
   for (int i = 0; i < reach.rank(); ++i) reach[i] = (window[i] - 1) / stride[i] + 1;
   Windows windows(e, spatial, reach);
-  std::vector<int> at;
-  int inside = -1, place = -1, count = -1;
+  std::vector<int> at, places;
+  int count = -1;
   for (int i = 0; i < spatial.rank(); ++i) {
     const int padded = e.add(windows.position(i), e.integer(pre_padding[i]));
-    at.push_back(e.sub(e.div(padded, e.integer(stride[i])), windows.place(i)));
-    const int begin = e.mul(at.back(), e.integer(stride[i]));
+    const int window_at = e.sub(e.div(padded, e.integer(stride[i])), windows.place(i));
+    const int begin = e.mul(window_at, e.integer(stride[i]));
     const int tap = e.sub(padded, begin);
     const int fits =
-        e.logical_and(windows.within(at.back(), 0, results[i]), windows.within(tap, 0, window[i]));
-    inside = inside < 0 ? fits : e.logical_and(inside, fits);
-    place = place < 0 ? tap : e.add(e.mul(place, e.integer(window[i])), tap);
+        e.logical_and(windows.within(window_at, 0, results[i]), windows.within(tap, 0, window[i]));
+    at.push_back(windows.where(fits, window_at));
+    // No place of a window where there is no window.
+    places.push_back(e.binary_select(tap, e.integer(-element_count(window)), fits));
     const int end = e.min(e.add(begin, e.integer(window[i])), e.integer(spatial[i] + pre_padding[i]));
     const int taps = e.max(e.sub(end, e.max(begin, e.integer(pre_padding[i]))), e.integer(1));
     count = count < 0 ? taps : e.mul(count, taps);
   }
-  const int from = row_major(e, at, results, inside);
-  int share = e.gather(flattened(e, e.input("dy")), from, 2);
+  int share = e.real(windows.taken(e.input("dy"), at));
   if (mode == ResampleMode::maxpool) {
     int index = e.input("index");
     if (index < 0) {
-      const Taps taps = taps_of(e, *this, e.input("x"), y);
-      const int values = largest_tap(e, taps);
-      index = place_of_maximum(e, taps, values, e.reduce(ReductionMode::max, values, 3));
-    } else {
-      index = flattened(e, index);
+      const int x_in = e.input("x");
+      Taps taps = taps_of(e, *this, x_in, y);
+      const int maximum = taps.windows.reduced(ReductionMode::max, largest_tap(e, taps, x_in));
+      Taps again = taps_of(e, *this, x_in, y);
+      index = e.reshape(place_of_maximum(e, again, *this, x_in, maximum), y);
     }
-    const int is_maximum = e.logical_and(inside, e.cmp_eq(e.gather(index, from, 2), place));
-    share = e.binary_select(e.real(share), e.constant(0), is_maximum);
+    const int is_maximum = e.cmp_eq(windows.taken(index, at), row_major(e, places, window));
+    share = e.binary_select(share, e.constant(0), is_maximum);
   } else if (mode == ResampleMode::avgpool_exclude_padding) {
-    share = e.div(e.real(share), e.real(count));
+    share = e.div(share, e.real(count));
   }
-  int dx = e.reduce(ReductionMode::add, e.real(share), 3);
   if (mode == ResampleMode::avgpool_include_padding)
-    dx = e.div(dx, e.constant(static_cast<double>(element_count(window))));
-  e.result("dx", e.reshape(dx, x));
+    share = e.div(share, e.constant(static_cast<double>(element_count(window))));
+  e.reshaped_result("dx", e.rounded_total(windows.reduced(ReductionMode::add, share), e.result_type("dx")));
 }
 
 }  // namespace fusor

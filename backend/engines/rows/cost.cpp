@@ -75,6 +75,17 @@ Traffic traffic_of(const RowsProblem& problem, const RowsSchedule& s, const RowF
   return traffic;
 }
 
+// Lanes on neighbouring rows that share a sector of 32 bytes with rows of other blocks read it more than
+// once.
+double sector_share(const RowsProblem& problem, const RowsSchedule& s) {
+  if (!problem.spread) return 1;
+  int64_t widest = 1;
+  for (const Node& node : s.y.expr.nodes)
+    if (node.kind == Node::Kind::load && node.access.strides[s.y.vector_axis] == 1)
+      widest = std::max<int64_t>(widest, byte_size(node.type));
+  return std::max(1.0, 32.0 / static_cast<double>(s.slots() * s.knobs.vector * widest));
+}
+
 void add_arithmetic(Work& work, const RowsSchedule& s, const RowFacts& facts) {
   const Expr& expr = s.y.expr;
   const double elements = static_cast<double>(element_count(expr.domain));
@@ -178,7 +189,8 @@ Work cost(const RowsProblem& problem, const RowsSchedule& s) {
   work.tiles_per_sm = s.resident;
   add_arithmetic(work, s, facts);
   work.l2_bytes = traffic.l2;
-  work.dram_bytes = traffic.dram * lag(problem, s, facts, traffic.dram, work.fp32_flops / 2);
+  work.dram_bytes =
+      traffic.dram * sector_share(problem, s) * lag(problem, s, facts, traffic.dram, work.fp32_flops / 2);
   work.fp32_flops *= RowsFit().step;
   if (s.columns > 0) {
     work.scratch_bytes = s.scratch_bytes();

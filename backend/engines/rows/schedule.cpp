@@ -39,10 +39,10 @@ int64_t registers_of(const RowsProblem& problem, const RowsSchedule& s) {
   // Blocks that see many rows have the next ones in flight, too.
   const int64_t rows = s.knobs.batch * (s.persistent ? 2 : 1);
   const int64_t in_flight = in_registers ? s.units * rows : s.unroll;
-  int64_t words = 32 + ceil_div(in_flight * s.held, 4) + 2 * lanes;
+  int64_t words = (s.persistent ? 56 : 32) + ceil_div(in_flight * s.held, 4) + 2 * lanes;
   if (!s.repacks && in_registers) words += s.units * lanes * s.knobs.batch;
   if (s.columns > 0) words += s.units * (lanes * s.columns + s.fixed) / 4;
-  if (problem.spread) words += s.knobs.batch * lanes * totals_bytes(s.y) / 2;
+  if (problem.spread) words += s.knobs.batch * lanes * totals_bytes(s.y) / 2 + 5 * lanes;
   if (problem.index_bits == 64) words += 12;
   return words;
 }
