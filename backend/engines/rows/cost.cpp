@@ -124,15 +124,13 @@ class Turns {
   // Instructions of all threads.
   double instructions(double steps) const {
     const RowsKnobs& knobs = s_.knobs;
-    const double near = static_cast<double>(std::min<int64_t>(knobs.group, 32));
-    const double parts = static_cast<double>(knobs.group) / near * static_cast<double>(knobs.cluster);
-    const double combined = std::log2(near) + (parts > 1 ? 2 + std::log2(parts) : 0);
     const double words = knobs.join != 0 ? 3 : 1, batch = static_cast<double>(knobs.batch);
     const double in_shared =
         knobs.held == RowsKnobs::in_shared ? fit_.shared_word * static_cast<double>(s_.held) / 4 : 0;
     const double of_thread =
-        batch * (phases_ * fit_.combine * combined * words +
-                 static_cast<double>(s_.units) * (phases_ + 1) * (fit_.vector + in_shared));
+        batch * (phases_ * fit_.combine * combinations() * words +
+                 static_cast<double>(s_.units) * (phases_ + 1) * (fit_.vector + in_shared) +
+                 joined_lanes() * static_cast<double>(s_.units * knobs.vector));
     return fit_.step * steps + turns_ * static_cast<double>(knobs.threads) * of_thread;
   }
   double issue_seconds(double steps) const {
@@ -155,6 +153,20 @@ class Turns {
 
  private:
   double sms() const { return static_cast<double>(sms_of_clusters(problem_.device, s_.knobs.cluster)); }
+  // Of a thread's totals with others, in a phase: with lanes step by step, with parts in shared memory by all
+  // lanes of a warp, but by each thread alone where lanes are rows.
+  double combinations() const {
+    const RowsKnobs& knobs = s_.knobs;
+    const int64_t slots = s_.slots();
+    const int64_t near = !problem_.spread ? std::min<int64_t>(knobs.group, 32) : slots < 32 ? 32 / slots : 1;
+    const int64_t all_parts = knobs.group / near * knobs.cluster;
+    const double parts = static_cast<double>(all_parts);
+    const double steps = std::log2(static_cast<double>(near));
+    if (problem_.spread) return static_cast<double>(knobs.vector) * (steps + (parts > 1 ? parts / 2 : 0));
+    return steps + (parts > 1 ? 2 + std::log2(parts) : 0);
+  }
+  // Where each lane of a vector is another row's, joined totals grow element by element.
+  double joined_lanes() const { return problem_.spread && s_.knobs.join != 0 ? fit_.joined_lane : 0; }
   double phase_seconds() const {
     if (s_.knobs.cluster > 1) return fit_.cluster_phase_s;
     if (s_.exchange_bytes == 0) return fit_.warp_phase_s;
