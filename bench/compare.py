@@ -4,8 +4,8 @@
 usage: bench/compare.py [CASES...] [--fusor build/fusor] [--rounds 5] [--runs 20] [--compile] [--output compare]
        bench/compare.py --table compare.json
 
-CASES are ids, what ids begin with, groups, or files of cases; all of bench/cases where none is named. Writes OUTPUT.json
-(every block of every round) after each case, and OUTPUT.md (the table) at the end. --table makes the table of such a file
+CASES are ids, what ids begin with, groups, files of cases, or names of such in bench/cases (networks, networks_unseen,
+sweeps); the suite, all of bench/cases but those three, where none is named. Writes OUTPUT.json (every block of every round) after each case, and OUTPUT.md (the table) at the end. --table makes the table of such a file
 again, and needs neither a GPU nor PyTorch.
 
 fusor runs in a process of its own (`fusor bench --serve`), PyTorch in this one; only one of them is ever busy. A round is one
@@ -34,15 +34,41 @@ BARS = {
     "conv-fprop": (1.05, 0.92),
     "conv-dgrad-wgrad": (1.00, 0.85),
     "hard-conv": (2.0, 1.2),
+    "sweep-matmul": (1.00, 0.85),
+    "sweep-1x1": (1.00, 0.85),
+    "sweep-3x3": (1.00, 0.85),
+    "sweep-batch": (1.00, 0.85),
+    "exact-fp32": (0.95, 0.90),
+    "networks: fitted half": (1.30, 0.80),
+    "networks: judged half": (1.25, 0.80),
+    **{"net-" + kind: (1.05, 0.80) for kind in ("1x1", "1x1-bwd", "window", "window-bwd", "grouped", "grouped-bwd", "depthwise",
+                                                "depthwise-bwd", "linear")},
 }
 
 
 # ---- cases ----
 
+# Files that are read where they are named only: hundreds of layers that the suite does not name.
+BY_NAME = ("networks", "networks_unseen", "sweeps")
+
+
+def file_of(word):
+    """The file that a word names, or None."""
+    if word.endswith(".json"):
+        return word
+    named = os.path.join(ROOT, "bench", "cases", word + ".json")
+    return named if os.path.exists(named) else None
+
+
+def suite():
+    stem = lambda file: os.path.splitext(os.path.basename(file))[0]
+    return [file for file in sorted(glob.glob(os.path.join(ROOT, "bench", "cases", "*.json"))) if stem(file) not in BY_NAME]
+
+
 def read_cases(words):
-    files = [word for word in words if word.endswith(".json")]
-    words = [word for word in words if not word.endswith(".json")]
-    files = files or sorted(glob.glob(os.path.join(ROOT, "bench", "cases", "*.json")))
+    files = [file for file in map(file_of, words) if file]
+    words = [word for word in words if not file_of(word)]
+    files = files or suite()
     rows = []
     for file in files:
         with open(file) as stream:
@@ -428,6 +454,16 @@ def group_line(group, results):
             f"{verdict} |")
 
 
+def halves(cases):
+    """Cases of networks by the half to which their network belongs."""
+    found = {}
+    for result in cases:
+        network, _, half = result["about"].partition(", ")
+        if half.endswith(" half"):
+            found.setdefault("networks: " + half, []).append(result)
+    return dict(sorted(found.items()))
+
+
 def table(document):
     about = document["about"]
     lines = ["# fusor and its peers", "",
@@ -438,6 +474,7 @@ def table(document):
     for result in document["cases"]:
         groups.setdefault(result["group"], []).append(result)
     lines += [group_line(group, results) for group, results in groups.items()]
+    lines += [group_line(half, results) for half, results in halves(document["cases"]).items()]
     for group, results in groups.items():
         lines += ["", f"## {group}", "",
                   "| case | fusor us | TFLOP/s | TB/s | of floor | best peer | us | ratio | others, us | |",

@@ -1,5 +1,10 @@
 // Owns `fusor bench`: cases chosen, planned, checked and timed, one JSON line each.
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <filesystem>
 #include <iostream>
@@ -33,16 +38,33 @@ namespace fs = std::filesystem;
 
 // ---- which cases ----
 
-bool names_a_file(const std::string& word) { return word.ends_with(".json") || word == "-"; }
+bool names_a_file(const std::string& word) { return word.ends_with(".json"); }
 
-/// The files that were named, else all of the folder, in the order of their names.
+/// A file of cases in the folder, by its name.
+std::optional<std::string> named_in(const std::string& folder, const std::string& word) {
+  const fs::path path = fs::path(folder) / (word + ".json");
+  std::error_code error;
+  return fs::exists(path, error) ? std::optional(path.string()) : std::nullopt;
+}
+
+/// Files that are read where they are named only: hundreds of layers that the suite does not name.
+bool is_suite(const fs::path& file) {
+  constexpr std::array<std::string_view, 3> kByName = {"networks", "networks_unseen", "sweeps"};
+  return std::ranges::find(kByName, file.stem().string()) == kByName.end();
+}
+
+/// The files that were named, else the suite's in the folder, in the order of their names.
 std::vector<std::string> case_files(const BenchOptions& options) {
   std::vector<std::string> files;
-  std::ranges::copy_if(options.cases, std::back_inserter(files), names_a_file);
+  for (const std::string& word : options.cases)
+    if (names_a_file(word))
+      files.push_back(word);
+    else if (const auto named = named_in(options.folder, word))
+      files.push_back(*named);
   if (!files.empty()) return files;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(options.folder, error))
-    if (names_a_file(entry.path().string())) files.push_back(entry.path().string());
+    if (names_a_file(entry.path().string()) && is_suite(entry.path())) files.push_back(entry.path().string());
   if (error)
     fail("{}: {}; run in fusor's source folder, or name the folder with --folder", options.folder,
          error.message());
@@ -61,7 +83,9 @@ std::vector<BenchCase> chosen_cases(const BenchOptions& options) {
   for (const std::string& file : case_files(options))
     for (BenchCase& row : read_bench_cases(input_path(file))) all.push_back(std::move(row));
   std::vector<std::string> words = options.cases;
-  std::erase_if(words, names_a_file);
+  std::erase_if(words, [&](const std::string& word) {
+    return names_a_file(word) || named_in(options.folder, word).has_value();
+  });
   for (const std::string& word : words)
     if (std::ranges::none_of(all, [&](const BenchCase& row) { return is_meant(row, word); }))
       fail("there is no case or group '{}'; see --list", word);
@@ -73,6 +97,24 @@ std::vector<BenchCase> chosen_cases(const BenchOptions& options) {
 }
 
 // ---- one case ----
+
+/// Held while runs are timed: several processes may compile at once and time one after another.
+class TimingLock {
+ public:
+  explicit TimingLock(const std::string& path) {
+    if (path.empty()) return;
+    file_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (file_ < 0 || ::flock(file_, LOCK_EX) != 0) fail("{}: cannot be locked", path);
+  }
+  ~TimingLock() {
+    if (file_ >= 0) ::close(file_);
+  }
+  TimingLock(const TimingLock&) = delete;
+  TimingLock& operator=(const TimingLock&) = delete;
+
+ private:
+  int file_ = -1;
+};
 
 /// A case made ready: every candidate that is to be timed, loaded, over the same buffers.
 class LoadedCase {
@@ -153,6 +195,7 @@ class LoadedCase {
   }
 
   std::vector<std::vector<Seconds>> measured(const Flusher& flush, int runs) const {
+    const TimingLock lock(options_.bench.lock);
     std::vector<std::function<void()>> subjects;
     for (const Executable& executable : executables_)
       subjects.emplace_back([&] { executable.run(buffers_->bindings(), buffers_->workspace()); });
@@ -264,6 +307,26 @@ int count_cubins(const std::vector<BenchCase>& cases, const DeviceInfo& device, 
   return 0;
 }
 
+/// What the time model says of every candidate. Compiles nothing and needs no GPU.
+int estimate_all(const std::vector<BenchCase>& cases, const DeviceInfo& device, const Options& options) {
+  static const TuningTable kNothing;
+  BuildOptions build_options = options.build;
+  build_options.tuning = &kNothing;
+  for (const BenchCase& row : cases) {
+    const std::vector<Candidate> all = fusor::candidates(graph_of(row), device, build_options);
+    for (size_t i = 0; i < all.size(); ++i) {
+      Report configs = Report::list();
+      for (const PlannedFusion& fusion : all[i].fusions) configs.add(to_string(fusion.config));
+      print(to_json_line(Report::object()
+                             .set("id", row.id)
+                             .set("candidate", static_cast<int64_t>(i))
+                             .set("estimated_seconds", all[i].seconds)
+                             .set("configs", std::move(configs))));
+    }
+  }
+  return 0;
+}
+
 /// What the time model's choices cost, over all cases.
 class Regret {
  public:
@@ -346,6 +409,7 @@ int bench(const Options& options) {
   if (options.bench.list)
     return list(cases, DeviceInfo::named(options.device.empty() ? "current" : options.device));
   const DeviceInfo device = measured_device(options);
+  if (options.bench.estimates) return estimate_all(cases, device, options);
   if (options.bench.cubins) return count_cubins(cases, device, options);
   if (options.bench.serve) return serve(cases, device, options);
   return measure_all(cases, device, options);

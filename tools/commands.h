@@ -18,10 +18,11 @@ inline constexpr int kMachineLacks = 3;
 struct BenchOptions {
   std::vector<std::string> cases;      ///< ids, groups, files; empty: all
   std::string folder = "bench/cases";  ///< whose files are read where none is named
-  bool list = false, cubins = false, serve = false;
+  bool list = false, cubins = false, serve = false, estimates = false;
   bool all_candidates = false;
   bool verify = true;
   double seconds = 30;  ///< for the runs of a case, at most
+  std::string lock;     ///< a file that is locked while runs are timed; empty: none
 };
 
 struct TuneOptions {

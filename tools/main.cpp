@@ -144,6 +144,8 @@ void add_bench(CLI::App& app, Options& options, Part& chosen) {
   CLI::Option* const list = bench->add_flag("--list", to.list, "Only name the cases and their floors");
   CLI::Option* const cubins =
       bench->add_flag("--cubins", to.cubins, "Only count the kernels that 20 shapes of each case need");
+  bench->add_flag("--estimates", to.estimates, "Only estimate every candidate; needs no GPU with --device")
+      ->excludes(list, cubins);
   bench->add_flag("--serve", to.serve, "Time a case for each line 'ID [RUNS]' of standard input")
       ->excludes(list, cubins);
   cubins->excludes(list);
@@ -152,6 +154,10 @@ void add_bench(CLI::App& app, Options& options, Part& chosen) {
   bench->add_option("--seconds", to.seconds, "Most time for a case's runs")
       ->check(positive_seconds())
       ->capture_default_str();
+  bench
+      ->add_option("--lock", to.lock,
+                   "A file that is locked while runs are timed, for several processes at once")
+      ->check(not_empty());
 }
 
 void add_tune(CLI::App& app, Options& options, Part& chosen) {
