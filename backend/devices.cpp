@@ -116,6 +116,9 @@ DeviceInfo with_rates(DeviceInfo device) {
   device.fp64_flops = profile.fp64_flops * compute_scale;
   device.tensor_flops_16 = profile.tensor_flops_16 * compute_scale;
   device.launch_s = profile.launch_s;
+  device.line_cost_16 = profile.line_cost_16;
+  device.line_cost_32 = profile.line_cost_32;
+  device.line_cost_64 = profile.line_cost_64;
   return device;
 }
 

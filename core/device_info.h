@@ -32,7 +32,10 @@ struct FUSOR_API DeviceInfo {
   double fp64_flops = 0;
   double tensor_flops_16 = 0;  ///< dense fp16 / bf16; 0 without tensor cores
   double launch_s = 2.5e-6;    ///< device time that one more kernel costs
-  std::string source;          ///< "measured ..." or "data sheet ..."
+  /// What a line of 128 bytes costs the copy engine and L2 that begins at an odd multiple of 16, 32, 64
+  /// bytes, against one that begins at a multiple of 128.
+  double line_cost_16 = 1, line_cost_32 = 1, line_cost_64 = 1;
+  std::string source;  ///< "measured ..." or "data sheet ..."
 
   /// The CPU of this machine.
   static DeviceInfo cpu();
@@ -69,6 +72,9 @@ struct FUSOR_API DeviceInfo {
     field("fp64_flops", self.fp64_flops);
     field("tensor_flops_16", self.tensor_flops_16);
     field("launch_s", self.launch_s);
+    field("line_cost_16", self.line_cost_16);
+    field("line_cost_32", self.line_cost_32);
+    field("line_cost_64", self.line_cost_64);
     field("source", self.source);
   }
   friend bool operator==(const DeviceInfo&, const DeviceInfo&) = default;

@@ -29,6 +29,9 @@ void expect_positive(const JsonReader& object, std::string_view key, double valu
   if (!(value > 0)) object.at(key).refuse("expected more than 0, got {}", value);
 }
 
+// Constants of the time model that older plans and profiles lack: the defaults say nothing.
+bool is_optional(std::string_view key) { return key.starts_with("line_cost_"); }
+
 void check_device(const JsonReader& object, const DeviceInfo& device) {
   object.at("name").name();
   DeviceInfo::visit(device, RangeCheck{object});
@@ -51,7 +54,9 @@ DeviceInfo parse_device(const JsonReader& object, std::initializer_list<std::str
   append_field_names<DeviceInfo>(known);
   object.expect_keys(known);
   DeviceInfo device;
-  read_fields(object, device);
+  DeviceInfo::visit(device, [&object](std::string_view key, auto& field) {
+    if (!is_optional(key) || object.has(key)) read_field(object.at(key), field);
+  });
   check_device(object, device);
   return device;
 }
