@@ -6,7 +6,7 @@
 namespace fusor {
 
 std::span<const Engine* const> engines() {
-  static const std::array<const Engine*, 13> kEngines = {&attention_engine(),
+  static const std::array<const Engine*, 14> kEngines = {&attention_engine(),
                                                          &attention_backward_engine(),
                                                          &attention_mma_engine(),
                                                          &wgmma_engine(),
@@ -15,6 +15,7 @@ std::span<const Engine* const> engines() {
                                                          &wgmma_taps_engine(),
                                                          &mma_engine(),
                                                          &depthwise_engine(),
+                                                         &depthwise_repacked_engine(),
                                                          &rows_engine(),
                                                          &elementwise_engine(),
                                                          &direct_engine(),

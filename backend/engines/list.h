@@ -17,6 +17,7 @@ const Engine& elementwise_engine();
 const Engine& rows_engine();
 const Engine& direct_engine();
 const Engine& depthwise_engine();
+const Engine& depthwise_repacked_engine();
 const Engine& mma_engine();
 const Engine& attention_engine();
 const Engine& attention_backward_engine();

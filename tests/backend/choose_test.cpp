@@ -269,7 +269,7 @@ TEST(Choose, UnknownEngineIsRefusedByName) {
                  "forbid: there is no engine 'nosuch'; there are attention, attention_backward, "
                  "attention_mma, wgmma, wgmma_repacked, "
                  "wgmma_narrow, wgmma_taps, mma, "
-                 "depthwise, rows, elementwise, direct, cpu");
+                 "depthwise, depthwise_repacked, rows, elementwise, direct, cpu");
   }
 }
 

@@ -11,6 +11,7 @@
 #include "backend/engines/contraction/pointwise_convolution.h"
 #include "backend/engines/engine.h"
 #include "backend/engines/list.h"
+#include "backend/engines/repack/copies.h"
 #include "backend/engines/repack/repack.h"
 #include "backend/engines/rules.h"
 #include "backend/engines/sm90/copy/tensor_maps.h"
@@ -95,46 +96,8 @@ std::optional<Refusal> refuse_plain(const Problem& problem) {
                  -1};
 }
 
-// Copies are always carried out by the elementwise engine.
-std::unique_ptr<const Prepared> prepared_copies(const Fusion& copies, const DeviceInfo& device) {
-  return std::get<std::unique_ptr<const Prepared>>(elementwise_engine().prepare(copies, device));
-}
-
-void add_copies(Work& work, const Fusion& copies, const DeviceInfo& device) {
-  if (copies.sites.empty()) return;
-  const Work all = prepared_copies(copies, device)->candidates().front().work;
-  work.serial_dram_bytes += all.dram_bytes;
-  work.launches += all.launches;
-}
-
-Work cost_of_copies(const Repacked& repacked, const DeviceInfo& device) {
-  Work copies;
-  copies.launches = 0;
-  copies.fills = static_cast<int>(repacked.zeroed.size());
-  for (const Fusion* part : {&repacked.loads, &repacked.stores}) add_copies(copies, *part, device);
-  for (const int64_t bytes : repacked.scratch) copies.scratch_bytes += bytes;
-  for (const int scratch : repacked.zeroed)
-    copies.serial_dram_bytes += static_cast<double>(repacked.scratch[static_cast<size_t>(scratch)]);
-  return copies;
-}
-
-void lower_copies(Lowered& lowered, const Repacked& repacked, const Fusion& copies,
-                  const DeviceInfo& device) {
-  if (copies.sites.empty()) return;
-  const EngineConfig as_it_sees_fit{"elementwise", 1, {}};
-  append_part(lowered, repacked, prepared_copies(copies, device)->lower(as_it_sees_fit));
-}
-
 Lowered lower(const Problem& problem, const Way& way, const EngineConfig& config) {
-  const Repacked& repacked = *way.repacked;
-  Lowered lowered;
-  lowered.scratch = repacked.scratch;
-  for (const int scratch : repacked.zeroed)
-    lowered.steps.emplace_back(Fill{scratch, repacked.scratch[static_cast<size_t>(scratch)], 0});
-  lower_copies(lowered, repacked, repacked.loads, problem.device);
-  append_part(lowered, repacked, way.core->lower(config));
-  lower_copies(lowered, repacked, repacked.stores, problem.device);
-  return lowered;
+  return between_copies(*way.repacked, way.core->lower(config), problem.device);
 }
 
 class PreparedRepack final : public Prepared {
@@ -189,11 +152,7 @@ class PreparedRepack final : public Prepared {
   void add_candidates(std::vector<EngineCandidate>& all, const Way& way) const {
     const Work copies = cost_of_copies(*way.repacked, problem_.device);
     for (EngineCandidate& candidate : way.core->candidates()) {
-      Work& work = candidate.work;
-      work.serial_dram_bytes += copies.serial_dram_bytes;
-      work.launches += copies.launches;
-      work.fills += copies.fills;
-      work.scratch_bytes += copies.scratch_bytes;
+      add_copies(candidate.work, copies);
       candidate.config.engine = wgmma_repacked_engine().name();
       candidate.config.set("repack_y", static_cast<int64_t>(way.out));
       if (!way.rewrite->knob().empty()) candidate.config.set(way.rewrite->knob(), way.value);

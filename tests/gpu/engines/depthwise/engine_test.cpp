@@ -59,13 +59,14 @@ Dims per_channel(const DepthwiseCase& c) {
 
 // With `fused`: scale, shift and ReLU before, which make nonzero of zero, so that padding must be masked
 // after them; bias and ReLU after.
-Graph graph_of(const DepthwiseCase& c, ConvPass pass, DataType type, ConvMode mode, bool fused) {
+Graph graph_of(const DepthwiseCase& c, ConvPass pass, DataType type, ConvMode mode, bool fused,
+               Layout layout = Layout::nhwc) {
   const ConvOptions options{
       .pre_padding = c.pre, .post_padding = c.post, .stride = c.stride, .dilation = c.dilation, .mode = mode};
   GraphBuilder g("depthwise");
   const auto vector = [&](const char* name) { return g.input(name, per_channel(c), DataType::f32); };
-  const Tensor first = g.input("first", pass == ConvPass::fprop ? c.x : y_dims(c), type, Layout::nhwc);
-  const Tensor second = g.input("second", pass == ConvPass::wgrad ? c.x : filter_dims(c), type, Layout::nhwc);
+  const Tensor first = g.input("first", pass == ConvPass::fprop ? c.x : y_dims(c), type, layout);
+  const Tensor second = g.input("second", pass == ConvPass::wgrad ? c.x : filter_dims(c), type, layout);
   const Tensor left =
       fused ? g.relu(g.add(g.mul(first, vector("scale")), g.add(vector("shift"), g.constant(1.5)))) : first;
   Tensor result = pass == ConvPass::fprop   ? g.conv_fprop(left, second, options)
@@ -73,7 +74,7 @@ Graph graph_of(const DepthwiseCase& c, ConvPass pass, DataType type, ConvMode mo
                                             : g.conv_wgrad(left, second, filter_dims(c), options);
   if (fused && pass == ConvPass::wgrad) result = g.mul(result, g.constant(0.25));
   if (fused && pass != ConvPass::wgrad) result = g.relu(g.add(result, vector("bias")));
-  return g.finish({g.output(result, {.type = type, .layout = Layout::nhwc})});
+  return g.finish({g.output(result, {.type = type, .layout = layout})});
 }
 
 void check(const DepthwiseCase& c, ConvPass pass, DataType type, ConvMode mode, bool fused) {
@@ -89,6 +90,17 @@ TEST(DepthwiseGpu, EveryCandidateOfEveryPassInFp16) {
   FUSOR_NEEDS_GPU();
   for (const DepthwiseCase& c : kCases)
     for (const ConvPass pass : kPasses) check(c, pass, DataType::f16, ConvMode::cross_correlation, false);
+}
+
+// Channels are planes: copies lay them side by side.
+TEST(DepthwiseGpu, EveryCandidateOfPlanes) {
+  FUSOR_NEEDS_GPU();
+  for (const DepthwiseCase& c : {kCases[0], kCases[2], kCases[3], kCases[10], kCases[11]})
+    for (const ConvPass pass : kPasses)
+      for (const bool fused : {false, true})
+        expect_every_candidate_correct(
+            graph_of(c, pass, DataType::bf16, ConvMode::cross_correlation, fused, Layout::nchw),
+            fmt::format("planes {} {} {}", to_string(pass), to_string(c.x), fused ? "fused" : ""));
 }
 
 TEST(DepthwiseGpu, EveryCandidateWithPrologueAndEpilogue) {
