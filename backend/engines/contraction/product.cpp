@@ -164,14 +164,14 @@ void Contraction::append_config(std::vector<ConfigValue>& config) const {
   config.push_back({"batch", batch.rank()});
   config.push_back({"channels_fastest", channels_fastest});
   config.push_back({"unit_stride", has_unit_stride()});
-  config.push_back({"channel_block", planes ? planes->channel_block : 0});
+  config.push_back({"channel_block", planes ? planes->channel_block : padded_channels > 0 ? -1 : 0});
 }
 
 void Contraction::append_to(Parameters& p) const {
   p.wide("m", m);
   p.wide("n", n);
   p.wide("k", k);
-  p.divisor("channels", planes ? planes->channel_block : channels());
+  p.divisor("channels", planes ? planes->channel_block : padded_channels > 0 ? padded_channels : channels());
   p.wide("input_channels", input_channels);
   p.wide("output_channels", output_channels);
   std::vector<WindowAxis> windows = axes;

@@ -55,9 +55,12 @@ struct Contraction {
   /// Runs of k that share no step of a tile, all of one length; set by engines that walk k so.
   int64_t runs_of_k = 1;
   std::optional<PlaneWalk> planes;  ///< set by engines that walk k so; n is then that of whole blocks
-  bool reduces = false;             ///< the epilogue has reductions of the result
-  int64_t results = 1;              ///< of the epilogue
-  int64_t siblings = 1;             ///< products of one `a` with so many `b`, which meet in one epilogue
+  /// wgrad: columns of one tap, of which those beyond the channels do not exist; 0: as many as there are
+  /// channels. Set by engines whose loads fill lines up; n then counts them.
+  int64_t padded_channels = 0;
+  bool reduces = false;  ///< the epilogue has reductions of the result
+  int64_t results = 1;   ///< of the epilogue
+  int64_t siblings = 1;  ///< products of one `a` with so many `b`, which meet in one epilogue
   /// In an index over (channel, tap), whether the channel varies fastest.
   bool channels_fastest = true;
 

@@ -18,7 +18,9 @@ struct StripCost {
 namespace {
 
 // Of the bytes that a copy moves in the same time.
-constexpr double kDramShare = 0.85;
+constexpr double kDramShare = 0.85, kNarrowShare = 0.78;
+// Seconds until rows come at memory's pace, and in wgrad until lanes have met.
+constexpr double kStart = 1.2e-6, kWgradStart = 4e-6;
 // Of the instructions that the device can issue; where threads march, if warps never ran out.
 constexpr double kIssueShare = 0.45, kWgradIssueShare = 0.65, kMarchIssueShare = 0.75;
 // For the position of a strip (in wgrad, which goes from strip to strip, with what it waits for), and for the
@@ -120,7 +122,10 @@ Work Schedule::work() const {
   Work work;
   work.fp32_flops = 2 * threads * cost.instructions();
   work.special = threads * cost.special;
-  work.dram_bytes = problem.dram_bytes / kDramShare;
+  // Marching threads of narrow vectors keep fewer bytes under way.
+  const bool narrow = marches() && is_wgrad() && vector < std::min<int64_t>(problem.widest_vector, 4);
+  work.dram_bytes = problem.dram_bytes / (narrow ? kNarrowShare : kDramShare);
+  work.start_s = is_wgrad() ? kWgradStart : kStart;
   work.l2_bytes = l2_bytes();
   work.tiles = blocks();
   work.tiles_per_sm = static_cast<int>(blocks_per_sm());

@@ -93,6 +93,8 @@ bool is_plain(const Fusion& fusion, const Expr& site, DataType element) {
 
 constexpr int64_t kFragmentLine = 64;  // bytes of the shortest line along k
 constexpr int64_t kTurnsOfPart = 4;    // of the main loop, in a part of a split at least
+// In a part that is a block of a cluster; and most blocks for each SM then.
+constexpr int64_t kTurnsInCluster = 2, kBlocksOfSm = 2;
 
 // Vectors of 16 bytes and shorter.
 Widths load_widths(DataType element) {
@@ -103,12 +105,14 @@ constexpr std::array<int64_t, 3> kStoreWidths{8, 4, 2};
 
 struct Knobs {
   int64_t tile_m = 128, tile_n = 128, tile_k = 32, split = 1;
+  std::optional<int64_t> cluster = {};  // blocks that share a tile's steps, and then the only split
 
   static void visit(auto& self, auto&& knob) {
     knob("tile_m", self.tile_m);
     knob("tile_n", self.tile_n);
     knob("tile_k", self.tile_k);
     knob("split", self.split);
+    knob("cluster", self.cluster);
   }
 };
 
@@ -170,7 +174,8 @@ int64_t shared_bytes_of(const Problem& problem, const TiledSchedule& schedule, i
 // more where the tile is wider than that), as far as two stages of each fit; then as many stages as still
 // do. What goes through registers is one turn ahead, whatever the number of stages.
 Schedule::Schedule(const Problem& problem, const Knobs& knobs)
-    : TiledSchedule(problem, {knobs.tile_m, knobs.tile_n, knobs.tile_k}, knobs.split) {
+    : TiledSchedule(problem, {knobs.tile_m, knobs.tile_n, knobs.tile_k},
+                    knobs.cluster.value_or(1) > 1 ? *knobs.cluster : knobs.split, knobs.cluster.has_value()) {
   const DeviceInfo& device = problem.device;
   const auto fits = [&](int64_t depth) {
     return shared_bytes_of(problem, *this, depth) <=
@@ -202,32 +207,43 @@ Lowered lower(const Problem& problem, const Schedule& schedule) {
 
 // --- Costs ---
 
-// Not measured yet: guesses of what the inner loop reaches of the 16-bit peak. mma.sync feeds the tensor
-// cores of sm_90 and sm_100 at little more than half their rate, those of other generations at all of it.
-// Smaller tiles are scaled by what they read of shared memory for each product. TF32 reads twice the bytes
-// of 16-bit types for products that take twice the time, and rounds what it has read: with a tile of 128 x
-// 128, shared memory is as busy as the tensor cores of sm_90 are.
+// What the inner loop reaches of the 16-bit peak. mma.sync feeds the tensor cores of sm_90 and sm_100 at
+// little more than half their rate, those of other generations at all of it. On an H200, tiles of all sizes
+// but the smallest reach about as much (240 candidates of 120 layers, bench/RESULTS.md). TF32 reads twice the
+// bytes of 16-bit types for products that take twice the time, and rounds what it has read: with a tile of
+// 128 x 128, shared memory is as busy as the tensor cores of sm_90 are.
 double efficiency(const Problem& problem, const Schedule& schedule) {
   const int64_t size = schedule.tile.elements();
   const bool is_tf32 = problem.is_tf32();
-  const double wide = is_tf32 && size > 128 * 128 ? 1.15 : 1.0;
-  const double tile = size >= 128 * 128 ? wide : size >= 128 * 64 ? 0.75 : size >= 64 * 64 ? 0.55 : 0.4;
+  const double wide = is_tf32 ? 1.15 : 0.6;
+  const double tile = size > 128 * 128    ? wide
+                      : size >= 128 * 128 ? (is_tf32 ? 1.0 : 0.66)
+                      : size >= 128 * 64  ? (is_tf32 ? 0.75 : 0.64)
+                      : size >= 64 * 64   ? 0.53
+                                          : (is_tf32 ? 0.4 : 0.5);
   const int generation = problem.device.compute_capability / 10;
   const bool halved = generation == 9 || generation == 10;
   const double instructions = is_tf32 ? (halved ? 0.45 : 0.65) : (halved ? 0.35 : 0.75);
   return tile * instructions * (schedule.index_bits == 64 ? 0.7 : 1.0);
 }
 
-// Finding a vector's place and whether it is padding, by the text of the kernel.
-constexpr double kInstructionsOfVector = 16;
+// Finding a vector's place and whether it is padding, by the text of the kernel; passing through registers.
+constexpr double kInstructionsOfVector = 16, kInstructionsByRegisters = 36;
+// Until the first step: the kernel's text, keys, the first copies.
+constexpr double kStart = 1.3e-6;
 
 Work cost(const Problem& problem, const Schedule& schedule) {
   Work work = tiled_cost(problem, schedule);
   // The device's rate is that of 16 bits; TF32 has half of it.
   work.tensor_flops = inner_flops(problem, schedule) * (problem.is_tf32() ? 2 : 1);
-  work.fp32_flops += 2 * kInstructionsOfVector *
-                     (elements_of_a(problem, schedule) / static_cast<double>(problem.load_a.width) +
-                      elements_of_b(problem, schedule) / static_cast<double>(problem.load_b.width));
+  const auto of_vector = [](bool copies) {
+    return copies ? kInstructionsOfVector : kInstructionsByRegisters;
+  };
+  work.fp32_flops += 2 * (of_vector(problem.copies_a) * elements_of_a(problem, schedule) /
+                              static_cast<double>(problem.load_a.width) +
+                          of_vector(problem.copies_b) * elements_of_b(problem, schedule) /
+                              static_cast<double>(problem.load_b.width));
+  work.start_s += kStart;
   // Two keep the tensor cores as busy as four do.
   work.tiles_per_sm = static_cast<int>(std::min<int64_t>(schedule.blocks_per_sm, 2));
   work.stages = static_cast<int>(schedule.stages);
@@ -281,26 +297,32 @@ class PreparedMma final : public Prepared {
     return {{"tile_m", tiles_up_to(view.m, {64, 128})},
             {"tile_n", tile_n},
             {"tile_k", tiles_up_to(view.k, {k, 2 * k})},
-            {"split", splits_of(view, k)}};
+            {"split", splits_of(view, k)},
+            {"cluster", has_clusters() ? std::vector<int64_t>{1, 2, 4, 8} : std::vector<int64_t>{1}}};
   }
 
   std::vector<EngineCandidate> candidates() const override {
     const std::vector<Knob> offered = knobs();
     std::vector<EngineCandidate> list;
     const bool copied = problem_.copies_a && problem_.copies_b;
-    const auto add = [&](int64_t tile_m, int64_t tile_n, int64_t split) {
+    const auto add = [&](int64_t tile_m, int64_t tile_n, int64_t split,
+                         std::optional<int64_t> cluster = std::nullopt) {
       // Longer lines make fewer turns, where no registers hold what is on its way.
       const Knobs knobs{std::min(tile_m, offered[0].values.back()),
                         std::min(tile_n, offered[1].values.back()),
-                        copied ? offered[2].values.back() : offered[2].values.front(), split};
+                        copied ? offered[2].values.back() : offered[2].values.front(), split, cluster};
       add_candidate(list, config_of(mma_engine(), knobs),
                     [&] { return cost(problem_, Schedule(problem_, knobs)); });
     };
     for (const auto& [tile_m, tile_n] : {std::pair{128, 128}, {128, 64}, {64, 64}, {64, 32}}) {
       add(tile_m, tile_n, 1);
-      if (const int64_t split = split_for(list.back().work, offered[3].values, kTurnsOfPart, problem_.device);
-          split > 1)
+      const Work whole = list.back().work;
+      if (const int64_t split = split_for(whole, offered[3].values, kTurnsOfPart, problem_.device); split > 1)
         add(tile_m, tile_n, split);
+      for (const int64_t cluster : offered[4].values)
+        if (cluster > 1 && whole.k_steps >= kTurnsInCluster * cluster &&
+            whole.tiles * cluster <= kBlocksOfSm * problem_.device.sm_count)
+          add(tile_m, tile_n, 1, cluster);
     }
     // Its warps read least of shared memory for each product, where that is what the others wait for.
     if (copied) add(128, 256, 1);
@@ -318,6 +340,9 @@ class PreparedMma final : public Prepared {
   }
 
  private:
+  // Of blocks that read each other's shared memory.
+  bool has_clusters() const { return problem_.target == "sm_90a"; }
+
   const Problem problem_;
 };
 

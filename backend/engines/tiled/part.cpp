@@ -141,8 +141,8 @@ TiledProblem::TiledProblem(const Fusion& fusion_, const DeviceInfo& device, cons
   mark_whole_vectors(fusion, sites.y, store.vector_axis, store.width);
 }
 
-TiledSchedule::TiledSchedule(const TiledProblem& problem, const TileShape& shape, int64_t parts)
-    : tile(shape), split(parts) {
+TiledSchedule::TiledSchedule(const TiledProblem& problem, const TileShape& shape, int64_t parts, bool cluster)
+    : tile(shape), split(parts), in_cluster(cluster && parts > 1) {
   const Contraction& view = problem.view;
   along_m = ceil_div(view.m, tile.m);
   along_n = ceil_div(view.n, tile.n);
@@ -172,6 +172,7 @@ Launch tiled_launch(const TiledProblem& problem, const TiledSchedule& s, const s
                                              {"b_width", problem.load_b.width}});
   source.config.insert(source.config.end(), specific.begin(), specific.end());
   source.config.push_back({"split", s.is_split()});
+  source.config.push_back({"cluster", s.in_cluster ? s.split : 1});
   // Vectors of the epilogue; parts are stored as they are.
   source.config.push_back(
       {"vector", s.is_split() ? 16 / byte_size(problem.view.compute) : problem.store.width});
@@ -183,6 +184,7 @@ Launch tiled_launch(const TiledProblem& problem, const TiledSchedule& s, const s
     p.wide("k_per_split", s.k_per_split);  // a multiple of the kernel's kTileK
     p.scratch("partials", "Sum", 0);
   }
+  if (s.in_cluster) p.wide("k_per_split", s.k_per_split);
   p.site("a", a, problem.fusion);
   p.site("b", b, problem.fusion);
   if (!s.is_split()) {
@@ -192,6 +194,7 @@ Launch tiled_launch(const TiledProblem& problem, const TiledSchedule& s, const s
   Launch launch;
   launch.entry = kernel;
   set_grid(launch, s.items(), kThreads);
+  if (s.in_cluster) launch.cluster[0] = static_cast<uint32_t>(s.split);
   p.move_to(std::move(source), launch);
   return launch;
 }
@@ -240,6 +243,12 @@ Work tiled_cost(const TiledProblem& problem, const TiledSchedule& s) {
   work.tiles = s.tiles;
   work.k_steps = s.k_per_split / s.tile.k;
   work.split = static_cast<int>(s.split);
+  if (s.in_cluster) {
+    // Blocks meet twice, and read each other's shared memory in between.
+    constexpr double kBlock = 4e-7;
+    work.start_s += kBlock * static_cast<double>(s.split - 1);
+    work.l2_bytes += 2.0 * static_cast<double>(s.items() * s.tile.elements() * byte_size(view.compute));
+  }
   if (s.is_split()) {
     work.launches = 2;
     work.scratch_bytes = partial_bytes(problem, s);

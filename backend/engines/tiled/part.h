@@ -63,14 +63,16 @@ struct TileShape {
 struct TiledSchedule {
   TileShape tile;
   int64_t split = 1;
+  bool in_cluster = false;           ///< the parts of a tile are the blocks of a cluster, which adds them up
   int64_t along_m = 1, along_n = 1;  ///< tiles along each axis
   int64_t tiles = 1;                 ///< of all batch entries
   int64_t k_per_split = 0;           ///< a multiple of tile.k
   int index_bits = 32;
 
-  TiledSchedule(const TiledProblem& problem, const TileShape& tile, int64_t split);
+  TiledSchedule(const TiledProblem& problem, const TileShape& tile, int64_t split, bool in_cluster = false);
   int64_t items() const { return tiles * split; }
-  bool is_split() const { return split > 1; }
+  /// Through the workspace.
+  bool is_split() const { return split > 1 && !in_cluster; }
 };
 
 KernelSite site_a(const TiledProblem& problem);

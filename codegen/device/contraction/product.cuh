@@ -36,10 +36,12 @@ struct WindowAxis {
 ///   kSpatial, kBatch   spatial axes, 0 for a matmul; leading axes of a matmul's result
 ///   kChannelsFastest   in (channel, tap) the channel varies fastest
 ///   kUnitStride        every stride is 1
-///   kChannelBlocks     columns of a wgrad are (block of channels, taps, channel in the block), where taps
-///                      along the first axis vary fastest; n counts whole blocks
+///   kChannelBlocks     above 0: columns of a wgrad are (block of channels, taps, channel in the block),
+///   where
+///                      taps along the first axis vary fastest; n counts whole blocks. Below 0: columns are
+///                      (tap, channel) with channels filled up to whole lines, `channels` of them
 template <int kOp, int kSpatial, int kBatch, bool kChannelsFastest, bool kUnitStride, class Index, class Wide,
-          class Divisor, bool kChannelBlocks = false>
+          class Divisor, int kChannelBlocks = 0>
 struct Contraction {
   using Key = Point<Index>;
   static constexpr int kAxes = kOp == kMatmul ? kBatch + 2 : kSpatial + 2;
@@ -61,8 +63,11 @@ struct Contraction {
   }
   __device__ Key column(Index index) const {
     if (index >= Index(n)) return outside();
-    if constexpr (kChannelBlocks) return channel_in_block(index);
-    if constexpr (kOp == kWgrad) return channel_and_tap(index);
+    if constexpr (kChannelBlocks > 0) return channel_in_block(index);
+    if constexpr (kOp == kWgrad) {
+      const Key key = channel_and_tap(index);
+      return kChannelBlocks == 0 || key.lead < Index(input_channels) ? key : outside();
+    }
     return plain(index);
   }
   __device__ Key step(Index index, Index end) const {

@@ -5,6 +5,7 @@
 //   lane 0: parts 0, 32, ...   lane 1: parts 1, 33, ...   --> sums[kLanes][kElements], halved --> lane 0: Y
 #include "fusor_generated.cuh"
 
+#include "codegen/device/base/launch.cuh"
 #include "codegen/device/depthwise/window.cuh"
 
 static constexpr int kElements = 8, kLanes = 32, kThreads = kElements * kLanes;
@@ -21,6 +22,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) depthwise_finish(const __
   __shared__ float sums[kLanes][kElements];
   const int lane = threadIdx.x / kElements, column = threadIdx.x % kElements;
   const i64 element = i64(blockIdx.x) * kElements + column;
+  wait_for_launch_before();
   sums[lane][column] = sum_of_lane(p, element, lane);
 #pragma unroll
   for (int half = kLanes / 2; half > 0; half /= 2) {

@@ -8,6 +8,7 @@
 //           --> partials[block][tap][channel] --> depthwise/finish.cuh
 #include "fusor_generated.cuh"
 
+#include "codegen/device/base/launch.cuh"
 #include "codegen/device/depthwise/lines.cuh"
 
 // strips: all of them; strips_per_block; rows: of a strip; partials: [part][tap][channel].
@@ -135,6 +136,8 @@ FUSOR_DEVICE void write_part(const Params& p, Index part, Index vector, int colu
 
 extern "C" __global__ void __launch_bounds__(kThreads, Config::blocks)
     depthwise_march_wgrad(const __grid_constant__ Params p) {
+  wait_for_launch_before();
+  let_next_launch_begin();
   Index range = block_number();
   const Index tile = p.channels.tiles.split(range);
   Index lane = threadIdx.x;

@@ -8,6 +8,7 @@
 //   finish: sums --> Y
 #include "fusor_generated.cuh"
 
+#include "codegen/device/base/launch.cuh"
 #include "codegen/device/depthwise/filters.cuh"
 
 // strips: of the result; steps: of a block; pieces: of a row of the window.
@@ -97,6 +98,8 @@ FUSOR_DEVICE void make_strip(const Params& p, const Filters& filters, Index chan
 extern "C" __global__ void __launch_bounds__(kThreads, Config::blocks)
     depthwise(const __grid_constant__ Params p) {
   extern __shared__ Vec<float, Filters::kPack> shared_filters[];
+  wait_for_launch_before();
+  let_next_launch_begin();
   Index range = block_number();
   const Index tile = p.channels.tiles.split(range);
   Index lane = threadIdx.x;

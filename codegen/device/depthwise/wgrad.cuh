@@ -7,6 +7,7 @@
 //   partials[part][tap][channel]  --> depthwise/finish.cuh; a part is one lane of one block
 #include "fusor_generated.cuh"
 
+#include "codegen/device/base/launch.cuh"
 #include "codegen/device/depthwise/tiling.cuh"
 
 // columns: (row piece, vector) pairs of a block; row_tiles: blocks that cover all row pieces; pieces: of a
@@ -70,6 +71,8 @@ FUSOR_DEVICE void write_part(const Params& p, const TapRow& taps, Index channel,
 
 extern "C" __global__ void __launch_bounds__(kThreads, Config::blocks)
     depthwise_wgrad(const __grid_constant__ Params p) {
+  wait_for_launch_before();
+  let_next_launch_begin();
   Index range = block_number();
   const Index tile = p.channels.tiles.split(range);
   const Index row_tile = p.row_tiles.split(range);

@@ -9,18 +9,22 @@
 //   shared: rows[], columns[], steps[2][]; union of tiles[2] {left, right: [kTileK][extent]} and staged sums
 #include "fusor_generated.cuh"
 
+#include "codegen/device/base/launch.cuh"
 #include "codegen/device/tiled/micro_tile.cuh"
 #include "codegen/device/tiled/part.cuh"
 
 using Tiles = OperandTiles<Sum, kTileM, kTileN>;
 static constexpr int kStagedPitch = kFastExtent + Tiles::kPadding;
+// The largest tile is staged half by half.
+static constexpr int kPasses = kTileElements > 128 * 64 ? 2 : 1;
+static constexpr int kElementsOfPass = kTileElements / kPasses;
 
 struct Shared {
   Key rows[kTileM], columns[kTileN];
   Key steps[2][kTileK];
   union {
     Tiles tiles[2];
-    alignas(16) Sum staged[kTileElements / kFastExtent * kStagedPitch];
+    alignas(16) Sum staged[kElementsOfPass / kFastExtent * kStagedPitch];
   };
 };
 
@@ -107,18 +111,29 @@ FUSOR_DEVICE void sum_tile(const Params& p, const Part& part, Shared& shared,
   }
 }
 
+/// Stages the sums and applies the epilogue.
+template <int kPass = 0>
+FUSOR_DEVICE void finish(const Params& p, const Part& part, Shared& shared,
+                         const MicroTile<Sum, kTileM, kTileN>& micro) {
+  if constexpr (kPass > 0) __syncthreads();
+  micro.template stage<Config::y_along_n, kStagedPitch, kPass, kPasses>(shared.staged);
+  __syncthreads();
+#pragma unroll 1
+  for (int position = threadIdx.x * kFinishWidth; position < kElementsOfPass;
+       position += kThreads * kFinishWidth)
+    finish_vector(p, part, kPass * kElementsOfPass + position,
+                  shared.staged + position / kFastExtent * kStagedPitch + position % kFastExtent);
+  if constexpr (kPass + 1 < kPasses) finish<kPass + 1>(p, part, shared, micro);
+}
+
 extern "C" __global__ void __launch_bounds__(kThreads, 2) direct(const __grid_constant__ Params p) {
   __shared__ Shared shared;
+  wait_for_launch_before();
+  let_next_launch_begin();
   const Part part = part_of_block(p);
   if (part.is_none()) return;
   MicroTile<Sum, kTileM, kTileN> micro;
   micro.clear();
   sum_tile(p, part, shared, micro);
-  micro.stage<Config::y_along_n, kStagedPitch>(shared.staged);
-  __syncthreads();
-#pragma unroll 1
-  for (int position = threadIdx.x * kFinishWidth; position < kTileElements;
-       position += kThreads * kFinishWidth)
-    finish_vector(p, part, position,
-                  shared.staged + position / kFastExtent * kStagedPitch + position % kFastExtent);
+  finish(p, part, shared, micro);
 }

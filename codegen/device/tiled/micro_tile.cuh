@@ -70,15 +70,19 @@ struct MicroTile {
     }
   }
 
-  /// Writes the sums to shared memory, lines of `kPitch` sums along n or along m.
-  template <bool kAlongN, int kPitch>
+  /// Writes a pass' share of the sums, neighbouring lines, to shared memory: lines of `kPitch` sums along n
+  /// or along m.
+  template <bool kAlongN, int kPitch, int kPass, int kPasses>
   __device__ void stage(T* staged) const {
     using Along = Side<kAlongN>;
     using Across = Side<!kAlongN>;
+    constexpr int kOfPass = Across::kItems / kPasses, kFirst = kPass * kOfPass;
+    static_assert(kOfPass % Across::kPack == 0, "packs stay together");
 #pragma unroll
-    for (int i = 0; i < Across::kItems; ++i) {
-      T* const line =
-          staged + (Across::position(lane<!kAlongN>(), i - i % Across::kPack) + i % Across::kPack) * kPitch;
+    for (int i = kFirst; i < kFirst + kOfPass; ++i) {
+      const int number =
+          Across::position(lane<!kAlongN>(), i - i % Across::kPack) + i % Across::kPack - kFirst * kLanes;
+      T* const line = staged + number * kPitch;
 #pragma unroll
       for (int j = 0; j < Along::kItems; j += Along::kPack) {
         typename Along::Packed pack;

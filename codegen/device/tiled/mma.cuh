@@ -6,9 +6,12 @@
 //                                         their prologue in registers, a few beside each step of products
 //   compute       stage k:                ldmatrix from swizzled lines --> mma.sync, 16 x 8 blocks
 //   finish        a block of each warp at a time: sums --> shared memory --> Y, or the workspace of a split
+//                 split among a cluster: ... --> shared memory --> sums of all its blocks --> Y (gather.cuh)
 //   shared: union of stages[kStages] {a, b} and staged sums; keys of rows[], columns[], steps[2][]
 #include "fusor_generated.cuh"
 
+#include "codegen/device/base/launch.cuh"
+#include "codegen/device/tiled/gather.cuh"
 #include "codegen/device/tiled/part.cuh"
 #include "codegen/device/tiled/swizzle.cuh"
 #include "codegen/device/tiled/warp_mma.cuh"
@@ -319,27 +322,48 @@ FUSOR_DEVICE void sum_tile(const Params& p, const Part& part, Shared& shared, Wa
   }
 }
 
-/// Stages the sums and applies the epilogue, block by block of every warp.
+FUSOR_DEVICE void meet_blocks() {
+  if constexpr (kBlocks > 1) {
+    __syncwarp();
+    synchronise_cluster();
+  } else {
+    __syncthreads();
+  }
+}
+
+/// Stages the sums and applies the epilogue, block by block of every warp. Blocks that share a tile share out
+/// its vectors.
 FUSOR_DEVICE void finish(const Params& p, const Part& part, Shared& shared, const WarpTile& warp_tile) {
   constexpr int kVectors = kFastExtent / kFinishWidth;  // of a line
   constexpr int kWarpLines = kAlongN ? kWarpRows : kWarpColumns;
+  const int first = kBlocks > 1 ? int(cluster_rank()) * kThreads + threadIdx.x : threadIdx.x;
 #pragma unroll 1
   for (int pass = 0; pass < WarpTile::kPasses; ++pass) {
-    __syncthreads();
+    meet_blocks();
     warp_tile.stage(shared.staged, pass);
-    __syncthreads();
+    meet_blocks();
 #pragma unroll 1
-    for (int i = threadIdx.x; i < kStagedLines * kVectors; i += kThreads) {
+    for (int i = first; i < kStagedLines * kVectors; i += kBlocks * kThreads) {
       const int line = i / kVectors, along = i % kVectors * kFinishWidth;
       const int slow = line / kBlockLines * kWarpLines + pass * kBlockLines + line % kBlockLines;
-      finish_vector(p, part, slow * kFastExtent + along, shared.staged + line * kStagedPitch + along);
+      const Sum* const staged = shared.staged + line * kStagedPitch + along;
+      if constexpr (kBlocks > 1) {
+        const Vec<Sum, kFinishWidth> sums = sum_of_blocks<kFinishWidth>(staged);
+        finish_vector(p, part, slow * kFastExtent + along, &sums[0]);
+      } else {
+        finish_vector(p, part, slow * kFastExtent + along, staged);
+      }
     }
   }
+  // Nobody leaves whose sums others still read.
+  if constexpr (kBlocks > 1) meet_blocks();
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, kBlocksPerSm) mma(const __grid_constant__ Params p) {
   alignas(128) extern __shared__ u8 memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);
+  wait_for_launch_before();
+  let_next_launch_begin();
   const Part part = part_of_block(p);
   if (part.is_none()) return;
   WarpTile warp_tile;

@@ -4,7 +4,7 @@
 
 #include "codegen/device/tiled/tiling.cuh"
 
-/// Steps [begin, end) of a tile; `item` counts the tiles of all splits.
+/// Steps [begin, end) of a tile; `item` counts the tiles of all splits. The blocks of a cluster share a tile.
 struct Part {
   Place place;
   Index item, begin, end;
@@ -15,7 +15,12 @@ template <class Params>
 FUSOR_DEVICE Part part_of_block(const Params& p) {
   const Index item = block_number();
   const Part none = {{}, -1, 0, 0};
-  if constexpr (Config::split) {
+  if constexpr (Config::cluster > 1) {
+    const Index tile = item / Config::cluster;
+    const Index begin = (item - tile * Config::cluster) * Index(p.k_per_split);
+    const Index after = begin + Index(p.k_per_split), k = Index(p.problem.k);
+    return {p.tiling.place(tile), tile, begin, after < k ? after : k};
+  } else if constexpr (Config::split) {
     const Index split = p.tiles.divide(item);
     if (split >= Index(p.splits)) return none;
     const Index begin = split * Index(p.k_per_split);

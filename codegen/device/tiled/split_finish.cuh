@@ -1,4 +1,5 @@
-// Owns the second launch of a split contraction (direct, mma, wgmma, wgmma_narrow, wgmma_taps).
+// Owns the second launch of a split contraction (direct, mma, wgmma, wgmma_narrow, wgmma_taps), a
+// programmatic one.
 //
 //   partials[split][tile][position]      256 threads: kVectors vectors of a tile x kLanes
 //
@@ -6,6 +7,7 @@
 //   lane 0 adds the lanes in order --> Y. Lanes keep the device busy where few results have many parts.
 #include "fusor_generated.cuh"
 
+#include "codegen/device/base/launch.cuh"
 #include "codegen/device/tiled/tiling.cuh"
 
 // Lanes that share the parts of a vector, and vectors of a block.
@@ -36,6 +38,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) split_finish(const __grid
   const Place place = p.tiling.place(tile);
   const VectorPlace vector = vector_place(p.problem, place, position);
   const bool exists = position < kTileElements && vector.inside;
+  wait_for_launch_before();
   Vector sums;
   if (exists) sums = sum_of_lane(p, tile, position, lane);
   if constexpr (kLanes > 1) {

@@ -10,8 +10,8 @@ static constexpr int kThreads = 256;  // of a block
 static constexpr int kTileM = Config::tile_m, kTileN = Config::tile_n;
 static constexpr int kTileElements = kTileM * kTileN;
 
-// Blocks of channels, the last of which may lie partly outside.
-static constexpr bool kChannelBlocks = Config::channel_block > 0;
+// Blocks of channels, the last of which may lie partly outside, or taps of channels that are filled up.
+static constexpr int kChannelBlocks = Config::channel_block;
 using Problem = Contraction<Config::op, Config::spatial, Config::batch, Config::channels_fastest,
                             Config::unit_stride, Index, i64, FastDivisor, kChannelBlocks>;
 using Key = Problem::Key;
@@ -49,6 +49,6 @@ FUSOR_DEVICE VectorPlace vector_place(const Problem& problem, const Place& place
   const Index row = place.row + (Config::y_along_n ? slow : fast);
   const Index column = place.column + (Config::y_along_n ? fast : slow);
   bool inside = row < Index(problem.m) && column < Index(problem.n);
-  if constexpr (kChannelBlocks) inside = inside && problem.column(column).lead >= 0;
+  if constexpr (kChannelBlocks != 0) inside = inside && problem.column(column).lead >= 0;
   return {row, column, inside};
 }

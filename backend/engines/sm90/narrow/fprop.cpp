@@ -175,8 +175,7 @@ double Fprop::finish_cycles_per_element() const {
 }
 
 Work Fprop::work() const {
-  const int64_t slots = std::min<int64_t>(strips(), device.sm_count);
-  Work work = Rows::work(rows_of_sm(slots) * static_cast<double>(slots * blocks()));
+  Work work = Rows::work(rows_of_sm(device.sm_count) * static_cast<double>(device.sm_count * blocks()));
   const auto tiles = static_cast<double>(work.tiles), pixels = static_cast<double>(tile);
   const auto steps = static_cast<double>(window.h.window * window.steps());
   work.tensor_flops = tiles * 2 * static_cast<double>(kBlock * kStep) * pixels * steps;

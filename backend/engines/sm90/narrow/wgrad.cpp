@@ -76,7 +76,8 @@ Launch Wgrad::launch() const {
 }
 
 Work Wgrad::work() const {
-  Work work = Rows::work(rows_of_sm(parts()) * static_cast<double>(parts() * blocks()));
+  const int64_t busy = std::max<int64_t>(parts() * blocks(), device.sm_count);
+  Work work = Rows::work(rows_of_sm(parts()) * static_cast<double>(busy));
   const auto tiles = static_cast<double>(work.tiles), pixels = static_cast<double>(tile);
   const double slots = static_cast<double>(window.steps() * kStep);
   const auto taps = static_cast<double>(window.h.window);

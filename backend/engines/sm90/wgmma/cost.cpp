@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "backend/engines/contraction/epilogue.h"
 #include "backend/engines/repack/repack.h"
@@ -16,7 +17,7 @@ double Schedule::finish_cycles_per_element() const {
                    kFurtherSum = 4;
   // A loop waits for its loads, piece by piece; without one, they are under way while other pieces pass.
   constexpr double kLoad = 10, kLoadInLoop = 120, kStagedLoad = 2;
-  constexpr double kOneByOne = 4;
+  constexpr double kOneByOne = 4, kAlike = 0.88;
   constexpr double kPlanes = 6, kUnitOfPlanes = 16;
   constexpr double kTotal = 3, kColumnTotal = 6, kSecondCopied = 3;
   // A further result that threads store, pair by pair: in lines of its own where threads run along rows.
@@ -26,6 +27,8 @@ double Schedule::finish_cycles_per_element() const {
   // In a loop beside products, few registers are left, and few elements under way.
   const double loop = tiling.ping_pong ? kRolledInTurn : kRolled;
   double cycles = (is_unrolled() ? kUnrolled : loop) + 3 * cost.instructions + 4 * cost.special;
+  // One call covers a thread's share of a row where the epilogue is the same for all columns of a tile.
+  if (has_columns_alike()) cycles *= kAlike;
   cycles += kFurtherSum * static_cast<double>(tiling.siblings - 1);
   for (const Node& node : y.nodes) {
     const bool own = std::ranges::find(node.access.strides, 0) == node.access.strides.end();
@@ -42,6 +45,33 @@ double Schedule::finish_cycles_per_element() const {
   for (const Store& result : y.stores)
     cycles += !reduction_of(y, result) ? store : leaves_columns() ? kColumnTotal : kTotal;
   return cycles;
+}
+
+namespace {
+
+// What lines of a map cost in L2, against such as begin on multiples of 128 bytes: others lie in two of its
+// lines. Of scratch that a copy has just packed, nothing was measured.
+double cost_of_lines(const CopiedOperand& operand, const Fusion& fusion, const DeviceInfo& device) {
+  if (fusion.operands[static_cast<size_t>(operand.operand)].memory == Memory::workspace) return 1;
+  int64_t apart = operand.byte_offset;
+  for (int i = 0; i < operand.map.stride_bytes.rank(); ++i)
+    if (operand.map.dims[i + 1] > 1) apart = std::gcd(apart, operand.map.stride_bytes[i]);
+  if (apart % 128 == 0) return 1;
+  return apart % 64 == 0 ? device.line_cost_64 : apart % 32 == 0 ? device.line_cost_32 : device.line_cost_16;
+}
+
+}  // namespace
+
+bool Schedule::has_columns_alike() const {
+  // Measured of matmuls of fewer steps, in tiles of 128 rows; pointwise convolutions gain nothing by it.
+  constexpr int64_t kManySteps = 32;
+  const bool measured = tiling.tile_m == 128 && tiling.steps < kManySteps && problem.carried.is_given();
+  if (!measured || !clamped() || view.is_convolution() || !tiling.swapped || tiling.ping_pong) return false;
+  const int m_axis = view.batch.rank();
+  const auto is_load = [](const Node& node) { return node.kind == Node::Kind::load; };
+  return std::ranges::any_of(y.nodes, is_load) && std::ranges::all_of(y.nodes, [&](const Node& node) {
+           return !is_load(node) || node.access.strides[m_axis] == 0;
+         });
 }
 
 double Schedule::kept_busy() const {
@@ -135,7 +165,13 @@ double Schedule::efficiency_of_copies(double bytes) const {
   // Small tiles leave room for two blocks an SM, which keep more copies under way than turns do.
   if (tiling.ping_pong && tiling.sums() <= 32) share *= 0.85;
   const bool beyond_l2 = bytes > 5 * static_cast<double>(device.l2_bytes);
-  if (tiling.cluster > 1) share *= beyond_l2 ? 0.997 : 0.98;
+  // Blocks of a cluster wait for each other, which only a second tile hides.
+  const bool one_round = tiling.tiles() <= device.sm_count;
+  if (tiling.cluster > 1) share *= beyond_l2 ? 0.997 : one_round ? 0.95 : 0.98;
+  // Columns of pixels whose lines straddle those of L2 come late for the turns of two consumers.
+  const bool straddles = (a.map.window && cost_of_lines(a, fusion, device) > 1) ||
+                         (!b.empty() && b[0].map.window && cost_of_lines(b[0], fusion, device) > 1);
+  if (tiling.ping_pong && straddles) share *= 0.83;
   if (tiling.cluster == 1 && beyond_l2) share *= 0.996;
   // In turns, tiles do better exchanged. Otherwise, and in turns of 64 pixels side by side (NCHW), pixels do
   // better as rows.
@@ -165,9 +201,13 @@ Work Schedule::work() const {
   const auto stored = [](const std::optional<PrologueOperand>& passed) {
     return passed ? static_cast<double>(byte_size(passed->stored.map.type)) / 2 : 1.0;
   };
+  const double lines_a = thread_a ? 1 : cost_of_lines(a, fusion, device),
+               lines_b = !thread_b.empty() ? 1 : cost_of_lines(b[0], fusion, device);
+  // A column of pixels pays for both.
   const double fetched =
-      (window_as_rows ? kIm2colCost : stored(prologue_a)) * tile_m +
-      (window_as_columns ? kIm2colCost : stored(prologue_b)) * tile_n / static_cast<double>(tiling.cluster);
+      (window_as_rows ? kIm2colCost + lines_a - 1 : stored(prologue_a) * lines_a) * tile_m +
+      (window_as_columns ? kIm2colCost + lines_b - 1 : stored(prologue_b) * lines_b) * tile_n /
+          static_cast<double>(tiling.cluster);
   work.l2_bytes = steps * fetched * kLineBytes;
   if (view.planes)
     work.l2_bytes = steps * kLineBytes * static_cast<double>(tiling.row_lines() + tiling.column_lines());
@@ -193,6 +233,11 @@ Work Schedule::work() const {
     work.launches = 2;
     work.scratch_bytes = partial_bytes();
     work.serial_dram_bytes = 1.7 * static_cast<double>(work.scratch_bytes);
+    // Parts of exchanged tiles are added up along m: results that are neighbours along n leave one by one.
+    constexpr double kSector = 32;
+    if (tiling.swapped)
+      work.serial_dram_bytes +=
+          kSector * static_cast<double>(tiling.entries * tiling.rows) * static_cast<double>(tiling.columns);
   }
   if (reduction) {
     work.launches = 2;

@@ -46,6 +46,9 @@ int64_t split_for(const Tiling& tiling, const DeviceInfo& device) {
   return std::clamp<int64_t>(std::min(slots / tiling.tiles(), tiling.steps / 4), 1, 132);
 }
 
+// Whole tiles of so few steps take hardly longer than the launch that would add up their parts.
+constexpr int64_t kFewSteps = 32;
+
 constexpr Notes kNotes{.tensor_cores = true};
 
 class PreparedWgmma final : public Prepared {
@@ -89,10 +92,14 @@ class PreparedWgmma final : public Prepared {
           const Tiling tiling(problem_, knobs);
           if (tiling.swapped != (swap != 0) || !wgmma::fits(tiling)) continue;
           const int64_t split = problem_.can_split ? split_for(tiling, device) : 1;
-          if (split == 1 || tiling.tiles() * 2 > device.sm_count) add(list, knobs, 1, 1);
+          const bool nearly_full = split == 1 || tiling.tiles() * 2 > device.sm_count;
+          if (nearly_full) add(list, knobs, 1, 1);
           // One consumer of planes keeps the tensor cores as busy as L2 allows.
           const bool alone = problem_.view.planes && tile_m == kPartRows;
-          if (split > 1 && (ping_pong == 0 || alone)) add(list, knobs, 1, split);
+          if (split > 1 && (ping_pong == 0 || alone)) {
+            add(list, knobs, 1, split);
+          }
+          if (!nearly_full && tiling.steps <= kFewSteps) add(list, knobs, 1, 1);
           if (split == 1 && tile_n >= 128 && tiling.tiles_m() > 1) add(list, knobs, 2, 1);
         }
     if (problem_.window)

@@ -169,7 +169,8 @@ void Schedule::choose_vectors() {
   vector_axis = tiling.swapped ? n_axis - 1 : n_axis;
   // Neighbouring pixels may lie in different lines.
   const bool pixels = tiling.swapped && view.is_convolution() && view.op != ContractionOp::wgrad;
-  const bool even = tiling.columns % 2 == 0 && (!view.planes || view.input_channels % 2 == 0);
+  const bool even = tiling.columns % 2 == 0 &&
+                    ((!view.planes && view.padded_channels == 0) || view.input_channels % 2 == 0);
   vector = !pixels && along_columns() && even ? 2 : 1;
 }
 

@@ -74,7 +74,8 @@ std::optional<Refusal> refuse_convolution(const Fusion& fusion, const Contractio
   const int64_t block = box_line(yielded_node(first).type);
   const bool ragged = view.channels() % block != 0;
   const bool wgrad_taps = view.op == ContractionOp::wgrad && view.n != view.input_channels;
-  if (view.is_convolution() && ragged && (view.entries > 1 || wgrad_taps) && !plane_walk(fusion, view))
+  if (view.is_convolution() && ragged &&
+      (view.entries > 1 || (wgrad_taps && !fills_up_channels(fusion, view))) && !plane_walk(fusion, view))
     return refusal_at_anchor(fusion, "channel-blocks",
                              fmt::format("channels of a group in multiples of {}", block),
                              fmt::format("{}", view.channels()));

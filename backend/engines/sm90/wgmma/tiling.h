@@ -104,6 +104,12 @@ inline bool copies_both_results(const Fusion& fusion, const Contraction& view) {
          byte_size(second->type) == 2;
 }
 
+// A wgrad with windows, channels last: 64 columns are one tap's channels, the last of which may be zeros.
+inline bool fills_up_channels(const Fusion& fusion, const Contraction& view) {
+  return view.op == ContractionOp::wgrad && view.entries == 1 && view.taps() > 1 && view.channels_fastest &&
+         may_lie_across(operand_type(fusion)) && view.input_channels % kBoxLine != 0;
+}
+
 // --- What is carried out ---
 
 // A pointwise convolution as a matmul, where the copy engine can walk it so, or threads can load what it
@@ -115,6 +121,8 @@ class Carried {
   }
   const Fusion& fusion() const { return matmul_ ? *matmul_ : given_; }
   Contraction view() const { return view_of(fusion()); }
+  /// Whether the fusion is carried out as it was given.
+  bool is_given() const { return !matmul_; }
 
   static Contraction view_of(const Fusion& fusion) {
     Contraction view = contraction_of(fusion).value();
@@ -124,6 +132,9 @@ class Carried {
       const int64_t block = view.planes->channel_block;
       view.n = ceil_div(view.input_channels, block) * block * view.taps();
       view.channels_fastest = true;
+    } else if (fills_up_channels(fusion, view)) {
+      view.padded_channels = ceil_div(view.input_channels, kBoxLine) * kBoxLine;
+      view.n = view.padded_channels * view.taps();
     }
     if (copies_both_results(fusion, view)) view.results = 1;
     return view;

@@ -6,6 +6,7 @@
 //   registers claimed      Kernel::consume(p, shared, number of the consumer)
 #pragma once
 
+#include "codegen/device/base/launch.cuh"
 #include "codegen/device/sm90/ptx/tma.cuh"
 
 static constexpr int kWarpgroup = 128;
@@ -40,6 +41,8 @@ FUSOR_DEVICE void run_roles(const Params& p) {
   }
   if (threadIdx.x == 32) Kernel::prefetch(p);
   Kernel::clear(shared);
+  wait_for_launch_before();
+  let_next_launch_begin();
   if constexpr (Kernel::kClusterBlocks > 1)
     synchronise_cluster();
   else

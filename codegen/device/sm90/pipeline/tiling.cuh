@@ -60,8 +60,8 @@ static constexpr bool kRowsAdjacentA = Config::a_rows_adjacent,
 static constexpr bool kFromRegisters = kRowsAdjacentA && kTf32;
 static_assert(kElementBytes == 2 || !((kRowsAdjacentA && !kFromRegisters) || kColumnsAdjacentB));
 
-using Problem =
-    Contraction<kOp, kSpatial, kBatch, true, Config::unit_stride, Index, i64, FastDivisor, kWindowPlanes>;
+using Problem = Contraction<kOp, kSpatial, kBatch, true, Config::unit_stride, Index, i64, FastDivisor,
+                            Config::channel_block>;
 using Key = Problem::Key;
 
 // A tile of the result, or one part of its steps.

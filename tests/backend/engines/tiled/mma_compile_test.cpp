@@ -79,6 +79,26 @@ TEST_P(MmaKernels, OfProloguesAndBytesCompileWithoutSpills) {
   expect_all_compiled(cases_);
 }
 
+// Few results of many steps: the blocks of a cluster share a tile.
+TEST_P(MmaKernels, OfClustersCompileWithoutSpills) {
+  const bool offered = device_.compute_capability == 90;
+  const auto clusters = [&](const std::string& name, const Fusion& fusion) {
+    for (const EngineCandidate& candidate : test::candidates(mma_engine(), fusion, device_)) {
+      if (candidate.config.knob("cluster", 1) == 1) continue;
+      ASSERT_TRUE(offered);
+      const Lowered lowered = test::lower(mma_engine(), fusion, candidate.config, device_);
+      ASSERT_EQ(lowered.steps.size(), 1U);
+      EXPECT_EQ(std::get<Launch>(lowered.steps[0]).cluster[0], candidate.config.knob("cluster", 1));
+      test::add_kernels(name + " " + to_string(candidate.config), lowered, cases_);
+    }
+  };
+  clusters("matmul", matmul(DataType::bf16, 1, 40, 200, 1024));
+  clusters("tf32", matmul(DataType::f32, 1, 40, 200, 1024, Precision::allow_tf32));
+  clusters("bytes", matmul(DataType::i8, 1, 40, 200, 2048));
+  EXPECT_EQ(!cases_.empty(), offered);
+  expect_all_compiled(cases_);
+}
+
 TEST_P(MmaKernels, OfTf32CompileWithoutSpills) {
   for (const ConvPass pass : {ConvPass::fprop, ConvPass::dgrad, ConvPass::wgrad})
     for (const Layout layout : {Layout::nhwc, Layout::nchw})

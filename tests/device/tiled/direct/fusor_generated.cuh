@@ -18,6 +18,7 @@ struct Config {
   static constexpr int a_width = 4;
   static constexpr int b_width = 4;
   static constexpr bool split = false;
+  static constexpr int cluster = 1;
   static constexpr int vector = 4;
 };
 #include "codegen/device/base/pointwise.cuh"

@@ -71,6 +71,19 @@ TEST(WgmmaNarrow, TakesFirstLayersOnHopperOnly) {
   EXPECT_EQ(rule(fprop({{2, 1, 300}, {24, 1, 9}, {.stride = {2}}})), "");
 }
 
+// A few images in whole columns of strips would leave most of the device idle.
+TEST(WgmmaNarrow, CutsFewImagesIntoShortStrips) {
+  const DeviceInfo device = DeviceInfo::named("H200");
+  const auto rows = [&](int64_t images) {
+    const Graph graph = fprop({{images, 3, 224, 224}, {64, 3, 7, 7}, kStemOptions});
+    const Fusion fusion = fusion_of(graph);
+    return test::candidates(wgmma_narrow_engine(), fusion, device).front().config.knob("rows", 0);
+  };
+  EXPECT_LE(rows(1), 2);
+  EXPECT_LE(rows(8), 14);
+  EXPECT_GE(rows(128), 56);
+}
+
 TEST(WgmmaNarrow, TakesWeightGradientsOfWholeUnits) {
   EXPECT_EQ(rule(wgrad(kStem)), "");
   EXPECT_EQ(rule(wgrad(kStemNchw)), "");

@@ -28,6 +28,33 @@ TEST(Wgmma, TakesConvolutionsWithAdjacentChannels) {
             "window-limits");
 }
 
+Graph wgrad(const Dims& x, const Dims& w, const ConvOptions& options) {
+  GraphBuilder g("wgrad");
+  const Tensor dw =
+      g.conv_wgrad(g.input("dy", test::conv_output_dims(x, w, options), DataType::f16, Layout::nhwc),
+                   g.input("x", x, DataType::f16, Layout::nhwc), w, options);
+  g.output(dw, {.layout = Layout::nhwc});
+  return g.finish();
+}
+
+// Columns of a tap are filled up to whole lines; those that are no channels are stored nowhere.
+TEST(Wgmma, FillsUpTheChannelsOfWgrad) {
+  const ConvOptions options{.padding = {1, 1}};
+  EXPECT_EQ(rule(wgrad({2, 100, 9, 9}, {64, 100, 3, 3}, options)), "16-byte-lines");
+  EXPECT_EQ(rule(wgrad({2, 96, 9, 9}, {64, 48, 3, 3}, options)), "channel-blocks");
+  const DeviceInfo device = DeviceInfo::named("H200");
+  const Graph graph = wgrad({8, 96, 28, 28}, {128, 96, 3, 3}, options);
+  const Fusion fusion = fusion_of(graph);
+  for (const EngineCandidate& candidate : test::candidates(wgmma_engine(), fusion, device)) {
+    const Lowered lowered = test::lower(wgmma_engine(), fusion, candidate.config, device);
+    for (const Step& step : lowered.steps)
+      EXPECT_EQ(config_value(*std::get<Launch>(step).source, "channel_block"), -1)
+          << to_string(candidate.config);
+    // Nine taps of two blocks of 64 channels.
+    EXPECT_GE(candidate.work.tensor_flops, 2.0 * 128 * 9 * 128 * 8 * 28 * 28);
+  }
+}
+
 Graph dgrad(const Dims& x, const Dims& w, const ConvOptions& options) {
   const Dims y = test::conv_output_dims(x, w, options);
   GraphBuilder g("dgrad");
