@@ -5,7 +5,8 @@ usage: bench/compare.py [CASES...] [--fusor build/fusor] [--rounds 5] [--runs 20
        bench/compare.py --table compare.json
 
 CASES are ids, what ids begin with, groups, files of cases, or names of such in bench/cases (networks, networks_unseen,
-sweeps); the suite, all of bench/cases but those three, where none is named. Writes OUTPUT.json (every block of every round) after each case, and OUTPUT.md (the table) at the end. --table makes the table of such a file
+sweeps); where none is named, the suite: all of bench/cases but those three. Writes OUTPUT.json (every block of every round)
+after each case, and OUTPUT.md (the table) at the end. --table makes the table of such a file
 again, and needs neither a GPU nor PyTorch.
 
 fusor runs in a process of its own (`fusor bench --serve`), PyTorch in this one; only one of them is ever busy. A round is one
