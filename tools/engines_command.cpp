@@ -30,6 +30,7 @@ constexpr auto kAbout = std::to_array<About>({
     {"wgmma_taps", "filter gradients of small windows in NCHW as TF32", "tensor cores of sm_90"},
     {"mma", "matmul and convolution of any layout, with prologues", "tensor cores from sm_80 on"},
     {"depthwise", "depthwise convolution in NHWC", "CUDA cores"},
+    {"depthwise_repacked", "depthwise convolution in NCHW, between copies", "CUDA cores"},
     {"rows", "softmax, norms and whatever else needs totals of rows again", "CUDA cores"},
     {"elementwise", "everything without a matmul or a convolution", "CUDA cores"},
     {"direct", "any matmul or convolution", "CUDA cores"},
@@ -55,7 +56,7 @@ int engines(const Options& options) {
                  .set("supports", words.supports)
                  .set("runs_on", words.runs_on)
                  .set("notes", Report::object().set_fields(engine->notes())));
-    text += fmt::format("{:<15} {}\n{:<15} {}; {}\n", engine->name(), words.supports, "", words.runs_on,
+    text += fmt::format("{:<18} {}\n{:<18} {}; {}\n", engine->name(), words.supports, "", words.runs_on,
                         notes_text(engine->notes()));
   }
   if (options.json)
