@@ -10,7 +10,7 @@
 
 namespace fusor {
 
-/// Of BuildOptions::max_workspace.
+/// The value of BuildOptions::max_workspace that sets no limit.
 inline constexpr int64_t kNoWorkspaceLimit = -1;
 
 struct BuildOptions {

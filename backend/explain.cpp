@@ -14,7 +14,7 @@ namespace {
 
 std::string microseconds(double seconds) { return fmt::format("{:.2f} us", seconds * 1e6); }
 
-// Of a precision that allows more than the declared types.
+// The use made of a precision that allows more than the declared types.
 std::string use_of(const Notes& notes) {
   std::vector<std::string_view> uses;
   if (notes.tf32) uses.emplace_back("rounds operands to TF32");

@@ -14,7 +14,7 @@ std::string user_tuning_path();
 /// The file's table, read once per process (and path). Empty where there is no file, and where the file is
 /// damaged: then `tuning_problem` says so in words.
 std::shared_ptr<const TuningTable> user_tuning();
-/// Of the last reading; empty where nothing is wrong.
+/// The problem of the last reading; empty where nothing is wrong.
 std::string tuning_problem();
 
 /// Adds a measurement to the file and to this process's table. What other processes write meanwhile stays: a

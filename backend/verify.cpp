@@ -177,7 +177,7 @@ class DenseOracle {
                      place);
   }
 
-  /// Of a tensor that the evaluation read or wrote; zeros for others.
+  /// The magnitude of a tensor that the evaluation read or wrote; zeros for others.
   Magnitude magnitude(int tensor) const {
     const Tensor& described = graph_.tensors[static_cast<size_t>(tensor)];
     SizeOf size;

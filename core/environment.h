@@ -26,7 +26,7 @@ int debug_level();
 /// FUSOR_THREADS: threads for compiling and for the CPU device (default: all cores).
 int threads();
 
-/// Of the library with cuDNN's interface (docs/cudnn.md). CUDNN_LOGLEVEL_DBG: 0 (default) to 3, errors,
+/// For the library with cuDNN's interface (docs/cudnn.md). CUDNN_LOGLEVEL_DBG: 0 (default) to 3, errors,
 /// warnings, calls. CUDNN_LOGDEST_DBG: stdout (default), stderr or a file. FUSOR_CUDNN_VERSION: the version
 /// that is reported instead.
 int cudnn_log_level();

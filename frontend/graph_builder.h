@@ -61,7 +61,7 @@ struct ConvOptions {
   std::optional<DataType> compute = std::nullopt;
 };
 
-/// Of an output: its name and uid (default: the result's), its type, its place in memory (`strides` wins over
+/// An output's name and uid (default: the result's), its type, its place in memory (`strides` wins over
 /// `layout`; default: packed in the memory order that was inferred). The default type is the one asked for
 /// where the op was appended, else the promoted type of what the op reads, followed back through tensors
 /// whose type is open: the stored type of core/open_types.h (by-value scalars count only where all operands

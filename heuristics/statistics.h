@@ -14,8 +14,8 @@ struct Summary {
   double p10 = 0, p90 = 0;
 };
 
-/// Of one measurement or more. The bounds are order statistics, so they need no assumption about the times'
-/// distribution; below six measurements they are the extremes.
+/// The summary of one measurement or more. The bounds are order statistics, so they need no assumption about
+/// the times' distribution; below six measurements they are the extremes.
 Summary summarise(std::vector<double> seconds);
 
 }  // namespace fusor

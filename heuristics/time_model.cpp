@@ -29,7 +29,7 @@ double busy_seconds(const Work& work, const DeviceInfo& device, double on_chip) 
   const double sms = device.sm_count, in_flight = std::max(1, work.tiles_per_sm);
   const double rounds = std::ceil(items / (sms * in_flight));
   const double resident = std::min(in_flight, std::ceil(items / sms));
-  // Of one tile that has an SM for itself.
+  // The time of one tile that has an SM for itself.
   const double alone = on_chip * sms / items / std::max(work.efficiency, 1e-3);
   const double finish = ratio(work.finish_cycles, device.clock_hz * kSustained);
   if (!work.finish_overlaps) return rounds * std::max(resident * alone, alone + finish);

@@ -151,7 +151,7 @@ class CaseGraph {
     is_output_ = true;
   }
 
-  /// Of the result as it is stored, so that it can be checked against it.
+  /// The reduction reads the result as it is stored, so that it can be checked against it.
   void reduce_result(const std::string& name, ReductionMode mode, const Dims& axes) {
     make_output();
     g_.output(g_.reduce(y_, mode, axes), {.name = name, .type = DataType::f32});

@@ -53,8 +53,8 @@ bool GroupOrder::would_wait_for_itself(int a, int b) {
   return returns;
 }
 
-// Of the groups between the two, those that the later one waits for move before both, and those that wait for
-// the earlier one behind both; they share the places that all of them had.
+// Groups between the two move before both where the later one waits for them, and behind both where they
+// wait for the earlier one; they share the places that all of them had.
 void GroupOrder::merge(int from, int into) {
   const auto [first, last] = place_[from] < place_[into] ? std::pair(from, into) : std::pair(into, from);
   bool ignored = false;

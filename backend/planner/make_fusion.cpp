@@ -33,7 +33,7 @@ struct Domain {
   Dims logical;  // the tensor axes they stand for
   std::vector<DomainAxis> axes;
 
-  // Of a tensor of that rank (trailing axes aligned).
+  // The domain axis of a tensor of that rank (trailing axes aligned).
   const DomainAxis& axis_of(int rank, int axis) const {
     return axes[static_cast<size_t>(axis + logical.rank() - rank)];
   }

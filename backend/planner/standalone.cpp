@@ -7,7 +7,7 @@ namespace fusor {
 
 namespace {
 
-// What the workspace promises; the key of the fusion stays what it was.
+// The alignment that the workspace promises; the key of the fusion stays what it was.
 constexpr int64_t kWorkspaceAlignment = 256;
 
 // Collects ops, then the tensors between them.

@@ -44,7 +44,7 @@ constexpr double kStepsOfAFormula = 8;
 constexpr double kActivationSlope = 1.2;
 // Spacing of TF32's numbers: 10 bits behind the point.
 constexpr double kTf32Epsilon = 0x1p-10;
-// Of the sums of fp8 in Hopper's tensor cores.
+// The rounding unit of sums of fp8 in Hopper's tensor cores.
 constexpr double kShortEpsilon = 0x1p-13;
 
 bool is_fp8(DataType type) { return type == DataType::f8_e4m3 || type == DataType::f8_e5m2; }
@@ -280,7 +280,7 @@ class ErrorAnalysis {
     return count / std::sqrt(std::clamp(distinct, 1.0, count));
   }
 
-  // Of an operand as the tensor cores see it.
+  // The deviation of an operand as the tensor cores see it.
   Deviation as_multiplied(int tensor, bool rounds) {
     Deviation deviation = error(tensor);
     if (rounds && type(tensor) == DataType::f32)
@@ -322,7 +322,7 @@ class ErrorAnalysis {
     return {cut * group * std::sqrt(groups), kInstructions * kShortEpsilon * size(c).largest};
   }
 
-  // Of a sum of `count` terms: `result` and `term` are typical sizes.
+  // The spread of a sum of `count` terms; `result` and `term` are typical sizes.
   double sum_spread(double result, double term, double count, double unit) const {
     const double walk = std::sqrt(count);
     return (1 + walk / 3) * unit * (measured_ ? std::max(result, walk * term) : result);

@@ -43,7 +43,7 @@ Store store(int operand, int node, DataType type, const Strides& strides, bool w
   return result;
 }
 
-// Of a node, over the rows.
+// The total of a node, over the rows.
 Node total(int node, ReductionMode mode) {
   Node reduce;
   reduce.kind = Node::Kind::reduce;

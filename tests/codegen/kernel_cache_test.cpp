@@ -113,7 +113,7 @@ TEST_F(KernelCache, AnotherStructureTargetOrConfigIsAnotherKernel) {
   EXPECT_EQ(counted().compilations, 4);
 }
 
-// What an emitter wrote wrongly must not outlive its mending on the user's disk.
+// Text that an emitter wrote wrongly must not outlive the fix on the user's disk.
 TEST_F(KernelCache, AnotherEmitterIsAnotherKernel) {
   const KernelSource source = sample_source();
   EXPECT_EQ(compiled_kernel(source)->key, kernel_key(source, emitter_revision()));

@@ -5,7 +5,7 @@
 
 namespace fusor::test {
 
-/// Of fprop's result, and of what dgrad and wgrad take as dy.
+/// The dims of fprop's result, and of dgrad's and wgrad's dy.
 inline Dims conv_output_dims(const Dims& x, const Dims& w, const ConvOptions& options) {
   GraphBuilder g("shape");
   return g.conv_fprop(g.input("x", x, DataType::f32), g.input("w", w, DataType::f32), options).dims;

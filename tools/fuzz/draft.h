@@ -13,7 +13,7 @@ namespace fusor::fuzz {
 struct Limits {
   int ops = 8;
   int64_t elements = 8192;  ///< of one tensor
-  /// Of one contraction.
+  /// Multiply-adds of one contraction.
   int64_t multiply_adds() const { return elements * 128; }
 };
 

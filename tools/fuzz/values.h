@@ -34,7 +34,7 @@ struct Values {
   double largest() const;
 };
 
-/// Of a graph input or scalar.
+/// The values of a graph input or scalar.
 Values values_of(const Tensor& tensor);
 /// The values of the op's results, each in the type of its tensor; nothing where a right run may differ from
 /// the oracle by more than verify's tolerance: steps read inexact values, ranges overflow or leave a

@@ -28,12 +28,12 @@ struct VectorSite {
 /// them.
 std::vector<Guard> guards_of(const Fusion& fusion, std::initializer_list<VectorSite> sites);
 
-/// Of one element of a site's domain.
+/// The cost of one element of a site's domain.
 struct SiteCost {
   double instructions = 0, special = 0, bytes = 0;
 };
 SiteCost cost_of(const Expr& site, const Fusion& fusion);
-/// Of an epilogue: short enough to be written out for every piece of a tile.
+/// Whether an epilogue is short enough to be written out for every piece of a tile.
 inline bool is_short(const SiteCost& cost) { return cost.special == 0 && cost.instructions <= 12; }
 /// Bytes of all operands, each element that is reached counted once; pixels that a stride passes over are
 /// not.

@@ -9,7 +9,7 @@
 
 namespace fusor {
 
-/// Of the first operand, or of the second one (of a sibling).
+/// The site of the first operand, or of the second one (of a sibling).
 inline const Expr& site_of_operand(const Fusion& fusion, bool second, int64_t sibling) {
   return operand_site(fusion, static_cast<size_t>(sibling), second ? 1 : 0);
 }

@@ -24,7 +24,7 @@ struct AxisClasses {
   int64_t reach = 0;  ///< the largest origin + j * slope
   std::vector<AxisClass> classes;
 };
-/// Of a dgrad's axis; a stride of 1 makes one class of all positions.
+/// The classes of a dgrad's axis; a stride of 1 makes one class of all positions.
 AxisClasses axis_classes(const WindowAxis& axis);
 
 /// A class of pixels: one of every axis.
@@ -46,8 +46,8 @@ struct ResidueClasses {
 
 /// How many classes a contraction has: 0 where it is no dgrad of a stride.
 int64_t residue_class_count(const Contraction& view);
-/// Of one launch: what its arguments have room for. Those of more are not even counted out, which would take
-/// as long as a stride is wide.
+/// Classes that the arguments of one launch have room for. More are not even counted, which would take as
+/// long as a stride is wide.
 inline constexpr int64_t kMaxResidueClasses = 16;
 ResidueClasses residue_classes(const Contraction& view);
 

@@ -15,7 +15,7 @@ namespace fusor {
 
 namespace {
 
-// Of some axes of the domain: reduced or left, all of them; extents of 1 are either.
+// Whether some axes of the domain are all reduced or all left; extents of 1 are either.
 enum class Fate : uint8_t { reduced, left, either, mixed };
 
 Fate fate_of(const Dims& domain, uint32_t reduced, const Dims& axes) {

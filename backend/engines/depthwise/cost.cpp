@@ -17,11 +17,11 @@ struct StripCost {
 
 namespace {
 
-// Of the bytes that a copy moves in the same time.
+// The share of the bytes that a copy moves in the same time.
 constexpr double kDramShare = 0.85, kNarrowShare = 0.78;
 // Seconds until rows come at memory's pace, and in wgrad until lanes have met.
 constexpr double kStart = 1.2e-6, kWgradStart = 4e-6;
-// Of the instructions that the device can issue; where threads march, if warps never ran out.
+// The share of the instructions that the device can issue; where threads march, if warps never ran out.
 constexpr double kIssueShare = 0.45, kWgradIssueShare = 0.65, kMarchIssueShare = 0.75;
 // For the position of a strip (in wgrad, which goes from strip to strip, with what it waits for), and for the
 // address of each vector that is loaded or stored.

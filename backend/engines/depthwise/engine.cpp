@@ -139,7 +139,7 @@ class PreparedDepthwise final : public Prepared {
     }
     std::ranges::stable_sort(
         marches, {}, [&](const EngineCandidate& one) { return estimate_seconds(one.work, problem_.device); });
-    // Of narrow vectors one is enough.
+    // One setting with narrow vectors is enough.
     marches.resize(std::min<size_t>(marches.size(), vector * 2 < offered[0].values.back() ? 1 : 2));
     return marches;
   }

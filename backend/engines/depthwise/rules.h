@@ -12,7 +12,8 @@ namespace fusor {
 
 /// Shared memory that every device gives a block without being asked.
 inline constexpr int64_t kMaxFilterBytes = 48 * 1024;
-/// Of one vector of channels, as Filters in codegen/device/depthwise/filters.cuh lays them out.
+/// Bytes of the filters of one vector of channels, as Filters in codegen/device/depthwise/filters.cuh lays
+/// them out.
 int64_t bytes_of_filters(int64_t taps, int64_t vector);
 
 /// Why the engine does not take the fusion of one convolution, or nothing.

@@ -72,7 +72,7 @@ struct ElementwiseSchedule {
 
   const Dims& domain() const { return y.expr.domain; }
   int last() const { return domain().rank() - 1; }
-  /// Of a plane's positions, and of the channels.
+  /// The axis of a plane's positions, and that of the channels.
   int plane_axis() const { return last() - (run_loads ? 1 : 0); }
   int channel_axis() const { return last() - (run_loads ? 0 : 1); }
   /// Dynamic shared memory.

@@ -35,8 +35,8 @@ void mark_whole(const Fusion& fusion, KernelSite& site, int64_t vector, int unus
 
 /// Bytes that one vector of every load moves from memory that no neighbour reads too.
 int64_t streamed_bytes(const Expr& expr, int axis, int64_t vector);
-/// Of `wanted` vectors in flight, those whose text a compiler can be given: text, and with it compile time,
-/// grows with every copy of an expression's lanes.
+/// As many of `wanted` vectors in flight as a compiler can be given the text of: text, and with it compile
+/// time, grows with every copy of an expression's lanes.
 int64_t affordable_unroll(const Expr& expr, int64_t vector, int64_t wanted);
 
 }  // namespace fusor::elementwise

@@ -33,7 +33,7 @@ void lay_channels_side_by_side(Repacker& repacker, size_t index) {
   site = loaded(site.domain, type, scratch);
 }
 
-Repacked rewritten(const Fusion& fusion, const Contraction& view, WayOut out) {
+Repacked rewritten(const Fusion& fusion, const Contraction& view, ResultPath out) {
   Repacker repacker(fusion, view);
   lay_channels_side_by_side(repacker, 0);
   if (view.op == ContractionOp::wgrad) lay_channels_side_by_side(repacker, 1);
@@ -42,7 +42,7 @@ Repacked rewritten(const Fusion& fusion, const Contraction& view, WayOut out) {
 }
 
 struct Way {
-  WayOut out;
+  ResultPath out;
   std::unique_ptr<const Repacked> repacked;
   std::unique_ptr<const Prepared> core;
 };
@@ -77,7 +77,8 @@ class PreparedDepthwiseRepacked final : public Prepared {
   Notes notes() const override { return ways_.front().core->notes(); }
 
   Lowered lower(const EngineConfig& config) const override {
-    const auto out = static_cast<WayOut>(config.knob("repack_y", static_cast<int64_t>(ways_.front().out)));
+    const auto out =
+        static_cast<ResultPath>(config.knob("repack_y", static_cast<int64_t>(ways_.front().out)));
     const auto found = std::ranges::find(ways_, out, &Way::out);
     const Way& way = found != ways_.end() ? *found : ways_.front();
     return between_copies(*way.repacked, way.core->lower(config), device_);
@@ -107,7 +108,7 @@ class DepthwiseRepackedEngine final : public Engine {
                                "use depthwise");
     std::vector<Way> ways;
     PreparedOr refused = Refusal{};
-    for (const WayOut out : ways_out(fusion, *view)) {
+    for (const ResultPath out : result_paths(fusion, *view)) {
       auto repacked = std::make_unique<const Repacked>(rewritten(fusion, *view, out));
       PreparedOr core = depthwise_engine().prepare(repacked->core, device);
       if (auto* const prepared = std::get_if<std::unique_ptr<const Prepared>>(&core))

@@ -38,7 +38,7 @@ Fusion carried(const Fusion& fusion) {
 struct Way {
   const Rewrite* rewrite;
   int64_t value;  // of its knob
-  WayOut out;
+  ResultPath out;
   std::unique_ptr<const Repacked> repacked;
   std::unique_ptr<const Prepared> core;
 };
@@ -50,15 +50,16 @@ struct Problem {
   const DeviceInfo& device;
   std::vector<Way> ways;  // those whose contraction the wgmma engine takes
 
-  std::vector<WayOut> ways_out(const Rewrite& rewrite, int64_t value) const {
-    return rewrite.ways_out(fusion, view, value);
+  std::vector<ResultPath> result_paths(const Rewrite& rewrite, int64_t value) const {
+    return rewrite.result_paths(fusion, view, value);
   }
 };
 
 const Rewrite& plain_rewrite() { return *rewrites().front(); }
 
 // A refusal is the wgmma engine's.
-std::variant<Refusal, Way> way_of(const Problem& problem, const Rewrite& rewrite, int64_t value, WayOut out) {
+std::variant<Refusal, Way> way_of(const Problem& problem, const Rewrite& rewrite, int64_t value,
+                                  ResultPath out) {
   auto repacked =
       std::make_unique<const Repacked>(rewrite.rewritten(problem.fusion, problem.view, value, out));
   PreparedOr core = wgmma_engine().prepare(repacked->core, problem.device);
@@ -69,7 +70,7 @@ std::variant<Refusal, Way> way_of(const Problem& problem, const Rewrite& rewrite
 
 void add_ways(Problem& problem, const Rewrite& rewrite) {
   for (const int64_t value : rewrite.values())
-    for (const WayOut out : problem.ways_out(rewrite, value)) {
+    for (const ResultPath out : problem.result_paths(rewrite, value)) {
       auto way = way_of(problem, rewrite, value, out);
       // Ways out differ in nothing that is refused.
       if (std::holds_alternative<Refusal>(way)) break;
@@ -81,8 +82,8 @@ void add_ways(Problem& problem, const Rewrite& rewrite) {
 // to.
 std::optional<Refusal> refuse_plain(const Problem& problem) {
   if (problem.ways.empty()) {
-    const std::vector<WayOut> outs = problem.ways_out(plain_rewrite(), 0);
-    auto way = way_of(problem, plain_rewrite(), 0, outs.empty() ? WayOut::direct : outs.front());
+    const std::vector<ResultPath> outs = problem.result_paths(plain_rewrite(), 0);
+    auto way = way_of(problem, plain_rewrite(), 0, outs.empty() ? ResultPath::direct : outs.front());
     if (auto* const refusal = std::get_if<Refusal>(&way)) return std::move(*refusal);
   }
   if (auto refusal = refuse_epilogue_reductions(problem.fusion)) return refusal;
@@ -126,12 +127,12 @@ class PreparedRepack final : public Prepared {
   // Where no knob asks for a rewrite that can be, the plain one, or else the first that there is: plans need
   // not set every knob, and values that go with one rewrite do not go with another.
   Lowered lower(const EngineConfig& config) const override {
-    const auto out = static_cast<WayOut>(config.knob("repack_y", 0));
+    const auto out = static_cast<ResultPath>(config.knob("repack_y", 0));
     for (const Rewrite* const rewrite : rewrites().subspan(1))
       if (const int64_t value = config.knob(rewrite->knob(), 0); value != 0)
         if (const Way* const way = find(*rewrite, value, out)) return fusor::lower(problem_, *way, config);
     if (const Way* const way = find(plain_rewrite(), 0, out)) return fusor::lower(problem_, *way, config);
-    auto nothing_repacked = way_of(problem_, plain_rewrite(), 0, WayOut::direct);
+    auto nothing_repacked = way_of(problem_, plain_rewrite(), 0, ResultPath::direct);
     const Way* const plain = std::get_if<Way>(&nothing_repacked);
     return fusor::lower(problem_, plain != nullptr ? *plain : problem_.ways.front(), config);
   }
@@ -161,7 +162,7 @@ class PreparedRepack final : public Prepared {
   }
 
   // With the way out that is asked for, or else the first.
-  const Way* find(const Rewrite& rewrite, int64_t value, WayOut out) const {
+  const Way* find(const Rewrite& rewrite, int64_t value, ResultPath out) const {
     const Way* found = nullptr;
     for (const Way& way : problem_.ways)
       if (way.rewrite == &rewrite && way.value == value && (found == nullptr || way.out == out)) found = &way;

@@ -14,7 +14,7 @@
 namespace fusor {
 
 /// How results leave whose channels (of a matmul: neither rows nor columns) do not lie side by side.
-enum class WayOut : uint8_t {
+enum class ResultPath : uint8_t {
   direct = 0,    ///< the contraction stores them where they belong
   copied = 1,    ///< through scratch in their own type
   finished = 2,  ///< the bare product goes to scratch, and the copy carries the epilogue out
@@ -43,10 +43,10 @@ class Rewrite {
   /// The knob's values that are worth trying.
   virtual std::vector<int64_t> values() const = 0;
   /// How results can leave; none where the fusion cannot be rewritten so, or nothing would come of it.
-  virtual std::vector<WayOut> ways_out(const Fusion& fusion, const Contraction& view,
-                                       int64_t value) const = 0;
+  virtual std::vector<ResultPath> result_paths(const Fusion& fusion, const Contraction& view,
+                                               int64_t value) const = 0;
   virtual Repacked rewritten(const Fusion& fusion, const Contraction& view, int64_t value,
-                             WayOut out) const = 0;
+                             ResultPath out) const = 0;
 };
 
 /// The one without a knob first; where a config asks for several, the first of those that can be.

@@ -25,7 +25,7 @@ struct PhaseAxis {
   int64_t pre_padding = 0, post_padding = 0;  ///< may be negative
 };
 
-/// Of the last axis, along which planes must begin on multiples of 16 bytes, every tap is a channel: the
+/// On the last axis, along which planes must begin on multiples of 16 bytes, every tap is a channel: the
 /// columns that it meets, one for each output.
 struct ColumnsOfTap {
   int64_t first_output = 0, outputs = 0;  ///< those that meet the image

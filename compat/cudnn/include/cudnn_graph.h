@@ -1,5 +1,5 @@
-/* Owns the graph interface: handles, status, and descriptors of tensors, ops, plans and runs. Written for fusor from the
-   names and numbers of cuDNN 9.19; docs/cudnn.md says what each does here. */
+/* Owns the graph interface: handles, status, and descriptors of tensors, ops, plans and runs. Written for
+   fusor from the names and numbers of cuDNN 9.19; docs/cudnn.md says what each does here. */
 #ifndef CUDNN_GRAPH_H_
 #define CUDNN_GRAPH_H_
 
@@ -16,8 +16,8 @@
 #endif
 #endif
 #ifndef CUDNN_HAS_CUDA_RUNTIME_API
-typedef struct CUstream_st *cudaStream_t;
-typedef struct CUgraph_st *cudaGraph_t;
+typedef struct CUstream_st* cudaStream_t;
+typedef struct CUgraph_st* cudaGraph_t;
 typedef enum libraryPropertyType_t { MAJOR_VERSION, MINOR_VERSION, PATCH_LEVEL } libraryPropertyType;
 #else
 #include <library_types.h>
@@ -770,11 +770,11 @@ typedef enum {
 
 #define CUDNN_DIM_MAX 8
 
-typedef struct cudnnContext *cudnnHandle_t;
-typedef struct cudnnTensorStruct *cudnnTensorDescriptor_t;
-typedef struct cudnnFilterStruct *cudnnFilterDescriptor_t;
+typedef struct cudnnContext* cudnnHandle_t;
+typedef struct cudnnTensorStruct* cudnnTensorDescriptor_t;
+typedef struct cudnnFilterStruct* cudnnFilterDescriptor_t;
 typedef struct cudnnRuntimeTag_t cudnnRuntimeTag_t;
-typedef void *cudnnBackendDescriptor_t;
+typedef void* cudnnBackendDescriptor_t;
 
 /* A rational number: windows, strides and paddings of a resample. */
 typedef struct cudnnFractionStruct {
@@ -797,42 +797,42 @@ typedef struct cudnnDebugStruct {
   int reserved[15];
 } cudnnDebug_t;
 
-typedef void (*cudnnCallback_t)(cudnnSeverity_t sev, void *udata, const cudnnDebug_t *dbg, const char *msg);
+typedef void (*cudnnCallback_t)(cudnnSeverity_t sev, void* udata, const cudnnDebug_t* dbg, const char* msg);
 
 /* The library. */
 size_t CUDNNWINAPI cudnnGetVersion(void);
 size_t CUDNNWINAPI cudnnGetMaxDeviceVersion(void);
 size_t CUDNNWINAPI cudnnGetCudartVersion(void);
-const char *CUDNNWINAPI cudnnGetErrorString(cudnnStatus_t status);
-void CUDNNWINAPI cudnnGetLastErrorString(char *message, size_t max_size);
-cudnnStatus_t CUDNNWINAPI cudnnQueryRuntimeError(cudnnHandle_t handle, cudnnStatus_t *rstatus,
-                                                 cudnnErrQueryMode_t mode, cudnnRuntimeTag_t *tag);
-cudnnStatus_t CUDNNWINAPI cudnnGetProperty(libraryPropertyType type, int *value);
-cudnnStatus_t CUDNNWINAPI cudnnSetCallback(unsigned mask, void *udata, cudnnCallback_t fptr);
-cudnnStatus_t CUDNNWINAPI cudnnGetCallback(unsigned *mask, void **udata, cudnnCallback_t *fptr);
+const char* CUDNNWINAPI cudnnGetErrorString(cudnnStatus_t status);
+void CUDNNWINAPI cudnnGetLastErrorString(char* message, size_t max_size);
+cudnnStatus_t CUDNNWINAPI cudnnQueryRuntimeError(cudnnHandle_t handle, cudnnStatus_t* rstatus,
+                                                 cudnnErrQueryMode_t mode, cudnnRuntimeTag_t* tag);
+cudnnStatus_t CUDNNWINAPI cudnnGetProperty(libraryPropertyType type, int* value);
+cudnnStatus_t CUDNNWINAPI cudnnSetCallback(unsigned mask, void* udata, cudnnCallback_t fptr);
+cudnnStatus_t CUDNNWINAPI cudnnGetCallback(unsigned* mask, void** udata, cudnnCallback_t* fptr);
 cudnnStatus_t CUDNNWINAPI cudnnGraphVersionCheck(void);
 
 /* Handles: one for each thread. */
-cudnnStatus_t CUDNNWINAPI cudnnCreate(cudnnHandle_t *handle);
+cudnnStatus_t CUDNNWINAPI cudnnCreate(cudnnHandle_t* handle);
 cudnnStatus_t CUDNNWINAPI cudnnDestroy(cudnnHandle_t handle);
 cudnnStatus_t CUDNNWINAPI cudnnSetStream(cudnnHandle_t handle, cudaStream_t streamId);
-cudnnStatus_t CUDNNWINAPI cudnnGetStream(cudnnHandle_t handle, cudaStream_t *streamId);
+cudnnStatus_t CUDNNWINAPI cudnnGetStream(cudnnHandle_t handle, cudaStream_t* streamId);
 
 /* Descriptors. */
 cudnnStatus_t CUDNNWINAPI cudnnBackendCreateDescriptor(cudnnBackendDescriptorType_t descriptorType,
-                                                       cudnnBackendDescriptor_t *descriptor);
+                                                       cudnnBackendDescriptor_t* descriptor);
 cudnnStatus_t CUDNNWINAPI cudnnBackendDestroyDescriptor(cudnnBackendDescriptor_t descriptor);
 cudnnStatus_t CUDNNWINAPI cudnnBackendInitialize(cudnnBackendDescriptor_t descriptor);
 cudnnStatus_t CUDNNWINAPI cudnnBackendFinalize(cudnnBackendDescriptor_t descriptor);
 cudnnStatus_t CUDNNWINAPI cudnnBackendSetAttribute(cudnnBackendDescriptor_t descriptor,
                                                    cudnnBackendAttributeName_t attributeName,
                                                    cudnnBackendAttributeType_t attributeType,
-                                                   int64_t elementCount, const void *arrayOfElements);
+                                                   int64_t elementCount, const void* arrayOfElements);
 cudnnStatus_t CUDNNWINAPI cudnnBackendGetAttribute(const cudnnBackendDescriptor_t descriptor,
                                                    cudnnBackendAttributeName_t attributeName,
                                                    cudnnBackendAttributeType_t attributeType,
-                                                   int64_t requestedElementCount, int64_t *elementCount,
-                                                   void *arrayOfElements);
+                                                   int64_t requestedElementCount, int64_t* elementCount,
+                                                   void* arrayOfElements);
 
 /* Runs, and a run as nodes of a CUDA graph. */
 cudnnStatus_t CUDNNWINAPI cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t executionPlan,

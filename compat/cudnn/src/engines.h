@@ -28,7 +28,7 @@ inline constexpr int64_t kPlainEngine = 20;  ///< CUDA cores only: no note at al
 
 using DevicePointer = std::shared_ptr<const DeviceInfo>;
 
-/// Of an operation graph: its translation, and the candidates of each policy, planned when they are first
+/// An operation graph's translation, and the candidates of each policy, planned when they are first
 /// asked for.
 class GraphState : public State {
  public:
@@ -54,7 +54,7 @@ class GraphState : public State {
   mutable std::map<std::string, std::shared_ptr<const std::vector<Candidate>>> planned_;
 };
 
-/// Of an engine: a policy for a graph on a device, and which of its candidates notes are about.
+/// An engine is a policy for a graph on a device, and which of its candidates notes are about.
 struct EngineState : State {
   std::shared_ptr<const GraphState> graph;
   EnginePolicy policy;
@@ -67,7 +67,7 @@ struct EngineState : State {
   }
 };
 
-/// Of an engine configuration: an engine whose choice is made.
+/// An engine configuration is an engine whose choice is made.
 struct ConfigState : State {
   std::shared_ptr<const EngineState> engine;
   const Candidate& candidate() const { return (*candidates)[engine->choice]; }

@@ -13,7 +13,7 @@
 
 namespace fusor::test {
 
-/// Of a name that is there.
+/// The value of a name that is there.
 inline int64_t config_value(const KernelSource& source, std::string_view name) {
   return std::ranges::find(source.config, name, &ConfigValue::name)->number();
 }

@@ -15,7 +15,7 @@ struct ConvCase {
   ConvOptions options;
 };
 
-// Of no two cases of a test the same: they name tests.
+// The words of no two cases of a test are the same: they name tests.
 inline std::string words(const ConvCase& c) {
   std::string text = to_string(c.x) + " * " + to_string(c.w);
   const auto add = [&](const char* name, const Dims& dims) {

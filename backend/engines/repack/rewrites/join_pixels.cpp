@@ -94,14 +94,15 @@ class JoinedPixelsRewrite final : public Rewrite {
   std::string_view knob() const override { return "join"; }
   std::vector<int64_t> values() const override { return {1, 2, 4, 8, 16, 32}; }
 
-  std::vector<WayOut> ways_out(const Fusion& fusion, const Contraction& view, int64_t pixels) const override {
-    const auto out = way_out_of_pixels(fusion, view, pixels);
+  std::vector<ResultPath> result_paths(const Fusion& fusion, const Contraction& view,
+                                       int64_t pixels) const override {
+    const auto out = result_path_of_pixels(fusion, view, pixels);
     if (!out) return {};
     return {*out};
   }
 
   Repacked rewritten(const Fusion& fusion, const Contraction& view, int64_t pixels,
-                     WayOut out) const override {
+                     ResultPath out) const override {
     const Repacked plain = join_pixels(fusion, view, pixels, false, out);
     const bool packs_sources =
         refuse_copies(plain.core, contraction_of(plain.core).value(), false).has_value();
@@ -111,19 +112,20 @@ class JoinedPixelsRewrite final : public Rewrite {
 
 }  // namespace
 
-std::optional<WayOut> way_out_of_pixels(const Fusion& fusion, const Contraction& view, int64_t pixels) {
+std::optional<ResultPath> result_path_of_pixels(const Fusion& fusion, const Contraction& view,
+                                                int64_t pixels) {
   const Expr& y = result_site(fusion);
   if (y.has_reduction() || !pixels_of(fusion, view, pixels)) return std::nullopt;
   const bool same_for_all = std::ranges::none_of(y.nodes, [](const Node& node) {
     return node.kind == Node::Kind::load || node.kind == Node::Kind::index;
   });
-  if (same_for_all) return WayOut::copied;
+  if (same_for_all) return ResultPath::copied;
   if (std::ranges::any_of(y.nodes, names_position) || !can_finish_later(y)) return std::nullopt;
-  return WayOut::finished;
+  return ResultPath::finished;
 }
 
 Repacked join_pixels(const Fusion& fusion, const Contraction& view, int64_t pixels, bool packs_sources,
-                     WayOut way) {
+                     ResultPath way) {
   const JoinedPixels joined = pixels_of(fusion, view, pixels).value();
   Repacker repacker(fusion, view);
   join_filter(repacker, joined, fill_filter_up(repacker, joined));
@@ -132,7 +134,7 @@ Repacked join_pixels(const Fusion& fusion, const Contraction& view, int64_t pixe
   const Expr whole = y;
   y.domain = {whole.domain[0], joined.channels};
   for (const JoinedAxis& axis : joined.axes) y.domain.push_back(axis.positions);
-  if (way == WayOut::finished)
+  if (way == ResultPath::finished)
     finish_pixels(repacker, joined, whole);
   else
     copy_pixels(repacker, joined, whole);

@@ -12,9 +12,10 @@ namespace fusor {
 
 /// How joined pixels leave: what follows the product knows nothing of pixels, or can be finished later;
 /// nothing where they cannot be joined so.
-std::optional<WayOut> way_out_of_pixels(const Fusion& fusion, const Contraction& view, int64_t pixels);
+std::optional<ResultPath> result_path_of_pixels(const Fusion& fusion, const Contraction& view,
+                                                int64_t pixels);
 /// Blocks of `pixels` carried out as one; the filter is always packed, the sources where that is asked for.
 Repacked join_pixels(const Fusion& fusion, const Contraction& view, int64_t pixels, bool packs_sources,
-                     WayOut way);
+                     ResultPath way);
 
 }  // namespace fusor

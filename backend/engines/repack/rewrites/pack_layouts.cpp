@@ -43,7 +43,7 @@ Dims dense_filter(Dims filter, int64_t joined) {
   return filter;
 }
 
-// Of an access to a dense filter: where the elements of split_outputs() lie.
+// An access to a dense filter becomes one to the elements of split_outputs().
 Access on_diagonal(Access access, const Contraction& view, int64_t joined) {
   const int64_t output = access.strides[0], channel = access.strides[1];
   access.strides.insert(0, view.output_channels * output + view.input_channels * channel);
@@ -92,24 +92,24 @@ class PackedLayouts final : public Rewrite {
   std::string_view knob() const override { return ""; }
   std::vector<int64_t> values() const override { return {0}; }
 
-  std::vector<WayOut> ways_out(const Fusion& fusion, const Contraction& view,
-                               int64_t /*value*/) const override {
+  std::vector<ResultPath> result_paths(const Fusion& fusion, const Contraction& view,
+                                       int64_t /*value*/) const override {
     const Packing packing = packing_of(fusion, view);
-    std::vector<WayOut> ways = fusor::ways_out(fusion, view, packing.joined);
+    std::vector<ResultPath> ways = fusor::result_paths(fusion, view, packing.joined);
     // That would be the fusion as it is.
     if (packing.is_empty()) ways.erase(ways.begin());
     return ways;
   }
 
   Repacked rewritten(const Fusion& fusion, const Contraction& view, int64_t /*value*/,
-                     WayOut out) const override {
+                     ResultPath out) const override {
     return pack_layouts(fusion, view, packing_of(fusion, view), out);
   }
 };
 
 }  // namespace
 
-Repacked pack_layouts(const Fusion& fusion, const Contraction& view, const Packing& packing, WayOut way) {
+Repacked pack_layouts(const Fusion& fusion, const Contraction& view, const Packing& packing, ResultPath way) {
   Repacker repacker(fusion, view);
   const bool joins = packing.joined > 1, joins_result = joins && view.op == ContractionOp::wgrad;
   if (packing.sites[0]) repacker.pack_operand(0);
@@ -117,21 +117,21 @@ Repacked pack_layouts(const Fusion& fusion, const Contraction& view, const Packi
     join_filter(repacker, packing.joined);
   else if (packing.sites[1])
     repacker.pack_operand(1);
-  if (joins_result && way == WayOut::finished)
+  if (joins_result && way == ResultPath::finished)
     finish_joined_filter(repacker, packing.joined);
   else
     repacker.leave(way);
   return repacker.take();
 }
 
-std::vector<WayOut> ways_out(const Fusion& fusion, const Contraction& view, int64_t joined) {
-  if (joined > 1 && view.op == ContractionOp::wgrad) return {WayOut::finished};
-  return ways_out(fusion, view);
+std::vector<ResultPath> result_paths(const Fusion& fusion, const Contraction& view, int64_t joined) {
+  if (joined > 1 && view.op == ContractionOp::wgrad) return {ResultPath::finished};
+  return result_paths(fusion, view);
 }
 
 int64_t joined_groups(const Fusion& fusion, const Contraction& view, int64_t block) {
   if (!view.is_convolution() || view.entries == 1 || view.channels() % block == 0) return 1;
-  // Of depthwise convolutions, all but one of 64 products would be with zeros.
+  // All but one of 64 products of a depthwise convolution would be with zeros.
   if (view.input_channels == 1 && view.output_channels == 1) return 1;
   const bool of_result = view.op == ContractionOp::wgrad;
   const Expr& filter = of_result ? result_site(fusion) : operand_site(fusion, 0, 1);

@@ -21,10 +21,10 @@ struct Packing {
 };
 
 /// Joined groups pack the filter, and wgrad finishes later.
-Repacked pack_layouts(const Fusion& fusion, const Contraction& view, const Packing& packing, WayOut way);
+Repacked pack_layouts(const Fusion& fusion, const Contraction& view, const Packing& packing, ResultPath way);
 /// The ways out that differ for this fusion, so packed; the first is direct, but for a wgrad of joined
 /// groups.
-std::vector<WayOut> ways_out(const Fusion& fusion, const Contraction& view, int64_t joined);
+std::vector<ResultPath> result_paths(const Fusion& fusion, const Contraction& view, int64_t joined);
 /// How many neighbouring groups make one whose channels come in whole blocks, or all of them; 1 where groups
 /// are such blocks already, are depthwise or cannot be joined.
 int64_t joined_groups(const Fusion& fusion, const Contraction& view, int64_t block);

@@ -70,14 +70,14 @@ bool can_finish_later(const Expr& y) {
 
 bool names_position(const Node& node) { return node.kind == Node::Kind::index && node.axis >= 2; }
 
-std::vector<WayOut> ways_out(const Fusion& fusion, const Contraction& view) {
+std::vector<ResultPath> result_paths(const Fusion& fusion, const Contraction& view) {
   const Expr& y = result_site(fusion);
   const auto apart = [&](const Store& result) { return is_apart(view, y.domain, result.access); };
-  std::vector<WayOut> ways{WayOut::direct};
+  std::vector<ResultPath> ways{ResultPath::direct};
   if (!std::ranges::any_of(y.stores, apart)) return ways;
-  ways.push_back(WayOut::copied);
+  ways.push_back(ResultPath::copied);
   // A product that is stored as it is has nothing to be finished.
-  if (y.nodes.size() > 1 && can_finish_later(y)) ways.push_back(WayOut::finished);
+  if (y.nodes.size() > 1 && can_finish_later(y)) ways.push_back(ResultPath::finished);
   return ways;
 }
 
@@ -203,9 +203,9 @@ void Repacker::finish(Expr part, const Product& product, const Access& from) {
   store(std::move(part));
 }
 
-void Repacker::leave(WayOut way) {
-  if (way == WayOut::copied) copy_results();
-  if (way != WayOut::finished) return;
+void Repacker::leave(ResultPath way) {
+  if (way == ResultPath::copied) copy_results();
+  if (way != ResultPath::finished) return;
   const Expr epilogue = result_site(out_.core);
   const Product product = leave_product(epilogue);
   finish(epilogue, product, product.scratch);

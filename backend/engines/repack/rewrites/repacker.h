@@ -20,10 +20,10 @@ Dims positions_last(int rank);
 
 /// The product can wait in scratch without being rounded anew.
 bool can_finish_later(const Expr& y);
-/// Of a convolution's sites over images or results.
+/// Whether a node of a site over images or results depends on the position.
 bool names_position(const Node& node);
 /// Those of a fusion whose results keep their shape; the first is direct.
-std::vector<WayOut> ways_out(const Fusion& fusion, const Contraction& view);
+std::vector<ResultPath> result_paths(const Fusion& fusion, const Contraction& view);
 
 /// A site that is a load of scratch.
 Expr loaded(const Dims& domain, DataType type, const Access& scratch);
@@ -73,7 +73,7 @@ class Repacker {
   /// A part of the epilogue as a copy that begins with the product at `from`.
   void finish(Expr part, const Product& product, const Access& from);
   /// Results that keep their shape.
-  void leave(WayOut way);
+  void leave(ResultPath way);
 
   Repacked take();
 

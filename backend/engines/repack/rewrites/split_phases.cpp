@@ -57,18 +57,18 @@ class StridePhasesRewrite final : public Rewrite {
   std::string_view knob() const override { return "phases"; }
   std::vector<int64_t> values() const override { return {1}; }
 
-  std::vector<WayOut> ways_out(const Fusion& fusion, const Contraction& view,
-                               int64_t /*value*/) const override {
+  std::vector<ResultPath> result_paths(const Fusion& fusion, const Contraction& view,
+                                       int64_t /*value*/) const override {
     if (!splits_phases(fusion, view)) return {};
     const Expr& x = operand_site(fusion, 0, 1);
     // im2col takes whole blocks of 16 bits, of any stride.
     const bool is_16_bits = may_lie_across(yielded_node(x).type);
     if (is_16_bits && view.input_channels % kBoxLine == 0) return {};
-    return {WayOut::finished};
+    return {ResultPath::finished};
   }
 
   Repacked rewritten(const Fusion& fusion, const Contraction& view, int64_t /*value*/,
-                     WayOut /*out*/) const override {
+                     ResultPath /*out*/) const override {
     const Repacked plain = split_phases(fusion, view, false);
     const bool packs_gradient =
         refuse_copies(plain.core, contraction_of(plain.core).value(), false).has_value();

@@ -78,14 +78,14 @@ class UnrolledColumnsRewrite final : public Rewrite {
   std::string_view knob() const override { return "unroll"; }
   std::vector<int64_t> values() const override { return {1}; }
 
-  std::vector<WayOut> ways_out(const Fusion& fusion, const Contraction& view,
-                               int64_t /*value*/) const override {
+  std::vector<ResultPath> result_paths(const Fusion& fusion, const Contraction& view,
+                                       int64_t /*value*/) const override {
     if (!unrolls_columns(fusion, view) || refuse_epilogue_reductions(fusion)) return {};
-    return fusor::ways_out(fusion, view);
+    return fusor::result_paths(fusion, view);
   }
 
   Repacked rewritten(const Fusion& fusion, const Contraction& view, int64_t /*value*/,
-                     WayOut out) const override {
+                     ResultPath out) const override {
     return unroll_columns(fusion, view, out);
   }
 };
@@ -97,7 +97,7 @@ bool unrolls_columns(const Fusion& fusion, const Contraction& view) {
   return columns_of(repacker).has_value();
 }
 
-Repacked unroll_columns(const Fusion& fusion, const Contraction& view, WayOut way) {
+Repacked unroll_columns(const Fusion& fusion, const Contraction& view, ResultPath way) {
   Repacker repacker(fusion, view);
   const UnrolledColumns unrolled = columns_of(repacker).value();
   const DataType of_rows = repacker.packed_type(0), of_filter = repacker.packed_type(1);

@@ -10,6 +10,6 @@ namespace fusor {
 /// Whether a window's columns can be channels, and fewer steps of k come of it.
 bool unrolls_columns(const Fusion& fusion, const Contraction& view);
 /// Both operands are packed.
-Repacked unroll_columns(const Fusion& fusion, const Contraction& view, WayOut way);
+Repacked unroll_columns(const Fusion& fusion, const Contraction& view, ResultPath way);
 
 }  // namespace fusor

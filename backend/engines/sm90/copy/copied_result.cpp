@@ -38,7 +38,7 @@ bool fills_boxes(const Expr& y, const Store& result) {
                                       result.type == DataType::f32 || result.type == DataType::i32);
 }
 
-// Of the result, all groups together.
+// Channels of the result, all groups together.
 int64_t channels_of(const Contraction& view) {
   return view.is_convolution() ? view.n * view.entries : view.n;
 }

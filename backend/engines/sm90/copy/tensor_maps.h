@@ -25,7 +25,7 @@ struct CopiedOperand {
   bool batched = false;          ///< matmul: it has entries of its own in the batch
 };
 
-/// Of a matmul in TF32, the operand that lies across k and reaches the tensor cores from registers, which is
+/// The operand of a matmul in TF32 that lies across k and reaches the tensor cores from registers, which is
 /// possible for rows of what they see: whether it is the second, or nothing. Of two such, the larger one; the
 /// other is refused.
 std::optional<bool> operand_from_registers(const Fusion& fusion, const Contraction& view);

@@ -17,7 +17,8 @@ inline constexpr std::array kCopiedTypes{DataType::f16, DataType::bf16,    DataT
 inline constexpr int64_t kCopyUnit = 16;
 /// Elements in a line of 128 bytes: the width of every box, and the steps of k in a tile.
 inline int64_t box_line(DataType type) { return 128 / byte_size(type); }
-/// Of 16 bits: no others may lie across k in shared memory, for wgmma transposes no others.
+/// Elements of a line of 16 bits: no others may lie across k in shared memory, for wgmma transposes no
+/// others.
 inline constexpr int64_t kBoxLine = 64;
 inline bool may_lie_across(DataType type) { return byte_size(type) == 2; }
 inline bool is_fp8(DataType type) { return type == DataType::f8_e4m3 || type == DataType::f8_e5m2; }

@@ -141,7 +141,7 @@ Dims flat_rows(const Contraction& view, DataType type) {
     const auto [before, behind] = overhang_of(axis);
     rows.push_back(rows.empty() ? 1 : std::max(axis.output, axis.input + std::max(before, behind)));
   }
-  // Of the first axis alone, planes are that of neighbours.
+  // Where there is only the first axis, planes are those of neighbours.
   const int last = rows.rank() - 1;
   const int64_t unit = kCopyUnit / byte_size(type);
   if (last > 0) rows[last] = (rows[last] + unit - 1) / unit * unit;

@@ -74,7 +74,7 @@ bool Schedule::has_columns_alike() const {
          });
 }
 
-double Schedule::kept_busy() const {
+double Schedule::busy_share() const {
   constexpr double kLatency = 800;  // cycles, of a copy
   const int64_t parts = tiling.tile_m / kPartRows;
   const double step = 2.0 * static_cast<double>(tiling.plane_rows * parts * tiling.tile_n);
@@ -96,9 +96,9 @@ double Schedule::scattered_bytes() const {
 }
 
 double Schedule::prologue_cycles() const {
-  // Of a step; of each 8 elements that 128 threads have of it, and of each op on them. An SM takes as long
-  // for two blocks as for one after the other. Fitted to the candidates of six sizes with int8 weights on an
-  // H200.
+  // Cycles of a step; of each 8 elements that 128 threads have of it, and of each op on them. An SM takes as
+  // long for two blocks as for one after the other. Fitted to the candidates of six sizes with int8 weights
+  // on an H200.
   constexpr double kStep = 720, kInstruction = 12;
   const double unit = loaders() > 1 ? 41 : 55;
   double cycles = kStep;
@@ -159,7 +159,7 @@ double Schedule::efficiency_of_copies(double bytes) const {
   const bool narrow =
       copied && staged.empty() && !along_columns() && box_columns() * byte_size(copied->type) < kLineBytes;
   if (tiling.ping_pong && narrow) share *= 0.98;
-  if (view.planes) share *= kept_busy();
+  if (view.planes) share *= busy_share();
   // Nobody multiplies while short sums are added, but for the other consumer of the same tile.
   if (tiling.short_sums) share *= tiling.ping_pong ? 0.7 : 0.92;
   // Small tiles leave room for two blocks an SM, which keep more copies under way than turns do.
@@ -186,7 +186,7 @@ Work Schedule::work() const {
   constexpr double kIm2colCost = 1.6, kTileCycles = 1000, kTileOfLinesCycles = 2000;
   const auto tiles = static_cast<double>(tiling.tiles());
   const auto tile_m = static_cast<double>(tiling.tile_m), tile_n = static_cast<double>(tiling.tile_n);
-  // Of all tiles.
+  // Steps of all tiles.
   const double steps = tiling.classes > 0 ? static_cast<double>(tiling.tiles_of_class() * tiling.all_steps)
                                           : tiles * static_cast<double>(tiling.steps_of_part * tiling.split);
   Work work;
@@ -197,7 +197,7 @@ Work Schedule::work() const {
   work.dram_bytes = dram_bytes(fusion);
   const bool window_as_rows = !tiling.swapped && a.map.window,
              window_as_columns = tiling.swapped && b[0].map.window;
-  // Of lines of 128 bytes, what is stored of them.
+  // The share of a line of 128 bytes that is stored.
   const auto stored = [](const std::optional<PrologueOperand>& passed) {
     return passed ? static_cast<double>(byte_size(passed->stored.map.type)) / 2 : 1.0;
   };

@@ -81,7 +81,7 @@ struct Schedule {
   void choose_loaders();
 
   bool passes() const { return prologue_a || prologue_b; }
-  /// Of shared memory, for what such operands have stored of a step; and how many steps are on their way.
+  /// Bytes of shared memory that such operands' elements of a step take; and how many steps are on their way.
   int64_t raw_bytes_of_step() const;
   int64_t steps_ahead() const;
   /// Warpgroups that load: two where ops keep one too busy, and another block does not.
@@ -100,10 +100,11 @@ struct Schedule {
 
   // --- Shared memory, like struct Shared of the kernel ---
 
-  /// Of the result, by 64 rows: 8 KiB where whole boxes make up a tile, and no second block wants the memory.
+  /// Columns of a box of the result, by 64 rows: 8 KiB where whole boxes make up a tile, and no second block
+  /// wants the memory.
   int64_t box_columns() const;
-  /// Of what shares a turn, as codegen/device/sm90/epilogue/boxes.cuh lays it out: an operand lies where a
-  /// result of its size will.
+  /// Bytes of an element of a box, as codegen/device/sm90/epilogue/boxes.cuh lays it out: an operand lies
+  /// where a result of its size will.
   int64_t box_element_bytes() const;
   /// Boxes of a consumer. Operands had better come a tile ahead, and results of tiles of few steps have time
   /// to leave; but stages that copies of the main loop need are not staged away.
@@ -113,7 +114,7 @@ struct Schedule {
   /// And barriers, up to the next multiple of 1024.
   int64_t shared_bytes_with(int64_t boxes, int64_t stages) const;
   int64_t shared_bytes(int64_t stages) const;
-  /// Of a block.
+  /// Bytes that a block may use.
   int64_t shared_budget() const;
   int64_t stages() const {
     return stages_beside(copied ? boxes_bytes(box_columns(), boxes_of_consumer()) : 0);
@@ -181,7 +182,7 @@ struct Schedule {
   bool has_columns_alike() const;
 
   /// Steps of several rows are large and few: while one is multiplied, the others of the ring must come.
-  double kept_busy() const;
+  double busy_share() const;
 
   /// Bytes beyond an element's own that L2 moves where the epilogue's threads reach across lines: a warp
   /// meets 8 neighbouring pixels at once (every second one of 8 where the tile is swapped), in sectors of 32
@@ -192,13 +193,13 @@ struct Schedule {
   /// cores have something to multiply then.
   double loader_cycles() const;
   double kept_fed() const;
-  /// Of a step: what the tensor cores take, or the reading of its lines from shared memory; and what passing
-  /// operands through their ops does.
+  /// Cycles of a step: of the tensor cores, or of reading its lines from shared memory; and of passing
+  /// operands through their ops.
   double consumer_cycles() const;
   double prologue_cycles() const;
 
-  /// Of the main loop, and where the copy engine brings everything. Ping-pong leaves the tensor cores alone
-  /// between tiles; clusters gain nothing but where L2 does not hold the operands.
+  /// The efficiency of the mainloop, and of one whose operands all come by TMA. Ping-pong leaves the tensor
+  /// cores alone between tiles; clusters gain nothing but where L2 does not hold the operands.
   double efficiency(double bytes) const;
   double efficiency_of_copies(double bytes) const;
 

@@ -40,10 +40,10 @@ inline constexpr int64_t kMostPassedLines = 128;
 inline constexpr int64_t kEnoughStages = 4, kFewStages = 3, kMostStaged = 2;
 // Boxes of a consumer: one is filled while another leaves.
 inline constexpr int64_t kFewestBoxes = 2;
-// Of a resident window: the ring of windows, and the filters of one tap.
+// A resident window's ring of windows, and the bytes of the filters of one tap.
 inline constexpr int64_t kMaxWindows = 8, kFilterBytes = kPartRows * 128;
 
-// Of what is multiplied: both operands have elements of one size.
+// The type that is multiplied: both operands have elements of one size.
 inline DataType operand_type(const Fusion& fusion, bool second = false) {
   const Expr& site = operand_site(fusion, 0, second ? 1 : 0);
   return yielded_node(site).type;
@@ -54,7 +54,7 @@ inline bool passes(const Fusion& fusion, const Contraction& view, bool second) {
   return prologue_operand(fusion, view, second, kBoxLine).has_value();
 }
 
-// Of 16-bit elements only; and positions of the padded grid are no places for totals.
+// Windows stay resident for 16-bit elements only; positions of the padded grid are no places for totals.
 inline std::optional<ResidentWindow> window_of(const Contraction& view, DataType type) {
   return may_lie_across(type) && !view.reduces ? resident_window(view) : std::nullopt;
 }
@@ -358,20 +358,20 @@ struct Tiling {
     const int64_t most = (plain || short_sums) && !loader_is_busy() ? kMaxSums : 128;
     while (sums() + short_registers() > most) tile_m /= 2;
   }
-  // Of the result.
+  // Columns of the result.
   int64_t columns_of_tile() const { return tile_n / siblings; }
 
-  // Of a thread: short sums beside those that they are added to.
+  // A thread's short sums, beside those that they are added to.
   int64_t short_registers() const { return short_sums ? tile_n / 2 : 0; }
   int64_t sums() const { return tile_m * tile_n / kWarpgroup / (ping_pong ? 1 : kConsumers); }
 
-  // Of a consumer: what passes the epilogue at a time, kParts * kPieces of the kernel.
+  // Pieces of a consumer that pass the epilogue at a time, kParts * kPieces of the kernel.
   int64_t pieces() const {
     return tile_m / kPartRows / (ping_pong ? 1 : kConsumers) * (columns_of_tile() / piece_columns());
   }
   int64_t piece_columns() const { return columns_of_tile() % 32 == 0 ? 32 : kLeastPiece; }
 
-  // Of a fprop or dgrad: taps times blocks of channels; the last block is filled up with zeros.
+  // Steps of a fprop or dgrad are taps times blocks of channels; the last block is filled up with zeros.
   static int64_t steps_of(const Contraction& view, int64_t line, int64_t rows_of_step = 1) {
     if (view.planes) {
       const PlaneWalk& walk = *view.planes;
@@ -393,11 +393,11 @@ struct Tiling {
   int64_t tiles_n() const { return ceil_div(columns, columns_of_tile()); }
   int64_t tiles_of_class() const { return tiles_m() * cluster * tiles_n() * entries; }
   int64_t tiles() const { return tiles_of_class() * std::max<int64_t>(classes, 1); }
-  // Of a step: rows of planes share most of their columns.
+  // Lines of a step; rows of planes share most of their columns.
   int64_t row_lines() const { return plane_rows * tile_m; }
   int64_t column_lines() const { return tile_n + (plane_rows - 1) * channel_block; }
   int64_t stage_bytes() const { return (row_lines() + column_lines()) * kLineBytes; }
-  // Of a thread: half a step of the rows, and the next half.
+  // A thread's registers for half a step of the rows, and the next half.
   int64_t row_registers() const { return from_registers ? 16 * sums() / (tile_n / 2) : 0; }
   // Two blocks an SM hide each other's start and finish where their sums, rows from registers and totals of
   // reductions, leave the registers.

@@ -143,7 +143,7 @@ TEST(PointwiseConvolution, WgmmaCopiesBothLayoutsAsBoxes) {
         const Lowered lowered = test::lower(wgmma_engine(), fusion, candidate.config, h200());
         const Launch& launch = std::get<Launch>(lowered.steps.front());
         EXPECT_EQ(config_value(*launch.source, "op"), static_cast<int64_t>(ContractionOp::matmul));
-        // Of the operands, and of the result and the residual, unless threads add up parts.
+        // Maps of the operands, and of the result and the residual, unless threads add up parts.
         EXPECT_EQ(launch.arguments.maps().size(), candidate.config.knob("split", 1) > 1 ? 2u : 4u);
         for (const TensorMap& map : launch.arguments.maps()) EXPECT_FALSE(map.window);
       }

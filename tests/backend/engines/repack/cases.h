@@ -118,8 +118,8 @@ inline void expect_parts_agree_with_the_whole(const Graph& graph, size_t ways, i
   const Contraction view = contraction_of(fusion).value();
   const HostTensors whole(graph);
   whole.run(fusion, Reading::oracle);
-  EXPECT_EQ(ways_out(fusion, view, joined).size(), ways);
-  for (const WayOut way : ways_out(fusion, view, joined)) {
+  EXPECT_EQ(result_paths(fusion, view, joined).size(), ways);
+  for (const ResultPath way : result_paths(fusion, view, joined)) {
     const HostTensors parts(graph);
     run(pack_layouts(fusion, view, {{true, true}, joined}, way), parts);
     expect_same_bytes(graph, parts, whole, fmt::format("way {}", static_cast<int>(way)));

@@ -49,10 +49,10 @@ TEST(WgmmaRepacked, JoinedPixelsAgreeWithTheWhole) {
         whole.run(fusion, Reading::oracle);
         int joined = 0;
         for (const int64_t pixels : {1, 2, 4, 6}) {
-          const auto way = way_out_of_pixels(fusion, view, pixels);
+          const auto way = result_path_of_pixels(fusion, view, pixels);
           if (!way) continue;
           ++joined;
-          EXPECT_EQ(*way, fused ? WayOut::finished : WayOut::copied);
+          EXPECT_EQ(*way, fused ? ResultPath::finished : ResultPath::copied);
           const Repacked repacked = join_pixels(fusion, view, pixels, layout == Layout::nchw, *way);
           EXPECT_TRUE(contraction_of(repacked.core));
           const HostTensors parts(graph);
@@ -76,7 +76,7 @@ TEST(WgmmaRepacked, JoinedPixelsOfBytesAgreeWithTheWhole) {
       const Graph graph = g.finish();
       const Fusion fusion = fusion_of(graph);
       const Contraction view = contraction_of(fusion).value();
-      const Repacked repacked = join_pixels(fusion, view, 2, true, WayOut::copied);
+      const Repacked repacked = join_pixels(fusion, view, 2, true, ResultPath::copied);
       EXPECT_EQ(operand_site(repacked.core, 0, 0).nodes[0].type,
                 operand_site(repacked.core, 0, 1).nodes[0].type);
       EXPECT_TRUE(test::supports(wgmma_engine(), repacked.core, h200()));
@@ -117,7 +117,7 @@ TEST(WgmmaRepacked, JoinedPixelsShareOneWindow) {
 TEST(WgmmaRepacked, JoinsPixelsOnlyOfFewChannelsWithoutGroupsAndDilation) {
   const auto joins = [](const Graph& graph, int64_t pixels = 2) {
     const Fusion fusion = fusion_of(graph);
-    return way_out_of_pixels(fusion, contraction_of(fusion).value(), pixels).has_value();
+    return result_path_of_pixels(fusion, contraction_of(fusion).value(), pixels).has_value();
   };
   const auto plain = [](const FewResults& c) { return few_results(c, Layout::nhwc, false); };
   EXPECT_TRUE(joins(plain({ConvPass::dgrad, {2, 16, 9, 9}, {8, 16, 3, 3}, {}})));

@@ -45,7 +45,7 @@ TEST(WgmmaRepacked, UnrolledColumnsAgreeWithTheWhole) {
           ASSERT_TRUE(unrolls_columns(fusion, view)) << to_string(c.x) << " * " << to_string(c.w);
           const HostTensors whole(graph);
           whole.run(fusion, Reading::oracle);
-          for (const WayOut way : ways_out(fusion, view, 1)) {
+          for (const ResultPath way : result_paths(fusion, view, 1)) {
             const Repacked repacked = unroll_columns(fusion, view, way);
             EXPECT_TRUE(test::supports(wgmma_engine(), repacked.core, h200()));
             const HostTensors parts(graph);
@@ -76,7 +76,7 @@ TEST(WgmmaRepacked, UnrolledColumnsAreRunsThatOverlap) {
   EXPECT_EQ(runs.columns, 220);
   EXPECT_EQ(runs.image_columns(223), 220) << "no window meets the last three";
   const Fusion of_full = fusion_of(few_channels(patches, Layout::nchw, false, DataType::f32));
-  const Repacked full = unroll_columns(of_full, contraction_of(of_full).value(), WayOut::direct);
+  const Repacked full = unroll_columns(of_full, contraction_of(of_full).value(), ResultPath::direct);
   EXPECT_THAT(full.zeroed, ElementsAre(1)) << "the filter alone: the image fills its rows";
 }
 

@@ -228,7 +228,7 @@ void expect_the_product(const Case& c, const Expected& expected) {
   std::vector<std::vector<std::byte>> scratch;
   if (expected.packed) {
     ASSERT_TRUE(test::supports(wgmma_repacked_engine(), given, h200()));
-    repacked = pack_layouts(given, contraction_of(given).value(), {{true, true}}, WayOut::direct);
+    repacked = pack_layouts(given, contraction_of(given).value(), {{true, true}}, ResultPath::direct);
     EXPECT_EQ(repacked.zeroed, (std::vector<int>{0, 1}));
     for (const int64_t bytes : repacked.scratch) {
       scratch.emplace_back(static_cast<size_t>(bytes), std::byte{0});

@@ -48,7 +48,7 @@ Graph product(const Case& c) {
   return g.finish();
 }
 
-// Of what the kernel calls a and b; 0 of one that the copy engine brings.
+// The grain of what the kernel calls a and b; 0 for one that comes by TMA.
 int64_t grain(const Lowered& lowered, const char* name) { return config_value(source_of(lowered), name); }
 
 TEST(WgmmaLoader, LinesThatTheCopyEngineCannotStepOverAreLoadedByThreads) {

@@ -14,7 +14,7 @@ struct Setting {
   int64_t tile_m, tile_n, swap, ping_pong;
 };
 
-// What shared memory is for.
+// How shared memory is used.
 struct Uses {
   int64_t stages, boxes;
   friend bool operator==(const Uses&, const Uses&) = default;
@@ -61,7 +61,7 @@ TEST(WgmmaBoxes, TilesOfFewStepsLeaveInFourTurns) {
     }
 }
 
-// Of few stages, none is given away: they hold few tiles.
+// Where there are few stages, none is given to boxes: they hold few tiles.
 TEST(WgmmaBoxes, WideTilesOfFewStepsKeepTheirStages) {
   EXPECT_EQ(uses(pointwise_convolution(Layout::nhwc, 64, 256), {128, 256, 0, 0}), (Uses{4, 2}));
   EXPECT_EQ(uses(pointwise_convolution(Layout::nhwc, 64, 256), {256, 192, 1, 0}), (Uses{3, 3}));

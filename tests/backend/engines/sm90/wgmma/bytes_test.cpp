@@ -59,7 +59,7 @@ TEST(Wgmma, KernelsOfBytesCompileCleanly) {
   expect_clean_kernels(dequantised_matmul());
 }
 
-// Of either kind of fp8, which may meet.
+// A matmul of both kinds of fp8, which may meet.
 Graph short_matmul(int64_t m, int64_t n, int64_t k) {
   GraphBuilder g("short", Precision::allow_short_sums);
   const Tensor a = g.input("a", {m, k}, DataType::f8_e4m3);

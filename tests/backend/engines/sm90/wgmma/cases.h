@@ -52,7 +52,7 @@ inline std::vector<Lowered> lowerings(const Graph& graph) {
   return all;
 }
 
-/// Of the product.
+/// The launch of the product.
 inline const Launch& launch_of(const Lowered& lowered) { return std::get<Launch>(lowered.steps.at(0)); }
 inline const KernelSource& source_of(const Lowered& lowered) { return *launch_of(lowered).source; }
 
@@ -82,7 +82,8 @@ inline void expect_every_setting_lowers(const Graph& graph) {
             }
 }
 
-// Of every tile; copies to a cluster are the same whatever the elements, and 16-bit tests compile those.
+// The kernels of every tile; copies to a cluster are the same whatever the elements, and 16-bit tests compile
+// those.
 inline void expect_clean_kernels(const Graph& graph) {
   const Fusion fusion = fusion_of(graph);
   const DeviceInfo device = DeviceInfo::named("H200");

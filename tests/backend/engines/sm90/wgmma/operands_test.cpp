@@ -74,7 +74,7 @@ struct Lowering {
   const Launch& launch() const { return std::get<Launch>(lowered.steps.at(0)); }
   const KernelSource& source() const { return *launch().source; }
   int64_t value(const char* name) const { return config_value(source(), name).value_or(0); }
-  // Of its elements.
+  // The types of its elements.
   std::vector<DataType> staged() const {
     std::vector<DataType> types;
     for (int64_t i = 0; i < value("staged"); ++i)

@@ -21,7 +21,7 @@ Tensor matrix(GraphBuilder& g, const std::string& name, int64_t rows, int64_t co
   return g.input(name, {rows, columns}, type, options);
 }
 
-// Of a row or column each, to 16 bits.
+// Scaled to 16 bits, with a scale for each row or column.
 Tensor dequantised(GraphBuilder& g, const Tensor& weights, const Dims& scales, DataType type) {
   const Tensor scale = g.input("scale_of_" + weights.name, scales, DataType::f32);
   return g.mul(weights, scale, {.type = type, .compute = DataType::f32});

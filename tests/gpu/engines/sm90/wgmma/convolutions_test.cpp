@@ -97,7 +97,7 @@ TEST_P(WgmmaConvGpu, Tf32Fprop) {
   expect_every_config_correct(g.finish(), "tf32 fprop " + words(c));
 }
 
-// Of the filter, output channels lie side by side.
+// The filter's output channels lie side by side.
 TEST_P(WgmmaConvGpu, Tf32Dgrad) {
   FUSOR_NEEDS_HOPPER();
   const ConvCase& c = GetParam();

@@ -20,7 +20,7 @@ void expect_every_config_correct(const Graph& graph, const std::string& what) {
   expect_every_config_correct(graph, kWgmmaOnly, what);
 }
 
-// Of whole tiles without clusters: the others differ in what epilogues know nothing of.
+// Settings of whole tiles without clusters: the others differ in what epilogues know nothing of.
 void expect_wide_configs_correct(const Graph& graph, const std::string& what) {
   for (const Candidate& candidate :
        candidates(graph, DeviceInfo::current(), PlannerOptions{.engine_list = kWgmmaOnly})) {
