@@ -296,7 +296,7 @@ class Partitioner {
   void join_gradients(int first) {
     if (size_of(group_of(first)) != 1 || !is_virtual_result(first)) return;
     Gradients found;
-    if (!collect_gradients(first, found) || found.fronts.size() != 2 || found.backs.empty()) return;
+    if (!collect_gradients(first, found) || !are_of_attention(found)) return;
     add_helpers(found);
     const std::vector<int> backs = found.backs;
     for (const int back : backs) add_what_follows(back, found);
@@ -307,6 +307,18 @@ class Partitioner {
       if (group_of(*op) != group_of(last) && !order_.would_wait_for_itself(group_of(*op), group_of(last)))
         merge(group_of(*op), group_of(last));
     facts_[group_of(last)].is_closed = true;
+  }
+
+  // Scores and the gradient of probabilities are products of different operands, and an exponential lies
+  // behind the scores. Other pairs, a gated one for instance, are fusions that need no matmul behind them.
+  bool are_of_attention(const Gradients& found) const {
+    if (found.fronts.size() != 2 || found.backs.empty()) return false;
+    const auto is_exponential = [&](int op) {
+      const auto* const pointwise = std::get_if<Pointwise>(&graph_.ops[op].attributes);
+      return pointwise != nullptr && pointwise->mode == PointwiseMode::exp;
+    };
+    return graph_.ops[found.fronts[0]].inputs[0] != graph_.ops[found.fronts[1]].inputs[0] &&
+           std::ranges::any_of(found.ops, is_exponential);
   }
 
   bool collect_gradients(int first, Gradients& found) const {
