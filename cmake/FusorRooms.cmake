@@ -68,9 +68,11 @@ endfunction()
 # Writes the public headers as they are installed to `folder`, when one of them has changed.
 function(fusor_written_headers folder)
   fusor_public_headers(headers ${PROJECT_SOURCE_DIR})
+  # Named, so that what includes them is compiled again in the same run that writes them.
+  list(TRANSFORM headers PREPEND ${folder}/fusor/ OUTPUT_VARIABLE written)
   list(TRANSFORM headers PREPEND ${PROJECT_SOURCE_DIR}/)
   set(script ${PROJECT_SOURCE_DIR}/cmake/PublicHeaders.cmake)
-  add_custom_command(OUTPUT ${folder}.stamp
+  add_custom_command(OUTPUT ${folder}.stamp BYPRODUCTS ${folder}/fusor.h ${written}
     COMMAND ${CMAKE_COMMAND} -DROOT=${PROJECT_SOURCE_DIR} -DOUTPUT=${folder} -P ${script}
     COMMAND ${CMAKE_COMMAND} -E touch ${folder}.stamp
     DEPENDS ${headers} ${script} VERBATIM)

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <filesystem>
 #include <iostream>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <set>
@@ -38,7 +39,7 @@ namespace fs = std::filesystem;
 
 // ---- which cases ----
 
-bool names_a_file(const std::string& word) { return word.ends_with(".json"); }
+bool names_a_file(const std::string& word) { return word == "-" || word.ends_with(".json"); }
 
 /// A file of cases in the folder, by its name.
 std::optional<std::string> named_in(const std::string& folder, const std::string& word) {
@@ -53,14 +54,14 @@ bool is_suite(const fs::path& file) {
   return std::ranges::find(kByName, file.stem().string()) == kByName.end();
 }
 
-/// The files that were named, else the suite's in the folder, in the order of their names.
+/// The files that were named, by their paths or else by their names in the folder; where none was, the
+/// suite's in the folder, in the order of their names.
 std::vector<std::string> case_files(const BenchOptions& options) {
   std::vector<std::string> files;
+  std::ranges::copy_if(options.cases, std::back_inserter(files), names_a_file);
+  if (!files.empty()) return files;
   for (const std::string& word : options.cases)
-    if (names_a_file(word))
-      files.push_back(word);
-    else if (const auto named = named_in(options.folder, word))
-      files.push_back(*named);
+    if (const auto named = named_in(options.folder, word)) files.push_back(*named);
   if (!files.empty()) return files;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(options.folder, error))
@@ -83,9 +84,9 @@ std::vector<BenchCase> chosen_cases(const BenchOptions& options) {
   for (const std::string& file : case_files(options))
     for (BenchCase& row : read_bench_cases(input_path(file))) all.push_back(std::move(row));
   std::vector<std::string> words = options.cases;
-  std::erase_if(words, [&](const std::string& word) {
-    return names_a_file(word) || named_in(options.folder, word).has_value();
-  });
+  const bool has_paths = std::erase_if(words, names_a_file) > 0;
+  if (!has_paths)
+    std::erase_if(words, [&](const std::string& word) { return named_in(options.folder, word).has_value(); });
   for (const std::string& word : words)
     if (std::ranges::none_of(all, [&](const BenchCase& row) { return is_meant(row, word); }))
       fail("there is no case or group '{}'; see --list", word);

@@ -64,11 +64,11 @@ Graph dequantised() {
   return g.finish();
 }
 
-Graph depthwise() {
+Graph depthwise(Layout layout) {
   GraphBuilder g("depthwise");
-  const Tensor x = g.input("x", {4, 64, 28, 28}, DataType::f16, Layout::nhwc);
+  const Tensor x = g.input("x", {4, 64, 28, 28}, DataType::f16, layout);
   const Tensor w = g.input("w", {64, 1, 3, 3}, DataType::f16);
-  g.output(g.conv_fprop(x, w, {.padding = {1, 1}}), {.layout = Layout::nhwc});
+  g.output(g.conv_fprop(x, w, {.padding = {1, 1}}), {.layout = layout});
   return g.finish();
 }
 
@@ -97,6 +97,17 @@ Graph chain() {
   return g.finish();
 }
 
+// The sums of dy o come from elsewhere, so that one engine takes the graph whole.
+Graph attention_gradients() {
+  test::AttentionBackwardGraph graph({});
+  GraphBuilder& g = graph.g;
+  const Dims rows = {1, 1, graph.c.queries, 1};
+  graph.probability = g.exp(g.sub(graph.score, g.input("stats", rows, DataType::f32)));
+  const Tensor change = g.matmul(graph.dy, graph.transposed(graph.v));
+  graph.gradient = g.mul(graph.probability, g.sub(change, g.input("delta", rows, DataType::f32)));
+  return graph.finish();
+}
+
 // What the engine alone makes of the graph on an H200; nothing where it does not take it whole.
 std::string printed(const Engine& engine, const Graph& graph) {
   const std::array<const Engine*, 1> list{&engine};
@@ -113,12 +124,14 @@ std::vector<Graph> graphs() {
           convolution(Layout::nchw),
           matmul(512, 512, 512),
           dequantised(),
-          depthwise(),
+          depthwise(Layout::nhwc),
           stem(),
           matmul(512, 512, 512, DataType::f32),
           matmul(37, 41, 43),
           chain(),
           test::attention({}),
+          attention_gradients(),
+          depthwise(Layout::nchw),
           filter_gradient()};
 }
 
