@@ -82,7 +82,7 @@ struct Driver {
   FUSOR_DRIVER_FUNCTIONS(FUSOR_MEMBER)
 #undef FUSOR_MEMBER
   decltype(::cuFuncLoad)* cuFuncLoad = nullptr;  // since 12.4
-  // Of graphs that somebody else owns: since 12.3.
+  // Functions on graphs that somebody else owns: since 12.3.
   decltype(::cuStreamBeginCaptureToGraph)* cuStreamBeginCaptureToGraph = nullptr;
   decltype(::cuGraphCreate)* cuGraphCreate = nullptr;
   decltype(::cuGraphGetNodes)* cuGraphGetNodes = nullptr;
@@ -373,7 +373,7 @@ Kernel Kernel::load(const std::string& cubin, const std::string& entry, int64_t 
 
 namespace {
 
-// Those that differ from a plain launch's; returns how many.
+// Attributes that differ from a plain launch's; returns how many.
 unsigned write_attributes(const LaunchShape& shape, std::array<CUlaunchAttribute, 3>& attributes) {
   unsigned count = 0;
   if (shape.cluster[0] * shape.cluster[1] * shape.cluster[2] != 1) {

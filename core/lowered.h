@@ -30,8 +30,8 @@ struct KernelSite {
   /// Axes before this one number rows, those from here on the elements of a row, over which totals are needed
   /// again; -1: the site is computed in one pass.
   int kept = -1;
-  /// Of rows: a total that needs another (exponentials less the maximum, squares of distances to the mean) is
-  /// made in the same pass.
+  /// In a rows site: a total that needs another (exponentials less the maximum, squares of distances to the
+  /// mean) is made in the same pass.
   bool joins = false;
 };
 

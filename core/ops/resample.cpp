@@ -84,7 +84,7 @@ Dims forward_dims(const Call& call, const ResampleAttributes& op, const Dims& x)
 // for each spatial dim. What lies along one pair is a tensor of that pair alone.
 class Windows {
  public:
-  // Of so many positions along each dim, and places at each.
+  // A tensor of so many positions along each dim, and places at each.
   Windows(Expansion& e, const Dims& positions, const Dims& places)
       : e_(e), positions_(positions), places_(places) {}
 

@@ -8,7 +8,7 @@
 
 namespace fusor {
 
-/// Of all copies and fills; nothing else of the work is set.
+/// The work of all copies and fills; nothing else of it is set.
 Work cost_of_copies(const Repacked& repacked, const DeviceInfo& device);
 /// The contraction's work, with that of its copies.
 void add_copies(Work& work, const Work& copies);

@@ -109,7 +109,7 @@ void add_arithmetic(Work& work, const RowsSchedule& s, const RowFacts& facts) {
       work.fp64_flops += 2 * elements;
 }
 
-// What the blocks of an SM take turns at, beside moving bytes.
+// The work that the blocks of an SM do in turn, beside moving bytes.
 class Turns {
  public:
   Turns(const RowsProblem& problem, const RowsSchedule& s, const RowFacts& facts)
@@ -153,8 +153,8 @@ class Turns {
 
  private:
   double sms() const { return static_cast<double>(sms_of_clusters(problem_.device, s_.knobs.cluster)); }
-  // Of a thread's totals with others, in a phase: with lanes step by step, with parts in shared memory by all
-  // lanes of a warp, but by each thread alone where lanes are rows.
+  // Steps that combine a thread's totals with others', in a phase: with lanes step by step, with parts in
+  // shared memory by all lanes of a warp, but by each thread alone where lanes are rows.
   double combinations() const {
     const RowsKnobs& knobs = s_.knobs;
     const int64_t slots = s_.slots();

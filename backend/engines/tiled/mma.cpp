@@ -340,7 +340,7 @@ class PreparedMma final : public Prepared {
   }
 
  private:
-  // Of blocks that read each other's shared memory.
+  // Whether blocks may form clusters that read each other's shared memory.
   bool has_clusters() const { return problem_.target == "sm_90a"; }
 
   const Problem problem_;

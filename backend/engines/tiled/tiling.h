@@ -33,7 +33,7 @@ struct TiledResult {
 /// Blocks of the launch that adds up the parts of so many tiles, with `lanes` threads for every vector.
 int64_t blocks_of_sum(int64_t tiles, int64_t tile_elements, int64_t vector, int64_t lanes = 1);
 
-/// Of a launch right behind another one of the same lowering: it begins before that ends, where the target
+/// Marks a launch right behind another one of the same lowering: it begins before that ends, where the target
 /// can. Its kernel calls wait_for_launch_before().
 void follow_closely(Launch& launch);
 

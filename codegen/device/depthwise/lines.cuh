@@ -29,7 +29,7 @@ struct Places {
     }
   }
 
-  // Those of a line that are no elements, all where the line itself is none.
+  // Places of a line that are no elements, all where the line itself is none.
   template <class Value>
   __device__ __forceinline__ void mask(Value (&line)[kCount], bool inside) const {
     const u32 masked = inside ? beyond : ~0u;

@@ -22,7 +22,7 @@ Dims positions_last(int rank);
 bool can_finish_later(const Expr& y);
 /// Whether a node of a site over images or results depends on the position.
 bool names_position(const Node& node);
-/// Those of a fusion whose results keep their shape; the first is direct.
+/// The paths of a fusion whose results keep their shape; the first is direct.
 std::vector<ResultPath> result_paths(const Fusion& fusion, const Contraction& view);
 
 /// A site that is a load of scratch.

@@ -56,7 +56,7 @@ class PreparedBackward final : public Prepared {
   }
 
  private:
-  // Of the steps that fit beside the smallest of the other kernel: the three largest, the largest first.
+  // The three largest steps that fit beside the smallest of the other kernel, the largest first.
   std::vector<int64_t> fitting(int64_t consumers, int64_t split, int64_t Knobs::*step) const {
     std::vector<int64_t> found;
     for (auto size = kSteps.rbegin(); size != kSteps.rend() && found.size() < 3; ++size) {

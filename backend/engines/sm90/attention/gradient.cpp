@@ -16,7 +16,7 @@ constexpr size_t kMostRowValues = 4;
 
 bool is_in_float(DataType type) { return is_real(type) && carrier(type) == DataType::f32; }
 
-// What is to be known of each node: whether it depends on an input or varies over keys, and whether it is
+// Facts of each node: whether it depends on an input or varies over keys, and whether it is
 // made of anything but numbers.
 struct Dependence {
   std::vector<bool> on_keys, on_memory;
@@ -129,7 +129,7 @@ Bounds zero_outside(const Fusion& fusion, const Expr& expr, int at) {
       }
       return bounds;
     case PointwiseMode::exp: {
-      // Of a score that a mask makes -inf.
+      // The exponential of a score that a mask makes -inf.
       const int difference = argument(expr, at, 0);
       if (!is_pointwise(expr.node(difference), PointwiseMode::sub)) return bounds;
       Expr masked = expr;

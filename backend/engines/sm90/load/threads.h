@@ -38,7 +38,7 @@ struct LoadedByThreads {
   bool first = false, second = false;
   bool any() const { return first || second; }
 };
-/// Those that the copy engine refuses and threads take; the others are refused, or copied.
+/// Operands that TMA refuses and threads load; the others are refused, or copied.
 LoadedByThreads needs_threads(const Fusion& fusion, const Contraction& view);
 /// Whether threads can load an operand (of every sibling); neither, where one comes from registers.
 bool threads_take(const Fusion& fusion, const Contraction& view, bool second);

@@ -33,7 +33,7 @@ auto with(const Problem& problem, const Knobs& knobs, const Use& use) {
   return use(Wgrad(problem, knobs));
 }
 
-// Those for which the shared memory holds a window and more. A tile of one or two pieces of the epilogue
+// Tiles for which the shared memory holds a window and more. A tile of one or two pieces of the epilogue
 // would leave ptxas to mix that into the products.
 std::vector<int64_t> tiles_of(const Problem& problem) {
   // In wgrad every group has its row of dy beside it.

@@ -29,7 +29,7 @@ FUSOR_DEVICE int hidden(int number) {
   return number;
 }
 
-// Of a warp: it has read what the barrier guards.
+// A warp tells the barrier that it has read what the barrier guards.
 FUSOR_DEVICE void release(Barrier& empty) {
   if (threadIdx.x % 32 == 0) empty.arrive();
 }

@@ -206,7 +206,7 @@ struct BoxBarriers {
   }
 };
 
-// Those of all consumers, where there are staged operands.
+// The barriers of all consumers, where there are staged operands.
 template <bool kExist>
 struct AllBoxBarriers {
   BoxBarriers of_consumer[kConsumers];

@@ -34,7 +34,7 @@ const ConvCase kCases[] = {
     {{40, 64, 40, 40}, {64, 64, 3, 1}, {.padding = {1, 0}}},
 };
 
-// Those that must be packed: odd widths, whole planes and rows; in either layout.
+// Planes that must be packed: odd widths, whole planes and rows; in either layout.
 const ConvCase kPackedCases[] = {
     {{2, 64, 14, 14}, {64, 64, 3, 1}, {.padding = {1, 0}}},
     {{3, 256, 14, 14}, {256, 256, 3, 1}, {.padding = {1, 0}}},

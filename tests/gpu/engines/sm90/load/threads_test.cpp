@@ -12,7 +12,7 @@ namespace {
 
 using namespace wgmma_cases;
 
-// Those with operands by threads alone: other candidates have their tests.
+// Candidates with operands by threads alone: other candidates have their tests.
 void expect_loaders_correct(const Graph& graph, const std::string& what) {
   int loaders = 0;
   for (const Candidate& candidate :
