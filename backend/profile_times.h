@@ -8,7 +8,7 @@
 
 namespace fusor {
 
-/// What a step of an executable is called, and the fusion (by position in the plan) that it belongs to.
+/// The name of a step of an executable, and the fusion (by position in the plan) that it belongs to.
 struct StepLabel {
   int fusion = 0;
   std::string name;

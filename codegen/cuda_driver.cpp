@@ -646,7 +646,7 @@ void expect_graph_nodes() {
     fail(ErrorKind::missing, "the driver makes no nodes of a given graph: CUDA 12.3 or newer is needed");
 }
 
-// What a launch puts on a stream, as nodes of a graph.
+// The work that a launch puts on a stream, as nodes of a graph.
 void capture_to(CUgraph graph, const std::function<void(void* stream)>& launch) {
   const OwnStream own;
   auto* const stream = static_cast<CUstream>(own.get());

@@ -406,7 +406,8 @@ class Partitioner {
     }
   }
 
-  // What becomes of a matmul's result alone: scaled, rounded, summed over axes in front of the matrices.
+  // Adds the ops that only a matmul's result passes: scaled, rounded, summed over axes in front of the
+  // matrices.
   void add_what_follows(int op, Gradients& found) const {
     while (is_virtual_result(op) && consumers(op).size() == 1) {
       const int next = consumers(op)[0];

@@ -207,11 +207,11 @@ Lowered lower(const Problem& problem, const Schedule& schedule) {
 
 // --- Costs ---
 
-// What the inner loop reaches of the 16-bit peak. mma.sync feeds the tensor cores of sm_90 and sm_100 at
-// little more than half their rate, those of other generations at all of it. On an H200, tiles of all sizes
-// but the smallest reach about as much (240 candidates of 120 layers, bench/RESULTS.md). TF32 reads twice the
-// bytes of 16-bit types for products that take twice the time, and rounds what it has read: with a tile of
-// 128 x 128, shared memory is as busy as the tensor cores of sm_90 are.
+// The share of the 16-bit peak that the inner loop reaches. mma.sync feeds the tensor cores of sm_90 and
+// sm_100 at little more than half their rate, those of other generations at all of it. On an H200, tiles of
+// all sizes but the smallest reach about as much (240 candidates of 120 layers, bench/RESULTS.md). TF32 reads
+// twice the bytes of 16-bit types for products that take twice the time, and rounds what it has read: with a
+// tile of 128 x 128, shared memory is as busy as the tensor cores of sm_90 are.
 double efficiency(const Problem& problem, const Schedule& schedule) {
   const int64_t size = schedule.tile.elements();
   const bool is_tf32 = problem.is_tf32();

@@ -65,7 +65,7 @@ struct Packed {
     memcpy(&value, &stored, sizeof value);
     return value;
   }
-  // What was computed of it before is computed anew.
+  // Values computed of it before are computed anew.
   FUSOR_METHOD void forget() {
     if constexpr (kInWords) {
 #pragma unroll

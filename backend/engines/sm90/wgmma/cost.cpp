@@ -49,7 +49,7 @@ double Schedule::finish_cycles_per_element() const {
 
 namespace {
 
-// What lines of a map cost in L2, against such as begin on multiples of 128 bytes: others lie in two of its
+// The cost in L2 of a map's lines, against such as begin on multiples of 128 bytes: others lie in two of its
 // lines. Of scratch that a copy has just packed, nothing was measured.
 double cost_of_lines(const CopiedOperand& operand, const Fusion& fusion, const DeviceInfo& device) {
   if (fusion.operands[static_cast<size_t>(operand.operand)].memory == Memory::workspace) return 1;
