@@ -73,7 +73,7 @@ class Partitioner {
     for (int i = 0; i < op_count(); ++i) {
       if (folded_.folded[i]) continue;
       const Op& op = graph_.ops[i];
-      if (is_contraction(op.attributes) && anchors_of(group_of(i)).size() < 2) absorb_prologue(i);
+      if (is_contraction(op.attributes)) absorb_prologue(i);
       if ((is_pointwise(op) || is_reduction(op) || is_gather(op)) && !before_anchor_[i]) join_producers(i);
     }
     for (int i = op_count() - 1; i >= 0; --i)

@@ -8,6 +8,7 @@
 
 #include "serialization/serialization.h"
 #include "tests/backend/cpu_run.h"
+#include "tests/support/attention_graph.h"
 
 namespace fusor {
 namespace {
@@ -194,6 +195,16 @@ TEST(Sdpa, SkipsMaskedBlocks) {
   const auto got = tensors.get(stats), want = tensors.get(bounded);
   for (size_t i = 0; i < 128; ++i) EXPECT_NEAR(got[i], want[i], 1e-5);
   for (size_t i = 128; i < 130; ++i) EXPECT_EQ(got[i], -kInfinity);
+}
+
+// The sums of o * do go apart from the forward pass at the reduction, not at its second product.
+TEST(Sdpa, NoScoresAreWrittenBetweenTheForwardAndTheBackwardPass) {
+  const test::AttentionCase c{1, 1, 1, 128, 128, 64, 64};
+  const Plan plan = build(test::attention_and_gradients(c, {.attn_scale = 0.125}), DeviceInfo::named("H200"),
+                          {.compile = false});
+  std::vector<std::string> engines;
+  for (const PlannedFusion& fusion : plan.fusions) engines.push_back(fusion.config.engine);
+  EXPECT_THAT(engines, testing::ElementsAre("attention", "elementwise", "attention_backward"));
 }
 
 TEST(Sdpa, DumpsWhatDropoutKeeps) {

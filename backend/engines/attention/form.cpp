@@ -45,8 +45,13 @@ std::optional<Refusal> refuse_sites(const Fusion& fusion) {
   };
   if (!takes(between, 0) || !takes(result, 1)) return refuse_products(fusion, "other connections");
   const Expr& y = result_site(fusion);
-  if (y.has_reduction())
-    return refuse_attention(fusion, "elementwise-result", "", "results without reductions", "a reduction");
+  for (const Node& node : y.nodes) {
+    if (node.kind != Node::Kind::reduce) continue;
+    Refusal refusal = refuse_attention(fusion, "elementwise-result", "", "results without reductions",
+                                       fmt::format("a reduction, '{}'", fusion.op_name(node.op)));
+    refusal.op = node.op;
+    return refusal;
+  }
   if (y.domain.rank() != between.expr.domain.rank())
     return refuse_attention(fusion, "result-domain", "", "a result of the products' own rank",
                             fmt::format("{}", y.domain.rank()));

@@ -52,6 +52,20 @@ TEST(Partition, ASoftmaxBetweenTwoMatmulsIsAChain) {
   EXPECT_THAT(groups[0], SizeIs(graph.ops.size()));
 }
 
+TEST(Partition, AChainAbsorbsWhatItsOperandsPass) {
+  GraphBuilder g("g");
+  const auto scaled = [&](const char* name, const Dims& dims) {
+    return g.mul(g.input(name, dims, DataType::i8), g.constant(1.0 / 64), {.type = DataType::bf16});
+  };
+  const Tensor score = g.matmul(scaled("q", {2, 150, 64}), scaled("k", {2, 64, 200}));
+  const Tensor exponential = g.exp(g.sub(score, g.reduce(score, ReductionMode::max, {2})));
+  const Tensor p = g.div(exponential, g.reduce(exponential, ReductionMode::add, {2}));
+  const Graph graph = g.finish({g.matmul(p, scaled("v", {2, 200, 64}))});
+  const std::vector<std::vector<std::string>> groups = names(graph);
+  ASSERT_THAT(groups, SizeIs(1));
+  EXPECT_THAT(groups[0], SizeIs(graph.ops.size()));
+}
+
 TEST(Partition, ProbabilitiesThatOthersReadLeaveTheMatmulsApart) {
   test::AttentionGraph attention({});
   attention.g.output(attention.g.abs(attention.score), {.name = "scores"});

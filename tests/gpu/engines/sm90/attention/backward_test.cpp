@@ -18,8 +18,9 @@ using test::AttentionBackwardGraph;
 using test::AttentionCase;
 using test::Mask;
 
-const std::array<const Engine*, 4> kEngines{&attention_engine(), &attention_backward_engine(), &rows_engine(),
-                                            &elementwise_engine()};
+// mma takes what is left where one key or large heads leave no attention.
+const std::array<const Engine*, 5> kEngines{&attention_engine(), &attention_backward_engine(), &rows_engine(),
+                                            &elementwise_engine(), &mma_engine()};
 
 std::string words(const AttentionCase& c) {
   return fmt::format("{} x {}({}) x {} x {}, {} and {}, mask {}", c.batch, c.heads, c.shared_heads, c.queries,

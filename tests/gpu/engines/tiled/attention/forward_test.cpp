@@ -81,7 +81,7 @@ TEST(AttentionMmaGpuForms, OpsInFrontOfEveryOperand) {
   GraphBuilder g("prologues");
   const auto scaled = [&](const char* name, const Dims& dims, const Dims& of_scale) {
     const Tensor scale = g.input(fmt::format("{}_scale", name), of_scale, DataType::f32);
-    return g.mul(g.input(name, dims, DataType::i8), g.mul(scale, g.constant(1.0 / 64)),
+    return g.mul(g.mul(g.input(name, dims, DataType::i8), scale), g.constant(1.0 / 64),
                  {.type = DataType::bf16});
   };
   const Tensor q = scaled("q", {2, 3, 150, 64}, {1, 1, 1, 64});
