@@ -21,7 +21,7 @@ namespace fusor {
 namespace {
 
 // A pointwise convolution as a matmul where only its filter is packed then; any other fusion as it is.
-Fusion carried(const Fusion& fusion) {
+Fusion with_plain_operands(const Fusion& fusion) {
   const auto convolution = contraction_of(fusion);
   if (!convolution || !convolution->is_pointwise() || convolution->op == ContractionOp::wgrad) return fusion;
   auto matmul = as_matmul(fusion);
@@ -45,7 +45,7 @@ struct Way {
 
 // Facts of the fusion.
 struct Problem {
-  Fusion fusion;  // as it is carried
+  Fusion fusion;  // a matmul where its operands need no copy then
   Contraction view;
   const DeviceInfo& device;
   std::vector<Way> ways;  // those whose contraction the wgmma engine takes
@@ -182,10 +182,10 @@ class WgmmaRepackedEngine final : public Engine {
   PreparedOr prepare(const Fusion& fusion, const DeviceInfo& device) const override {
     if (auto refusal = refuse_phases(fusion)) return std::move(*refusal);
     if (auto refusal = refuse_pair(fusion)) return std::move(*refusal);
-    Fusion as_carried = carried(fusion);
-    const auto view = contraction_of(as_carried);
+    Fusion form = with_plain_operands(fusion);
+    const auto view = contraction_of(form);
     if (!view) return wgmma_engine().prepare(fusion, device);
-    Problem problem{std::move(as_carried), *view, device, {}};
+    Problem problem{std::move(form), *view, device, {}};
     for (const Rewrite* const rewrite : rewrites()) add_ways(problem, *rewrite);
     const auto is_plain = [](const Way& way) { return way.rewrite == &plain_rewrite(); };
     if (std::ranges::all_of(problem.ways, is_plain))

@@ -121,7 +121,7 @@ std::optional<JoinedPixels> joined_pixels(const Contraction& view, int64_t join,
   int64_t step = channels_adjacent ? view.n : 1;
   for (size_t i = joined.axes.size(); i-- > 0; step *= joined.axes[i].block)
     joined.axes[i].channel_step = step;
-  // Lines of a position are whole units of the copy engine; nobody reads what fills them up.
+  // Lines of a position are whole units of TMA; nobody reads what fills them up.
   joined.channels = round_up(block * view.n, 8);
   return joined;
 }

@@ -32,7 +32,7 @@ std::optional<UnrolledColumns> unrolled_columns(const Contraction& view, DataTyp
   unrolled.window = (axis.window - 1) * std::abs(axis.step) + 1;
   unrolled.first_tap = axis.step < 0 ? unrolled.window - 1 : 0;
   unrolled.first_column = axis.start - unrolled.first_tap;
-  // Rows begin a multiple of the stride apart, too, as the copy engine's maps have it.
+  // Rows begin a multiple of the stride apart, too, as TMA's maps have it.
   unrolled.columns = round_up((axis.output - 1) * axis.stride + unrolled.window, axis.stride);
   unrolled.channels_of_column =
       round_up(view.input_channels, kCopyUnit / std::gcd(kCopyUnit, axis.stride * bytes));

@@ -73,7 +73,7 @@ void finish_joined_filter(Repacker& repacker, int64_t joined) {
 
 // --- What is packed ---
 
-// Operands that the copy engine cannot read as they are, and groups that fill no line. wgrad's are planes
+// Operands that TMA cannot read as they are, and groups that fill no line. wgrad's are planes
 // both or neither; 16 bits may be better off with channels side by side.
 Packing packing_of(const Fusion& fusion, const Contraction& view) {
   Packing packing{

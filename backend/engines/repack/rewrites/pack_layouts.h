@@ -1,4 +1,4 @@
-// Owns the rewrite of layouts: operands and results that the copy engine cannot walk are packed in scratch,
+// Owns the rewrite of layouts: operands and results that TMA cannot walk are packed in scratch,
 // and groups of few channels are joined into blocks.
 #pragma once
 

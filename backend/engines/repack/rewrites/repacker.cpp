@@ -12,7 +12,7 @@ namespace fusor {
 
 namespace {
 
-// Axes fastest first; lines begin on multiples of what the copy engine walks.
+// Axes fastest first; lines begin on multiples of what TMA walks.
 Strides packed(const Dims& domain, const Dims& order, DataType type) {
   Strides strides = Dims::filled(domain.rank(), 0);
   int64_t next = 1;

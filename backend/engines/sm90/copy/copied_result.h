@@ -1,4 +1,4 @@
-// Owns how results of a contraction leave by Hopper's copy engine: which can, and their maps.
+// Owns how results of a contraction leave by Hopper's TMA: which can, and their maps.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct ResultPlanes {
   int64_t unit = 1;
 };
 
-/// A result of the epilogue as boxes that the copy engine writes: lines along n, or along m. Or as
+/// A result of the epilogue as boxes that TMA writes: lines along n, or along m. Or as
 /// boxes of lines along m that threads write to planes.
 struct CopiedResult {
   int operand = -1;

@@ -1,4 +1,4 @@
-// Owns what the copy engine asks of any operand of a contraction, and the axes that one stride must walk.
+// Owns what TMA asks of any operand of a contraction, and the axes that one stride must walk.
 #pragma once
 
 #include <optional>
@@ -26,7 +26,7 @@ Dims slice(const Dims& dims, int first, int last);
 
 /// Why a site is more than a load of what the tensor cores multiply; or nothing.
 std::optional<Refusal> refuse_value(const Fusion& fusion, const Contraction& view, const Expr& site);
-/// Why a site's one load does not begin where the copy engine could.
+/// Why a site's one load does not begin where TMA could.
 std::optional<Refusal> refuse_start(const Fusion& fusion, const Expr& site);
 /// The former, and from aligned memory.
 std::optional<Refusal> refuse_operand(const Fusion& fusion, const Contraction& view, const Expr& site);

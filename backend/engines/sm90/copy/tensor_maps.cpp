@@ -42,7 +42,7 @@ std::optional<Refusal> refuse_matmul_strides(const Fusion& fusion, const MatmulS
   return std::nullopt;
 }
 
-// TF32 in lines across k, which the copy engine can walk.
+// TF32 in lines across k, which TMA can walk.
 bool crosses(const Fusion& fusion, const Contraction& view, bool second) {
   const Expr& before = site_of_operand(fusion, second, 0);
   if (refuse_operand(fusion, view, before)) return false;
@@ -76,7 +76,7 @@ CopiedOperand plain(const Fusion& fusion, const Expr& site) {
   return copied;
 }
 
-// An axis of extent 1 may have any stride; the copy engine wants one of its own.
+// An axis of extent 1 may have any stride; TMA wants one of its own.
 int64_t stride_bytes(const CopiedOperand& copied, int64_t extent, int64_t stride) {
   return extent == 1 || stride == 0 ? kCopyUnit : stride * byte_size(copied.map.type);
 }

@@ -1,4 +1,5 @@
-// Owns what copies by Hopper's copy engine (TMA) are made of: units of 16 bytes, and lines of 128.
+// Owns what copies by TMA (Hopper's Tensor Memory Accelerator) are made of: units of 16 bytes, and lines of
+// 128.
 #pragma once
 
 #include <array>
@@ -26,7 +27,7 @@ inline bool is_fp8(DataType type) { return type == DataType::f8_e4m3 || type == 
 inline DataType type_of(const Fusion& fusion, const Access& access) {
   return fusion.operands[static_cast<size_t>(access.operand)].type;
 }
-/// Whether the copy engine can step from line to line by so many elements.
+/// Whether TMA can step from line to line by so many elements.
 inline bool is_line_stride(int64_t stride, int64_t element_bytes) {
   return stride > 0 && stride * element_bytes % kCopyUnit == 0;
 }

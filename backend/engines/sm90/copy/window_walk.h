@@ -1,4 +1,4 @@
-// Owns how windows are walked by im2col maps of the copy engine.
+// Owns how windows are walked by im2col maps of TMA.
 #pragma once
 
 #include <cstddef>

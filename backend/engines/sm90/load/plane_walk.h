@@ -1,5 +1,5 @@
 // Owns wgrad over planes - channels that lie apart, positions side by side: which can be walked so by the
-// copy engine, and in which steps.
+// TMA, and in which steps.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ std::optional<PlaneWalk> plane_walk(const Fusion& fusion, const Contraction& vie
 Dims flat_rows(const Contraction& view, DataType type);
 /// Why an operand's planes cannot be walked, or nothing.
 std::optional<Refusal> refuse_planes(const Fusion& fusion, const Contraction& view, const Expr& site);
-/// The copy engine begins to read on multiples of 16 bytes, so that is where every tap must lead along the
+/// TMA begins to read on multiples of 16 bytes, so that is where every tap must lead along the
 /// last axis; planes that are walked as a whole have rows that are such multiples.
 std::optional<Refusal> refuse_taps(const Fusion& fusion, const Contraction& view);
 /// Positions from the first of a plane to the last.

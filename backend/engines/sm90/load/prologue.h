@@ -1,5 +1,5 @@
 // Owns how operands of a matmul that pass ops before they are multiplied look to the wgmma engine: the tensor
-// that the copy engine brings as it is stored, and the ops that threads pass it through
+// that TMA brings as it is stored, and the ops that threads pass it through
 // (codegen/device/sm90/load/prologue.cuh).
 #pragma once
 
@@ -24,7 +24,7 @@ struct PrologueOperand {
 
 /// The first operand of a matmul, or the second one, for tiles of `extent` lines. Nothing for convolutions
 /// and siblings, and sums in another type than fp32; where no ops come before the operand, or what they yield
-/// is neither fp16 nor bf16; and where the copy engine cannot walk the largest tensor that they read (the
+/// is neither fp16 nor bf16; and where TMA cannot walk the largest tensor that they read (the
 /// first of such), finds parts of vectors there, or elements that the kernel does not know.
 std::optional<PrologueOperand> prologue_operand(const Fusion& fusion, const Contraction& view, bool second,
                                                 int64_t extent);

@@ -1,4 +1,4 @@
-// Owns how operands of a matmul look to threads that load them where the copy engine cannot: which they can
+// Owns how operands of a matmul look to threads that load them where TMA cannot: which they can
 // load, and how they walk them (codegen/device/sm90/load/threads.cuh).
 #pragma once
 
@@ -44,8 +44,8 @@ LoadedByThreads needs_threads(const Fusion& fusion, const Contraction& view);
 bool threads_take(const Fusion& fusion, const Contraction& view, bool second);
 /// Whether they can load both, so that pointers to any whole elements will do.
 bool threads_take_both(const Fusion& fusion, const Contraction& view);
-/// Why neither the copy engine nor threads bring an operand (of a sibling), and nothing passes it through its
-/// ops, in the copy engine's words; or nothing. Threads that would bring it do not where they pass the other
+/// Why neither TMA nor threads bring an operand (of a sibling), and nothing passes it through its
+/// ops, in TMA's words; or nothing. Threads that would bring it do not where they pass the other
 /// one through its ops: those are named.
 std::optional<Refusal> refuse_loads(const Fusion& fusion, const Contraction& view, bool second,
                                     int64_t sibling = 0);

@@ -33,7 +33,7 @@ std::optional<CopiedResult> copied_row(const Fusion& fusion, const Contraction& 
 
 }  // namespace
 
-// The copy engine takes the first result where its lines allow: the epilogue yields it as a value.
+// TMA takes the first result where its lines allow: the epilogue yields it as a value.
 FpropResult result_of_fprop(const Fusion& fusion, const Contraction& view) {
   FpropResult result{.y = result_site(fusion), .short_forms = false, .copied = {}, .vector = 1};
   Expr& y = result.y;

@@ -1,5 +1,5 @@
 // Owns what the wgmma_narrow engine knows of a fusion, and what its passes share: rows of pixels in strips,
-// their loads and their costs; and rows of the result as the copy engine walks them.
+// their loads and their costs; and rows of the result as TMA walks them.
 #pragma once
 
 #include <cstdint>
@@ -34,10 +34,10 @@ struct Knobs {
 
 /// How the result of an fprop leaves.
 struct FpropResult {
-  Expr y;  // what it yields is stored by the copy engine
+  Expr y;  // what it yields is stored by TMA
   bool short_forms;
   bool rounds_value = true;
-  std::optional<CopiedResult> copied;  // the first result, where the copy engine stores it
+  std::optional<CopiedResult> copied;  // the first result, where TMA stores it
   int64_t vector;
 };
 

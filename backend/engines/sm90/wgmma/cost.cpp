@@ -65,7 +65,7 @@ double cost_of_lines(const CopiedOperand& operand, const Fusion& fusion, const D
 bool Schedule::has_columns_alike() const {
   // Measured of matmuls of fewer steps, in tiles of 128 rows; pointwise convolutions gain nothing by it.
   constexpr int64_t kManySteps = 32;
-  const bool measured = tiling.tile_m == 128 && tiling.steps < kManySteps && problem.carried.is_given();
+  const bool measured = tiling.tile_m == 128 && tiling.steps < kManySteps && problem.form.is_given();
   if (!measured || !clamped() || view.is_convolution() || !tiling.swapped || tiling.ping_pong) return false;
   const int m_axis = view.batch.rank();
   const auto is_load = [](const Node& node) { return node.kind == Node::Kind::load; };
@@ -215,7 +215,7 @@ Work Schedule::work() const {
     work.l2_bytes = tiles * static_cast<double>(tiling.lines_of_window() * kLineBytes) +
                     static_cast<double>(slots() * std::ssize(tiling.window->lines) * kFilterBytes);
   work.l2_bytes += scattered_bytes();
-  // Written by the copy engine, read by the tensor cores: the columns once for every 64 rows.
+  // Written by TMA, read by the tensor cores: the columns once for every 64 rows.
   const double read = tile_m + tile_n * tile_m / kPartRows;
   work.shared_bytes = steps * (static_cast<double>(tiling.stage_bytes()) + rows_of_step * read * kLineBytes);
   work.tiles = tiling.tiles();

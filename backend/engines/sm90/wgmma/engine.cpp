@@ -53,7 +53,7 @@ constexpr Notes kNotes{.tensor_cores = true};
 
 class PreparedWgmma final : public Prepared {
  public:
-  PreparedWgmma(Carried carried, const DeviceInfo& device) : problem_(std::move(carried), device) {}
+  PreparedWgmma(MatmulForm form, const DeviceInfo& device) : problem_(std::move(form), device) {}
 
   std::vector<Knob> knobs() const override {
     const Contraction& view = problem_.view;
@@ -176,9 +176,9 @@ class WgmmaEngine final : public Engine {
                      "",
                      -1};
     if (auto refusal = refuse_phases(fusion)) return std::move(*refusal);
-    Carried carried(fusion);
-    if (auto refusal = refuse(carried.fusion())) return std::move(*refusal);
-    return std::make_unique<const PreparedWgmma>(std::move(carried), device);
+    MatmulForm form(fusion);
+    if (auto refusal = refuse(form.fusion())) return std::move(*refusal);
+    return std::make_unique<const PreparedWgmma>(std::move(form), device);
   }
 };
 

@@ -39,9 +39,9 @@ struct Schedule {
   const std::optional<ResultReduction>& reduction;
   bool short_forms;
   bool rounds_value = true;
-  /// The first result, where the copy engine stores it, and another that lies as it does.
+  /// The first result, where TMA stores it, and another that lies as it does.
   std::optional<CopiedResult> copied, second;
-  /// Operands of the epilogue that lie so and come by the copy engine.
+  /// Operands of the epilogue that lie so and come by TMA.
   std::vector<CopiedResult> staged;
   int vector_axis = 0;
   int64_t vector = 1;
@@ -60,7 +60,7 @@ struct Schedule {
   int64_t run_of_pixels() const;
   bool along_columns() const { return !copied || copied->along_n != tiling.swapped; }
 
-  /// The copy engine takes the first result where its lines allow, and a second one, or threads take the
+  /// TMA takes the first result where its lines allow, and a second one, or threads take the
   /// first from boxes: the epilogue yields them as values.
   void choose_store();
 
@@ -76,7 +76,7 @@ struct Schedule {
 
   void choose_vectors();
 
-  /// Where threads load what the copy engine takes as well, they rely on whole elements alone.
+  /// Where threads load what TMA takes as well, they rely on whole elements alone.
   ThreadLoad loaded_operand(bool second, int64_t sibling) const;
   void choose_loaders();
 

@@ -94,7 +94,7 @@ std::optional<Refusal> refuse(const Fusion& fusion) {
                              std::string(to_string(view->compute)));
   if (auto refusal = refuse_reductions(fusion, *view)) return refusal;
   if (auto refusal = refuse_convolution(fusion, *view)) return refusal;
-  if (auto refusal = refuse_extents(fusion, Carried::view_of(fusion))) return refusal;
+  if (auto refusal = refuse_extents(fusion, MatmulForm::view_of(fusion))) return refusal;
   for (const bool second : {false, true})
     if (auto refusal = refuse_loads(fusion, *view, second)) return refusal;
   if (auto refusal = refuse_types(fusion)) return refusal;

@@ -94,7 +94,7 @@ inline bool is_crowded(const Fusion& fusion) {
   return std::ranges::any_of(y.nodes, is_whole) && !alone;
 }
 
-// Two results of 16 bits that lie alike: both leave by the copy engine, and want no more registers than one.
+// Two results of 16 bits that lie alike: both leave by TMA, and want no more registers than one.
 inline bool copies_both_results(const Fusion& fusion, const Contraction& view) {
   const Expr& y = result_site(fusion);
   if (y.stores.size() != 2 || residue_class_count(view) > 0) return false;
@@ -112,11 +112,11 @@ inline bool fills_up_channels(const Fusion& fusion, const Contraction& view) {
 
 // --- What is carried out ---
 
-// A pointwise convolution as a matmul, where the copy engine can walk it so, or threads can load what it
+// A pointwise convolution as a matmul, where TMA can walk it so, or threads can load what it
 // cannot walk either way; any other fusion as it is.
-class Carried {
+class MatmulForm {
  public:
-  explicit Carried(const Fusion& fusion) : given_(fusion), matmul_(as_matmul(fusion)) {
+  explicit MatmulForm(const Fusion& fusion) : given_(fusion), matmul_(as_matmul(fusion)) {
     if (matmul_ && !can_copy(*matmul_) && (can_copy(given_) || !can_load(*matmul_))) matmul_.reset();
   }
   const Fusion& fusion() const { return matmul_ ? *matmul_ : given_; }
@@ -175,15 +175,15 @@ struct Knobs {
 
 // Facts of a fusion.
 struct Problem {
-  Carried carried;
+  MatmulForm form;
   const Fusion& fusion;  // that is carried out
   const DeviceInfo& device;
   Contraction view;
   DataType type;                       // of what is multiplied
   std::optional<bool> from_registers;  // an operand lies across k; whether it is the second
-  LoadedByThreads needed;              // what the copy engine refuses
+  LoadedByThreads needed;              // what TMA refuses
   bool threads_take_both;
-  LoadedByThreads passed;  // by threads through ops, as the copy engine brings it
+  LoadedByThreads passed;  // by threads through ops, as TMA brings it
   std::optional<ResultReduction> reduction;
   std::array<bool, 2> reduces_lightly;  // by whether rows and columns are swapped
   bool crowded;                         // the epilogue, with operands and results
@@ -191,11 +191,11 @@ struct Problem {
   bool can_split, can_join_rows;
   int64_t index_bits = 32;
 
-  Problem(Carried carried_, const DeviceInfo& device_)
-      : carried(std::move(carried_)),
-        fusion(carried.fusion()),
+  Problem(MatmulForm form_, const DeviceInfo& device_)
+      : form(std::move(form_)),
+        fusion(form.fusion()),
         device(device_),
-        view(carried.view()),
+        view(form.view()),
         type(operand_type(fusion)),
         from_registers(operand_from_registers(fusion, view)),
         needed(needs_threads(fusion, view)),
@@ -237,7 +237,7 @@ struct Tiling {
   bool short_sums;      // of one step, which are added up in fp32
   bool from_registers;  // the rows: they lie across k
   LoadedByThreads by_threads;
-  LoadedByThreads passed;  // by threads through ops, as the copy engine brings it
+  LoadedByThreads passed;  // by threads through ops, as TMA brings it
   bool swapped;            // the tensor cores' rows are n
   bool ping_pong;          // each consumer has tiles of its own
   int64_t tile_m, tile_n, cluster, band;
@@ -248,7 +248,7 @@ struct Tiling {
   bool reduces_lightly;       // to totals of rows, and nothing that threads load
   bool matmul;
   bool crowded;     // the epilogue, with operands and results
-  int64_t results;  // of the epilogue; two that the copy engine stores count as one
+  int64_t results;  // of the epilogue; two that TMA stores count as one
   int64_t split;
   int64_t classes = 0;                   // of a dgrad of a stride: a product each
   std::optional<ResidentWindow> window;  // kept in shared memory while all taps multiply it

@@ -150,7 +150,7 @@ TEST(PointwiseConvolution, WgmmaCopiesBothLayoutsAsBoxes) {
     }
 }
 
-// --- What the copy engine reads, step by step ---
+// --- What TMA reads, step by step ---
 
 // An element of a map: zero outside.
 double element(const TensorMap& map, const std::byte* tensor, const std::array<int64_t, 3>& at) {

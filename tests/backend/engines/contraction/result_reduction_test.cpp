@@ -171,7 +171,7 @@ TEST(WgmmaReduction, ReductionOfADgradOfAStrideIsCut) {
   EXPECT_THAT(build(graph, device, {.compile = false}).fusions, SizeIs(2));
 }
 
-// Every way in which something is left, in both exchanges, with and without a result that the copy engine
+// Every way in which something is left, in both exchanges, with and without a result that TMA
 // stores.
 TEST(WgmmaReduction, KernelsCompileCleanly) {
   std::string problem;

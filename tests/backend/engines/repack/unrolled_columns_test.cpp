@@ -107,7 +107,7 @@ TEST(WgmmaRepacked, UnrollsColumnsOnlyOfFewChannelsOfOneGroupInFprop) {
   EXPECT_FALSE(unrolls(h.finish())) << "ops before the input that name columns";
 }
 
-// The copy engine reads a run of 7 columns for every pixel, 32 bytes apart.
+// TMA reads a run of 7 columns for every pixel, 32 bytes apart.
 TEST(WgmmaRepacked, UnrolledColumnsAreReadThroughOneMap) {
   const Fusion fusion = fusion_of(few_channels(kStemForward, Layout::nchw, false, DataType::f32));
   bool found = false;

@@ -17,14 +17,14 @@ namespace device {
 namespace fusor {
 namespace {
 
-// Where the copy engine puts a byte of a block whose lines have so many bytes: bits 4 and up of the address
+// Where TMA puts a byte of a block whose lines have so many bytes: bits 4 and up of the address
 // are combined with bits 7 and up, as many as number the line's units of 16 bytes.
 int swizzled(int at, int line_bytes) {
   const int units = line_bytes == 128 ? 7 : line_bytes == 64 ? 3 : line_bytes == 32 ? 1 : 0;
   return at ^ ((at >> 7) & units) << 4;
 }
 
-// Elements are numbered by row and column, as the copy engine leaves them in a box of one block a line.
+// Elements are numbered by row and column, as TMA leaves them in a box of one block a line.
 template <class Places, int kColumns, bool kAlongColumns>
 std::vector<int> filled() {
   std::vector<int> box(Places::kBoxBytes / 2, -1);

@@ -330,7 +330,7 @@ TEST(WgmmaPlanes, RefusesWhatHasNoPlanes) {
   EXPECT_EQ(repacked_rule(sparse), "unit-stride") << "taps of one phase";
 }
 
-// The copy engine reads from multiples of 16 bytes: 4 positions of fp32, 8 of halves, 16 of bytes.
+// TMA reads from multiples of 16 bytes: 4 positions of fp32, 8 of halves, 16 of bytes.
 TEST(WgmmaPlanes, RefusesTapsOffSuchMultiples) {
   EXPECT_EQ(rule({}), "aligned-taps");
   EXPECT_EQ(rule({.options = {.padding = {1, 2}, .dilation = {1, 2}}}), "aligned-taps");

@@ -1,4 +1,4 @@
-// Owns the tests of operands that the wgmma engine has threads load, for the copy engine cannot address them:
+// Owns the tests of operands that the wgmma engine has threads load, for TMA cannot address them:
 // which those are, what their plans rely on, and that their kernels compile. None needs a GPU.
 #include <fmt/format.h>
 #include <gmock/gmock.h>

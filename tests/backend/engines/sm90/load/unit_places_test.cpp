@@ -1,5 +1,5 @@
 // Owns the check of operand tiles that threads load for the wgmma engine: the device's index arithmetic, run
-// on the host, brings every byte to where the copy engine would put it, from any start.
+// on the host, brings every byte to where TMA would put it, from any start.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ namespace {
 
 constexpr int kThreads = 128, kLineBytes = 128;
 
-// Where the copy engine puts a byte of a box whose lines have 128 bytes: bits 4 to 6 of the address are
+// Where TMA puts a byte of a box whose lines have 128 bytes: bits 4 to 6 of the address are
 // combined with bits 7 to 9.
 int swizzled(int at) { return at ^ ((at >> 7) & 7) << 4; }
 

@@ -64,7 +64,7 @@ struct Copied : test::CopiedTensor {
   // The box at (position, channel, image), zero outside.
   std::vector<double> box(int64_t position, int64_t channel, int64_t image) const {
     std::vector<double> values;
-    EXPECT_EQ(position * byte_size(map.type) % 16, 0) << "where the copy engine begins to read";
+    EXPECT_EQ(position * byte_size(map.type) % 16, 0) << "where TMA begins to read";
     for (int64_t line = channel; line < channel + map.box[1]; ++line)
       for (int64_t column = position; column < position + map.box[0]; ++column)
         values.push_back(at(std::array{column, line, image}));

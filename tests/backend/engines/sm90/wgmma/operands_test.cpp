@@ -1,4 +1,4 @@
-// Owns the tests of epilogue operands that the wgmma engine has brought by the copy engine: which those are,
+// Owns the tests of epilogue operands that the wgmma engine has brought by TMA: which those are,
 // where they lie in shared memory, and that their kernels compile. None needs a GPU.
 #include <fmt/format.h>
 #include <gmock/gmock.h>

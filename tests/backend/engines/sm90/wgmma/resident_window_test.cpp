@@ -27,7 +27,7 @@ using test::HostDivisor;
 using test::linear;
 using test::Products;
 
-// The position in the operand that the copy engine reads for a line, or nothing where that is padding.
+// The position in the operand that TMA reads for a line, or nothing where that is padding.
 struct Line {
   int64_t image;
   std::vector<int64_t> at;

@@ -1,5 +1,5 @@
 // Owns the GPU tests of operands that the wgmma engine has threads load: matmuls and pointwise convolutions
-// whose lines, starts or batch entries the copy engine cannot address.
+// whose lines, starts or batch entries TMA cannot address.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -67,7 +67,7 @@ TEST(WgmmaLoaderGpu, OddExtentsOfEverySize) {
     }
 }
 
-// Lines that are aligned, but begin 2, 4 or 8 bytes behind where the copy engine could begin.
+// Lines that are aligned, but begin 2, 4 or 8 bytes behind where TMA could begin.
 TEST(WgmmaLoaderGpu, StartsOfEveryAlignment) {
   FUSOR_NEEDS_HOPPER();
   for (const int64_t begin : {1, 2, 3, 4, 7})
@@ -94,7 +94,7 @@ TEST(WgmmaLoaderGpu, LinesOfEveryGrain) {
   }
 }
 
-// One operand comes by the copy engine.
+// One operand comes by TMA.
 TEST(WgmmaLoaderGpu, BesideTheCopyEngine) {
   FUSOR_NEEDS_HOPPER();
   for (const bool first : {false, true})
@@ -214,7 +214,7 @@ TEST(WgmmaLoaderGpu, PointwiseConvolutionsOfOddChannelsAndPlanes) {
       const Tensor bias = g.input("bias", {1, c.w[0], 1, 1}, DataType::f16);
       g.output(g.relu(g.add(y, bias)), {.type = DataType::f16, .layout = layout});
       const Graph graph = g.finish();
-      if (layout == Layout::nhwc && c.w[1] == 64) continue;  // the copy engine takes it
+      if (layout == Layout::nhwc && c.w[1] == 64) continue;  // TMA takes it
       expect_loaders_correct(graph, "pointwise fprop " + words(c));
       GraphBuilder back("dgrad");
       const Tensor dy = back.input("dy", output_dims(c), DataType::bf16, layout);
@@ -224,7 +224,7 @@ TEST(WgmmaLoaderGpu, PointwiseConvolutionsOfOddChannelsAndPlanes) {
     }
 }
 
-// What the copy engine takes as well, for the asking.
+// What TMA takes as well, for the asking.
 TEST(WgmmaLoaderGpu, AlignedOperandsForTheAsking) {
   FUSOR_NEEDS_HOPPER();
   for (const bool across : {false, true})

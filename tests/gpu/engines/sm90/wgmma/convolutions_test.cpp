@@ -62,7 +62,7 @@ TEST_P(WgmmaConvGpu, Dgrad) {
 TEST_P(WgmmaConvGpu, DgradWithResidual) {
   FUSOR_NEEDS_HOPPER();
   const ConvCase& c = GetParam();
-  if (c.options.stride.empty()) GTEST_SKIP() << "the others leave by the copy engine, like fprop";
+  if (c.options.stride.empty()) GTEST_SKIP() << "the others leave by TMA, like fprop";
   for (const Layout layout : {Layout::nhwc, Layout::nchw}) {
     GraphBuilder g("dgrad");
     const Tensor dy = g.input("dy", output_dims(c), DataType::bf16, Layout::nhwc);

@@ -1,4 +1,4 @@
-// Owns the tests on the GPU of epilogue operands that the wgmma engine has brought by the copy engine: every
+// Owns the tests on the GPU of epilogue operands that the wgmma engine has brought by TMA: every
 // candidate, with tails, batches, two results, elements of other sizes, and boxes that come around often.
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -68,7 +68,7 @@ TEST(WgmmaGpu, GatedPairsThatSaveTheirPreActivations) {
   }
 }
 
-// Columns whose pairs are not whole, lines that the copy engine cannot store, weights of every entry.
+// Columns whose pairs are not whole, lines that TMA cannot store, weights of every entry.
 TEST(WgmmaGpu, GatedPairsOfABatchWithOddColumns) {
   FUSOR_NEEDS_HOPPER();
   GraphBuilder g("batched");

@@ -20,7 +20,7 @@ TEST(WgmmaGpu, SecondResultAndFp32Result) {
   expect_every_config_correct(g.finish(), "pre-activation in fp32, result in bf16");
 }
 
-// Both leave by the copy engine where they lie alike, along columns or along rows; odd extents in padded
+// Both leave by TMA where they lie alike, along columns or along rows; odd extents in padded
 // lines.
 void expect_two_results_with_tails(DataType type) {
   for (const Dims& mnk : {Dims{128, 128, 64}, Dims{257, 136, 200}, Dims{16, 520, 1032}, Dims{520, 16, 1032},
