@@ -72,6 +72,14 @@ int64_t blocks_of_sum(int64_t tiles, int64_t tile_elements, int64_t vector, int6
 
 void follow_closely(Launch& launch) { launch.attributes.programmatic = launch.source->target == "sm_90a"; }
 
+void spread_evenly(Launch& launch, const DeviceInfo& device) {
+  constexpr int64_t kOwnBytes = 9216;  // at most: what a block's kernel declares, and what the hardware keeps
+  const int64_t share = ceil_div(int64_t{launch.grid[0]}, int64_t{device.sm_count});
+  if (launch.grid[1] != 1 || (share + 1) * launch.block[0] > device.max_threads_per_sm) return;
+  const int64_t room = std::min(device.shared_per_sm / share, device.shared_per_block) - kOwnBytes;
+  launch.shared_bytes = std::max<int64_t>(0, room / 128 * 128);
+}
+
 void set_grid(Launch& launch, int64_t blocks, int64_t threads) {
   constexpr int64_t kMaxGrid = std::numeric_limits<int32_t>::max();
   launch.grid[0] = static_cast<uint32_t>(std::min(blocks, kMaxGrid));

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "backend/engines/contraction/product.h"
+#include "core/device_info.h"
 #include "core/lowered.h"
 
 namespace fusor {
@@ -36,6 +37,10 @@ int64_t blocks_of_sum(int64_t tiles, int64_t tile_elements, int64_t vector, int6
 /// Marks a launch right behind another one of the same lowering: it begins before that ends, where the target
 /// can. Its kernel calls wait_for_launch_before().
 void follow_closely(Launch& launch);
+
+/// For a launch behind one that fills the shared memory of every SM: its blocks would crowd on the SMs that
+/// are left first. So much shared memory is asked for that no SM takes more than its share of them.
+void spread_evenly(Launch& launch, const DeviceInfo& device);
 
 /// A grid of that many blocks or a few more, which return at once: its first axis is limited to 2^31 - 1.
 void set_grid(Launch& launch, int64_t blocks, int64_t threads);

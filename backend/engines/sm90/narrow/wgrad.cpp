@@ -41,8 +41,9 @@ Lowered Wgrad::lowered() const {
   lowered.steps.emplace_back(launch());
   const TiledResult result{view, kBlock, view.n, blocks(), 1, blocks(), true, static_cast<int>(index_bits)};
   const Expr& y = result_site(fusion);
-  lowered.steps.emplace_back(
-      result.sum_of_parts(fusion, {"Y", y, 1, fits_short_forms(y)}, 1, parts(), device.target()));
+  Launch sum = result.sum_of_parts(fusion, {"Y", y, 1, fits_short_forms(y)}, 1, parts(), device.target());
+  spread_evenly(sum, device);
+  lowered.steps.emplace_back(std::move(sum));
   lowered.scratch.push_back(partial_bytes());
   lowered.guards = guards_of(fusion, {{x, 2}});
   for (Guard& guard : lowered.guards)

@@ -117,8 +117,10 @@ Launch sum_of_parts(const Problem& problem, const Schedule& s) {
                            static_cast<int>(problem.index_bits)};
   const Expr& y = result_site(problem.fusion);
   const int64_t vector = view.output_channels % 4 == 0 ? 4 : 1;
-  return result.sum_of_parts(problem.fusion, {"Y", y, 0, fits_short_forms(y)}, vector, s.parts,
-                             problem.device.target());
+  Launch launch = result.sum_of_parts(problem.fusion, {"Y", y, 0, fits_short_forms(y)}, vector, s.parts,
+                                      problem.device.target());
+  spread_evenly(launch, problem.device);
+  return launch;
 }
 
 }  // namespace

@@ -266,7 +266,9 @@ Launch Schedule::sum_of_parts() const {
                            tiling.tiles(),
                            along_n,
                            static_cast<int>(index_bits)};
-  return result.sum_of_parts(fusion, epilogue(vector_axis), vector, tiling.split, device.target());
+  Launch launch = result.sum_of_parts(fusion, epilogue(vector_axis), vector, tiling.split, device.target());
+  spread_evenly(launch, device);
+  return launch;
 }
 
 int64_t Schedule::partial_bytes() const {
