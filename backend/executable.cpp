@@ -17,12 +17,14 @@
 #include "backend/reference/reference.h"
 #include "backend/replan.h"
 #include "backend/run_blocks.h"
+#include "backend/run_check.h"
 #include "backend/schedule.h"
 #include "backend/trace.h"
 #include "codegen/cuda_driver.h"
 #include "codegen/kernel_cache.h"
 #include "codegen/nvtx.h"
 #include "core/convert.h"
+#include "core/environment.h"
 #include "core/fail.h"
 
 namespace fusor {
@@ -141,6 +143,7 @@ struct Executable::Impl {
   std::shared_ptr<void> context;  // that the kernels were loaded into, where the thread had none
   mutable std::optional<RunBlocks> blocks;
   bool traces = false;  // FUSOR_DEBUG at load
+  bool checks = false;  // FUSOR_CHECK at load
 
   void* resolve(const Source& source, std::span<void* const> by_slot, std::byte* workspace) const {
     auto* base = source.slot < 0 ? workspace : static_cast<std::byte*>(by_slot[source.slot]);
@@ -173,6 +176,13 @@ struct Executable::Impl {
     check(by_slot, workspace, order);
     if (traces) trace_run(plan, steps.size());
     for (size_t i = 0; i < steps.size(); ++i) run_step(i, by_slot, workspace, stream);
+    if (checks) look_for_not_finite(by_slot, stream);
+  }
+
+  void look_for_not_finite(std::span<void* const> by_slot, Stream stream) const {
+    std::vector<void*> pointers(plan.graph.tensors.size(), nullptr);
+    for (size_t i = 0; i < slots.size(); ++i) pointers[static_cast<size_t>(slots[i].tensor)] = by_slot[i];
+    check_run(plan, pointers, stream);
   }
 
   void run_step(size_t i, std::span<void* const> by_slot, const Workspace& workspace, Stream stream) const {
@@ -465,6 +475,7 @@ Executable ExecutableMaker::load(const Plan& plan, std::span<const Engine* const
     impl->ranges.push_back(fmt::format("{}", fmt::join(op_names(impl->plan.graph, fusion), " + ")));
   nvtx::start();
   impl->traces = trace.is_on();
+  impl->checks = environment::checks_runs();
   trace.loaded(impl->plan);
   return Executable(std::move(impl));
 }

@@ -90,7 +90,7 @@ void for_each_element(const Tensor& tensor, Visit&& visit) {
   }
 }
 
-// Holds one output against the oracle, element by element.
+// Compares one output with the oracle's, element by element.
 class Comparison {
  public:
   Comparison(OutputCheck& check, const Tensor& tensor, const void* got)
@@ -112,12 +112,24 @@ class Comparison {
       check_.max_abs_at = coordinates(element, tensor_.dims);
       if (check_.wrong == 0) std::tie(check_.got, check_.want) = std::pair(got, want);
     }
+    squares_ += error * error;
+    ++finite_;
+    const double ulp = error / unit_in_last_place(tensor_.type, want);
+    if (check_.max_ulp_at.empty() || ulp > check_.max_ulp) {
+      check_.max_ulp = ulp;
+      check_.max_ulp_at = coordinates(element, tensor_.dims);
+    }
     const double relative = want == 0 ? 0 : error / std::abs(want);
     if (check_.max_rel_at.empty() || relative > check_.max_rel) {
       check_.max_rel = relative;
       check_.max_rel_at = coordinates(element, tensor_.dims);
     }
     if (error > check_.tolerance_abs + check_.tolerance_rel * std::abs(want)) count_wrong(element, got, want);
+  }
+
+  /// Once all were compared.
+  void finish() {
+    if (finite_ > 0) check_.rms = std::sqrt(squares_ / static_cast<double>(finite_));
   }
 
  private:
@@ -130,6 +142,8 @@ class Comparison {
   OutputCheck& check_;
   const Tensor& tensor_;
   const void* got_;
+  double squares_ = 0;
+  int64_t finite_ = 0;
 };
 
 // Gathers a Magnitude from finite values.
@@ -257,6 +271,7 @@ OutputCheck check_sample(const Graph& graph, std::span<void* const> tensors, int
   Comparison comparison(check, tensor, tensors[static_cast<size_t>(output)]);
   for (size_t i = 0; i < elements.size(); ++i)
     comparison.compare(elements[i], place_of(tensor, coordinates(elements[i], tensor.dims)), wanted[i]);
+  comparison.finish();
   return check;
 }
 
@@ -302,6 +317,7 @@ VerifyReport verify(const Graph& asked, std::span<void* const> buffers, uint64_t
     for_each_element(tensor, [&](int64_t element, int64_t place) {
       comparison.compare(element, place, oracle.value(outputs[i], place));
     });
+    comparison.finish();
     report.outputs.push_back(std::move(check));
   }
   return report;
@@ -313,8 +329,9 @@ std::string to_string(const VerifyReport& report) {
     text += fmt::format("{}: {} of {} elements checked", check.tensor, check.checked, check.elements);
     if (check.checked < check.elements) text += fmt::format(" (seed {})", check.seed);
     if (!check.max_abs_at.empty())
-      text += fmt::format(", max abs {:.3g} at {}, max rel {:.3g} at {}", check.max_abs,
-                          to_string(check.max_abs_at), check.max_rel, to_string(check.max_rel_at));
+      text += fmt::format(", max abs {:.3g} at {}, max rel {:.3g} at {}, max {:.3g} ulp at {}, rms {:.3g}",
+                          check.max_abs, to_string(check.max_abs_at), check.max_rel,
+                          to_string(check.max_rel_at), check.max_ulp, to_string(check.max_ulp_at), check.rms);
     if (check.nans + check.infs > 0) text += fmt::format(", {} NaN, {} Inf", check.nans, check.infs);
     text += fmt::format(", tolerance {:.3g} + {:.3g} * |want|: ", check.tolerance_abs, check.tolerance_rel);
     if (check.wrong == 0)

@@ -1,4 +1,4 @@
-// Owns verify: a run's outputs held against the oracle.
+// Owns verify: a run's outputs compared with the oracle's.
 #pragma once
 
 #include <span>
@@ -21,7 +21,9 @@ struct OutputCheck {
   uint64_t seed = 0;     ///< of the sample
   double max_abs = 0;
   double max_rel = 0;
-  Dims max_abs_at, max_rel_at;
+  double max_ulp = 0;  ///< in units of the last place of the output's type at `want`
+  double rms = 0;      ///< root mean square of the errors
+  Dims max_abs_at, max_rel_at, max_ulp_at;
   double got = 0, want = 0;  ///< at the first wrong element, else at max_abs_at
   Dims wrong_at;             ///< the first wrong element
   int64_t wrong = 0;

@@ -57,6 +57,7 @@ namespace {
   F(cuStreamCreate)               \
   F(cuStreamDestroy_v2)           \
   F(cuStreamSynchronize)          \
+  F(cuStreamIsCapturing)          \
   F(cuStreamGetCtx)               \
   F(cuStreamBeginCapture_v2)      \
   F(cuStreamEndCapture)           \
@@ -541,6 +542,13 @@ void make_current(int ordinal) {
 
 void synchronize(void* stream) {
   check(driver().cuStreamSynchronize(static_cast<CUstream>(stream)), "finish the stream's work");
+}
+
+bool is_capturing(void* stream) {
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  check(driver().cuStreamIsCapturing(static_cast<CUstream>(stream), &status),
+        "ask whether a stream is captured");
+  return status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
 void copy_to_device(void* device, const void* host, int64_t bytes) {

@@ -87,6 +87,8 @@ void fill(void* pointer, uint8_t value, int64_t bytes, void* stream);
 void make_current(int ordinal = 0);
 /// The stream's work so far is done.
 void synchronize(void* stream = nullptr);
+/// Whether what the stream is given goes into a CUDA graph.
+bool is_capturing(void* stream);
 void copy_to_device(void* device, const void* host, int64_t bytes);
 void copy_to_host(void* host, const void* device, int64_t bytes);
 

@@ -293,6 +293,26 @@ double epsilon(DataType type) {
   }
 }
 
+double unit_in_last_place(DataType type, double value) {
+  const auto least_exponent = [&] {
+    switch (type) {
+      case DataType::f64:
+        return std::numeric_limits<double>::min_exponent - 1;
+      case DataType::f16:
+        return 1 - kF16.bias();
+      case DataType::f8_e4m3:
+        return 1 - kF8E4M3.bias();
+      case DataType::f8_e5m2:
+        return 1 - kF8E5M2.bias();
+      default:
+        return std::numeric_limits<float>::min_exponent - 1;
+    }
+  };
+  if (info(type).kind != NumberKind::real) return 1;
+  const int exponent = value == 0 ? least_exponent() : std::max(least_exponent(), std::ilogb(value));
+  return std::ldexp(epsilon(type), exponent);
+}
+
 double largest_number(DataType type) {
   switch (type) {
     case DataType::f64:

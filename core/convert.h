@@ -19,6 +19,9 @@ double round_to(DataType type, double value);
 int64_t round_to(DataType type, int64_t value);
 /// Distance from 1 to the next number of a real type; 0 for integers.
 double epsilon(DataType type);
+/// The distance from `value` to the next number of the type, away from zero; below the least normal number,
+/// that of subnormal ones; 1 for integers and booleans. `value` is finite.
+double unit_in_last_place(DataType type, double value);
 /// The largest number of a type that is not infinite.
 double largest_number(DataType type);
 /// Bulk conversions between packed arrays of `type` and floats, for the CPU device's inner loops.

@@ -23,6 +23,9 @@ std::optional<std::string> cuda_root();
 /// FUSOR_DEBUG: how much is told on stderr. 0 (default): nothing. 1: a line for each build, load and run. 2:
 /// also the fusions after each pass of a build. 3: also their expressions.
 int debug_level();
+/// FUSOR_CHECK: 1 looks for NaN and infinity in the tensors of every run and tells them on stderr. 0
+/// (default) does not.
+bool checks_runs();
 /// FUSOR_THREADS: threads for compiling and for the CPU device (default: all cores).
 int threads();
 

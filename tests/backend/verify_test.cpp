@@ -1,5 +1,7 @@
 // Tests verify: a right run passes, a planted error is found and located, NaN and infinity count, large
 // outputs are sampled.
+#include <gmock/gmock.h>
+
 #include <cstring>
 #include <limits>
 
@@ -32,6 +34,22 @@ TEST(Verify, ARunOfTheCpuDevicePasses) {
   ASSERT_EQ(report.outputs.size(), 1u);
   EXPECT_EQ(report.outputs[0].checked, report.outputs[0].elements);
   EXPECT_GT(report.outputs[0].max_abs, 0) << "fp16 and fp64 cannot agree in every bit here";
+}
+
+TEST(Verify, ErrorsAreCountedInUnitsOfTheLastPlaceAndAsARootMeanSquare) {
+  GraphBuilder g("halves");
+  const Tensor x = g.input("x", {4}, DataType::f16);
+  const Tensor y = g.output(g.relu(x), {.name = "y", .type = DataType::f16});
+  const Graph graph = g.finish();
+  HostTensors tensors(graph);
+  tensors.set(x, {1, 2, 2048, 0});
+  tensors.set(y, {1, 2 + 3 * 0x1p-9, 2048, 0x1p-23});  // the last: two steps among subnormal halves
+  const OutputCheck check = verify(graph, tensors.pointers()).outputs[0];
+  EXPECT_DOUBLE_EQ(check.max_ulp, 3);
+  EXPECT_EQ(check.max_ulp_at, Dims({1}));
+  EXPECT_NEAR(check.rms, 3 * 0x1p-9 / 2, 1e-9);
+  EXPECT_THAT(to_string(verify(graph, tensors.pointers())),
+              testing::HasSubstr("max 3 ulp at [1], rms 0.00293"));
 }
 
 TEST(Verify, TheToleranceIsAFewPartsInAThousandOfTheLargestValueForHalf) {

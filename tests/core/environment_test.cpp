@@ -48,6 +48,17 @@ TEST_F(Environment, AnEmptyEngineIsNoEngine) {
   EXPECT_EQ(environment::engine(), std::nullopt);
 }
 
+TEST_F(Environment, RunsAreCheckedWhereThatIsAskedFor) {
+  unset("FUSOR_CHECK");
+  EXPECT_FALSE(environment::checks_runs());
+  set("FUSOR_CHECK", "0");
+  EXPECT_FALSE(environment::checks_runs());
+  set("FUSOR_CHECK", "1");
+  EXPECT_TRUE(environment::checks_runs());
+  set("FUSOR_CHECK", "yes");
+  EXPECT_THROW(environment::checks_runs(), Error);
+}
+
 TEST_F(Environment, TheCacheFolderHasADefault) {
   unset("FUSOR_CACHE_DIR");
   set("XDG_CACHE_HOME", "/some/cache");

@@ -452,6 +452,12 @@ CUresult cuStreamSynchronize(CUstream stream) {
   return capturing ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : CUDA_SUCCESS;
 }
 
+CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
+  const bool capturing = stream != nullptr && stream->capture != nullptr;
+  *status = capturing ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+  return CUDA_SUCCESS;
+}
+
 CUresult cuStreamGetCtx(CUstream, CUcontext* context) {
   *context = &state().primary;
   return CUDA_SUCCESS;
