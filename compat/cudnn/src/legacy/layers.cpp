@@ -1,5 +1,7 @@
-// Owns the small layers as single calls: activation, softmax, pooling, and the descriptor of dropout.
+// Owns the small layers as single calls: activation, softmax, pooling, and the descriptors of dropout.
 #include <limits>
+#include <map>
+#include <mutex>
 
 #include "compat/cudnn/src/legacy/cached_plan.h"
 
@@ -71,6 +73,41 @@ Tensor rows(Sketch& s, const Tensor& x, cudnnSoftmaxMode_t mode) {
 
 void expect_softmax(const TensorObject& x) {
   if (x.dims.rank() < 2) refuse(CUDNN_STATUS_BAD_PARAM, "softmax over {}", to_string(x.dims));
+}
+
+// States of dropout by the memory that clients lend for them, which itself stays unused: the numbers follow
+// from a seed and a count of calls on the host.
+struct DropoutStates {
+  std::mutex mutex;
+  std::map<const void*, std::shared_ptr<DropoutState>> all;
+};
+
+DropoutStates& dropout_states() {
+  static DropoutStates& states = *new DropoutStates;
+  return states;
+}
+
+std::shared_ptr<DropoutState> fresh_state(const void* place, unsigned long long seed) {
+  auto state = std::make_shared<DropoutState>();
+  state->seed = static_cast<int64_t>(seed);
+  const std::scoped_lock lock(dropout_states().mutex);
+  dropout_states().all[place] = state;
+  return state;
+}
+
+std::shared_ptr<DropoutState> known_state(const void* place) {
+  const std::scoped_lock lock(dropout_states().mutex);
+  const auto found = dropout_states().all.find(place);
+  return found == dropout_states().all.end() ? nullptr : found->second;
+}
+
+void set_dropout(cudnnDropoutDescriptor_t dropout, cudnnHandle_t handle, float probability,
+                 std::shared_ptr<DropoutState> state) {
+  handle_at(handle);
+  if (!(probability >= 0 && probability <= 1)) refuse(CUDNN_STATUS_BAD_PARAM, "dropout of {}", probability);
+  const auto object = object_at<DropoutObject>(dropout);
+  object->probability = probability;
+  object->state = std::move(state);
 }
 
 }  // namespace
@@ -284,8 +321,7 @@ cudnnStatus_t cudnnPoolingBackward(cudnnHandle_t handle, const cudnnPoolingDescr
   });
 }
 
-// --- dropout: the states hold nothing, because random numbers follow from the seed
-// ---------------------------
+// --- dropout -----------------------------------------------------------------------------------------------
 
 cudnnStatus_t cudnnCreateDropoutDescriptor(cudnnDropoutDescriptor_t* dropout) {
   return guarded("cudnnCreateDropoutDescriptor", [&] { create_object<DropoutObject>(dropout); });
@@ -303,18 +339,18 @@ cudnnStatus_t cudnnDropoutGetStatesSize(cudnnHandle_t handle, size_t* bytes) {
 }
 
 cudnnStatus_t cudnnSetDropoutDescriptor(cudnnDropoutDescriptor_t dropout, cudnnHandle_t handle,
-                                        float probability, void*, size_t, unsigned long long seed) {
-  return guarded("cudnnSetDropoutDescriptor", [&] {
-    handle_at(handle);
-    if (!(probability >= 0 && probability <= 1)) refuse(CUDNN_STATUS_BAD_PARAM, "dropout of {}", probability);
-    *object_at<DropoutObject>(dropout) = {probability, seed};
-  });
+                                        float probability, void* states, size_t, unsigned long long seed) {
+  return guarded("cudnnSetDropoutDescriptor",
+                 [&] { set_dropout(dropout, handle, probability, fresh_state(states, seed)); });
 }
 
 cudnnStatus_t cudnnRestoreDropoutDescriptor(cudnnDropoutDescriptor_t dropout, cudnnHandle_t handle,
-                                            float probability, void* states, size_t bytes,
+                                            float probability, void* states, size_t,
                                             unsigned long long seed) {
-  return cudnnSetDropoutDescriptor(dropout, handle, probability, states, bytes, seed);
+  return guarded("cudnnRestoreDropoutDescriptor", [&] {
+    auto state = known_state(states);
+    set_dropout(dropout, handle, probability, state ? std::move(state) : fresh_state(states, seed));
+  });
 }
 
 }  // extern "C"

@@ -1,6 +1,7 @@
 // Owns the descriptors of single calls: plain values behind pointers that are checked.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <vector>
 
@@ -53,11 +54,17 @@ struct ConvolutionObject {
   int groups = 1;
 };
 
+/// Random numbers of dropout: which ones the next call takes.
+struct DropoutState {
+  int64_t seed = 0;
+  std::atomic<int64_t> next{0};
+};
+
 struct DropoutObject {
   static constexpr const char* kWhat = "dropout descriptor";
   using Pointer = cudnnDropoutDescriptor_t;
   float probability = 0;
-  unsigned long long seed = 0;
+  std::shared_ptr<DropoutState> state;
 };
 
 struct TransformerObject {

@@ -5,6 +5,7 @@
 
 #include "compat/cudnn/src/handle.h"
 #include "compat/cudnn/src/translate/translator.h"
+#include "core/convert.h"
 
 namespace fusor::cudnn {
 
@@ -43,6 +44,42 @@ void tell_part(const RnnObject& rnn, const Part& part, const void* space, cudnnT
   }
   place_of(place, "the place of a weight's address") =
       const_cast<std::byte*>(static_cast<const std::byte*>(space)) + part.offset * bytes;
+}
+
+double fill_at(const void* fill, cudnnDataType_t type) {
+  const DataType stored = data_type_of(type);
+  return load_real(stored, fill, 0);
+}
+
+void expect_lengths(const std::vector<int32_t>& lengths, int64_t time, cudnnRNNDataLayout_t layout) {
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    if (lengths[i] < 0 || lengths[i] > time)
+      refuse(CUDNN_STATUS_BAD_PARAM, "sequence {} has {} of {} steps", i, lengths[i], time);
+    if (layout == CUDNN_RNN_DATA_LAYOUT_SEQ_MAJOR_PACKED && i > 0 && lengths[i] > lengths[i - 1])
+      refuse(CUDNN_STATUS_BAD_PARAM, "packed sequences are not sorted: {} has {} steps, the one before it {}",
+             i, lengths[i], lengths[i - 1]);
+  }
+}
+
+DeviceMemory on_device(const DeviceInfo& device, const std::vector<int32_t>& numbers) {
+  DeviceMemory memory(device, static_cast<int64_t>(numbers.size() * sizeof(int32_t)));
+  memory.write(numbers);
+  return memory;
+}
+
+std::shared_ptr<const RnnSequences> sequences_of(const std::vector<int32_t>& lengths, int64_t time) {
+  std::vector<int32_t> padded, packed;
+  for (int64_t t = 0; t < time; ++t)
+    for (size_t b = 0; b < lengths.size(); ++b) {
+      const bool is_step = t < lengths[b];
+      if (is_step) packed.push_back(static_cast<int32_t>(padded.size()));
+      padded.push_back(is_step ? static_cast<int32_t>(packed.size()) - 1 : -1);
+    }
+  if (packed.empty()) refuse(CUDNN_STATUS_BAD_PARAM, "all sequences are empty");
+  const auto device = current_device_info();
+  return std::make_shared<const RnnSequences>(
+      RnnSequences{on_device(*device, lengths), on_device(*device, padded), on_device(*device, packed),
+                   static_cast<int64_t>(packed.size())});
 }
 
 }  // namespace
@@ -107,8 +144,6 @@ cudnnStatus_t cudnnSetRNNDescriptor_v8(cudnnRNNDescriptor_t rnn, cudnnRNNAlgo_t,
       refuse(CUDNN_STATUS_NOT_SUPPORTED, "recurrent layers have two biases or none here");
     if (input_mode != CUDNN_LINEAR_INPUT)
       refuse(CUDNN_STATUS_NOT_SUPPORTED, "recurrent layers that skip the input's matrix are not supported");
-    if (dropout != nullptr && layers > 1 && object_at<DropoutObject>(dropout)->probability > 0)
-      refuse(CUDNN_STATUS_NOT_SUPPORTED, "dropout between recurrent layers is not supported");
     data_type_of(type);
     fusor::RnnAttributes layer;
     layer.cell = cell_of(cell);
@@ -117,7 +152,10 @@ cudnnStatus_t cudnnSetRNNDescriptor_v8(cudnnRNNDescriptor_t rnn, cudnnRNNAlgo_t,
     layer.projection_size = projection_size == hidden_size ? 0 : projection_size;
     layer.bidirectional = direction == CUDNN_BIDIRECTIONAL;
     layer.bias = bias == CUDNN_RNN_DOUBLE_BIAS;
-    *object = {layer, input_size, type, math};
+    *object = {layer, input_size, type, math, nullptr};
+    if (dropout == nullptr || layers < 2) return;
+    const auto between = object_at<DropoutObject>(dropout);
+    if (between->probability > 0) object->dropout = between;
   });
 }
 
@@ -131,15 +169,20 @@ cudnnStatus_t cudnnDestroyRNNDataDescriptor(cudnnRNNDataDescriptor_t data) {
 
 cudnnStatus_t cudnnSetRNNDataDescriptor(cudnnRNNDataDescriptor_t data, cudnnDataType_t type,
                                         cudnnRNNDataLayout_t layout, int time, int batch, int size,
-                                        const int lengths[], void*) {
+                                        const int lengths[], void* fill) {
   return guarded("cudnnSetRNNDataDescriptor", [&] {
     const auto object = object_at<RnnDataObject>(data);
     if (time < 1 || batch < 1 || size < 1)
       refuse(CUDNN_STATUS_BAD_PARAM, "sequences of {} steps, {} entries, {} elements", time, batch, size);
     if (lengths == nullptr) refuse(CUDNN_STATUS_BAD_PARAM_NULL_POINTER, "seqLengthArray is null");
     data_type_of(type);
-    const bool is_ragged = std::any_of(lengths, lengths + batch, [&](int length) { return length != time; });
-    *object = {type, layout, time, batch, size, is_ragged};
+    if (fill != nullptr && fill_at(fill, type) != 0)
+      refuse(CUDNN_STATUS_NOT_SUPPORTED, "sequences are padded with 0 here, not with {}", fill_at(fill, type));
+    *object = {type, layout, time, batch, size, nullptr};
+    const std::vector<int32_t> list(lengths, lengths + batch);
+    expect_lengths(list, time, layout);
+    if (std::ranges::any_of(list, [&](int32_t length) { return length != time; }))
+      object->sequences = sequences_of(list, time);
   });
 }
 
