@@ -153,5 +153,36 @@ TEST_F(Recurrent, CtcLossOfOneLabel) {
   }
 }
 
+// Labels on the device, packed, give what the same labels on the host give.
+TEST_F(Recurrent, CtcLossOfLabelsOnTheDevice) {
+  constexpr int kSteps = 6, kSequences = 3, kClasses = 4;
+  const auto xs = numbers(kSteps * kSequences * kClasses, 5);
+  const std::vector<int> labels{1, 2, 3, 3, 1, 2}, label_lengths{2, 3, 1}, input_lengths{6, 6, 4};
+  const int dims[] = {kSteps, kSequences, kClasses}, strides[] = {kSequences * kClasses, kClasses, 1};
+  const Held<cudnnTensorDescriptor_t> tensor(cudnnCreateTensorDescriptor, cudnnDestroyTensorDescriptor);
+  ASSERT_CUDNN(cudnnSetTensorNdDescriptor(tensor.get(), CUDNN_DATA_FLOAT, 3, dims, strides));
+  const Held<cudnnCTCLossDescriptor_t> ctc(cudnnCreateCTCLossDescriptor, cudnnDestroyCTCLossDescriptor);
+  ASSERT_CUDNN(cudnnSetCTCLossDescriptor_v9(ctc.get(), CUDNN_DATA_FLOAT, CUDNN_LOSS_NORMALIZATION_SOFTMAX,
+                                            CUDNN_CTC_ZERO_OOB_GRADIENTS, 4));
+  auto loss = poison(kSequences), right = poison(kSequences), dxs = poison(xs.size()), dx = poison(xs.size());
+  ASSERT_CUDNN(cudnnCTCLoss(handle, tensor.get(), xs.data(), labels.data(), label_lengths.data(),
+                            input_lengths.data(), right.data(), tensor.get(), dx.data(),
+                            CUDNN_CTC_LOSS_ALGO_DETERMINISTIC, ctc.get(), nullptr, 0));
+  // The memory behind the labels holds what no class is.
+  std::vector<int> packed(labels);
+  packed.resize(kSequences * 4, 1000);
+  ASSERT_CUDNN(cudnnCTCLoss_v8(handle, CUDNN_CTC_LOSS_ALGO_DETERMINISTIC, ctc.get(), tensor.get(), xs.data(),
+                               packed.data(), label_lengths.data(), input_lengths.data(), loss.data(),
+                               tensor.get(), dxs.data(), 0, nullptr));
+  for (size_t i = 0; i < loss.size(); ++i) EXPECT_NEAR(loss[i], right[i], 1e-5);
+  for (size_t i = 0; i < dxs.size(); ++i) EXPECT_NEAR(dxs[i], dx[i], 1e-5);
+  ASSERT_CUDNN(cudnnSetCTCLossDescriptorEx(ctc.get(), CUDNN_DATA_FLOAT, CUDNN_LOSS_NORMALIZATION_SOFTMAX,
+                                           CUDNN_PROPAGATE_NAN));
+  EXPECT_EQ(cudnnCTCLoss_v8(handle, CUDNN_CTC_LOSS_ALGO_DETERMINISTIC, ctc.get(), tensor.get(), xs.data(),
+                            packed.data(), label_lengths.data(), input_lengths.data(), loss.data(),
+                            tensor.get(), dxs.data(), 0, nullptr),
+            CUDNN_STATUS_NOT_SUPPORTED);
+}
+
 }  // namespace
 }  // namespace fusor::compat_test

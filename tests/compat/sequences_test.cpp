@@ -20,11 +20,10 @@ class Sequences : public Client {
     if (dropped > 0) seed(dropped, 7);
     directions_ = direction == CUDNN_BIDIRECTIONAL ? 2 : 1;
     layers_ = layers;
-    ASSERT_CUDNN(cudnnSetRNNDescriptor_v8(rnn_.get(), CUDNN_RNN_ALGO_STANDARD, CUDNN_LSTM,
-                                          CUDNN_RNN_DOUBLE_BIAS, direction, CUDNN_LINEAR_INPUT,
-                                          CUDNN_DATA_FLOAT, CUDNN_DATA_FLOAT, CUDNN_FMA_MATH, kInputs,
-                                          kHidden, kHidden, layers, dropped > 0 ? dropout_.get() : nullptr,
-                                          0));
+    ASSERT_CUDNN(cudnnSetRNNDescriptor_v8(
+        rnn_.get(), CUDNN_RNN_ALGO_STANDARD, CUDNN_LSTM, CUDNN_RNN_DOUBLE_BIAS, direction, CUDNN_LINEAR_INPUT,
+        CUDNN_DATA_FLOAT, CUDNN_DATA_FLOAT, CUDNN_FMA_MATH, kInputs, kHidden, kHidden, layers,
+        dropped > 0 ? dropout_.get() : nullptr, 0));
     size_t bytes = 0;
     ASSERT_CUDNN(cudnnGetRNNWeightSpaceSize(handle, rnn_.get(), &bytes));
     weights_ = numbers(bytes / sizeof(float), 11);
@@ -41,9 +40,10 @@ class Sequences : public Client {
     const int batch = static_cast<int>(lengths.size()), time = *std::ranges::max_element(lengths);
     Results made{poison(gs.size()), poison(static_cast<size_t>(layers_ * directions_ * batch * kHidden)),
                  poison(xs.size()), std::vector<float>(weights_.size(), 0)};
-    for (const auto& [data, size] : {std::pair(x_.get(), kInputs), std::pair(y_.get(), directions_ * kHidden)})
-      EXPECT_CUDNN(cudnnSetRNNDataDescriptor(data, CUDNN_DATA_FLOAT, layout, time, batch, size, lengths.data(),
-                                             nullptr));
+    for (const auto& [data, size] :
+         {std::pair(x_.get(), kInputs), std::pair(y_.get(), directions_ * kHidden)})
+      EXPECT_CUDNN(cudnnSetRNNDataDescriptor(data, CUDNN_DATA_FLOAT, layout, time, batch, size,
+                                             lengths.data(), nullptr));
     const int dims[] = {layers_ * directions_, batch, kHidden}, strides[] = {batch * kHidden, kHidden, 1};
     EXPECT_CUDNN(cudnnSetTensorNdDescriptor(state_.get(), CUDNN_DATA_FLOAT, 3, dims, strides));
     size_t workspace = 0, reserve = 0;
@@ -59,10 +59,9 @@ class Sequences : public Client {
                                          x_.get(), made.dx.data(), state_.get(), nullptr, nullptr, nullptr,
                                          state_.get(), nullptr, nullptr, nullptr, bytes, weights_.data(),
                                          room.size(), room.data(), kept.size(), kept.data()));
-    EXPECT_CUDNN(cudnnRNNBackwardWeights_v8(handle, rnn_.get(), CUDNN_WGRAD_MODE_ADD, nullptr, x_.get(),
-                                            xs.data(), state_.get(), nullptr, y_.get(), made.y.data(), bytes,
-                                            made.dw.data(), room.size(), room.data(), kept.size(),
-                                            kept.data()));
+    EXPECT_CUDNN(cudnnRNNBackwardWeights_v8(
+        handle, rnn_.get(), CUDNN_WGRAD_MODE_ADD, nullptr, x_.get(), xs.data(), state_.get(), nullptr,
+        y_.get(), made.y.data(), bytes, made.dw.data(), room.size(), room.data(), kept.size(), kept.data()));
     return made;
   }
 
@@ -79,9 +78,8 @@ class Sequences : public Client {
         }
         return rows;
       };
-      const Results alone =
-          run({lengths[static_cast<size_t>(b)]}, CUDNN_RNN_DATA_LAYOUT_SEQ_MAJOR_UNPACKED,
-              of_sequence(xs, kInputs), of_sequence(gs, output_size()));
+      const Results alone = run({lengths[static_cast<size_t>(b)]}, CUDNN_RNN_DATA_LAYOUT_SEQ_MAJOR_UNPACKED,
+                                of_sequence(xs, kInputs), of_sequence(gs, output_size()));
       expect_near(of_sequence(batch.y, output_size()), alone.y);
       expect_near(of_sequence(batch.dx, kInputs), alone.dx);
       for (int i = 0; i < layers_ * directions_ * kHidden; ++i) {

@@ -32,6 +32,14 @@ class ConvolutionDescriptor : public Held<cudnnConvolutionDescriptor_t> {
   }
 };
 
+class ActivationDescriptor : public Held<cudnnActivationDescriptor_t> {
+ public:
+  explicit ActivationDescriptor(cudnnActivationMode_t mode)
+      : Held(cudnnCreateActivationDescriptor, cudnnDestroyActivationDescriptor) {
+    EXPECT_CUDNN(cudnnSetActivationDescriptor(get(), mode, CUDNN_PROPAGATE_NAN, 0));
+  }
+};
+
 class SingleCalls : public Client {
  protected:
   float one = 1, zero = 0;
@@ -167,6 +175,59 @@ TEST_F(SingleCalls, BatchNormForwardAndBackward) {
       handle, CUDNN_BATCHNORM_SPATIAL, &one, &zero, x.get(), xs.data(), x.get(), ys.data(), channels.get(),
       scale.data(), bias.data(), mean.data(), variance.data(), epsilon));
   EXPECT_NEAR(ys[0], (xs[0] - mean[0]) / std::sqrt(variance[0] + epsilon) * scale[0] + bias[0], 1e-4);
+}
+
+// Joined with an addition and a ReLU a batch norm gives what the three give one after another.
+TEST_F(SingleCalls, BatchNormJoinedWithAnAdditionAndReLU) {
+  const TensorDescriptor x(3, 2, 4, 5), channels(1, 2, 1, 1);
+  const ActivationDescriptor relu(CUDNN_ACTIVATION_RELU), sigmoid(CUDNN_ACTIVATION_SIGMOID);
+  const auto xs = numbers(120, 1), gs = numbers(120, 2), zs = numbers(120, 3);
+  const std::vector<float> scale{1.5F, -0.5F}, bias{0.25F, 1};
+  const double epsilon = 1e-5;
+  const auto mode = CUDNN_BATCHNORM_SPATIAL_PERSISTENT;
+  auto plain = poison(120), mean = poison(2), inverse = poison(2);
+  ASSERT_CUDNN(cudnnBatchNormalizationForwardTraining(
+      handle, mode, &one, &zero, x.get(), xs.data(), x.get(), plain.data(), channels.get(), scale.data(),
+      bias.data(), 1, nullptr, nullptr, epsilon, mean.data(), inverse.data()));
+  for (const auto ops : {CUDNN_BATCHNORM_OPS_BN_ACTIVATION, CUDNN_BATCHNORM_OPS_BN_ADD_ACTIVATION}) {
+    const bool adds = ops == CUDNN_BATCHNORM_OPS_BN_ADD_ACTIVATION;
+    const cudnnTensorDescriptor_t z = adds ? x.get() : nullptr;
+    size_t forward = 0, backward = 0;
+    ASSERT_CUDNN(cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize(
+        handle, mode, ops, x.get(), z, x.get(), channels.get(), relu.get(), &forward));
+    ASSERT_CUDNN(cudnnGetBatchNormalizationBackwardExWorkspaceSize(
+        handle, mode, ops, x.get(), x.get(), x.get(), z, x.get(), channels.get(), relu.get(), &backward));
+    std::vector<unsigned char> room(std::max(forward, backward));
+    auto ys = poison(120), dxs = poison(120), dzs = poison(120), dscale = poison(2), dbias = poison(2);
+    ASSERT_CUDNN(cudnnBatchNormalizationForwardTrainingEx(
+        handle, mode, ops, &one, &zero, x.get(), xs.data(), z, adds ? zs.data() : nullptr, x.get(), ys.data(),
+        channels.get(), scale.data(), bias.data(), 1, nullptr, nullptr, epsilon, mean.data(), inverse.data(),
+        relu.get(), room.data(), room.size(), nullptr, 0));
+    ASSERT_CUDNN(cudnnBatchNormalizationBackwardEx(
+        handle, mode, ops, &one, &zero, &one, &zero, x.get(), xs.data(), x.get(), ys.data(), x.get(),
+        gs.data(), z, adds ? dzs.data() : nullptr, x.get(), dxs.data(), channels.get(), scale.data(),
+        bias.data(), dscale.data(), dbias.data(), epsilon, mean.data(), inverse.data(), relu.get(),
+        room.data(), room.size(), nullptr, 0));
+    std::vector<float> behind(120);
+    for (size_t i = 0; i < 120; ++i) {
+      const float sum = plain[i] + (adds ? zs[i] : 0);
+      EXPECT_NEAR(ys[i], std::max(sum, 0.0F), 1e-5);
+      behind[i] = sum > 0 ? gs[i] : 0;
+      if (adds) {
+        EXPECT_EQ(dzs[i], behind[i]);
+      }
+    }
+    auto dx = poison(120), ds = poison(2), db = poison(2);
+    ASSERT_CUDNN(cudnnBatchNormalizationBackward(
+        handle, mode, &one, &zero, &one, &zero, x.get(), xs.data(), x.get(), behind.data(), x.get(),
+        dx.data(), channels.get(), scale.data(), ds.data(), db.data(), epsilon, mean.data(), inverse.data()));
+    for (size_t i = 0; i < 120; ++i) EXPECT_NEAR(dxs[i], dx[i], 1e-5);
+    for (size_t i = 0; i < 2; ++i) EXPECT_NEAR(dscale[i], ds[i], 1e-4);
+    for (size_t i = 0; i < 2; ++i) EXPECT_NEAR(dbias[i], db[i], 1e-4);
+    EXPECT_EQ(cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize(
+                  handle, mode, ops, x.get(), z, x.get(), channels.get(), sigmoid.get(), &forward),
+              CUDNN_STATUS_NOT_SUPPORTED);
+  }
 }
 
 TEST_F(SingleCalls, PoolingActivationAndSoftmax) {

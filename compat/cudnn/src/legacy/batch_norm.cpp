@@ -24,7 +24,9 @@ enum Number {
   kDscale,
   kDbias,
   kFactor,
-  kEpsilon
+  kEpsilon,
+  kZ,
+  kDz
 };
 
 // Statistics of every activation are those of a channel where there is one pixel.
@@ -36,10 +38,30 @@ void expect_channels(cudnnBatchNormMode_t mode, const TensorObject& x) {
              to_string(x.dims));
 }
 
-void expect_alone(cudnnBatchNormOps_t ops) {
-  if (ops != CUDNN_BATCHNORM_OPS_BN)
-    refuse(CUDNN_STATUS_NOT_SUPPORTED,
-           "batch norm joined with an addition or activation; use the graph interface");
+// What follows the norm of a training step: nothing, a ReLU, or the addition of z and a ReLU.
+struct After {
+  cudnnBatchNormOps_t ops = CUDNN_BATCHNORM_OPS_BN;
+  TensorObject z;  // where it is added
+
+  bool activates() const { return ops != CUDNN_BATCHNORM_OPS_BN; }
+  bool adds() const { return ops == CUDNN_BATCHNORM_OPS_BN_ADD_ACTIVATION; }
+};
+
+void expect_relu(cudnnBatchNormOps_t ops, cudnnActivationDescriptor_t activation) {
+  if (ops < CUDNN_BATCHNORM_OPS_BN || ops > CUDNN_BATCHNORM_OPS_BN_ADD_ACTIVATION)
+    refuse(CUDNN_STATUS_BAD_PARAM, "{} are no ops of a batch norm", static_cast<int>(ops));
+  if (ops == CUDNN_BATCHNORM_OPS_BN) return;
+  const cudnnActivationMode_t mode = object_at<ActivationObject>(activation)->mode;
+  if (mode != CUDNN_ACTIVATION_RELU)
+    refuse(CUDNN_STATUS_NOT_SUPPORTED, "batch norm joined with activation {}; ReLU is supported",
+           static_cast<int>(mode));
+}
+
+After after_of(cudnnBatchNormOps_t ops, cudnnActivationDescriptor_t activation, cudnnTensorDescriptor_t z) {
+  expect_relu(ops, activation);
+  After after{ops, {}};
+  if (after.adds()) after.z = *object_at<TensorObject>(z);
+  return after;
 }
 
 void expect_plain(const void* alpha, const void* beta, cudnnDataType_t type) {
@@ -50,9 +72,12 @@ void expect_plain(const void* alpha, const void* beta, cudnnDataType_t type) {
 struct Forward {
   TensorObject x, y, channels;
   bool has_running = false, saves = false;
+  After after;
 
   PlanKey key() const {
-    return PlanKey("bn forward").add(x).add(y).add(channels).add(int64_t{has_running}).add(int64_t{saves});
+    PlanKey key("bn forward");
+    key.add(x).add(y).add(channels).add(int64_t{has_running}).add(int64_t{saves}).add(int64_t{after.ops});
+    return after.adds() ? key.add(after.z) : key;
   }
   // The batch's statistics are written apart, and step into the running ones in a run of their own: those lie
   // where they are read.
@@ -70,7 +95,10 @@ struct Forward {
       norm.prev_running_mean = norm.prev_running_var = zeros;
     }
     const NormResults made = s.g.norm_fwd(s.input(kX, x), norm);
-    s.output(kY, made.y, y);
+    Tensor result = made.y;
+    if (after.adds()) result = s.g.add(result, s.input(kZ, after.z));
+    if (after.activates()) result = s.g.relu(result);
+    s.output(kY, result, y);
     if (saves) {
       s.output(kMean, made.mean, channels);
       s.output(kInverse, made.inv_std, channels);
@@ -107,9 +135,14 @@ struct Forward {
 struct Backward {
   TensorObject x, dy, dx, channels;
   bool has_saved = true;
+  TensorObject y;  // where an activation follows the norm
+  After after;     // z: its gradient
 
   std::shared_ptr<const Executable> plan(const Handle& handle) const {
-    const PlanKey key = PlanKey("bn backward").add(x).add(dy).add(dx).add(channels).add(int64_t{has_saved});
+    PlanKey key("bn backward");
+    key.add(x).add(dy).add(dx).add(channels).add(int64_t{has_saved}).add(int64_t{after.ops});
+    if (after.activates()) key.add(y);
+    if (after.adds()) key.add(after.z);
     return plan_for(handle, key, Precision::exact, [&](Sketch& s) {
       NormBackwardOptions norm{.norm = NormMode::batch_norm};
       norm.scale = s.input(kScale, channels);
@@ -119,7 +152,11 @@ struct Backward {
       } else {
         norm.epsilon_scalar = s.scalar(kEpsilon);
       }
-      const NormGradients made = s.g.norm_bwd(s.input(kDy, dy), s.input(kX, x), norm);
+      Tensor gradient = s.input(kDy, dy);
+      // The result of a ReLU is positive where its operand is.
+      if (after.activates()) gradient = s.g.relu_bwd(gradient, s.input(kY, y));
+      if (after.adds()) s.output(kDz, gradient, after.z);
+      const NormGradients made = s.g.norm_bwd(gradient, s.input(kX, x), norm);
       s.output(kDx, made.dx, dx);
       s.output(kDscale, made.dscale, channels);
       s.output(kDbias, made.dbias, channels);
@@ -129,17 +166,32 @@ struct Backward {
 
 Forward forward_of(cudnnBatchNormMode_t mode, cudnnTensorDescriptor_t x, cudnnTensorDescriptor_t y,
                    cudnnTensorDescriptor_t channels) {
-  Forward call{*object_at<TensorObject>(x), *object_at<TensorObject>(y), *object_at<TensorObject>(channels),
-               true, true};
+  Forward call{*object_at<TensorObject>(x),
+               *object_at<TensorObject>(y),
+               *object_at<TensorObject>(channels),
+               true,
+               true,
+               {}};
   expect_channels(mode, call.x);
   return call;
 }
 
 Backward backward_of(cudnnBatchNormMode_t mode, cudnnTensorDescriptor_t x, cudnnTensorDescriptor_t dy,
                      cudnnTensorDescriptor_t dx, cudnnTensorDescriptor_t channels) {
-  const Backward call{*object_at<TensorObject>(x), *object_at<TensorObject>(dy), *object_at<TensorObject>(dx),
-                      *object_at<TensorObject>(channels), true};
+  const Backward call{*object_at<TensorObject>(x),
+                      *object_at<TensorObject>(dy),
+                      *object_at<TensorObject>(dx),
+                      *object_at<TensorObject>(channels),
+                      true,
+                      {},
+                      {}};
   expect_channels(mode, call.x);
+  return call;
+}
+
+Backward joined(Backward call, const After& after, cudnnTensorDescriptor_t y) {
+  call.after = after;
+  if (after.activates()) call.y = *object_at<TensorObject>(y);
   return call;
 }
 
@@ -152,6 +204,7 @@ struct ForwardPointers {
   const void *x, *scale, *bias;
   void *y, *running_mean, *running_variance, *mean, *inverse;
   double factor, epsilon;
+  const void* z = nullptr;
 };
 
 void run_forward(cudnnHandle_t handle, Forward call, const ForwardPointers& at, Room room) {
@@ -170,6 +223,7 @@ void run_forward(cudnnHandle_t handle, Forward call, const ForwardPointers& at, 
   Bindings bindings;
   bindings.bind(kX, at.x).bind(kY, at.y).bind(kScale, at.scale).bind(kBias, at.bias).bind(kMean, at.mean);
   bindings.bind(kInverse, at.inverse).bind(kEpsilon, &epsilon);
+  if (call.after.adds()) bindings.bind(kZ, at.z);
   bindings.bind(kBatchMean, batch_mean).bind(kBatchVariance, batch_variance);
   run_call(*object, *call.plan(*object), bindings, rest, rest_bytes);
   if (!call.has_running) return;
@@ -184,6 +238,8 @@ struct BackwardPointers {
   const void *x, *dy, *scale, *mean, *inverse;
   void *dx, *dscale, *dbias;
   double epsilon;
+  const void* y = nullptr;
+  void* dz = nullptr;
 };
 
 void run_backward(cudnnHandle_t handle, Backward call, const BackwardPointers& at, const Room& room) {
@@ -196,6 +252,8 @@ void run_backward(cudnnHandle_t handle, Backward call, const BackwardPointers& a
       .bind(kDscale, at.dscale)
       .bind(kDbias, at.dbias)
       .bind(kEpsilon, &epsilon);
+  if (call.after.activates()) bindings.bind(kY, at.y);
+  if (call.after.adds()) bindings.bind(kDz, at.dz);
   run_call(*object, *call.plan(*object), bindings, room.workspace, room.bytes);
 }
 
@@ -220,12 +278,12 @@ cudnnStatus_t cudnnDeriveBNTensorDescriptor(cudnnTensorDescriptor_t derived, con
 
 cudnnStatus_t cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize(
     cudnnHandle_t handle, cudnnBatchNormMode_t mode, cudnnBatchNormOps_t ops, const cudnnTensorDescriptor_t x,
-    const cudnnTensorDescriptor_t, const cudnnTensorDescriptor_t y, const cudnnTensorDescriptor_t channels,
-    const cudnnActivationDescriptor_t, size_t* size) {
+    const cudnnTensorDescriptor_t z, const cudnnTensorDescriptor_t y, const cudnnTensorDescriptor_t channels,
+    const cudnnActivationDescriptor_t activation, size_t* size) {
   return guarded("cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize", [&] {
-    expect_alone(ops);
     const auto object = handle_at(handle);
-    const Forward call = forward_of(mode, x, y, channels);
+    Forward call = forward_of(mode, x, y, channels);
+    call.after = after_of(ops, activation, z);
     size_t& most = place_of(size, "sizeInBytes");
     most = call.workspace(*object);
   });
@@ -233,24 +291,22 @@ cudnnStatus_t cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize(
 
 cudnnStatus_t cudnnGetBatchNormalizationBackwardExWorkspaceSize(
     cudnnHandle_t handle, cudnnBatchNormMode_t mode, cudnnBatchNormOps_t ops, const cudnnTensorDescriptor_t x,
-    const cudnnTensorDescriptor_t, const cudnnTensorDescriptor_t dy, const cudnnTensorDescriptor_t,
+    const cudnnTensorDescriptor_t y, const cudnnTensorDescriptor_t dy, const cudnnTensorDescriptor_t dz,
     const cudnnTensorDescriptor_t dx, const cudnnTensorDescriptor_t channels,
-    const cudnnActivationDescriptor_t, size_t* size) {
+    const cudnnActivationDescriptor_t activation, size_t* size) {
   return guarded("cudnnGetBatchNormalizationBackwardExWorkspaceSize", [&] {
-    expect_alone(ops);
     const auto object = handle_at(handle);
-    place_of(size, "sizeInBytes") = workspace_of(*backward_of(mode, x, dy, dx, channels).plan(*object));
+    const Backward call = joined(backward_of(mode, x, dy, dx, channels), after_of(ops, activation, dz), y);
+    place_of(size, "sizeInBytes") = workspace_of(*call.plan(*object));
   });
 }
 
 // Nothing is kept from the forward pass for the backward one.
-cudnnStatus_t cudnnGetBatchNormalizationTrainingExReserveSpaceSize(cudnnHandle_t handle, cudnnBatchNormMode_t,
-                                                                   cudnnBatchNormOps_t ops,
-                                                                   const cudnnActivationDescriptor_t,
-                                                                   const cudnnTensorDescriptor_t x,
-                                                                   size_t* size) {
+cudnnStatus_t cudnnGetBatchNormalizationTrainingExReserveSpaceSize(
+    cudnnHandle_t handle, cudnnBatchNormMode_t, cudnnBatchNormOps_t ops,
+    const cudnnActivationDescriptor_t activation, const cudnnTensorDescriptor_t x, size_t* size) {
   return guarded("cudnnGetBatchNormalizationTrainingExReserveSpaceSize", [&] {
-    expect_alone(ops);
+    expect_relu(ops, activation);
     handle_at(handle);
     object_at<TensorObject>(x);
     place_of(size, "sizeInBytes") = 0;
@@ -260,16 +316,16 @@ cudnnStatus_t cudnnGetBatchNormalizationTrainingExReserveSpaceSize(cudnnHandle_t
 cudnnStatus_t cudnnBatchNormalizationForwardTrainingEx(
     cudnnHandle_t handle, cudnnBatchNormMode_t mode, cudnnBatchNormOps_t ops, const void* alpha,
     const void* beta, const cudnnTensorDescriptor_t x_descriptor, const void* x,
-    const cudnnTensorDescriptor_t, const void*, const cudnnTensorDescriptor_t y_descriptor, void* y,
-    const cudnnTensorDescriptor_t channels, const void* scale, const void* bias, double factor,
+    const cudnnTensorDescriptor_t z_descriptor, const void* z, const cudnnTensorDescriptor_t y_descriptor,
+    void* y, const cudnnTensorDescriptor_t channels, const void* scale, const void* bias, double factor,
     void* running_mean, void* running_variance, double epsilon, void* mean, void* inverse,
-    cudnnActivationDescriptor_t, void* workspace, size_t bytes, void*, size_t) {
+    cudnnActivationDescriptor_t activation, void* workspace, size_t bytes, void*, size_t) {
   return guarded("cudnnBatchNormalizationForwardTrainingEx", [&] {
-    expect_alone(ops);
-    const Forward call = forward_of(mode, x_descriptor, y_descriptor, channels);
+    Forward call = forward_of(mode, x_descriptor, y_descriptor, channels);
+    call.after = after_of(ops, activation, z_descriptor);
     expect_plain(alpha, beta, call.x.type);
     run_forward(handle, call,
-                {x, scale, bias, y, running_mean, running_variance, mean, inverse, factor, epsilon},
+                {x, scale, bias, y, running_mean, running_variance, mean, inverse, factor, epsilon, z},
                 {workspace, bytes});
   });
 }
@@ -331,17 +387,19 @@ cudnnStatus_t cudnnBatchNormalizationBackward(
 cudnnStatus_t cudnnBatchNormalizationBackwardEx(
     cudnnHandle_t handle, cudnnBatchNormMode_t mode, cudnnBatchNormOps_t ops, const void* alpha,
     const void* beta, const void* alpha_of_weights, const void* beta_of_weights,
-    const cudnnTensorDescriptor_t x_descriptor, const void* x, const cudnnTensorDescriptor_t, const void*,
-    const cudnnTensorDescriptor_t dy_descriptor, const void* dy, const cudnnTensorDescriptor_t, void*,
-    const cudnnTensorDescriptor_t dx_descriptor, void* dx, const cudnnTensorDescriptor_t channels,
-    const void* scale, const void*, void* dscale, void* dbias, double epsilon, const void* mean,
-    const void* inverse, cudnnActivationDescriptor_t, void* workspace, size_t bytes, void*, size_t) {
+    const cudnnTensorDescriptor_t x_descriptor, const void* x, const cudnnTensorDescriptor_t y_descriptor,
+    const void* y, const cudnnTensorDescriptor_t dy_descriptor, const void* dy,
+    const cudnnTensorDescriptor_t dz_descriptor, void* dz, const cudnnTensorDescriptor_t dx_descriptor,
+    void* dx, const cudnnTensorDescriptor_t channels, const void* scale, const void*, void* dscale,
+    void* dbias, double epsilon, const void* mean, const void* inverse,
+    cudnnActivationDescriptor_t activation, void* workspace, size_t bytes, void*, size_t) {
   return guarded("cudnnBatchNormalizationBackwardEx", [&] {
-    expect_alone(ops);
-    const Backward call = backward_of(mode, x_descriptor, dy_descriptor, dx_descriptor, channels);
+    const Backward call = joined(backward_of(mode, x_descriptor, dy_descriptor, dx_descriptor, channels),
+                                 after_of(ops, activation, dz_descriptor), y_descriptor);
     expect_plain(alpha, beta, call.x.type);
     expect_plain(alpha_of_weights, beta_of_weights, call.x.type);
-    run_backward(handle, call, {x, dy, scale, mean, inverse, dx, dscale, dbias, epsilon}, {workspace, bytes});
+    run_backward(handle, call, {x, dy, scale, mean, inverse, dx, dscale, dbias, epsilon, y, dz},
+                 {workspace, bytes});
   });
 }
 

@@ -30,8 +30,8 @@ enum Number {
   kSeed,
   kKeptSeed,
   kKeptOffset,
-  kKept = 100,     // of each layer
-  kOffset = 400,   // of each layer
+  kKept = 100,    // of each layer
+  kOffset = 400,  // of each layer
   kWeight = 10000,
   kDweight = 20000
 };

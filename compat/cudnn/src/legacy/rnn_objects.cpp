@@ -177,7 +177,8 @@ cudnnStatus_t cudnnSetRNNDataDescriptor(cudnnRNNDataDescriptor_t data, cudnnData
     if (lengths == nullptr) refuse(CUDNN_STATUS_BAD_PARAM_NULL_POINTER, "seqLengthArray is null");
     data_type_of(type);
     if (fill != nullptr && fill_at(fill, type) != 0)
-      refuse(CUDNN_STATUS_NOT_SUPPORTED, "sequences are padded with 0 here, not with {}", fill_at(fill, type));
+      refuse(CUDNN_STATUS_NOT_SUPPORTED, "sequences are padded with 0 here, not with {}",
+             fill_at(fill, type));
     *object = {type, layout, time, batch, size, nullptr};
     const std::vector<int32_t> list(lengths, lengths + batch);
     expect_lengths(list, time, layout);

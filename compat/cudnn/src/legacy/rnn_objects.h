@@ -36,9 +36,7 @@ struct RnnDataObject {
   int64_t time = 0, batch = 0, size = 0;
   std::shared_ptr<const RnnSequences> sequences;  ///< null where all have the same length
   /// The steps of all sequences lie without gaps, those of one time together.
-  bool is_packed() const {
-    return sequences != nullptr && layout == CUDNN_RNN_DATA_LAYOUT_SEQ_MAJOR_PACKED;
-  }
+  bool is_packed() const { return sequences != nullptr && layout == CUDNN_RNN_DATA_LAYOUT_SEQ_MAJOR_PACKED; }
   /// As a tensor [time, batch, size]; packed ones as they are once padded.
   TensorObject tensor() const;
 };
