@@ -98,6 +98,7 @@ struct TensorOptions {
   cudnnDataType_t type = CUDNN_DATA_FLOAT;
   bool is_virtual = false;
   bool by_value = false;
+  int64_t vector_count = 1;  // along axis 1
 };
 
 inline Part tensor(int64_t uid, const Dims& dims, const TensorOptions& options = {}) {
@@ -109,6 +110,9 @@ inline Part tensor(int64_t uid, const Dims& dims, const TensorOptions& options =
       .one(CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, uid)
       .one(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, int64_t{16});
   if (options.is_virtual) part.one(CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, true);
+  if (options.vector_count > 1)
+    part.one(CUDNN_ATTR_TENSOR_VECTOR_COUNT, CUDNN_TYPE_INT64, options.vector_count)
+        .one(CUDNN_ATTR_TENSOR_VECTORIZED_DIMENSION, CUDNN_TYPE_INT64, int64_t{1});
   if (options.by_value) part.one(CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, true);
   return part.finalize();
 }

@@ -43,6 +43,39 @@ TEST_F(TranslatedGraph, ConvolutionWithBiasAndRelu) {
         }
 }
 
+// Channel c of a tensor of vectors lies in vector c / count at place c % count.
+TEST_F(TranslatedGraph, ConvolutionOfVectorsOfChannels) {
+  constexpr int kCount = 4, kC = 8, kK = 8, kSize = 4;
+  const auto plain = numbers(kC * kSize * kSize, 1), weights = numbers(kK * kC * 9, 2);
+  const auto vectors = [](const std::vector<float>& from, int outer, int channels, int inner) {
+    std::vector<float> to(from.size());
+    for (int n = 0; n < outer; ++n)
+      for (int c = 0; c < channels; ++c)
+        for (int i = 0; i < inner; ++i)
+          to[((n * channels / kCount + c / kCount) * inner + i) * kCount + c % kCount] =
+              from[(n * channels + c) * inner + i];
+    return to;
+  };
+  auto xs = vectors(plain, 1, kC, kSize * kSize), ws = vectors(weights, kK, kC, 9);
+  auto ys = poison(kK * kSize * kSize), right = ys;
+  const auto convolved = [](const Part& x, const Part& w, const Part& y) {
+    Part conv(CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR);
+    return conv.child(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X, x)
+        .child(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W, w)
+        .child(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y, y)
+        .child(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC, convolution({1, 1}, {1, 1}, {1, 1}))
+        .finalize();
+  };
+  run({convolved(tensor(1, {1, kC, kSize, kSize}), tensor(2, {kK, kC, 3, 3}),
+                 tensor(3, {1, kK, kSize, kSize}))},
+      {{1, const_cast<float*>(plain.data())}, {2, const_cast<float*>(weights.data())}, {3, right.data()}});
+  run({convolved(tensor(1, {1, kC / kCount, kSize, kSize}, {.vector_count = kCount}),
+                 tensor(2, {kK, kC / kCount, 3, 3}, {.vector_count = kCount}),
+                 tensor(3, {1, kK / kCount, kSize, kSize}, {.vector_count = kCount}))},
+      {{1, xs.data()}, {2, ws.data()}, {3, ys.data()}});
+  EXPECT_EQ(ys, vectors(right, 1, kK, kSize * kSize));
+}
+
 TEST_F(TranslatedGraph, MatmulSharesEntriesAmongGroupsOfHeads) {
   const auto as = numbers(size_t{2} * 6 * 4 * 5, 1), bs = numbers(size_t{2} * 2 * 5 * 3, 2);
   auto cs = poison(size_t{2} * 6 * 4 * 3);

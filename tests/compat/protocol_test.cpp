@@ -166,6 +166,24 @@ TEST_F(Protocol, CountsAreAskedForInEveryIdiom) {
   EXPECT_EQ(config.ask<int64_t>(CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE, CUDNN_TYPE_INT64), 0);
 }
 
+// Filters of errata in cudnn-frontend read the dims of a convolution's tensors from the second on.
+TEST_F(Protocol, TensorsOfAConvolutionAreToldWithTheAxisOfGroups) {
+  Part conv(CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR), filled(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
+  conv.child(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X, tensor(1, {2, 3, 5, 6}))
+      .child(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W, tensor(2, {4, 3, 3, 3}))
+      .child(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y, tensor(3, {2, 4, 5, 6}))
+      .child(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC, convolution({1, 1}, {1, 1}, {1, 1}))
+      .finalize();
+  cudnnBackendDescriptor_t place = filled.get();
+  int64_t count = 0, dims[5] = {};
+  ASSERT_CUDNN(cudnnBackendGetAttribute(conv.get(), CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
+                                        CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count, &place));
+  ASSERT_CUDNN(
+      cudnnBackendGetAttribute(place, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 5, &count, dims));
+  EXPECT_EQ(count, 5);
+  EXPECT_EQ(std::vector<int64_t>(dims, dims + 5), (std::vector<int64_t>{1, 2, 3, 5, 6}));
+}
+
 TEST_F(Protocol, EnginesAreMadeByNumberAndKnob) {
   Part a = tensor(1, {1, 8, 8}), b = tensor(2, {1, 8, 8}), c = tensor(3, {1, 8, 8});
   const Part graph = operation_graph(handle, {matmul(a, b, c)}).finalize();

@@ -83,12 +83,39 @@ bool is_answered(const Descriptor& d, const AttributeRow& row) {
   return row.type == CUDNN_TYPE_CHAR && d.find(row.name) == nullptr;
 }
 
+bool is_convolution(const Descriptor& d) {
+  return d.type() == CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR ||
+         d.type() == CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR ||
+         d.type() == CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR;
+}
+
+// A copy of a tensor with an axis of one element in front.
+DescriptorPointer with_group_axis(const DescriptorPointer& tensor) {
+  auto copy = std::make_shared<Descriptor>(tensor->row());
+  copy->become(*tensor);
+  for (const auto name : {CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_ATTR_TENSOR_STRIDES}) {
+    auto list = tensor->list<int64_t>(name);
+    list.insert(list.begin(), name == CUDNN_ATTR_TENSOR_DIMENSIONS || list.empty() ? 1 : list.front());
+    copy->put(name, Value::of(CUDNN_TYPE_INT64, list));
+  }
+  return copy;
+}
+
+// Whoever asks a convolution for a tensor gets it with the axis of groups, by which filters of errata in
+// cudnn-frontend count.
+Value told(const Descriptor& d, Value value) {
+  if (!is_convolution(d)) return value;
+  for (DescriptorPointer& child : value.children)
+    if (child->type() == CUDNN_BACKEND_TENSOR_DESCRIPTOR) child = with_group_axis(child);
+  return value;
+}
+
 Value value_of(const Descriptor& d, const AttributeRow& row) {
   const Behavior* behavior = behavior_of(d);
   if (is_answered(d, row) && behavior != nullptr && behavior->answer != nullptr)
     return behavior->answer(d, row.name);
   const Value* value = d.find(row.name);
-  return value != nullptr ? *value : Value{row.type, 0, {}, {}};
+  return value != nullptr ? told(d, *value) : Value{row.type, 0, {}, {}};
 }
 
 void expect_type(const AttributeRow& row, cudnnBackendAttributeType_t type, const Value& value) {

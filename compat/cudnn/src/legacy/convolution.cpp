@@ -100,6 +100,14 @@ Tensor activated(Sketch& s, const Tensor& x, const ActivationObject& activation)
   return s.g.relu(x);
 }
 
+void copy(Handle& handle, cudnnDataType_t type, int64_t count, const void* from, void* to) {
+  if (from == to) return;
+  const TensorObject all{type, {count}, {1}};
+  const auto plan = plan_for(handle, PlanKey("copy").add(all), Precision::exact,
+                             [&](Sketch& s) { s.output(kResult, s.g.identity(s.input(kFirst, all)), all); });
+  run_call(handle, *plan, Bindings().bind(kFirst, from).bind(kResult, to));
+}
+
 }  // namespace
 }  // namespace fusor::cudnn
 
@@ -329,6 +337,21 @@ cudnnStatus_t cudnnConvolutionBackwardFilter(cudnnHandle_t handle, const void* a
   return guarded("cudnnConvolutionBackwardFilter", [&] {
     run(handle, convolution_of(ConvPass::wgrad, dy, x, dw, conv), alpha, beta,
         {dy_data, x_data, dw_data, workspace, bytes});
+  });
+}
+
+// Filters of int8 vectors are read as they are declared, so that their reordering is a copy.
+cudnnStatus_t cudnnReorderFilterAndBias(cudnnHandle_t handle, const cudnnFilterDescriptor_t filter,
+                                        cudnnReorderType_t, const void* data, void* reordered_data,
+                                        int has_bias, const void* bias, void* reordered_bias) {
+  return guarded("cudnnReorderFilterAndBias", [&] {
+    const auto object = handle_at(handle);
+    const auto w = object_at<FilterObject>(filter);
+    if (w->type != CUDNN_DATA_INT8x32)
+      refuse(CUDNN_STATUS_NOT_SUPPORTED, "a filter of data type {} is not reordered; INT8x32 is",
+             static_cast<int>(w->type));
+    copy(*object, CUDNN_DATA_INT8, fusor::element_count(w->dims), data, reordered_data);
+    if (has_bias != 0) copy(*object, CUDNN_DATA_FLOAT, w->dims[0], bias, reordered_bias);
   });
 }
 

@@ -42,7 +42,8 @@ void set_tensor(cudnnTensorDescriptor_t pointer, cudnnDataType_t type, const Dim
 void set_filter(cudnnFilterDescriptor_t pointer, cudnnDataType_t type, cudnnTensorFormat_t format,
                 const Dims& dims) {
   const auto filter = object_at<FilterObject>(pointer);
-  data_type_of(type);
+  const bool is_vector = type == CUDNN_DATA_INT8x4 || type == CUDNN_DATA_INT8x32;
+  data_type_of(is_vector ? CUDNN_DATA_INT8 : type);
   if (dims.rank() < 3) refuse(CUDNN_STATUS_BAD_PARAM, "a filter of {} dims", dims.rank());
   expect_extents(dims, "a filter");
   *filter = {type, format, dims};

@@ -20,17 +20,27 @@ int64_t alignment_of(const Descriptor& tensor, DataType type) {
 
 void refuse_unsupported(const Descriptor& tensor) {
   const auto uid = tensor.get<int64_t>(CUDNN_ATTR_TENSOR_UNIQUE_ID);
-  if (tensor.get<int64_t>(CUDNN_ATTR_TENSOR_VECTOR_COUNT, 1) > 1)
-    refuse(CUDNN_STATUS_NOT_SUPPORTED_LAYOUT, "tensor {} is vectorized; no engine reads vectors of elements",
-           uid);
-  // What an attention keeps for its own backward pass may lie as the library likes: here, as it is declared.
+  // What an attention keeps for its own backward pass, and what cudnnReorderFilterAndBias writes, may lie as
+  // the library likes: here, as it is declared.
   const int order = tensor.get<int>(CUDNN_ATTR_TENSOR_REORDERING_MODE, CUDNN_TENSOR_REORDERING_NONE);
-  if (order != CUDNN_TENSOR_REORDERING_NONE && order != CUDNN_TENSOR_REORDERING_F16x16)
+  if (order != CUDNN_TENSOR_REORDERING_NONE && order != CUDNN_TENSOR_REORDERING_F16x16 &&
+      order != CUDNN_TENSOR_REORDERING_INT8x32)
     refuse(CUDNN_STATUS_NOT_SUPPORTED_LAYOUT, "tensor {} is reordered; no engine reads reordered elements",
            uid);
   if (tensor.child(CUDNN_ATTR_TENSOR_RAGGED_OFFSET_DESC))
     refuse(CUDNN_STATUS_NOT_SUPPORTED_LAYOUT, "tensor {} is ragged; ragged tensors are not translated yet",
            uid);
+}
+
+void read_vectors(const Descriptor& tensor, TensorFacts& facts) {
+  facts.vector_count = tensor.get<int64_t>(CUDNN_ATTR_TENSOR_VECTOR_COUNT, 1);
+  if (facts.vector_count == 1) return;
+  const auto axis = tensor.get<int64_t>(CUDNN_ATTR_TENSOR_VECTORIZED_DIMENSION, -1);
+  if (facts.vector_count < 1 || axis < 0 || axis >= facts.dims.rank())
+    refuse(CUDNN_STATUS_BAD_PARAM, "tensor {} {} has vectors of {} elements along axis {}", facts.uid,
+           to_string(facts.dims), facts.vector_count, axis);
+  facts.vector_axis = static_cast<int>(axis);
+  facts.dims[facts.vector_axis] *= facts.vector_count;
 }
 
 std::string name_of_uid(int64_t uid) { return fmt::format("t{}", uid); }
@@ -69,6 +79,26 @@ DataType data_type_of(cudnnDataType_t type) {
   }
 }
 
+Dims TensorFacts::memory_dims() const {
+  if (vector_count == 1) return dims;
+  Dims memory;
+  for (int i = 0; i < dims.rank(); ++i) {
+    memory.push_back(i == vector_axis ? dims[i] / vector_count : dims[i]);
+    if (i == vector_axis) memory.push_back(vector_count);
+  }
+  return memory;
+}
+
+Strides TensorFacts::memory_strides() const {
+  if (vector_count == 1) return strides;
+  Strides memory;
+  for (int i = 0; i < dims.rank(); ++i) {
+    memory.push_back(strides[i] * vector_count);
+    if (i == vector_axis) memory.push_back(1);
+  }
+  return memory;
+}
+
 TensorFacts facts_of(const Descriptor& tensor) {
   refuse_unsupported(tensor);
   TensorFacts facts;
@@ -79,6 +109,7 @@ TensorFacts facts_of(const Descriptor& tensor) {
   // Strides of axes of one element may be anything.
   for (int i = 0; i < facts.dims.rank(); ++i)
     if (facts.dims[i] == 1) facts.strides[i] = 1;
+  read_vectors(tensor, facts);
   facts.alignment = alignment_of(tensor, facts.type);
   facts.is_virtual = tensor.get<bool>(CUDNN_ATTR_TENSOR_IS_VIRTUAL, false);
   facts.is_by_value = tensor.get<bool>(CUDNN_ATTR_TENSOR_IS_BY_VALUE, false);
@@ -97,8 +128,9 @@ Tensor Translator::make_input(const TensorFacts& facts) {
   const std::string name = name_of_uid(facts.uid);
   bound_[name] = {0, facts.uid, 0};
   if (!facts.is_by_value)
-    return builder_.input(name, facts.dims, facts.type,
-                          {.strides = facts.strides, .alignment = facts.alignment});
+    return reshaped(builder_.input(name, facts.memory_dims(), facts.type,
+                                   {.strides = facts.memory_strides(), .alignment = facts.alignment}),
+                    facts.dims);
   if (element_count(facts.dims) != 1)
     refuse(CUDNN_STATUS_NOT_SUPPORTED_SHAPE, "tensor {} {} is passed by value; only scalars are", facts.uid,
            to_string(facts.dims));
@@ -173,10 +205,11 @@ void Translator::out(const TensorFacts& facts, const Tensor& result) {
   }
   const std::string name = name_of_uid(facts.uid);
   made = builder_.output(
-      made, {.name = name, .type = facts.type, .strides = facts.strides, .alignment = facts.alignment});
+      reshaped(made, facts.memory_dims()),
+      {.name = name, .type = facts.type, .strides = facts.memory_strides(), .alignment = facts.alignment});
   bound_[name] = {0, facts.uid, 0};
   outputs_.push_back(made);
-  known_.emplace(facts.uid, made);
+  known_.emplace(facts.uid, is_read(facts.uid) ? reshaped(made, facts.dims) : made);
 }
 
 void Translator::place(const Tensor& result, const TensorFacts& whole, int64_t byte_offset) {

@@ -22,6 +22,12 @@ struct TensorFacts {
   int64_t alignment = 16;
   bool is_virtual = false;
   bool is_by_value = false;
+  int vector_axis = 0;  ///< along which so many neighbours lie side by side; the strides count such vectors
+  int64_t vector_count = 1;
+
+  /// The tensor in memory: vectors are an axis of their own, behind the one that they divide.
+  Dims memory_dims() const;
+  Strides memory_strides() const;
 };
 TensorFacts facts_of(const Descriptor& tensor);
 
