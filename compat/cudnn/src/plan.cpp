@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "codegen/cuda_driver.h"
+#include "compat/cudnn/src/ahead.h"
 #include "compat/cudnn/src/engines.h"
 #include "compat/cudnn/src/workspace.h"
 #include "core/error.h"
@@ -98,6 +99,7 @@ void finalize_execution_plan(Descriptor& d) {
     refuse(CUDNN_STATUS_BAD_PARAM, "an execution plan needs EXECUTION_PLAN_ENGINE_CONFIG or its text");
   }
   load_plan(*state);
+  if (config) note_planned(state->plan.graph, config->state_as<ConfigState>()->engine->device);
   if (!config)
     d.put(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
           {CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, {}, {config_of(state->plan, state->placed)}});

@@ -1,4 +1,5 @@
 // Owns batch norm as single calls.
+#include "compat/cudnn/src/ahead.h"
 #include "compat/cudnn/src/legacy/cached_plan.h"
 #include "compat/cudnn/src/translate/translator.h"
 #include "compat/cudnn/src/workspace.h"
@@ -127,9 +128,14 @@ struct Forward {
   size_t workspace(const Handle& handle) const {
     return workspace_of(*plan(handle)) + static_cast<size_t>(2 * statistic_bytes() + 256);
   }
+  /// When the plan is first made, the kernels of the gradients are compiled beside it.
   std::shared_ptr<const Executable> plan(const Handle& handle) const {
-    return plan_for(handle, key(), Precision::exact, [&](Sketch& s) { sketch(s); });
+    return plan_for(handle, key(), Precision::exact, [&](Sketch& s) {
+      sketch(s);
+      if (saves) compile_gradients(handle);
+    });
   }
+  void compile_gradients(const Handle& handle) const;
 };
 
 struct Backward {
@@ -143,26 +149,33 @@ struct Backward {
     key.add(x).add(dy).add(dx).add(channels).add(int64_t{has_saved}).add(int64_t{after.ops});
     if (after.activates()) key.add(y);
     if (after.adds()) key.add(after.z);
-    return plan_for(handle, key, Precision::exact, [&](Sketch& s) {
-      NormBackwardOptions norm{.norm = NormMode::batch_norm};
-      norm.scale = s.input(kScale, channels);
-      if (has_saved) {
-        norm.mean = s.input(kMean, channels);
-        norm.inv_std = s.input(kInverse, channels);
-      } else {
-        norm.epsilon_scalar = s.scalar(kEpsilon);
-      }
-      Tensor gradient = s.input(kDy, dy);
-      // The result of a ReLU is positive where its operand is.
-      if (after.activates()) gradient = s.g.relu_bwd(gradient, s.input(kY, y));
-      if (after.adds()) s.output(kDz, gradient, after.z);
-      const NormGradients made = s.g.norm_bwd(gradient, s.input(kX, x), norm);
-      s.output(kDx, made.dx, dx);
-      s.output(kDscale, made.dscale, channels);
-      s.output(kDbias, made.dbias, channels);
-    });
+    return plan_for(handle, key, Precision::exact, [&](Sketch& s) { sketch(s); });
+  }
+  void sketch(Sketch& s) const {
+    NormBackwardOptions norm{.norm = NormMode::batch_norm};
+    norm.scale = s.input(kScale, channels);
+    if (has_saved) {
+      norm.mean = s.input(kMean, channels);
+      norm.inv_std = s.input(kInverse, channels);
+    } else {
+      norm.epsilon_scalar = s.scalar(kEpsilon);
+    }
+    Tensor gradient = s.input(kDy, dy);
+    // The result of a ReLU is positive where its operand is.
+    if (after.activates()) gradient = s.g.relu_bwd(gradient, s.input(kY, y));
+    if (after.adds()) s.output(kDz, gradient, after.z);
+    const NormGradients made = s.g.norm_bwd(gradient, s.input(kX, x), norm);
+    s.output(kDx, made.dx, dx);
+    s.output(kDscale, made.dscale, channels);
+    s.output(kDbias, made.dbias, channels);
   }
 };
+
+void Forward::compile_gradients(const Handle& handle) const {
+  note_training();
+  const Backward backward{x, y, x, channels, true, y, after};
+  plan_ahead(handle, Precision::exact, [backward](Sketch& s) { backward.sketch(s); });
+}
 
 Forward forward_of(cudnnBatchNormMode_t mode, cudnnTensorDescriptor_t x, cudnnTensorDescriptor_t y,
                    cudnnTensorDescriptor_t channels) {

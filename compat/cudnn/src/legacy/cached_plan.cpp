@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "backend/build.h"
+#include "compat/cudnn/src/ahead.h"
 #include "compat/cudnn/src/engines.h"
 #include "compat/cudnn/src/translate/translator.h"
 #include "compat/cudnn/src/workspace.h"
@@ -15,14 +16,37 @@ namespace fusor::cudnn {
 
 namespace {
 
+// One plan. Its mutex is held while it is built: whoever asks for it meanwhile waits, and nobody else.
+struct Entry {
+  std::mutex mutex;
+  std::shared_ptr<const Executable> plan;
+};
+
 struct Cache {
   std::mutex mutex;
-  std::map<std::string, std::shared_ptr<const Executable>> plans;
+  std::map<std::string, std::shared_ptr<Entry>> entries;
+
+  std::shared_ptr<Entry> entry(const std::string& name) {
+    const std::scoped_lock lock(mutex);
+    std::shared_ptr<Entry>& entry = entries[name];
+    if (!entry) entry = std::make_shared<Entry>();
+    return entry;
+  }
 };
 
 Cache& cache() {
   static Cache& all = *new Cache;
   return all;
+}
+
+Graph graph_of(Precision precision, const SketchMaker& make) {
+  Sketch sketch(precision);
+  make(sketch);
+  Graph graph = sketch.g.finish();
+  // Scalars got their uids from the builder: they are bound by number as well.
+  for (Tensor& tensor : graph.tensors)
+    if (tensor.memory == Memory::host) tensor.uid = Sketch::uid(std::stoi(tensor.name.substr(1)));
+  return graph;
 }
 
 }  // namespace
@@ -75,19 +99,18 @@ void Sketch::output(int number, const Tensor& result, const TensorObject& tensor
 
 std::shared_ptr<const Executable> plan_for(const Handle& handle, const PlanKey& key, Precision precision,
                                            const SketchMaker& make) {
-  const std::string name = handle.device->name + ' ' + key.text();
-  const std::scoped_lock lock(cache().mutex);
-  auto& plan = cache().plans[name];
-  if (!plan) {
-    Sketch sketch(precision);
-    make(sketch);
-    Graph graph = sketch.g.finish();
-    // Scalars got their uids from the builder: they are bound by number as well.
-    for (Tensor& tensor : graph.tensors)
-      if (tensor.memory == Memory::host) tensor.uid = Sketch::uid(std::stoi(tensor.name.substr(1)));
-    plan = std::make_shared<const Executable>(load(build(graph, *handle.device)));
+  const std::shared_ptr<Entry> entry = cache().entry(handle.device->name + ' ' + key.text());
+  const std::scoped_lock lock(entry->mutex);
+  if (!entry->plan) {
+    const Graph graph = graph_of(precision, make);
+    entry->plan = std::make_shared<const Executable>(load(build(graph, *handle.device)));
+    note_planned(graph, handle.device);
   }
-  return plan;
+  return entry->plan;
+}
+
+void plan_ahead(const Handle& handle, Precision precision, SketchMaker make) {
+  compile_ahead([precision, make = std::move(make)] { return graph_of(precision, make); }, handle.device);
 }
 
 size_t workspace_of(const Executable& executable) {

@@ -63,6 +63,8 @@ using SketchMaker = std::function<void(Sketch& sketch)>;
 /// The plan of that key on the handle's device.
 std::shared_ptr<const Executable> plan_for(const Handle& handle, const PlanKey& key, Precision precision,
                                            const SketchMaker& make);
+/// Compiles the kernels of a plan that a later call will ask for.
+void plan_ahead(const Handle& handle, Precision precision, SketchMaker make);
 /// Bytes of workspace to ask a client for.
 size_t workspace_of(const Executable& executable);
 /// Runs on the handle's stream. A client whose call has no workspace lends none: the handle's own takes its
