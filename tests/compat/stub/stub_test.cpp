@@ -1,10 +1,11 @@
-// Owns the tests of what the library does on a GPU up to the launch: nodes of CUDA graphs, and the time of
-// one call.
+// Owns the tests of what the library does on a GPU up to the launch: nodes of CUDA graphs, kernels that are
+// compiled ahead, and the time of one call.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <thread>
 
 #include "tests/compat/client.h"
 #include "tests/stub_driver/stub_driver.h"
@@ -89,6 +90,57 @@ TEST_F(OnStub, NodesOfACudaGraphAreMadeAndUpdated) {
   EXPECT_EQ(cudnnBackendPopulateCudaGraph(handle, plan->get(), first.get(), nullptr),
             CUDNN_STATUS_BAD_PARAM_NULL_POINTER);
   driver<int(cudaGraph_t)>("cuGraphDestroy")(graph);
+}
+
+// The plan of a convolution, or of its input's gradient.
+Part convolution_plan(cudnnHandle_t handle, bool is_forward) {
+  const TensorOptions half{.type = CUDNN_DATA_HALF};
+  const Part x = tensor(1, {2, 16, 8, 8}, half), w = tensor(2, {16, 16, 3, 3}, half),
+             y = tensor(3, {2, 16, 8, 8}, half), conv = convolution({1, 1}, {1, 1}, {1, 1});
+  Part op(is_forward ? CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR
+                     : CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR);
+  if (is_forward)
+    op.child(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC, conv)
+        .child(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X, x)
+        .child(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W, w)
+        .child(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y, y);
+  else
+    op.child(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC, conv)
+        .child(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX, x)
+        .child(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W, w)
+        .child(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY, y);
+  const Part graph = operation_graph(handle, {op.finalize()}).finalize();
+  return plan_of(heuristics(graph, CUDNN_HEUR_MODE_INSTANT).front());
+}
+
+// A process that only infers compiles no gradients; the first call of a backward pass has all of them
+// compiled.
+TEST_F(OnStub, GradientsAreCompiledAheadWhereTheProcessTrains) {
+  const auto gradients = [](const std::string& told) {
+    int count = 0;
+    for (size_t at = told.find("build 'gradient'"); at != std::string::npos;
+         at = told.find("build 'gradient'", at + 1))
+      ++count;
+    return count;
+  };
+  setenv("FUSOR_DEBUG", "1", 1);
+  setenv("FUSOR_THREADS", "2", 1);
+  ::testing::internal::CaptureStderr();
+  const Part forward = convolution_plan(handle, true);
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_EQ(gradients(::testing::internal::GetCapturedStderr()), 0);
+  ::testing::internal::CaptureStderr();
+  const Part backward = convolution_plan(handle, false);
+  std::string told;
+  for (int i = 0; i < 600 && gradients(told) < 2; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    told += ::testing::internal::GetCapturedStderr();
+    ::testing::internal::CaptureStderr();
+  }
+  ::testing::internal::GetCapturedStderr();
+  unsetenv("FUSOR_DEBUG");
+  unsetenv("FUSOR_THREADS");
+  EXPECT_EQ(gradients(told), 2) << told;
 }
 
 // The stub's launches cost next to nothing: this is the library's own share. The best of many batches,
