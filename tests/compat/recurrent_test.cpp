@@ -111,6 +111,10 @@ TEST_F(Recurrent, WeightsHaveTheirPlaces) {
                                        matrix.get(), &matrix_at, bias.get(), &bias_at));
   EXPECT_EQ(matrix_at, ws.data() + kHidden * kInputs);
   EXPECT_EQ(bias_at, ws.data() + kHidden * (kInputs + kHidden) + kHidden);
+  // PyTorch asks for one of the two alone.
+  ASSERT_CUDNN(cudnnGetRNNWeightParams(handle, rnn.get(), 0, ws.size() * sizeof(float), ws.data(), 0,
+                                       bias.get(), &matrix_at, nullptr, nullptr));
+  EXPECT_EQ(matrix_at, ws.data());
   int count = 0, dims[3] = {}, strides[3] = {};
   cudnnDataType_t type = CUDNN_DATA_HALF;
   ASSERT_CUDNN(cudnnGetTensorNdDescriptor(matrix.get(), 3, &type, &count, dims, strides));
