@@ -182,6 +182,21 @@ TEST_F(TranslatedGraph, SoftmaxBetweenMatmulsMasksWholeRows) {
   }
 }
 
+// cudnn-frontend leaves the dims of a row's maximum to inference where a sink follows, and infers the
+// operand's.
+TEST_F(TranslatedGraph, ReductionOfLeftOutDimsFollowsItsReader) {
+  const auto xs = numbers(12, 1), sinks = numbers(3, 2);
+  auto ys = poison(3);
+  const Part x = tensor(1, {1, 3, 4}), sink = tensor(2, {1, 3, 1}), whole = virtual_tensor(3, {1, 3, 4}),
+             y = tensor(4, {1, 3, 1});
+  run({reduction(CUDNN_REDUCE_TENSOR_MAX, x, whole), binary(CUDNN_POINTWISE_MAX, whole, sink, y)},
+      {{1, const_cast<float*>(xs.data())}, {2, const_cast<float*>(sinks.data())}, {4, ys.data()}});
+  for (size_t i = 0; i < 3; ++i)
+    EXPECT_EQ(ys[i],
+              std::max(sinks[i], *std::max_element(xs.begin() + static_cast<std::ptrdiff_t>(4 * i),
+                                                   xs.begin() + static_cast<std::ptrdiff_t>(4 * i + 4))));
+}
+
 TEST_F(TranslatedGraph, AttentionAsOneOp) {
   const int s = 5, d = 8;
   const auto qs = numbers(40, 1), ks = numbers(40, 2), vs = numbers(40, 3);

@@ -119,6 +119,17 @@ Tensor of_masked_rows(Translator& t, PointwiseMode mode, const Tensor& divisor) 
   return divisor;
 }
 
+// A reduction whose result's dims the client left out has those of its operand; the op that reads it says by
+// its own result which axes it means (the maximum of scores beside a sink).
+Tensor as_read(Translator& t, const Tensor& x, const TensorFacts& made) {
+  const std::optional<ReductionMode> mode = t.reduction_of(x);
+  if (!mode || x.dims.rank() != made.dims.rank()) return x;
+  Dims dims = x.dims;
+  for (int i = 0; i < dims.rank(); ++i)
+    if (made.dims[i] == 1) dims[i] = 1;
+  return dims == x.dims ? x : t.builder().reduce_to(x, *mode, dims);
+}
+
 Tensor forward(Translator& t, const Descriptor& op, const Pointwise& attributes, const TensorFacts& made) {
   const double alpha1 = op.real(CUDNN_ATTR_OPERATION_POINTWISE_ALPHA1, 1),
                alpha2 = op.real(CUDNN_ATTR_OPERATION_POINTWISE_ALPHA2, 1);
@@ -132,8 +143,9 @@ Tensor forward(Translator& t, const Descriptor& op, const Pointwise& attributes,
   if (operands == 1) return t.op(attributes, {t.scaled(x, alpha1)}, made);
   const Tensor b = t.in(op, CUDNN_ATTR_OPERATION_POINTWISE_BDESC);
   if (operands == 3) return t.op(attributes, {x, b, t.in(op, CUDNN_ATTR_OPERATION_POINTWISE_TDESC)}, made);
-  return t.op(attributes, {t.scaled(x, alpha1), t.scaled(of_masked_rows(t, attributes.mode, b), alpha2)},
-              made);
+  return t.op(
+      attributes,
+      {t.scaled(as_read(t, x, made), alpha1), t.scaled(of_masked_rows(t, attributes.mode, b), alpha2)}, made);
 }
 
 ReductionMode reduction_of(cudnnReduceTensorOp_t theirs) {

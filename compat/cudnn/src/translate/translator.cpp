@@ -225,6 +225,11 @@ bool Translator::is_read(int64_t uid) const { return readers_.contains(uid); }
 
 void Translator::note_reduction(const Tensor& y, ReductionMode mode) { reductions_[y.uid] = mode; }
 
+std::optional<ReductionMode> Translator::reduction_of(const Tensor& x) const {
+  const auto found = reductions_.find(x.uid);
+  return found == reductions_.end() ? std::nullopt : std::optional(found->second);
+}
+
 bool Translator::is_row_maximum(const Tensor& x) const {
   const auto found = reductions_.find(x.uid);
   return has_matmul && found != reductions_.end() && found->second == ReductionMode::max;

@@ -76,6 +76,8 @@ class Translator {
   bool is_row_maximum(const Tensor& x) const;
   bool is_row_sum(const Tensor& x) const;
   void note_reduction(const Tensor& y, ReductionMode mode);
+  /// The mode of the reduction that made x, or nothing.
+  std::optional<ReductionMode> reduction_of(const Tensor& x) const;
 
   Translation finish();
 
