@@ -48,7 +48,9 @@ Dims pooled(const Call& call, const ResampleAttributes& op, const Dims& x) {
            op.window[i], padded);
     y.push_back((padded - op.window[i]) / op.stride[i] + 1);
     const int64_t last = (y.back() - 1) * op.stride[i] - op.pre_padding[i];
-    if (op.pre_padding[i] >= op.window[i] || last >= x[i + 2])
+    // Its maximum is the least number and its total is 0, but it has no elements to divide by.
+    const bool is_empty = op.pre_padding[i] >= op.window[i] || last >= x[i + 2];
+    if (is_empty && op.mode == ResampleMode::avgpool_exclude_padding)
       fail("{}: spatial dim {}: a window of {} lies in the padding alone (x has {}, padding {} and {})",
            call.label, i, op.window[i], x[i + 2], op.pre_padding[i], op.post_padding[i]);
   }

@@ -359,6 +359,35 @@ TEST_F(TranslatedGraph, MaximumPoolingGivesPlacesInTheWindow) {
     }
 }
 
+// A window that lies in the padding alone has the least number as its maximum, and 0 as its average.
+TEST_F(TranslatedGraph, WindowsOfPaddingAlone) {
+  const std::vector<float> xs{3, -1, 2};
+  const cudnnFraction_t two{2, 1};
+  const std::vector<cudnnFraction_t> twos{two};
+  for (const auto mode : {CUDNN_RESAMPLE_MAXPOOL, CUDNN_RESAMPLE_AVGPOOL_INCLUDE_PADDING}) {
+    const bool is_maximum = mode == CUDNN_RESAMPLE_MAXPOOL;
+    auto ys = poison(3);
+    Part resample(CUDNN_BACKEND_RESAMPLE_DESCRIPTOR);
+    resample.one(CUDNN_ATTR_RESAMPLE_MODE, CUDNN_TYPE_RESAMPLE_MODE, mode)
+        .one(CUDNN_ATTR_RESAMPLE_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, CUDNN_DATA_FLOAT)
+        .one(CUDNN_ATTR_RESAMPLE_PADDING_MODE, CUDNN_TYPE_PADDING_MODE,
+             is_maximum ? CUDNN_NEG_INF_PAD : CUDNN_ZERO_PAD)
+        .one(CUDNN_ATTR_RESAMPLE_SPATIAL_DIMS, CUDNN_TYPE_INT64, int64_t{1})
+        .set(CUDNN_ATTR_RESAMPLE_WINDOW_DIMS, CUDNN_TYPE_FRACTION, twos)
+        .set(CUDNN_ATTR_RESAMPLE_STRIDES, CUDNN_TYPE_FRACTION, twos)
+        .set(CUDNN_ATTR_RESAMPLE_PRE_PADDINGS, CUDNN_TYPE_FRACTION, twos)
+        .set(CUDNN_ATTR_RESAMPLE_POST_PADDINGS, CUDNN_TYPE_FRACTION, std::vector<cudnnFraction_t>{{1, 1}})
+        .finalize();
+    Part op(CUDNN_BACKEND_OPERATION_RESAMPLE_FWD_DESCRIPTOR);
+    op.child(CUDNN_ATTR_OPERATION_RESAMPLE_FWD_XDESC, tensor(1, {1, 1, 3}))
+        .child(CUDNN_ATTR_OPERATION_RESAMPLE_FWD_YDESC, tensor(2, {1, 1, 3}))
+        .child(CUDNN_ATTR_OPERATION_RESAMPLE_FWD_DESC, resample)
+        .finalize();
+    run({op}, {{1, const_cast<float*>(xs.data())}, {2, ys.data()}});
+    EXPECT_EQ(ys, is_maximum ? (std::vector<float>{-INFINITY, 3, 2}) : (std::vector<float>{0, 1, 1}));
+  }
+}
+
 TEST_F(TranslatedGraph, ConcatenationInPlaceWritesTheOtherParts) {
   const auto as = numbers(8, 1);
   std::vector<float> whole(20, 7.0F);

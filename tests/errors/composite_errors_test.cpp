@@ -151,8 +151,11 @@ const Mistake<G> kWindows[] = {
      "resample_fwd 'p': spatial dim 0: a window of 4 does not fit the padded extent 3"},
     {"WindowOfPaddingAlone",
      [](G& g) {
-       g.resample_fwd(half(g, "x", {1, 2, 3}),
-                      {.window = {2}, .stride = {2}, .pre_padding = {2}, .name = "p"});
+       g.resample_fwd(half(g, "x", {1, 2, 3}), {.mode = ResampleMode::avgpool_exclude_padding,
+                                                .window = {2},
+                                                .stride = {2},
+                                                .pre_padding = {2},
+                                                .name = "p"});
      },
      "resample_fwd 'p': spatial dim 0: a window of 2 lies in the padding alone (x has 3, padding 2 and 0)"},
     {"WindowOfInterpolation",
