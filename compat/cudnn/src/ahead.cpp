@@ -22,7 +22,8 @@ namespace {
 using Work = std::function<void()>;
 using DevicePointer = std::shared_ptr<const DeviceInfo>;
 
-// Threads that live until the process ends; what has not begun by then is left out.
+// Threads that live until the process ends; what has not begun by then is left out. They are started behind a
+// first build, so that the caches that builds share are there before them and outlive them.
 class Workers {
  public:
   explicit Workers(int count) {

@@ -16,9 +16,9 @@ void note_training();
 /// Says that a graph was planned. Of one forward convolution the gradients are compiled ahead, once, where
 /// the process trains.
 void note_planned(const Graph& graph, const std::shared_ptr<const DeviceInfo>& device);
-/// Compiles the kernels of a graph in the background; nothing where there is no GPU or FUSOR_THREADS is 1.
-/// Whoever builds the same graph meanwhile waits for its kernels. An error is dropped: the call that needs
-/// the graph meets it itself.
+/// Compiles the kernels of a graph in the background; a graph was built before. Nothing where there is no GPU
+/// or FUSOR_THREADS is 1. Whoever builds the same graph meanwhile waits for its kernels. An error is dropped:
+/// the call that needs the graph meets it itself.
 void compile_ahead(std::function<Graph()> graph, std::shared_ptr<const DeviceInfo> device);
 
 }  // namespace fusor::cudnn

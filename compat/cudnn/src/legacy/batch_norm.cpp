@@ -128,12 +128,15 @@ struct Forward {
   size_t workspace(const Handle& handle) const {
     return workspace_of(*plan(handle)) + static_cast<size_t>(2 * statistic_bytes() + 256);
   }
-  /// When the plan is first made, the kernels of the gradients are compiled beside it.
+  /// Where the plan is made now, the kernels of the gradients are compiled next.
   std::shared_ptr<const Executable> plan(const Handle& handle) const {
-    return plan_for(handle, key(), Precision::exact, [&](Sketch& s) {
+    bool is_new = false;
+    auto plan = plan_for(handle, key(), Precision::exact, [&](Sketch& s) {
       sketch(s);
-      if (saves) compile_gradients(handle);
+      is_new = true;
     });
+    if (is_new && saves) compile_gradients(handle);
+    return plan;
   }
   void compile_gradients(const Handle& handle) const;
 };
