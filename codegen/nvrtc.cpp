@@ -31,10 +31,11 @@ struct TextFile {
 };
 
 const std::vector<TextFile>& text_files() {
-  static const std::vector<TextFile> files = [] {
-    std::vector<TextFile> copies;
+  // Never destroyed: threads may compile while the process ends.
+  static const std::vector<TextFile>& files = *[] {
+    auto* const copies = new std::vector<TextFile>;
     for (const DeviceFile& file : device_files())
-      copies.push_back({std::string(file.name), std::string(file.text)});
+      copies->push_back({std::string(file.name), std::string(file.text)});
     return copies;
   }();
   return files;
