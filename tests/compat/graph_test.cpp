@@ -182,6 +182,19 @@ TEST_F(TranslatedGraph, SoftmaxBetweenMatmulsMasksWholeRows) {
   }
 }
 
+// Two integers of 4 bits in a byte, the first in its lower half.
+TEST_F(TranslatedGraph, IntegersOfFourBitsAreReadInPairs) {
+  const std::vector<uint8_t> packed{0x21, 0x83, 0xf0, 0x7e};
+  for (const auto& [type, right] :
+       {std::pair(CUDNN_DATA_INT4, std::vector<float>{1, 2, 3, -8, 0, -1, -2, 7}),
+        std::pair(CUDNN_DATA_UINT4, std::vector<float>{1, 2, 3, 8, 0, 15, 14, 7})}) {
+    auto ys = poison(8);
+    run({unary(CUDNN_POINTWISE_IDENTITY, tensor(1, {1, 2, 4}, {.type = type}), tensor(2, {1, 2, 4}))},
+        {{1, const_cast<uint8_t*>(packed.data())}, {2, ys.data()}});
+    EXPECT_EQ(ys, right);
+  }
+}
+
 // cudnn-frontend leaves the dims of a row's maximum to inference where a sink follows, and infers the
 // operand's.
 TEST_F(TranslatedGraph, ReductionOfLeftOutDimsFollowsItsReader) {

@@ -48,6 +48,13 @@ Tensor without_batch(Translator& t, const Tensor& x, int rank) {
   return t.reshaped(x, dims);
 }
 
+// Weights of every group of tokens: each entry of a batch has groups of all experts.
+Tensor for_groups(Translator& t, const Tensor& weights, int64_t groups) {
+  if (groups <= weights.dims[0] || groups % weights.dims[0] != 0) return weights;
+  const std::vector<Tensor> copies(static_cast<size_t>(groups / weights.dims[0]), weights);
+  return t.builder().concatenate(copies, 0);
+}
+
 }  // namespace
 
 void translate_block_scale_quantize(Translator& t, const Descriptor& op) {
@@ -87,8 +94,9 @@ void translate_moe(Translator& t, const Descriptor& op) {
       options.mode = TokenMode::scatter;
   }
   const Tensor tokens = without_batch(t, t.in(op, CUDNN_ATTR_OPERATION_MOE_GROUPED_MATMUL_TOKEN_DESC), 2);
-  const Tensor weights = t.in(op, CUDNN_ATTR_OPERATION_MOE_GROUPED_MATMUL_WEIGHT_DESC);
   const Tensor first = t.in(op, CUDNN_ATTR_OPERATION_MOE_GROUPED_MATMUL_FIRST_TOKEN_OFFSET_DESC);
+  const Tensor weights =
+      for_groups(t, t.in(op, CUDNN_ATTR_OPERATION_MOE_GROUPED_MATMUL_WEIGHT_DESC), element_count(first.dims));
   const Tensor index = t.in(op, CUDNN_ATTR_OPERATION_MOE_GROUPED_MATMUL_TOKEN_INDEX_DESC);
   if (!index.name.empty()) options.token_index = t.reshaped(index, {element_count(index.dims)});
   options.top_k = op.get<int32_t>(CUDNN_ATTR_OPERATION_MOE_GROUPED_MATMUL_TOP_K, 1);

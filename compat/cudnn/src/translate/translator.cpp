@@ -43,6 +43,23 @@ void read_vectors(const Descriptor& tensor, TensorFacts& facts) {
   facts.dims[facts.vector_axis] *= facts.vector_count;
 }
 
+// Integers of 4 bits lie in pairs along the axis whose neighbours touch.
+int packed_axis(const TensorFacts& facts) {
+  int axis = -1;
+  for (int i = 0; i < facts.dims.rank(); ++i) {
+    if (facts.dims[i] == 1) continue;
+    if (facts.strides[i] == 1)
+      axis = i;
+    else if (facts.strides[i] % 2 != 0)
+      refuse(CUDNN_STATUS_NOT_SUPPORTED_LAYOUT, "tensor {} of 4-bit integers has the odd stride {}",
+             facts.uid, facts.strides[i]);
+  }
+  if (axis < 0 || facts.dims[axis] % 2 != 0)
+    refuse(CUDNN_STATUS_NOT_SUPPORTED_LAYOUT, "tensor {} {} of 4-bit integers has no even axis of stride 1",
+           facts.uid, to_string(facts.dims));
+  return axis;
+}
+
 std::string name_of_uid(int64_t uid) { return fmt::format("t{}", uid); }
 
 }  // namespace
@@ -103,7 +120,9 @@ TensorFacts facts_of(const Descriptor& tensor) {
   refuse_unsupported(tensor);
   TensorFacts facts;
   facts.uid = tensor.get<int64_t>(CUDNN_ATTR_TENSOR_UNIQUE_ID);
-  facts.type = data_type_of(tensor.get<cudnnDataType_t>(CUDNN_ATTR_TENSOR_DATA_TYPE));
+  const auto type = tensor.get<cudnnDataType_t>(CUDNN_ATTR_TENSOR_DATA_TYPE);
+  facts.is_packed = type == CUDNN_DATA_INT4 || type == CUDNN_DATA_UINT4;
+  facts.type = facts.is_packed ? (type == CUDNN_DATA_INT4 ? DataType::i8 : DataType::u8) : data_type_of(type);
   facts.dims = dims_of(tensor.list<int64_t>(CUDNN_ATTR_TENSOR_DIMENSIONS));
   facts.strides = dims_of(tensor.list<int64_t>(CUDNN_ATTR_TENSOR_STRIDES));
   // Strides of axes of one element may be anything.
@@ -127,6 +146,7 @@ Tensor Translator::make_input(const TensorFacts& facts) {
     refuse(CUDNN_STATUS_BAD_PARAM, "virtual tensor {} is read, but no op writes it", facts.uid);
   const std::string name = name_of_uid(facts.uid);
   bound_[name] = {0, facts.uid, 0};
+  if (facts.is_packed) return make_packed_input(name, facts);
   if (!facts.is_by_value)
     return reshaped(builder_.input(name, facts.memory_dims(), facts.type,
                                    {.strides = facts.memory_strides(), .alignment = facts.alignment}),
@@ -135,6 +155,31 @@ Tensor Translator::make_input(const TensorFacts& facts) {
     refuse(CUDNN_STATUS_NOT_SUPPORTED_SHAPE, "tensor {} {} is passed by value; only scalars are", facts.uid,
            to_string(facts.dims));
   return builder_.scalar(name, facts.type);
+}
+
+// The bytes, each read for both of its integers: the lower half of a byte is the first.
+Tensor Translator::make_packed_input(const std::string& name, const TensorFacts& facts) {
+  const int axis = packed_axis(facts);
+  Dims dims = facts.dims, line = Dims::filled(facts.dims.rank(), 1);
+  Strides strides = facts.strides;
+  for (int i = 0; i < dims.rank(); ++i) strides[i] = i == axis || dims[i] == 1 ? 1 : strides[i] / 2;
+  line[axis] = dims[axis];
+  dims[axis] /= 2;
+  const Tensor bytes = builder_.input(name, dims, DataType::u8, {.strides = strides, .alignment = 1});
+  const PointwiseOptions whole{.type = DataType::i32, .compute = DataType::i32};
+  const auto number = [&](int value) { return builder_.constant(value, DataType::i32); };
+  const Pointwise coordinate{.mode = PointwiseMode::gen_index, .compute = DataType::i32, .axis = axis};
+  const std::array<Dims, 1> given{line};
+  const std::array<Tensor, 1> of{number(0)};
+  const Tensor place = builder_.op(coordinate, of, {.type = DataType::i32}, given).front();
+  const Tensor byte =
+      builder_.identity(builder_.gather(bytes, builder_.div(place, number(2), whole), {.axis = axis}), whole);
+  const Tensor is_second = builder_.cmp_eq(builder_.mod(place, number(2), whole), number(1));
+  const Tensor value = builder_.binary_select(builder_.div(byte, number(16), whole),
+                                              builder_.mod(byte, number(16), whole), is_second, whole);
+  if (facts.type == DataType::u8) return builder_.identity(value, {.type = DataType::u8});
+  return builder_.binary_select(builder_.sub(value, number(16), whole), value,
+                                builder_.cmp_ge(value, number(8)), {.type = DataType::i8});
 }
 
 Tensor Translator::in(const Descriptor& tensor) {
@@ -196,6 +241,8 @@ void Translator::out(const TensorFacts& facts, const Tensor& result) {
            facts.uid, to_string(facts.dims), to_string(result.dims));
   if (known_.contains(facts.uid))
     refuse(CUDNN_STATUS_BAD_PARAM, "tensor {} is written twice, or read before it is written", facts.uid);
+  if (facts.is_packed && !facts.is_virtual)
+    refuse(CUDNN_STATUS_NOT_SUPPORTED_DATA_TYPE, "tensor {} is a result of 4-bit integers", facts.uid);
   Tensor made = reshaped(result, facts.dims);
   if (facts.is_virtual) {
     const bool is_open = !asked_type(facts).has_value();

@@ -22,6 +22,7 @@ struct TensorFacts {
   int64_t alignment = 16;
   bool is_virtual = false;
   bool is_by_value = false;
+  bool is_packed = false;  ///< two integers of 4 bits in a byte; `type` is what they become
   int vector_axis = 0;  ///< along which so many neighbours lie side by side; the strides count such vectors
   int64_t vector_count = 1;
 
@@ -83,6 +84,7 @@ class Translator {
 
  private:
   Tensor make_input(const TensorFacts& facts);
+  Tensor make_packed_input(const std::string& name, const TensorFacts& facts);
 
   GraphBuilder builder_{"operation graph"};
   std::map<int64_t, Tensor> known_;            // by the client's uid
