@@ -92,6 +92,36 @@ TEST_F(TranslatedGraph, MatmulSharesEntriesAmongGroupsOfHeads) {
         }
 }
 
+// Rows of the result beyond a length are padding, also where heads share operands.
+TEST_F(TranslatedGraph, LengthsOfAMatmulWhoseHeadsShareEntries) {
+  const auto as = numbers(size_t{2} * 4 * 3 * 5, 1), bs = numbers(size_t{2} * 2 * 5 * 2, 2);
+  const std::vector<int32_t> lengths{2, 3};
+  auto cs = poison(size_t{2} * 4 * 3 * 2);
+  Part description(CUDNN_BACKEND_MATMUL_DESCRIPTOR);
+  description.one(CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, CUDNN_DATA_FLOAT).finalize();
+  Part op(CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR);
+  op.child(CUDNN_ATTR_OPERATION_MATMUL_DESC, description)
+      .child(CUDNN_ATTR_OPERATION_MATMUL_ADESC, tensor(1, {2, 4, 3, 5}))
+      .child(CUDNN_ATTR_OPERATION_MATMUL_BDESC, tensor(2, {2, 2, 5, 2}))
+      .child(CUDNN_ATTR_OPERATION_MATMUL_CDESC, tensor(3, {2, 4, 3, 2}))
+      .child(CUDNN_ATTR_OPERATION_MATMUL_GEMM_M_OVERRIDE_DESC,
+             tensor(4, {2, 1, 1, 1}, {.type = CUDNN_DATA_INT32}))
+      .finalize();
+  run({op}, {{1, const_cast<float*>(as.data())},
+             {2, const_cast<float*>(bs.data())},
+             {3, cs.data()},
+             {4, const_cast<int32_t*>(lengths.data())}});
+  for (int b = 0; b < 2; ++b)
+    for (int h = 0; h < 4; ++h)
+      for (int m = 0; m < 3; ++m)
+        for (int n = 0; n < 2; ++n) {
+          double total = 0;
+          for (int k = 0; k < 5 && m < lengths[b]; ++k)
+            total += double{as[((b * 4 + h) * 3 + m) * 5 + k]} * bs[((b * 2 + h / 2) * 5 + k) * 2 + n];
+          EXPECT_NEAR(cs[((b * 4 + h) * 3 + m) * 2 + n], total, 1e-5);
+        }
+}
+
 TEST_F(TranslatedGraph, ScalarsByValueAreReadInEachRun) {
   const auto xs = numbers(32, 1);
   auto ys = poison(32);
@@ -208,6 +238,35 @@ TEST_F(TranslatedGraph, ReductionOfLeftOutDimsFollowsItsReader) {
     EXPECT_EQ(ys[i],
               std::max(sinks[i], *std::max_element(xs.begin() + static_cast<std::ptrdiff_t>(4 * i),
                                                    xs.begin() + static_cast<std::ptrdiff_t>(4 * i + 4))));
+}
+
+// A bit for each block of 128 queries and keys, the lowest first: of 1300 keys those of block 9 count.
+TEST_F(TranslatedGraph, BlockMasksOfAttentionAreBits) {
+  const int keys = 1300, d = 2;
+  const auto qs = numbers(d, 1), ks = numbers(keys * d, 2), vs = numbers(keys * d, 3);
+  const std::vector<uint8_t> mask{0x00, 0x02};
+  auto os = poison(d);
+  Part op(CUDNN_BACKEND_OPERATION_SDPA_FWD_DESCRIPTOR);
+  op.child(CUDNN_ATTR_OPERATION_SDPA_FWD_QDESC, tensor(1, {1, 1, 1, d}))
+      .child(CUDNN_ATTR_OPERATION_SDPA_FWD_KDESC, tensor(2, {1, 1, keys, d}))
+      .child(CUDNN_ATTR_OPERATION_SDPA_FWD_VDESC, tensor(3, {1, 1, keys, d}))
+      .child(CUDNN_ATTR_OPERATION_SDPA_FWD_BLOCK_MASK_DESC,
+             tensor(4, {1, 1, 1, 2}, {.type = CUDNN_DATA_UINT8}))
+      .child(CUDNN_ATTR_OPERATION_SDPA_FWD_ODESC, tensor(5, {1, 1, 1, d}))
+      .finalize();
+  run({op}, {{1, const_cast<float*>(qs.data())},
+             {2, const_cast<float*>(ks.data())},
+             {3, const_cast<float*>(vs.data())},
+             {4, const_cast<uint8_t*>(mask.data())},
+             {5, os.data()}});
+  double total = 0, sums[d] = {};
+  for (int j = 9 * 128; j < 10 * 128; ++j) {
+    double score = 0;
+    for (int i = 0; i < d; ++i) score += double{qs[i]} * ks[j * d + i];
+    total += std::exp(score);
+    for (int i = 0; i < d; ++i) sums[i] += std::exp(score) * vs[j * d + i];
+  }
+  for (int i = 0; i < d; ++i) EXPECT_NEAR(os[i], sums[i] / total, 1e-5);
 }
 
 TEST_F(TranslatedGraph, AttentionAsOneOp) {

@@ -16,6 +16,24 @@ int64_t rows_of(const Tensor& container, const Tensor& table) {
   return container.dims[2] * table.dims[table.dims.rank() - (table.dims.rank() == 4 ? 2 : 1)];
 }
 
+// The mask's bits, the lowest first, as elements: one for each block of keys.
+Tensor block_mask_of(Translator& t, const Tensor& bits, int64_t keys) {
+  if (bits.name.empty()) return bits;
+  constexpr int64_t kBlock = 128;
+  GraphBuilder& g = t.builder();
+  const PointwiseOptions whole = Translator::whole();
+  const Tensor column = t.numbers_along(3, 4, (keys + kBlock - 1) / kBlock);
+  Tensor rest = g.identity(g.gather(bits, g.div(column, t.number(8), whole), {.axis = 3}), whole);
+  // Moves the column's bit to the lowest place: by 1, 2 and 4 places where its number has those.
+  const Tensor place = g.mod(column, t.number(8), whole);
+  for (const int step : {1, 2, 4}) {
+    const Tensor has_step =
+        g.cmp_eq(g.mod(g.div(place, t.number(step), whole), t.number(2), whole), t.number(1));
+    rest = g.binary_select(g.div(rest, t.number(int64_t{1} << step), whole), rest, has_step, whole);
+  }
+  return g.mod(rest, t.number(2), whole);
+}
+
 }  // namespace
 
 void translate_sdpa_forward(Translator& t, const Descriptor& op) {
@@ -36,7 +54,7 @@ void translate_sdpa_forward(Translator& t, const Descriptor& op) {
   options.seq_len_q = t.in(op, CUDNN_ATTR_OPERATION_SDPA_FWD_SEQ_LEN_QDESC);
   options.seq_len_kv = t.in(op, CUDNN_ATTR_OPERATION_SDPA_FWD_SEQ_LEN_KVDESC);
   options.attributes.padding_mask = !options.seq_len_q.name.empty() && !options.seq_len_kv.name.empty();
-  options.block_mask = t.in(op, CUDNN_ATTR_OPERATION_SDPA_FWD_BLOCK_MASK_DESC);
+  options.block_mask = block_mask_of(t, t.in(op, CUDNN_ATTR_OPERATION_SDPA_FWD_BLOCK_MASK_DESC), v.dims[2]);
   // The factor is known in each run only, so it goes to the queries in front.
   if (Translator::has(op, CUDNN_ATTR_OPERATION_SDPA_FWD_SCALEDESC))
     q = t.builder().mul(q, t.in(op, CUDNN_ATTR_OPERATION_SDPA_FWD_SCALEDESC));

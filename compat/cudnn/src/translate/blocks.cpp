@@ -15,16 +15,8 @@ Tensor spread(Translator& t, Tensor scale, const Dims& x) {
   for (int i = 0; i < x.rank(); ++i) {
     if (scale.dims[i] == x[i] || scale.dims[i] == 1) continue;
     const int64_t block = (x[i] + scale.dims[i] - 1) / scale.dims[i];
-    Dims along = Dims::filled(x.rank(), 1);
-    along[i] = x[i];
-    const Pointwise coordinate{.mode = PointwiseMode::gen_index, .compute = DataType::i32, .axis = i};
-    const std::array<Dims, 1> given{along};
-    const std::array<Tensor, 1> of{g.constant(0, DataType::i32)};
-    const Tensor index = g.op(coordinate, of, {.type = DataType::i32}, given).front();
-    scale = g.gather(scale,
-                     g.div(index, g.constant(static_cast<double>(block), DataType::i32),
-                           {.type = DataType::i32, .compute = DataType::i32}),
-                     {.axis = i});
+    const Tensor index = t.numbers_along(i, x.rank(), x[i]);
+    scale = g.gather(scale, g.div(index, t.number(block), Translator::whole()), {.axis = i});
   }
   return scale;
 }

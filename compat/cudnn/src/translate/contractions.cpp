@@ -77,11 +77,21 @@ Tensor split(Translator& t, const Tensor& x, const Groups& groups, int64_t membe
   return t.reshaped(x, dims);
 }
 
-Tensor product(Translator& t, const Descriptor& op, const Tensor& a, const Tensor& b, TensorFacts made) {
+// Lengths of a matmul whose batch was split.
+Tensor lengths_of(Translator& t, const Descriptor& op, cudnnBackendAttributeName_t name,
+                  const Groups& groups) {
+  const Tensor lengths = t.in(op, name);
+  if (lengths.name.empty() || groups.axis < 0 || lengths.dims.rank() <= groups.axis) return lengths;
+  if (lengths.dims[groups.axis] == 1) return split(t, lengths, {groups.axis, 1, 1, 1}, 1);
+  return split(t, lengths, groups, lengths.dims[groups.axis] / groups.entries);
+}
+
+Tensor product(Translator& t, const Descriptor& op, const Tensor& a, const Tensor& b, const Groups& groups,
+               const TensorFacts& made) {
   const Descriptor& matmul = *op.child(CUDNN_ATTR_OPERATION_MATMUL_DESC);
-  const Tensor m = t.in(op, CUDNN_ATTR_OPERATION_MATMUL_GEMM_M_OVERRIDE_DESC),
-               n = t.in(op, CUDNN_ATTR_OPERATION_MATMUL_GEMM_N_OVERRIDE_DESC),
-               k = t.in(op, CUDNN_ATTR_OPERATION_MATMUL_GEMM_K_OVERRIDE_DESC);
+  const Tensor m = lengths_of(t, op, CUDNN_ATTR_OPERATION_MATMUL_GEMM_M_OVERRIDE_DESC, groups),
+               n = lengths_of(t, op, CUDNN_ATTR_OPERATION_MATMUL_GEMM_N_OVERRIDE_DESC, groups),
+               k = lengths_of(t, op, CUDNN_ATTR_OPERATION_MATMUL_GEMM_K_OVERRIDE_DESC, groups);
   const bool has_lengths = !m.name.empty() || !n.name.empty() || !k.name.empty();
   if (!has_lengths) return t.op(Matmul{compute_of(matmul, CUDNN_ATTR_MATMUL_COMP_TYPE)}, {a, b}, made);
   MatmulLengths attributes;
@@ -126,7 +136,7 @@ void translate_matmul(Translator& t, const Descriptor& op) {
     made.dims[groups.axis] = groups.entries;
     made.dims.insert(groups.axis + 1, std::max(groups.of_a, groups.of_b));
   }
-  t.out(op, CUDNN_ATTR_OPERATION_MATMUL_CDESC, product(t, op, a, b, made));
+  t.out(op, CUDNN_ATTR_OPERATION_MATMUL_CDESC, product(t, op, a, b, groups, made));
 }
 
 }  // namespace fusor::cudnn

@@ -160,25 +160,19 @@ Tensor Translator::make_input(const TensorFacts& facts) {
 // The bytes, each read for both of its integers: the lower half of a byte is the first.
 Tensor Translator::make_packed_input(const std::string& name, const TensorFacts& facts) {
   const int axis = packed_axis(facts);
-  Dims dims = facts.dims, line = Dims::filled(facts.dims.rank(), 1);
+  Dims dims = facts.dims;
   Strides strides = facts.strides;
   for (int i = 0; i < dims.rank(); ++i) strides[i] = i == axis || dims[i] == 1 ? 1 : strides[i] / 2;
-  line[axis] = dims[axis];
   dims[axis] /= 2;
   const Tensor bytes = builder_.input(name, dims, DataType::u8, {.strides = strides, .alignment = 1});
-  const PointwiseOptions whole{.type = DataType::i32, .compute = DataType::i32};
-  const auto number = [&](int value) { return builder_.constant(value, DataType::i32); };
-  const Pointwise coordinate{.mode = PointwiseMode::gen_index, .compute = DataType::i32, .axis = axis};
-  const std::array<Dims, 1> given{line};
-  const std::array<Tensor, 1> of{number(0)};
-  const Tensor place = builder_.op(coordinate, of, {.type = DataType::i32}, given).front();
-  const Tensor byte =
-      builder_.identity(builder_.gather(bytes, builder_.div(place, number(2), whole), {.axis = axis}), whole);
-  const Tensor is_second = builder_.cmp_eq(builder_.mod(place, number(2), whole), number(1));
-  const Tensor value = builder_.binary_select(builder_.div(byte, number(16), whole),
-                                              builder_.mod(byte, number(16), whole), is_second, whole);
+  const Tensor place = numbers_along(axis, dims.rank(), facts.dims[axis]);
+  const Tensor byte = builder_.identity(
+      builder_.gather(bytes, builder_.div(place, number(2), whole()), {.axis = axis}), whole());
+  const Tensor is_second = builder_.cmp_eq(builder_.mod(place, number(2), whole()), number(1));
+  const Tensor value = builder_.binary_select(builder_.div(byte, number(16), whole()),
+                                              builder_.mod(byte, number(16), whole()), is_second, whole());
   if (facts.type == DataType::u8) return builder_.identity(value, {.type = DataType::u8});
-  return builder_.binary_select(builder_.sub(value, number(16), whole), value,
+  return builder_.binary_select(builder_.sub(value, number(16), whole()), value,
                                 builder_.cmp_ge(value, number(8)), {.type = DataType::i8});
 }
 
@@ -225,6 +219,15 @@ Tensor Translator::transposed(const Tensor& x, const Dims& permutation) {
 
 Tensor Translator::scaled(const Tensor& x, double factor) {
   return factor == 1 ? x : builder_.mul(x, builder_.constant(factor));
+}
+
+Tensor Translator::numbers_along(int axis, int rank, int64_t extent) {
+  Dims dims = Dims::filled(rank, 1);
+  dims[axis] = extent;
+  const Pointwise coordinate{.mode = PointwiseMode::gen_index, .compute = DataType::i32, .axis = axis};
+  const std::array<Dims, 1> given{dims};
+  const std::array<Tensor, 1> of{number(0)};
+  return builder_.op(coordinate, of, {.type = DataType::i32}, given).front();
 }
 
 Tensor Translator::as_scalar(const Tensor& x) { return x.is_scalar() ? x : reshaped(x, {1}); }

@@ -65,6 +65,12 @@ class Translator {
   /// The same tensor with one axis, as by-value scalars have it.
   Tensor as_scalar(const Tensor& x);
 
+  /// The numbers 0, 1, ... along one axis of a tensor of that rank.
+  Tensor numbers_along(int axis, int rank, int64_t extent);
+  /// Options of an op on int32.
+  static PointwiseOptions whole() { return {.type = DataType::i32, .compute = DataType::i32}; }
+  Tensor number(int64_t value) { return builder_.constant(static_cast<double>(value), DataType::i32); }
+
   GraphBuilder& builder() { return builder_; }
   /// Places a result inside of a tensor of the client, so many bytes behind its start.
   void place(const Tensor& result, const TensorFacts& whole, int64_t byte_offset);
