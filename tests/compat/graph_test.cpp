@@ -240,6 +240,32 @@ TEST_F(TranslatedGraph, ReductionOfLeftOutDimsFollowsItsReader) {
                                                    xs.begin() + static_cast<std::ptrdiff_t>(4 * i + 4))));
 }
 
+// cudnn-frontend writes the gradient of an attention's sink as the sum of exp(sink - stats) * D; it is the
+// negative of that.
+TEST_F(TranslatedGraph, GradientOfASinkHasItsSign) {
+  const auto sinks = numbers(2, 1), stats = numbers(6, 2), sums = numbers(6, 3), as = numbers(4, 4);
+  auto ds = poison(2), cs = poison(4);
+  const Dims rows{1, 2, 3, 1};
+  const Part sink = tensor(1, {1, 2, 1, 1}), stat = tensor(2, rows), sum = tensor(3, rows),
+             difference = virtual_tensor(4, rows), weight = virtual_tensor(5, rows),
+             product = virtual_tensor(6, rows), gradient = tensor(7, {1, 2, 1, 1}),
+             a = tensor(8, {1, 1, 2, 2}), c = tensor(9, {1, 1, 2, 2});
+  run({binary(CUDNN_POINTWISE_SUB, sink, stat, difference), unary(CUDNN_POINTWISE_EXP, difference, weight),
+       binary(CUDNN_POINTWISE_MUL, weight, sum, product),
+       reduction(CUDNN_REDUCE_TENSOR_ADD, product, gradient), matmul(a, a, c)},
+      {{1, const_cast<float*>(sinks.data())},
+       {2, const_cast<float*>(stats.data())},
+       {3, const_cast<float*>(sums.data())},
+       {7, ds.data()},
+       {8, const_cast<float*>(as.data())},
+       {9, cs.data()}});
+  for (size_t h = 0; h < 2; ++h) {
+    double total = 0;
+    for (size_t i = h * 3; i < h * 3 + 3; ++i) total += std::exp(double{sinks[h]} - stats[i]) * sums[i];
+    EXPECT_NEAR(ds[h], -total, 1e-5);
+  }
+}
+
 // A bit for each block of 128 queries and keys, the lowest first: of 1300 keys those of block 9 count.
 TEST_F(TranslatedGraph, BlockMasksOfAttentionAreBits) {
   const int keys = 1300, d = 2;

@@ -148,6 +148,24 @@ Tensor forward(Translator& t, const Descriptor& op, const Pointwise& attributes,
       {t.scaled(as_read(t, x, made), alpha1), t.scaled(of_masked_rows(t, attributes.mode, b), alpha2)}, made);
 }
 
+// sink [1, h, 1, 1] - stats [b, h, s, 1], both in memory.
+bool subtracts_stats_of_sink(const Descriptor& op) {
+  const TensorFacts sink = Translator::facts(op, CUDNN_ATTR_OPERATION_POINTWISE_XDESC),
+                    stats = Translator::facts(op, CUDNN_ATTR_OPERATION_POINTWISE_BDESC);
+  if (sink.is_virtual || stats.is_virtual || sink.dims.rank() != 4 || stats.dims.rank() != 4) return false;
+  return sink.dims == Dims{1, stats.dims[1], 1, 1} && stats.dims[3] == 1;
+}
+
+void follow_sink(Translator& t, const Descriptor& op, PointwiseMode mode, const Tensor& y) {
+  const auto step = [&](cudnnBackendAttributeName_t operand) {
+    return Translator::has(op, operand) ? t.sink_step(t.in(op, operand)) : 0;
+  };
+  const auto x = CUDNN_ATTR_OPERATION_POINTWISE_XDESC, b = CUDNN_ATTR_OPERATION_POINTWISE_BDESC;
+  if (mode == PointwiseMode::sub && t.has_matmul && subtracts_stats_of_sink(op)) t.note_sink_step(y, 1);
+  if (mode == PointwiseMode::exp && step(x) == 1) t.note_sink_step(y, 2);
+  if (mode == PointwiseMode::mul && (step(x) == 2 || step(b) == 2)) t.note_sink_step(y, 3);
+}
+
 ReductionMode reduction_of(cudnnReduceTensorOp_t theirs) {
   constexpr ReductionMode kOurs[] = {ReductionMode::add,   ReductionMode::mul,   ReductionMode::min,
                                      ReductionMode::max,   ReductionMode::amax,  ReductionMode::avg,
@@ -173,7 +191,9 @@ void translate_pointwise(Translator& t, const Descriptor& op) {
       (attributes.axis < 0 || attributes.axis >= made.dims.rank()))
     refuse(CUDNN_STATUS_BAD_PARAM, "POINTWISE_AXIS {} is no axis of {}", attributes.axis,
            to_string(made.dims));
-  t.out(op, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, forward(t, op, attributes, made));
+  const Tensor y = forward(t, op, attributes, made);
+  follow_sink(t, op, attributes.mode, y);
+  t.out(op, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y);
 }
 
 void translate_reduction(Translator& t, const Descriptor& op) {
@@ -184,7 +204,10 @@ void translate_reduction(Translator& t, const Descriptor& op) {
   if (attributes.needs_reals() && !is_real(attributes.compute)) attributes.compute = DataType::f32;
   const TensorFacts made = Translator::facts(op, CUDNN_ATTR_OPERATION_REDUCTION_YDESC);
   const Tensor x = t.in(op, CUDNN_ATTR_OPERATION_REDUCTION_XDESC);
-  const Tensor y = t.op(attributes, {x}, made);
+  Tensor y = t.op(attributes, {x}, made);
+  // The graph that clients write gives the gradient of the sink with the other sign, and they expect the
+  // right one.
+  if (attributes.mode == ReductionMode::add && t.sink_step(x) == 3 && !made.is_virtual) y = t.scaled(y, -1);
   t.out(op, CUDNN_ATTR_OPERATION_REDUCTION_YDESC, y);
   if (made.is_virtual) t.note_reduction(y, attributes.mode);
 }

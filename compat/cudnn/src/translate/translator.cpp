@@ -280,6 +280,11 @@ std::optional<ReductionMode> Translator::reduction_of(const Tensor& x) const {
   return found == reductions_.end() ? std::nullopt : std::optional(found->second);
 }
 
+int Translator::sink_step(const Tensor& x) const {
+  const auto found = sink_steps_.find(x.uid);
+  return found == sink_steps_.end() ? 0 : found->second;
+}
+
 bool Translator::is_row_maximum(const Tensor& x) const {
   const auto found = reductions_.find(x.uid);
   return has_matmul && found != reductions_.end() && found->second == ReductionMode::max;

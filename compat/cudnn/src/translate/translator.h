@@ -83,6 +83,10 @@ class Translator {
   bool is_row_maximum(const Tensor& x) const;
   bool is_row_sum(const Tensor& x) const;
   void note_reduction(const Tensor& y, ReductionMode mode);
+  /// How far x is in the chain of ops by which clients write the gradient of an attention's sink: 0 is not
+  /// in it, 1 sink - stats, 2 its exponential, 3 that times the rows' sums.
+  int sink_step(const Tensor& x) const;
+  void note_sink_step(const Tensor& x, int step) { sink_steps_[x.uid] = step; }
   /// The mode of the reduction that made x, or nothing.
   std::optional<ReductionMode> reduction_of(const Tensor& x) const;
 
@@ -98,6 +102,7 @@ class Translator {
   std::map<int64_t, int> readers_;
   std::vector<Tensor> outputs_;
   std::map<int64_t, ReductionMode> reductions_;  // by the graph's uid
+  std::map<int64_t, int> sink_steps_;            // the same
 };
 
 // The families' rules, in files of their own.
