@@ -72,8 +72,7 @@ class Workers {
   std::vector<std::thread> threads_;
 };
 
-// Most of the machine stays with the client, whose own calls compile as well.
-constexpr int kMostWorkers = 8;
+constexpr int kMostWorkers = 16;
 
 // A convolution's tensors and attributes, as its gradients need them.
 struct Forward {
@@ -115,7 +114,7 @@ Graph gradient(const Forward& forward, ConvPass pass) {
 }
 
 void compile_gradients(const Forward& forward) {
-  for (const ConvPass pass : {ConvPass::wgrad, ConvPass::dgrad})
+  for (const ConvPass pass : {ConvPass::dgrad, ConvPass::wgrad})
     compile_ahead([forward, pass] { return gradient(forward, pass); }, forward.device);
 }
 
@@ -150,7 +149,8 @@ void note_training() {
     training().is_known = true;
     waiting.swap(training().waiting);
   }
-  for (const Forward& forward : waiting) compile_gradients(forward);
+  // A backward pass begins with the last layer.
+  for (auto forward = waiting.rbegin(); forward != waiting.rend(); ++forward) compile_gradients(*forward);
 }
 
 void note_planned(const Graph& graph, const std::shared_ptr<const DeviceInfo>& device) {
