@@ -122,6 +122,49 @@ TEST_F(TranslatedGraph, LengthsOfAMatmulWhoseHeadsShareEntries) {
         }
 }
 
+// The backward pass of attention over rows with lengths: statistics of rows behind them are -inf, and their
+// sums of gradients may be NaN; neither leaves its row.
+TEST_F(TranslatedGraph, RowsBehindALengthHaveNoProbabilities) {
+  const auto as = numbers(6, 1), bs = numbers(4, 2);
+  const std::vector<float> stats{0.5F, 0.25F, -INFINITY}, dos{1, 2, 3, 4, NAN, 6};
+  const std::vector<int32_t> lengths{2};
+  auto ps = poison(6), ds = poison(6);
+  Part description(CUDNN_BACKEND_MATMUL_DESCRIPTOR);
+  description.one(CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, CUDNN_DATA_FLOAT)
+      .one(CUDNN_ATTR_MATMUL_PADDING_VALUE, CUDNN_TYPE_DOUBLE, -static_cast<double>(INFINITY))
+      .finalize();
+  const Dims rows{1, 1, 3, 2}, column{1, 1, 3, 1};
+  const Part scores = virtual_tensor(10, rows), difference = virtual_tensor(11, rows),
+             sums = virtual_tensor(12, column), shifted = virtual_tensor(13, rows), p = tensor(5, rows),
+             d_o = tensor(6, rows);
+  Part op(CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR);
+  op.child(CUDNN_ATTR_OPERATION_MATMUL_DESC, description)
+      .child(CUDNN_ATTR_OPERATION_MATMUL_ADESC, tensor(1, rows))
+      .child(CUDNN_ATTR_OPERATION_MATMUL_BDESC, tensor(2, {1, 1, 2, 2}))
+      .child(CUDNN_ATTR_OPERATION_MATMUL_CDESC, scores)
+      .child(CUDNN_ATTR_OPERATION_MATMUL_GEMM_M_OVERRIDE_DESC,
+             tensor(3, {1, 1, 1, 1}, {.type = CUDNN_DATA_INT32}))
+      .finalize();
+  run({op, binary(CUDNN_POINTWISE_SUB, scores, tensor(4, column), difference),
+       unary(CUDNN_POINTWISE_EXP, difference, p), reduction(CUDNN_REDUCE_TENSOR_ADD, d_o, sums),
+       binary(CUDNN_POINTWISE_SUB, p, sums, shifted),
+       binary(CUDNN_POINTWISE_MUL, p, shifted, tensor(7, rows))},
+      {{1, const_cast<float*>(as.data())},
+       {2, const_cast<float*>(bs.data())},
+       {3, const_cast<int32_t*>(lengths.data())},
+       {4, const_cast<float*>(stats.data())},
+       {5, ps.data()},
+       {6, const_cast<float*>(dos.data())},
+       {7, ds.data()}});
+  for (int m = 0; m < 3; ++m)
+    for (int n = 0; n < 2; ++n) {
+      const double score = double{as[m * 2]} * bs[n] + double{as[m * 2 + 1]} * bs[2 + n];
+      const double right = m < 2 ? std::exp(score - stats[m]) : 0;
+      EXPECT_NEAR(ps[m * 2 + n], right, 1e-5);
+      EXPECT_NEAR(ds[m * 2 + n], m < 2 ? right * (right - dos[m * 2] - dos[m * 2 + 1]) : 0, 1e-4);
+    }
+}
+
 TEST_F(TranslatedGraph, ScalarsByValueAreReadInEachRun) {
   const auto xs = numbers(32, 1);
   auto ys = poison(32);

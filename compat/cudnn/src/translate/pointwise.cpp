@@ -130,6 +130,20 @@ Tensor as_read(Translator& t, const Tensor& x, const TensorFacts& made) {
   return dims == x.dims ? x : t.builder().reduce_to(x, *mode, dims);
 }
 
+// A number for each row that is taken from all scores of the row: statistics of the forward pass, or a sum.
+// Rows behind a length have -inf for statistics, and anything for a sum: their probabilities and gradients
+// are 0 all the same.
+Tensor of_rows_with_lengths(Translator& t, const Descriptor& op, const Tensor& x, const Tensor& b) {
+  const int last = b.dims.rank() - 1;
+  if (!t.has_lengths || b.is_scalar() || x.dims.rank() != b.dims.rank() || b.dims[last] != 1 ||
+      x.dims[last] == 1)
+    return b;
+  GraphBuilder& g = t.builder();
+  if (!Translator::facts(op, CUDNN_ATTR_OPERATION_POINTWISE_BDESC).is_virtual)
+    return g.max(b, g.constant(kLeastScore));
+  return t.is_row_maximum(b) ? b : g.binary_select(b, g.constant(0), g.cmp_eq(b, b));
+}
+
 Tensor forward(Translator& t, const Descriptor& op, const Pointwise& attributes, const TensorFacts& made) {
   const double alpha1 = op.real(CUDNN_ATTR_OPERATION_POINTWISE_ALPHA1, 1),
                alpha2 = op.real(CUDNN_ATTR_OPERATION_POINTWISE_ALPHA2, 1);
@@ -141,7 +155,8 @@ Tensor forward(Translator& t, const Descriptor& op, const Pointwise& attributes,
   }
   const int operands = info(attributes.mode).inputs;
   if (operands == 1) return t.op(attributes, {t.scaled(x, alpha1)}, made);
-  const Tensor b = t.in(op, CUDNN_ATTR_OPERATION_POINTWISE_BDESC);
+  Tensor b = t.in(op, CUDNN_ATTR_OPERATION_POINTWISE_BDESC);
+  if (attributes.mode == PointwiseMode::sub) b = of_rows_with_lengths(t, op, x, b);
   if (operands == 3) return t.op(attributes, {x, b, t.in(op, CUDNN_ATTR_OPERATION_POINTWISE_TDESC)}, made);
   return t.op(
       attributes,

@@ -112,6 +112,11 @@ std::vector<size_t> sorted(const std::vector<Node>& nodes, const std::map<int64_
   return order;
 }
 
+bool has_row_lengths(const Descriptor& op) {
+  return op.type() == CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR &&
+         op.has(CUDNN_ATTR_OPERATION_MATMUL_GEMM_M_OVERRIDE_DESC);
+}
+
 // Leaves out ops whose results nobody reads: clients append some without need.
 std::vector<size_t> needed(const std::vector<Node>& nodes, const std::vector<size_t>& order) {
   std::set<int64_t> wanted;
@@ -139,6 +144,7 @@ Translation translate(const std::vector<DescriptorPointer>& ops) {
   for (const size_t index : order) {
     const cudnnBackendDescriptorType_t type = nodes[index].op->type();
     translator.has_matmul = translator.has_matmul || type == CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR;
+    translator.has_lengths = translator.has_lengths || has_row_lengths(*nodes[index].op);
     for (const int64_t uid : nodes[index].reads) translator.note_reader(uid);
   }
   for (const size_t index : order) {

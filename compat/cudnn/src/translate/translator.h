@@ -79,6 +79,8 @@ class Translator {
   void note_reader(int64_t uid) { ++readers_[uid]; }
   /// Whether the graph multiplies matrices: the rows of scores in front of one may be masked whole.
   bool has_matmul = false;
+  /// Whether rows of some matmul have lengths: what lies behind them may be anything.
+  bool has_lengths = false;
   /// Results of reductions, by which attention is recognised.
   bool is_row_maximum(const Tensor& x) const;
   bool is_row_sum(const Tensor& x) const;
