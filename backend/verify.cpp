@@ -170,12 +170,15 @@ class SizeOf {
   std::unordered_set<double> values_;
 };
 
-// Evaluates the outputs that are cheap enough whole, and all that lies behind them.
+// Evaluates the outputs that are cheap enough whole, and all that lies behind them. Virtual tensors are
+// row-major here, so that the oracle can walk every reshape of them.
 class DenseOracle {
  public:
   DenseOracle(const Graph& graph, std::span<void* const> tensors, const std::vector<bool>& ops)
       : graph_(graph), data_(tensors.begin(), tensors.end()), used_(tensors.size(), false) {
-    Graph part = graph;
+    for (Tensor& tensor : graph_.tensors)
+      if (tensor.is_virtual()) tensor.strides = packed_strides(tensor.dims);
+    Graph part = graph_;
     part.ops.clear();
     for (size_t i = 0; i < graph.ops.size(); ++i) {
       if (!ops[i]) continue;
@@ -209,7 +212,7 @@ class DenseOracle {
     data_[static_cast<size_t>(tensor)] = owned_.back().get();
     used_[static_cast<size_t>(tensor)] = true;
   }
-  const Graph& graph_;
+  Graph graph_;
   std::vector<void*> data_;
   std::vector<bool> used_;
   std::vector<std::unique_ptr<std::byte[]>> owned_;

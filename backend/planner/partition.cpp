@@ -225,7 +225,9 @@ class Partitioner {
       for (const int input : graph_.ops[op].inputs)
         if (!visit(input)) return std::nullopt;
     }
-    if (first < 0 || !reduces || !std::ranges::all_of(ops, [&](int op) { return works_on_rows(op, first); }))
+    // What is one value a row, or of another shape, is no operand that is computed block by block.
+    if (first < 0 || !reduces || graph_.tensors[graph_.ops[second].inputs[0]].dims != result_dims(first) ||
+        !std::ranges::all_of(ops, [&](int op) { return works_on_rows(op, first); }))
       return std::nullopt;
     ops.push_back(first);
     std::ranges::sort(ops);

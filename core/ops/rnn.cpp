@@ -175,7 +175,7 @@ class Unroller {
   // One stack's part of a tensor [layers * directions, batch, size], in the type of what is computed.
   int state_of(std::string_view role, const Stack& stack, int64_t size) {
     const int64_t at = place(stack);
-    return e_.identity(e_.reshape(e_.slice(e_.input(role), 0, at, at + 1), {batch_, size}));
+    return e_.identity(e_.real(e_.reshape(e_.slice(e_.input(role), 0, at, at + 1), {batch_, size})));
   }
 
   int zeros(const Dims& dims) { return e_.op(Pointwise{}, {e_.constant(0)}, dims); }

@@ -52,6 +52,18 @@ TEST(Verify, ErrorsAreCountedInUnitsOfTheLastPlaceAndAsARootMeanSquare) {
               testing::HasSubstr("max 3 ulp at [1], rms 0.00293"));
 }
 
+// The plan reads x through both reshapes; the oracle computes one after the other.
+TEST(Verify, ReshapesBetweenPaddedTensorsAreEvaluated) {
+  GraphBuilder g("padded");
+  const Tensor inner = g.reshape(g.input("x", {4, 5, 3}, DataType::f32), {4, 15});
+  const Tensor y = g.output(g.reshape(inner, {2, 30}), {.name = "y"});
+  Graph graph = g.finish();
+  for (Tensor& tensor : graph.tensors)
+    if (tensor.uid == inner.uid || tensor.uid == y.uid) tensor.strides = {64, 2};
+  const HostTensors tensors(graph);
+  EXPECT_NO_THROW(verify(graph, tensors.pointers()));
+}
+
 TEST(Verify, TheToleranceIsAFewPartsInAThousandOfTheLargestValueForHalf) {
   const Chain chain = conv_chain();
   const HostTensors tensors(chain.graph);

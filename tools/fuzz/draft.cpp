@@ -106,8 +106,8 @@ int Draft::operand_of(const Dims& wanted, std::optional<DataType> said) {
   return new_input(wanted, said ? *said : random.percent(60) ? main_type_ : type());
 }
 
-int Draft::new_input(const Dims& wanted, DataType of_type) {
-  const auto filling = static_cast<Filling>(random.below(kFillings));
+int Draft::new_input(const Dims& wanted, DataType of_type, std::optional<Filling> said) {
+  const Filling filling = said ? *said : static_cast<Filling>(random.below(kFillings));
   Tensor tensor;
   tensor.name = fmt::format("x{}.{}", graph_.tensors.size(), to_string(filling));
   tensor.type = of_type;

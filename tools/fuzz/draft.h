@@ -43,7 +43,8 @@ class Draft {
   int operand(int rank = 1, int most_rank = kMaxRank);
   /// One of these dims; of this type, where one is said.
   int operand_of(const Dims& dims, std::optional<DataType> type = std::nullopt);
-  int new_input(const Dims& dims, DataType type);
+  /// Filled at random, where no filling is said.
+  int new_input(const Dims& dims, DataType type, std::optional<Filling> filling = std::nullopt);
   int new_scalar(DataType type);
   /// The result of operand_of(), or every other time -1.
   int optional_operand_of(const Dims& dims) { return random.once_in(2) ? operand_of(dims) : -1; }

@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <ranges>
 
 #include "core/convert.h"
 #include "core/infer.h"
@@ -519,7 +520,18 @@ AllComputed computed_all(const RnnForward& op, const Site& site) {
   return all_of({y, y, steps + 4});
 }
 
-AllComputed computed_all(const RnnBackward&, const Site&) { return std::nullopt; }  // as steep as it is long
+AllComputed computed_all(const RnnBackward& op, const Site& site) {
+  const Roled roled(site);
+  for (const Values& each : site.in)
+    if (each.largest() > 5) return std::nullopt;
+  if (op.cell == RnnCell::rnn_relu || (roled.has("lengths") && !roled.values("lengths").exact))
+    return std::nullopt;
+  const Dims& x = site.dims(site.op.inputs[static_cast<size_t>(roled.input("x"))]);
+  const double wide = static_cast<double>(op.gates() * op.hidden_size);
+  const double slope = (site[0].largest() + 2) * std::pow(wide, static_cast<double>(x[0])) * wide;
+  std::vector<Computed> all(site.op.outputs.size(), symmetric(slope * static_cast<double>(x[0] * x[1])));
+  return all;
+}
 
 AllComputed computed_all(const LrnForward& op, const Site& site) {
   return all_of({site[0].largest() * std::max(1.0, std::pow(op.k, -op.beta))});
@@ -537,11 +549,13 @@ AllComputed computed_all(const GridSample& op, const Site& site) {
 }
 
 AllComputed computed_all(const GridSampleBackward& op, const Site& site) {
-  if (!site[2].exact || op.mode == GridMode::nearest) return std::nullopt;
-  return std::nullopt;  // its slopes jump at pixels
+  // The slopes of the grid jump at pixels; a rounded coordinate may reach another one.
+  if (!site[2].exact || op.mode == GridMode::nearest || site.op.outputs[1] >= 0) return std::nullopt;
+  const double positions = static_cast<double>(element_count(site.dims(site.op.inputs[0])));
+  return all_of({site[0].largest() * positions, 0});
 }
 
-AllComputed computed_all(const CtcLoss&, const Site&) { return std::nullopt; }  // as steep as it is long
+AllComputed computed_all(const CtcLoss&, const Site&) { return std::nullopt; }  // labels may name no class
 
 AllComputed computed_all(const Rng& op, const Site& site) {
   if (!site.exact()) return std::nullopt;
@@ -560,7 +574,10 @@ AllComputed computed_all(const Dropout& op, const Site& site) {
   return std::vector{symmetric(site[0].largest() / (1 - op.probability)), chosen(0, 1, true)};
 }
 
-AllComputed computed_all(const BlockScaleQuantize&, const Site&) { return std::nullopt; }
+AllComputed computed_all(const BlockScaleQuantize& op, const Site& site) {
+  if (!site[0].exact || op.scale_type != DataType::f8_e8m0) return std::nullopt;
+  return all_of({largest_number(op.y_type), site[0].largest()});
+}
 
 AllComputed computed_all(const BlockScaleDequantize&, const Site& site) {
   return all_of({site[0].largest() * site[1].largest()});
@@ -590,6 +607,12 @@ AllComputed computed_all(const MoeGroupedMatmul&, const Site& site) {
   return all_of({terms * site[0].largest() * site[1].largest()});
 }
 
+/// Whether a query may see no key: its statistics are infinite.
+bool may_hide_rows(const SdpaAttributes& op, const Roled& roled) {
+  return op.padding_mask || op.left_bound > 0 || op.diagonal_alignment == DiagonalAlignment::bottom_right ||
+         roled.has("block_mask");
+}
+
 /// The largest score of an attention.
 double largest_score(const SdpaAttributes& op, const Site& site) {
   const Roled roled(site);
@@ -597,21 +620,24 @@ double largest_score(const SdpaAttributes& op, const Site& site) {
   const double far =
       static_cast<double>(std::max(site.dims(site.op.inputs[0])[2], site.dims(site.op.inputs[1])[2]));
   return std::abs(op.attn_scale) * depth * site[0].largest() * site[1].largest() + roled.largest("bias", 0) +
-         (op.alibi_mask ? far : 0);
+         roled.largest("sink", 0) + (op.alibi_mask ? far : 0);
 }
 
 AllComputed computed_all(const SdpaForward& op, const Site& site) {
   const double score = largest_score(op, site);
   const double keys = static_cast<double>(site.dims(site.op.inputs[1])[2]);
-  if (score > 20) return std::nullopt;
-  return all_of({site[2].largest(), score + std::log(keys), score, keys, 1});
+  const bool wants_statistics = std::ranges::any_of(
+      site.op.outputs | std::views::drop(1) | std::views::take(3), [](int output) { return output >= 0; });
+  if (score > 20 || (wants_statistics && may_hide_rows(op, Roled(site)))) return std::nullopt;
+  return all_of({site[2].largest() / (1 - op.dropout_probability), score + std::log(keys), score, keys, 1});
 }
 
 AllComputed computed_all(const SdpaBackward& op, const Site& site) {
   const double score = largest_score(op, site) + site[5].largest();
   if (score > 4) return std::nullopt;
-  const double p = std::exp(score), rows = static_cast<double>(site.dims(site.op.inputs[0])[2]) *
-                                           static_cast<double>(site.dims(site.op.inputs[0])[1]);
+  const double p = std::exp(score) / (1 - op.dropout_probability),
+               rows = static_cast<double>(site.dims(site.op.inputs[0])[2]) *
+                      static_cast<double>(site.dims(site.op.inputs[0])[1]);
   const double depth = static_cast<double>(site.dims(site.op.inputs[2]).back());
   const double keys = static_cast<double>(site.dims(site.op.inputs[1])[2]);
   const double ds = p * depth * site[4].largest() * (site[2].largest() + site[3].largest());

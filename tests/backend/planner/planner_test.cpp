@@ -52,6 +52,13 @@ TEST(Partition, ASoftmaxBetweenTwoMatmulsIsAChain) {
   EXPECT_THAT(groups[0], SizeIs(graph.ops.size()));
 }
 
+TEST(Partition, AnOperandThatIsATotalOfTheFirstProductIsNoChain) {
+  GraphBuilder g("g");
+  const Tensor s = g.matmul(g.input("a", {1, 4, 8}, DataType::f32), g.input("b", {1, 8, 9}, DataType::f32));
+  const Tensor total = g.reduce(g.exp(s), ReductionMode::add, {2});
+  EXPECT_GT(names(g.finish({g.matmul(total, g.input("c", {1, 1, 5}, DataType::f32))})).size(), 1);
+}
+
 TEST(Partition, AChainAbsorbsWhatItsOperandsPass) {
   GraphBuilder g("g");
   const auto scaled = [&](const char* name, const Dims& dims) {
