@@ -81,6 +81,25 @@ void keep_other_shapes_with_readers(const Graph& graph, const FoldedGraph& folde
   std::ranges::sort(second);
 }
 
+// Cut in front of all contractions, what becomes of no operand of theirs stays behind: a mask of scores, say.
+void keep_operands_only(const Graph& graph, const FoldedGraph& folded, Cut& cut) {
+  auto& [first, second] = cut;
+  if (!contractions_in(graph, first).empty()) return;
+  std::vector<int> operands, others;  // both descending
+  const auto is_operand = [&](int reader) {
+    return is_contraction(graph.ops[reader].attributes) ||
+           std::ranges::binary_search(operands, reader, std::greater{});
+  };
+  for (auto op = first.rbegin(); op != first.rend(); ++op) {
+    const auto readers = folded.index.consumers(graph.ops[*op].outputs[0]);
+    (std::ranges::any_of(readers, is_operand) ? operands : others).push_back(*op);
+  }
+  if (operands.empty()) return;
+  first.assign(operands.rbegin(), operands.rend());
+  second.insert(second.end(), others.begin(), others.end());
+  std::ranges::sort(second);
+}
+
 bool first_waits(const FoldedGraph& folded, const Cut& cut) {
   const auto in_second = [&](int wait) { return position_in(cut.second, wait) >= 0; };
   return std::ranges::any_of(cut.first,
@@ -100,6 +119,7 @@ Cut cut_at(const Graph& graph, const FoldedGraph& folded, const std::vector<int>
   Cut cut;
   for (size_t i = 0; i < ops.size(); ++i) (is_second[i] ? cut.second : cut.first).push_back(ops[i]);
   keep_operands_with_anchors(graph, folded, cut);
+  keep_operands_only(graph, folded, cut);
   give_operand_to_second(graph, folded, cut);
   keep_other_shapes_with_readers(graph, folded, cut);
   if (first_waits(folded, cut)) return {};

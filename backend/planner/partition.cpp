@@ -41,6 +41,7 @@ struct GroupFacts {
   bool has_view = false;
   bool has_grouped = false;  // a reduction that keeps groups of an axis
   bool has_gather = false;
+  bool is_chain = false;   // a matmul, a softmax, a matmul
   bool is_closed = false;  // complete: it takes no more ops
   int widest = -1;         // the first op that works over the most elements
   int fed_back = 0;        // reductions whose totals ops of the group read
@@ -117,6 +118,12 @@ class Partitioner {
     return producer < 0 || folded_.folded[producer] ? -1 : producer;
   }
 
+  // Whether no op but folded views lies between what the graph is given and the tensor.
+  bool is_view_of_input(int tensor) const {
+    const int producer = folded_.index.producer(tensor);
+    return producer < 0 || (folded_.folded[producer] && is_view_of_input(graph_.ops[producer].inputs[0]));
+  }
+
   // One, or two siblings.
   const std::vector<int>& anchors_of(int group) const { return facts_[group].anchors; }
   bool has_anchor(int group) const { return !anchors_of(group).empty(); }
@@ -151,6 +158,7 @@ class Partitioner {
     facts.has_view = facts.has_view || others.has_view;
     facts.has_grouped = facts.has_grouped || others.has_grouped;
     facts.has_gather = facts.has_gather || others.has_gather;
+    facts.is_chain = facts.is_chain || others.is_chain;
     facts.is_closed = facts.is_closed || others.is_closed;
     const auto width = [this](int op) { return std::pair(element_count(work_dims(op)), -op); };
     if (width(others.widest) > width(facts.widest)) facts.widest = others.widest;
@@ -194,6 +202,7 @@ class Partitioner {
     for (auto op = ops.rbegin(); op != ops.rend(); ++op)
       if (!order_.would_wait_for_itself(group_of(*op), group_of(second)))
         merge(group_of(*op), group_of(second));
+    facts_[group_of(second)].is_chain = true;
   }
 
   // The one matmul that the first operand of `second` waits for, first, and the ops on the way; nothing where
@@ -207,9 +216,8 @@ class Partitioner {
       if (producer < 0 || std::ranges::find(ops, producer) != ops.end()) return true;
       const Op& op = graph_.ops[producer];
       const bool may_leave = graph_.tensors[tensor].dims.back() == 1;
-      if (folded_.folded[producer] || size_of(group_of(producer)) != 1 ||
-          (!may_leave && !is_virtual_result(producer)))
-        return false;
+      if (folded_.folded[producer]) return is_view_of_input(tensor);
+      if (size_of(group_of(producer)) != 1 || (!may_leave && !is_virtual_result(producer))) return false;
       if (std::holds_alternative<Matmul>(op.attributes))
         return std::exchange(first, producer) < 0 || first == producer;
       if (!is_pointwise(op) && !is_reduction(op)) return false;
@@ -633,9 +641,21 @@ class Partitioner {
       const int own = group_of(op);
       if (group == own || !fits_one_fusion(own, group) || !can_share_anchors(own, group)) continue;
       if (has_anchor(group) && rows_own_[op]) continue;
+      if (facts_[group].is_chain && ends_in_reductions(op)) continue;
       if (can_join(op, group) && can_merge(own, group) && !order_.would_wait_for_itself(own, group))
         merge(group, own);
     }
+  }
+
+  // What becomes of the op is reduced before anybody stores it: behind a chain, whose results are
+  // elementwise, it is a fusion of its own.
+  bool ends_in_reductions(int op, int depth = 4) const {
+    if (is_reduction(graph_.ops[op])) return true;
+    const auto readers = consumers(op);
+    return depth > 0 && is_pointwise(graph_.ops[op]) && is_virtual_result(op) && !readers.empty() &&
+           std::ranges::all_of(readers, [&](int reader) {
+             return !folded_.folded[reader] && ends_in_reductions(reader, depth - 1);
+           });
   }
 
   // One anchor between them, or two siblings of which neither waits for the other.

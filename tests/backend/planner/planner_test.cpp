@@ -73,6 +73,22 @@ TEST(Partition, AChainAbsorbsWhatItsOperandsPass) {
   EXPECT_THAT(groups[0], SizeIs(graph.ops.size()));
 }
 
+// Lengths are views of inputs where heads share keys, and values lose their padding in front.
+TEST(Partition, AChainReadsMasksThroughViews) {
+  GraphBuilder g("g");
+  const Tensor q = g.input("q", {2, 8, 300, 64}, DataType::bf16);
+  const Tensor k = g.input("k", {2, 2, 400, 64}, DataType::bf16);
+  SdpaOptions options{.attributes = {.padding_mask = true}};
+  options.seq_len_q = g.input("seq_len_q", {2, 1, 1, 1}, DataType::i32);
+  options.seq_len_kv = g.input("seq_len_kv", {2, 1, 1, 1}, DataType::i32);
+  g.output(g.sdpa_fwd(q, k, k, options).o, {.name = "o", .type = DataType::bf16});
+  EXPECT_THAT(names(g.finish()), SizeIs(1));
+}
+
+TEST(Partition, WhatIsReducedBehindAChainStaysApart) {
+  EXPECT_THAT(names(test::attention_and_gradients({.heads = 2, .shared_heads = 2}, {})), SizeIs(3));
+}
+
 TEST(Partition, ProbabilitiesThatOthersReadLeaveTheMatmulsApart) {
   test::AttentionGraph attention({});
   attention.g.output(attention.g.abs(attention.score), {.name = "scores"});
