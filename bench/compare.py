@@ -5,7 +5,7 @@ usage: bench/compare.py [CASES...] [--fusor build/fusor] [--rounds 5] [--runs 20
        bench/compare.py --table compare.json
 
 CASES are ids, what ids begin with, groups, files of cases, or names of such in bench/cases (networks, networks_unseen,
-sweeps); where none is named, the suite: all of bench/cases but those three. Writes OUTPUT.json (every block of every round)
+sweeps, attention); where none is named, the suite: all of bench/cases but those four. Writes OUTPUT.json (every block of every round)
 after each case, and OUTPUT.md (the table) at the end. --table makes the table of such a file
 again, and needs neither a GPU nor PyTorch.
 
@@ -32,6 +32,9 @@ BARS = {
     "plain-matmul": (1.00, 0.96),
     "fused-matmul": (1.10, 1.00),
     "decode": (1.10, 1.00),
+    "attention-forward": (1.05, 0.95),
+    "attention-backward": (0.95, 0.85),
+    "attention-decode": (1.10, 1.00),
     "conv-fprop": (1.05, 0.92),
     "conv-dgrad-wgrad": (1.00, 0.85),
     "hard-conv": (2.0, 1.2),
@@ -50,7 +53,7 @@ BARS = {
 # ---- cases ----
 
 # Files that are read where they are named only: hundreds of layers that the suite does not name.
-BY_NAME = ("networks", "networks_unseen", "sweeps")
+BY_NAME = ("networks", "networks_unseen", "sweeps", "attention")
 
 
 def file_of(word):
@@ -135,6 +138,8 @@ class Peers:
         self.result = getattr(self.torch, self.TYPES[row.get("result", row["type"])])
         if row["op"] in self.ROWS:
             return self.rows(row)
+        if row["op"].startswith("attention"):
+            return self.attention(row, errors)
         peers = self.matmuls(row) if "matmul" in row["op"] else self.convolutions(row)
         if cublaslt.supports(row):
             try:
@@ -318,6 +323,37 @@ class Peers:
         if self.compiles:
             torch._dynamo.reset()
             peers["compile"] = torch.compile(eager, mode=self.compiles, dynamic=False)
+        return peers
+
+    def attention(self, row, errors):
+        """PyTorch's attention by cuDNN and by its FlashAttention; gradients as autograd asks for them by default."""
+        torch, functional = self.torch, self.functional
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+        libraries = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION}
+        backward = row["op"] == "attention_bwd"
+        grouped = row["q"][1] != row["k"][1]
+        q, k = self.random(*row["q"]), self.random(*row["k"])
+        v = self.random(*row["k"][:3], row.get("value", row["k"][3]))
+        inputs = tuple(x.requires_grad_(backward) for x in (q, k, v))
+        mask, causal = None, row.get("causal", False)
+        if causal and row["q"][2] != row["k"][2]:
+            mask, causal = torch.nn.attention.bias.causal_lower_right(row["q"][2], row["k"][2]), False
+
+        def forward(library):
+            with sdpa_kernel(library):
+                return functional.scaled_dot_product_attention(*inputs, attn_mask=mask, is_causal=causal,
+                                                               enable_gqa=grouped)
+        peers = {}
+        for name, library in libraries.items():
+            try:
+                o = forward(library)
+            except RuntimeError as error:
+                errors[name] = first_line(error)
+                continue
+            if backward:
+                peers[name] = lambda o=o, do=torch.ones_like(o): torch.autograd.grad(o, inputs, do, retain_graph=True)
+            else:
+                peers[name] = lambda library=library: forward(library)
         return peers
 
     def convolutions(self, row):

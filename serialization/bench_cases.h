@@ -32,6 +32,8 @@ struct BenchCase {
     residual_norm_quantize,
     cross_entropy,
     group_norm,
+    attention,
+    attention_bwd,
   };
 
   std::string id;     ///< unique: "C2-dgrad"
@@ -46,6 +48,11 @@ struct BenchCase {
   // Rows: dims of x, the axes of a row (default: the last), of group norms the groups.
   Dims axes;
   int64_t groups = 1;
+  // Attention: dims of q and of k, [batch, heads, positions, elements of a head]; of v's head, if it is
+  // another.
+  Dims q, keys;
+  int64_t value = 0;
+  bool causal = false;  ///< the last query sees all keys
   // Convolutions: dims of x and w whatever the pass; one entry per spatial dim below.
   Dims x, w;
   Dims stride, pre_padding, post_padding, dilation;
@@ -59,7 +66,8 @@ struct BenchCase {
       graph;  ///< of a case that is a graph's file; then only id, group, about and type are filled in
 
   bool is_conv() const { return op >= Op::conv_fprop && op <= Op::conv_wgrad; }
-  bool is_rows() const { return op >= Op::softmax; }
+  bool is_rows() const { return op >= Op::softmax && op <= Op::group_norm; }
+  bool is_attention() const { return op >= Op::attention; }
 };
 
 /// The rows of a file, in order; of a graph or a plan, the one case that it is. Throws Error{bad_input} that

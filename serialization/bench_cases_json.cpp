@@ -11,10 +11,11 @@ namespace fusor {
 
 namespace {
 
-constexpr std::array<std::string_view, 14> kOps = {
-    "matmul",        "gated_matmul", "conv_fprop",     "conv_dgrad", "conv_wgrad",   "softmax",
-    "softmax_bwd",   "layer_norm",   "layer_norm_bwd", "rms_norm",   "rms_norm_bwd", "residual_norm_quantize",
-    "cross_entropy", "group_norm"};
+constexpr std::array<std::string_view, 16> kOps = {
+    "matmul",         "gated_matmul", "conv_fprop",   "conv_dgrad",
+    "conv_wgrad",     "softmax",      "softmax_bwd",  "layer_norm",
+    "layer_norm_bwd", "rms_norm",     "rms_norm_bwd", "residual_norm_quantize",
+    "cross_entropy",  "group_norm",   "attention",    "attention_bwd"};
 constexpr std::array<std::string_view, 2> kStored = {"kn", "nk"};
 constexpr std::array<std::string_view, 2> kLayouts = {"nchw", "nhwc"};
 
@@ -83,6 +84,21 @@ void read_rows(const JsonReader& row, BenchCase& to) {
   read_layout(row, to);
 }
 
+void read_attention(const JsonReader& row, BenchCase& to) {
+  to.q = extents(row.at("q"));
+  to.keys = extents(row.at("k"));
+  for (const auto& [key, dims] : {std::pair{"q", &to.q}, {"k", &to.keys}})
+    if (dims->rank() != 4)
+      row.at(key).refuse("expected batch, heads, positions and elements, got {} numbers", dims->rank());
+  if (to.q[0] != to.keys[0] || to.q[1] % to.keys[1] != 0 || to.q[3] != to.keys[3])
+    row.at("k").refuse("expected q's batch and elements, and a divisor of its heads, got {}",
+                       to_string(to.keys));
+  to.value = to.keys[3];
+  read_optional(row, "value", to.value);
+  if (to.value < 1) row.at("value").refuse("expected 1 or more, got {}", to.value);
+  read_optional(row, "causal", to.causal);
+}
+
 BenchCase parse_case(const JsonReader& row) {
   BenchCase parsed;
   parsed.op = static_cast<BenchCase::Op>(row.at("op").one_of(kOps));
@@ -93,6 +109,9 @@ BenchCase parse_case(const JsonReader& row) {
   else if (parsed.is_rows())
     row.expect_keys(
         {"id", "group", "about", "op", "type", "result", "x", "axes", "groups", "layout", "max_workspace"});
+  else if (parsed.is_attention())
+    row.expect_keys(
+        {"id", "group", "about", "op", "type", "result", "q", "k", "value", "causal", "max_workspace"});
   else
     row.expect_keys({"id", "group", "about", "op", "type", "result", "mnk", "batch", "b", "prologue",
                      "epilogue", "tf32", "short_sums", "max_workspace"});
@@ -105,6 +124,8 @@ BenchCase parse_case(const JsonReader& row) {
     read_conv(row, parsed);
   else if (parsed.is_rows())
     read_rows(row, parsed);
+  else if (parsed.is_attention())
+    read_attention(row, parsed);
   else
     read_matmul(row, parsed);
   parsed.prologue = steps(row, "prologue");

@@ -7,6 +7,7 @@
 #include "backend/reference/contraction.h"
 #include "core/fail.h"
 #include "frontend/graph_builder.h"
+#include "tools/bench_attention.h"
 #include "tools/bench_rows.h"
 
 namespace fusor::command {
@@ -168,6 +169,7 @@ class CaseGraph {
 
 Graph graph_of(const BenchCase& bench_case) {
   if (bench_case.graph) return *bench_case.graph;
+  if (bench_case.is_attention()) return attention_graph_of(bench_case);
   return bench_case.is_rows() ? rows_graph_of(bench_case) : CaseGraph(bench_case).build();
 }
 
@@ -179,6 +181,12 @@ BenchCase variant_of(const BenchCase& bench_case, int variant) {
   const auto scaled = [quarters](int64_t extent) { return std::max<int64_t>(1, extent * quarters / 4); };
   BenchCase varied = bench_case;
   if (varied.graph) return varied;
+  if (varied.is_attention()) {
+    varied.q[0] = varied.keys[0] = scaled(varied.q[0]);
+    varied.keys[2] += offset;
+    if (varied.op == BenchCase::Op::attention_bwd) varied.q[2] += offset;
+    return varied;
+  }
   if (varied.is_rows()) {
     varied.x[0] = scaled(varied.x[0]) + offset;
     return varied;
@@ -198,6 +206,7 @@ CaseCost cost_of(const Graph& graph) {
     if (!tensor.is_virtual() && !tensor.is_scalar())
       cost.bytes += static_cast<double>(element_count(tensor.dims) * byte_size(tensor.type));
   for (const Op& op : graph.ops) {
+    cost.flops += attention_flops(graph, op);
     if (!is_contraction(op.attributes)) continue;
     const auto dims = [&](int tensor) { return graph.tensors[static_cast<size_t>(tensor)].dims; };
     cost.flops += 2 * reference::multiply_adds(

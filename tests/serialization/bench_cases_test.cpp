@@ -79,5 +79,20 @@ TEST(BenchCases, MistakesAreNamed) {
   expect_refused(good + ", " + good, "cases[1].id: two cases are called 'a'");
 }
 
+TEST(BenchCases, AttentionHasDimsOfQueriesAndKeys) {
+  const auto cases = bench_cases_from_json(R"({"format": 1, "kind": "bench_cases", "cases": [
+      {"id": "A", "group": "g", "op": "attention_bwd", "q": [2, 8, 64, 96], "k": [2, 2, 128, 96],
+       "value": 64, "causal": true, "type": "bf16"}]})");
+  ASSERT_EQ(cases.size(), 1U);
+  EXPECT_TRUE(cases[0].is_attention());
+  EXPECT_FALSE(cases[0].is_rows());
+  EXPECT_EQ(cases[0].keys, (Dims{2, 2, 128, 96}));
+  EXPECT_EQ(cases[0].value, 64);
+  EXPECT_TRUE(cases[0].causal);
+  EXPECT_THROW(bench_cases_from_json(R"({"format": 1, "kind": "bench_cases", "cases": [
+      {"id": "A", "group": "g", "op": "attention", "q": [2, 8, 64, 96], "k": [2, 3, 128, 96], "type": "bf16"}]})"),
+               Error);
+}
+
 }  // namespace
 }  // namespace fusor

@@ -27,7 +27,7 @@ std::vector<BenchCase> all_cases() {
   std::vector<std::string> paths;
   for (const auto& file : std::filesystem::directory_iterator(FUSOR_BENCH_CASES))
     if (const std::string name = file.path().stem().string();
-        name != "networks_unseen" && name != "sweeps" && name != "networks")
+        name != "networks_unseen" && name != "sweeps" && name != "networks" && name != "attention")
       paths.push_back(file.path().string());
   std::ranges::sort(paths);
   std::vector<BenchCase> cases;
