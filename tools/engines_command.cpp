@@ -21,6 +21,8 @@ constexpr auto kAbout = std::to_array<About>({
     {"attention", "a softmax between two matmuls, with any scores and masks", "tensor cores of sm_90"},
     {"attention_backward", "its gradients: of queries, keys and values, without atomics",
      "tensor cores of sm_90"},
+    {"attention_decode", "the same for a few queries and long caches: keys split over blocks",
+     "tensor cores from sm_80 on"},
     {"attention_mma", "the same for any layout, and with ops in front of q, k and v",
      "tensor cores from sm_80 on"},
     {"wgmma", "matmul and convolution of fp16, bf16, int8, and TF32 and fp8 where allowed; operands by TMA",

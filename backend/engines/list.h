@@ -21,6 +21,7 @@ const Engine& depthwise_repacked_engine();
 const Engine& mma_engine();
 const Engine& attention_engine();
 const Engine& attention_backward_engine();
+const Engine& attention_decode_engine();
 const Engine& attention_mma_engine();
 const Engine& wgmma_engine();
 const Engine& wgmma_repacked_engine();

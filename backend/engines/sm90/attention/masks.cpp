@@ -43,11 +43,6 @@ namespace {
 
 // --- Masks ---
 
-// q * row + k * key + offset
-struct Line {
-  int64_t row = 0, key = 0, offset = 0;
-};
-
 Line combined(const Line& a, const Line& b, int64_t sign) {
   return {a.row + sign * b.row, a.key + sign * b.key, a.offset + sign * b.offset};
 }
@@ -59,7 +54,8 @@ std::optional<Line> line_of_index(const Expr& expr, const Node& node) {
   return std::nullopt;
 }
 
-// The value as a line over rows and keys, exact in the type that it is computed in.
+}  // namespace
+
 std::optional<Line> line_of(const Fusion& fusion, const Expr& expr, int at) {
   const Node& node = expr.node(at);
   if (node.type != DataType::i32 && node.type != DataType::i64 && node.type != DataType::f32)
@@ -77,6 +73,8 @@ std::optional<Line> line_of(const Fusion& fusion, const Expr& expr, int at) {
   if (!a || !b) return std::nullopt;
   return combined(*a, *b, mode == PointwiseMode::add ? 1 : -1);
 }
+
+namespace {
 
 // Adds the bound that `line` >= 0 is; false where it is none.
 bool add_bound(const Line& line, Bounds& bounds) {

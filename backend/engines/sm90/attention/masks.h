@@ -20,6 +20,11 @@ struct Bounds {
   std::vector<KeyBound> lower, upper;
 };
 
+/// q * row + k * key + offset, over the axes of queries and keys.
+struct Line {
+  int64_t row = 0, key = 0, offset = 0;
+};
+
 bool is_pointwise(const Node& node, PointwiseMode mode);
 /// Past nodes that hand their argument on as it is.
 int behind_identity(const Expr& expr, int at);
@@ -28,6 +33,9 @@ inline int argument(const Expr& expr, int at, size_t i) {
 }
 /// The number that a node is for every element, where it is one.
 std::optional<double> constant(const Fusion& fusion, const Expr& expr, int at);
+
+/// The value as such a line, where it is one and exact in the type that it is computed in.
+std::optional<Line> line_of(const Fusion& fusion, const Expr& expr, int at);
 
 /// Whether "node `at` is `truth`" is bounds on the keys of a row, which are added.
 bool add_condition(const Fusion& fusion, const Expr& expr, int at, bool truth, Bounds& bounds);

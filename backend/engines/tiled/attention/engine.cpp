@@ -51,7 +51,7 @@ class PreparedAttentionMma final : public Prepared {
 class AttentionMmaEngine final : public Engine {
  public:
   std::string_view name() const override { return "attention_mma"; }
-  int number() const override { return 36; }
+  int number() const override { return 37; }
   Notes notes() const override { return kNotes; }
 
   PreparedOr prepare(const Fusion& fusion, const DeviceInfo& device) const override {

@@ -1,6 +1,7 @@
 // Owns what attention_mma launches, and what it costs.
 #include <algorithm>
-#include <array>
+#include <span>
+#include <string>
 #include <utility>
 
 #include "backend/engines/contraction/epilogue.h"
@@ -20,17 +21,18 @@ constexpr double kTileCycles = 3000, kBlockCycles = 500;
 
 int last_axis(const Expr& expr) { return expr.domain.rank() - 1; }
 
-// Widest vectors of the result that all rows allow.
-int64_t result_vector(const Problem& problem) {
-  int64_t vector = 8;
-  while (problem.value % vector != 0) vector /= 2;
-  return vector;
-}
-
 KernelSite operand_site_of(const char* name, const OperandLoad& load) {
   KernelSite site{name, load.expr, load.vector_axis, true};
   site.addressed = load.plain;
   return site;
+}
+
+}  // namespace
+
+int64_t result_vector(const Problem& problem) {
+  int64_t vector = 8;
+  while (problem.value % vector != 0) vector /= 2;
+  return vector;
 }
 
 std::vector<KernelSite> sites_of(const Problem& problem) {
@@ -50,16 +52,10 @@ std::vector<KernelSite> sites_of(const Problem& problem) {
   return sites;
 }
 
-std::vector<ConfigValue> config_of(const Schedule& schedule) {
-  const Problem& problem = schedule.problem;
+std::vector<ConfigValue> config_of(const Problem& problem) {
   return {{"index_bits", problem.index_bits},
           {"ElementA", problem.type},
           {"ElementB", problem.type},
-          {"warps", schedule.knobs.warps},
-          {"row_blocks", schedule.knobs.row_blocks},
-          {"tile_k", schedule.knobs.tile_k},
-          {"blocks_per_sm", schedule.blocks_per_sm()},
-          {"shared_bytes", schedule.shared_bytes()},
           {"head", problem.padded_head()},
           {"value", problem.padded_value()},
           {"q_along_head", problem.q.along_head},
@@ -79,13 +75,48 @@ std::vector<ConfigValue> config_of(const Schedule& schedule) {
           {"upper", problem.scores.bounds.upper.size()}};
 }
 
-Parameters parameters_of(const Schedule& schedule, const std::vector<KernelSite>& sites) {
-  const Problem& problem = schedule.problem;
-  Parameters p(problem.index_bits);
+void append_extents(Parameters& p, const Problem& problem) {
   p.wide("queries", problem.queries);
   p.wide("keys", problem.keys);
   p.wide("head", problem.head);
   p.wide("values", problem.value);
+  const double scale = problem.scores.scale.value_or(1.0);
+  p.real("factor", scale * kLog2e);
+  p.real("scale", scale);
+  attention::append_visible(p, problem.scores.bounds);
+}
+
+void append_sites(Parameters& p, const Problem& problem, std::span<const KernelSite> sites) {
+  for (const KernelSite& site : sites) {
+    std::string name = site.name;
+    name[0] = static_cast<char>(name[0] - 'A' + 'a');
+    p.site(name, site, problem.fusion);
+  }
+}
+
+std::vector<Guard> guards_of_operands(const Problem& problem) {
+  return guards_of(problem.fusion, {{problem.q.expr, problem.q.width},
+                                    {problem.k.expr, problem.k.width},
+                                    {problem.v.expr, problem.v.width},
+                                    {result_site(problem.fusion), result_vector(problem)}});
+}
+
+namespace {
+
+std::vector<ConfigValue> config_of(const Schedule& schedule) {
+  std::vector<ConfigValue> values = config_of(schedule.problem);
+  values.push_back({"warps", schedule.knobs.warps});
+  values.push_back({"row_blocks", schedule.knobs.row_blocks});
+  values.push_back({"tile_k", schedule.knobs.tile_k});
+  values.push_back({"blocks_per_sm", schedule.blocks_per_sm()});
+  values.push_back({"shared_bytes", schedule.shared_bytes()});
+  return values;
+}
+
+Parameters parameters_of(const Schedule& schedule, const std::vector<KernelSite>& sites) {
+  const Problem& problem = schedule.problem;
+  Parameters p(problem.index_bits);
+  append_extents(p, problem);
   p.group("queue", "TileQueue", [&] {
     p.wide("tiles", schedule.tiles());
     p.wide("entries", problem.entries());
@@ -94,12 +125,7 @@ Parameters parameters_of(const Schedule& schedule, const std::vector<KernelSite>
   attention::append_divisors(p, "extents", {problem.batch.begin(), problem.batch.end()});
   attention::append_divisors(p, "sharing_k", problem.k.sharing);
   attention::append_divisors(p, "sharing_v", problem.v.sharing);
-  const double scale = problem.scores.scale.value_or(1.0);
-  p.real("factor", scale * kLog2e);
-  p.real("scale", scale);
-  attention::append_visible(p, problem.scores.bounds);
-  constexpr std::array kNames{"q", "k", "v", "s", "y", "l", "i"};
-  for (size_t i = 0; i < sites.size(); ++i) p.site(kNames[i], sites[i], problem.fusion);
+  append_sites(p, problem, sites);
   return p;
 }
 
@@ -164,10 +190,7 @@ Lowered lower(const Schedule& schedule) {
   set_grid(launch, schedule.tiles() * problem.entries(), schedule.threads());
   launch.shared_bytes = schedule.shared_bytes();
   Lowered lowered;
-  lowered.guards = guards_of(problem.fusion, {{problem.q.expr, problem.q.width},
-                                              {problem.k.expr, problem.k.width},
-                                              {problem.v.expr, problem.v.width},
-                                              {result_site(problem.fusion), result_vector(problem)}});
+  lowered.guards = guards_of_operands(problem);
   lowered.steps.emplace_back(std::move(launch));
   return lowered;
 }

@@ -23,30 +23,6 @@ constexpr int64_t kMostRegisters = 255, kRegistersOfSm = 65536;
 
 bool is_16_bits(DataType type) { return type == DataType::f16 || type == DataType::bf16; }
 
-// Rows are queries or keys; `head_axis` has the elements of a head.
-std::variant<OperandLoad, Refusal> load_of(const Fusion& fusion, const Expr& site, int row_axis,
-                                           int head_axis) {
-  const Node& value = yielded_node(site);
-  if (!is_16_bits(value.type))
-    return refuse_attention(fusion, "16-bit-operands", "", "fp16 or bf16", std::string(to_string(value.type)),
-                            "declare the operand fp16 or bf16");
-  OperandLoad load{.expr = site, .vector_axis = head_axis};
-  load.plain = value.kind == Node::Kind::load &&
-               fusion.operands[static_cast<size_t>(value.access.operand)].type == value.type;
-  const Access* const access = primary_access(site);
-  if (access == nullptr) return load;
-  const bool head_adjacent = access->strides[head_axis] == 1, row_adjacent = access->strides[row_axis] == 1;
-  load.along_head = head_adjacent || !row_adjacent;
-  load.vector_axis = load.along_head ? head_axis : row_axis;
-  const Operand& operand = fusion.operands[static_cast<size_t>(access->operand)];
-  for (const int64_t width : {8, 4, 2})
-    if (load.width == 1 && site.domain[load.vector_axis] % width == 0 &&
-        moves_whole_vectors(*access, operand, operand.type, load.vector_axis, width))
-      load.width = width;
-  mark_whole_vectors(fusion, load.expr, load.vector_axis, load.width);
-  return load;
-}
-
 // Entries of the scores that share one of the operand, by batch axis; nothing where they do not divide
 // evenly.
 std::optional<std::vector<int64_t>> sharing_of(const Dims& batch, const Expr& site) {
@@ -86,6 +62,29 @@ int64_t line_of(int64_t elements) {
 }
 
 }  // namespace
+
+std::variant<OperandLoad, Refusal> load_of(const Fusion& fusion, const Expr& site, int row_axis,
+                                           int head_axis) {
+  const Node& value = yielded_node(site);
+  if (!is_16_bits(value.type))
+    return refuse_attention(fusion, "16-bit-operands", "", "fp16 or bf16", std::string(to_string(value.type)),
+                            "declare the operand fp16 or bf16");
+  OperandLoad load{.expr = site, .vector_axis = head_axis};
+  load.plain = value.kind == Node::Kind::load &&
+               fusion.operands[static_cast<size_t>(value.access.operand)].type == value.type;
+  const Access* const access = primary_access(site);
+  if (access == nullptr) return load;
+  const bool head_adjacent = access->strides[head_axis] == 1, row_adjacent = access->strides[row_axis] == 1;
+  load.along_head = head_adjacent || !row_adjacent;
+  load.vector_axis = load.along_head ? head_axis : row_axis;
+  const Operand& operand = fusion.operands[static_cast<size_t>(access->operand)];
+  for (const int64_t width : {8, 4, 2})
+    if (load.width == 1 && site.domain[load.vector_axis] % width == 0 &&
+        moves_whole_vectors(*access, operand, operand.type, load.vector_axis, width))
+      load.width = width;
+  mark_whole_vectors(fusion, load.expr, load.vector_axis, load.width);
+  return load;
+}
 
 std::variant<Problem, Refusal> problem_of(const Fusion& fusion, const DeviceInfo& device) {
   if (auto refusal = refuse_device(device)) return std::move(*refusal);
@@ -136,9 +135,11 @@ std::variant<Problem, Refusal> problem_of(const Fusion& fusion, const DeviceInfo
   return problem;
 }
 
+int64_t tile_bytes(int64_t rows, int64_t elements) { return 2 * rows * line_of(elements); }
+
 int64_t Schedule::shared_bytes() const {
-  const int64_t head = line_of(problem.padded_head()), value = line_of(problem.padded_value());
-  return 2 * (tile_q() * head + knobs.tile_k * (head + value));
+  return tile_bytes(tile_q() + knobs.tile_k, problem.padded_head()) +
+         tile_bytes(knobs.tile_k, problem.padded_value());
 }
 
 // Scores and sums; rows, addresses and the running softmax; addresses within the head; masks, lines across
@@ -148,7 +149,9 @@ int64_t Schedule::registers() const {
   const attention::Bounds& bounds = problem.scores.bounds;
   const int64_t masks = bounds.lower.empty() && bounds.upper.empty() ? 0 : 4;
   const int64_t across = (problem.k.along_head ? 0 : 4) + (problem.v.along_head ? 0 : 4);
-  return values + 48 + problem.padded_head() / 16 + masks + across + (problem.scores.scale ? 0 : 24);
+  // Addresses of many keys are held at once.
+  const int64_t wide = knobs.tile_k < 128 || problem.scores.scale ? 0 : 48;
+  return values + 48 + problem.padded_head() / 16 + masks + across + wide + (problem.scores.scale ? 0 : 24);
 }
 
 // As many as registers and shared memory allow, two at most: that keeps the tensor cores busy.

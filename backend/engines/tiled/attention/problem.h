@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <variant>
 #include <vector>
 
@@ -72,5 +73,19 @@ struct Schedule {
 
 Work cost(const Schedule& schedule);
 Lowered lower(const Schedule& schedule);
+
+/// The operand as threads load it: rows are queries or keys, `head_axis` has the elements of a head.
+std::variant<OperandLoad, Refusal> load_of(const Fusion& fusion, const Expr& site, int row_axis,
+                                           int head_axis);
+/// Bytes of a tile of `rows` rows of an operand of `elements` elements each, in shared memory.
+int64_t tile_bytes(int64_t rows, int64_t elements);
+/// Widest vectors of the result that all rows allow.
+int64_t result_vector(const Problem& problem);
+/// What all kernels of this form are compiled for, and are told.
+std::vector<KernelSite> sites_of(const Problem& problem);
+std::vector<ConfigValue> config_of(const Problem& problem);
+void append_extents(Parameters& p, const Problem& problem);
+void append_sites(Parameters& p, const Problem& problem, std::span<const KernelSite> sites);
+std::vector<Guard> guards_of_operands(const Problem& problem);
 
 }  // namespace fusor::tiled_attention

@@ -13,23 +13,18 @@ template <class Site, bool kPlain>
 struct ScoreRows {
   static constexpr int kRank = Site::kRank, kQuery = kRank - 2, kKey = kRank - 1;
   Index at[2][kRank];
-  int row[2];
   KeyRange range[2];
   typename Site::Loads loads[2];
 
-  /// Rows `first` and 8 further on, of the batch entry at `entry`; past `last`, the last row is read instead.
-  template <class Params>
-  __device__ void begin(const Params& p, const Index (&entry)[kRank], int first, int last) {
+  /// Rows `first` and 8 further on of a tile, which finds the place and the query of each.
+  template <class Params, class Tile>
+  __device__ void begin(const Params& p, const Tile& tile, int first) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      row[half] = first + 8 * half;
-      const int existing = min(row[half], last);
-#pragma unroll
-      for (int axis = 0; axis < kQuery; ++axis) at[half][axis] = entry[axis];
-      at[half][kQuery] = existing;
+      const int query = tile.find(first + 8 * half, at[half]);
       at[half][kKey] = 0;
       if constexpr (!kPlain) loads[half] = Site::loads(p.s, at[half], 1);
-      range[half] = p.visible.of_row(existing, static_cast<int>(p.keys));
+      range[half] = tile.keys_of(p, query);
     }
   }
 

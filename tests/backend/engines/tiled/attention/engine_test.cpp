@@ -87,7 +87,8 @@ TEST(AttentionMma, PlansAttentionWhereHopperIsNot) {
 }
 
 TEST(AttentionMma, ServesStridesThatTmaCannot) {
-  const Plan plan = build(test::attention({.keys = 1023, .head = 60, .value = 60}), device("H200"));
+  const Plan plan =
+      build(test::attention({.queries = 1000, .keys = 1023, .head = 60, .value = 60}), device("H200"));
   ASSERT_EQ(plan.fusions.size(), 1U);
   EXPECT_EQ(plan.fusions[0].config.engine, "attention_mma");
 }

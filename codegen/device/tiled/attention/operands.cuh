@@ -1,0 +1,88 @@
+// Owns how threads bring an operand of attention to shared memory: its tile there, and the copies.
+#pragma once
+
+#include "codegen/device/tiled/attention/shape.cuh"
+#include "codegen/device/tiled/swizzle.cuh"
+#include "codegen/device/tiled/warp_mma.cuh"
+
+using Element = Config::ElementA;
+
+// Elements of a line: chunks of a line are exchanged within powers of two of them.
+FUSOR_DEVICE constexpr int line_of(int elements) {
+  return elements <= 16 ? 16 : elements <= 32 ? 32 : (elements + 63) / 64 * 64;
+}
+
+/// An operand in shared memory: kRows of its rows, kElements of the head. It is a factor of a product along
+/// the head (q, k) or along its rows (v). kAlongHead: lines run along the head, else across it.
+template <class Site_, int kRows, int kElements, bool kAlongHead_, int kWidth_, bool kPlain,
+          bool kFactorOfRows>
+struct Load {
+  using Site = Site_;
+  using Tile = OperandTile<kFactorOfRows ? kRows : line_of(kElements),
+                           kFactorOfRows ? line_of(kElements) : kRows, 2, kAlongHead_ != kFactorOfRows>;
+  static constexpr bool kAlongHead = kAlongHead_, kTransposed = kAlongHead == kFactorOfRows;
+  static constexpr bool kAsync = kPlain && kWidth_ > 1;
+  static constexpr int kSize = Tile::kSize, kWidth = kWidth_;
+  // Vectors of a line, and of the tile.
+  static constexpr int kOfLine = (kAlongHead ? kElements : kRows) / kWidth;
+  static constexpr int kVectors = kOfLine * (kAlongHead ? kRows : kElements);
+
+  /// Where a vector of the tile lies in shared memory.
+  FUSOR_DEVICE int place_of(int row, int element) {
+    return kFactorOfRows ? Tile::offset(element, row) : Tile::offset(row, element);
+  }
+
+  /// Starts the copies of a tile by a warp or a block of kThreads, or passes its elements through the
+  /// prologue: of the rows from `first` on, those below `rows`. `kHeadAxis`: where the site has the head's
+  /// elements.
+  template <int kHeadAxis, int kThreads>
+  FUSOR_DEVICE void copy(const typename Site::Args& args, u8* to, const Index (&entry)[kRank], int first,
+                         int rows, int elements) {
+    Index at[kRank];
+#pragma unroll
+    for (int axis = 0; axis < kBatch; ++axis) at[axis] = entry[axis];
+#pragma unroll(kAsync ? 4 : 1)
+    for (int i = thread_of<kThreads>(); i < kVectors; i += kThreads) {
+      const int line = i / kOfLine, along = i % kOfLine * kWidth;
+      const int row = kAlongHead ? line : along, element = kAlongHead ? along : line;
+      const bool inside = first + row < rows && element < elements;
+      at[2 * kBatch + 1 - kHeadAxis] = inside ? first + row : 0;
+      copy_vector<kHeadAxis>(args, to, at, row, element, inside);
+    }
+  }
+  /// Of rows that lie anywhere: `find(row, at)` puts the coordinates of a row of the tile into `at`, and says
+  /// whether it exists.
+  template <int kHeadAxis, int kThreads, class Find>
+  FUSOR_DEVICE void copy_found(const typename Site::Args& args, u8* to, int elements, Find&& find) {
+    Index at[kRank];
+#pragma unroll 1
+    for (int i = thread_of<kThreads>(); i < kVectors; i += kThreads) {
+      const int line = i / kOfLine, along = i % kOfLine * kWidth;
+      const int row = kAlongHead ? line : along, element = kAlongHead ? along : line;
+      copy_vector<kHeadAxis>(args, to, at, row, element, find(row, at) && element < elements);
+    }
+  }
+
+ private:
+  template <int kThreads>
+  FUSOR_DEVICE int thread_of() {
+    return static_cast<int>(kThreads == 32 ? threadIdx.x % 32 : threadIdx.x);
+  }
+
+  template <int kHeadAxis>
+  FUSOR_DEVICE void copy_vector(const typename Site::Args& args, u8* to, Index (&at)[kRank], int row,
+                                int element, bool inside) {
+    at[kHeadAxis] = inside ? element : 0;
+    u8* const place = to + place_of(row, element);
+    if constexpr (kAsync) {
+      copy_async<kWidth * 2>(shared_address(place), Site::address(args, at), inside);
+    } else {
+      Vec<Element, kWidth> vector;
+      if constexpr (kPlain)
+        vector = load_whole<kWidth>(Site::address(args, at), kWidth);
+      else
+        vector = narrow<Element>(Site::template apply<kWidth>(args, at, kWidth));
+      *reinterpret_cast<Vec<Element, kWidth>*>(place) = inside ? vector : Vec<Element, kWidth>{};
+    }
+  }
+};

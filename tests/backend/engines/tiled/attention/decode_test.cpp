@@ -1,0 +1,151 @@
+// Owns the tests of the attention_decode engine without a GPU: what it packs into a tile, how it splits keys,
+// what it refuses, and that its kernels compile for Ampere and Hopper.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <string>
+#include <variant>
+
+#include "backend/build.h"
+#include "backend/engines/knobs.h"
+#include "backend/engines/list.h"
+#include "backend/engines/tiled/attention/decode.h"
+#include "tests/backend/engines/compiled_kernels.h"
+#include "tests/backend/planner/whole_fusion.h"
+#include "tests/support/attention_graph.h"
+
+namespace fusor {
+namespace {
+
+using test::AttentionCase;
+using test::Mask;
+using tiled_attention::DecodeKnobs;
+using tiled_attention::DecodeProblem;
+
+const DeviceInfo& device(const char* name) {
+  static const DeviceInfo a100 = DeviceInfo::named("A100"), h200 = DeviceInfo::named("H200");
+  return name == std::string("A100") ? a100 : h200;
+}
+
+std::string rule_of(const Graph& graph) {
+  const Support support = test::supports(attention_decode_engine(), test::fusion_of(graph), device("H200"));
+  return support ? "" : support.refusal->rule;
+}
+
+Plan plan_of(const AttentionCase& c, const char* on) { return build(test::attention(c), device(on)); }
+
+TEST(AttentionDecode, PacksTheHeadsThatShareKeys) {
+  const Fusion fusion = test::fusion_of(test::attention({.batch = 2, .heads = 4, .queries = 3, .keys = 512}));
+  const auto answer = tiled_attention::decode_problem_of(fusion, device("H200"));
+  const auto& decode = std::get<DecodeProblem>(answer);
+  EXPECT_EQ(decode.heads, 4);
+  EXPECT_EQ(decode.rows(), 12);
+  EXPECT_EQ(decode.entries(), 2);
+}
+
+Graph padded_attention(int64_t queries) {
+  GraphBuilder g;
+  const Tensor q = g.input("q", {6, 8, queries, 64}, DataType::bf16);
+  const Tensor k = g.input("k", {6, 2, 4096, 64}, DataType::bf16);
+  const Tensor v = g.input("v", {6, 2, 4096, 64}, DataType::bf16);
+  SdpaOptions options{.attributes = {.attn_scale = 0.125,
+                                     .diagonal_alignment = DiagonalAlignment::bottom_right,
+                                     .left_bound = 64,
+                                     .right_bound = 0,
+                                     .padding_mask = true}};
+  options.seq_len_q = g.input("seq_len_q", {6, 1, 1, 1}, DataType::i32);
+  options.seq_len_kv = g.input("seq_len_kv", {6, 1, 1, 1}, DataType::i32);
+  g.output(g.sdpa_fwd(q, k, v, options).o, {.name = "o", .type = DataType::bf16});
+  return g.finish();
+}
+
+// The score is left without its masks, and values without their padding.
+TEST(AttentionDecode, ReadsLengthsAsLimits) {
+  for (const int64_t queries : {1, 4}) {
+    const Plan plan = build(padded_attention(queries), device("H200"));
+    ASSERT_EQ(plan.fusions.size(), 1U);
+    EXPECT_EQ(plan.fusions[0].config.engine, "attention_decode");
+    const std::string text = source(plan);
+    for (const char* fact : {"limits = 4", "plain_scores = true", "v_plain = true"})
+      EXPECT_NE(text.find(fact), std::string::npos) << fact;
+  }
+}
+
+TEST(AttentionDecode, RefusesWhatIsNoDecoding) {
+  EXPECT_EQ(rule_of(test::attention({.heads = 8, .queries = 16, .keys = 512})), "");
+  EXPECT_EQ(rule_of(test::attention({.heads = 8, .queries = 17, .keys = 512})), "few-rows");
+  EXPECT_EQ(rule_of(test::attention({.queries = 129, .keys = 512})), "few-rows");
+}
+
+TEST(AttentionDecode, CarriesOutSmallAndOddCases) {
+  for (const AttentionCase& c : {AttentionCase{2, 4, 4, 1, 777, 64, 64},
+                                 {1, 2, 2, 1, 2, 64, 64},
+                                 {1, 4, 1, 16, 1000, 64, 128, Mask::bottom_right},
+                                 {1, 8, 1, 16, 300, 128, 128, Mask::causal},
+                                 {1, 2, 2, 9, 500, 80, 40, Mask::window}}) {
+    EXPECT_EQ(rule_of(test::attention(c)), "");
+    EXPECT_EQ(rule_of(test::transposed_attention(c)), "");
+  }
+}
+
+TEST(AttentionDecode, IsChosenForAFewQueriesOfALongCache) {
+  for (const char* on : {"A100", "H200"})
+    for (const int64_t batch : {1, 8})
+      for (const int64_t keys : {2048, 32768}) {
+        const Plan plan = plan_of(
+            {.batch = 8 * batch, .heads = 8, .queries = 1, .keys = keys, .head = 128, .value = 128}, on);
+        ASSERT_EQ(plan.fusions.size(), 1U);
+        EXPECT_EQ(plan.fusions[0].config.engine, "attention_decode");
+      }
+}
+
+TEST(AttentionDecode, OneSequenceKeepsTheDeviceBusy) {
+  const AttentionCase c{.batch = 8, .heads = 8, .queries = 1, .keys = 131072, .head = 128, .value = 128};
+  for (const char* on : {"A100", "H200"}) {
+    const Plan plan = plan_of(c, on);
+    const auto knobs = knobs_of<DecodeKnobs>(plan.fusions.at(0).config);
+    EXPECT_GE(8 * knobs.split, device(on).sm_count * 9 / 10) << on;
+  }
+}
+
+TEST(AttentionDecode, SharedMemoryHoldsEveryCandidate) {
+  const Fusion fusion = test::fusion_of(
+      test::attention({.batch = 4, .heads = 8, .queries = 4, .keys = 4096, .head = 256, .value = 256}));
+  for (const char* on : {"A100", "H200"}) {
+    const auto found = test::candidates(attention_decode_engine(), fusion, device(on));
+    EXPECT_FALSE(found.empty());
+    for (const EngineCandidate& candidate : found)
+      for (const Step& step :
+           test::lower(attention_decode_engine(), fusion, candidate.config, device(on)).steps)
+        EXPECT_LE(std::get<Launch>(step).shared_bytes, device(on).shared_per_block);
+  }
+}
+
+class AttentionDecodeKernels : public testing::TestWithParam<const char*> {};
+
+TEST_P(AttentionDecodeKernels, Compile) {
+  std::vector<test::KernelCase> cases;
+  const auto add = [&](const char* name, const Graph& graph) {
+    test::add_kernels(attention_decode_engine(), name, test::fusion_of(graph), device(GetParam()), cases);
+  };
+  for (const int64_t head : {40, 64, 128, 192, 256})
+    add("plain",
+        test::attention({.batch = 2, .heads = 4, .queries = 5, .keys = 999, .head = head, .value = head}));
+  add("causal",
+      test::attention(
+          {.heads = 4, .queries = 9, .keys = 999, .head = 96, .value = 72, .mask = Mask::bottom_right},
+          true));
+  add("odd", test::attention({.queries = 3, .keys = 63, .head = 25, .value = 31}));
+  add("transposed", test::transposed_attention({.queries = 4, .keys = 800, .head = 128, .value = 128}));
+  test::AttentionGraph graph(
+      {.heads = 2, .queries = 1, .keys = 640, .head = 128, .value = 128, .mask = Mask::bottom_right});
+  graph.score = graph.g.add(graph.g.tanh(graph.score), graph.g.input("bias", {1, 2, 1, 640}, DataType::bf16));
+  graph.mask();
+  add("scored", graph.finish(true));
+  test::expect_distinct_compiled(cases);
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, AttentionDecodeKernels, testing::Values("A100", "H200"));
+
+}  // namespace
+}  // namespace fusor
