@@ -2,6 +2,7 @@
 #include "compat/cudnn/src/legacy/rnn_objects.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "compat/cudnn/src/handle.h"
 #include "compat/cudnn/src/translate/translator.h"
@@ -68,6 +69,9 @@ DeviceMemory on_device(const DeviceInfo& device, const std::vector<int32_t>& num
 }
 
 std::shared_ptr<const RnnSequences> sequences_of(const std::vector<int32_t>& lengths, int64_t time) {
+  if (time * static_cast<int64_t>(lengths.size()) > std::numeric_limits<int32_t>::max())
+    refuse(CUDNN_STATUS_NOT_SUPPORTED, "{} sequences of {} steps have more rows than an int32 counts",
+           lengths.size(), time);
   std::vector<int32_t> padded, packed;
   for (int64_t t = 0; t < time; ++t)
     for (size_t b = 0; b < lengths.size(); ++b) {

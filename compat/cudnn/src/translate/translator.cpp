@@ -36,7 +36,8 @@ void read_vectors(const Descriptor& tensor, TensorFacts& facts) {
   facts.vector_count = tensor.get<int64_t>(CUDNN_ATTR_TENSOR_VECTOR_COUNT, 1);
   if (facts.vector_count == 1) return;
   const auto axis = tensor.get<int64_t>(CUDNN_ATTR_TENSOR_VECTORIZED_DIMENSION, -1);
-  if (facts.vector_count < 1 || axis < 0 || axis >= facts.dims.rank())
+  constexpr int64_t kMostNeighbours = 64;
+  if (facts.vector_count < 1 || facts.vector_count > kMostNeighbours || axis < 0 || axis >= facts.dims.rank())
     refuse(CUDNN_STATUS_BAD_PARAM, "tensor {} {} has vectors of {} elements along axis {}", facts.uid,
            to_string(facts.dims), facts.vector_count, axis);
   facts.vector_axis = static_cast<int>(axis);
