@@ -89,7 +89,9 @@ class Chooser {
       if (answer.refused_at >= 0) cuts.push_back(choice.fusion().ops[static_cast<size_t>(answer.refused_at)]);
     };
     if (options_.engine_list.empty()) {
-      for (const PricedAnswer& answer : *priced(*choice.prepared)) take(answer);
+      // Held here: another thread may take the list out of the cache meanwhile.
+      const auto answers = priced(*choice.prepared);
+      for (const PricedAnswer& answer : *answers) take(answer);
     } else {
       for (const Engine* engine : options_.engine_list)
         if (!is_forbidden(*engine)) take(ask_engine(*engine, *choice.prepared));

@@ -72,7 +72,7 @@ class Workers {
   std::vector<std::thread> threads_;
 };
 
-constexpr int kMostWorkers = 16;
+constexpr int kMostWorkers = 8;
 
 // A convolution's tensors and attributes, as its gradients need them.
 struct Forward {

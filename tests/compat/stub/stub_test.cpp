@@ -1,6 +1,7 @@
 // Owns the tests of what the library does on a GPU up to the launch: nodes of CUDA graphs, kernels that are
 // compiled ahead, and the time of one call.
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -141,6 +142,28 @@ TEST_F(OnStub, GradientsAreCompiledAheadWhereTheProcessTrains) {
   unsetenv("FUSOR_DEBUG");
   unsetenv("FUSOR_THREADS");
   EXPECT_EQ(gradients(told), 2) << told;
+}
+
+// Threads that ask for the prices of one graph at the same time get each its own answer.
+TEST_F(OnStub, ManyThreadsPlanTheSameGraphs) {
+  constexpr int kThreads = 8, kGraphs = 60;
+  std::atomic<int> configurations{0};
+  const auto plan_all = [&] {
+    for (int64_t i = 1; i <= kGraphs; ++i) {
+      const TensorOptions half{.type = CUDNN_DATA_HALF};
+      const Part graph =
+          operation_graph(handle, {matmul(tensor(1, {1, 64 * i, 64}, half), tensor(2, {1, 64, 128}, half),
+                                          tensor(3, {1, 64 * i, 128}, half))})
+              .finalize();
+      configurations += static_cast<int>(heuristics(graph, CUDNN_HEUR_MODE_INSTANT).size());
+    }
+  };
+  {
+    std::vector<std::jthread> threads;
+    for (int i = 0; i < kThreads; ++i) threads.emplace_back(plan_all);
+  }
+  EXPECT_EQ(configurations % (kThreads * kGraphs), 0);
+  EXPECT_GT(configurations, 0);
 }
 
 // The stub's launches cost next to nothing: this is the library's own share. The best of many batches,
