@@ -21,9 +21,11 @@ FUSOR_DEVICE Vector sum_of_lane(const Params& p, Index tile, int position, int l
   const i64 part = p.tiling.tiles * kTileElements;
   const Sum* partial = p.partials + i64(tile) * kTileElements + position + lane * part;
 #pragma unroll 4
-  for (i64 split = lane; split < p.splits; split += kLanes, partial += kLanes * part)
+  for (i64 split = lane; split < p.splits; split += kLanes, partial += kLanes * part) {
+    const Vector of_part = load_whole<Config::vector>(partial, Config::vector);
 #pragma unroll
-    for (int i = 0; i < Config::vector; ++i) sums[i] += partial[i];
+    for (int i = 0; i < Config::vector; ++i) sums[i] += of_part[i];
+  }
   return sums;
 }
 
