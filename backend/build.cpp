@@ -73,6 +73,18 @@ Plan plan_of(const Graph& graph, const DeviceInfo& device, const Candidate& cand
 
 }  // namespace
 
+std::string_view to_string(KernelChoice kernels) {
+  switch (kernels) {
+    case KernelChoice::best:
+      return "best";
+    case KernelChoice::best_effort:
+      return "best_effort";
+    case KernelChoice::only_compiled:
+      return "only_compiled";
+  }
+  return "?";
+}
+
 Choices choose(const Graph& graph, const DeviceInfo& device, const PlannerOptions& options,
                bool keep_decisions) {
   const Trace trace;

@@ -1,7 +1,9 @@
 // Owns build: the way from a Graph to a Plan. Its .cpp is the contents page of the library.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/api.h"
@@ -13,11 +15,20 @@ namespace fusor {
 /// The value of BuildOptions::max_workspace that sets no limit.
 inline constexpr int64_t kNoWorkspaceLimit = -1;
 
+/// Which kernels a build chooses from. A server that meets many shapes would compile one at many of them.
+enum class KernelChoice : uint8_t {
+  best,           ///< the cheapest, by measurement or estimate
+  best_effort,    ///< those in the cache, where they cost at most 10 % more than the cheapest
+  only_compiled,  ///< those in the cache: Error{bad_input} where a fusion has none
+};
+FUSOR_API std::string_view to_string(KernelChoice kernels);
+
 struct BuildOptions {
   std::vector<std::string> forbid = {};       ///< engines that must not be used
   int64_t max_workspace = kNoWorkspaceLimit;  ///< bytes
   int max_candidates = 16;                    ///< that candidates() gives at most; 1 or more
   bool compile = true;  ///< compile into the kernel cache now (in parallel); a GPU is not needed
+  KernelChoice kernels = KernelChoice::best;
   /// Measured times that go before estimates; null: the user's table (backend/user_tuning.h).
   const TuningTable* tuning = nullptr;
 };

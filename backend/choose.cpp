@@ -10,6 +10,7 @@
 #include "backend/planner/limits.h"
 #include "backend/planner/prices.h"
 #include "backend/user_tuning.h"
+#include "codegen/kernel_cache.h"
 #include "core/environment.h"
 #include "core/fail.h"
 #include "heuristics/time_model.h"
@@ -62,6 +63,7 @@ class Chooser {
     prefer_forced(choice);
     std::ranges::stable_sort(choice.options, {}, &EngineOption::seconds);
     prefer_measured(choice);
+    prefer_compiled(choice);
     if (!choice.options.empty()) mark_chosen(choice.options.front(), decision);
     return choice;
   }
@@ -157,6 +159,30 @@ class Chooser {
       std::rotate(place, found, std::next(found));
       ++place;
     }
+  }
+
+  static bool is_compiled(const Choice& choice, const EngineOption& option) {
+    return std::ranges::all_of(choice.by(option).lower(option.config).steps, [](const Step& step) {
+      const auto* const launch = std::get_if<Launch>(&step);
+      return launch == nullptr || fusor::is_compiled(*launch->source);
+    });
+  }
+
+  // Options whose kernels are in the cache, the cheapest of them first: where they cost little more than the
+  // cheapest of all, or alone.
+  void prefer_compiled(Choice& choice) const {
+    constexpr double kLittle = 1.10;
+    const KernelChoice kernels = options_.build.kernels;
+    if (kernels == KernelChoice::best || device_.is_cpu() || choice.options.empty()) return;
+    if (kernels == KernelChoice::only_compiled) {
+      std::erase_if(choice.options, [&](const EngineOption& option) { return !is_compiled(choice, option); });
+      return;
+    }
+    const double most = kLittle * choice.options.front().seconds;
+    const auto found = std::ranges::find_if(choice.options, [&](const EngineOption& option) {
+      return option.seconds <= most && is_compiled(choice, option);
+    });
+    if (found != choice.options.end()) std::rotate(choice.options.begin(), found, std::next(found));
   }
 
   static void mark_chosen(const EngineOption& best, Decision& decision) {
@@ -267,8 +293,9 @@ class Chooser {
     for (const EngineAnswer& answer : decision.answers)
       if (!answer.support)
         reasons += fmt::format("\n  {} refuses: {}", answer.engine, to_string(*answer.support.refusal));
-    fail("no engine that may be used carries out {} on {}:{}", fmt::join(decision.ops, " + "), device_.name,
-         reasons);
+    const bool needs_kernels = options_.build.kernels == KernelChoice::only_compiled;
+    fail("no engine that may be used carries out {} on {}{}:{}", fmt::join(decision.ops, " + "), device_.name,
+         needs_kernels ? " with kernels that are compiled already" : "", reasons);
   }
 
   const Graph& graph_;

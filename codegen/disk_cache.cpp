@@ -105,6 +105,11 @@ fs::path DiskCache::file(std::string_view key, std::string_view extension) const
   return folder_ / fmt::format("{}{}", key, extension);
 }
 
+bool DiskCache::has(std::string_view key) const {
+  std::error_code error;
+  return fs::is_regular_file(file(key, ".cubin"), error);
+}
+
 DiskCache::Outcome DiskCache::read(std::string_view key, DiskEntry& entry) {
   const fs::path path = file(key, ".cubin");
   std::error_code error;

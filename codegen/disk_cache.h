@@ -32,6 +32,8 @@ class DiskCache {
 
   /// damaged: something is there under this key, and it is not a whole entry of this key.
   Outcome read(std::string_view key, DiskEntry& entry);
+  /// Whether there is a file under this key, whole or not.
+  bool has(std::string_view key) const;
   void write(std::string_view key, const DiskEntry& entry, std::string_view source);
   /// Why the folder cannot be written, in words; empty where it can. Tries to write.
   std::string problem();

@@ -49,6 +49,18 @@ class Memory {
     return slot;
   }
 
+  // False also while it is being compiled.
+  bool holds(const std::string& key) {
+    std::shared_ptr<Slot> slot;
+    {
+      const std::shared_lock lock(mutex_);
+      if (const auto found = slots_.find(key); found != slots_.end()) slot = found->second;
+    }
+    if (!slot) return false;
+    const std::unique_lock lock(slot->mutex, std::try_to_lock);
+    return lock && slot->kernel;
+  }
+
   void clear() {
     const std::unique_lock lock(mutex_);
     slots_.clear();
@@ -150,6 +162,13 @@ std::string kernel_key(const KernelSource& source) {
 
 std::string kernel_key(const KernelSource& source, std::string_view emitter_revision) {
   return key_after(common_part(emitter_revision), source);
+}
+
+bool is_compiled(const KernelSource& source) {
+  const std::string key = kernel_key(source);
+  if (memory().holds(key)) return true;
+  const std::shared_ptr<DiskCache> cache = disk();
+  return cache && cache->has(key);
 }
 
 std::shared_ptr<const CompiledKernel> compiled_kernel(const KernelSource& source) {

@@ -30,6 +30,8 @@ std::string kernel_key(const KernelSource& source);
 /// The same for another revision of the emitter.
 std::string kernel_key(const KernelSource& source, std::string_view emitter_revision);
 
+/// Whether compiled_kernel() would not have to compile: memory or disk has it.
+bool is_compiled(const KernelSource& source);
 /// The kernel for a source; thread-safe. Throws Error{missing} without NVRTC, Error{internal} with NVRTC's
 /// log where the text does not compile.
 std::shared_ptr<const CompiledKernel> compiled_kernel(const KernelSource& source);

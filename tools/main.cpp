@@ -96,6 +96,17 @@ void add_build_options(CLI::App& part, Options& options) {
   part.add_option("--forbid", options.build.forbid, "An engine that must not be used; may be repeated")
       ->allow_extra_args(false)
       ->type_name("ENGINE");
+  part.add_option_function<std::string>(
+          "--kernels",
+          [&options](const std::string& word) {
+            using enum fusor::KernelChoice;
+            options.build.kernels = word == "best"          ? best
+                                    : word == "best_effort" ? best_effort
+                                                            : only_compiled;
+          },
+          "best; best_effort: compiled ones where they cost at most 10 % more; only_compiled")
+      ->check(CLI::IsMember({"best", "best_effort", "only_compiled"}))
+      ->type_name("WHICH");
   part.add_option("--max-workspace", options.build.max_workspace, "Most bytes of workspace")
       ->check(whole_number(0, kMostInt64))
       ->type_name("BYTES");

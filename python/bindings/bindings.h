@@ -132,6 +132,7 @@ struct word_caster {
 FUSOR_WORD(DataType, "DataType | str");
 FUSOR_WORD(Layout, "Layout | str");
 FUSOR_WORD(Precision, "Precision | str");
+FUSOR_WORD(KernelChoice, "KernelChoice | str");
 FUSOR_WORD(ReductionMode, "ReductionMode | str");
 FUSOR_WORD(ConvMode, "ConvMode | str");
 FUSOR_WORD(DeviceInfo, "DeviceInfo | str");

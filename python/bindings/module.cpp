@@ -36,6 +36,8 @@ constexpr std::array kReductions = {ReductionMode::add,   ReductionMode::mul,   
                                     ReductionMode::norm1, ReductionMode::norm2, ReductionMode::mul_no_zeros};
 constexpr std::array kPrecisions = {Precision::strict, Precision::exact, Precision::allow_tf32,
                                     Precision::allow_short_sums};
+constexpr std::array kKernelChoices = {KernelChoice::best, KernelChoice::best_effort,
+                                       KernelChoice::only_compiled};
 constexpr std::array kConvModes = {ConvMode::cross_correlation, ConvMode::convolution};
 constexpr std::array kErrorKinds = {ErrorKind::bad_input, ErrorKind::missing, ErrorKind::device,
                                     ErrorKind::internal};
@@ -140,6 +142,11 @@ Precision Word<Precision>::get() const {
 }
 
 template <>
+KernelChoice Word<KernelChoice>::get() const {
+  return one_of(object, kKernelChoices, "choice of kernels");
+}
+
+template <>
 ReductionMode Word<ReductionMode>::get() const {
   return one_of(object, kReductions, "reduction mode");
 }
@@ -181,6 +188,7 @@ void bind_types(nb::module_& module) {
             "What engines may do to the numbers of a graph beyond its types; each allows what those before "
             "it do.",
             kPrecisions);
+  bind_enum(module, "KernelChoice", "Which kernels a build chooses from.", kKernelChoices);
   bind_enum(module, "ReductionMode", "How elements are reduced.", kReductions);
   bind_enum(module, "ConvMode", "cross_correlation: the filter as stored; convolution: the filter mirrored.",
             kConvModes);

@@ -180,14 +180,15 @@ void bind_answers(nb::module_& module) {
 /// The keyword arguments of everything that plans.
 #define FUSOR_BUILD_ARGUMENTS                                                                 \
   nb::kw_only(), nb::arg("forbid") = nb::make_tuple(), nb::arg("max_workspace") = nb::none(), \
-                 nb::arg("tuning") = nb::none()
+                 nb::arg("tuning") = nb::none(), nb::arg("kernels") = "best"
 
 BuildOptions build_options(std::vector<std::string> forbid, std::optional<int64_t> max_workspace,
-                           const TuningTable* tuning) {
+                           const TuningTable* tuning, const Word<KernelChoice>& kernels) {
   BuildOptions options;
   options.forbid = std::move(forbid);
   options.max_workspace = max_workspace.value_or(kNoWorkspaceLimit);
   options.tuning = tuning;
+  options.kernels = kernels.get();
   return options;
 }
 
@@ -196,8 +197,8 @@ void bind_planning(nb::module_& module) {
       "build",
       [](const Graph& graph, const Device& device, const Candidate* candidate,
          std::vector<std::string> forbid, std::optional<int64_t> max_workspace, const TuningTable* tuning,
-         bool compile) {
-        BuildOptions options = build_options(std::move(forbid), max_workspace, tuning);
+         const Word<KernelChoice>& kernels, bool compile) {
+        BuildOptions options = build_options(std::move(forbid), max_workspace, tuning, kernels);
         options.compile = compile;
         const DeviceInfo on = device.get();
         return without_gil([&] {
@@ -210,13 +211,16 @@ void bind_planning(nb::module_& module) {
       "cache.\n\n"
       "`device` is a DeviceInfo, a name, or None for the current one (a GPU, or the CPU). `forbid`: "
       "engines that must not be used. `max_workspace`: bytes. `tuning`: measured times, which go before "
-      "estimates; None is the user's table. Raises Error: bad_input for an invalid graph or limits that "
+      "estimates; None is the user's table. `kernels`: \"best\", \"best_effort\" (compiled ones, where they "
+      "cost "
+      "at most 10 % more) or \"only_compiled\". Raises Error: bad_input for an invalid graph or limits that "
       "nothing meets, missing where kernels must be compiled and there is no NVRTC.");
   module.def(
       "candidates",
       [](const Graph& graph, const Device& device, std::vector<std::string> forbid,
-         std::optional<int64_t> max_workspace, const TuningTable* tuning, int max_candidates) {
-        BuildOptions options = build_options(std::move(forbid), max_workspace, tuning);
+         std::optional<int64_t> max_workspace, const TuningTable* tuning, const Word<KernelChoice>& kernels,
+         int max_candidates) {
+        BuildOptions options = build_options(std::move(forbid), max_workspace, tuning, kernels);
         options.max_candidates = max_candidates;
         const DeviceInfo on = device.get();
         return without_gil([&] { return candidates(graph, on, options); });
@@ -226,8 +230,9 @@ void bind_planning(nb::module_& module) {
   module.def(
       "explain",
       [](const Graph& graph, const Device& device, std::vector<std::string> forbid,
-         std::optional<int64_t> max_workspace, const TuningTable* tuning, bool all) {
-        const BuildOptions options = build_options(std::move(forbid), max_workspace, tuning);
+         std::optional<int64_t> max_workspace, const TuningTable* tuning, const Word<KernelChoice>& kernels,
+         bool all) {
+        const BuildOptions options = build_options(std::move(forbid), max_workspace, tuning, kernels);
         const DeviceInfo on = device.get();
         return without_gil([&] { return explain(graph, on, options, all ? Detail::all : Detail::brief); });
       },
@@ -239,8 +244,9 @@ void bind_planning(nb::module_& module) {
     module.def(
         name,
         [draw](const Graph& graph, const Device& device, std::vector<std::string> forbid,
-               std::optional<int64_t> max_workspace, const TuningTable* tuning) {
-          const BuildOptions options = build_options(std::move(forbid), max_workspace, tuning);
+               std::optional<int64_t> max_workspace, const TuningTable* tuning,
+               const Word<KernelChoice>& kernels) {
+          const BuildOptions options = build_options(std::move(forbid), max_workspace, tuning, kernels);
           const DeviceInfo on = device.get();
           const std::string text = without_gil([&] { return draw(graph, on, options); });
           return nb::bytes(text.data(), text.size());
@@ -259,8 +265,8 @@ void bind_planning(nb::module_& module) {
   module.def(
       "explain_data",
       [](const Graph& graph, const Device& device, std::vector<std::string> forbid,
-         std::optional<int64_t> max_workspace, const TuningTable* tuning) {
-        const BuildOptions options = build_options(std::move(forbid), max_workspace, tuning);
+         std::optional<int64_t> max_workspace, const TuningTable* tuning, const Word<KernelChoice>& kernels) {
+        const BuildOptions options = build_options(std::move(forbid), max_workspace, tuning, kernels);
         const DeviceInfo on = device.get();
         return without_gil([&] { return explain_data(graph, on, options); });
       },
@@ -268,8 +274,8 @@ void bind_planning(nb::module_& module) {
   module.def(
       "engines_for",
       [](const Graph& graph, const Device& device, std::vector<std::string> forbid,
-         std::optional<int64_t> max_workspace, const TuningTable* tuning) {
-        const BuildOptions options = build_options(std::move(forbid), max_workspace, tuning);
+         std::optional<int64_t> max_workspace, const TuningTable* tuning, const Word<KernelChoice>& kernels) {
+        const BuildOptions options = build_options(std::move(forbid), max_workspace, tuning, kernels);
         const DeviceInfo on = device.get();
         return without_gil([&] { return engines_for(graph, on, options); });
       },

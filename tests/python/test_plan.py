@@ -35,6 +35,12 @@ class Planning(unittest.TestCase):
         plan = fusor.build(graph, "H200", found[1], compile=False)
         self.assertEqual(str(plan.fusions[0].config), str(found[1].fusions[0].config))
 
+    def test_kernels_are_chosen_by_a_word(self):
+        for kernels in ("best", "best_effort", fusor.KernelChoice.best_effort):
+            fusor.build(convolution(), "H200", kernels=kernels, compile=False)
+        with self.assertRaisesRegex(fusor.Error, "choice of kernels"):
+            fusor.build(convolution(), "H200", kernels="cheapest", compile=False)
+
     def test_forbidden_engines_are_not_used(self):
         plan = fusor.build(convolution(), "H200", forbid=["wgmma"], compile=False)
         self.assertNotIn("wgmma", [fusion.config.engine for fusion in plan.fusions])
