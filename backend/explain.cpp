@@ -20,6 +20,7 @@ std::string use_of(const Notes& notes) {
   if (notes.tf32) uses.emplace_back("rounds operands to TF32");
   if (notes.short_sums) uses.emplace_back("takes short sums of fp8");
   if (notes.late_division) uses.emplace_back("divides a softmax behind a product");
+  if (notes.split_operands) uses.emplace_back("multiplies fp32 in parts");
   if (uses.empty()) uses.emplace_back("makes no use of it");
   return fmt::format("{}", fmt::join(uses, " and "));
 }
@@ -33,10 +34,11 @@ std::string words(const EngineAnswer& answer, bool is_carried_out) {
   if (!answer.support)
     return fmt::format("    {} refuses: {}\n", answer.engine, to_string(*answer.support.refusal));
   return fmt::format("  {} {} accepts{}, {}{} with {}\n", is_carried_out ? "*" : " ", answer.engine,
-                     answer.notes.tf32            ? " in tf32"
-                     : answer.notes.short_sums    ? " in short sums"
-                     : answer.notes.late_division ? " with a late division"
-                                                  : "",
+                     answer.notes.tf32             ? " in tf32"
+                     : answer.notes.short_sums     ? " in short sums"
+                     : answer.notes.late_division  ? " with a late division"
+                     : answer.notes.split_operands ? " in parts"
+                                                   : "",
                      microseconds(answer.seconds), answer.measured ? " measured" : "", answer.config);
 }
 

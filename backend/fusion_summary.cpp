@@ -211,7 +211,10 @@ std::string to_string(const std::vector<FusionSummary>& fusions) {
     const FusionSummary& fusion = fusions[i];
     text += shortened(fmt::format("{:>3}  {}", i + 1, short_names(fusion.ops)));
     std::string line =
-        fmt::format("     {}{}, {} {}", fusion.config.engine, fusion.notes.tf32 ? " in TF32" : "",
+        fmt::format("     {}{}, {} {}", fusion.config.engine,
+                    fusion.notes.tf32             ? " in TF32"
+                    : fusion.notes.split_operands ? " in parts"
+                                                  : "",
                     short_duration(fusion.seconds), fusion.measured ? "measured" : "estimated");
     if (fusion.seconds > 0)
       line += fmt::format("; {:.0f} % of the limit by {}: {}", 100 * fusion.limit_seconds / fusion.seconds,

@@ -1,4 +1,4 @@
-// Owns the remarks on operands whose type keeps a contraction from the tensor cores.
+// Owns the remarks on operands whose type makes a contraction dear on the tensor cores.
 #include "backend/type_remarks.h"
 
 #include <fmt/format.h>
@@ -10,8 +10,8 @@ namespace fusor {
 
 namespace {
 
-// Whether `type` beside `other` keeps a contraction in fp32 from the tensor cores. fp8 is exact in fp16.
-bool keeps_from_tensor_cores(DataType type, DataType other) {
+// Whether `type` beside `other` takes a contraction in fp32 to parts of fp32. fp8 is exact in fp16.
+bool needs_parts(DataType type, DataType other) {
   if (!is_narrow_real(other)) return false;
   if (type == DataType::f32) return true;
   return type == DataType::bf16 && other == DataType::f16;
@@ -27,12 +27,13 @@ std::vector<std::string> type_remarks(const Graph& graph) {
     for (size_t i = 0; i < 2; ++i) {
       const Tensor& tensor = graph.tensors[static_cast<size_t>(op.inputs[i])];
       const Tensor& other = graph.tensors[static_cast<size_t>(op.inputs[1 - i])];
-      if (!keeps_from_tensor_cores(tensor.type, other.type)) continue;
-      remarks.push_back(fmt::format(
-          "{}: '{}' is {} beside {} '{}', which keeps it from the tensor cores; remedy: type {} for '{}', or "
-          "allow_tf32",
-          op_label(op.name, op.attributes), tensor.name, to_string(tensor.type), to_string(other.type),
-          other.name, to_string(other.type), tensor.name));
+      if (!needs_parts(tensor.type, other.type)) continue;
+      remarks.push_back(
+          fmt::format("{}: '{}' is {} beside {} '{}', which makes six products of one on the tensor cores; "
+                      "remedy: type {} "
+                      "for '{}', or allow_tf32",
+                      op_label(op.name, op.attributes), tensor.name, to_string(tensor.type),
+                      to_string(other.type), other.name, to_string(other.type), tensor.name));
     }
   }
   return remarks;

@@ -60,15 +60,14 @@ TEST_P(WrittenWithoutTypes, ANormalisedLinearLayerUsesTheTensorCores) {
               ElementsAre(StartsWith("wgmma")));
 }
 
-TEST(TypeRemarks, NameTheOperandThatKeepsAContractionFromTheTensorCores) {
+TEST(TypeRemarks, NameTheOperandThatTakesAContractionToParts) {
   GraphBuilder g;
   const Tensor x = g.input("x", {256, 256}, DataType::f16);
   const Tensor h = g.relu(x, {.name = "act", .type = DataType::f32});
   const Graph graph = g.finish({g.matmul(h, g.input("w", {256, 256}, DataType::f16), {.name = "mm"})});
   const std::string remark =
-      "matmul 'mm': 'act:y' is fp32 beside fp16 'w', which keeps it from the tensor cores; remedy: type fp16 "
-      "for "
-      "'act:y', or allow_tf32";
+      "matmul 'mm': 'act:y' is fp32 beside fp16 'w', which makes six products of one on the tensor cores; "
+      "remedy: type fp16 for 'act:y', or allow_tf32";
   EXPECT_EQ(type_remarks(graph), std::vector<std::string>{remark});
   EXPECT_THAT(explain(graph, DeviceInfo::named("h200")), HasSubstr("remark: " + remark));
   EXPECT_EQ(build(graph, DeviceInfo::named("h200"), {.compile = false}).remarks,

@@ -34,22 +34,29 @@ Schedule schedule_of(const Problem& problem, const Knobs& knobs) {
 }
 
 Lowered lower(const Problem& problem, const Schedule& schedule) {
-  return tiled_steps(problem, schedule,
-                     tiled_launch(problem, schedule, "direct", {}, site_a(problem), site_b(problem)));
+  KernelSite a = site_a(problem), b = site_b(problem);
+  a.addressed = is_plain(problem.fusion, problem.sites.a, problem.view.compute);
+  b.addressed = is_plain(problem.fusion, problem.sites.b, problem.view.compute);
+  return tiled_steps(
+      problem, schedule,
+      tiled_launch(problem, schedule, "direct", {{"a_plain", a.addressed}, {"b_plain", b.addressed}}, a, b));
 }
 
 // --- Costs ---
 
-// The share of the peak that the inner loop's multiply-adds reach. On an H200, 128 x 64 tiles reach 0.40 in a
-// matmul of 4096 and 0.42 in a 3x3 convolution of 64 channels (bench/HISTORY.md); smaller tiles are scaled by
-// what they load for each product.
-double efficiency(const Schedule& schedule) {
+// The share of the peak that the inner loop's multiply-adds reach. On an H200, of fp32 without prologues:
+// four matmuls and four convolutions (bench/RESULTS.md). Behind a prologue each load is waited for: 128 x 64
+// tiles reach 0.40 in a matmul of 4096 and 0.42 in a 3x3 convolution of 64 channels (bench/HISTORY.md);
+// smaller ones are scaled by what they load for each product.
+double efficiency(const Problem& problem, const Schedule& schedule) {
   const int64_t elements = schedule.tile.elements();
-  const double tile = elements >= 128 * 128  ? 0.62
-                      : elements >= 128 * 64 ? 0.41
-                      : elements >= 64 * 64  ? 0.37
-                      : elements >= 64 * 32  ? 0.3
-                                             : 0.22;
+  const bool plain = is_plain(problem.fusion, problem.sites.a, problem.view.compute) &&
+                     is_plain(problem.fusion, problem.sites.b, problem.view.compute);
+  const double tile = elements >= 128 * 128  ? 0.63
+                      : elements >= 128 * 64 ? (plain ? 0.5 : 0.41)
+                      : elements >= 64 * 64  ? (plain ? 0.45 : 0.37)
+                      : elements >= 64 * 32  ? (plain ? 0.35 : 0.3)
+                                             : (plain ? 0.24 : 0.22);
   return tile * (schedule.index_bits == 64 ? 0.7 : 1.0);
 }
 
@@ -65,7 +72,7 @@ Work cost(const Problem& problem, const Schedule& schedule, const DeviceInfo& de
   (compute == DataType::f64 ? work.fp64_flops : work.fp32_flops) += inner_flops(problem, schedule);
   work.tiles_per_sm = tiles_per_sm(schedule.tile.elements(), compute);
   work.stages = 2;
-  work.efficiency = efficiency(schedule);
+  work.efficiency = efficiency(problem, schedule);
   // Until the first step, and from one step to the next where nothing else is on the SM: by 220 candidates of
   // small layers on an H200.
   constexpr double kStart = 2.8e-6, kOfSplit = 2.5e-6, kStep = 6e-8;

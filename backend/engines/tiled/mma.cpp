@@ -55,9 +55,16 @@ bool is_exact(const Fusion& fusion, const Expr& site, int at, DataType element) 
                              [&](int arg) { return arg < 0 || is_exact(fusion, site, arg, element); });
 }
 
+// Of the operand tiles. fp32 that may not be rounded becomes a sum of three parts (codegen/device/tiled/
+// parts_of_floats.cuh).
 struct Elements {
   DataType a, b;
+  int64_t parts = 1;
+
+  // What is loaded of the operand whose tile holds `element`.
+  DataType loaded(DataType element) const { return parts > 1 ? DataType::f32 : element; }
 };
+constexpr int64_t kPartsOfFloat = 3, kProductsOfParts = 6;
 
 std::optional<DataType> integer_element(const Fusion& fusion, const Expr& site) {
   for (const DataType element : {DataType::i8, DataType::u8})
@@ -71,22 +78,19 @@ std::optional<Elements> elements_of(const Fusion& fusion, DataType compute) {
   const auto is_allowed = [&](DataType element) {
     return element != DataType::f32 || fusion.precision >= Precision::allow_tf32;
   };
-  if (compute == DataType::f32)
+  const auto are_exact = [&](DataType element) {
+    return is_exact(fusion, a, yielded(a), element) && is_exact(fusion, b, yielded(b), element);
+  };
+  if (compute == DataType::f32) {
     for (const DataType element : {DataType::f16, DataType::bf16, DataType::f32})
-      if (is_allowed(element) && is_exact(fusion, a, yielded(a), element) &&
-          is_exact(fusion, b, yielded(b), element))
-        return Elements{element, element};
+      if (is_allowed(element) && are_exact(element)) return Elements{element, element};
+    if (fusion.precision != Precision::strict && are_exact(DataType::f32))
+      return Elements{DataType::bf16, DataType::bf16, kPartsOfFloat};
+  }
   if (compute != DataType::i32) return std::nullopt;
   const auto first = integer_element(fusion, a), second = integer_element(fusion, b);
   if (!first || !second) return std::nullopt;
   return Elements{*first, *second};
-}
-
-// The site is one load of `element`, as it is stored.
-bool is_plain(const Fusion& fusion, const Expr& site, DataType element) {
-  const Node& value = yielded_node(site);
-  return value.kind == Node::Kind::load && value.type == element &&
-         fusion.operands[static_cast<size_t>(value.access.operand)].type == element;
 }
 
 // --- Problem and schedule ---
@@ -125,15 +129,18 @@ struct Problem : TiledProblem {
   bool copies_a, copies_b;
 
   Problem(const Fusion& fusion_, const DeviceInfo& device_, const Elements& elements_)
-      : TiledProblem(fusion_, device_, {load_widths(elements_.a), load_widths(elements_.b), kStoreWidths}),
+      : TiledProblem(fusion_, device_,
+                     {load_widths(elements_.loaded(elements_.a)), load_widths(elements_.loaded(elements_.b)),
+                      kStoreWidths}),
         device(device_),
         elements(elements_),
-        plain_a(is_plain(fusion_, sites.a, elements_.a)),
-        plain_b(is_plain(fusion_, sites.b, elements_.b)),
-        copies_a(copies(load_a, plain_a, elements.a)),
-        copies_b(copies(load_b, plain_b, elements.b)) {}
+        plain_a(is_plain(fusion_, sites.a, elements_.loaded(elements_.a))),
+        plain_b(is_plain(fusion_, sites.b, elements_.loaded(elements_.b))),
+        copies_a(!in_parts() && copies(load_a, plain_a, elements.a)),
+        copies_b(!in_parts() && copies(load_b, plain_b, elements.b)) {}
 
   bool is_tf32() const { return elements.a == DataType::f32; }
+  bool in_parts() const { return elements.parts > 1; }
 
  private:
   static bool copies(const OperandLoad& load, bool plain, DataType element) {
@@ -165,9 +172,9 @@ int64_t staged_bytes(const Problem& problem, const TileShape& tile) {
 int64_t shared_bytes_of(const Problem& problem, const TiledSchedule& schedule, int64_t depth) {
   const auto round_up = [](int64_t bytes) { return (bytes + 127) / 128 * 128; };
   const auto [m, n, k] = schedule.tile;
-  const int64_t operands = depth * (m + n) * k * byte_size(problem.elements.a);
+  const int64_t operands = depth * (m + n) * k * byte_size(problem.elements.a) * problem.elements.parts;
   return round_up(round_up(std::max(operands, staged_bytes(problem, schedule.tile))) +
-                  (m + n + 2 * k) * schedule.index_bits / 2);
+                  (m + n + (problem.in_parts() ? 3 : 2) * k) * schedule.index_bits / 2);
 }
 
 // Blocks that an SM holds by their registers (ptxas, sm_90a: at most 128 a thread, 64 for the small tiles,
@@ -183,6 +190,8 @@ Schedule::Schedule(const Problem& problem, const Knobs& knobs)
   };
   const int64_t size = tile.elements();
   blocks_per_sm = size > 128 * 128 ? 1 : size > 64 * 64 ? 2 : 4;
+  // Two sums for one, and three fragments.
+  if (problem.in_parts()) blocks_per_sm = size > 64 * 64 ? 1 : 2;
   while (blocks_per_sm > 1 && !fits(2)) blocks_per_sm /= 2;
   const bool async = problem.copies_a || problem.copies_b;
   for (stages = async ? kMostStages : 2; stages > 2 && !fits(stages);) --stages;
@@ -195,6 +204,7 @@ Lowered lower(const Problem& problem, const Schedule& schedule) {
   Launch launch = tiled_launch(problem, schedule, "mma",
                                {{"tile_k", schedule.tile.k},
                                 {"stages", schedule.stages},
+                                {"parts", problem.elements.parts},
                                 {"ElementA", problem.elements.a},
                                 {"ElementB", problem.elements.b},
                                 {"a_plain", problem.plain_a},
@@ -207,6 +217,16 @@ Lowered lower(const Problem& problem, const Schedule& schedule) {
 
 // --- Costs ---
 
+// The same where fp32 comes in parts: six products of what is loaded once, beside the work of splitting it.
+// On an H200, by ten matmuls and four convolutions (bench/RESULTS.md).
+double efficiency_in_parts(const Problem& problem, const Schedule& schedule) {
+  const int64_t size = schedule.tile.elements();
+  const double tile = size >= 128 * 128 ? 0.4 : size >= 128 * 64 ? 0.27 : size >= 64 * 64 ? 0.26 : 0.18;
+  const int generation = problem.device.compute_capability / 10;
+  const bool halved = generation == 9 || generation == 10;
+  return tile * (halved ? 1.0 : 1.3) * (schedule.index_bits == 64 ? 0.7 : 1.0);
+}
+
 // The share of the 16-bit peak that the inner loop reaches. mma.sync feeds the tensor cores of sm_90 and
 // sm_100 at little more than half their rate, those of other generations at all of it. On an H200, tiles of
 // all sizes but the smallest reach about as much (240 candidates of 120 layers, bench/RESULTS.md). TF32 reads
@@ -215,6 +235,7 @@ Lowered lower(const Problem& problem, const Schedule& schedule) {
 double efficiency(const Problem& problem, const Schedule& schedule) {
   const int64_t size = schedule.tile.elements();
   const bool is_tf32 = problem.is_tf32();
+  if (problem.in_parts()) return efficiency_in_parts(problem, schedule);
   const double wide = is_tf32 ? 1.15 : 0.6;
   const double tile = size > 128 * 128    ? wide
                       : size >= 128 * 128 ? (is_tf32 ? 1.0 : 0.66)
@@ -231,11 +252,14 @@ double efficiency(const Problem& problem, const Schedule& schedule) {
 constexpr double kInstructionsOfVector = 16, kInstructionsByRegisters = 36;
 // Until the first step: the kernel's text, keys, the first copies.
 constexpr double kStart = 1.3e-6;
+// The same in parts, whose first two turns only load and split.
+constexpr double kStartInParts = 6e-6;
 
 Work cost(const Problem& problem, const Schedule& schedule) {
   Work work = tiled_cost(problem, schedule);
   // The device's rate is that of 16 bits; TF32 has half of it.
-  work.tensor_flops = inner_flops(problem, schedule) * (problem.is_tf32() ? 2 : 1);
+  const int64_t products = problem.in_parts() ? kProductsOfParts : problem.is_tf32() ? 2 : 1;
+  work.tensor_flops = inner_flops(problem, schedule) * static_cast<double>(products);
   const auto of_vector = [](bool copies) {
     return copies ? kInstructionsOfVector : kInstructionsByRegisters;
   };
@@ -243,7 +267,7 @@ Work cost(const Problem& problem, const Schedule& schedule) {
                               static_cast<double>(problem.load_a.width) +
                           of_vector(problem.copies_b) * elements_of_b(problem, schedule) /
                               static_cast<double>(problem.load_b.width));
-  work.start_s += kStart;
+  work.start_s += problem.in_parts() ? kStartInParts : kStart;
   // Two keep the tensor cores as busy as four do.
   work.tiles_per_sm = static_cast<int>(std::min<int64_t>(schedule.blocks_per_sm, 2));
   work.stages = static_cast<int>(schedule.stages);
@@ -273,9 +297,9 @@ Refusal refuse_elements(const Fusion& fusion, DataType compute) {
     if (value.kind == Node::Kind::load) refusal.tensor = fusion.name_of(value.access.operand);
     if (is_real(value.type) && value.kind == Node::Kind::pointwise)
       refusal.remedy = "declare the op's result fp16 or bf16";
-    if (compute == DataType::f32 && reaches(DataType::f32) && fusion.precision == Precision::exact)
+    if (compute == DataType::f32 && reaches(DataType::f32) && fusion.precision == Precision::strict)
       refusal.remedy +=
-          fmt::format("{}let the graph's precision allow TF32", refusal.remedy.empty() ? "" : ", or ");
+          fmt::format("{}let the graph's precision be exact", refusal.remedy.empty() ? "" : ", or ");
     break;
   }
   return refusal;
@@ -293,24 +317,32 @@ class PreparedMma final : public Prepared {
     const int64_t k = kFragmentLine / byte_size(problem_.elements.a);
     std::vector<int64_t> tile_n = tiles_up_to(view.n, {32, 64, 128, 256});
     // Two stages of the widest tile.
-    if (tile_n.back() == 256 && problem_.device.shared_per_block < 160 * 1024) tile_n.pop_back();
+    const int64_t shared = problem_.device.shared_per_block;
+    if (tile_n.back() == 256 && shared < 160 * 1024) tile_n.pop_back();
+    std::vector<int64_t> tile_k = tiles_up_to(view.k, {k, 2 * k});
+    if (problem_.in_parts()) {
+      // Sums twice in registers, operands three times in shared memory.
+      if (tile_n.back() == 256) tile_n.pop_back();
+      if (tile_n.back() == 128 && shared < 104 * 1024) tile_n.pop_back();
+      if (shared < 204 * 1024) tile_k.resize(1);
+    }
     return {{"tile_m", tiles_up_to(view.m, {64, 128})},
             {"tile_n", tile_n},
-            {"tile_k", tiles_up_to(view.k, {k, 2 * k})},
+            {"tile_k", tile_k},
             {"split", splits_of(view, k)},
-            {"cluster", has_clusters() ? std::vector<int64_t>{1, 2, 4, 8} : std::vector<int64_t>{1}}};
+            {"cluster", clusters()}};
   }
 
   std::vector<EngineCandidate> candidates() const override {
     const std::vector<Knob> offered = knobs();
     std::vector<EngineCandidate> list;
     const bool copied = problem_.copies_a && problem_.copies_b;
+    // Longer lines make fewer turns, where no registers hold what is on its way.
+    int64_t tile_k = copied ? offered[2].values.back() : offered[2].values.front();
     const auto add = [&](int64_t tile_m, int64_t tile_n, int64_t split,
                          std::optional<int64_t> cluster = std::nullopt) {
-      // Longer lines make fewer turns, where no registers hold what is on its way.
       const Knobs knobs{std::min(tile_m, offered[0].values.back()),
-                        std::min(tile_n, offered[1].values.back()),
-                        copied ? offered[2].values.back() : offered[2].values.front(), split, cluster};
+                        std::min(tile_n, offered[1].values.back()), tile_k, split, cluster};
       add_candidate(list, config_of(mma_engine(), knobs),
                     [&] { return cost(problem_, Schedule(problem_, knobs)); });
     };
@@ -326,12 +358,17 @@ class PreparedMma final : public Prepared {
     }
     // Its warps read least of shared memory for each product, where that is what the others wait for.
     if (copied) add(128, 256, 1);
+    if (problem_.in_parts()) {
+      tile_k = offered[2].values.back();
+      add(128, 128, 1);
+    }
     return list;
   }
 
   Notes notes() const override {
     Notes notes = kNotes;
     notes.tf32 = problem_.is_tf32();
+    notes.split_operands = problem_.in_parts();
     return notes;
   }
 
@@ -340,8 +377,13 @@ class PreparedMma final : public Prepared {
   }
 
  private:
-  // Whether blocks may form clusters that read each other's shared memory.
-  bool has_clusters() const { return problem_.target == "sm_90a"; }
+  // Of blocks that read each other's shared memory. Those of parts fill an SM each, of which few lie
+  // together.
+  std::vector<int64_t> clusters() const {
+    if (problem_.target != "sm_90a") return {1};
+    if (problem_.in_parts()) return {1, 2};
+    return {1, 2, 4, 8};
+  }
 
   const Problem problem_;
 };

@@ -151,6 +151,12 @@ TiledSchedule::TiledSchedule(const TiledProblem& problem, const TileShape& shape
   index_bits = needs_wide_index(problem, *this) ? 64 : 32;
 }
 
+bool is_plain(const Fusion& fusion, const Expr& site, DataType element) {
+  const Node& value = yielded_node(site);
+  return value.kind == Node::Kind::load && value.type == element &&
+         fusion.operands[static_cast<size_t>(value.access.operand)].type == element;
+}
+
 KernelSite site_a(const TiledProblem& problem) {
   return site("A", problem.sites.a, problem.load_a.vector_axis);
 }

@@ -75,6 +75,8 @@ struct TiledSchedule {
   bool is_split() const { return split > 1 && !in_cluster; }
 };
 
+/// The site is one load of `element`, as it is stored.
+bool is_plain(const Fusion& fusion, const Expr& site, DataType element);
 KernelSite site_a(const TiledProblem& problem);
 KernelSite site_b(const TiledProblem& problem);
 /// The launch of tiled/KERNEL.cuh, whose entry has its name; `specific` joins the config.

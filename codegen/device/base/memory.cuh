@@ -35,6 +35,33 @@ FUSOR_DEVICE void load_words(const void* from, Words<16>& to) {
       : "l"(from));
 }
 
+// The same where `holds`; elsewhere `to` stays as it is. A predicate, so that nothing waits for the load but
+// what uses it.
+FUSOR_DEVICE void load_words_where(const void* from, Words<1>& to, bool holds) {
+  asm("{ .reg .pred p; setp.ne.u32 p, %2, 0; @p ld.global.nc.u8 %0, [%1]; }"
+      : "+h"(to.word)
+      : "l"(from), "r"(u32(holds)));
+}
+FUSOR_DEVICE void load_words_where(const void* from, Words<2>& to, bool holds) {
+  asm("{ .reg .pred p; setp.ne.u32 p, %2, 0; @p ld.global.nc.u16 %0, [%1]; }"
+      : "+h"(to.word)
+      : "l"(from), "r"(u32(holds)));
+}
+FUSOR_DEVICE void load_words_where(const void* from, Words<4>& to, bool holds) {
+  asm("{ .reg .pred p; setp.ne.u32 p, %2, 0; @p ld.global.nc.u32 %0, [%1]; }"
+      : "+r"(to.word[0])
+      : "l"(from), "r"(u32(holds)));
+}
+FUSOR_DEVICE void load_words_where(const void* from, Words<8>& to, bool holds) {
+  asm("{ .reg .pred p; setp.ne.u32 p, %3, 0; @p ld.global.nc.v2.u32 {%0, %1}, [%2]; }"
+      : "+r"(to.word[0]), "+r"(to.word[1])
+      : "l"(from), "r"(u32(holds)));
+}
+FUSOR_DEVICE void load_words_where(const void* from, Words<16>& to, bool holds) {
+  asm("{ .reg .pred p; setp.ne.u32 p, %5, 0; @p ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4]; }"
+      : "+r"(to.word[0]), "+r"(to.word[1]), "+r"(to.word[2]), "+r"(to.word[3])
+      : "l"(from), "r"(u32(holds)));
+}
 FUSOR_DEVICE void store_words(void* to, const Words<1>& from) {
   asm volatile("st.global.u8 [%0], %1;" ::"l"(to), "h"(from.word) : "memory");
 }
@@ -123,6 +150,18 @@ FUSOR_DEVICE Vec<T, N> load_whole(const T* from, int count) {
       load_words(reinterpret_cast<const char*>(from) + i * kBytes, pieces[i]);
     return to;
   }
+}
+// The same where `holds`; zeros elsewhere, in every bit.
+template <int N, class T>
+FUSOR_DEVICE Vec<T, N> load_whole_where(const T* from, bool holds) {
+  constexpr int kBytes = N * sizeof(T) < 16 ? N * sizeof(T) : 16;
+  Vec<T, N> to;
+  Words<kBytes> pieces[N * sizeof(T) / kBytes] = {};
+#pragma unroll
+  for (int i = 0; i < static_cast<int>(N * sizeof(T) / kBytes); ++i)
+    load_words_where(reinterpret_cast<const char*>(from) + i * kBytes, pieces[i], holds);
+  memcpy(&to, pieces, sizeof(to));
+  return to;
 }
 template <int N, class T>
 FUSOR_DEVICE void store_whole(T* to, const Vec<T, N>& from, int count) {

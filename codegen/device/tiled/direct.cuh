@@ -3,7 +3,9 @@
 //   256 threads, 2 blocks an SM; a block sums one tile, or one part of its steps (split k).
 //   iteration   0     1          2            3            one __syncthreads() each
 //   keys        k0    k1         k2           k3           step coordinates; those of rows, columns: once
-//   load              A0, B0     A1, B1       A2, B2       global --> prologue --> registers --> shared
+//   load              A0, B0     A1, B1       A2, B2       global --> prologue --> registers --> shared;
+//                                                          without a prologue nothing waits for a load until
+//                                                          the products beside it are done
 //   compute                      A0 * B0      A1 * B1      micro-tile a thread, 16 x 16 threads
 //   finish: sums --> shared memory --> Y, or the workspace of a split. Padding is zero after the prologue.
 //   shared: rows[], columns[], steps[2][]; union of tiles[2] {left, right: [kTileK][extent]} and staged sums
@@ -42,11 +44,16 @@ struct LoadA {
   using Vectors = ThreadVectors<kTileK, kTileM, Config::a_width, kAlongK>;
   FUSOR_DEVICE const Key* keys(const Shared& shared) { return shared.rows; }
   FUSOR_DEVICE Sum* tile(Tiles& tiles, int step) { return tiles.left[step]; }
+  template <class Site = A>
   FUSOR_DEVICE Vec<Sum, Vectors::kWidth> elements(const Params& p, Index entry, const Key& row,
                                                   const Key& step) {
     Index at[A::kRank];
     const bool inside = p.problem.first_operand(entry, row, step, at);
-    return masked<Vectors::kWidth>(A::apply<Vectors::kWidth>(p.a, at, inside ? Vectors::kWidth : 0), inside);
+    if constexpr (Config::a_plain)
+      return load_whole_where<Vectors::kWidth>(Site::address(p.a, at), inside);
+    else
+      return masked<Vectors::kWidth>(
+          Site::template apply<Vectors::kWidth>(p.a, at, inside ? Vectors::kWidth : 0), inside);
   }
 };
 
@@ -55,11 +62,16 @@ struct LoadB {
   using Vectors = ThreadVectors<kTileK, kTileN, Config::b_width, kAlongK>;
   FUSOR_DEVICE const Key* keys(const Shared& shared) { return shared.columns; }
   FUSOR_DEVICE Sum* tile(Tiles& tiles, int step) { return tiles.right[step]; }
+  template <class Site = B>
   FUSOR_DEVICE Vec<Sum, Vectors::kWidth> elements(const Params& p, Index entry, const Key& column,
                                                   const Key& step) {
     Index at[B::kRank];
     const bool inside = p.problem.second_operand(entry, column, step, at);
-    return masked<Vectors::kWidth>(B::apply<Vectors::kWidth>(p.b, at, inside ? Vectors::kWidth : 0), inside);
+    if constexpr (Config::b_plain)
+      return load_whole_where<Vectors::kWidth>(Site::address(p.b, at), inside);
+    else
+      return masked<Vectors::kWidth>(
+          Site::template apply<Vectors::kWidth>(p.b, at, inside ? Vectors::kWidth : 0), inside);
   }
 };
 

@@ -20,8 +20,9 @@ using test::expect_all_compiled;
 using test::KernelCase;
 
 // Nothing before the operands, a bias and a ReLU after the result.
-Fusion plain(ConvPass pass, DataType type, Layout layout, int64_t channels, int64_t stride) {
-  GraphBuilder g("plain", Precision::allow_tf32);
+Fusion plain(ConvPass pass, DataType type, Layout layout, int64_t channels, int64_t stride,
+             Precision precision = Precision::allow_tf32) {
+  GraphBuilder g("plain", precision);
   const Dims x{8, channels, 28, 28}, w{256, channels, 3, 3}, y{8, 256, 27 / stride + 1, 27 / stride + 1};
   const ConvOptions options{.padding = {1, 1}, .stride = {stride, stride}};
   const Tensor first = g.input("first", pass == ConvPass::fprop ? x : y, type, layout);
@@ -94,6 +95,7 @@ TEST_P(MmaKernels, OfClustersCompileWithoutSpills) {
   };
   clusters("matmul", matmul(DataType::bf16, 1, 40, 200, 1024));
   clusters("tf32", matmul(DataType::f32, 1, 40, 200, 1024, Precision::allow_tf32));
+  clusters("fp32 in parts", matmul(DataType::f32, 1, 40, 200, 1024));
   clusters("bytes", matmul(DataType::i8, 1, 40, 200, 2048));
   EXPECT_EQ(!cases_.empty(), offered);
   expect_all_compiled(cases_);
@@ -108,6 +110,18 @@ TEST_P(MmaKernels, OfTf32CompileWithoutSpills) {
   add("strided dgrad", plain(ConvPass::dgrad, DataType::f32, Layout::nhwc, 64, 2));
   add("prologue", matmul(DataType::f32, 3, 1000, 720, 512, Precision::allow_tf32));
   add("64-bit indices", matmul(DataType::f32, 1, 70000, 40000, 64, Precision::allow_tf32));
+  expect_all_compiled(cases_);
+}
+
+TEST_P(MmaKernels, OfFp32InPartsCompileWithoutSpills) {
+  for (const ConvPass pass : {ConvPass::fprop, ConvPass::dgrad, ConvPass::wgrad})
+    for (const Layout layout : {Layout::nhwc, Layout::nchw})
+      add(fmt::format("{} {}", to_string(pass), layout == Layout::nhwc ? "nhwc" : "nchw"),
+          plain(pass, DataType::f32, layout, 64, 1, Precision::exact));
+  add("stem nhwc", plain(ConvPass::fprop, DataType::f32, Layout::nhwc, 3, 2, Precision::exact));
+  add("strided dgrad", plain(ConvPass::dgrad, DataType::f32, Layout::nhwc, 64, 2, Precision::exact));
+  add("prologue", matmul(DataType::f32, 3, 1000, 720, 512));
+  add("64-bit indices", matmul(DataType::f32, 1, 70000, 40000, 64));
   expect_all_compiled(cases_);
 }
 

@@ -97,11 +97,13 @@ TEST(Mma, RefusesSumsThatTensorCoresDoNotHave) {
 }
 
 TEST(Mma, RefusesOperandsOfMoreBitsAndNamesThem) {
-  const Support support = test::supports(mma_engine(), product(DataType::f16, DataType::f32), h200());
+  const Support support = test::supports(
+      mma_engine(), product(DataType::f16, DataType::f32, std::nullopt, Precision::strict), h200());
   ASSERT_FALSE(support);
   EXPECT_EQ(support.refusal->rule, "tensor-core-operands");
   EXPECT_EQ(support.refusal->tensor, "b");
   EXPECT_EQ(support.refusal->actual, "fp32");
+  EXPECT_EQ(support.refusal->remedy, "let the graph's precision be exact");
   EXPECT_EQ(rule(product(DataType::i32, DataType::i32)), "tensor-core-operands");
 }
 
@@ -110,12 +112,13 @@ TEST(Mma, OperandsOfTwoTypesMeetInOneThatHoldsBoth) {
   EXPECT_EQ(type_of(product(DataType::f8_e4m3, DataType::bf16), "ElementB"), DataType::bf16);
   EXPECT_EQ(type_of(product(DataType::i8, DataType::u8), "ElementB"), DataType::u8);
   EXPECT_EQ(type_of(product(DataType::i8, DataType::u8, DataType::f32), "ElementB"), DataType::f16);
-  EXPECT_EQ(rule(product(DataType::f16, DataType::bf16)), "tensor-core-operands");
+  EXPECT_EQ(rule(product(DataType::f16, DataType::bf16, std::nullopt, Precision::strict)),
+            "tensor-core-operands");
 }
 
 TEST(Mma, APrologueCountsByTheTypeOfItsResult) {
   const auto scaled = [](DataType type) {
-    GraphBuilder g;
+    GraphBuilder g("scaled", Precision::strict);
     const Tensor a = g.input("a", {64, 64}, DataType::f16), s = g.input("s", {1, 64}, DataType::f32);
     const Tensor x = g.mul(a, s, {.name = "scale", .type = type});
     return fusion_of(g.finish({g.matmul(x, g.input("b", {64, 64}, DataType::f16))}));
@@ -139,9 +142,6 @@ TEST(Mma, TakesFp32AsTf32WhereTheGraphAllowsIt) {
   const auto allowed = [](DataType a, DataType b, std::optional<DataType> compute = std::nullopt) {
     return product(a, b, compute, Precision::allow_tf32);
   };
-  const Support refused = test::supports(mma_engine(), product(DataType::f32, DataType::f32), h200());
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.refusal->remedy, "let the graph's precision allow TF32");
   for (const DataType other :
        {DataType::f32, DataType::f16, DataType::bf16, DataType::f8_e4m3, DataType::u8}) {
     EXPECT_EQ(rule(allowed(DataType::f32, other)), "");
@@ -159,6 +159,24 @@ TEST(Mma, KeepsNumbersExactWhereItCanThoughTf32IsAllowed) {
   EXPECT_FALSE(test::notes(mma_engine(), fusion, DeviceInfo::named("H200")).tf32);
 }
 
+TEST(Mma, TakesFp32InPartsUnlessTheGraphIsStrict) {
+  for (const DataType other :
+       {DataType::f32, DataType::f16, DataType::bf16, DataType::f8_e4m3, DataType::u8}) {
+    EXPECT_EQ(rule(product(DataType::f32, other, std::nullopt, Precision::strict)), "tensor-core-operands");
+    const Fusion fusion = product(DataType::f32, other);
+    EXPECT_EQ(type_of(fusion, "ElementA"), DataType::bf16);
+    EXPECT_EQ(config_of(fusion, "parts"), 3);
+    EXPECT_EQ(config_of(fusion, "a_width"), 4);
+    EXPECT_EQ(config_of(fusion, "stages"), 2);
+    const Notes notes = test::notes(mma_engine(), fusion, h200());
+    EXPECT_TRUE(notes.split_operands);
+    EXPECT_FALSE(notes.tf32);
+  }
+  EXPECT_EQ(config_of(product(DataType::f16, DataType::bf16), "parts"), 3);
+  EXPECT_EQ(config_of(product(DataType::f16, DataType::f16), "parts"), 1);
+  EXPECT_FALSE(test::notes(mma_engine(), product(DataType::f16, DataType::f16), h200()).split_operands);
+}
+
 TEST(Mma, PlansNameTf32AndExactGraphsStayExact) {
   for (const Precision precision : {Precision::exact, Precision::allow_tf32}) {
     GraphBuilder g("product", precision);
@@ -166,8 +184,8 @@ TEST(Mma, PlansNameTf32AndExactGraphsStayExact) {
     const Graph graph = g.finish({g.matmul(a, a)});
     for (const Candidate& candidate : candidates(graph, DeviceInfo::named("A100"), {.compile = false})) {
       const std::string engine = candidate.fusions[0].config.engine;
-      EXPECT_EQ(candidate.notes.tf32, engine == "mma") << engine;
-      EXPECT_TRUE(engine == "direct" || precision == Precision::allow_tf32) << engine;
+      EXPECT_EQ(candidate.notes.tf32, engine == "mma" && precision == Precision::allow_tf32) << engine;
+      EXPECT_EQ(candidate.notes.split_operands, engine == "mma" && precision == Precision::exact) << engine;
     }
     const std::string text = explain(graph, DeviceInfo::named("A100"), {.compile = false}, Detail::all);
     EXPECT_EQ(text.find("precision allow_tf32: the choice rounds operands to TF32") != std::string::npos,
@@ -260,7 +278,8 @@ TEST(Mma, CandidatesStandInTheKnobs) {
                             convolution(ConvPass::wgrad, 2, DataType::f16),
                             matmul(DataType::f16, 1, 1, 1, 1),
                             forward(256, Layout::nhwc),
-                            forward(256, Layout::nchw, DataType::f32)};
+                            forward(256, Layout::nchw, DataType::f32),
+                            matmul(DataType::f32, 1, 300, 300, 300)};
   for (const int capability : {80, 89, 90})
     for (const Fusion& fusion : fusions) {
       const DeviceInfo device = with_capability(capability);
@@ -276,15 +295,16 @@ TEST(Mma, CandidatesStandInTheKnobs) {
 }
 
 TEST(Mma, CandidatesFitTheSharedMemoryOfEveryGeneration) {
-  for (const char* name : {"A100", "RTX 4090", "H200"}) {
-    const DeviceInfo device = DeviceInfo::named(name);
-    for (const EngineCandidate& candidate :
-         test::candidates(mma_engine(), forward(512, Layout::nhwc), device)) {
-      const Lowered steps = test::lower(mma_engine(), forward(512, Layout::nhwc), candidate.config, device);
-      EXPECT_LE(launch(steps).shared_bytes, device.shared_per_block) << name << to_string(candidate.config);
-      EXPECT_GE(candidate.work.tiles_per_sm, 1);
+  for (const char* name : {"A100", "RTX 4090", "H200"})
+    for (const Fusion& fusion :
+         {forward(512, Layout::nhwc), product(DataType::f32, DataType::f32), matmul(DataType::f32)}) {
+      const DeviceInfo device = DeviceInfo::named(name);
+      for (const EngineCandidate& candidate : test::candidates(mma_engine(), fusion, device)) {
+        const Lowered steps = test::lower(mma_engine(), fusion, candidate.config, device);
+        EXPECT_LE(launch(steps).shared_bytes, device.shared_per_block) << name << to_string(candidate.config);
+        EXPECT_GE(candidate.work.tiles_per_sm, 1);
+      }
     }
-  }
 }
 
 TEST(Mma, WorkCountsTheProductsOfWholeTilesOnTensorCores) {

@@ -17,6 +17,8 @@ struct Config {
   static constexpr bool b_along_k = true;
   static constexpr int a_width = 4;
   static constexpr int b_width = 4;
+  static constexpr bool a_plain = false;
+  static constexpr bool b_plain = false;
   static constexpr bool split = false;
   static constexpr int cluster = 1;
   static constexpr int vector = 4;

@@ -19,6 +19,7 @@ struct Config {
   static constexpr int b_width = 8;
   static constexpr int tile_k = 64;
   static constexpr int stages = 3;
+  static constexpr int parts = 1;
   using ElementA = f16;
   using ElementB = f16;
   static constexpr bool a_plain = true;
