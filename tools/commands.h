@@ -34,7 +34,7 @@ struct TuneOptions {
 struct FuzzOptions {
   std::vector<std::string> files;  ///< graphs that are checked instead of random ones
   int64_t runs = 1000, index = 0;  ///< graphs, and the first one's number
-  bool plan_only = false, compile = false;
+  bool plan_only = false, compile = false, on_cpu = false;
   int ops = 8;              ///< of a graph, at most
   int64_t elements = 8192;  ///< of a tensor, at most
   double seconds = 0;       ///< for everything; 0: no limit

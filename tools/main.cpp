@@ -208,6 +208,8 @@ void add_fuzz(CLI::App& app, Options& options, Part& chosen) {
       fuzz->add_flag("--plan-only", to.plan_only, "Plan only, for any device, and lower");
   fuzz->add_flag("--compile", to.compile, "Plan and compile the kernels, for any device")
       ->excludes(plan_only);
+  fuzz->add_flag("--on-cpu", to.on_cpu, "Plan for the device, and run its fusions on the CPU")
+      ->excludes(plan_only);
   fuzz->add_option("--ops", to.ops, "Most ops of a graph")
       ->check(whole_number(1, kMostOps))
       ->type_name("N")

@@ -465,7 +465,10 @@ class FusionBuilder {
     if (anchors_.size() > 1)
       for (const int anchor : anchors_) value(graph_.ops[anchor].outputs[0]);
     for (const int op : ops_)
-      if (!is_upstream(op)) store_if_left(op);
+      if (is_upstream(op))
+        refuse_if_left(op);
+      else
+        store_if_left(op);
     if (expr_.stores.empty()) refuse("leave nothing behind");
     // The one anchor's sums, too, where only its coordinates are asked for.
     for (const int anchor : anchors_) value(graph_.ops[anchor].outputs[0]);
@@ -476,6 +479,13 @@ class FusionBuilder {
     const int y = graph_.ops[op].outputs[0];
     const bool is_total = std::holds_alternative<Reduction>(graph_.ops[op].attributes);
     if (leaves(y) || (is_total && folded_.index.consumers(y).empty())) add_store(op, y);
+  }
+
+  // Values in front of a contraction are computed for each use, and stored by none.
+  void refuse_if_left(int op) const {
+    const Tensor& y = graph_.tensors[graph_.ops[op].outputs[0]];
+    if (leaves(graph_.ops[op].outputs[0]))
+      refuse(fmt::format("compute '{}' in front of a contraction, which others read", y.name));
   }
 
   void add_store(int op, int tensor) {

@@ -30,6 +30,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "backend/reference/contraction.h"
 #include "core/convert.h"
@@ -37,6 +38,10 @@
 namespace fusor::reference {
 
 namespace {
+
+double least_normal(DataType compute) {
+  return compute == DataType::f64 ? std::numeric_limits<double>::min() : std::numeric_limits<float>::min();
+}
 
 // Roundings inside one formula of core/pointwise.def: elementary functions of 2 ulp, a handful of steps.
 constexpr double kStepsOfAFormula = 8;
@@ -158,6 +163,8 @@ class ErrorAnalysis {
     const double steps =
         pointwise.mode == PointwiseMode::identity ? 0.5 : kStepsOfAFormula + tail_steps(op, pointwise.mode);
     total.peak += steps * unit * largest_term(op, pointwise.mode);
+    // Below the least normal number there are fewer digits, or none.
+    if (total.any() && is_real(pointwise.compute)) total.peak += least_normal(pointwise.compute);
     return total;
   }
 
@@ -255,7 +262,8 @@ class ErrorAnalysis {
         const double growth =
             measured_ && size(x).largest > 0 ? std::max(1.0, size(y).largest / size(x).largest) : 1;
         total.add(operand, walk * growth, growth);
-        total.peak += count * unit * size(y).largest;
+        total.peak += count * unit * size(y).largest +
+                      (is_real(reduction.compute) ? least_normal(reduction.compute) : 0);
         return total;
       }
       case ReductionMode::norm2:

@@ -64,6 +64,18 @@ TEST(Verify, ReshapesBetweenPaddedTensorsAreEvaluated) {
   EXPECT_NO_THROW(verify(graph, tensors.pointers()));
 }
 
+TEST(Verify, AProductBelowTheNumbersOfItsTypeMayBeZero) {
+  GraphBuilder g("small");
+  const Tensor x = g.input("x", {300}, DataType::f32);
+  const Tensor y = g.output(g.reduce(x, ReductionMode::mul, {0}), {.name = "y", .type = DataType::f64});
+  const Graph graph = g.finish();
+  HostTensors tensors(graph);
+  tensors.set(x, std::vector<double>(300, 0.5));
+  tensors.set(y, {0});
+  const VerifyReport report = verify(graph, tensors.pointers());
+  EXPECT_TRUE(report.passed()) << to_string(report);
+}
+
 TEST(Verify, TheToleranceIsAFewPartsInAThousandOfTheLargestValueForHalf) {
   const Chain chain = conv_chain();
   const HostTensors tensors(chain.graph);

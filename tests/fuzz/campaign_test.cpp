@@ -35,6 +35,11 @@ TEST(Campaign, GraphsArePlannedForEveryGeneration) {
     expect_all_pass({.device = DeviceInfo::named(device), .plans_only = true}, 100);
 }
 
+TEST(Campaign, FusionsPlannedForAGpuAreRightOnTheCpuDevice) {
+  for (const char* device : {"A100", "H200"})
+    expect_all_pass({.device = DeviceInfo::named(device), .on_cpu = true}, 200);
+}
+
 TEST(Campaign, AVariantGoesWithItsIndex) {
   const DeviceInfo device = DeviceInfo::named("H200");
   for (int64_t index = 0; index < 20; ++index) {

@@ -54,8 +54,28 @@ void expect_saved_whole(const Plan& plan) {
     fail(ErrorKind::internal, "the plan's file does not say the plan");
 }
 
+/// The plan's partition with the CPU device in each engine's place.
+Plan on_cpu(Plan plan) {
+  plan.device = DeviceInfo::cpu();
+  for (PlannedFusion& fusion : plan.fusions)
+    fusion.config = {
+        .engine = std::string(cpu_engine().name()), .revision = cpu_engine().revision(), .knobs = {}};
+  return plan;
+}
+
+void expect_same_fusions(const Plan& asked, const Plan& loaded) {
+  const auto ops = [](const Plan& plan) {
+    std::vector<std::vector<int>> all;
+    for (const PlannedFusion& fusion : plan.fusions) all.push_back(fusion.ops);
+    return all;
+  };
+  if (ops(asked) != ops(loaded))
+    fail(ErrorKind::internal, "the CPU device planned anew: {}", fmt::join(loaded.remarks, "; "));
+}
+
 Verdict run(const Graph& graph, const Plan& plan, const Variant& variant) {
   const Executable executable = load(plan);
+  expect_same_fusions(plan, executable.plan());
   GuardedBuffers buffers(graph, !plan.device.is_cpu(), executable.workspace_bytes(), variant.input_seed);
   executable.run(buffers.bindings(), buffers.workspace());
   if (!plan.device.is_cpu()) cuda::synchronize();
@@ -105,7 +125,7 @@ Verdict check(const Graph& graph, const Variant& variant, const Job& job) {
       if (job.compiles) source(plan);
       return {};
     }
-    return run(graph, plan, variant);
+    return run(graph, job.on_cpu ? on_cpu(plan) : plan, variant);
   } catch (const std::exception& error) {
     return {Verdict::Kind::refused, error.what(), key_of(error.what())};
   }

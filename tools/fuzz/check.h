@@ -14,6 +14,9 @@ struct Job {
   DeviceInfo device;
   bool plans_only = false;
   bool compiles = false;
+  /// The fusions that were planned for the device are carried out by the CPU device, and checked: what the
+  /// planner makes of a graph is tested without that device.
+  bool on_cpu = false;
 };
 
 /// Which plan of a graph is taken, and on which inputs it runs.

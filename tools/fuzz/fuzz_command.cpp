@@ -56,7 +56,8 @@ DeviceInfo device_named(const std::string& name, bool runs) {
     try {
       const DeviceInfo device = DeviceInfo::named(asked);
       if (runs && !device.is_cpu() && DeviceInfo::current().is_cpu())
-        return fmt::format("!there is no GPU here to run on {}; add --plan-only or --compile", device.name);
+        return fmt::format("!there is no GPU here to run on {}; add --plan-only, --compile or --on-cpu",
+                           device.name);
       return to_json(device);
     } catch (const std::exception& error) {
       return std::string("!") + error.what();
@@ -74,8 +75,8 @@ class Campaign {
       : options_(options),
         fuzz_(options.fuzz),
         job_{device_named(options.device.empty() ? "current" : options.device,
-                          !fuzz_.plan_only && !fuzz_.compile),
-             fuzz_.plan_only, fuzz_.compile},
+                          !fuzz_.plan_only && !fuzz_.compile && !fuzz_.on_cpu),
+             fuzz_.plan_only, fuzz_.compile, fuzz_.on_cpu},
         limits_{.ops = fuzz_.ops, .elements = fuzz_.elements} {}
 
   int run() {

@@ -60,8 +60,8 @@ Verdict verdict_of(bool answered, const std::string& answer) {
 }
 
 std::string job_words(const Job& job) {
-  return fmt::format("--device {}{}{}", job.device.name, job.plans_only ? " --plan-only" : "",
-                     job.compiles ? " --compile" : "");
+  return fmt::format("--device {}{}{}{}", job.device.name, job.plans_only ? " --plan-only" : "",
+                     job.compiles ? " --compile" : "", job.on_cpu ? " --on-cpu" : "");
 }
 
 std::string replay_command(const Job& job, uint64_t seed, int64_t index, const Limits& limits) {

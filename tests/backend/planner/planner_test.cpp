@@ -59,6 +59,15 @@ TEST(Partition, AnOperandThatIsATotalOfTheFirstProductIsNoChain) {
   EXPECT_GT(names(g.finish({g.matmul(total, g.input("c", {1, 1, 5}, DataType::f32))})).size(), 1);
 }
 
+TEST(MakeFusion, AValueInFrontOfAContractionIsReadByNobodyElse) {
+  GraphBuilder g("g");
+  const Tensor x = g.relu(g.input("a", {4, 8}, DataType::f32));
+  const Tensor y = g.matmul(x, g.input("b", {8, 4}, DataType::f32));
+  const Graph graph = g.finish({y, g.exp(x)});
+  const std::vector<int> ops{0, 1};
+  EXPECT_THROW(make_fusion(graph, fold_views(graph), ops), Error);
+}
+
 TEST(Partition, AChainAbsorbsWhatItsOperandsPass) {
   GraphBuilder g("g");
   const auto scaled = [&](const char* name, const Dims& dims) {
