@@ -460,7 +460,7 @@ void RnnBackward::expand(Expansion& e) const {
   const std::vector<std::string_view> names = weight_names();
   const auto stacks = static_cast<size_t>(layers * directions());
   std::vector<int> dh0(stacks), dc0(stacks);
-  int dy = e.input("dy");
+  int dy = e.real(e.input("dy"));
   for (int64_t layer = layers; layer-- > 0;) {
     int dx = -1;
     for (int64_t direction = 0; direction < directions(); ++direction) {

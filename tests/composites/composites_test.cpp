@@ -460,13 +460,13 @@ INSTANTIATE_TEST_SUITE_P(All, Rnns,
                                          RnnCase{RnnCell::gru, 0, false, false, false},
                                          RnnCase{RnnCell::rnn_tanh, 0, false, true, true}));
 
-// Other states are computed, the first one is given.
-TEST(RnnBackward, ReadsFirstStatesOfIntegers) {
+// Other states and gradients are computed, the first state and the last gradients are given.
+TEST(RnnBackward, ReadsStatesAndGradientsOfIntegers) {
   GraphBuilder g("states");
   const auto input = [&](const char* name, const Dims& dims) { return g.input(name, dims, DataType::f32); };
-  const Tensor h0 = g.input("h0", {1, 2, 3}, DataType::i32);
+  const Tensor h0 = g.input("h0", {1, 2, 3}, DataType::i32), dy = g.input("dy", {2, 2, 3}, DataType::i32);
   const Tensors weights{input("w_ih", {3, 4}), input("w_hh", {3, 3})};
-  const RnnGradients all = g.rnn_bwd(input("dy", {2, 2, 3}), input("x", {2, 2, 4}), weights,
+  const RnnGradients all = g.rnn_bwd(dy, input("x", {2, 2, 4}), weights,
                                      {.cell = RnnCell::rnn_tanh, .hidden_size = 3, .bias = false, .h0 = h0});
   g.output(all.dweights[1]);
   EXPECT_NO_THROW(build(g.finish(), DeviceInfo::cpu(), {.compile = false}));
