@@ -5,7 +5,7 @@
 #include "backend/device_memory.h"
 #include "backend/engines_for.h"
 #include "backend/executable.h"
-#include "backend/explain.h"
+#include "backend/report/explain.h"
 #include "backend/verify.h"
 #include "codegen/cache_stats.h"
 #include "core/device_info.h"

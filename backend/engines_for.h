@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "backend/explain.h"
+#include "backend/report/explain.h"
 #include "core/api.h"
 #include "core/engine_config.h"
 

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "backend/profile.h"
+#include "backend/report/profile.h"
 #include "core/api.h"
 #include "core/plan.h"
 
@@ -68,7 +68,7 @@ class FUSOR_API Executable {
   int slot_count() const;
   void run(std::span<void* const> by_slot, Workspace workspace = {}, Stream stream = nullptr) const;
 
-  /// Runs some times and says where the time goes (backend/profile.h). Times are between events on the
+  /// Runs some times and says where the time goes (backend/report/profile.h). Times are between events on the
   /// stream: each kernel's includes what the driver needs between two launches, about a microsecond, and
   /// launches that would overlap do not. Waits for the stream; not for captures.
   Profile profile(std::span<const Binding> bindings, Workspace workspace = {}, Stream stream = nullptr,

@@ -9,7 +9,7 @@
 #include "backend/build.h"
 #include "backend/engines/engine.h"
 #include "backend/executable.h"
-#include "backend/explain.h"
+#include "backend/report/explain.h"
 #include "core/fusion.h"
 #include "core/lowered.h"
 

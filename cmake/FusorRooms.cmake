@@ -51,7 +51,7 @@ function(fusor_embed_device_files)
   file(GLOB_RECURSE device_files CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
     ${PROJECT_SOURCE_DIR}/codegen/device/*.cuh ${PROJECT_SOURCE_DIR}/core/*.def)
   file(GLOB profiles CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/heuristics/devices/*.json)
-  file(GLOB pages CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/backend/*.html)
+  file(GLOB pages CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/backend/report/*.html)
   fusor_text_writers(text_writers ${PROJECT_SOURCE_DIR})
   foreach(table device_files profiles pages text_writers)
     set(output ${PROJECT_BINARY_DIR}/embedded_${table}.inc)

@@ -4,8 +4,8 @@
 #include <map>
 #include <optional>
 
-#include "backend/explain.h"
-#include "backend/explain_report.h"
+#include "backend/report/explain.h"
+#include "backend/report/explain_report.h"
 #include "core/fail.h"
 #include "tools/commands.h"
 #include "tools/input.h"

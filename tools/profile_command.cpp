@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "backend/executable.h"
-#include "backend/profile.h"
+#include "backend/report/profile.h"
 #include "tools/commands.h"
 #include "tools/input.h"
 #include "tools/measure.h"

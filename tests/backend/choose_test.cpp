@@ -6,7 +6,7 @@
 
 #include "backend/build.h"
 #include "backend/engines/list.h"
-#include "backend/explain.h"
+#include "backend/report/explain.h"
 #include "core/error.h"
 #include "frontend/graph_builder.h"
 

@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "backend/build.h"
-#include "backend/explain.h"
-#include "backend/type_remarks.h"
+#include "backend/report/explain.h"
+#include "backend/report/type_remarks.h"
 #include "core/device_info.h"
 #include "frontend/graph_builder.h"
 

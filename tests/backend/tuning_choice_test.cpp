@@ -4,7 +4,7 @@
 
 #include "backend/build.h"
 #include "backend/choose.h"
-#include "backend/explain.h"
+#include "backend/report/explain.h"
 #include "frontend/graph_builder.h"
 #include "heuristics/tuning.h"
 

@@ -1,5 +1,5 @@
 // Owns the tests of Executable::profile: which steps there are, whose they are, and what is told of them.
-#include "backend/profile.h"
+#include "backend/report/profile.h"
 
 #include <gmock/gmock.h>
 

@@ -8,7 +8,7 @@
 
 #include "backend/build.h"
 #include "backend/engines/list.h"
-#include "backend/explain.h"
+#include "backend/report/explain.h"
 #include "heuristics/time_model.h"
 #include "tests/backend/engines/ask.h"
 #include "tests/backend/engines/golden_text.h"

@@ -1,5 +1,5 @@
 // Owns what is made of the times of runs: sums, medians, estimates, limits, and the table.
-#include "backend/profile.h"
+#include "backend/report/profile.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -7,8 +7,8 @@
 #include <algorithm>
 
 #include "backend/choose.h"
-#include "backend/fusion_summary.h"
-#include "backend/profile_times.h"
+#include "backend/report/fusion_summary.h"
+#include "backend/report/profile_times.h"
 #include "heuristics/statistics.h"
 
 namespace fusor {

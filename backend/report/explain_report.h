@@ -1,7 +1,7 @@
 // Owns an explanation as a JSON document: for `fusor explain --json` and the page that shows it.
 #pragma once
 
-#include "backend/explain.h"
+#include "backend/report/explain.h"
 #include "serialization/report.h"
 
 namespace fusor {

@@ -5,10 +5,10 @@
 #include <array>
 #include <string_view>
 
-#include "backend/explain.h"
-#include "backend/explain_report.h"
-#include "backend/fusion_summary.h"
 #include "backend/planning.h"
+#include "backend/report/explain.h"
+#include "backend/report/explain_report.h"
+#include "backend/report/fusion_summary.h"
 #include "core/fail.h"
 #include "serialization/onnx.h"
 

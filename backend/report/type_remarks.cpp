@@ -1,5 +1,5 @@
 // Owns the remarks on operands whose type makes a contraction dear on the tensor cores.
-#include "backend/type_remarks.h"
+#include "backend/report/type_remarks.h"
 
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
 // Owns the short form of an explanation.
-#include "backend/fusion_summary.h"
+#include "backend/report/fusion_summary.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

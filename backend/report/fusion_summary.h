@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "backend/choose.h"
-#include "backend/explain.h"
+#include "backend/report/explain.h"
 
 namespace fusor {
 

@@ -1,5 +1,5 @@
 // Owns the step from an explanation to a JSON document.
-#include "backend/explain_report.h"
+#include "backend/report/explain_report.h"
 
 #include <array>
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "backend/explain.h"
+#include "backend/report/explain.h"
 #include "frontend/graph_builder.h"
 
 namespace fusor {

@@ -1,5 +1,5 @@
 // Tests of the short form of explanations.
-#include "backend/fusion_summary.h"
+#include "backend/report/fusion_summary.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

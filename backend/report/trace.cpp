@@ -1,5 +1,5 @@
 // Owns the words of FUSOR_DEBUG.
-#include "backend/trace.h"
+#include "backend/report/trace.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -1,12 +1,12 @@
 // Owns the telling of what was asked, answered, priced and chosen.
-#include "backend/explain.h"
+#include "backend/report/explain.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "backend/choose.h"
-#include "backend/fusion_summary.h"
-#include "backend/type_remarks.h"
+#include "backend/report/fusion_summary.h"
+#include "backend/report/type_remarks.h"
 
 namespace fusor {
 

@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "backend/profile.h"
+#include "backend/report/profile.h"
 
 namespace fusor {
 
