@@ -22,7 +22,8 @@ FUSOR_DEVICE Vector sum_of_lane(const Params& p, Index tile, int position, int l
   const Sum* partial = p.partials + i64(tile) * kTileElements + position + lane * part;
 #pragma unroll 4
   for (i64 split = lane; split < p.splits; split += kLanes, partial += kLanes * part) {
-    const Vector of_part = load_whole<Config::vector>(partial, Config::vector);
+    // An ordinary load: the launch in front may still write while this kernel is resident.
+    const Vector of_part = *reinterpret_cast<const Vector*>(partial);
 #pragma unroll
     for (int i = 0; i < Config::vector; ++i) sums[i] += of_part[i];
   }

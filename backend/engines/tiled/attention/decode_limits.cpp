@@ -169,8 +169,11 @@ void take_limits(DecodeProblem& decode) {
     if (!rows) continue;
     auto plain = load_of(problem.fusion, *rows, row_axis, head_axis);
     if (std::holds_alternative<Refusal>(plain)) continue;
+    auto& bare = std::get<OperandLoad>(plain);
+    // A vector along the keys may reach beyond a length: what is no number there must become zero.
+    if (load == &problem.v && !bare.along_head && bare.width > 1) continue;
     std::vector<int64_t> sharing = std::move(load->sharing);
-    *load = std::move(std::get<OperandLoad>(plain));
+    *load = std::move(bare);
     load->sharing = std::move(sharing);
   }
 }

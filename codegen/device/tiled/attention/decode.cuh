@@ -218,6 +218,7 @@ FUSOR_DEVICE const T* in_block(const T* mine, int rank) {
   return reinterpret_cast<const T*>(address);
 }
 FUSOR_DEVICE void meet_cluster() {
+  __syncwarp();
   asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 

@@ -43,11 +43,14 @@ TEST(AttentionDecode, PacksTheHeadsThatShareKeys) {
   EXPECT_EQ(decode.entries(), 2);
 }
 
-Graph padded_attention(int64_t queries) {
+// Values lie along the heads, or along the keys.
+Graph padded_attention(int64_t queries, bool values_along_keys = false) {
   GraphBuilder g;
   const Tensor q = g.input("q", {6, 8, queries, 64}, DataType::bf16);
   const Tensor k = g.input("k", {6, 2, 4096, 64}, DataType::bf16);
-  const Tensor v = g.input("v", {6, 2, 4096, 64}, DataType::bf16);
+  const Tensor v = values_along_keys
+                       ? g.transpose(g.input("v", {6, 2, 64, 4096}, DataType::bf16), {0, 1, 3, 2})
+                       : g.input("v", {6, 2, 4096, 64}, DataType::bf16);
   SdpaOptions options{.attributes = {.attn_scale = 0.125,
                                      .diagonal_alignment = DiagonalAlignment::bottom_right,
                                      .left_bound = 64,
@@ -69,6 +72,14 @@ TEST(AttentionDecode, ReadsLengthsAsLimits) {
     for (const char* fact : {"limits = 4", "plain_scores = true", "v_plain = true"})
       EXPECT_NE(text.find(fact), std::string::npos) << fact;
   }
+}
+
+// A vector along the keys may reach beyond a length: the select that makes zeros of what is no number stays.
+TEST(AttentionDecode, ValuesAlongTheKeysKeepTheirPadding) {
+  const Plan plan = build(padded_attention(1, true), device("H200"));
+  ASSERT_EQ(plan.fusions.size(), 1U);
+  EXPECT_EQ(plan.fusions[0].config.engine, "attention_decode");
+  EXPECT_THAT(source(plan), testing::HasSubstr("v_plain = false"));
 }
 
 TEST(AttentionDecode, RefusesWhatIsNoDecoding) {

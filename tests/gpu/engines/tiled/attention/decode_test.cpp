@@ -127,11 +127,13 @@ TEST(AttentionDecodeGpuForms, LengthsOnTheDevice) {
 // Lengths of -4 to 4: of most sequences no key is seen, or no query.
 TEST(AttentionDecodeGpuForms, PaddingMasks) {
   FUSOR_NEEDS_AMPERE();
-  for (const int64_t queries : {1, 6}) {
+  for (const auto& [queries, values_along_keys] : {std::pair{1, false}, {6, false}, {1, true}}) {
     GraphBuilder g("padding");
     const Tensor q = g.input("q", {6, 8, queries, 64}, DataType::bf16);
     const Tensor k = g.input("k", {6, 2, 200, 64}, DataType::bf16);
-    const Tensor v = g.input("v", {6, 2, 200, 64}, DataType::bf16);
+    const Tensor v = values_along_keys
+                         ? g.transpose(g.input("v", {6, 2, 64, 200}, DataType::bf16), {0, 1, 3, 2})
+                         : g.input("v", {6, 2, 200, 64}, DataType::bf16);
     SdpaOptions options{.attributes = {.attn_scale = 0.125, .padding_mask = true}};
     options.seq_len_q = g.input("seq_len_q", {6, 1, 1, 1}, DataType::i32);
     options.seq_len_kv = g.input("seq_len_kv", {6, 1, 1, 1}, DataType::i32);
