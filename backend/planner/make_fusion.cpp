@@ -527,7 +527,7 @@ class FusionBuilder {
     }
     for (size_t i = 0; i < groups.size(); ++i) {
       std::ranges::sort(groups[i]);
-      groups[i].erase(std::ranges::unique(groups[i]).begin(), groups[i].end());
+      groups[i].erase(std::unique(groups[i].begin(), groups[i].end()), groups[i].end());
       int64_t outer = 1;
       for (const int64_t count : groups[i]) {
         if (count % outer != 0 || dims[static_cast<int>(i)] % count != 0)

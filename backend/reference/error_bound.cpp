@@ -163,6 +163,9 @@ class ErrorAnalysis {
     const double steps =
         pointwise.mode == PointwiseMode::identity ? 0.5 : kStepsOfAFormula + tail_steps(op, pointwise.mode);
     total.peak += steps * unit * largest_term(op, pointwise.mode);
+    // Stored with more digits than it was computed with, a value keeps that rounding: sums add it up.
+    if (is_real(pointwise.compute) && holds_more_digits(type(op.outputs[0]), pointwise.compute))
+      total.spread = std::hypot(total.spread, unit * size(op.outputs[0]).rms);
     // Below the least normal number there are fewer digits, or none.
     if (total.any() && is_real(pointwise.compute)) total.peak += least_normal(pointwise.compute);
     return total;
@@ -268,7 +271,7 @@ class ErrorAnalysis {
       }
       case ReductionMode::norm2:
         total.spread = sum_spread(size(y).rms, 0, count, unit);
-        total.add(operand, 1, 1);
+        total.add(operand, measured_ ? walk / std::sqrt(count) : 1, 1);
         return total;
       case ReductionMode::add:
       case ReductionMode::norm1:

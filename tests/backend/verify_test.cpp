@@ -76,6 +76,25 @@ TEST(Verify, AProductBelowTheNumbersOfItsTypeMayBeZero) {
   EXPECT_TRUE(report.passed()) << to_string(report);
 }
 
+// Equal inputs have equal errors, which a sum in fp64 keeps.
+TEST(Verify, SumsOfValuesComputedInFewerDigitsKeepTheirRoundings) {
+  for (const ReductionMode mode : {ReductionMode::add, ReductionMode::norm2}) {
+    GraphBuilder g("sums");
+    const Tensor x = g.input("x", {400}, DataType::f32);
+    const Tensor h = g.sigmoid(x, {.type = DataType::f64, .compute = DataType::f32});
+    const Tensor y =
+        g.output(g.reduce(h, mode, {0}, {.type = DataType::f64, .compute = DataType::f64}), {.name = "y"});
+    const Graph graph = g.finish();
+    HostTensors tensors(graph);
+    tensors.set(x, std::vector<double>(400, 1.375));
+    tensors.run(Reading::device);
+    const VerifyReport report = verify(graph, tensors.pointers());
+    EXPECT_TRUE(report.passed()) << to_string(report);
+    EXPECT_LT(report.outputs[0].tolerance_abs, 1e-3);
+    EXPECT_EQ(tensors.get(y).size(), 1u);
+  }
+}
+
 TEST(Verify, TheToleranceIsAFewPartsInAThousandOfTheLargestValueForHalf) {
   const Chain chain = conv_chain();
   const HostTensors tensors(chain.graph);

@@ -5,7 +5,6 @@
 #include <array>
 #include <cmath>
 #include <limits>
-#include <ranges>
 
 #include "core/convert.h"
 #include "core/infer.h"
@@ -626,8 +625,9 @@ double largest_score(const SdpaAttributes& op, const Site& site) {
 AllComputed computed_all(const SdpaForward& op, const Site& site) {
   const double score = largest_score(op, site);
   const double keys = static_cast<double>(site.dims(site.op.inputs[1])[2]);
-  const bool wants_statistics = std::ranges::any_of(
-      site.op.outputs | std::views::drop(1) | std::views::take(3), [](int output) { return output >= 0; });
+  const std::vector<int>& outputs = site.op.outputs;
+  const bool wants_statistics =
+      std::any_of(outputs.begin() + 1, outputs.begin() + 4, [](int output) { return output >= 0; });
   if (score > 20 || (wants_statistics && may_hide_rows(op, Roled(site)))) return std::nullopt;
   return all_of({site[2].largest() / (1 - op.dropout_probability), score + std::log(keys), score, keys, 1});
 }
