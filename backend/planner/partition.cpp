@@ -233,7 +233,7 @@ class Partitioner {
       for (const int input : graph_.ops[op].inputs)
         if (!visit(input)) return std::nullopt;
     }
-    // What is one value a row, or of another shape, is no operand that is computed block by block.
+    // One value a row, or a value of another shape, is no operand that is computed block by block.
     if (first < 0 || !reduces || graph_.tensors[graph_.ops[second].inputs[0]].dims != result_dims(first) ||
         !std::ranges::all_of(ops, [&](int op) { return works_on_rows(op, first); }))
       return std::nullopt;
@@ -647,7 +647,7 @@ class Partitioner {
     }
   }
 
-  // What becomes of the op is reduced before anybody stores it: behind a chain, whose results are
+  // The values behind the op are reduced before anybody stores them: behind a chain, whose results are
   // elementwise, it is a fusion of its own.
   bool ends_in_reductions(int op, int depth = 4) const {
     if (is_reduction(graph_.ops[op])) return true;

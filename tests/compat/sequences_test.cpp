@@ -65,7 +65,7 @@ class Sequences : public Client {
     return made;
   }
 
-  // What a batch must give: every sequence run alone, its step t in row place(b, t) of the batch.
+  // The results that a batch must give: every sequence run alone, its step t in row place(b, t) of the batch.
   void expect_as_alone(const Results& batch, const std::vector<int>& lengths, const std::vector<float>& xs,
                        const std::vector<float>& gs, const std::function<size_t(int, int)>& place) {
     std::vector<float> dw(weights_.size(), 0);

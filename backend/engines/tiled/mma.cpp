@@ -55,13 +55,13 @@ bool is_exact(const Fusion& fusion, const Expr& site, int at, DataType element) 
                              [&](int arg) { return arg < 0 || is_exact(fusion, site, arg, element); });
 }
 
-// Of the operand tiles. fp32 that may not be rounded becomes a sum of three parts (codegen/device/tiled/
-// parts_of_floats.cuh).
+// Types in the operand tiles. fp32 that may not be rounded becomes a sum of three parts:
+// codegen/device/tiled/parts_of_floats.cuh.
 struct Elements {
   DataType a, b;
   int64_t parts = 1;
 
-  // What is loaded of the operand whose tile holds `element`.
+  // The type in memory of the operand whose tile holds `element`.
   DataType loaded(DataType element) const { return parts > 1 ? DataType::f32 : element; }
 };
 constexpr int64_t kPartsOfFloat = 3, kProductsOfParts = 6;
@@ -377,7 +377,7 @@ class PreparedMma final : public Prepared {
   }
 
  private:
-  // Of blocks that read each other's shared memory. Those of parts fill an SM each, of which few lie
+  // For blocks that read each other's shared memory. Those of parts fill an SM each, of which few lie
   // together.
   std::vector<int64_t> clusters() const {
     if (problem_.target != "sm_90a") return {1};

@@ -37,7 +37,7 @@ static constexpr int kWarpRows = kTileM / kWarpsM, kWarpColumns = kTileN / kWarp
 static constexpr int kRowBlocks = kWarpRows / 16, kColumnBlocks = kWarpColumns / 8;
 static_assert(kRowBlocks > 0 && kColumnBlocks % 2 == 0, "a fragment of b is two blocks wide");
 
-/// What is loaded of an operand whose tile holds `Element`.
+/// The type in memory of an operand whose tile holds `Element`.
 template <class Element_, bool kInParts_>
 struct LoadedElement {
   using type = Element_;
@@ -568,7 +568,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocksPerSm) mma(const _
   if (part.is_none()) return;
   WarpTile warp_tile;
   if constexpr (kInParts) {
-    // What overflowed in parts is summed once more.
+    // A tile that overflowed in parts is summed once more.
 #pragma unroll 1
     for (bool again = false;; again = true) {
       warp_tile.clear();

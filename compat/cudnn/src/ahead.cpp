@@ -118,7 +118,7 @@ void compile_gradients(const Forward& forward) {
     compile_ahead([forward, pass] { return gradient(forward, pass); }, forward.device);
 }
 
-// What training means for convolutions that are planned before anything says that the process trains.
+// Training, for convolutions that are planned before anything says that the process trains.
 struct Training {
   std::mutex mutex;
   bool is_known = false;

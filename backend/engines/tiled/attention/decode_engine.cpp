@@ -60,7 +60,7 @@ class PreparedAttentionDecode final : public Prepared {
   int64_t most_splits(const DecodeKnobs& knobs) const {
     return ceil_div(problem_.problem.keys, knobs.warps * knobs.tile_k);
   }
-  // Of all settings.
+  // The splits of all settings.
   std::vector<int64_t> all_splits() const {
     std::set<int64_t> all(kClusters.begin(), kClusters.end());
     for (const int64_t warps : kWarps)

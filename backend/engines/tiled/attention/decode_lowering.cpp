@@ -13,7 +13,7 @@ namespace fusor::tiled_attention {
 
 namespace {
 
-// Of codegen/device/tiled/attention/decode_finish.cuh: threads, and vectors of a block.
+// Threads and vectors of a block in codegen/device/tiled/attention/decode_finish.cuh.
 constexpr int64_t kFinishThreads = 128, kFinishVectors = 16, kFinishVector = 4;
 // Instructions of the softmax for a score, and of an address for a vector of an operand.
 constexpr double kSoftmaxSlots = 10, kVectorSlots = 6;
@@ -95,7 +95,7 @@ Launch launch_of(const DecodeSchedule& schedule, const char* root, const char* e
   return launch;
 }
 
-// What limits blocks on an H200 (2026-11): clusters of more than 2 blocks fill ten of eleven SMs, those of 16
+// Limits of blocks on an H200 (2026-11): clusters of more than 2 blocks fill ten of eleven SMs, those of 16
 // one place a GPC of 18 SMs.
 int64_t sms_of(const DecodeSchedule& schedule) {
   const int64_t sms = schedule.decode.problem.device.sm_count;

@@ -81,7 +81,7 @@ std::variant<OperandLoad, Refusal> load_of(const Fusion& fusion, const Expr& sit
 int64_t tile_bytes(int64_t rows, int64_t elements);
 /// Widest vectors of the result that all rows allow.
 int64_t result_vector(const Problem& problem);
-/// What all kernels of this form are compiled for, and are told.
+/// The sites, config values and extents of all kernels of this form.
 std::vector<KernelSite> sites_of(const Problem& problem);
 std::vector<ConfigValue> config_of(const Problem& problem);
 void append_extents(Parameters& p, const Problem& problem);

@@ -50,8 +50,8 @@ struct Load {
       copy_vector<kHeadAxis>(args, to, at, row, element, inside);
     }
   }
-  /// Of rows that lie anywhere: `find(row, at)` puts the coordinates of a row of the tile into `at`, and says
-  /// whether it exists.
+  /// For rows that lie anywhere: `find(row, at)` puts the coordinates of a row of the tile into `at`, and
+  /// says whether it exists.
   template <int kHeadAxis, int kThreads, class Find>
   FUSOR_DEVICE void copy_found(const typename Site::Args& args, u8* to, int elements, Find&& find) {
     Index at[kRank];

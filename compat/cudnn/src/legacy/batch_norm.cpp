@@ -39,7 +39,7 @@ void expect_channels(cudnnBatchNormMode_t mode, const TensorObject& x) {
              to_string(x.dims));
 }
 
-// What follows the norm of a training step: nothing, a ReLU, or the addition of z and a ReLU.
+// The ops behind the norm of a training step: nothing, a ReLU, or the addition of z and a ReLU.
 struct After {
   cudnnBatchNormOps_t ops = CUDNN_BATCHNORM_OPS_BN;
   TensorObject z;  // where it is added

@@ -64,7 +64,7 @@ struct Layer {
     return list;
   }
   bool drops() const { return rnn.dropout != nullptr; }
-  /// What the stage that begins with that layer reads.
+  /// The tensor that the stage which begins with that layer reads.
   TensorObject stage_input(int64_t layer) const {
     return packed({x.time, x.batch, layer == 0 ? x.size : output_width()});
   }
@@ -233,7 +233,7 @@ void bind_kept(Bindings& bindings, const Layer& layer, std::byte* kept) {
   bindings.bind(kKeptSeed, seed).bind(kKeptOffset, seed + sizeof(int64_t));
 }
 
-// What a forward pass is asked for.
+// The results that a forward pass is asked for.
 struct Wanted {
   bool kept = false, h = false, c = false;
 };
@@ -285,7 +285,7 @@ void sketch_forward(Sketch& s, const Layer& layer, const Wanted& wanted) {
   if (wanted.c) s.output(kNextC, joined(s, last_c), layer.cell());
 }
 
-// What a backward pass is handed and asked for.
+// The tensors that a backward pass is handed and asked for.
 struct Gradients {
   bool has_dh = false, has_dc = false, tells_h = false, tells_c = false;
 };

@@ -20,8 +20,8 @@ int64_t alignment_of(const Descriptor& tensor, DataType type) {
 
 void refuse_unsupported(const Descriptor& tensor) {
   const auto uid = tensor.get<int64_t>(CUDNN_ATTR_TENSOR_UNIQUE_ID);
-  // What an attention keeps for its own backward pass, and what cudnnReorderFilterAndBias writes, may lie as
-  // the library likes: here, as it is declared.
+  // Tensors that an attention keeps for its own backward pass, and what cudnnReorderFilterAndBias writes, may
+  // lie as the library likes: here, as it is declared.
   const int order = tensor.get<int>(CUDNN_ATTR_TENSOR_REORDERING_MODE, CUDNN_TENSOR_REORDERING_NONE);
   if (order != CUDNN_TENSOR_REORDERING_NONE && order != CUDNN_TENSOR_REORDERING_F16x16 &&
       order != CUDNN_TENSOR_REORDERING_INT8x32)

@@ -183,7 +183,7 @@ struct Numbers {
   std::mt19937 engine{7};
   double uniform(double low, double high) { return std::uniform_real_distribution<>(low, high)(engine); }
   float sign() { return uniform(-1, 1) < 0 ? -1.0F : 1.0F; }
-  /// Of any sign and mantissa, the exponent between two.
+  /// A number of any sign and mantissa, the exponent between two.
   float with_exponent(double low, double high) {
     return sign() * std::ldexp(static_cast<float>(uniform(1, 2)), static_cast<int>(uniform(low, high)));
   }
