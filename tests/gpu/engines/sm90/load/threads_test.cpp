@@ -224,7 +224,7 @@ TEST(WgmmaLoaderGpu, PointwiseConvolutionsOfOddChannelsAndPlanes) {
     }
 }
 
-// What TMA takes as well, for the asking.
+// Operands that TMA takes as well: threads load them where the knob asks for it.
 TEST(WgmmaLoaderGpu, AlignedOperandsForTheAsking) {
   FUSOR_NEEDS_HOPPER();
   for (const bool across : {false, true})
