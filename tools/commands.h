@@ -56,14 +56,15 @@ struct Options {
   bool generated = false;                    ///< source: without the device files around the generated header
   bool verify = false;                       ///< run
   std::string html, dot, onnx;               ///< explain: files to write
-  std::string output;                        ///< plan: a file; source: a folder
+  std::string output;                        ///< plan, calibrate: a file; source: a folder
   std::optional<size_t> candidate;           ///< plan
   std::vector<std::string> inputs, outputs;  ///< run: "NAME=FILE.npy"
   int fusion = 0;                            ///< source: as explain numbers them, from 1; 0: all
   int repeat = 1;                            ///< run
   uint64_t seed = 1;
   int runs = 50;           ///< profile, bench, tune: of each candidate
-  int64_t flush_mb = 512;  ///< profile, bench, tune: read before each run
+  int64_t flush_mb = 512;  ///< profile, bench, tune, calibrate: read before each run
+  int calibrate_runs = 9;  ///< calibrate: of each setting
   BenchOptions bench;
   TuneOptions tune;
   FuzzOptions fuzz;
@@ -77,6 +78,7 @@ int source(const Options& options);
 int candidates(const Options& options);
 int bench(const Options& options);
 int tune(const Options& options);
+int calibrate(const Options& options);
 int fuzz(const Options& options);
 int engines(const Options& options);
 int ops(const Options& options);

@@ -185,6 +185,24 @@ void add_tune(CLI::App& app, Options& options, Part& chosen) {
   tune->add_flag("--again", options.tune.again, "Measure what is known already, too");
 }
 
+void add_calibrate(CLI::App& app, Options& options, Part& chosen) {
+  constexpr int64_t kMostFlush = 1 << 20;
+  CLI::App* calibrate =
+      add_device_part(app, options, chosen, "calibrate", "Measure this machine's GPU: a profile for --device",
+                      fusor::command::calibrate);
+  calibrate->add_option("-o,--output", options.output, "Where the profile is saved")
+      ->check(not_empty())
+      ->type_name("PROFILE");
+  calibrate->add_option("--runs", options.calibrate_runs, "Timed runs of each setting")
+      ->check(whole_number(1, kMostInt))
+      ->type_name("N")
+      ->capture_default_str();
+  calibrate->add_option("--flush", options.flush_mb, "MiB that are read before each run, to empty caches")
+      ->check(whole_number(1, kMostFlush))
+      ->type_name("MIB")
+      ->capture_default_str();
+}
+
 void add_fuzz(CLI::App& app, Options& options, Part& chosen) {
   CLI::App* fuzz = add_device_part(app, options, chosen, "fuzz",
                                    "Check random graphs against a float64 evaluation", fusor::command::fuzz);
@@ -325,6 +343,7 @@ void define(CLI::App& app, Options& options, Part& chosen) {
 
   add_bench(app, options, chosen);
   add_tune(app, options, chosen);
+  add_calibrate(app, options, chosen);
   add_fuzz(app, options, chosen);
 
   add_json(*add_part(app, chosen, "engines", "The engines: what each supports, where, and its notes",
@@ -406,9 +425,8 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
     if (chosen == nullptr)
       return fail_with(
-          "say what to do: plan, run, profile, explain, source, candidates, bench, tune, fuzz, doctor or "
-          "devices (see "
-          "--help)",
+          "say what to do: plan, run, profile, explain, source, candidates, bench, tune, calibrate, fuzz, "
+          "doctor or devices (see --help)",
           "bad_input", fusor::command::kBadInput);
     const int code = chosen(options);
     if (const std::string problem = fusor::tuning_problem(); !problem.empty()) complain(problem, code);

@@ -1,7 +1,8 @@
-// Owns what is told on standard error while something takes longer than two seconds.
+// Owns what is told on standard error while something takes longer than two seconds, or many steps.
 #pragma once
 
 #include <condition_variable>
+#include <cstddef>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -27,6 +28,24 @@ class Busy {
   std::string what_;
   bool done_ = false;
   std::thread watcher_;
+};
+
+/// A bar on standard error that is written over; nothing where that is no terminal.
+class ProgressBar {
+ public:
+  /// `total` pieces of work.
+  explicit ProgressBar(size_t total);
+  ~ProgressBar();
+  ProgressBar(const ProgressBar&) = delete;
+  ProgressBar& operator=(const ProgressBar&) = delete;
+
+  /// `part` of the work after `done` whole pieces, 0 to 1.
+  void show(size_t done, double part, const std::string& what) const;
+  void clear() const;
+
+ private:
+  size_t total_;
+  bool shown_;
 };
 
 }  // namespace fusor::command

@@ -1,6 +1,4 @@
 // Owns `fusor tune`: every fusion of the graphs measured once, and the table that remembers it.
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <mutex>
@@ -18,39 +16,12 @@
 #include "tools/input.h"
 #include "tools/measure.h"
 #include "tools/print.h"
+#include "tools/progress.h"
 #include "tools/run_buffers.h"
 
 namespace fusor::command {
 
 namespace {
-
-/// A line on standard error that is written over; nothing where that is no terminal.
-class Progress {
- public:
-  explicit Progress(size_t total)
-      : total_(std::max<size_t>(total, 1)), shown_(::isatty(STDERR_FILENO) != 0) {}
-  ~Progress() { clear(); }
-  Progress(const Progress&) = delete;
-  Progress& operator=(const Progress&) = delete;
-
-  /// `part` of the work after `done` whole pieces, 0 to 1.
-  void show(size_t done, double part, const std::string& what) const {
-    if (!shown_) return;
-    constexpr int kWidth = 30;
-    const double reached = (static_cast<double>(done) + std::min(part, 1.0)) / static_cast<double>(total_);
-    const auto filled = static_cast<size_t>(reached * kWidth);
-    const std::string line = fmt::format("\r[{}{}] {} of {}: {:.60}\x1b[K", std::string(filled, '#'),
-                                         std::string(kWidth - filled, '.'), done + 1, total_, what);
-    std::fputs(line.c_str(), stderr);
-  }
-  void clear() const {
-    if (shown_) std::fputs("\r\x1b[K", stderr);
-  }
-
- private:
-  size_t total_;
-  bool shown_;
-};
 
 /// A fusion that the table does not know, as a graph of its own.
 struct Task {
@@ -239,7 +210,7 @@ class Tuner {
   // The time that is left is shared among what is left; what a fusion does not need is the others'.
   void measure_all(const std::vector<Task>& tasks) {
     const Flusher flush(device_, options_.flush_mb << 20);
-    const Progress progress(tasks.size());
+    const ProgressBar progress(tasks.size());
     for (size_t i = 0; i < tasks.size(); ++i) {
       const Seconds remaining = options_.tune.budget - elapsed();
       if (remaining <= 0 && i > 0) {
@@ -265,7 +236,7 @@ class Tuner {
     }
   }
 
-  void tell(const TunedFusion& tuned, const EngineOption& estimated, const Progress& progress) {
+  void tell(const TunedFusion& tuned, const EngineOption& estimated, const ProgressBar& progress) {
     ++measured_;
     if (options_.json) {
       reports_.add(tuned_report(tuned, estimated));

@@ -262,7 +262,7 @@ TEST_F(Command, AMinusIsStandardInput) {
 
 TEST_F(Command, EveryHelpNamesDeviceAndJson) {
   for (const char* part :
-       {"plan", "run", "profile", "explain", "source", "candidates", "bench", "tune", "fuzz"}) {
+       {"plan", "run", "profile", "explain", "source", "candidates", "bench", "tune", "calibrate", "fuzz"}) {
     const Outcome outcome = fusor(std::string(part) + " --help");
     EXPECT_THAT(outcome.out, HasSubstr("--device")) << part;
     EXPECT_THAT(outcome.out, HasSubstr("--json")) << part;
