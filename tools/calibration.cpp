@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <tuple>
 #include <utility>
@@ -147,17 +148,27 @@ class Calibrator {
     return best;
   }
 
-  /// Settings from the best to the worst by estimate, evenly.
-  Sample sample_of(int64_t extent) {
+  /// The settings whose estimates depend on the constant most, of those that are not far from the best.
+  Sample sample_of(int64_t extent, double DeviceInfo::*constant) {
     constexpr size_t kSettings = 14;
+    constexpr double kMove = 1.5, kFar = 5;
     Sample sample{matmul_graph(extent, extent, extent), {}};
-    const std::vector<Candidate> found = all_candidates(sample.graph, device());
-    std::vector<Candidate> chosen;
-    const size_t count = std::min(kSettings, found.size());
-    for (size_t i = 0; i < count; ++i) chosen.push_back(found[i * found.size() / count]);
-    const std::vector<std::optional<double>> times = stopwatch_.times(sample.graph, chosen);
+    std::vector<Candidate> found = all_candidates(sample.graph, device());
+    std::erase_if(
+        found, [best = found.front().seconds](const Candidate& each) { return each.seconds > kFar * best; });
+    std::map<std::string, double> moves;
+    for (const double factor : {kMove, 1 / kMove}) {
+      DeviceInfo moved = device();
+      moved.*constant *= factor;
+      for (const Candidate& each : all_candidates(sample.graph, moved))
+        moves[key_of(each)] += factor > 1 ? std::log(each.seconds) : -std::log(each.seconds);
+    }
+    std::ranges::stable_sort(found, std::greater(),
+                             [&](const Candidate& each) { return std::abs(moves[key_of(each)]); });
+    if (found.size() > kSettings) found.resize(kSettings);
+    const std::vector<std::optional<double>> times = stopwatch_.times(sample.graph, found);
     for (size_t i = 0; i < times.size(); ++i)
-      if (times[i]) sample.seconds[key_of(chosen[i])] = *times[i];
+      if (times[i]) sample.seconds[key_of(found[i])] = *times[i];
     return sample;
   }
 
@@ -167,7 +178,7 @@ class Calibrator {
            const std::string& how) {
     constexpr int kSteps = 6, kRounds = 4;
     tell(how);
-    const Sample sample = sample_of(extent);
+    const Sample sample = sample_of(extent, constant);
     DeviceInfo tried = device();
     const auto error_at = [&](double value) {
       tried.*constant = value;
