@@ -70,7 +70,7 @@ bool may_meet(const Walk& a, int a_axes, const Walk& b, int b_axes, int64_t dist
 // ---- in place ----
 
 bool same_walk(const Dims& domain, const Access& load, const Access& store) {
-  if (load.offset != store.offset || load.is_indexed()) return false;
+  if (load.offset != store.offset || load.is_indexed() || store.is_indexed()) return false;
   for (int axis = 0; axis < domain.rank(); ++axis)
     if (domain[axis] > 1 && load.strides[axis] != store.strides[axis]) return false;
   return true;
@@ -126,6 +126,33 @@ void for_each_tensor(const Fusion& fusion, const Step& step, Body body) {
 
 }  // namespace
 
+namespace {
+
+// Whether the op takes elements of the tensor, all of which lie along one axis, from where indices say.
+bool is_read_by_index(const Graph& graph, const GraphIndex& index, const Op& op, int tensor) {
+  if (op.inputs[0] != tensor || std::ranges::count(op.inputs, tensor) != 1) return false;
+  const Dims& dims = graph.tensors[static_cast<size_t>(tensor)].dims;
+  if (const auto* const gather = std::get_if<Gather>(&op.attributes))
+    return dims[static_cast<int>(gather->axis)] == element_count(dims);
+  return std::holds_alternative<RaggedLoad>(op.attributes) ||
+         (std::holds_alternative<Reshape>(op.attributes) &&
+          std::ranges::all_of(index.consumers(op.outputs[0]), [&](int reader) {
+            return is_read_by_index(graph, index, graph.ops[static_cast<size_t>(reader)], op.outputs[0]);
+          }));
+}
+
+}  // namespace
+
+bool is_reached_by_index(const Graph& graph, const GraphIndex& index, int tensor) {
+  const int producer = index.producer(tensor);
+  if (producer >= 0) return leaves_gaps(graph.ops[static_cast<size_t>(producer)].attributes);
+  const std::span<const int> readers = index.consumers(tensor);
+  return graph.tensors[static_cast<size_t>(tensor)].dims.rank() == 1 && !readers.empty() &&
+         std::ranges::all_of(readers, [&](int reader) {
+           return is_read_by_index(graph, index, graph.ops[static_cast<size_t>(reader)], tensor);
+         });
+}
+
 bool may_overlap(const Tensor& a, const Tensor& b, int64_t distance) {
   const Walk first(a), second(b);
   return may_meet(first, first.rank, second, second.rank, distance);
@@ -135,6 +162,7 @@ AliasRules::AliasRules(const Graph& graph, const Schedule& schedule, std::span<c
   std::vector<bool> written(graph.tensors.size(), false);
   for (const Op& op : graph.ops)
     for (const int output : op.outputs) written[static_cast<size_t>(output)] = true;
+  const GraphIndex index(graph);
   std::vector<int> place(graph.tensors.size(), -1);
   for (const bool outputs : {true, false}) {
     for (size_t i = 0; i < graph.tensors.size(); ++i) {
@@ -143,7 +171,9 @@ AliasRules::AliasRules(const Graph& graph, const Schedule& schedule, std::span<c
       place[i] = static_cast<int>(tensors_.size());
       tensors_.push_back({.slot = slot_of[i],
                           .tensor = static_cast<int>(i),
-                          .bytes = tensor.bytes(),
+                          .bytes = is_reached_by_index(graph, index, static_cast<int>(i))
+                                       ? byte_size(tensor.type)
+                                       : tensor.bytes(),
                           .is_output = outputs,
                           .first_step = std::numeric_limits<int>::max()});
     }

@@ -8,14 +8,15 @@
 
 #include "backend/schedule.h"
 #include "core/graph.h"
+#include "core/graph_index.h"
 
 namespace fusor {
 
 /// A tensor of device memory that a run is given.
 struct BoundTensor {
   int slot = 0;
-  int tensor = 0;  ///< index into Graph::tensors
-  int64_t bytes = 0;
+  int tensor = 0;     ///< index into Graph::tensors
+  int64_t bytes = 0;  ///< one element's where only the device knows how far it reaches
   bool is_output = false;
   int first_step = 0, last_step = -1;  ///< the steps that touch it, counted over the whole plan
   std::vector<int> in_place = {};      ///< output: tensors that it may replace at exactly their address
@@ -43,6 +44,11 @@ class AliasRules {
   std::vector<BoundTensor> tensors_;  ///< outputs first
   size_t outputs_ = 0;
 };
+
+/// Whether how far a tensor reaches is known on the device only, so that its memory may end before its extent
+/// does: a result whose elements go where indices say, or an operand of one axis whose elements are taken
+/// from where they say.
+bool is_reached_by_index(const Graph& graph, const GraphIndex& index, int tensor);
 
 /// Whether two tensors share an element's byte; `distance`: bytes from a's first element to b's. Says yes
 /// where it cannot tell: strides that interleave in a way that no common stride explains.

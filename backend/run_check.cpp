@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <vector>
 
+#include "backend/aliasing.h"
 #include "codegen/cuda_driver.h"
 #include "core/convert.h"
 
@@ -68,15 +69,17 @@ std::string line_of(const Plan& plan, int index, const void* pointer, const std:
 
 std::string not_finite(const Plan& plan, std::span<void* const> pointers) {
   const Graph& graph = plan.graph;
+  const GraphIndex index(graph);
   std::string text;
   for (size_t i = 0; i < graph.tensors.size(); ++i)
-    if (graph.producer(static_cast<int>(i)) < 0)
+    if (index.producer(static_cast<int>(i)) < 0 && !is_reached_by_index(graph, index, static_cast<int>(i)))
       text += line_of(plan, static_cast<int>(i), pointers[i], "input");
   for (size_t fusion = 0; fusion < plan.fusions.size(); ++fusion)
     for (const int op : plan.fusions[fusion].ops)
       for (const int y : graph.ops[static_cast<size_t>(op)].outputs)
-        text +=
-            line_of(plan, y, pointers[static_cast<size_t>(y)], fmt::format("fusion {}'s result", fusion + 1));
+        if (!is_reached_by_index(graph, index, y))
+          text += line_of(plan, y, pointers[static_cast<size_t>(y)],
+                          fmt::format("fusion {}'s result", fusion + 1));
   return text;
 }
 

@@ -185,6 +185,7 @@ class DenseOracle {
       part.ops.push_back(graph.ops[i]);
       for (const int x : graph.ops[i].inputs) used_[static_cast<size_t>(x)] = true;
       for (const int y : graph.ops[i].outputs) own(y);
+      if (leaves_gaps(graph.ops[i].attributes)) take_over(graph.ops[i].outputs[0], tensors);
     }
     evaluate_graph(part, data_);
   }
@@ -211,6 +212,11 @@ class DenseOracle {
     owned_.push_back(std::make_unique<std::byte[]>(bytes));
     data_[static_cast<size_t>(tensor)] = owned_.back().get();
     used_[static_cast<size_t>(tensor)] = true;
+  }
+  // What no op writes is what the memory holds.
+  void take_over(int tensor, std::span<void* const> tensors) {
+    const size_t bytes = static_cast<size_t>(graph_.tensors[static_cast<size_t>(tensor)].bytes());
+    std::memcpy(data_[static_cast<size_t>(tensor)], tensors[static_cast<size_t>(tensor)], bytes);
   }
   Graph graph_;
   std::vector<void*> data_;

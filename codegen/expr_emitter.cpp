@@ -62,9 +62,11 @@ class SiteWriter {
     for (const Node& node : expr_.nodes)
       for (const int arg : node.args)
         if (arg >= 0) used_rounded_[static_cast<size_t>(arg)] = true;
-    for (const Store& store : expr_.stores)
+    for (const Store& store : expr_.stores) {
       if (store.type != node_at(expr_, store.node).type)
         used_rounded_[static_cast<size_t>(store.node)] = true;
+      if (store.index >= 0) used_rounded_[static_cast<size_t>(store.index)] = true;
+    }
     for (const int yielded : expr_.yields)
       if (site_.rounds_value) used_rounded_[static_cast<size_t>(yielded)] = true;
   }
@@ -159,6 +161,11 @@ class SiteWriter {
     });
   }
 
+  bool has_lanes_own_index(const Store& store) const {
+    return store.index >= 0 && node_at(expr_, store.index).kind != Node::Kind::scalar &&
+           !is_shared_load(node_at(expr_, store.index));
+  }
+
   // " + index * stride ..." behind the address, and whether all indices are within their extents.
   struct Indices {
     std::string steps, inside;
@@ -237,7 +244,7 @@ class SiteWriter {
     write_signature();
     for (size_t i = 0; i < expr_.nodes.size(); ++i) write_uniform_node(static_cast<int>(i));
     for (size_t i = 0; i < expr_.stores.size(); ++i)
-      if (!total_at(i))
+      if (!total_at(i) && !has_lanes_own_index(expr_.stores[i]))
         line(2, "Vec<{}, N> r{};", carrier_type(node_at(expr_, expr_.stores[i].node).type), i);
     if (yields()) line(2, "Vec<Value, N> value;");
     if (yields_two()) line(2, "Vec<SecondValue, N> second;");
@@ -325,18 +332,22 @@ class SiteWriter {
       indices.steps += fmt::format(" + Index({}) * args.{}_index{}_stride", index, name, k);
       indices.inside += fmt::format(" && {0} >= 0 && {0} < args.{1}_index{2}_extent", index, name, k);
     }
-    std::string step;
-    switch (lane_step(site_, node.access)) {
+    line(3, "const {} v{} = widen(load_where({}{}{}, i < count{}));{}", carrier_type(node.type), number(at),
+         address(name, node.access), lane_offset(name, node.access), indices.steps, indices.inside,
+         op_comment(node.op));
+  }
+
+  // " + ..." from the first lane's element to lane i's.
+  std::string lane_offset(const std::string& name, const Access& access) const {
+    switch (lane_step(site_, access)) {
       case LaneStep::broadcast:
         break;
       case LaneStep::strided:
-        step = fmt::format(" + i * args.{}_stride{}", name, site_.vector_axis);
-        break;
+        return fmt::format(" + i * args.{}_stride{}", name, site_.vector_axis);
       case LaneStep::adjacent:
-        step = " + i";
+        return " + i";
     }
-    line(3, "const {} v{} = widen(load_where({}{}{}, i < count{}));{}", carrier_type(node.type), number(at),
-         address(name, node.access), step, indices.steps, indices.inside, op_comment(node.op));
+    return {};
   }
 
   bool is_per_lane_load(const Node& node) const {
@@ -423,12 +434,23 @@ class SiteWriter {
   void write_lane_result(int at) {
     const Store& result = expr_.stores[static_cast<size_t>(at)];
     const Node* const total = total_at(static_cast<size_t>(at));
+    if (has_lanes_own_index(result)) return write_lane_store(at);
     if (total == nullptr) return line(3, "r{}[i] = {};", at, lane(result.node));
     const std::string value = lane(total->args[0]);
     const DataType compute = total->reduction.compute;
     const bool same = carrier(node_at(expr_, total->args[0]).type) == compute;
     line(3, "if (i < {}) accumulators[kSpread ? i : 0].r{}.add({});", tells_totals() ? "added" : "count", at,
          same ? value : fmt::format("narrow<{}>({})", device_type(compute), value));
+  }
+
+  // Each lane goes where its own index says, or nowhere.
+  void write_lane_store(int at) {
+    const Store& result = expr_.stores[static_cast<size_t>(at)];
+    const std::string name = store_name(at), index = lane(result.index);
+    line(3, "if (i < count && {0} >= 0 && {0} < args.{1}_index0_extent)", index, name);
+    line(4, "store({}{} + Index({}) * args.{}_index0_stride, narrow<{}>({}));{}",
+         address(name, result.access), lane_offset(name, result.access), index, name,
+         device_type(result.type), lane(result.node), op_comment(result.op));
   }
 
   // Loads already give zeros where nothing exists.
@@ -439,23 +461,30 @@ class SiteWriter {
 
   void write_store(int at) {
     const Store& result = expr_.stores[static_cast<size_t>(at)];
-    if (total_at(static_cast<size_t>(at))) return;
+    if (total_at(static_cast<size_t>(at)) || has_lanes_own_index(result)) return;
     const std::string name = store_name(at);
-    const std::string to = address(name, result.access);
+    std::string to = address(name, result.access), count = "count", at_most_one = "count < 1 ? count : 1";
+    if (result.index >= 0) {
+      const int v = number(result.index);
+      to += fmt::format(" + Index(v{}) * args.{}_index0_stride", v, name);
+      const std::string inside = fmt::format("v{0} >= 0 && v{0} < args.{1}_index0_extent", v, name);
+      count = fmt::format("{} ? count : 0", inside);
+      at_most_one = fmt::format("{} && count > 0 ? 1 : 0", inside);
+    }
     const std::string elements = fmt::format("narrow<{}>(r{})", device_type(result.type), at);
     switch (lane_step(site_, result.access)) {
       case LaneStep::broadcast:
-        return line(2, "store_strided({}, 0, {}, count < 1 ? count : 1);", to, elements);
+        return line(2, "store_strided({}, 0, {}, {});", to, elements, at_most_one);
       case LaneStep::strided:
-        return line(2, "store_strided({}, args.{}_stride{}, {}, count);", to, name, site_.vector_axis,
-                    elements);
+        return line(2, "store_strided({}, args.{}_stride{}, {}, {});", to, name, site_.vector_axis, elements,
+                    count);
       case LaneStep::adjacent:
         break;
     }
     if (result.access.whole_vectors)
-      line(2, "store_whole({}, {}, count);", to, elements);
+      line(2, "store_whole({}, {}, {});", to, elements, count);
     else
-      line(2, "store_strided({}, 1, {}, count);", to, elements);
+      line(2, "store_strided({}, 1, {}, {});", to, elements, count);
   }
 
   void write_finish() {
@@ -569,7 +598,7 @@ void hash_site(Hasher& hasher, const KernelSite& site) {
   for (const Node& node : site.expr.nodes) hash_node(hasher, site, node);
   hasher.add(site.expr.stores.size());
   for (const Store& result : site.expr.stores) {
-    hasher.add(result.node).add(result.type);
+    hasher.add(result.node).add(result.type).add(result.index);
     hash_access(hasher, site, result.access);
   }
   hasher.add(site.expr.yields.size());

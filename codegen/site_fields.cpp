@@ -28,10 +28,10 @@ void append_access(std::vector<SiteField>& fields, const KernelSite& site, const
   }
 }
 
-void append_indices(std::vector<SiteField>& fields, const Node& load, SiteField field) {
+void append_indices(std::vector<SiteField>& fields, const Access& access, SiteField field) {
   const std::string base = field.name;
   field.type = "Index";
-  for (int k = 0; k < std::ssize(load.args) && load.args[static_cast<size_t>(k)] >= 0; ++k) {
+  for (int k = 0; k < std::ssize(access.indexed) && access.indexed[static_cast<size_t>(k)].extent > 0; ++k) {
     field.axis = k;
     field.kind = SiteField::Kind::index_stride;
     field.name = fmt::format("{}_index{}_stride", base, k);
@@ -61,7 +61,7 @@ void append_node(std::vector<SiteField>& fields, const KernelSite& site, int at)
       field.name = load_name(site.expr, at);
       field.type = fmt::format("const {}*", device_type(node.type));
       append_access(fields, site, node.access, field);
-      append_indices(fields, node, field);
+      append_indices(fields, node.access, field);
       return;
     case Node::Kind::scalar:
       field.kind = SiteField::Kind::scalar;
@@ -99,6 +99,7 @@ void append_store(std::vector<SiteField>& fields, const KernelSite& site, int at
   field.name = store_name(at);
   field.type = fmt::format("{}*", device_type(store.type));
   append_access(fields, site, store.access, field);
+  append_indices(fields, store.access, field);
   const Node* const total = reduction_of(site.expr, store);
   if (site.kept >= 0 || total == nullptr || total->reduction.mode != ReductionMode::avg) return;
   field.kind = SiteField::Kind::reduced_count;

@@ -21,7 +21,7 @@ struct SiteField {
   enum class Kind : uint8_t {
     pointer,        ///< of a load or a store, its offset included
     stride,         ///< elements along `axis`
-    index_stride,   ///< elements that a step of the load's index number `axis` passes
+    index_stride,   ///< elements that a step of the access's index number `axis` passes
     index_extent,   ///< and the values that it may have
     scalar,         ///< a by-value operand, in the carrier of the node's type
     index_scale,    ///< an index node's factor

@@ -78,4 +78,15 @@ bool is_view(const Attributes& attributes) { return nature(attributes) == Nature
 
 bool is_contraction(const Attributes& attributes) { return nature(attributes) == Nature::contracts; }
 
+bool leaves_gaps(const Attributes& attributes) {
+  return std::visit(
+      [](const auto& op) {
+        if constexpr (requires { op.leaves_gaps(); })
+          return op.leaves_gaps();
+        else
+          return false;
+      },
+      attributes);
+}
+
 }  // namespace fusor

@@ -57,5 +57,7 @@ FUSOR_API const DataType* compute_type(const Attributes& attributes);
 FUSOR_API bool is_view(const Attributes& attributes);
 /// Whether the op contracts two operands (matmul, convolution): the anchors of fusions.
 FUSOR_API bool is_contraction(const Attributes& attributes);
+/// Whether the op writes some elements of its result only: the others keep what the memory held.
+bool leaves_gaps(const Attributes& attributes);
 
 }  // namespace fusor

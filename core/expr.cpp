@@ -47,11 +47,11 @@ uint32_t real_axes(const Dims& domain) {
   return axes;
 }
 
-/// The access whose memory order the domain takes: the first elementwise store, else the load that walks most
-/// axes.
+/// The access whose memory order the domain takes: the first elementwise store that goes through no index,
+/// else the load that walks most axes.
 const Access* leading_access(const Expr& expr) {
   for (const Store& store : expr.stores)
-    if (!reduction_of(expr, store)) return &store.access;
+    if (!reduction_of(expr, store) && !store.access.is_indexed()) return &store.access;
   const Access* leading = nullptr;
   for (const Node& node : expr.nodes)
     if (node.kind == Node::Kind::load && (!leading || walked_axes(node.access) > walked_axes(*leading)))
@@ -187,7 +187,10 @@ bool feeds_back(const Expr& expr) {
 
 Expr without_dead_nodes(const Expr& expr) {
   std::vector<bool> live(expr.nodes.size(), false);
-  for (const Store& store : expr.stores) live[static_cast<size_t>(store.node)] = true;
+  for (const Store& store : expr.stores) {
+    live[static_cast<size_t>(store.node)] = true;
+    if (store.index >= 0) live[static_cast<size_t>(store.index)] = true;
+  }
   for (const int node : expr.yields) live[static_cast<size_t>(node)] = true;
   for (size_t i = expr.nodes.size(); i-- > 0;)
     for (const int arg : expr.nodes[i].args)
@@ -204,7 +207,10 @@ Expr without_dead_nodes(const Expr& expr) {
     left.nodes.push_back(expr.nodes[i]);
     std::ranges::for_each(left.nodes.back().args, move);
   }
-  for (Store& store : left.stores) move(store.node);
+  for (Store& store : left.stores) {
+    move(store.node);
+    move(store.index);
+  }
   std::ranges::for_each(left.yields, move);
   return left;
 }
@@ -236,8 +242,12 @@ void validate(const Expr& expr) {
     const Store& store = expr.stores[i];
     require(is_node(store.node), "a store has no node", i);
     require(store.access.strides.rank() == rank, "a store does not walk the domain", i);
-    require(!store.access.is_indexed(), "a store goes through an index", i);
-    require((axes[static_cast<size_t>(store.node)] & ~walked_by(store.access)) == 0,
+    require((store.index >= 0) == store.access.is_indexed(), "a store lacks an index", i);
+    require(store.access.indexed[1].extent == 0, "a store goes through two indices", i);
+    require(store.index < 0 || (is_node(store.index) && reduction_of(expr, store) == nullptr),
+            "the index of a store is no node, or that of a total", i);
+    const uint32_t named = store.index < 0 ? 0 : axes[static_cast<size_t>(store.index)];
+    require((axes[static_cast<size_t>(store.node)] & ~walked_by(store.access) & ~named) == 0,
             "a store walks less than its value varies along", i);
   }
   for (size_t i = 0; i < expr.yields.size(); ++i) require(is_node(expr.yields[i]), "a yield has no node", i);

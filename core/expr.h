@@ -11,8 +11,8 @@
 
 namespace fusor {
 
-/// A step of a load whose length is a value: the load's argument in that place times `stride`. Where the
-/// value is not in 0 ... extent - 1, the load gives 0.
+/// A step of an access whose length is a value times `stride`. Where the value is not in 0 ... extent - 1, a
+/// load gives 0 and a store writes nothing.
 struct IndexedAxis {
   int64_t stride = 0;
   int64_t extent = 0;  ///< 0: there is none
@@ -28,7 +28,8 @@ struct Access {
   /// Set by lower(): elements along the vector axis are adjacent and every vector starts on a multiple of its
   /// size.
   bool whole_vectors = false;
-  std::array<IndexedAxis, 3> indexed = {};  ///< of loads: in the order of the node's arguments
+  /// Of loads: in the order of the node's arguments. A store has one at most, of Store::index.
+  std::array<IndexedAxis, 3> indexed = {};
   bool is_indexed() const { return indexed[0].extent != 0; }
   friend bool operator==(const Access&, const Access&) = default;
 };
@@ -63,6 +64,8 @@ struct Store {
   DataType type = DataType::f32;  ///< of the stored elements
   Access access = {};
   int op = -1;
+  int index =
+      -1;  ///< the node whose values say where along its indexed axis the access goes; -1: there is none
 };
 
 /// Values over `domain`: those that are stored, and those that the site yields to an anchor, to another site

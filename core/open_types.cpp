@@ -199,6 +199,7 @@ DataType stored_type(const Attributes& attributes, DataType result, std::span<co
           [&](const Slice&) { return promoted(operands); },
           [&](const Concatenate&) { return promoted(operands); },
           [&](const Gather&) { return promoted(operands.first(1)); },
+          [&](const Scatter&) { return promoted(operands.first(1)); },
           [&]<CompositeFamily Family>(const Family&) {
             if constexpr (requires { Family::typed_by; })
               return kept_kind(promoted(operands.first(std::min(Family::typed_by, operands.size()))), result,

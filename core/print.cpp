@@ -25,8 +25,8 @@ class Printer {
       text_ += fmt::format("{}v{}: {} = {}{}\n", indent, i, to_string(expr.nodes[i].type),
                            value(expr.nodes[i]), op_comment(expr.nodes[i].op));
     for (const Store& store : expr.stores)
-      text_ += fmt::format("{}store {} v{} -> {}\n", indent, to_string(store.type), store.node,
-                           place(store.access));
+      text_ += fmt::format("{}store {} v{} -> {}{}\n", indent, to_string(store.type), store.node,
+                           place(store.access), index_of(store));
     if (!expr.yields.empty())
       text_ += fmt::format("{}yield {}\n", indent, fmt::join(names(expr.yields), ", "));
   }
@@ -85,6 +85,11 @@ class Printer {
         text += fmt::format(" + {} * v{} below {}", node.access.indexed[k].stride, node.args[k],
                             node.access.indexed[k].extent);
     return text;
+  }
+
+  static std::string index_of(const Store& store) {
+    const IndexedAxis& axis = store.access.indexed[0];
+    return store.index < 0 ? "" : fmt::format(" + {} * v{} below {}", axis.stride, store.index, axis.extent);
   }
 
   std::string op_comment(int op) const {

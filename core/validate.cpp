@@ -142,6 +142,16 @@ class Inspection {
       inputs.push_back(&tensor(input));
     }
     inspect_results(each, inputs);
+    if (leaves_gaps(each.attributes)) expect_unread_output(each);
+  }
+
+  void expect_unread_output(const Op& each) const {
+    const Tensor& y = tensor(each.outputs[0]);
+    const bool is_read = std::ranges::any_of(
+        graph_.ops, [&](const Op& reader) { return std::ranges::count(reader.inputs, each.outputs[0]) > 0; });
+    if (y.is_virtual() || is_read)
+      fail("{}: writes some elements of '{}' only, which must be an output that no op reads",
+           op_label(each.name, each.attributes), y.name);
   }
 
   void inspect_results(const Op& each, const std::vector<const Tensor*>& inputs) const {

@@ -309,9 +309,10 @@ Tensor GraphBuilder::ragged_load(const Tensor& x, const Tensor& offset, const Di
 }
 
 Tensor GraphBuilder::ragged_store(const Tensor& x, const Tensor& offset, int64_t elements,
-                                  const Dims& strides, const OpOptions& options) {
+                                  const Dims& strides, const OpOptions& options, bool keeps_rest) {
   const Dims dims{elements};
-  return op(Attributes(RaggedStore{strides}), std::vector{x, offset}, options, {&dims, 1}).front();
+  return op(Attributes(RaggedStore{strides, keeps_rest}), std::vector{x, offset}, options, {&dims, 1})
+      .front();
 }
 
 Tensor GraphBuilder::matmul_lengths(const Tensor& a, const Tensor& b, const MatmulLengthsOptions& options) {

@@ -268,6 +268,12 @@ Tensor GraphBuilder::matmul(const Tensor& a, const Tensor& b, const OpOptions& o
   return append(options.name, Matmul{}, {a, b}, options.type, options.compute);
 }
 
+Tensor GraphBuilder::scatter(const Tensor& x, const Tensor& index, const Dims& dims,
+                             const ScatterOptions& options) {
+  return append(options.name, Scatter{from_front(options.axis, x.dims.rank())}, {x, index}, options.type, {},
+                dims);
+}
+
 Tensor GraphBuilder::gather(const Tensor& x, const Tensor& index, const GatherOptions& options) {
   return append(options.name, Gather{from_front(options.axis, x.dims.rank())}, {x, index}, options.type, {});
 }

@@ -40,6 +40,12 @@ struct PointwiseOptions {
   std::optional<DataType> compute = std::nullopt;
 };
 
+struct ScatterOptions {
+  int64_t axis = 0;  ///< negative ones count from the back
+  std::string name = {};
+  std::optional<DataType> type = std::nullopt;
+};
+
 struct GatherOptions {
   int64_t axis = 0;  ///< negative ones count from the back
   std::string name = {};
@@ -144,6 +150,9 @@ class FUSOR_API GraphBuilder {
   /// x taken at an index (int32 or int64, of x's rank) along options.axis; the other axes broadcast. An index
   /// outside of x's extent reads 0.
   Tensor gather(const Tensor& x, const Tensor& index, const GatherOptions& options = {});
+  /// The way back: x's elements at an index along options.axis of a result of `dims`, which has x's other
+  /// extents or 1. What no index names is not written: the result is an output that no op reads.
+  Tensor scatter(const Tensor& x, const Tensor& index, const Dims& dims, const ScatterOptions& options = {});
   Tensor conv_fprop(const Tensor& x, const Tensor& w, const ConvOptions& options = {});
   Tensor conv_dgrad(const Tensor& dy, const Tensor& w, const Dims& dx_dims, const ConvOptions& options = {});
   Tensor conv_wgrad(const Tensor& dy, const Tensor& x, const Dims& dw_dims, const ConvOptions& options = {});
@@ -202,8 +211,10 @@ class FUSOR_API GraphBuilder {
   /// `strides`: one for each axis of `dims` behind the batch.
   Tensor ragged_load(const Tensor& x, const Tensor& offset, const Dims& dims, const Dims& strides,
                      const OpOptions& options = {});
+  /// keeps_rest: elements that belong to no coordinate of x are not written, and the memory may end where
+  /// the last offset says, short of `elements`.
   Tensor ragged_store(const Tensor& x, const Tensor& offset, int64_t elements, const Dims& strides,
-                      const OpOptions& options = {});
+                      const OpOptions& options = {}, bool keeps_rest = false);
   Tensor matmul_lengths(const Tensor& a, const Tensor& b, const MatmulLengthsOptions& options);
   Tensor moe_grouped_matmul(const Tensor& tokens, const Tensor& weights, const Tensor& first_token_offset,
                             const MoeOptions& options = {});

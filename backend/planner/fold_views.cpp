@@ -74,6 +74,7 @@ bool view_placement(const Graph& graph, const Op& op, const Placement& x, Placem
           [](const Conv&) { return false; },
           [](const Concatenate&) { return false; },
           [](const Gather&) { return false; },
+          [](const Scatter&) { return false; },
           [](const CompositeFamily auto&) { return false; },
       },
       op.attributes);

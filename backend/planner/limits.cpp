@@ -29,6 +29,7 @@ int64_t fields_of(const Node& node, int64_t rank) {
 int64_t fields_of(const Expr& expr) {
   const int64_t rank = expr.domain.rank();
   int64_t fields = static_cast<int64_t>(expr.stores.size()) * (2 + rank);
+  for (const Store& store : expr.stores) fields += store.index < 0 ? 0 : 2;
   for (const Node& node : expr.nodes) fields += fields_of(node, rank);
   return fields;
 }

@@ -488,7 +488,28 @@ class FusionBuilder {
       refuse(fmt::format("compute '{}' in front of a contraction, which others read", y.name));
   }
 
+  // Elements leave for where the index says: y's extents but the one along the axis are those of the domain.
+  void add_scatter(int op, int64_t axis) {
+    const int x = graph_.ops[op].inputs[0], y = graph_.ops[op].outputs[0];
+    if (!anchors_.empty()) refuse(fmt::format("scatter '{}' behind a contraction", graph_.tensors[y].name));
+    const Placement& place = folded_.placements[y];
+    Dims dims = graph_.tensors[y].dims;
+    const int along = static_cast<int>(axis) - (graph_.tensors[x].dims.rank() - dims.rank());
+    const IndexedAxis indexed{place.strides[along], dims[along]};
+    dims[along] = 1;
+    if (!fits_domain(dims) || graph_.tensors[x].dims != domain_.logical)
+      refuse(fmt::format("do not share one domain ('{}' scatters {}, the domain is {})", graph_.ops[op].name,
+                         to_string(graph_.tensors[x].dims), to_string(domain_.logical)));
+    Store store{.node = value(x), .type = graph_.tensors[y].type, .op = op};
+    store.index = value(graph_.ops[op].inputs[1]);
+    store.access = {operand_of(y), place.offset, over_domain(domain_, dims, place.strides)};
+    store.access.indexed[0] = indexed;
+    expr_.stores.push_back(store);
+  }
+
   void add_store(int op, int tensor) {
+    if (const auto* const scatter = std::get_if<Scatter>(&graph_.ops[op].attributes))
+      return add_scatter(op, scatter->axis);
     const Tensor& described = graph_.tensors[tensor];
     const int node = value(tensor);
     const bool is_whole = element_count(described.dims) == element_count(domain_.logical);
@@ -507,8 +528,7 @@ class FusionBuilder {
     };
     for (const int op : ops_) {
       if (is_upstream(op) || is_passed_through(graph_, folded_.index, ops_, op)) continue;
-      const bool reduces = std::holds_alternative<Reduction>(graph_.ops[op].attributes);
-      widen(reduces ? graph_.ops[op].inputs[0] : graph_.ops[op].outputs[0]);
+      widen(works_over_operand(graph_.ops[op]) ? graph_.ops[op].inputs[0] : graph_.ops[op].outputs[0]);
     }
     return split_domain(dims, groups_of(dims));
   }
@@ -623,6 +643,10 @@ Fusion checked(Fusion fusion) {
 }
 
 }  // namespace
+
+bool works_over_operand(const Op& op) {
+  return std::holds_alternative<Reduction>(op.attributes) || std::holds_alternative<Scatter>(op.attributes);
+}
 
 bool is_grouped_reduction(const Graph& graph, const Op& op) {
   const Dims& x = graph.tensors[op.inputs[0]].dims;

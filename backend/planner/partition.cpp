@@ -32,6 +32,7 @@ int pointwise_cost(const Op& op) {
 bool is_pointwise(const Op& op) { return std::holds_alternative<Pointwise>(op.attributes); }
 bool is_reduction(const Op& op) { return std::holds_alternative<Reduction>(op.attributes); }
 bool is_gather(const Op& op) { return std::holds_alternative<Gather>(op.attributes); }
+bool is_scatter(const Op& op) { return std::holds_alternative<Scatter>(op.attributes); }
 
 // What is asked of a group again and again; kept up to date as groups merge.
 struct GroupFacts {
@@ -41,6 +42,7 @@ struct GroupFacts {
   bool has_view = false;
   bool has_grouped = false;  // a reduction that keeps groups of an axis
   bool has_gather = false;
+  bool has_scatter = false;
   bool is_chain = false;   // a matmul, a softmax, a matmul
   bool is_closed = false;  // complete: it takes no more ops
   int widest = -1;         // the first op that works over the most elements
@@ -75,7 +77,8 @@ class Partitioner {
       if (folded_.folded[i]) continue;
       const Op& op = graph_.ops[i];
       if (is_contraction(op.attributes)) absorb_prologue(i);
-      if ((is_pointwise(op) || is_reduction(op) || is_gather(op)) && !before_anchor_[i]) join_producers(i);
+      const bool joins = is_pointwise(op) || is_reduction(op) || is_gather(op) || is_scatter(op);
+      if (joins && !before_anchor_[i]) join_producers(i);
     }
     for (int i = op_count() - 1; i >= 0; --i)
       if (!folded_.folded[i] && is_gather(graph_.ops[i])) absorb_inner_gather(i);
@@ -104,6 +107,7 @@ class Partitioner {
     facts.widest = op;
     facts.has_view = is_view(described.attributes);
     facts.has_gather = is_gather(described);
+    facts.has_scatter = is_scatter(described);
     if (is_contraction(described.attributes)) facts.anchors = {op};
     if (is_gen_index(op)) facts.indices = {op};
     if (!is_reduction(described)) return facts;
@@ -136,7 +140,8 @@ class Partitioner {
   }
 
   const Dims& work_dims(int op) const {
-    return is_reduction(graph_.ops[op]) ? graph_.tensors[graph_.ops[op].inputs[0]].dims : result_dims(op);
+    return works_over_operand(graph_.ops[op]) ? graph_.tensors[graph_.ops[op].inputs[0]].dims
+                                              : result_dims(op);
   }
 
   bool fits_one_fusion(int a, int b) const {
@@ -158,6 +163,7 @@ class Partitioner {
     facts.has_view = facts.has_view || others.has_view;
     facts.has_grouped = facts.has_grouped || others.has_grouped;
     facts.has_gather = facts.has_gather || others.has_gather;
+    facts.has_scatter = facts.has_scatter || others.has_scatter;
     facts.is_chain = facts.is_chain || others.is_chain;
     facts.is_closed = facts.is_closed || others.is_closed;
     const auto width = [this](int op) { return std::pair(element_count(work_dims(op)), -op); };
@@ -708,8 +714,10 @@ class Partitioner {
 
   // All ops behind a group's anchors work over its domain, which is the other's too.
   bool all_at_home(int group, int in) const {
-    // A gathered value does not reach an anchor's kernel.
-    if (facts_[group].has_gather && has_anchor(in)) return false;
+    // A gathered value does not reach an anchor's kernel, and scattered ones do not leave from one, nor from
+    // one that reduces.
+    if ((facts_[group].has_gather || facts_[group].has_scatter) && has_anchor(in)) return false;
+    if (facts_[group].has_scatter && !facts_[in].reductions.empty()) return false;
     const auto is_at_home = [&](int op) {
       return is_contraction(graph_.ops[op].attributes) || before_anchor_[op] || reads_what_is_at_hand(op, in);
     };

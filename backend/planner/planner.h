@@ -57,6 +57,8 @@ Fusion make_single(const Graph& graph, int op);
 /// one fusion.
 Graph standalone(const Graph& graph, const FoldedGraph& folded, std::span<const int> ops);
 
+/// Whether the op's domain is its first operand's shape (reductions, scatters), not its result's.
+bool works_over_operand(const Op& op);
 /// Whether a reduction keeps groups of an axis: an extent that is neither 1 nor the operand's.
 bool is_grouped_reduction(const Graph& graph, const Op& op);
 

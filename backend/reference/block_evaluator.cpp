@@ -1,8 +1,6 @@
 // Owns the steps by which a block's nodes get their values.
 #include "backend/reference/block_evaluator.h"
 
-#include <array>
-
 #include "backend/reference/pointwise.h"
 
 namespace fusor::reference {
@@ -63,28 +61,43 @@ void BlockEvaluator::load(int node, int64_t first, int64_t stride, int64_t count
   settle(node, loaded, temporary(0), count);
 }
 
+// The elements that an access reaches before its indices are known.
+void BlockEvaluator::begin_elements(const Access& access, const Dims& at, int64_t count) {
+  const int64_t first = element_at(access, at), step = step_along(access, axis_);
+  for (int64_t i = 0; i < count; ++i) elements_[static_cast<size_t>(i)] = first + i * step;
+  inside_.fill(true);
+}
+
+void BlockEvaluator::step_by_index(const IndexedAxis& axis, int index, int64_t count) {
+  const auto* indices = static_cast<const int64_t*>(temporary(1));
+  convert_block(held(index), value(index), DataType::i64, count, temporary(1));
+  for (size_t i = 0; i < static_cast<size_t>(count); ++i) {
+    inside_[i] = inside_[i] && indices[i] >= 0 && indices[i] < axis.extent;
+    if (inside_[i]) elements_[i] += indices[i] * axis.stride;
+  }
+}
+
 // Elements through indices; 0 where one of them is outside of its extent.
 void BlockEvaluator::gather(int node, const Dims& at, int64_t count) {
   const Access& access = described(node).access;
-  std::array<int64_t, kBlock> elements;
-  std::array<bool, kBlock> inside;
-  inside.fill(true);
-  const int64_t first = element_at(access, at), step = step_along(access, axis_);
-  for (int64_t i = 0; i < count; ++i) elements[static_cast<size_t>(i)] = first + i * step;
-  for (size_t k = 0; k < access.indexed.size() && access.indexed[k].extent > 0; ++k) {
-    const int argument = described(node).args[k];
-    const auto* indices = static_cast<const int64_t*>(temporary(1));
-    convert_block(held(argument), value(argument), DataType::i64, count, temporary(1));
-    for (size_t i = 0; i < static_cast<size_t>(count); ++i) {
-      inside[i] = inside[i] && indices[i] >= 0 && indices[i] < access.indexed[k].extent;
-      if (inside[i]) elements[i] += indices[i] * access.indexed[k].stride;
-    }
-  }
+  begin_elements(access, at, count);
+  for (size_t k = 0; k < access.indexed.size() && access.indexed[k].extent > 0; ++k)
+    step_by_index(access.indexed[k], described(node).args[k], count);
   const Buffer& buffer = buffers_[static_cast<size_t>(access.operand)];
   const DataType loaded = held_type(buffer.type, reading_);
-  load_scattered(buffer.type, buffer.data, {elements.data(), static_cast<size_t>(count)},
-                 {inside.data(), static_cast<size_t>(count)}, loaded, temporary(0));
+  load_scattered(buffer.type, buffer.data, {elements_.data(), static_cast<size_t>(count)},
+                 {inside_.data(), static_cast<size_t>(count)}, loaded, temporary(0));
   settle(node, loaded, temporary(0), count);
+}
+
+// Nothing leaves where the index is outside of its extent.
+void BlockEvaluator::scatter(const Store& store, const Dims& at, int64_t count) {
+  begin_elements(store.access, at, count);
+  step_by_index(store.access.indexed[0], store.index, count);
+  const Buffer& buffer = buffers_[static_cast<size_t>(store.access.operand)];
+  store_scattered(held(store.node), value(store.node), store.type, buffer.data,
+                  {elements_.data(), static_cast<size_t>(count)},
+                  {inside_.data(), static_cast<size_t>(count)});
 }
 
 void BlockEvaluator::index(int node, const Dims& at, int64_t count) {
@@ -129,9 +142,13 @@ const void* BlockEvaluator::value_as(int node, DataType as, int64_t count) {
   return temporary(0);
 }
 
-void BlockEvaluator::store_elementwise(const Dims& at, int64_t count) const {
+void BlockEvaluator::store_elementwise(const Dims& at, int64_t count) {
   for (const Store& store : expr_.stores) {
     if (reduction_of(expr_, store)) continue;
+    if (store.index >= 0) {
+      scatter(store, at, count);
+      continue;
+    }
     const Buffer& buffer = buffers_[static_cast<size_t>(store.access.operand)];
     store_block(held(store.node), value(store.node), count, store.type, buffer.data,
                 element_at(store.access, at), step_along(store.access, axis_));

@@ -1,6 +1,7 @@
 // Owns the values of an Expr's nodes for one block: neighbours along one axis of the domain.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <span>
 #include <vector>
@@ -18,7 +19,7 @@ class BlockEvaluator {
   /// Computes every node at the `count` <= kBlock coordinates from `at` on.
   void evaluate(const Dims& at, int64_t count);
   /// Stores what is not reduced.
-  void store_elementwise(const Dims& at, int64_t count) const;
+  void store_elementwise(const Dims& at, int64_t count);
   /// A node's values converted to `held`; valid until the next call.
   const void* value_as(int node, DataType held, int64_t count);
 
@@ -30,6 +31,9 @@ class BlockEvaluator {
   DataType held(int node) const { return held_type(described(node).type, reading_); }
   void load(int node, int64_t first, int64_t stride, int64_t count);
   void gather(int node, const Dims& at, int64_t count);
+  void scatter(const Store& store, const Dims& at, int64_t count);
+  void begin_elements(const Access& access, const Dims& at, int64_t count);
+  void step_by_index(const IndexedAxis& axis, int index, int64_t count);
   void index(int node, const Dims& at, int64_t count);
   void pointwise(int node, int64_t count);
   void settle(int node, DataType from, const void* values, int64_t count);
@@ -41,6 +45,8 @@ class BlockEvaluator {
   static constexpr size_t kPlace = kBlock * 8;  // bytes
   std::vector<std::byte> values_;               // one place a node
   std::vector<std::byte> temporaries_;          // three operands in the compute type, then a result
+  std::array<int64_t, kBlock> elements_;        // of an access through indices
+  std::array<bool, kBlock> inside_;             // and whether these are within their extents
 };
 
 /// The element that `access` reaches at `at`, and its step along `axis`.

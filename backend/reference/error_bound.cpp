@@ -117,7 +117,7 @@ class ErrorAnalysis {
             [&](const Conv& conv) { return after_contraction(op, conv.compute); },
             [&](const Reshape&) { return moved(op); }, [&](const Transpose&) { return moved(op); },
             [&](const Slice&) { return moved(op); }, [&](const Concatenate&) { return moved(op); },
-            [&](const Gather&) { return gathered(op); },
+            [&](const Gather&) { return gathered(op); }, [&](const Scatter&) { return gathered(op); },
             [&](const CompositeFamily auto&) { return moved(op); },  // expanded before it comes here
         },
         op.attributes);

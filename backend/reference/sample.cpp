@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <numeric>
 #include <unordered_map>
 #include <vector>
 
@@ -44,8 +45,9 @@ struct Demand {
   std::byte* data = nullptr;
   bool computed = false;
   SparseBytes marks, values;
-  std::vector<int64_t> needed;                  // row-major indices
-  std::unordered_map<int64_t, int64_t> learnt;  // of indices: values by row-major index
+  std::vector<int64_t> needed;                   // row-major indices
+  std::unordered_map<int64_t, int64_t> learnt;   // of indices: values by row-major index
+  std::unordered_map<int64_t, int64_t> sources;  // of what is scattered: elements of x by those of the result
 
   void require(int64_t element) {
     if (!computed || marks.get()[element] != std::byte{0}) return;
@@ -108,12 +110,28 @@ class Sample {
     for (auto op = graph_.ops.rbegin(); op != graph_.ops.rend(); ++op) require_operands(*op);
     for (const Op& op : graph_.ops) evaluate_op(op);
     std::vector<double> values;
-    for (const int64_t element : elements)
-      values.push_back(load_real(wanted.type, wanted.data, wanted.place(coordinates(element, wanted.dims))));
+    for (const int64_t element : elements) {
+      const Dims at = coordinates(element, wanted.dims);
+      values.push_back(is_left(tensor, element) ? held(tensor, at)
+                                                : load_real(wanted.type, wanted.data, wanted.place(at)));
+    }
     return values;
   }
 
  private:
+  // An element that no op writes is what the memory holds.
+  bool is_left(int tensor, int64_t element) const {
+    const int producer = graph_.producer(tensor);
+    return producer >= 0 && leaves_gaps(graph_.ops[static_cast<size_t>(producer)].attributes) &&
+           !demand(tensor).sources.contains(element);
+  }
+  double held(int tensor, const Dims& at) const {
+    const Tensor& described = graph_.tensors[static_cast<size_t>(tensor)];
+    int64_t place = 0;
+    for (int i = 0; i < at.rank(); ++i) place += at[i] * described.strides[i];
+    return load_real(described.type, tensors_[static_cast<size_t>(tensor)], place);
+  }
+
   Demand& demand(int tensor) { return demands_[static_cast<size_t>(tensor)]; }
   const Demand& demand(int tensor) const { return demands_[static_cast<size_t>(tensor)]; }
 
@@ -150,6 +168,10 @@ class Sample {
     if (y.needed.empty()) return;
     if (is_contraction(op.attributes)) return require_terms(op, y);
     if (std::holds_alternative<Gather>(op.attributes)) learn_indices(op, y);
+    if (const auto* const scatter = std::get_if<Scatter>(&op.attributes)) {
+      learn_all_indices(op);
+      find_sources(op, static_cast<int>(scatter->axis));
+    }
     for (const int64_t element : y.needed)
       for_each_operand(op, coordinates(element, y.dims), [&](int input, const Dims& at) {
         demand(input).require(row_major(at, demand(input).dims));
@@ -166,8 +188,43 @@ class Sample {
       wanted.push_back(row_major(broadcast_at(coordinates(element, y.dims), index.dims), index.dims));
     std::ranges::sort(wanted);
     wanted.erase(std::ranges::unique(wanted).begin(), wanted.end());
-    const std::vector<double> values = Sample(graph_, tensors_).evaluate(op.inputs[1], wanted);
-    for (size_t i = 0; i < wanted.size(); ++i) index.learnt[wanted[i]] = static_cast<int64_t>(values[i]);
+    learn(op.inputs[1], wanted);
+  }
+
+  void learn_all_indices(const Op& op) {
+    Demand& index = demand(op.inputs[1]);
+    index.learnt.clear();
+    if (!index.computed) return;
+    std::vector<int64_t> all(static_cast<size_t>(element_count(index.dims)));
+    std::iota(all.begin(), all.end(), 0);
+    learn(op.inputs[1], all);
+  }
+
+  void learn(int index, std::span<const int64_t> elements) {
+    const std::vector<double> values = Sample(graph_, tensors_).evaluate(index, elements);
+    for (size_t i = 0; i < elements.size(); ++i)
+      demand(index).learnt[elements[i]] = static_cast<int64_t>(values[i]);
+  }
+
+  int64_t index_at(const Demand& index, const Dims& place) const {
+    const auto known = index.learnt.find(row_major(place, index.dims));
+    return known != index.learnt.end() ? known->second : load_int(index.type, index.data, index.place(place));
+  }
+
+  // Which element of x goes to each of the result: the last one, where several do.
+  void find_sources(const Op& op, int axis) {
+    const Demand &x = demand(op.inputs[0]), &index = demand(op.inputs[1]);
+    Demand& y = demand(op.outputs[0]);
+    const int along = axis - (x.dims.rank() - y.dims.rank());
+    y.sources.clear();
+    for (int64_t element = 0; element < element_count(x.dims); ++element) {
+      const Dims at = coordinates(element, x.dims);
+      const int64_t value = index_at(index, broadcast_at(at, index.dims));
+      if (value < 0 || value >= y.dims[along]) continue;
+      Dims to = broadcast_at(at, y.dims);
+      to[along] = value;
+      y.sources[row_major(to, y.dims)] = element;
+    }
   }
 
   // The element of x behind one of a gather's result, or nothing where the index is outside.
@@ -176,9 +233,7 @@ class Sample {
     const Demand& x = demand(op.inputs[0]);
     const Demand& index = demand(op.inputs[1]);
     const Dims place = broadcast_at(at, index.dims);
-    const auto known = index.learnt.find(row_major(place, index.dims));
-    const int64_t value =
-        known != index.learnt.end() ? known->second : load_int(index.type, index.data, index.place(place));
+    const int64_t value = index_at(index, place);
     visit(op.inputs[1], place);
     if (value < 0 || value >= x.dims[axis]) return;
     Dims from = broadcast_at(at, x.dims);
@@ -232,6 +287,11 @@ class Sample {
                      visit_part(op, static_cast<int>(concatenate.axis), at, visit);
                    },
                    [&](const Gather& gather) { visit_taken(op, static_cast<int>(gather.axis), at, visit); },
+                   [&](const Scatter&) {
+                     const Demand& y = demand(op.outputs[0]);
+                     const auto source = y.sources.find(row_major(at, y.dims));
+                     if (source != y.sources.end()) visit(x, coordinates(source->second, dims));
+                   },
                    [](const CompositeFamily auto&) { refuse("a composite op is sampled by its expansion"); },
                },
                op.attributes);
@@ -377,6 +437,13 @@ class Sample {
         continue;
       }
       size_t operand = 0;
+      if (std::holds_alternative<Scatter>(op.attributes)) {
+        for_each_operand(op, at, [&](int input, const Dims& from) {
+          copy_element(demand(input), from, gathered[0].data(), filled[0]);
+        });
+        ++filled[0];
+        continue;
+      }
       if (std::holds_alternative<Gather>(op.attributes)) {
         // Behind the index comes the element, unless the index is outside: then zeros stay.
         for_each_operand(op, at, [&](int input, const Dims& from) {

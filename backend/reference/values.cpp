@@ -125,4 +125,16 @@ void store_block(DataType held, const void* values, int64_t count, DataType type
   });
 }
 
+void store_scattered(DataType held, const void* values, DataType type, void* data,
+                     std::span<const int64_t> elements, std::span<const bool> inside) {
+  BlockBytes packed;
+  store_packed(held, values, static_cast<int64_t>(elements.size()), type, packed.data());
+  with_width(type, [&]<class T>(T) {
+    const T* from = reinterpret_cast<const T*>(packed.data());
+    T* to = static_cast<T*>(data);
+    for (size_t i = 0; i < elements.size(); ++i)
+      if (inside[i]) to[elements[i]] = from[i];
+  });
+}
+
 }  // namespace fusor::reference

@@ -54,5 +54,8 @@ void load_scattered(DataType type, const void* data, std::span<const int64_t> el
 /// The way back: values of any held type, converted to `type`.
 void store_block(DataType held, const void* values, int64_t count, DataType type, void* data, int64_t first,
                  int64_t stride);
+/// The same to data[elements[i]], for those that are `inside`.
+void store_scattered(DataType held, const void* values, DataType type, void* data,
+                     std::span<const int64_t> elements, std::span<const bool> inside);
 
 }  // namespace fusor::reference

@@ -45,7 +45,7 @@ class Splitter {
       for (int at = 0; at < std::ssize(expr_.nodes); ++at)
         if (expr_.node(at).kind == Node::Kind::reduce && phase_of(at) == phase + 1) reduce(at, parts);
       for (const Store& store : expr_.stores)
-        if (!is_direct(store) && phase_of(store.node) == phase) store_elementwise(store, parts);
+        if (!is_direct(store) && phase_of(store) == phase) store_elementwise(store, parts);
       for (const Part& part : parts) add_walk(part);
     }
     return std::move(walks_);
@@ -57,6 +57,9 @@ class Splitter {
     return expr;
   }
   int phase_of(int node) const { return phases_[static_cast<size_t>(node)]; }
+  int phase_of(const Store& store) const {
+    return std::max(phase_of(store.node), store.index < 0 ? 0 : phase_of(store.index));
+  }
   uint32_t real_axes_of(const Access& access) const { return walked_by(access) & all_axes_; }
 
   // Whether totals are stored by the walk that reduces: once each.
@@ -68,8 +71,9 @@ class Splitter {
   bool is_needed_again(int total) const {
     return std::ranges::any_of(expr_.nodes,
                                [&](const Node& node) { return std::ranges::count(node.args, total) > 0; }) ||
-           std::ranges::any_of(expr_.stores,
-                               [&](const Store& store) { return store.node == total && !is_direct(store); });
+           std::ranges::any_of(expr_.stores, [&](const Store& store) {
+             return store.index == total || (store.node == total && !is_direct(store));
+           });
   }
 
   void reduce(int at, std::vector<Part>& parts) const {
@@ -91,7 +95,8 @@ class Splitter {
 
   // Beside totals of the same axes, where there are any.
   void store_elementwise(const Store& store, std::vector<Part>& parts) const {
-    const uint32_t axes = real_axes_of(store.access);
+    uint32_t axes = real_axes_of(store.access);
+    if (store.index >= 0) axes |= varying_[static_cast<size_t>(store.index)];
     auto part = std::ranges::find(parts, axes, &Part::axes);
     if (part == parts.end()) part = parts.insert(parts.end(), Part{0, axes});
     part->stores.push_back(store);

@@ -221,6 +221,11 @@ void Expansion::result(size_t role, int value) {
   written_.push_back(std::move(identity));
 }
 
+void Expansion::result_of(std::string_view role, Attributes attributes, std::initializer_list<int> inputs) {
+  const int y = op_.outputs[place_of(roles_.outputs, role)];
+  written_.push_back({fresh_name(), std::move(attributes), inputs, {y}});
+}
+
 int Expansion::rounded_total(int value, DataType type) {
   const Op& last = written_.back();
   if (last.outputs[0] != value || !std::holds_alternative<Reduction>(last.attributes))

@@ -123,6 +123,8 @@ class FUSOR_API Expansion {
 
   /// Says that `value` is the op's result of that role: once for each that wants() names.
   void result(size_t role, int value);
+  /// Says that an op without a compute type gives the op's result of that role, in its place.
+  void result_of(std::string_view role, Attributes attributes, std::initializer_list<int> inputs);
   /// The same by name; nothing where nobody wants it. reshaped_result: in other dims, which is a view.
   void reshaped_result(std::string_view role, int value);
   void result(std::string_view role, int value) {

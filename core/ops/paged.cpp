@@ -55,6 +55,23 @@ int offsets(Expansion& e, int rank, bool next) {
   return e.slice(e.reshape(e.input(1), dims), 0, next ? 1 : 0, next ? count : count - 1);
 }
 
+// The place of each element of a tensor of `dims` in the ragged one of so many elements; -1 for those at and
+// beyond the next batch entry's offset.
+int places(Expansion& e, const Dims& dims, const Dims& strides, int64_t elements) {
+  int index = wide(e, offsets(e, dims.rank(), false), elements);
+  for (int axis = 1; axis < dims.rank(); ++axis)
+    if (dims[axis] > 1 && strides[axis - 1] > 0)
+      index = e.add(index, e.mul(e.index(dims, axis), e.integer(strides[axis - 1])));
+  return e.binary_select(index, e.integer(-1), e.cmp_lt(index, offsets(e, dims.rank(), true)));
+}
+
+// So many elements along the last of as many axes as `dims` has.
+Dims one_row(const Dims& dims, int64_t elements) {
+  Dims row = Dims::filled(dims.rank(), 1);
+  row[dims.rank() - 1] = elements;
+  return row;
+}
+
 }  // namespace
 
 // --- paged_cache_load --------------------------------------------------------------------------------------
@@ -115,15 +132,10 @@ std::vector<Inferred> RaggedLoad::infer(const Call& call) const {
 void RaggedLoad::expand(Expansion& e) const {
   const Dims dims = e.result_dims("y");
   const int64_t elements = element_count(e.dims(e.input(size_t{0})));
-  int index = wide(e, offsets(e, dims.rank(), false), elements);
-  for (int axis = 1; axis < dims.rank(); ++axis)
-    if (dims[axis] > 1 && strides[axis - 1] > 0)
-      index = e.add(index, e.mul(e.index(dims, axis), e.integer(strides[axis - 1])));
-  index = e.binary_select(index, e.integer(-1), e.cmp_lt(index, offsets(e, dims.rank(), true)));
-  // One index for each element of y, whose row-major list is x's one axis.
-  const int flat =
-      e.reshape(e.op(Pointwise{.mode = PointwiseMode::identity}, {index}, dims), {element_count(dims)});
-  e.result("y", e.reshape(e.op(Gather{0}, {e.input(size_t{0}), flat}), dims));
+  const int index = places(e, dims, strides, elements);
+  // x's one axis behind others of one element: y's last axis names its elements.
+  e.result("y",
+           e.op(Gather{dims.rank() - 1}, {e.reshape(e.input(size_t{0}), one_row(dims, elements)), index}));
 }
 
 std::vector<Inferred> RaggedStore::infer(const Call& call) const {
@@ -146,6 +158,11 @@ std::vector<Inferred> RaggedStore::infer(const Call& call) const {
 
 void RaggedStore::expand(Expansion& e) const {
   const Dims x = e.dims(e.input(size_t{0})), y = e.result_dims("y");
+  if (keeps_rest) {
+    const int index = places(e, x, strides, y[0]);
+    e.result_of("y", Scatter{x.rank() - 1}, {e.input(size_t{0}), index});
+    return;
+  }
   const int64_t batch = x[0], count = y[0];
   // The batch entry of each element: as many as end at or before it.
   const int place = e.index({1, count}, 1);

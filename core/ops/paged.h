@@ -50,13 +50,17 @@ struct RaggedLoad {
 };
 
 /// The way back: y, one axis long, holds the rows of x [b, ...] one batch entry behind the other, by the same
-/// offsets and strides. Elements that belong to no coordinate of x are 0.
+/// offsets and strides. Elements that belong to no coordinate of x are 0; with `keeps_rest` they are not
+/// written, and neither are those at and beyond offset[b + 1] of each batch entry: y is an output that no op
+/// reads.
 struct RaggedStore {
   Dims strides;
+  bool keeps_rest = false;
 
   template <class Self, class Visitor>
   static void visit(Self& self, Visitor&& field) {
     field("strides", self.strides);
+    field("keeps_rest", self.keeps_rest);
   }
 
   static constexpr Nature nature = Nature::composite;
@@ -65,6 +69,7 @@ struct RaggedStore {
   Roles roles() const { return {{{"x"}, {"offset"}}, {{"y"}}}; }
   std::vector<Inferred> infer(const Call& call) const;
   void expand(Expansion& e) const;
+  bool leaves_gaps() const { return keeps_rest; }
   friend bool operator==(const RaggedStore&, const RaggedStore&) = default;
 };
 

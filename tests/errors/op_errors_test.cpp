@@ -128,6 +128,42 @@ const Mistake<G> kGather[] = {
      "gather 'gather1': 'alpha' is a by-value scalar; only pointwise ops take those"},
 };
 
+const Mistake<G> kScatter[] = {
+    {"IndexDoesNotBroadcastToTheOperand",
+     [](G& g) {
+       g.scatter(half(g, "x", {1, 3}), g.input("i", {5, 3}, DataType::i32), {5, 3}, {.axis = 1});
+     },
+     "scatter 'scatter1': the index 'i' [5, 3] does not broadcast to 'x' [1, 3]"},
+    {"ResultHasOtherExtents",
+     [](G& g) {
+       g.scatter(half(g, "x", {2, 3}), g.input("i", {2, 1}, DataType::i32), {7, 4});
+     },
+     "scatter 'scatter1': the result [7, 4] has neither the extents of 'x' [2, 3] nor 1 in the axes other "
+     "than 0"},
+    {"ResultLacksTheAxis",
+     [](G& g) {
+       g.scatter(half(g, "x", {2, 3}), g.input("i", {2, 1}, DataType::i32), {3});
+     },
+     "scatter 'scatter1': the result [3] has neither the extents of 'x' [2, 3] nor 1 in the axes other than 0"},
+    {"ResultIsReadAgain",
+     [](G& g) {
+       const Tensor x = half(g, "x", {2, 3});
+       g.output(g.relu(g.scatter(x, g.input("i", {2, 1}, DataType::i32), {7, 3})));
+       g.finish();
+     },
+     "scatter 'scatter1': writes some elements of 'scatter1:y' only, which must be an output that no op reads"},
+    {"RaggedRowsAreReadAgain",
+     [](G& g) {
+       const Tensor x = half(g, "x", {2, 3});
+       const Tensor y =
+           g.output(g.ragged_store(x, g.input("o", {3}, DataType::i32), 9, {1}, {}, true), {.name = "y"});
+       g.output(g.relu(y));
+       g.finish();
+     },
+     "ragged_store 'ragged_store1': writes some elements of 'y' only, which must be an output that no op "
+     "reads"},
+};
+
 Tensor ints(G& g, const char* name, const Dims& dims) { return g.input(name, dims, DataType::i32); }
 
 const Mistake<G> kRandom[] = {
@@ -235,6 +271,7 @@ const Mistake<G> kSdpa[] = {
 };
 INSTANTIATE_TEST_SUITE_P(Sdpa, OpErrors, testing::ValuesIn(kSdpa), name_of<G>);
 
+INSTANTIATE_TEST_SUITE_P(Scatter, OpErrors, testing::ValuesIn(kScatter), name_of<G>);
 INSTANTIATE_TEST_SUITE_P(Gather, OpErrors, testing::ValuesIn(kGather), name_of<G>);
 INSTANTIATE_TEST_SUITE_P(Reduction, OpErrors, testing::ValuesIn(kReduction), name_of<G>);
 

@@ -311,6 +311,9 @@ std::optional<Computed> computed(const Gather&, const Site& site) {
   return chosen(std::min(site[0].least, 0.0), std::max(site[0].most, 0.0), site[0].exact);
 }
 
+// Two indices may be equal, and what none names is not written.
+std::optional<Computed> computed(const Scatter&, const Site&) { return std::nullopt; }
+
 using AllComputed = std::optional<std::vector<Computed>>;
 
 /// The operands and dims of a composite by the names of its roles.

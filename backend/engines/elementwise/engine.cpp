@@ -123,6 +123,11 @@ void add_work(Work& work, const ElementwiseSchedule& s) {
   }
   add_arithmetic(work, s.y.expr, elements);
   for (const Store& result : s.y.expr.stores) {
+    if (result.access.is_indexed()) {
+      work.dram_bytes += elements * static_cast<double>(byte_size(result.type));
+      work.l2_bytes += elements * static_cast<double>(byte_size(result.type));
+      continue;
+    }
     work.dram_bytes += dram_bytes(domain, result.access, result.type);
     if (!reduction_of(s.y.expr, result))
       work.l2_bytes += elements * static_cast<double>(sector_bytes(result.access.strides[s.y.vector_axis],

@@ -29,8 +29,8 @@ std::vector<int> foreign_loads(const Expr& expr, int f, int v) {
 
 int staging_axis(const Expr& expr, int v) {
   if (expr.domain[v] < kMinTransposedExtent) return -1;
-  const auto is_indexed = [](const Node& node) { return node.access.is_indexed(); };
-  if (std::ranges::any_of(expr.nodes, is_indexed)) return -1;
+  const auto is_indexed = [](const auto& each) { return each.access.is_indexed(); };
+  if (std::ranges::any_of(expr.nodes, is_indexed) || std::ranges::any_of(expr.stores, is_indexed)) return -1;
   for (int f = expr.domain.rank() - 1; f >= 0; --f) {
     if (f == v || expr.domain[f] < kMinTransposedExtent) continue;
     const size_t loads = foreign_loads(expr, f, v).size();

@@ -49,6 +49,15 @@ int64_t widest_vector(const Expr& expr, int axis) {
   return std::min(kMaxAccessBytes / narrowest, std::max<int64_t>(1, 2 * kMaxAccessBytes / widest));
 }
 
+// Whether lanes go where an index of their own says: neighbouring threads do better with neighbouring
+// elements.
+bool scatters_along(const Expr& expr, int axis) {
+  const std::vector<uint32_t> axes = varying_axes(expr);
+  return std::ranges::any_of(expr.stores, [&](const Store& store) {
+    return store.index >= 0 && (axes[static_cast<size_t>(store.index)] >> axis & 1) != 0;
+  });
+}
+
 }  // namespace
 
 int64_t power_of_two_from(int64_t value) {
@@ -80,6 +89,7 @@ bool is_whole(const Fusion& fusion, const Expr& expr, int axis, const Access& ac
 }
 
 int64_t choose_vector(const Fusion& fusion, const Expr& expr, int axis, int64_t asked) {
+  if (scatters_along(expr, axis)) return 1;
   int64_t vector = widest_vector(expr, axis);
   if (asked > 0) vector = std::min(vector, power_of_two_to(asked));
   while (vector > 1 && (vector > expr.domain[axis] || !mostly_whole(fusion, expr, axis, vector))) vector /= 2;

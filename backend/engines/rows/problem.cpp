@@ -232,6 +232,15 @@ std::variant<Refusal, RowsProblem> rows_problem(const Fusion& fusion, const Devi
     if (node.access.is_indexed())
       return refuse(fusion, node, "loads-in-place", "operands that are read where they lie",
                     "elements taken through an index");
+  for (const Store& store : expr.stores)
+    if (store.access.is_indexed())
+      return Refusal{"stores-in-place",
+                     fusion.op_name(store.op),
+                     fusion.name_of(store.access.operand),
+                     "results that are stored in order",
+                     "elements stored through an index",
+                     "carry out the scatter in a fusion of its own",
+                     store.op};
   take_picked_elements(fusion, expr);
   expr = merge_axes(without_dead_nodes(expr));
   const int vector_axis = choose_vector_axis(expr);

@@ -1,0 +1,240 @@
+// Tests scatters and ragged stores that keep the rest: what they write on the CPU and what they leave, how
+// they are planned, and the kernels that carry them out.
+#include <gmock/gmock.h>
+
+#include "backend/build.h"
+#include "backend/executable.h"
+#include "core/print.h"
+#include "serialization/serialization.h"
+#include "tests/backend/reference/host_buffers.h"
+
+namespace fusor {
+namespace {
+
+using testing::Each;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// Runs on the CPU device; results that nobody writes stay as they are, and the oracle agrees.
+std::vector<double> run_on_cpu(const Graph& graph, HostTensors& tensors, const Tensor& y) {
+  const Executable run = load(build(graph, DeviceInfo::cpu()));
+  std::vector<Binding> bindings;
+  for (size_t i = 0; i < graph.tensors.size(); ++i)
+    if (!graph.tensors[i].is_virtual() && graph.tensors[i].memory != Memory::constant)
+      bindings.push_back({graph.tensors[i].uid, tensors.pointers()[i]});
+  std::vector<std::byte> memory(static_cast<size_t>(run.workspace_bytes()) + 256);
+  void* workspace = memory.data();
+  size_t space = memory.size();
+  run.run(bindings, std::align(256, space - 256, workspace, space));
+  EXPECT_TRUE(verify(graph, tensors.pointers()).passed());
+  return tensors.get(y);
+}
+
+std::vector<double> some(size_t count, double value) { return std::vector<double>(count, value); }
+
+TEST(Scatter, WritesRowsAtAnIndexAndLeavesTheOthers) {
+  GraphBuilder g;
+  const Tensor x = g.input("x", {3, 2}, DataType::f32);
+  const Tensor index = g.input("index", {3, 1}, DataType::i32);
+  const Tensor y = g.output(g.scatter(x, index, {5, 2}, {.axis = 0}));
+  const Graph graph = g.finish();
+  HostTensors tensors(graph);
+  tensors.set(x, {1, 2, 3, 4, 5, 6});
+  tensors.set(index, {3, -1, 0});
+  tensors.set(y, some(10, 9));
+  EXPECT_THAT(run_on_cpu(graph, tensors, y), ElementsAre(5, 6, 9, 9, 9, 9, 1, 2, 9, 9));
+}
+
+TEST(Scatter, WritesNothingWhereTheIndexIsOutsideOfTheExtent) {
+  GraphBuilder g;
+  const Tensor x = g.input("x", {4}, DataType::bf16);
+  const Tensor index = g.input("index", {4}, DataType::i64);
+  const Tensor y = g.output(g.scatter(x, index, {3}));
+  const Graph graph = g.finish();
+  HostTensors tensors(graph);
+  tensors.set(x, {1, 2, 3, 4});
+  tensors.set(index, {3, 2, int64_t{1} << 40, -7});
+  tensors.set(y, {9, 9, 9});
+  EXPECT_THAT(run_on_cpu(graph, tensors, y), ElementsAre(9, 9, 2));
+}
+
+TEST(Scatter, OfManyAxesIntoOne) {
+  GraphBuilder g;
+  const Tensor x = g.input("x", {2, 3}, DataType::f32);
+  const Tensor index = g.input("index", {2, 3}, DataType::i32);
+  const Tensor y = g.output(g.scatter(x, index, {8}, {.axis = 1}));
+  const Graph graph = g.finish();
+  HostTensors tensors(graph);
+  tensors.set(x, {1, 2, 3, 4, 5, 6});
+  tensors.set(index, {7, 5, 3, 1, -1, 0});
+  tensors.set(y, some(8, 9));
+  EXPECT_THAT(run_on_cpu(graph, tensors, y), ElementsAre(6, 4, 9, 3, 9, 2, 9, 1));
+}
+
+TEST(Scatter, RoundsToTheResultsType) {
+  GraphBuilder g;
+  const Tensor x = g.input("x", {2}, DataType::f32);
+  const Tensor index = g.input("index", {2}, DataType::i32);
+  const Tensor y = g.output(g.scatter(g.relu(x), index, {2}), {.type = DataType::f8_e4m3});
+  const Graph graph = g.finish();
+  HostTensors tensors(graph);
+  tensors.set(x, {1.07, -3});
+  tensors.set(index, {1, 0});
+  EXPECT_THAT(run_on_cpu(graph, tensors, y), ElementsAre(0, 1.125));
+}
+
+TEST(Scatter, IsOneFusionWithItsIndexAndItsValues) {
+  GraphBuilder g;
+  const Tensor x = g.input("x", {4, 8}, DataType::f32);
+  const Tensor shift = g.input("shift", {4, 8}, DataType::i32);
+  g.output(g.scatter(g.relu(x), g.sub(g.gen_index(x, 1), shift), {4, 8}, {.axis = 1}));
+  const Graph graph = g.finish();
+  const Plan plan = build(graph, DeviceInfo::named("h200"), {.compile = false});
+  ASSERT_EQ(plan.fusions.size(), 1U);
+  EXPECT_THAT(print(make_fusion(graph, fold_views(graph), std::vector{0, 1, 2, 3})),
+              HasSubstr("[8, 0] + 1 * v4 below 8"));
+}
+
+TEST(Scatter, IsAFusionOfItsOwnBehindAContractionAndARow) {
+  GraphBuilder g;
+  const Tensor a = g.input("a", {64, 64}, DataType::f16), b = g.input("b", {64, 64}, DataType::f16);
+  const Tensor rows = g.input("rows", {64, 1}, DataType::i32);
+  g.output(g.scatter(g.softmax(g.matmul(a, b)).y, rows, {100, 64}));
+  const Graph graph = g.finish();
+  for (const DeviceInfo& device : DeviceInfo::profiles()) {
+    const Plan plan = build(graph, device, {.compile = false});
+    EXPECT_EQ(plan.fusions.back().ops.size(), 1U) << device.name;
+  }
+}
+
+TEST(Scatter, IsCompiledLaneByLane) {
+  GraphBuilder g;
+  const Tensor x = g.input("x", {24, 64}, DataType::f16);
+  const Tensor index = g.input("index", {24, 64}, DataType::i64);
+  g.output(g.scatter(x, index, {24, 128}, {.axis = 1}));
+  const std::string text = source(build(g.finish(), DeviceInfo::named("h200")));
+  EXPECT_THAT(text, HasSubstr("< args.out0_index0_extent)"));
+  EXPECT_THAT(text, HasSubstr("args.out0_index0_stride, narrow<f16>("));
+}
+
+TEST(Scatter, OfWholeRowsIsCompiled) {
+  GraphBuilder g;
+  const Tensor x = g.input("x", {24, 64}, DataType::bf16);
+  g.output(g.scatter(x, g.input("rows", {24, 1}, DataType::i32), {100, 64}));
+  EXPECT_THAT(source(build(g.finish(), DeviceInfo::named("a100"))),
+              HasSubstr("store_whole(args.out0 + at[1] + Index(v1) * args.out0_index0_stride, "));
+}
+
+TEST(Scatter, SurvivesAFile) {
+  GraphBuilder g;
+  const Tensor x = g.input("x", {6, 5}, DataType::bf16);
+  g.output(g.scatter(x, g.input("rows", {6, 1}, DataType::i32), {9, 5}));
+  g.output(g.ragged_store(x, g.input("offset", {7}, DataType::i64), 30, {1}, {}, true));
+  const Graph graph = g.finish();
+  EXPECT_EQ(graph_from_json(to_json(graph)), graph);
+}
+
+// Rows of 2 heads of 3 elements: 2, 0 and 3 of them.
+struct RaggedRows {
+  GraphBuilder g;
+  Tensor x = g.input("x", {3, 2, 4, 3}, DataType::f32);
+  Tensor offset = g.input("offset", {4, 1, 1, 1}, DataType::i64);
+};
+
+TEST(RaggedStore, KeepsWhatLiesBehindTheLastOffset) {
+  RaggedRows rows;
+  const Tensor y = rows.g.output(rows.g.ragged_store(rows.x, rows.offset, 72, {3, 6, 1}, {}, true));
+  const Graph graph = rows.g.finish();
+  HostTensors tensors(graph);
+  tensors.set(rows.offset, {0, 12, 12, 30});
+  tensors.set(y, some(72, 1000));
+  const std::vector<double> got = run_on_cpu(graph, tensors, y);
+  const std::vector<double> x = tensors.get(rows.x);
+  const auto at = [&](size_t b, size_t h, size_t s, size_t d) { return x[((b * 2 + h) * 4 + s) * 3 + d]; };
+  for (size_t s = 0; s < 2; ++s)
+    for (size_t h = 0; h < 2; ++h)
+      for (size_t d = 0; d < 3; ++d) EXPECT_EQ(got[s * 6 + h * 3 + d], at(0, h, s, d));
+  for (size_t s = 0; s < 3; ++s)
+    for (size_t h = 0; h < 2; ++h)
+      for (size_t d = 0; d < 3; ++d) EXPECT_EQ(got[12 + s * 6 + h * 3 + d], at(2, h, s, d));
+  EXPECT_THAT(std::vector(got.begin() + 30, got.end()), Each(1000));
+}
+
+// Two tensors that lie row by row beside each other: neither writes between its rows.
+TEST(RaggedStore, KeepsWhatLiesBetweenRows) {
+  RaggedRows rows;
+  const Tensor y = rows.g.output(rows.g.ragged_store(rows.x, rows.offset, 144, {3, 12, 1}, {}, true));
+  const Graph graph = rows.g.finish();
+  HostTensors tensors(graph);
+  tensors.set(rows.offset, {0, 24, 24, 60});
+  tensors.set(y, some(144, 1000));
+  const std::vector<double> got = run_on_cpu(graph, tensors, y);
+  for (size_t i = 0; i < got.size(); ++i) EXPECT_EQ(got[i] == 1000, i % 12 >= 6 || i >= 60) << i;
+}
+
+TEST(RaggedStore, IsTheWayBackFromALoad) {
+  RaggedRows rows;
+  GraphBuilder& g = rows.g;
+  const Tensor flat = g.input("flat", {72}, DataType::f32);
+  const Tensor y = g.output(g.ragged_store(g.ragged_load(flat, rows.offset, {3, 2, 4, 3}, {3, 6, 1}),
+                                           rows.offset, 72, {3, 6, 1}, {}, true));
+  g.output(g.neg(rows.x));
+  const Graph graph = g.finish();
+  HostTensors tensors(graph);
+  tensors.set(rows.offset, {0, 12, 12, 30});
+  tensors.set(y, some(72, 1000));
+  std::vector<double> want = tensors.get(flat);
+  std::fill(want.begin() + 30, want.end(), 1000);
+  EXPECT_EQ(run_on_cpu(graph, tensors, y), want);
+}
+
+// The memory ends where the last offset says: other tensors may begin there, far within the declared extent.
+TEST(RaggedStore, MayHaveLessMemoryThanItsExtent) {
+  RaggedRows rows;
+  GraphBuilder& g = rows.g;
+  constexpr int64_t kReach = int64_t{1} << 30;
+  const Tensor flat = g.input("flat", {kReach}, DataType::f32);
+  const Tensor x = g.ragged_load(flat, rows.offset, {3, 2, 4, 3}, {3, 6, 1});
+  const Tensor y = g.output(g.ragged_store(x, rows.offset, kReach, {3, 6, 1}, {}, true));
+  const Tensor z = g.output(g.ragged_store(g.neg(x), rows.offset, kReach, {3, 6, 1}, {}, true));
+  g.output(g.neg(rows.x), {.name = "w"});
+  const Graph graph = g.finish();
+  const Executable run = load(build(graph, DeviceInfo::cpu()));
+  std::vector<float> xs(72), w(72), memory(96, 7);
+  for (size_t i = 0; i < 30; ++i) memory[i] = static_cast<float>(i + 1);
+  std::vector<int64_t> offsets{0, 12, 12, 30};
+  std::vector<std::byte> space(static_cast<size_t>(run.workspace_bytes()) + 256);
+  void* workspace = space.data();
+  size_t left = space.size();
+  run.run({{flat.uid, memory.data()},
+           {rows.offset.uid, offsets.data()},
+           {rows.x.uid, xs.data()},
+           {y.uid, memory.data() + 32},
+           {z.uid, memory.data() + 64},
+           {graph.tensors[static_cast<size_t>(graph.find("w"))].uid, w.data()}},
+          std::align(256, left - 256, workspace, left));
+  for (size_t i = 0; i < 32; ++i) {
+    EXPECT_EQ(memory[32 + i], i < 30 ? static_cast<float>(i + 1) : 7);
+    EXPECT_EQ(memory[64 + i], i < 30 ? -static_cast<float>(i + 1) : 7);
+  }
+}
+
+TEST(RaggedStore, IsOneKernelBehindItsValues) {
+  for (const DeviceInfo& device : DeviceInfo::profiles()) {
+    RaggedRows rows;
+    rows.g.output(rows.g.ragged_store(rows.g.relu(rows.x), rows.offset, 72, {3, 6, 1}, {}, true));
+    EXPECT_EQ(build(rows.g.finish(), device, {.compile = false}).fusions.size(), 1U) << device.name;
+  }
+}
+
+TEST(RaggedLoad, IsOneKernel) {
+  for (const DeviceInfo& device : DeviceInfo::profiles()) {
+    RaggedRows rows;
+    const Tensor flat = rows.g.input("flat", {72}, DataType::f32);
+    rows.g.output(rows.g.add(rows.g.ragged_load(flat, rows.offset, {3, 2, 4, 3}, {3, 6, 1}), rows.x));
+    EXPECT_EQ(build(rows.g.finish(), device, {.compile = false}).fusions.size(), 1U) << device.name;
+  }
+}
+
+}  // namespace
+}  // namespace fusor
