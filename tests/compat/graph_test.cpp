@@ -283,11 +283,53 @@ TEST_F(TranslatedGraph, ReductionOfLeftOutDimsFollowsItsReader) {
                                                    xs.begin() + static_cast<std::ptrdiff_t>(4 * i + 4))));
 }
 
+// The scores of rows behind a length are masked whole, which a sink would hide.
+TEST_F(TranslatedGraph, StatisticsBesideASinkAreMinusInfinityBehindALength) {
+  const auto qs = numbers(6, 1), ks = numbers(8, 2), sinks = numbers(1, 3);
+  auto stats = poison(3);
+  int32_t length = 2;
+  const Dims row{1, 1, 3, 1}, scores{1, 1, 3, 4};
+  const Part s = virtual_tensor(4, scores), most = virtual_tensor(5, row), shift = virtual_tensor(6, row),
+             sink = tensor(7, {1, 1, 1, 1}), lower = virtual_tensor(8, scores),
+             weight = virtual_tensor(9, scores), sum = virtual_tensor(10, row),
+             beside = virtual_tensor(11, row), own = virtual_tensor(12, row), total = virtual_tensor(13, row),
+             logarithm = virtual_tensor(14, row);
+  Part description(CUDNN_BACKEND_MATMUL_DESCRIPTOR);
+  description.one(CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, CUDNN_DATA_FLOAT).finalize();
+  Part product(CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR);
+  product.child(CUDNN_ATTR_OPERATION_MATMUL_DESC, description)
+      .child(CUDNN_ATTR_OPERATION_MATMUL_ADESC, tensor(1, {1, 1, 3, 2}))
+      .child(CUDNN_ATTR_OPERATION_MATMUL_BDESC, tensor(2, {1, 1, 2, 4}))
+      .child(CUDNN_ATTR_OPERATION_MATMUL_CDESC, s)
+      .child(CUDNN_ATTR_OPERATION_MATMUL_GEMM_M_OVERRIDE_DESC,
+             tensor(3, {1, 1, 1, 1}, {.type = CUDNN_DATA_INT32}))
+      .finalize();
+  run({product, reduction(CUDNN_REDUCE_TENSOR_MAX, s, most), binary(CUDNN_POINTWISE_MAX, most, sink, shift),
+       binary(CUDNN_POINTWISE_SUB, s, shift, lower), unary(CUDNN_POINTWISE_EXP, lower, weight),
+       reduction(CUDNN_REDUCE_TENSOR_ADD, weight, sum), binary(CUDNN_POINTWISE_SUB, sink, shift, beside),
+       unary(CUDNN_POINTWISE_EXP, beside, own), binary(CUDNN_POINTWISE_ADD, sum, own, total),
+       unary(CUDNN_POINTWISE_LOG, total, logarithm),
+       binary(CUDNN_POINTWISE_ADD, logarithm, shift, tensor(15, row))},
+      {{1, const_cast<float*>(qs.data())},
+       {2, const_cast<float*>(ks.data())},
+       {3, &length},
+       {7, const_cast<float*>(sinks.data())},
+       {15, stats.data()}});
+  for (size_t i = 0; i < 2; ++i) {
+    double expected = std::exp(double{sinks[0]});
+    for (size_t j = 0; j < 4; ++j)
+      expected += std::exp(double{qs[i * 2]} * ks[j] + double{qs[i * 2 + 1]} * ks[4 + j]);
+    EXPECT_NEAR(stats[i], std::log(expected), 1e-5);
+  }
+  EXPECT_EQ(stats[2], -INFINITY);
+}
+
 // cudnn-frontend writes the gradient of an attention's sink as the sum of exp(sink - stats) * D; it is the
 // negative of that.
 TEST_F(TranslatedGraph, GradientOfASinkHasItsSign) {
-  const auto sinks = numbers(2, 1), stats = numbers(6, 2), sums = numbers(6, 3), as = numbers(4, 4);
-  auto ds = poison(2), cs = poison(4);
+  const auto sinks = numbers(2, 1), sums = numbers(6, 3), as = numbers(4, 4);
+  auto stats = numbers(6, 2), ds = poison(2), cs = poison(4);
+  stats[2] = -INFINITY;  // a row without keys
   const Dims rows{1, 2, 3, 1};
   const Part sink = tensor(1, {1, 2, 1, 1}), stat = tensor(2, rows), sum = tensor(3, rows),
              difference = virtual_tensor(4, rows), weight = virtual_tensor(5, rows),
@@ -304,7 +346,8 @@ TEST_F(TranslatedGraph, GradientOfASinkHasItsSign) {
        {9, cs.data()}});
   for (size_t h = 0; h < 2; ++h) {
     double total = 0;
-    for (size_t i = h * 3; i < h * 3 + 3; ++i) total += std::exp(double{sinks[h]} - stats[i]) * sums[i];
+    for (size_t i = h * 3; i < h * 3 + 3; ++i)
+      if (i != 2) total += std::exp(double{sinks[h]} - stats[i]) * sums[i];
     EXPECT_NEAR(ds[h], -total, 1e-5);
   }
 }

@@ -93,6 +93,8 @@ Tensor product(Translator& t, const Descriptor& op, const Tensor& a, const Tenso
                n = lengths_of(t, op, CUDNN_ATTR_OPERATION_MATMUL_GEMM_N_OVERRIDE_DESC, groups),
                k = lengths_of(t, op, CUDNN_ATTR_OPERATION_MATMUL_GEMM_K_OVERRIDE_DESC, groups);
   const bool has_lengths = !m.name.empty() || !n.name.empty() || !k.name.empty();
+  const Tensor rows = t.in(op, CUDNN_ATTR_OPERATION_MATMUL_GEMM_M_OVERRIDE_DESC);
+  if (t.row_lengths.name.empty()) t.row_lengths = rows;
   if (!has_lengths) return t.op(Matmul{compute_of(matmul, CUDNN_ATTR_MATMUL_COMP_TYPE)}, {a, b}, made);
   MatmulLengths attributes;
   attributes.padding = matmul.get<double>(CUDNN_ATTR_MATMUL_PADDING_VALUE, 0.0);

@@ -144,6 +144,32 @@ Tensor of_rows_with_lengths(Translator& t, const Descriptor& op, const Tensor& x
   return t.is_row_maximum(b) ? b : g.binary_select(b, g.constant(0), g.cmp_eq(b, b));
 }
 
+// The statistics of rows behind a length are -inf. Beside a sink they do not become so by themselves.
+Tensor of_rows_that_exist(Translator& t, const Pointwise& attributes, const Tensor& a, const Tensor& b,
+                          const TensorFacts& made, const Tensor& stats) {
+  if (attributes.mode != PointwiseMode::add || made.is_virtual || t.row_lengths.name.empty() ||
+      made.dims.rank() != 4 || made.dims[3] != 1 || t.is_logarithm(a) == t.is_logarithm(b) ||
+      t.is_row_maximum(t.is_logarithm(a) ? b : a))
+    return stats;
+  GraphBuilder& g = t.builder();
+  return g.binary_select(stats, g.constant(-std::numeric_limits<double>::infinity()),
+                         g.cmp_lt(t.numbers_along(2, 4, made.dims[2]), t.row_lengths));
+}
+
+// sink [1, h, 1, 1] - stats [b, h, s, 1], both in memory.
+bool subtracts_stats_of_sink(const Descriptor& op) {
+  const TensorFacts sink = Translator::facts(op, CUDNN_ATTR_OPERATION_POINTWISE_XDESC),
+                    stats = Translator::facts(op, CUDNN_ATTR_OPERATION_POINTWISE_BDESC);
+  if (sink.is_virtual || stats.is_virtual || sink.dims.rank() != 4 || stats.dims.rank() != 4) return false;
+  return sink.dims == Dims{1, stats.dims[1], 1, 1} && stats.dims[3] == 1;
+}
+
+// Rows without a key, whose statistics are -inf, give a sink no gradient.
+Tensor stats_beside_sink(Translator& t, const Tensor& stats) {
+  GraphBuilder& g = t.builder();
+  return g.binary_select(stats, g.constant(-kLeastScore), g.cmp_gt(stats, g.constant(kLeastScore)));
+}
+
 Tensor forward(Translator& t, const Descriptor& op, const Pointwise& attributes, const TensorFacts& made) {
   const double alpha1 = op.real(CUDNN_ATTR_OPERATION_POINTWISE_ALPHA1, 1),
                alpha2 = op.real(CUDNN_ATTR_OPERATION_POINTWISE_ALPHA2, 1);
@@ -156,19 +182,14 @@ Tensor forward(Translator& t, const Descriptor& op, const Pointwise& attributes,
   const int operands = info(attributes.mode).inputs;
   if (operands == 1) return t.op(attributes, {t.scaled(x, alpha1)}, made);
   Tensor b = t.in(op, CUDNN_ATTR_OPERATION_POINTWISE_BDESC);
-  if (attributes.mode == PointwiseMode::sub) b = of_rows_with_lengths(t, op, x, b);
+  if (attributes.mode == PointwiseMode::sub)
+    b = t.has_matmul && subtracts_stats_of_sink(op) ? stats_beside_sink(t, b)
+                                                    : of_rows_with_lengths(t, op, x, b);
   if (operands == 3) return t.op(attributes, {x, b, t.in(op, CUDNN_ATTR_OPERATION_POINTWISE_TDESC)}, made);
-  return t.op(
+  const Tensor y = t.op(
       attributes,
       {t.scaled(as_read(t, x, made), alpha1), t.scaled(of_masked_rows(t, attributes.mode, b), alpha2)}, made);
-}
-
-// sink [1, h, 1, 1] - stats [b, h, s, 1], both in memory.
-bool subtracts_stats_of_sink(const Descriptor& op) {
-  const TensorFacts sink = Translator::facts(op, CUDNN_ATTR_OPERATION_POINTWISE_XDESC),
-                    stats = Translator::facts(op, CUDNN_ATTR_OPERATION_POINTWISE_BDESC);
-  if (sink.is_virtual || stats.is_virtual || sink.dims.rank() != 4 || stats.dims.rank() != 4) return false;
-  return sink.dims == Dims{1, stats.dims[1], 1, 1} && stats.dims[3] == 1;
+  return of_rows_that_exist(t, attributes, x, b, made, y);
 }
 
 void follow_sink(Translator& t, const Descriptor& op, PointwiseMode mode, const Tensor& y) {
@@ -207,6 +228,7 @@ void translate_pointwise(Translator& t, const Descriptor& op) {
     refuse(CUDNN_STATUS_BAD_PARAM, "POINTWISE_AXIS {} is no axis of {}", attributes.axis,
            to_string(made.dims));
   const Tensor y = forward(t, op, attributes, made);
+  if (attributes.mode == PointwiseMode::log) t.note_logarithm(y);
   follow_sink(t, op, attributes.mode, y);
   t.out(op, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y);
 }

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -81,6 +82,8 @@ class Translator {
   bool has_matmul = false;
   /// Whether rows of some matmul have lengths: what lies behind them may be anything.
   bool has_lengths = false;
+  /// How many rows the first matmul that says so has in each entry of a batch.
+  Tensor row_lengths;
   /// Results of reductions, by which attention is recognised.
   bool is_row_maximum(const Tensor& x) const;
   bool is_row_sum(const Tensor& x) const;
@@ -89,6 +92,9 @@ class Translator {
   /// in it, 1 sink - stats, 2 its exponential, 3 that times the rows' sums.
   int sink_step(const Tensor& x) const;
   void note_sink_step(const Tensor& x, int step) { sink_steps_[x.uid] = step; }
+  /// Whether x is a logarithm: of the sums of rows, where attention makes its statistics.
+  bool is_logarithm(const Tensor& x) const { return logarithms_.contains(x.uid); }
+  void note_logarithm(const Tensor& x) { logarithms_.insert(x.uid); }
   /// The mode of the reduction that made x, or nothing.
   std::optional<ReductionMode> reduction_of(const Tensor& x) const;
 
@@ -105,6 +111,7 @@ class Translator {
   std::vector<Tensor> outputs_;
   std::map<int64_t, ReductionMode> reductions_;  // by the graph's uid
   std::map<int64_t, int> sink_steps_;            // the same
+  std::set<int64_t> logarithms_;                 // the same
 };
 
 // The families' rules, in files of their own.
