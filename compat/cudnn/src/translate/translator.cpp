@@ -27,9 +27,6 @@ void refuse_unsupported(const Descriptor& tensor) {
       order != CUDNN_TENSOR_REORDERING_INT8x32)
     refuse(CUDNN_STATUS_NOT_SUPPORTED_LAYOUT, "tensor {} is reordered; no engine reads reordered elements",
            uid);
-  if (tensor.child(CUDNN_ATTR_TENSOR_RAGGED_OFFSET_DESC))
-    refuse(CUDNN_STATUS_NOT_SUPPORTED_LAYOUT, "tensor {} is ragged; ragged tensors are not translated yet",
-           uid);
 }
 
 void read_vectors(const Descriptor& tensor, TensorFacts& facts) {
@@ -62,6 +59,22 @@ int packed_axis(const TensorFacts& facts) {
 }
 
 std::string name_of_uid(int64_t uid) { return fmt::format("t{}", uid); }
+
+// How far the offsets of a ragged tensor may reach. Clients say it on the device only; nothing is read or
+// written beyond the last offset.
+int64_t reach_of(const TensorFacts& facts) {
+  constexpr int64_t kMostWith32Bits = (int64_t{1} << 31) - (int64_t{1} << 25);
+  int64_t entry = 1;
+  for (int i = 1; i < facts.dims.rank(); ++i) entry += (facts.dims[i] - 1) * facts.strides[i];
+  return std::max(facts.dims[0] * std::max(facts.strides[0], entry), kMostWith32Bits);
+}
+
+// Strides of the axes behind the batch.
+Dims ragged_strides(const TensorFacts& facts) {
+  Dims strides = facts.strides;
+  strides.erase(0);
+  return strides;
+}
 
 }  // namespace
 
@@ -133,6 +146,11 @@ TensorFacts facts_of(const Descriptor& tensor) {
   facts.alignment = alignment_of(tensor, facts.type);
   facts.is_virtual = tensor.get<bool>(CUDNN_ATTR_TENSOR_IS_VIRTUAL, false);
   facts.is_by_value = tensor.get<bool>(CUDNN_ATTR_TENSOR_IS_BY_VALUE, false);
+  // A virtual tensor lies where fusor likes.
+  if (!facts.is_virtual) facts.ragged_offset = tensor.child(CUDNN_ATTR_TENSOR_RAGGED_OFFSET_DESC);
+  if (facts.ragged_offset && (facts.is_packed || facts.vector_count > 1 || facts.is_by_value))
+    refuse(CUDNN_STATUS_NOT_SUPPORTED_LAYOUT,
+           "the ragged tensor {} has vectors, 4-bit integers or is a scalar", facts.uid);
   return facts;
 }
 
@@ -148,6 +166,7 @@ Tensor Translator::make_input(const TensorFacts& facts) {
   const std::string name = name_of_uid(facts.uid);
   bound_[name] = {0, facts.uid, 0};
   if (facts.is_packed) return make_packed_input(name, facts);
+  if (facts.ragged_offset) return make_ragged_input(name, facts);
   if (!facts.is_by_value)
     return reshaped(builder_.input(name, facts.memory_dims(), facts.type,
                                    {.strides = facts.memory_strides(), .alignment = facts.alignment}),
@@ -156,6 +175,13 @@ Tensor Translator::make_input(const TensorFacts& facts) {
     refuse(CUDNN_STATUS_NOT_SUPPORTED_SHAPE, "tensor {} {} is passed by value; only scalars are", facts.uid,
            to_string(facts.dims));
   return builder_.scalar(name, facts.type);
+}
+
+// Elements at and beyond a batch entry's next offset are 0.
+Tensor Translator::make_ragged_input(const std::string& name, const TensorFacts& facts) {
+  const Tensor offset = in(*facts.ragged_offset);
+  const Tensor whole = builder_.input(name, {reach_of(facts)}, facts.type, {.alignment = facts.alignment});
+  return builder_.ragged_load(whole, offset, facts.dims, ragged_strides(facts));
 }
 
 // The bytes, each read for both of its integers: the lower half of a byte is the first.
@@ -248,12 +274,14 @@ void Translator::out(const TensorFacts& facts, const Tensor& result) {
   if (facts.is_packed && !facts.is_virtual)
     refuse(CUDNN_STATUS_NOT_SUPPORTED_DATA_TYPE, "tensor {} is a result of 4-bit integers", facts.uid);
   Tensor made = reshaped(result, facts.dims);
-  if (facts.is_virtual) {
+  // What a client keeps ragged between the ops of one graph is its own workspace: it stays in the graph.
+  if (facts.is_virtual || (facts.ragged_offset && is_read(facts.uid))) {
     const bool is_open = !asked_type(facts).has_value();
     if (!is_open && made.type != facts.type) made = builder_.identity(made, {.type = facts.type});
     known_.emplace(facts.uid, made);
     return;
   }
+  if (facts.ragged_offset) return out_ragged(facts, made);
   const std::string name = name_of_uid(facts.uid);
   made = builder_.output(
       reshaped(made, facts.memory_dims()),
@@ -261,6 +289,17 @@ void Translator::out(const TensorFacts& facts, const Tensor& result) {
   bound_[name] = {0, facts.uid, 0};
   outputs_.push_back(made);
   known_.emplace(facts.uid, is_read(facts.uid) ? reshaped(made, facts.dims) : made);
+}
+
+// Elements at and beyond a batch entry's next offset are not written.
+void Translator::out_ragged(const TensorFacts& facts, const Tensor& result) {
+  const std::string name = name_of_uid(facts.uid);
+  const Tensor stored = builder_.ragged_store(result, in(*facts.ragged_offset), reach_of(facts),
+                                              ragged_strides(facts), {.type = facts.type}, true);
+  outputs_.push_back(
+      builder_.output(stored, {.name = name, .type = facts.type, .alignment = facts.alignment}));
+  bound_[name] = {0, facts.uid, 0};
+  known_.emplace(facts.uid, result);
 }
 
 void Translator::place(const Tensor& result, const TensorFacts& whole, int64_t byte_offset) {

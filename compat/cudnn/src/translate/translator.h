@@ -23,7 +23,8 @@ struct TensorFacts {
   int64_t alignment = 16;
   bool is_virtual = false;
   bool is_by_value = false;
-  bool is_packed = false;  ///< two integers of 4 bits in a byte; `type` is what they become
+  bool is_packed = false;           ///< two integers of 4 bits in a byte; `type` is what they become
+  DescriptorPointer ragged_offset;  ///< batch entries begin at these elements; null: it is not ragged
   int vector_axis = 0;  ///< along which so many neighbours lie side by side; the strides count such vectors
   int64_t vector_count = 1;
 
@@ -102,6 +103,8 @@ class Translator {
 
  private:
   Tensor make_input(const TensorFacts& facts);
+  Tensor make_ragged_input(const std::string& name, const TensorFacts& facts);
+  void out_ragged(const TensorFacts& facts, const Tensor& result);
   Tensor make_packed_input(const std::string& name, const TensorFacts& facts);
 
   GraphBuilder builder_{"operation graph"};
