@@ -103,7 +103,7 @@ class Sequences : public Client {
   const Held<cudnnDropoutDescriptor_t> dropout_{cudnnCreateDropoutDescriptor, cudnnDestroyDropoutDescriptor};
   std::vector<float> weights_;
   int directions_ = 1, layers_ = 1;
-  unsigned char states_[16] = {};
+  unsigned char states_[24] = {};
 };
 
 TEST_F(Sequences, PackedOnesGiveWhatEachGivesAlone) {

@@ -91,6 +91,16 @@ void Sketch::output(int number, const Tensor& result, const TensorObject& tensor
                     .uid = uid(number)});
 }
 
+Tensor Sketch::keep(int number, const Tensor& value) {
+  const std::array<Tensor, 1> operand{value};
+  const std::array<Dims, 1> one{Dims{1}};
+  const Pointwise identity{.mode = PointwiseMode::identity};
+  return g.output(g.op(identity, operand, {}, one).front(), {.name = "t" + std::to_string(number),
+                                                             .type = DataType::i64,
+                                                             .alignment = byte_size(DataType::i64),
+                                                             .uid = uid(number)});
+}
+
 void Sketch::output(int number, const Tensor& result, const TensorObject& tensor, double alpha, double beta) {
   Tensor sum = alpha == 1 ? result : g.mul(result, g.constant(alpha));
   if (beta != 0) sum = g.add(sum, g.mul(input(held(number), tensor), g.constant(beta)));

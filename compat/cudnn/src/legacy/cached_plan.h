@@ -37,6 +37,8 @@ class Sketch {
   Tensor input(int number, const TensorObject& tensor);
   Tensor scalar(int number, DataType type = DataType::f32);
   void output(int number, const Tensor& result, const TensorObject& tensor);
+  /// Writes an integer, by value or in memory, to memory; gives what is there then.
+  Tensor keep(int number, const Tensor& value);
   /// alpha * result + beta * what the output held.
   void output(int number, const Tensor& result, const TensorObject& tensor, double alpha, double beta);
   /// The number by which what an output held is bound.

@@ -1,7 +1,6 @@
 // Owns the small layers as single calls: activation, softmax, pooling, and the descriptors of dropout.
+#include <cstdint>
 #include <limits>
-#include <map>
-#include <mutex>
 
 #include "compat/cudnn/src/legacy/cached_plan.h"
 
@@ -75,39 +74,37 @@ void expect_softmax(const TensorObject& x) {
   if (x.dims.rank() < 2) refuse(CUDNN_STATUS_BAD_PARAM, "softmax over {}", to_string(x.dims));
 }
 
-// States of dropout by the memory that clients lend for them, which itself stays unused: the numbers follow
-// from a seed and a count of calls on the host.
-struct DropoutStates {
-  std::mutex mutex;
-  std::map<const void*, std::shared_ptr<DropoutState>> all;
-};
-
-DropoutStates& dropout_states() {
-  static DropoutStates& states = *new DropoutStates;
-  return states;
+// The states begin on a multiple of their numbers' size.
+std::byte* states_in(void* memory, size_t bytes) {
+  constexpr size_t kStep = sizeof(int64_t);
+  if (memory == nullptr) return nullptr;
+  if (bytes < DropoutObject::kBytes + kStep)
+    refuse(CUDNN_STATUS_BAD_PARAM_SIZE_INSUFFICIENT, "dropout states of {} bytes; {} are needed", bytes,
+           DropoutObject::kBytes + kStep);
+  auto* const start = static_cast<std::byte*>(memory);
+  return start + (kStep - reinterpret_cast<uintptr_t>(memory) % kStep) % kStep;
 }
 
-std::shared_ptr<DropoutState> fresh_state(const void* place, unsigned long long seed) {
-  auto state = std::make_shared<DropoutState>();
-  state->seed = static_cast<int64_t>(seed);
-  const std::scoped_lock lock(dropout_states().mutex);
-  dropout_states().all[place] = state;
-  return state;
-}
-
-std::shared_ptr<DropoutState> known_state(const void* place) {
-  const std::scoped_lock lock(dropout_states().mutex);
-  const auto found = dropout_states().all.find(place);
-  return found == dropout_states().all.end() ? nullptr : found->second;
-}
-
-void set_dropout(cudnnDropoutDescriptor_t dropout, cudnnHandle_t handle, float probability,
-                 std::shared_ptr<DropoutState> state) {
-  handle_at(handle);
+std::byte* set_dropout(cudnnDropoutDescriptor_t dropout, float probability, void* memory, size_t bytes) {
   if (!(probability >= 0 && probability <= 1)) refuse(CUDNN_STATUS_BAD_PARAM, "dropout of {}", probability);
   const auto object = object_at<DropoutObject>(dropout);
+  if (probability > 0 && memory == nullptr)
+    refuse(CUDNN_STATUS_BAD_PARAM_NULL_POINTER, "dropout of {} without states", probability);
   object->probability = probability;
-  object->state = std::move(state);
+  object->states = states_in(memory, bytes);
+  return object->states;
+}
+
+void begin_states(Handle& handle, std::byte* states, int64_t seed) {
+  enum Numbers { kSeed, kNext, kSeedIs, kNextIs };
+  const auto plan = plan_for(handle, PlanKey("dropout states"), Precision::exact, [](Sketch& s) {
+    s.keep(kSeed, s.scalar(kSeedIs, DataType::i64));
+    s.keep(kNext, s.scalar(kNextIs, DataType::i64));
+  });
+  const int64_t next = 0;
+  Bindings bindings;
+  bindings.bind(kSeed, states).bind(kNext, states + DropoutObject::kNextOffset);
+  run_call(handle, *plan, bindings.bind(kSeedIs, &seed).bind(kNextIs, &next));
 }
 
 }  // namespace
@@ -334,22 +331,26 @@ cudnnStatus_t cudnnDestroyDropoutDescriptor(cudnnDropoutDescriptor_t dropout) {
 cudnnStatus_t cudnnDropoutGetStatesSize(cudnnHandle_t handle, size_t* bytes) {
   return guarded("cudnnDropoutGetStatesSize", [&] {
     handle_at(handle);
-    place_of(bytes, "sizeInBytes") = 16;
+    place_of(bytes, "sizeInBytes") = DropoutObject::kBytes + sizeof(int64_t);
   });
 }
 
 cudnnStatus_t cudnnSetDropoutDescriptor(cudnnDropoutDescriptor_t dropout, cudnnHandle_t handle,
-                                        float probability, void* states, size_t, unsigned long long seed) {
-  return guarded("cudnnSetDropoutDescriptor",
-                 [&] { set_dropout(dropout, handle, probability, fresh_state(states, seed)); });
+                                        float probability, void* states, size_t bytes,
+                                        unsigned long long seed) {
+  return guarded("cudnnSetDropoutDescriptor", [&] {
+    const auto object = handle_at(handle);
+    std::byte* const start = set_dropout(dropout, probability, states, bytes);
+    if (start != nullptr) begin_states(*object, start, static_cast<int64_t>(seed));
+  });
 }
 
 cudnnStatus_t cudnnRestoreDropoutDescriptor(cudnnDropoutDescriptor_t dropout, cudnnHandle_t handle,
-                                            float probability, void* states, size_t,
-                                            unsigned long long seed) {
+                                            float probability, void* states, size_t bytes,
+                                            unsigned long long) {
   return guarded("cudnnRestoreDropoutDescriptor", [&] {
-    auto state = known_state(states);
-    set_dropout(dropout, handle, probability, state ? std::move(state) : fresh_state(states, seed));
+    handle_at(handle);
+    set_dropout(dropout, probability, states, bytes);
   });
 }
 

@@ -1,7 +1,7 @@
 // Owns the descriptors of single calls: plain values behind pointers that are checked.
 #pragma once
 
-#include <atomic>
+#include <cstddef>
 #include <memory>
 #include <vector>
 
@@ -54,17 +54,15 @@ struct ConvolutionObject {
   int groups = 1;
 };
 
-/// Random numbers of dropout: which ones the next call takes.
-struct DropoutState {
-  int64_t seed = 0;
-  std::atomic<int64_t> next{0};
-};
-
 struct DropoutObject {
   static constexpr const char* kWhat = "dropout descriptor";
   using Pointer = cudnnDropoutDescriptor_t;
   float probability = 0;
-  std::shared_ptr<DropoutState> state;
+  /// The client's memory: the seed, then how many layers have drawn random numbers. On the device, so that
+  /// every launch of a CUDA graph draws others.
+  std::byte* states = nullptr;
+  static constexpr size_t kNextOffset = sizeof(int64_t);
+  static constexpr size_t kBytes = 2 * sizeof(int64_t);
 };
 
 struct TransformerObject {

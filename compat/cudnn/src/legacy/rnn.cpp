@@ -30,8 +30,9 @@ enum Number {
   kSeed,
   kKeptSeed,
   kKeptOffset,
-  kKept = 100,    // of each layer
-  kOffset = 400,  // of each layer
+  kNext,
+  kStepped,
+  kKept = 100,  // of each layer
   kWeight = 10000,
   kDweight = 20000
 };
@@ -78,16 +79,6 @@ struct Layer {
   int64_t dweight_offset() const { return kept_offset(drops() ? rnn.layer.layers : 1); }
   int64_t seed_offset() const { return dweight_offset() + rounded(weight_count(rnn) * byte_size(type())); }
   size_t reserve_bytes() const { return static_cast<size_t>(seed_offset() + 256 + 256); }
-
-  int64_t seed() const { return drops() ? rnn.dropout->state->seed : 0; }
-  /// The offset of each layer's random numbers in a call: no two calls have one in common.
-  std::vector<int64_t> offsets() const {
-    if (!drops()) return {};
-    const int64_t first = rnn.dropout->state->next.fetch_add(rnn.layer.layers);
-    std::vector<int64_t> list;
-    for (int64_t i = 0; i < rnn.layer.layers; ++i) list.push_back(first + i);
-    return list;
-  }
 
   // The workspace: packed sequences, padded.
   bool is_packed() const { return x.is_packed(); }
@@ -242,12 +233,27 @@ Tensor joined(Sketch& s, const std::vector<Tensor>& states) {
   return states.size() == 1 ? states.front() : s.g.concatenate(states, 0);
 }
 
-// Writes a scalar to memory, where a later call reads it.
-void keep_number(Sketch& s, int number, const Tensor& value) {
-  const std::array<Tensor, 1> operand{value};
-  const std::array<Dims, 1> one{Dims{1}};
-  const Pointwise identity{.mode = PointwiseMode::identity};
-  s.output(number, s.g.op(identity, operand, {}, one).front(), integers(DataType::i64, {1}));
+// Seed and offset of this call's random numbers, for its backward pass as well. The offset of the next call
+// is behind those of all layers.
+void draw_numbers(Handle& handle, const Layer& layer, std::byte* kept) {
+  const int64_t layers = layer.rnn.layer.layers;
+  const auto plan =
+      plan_for(handle, PlanKey("dropout step").add(layers), fusor::Precision::exact, [&](Sketch& s) {
+        const TensorObject number = integers(DataType::i64, {1});
+        s.keep(kKeptSeed, s.input(kSeed, number));
+        const Tensor offset = s.keep(kKeptOffset, s.input(kNext, number));
+        s.keep(kStepped, s.g.add(offset, s.g.constant(static_cast<double>(layers), DataType::i64)));
+      });
+  std::byte *const seed = layer.rnn.dropout->states, *const next = seed + DropoutObject::kNextOffset;
+  std::byte* const place = kept + layer.seed_offset();
+  Bindings bindings;
+  bindings.bind(kSeed, seed).bind(kNext, next).bind(kStepped, next);
+  run_call(handle, *plan, bindings.bind(kKeptSeed, place).bind(kKeptOffset, place + sizeof(int64_t)));
+}
+
+// The offset of the random numbers behind a stage.
+Tensor offset_of(Sketch& s, const Tensor& offset, const Stage& stage) {
+  return s.g.add(offset, s.g.constant(static_cast<double>(stage.first), DataType::i64));
 }
 
 void sketch_forward(Sketch& s, const Layer& layer, const Wanted& wanted) {
@@ -256,19 +262,16 @@ void sketch_forward(Sketch& s, const Layer& layer, const Wanted& wanted) {
                c = layer.has_c ? s.input(kC, layer.cell()) : Tensor{};
   const Tensor lengths = layer.x.sequences ? lengths_of(s, layer) : Tensor{};
   const bool drops = wanted.kept && layer.drops();
-  Tensor seed;
+  Tensor seed, offset;
   if (drops) {
-    seed = s.scalar(kSeed, DataType::i64);
-    keep_number(s, kKeptSeed, seed);
-    keep_number(s, kKeptOffset, s.scalar(kOffset, DataType::i64));
+    seed = s.input(kKeptSeed, integers(DataType::i64, {1}));
+    offset = s.input(kKeptOffset, integers(DataType::i64, {1}));
   }
   Tensor y = s.input(kX, layer.input());
   std::vector<Tensor> last_h, last_c;
   for (const Stage& stage : layer.stages(drops)) {
     if (stage.first > 0)
-      y = s.g.dropout(y, seed, s.scalar(kOffset + static_cast<int>(stage.first), DataType::i64),
-                      double{layer.rnn.dropout->probability})
-              .y;
+      y = s.g.dropout(y, seed, offset_of(s, offset, stage), double{layer.rnn.dropout->probability}).y;
     // Packed sequences are padded into the reserve space before.
     if (wanted.kept && !(stage.first == 0 && layer.is_packed()))
       s.output(kKept + static_cast<int>(stage.first), stage.first == 0 ? s.g.identity(y) : y,
@@ -317,10 +320,7 @@ void sketch_backward(Sketch& s, const Layer& layer, const Gradients& wanted) {
     first_c.insert(first_c.begin(), made.dc0);
     dy = made.dx;
     if (stage->first > 0)
-      dy = s.g.dropout(dy, seed,
-                       s.g.add(offset, s.g.constant(static_cast<double>(stage->first), DataType::i64)),
-                       double{layer.rnn.dropout->probability})
-               .y;
+      dy = s.g.dropout(dy, seed, offset_of(s, offset, *stage), double{layer.rnn.dropout->probability}).y;
   }
   s.output(kDx, dy, layer.input());
   if (wanted.tells_h) s.output(kDh, joined(s, first_h), layer.hidden());
@@ -381,13 +381,9 @@ cudnnStatus_t cudnnRNNForward(cudnnHandle_t handle, cudnnRNNDescriptor_t rnn, cu
     bindings.bind(kX, input).bind(kY, layer.is_packed() ? padded.output : y_data);
     bindings.bind(kH, h).bind(kC, c).bind(kNextH, next_h).bind(kNextC, next_c);
     bind_lengths(bindings, layer);
-    const int64_t seed = layer.seed();
-    std::vector<int64_t> offsets;
     if (wanted.kept) {
       bind_kept(bindings, layer, kept);
-      offsets = layer.offsets();
-      for (size_t i = 0; i < offsets.size(); ++i) bindings.bind(kOffset + static_cast<int>(i), &offsets[i]);
-      if (layer.drops()) bindings.bind(kSeed, &seed);
+      if (layer.drops()) draw_numbers(*object, layer, kept);
     }
     layer.bind(bindings, kWeight, weights);
     run_call(*object, *plan, bindings);
