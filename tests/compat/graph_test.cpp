@@ -283,6 +283,36 @@ TEST_F(TranslatedGraph, ReductionOfLeftOutDimsFollowsItsReader) {
                                                    xs.begin() + static_cast<std::ptrdiff_t>(4 * i + 4))));
 }
 
+// The maximum and the sum of each row may be results of their own.
+TEST_F(TranslatedGraph, RowsThatAreMaskedWholeHaveNoProbabilities) {
+  const auto qs = numbers(6, 1), ks = numbers(8, 2);
+  std::vector<float> masks(12, 0);
+  std::fill_n(masks.begin() + 4, 4, -INFINITY);
+  auto most = poison(3), sums = poison(3), ps = poison(12);
+  const Dims row{1, 1, 3, 1}, scores{1, 1, 3, 4};
+  const Part s = virtual_tensor(4, scores), masked = virtual_tensor(5, scores), maximum = tensor(6, row),
+             lower = virtual_tensor(7, scores), weight = virtual_tensor(8, scores), sum = tensor(9, row);
+  run({matmul(tensor(1, {1, 1, 3, 2}), tensor(2, {1, 1, 2, 4}), s),
+       binary(CUDNN_POINTWISE_ADD, s, tensor(3, scores), masked),
+       reduction(CUDNN_REDUCE_TENSOR_MAX, masked, maximum),
+       binary(CUDNN_POINTWISE_SUB, masked, maximum, lower), unary(CUDNN_POINTWISE_EXP, lower, weight),
+       reduction(CUDNN_REDUCE_TENSOR_ADD, weight, sum),
+       binary(CUDNN_POINTWISE_DIV, weight, sum, tensor(10, scores))},
+      {{1, const_cast<float*>(qs.data())},
+       {2, const_cast<float*>(ks.data())},
+       {3, masks.data()},
+       {6, most.data()},
+       {9, sums.data()},
+       {10, ps.data()}});
+  for (size_t i = 0; i < 3; ++i) {
+    double total = 0;
+    for (size_t j = 0; j < 4; ++j) total += ps[i * 4 + j];
+    EXPECT_NEAR(total, i == 1 ? 0 : 1, 1e-6);
+  }
+  EXPECT_EQ(most[1], -INFINITY);
+  EXPECT_EQ(sums[1], 0);
+}
+
 // The scores of rows behind a length are masked whole, which a sink would hide.
 TEST_F(TranslatedGraph, StatisticsBesideASinkAreMinusInfinityBehindALength) {
   const auto qs = numbers(6, 1), ks = numbers(8, 2), sinks = numbers(1, 3);

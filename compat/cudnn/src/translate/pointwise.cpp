@@ -246,7 +246,8 @@ void translate_reduction(Translator& t, const Descriptor& op) {
   // right one.
   if (attributes.mode == ReductionMode::add && t.sink_step(x) == 3 && !made.is_virtual) y = t.scaled(y, -1);
   t.out(op, CUDNN_ATTR_OPERATION_REDUCTION_YDESC, y);
-  if (made.is_virtual) t.note_reduction(y, attributes.mode);
+  if (made.is_virtual || t.is_read(made.uid))
+    t.note_reduction(made.is_virtual ? y : t.in(op, CUDNN_ATTR_OPERATION_REDUCTION_YDESC), attributes.mode);
 }
 
 }  // namespace fusor::cudnn
