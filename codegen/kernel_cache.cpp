@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <filesystem>
+#include <limits>
 #include <mutex>
 #include <shared_mutex>
 #include <unordered_map>
@@ -12,6 +13,7 @@
 #include "codegen/expr_emitter.h"
 #include "codegen/nvrtc.h"
 #include "core/environment.h"
+#include "core/fail.h"
 #include "core/hash.h"
 #include "core/parallel.h"
 
@@ -89,12 +91,38 @@ std::shared_ptr<DiskCache> disk() {
   return current;
 }
 
-// What all keys of this process have in common: the device code, the emitter, the options, and which NVRTC
-// reads them. Another build of NVRTC under the same version has another size or time.
-Hasher common_part(std::string_view emitter) {
+// The folder of shipped kernels that a library sets.
+struct ShippedFolder {
+  std::mutex mutex;
+  fs::path path;
+};
+
+ShippedFolder& shipped_folder() {
+  static ShippedFolder folder;
+  return folder;
+}
+
+fs::path shipped() {
+  if (const auto named = environment::shipped_kernels()) return *named;
+  const std::scoped_lock lock(shipped_folder().mutex);
+  return shipped_folder().path;
+}
+
+// A cache that nothing is removed from.
+DiskCache unlimited(const fs::path& folder) { return {folder, std::numeric_limits<int64_t>::max()}; }
+
+// What keys have in common on every machine: the device code, the emitter, the options.
+Hasher portable_part(std::string_view emitter) {
   Hasher hash;
   hash.add(device_tree_hash()).add(emitter);
   for (const std::string& option : nvrtc::options("")) hash.add(option);
+  return hash;
+}
+
+// What all keys of this process have in common: besides these, which NVRTC reads them. Another build of NVRTC
+// under the same version has another size or time.
+Hasher common_part(std::string_view emitter) {
+  Hasher hash = portable_part(emitter);
   const fs::path library = nvrtc::library_path();
   hash.add(nvrtc::version()).add(library.string());
   std::error_code error;
@@ -115,6 +143,15 @@ std::shared_ptr<CompiledKernel> from_disk(DiskCache& cache, const std::string& k
   ++counters().disk_hits;
   return std::make_shared<CompiledKernel>(
       CompiledKernel{key, std::move(entry.cubin), {}, KernelOrigin::disk, entry.compile_ms});
+}
+
+std::shared_ptr<CompiledKernel> from_shipped(const KernelSource& source, const std::string& key) {
+  const fs::path folder = shipped();
+  if (folder.empty()) return nullptr;
+  DiskCache cache = unlimited(folder);
+  std::shared_ptr<CompiledKernel> kernel = from_disk(cache, portable_key(source));
+  if (kernel) kernel->key = key;
+  return kernel;
 }
 
 std::shared_ptr<CompiledKernel> compile_now(const KernelSource& source, const std::string& key,
@@ -147,6 +184,7 @@ std::shared_ptr<const CompiledKernel> find_or_compile(const KernelSource& source
   }
   const std::shared_ptr<DiskCache> cache = disk();
   std::shared_ptr<CompiledKernel> kernel = cache ? from_disk(*cache, key) : nullptr;
+  if (!kernel) kernel = from_shipped(source, key);
   if (!kernel) kernel = compile_now(source, key, cache.get());
   slot->kernel = std::make_shared<CompiledKernel>(
       CompiledKernel{key, kernel->cubin, {}, KernelOrigin::memory, kernel->compile_ms});
@@ -164,11 +202,32 @@ std::string kernel_key(const KernelSource& source, std::string_view emitter_revi
   return key_after(common_part(emitter_revision), source);
 }
 
+std::string portable_key(const KernelSource& source) {
+  static const Hasher common = portable_part(emitter_revision());
+  return key_after(common, source);
+}
+
+void ship_kernel(const KernelSource& source, const fs::path& folder) {
+  DiskCache cache = unlimited(folder);
+  const std::string key = portable_key(source);
+  if (cache.has(key)) return;
+  const std::shared_ptr<const CompiledKernel> kernel = compiled_kernel(source);
+  cache.write(key, {kernel->cubin, kernel->compile_ms},
+              nvrtc::readable_source(source.root, emit_header(source), source.target));
+  if (const std::string problem = cache.problem(); !problem.empty()) fail(ErrorKind::missing, "{}", problem);
+}
+
+void set_shipped_kernels(fs::path folder) {
+  const std::scoped_lock lock(shipped_folder().mutex);
+  shipped_folder().path = std::move(folder);
+}
+
 bool is_compiled(const KernelSource& source) {
   const std::string key = kernel_key(source);
   if (memory().holds(key)) return true;
-  const std::shared_ptr<DiskCache> cache = disk();
-  return cache && cache->has(key);
+  if (const std::shared_ptr<DiskCache> cache = disk(); cache && cache->has(key)) return true;
+  const fs::path folder = shipped();
+  return !folder.empty() && unlimited(folder).has(portable_key(source));
 }
 
 std::shared_ptr<const CompiledKernel> compiled_kernel(const KernelSource& source) {

@@ -1,6 +1,7 @@
-// Owns compiled kernels: memory first, then disk, then NVRTC.
+// Owns compiled kernels: memory first, then disk, then those that were shipped, then NVRTC.
 #pragma once
 
+#include <filesystem>
 #include <memory>
 #include <span>
 #include <string>
@@ -30,7 +31,15 @@ std::string kernel_key(const KernelSource& source);
 /// The same for another revision of the emitter.
 std::string kernel_key(const KernelSource& source, std::string_view emitter_revision);
 
-/// Whether compiled_kernel() would not have to compile: memory or disk has it.
+/// The same without NVRTC's identity: what a kernel is known by in a folder of shipped kernels, which other
+/// machines read.
+std::string portable_key(const KernelSource& source);
+/// Compiles the kernel, where it is not yet, into such a folder.
+void ship_kernel(const KernelSource& source, const std::filesystem::path& folder);
+/// The folder of shipped kernels where the environment (FUSOR_KERNELS) names none; empty: there is none.
+void set_shipped_kernels(std::filesystem::path folder);
+
+/// Whether compiled_kernel() would not have to compile: memory, the disk or the shipped kernels have it.
 bool is_compiled(const KernelSource& source);
 /// The kernel for a source; thread-safe. Throws Error{missing} without NVRTC, Error{internal} with NVRTC's
 /// log where the text does not compile.

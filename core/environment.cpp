@@ -46,6 +46,7 @@ std::optional<std::string> cache_dir() {
 }
 
 int64_t cache_limit_bytes() { return number("FUSOR_CACHE_MB", 512, 1) << 20; }
+std::optional<std::string> shipped_kernels() { return non_empty("FUSOR_KERNELS"); }
 std::optional<std::string> libcuda() { return non_empty("FUSOR_LIBCUDA"); }
 std::optional<std::string> libnvrtc() { return non_empty("FUSOR_LIBNVRTC"); }
 std::optional<std::string> cuda_root() { return non_empty("FUSOR_CUDA_ROOT"); }

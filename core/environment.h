@@ -15,6 +15,8 @@ std::optional<std::string> engine();
 std::optional<std::string> cache_dir();
 /// FUSOR_CACHE_MB: the size that the folder is kept under (default 512).
 int64_t cache_limit_bytes();
+/// FUSOR_KERNELS: a folder of kernels that were compiled elsewhere, which is only read.
+std::optional<std::string> shipped_kernels();
 /// FUSOR_LIBCUDA, FUSOR_LIBNVRTC: the library to open instead of the ladder of names.
 std::optional<std::string> libcuda();
 std::optional<std::string> libnvrtc();

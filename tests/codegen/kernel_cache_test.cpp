@@ -65,6 +65,66 @@ class KernelCache : public ::testing::Test {
   CacheStats before_;
 };
 
+// A folder of shipped kernels for one test.
+class ShippedKernels : public KernelCache {
+ protected:
+  void TearDown() override { unsetenv("FUSOR_KERNELS"); }
+  void forget() const {
+    clear_memory_cache();
+    fs::remove_all(folder_.path());
+  }
+  fs::path shipped_file() const { return shipped_.path() / (portable_key(sample_source()) + ".cubin"); }
+  TemporaryFolder shipped_;
+};
+
+TEST_F(ShippedKernels, AreTakenWhereTheDiskHasNone) {
+  ship_kernel(sample_source(), shipped_.path());
+  const auto compiled = compiled_kernel(sample_source());
+  forget();
+  EXPECT_FALSE(is_compiled(sample_source()));
+  setenv("FUSOR_KERNELS", shipped_.path().c_str(), 1);
+  EXPECT_TRUE(is_compiled(sample_source()));
+  const auto taken = compiled_kernel(sample_source());
+  EXPECT_EQ(taken->origin, KernelOrigin::disk);
+  EXPECT_EQ(taken->cubin, compiled->cubin);
+  EXPECT_EQ(taken->key, kernel_key(sample_source()));
+  EXPECT_EQ(counted().compilations, 1);
+  EXPECT_FALSE(fs::exists(cubin_file(taken->key)));
+}
+
+TEST_F(ShippedKernels, LieInAFolderThatALibrarySets) {
+  ship_kernel(sample_source(), shipped_.path());
+  forget();
+  set_shipped_kernels(shipped_.path());
+  EXPECT_TRUE(is_compiled(sample_source()));
+  set_shipped_kernels({});
+  EXPECT_FALSE(is_compiled(sample_source()));
+}
+
+TEST_F(ShippedKernels, OfOtherTextAreCompiled) {
+  ship_kernel(sample_source(1), shipped_.path());
+  forget();
+  setenv("FUSOR_KERNELS", shipped_.path().c_str(), 1);
+  EXPECT_EQ(compiled_kernel(sample_source(2))->origin, KernelOrigin::compiled);
+}
+
+TEST_F(ShippedKernels, ThatAreDamagedAreCompiled) {
+  ship_kernel(sample_source(), shipped_.path());
+  write_file(shipped_file(), "fusor-cubin-1 and then nothing");
+  forget();
+  setenv("FUSOR_KERNELS", shipped_.path().c_str(), 1);
+  EXPECT_EQ(compiled_kernel(sample_source())->origin, KernelOrigin::compiled);
+  EXPECT_EQ(counted().damaged_entries, 1);
+}
+
+TEST_F(ShippedKernels, AreShippedOnce) {
+  ship_kernel(sample_source(), shipped_.path());
+  const auto written = fs::last_write_time(shipped_file());
+  ship_kernel(sample_source(), shipped_.path());
+  EXPECT_EQ(fs::last_write_time(shipped_file()), written);
+  EXPECT_EQ(counted().compilations, 1);
+}
+
 TEST_F(KernelCache, CompilesOnceThenRemembers) {
   const auto first = compiled_kernel(sample_source());
   EXPECT_EQ(first->origin, KernelOrigin::compiled);

@@ -48,6 +48,13 @@ TEST_F(Environment, AnEmptyEngineIsNoEngine) {
   EXPECT_EQ(environment::engine(), std::nullopt);
 }
 
+TEST_F(Environment, NoFolderOfShippedKernelsIsNamedByAnEmptyName) {
+  set("FUSOR_KERNELS", "/some/kernels");
+  EXPECT_EQ(environment::shipped_kernels(), "/some/kernels");
+  set("FUSOR_KERNELS", "");
+  EXPECT_EQ(environment::shipped_kernels(), std::nullopt);
+}
+
 TEST_F(Environment, RunsAreCheckedWhereThatIsAskedFor) {
   unset("FUSOR_CHECK");
   EXPECT_FALSE(environment::checks_runs());
