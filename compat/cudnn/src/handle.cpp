@@ -1,10 +1,14 @@
 // Owns handles and their calls.
 #include "compat/cudnn/src/handle.h"
 
+#include <dlfcn.h>
+
+#include <filesystem>
 #include <map>
 #include <mutex>
 
 #include "codegen/cuda_driver.h"
+#include "codegen/kernel_cache.h"
 #include "compat/cudnn/src/registry.h"
 #include "compat/cudnn/src/status.h"
 
@@ -30,6 +34,21 @@ std::shared_ptr<const DeviceInfo> current_device_info() {
   return device;
 }
 
+namespace {
+
+// Kernels that were compiled when the library was built lie in `kernels` beside it.
+void find_shipped_kernels() {
+  [[maybe_unused]] static const bool once = [] {
+    Dl_info library{};
+    if (dladdr(reinterpret_cast<const void*>(&cudnnCreate), &library) == 0) return false;
+    const std::filesystem::path folder = std::filesystem::path(library.dli_fname).parent_path() / "kernels";
+    std::error_code error;
+    if (std::filesystem::is_directory(folder, error)) set_shipped_kernels(folder);
+    return true;
+  }();
+}
+
+}  // namespace
 }  // namespace fusor::cudnn
 
 using namespace fusor::cudnn;  // NOLINT(google-build-using-namespace): the C interface speaks of nothing else
@@ -40,6 +59,7 @@ cudnnStatus_t cudnnCreate(cudnnHandle_t* handle) {
   return guarded("cudnnCreate", [&] {
     if (handle == nullptr) refuse(CUDNN_STATUS_BAD_PARAM_NULL_POINTER, "the place of the handle is null");
     auto fresh = std::make_shared<Handle>();
+    find_shipped_kernels();
     fresh->device = current_device_info();
     *handle = static_cast<cudnnHandle_t>(registry<Handle>().add(std::move(fresh)));
   });
