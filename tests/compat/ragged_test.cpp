@@ -18,7 +18,8 @@ Part ragged(int64_t uid, const Part& offset, int64_t row, int64_t depth = kDepth
   Part part(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
   return part.one(CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, CUDNN_DATA_FLOAT)
       .set(CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, Dims{kBatch, kHeads, kRows, depth})
-      .set(CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, Dims{kRows * row, depth, row, 1})
+      .set(CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64,
+           Dims{std::min(row, int64_t{1} << 32) * kRows, depth, row, 1})
       .one(CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, uid)
       .one(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, int64_t{16})
       .child(CUDNN_ATTR_TENSOR_RAGGED_OFFSET_DESC, offset)
@@ -114,18 +115,40 @@ TEST_F(Ragged, AttentionReadsAndWritesSequencesOneBehindTheOther) {
   for (size_t i = kTokens * kHeads; i < stats.size(); ++i) EXPECT_EQ(stats[i], kCanary) << i;
 }
 
-// What is written and read within a graph is the client's workspace, whose size it does not say.
-TEST_F(Ragged, AResultThatTheGraphReadsAgainStaysInTheGraph) {
+TEST_F(Ragged, AResultThatTheGraphReadsAgainIsStored) {
   constexpr int kRow = kHeads * kDepth;
   auto xs = numbers(static_cast<size_t>(kTokens * kRow), 1);
-  std::vector<float> ys(kTokens * kRow + 10, kCanary), between(1, kCanary);
+  std::vector<float> ys(kTokens * kRow + 10, kCanary), between(kTokens * kRow + 10, kCanary);
   auto starts = offsets<int32_t>(kRow);
   const Part offset = tensor(11, {kBatch + 1, 1, 1, 1}, {.type = CUDNN_DATA_INT32});
   const Part x = ragged(1, offset, kRow), middle = ragged(2, offset, kRow), y = ragged(3, offset, kRow);
   run({unary(CUDNN_POINTWISE_RELU_FWD, x, middle), unary(CUDNN_POINTWISE_NEG, middle, y)},
       {{1, xs.data()}, {2, between.data()}, {3, ys.data()}, {11, starts.data()}});
-  for (size_t i = 0; i < ys.size(); ++i)
+  for (size_t i = 0; i < ys.size(); ++i) {
+    EXPECT_EQ(between[i], i < xs.size() ? std::max(xs[i], 0.0F) : kCanary) << i;
     EXPECT_EQ(ys[i], i < xs.size() ? -std::max(xs[i], 0.0F) : kCanary) << i;
+  }
+}
+
+// Products that are written and read within a graph are the client's workspace, whose size it does not say.
+TEST_F(Ragged, AProductThatTheGraphReadsAgainStaysInTheGraph) {
+  constexpr int kRow = kHeads * kDepth;
+  auto xs = numbers(static_cast<size_t>(kTokens * kRow), 1);
+  auto ws = numbers(kDepth * kDepth, 2);
+  std::vector<float> ys(kTokens * kRow + 10, kCanary), between(1, kCanary);
+  auto starts = offsets<int32_t>(kRow);
+  const Part offset = tensor(11, {kBatch + 1, 1, 1, 1}, {.type = CUDNN_DATA_INT32});
+  const Part product = ragged(2, offset, kRow);
+  run({matmul(ragged(1, offset, kRow), tensor(4, {1, 1, kDepth, kDepth}), product),
+       unary(CUDNN_POINTWISE_NEG, product, ragged(3, offset, kRow))},
+      {{1, xs.data()}, {2, between.data()}, {3, ys.data()}, {4, ws.data()}, {11, starts.data()}});
+  for (size_t i = 0; i < xs.size(); ++i) {
+    const size_t row = i / kDepth * kDepth, column = i % kDepth;
+    double expected = 0;
+    for (size_t k = 0; k < kDepth; ++k) expected -= double{xs[row + k]} * ws[k * kDepth + column];
+    EXPECT_NEAR(ys[i], expected, 1e-5) << i;
+  }
+  for (size_t i = xs.size(); i < ys.size(); ++i) EXPECT_EQ(ys[i], kCanary) << i;
   EXPECT_EQ(between[0], kCanary);
 }
 
@@ -170,6 +193,15 @@ TEST_F(Ragged, OffsetsOfAnotherBatchAreRefused) {
   EXPECT_NE(cudnnBackendFinalize(graph.get()), CUDNN_STATUS_SUCCESS);
   EXPECT_NE(last_message().find("has 3 offsets; 3 batch entries need 4"), std::string::npos)
       << last_message();
+}
+
+TEST_F(Ragged, StridesThatOverflowAreRefused) {
+  const Part offset = tensor(11, {kBatch + 1, 1, 1, 1}, {.type = CUDNN_DATA_INT32});
+  const Part x = ragged(1, offset, int64_t{1} << 62, int64_t{1} << 61);
+  Part graph =
+      operation_graph(handle, {unary(CUDNN_POINTWISE_NEG, x, tensor(2, {kBatch, kHeads, kRows, kDepth}))});
+  EXPECT_NE(cudnnBackendFinalize(graph.get()), CUDNN_STATUS_SUCCESS);
+  EXPECT_NE(last_message().find("is too large"), std::string::npos) << last_message();
 }
 
 }  // namespace

@@ -64,9 +64,18 @@ std::string name_of_uid(int64_t uid) { return fmt::format("t{}", uid); }
 // written beyond the last offset.
 int64_t reach_of(const TensorFacts& facts) {
   constexpr int64_t kMostWith32Bits = (int64_t{1} << 31) - (int64_t{1} << 25);
-  int64_t entry = 1;
-  for (int i = 1; i < facts.dims.rank(); ++i) entry += (facts.dims[i] - 1) * facts.strides[i];
-  return std::max(facts.dims[0] * std::max(facts.strides[0], entry), kMostWith32Bits);
+  int64_t entry = 1, reach = 0;
+  bool fits = true;
+  for (int i = 1; i < facts.dims.rank(); ++i) {
+    int64_t step = 0;
+    fits = fits && !__builtin_mul_overflow(facts.dims[i] - 1, facts.strides[i], &step) &&
+           !__builtin_add_overflow(entry, step, &entry);
+  }
+  fits = fits && !__builtin_mul_overflow(facts.dims[0], std::max(facts.strides[0], entry), &reach);
+  if (!fits)
+    refuse(CUDNN_STATUS_NOT_SUPPORTED_SHAPE, "the ragged tensor {} {} with strides {} is too large",
+           facts.uid, to_string(facts.dims), to_string(facts.strides));
+  return std::max(reach, kMostWith32Bits);
 }
 
 // Strides of the axes behind the batch.
@@ -262,7 +271,13 @@ Tensor Translator::as_scalar(const Tensor& x) { return x.is_scalar() ? x : resha
 void Translator::out(const Descriptor& op, cudnnBackendAttributeName_t attribute, const Tensor& result) {
   const DescriptorPointer tensor = op.child(attribute);
   if (!tensor) return;
-  out(facts_of(*tensor), result);
+  TensorFacts facts = facts_of(*tensor);
+  // Products and views that a client keeps ragged between the ops of one graph are its workspace, which some
+  // lay out by offsets that they multiply: they stay in the graph.
+  const bool is_kept = op.type() == CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR ||
+                       op.type() == CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR;
+  if (facts.ragged_offset && is_kept && is_read(facts.uid)) facts.is_virtual = true;
+  out(facts, result);
 }
 
 void Translator::out(const TensorFacts& facts, const Tensor& result) {
@@ -274,8 +289,7 @@ void Translator::out(const TensorFacts& facts, const Tensor& result) {
   if (facts.is_packed && !facts.is_virtual)
     refuse(CUDNN_STATUS_NOT_SUPPORTED_DATA_TYPE, "tensor {} is a result of 4-bit integers", facts.uid);
   Tensor made = reshaped(result, facts.dims);
-  // What a client keeps ragged between the ops of one graph is its own workspace: it stays in the graph.
-  if (facts.is_virtual || (facts.ragged_offset && is_read(facts.uid))) {
+  if (facts.is_virtual) {
     const bool is_open = !asked_type(facts).has_value();
     if (!is_open && made.type != facts.type) made = builder_.identity(made, {.type = facts.type});
     known_.emplace(facts.uid, made);
@@ -299,7 +313,8 @@ void Translator::out_ragged(const TensorFacts& facts, const Tensor& result) {
   outputs_.push_back(
       builder_.output(stored, {.name = name, .type = facts.type, .alignment = facts.alignment}));
   bound_[name] = {0, facts.uid, 0};
-  known_.emplace(facts.uid, result);
+  const bool is_rounded = result.type == facts.type || !is_read(facts.uid);
+  known_.emplace(facts.uid, is_rounded ? result : builder_.identity(result, {.type = facts.type}));
 }
 
 void Translator::place(const Tensor& result, const TensorFacts& whole, int64_t byte_offset) {
