@@ -62,5 +62,31 @@ TEST(RunCheck, IsSilentWhereAllIsFiniteOrNobodyAsked) {
   EXPECT_THAT(told("0", {0, 0, 0, 0, 0, 0}), IsEmpty());
 }
 
+// How far such tensors reach is known to the run only: their memory may end before their extent does.
+TEST(RunCheck, PassesOverTensorsThatOnlyIndicesReach) {
+  constexpr int64_t kExtent = int64_t{1} << 40;
+  GraphBuilder g("checked");
+  const Tensor offset = g.input("offset", {3}, DataType::i32);
+  const Tensor x = g.ragged_load(g.input("x", {kExtent}, DataType::f32), offset, {2, 3}, {1});
+  g.output(g.ragged_store(x, offset, kExtent, {1}, {}, true), {.name = "y"});
+  setenv("FUSOR_CHECK", "1", 1);
+  const Executable exe = load(build(g.finish(), DeviceInfo::cpu()));
+  unsetenv("FUSOR_CHECK");
+  std::vector<float> xs{1, 2, std::numeric_limits<float>::quiet_NaN()}, ys(3, 7);
+  std::vector<int32_t> offsets{0, 1, 2};
+  std::vector<void*> slots(3);
+  slots[static_cast<size_t>(exe.slot("x"))] = xs.data();
+  slots[static_cast<size_t>(exe.slot("offset"))] = offsets.data();
+  slots[static_cast<size_t>(exe.slot("y"))] = ys.data();
+  std::vector<std::byte> workspace(static_cast<size_t>(exe.workspace_bytes()) + 256);
+  void* aligned = workspace.data();
+  size_t room = workspace.size();
+  std::align(256, 1, aligned, room);
+  testing::internal::CaptureStderr();
+  exe.run(slots, aligned);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), IsEmpty());
+  EXPECT_THAT(ys, testing::ElementsAre(1, 2, 7));
+}
+
 }  // namespace
 }  // namespace fusor
