@@ -663,14 +663,18 @@ bool is_gather_of_gather(const Graph& graph, const GraphIndex& index, const Op& 
                ? &graph.ops[producer]
                : nullptr;
   };
-  if (!std::holds_alternative<Gather>(op.attributes)) return false;
-  const Op* const inner = gather_behind(op);
-  // Two at most: what a third one reads lies in memory.
-  if (inner == nullptr || gather_behind(*inner) != nullptr) return false;
+  if (!std::holds_alternative<Gather>(op.attributes) || gather_behind(op) == nullptr) return false;
   const auto axis = static_cast<int>(std::get<Gather>(op.attributes).axis);
-  const Tensor& x = graph.tensors[inner->inputs[0]];
-  return std::get<Gather>(inner->attributes).axis != axis &&
-         x.type == graph.tensors[inner->outputs[0]].type && graph.tensors[inner->inputs[1]].dims[axis] == 1;
+  const DataType type = graph.tensors[op.inputs[0]].type;
+  size_t depth = 1;
+  for (const Op* inner = gather_behind(op); inner != nullptr; inner = gather_behind(*inner)) {
+    // A load has so many indices: what a further gather reads lies in memory.
+    if (++depth > Access{}.indexed.size()) return false;
+    if (std::get<Gather>(inner->attributes).axis == axis || graph.tensors[inner->inputs[0]].type != type ||
+        graph.tensors[inner->inputs[1]].dims[axis] != 1)
+      return false;
+  }
+  return true;
 }
 
 bool is_passed_through(const Graph& graph, const GraphIndex& index, std::span<const int> ops, int gather) {

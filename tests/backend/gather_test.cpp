@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <map>
+#include <string>
 
 #include "backend/build.h"
 #include "backend/executable.h"
@@ -91,6 +92,28 @@ TEST(Gather, OfAGatherIsOneLoadWithTwoIndices) {
   ASSERT_EQ(plan.fusions.size(), 1U);
   const Fusion fusion = make_fusion(graph, fold_views(graph), std::vector{0, 1});
   EXPECT_THAT(print(fusion), HasSubstr("load o0 'x' [0, 0, 1] + 80 * v0 below 6 + 16 * v1 below 5"));
+}
+
+// Each index lies along an axis of its own; a fourth gather reads memory.
+TEST(Gather, ChainsOfGathersAreOneLoadWithThreeIndices) {
+  for (const auto& [gathers, fusions] : {std::pair(3, 1U), std::pair(4, 2U)}) {
+    GraphBuilder g("chain");
+    Tensor x = g.input("x", {4, 5, 6, 7, 8}, DataType::f32);
+    for (int i = 0; i < gathers; ++i) {
+      Dims dims = {1, 1, 1, 1, 1};
+      dims[i] = 3;
+      x = g.gather(x, g.input("at" + std::to_string(i), dims, DataType::i32), {.axis = i});
+    }
+    const Graph graph = g.finish({x});
+    HostTensors tensors(graph);
+    for (int i = 0; i < gathers; ++i)
+      for (int64_t k = 0; k < 3; ++k)
+        store_int(DataType::i32,
+                  tensors.pointers()[static_cast<size_t>(graph.find("at" + std::to_string(i)))], k,
+                  2 * k + 1);
+    run_on_cpu(graph, tensors, graph.tensors[static_cast<size_t>(graph.ops.back().outputs[0])]);
+    EXPECT_EQ(fusions_on("h200", graph), fusions) << gathers;
+  }
 }
 
 TEST(Gather, IsPlannedBesideAContractionOnEveryDevice) {
