@@ -316,9 +316,8 @@ void ResampleForward::expand(Expansion& e) const {
   const int values = e.real(taps.values(x));
   const bool all = mode == ResampleMode::avgpool_include_padding || taps.inside < 0;
   const int mean = all ? taps.windows.reduced(ReductionMode::avg, values)
-                       : taps.windows.reduced(
-                             ReductionMode::add,
-                             e.div(values, e.cast(elements_in_windows(e, *this, e.dims(x), y), e.compute())));
+                       : e.div(taps.windows.reduced(ReductionMode::add, values),
+                               e.cast(elements_in_windows(e, *this, e.dims(x), y), e.compute()));
   e.reshaped_result("y", e.rounded_total(mean, e.result_type("y")));
 }
 
@@ -369,8 +368,8 @@ void ResampleBackward::expand(Expansion& e) const {
     const int fits =
         e.logical_and(windows.within(window_at, 0, results[i]), windows.within(tap, 0, window[i]));
     at.push_back(windows.where(fits, window_at));
-    // No place of a window where there is no window.
-    places.push_back(e.binary_select(tap, e.integer(-element_count(window)), fits));
+    // Where there is no window, or the element is none of its taps, the share is 0 whatever place this is.
+    places.push_back(tap);
     const int end = e.min(e.add(begin, e.integer(window[i])), e.integer(spatial[i] + pre_padding[i]));
     const int taps = e.max(e.sub(end, e.max(begin, e.integer(pre_padding[i]))), e.integer(1));
     count = count < 0 ? taps : e.mul(count, taps);
@@ -390,9 +389,10 @@ void ResampleBackward::expand(Expansion& e) const {
   } else if (mode == ResampleMode::avgpool_exclude_padding) {
     share = e.div(share, e.real(count));
   }
+  int total = windows.reduced(ReductionMode::add, share);
   if (mode == ResampleMode::avgpool_include_padding)
-    share = e.div(share, e.constant(static_cast<double>(element_count(window))));
-  e.reshaped_result("dx", e.rounded_total(windows.reduced(ReductionMode::add, share), e.result_type("dx")));
+    total = e.div(total, e.constant(static_cast<double>(element_count(window))));
+  e.reshaped_result("dx", e.rounded_total(total, e.result_type("dx")));
 }
 
 }  // namespace fusor
