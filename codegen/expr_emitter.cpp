@@ -559,6 +559,13 @@ void hash_access(Hasher& hasher, const KernelSite& site, const Access& access) {
   hasher.add(access.whole_vectors);
 }
 
+// Rows sites name numbers, and leave out what does nothing to a coordinate.
+void hash_number(Hasher& hasher, const Node& node) {
+  const int64_t scale = node.access.strides[node.axis];
+  hasher.add(scale == 0 ? 0 : scale == 1 && node.access.offset == 0 ? 1 : 2);
+  if (scale == 0) hasher.add(node.access.offset);
+}
+
 void hash_node(Hasher& hasher, const KernelSite& site, const Node& node) {
   hasher.add(node.kind).add(node.type);
   switch (node.kind) {
@@ -572,6 +579,7 @@ void hash_node(Hasher& hasher, const KernelSite& site, const Node& node) {
       return;
     case Node::Kind::index:
       hasher.add(node.axis);
+      if (site.kept >= 0) hash_number(hasher, node);
       return;
     case Node::Kind::reduce:
       hasher.add(node.reduction.mode).add(node.reduction.compute).add(node.args[0]);
@@ -605,6 +613,13 @@ void hash_site(Hasher& hasher, const KernelSite& site) {
   for (const int node : site.expr.yields) hasher.add(node);
 }
 
+// Whether it takes elements through numbers that are counted.
+bool counts_places(const KernelSite& site) {
+  return site.kept >= 0 && std::ranges::any_of(site.expr.nodes, [](const Node& node) {
+           return node.kind == Node::Kind::load && node.access.is_indexed();
+         });
+}
+
 }  // namespace
 
 std::string emit_header(const KernelSource& source, const SourceNames* names) {
@@ -612,7 +627,10 @@ std::string emit_header(const KernelSource& source, const SourceNames* names) {
   bool reduces = false;
   text += config_text(source);
   for (const KernelSite& site : source.sites) reduces |= site.expr.has_reduction();
-  text += fmt::format("#include \"codegen/device/base/{}.cuh\"\n\n", reduces ? "reduction" : "pointwise");
+  text += fmt::format("#include \"codegen/device/base/{}.cuh\"\n", reduces ? "reduction" : "pointwise");
+  if (std::ranges::any_of(source.sites, counts_places))
+    text += "#include \"codegen/device/base/counted.cuh\"\n";
+  text += "\n";
   for (const KernelSite& site : source.sites)
     text += site.kept >= 0 ? emit_row_site(site, names) : SiteWriter(site, names).write();
   if (!source.parameters.empty()) text += parameters_text(source);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -24,6 +25,12 @@ bool yields_truth(PointwiseMode mode) {
 }
 
 bool is_reduce(const Node& node) { return node.kind == Node::Kind::reduce; }
+
+// An index along no axis: a number that the text names.
+bool is_number(const Node& node) { return node.access.strides[node.axis] == 0; }
+bool is_plain_coordinate(const Node& node) {
+  return node.access.strides[node.axis] == 1 && node.access.offset == 0;
+}
 
 // A struct of fields, each of some bytes and on a multiple of some.
 class StructSize {
@@ -59,6 +66,7 @@ class RowSiteWriter {
     for (const Node& node : expr_.nodes)
       names_of_.push_back(is_reduce(node) ? fmt::format("t{}", next_total++)
                                           : fmt::format("v{}", next_value++));
+    find_counted();
   }
 
   std::string write() {
@@ -71,6 +79,8 @@ class RowSiteWriter {
     write_args();
     write_loads("Held", "load", false);
     write_loads("Fixed", "fixed", true);
+    if (takes_through_indices()) write_outside();
+    if (takes_runs()) write_run();
     write_row();
     for (int phase = 0; phase < facts_.phase_count; ++phase) write_phase(phase);
     write_finish();
@@ -91,7 +101,12 @@ class RowSiteWriter {
   // Begins a static function with these template parameters; its arguments stand one a line.
   void begin_function(std::string_view types, std::string_view result, std::string_view name,
                       const std::vector<std::string>& arguments) {
-    if (!types.empty()) line(1, "template <{}>", types);
+    const bool is_placed =
+        takes_through_indices() && std::ranges::find(arguments, at_parameter()) != arguments.end();
+    if (is_placed)
+      line(1, "template <{}class At>", types.empty() ? "" : fmt::format("{}, ", types));
+    else if (!types.empty())
+      line(1, "template <{}>", types);
     const std::string head = fmt::format("static __device__ __forceinline__ {} {}(", result, name);
     const std::string further = fmt::format(",\n{:{}}", "", head.size() + 2);
     line(1, "{}{}) {{", head, fmt::join(arguments, further));
@@ -131,12 +146,48 @@ class RowSiteWriter {
     for (int axis = 0; axis < expr_.domain.rank(); ++axis) {
       if (access.strides[axis] == 0) continue;
       if (walked++ > 0) terms += " + ";
-      terms += fmt::format("at[{}]", axis);
+      terms += takes_through_indices() ? at(axis) + ".value()" : at(axis);
       if (has_stride_field(site_, access, axis)) terms += fmt::format(" * args.{}_stride{}", base, axis);
     }
     if (walked == 0) return fmt::format("args.{}", base);
     if (walked > 1) terms = fmt::format("({})", terms);
     return fmt::format("args.{} + {}", base, terms);
+  }
+
+  // Whether the numbers through which a load takes its elements name any.
+  std::string is_inside(int at) const {
+    const Node& node = expr_.node(at);
+    std::string inside;
+    for (size_t k = 0; k < node.args.size() && node.args[k] >= 0; ++k) {
+      const std::string one =
+          fmt::format("is_within({}, args.{}_index{}_extent)", name(node.args[k]), load_name(expr_, at), k);
+      inside = k == 0 ? one : fmt::format("count_logical_and({}, {})", inside, one);
+    }
+    return inside;
+  }
+
+  std::string indexed_offset(int at) const {
+    const Node& node = expr_.node(at);
+    std::string offset;
+    for (size_t k = 0; k < node.args.size() && node.args[k] >= 0; ++k)
+      offset += fmt::format("{}Index({}) * args.{}_index{}_stride", k > 0 ? " + " : "", name(node.args[k]),
+                            load_name(expr_, at), k);
+    return offset;
+  }
+
+  // The text of a load of elements that all lanes take through the same indices.
+  std::string indexed_load(int at, std::string_view lanes) const {
+    const Node& node = expr_.node(at);
+    const std::string base = load_name(expr_, at), inside = is_inside(at), offset = indexed_offset(at);
+    const std::string from = address(base, node.access), other = outside(at);
+    if (step(node.access) == LaneStep::adjacent && node.access.whole_vectors)
+      return fmt::format("load_counted<{}>({} + ({}), {}, {})", lanes, from, offset, inside, other);
+    const bool one = step(node.access) == LaneStep::broadcast;
+    const std::string apart = step(node.access) == LaneStep::strided
+                                  ? fmt::format("args.{}_stride{}", base, site_.vector_axis)
+                                  : std::string(one ? "0" : "1");
+    return fmt::format("load_counted_strided<{}>({} + ({}), {}, {}, {})", one ? "1" : lanes, from, offset,
+                       apart, inside, other);
   }
 
   // The text of a load, whose elements stay as stored; `lanes` is the name of how many it gives.
@@ -160,6 +211,13 @@ class RowSiteWriter {
     return expr_.node(at).kind == Node::Kind::load && place(at) == RowPlace::element &&
            facts_.is_fixed(expr_, at) == fixed;
   }
+  std::vector<int> indexed_loads() const {
+    std::vector<int> loads;
+    for (int i = 0; i < node_count(); ++i)
+      if (is_element_load(i, false) && expr_.node(i).access.is_indexed()) loads.push_back(i);
+    return loads;
+  }
+  bool takes_through_indices() const { return !indexed_loads().empty(); }
   bool is_shared_lane(int at) const { return step(expr_.node(at).access) == LaneStep::broadcast; }
 
   // The elements of a vector as they are stored, of each row or the same for all rows.
@@ -172,19 +230,145 @@ class RowSiteWriter {
              load_name(expr_, i));
     line(1, "}};");
     begin_function("int N", fmt::format("{}<N>", type), function,
-                   {"const Args& args", "const Index (&at)[kRank]", "int count"});
+                   {"const Args& args", at_parameter(), "int count"});
     line(2, "{}<N> loaded;", type);
+    if (!fixed) write_counted(indexed_loads());
     for (int i = 0; i < node_count(); ++i)
       if (is_element_load(i, fixed))
-        line(2, "loaded.{} = {};", load_name(expr_, i), raw_load(i, "N", "count"));
+        line(2, "loaded.{} = {};", load_name(expr_, i),
+             expr_.node(i).access.is_indexed() ? indexed_load(i, "N") : raw_load(i, "N", "count"));
     line(2, "return loaded;");
     line(1, "}}");
+  }
+
+  // The choice between the elements that a load takes and one number for all places outside, if that is all
+  // that they are read for; else -1. A load gives that number itself.
+  int filler(int load) const {
+    int found = -1;
+    for (int i = 0; i < node_count(); ++i) {
+      const Node& node = expr_.node(i);
+      if (std::ranges::find(node.args, load) == node.args.end()) continue;
+      if (found >= 0 || !is_choice_of_places(expr_, i) || node.args[0] != load) return -1;
+      found = i;
+    }
+    for (const Store& store : expr_.stores)
+      if (store.node == load) return -1;
+    return found;
+  }
+  // Whether a value is a load's elements, filled.
+  bool is_filled(int at) const {
+    const Node& node = expr_.node(at);
+    return node.kind == Node::Kind::pointwise && takes_through_indices() && node.args[0] >= 0 &&
+           is_taken(node.args[0]) && filler(node.args[0]) == at;
+  }
+  bool is_taken(int at) const { return expr_.node(at).access.is_indexed() && is_element_load(at, false); }
+  std::string outside(int load) const {
+    const std::string type = device_type(expr_.node(load).type);
+    const int choice = filler(load);
+    if (choice < 0) return type + "{}";
+    const Node& other = expr_.node(expr_.node(choice).args[1]);
+    return fmt::format("narrow<{}>({}(args.{}_value))", type, carrier_type(other.type),
+                       name(expr_.node(choice).args[1]));
+  }
+  // Elements of places that are none.
+  void write_outside() {
+    line(1, "template <int N>");
+    begin_function("", "void", "outside", {"const Args& args", "Held<N>& held"});
+    for (const int at : indexed_loads())
+      line(2, "held.{} = splat<{}>({});", load_name(expr_, at), is_shared_lane(at) ? "1" : "N", outside(at));
+    line(1, "}}");
+  }
+
+  // Where neighbouring lanes are neighbouring windows, each is loaded alone, or a thread loads runs of
+  // elements that several of its windows take.
+  bool takes_runs() const {
+    const std::vector<int> loads = indexed_loads();
+    return !loads.empty() && std::ranges::all_of(loads, [&](int at) { return is_shared_lane(at); });
+  }
+  void write_run() {
+    line(1, "template <int N>");
+    line(1, "struct Run {{");
+    for (const int at : indexed_loads())
+      line(2, "Vec<{}, N> {};", device_type(expr_.node(at).type), load_name(expr_, at));
+    line(1, "}};");
+    line(1,
+         "// N neighbours, the first of them kBack in front of the one at a place, all inside or all "
+         "outside.");
+    begin_function("int N, int kBack", "Run<N>", "load_run", {"const Args& args", at_parameter()});
+    line(2, "Run<N> run;");
+    write_counted(indexed_loads());
+    for (const int at : indexed_loads())
+      line(2, "run.{} = load_counted<N>({} + ({} - kBack), {}, {});", load_name(expr_, at),
+           address(load_name(expr_, at), expr_.node(at).access), indexed_offset(at), is_inside(at),
+           outside(at));
+    line(2, "return run;");
+    line(1, "}}");
+    line(1, "template <int N, int W>");
+    line(1, "static __device__ __forceinline__ void take(const Run<N>& run, int i, Held<W>& held) {{");
+    for (const int at : indexed_loads()) line(2, "held.{0}.lane[0] = run.{0}.lane[i];", load_name(expr_, at));
+    line(1, "}}");
+  }
+
+  // ---- Numbers that are counted ----
+
+  // In sites that take elements through numbers: whole numbers made of coordinates, the same for all lanes.
+  void find_counted() {
+    counted_.assign(expr_.nodes.size(), false);
+    if (!takes_through_indices()) return;
+    std::vector<bool> is_index(expr_.nodes.size(), false);
+    for (int i = node_count() - 1; i >= 0; --i)
+      if (is_index[static_cast<size_t>(i)] || expr_.node(i).access.is_indexed())
+        for (const int arg : expr_.node(i).args)
+          if (arg >= 0) is_index[static_cast<size_t>(arg)] = true;
+    const std::vector<uint32_t> varies = varying_axes(expr_);
+    const std::vector<CountedKind> kinds = counted_kinds(expr_);
+    for (int i = 0; i < node_count(); ++i) {
+      const bool differs = (varies[static_cast<size_t>(i)] >> site_.vector_axis & 1) != 0;
+      counted_[static_cast<size_t>(i)] = (!differs || is_index[static_cast<size_t>(i)]) &&
+                                         kinds[static_cast<size_t>(i)] != CountedKind::none;
+    }
+  }
+  bool is_counted(int at) const { return counted_[static_cast<size_t>(at)]; }
+
+  // The counted numbers that these nodes need.
+  void write_counted(const std::vector<int>& readers) {
+    std::vector<bool> needed(expr_.nodes.size(), false);
+    for (const int reader : readers) needed[static_cast<size_t>(reader)] = true;
+    for (int i = node_count() - 1; i >= 0; --i) {
+      const bool reads =
+          needed[static_cast<size_t>(i)] && (is_counted(i) || expr_.node(i).kind == Node::Kind::load ||
+                                             std::ranges::find(readers, i) != readers.end());
+      if (!reads) continue;
+      for (const int arg : expr_.node(i).args)
+        if (arg >= 0 && is_counted(arg)) needed[static_cast<size_t>(arg)] = true;
+    }
+    for (int at = 0; at < node_count(); ++at)
+      if (needed[static_cast<size_t>(at)] && is_counted(at))
+        line(2, "const auto {} = {};{}", name(at), counted(at), comment_of(expr_.node(at).op));
+  }
+  bool yields_truth_at(int at) const {
+    const Node& node = expr_.node(at);
+    return node.kind == Node::Kind::pointwise && yields_truth(node.pointwise.mode);
+  }
+  std::string counted(int at) const {
+    const Node& node = expr_.node(at);
+    if (node.kind == Node::Kind::scalar) return fmt::format("Unknown{{Index(args.{}_value)}}", name(at));
+    if (node.kind == Node::Kind::index) {
+      if (is_number(node)) return fmt::format("Number<{}>{{0}}", node.access.offset);
+      const std::string where = this->at(node.axis);
+      if (is_plain_coordinate(node)) return where;
+      return fmt::format("Unknown{{{0} * args.{1}_scale + args.{1}_offset}}", where, name(at));
+    }
+    std::string call = fmt::format("count_{}(", to_string(node.pointwise.mode));
+    for (int i = 0; i < info(node.pointwise.mode).inputs; ++i)
+      call += fmt::format("{}{}", i > 0 ? ", " : "", name(node.args[static_cast<size_t>(i)]));
+    return call + ")";
   }
 
   // ---- Values of a row ----
 
   bool is_row_value(int at) const {
-    return place(at) == RowPlace::row && !(is_reduce(expr_.node(at)) && is_column(at));
+    return place(at) == RowPlace::row && !is_counted(at) && !(is_reduce(expr_.node(at)) && is_column(at));
   }
 
   void write_row() {
@@ -193,7 +377,14 @@ class RowSiteWriter {
     for (int i = 0; i < node_count(); ++i)
       if (is_row_value(i)) line(2, "Vec<{}, W> {};", carrier_type(expr_.node(i).type), name(i));
     line(1, "}};");
-    begin_function("int W", "void", "begin", {"const Args& args", "const Index (&at)[kRank]", "Row<W>& row"});
+    if (takes_runs()) {
+      line(1, "template <int W>");
+      line(1, "static __device__ __forceinline__ void put(const Row<1>& one, int lane, Row<W>& row) {{");
+      for (int i = 0; i < node_count(); ++i)
+        if (is_row_value(i)) line(2, "row.{0}[lane] = one.{0}[0];", name(i));
+      line(1, "}}");
+    }
+    begin_function("int W", "void", "begin", {"const Args& args", at_parameter(), "Row<W>& row"});
     for (int i = 0; i < node_count(); ++i)
       if (is_row_value(i) && expr_.node(i).kind == Node::Kind::load && !expr_.node(i).access.is_indexed())
         line(2, "const auto loaded_{} = widen({});", name(i), raw_load(i, "W", "W"));
@@ -207,6 +398,7 @@ class RowSiteWriter {
     for (int i = 0; i < node_count(); ++i)
       if (is_row_value(i) && level(i) == wanted) values.push_back(i);
     if (values.empty()) return;
+    write_counted(values);
     write_scalars(values);
     line(0, "#pragma unroll");
     line(2, "for (int i = 0; i < W; ++i) {{");
@@ -230,11 +422,13 @@ class RowSiteWriter {
         return rounded(node, coordinate(at), false);
       case Node::Kind::reduce: {
         if (giver(at) != at) return fmt::format("totals[i].{}.maximum()", name(giver(at)));
+        if (is_of_pairs(at)) return fmt::format("totals[i & ~1].{}.result(i & 1)", name(at));
         const bool counts = node.reduction.mode == ReductionMode::avg;
-        return rounded(node,
-                       fmt::format("totals[i].{}.result({})", name(at),
-                                   counts ? fmt::format("args.{}_count", name(at)) : std::string()),
-                       carrier(node.type) == node.reduction.compute);
+        const std::string total =
+            fmt::format("totals[i].{}.result({})", name(at),
+                        counts ? fmt::format("args.{}_count", name(at)) : std::string());
+        const bool in_carrier = carrier(node.type) == node.reduction.compute;
+        return in_carrier && is_rounded_by_stores(at) ? total : rounded(node, total, in_carrier);
       }
       default:
         return computed(at, "Exact", true);
@@ -266,13 +460,18 @@ class RowSiteWriter {
 
   std::string coordinate(int at) const {
     const Node& node = expr_.node(at);
-    const std::string where = node.axis == site_.vector_axis ? fmt::format("(at[{}] + i)", node.axis)
-                                                             : fmt::format("at[{}]", node.axis);
+    const std::string where =
+        node.axis == site_.vector_axis ? fmt::format("({} + i)", this->at(node.axis)) : this->at(node.axis);
+    if (is_number(node)) return fmt::format("Index({})", node.access.offset);
+    if (is_plain_coordinate(node)) return where;
     return fmt::format("{0} * args.{1}_scale + args.{1}_offset", where, name(at));
   }
 
   // A value where it is read: in the loop over the lanes of a row's values, or over those of its elements.
   std::string read(int at, bool in_row) const {
+    if (is_counted(at))
+      return yields_truth_at(at) ? fmt::format("i32({})", name(at))
+                                 : fmt::format("{}({}.value())", carrier_type(expr_.node(at).type), name(at));
     switch (place(at)) {
       case RowPlace::uniform:
         return name(at);
@@ -281,8 +480,8 @@ class RowSiteWriter {
       case RowPlace::element:
         break;
     }
-    if (expr_.node(at).kind != Node::Kind::load) return name(at);
-    return fmt::format("{}[{}]", name(at), is_shared_lane(at) ? "0" : "i");
+    if (load_of(at) < 0) return name(at);
+    return fmt::format("{}[{}]", name(at), is_shared_lane(load_of(at)) ? "0" : "i");
   }
 
   // An element divided by a value of its row, where few digits are seen of the quotient.
@@ -340,7 +539,8 @@ class RowSiteWriter {
   void write_scalars(const std::vector<int>& readers) {
     std::vector<bool> written(expr_.nodes.size(), false);
     const auto write = [&](int at) {
-      if (at < 0 || place(at) != RowPlace::uniform || written[static_cast<size_t>(at)]) return;
+      if (at < 0 || place(at) != RowPlace::uniform || is_counted(at) || written[static_cast<size_t>(at)])
+        return;
       written[static_cast<size_t>(at)] = true;
       const Node& node = expr_.node(at);
       const std::string value = fmt::format("args.{}_value", name(at));
@@ -361,7 +561,9 @@ class RowSiteWriter {
     std::vector<bool> needed(expr_.nodes.size(), false);
     for (const int target : targets) needed[static_cast<size_t>(target)] = true;
     for (int i = node_count() - 1; i >= 0; --i) {
-      if (!needed[static_cast<size_t>(i)] || place(i) != RowPlace::element) continue;
+      if (!needed[static_cast<size_t>(i)] || place(i) != RowPlace::element || is_counted(i) ||
+          load_of(i) >= 0)
+        continue;
       for (const int arg : expr_.node(i).args)
         if (arg >= 0) needed[static_cast<size_t>(arg)] = true;
     }
@@ -371,22 +573,42 @@ class RowSiteWriter {
     return order;
   }
 
+  // The load whose elements a value is, filled or not; -1.
+  int load_of(int at) const {
+    if (is_filled(at)) return expr_.node(at).args[0];
+    return expr_.node(at).kind == Node::Kind::load ? at : -1;
+  }
+  // The largest or smallest of elements of 16 bits is found as they are stored.
+  bool is_of_pairs(int total) const {
+    const Node& node = expr_.node(total);
+    const int load = load_of(summed(total));
+    if (load < 0 || !is_taken(load) || is_shared_lane(load)) return false;
+    const DataType type = expr_.node(load).type;
+    const bool is_extreme =
+        node.reduction.mode == ReductionMode::max || node.reduction.mode == ReductionMode::min;
+    return is_extreme && node.reduction.compute == DataType::f32 && takes_through_indices() &&
+           facts_.spread && join(total) == RowJoin::none && (type == DataType::f16 || type == DataType::bf16);
+  }
+
   // Opens the loop over lanes with all that the targets need.
   void write_elements(const std::vector<int>& targets) {
     const std::vector<int> needed = elements_behind(targets);
     for (const int at : needed)
-      if (expr_.node(at).kind == Node::Kind::load && place(at) == RowPlace::element)
-        line(2, "const auto {} = widen({}.{});", name(at), facts_.is_fixed(expr_, at) ? "fixed" : "held",
-             load_name(expr_, at));
+      if (load_of(at) >= 0 && place(at) == RowPlace::element)
+        line(2, "const auto {} = widen({}.{});", name(at),
+             facts_.is_fixed(expr_, load_of(at)) ? "fixed" : "held", load_name(expr_, load_of(at)));
     std::vector<int> readers = needed;
-    std::erase_if(readers, [&](int at) { return place(at) == RowPlace::row; });
+    std::erase_if(readers, [&](int at) { return place(at) == RowPlace::row || load_of(at) >= 0; });
+    std::vector<int> counting = needed;
+    std::erase_if(counting, [&](int at) { return load_of(at) >= 0; });
+    write_counted(counting);
     write_scalars(readers);
     write_divisors(needed);
     line(0, "#pragma unroll");
     line(2, "for (int i = 0; i < N; ++i) {{");
     for (const int at : needed) {
       const Node& node = expr_.node(at);
-      if (place(at) != RowPlace::element || node.kind == Node::Kind::load) continue;
+      if (place(at) != RowPlace::element || load_of(at) >= 0 || is_counted(at)) continue;
       if (node.kind == Node::Kind::pointwise) write_parameters(at);
       const std::string value =
           node.kind == Node::Kind::index ? rounded(node, coordinate(at), false) : computed(at, "Fn", false);
@@ -407,9 +629,18 @@ class RowSiteWriter {
     }
   }
 
-  static std::vector<std::string> element_arguments() {
-    return {"const Args& args",    "const Index (&at)[kRank]", "int count",
-            "const Held<N>& held", "const Fixed<N>& fixed",    "const Row<W>& row"};
+  // Windows' sites are given coordinates of which more is known than their values: axis<0>(), axis<1>() ...
+  std::string at_parameter() const {
+    return takes_through_indices() ? "const At& at" : "const Index (&at)[kRank]";
+  }
+  std::string at(int axis) const {
+    return takes_through_indices() ? fmt::format("at.template axis<{}>()", axis)
+                                   : fmt::format("at[{}]", axis);
+  }
+
+  std::vector<std::string> element_arguments() const {
+    return {"const Args& args",    at_parameter(),          "int count",
+            "const Held<N>& held", "const Fixed<N>& fixed", "const Row<W>& row"};
   }
 
   RowJoin join(int total) const { return facts_.joins[static_cast<size_t>(total)]; }
@@ -422,11 +653,31 @@ class RowSiteWriter {
     const DataType compute = expr_.node(total).reduction.compute;
     const int arg = summed(total);
     const std::string value = read(arg, false);
+    if (is_of_pairs(total)) return;
     if (takes_lanes(total)) return line(3, "lanes_{}[i] = {};", name(total), value);
+    if (const Node* const select = selects_or_adds_nothing(total))
+      return line(3, "if (i < count) {}.{}.add_where({} != 0, {});", into, name(total),
+                  read(select->args[2], false), read(select->args[0], false));
     line(3, "if (i < count) {}.{}.add({});", into, name(total),
          carrier(expr_.node(arg).type) == compute
              ? value
              : fmt::format("narrow<{}>({})", device_type(compute), value));
+  }
+
+  // The choice between a value and zero that a total adds, or null: sums begin at +0, so that a zero of
+  // either sign leaves them as they are.
+  const Node* selects_or_adds_nothing(int total) const {
+    const auto is_plain = [](const Node& node) {
+      return node.kind == Node::Kind::pointwise && node.pointwise.mode == PointwiseMode::binary_select &&
+             node.type == DataType::f32 && node.pointwise.compute == DataType::f32;
+    };
+    const Reduction& reduction = expr_.node(total).reduction;
+    const Node& value = expr_.node(summed(total));
+    if (reduction.mode != ReductionMode::add || reduction.compute != DataType::f32 || !is_plain(value))
+      return nullptr;
+    const Node& other = expr_.node(value.args[1]);
+    const bool is_zero = other.kind == Node::Kind::index && is_number(other) && other.access.offset == 0;
+    return is_zero && carrier(expr_.node(value.args[0]).type) == DataType::f32 ? &value : nullptr;
   }
 
   // The loop over lanes in which these totals grow.
@@ -439,10 +690,19 @@ class RowSiteWriter {
     line(2, "}}");
     for (const int total : totals)
       if (takes_lanes(total)) line(2, "{}.{}.add_lanes(lanes_{}, count);", into, name(total), name(total));
+    for (const int total : totals) {
+      if (!is_of_pairs(total)) continue;
+      line(0, "#pragma unroll");
+      line(2, "for (int i = 0; i < N; i += 2) {}.{}.add(pair_of({}, i));", into, name(total),
+           "held." + load_name(expr_, load_of(summed(total))));
+    }
   }
 
   std::string reduction_type(int total) const {
     const Reduction& reduction = expr_.node(total).reduction;
+    if (is_of_pairs(total))
+      return fmt::format("reduction_{}_of_pairs<{}>", to_string(reduction.mode),
+                         device_type(expr_.node(summed(total)).type));
     const std::string_view joined[] = {to_string(reduction.mode), "exp_sum", "deviation"};
     return fmt::format("reduction_{}<{}>", joined[static_cast<size_t>(join(total))],
                        device_type(reduction.compute));
@@ -485,7 +745,7 @@ class RowSiteWriter {
     write_additions(totals, facts_.spread ? "totals[i]" : "totals[0]");
     line(1, "}}");
     begin_function("int W", "void", "settle",
-                   {fmt::format("Phase<{}>", phase), "const Args& args", "const Index (&at)[kRank]",
+                   {fmt::format("Phase<{}>", phase), "const Args& args", at_parameter(),
                     fmt::format("const Totals{} (&totals)[W]", phase), "Row<W>& row"});
     write_row_values(phase + 1);
     line(1, "}}");
@@ -549,8 +809,7 @@ class RowSiteWriter {
 
   // Writes the stores of one value a row.
   void write_finish_row() {
-    begin_function("int W", "void", "finish_row",
-                   {"const Args& args", "const Index (&at)[kRank]", "const Row<W>& row"});
+    begin_function("int W", "void", "finish_row", {"const Args& args", at_parameter(), "const Row<W>& row"});
     for (int i = 0; i < std::ssize(expr_.stores); ++i) {
       const Store& store = expr_.stores[static_cast<size_t>(i)];
       if (is_column_store(store) || is_element_store(store)) continue;
@@ -584,8 +843,7 @@ class RowSiteWriter {
       write_additions(totals, "columns[i]");
     }
     line(1, "}}");
-    begin_function("", "void", "finish_column",
-                   {"const Args& args", "const Index (&at)[kRank]", "const Columns& total"});
+    begin_function("", "void", "finish_column", {"const Args& args", at_parameter(), "const Columns& total"});
     for (int i = 0; i < std::ssize(expr_.stores); ++i) {
       const Store& store = expr_.stores[static_cast<size_t>(i)];
       if (!is_column_store(store)) continue;
@@ -602,6 +860,7 @@ class RowSiteWriter {
   const Expr& expr_;
   const SourceNames* names_;
   const RowFacts facts_;
+  std::vector<bool> counted_;
   std::vector<std::string> names_of_;
   std::string text_;
 };
@@ -653,6 +912,98 @@ Joined join_of(const Expr& expr, const Node& node) {
 
 }  // namespace
 
+namespace {
+
+CountedKind counted_kind(const Node& node, const std::vector<CountedKind>& kinds) {
+  const auto are = [&](size_t count, CountedKind wanted) {
+    return std::ranges::all_of(std::span(node.args).first(count),
+                               [&](int arg) { return kinds[static_cast<size_t>(arg)] == wanted; });
+  };
+  const bool is_whole = node.type == DataType::i32 || node.type == DataType::i64;
+  if (node.kind == Node::Kind::index || node.kind == Node::Kind::scalar)
+    return is_whole ? CountedKind::number : CountedKind::none;
+  if (node.kind != Node::Kind::pointwise || is_real(node.pointwise.compute)) return CountedKind::none;
+  switch (node.pointwise.mode) {
+    case PointwiseMode::identity:
+      return is_whole && are(1, CountedKind::number) ? CountedKind::number : CountedKind::none;
+    case PointwiseMode::add:
+    case PointwiseMode::sub:
+    case PointwiseMode::mul:
+    case PointwiseMode::div:
+    case PointwiseMode::min:
+    case PointwiseMode::max:
+      return is_whole && are(2, CountedKind::number) ? CountedKind::number : CountedKind::none;
+    case PointwiseMode::cmp_ge:
+    case PointwiseMode::cmp_lt:
+      return are(2, CountedKind::number) ? CountedKind::truth : CountedKind::none;
+    case PointwiseMode::logical_and:
+      return are(2, CountedKind::truth) ? CountedKind::truth : CountedKind::none;
+    case PointwiseMode::binary_select:
+      return is_whole && are(2, CountedKind::number) &&
+                     kinds[static_cast<size_t>(node.args[2])] == CountedKind::truth
+                 ? CountedKind::number
+                 : CountedKind::none;
+    default:
+      return CountedKind::none;
+  }
+}
+
+}  // namespace
+
+namespace {
+
+// The comparisons that a truth is the conjunction of.
+void add_comparisons(const Expr& expr, int truth, std::vector<int>& to) {
+  const Node& node = expr.node(truth);
+  if (node.kind == Node::Kind::pointwise && node.pointwise.mode == PointwiseMode::logical_and) {
+    add_comparisons(expr, node.args[0], to);
+    add_comparisons(expr, node.args[1], to);
+  } else if (std::ranges::find(to, truth) == to.end()) {
+    to.push_back(truth);
+  }
+}
+
+bool is_select(const Node& node) {
+  return node.kind == Node::Kind::pointwise && node.pointwise.mode == PointwiseMode::binary_select;
+}
+
+}  // namespace
+
+std::vector<int> comparisons_of(const Expr& expr, int truth) {
+  std::vector<int> all;
+  add_comparisons(expr, truth, all);
+  std::ranges::sort(all);
+  return all;
+}
+
+int place_of_choice(const Expr& expr, int index) {
+  const Node& node = expr.node(index);
+  if (!is_select(node)) return -1;
+  const Node& none = expr.node(node.args[1]);
+  return none.kind == Node::Kind::index && is_number(none) && none.access.offset < 0 ? node.args[0] : -1;
+}
+
+bool is_choice_of_places(const Expr& expr, int at) {
+  const Node& node = expr.node(at);
+  if (!is_select(node) || !is_real(node.type) || node.pointwise.compute != carrier(node.type)) return false;
+  const Node& load = expr.node(node.args[0]);
+  if (load.kind != Node::Kind::load || !load.access.is_indexed() || load.type != node.type ||
+      expr.node(node.args[1]).kind != Node::Kind::scalar)
+    return false;
+  std::vector<int> wanted;
+  for (const int index : load.args)
+    if (index >= 0 && place_of_choice(expr, index) >= 0)
+      add_comparisons(expr, expr.node(index).args[2], wanted);
+  std::ranges::sort(wanted);
+  return !wanted.empty() && wanted == comparisons_of(expr, node.args[2]);
+}
+
+std::vector<CountedKind> counted_kinds(const Expr& expr) {
+  std::vector<CountedKind> kinds;
+  for (const Node& node : expr.nodes) kinds.push_back(counted_kind(node, kinds));
+  return kinds;
+}
+
 int RowFacts::level_of(const Node& node, int argument) const {
   if (is_reduce(node)) return levels[static_cast<size_t>(argument)] + 1;
   int level = 0;
@@ -690,6 +1041,7 @@ RowFacts::RowFacts(const KernelSite& site) : kept_(site.kept) {
 
 bool RowFacts::is_fixed(const Expr& expr, int node) const {
   const Access& access = expr.node(node).access;
+  if (access.is_indexed()) return false;
   for (int axis = 0; axis < kept_; ++axis)
     if (access.strides[axis] != 0) return false;
   return true;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "codegen/expr_emitter.h"
 
@@ -38,6 +39,20 @@ struct RowFacts {
 
   int kept_ = 0;
 };
+
+/// The part of a node in numbers that a text can count (device/base/counted.cuh): those made of coordinates
+/// and whole constants by sums, products, quotients, bounds and choices, and the truths that choose.
+enum class CountedKind : uint8_t { none, number, truth };
+std::vector<CountedKind> counted_kinds(const Expr& expr);
+
+/// The comparisons that a truth is the conjunction of, in order.
+std::vector<int> comparisons_of(const Expr& expr, int truth);
+/// The number that an index of a load is, where it is -1 or less unless a truth holds; else -1.
+int place_of_choice(const Expr& expr, int index);
+/// Whether a node chooses between elements that a load takes through such indices, where all their truths
+/// hold, and a scalar. A site takes it that the load finds an element exactly where they hold, and loads the
+/// scalar elsewhere.
+bool is_choice_of_places(const Expr& expr, int at);
 
 /// struct NAME of a site with KernelSite::kept set.
 std::string emit_row_site(const KernelSite& site, const SourceNames* names);

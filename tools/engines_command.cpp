@@ -33,6 +33,7 @@ constexpr auto kAbout = std::to_array<About>({
     {"mma", "matmul and convolution of any layout, with prologues", "tensor cores from sm_80 on"},
     {"depthwise", "depthwise convolution in NHWC", "CUDA cores"},
     {"depthwise_repacked", "depthwise convolution in NCHW, between copies", "CUDA cores"},
+    {"window", "pooling, forward with its index and backward without atomics", "CUDA cores"},
     {"rows", "softmax, norms and whatever else needs totals of rows again", "CUDA cores"},
     {"elementwise", "everything without a matmul or a convolution", "CUDA cores"},
     {"direct", "any matmul or convolution", "CUDA cores"},

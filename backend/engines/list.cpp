@@ -6,7 +6,7 @@
 namespace fusor {
 
 std::span<const Engine* const> engines() {
-  static const std::array<const Engine*, 15> kEngines = {&attention_engine(),
+  static const std::array<const Engine*, 16> kEngines = {&attention_engine(),
                                                          &attention_backward_engine(),
                                                          &attention_decode_engine(),
                                                          &attention_mma_engine(),
@@ -17,6 +17,7 @@ std::span<const Engine* const> engines() {
                                                          &mma_engine(),
                                                          &depthwise_engine(),
                                                          &depthwise_repacked_engine(),
+                                                         &window_engine(),
                                                          &rows_engine(),
                                                          &elementwise_engine(),
                                                          &direct_engine(),

@@ -15,6 +15,7 @@ const Engine* find_engine(std::span<const Engine* const> list, std::string_view 
 const Engine& cpu_engine();
 const Engine& elementwise_engine();
 const Engine& rows_engine();
+const Engine& window_engine();
 const Engine& direct_engine();
 const Engine& depthwise_engine();
 const Engine& depthwise_repacked_engine();

@@ -23,6 +23,8 @@ constexpr int64_t kMostRowElements = int64_t{1} << 20;
 constexpr int64_t kShortRowElements = int64_t{1} << 16;
 // Reductions of one fusion whose totals feed back.
 constexpr int kMostFedBack = 6;
+// Places of a window, at most, of which each is counted again beside each use.
+constexpr int64_t kMostPlaces = 64;
 
 int pointwise_cost(const Op& op) {
   const PointwiseInfo& row = info(std::get<Pointwise>(op.attributes).mode);
@@ -60,6 +62,7 @@ class Partitioner {
         facts_(graph.ops.size()),
         before_anchor_(graph.ops.size(), false),
         rows_own_(graph.ops.size(), false),
+        counted_(graph.ops.size(), false),
         readers_seen_(graph.tensors.size(), 0),
         reader_groups_(graph.tensors.size()),
         met_in_(graph.ops.size(), 0) {
@@ -84,6 +87,9 @@ class Partitioner {
       if (!folded_.folded[i] && is_gather(graph_.ops[i])) absorb_inner_gather(i);
     for (int i = op_count() - 1; i >= 0; --i)
       if (!folded_.folded[i] && is_pointwise(graph_.ops[i])) absorb_small(i);
+    find_counted();
+    for (int i = op_count() - 1; i >= 0; --i)
+      if (counted_[i] && members(group_of(i)).back() == i) absorb_counting(group_of(i));
     std::vector<std::vector<int>> groups;
     for (int i = 0; i < op_count(); ++i)
       if (!folded_.folded[i] && !members(i).empty()) groups.push_back(members(i));
@@ -783,6 +789,47 @@ class Partitioner {
     facts_[into].widest = widest;
   }
 
+  // Numbers that are only counted, and say where windows lie, are counted again by the one group that takes
+  // elements through them.
+  void absorb_counting(int group) {
+    int reader = -1;
+    for (const int op : members(group)) {
+      if (!counted_[op]) return;
+      for (const int consumer : consumers(op)) {
+        if (folded_.folded[consumer]) return;
+        const int other = group_of(consumer);
+        if (other == group) continue;
+        if (reader >= 0 && other != reader) return;
+        reader = other;
+      }
+    }
+    if (reader < 0 || !gathers_windows(reader) || !fits_one_fusion(group, reader)) return;
+    Dims joined;
+    const Dims domain = domain_of(reader), own = domain_of(group);
+    if (broadcast_dims(own, domain, joined) && joined == domain &&
+        !order_.would_wait_for_itself(group, reader))
+      merge(group, reader);
+  }
+
+  // Numbers made of coordinates and constants. A coordinate reads the dims of its input, no element.
+  void find_counted() {
+    const auto is_known = [&](int input) {
+      const int producer = direct_producer(input);
+      return graph_.tensors[input].memory == Memory::constant || (producer >= 0 && counted_[producer]);
+    };
+    for (int op = 0; op < op_count(); ++op)
+      counted_[op] = !folded_.folded[op] && is_pointwise(graph_.ops[op]) && is_virtual_result(op) &&
+                     (is_gen_index(op) || std::ranges::all_of(graph_.ops[op].inputs, is_known));
+  }
+
+  bool gathers_windows(int group) const {
+    const GroupFacts& facts = facts_[group];
+    return facts.anchors.empty() && facts.has_gather && !facts.has_grouped && !facts.reductions.empty() &&
+           std::ranges::all_of(facts.reductions, [&](int reduction) {
+             return row_elements(reduction) > 1 && row_elements(reduction) <= kMostPlaces;
+           });
+  }
+
   // A cheap op over a smaller shape (a scaled bias) is computed again at each use by the one group that reads
   // it.
   void absorb_small(int op) {
@@ -814,6 +861,7 @@ class Partitioner {
   std::vector<GroupFacts> facts_;    // per group
   std::vector<bool> before_anchor_;  // per op: it lies on the way to an anchor of its group
   std::vector<bool> rows_own_;       // per op: rows need it and nobody else
+  std::vector<bool> counted_;        // per op: made of coordinates and constants alone
   // Per tensor, of the readers looked at so far: how many, and one of each group.
   std::vector<size_t> readers_seen_;
   std::vector<std::vector<int>> reader_groups_;

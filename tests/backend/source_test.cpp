@@ -88,6 +88,14 @@ Graph filter_gradient() {
   return g.finish();
 }
 
+Graph pool() {
+  GraphBuilder g("pool");
+  const Tensor x = g.input("x", {2, 64, 14, 14}, DataType::f16);
+  const ResampleOptions options{.mode = ResampleMode::maxpool, .window = {3, 3}, .stride = {2, 2}};
+  g.output(g.resample_fwd(x, options).y, {.name = "y"});
+  return g.finish();
+}
+
 Graph chain() {
   GraphBuilder g("chain");
   const Tensor x = g.input("x", {512, 256}, DataType::f32);
@@ -132,7 +140,8 @@ std::vector<Graph> graphs() {
           test::attention({}),
           attention_gradients(),
           depthwise(Layout::nchw),
-          filter_gradient()};
+          filter_gradient(),
+          pool()};
 }
 
 TEST(Source, NchwConvolutionNamesItsScratch) {

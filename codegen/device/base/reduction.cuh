@@ -9,6 +9,7 @@ struct reduction_add {
   T value;
   __device__ __forceinline__ void init() { value = T(0); }
   __device__ __forceinline__ void add(T x) { value += x; }
+  __device__ __forceinline__ void add_where(bool holds, T x) { value = holds ? value + x : value; }
   __device__ __forceinline__ void combine(const reduction_add& other) { value += other.value; }
   __device__ __forceinline__ T result() const { return value; }
 };
@@ -74,6 +75,55 @@ struct reduction_min {
   __device__ __forceinline__ void combine(const reduction_min& other) { add(other.value); }
   __device__ __forceinline__ T result() const { return value; }
 };
+
+// The larger or smaller lane each of two pairs of elements of 16 bits. NaN wins.
+#define FUSOR_PAIRS(T, name, format)                                     \
+  FUSOR_DEVICE u32 name##_of_pairs(T, u32 a, u32 b) {                    \
+    u32 y;                                                               \
+    asm(#name ".NaN." format " %0, %1, %2;" : "=r"(y) : "r"(a), "r"(b)); \
+    return y;                                                            \
+  }
+FUSOR_PAIRS(f16, max, "f16x2")
+FUSOR_PAIRS(f16, min, "f16x2")
+FUSOR_PAIRS(bf16, max, "bf16x2")
+FUSOR_PAIRS(bf16, min, "bf16x2")
+#undef FUSOR_PAIRS
+
+// The largest or smallest of elements of 16 bits as they are stored: of two neighbouring lanes, the even one
+// low.
+template <class T, bool kIsLargest>
+struct reduction_of_pairs {
+  u32 pair;
+  __device__ __forceinline__ void init() {
+    pair = bit_cast<u16>(narrow<T>(kIsLargest ? kLowest<float> : kLargest<float>)) * 0x10001u;
+  }
+  __device__ __forceinline__ void add(u32 two) {
+    if constexpr (Config::arch < 800)
+      pair = either(pair, two) | either(pair >> 16, two >> 16) << 16;
+    else if constexpr (kIsLargest)
+      pair = max_of_pairs(T{}, pair, two);
+    else
+      pair = min_of_pairs(T{}, pair, two);
+  }
+  __device__ __forceinline__ void combine(const reduction_of_pairs& other) { add(other.pair); }
+  __device__ __forceinline__ float result(int lane) const { return low(pair >> 16 * lane); }
+
+ private:
+  static __device__ __forceinline__ float low(u32 bits) { return widen(bit_cast<T>(static_cast<u16>(bits))); }
+  static __device__ __forceinline__ u32 either(u32 a, u32 b) {
+    const float of_both = kIsLargest ? Exact::max(low(a), low(b)) : Exact::min(low(a), low(b));
+    return bit_cast<u16>(narrow<T>(of_both));
+  }
+};
+template <class T>
+using reduction_max_of_pairs = reduction_of_pairs<T, true>;
+template <class T>
+using reduction_min_of_pairs = reduction_of_pairs<T, false>;
+// Lanes i and i + 1; a last one without a neighbour twice.
+template <class T, int N>
+FUSOR_DEVICE u32 pair_of(const Vec<T, N>& elements, int i) {
+  return bit_cast<u16>(elements.lane[i]) | u32(bit_cast<u16>(elements.lane[i + 1 < N ? i + 1 : i])) << 16;
+}
 
 template <class T>
 struct reduction_amax : reduction_max<T> {

@@ -1,0 +1,100 @@
+// Owns the graphs on which the window engine is tested: pooling of images, planned as one fusion.
+#pragma once
+
+#include <vector>
+
+#include "backend/planner/planner.h"
+#include "core/device_info.h"
+#include "frontend/graph_builder.h"
+
+namespace fusor::window_cases {
+
+inline DeviceInfo h200() { return DeviceInfo::named("H200"); }
+
+inline Strides strides_of(const Dims& dims, bool channels_last) {
+  if (!channels_last) return packed_strides(dims);
+  Strides strides = dims;
+  int64_t step = dims[1];
+  strides[1] = 1;
+  for (int axis = dims.rank() - 1; axis >= 2; --axis) {
+    strides[axis] = step;
+    step *= dims[axis];
+  }
+  strides[0] = step;
+  return strides;
+}
+
+struct Pool {
+  ResampleOptions options;
+  Dims x;
+  DataType type = DataType::f16;
+  bool channels_last = true;
+
+  Dims y() const {
+    Dims dims = x;
+    for (int i = 0; i < options.window.rank(); ++i)
+      dims[i + 2] = (x[i + 2] + options.pre_padding[i] + options.post_padding[i] - options.window[i]) /
+                        options.stride[i] +
+                    1;
+    return dims;
+  }
+  /// Whether an element lies in more than one window.
+  bool overlaps() const {
+    for (int i = 0; i < options.window.rank(); ++i)
+      if (options.window[i] > options.stride[i]) return true;
+    return false;
+  }
+  Tensor input(GraphBuilder& g, const char* name, const Dims& dims, DataType of) const {
+    return g.input(name, dims, of, TensorOptions{.strides = strides_of(dims, channels_last)});
+  }
+  void output(GraphBuilder& g, const Tensor& tensor, const char* name, const Dims& dims, DataType of) const {
+    g.output(tensor, {.name = name, .type = of, .strides = strides_of(dims, channels_last)});
+  }
+};
+
+inline Pool maximum(const Dims& x, int64_t window, int64_t stride, int64_t padding) {
+  const Dims all = {window, window}, steps = {stride, stride}, paddings = {padding, padding};
+  return {{.mode = ResampleMode::maxpool,
+           .window = all,
+           .stride = steps,
+           .pre_padding = paddings,
+           .post_padding = paddings},
+          x};
+}
+inline Pool average(const Dims& x, int64_t window, int64_t stride, int64_t padding, bool counts_padding) {
+  Pool pool = maximum(x, window, stride, padding);
+  pool.options.mode =
+      counts_padding ? ResampleMode::avgpool_include_padding : ResampleMode::avgpool_exclude_padding;
+  return pool;
+}
+
+inline Graph forward(const Pool& pool, bool with_index = false) {
+  GraphBuilder g("pool");
+  const ResampleResults all = g.resample_fwd(pool.input(g, "x", pool.x, pool.type), pool.options);
+  pool.output(g, all.y, "y", pool.y(), pool.type);
+  if (with_index) pool.output(g, all.index, "index", pool.y(), DataType::i8);
+  return g.finish();
+}
+
+/// By the index where `by_index`, else, of a maximum, by x.
+inline Graph backward(const Pool& pool, bool by_index = false) {
+  GraphBuilder g("pool_bwd");
+  const Tensor dy = pool.input(g, "dy", pool.y(), pool.type);
+  Tensor x, index;
+  if (by_index) index = pool.input(g, "index", pool.y(), DataType::i8);
+  if (!by_index && pool.options.mode == ResampleMode::maxpool) x = pool.input(g, "x", pool.x, pool.type);
+  pool.output(g, g.resample_bwd(dy, pool.x, pool.options, x, index), "dx", pool.x, pool.type);
+  return g.finish();
+}
+
+/// The fusions that the graph is partitioned into.
+inline std::vector<Fusion> fusions_of(const Graph& graph) {
+  const Graph expanded = expand(graph);
+  const FoldedGraph folded = fold_views(expanded);
+  std::vector<Fusion> fusions;
+  for (const std::vector<int>& ops : partition(expanded, folded))
+    fusions.push_back(make_fusion(expanded, folded, ops));
+  return fusions;
+}
+
+}  // namespace fusor::window_cases
