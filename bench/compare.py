@@ -257,7 +257,7 @@ class Peers:
 
     # The same formulas as tools/bench_rows.cpp, in fp32 between the tensors.
     ROWS = ("softmax", "softmax_bwd", "layer_norm", "layer_norm_bwd", "rms_norm", "rms_norm_bwd", "residual_norm_quantize",
-            "cross_entropy", "group_norm")
+            "cross_entropy", "group_norm", "max_pool", "max_pool_bwd")
 
     def rows(self, row):
         torch, functional, type = self.torch, self.functional, self.type
@@ -278,6 +278,10 @@ class Peers:
                 x = x.to(memory_format=torch.channels_last)
             gamma, beta = self.random(dims[1]), self.random(dims[1])
             eager = lambda: functional.silu(functional.group_norm(x, row["groups"], gamma, beta, 1e-5))
+        elif op in ("max_pool", "max_pool_bwd"):
+            if row.get("layout", "nhwc") == "nhwc":
+                x = x.to(memory_format=torch.channels_last)
+            eager = self.pool(row, x)
         elif op == "layer_norm" and last:
             gamma, beta = self.random(dims[-1]), self.random(dims[-1])
             eager = lambda: torch.ops.aten.native_layer_norm(x, dims[-1:], gamma, beta, 1e-5)
@@ -355,6 +359,16 @@ class Peers:
             else:
                 peers[name] = lambda library=library: forward(library)
         return peers
+
+    def pool(self, row, x):
+        """PyTorch's own kernel: no library that it calls has one."""
+        torch, functional = self.torch, self.functional
+        window = (row["window"], row["stride"], row["padding"])
+        if row["op"] == "max_pool":
+            return lambda: functional.max_pool2d(x, *window, return_indices=row.get("index", False))
+        y, index = functional.max_pool2d(x, *window, return_indices=True)
+        dy, back = torch.randn_like(y), torch.ops.aten.max_pool2d_with_indices_backward
+        return lambda: back(dy, x, *window, [1, 1], False, index)
 
     def convolutions(self, row):
         torch, functional = self.torch, self.functional

@@ -32,6 +32,8 @@ struct BenchCase {
     residual_norm_quantize,
     cross_entropy,
     group_norm,
+    max_pool,
+    max_pool_bwd,
     attention,
     attention_bwd,
   };
@@ -53,8 +55,10 @@ struct BenchCase {
   Dims q, keys;
   int64_t value = 0;
   bool causal = false;  ///< the last query sees all keys
-  // Convolutions: dims of x and w whatever the pass; one entry per spatial dim below.
+  // Convolutions: dims of x and w whatever the pass; one entry per spatial dim below. A pool's w is its
+  // window.
   Dims x, w;
+  bool index = false;  ///< of pools: the places of the maxima are a result, or what dx is made by
   Dims stride, pre_padding, post_padding, dilation;
   Layout layout = Layout::nhwc;
   std::vector<std::string> prologue, epilogue;  ///< steps by name, in order
@@ -66,7 +70,8 @@ struct BenchCase {
       graph;  ///< of a case that is a graph's file; then only id, group, about and type are filled in
 
   bool is_conv() const { return op >= Op::conv_fprop && op <= Op::conv_wgrad; }
-  bool is_rows() const { return op >= Op::softmax && op <= Op::group_norm; }
+  bool is_pool() const { return op == Op::max_pool || op == Op::max_pool_bwd; }
+  bool is_rows() const { return op >= Op::softmax && op <= Op::max_pool_bwd; }
   bool is_attention() const { return op >= Op::attention; }
 };
 

@@ -11,11 +11,12 @@ namespace fusor {
 
 namespace {
 
-constexpr std::array<std::string_view, 16> kOps = {
-    "matmul",         "gated_matmul", "conv_fprop",   "conv_dgrad",
-    "conv_wgrad",     "softmax",      "softmax_bwd",  "layer_norm",
-    "layer_norm_bwd", "rms_norm",     "rms_norm_bwd", "residual_norm_quantize",
-    "cross_entropy",  "group_norm",   "attention",    "attention_bwd"};
+constexpr std::array<std::string_view, 18> kOps = {"matmul",        "gated_matmul", "conv_fprop",
+                                                   "conv_dgrad",    "conv_wgrad",   "softmax",
+                                                   "softmax_bwd",   "layer_norm",   "layer_norm_bwd",
+                                                   "rms_norm",      "rms_norm_bwd", "residual_norm_quantize",
+                                                   "cross_entropy", "group_norm",   "max_pool",
+                                                   "max_pool_bwd",  "attention",    "attention_bwd"};
 constexpr std::array<std::string_view, 2> kStored = {"kn", "nk"};
 constexpr std::array<std::string_view, 2> kLayouts = {"nchw", "nhwc"};
 
@@ -99,6 +100,20 @@ void read_attention(const JsonReader& row, BenchCase& to) {
   read_optional(row, "causal", to.causal);
 }
 
+void read_pool(const JsonReader& row, BenchCase& to) {
+  const size_t spatial = static_cast<size_t>(to.x.rank()) - 2;
+  const auto read = [&](std::string_view key, Dims& into) {
+    into = row.at(key).dims();
+    if (static_cast<size_t>(into.rank()) != spatial)
+      row.at(key).refuse("expected {} spatial dims, got {}", spatial, into.rank());
+  };
+  read("window", to.w);
+  read("stride", to.stride);
+  read("padding", to.pre_padding);
+  to.post_padding = to.pre_padding;
+  read_optional(row, "index", to.index);
+}
+
 BenchCase parse_case(const JsonReader& row) {
   BenchCase parsed;
   parsed.op = static_cast<BenchCase::Op>(row.at("op").one_of(kOps));
@@ -106,6 +121,9 @@ BenchCase parse_case(const JsonReader& row) {
     row.expect_keys({"id", "group", "about", "op", "type", "result", "x", "w", "stride", "padding",
                      "pre_padding", "post_padding", "dilation", "layout", "epilogue", "tf32", "short_sums",
                      "max_workspace"});
+  else if (parsed.is_pool())
+    row.expect_keys({"id", "group", "about", "op", "type", "result", "x", "window", "stride", "padding",
+                     "index", "layout", "max_workspace"});
   else if (parsed.is_rows())
     row.expect_keys(
         {"id", "group", "about", "op", "type", "result", "x", "axes", "groups", "layout", "max_workspace"});
@@ -128,6 +146,7 @@ BenchCase parse_case(const JsonReader& row) {
     read_attention(row, parsed);
   else
     read_matmul(row, parsed);
+  if (parsed.is_pool()) read_pool(row, parsed);
   parsed.prologue = steps(row, "prologue");
   parsed.epilogue = steps(row, "epilogue");
   read_optional(row, "tf32", parsed.tf32);

@@ -45,6 +45,12 @@ class RowsGraph {
       case BenchCase::Op::cross_entropy:
         cross_entropy();
         break;
+      case BenchCase::Op::max_pool:
+        max_pool();
+        break;
+      case BenchCase::Op::max_pool_bwd:
+        max_pool_bwd();
+        break;
       default:
         fail("case '{}': it has no rows", case_.id);
     }
@@ -161,6 +167,43 @@ class RowsGraph {
     const Tensor picked =
         total(g_.binary_select(x, g_.constant(0, DataType::f32), is_label), ReductionMode::add);
     output_fp32(g_.sub(g_.add(g_.log(sum), largest), picked), "loss");
+  }
+
+  // ---- Images ----
+
+  Strides image_strides(const Dims& dims) const {
+    if (case_.layout == Layout::nchw) return packed_strides(dims);
+    return {dims[1] * dims[2] * dims[3], 1, dims[3] * dims[1], dims[1]};
+  }
+  Tensor image(const char* name, const Dims& dims, DataType type) {
+    return g_.input(name, dims, type, TensorOptions{.strides = image_strides(dims)});
+  }
+  void image_output(const Tensor& y, const char* name, const Dims& dims, DataType type) {
+    g_.output(y, {.name = name, .type = type, .strides = image_strides(dims)});
+  }
+  ResampleOptions windows() const {
+    return {.mode = ResampleMode::maxpool,
+            .window = case_.w,
+            .stride = case_.stride,
+            .pre_padding = case_.pre_padding,
+            .post_padding = case_.post_padding};
+  }
+  Dims pooled() const {
+    Dims dims = case_.x;
+    for (int i = 0; i < case_.w.rank(); ++i)
+      dims[i + 2] = (dims[i + 2] + 2 * case_.pre_padding[i] - case_.w[i]) / case_.stride[i] + 1;
+    return dims;
+  }
+  void max_pool() {
+    const ResampleResults all = g_.resample_fwd(image("x", case_.x, case_.type), windows());
+    image_output(all.y, "y", pooled(), result_);
+    if (case_.index) image_output(all.index, "index", pooled(), DataType::i8);
+  }
+  void max_pool_bwd() {
+    const Tensor dy = image("dy", pooled(), case_.type);
+    const Tensor x = case_.index ? Tensor{} : image("x", case_.x, case_.type);
+    const Tensor index = case_.index ? image("index", pooled(), DataType::i8) : Tensor{};
+    image_output(g_.resample_bwd(dy, case_.x, windows(), x, index), "dx", case_.x, result_);
   }
 
   const BenchCase& case_;
