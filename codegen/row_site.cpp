@@ -586,7 +586,8 @@ class RowSiteWriter {
     const DataType type = expr_.node(load).type;
     const bool is_extreme =
         node.reduction.mode == ReductionMode::max || node.reduction.mode == ReductionMode::min;
-    return is_extreme && node.reduction.compute == DataType::f32 && takes_through_indices() &&
+    const bool is_exact = node.type == DataType::f32 || node.type == type;
+    return is_extreme && is_exact && node.reduction.compute == DataType::f32 && takes_through_indices() &&
            facts_.spread && join(total) == RowJoin::none && (type == DataType::f16 || type == DataType::bf16);
   }
 

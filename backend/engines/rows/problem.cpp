@@ -180,24 +180,6 @@ int index_bits(const Expr& expr) {
   return most > kMaxIndex32 ? 64 : 32;
 }
 
-// Short forms err by 1e-5: where only 16 bits of an element's value are seen, and no wider total of special
-// functions.
-bool fits_short_forms(const KernelSite& site) {
-  const Expr& expr = site.expr;
-  const RowFacts facts(site);
-  std::vector<bool> is_short(expr.nodes.size(), false);
-  for (size_t i = 0; i < expr.nodes.size(); ++i) {
-    const Node& node = expr.nodes[i];
-    is_short[i] = node.kind == Node::Kind::pointwise && facts.places[i] == RowPlace::element &&
-                  info(node.pointwise.mode).sfu > 0;
-    for (const int arg : node.args)
-      if (arg >= 0 && is_short[static_cast<size_t>(arg)]) is_short[i] = true;
-  }
-  return std::ranges::all_of(expr.stores, [&](const Store& store) {
-    return (is_real(store.type) && byte_size(store.type) <= 2) || !is_short[static_cast<size_t>(store.node)];
-  });
-}
-
 int64_t widest_vector(const RowsProblem& problem) {
   const Expr& expr = problem.site.expr;
   const int axis = problem.site.vector_axis;
@@ -223,6 +205,22 @@ int64_t RowsProblem::rows() const {
 }
 
 int64_t RowsProblem::row_elements() const { return element_count(domain()) / rows(); }
+
+bool fits_short_forms(const KernelSite& site) {
+  const Expr& expr = site.expr;
+  const RowFacts facts(site);
+  std::vector<bool> is_short(expr.nodes.size(), false);
+  for (size_t i = 0; i < expr.nodes.size(); ++i) {
+    const Node& node = expr.nodes[i];
+    is_short[i] = node.kind == Node::Kind::pointwise && facts.places[i] == RowPlace::element &&
+                  info(node.pointwise.mode).sfu > 0;
+    for (const int arg : node.args)
+      if (arg >= 0 && is_short[static_cast<size_t>(arg)]) is_short[i] = true;
+  }
+  return std::ranges::all_of(expr.stores, [&](const Store& store) {
+    return (is_real(store.type) && byte_size(store.type) <= 2) || !is_short[static_cast<size_t>(store.node)];
+  });
+}
 
 std::variant<Refusal, RowsProblem> rows_problem(const Fusion& fusion, const DeviceInfo& device) {
   Expr expr = fusion.sites.front().expr;

@@ -29,6 +29,10 @@ struct RowsProblem {
   int64_t row_elements() const;
 };
 
+/// Short forms err by 1e-5: where only 16 bits of an element's value are seen, and no wider total of special
+/// functions.
+bool fits_short_forms(const KernelSite& site);
+
 /// The problem, or why the fusion is none.
 std::variant<Refusal, RowsProblem> rows_problem(const Fusion& fusion, const DeviceInfo& device);
 

@@ -18,6 +18,7 @@
 
 #include "backend/engines/elementwise/simplify.h"
 #include "backend/engines/elementwise/vectors.h"
+#include "backend/engines/rows/problem.h"
 #include "codegen/expr_emitter.h"
 #include "codegen/row_site.h"
 
@@ -132,43 +133,75 @@ bool is_held_inside(const Fusion& fusion, const Expr& expr, const std::vector<in
 }
 
 struct Bounds {
-  int64_t low = std::numeric_limits<int32_t>::min(), high = std::numeric_limits<int32_t>::max();
+  double low = -std::numeric_limits<double>::infinity(), high = std::numeric_limits<double>::infinity();
 };
+
+Bounds bounds_of_product(const Bounds& a, const Bounds& b) {
+  const double products[] = {a.low * b.low, a.low * b.high, a.high * b.low, a.high * b.high};
+  if (std::ranges::any_of(products, [](double product) { return std::isnan(product); })) return {};
+  return {std::ranges::min(products), std::ranges::max(products)};
+}
+
+Bounds bounds_of_pointwise(const Node& node, const std::vector<Bounds>& all) {
+  const auto arg = [&](size_t i) { return all[static_cast<size_t>(node.args[i])]; };
+  switch (node.pointwise.mode) {
+    case PointwiseMode::identity:
+      return arg(0);
+    case PointwiseMode::add:
+      return {arg(0).low + arg(1).low, arg(0).high + arg(1).high};
+    case PointwiseMode::sub:
+      return {arg(0).low - arg(1).high, arg(0).high - arg(1).low};
+    case PointwiseMode::mul:
+      return bounds_of_product(arg(0), arg(1));
+    case PointwiseMode::div: {
+      const double most = std::max(std::abs(arg(0).low), std::abs(arg(0).high));
+      return {arg(0).low >= 0 && arg(1).low >= 0 ? 0 : -most, most};
+    }
+    case PointwiseMode::min:
+      return {std::min(arg(0).low, arg(1).low), std::min(arg(0).high, arg(1).high)};
+    case PointwiseMode::max:
+      return {std::max(arg(0).low, arg(1).low), std::max(arg(0).high, arg(1).high)};
+    case PointwiseMode::binary_select:
+      return {std::min(arg(0).low, arg(1).low), std::max(arg(0).high, arg(1).high)};
+    default:
+      return {0, 1};  // a truth
+  }
+}
 
 // Bounds of the numbers that a text counts, by their formulas.
 std::vector<Bounds> bounds_of(const Fusion& fusion, const Expr& expr) {
+  const std::vector<CountedKind> kinds = counted_kinds(expr);
   std::vector<Bounds> all;
-  for (const Node& node : expr.nodes) {
+  for (size_t i = 0; i < expr.nodes.size(); ++i) {
+    const Node& node = expr.nodes[i];
     Bounds own;
-    const auto arg = [&](size_t i) { return all[static_cast<size_t>(node.args[i])]; };
     if (node.kind == Node::Kind::index) {
-      const int64_t along = node.access.strides[node.axis] * (expr.domain[node.axis] - 1);
-      own = {node.access.offset + std::min<int64_t>(along, 0),
-             node.access.offset + std::max<int64_t>(along, 0)};
+      const double first = static_cast<double>(node.access.offset);
+      const double last =
+          first + static_cast<double>(node.access.strides[node.axis] * (expr.domain[node.axis] - 1));
+      own = {std::min(first, last), std::max(first, last)};
     } else if (const std::optional<int64_t> value = whole_constant(fusion, node)) {
-      own = {*value, *value};
-    } else if (node.kind == Node::Kind::pointwise) {
-      switch (node.pointwise.mode) {
-        case PointwiseMode::identity:
-          own = arg(0);
-          break;
-        case PointwiseMode::add:
-          own = {arg(0).low + arg(1).low, arg(0).high + arg(1).high};
-          break;
-        case PointwiseMode::sub:
-          own = {arg(0).low - arg(1).high, arg(0).high - arg(1).low};
-          break;
-        case PointwiseMode::mul:
-          if (arg(0).low >= 0 && arg(1).low >= 0) own = {arg(0).low * arg(1).low, arg(0).high * arg(1).high};
-          break;
-        default:
-          break;
-      }
+      own = {static_cast<double>(*value), static_cast<double>(*value)};
+    } else if (node.kind == Node::Kind::pointwise && kinds[i] != CountedKind::none) {
+      own = bounds_of_pointwise(node, all);
     }
-    constexpr int64_t kMost = int64_t{1} << 40;
-    all.push_back({std::clamp(own.low, -kMost, kMost), std::clamp(own.high, -kMost, kMost)});
+    all.push_back(own);
   }
   return all;
+}
+
+// A number that 32 bits may not hold, or null: a text counts with so many. Sums of two stay within them, too.
+const Node* wide_number(const Fusion& fusion, const Expr& expr) {
+  constexpr double kMost = 1 << 30;
+  const std::vector<Bounds> bounds = bounds_of(fusion, expr);
+  const std::vector<CountedKind> kinds = counted_kinds(expr);
+  for (size_t i = 0; i < expr.nodes.size(); ++i) {
+    const Node& node = expr.nodes[i];
+    if (kinds[i] != CountedKind::number) continue;
+    const bool is_given = node.kind == Node::Kind::scalar && node.type == DataType::i32;
+    if (!is_given && !(bounds[i].low >= -kMost && bounds[i].high <= kMost)) return &node;
+  }
+  return nullptr;
 }
 
 // Elements that are chosen where a place is one, at which there are none all the same: or null.
@@ -183,7 +216,7 @@ const Node* choice_beyond(const Fusion& fusion, const Expr& expr) {
       const int place = place_of_choice(expr, load.args[k]);
       const Bounds& own = bounds[static_cast<size_t>(load.args[k])];
       const int64_t extent = load.access.indexed[k].extent;
-      const bool is_inside = place < 0 ? own.low >= 0 && own.high < extent
+      const bool is_inside = place < 0 ? own.low >= 0 && own.high < static_cast<double>(extent)
                                        : is_held_inside(fusion, expr, comparisons, place, extent);
       if (!is_inside) return &node;
     }
@@ -236,13 +269,24 @@ std::optional<Refusal> refuse_shape(const Fusion& fusion, const Expr& expr, uint
     return refuse(fusion, nullptr, "small-window", "windows of up to 64 places along up to 3 axes",
                   fmt::format("{} places along {} axes", places, axes));
   const std::vector<uint32_t> varies = varying_axes(expr);
+  const auto walks_places = [&](const Access& access) {
+    for (int axis = 0; axis < expr.domain.rank(); ++axis)
+      if ((over >> axis & 1) != 0 && access.strides[axis] != 0) return true;
+    return false;
+  };
   for (const Store& store : expr.stores)
-    if ((varies[static_cast<size_t>(store.node)] & over) != 0)
+    if (store.access.is_indexed())
+      return refuse(fusion, &expr.node(store.node), "stores-in-place", "results that are stored in order",
+                    "elements stored through an index");
+  for (const Store& store : expr.stores)
+    if ((varies[static_cast<size_t>(store.node)] & over) != 0 || walks_places(store.access))
       return refuse(fusion, &expr.node(store.node), "totals-of-windows", "one result a window",
                     "one of every place");
   if (const Node* const node = uncounted_index(fusion, expr))
     return refuse(fusion, node, "counted-places", "places made of coordinates and whole constants",
                   "places that are read or computed otherwise");
+  if (const Node* const node = wide_number(fusion, expr))
+    return refuse(fusion, node, "narrow-places", "places of 30 bits", "numbers that may be larger");
   if (const Node* const node = choice_beyond(fusion, expr))
     return refuse(fusion, node, "places-inside", "chosen places that lie inside", "some that may not");
   return std::nullopt;
@@ -426,6 +470,7 @@ class Tables {
     if (const std::optional<int64_t> from = base(found, tile)) {
       found.base = *from;
       found.live = live(found, tile);
+      found.run = widest_run(found, tile);
     }
     return found;
   }
@@ -444,10 +489,15 @@ class Tables {
     return {};
   }
 
+  // All loads meet in the same way, and have the same places that are never elements.
   bool holds(WindowMeeting& meeting, int64_t tile) const {
-    return std::ranges::all_of(tables_, [&](const std::vector<int64_t>& table) {
-      return are_elements(meeting, tile, table) && are_alike(meeting, tile, table);
-    });
+    std::optional<uint32_t> never;
+    for (const std::vector<int64_t>& table : tables_) {
+      if (!are_elements(meeting, tile, table) || !are_alike(meeting, tile, table)) return false;
+      if (never.value_or(meeting.never) != meeting.never) return false;
+      never = meeting.never;
+    }
+    return true;
   }
   static int64_t number(const WindowMeeting& m, int64_t u, int64_t q) {
     return (m.step * u + m.turn * q + m.shift) / m.divisor;
@@ -479,6 +529,29 @@ class Tables {
         break;
       }
     return bases.size() == 1 ? std::optional(*bases.begin()) : std::nullopt;
+  }
+
+  // The widest run whose places are all elements or none is, beside those that never are.
+  int64_t widest_run(const WindowMeeting& m, int64_t tile) const {
+    for (int64_t run = kMaxAccessBytes; run > 1; run /= 2)
+      if (tile * m.step % (m.divisor * run) == 0 && are_whole(m, tile, run)) return run;
+    return 1;
+  }
+  bool are_whole(const WindowMeeting& m, int64_t tile, int64_t run) const {
+    const int64_t period = tile * m.step / m.divisor;
+    for (const std::vector<int64_t>& table : tables_)
+      for (int64_t first = 0; first < windows_; first += tile) {
+        std::map<int64_t, bool> met;
+        for (int64_t u = 0; u < tile && first + u < windows_; ++u)
+          for (int64_t q = 0; q < places_; ++q) {
+            if ((m.never >> (u * places_ + q) & 1) != 0) continue;
+            const int64_t element = first / tile * period + number(m, u, q) + m.base;
+            const int64_t place = element >= 0 ? element / run : (element + 1) / run - 1;
+            const bool is_element = table[static_cast<size_t>((first + u) * places_ + q)] >= 0;
+            if (met.try_emplace(place, is_element).first->second != is_element) return false;
+          }
+      }
+    return true;
   }
 
   // One bit an element, in the order in which the places of a tile meet them. 0: there are too many.
@@ -529,9 +602,30 @@ class Tables {
   std::vector<std::vector<int64_t>> tables_;
 };
 
+// Whether what a load takes at places that meet is the same. It is not, where a load walks the windows or
+// their places by strides of its own, or by a number that is not of both.
+bool may_share(const WindowProblem& problem, const WindowLine& line) {
+  const Expr& expr = problem.site.expr;
+  const std::vector<uint32_t> varies = varying_axes(expr);
+  const uint32_t windows = 1u << line.axis, places = 1u << (problem.site.kept + line.places);
+  const uint32_t kept = (1u << problem.site.kept) - 1;
+  return std::ranges::all_of(expr.nodes, [&](const Node& node) {
+    if (node.kind != Node::Kind::load) return true;
+    uint32_t walked = 0;
+    for (int axis = 0; axis < expr.domain.rank(); ++axis)
+      if (node.access.strides[axis] != 0) walked |= 1u << axis;
+    const bool is_held = node.access.is_indexed() || ((walked & kept) != 0 && (walked & ~kept) != 0);
+    if (is_held && (walked & (windows | places)) != 0) return false;
+    return std::ranges::all_of(node.args, [&](int arg) {
+      const uint32_t own = arg < 0 ? 0 : varies[static_cast<size_t>(arg)];
+      return (own & places) == 0 || (own & windows) != 0;
+    });
+  });
+}
+
 WindowLine line_along(const WindowProblem& problem, int axis) {
   WindowLine line{.axis = axis, .places = places_with(problem, axis)};
-  if (line.places < 0) return line;
+  if (line.places < 0 || !may_share(problem, line)) return line;
   const Tables tables(problem, line);
   for (int64_t tile = 1; tile <= kMostLongTile; ++tile)
     line.meeting[static_cast<size_t>(tile)] = tables.meeting(tile);
@@ -555,7 +649,7 @@ int64_t WindowProblem::run(int64_t tile_columns) const {
   if (meeting.live == 0 || tile_columns * meeting.step % meeting.divisor != 0) return 1;
   const Expr& expr = site.expr;
   const std::vector<uint32_t> varies = varying_axes(expr);
-  int64_t run = std::gcd(tile_columns * meeting.step / meeting.divisor, kMaxAccessBytes);
+  int64_t run = meeting.run;
   for (const Node& node : expr.nodes) {
     if (node.kind != Node::Kind::load) continue;
     if (!node.access.is_indexed()) {
@@ -653,8 +747,7 @@ std::variant<Refusal, WindowProblem> window_problem(const Fusion& fusion, const 
   problem.columns = line_along(problem, std::max(0, last));
   problem.rows = line_along(problem, std::max(0, last - 1));
   if (problem.rows.places == problem.columns.places) problem.rows = {.axis = problem.rows.axis};
-  problem.site.short_forms = std::ranges::all_of(
-      expr.stores, [](const Store& store) { return !is_real(store.type) || byte_size(store.type) <= 2; });
+  problem.site.short_forms = fits_short_forms(problem.site);
   problem.index_bits = index_bits(problem.site.expr);
   problem.widest = widest_vector(problem);
   return problem;

@@ -22,6 +22,7 @@ struct WindowMeeting {
   int64_t step = 0, turn = 0, shift = 0, divisor = 0;
   int64_t base = 0;    ///< the element counted from in the first tile
   uint32_t live = 0;   ///< which of the elements, in the order in which places meet them, are ever there
+  int64_t run = 1;     ///< the widest run of elements that are all there or none is
   uint32_t never = 0;  ///< which places, numbered through all windows, are no element of any tile
 };
 

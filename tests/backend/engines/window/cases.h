@@ -87,6 +87,47 @@ inline Graph backward(const Pool& pool, bool by_index = false) {
   return g.finish();
 }
 
+/// Numbers stride * h + k of windows h and their places k, in [1, windows, places].
+inline Tensor window_places(GraphBuilder& g, const Dims& dims, int64_t stride) {
+  const Tensor like = g.input("like", dims, DataType::i32);
+  return g.add(g.mul(g.gen_index(like, 1), g.constant(stride, DataType::i32)), g.gen_index(like, 2));
+}
+/// Every place of a window has a weight.
+inline Graph weighted_windows() {
+  GraphBuilder g("weighted");
+  const Tensor x = g.input("x", {8, 34, 1}, DataType::f32), w = g.input("w", {8, 1, 3}, DataType::f32);
+  const Tensor taken = g.gather(x, window_places(g, {1, 32, 3}, 1), {.axis = 1});
+  g.output(g.reduce(g.mul(taken, w), ReductionMode::add, {2}), {.name = "y"});
+  return g.finish();
+}
+/// x has extents along windows or their places beside the axis that is gathered.
+inline Graph strided_windows(const Dims& x, int64_t axis) {
+  GraphBuilder g("strided");
+  const Tensor taken =
+      g.gather(g.input("x", x, DataType::f32), window_places(g, {1, 32, 3}, 1), {.axis = axis});
+  g.output(g.reduce(taken, ReductionMode::add, {2}), {.name = "y"});
+  return g.finish();
+}
+/// The first two elements are none, which are no whole run.
+inline Graph guarded_windows() {
+  GraphBuilder g("guarded");
+  const Tensor x = g.input("x", {8, 64, 1}, DataType::f32), place = window_places(g, {1, 32, 3}, 1);
+  const Tensor fits = g.cmp_ge(place, g.constant(int64_t{2}, DataType::i32));
+  const Tensor at = g.binary_select(place, g.constant(int64_t{-1}, DataType::i32), fits);
+  g.output(g.reduce(g.gather(x, at, {.axis = 1}), ReductionMode::add, {2}), {.name = "y"});
+  return g.finish();
+}
+/// A total is stored at every place of its window.
+inline Graph spread_totals() {
+  GraphBuilder g("spread");
+  const Tensor x = g.input("x", {8, 34, 1}, DataType::f32);
+  const Tensor taken = g.gather(x, window_places(g, {1, 32, 3}, 1), {.axis = 1});
+  const Tensor total = g.reduce(taken, ReductionMode::add, {2});
+  const Tensor b = g.input("b", {8, 32, 3}, DataType::f32, TensorOptions{.strides = Strides{32, 1, 0}});
+  g.output(g.add(total, b), {.name = "y"});
+  return g.finish();
+}
+
 /// The fusions that the graph is partitioned into.
 inline std::vector<Fusion> fusions_of(const Graph& graph) {
   const Graph expanded = expand(graph);

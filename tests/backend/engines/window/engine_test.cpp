@@ -106,6 +106,54 @@ TEST(WindowEngine, RefusesChoicesBeyondTheElements) {
   EXPECT_EQ(support.refusal->rule, "places-inside");
 }
 
+void expect_no_tiles(const Graph& graph) {
+  for (const Fusion& fusion : fusions_of(graph)) {
+    ASSERT_TRUE(test::supports(window_engine(), fusion, h200()));
+    for (const EngineCandidate& one : test::candidates(window_engine(), fusion, h200())) {
+      EXPECT_EQ(one.config.knob("tile_rows", 0), 1) << to_string(one.config);
+      EXPECT_EQ(one.config.knob("tile_columns", 0), 1) << to_string(one.config);
+    }
+  }
+}
+
+// Places that meet in x have weights of their own.
+TEST(WindowEngine, WeightsOfPlacesAreNotShared) { expect_no_tiles(weighted_windows()); }
+
+// Elements lie along windows, or along their places, beside the index.
+TEST(WindowEngine, ElementsWithStridesOfTheirOwnAreNotShared) {
+  expect_no_tiles(strided_windows({8, 34, 3}, 1));
+  expect_no_tiles(strided_windows({34, 32, 1}, 0));
+}
+
+// Guards that are narrower than the extent part a run.
+TEST(WindowEngine, RunsAreInsideAsAWhole) {
+  const std::vector<Fusion> fusions = fusions_of(guarded_windows());
+  ASSERT_THAT(fusions, SizeIs(1));
+  EXPECT_LE(problem_of(fusions[0], h200()).run(4), 2);
+}
+
+TEST(WindowEngine, RefusesResultsOfEveryPlace) {
+  for (const Fusion& fusion : fusions_of(spread_totals())) {
+    const Support support = test::supports(window_engine(), fusion, h200());
+    ASSERT_FALSE(support);
+    EXPECT_EQ(support.refusal->rule, "totals-of-windows");
+  }
+}
+
+// Counted in 32 bits, 8 times 2^29 would wrap.
+TEST(WindowEngine, RefusesNumbersThatMayWrap) {
+  GraphBuilder g("wide");
+  const Tensor x = g.input("x", {8, 100, 1}, DataType::f32);
+  const Tensor far = window_places(g, {1, 9, 3}, int64_t{1} << 29);
+  const Tensor at = g.div(far, g.constant(int64_t{1} << 29, DataType::i32));
+  g.output(g.reduce(g.gather(x, at, {.axis = 1}), ReductionMode::add, {2}), {.name = "y"});
+  for (const Fusion& fusion : fusions_of(g.finish())) {
+    const Support support = test::supports(window_engine(), fusion, h200());
+    ASSERT_FALSE(support);
+    EXPECT_EQ(support.refusal->rule, "narrow-places");
+  }
+}
+
 TEST(WindowEngine, RefusesWindowsThatAThreadDoesNotHold) {
   const std::vector<Fusion> fusions = fusions_of(forward(average({2, 8, 40, 40}, 9, 1, 0, true)));
   for (const Fusion& fusion : fusions) EXPECT_FALSE(test::supports(window_engine(), fusion, h200()));

@@ -1,4 +1,4 @@
-// Owns the tests of the window engine on the GPU: every setting against the oracle, on odd sizes.
+// Owns the tests of the window engine on the GPU: settings of every pass against the oracle, on odd sizes.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -180,6 +180,18 @@ TEST_P(WindowRandomGpu, EveryPass) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Pools, WindowRandomGpu, testing::Range(1u, 33u));
+
+// Windows that are written by hand: what neighbours must not share, and what the engine leaves to others.
+TEST(WindowShapesGpu, WindowsWrittenByHand) {
+  FUSOR_NEEDS_GPU();
+  static const Engine* const all[] = {&window_engine(), &rows_engine(), &elementwise_engine()};
+  PlannerOptions options;
+  options.build.max_candidates = 64;
+  options.engine_list = all;
+  for (const Graph& graph : {weighted_windows(), strided_windows({8, 34, 3}, 1),
+                             strided_windows({34, 32, 1}, 0), guarded_windows(), spread_totals()})
+    expect_every_candidate_correct(graph, graph.name, options);
+}
 
 TEST(WindowShapesGpu, PaddingsOfTwoSizes) {
   FUSOR_NEEDS_GPU();
