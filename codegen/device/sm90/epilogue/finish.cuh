@@ -12,6 +12,12 @@
 #include "codegen/device/sm90/epilogue/scatter.cuh"
 #include "codegen/device/sm90/epilogue/split.cuh"
 
+// What a thread's two rows of a part load.
+template <class Loads>
+struct RowLoads {
+  Loads of[2];
+};
+
 // Grid: as ResultPlaces wants it.
 template <class Epilogue, class Grid>
 struct Finisher {
@@ -28,9 +34,29 @@ struct Finisher {
   BoxBarriers* barriers = nullptr;    // where operands are staged
   Reducer<kPiece> reducer;
 
+  // What a tile's rows load, where all columns share it: asked for before the products, so that nobody waits
+  // for it behind them. Of one part, for a loop over more would index registers.
+  static constexpr bool kLoadsAhead = Apply::columns_alike() && kParts == 1;
+  __device__ auto loads_ahead(const Tile& tile, int first_row) const {
+    if constexpr (kLoadsAhead) {
+      const Index upper = first_row + row_in_part(warp, lane(), 0),
+                  lower = first_row + row_in_part(warp, lane(), 1);
+      const auto of_row = [&](Index row) {
+        return epilogue().loads_of_row(tile, places().row_key(tile, row));
+      };
+      return RowLoads<decltype(of_row(upper))>{{of_row(upper), of_row(lower)}};
+    } else {
+      return Nothing{};
+    }
+  }
+
   // A consumer's parts: 64 rows by the tile's columns each.
   template <class Sums>
   __device__ void finish(const Tile& tile, int first_row, const Sums& sums) {
+    finish(tile, first_row, sums, loads_ahead(tile, first_row));
+  }
+  template <class Sums, class Ahead>
+  __device__ void finish(const Tile& tile, int first_row, const Sums& sums, const Ahead& ahead) {
 #pragma unroll(kUnrolled ? kParts : 1)
     for (int part = 0; part < kParts; ++part) {
       const int part_row = first_row + 64 * part;
@@ -41,8 +67,7 @@ struct Finisher {
         mine.key[half] = places().row_key(tile, row);
         mine.inside[half] = places().is_inside(row, mine.key[half]);
       }
-      const decltype(epilogue().loads_of_row(tile, mine.key[0])) loads[2] = {
-          epilogue().loads_of_row(tile, mine.key[0]), epilogue().loads_of_row(tile, mine.key[1])};
+      const auto loads = loads_of(tile, mine, ahead);
       const int warp_row = part_row + warp * 16;
       reducer.begin_part();
 #pragma unroll(kUnrolled ? kPieces : 1)
@@ -57,7 +82,7 @@ struct Finisher {
         if constexpr (kStaged > 0)
           if (in_box == 0) barriers->loaded[ring.stage].wait(ring.parity);
         reducer.begin_piece();
-        piece(tile, mine, loads, column, chosen, box, column - in_box);
+        piece(tile, mine, loads.of, column, chosen, box, column - in_box);
         reducer.end_piece(tile, warp_row, column, static_cast<int>(places().rows()),
                           static_cast<int>(places().columns()));
         if constexpr (kBoxed)
@@ -74,6 +99,15 @@ struct Finisher {
   }
 
  private:
+  template <class Ahead>
+  __device__ auto loads_of(const Tile& tile, const Rows& rows, const Ahead& ahead) const {
+    if constexpr (kLoadsAhead) {
+      return ahead;
+    } else {
+      const auto of_row = [&](int half) { return epilogue().loads_of_row(tile, rows.key[half]); };
+      return RowLoads<decltype(of_row(0))>{{of_row(0), of_row(1)}};
+    }
+  }
   FUSOR_DEVICE int lane() { return threadIdx.x % 32; }
   __device__ ResultPlaces<Grid> places() const { return {problem, grid}; }
   __device__ Apply epilogue() const { return {places(), args}; }
@@ -219,7 +253,7 @@ template <class Epilogue, class Grid, class Params>
 FUSOR_DEVICE auto make_finisher(const Params& p, const Grid& grid, u8* boxes, BoxBarriers* barriers,
                                 int warp) {
   if constexpr (kStore == StorePath::partials)
-    return PartStore<Grid>{p.partials, grid, warp};
+    return PartStore<Grid>{p.partials, p.problem, grid, warp};
   else
     return Finisher<Epilogue, Grid>{p.problem, grid, p.y,          target_of(p), boxes,
                                     warp,      {},   second_of(p), barriers,     {}};

@@ -201,10 +201,11 @@ FUSOR_DEVICE void consume_tiles(const Params& p, Shared& shared, int consumer) {
       }
       stages.order.wait(consumer, count / kConsumers);
     }
+    const int row = tile.row + (kPingPong ? 0 : consumer * kParts) * 64;
+    const auto ahead = finisher.loads_ahead(tile, row);
     TileSums sums;
     multiply(tile, stages, ring, consumer, sums);
-    const int row = tile.row + (kPingPong ? 0 : consumer * kParts) * 64;
-    finisher.finish(tile, row, sums);
+    finisher.finish(tile, row, sums, ahead);
   }
   if constexpr (kReduces)
     finisher.reducer.end((static_cast<int>(blockIdx.x) * kConsumers + consumer) * (kWarpgroup / 32) + warp);
