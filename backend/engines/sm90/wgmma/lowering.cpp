@@ -182,8 +182,15 @@ StorePath Schedule::store_path() const {
 }
 
 bool Schedule::is_unrolled() const {
-  constexpr int64_t kManySteps = 24, kManyRounds = 8;
-  if (!copied || reduction || !is_short(cost_of(result_site(fusion), fusion))) return false;
+  constexpr int64_t kManySteps = 24, kManyRounds = 8, kFewSteps = 12;
+  constexpr int64_t kMostSums = 128;  // written out; more take ptxas twice as long
+  constexpr double kMostInstructions = 24;
+  if (!copied || reduction) return false;
+  const SiteCost cost = cost_of(result_site(fusion), fusion);
+  const bool linear = problem.form.is_given() && !view.is_convolution();
+  const bool bare = linear && tiling.steps_of_part <= kFewSteps && tiling.sums() <= kMostSums &&
+                    cost.instructions + 4 * cost.special <= kMostInstructions;
+  if (!is_short(cost) && !bare) return false;
   const bool wide = byte_size(copied->type) > 2 && tiling.sums() > 128;
   const bool hidden =
       tiling.ping_pong && tiling.steps_of_part >= kManySteps && tiling.tiles() >= kManyRounds * slots();

@@ -97,5 +97,28 @@ TEST(WgmmaBoxes, WhatThreadsStoreTakesTwoTurns) {
   EXPECT_EQ(uses(planes.finish(), {64, 192, 1, 1}, 4).boxes, 2);
 }
 
+// A tile of few steps is mostly epilogue, and a loop over its pieces chooses its sums with two instructions
+// an element.
+TEST(WgmmaBoxes, EpiloguesOfSomeLengthAreWrittenOutBehindFewSteps) {
+  const auto is_unrolled = [](int64_t k, bool backward) {
+    GraphBuilder g("linear");
+    Tensor y =
+        g.add(g.matmul(g.input("a", {4096, k}, DataType::bf16), g.input("b", {k, 1024}, DataType::bf16)),
+              g.input("bias", {1, 1024}, DataType::bf16));
+    y = backward ? g.gelu_bwd(g.gelu(y), g.input("z", {4096, 1024}, DataType::bf16)) : g.gelu(y);
+    g.output(y, {.type = DataType::bf16});
+    const Fusion fusion = fusion_of(g.finish());
+    EngineConfig config{"wgmma", wgmma_engine().revision(), {}};
+    config.set("tile_m", 128);
+    config.set("tile_n", 128);
+    const Lowered lowered = test::lower(wgmma_engine(), fusion, config, DeviceInfo::named("H200"));
+    return config_value(source_of(lowered), "unrolled") != 0;
+  };
+  EXPECT_TRUE(is_unrolled(64, false));
+  EXPECT_TRUE(is_unrolled(768, false));
+  EXPECT_FALSE(is_unrolled(4096, false)) << "hidden behind products";
+  EXPECT_FALSE(is_unrolled(64, true)) << "its text would be long";
+}
+
 }  // namespace
 }  // namespace fusor

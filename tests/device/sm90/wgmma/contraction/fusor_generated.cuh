@@ -37,7 +37,7 @@ struct Config {
   static constexpr int box_columns = 64;
   static constexpr int unit = 1;
   static constexpr int reduced = 0;
-  static constexpr bool unrolled = false;
+  static constexpr bool unrolled = true;
   static constexpr bool y_along_columns = true;
   static constexpr bool clamped = true;
   static constexpr int vector = 2;
