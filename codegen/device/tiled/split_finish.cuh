@@ -20,7 +20,7 @@ FUSOR_DEVICE Vector sum_of_lane(const Params& p, Index tile, int position, int l
   for (int i = 0; i < Config::vector; ++i) sums[i] = Sum(0);
   const i64 part = p.tiling.tiles * kTileElements;
   const Sum* partial = p.partials + i64(tile) * kTileElements + position + lane * part;
-#pragma unroll 4
+#pragma unroll 8
   for (i64 split = lane; split < p.splits; split += kLanes, partial += kLanes * part) {
     // An ordinary load: the launch in front may still write while this kernel is resident.
     const Vector of_part = *reinterpret_cast<const Vector*>(partial);
