@@ -254,6 +254,8 @@ constexpr double kInstructionsOfVector = 16, kInstructionsByRegisters = 36;
 constexpr double kStart = 1.3e-6;
 // The same in parts, whose first two turns only load and split.
 constexpr double kStartInParts = 6e-6;
+// Blocks of a cluster that exchange such sums, beside what others wait for: by matmuls of 512 and 1024.
+constexpr double kClusterInParts = 3e-6;
 
 Work cost(const Problem& problem, const Schedule& schedule) {
   Work work = tiled_cost(problem, schedule);
@@ -268,6 +270,7 @@ Work cost(const Problem& problem, const Schedule& schedule) {
                           of_vector(problem.copies_b) * elements_of_b(problem, schedule) /
                               static_cast<double>(problem.load_b.width));
   work.start_s += problem.in_parts() ? kStartInParts : kStart;
+  if (problem.in_parts() && schedule.in_cluster) work.start_s += kClusterInParts;
   // Two keep the tensor cores as busy as four do.
   work.tiles_per_sm = static_cast<int>(std::min<int64_t>(schedule.blocks_per_sm, 2));
   work.stages = static_cast<int>(schedule.stages);
@@ -351,6 +354,11 @@ class PreparedMma final : public Prepared {
       const Work whole = list.back().work;
       if (const int64_t split = split_for(whole, offered[3].values, kTurnsOfPart, problem_.device); split > 1)
         add(tile_m, tile_n, split);
+      // Tiles of parts are few for an SM, and dear: a round of them that is half empty is worth a sum.
+      if (problem_.in_parts())
+        if (const int64_t split = even_split_for(whole, offered[3].values, kTurnsOfPart, problem_.device);
+            split > 1 && list.back().config.knob("split", 1) != split)
+          add(tile_m, tile_n, split);
       for (const int64_t cluster : offered[4].values)
         if (cluster > 1 && whole.k_steps >= kTurnsInCluster * cluster &&
             whole.tiles * cluster <= kBlocksOfSm * problem_.device.sm_count)

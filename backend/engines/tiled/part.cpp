@@ -290,8 +290,9 @@ std::vector<int64_t> tiles_up_to(int64_t extent, std::initializer_list<int64_t> 
 }
 
 std::vector<int64_t> splits_of(const Contraction& view, int64_t tile_k) {
+  constexpr int64_t kMost = 256;
   std::vector<int64_t> splits{1};
-  while (splits.back() < 256 && splits.back() * tile_k < view.k) splits.push_back(splits.back() * 2);
+  while (splits.back() < kMost && splits.back() * tile_k < view.k) splits.push_back(splits.back() + 1);
   return splits;
 }
 
@@ -299,8 +300,26 @@ int64_t split_for(const Work& whole, const std::vector<int64_t>& splits, int64_t
                   const DeviceInfo& device) {
   const int64_t slots = int64_t{device.sm_count} * whole.tiles_per_sm;
   int64_t best = 1;
-  for (const int64_t split : splits)
+  for (int64_t split = 1; split <= splits.back(); split *= 2)
     if (whole.tiles * split <= slots && whole.k_steps / split >= least_steps) best = split;
+  return best;
+}
+
+int64_t even_split_for(const Work& whole, const std::vector<int64_t>& splits, int64_t least_steps,
+                       const DeviceInfo& device) {
+  // Parts of a tile that is one of many cost their sum; a gain of less than a tenth is none.
+  constexpr int64_t kFewParts = 4;
+  constexpr double kGain = 0.9;
+  const int64_t slots = int64_t{device.sm_count} * whole.tiles_per_sm;
+  const int64_t most = std::min(splits.back(), whole.k_steps / least_steps);
+  if (whole.tiles <= slots / 2)
+    return std::clamp<int64_t>(slots / whole.tiles, 1, std::max<int64_t>(most, 1));
+  const auto rounds = [&](int64_t split) {
+    return static_cast<double>(ceil_div(whole.tiles * split, slots)) / static_cast<double>(split);
+  };
+  int64_t best = 1;
+  for (int64_t split = 2; split <= std::min(kFewParts, most); ++split)
+    if (rounds(split) < std::min(rounds(best), kGain * rounds(1))) best = split;
   return best;
 }
 

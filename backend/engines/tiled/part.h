@@ -106,11 +106,15 @@ void add_candidate(std::vector<EngineCandidate>& list, EngineConfig config, cons
 
 /// Values of a knob that cover the extent: a tile larger than the product only adds zeros.
 std::vector<int64_t> tiles_up_to(int64_t extent, std::initializer_list<int64_t> sizes);
-/// Powers of two, each part of one main-loop step or more.
+/// Numbers of parts, each of one main-loop step or more.
 std::vector<int64_t> splits_of(const Contraction& view, int64_t tile_k);
-/// The most parts, each of `least_steps` of the main loop or more, that the device holds at once beside each
-/// other; 1 where the tiles of `whole` fill it already.
+/// The most parts, a power of two, each of `least_steps` of the main loop or more, that the device holds at
+/// once beside each other; 1 where the tiles of `whole` fill it already.
 int64_t split_for(const Work& whole, const std::vector<int64_t>& splits, int64_t least_steps,
                   const DeviceInfo& device);
+/// Any number of parts: as many as the device holds at once; or, where whole tiles leave most of it idle in
+/// their last round, the few that even the rounds out. 1 where neither helps.
+int64_t even_split_for(const Work& whole, const std::vector<int64_t>& splits, int64_t least_steps,
+                       const DeviceInfo& device);
 
 }  // namespace fusor
