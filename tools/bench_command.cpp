@@ -50,7 +50,8 @@ std::optional<std::string> named_in(const std::string& folder, const std::string
 
 /// Files that are read where they are named only: hundreds of layers that the suite does not name.
 bool is_suite(const fs::path& file) {
-  constexpr std::array<std::string_view, 4> kByName = {"networks", "networks_unseen", "sweeps", "attention"};
+  constexpr std::array<std::string_view, 5> kByName = {"networks", "networks_unseen", "networks_fresh",
+                                                       "sweeps", "attention"};
   return std::ranges::find(kByName, file.stem().string()) == kByName.end();
 }
 
