@@ -101,14 +101,21 @@ struct Exact {
   FUSOR_DEVICE float div(float a, float b) { return a / b; }
   FUSOR_DEVICE double div(double a, double b) { return a / b; }
 
-  // Integers: a division by zero gives zero, the overflowing one wraps.
+  // Integers: a division by zero gives zero, the overflowing one wraps. Without branches, and one division
+  // for a quotient and its remainder.
   template <class T>
   FUSOR_DEVICE T div(T a, T b) {
-    return b == 0 ? T(0) : b == T(-1) ? T(0) - a : a / b;
+    const T quotient = a / regular_divisor(b);
+    return b == 0 ? T(0) : b == T(-1) ? T(0) - a : quotient;
   }
   template <class T>
   FUSOR_DEVICE T mod(T a, T b) {
-    return b == 0 || b == T(-1) ? T(0) : a % b;
+    const T divisor = regular_divisor(b);
+    return a - a / divisor * divisor;
+  }
+  template <class T>
+  FUSOR_DEVICE T regular_divisor(T b) {
+    return b == 0 || b == T(-1) ? T(1) : b;
   }
 
   template <class T>
