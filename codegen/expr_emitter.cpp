@@ -280,8 +280,34 @@ class SiteWriter {
     line(1,
          "static __device__ __forceinline__ const Stored* address(const Args& args, const Index "
          "(&at)[kRank]) {{");
-    line(2, "return {};", address(load_name(expr_, yielded(expr_)), node.access));
+    const std::string name = load_name(expr_, yielded(expr_));
+    if (node.access.is_indexed()) {
+      // As the only lane of apply<1> finds it.
+      line(2, "constexpr int N = 1, i = 0, count = 1;");
+      for (int at = 0; at < yielded(expr_); ++at) write_uniform_node(at);
+      for (int at = 0; at < yielded(expr_); ++at) write_lane_node(at);
+      const Indices indices = lane_indices(yielded(expr_));
+      line(2, "return {} ? {}{} : nullptr;", indices.inside, address(name, node.access), indices.steps);
+    } else {
+      line(2, "return {};", address(name, node.access));
+    }
     line(1, "}}");
+    if (node.access.is_indexed())
+      line(1, "static constexpr bool kMayMiss = true;  // address(): null where an index is none");
+  }
+
+  // The same as indices_of() in the loop over lanes.
+  Indices lane_indices(int at) const {
+    const Node& node = node_at(expr_, at);
+    const std::string name = load_name(expr_, at);
+    Indices indices;
+    for (size_t k = 0; k < node.args.size() && node.args[k] >= 0; ++k) {
+      const std::string index = lane(node.args[k]);
+      indices.steps += fmt::format(" + Index({}) * args.{}_index{}_stride", index, name, k);
+      indices.inside +=
+          fmt::format("{0}{1} >= 0 && {1} < args.{2}_index{3}_extent", k > 0 ? " && " : "", index, name, k);
+    }
+    return indices;
   }
 
   /// What is the same for all lanes, or loaded for all at once.
@@ -326,15 +352,10 @@ class SiteWriter {
   // Each lane takes an element of its own.
   void write_lane_load(int at, const Node& node) {
     const std::string name = load_name(expr_, at);
-    Indices indices;
-    for (size_t k = 0; k < node.args.size() && node.args[k] >= 0; ++k) {
-      const std::string index = lane(node.args[k]);
-      indices.steps += fmt::format(" + Index({}) * args.{}_index{}_stride", index, name, k);
-      indices.inside += fmt::format(" && {0} >= 0 && {0} < args.{1}_index{2}_extent", index, name, k);
-    }
-    line(3, "const {} v{} = widen(load_where({}{}{}, i < count{}));{}", carrier_type(node.type), number(at),
-         address(name, node.access), lane_offset(name, node.access), indices.steps, indices.inside,
-         op_comment(node.op));
+    const Indices indices = lane_indices(at);
+    line(3, "const {} v{} = widen(load_where({}{}{}, i < count && {}));{}", carrier_type(node.type),
+         number(at), address(name, node.access), lane_offset(name, node.access), indices.steps,
+         indices.inside, op_comment(node.op));
   }
 
   // " + ..." from the first lane's element to lane i's.

@@ -306,10 +306,40 @@ class FusionBuilder {
       return add_node({.kind = Node::Kind::input, .type = described.type, .input = input, .op = producer});
     }
     if (producer >= 0 && contains(ops_, producer)) return computed(producer);
+    if (producer >= 0 && folded_.folded[producer] && is_computed(tensor)) return seen_from_view(producer);
     if (described.is_scalar())
       return add_node(
           {.kind = Node::Kind::scalar, .type = described.type, .access = {operand_of(tensor), 0, {}, false}});
     return add_node({.kind = Node::Kind::load, .type = described.type, .access = access(tensor)});
+  }
+
+  // Whether an op of the set computes the tensor, or what it is a view of.
+  bool is_computed(int tensor) const {
+    const int producer = folded_.index.producer(tensor);
+    return producer >= 0 && (contains(ops_, producer) ||
+                             (folded_.folded[producer] && is_computed(graph_.ops[producer].inputs[0])));
+  }
+
+  // What a folded view shows of a value that is computed here: the value over the same domain, whose axes are
+  // known by their places in the operand.
+  int seen_from_view(int view) {
+    const Op& op = graph_.ops[view];
+    const Dims &x = graph_.tensors[op.inputs[0]].dims, &y = graph_.tensors[op.outputs[0]].dims;
+    Dims axes;
+    if (!axes_of_operand(graph_, op, axes))
+      refuse(fmt::format("read a view of what they compute ('{}')", op.name));
+    Domain seen{domain_.dims, x, {}};
+    for (int i = 0; i < x.rank(); ++i)
+      seen.axes.push_back(axes[i] < 0 ? DomainAxis{0, {1}}
+                                      : domain_.axis_of(y.rank(), static_cast<int>(axes[i])));
+    for (int i = 0; i < x.rank(); ++i) seen.logical[i] = seen.axes[static_cast<size_t>(i)].counts.back();
+    std::swap(domain_, seen);
+    std::map<int, int> nodes;
+    std::swap(nodes_, nodes);
+    const int node = value(op.inputs[0]);
+    std::swap(nodes_, nodes);
+    std::swap(domain_, seen);
+    return node;
   }
 
   int computed(int op_index) {
@@ -442,8 +472,16 @@ class FusionBuilder {
   // Whether an op outside of the set reads the tensor, directly or through a folded view.
   bool leaves(int tensor) const {
     if (!graph_.tensors[tensor].is_virtual()) return true;
-    return std::ranges::any_of(folded_.index.consumers(tensor),
-                               [&](int op) { return !contains(ops_, op) && !is_port(op); });
+    return std::ranges::any_of(folded_.index.consumers(tensor), [&](int op) {
+      return !contains(ops_, op) && !is_port(op) && !is_seen_within(op);
+    });
+  }
+
+  // A folded view through which only ops of the set look at a value in front of anchors.
+  bool is_seen_within(int op) const {
+    const Op& view = graph_.ops[op];
+    Dims axes;
+    return is_chain_ && folded_.folded[op] && axes_of_operand(graph_, view, axes) && !leaves(view.outputs[0]);
   }
 
   // A transpose that only anchors behind others read, as their first operand.
@@ -646,6 +684,29 @@ Fusion checked(Fusion fusion) {
 
 bool works_over_operand(const Op& op) {
   return std::holds_alternative<Reduction>(op.attributes) || std::holds_alternative<Scatter>(op.attributes);
+}
+
+bool axes_of_operand(const Graph& graph, const Op& view, Dims& axes) {
+  const Dims &x = graph.tensors[view.inputs[0]].dims, &y = graph.tensors[view.outputs[0]].dims;
+  axes = Dims::filled(x.rank(), -1);
+  if (const auto* const transpose = std::get_if<Transpose>(&view.attributes)) {
+    for (int i = 0; i < y.rank(); ++i) axes[static_cast<int>(transpose->permutation[i])] = i;
+    return true;
+  }
+  if (!std::holds_alternative<Reshape>(view.attributes)) return false;
+  // The same axes in order, among others of one element.
+  int at = 0;
+  const auto skip = [&] {
+    while (at < y.rank() && y[at] == 1) ++at;
+  };
+  for (int i = 0; i < x.rank(); ++i) {
+    if (x[i] == 1) continue;
+    skip();
+    if (at == y.rank() || y[at] != x[i]) return false;
+    axes[i] = at++;
+  }
+  skip();
+  return at == y.rank();
 }
 
 bool is_grouped_reduction(const Graph& graph, const Op& op) {

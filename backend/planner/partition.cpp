@@ -21,6 +21,8 @@ constexpr int kSpecialCost = 8;
 constexpr int64_t kMostRowElements = int64_t{1} << 20;
 // Rows up to here are left to a fusion of their own; totals of longer ones are made behind the anchor.
 constexpr int64_t kShortRowElements = int64_t{1} << 16;
+// Rows of queries that share an entry of keys, at most, where these are loaded through indices.
+constexpr int64_t kFewRows = 128;
 // Reductions of one fusion whose totals feed back.
 constexpr int kMostFedBack = 6;
 // Places of a window, at most, of which each is counted again beside each use.
@@ -215,6 +217,75 @@ class Partitioner {
       if (!order_.would_wait_for_itself(group_of(*op), group_of(second)))
         merge(group_of(*op), group_of(second));
     facts_[group_of(second)].is_chain = true;
+    absorb_gathered(*std::ranges::find_if(*between, [this](int op) { return is_matmul(op); }), second);
+  }
+
+  // Keys and values of a few queries that come through indices are loaded by these, with all that the indices
+  // are made of: the rows of a cache in pages lie in memory once, and are read once.
+  void absorb_gathered(int first, int second) {
+    std::vector<int> ops;
+    for (const int operand : {graph_.ops[first].inputs[1], graph_.ops[second].inputs[1]}) {
+      const int64_t entries = entries_of(graph_.tensors[operand].dims);
+      if (element_count(result_dims(first)) / result_dims(first).back() > kFewRows * entries) continue;
+      const std::vector<int> found = ops_of_gathered(operand);
+      ops.insert(ops.end(), found.begin(), found.end());
+    }
+    std::ranges::sort(ops);
+    ops.erase(std::unique(ops.begin(), ops.end()), ops.end());
+    const int group = group_of(second);
+    const auto is_own = [&](int op) {
+      return all_readers(graph_.ops[op].outputs[0], [&](int reader) {
+        return reader == first || reader == second || std::ranges::binary_search(ops, reader);
+      });
+    };
+    if (ops.size() + size_of(group) > kMaxFusionOps || !std::ranges::all_of(ops, is_own)) return;
+    for (auto op = ops.rbegin(); op != ops.rend(); ++op)
+      if (group_of(*op) != group_of(second) && !order_.would_wait_for_itself(group_of(*op), group_of(second)))
+        merge(group_of(*op), group_of(second));
+  }
+
+  // Matrices of a matmul's operand.
+  static int64_t entries_of(const Dims& dims) {
+    int64_t entries = 1;
+    for (int axis = 0; axis + 2 < dims.rank(); ++axis) entries *= dims[axis];
+    return entries;
+  }
+
+  // Gathers, and pointwise ops, that an operand is made of, perhaps behind views that leave its axes whole;
+  // none where others are, or where no gather is.
+  std::vector<int> ops_of_gathered(int operand) const {
+    constexpr size_t kMostOps = 32;
+    std::vector<int> ops, waiting{operand};
+    bool gathers = false;
+    while (!waiting.empty()) {
+      const int tensor = waiting.back();
+      const int producer = folded_.index.producer(tensor);
+      waiting.pop_back();
+      if (producer < 0 || is_view_of_input(tensor) || std::ranges::find(ops, producer) != ops.end()) continue;
+      const Op& op = graph_.ops[producer];
+      if (folded_.folded[producer]) {
+        if (Dims axes; !graph_.tensors[tensor].is_virtual() || !axes_of_operand(graph_, op, axes)) return {};
+        waiting.push_back(op.inputs[0]);
+        continue;
+      }
+      if (size_of(group_of(producer)) != 1 || !is_virtual_result(producer) || ops.size() == kMostOps ||
+          (!is_pointwise(op) && !is_gather(op)) || (is_gather(op) && !is_view_of_input(op.inputs[0])))
+        return {};
+      gathers = gathers || is_gather(op);
+      ops.push_back(producer);
+      waiting.insert(waiting.end(), op.inputs.begin(), op.inputs.end());
+    }
+    return gathers ? ops : std::vector<int>();
+  }
+
+  // Whether `holds` of all ops that read the tensor, itself or through folded views.
+  template <class Holds>
+  bool all_readers(int tensor, Holds&& holds) const {
+    return graph_.tensors[tensor].is_virtual() &&
+           std::ranges::all_of(folded_.index.consumers(tensor), [&](int reader) {
+             return folded_.folded[reader] ? all_readers(graph_.ops[reader].outputs[0], holds)
+                                           : holds(reader);
+           });
   }
 
   // The one matmul that the first operand of `second` waits for, first, and the ops on the way; nothing where

@@ -42,6 +42,10 @@ bool reshape_strides(const Dims& from, const Strides& strides, const Dims& to, S
 /// strides do (a reshape of elements that do not lie in row-major order).
 bool view_placement(const Graph& graph, const Op& op, const Placement& x, Placement& out);
 
+/// The axis of a view's result that each axis of its operand is, -1 for one of one element; false where axes
+/// split, merge or lose elements.
+bool axes_of_operand(const Graph& graph, const Op& view, Dims& axes);
+
 /// Whether two contractions can be the siblings of one fusion: alike, and with one first operand.
 bool are_siblings(const Graph& graph, int first, int second);
 /// The Fusion of these ops (ascending, none folded, at most one contraction or two siblings). Values that

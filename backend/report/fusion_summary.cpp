@@ -26,15 +26,29 @@ std::string shortened(std::string line) {
 void count_work(const Graph& graph, const PlannedFusion& fusion, FusionSummary& summary) {
   std::set<int> inside, seen;
   const auto has = [&](int op) { return std::ranges::find(fusion.ops, op) != fusion.ops.end(); };
+  // Folded views that only the fusion looks through are ops of none.
+  const auto views_inside = [&](int tensor, auto&& self) -> void {
+    for (const int reader : graph.consumers(tensor)) {
+      const Op& op = graph.ops[static_cast<size_t>(reader)];
+      if (has(reader) || !is_view(op.attributes) || !inside.insert(op.outputs[0]).second) continue;
+      self(op.outputs[0], self);
+    }
+  };
+  const auto is_read_outside = [&](int tensor, auto&& self) -> bool {
+    return !graph.tensors[static_cast<size_t>(tensor)].is_virtual() ||
+           std::ranges::any_of(graph.consumers(tensor), [&](int reader) {
+             const Op& op = graph.ops[static_cast<size_t>(reader)];
+             return !has(reader) && (!is_view(op.attributes) || self(op.outputs[0], self));
+           });
+  };
   for (const int index : fusion.ops) {
     const Op& op = graph.ops[static_cast<size_t>(index)];
     for (const int y : op.outputs) {
       if (y < 0) continue;
       inside.insert(y);
-      const std::vector<int> readers = graph.consumers(y);
-      const bool leaves = !graph.tensors[static_cast<size_t>(y)].is_virtual() ||
-                          std::ranges::any_of(readers, [&](int reader) { return !has(reader); });
-      if (leaves) summary.bytes += static_cast<double>(graph.tensors[static_cast<size_t>(y)].bytes());
+      views_inside(y, views_inside);
+      if (is_read_outside(y, is_read_outside))
+        summary.bytes += static_cast<double>(graph.tensors[static_cast<size_t>(y)].bytes());
     }
     for (const int x : op.inputs)
       if (x >= 0 && !inside.contains(x) && seen.insert(x).second &&

@@ -9,6 +9,7 @@
 
 #include "core/ops/expansion.h"
 #include "core/ops/paged.h"
+#include "core/ops/paged_rows.h"
 #include "core/ops/random.h"
 #include "core/ops/rules.h"
 
@@ -95,12 +96,8 @@ Shape expect_operands(const Call& call, const SdpaAttributes& op) {
 class Attention {
  public:
   Attention(Expansion& e, const SdpaAttributes& op) : e_(e), op_(op) {
-    k_ = op.max_seq_len_kv > 0 && e.has("page_table_k")
-             ? paged_load(e, e.input("k"), e.input("page_table_k"), op.max_seq_len_kv)
-             : e.input("k");
-    v_ = op.max_seq_len_kv > 0 && e.has("page_table_v")
-             ? paged_load(e, e.input("v"), e.input("page_table_v"), op.max_seq_len_kv)
-             : e.input("v");
+    k_ = loaded("k", "page_table_k");
+    v_ = loaded("v", "page_table_v");
     const Dims q = e.dims(e.input("q")), k = e.dims(k_), v = e.dims(v_);
     heads_ = q[1];
     is_grouped_ = k[1] == v[1] && k[1] != heads_ && k[1] != 1;
@@ -203,6 +200,17 @@ class Attention {
   }
 
  private:
+  // As it is, or through a page table.
+  int loaded(const char* role, const char* table) {
+    const int x = e_.input(role);
+    if (op_.max_seq_len_kv == 0 || !e_.has(table)) return x;
+    const Dims q = e_.dims(e_.input("q"));
+    int y = -1;
+    if (are_few_rows(q[1] * q[2] / e_.dims(x)[1], e_.type(x)))
+      y = paged_rows(e_, x, e_.input(table), op_.max_seq_len_kv);
+    return y >= 0 ? y : paged_load(e_, x, e_.input(table), op_.max_seq_len_kv);
+  }
+
   int without_padding(int x, int length) {
     if (!op_.padding_mask) return x;
     const Dims dims = e_.dims(x);

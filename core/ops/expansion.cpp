@@ -29,9 +29,9 @@ class Expander {
   }
 
   Graph run() {
-    const std::vector<Op> ops = std::move(into_.graph.ops);
+    into_.asked = std::move(into_.graph.ops);
     into_.graph.ops.clear();
-    for (const Op& op : ops) append(op, 0);
+    for (const Op& op : into_.asked) append(op, 0);
     drop_unread();
     settle_types(into_.graph, into_.open);
     return std::move(into_.graph);
@@ -233,6 +233,13 @@ int Expansion::rounded_total(int value, DataType type) {
   into_.graph.tensors[static_cast<size_t>(value)].type = type;
   into_.open[static_cast<size_t>(value)] = false;
   return value;
+}
+
+std::vector<const Op*> Expansion::readers(int value) const {
+  std::vector<const Op*> found;
+  for (const Op& op : into_.asked)
+    if (std::ranges::find(op.inputs, value) != op.inputs.end()) found.push_back(&op);
+  return found;
 }
 
 int Expansion::paired(int x, int first) {

@@ -25,6 +25,7 @@ struct ExpandedGraph {
   std::vector<bool> open;
   std::unordered_set<std::string> op_names, tensor_names;
   std::unordered_set<int64_t> uids;
+  std::vector<Op> asked = {};  ///< the ops as they were given
 };
 
 /// One composite op on its way into simpler ones: what expand() of its family writes with. Values are indices
@@ -42,10 +43,15 @@ class FUSOR_API Expansion {
   int input(std::string_view role) const { return input(place_of(roles_.inputs, role)); }
   bool has(std::string_view role) const { return input(role) >= 0; }
   bool wants(std::string_view result) const { return wants(place_of(roles_.outputs, result)); }
+  /// The op's result of that role, which it wants.
+  int output(std::string_view role) const { return op_.outputs[place_of(roles_.outputs, role)]; }
   size_t input_count() const { return op_.inputs.size(); }
   /// By value: a later call here may move the graph's tensors.
   Dims dims(int value) const { return into_.graph.tensors[static_cast<size_t>(value)].dims; }
+  Strides strides(int value) const { return into_.graph.tensors[static_cast<size_t>(value)].strides; }
   DataType type(int value) const { return into_.graph.tensors[static_cast<size_t>(value)].type; }
+  /// The ops, as they were given, that read the result.
+  std::vector<const Op*> readers(int value) const;
   /// The dims of the op's result of that role, which it wants.
   Dims result_dims(std::string_view role) const { return dims(op_.outputs[place_of(roles_.outputs, role)]); }
 

@@ -5,7 +5,8 @@
 #include <limits>
 #include <numeric>
 
-#include "core/ops/expansion.h"
+#include "core/attributes.h"
+#include "core/ops/paged_rows.h"
 #include "core/ops/rules.h"
 
 namespace fusor {
@@ -91,6 +92,35 @@ Dims paged_dims(const Call& call, const Tensor& container, const Tensor& table, 
   return {pages[0], x[1], max_seq_len == 0 ? rows : max_seq_len, x[3]};
 }
 
+int paged_rows(Expansion& e, int container, int table, int64_t max_seq_len) {
+  const Dims x = e.dims(container), pages = e.dims(table);
+  const int64_t heads = x[1], rows = x[2], depth = x[3], all = x[0] * heads * rows;
+  const int64_t count = max_seq_len == 0 ? element_count(pages) / pages[0] * rows : max_seq_len;
+  const auto lies = [&](const Strides& packed) {
+    for (int axis = 0; axis < x.rank(); ++axis)
+      if (x[axis] > 1 && e.strides(container)[axis] != packed[axis]) return false;
+    return true;
+  };
+  const bool by_head = lies({heads * rows * depth, rows * depth, depth, 1});
+  const bool by_row = lies({heads * rows * depth, depth, heads * depth, 1});
+  if (!by_head && !by_row) return -1;
+  const int row = e.index({1, 1, count, 1}, 2), head = e.index({1, heads, 1, 1}, 1);
+  const int listed = e.reshape(table, {pages[0], 1, element_count(pages) / pages[0], 1});
+  // Pages that do not exist become the ones before the first and behind the last.
+  const int listed_page = e.gather(listed, e.div(row, e.integer(rows)), 2);
+  const int page = wide(e, e.max(e.min(listed_page, e.integer(x[0])), e.integer(-1)), all + heads * rows);
+  const int within = e.mod(row, e.integer(rows)), first = e.mul(page, e.integer(heads * rows));
+  const int place =
+      by_head ? e.add(e.mul(head, e.integer(rows)), within) : e.add(e.mul(within, e.integer(heads)), head);
+  const int ordered = by_head ? container : e.transpose(container, {0, 2, 1, 3});
+  return e.gather(e.reshape(ordered, {all, 1, 1, depth}), e.add(first, place), 0);
+}
+
+bool are_few_rows(int64_t queries, DataType type) {
+  constexpr int64_t kFewRows = 128;
+  return queries <= kFewRows && (type == DataType::f16 || type == DataType::bf16);
+}
+
 int paged_load(Expansion& e, int container, int table, int64_t max_seq_len) {
   const Dims x = e.dims(container), pages = e.dims(table);
   const int64_t count = element_count(pages) / pages[0], rows = count * x[2];
@@ -108,8 +138,38 @@ std::vector<Inferred> PagedCacheLoad::infer(const Call& call) const {
   return {in_row_major(call, dims, call.input(0).type)};
 }
 
+namespace {
+
+// Matrices of a tensor.
+int64_t entries_of(const Dims& dims) { return element_count(dims) / (dims[dims.rank() - 2] * dims.back()); }
+
+// Whether only products with a few rows read the tensor, perhaps through views: attention of a few queries.
+bool feeds_few_rows(const Expansion& e, int tensor, DataType type) {
+  const std::vector<const Op*> readers = e.readers(tensor);
+  const auto is_few = [&](const Op* op) {
+    const auto rows = [&](int results) {
+      const Dims dims = e.dims(results);
+      return element_count(dims) / dims.back() / entries_of(e.dims(tensor));
+    };
+    if (std::holds_alternative<Transpose>(op->attributes) || std::holds_alternative<Reshape>(op->attributes))
+      return feeds_few_rows(e, op->outputs[0], type);
+    if (std::holds_alternative<Matmul>(op->attributes))
+      return op->inputs[0] != tensor && are_few_rows(rows(op->outputs[0]), type);
+    if (std::holds_alternative<SdpaForward>(op->attributes))
+      return op->inputs[0] != tensor && are_few_rows(rows(op->inputs[0]), type);
+    return false;
+  };
+  return !readers.empty() && std::ranges::all_of(readers, is_few);
+}
+
+}  // namespace
+
 void PagedCacheLoad::expand(Expansion& e) const {
-  int y = paged_load(e, e.input(size_t{0}), e.input(1), max_seq_len);
+  const int container = e.input(size_t{0});
+  int y = -1;
+  if (feeds_few_rows(e, e.output("y"), e.type(container)))
+    y = paged_rows(e, container, e.input(1), max_seq_len);
+  if (y < 0) y = paged_load(e, container, e.input(1), max_seq_len);
   if (e.has("lengths")) {
     const int row = e.index(e.dims(y), 2);
     y = e.binary_select(y, e.constant(0), e.cmp_lt(row, e.input("lengths")));

@@ -42,6 +42,45 @@ TEST(PagedCacheLoad, FollowsItsTableUpToTheLengths) {
   expect_planned_everywhere(graph);
 }
 
+TEST(PagedCacheLoad, PagesThatDoNotExistAreZero) {
+  GraphBuilder g;
+  const Tensor container = g.input("container", {5, 2, 4, 3}, DataType::f32);
+  const Tensor table = g.input("table", {1, 1, 8, 1}, DataType::i32);
+  const Tensor y = g.output(g.paged_cache_load(container, table));
+  const Graph graph = g.finish();
+  HostTensors tensors(graph);
+  const std::vector<double> pages{-1, 4, 5, 2147483647, -2147483648.0, 1 << 28, 0, 536870912};
+  tensors.set(table, pages);
+  run_on_cpu(graph, tensors);
+  const auto in = tensors.get(container), out = tensors.get(y);
+  for (size_t h = 0; h < 2; ++h)
+    for (size_t s = 0; s < 32; ++s) {
+      const double page = pages[s / 4];
+      const bool there = page >= 0 && page < 5;
+      const size_t from = there ? ((static_cast<size_t>(page) * 2 + h) * 4 + s % 4) * 3 : 0;
+      EXPECT_EQ(out[(h * 32 + s) * 3], there ? in[from] : 0) << s;
+    }
+}
+
+// A container whose rows lie anywhere: gaps behind heads.
+TEST(PagedCacheLoad, TakesRowsOfAnyStrides) {
+  GraphBuilder g;
+  const Tensor container =
+      g.input("container", {3, 2, 4, 3}, DataType::f32, {.strides = Strides{48, 24, 3, 1}});
+  const Tensor table = g.input("table", {2, 1, 2, 1}, DataType::i32);
+  const Tensor y = g.output(g.paged_cache_load(container, table));
+  const Graph graph = g.finish();
+  HostTensors tensors(graph);
+  tensors.set(table, {2, 0, 1, 2});
+  run_on_cpu(graph, tensors);
+  const auto in = tensors.get(container), out = tensors.get(y);
+  const std::vector<size_t> pages{2, 0, 1, 2};
+  for (size_t b = 0; b < 2; ++b)
+    for (size_t h = 0; h < 2; ++h)
+      for (size_t s = 0; s < 8; ++s)
+        EXPECT_EQ(out[((b * 2 + h) * 8 + s) * 3], in[pages[b * 2 + s / 4] * 48 + h * 24 + s % 4 * 3]);
+}
+
 TEST(Ragged, LoadsTokensAndStoresThemAgain) {
   GraphBuilder g;
   // Two sequences of 2 and 3 tokens, 2 heads of 4: [token, head, depth].

@@ -61,6 +61,12 @@ std::vector<void*> DeviceRun::slots() const {
   return pointers;
 }
 
+void DeviceRun::edit(const std::string& tensor, const std::function<void(std::byte*)>& write) {
+  Buffer& buffer = buffers_[graph_.find(tensor)];
+  write(buffer.bytes.data() + kGuard);
+  cuda::copy_to_device(buffer.device.get(), buffer.bytes.data(), static_cast<int64_t>(buffer.bytes.size()));
+}
+
 void DeviceRun::launch(Stream stream) { executable_.run(slots(), workspace_.get(), stream); }
 
 void DeviceRun::run(Stream stream) {

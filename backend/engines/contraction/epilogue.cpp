@@ -17,6 +17,8 @@ bool moves_whole_vectors(const Access& access, const Operand& operand, DataType 
   if (operand.alignment % bytes != 0 || access.offset * byte_size(type) % bytes != 0) return false;
   for (int i = 0; i < access.strides.rank(); ++i)
     if (i != axis && access.strides[i] % width != 0) return false;
+  for (const IndexedAxis& indexed : access.indexed)
+    if (indexed.stride % width != 0) return false;
   return true;
 }
 
@@ -112,9 +114,23 @@ double dram_bytes(const Fusion& fusion) {
     }
     reached[operand] = std::min(std::max(reached[operand], elements), fusion.operands[operand].elements);
   };
+  // Each index may name another element.
+  const auto count_indexed = [&](const Expr& expr, const Node& load) {
+    const auto operand = static_cast<size_t>(load.access.operand);
+    const uint32_t axes = varying_axes(expr)[static_cast<size_t>(&load - expr.nodes.data())];
+    int64_t elements = 1;
+    for (int i = 0; i < expr.domain.rank(); ++i)
+      if (axes >> i & 1) elements *= expr.domain[i];
+    reached[operand] = std::min(std::max(reached[operand], elements), fusion.operands[operand].elements);
+  };
   for (const Site& site : fusion.sites) {
-    for (const Node& node : site.expr.nodes)
-      if (node.kind == Node::Kind::load) count(site.expr, node.access);
+    for (const Node& node : site.expr.nodes) {
+      if (node.kind != Node::Kind::load) continue;
+      if (node.access.is_indexed())
+        count_indexed(site.expr, node);
+      else
+        count(site.expr, node.access);
+    }
     for (const Store& store : site.expr.stores) count(site.expr, store.access);
   }
   double bytes = 0;

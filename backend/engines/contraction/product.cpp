@@ -282,6 +282,7 @@ int64_t reach(const Expr& site) {
     if (access.strides.rank() != site.domain.rank()) return;
     int64_t span = 0;
     for (int i = 0; i < site.domain.rank(); ++i) span += (site.domain[i] - 1) * std::abs(access.strides[i]);
+    for (const IndexedAxis& indexed : access.indexed) span += indexed.extent * std::abs(indexed.stride);
     most = std::max(most, span);
   };
   for (const Node& node : site.nodes) consider(node.access);

@@ -120,7 +120,8 @@ bool is_same_load(const Expr& a, const Expr& b, int batch) {
 
 // The operand without the zeros behind a length that no query sees beyond.
 std::optional<Expr> without_padding(const DecodeProblem& decode, const Expr& site, int row_axis) {
-  const int at = attention::behind_identity(site, site.yields[0]);
+  int at = attention::behind_identity(site, site.yields[0]);
+  if (is_pointwise(site.node(at), PointwiseMode::identity)) at = argument(site, at, 0);
   if (!is_pointwise(site.node(at), PointwiseMode::binary_select)) return std::nullopt;
   const int condition = argument(site, at, 2);
   if (constant(decode.problem.fusion, site, argument(site, at, 1)) != 0.0 ||
@@ -138,8 +139,10 @@ std::optional<Expr> without_padding(const DecodeProblem& decode, const Expr& sit
                is_same_load(limit.number, length, site.domain.rank() - 2);
       }))
     return std::nullopt;
+  // A select in fp32 changes no row that comes back in its own type.
   const Expr rows = part_of(site, argument(site, at, 0));
-  if (yielded_node(rows).type != site.node(at).type) return std::nullopt;
+  const DataType type = yielded_node(rows).type, between = site.node(at).type;
+  if (type != yielded_node(site).type || (between != type && between != DataType::f32)) return std::nullopt;
   return rows;
 }
 
@@ -165,9 +168,11 @@ void take_limits(DecodeProblem& decode) {
   const int rank = scores.score.domain.rank();
   for (const auto& [load, row_axis, head_axis] :
        {std::tuple{&problem.k, rank - 1, rank - 2}, {&problem.v, rank - 2, rank - 1}}) {
-    const auto rows = without_padding(decode, load->expr, row_axis);
-    if (!rows) continue;
-    auto plain = load_of(problem.fusion, *rows, row_axis, head_axis);
+    Expr rows = load->expr;
+    while (auto fewer = without_padding(decode, rows, row_axis)) rows = std::move(*fewer);
+    rows = part_of(rows, attention::behind_identity(rows, rows.yields[0]));
+    if (rows.nodes.size() == load->expr.nodes.size()) continue;
+    auto plain = load_of(problem.fusion, rows, row_axis, head_axis);
     if (std::holds_alternative<Refusal>(plain)) continue;
     auto& bare = std::get<OperandLoad>(plain);
     // A vector along the keys may reach beyond a length: what is no number there must become zero.

@@ -48,6 +48,17 @@ class PreparedAttentionMma final : public Prepared {
   const Problem problem_;
 };
 
+// Threads of all queries would find each row of keys anew.
+std::optional<Refusal> refuse_indexed_operands(const Problem& problem) {
+  for (const OperandLoad* load : {&problem.q, &problem.k, &problem.v})
+    for (const Node& node : load->expr.nodes)
+      if (node.access.is_indexed())
+        return attention::refuse_attention(
+            problem.fusion, "loads-in-place", problem.fusion.name_of(node.access.operand),
+            "operands that are read where they lie", "rows taken through an index", "gather them beforehand");
+  return std::nullopt;
+}
+
 class AttentionMmaEngine final : public Engine {
  public:
   std::string_view name() const override { return "attention_mma"; }
@@ -57,6 +68,7 @@ class AttentionMmaEngine final : public Engine {
   PreparedOr prepare(const Fusion& fusion, const DeviceInfo& device) const override {
     auto problem = problem_of(fusion, device);
     if (auto* refusal = std::get_if<Refusal>(&problem)) return std::move(*refusal);
+    if (auto refusal = refuse_indexed_operands(std::get<Problem>(problem))) return std::move(*refusal);
     auto prepared = std::make_unique<const PreparedAttentionMma>(std::move(std::get<Problem>(problem)));
     if (!prepared->candidates().empty()) return prepared;
     return attention::refuse_attention(fusion, "shared-tiles", "",

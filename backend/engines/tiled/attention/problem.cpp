@@ -72,7 +72,7 @@ std::variant<OperandLoad, Refusal> load_of(const Fusion& fusion, const Expr& sit
   OperandLoad load{.expr = site, .vector_axis = head_axis};
   load.plain = value.kind == Node::Kind::load &&
                fusion.operands[static_cast<size_t>(value.access.operand)].type == value.type;
-  const Access* const access = primary_access(site);
+  const Access* const access = load.plain ? &value.access : primary_access(site);
   if (access == nullptr) return load;
   const bool head_adjacent = access->strides[head_axis] == 1, row_adjacent = access->strides[row_axis] == 1;
   load.along_head = head_adjacent || !row_adjacent;

@@ -108,6 +108,8 @@ template <class Load, int kHeadAxis>
 struct Stream {
   // Lanes share whole lines: each has one vector of every kLines-th line.
   static constexpr bool kByLine = Load::kAsync && Load::kAlongHead && 32 % Load::kOfLine == 0;
+  // Lines lie in pages: each lane finds one of them for all.
+  static constexpr bool kFinds = kByLine && Load::kMayMiss;
   static constexpr int kLines = kByLine ? 32 / Load::kOfLine : 1, kCopies = Load::kVectors / 32;
   const typename Load::Site::Args& args;
   const Index (&entry)[kRank];
@@ -121,6 +123,8 @@ struct Stream {
       const int lane = threadIdx.x % 32;
       line = lane / Load::kOfLine;
       element = lane % Load::kOfLine * Load::kWidth;
+    }
+    if constexpr (kByLine && !kFinds) {
       Index at[kRank];
 #pragma unroll
       for (int axis = 0; axis < kBatch; ++axis) at[axis] = entry[axis];
@@ -132,8 +136,35 @@ struct Stream {
     }
   }
 
-  __device__ void copy(u8* to, int key, int keys, int elements) const {
-    if constexpr (kByLine) {
+  /// Where this lane's line of the keys from `key` on begins; 0 where there is none.
+  __device__ u64 find(int key, int keys) const {
+    if constexpr (kFinds) {
+      Index at[kRank];
+#pragma unroll
+      for (int axis = 0; axis < kBatch; ++axis) at[axis] = entry[axis];
+      const int mine = key + static_cast<int>(threadIdx.x) % kTileK;
+      at[kHeadAxis] = 0;
+      at[2 * kBatch + 1 - kHeadAxis] = max(min(mine, keys - 1), 0);
+      u64 place = reinterpret_cast<u64>(Load::Site::address(args, at));
+      asm("" : "+l"(place));  // without a branch, so that two are found at once
+      return mine < keys ? place : 0;
+    } else {
+      return 0;
+    }
+  }
+
+  /// `found`: of these keys.
+  __device__ void copy(u8* to, int key, int keys, int elements, u64 found) const {
+    if constexpr (kFinds) {
+#pragma unroll
+      for (int i = 0; i < kCopies; ++i) {
+        const u64 from = __shfl_sync(0xffffffff, found, line + i * kLines);
+        const bool inside = from != 0 && element < elements;
+        copy_async<Load::kWidth * 2>(shared_address(to + Load::place_of(line + i * kLines, element)),
+                                     reinterpret_cast<const char*>(from) + (inside ? 2 * element : 0),
+                                     inside);
+      }
+    } else if constexpr (kByLine) {
       const char* from = first + key * step;
       const int existing = element < elements ? keys - key - line : 0;
 #pragma unroll
@@ -159,16 +190,28 @@ FUSOR_DEVICE void add_keys(const Params& p, Shared& shared, const Tile& tile, co
   const Stream<LoadV, kBatch + 1> stream_v(p.v, of_v);
   Stage* const stages = shared.stages[warp];
   const u32 q = shared_address(shared.q);
-  const auto fetch = [&](int group, int stage) {
+  struct Found {
+    u64 k, v;
+  };
+  const auto find = [&](int group) {
+    return Found{stream_k.find(group * kTileK, part.end_key), stream_v.find(group * kTileK, part.end_key)};
+  };
+  const auto fetch = [&](int group, int stage, const Found& found) {
     if (group < part.end) {
-      stream_k.copy(stages[stage].k, group * kTileK, part.end_key, head);
-      stream_v.copy(stages[stage].v, group * kTileK, part.end_key, values);
+      stream_k.copy(stages[stage].k, group * kTileK, part.end_key, head, found.k);
+      stream_v.copy(stages[stage].v, group * kTileK, part.end_key, values, found.v);
     }
     commit_copies();
   };
   const int first = part.first + warp;
+  // Page numbers of a later group are on their way while one is copied or multiplied.
+  Found next = find(first);
 #pragma unroll 1
-  for (int stage = 0; stage < kStages - 1; ++stage) fetch(first + stage * kWarps, stage);
+  for (int stage = 0; stage < kStages - 1; ++stage) {
+    const Found found = next;
+    next = find(first + (stage + 1) * kWarps);
+    fetch(first + stage * kWarps, stage, found);
+  }
   // The queries, whose copies began before those of keys.
   wait_for_copies<kStages - 1>();
   __syncthreads();
@@ -179,7 +222,8 @@ FUSOR_DEVICE void add_keys(const Params& p, Shared& shared, const Tile& tile, co
     Rows::Probabilities probabilities;
     wait_for_copies<kStages - 2>();
     __syncwarp();
-    fetch(group + (kStages - 1) * kWarps, free);
+    fetch(group + (kStages - 1) * kWarps, free, next);
+    next = find(group + kStages * kWarps);
     free = stage;
     rows.multiply_keys(q, shared_address(stages[stage].k), scores);
     rows.soften(p, part.is_whole(group), group * kTileK, scores, probabilities);

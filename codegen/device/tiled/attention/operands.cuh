@@ -12,6 +12,16 @@ FUSOR_DEVICE constexpr int line_of(int elements) {
   return elements <= 16 ? 16 : elements <= 32 ? 32 : (elements + 63) / 64 * 64;
 }
 
+/// Whether a site's address may be null: of elements that are taken through an index.
+template <class Site>
+FUSOR_DEVICE constexpr auto may_miss(int) -> decltype(Site::kMayMiss) {
+  return Site::kMayMiss;
+}
+template <class Site>
+FUSOR_DEVICE constexpr bool may_miss(long) {
+  return false;
+}
+
 /// An operand in shared memory: kRows of its rows, kElements of the head. It is a factor of a product along
 /// the head (q, k) or along its rows (v). kAlongHead: lines run along the head, else across it.
 template <class Site_, int kRows, int kElements, bool kAlongHead_, int kWidth_, bool kPlain,
@@ -22,6 +32,7 @@ struct Load {
                            kFactorOfRows ? line_of(kElements) : kRows, 2, kAlongHead_ != kFactorOfRows>;
   static constexpr bool kAlongHead = kAlongHead_, kTransposed = kAlongHead == kFactorOfRows;
   static constexpr bool kAsync = kPlain && kWidth_ > 1;
+  static constexpr bool kMayMiss = may_miss<Site>(0);
   static constexpr int kSize = Tile::kSize, kWidth = kWidth_;
   // Vectors of a line, and of the tile.
   static constexpr int kOfLine = (kAlongHead ? kElements : kRows) / kWidth;
@@ -74,15 +85,15 @@ struct Load {
                                 int element, bool inside) {
     at[kHeadAxis] = inside ? element : 0;
     u8* const place = to + place_of(row, element);
-    if constexpr (kAsync) {
-      copy_async<kWidth * 2>(shared_address(place), Site::address(args, at), inside);
+    Vec<Element, kWidth> vector = {};
+    if constexpr (kPlain) {
+      const auto* const from = Site::address(args, at);
+      if constexpr (kMayMiss) inside = inside && from != nullptr;
+      if constexpr (kAsync) return copy_async<kWidth * 2>(shared_address(place), from, inside);
+      if (!kMayMiss || inside) vector = load_whole<kWidth>(from, kWidth);
     } else {
-      Vec<Element, kWidth> vector;
-      if constexpr (kPlain)
-        vector = load_whole<kWidth>(Site::address(args, at), kWidth);
-      else
-        vector = narrow<Element>(Site::template apply<kWidth>(args, at, kWidth));
-      *reinterpret_cast<Vec<Element, kWidth>*>(place) = inside ? vector : Vec<Element, kWidth>{};
+      vector = narrow<Element>(Site::template apply<kWidth>(args, at, kWidth));
     }
+    *reinterpret_cast<Vec<Element, kWidth>*>(place) = inside ? vector : Vec<Element, kWidth>{};
   }
 };

@@ -10,9 +10,11 @@
 #include "backend/engines/knobs.h"
 #include "backend/engines/list.h"
 #include "backend/engines/tiled/attention/decode.h"
+#include "backend/report/explain.h"
 #include "tests/backend/engines/compiled_kernels.h"
 #include "tests/backend/planner/whole_fusion.h"
 #include "tests/support/attention_graph.h"
+#include "tests/support/paged_attention.h"
 
 namespace fusor {
 namespace {
@@ -80,6 +82,52 @@ TEST(AttentionDecode, ValuesAlongTheKeysKeepTheirPadding) {
   ASSERT_EQ(plan.fusions.size(), 1U);
   EXPECT_EQ(plan.fusions[0].config.engine, "attention_decode");
   EXPECT_THAT(source(plan), testing::HasSubstr("v_plain = false"));
+}
+
+// Rows of pages are loaded by their places, each once: no copy of them is made.
+TEST(AttentionDecode, ReadsPagesInPlace) {
+  using Form = test::PagedCase::Form;
+  for (const Form form : {Form::op, Form::loads, Form::written_out})
+    for (const bool has_lengths : {false, true})
+      for (const bool heads_within_rows : {false, true}) {
+        const Graph graph = test::paged_attention({.form = form,
+                                                   .batch = 4,
+                                                   .keys = 2000,
+                                                   .has_lengths = has_lengths,
+                                                   .heads_within_rows = heads_within_rows});
+        for (const char* on : {"A100", "H200"}) {
+          const Plan plan = build(graph, device(on), {.compile = false});
+          ASSERT_EQ(plan.fusions.size(), 1U);
+          EXPECT_EQ(plan.fusions[0].config.engine, "attention_decode");
+          const std::string text = source(plan);
+          for (const char* fact : {"k_plain = true", "v_plain = true", "kMayMiss = true"})
+            EXPECT_NE(text.find(fact), std::string::npos) << fact;
+        }
+      }
+}
+
+// Tiles of many queries would look up each row again.
+TEST(AttentionDecode, ManyQueriesHaveTheirPagesGathered) {
+  const Plan plan = build(test::paged_attention({.queries = 64, .keys = 512, .has_lengths = false}),
+                          device("H200"), {.compile = false});
+  EXPECT_GT(plan.fusions.size(), 1U);
+  EXPECT_EQ(plan.fusions.back().config.engine, "attention");
+}
+
+TEST(AttentionDecode, PagesThatOthersReadAreGathered) {
+  GraphBuilder g;
+  const Tensor q = g.input("q", {2, 8, 1, 64}, DataType::bf16);
+  const Tensor cache = g.input("cache", {20, 8, 16, 64}, DataType::bf16);
+  const Tensor table = g.input("table", {2, 1, 8, 1}, DataType::i32);
+  const Tensor rows = g.paged_cache_load(cache, table);
+  g.output(g.sdpa_fwd(q, rows, rows).o, {.name = "o", .type = DataType::bf16});
+  g.output(g.neg(rows), {.name = "rows", .type = DataType::bf16});
+  EXPECT_GT(build(g.finish(), device("H200"), {.compile = false}).fusions.size(), 1U);
+}
+
+TEST(AttentionDecode, PagesCountOnceInWhatIsRead) {
+  const Graph graph = test::paged_attention({.batch = 8, .keys = 4096, .has_lengths = false});
+  EXPECT_THAT(explain(graph, device("H200")), testing::HasSubstr(": 16.0 MiB"));
 }
 
 TEST(AttentionDecode, RefusesWhatIsNoDecoding) {
@@ -153,6 +201,8 @@ TEST_P(AttentionDecodeKernels, Compile) {
   graph.score = graph.g.add(graph.g.tanh(graph.score), graph.g.input("bias", {1, 2, 1, 640}, DataType::bf16));
   graph.mask();
   add("scored", graph.finish(true));
+  for (const int64_t paged : {64, 80, 128})
+    add("paged", test::paged_attention({.batch = 3, .keys = 500, .head = paged}));
   test::expect_distinct_compiled(cases);
 }
 
