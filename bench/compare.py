@@ -16,6 +16,7 @@ median over the rounds of its blocks' medians. All inputs are uniform in [-1, 1]
 """
 import argparse
 import glob
+import inspect
 import json
 import math
 import os
@@ -331,6 +332,8 @@ class Peers:
 
     def attention(self, row, errors):
         """PyTorch's attention by cuDNN and by its FlashAttention; gradients as autograd asks for them by default."""
+        if row.get("page"):
+            return self.paged_attention(row, errors)
         torch, functional = self.torch, self.functional
         from torch.nn.attention import SDPBackend, sdpa_kernel
         libraries = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION}
@@ -369,6 +372,61 @@ class Peers:
         y, index = functional.max_pool2d(x, *window, return_indices=True)
         dy, back = torch.randn_like(y), torch.ops.aten.max_pool2d_with_indices_backward
         return lambda: back(dy, x, *window, [1, 1], False, index)
+
+    def paged_attention(self, row, errors):
+        """Caches in pages in no order: FlashAttention's own page tables where this PyTorch has them, FlexAttention with
+        blocks of keys as pages (compiled), and pages gathered for its scaled_dot_product_attention. One query each."""
+        torch, functional = self.torch, self.functional
+        batch, heads, _, head = row["q"]
+        shared, keys, page = row["k"][1], row["k"][2], row["page"]
+        listed = keys // page
+        pages = batch * listed
+        table = torch.randperm(pages, device="cuda", dtype=torch.int32).view(batch, listed)
+        q = self.random(batch, heads, 1, head)
+
+        def flash():
+            from torch.nn.attention.varlen import varlen_attn
+            k, v = self.random(pages, page, shared, head), self.random(pages, page, shared, head)
+            rows = q.view(batch, heads, head)
+            starts = torch.arange(batch + 1, device="cuda", dtype=torch.int32)
+            lengths = torch.full((batch,), keys, device="cuda", dtype=torch.int32)
+            known = inspect.signature(varlen_attn).parameters
+            asked = {"enable_gqa": True} if "enable_gqa" in known else {}
+            return lambda: varlen_attn(rows, k, v, starts, starts * keys, 1, keys, seqused_k=lengths, block_table=table,
+                                       **asked)
+
+        def flex():
+            from torch.nn.attention.flex_attention import BlockMask, flex_attention
+            k, v = self.random(1, shared, pages * page, head), self.random(1, shared, pages * page, head)
+            indices = functional.pad(table, (0, pages - listed)).view(batch, 1, 1, pages)
+            count = torch.full((batch, 1, 1), listed, device="cuda", dtype=torch.int32)
+            mask = BlockMask.from_kv_blocks(torch.zeros_like(count), indices, count, indices, BLOCK_SIZE=(128, page),
+                                            seq_lengths=(1, pages * page))
+            torch._dynamo.reset()
+            compiled = torch.compile(flex_attention, dynamic=False)
+            return lambda: compiled(q, k, v, block_mask=mask, enable_gqa=True)
+
+        def gathered():
+            k, v = self.random(pages, shared, page, head), self.random(pages, shared, page, head)
+            flat = table.flatten()
+
+            def load(cache):
+                taken = cache.index_select(0, flat).view(batch, listed, shared, page, head)
+                return taken.transpose(1, 2).reshape(batch, shared, keys, head)
+            return lambda: functional.scaled_dot_product_attention(q, load(k), load(v), enable_gqa=True)
+
+        peers = {}
+        for name, make in {"flash paged": flash, "flex": flex, "gathered": gathered}.items():
+            if name == "flex" and not self.compiles:
+                continue
+            try:
+                run = make()
+                run()
+                torch.cuda.synchronize()
+                peers[name] = run
+            except Exception as error:  # what this PyTorch lacks, or a compiler says
+                errors[name] = first_line(error)
+        return peers
 
     def convolutions(self, row):
         torch, functional = self.torch, self.functional

@@ -54,6 +54,7 @@ struct BenchCase {
   // another.
   Dims q, keys;
   int64_t value = 0;
+  int64_t page = 0;     ///< rows of a page of keys and values, in memory in no order; 0: no pages
   bool causal = false;  ///< the last query sees all keys
   // Convolutions: dims of x and w whatever the pass; one entry per spatial dim below. A pool's w is its
   // window.

@@ -98,6 +98,11 @@ void read_attention(const JsonReader& row, BenchCase& to) {
   read_optional(row, "value", to.value);
   if (to.value < 1) row.at("value").refuse("expected 1 or more, got {}", to.value);
   read_optional(row, "causal", to.causal);
+  read_optional(row, "page", to.page);
+  if (to.page < 0 || (to.page > 0 && to.keys[2] % to.page != 0))
+    row.at("page").refuse("expected a divisor of the {} keys, got {}", to.keys[2], to.page);
+  if (to.page > 0 && to.op == BenchCase::Op::attention_bwd)
+    row.at("page").refuse("expected no pages of what gradients are asked for");
 }
 
 void read_pool(const JsonReader& row, BenchCase& to) {
@@ -128,8 +133,8 @@ BenchCase parse_case(const JsonReader& row) {
     row.expect_keys(
         {"id", "group", "about", "op", "type", "result", "x", "axes", "groups", "layout", "max_workspace"});
   else if (parsed.is_attention())
-    row.expect_keys(
-        {"id", "group", "about", "op", "type", "result", "q", "k", "value", "causal", "max_workspace"});
+    row.expect_keys({"id", "group", "about", "op", "type", "result", "q", "k", "value", "causal", "page",
+                     "max_workspace"});
   else
     row.expect_keys({"id", "group", "about", "op", "type", "result", "mnk", "batch", "b", "prologue",
                      "epilogue", "tf32", "short_sums", "max_workspace"});

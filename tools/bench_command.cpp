@@ -22,6 +22,7 @@
 #include "core/parallel.h"
 #include "heuristics/statistics.h"
 #include "serialization/bench_cases.h"
+#include "tools/bench_attention.h"
 #include "tools/bench_check.h"
 #include "tools/bench_graph.h"
 #include "tools/commands.h"
@@ -136,6 +137,9 @@ class LoadedCase {
     for (const Executable& executable : executables_)
       workspace = std::max(workspace, executable.workspace_bytes());
     buffers_ = std::make_unique<RunBuffers>(graph_, !device.is_cpu(), workspace, options.seed);
+    if (row.page > 0)
+      for (size_t i = 0; i < graph_.tensors.size(); ++i)
+        if (shuffle_pages(graph_, i, buffers_->host()[i])) buffers_->send(i);
   }
 
   const BenchCase& row() const { return row_; }

@@ -183,7 +183,7 @@ BenchCase variant_of(const BenchCase& bench_case, int variant) {
   if (varied.graph) return varied;
   if (varied.is_attention()) {
     varied.q[0] = varied.keys[0] = scaled(varied.q[0]);
-    varied.keys[2] += offset;
+    varied.keys[2] += offset * std::max<int64_t>(1, varied.page);  // whole pages
     if (varied.op == BenchCase::Op::attention_bwd) varied.q[2] += offset;
     return varied;
   }

@@ -94,5 +94,14 @@ TEST(BenchCases, AttentionHasDimsOfQueriesAndKeys) {
                Error);
 }
 
+TEST(BenchCases, PagesDivideTheKeys) {
+  const std::string head = R"({"format": 1, "kind": "bench_cases", "cases": [{"id": "A", "group": "g", )";
+  const std::string dims = R"("q": [2, 8, 1, 64], "k": [2, 2, 128, 64], "type": "bf16", "page": )";
+  const auto cases = bench_cases_from_json(head + R"("op": "attention", )" + dims + "16}]}");
+  EXPECT_EQ(cases.at(0).page, 16);
+  EXPECT_THROW(bench_cases_from_json(head + R"("op": "attention", )" + dims + "24}]}"), Error);
+  EXPECT_THROW(bench_cases_from_json(head + R"("op": "attention_bwd", )" + dims + "16}]}"), Error);
+}
+
 }  // namespace
 }  // namespace fusor
