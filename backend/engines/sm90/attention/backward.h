@@ -48,6 +48,7 @@ struct Knobs {
   int64_t step_k = 96;     ///< keys of a block, for dq
   int64_t split = 0;       ///< dk and dv in a launch each
   int64_t persistent = 1;  ///< a block for each SM takes tiles until there are none
+  int64_t spill = 0;  ///< chunks of heads whose gradients of scores go to the workspace; 0: computed twice
 
   static void visit(auto& self, auto&& knob) {
     knob("consumers", self.consumers);
@@ -55,19 +56,22 @@ struct Knobs {
     knob("step_k", self.step_k);
     knob("split", self.split);
     knob("persistent", self.persistent);
+    knob("spill", self.spill);
   }
 };
 
 /// One launch: what it gives, and how.
 struct Part {
-  enum class Gives : uint8_t { queries, keys, values, both };
+  /// product: dq of gradients in the workspace.
+  enum class Gives : uint8_t { queries, keys, values, both, product };
   Gives gives = Gives::queries;
+  int64_t consumers = 0;
   int64_t tile = 0, step = 0;  // rows that stay, and rows of a block that passes
   int64_t stages = 0;          // 0: shared memory holds less than two
   int64_t shared_bytes = 0;
   int64_t registers = 0;  // of a consumer's thread that hold products and sums
 
-  bool stays_with_queries() const { return gives == Gives::queries; }
+  bool stays_with_queries() const { return gives == Gives::queries || gives == Gives::product; }
   bool gives_keys() const { return gives == Gives::keys || gives == Gives::both; }
   bool gives_values() const { return gives == Gives::values || gives == Gives::both; }
 };
@@ -80,6 +84,12 @@ struct Schedule {
 
   Schedule(const Problem& problem_, const Knobs& knobs_);
   bool fits() const;
+  /// Entries of keys whose gradients of scores are in the workspace at once, and blocks of these of an entry.
+  int64_t chunks() const { return std::max<int64_t>(1, knobs.spill); }
+  int64_t chunk_entries(int64_t chunk) const;
+  int64_t spilled_keys() const;
+  int64_t spilled_queries() const;
+  int64_t spilled_bytes() const;
   /// Tiles of a part, and pairs of tiles and blocks that see each other.
   int64_t tiles(const Part& part) const;
   int64_t entries(const Part& part) const;

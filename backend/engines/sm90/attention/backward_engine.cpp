@@ -1,7 +1,8 @@
 // Owns the backward engine of attention: the gradients of queries, keys and values on Hopper's tensor cores,
-// without a score in memory and without atomics. Its knobs; the kernels are
-// codegen/device/sm90/attention/backward_*.cuh.
+// without atomics, and without a score in memory but where the workspace may hold gradients of scores. Its
+// knobs; the kernels are codegen/device/sm90/attention/backward_*.cuh.
 #include <memory>
+#include <span>
 #include <utility>
 
 #include "backend/engines/knobs.h"
@@ -19,6 +20,7 @@ constexpr Notes kNotes{.tensor_cores = true};
 
 const std::vector<int64_t> kConsumerCounts{2, 3};
 const std::vector<int64_t> kSteps{16, 32, 48, 64, 80, 96, 112, 128};
+const std::vector<int64_t> kSpills{0, 1, 2, 4, 8, 16, 32};
 // Wider blocks of queries were a sixth slower on an H200 (2026-11, heads of 64).
 constexpr int64_t kMostQueries = 96;
 
@@ -27,11 +29,8 @@ class PreparedBackward final : public Prepared {
   explicit PreparedBackward(Problem problem) : problem_(std::move(problem)) {}
 
   std::vector<Knob> knobs() const override {
-    return {{"consumers", kConsumerCounts},
-            {"step_q", kSteps},
-            {"step_k", kSteps},
-            {"split", {0, 1}},
-            {"persistent", {0, 1}}};
+    return {{"consumers", kConsumerCounts}, {"step_q", kSteps}, {"step_k", kSteps}, {"split", {0, 1}},
+            {"persistent", {0, 1}},         {"spill", kSpills}};
   }
 
   // Blocks as large as registers and shared memory hold, and the next smaller ones, each kernel's on its own.
@@ -40,6 +39,7 @@ class PreparedBackward final : public Prepared {
     for (const int64_t consumers : kConsumerCounts)
       for (const int64_t split : {0, 1}) {
         if (split != 0 && !problem_.dk) continue;
+        if (split == 0) add_spills(consumers, list);
         const std::vector<int64_t> steps_q = fitting(consumers, split, &Knobs::step_q),
                                    steps_k = fitting(consumers, split, &Knobs::step_k);
         if (steps_q.empty() || steps_k.empty()) continue;
@@ -70,10 +70,32 @@ class PreparedBackward final : public Prepared {
 
   void add(int64_t consumers, int64_t step_q, int64_t step_k, int64_t split,
            std::vector<EngineCandidate>& list) const {
-    for (const int64_t persistent : {1, 0}) {
-      const Knobs knobs{consumers, step_q, step_k, split, persistent};
+    for (const int64_t persistent : {1, 0}) add({consumers, step_q, step_k, split, persistent}, list);
+  }
+  void add(const Knobs& knobs, std::vector<EngineCandidate>& list) const {
+    const Schedule schedule(problem_, knobs);
+    if (schedule.fits()) list.push_back({config_of(attention_backward_engine(), knobs), cost(schedule)});
+  }
+
+  // Gradients of scores in the workspace, of as many heads at once as take a few GiB at most; and of fewer,
+  // for those who allow less.
+  void add_spills(int64_t consumers, std::vector<EngineCandidate>& list) const {
+    constexpr int64_t kMostBytes = int64_t{9} << 29, kFewBytes = int64_t{256} << 20;
+    constexpr int kSettings = 3;
+    int settings = 0;
+    for (const int64_t chunks : std::span(kSpills).subspan(1)) {
+      const Knobs knobs{.consumers = consumers, .spill = chunks};
       const Schedule schedule(problem_, knobs);
-      if (schedule.fits()) list.push_back({config_of(attention_backward_engine(), knobs), cost(schedule)});
+      if (!schedule.fits() || settings == kSettings) return;
+      const int64_t bytes = schedule.spilled_bytes();
+      if (bytes > kMostBytes) continue;
+      for (const int64_t persistent : {1, 0}) {
+        Knobs setting = knobs;
+        setting.persistent = persistent;
+        add(setting, list);
+      }
+      ++settings;
+      if (bytes <= kFewBytes) return;
     }
   }
 

@@ -20,6 +20,8 @@ constexpr int64_t kWarpgroup = 128;
 constexpr double kSlots = 8, kTileCycles = 3000, kBlockCycles = 500, kStartCycles = 1500;
 // The pace of uneven tiles that blocks take in turn, measured on an H200 (2026-11).
 constexpr double kInTurn = 0.95;
+// Share of memory's pace at which spilled gradients are read.
+constexpr double kSpilledPace = 0.95;
 
 int last_axis(const Expr& expr) { return expr.domain.rank() - 1; }
 
@@ -59,6 +61,8 @@ struct NamedSite {
 };
 
 std::vector<NamedSite> sites_of(const Problem& problem, const Part& part) {
+  if (part.gives == Part::Gives::product)
+    return {{"dq", result_site(problem, "DQ", *problem.dq, problem.head)}};
   std::vector<NamedSite> sites{{"e", element_site(problem, part)}};
   for (size_t i = 0; i < problem.gradient.rows.size(); ++i) {
     const Expr& row = problem.gradient.rows[i];
@@ -75,24 +79,68 @@ std::vector<ConfigValue> config_of(const Schedule& schedule, const Part& part) {
   const Problem& problem = schedule.problem;
   std::vector<ConfigValue> config{{"index_bits", problem.index_bits},
                                   {"Element", problem.type},
-                                  {"consumers", schedule.knobs.consumers},
-                                  {"step", part.step},
+                                  {"consumers", part.consumers},
                                   {"stages", part.stages},
                                   {"head", problem.padded_head()},
-                                  {"value", problem.padded_value()},
-                                  {"plain", problem.is_plain()},
-                                  {"rounds", problem.gradient.rounds},
-                                  {"row_values", problem.gradient.rows.size()},
                                   {"lower", problem.gradient.bounds.lower.size()},
                                   {"upper", problem.gradient.bounds.upper.size()}};
+  if (part.gives == Part::Gives::product) return config;
+  const std::vector<ConfigValue> more{{"step", part.step},
+                                      {"value", problem.padded_value()},
+                                      {"plain", problem.is_plain()},
+                                      {"rounds", problem.gradient.rounds},
+                                      {"row_values", problem.gradient.rows.size()}};
+  config.insert(config.end(), more.begin(), more.end());
   if (part.stays_with_queries()) return config;
   config.emplace_back("gives_keys", part.gives_keys());
   config.emplace_back("gives_values", part.gives_values());
+  config.emplace_back("spills", schedule.knobs.spill > 0 && part.gives_keys());
   return config;
 }
 
-Parameters parameters_of(const Schedule& schedule, const Part& part, const std::vector<NamedSite>& sites) {
+// Entries of the keys with which a chunk begins.
+int64_t first_entry(const Schedule& schedule, int64_t chunk) {
+  int64_t first = 0;
+  for (int64_t i = 0; i < chunk; ++i) first += schedule.chunk_entries(i);
+  return first;
+}
+
+void append_spilled(Parameters& p, const Schedule& schedule, int64_t chunk) {
+  p.scratch("gradients", "u8", 0);
+  p.group("spilled", "Spilled", [&] {
+    p.wide("keys", schedule.spilled_keys());
+    p.wide("queries", schedule.spilled_queries());
+    p.wide("first", first_entry(schedule, chunk) * schedule.problem.heads());
+    p.wide("step", schedule.parts.front().tile);
+  });
+}
+
+int64_t entries_of(const Schedule& schedule, const Part& part, int64_t chunk) {
+  return schedule.chunk_entries(chunk) * (part.stays_with_queries() ? schedule.problem.heads() : 1);
+}
+
+Parameters parameters_of_product(const Schedule& schedule, const Part& part, int64_t chunk,
+                                 const std::vector<NamedSite>& sites) {
   const Problem& problem = schedule.problem;
+  Parameters p(problem.index_bits);
+  append_map(p, "k", problem.k, part.step);
+  p.wide("queries", problem.queries);
+  p.wide("keys", problem.keys);
+  p.wide("elements", problem.head);
+  const int64_t entries = entries_of(schedule, part, chunk);
+  append_queue(p, schedule.tiles(part), entries, std::min(schedule.section(part), entries));
+  append_spilled(p, schedule, chunk);
+  append_divisors(p, "extents", {problem.batch.begin(), problem.batch.end()});
+  append_divisors(p, "shares", problem.shares);
+  append_visible(p, problem.gradient.bounds);
+  for (const NamedSite& each : sites) p.site(each.field, each.site, problem.fusion);
+  return p;
+}
+
+Parameters parameters_of(const Schedule& schedule, const Part& part, int64_t chunk,
+                         const std::vector<NamedSite>& sites) {
+  const Problem& problem = schedule.problem;
+  if (part.gives == Part::Gives::product) return parameters_of_product(schedule, part, chunk, sites);
   Parameters p(problem.index_bits);
   const bool by_queries = part.stays_with_queries();
   append_map(p, "q", problem.q, by_queries ? part.tile : part.step);
@@ -104,7 +152,10 @@ Parameters parameters_of(const Schedule& schedule, const Part& part, const std::
   p.wide("elements", problem.head);
   p.wide("values", problem.value);
   p.wide("heads", by_queries ? 1 : problem.heads());
-  append_queue(p, schedule.tiles(part), schedule.entries(part), schedule.section(part));
+  const int64_t entries = entries_of(schedule, part, chunk);
+  append_queue(p, schedule.tiles(part), entries, std::min(schedule.section(part), entries));
+  if (!by_queries) p.wide("first", first_entry(schedule, chunk));
+  if (schedule.knobs.spill > 0 && part.gives_keys()) append_spilled(p, schedule, chunk);
   std::vector<int64_t> extents(problem.batch.begin(), problem.batch.end());
   if (!by_queries)
     for (size_t axis = 0; axis < extents.size(); ++axis)
@@ -118,25 +169,32 @@ Parameters parameters_of(const Schedule& schedule, const Part& part, const std::
   return p;
 }
 
-Launch launch_of(const Schedule& schedule, const Part& part) {
+// Where a part's kernel is, and its name.
+std::pair<const char*, const char*> kernel_of(const Part& part) {
+  if (part.gives == Part::Gives::product)
+    return {"sm90/attention/backward_spilled.cuh", "attention_backward_spilled"};
+  if (part.stays_with_queries()) return {"sm90/attention/backward_queries.cuh", "attention_backward_queries"};
+  return {"sm90/attention/backward_keys.cuh", "attention_backward_keys"};
+}
+
+Launch launch_of(const Schedule& schedule, const Part& part, int64_t chunk) {
   const Problem& problem = schedule.problem;
-  const bool by_queries = part.stays_with_queries();
   const std::vector<NamedSite> sites = sites_of(problem, part);
-  KernelSource source{
-      .root = by_queries ? "sm90/attention/backward_queries.cuh" : "sm90/attention/backward_keys.cuh",
-      .config = config_of(schedule, part),
-      .target = problem.device.target(),
-      .types = {"sm90/attention/tiles.cuh"}};
+  const auto [root, entry] = kernel_of(part);
+  KernelSource source{.root = root,
+                      .config = config_of(schedule, part),
+                      .target = problem.device.target(),
+                      .types = {"sm90/attention/tiles.cuh", "sm90/attention/spilled.cuh"}};
   for (const NamedSite& each : sites) source.sites.push_back(each.site);
   Launch launch;
-  Parameters parameters = parameters_of(schedule, part, sites);
+  Parameters parameters = parameters_of(schedule, part, chunk, sites);
   parameters.move_to(std::move(source), launch);
-  const int64_t items = schedule.tiles(part) * schedule.entries(part);
+  const int64_t items = schedule.tiles(part) * entries_of(schedule, part, chunk);
   const int64_t blocks =
       schedule.knobs.persistent != 0 ? std::min<int64_t>(items, problem.device.sm_count) : items;
-  launch.entry = by_queries ? "attention_backward_queries" : "attention_backward_keys";
+  launch.entry = entry;
   launch.grid[0] = static_cast<uint32_t>(blocks);
-  launch.block[0] = static_cast<uint32_t>((1 + schedule.knobs.consumers) * kWarpgroup);
+  launch.block[0] = static_cast<uint32_t>((1 + part.consumers) * kWarpgroup);
   launch.shared_bytes = part.shared_bytes;
   return launch;
 }
@@ -151,6 +209,8 @@ double products_of(const Problem& problem, const Part& part) {
       return 2 * head + value;
     case Part::Gives::values:
       return head + value;
+    case Part::Gives::product:
+      return head;
     case Part::Gives::both:
       break;
   }
@@ -171,6 +231,16 @@ double uncovered(const Schedule& schedule) {
   return kShare * std::clamp((kLong - head) / (kLong - kShort), 0.0, 1.0);
 }
 
+// Rounds in which the device takes a part's tiles, chunk by chunk, as a multiple of those without chunks.
+double in_chunks(const Schedule& schedule, const Part& part) {
+  const int64_t sms = schedule.problem.device.sm_count, tiles = schedule.tiles(part);
+  int64_t rounds = 0;
+  for (int64_t chunk = 0; chunk < schedule.chunks(); ++chunk)
+    rounds += ceil_div(tiles * entries_of(schedule, part, chunk), sms);
+  return static_cast<double>(rounds) /
+         static_cast<double>(ceil_div(std::max<int64_t>(1, tiles * schedule.entries(part)), sms));
+}
+
 }  // namespace
 
 Work cost(const Schedule& schedule) {
@@ -179,14 +249,20 @@ Work cost(const Schedule& schedule) {
   Work work;
   work.dram_bytes = dram_bytes(problem.fusion);
   work.stages = 1;
-  work.launches = static_cast<int>(schedule.parts.size());
+  work.launches = static_cast<int>(std::ssize(schedule.parts) * schedule.chunks());
   double cycles = 0;
   int64_t items = 0;
   for (const Part& part : schedule.parts) {
     const auto blocks = static_cast<double>(schedule.live_blocks(part) * problem.entries());
     const double scores = blocks * static_cast<double>(part.tile * part.step);
     const int64_t tiles = schedule.tiles(part) * schedule.entries(part);
-    work.tensor_flops += 2 * scores * products_of(problem, part);
+    if (part.gives == Part::Gives::product) {
+      // Written beside products, read by the product of keys, which waits for memory.
+      work.dram_bytes += 2 * scores;
+      work.serial_dram_bytes += 2 * scores / kSpilledPace;
+      continue;
+    }
+    work.tensor_flops += 2 * scores * products_of(problem, part) * in_chunks(schedule, part);
     work.special += scores * (problem.is_plain() ? 1 : element.special);
     work.fp32_flops += 2 * scores * (problem.is_plain() ? kSlots : kSlots + element.instructions);
     cycles +=
@@ -199,6 +275,7 @@ Work cost(const Schedule& schedule) {
   if (schedule.knobs.persistent != 0 && !is_even) work.efficiency = kInTurn;
   work.efficiency /= 1 + uncovered(schedule);
   work.tiles = std::max<int64_t>(1, items / std::max<int64_t>(1, std::ssize(schedule.parts)));
+  work.scratch_bytes = schedule.spilled_bytes();
   work.finish_cycles = cycles / static_cast<double>(work.tiles);
   return work;
 }
@@ -206,7 +283,9 @@ Work cost(const Schedule& schedule) {
 Lowered lower(const Schedule& schedule) {
   const Problem& problem = schedule.problem;
   Lowered lowered;
-  for (const Part& part : schedule.parts) lowered.steps.emplace_back(launch_of(schedule, part));
+  for (int64_t chunk = 0; chunk < schedule.chunks(); ++chunk)
+    for (const Part& part : schedule.parts) lowered.steps.emplace_back(launch_of(schedule, part, chunk));
+  if (schedule.knobs.spill > 0) lowered.scratch.push_back(schedule.spilled_bytes());
   std::vector<KernelSite> sites;
   for (const Part& part : schedule.parts)
     for (const NamedSite& each : sites_of(problem, part)) sites.push_back(each.site);

@@ -14,6 +14,8 @@ namespace fusor::attention::backward {
 namespace {
 
 constexpr int64_t kMostHead = 256;
+constexpr int64_t kSpilledRows = 64;  // codegen/device/sm90/attention/spilled.cuh
+constexpr int64_t kShortHead = 128;   // whose sums leave room for three consumers
 constexpr int64_t kBarrierBytes = 256;
 // Beside products and sums: rows, bounds, addresses; and what computed scores need.
 constexpr int64_t kOtherRegisters = 28, kScoreRegisters = 44;
@@ -268,8 +270,22 @@ std::optional<Refusal> find_sizes(const Expr& between, Problem& problem) {
 
 int64_t lines(int64_t elements) { return ceil_div(elements, kLine); }
 
+// dq of gradients that lie in blocks of 64 x 64.
+Part product_of(const Problem& problem) {
+  Part part{.gives = Part::Gives::product, .consumers = problem.padded_head() <= kShortHead ? 3 : 2};
+  part.tile = kSpilledRows * part.consumers;
+  part.step = kSpilledRows;
+  const int64_t passes =
+      part.step * 2 * kLine * lines(problem.head) + part.consumers * 2 * kSpilledRows * kSpilledRows;
+  part.stages = std::min<int64_t>(6, (problem.device.shared_per_block - kBarrierBytes) / passes);
+  part.shared_bytes = round_up(part.stages * passes + kBarrierBytes, 1024);
+  if (part.stages < 2 || part.shared_bytes > problem.device.shared_per_block) part.stages = 0;
+  part.registers = problem.padded_head() / 2 + kSpilledRows / 4;
+  return part;
+}
+
 Part part_of(const Problem& problem, Part::Gives gives, int64_t consumers, int64_t step) {
-  Part part{.gives = gives, .tile = 64 * consumers, .step = step};
+  Part part{.gives = gives, .consumers = consumers, .tile = 64 * consumers, .step = step};
   const int64_t head = lines(problem.head), value = lines(problem.value), line = 2 * kLine;
   const bool needs_values = part.stays_with_queries() || part.gives_keys();
   const int64_t stays = part.tile * line * (head + (needs_values ? value : 0)) + (needs_values ? 0 : 1024);
@@ -285,6 +301,20 @@ Part part_of(const Problem& problem, Part::Gives gives, int64_t consumers, int64
   const int64_t products = part.gives == Part::Gives::values ? step / 2 : step;
   part.registers = sums + products + step / 4;
   return part;
+}
+
+// All heads of a chunk lie one behind the other: those whose sums are one are the last of the batch's.
+bool may_spill(const Schedule& schedule) {
+  const Problem& problem = schedule.problem;
+  if (!problem.dq || !problem.dk || schedule.knobs.step_q != kSpilledRows ||
+      schedule.knobs.spill > problem.entries() / problem.heads())
+    return false;
+  bool behind = false;
+  for (int axis = 0; axis < problem.batch.rank(); ++axis) {
+    if (behind && problem.members[axis] != problem.batch[axis]) return false;
+    behind = behind || problem.members[axis] > 1;
+  }
+  return true;
 }
 
 }  // namespace
@@ -314,14 +344,35 @@ Schedule::Schedule(const Problem& problem_, const Knobs& knobs_) : problem(probl
     add(Part::Gives::values, knobs.step_q);
     add(Part::Gives::keys, knobs.step_q);
   }
-  if (problem.dq) add(Part::Gives::queries, knobs.step_k);
+  if (knobs.spill > 0) parts.push_back(product_of(problem));
+  if (problem.dq && knobs.spill == 0) add(Part::Gives::queries, knobs.step_k);
 }
 
 bool Schedule::fits() const {
-  const int64_t available = knobs.consumers == 2 ? 240 : 160;
+  if (knobs.spill > 0 && !may_spill(*this)) return false;
   const int64_t others = kOtherRegisters + (problem.is_plain() ? 0 : kScoreRegisters);
-  return std::ranges::all_of(
-      parts, [&](const Part& part) { return part.stages >= 2 && part.registers + others <= available; });
+  return std::ranges::all_of(parts, [&](const Part& part) {
+    const int64_t available = part.consumers == 2 ? 240 : 160;
+    return part.stages >= 2 &&
+           part.registers + (part.gives == Part::Gives::product ? kOtherRegisters : others) <= available;
+  });
+}
+
+int64_t Schedule::chunk_entries(int64_t chunk) const {
+  const int64_t all = problem.entries() / problem.heads();
+  return all * (chunk + 1) / chunks() - all * chunk / chunks();
+}
+int64_t Schedule::spilled_keys() const {
+  return ceil_div(problem.keys, kSpilledRows * knobs.consumers) * knobs.consumers;
+}
+int64_t Schedule::spilled_queries() const {
+  const Part& product = parts.back();
+  return ceil_div(problem.queries, product.tile) * product.consumers;
+}
+int64_t Schedule::spilled_bytes() const {
+  if (knobs.spill == 0) return 0;
+  const int64_t most = ceil_div(problem.entries() / problem.heads(), chunks()) * problem.heads();
+  return most * spilled_keys() * spilled_queries() * 2 * kSpilledRows * kSpilledRows;
 }
 
 int64_t Schedule::tiles(const Part& part) const {

@@ -6,6 +6,7 @@
 //   consumers       S' = k q[j+1]^T  ||  dk += dS q[j]        keys are rows of S and dP, queries columns
 //                   dP' = v dy[j+1]^T  ||  P' of S'
 //                   dv += P' dy[j+1]  ||  dS' of P' and dP'    P and dS in 16 bits, from registers
+//                   dS' --> workspace, where dq is made of it by backward_spilled
 //   finish          dk --> DK, dv --> DV
 //
 //   shared:  k, v [lines of 64][keys]   q, dy [stages][lines of 64][queries]   rows [stages][values][queries]
@@ -13,6 +14,7 @@
 #include "fusor_generated.cuh"
 
 #include "codegen/device/sm90/attention/gradients.cuh"
+#include "codegen/device/sm90/attention/spilled.cuh"
 
 struct DK;  // where dk and dv leave, as far as they are asked for
 struct DV;
@@ -24,7 +26,9 @@ static constexpr int kTileK = 64 * kConsumers, kTileQ = Config::step;
 static constexpr int kHead = Config::head, kValue = Config::value;  // multiples of 16
 static constexpr int kHeadLines = lines_of(kHead), kValueLines = lines_of(kValue);
 static constexpr bool kPlain = Config::plain, kKeys = Config::gives_keys, kValues = Config::gives_values;
+static constexpr bool kSpills = Config::spills;
 static constexpr int kScores = kTileQ / 2;  // of a thread
+static_assert(!kSpills || (kKeys && kTileQ == kSpilledRows), "a block of queries is one of what is spilled");
 static constexpr int kBlockBytes = kTileQ * kLineBytes;
 
 // q, k, v, dy: maps of (element, row, batch axes from the last to the first); extents: of the batch axes,
@@ -65,13 +69,13 @@ struct Tile {
     // Early keys are seen by most queries where a mask is causal.
     key = (static_cast<int>(p.queue.tiles) - 1 - item.tile) * kTileK;
     last = min(key + kTileK, static_cast<int>(p.keys)) - 1;
-    coordinates<0, kBatch>(Index(item.entry), p.extents, at);
+    coordinates<0, kBatch>(Index(item.entry + static_cast<int>(p.first)), p.extents, at);
     const RowRange any = p.visible.of_keys(key, last, static_cast<int>(p.queries));
     first = any.first / kTileQ;
     end = any.end > any.first ? (any.end + kTileQ - 1) / kTileQ : first;
     steps = (end - first) * static_cast<int>(p.heads);
   }
-  // Whether all queries of the block exist and see all keys of the tile.
+  // Whether all queries of the block exist and see all keys of the tile. Keys that do not exist are seen.
   __device__ bool is_whole(const Params& p, int block) const {
     const int row = block * kTileQ, end_row = row + kTileQ;
     const KeyRange all = p.visible.of_all(row, end_row - 1, static_cast<int>(p.keys));
@@ -283,6 +287,31 @@ struct KeyRows {
   }
 };
 
+// Where a thread's gradients of scores go, as they lie in registers: zeros for keys that do not exist.
+struct Spill {
+  u32* to = nullptr;
+
+  template <class Params>
+  __device__ void begin_head(const Params& p, const Walk& walk, int first_key) {
+    int entry = 0;
+#pragma unroll
+    for (int axis = 0; axis < kBatch; ++axis)
+      entry = entry * static_cast<int>(p.extents[axis].divisor * p.members[axis].divisor) +
+              static_cast<int>(walk.at[axis]);
+    const i64 place =
+        p.spilled.place(entry - static_cast<int>(p.spilled.first), first_key / kSpilledRows, walk.block);
+    to = reinterpret_cast<u32*>(p.gradients + place) + threadIdx.x % kWarpgroup / 32 * (kSpilledBytes / 16) +
+         threadIdx.x % 32;
+  }
+
+  template <int kCount>
+  __device__ void store(const u32 (&gradients)[kCount], const bool (&exists)[2]) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) __stcs(to + 32 * i, exists[i % 2] ? gradients[i] : 0);
+    to += kSpilledBytes / 4;
+  }
+};
+
 template <class Result, class Args, int kSums>
 FUSOR_DEVICE void finish(const Args& args, const Tile& tile, int first, i64 columns,
                          const float (&sums)[kSums]) {
@@ -322,6 +351,9 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
     }
     Walk walk(p, tile);
     rows.begin_head(p, walk);
+    Spill spill;
+    if constexpr (kSpills) spill.begin_head(p, walk, tile.key + consumer * 64);
+    const bool exists[2] = {rows.first <= tile.last, rows.first + 8 <= tile.last};
     shared.k_full.wait(parity);
     if constexpr (kKeys) shared.v_full.wait(parity);
     parity ^= 1;
@@ -370,9 +402,13 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
         rows.gradients(shared, stage, scores, products);
         pack_gradients();
       }
+      if constexpr (kSpills) spill.store(gradients, exists);
       if constexpr (kKeys) issue_across<Element, kTileQ>(gradients, shared.q[stage][0], dk, 1);
       ring.advance();
-      if (walk.advance()) rows.begin_head(p, walk);
+      if (walk.advance()) {
+        rows.begin_head(p, walk);
+        if constexpr (kSpills) spill.begin_head(p, walk, tile.key + consumer * 64);
+      }
     }
     product_wait<0>();
     if constexpr (kKeys) pin(dk);

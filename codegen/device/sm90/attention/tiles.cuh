@@ -98,13 +98,14 @@ struct QueryTile {
   KeyRange all;     // keys that all of them see
   Index at[kRank];  // the entry's place in the batch
 
+  // `first_entry`: of the batch, the one with which the queue's entries begin.
   template <class Params>
-  __device__ QueryTile(const Params& p, int number) {
+  __device__ QueryTile(const Params& p, int number, int first_entry = 0) {
     const TileQueue::Item item = p.queue.item(number);
     const int keys = static_cast<int>(p.keys);
     row = item.tile * kTileQ;
     last = min(row + kTileQ, static_cast<int>(p.queries)) - 1;
-    coordinates<0, kRank - 2>(Index(item.entry), p.extents, at);
+    coordinates<0, kRank - 2>(Index(item.entry + first_entry), p.extents, at);
     const KeyRange any = p.visible.of_any(row, last, keys);
     all = p.visible.of_all(row, last, keys);
     first = any.first / kTileK;

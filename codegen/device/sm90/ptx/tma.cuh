@@ -80,6 +80,14 @@ FUSOR_DEVICE void prefetch_map(const TensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
 
+// Copies bytes that lie one behind the other; their number and both places are multiples of 16.
+FUSOR_DEVICE void copy_bytes(void* shared, const void* from, int bytes, Barrier& barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+          shared_address(shared)),
+      "l"(from), "r"(bytes), "r"(shared_address(&barrier.word))
+      : "memory");
+}
 // Copies a box at (c0, c1, c2) of a 3-D map to shared memory; its bytes arrive at the barrier.
 FUSOR_DEVICE void copy_box(void* shared, const TensorMap& map, Barrier& barrier, int c0, int c1, int c2) {
   asm volatile(

@@ -2,6 +2,7 @@
 // its tiles are walked, and that its kernels compile.
 #include <gmock/gmock.h>
 
+#include "backend/build.h"
 #include "backend/engines/knobs.h"
 #include "backend/engines/list.h"
 #include "backend/engines/sm90/attention/backward.h"
@@ -12,6 +13,7 @@
 namespace fusor {
 namespace {
 
+using attention::backward::Knobs;
 using attention::backward::Part;
 using attention::backward::Problem;
 using attention::backward::Schedule;
@@ -194,6 +196,64 @@ TEST(AttentionBackward, NoSettingNeedsMoreThanABlockHas) {
         EXPECT_GE(part.stages, 2);
       }
   }
+}
+
+// The settings of a graph's candidates that leave gradients of scores in the workspace.
+std::vector<Knobs> spilling(const Fusion& fusion) {
+  std::vector<Knobs> found;
+  for (const EngineCandidate& candidate : test::candidates(attention_backward_engine(), fusion, h200()))
+    if (const Knobs knobs = knobs_of<Knobs>(candidate.config); knobs.spill > 0) found.push_back(knobs);
+  return found;
+}
+
+TEST(AttentionBackward, ScoresAreComputedOnceWhereTheirGradientsMayBeStored) {
+  const AttentionCase c{
+      .batch = 2, .heads = 16, .shared_heads = 16, .queries = 4096, .keys = 4096, .head = 128, .value = 128};
+  const Graph graph = by_op(c, {.attn_scale = 0.1});
+  const auto spill_of = [&](const BuildOptions& options) {
+    return knobs_of<Knobs>(build(graph, h200(), options).fusions.back().config).spill;
+  };
+  EXPECT_EQ(spill_of({.compile = false}), 1);
+  EXPECT_EQ(spill_of({.max_workspace = int64_t{600} << 20, .compile = false}), 2);
+  EXPECT_EQ(spill_of({.max_workspace = 1 << 20, .compile = false}), 0);
+}
+
+TEST(AttentionBackward, ChunksOfHeadsShareTheWorkspace) {
+  const Fusion fusion = backward_of(by_op(
+      {.batch = 3, .heads = 8, .shared_heads = 2, .queries = 500, .keys = 700, .head = 128, .value = 128},
+      {.attn_scale = 0.1}));
+  const Problem problem = problem_of(fusion);
+  const Schedule whole(problem, {.spill = 1}), chunks(problem, {.spill = 4});
+  EXPECT_EQ(whole.spilled_bytes(), 24 * 12 * 9 * 8192);
+  EXPECT_EQ(chunks.spilled_bytes(), 8 * 12 * 9 * 8192);
+  int64_t entries = 0;
+  for (int64_t chunk = 0; chunk < 4; ++chunk) entries += chunks.chunk_entries(chunk);
+  EXPECT_EQ(entries, 6);
+  const Lowered lowered = lower(chunks);
+  EXPECT_THAT(lowered.steps, SizeIs(8));
+  EXPECT_THAT(lowered.scratch, ElementsAre(chunks.spilled_bytes()));
+}
+
+TEST(AttentionBackward, MoreHeadsThanFitTheWorkspaceAreSeveralChunks) {
+  const Fusion few = backward_of(by_op({.heads = 4, .shared_heads = 4, .head = 128, .value = 128}, {}));
+  const Fusion many = backward_of(by_op(
+      {.heads = 32, .shared_heads = 32, .queries = 16384, .keys = 16384, .head = 128, .value = 128}, {}));
+  for (const Knobs& knobs : spilling(few)) EXPECT_EQ(knobs.spill, 1);
+  EXPECT_FALSE(spilling(many).empty());
+  for (const Knobs& knobs : spilling(many)) EXPECT_GE(knobs.spill, 4);
+}
+
+TEST(AttentionBackwardKernels, CompileWithSpilledGradients) {
+  std::vector<test::KernelCase> cases;
+  for (const int64_t head : {64, 96, 128}) {
+    const Fusion fusion =
+        backward_of(test::attention_backward({.head = head, .value = head, .mask = Mask::causal}));
+    const std::vector<Knobs> settings = spilling(fusion);
+    ASSERT_FALSE(settings.empty()) << head;
+    for (const Knobs& knobs : settings)
+      test::add_kernels("spilled", lower(Schedule(problem_of(fusion), knobs)), cases);
+  }
+  test::expect_distinct_compiled(cases);
 }
 
 TEST(AttentionBackwardKernels, Compile) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <string>
 
@@ -76,6 +77,22 @@ TEST_P(AttentionBackwardGpu, OfAnyScore) {
   graph.differentiate();
   graph.gradient = g.mul(graph.gradient, slope);
   expect_every_config_correct(graph.finish(), kEngines, words(c));
+}
+
+// Gradients of scores in the workspace, of all heads at once and of two chunks of them.
+TEST_P(AttentionBackwardGpu, WithSpilledGradients) {
+  FUSOR_NEEDS_HOPPER();
+  const Graph graph = test::attention_and_gradients(GetParam(), attributes_of(GetParam()));
+  for (Candidate candidate :
+       candidates(graph, DeviceInfo::current(), PlannerOptions{.engine_list = kEngines})) {
+    const auto backward = std::ranges::find_if(
+        candidate.fusions, [](const PlannedFusion& fusion) { return fusion.config.knob("spill", 0) > 0; });
+    if (backward == candidate.fusions.end()) continue;
+    expect_config_correct(graph, candidate, kEngines, words(GetParam()));
+    if (GetParam().batch * GetParam().shared_heads < 2) continue;
+    backward->config.set("spill", 2);
+    expect_config_correct(graph, candidate, kEngines, words(GetParam()) + ", chunks");
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, AttentionBackwardGpu, testing::ValuesIn(kCases));
