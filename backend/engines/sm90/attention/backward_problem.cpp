@@ -284,11 +284,13 @@ Part product_of(const Problem& problem) {
   return part;
 }
 
-Part part_of(const Problem& problem, Part::Gives gives, int64_t consumers, int64_t step) {
+Part part_of(const Problem& problem, Part::Gives gives, int64_t consumers, int64_t step, bool spills) {
   Part part{.gives = gives, .consumers = consumers, .tile = 64 * consumers, .step = step};
   const int64_t head = lines(problem.head), value = lines(problem.value), line = 2 * kLine;
   const bool needs_values = part.stays_with_queries() || part.gives_keys();
-  const int64_t stays = part.tile * line * (head + (needs_values ? value : 0)) + (needs_values ? 0 : 1024);
+  const int64_t leaves = spills && part.gives_keys() ? consumers * 2 * kSpilledRows * kSpilledRows : 1024;
+  const int64_t stays =
+      part.tile * line * (head + (needs_values ? value : 0)) + (needs_values ? 0 : 1024) + leaves;
   const int64_t rows = static_cast<int64_t>(std::max<size_t>(problem.gradient.rows.size(), 1)) * step * 4;
   const int64_t passes = step * line * (head + value) + (part.stays_with_queries() ? 0 : rows);
   for (part.stages = 4; part.stages >= 2; --part.stages) {
@@ -337,7 +339,7 @@ std::variant<Problem, Refusal> problem_of(const Fusion& fusion, const DeviceInfo
 
 Schedule::Schedule(const Problem& problem_, const Knobs& knobs_) : problem(problem_), knobs(knobs_) {
   const auto add = [&](Part::Gives gives, int64_t step) {
-    parts.push_back(part_of(problem, gives, knobs.consumers, step));
+    parts.push_back(part_of(problem, gives, knobs.consumers, step, knobs.spill > 0));
   };
   if (problem.dk && knobs.split == 0) add(Part::Gives::both, knobs.step_q);
   if (problem.dk && knobs.split != 0) {

@@ -10,6 +10,7 @@
 //   finish          dk --> DK, dv --> DV
 //
 //   shared:  k, v [lines of 64][keys]   q, dy [stages][lines of 64][queries]   rows [stages][values][queries]
+//            ds [consumers][warps], on its way out
 //   full     producers --> consumers: bytes have arrived     empty   consumers --> producers: a warp has read
 #include "fusor_generated.cuh"
 
@@ -40,6 +41,7 @@ struct Shared {
   alignas(1024) u8 v[kKeys ? kValueLines : 1][kKeys ? kTileK * kLineBytes : 1024];
   alignas(1024) u8 q[kStages][kHeadLines][kBlockBytes];
   alignas(1024) u8 dy[kStages][kValueLines][kBlockBytes];
+  alignas(128) u8 ds[kConsumers][4][kSpills ? kSpilledBytes / 4 : 16];  // of a warp
   alignas(16) float rows[kStages][kRowValues > 0 ? kRowValues : 1][kTileQ];
   Barrier k_full, v_full, kv_empty, q_full[kStages], dy_full[kStages], rows_full[kStages], empty[kStages];
 
@@ -287,9 +289,11 @@ struct KeyRows {
   }
 };
 
-// Where a thread's gradients of scores go, as they lie in registers: zeros for keys that do not exist.
+// A warp's gradients of scores on their way to the workspace, as they lie in registers; zeros for keys that
+// do not exist. Shared memory holds them until a bulk copy has read them.
 struct Spill {
-  u32* to = nullptr;
+  static constexpr int kBytes = kSpilledBytes / 4;  // of a warp
+  u8* to = nullptr;
 
   template <class Params>
   __device__ void begin_head(const Params& p, const Walk& walk, int first_key) {
@@ -298,17 +302,24 @@ struct Spill {
     for (int axis = 0; axis < kBatch; ++axis)
       entry = entry * static_cast<int>(p.extents[axis].divisor * p.members[axis].divisor) +
               static_cast<int>(walk.at[axis]);
-    const i64 place =
-        p.spilled.place(entry - static_cast<int>(p.spilled.first), first_key / kSpilledRows, walk.block);
-    to = reinterpret_cast<u32*>(p.gradients + place) + threadIdx.x % kWarpgroup / 32 * (kSpilledBytes / 16) +
-         threadIdx.x % 32;
+    to = p.gradients +
+         p.spilled.place(entry - static_cast<int>(p.spilled.first), first_key / kSpilledRows, walk.block) +
+         threadIdx.x % kWarpgroup / 32 * kBytes;
   }
-
   template <int kCount>
-  __device__ void store(const u32 (&gradients)[kCount], const bool (&exists)[2]) {
+  __device__ void store(u8* staged, const u32 (&gradients)[kCount], const bool (&exists)[2]) {
+    u32* const mine = reinterpret_cast<u32*>(staged) + threadIdx.x % 32;
+    if (threadIdx.x % 32 == 0) wait_for_stores<0>();
+    __syncwarp();
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) __stcs(to + 32 * i, exists[i % 2] ? gradients[i] : 0);
-    to += kSpilledBytes / 4;
+    for (int i = 0; i < kCount; ++i) mine[32 * i] = exists[i % 2] ? gradients[i] : 0;
+    fence_shared_writes();
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) {
+      store_bytes(to, staged, kBytes);
+      commit_stores();
+    }
+    to += kSpilledBytes;
   }
 };
 
@@ -402,7 +413,7 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
         rows.gradients(shared, stage, scores, products);
         pack_gradients();
       }
-      if constexpr (kSpills) spill.store(gradients, exists);
+      if constexpr (kSpills) spill.store(shared.ds[consumer][warp], gradients, exists);
       if constexpr (kKeys) issue_across<Element, kTileQ>(gradients, shared.q[stage][0], dk, 1);
       ring.advance();
       if (walk.advance()) {
@@ -417,6 +428,8 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
     release(shared.kv_empty);
     finish_both<DK, DV>(p, item, rows.first, dk, dv);
   }
+  if constexpr (kSpills)
+    if (lane == 0) wait_for_stores<0>();
 }
 
 static constexpr int kProducerRegisters = kConsumers == 2 ? 24 : 32;

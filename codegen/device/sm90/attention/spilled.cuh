@@ -2,10 +2,8 @@
 // keys x 64 queries.
 //
 //   blocks          [entry][block of keys][block of queries], 8 KB each
-//   a block         [16 keys][8 queries][8 keys of these]: matrices of 8 x 8, a line of 16 bytes a key. A
-//   warp
-//                   writes a matrix as its threads have it, in one line of memory; ldmatrix exchanges its
-//                   axes
+//   a block         [16 keys][8 queries][8 keys of these]: matrices of 8 x 8, a line of 16 bytes a key,
+//                   written as threads have them; ldmatrix exchanges their axes
 #pragma once
 
 #include "codegen/device/base/indexing.cuh"

@@ -201,6 +201,12 @@ FUSOR_DEVICE void store_box(const TensorMap& map, const void* shared, int c0, in
       "r"(shared_address(shared)), "r"(c0), "r"(c1), "r"(c2)
       : "memory");
 }
+// Bytes that lie one behind the other; their number and both places are multiples of 16.
+FUSOR_DEVICE void store_bytes(void* to, const void* shared, int bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to),
+               "r"(shared_address(shared)), "r"(bytes)
+               : "memory");
+}
 FUSOR_DEVICE void commit_stores() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 // Waits until this thread's stores, but for the last kPending groups, have read their shared memory.
 template <int kPending>
