@@ -128,28 +128,43 @@ void for_each_tensor(const Fusion& fusion, const Step& step, Body body) {
 
 namespace {
 
-// Whether the op takes elements of the tensor, all of which lie along one axis, from where indices say.
-bool is_read_by_index(const Graph& graph, const GraphIndex& index, const Op& op, int tensor) {
+// What ragged_load is written in: a view of the tensor's one axis as the last of several, which only gathers
+// along that axis read.
+bool is_ragged_load(const Graph& graph, const GraphIndex& index, const Op& op, int tensor) {
   if (op.inputs[0] != tensor || std::ranges::count(op.inputs, tensor) != 1) return false;
-  const Dims& dims = graph.tensors[static_cast<size_t>(tensor)].dims;
-  if (const auto* const gather = std::get_if<Gather>(&op.attributes))
-    return dims[static_cast<int>(gather->axis)] == element_count(dims);
-  return std::holds_alternative<RaggedLoad>(op.attributes) ||
-         (std::holds_alternative<Reshape>(op.attributes) &&
-          std::ranges::all_of(index.consumers(op.outputs[0]), [&](int reader) {
-            return is_read_by_index(graph, index, graph.ops[static_cast<size_t>(reader)], op.outputs[0]);
-          }));
+  if (std::holds_alternative<RaggedLoad>(op.attributes)) return true;
+  if (!std::holds_alternative<Reshape>(op.attributes)) return false;
+  const Tensor& row = graph.tensors[static_cast<size_t>(op.outputs[0])];
+  const std::span<const int> readers = index.consumers(op.outputs[0]);
+  return row.is_virtual() && row.dims.rank() > 1 && row.dims.back() == element_count(row.dims) &&
+         !readers.empty() && std::ranges::all_of(readers, [&](int reader) {
+           const Op& next = graph.ops[static_cast<size_t>(reader)];
+           const auto* const gather = std::get_if<Gather>(&next.attributes);
+           return gather != nullptr && gather->axis == row.dims.rank() - 1 &&
+                  next.inputs[0] == op.outputs[0] && next.inputs[1] != op.outputs[0];
+         });
+}
+
+// What ragged_store is written in: a scatter of several axes' elements, by the last, into the one of its
+// result.
+bool is_ragged_store(const Graph& graph, const Op& op) {
+  if (const auto* const store = std::get_if<RaggedStore>(&op.attributes)) return store->keeps_rest;
+  const auto* const scatter = std::get_if<Scatter>(&op.attributes);
+  if (scatter == nullptr) return false;
+  const int rank = graph.tensors[static_cast<size_t>(op.inputs[0])].dims.rank();
+  return rank > 1 && scatter->axis == rank - 1 &&
+         graph.tensors[static_cast<size_t>(op.outputs[0])].dims.rank() == 1;
 }
 
 }  // namespace
 
 bool is_reached_by_index(const Graph& graph, const GraphIndex& index, int tensor) {
   const int producer = index.producer(tensor);
-  if (producer >= 0) return leaves_gaps(graph.ops[static_cast<size_t>(producer)].attributes);
+  if (producer >= 0) return is_ragged_store(graph, graph.ops[static_cast<size_t>(producer)]);
   const std::span<const int> readers = index.consumers(tensor);
   return graph.tensors[static_cast<size_t>(tensor)].dims.rank() == 1 && !readers.empty() &&
          std::ranges::all_of(readers, [&](int reader) {
-           return is_read_by_index(graph, index, graph.ops[static_cast<size_t>(reader)], tensor);
+           return is_ragged_load(graph, index, graph.ops[static_cast<size_t>(reader)], tensor);
          });
 }
 

@@ -142,14 +142,11 @@ class Inspection {
       inputs.push_back(&tensor(input));
     }
     inspect_results(each, inputs);
-    if (leaves_gaps(each.attributes)) expect_unread_output(each);
   }
 
   void expect_unread_output(const Op& each) const {
     const Tensor& y = tensor(each.outputs[0]);
-    const bool is_read = std::ranges::any_of(
-        graph_.ops, [&](const Op& reader) { return std::ranges::count(reader.inputs, each.outputs[0]) > 0; });
-    if (y.is_virtual() || is_read)
+    if (y.is_virtual() || is_read_[static_cast<size_t>(each.outputs[0])])
       fail("{}: writes some elements of '{}' only, which must be an output that no op reads",
            op_label(each.name, each.attributes), y.name);
   }
@@ -168,6 +165,8 @@ class Inspection {
   }
 
   void inspect_uses() const {
+    for (const Op& each : graph_.ops)
+      if (leaves_gaps(each.attributes)) expect_unread_output(each);
     bool has_output = false;
     for (size_t i = 0; i < graph_.tensors.size(); ++i) {
       const bool written = writers_[i] >= 0;

@@ -5,8 +5,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <numeric>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "backend/reference/contraction.h"
@@ -168,10 +168,8 @@ class Sample {
     if (y.needed.empty()) return;
     if (is_contraction(op.attributes)) return require_terms(op, y);
     if (std::holds_alternative<Gather>(op.attributes)) learn_indices(op, y);
-    if (const auto* const scatter = std::get_if<Scatter>(&op.attributes)) {
-      learn_all_indices(op);
+    if (const auto* const scatter = std::get_if<Scatter>(&op.attributes))
       find_sources(op, static_cast<int>(scatter->axis));
-    }
     for (const int64_t element : y.needed)
       for_each_operand(op, coordinates(element, y.dims), [&](int input, const Dims& at) {
         demand(input).require(row_major(at, demand(input).dims));
@@ -191,15 +189,6 @@ class Sample {
     learn(op.inputs[1], wanted);
   }
 
-  void learn_all_indices(const Op& op) {
-    Demand& index = demand(op.inputs[1]);
-    index.learnt.clear();
-    if (!index.computed) return;
-    std::vector<int64_t> all(static_cast<size_t>(element_count(index.dims)));
-    std::iota(all.begin(), all.end(), 0);
-    learn(op.inputs[1], all);
-  }
-
   void learn(int index, std::span<const int64_t> elements) {
     const std::vector<double> values = Sample(graph_, tensors_).evaluate(index, elements);
     for (size_t i = 0; i < elements.size(); ++i)
@@ -211,20 +200,40 @@ class Sample {
     return known != index.learnt.end() ? known->second : load_int(index.type, index.data, index.place(place));
   }
 
-  // Which element of x goes to each of the result: the last one, where several do.
+  // Which element of x goes to each that is needed: the last one, where several do. Indices are learnt block
+  // by block.
   void find_sources(const Op& op, int axis) {
-    const Demand &x = demand(op.inputs[0]), &index = demand(op.inputs[1]);
-    Demand& y = demand(op.outputs[0]);
+    constexpr int64_t kBlock = int64_t{1} << 18;
+    const Demand& x = demand(op.inputs[0]);
+    Demand &index = demand(op.inputs[1]), &y = demand(op.outputs[0]);
     const int along = axis - (x.dims.rank() - y.dims.rank());
+    const std::unordered_set<int64_t> needed(y.needed.begin(), y.needed.end());
     y.sources.clear();
-    for (int64_t element = 0; element < element_count(x.dims); ++element) {
-      const Dims at = coordinates(element, x.dims);
-      const int64_t value = index_at(index, broadcast_at(at, index.dims));
-      if (value < 0 || value >= y.dims[along]) continue;
-      Dims to = broadcast_at(at, y.dims);
-      to[along] = value;
-      y.sources[row_major(to, y.dims)] = element;
+    for (int64_t first = 0; first < element_count(x.dims); first += kBlock) {
+      const int64_t end = std::min(first + kBlock, element_count(x.dims));
+      learn_block(op.inputs[1], x.dims, first, end);
+      for (int64_t element = first; element < end; ++element) {
+        const Dims at = coordinates(element, x.dims);
+        const int64_t value = index_at(index, broadcast_at(at, index.dims));
+        if (value < 0 || value >= y.dims[along]) continue;
+        Dims to = broadcast_at(at, y.dims);
+        to[along] = value;
+        if (const int64_t place = row_major(to, y.dims); needed.contains(place)) y.sources[place] = element;
+      }
     }
+    index.learnt.clear();
+  }
+
+  void learn_block(int tensor, const Dims& dims, int64_t first, int64_t end) {
+    Demand& index = demand(tensor);
+    index.learnt.clear();
+    if (!index.computed) return;
+    std::vector<int64_t> wanted;
+    for (int64_t element = first; element < end; ++element)
+      wanted.push_back(row_major(broadcast_at(coordinates(element, dims), index.dims), index.dims));
+    std::ranges::sort(wanted);
+    wanted.erase(std::ranges::unique(wanted).begin(), wanted.end());
+    learn(tensor, wanted);
   }
 
   // The element of x behind one of a gather's result, or nothing where the index is outside.

@@ -54,6 +54,13 @@ std::vector<Inferred> Scatter::infer(const Call& call) const {
   if (!fits)
     fail("{}: the result {} has neither the extents of '{}' {} nor 1 in the axes other than {}", call.label,
          to_string(dims), x.name, to_string(x.dims), axis);
+  for (int i = 0; i < x.dims.rank(); ++i) {
+    const int at = i - (x.dims.rank() - dims.rank());
+    const bool is_walked = i != axis && at >= 0 && dims[at] == x.dims[i];
+    if (!is_walked && index.dims[i] != x.dims[i])
+      fail("{}: the index '{}' {} gives many elements of '{}' {} one place: it must vary along axis {}",
+           call.label, index.name, to_string(index.dims), x.name, to_string(x.dims), i);
+  }
   return {in_row_major(call, dims, x.type)};
 }
 

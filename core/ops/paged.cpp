@@ -56,13 +56,28 @@ int offsets(Expansion& e, int rank, bool next) {
   return e.slice(e.reshape(e.input(1), dims), 0, next ? 1 : 0, next ? count : count - 1);
 }
 
+// Whether places of a ragged tensor need more than 32 bits: the sum of an offset within `elements` and of
+// what the coordinates add.
+bool needs_wide_places(const Dims& dims, const Dims& strides, int64_t elements) {
+  int64_t reach = elements;
+  for (int axis = 1; axis < dims.rank(); ++axis) {
+    int64_t step = 0;
+    if (__builtin_mul_overflow(dims[axis] - 1, strides[axis - 1], &step) ||
+        __builtin_add_overflow(reach, step, &reach))
+      return true;
+  }
+  return reach > std::numeric_limits<int32_t>::max();
+}
+
 // The place of each element of a tensor of `dims` in the ragged one of so many elements; -1 for those at and
 // beyond the next batch entry's offset.
 int places(Expansion& e, const Dims& dims, const Dims& strides, int64_t elements) {
-  int index = wide(e, offsets(e, dims.rank(), false), elements);
+  const bool is_wide = needs_wide_places(dims, strides, elements);
+  const auto widened = [&](int value) { return is_wide ? e.cast(value, DataType::i64) : value; };
+  int index = widened(offsets(e, dims.rank(), false));
   for (int axis = 1; axis < dims.rank(); ++axis)
     if (dims[axis] > 1 && strides[axis - 1] > 0)
-      index = e.add(index, e.mul(e.index(dims, axis), e.integer(strides[axis - 1])));
+      index = e.add(index, e.mul(widened(e.index(dims, axis)), e.integer(strides[axis - 1])));
   return e.binary_select(index, e.integer(-1), e.cmp_lt(index, offsets(e, dims.rank(), true)));
 }
 

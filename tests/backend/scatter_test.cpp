@@ -4,6 +4,7 @@
 
 #include "backend/build.h"
 #include "backend/executable.h"
+#include "core/error.h"
 #include "core/print.h"
 #include "serialization/serialization.h"
 #include "tests/backend/reference/host_buffers.h"
@@ -81,6 +82,22 @@ TEST(Scatter, RoundsToTheResultsType) {
   tensors.set(x, {1.07, -3});
   tensors.set(index, {1, 0});
   EXPECT_THAT(run_on_cpu(graph, tensors, y), ElementsAre(0, 1.125));
+}
+
+TEST(Scatter, IsSampledWithComputedIndices) {
+  GraphBuilder g;
+  const Tensor x = g.input("x", {4, 8}, DataType::f32);
+  const Tensor place = g.sub(g.constant(9, DataType::i32), g.gen_index(x, 1));
+  const Tensor y = g.output(g.scatter(g.neg(x), place, {4, 9}, {.axis = 1}));
+  const Graph graph = g.finish();
+  HostTensors tensors(graph);
+  tensors.set(y, some(36, 1000));
+  const std::vector<double> whole = run_on_cpu(graph, tensors, y);
+  const std::vector<int64_t> elements{0, 1, 2, 8, 9, 17, 35};
+  const std::vector<double> sampled =
+      evaluate_sample(graph, tensors.pointers(), graph.find_uid(y.uid), elements);
+  for (size_t i = 0; i < elements.size(); ++i)
+    EXPECT_EQ(sampled[i], whole[static_cast<size_t>(elements[i])]) << elements[i];
 }
 
 TEST(Scatter, IsOneFusionWithItsIndexAndItsValues) {
@@ -186,6 +203,47 @@ TEST(RaggedStore, IsTheWayBackFromALoad) {
   std::vector<double> want = tensors.get(flat);
   std::fill(want.begin() + 30, want.end(), 1000);
   EXPECT_EQ(run_on_cpu(graph, tensors, y), want);
+}
+
+// Places beyond 32 bits belong to nobody, and do not come round to the first.
+TEST(RaggedStore, CountsPlacesInAsManyBitsAsTheyNeed) {
+  GraphBuilder g;
+  const Tensor x = g.input("x", {1, 65538}, DataType::f32);
+  const Tensor offset = g.input("offset", {2}, DataType::i64);
+  const Tensor flat = g.input("flat", {4}, DataType::f32);
+  const Tensor y = g.output(g.ragged_store(x, offset, 4, {65536}, {}, true));
+  const Tensor z = g.output(g.ragged_load(flat, offset, {1, 65538}, {65536}));
+  const Graph graph = g.finish();
+  HostTensors tensors(graph);
+  tensors.set(offset, {0, 4});
+  tensors.set(flat, {5, 6, 7, 8});
+  std::vector<double> ones = some(65538, 1);
+  ones[0] = 3;
+  tensors.set(x, ones);
+  tensors.set(y, some(4, 9));
+  EXPECT_THAT(run_on_cpu(graph, tensors, y), ElementsAre(3, 9, 9, 9));
+  std::vector<double> loaded = some(65538, 0);
+  loaded[0] = 5;
+  EXPECT_EQ(tensors.get(z), loaded);
+}
+
+// An exception for what ragged ops expand to, and for nothing else.
+TEST(RaggedStore, OtherTensorsOfOneAxisMayNotOverlapResults) {
+  GraphBuilder g;
+  const Tensor x = g.input("x", {4096}, DataType::f32);
+  const Tensor y = g.output(g.reshape(x, {64, 64}));
+  const Executable run = load(build(g.finish(), DeviceInfo::cpu()));
+  std::vector<float> memory(8192);
+  EXPECT_THROW(run.run({{x.uid, memory.data()}, {y.uid, memory.data() + 16}}, nullptr), Error);
+  GraphBuilder h;
+  const Tensor table = h.input("table", {64}, DataType::f32), at = h.input("at", {32}, DataType::i32);
+  const Tensor taken = h.output(h.gather(table, at));
+  const Executable gather = load(build(h.finish(), DeviceInfo::cpu()));
+  std::vector<int32_t> places(32, 0);
+  EXPECT_THROW(
+      gather.run({{table.uid, memory.data()}, {at.uid, places.data()}, {taken.uid, memory.data() + 16}},
+                 nullptr),
+      Error);
 }
 
 // The memory ends where the last offset says: other tensors may begin there, far within the declared extent.

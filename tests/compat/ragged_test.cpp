@@ -1,5 +1,5 @@
-// Owns the tests of ragged tensors: attention over sequences that lie one behind the other, forward and
-// backward, with memory that ends at the last offset.
+// Owns the tests of ragged tensors: attention over sequences that lie one behind the other, results that a
+// graph reads again, and memory that ends at the last offset.
 #include <algorithm>
 #include <cmath>
 

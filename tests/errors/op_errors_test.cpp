@@ -134,6 +134,10 @@ const Mistake<G> kScatter[] = {
        g.scatter(half(g, "x", {1, 3}), g.input("i", {5, 3}, DataType::i32), {5, 3}, {.axis = 1});
      },
      "scatter 'scatter1': the index 'i' [5, 3] does not broadcast to 'x' [1, 3]"},
+    {"ManyElementsInOnePlace",
+     [](G& g) { g.scatter(half(g, "x", {3}), g.input("i", {1}, DataType::i32), {4}); },
+     "scatter 'scatter1': the index 'i' [1] gives many elements of 'x' [3] one place: it must vary along "
+     "axis 0"},
     {"ResultHasOtherExtents",
      [](G& g) {
        g.scatter(half(g, "x", {2, 3}), g.input("i", {2, 1}, DataType::i32), {7, 4});
@@ -144,14 +148,16 @@ const Mistake<G> kScatter[] = {
      [](G& g) {
        g.scatter(half(g, "x", {2, 3}), g.input("i", {2, 1}, DataType::i32), {3});
      },
-     "scatter 'scatter1': the result [3] has neither the extents of 'x' [2, 3] nor 1 in the axes other than 0"},
+     "scatter 'scatter1': the result [3] has neither the extents of 'x' [2, 3] nor 1 in the axes other than "
+     "0"},
     {"ResultIsReadAgain",
      [](G& g) {
        const Tensor x = half(g, "x", {2, 3});
        g.output(g.relu(g.scatter(x, g.input("i", {2, 1}, DataType::i32), {7, 3})));
        g.finish();
      },
-     "scatter 'scatter1': writes some elements of 'scatter1:y' only, which must be an output that no op reads"},
+     "scatter 'scatter1': writes some elements of 'scatter1:y' only, which must be an output that no op "
+     "reads"},
     {"RaggedRowsAreReadAgain",
      [](G& g) {
        const Tensor x = half(g, "x", {2, 3});

@@ -88,11 +88,10 @@ std::byte* states_in(void* memory, size_t bytes) {
 std::byte* set_dropout(cudnnDropoutDescriptor_t dropout, float probability, void* memory, size_t bytes) {
   if (!(probability >= 0 && probability <= 1)) refuse(CUDNN_STATUS_BAD_PARAM, "dropout of {}", probability);
   const auto object = object_at<DropoutObject>(dropout);
-  if (probability > 0 && memory == nullptr)
-    refuse(CUDNN_STATUS_BAD_PARAM_NULL_POINTER, "dropout of {} without states", probability);
+  std::byte* const states = states_in(memory, bytes);
   object->probability = probability;
-  object->states = states_in(memory, bytes);
-  return object->states;
+  if (states != nullptr) object->states = states;  // without them, those that were lent before stay
+  return states;
 }
 
 void begin_states(Handle& handle, std::byte* states, int64_t seed) {

@@ -64,7 +64,9 @@ struct Layer {
     for (int64_t i = 0; i < rnn.layer.layers; ++i) list.push_back({i, 1});
     return list;
   }
-  bool drops() const { return rnn.dropout != nullptr; }
+  bool drops() const {
+    return rnn.dropout != nullptr && rnn.dropout->probability > 0 && rnn.dropout->states != nullptr;
+  }
   /// The tensor that the stage which begins with that layer reads.
   TensorObject stage_input(int64_t layer) const {
     return packed({x.time, x.batch, layer == 0 ? x.size : output_width()});
