@@ -258,7 +258,7 @@ class Peers:
 
     # The same formulas as tools/bench_rows.cpp, in fp32 between the tensors.
     ROWS = ("softmax", "softmax_bwd", "layer_norm", "layer_norm_bwd", "rms_norm", "rms_norm_bwd", "residual_norm_quantize",
-            "cross_entropy", "group_norm", "max_pool", "max_pool_bwd")
+            "cross_entropy", "group_norm", "batch_norm", "batch_norm_bwd", "max_pool", "max_pool_bwd")
 
     def rows(self, row):
         torch, functional, type = self.torch, self.functional, self.type
@@ -279,6 +279,27 @@ class Peers:
                 x = x.to(memory_format=torch.channels_last)
             gamma, beta = self.random(dims[1]), self.random(dims[1])
             eager = lambda: functional.silu(functional.group_norm(x, row["groups"], gamma, beta, 1e-5))
+        elif op in ("batch_norm", "batch_norm_bwd"):
+            dy = self.random(*dims)
+            if row.get("layout") == "nhwc":
+                x, dy = (tensor.to(memory_format=torch.channels_last) for tensor in (x, dy))
+            gamma, beta, mean, variance = (torch.rand(dims[1], device="cuda") + 0.5 for _ in range(4))
+            eager = lambda: torch.ops.aten.native_batch_norm(x, gamma, beta, mean, variance, True, 0.1, 1e-5)
+            y, own_mean, scale = eager()
+            passed = torch.relu(y)
+            if op == "batch_norm_bwd":
+                through = lambda: torch.ops.aten.threshold_backward(dy, passed, 0)
+                eager = lambda: torch.ops.aten.native_batch_norm_backward(
+                    through(), x, gamma, mean, variance, own_mean, scale, True, 1e-5, [True, True, True])
+            try:  # cuDNN's takes scale and bias of x's type only, unless that is fp16
+                weights = gamma.to(type), beta.to(type), mean.to(type), variance.to(type)
+                cudnn = lambda: torch.ops.aten.cudnn_batch_norm(x, *weights, True, 0.1, 1e-5)
+                _, cudnn_mean, cudnn_scale, reserve = cudnn()
+                library["cudnn"] = cudnn if op == "batch_norm" else lambda: torch.ops.aten.cudnn_batch_norm_backward(
+                    x, through(), weights[0], weights[2], weights[3], cudnn_mean, cudnn_scale, 1e-5, reserve)
+                library["cudnn"]()
+            except RuntimeError:
+                library.pop("cudnn", None)
         elif op in ("max_pool", "max_pool_bwd"):
             if row.get("layout", "nhwc") == "nhwc":
                 x = x.to(memory_format=torch.channels_last)

@@ -32,6 +32,8 @@ struct BenchCase {
     residual_norm_quantize,
     cross_entropy,
     group_norm,
+    batch_norm,
+    batch_norm_bwd,
     max_pool,
     max_pool_bwd,
     attention,

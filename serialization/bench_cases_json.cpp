@@ -11,12 +11,12 @@ namespace fusor {
 
 namespace {
 
-constexpr std::array<std::string_view, 18> kOps = {"matmul",        "gated_matmul", "conv_fprop",
-                                                   "conv_dgrad",    "conv_wgrad",   "softmax",
-                                                   "softmax_bwd",   "layer_norm",   "layer_norm_bwd",
-                                                   "rms_norm",      "rms_norm_bwd", "residual_norm_quantize",
-                                                   "cross_entropy", "group_norm",   "max_pool",
-                                                   "max_pool_bwd",  "attention",    "attention_bwd"};
+constexpr std::array<std::string_view, 20> kOps = {
+    "matmul",         "gated_matmul", "conv_fprop",   "conv_dgrad",
+    "conv_wgrad",     "softmax",      "softmax_bwd",  "layer_norm",
+    "layer_norm_bwd", "rms_norm",     "rms_norm_bwd", "residual_norm_quantize",
+    "cross_entropy",  "group_norm",   "batch_norm",   "batch_norm_bwd",
+    "max_pool",       "max_pool_bwd", "attention",    "attention_bwd"};
 constexpr std::array<std::string_view, 2> kStored = {"kn", "nk"};
 constexpr std::array<std::string_view, 2> kLayouts = {"nchw", "nhwc"};
 

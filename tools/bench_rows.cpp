@@ -45,6 +45,12 @@ class RowsGraph {
       case BenchCase::Op::cross_entropy:
         cross_entropy();
         break;
+      case BenchCase::Op::batch_norm:
+        batch_norm();
+        break;
+      case BenchCase::Op::batch_norm_bwd:
+        batch_norm_bwd();
+        break;
       case BenchCase::Op::max_pool:
         max_pool();
         break;
@@ -63,6 +69,10 @@ class RowsGraph {
     dims_ = case_.x;
     axes_ = case_.axes;
     strides_ = packed_strides(dims_);
+    if (is_batch_norm()) {
+      axes_ = {0, 2, 3};
+      strides_ = image_strides(dims_);
+    }
     if (case_.op != BenchCase::Op::group_norm) return;
     const int64_t channels = case_.x[1], inner = channels / case_.groups;
     const int64_t h = case_.x[2], w = case_.x[3];
@@ -74,6 +84,9 @@ class RowsGraph {
 
   Tensor image(const char* name) {
     return g_.input(name, dims_, case_.type, TensorOptions{.strides = strides_});
+  }
+  bool is_batch_norm() const {
+    return case_.op == BenchCase::Op::batch_norm || case_.op == BenchCase::Op::batch_norm_bwd;
   }
   // One value a row; one an element of a row, of group norms one a channel.
   Tensor of_rows(const char* name) {
@@ -167,6 +180,33 @@ class RowsGraph {
     const Tensor picked =
         total(g_.binary_select(x, g_.constant(0, DataType::f32), is_label), ReductionMode::add);
     output_fp32(g_.sub(g_.add(g_.log(sum), largest), picked), "loss");
+  }
+
+  // In training: all that a framework's call computes.
+  void batch_norm() {
+    NormOptions options{.norm = NormMode::batch_norm, .epsilon = kEpsilon};
+    options.scale = of_rows("gamma");
+    options.bias = of_rows("beta");
+    options.prev_running_mean = of_rows("running_mean");
+    options.prev_running_var = of_rows("running_var");
+    const NormResults norm = g_.norm_fwd(image("x"), options);
+    output(norm.y, "y");
+    output_fp32(norm.mean, "mean");
+    output_fp32(norm.inv_std, "inv_std");
+    output_fp32(norm.next_running_mean, "next_running_mean");
+    output_fp32(norm.next_running_var, "next_running_var");
+  }
+  // Through the ReLU behind the norm, whose sign is computed again.
+  void batch_norm_bwd() {
+    const Tensor x = image("x"), gamma = of_rows("gamma"), beta = of_rows("beta");
+    const Tensor mean = of_rows("mean"), scale = of_rows("inv_std");
+    const Tensor normal = g_.mul(g_.sub(x, mean), scale);
+    const Tensor dy = g_.relu_bwd(image("dy"), g_.add(g_.mul(normal, gamma), beta));
+    const Tensor along = total(g_.mul(dy, normal), ReductionMode::avg);
+    const Tensor centered = g_.sub(dy, total(dy, ReductionMode::avg));
+    output(g_.mul(g_.sub(centered, g_.mul(normal, along)), g_.mul(scale, gamma)), "dx");
+    output_fp32(total(g_.mul(dy, normal), ReductionMode::add), "dgamma");
+    output_fp32(total(dy, ReductionMode::add), "dbeta");
   }
 
   // ---- Images ----
