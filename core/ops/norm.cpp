@@ -104,6 +104,14 @@ class Site {
     if (!repeats) dims[1] = n_.dims[1];
     return e_.reshape(value, dims);
   }
+  /// Whether it repeats along all axes of a row.
+  bool is_of_rows(int value) {
+    const Dims dims = e_.dims(value);
+    const int lead = n_.statistics.rank() - dims.rank();
+    for (int axis = 0; axis < dims.rank(); ++axis)
+      if (dims[axis] != 1 && n_.statistics[axis + lead] == 1) return false;
+    return true;
+  }
   int average(int value) { return e_.reduce_to(ReductionMode::avg, value, n_.statistics); }
 
  private:
@@ -323,17 +331,23 @@ void NormBackward::expand(Expansion& e) const {
                                : inverse_root(e, site.average(e.mul(values, values)), epsilon);
   const int unit = e.mul(centered, inv_std);  // of variance 1
 
-  const int g = e.has("scale") ? e.mul(dy, site.affine(e.input("scale"))) : dy;
+  // A scale that is one for all elements of an average stands behind it: the sums are then those of dscale
+  // and dbias.
+  const int scale = e.has("scale") ? site.affine(e.input("scale")) : -1;
+  const bool is_late = scale >= 0 && site.is_of_rows(scale);
+  const int g = scale >= 0 && !is_late ? e.mul(dy, scale) : dy;
+  const bool sums_along = e.has("scale") && e.wants("dscale"), averages = phase == NormPhase::training;
+  const int along = sums_along || (averages && g == dy) ? e.mul(dy, unit) : -1;
   int dx = g;
-  if (phase == NormPhase::training) {
+  if (averages) {
     if (centers) dx = e.sub(dx, site.average(g));
-    dx = e.sub(dx, e.mul(unit, site.average(e.mul(g, unit))));
+    dx = e.sub(dx, e.mul(unit, site.average(g == dy ? along : e.mul(g, unit))));
   }
-  e.result("dx", site.joined(e.mul(dx, inv_std)));
-  if (!e.has("scale")) return;
-  const Dims scale = e.dims(e.input("scale"));
-  if (e.wants("dscale")) e.result("dscale", total(e, site.joined(e.mul(dy, unit)), scale));
-  if (e.wants("dbias")) e.result("dbias", total(e, e.real(e.input("dy")), scale));
+  e.result("dx", site.joined(e.mul(dx, is_late ? e.mul(inv_std, scale) : inv_std)));
+  if (scale < 0) return;
+  const Dims dims_of_scale = e.dims(e.input("scale"));
+  if (sums_along) e.result("dscale", total(e, site.joined(along), dims_of_scale));
+  if (e.wants("dbias")) e.result("dbias", total(e, site.joined(dy), dims_of_scale));
 }
 
 // --- batch norm in pieces ----------------------------------------------------------------------------------
