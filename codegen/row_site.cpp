@@ -81,6 +81,7 @@ class RowSiteWriter {
     write_loads("Fixed", "fixed", true);
     if (takes_through_indices()) write_outside();
     if (takes_runs()) write_run();
+    if (streamed_bytes(site_) > 0) write_streams();
     write_row();
     for (int phase = 0; phase < facts_.phase_count; ++phase) write_phase(phase);
     write_finish();
@@ -365,6 +366,45 @@ class RowSiteWriter {
     return call + ")";
   }
 
+  // Rows that are copied whole: where each load's row begins, and a vector of them where they lie one behind
+  // the other.
+  void write_streams() {
+    std::vector<int> loads;
+    for (int i = 0; i < node_count(); ++i)
+      if (is_element_load(i, false)) loads.push_back(i);
+    line(1, "static constexpr int kStreams = {};", loads.size());
+    line(1, "static constexpr int kStreamedBytes = {};  // of an element, all streams",
+         streamed_bytes(site_));
+    begin_function("", "const void*", "stream",
+                   {"const Args& args", "const Index (&at)[kRank]", "int number"});
+    for (size_t k = 0; k + 1 < loads.size(); ++k)
+      line(2, "if (number == {}) return {};", k, row_address(loads[k]));
+    line(2, "return {};", row_address(loads.back()));
+    line(1, "}}");
+    begin_function("", "constexpr int", "stream_bytes", {"int number"});
+    for (size_t k = 0; k + 1 < loads.size(); ++k)
+      line(2, "if (number == {}) return {};", k, byte_size(expr_.node(loads[k]).type));
+    line(2, "return {};", byte_size(expr_.node(loads.back()).type));
+    line(1, "}}");
+    begin_function("int N", "Held<N>", "held_in", {"const char* streams", "int elements", "int vector"});
+    line(2, "Held<N> loaded;");
+    int64_t before = 0;
+    for (const int at : loads) {
+      const DataType type = expr_.node(at).type;
+      line(2,
+           "loaded.{} = *reinterpret_cast<const Vec<{}, N>*>(streams + elements * {} + vector * (N * {}));",
+           load_name(expr_, at), device_type(type), before, byte_size(type));
+      before += byte_size(type);
+    }
+    line(2, "return loaded;");
+    line(1, "}}");
+  }
+  std::string row_address(int load) const {
+    Access of_row = expr_.node(load).access;
+    of_row.strides[site_.vector_axis] = 0;
+    return address(load_name(expr_, load), of_row);
+  }
+
   // ---- Values of a row ----
 
   bool is_row_value(int at) const {
@@ -421,11 +461,12 @@ class RowSiteWriter {
       case Node::Kind::index:
         return rounded(node, coordinate(at), false);
       case Node::Kind::reduce: {
-        if (giver(at) != at) return fmt::format("totals[i].{}.maximum()", name(giver(at)));
+        if (giver(at) != at && node.reduction.mode == ReductionMode::max)
+          return fmt::format("totals[i].{}.maximum()", name(giver(at)));
         if (is_of_pairs(at)) return fmt::format("totals[i & ~1].{}.result(i & 1)", name(at));
         const bool counts = node.reduction.mode == ReductionMode::avg;
         const std::string total =
-            fmt::format("totals[i].{}.result({})", name(at),
+            fmt::format("totals[i].{}.result({})", name(giver(at)),
                         counts ? fmt::format("args.{}_count", name(at)) : std::string());
         const bool in_carrier = carrier(node.type) == node.reduction.compute;
         return in_carrier && is_rounded_by_stores(at) ? total : rounded(node, total, in_carrier);
@@ -647,6 +688,8 @@ class RowSiteWriter {
   RowJoin join(int total) const { return facts_.joins[static_cast<size_t>(total)]; }
   int summed(int total) const { return facts_.summed[static_cast<size_t>(total)]; }
   int giver(int total) const { return facts_.giver[static_cast<size_t>(total)]; }
+  // Whether the totals of all lanes take one more element each, and share what that makes of their counts.
+  bool takes_steps(int total) const { return join(total) == RowJoin::deviation && facts_.spread; }
   // Whether the lanes of a vector are added together.
   bool takes_lanes(int total) const { return join(total) != RowJoin::none && !facts_.spread; }
 
@@ -659,6 +702,7 @@ class RowSiteWriter {
     if (const Node* const select = selects_or_adds_nothing(total))
       return line(3, "if (i < count) {}.{}.add_where({} != 0, {});", into, name(total),
                   read(select->args[2], false), read(select->args[0], false));
+    if (takes_steps(total)) return line(3, "{}.{}.add({}, step_{});", into, name(total), value, name(total));
     line(3, "if (i < count) {}.{}.add({});", into, name(total),
          carrier(expr_.node(arg).type) == compute
              ? value
@@ -686,6 +730,8 @@ class RowSiteWriter {
     for (const int total : totals)
       if (takes_lanes(total))
         line(2, "Vec<{}, N> lanes_{};", device_type(expr_.node(total).reduction.compute), name(total));
+    for (const int total : totals)
+      if (takes_steps(total)) line(2, "const auto step_{0} = totals[0].{0}.next();", name(total));
     write_elements(arguments_of(totals));
     for (const int total : totals) write_addition(total, into);
     line(2, "}}");
@@ -757,14 +803,7 @@ class RowSiteWriter {
   bool is_column_store(const Store& store) const {
     return is_reduce(expr_.node(store.node)) && is_column(store.node);
   }
-  // A value that all elements of a row share may still have a place for each of them.
-  bool is_element_store(const Store& store) const {
-    if (is_column_store(store)) return false;
-    bool walks_row = place(store.node) == RowPlace::element;
-    for (int axis = site_.kept; axis < expr_.domain.rank(); ++axis)
-      walks_row = walks_row || store.access.strides[axis] != 0;
-    return walks_row;
-  }
+  bool is_element_store(const Store& store) const { return facts_.is_element_store(expr_, store); }
 
   void write_store(int at, std::string_view count) {
     const Store& store = expr_.stores[static_cast<size_t>(at)];
@@ -1005,6 +1044,20 @@ std::vector<CountedKind> counted_kinds(const Expr& expr) {
   return kinds;
 }
 
+// The sum and the average of the same values are one total: the average's.
+void RowFacts::share_sum(const Expr& expr, int at) {
+  const Node& own = expr.node(at);
+  for (int i = 0; i < at; ++i) {
+    const Node& other = expr.node(i);
+    if (!is_reduce(other) || other.args[0] != own.args[0] || other.over != own.over ||
+        other.reduction.compute != own.reduction.compute || joins[static_cast<size_t>(i)] != RowJoin::none)
+      continue;
+    const ReductionMode before = other.reduction.mode, now = own.reduction.mode;
+    if (before == ReductionMode::avg && now == ReductionMode::add) giver[static_cast<size_t>(at)] = i;
+    if (before == ReductionMode::add && now == ReductionMode::avg) giver[static_cast<size_t>(i)] = at;
+  }
+}
+
 int RowFacts::level_of(const Node& node, int argument) const {
   if (is_reduce(node)) return levels[static_cast<size_t>(argument)] + 1;
   int level = 0;
@@ -1032,6 +1085,7 @@ RowFacts::RowFacts(const KernelSite& site) : kept_(site.kept) {
     }
     levels.push_back(level_of(node, argument));
     is_column.push_back(is_reduce(node) && (reduced_axes(expr, node) & row_axes) == 0);
+    if (join == RowJoin::none && is_reduce(node) && !is_column.back()) share_sum(expr, static_cast<int>(i));
     const bool is_element = is_column.back() || (varies[i] & row_axes) != 0;
     places.push_back(node.kind == Node::Kind::scalar ? RowPlace::uniform
                      : is_element                    ? RowPlace::element
@@ -1046,6 +1100,15 @@ bool RowFacts::is_fixed(const Expr& expr, int node) const {
   for (int axis = 0; axis < kept_; ++axis)
     if (access.strides[axis] != 0) return false;
   return true;
+}
+
+bool RowFacts::is_element_store(const Expr& expr, const Store& store) const {
+  const size_t node = static_cast<size_t>(store.node);
+  if (is_reduce(expr.nodes[node]) && is_column[node]) return false;
+  bool walks_row = places[node] == RowPlace::element;
+  for (int axis = kept_; axis < expr.domain.rank(); ++axis)
+    walks_row = walks_row || store.access.strides[axis] != 0;
+  return walks_row;
 }
 
 std::string emit_row_site(const KernelSite& site, const SourceNames* names) {
@@ -1069,8 +1132,29 @@ int64_t loaded_bytes(const KernelSite& site, int64_t vector, bool fixed) {
 
 }  // namespace
 
+bool stores_elements(const KernelSite& site) {
+  const RowFacts facts(site);
+  return std::ranges::any_of(site.expr.stores,
+                             [&](const Store& store) { return facts.is_element_store(site.expr, store); });
+}
+
 int64_t held_bytes(const KernelSite& site, int64_t vector) { return loaded_bytes(site, vector, false); }
 int64_t fixed_bytes(const KernelSite& site, int64_t vector) { return loaded_bytes(site, vector, true); }
+
+int64_t streamed_bytes(const KernelSite& site) {
+  const RowFacts facts(site);
+  if (facts.spread || site.expr.domain.rank() - site.kept != 1) return 0;
+  int64_t bytes = 0;
+  for (int i = 0; i < std::ssize(site.expr.nodes); ++i) {
+    const Node& node = site.expr.node(i);
+    if (node.kind != Node::Kind::load || facts.places[static_cast<size_t>(i)] != RowPlace::element ||
+        facts.is_fixed(site.expr, i))
+      continue;
+    if (!node.access.whole_vectors || node.access.is_indexed()) return 0;
+    bytes += byte_size(node.type);
+  }
+  return bytes;
+}
 
 bool has_joins(const KernelSite& site) {
   KernelSite joined = site;

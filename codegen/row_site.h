@@ -33,9 +33,12 @@ struct RowFacts {
   std::vector<int> giver;        ///< of totals: the joined total that has their result, or themselves
   /// A load of elements that are the same for all rows.
   bool is_fixed(const Expr& expr, int node) const;
+  /// Of each element of a row: a value that they all share may still have a place for each.
+  bool is_element_store(const Expr& expr, const Store& store) const;
 
  private:
   int level_of(const Node& node, int argument) const;
+  void share_sum(const Expr& expr, int at);
 
   int kept_ = 0;
 };
@@ -61,6 +64,10 @@ std::string emit_row_site(const KernelSite& site, const SourceNames* names);
 int64_t held_bytes(const KernelSite& site, int64_t vector);
 /// The same of what does not differ between rows.
 int64_t fixed_bytes(const KernelSite& site, int64_t vector);
+/// Whether a store takes a value of each element of a row.
+bool stores_elements(const KernelSite& site);
+/// Bytes of an element of all loads that walk a row, where each row of theirs is one piece of memory; else 0.
+int64_t streamed_bytes(const KernelSite& site);
 /// Whether totals that need one another can be made in one pass.
 bool has_joins(const KernelSite& site);
 /// Bytes of the totals of one phase, the largest; and of the totals of one column, 0 where there are none.

@@ -17,8 +17,8 @@ namespace {
 constexpr int kCheapInstructions = 16;
 // A special-function result costs about this many fp32 instructions (128 against 16 a clock and SM).
 constexpr int kSpecialCost = 8;
-// Elements of a row whose totals feed back within one fusion, at most: longer ones no kernel holds.
-constexpr int64_t kMostRowElements = int64_t{1} << 20;
+// Elements of a row whose totals feed back within one fusion, at most.
+constexpr int64_t kMostRowElements = int64_t{1} << 26;
 // Rows up to here are left to a fusion of their own; totals of longer ones are made behind the anchor.
 constexpr int64_t kShortRowElements = int64_t{1} << 16;
 // Rows of queries that share an entry of keys, at most, where these are loaded through indices.

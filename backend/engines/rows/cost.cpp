@@ -33,6 +33,8 @@ double access_bytes(const Dims& domain, const Access& access, DataType type) {
 
 struct Traffic {
   double dram = 0, l2 = 0;
+  double first_read = 0, read = 0,
+         written = 0;  ///< of elements, by the first pass, by each later one, in all
 };
 
 // How often a row is read.
@@ -47,7 +49,7 @@ double passes_of(const RowsSchedule& s, const RowFacts& facts) {
 Traffic traffic_of(const RowsProblem& problem, const RowsSchedule& s, const RowFacts& facts) {
   const Expr& expr = s.y.expr;
   const Dims& domain = expr.domain;
-  const double elements = static_cast<double>(element_count(domain));
+  const double elements = static_cast<double>(problem.elements());
   const double passes = passes_of(s, facts);
   Traffic traffic;
   for (int i = 0; i < std::ssize(expr.nodes); ++i) {
@@ -65,30 +67,50 @@ Traffic traffic_of(const RowsProblem& problem, const RowsSchedule& s, const RowF
       const bool stays = bytes < 0.5 * static_cast<double>(problem.device.l2_bytes);
       traffic.dram += bytes * (stays ? 1 : passes);
       traffic.l2 += bytes * passes;
+      traffic.first_read += bytes;
+      traffic.read += stays ? 0 : bytes;
     }
   }
   for (const Store& store : expr.stores) {
     const double bytes = access_bytes(domain, store.access, store.type);
     traffic.dram += bytes;
     traffic.l2 += bytes;
+    traffic.written += bytes;
   }
   return traffic;
 }
 
-// Lanes on neighbouring rows that share a sector of 32 bytes with rows of other blocks read it more than
-// once.
-double sector_share(const RowsProblem& problem, const RowsSchedule& s) {
-  if (!problem.spread) return 1;
+int64_t widest_adjacent(const RowsSchedule& s) {
   int64_t widest = 1;
   for (const Node& node : s.y.expr.nodes)
     if (node.kind == Node::Kind::load && node.access.strides[s.y.vector_axis] == 1)
       widest = std::max<int64_t>(widest, byte_size(node.type));
-  return std::max(1.0, 32.0 / static_cast<double>(s.slots() * s.knobs.vector * widest));
+  return widest;
 }
 
-void add_arithmetic(Work& work, const RowsSchedule& s, const RowFacts& facts) {
+// A block reads pieces of memory: of neighbouring rows, or of the last axis of a row that has several. Short
+// ones take memory longer than their bytes say.
+double piece_share(const RowsProblem& problem, const RowsSchedule& s) {
+  const RowsFit fit;
+  const Dims& domain = problem.domain();
+  const int64_t run = domain[domain.rank() - 1];
+  if (!problem.spread && run == problem.row_elements()) return 1;
+  const int64_t elements = problem.spread ? s.slots() * s.knobs.vector : run;
+  const double weight = problem.spread && !s.is_split() ? fit.held_piece : fit.piece;
+  return 1 + weight * std::pow(fit.piece_bytes / static_cast<double>(elements * widest_adjacent(s)),
+                               fit.piece_power);
+}
+
+// Blocks whose rows fill shared memory read, compute and write in turns: the fewer an SM has, the less they
+// hide of each other.
+double turn_share(const RowsProblem& problem, const RowsSchedule& s) {
+  if (problem.spread || s.knobs.held != RowsKnobs::in_shared) return 1;
+  return 1 + RowsFit().shared_turn / s.resident;
+}
+
+void add_arithmetic(Work& work, const RowsProblem& problem, const RowsSchedule& s, const RowFacts& facts) {
   const Expr& expr = s.y.expr;
-  const double elements = static_cast<double>(element_count(expr.domain));
+  const double elements = static_cast<double>(problem.elements());
   // Where phases compute anew what they share, about half of it is computed twice.
   const double again = s.repacks || s.knobs.held != RowsKnobs::in_registers ? 1.5 : 1;
   for (size_t i = 0; i < expr.nodes.size(); ++i) {
@@ -114,8 +136,10 @@ class Turns {
  public:
   Turns(const RowsProblem& problem, const RowsSchedule& s, const RowFacts& facts)
       : problem_(problem), s_(s), phases_(facts.phase_count), passes_(passes_of(s, facts)) {
-    const double clusters = static_cast<double>(ceil_div(s.rows, s.rows_of_turn()));
-    turns_ = clusters * static_cast<double>(s.knobs.cluster);
+    // A split's batch counts vectors, not rows.
+    const int64_t of_turn = s.is_split() ? s.slots() : s.rows_of_turn();
+    const double clusters = static_cast<double>(ceil_div(s.rows, of_turn));
+    turns_ = clusters * static_cast<double>(s.is_split() ? s.sharing : s.knobs.cluster);
     at_once_ = s.persistent ? static_cast<double>(s.grid) : std::min(turns_, sms() * s.resident);
     rounds_ = turns_ / at_once_;
     if (rounds_ < 8) rounds_ = std::ceil(rounds_);
@@ -124,7 +148,8 @@ class Turns {
   // Instructions of all threads.
   double instructions(double steps) const {
     const RowsKnobs& knobs = s_.knobs;
-    const double words = knobs.join != 0 ? 3 : 1, batch = static_cast<double>(knobs.batch);
+    const double words = knobs.join != 0 ? 3 : 1,
+                 batch = static_cast<double>(s_.is_split() ? 1 : knobs.batch);
     const double in_shared =
         knobs.held == RowsKnobs::in_shared ? fit_.shared_word * static_cast<double>(s_.held) / 4 : 0;
     const double of_thread =
@@ -141,10 +166,10 @@ class Turns {
     const double threads = static_cast<double>(s_.knobs.threads);
     const double of_thread = instructions(steps) / (turns_ * threads);
     const double alone = of_thread * fit_.instruction_s * std::max(1.0, threads / 256);
-    const double loads = s_.knobs.held == RowsKnobs::in_registers
-                             ? 1
-                             : passes_ * static_cast<double>(ceil_div(s_.units, s_.unroll));
-    return rounds_ * ((loads - 1) * fit_.latency_s + phases_ * phase_seconds() + alone);
+    const double loads = s_.is_unrolled() ? 1 : passes_ * static_cast<double>(ceil_div(s_.units, s_.unroll));
+    // Registers have room for the next rows only: each turn waits for them.
+    const double turn = s_.persistent && !s_.in_ring() ? fit_.turn_s : 0;
+    return rounds_ * ((loads - 1) * fit_.latency_s + phases_ * phase_seconds() + alone + turn);
   }
   double start_seconds() const {
     return s_.knobs.cluster == 1 || s_.persistent ? 0 : turns_ / sms() * fit_.cluster_start_s;
@@ -191,22 +216,56 @@ double lag(const RowsProblem& problem, const RowsSchedule& s, const RowFacts& fa
   return std::pow(sum, 1 / power);
 }
 
+// The passes of rows that blocks share by launches: one after the other, each bound by memory, by its loads'
+// latency or by its instructions.
+double split_seconds(const RowsProblem& problem, const RowsSchedule& s, const RowFacts& facts,
+                     const Traffic& traffic, double steps) {
+  const RowsFit fit;
+  const int passes = static_cast<int>(passes_of(s, facts));
+  const double issue = Turns(problem, s, facts).issue_seconds(steps) / passes;
+  const double pieces = static_cast<double>(s.unroll * s.held) / 16;
+  const double latency =
+      static_cast<double>(ceil_div(s.units, s.unroll)) * (fit.split_batch_s + fit.split_load_s * pieces);
+  double seconds = 0;
+  for (int pass = 0; pass < passes; ++pass) {
+    const double bytes =
+        (pass == 0 ? traffic.first_read : traffic.read) + (pass + 1 == passes ? traffic.written : 0);
+    const double moving = bytes / problem.device.dram_bytes_per_s * piece_share(problem, s);
+    double sum = 0;
+    for (const double bound : {moving, latency, issue}) sum += std::pow(bound, fit.split_sharpness);
+    seconds += std::pow(sum, 1 / fit.split_sharpness);
+  }
+  return seconds;
+}
+
 }  // namespace
 
 Work cost(const RowsProblem& problem, const RowsSchedule& s) {
+  const RowsFit fit;
   const RowFacts facts(s.y);
   const Traffic traffic = traffic_of(problem, s, facts);
+  // What passes before or after the memory's work, counted as bytes that it could have moved.
+  const auto apart = [&](double seconds) { return seconds * problem.device.dram_bytes_per_s; };
   Work work;
   work.tiles = s.grid;
   work.tiles_per_sm = s.resident;
-  add_arithmetic(work, s, facts);
+  add_arithmetic(work, problem, s, facts);
+  const double steps = work.fp32_flops / 2;
+  work.fp32_flops *= fit.step;
   work.l2_bytes = traffic.l2;
-  work.dram_bytes =
-      traffic.dram * sector_share(problem, s) * lag(problem, s, facts, traffic.dram, work.fp32_flops / 2);
-  work.fp32_flops *= RowsFit().step;
+  work.dram_bytes = traffic.dram * piece_share(problem, s) * turn_share(problem, s) *
+                    lag(problem, s, facts, traffic.dram, steps);
+  if (s.is_split()) {
+    const double doublings = std::log2(static_cast<double>(s.knobs.threads) / 128);
+    work.dram_bytes = apart(split_seconds(problem, s, facts, traffic, steps));
+    work.scratch_bytes = s.cells() * totals_bytes(s.y) * (s.sharing + facts.phase_count);
+    work.serial_dram_bytes = fit.parts * static_cast<double>(work.scratch_bytes) +
+                             apart(facts.phase_count * (fit.split_phase_s + fit.split_block_s * doublings));
+  }
   if (s.columns > 0) {
     work.scratch_bytes = s.scratch_bytes();
-    work.serial_dram_bytes = 2 * static_cast<double>(work.scratch_bytes);
+    work.serial_dram_bytes = fit.parts * static_cast<double>(work.scratch_bytes) +
+                             apart(fit.cluster_end_s * std::log2(static_cast<double>(s.knobs.cluster)));
     work.launches = 2;
   }
   return work;

@@ -2,8 +2,10 @@
 // kernel.
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <map>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "backend/engines/knobs.h"
@@ -41,8 +43,10 @@ Refusal refuse_room(const RowsProblem& problem) {
 
 class PreparedRows final : public Prepared {
  public:
-  PreparedRows(RowsProblem problem, const std::vector<RowsKnobs>& settings) : problem_(std::move(problem)) {
-    for (const RowsKnobs& knobs : settings) priced_.push_back({knobs, work_of(knobs)});
+  PreparedRows(RowsProblem problem, std::optional<RowsProblem> wide, const std::vector<RowsKnobs>& settings)
+      : problem_(std::move(problem)), folded_(std::move(wide)) {
+    for (const RowsKnobs& knobs : settings)
+      priced_.push_back({knobs, cost(problem_of(knobs), RowsSchedule(problem_of(knobs), knobs))});
     const auto seconds = [&](const Priced& one) { return estimate_seconds(one.work, problem_.device); };
     std::ranges::stable_sort(priced_, {}, seconds);
   }
@@ -66,10 +70,11 @@ class PreparedRows final : public Prepared {
 
   std::vector<EngineCandidate> candidates() const override {
     std::vector<EngineCandidate> all;
-    std::map<std::array<int64_t, 4>, size_t> alike;
+    std::map<std::array<int64_t, 5>, size_t> alike;
     for (const auto& [knobs, work] : priced_) {
       if (all.size() == kMostCandidates) break;
-      if (alike[{knobs.held, knobs.cluster, knobs.batch, knobs.vector}]++ == kMostAlike) continue;
+      if (alike[{knobs.held, knobs.cluster, knobs.batch, knobs.vector, knobs.split}]++ == kMostAlike)
+        continue;
       all.push_back({config_of(rows_engine(), knobs), work});
     }
     return all;
@@ -78,8 +83,9 @@ class PreparedRows final : public Prepared {
   Notes notes() const override { return {}; }
 
   Lowered lower(const EngineConfig& config) const override {
-    const RowsSchedule schedule(problem_, nearest(knobs_of<RowsKnobs>(config)));
-    return fusor::lower(problem_, schedule);
+    const RowsKnobs knobs = nearest(knobs_of<RowsKnobs>(config));
+    const RowsProblem& problem = problem_of(knobs);
+    return fusor::lower(problem, RowsSchedule(problem, knobs));
   }
 
  private:
@@ -88,21 +94,25 @@ class PreparedRows final : public Prepared {
     Work work;
   };
 
-  Work work_of(const RowsKnobs& knobs) const { return cost(problem_, RowsSchedule(problem_, knobs)); }
+  const RowsProblem& problem_of(const RowsKnobs& knobs) const {
+    return knobs.split == RowsKnobs::folds ? *folded_ : problem_;
+  }
 
   // Knobs do not go together in every way: of what cannot be had, the setting that agrees in most.
   RowsKnobs nearest(const RowsKnobs& asked) const {
     const auto differing = [&](const Priced& one) {
       int64_t count = 0;
-      count += one.knobs.held != asked.held ? 2 : 0;
+      count += (one.knobs.held != asked.held ? 2 : 0) + (one.knobs.split != asked.split ? 2 : 0);
       count += (one.knobs.vector != asked.vector) + (one.knobs.threads != asked.threads);
       count += (one.knobs.group != asked.group) + (one.knobs.cluster != asked.cluster);
-      return count + (one.knobs.batch != asked.batch) + (one.knobs.blocks != asked.blocks);
+      count += (one.knobs.batch != asked.batch) + (one.knobs.blocks != asked.blocks);
+      return count + (one.knobs.join != asked.join);
     };
     return std::ranges::min_element(priced_, {}, differing)->knobs;
   }
 
   const RowsProblem problem_;
+  const std::optional<RowsProblem> folded_;
   std::vector<Priced> priced_;  // never empty
 };
 
@@ -120,9 +130,11 @@ class RowsEngine final : public Engine {
     auto answer = rows_problem(fusion, device);
     if (auto* refusal = std::get_if<Refusal>(&answer)) return std::move(*refusal);
     RowsProblem& problem = std::get<RowsProblem>(answer);
-    const std::vector<RowsKnobs> settings = rows_settings(problem);
+    std::optional<RowsProblem> wide = folded(problem);
+    std::vector<RowsKnobs> settings = rows_settings(problem);
+    if (wide) std::ranges::copy(rows_settings(*wide), std::back_inserter(settings));
     if (settings.empty()) return refuse_room(problem);
-    return std::make_unique<const PreparedRows>(std::move(problem), settings);
+    return std::make_unique<const PreparedRows>(std::move(problem), std::move(wide), settings);
   }
 };
 

@@ -5,13 +5,16 @@
 
 #include "backend/engines/rows/schedule.h"
 #include "codegen/parameters.h"
+#include "codegen/row_site.h"
 #include "core/ceil_div.h"
 
 namespace fusor {
 
 namespace {
 
-constexpr int64_t kColumnThreads = 256, kColumnWidth = 32;  // of rows_columns
+constexpr int64_t kColumnThreads = 512, kColumnWidth = 32;  // of rows_columns
+constexpr int64_t kTotalsThreads = 256, kWarp = 32;         // of rows_totals
+enum SplitScratch : int { kPartials, kTotals };
 
 KernelSource source_of(const RowsProblem& problem, const RowsSchedule& s, const char* root) {
   KernelSource source;
@@ -31,17 +34,46 @@ Dims extents_of(const RowsProblem& problem, const RowsSchedule& s) {
 
 int64_t row_extent(const RowsProblem& problem) { return problem.domain()[problem.domain().rank() - 1]; }
 
-Launch rows_launch(const RowsProblem& problem, const RowsSchedule& s) {
-  KernelSource source = source_of(problem, s, "rows/rows.cuh");
-  const std::vector<ConfigValue> config = {
-      {"threads", s.knobs.threads}, {"group", s.knobs.group},
-      {"cluster", s.knobs.cluster}, {"held", s.knobs.held},
-      {"batch", s.knobs.batch},     {"units", s.knobs.held == RowsKnobs::in_registers ? s.units : 1},
-      {"unroll", s.unroll},         {"spread", problem.spread},
-      {"whole", s.is_whole()},      {"row_tails", s.row_tails},
-      {"repacks", s.repacks},       {"persistent", s.persistent},
-      {"columns", s.columns > 0},   {"blocks", s.persistent ? s.knobs.blocks : 1}};
+void add_config(KernelSource& source, const std::vector<ConfigValue>& config) {
   source.config.insert(source.config.end(), config.begin(), config.end());
+}
+
+// Whether each row begins where the one before it ends, in all that is copied.
+bool has_adjacent_rows(const KernelSite& site) {
+  const RowFacts facts(site);
+  const Dims& domain = site.expr.domain;
+  for (int i = 0; i < std::ssize(site.expr.nodes); ++i) {
+    const Node& node = site.expr.node(i);
+    if (node.kind != Node::Kind::load || facts.places[static_cast<size_t>(i)] != RowPlace::element ||
+        facts.is_fixed(site.expr, i))
+      continue;
+    int64_t next = domain[domain.rank() - 1];
+    for (int axis = site.kept - 1; axis >= 0; --axis) {
+      if (domain[axis] != 1 && node.access.strides[axis] != next) return false;
+      next *= domain[axis];
+    }
+  }
+  return true;
+}
+
+Launch rows_launch(const RowsProblem& problem, const RowsSchedule& s) {
+  KernelSource source = source_of(problem, s, s.in_ring() ? "rows/ring.cuh" : "rows/rows.cuh");
+  add_config(source, {{"threads", s.knobs.threads},
+                      {"group", s.knobs.group},
+                      {"cluster", s.knobs.cluster},
+                      {"held", s.knobs.held},
+                      {"batch", s.knobs.batch},
+                      {"units", s.is_unrolled() ? s.units : 1},
+                      {"unroll", s.unroll},
+                      {"spread", problem.spread},
+                      {"whole", s.is_whole()},
+                      {"row_tails", s.row_tails},
+                      {"repacks", s.repacks},
+                      {"split", false},
+                      {"persistent", s.persistent},
+                      {"columns", s.columns > 0},
+                      {"blocks", s.persistent ? s.knobs.blocks : 1}});
+  if (s.in_ring()) add_config(source, {{"stages", s.stages}});
 
   Parameters p(problem.index_bits);
   p.index("rows", s.rows);
@@ -49,12 +81,13 @@ Launch rows_launch(const RowsProblem& problem, const RowsSchedule& s) {
   p.index("vectors", s.vectors);
   p.index("units", s.units);
   p.index("row_extent", row_extent(problem));
+  if (s.in_ring()) p.index("adjacent", has_adjacent_rows(s.y));
   if (s.columns > 0) p.scratch("partials", "Y::Columns", 0);
   p.divisors("extents", extents_of(problem, s));
   p.site("y", s.y, problem.fusion);
 
   Launch launch;
-  launch.entry = "rows";
+  launch.entry = s.in_ring() ? "rows_ring" : "rows";
   launch.grid = {static_cast<uint32_t>(s.grid), 1, 1};
   launch.block = {static_cast<uint32_t>(s.knobs.threads), 1, 1};
   launch.cluster = {static_cast<uint32_t>(s.knobs.cluster), 1, 1};
@@ -67,6 +100,7 @@ Launch columns_launch(const RowsProblem& problem, const RowsSchedule& s) {
   Parameters p(problem.index_bits);
   p.scratch("partials", "const Y::Columns", 0);
   p.index("columns", s.column_count());
+  p.index("vectors", s.vectors);
   p.index("parts", s.parts());
   p.index("row_extent", row_extent(problem));
   p.divisors("extents", extents_of(problem, s));
@@ -79,6 +113,81 @@ Launch columns_launch(const RowsProblem& problem, const RowsSchedule& s) {
   launch.attributes.programmatic = problem.device.compute_capability >= 90;
   p.move_to(source_of(problem, s, "rows/columns.cuh"), launch);
   return launch;
+}
+
+// ---- Rows that blocks share by launches ----
+
+// Phase number `phase_count` computes the elements.
+Launch split_launch(const RowsProblem& problem, const RowsSchedule& s, int phase, const RowFacts& facts) {
+  KernelSource source = source_of(problem, s, "rows/split.cuh");
+  add_config(source, {{"threads", s.knobs.threads},
+                      {"group", s.knobs.group},
+                      {"cluster", 1},
+                      {"batch", 1},
+                      {"units", 1},
+                      {"unroll", s.unroll},
+                      {"spread", problem.spread},
+                      {"whole", s.is_whole()},
+                      {"row_tails", s.row_tails},
+                      {"repacks", false},
+                      {"split", true},
+                      {"phase", phase},
+                      {"blocks", s.knobs.blocks}});
+
+  const bool finishes = phase == facts.phase_count;
+  // Values of rows alone are a block's.
+  const int64_t sharing = finishes && !stores_elements(s.y) ? 1 : s.sharing;
+  Parameters p(problem.index_bits);
+  p.index("rows", s.rows);
+  p.index("vectors", s.vectors);
+  p.index("units", s.units);
+  p.index("parts", sharing);
+  p.index("row_extent", row_extent(problem));
+  p.wide("cells", s.cells());
+  if (!finishes) p.scratch("partials", "char", kPartials);
+  p.scratch("totals", "const char", kTotals);
+  p.divisors("extents", extents_of(problem, s));
+  p.site("y", s.y, problem.fusion);
+
+  Launch launch;
+  launch.entry = "rows_split";
+  launch.grid = {static_cast<uint32_t>(sharing), static_cast<uint32_t>(s.grid / s.sharing), 1};
+  launch.block = {static_cast<uint32_t>(s.knobs.threads), 1, 1};
+  launch.attributes.programmatic = phase > 0 && problem.device.compute_capability >= 90;
+  p.move_to(std::move(source), launch);
+  return launch;
+}
+
+Launch totals_launch(const RowsProblem& problem, const RowsSchedule& s, int phase) {
+  KernelSource source = source_of(problem, s, "rows/totals.cuh");
+  const int64_t results = s.cells() / problem.fold, parts = s.sharing * problem.fold;
+  const int64_t group = parts > kWarp ? kTotalsThreads : kWarp;
+  add_config(source, {{"phase", phase}, {"group", group}});
+  Parameters p(problem.index_bits);
+  p.index("results", results);
+  p.index("parts", parts);
+  p.index("fold", problem.fold);
+  p.scratch("partials", "const char", kPartials);
+  p.scratch("totals", "char", kTotals, phase * s.cells() * totals_bytes(s.y));
+
+  Launch launch;
+  launch.entry = "rows_totals";
+  launch.grid = {static_cast<uint32_t>(ceil_div(results * group, kTotalsThreads)), 1, 1};
+  launch.block = {static_cast<uint32_t>(kTotalsThreads), 1, 1};
+  launch.attributes.programmatic = problem.device.compute_capability >= 90;
+  p.move_to(std::move(source), launch);
+  return launch;
+}
+
+void add_split_steps(Lowered& lowered, const RowsProblem& problem, const RowsSchedule& s) {
+  const RowFacts facts(s.y);
+  const int64_t bytes = s.cells() * totals_bytes(s.y);
+  lowered.scratch = {bytes * s.sharing, bytes * facts.phase_count};
+  for (int phase = 0; phase < facts.phase_count; ++phase) {
+    lowered.steps.emplace_back(split_launch(problem, s, phase, facts));
+    lowered.steps.emplace_back(totals_launch(problem, s, phase));
+  }
+  lowered.steps.emplace_back(split_launch(problem, s, facts.phase_count, facts));
 }
 
 void guard(std::vector<Guard>& guards, const Access& access, DataType type, int64_t vector) {
@@ -95,10 +204,14 @@ void guard(std::vector<Guard>& guards, const Access& access, DataType type, int6
 
 Lowered lower(const RowsProblem& problem, const RowsSchedule& s) {
   Lowered lowered;
-  lowered.steps.emplace_back(rows_launch(problem, s));
-  if (s.columns > 0) {
-    lowered.scratch.push_back(s.scratch_bytes());
-    lowered.steps.emplace_back(columns_launch(problem, s));
+  if (s.is_split()) {
+    add_split_steps(lowered, problem, s);
+  } else {
+    lowered.steps.emplace_back(rows_launch(problem, s));
+    if (s.columns > 0) {
+      lowered.scratch.push_back(s.scratch_bytes());
+      lowered.steps.emplace_back(columns_launch(problem, s));
+    }
   }
   for (const Node& node : s.y.expr.nodes)
     if (node.kind == Node::Kind::load) guard(lowered.guards, node.access, node.type, s.knobs.vector);

@@ -21,7 +21,7 @@ namespace {
 // Counts and offsets up to here leave a kernel with 32-bit indices room for rounding up to whole blocks.
 constexpr int64_t kMaxIndex32 = (int64_t{1} << 31) - (int64_t{1} << 24);
 // Totals of a vector of rows that a thread has at most.
-constexpr int64_t kMostSpreadBytes = 64;
+constexpr int64_t kMostSpreadBytes = 128;
 
 bool is_total(const Node& node) { return node.kind == Node::Kind::reduce; }
 
@@ -263,6 +263,58 @@ std::variant<Refusal, RowsProblem> rows_problem(const Fusion& fusion, const Devi
   problem.site.short_forms = fits_short_forms(problem.site);
   problem.widest = widest_vector(problem);
   return problem;
+}
+
+namespace {
+
+// The expression with `outer` and the last axis walked as one, behind all other axes of rows; an axis that no
+// access walks stands in the row for what was the last.
+std::optional<Expr> folded_expr(const RowsProblem& problem, int outer) {
+  Expr expr = problem.site.expr;
+  const int inner = expr.domain.rank() - 1, kept = problem.site.kept;
+  const int64_t fold = expr.domain[inner];
+  const uint32_t row = ((1u << (inner + 1)) - 1) & ~((1u << kept) - 1);
+  for (Node& node : expr.nodes) {
+    if (node.kind == Node::Kind::index) return std::nullopt;
+    if (node.kind != Node::Kind::reduce) continue;
+    if ((node.over & row) != (real_axes(expr) & row)) return std::nullopt;
+    node.over &= ~(1u << inner);
+  }
+  std::vector<Dims> groups;
+  for (int axis = 0; axis < kept; ++axis)
+    if (axis != outer) groups.push_back({axis});
+  groups.push_back({outer, inner});
+  for (int axis = kept; axis < inner; ++axis) groups.push_back({axis});
+  std::optional<Expr> grouped = group_axes(expr, groups);
+  if (!grouped) return std::nullopt;
+  grouped->domain.insert(kept, fold);
+  for_each_access(*grouped, [&](Access& access, DataType) { access.strides.insert(kept, 0); });
+  const uint32_t before = (1u << kept) - 1;
+  for (Node& node : grouped->nodes) {
+    if (node.kind == Node::Kind::reduce)
+      node.over = (node.over & before) | (node.over & ~before) << 1 | 1u << kept;
+  }
+  return grouped;
+}
+
+}  // namespace
+
+std::optional<RowsProblem> folded(const RowsProblem& problem) {
+  const int inner = problem.domain().rank() - 1, kept = problem.site.kept;
+  if (problem.spread || problem.has_columns || inner == kept) return std::nullopt;
+  for (int outer = kept - 1; outer >= 0; --outer) {
+    if (problem.domain()[outer] == 1) continue;
+    std::optional<Expr> expr = folded_expr(problem, outer);
+    if (!expr) continue;
+    RowsProblem wide = problem;
+    wide.fold = problem.domain()[inner];
+    wide.spread = true;
+    wide.site.expr = std::move(*expr);
+    wide.site.vector_axis = kept - 1;
+    wide.widest = widest_vector(wide);
+    if (wide.widest > problem.widest) return wide;
+  }
+  return std::nullopt;
 }
 
 }  // namespace fusor

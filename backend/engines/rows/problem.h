@@ -23,10 +23,17 @@ struct RowsProblem {
   bool joins = false;        ///< totals that need one another may be made in one pass
   int index_bits = 32;
   int64_t widest = 1;  ///< elements of a vector at most
+  /// Neighbouring rows whose totals are one: of a row whose innermost axis its neighbour goes on along, as
+  /// channels of a group do. The site's rows are then those of that axis, its first axis of a row stands for
+  /// them, and is not walked.
+  int64_t fold = 1;
 
   const Dims& domain() const { return site.expr.domain; }
   int64_t rows() const;  ///< coordinates of the axes that number them
   int64_t row_elements() const;
+  int64_t elements() const { return element_count(domain()) / fold; }
+  /// The first axis that is walked along a row.
+  int first_of_row() const { return site.kept + (fold > 1 ? 1 : 0); }
 };
 
 /// Short forms err by 1e-5: where only 16 bits of an element's value are seen, and no wider total of special
@@ -35,5 +42,7 @@ bool fits_short_forms(const KernelSite& site);
 
 /// The problem, or why the fusion is none.
 std::variant<Refusal, RowsProblem> rows_problem(const Fusion& fusion, const DeviceInfo& device);
+/// The same with neighbouring rows folded into one, where vectors reach over several of them so.
+std::optional<RowsProblem> folded(const RowsProblem& problem);
 
 }  // namespace fusor

@@ -21,6 +21,11 @@ constexpr int64_t kMostRegisters = 160;
 // Lanes of expressions that a compiler is given at most: text, and with it compile time, grows with each.
 constexpr int64_t kMostLanes = 512;
 constexpr int64_t kStaticShared = 40 * 1024;
+constexpr int64_t kMostStages = 4;
+// Vectors of a thread in a turn of a ring of short rows: more do not fit its registers.
+constexpr int64_t kMostRingUnits = 2;
+constexpr int64_t kMostSplitBatch = 8;
+constexpr int64_t kMostRowGroups = 65535;  // of a grid's second axis
 constexpr int64_t kMaxGrid = (int64_t{1} << 31) - 1;
 
 int64_t vectors_of(const Dims& domain, int first, int end, int vector_axis, int64_t vector) {
@@ -33,13 +38,36 @@ int64_t vectors_of(const Dims& domain, int first, int end, int vector_axis, int6
 // Steps of the expression's text, all phases together.
 int64_t steps_of(const Expr& expr) { return std::ssize(expr.nodes) + std::ssize(expr.stores); }
 
+// Values of a row that its elements need.
+int64_t values_of_row(const RowsSchedule& s) {
+  const Expr& expr = s.y.expr;
+  const RowFacts facts(s.y);
+  std::vector<bool> needed(expr.nodes.size(), false);
+  for (size_t i = 0; i < expr.nodes.size(); ++i) {
+    if (facts.places[i] != RowPlace::element) continue;
+    for (const int arg : expr.nodes[i].args)
+      if (arg >= 0 && facts.places[static_cast<size_t>(arg)] == RowPlace::row)
+        needed[static_cast<size_t>(arg)] = true;
+  }
+  return std::ranges::count(needed, true);
+}
+
+// The next vectors are on their way while a thread works on its own.
+int64_t registers_of_split(const RowsProblem& problem, const RowsSchedule& s) {
+  const int64_t rows = problem.spread ? s.knobs.vector : 1;
+  const int64_t of_row = std::max(1 + totals_bytes(s.y) / 4, values_of_row(s));
+  return 14 + ceil_div(2 * s.unroll * s.held, 4) + s.knobs.vector + rows * of_row;
+}
+
 int64_t registers_of(const RowsProblem& problem, const RowsSchedule& s) {
   const int64_t lanes = s.knobs.vector;
+  if (s.is_split()) return registers_of_split(problem, s);
   const bool in_registers = s.knobs.held == RowsKnobs::in_registers;
   // Blocks that see many rows have the next ones in flight, too.
   const int64_t rows = s.knobs.batch * (s.persistent ? 2 : 1);
-  const int64_t in_flight = in_registers ? s.units * rows : s.unroll;
-  int64_t words = (s.persistent ? 56 : 32) + ceil_div(in_flight * s.held, 4) + 2 * lanes;
+  const int64_t in_flight = in_registers ? s.units * rows : s.in_ring() ? s.units * s.knobs.batch : s.unroll;
+  const int64_t base = s.in_ring() ? (s.slots() > 1 ? 48 : 28) : s.persistent ? 56 : 32;
+  int64_t words = base + ceil_div(in_flight * s.held, 4) + 2 * lanes;
   if (!s.repacks && in_registers) words += s.units * lanes * s.knobs.batch;
   if (s.columns > 0) words += s.units * (lanes * s.columns + s.fixed) / 4;
   if (problem.spread) words += s.knobs.batch * lanes * totals_bytes(s.y) / 2 + 5 * lanes;
@@ -60,15 +88,34 @@ int64_t clusters_at_once(const DeviceInfo& device, const RowsKnobs& knobs) {
   return std::max<int64_t>(1, sms_of_clusters(device, knobs.cluster) * knobs.blocks / knobs.cluster);
 }
 
-int64_t shared_bytes_of(const RowsSchedule& s) {
-  if (s.knobs.held == RowsKnobs::in_shared) return s.units * s.knobs.threads * s.held;
+int64_t staged_columns(const RowsSchedule& s) {
   if (s.columns == 0 || s.slots() == 1) return 0;
   return (s.knobs.threads / kWarp - 1) * s.units * s.knobs.vector * s.knobs.group * s.columns;
+}
+
+int64_t shared_bytes_of(const RowsSchedule& s) {
+  if (s.knobs.held == RowsKnobs::in_shared) return s.units * s.knobs.threads * s.held;
+  if (s.in_ring()) return std::max(s.stages * s.ring_turn_bytes(), staged_columns(s));
+  return staged_columns(s);
+}
+
+// Bulk copies move pieces of 16 bytes.
+bool has_pieces(const RowsSchedule& s) {
+  const RowFacts facts(s.y);
+  for (int i = 0; i < std::ssize(s.y.expr.nodes); ++i) {
+    const Node& node = s.y.expr.node(i);
+    if (node.kind == Node::Kind::load && facts.places[static_cast<size_t>(i)] == RowPlace::element &&
+        !facts.is_fixed(s.y.expr, i) && byte_size(node.type) * s.knobs.vector < 16)
+      return false;
+  }
+  return streamed_bytes(s.y) > 0 && !s.row_tails;
 }
 
 int64_t exchange_bytes_of(const RowsProblem& problem, const RowsSchedule& s) {
   const int64_t slots = s.slots();
   const int64_t near = problem.spread ? (slots < kWarp ? kWarp / slots : 1) : std::min(s.knobs.group, kWarp);
+  if (s.is_split())
+    return (s.knobs.group / near + 1) / 2 * slots * (problem.spread ? s.knobs.vector : 1) * totals_bytes(s.y);
   const int64_t parts = s.knobs.group / near * s.knobs.cluster;
   if (parts <= 1) return 0;
   const int64_t cells = s.knobs.batch * (problem.spread ? slots * s.knobs.vector : 1);
@@ -88,7 +135,7 @@ RowsSchedule::RowsSchedule(const RowsProblem& problem, const RowsKnobs& asked)
   const int rank = domain.rank();
   y.joins = knobs.join != 0;
   mark_whole(problem.fusion, y, knobs.vector);
-  vectors = vectors_of(domain, y.kept, rank, y.vector_axis, knobs.vector);
+  vectors = vectors_of(domain, problem.first_of_row(), rank, y.vector_axis, knobs.vector);
   rows = vectors_of(domain, 0, y.kept, y.vector_axis, knobs.vector);
   units = ceil_div(vectors, knobs.group * knobs.cluster);
   row_tails = !problem.spread && domain[rank - 1] % knobs.vector != 0;
@@ -97,18 +144,38 @@ RowsSchedule::RowsSchedule(const RowsProblem& problem, const RowsKnobs& asked)
   columns = column_bytes(y);
   unroll = std::clamp<int64_t>(power_of_two_to(64 / held), 1, 4);
   unroll = std::min(unroll, power_of_two_from(units));
+  if (is_split()) {
+    const int64_t turns = ceil_div(rows, slots());
+    sharing = std::max<int64_t>(1, problem.device.sm_count * knobs.blocks / turns);
+    units = ceil_div(vectors, knobs.group * sharing);
+    sharing = ceil_div(vectors, knobs.group * units);
+    unroll = std::min(knobs.batch, power_of_two_from(units));
+  }
   repacks = knobs.held == RowsKnobs::in_registers && units * knobs.vector > 16;
   const int64_t in_turn = ceil_div(rows, rows_of_turn());
   persistent = columns > 0 || in_turn * knobs.cluster > kMaxGrid;
   grid = in_turn * knobs.cluster;
-  shared_bytes = shared_bytes_of(*this);
   exchange_bytes = exchange_bytes_of(problem, *this);
+  if (in_ring()) {
+    const int64_t room = problem.device.shared_per_sm / std::max<int64_t>(1, knobs.blocks) - 1024;
+    stages = std::clamp<int64_t>((std::min(room, problem.device.shared_per_block) - exchange_bytes - 256) /
+                                     std::max<int64_t>(1, ring_turn_bytes()),
+                                 0, kMostStages);
+  }
+  shared_bytes = shared_bytes_of(*this);
   registers = registers_of(problem, *this);
   resident = resident_blocks(problem, *this);
+  if (is_split()) grid = ceil_div(rows, slots()) * sharing;
   if (!persistent) return;
   knobs.blocks = std::clamp<int64_t>(knobs.blocks, 1, resident);
   grid = std::min(in_turn, clusters_at_once(problem.device, knobs)) * knobs.cluster;
 }
+
+int64_t RowsSchedule::ring_turn_bytes() const {
+  return rows_of_turn() * vectors * knobs.vector * streamed_bytes(y);
+}
+
+int64_t RowsSchedule::cells() const { return rows * (y.vector_axis < y.kept ? knobs.vector : 1); }
 
 bool fits(const RowsProblem& problem, const RowsSchedule& s) {
   const DeviceInfo& device = problem.device;
@@ -120,11 +187,17 @@ bool fits(const RowsProblem& problem, const RowsSchedule& s) {
       (s.slots() > 1 ? knobs.group > kWarp || knobs.cluster > 1 : knobs.group % kWarp != 0))
     return false;
   if (knobs.cluster > 1 && device.compute_capability < 90) return false;
-  const bool in_registers = knobs.held == RowsKnobs::in_registers;
-  if (s.columns > 0 && !in_registers) return false;
-  if (knobs.batch > 1 && (!in_registers || s.rows < 2)) return false;
+  if (s.is_split() &&
+      (s.columns > 0 || s.sharing < 2 || s.grid / s.sharing > kMostRowGroups || s.resident < knobs.blocks))
+    return false;
+  if (s.columns > 0 && !s.is_unrolled()) return false;
+  if (s.in_ring() && (s.columns == 0 || knobs.cluster > 1 || device.compute_capability < 90 || s.stages < 2 ||
+                      !has_pieces(s)))
+    return false;
+  if (s.in_ring() && s.slots() > 1 && s.units * knobs.batch > kMostRingUnits) return false;
+  if (knobs.batch > 1 && !s.is_split() && (!s.is_unrolled() || s.rows < 2)) return false;
   const int64_t unrolled = s.units * knobs.batch;
-  if (in_registers &&
+  if (s.is_unrolled() &&
       (unrolled > kMostUnits || (unrolled > 1 && unrolled * knobs.vector * steps_of(s.y.expr) > kMostLanes)))
     return false;
   if (s.registers > kMostRegisters || s.registers * knobs.threads > device.registers_per_sm) return false;
@@ -139,8 +212,10 @@ class Settings {
   explicit Settings(const RowsProblem& problem) : problem_(problem) {}
 
   std::vector<RowsKnobs> all() {
-    for (int64_t vector = problem_.widest; vector >= 1 && vector * 2 >= problem_.widest; vector /= 2)
-      problem_.spread ? add_spread(vector) : add_rows(vector);
+    for (int64_t vector = problem_.widest; vector >= 1 && vector * 2 >= problem_.widest; vector /= 2) {
+      if (problem_.fold == 1) problem_.spread ? add_spread(vector) : add_rows(vector);
+      if (!problem_.has_columns) add_split(vector);
+    }
     return std::move(settings_);
   }
 
@@ -194,11 +269,12 @@ class Settings {
     const int64_t group = lanes ? power_of_two_from(needed) : round_up(needed, kWarp);
     for (const int64_t threads : {128, 256}) {
       if (!lanes && threads != 128) continue;
-      add_turns({.vector = vector,
-                 .threads = lanes ? threads : group,
-                 .group = group,
-                 .cluster = cluster,
-                 .held = RowsKnobs::in_registers});
+      for (const int64_t held : {RowsKnobs::in_registers, RowsKnobs::in_ring})
+        add_turns({.vector = vector,
+                   .threads = lanes ? threads : group,
+                   .group = group,
+                   .cluster = cluster,
+                   .held = held});
     }
   }
 
@@ -215,6 +291,34 @@ class Settings {
           for (const int64_t held : {RowsKnobs::in_registers, RowsKnobs::in_shared, RowsKnobs::in_memory})
             add({.vector = vector, .threads = threads, .group = group, .cluster = cluster, .held = held});
         }
+  }
+
+  // Threads that walk a row by launches, blocks enough for all SMs, and vectors in flight.
+  void add_split(int64_t vector) {
+    const Dims& domain = problem_.domain();
+    const int kept = problem_.site.kept, axis = problem_.site.vector_axis;
+    const int64_t across = domain[axis] / vector;
+    const int64_t rows = vectors_of(domain, 0, kept, axis, vector);
+    const int64_t vectors = vectors_of(domain, problem_.first_of_row(), domain.rank(), axis, vector);
+    for (const int64_t threads : {128, 256, 512})
+      for (int64_t slots = problem_.spread ? 4 : 1; slots <= (problem_.spread ? 64 : 1); slots *= 2) {
+        if (slots > 4 && slots / 2 >= power_of_two_from(across)) break;
+        const int64_t group = threads / slots, turns = ceil_div(rows, slots);
+        if (vectors < 2 * group || turns > kMostRowGroups) continue;
+        for (int64_t blocks = 1; blocks * threads <= 1536; ++blocks) {
+          const int64_t sharing = problem_.device.sm_count * blocks / turns;
+          if (sharing < 2) continue;
+          const int64_t most = power_of_two_from(ceil_div(vectors, group * sharing));
+          for (int64_t batch = 1; batch <= std::min(most, kMostSplitBatch); batch *= 2)
+            add({.vector = vector,
+                 .threads = threads,
+                 .group = group,
+                 .held = RowsKnobs::in_memory,
+                 .batch = batch,
+                 .blocks = blocks,
+                 .split = problem_.fold > 1 ? RowsKnobs::folds : RowsKnobs::splits});
+        }
+      }
   }
 
   const RowsProblem& problem_;

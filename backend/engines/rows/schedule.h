@@ -11,15 +11,17 @@
 namespace fusor {
 
 struct RowsKnobs {
-  enum Held : int64_t { in_registers, in_shared, in_memory };
+  enum Held : int64_t { in_registers, in_shared, in_memory, in_ring };
+  enum Split : int64_t { whole, splits, folds };
   int64_t vector = 1;     ///< elements
   int64_t threads = 128;  ///< a block
   int64_t group = 32;     ///< threads of a block that share a row
   int64_t cluster = 1;    ///< blocks that share a row
   int64_t held = in_memory;
-  int64_t batch = 1;   ///< rows of a thread in flight together
+  int64_t batch = 1;   ///< rows of a thread in flight together, of a split row vectors
   int64_t blocks = 1;  ///< an SM, where blocks see many rows
   int64_t join = 0;    ///< 1: totals that need one another are made in one pass
+  int64_t split = 0;   ///< blocks share a row by a launch a phase; and neighbouring rows are folded
 
   static void visit(auto& self, auto&& knob) {
     knob("vector", self.vector);
@@ -30,6 +32,7 @@ struct RowsKnobs {
     knob("batch", self.batch);
     knob("blocks", self.blocks);
     knob("join", self.join);
+    knob("split", self.split);
   }
   friend bool operator==(const RowsKnobs&, const RowsKnobs&) = default;
 };
@@ -44,6 +47,8 @@ struct RowsSchedule {
   int64_t units = 0;    ///< vectors of a row that a thread works on
   int64_t unroll = 1;   ///< of them in flight, where registers do not hold the row
   int64_t grid = 0;     ///< blocks
+  int64_t sharing = 1;  ///< of them that share a row by launches
+  int64_t stages = 0;   ///< turns whose rows are there or on their way, in a ring
   bool persistent = false;
   bool row_tails = false;
   bool repacks = false;        ///< what is computed of held elements is computed again in the next phase
@@ -55,15 +60,24 @@ struct RowsSchedule {
   int64_t registers = 0;       ///< of a thread, as estimated
   int resident = 1;            ///< blocks of an SM
 
+  bool is_split() const { return knobs.split != 0; }
+  bool in_ring() const { return knobs.held == RowsKnobs::in_ring; }
+  /// Loops over a row's vectors are unrolled.
+  bool is_unrolled() const { return knobs.held == RowsKnobs::in_registers || in_ring(); }
   int64_t slots() const { return knobs.threads / knobs.group; }
   int64_t rows_of_turn() const { return slots() * knobs.batch; }
   int64_t row_step() const { return grid / knobs.cluster * rows_of_turn(); }
   /// Whether every thread works on as many vectors of a row, whole batches of them in flight.
-  bool is_whole() const { return units * knobs.group * knobs.cluster == vectors && units % unroll == 0; }
+  bool is_whole() const {
+    return units * knobs.group * knobs.cluster * sharing == vectors && units % unroll == 0;
+  }
   /// Columns with the tail of the last vector, and the parts that are added up of each.
   int64_t column_count() const { return vectors * knobs.vector; }
   int64_t parts() const { return grid / knobs.cluster; }
   int64_t scratch_bytes() const { return columns == 0 ? 0 : parts() * column_count() * columns; }
+  int64_t ring_turn_bytes() const;
+  /// Totals of a phase, where rows are split.
+  int64_t cells() const;
 };
 
 /// SMs that clusters of so many blocks may lie on: they keep within a group of SMs.

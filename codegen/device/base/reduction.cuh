@@ -30,6 +30,7 @@ FUSOR_DEVICE float divide_by_count(float total, float count) {
 
 template <class T>
 struct reduction_avg : reduction_add<T> {
+  using reduction_add<T>::result;  // of a sum beside the average
   __device__ __forceinline__ T result(T count) const { return divide_by_count(this->value, count); }
 };
 
@@ -177,10 +178,15 @@ template <class T>
 struct reduction_deviation {
   T count, mean, sum;
   __device__ __forceinline__ void init() { count = mean = sum = T(0); }
-  __device__ __forceinline__ void add(T x) {
-    count += T(1);
+  // What the next element makes of the count: the same for totals that grow side by side.
+  struct Step {
+    T count, share;
+  };
+  __device__ __forceinline__ Step next() const { return {count + T(1), reciprocal_short(count + T(1))}; }
+  __device__ __forceinline__ void add(T x, const Step& step) {
+    count = step.count;
     const T distance = x - mean;
-    mean = multiply_add(distance, reciprocal_short(count), mean);
+    mean = multiply_add(distance, step.share, mean);
     sum = multiply_add(distance, x - mean, sum);
   }
   template <int N>

@@ -1,15 +1,15 @@
 // Owns the second launch of rows with totals of columns: a column's parts are added up in a fixed order.
 //
-//   partials[part][column]      block: 32 columns x 8 rows of threads
+//   partials[part][element of a vector][vector]      block: 32 of them x kRows rows of threads
 //
-//   row 0: parts 0, 8, ...    row 1: parts 1, 9, ...   ──► of_row[8][32] ──► row 0 adds the rows ──►
-//   Y::finish_column
+//   row 0: parts 0, kRows, ...    row 1: parts 1, kRows + 1, ...    ──► of_row[kRows][32], halved to row 0
+//   ──► Y::finish_column
 #include "fusor_generated.cuh"
 
-// columns: with the tail of the last vector of a row; parts: of each; row_extent: elements along the last
-// axis; extents: that of the last axis in vectors.
+// columns: with the tail of the last vector of a row; vectors: of a row; parts: of each column; row_extent:
+// elements along the last axis; extents: that of the last axis in vectors.
 constexpr int kVector = Config::vector;
-constexpr int kThreads = 256, kWidth = 32, kRows = kThreads / kWidth;
+constexpr int kWidth = 32, kRows = 16, kThreads = kWidth * kRows;
 
 extern "C" __global__ void __launch_bounds__(kThreads) rows_columns(const __grid_constant__ Params p) {
   __shared__ Y::Columns of_row[kRows][kWidth];
@@ -20,19 +20,22 @@ extern "C" __global__ void __launch_bounds__(kThreads) rows_columns(const __grid
   // It is launched while the rows are still worked on.
   if constexpr (Config::arch >= 900) asm volatile("griddepcontrol.wait;" ::: "memory");
   if (column < p.columns) {
-#pragma unroll 4
+#pragma unroll 8
     for (Index part = row; part < p.parts; part += kRows)
       total.combine(p.partials[part * p.columns + column]);
   }
   of_row[row][place] = total;
-  __syncthreads();
+#pragma unroll
+  for (int half = kRows / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (row < half) of_row[row][place].combine(of_row[row + half][place]);
+  }
   if (row > 0 || column >= p.columns) return;
-#pragma unroll 1
-  for (int other = 1; other < kRows; ++other) total.combine(of_row[other][place]);
   Index at[Y::kRank];
 #pragma unroll
   for (int axis = 0; axis < Y::kRank; ++axis) at[axis] = 0;
-  coordinates<Y::kKept, Y::kRank>(column / kVector, p.extents, at);
-  at[Y::kRank - 1] = at[Y::kRank - 1] * kVector + column % kVector;
-  if (at[Y::kRank - 1] < p.row_extent) Y::finish_column(p.y, at, total);
+  const Index element = column / p.vectors;
+  coordinates<Y::kKept, Y::kRank>(column - element * p.vectors, p.extents, at);
+  at[Y::kRank - 1] = at[Y::kRank - 1] * kVector + element;
+  if (at[Y::kRank - 1] < p.row_extent) Y::finish_column(p.y, at, of_row[0][place]);
 }

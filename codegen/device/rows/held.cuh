@@ -16,19 +16,28 @@ constexpr int kUnroll = Config::unroll;        // vectors that a thread has in f
 constexpr bool kWhole = Config::whole;         // every thread has as many vectors of a row
 constexpr bool kRowTails = Config::row_tails;  // the last vector of a row may be partial
 constexpr bool kRepacks = Config::repacks;     // values are computed anew in each phase, not held
+constexpr bool kSplit = Config::split;         // p.parts blocks share a row, by launches
 constexpr int kLast = Y::kRank - 1;
 
 // rows: vectors of them where kSpread; row_step: between the rows of a block; vectors: of a row, elements
 // where kSpread; units: vectors of a row that a thread works on, at most; row_extent: elements along the last
-// axis; partials: of the totals of columns, [part][column]; extents: that of the vector axis in vectors.
+// axis; partials: of the totals of columns, [part][element of a vector][vector]; extents: that of the vector
+// axis in vectors.
 
 // Where a vector of the row lies. Of one that does not exist: where the last one does.
 struct Spot {
   bool exists;
   int count;
 };
+template <class Params>
+FUSOR_DEVICE Index unit_step(const Params& p) {
+  if constexpr (kSplit)
+    return kGroup * p.parts;
+  else
+    return kGroup * kCluster;
+}
 FUSOR_DEVICE Spot locate(const Params& p, Index unit, Index first, Index (&at)[Y::kRank]) {
-  const Index vector = unit * (kGroup * kCluster) + first;
+  const Index vector = unit * unit_step(p) + first;
   const bool exists = kWhole || vector < p.vectors;
   coordinates<Y::kKept, Y::kRank>(exists ? vector : p.vectors - 1, p.extents, at);
   int count = kVector;

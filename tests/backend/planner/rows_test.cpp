@@ -52,6 +52,11 @@ TEST(RowsPartition, GroupNormIsOneFusion) {
   expect_one_fusion(group_norm(DataType::bf16, {2, 4, 8, 64}, false), 2);
 }
 
+TEST(RowsPartition, BatchNormIsOneFusion) {
+  expect_one_fusion(batch_norm(DataType::bf16, {128, 64, 12544}, true), 2);
+  expect_one_fusion(batch_norm_bwd(DataType::bf16, {8, 64, 100}, true), 1);
+}
+
 TEST(RowsPartition, LoadThatTwoPhasesReadIsOneLoad) {
   const Fusion fusion = whole(softmax(DataType::bf16, {64, 512}, 1));
   int loads = 0;
@@ -68,7 +73,7 @@ TEST(RowsPartition, RowsOfAnotherShapeStayApart) {
 
 TEST(RowsPartition, VeryLongRowsAreReducedApart) {
   GraphBuilder g;
-  const Tensor x = g.input("x", {2, 1 << 21}, DataType::f32);
+  const Tensor x = g.input("x", {2, 1 << 27}, DataType::f32);
   EXPECT_THAT(groups_of(g.finish({g.sub(x, g.reduce(x, ReductionMode::max, {1}))})), SizeIs(2));
 }
 

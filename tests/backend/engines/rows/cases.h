@@ -168,6 +168,48 @@ inline Graph group_norm(DataType type, const Dims& dims, bool channels_last) {
   return g.finish();
 }
 
+/// Batch norm in training, with both statistics saved; dims: images, channels, pixels. `shift` is added to x.
+inline Graph batch_norm(DataType type, const Dims& dims, bool channels_last, double shift = 0) {
+  GraphBuilder g("batch_norm");
+  const int64_t c = dims[1], pixels = dims[2];
+  const Strides strides = channels_last ? Strides{pixels * c, 1, c} : packed_strides(dims);
+  const Dims channels{1, c, 1};
+  Tensor x = g.input("x", dims, type, TensorOptions{.strides = strides});
+  if (shift != 0) x = g.add(x, g.constant(shift, DataType::f32));
+  const NormResults norm =
+      g.norm_fwd(x, {.norm = NormMode::batch_norm,
+                     .scale = g.input("gamma", channels, DataType::f32),
+                     .bias = g.input("beta", channels, DataType::f32),
+                     .prev_running_mean = g.input("running_mean", channels, DataType::f32),
+                     .prev_running_var = g.input("running_var", channels, DataType::f32)});
+  g.output(norm.y, {.name = "y", .type = type, .strides = strides});
+  g.output(norm.mean, named("mean", DataType::f32));
+  g.output(norm.inv_std, named("inv_std", DataType::f32));
+  g.output(norm.next_running_mean, named("next_mean", DataType::f32));
+  g.output(norm.next_running_var, named("next_var", DataType::f32));
+  return g.finish();
+}
+
+/// All gradients of batch norm in training and of the ReLU behind it.
+inline Graph batch_norm_bwd(DataType type, const Dims& dims, bool channels_last) {
+  GraphBuilder g("batch_norm_bwd");
+  const int64_t c = dims[1], pixels = dims[2];
+  const Strides strides = channels_last ? Strides{pixels * c, 1, c} : packed_strides(dims);
+  const Dims channels{1, c, 1};
+  const Tensor x = g.input("x", dims, type, TensorOptions{.strides = strides});
+  const Tensor y = g.input("y", dims, type, TensorOptions{.strides = strides});
+  const Tensor dy = g.relu_bwd(g.input("dy", dims, type, TensorOptions{.strides = strides}), y);
+  const NormGradients gradients = g.norm_bwd(dy, x,
+                                             {.norm = NormMode::batch_norm,
+                                              .scale = g.input("gamma", channels, DataType::f32),
+                                              .mean = g.input("mean", channels, DataType::f32),
+                                              .inv_std = g.input("inv_std", channels, DataType::f32)});
+  g.output(gradients.dx, {.name = "dx", .type = type, .strides = strides});
+  g.output(gradients.dscale, named("dgamma", DataType::f32));
+  g.output(gradients.dbias, named("dbeta", DataType::f32));
+  return g.finish();
+}
+
 /// Norm over axes 1 and 2 of 4.
 inline Graph middle_norm(DataType type, const Dims& dims) {
   GraphBuilder g("middle_norm");

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 
+#include "backend/engines/knobs.h"
 #include "backend/engines/list.h"
+#include "backend/engines/rows/schedule.h"
 #include "backend/planning.h"
 #include "heuristics/time_model.h"
 #include "tests/backend/engines/ask.h"
@@ -145,13 +147,77 @@ TEST(RowsEngine, ClustersThatStayHaveRoomAtOnce) {
   }
 }
 
+// 256 rows of 401,408 elements: no cluster has work for all SMs.
+TEST(RowsEngine, FewLongRowsAreSplit) {
+  const Fusion fusion = whole(batch_norm(DataType::bf16, {128, 256, 3136}, true));
+  const auto all = test::candidates(rows_engine(), fusion, h200());
+  EXPECT_EQ(knob(cheapest(all), "split"), 1);
+  const Lowered lowered = test::lower(rows_engine(), fusion, cheapest(all).config, h200());
+  ASSERT_THAT(lowered.steps, SizeIs(3));
+  for (const size_t pass : {0, 2}) {
+    const auto& grid = std::get<Launch>(lowered.steps[pass]).grid;
+    EXPECT_GE(grid[0] * grid[1], 132u);
+  }
+}
+
+TEST(RowsEngine, StatisticsOfSplitRowsAloneEndInOneBlockARow) {
+  GraphBuilder g;
+  const Tensor x = g.input("x", {100000, 64}, DataType::bf16);
+  const Tensor centered = g.sub(x, g.reduce(x, ReductionMode::avg, {0}));
+  g.output(g.reduce(g.mul(centered, centered), ReductionMode::avg, {0}), {.name = "variance"});
+  const Fusion fusion = whole(g.finish());
+  const auto all = test::candidates(rows_engine(), fusion, h200());
+  const auto split = std::ranges::find_if(all, [](const auto& one) { return knob(one, "split") == 1; });
+  ASSERT_NE(split, all.end());
+  const Lowered lowered = test::lower(rows_engine(), fusion, split->config, h200());
+  EXPECT_EQ(std::get<Launch>(lowered.steps.back()).grid[0], 1u);
+}
+
+// 10 channels a group: vectors of 8 reach over two groups.
+TEST(RowsEngine, GroupsOfNeighbouringChannelsFold) {
+  const auto all =
+      test::candidates(rows_engine(), whole(group_norm(DataType::bf16, {2, 32, 10, 16384}, true)), h200());
+  const auto folded = std::ranges::find_if(all, [](const auto& one) { return knob(one, "split") == 2; });
+  ASSERT_NE(folded, all.end());
+  EXPECT_EQ(knob(*folded, "vector"), 8);
+}
+
+TEST(RowsEngine, GroupsWhoseStatisticsAreStoredDoNotFold) {
+  GraphBuilder g;
+  const Tensor x = g.input("x", {2, 4, 10, 5000}, DataType::bf16, {.strides = Strides{200000, 10, 1, 40}});
+  const Tensor mean = g.reduce(x, ReductionMode::avg, {2, 3});
+  g.output(mean, {.name = "mean"});
+  g.output(g.sub(x, mean), {.name = "y", .strides = Strides{200000, 10, 1, 40}});
+  for (const EngineCandidate& one : test::candidates(rows_engine(), whole(g.finish()), h200()))
+    EXPECT_NE(knob(one, "split"), 2);
+}
+
+TEST(RowsEngine, SumAndAverageOfOneValueAreOneTotal) {
+  GraphBuilder g;
+  const Tensor x = g.input("x", {64, 512}, DataType::f32);
+  g.output(g.sub(x, g.reduce(x, ReductionMode::avg, {1})));
+  g.output(g.reduce(x, ReductionMode::add, {1}));
+  const std::string text = cheapest_text(whole(g.finish()));
+  EXPECT_THAT(text, testing::HasSubstr("reduction_avg<float>"));
+  EXPECT_THAT(text, testing::Not(testing::HasSubstr("reduction_add<float>")));
+}
+
 TEST(RowsEngine, EveryCandidateLowersToItsOwnSetting) {
   for (const Graph& graph :
        {softmax(DataType::bf16, {640, 4096}, 1), layer_norm_bwd(DataType::bf16, {512, 768}),
-        softmax(DataType::f16, {8, 100, 512}, 1)}) {
+        softmax(DataType::f16, {8, 100, 512}, 1), batch_norm(DataType::bf16, {16, 64, 3136}, true)}) {
     const Fusion fusion = whole(graph);
+    const DeviceInfo device = h200();
+    const auto answer = rows_problem(fusion, device);
+    const RowsProblem& problem = std::get<RowsProblem>(answer);
     for (const EngineCandidate& one : test::candidates(rows_engine(), fusion, h200())) {
       const Lowered lowered = test::lower(rows_engine(), fusion, one.config, h200());
+      const Lowered own = lower(problem, RowsSchedule(problem, knobs_of<RowsKnobs>(one.config)));
+      ASSERT_EQ(lowered.steps.size(), own.steps.size());
+      for (size_t step = 0; step < own.steps.size(); ++step) {
+        EXPECT_EQ(test::generated_text(lowered, step), test::generated_text(own, step));
+        EXPECT_EQ(std::get<Launch>(lowered.steps[step]).grid, std::get<Launch>(own.steps[step]).grid);
+      }
       const auto& launch = std::get<Launch>(lowered.steps.front());
       EXPECT_EQ(launch.block[0], knob(one, "threads"));
       EXPECT_EQ(launch.cluster[0], knob(one, "cluster"));
@@ -178,6 +244,51 @@ TEST(RowsEngine, HeaderOfSoftmaxEqualsTheGoldenText) {
       test::lower(rows_engine(), whole(softmax(DataType::bf16, {640, 2048}, 1)), in_registers(128), h200());
   ASSERT_THAT(lowered.steps, SizeIs(1));
   EXPECT_EQ(test::generated_text(lowered, 0), test::golden_text("rows/rows"));
+}
+
+TEST(RowsEngine, HeadersOfASplitNormEqualTheGoldenTexts) {
+  const EngineConfig config{"rows",
+                            1,
+                            {{"vector", 8},
+                             {"threads", 256},
+                             {"group", 32},
+                             {"cluster", 1},
+                             {"held", 2},
+                             {"batch", 4},
+                             {"blocks", 1},
+                             {"join", 1},
+                             {"split", 1}}};
+  const Lowered lowered =
+      test::lower(rows_engine(), whole(batch_norm(DataType::bf16, {32, 64, 784}, true)), config, h200());
+  ASSERT_THAT(lowered.steps, SizeIs(3));
+  EXPECT_EQ(test::generated_text(lowered, 0), test::golden_text("rows/split"));
+  EXPECT_EQ(test::generated_text(lowered, 1), test::golden_text("rows/totals"));
+  EXPECT_EQ(test::generated_text(lowered, 2), test::golden_text("rows/split.finish"));
+}
+
+TEST(RowsEngine, HeaderOfABackwardNormInARingEqualsTheGoldenText) {
+  const EngineConfig config{"rows",
+                            1,
+                            {{"vector", 8},
+                             {"threads", 256},
+                             {"group", 256},
+                             {"cluster", 1},
+                             {"held", 3},
+                             {"batch", 1},
+                             {"blocks", 2},
+                             {"join", 0},
+                             {"split", 0}}};
+  const Lowered lowered =
+      test::lower(rows_engine(), whole(rms_norm_bwd(DataType::bf16, {640, 2048})), config, h200());
+  ASSERT_THAT(lowered.steps, SizeIs(2));
+  EXPECT_EQ(test::generated_text(lowered, 0), test::golden_text("rows/ring"));
+}
+
+// Bulk copies move whole rows of 16-byte pieces.
+TEST(RowsEngine, RingsTakeRowsInOnePiece) {
+  for (const EngineCandidate& one :
+       test::candidates(rows_engine(), whole(layer_norm_bwd(DataType::bf16, {512, 1001})), h200()))
+    EXPECT_NE(knob(one, "held"), 3);
 }
 
 TEST(RowsEngine, HeadersOfABackwardNormEqualTheGoldenTexts) {

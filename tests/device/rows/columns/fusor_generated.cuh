@@ -52,6 +52,27 @@ struct Y {
     loaded.in1 = load_whole<N>(args.in1 + at[1], count);
     return loaded;
   }
+  static constexpr int kStreams = 2;
+  static constexpr int kStreamedBytes = 4;  // of an element, all streams
+  static __device__ __forceinline__ const void* stream(const Args& args,
+                                                       const Index (&at)[kRank],
+                                                       int number) {
+    if (number == 0) return args.in0 + at[0] * args.in0_stride0;
+    return args.in2 + at[0] * args.in2_stride0;
+  }
+  static __device__ __forceinline__ constexpr int stream_bytes(int number) {
+    if (number == 0) return 2;
+    return 2;
+  }
+  template <int N>
+  static __device__ __forceinline__ Held<N> held_in(const char* streams,
+                                                    int elements,
+                                                    int vector) {
+    Held<N> loaded;
+    loaded.in0 = *reinterpret_cast<const Vec<bf16, N>*>(streams + elements * 0 + vector * (N * 2));
+    loaded.in2 = *reinterpret_cast<const Vec<bf16, N>*>(streams + elements * 2 + vector * (N * 2));
+    return loaded;
+  }
   template <int W>
   struct Row {
     Vec<float, W> v4;
@@ -172,6 +193,7 @@ struct Y {
 struct Params {
   const Y::Columns* partials;
   alignas(8) Index columns;
+  alignas(8) Index vectors;
   alignas(8) Index parts;
   alignas(8) Index row_extent;
   FastDivisor extents[2];

@@ -15,6 +15,7 @@ struct Config {
   static constexpr bool whole = true;
   static constexpr bool row_tails = false;
   static constexpr bool repacks = false;
+  static constexpr bool split = false;
   static constexpr bool persistent = false;
   static constexpr bool columns = false;
   static constexpr int blocks = 1;
@@ -53,6 +54,24 @@ struct Y {
                                                    const Index (&at)[kRank],
                                                    int count) {
     Fixed<N> loaded;
+    return loaded;
+  }
+  static constexpr int kStreams = 1;
+  static constexpr int kStreamedBytes = 2;  // of an element, all streams
+  static __device__ __forceinline__ const void* stream(const Args& args,
+                                                       const Index (&at)[kRank],
+                                                       int number) {
+    return args.in0 + at[0] * args.in0_stride0;
+  }
+  static __device__ __forceinline__ constexpr int stream_bytes(int number) {
+    return 2;
+  }
+  template <int N>
+  static __device__ __forceinline__ Held<N> held_in(const char* streams,
+                                                    int elements,
+                                                    int vector) {
+    Held<N> loaded;
+    loaded.in0 = *reinterpret_cast<const Vec<bf16, N>*>(streams + elements * 0 + vector * (N * 2));
     return loaded;
   }
   template <int W>
