@@ -9,7 +9,7 @@ namespace fusor {
 
 namespace {
 
-constexpr int64_t kAlignment = 256;
+constexpr int64_t kBufferAlignment = 256;
 
 // A block of workspace that is alive from one fusion to another.
 struct Block {
@@ -18,7 +18,9 @@ struct Block {
   int64_t* offset = nullptr;
 };
 
-int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+int64_t aligned(int64_t bytes) {
+  return (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
+}
 
 // Which blocks are alive beside others: a block stands in the smallest node of a binary tree over positions
 // that covers its whole life, so what meets it stands above or below that node.

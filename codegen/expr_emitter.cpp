@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "codegen/device_types.h"
 #include "codegen/row_site.h"
 #include "codegen/site_fields.h"
 #include "core/hash.h"
@@ -13,15 +14,7 @@ namespace fusor {
 
 namespace {
 
-std::string device_type(DataType type) { return std::string(info(type).device_type); }
-std::string carrier_type(DataType type) { return device_type(carrier(type)); }
-
 const Node& node_at(const Expr& expr, int node) { return expr.nodes[static_cast<size_t>(node)]; }
-
-bool yields_truth(PointwiseMode mode) {
-  const PointwiseDomain domain = info(mode).domain;
-  return domain == PointwiseDomain::compare || domain == PointwiseDomain::logical;
-}
 
 /// Writes the struct of one site.
 class SiteWriter {

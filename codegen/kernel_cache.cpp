@@ -38,7 +38,7 @@ struct Slot {
   std::shared_ptr<const CompiledKernel> kernel;
 };
 
-class Memory {
+class MemoryCache {
  public:
   std::shared_ptr<Slot> slot(const std::string& key) {
     {
@@ -73,8 +73,8 @@ class Memory {
   std::unordered_map<std::string, std::shared_ptr<Slot>> slots_;
 };
 
-Memory& memory() {
-  static Memory all;
+MemoryCache& memory() {
+  static MemoryCache all;
   return all;
 }
 

@@ -9,20 +9,13 @@
 #include <utility>
 #include <vector>
 
+#include "codegen/device_types.h"
 #include "codegen/site_fields.h"
 #include "core/ceil_div.h"
 
 namespace fusor {
 
 namespace {
-
-std::string device_type(DataType type) { return std::string(info(type).device_type); }
-std::string carrier_type(DataType type) { return device_type(carrier(type)); }
-
-bool yields_truth(PointwiseMode mode) {
-  const PointwiseDomain domain = info(mode).domain;
-  return domain == PointwiseDomain::compare || domain == PointwiseDomain::logical;
-}
 
 bool is_reduce(const Node& node) { return node.kind == Node::Kind::reduce; }
 

@@ -6,13 +6,12 @@
 #include <cmath>
 #include <type_traits>
 
+#include "codegen/device_types.h"
 #include "codegen/expr_emitter.h"
 
 namespace fusor {
 
 namespace {
-
-std::string device_type(DataType type) { return std::string(info(type).device_type); }
 
 void append_access(std::vector<SiteField>& fields, const KernelSite& site, const Access& access,
                    SiteField field) {

@@ -18,7 +18,7 @@ constexpr std::array<std::string_view, 20> kOps = {
     "cross_entropy",  "group_norm",   "batch_norm",   "batch_norm_bwd",
     "max_pool",       "max_pool_bwd", "attention",    "attention_bwd"};
 constexpr std::array<std::string_view, 2> kStored = {"kn", "nk"};
-constexpr std::array<std::string_view, 2> kLayouts = {"nchw", "nhwc"};
+constexpr std::array<std::string_view, 2> kImageLayouts = {"nchw", "nhwc"};
 
 template <class T>
 void read_optional(const JsonReader& row, std::string_view key, T& to) {
@@ -55,7 +55,7 @@ void read_matmul(const JsonReader& row, BenchCase& to) {
 
 void read_layout(const JsonReader& row, BenchCase& to) {
   if (row.has("layout"))
-    to.layout = kLayouts[row.at("layout").one_of(kLayouts)] == "nhwc" ? Layout::nhwc : Layout::nchw;
+    to.layout = kImageLayouts[row.at("layout").one_of(kImageLayouts)] == "nhwc" ? Layout::nhwc : Layout::nchw;
 }
 
 void read_conv(const JsonReader& row, BenchCase& to) {

@@ -31,7 +31,7 @@ std::string without_tags(std::string json) {
 }
 
 /// A word or text in Graphviz's language.
-std::string quoted(std::string_view text) {
+std::string dot_string(std::string_view text) {
   std::string made = "\"";
   for (const char c : text) {
     if (c == '"' || c == '\\') made += '\\';
@@ -51,7 +51,7 @@ class Dot {
 
   std::string text() {
     text_ = fmt::format("digraph {} {{\n  rankdir=TB; node [shape=box, fontname=Helvetica, fontsize=10];\n",
-                        quoted(graph_.name));
+                        dot_string(graph_.name));
     std::vector<bool> placed(graph_.ops.size(), false);
     for (size_t i = 0; i < explanation_.fusions.size(); ++i) {
       cluster(i);
@@ -67,14 +67,14 @@ class Dot {
   std::string op_node(size_t op) const {
     return fmt::format(
         "op{} [label={}]", op,
-        quoted(fmt::format("{}\n{}", graph_.ops[op].name, short_name(graph_.ops[op].attributes))));
+        dot_string(fmt::format("{}\n{}", graph_.ops[op].name, short_name(graph_.ops[op].attributes))));
   }
 
   void cluster(size_t i) {
     const FusionSummary& fusion = explanation_.fusions[i];
     text_ += fmt::format(
         "  subgraph cluster_{} {{\n    style=\"rounded,filled\"; fillcolor=\"#eef4fb\"; label={};\n", i,
-        quoted(fmt::format("{}  {}, {}", i + 1, fusion.config.engine, short_duration(fusion.seconds))));
+        dot_string(fmt::format("{}  {}, {}", i + 1, fusion.config.engine, short_duration(fusion.seconds))));
     for (const int op : explanation_.choice.fusions[i].ops)
       text_ += fmt::format("    {};\n", op_node(static_cast<size_t>(op)));
     text_ += "  }\n";
@@ -87,12 +87,12 @@ class Dot {
     const std::string own = fmt::format("t{}", tensor);
     const bool is_node = producer < 0 || !about.is_virtual();
     if (is_node && (producer >= 0 || !readers.empty()))
-      text_ += fmt::format("  {} [shape=ellipse, label={}];\n", own, quoted(tensor_words(about)));
+      text_ += fmt::format("  {} [shape=ellipse, label={}];\n", own, dot_string(tensor_words(about)));
     if (is_node && producer >= 0) text_ += fmt::format("  op{} -> {};\n", producer, own);
     for (const int reader : readers)
       text_ += producer < 0 ? fmt::format("  {} -> op{};\n", own, reader)
                             : fmt::format("  op{} -> op{} [label={}, fontsize=8];\n", producer, reader,
-                                          quoted(tensor_words(about)));
+                                          dot_string(tensor_words(about)));
   }
 
   const Explanation& explanation_;

@@ -26,13 +26,13 @@ void expect_causal(const Call& call) {
 }
 
 // The convolution whose first result has seen what was before and the first element of x.
-struct Site {
+struct CausalConv {
   Conv conv;
   int x, w;  // with what was before in front, or padded; [C, 1, width]
   int64_t width;
 };
 
-Site site_of(Expansion& e) {
+CausalConv causal_conv_of(Expansion& e) {
   const int weight = e.input("weight");
   const Dims w = e.dims(weight);
   const bool has_states = e.has("initial_states");
@@ -41,8 +41,8 @@ Site site_of(Expansion& e) {
   return {conv, x, e.reshape(weight, {w[0], 1, w[1]}), w[1]};
 }
 
-int before_activation(Expansion& e, const Site& site) {
-  const int sum = e.op(site.conv, {site.x, site.w});
+int before_activation(Expansion& e, const CausalConv& causal) {
+  const int sum = e.op(causal.conv, {causal.x, causal.w});
   return e.has("bias") ? e.add(sum, e.reshape(e.input("bias"), {e.dims(sum)[1], 1})) : sum;
 }
 
@@ -69,16 +69,16 @@ std::vector<Inferred> CausalConv1d::infer(const Call& call) const {
 }
 
 void CausalConv1d::expand(Expansion& e) const {
-  const Site site = site_of(e);
-  const int sum = before_activation(e, site);
+  const CausalConv causal = causal_conv_of(e);
+  const int sum = before_activation(e, causal);
   e.result("y", activation == CausalActivation::silu ? e.swish(sum) : sum);
   if (!e.wants("final_states")) return;
-  const int64_t states = site.width - 1, have = e.dims(site.x)[2];
-  int last = e.slice(site.x, 2, have > states ? have - states : 0, have);
+  const int64_t states = causal.width - 1, have = e.dims(causal.x)[2];
+  int last = e.slice(causal.x, 2, have > states ? have - states : 0, have);
   if (have < states) {
-    Dims zeros = e.dims(site.x);
+    Dims zeros = e.dims(causal.x);
     zeros[2] = states - have;
-    last = e.concatenate({e.cast(e.op(Pointwise{}, {e.constant(0)}, zeros), e.type(site.x)), last}, 2);
+    last = e.concatenate({e.cast(e.op(Pointwise{}, {e.constant(0)}, zeros), e.type(causal.x)), last}, 2);
   }
   e.result("final_states", last);
 }
@@ -109,19 +109,19 @@ std::vector<Inferred> CausalConv1dBackward::infer(const Call& call) const {
 }
 
 void CausalConv1dBackward::expand(Expansion& e) const {
-  const Site site = site_of(e);
+  const CausalConv causal = causal_conv_of(e);
   int dsum = e.input("dy");
-  if (activation == CausalActivation::silu) dsum = e.swish_bwd(dsum, before_activation(e, site));
-  Conv dgrad = site.conv, wgrad = site.conv;
+  if (activation == CausalActivation::silu) dsum = e.swish_bwd(dsum, before_activation(e, causal));
+  Conv dgrad = causal.conv, wgrad = causal.conv;
   dgrad.pass = ConvPass::dgrad;
   wgrad.pass = ConvPass::wgrad;
-  const int dall = e.op(dgrad, {dsum, site.w}, e.dims(site.x));
+  const int dall = e.op(dgrad, {dsum, causal.w}, e.dims(causal.x));
   const bool has_states = e.has("initial_states");
-  const int64_t before = has_states ? site.width - 1 : 0;
+  const int64_t before = has_states ? causal.width - 1 : 0;
   e.result("dx", has_states ? e.slice(dall, 2, before, e.dims(dall)[2]) : dall);
   if (e.wants("dinitial_states")) e.result("dinitial_states", e.slice(dall, 2, 0, before));
-  const Dims w = e.dims(site.w);
-  if (e.wants("dweight")) e.result("dweight", e.reshape(e.op(wgrad, {dsum, site.x}, w), {w[0], w[2]}));
+  const Dims w = e.dims(causal.w);
+  if (e.wants("dweight")) e.result("dweight", e.reshape(e.op(wgrad, {dsum, causal.x}, w), {w[0], w[2]}));
   if (e.wants("dbias"))
     e.result("dbias", e.reshape(e.reduce_to(ReductionMode::add, e.real(dsum), {1, w[0], 1}), {w[0]}));
 }

@@ -11,10 +11,6 @@ namespace fusor {
 
 namespace {
 
-Dims or_filled(const Dims& list, int rank, int64_t value) {
-  return list.empty() ? Dims::filled(rank, value) : list;
-}
-
 void expect_conv_lists(const Call& call, const Conv& op, int spatial) {
   struct List {
     std::string_view name;

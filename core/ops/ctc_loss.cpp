@@ -10,7 +10,7 @@ namespace fusor {
 
 namespace {
 
-constexpr int64_t kMostSteps = 1 << 16;
+constexpr int64_t kMostCtcSteps = 1 << 16;
 
 // Paths go through states: a blank, the first label, a blank, ..., the last label, a blank. Numbers of a time
 // step are logarithms, [batch, states].
@@ -133,8 +133,8 @@ std::vector<Inferred> CtcLoss::infer(const Call& call) const {
          x.dims.rank());
   if (labels.dims.rank() != 2 || labels.dims[0] != x.dims[1])
     fail("{}: labels {} are not [{}, most labels]", call.label, to_string(labels.dims), x.dims[1]);
-  if (x.dims[0] > kMostSteps)
-    fail("{}: {} time steps; at most {} are supported", call.label, x.dims[0], kMostSteps);
+  if (x.dims[0] > kMostCtcSteps)
+    fail("{}: {} time steps; at most {} are supported", call.label, x.dims[0], kMostCtcSteps);
   if (blank < 0 || blank >= x.dims[2])
     fail("{}: blank {} is none of the {} classes", call.label, blank, x.dims[2]);
   for (const std::string_view role : {"input_lengths", "label_lengths"}) {

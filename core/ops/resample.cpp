@@ -13,10 +13,6 @@ namespace {
 
 Dims spatial_of(const Dims& x) { return Dims({x.begin() + 2, static_cast<size_t>(x.rank() - 2)}); }
 
-Dims or_filled(const Dims& list, int count, int64_t value) {
-  return list.empty() ? Dims::filled(count, value) : list;
-}
-
 void expect_list(const Call& call, std::string_view name, const Dims& list, int spatial, int64_t least) {
   expect_entries(call, name, list, spatial, "spatial dims");
   for (const int64_t value : list)

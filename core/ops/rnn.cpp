@@ -15,7 +15,7 @@ namespace fusor {
 
 namespace {
 
-constexpr int64_t kMostLayers = 256, kMostSteps = 1 << 16;
+constexpr int64_t kMostLayers = 256, kMostRnnSteps = 1 << 16;
 
 // Names of roles outlive every graph.
 std::string_view lasting(const std::string& name) {
@@ -55,9 +55,9 @@ void expect_rnn(const Call& call, const RnnAttributes& op) {
     fail("{}: hidden_size {} is outside 1 to 16777216", call.label, op.hidden_size);
   if (op.layers < 1 || op.layers > kMostLayers)
     fail("{}: layers {} is outside 1 to {}", call.label, op.layers, kMostLayers);
-  if (x.dims[0] * op.layers * op.directions() > kMostSteps)
+  if (x.dims[0] * op.layers * op.directions() > kMostRnnSteps)
     fail("{}: {} time steps in {} layers make more than {} steps", call.label, x.dims[0],
-         op.layers * op.directions(), kMostSteps);
+         op.layers * op.directions(), kMostRnnSteps);
   if (op.projection_size != 0 && op.cell != RnnCell::lstm)
     fail("{}: projection_size is {}; only lstm has a projection", call.label, op.projection_size);
   if (op.projection_size < 0 || op.projection_size >= op.hidden_size)

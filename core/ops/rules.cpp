@@ -68,6 +68,10 @@ void expect_entries(const Call& call, std::string_view list_name, const Dims& li
          to_string(list), list.rank(), count, axes);
 }
 
+Dims or_filled(const Dims& list, int count, int64_t value) {
+  return list.empty() ? Dims::filled(count, value) : list;
+}
+
 void expect_axis(const Call& call, int64_t axis, const Tensor& x) {
   if (axis < 0 || axis >= x.dims.rank())
     fail("{}: axis {} is out of range for '{}' {}", call.label, axis, x.name, to_string(x.dims));

@@ -31,6 +31,8 @@ void expect_extents(const Call& call, const NamedDims& named);
 /// A list attribute has one entry for each of `count` axes.
 void expect_entries(const Call& call, std::string_view list_name, const Dims& list, int count,
                     std::string_view axes);
+/// The list, or where it is empty, `count` times the value.
+Dims or_filled(const Dims& list, int count, int64_t value);
 void expect_axis(const Call& call, int64_t axis, const Tensor& x);
 /// Refuses results whose span no pointer arithmetic could hold, whatever their type.
 void expect_addressable(const Call& call, const Dims& dims);

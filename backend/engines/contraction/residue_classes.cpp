@@ -7,12 +7,11 @@
 #include <numeric>
 
 #include "codegen/parameters.h"
+#include "core/ceil_div.h"
 
 namespace fusor {
 
 namespace {
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Remainders that some input position has.
 int64_t remainders(const WindowAxis& axis) { return std::min(axis.stride, axis.input); }

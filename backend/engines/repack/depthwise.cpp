@@ -41,7 +41,8 @@ Repacked rewritten(const Fusion& fusion, const Contraction& view, ResultPath out
   return repacker.take();
 }
 
-struct Way {
+// A way out, with its fusions and what the depthwise engine prepared of the core.
+struct DepthwiseWay {
   ResultPath out;
   std::unique_ptr<const Repacked> repacked;
   std::unique_ptr<const Prepared> core;
@@ -49,20 +50,20 @@ struct Way {
 
 class PreparedDepthwiseRepacked final : public Prepared {
  public:
-  PreparedDepthwiseRepacked(std::vector<Way> ways, const DeviceInfo& device)
+  PreparedDepthwiseRepacked(std::vector<DepthwiseWay> ways, const DeviceInfo& device)
       : ways_(std::move(ways)), device_(device) {}
 
   std::vector<Knob> knobs() const override {
     std::vector<Knob> all = ways_.front().core->knobs();
     Knob out{"repack_y", {}};
-    for (const Way& way : ways_) out.values.push_back(static_cast<int64_t>(way.out));
+    for (const DepthwiseWay& way : ways_) out.values.push_back(static_cast<int64_t>(way.out));
     all.push_back(std::move(out));
     return all;
   }
 
   std::vector<EngineCandidate> candidates() const override {
     std::vector<EngineCandidate> all;
-    for (const Way& way : ways_) {
+    for (const DepthwiseWay& way : ways_) {
       const Work copies = cost_of_copies(*way.repacked, device_);
       for (EngineCandidate& candidate : way.core->candidates()) {
         add_copies(candidate.work, copies);
@@ -79,13 +80,13 @@ class PreparedDepthwiseRepacked final : public Prepared {
   Lowered lower(const EngineConfig& config) const override {
     const auto out =
         static_cast<ResultPath>(config.knob("repack_y", static_cast<int64_t>(ways_.front().out)));
-    const auto found = std::ranges::find(ways_, out, &Way::out);
-    const Way& way = found != ways_.end() ? *found : ways_.front();
+    const auto found = std::ranges::find(ways_, out, &DepthwiseWay::out);
+    const DepthwiseWay& way = found != ways_.end() ? *found : ways_.front();
     return between_copies(*way.repacked, way.core->lower(config), device_);
   }
 
  private:
-  const std::vector<Way> ways_;
+  const std::vector<DepthwiseWay> ways_;
   const DeviceInfo& device_;
 };
 
@@ -106,7 +107,7 @@ class DepthwiseRepackedEngine final : public Engine {
         !std::holds_alternative<Refusal>(as_it_is))
       return refusal_at_anchor(fusion, "something-to-repack", "channels that lie apart", "adjacent channels",
                                "use depthwise");
-    std::vector<Way> ways;
+    std::vector<DepthwiseWay> ways;
     PreparedOr refused = Refusal{};
     for (const ResultPath out : result_paths(fusion, *view)) {
       auto repacked = std::make_unique<const Repacked>(rewritten(fusion, *view, out));

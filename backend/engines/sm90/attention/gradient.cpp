@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "backend/engines/attention/form.h"
+#include "backend/engines/sm90/attention/scores.h"
 
 namespace fusor::attention {
 
@@ -51,15 +52,6 @@ std::vector<int> row_nodes(const Expr& expr) {
       if (arg >= 0 && is_row(arg) && std::ranges::find(found, arg) == found.end()) found.push_back(arg);
   }
   return found;
-}
-
-Node input_node(int input, const Node& like) {
-  Node node;
-  node.kind = Node::Kind::input;
-  node.type = like.type;
-  node.input = input;
-  node.op = like.op;
-  return node;
 }
 
 Expr row_part(const Expr& site, int at) {

@@ -21,15 +21,6 @@ bool reduces_keys(const Expr& expr, int at, ReductionMode mode) {
 
 // --- The parts ---
 
-Node input_node(int input, const Node& like) {
-  Node node;
-  node.kind = Node::Kind::input;
-  node.type = like.type;
-  node.input = input;
-  node.op = like.op;
-  return node;
-}
-
 // The nodes that node `at` needs, which is yielded.
 Expr part_of(const Expr& site, int at) {
   Expr part = site;
@@ -90,6 +81,15 @@ std::optional<Refusal> refuse_stores(const Fusion& fusion, const Expr& site, con
 }
 
 }  // namespace
+
+Node input_node(int input, const Node& like) {
+  Node node;
+  node.kind = Node::Kind::input;
+  node.type = like.type;
+  node.input = input;
+  node.op = like.op;
+  return node;
+}
 
 namespace {
 
