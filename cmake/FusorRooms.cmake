@@ -15,11 +15,17 @@ function(fusor_room name)
   target_include_directories(fusor_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
   target_link_libraries(fusor_${name} PUBLIC ${ROOM_LIBRARIES} PRIVATE ${ROOM_PRIVATE_LIBRARIES})
   fusor_flags(fusor_${name})
+  fusor_units(fusor_${name} ${sources})
   set_property(GLOBAL APPEND PROPERTY FUSOR_ROOMS fusor_${name})
 endfunction()
 
-# Warnings and sanitizers, the same for every target of ours.
+# Precompiled headers of the folder, warnings and sanitizers, the same for every target of ours.
 function(fusor_flags target)
+  fusor_use_precompiled(${target})
+  fusor_warnings(${target})
+endfunction()
+
+function(fusor_warnings target)
   # g++ 12 warns of overlapping copies inside std::string + where there are none (GCC bug 105329). From 13 on it takes a
   # reference into a document, returned by a short-lived reader, for one into the reader.
   target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>

@@ -9,7 +9,7 @@ log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
 launcher=()
-if command -v ccache >/dev/null; then launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
+if [ -z "${CCACHE_DISABLE:-}" ] && command -v ccache >/dev/null; then launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
 cmake --preset "$preset" "${launcher[@]}" >"$log" 2>&1 || { cat "$log"; exit 1; }
 grep 'fusor:' "$log" || true
 cmake --build --preset "$preset" ${targets[0]+--target "${targets[@]}"} >"$log" 2>&1 || { cat "$log"; exit 1; }

@@ -33,13 +33,13 @@ sources() {
 echo "[lint] clang-format"
 tracked '*.cpp' '*.h' '*.cuh' | xargs -r clang-format --dry-run -Werror
 
-# clang-tidy needs the compile commands and the generated tables, not the build.
-cmake --preset release >/dev/null
-cmake --build --preset release --target fusor_embed_device_files fusor_embed_profiles fusor_headers >/dev/null
+# clang-tidy needs the compile commands, one for each file, and the generated tables, not the build.
+cmake --preset release -B build-lint -DFUSOR_UNITY_BUILD=OFF -DFUSOR_PRECOMPILED_HEADERS=OFF >/dev/null
+cmake --build build-lint --target fusor_embed_device_files fusor_embed_profiles fusor_headers >/dev/null
 # The install test's projects are built against an installed fusor and have no entry in compile_commands.json.
 mapfile -t files < <(sources "$@" | grep -v '^tests/install/' || true)
 echo "[lint] clang-tidy over ${#files[@]} files"
 # The compile commands are g++'s: clang need not know every warning that they switch off.
 printf '%s\n' "${files[@]}" | xargs -r -n 1 -P "$(nproc)" \
-  clang-tidy -p build --quiet --extra-arg=-Wno-unknown-warning-option 2> >(grep -v 'warnings\? generated' >&2)
+  clang-tidy -p build-lint --quiet --extra-arg=-Wno-unknown-warning-option 2> >(grep -v 'warnings\? generated' >&2)
 echo "[lint] clean"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Owns the machine's side of a build: finds what is missing and installs only that. Touches no network otherwise.
-# usage: tools/setup.sh [--lint]     --lint: clang-format and clang-tidy as well
+# usage: tools/setup.sh [--ci]     --ci: also what checks the style, and a browser for the test of explain's pages
 # FUSOR_NO_SYSTEM_CUDA=1 overlooks installed CUDA toolkits, FUSOR_NO_CUDA=1 builds without the GPU device.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -36,7 +36,7 @@ libbenchmark-dev has_library benchmark
 python3-dev has_python
 python3-venv has_python_venv
 ROWS
-  if [ "${1:-}" = --lint ]; then
+  if [ "${1:-}" = --ci ]; then
     echo "git has_command git"
     echo "clang-format has_command clang-format"
     echo "clang-tidy has_command clang-tidy"
@@ -108,6 +108,11 @@ set_up_python() {
   fi
 }
 
+# Without one, the test that opens pages skips itself.
+set_up_browser() {
+  has_command chromium || (install_packages chromium) || say "no Chromium: the pages of explain are not opened"
+}
+
 missing=$(missing_packages "$@")
 if [ -n "$missing" ]; then
   # shellcheck disable=SC2086  # a list of packages
@@ -116,5 +121,6 @@ if [ -n "$missing" ]; then
   [ -z "$missing" ] || stop "still missing or too old after installing: $missing (g++ >= 12, cmake >= 3.25)"
 fi
 say "compiler and libraries: all there"
+[ "${1:-}" != --ci ] || set_up_browser
 set_up_cuda
 set_up_python

@@ -1,0 +1,61 @@
+# Owns what makes a fresh build short: headers that are compiled once, and rooms whose folders are compiled as one file.
+# Neither is for a build through a compiler cache, where a changed file is compiled alone and all others are found.
+set(fresh ON)
+if(CMAKE_CXX_COMPILER_LAUNCHER)
+  set(fresh OFF)
+endif()
+option(FUSOR_PRECOMPILED_HEADERS "Compile the headers of other libraries once" ${fresh})
+option(FUSOR_UNITY_BUILD "Compile each folder of the library as one file" ${fresh})
+
+# fusor_precompile(KIND NAME LIBRARIES ... HEADERS ...): a target that compiles these headers. From here on the targets of that
+# kind, LIBRARIES or PROGRAMS, of this folder and those below use them: code of programs is compiled with -fPIE.
+function(fusor_precompile kind name)
+  cmake_parse_arguments(PRECOMPILED "" "" "LIBRARIES;HEADERS" ${ARGN})
+  if(NOT FUSOR_PRECOMPILED_HEADERS)
+    return()
+  endif()
+  file(CONFIGURE OUTPUT ${name}.cpp CONTENT "// Nothing but the headers.\n")
+  add_library(${name} OBJECT ${CMAKE_CURRENT_BINARY_DIR}/${name}.cpp)
+  target_link_libraries(${name} PRIVATE ${PRECOMPILED_LIBRARIES})
+  if(kind STREQUAL PROGRAMS)
+    set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+    target_compile_options(${name} PRIVATE -fPIE)
+  endif()
+  target_precompile_headers(${name} PRIVATE ${PRECOMPILED_HEADERS})
+  fusor_warnings(${name})
+  set(FUSOR_PRECOMPILED_${kind} ${name} PARENT_SCOPE)
+endfunction()
+
+function(fusor_use_precompiled target)
+  get_target_property(kind ${target} TYPE)
+  if(kind STREQUAL EXECUTABLE)
+    set(precompiled ${FUSOR_PRECOMPILED_PROGRAMS})
+  else()
+    set(precompiled ${FUSOR_PRECOMPILED_LIBRARIES})
+  endif()
+  if(precompiled)
+    target_precompile_headers(${target} REUSE_FROM ${precompiled})
+    # Behind precompiled headers g++ 12 warns of copies inside std::string + that are not too long.
+    target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-stringop-overflow;-Wno-array-bounds>)
+  endif()
+endfunction()
+
+# The sources of a folder are one unit. Engines that share a folder use the same words for what is their own: the files of
+# each are a unit.
+function(fusor_units target)
+  if(NOT FUSOR_UNITY_BUILD)
+    return()
+  endif()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  # g++ warns of classes that are private to an included file.
+  target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
+  foreach(source ${ARGN})
+    cmake_path(GET source PARENT_PATH folder)
+    file(RELATIVE_PATH unit ${PROJECT_SOURCE_DIR} ${folder})
+    if(source MATCHES "/engines/.*/(backward|decode|mma)[_.]")
+      string(APPEND unit /${CMAKE_MATCH_1})
+    endif()
+    string(MAKE_C_IDENTIFIER ${unit} unit)
+    set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${unit})
+  endforeach()
+endfunction()
