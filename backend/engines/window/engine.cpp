@@ -24,7 +24,7 @@ namespace {
 
 // Places of a tile's windows that are elements, at most, of which a compiler is given the text: text, and
 // with it compile time, grows with each. And registers of what a thread loads.
-constexpr int64_t kMostPlaces = 18;        // of vectors
+constexpr int64_t kMostVectorPlaces = 18;  // of vectors
 constexpr int64_t kMostSinglePlaces = 36;  // of single elements
 constexpr int64_t kMostPlacesInRuns = 72;  // of elements that are loaded in runs
 constexpr int64_t kMostHeldBytes = 400;
@@ -117,7 +117,7 @@ bool fits(const WindowProblem& problem, const WindowKnobs& knobs) {
   const int64_t run = problem.run(knobs.tile_columns);
   if (knobs.tile_columns > kMostTile && run < kMostTile) return false;
   const WindowReach reach = reach_of(problem, knobs.tile_rows, knobs.tile_columns);
-  const int64_t most = run > 1 ? kMostPlacesInRuns : knobs.vector > 1 ? kMostPlaces : kMostSinglePlaces;
+  const int64_t most = run > 1 ? kMostPlacesInRuns : knobs.vector > 1 ? kMostVectorPlaces : kMostSinglePlaces;
   if (tile > 1 && reach.places > most) return false;
   const bool holds = RowFacts(problem.site).phase_count > 1 || tile > 1;
   return knobs.vector == 1 || !holds ||
