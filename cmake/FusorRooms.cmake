@@ -19,12 +19,14 @@ function(fusor_room name)
   set_property(GLOBAL APPEND PROPERTY FUSOR_ROOMS fusor_${name})
 endfunction()
 
-# Precompiled headers of the folder, warnings and sanitizers, the same for every target of ours.
+# What every target of ours is compiled with. Targets that do not link fmt cannot use the precompiled headers and call
+# fusor_warnings alone.
 function(fusor_flags target)
   fusor_use_precompiled(${target})
   fusor_warnings(${target})
 endfunction()
 
+# Warnings and sanitizers.
 function(fusor_warnings target)
   # g++ 12 warns of overlapping copies inside std::string + where there are none (GCC bug 105329). From 13 on it takes a
   # reference into a document, returned by a short-lived reader, for one into the reader.

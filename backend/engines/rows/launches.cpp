@@ -13,7 +13,7 @@ namespace fusor {
 namespace {
 
 constexpr int64_t kColumnThreads = 512, kColumnWidth = 32;  // of rows_columns
-constexpr int64_t kTotalsThreads = 256, kWarp = 32;         // of rows_totals
+constexpr int64_t kTotalsThreads = 256;                     // of rows_totals
 enum SplitScratch : int { kPartials, kTotals };
 
 KernelSource source_of(const RowsProblem& problem, const RowsSchedule& s, const char* root) {

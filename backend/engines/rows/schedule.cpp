@@ -14,7 +14,6 @@ using namespace elementwise;
 
 namespace {
 
-constexpr int64_t kWarp = 32;
 constexpr int64_t kMostThreads = 1024;
 constexpr int64_t kMostUnits = 8;
 constexpr int64_t kMostRegisters = 160;

@@ -10,6 +10,8 @@
 
 namespace fusor {
 
+inline constexpr int64_t kWarp = 32;  // threads
+
 struct RowsKnobs {
   enum Held : int64_t { in_registers, in_shared, in_memory, in_ring };
   enum Split : int64_t { whole, splits, folds };
