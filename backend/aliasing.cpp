@@ -128,8 +128,8 @@ void for_each_tensor(const Fusion& fusion, const Step& step, Body body) {
 
 namespace {
 
-// What ragged_load is written in: a view of the tensor's one axis as the last of several, which only gathers
-// along that axis read.
+// Whether the op is of a written-out ragged_load: a view of the tensor's one axis as the last of several,
+// which only gathers along that axis read.
 bool is_ragged_load(const Graph& graph, const GraphIndex& index, const Op& op, int tensor) {
   if (op.inputs[0] != tensor || std::ranges::count(op.inputs, tensor) != 1) return false;
   if (std::holds_alternative<RaggedLoad>(op.attributes)) return true;
@@ -145,8 +145,8 @@ bool is_ragged_load(const Graph& graph, const GraphIndex& index, const Op& op, i
          });
 }
 
-// What ragged_store is written in: a scatter of several axes' elements, by the last, into the one of its
-// result.
+// Whether the op is a ragged_store or what it is written out as: a scatter of several axes' elements, by the
+// last, into the one of its result.
 bool is_ragged_store(const Graph& graph, const Op& op) {
   if (const auto* const store = std::get_if<RaggedStore>(&op.attributes)) return store->keeps_rest;
   const auto* const scatter = std::get_if<Scatter>(&op.attributes);

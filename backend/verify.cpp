@@ -213,7 +213,7 @@ class DenseOracle {
     data_[static_cast<size_t>(tensor)] = owned_.back().get();
     used_[static_cast<size_t>(tensor)] = true;
   }
-  // What no op writes is what the memory holds.
+  // Elements that no op writes are those that the memory holds.
   void take_over(int tensor, std::span<void* const> tensors) {
     const size_t bytes = static_cast<size_t>(graph_.tensors[static_cast<size_t>(tensor)].bytes());
     std::memcpy(data_[static_cast<size_t>(tensor)], tensors[static_cast<size_t>(tensor)], bytes);

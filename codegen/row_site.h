@@ -33,7 +33,7 @@ struct RowFacts {
   std::vector<int> giver;        ///< of totals: the joined total that has their result, or themselves
   /// A load of elements that are the same for all rows.
   bool is_fixed(const Expr& expr, int node) const;
-  /// Of each element of a row: a value that they all share may still have a place for each.
+  /// Whether each element of a row is stored: a value that they all share may still have a place for each.
   bool is_element_store(const Expr& expr, const Store& store) const;
 
  private:

@@ -138,7 +138,7 @@ class Calibrator {
          fmt::format("the fastest setting of a matmul of {} x {} x {}", kM, kN, kK));
   }
 
-  /// Of the first settings by estimate.
+  /// The fastest of the first settings by estimate.
   std::optional<double> fastest(const Graph& graph, size_t most) {
     std::vector<Candidate> found = all_candidates(graph, device());
     if (found.size() > most) found.resize(most);

@@ -320,7 +320,7 @@ class FusionBuilder {
                              (folded_.folded[producer] && is_computed(graph_.ops[producer].inputs[0])));
   }
 
-  // What a folded view shows of a value that is computed here: the value over the same domain, whose axes are
+  // A folded view of a value that is computed here shows the value over the same domain, whose axes are
   // known by their places in the operand.
   int seen_from_view(int view) {
     const Op& op = graph_.ops[view];

@@ -5,7 +5,7 @@
 
 namespace fusor {
 
-/// What paged_load() gives, each row through an index of its own, so that who reads it may do so in place; -1
+/// The rows that paged_load() gives, each through an index of its own, so that they may be read in place; -1
 /// where the container's rows do not lie one behind the other. Whole pages are faster to copy.
 int paged_rows(Expansion& e, int container, int table, int64_t max_seq_len);
 /// Whether so few queries meet each entry of keys that these are better read in place.

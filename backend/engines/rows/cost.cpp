@@ -244,7 +244,7 @@ Work cost(const RowsProblem& problem, const RowsSchedule& s) {
   const RowsFit fit;
   const RowFacts facts(s.y);
   const Traffic traffic = traffic_of(problem, s, facts);
-  // What passes before or after the memory's work, counted as bytes that it could have moved.
+  // Time before or after the memory's work, counted as bytes that it could have moved.
   const auto apart = [&](double seconds) { return seconds * problem.device.dram_bytes_per_s; };
   Work work;
   work.tiles = s.grid;

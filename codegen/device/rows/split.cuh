@@ -138,7 +138,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, Config::blocks)
   for (int axis = 0; axis < Y::kRank; ++axis) at[axis] = 0;
   coordinates<0, Y::kKept>(of_row, p.extents, at);
   if constexpr (kSpread) at[Y::kKept - 1] *= kVector;
-  // What comes next takes what room there is, and waits there.
+  // The next launch's blocks take the room that is left, and wait there.
   if constexpr (kAdds && Config::arch >= 900) asm volatile("griddepcontrol.launch_dependents;");
   Row row;
   Y::begin(p.y, at, row);

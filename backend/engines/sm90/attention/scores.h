@@ -20,7 +20,7 @@ struct Softmax {
   bool guarded = false;  ///< a row without a finite score gives zeros, not NaN
 };
 
-/// What stands for input number `input` in a part of a site, with the type and the op of `like`.
+/// The node that stands for input number `input` in a part of a site, with the type and the op of `like`.
 Node input_node(int input, const Node& like);
 
 /// The softmax that the site yields, or nothing where it yields something else.

@@ -89,9 +89,10 @@ struct Schedule {
 
   StorePath store_path() const;
   /// Whether the epilogue's text is written out for every piece of the sums: a short one, which runs faster
-  /// so, and a longer one (GELU) of a matmul of so few steps that a tile is mostly epilogue: choosing the sums
-  /// of a piece costs two instructions an element. Else it stands once, in a loop, and compiles sooner; so does a
-  /// short one whose time many steps and rounds of turns hide, or whose results are wide beside many sums.
+  /// so, and a longer one (GELU) of a matmul of so few steps that a tile is mostly epilogue: choosing the
+  /// sums of a piece costs two instructions an element. Else it stands once, in a loop, and compiles sooner;
+  /// so does a short one whose time many steps and rounds of turns hide, or whose results are wide beside
+  /// many sums.
   bool is_unrolled() const;
   /// Whether no thread stores a result: only totals ask what exists.
   bool clamped() const {

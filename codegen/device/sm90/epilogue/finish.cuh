@@ -12,7 +12,7 @@
 #include "codegen/device/sm90/epilogue/scatter.cuh"
 #include "codegen/device/sm90/epilogue/split.cuh"
 
-// What a thread's two rows of a part load.
+// The loads of a thread's two rows of a part.
 template <class Loads>
 struct RowLoads {
   Loads of[2];
@@ -34,8 +34,8 @@ struct Finisher {
   BoxBarriers* barriers = nullptr;    // where operands are staged
   Reducer<kPiece> reducer;
 
-  // What a tile's rows load, where all columns share it: asked for before the products, so that nobody waits
-  // for it behind them. Of one part, for a loop over more would index registers.
+  // The loads of a tile's rows that all columns share are asked for before the products, so that nobody waits
+  // for them behind them. One part only: a loop over more would index registers.
   static constexpr bool kLoadsAhead = Apply::columns_alike() && kParts == 1;
   __device__ auto loads_ahead(const Tile& tile, int first_row) const {
     if constexpr (kLoadsAhead) {

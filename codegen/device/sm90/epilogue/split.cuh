@@ -15,10 +15,10 @@ FUSOR_DEVICE void store_parts(Sum* partials, const Problem& problem, const Sched
                               : (i64(tile.entry) * tiles_m + tile_m) * tiles_n + tile_n;
   const i64 tiles = schedule.order.entries * tiles_m * tiles_n;
   const int lane = threadIdx.x % 32, column = lane % 4 * 2;
-  Sum* const to = partials + (tile.part * tiles + number) * (kTileM * kTileN) + row % kTileM * kTileN + column;
+  Sum* const to =
+      partials + (tile.part * tiles + number) * (kTileM * kTileN) + row % kTileM * kTileN + column;
   const int rows = static_cast<int>(kSwapped ? problem.n : schedule.rows(problem)) - row,
-            columns =
-                static_cast<int>(kSwapped ? schedule.rows(problem) : problem.n) - tile.column - column;
+            columns = static_cast<int>(kSwapped ? schedule.rows(problem) : problem.n) - tile.column - column;
 #pragma unroll
   for (int part = 0; part < kParts; ++part)
 #pragma unroll

@@ -43,7 +43,7 @@ inline bool launches(const Plan& plan, std::string_view entry) {
   return std::ranges::any_of(all, [&](const PlannedKernel& kernel) { return kernel.launch.entry == entry; });
 }
 
-/// What the plan launches: settings that come to the same are told so.
+/// The plan's launches as text: settings that come to the same are told so.
 inline std::string launched(const Plan& plan) {
   std::string all;
   for (const PlannedKernel& kernel : kernels(plan))
@@ -53,7 +53,7 @@ inline std::string launched(const Plan& plan) {
 }
 
 /// Runs the plan, which launches such a kernel, and expects agreement with the oracle and untouched poison.
-/// What it launched.
+/// Gives the launches as text.
 inline std::string expect_forced_correct(const Graph& graph, const std::string& what, std::string_view entry,
                                          const std::vector<KnobSetting>& knobs) {
   const Plan plan = forced_plan(graph, knobs);
