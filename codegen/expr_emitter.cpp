@@ -276,7 +276,7 @@ class SiteWriter {
     const std::string name = load_name(expr_, yielded(expr_));
     if (node.access.is_indexed()) {
       // As the only lane of apply<1> finds it.
-      line(2, "constexpr int N = 1, i = 0, count = 1;");
+      line(2, "[[maybe_unused]] constexpr int N = 1, i = 0, count = 1;");
       for (int at = 0; at < yielded(expr_); ++at) write_uniform_node(at);
       for (int at = 0; at < yielded(expr_); ++at) write_lane_node(at);
       const Indices indices = lane_indices(yielded(expr_));

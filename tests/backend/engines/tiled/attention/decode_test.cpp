@@ -10,6 +10,7 @@
 #include "backend/engines/knobs.h"
 #include "backend/engines/list.h"
 #include "backend/engines/tiled/attention/decode.h"
+#include "backend/planning.h"
 #include "backend/report/explain.h"
 #include "tests/backend/engines/compiled_kernels.h"
 #include "tests/backend/planner/whole_fusion.h"
@@ -201,8 +202,13 @@ TEST_P(AttentionDecodeKernels, Compile) {
   graph.score = graph.g.add(graph.g.tanh(graph.score), graph.g.input("bias", {1, 2, 1, 640}, DataType::bf16));
   graph.mask();
   add("scored", graph.finish(true));
-  for (const int64_t paged : {64, 80, 128})
-    add("paged", test::paged_attention({.batch = 3, .keys = 500, .head = paged}));
+  for (const int64_t head : {64, 80, 128}) {
+    const Graph paged = test::paged_attention({.batch = 3, .keys = 500, .head = head});
+    const Plan plan = build(paged, device(GetParam()), {.compile = false});
+    ASSERT_EQ(plan.fusions.size(), 1U);
+    test::add_kernels(attention_decode_engine(), "paged", kernels(plan).front().description,
+                      device(GetParam()), cases);
+  }
   test::expect_distinct_compiled(cases);
 }
 
