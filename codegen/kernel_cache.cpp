@@ -111,7 +111,7 @@ fs::path shipped() {
 // A cache that nothing is removed from.
 DiskCache unlimited(const fs::path& folder) { return {folder, std::numeric_limits<int64_t>::max()}; }
 
-// What keys have in common on every machine: the device code, the emitter, the options.
+// The part of keys that is the same on every machine: the device code, the emitter, the options.
 Hasher portable_part(std::string_view emitter) {
   Hasher hash;
   hash.add(device_tree_hash()).add(emitter);
@@ -119,7 +119,7 @@ Hasher portable_part(std::string_view emitter) {
   return hash;
 }
 
-// What all keys of this process have in common: besides these, which NVRTC reads them. Another build of NVRTC
+// The part that all keys of this process share: besides those, which NVRTC reads them. Another build of NVRTC
 // under the same version has another size or time.
 Hasher common_part(std::string_view emitter) {
   Hasher hash = portable_part(emitter);

@@ -28,7 +28,7 @@ struct Access {
   /// Set by lower(): elements along the vector axis are adjacent and every vector starts on a multiple of its
   /// size.
   bool whole_vectors = false;
-  /// Of loads: in the order of the node's arguments. A store has one at most, of Store::index.
+  /// A load has one for each of the node's arguments, in order; a store has one at most, of Store::index.
   std::array<IndexedAxis, 3> indexed = {};
   bool is_indexed() const { return indexed[0].extent != 0; }
   friend bool operator==(const Access&, const Access&) = default;

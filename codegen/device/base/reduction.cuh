@@ -178,7 +178,7 @@ template <class T>
 struct reduction_deviation {
   T count, mean, sum;
   __device__ __forceinline__ void init() { count = mean = sum = T(0); }
-  // What the next element makes of the count: the same for totals that grow side by side.
+  // The count with the next element, and its share: the same for totals that grow side by side.
   struct Step {
     T count, share;
   };
