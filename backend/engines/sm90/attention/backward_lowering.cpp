@@ -20,8 +20,9 @@ constexpr int64_t kWarpgroup = 128;
 constexpr double kSlots = 8, kTileCycles = 3000, kBlockCycles = 500, kStartCycles = 1500;
 // The pace of uneven tiles that blocks take in turn, measured on an H200 (2026-11).
 constexpr double kInTurn = 0.95;
-// Share of memory's pace at which spilled gradients are read.
-constexpr double kSpilledPace = 0.95;
+// Shares of memory's pace at which spilled gradients are read, and written beside products. The second was
+// found alike for heads of 64 and of 128, from 512 to 16384 queries, on an H200 (2026-11).
+constexpr double kSpilledPace = 0.95, kWrittenPace = 0.3;
 
 int last_axis(const Expr& expr) { return expr.domain.rank() - 1; }
 
@@ -241,6 +242,13 @@ double in_chunks(const Schedule& schedule, const Part& part) {
          static_cast<double>(ceil_div(std::max<int64_t>(1, tiles * schedule.entries(part)), sms));
 }
 
+// Share of the products' pace that is left where the gradients that they write take longer.
+double pace_of_writes(const Work& work, double bytes, const DeviceInfo& device) {
+  const double products = work.tensor_flops / work.efficiency / device.tensor_flops_16;
+  const double writes = bytes / (kWrittenPace * device.dram_bytes_per_s);
+  return std::min(1.0, products / std::max(writes, 1e-12));
+}
+
 }  // namespace
 
 Work cost(const Schedule& schedule) {
@@ -250,7 +258,7 @@ Work cost(const Schedule& schedule) {
   work.dram_bytes = dram_bytes(problem.fusion);
   work.stages = 1;
   work.launches = static_cast<int>(std::ssize(schedule.parts) * schedule.chunks());
-  double cycles = 0;
+  double cycles = 0, written = 0;
   int64_t items = 0;
   for (const Part& part : schedule.parts) {
     const auto blocks = static_cast<double>(schedule.live_blocks(part) * problem.entries());
@@ -259,6 +267,7 @@ Work cost(const Schedule& schedule) {
     if (part.gives == Part::Gives::product) {
       // Written beside products, read by the product of keys, which waits for memory.
       work.dram_bytes += 2 * scores;
+      written = 2 * scores;
       work.serial_dram_bytes += 2 * scores / kSpilledPace;
       continue;
     }
@@ -270,10 +279,11 @@ Work cost(const Schedule& schedule) {
         blocks * kBlockCycles;
     items += tiles;
   }
+  work.efficiency = 1 / (1 + uncovered(schedule));
+  work.efficiency *= pace_of_writes(work, written, problem.device);
   // As in the forward pass: the hardware shares out uneven tiles better than blocks that take them in turn.
   const bool is_even = problem.gradient.bounds.lower.empty() && problem.gradient.bounds.upper.empty();
-  if (schedule.knobs.persistent != 0 && !is_even) work.efficiency = kInTurn;
-  work.efficiency /= 1 + uncovered(schedule);
+  if (schedule.knobs.persistent != 0 && !is_even) work.efficiency *= kInTurn;
   work.tiles = std::max<int64_t>(1, items / std::max<int64_t>(1, std::ssize(schedule.parts)));
   work.scratch_bytes = schedule.spilled_bytes();
   work.finish_cycles = cycles / static_cast<double>(work.tiles);

@@ -218,6 +218,25 @@ TEST(AttentionBackward, ScoresAreComputedOnceWhereTheirGradientsMayBeStored) {
   EXPECT_EQ(spill_of({.max_workspace = 1 << 20, .compile = false}), 0);
 }
 
+// Their products take less time than the workspace is written in.
+TEST(AttentionBackward, ShortHeadsComputeScoresTwice) {
+  for (const int64_t length : {512, 1024, 8192})
+    for (const int64_t right_bound : {SdpaAttributes::kNoBound, int64_t{0}}) {
+      const AttentionCase c{.batch = 16384 / length,
+                            .heads = 32,
+                            .shared_heads = 32,
+                            .queries = length,
+                            .keys = length,
+                            .head = 64,
+                            .value = 64};
+      const Plan plan =
+          build(by_op(c, {.attn_scale = 0.125, .right_bound = right_bound}), h200(), {.compile = false});
+      const Knobs knobs = knobs_of<Knobs>(plan.fusions.back().config);
+      EXPECT_EQ(knobs.spill, 0) << length << ", " << right_bound;
+      EXPECT_EQ(knobs.consumers, 3) << length << ", " << right_bound;
+    }
+}
+
 TEST(AttentionBackward, ChunksOfHeadsShareTheWorkspace) {
   const Fusion fusion = backward_of(by_op(
       {.batch = 3, .heads = 8, .shared_heads = 2, .queries = 500, .keys = 700, .head = 128, .value = 128},
