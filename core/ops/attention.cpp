@@ -21,6 +21,8 @@ constexpr int64_t kBlock = 128;  // queries and keys of one element of a block m
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // Less than every score, and finite: rows without any have this for their maximum.
 constexpr double kLeastScore = -3e38;
+// Probabilities in fp8_e4m3 are multiplied by this: 1 becomes 256 of at most 448.
+constexpr double kNarrowWeight = 256;
 
 // ---- Rules ----
 
@@ -338,7 +340,11 @@ void SdpaForward::expand(Expansion& e) const {
   const bool may_be_empty = a.masks() && !has_sink;
   const int divisor = may_be_empty ? e.binary_select(sum, e.constant(1), e.cmp_neq(sum, e.constant(0))) : sum;
   const int p = a.dropped(e.div(exp, divisor));
-  a.result("o", e.matmul(p, a.of_keys(a.value())));
+  // Beside values of fp8, probabilities are rounded to it: they use its range.
+  const bool is_narrow = e.type(a.value()) == DataType::f8_e4m3;
+  const int weighted = is_narrow ? e.mul(p, e.constant(kNarrowWeight)) : p;
+  const int o = e.matmul(weighted, a.of_keys(a.value()));
+  a.result("o", is_narrow ? e.mul(o, e.constant(1 / kNarrowWeight)) : o);
   if (e.wants("stats")) a.result("stats", a.of_live_rows(e.add(least, e.log(sum)), -kInfinity));
   a.result("max", has_sink ? least : max);
   a.result("sum_exp", sum);

@@ -207,6 +207,73 @@ TEST(Sdpa, NoScoresAreWrittenBetweenTheForwardAndTheBackwardPass) {
   EXPECT_THAT(engines, testing::ElementsAre("attention", "elementwise", "attention_backward"));
 }
 
+// A probability of 1/2048 is less than half of fp8_e4m3's smallest number.
+TEST(Sdpa, KeepsSmallProbabilitiesInFp8) {
+  constexpr int64_t kKeys = 2048;
+  GraphBuilder g("fp8", Precision::allow_short_sums);
+  const Tensor q = g.input("q", {1, 1, 3, 16}, DataType::f8_e4m3);
+  const Tensor k = g.input("k", {1, 1, kKeys, 16}, DataType::f8_e4m3);
+  const Tensor v = g.input("v", {1, 1, kKeys, 4}, DataType::f8_e4m3);
+  const Tensor o = g.output(g.sdpa_fwd(q, k, v).o, {.type = DataType::f32});
+  const Graph graph = g.finish();
+  HostTensors tensors(graph);
+  tensors.set(q, std::vector<double>(3 * 16, 0.0));
+  run_on_cpu(graph, tensors);
+  const std::vector<double> values = tensors.get(v), got = tensors.get(o);
+  for (size_t column = 0; column < 4; ++column) {
+    double mean = 0;
+    for (size_t key = 0; key < kKeys; ++key) mean += values[key * 4 + column] / kKeys;
+    for (size_t row = 0; row < 3; ++row) EXPECT_NEAR(got[row * 4 + column], mean, 1e-5);
+  }
+}
+
+// What rows behind a batch entry's lengths hold reaches no result, in neither direction.
+TEST(Sdpa, RowsBehindALengthMayHoldAnything) {
+  constexpr size_t kBatch = 2, kHeads = 2, kRows = 7, kElements = 8;
+  const std::vector<double> lengths_q{3, 7}, lengths_kv{5, 2};
+  GraphBuilder g;
+  const auto real_input = [&](const char* name, int64_t elements) {
+    return g.input(name, {kBatch, kHeads, kRows, elements}, DataType::f32);
+  };
+  SdpaOptions options{.attributes = {.padding_mask = true}};
+  options.seq_len_q = g.input("seq_len_q", {kBatch, 1, 1, 1}, DataType::i32);
+  options.seq_len_kv = g.input("seq_len_kv", {kBatch, 1, 1, 1}, DataType::i32);
+  const Tensor q = real_input("q", kElements), k = real_input("k", kElements), v = real_input("v", kElements);
+  const Tensor o = real_input("o", kElements), dy = real_input("do", kElements),
+               stats = real_input("stats", 1);
+  const SdpaResults forward = g.sdpa_fwd(q, k, v, options);
+  const SdpaGradients back = g.sdpa_bwd(q, k, v, o, dy, stats, options);
+  const std::vector<Tensor> results{g.output(forward.o, {.name = "y"}),
+                                    g.output(forward.stats, {.name = "logsumexp"}), g.output(back.dq),
+                                    g.output(back.dk), g.output(back.dv)};
+  const Graph graph = g.finish();
+  const auto results_with = [&](double hidden) {
+    HostTensors tensors(graph);
+    tensors.set(options.seq_len_q, lengths_q);
+    tensors.set(options.seq_len_kv, lengths_kv);
+    const auto hide = [&](const Tensor& x, const std::vector<double>& lengths) {
+      std::vector<double> values = tensors.get(x);
+      const auto elements = static_cast<size_t>(x.dims[3]);
+      for (size_t i = 0; i < values.size(); ++i) {
+        const size_t row = i / elements % kRows, entry = i / elements / kRows / kHeads;
+        if (static_cast<double>(row) >= lengths[entry]) values[i] = hidden;
+      }
+      tensors.set(x, values);
+    };
+    for (const Tensor& x : {q, o, dy, stats}) hide(x, lengths_q);
+    for (const Tensor& x : {k, v}) hide(x, lengths_kv);
+    run_on_cpu(graph, tensors);
+    std::vector<std::vector<double>> found;
+    for (const Tensor& result : results) found.push_back(tensors.get(result));
+    return found;
+  };
+  const auto expected = results_with(0);
+  for (const std::vector<double>& values : expected)
+    for (const double value : values) ASSERT_FALSE(std::isnan(value));
+  for (const double hidden : {std::nan(""), kInfinity, -kInfinity})
+    EXPECT_EQ(results_with(hidden), expected) << hidden;
+}
+
 TEST(Sdpa, DumpsWhatDropoutKeeps) {
   GraphBuilder g;
   const Tensor q = g.input("q", {1, 2, 32, 8}, DataType::bf16);
