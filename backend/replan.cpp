@@ -96,7 +96,7 @@ class Replanner {
     const std::string names =
         fmt::format("fusion {} ({})", i + 1, fmt::join(prepared.fusion().op_names, " + "));
     const Choice anew = choose_one(choices, planned.ops, plan_.device, options_);
-    if (anew.options.empty()) fail("{}: {}, and no engine takes it whole", names, problem);
+    if (anew.options.empty()) fail("{}: {}, and no engine supports it whole", names, problem);
     plan_.remarks.push_back(fmt::format("{} was chosen anew: {}", names, problem));
     const EngineOption& best = anew.options.front();
     planned.config = best.config;

@@ -18,7 +18,7 @@ std::string microseconds(double seconds) { return fmt::format("{:.2f} us", secon
 std::string use_of(const Notes& notes) {
   std::vector<std::string_view> uses;
   if (notes.tf32) uses.emplace_back("rounds operands to TF32");
-  if (notes.short_sums) uses.emplace_back("takes short sums of fp8");
+  if (notes.short_sums) uses.emplace_back("sums fp8 products in short sums");
   if (notes.late_division) uses.emplace_back("divides a softmax behind a product");
   if (notes.split_operands) uses.emplace_back("multiplies fp32 in parts");
   if (uses.empty()) uses.emplace_back("makes no use of it");

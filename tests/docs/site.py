@@ -1,5 +1,5 @@
 """Fails where mkdocs.yml leaves out a page of docs/ or names one that is not there, where docs/environment.md leaves out a
-variable that core/environment.h has, and where docs/command.md leaves out a part or an option of the command. Builds the site
+variable that core/environment.h has or an option of the CMake files, and where docs/command.md leaves out a part or an option of the command. Builds the site
 where MkDocs is installed.
 
 usage: site.py ROOT FUSOR"""
@@ -12,13 +12,25 @@ import sys
 import tempfile
 
 
+def options(root):
+    """The options and cache variables that the CMake files declare for users."""
+    files = [root / "CMakeLists.txt", *root.glob("cmake/*.cmake"), *root.glob("*/CMakeLists.txt"), *root.glob("*/*/CMakeLists.txt")]
+    files = [file for file in files if not file.parts[len(root.parts)].startswith("build")]
+    declared = r"^ *(?:option\(|find_program\(|set\((?=\w+ [^)]*CACHE (?:STRING|PATH)))(FUSOR_\w+)(?: [^)]*DOC|[ \n])"
+    found = {name for file in files for name in re.findall(declared, file.read_text(), re.MULTILINE)}
+    found -= {"FUSOR_PYTHON3"}  # of this folder alone
+    assert len(found) >= 12, found
+    return found
+
+
 def complaints(root, fusor):
     docs = root / "docs"
     listed = set(re.findall(r":\s*([\w./-]+\.md)$", (root / "mkdocs.yml").read_text(), re.MULTILINE))
     there = {str(page.relative_to(docs)) for page in docs.rglob("*.md")}
     yield from (f"mkdocs.yml leaves out {page}" for page in sorted(there - listed))
     yield from (f"mkdocs.yml names {page}, which is not there" for page in sorted(listed - there))
-    variables = set(re.findall(r"FUSOR_[A-Z_]+", (root / "core/environment.h").read_text()))
+    variables = set(re.findall(r"\b(?:FUSOR|CUDNN)_[A-Z_]+", (root / "core/environment.h").read_text()))
+    variables |= options(root)
     told = (docs / "environment.md").read_text()
     yield from (f"docs/environment.md leaves out {name}" for name in sorted(variables) if f"`{name}`" not in told)
     help_text = subprocess.run([fusor, "--help"], check=True, capture_output=True, text=True).stdout

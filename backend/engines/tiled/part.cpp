@@ -273,7 +273,7 @@ std::optional<Refusal> refuse_tiling(const Fusion& fusion, const DeviceInfo& dev
                    "",
                    "one matmul or convolution",
                    fmt::format("{} of them", fusion.anchors.size()),
-                   "the elementwise engine takes fusions without one",
+                   "the elementwise engine supports fusions without one",
                    -1};
   if (auto refusal = refuse_epilogue_reductions(fusion)) return refusal;
   if (!contraction_of(fusion)) return refuse_other_domain(fusion);
