@@ -24,7 +24,8 @@ def added_methods():
     for name in _ops.added:
         delattr(fusor.GraphBuilder, name)
         kind = _ops.Kind(name, _ops.kinds()[name])
-        text += f'    {kind.signature()}:\n        """{kind.document()}"""\n\n'
+        document = textwrap.indent(kind.document(), " " * 8).strip()
+        text += f'    {kind.signature()}:\n        """{document}\n        """\n\n'
     call = fusor.Executable.__call__.__doc__
     del fusor.Executable.__call__
     return text, textwrap.indent(

@@ -8,6 +8,7 @@
 #include "core/open_types.h"
 #include "serialization/documents.h"
 #include "serialization/json_fields.h"
+#include "serialization/op_text.h"
 #include "serialization/serialization.h"
 
 namespace fusor {
@@ -181,10 +182,15 @@ Json roles_json(const std::vector<Role>& roles) {
 
 Json kind_json(const Attributes& attributes) {
   const Roles found = roles(attributes);
+  const OpText text = op_text(attributes);
   return {{"op", kind_name(attributes)},
           {"inputs", roles_json(found.inputs)},
           {"outputs", roles_json(found.outputs)},
-          {"attributes", std::visit([](const auto& op) { return fields_json(op); }, attributes)}};
+          {"attributes", std::visit([](const auto& op) { return fields_json(op); }, attributes)},
+          {"formula", text.formula},
+          {"shapes", text.shapes},
+          {"types", text.types},
+          {"errors", text.errors}};
 }
 
 // ---- ops ----

@@ -46,6 +46,7 @@ class Kind:
         self.defaults = {k: v for k, v in kind["attributes"].items() if k != "compute"}
         if self.op == "pointwise":
             self.fixed["mode"] = self.defaults.pop("mode")
+        self.text = {key: kind[key] for key in ("formula", "shapes", "types", "errors")}
         self.results = {}  # named tuples by their fields, made when they are first needed: importing stays cheap
         self.repeats = bool(self.inputs) and self.inputs[-1].get("repeats", False)
 
@@ -136,7 +137,7 @@ class Kind:
         return f"def {self.method}({', '.join(parts)}) -> {returns}"
 
     def document(self):
-        """One line a kind: what it reads and what it makes; the formulas are in docs/ops.md."""
+        """What it reads and makes, its formula, shapes, types and errors: as docs/op-reference.md has them."""
         reads = ", ".join(r["name"] + (" (optional)" if r.get("optional") else "") for r in self.inputs)
         what = f"{self.method} of {reads} -> {', '.join(self.outputs)}."
         if self.op == "pointwise":
@@ -144,7 +145,7 @@ class Kind:
             what = f"Pointwise {self.method} of {reads}{broadcast}."
         if self.defaults:
             what += f" Attributes: {', '.join(f'{k} ({v})' for k, v in self.defaults.items())}."
-        return what + " docs/ops.md has the formula."
+        return what + "\n\n" + "\n".join(f"{key.capitalize()}: {text}." for key, text in self.text.items())
 
 
 def add_methods(builder):

@@ -77,6 +77,12 @@ class Methods(unittest.TestCase):
             if name != "pointwise" and name != "reduction":
                 self.assertTrue(getattr(fusor.GraphBuilder, name).__doc__, name)
 
+    def test_docstrings_have_the_formula_and_the_shapes(self):
+        document = fusor.GraphBuilder.elu.__doc__
+        self.assertIn("Formula: y = x > 0 ? x : elu_alpha * expm1(x)", document)
+        self.assertIn("Shapes: x, y: one dims", document)
+        self.assertIn("Types: ", fusor.GraphBuilder.softmax.__doc__)
+
     def test_attributes_are_keyword_arguments(self):
         g = fusor.GraphBuilder()
         x = g.input("x", (4,))
