@@ -88,6 +88,18 @@ TEST(Wgmma, TakesDgradOfAStrideClassByClass) {
   EXPECT_EQ(build(graph, device, {.compile = false}).fusions.at(0).config.engine, "wgmma");
 }
 
+// Lines of 832 and 928 bytes straddle those of L2.
+TEST(Wgmma, SharesFiltersBesidePixelsOfStraddlingLines) {
+  for (const int64_t channels : {416, 464, 512}) {
+    GraphBuilder g("straddling");
+    const Tensor x = g.input("x", {32, channels, 28, 28}, DataType::bf16, Layout::nhwc);
+    const Tensor w = g.input("w", {channels, channels, 3, 3}, DataType::bf16, Layout::nhwc);
+    g.output(g.conv_fprop(x, w, {.padding = {1, 1}}), {.type = DataType::bf16, .layout = Layout::nhwc});
+    const Plan plan = build(g.finish(), DeviceInfo::named("H200"), {.compile = false});
+    EXPECT_EQ(plan.fusions.at(0).config.knob("cluster", 0), channels == 512 ? 1 : 2) << channels;
+  }
+}
+
 TEST(Wgmma, LowersEverySettingOfItsKnobsForClasses) {
   expect_every_setting_lowers(dgrad({2, 72, 13, 11}, {40, 72, 3, 3}, {.padding = {1, 1}, .stride = {2, 2}}));
   expect_every_setting_lowers(dgrad({2, 64, 16, 16}, {64, 64, 1, 1}, {.stride = {4, 4}}));
