@@ -3,14 +3,19 @@
 """
 usage: build/fusor bench | bench/plot.py > suite.svg          each case's part of its floor (1: nothing could be faster)
        bench/plot.py compare.json > compare.svg               each case's speed relative to the best peer
+       bench/plot.py compare.json --as dots > networks.svg    a line a group, a dot a case, its geometric mean: hundreds of cases
+       bench/plot.py sweeps.json --as curves > sweeps.svg     one curve a group over the number that ends its cases' names
        bench/plot.py - --title "H200, 2026-11"                a title of your own
 
-One bar a case, on a logarithmic axis around 1, in groups; cases that failed or were not measured are named and have no bar.
+All axes of values are logarithmic. Bars start at 1; cases that failed or were not measured are named and have no bar.
+Curves have a dashed line at 0.85, below which a tooth is too deep.
 """
 import argparse
 import html
+import itertools
 import json
 import math
+import re
 import statistics
 import sys
 
@@ -46,48 +51,144 @@ def read(text):
 
 
 def ticks(low, high):
-    return [t for t in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100) if low <= t <= high]
+    return [t for t in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 20, 50, 100) if low <= t <= high]
 
 
-def svg(rows, what, title):
-    values = [value for _, _, value in rows if value and value > 0]
-    low, high = min([0.5, *values]) / 1.1, max([1.2, *values]) * 1.1
-    at = lambda value: LEFT + (WIDTH - LEFT - 70) * math.log(value / low) / math.log(high / low)
-    groups = list(dict.fromkeys(group for group, _, _ in rows))
-    height = TOP + ROW * (len(rows) + 2 * len(groups)) + 20
-    out = [
+def opening(height, title, what, rows):
+    measured = sum(1 for _, _, value in rows if value)
+    return [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="sans-serif" font-size="11">',
         f'<rect width="{WIDTH}" height="{height}" fill="#fff"/>',
         f'<text x="12" y="20" font-size="15" font-weight="600">{html.escape(title)}</text>',
-        f'<text x="12" y="37" fill="#555">{what}; {len(values)} of {len(rows)} cases measured</text>',
+        f'<text x="12" y="37" fill="#555">{what}; {measured} of {len(rows)} cases measured</text>',
     ]
+
+
+def scale(values, start, end):
+    """The range of an axis that holds `values` and 1, and the place of a value on it between `start` and `end`."""
+    low, high = min([0.5, *values]) / 1.1, max([1.2, *values]) * 1.1
+    return low, high, lambda value: start + (end - start) * math.log(value / low) / math.log(high / low)
+
+
+def upright_ticks(low, high, at, top, height):
+    out = []
     for tick in ticks(low, high):
         color = "#333" if tick == 1 else "#ddd"
-        out.append(f'<line x1="{at(tick):.1f}" x2="{at(tick):.1f}" y1="{TOP}" y2="{height - 16}" stroke="{color}"/>')
+        out.append(f'<line x1="{at(tick):.1f}" x2="{at(tick):.1f}" y1="{top}" y2="{height - 16}" stroke="{color}"/>')
         out.append(f'<text x="{at(tick):.1f}" y="{height - 4}" text-anchor="middle" fill="#555">{tick:g}</text>')
+    return out
+
+
+def by_group(rows):
+    groups = {}
+    for group, name, value in rows:
+        groups.setdefault(group, []).append((name, value))
+    return groups
+
+
+def mean_of(cases):
+    known = [value for _, value in cases if value]
+    return math.exp(statistics.fmean(map(math.log, known))) if known else None
+
+
+def bar(name, value, y, at, color):
+    out = [f'<text x="{LEFT - 8}" y="{y + 10}" text-anchor="end">{html.escape(name)}</text>']
+    if not value:
+        return [*out, f'<text x="{at(1) + 6:.1f}" y="{y + 10}" fill="#b00">not measured</text>']
+    start, end = sorted((at(1), at(value)))
+    out.append(f'<rect class="bar" x="{start:.1f}" y="{y + 2}" width="{max(end - start, 1):.1f}" height="{ROW - 4}" '
+               f'fill="{color}"><title>{html.escape(name)}: {value:.3f}</title></rect>')
+    return [*out, f'<text x="{end + 4:.1f}" y="{y + 10}" fill="#555">{value:.2f}</text>']
+
+
+def bars(rows, what, title):
+    groups = by_group(rows)
+    height = TOP + ROW * (len(rows) + 2 * len(groups)) + 20
+    low, high, at = scale([value for _, _, value in rows if value], LEFT, WIDTH - 70)
+    out = [*opening(height, title, what, rows), *upright_ticks(low, high, at, TOP, height)]
     y = TOP
-    for number, group in enumerate(groups):
-        of_group = [(name, value) for each, name, value in rows if each == group]
-        known = [value for _, value in of_group if value and value > 0]
-        mean = f", geometric mean {math.exp(statistics.fmean(map(math.log, known))):.2f}" if known else ""
+    for (group, cases), color in zip(groups.items(), itertools.cycle(COLORS)):
+        mean = mean_of(cases)
         y += 2 * ROW
-        out.append(f'<text x="12" y="{y - 6}" font-weight="600">{html.escape(group)}{mean}</text>')
-        for name, value in of_group:
-            out.append(f'<text x="{LEFT - 8}" y="{y + 10}" text-anchor="end">{html.escape(name)}</text>')
-            if value and value > 0:
-                start, end = sorted((at(1), at(value)))
-                out.append(f'<rect class="bar" x="{start:.1f}" y="{y + 2}" width="{max(end - start, 1):.1f}" height="{ROW - 4}" '
-                           f'fill="{COLORS[number % len(COLORS)]}"><title>{html.escape(name)}: {value:.3f}</title></rect>')
-                out.append(f'<text x="{end + 4:.1f}" y="{y + 10}" fill="#555">{value:.2f}</text>')
-            else:
-                out.append(f'<text x="{at(1) + 6:.1f}" y="{y + 10}" fill="#b00">not measured</text>')
+        out.append(f'<text x="12" y="{y - 6}" font-weight="600">{html.escape(group)}'
+                   f'{f", geometric mean {mean:.2f}" if mean else ""}</text>')
+        for name, value in cases:
+            out += bar(name, value, y, at, color)
             y += ROW
-    return "\n".join([*out, "</svg>"]) + "\n"
+    return [*out, "</svg>"]
+
+
+def dots(rows, what, title):
+    groups = by_group(rows)
+    step = 2 * ROW
+    height = TOP + step * len(groups) + 30
+    low, high, at = scale([value for _, _, value in rows if value], LEFT, WIDTH - 90)
+    out = [*opening(height, title, what + "; the tall mark is the geometric mean", rows),
+           *upright_ticks(low, high, at, TOP, height)]
+    for number, (group, cases) in enumerate(groups.items()):
+        y, color, mean = TOP + step * number + ROW, COLORS[number % len(COLORS)], mean_of(cases)
+        out.append(f'<text x="{LEFT - 8}" y="{y + 4}" text-anchor="end">{html.escape(group)} ({len(cases)})</text>')
+        for name, value in cases:
+            if value:
+                out.append(f'<circle class="dot" cx="{at(value):.1f}" cy="{y}" r="4" fill="{color}" fill-opacity="0.45">'
+                           f'<title>{html.escape(name)}: {value:.3f}</title></circle>')
+        if mean:
+            out.append(f'<rect x="{at(mean) - 1:.1f}" y="{y - 10}" width="2.5" height="20" fill="#000"/>')
+            out.append(f'<text x="{WIDTH - 12}" y="{y + 4}" text-anchor="end">mean {mean:.2f}</text>')
+    return [*out, "</svg>"]
+
+
+def curve(points, across, at, color):
+    places = [(across(x), at(value), name, value) for x, name, value in points]
+    line = " ".join(f"{x:.1f},{y:.1f}" for x, y, _, _ in places)
+    return [f'<polyline class="curve" points="{line}" fill="none" stroke="{color}" stroke-width="1.5"/>',
+            *(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.5" fill="{color}"><title>{html.escape(name)}: {value:.3f}</title></circle>'
+              for x, y, name, value in places)]
+
+
+def sweeps_of(rows):
+    """Group -> (number, name, value), sorted, of each group with three names and more that differ in their last number alone."""
+    found = {}
+    for group, name, value in rows:
+        number = re.fullmatch(r"(.*?)(\d+)", name)
+        if value and number:
+            found.setdefault((group, number.group(1)), []).append((int(number.group(2)), name, value))
+    return {group: sorted(points) for (group, _), points in found.items() if len(points) > 2}
+
+
+def panel(group, points, top, bottom, color):
+    left, right = 60, WIDTH - 20
+    low, high, at = scale([value for _, _, value in points], bottom, top)
+    first, last = points[0][0], points[-1][0]
+    across = lambda x: left + (right - left) * (x - first) / (last - first)
+    mean = mean_of([(name, value) for _, name, value in points])
+    out = [f'<text x="12" y="{top - 10}" font-weight="600">{html.escape(group)}, geometric mean {mean:.2f}</text>']
+    for tick in ticks(low, high):
+        out.append(f'<line x1="{left}" x2="{right}" y1="{at(tick):.1f}" y2="{at(tick):.1f}" '
+                   f'stroke="{"#333" if tick == 1 else "#ddd"}"/>')
+        out.append(f'<text x="{left - 6}" y="{at(tick) + 4:.1f}" text-anchor="end" fill="#555">{tick:g}</text>')
+    out.append(f'<line x1="{left}" x2="{right}" y1="{at(0.85):.1f}" y2="{at(0.85):.1f}" stroke="#b00" stroke-dasharray="4 3"/>')
+    for x, _, _ in points[:: max(1, len(points) // 12)]:
+        out.append(f'<text x="{across(x):.1f}" y="{bottom + 14}" text-anchor="middle" fill="#555">{x}</text>')
+    return out + curve(points, across, at, color)
+
+
+def curves(rows, what, title):
+    swept, height_of_each = sweeps_of(rows), 190
+    if not swept:
+        sys.exit("plot.py: no group has three cases whose names differ in their last number alone")
+    shown = [row for row in rows if row[0] in swept]
+    out = opening(TOP + height_of_each * len(swept), title, what, shown)
+    for number, (group, points) in enumerate(swept.items()):
+        top = TOP + height_of_each * number + 24
+        out += panel(group, points, top, top + height_of_each - 48, COLORS[number % len(COLORS)])
+    return [*out, "</svg>"]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", nargs="?", default="-", metavar="FILE", help="- is standard input")
+    parser.add_argument("--as", dest="form", choices=("bars", "dots", "curves"), default="bars")
     parser.add_argument("--title", default="fusor's benchmark suite")
     options = parser.parse_args()
     if options.file == "-":
@@ -98,7 +199,8 @@ def main():
     rows, what = read(text)
     if not rows:
         sys.exit("plot.py: there is no case to draw")
-    sys.stdout.write(svg(rows, what, options.title))
+    picture = {"bars": bars, "dots": dots, "curves": curves}[options.form](rows, what, options.title)
+    sys.stdout.write("\n".join(picture) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""Tests bench/plot.py: every measured case has a bar of the right direction, the others are named; names are no tags.
+"""Tests bench/plot.py: every measured case has a bar of the right direction, the others are named; names are no tags; dots and
+curves have a point for each measured case.
 
 usage: plot_test.py PLOT COMPARE_JSON"""
 
@@ -8,8 +9,8 @@ import sys
 import xml.dom.minidom
 
 
-def drawn(plot, text):
-    done = subprocess.run([sys.executable, plot, "--title", "a < b"], input=text, capture_output=True, text=True)
+def drawn(plot, text, form="bars"):
+    done = subprocess.run([sys.executable, plot, "--as", form, "--title", "a < b"], input=text, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout, xml.dom.minidom.parseString(done.stdout)
 
@@ -29,6 +30,13 @@ def main():
     bars = [bar for bar in document.getElementsByTagName("rect") if bar.getAttribute("class") == "bar"]
     assert len(bars) == 2 and float(bars[0].getAttribute("width")) > float(bars[1].getAttribute("width"))
     assert "&lt;b&gt;" in picture and "geometric mean 0.50" in picture
+    swept = [{"id": f"m-{n}", "group": "g", "of_floor": 0.5} for n in (30, 100, 64)] + [{"id": "m-7", "group": "h", "of_floor": 1}]
+    text = "\n".join(map(json.dumps, swept))
+    assert len(drawn(plot, text, "dots")[1].getElementsByTagName("circle")) == 4
+    curves = drawn(plot, text, "curves")[1]
+    (line,) = curves.getElementsByTagName("polyline")
+    across = [float(point.split(",")[0]) for point in line.getAttribute("points").split()]
+    assert across == sorted(across) and len(across) == len(curves.getElementsByTagName("circle")) == 3
     assert subprocess.run([sys.executable, plot], input="", capture_output=True, text=True).returncode == 1
     print("pictures are right")
 
