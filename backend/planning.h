@@ -45,12 +45,15 @@ std::vector<PlannedKernel> kernels(const Plan& plan);
 struct KernelText {
   int fusion = 0;  ///< index into Plan::fusions
   std::string entry;
-  std::string header;     ///< comments: the kernel, its fusion and engine, and the command
+  std::string root;       ///< the device file that includes the generated header: "codegen/device/..."
+  std::string header;     ///< comments: the kernel, its fusion and engine
   std::string command;    ///< that compiles `text` alone, as "kernel.cu"
   std::string generated;  ///< the generated header: configuration, parameters, sites
   std::string text;       ///< the device files with the generated header in its place
 };
 /// Every distinct kernel of the plan. Names no file of this machine.
 std::vector<KernelText> kernel_texts(const Plan& plan);
+/// The header, the command and the text: a file that compiles alone.
+std::string file_text(const KernelText& kernel);
 
 }  // namespace fusor

@@ -39,7 +39,9 @@ class Replanner {
   void adopt_present_device() {
     std::string problem;
     if (!cuda::available(&problem))
-      fail(ErrorKind::missing, "the plan of '{}' is for {} ({}), and no GPU can be used here: {}",
+      fail(ErrorKind::missing,
+           "the plan of '{}' is for {} ({}), and no GPU can be used here: {}; --device cpu (or "
+           "build(plan.graph, DeviceInfo::cpu())) plans it again for the CPU",
            plan_.graph.name, plan_.device.name, plan_.device.target(), problem);
     const DeviceInfo present = DeviceInfo::current();
     if (present.compute_capability == plan_.device.compute_capability) return;

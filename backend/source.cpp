@@ -104,18 +104,23 @@ std::vector<KernelText> kernel_texts(const Plan& unchecked) {
     text.entry = kernel.launch.entry;
     text.command =
         fmt::format("nvcc -x cu -cubin {} kernel.cu", fmt::join(nvrtc::language_options(source.target), " "));
-    text.header = fmt::format("// kernel '{}' of fusion {}: {}\n// engine {}\n// compile alone: {}\n",
-                              text.entry, kernel.fusion + 1, fmt::join(fusion.op_names, " + "),
-                              to_string(lowered.plan.fusions[kernel.fusion].config), text.command);
+    text.header =
+        fmt::format("// kernel '{}' of fusion {}: {}\n// engine {}\n", text.entry, kernel.fusion + 1,
+                    fmt::join(fusion.op_names, " + "), to_string(lowered.plan.fusions[kernel.fusion].config));
+    text.root = fmt::format("codegen/device/{}", source.root);
     text.generated = emit_header(source, &names);
-    Inliner(text.generated).append(fmt::format("codegen/device/{}", source.root), text.text);
+    Inliner(text.generated).append(text.root, text.text);
   }
   return texts;
 }
 
+std::string file_text(const KernelText& kernel) {
+  return fmt::format("{}// compile alone: {}\n{}\n", kernel.header, kernel.command, kernel.text);
+}
+
 std::string source(const Plan& plan) {
   std::string all;
-  for (const KernelText& kernel : kernel_texts(plan)) all += kernel.header + kernel.text + '\n';
+  for (const KernelText& kernel : kernel_texts(plan)) all += file_text(kernel);
   return all;
 }
 

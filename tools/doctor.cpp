@@ -7,6 +7,7 @@
 #include "codegen/nvrtc.h"
 #include "core/environment.h"
 #include "core/fail.h"
+#include "core/words.h"
 #include "serialization/serialization.h"
 #include "tools/commands.h"
 #include "tools/print.h"
@@ -111,19 +112,20 @@ std::string target_list(const std::vector<int>& targets) {
 std::string findings_text(const Findings& found) {
   const DeviceInfo cpu = DeviceInfo::cpu();
   std::string text = fmt::format("fusor   {}\n", kLibraryVersion);
-  text += fmt::format("CPU     {} cores, {}, {}\n", cpu.sm_count, cpu.architecture, size(cpu.memory_bytes));
+  text += fmt::format("CPU     {} cores, {}, {}\n", cpu.sm_count, cpu.architecture,
+                      words::bytes(cpu.memory_bytes));
   if (found.gpu) text += fmt::format("driver  CUDA {}, {}\n", found.driver.version, found.driver.path);
   for (size_t i = 0; i < found.devices.size(); ++i) {
     const DeviceInfo& device = found.devices[i];
     text += fmt::format("GPU {}   {}, sm_{}, {} multiprocessors, {}\n", i, device.name,
-                        device.compute_capability, device.sm_count, size(device.memory_bytes));
+                        device.compute_capability, device.sm_count, words::bytes(device.memory_bytes));
   }
   if (!found.nvrtc.version.empty())
     text += fmt::format("NVRTC   {}, {}\n        compiles for {}\n", found.nvrtc.version, found.nvrtc.path,
                         target_list(found.targets));
   if (!found.cache.folder.empty())
     text += fmt::format("cache   {}: {} kernels, {} of at most {}\n", found.cache.folder, found.cache.kernels,
-                        size(found.cache.bytes), size(environment::cache_limit_bytes()));
+                        words::bytes(found.cache.bytes), words::bytes(environment::cache_limit_bytes()));
   for (const Problem& problem : found.problems)
     text += fmt::format("missing: {}\n  this means: {}\n", problem.what, problem.means);
   for (const Problem& remark : found.remarks)
@@ -161,7 +163,7 @@ Report findings_report(const Findings& found) {
 }
 
 std::string device_line(const DeviceInfo& device) {
-  return fmt::format("{:<10} {:<10} {:<8} {:>4} {:>7.3g} {:>9.3g} {:>9.3g}  {}\n", device.name,
+  return fmt::format("{:<10} {:<10} {:<8} {:>4} {:>7.2f} {:>9.0f} {:>9.0f}  {}\n", device.name,
                      device.architecture,
                      device.is_cpu() ? "-" : fmt::format("sm_{}", device.compute_capability), device.sm_count,
                      device.dram_bytes_per_s * 1e-12, device.fp32_flops * 1e-12,
@@ -192,9 +194,9 @@ int devices(const Options& options) {
     return 0;
   }
   std::string text = fmt::format("{:<10} {:<10} {:<8} {:>4} {:>7} {:>9} {:>9}  {}\n", "name", "generation",
-                                 "target", "SMs", "TB/s", "fp32 T/s", "16bit T/s", "source");
+                                 "target", "SMs", "TB/s", "fp32", "16-bit", "source");
   for (const DeviceInfo& profile : DeviceInfo::profiles()) text += device_line(profile);
-  text += "this machine (current):\n" + device_line(current);
+  text += "fp32 and 16-bit products are in TFLOP/s\nthis machine (current):\n" + device_line(current);
   if (!current.is_cpu()) text += device_line(DeviceInfo::cpu());
   print(text);
   return 0;

@@ -1,4 +1,6 @@
 // Owns `fusor explain` and `fusor source`: looking at what was chosen and what it became.
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -6,7 +8,9 @@
 
 #include "backend/report/explain.h"
 #include "backend/report/explain_report.h"
+#include "codegen/device_files.h"
 #include "core/fail.h"
+#include "core/words.h"
 #include "tools/commands.h"
 #include "tools/input.h"
 #include "tools/print.h"
@@ -20,7 +24,7 @@ void write_picture(const std::string& path, const std::string& text) {
   std::ofstream file(path, std::ios::binary);
   file << text;
   file.close();
-  if (!file) fail("{}: cannot be written", path);
+  if (!file) fail(ErrorKind::missing, "{}: cannot be written: {}", path, std::strerror(errno));
 }
 
 /// The files that were asked for; whether there were any.
@@ -64,7 +68,7 @@ namespace {
 std::vector<KernelText> asked_kernels(const Plan& plan, const Options& options) {
   if (options.fusion > static_cast<int>(plan.fusions.size()))
     fail("--fusion {}: the plan of '{}' has {}, numbered from 1", options.fusion, plan.graph.name,
-         count(plan.fusions.size(), "fusion"));
+         words::count(plan.fusions.size(), "fusion"));
   std::vector<KernelText> texts = kernel_texts(plan);
   if (options.fusion > 0)
     std::erase_if(texts, [&](const KernelText& text) { return text.fusion + 1 != options.fusion; });
@@ -72,29 +76,62 @@ std::vector<KernelText> asked_kernels(const Plan& plan, const Options& options) 
 }
 
 std::string body(const KernelText& kernel, const Options& options) {
-  return kernel.header + (options.generated ? kernel.generated : kernel.text) + '\n';
+  return options.generated ? kernel.header + kernel.generated + '\n' : file_text(kernel);
 }
 
-/// One file a kernel, "1_contraction.cu"; returns their paths.
-std::vector<std::string> write_kernels(const std::vector<KernelText>& kernels, const Options& options) {
-  const std::filesystem::path folder = options.output;
+/// A file that was written, and the command that compiles it.
+struct Written {
+  std::string path, command;
+};
+
+void write_text(const std::filesystem::path& path, std::string_view text) {
   std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error) fail("{}: cannot be made: {}", options.output, error.message());
-  std::vector<std::string> paths;
+  std::filesystem::create_directories(path.parent_path(), error);
+  if (error) fail(ErrorKind::missing, "{}: cannot be made: {}", path.parent_path().string(), error.message());
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  file.close();
+  if (!file) fail(ErrorKind::missing, "{}: cannot be written: {}", path.string(), std::strerror(errno));
+}
+
+/// "nvcc -x cu -cubin ...", the command without its file.
+std::string compiler_of(const KernelText& kernel) {
+  return kernel.command.substr(0, kernel.command.rfind(' '));
+}
+
+/// One file that compiles alone: "FOLDER/1_contraction.cu".
+Written write_alone(const KernelText& kernel, const std::filesystem::path& folder, const std::string& name) {
+  const std::string path = (folder / (name + ".cu")).string();
+  KernelText named = kernel;
+  named.command = fmt::format("{} {}.cu", compiler_of(kernel), name);
+  write_text(path, file_text(named));
+  return {path, fmt::format("{} {}", compiler_of(kernel), path)};
+}
+
+/// The generated header alone, "FOLDER/1_contraction/fusor_generated.cuh"; the device files that it is for
+/// lie beside it.
+Written write_generated(const KernelText& kernel, const std::filesystem::path& folder,
+                        const std::string& name) {
+  const std::filesystem::path own = folder / name;
+  const std::string path = (own / kGeneratedHeader).string();
+  write_text(path, kernel.header + kernel.generated + '\n');
+  return {path, fmt::format("{} -I {} -I {} -o {} {}", compiler_of(kernel), own.string(), folder.string(),
+                            (own / "kernel.cubin").string(), (folder / kernel.root).string())};
+}
+
+std::vector<Written> write_kernels(const std::vector<KernelText>& kernels, const Options& options) {
+  const std::filesystem::path folder = options.output;
+  if (options.generated)
+    for (const DeviceFile& file : device_files()) write_text(folder / file.name, file.text);
+  std::vector<Written> written;
   std::map<std::string, int> times;
   for (const KernelText& kernel : kernels) {
     std::string name = fmt::format("{}_{}", kernel.fusion + 1, kernel.entry);
     if (const int before = times[name]++; before > 0) name += fmt::format("_{}", before + 1);
-    const std::string path = (folder / (name + ".cu")).string();
-    std::string text = body(kernel, options);
-    if (const size_t at = text.find("kernel.cu\n"); at != std::string::npos)
-      text.replace(at, 9, name + ".cu");
-    std::ofstream(path) << text;
-    if (!std::filesystem::exists(path)) fail("{}: cannot be written", path);
-    paths.push_back(path);
+    written.push_back(options.generated ? write_generated(kernel, folder, name)
+                                        : write_alone(kernel, folder, name));
   }
-  return paths;
+  return written;
 }
 
 }  // namespace
@@ -108,22 +145,20 @@ int source(const Options& options) {
     fail("the plan of '{}' is for the CPU, which has no kernels; name a GPU, for example --device H200",
          plan.graph.name);
   const std::vector<KernelText> kernels = asked_kernels(plan, options);
-  std::vector<std::string> paths;
-  if (!options.output.empty()) paths = write_kernels(kernels, options);
+  std::vector<Written> written;
+  if (!options.output.empty()) written = write_kernels(kernels, options);
   std::string text;
   Report list = Report::list();
   for (size_t i = 0; i < kernels.size(); ++i) {
-    if (paths.empty())
-      text += body(kernels[i], options);
-    else
-      text += fmt::format("{}\n  {}\n", paths[i],
-                          kernels[i].command.substr(0, kernels[i].command.rfind(' ') + 1) + paths[i]);
     Report row = Report::object();
-    row.set("fusion", kernels[i].fusion).set("entry", kernels[i].entry).set("command", kernels[i].command);
-    if (paths.empty())
-      row.set("source", body(kernels[i], options));
-    else
-      row.set("file", paths[i]);
+    row.set("fusion", kernels[i].fusion).set("entry", kernels[i].entry);
+    if (written.empty()) {
+      text += body(kernels[i], options);
+      row.set("command", kernels[i].command).set("source", body(kernels[i], options));
+    } else {
+      text += fmt::format("{}\n  {}\n", written[i].path, written[i].command);
+      row.set("command", written[i].command).set("file", written[i].path);
+    }
     list.add(std::move(row));
   }
   if (options.json)

@@ -16,6 +16,7 @@
 #include "core/error.h"
 #include "serialization/report.h"
 #include "serialization/serialization.h"
+#include "tools/arguments.h"
 #include "tools/commands.h"
 
 namespace {
@@ -104,10 +105,12 @@ void add_build_options(CLI::App& part, Options& options) {
                                     : word == "best_effort" ? best_effort
                                                             : only_compiled;
           },
-          "best; best_effort: compiled ones where they cost at most 10 % more; only_compiled")
+          "Which kernels may be chosen: best (default); best_effort: compiled ones where they cost at most "
+          "10 % more; only_compiled")
       ->check(CLI::IsMember({"best", "best_effort", "only_compiled"}))
       ->type_name("WHICH");
-  part.add_option("--max-workspace", options.build.max_workspace, "Most bytes of workspace")
+  part.add_option("--max-workspace", options.build.max_workspace,
+                  "Most bytes of workspace; default: no limit")
       ->check(whole_number(0, kMostInt64))
       ->type_name("BYTES");
 }
@@ -141,9 +144,9 @@ void add_measure_options(CLI::App& part, Options& options) {
 }
 
 void add_bench(CLI::App& app, Options& options, Part& chosen) {
-  CLI::App* bench =
-      add_device_part(app, options, chosen, "bench",
-                      "Check and time the benchmark suite, one JSON line a case", fusor::command::bench);
+  CLI::App* bench = add_device_part(app, options, chosen, "bench",
+                                    "Check and time the benchmark suite, one JSON document a line and case",
+                                    fusor::command::bench);
   fusor::command::BenchOptions& to = options.bench;
   bench->add_option("CASES", to.cases,
                     "Ids, what ids begin with, groups, or files of cases, graphs or plans; default: all");
@@ -236,7 +239,8 @@ void add_fuzz(CLI::App& app, Options& options, Part& chosen) {
       ->check(whole_number(1, kMostElements))
       ->type_name("N")
       ->capture_default_str();
-  fuzz->add_option("--seconds", to.seconds, "Most time for everything")->check(positive_seconds());
+  fuzz->add_option("--seconds", to.seconds, "Most time for everything; default: no limit")
+      ->check(positive_seconds());
   fuzz->add_option("--timeout", to.timeout, "Most time for one graph")
       ->check(positive_seconds())
       ->capture_default_str();
@@ -252,7 +256,8 @@ void add_fuzz(CLI::App& app, Options& options, Part& chosen) {
                    "Of GRAPHS: an engine that must not be used; may be repeated")
       ->allow_extra_args(false)
       ->type_name("ENGINE");
-  fuzz->add_option("--candidate", to.candidate, "Of GRAPHS: the candidate of that number instead of the best")
+  fuzz->add_option("--candidate", to.candidate,
+                   "Of GRAPHS: the candidate of that number, 0 (default) being the best")
       ->check(whole_number(0, kMostInt))
       ->type_name("N");
   fuzz->add_option("--inputs", to.inputs, "Of GRAPHS: seed of the inputs")
@@ -274,10 +279,11 @@ void define(CLI::App& app, Options& options, Part& chosen) {
                                    "Plan a graph, compile its kernels, save the plan", command::plan);
   add_file(*plan, options);
   add_build_options(*plan, options);
-  plan->add_option("-o,--output", options.output, "Where the plan is saved")
+  plan->add_option("-o,--output", options.output, "Where the plan is saved; default: nowhere")
       ->check(not_empty())
       ->type_name("PLAN");
-  plan->add_option("--candidate", options.candidate, "The candidate of that number instead of the best")
+  plan->add_option("--candidate", options.candidate,
+                   "The candidate of that number, 0 (default) being the best")
       ->check(whole_number(0, kMostInt64))
       ->type_name("N");
   plan->add_flag("!--no-compile", options.build.compile, "Leave the kernels to the first load");
@@ -332,7 +338,9 @@ void define(CLI::App& app, Options& options, Part& chosen) {
       ->type_name("N");
   source->add_flag("--generated", options.generated,
                    "Only what was generated, without the device files around it");
-  source->add_option("-o,--output", options.output, "A folder for one file a kernel, which compiles alone")
+  source
+      ->add_option("-o,--output", options.output,
+                   "A folder for the kernels, each of which compiles with the command that is printed")
       ->check(not_empty())
       ->type_name("DIR");
 
@@ -358,6 +366,11 @@ void define(CLI::App& app, Options& options, Part& chosen) {
   add_json(
       *add_part(app, chosen, "devices", "The device profiles, and this machine's devices", command::devices),
       options);
+}
+
+/// Whether --device says something to the part that was chosen.
+bool looks_at_a_device(const CLI::App& app) {
+  return app.get_subcommands().front()->get_option_no_throw("--device") != nullptr;
 }
 
 std::string_view name_of(fusor::ErrorKind kind) {
@@ -428,9 +441,15 @@ int main(int argc, char** argv) {
           "say what to do: plan, run, profile, explain, source, candidates, bench, tune, calibrate, fuzz, "
           "doctor or devices (see --help)",
           "bad_input", fusor::command::kBadInput);
+    if (!options.device.empty() && !looks_at_a_device(app))
+      return fail_with(
+          fmt::format("--device: {} looks at no device", app.get_subcommands().front()->get_name()),
+          "bad_input", fusor::command::kBadInput);
     const int code = chosen(options);
     if (const std::string problem = fusor::tuning_problem(); !problem.empty()) complain(problem, code);
     return code;
+  } catch (const CLI::ExtrasError&) {
+    return fail_with(fusor::command::unknown_argument(app), "bad_input", fusor::command::kBadInput);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);
     return fail_with(error.what(), "bad_input", fusor::command::kBadInput);

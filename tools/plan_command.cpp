@@ -2,6 +2,7 @@
 #include <optional>
 
 #include "core/fail.h"
+#include "core/words.h"
 #include "serialization/serialization.h"
 #include "tools/commands.h"
 #include "tools/input.h"
@@ -45,9 +46,10 @@ int plan(const Options& options) {
     print(report);
     return 0;
   }
-  std::string text = fmt::format("graph '{}' on {}: {}, estimated {}, workspace {}, {}\n", plan.graph.name,
-                                 plan.device.name, count(plan.fusions.size(), "fusion"),
-                                 duration(plan.seconds), size(plan.workspace_bytes), notes_text(plan.notes));
+  std::string text =
+      fmt::format("graph '{}' on {}: {}, estimated {}, workspace {}, {}\n", plan.graph.name, plan.device.name,
+                  words::count(plan.fusions.size(), "fusion"), words::duration(plan.seconds),
+                  words::bytes(plan.workspace_bytes), notes_text(plan.notes));
   text += choice_text(plan.graph, plan.fusions) + kernels_text(kernels);
   if (!options.output.empty()) text += fmt::format("saved as {}\n", options.output);
   print(text);
@@ -70,9 +72,9 @@ int candidates(const Options& options) {
   }
   std::string text;
   for (size_t i = 0; i < found.size(); ++i)
-    text += fmt::format("candidate {}: estimated {}, workspace {}, {}\n{}", i, duration(found[i].seconds),
-                        size(found[i].workspace_bytes), notes_text(found[i].notes),
-                        choice_text(*found[i].graph, found[i].fusions));
+    text += fmt::format("candidate {}: estimated {}, workspace {}, {}\n{}", i,
+                        words::duration(found[i].seconds), words::bytes(found[i].workspace_bytes),
+                        notes_text(found[i].notes), choice_text(*found[i].graph, found[i].fusions));
   print(text);
   return 0;
 }

@@ -1,7 +1,6 @@
-// Owns the printing of quantities, choices and documents.
+// Owns the printing of choices and documents.
 #include "tools/print.h"
 
-#include <array>
 #include <cstdio>
 
 #include "core/fail.h"
@@ -23,25 +22,6 @@ std::string_view origin_name(KernelOrigin origin) {
 }
 
 }  // namespace
-
-std::string duration(double seconds) {
-  if (seconds < 1e-3) return fmt::format("{:.2f} us", seconds * 1e6);
-  if (seconds < 1) return fmt::format("{:.3f} ms", seconds * 1e3);
-  return fmt::format("{:.3f} s", seconds);
-}
-
-std::string count(size_t number, const char* noun) {
-  return fmt::format("{} {}{}", number, noun, number == 1 ? "" : "s");
-}
-
-std::string size(int64_t bytes) {
-  constexpr std::array<const char*, 4> kUnits = {"KiB", "MiB", "GiB", "TiB"};
-  if (bytes < 1024) return fmt::format("{} bytes", bytes);
-  double amount = static_cast<double>(bytes) / 1024;
-  size_t unit = 0;
-  for (; amount >= 1024 && unit + 1 < kUnits.size(); ++unit) amount /= 1024;
-  return fmt::format("{:.1f} {}", amount, kUnits[unit]);
-}
 
 void print(const std::string& text) {
   const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();

@@ -1,4 +1,4 @@
-// Owns the forms in which the command prints quantities, choices and documents.
+// Owns the forms in which the command prints choices and documents.
 #pragma once
 
 #include <string>
@@ -10,13 +10,6 @@
 #include "serialization/report.h"
 
 namespace fusor::command {
-
-/// "12.3 us", "4.56 ms"
-std::string duration(double seconds);
-/// "1 fusion", "2 fusions"
-std::string count(size_t number, const char* noun);
-/// "512 bytes", "4.0 MiB"
-std::string size(int64_t bytes);
 
 /// Writes to standard output; a full disk or a closed pipe is an Error.
 void print(const std::string& text);

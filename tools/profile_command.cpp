@@ -5,6 +5,7 @@
 
 #include "backend/executable.h"
 #include "backend/report/profile.h"
+#include "core/words.h"
 #include "tools/commands.h"
 #include "tools/input.h"
 #include "tools/measure.h"
@@ -71,7 +72,7 @@ int profile(const Options& options) {
     return 0;
   }
   print(to_string(profile) + (flush ? fmt::format("caches were emptied before each run by reading {}\n",
-                                                  size(options.flush_mb << 20))
+                                                  words::bytes(options.flush_mb << 20))
                                     : std::string("caches were left as the run before left them\n")));
   return 0;
 }

@@ -8,6 +8,7 @@
 
 #include "backend/verify.h"
 #include "core/fail.h"
+#include "core/words.h"
 #include "tools/print.h"
 
 namespace fusor::command {
@@ -28,7 +29,7 @@ void expect_memory(const Graph& graph, int64_t workspace_bytes) {
     if (is_bound(tensor)) needed += static_cast<double>(tensor.bytes());
   if (needed > static_cast<double>(available))
     fail(ErrorKind::missing, "the tensors of '{}' take {:.1f} GiB, this machine has {}", graph.name,
-         needed / (1 << 30), size(available));
+         needed / (1 << 30), words::bytes(available));
 }
 
 /// Random values of which a large tensor repeats a part: no matter how large, it takes a second at most. The

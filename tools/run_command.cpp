@@ -6,6 +6,7 @@
 #include "backend/executable.h"
 #include "backend/verify.h"
 #include "core/fail.h"
+#include "core/words.h"
 #include "heuristics/statistics.h"
 #include "tools/commands.h"
 #include "tools/input.h"
@@ -57,11 +58,12 @@ Report verify_report(const VerifyReport& verified) {
 
 std::string run_text(const Plan& plan, int64_t workspace_bytes, const std::vector<double>& seconds) {
   std::string text = fmt::format("graph '{}' on {}: {}, workspace {}\n", plan.graph.name, plan.device.name,
-                                 count(plan.fusions.size(), "fusion"), size(workspace_bytes));
+                                 words::count(plan.fusions.size(), "fusion"), words::bytes(workspace_bytes));
   for (const std::string& remark : plan.remarks) text += fmt::format("remark: {}\n", remark);
-  text += fmt::format("{} a run (estimated {})", duration(median(seconds)), duration(plan.seconds));
+  text +=
+      fmt::format("{} a run (estimated {})", words::duration(median(seconds)), words::duration(plan.seconds));
   if (seconds.size() > 1)
-    text += fmt::format(": median of {}, first run {}", seconds.size() - 1, duration(seconds.front()));
+    text += fmt::format(": median of {}, first run {}", seconds.size() - 1, words::duration(seconds.front()));
   return text + '\n';
 }
 

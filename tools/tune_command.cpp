@@ -10,6 +10,7 @@
 #include "core/environment.h"
 #include "core/fail.h"
 #include "core/parallel.h"
+#include "core/words.h"
 #include "heuristics/statistics.h"
 #include "heuristics/tuning.h"
 #include "tools/commands.h"
@@ -167,12 +168,13 @@ Report tuned_report(const TunedFusion& tuned, const EngineOption& estimated) {
 
 std::string tuned_text(const TunedFusion& tuned, const EngineOption& estimated) {
   const MeasuredConfig& best = tuned.configs.front();
-  std::string text = fmt::format("{}\n  {} with {}, best of {}\n", tuned.about, duration(best.seconds),
+  std::string text = fmt::format("{}\n  {} with {}, best of {}\n", tuned.about, words::duration(best.seconds),
                                  to_string(best.config), tuned.configs.size());
   if (best.config == estimated.config) return text + "  the model's choice\n";
   const auto models = std::ranges::find(tuned.configs, estimated.config, &MeasuredConfig::config);
-  return text + fmt::format("  the model's choice, {}, {}\n", to_string(estimated.config),
-                            models == tuned.configs.end() ? "failed" : "takes " + duration(models->seconds));
+  return text +
+         fmt::format("  the model's choice, {}, {}\n", to_string(estimated.config),
+                     models == tuned.configs.end() ? "failed" : "takes " + words::duration(models->seconds));
 }
 
 class Tuner {
@@ -253,13 +255,14 @@ class Tuner {
   std::string closing_text() const {
     std::string text;
     for (const std::string& remark : remarks_) text += fmt::format("remark: {}\n", remark);
-    if (left_ > 0) text += fmt::format("the time is up: {} left for another run\n", count(left_, "fusion"));
+    if (left_ > 0)
+      text += fmt::format("the time is up: {} left for another run\n", words::count(left_, "fusion"));
     const size_t known = known_.value_or(0);
     if (measured_ == 0)
-      return text + fmt::format("nothing was measured: {} known already, in {}\n", count(known, "fusion"),
-                                user_tuning_path());
-    return text + fmt::format("{} measured, {} known already; the table: {}\n", count(measured_, "fusion"),
-                              known, user_tuning_path());
+      return text + fmt::format("nothing was measured: {} known already, in {}\n",
+                                words::count(known, "fusion"), user_tuning_path());
+    return text + fmt::format("{} measured, {} known already; the table: {}\n",
+                              words::count(measured_, "fusion"), known, user_tuning_path());
   }
 
   const Options& options_;

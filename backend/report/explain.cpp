@@ -4,15 +4,16 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 #include "backend/choose.h"
 #include "backend/report/fusion_summary.h"
 #include "backend/report/type_remarks.h"
+#include "core/words.h"
 
 namespace fusor {
 
 namespace {
-
-std::string microseconds(double seconds) { return fmt::format("{:.2f} us", seconds * 1e6); }
 
 // The use made of a precision that allows more than the declared types.
 std::string use_of(const Notes& notes) {
@@ -21,7 +22,7 @@ std::string use_of(const Notes& notes) {
   if (notes.short_sums) uses.emplace_back("sums fp8 products in short sums");
   if (notes.late_division) uses.emplace_back("divides a softmax behind a product");
   if (notes.split_operands) uses.emplace_back("multiplies fp32 in parts");
-  if (uses.empty()) uses.emplace_back("makes no use of it");
+  if (uses.empty()) uses.emplace_back("does not use what it allows");
   return fmt::format("{}", fmt::join(uses, " and "));
 }
 
@@ -39,7 +40,7 @@ std::string words(const EngineAnswer& answer, bool is_carried_out) {
                      : answer.notes.late_division  ? " with a late division"
                      : answer.notes.split_operands ? " in parts"
                                                    : "",
-                     microseconds(answer.seconds), answer.measured ? " measured" : "", answer.config);
+                     words::duration(answer.seconds), answer.measured ? " measured" : "", answer.config);
 }
 
 // The choice first, then who accepts, then who refuses; the parts of a cut below it.
@@ -64,9 +65,9 @@ void append(std::string& text, const Decision& decision, const DeviceInfo& devic
   if (!decision.no_fusion.empty()) text += fmt::format("{}    no fusion: {}\n", indent, decision.no_fusion);
   if (decision.cut_at.empty()) return;
   const std::string whole =
-      decision.whole_seconds > 0 ? microseconds(decision.whole_seconds) : "not possible";
+      decision.whole_seconds > 0 ? words::duration(decision.whole_seconds) : "not possible";
   text += fmt::format("{}  cut at {}: two parts {}, the whole {}: {}\n", indent, decision.cut_at,
-                      microseconds(decision.parts_seconds), whole, decision.cut ? "cut" : "kept whole");
+                      words::duration(decision.parts_seconds), whole, decision.cut ? "cut" : "kept whole");
   for (const Decision& part : decision.parts) append(text, part, device, indent + "    ");
 }
 
@@ -86,11 +87,15 @@ Explanation explain_data(const Graph& graph, const DeviceInfo& device, const Pla
 std::string explain(const Graph& graph, const DeviceInfo& device, const PlannerOptions& options,
                     Detail detail) {
   const Explanation explanation = explain_data(graph, device, options);
-  std::string text = fmt::format(
-      "graph '{}' on {}: {} ops in {} fusions, {} estimated, workspace {:.1f} MiB\n", graph.name, device.name,
-      graph.ops.size(), explanation.choice.fusions.size(), microseconds(explanation.choice.seconds),
-      static_cast<double>(explanation.choice.workspace_bytes) / (1 << 20));
-  if (graph.precision != Precision::exact)
+  const bool all_measured = std::ranges::all_of(explanation.fusions, &FusionSummary::measured);
+  std::string text =
+      fmt::format("graph '{}' on {}: {} in {}, {} {}, workspace {}\n", graph.name, device.name,
+                  words::count(graph.ops.size(), "op"), words::count(explanation.fusions.size(), "fusion"),
+                  words::duration(explanation.choice.seconds), all_measured ? "measured" : "estimated",
+                  words::bytes(explanation.choice.workspace_bytes));
+  if (graph.precision == Precision::strict)
+    text += "precision strict: every product and sum is of the declared types\n";
+  else if (graph.precision != Precision::exact)
     text += fmt::format("precision {}: the choice {}\n", to_string(graph.precision),
                         use_of(explanation.choice.notes));
   if (!explanation.folded.empty())

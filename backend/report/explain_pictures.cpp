@@ -10,6 +10,7 @@
 #include "backend/report/explain_report.h"
 #include "backend/report/fusion_summary.h"
 #include "core/fail.h"
+#include "core/words.h"
 #include "serialization/onnx.h"
 
 namespace fusor {
@@ -74,7 +75,7 @@ class Dot {
     const FusionSummary& fusion = explanation_.fusions[i];
     text_ += fmt::format(
         "  subgraph cluster_{} {{\n    style=\"rounded,filled\"; fillcolor=\"#eef4fb\"; label={};\n", i,
-        dot_string(fmt::format("{}  {}, {}", i + 1, fusion.config.engine, short_duration(fusion.seconds))));
+        dot_string(fmt::format("{}  {}, {}", i + 1, fusion.config.engine, words::duration(fusion.seconds))));
     for (const int op : explanation_.choice.fusions[i].ops)
       text_ += fmt::format("    {};\n", op_node(static_cast<size_t>(op)));
     text_ += "  }\n";

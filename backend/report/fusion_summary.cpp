@@ -8,6 +8,7 @@
 #include <set>
 
 #include "backend/reference/contraction.h"
+#include "core/words.h"
 
 namespace fusor {
 
@@ -140,6 +141,23 @@ bool has_reduction(const Graph& graph, const PlannedFusion& fusion) {
   });
 }
 
+/// "'y' is read by 3 ops, of which this fusion has 1", or that the result is read in another shape or order.
+std::string why_read_apart(const Graph& graph, const PlannedFusion& before, const PlannedFusion& fusion) {
+  for (const int reader : fusion.ops)
+    for (const int x : graph.ops[static_cast<size_t>(reader)].inputs) {
+      if (x < 0 || std::ranges::find(before.ops, graph.producer(x)) == before.ops.end()) continue;
+      const std::vector<int> readers = graph.consumers(x);
+      const auto inside = std::ranges::count_if(
+          readers, [&](int op) { return std::ranges::find(fusion.ops, op) != fusion.ops.end(); });
+      const std::string& name = graph.tensors[static_cast<size_t>(x)].name;
+      if (static_cast<size_t>(inside) < readers.size())
+        return fmt::format("'{}' is read by {}, {} of them here", name, words::count(readers.size(), "op"),
+                           inside);
+      return fmt::format("'{}' is read here in another shape or order than it is made in", name);
+    }
+  return "the result is read through a view, in another shape or order than it is made in";
+}
+
 /// Why two neighbours are not one fusion: what was decided of both together, else what no fusion can be.
 std::string why_apart(const Graph& graph, const PlannedFusion& before, const PlannedFusion& fusion,
                       const std::vector<Decision>& decisions) {
@@ -148,7 +166,7 @@ std::string why_apart(const Graph& graph, const PlannedFusion& before, const Pla
   if (const Decision* decision = smallest_over(decisions, both)) {
     if (decision->whole_seconds > 0)
       return fmt::format("one fusion would take {}, apart they take {}",
-                         short_duration(decision->whole_seconds), short_duration(decision->parts_seconds));
+                         words::duration(decision->whole_seconds), words::duration(decision->parts_seconds));
     if (!decision->no_fusion.empty()) return decision->no_fusion;
     for (const EngineAnswer& answer : decision->answers)
       if (!answer.support && answer.engine == fusion.config.engine)
@@ -157,7 +175,7 @@ std::string why_apart(const Graph& graph, const PlannedFusion& before, const Pla
   if (has_contraction(graph, before) && has_contraction(graph, fusion))
     return "each has a matmul or a convolution of its own";
   if (has_reduction(graph, before)) return "a total is complete only after the last element";
-  return "the result is read in another shape or order, or by others as well";
+  return why_read_apart(graph, before, fusion);
 }
 
 FusionSummary summary_of(const Candidate& choice, size_t index, const std::vector<Decision>& decisions,
@@ -189,19 +207,6 @@ FusionSummary fusion_work(const Graph& graph, const PlannedFusion& fusion, const
   return summary;
 }
 
-std::string short_duration(double seconds) {
-  return seconds < 1e-3 ? fmt::format("{:.2f} us", seconds * 1e6) : fmt::format("{:.3f} ms", seconds * 1e3);
-}
-
-std::string short_bytes(double bytes) {
-  constexpr double kMiB = 1 << 20;
-  return bytes < kMiB ? fmt::format("{:.1f} KiB", bytes / 1024) : fmt::format("{:.1f} MiB", bytes / kMiB);
-}
-
-std::string short_flops(double flops) {
-  return flops < 1e9 ? fmt::format("{:.1f} MFLOP", flops / 1e6) : fmt::format("{:.1f} GFLOP", flops / 1e9);
-}
-
 std::string short_names(const std::vector<std::string>& ops) {
   std::string all = fmt::format("{}", fmt::join(ops, " + "));
   if (all.size() <= 100 || ops.size() < 4) return all;
@@ -229,11 +234,11 @@ std::string to_string(const std::vector<FusionSummary>& fusions) {
                     fusion.notes.tf32             ? " in TF32"
                     : fusion.notes.split_operands ? " in parts"
                                                   : "",
-                    short_duration(fusion.seconds), fusion.measured ? "measured" : "estimated");
+                    words::duration(fusion.seconds), fusion.measured ? "measured" : "estimated");
     if (fusion.seconds > 0)
       line += fmt::format("; {:.0f} % of the limit by {}: {}", 100 * fusion.limit_seconds / fusion.seconds,
-                          fusion.bound, short_bytes(fusion.bytes));
-    if (fusion.flops > 0) line += ", " + short_flops(fusion.flops);
+                          fusion.bound, words::bytes(fusion.bytes));
+    if (fusion.flops > 0) line += ", " + words::flops(fusion.flops);
     if (!fusion.runner_up.empty() && fusion.seconds > 0)
       line += fmt::format("; next {}, {:.1f} x", fusion.runner_up, fusion.runner_up_seconds / fusion.seconds);
     text += shortened(line);

@@ -17,11 +17,7 @@ std::vector<FusionSummary> fusion_summaries(const Candidate& choice, const std::
 FusionSummary fusion_work(const Graph& graph, const PlannedFusion& fusion, const Notes& notes,
                           const DeviceInfo& device);
 
-/// The forms in which all texts for people give quantities and fusions: "12.30 us", "25.1 MiB", "3.3 GFLOP",
-/// and "a + b + ... + z (12 ops)" where all names do not fit.
-std::string short_duration(double seconds);
-std::string short_bytes(double bytes);
-std::string short_flops(double flops);
+/// "a + b", and "a + b + ... + z (12 ops)" where all names do not fit.
 std::string short_names(const std::vector<std::string>& ops);
 
 /// At most three lines of less than 120 characters for each.

@@ -9,6 +9,7 @@
 #include "backend/choose.h"
 #include "backend/report/fusion_summary.h"
 #include "backend/report/profile_times.h"
+#include "core/words.h"
 #include "heuristics/statistics.h"
 
 namespace fusor {
@@ -59,16 +60,16 @@ void add_times(FusionProfile& fusion, int index, std::span<const StepLabel> labe
 std::string row(const FusionProfile& fusion, size_t number, double all) {
   std::string text = fmt::format("{:>3}  {}\n", number, short_names(fusion.ops));
   text += fmt::format("     {}, {}, {:.0f} % of the run", fusion.config.engine,
-                      short_duration(fusion.seconds), all > 0 ? 100 * fusion.seconds / all : 0);
+                      words::duration(fusion.seconds), all > 0 ? 100 * fusion.seconds / all : 0);
   if (fusion.estimated_seconds > 0)
-    text += fmt::format("; estimated {}", short_duration(fusion.estimated_seconds));
+    text += fmt::format("; estimated {}", words::duration(fusion.estimated_seconds));
   text += fmt::format("; {:.0f} % of the limit by {}: {}", 100 * fusion.fraction_of_limit(), fusion.bound,
-                      short_bytes(fusion.bytes));
-  if (fusion.flops > 0) text += ", " + short_flops(fusion.flops);
+                      words::bytes(fusion.bytes));
+  if (fusion.flops > 0) text += ", " + words::flops(fusion.flops);
   text += '\n';
   if (fusion.steps.size() > 1)
     for (const StepProfile& step : fusion.steps)
-      text += fmt::format("       {:<32} {:>11}\n", step.name, short_duration(step.seconds));
+      text += fmt::format("       {:<32} {:>11}\n", step.name, words::duration(step.seconds));
   return text;
 }
 
@@ -94,8 +95,8 @@ std::string to_string(const Profile& profile) {
   for (const FusionProfile& fusion : profile.fusions) all += fusion.seconds;
   std::string text =
       fmt::format("graph '{}' on {}: {} a run (estimated {}), fusion by fusion {}; medians of {} runs\n",
-                  profile.graph, profile.device, short_duration(profile.seconds),
-                  short_duration(profile.estimated_seconds), short_duration(all), profile.runs);
+                  profile.graph, profile.device, words::duration(profile.seconds),
+                  words::duration(profile.estimated_seconds), words::duration(all), profile.runs);
   for (size_t i = 0; i < profile.fusions.size(); ++i) text += row(profile.fusions[i], i + 1, all);
   return text;
 }

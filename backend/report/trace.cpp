@@ -10,6 +10,7 @@
 #include "backend/planner/planner.h"
 #include "core/environment.h"
 #include "core/print.h"
+#include "core/words.h"
 
 namespace fusor {
 
@@ -29,8 +30,8 @@ std::string names(const Graph& graph, const std::vector<int>& ops) {
 }  // namespace
 
 void trace_run(const Plan& plan, size_t steps) {
-  write(fmt::format("fusor: run '{}' on {}: {} steps, about {:.2f} us\n", plan.graph.name, plan.device.name,
-                    steps, plan.seconds * 1e6));
+  write(fmt::format("fusor: run '{}' on {}: {}, estimated {}\n", plan.graph.name, plan.device.name,
+                    words::count(steps, "step"), words::duration(plan.seconds)));
 }
 
 Trace::Trace() : level_(environment::debug_level()) {
@@ -39,7 +40,8 @@ Trace::Trace() : level_(environment::debug_level()) {
 
 void Trace::expanded(const Graph& graph) const {
   if (level_ < 2) return;
-  std::string text = fmt::format("fusor: '{}' expanded: {} ops\n", graph.name, graph.ops.size());
+  std::string text =
+      fmt::format("fusor: '{}' expanded: {}\n", graph.name, words::count(graph.ops.size(), "op"));
   for (const Op& op : graph.ops) {
     text += fmt::format("  {} ({})", op.name, kind_name(op.attributes));
     for (const int input : op.inputs) text += " " + graph.tensors[input].name;
@@ -56,15 +58,15 @@ void Trace::partitioned(const Graph& graph, const FoldedGraph& folded,
   for (size_t i = 0; i < graph.ops.size(); ++i)
     if (folded.folded[i]) views.push_back(static_cast<int>(i));
   std::string text = fmt::format("fusor: '{}' folded: {}\n", graph.name, names(graph, views));
-  text += fmt::format("fusor: '{}' partitioned: {} groups\n", graph.name, groups.size());
+  text += fmt::format("fusor: '{}' partitioned: {}\n", graph.name, words::count(groups.size(), "group"));
   for (const std::vector<int>& ops : groups) text += "  " + names(graph, ops) + "\n";
   write(text);
 }
 
 void Trace::priced(const Choices& choices) const {
   if (level_ < 2) return;
-  std::string text =
-      fmt::format("fusor: '{}' priced and cut: {} fusions\n", choices.graph.name, choices.fusions.size());
+  std::string text = fmt::format("fusor: '{}' priced and cut: {}\n", choices.graph.name,
+                                 words::count(choices.fusions.size(), "fusion"));
   for (const Choice& choice : choices.fusions) {
     text +=
         fmt::format("  {}: {} options\n", names(choices.graph, choice.fusion().ops), choice.options.size());
@@ -77,8 +79,9 @@ void Trace::ordered(const Choices& choices) const {
   if (level_ < 2) return;
   std::string text = fmt::format("fusor: '{}' ordered:\n", choices.graph.name);
   for (const Choice& choice : choices.fusions)
-    text += fmt::format("  {}: {}, {:.2f} us\n", names(choices.graph, choice.fusion().ops),
-                        to_string(choice.options.front().config), choice.options.front().seconds * 1e6);
+    text += fmt::format("  {}: {}, {}\n", names(choices.graph, choice.fusion().ops),
+                        to_string(choice.options.front().config),
+                        words::duration(choice.options.front().seconds));
   write(text);
 }
 
@@ -97,11 +100,11 @@ void Trace::tell(const char* what, const Plan& plan) const {
   std::vector<std::string> engines;
   for (const PlannedFusion& fusion : plan.fusions) engines.push_back(to_string(fusion.config));
   write(fmt::format(
-      "fusor: {} '{}' on {} in {:.2f} ms: {} ops, {} fusions, about {:.2f} us, workspace {} bytes, "
+      "fusor: {} '{}' on {} in {:.2f} ms: {} in {}, estimated {}, workspace {}, "
       "kernels {} from memory, {} from disk, {} compiled: {}\n",
-      what, plan.graph.name, plan.device.name, took.count(), plan.graph.ops.size(), plan.fusions.size(),
-      plan.seconds * 1e6, plan.workspace_bytes, from_memory_, from_disk_, compiled_,
-      fmt::join(engines, "; ")));
+      what, plan.graph.name, plan.device.name, took.count(), words::count(plan.graph.ops.size(), "op"),
+      words::count(plan.fusions.size(), "fusion"), words::duration(plan.seconds),
+      words::bytes(plan.workspace_bytes), from_memory_, from_disk_, compiled_, fmt::join(engines, "; ")));
 }
 
 }  // namespace fusor

@@ -66,12 +66,39 @@ TEST(TypeRemarks, NameTheOperandThatTakesAContractionToParts) {
   const Tensor h = g.relu(x, {.name = "act", .type = DataType::f32});
   const Graph graph = g.finish({g.matmul(h, g.input("w", {256, 256}, DataType::f16), {.name = "mm"})});
   const std::string remark =
-      "matmul 'mm': 'act:y' is fp32 beside fp16 'w', which makes six products of one on the tensor cores; "
-      "remedy: type fp16 for 'act:y', or allow_tf32";
+      "matmul 'mm' takes six bf16 products on the tensor cores, for 'act:y' is fp32 beside fp16 'w'; "
+      "fix: declare 'act:y' as fp16, or precision allow_tf32";
   EXPECT_EQ(type_remarks(graph), std::vector<std::string>{remark});
   EXPECT_THAT(explain(graph, DeviceInfo::named("h200")), HasSubstr("remark: " + remark));
   EXPECT_EQ(build(graph, DeviceInfo::named("h200"), {.compile = false}).remarks,
             std::vector<std::string>{remark});
+}
+
+TEST(TypeRemarks, NameTheOperandThatKeepsAContractionOffTheTensorCores) {
+  struct Case {
+    DataType x, w;
+    Precision precision;
+    std::string remark;
+  };
+  const std::vector<Case> cases = {{DataType::i8, DataType::i32, Precision::exact,
+                                    "matmul 'mm' runs on CUDA cores: no tensor core multiplies int32, for "
+                                    "'w' is int32 beside int8 'x'; fix: declare 'w' "
+                                    "as int8"},
+                                   {DataType::f16, DataType::f64, Precision::exact,
+                                    "matmul 'mm' runs on CUDA cores: no tensor core multiplies fp64, for 'w' "
+                                    "is fp64 beside fp16 'x'; fix: declare 'w' "
+                                    "as fp16"},
+                                   {DataType::f16, DataType::f32, Precision::strict,
+                                    "matmul 'mm' runs on CUDA cores: strict splits no fp32 into parts, for "
+                                    "'w' is fp32 beside fp16 'x'; fix: declare "
+                                    "'w' as fp16"}};
+  for (const auto& [x, w, precision, remark] : cases) {
+    GraphBuilder g("wide", precision);
+    const Tensor y = g.matmul(g.input("x", {256, 256}, x), g.input("w", {256, 256}, w), {.name = "mm"});
+    const Graph graph = g.finish({y});
+    EXPECT_EQ(type_remarks(graph), std::vector<std::string>{remark});
+    EXPECT_FALSE(build(graph, DeviceInfo::named("h200"), {.compile = false}).notes.tensor_cores) << remark;
+  }
 }
 
 TEST(TypeRemarks, SayNothingWhereAllIsWell) {

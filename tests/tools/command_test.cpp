@@ -17,6 +17,7 @@ namespace {
 
 using testing::HasSubstr;
 using testing::MatchesRegex;
+using testing::Not;
 
 class Command : public CommandTest {};
 
@@ -193,7 +194,12 @@ TEST_F(Command, MistakesAreOneLineOnStandardError) {
     EXPECT_THAT(outcome.err, HasSubstr(message)) << arguments;
   };
   expect("", "say what to do: plan, run, profile");
-  expect("dance", "dance");
+  expect("dance", "there is no part 'dance' (fusor --help)");
+  expect("runn " + graph("matmul"), "there is no part 'runn'; did you mean run? (fusor --help)");
+  expect("run " + graph("matmul") + " --devic cpu",
+         "run has no option '--devic'; did you mean --device? (fusor run --help)");
+  expect("run " + graph("matmul") + " " + graph("matmul"), "run takes no further argument");
+  expect("engines --device H200", "--device: engines looks at no device");
   expect("run", "FILE is required");
   expect("run " + graph("matmul") + " --repeat 0",
          "--repeat: expected an integer from 1 to 2147483647, got '0'");
@@ -299,7 +305,23 @@ TEST_F(Command, KernelsAreWrittenToFilesThatCompileAlone) {
   const Outcome generated = fusor(line + "--fusion 2 --generated");
   EXPECT_THAT(generated.out, HasSubstr("struct Params"));
   EXPECT_LT(generated.out.size(), text_of(file).size() / 2);
+  EXPECT_THAT(generated.out, Not(HasSubstr("compile alone")));
   EXPECT_EQ(fusor(line + "--fusion 9").code, 2);
+}
+
+TEST_F(Command, GeneratedPartsCompileWithTheDeviceFilesBesideThem) {
+  const Outcome outcome = fusor("source " FUSOR_TEST_DIR
+                                "/../../samples/graphs/resnet50_bottleneck_n32.json --device H200 "
+                                "--fusion 2 --generated -o " +
+                                path("generated"));
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  std::istringstream lines(outcome.out);
+  std::string file, command;
+  ASSERT_TRUE(std::getline(lines, file) && std::getline(lines, command)) << outcome.out;
+  EXPECT_THAT(text_of(file), HasSubstr("struct Params"));
+  if (std::system("nvcc --version > /dev/null 2>&1") != 0) GTEST_SKIP() << "there is no nvcc";
+  EXPECT_EQ(std::system((command + " > " + path("log") + " 2>&1").c_str()), 0) << text_of(path("log"));
+  EXPECT_TRUE(std::filesystem::exists(file.substr(0, file.rfind('/')) + "/kernel.cubin"));
 }
 
 TEST_F(Command, DoctorSaysWhatIsMissingAndWhatThatMeans) {

@@ -16,7 +16,7 @@ Refusal refuse_products(const Fusion& fusion, std::string actual) {
   return {"two-products",
           fusion.op_names.empty() ? "" : fusion.op_names.front(),
           "",
-          "two matmuls, the second of what becomes of the first",
+          "two matmuls with a softmax between them, softmax(q k) v",
           std::move(actual),
           "",
           -1};

@@ -252,7 +252,7 @@ class ElementwiseEngine final : public Engine {
                      "",
                      "pointwise ops, reductions and copies only",
                      std::string(kind_name(anchor.attributes)),
-                     "an engine that contracts operands",
+                     "use direct or mma",
                      anchor.op};
     }
     if (auto refusal = refuse_phases(fusion)) return std::move(*refusal);
