@@ -16,9 +16,10 @@ namespace fusor {
 /// other way round).
 struct OutputCheck {
   std::string tensor;
-  int64_t elements = 0;  ///< of the tensor
-  int64_t checked = 0;   ///< fewer where a seeded sample was taken (more than 10 GFLOP, or 16 Mi elements)
-  uint64_t seed = 0;     ///< of the sample
+  int64_t elements = 0;   ///< of the tensor
+  int64_t checked = 0;    ///< fewer where a seeded sample was taken (more than 10 GFLOP, or 16 Mi elements)
+  int64_t unwritten = 0;  ///< looked at, but no op writes them (scatter): there is nothing to check
+  uint64_t seed = 0;      ///< of the sample
   double max_abs = 0;
   double max_rel = 0;
   double max_ulp = 0;  ///< in units of the last place of the output's type at `want`
@@ -30,6 +31,9 @@ struct OutputCheck {
   int64_t nans = 0, infs = 0;  ///< in the output
   double tolerance_abs = 0, tolerance_rel = 0;
 };
+
+/// Whether some elements of the output were not looked at.
+inline bool is_sampled(const OutputCheck& check) { return check.checked + check.unwritten < check.elements; }
 
 struct FUSOR_API VerifyReport {
   std::vector<OutputCheck> outputs;

@@ -247,7 +247,8 @@ class LoadedCase {
     std::vector<std::string> outputs;
     double worst = 0;
     for (const OutputCheck& check : verified.outputs) {
-      outputs.push_back(fmt::format("{}: {} of {}{}", check.tensor, check.checked, check.elements,
+      outputs.push_back(fmt::format("{}: {} of {}{}", check.tensor, check.checked,
+                                    check.elements - check.unwritten,
                                     check.wrong == 0 ? "" : fmt::format(", {} WRONG", check.wrong)));
       worst =
           std::max(worst, check.max_abs / (check.tolerance_abs + check.tolerance_rel * std::abs(check.want)));

@@ -26,8 +26,9 @@ void evaluate(const Fusion& fusion, std::span<void* const> operands, Reading rea
 void evaluate_graph(const Graph& graph, std::span<void* const> tensors);
 
 /// A sample of elements of one tensor, by demand: only what the sample needs is evaluated. `elements` are
-/// row-major linear indices into the tensor's dims; returns their values (rounded to the tensor's type).
+/// row-major linear indices into the tensor's dims; returns their values (rounded to the tensor's type). Of
+/// an element that no op writes, what the memory holds; `written` says which are.
 std::vector<double> evaluate_sample(const Graph& graph, std::span<void* const> tensors, int tensor,
-                                    std::span<const int64_t> elements);
+                                    std::span<const int64_t> elements, std::vector<bool>* written = nullptr);
 
 }  // namespace fusor

@@ -104,7 +104,8 @@ class Sample {
     for (size_t i = 0; i < demands_.size(); ++i) describe(graph.tensors[i], tensors[i], demands_[i]);
   }
 
-  std::vector<double> evaluate(int tensor, std::span<const int64_t> elements) {
+  std::vector<double> evaluate(int tensor, std::span<const int64_t> elements,
+                               std::vector<bool>* written = nullptr) {
     Demand& wanted = demand(tensor);
     for (const int64_t element : elements) wanted.require(element);
     for (auto op = graph_.ops.rbegin(); op != graph_.ops.rend(); ++op) require_operands(*op);
@@ -112,8 +113,9 @@ class Sample {
     std::vector<double> values;
     for (const int64_t element : elements) {
       const Dims at = coordinates(element, wanted.dims);
-      values.push_back(is_left(tensor, element) ? held(tensor, at)
-                                                : load_real(wanted.type, wanted.data, wanted.place(at)));
+      const bool left = is_left(tensor, element);
+      if (written != nullptr) written->push_back(!left);
+      values.push_back(left ? held(tensor, at) : load_real(wanted.type, wanted.data, wanted.place(at)));
     }
     return values;
   }
@@ -477,8 +479,8 @@ class Sample {
 }  // namespace
 
 std::vector<double> evaluate_sample(const Graph& graph, std::span<void* const> tensors, int tensor,
-                                    std::span<const int64_t> elements) {
-  return Sample(graph, tensors).evaluate(tensor, elements);
+                                    std::span<const int64_t> elements, std::vector<bool>* written) {
+  return Sample(graph, tensors).evaluate(tensor, elements, written);
 }
 
 }  // namespace fusor

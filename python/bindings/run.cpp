@@ -618,6 +618,7 @@ void bind_verify(nb::module_& module) {
       .def_ro("tensor", &OutputCheck::tensor)
       .def_ro("elements", &OutputCheck::elements)
       .def_ro("checked", &OutputCheck::checked, "Fewer where a seeded sample was taken.")
+      .def_ro("unwritten", &OutputCheck::unwritten, "Elements that no op writes: there is nothing to check.")
       .def_ro("max_abs", &OutputCheck::max_abs)
       .def_ro("max_rel", &OutputCheck::max_rel)
       .def_ro("max_ulp", &OutputCheck::max_ulp, "In units of the last place of the output's type.")
