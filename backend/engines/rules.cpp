@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "backend/engines/contraction/epilogue.h"
 #include "backend/engines/contraction/residue_classes.h"
@@ -74,6 +75,43 @@ std::optional<Refusal> refuse_phases(const Fusion& fusion) {
     if (const Node* const user = first_use_of_total(site.expr))
       return refuse_total(fusion, *user, "totals that are stored only");
   return std::nullopt;
+}
+
+namespace {
+
+// The axes whose coordinates a value is computed of, without what it reads from memory.
+uint32_t counted_axes(const Expr& expr, int value) {
+  std::vector<bool> needed(expr.nodes.size(), false);
+  needed[static_cast<size_t>(value)] = true;
+  uint32_t axes = 0;
+  for (int i = value; i >= 0; --i) {
+    if (!needed[static_cast<size_t>(i)]) continue;
+    const Node& node = expr.node(i);
+    if (node.kind == Node::Kind::index) axes |= 1u << node.axis;
+    if (node.kind != Node::Kind::pointwise) continue;
+    for (const int arg : node.args)
+      if (arg >= 0) needed[static_cast<size_t>(arg)] = true;
+  }
+  return axes;
+}
+
+bool may_meet(const Expr& expr, const Store& store) {
+  const uint32_t counted = counted_axes(expr, store.index);
+  for (int axis = 0; axis < expr.domain.rank(); ++axis) {
+    const bool is_placed = store.access.strides[axis] != 0 || (counted >> axis & 1) != 0;
+    // The first axis of a ragged tensor numbers its entries.
+    if (expr.domain[axis] != 1 && !is_placed && (axis > 0 || counted == 0)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+bool scatters_may_meet(const Fusion& fusion) {
+  return std::ranges::any_of(fusion.sites, [](const Site& site) {
+    return std::ranges::any_of(
+        site.expr.stores, [&](const Store& store) { return store.index >= 0 && may_meet(site.expr, store); });
+  });
 }
 
 std::optional<Refusal> refuse_cpu(const DeviceInfo& device) {

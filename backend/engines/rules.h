@@ -21,6 +21,11 @@ Refusal refusal_at_anchor(const Fusion& fusion, const char* rule, std::string ex
 /// before an anchor or after it, and at a second contraction that is no sibling of the first.
 std::optional<Refusal> refuse_phases(const Fusion& fusion);
 
+/// Whether two elements may be scattered to one place, where either may be the last: where an index is read
+/// from memory. An index that is computed of the coordinates of every axis that the place does not count
+/// itself is taken to name each place once, as that of a ragged tensor does, whose entries begin at offsets.
+bool scatters_may_meet(const Fusion& fusion);
+
 /// For engines of any CUDA device.
 std::optional<Refusal> refuse_cpu(const DeviceInfo& device);
 /// For engines of Hopper's tensor cores.

@@ -84,6 +84,91 @@ TEST(Scatter, RoundsToTheResultsType) {
   EXPECT_THAT(run_on_cpu(graph, tensors, y), ElementsAre(0, 1.125));
 }
 
+TEST(Scatter, IsCheckedWhereSomethingIsWritten) {
+  GraphBuilder g;
+  const Tensor x = g.input("x", {3, 2}, DataType::f32);
+  const Tensor index = g.input("index", {3, 1}, DataType::i32);
+  const Tensor y = g.output(g.scatter(x, index, {5, 2}, {.axis = 0}));
+  const Graph graph = g.finish();
+  HostTensors tensors(graph);
+  tensors.set(x, {1, 2, 3, 4, 5, 6});
+  tensors.set(index, {3, -1, 0});
+  tensors.set(y, some(10, 1e30));
+  run_on_cpu(graph, tensors, y);
+  const VerifyReport report = verify(graph, tensors.pointers());
+  EXPECT_EQ(report.outputs[0].checked, 4);
+  EXPECT_EQ(report.outputs[0].unwritten, 6);
+  EXPECT_FALSE(is_sampled(report.outputs[0]));
+  // What nobody writes makes no error tolerable.
+  EXPECT_LT(report.outputs[0].tolerance_abs, 1);
+  EXPECT_THAT(to_string(report), HasSubstr("4 of 10 elements checked, 6 that no op writes, max abs"));
+}
+
+// The value that is there already is written all the same.
+TEST(Scatter, ChecksWhatIsWrittenAsItWas) {
+  GraphBuilder g;
+  const Tensor x = g.input("x", {2}, DataType::f16);
+  const Tensor index = g.input("index", {2}, DataType::i32);
+  const Tensor y = g.output(g.scatter(x, index, {3}));
+  const Graph graph = g.finish();
+  HostTensors tensors(graph);
+  tensors.set(x, {7, 8});
+  tensors.set(index, {2, 0});
+  tensors.set(y, {8, 8, 7});
+  EXPECT_EQ(verify(graph, tensors.pointers()).outputs[0].checked, 2);
+  tensors.set(y, {8, 8, 6});
+  const OutputCheck wrong = verify(graph, tensors.pointers()).outputs[0];
+  EXPECT_EQ(wrong.wrong, 1);
+  EXPECT_EQ(wrong.wrong_at, Dims{2});
+}
+
+TEST(Scatter, SamplesTellWhatIsWritten) {
+  GraphBuilder g;
+  const Tensor x = g.input("x", {4}, DataType::f32);
+  const Tensor y = g.output(g.scatter(x, g.input("index", {4}, DataType::i32), {9}));
+  const Graph graph = g.finish();
+  HostTensors tensors(graph);
+  tensors.set(graph.tensors[1], {8, 2, -1, 0});
+  tensors.set(y, some(9, 5));
+  const std::vector<int64_t> elements{0, 1, 2, 3, 8};
+  std::vector<bool> written;
+  evaluate_sample(graph, tensors.pointers(), graph.find_uid(y.uid), elements, &written);
+  EXPECT_THAT(written, ElementsAre(true, false, true, false, true));
+}
+
+bool is_deterministic(const Graph& graph, const DeviceInfo& device) {
+  return build(graph, device, {.compile = false}).notes.deterministic;
+}
+
+TEST(Scatter, ByAnIndexInMemoryIsNotDeterministic) {
+  GraphBuilder g;
+  const Tensor x = g.input("x", {24, 64}, DataType::bf16);
+  g.output(g.scatter(x, g.input("rows", {24, 1}, DataType::i32), {100, 64}));
+  const Graph graph = g.finish();
+  EXPECT_FALSE(is_deterministic(graph, DeviceInfo::cpu()));
+  EXPECT_FALSE(is_deterministic(graph, DeviceInfo::named("H200")));
+}
+
+TEST(Scatter, ByCoordinatesIsDeterministic) {
+  GraphBuilder g;
+  const Tensor x = g.input("x", {4, 8}, DataType::f32);
+  const Tensor shift = g.constant(3, DataType::i32);
+  g.output(g.scatter(x, g.add(g.gen_index(x, 1), shift), {4, 12}, {.axis = 1}));
+  const Graph graph = g.finish();
+  EXPECT_TRUE(is_deterministic(graph, DeviceInfo::cpu()));
+  EXPECT_TRUE(is_deterministic(graph, DeviceInfo::named("H200")));
+}
+
+TEST(Scatter, OfARaggedStoreIsDeterministic) {
+  GraphBuilder g;
+  const Tensor x = g.input("x", {3, 2, 4, 3}, DataType::f32);
+  const Tensor offset = g.input("offset", {4, 1, 1, 1}, DataType::i64);
+  g.output(g.ragged_store(x, offset, 72, {3, 6, 1}, {}, true));
+  const Graph graph = g.finish();
+  EXPECT_TRUE(is_deterministic(graph, DeviceInfo::cpu()));
+  EXPECT_TRUE(is_deterministic(graph, DeviceInfo::named("H200")));
+}
+
 TEST(Scatter, IsSampledWithComputedIndices) {
   GraphBuilder g;
   const Tensor x = g.input("x", {4, 8}, DataType::f32);

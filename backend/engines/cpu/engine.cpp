@@ -3,6 +3,7 @@
 
 #include "backend/engines/engine.h"
 #include "backend/engines/list.h"
+#include "backend/engines/rules.h"
 #include "backend/reference/contraction.h"
 
 namespace fusor {
@@ -51,7 +52,11 @@ class PreparedEvaluation final : public Prepared {
   std::vector<EngineCandidate> candidates() const override {
     return {{{.engine = "cpu", .revision = cpu_engine().revision(), .knobs = {}}, cost(fusion_)}};
   }
-  Notes notes() const override { return kNotes; }
+  Notes notes() const override {
+    Notes notes = kNotes;
+    notes.deterministic = !scatters_may_meet(fusion_);
+    return notes;
+  }
   Lowered lower(const EngineConfig&) const override {
     return {.steps = {Evaluate{}}, .scratch = {}, .guards = {}};
   }

@@ -219,7 +219,7 @@ class PreparedElementwise final : public Prepared {
     return all;
   }
 
-  Notes notes() const override { return {}; }
+  Notes notes() const override { return {.deterministic = !scatters_may_meet(problem_.fusion)}; }
 
   Lowered lower(const EngineConfig& config) const override {
     return fusor::lower(problem_, schedule_of(problem_, knobs_of<ElementwiseKnobs>(config)));
