@@ -144,17 +144,20 @@ TEST_F(Calibrate, WantsAGpu) {
 }
 
 #ifdef FUSOR_STUB_DRIVER
+// The stub's launches take 3 microseconds, or 103 where they have many threads, as the copy's do.
 TEST_F(Calibrate, WritesAProfileThatPlansTake) {
   if (!nvrtc::available()) GTEST_SKIP() << "no NVRTC";
-  const std::string stub = "FUSOR_LIBCUDA='" FUSOR_STUB_DRIVER "'", profile = path("mine.json");
+  const std::string stub = "FUSOR_LIBCUDA='" FUSOR_STUB_DRIVER "' FUSOR_STUB_LAUNCH_NS=3000,103000",
+                    profile = path("mine.json");
   const Outcome outcome = fusor("calibrate --runs 1 --flush 1 -o '" + profile + "'", stub);
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_THAT(outcome.out, HasSubstr("dram_bytes_per_s"));
   const DeviceInfo measured = read_device(profile);
   EXPECT_EQ(measured.name, "H200 (stub)");
   EXPECT_THAT(measured.source, HasSubstr("fusor calibrate"));
-  // The stub's times are the machine's mood; the fits are tested with a stopwatch that is not.
-  EXPECT_GT(measured.dram_bytes_per_s, 0);
+  EXPECT_NEAR(measured.launch_s, 3e-6, 1e-9);
+  // 2^26 fp32 elements, read and written in the 100 microseconds that are left of a launch.
+  EXPECT_NEAR(measured.dram_bytes_per_s, 8.0 * (1 << 26) / 100e-6, 1e-3 * measured.dram_bytes_per_s);
   const Outcome plan = fusor("plan " + graph("matmul") + " --no-compile --device '" + profile + "'");
   EXPECT_EQ(plan.code, 0) << plan.err;
   EXPECT_THAT(plan.out, HasSubstr("H200 (stub)"));
