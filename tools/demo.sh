@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 tools/setup.sh
-tools/build.sh release fusor_command samples/all
+tools/build.sh release fusor_command libfusor.so samples/all
 
 fusor=build/fusor
 here=$(mktemp -d)
