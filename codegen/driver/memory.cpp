@@ -1,0 +1,66 @@
+// Owns device memory: what fills, copies and holds it.
+#include "codegen/cuda_driver.h"
+
+#ifdef FUSOR_WITH_CUDA
+
+#include "codegen/driver/table.h"
+
+namespace fusor::cuda {
+
+namespace {
+
+// cuMemsetD8Async takes the calling thread's context, a launch the stream's: this takes the stream's too.
+CUresult fill_in_context_of(CUstream stream, void* pointer, uint8_t value, int64_t bytes) {
+  CUcontext context = nullptr;
+  CUresult result = driver().cuStreamGetCtx(stream, &context);
+  if (result == CUDA_SUCCESS) result = driver().cuCtxPushCurrent_v2(context);
+  if (result != CUDA_SUCCESS) return result;
+  result = driver().cuMemsetD8Async(address(pointer), value, static_cast<size_t>(bytes), stream);
+  driver().cuCtxPopCurrent_v2(&context);
+  return result;
+}
+
+}  // namespace
+
+void fill(void* pointer, uint8_t value, int64_t bytes, void* stream) {
+  const CUstream in = static_cast<CUstream>(stream);
+  CUresult result = driver().cuMemsetD8Async(address(pointer), value, static_cast<size_t>(bytes), in);
+  const bool other_context = result == CUDA_ERROR_INVALID_CONTEXT || result == CUDA_ERROR_INVALID_HANDLE;
+  if (other_context && stream != nullptr) result = fill_in_context_of(in, pointer, value, bytes);
+  check(result, "set {} bytes of device memory", bytes);
+}
+
+void copy_to_device(void* device, const void* host, int64_t bytes) {
+  check(driver().cuMemcpyHtoD_v2(address(device), host, static_cast<size_t>(bytes)),
+        "copy {} bytes to the device", bytes);
+}
+
+void copy_to_host(void* host, const void* device, int64_t bytes) {
+  check(driver().cuMemcpyDtoH_v2(host, address(device), static_cast<size_t>(bytes)),
+        "copy {} bytes to the host", bytes);
+}
+
+DeviceBuffer::DeviceBuffer(int64_t bytes) : bytes_(bytes) {
+  if (bytes == 0) return;
+  CUdeviceptr pointer = 0;
+  check(driver().cuMemAlloc_v2(&pointer, static_cast<size_t>(bytes)), "allocate {} bytes of device memory",
+        bytes);
+  pointer_ = std::bit_cast<void*>(pointer);
+}
+
+DeviceBuffer::DeviceBuffer(DeviceBuffer&& other) noexcept
+    : pointer_(std::exchange(other.pointer_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+
+DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
+  std::swap(pointer_, other.pointer_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+DeviceBuffer::~DeviceBuffer() {
+  if (pointer_ != nullptr) driver().cuMemFree_v2(address(pointer_));
+}
+
+}  // namespace fusor::cuda
+
+#endif  // FUSOR_WITH_CUDA
