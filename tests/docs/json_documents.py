@@ -1,5 +1,5 @@
 """Compares what every part of the command prints with --json with the schema in docs/command.schema.json: a key that is new,
-missing or of another type fails. Knows the part of JSON Schema that the file uses.
+missing or of another type fails, and so does a property without a description. Knows the part of JSON Schema that the file uses.
 
 usage: json_documents.py FUSOR SCHEMA ROOT"""
 
@@ -35,6 +35,17 @@ def faults(value, schema, whole, place):
             yield from faults(each, schema["items"], whole, f"{place}[{i}]")
 
 
+def undescribed(schema, place):
+    """The properties below a schema that have no description."""
+    for key, each in schema.get("properties", {}).items():
+        if not each.get("description"):
+            yield f"{place}.{key} has no description"
+        yield from undescribed(each, f"{place}.{key}")
+    for inner in ("items", "additionalProperties"):
+        if inner in schema:
+            yield from undescribed(schema[inner], place)
+
+
 def documents(fusor, root, folder):
     """(part, document) of each part that prints one."""
     block, ffn = (str(root / f"samples/graphs/{name}.json") for name in ("resnet50_bottleneck_n1", "llama3_8b_ffn"))
@@ -48,7 +59,8 @@ def documents(fusor, root, folder):
         ("explain", ["explain", ffn, "--device", "A100"]), ("source", ["source", block, "--device", "H200", "--generated"]),
         ("source", ["source", small, "--device", "H200", "-o", str(folder / "kernels")]),
         ("candidates", ["candidates", ffn, "--device", "H200"]), ("tune", ["tune", small, *quick]),
-        ("bench", ["bench", small, *quick]), ("engines", ["engines"]), ("doctor", ["doctor"]), ("devices", ["devices"]),
+        ("bench", ["bench", small, *quick]), ("engines", ["engines"]), ("ops", ["ops"]),
+        ("fuzz", ["fuzz", "--device", "cpu", "--runs", "3"]), ("doctor", ["doctor"]), ("devices", ["devices"]),
         ("error", ["run", "/no/such.json"]), ("error", ["dance"]),
     ]  # fmt: skip
     for part, words in lines:
@@ -60,7 +72,8 @@ def documents(fusor, root, folder):
 
 def main():
     fusor, schema, root = sys.argv[1], json.loads(pathlib.Path(sys.argv[2]).read_text()), pathlib.Path(sys.argv[3])
-    count, found = 0, []
+    count = 0
+    found = [fault for name, each in schema["$defs"].items() for fault in undescribed(each, name)]
     with tempfile.TemporaryDirectory() as folder:
         for part, document in documents(fusor, root, pathlib.Path(folder)):
             found += faults(document, schema["$defs"][part], schema, part)
