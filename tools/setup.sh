@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Owns the machine's side of a build: finds what is missing and installs only that. Touches no network otherwise.
-# usage: tools/setup.sh [--ci]     --ci: also what checks the style, and a browser for the test of explain's pages
+# usage: tools/setup.sh [--ci]     --ci: also what checks the style, a browser for the test of explain's pages, and MkDocs
 # FUSOR_NO_SYSTEM_CUDA=1 overlooks installed CUDA toolkits, FUSOR_NO_CUDA=1 builds without the GPU device.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -113,6 +113,14 @@ set_up_browser() {
   has_command chromium || (install_packages chromium) || say "no Chromium: the pages of explain are not opened"
 }
 
+# In .venv/, as Python's other packages. Without it, the test of the site compares its lists and builds nothing.
+set_up_mkdocs() {
+  [ ! -x .venv/bin/mkdocs ] && ! has_command mkdocs || return 0
+  say "fetching mkdocs into .venv/"
+  { [ -x .venv/bin/python ] && .venv/bin/python -m pip install --quiet --disable-pip-version-check --retries 1 mkdocs; } ||
+    say "no MkDocs: the site is not built"
+}
+
 missing=$(missing_packages "$@")
 if [ -n "$missing" ]; then
   # shellcheck disable=SC2086  # a list of packages
@@ -124,3 +132,4 @@ say "compiler and libraries: all there"
 [ "${1:-}" != --ci ] || set_up_browser
 set_up_cuda
 set_up_python
+[ "${1:-}" != --ci ] || set_up_mkdocs

@@ -49,7 +49,8 @@ def complaints(root, fusor):
 def main():
     root, fusor = pathlib.Path(sys.argv[1]), sys.argv[2]
     found = list(complaints(root, fusor))
-    mkdocs = shutil.which("mkdocs")
+    installed = root / ".venv/bin/mkdocs"
+    mkdocs = str(installed) if installed.exists() else shutil.which("mkdocs")
     if mkdocs and not found:
         with tempfile.TemporaryDirectory() as folder:
             subprocess.run([mkdocs, "build", "--quiet", "--strict", "--site-dir", folder], check=True, cwd=root)
