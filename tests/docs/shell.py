@@ -1,30 +1,68 @@
-"""Runs the lines of a page's blocks of shell that use build/fusor, in the source folder, with files that they write in a folder
-of their own. Exit code 3 - the machine lacks NVRTC - is well.
+"""Runs a page's blocks of shell, in a folder of their own in which the tree's folders are found and build/fusor is the command. Exit
+code 3 - the machine lacks NVRTC - is well. Of a block that is marked as not run, syntax, scripts and options are checked.
 
 usage: shell.py FUSOR ROOT PAGE"""
 
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 
+from blocks import blocks
+
+FOUND = ("bench", "docs", "samples", "tests", "tools", "compat")
+
+
+def arranged(folder, fusor, root):
+    """The tree as its pages see it, and the files that they take for granted."""
+    for name in FOUND:
+        (folder / name).symlink_to(root / name)
+    (folder / "build").mkdir()
+    (folder / "build/fusor").symlink_to(fusor)
+    for name in ("block.json", "other.json"):
+        shutil.copy(root / "tests/tools/graphs/matmul.json", folder / name)
+    shutil.copy(root / "tests/bench/compare.json", folder / "compare.json")
+
+
+def run(block, folder):
+    script = block.code.replace("/tmp/", f"{folder}/")
+    environment = {**os.environ, "FUSOR_CACHE_DIR": f"{folder}/cache"}
+    done = subprocess.run(["bash", "-eu", "-o", "pipefail", "-c", script], cwd=folder, env=environment)
+    assert done.returncode in (0, 3), f"{block}: exit code {done.returncode}"
+
+
+def check(block, folder):
+    """What can be known of a block that is not run."""
+    subprocess.run(["bash", "-n", "-c", block.code], check=True)
+    helps = {}
+    for line in re.sub(r" +#.*", "", block.code).splitlines():
+        script = re.match(r"(\w[\w/]*\.(?:sh|py))\b", line)
+        assert not script or (folder / script[1]).exists(), f"{block}: there is no {script[1]}"
+        command = re.match(r"build/fusor (\w+)(.*)", line)
+        if not command:
+            continue
+        if command[1] not in helps:
+            told = subprocess.run([str(folder / "build/fusor"), command[1], "--help"], capture_output=True, text=True, check=True)
+            helps[command[1]] = told.stdout
+        for option in re.findall(r"--[a-z-]+", command[2]):
+            assert re.search(rf"{option}\b(?!-)", helps[command[1]]), f"{block}: fusor {command[1]} has no {option}"
+
 
 def main():
-    fusor, root, page = sys.argv[1], sys.argv[2], pathlib.Path(sys.argv[3])
-    count = 0
-    with tempfile.TemporaryDirectory() as folder:
-        for block in re.findall(r"^```sh\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE):
-            if "build/fusor" not in block:
-                continue
-            script = block.replace("build/fusor", fusor).replace("/tmp/", folder + "/")
-            environment = {**os.environ, "FUSOR_CACHE_DIR": folder + "/cache"}
-            done = subprocess.run(["bash", "-eu", "-o", "pipefail", "-c", script], cwd=root, env=environment)
-            assert done.returncode in (0, 3), block
-            count += 1
-    print(f"{count} blocks of {page.name}")
-    return 0 if count else 1
+    fusor, root, page = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), pathlib.Path(sys.argv[3])
+    counts = {run: 0, check: 0}
+    with tempfile.TemporaryDirectory() as place:
+        folder = pathlib.Path(place)
+        arranged(folder, fusor, root)
+        for block in blocks(page, "sh"):
+            how = check if block.mark == "not run" else run
+            how(block, folder)
+            counts[how] += 1
+    print(f"{page.name}: {counts[run]} blocks run, {counts[check]} checked")
+    return 0 if sum(counts.values()) else 1
 
 
 if __name__ == "__main__":
