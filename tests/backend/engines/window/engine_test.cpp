@@ -11,6 +11,7 @@
 #include "tests/backend/engines/ask.h"
 #include "tests/backend/engines/golden_text.h"
 #include "tests/backend/engines/window/cases.h"
+#include "tests/backend/engines/window/settings.h"
 
 namespace fusor {
 namespace {
@@ -263,6 +264,27 @@ void expect_golden(const Graph& graph, const EngineConfig& config, const char* f
   const Lowered lowered = test::lower(window_engine(), fusions[0], config, h200());
   ASSERT_THAT(lowered.steps, SizeIs(1));
   EXPECT_EQ(test::generated_text(lowered, 0), test::golden_text(file));
+}
+
+// What a GPU is tested with (tests/gpu): no value of a knob is left out.
+TEST(WindowEngine, SettingsOfTheTestsHaveEveryValueOfEveryKnob) {
+  KnobValues known, covered;
+  for (const auto& [name, graph] : graphs_of_all_settings()) {
+    const std::vector<Candidate> settings = covering_settings(graph, h200());
+    EXPECT_LE(settings.size(), 16u) << name;
+    for (const Candidate& candidate : settings) {
+      ASSERT_EQ(candidate.fusions.size(), 1u) << name;
+      covered.merge(values_of(candidate.fusions.front().config));
+    }
+    const Candidate& first = settings.front();
+    const Graph& planned = *first.graph;
+    const Fusion fusion = make_fusion(planned, fold_views(planned), first.fusions.front().ops);
+    const DeviceInfo device = h200();
+    const PreparedOr prepared = window_engine().prepare(fusion, device);
+    for (const Knob& knob : std::get<std::unique_ptr<const Prepared>>(prepared)->knobs())
+      for (const int64_t value : knob.values) known.emplace(knob.name, value);
+  }
+  EXPECT_EQ(covered, known);
 }
 
 TEST(WindowEngine, HeaderEqualsTheGoldenText) {
