@@ -1,0 +1,129 @@
+// Owns the search for small groups that their one reader computes itself: inner gathers, cheap ops, counted
+// numbers.
+#include "backend/planner/groups.h"
+
+namespace fusor {
+
+namespace {
+
+// Places of a window, at most, of which each is counted again beside each use.
+constexpr int64_t kMostPlaces = 64;
+
+class SmallGroups {
+ public:
+  SmallGroups(Groups& groups, const Graph& graph, const FoldedGraph& folded)
+      : groups_(groups), graph_(graph), folded_(folded), counted_(graph.ops.size(), false) {}
+
+  void run() {
+    for (int i = groups_.op_count() - 1; i >= 0; --i)
+      if (!folded_.folded[i] && is_gather(graph_.ops[i])) absorb_inner_gather(i);
+    for (int i = groups_.op_count() - 1; i >= 0; --i)
+      if (!folded_.folded[i] && is_pointwise(graph_.ops[i])) absorb_small(i);
+    find_counted();
+    for (int i = groups_.op_count() - 1; i >= 0; --i)
+      if (counted_[i] && groups_.members(groups_.group_of(i)).back() == i)
+        absorb_counting(groups_.group_of(i));
+  }
+
+ private:
+  // A gather that only gathers of one group go through has no value of its own.
+  void absorb_inner_gather(int op) {
+    if (!groups_.is_virtual_result(op) || groups_.size_of(groups_.group_of(op)) != 1 ||
+        groups_.consumers(op).empty())
+      return;
+    const int y = graph_.ops[op].outputs[0];
+    const int into = groups_.group_of(groups_.consumers(op)[0]);
+    for (const int consumer : groups_.consumers(op)) {
+      const Op& reader = graph_.ops[consumer];
+      if (folded_.folded[consumer] || groups_.group_of(consumer) != into || reader.inputs[1] == y ||
+          !is_gather_of_gather(graph_, folded_.index, reader))
+        return;
+    }
+    if (into == groups_.group_of(op) || groups_.takes_from(op, into) ||
+        !groups_.fits_one_fusion(groups_.group_of(op), into) ||
+        groups_.would_wait_for_itself(groups_.group_of(op), into))
+      return;
+    const int widest = groups_.facts(into).widest;
+    groups_.merge(groups_.group_of(op), into);
+    groups_.set_widest(into, widest);
+  }
+
+  // Numbers that are only counted, and say where windows lie, are counted again by the one group that takes
+  // elements through them.
+  void absorb_counting(int group) {
+    int reader = -1;
+    for (const int op : groups_.members(group)) {
+      if (!counted_[op]) return;
+      for (const int consumer : groups_.consumers(op)) {
+        if (folded_.folded[consumer]) return;
+        const int other = groups_.group_of(consumer);
+        if (other == group) continue;
+        if (reader >= 0 && other != reader) return;
+        reader = other;
+      }
+    }
+    if (reader < 0 || !gathers_windows(reader) || !groups_.fits_one_fusion(group, reader)) return;
+    Dims joined;
+    const Dims domain = groups_.domain_of(reader), own = groups_.domain_of(group);
+    if (broadcast_dims(own, domain, joined) && joined == domain &&
+        !groups_.would_wait_for_itself(group, reader))
+      groups_.merge(group, reader);
+  }
+
+  // Numbers made of coordinates and constants. A coordinate reads the dims of its input, no element.
+  void find_counted() {
+    const auto is_known = [&](int input) {
+      const int producer = groups_.direct_producer(input);
+      return graph_.tensors[input].memory == Memory::constant || (producer >= 0 && counted_[producer]);
+    };
+    for (int op = 0; op < groups_.op_count(); ++op)
+      counted_[op] = !folded_.folded[op] && is_pointwise(graph_.ops[op]) && groups_.is_virtual_result(op) &&
+                     (groups_.is_gen_index(op) || std::ranges::all_of(graph_.ops[op].inputs, is_known));
+  }
+
+  bool gathers_windows(int group) const {
+    const GroupFacts& facts = groups_.facts(group);
+    return facts.anchors.empty() && facts.has_gather && !facts.has_grouped && !facts.reductions.empty() &&
+           std::ranges::all_of(facts.reductions, [&](int reduction) {
+             return groups_.row_elements(reduction) > 1 && groups_.row_elements(reduction) <= kMostPlaces;
+           });
+  }
+
+  // A cheap op over a smaller shape (a scaled bias) is computed again at each use by the one group that reads
+  // it.
+  void absorb_small(int op) {
+    if (!groups_.is_virtual_result(op) || groups_.size_of(groups_.group_of(op)) != 1 ||
+        pointwise_cost(graph_.ops[op]) > kCheapInstructions)
+      return;
+    int reader = -1;
+    for (const int consumer : groups_.consumers(op)) {
+      if (folded_.folded[consumer] || !is_pointwise(graph_.ops[consumer])) return;
+      if (reader >= 0 && groups_.group_of(consumer) != reader) return;
+      reader = groups_.group_of(consumer);
+      if (groups_.is_before_anchor(consumer)) return;
+    }
+    if (reader < 0) return;
+    // A pair may be cut between its siblings: what both read must then be stored.
+    if (groups_.anchors_of(reader).size() > 1 && groups_.consumers(op).size() > 1) return;
+    const Dims domain = groups_.domain_of(reader);
+    Dims joined;
+    const bool fits = !domain.empty() && broadcast_dims(groups_.result_dims(op), domain, joined) &&
+                      joined == domain && element_count(groups_.result_dims(op)) < element_count(domain);
+    if (fits && !groups_.facts(reader).has_grouped && groups_.fits_one_fusion(groups_.group_of(op), reader) &&
+        !groups_.would_wait_for_itself(groups_.group_of(op), reader))
+      groups_.merge(groups_.group_of(op), reader);
+  }
+
+  Groups& groups_;
+  const Graph& graph_;
+  const FoldedGraph& folded_;
+  std::vector<bool> counted_;  // per op: made of coordinates and constants alone
+};
+
+}  // namespace
+
+void absorb_small_groups(Groups& groups, const Graph& graph, const FoldedGraph& folded) {
+  SmallGroups(groups, graph, folded).run();
+}
+
+}  // namespace fusor
