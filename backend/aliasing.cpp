@@ -247,7 +247,7 @@ void AliasRules::check_pairs(const Graph& graph, std::span<void* const> by_slot)
   }
 }
 
-// Walks the tensors by address: one that begins before an earlier one ends is held against all before it.
+// Walks the tensors by address: one that begins before an earlier one ends is compared with all before it.
 void AliasRules::check_sorted(const Graph& graph, std::span<void* const> by_slot, int* order) const {
   const std::span<int> sorted(order, tensors_.size());
   for (size_t i = 0; i < sorted.size(); ++i) sorted[i] = static_cast<int>(i);

@@ -1,4 +1,4 @@
-// Owns build: the way from a Graph to a Plan. Its .cpp is the contents page of the library.
+// Owns build: the way from a Graph to a Plan. Its .cpp shows the passes in order.
 #pragma once
 
 #include <cstdint>

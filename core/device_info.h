@@ -32,8 +32,8 @@ struct FUSOR_API DeviceInfo {
   double fp64_flops = 0;
   double tensor_flops_16 = 0;  ///< dense fp16 / bf16; 0 without tensor cores
   double launch_s = 2.5e-6;    ///< device time that one more kernel costs
-  /// The cost to TMA and L2 of a line of 128 bytes that begins at an odd multiple of 16, 32, 64
-  /// bytes, against one that begins at a multiple of 128.
+  /// Relative cost, for TMA and L2, of a 128-byte line that starts at an odd multiple of 16, 32, 64 bytes;
+  /// 1 = aligned.
   double line_cost_16 = 1, line_cost_32 = 1, line_cost_64 = 1;
   std::string source;  ///< "measured ..." or "data sheet ..."
 

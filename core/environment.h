@@ -22,10 +22,10 @@ std::optional<std::string> libcuda();
 std::optional<std::string> libnvrtc();
 /// FUSOR_CUDA_ROOT: a toolkit, or a folder of wheels, in which NVRTC is looked for.
 std::optional<std::string> cuda_root();
-/// FUSOR_DEBUG: how much is told on stderr. 0 (default): nothing. 1: a line for each build, load and run. 2:
+/// FUSOR_DEBUG: what is reported on stderr. 0 (default): nothing. 1: a line for each build, load and run. 2:
 /// also the fusions after each pass of a build. 3: also their expressions.
 int debug_level();
-/// FUSOR_CHECK: 1 looks for NaN and infinity in the tensors of every run and tells them on stderr. 0
+/// FUSOR_CHECK: 1 looks for NaN and infinity in the tensors of every run and reports them on stderr. 0
 /// (default) does not.
 bool checks_runs();
 /// FUSOR_THREADS: threads for compiling and for the CPU device (default: all cores).

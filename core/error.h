@@ -9,8 +9,8 @@
 
 namespace fusor {
 
-/// Who can mend it: the caller (bad_input), the machine's owner (missing: a driver, NVRTC, a GPU, disk
-/// space), or nobody but the authors (internal: a promise of the library was broken).
+/// Who can fix it: the caller (bad_input), the machine's owner (missing: a driver, NVRTC, a GPU, disk space),
+/// whoever looks after the GPU (device), or the authors (internal: a bug in the library).
 enum class ErrorKind { bad_input, missing, device, internal };
 
 /// A failure with one clear message that names the op, tensor or file and the numbers.

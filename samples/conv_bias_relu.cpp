@@ -39,7 +39,7 @@ bool conv_bias_relu() {
   sample::GraphMemory memory(graph, device);
   memory.run(executable);
 
-  // 5. Check: every element is held against a float64 evaluation of the same graph.
+  // 5. Check: every element is compared with a float64 evaluation of the same graph.
   const VerifyReport report = verify(graph, memory.host());
   std::cout << "ran " << y.name << ' ' << to_string(y.dims) << " on " << device.name << '\n'
             << to_string(report) << '\n';

@@ -32,7 +32,7 @@ bool explain_two_layers(const std::string& device_name) {
   // For people:
   std::cout << explain(graph, device) << '\n';
 
-  // For programs: the same answers as data. A refusal names the rule, the op, and what would mend it.
+  // For programs: the same answers as data. A refusal names the rule, the op, and how to fix it.
   for (const Decision& decision : explain_data(graph, device).decisions)
     for (const EngineAnswer& answer : decision.answers) {
       std::cout << decision.ops.front() << " (" << decision.ops.size() << " ops), " << answer.engine << ": ";

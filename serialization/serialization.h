@@ -1,4 +1,4 @@
-// Owns graph, plan, device and tuning table <-> JSON. nlohmann/json is included in this room alone. Format:
+// Owns graph, plan, device and tuning table <-> JSON. nlohmann/json is included in this module alone. Format:
 // docs/formats.md.
 #pragma once
 

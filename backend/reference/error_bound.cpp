@@ -47,7 +47,7 @@ double least_normal(DataType compute) {
 constexpr double kStepsOfAFormula = 8;
 // Slopes of the activation functions stay below this (gelu: 1.13, swish: 1.10).
 constexpr double kActivationSlope = 1.2;
-// Spacing of TF32's numbers: 10 bits behind the point.
+// Spacing of TF32's numbers: 10 mantissa bits.
 constexpr double kTf32Epsilon = 0x1p-10;
 // The rounding unit of sums of fp8 in Hopper's tensor cores.
 constexpr double kShortEpsilon = 0x1p-13;

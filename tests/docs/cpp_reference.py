@@ -18,8 +18,9 @@ and the numbers.
 # Declarations that only the library itself needs.
 HIDDEN = re.compile(
     r"^(friend |static void visit\(|static constexpr|using namespace|~|template <class Self, class Visitor>)|operator==|= delete"
-    r"|\b(kind|roles|infer|expand|fill_omitted|kinds|needs_reals|has|visit|clone|equals)\("
 )
+# What a struct of core/ops says to the library, not to its users.
+SAID_OF_OPS = re.compile(r"\b(kind|roles|infer|expand|fill_omitted|kinds|needs_reals|has|visit|clone|equals)\(")
 INNER = ("core/overloaded.h", "core/api.h")  # headers that no user names
 
 
@@ -128,14 +129,14 @@ def folded(head, indent, width=110):
     return text + rest + "\n"
 
 
-def members(body, is_class, indent="  "):
+def members(body, is_class, hidden, indent="  "):
     text = ""
     for document, head, inner, label in declarations(body):
-        if (label or ("private" if is_class else "public")) != "public" or HIDDEN.search(head):
+        if (label or ("private" if is_class else "public")) != "public" or any(each.search(head) for each in hidden):
             continue
         if inner is not None and re.match(r"(class|struct|enum) ", head):
             kind = head.split(" ")[0]
-            inside = enumerators(inner) if kind == "enum" else members(inner, kind == "class", indent + "  ")
+            inside = enumerators(inner) if kind == "enum" else members(inner, kind == "class", hidden, indent + "  ")
             text += wrapped(document, indent) + f"{indent}{head} {{\n{inside}{indent}}};\n"
             continue
         if inner is not None:
@@ -152,16 +153,16 @@ def enumerators(body):
     return "".join(f"  {line.strip().replace('///<', '//', 1)}\n" for line in body.split("\n") if line.strip())
 
 
-def entities(text):
+def entities(text, hidden):
     """(name, docstring, code) of each declaration of the namespace fusor."""
     for document, head, body, _ in declarations(text):
         if head.startswith("namespace") and body is not None:
             if re.match(r"namespace fusor$", head):
-                yield from entities(body)
+                yield from entities(body, hidden)
             continue
         name = re.match(r"(?:template <.*?> )?(?:requires.*? )?(?:class|struct|enum class|enum) (\w+)", head)
         if name and body is not None:
-            inside = enumerators(body) if head.startswith("enum") else members(body, " class " in f" {head}" or head.startswith("class"))
+            inside = enumerators(body) if head.startswith("enum") else members(body, " class " in f" {head}", hidden)
             yield name[1], document, f"{head} {{\n{inside}}};\n" if inside else f"{head} {{}};\n"
         elif not name and not HIDDEN.search(head) and (document or "FUSOR_API" in head):
             called = re.search(r"(\w+)\(", head) or re.search(r"(\w+)(?: =.*)?$", head)
@@ -187,7 +188,8 @@ def section(root, path):
     about = " ".join(re.sub(r"^//\s?", "", line) for line in owns[0].strip().split("\n")) if owns else ""
     about = re.sub(r"^Owns ", "", about)
     page, shown = "", set()
-    for name, document, code in entities(without_noise(text[owns.end() if owns else 0 :])):
+    hidden = (HIDDEN, SAID_OF_OPS) if path.startswith("core/ops/") else (HIDDEN,)
+    for name, document, code in entities(without_noise(text[owns.end() if owns else 0 :]), hidden):
         if not document and page.endswith(";\n```\n\n") and "{" not in code:  # what the docstring in front says of both
             page = page.removesuffix("```\n\n") + f"{code}```\n\n"
             continue
@@ -195,7 +197,9 @@ def section(root, path):
             shown.add(name)
             page += f"### {name}\n"
         page += (f"{document}\n\n" if document else "") + f"```cpp\n{code}```\n\n"
-    return f"## {path}\n{about[:1].upper()}{about[1:]}\n\n{page}" if page else ""
+    if not re.match(r"[a-z]+[_(]", about):  # a function's name stays as it is
+        about = about[:1].upper() + about[1:]
+    return f"## {path}\n{about}\n\n{page}" if page else ""
 
 
 def main():

@@ -28,11 +28,9 @@ LITERAL = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
 
 
 def passages(root):
-    """(place, text) of the prose of the pages, and of every message: a string of a source file."""
-    pages = [root / "README.md", root / "CHANGELOG.md", *sorted((root / "docs").glob("*.md")), *sorted((root / "bench").glob("*.md"))]
+    """(place, text) of the prose of the pages and samples, and of every message: a string of a source file."""
+    pages = [root / "README.md", root / "CHANGELOG.md", *sorted((root / "docs").glob("*.md")), *sorted((root / "bench").glob("*.md")), *sorted((root / "samples").rglob("*.cpp"))]
     for page in pages:
-        if page.name == "cpp-reference.md":  # made of comments
-            continue
         yield page, page.read_text().replace("\n", " ")
     for folder in SOURCES:
         for file in sorted((root / folder).rglob("*")):

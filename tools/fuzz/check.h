@@ -1,4 +1,4 @@
-// Owns check(): one graph planned, and where the device is here run and held against the oracle.
+// Owns check(): one graph planned, and where the device is here run and compared with the oracle.
 #pragma once
 
 #include <string>
