@@ -21,8 +21,11 @@ constexpr int64_t kBlock = 128;  // queries and keys of one element of a block m
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // Less than every score, and finite: rows without any have this for their maximum.
 constexpr double kLeastScore = -3e38;
-// Probabilities in fp8_e4m3 are multiplied by this: 1 becomes 256 of at most 448.
-constexpr double kNarrowWeight = 256;
+// What probabilities in fp8_e4m3 are multiplied by: the largest power of two that takes the largest of them,
+// 1 or what dropout scales it to, to at most 448.
+double narrow_weight(double dropout_probability) {
+  return std::exp2(std::floor(std::log2(448 * (1 - dropout_probability))));
+}
 
 // ---- Rules ----
 
@@ -342,9 +345,10 @@ void SdpaForward::expand(Expansion& e) const {
   const int p = a.dropped(e.div(exp, divisor));
   // Beside values of fp8, probabilities are rounded to it: they use its range.
   const bool is_narrow = e.type(a.value()) == DataType::f8_e4m3;
-  const int weighted = is_narrow ? e.mul(p, e.constant(kNarrowWeight)) : p;
+  const double weight = is_narrow ? narrow_weight(dropout_probability) : 1;
+  const int weighted = is_narrow ? e.mul(p, e.constant(weight)) : p;
   const int o = e.matmul(weighted, a.of_keys(a.value()));
-  a.result("o", is_narrow ? e.mul(o, e.constant(1 / kNarrowWeight)) : o);
+  a.result("o", is_narrow ? e.mul(o, e.constant(1 / weight)) : o);
   if (e.wants("stats")) a.result("stats", a.of_live_rows(e.add(least, e.log(sum)), -kInfinity));
   a.result("max", has_sink ? least : max);
   a.result("sum_exp", sum);

@@ -227,6 +227,25 @@ TEST(Sdpa, KeepsSmallProbabilitiesInFp8) {
   }
 }
 
+// A probability of 1 that dropout scales to 2 stays below the largest number of fp8_e4m3.
+TEST(Sdpa, DropoutInFp8ScalesWithoutSaturating) {
+  constexpr int64_t kRows = 32;
+  GraphBuilder g("fp8", Precision::allow_short_sums);
+  const Tensor q = g.input("q", {1, 1, kRows, 16}, DataType::f8_e4m3);
+  const Tensor k = g.input("k", {1, 1, 1, 16}, DataType::f8_e4m3);
+  const Tensor v = g.input("v", {1, 1, 1, 4}, DataType::f8_e4m3);
+  SdpaOptions options{.attributes = {.dropout_probability = 0.5}};
+  options.seed = g.input("seed", {1, 1, 1, 1}, DataType::i64);
+  options.offset = g.input("offset", {1, 1, 1, 1}, DataType::i64);
+  const Tensor o = g.output(g.sdpa_fwd(q, k, v, options).o, {.type = DataType::f32});
+  const Graph graph = g.finish();
+  HostTensors tensors(graph);
+  tensors.set(v, {1, 1, 1, 1});
+  run_on_cpu(graph, tensors);
+  EXPECT_THAT(tensors.get(o), testing::AllOf(testing::Contains(2.0), testing::Contains(0.0),
+                                             testing::Each(testing::AnyOf(0.0, 2.0))));
+}
+
 // What rows behind a batch entry's lengths hold reaches no result, in neither direction.
 TEST(Sdpa, RowsBehindALengthMayHoldAnything) {
   constexpr size_t kBatch = 2, kHeads = 2, kRows = 7, kElements = 8;
