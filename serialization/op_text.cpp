@@ -166,7 +166,7 @@ OpText pointwise_text(const Pointwise& op) {
   return {pointwise_formula(op),
           info(op.mode).inputs > 1
               ? "operands broadcast: trailing axes aligned, equal extents or 1; y: the larger extents"
-              : "x, y: one dims",
+              : "x, y: equal dims",
           std::string(pointwise_types(op)), errors};
 }
 

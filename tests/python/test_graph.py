@@ -80,7 +80,7 @@ class Methods(unittest.TestCase):
     def test_docstrings_have_the_formula_and_the_shapes(self):
         document = fusor.GraphBuilder.elu.__doc__
         self.assertIn("Formula: y = x > 0 ? x : elu_alpha * expm1(x)", document)
-        self.assertIn("Shapes: x, y: one dims", document)
+        self.assertIn("Shapes: x, y: equal dims", document)
         self.assertIn("Types: ", fusor.GraphBuilder.softmax.__doc__)
 
     def test_attributes_are_keyword_arguments(self):
