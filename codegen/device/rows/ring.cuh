@@ -47,6 +47,7 @@ struct Ring {
     __syncwarp();
     // Rows that lie one behind another are one piece.
     const int pieces = p.adjacent != 0 ? 1 : count;
+#pragma unroll 1
     for (int piece = threadIdx.x; piece < pieces; piece += 32) {
       Index at[Y::kRank];
 #pragma unroll
@@ -92,7 +93,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, Config::blocks)
   const Ring ring{memory, full};
   ring.open();
   Index base = Index(blockIdx.x) * kTurnRows;
-#pragma unroll
+#pragma unroll 1
   for (int stage = 0; stage < kStages; ++stage) ring.fill(p, base + stage * p.row_step, stage);
   const Index first = lane_in_row();
   Rows<InRing> rows;
