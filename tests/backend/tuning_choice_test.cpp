@@ -52,8 +52,7 @@ TEST(TuningChoice, MeasuredOptionsGoFirstAndTellTheirTime) {
   EXPECT_EQ(tuned.fusions.front().options[1].config, first.options.front().config);
   EXPECT_EQ(tuned.fusions[1].options.front().config, estimated.fusions[1].options.front().config);
   EXPECT_EQ(build(two_layers(), h200(), with(table)).fusions.front().config, last);
-  EXPECT_THAT(explain(two_layers(), h200(), with(table), Detail::all),
-              HasSubstr("500000.00 us measured with"));
+  EXPECT_THAT(explain(two_layers(), h200(), with(table), Detail::all), HasSubstr("500.000 ms measured with"));
 }
 
 TEST(TuningChoice, AnotherDevicesMeasurementsAreNotUsed) {
