@@ -78,6 +78,27 @@ bool is_view(const Attributes& attributes) { return nature(attributes) == Nature
 
 bool is_contraction(const Attributes& attributes) { return nature(attributes) == Nature::contracts; }
 
+namespace {
+
+int64_t from_front(int64_t axis, int rank) { return axis < 0 && axis + rank >= 0 ? axis + rank : axis; }
+
+}  // namespace
+
+void fill_omitted(Attributes& attributes, int rank) {
+  std::visit(
+      [rank]<class Family>(Family& op) {
+        if constexpr (requires { op.fill_omitted(rank); }) op.fill_omitted(rank);
+        Family::visit(op, [rank]<class Field>(std::string_view name, Field& field) {
+          if constexpr (std::is_same_v<Field, int64_t>)
+            if (name == "axis") field = from_front(field, rank);
+          if constexpr (std::is_same_v<Field, Dims>)
+            if (name == "normalized_axes")
+              for (int64_t& axis : field) axis = from_front(axis, rank);
+        });
+      },
+      attributes);
+}
+
 bool leaves_gaps(const Attributes& attributes) {
   return std::visit(
       [](const auto& op) {

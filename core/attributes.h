@@ -57,6 +57,9 @@ FUSOR_API const DataType* compute_type(const Attributes& attributes);
 FUSOR_API bool is_view(const Attributes& attributes);
 /// Whether the op contracts two operands (matmul, convolution): the anchors of fusions.
 FUSOR_API bool is_contraction(const Attributes& attributes);
+/// Fills in the lists that may be left out, and counts the negative entries of `axis` and `normalized_axes`
+/// from the back; one that is out of range stays as it was said. `rank`: of the op's first operand.
+void fill_omitted(Attributes& attributes, int rank);
 /// Whether the op writes some elements of its result only: the others keep what the memory held.
 bool leaves_gaps(const Attributes& attributes);
 

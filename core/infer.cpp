@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "core/fail.h"
+#include "core/words.h"
 
 namespace fusor {
 
@@ -16,10 +17,10 @@ void expect_operands(const Call& call, const std::vector<Role>& roles) {
   const bool repeats = !roles.empty() && roles.back().repeats;
   const size_t got = call.inputs.size();
   if (got < least || (got > roles.size() && !repeats)) {
-    const std::string expected = repeats ? fmt::format("{} operand{} or more", least, least == 1 ? "" : "s")
+    const std::string expected = repeats ? words::count(least, "operand") + " or more"
                                  : least < roles.size()
                                      ? fmt::format("{} to {} operands", least, roles.size())
-                                     : fmt::format("{} operand{}", least, least == 1 ? "" : "s");
+                                     : words::count(least, "operand");
     fail("{}: takes {}, got {}", call.label, expected, got);
   }
   for (size_t i = 0; i < got; ++i)

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <variant>
 
@@ -25,6 +26,13 @@ enum class Memory : uint8_t {
   constant,   ///< a scalar whose value is part of the graph
 };
 
+/// Where a tensor that a GraphBuilder returned belongs: the name of that builder's graph, one object a
+/// builder. Tensors of a Graph have none. Two tensors are equal whatever their origins.
+struct Origin {
+  std::shared_ptr<const std::string> graph;
+  friend bool operator==(const Origin&, const Origin&) { return true; }
+};
+
 /// Shape: dims (up to 8) with strides in elements. A virtual tensor's type is its rounding, fused or not.
 struct Tensor {
   std::string name;  ///< unique in its graph
@@ -35,6 +43,7 @@ struct Tensor {
   Memory memory = Memory::device;
   int64_t alignment = 16;  ///< bytes that the bound pointer is promised to be a multiple of; a power of two
   Scalar value = 0.0;      ///< Memory::constant only
+  Origin origin = {};      ///< set by GraphBuilder
 
   bool is_virtual() const { return memory == Memory::workspace; }
   bool is_scalar() const { return memory == Memory::host || memory == Memory::constant; }

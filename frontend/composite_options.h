@@ -130,13 +130,14 @@ struct BnBackwardWeightsResults {
   Tensor dscale, dbias, eq_dy_scale, eq_x_scale, eq_bias;
 };
 
-/// Pooling: an empty stride is the window. Interpolation: results of output_size, by centres as PyTorch
-/// without align_corners; step, shift and denominator, where they are said, are the coordinates (step * i +
-/// shift) / denominator.
+/// Pooling: an empty stride is the window; `padding` is both paddings. Interpolation: results of output_size,
+/// by centres as PyTorch without align_corners; step, shift and denominator, where they are said, are the
+/// coordinates (step * i + shift) / denominator instead.
 struct ResampleOptions {
   ResampleMode mode = ResampleMode::maxpool;
   Dims window = {};
   Dims stride = {};
+  Dims padding = {};
   Dims pre_padding = {};
   Dims post_padding = {};
   Dims output_size = {};

@@ -1,23 +1,10 @@
 // Owns the builder's methods for composites.
-#include <algorithm>
-
 #include "core/fail.h"
 #include "frontend/graph_builder.h"
 
 namespace fusor {
 
 namespace {
-
-/// Negative axes count from the back; one that is out of range either way stays as the user said it.
-int64_t from_front(int64_t axis, const Tensor& x) {
-  const int rank = x.dims.rank();
-  return axis < 0 && axis + rank >= 0 ? axis + rank : axis;
-}
-
-Dims from_front(Dims axes, const Tensor& x) {
-  for (int64_t& axis : axes) axis = from_front(axis, x);
-  return axes;
-}
 
 /// The options of an op, with the name and type given.
 template <class Options>
@@ -42,14 +29,14 @@ void refuse_centers(std::initializer_list<Tensor> operands) {
 }  // namespace
 
 SoftmaxResults GraphBuilder::softmax(const Tensor& x, const SoftmaxOptions& options) {
-  const Softmax family{.axis = from_front(options.axis, x), .log = options.log};
+  const Softmax family{.axis = options.axis, .log = options.log};
   const std::vector<Tensor> all = op(family, trimmed({x, options.sink}), common(options));
   return {all[0], all[1], all[2], all[3]};
 }
 
 SoftmaxGradients GraphBuilder::softmax_bwd(const Tensor& dy, const Tensor& y,
                                            const SoftmaxBackwardOptions& options) {
-  const SoftmaxBackward family{.axis = from_front(options.axis, y), .log = options.log};
+  const SoftmaxBackward family{.axis = options.axis, .log = options.log};
   const std::vector<Tensor> all =
       op(family, trimmed({dy, y, options.sink, options.logsumexp}), common(options));
   return {all[0], all[1]};
@@ -57,7 +44,7 @@ SoftmaxGradients GraphBuilder::softmax_bwd(const Tensor& dy, const Tensor& y,
 
 CrossEntropyResults GraphBuilder::cross_entropy(const Tensor& x, const Tensor& labels,
                                                 const CrossEntropyOptions& options) {
-  const CrossEntropy family{{.axis = from_front(options.axis, x),
+  const CrossEntropy family{{.axis = options.axis,
                              .label_smoothing = options.label_smoothing,
                              .ignore_index = options.ignore_index}};
   const std::vector<Tensor> all = op(family, std::vector{x, labels}, common(options));
@@ -66,7 +53,7 @@ CrossEntropyResults GraphBuilder::cross_entropy(const Tensor& x, const Tensor& l
 
 Tensor GraphBuilder::cross_entropy_bwd(const Tensor& x, const Tensor& labels, const Tensor& dloss,
                                        const CrossEntropyBackwardOptions& options) {
-  const CrossEntropyBackward family{{.axis = from_front(options.axis, x),
+  const CrossEntropyBackward family{{.axis = options.axis,
                                      .label_smoothing = options.label_smoothing,
                                      .ignore_index = options.ignore_index}};
   return op(family, trimmed({x, labels, dloss, options.logsumexp}), common(options)).front();
@@ -77,9 +64,8 @@ NormResults GraphBuilder::norm_fwd(const Tensor& x, const NormOptions& options) 
                      .phase = options.phase,
                      .epsilon = options.epsilon,
                      .momentum = options.momentum,
-                     .axes = from_front(options.axes, x),
+                     .axes = options.axes,
                      .groups = options.groups};
-  family.fill_omitted(x.dims.rank());
   const bool is_rms = options.norm == NormMode::rms_norm;
   if (is_rms) refuse_centers({options.mean, options.prev_running_mean, options.prev_running_var});
   const std::vector<Tensor> operands = is_rms ? std::vector{x,
@@ -107,9 +93,8 @@ NormGradients GraphBuilder::norm_bwd(const Tensor& dy, const Tensor& x, const No
   NormBackward family{.norm = options.norm,
                       .phase = options.phase,
                       .epsilon = options.epsilon,
-                      .axes = from_front(options.axes, x),
+                      .axes = options.axes,
                       .groups = options.groups};
-  family.fill_omitted(x.dims.rank());
   std::vector<Tensor> operands{dy, x, options.scale, options.mean, options.inv_std, options.epsilon_scalar};
   const bool is_rms = options.norm == NormMode::rms_norm;
   if (is_rms) refuse_centers({options.mean});
@@ -143,34 +128,34 @@ BnBackwardWeightsResults GraphBuilder::bn_bwd_weights(const Tensor& dy, const Te
 
 namespace {
 
-ResampleAttributes attributes_of(const ResampleOptions& options, const Dims& x) {
-  ResampleAttributes op{options.mode,        options.window,       options.stride,
-                        options.pre_padding, options.post_padding, options.output_size,
-                        options.step,        options.shift,        options.denominator};
-  op.fill_omitted(x.rank());
-  if (op.pools() || !op.step.empty()) return op;
-  for (int i = 0; i < std::min(op.output_size.rank(), x.rank() - 2); ++i) {
-    const int64_t from = x[i + 2], to = op.output_size[i];
-    const bool corners = options.align_corners, nearest = op.mode == ResampleMode::nearest;
-    // Centres: (i + 1/2) * from / to, less 1/2 where it is a coordinate and not an element.
-    op.step.push_back(corners ? from - 1 : 2 * from);
-    op.shift.push_back(corners ? 0 : nearest ? 0 : from - to);
-    op.denominator.push_back(corners ? std::max<int64_t>(to - 1, 1) : 2 * to);
-  }
-  return op;
+ResampleAttributes attributes_of(const ResampleOptions& options, const char* method) {
+  if (!options.padding.empty() && !(options.pre_padding.empty() && options.post_padding.empty()))
+    fail("{}: give padding, or pre_padding and post_padding, not both",
+         options.name.empty() ? method : fmt::format("{} '{}'", method, options.name));
+  const bool both = !options.padding.empty();
+  return {options.mode,
+          options.window,
+          options.stride,
+          both ? options.padding : options.pre_padding,
+          both ? options.padding : options.post_padding,
+          options.output_size,
+          options.align_corners,
+          options.step,
+          options.shift,
+          options.denominator};
 }
 
 }  // namespace
 
 ResampleResults GraphBuilder::resample_fwd(const Tensor& x, const ResampleOptions& options) {
-  const ResampleForward family{attributes_of(options, x.dims)};
+  const ResampleForward family{attributes_of(options, "resample_fwd")};
   const std::vector<Tensor> all = op(family, std::vector{x}, common(options));
   return {all[0], all.size() > 1 ? all[1] : Tensor{}};
 }
 
 Tensor GraphBuilder::resample_bwd(const Tensor& dy, const Dims& x_dims, const ResampleOptions& options,
                                   const Tensor& x, const Tensor& index) {
-  const ResampleBackward family{attributes_of(options, x_dims)};
+  const ResampleBackward family{attributes_of(options, "resample_bwd")};
   std::vector<Tensor> operands{dy, x};
   if (options.mode == ResampleMode::maxpool) operands.push_back(index);
   return op(family, trimmed(operands), common(options), {&x_dims, 1}).front();
@@ -285,15 +270,14 @@ DropoutResults GraphBuilder::dropout(const Tensor& x, const Tensor& seed, const 
 // --- blocks, pages and lengths -----------------------------------------------------------------------------
 
 BlockScaleResults GraphBuilder::block_scale_quantize(const Tensor& x, const BlockScaleOptions& options) {
-  const BlockScaleQuantize family{
-      {options.block_size, from_front(options.axis, x)}, options.y_type, options.scale_type};
+  const BlockScaleQuantize family{{options.block_size, options.axis}, options.y_type, options.scale_type};
   const std::vector<Tensor> all = op(family, std::vector{x}, common(options));
   return {all[0], all[1]};
 }
 
 Tensor GraphBuilder::block_scale_dequantize(const Tensor& x, const Tensor& scale,
                                             const BlockScaleOptions& options) {
-  const BlockScaleDequantize family{{options.block_size, from_front(options.axis, x)}};
+  const BlockScaleDequantize family{{options.block_size, options.axis}};
   return op(family, std::vector{x, scale}, common(options)).front();
 }
 

@@ -59,6 +59,7 @@ Dims or_filled(const Dims& list, int rank, int64_t value) {
 }  // namespace
 
 GraphBuilder::GraphBuilder(std::string name, Precision precision) {
+  origin_.graph = std::make_shared<const std::string>(name);
   graph_.name = std::move(name);
   graph_.precision = precision;
 }
@@ -104,7 +105,12 @@ Tensor GraphBuilder::add_tensor(Tensor tensor, DataType stored_type, bool is_ope
   expect_free_uid(asker, tensor.uid);
   records_.push_back({tensor.uid, tensor.name, stored_type, is_open});
   graph_.tensors.push_back(std::move(tensor));
-  return graph_.tensors.back();
+  return returned(graph_.tensors.back());
+}
+
+Tensor GraphBuilder::returned(Tensor tensor) const {
+  tensor.origin = origin_;
+  return tensor;
 }
 
 void GraphBuilder::expect_free_name(const std::string& asker, const std::string& name) const {
@@ -130,6 +136,11 @@ int64_t GraphBuilder::next_uid() const {
 }
 
 int GraphBuilder::index_of(const std::string& asker, const Tensor& tensor) const {
+  if (tensor.origin.graph != origin_.graph)
+    fail("{}: tensor '{}' {} belongs to {}, not to graph '{}'", asker, tensor.name, to_string(tensor.dims),
+         tensor.origin.graph ? fmt::format("graph '{}' of another builder", *tensor.origin.graph)
+                             : std::string("no builder"),
+         graph_.name);
   for (size_t i = 0; i < records_.size(); ++i) {
     const Tensor& ours = graph_.tensors[i];
     const bool as_it_is = ours.uid == tensor.uid && ours.name == tensor.name;
@@ -162,6 +173,7 @@ std::vector<Tensor> GraphBuilder::append_all(const std::string& name, Attributes
                                              std::optional<DataType> compute, std::span<const Dims> given) {
   const std::string op_name = fresh_op_name(name, attributes);
   const std::string label = op_label(op_name, attributes);
+  fill_omitted(attributes, operands.empty() ? 0 : operands[0].dims.rank());
   std::vector<int> inputs;
   std::vector<const Tensor*> tensors;
   for (const Tensor& operand : operands) {
@@ -241,7 +253,7 @@ Tensor GraphBuilder::pointwise(PointwiseMode mode, std::span<const Tensor> opera
 }
 
 Tensor GraphBuilder::gen_index(const Tensor& x, int64_t axis, const PointwiseOptions& options) {
-  const Pointwise op{.mode = PointwiseMode::gen_index, .axis = from_front(axis, x.dims.rank())};
+  const Pointwise op{.mode = PointwiseMode::gen_index, .axis = axis};
   return append(options.name, op, {x}, options.type, options.compute);
 }
 
@@ -270,12 +282,11 @@ Tensor GraphBuilder::matmul(const Tensor& a, const Tensor& b, const OpOptions& o
 
 Tensor GraphBuilder::scatter(const Tensor& x, const Tensor& index, const Dims& dims,
                              const ScatterOptions& options) {
-  return append(options.name, Scatter{from_front(options.axis, x.dims.rank())}, {x, index}, options.type, {},
-                dims);
+  return append(options.name, Scatter{options.axis}, {x, index}, options.type, {}, dims);
 }
 
 Tensor GraphBuilder::gather(const Tensor& x, const Tensor& index, const GatherOptions& options) {
-  return append(options.name, Gather{from_front(options.axis, x.dims.rank())}, {x, index}, options.type, {});
+  return append(options.name, Gather{options.axis}, {x, index}, options.type, {});
 }
 
 Tensor GraphBuilder::append_conv(ConvPass pass, std::initializer_list<Tensor> operands,
@@ -325,8 +336,7 @@ Tensor GraphBuilder::slice(const Tensor& x, const Dims& start, const Dims& limit
 }
 
 Tensor GraphBuilder::concatenate(std::span<const Tensor> xs, int64_t axis, const OpOptions& options) {
-  const Concatenate op{xs.empty() ? axis : from_front(axis, xs[0].dims.rank())};
-  return append(options.name, op, xs, options.type, options.compute);
+  return append(options.name, Concatenate{axis}, xs, options.type, options.compute);
 }
 
 // --- outputs -----------------------------------------------------------------------------------------------
@@ -366,7 +376,7 @@ Tensor GraphBuilder::output(const Tensor& result, const OutputOptions& options) 
     graph_.tensors[index] = as_output(graph_.tensors[index], type, options);
     records_[index].stored_type = type;
     records_[index].is_output = true;
-    return graph_.tensors[index];
+    return returned(graph_.tensors[index]);
   }
   GraphBuilder next = *this;
   next.append({}, Pointwise{.mode = PointwiseMode::identity}, {result}, type, {});
@@ -374,7 +384,7 @@ Tensor GraphBuilder::output(const Tensor& result, const OutputOptions& options) 
   next.records_.back().is_output = true;
   next.records_[index].is_output = true;
   *this = std::move(next);
-  return graph_.tensors.back();
+  return returned(graph_.tensors.back());
 }
 
 Graph GraphBuilder::finish(std::span<const Tensor> outputs) {

@@ -83,11 +83,11 @@ struct OutputOptions {
 };
 
 /// Builds a Graph. Tensors that methods return are copies of what the graph holds; they are known by uid and
-/// name, and stay valid where output() gives the graph's tensor others. The type of a virtual tensor that
-/// nobody said is open until finish(), which settles it by the rule of core/open_types.h: an operand of a
-/// contraction takes the 16- or 8-bit type beside it, everything else stays in its compute type. Every
-/// mistake throws Error{bad_input} that names the op and the numbers; the builder stays as it was before the
-/// call.
+/// name, and stay valid where output() gives the graph's tensor others; another builder refuses them. The
+/// type of a virtual tensor that nobody said is open until finish(), which settles it by the rule of
+/// core/open_types.h: an operand of a contraction takes the 16- or 8-bit type beside it, everything else
+/// stays in its compute type. Every mistake throws Error{bad_input} that names the op and the numbers; the
+/// builder stays as it was before the call.
 class FUSOR_API GraphBuilder {
  public:
   explicit GraphBuilder(std::string name = "graph", Precision precision = Precision::exact);
@@ -273,6 +273,7 @@ class FUSOR_API GraphBuilder {
                                  std::span<const Tensor> operands, std::optional<DataType> type,
                                  std::optional<DataType> compute, std::span<const Dims> given);
   Tensor add_tensor(Tensor tensor, DataType stored_type, bool is_open = false);
+  Tensor returned(Tensor tensor) const;
   DataType stored_type(const Attributes& attributes, DataType result, std::span<const int> inputs) const;
   /// Whether nobody said the tensor's type, so that finish() settles it.
   bool is_open(size_t tensor) const {
@@ -283,6 +284,7 @@ class FUSOR_API GraphBuilder {
   Tensor as_output(Tensor tensor, DataType type, const OutputOptions& options) const;
 
   Graph graph_;
+  Origin origin_;
   std::vector<Record> records_;  ///< parallel to graph_.tensors
 };
 

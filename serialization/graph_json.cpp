@@ -138,7 +138,7 @@ bool has_field(const Op& op, std::string_view key) {
 }
 
 template <class Op>
-Op parse_attributes(const JsonReader& object, Op op, int rank) {
+Op parse_attributes(const JsonReader& object, Op op) {
   std::vector<std::string_view> known = {"name", "op", "inputs", "outputs"};
   Op::visit(op, [&](std::string_view key, auto& field) {
     if (!has_field(op, key)) return;
@@ -146,7 +146,6 @@ Op parse_attributes(const JsonReader& object, Op op, int rank) {
     if (kAlwaysThere<std::decay_t<decltype(field)>> || object.has(key)) read_field(object.at(key), field);
   });
   object.expect_keys(known);
-  if constexpr (requires { op.fill_omitted(rank); }) op.fill_omitted(rank);
   return op;
 }
 
@@ -156,7 +155,10 @@ Attributes parse_attributes(const JsonReader& object, int rank) {
   std::vector<std::string_view> names;
   for (const Attributes& kind : kinds) names.push_back(kind_name(kind));
   const Attributes& kind = kinds[object.at("op").one_of(names)];
-  return std::visit([&](const auto& op) -> Attributes { return parse_attributes(object, op, rank); }, kind);
+  Attributes attributes =
+      std::visit([&](const auto& op) -> Attributes { return parse_attributes(object, op); }, kind);
+  fill_omitted(attributes, rank);
+  return attributes;
 }
 
 /// The attributes that belong to ops of this kind, as they stand.

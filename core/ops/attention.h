@@ -16,7 +16,8 @@ constexpr int enum_count(DiagonalAlignment) { return 2; }
 
 /// The attributes of both directions. Query i of a batch entry attends to key j where j <= i + shift +
 /// right_bound (causal: 0), j > i + shift - left_bound, and both lie within their sequence lengths
-/// (padding_mask). -1: no bound. Scores are attn_scale * q k^T + bias + alibi.
+/// (padding_mask). -1: no bound. Scores are attn_scale * q k^T + bias + alibi. An attn_scale that is left out
+/// is 1, as in cuDNN, and not the 1 / sqrt(d) of PyTorch.
 struct SdpaAttributes {
   static constexpr int64_t kNoBound = -1;
 

@@ -11,7 +11,7 @@ class Expansion;
 /// be shorter.
 struct BlockScaleAttributes {
   int64_t block_size = 32;
-  int64_t axis = 0;
+  int64_t axis = -1;
 
   template <class Self, class Visitor>
   static void visit(Self& self, Visitor&& field) {

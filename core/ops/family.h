@@ -65,7 +65,8 @@ struct Call {
 ///   friend bool operator==(...) = default;
 /// and, where it needs them, static std::vector<Family> kinds() (one value for each name in files), bool
 /// has(field) const (whether an attribute belongs to this kind), bool needs_reals() const, and
-/// void fill_omitted(int rank) (lists that files may leave out). One of Nature::composite has void
+/// void fill_omitted(int rank) (lists that builders and files may leave out; fill_omitted() of
+/// core/attributes.h counts negative axes from the back for all families). One of Nature::composite has void
 /// expand(Expansion&) const (core/ops/expansion.h) and, where not all of its operands say the type of results
 /// that are left open, static constexpr size_t typed_by: how many of the first ones do.
 template <class Family>

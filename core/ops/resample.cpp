@@ -1,6 +1,7 @@
 // Owns the rules and expansions of pooling and interpolation: windows are gathered, never scattered.
 #include "core/ops/resample.h"
 
+#include <algorithm>
 #include <array>
 #include <limits>
 
@@ -36,6 +37,7 @@ Dims pooled(const Call& call, const ResampleAttributes& op, const Dims& x) {
                                    std::pair<std::string_view, const Dims&>{"shift", op.shift},
                                    std::pair<std::string_view, const Dims&>{"denominator", op.denominator}})
     refuse_list(call, name, list, op.mode);
+  if (op.align_corners) fail("{}: {} has no align_corners", call.label, to_string(op.mode));
   Dims y{x[0], x[1]};
   for (int i = 0; i < spatial; ++i) {
     const int64_t padded = x[i + 2] + op.pre_padding[i] + op.post_padding[i];
@@ -56,9 +58,13 @@ Dims pooled(const Call& call, const ResampleAttributes& op, const Dims& x) {
 Dims interpolated(const Call& call, const ResampleAttributes& op, const Dims& x) {
   const int spatial = x.rank() - 2;
   expect_list(call, "output_size", op.output_size, spatial, 1);
-  expect_list(call, "step", op.step, spatial, 0);
-  expect_list(call, "denominator", op.denominator, spatial, 1);
-  expect_list(call, "shift", op.shift, spatial, std::numeric_limits<int32_t>::min());
+  if (op.says_coordinates()) {
+    if (op.align_corners)
+      fail("{}: says its coordinates twice: align_corners, and step, shift and denominator", call.label);
+    expect_list(call, "step", op.step, spatial, 0);
+    expect_list(call, "denominator", op.denominator, spatial, 1);
+    expect_list(call, "shift", op.shift, spatial, std::numeric_limits<int32_t>::min());
+  }
   for (const auto& [name, list] : {std::pair<std::string_view, const Dims&>{"window", op.window},
                                    std::pair<std::string_view, const Dims&>{"stride", op.stride},
                                    std::pair<std::string_view, const Dims&>{"pre_padding", op.pre_padding},
@@ -268,6 +274,19 @@ void ResampleAttributes::fill_omitted(int rank) {
   post_padding = or_filled(post_padding, spatial, 0);
 }
 
+ResampleAttributes ResampleAttributes::with_coordinates(const Dims& x) const {
+  ResampleAttributes op = *this;
+  if (pools() || says_coordinates()) return op;
+  for (int i = 0; i < output_size.rank(); ++i) {
+    const int64_t from = x[i + 2], to = output_size[i];
+    // Centres: (i + 1/2) * from / to, less 1/2 where it is a coordinate and not an element.
+    op.step.push_back(align_corners ? from - 1 : 2 * from);
+    op.shift.push_back(align_corners || mode == ResampleMode::nearest ? 0 : from - to);
+    op.denominator.push_back(align_corners ? std::max<int64_t>(to - 1, 1) : 2 * to);
+  }
+  return op;
+}
+
 // --- forward -----------------------------------------------------------------------------------------------
 
 Roles ResampleForward::roles() const {
@@ -290,7 +309,8 @@ void ResampleForward::expand(Expansion& e) const {
   int x = e.input("x");
   const Dims y = e.result_dims(e.wants("y") ? "y" : "index");
   if (!pools()) {
-    for (int i = 0; i < output_size.rank(); ++i) x = along_dim(e, *this, x, i);
+    const ResampleAttributes op = with_coordinates(e.dims(x));
+    for (int i = 0; i < output_size.rank(); ++i) x = along_dim(e, op, x, i);
     e.result("y", x);
     return;
   }
@@ -345,7 +365,8 @@ void ResampleBackward::expand(Expansion& e) const {
   const Dims x = e.result_dims("dx"), y = e.dims(dy), spatial = spatial_of(x), results = spatial_of(y);
   if (!pools()) {
     int dx = dy;
-    for (int i = output_size.rank(); i-- > 0;) dx = back_along_dim(e, *this, dx, i, spatial[i]);
+    const ResampleAttributes op = with_coordinates(x);
+    for (int i = output_size.rank(); i-- > 0;) dx = back_along_dim(e, op, dx, i, spatial[i]);
     e.result("dx", dx);
     return;
   }

@@ -20,12 +20,17 @@ constexpr int enum_count(ResampleMode) { return 5; }
 
 /// The attributes of both directions; x [N, C, spatial...], one entry per spatial dim in each list.
 /// Pooling: window, stride, pre_padding, post_padding. The padding of avgpool_include_padding counts as
-/// zeros. Interpolation: results of output_size, each from the coordinate (step * i + shift) / denominator of
-/// x, kept inside of x; bilinear between its two neighbours along every dim, nearest at the one below it.
+/// zeros. Interpolation: results of output_size; bilinear between the two neighbours along every dim, nearest
+/// at the one below. Result i comes from the coordinate (step * i + shift) / denominator of x, kept inside of
+/// x: three lists of integers, so that coordinates are exact. Without them they follow from align_corners, as
+/// in PyTorch's interpolate: false maps centres to centres, i -> (i + 1/2) * from / to - 1/2 (nearest:
+/// i * from / to), true the outermost elements, i -> i * (from - 1) / (to - 1).
 struct ResampleAttributes {
   ResampleMode mode = ResampleMode::maxpool;
   Dims window = {}, stride = {}, pre_padding = {}, post_padding = {};
-  Dims output_size = {}, step = {}, shift = {}, denominator = {};
+  Dims output_size = {};
+  bool align_corners = false;
+  Dims step = {}, shift = {}, denominator = {};
 
   template <class Self, class Visitor>
   static void visit(Self& self, Visitor&& field) {
@@ -35,14 +40,17 @@ struct ResampleAttributes {
     field("pre_padding", self.pre_padding);
     field("post_padding", self.post_padding);
     field("output_size", self.output_size);
+    field("align_corners", self.align_corners);
     field("step", self.step);
     field("shift", self.shift);
     field("denominator", self.denominator);
   }
   bool pools() const { return mode != ResampleMode::bilinear && mode != ResampleMode::nearest; }
-  /// Files may leave out strides (the window's), paddings of 0, and the coordinates of interpolation: the
-  /// centres of equally many parts, as PyTorch without align_corners ("nearest" there).
+  /// Strides may be left out (the window's), and paddings of 0.
   void fill_omitted(int rank);
+  bool says_coordinates() const { return !(step.empty() && shift.empty() && denominator.empty()); }
+  /// With the coordinates of interpolation said, those of align_corners where none are.
+  ResampleAttributes with_coordinates(const Dims& x) const;
   friend bool operator==(const ResampleAttributes&, const ResampleAttributes&) = default;
 };
 

@@ -14,8 +14,7 @@ HEAD = """<!-- Owns the reference of every kind of op. Generated: cmake --build 
 # Op reference
 
 Every kind of op: formula, shapes, types, errors, operands, results, attributes with their defaults (as graph files name them and
-as the Python builder takes them; C++'s options have the same, but that the axis of softmax, cross-entropy and block
-scales is the last one), and an example in C++, where `g` is a `GraphBuilder`. A test runs every example on the CPU and
+as the Python builder takes them; C++'s options have the same, where an axis of -1 is the last one, too), and an example in C++, where `g` is a `GraphBuilder`. A test runs every example on the CPU and
 compares it with a float64 evaluation; *gives* is what it printed. `fusor ops` prints the same as JSON. Operands in brackets may be
 left out; `...` stands for any number. Results that nobody uses are not computed. How types are chosen, and which engine supports
 what: [ops](ops.md).

@@ -82,19 +82,38 @@ const Mistake<G> kOps[] = {
        G other;
        g.relu(half(other, "x", {2, 3}));
      },
-     "relu 'relu1': tensor 'x' [2, 3] with uid 1 does not belong to graph 'net'"},
+     "relu 'relu1': tensor 'x' [2, 3] belongs to graph 'graph' of another builder, not to graph 'net'"},
     {"TensorOfAnotherBuilderWithOurUid",
      [](G& g) {
        G other;
        half(g, "a", {2, 3});
        g.relu(half(other, "b", {2, 3}));
      },
-     "relu 'relu1': tensor 'b' [2, 3] with uid 1 does not belong to graph 'net'"},
+     "relu 'relu1': tensor 'b' [2, 3] belongs to graph 'graph' of another builder, not to graph 'net'"},
     {"TensorOfAnotherBuilderWithOurName",
      [](G& g) {
        G other;
        half(g, "x", {4});
        g.relu(half(other, "x", {2, 3}));
+     },
+     "relu 'relu1': tensor 'x' [2, 3] belongs to graph 'graph' of another builder, not to graph 'net'"},
+    {"TensorOfAnotherBuilderAlikeInAllButTheType",
+     [](G& g) {
+       G other("twin");
+       g.input("x", {2, 3}, DataType::f32);
+       g.relu(half(other, "x", {2, 3}));
+     },
+     "relu 'relu1': tensor 'x' [2, 3] belongs to graph 'twin' of another builder, not to graph 'net'"},
+    {"TensorOfAFinishedGraph",
+     [](G& g) {
+       const Graph graph = g.finish({g.relu(half(g, "x", {2, 3}))});
+       g.neg(graph.tensors[0]);
+     },
+     "neg 'neg2': tensor 'x' [2, 3] belongs to no builder, not to graph 'net'"},
+    {"TensorOfACopyOfTheBuilder",
+     [](G& g) {
+       G copy = g;
+       g.relu(half(copy, "x", {2, 3}));
      },
      "relu 'relu1': tensor 'x' [2, 3] with uid 1 does not belong to graph 'net'"},
 };
@@ -120,7 +139,7 @@ const Mistake<G> kOutputs[] = {
        G other;
        g.output(half(other, "x", {2}));
      },
-     "output: tensor 'x' [2] with uid 1 does not belong to graph 'net'"},
+     "output: tensor 'x' [2] belongs to graph 'graph' of another builder, not to graph 'net'"},
     {"NameIsTaken", [](G& g) { g.output(g.relu(half(g, "x", {2})), {.name = "x"}); },
      "output 'x': the name 'x' is taken"},
     {"NameOfItsOwnInputIsTaken", [](G& g) { g.output(half(g, "x", {2}), {.name = "x"}); },
@@ -138,7 +157,7 @@ const Mistake<G> kOutputs[] = {
        g.relu(half(g, "x", {2}));
        g.finish({half(other, "z", {2})});
      },
-     "finish: tensor 'z' [2] with uid 1 does not belong to graph 'net'"},
+     "finish: tensor 'z' [2] belongs to graph 'graph' of another builder, not to graph 'net'"},
     {"ResultUnused",
      [](G& g) {
        const Tensor x = half(g, "x", {2});

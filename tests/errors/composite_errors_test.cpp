@@ -27,6 +27,11 @@ const Mistake<G> kSoftmax[] = {
        g.softmax(half(g, "x", {2, 3}), {.axis = 2, .name = "s"});
      },
      "softmax 's': axis 2 is out of range for 'x' [2, 3]"},
+    {"AxisOutOfRangeFromTheBack",
+     [](G& g) {
+       g.softmax(half(g, "x", {2, 3}), {.axis = -9, .name = "s"});
+     },
+     "softmax 's': axis -9 is out of range for 'x' [2, 3]"},
     {"SinkHasColumns",
      [](G& g) {
        g.softmax(half(g, "x", {2, 3}), {.sink = half(g, "k", {3}), .name = "s"});
@@ -164,6 +169,28 @@ const Mistake<G> kWindows[] = {
                       {.mode = ResampleMode::bilinear, .window = {2}, .output_size = {6}, .name = "p"});
      },
      "resample_fwd 'p': bilinear has no window; got [2]"},
+    {"CornersOfPooling",
+     [](G& g) {
+       g.resample_fwd(half(g, "x", {1, 2, 3}), {.window = {2}, .align_corners = true, .name = "p"});
+     },
+     "resample_fwd 'p': maxpool has no align_corners"},
+    {"CoordinatesAreSaidTwice",
+     [](G& g) {
+       g.resample_fwd(half(g, "x", {1, 2, 3}), {.mode = ResampleMode::bilinear,
+                                                .output_size = {6},
+                                                .align_corners = true,
+                                                .step = {1},
+                                                .shift = {0},
+                                                .denominator = {2},
+                                                .name = "p"});
+     },
+     "resample_fwd 'p': says its coordinates twice: align_corners, and step, shift and denominator"},
+    {"PaddingIsSaidTwice",
+     [](G& g) {
+       g.resample_fwd(half(g, "x", {1, 2, 3}),
+                      {.window = {2}, .padding = {1}, .pre_padding = {1}, .name = "p"});
+     },
+     "resample_fwd 'p': give padding, or pre_padding and post_padding, not both"},
     {"MaximaOfNothing",
      [](G& g) {
        g.resample_bwd(half(g, "dy", {1, 2, 2}), {1, 2, 4}, {.window = {2}, .name = "p"});

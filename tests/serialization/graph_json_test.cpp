@@ -46,6 +46,52 @@ TEST(GraphJson, GraphsOfTheBuilderSurvive) {
   EXPECT_EQ(graph_from_json(to_json(graph)), graph);
 }
 
+/// A graph of one op over x [2, 3, 4, 5].
+std::string file_of(const std::string& op, const std::string& y) {
+  return R"({"format": 1, "kind": "graph", "name": "g", "tensors": [
+               {"name": "x", "type": "fp32", "dims": [2, 3, 4, 5]},
+               {"name": "y", "type": "fp32", "dims": )" +
+         y + R"(}], "ops": [{"name": "m", )" + op + R"(, "inputs": ["x"], "outputs": ["y"]}]})";
+}
+
+TEST(GraphJson, AxesAreCountedFromTheBackAndTheLastWhereTheyAreLeftOut) {
+  const std::string same = "[2, 3, 4, 5]";
+  const auto axis = [&](const std::string& more) {
+    const Graph graph = graph_from_json(file_of(R"("op": "softmax")" + more, same));
+    EXPECT_EQ(graph_from_json(to_json(graph)), graph);
+    return std::get<Softmax>(graph.ops[0].attributes).axis;
+  };
+  EXPECT_EQ(axis(""), 3);
+  EXPECT_EQ(axis(R"(, "axis": -1)"), 3);
+  EXPECT_EQ(axis(R"(, "axis": -4)"), 0);
+  EXPECT_EQ(axis(R"(, "axis": 1)"), 1);
+  EXPECT_THAT(to_json(graph_from_json(file_of(R"("op": "softmax")", same))), HasSubstr(R"("axis": 3)"));
+  const Graph norm = graph_from_json(file_of(R"("op": "norm_fwd", "normalized_axes": [-1, 2])", same));
+  EXPECT_EQ(std::get<NormForward>(norm.ops[0].attributes).axes, (Dims{3, 2}));
+  const Graph index = graph_from_json(
+      replaced(file_of(R"("op": "pointwise", "mode": "gen_index", "compute": "int32", "axis": -3)", same),
+               R"("name": "y", "type": "fp32")", R"("name": "y", "type": "int32")"));
+  EXPECT_EQ(std::get<Pointwise>(index.ops[0].attributes).axis, 1);
+  EXPECT_THAT(error_of([&] { graph_from_json(file_of(R"("op": "softmax", "axis": -5)", same)); }),
+              HasSubstr("softmax 'm': axis -5 is out of range for 'x' [2, 3, 4, 5]"));
+}
+
+TEST(GraphJson, InterpolationNeedsItsSizeAlone) {
+  const std::string sized = R"("op": "resample_fwd", "mode": "bilinear", "output_size": [8, 9])";
+  for (const std::string more : {"", R"(, "align_corners": true)",
+                                 R"(, "step": [8, 10], "shift": [-4, -4], "denominator": [16, 18])"}) {
+    const Graph graph = graph_from_json(file_of(sized + more, "[2, 3, 8, 9]"));
+    EXPECT_EQ(graph_from_json(to_json(graph)), graph);
+  }
+  const auto error = [&](const std::string& more) {
+    return error_of([&] { graph_from_json(file_of(sized + more, "[2, 3, 8, 9]")); });
+  };
+  EXPECT_THAT(error(R"(, "step": [8, 10])"), HasSubstr("denominator [] has 0 entries"));
+  EXPECT_THAT(
+      error(R"(, "align_corners": true, "step": [8, 10], "shift": [-4, -4], "denominator": [16, 18])"),
+      HasSubstr("says its coordinates twice"));
+}
+
 TEST(GraphJson, PrecisionIsKeptAndWithoutItGraphsAreExact) {
   const std::string text = to_json(graph_from_json(kMatmulGraph));
   EXPECT_EQ(text.find("precision"), std::string::npos);
