@@ -3,9 +3,11 @@
 
 #include <cstring>
 #include <new>
+#include <string>
 
 #include "codegen/cuda_driver.h"
 #include "core/fail.h"
+#include "core/words.h"
 
 namespace fusor {
 
@@ -27,6 +29,8 @@ void have_context() {
 
 struct DeviceMemory::Impl {
   int64_t bytes = 0;
+  std::string tensor;  // "" where the memory is no tensor's
+  DataType type = DataType::u8;
   std::unique_ptr<void, Free> host;
   cuda::DeviceBuffer device;
   bool on_gpu = false;
@@ -45,6 +49,12 @@ DeviceMemory::DeviceMemory(const DeviceInfo& device, int64_t bytes) : impl_(std:
   if (!impl_->host) fail(ErrorKind::missing, "there are no {} bytes of memory", bytes);
 }
 
+DeviceMemory::DeviceMemory(const DeviceInfo& device, const Tensor& tensor)
+    : DeviceMemory(device, tensor.bytes()) {
+  impl_->tensor = tensor.name;
+  impl_->type = tensor.type;
+}
+
 void* DeviceMemory::get() const {
   if (!impl_) return nullptr;
   return impl_->on_gpu ? impl_->device.get() : impl_->host.get();
@@ -55,6 +65,19 @@ int64_t DeviceMemory::bytes() const { return impl_ ? impl_->bytes : 0; }
 void DeviceMemory::expect_bytes(int64_t bytes) const {
   if (bytes != this->bytes())
     fail("device memory: {} bytes of elements, the memory has {}", bytes, this->bytes());
+}
+
+void DeviceMemory::expect_elements(size_t size, ElementKind kind) const {
+  if (!impl_ || impl_->tensor.empty() || kind == ElementKind::byte) return;
+  const DataType type = impl_->type;
+  const bool is_floating = kind == ElementKind::floating;
+  if (static_cast<int64_t>(size) == byte_size(type) && (!is_floating || is_real(type))) return;
+  fail("device memory: tensor '{}' is {}, {} an element; got {} of {}", impl_->tensor, to_string(type),
+       words::count(static_cast<size_t>(byte_size(type)), "byte"),
+       !is_floating            ? "elements"
+       : size == sizeof(float) ? "float"
+                               : "double",
+       words::count(size, "byte"));
 }
 
 void DeviceMemory::copy_from(const void* host) const {

@@ -28,6 +28,36 @@ TEST(DeviceMemory, RefusesElementsOfAnotherSize) {
   EXPECT_THROW(static_cast<void>(memory.read<double>()), Error);
 }
 
+TEST(DeviceMemory, OfATensorTakesElementsOfItsType) {
+  const auto tensor = [](DataType type) {
+    return Tensor{.name = "y", .type = type, .dims = {4, 4}, .strides = {4, 1}};
+  };
+  const DeviceMemory memory(DeviceInfo::cpu(), tensor(DataType::f32));
+  memory.write(std::vector<float>(16, 1));
+  EXPECT_EQ(memory.read<float>().size(), 16U);
+  EXPECT_EQ(memory.read<uint32_t>()[0], 0x3f800000U);
+  EXPECT_EQ(memory.read<std::byte>().size(), 64U);
+  const auto message = [](const DeviceMemory& of, auto read) {
+    try {
+      read(of);
+      return std::string("nothing was wrong");
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+  };
+  const auto doubles = [](const DeviceMemory& of) { of.read<double>(); };
+  const auto floats = [](const DeviceMemory& of) { of.write(std::vector<float>(16)); };
+  const auto shorts = [](const DeviceMemory& of) { of.read<uint16_t>(); };
+  EXPECT_EQ(message(memory, doubles),
+            "device memory: tensor 'y' is fp32, 4 bytes an element; got double of 8 bytes");
+  EXPECT_EQ(message(memory, shorts),
+            "device memory: tensor 'y' is fp32, 4 bytes an element; got elements of 2 bytes");
+  EXPECT_EQ(message({DeviceInfo::cpu(), tensor(DataType::i32)}, floats),
+            "device memory: tensor 'y' is int32, 4 bytes an element; got float of 4 bytes");
+  EXPECT_EQ(message({DeviceInfo::cpu(), tensor(DataType::i8)}, shorts),
+            "device memory: tensor 'y' is int8, 1 byte an element; got elements of 2 bytes");
+}
+
 TEST(DeviceMemory, OfNothingIsAWorkspaceOfNothing) {
   const Workspace workspace = DeviceMemory();
   EXPECT_EQ(workspace.pointer, nullptr);
