@@ -17,4 +17,4 @@ exe = fusor.load(fusor.build(g.finish()))
 y = exe(x, scale, shift)
 want = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5) * scale + shift
 np.testing.assert_allclose(y, want, rtol=1e-4, atol=1e-5)
-print(f"layer norm on {exe.plan.device.name}: {len(exe.plan.fusions)} fusions, error {abs(y - want).max():.1e}")
+print(f"layer norm on {exe.plan.device.name}: fusions: {len(exe.plan.fusions)}, error {abs(y - want).max():.1e}")

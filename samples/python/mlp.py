@@ -20,4 +20,4 @@ y = exe(x, w1, b1, w2, b2)
 h = x @ w1 + b1
 want = h * (1 + np.vectorize(math.erf)(h / math.sqrt(2))) / 2 @ w2 + b2
 np.testing.assert_allclose(y, want, rtol=1e-4, atol=1e-4)
-print(f"mlp on {exe.plan.device.name}: {len(exe.plan.fusions)} fusions, largest error {abs(y - want).max():.1e}")
+print(f"mlp on {exe.plan.device.name}: fusions: {len(exe.plan.fusions)}, largest error {abs(y - want).max():.1e}")
