@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Owns "all tests": sets the machine up, builds, runs every test.
 # usage: tools/test.sh [--sanitize] [--all]     --sanitize: then all of it again under ASan and UBSan
-# --all: compiles every kernel that tests know; without it a sample of them, always the same.
+# --all: compiles every kernel that tests know; without it a sample of them, always the same; and the wheel from its sources.
 # Tests labelled gpu skip themselves where there is no GPU.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -1,5 +1,5 @@
 """Builds a wheel around the extension that was already compiled, installs it into a clean virtual environment and
-runs a graph there, without NumPy.
+runs a graph there, without NumPy. With FUSOR_TEST_ALL the wheel is compiled from its sources, as a user's pip does.
 
 usage: wheel.py SOURCE BUILT_PACKAGE FOLDER"""
 
@@ -35,8 +35,9 @@ def main():
     def run(*command):
         subprocess.run([str(word) for word in command], check=True, env=environment, cwd=folder)
 
+    as_built = [] if os.environ.get("FUSOR_TEST_ALL") else ["-C", f"cmake.define.FUSOR_PYTHON_BUILT={built}"]
     run(*pip, "wheel", source, "--no-deps", "--no-build-isolation", "--wheel-dir", folder,
-        "-C", f"build-dir={folder / 'build'}", "-C", f"cmake.define.FUSOR_PYTHON_BUILT={built}")  # fmt: skip
+        "-C", f"build-dir={folder / 'build'}", *as_built)  # fmt: skip
     run(sys.executable, "-m", "venv", "--without-pip", folder / "venv")
     python = folder / "venv" / "bin" / "python"
     (wheel,) = folder.glob("fusor-*.whl")
