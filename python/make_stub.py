@@ -21,9 +21,10 @@ def added_methods():
     from fusor import _ops
 
     text = ""
+    methods = _ops.methods()
     for name in _ops.added:
         delattr(fusor.GraphBuilder, name)
-        kind = _ops.Kind(name, _ops.kinds()[name])
+        kind = methods[name]
         document = textwrap.indent(kind.document(), " " * 8).strip()
         text += f'    {kind.signature()}:\n        """{document}\n        """\n\n'
     call = fusor.Executable.__call__.__doc__

@@ -1,6 +1,7 @@
 // Owns what the parts of the extension share: how words and lists of Python become values of fusor.
 #pragma once
 
+#include <fmt/format.h>
 #include <fusor.h>
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
@@ -10,6 +11,7 @@
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -39,6 +41,33 @@ struct Word {
 struct Operand {
   nb::object object;
 };
+
+/// A Graph; anything else is an Error that says how to come by one.
+struct GraphArgument {
+  nb::object object;
+  const Graph& graph(std::string_view asker) const;
+};
+
+/// A Graph, or a Plan, which stands for its graph and its device.
+struct GraphOrPlan : GraphArgument {
+  const Graph& graph(std::string_view asker) const;
+  /// `device`, or where that is None and the object a Plan, the plan's.
+  DeviceInfo device(const Word<DeviceInfo>& device) const;
+};
+
+/// One entry per spatial dim: a list, or a number that stands for as many.
+struct PerSpatialDim {
+  Dims list;
+  bool repeats = false;
+  Dims get(const Tensor& x) const {
+    return repeats ? Dims::filled(std::max(x.dims.rank() - 2, 1), list[0]) : list;
+  }
+};
+
+/// "1 op", "2 ops"
+inline std::string counted(size_t number, std::string_view noun) {
+  return fmt::format("{} {}{}", number, noun, number == 1 ? "" : "s");
+}
 
 /// The element type of that name in fusor ("fp16", "f16"), NumPy or PyTorch ("float16"), or nothing.
 std::optional<DataType> type_of_name(std::string_view name);
@@ -72,10 +101,22 @@ namespace nanobind::detail {
 
 template <>
 struct type_caster<fusor::Dims> {
-  NB_TYPE_CASTER(fusor::Dims, io_name("collections.abc.Sequence[int]", "tuple[int, ...]"))
+  NB_TYPE_CASTER(fusor::Dims, io_name("int | collections.abc.Sequence[int]", "tuple[int, ...]"))
 
+  /// A number is a list of one entry.
   template <class Flags>
   bool from_python(handle source, Flags, cleanup_list*) noexcept {
+    if (PyIndex_Check(source.ptr()) && !PySequence_Check(source.ptr())) {
+      PyObject* index = PyNumber_Index(source.ptr());
+      const long long number = index == nullptr ? 0 : PyLong_AsLongLong(index);
+      Py_XDECREF(index);
+      if (PyErr_Occurred() != nullptr) {
+        PyErr_Clear();
+        return false;
+      }
+      value.push_back(number);
+      return true;
+    }
     if (PyUnicode_Check(source.ptr()) || !PySequence_Check(source.ptr())) return false;
     const Py_ssize_t size = PySequence_Size(source.ptr());
     if (size < 0 || size > fusor::kMaxRank) {
@@ -102,6 +143,24 @@ struct type_caster<fusor::Dims> {
     for (int i = 0; tuple != nullptr && i < dims.rank(); ++i)
       PyTuple_SetItem(tuple, i, PyLong_FromLongLong(dims[i]));
     return tuple;
+  }
+};
+
+template <>
+struct type_caster<fusor::python::PerSpatialDim> {
+  NB_TYPE_CASTER(fusor::python::PerSpatialDim, const_name("int | collections.abc.Sequence[int]"))
+
+  template <class Flags>
+  bool from_python(handle source, Flags flags, cleanup_list* cleanup) noexcept {
+    make_caster<fusor::Dims> list;
+    if (!list.from_python(source, flags, cleanup)) return false;
+    value.list = list.value;
+    value.repeats = !PySequence_Check(source.ptr());
+    return true;
+  }
+  static handle from_cpp(const fusor::python::PerSpatialDim& list, rv_policy policy,
+                         cleanup_list* cleanup) noexcept {
+    return make_caster<fusor::Dims>::from_cpp(list.list, policy, cleanup);
   }
 };
 
@@ -138,18 +197,22 @@ FUSOR_WORD(ConvMode, "ConvMode | str");
 FUSOR_WORD(DeviceInfo, "DeviceInfo | str");
 #undef FUSOR_WORD
 
-template <>
-struct type_caster<fusor::python::Operand> {
-  NB_TYPE_CASTER(fusor::python::Operand, const_name("Tensor | float | None"))
-
-  template <class Flags>
-  bool from_python(handle source, Flags, cleanup_list*) noexcept {
-    value.object = borrow(source);
-    return true;
+#define FUSOR_ARGUMENT(type, text)                                                                   \
+  template <>                                                                                        \
+  struct type_caster<fusor::python::type> {                                                          \
+    NB_TYPE_CASTER(fusor::python::type, const_name(text))                                            \
+    template <class Flags>                                                                           \
+    bool from_python(handle source, Flags, cleanup_list*) noexcept {                                 \
+      value.object = borrow(source);                                                                 \
+      return true;                                                                                   \
+    }                                                                                                \
+    static handle from_cpp(const fusor::python::type& argument, rv_policy, cleanup_list*) noexcept { \
+      return argument.object.inc_ref();                                                              \
+    }                                                                                                \
   }
-  static handle from_cpp(const fusor::python::Operand& operand, rv_policy, cleanup_list*) noexcept {
-    return operand.object.inc_ref();
-  }
-};
+FUSOR_ARGUMENT(GraphArgument, "Graph");
+FUSOR_ARGUMENT(GraphOrPlan, "Graph | Plan");
+FUSOR_ARGUMENT(Operand, "Tensor | float | None");
+#undef FUSOR_ARGUMENT
 
 }  // namespace nanobind::detail

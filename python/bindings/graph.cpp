@@ -224,15 +224,15 @@ void bind_contractions(nb::class_<GraphBuilder>& bound) {
   const auto conv = [&](const char* name, const char* first, const char* second, const char* given, auto call,
                         const char* about) {
     const auto body = [call](const Builder& self, const BuilderTensor& a, const BuilderTensor& b,
-                             const Dims& dims, const Dims& padding, const Dims& pre, const Dims& post,
-                             const Dims& stride, const Dims& dilation, const Word<ConvMode>& mode,
-                             int64_t groups, const std::string& op_name, const Type& type,
-                             const Type& compute) {
-      const ConvOptions asked{.padding = padding,
-                              .pre_padding = pre,
-                              .post_padding = post,
-                              .stride = stride,
-                              .dilation = dilation,
+                             const Dims& dims, const PerSpatialDim& padding, const PerSpatialDim& pre,
+                             const PerSpatialDim& post, const PerSpatialDim& stride,
+                             const PerSpatialDim& dilation, const Word<ConvMode>& mode, int64_t groups,
+                             const std::string& op_name, const Type& type, const Type& compute) {
+      const ConvOptions asked{.padding = padding.get(a.tensor),
+                              .pre_padding = pre.get(a.tensor),
+                              .post_padding = post.get(a.tensor),
+                              .stride = stride.get(a.tensor),
+                              .dilation = dilation.get(a.tensor),
                               .mode = mode.get(),
                               .groups = groups,
                               .name = op_name,
@@ -251,10 +251,10 @@ void bind_contractions(nb::class_<GraphBuilder>& bound) {
     else
       bound.def(
           name,
-          [body](const Builder& self, const BuilderTensor& a, const BuilderTensor& b, const Dims& padding,
-                 const Dims& pre, const Dims& post, const Dims& stride, const Dims& dilation,
-                 const Word<ConvMode>& mode, int64_t groups, const std::string& op_name, const Type& type,
-                 const Type& compute) {
+          [body](const Builder& self, const BuilderTensor& a, const BuilderTensor& b,
+                 const PerSpatialDim& padding, const PerSpatialDim& pre, const PerSpatialDim& post,
+                 const PerSpatialDim& stride, const PerSpatialDim& dilation, const Word<ConvMode>& mode,
+                 int64_t groups, const std::string& op_name, const Type& type, const Type& compute) {
             return body(self, a, b, Dims(), padding, pre, post, stride, dilation, mode, groups, op_name, type,
                         compute);
           },
@@ -267,8 +267,8 @@ void bind_contractions(nb::class_<GraphBuilder>& bound) {
         return g.conv_fprop(x, w, o);
       },
       "Convolution with 1 to 3 spatial dims: x [N, C, spatial...], w [K, C / groups, window...] -> y [N, "
-      "K, spatial...]. Lists have one entry per spatial dim; empty ones stand for padding 0, stride 1, "
-      "dilation 1; `padding` is both paddings.");
+      "K, spatial...]. Lists have one entry per spatial dim, and a number stands for as many; empty ones "
+      "are padding 0, stride 1, dilation 1; `padding` is both paddings.");
   conv(
       "conv_dgrad", "dy", "w", "dx_dims",
       [](GraphBuilder& g, const Tensor& dy, const Tensor& w, const Dims& dims, const ConvOptions& o) {
@@ -454,8 +454,8 @@ void bind_ops(nb::module_& module) {
       .def("__setstate__",
            [](Graph& self, const std::string& json) { new (&self) Graph(graph_from_json(json)); })
       .def("__repr__", [](const Graph& self) {
-        return fmt::format("<fusor.Graph '{}': {} ops, {} tensors>", self.name, self.ops.size(),
-                           self.tensors.size());
+        return fmt::format("<fusor.Graph '{}': {}, {}>", self.name, counted(self.ops.size(), "op"),
+                           counted(self.tensors.size(), "tensor"));
       });
 }
 
@@ -480,6 +480,16 @@ void bind_graph(nb::module_& module) {
   bind_contractions(bound);
   bind_reductions_and_views(bound);
   bind_outputs(bound);
+  module.def(
+      "_roles",
+      [](const std::string& attributes) {
+        std::vector<std::pair<std::string, bool>> found;
+        for (const Role& role : roles(attributes_from_json(attributes, 0)).inputs)
+          found.emplace_back(role.name, role.optional);
+        return found;
+      },
+      nb::arg("attributes"),
+      "The operands of an op with these attributes, and whether each may be left out.");
   module.def("op_kinds_json", &op_kinds_json, "Every kind of op, its operands and attributes, as JSON.");
   module.def("graph_from_json", &graph_from_json, nb::arg("text"));
 }

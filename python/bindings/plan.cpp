@@ -108,8 +108,8 @@ void bind_choices(nb::module_& module) {
            [](Plan& self, const std::string& json) { new (&self) Plan(plan_from_json(json)); })
       .def("__str__", [](const Plan& self) { return to_string(self); })
       .def("__repr__", [](const Plan& self) {
-        return fmt::format("<fusor.Plan of '{}' for {}: {} fusions>", self.graph.name, self.device.name,
-                           self.fusions.size());
+        return fmt::format("<fusor.Plan of '{}' for {}: {}>", self.graph.name, self.device.name,
+                           counted(self.fusions.size(), "fusion"));
       });
 }
 
@@ -195,11 +195,12 @@ BuildOptions build_options(std::vector<std::string> forbid, std::optional<int64_
 void bind_planning(nb::module_& module) {
   module.def(
       "build",
-      [](const Graph& graph, const Device& device, const Candidate* candidate,
+      [](const GraphArgument& planned, const Device& device, const Candidate* candidate,
          std::vector<std::string> forbid, std::optional<int64_t> max_workspace, const TuningTable* tuning,
          const Word<KernelChoice>& kernels, bool compile) {
         BuildOptions options = build_options(std::move(forbid), max_workspace, tuning, kernels);
         options.compile = compile;
+        const Graph& graph = planned.graph("build");
         const DeviceInfo on = device.get();
         return without_gil([&] {
           return candidate != nullptr ? build(graph, on, *candidate, options) : build(graph, on, options);
@@ -217,11 +218,12 @@ void bind_planning(nb::module_& module) {
       "nothing meets, missing where kernels must be compiled and there is no NVRTC.");
   module.def(
       "candidates",
-      [](const Graph& graph, const Device& device, std::vector<std::string> forbid,
+      [](const GraphArgument& planned, const Device& device, std::vector<std::string> forbid,
          std::optional<int64_t> max_workspace, const TuningTable* tuning, const Word<KernelChoice>& kernels,
          int max_candidates) {
         BuildOptions options = build_options(std::move(forbid), max_workspace, tuning, kernels);
         options.max_candidates = max_candidates;
+        const Graph& graph = planned.graph("candidates");
         const DeviceInfo on = device.get();
         return without_gil([&] { return candidates(graph, on, options); });
       },
@@ -229,25 +231,27 @@ void bind_planning(nb::module_& module) {
       "Ways to run the whole graph, best estimate first. Compiles nothing.");
   module.def(
       "explain",
-      [](const Graph& graph, const Device& device, std::vector<std::string> forbid,
+      [](const GraphOrPlan& planned, const Device& device, std::vector<std::string> forbid,
          std::optional<int64_t> max_workspace, const TuningTable* tuning, const Word<KernelChoice>& kernels,
          bool all) {
         const BuildOptions options = build_options(std::move(forbid), max_workspace, tuning, kernels);
-        const DeviceInfo on = device.get();
+        const Graph& graph = planned.graph("explain");
+        const DeviceInfo on = planned.device(device);
         return without_gil([&] { return explain(graph, on, options, all ? Detail::all : Detail::brief); });
       },
       nb::arg("graph"), nb::arg("device") = nb::none(), FUSOR_BUILD_ARGUMENTS, nb::arg("all") = false,
       "For people: each fusion that runs, its engine and time, what bounds it, the engine that would be "
       "next, and why it is not one with its neighbours. `all`: every engine's answer and setting, and the "
-      "prices of cuts. Compiles nothing.");
+      "prices of cuts. A Plan stands for its graph on its device. Compiles nothing.");
   const auto picture = [&](const char* name, auto draw, const char* about) {
     module.def(
         name,
-        [draw](const Graph& graph, const Device& device, std::vector<std::string> forbid,
-               std::optional<int64_t> max_workspace, const TuningTable* tuning,
-               const Word<KernelChoice>& kernels) {
+        [draw, name](const GraphOrPlan& planned, const Device& device, std::vector<std::string> forbid,
+                     std::optional<int64_t> max_workspace, const TuningTable* tuning,
+                     const Word<KernelChoice>& kernels) {
           const BuildOptions options = build_options(std::move(forbid), max_workspace, tuning, kernels);
-          const DeviceInfo on = device.get();
+          const Graph& graph = planned.graph(name);
+          const DeviceInfo on = planned.device(device);
           const std::string text = without_gil([&] { return draw(graph, on, options); });
           return nb::bytes(text.data(), text.size());
         },
@@ -264,19 +268,21 @@ void bind_planning(nb::module_& module) {
       "fusion and engine. No runtime of ONNX knows these ops.");
   module.def(
       "explain_data",
-      [](const Graph& graph, const Device& device, std::vector<std::string> forbid,
+      [](const GraphOrPlan& planned, const Device& device, std::vector<std::string> forbid,
          std::optional<int64_t> max_workspace, const TuningTable* tuning, const Word<KernelChoice>& kernels) {
         const BuildOptions options = build_options(std::move(forbid), max_workspace, tuning, kernels);
-        const DeviceInfo on = device.get();
+        const Graph& graph = planned.graph("explain_data");
+        const DeviceInfo on = planned.device(device);
         return without_gil([&] { return explain_data(graph, on, options); });
       },
       nb::arg("graph"), nb::arg("device") = nb::none(), FUSOR_BUILD_ARGUMENTS, "The same as data.");
   module.def(
       "engines_for",
-      [](const Graph& graph, const Device& device, std::vector<std::string> forbid,
+      [](const GraphOrPlan& planned, const Device& device, std::vector<std::string> forbid,
          std::optional<int64_t> max_workspace, const TuningTable* tuning, const Word<KernelChoice>& kernels) {
         const BuildOptions options = build_options(std::move(forbid), max_workspace, tuning, kernels);
-        const DeviceInfo on = device.get();
+        const Graph& graph = planned.graph("engines_for");
+        const DeviceInfo on = planned.device(device);
         return without_gil([&] { return engines_for(graph, on, options); });
       },
       nb::arg("graph"), nb::arg("device") = nb::none(), FUSOR_BUILD_ARGUMENTS,
@@ -329,6 +335,30 @@ void bind_files(nb::module_& module) {
 }
 
 }  // namespace
+
+const Graph& GraphArgument::graph(std::string_view asker) const {
+  const Graph* graph = nullptr;
+  if (nb::try_cast(object, graph) && graph != nullptr) return *graph;
+  const std::string type = nb::type_name(object.type()).c_str();
+  const bool is_text = PyUnicode_Check(object.ptr()) != 0;
+  const char* remedy = nb::isinstance<GraphBuilder>(object) ? "call its finish() first"
+                       : nb::isinstance<Plan>(object)       ? "its graph is plan.graph"
+                       : is_text                            ? "read_graph() reads one from a file"
+                                                            : "GraphBuilder.finish() makes one";
+  throw Error(ErrorKind::bad_input,
+              fmt::format("{}: expected a Graph, got {}; {}", asker,
+                          is_text ? std::string(nb::repr(object).c_str()) : type, remedy));
+}
+
+const Graph& GraphOrPlan::graph(std::string_view asker) const {
+  const Plan* plan = nullptr;
+  return nb::try_cast(object, plan) && plan != nullptr ? plan->graph : GraphArgument::graph(asker);
+}
+
+DeviceInfo GraphOrPlan::device(const Word<DeviceInfo>& device) const {
+  const Plan* plan = nullptr;
+  return device.is_none() && nb::try_cast(object, plan) && plan != nullptr ? plan->device : device.get();
+}
 
 void bind_plan(nb::module_& module) {
   bind_devices(module);

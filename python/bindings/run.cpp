@@ -634,11 +634,21 @@ void bind_verify(nb::module_& module) {
       .def_ro("infs", &OutputCheck::infs)
       .def_ro("tolerance_abs", &OutputCheck::tolerance_abs)
       .def_ro("tolerance_rel", &OutputCheck::tolerance_rel);
-  nb::class_<VerifyReport>(module, "VerifyReport")
+  nb::class_<VerifyReport>(
+      module, "VerifyReport",
+      "Every output that verify() compared: true where all are within the tolerance that "
+      "follows from the graph's types; str() is a table of their errors.")
       .def_ro("outputs", &VerifyReport::outputs)
-      .def_prop_ro("passed", &VerifyReport::passed)
+      .def_prop_ro("passed", &VerifyReport::passed, "Whether no output has an element outside its tolerance.")
       .def("__bool__", &VerifyReport::passed)
-      .def("__str__", [](const VerifyReport& self) { return to_string(self); });
+      .def("__str__", [](const VerifyReport& self) { return to_string(self); })
+      .def("__repr__", [](const VerifyReport& self) {
+        std::string wrong;
+        for (const OutputCheck& output : self.outputs)
+          if (output.wrong > 0) wrong += fmt::format("{}'{}'", wrong.empty() ? "" : ", ", output.tensor);
+        return fmt::format("<fusor.VerifyReport of {}: {}>", counted(self.outputs.size(), "output"),
+                           self.passed() ? "passed" : "failed in " + wrong);
+      });
   module.def(
       "verify",
       [](const Graph& graph, const nb::dict& arrays, uint64_t seed, const Notes* notes) {

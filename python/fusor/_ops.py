@@ -3,7 +3,7 @@
 import json
 from collections import namedtuple
 
-from ._fusor import DataType, Layout, Tensor, op_kinds_json
+from ._fusor import DataType, Layout, Tensor, _roles, op_kinds_json
 
 added = []  # names of the methods that add_methods() made
 _COMMON = ("name", "type", "compute")
@@ -34,13 +34,40 @@ _TYPE_NAMES = {
 }  # fmt: skip
 
 
+# Names of C++ that graph files have others for.
+_SPELLED = {
+    "norm_fwd": {"axes": "normalized_axes", "epsilon_scalar": "epsilon", "momentum_scalar": "momentum"},
+    "norm_bwd": {"axes": "normalized_axes", "epsilon_scalar": "epsilon"},
+    "bn_finalize": {"epsilon_scalar": "epsilon", "momentum_scalar": "momentum"},
+    "resample_bwd": {"x_dims": "dx_dims"},
+    "sdpa_bwd": {"d_o": "do"},
+}
+# Parameters that stand behind the operands in C++.
+_BEHIND = {
+    "gen_index": ("axis",), "scatter": ("dims",), "dropout": ("probability",), "ragged_load": ("dims", "strides"),
+    "ragged_store": ("elements", "strides"),
+}  # fmt: skip
+# Other arguments that are no attributes: dims of results, and what stands for several attributes or operands.
+_MORE = {
+    "scatter": {"dims": "Sequence[int]"}, "ragged_load": {"dims": "Sequence[int]"},
+    "ragged_store": {"elements": "int"}, "rng_uniform": {"dims": "Sequence[int]"},
+    "rng_normal": {"dims": "Sequence[int]"}, "rng_bernoulli": {"dims": "Sequence[int]"},
+    "resample_fwd": {"padding": "int | Sequence[int]"},
+    "resample_bwd": {"x_dims": "Sequence[int]", "padding": "int | Sequence[int]"},
+    "rnn_fwd": {"weights": "Sequence[Tensor]"}, "rnn_bwd": {"weights": "Sequence[Tensor]"},
+}  # fmt: skip
+_SPATIAL = ("window", "stride", "pre_padding", "post_padding", "output_size", "step", "shift", "denominator")
+# Families whose operands depend on their attributes.
+_BY_ATTRIBUTES = ("norm_fwd", "norm_bwd", "resample_bwd", "rnn_fwd", "rnn_bwd")
+
+
 class Kind:
     """One kind of op: how a call's arguments become its operands and attributes."""
 
     def __init__(self, method, kind):
         self.method = method
         self.op = kind["op"]
-        self.inputs = kind["inputs"]
+        self.roles = [(role["name"], role.get("optional", False)) for role in kind["inputs"]]
         self.outputs = [role["name"] for role in kind["outputs"]]
         self.fixed = {"op": self.op}
         self.defaults = {k: v for k, v in kind["attributes"].items() if k != "compute"}
@@ -48,20 +75,69 @@ class Kind:
             self.fixed["mode"] = self.defaults.pop("mode")
         self.text = {key: kind[key] for key in ("formula", "shapes", "types", "errors")}
         self.results = {}  # named tuples by their fields, made when they are first needed: importing stays cheap
-        self.repeats = bool(self.inputs) and self.inputs[-1].get("repeats", False)
+        self.repeats = bool(kind["inputs"]) and kind["inputs"][-1].get("repeats", False)
+        self.spelled = _SPELLED.get(method, {})
+        self.more = _MORE.get(method, {})
 
     def __call__(self, builder, *args, **named):
         name, type, compute = (named.pop(key, None) for key in _COMMON)
-        operands = self._operands(list(args), named)
-        given = self._given(named)
+        args = self._in_files_words(list(args), named)
         attributes = dict(self.fixed)
         for key in list(named):
-            if key not in self.defaults:
-                known = ", ".join([*self._names(), *self.defaults, *_COMMON])
-                raise TypeError(f"{self.method}() has no argument '{key}'; it has {known}")
-            attributes[key] = self._from_front(key, _plain(named.pop(key)), operands)
+            if key in self.defaults and not isinstance(named[key], Tensor):
+                attributes[key] = _plain(named.pop(key))
+        roles = self.roles
+        if self.op in _BY_ATTRIBUTES:
+            attributes = self._filled(attributes, args, named)
+            roles = _roles(json.dumps(attributes))
+        weights = named.pop("weights", ()) if "weights" in self.more else ()
+        operands = self._operands(roles, args, named, weights)
+        given = self._given(named)
+        for key in named:
+            raise self._unknown(key, roles)
         results = builder._op(json.dumps(attributes), operands, name or "", type, compute, given)
         return results[0] if len(results) == 1 else self._named(results)
+
+    def _in_files_words(self, args, named):
+        """Arguments under the names and in the order of C++, as graph files have them."""
+        behind = _BEHIND.get(self.method, ())
+        if 0 < len(args) - len(self.roles) <= len(behind):
+            for key, value in zip(behind, args[len(self.roles) :]):
+                self._put(named, key, value)
+            args = args[: len(self.roles)]
+        if self.op == "resample_bwd" and len(args) > 1 and not isinstance(args[1], Tensor):
+            self._put(named, "dx_dims", args.pop(1))
+        if self.op in ("rnn_fwd", "rnn_bwd") and args and isinstance(args[-1], (list, tuple)):
+            self._put(named, "weights", args.pop())
+        for said, written in self.spelled.items():
+            if said in named:
+                self._put(named, written, named.pop(said))
+        if "elements" in self.more and "elements" in named:
+            self._put(named, "dims", [named.pop("elements")])
+        if "padding" in self.more and "padding" in named:
+            padding = named.pop("padding")
+            self._put(named, "pre_padding", padding)
+            self._put(named, "post_padding", padding)
+        for key, value in named.items():
+            if isinstance(self.defaults.get(key), list) and hasattr(value, "__index__"):
+                dims = next((x.dims for x in args if isinstance(x, Tensor)), ())
+                named[key] = [int(value)] * (max(len(dims) - 2, 1) if key in _SPATIAL else 1)
+        return args
+
+    def _put(self, named, key, value):
+        if key in named:
+            raise TypeError(f"{self.method}() is given '{key}' twice")
+        named[key] = value
+
+    def _filled(self, attributes, args, named):
+        """The hidden size of a recurrent layer is what its weights say, where nobody says it."""
+        if "cell" not in self.defaults or "hidden_size" in attributes:
+            return attributes
+        weights = named.get("weights") or [w for w in (named.get("weight_ih_l0"),) if w is not None]
+        if not weights:
+            return attributes
+        gates = {"lstm": 4, "gru": 3}.get(attributes.get("cell", self.defaults["cell"]), 1)
+        return {**attributes, "hidden_size": weights[0].dims[0] // gates}
 
     def _named(self, results):
         """Several results as a tuple whose fields are the roles' names: which there are depends on attributes."""
@@ -71,29 +147,28 @@ class Kind:
             self.results[fields] = namedtuple(name, fields, rename=True)
         return self.results[fields](*results)
 
-    def _names(self):
-        return [role["name"] for role in self.inputs]
-
-    def _operands(self, args, named):
+    def _operands(self, roles, args, named, weights):
         if self.repeats and len(args) == 1 and isinstance(args[0], (list, tuple)):
             args = list(args[0])
-        if len(args) > len(self.inputs) and not self.repeats:
-            wanted = ", ".join(self._names())
-            raise TypeError(f"{self.method}() has the operands {wanted}; got {len(args)}")
-        for role in self.inputs[len(args) :]:
-            if role["name"] in named and self._is_operand(role["name"], named):
-                args.append(named.pop(role["name"]))
-            elif role.get("optional"):
+        if len(args) > len(roles) and not self.repeats:
+            wanted = ", ".join([name for name, _ in roles] + list(_BEHIND.get(self.method, ())))
+            raise TypeError(f"{self.method}() takes {wanted} by position; got {len(args)}")
+        names = [name for name, _ in roles]
+        listed = dict(zip(names[names.index("weight_ih_l0") :], weights)) if weights else {}
+        if len(listed) < len(weights):
+            raise TypeError(f"{self.method}() has {len(listed)} weights with these attributes; got {len(weights)}")
+        for name, optional in roles[len(args) :]:
+            if name in listed:
+                args.append(listed[name])
+            elif name in named:
+                args.append(named.pop(name))
+            elif optional:
                 args.append(None)
             else:
-                raise TypeError(f"{self.method}() misses the operand '{role['name']}'")
+                raise TypeError(f"{self.method}() misses the operand '{name}'")
         while args and args[-1] is None:
             args.pop()
         return args
-
-    def _is_operand(self, name, named):
-        """A few operands are attributes as well (epsilon): a tensor is the one, a number the other."""
-        return name not in self.defaults or isinstance(named[name], Tensor)
 
     def _given(self, named):
         dims = {out: named.pop(f"{out}_dims") for out in self.outputs if f"{out}_dims" in named}
@@ -101,59 +176,108 @@ class Kind:
             dims[self.outputs[0]] = named.pop("dims")
         return [dims.get(out, ()) for out in self.outputs] if dims else []
 
-    def _from_front(self, key, value, operands):
-        """Negative axes count from the back."""
-        rank = next((len(x.dims) for x in operands if isinstance(x, Tensor)), 0)
-        if key == "axis" and isinstance(value, int) and value < 0:
-            return value + rank
-        if key == "axes" and isinstance(value, list):
-            return [a + rank if a < 0 else a for a in value]
-        return value
+    def arguments(self):
+        """The names of every argument, those of C++ where graph files have others."""
+        said = {written: key for key, written in self.spelled.items() if key != f"{written}_scalar"}
+        names = [*(name for name, _ in self.roles), *self.spelled, *self.defaults, *self.more, *_COMMON]
+        return list(dict.fromkeys(said.get(name, name) for name in names))
+
+    def _unknown(self, key, roles):
+        from difflib import get_close_matches
+
+        known = self.arguments()
+        if key in known:
+            return TypeError(f"{self.method}() has no operand '{key}' with these attributes; its operands are "
+                             f"{', '.join(name for name, _ in roles)}")  # fmt: skip
+        close = get_close_matches(key, known, 1)
+        hint = f"did you mean '{close[0]}'? " if close else ""
+        return TypeError(f"{self.method}() has no argument '{key}'; {hint}it has {', '.join(known)}")
 
     def signature(self):
         """The method's parameters, as a stub has them."""
         parts = ["self"]
+        said = {written: key for key, written in self.spelled.items() if key != f"{written}_scalar"}
         may_end = False  # Python wants a default for everything behind an operand that has one
-        for role in self.inputs:
-            if role["name"] in self.defaults:  # stands among the attributes
+        for name, optional in self.roles:
+            if name in self.defaults:  # stands among the attributes
                 continue
-            may_end = may_end or role.get("optional", False)
-            if role.get("repeats"):
-                parts.append(f"*{role['name']}: Tensor | float")
-            elif role.get("optional"):
-                parts.append(f"{role['name']}: Tensor | float | None = None")
+            name = said.get(name, name)
+            may_end = may_end or optional
+            if self.repeats and name == self.roles[-1][0]:
+                parts.append(f"*{name}: Tensor | float")
+            elif optional:
+                parts.append(f"{name}: Tensor | float | None = None")
             else:
-                parts.append(f"{role['name']}: Tensor | float" + (" = ..." if may_end else ""))
-        if not self.repeats:
-            parts.append("*")
-        operands = self._names()
+                parts.append(f"{name}: Tensor | float" + (" = ..." if may_end else ""))
+        operands = [name for name, _ in self.roles]
+        more = {key: f"{key}: {hint} = ..." for key, hint in self.more.items()}
+        for key in self.spelled:
+            if key.endswith("_scalar"):
+                more[key] = f"{key}: Tensor | None = None"
         for key, value in self.defaults.items():
-            hint = {bool: "bool", int: "int", float: "float", list: "Sequence[int]"}.get(type(value), "str")
+            hint = {bool: "bool", int: "int", float: "float", list: "int | Sequence[int]"}.get(type(value), "str")
             shown = 'float("inf")' if value == "inf" else "()" if value == [] else repr(value)
             hint = "float" if value == "inf" else f"Tensor | {hint}" if key in operands else hint
-            parts.append(f"{key}: {hint} = {shown}")
+            more[key] = f"{said.get(key, key)}: {hint} = {shown}"
+        parts += [more.pop(key) for key in _BEHIND.get(self.method, ())]
+        if not self.repeats:
+            parts.append("*")
+        parts += more.values()
         parts.append('name: str = "", type: DataType | str | None = None, compute: DataType | str | None = None')
         returns = "Tensor" if len(self.outputs) == 1 else f"tuple[{', '.join(['Tensor'] * len(self.outputs))}]"
         return f"def {self.method}({', '.join(parts)}) -> {returns}"
 
     def document(self):
         """What it reads and makes, its formula, shapes, types and errors: as docs/op-reference.md has them."""
-        reads = ", ".join(r["name"] + (" (optional)" if r.get("optional") else "") for r in self.inputs)
+        reads = ", ".join(name + (" (optional)" if optional else "") for name, optional in self.roles)
         what = f"{self.method} of {reads} -> {', '.join(self.outputs)}."
         if self.op == "pointwise":
-            broadcast = ", which broadcast" if len(self.inputs) > 1 else ""
+            broadcast = ", which broadcast" if len(self.roles) > 1 else ""
             what = f"Pointwise {self.method} of {reads}{broadcast}."
         if self.defaults:
             what += f" Attributes: {', '.join(f'{k} ({v})' for k, v in self.defaults.items())}."
         return what + "\n\n" + "\n".join(f"{key.capitalize()}: {text}." for key, text in self.text.items())
 
 
+class Rng:
+    """C++ has one rng() for the three kinds rng_uniform, rng_normal and rng_bernoulli."""
+
+    method = "rng"
+
+    def __call__(self, builder, dims, seed, offset, *, distribution="uniform", **named):
+        kinds = [name for name in added if name.startswith("rng_")]
+        if f"rng_{distribution}" not in kinds:
+            known = ", ".join(name[len("rng_") :] for name in kinds)
+            raise TypeError(f"rng(): unknown distribution {distribution!r}; known: {known}")
+        return getattr(builder, f"rng_{distribution}")(seed, offset, dims=dims, **named)
+
+    def signature(self):
+        return (
+            "def rng(self, dims: int | Sequence[int], seed: Tensor | float, offset: Tensor | float, *, "
+            'distribution: str = "uniform", probability: float = 0.5, low: float = 0.0, high: float = 1.0, '
+            'mean: float = 0.0, deviation: float = 1.0, name: str = "", type: DataType | str | None = None, '
+            "compute: DataType | str | None = None) -> Tensor"
+        )
+
+    def document(self):
+        return (
+            "Random numbers of `dims`: rng_uniform(low, high), rng_normal(mean, deviation) or "
+            "rng_bernoulli(probability), by the distribution's name."
+        )
+
+
+def methods():
+    """Every method that add_methods() makes, by its name."""
+    made = {name: Kind(name, kind) for name, kind in kinds().items()}
+    made.pop("reduction")  # reduce() and reduce_to()
+    return {**made, "rng": Rng()}
+
+
 def add_methods(builder):
     """Gives the class a method for each kind that it does not have yet."""
-    for name, kind in kinds().items():
-        if hasattr(builder, name) or name == "reduction":  # reduce() and reduce_to()
+    for name, call in methods().items():
+        if hasattr(builder, name):
             continue
-        call = Kind(name, kind)
 
         def method(self, *args, _call=call, **named):
             return _call(self, *args, **named)

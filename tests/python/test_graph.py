@@ -127,8 +127,113 @@ class Methods(unittest.TestCase):
             self.assertEqual(g.input(f"x{i}", (1,), name).type, fusor.DataType.f16)
 
 
+    def test_numbers_stand_for_lists(self):
+        a = numpy.arange(16, dtype=numpy.float32).reshape(1, 1, 4, 4)
+        g = fusor.GraphBuilder()
+        x, w = g.input("x", a.shape), g.input("w", (1, 1, 3, 3))
+        self.assertEqual(g.conv_fprop(x, w, padding=1).dims, (1, 1, 4, 4))
+        self.assertEqual(g.conv_fprop(x, w, pre_padding=1, post_padding=0, stride=2, dilation=1).dims, (1, 1, 2, 2))
+        self.assertEqual(g.reduce(x, "avg", -1).dims, (1, 1, 4, 1))
+        self.assertEqual(g.reshape(x, 16).dims, (16,))
+        self.assertEqual(g.input("v", 5).dims, (5,))
+        self.assertEqual(g.resample_fwd(x, window=2).y.dims, (1, 1, 2, 2))
+        with self.assertRaisesRegex(fusor.Error, "padding .1. has 1 entries"):
+            g.conv_fprop(x, w, padding=[1])
+
+
 class Families(unittest.TestCase):
     """Families that have no binding of their own."""
+
+    def test_softmax_is_over_the_last_axis(self):
+        a = numpy.array([[1, 2, 3], [4, 4, 4]], numpy.float32)
+        g = fusor.GraphBuilder()
+        y = g.softmax(g.input("x", a.shape)).y
+        e = numpy.exp(a - a.max(-1, keepdims=True))
+        numpy.testing.assert_allclose(runs(g.finish(y), a), e / e.sum(-1, keepdims=True), rtol=1e-6)
+
+    def test_interpolation_as_in_cpp(self):
+        a = numpy.array([[[0, 10, 40]]], numpy.float32)
+        for options, want in (
+            (dict(mode="bilinear", output_size=6), [0, 2.5, 7.5, 17.5, 32.5, 40]),
+            (dict(mode="bilinear", output_size=(5,), align_corners=True), [0, 5, 10, 25, 40]),
+            (dict(mode="nearest", output_size=(4,)), [0, 0, 10, 40]),
+            (dict(mode="bilinear", output_size=(3,), step=(1,), shift=(0,), denominator=(2,)), [0, 5, 10]),
+        ):
+            g = fusor.GraphBuilder()
+            y = g.resample_fwd(g.input("x", a.shape), **options)
+            numpy.testing.assert_allclose(runs(g.finish(y), a)[0, 0], want, rtol=1e-6)
+            back = fusor.GraphBuilder()
+            dx = back.resample_bwd(back.input("dy", (1, 1, len(want))), (1, 1, 3), **options)
+            total = runs(back.finish(dx), numpy.ones((1, 1, len(want)), numpy.float32)).sum()
+            self.assertAlmostEqual(float(total), len(want), places=4)
+
+    def test_pooling_with_padding_and_its_gradient(self):
+        a = numpy.arange(16, dtype=numpy.float32).reshape(1, 1, 4, 4)
+        g = fusor.GraphBuilder()
+        x = g.input("x", a.shape)
+        pool = g.resample_fwd(x, mode="maxpool", window=(3, 3), stride=2, padding=1)
+        numpy.testing.assert_array_equal(runs(g.finish(pool.y), a)[0, 0], [[5, 7], [13, 15]])
+        g = fusor.GraphBuilder()
+        x, dy = g.input("x", a.shape), g.input("dy", (1, 1, 2, 2))
+        dx = g.resample_bwd(dy, a.shape, x=x, mode="maxpool", window=(3, 3), stride=2, padding=1)
+        got = runs(g.finish(dx), a, numpy.ones((1, 1, 2, 2), numpy.float32))
+        self.assertEqual([int(i) for i in got.ravel().nonzero()[0]], [5, 7, 13, 15])
+        with self.assertRaisesRegex(TypeError, "is given 'pre_padding' twice"):
+            g.resample_fwd(x, window=2, padding=1, pre_padding=1)
+
+    def test_random_numbers_as_in_cpp(self):
+        g = fusor.GraphBuilder()
+        seed, offset = g.constant(1, "int64"), g.constant(0, "int64")
+        x = g.input("x", (1000,))
+        outputs = [
+            g.output(g.rng((1000,), seed, offset, low=2, high=3), "u"),
+            g.output(g.rng(1000, seed, offset, distribution="normal", mean=5.0), "n"),
+            g.output(g.rng_uniform(seed, offset, dims=(1000,), low=2, high=3), "same"),
+            g.output(g.dropout(x, seed, offset, 0.25).y, "kept"),
+        ]
+        u, n, same, kept = runs(g.finish(), numpy.ones(1000, numpy.float32))
+        self.assertTrue((u >= 2).all() and (u < 3).all() and abs(u.mean() - 2.5) < 0.05)
+        self.assertTrue(abs(n.mean() - 5) < 0.2)
+        numpy.testing.assert_array_equal(u, same)
+        self.assertTrue(abs((kept == 0).mean() - 0.25) < 0.06)
+        self.assertEqual(len(outputs), 4)
+        with self.assertRaisesRegex(TypeError, "unknown distribution 'gauss'; known: bernoulli, uniform, normal"):
+            g.rng((4,), seed, offset, distribution="gauss")
+
+    def test_operands_follow_from_attributes(self):
+        a = numpy.arange(12, dtype=numpy.float32).reshape(2, 6)
+        inverse = numpy.full((2, 1), 0.5, numpy.float32)
+        g = fusor.GraphBuilder()
+        x, inv_std = g.input("x", a.shape), g.input("inv_std", inverse.shape)
+        y = g.norm_fwd(x, norm="rms_norm", phase="inference", axes=-1, inv_std=inv_std).y
+        numpy.testing.assert_allclose(runs(g.finish(y), a, inverse), a * 0.5, rtol=1e-6)
+        with self.assertRaisesRegex(TypeError, "has no operand 'mean' with these attributes; its operands are x, scale"):
+            g.norm_fwd(x, norm="rms_norm", mean=inv_std)
+
+    def test_recurrent_layers_as_in_cpp(self):
+        g = fusor.GraphBuilder()
+        x = g.input("x", (3, 2, 6))
+        weights = [g.input(n, d) for n, d in (("wi", (12, 6)), ("wh", (12, 4)), ("bi", (12,)), ("bh", (12,)))]
+        h0 = g.input("h0", (1, 2, 4))
+        layer = g.rnn_fwd(x, weights, cell="gru", h0=h0)
+        self.assertEqual((layer.y.dims, layer.hn.dims), ((3, 2, 4), (1, 2, 4)))
+        with self.assertRaisesRegex(TypeError, "misses the operand 'bias_hh_l0'"):
+            g.rnn_fwd(x, weights[:3], cell="gru")
+
+    def test_scalars_and_axes_of_norms_as_in_cpp(self):
+        a = numpy.arange(24, dtype=numpy.float32).reshape(2, 3, 4)
+        g = fusor.GraphBuilder()
+        x, epsilon = g.input("x", a.shape), g.scalar("epsilon")
+        y = g.norm_fwd(x, axes=(-2, -1), epsilon_scalar=epsilon).y
+        want = (a - a.mean((1, 2), keepdims=True)) / numpy.sqrt(a.var((1, 2), keepdims=True) + 2)
+        numpy.testing.assert_allclose(runs(g.finish(y), a, 2.0), want, rtol=1e-5, atol=1e-6)
+
+    def test_an_unknown_argument_is_answered_with_a_near_one(self):
+        g = fusor.GraphBuilder()
+        x = g.input("x", (2, 3))
+        with self.assertRaisesRegex(TypeError, "no argument 'axis'; did you mean 'axes'. it has x, scale") as caught:
+            g.norm_fwd(x, axis=1)
+        self.assertEqual(str(caught.exception).count("epsilon,"), 1)
 
     def test_one_result_of_several(self):
         a = numpy.array([[1, 2, 3], [4, 4, 4]], numpy.float32)
@@ -166,8 +271,42 @@ class Errors(unittest.TestCase):
 
     def test_a_tensor_of_another_builder_is_refused(self):
         x = fusor.GraphBuilder().input("x", (2,))
-        with self.assertRaisesRegex(fusor.Error, "does not belong"):
+        with self.assertRaisesRegex(fusor.Error, "'x' .2. belongs to graph 'graph' of another builder, not to graph 'other'"):
             fusor.GraphBuilder("other").relu(x)
+
+    def test_a_tensor_of_another_builder_is_refused_however_alike_it_is(self):
+        g, other = fusor.GraphBuilder("g"), fusor.GraphBuilder("twin")
+        x, y = g.input("x", (2,), "fp32"), other.input("x", (2,), "fp16")
+        for body in (lambda: g.relu(y), lambda: x + y, lambda: g.softmax(y), lambda: g.output(y), lambda: g.finish(y)):
+            with self.assertRaisesRegex(fusor.Error, "belongs to graph 'twin' of another builder, not to graph 'g'"):
+                body()
+        graph = g.finish(g.relu(x))
+        with self.assertRaisesRegex(fusor.Error, "belongs to no builder"):
+            g.neg(graph.tensors[0])
+
+    def test_axes_are_named_as_they_were_said(self):
+        g = fusor.GraphBuilder()
+        x = g.input("x", (2, 3, 4, 5))
+        for body in (
+            lambda: g.softmax(x, axis=-9),
+            lambda: g.norm_fwd(x, axes=(-9,)),
+            lambda: g.reduce(x, "add", -9),
+            lambda: g.gen_index(x, -9),
+        ):
+            with self.assertRaisesRegex(fusor.Error, "axis -9 is out of range"):
+                body()
+
+    def test_a_graph_is_expected_where_one_is_planned(self):
+        g = fusor.GraphBuilder()
+        plan = fusor.build(g.finish(g.relu(g.input("x", (2,)))), "cpu")
+        with self.assertRaisesRegex(fusor.Error, "build: expected a Graph, got .*GraphBuilder; call its finish.. first"):
+            fusor.build(g)
+        with self.assertRaisesRegex(fusor.Error, "build: expected a Graph, got 'g.json'; read_graph.. reads one"):
+            fusor.build("g.json")
+        with self.assertRaisesRegex(fusor.Error, "candidates: expected a Graph, got .*Plan; its graph is plan.graph"):
+            fusor.candidates(plan)
+        with self.assertRaisesRegex(fusor.Error, "explain: expected a Graph, got int; "):
+            fusor.explain(3)
 
     def test_operators_need_a_builder(self):
         g = fusor.GraphBuilder()
@@ -190,6 +329,17 @@ class Files(unittest.TestCase):
         self.assertEqual([op.kind for op in self.graph.ops], ["relu"])
         self.assertEqual(self.graph.precision, fusor.Precision.allow_tf32)
         self.assertEqual(self.graph.outputs[0].shape, (2, 3))
+
+    def test_reprs_count(self):
+        self.assertEqual(repr(self.graph), "<fusor.Graph 'kept': 1 op, 2 tensors>")
+        plan = fusor.build(self.graph, "cpu")
+        self.assertEqual(repr(plan), f"<fusor.Plan of 'kept' for {plan.device.name}: 1 fusion>")
+
+    def test_files_may_count_axes_from_the_back(self):
+        g = fusor.GraphBuilder()
+        text = g.finish(g.softmax(g.input("x", (2, 3)), axis=1).y).to_json()
+        for said in ('"axis": -1', '"log": false'):
+            self.assertEqual(fusor.graph_from_json(text.replace('"axis": 1', said)).to_json(), text)
 
     def test_a_damaged_document_is_an_error_with_its_place(self):
         with self.assertRaisesRegex(fusor.Error, "expected a graph"):

@@ -58,6 +58,13 @@ class Planning(unittest.TestCase):
         self.assertEqual(data.choice.fusions[0].config.engine, "wgmma")
         self.assertEqual(len(data.decisions), 1)
 
+    def test_a_plan_stands_for_its_graph_on_its_device(self):
+        plan = fusor.build(convolution(), "H200", compile=False)
+        self.assertEqual(fusor.explain(plan), fusor.explain(convolution(), "H200"))
+        self.assertIn("on H100", fusor.explain(plan, "H100"))
+        self.assertEqual(len(fusor.explain_data(plan).fusions), len(plan.fusions))
+        self.assertEqual(len(fusor.engines_for(plan)), len(plan.fusions))
+
     def test_explain_draws(self):
         self.assertTrue(fusor.explain_html(convolution(), "H200").startswith(b"<!doctype html>"))
         self.assertIn(b"subgraph cluster_0", fusor.explain_dot(convolution(), "H200"))

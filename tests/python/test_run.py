@@ -194,9 +194,11 @@ class Verify(unittest.TestCase):
         arrays = {"x": x, "w": w, "b": b, "y": exe(x, w, b)}
         report = fusor.verify(exe.plan.graph, arrays)
         self.assertTrue(report.passed, str(report))
+        self.assertEqual(repr(report), "<fusor.VerifyReport of 1 output: passed>")
         arrays["y"][1, 2] += 1
         report = fusor.verify(exe.plan.graph, arrays)
         self.assertFalse(report)
+        self.assertEqual(repr(report), "<fusor.VerifyReport of 1 output: failed in 'y'>")
         self.assertEqual(report.outputs[0].wrong_at, (1, 2))
 
 

@@ -1,0 +1,80 @@
+"""Tests that the builder's names are those of C++: every method and option of the headers is one in Python."""
+
+import pathlib
+import re
+import unittest
+
+import fusor
+from fusor import _ops
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+OPTIONS = (ROOT / "frontend" / "composite_options.h").read_text()
+BUILDER = (ROOT / "frontend" / "graph_builder.h").read_text()
+# Options of a struct that another of its ops reads.
+ELSEWHERE = {
+    "rnn_fwd": {"dhn", "dcn"},
+    "sdpa_bwd": {"page_table_k", "page_table_v"},
+    "block_scale_dequantize": {"y_type", "scale_type"},
+    "gen_index": {"lower_clip", "upper_clip", "lower_clip_slope", "elu_alpha", "softplus_beta", "swish_beta"},
+}
+
+
+def fields_of(struct):
+    """Names of a struct's members."""
+    body = re.search(rf"struct {struct} {{\n(.*?)^}};", OPTIONS + BUILDER, re.DOTALL | re.MULTILINE)
+    fields = []
+    for line in body[1].splitlines():
+        for name in re.findall(r"(\w+)(?: = [^;,]+)?(?=[,;])", re.sub(r"//.*", "", line)):
+            fields.append(name)
+    return fields
+
+
+def methods():
+    """(name, names of the parameters, struct of options) of every method that makes tensors."""
+    public = BUILDER[BUILDER.index("Tensor input(") : BUILDER.index("/// An op of any family")]
+    public = re.sub(r"//.*", "", public)
+    method = r"^  (?:Tensor|\w+Results|\w+Gradients) (\w+)\(([^{}]*?(?:\{\}[^{}]*?)*)\)\s*;"
+    for match in re.finditer(method, public, re.MULTILINE):
+        names, struct = [], None
+        for parameter in re.split(r",(?![^<]*>)", match[2]):
+            words = re.sub(r"=.*", "", parameter).split()
+            if "Options" in parameter:
+                struct = re.search(r"(\w+Options)", parameter)[1]
+            else:
+                names.append(words[-1].lstrip("&*"))
+        yield match[1], names, struct
+
+
+def accepted(method):
+    """The names of a method's arguments in Python."""
+    made = _ops.methods().get(method)
+    if method in _ops.added and method != "rng":
+        return set(made.arguments())
+    if method == "rng":
+        return set(re.findall(r"(\w+):", made.signature()))
+    return set(re.findall(r"(\w+): ", getattr(fusor.GraphBuilder, method).__doc__.splitlines()[0]))
+
+
+class Names(unittest.TestCase):
+    def test_every_method_has_the_parameters_and_options_of_cpp(self):
+        found = list(methods())
+        for name, parameters, struct in found:
+            if name == "pointwise":  # each mode is a method
+                continue
+            wanted = set(parameters)
+            for field in fields_of(struct) if struct else []:
+                if field == "attributes":
+                    wanted |= {"attn_scale", "right_bound", "dropout_probability"}
+                elif field not in ("name", "type", "compute"):
+                    wanted.add(field)
+            wanted -= ELSEWHERE.get(name, set())
+            with self.subTest(method=name):
+                self.assertLessEqual(wanted, accepted(name))
+        names = {name for name, _, _ in found}
+        for expected in ("softmax", "norm_fwd", "rng", "dropout", "resample_bwd", "conv_wgrad", "ragged_store", "sdpa_bwd"):
+            self.assertIn(expected, names)
+        self.assertGreater(len(found), 40)
+
+
+if __name__ == "__main__":
+    unittest.main()
