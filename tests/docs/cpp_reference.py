@@ -165,7 +165,7 @@ def entities(text, hidden):
             inside = enumerators(body) if head.startswith("enum") else members(body, " class " in f" {head}", hidden)
             yield name[1], document, f"{head} {{\n{inside}}};\n" if inside else f"{head} {{}};\n"
         elif not name and not HIDDEN.search(head) and (document or "FUSOR_API" in head):
-            called = re.search(r"(\w+)\(", head) or re.search(r"(\w+)(?: =.*)?$", head)
+            called = re.search(r"\bconcept (\w+)", head) or re.search(r"(\w+)\(", head) or re.search(r"(\w+)(?: =.*)?$", head)
             if "(" not in head or re.match(r"FUSOR_API |inline |constexpr |template ", head):
                 yield called[1], document, folded(head.replace("FUSOR_API ", ""), "")
 
