@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "core/ops/expansion.h"
 #include "core/ops/rules.h"
@@ -212,11 +214,21 @@ struct Coordinates {
   int below, above, share;  // share of `above`, exact but for one division
 };
 
+//
+//   number = index * step + shift, over the denominator; the three are divided by what they share, and
+//   computed in int64 where int32 is too narrow for the largest number
 Coordinates coordinates_of(Expansion& e, const ResampleAttributes& op, int axis, int64_t extent,
                            const Dims& dims, int along) {
-  const int64_t denominator = op.denominator[axis];
+  const int64_t shared = std::gcd(std::gcd(op.step[axis], op.shift[axis]), op.denominator[axis]);
+  const int64_t step = op.step[axis] / shared, shift = op.shift[axis] / shared,
+                denominator = op.denominator[axis] / shared;
+  const auto magnitude = [](int64_t value) { return std::abs(static_cast<double>(value)); };
+  const double largest = std::max(magnitude(step) * magnitude(dims[along]) + magnitude(shift),
+                                  magnitude(extent) * magnitude(denominator));
+  const bool is_wide = largest > std::numeric_limits<int32_t>::max();
   const int last = e.integer(extent - 1);
-  int number = e.add(e.mul(e.index(dims, along), e.integer(op.step[axis])), e.integer(op.shift[axis]));
+  const int index = is_wide ? e.cast(e.index(dims, along), DataType::i64) : e.index(dims, along);
+  int number = e.add(e.mul(index, e.integer(step)), e.integer(shift));
   number = e.min(e.max(number, e.integer(0)), e.integer((extent - 1) * denominator));
   const int below = e.div(number, e.integer(denominator));
   const int rest = e.mod(number, e.integer(denominator));
