@@ -79,30 +79,55 @@ std::optional<Refusal> refuse_phases(const Fusion& fusion) {
 
 namespace {
 
-// The axes whose coordinates a value is computed of, without what it reads from memory.
-uint32_t counted_axes(const Expr& expr, int value) {
-  std::vector<bool> needed(expr.nodes.size(), false);
-  needed[static_cast<size_t>(value)] = true;
-  uint32_t axes = 0;
-  for (int i = value; i >= 0; --i) {
-    if (!needed[static_cast<size_t>(i)]) continue;
-    const Node& node = expr.node(i);
-    if (node.kind == Node::Kind::index) axes |= 1u << node.axis;
-    if (node.kind != Node::Kind::pointwise) continue;
-    for (const int arg : node.args)
-      if (arg >= 0) needed[static_cast<size_t>(arg)] = true;
-  }
-  return axes;
+// What the values of a node say of the coordinates that they are computed of.
+struct Numbering {
+  uint32_t axes = 0;      // coordinates that it is computed of
+  uint32_t distinct = 0;  // axes along which no two values are equal, all else being the same
+  bool loads = false;     // it is computed of elements in memory, too
+};
+
+Numbering sum_of(const Numbering& a, const Numbering& b) {
+  return {a.axes | b.axes, (a.distinct & ~b.axes) | (b.distinct & ~a.axes), a.loads || b.loads};
 }
 
-bool may_meet(const Expr& expr, const Store& store) {
-  const uint32_t counted = counted_axes(expr, store.index);
-  for (int axis = 0; axis < expr.domain.rank(); ++axis) {
-    const bool is_placed = store.access.strides[axis] != 0 || (counted >> axis & 1) != 0;
-    // The first axis of a ragged tensor numbers its entries.
-    if (expr.domain[axis] != 1 && !is_placed && (axis > 0 || counted == 0)) return true;
+Numbering numbering_of(const Node& node, std::span<const Numbering> before) {
+  const auto argument = [&](int i) {
+    const int arg = node.args[static_cast<size_t>(i)];
+    return arg < 0 ? Numbering{} : before[static_cast<size_t>(arg)];
+  };
+  if (node.kind == Node::Kind::index) return {1u << node.axis, 1u << node.axis, false};
+  if (node.kind == Node::Kind::load || node.kind == Node::Kind::input) return {0, 0, true};
+  if (node.kind != Node::Kind::pointwise) return {};
+  switch (node.pointwise.mode) {
+    case PointwiseMode::add:
+    case PointwiseMode::sub:
+      return sum_of(argument(0), argument(1));
+    case PointwiseMode::identity:
+    case PointwiseMode::neg:
+      return argument(0);
+    default: {
+      Numbering all = sum_of(sum_of(argument(0), argument(1)), argument(2));
+      all.distinct = 0;
+      return all;
+    }
   }
-  return false;
+}
+
+// An index that is computed of coordinates alone names each place once where it is a sum with one coordinate,
+// the axis of which is the only one that the place does not follow. One that is read from memory besides is
+// taken to be a ragged tensor's, whose first axis numbers its entries.
+bool may_meet(const Expr& expr, const Store& store) {
+  std::vector<Numbering> numberings;
+  for (int i = 0; i <= store.index; ++i) numberings.push_back(numbering_of(expr.node(i), numberings));
+  const Numbering index = numberings.back();
+  int unplaced = 0;
+  for (int axis = 0; axis < expr.domain.rank(); ++axis) {
+    if (expr.domain[axis] == 1 || store.access.strides[axis] != 0) continue;
+    const bool is_counted = ((index.loads ? index.axes : index.distinct) >> axis & 1) != 0;
+    if (!is_counted && (!index.loads || axis > 0 || index.axes == 0)) return true;
+    ++unplaced;
+  }
+  return !index.loads && unplaced > 1;
 }
 
 }  // namespace

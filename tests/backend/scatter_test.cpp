@@ -159,6 +159,28 @@ TEST(Scatter, ByCoordinatesIsDeterministic) {
   EXPECT_TRUE(is_deterministic(graph, DeviceInfo::named("H200")));
 }
 
+TEST(Scatter, ByCoordinatesThatRepeatIsNotDeterministic) {
+  const auto scattered = [](auto&& place, const Dims& dims) {
+    GraphBuilder g;
+    const Tensor x = g.input("x", {4, 8}, DataType::f32);
+    g.output(g.scatter(x, place(g, x), dims, {.axis = 1}));
+    const Graph graph = g.finish();
+    return std::pair(is_deterministic(graph, DeviceInfo::cpu()),
+                     is_deterministic(graph, DeviceInfo::named("H200")));
+  };
+  const auto number = [](GraphBuilder& g, int64_t value) { return g.constant(value, DataType::i32); };
+  const std::pair neither(false, false);
+  EXPECT_EQ(
+      scattered([&](GraphBuilder& g, const Tensor& x) { return g.div(g.gen_index(x, 1), number(g, 2)); },
+                {4, 12}),
+      neither);
+  EXPECT_EQ(
+      scattered([&](GraphBuilder& g, const Tensor& x) { return g.mul(g.gen_index(x, 1), number(g, 0)); },
+                {4, 12}),
+      neither);
+  EXPECT_EQ(scattered([&](GraphBuilder& g, const Tensor& x) { return g.gen_index(x, 0); }, {4, 12}), neither);
+}
+
 TEST(Scatter, OfARaggedStoreIsDeterministic) {
   GraphBuilder g;
   const Tensor x = g.input("x", {3, 2, 4, 3}, DataType::f32);
