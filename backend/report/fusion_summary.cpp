@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <set>
 
+#include "backend/planner/planner.h"
 #include "backend/reference/contraction.h"
 #include "core/words.h"
 
@@ -141,21 +142,34 @@ bool has_reduction(const Graph& graph, const PlannedFusion& fusion) {
   });
 }
 
-/// "'y' is read by 3 ops, of which this fusion has 1", or that the result is read in another shape or order.
-std::string why_read_apart(const Graph& graph, const PlannedFusion& before, const PlannedFusion& fusion) {
+/// A result of `before` that `fusion` reads itself, not through a view; -1 where there is none.
+int result_read(const Graph& graph, const PlannedFusion& before, const PlannedFusion& fusion) {
   for (const int reader : fusion.ops)
-    for (const int x : graph.ops[static_cast<size_t>(reader)].inputs) {
-      if (x < 0 || std::ranges::find(before.ops, graph.producer(x)) == before.ops.end()) continue;
-      const std::vector<int> readers = graph.consumers(x);
-      const auto inside = std::ranges::count_if(
-          readers, [&](int op) { return std::ranges::find(fusion.ops, op) != fusion.ops.end(); });
-      const std::string& name = graph.tensors[static_cast<size_t>(x)].name;
-      if (static_cast<size_t>(inside) < readers.size())
-        return fmt::format("'{}' is read by {}, {} of them here", name, words::count(readers.size(), "op"),
-                           inside);
-      return fmt::format("'{}' is read here in another shape or order than it is made in", name);
-    }
-  return "the result is read through a view, in another shape or order than it is made in";
+    for (const int x : graph.ops[static_cast<size_t>(reader)].inputs)
+      if (x >= 0 && std::ranges::find(before.ops, graph.producer(x)) != before.ops.end()) return x;
+  return -1;
+}
+
+/// What the graph alone says of two neighbours that no decision was made of.
+std::string why_read_apart(const Graph& graph, const PlannedFusion& before, const PlannedFusion& fusion) {
+  if (before.ops.size() + fusion.ops.size() > kMaxFusionOps)
+    return fmt::format("together they have {}; a fusion has at most {}",
+                       words::count(before.ops.size() + fusion.ops.size(), "op"), kMaxFusionOps);
+  const int x = result_read(graph, before, fusion);
+  if (x < 0) return "the result is read through a view, in another shape or order than it is made in";
+  const std::string& name = graph.tensors[static_cast<size_t>(x)].name;
+  const std::vector<int> readers = graph.consumers(x);
+  const auto inside = std::ranges::count_if(
+      readers, [&](int op) { return std::ranges::find(fusion.ops, op) != fusion.ops.end(); });
+  if (static_cast<size_t>(inside) < readers.size())
+    return fmt::format("'{}' is read by {}, {} of them here", name, words::count(readers.size(), "op"),
+                       inside);
+  const bool feeds_contraction = std::ranges::any_of(
+      readers, [&](int op) { return is_contraction(graph.ops[static_cast<size_t>(op)].attributes); });
+  if (feeds_contraction)
+    return fmt::format("'{}' is an operand of a matmul or convolution, and is stored in front of it", name);
+  return fmt::format(
+      "'{}' is stored first: it is read in another shape or order, or is no value to compute twice", name);
 }
 
 /// Why two neighbours are not one fusion: what was decided of both together, else what no fusion can be.
