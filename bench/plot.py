@@ -147,13 +147,14 @@ def curve(points, across, at, color):
 
 
 def sweeps_of(rows):
-    """Group -> (number, name, value), sorted, of each group with three names and more that differ in their last number alone."""
+    """Group and prefix -> (number, name, value), sorted, of names of a group that differ in their last number alone; three numbers
+    and more."""
     found = {}
     for group, name, value in rows:
         number = re.fullmatch(r"(.*?)(\d+)", name)
         if value and number:
             found.setdefault((group, number.group(1)), []).append((int(number.group(2)), name, value))
-    return {group: sorted(points) for (group, _), points in found.items() if len(points) > 2}
+    return {place: sorted(points) for place, points in found.items() if len({point[0] for point in points}) > 2}
 
 
 def panel(group, points, top, bottom, color):
@@ -177,9 +178,10 @@ def curves(rows, what, title):
     swept, height_of_each = sweeps_of(rows), 190
     if not swept:
         sys.exit("plot.py: no group has three cases whose names differ in their last number alone")
-    shown = [row for row in rows if row[0] in swept]
+    names = {name for points in swept.values() for _, name, _ in points}
+    shown = [row for row in rows if row[1] in names]
     out = opening(TOP + height_of_each * len(swept), title, what, shown)
-    for number, (group, points) in enumerate(swept.items()):
+    for number, ((group, _), points) in enumerate(swept.items()):
         top = TOP + height_of_each * number + 24
         out += panel(group, points, top, top + height_of_each - 48, COLORS[number % len(COLORS)])
     return [*out, "</svg>"]
@@ -197,6 +199,7 @@ def main():
         with open(options.file) as stream:
             text = stream.read()
     rows, what = read(text)
+    rows = [(group, name, value if value and value > 0 else None) for group, name, value in rows]
     if not rows:
         sys.exit("plot.py: there is no case to draw")
     picture = {"bars": bars, "dots": dots, "curves": curves}[options.form](rows, what, options.title)

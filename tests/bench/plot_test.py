@@ -37,6 +37,10 @@ def main():
     (line,) = curves.getElementsByTagName("polyline")
     across = [float(point.split(",")[0]) for point in line.getAttribute("points").split()]
     assert across == sorted(across) and len(across) == len(curves.getElementsByTagName("circle")) == 3
+    two = [{"id": f"{name}-{n}", "group": "g", "of_floor": 0.5} for name in "ab" for n in (8, 16, 32)]
+    again = [{"id": "c-1", "group": "g", "of_floor": 0.5}] * 3
+    both = drawn(plot, "\n".join(map(json.dumps, two + again)), "curves")[1]
+    assert len(both.getElementsByTagName("polyline")) == 2 and len(both.getElementsByTagName("circle")) == 6
     assert subprocess.run([sys.executable, plot], input="", capture_output=True, text=True).returncode == 1
     print("pictures are right")
 
