@@ -24,7 +24,14 @@ def _plain(value):
         return "inf" if value > 0 else "-inf"
     if isinstance(value, (DataType, Layout)) or hasattr(value, "name"):
         return _TYPE_NAMES.get(value, getattr(value, "name", value))
-    return list(value) if isinstance(value, tuple) else value
+    if hasattr(value, "tolist"):  # numbers and arrays of NumPy's
+        return value.tolist()
+    return [_plain(each) for each in value] if isinstance(value, (list, tuple)) else value
+
+
+def _is_integer(value):
+    """Whether value is one integer, NumPy's too, and no array."""
+    return hasattr(value, "__index__") and not getattr(value, "shape", ())
 
 
 _TYPE_NAMES = {
@@ -119,8 +126,9 @@ class Kind:
             self._put(named, "pre_padding", padding)
             self._put(named, "post_padding", padding)
         for key, value in named.items():
-            if isinstance(self.defaults.get(key), list) and hasattr(value, "__index__"):
-                dims = next((x.dims for x in args if isinstance(x, Tensor)), ())
+            if isinstance(self.defaults.get(key), list) and _is_integer(value):
+                first = named.get(self.roles[0][0]) if self.roles else None
+                dims = next((x.dims for x in [*args, first] if isinstance(x, Tensor)), ())
                 named[key] = [int(value)] * (max(len(dims) - 2, 1) if key in _SPATIAL else 1)
         return args
 
@@ -134,6 +142,8 @@ class Kind:
         if "cell" not in self.defaults or "hidden_size" in attributes:
             return attributes
         weights = named.get("weights") or [w for w in (named.get("weight_ih_l0"),) if w is not None]
+        if not isinstance(weights, (list, tuple)) or not all(isinstance(w, Tensor) for w in weights):
+            raise TypeError(f"{self.method}() wants a list of tensors as weights")
         if not weights:
             return attributes
         gates = {"lstm": 4, "gru": 3}.get(attributes.get("cell", self.defaults["cell"]), 1)
@@ -186,6 +196,8 @@ class Kind:
         from difflib import get_close_matches
 
         known = self.arguments()
+        if key in [name for name, _ in roles]:
+            return TypeError(f"{self.method}() is given '{key}' by position and by name")
         if key in known:
             return TypeError(f"{self.method}() has no operand '{key}' with these attributes; its operands are "
                              f"{', '.join(name for name, _ in roles)}")  # fmt: skip

@@ -235,6 +235,26 @@ class Families(unittest.TestCase):
             g.norm_fwd(x, axis=1)
         self.assertEqual(str(caught.exception).count("epsilon,"), 1)
 
+    def test_numbers_of_numpy_are_numbers(self):
+        a = numpy.arange(24, dtype=numpy.float32).reshape(2, 3, 4)
+        g = fusor.GraphBuilder()
+        x = g.input("x", a.shape)
+        softmax = g.softmax(x, axis=numpy.int64(1)).y
+        norm = g.norm_fwd(x, axes=[numpy.int32(-1)], epsilon=numpy.float32(2)).y
+        self.assertEqual((softmax.dims, norm.dims), (a.shape, a.shape))
+        pooled = g.resample_fwd(x=g.input("image", (1, 1, 8, 8)), mode="maxpool", window=numpy.int64(2)).y
+        self.assertEqual(pooled.dims, (1, 1, 4, 4))
+        pooled = g.resample_fwd(g.input("other", (1, 1, 8, 8)), mode="maxpool", window=numpy.array([2, 4])).y
+        self.assertEqual(pooled.dims, (1, 1, 4, 2))
+
+    def test_an_operand_given_twice_is_named(self):
+        g = fusor.GraphBuilder()
+        x = g.input("x", (2, 3))
+        with self.assertRaisesRegex(TypeError, r"softmax\(\) is given 'x' by position and by name"):
+            g.softmax(x, x=x)
+        with self.assertRaisesRegex(TypeError, r"rnn_fwd\(\) wants a list of tensors as weights"):
+            g.rnn_fwd(g.input("s", (3, 2, 6)), [1.0, 2.0])
+
     def test_one_result_of_several(self):
         a = numpy.array([[1, 2, 3], [4, 4, 4]], numpy.float32)
         g = fusor.GraphBuilder()
