@@ -32,7 +32,7 @@ constexpr auto kFormulas = std::to_array<std::string_view>({
 #undef FUSOR_POINTWISE
 });
 
-/// What a function that is no common name stands for.
+/// Formula of each function whose name is not common.
 constexpr auto kMeanings = std::to_array<std::pair<std::string_view, std::string_view>>({
     {"normal_cdf(", "normal_cdf(t) = (1 + erf(t / sqrt(2))) / 2"},
     {"normal_pdf(", "normal_pdf(t) = exp(-t * t / 2) / sqrt(2 * pi)"},

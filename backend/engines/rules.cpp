@@ -79,7 +79,7 @@ std::optional<Refusal> refuse_phases(const Fusion& fusion) {
 
 namespace {
 
-// What the values of a node say of the coordinates that they are computed of.
+// The coordinates that the values of a node are computed of, and along which of them no two are equal.
 struct Numbering {
   uint32_t axes = 0;      // coordinates that it is computed of
   uint32_t distinct = 0;  // axes along which no two values are equal, all else being the same

@@ -23,7 +23,7 @@ int pointwise_cost(const Op& op);
 /// reads.
 inline constexpr int kCheapInstructions = 16;
 
-/// What is known of a group; kept up to date as groups merge.
+/// Facts of a group that searches ask for again and again; kept up to date as groups merge.
 struct GroupFacts {
   std::vector<int> anchors;     // ascending: none, one, or two siblings
   std::vector<int> reductions;  // ascending

@@ -150,7 +150,7 @@ int result_read(const Graph& graph, const PlannedFusion& before, const PlannedFu
   return -1;
 }
 
-/// What the graph alone says of two neighbours that no decision was made of.
+/// The reason that the graph alone gives for two neighbours of which no decision was made.
 std::string why_read_apart(const Graph& graph, const PlannedFusion& before, const PlannedFusion& fusion) {
   if (before.ops.size() + fusion.ops.size() > kMaxFusionOps)
     return fmt::format("together they have {}; a fusion has at most {}",

@@ -24,8 +24,8 @@ bool is_too_wide(DataType type, DataType other) {
   return false;
 }
 
-// What becomes of the contraction, or nothing where the type costs nothing. A result of the graph's own may
-// be exact in a narrower type, which engines find out.
+// Says how the contraction runs because of the type; empty where the type costs nothing. A result of the
+// graph's own may be exact in a narrower type, which engines find out.
 std::string consequence(DataType type, DataType other, DataType compute, Precision precision, bool is_made) {
   if (is_too_wide(type, other) && !is_made)
     return fmt::format("runs on CUDA cores: no tensor core multiplies {}", to_string(type));

@@ -21,7 +21,7 @@ constexpr int64_t kBlock = 128;  // queries and keys of one element of a block m
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // Less than every score, and finite: rows without any have this for their maximum.
 constexpr double kLeastScore = -3e38;
-// What probabilities in fp8_e4m3 are multiplied by: the largest power of two that takes the largest of them,
+// Factor of probabilities in fp8_e4m3: the largest power of two that takes the largest of them,
 // 1 or what dropout scales it to, to at most 448.
 double narrow_weight(double dropout_probability) {
   return std::exp2(std::floor(std::log2(448 * (1 - dropout_probability))));
