@@ -7,7 +7,9 @@
 #include <array>
 #include <chrono>
 #include <cstring>
+#include <map>
 #include <optional>
+#include <set>
 
 #include "backend/aliasing.h"
 #include "backend/engines/list.h"
@@ -21,6 +23,7 @@
 #include "backend/run_check.h"
 #include "backend/schedule.h"
 #include "codegen/cuda_driver.h"
+#include "codegen/entry_name.h"
 #include "codegen/kernel_cache.h"
 #include "codegen/nvtx.h"
 #include "core/convert.h"
@@ -284,11 +287,12 @@ class Loader {
     });
     const auto compiled = compiled_kernels(sources);
     trace.compiled(compiled);
+    count_users(compiled);
     std::vector<ReadyStep> ready;
     size_t next = 0;
-    for_each_step([&](int, const ScheduledFusion& scheduled, const Step& step) {
+    for_each_step([&](int fusion, const ScheduledFusion& scheduled, const Step& step) {
       if (const auto* launch = std::get_if<Launch>(&step))
-        ready.emplace_back(ready_launch(scheduled, *launch, *compiled[next++]));
+        ready.emplace_back(ready_launch(fusion, scheduled, *launch, *compiled[next++]));
       else if (const auto* fill = std::get_if<Fill>(&step))
         ready.emplace_back(
             FillStep{{-1, scheduled.scratch_offsets[fill->scratch]}, fill->bytes, fill->value});
@@ -327,11 +331,32 @@ class Loader {
     return launch.cluster[0] * launch.cluster[1] * launch.cluster[2] > cuda::kPortableCluster;
   }
 
-  LaunchStep ready_launch(const ScheduledFusion& scheduled, const Launch& launch,
+  // Which fusions run each kernel.
+  void count_users(std::span<const std::shared_ptr<const CompiledKernel>> compiled) {
+    size_t next = 0;
+    for_each_step([&](int fusion, const ScheduledFusion&, const Step& step) {
+      if (std::holds_alternative<Launch>(step)) users_[compiled[next++]->key].insert(fusion);
+    });
+  }
+
+  cuda::Kernel kernel_of(int fusion, const Launch& launch, const CompiledKernel& compiled) const {
+    const int naming = environment::kernel_names();
+    std::string key = compiled.key;
+    std::string name;
+    if (naming > 0) {
+      const size_t alike = naming > 1 ? 0 : users_.at(compiled.key).size() - 1;
+      name =
+          kernel_name(op_names(plan_.graph, plan_.fusions[static_cast<size_t>(fusion)]), launch.entry, alike);
+    }
+    if (naming > 1) key += name;
+    return cuda::Kernel::load(compiled.cubin, launch.entry, launch.shared_bytes, key,
+                              has_large_clusters(launch), name);
+  }
+
+  LaunchStep ready_launch(int fusion, const ScheduledFusion& scheduled, const Launch& launch,
                           const CompiledKernel& compiled) const {
     LaunchStep step;
-    step.kernel = cuda::Kernel::load(compiled.cubin, launch.entry, launch.shared_bytes, compiled.key,
-                                     has_large_clusters(launch));
+    step.kernel = kernel_of(fusion, launch, compiled);
     step.shape = {launch.grid,
                   launch.block,
                   launch.cluster,
@@ -386,7 +411,8 @@ class Loader {
 
   const Plan& plan_;
   const Schedule& schedule_;
-  std::vector<int> slot_of_;  // per tensor
+  std::vector<int> slot_of_;                    // per tensor
+  std::map<std::string, std::set<int>> users_;  // fusions by kernel's key
 };
 
 }  // namespace

@@ -41,7 +41,10 @@ DeviceInfo describe(int) { refuse(); }
 int current_device() { refuse(); }
 ContextScope::ContextScope() { refuse(); }
 ContextScope::~ContextScope() = default;
-Kernel Kernel::load(const std::string&, const std::string&, int64_t, const std::string&, bool) { refuse(); }
+Kernel Kernel::load(const std::string&, const std::string&, int64_t, const std::string&, bool,
+                    const std::string&) {
+  refuse();
+}
 void launch(void*, const LaunchShape&, const void*, size_t, void*) { refuse(); }
 void encode(const TensorMap&, void*) { refuse(); }
 void repoint(void*, void*) { refuse(); }

@@ -6,9 +6,11 @@
 #include <array>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <set>
 
 #include "codegen/driver/table.h"
+#include "codegen/entry_name.h"
 
 namespace fusor::cuda {
 
@@ -31,7 +33,9 @@ void allow_large_clusters(CUkernel kernel, const std::string& entry, CUdevice de
 // only grows.
 class Module {
  public:
-  Module(const std::string& cubin, const std::string& entry) {
+  /// Called `name` where there is one and it can be.
+  Module(const std::string& cubin, const std::string& entry, const std::string& name) {
+    if (!name.empty() && load_renamed(cubin, entry, name)) return;
     check(driver().cuLibraryLoadData(&library_, cubin.data(), nullptr, nullptr, 0, nullptr, nullptr, 0),
           "load the cubin of kernel '{}' ({} bytes)", entry, cubin.size());
   }
@@ -59,6 +63,21 @@ class Module {
  private:
   // A kernel's static arrays, of up to 40 KiB, take a part of the 48 KiB that every block may have.
   static constexpr int64_t kAlwaysAllowed = 8 << 10;
+
+  // A driver that refuses the renamed cubin is given the one that was compiled.
+  bool load_renamed(const std::string& cubin, const std::string& entry, const std::string& name) {
+    const std::optional<std::string> renamed = with_entry_named(cubin, entry, name);
+    if (!renamed) return false;
+    if (driver().cuLibraryLoadData(&library_, renamed->data(), nullptr, nullptr, 0, nullptr, nullptr, 0) !=
+        CUDA_SUCCESS)
+      return false;
+    if (driver().cuLibraryGetKernel(&entries_[entry].kernel, library_, name.c_str()) == CUDA_SUCCESS)
+      return true;
+    entries_.clear();
+    driver().cuLibraryUnload(library_);
+    return false;
+  }
+
   struct Entry {
     CUkernel kernel = nullptr;
     std::map<CUdevice, int64_t> allowed;  // bytes of dynamic shared memory
@@ -72,13 +91,13 @@ class Module {
 
 // The modules of this process that someone holds, by key.
 std::shared_ptr<Module> shared_module(const std::string& key, const std::string& cubin,
-                                      const std::string& entry) {
+                                      const std::string& entry, const std::string& name) {
   static auto& mutex = *new std::mutex;
   static auto& modules = *new std::map<std::string, std::weak_ptr<Module>>;
   const std::scoped_lock lock(mutex);
   std::weak_ptr<Module>& known = modules[key];
   if (std::shared_ptr<Module> module = known.lock()) return module;
-  auto module = std::make_shared<Module>(cubin, entry);
+  auto module = std::make_shared<Module>(cubin, entry, name);
   known = module;
   std::erase_if(modules, [](const auto& each) { return each.second.expired(); });
   return module;
@@ -96,9 +115,9 @@ void load_into_context(CUkernel kernel, const std::string& entry) {
 }  // namespace
 
 Kernel Kernel::load(const std::string& cubin, const std::string& entry, int64_t shared_bytes,
-                    const std::string& key, bool large_clusters) {
+                    const std::string& key, bool large_clusters, const std::string& name) {
   const std::shared_ptr<Module> module =
-      key.empty() ? std::make_shared<Module>(cubin, entry) : shared_module(key, cubin, entry);
+      key.empty() ? std::make_shared<Module>(cubin, entry, name) : shared_module(key, cubin, entry, name);
   Kernel loaded;
   const CUkernel kernel = module->kernel(entry, shared_bytes, large_clusters);
   load_into_context(kernel, entry);

@@ -29,6 +29,11 @@ const auto* const kEnvironment = ::testing::AddGlobalTestEnvironment(new StubEnv
 // The stub's stand-in for a cubin: one kernel with that many bytes of parameters.
 std::string image(int bytes) { return "stub scale " + std::to_string(bytes); }
 
+std::string sample_cubin() {
+  const KernelSource source = test::sample_source();
+  return nvrtc::compile(source.root, emit_header(source), source.target).cubin;
+}
+
 class CudaDriver : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -180,13 +185,72 @@ TEST_F(CudaDriver, AnEntryThatIsNotInTheCubinIsNamed) {
 TEST_F(CudaDriver, LoadsWhatNvrtcCompilesAndKnowsItsParameters) {
   std::string problem;
   if (!nvrtc::available(&problem)) GTEST_SKIP() << problem;
-  const KernelSource source = test::sample_source();
-  const std::string cubin = nvrtc::compile(source.root, emit_header(source), source.target).cubin;
+  const std::string cubin = sample_cubin();
   const Kernel kernel = Kernel::load(cubin, "elementwise", 0);
   EXPECT_NE(kernel.handle(), nullptr);
   const int64_t too_little = 0;
   EXPECT_THROW(launch(kernel.handle(), {}, &too_little, sizeof too_little, nullptr), Error);
   EXPECT_THROW(Kernel::load(cubin, "elementwide", 0), Error);
+}
+
+// The names of the last `count` launches, newest first.
+std::vector<std::string> launched(int count) {
+  std::vector<std::string> names;
+  for (int i = 0; i < count; ++i) names.emplace_back(stub::last_launch(i).entry);
+  return names;
+}
+
+// With as many bytes of arguments as the kernel has.
+void launch_sample(const Kernel& kernel) {
+  const std::vector<std::byte> arguments(4096);
+  for (size_t bytes = 8; bytes <= arguments.size(); bytes += 8) {
+    try {
+      return launch(kernel.handle(), {}, arguments.data(), bytes, nullptr);
+    } catch (const Error&) {
+      continue;
+    }
+  }
+  FAIL() << "no number of bytes is right";
+}
+
+TEST_F(CudaDriver, AKernelIsCalledAsItIsWishedToBe) {
+  std::string problem;
+  if (!nvrtc::available(&problem)) GTEST_SKIP() << problem;
+  const std::string cubin = sample_cubin();
+  launch_sample(Kernel::load(cubin, "elementwise", 0));
+  launch_sample(Kernel::load(cubin, "elementwise", 100 << 10, "key", false, "scale__elementwise"));
+  EXPECT_THAT(launched(2), ElementsAre("scale__elementwise", "elementwise"));
+}
+
+TEST_F(CudaDriver, AKernelThatIsLoadedKeepsItsName) {
+  std::string problem;
+  if (!nvrtc::available(&problem)) GTEST_SKIP() << problem;
+  const std::string cubin = sample_cubin();
+  const int64_t before = stub::library_loads();
+  const Kernel first = Kernel::load(cubin, "elementwise", 0, "key", false, "first__elementwise");
+  const Kernel second = Kernel::load(cubin, "elementwise", 0, "key", false, "second__elementwise");
+  launch_sample(second);
+  EXPECT_THAT(launched(1), ElementsAre("first__elementwise"));
+  EXPECT_EQ(stub::library_loads(), before + 1);
+}
+
+TEST_F(CudaDriver, AnImageThatCannotBeRenamedKeepsItsName) {
+  const Kernel kernel = Kernel::load(image(0), "scale", 0, {}, false, "relu__scale");
+  launch(kernel.handle(), {}, nullptr, 0, nullptr);
+  EXPECT_THAT(launched(1), ElementsAre("scale"));
+}
+
+TEST_F(CudaDriver, ADriverThatRefusesTheNewNameIsGivenTheOldOne) {
+  std::string problem;
+  if (!nvrtc::available(&problem)) GTEST_SKIP() << problem;
+  const std::string cubin = sample_cubin();
+  const int64_t before = stub::libraries();
+  for (const char* name : {"refused_image__elementwise", "refused_kernel__elementwise"}) {
+    const Kernel kernel = Kernel::load(cubin, "elementwise", 0, {}, false, name);
+    EXPECT_EQ(stub::libraries(), before + 1) << name;
+    launch_sample(kernel);
+    EXPECT_THAT(launched(1), ElementsAre("elementwise"));
+  }
 }
 
 TEST_F(CudaDriver, TheLastCopyUnloads) {

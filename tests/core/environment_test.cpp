@@ -66,6 +66,15 @@ TEST_F(Environment, RunsAreCheckedWhereThatIsAskedFor) {
   EXPECT_THROW(environment::checks_runs(), Error);
 }
 
+TEST_F(Environment, KernelsAreNamedAsThatIsAskedFor) {
+  set("FUSOR_KERNEL_NAMES", "0");
+  EXPECT_EQ(environment::kernel_names(), 0);
+  set("FUSOR_KERNEL_NAMES", "2");
+  EXPECT_EQ(environment::kernel_names(), 2);
+  set("FUSOR_KERNEL_NAMES", "fusion");
+  EXPECT_THROW(environment::kernel_names(), Error);
+}
+
 TEST_F(Environment, TheCacheFolderHasADefault) {
   unset("FUSOR_CACHE_DIR");
   set("XDG_CACHE_HOME", "/some/cache");

@@ -6,10 +6,13 @@
 
 #include <array>
 #include <cstring>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "backend/engines/list.h"
 #include "backend/planning.h"
+#include "codegen/cache_stats.h"
 #include "codegen/cuda_driver.h"
 #include "codegen/nvrtc.h"
 #include "core/error.h"
@@ -93,6 +96,59 @@ TEST_F(ExecutableTest, PutsPointersAndScalarsIntoTheBlock) {
   EXPECT_TRUE(holds(reinterpret_cast<void*>(&memory[0])));
   EXPECT_TRUE(holds(reinterpret_cast<void*>(&memory[1])));
   EXPECT_TRUE(holds(0.5f));
+}
+
+// Three equal fusions, called layer0 and relu0 and so on, and one of its own.
+Graph alike() {
+  GraphBuilder g("alike");
+  Tensor x = g.input("x", {64, 64}, DataType::f32);
+  for (int i = 0; i < 3; ++i) {
+    const std::string number = std::to_string(i);
+    x = g.relu(g.matmul(x, x, {.name = "layer" + number}), {.name = "relu" + number, .type = DataType::f32});
+  }
+  g.output(g.reduce(x, ReductionMode::add, {1}, {.name = "sums"}), {.name = "y"});
+  return g.finish();
+}
+
+// The kernels' names as the driver knows them, in order; the executable is gone again.
+std::vector<std::string> kernels_of(const Plan& plan, const char* naming) {
+  setenv("FUSOR_KERNEL_NAMES", naming, 1);
+  const Executable exe = load(plan);
+  unsetenv("FUSOR_KERNEL_NAMES");
+  stub::reset();
+  std::vector<void*> slots(2);
+  slots[exe.slot("x")] = far_apart(0);
+  slots[exe.slot("y")] = far_apart(1);
+  exe.run(slots, far_apart(2));
+  std::vector<std::string> names;
+  for (int64_t i = stub::launch_count() - 1; i >= 0; --i)
+    names.emplace_back(stub::last_launch(static_cast<int>(i)).entry);
+  return names;
+}
+
+TEST_F(ExecutableTest, KernelsAreCalledAfterTheirFusions) {
+  const Plan plan = build(alike(), DeviceInfo::named("H200"));
+  const std::vector<std::string> plain = kernels_of(plan, "0");
+  const std::vector<std::string> shared = kernels_of(plan, "1");
+  const std::vector<std::string> own = kernels_of(plan, "2");
+  ASSERT_EQ(shared.size(), plain.size());
+  ASSERT_EQ(own.size(), plain.size());
+  ASSERT_GE(plain.size(), 4U);
+  for (size_t i = 0; i + 1 < plain.size(); ++i) {
+    EXPECT_THAT(shared[i], testing::MatchesRegex("layer0_relu0_and_2_alike__" + plain[i]));
+    EXPECT_THAT(own[i], testing::MatchesRegex("layer[0-2]_relu[0-2]__" + plain[i]));
+  }
+  EXPECT_EQ(own[0], "layer0_relu0__" + plain[0]);
+  EXPECT_EQ(shared.back(), "sums__" + plain.back());
+}
+
+TEST_F(ExecutableTest, NamesDoNotCompileKernelsAnew) {
+  const Plan plan = build(alike(), DeviceInfo::named("H200"));
+  kernels_of(plan, "0");
+  const int64_t before = cache_stats().compilations;
+  kernels_of(plan, "1");
+  kernels_of(plan, "2");
+  EXPECT_EQ(cache_stats().compilations, before);
 }
 
 TEST_F(ExecutableTest, BindsByUidAndIgnoresUnknownOnes) {

@@ -119,6 +119,11 @@ CUresult judge(const CUkern_st& kernel, const FusorStubLaunch& launch) {
   return sizes && clusters && shared && arguments ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+// Some entry's name begins so: tests name kernels that this driver is not to load or not to find.
+bool has_entry(const fusor::stub::Image& image, std::string_view begin) {
+  return std::ranges::any_of(image, [&](const auto& each) { return each.first.starts_with(begin); });
+}
+
 // The time of launches, where FUSOR_STUB_LAUNCH_NS says it: two numbers of nanoseconds, of a launch of up to
 // 2^20 threads and of a larger one. Events then read a clock that only launches move.
 struct LaunchTimes {
@@ -335,6 +340,7 @@ CUresult cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_option*, 
                            CUlibraryOption*, void**, unsigned) {
   auto loaded = std::make_unique<CUlib_st>();
   if (!fusor::stub::read_image(code, loaded->image)) return CUDA_ERROR_INVALID_IMAGE;
+  if (has_entry(loaded->image, "refused_image")) return CUDA_ERROR_INVALID_IMAGE;
   const std::scoped_lock lock(state().mutex);
   ++state().libraries;
   ++state().library_loads;
@@ -351,7 +357,8 @@ CUresult cuLibraryUnload(CUlibrary library) {
 
 CUresult cuLibraryGetKernel(CUkernel* kernel, CUlibrary library, const char* name) {
   const auto found = library->image.find(name);
-  if (found == library->image.end()) return CUDA_ERROR_NOT_FOUND;
+  if (found == library->image.end() || found->first.starts_with("refused_kernel"))
+    return CUDA_ERROR_NOT_FOUND;
   library->kernels.push_back({found->first, found->second});
   *kernel = &library->kernels.back();
   return CUDA_SUCCESS;
