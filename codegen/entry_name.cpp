@@ -18,13 +18,15 @@ namespace {
 
 constexpr size_t kLongestName = 120;
 
-bool is_plain(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9'); }
+bool is_alphanumeric(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+}
 
 // Letters and digits; what lies between them is one underscore.
 std::string identifier(std::string_view text) {
   std::string result;
   for (const char c : text) {
-    if (is_plain(c))
+    if (is_alphanumeric(c))
       result += c;
     else if (!result.empty() && result.back() != '_')
       result += '_';
@@ -51,7 +53,7 @@ std::vector<std::string> words_of(std::span<const std::string> ops) {
 }
 
 // The words, as many as fit into `room` characters, and how many more there are.
-std::string joined(std::span<const std::string> words, size_t room) {
+std::string words_within(std::span<const std::string> words, size_t room) {
   std::string text;
   for (size_t i = 0; i < words.size(); ++i) {
     const std::string more = fmt::format("_and_{}_more", words.size() - i);
@@ -70,7 +72,8 @@ std::string kernel_name(std::span<const std::string> ops, std::string_view entry
   const std::string end = (alike > 0 ? fmt::format("_and_{}_alike__", alike) : "__").append(entry);
   const std::vector<std::string> words = words_of(ops);
   constexpr std::string_view kFirst = "op_";  // an identifier begins with a letter
-  std::string name = joined(words, kLongestName - kFirst.size() - std::min(end.size(), kLongestName / 2));
+  std::string name =
+      words_within(words, kLongestName - kFirst.size() - std::min(end.size(), kLongestName / 2));
   if (name.empty() || (name.front() >= '0' && name.front() <= '9')) name.insert(0, kFirst);
   return name + end;
 }
