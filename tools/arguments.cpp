@@ -47,7 +47,11 @@ std::vector<std::string> options_of(const CLI::App& part) {
   return names;
 }
 
+bool is_option(const std::string& word) { return word.starts_with("-") && word != "-"; }
+
 }  // namespace
+
+bool has_unknown_option(const CLI::App& app) { return std::ranges::any_of(app.remaining(true), is_option); }
 
 std::string unknown_argument(const CLI::App& app) {
   std::vector<std::string> left = app.remaining(true);
@@ -60,8 +64,7 @@ std::string unknown_argument(const CLI::App& app) {
     return fmt::format("there is no part '{}'{} (fusor --help)", word, suggestion(word, names));
   }
   const CLI::App& part = *parts.front();
-  const auto option = std::ranges::find_if(
-      left, [](const std::string& word) { return word.starts_with("-") && word != "-"; });
+  const auto option = std::ranges::find_if(left, is_option);
   if (option == left.end())
     return fmt::format("{} takes no further argument '{}' (fusor {} --help)", part.get_name(),
                        left.empty() ? "" : left.front(), part.get_name());

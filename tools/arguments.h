@@ -6,6 +6,9 @@
 
 namespace fusor::command {
 
+/// Whether parsing left over what looks like an option.
+bool has_unknown_option(const CLI::App& app);
+
 /// "run has no option '--devic'; did you mean --device? (fusor run --help)", of the first argument that
 /// parsing left over.
 std::string unknown_argument(const CLI::App& app);

@@ -1,10 +1,12 @@
 // Owns `fusor explain` and `fusor source`: looking at what was chosen and what it became.
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <optional>
+#include <string_view>
 
 #include "backend/report/explain.h"
 #include "backend/report/explain_report.h"
@@ -99,13 +101,26 @@ std::string compiler_of(const KernelText& kernel) {
   return kernel.command.substr(0, kernel.command.rfind(' '));
 }
 
+/// A path as a word of the shell.
+std::string shell_word(const std::filesystem::path& path) {
+  constexpr std::string_view kPlain = "+,-./0123456789:=@_";
+  const std::string text = path.string();
+  const auto is_plain = [&](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || kPlain.find(c) != kPlain.npos;
+  };
+  if (std::ranges::all_of(text, is_plain)) return text;
+  std::string word = "'";
+  for (const char c : text) word += c == '\'' ? "'\\''" : std::string(1, c);
+  return word + "'";
+}
+
 /// One file that compiles alone: "FOLDER/1_contraction.cu".
 Written write_alone(const KernelText& kernel, const std::filesystem::path& folder, const std::string& name) {
   const std::string path = (folder / (name + ".cu")).string();
   KernelText named = kernel;
   named.command = fmt::format("{} {}.cu", compiler_of(kernel), name);
   write_text(path, file_text(named));
-  return {path, fmt::format("{} {}", compiler_of(kernel), path)};
+  return {path, fmt::format("{} {}", compiler_of(kernel), shell_word(path))};
 }
 
 /// The generated header alone, "FOLDER/1_contraction/fusor_generated.cuh"; the device files that it is for
@@ -115,8 +130,9 @@ Written write_generated(const KernelText& kernel, const std::filesystem::path& f
   const std::filesystem::path own = folder / name;
   const std::string path = (own / kGeneratedHeader).string();
   write_text(path, kernel.header + kernel.generated + '\n');
-  return {path, fmt::format("{} -I {} -I {} -o {} {}", compiler_of(kernel), own.string(), folder.string(),
-                            (own / "kernel.cubin").string(), (folder / kernel.root).string())};
+  return {path,
+          fmt::format("{} -I {} -I {} -o {} {}", compiler_of(kernel), shell_word(own), shell_word(folder),
+                      shell_word(own / "kernel.cubin"), shell_word(folder / kernel.root))};
 }
 
 std::vector<Written> write_kernels(const std::vector<KernelText>& kernels, const Options& options) {

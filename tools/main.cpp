@@ -368,6 +368,15 @@ void define(CLI::App& app, Options& options, Part& chosen) {
       options);
 }
 
+/// "plan, run, ... or devices".
+std::string parts_of(const CLI::App& app) {
+  std::string text;
+  const auto parts = app.get_subcommands([](const CLI::App*) { return true; });
+  for (const CLI::App* part : parts)
+    text += (text.empty() ? "" : part == parts.back() ? " or " : ", ") + part->get_name();
+  return text;
+}
+
 /// Whether --device says something to the part that was chosen.
 bool looks_at_a_device(const CLI::App& app) {
   return app.get_subcommands().front()->get_option_no_throw("--device") != nullptr;
@@ -437,10 +446,8 @@ int main(int argc, char** argv) {
     define(app, options, chosen);
     app.parse(argc, argv);
     if (chosen == nullptr)
-      return fail_with(
-          "say what to do: plan, run, profile, explain, source, candidates, bench, tune, calibrate, fuzz, "
-          "doctor or devices (see --help)",
-          "bad_input", fusor::command::kBadInput);
+      return fail_with(fmt::format("say what to do: {} (see --help)", parts_of(app)), "bad_input",
+                       fusor::command::kBadInput);
     if (!options.device.empty() && !looks_at_a_device(app))
       return fail_with(
           fmt::format("--device: {} looks at no device", app.get_subcommands().front()->get_name()),
@@ -452,6 +459,9 @@ int main(int argc, char** argv) {
     return fail_with(fusor::command::unknown_argument(app), "bad_input", fusor::command::kBadInput);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);
+    // What is missing is the smaller mistake, and perhaps what the unknown option was to be.
+    if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr && fusor::command::has_unknown_option(app))
+      return fail_with(fusor::command::unknown_argument(app), "bad_input", fusor::command::kBadInput);
     return fail_with(error.what(), "bad_input", fusor::command::kBadInput);
   } catch (const fusor::Error& error) {
     return fail_with(error.what(), name_of(error.kind()), exit_code(error.kind()));

@@ -194,6 +194,7 @@ TEST_F(Command, MistakesAreOneLineOnStandardError) {
     EXPECT_THAT(outcome.err, HasSubstr(message)) << arguments;
   };
   expect("", "say what to do: plan, run, profile");
+  expect("", "fuzz, engines, ops, doctor or devices (see --help)");
   expect("dance", "there is no part 'dance' (fusor --help)");
   expect("runn " + graph("matmul"), "there is no part 'runn'; did you mean run? (fusor --help)");
   expect("run " + graph("matmul") + " --devic cpu",
@@ -201,6 +202,8 @@ TEST_F(Command, MistakesAreOneLineOnStandardError) {
   expect("run " + graph("matmul") + " " + graph("matmul"), "run takes no further argument");
   expect("engines --device H200", "--device: engines looks at no device");
   expect("run", "FILE is required");
+  expect("plan --bogus", "plan has no option '--bogus' (fusor plan --help)");
+  expect("tune --budgt 3", "tune has no option '--budgt'; did you mean --budget? (fusor tune --help)");
   expect("run " + graph("matmul") + " --repeat 0",
          "--repeat: expected an integer from 1 to 2147483647, got '0'");
   expect("run " + graph("matmul") + " --seed 99999999999999999999", "got '99999999999999999999'");
@@ -306,19 +309,21 @@ TEST_F(Command, KernelsAreWrittenToFilesThatCompileAlone) {
   EXPECT_THAT(generated.out, HasSubstr("struct Params"));
   EXPECT_LT(generated.out.size(), text_of(file).size() / 2);
   EXPECT_THAT(generated.out, Not(HasSubstr("compile alone")));
+  EXPECT_THAT(fusor(line + "--fusion 2 -o \"" + path("reader's") + "\"").out, HasSubstr("/reader'\\''s/2_"));
   EXPECT_EQ(fusor(line + "--fusion 9").code, 2);
 }
 
 TEST_F(Command, GeneratedPartsCompileWithTheDeviceFilesBesideThem) {
   const Outcome outcome = fusor("source " FUSOR_TEST_DIR
                                 "/../../samples/graphs/resnet50_bottleneck_n32.json --device H200 "
-                                "--fusion 2 --generated -o " +
-                                path("generated"));
+                                "--fusion 2 --generated -o '" +
+                                path("it is generated") + "'");
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   std::istringstream lines(outcome.out);
   std::string file, command;
   ASSERT_TRUE(std::getline(lines, file) && std::getline(lines, command)) << outcome.out;
   EXPECT_THAT(text_of(file), HasSubstr("struct Params"));
+  EXPECT_THAT(command, HasSubstr("-I '" + path("it is generated") + "'"));
   if (std::system("nvcc --version > /dev/null 2>&1") != 0) GTEST_SKIP() << "there is no nvcc";
   EXPECT_EQ(std::system((command + " > " + path("log") + " 2>&1").c_str()), 0) << text_of(path("log"));
   EXPECT_TRUE(std::filesystem::exists(file.substr(0, file.rfind('/')) + "/kernel.cubin"));
