@@ -26,7 +26,10 @@ def added_methods():
         delattr(fusor.GraphBuilder, name)
         kind = methods[name]
         document = textwrap.indent(kind.document(), " " * 8).strip()
-        text += f'    {kind.signature()}:\n        """{document}\n        """\n\n'
+        ways = kind.signatures()
+        for way in ways:
+            text += "    @overload\n" if len(ways) > 1 else ""
+            text += f'    {way}:\n        """{document}\n        """\n\n'
     call = fusor.Executable.__call__.__doc__
     del fusor.Executable.__call__
     return text, textwrap.indent(

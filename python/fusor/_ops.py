@@ -63,6 +63,8 @@ _MORE = {
     "resample_bwd": {"x_dims": "Sequence[int]", "padding": "int | Sequence[int]"},
     "rnn_fwd": {"weights": "Sequence[Tensor]"}, "rnn_bwd": {"weights": "Sequence[Tensor]"},
 }  # fmt: skip
+# Of these, what stands right behind the operands that are required, as in C++.
+_EARLY = {"resample_bwd": "x_dims", "rnn_fwd": "weights", "rnn_bwd": "weights"}
 _SPATIAL = ("window", "stride", "pre_padding", "post_padding", "output_size", "step", "shift", "denominator")
 # Families whose operands depend on their attributes.
 _BY_ATTRIBUTES = ("norm_fwd", "norm_bwd", "resample_bwd", "rnn_fwd", "rnn_bwd")
@@ -205,24 +207,34 @@ class Kind:
         hint = f"did you mean '{close[0]}'? " if close else ""
         return TypeError(f"{self.method}() has no argument '{key}'; {hint}it has {', '.join(known)}")
 
-    def signature(self):
-        """The method's parameters, as a stub has them."""
+    def signatures(self):
+        """The method's parameters, as a stub has them: one way to call it, or two."""
+        early = _EARLY.get(self.method)
+        return [self.signature(early), self.signature()] if early else [self.signature()]
+
+    def signature(self, early=None):
+        """One of them; `early` is the argument that stands behind the operands that are required."""
         parts = ["self"]
         said = {written: key for key, written in self.spelled.items() if key != f"{written}_scalar"}
+        tensor = "Tensor | float" if self.op == "pointwise" else "Tensor"  # numbers become constants
         may_end = False  # Python wants a default for everything behind an operand that has one
         for name, optional in self.roles:
             if name in self.defaults:  # stands among the attributes
                 continue
             name = said.get(name, name)
+            if early and optional and not may_end:
+                parts += [f"{early}: {self.more[early]}", "*"]
             may_end = may_end or optional
             if self.repeats and name == self.roles[-1][0]:
-                parts.append(f"*{name}: Tensor | float")
+                parts.append(f"*{name}: {tensor}")
             elif optional:
-                parts.append(f"{name}: Tensor | float | None = None")
-            else:
-                parts.append(f"{name}: Tensor | float" + (" = ..." if may_end else ""))
+                parts.append(f"{name}: {tensor} | None = None")
+            elif not (early == "weights" and may_end):  # else one of the list
+                parts.append(f"{name}: {tensor}" + (" = ..." if may_end else ""))
         operands = [name for name, _ in self.roles]
-        more = {key: f"{key}: {hint} = ..." for key, hint in self.more.items()}
+        required = ("dims", "elements")
+        more = {key: f"{key}: {hint}{'' if key in required else ' = ...'}" for key, hint in self.more.items()}
+        more.pop(early, None)
         for key in self.spelled:
             if key.endswith("_scalar"):
                 more[key] = f"{key}: Tensor | None = None"
@@ -232,7 +244,7 @@ class Kind:
             hint = "float" if value == "inf" else f"Tensor | {hint}" if key in operands else hint
             more[key] = f"{said.get(key, key)}: {hint} = {shown}"
         parts += [more.pop(key) for key in _BEHIND.get(self.method, ())]
-        if not self.repeats:
+        if not self.repeats and not early:
             parts.append("*")
         parts += more.values()
         parts.append('name: str = "", type: DataType | str | None = None, compute: DataType | str | None = None')
@@ -263,9 +275,12 @@ class Rng:
             raise TypeError(f"rng(): unknown distribution {distribution!r}; known: {known}")
         return getattr(builder, f"rng_{distribution}")(seed, offset, dims=dims, **named)
 
+    def signatures(self):
+        return [self.signature()]
+
     def signature(self):
         return (
-            "def rng(self, dims: int | Sequence[int], seed: Tensor | float, offset: Tensor | float, *, "
+            "def rng(self, dims: int | Sequence[int], seed: Tensor, offset: Tensor, *, "
             'distribution: str = "uniform", probability: float = 0.5, low: float = 0.0, high: float = 1.0, '
             'mean: float = 0.0, deviation: float = 1.0, name: str = "", type: DataType | str | None = None, '
             "compute: DataType | str | None = None) -> Tensor"

@@ -1,5 +1,6 @@
 """Tests that the builder's names are those of C++: every method and option of the headers is one in Python."""
 
+import inspect
 import pathlib
 import re
 import unittest
@@ -74,6 +75,60 @@ class Names(unittest.TestCase):
         for expected in ("softmax", "norm_fwd", "rng", "dropout", "resample_bwd", "conv_wgrad", "ragged_store", "sdpa_bwd"):
             self.assertIn(expected, names)
         self.assertGreater(len(found), 40)
+
+
+class Stub(unittest.TestCase):
+    """What the stub says of a method, as a type checker reads it."""
+
+    def ways(self, method):
+        """The signatures of a method, as functions."""
+        found = []
+        for text in _ops.methods()[method].signatures():
+            scope = {}
+            exec(f"from __future__ import annotations\n{text}: ...", scope)
+            found.append(inspect.signature(scope[method]))
+        return found
+
+    def takes(self, method, *args, **named):
+        for way in self.ways(method):
+            try:
+                bound = way.bind(None, *args, **named)
+            except TypeError:
+                continue
+            hints = {name: way.parameters[name].annotation for name in bound.arguments}
+            if all(self.fits(value, hints[name]) for name, value in bound.arguments.items() if name != "self"):
+                return True
+        return False
+
+    def fits(self, value, hint):
+        return {list: "Sequence", str: "Tensor", float: "float"}[type(value)] in hint
+
+    def test_the_ways_to_call_are_in_the_stub(self):
+        for method, args, named in (
+            ("resample_bwd", ("dy", [2, 3, 16, 16]), {}),
+            ("resample_bwd", ("dy",), {"x_dims": [2, 3, 16, 16]}),
+            ("resample_bwd", ("dy", "x", "index"), {}),
+            ("rnn_fwd", ("x", ["w", "w"]), {"h0": "h0"}),
+            ("rnn_fwd", ("x", "h0", "c0"), {"weights": ["w"]}),
+            ("rnn_bwd", ("dy", "x", ["w"]), {}),
+            ("rng", ([3], "seed", "offset"), {}),
+            ("scatter", ("x", "index", [3]), {}),
+            ("mul", ("x", 2.0), {}),
+        ):
+            with self.subTest(method=method, args=args):
+                self.assertTrue(self.takes(method, *args, **named))
+
+    def test_what_is_refused_is_not_in_the_stub(self):
+        for method, args, named in (
+            ("rng", ([3], 1.0, 2.0), {}),
+            ("rng_uniform", ("seed", "offset"), {}),
+            ("scatter", ("x", "index"), {}),
+            ("rnn_fwd", ("x", 1.0), {}),
+            ("softmax", (1.0,), {}),
+            ("dropout", ("x", 1.0, 2.0), {}),
+        ):
+            with self.subTest(method=method, args=args):
+                self.assertFalse(self.takes(method, *args, **named))
 
 
 if __name__ == "__main__":
