@@ -83,11 +83,11 @@ struct OutputOptions {
 };
 
 /// Builds a Graph. Tensors that methods return are copies of what the graph holds; they are known by uid and
-/// name, and stay valid where output() gives the graph's tensor others; another builder refuses them. The
-/// type of a virtual tensor that nobody said is open until finish(), which settles it by the rule of
-/// core/open_types.h: an operand of a contraction takes the 16- or 8-bit type beside it, everything else
-/// stays in its compute type. Every mistake throws Error{bad_input} that names the op and the numbers; the
-/// builder stays as it was before the call.
+/// name, and stay valid where output() gives the graph's tensor others. Another builder refuses them; copies
+/// of a builder count as one. The type of a virtual tensor that nobody said is open until finish(), which
+/// settles it by the rule of core/open_types.h: operands of a contraction take the 16- or 8-bit type beside
+/// them, the rest stays in its compute type. Every mistake throws Error{bad_input} that names the op and the
+/// numbers; the builder stays as it was before the call.
 class FUSOR_API GraphBuilder {
  public:
   explicit GraphBuilder(std::string name = "graph", Precision precision = Precision::exact);

@@ -11,7 +11,7 @@ class Expansion;
 /// be shorter.
 struct BlockScaleAttributes {
   int64_t block_size = 32;
-  int64_t axis = -1;
+  int64_t axis = -1;  ///< the last one: fill_omitted() makes it 0 or more, which infer() wants
 
   template <class Self, class Visitor>
   static void visit(Self& self, Visitor&& field) {

@@ -10,7 +10,7 @@ class Expansion;
 /// y = exp(x - max) / sum of exp(x - max) along `axis`, or its logarithm. A sink is one more logit of each
 /// row, which takes its share and is not in y.
 struct Softmax {
-  int64_t axis = -1;
+  int64_t axis = -1;  ///< the last one: fill_omitted() makes it 0 or more, which infer() wants
   bool log = false;
 
   template <class Self, class Visitor>
@@ -31,7 +31,7 @@ struct Softmax {
 /// dx = y * (dy - sum of dy * y) along `axis`; of the log form dy - exp(y) * sum of dy. y is the forward
 /// result. dsink needs the sink and the forward's logsumexp.
 struct SoftmaxBackward {
-  int64_t axis = -1;
+  int64_t axis = -1;  ///< the last one: fill_omitted() makes it 0 or more, which infer() wants
   bool log = false;
 
   template <class Self, class Visitor>
@@ -53,7 +53,7 @@ struct SoftmaxBackward {
 /// label, and label_smoothing spread evenly over all classes. Rows whose label is ignore_index count for
 /// nothing.
 struct CrossEntropyAttributes {
-  int64_t axis = -1;
+  int64_t axis = -1;  ///< the last one: fill_omitted() makes it 0 or more, which infer() wants
   double label_smoothing = 0;
   int64_t ignore_index = -100;
 
