@@ -1,5 +1,6 @@
-"""Runs a page's blocks of shell, in a folder of their own in which the tree's folders are found and build/fusor is the command. Exit
-code 3 - the machine lacks NVRTC - is well. Of a block that is marked as not run, syntax, scripts and options are checked.
+"""Runs a page's blocks of shell, in a folder of their own in which the tree's folders are found and build/fusor is the command. A
+block may stop with exit code 3 where the command says that the machine lacks NVRTC or a GPU. Of a block that is marked as not run, syntax,
+scripts and options are checked.
 
 usage: shell.py FUSOR ROOT PAGE"""
 
@@ -28,10 +29,20 @@ def arranged(folder, fusor, root):
 
 
 def run(block, folder):
+    """Whether the block ran to its end."""
     script = block.code.replace("/tmp/", f"{folder}/")
     environment = {**os.environ, "FUSOR_CACHE_DIR": f"{folder}/cache"}
-    done = subprocess.run(["bash", "-eu", "-o", "pipefail", "-c", script], cwd=folder, env=environment)
-    assert done.returncode in (0, 3), f"{block}: exit code {done.returncode}"
+    command = ["bash", "-eu", "-o", "pipefail", "-c", script]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    sys.stdout.write(done.stdout)
+    sys.stderr.write(done.stderr)
+    assert done.returncode == 0 or stops_for_the_machine(done), f"{block}: exit code {done.returncode}"
+    return done.returncode == 0
+
+
+def stops_for_the_machine(done):
+    said = done.stdout + done.stderr
+    return done.returncode == 3 and re.search("NVRTC cannot be used|no NVRTC|there is no GPU", said)
 
 
 def check(block, folder):
@@ -54,14 +65,15 @@ def check(block, folder):
 def main():
     fusor, root, page = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), pathlib.Path(sys.argv[3])
     counts = {run: 0, check: 0}
+    stopped = 0
     with tempfile.TemporaryDirectory() as place:
         folder = pathlib.Path(place)
         arranged(folder, fusor, root)
         for block in blocks(page, "sh"):
             how = check if block.mark == "not run" else run
-            how(block, folder)
+            stopped += how(block, folder) is False
             counts[how] += 1
-    print(f"{page.name}: {counts[run]} blocks run, {counts[check]} checked")
+    print(f"{page.name}: {counts[run]} blocks run, {stopped} of them up to where NVRTC or a GPU is missing, {counts[check]} checked")
     return 0 if sum(counts.values()) else 1
 
 
