@@ -1,5 +1,7 @@
 // Owns the tests of ragged tensors: attention over sequences that lie one behind the other, results that a
 // graph reads again, and memory that ends at the last offset.
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -183,6 +185,30 @@ TEST_F(Ragged, OperandsOfMatmulsAreTransposedByTheirStrides) {
         }
     first += kLengths[b];
   }
+}
+
+// Of 5 billion elements the few that are walked have memory.
+TEST_F(Ragged, OffsetsOf64BitsReachBeyondWhat32Hold) {
+  constexpr int kRow = kHeads * kDepth;
+  constexpr int64_t kBegin = int64_t{5} << 30;
+  constexpr size_t kBytes = (kBegin + kTokens * kRow + 10) * sizeof(float);
+  const auto reserve = [&] {
+    return static_cast<float*>(
+        mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+  };
+  float *const x = reserve(), *const y = reserve();
+  if (x == MAP_FAILED || y == MAP_FAILED) GTEST_SKIP() << "no room for 40 GB of addresses";
+  const auto xs = numbers(static_cast<size_t>(kTokens * kRow), 1);
+  std::ranges::copy(xs, x + kBegin);
+  auto starts = offsets<int64_t>(kRow);
+  for (int64_t& start : starts) start += kBegin;
+  const Part offset = tensor(11, {kBatch + 1, 1, 1, 1}, {.type = CUDNN_DATA_INT64});
+  run({unary(CUDNN_POINTWISE_NEG, ragged(1, offset, kRow), ragged(2, offset, kRow))},
+      {{1, x}, {2, y}, {11, starts.data()}});
+  for (size_t i = 0; i < xs.size(); ++i) EXPECT_EQ(y[kBegin + static_cast<int64_t>(i)], -xs[i]) << i;
+  EXPECT_EQ(y[kBegin + static_cast<int64_t>(xs.size())], 0.0F);
+  munmap(x, kBytes);
+  munmap(y, kBytes);
 }
 
 TEST_F(Ragged, OffsetsOfAnotherBatchAreRefused) {

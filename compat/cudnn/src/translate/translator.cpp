@@ -60,10 +60,11 @@ int packed_axis(const TensorFacts& facts) {
 
 std::string name_of_uid(int64_t uid) { return fmt::format("t{}", uid); }
 
-// How far the offsets of a ragged tensor may reach. Clients say it on the device only; nothing is read or
-// written beyond the last offset.
-int64_t reach_of(const TensorFacts& facts) {
-  constexpr int64_t kMostWith32Bits = (int64_t{1} << 31) - (int64_t{1} << 25);
+// How far offsets of this type may reach into a ragged tensor. Clients say it on the device only; nothing is
+// read or written beyond the last offset.
+int64_t reach_of(const TensorFacts& facts, DataType offsets) {
+  constexpr int64_t kMostWith32Bits = (int64_t{1} << 31) - (int64_t{1} << 25),
+                    kMostWith64Bits = int64_t{1} << 42;
   int64_t entry = 1, reach = 0;
   bool fits = true;
   for (int i = 1; i < facts.dims.rank(); ++i) {
@@ -75,7 +76,7 @@ int64_t reach_of(const TensorFacts& facts) {
   if (!fits)
     refuse(CUDNN_STATUS_NOT_SUPPORTED_SHAPE, "the ragged tensor {} {} with strides {} is too large",
            facts.uid, to_string(facts.dims), to_string(facts.strides));
-  return std::max(reach, kMostWith32Bits);
+  return std::max(reach, offsets == DataType::i64 ? kMostWith64Bits : kMostWith32Bits);
 }
 
 // Strides of the axes behind the batch.
@@ -189,7 +190,8 @@ Tensor Translator::make_input(const TensorFacts& facts) {
 // Elements at and beyond a batch entry's next offset are 0.
 Tensor Translator::make_ragged_input(const std::string& name, const TensorFacts& facts) {
   const Tensor offset = in(*facts.ragged_offset);
-  const Tensor whole = builder_.input(name, {reach_of(facts)}, facts.type, {.alignment = facts.alignment});
+  const Tensor whole =
+      builder_.input(name, {reach_of(facts, offset.type)}, facts.type, {.alignment = facts.alignment});
   return builder_.ragged_load(whole, offset, facts.dims, ragged_strides(facts));
 }
 
@@ -308,7 +310,8 @@ void Translator::out(const TensorFacts& facts, const Tensor& result) {
 // Elements at and beyond a batch entry's next offset are not written.
 void Translator::out_ragged(const TensorFacts& facts, const Tensor& result) {
   const std::string name = name_of_uid(facts.uid);
-  const Tensor stored = builder_.ragged_store(result, in(*facts.ragged_offset), reach_of(facts),
+  const Tensor offset = in(*facts.ragged_offset);
+  const Tensor stored = builder_.ragged_store(result, offset, reach_of(facts, offset.type),
                                               ragged_strides(facts), {.type = facts.type}, true);
   outputs_.push_back(
       builder_.output(stored, {.name = name, .type = facts.type, .alignment = facts.alignment}));
