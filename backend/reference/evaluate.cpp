@@ -6,6 +6,7 @@
 #include "backend/reference/contraction.h"
 #include "backend/reference/expression.h"
 #include "backend/reference/reference.h"
+#include "backend/reference/slices.h"
 #include "backend/reference/values.h"
 #include "core/convert.h"
 
@@ -184,8 +185,13 @@ class FusionEvaluator {
 }  // namespace
 
 void evaluate(const Fusion& fusion, std::span<void* const> operands, Reading reading) {
-  FusionBuffers buffers(fusion, operands);
-  FusionEvaluator(fusion, buffers, reading).run();
+  const auto evaluate_whole = [&](const Fusion& part) {
+    FusionBuffers buffers(part, operands);
+    FusionEvaluator(part, buffers, reading).run();
+  };
+  if (reading == Reading::oracle) return evaluate_whole(fusion);
+  const std::vector<FreeAxis> axes = free_axes(fusion);
+  for_each_slice(fusion, axes, slice_extents(fusion, axes), evaluate_whole);
 }
 
 }  // namespace fusor
