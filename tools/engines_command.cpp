@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 
 #include "backend/engines/list.h"
 #include "serialization/serialization.h"
@@ -13,31 +14,52 @@ namespace fusor::command {
 
 namespace {
 
+enum class Place { hopper, tensor_cores, cuda_cores, cpu };
+
+std::string_view words_of(Place place) {
+  switch (place) {
+    case Place::hopper:
+      return "tensor cores of sm_90";
+    case Place::tensor_cores:
+      return "tensor cores from sm_80 on";
+    case Place::cuda_cores:
+      return "CUDA cores";
+    case Place::cpu:
+      return "the CPU";
+  }
+  return "";
+}
+
+bool is_of(Place place, const DeviceInfo& device) {
+  if (device.is_cpu() || place == Place::cpu) return device.is_cpu() && place == Place::cpu;
+  return place == Place::hopper ? device.compute_capability == 90
+                                : place == Place::cuda_cores || device.compute_capability >= 80;
+}
+
 struct About {
-  std::string_view engine, supports, runs_on;
+  std::string_view engine, supports;
+  Place place = Place::cpu;
 };
 
 constexpr auto kAbout = std::to_array<About>({
-    {"attention", "a softmax between two matmuls, with any scores and masks", "tensor cores of sm_90"},
-    {"attention_backward", "its gradients: of queries, keys and values, without atomics",
-     "tensor cores of sm_90"},
+    {"attention", "a softmax between two matmuls, with any scores and masks", Place::hopper},
+    {"attention_backward", "its gradients: of queries, keys and values, without atomics", Place::hopper},
     {"attention_decode", "the same for a few queries and long caches: keys split over blocks",
-     "tensor cores from sm_80 on"},
-    {"attention_mma", "the same for any layout, and with ops in front of q, k and v",
-     "tensor cores from sm_80 on"},
+     Place::tensor_cores},
+    {"attention_mma", "the same for any layout, and with ops in front of q, k and v", Place::tensor_cores},
     {"wgmma", "matmul and convolution of fp16, bf16, int8, and TF32 and fp8 where allowed; operands by TMA",
-     "tensor cores of sm_90"},
-    {"wgmma_repacked", "what wgmma would support in another layout, between copies", "tensor cores of sm_90"},
-    {"wgmma_narrow", "convolutions of few input channels: first layers", "tensor cores of sm_90"},
-    {"wgmma_taps", "filter gradients of small windows in NCHW as TF32", "tensor cores of sm_90"},
-    {"mma", "matmul and convolution of any layout, with prologues", "tensor cores from sm_80 on"},
-    {"depthwise", "depthwise convolution in NHWC", "CUDA cores"},
-    {"depthwise_repacked", "depthwise convolution in NCHW, between copies", "CUDA cores"},
-    {"window", "pooling, forward with its index and backward without atomics", "CUDA cores"},
-    {"rows", "softmax, norms and whatever else needs totals of rows again", "CUDA cores"},
-    {"elementwise", "everything without a matmul or a convolution", "CUDA cores"},
-    {"direct", "any matmul or convolution", "CUDA cores"},
-    {"cpu", "everything", "the CPU"},
+     Place::hopper},
+    {"wgmma_repacked", "what wgmma would support in another layout, between copies", Place::hopper},
+    {"wgmma_narrow", "convolutions of few input channels: first layers", Place::hopper},
+    {"wgmma_taps", "filter gradients of small windows in NCHW as TF32", Place::hopper},
+    {"mma", "matmul and convolution of any layout, with prologues", Place::tensor_cores},
+    {"depthwise", "depthwise convolution in NHWC", Place::cuda_cores},
+    {"depthwise_repacked", "depthwise convolution in NCHW, between copies", Place::cuda_cores},
+    {"window", "pooling, forward with its index and backward without atomics", Place::cuda_cores},
+    {"rows", "softmax, norms and whatever else needs totals of rows again", Place::cuda_cores},
+    {"elementwise", "everything without a matmul or a convolution", Place::cuda_cores},
+    {"direct", "any matmul or convolution", Place::cuda_cores},
+    {"cpu", "everything", Place::cpu},
 });
 
 const About& about(std::string_view engine) {
@@ -51,16 +73,19 @@ const About& about(std::string_view engine) {
 int engines(const Options& options) {
   Report list = Report::list();
   std::string text;
+  std::optional<DeviceInfo> device;
+  if (!options.device.empty()) device = DeviceInfo::named(options.device);
   for (const Engine* engine : fusor::engines()) {
     const About& words = about(engine->name());
+    if (device && !is_of(words.place, *device)) continue;
     list.add(Report::object()
                  .set("engine", engine->name())
                  .set("revision", engine->revision())
                  .set("supports", words.supports)
-                 .set("runs_on", words.runs_on)
+                 .set("runs_on", words_of(words.place))
                  .set("notes", Report::object().set_fields(engine->notes())));
-    text += fmt::format("{:<18} {}\n{:<18} {}; {}\n", engine->name(), words.supports, "", words.runs_on,
-                        notes_text(engine->notes()));
+    text += fmt::format("{:<18} {}\n{:<18} {}; {}\n", engine->name(), words.supports, "",
+                        words_of(words.place), notes_text(engine->notes()));
   }
   if (options.json)
     print(Report::object().set("engines", std::move(list)));

@@ -354,9 +354,14 @@ void define(CLI::App& app, Options& options, Part& chosen) {
   add_calibrate(app, options, chosen);
   add_fuzz(app, options, chosen);
 
-  add_json(*add_part(app, chosen, "engines", "The engines: what each supports, where, and its notes",
-                     command::engines),
-           options);
+  CLI::App* engines = add_part(app, chosen, "engines",
+                               "The engines: what each supports, where, and its notes", command::engines);
+  engines
+      ->add_option("--device", options.device,
+                   "Only those that run there: a profile (H200), architecture (hopper), target (sm_90), cpu, "
+                   "current, or a JSON file; default: all")
+      ->check(not_empty());
+  add_json(*engines, options);
   add_json(
       *add_part(app, chosen, "ops", "Every kind of op, its operands and attributes, as JSON", command::ops),
       options);

@@ -200,7 +200,7 @@ TEST_F(Command, MistakesAreOneLineOnStandardError) {
   expect("run " + graph("matmul") + " --devic cpu",
          "run has no option '--devic'; did you mean --device? (fusor run --help)");
   expect("run " + graph("matmul") + " " + graph("matmul"), "run takes no further argument");
-  expect("engines --device H200", "--device: engines looks at no device");
+  expect("doctor --device H200", "--device: doctor looks at no device");
   expect("run", "FILE is required");
   expect("plan --bogus", "plan has no option '--bogus' (fusor plan --help)");
   expect("tune --budgt 3", "tune has no option '--budgt'; did you mean --budget? (fusor tune --help)");
@@ -263,6 +263,22 @@ TEST_F(Command, EveryEngineIsListedWithWhatItSupports) {
   EXPECT_THAT(fusor("engines").out, HasSubstr("tensor cores of sm_90"));
 }
 
+TEST_F(Command, EnginesOfADeviceAreThoseThatRunThere) {
+  const auto lists = [this](const char* device, const char* engine) {
+    return fusor(fmt::format("engines --json --device {}", device))
+               .out.find(fmt::format("\"engine\": \"{}\"", engine)) != std::string::npos;
+  };
+  EXPECT_TRUE(lists("H200", "wgmma"));
+  EXPECT_FALSE(lists("A100", "wgmma"));
+  EXPECT_FALSE(lists("B200", "wgmma"));
+  EXPECT_TRUE(lists("A100", "mma"));
+  EXPECT_FALSE(lists("T4", "mma"));
+  EXPECT_TRUE(lists("T4", "direct"));
+  EXPECT_FALSE(lists("T4", "cpu"));
+  EXPECT_TRUE(lists("cpu", "cpu"));
+  EXPECT_FALSE(lists("cpu", "direct"));
+}
+
 TEST_F(Command, AMinusIsStandardInput) {
   const Outcome outcome = fusor("run - --device cpu --verify <" + graph("matmul"));
   EXPECT_EQ(outcome.code, 0) << outcome.err;
@@ -270,8 +286,8 @@ TEST_F(Command, AMinusIsStandardInput) {
 }
 
 TEST_F(Command, EveryHelpNamesDeviceAndJson) {
-  for (const char* part :
-       {"plan", "run", "profile", "explain", "source", "candidates", "bench", "tune", "calibrate", "fuzz"}) {
+  for (const char* part : {"plan", "run", "profile", "explain", "source", "candidates", "bench", "tune",
+                           "calibrate", "fuzz", "engines"}) {
     const Outcome outcome = fusor(std::string(part) + " --help");
     EXPECT_THAT(outcome.out, HasSubstr("--device")) << part;
     EXPECT_THAT(outcome.out, HasSubstr("--json")) << part;
