@@ -294,9 +294,13 @@ void define(CLI::App& app, Options& options, Part& chosen) {
   add_build_options(*run, options);
   run->add_flag("--verify", options.verify,
                 "Compare with a float64 evaluation; exit code 1 where it differs");
-  run->add_option("--input", options.inputs, "A tensor's elements from a file of NumPy's; may be repeated")
+  run->add_option("--input", options.inputs,
+                  "A tensor's elements from a file of NumPy's; may be repeated; without NAME= where there is "
+                  "one input")
       ->type_name("NAME=FILE.npy");
-  run->add_option("--output", options.outputs, "Where a tensor's elements are written; may be repeated")
+  run->add_option(
+         "--output", options.outputs,
+         "Where a tensor's elements are written; may be repeated; without NAME= where there is one output")
       ->type_name("NAME=FILE.npy");
   run->add_option("--repeat", options.repeat, "Number of runs")
       ->check(whole_number(1, kMostInt))

@@ -74,17 +74,20 @@ struct TensorFile {
   std::string path;
 };
 
-/// "NAME=FILE" for a tensor that runs read, or write.
+/// "NAME=FILE" for a tensor that runs read, or write; FILE alone where there is only one.
 TensorFile tensor_file(const Graph& graph, const std::string& option, const std::string& text,
                        bool is_output) {
   std::string names;
+  std::vector<size_t> bound;
   for (size_t i = 0; i < graph.tensors.size(); ++i) {
     const Tensor& tensor = graph.tensors[i];
     const bool is_bound = tensor.memory == Memory::device || tensor.memory == Memory::host;
     if (!is_bound || (graph.producer(static_cast<int>(i)) >= 0) != is_output) continue;
     if (text.starts_with(tensor.name + "=")) return {i, text.substr(tensor.name.size() + 1)};
     names += (names.empty() ? "" : ", ") + tensor.name;
+    bound.push_back(i);
   }
+  if (bound.size() == 1 && text.find('=') == std::string::npos) return {bound.front(), text};
   fail("{} {}: expected NAME=FILE with the name of an {}: {}", option, text, is_output ? "output" : "input",
        names);
 }

@@ -67,9 +67,17 @@ TEST_F(Command, FilesOfAnotherShapeOrForNoTensorAreRefused) {
   const Outcome unknown = fusor(line + "--input z=" + path("y.npy"));
   EXPECT_EQ(unknown.code, 2);
   EXPECT_THAT(unknown.err, HasSubstr("expected NAME=FILE with the name of an input: x, bias"));
+  EXPECT_EQ(fusor(line + "--input " + path("y.npy")).code, 2) << "there are two inputs";
   const Outcome damaged = fusor(line + "--input x=" + graph("scale_relu"));
   EXPECT_EQ(damaged.code, 2);
   EXPECT_THAT(damaged.err, HasSubstr("is no .npy file"));
+}
+
+TEST_F(Command, TheOnlyOutputNeedsNoName) {
+  const std::string line = "run " + graph("scale_relu") + " --device cpu ";
+  ASSERT_EQ(fusor(line + "--output y=" + path("named.npy")).code, 0);
+  ASSERT_EQ(fusor(line + "--output " + path("alone.npy")).code, 0);
+  EXPECT_EQ(text_of(path("alone.npy")), text_of(path("named.npy")));
 }
 
 TEST_F(Command, PlansAreSavedAndRun) {
