@@ -264,8 +264,23 @@ class RowSiteWriter {
     return fmt::format("narrow<{}>({}(args.{}_value))", type, carrier_type(other.type),
                        name(expr_.node(choice).args[1]));
   }
+  // Whether places outside leave every total as it is: sums of elements that are +0 there, or of choices
+  // between such an element and zero.
+  bool sums_ignore_outside() const {
+    for (int i = 0; i < node_count(); ++i) {
+      const Node& node = expr_.node(i);
+      if (node.kind != Node::Kind::reduce) continue;
+      const Node* const select = selects_or_adds_nothing(i);
+      const int value = select != nullptr ? select->args[0] : summed(i);
+      if (node.reduction.mode != ReductionMode::add || node.reduction.compute != DataType::f32 ||
+          !is_taken(value) || filler(value) >= 0)
+        return false;
+    }
+    return true;
+  }
   // Elements of places that are none.
   void write_outside() {
+    line(1, "static constexpr bool kSumsIgnoreOutside = {};", sums_ignore_outside());
     line(1, "template <int N>");
     begin_function("", "void", "outside", {"const Args& args", "Held<N>& held"});
     for (const int at : indexed_loads())

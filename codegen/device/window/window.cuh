@@ -30,18 +30,21 @@ struct Add {
   template <int kStep>
   __device__ __forceinline__ void number() {
     constexpr Step kPlace(kStep);
-    const auto at = place_at<kWindowRow, kWindowColumn, kStep>(tile);
-    const auto fixed = Y::fixed<kVector>(p.y, at, kVector);
-    constexpr int kRow = kRowLine.of[kWindowRow][kPlace.row],
-                  kColumn = kColumnLine.of[kWindowColumn][kPlace.column];
     constexpr bool kIsNone = is_never(Config::row_never, kWindowRow * kRowCount + kPlace.row) ||
                              is_never(Config::column_never, kWindowColumn * kColumnCount + kPlace.column);
-    Y::Held<kVector> held;
-    if constexpr (kIsNone)
-      Y::outside(p.y, held);
-    else
-      held = taken.held[kPlace.other][kRow][kColumn];
-    Y::add<kVector>(Phase<kPhase>{}, p.y, at, kVector, held, fixed, row, totals);
+    // Text that adds nothing would be compiled all the same.
+    if constexpr (!kIsNone || !Y::kSumsIgnoreOutside) {
+      const auto at = place_at<kWindowRow, kWindowColumn, kStep>(tile);
+      const auto fixed = Y::fixed<kVector>(p.y, at, kVector);
+      constexpr int kRow = kRowLine.of[kWindowRow][kPlace.row],
+                    kColumn = kColumnLine.of[kWindowColumn][kPlace.column];
+      Y::Held<kVector> held;
+      if constexpr (kIsNone)
+        Y::outside(p.y, held);
+      else
+        held = taken.held[kPlace.other][kRow][kColumn];
+      Y::add<kVector>(Phase<kPhase>{}, p.y, at, kVector, held, fixed, row, totals);
+    }
   }
 };
 

@@ -259,6 +259,18 @@ TEST(WindowEngine, ExtentsAreArguments) {
   EXPECT_NE(text(40, 56), text(42, 56));  // an odd number of rows: the last tiles are not whole
 }
 
+// Sums of zeros outside have no text; a maximum has one of its own there.
+TEST(WindowEngine, SumsIgnorePlacesOutside) {
+  const EngineConfig config{"window", 1, {{"vector", 8}, {"tile_rows", 2}, {"tile_columns", 2}}};
+  const auto text = [&](const Graph& graph) {
+    return test::generated_text(test::lower(window_engine(), fusions_of(graph)[0], config, h200()), 0);
+  };
+  EXPECT_THAT(text(backward(maximum({4, 16, 20, 20}, 3, 2, 1), true)),
+              testing::HasSubstr("kSumsIgnoreOutside = true"));
+  EXPECT_THAT(text(forward(maximum({4, 16, 20, 20}, 3, 2, 1), true)),
+              testing::HasSubstr("kSumsIgnoreOutside = false"));
+}
+
 void expect_golden(const Graph& graph, const EngineConfig& config, const char* file) {
   const std::vector<Fusion> fusions = fusions_of(graph);
   const Lowered lowered = test::lower(window_engine(), fusions[0], config, h200());

@@ -120,6 +120,7 @@ struct Y {
     Fixed<N> loaded;
     return loaded;
   }
+  static constexpr bool kSumsIgnoreOutside = false;
   template <int N>
   static __device__ __forceinline__ void outside(const Args& args,
                                                  Held<N>& held) {

@@ -138,6 +138,7 @@ struct Y {
     Fixed<N> loaded;
     return loaded;
   }
+  static constexpr bool kSumsIgnoreOutside = true;
   template <int N>
   static __device__ __forceinline__ void outside(const Args& args,
                                                  Held<N>& held) {
