@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Owns "all tests": sets the machine up, builds, runs every test.
-# usage: tools/test.sh [--sanitize] [--all]     --sanitize: then all of it again under ASan and UBSan
+# usage: tools/test.sh [--sanitize] [--all]     --sanitize: then all of it again under ASan and UBSan,
+# and one plan on 16 threads under TSan.
 # --all: compiles every kernel that tests know; without it a sample of them, always the same; and the wheel from its sources.
 # Tests labelled gpu skip themselves where there is no GPU.
 set -euo pipefail
@@ -11,7 +12,7 @@ for option in "$@"; do
   case "$option" in
     --sanitize) sanitize=1 ;;
     --all) export FUSOR_TEST_ALL=1 ;;
-    *) sed -n '2,5s/^# //p' "$0"; exit 2 ;;
+    *) sed -n '2,6s/^# //p' "$0"; exit 2 ;;
   esac
 done
 tools/setup.sh
@@ -32,4 +33,7 @@ build_and_test() {
 build_and_test release
 if [ -n "$sanitize" ]; then
   build_and_test sanitize
+  echo "[test] threads: one plan on 16 threads under TSan"
+  tools/build.sh threads
+  build-threads/tests/executable/executable_test --gtest_brief=1 --gtest_filter='Threads.*'
 fi

@@ -5,6 +5,7 @@
 #include <nvtx3/nvToolsExt.h>
 
 #include <cstring>
+#include <mutex>
 
 namespace {
 
@@ -13,8 +14,10 @@ constexpr size_t kRoom = 1 << 14;
 char all[kRoom];
 size_t used = 0;
 int open_ranges = 0;
+std::mutex guard;  // of all of these: many threads run plans
 
 int push(const char* name) {
+  const std::lock_guard lock(guard);
   const size_t size = std::strlen(name);
   if (used + size + 2 <= kRoom) {
     std::memcpy(all + used, name, size);
@@ -25,7 +28,10 @@ int push(const char* name) {
   return open_ranges++;
 }
 
-int pop() { return --open_ranges; }
+int pop() {
+  const std::lock_guard lock(guard);
+  return --open_ranges;
+}
 
 }  // namespace
 
