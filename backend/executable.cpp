@@ -7,6 +7,7 @@
 #include <array>
 #include <chrono>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -340,17 +341,17 @@ class Loader {
   }
 
   cuda::Kernel kernel_of(int fusion, const Launch& launch, const CompiledKernel& compiled) const {
-    const int naming = environment::kernel_names();
-    std::string key = compiled.key;
-    std::string name;
-    if (naming > 0) {
-      const size_t alike = naming > 1 ? 0 : users_.at(compiled.key).size() - 1;
-      name =
-          kernel_name(op_names(plan_.graph, plan_.fusions[static_cast<size_t>(fusion)]), launch.entry, alike);
-    }
-    if (naming > 1) key += name;
-    return cuda::Kernel::load(compiled.cubin, launch.entry, launch.shared_bytes, key,
-                              has_large_clusters(launch), name);
+    const auto name = [&] {
+      const size_t alike = naming_ > 1 ? 0 : users_.at(compiled.key).size() - 1;
+      return kernel_name(op_names(plan_.graph, plan_.fusions[static_cast<size_t>(fusion)]), launch.entry,
+                         alike);
+    };
+    const auto load = [&](const std::string& key, const std::function<std::string()>& wish) {
+      return cuda::Kernel::load(compiled.cubin, launch.entry, launch.shared_bytes, key,
+                                has_large_clusters(launch), wish);
+    };
+    if (naming_ == 0) return load(compiled.key, {});
+    return load(naming_ > 1 ? compiled.key + name() : compiled.key, name);
   }
 
   LaunchStep ready_launch(int fusion, const ScheduledFusion& scheduled, const Launch& launch,
@@ -413,6 +414,7 @@ class Loader {
   const Schedule& schedule_;
   std::vector<int> slot_of_;                    // per tensor
   std::map<std::string, std::set<int>> users_;  // fusions by kernel's key
+  int naming_ = environment::kernel_names();
 };
 
 }  // namespace

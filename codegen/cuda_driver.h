@@ -51,10 +51,11 @@ class Kernel {
   /// for this one alone. Throws Error{device} with the driver's words. Dynamic shared memory above 48 KiB is
   /// allowed here, on the calling thread's device; in its context, if it has one, the kernel is loaded now:
   /// its first launch may be captured. `large_clusters`: of more than 8 blocks, which are not portable.
-  /// `name`: what the driver and profilers are to call the kernel instead of `entry`. It is a wish: a kernel
-  /// that is loaded keeps its name, and so does one whose cubin cannot be given another.
+  /// `name` gives what the driver and profilers are to call the kernel instead of `entry`, and is asked where
+  /// the cubin is not loaded yet. It is a wish: a cubin that cannot be given another name keeps its own.
   static Kernel load(const std::string& cubin, const std::string& entry, int64_t shared_bytes,
-                     const std::string& key = {}, bool large_clusters = false, const std::string& name = {});
+                     const std::string& key = {}, bool large_clusters = false,
+                     const std::function<std::string()>& name = {});
   void* handle() const { return handle_; }
 
  private:

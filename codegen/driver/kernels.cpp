@@ -4,6 +4,7 @@
 #ifdef FUSOR_WITH_CUDA
 
 #include <array>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -89,15 +90,19 @@ class Module {
   std::map<std::string, Entry> entries_;
 };
 
+using Name = std::function<std::string()>;
+
+std::string asked(const Name& name) { return name ? name() : std::string(); }
+
 // The modules of this process that someone holds, by key.
 std::shared_ptr<Module> shared_module(const std::string& key, const std::string& cubin,
-                                      const std::string& entry, const std::string& name) {
+                                      const std::string& entry, const Name& name) {
   static auto& mutex = *new std::mutex;
   static auto& modules = *new std::map<std::string, std::weak_ptr<Module>>;
   const std::scoped_lock lock(mutex);
   std::weak_ptr<Module>& known = modules[key];
   if (std::shared_ptr<Module> module = known.lock()) return module;
-  auto module = std::make_shared<Module>(cubin, entry, name);
+  auto module = std::make_shared<Module>(cubin, entry, asked(name));
   known = module;
   std::erase_if(modules, [](const auto& each) { return each.second.expired(); });
   return module;
@@ -115,9 +120,9 @@ void load_into_context(CUkernel kernel, const std::string& entry) {
 }  // namespace
 
 Kernel Kernel::load(const std::string& cubin, const std::string& entry, int64_t shared_bytes,
-                    const std::string& key, bool large_clusters, const std::string& name) {
-  const std::shared_ptr<Module> module =
-      key.empty() ? std::make_shared<Module>(cubin, entry, name) : shared_module(key, cubin, entry, name);
+                    const std::string& key, bool large_clusters, const Name& name) {
+  const std::shared_ptr<Module> module = key.empty() ? std::make_shared<Module>(cubin, entry, asked(name))
+                                                     : shared_module(key, cubin, entry, name);
   Kernel loaded;
   const CUkernel kernel = module->kernel(entry, shared_bytes, large_clusters);
   load_into_context(kernel, entry);

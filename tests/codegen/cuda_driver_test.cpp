@@ -218,7 +218,8 @@ TEST_F(CudaDriver, AKernelIsCalledAsItIsWishedToBe) {
   if (!nvrtc::available(&problem)) GTEST_SKIP() << problem;
   const std::string cubin = sample_cubin();
   launch_sample(Kernel::load(cubin, "elementwise", 0));
-  launch_sample(Kernel::load(cubin, "elementwise", 100 << 10, "key", false, "scale__elementwise"));
+  launch_sample(
+      Kernel::load(cubin, "elementwise", 100 << 10, "key", false, [] { return "scale__elementwise"; }));
   EXPECT_THAT(launched(2), ElementsAre("scale__elementwise", "elementwise"));
 }
 
@@ -227,15 +228,17 @@ TEST_F(CudaDriver, AKernelThatIsLoadedKeepsItsName) {
   if (!nvrtc::available(&problem)) GTEST_SKIP() << problem;
   const std::string cubin = sample_cubin();
   const int64_t before = stub::library_loads();
-  const Kernel first = Kernel::load(cubin, "elementwise", 0, "key", false, "first__elementwise");
-  const Kernel second = Kernel::load(cubin, "elementwise", 0, "key", false, "second__elementwise");
+  const Kernel first =
+      Kernel::load(cubin, "elementwise", 0, "key", false, [] { return "first__elementwise"; });
+  const Kernel second =
+      Kernel::load(cubin, "elementwise", 0, "key", false, [] { return "second__elementwise"; });
   launch_sample(second);
   EXPECT_THAT(launched(1), ElementsAre("first__elementwise"));
   EXPECT_EQ(stub::library_loads(), before + 1);
 }
 
 TEST_F(CudaDriver, AnImageThatCannotBeRenamedKeepsItsName) {
-  const Kernel kernel = Kernel::load(image(0), "scale", 0, {}, false, "relu__scale");
+  const Kernel kernel = Kernel::load(image(0), "scale", 0, {}, false, [] { return "relu__scale"; });
   launch(kernel.handle(), {}, nullptr, 0, nullptr);
   EXPECT_THAT(launched(1), ElementsAre("scale"));
 }
@@ -246,7 +249,7 @@ TEST_F(CudaDriver, ADriverThatRefusesTheNewNameIsGivenTheOldOne) {
   const std::string cubin = sample_cubin();
   const int64_t before = stub::libraries();
   for (const char* name : {"refused_image__elementwise", "refused_kernel__elementwise"}) {
-    const Kernel kernel = Kernel::load(cubin, "elementwise", 0, {}, false, name);
+    const Kernel kernel = Kernel::load(cubin, "elementwise", 0, {}, false, [&] { return name; });
     EXPECT_EQ(stub::libraries(), before + 1) << name;
     launch_sample(kernel);
     EXPECT_THAT(launched(1), ElementsAre("elementwise"));
