@@ -69,9 +69,12 @@ std::shared_ptr<void> primary_context(CUdevice device) {
   return context;
 }
 
+// Without a context cuCtxGetDevice fails, and tools that watch the driver report that as the program's error.
 int current_device() {
+  CUcontext context = nullptr;
   CUdevice device = 0;
-  return driver().cuCtxGetDevice(&device) == CUDA_SUCCESS ? device : 0;
+  const bool has_context = driver().cuCtxGetCurrent(&context) == CUDA_SUCCESS && context != nullptr;
+  return has_context && driver().cuCtxGetDevice(&device) == CUDA_SUCCESS ? device : 0;
 }
 
 ContextScope::ContextScope() {
