@@ -55,7 +55,7 @@ int debug_level() { return static_cast<int>(number("FUSOR_DEBUG", 0, 0)); }
 
 bool checks_runs() { return number("FUSOR_CHECK", 0, 0) != 0; }
 
-int kernel_names() { return static_cast<int>(number("FUSOR_KERNEL_NAMES", 0, 0)); }
+int kernel_names() { return static_cast<int>(number("FUSOR_KERNEL_NAMES", 1, 0)); }
 
 int threads() {
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));

@@ -28,7 +28,7 @@ int debug_level();
 /// FUSOR_CHECK: 1 looks for NaN and infinity in the tensors of every run and reports them on stderr. 0
 /// (default) does not.
 bool checks_runs();
-/// FUSOR_KERNEL_NAMES: how kernels are named for profilers. 0 (default): after the engine. 1: after the
+/// FUSOR_KERNEL_NAMES: how kernels are named for profilers. 0: after the engine. 1 (default): after the
 /// fusion, too; fusions that share a kernel share the name of the first. 2: likewise, and none shares a
 /// kernel with a fusion of other ops' names.
 int kernel_names();

@@ -67,6 +67,8 @@ TEST_F(Environment, RunsAreCheckedWhereThatIsAskedFor) {
 }
 
 TEST_F(Environment, KernelsAreNamedAsThatIsAskedFor) {
+  unset("FUSOR_KERNEL_NAMES");
+  EXPECT_EQ(environment::kernel_names(), 1);
   set("FUSOR_KERNEL_NAMES", "0");
   EXPECT_EQ(environment::kernel_names(), 0);
   set("FUSOR_KERNEL_NAMES", "2");
