@@ -16,10 +16,12 @@ MOST_CHECKS = 3e-6  # seconds that run() may cost above bound()
 MOST_IMPORT = 0.1
 
 
-def best(body, clock, repeat=500, rounds=200):
-    """Seconds of one call: the best round, so that other work on the machine does not count."""
+def best(body, clock, settle=lambda: None, repeat=200, rounds=500):
+    """Seconds of one call: the best round, so that other work on the machine does not count. Each begins with an empty
+    queue: a full one makes calls wait for the GPU."""
     times = []
     for _ in range(rounds):
+        settle()
         begin = clock()
         for _ in range(repeat):
             body()
@@ -48,14 +50,15 @@ def main():
 
         arrays = [torch.ones(1, device="cuda") for _ in range(4)]
         bare = [a.data_ptr() for a in arrays]
+    settle = fusor.synchronize if options.device != "cpu" else lambda: None
     clock = time.thread_time if options.device == "cpu" else time.perf_counter
     bound = exe.bind(*arrays)
     x, w, b, y = arrays
     rows = {
-        "bound()": best(bound, clock),
-        "run(4 addresses)": best(lambda: exe.run(*bare), clock),
-        f"run(4 {type(x).__module__.partition('.')[0]} arrays)": best(lambda: exe.run(x, w, b, y), clock),
-        "run(4 arrays by name)": best(lambda: exe.run(x=x, w=w, b=b, y=y), clock),
+        "bound()": best(bound, clock, settle),
+        "run(4 addresses)": best(lambda: exe.run(*bare), clock, settle),
+        f"run(4 {type(x).__module__.partition('.')[0]} arrays)": best(lambda: exe.run(x, w, b, y), clock, settle),
+        "run(4 arrays by name)": best(lambda: exe.run(x=x, w=w, b=b, y=y), clock, settle),
     }
     for name, seconds in rows.items():
         print(f"{name:24} {seconds * 1e6:6.2f} us")
