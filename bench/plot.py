@@ -5,6 +5,7 @@ usage: build/fusor bench | bench/plot.py > suite.svg          each case's part o
        bench/plot.py compare.json > compare.svg               each case's speed relative to the best peer
        bench/plot.py compare.json --as dots > networks.svg    a line a group, a dot a case, its geometric mean: hundreds of cases
        bench/plot.py sweeps.json --as curves > sweeps.svg     one curve a group over the number that ends its cases' names
+       bench/plot.py bench/HISTORY.md --as dots > suite.svg   the tables of a page: | case | fusor us | ... | us | ratio |
        bench/plot.py - --title "H200, 2026-11"                a title of your own
 
 All axes of values are logarithmic. Bars start at 1; cases that failed or were not measured are named and have no bar.
@@ -42,7 +43,26 @@ def rows_of_comparison(document):
     return rows, "speed relative to the best peer"
 
 
+def rows_of_page(text):
+    """The cases of a page's tables of fusor's and the best peer's times; a table's group is the line in front of it, up to
+    a colon or semicolon."""
+    rows, group, line_before, columns = [], "", "", None
+    for line in map(str.strip, text.splitlines()):
+        cells = [cell.strip() for cell in line[1:-1].split("|")] if line.startswith("|") else []
+        if cells[:2] == ["case", "fusor us"] and "best peer" in cells:
+            columns, group = (1, cells.index("best peer") + 1), re.split("[:;]", line_before)[0]
+        elif cells and columns:
+            ours, theirs = (cells[column] for column in columns)
+            if re.fullmatch(r"[0-9.]+", ours) and re.fullmatch(r"[0-9.]+", theirs):
+                rows.append((group, cells[0], float(theirs) / float(ours)))
+        elif not cells:
+            columns, line_before = None, line or line_before
+    return rows, "speed relative to the best peer"
+
+
 def read(text):
+    if "\n| case | fusor us |" in text:
+        return rows_of_page(text)
     try:
         document = json.loads(text)
     except json.JSONDecodeError:

@@ -41,6 +41,10 @@ def main():
     again = [{"id": "c-1", "group": "g", "of_floor": 0.5}] * 3
     both = drawn(plot, "\n".join(map(json.dumps, two + again)), "curves")[1]
     assert len(both.getElementsByTagName("polyline")) == 2 and len(both.getElementsByTagName("circle")) == 6
+    page = "\n".join(["# Page", "", "A kind: of work", "", "| case | fusor us | best peer | us | ratio |", "|---|---|---|---|---|", "| G1 | 10 | p | 20 | 2.00 |",
+                      "| G2 | 10 | p | failed | |", "", "| other | table |", "|---|---|", "| 3 | 4 |"])  # fmt: skip
+    drawing, of_page = drawn(plot, page, "dots")
+    assert len(of_page.getElementsByTagName("circle")) == 1 and "A kind (1)" in drawing and "mean 2.00" in drawing, drawing
     assert subprocess.run([sys.executable, plot], input="", capture_output=True, text=True).returncode == 1
     print("pictures are right")
 
