@@ -166,6 +166,10 @@ std::optional<Refusal> refuse_other_sums(const Fusion& fusion, const Contraction
   return refusal_at_anchor(fusion, "fp32-sums", "compute type fp32", std::string(to_string(view.compute)));
 }
 
+int64_t sms_of_clusters(const DeviceInfo& device, int64_t cluster) {
+  return cluster > 2 ? std::max<int64_t>(1, device.sm_count * 10 / 11) : device.sm_count;
+}
+
 std::optional<Refusal> refuse_wide_coordinates(const Fusion& fusion, const char* what, int64_t reached) {
   if (reached <= kMaxIndex32) return std::nullopt;
   return refusal_at_anchor(fusion, "32-bit-coordinates",

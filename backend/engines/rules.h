@@ -35,6 +35,9 @@ std::optional<Refusal> refuse_other_anchor(const Fusion& fusion);
 /// For engines that add up in fp32 only.
 std::optional<Refusal> refuse_other_sums(const Fusion& fusion, const Contraction& view);
 
+/// SMs that clusters of so many blocks may lie on: they keep within a group of SMs.
+int64_t sms_of_clusters(const DeviceInfo& device, int64_t cluster);
+
 /// Numbers up to here leave kernels that count in 32 bits room for the rounding up to whole tiles, and for a
 /// grid beyond the last.
 inline constexpr int64_t kMaxIndex32 = std::numeric_limits<int32_t>::max() - 4096;

@@ -4,6 +4,7 @@
 
 #include "backend/engines/rows/fitted.h"
 #include "backend/engines/rows/schedule.h"
+#include "backend/engines/rules.h"
 #include "codegen/row_site.h"
 #include "core/ceil_div.h"
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "backend/engines/elementwise/vectors.h"
+#include "backend/engines/rules.h"
 #include "codegen/expr_emitter.h"
 #include "codegen/row_site.h"
 #include "core/ceil_div.h"
@@ -124,10 +125,6 @@ int64_t exchange_bytes_of(const RowsProblem& problem, const RowsSchedule& s) {
 }  // namespace
 
 // An H200 of 132 has room for 30 clusters of 4 or 15 of 8 at a block an SM.
-int64_t sms_of_clusters(const DeviceInfo& device, int64_t cluster) {
-  return cluster > 2 ? std::max<int64_t>(1, device.sm_count * 10 / 11) : device.sm_count;
-}
-
 RowsSchedule::RowsSchedule(const RowsProblem& problem, const RowsKnobs& asked)
     : y(problem.site), knobs(asked) {
   const Dims& domain = problem.domain();

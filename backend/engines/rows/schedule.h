@@ -82,8 +82,6 @@ struct RowsSchedule {
   int64_t cells() const;
 };
 
-/// SMs that clusters of so many blocks may lie on: they keep within a group of SMs.
-int64_t sms_of_clusters(const DeviceInfo& device, int64_t cluster);
 /// Every setting that the device has room for.
 std::vector<RowsKnobs> rows_settings(const RowsProblem& problem);
 /// Whether the device has room for it.

@@ -1,5 +1,5 @@
 // Owns the sum of a tile's parts across the blocks of a cluster, each of which has summed a part of k
-// (sm_90).
+// (sm_90): of mma, and of sm90/epilogue/gathered.cuh.
 //
 //   block 0: staged sums --+   synchronise   block r: every kBlocks-th round of vectors
 //   block 1: staged sums --+-------------->  staged[0] + staged[1] + ... in the order of the blocks --> Y
@@ -7,9 +7,6 @@
 #pragma once
 
 #include "codegen/device/sm90/ptx/tma.cuh"
-
-/// Blocks that share a tile.
-static constexpr int kBlocks = Config::cluster;
 
 /// The address that a place in this block's shared memory has in another block of the cluster.
 FUSOR_DEVICE u32 address_in_block(u32 here, u32 block) {
@@ -34,8 +31,8 @@ FUSOR_DEVICE void load_from_block(u32 (&words)[kWords], u32 from) {
                  : "memory");
 }
 
-/// kWidth neighbouring sums of all blocks, added in the order of the blocks.
-template <int kWidth, class T>
+/// kWidth neighbouring sums of all kBlocks blocks of the cluster, added in the order of the blocks.
+template <int kWidth, int kBlocks, class T>
 FUSOR_DEVICE Vec<T, kWidth> sum_of_blocks(const T* staged) {
   static_assert(sizeof(T) == 4, "a sum is a word");
   constexpr int kWords = kWidth < 4 ? kWidth : 4;

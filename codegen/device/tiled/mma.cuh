@@ -21,6 +21,8 @@
 #include "codegen/device/tiled/warp_mma.cuh"
 
 static constexpr int kTileK = Config::tile_k, kStages = Config::stages;
+// Blocks of a cluster that share a tile.
+static constexpr int kBlocks = Config::cluster;
 // Tiles of an operand in shared memory: its elements, or the high, middle and low parts of fp32.
 static constexpr int kParts = Config::parts;
 static constexpr bool kInParts = kParts > 1;
@@ -548,7 +550,7 @@ FUSOR_DEVICE void finish(const Params& p, const Part& part, Shared& shared, cons
       const int slow = line / kBlockLines * kWarpLines + pass * kBlockLines + line % kBlockLines;
       const Sum* const staged = shared.staged + line * kStagedPitch + along;
       if constexpr (kBlocks > 1) {
-        const Vec<Sum, kFinishWidth> sums = sum_of_blocks<kFinishWidth>(staged);
+        const Vec<Sum, kFinishWidth> sums = sum_of_blocks<kFinishWidth, kBlocks>(staged);
         finish_vector(p, part, slow * kFastExtent + along, &sums[0]);
       } else {
         finish_vector(p, part, slow * kFastExtent + along, staged);

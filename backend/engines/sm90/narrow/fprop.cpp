@@ -92,6 +92,8 @@ std::vector<ConfigValue> Fprop::config() const {
                                           {"ping_pong", true},
                                           {"swapped", true},
                                           {"siblings", 1},
+                                          {"gathered", 1},
+                                          {"cluster_n", 1},
                                           {"classes", 0},
                                           {"a_rows_adjacent", false},
                                           {"b_columns_adjacent", false},

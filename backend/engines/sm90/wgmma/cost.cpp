@@ -13,8 +13,8 @@
 namespace fusor::wgmma {
 
 double Schedule::finish_cycles_per_element() const {
-  constexpr double kUnrolled = 12, kRolled = 22, kRolledInTurn = 32, kLines = 22, kScattered = 150,
-                   kFurtherSum = 4;
+  constexpr double kGathered = 22, kUnrolled = 12, kRolled = 22, kRolledInTurn = 32, kLines = 22,
+                   kScattered = 150, kFurtherSum = 4;
   // A loop waits for its loads, piece by piece; without one, they are under way while other pieces pass.
   constexpr double kLoad = 10, kLoadInLoop = 120, kStagedLoad = 2;
   constexpr double kOneByOne = 4, kAlike = 0.88;
@@ -23,6 +23,10 @@ double Schedule::finish_cycles_per_element() const {
   // A further result that threads store, pair by pair: in lines of its own where threads run along rows.
   const double store = tiling.swapped ? 14 : 62;
   if (is_split()) return kRolled;
+  if (tiling.gathered) {
+    const SiteCost cost = cost_of(result_site(fusion), fusion);
+    return kGathered + (3 * cost.instructions + 4 * cost.special) / static_cast<double>(tiling.split);
+  }
   const SiteCost cost = cost_of(result_site(fusion), fusion);
   // In a loop beside products, few registers are left, and few elements under way.
   const double loop = tiling.ping_pong ? kRolledInTurn : kRolled;
@@ -61,6 +65,11 @@ double cost_of_lines(const CopiedOperand& operand, const Fusion& fusion, const D
 }
 
 }  // namespace
+
+bool Schedule::straddles_lines() const {
+  if (passes() || thread_a || !thread_b.empty()) return false;
+  return cost_of_lines(a, fusion, device) > 1 || cost_of_lines(b[0], fusion, device) > 1;
+}
 
 bool Schedule::has_columns_alike() const {
   // Measured of matmuls of fewer steps, in tiles of 128 rows; pointwise convolutions gain nothing by it.
@@ -167,7 +176,11 @@ double Schedule::efficiency_of_copies(double bytes) const {
   const bool beyond_l2 = bytes > 5 * static_cast<double>(device.l2_bytes);
   // Blocks of a cluster wait for each other, which only a second tile hides.
   const bool one_round = tiling.tiles() <= device.sm_count;
-  if (tiling.cluster > 1) share *= beyond_l2 ? 0.997 : one_round ? 0.95 : 0.98;
+  if (tiling.cluster_blocks() > 1) share *= beyond_l2 ? 0.997 : one_round ? 0.95 : 0.98;
+  // Large ones do not reach every SM, and may need a round more.
+  const int64_t reached = sms_of_clusters(device, tiling.cluster_blocks()) * tiling.blocks_per_sm();
+  share *= static_cast<double>(ceil_div(tiling.tiles(), device.sm_count * tiling.blocks_per_sm())) /
+           static_cast<double>(ceil_div(tiling.tiles(), reached));
   // Columns of pixels whose lines straddle those of L2 come late for the turns of two consumers.
   const bool straddles = (a.map.window && cost_of_lines(a, fusion, device) > 1) ||
                          (!b.empty() && b[0].map.window && cost_of_lines(b[0], fusion, device) > 1);
@@ -175,8 +188,9 @@ double Schedule::efficiency_of_copies(double bytes) const {
   // Two blocks that share 256 columns of filters leave L2 the time for such pixels: 3x3 of 392, 440 and 488
   // channels took 0.83 to 0.93 of their estimates in clusters, of 416 and 464 alone 1.27 and 1.04.
   constexpr int64_t kWideColumns = 256;
-  if (straddles && !tiling.window && tiling.cluster == 1 && tiling.tile_n >= kWideColumns) share *= 0.96;
-  if (tiling.cluster == 1 && beyond_l2) share *= 0.996;
+  if (straddles && !tiling.window && tiling.cluster_blocks() == 1 && tiling.tile_n >= kWideColumns)
+    share *= 0.96;
+  if (tiling.cluster_blocks() == 1 && beyond_l2) share *= 0.996;
   // In turns, tiles do better exchanged. Otherwise, and in turns of 64 pixels side by side (NCHW), pixels do
   // better as rows.
   if (tiling.ping_pong && (tiling.tile_m > kPartRows || !along_columns()))
@@ -208,10 +222,10 @@ Work Schedule::work() const {
   const double lines_a = thread_a ? 1 : cost_of_lines(a, fusion, device),
                lines_b = !thread_b.empty() ? 1 : cost_of_lines(b[0], fusion, device);
   // A column of pixels pays for both.
-  const double fetched =
-      (window_as_rows ? kIm2colCost + lines_a - 1 : stored(prologue_a) * lines_a) * tile_m +
-      (window_as_columns ? kIm2colCost + lines_b - 1 : stored(prologue_b) * lines_b) * tile_n /
-          static_cast<double>(tiling.cluster);
+  const double fetched = (window_as_rows ? kIm2colCost + lines_a - 1 : stored(prologue_a) * lines_a) *
+                             tile_m / static_cast<double>(tiling.cluster_n) +
+                         (window_as_columns ? kIm2colCost + lines_b - 1 : stored(prologue_b) * lines_b) *
+                             tile_n / static_cast<double>(tiling.cluster);
   work.l2_bytes = steps * fetched * kLineBytes;
   if (view.planes)
     work.l2_bytes = steps * kLineBytes * static_cast<double>(tiling.row_lines() + tiling.column_lines());
@@ -238,6 +252,9 @@ Work Schedule::work() const {
     work.finish_cycles *= kShared;
   work.finish_overlaps = tiling.ping_pong;
   work.start_s = 2.5e-6;
+  // Blocks of a cluster begin together, and meet twice.
+  constexpr double kMeeting = 0.8e-6;
+  if (tiling.gathered) work.start_s += kMeeting;
   work.efficiency = efficiency(work.dram_bytes);
   if (is_split()) {
     work.launches = 2;

@@ -49,6 +49,10 @@ int64_t split_for(const Tiling& tiling, const DeviceInfo& device) {
 // Whole tiles of so few steps take hardly longer than the launch that would add up their parts.
 constexpr int64_t kFewSteps = 32;
 
+// Tiles that are worth a cluster of several; columns of a tile that take as long as starting and ending a
+// round.
+constexpr int64_t kLeastShared = 32;
+
 constexpr Notes kNotes{.tensor_cores = true};
 
 class PreparedWgmma final : public Prepared {
@@ -59,7 +63,8 @@ class PreparedWgmma final : public Prepared {
     const Contraction& view = problem_.view;
     const bool pair = form_of(problem_.fusion) == Form::siblings;
     const int64_t steps = problem_.can_split ? Tiling::steps_of(view, box_line(problem_.type)) : 1;
-    std::vector<int64_t> split{1}, swap{0, 1}, tile_n{32, 64, 96, 128, 160, 192, 224, 256};
+    std::vector<int64_t> split{1}, swap{0, 1}, tile_n;
+    for (int64_t columns = 32; columns <= 256; columns += columns < 96 ? 32 : 16) tile_n.push_back(columns);
     if (!pair) tile_n.insert(tile_n.begin(), 16);
     if (pair) swap = {0};
     if (problem_.from_registers) swap = {*problem_.from_registers ? 1 : 0};
@@ -73,12 +78,14 @@ class PreparedWgmma final : public Prepared {
             {"tile_n", tile_n},
             {"swap", swap},
             {"ping_pong", {0, 1}},
-            {"cluster", {1, 2}},
+            {"cluster", {1, 2, 4}},
             {"band", {1, 2, 4, 8, 16}},
             {"split", split},
             {"rows", problem_.can_join_rows ? std::vector<int64_t>{1, 2, 3, 4} : std::vector<int64_t>{1}},
             {"loader", loader},
-            {"window", problem_.window ? std::vector<int64_t>{0, 1} : std::vector<int64_t>{0}}};
+            {"window", problem_.window ? std::vector<int64_t>{0, 1} : std::vector<int64_t>{0}},
+            {"gather", problem_.can_gather ? std::vector<int64_t>{0, 1} : std::vector<int64_t>{0}},
+            {"cluster_n", {1, 2}}};
   }
 
   std::vector<EngineCandidate> candidates() const override {
@@ -98,6 +105,7 @@ class PreparedWgmma final : public Prepared {
           const bool alone = problem_.view.planes && tile_m == kPartRows;
           if (split > 1 && (ping_pong == 0 || alone)) {
             add(list, knobs, 1, split);
+            if (tiling.tiles_m() > 1 && tile_n >= 128) add(list, knobs, 2, split);
           }
           if (!nearly_full && tiling.steps <= kFewSteps) add(list, knobs, 1, 1);
           if (split == 1 && tile_n >= 128 && tiling.tiles_m() > 1) add(list, knobs, 2, 1);
@@ -105,6 +113,8 @@ class PreparedWgmma final : public Prepared {
     if (problem_.window)
       for (const int64_t tile_n : {256, 192, 128}) add_window(list, tile_n);
     if (problem_.can_join_rows) add_joined_rows(list);
+    if (problem_.can_gather) add_gathered(list);
+    add_shared(list);
     // Few adjacent columns of a pair fill no tile that its boxes allow; few rows of a reduction, no two
     // pieces.
     const int64_t swap = problem_.from_registers.value_or(false) ? 1 : 0;
@@ -134,7 +144,7 @@ class PreparedWgmma final : public Prepared {
     const Tiling& tiling = schedule.tiling;
     if (tiling.plane_rows != knobs.rows.value_or(1) || !schedule.fits()) return;
     if (tiling.cluster != cluster || tiling.tile_m != *knobs.tile_m || tiling.tile_n != *knobs.tile_n) return;
-    if (tiling.swapped != (*knobs.swap != 0)) return;
+    if (tiling.swapped != (*knobs.swap != 0) || tiling.cluster_n != knobs.cluster_n.value_or(1)) return;
     list.push_back({config_of(wgmma_engine(), knobs), cost(schedule)});
   }
 
@@ -142,6 +152,45 @@ class PreparedWgmma final : public Prepared {
     const Knobs knobs{.tile_n = tile_n, .window = 1};
     const Schedule schedule(problem_, knobs);
     if (schedule.fits()) list.push_back({config_of(wgmma_engine(), knobs), cost(schedule)});
+  }
+
+  // Tiles that leave half of the device idle, their steps shared among as many blocks as there is room for.
+  void add_gathered(std::vector<EngineCandidate>& list) const {
+    for (const int64_t swap : {0, 1})
+      for (const auto& [ping_pong, tile_m] : {std::pair{0, 128}, {1, 64}})
+        for (const int64_t tile_n : {256, 128, 64, 32, 16})
+          for (const int64_t blocks : {2, 3, 4, 6, 8}) {
+            Knobs knobs{
+                .tile_m = tile_m, .tile_n = tile_n, .swap = swap, .ping_pong = ping_pong, .gather = 1};
+            knobs.split = blocks;
+            const Tiling tiling(problem_, knobs);
+            if (!tiling.gathered || tiling.split != blocks || !wgmma::fits(tiling)) continue;
+            const int64_t reached = sms_of_clusters(problem_.device, blocks) / blocks * blocks;
+            if (tiling.tiles() * blocks <= reached * tiling.blocks_per_sm()) add(list, knobs, 1, blocks);
+          }
+  }
+
+  // Both operands of a tile, or the rows alone, fetched once for two or four blocks: where their lines
+  // straddle those of L2, which then has less to do than tensor cores.
+  void add_shared(std::vector<EngineCandidate>& list) const {
+    constexpr std::pair<int64_t, int64_t> kClusters[] = {{1, 2}, {2, 2}, {4, 1}};
+    for (const int64_t swap : {0, 1})
+      for (const auto& [ping_pong, tile_m] : {std::pair{0, 128}, {1, 128}, {1, 64}})
+        for (const int64_t tile_n : {256, 192, 160, 128, 96})
+          for (const auto& [below, beside] : kClusters) {
+            const Knobs knobs{.tile_m = tile_m,
+                              .tile_n = tile_n,
+                              .swap = swap,
+                              .ping_pong = ping_pong,
+                              .cluster_n = beside};
+            add_cluster(list, knobs, below);
+          }
+  }
+  void add_cluster(std::vector<EngineCandidate>& list, const Knobs& knobs, int64_t cluster) const {
+    const Tiling tiling(problem_, knobs);
+    const bool wide = tiling.tiles_m() >= cluster && ceil_div(tiling.columns, tiling.columns_of_tile()) > 1;
+    if (!wide || !wgmma::fits(tiling) || tiling.tiles() < kLeastShared) return;
+    if (Schedule(problem_, knobs).straddles_lines()) add(list, knobs, cluster, 1);
   }
 
   void add_joined_rows(std::vector<EngineCandidate>& list) const {

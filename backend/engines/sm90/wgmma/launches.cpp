@@ -16,7 +16,7 @@ namespace fusor::wgmma {
 
 PartialResults Schedule::partial_results() const {
   const int64_t parts = leaves_columns() ? ceil_div(tiling.rows, kWarpRows)
-                        : leaves_rows()  ? tiling.tiles_n()
+                        : leaves_rows()  ? tiling.tiles_n() * tiling.cluster_n
                                          : blocks() * kConsumers * kWarps;
   return {*reduction, view, parts};
 }
@@ -52,6 +52,8 @@ std::vector<ConfigValue> Schedule::config() const {
                                   {"tile_n", tiling.tile_n},
                                   {"stages", tiling.window ? 1 : stages()},
                                   {"cluster", tiling.cluster},
+                                  {"cluster_n", tiling.cluster_n},
+                                  {"gathered", tiling.gathered ? tiling.split : 1},
                                   {"blocks_per_sm", tiling.blocks_per_sm()},
                                   {"ping_pong", tiling.ping_pong},
                                   {"swapped", tiling.swapped},
@@ -117,7 +119,7 @@ Launch Schedule::product() const {
   launch.entry = tiling.window ? "wgmma_window" : "wgmma_contraction";
   launch.grid[0] = static_cast<uint32_t>(blocks());
   launch.block[0] = static_cast<uint32_t>((loaders() + kConsumers) * kWarpgroup);
-  launch.cluster[0] = static_cast<uint32_t>(tiling.cluster);
+  launch.cluster[0] = static_cast<uint32_t>(tiling.gathered ? tiling.split : tiling.cluster_blocks());
   launch.shared_bytes = shared_bytes(stages());
   p.move_to(std::move(source), launch);
   return launch;
@@ -195,7 +197,8 @@ void Schedule::append_windows(Parameters& p) const {
 void Schedule::append_schedule(Parameters& p) const {
   const int64_t rows = tiling.tiles_m(), columns = tiling.tiles_n();
   const int64_t band = std::clamp<int64_t>(tiling.band / tiling.cluster, 1, rows);
-  const int64_t tiles = tiling.entries * rows * columns, parts = std::max(tiling.classes, tiling.split);
+  const int64_t tiles = tiling.entries * rows * columns;
+  const int64_t parts = tiling.gathered ? 1 : std::max(tiling.classes, tiling.split);
   p.group("order", "TileOrder", [&] {
     p.wide("items", parts * tiles);
     p.wide("entries", tiling.entries);
@@ -257,7 +260,7 @@ WindowWalk Schedule::walk_over_planes(int i) const {
 
 Launch Schedule::sum_of_parts() const {
   const bool along_n = !tiling.swapped;
-  const int64_t rows = tiling.tiles_m() * tiling.cluster, columns = tiling.tiles_n();
+  const int64_t rows = tiling.tiles_m() * tiling.cluster, columns = tiling.tiles_n() * tiling.cluster_n;
   const TiledResult result{view,
                            along_n ? tiling.tile_m : tiling.tile_n,
                            along_n ? tiling.tile_n : tiling.tile_m,

@@ -22,7 +22,8 @@ Schedule::Schedule(const Problem& problem_, const Knobs& knobs)
       tiling(tiling_of(problem_, knobs)),
       prologue_a(prologue_operand(fusion, view, tiling.swapped, tiling.tile_m)),
       prologue_b(prologue_operand(fusion, view, !tiling.swapped, tiling.columns_of_tile())),
-      a(prologue_a ? prologue_a->stored : copied_operand(fusion, view, tiling.swapped, tiling.tile_m)),
+      a(prologue_a ? prologue_a->stored
+                   : copied_operand(fusion, view, tiling.swapped, tiling.tile_m / tiling.cluster_n)),
       y(result_site(fusion)),
       reduction(problem_.reduction),
       short_forms(fits_short_forms(y)),
@@ -49,7 +50,16 @@ Tiling Schedule::tiling_of(const Problem& problem, const Knobs& knobs) {
   const auto passed = prologue_operand(fusion, view, second, kBoxLine);
   const CopiedOperand columns =
       passed ? passed->stored : copied_operand(fusion, view, second, tiling.columns_of_tile());
-  tiling.fit_columns(columns.across_adjacent, !columns.map.window && !view.planes);
+  // Columns of pixels are cut where one tap after the other is read, of a single class.
+  const bool cuts_pixels = view.op != ContractionOp::wgrad && tiling.classes == 0;
+  const auto is_shared = [&](const CopiedOperand& operand) {
+    return !view.planes && (!operand.map.window || cuts_pixels);
+  };
+  tiling.fit_columns(columns.across_adjacent, is_shared(columns));
+  if (tiling.cluster_n > 1) {
+    const CopiedOperand rows = copied_operand(fusion, view, tiling.swapped, tiling.tile_m);
+    tiling.fit_rows(rows.across_adjacent, is_shared(rows));
+  }
   return tiling;
 }
 
@@ -63,7 +73,7 @@ int64_t Schedule::run_of_pixels() const {
 }
 
 void Schedule::choose_store() {
-  if (is_split()) return;
+  if (tiling.split > 1) return;
   copied = copied_result(fusion, view, y, y.stores.front());
   if (!copied && tiling.classes == 0) copied = planes_result(fusion, view, y, run_of_pixels());
   if (copied && (stores_lines() || stores_planes()) && line_bytes() != 128) copied.reset();
@@ -164,7 +174,22 @@ std::optional<CopiedResult> Schedule::operand_like_result(const Node& load) cons
   return found;
 }
 
+// Four sums are 16 bytes of another block's memory.
+void Schedule::choose_gathered_vectors() {
+  const ProductAxis axis = fastest(view.columns_of_result());
+  const Access& access = y.stores.front().access;
+  const Operand& operand = fusion.operands[static_cast<size_t>(access.operand)];
+  vector_axis = view.is_convolution() ? 1 : view.batch.rank() + 1;
+  for (const int64_t width : {4, 2})
+    if (axis.axis == vector_axis && axis.step == 1 && axis.extent % width == 0 &&
+        moves_whole_vectors(access, operand, operand.type, vector_axis, width)) {
+      vector = width;
+      return;
+    }
+}
+
 void Schedule::choose_vectors() {
+  if (tiling.gathered) return choose_gathered_vectors();
   const int n_axis = view.is_convolution() ? 1 : view.batch.rank() + 1;
   vector_axis = tiling.swapped ? n_axis - 1 : n_axis;
   // Neighbouring pixels may lie in different lines.
@@ -175,6 +200,7 @@ void Schedule::choose_vectors() {
 }
 
 StorePath Schedule::store_path() const {
+  if (tiling.gathered) return StorePath::gathered;
   if (is_split()) return StorePath::partials;
   if (!copied) return StorePath::threads;
   if (stores_planes()) return StorePath::planes;
@@ -271,14 +297,23 @@ int64_t Schedule::stages_beside(int64_t boxes) const {
   return stages;
 }
 
+int64_t Schedule::gathered_bytes() const {
+  constexpr int64_t kSumBytes = 4;
+  const bool along = along_columns();
+  return (along ? tiling.tile_m : tiling.tile_n) * (along ? tiling.tile_n + 8 : tiling.tile_m + 4) *
+         kSumBytes;
+}
+
 bool Schedule::fits() const {
   if (shared_bytes(2) > shared_budget()) return false;
+  if (tiling.cluster_n > 1 && (stores_lines() || stores_planes())) return false;
+  if (tiling.gathered && gathered_bytes() > stages() * tiling.stage_bytes()) return false;
   return !tiling.window || filter_blocks() <= device.sm_count;
 }
 
 int64_t Schedule::slots() const {
-  const int64_t together = tiling.window ? filter_blocks() : tiling.cluster;
-  return device.sm_count / together * together * tiling.blocks_per_sm();
+  const int64_t together = tiling.window ? filter_blocks() : tiling.cluster_blocks();
+  return sms_of_clusters(device, tiling.cluster_blocks()) / together * together * tiling.blocks_per_sm();
 }
 
 Lowered lower(const Schedule& schedule) {

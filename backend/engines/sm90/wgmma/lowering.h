@@ -49,7 +49,8 @@ struct Schedule {
 
   Schedule(const Problem& problem_, const Knobs& knobs);
 
-  bool is_split() const { return tiling.split > 1; }
+  /// Whether the sums of a tile's parts are added up by another launch.
+  bool is_split() const { return tiling.split > 1 && !tiling.gathered; }
   DataType type() const { return problem.type; }
 
   static Tiling tiling_of(const Problem& problem, const Knobs& knobs);
@@ -58,7 +59,9 @@ struct Schedule {
   bool stores_planes() const { return copied && copied->planes; }
   /// Rows of the product that begin on multiples of it are followed by neighbours in the same image.
   int64_t run_of_pixels() const;
-  bool along_columns() const { return !copied || copied->along_n != tiling.swapped; }
+  bool along_columns() const {
+    return tiling.gathered ? !tiling.swapped : !copied || copied->along_n != tiling.swapped;
+  }
 
   /// TMA takes the first result where its lines allow, and a second one, or threads take the
   /// first from boxes: the epilogue yields them as values.
@@ -75,6 +78,8 @@ struct Schedule {
   std::optional<CopiedResult> operand_like_result(const Node& load) const;
 
   void choose_vectors();
+  /// Those of a result that is gathered from the blocks of a cluster.
+  void choose_gathered_vectors();
 
   /// Where threads load what TMA takes as well, they rely on whole elements alone.
   ThreadLoad loaded_operand(bool second, int64_t sibling) const;
@@ -135,7 +140,13 @@ struct Schedule {
 
   /// Blocks that run side by side. Those of a resident window keep their filters.
   int64_t slots() const;
-  int64_t blocks() const { return std::min(tiling.tiles() * tiling.split, slots()); }
+  int64_t blocks() const {
+    const int64_t all = tiling.tiles() * tiling.split;
+    return tiling.gathered ? all : std::min(all, slots());
+  }
+  /// Bytes of a tile's sums on their way to the other blocks of a cluster, as sm90/epilogue/gathered.cuh lays
+  /// them out in the memory of the stages.
+  int64_t gathered_bytes() const;
 
   // --- Reductions of the result ---
 
@@ -199,6 +210,9 @@ struct Schedule {
   /// operands through their ops.
   double consumer_cycles() const;
   double prologue_cycles() const;
+
+  /// Whether lines of an operand lie in two of L2's each.
+  bool straddles_lines() const;
 
   /// The efficiency of the mainloop, and of one whose operands all come by TMA. Ping-pong leaves the tensor
   /// cores alone between tiles; clusters gain nothing but where L2 does not hold the operands.

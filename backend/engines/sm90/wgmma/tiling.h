@@ -32,7 +32,7 @@ inline constexpr int64_t kLeastPiece = 16;  // columns
 inline constexpr int64_t kMaxStages = 12, kMaxSums = 192;
 inline constexpr int64_t kWarpRows = 16, kWarps = 4;  // of a part, of a warpgroup
 /// How results leave, as codegen/device/sm90/epilogue/boxes.cuh counts them.
-enum class StorePath : uint8_t { threads, boxes, partials, lines, planes };
+enum class StorePath : uint8_t { threads, boxes, partials, lines, planes, gathered };
 // Lines of an operand that passes ops, in a tile: more were the fastest of no size that was timed.
 inline constexpr int64_t kMostPassedLines = 128;
 // Stages that wide boxes leave where there are more of them than of the first result, and all; operands of
@@ -42,6 +42,8 @@ inline constexpr int64_t kEnoughStages = 4, kFewStages = 3, kMostStaged = 2;
 inline constexpr int64_t kFewestBoxes = 2;
 // A resident window's ring of windows, and the bytes of the filters of one tap.
 inline constexpr int64_t kMaxWindows = 8, kFilterBytes = kPartRows * 128;
+// Blocks of a cluster that may share the steps of a tile; every GPU of sm_90 has clusters of so many.
+inline constexpr int64_t kMostGathered = 8;
 
 // The type that is multiplied: both operands have elements of one size.
 inline DataType operand_type(const Fusion& fusion, bool second = false) {
@@ -157,7 +159,7 @@ class MatmulForm {
 
 struct Knobs {
   std::optional<int64_t> tile_m = {}, tile_n = {}, swap = {}, ping_pong = {}, cluster = {}, band = {},
-                         split = {}, rows = {}, loader = {}, window = {};
+                         split = {}, rows = {}, loader = {}, window = {}, gather = {}, cluster_n = {};
 
   static void visit(auto& self, auto&& knob) {
     knob("tile_m", self.tile_m);
@@ -170,6 +172,8 @@ struct Knobs {
     knob("rows", self.rows);
     knob("loader", self.loader);
     knob("window", self.window);
+    knob("gather", self.gather);
+    knob("cluster_n", self.cluster_n);
   }
 };
 
@@ -188,7 +192,7 @@ struct Problem {
   std::array<bool, 2> reduces_lightly;  // by whether rows and columns are swapped
   bool crowded;                         // the epilogue, with operands and results
   std::optional<ResidentWindow> window;
-  bool can_split, can_join_rows;
+  bool can_split, can_gather, can_join_rows;
   int64_t index_bits = 32;
 
   Problem(MatmulForm form_, const DeviceInfo& device_)
@@ -206,6 +210,7 @@ struct Problem {
         crowded(is_crowded(fusion)),
         window(window_of(view, type)),
         can_split(can_split_k(view)),
+        can_gather(can_split && !view.planes && !is_fp8(type) && is_adjacent_along_n(fusion, view)),
         can_join_rows(can_join_rows_of(view, type)) {
     for (const Operand& operand : fusion.operands)
       if (operand.elements > std::numeric_limits<int32_t>::max()) index_bits = 64;
@@ -217,6 +222,14 @@ struct Problem {
   // The kernel that adds up parts of k knows one sum, and stores all that comes of it.
   static bool can_split_k(const Contraction& view) {
     return view.siblings == 1 && !view.reduces && residue_class_count(view) == 0;
+  }
+  // The vectors of a result that is gathered from the blocks of a cluster run along n.
+  static bool is_adjacent_along_n(const Fusion& fusion, const Contraction& view) {
+    const Expr& y = result_site(fusion);
+    const int n_axis = view.is_convolution() ? 1 : view.batch.rank() + 1;
+    return std::ranges::all_of(y.stores, [&](const Store& store) {
+      return store.access.strides[n_axis] == 1 && !reduction_of(y, store);
+    });
   }
   // A descriptor's lines run on from row to row, as far as the tensor cores have an instruction so wide.
   static bool can_join_rows_of(const Contraction& view, DataType type) {
@@ -241,6 +254,7 @@ struct Tiling {
   bool swapped;            // the tensor cores' rows are n
   bool ping_pong;          // each consumer has tiles of its own
   int64_t tile_m, tile_n, cluster, band;
+  int64_t cluster_n;          // blocks of a cluster side by side; `cluster` of them lie below each other
   int64_t siblings;           // share the columns of a tile
   int64_t plane_rows = 1;     // of a wgrad of planes: runs in a step
   int64_t channel_block = 1;  // columns with one tap, of such a wgrad
@@ -250,7 +264,8 @@ struct Tiling {
   bool crowded;     // the epilogue, with operands and results
   int64_t results;  // of the epilogue; two that TMA stores count as one
   int64_t split;
-  int64_t classes = 0;                   // of a dgrad of a stride: a product each
+  bool gathered = false;  // the parts of a tile are the blocks of a cluster, which add up their sums
+  int64_t classes = 0;    // of a dgrad of a stride: a product each
   std::optional<ResidentWindow> window;  // kept in shared memory while all taps multiply it
   int64_t rows, columns, entries;        // of what the tensor cores see
   int64_t steps, steps_of_part;          // the former of the longest class
@@ -268,6 +283,7 @@ struct Tiling {
         tile_n(knobs.tile_n.value_or(128)),
         cluster(knobs.cluster.value_or(1)),
         band(knobs.band.value_or(8)),
+        cluster_n(knobs.cluster_n.value_or(1)),
         siblings(problem.view.siblings),
         reduces(problem.view.reduces),
         reduces_lightly(problem.reduces_lightly[swapped ? 1 : 0]),
@@ -291,7 +307,8 @@ struct Tiling {
     // What the registers hold of a thread; a wgmma has 64 rows.
     if (!ping_pong) tile_m = std::max(tile_m, kConsumers * kPartRows);
     if (short_sums) tile_n = std::min<int64_t>(tile_n, loader_is_busy() ? 128 : 192);
-    if (loader_is_busy()) cluster = 1;
+    if (loader_is_busy()) cluster = cluster_n = 1;
+    if (reduces || siblings > 1) cluster_n = 1;
     if (swapped ? passed.second : passed.first) tile_m = std::min(tile_m, kMostPassedLines);
     if (swapped ? passed.first : passed.second) tile_n = std::min(tile_n, kMostPassedLines);
     fit_siblings(kLeastPiece);
@@ -299,6 +316,10 @@ struct Tiling {
         problem.can_split ? std::clamp<int64_t>(knobs.split.value_or(1), 1, most_parts()) : 1;
     steps_of_part = ceil_div(steps, parts);
     split = parts == 1 ? 1 : ceil_div(steps, steps_of_part);
+    gathered = knobs.gather.value_or(0) != 0 && problem.can_gather && split > 1 && split <= kMostGathered &&
+               !loader_is_busy();
+    if (gathered) cluster = 1;
+    if (split > 1) cluster_n = 1;
   }
 
   // Its threads have no registers to spare, nor time for anything else.
@@ -328,7 +349,7 @@ struct Tiling {
     swapped = true;
     ping_pong = true;
     tile_m = kPartRows;
-    cluster = 1;
+    cluster = cluster_n = 1;
     rows = columns;
     columns = window->count;
     split = 1;
@@ -347,6 +368,10 @@ struct Tiling {
     if (adjacent) fit_siblings(kBoxLine);
     const int64_t unit = adjacent ? kBoxLine : 8;
     if (!shared || columns_of_tile() % (cluster * unit) != 0) cluster = 1;
+  }
+  // The same of rows.
+  void fit_rows(bool adjacent, bool shared) {
+    if (!shared || tile_m % (cluster_n * (adjacent ? kBoxLine : 8)) != 0) cluster_n = 1;
   }
 
   // Every sibling has a multiple of `unit` columns, and all have sums that the registers hold.
@@ -390,8 +415,9 @@ struct Tiling {
   }
   static int64_t blocks_of(const Contraction& view, int64_t line) { return ceil_div(view.channels(), line); }
   int64_t tiles_m() const { return ceil_div(rows, tile_m * cluster); }  // in clusters
-  int64_t tiles_n() const { return ceil_div(columns, columns_of_tile()); }
-  int64_t tiles_of_class() const { return tiles_m() * cluster * tiles_n() * entries; }
+  int64_t tiles_n() const { return ceil_div(columns, columns_of_tile() * cluster_n); }
+  int64_t cluster_blocks() const { return cluster * cluster_n; }
+  int64_t tiles_of_class() const { return tiles_m() * tiles_n() * cluster_blocks() * entries; }
   int64_t tiles() const { return tiles_of_class() * std::max<int64_t>(classes, 1); }
   // Lines of a step; rows of planes share most of their columns.
   int64_t row_lines() const { return plane_rows * tile_m; }
@@ -403,7 +429,7 @@ struct Tiling {
   // reductions, leave the registers.
   int64_t blocks_per_sm() const {
     const bool fits = sums() <= 32 && sums() + row_registers() <= 48;
-    return fits && cluster == 1 && !ping_pong && !reduces ? 2 : 1;
+    return fits && cluster_blocks() == 1 && !ping_pong && !reduces ? 2 : 1;
   }
 };
 

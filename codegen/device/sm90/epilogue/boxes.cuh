@@ -18,10 +18,12 @@ using FirstStaged = Config::Staged0;
 using SecondStaged = Config::Staged1;
 
 // How results leave: threads store them from registers; boxes, by TMA; the sums of a part of k as they are,
-// to the workspace; boxes, whose lines or planes threads store.
-enum class StorePath { threads, boxes, partials, lines, planes };
+// to the workspace; boxes, whose lines or planes threads store; the sums of a part of k, by way of the shared
+// memory of the cluster whose blocks have the others.
+enum class StorePath { threads, boxes, partials, lines, planes, gathered };
 static constexpr StorePath kStore = static_cast<StorePath>(Config::store);
-static constexpr bool kBoxed = kStore != StorePath::threads && kStore != StorePath::partials;
+static constexpr bool kBoxed =
+    kStore == StorePath::boxes || kStore == StorePath::lines || kStore == StorePath::planes;
 static constexpr bool kAlongColumns = Config::y_along_columns;
 
 // Columns that the epilogue processes at a time: a piece. The text of a long epilogue stands once, in a loop;

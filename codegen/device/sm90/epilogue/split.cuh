@@ -8,8 +8,8 @@
 // and columns that exist, so no others are stored: a tile of few channels is mostly such.
 FUSOR_DEVICE void store_parts(Sum* partials, const Problem& problem, const Schedule& schedule,
                               const Tile& tile, int row, int warp, const AllSums& sums) {
-  const int tiles_m = static_cast<int>(schedule.order.rows) * kCluster,
-            tiles_n = static_cast<int>(schedule.order.columns);
+  const int tiles_m = static_cast<int>(schedule.order.rows) * kClusterM,
+            tiles_n = static_cast<int>(schedule.order.columns) * kClusterN;
   const int tile_m = row / kTileM, tile_n = tile.column / kTileN;
   const i64 number = kSwapped ? (i64(tile.entry) * tiles_n + tile_n) * tiles_m + tile_m
                               : (i64(tile.entry) * tiles_m + tile_m) * tiles_n + tile_n;

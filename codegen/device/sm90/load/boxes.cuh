@@ -42,6 +42,12 @@ struct Operands {
 
 static constexpr bool kStepsByTap = kOp == kFprop || kOp == kDgrad || kPlanes;
 
+// As Sharing, of what is not shared.
+struct Alone {
+  static constexpr int kBlocks = 1;
+  FUSOR_DEVICE int rank() { return 0; }
+};
+
 // One step of k of a convolution: a tap and a block of channels, the latter varying faster. Of planes: an
 // image and a block of positions.
 struct TapStep {
@@ -83,6 +89,7 @@ struct PixelStart {
   }
 };
 
+template <class Shared>
 FUSOR_DEVICE void load_pixels(u8* to, const TensorMap& map, const Operands& p, const Schedule& schedule,
                               const Tile& tile, Barrier& full, const PixelStart& start, const TapStep& step,
                               int channel) {
@@ -91,21 +98,23 @@ FUSOR_DEVICE void load_pixels(u8* to, const TensorMap& map, const Operands& p, c
   for (int i = 0; i < kWindowAxes; ++i)
     offset[i] =
         static_cast<u16>(step.at[i] * static_cast<int>(p.walk[i].slope) + schedule.origin(p.walk, tile, i));
-  copy_pixels(to, map, full, channel, start.at, start.image, offset);
+  if constexpr (Shared::kBlocks > 1)
+    copy_pixels_to(Shared::blocks(), to, map, full, channel, start.at, start.image, offset);
+  else
+    copy_pixels(to, map, full, channel, start.at, start.image, offset);
 }
 
-// A tile of lines: boxes of kLine adjacent elements by kTileK, or by all of the tile's extent. With kShared,
-// each block of the cluster fetches its share for all of them.
-template <bool kAcrossAdjacent, int kExtent, bool kShared>
+// A tile of lines: boxes of kLine adjacent elements by kTileK, or by all of the tile's extent; or this
+// block's share of them.
+template <bool kAcrossAdjacent, int kExtent, class Shared>
 FUSOR_DEVICE void load_lines(u8* tile, const TensorMap& map, Barrier& full, int across, int k, int outer,
                              bool outer_is_middle) {
-  constexpr int kBlocks = kShared ? kCluster : 1;
-  constexpr int kShare = kExtent / kBlocks;
-  const int first = kShared && kCluster > 1 ? static_cast<int>(cluster_rank()) * kShare : 0;
+  constexpr int kShare = kExtent / Shared::kBlocks;
+  const int first = Shared::rank() * kShare;
   const auto copy = [&](u8* to, int inner, int line) {
     const int c1 = outer_is_middle ? outer : line, c2 = outer_is_middle ? line : outer;
-    if constexpr (kBlocks > 1)
-      copy_box_to((1 << kBlocks) - 1, to, map, full, inner, c1, c2);
+    if constexpr (Shared::kBlocks > 1)
+      copy_box_to(Shared::blocks(), to, map, full, inner, c1, c2);
     else
       copy_box(to, map, full, inner, c1, c2);
   };
@@ -118,15 +127,16 @@ FUSOR_DEVICE void load_lines(u8* tile, const TensorMap& map, Barrier& full, int 
 }
 
 // A step of a matmul. `batched`: 0 where all entries share the operand.
-template <bool kAcrossAdjacent, int kExtent, bool kShared>
+template <bool kAcrossAdjacent, int kExtent, class Shared>
 FUSOR_DEVICE void load_matmul(u8* to, const TensorMap& map, Barrier& full, const Tile& tile, i64 batched,
                               int across, int step) {
-  load_lines<kAcrossAdjacent, kExtent, kShared>(to, map, full, across, step * kTileK,
-                                                batched != 0 ? tile.entry : 0, false);
+  load_lines<kAcrossAdjacent, kExtent, Shared>(to, map, full, across, step * kTileK,
+                                               batched != 0 ? tile.entry : 0, false);
 }
 
-// One side of the product. kSecond: the second operand of the op, wherever the tensor cores have it.
-template <bool kSecond, bool kAcrossAdjacent, int kExtent, bool kShared>
+// One side of the product. kSecond: the second operand of the op, wherever the tensor cores have it. Shared:
+// Sharing of that side.
+template <bool kSecond, bool kAcrossAdjacent, int kExtent, class Shared>
 struct OperandLoader {
   static constexpr bool kIsFilter = kSecond && (kOp == kFprop || kOp == kDgrad);
   static constexpr bool kIsPixels = !kSecond && (kOp == kFprop || kOp == kDgrad);
@@ -146,30 +156,32 @@ struct OperandLoader {
                        Barrier& full, const Tile& tile, int across, const PixelStart& start,
                        const TapStep& tap, int step) const {
     if constexpr (kOp == kMatmul) {
-      load_matmul<kAcrossAdjacent, kExtent, kShared>(
+      load_matmul<kAcrossAdjacent, kExtent, Shared>(
           to, map, full, tile, kSecond != kSwapped ? p.batched_b : p.batched_a, across, step);
     } else if constexpr (kIsPixels) {
-      load_pixels(to, map, p, schedule, tile, full, start, tap,
-                  tap.block * kLine + tile.entry * static_cast<int>(p.first_channels));
+      // `start` is that of this block's share.
+      load_pixels<Shared>(to + Shared::rank() * (kExtent / Shared::kBlocks) * kLineBytes, map, p, schedule,
+                          tile, full, start, tap,
+                          tap.block * kLine + tile.entry * static_cast<int>(p.first_channels));
     } else if constexpr (kIsFilter) {
       // [output channel][tap][input channel]: the taps lie between lines.
       const int outputs = tile.entry * static_cast<int>(p.second_channels);
       if constexpr (kOp == kFprop)
-        load_lines<false, kExtent, kShared>(to, map, full, across + outputs, tap.block * kLine, tap.in_filter,
-                                            true);
+        load_lines<false, kExtent, Shared>(to, map, full, across + outputs, tap.block * kLine, tap.in_filter,
+                                           true);
       else
-        load_lines<kAcrossAdjacent, kExtent, kShared>(to, map, full, across, tap.block * kLine + outputs,
-                                                      tap.in_filter, true);
+        load_lines<kAcrossAdjacent, kExtent, Shared>(to, map, full, across, tap.block * kLine + outputs,
+                                                     tap.in_filter, true);
     } else if constexpr (kPlanes) {
-      load_lines<false, kExtent, kShared>(to, map, full, across, tap.block * kLine, tap.tap, false);
+      load_lines<false, kExtent, Shared>(to, map, full, across, tap.block * kLine, tap.tap, false);
     } else if constexpr (!kSecond) {
-      load_lines<true, kExtent, kShared>(
+      load_lines<true, kExtent, Shared>(
           to, map, full, across + tile.entry * static_cast<int>(p.first_channels), step * kTileK, 0, false);
     } else {
 #pragma unroll
       for (int i = 0; i < kTaps; ++i)
-        load_pixels(to + i * kLine * kLineBytes, map, p, schedule, tile, full, start, taps[i],
-                    taps[i].block * kLine + tile.entry * static_cast<int>(p.second_channels));
+        load_pixels<Alone>(to + i * kLine * kLineBytes, map, p, schedule, tile, full, start, taps[i],
+                           taps[i].block * kLine + tile.entry * static_cast<int>(p.second_channels));
     }
   }
 };
@@ -177,8 +189,11 @@ struct OperandLoader {
 // One thread fills the ring, tile after tile. `b`: of every sibling.
 FUSOR_DEVICE void load(const TensorMap& a, const TensorMap (&b)[kSiblings], const Operands& p,
                        const Schedule& schedule, Stages& stages) {
-  using LoadA = OperandLoader<kSwapped, kRowsAdjacentA, kTileM, false>;
-  using LoadB = OperandLoader<!kSwapped, kColumnsAdjacentB, kColumns, (kCluster > 1)>;
+  using LoadA = OperandLoader<kSwapped, kRowsAdjacentA, kTileM, Sharing<true>>;
+  using LoadB = OperandLoader<!kSwapped, kColumnsAdjacentB, kColumns, Sharing<false>>;
+  // Of pixels, which are rows unless the product is exchanged.
+  using Pixels = Sharing<!kSwapped>;
+  constexpr int kShareOfPixels = (kSwapped ? kColumns : kTileM) / Pixels::kBlocks;
   Ring ring;
   const int items = schedule.items();
   for (int item = first_item(); item < items; item += item_step()) {
@@ -187,7 +202,7 @@ FUSOR_DEVICE void load(const TensorMap& a, const TensorMap (&b)[kSiblings], cons
     const LoadB load_b(p, schedule, tile, tile.column);
     TapStep tap{};
     if constexpr (kStepsByTap) tap.begin(p, schedule, tile, tile.begin);
-    PixelStart start(p, kSwapped ? tile.column : tile.row);
+    PixelStart start(p, (kSwapped ? tile.column : tile.row) + Pixels::rank() * kShareOfPixels);
 #pragma unroll 1
     for (int step = tile.begin; step < tile.end; ++step, ring.advance()) {
       if constexpr (kOp == kWgrad && !kPlanes) start = PixelStart(p, step * kTileK);

@@ -252,10 +252,10 @@ FUSOR_DEVICE void load_through_prologues(const Params& p, Stages& stages, RawSta
     if (kCopiedBytes > 0 && threadIdx.x == 0) {
       full.expect(kCopiedBytes);
       if constexpr (!kPrologueA)
-        load_matmul<kRowsAdjacentA, kTileM, false>(stages.a[ring.stage], p.a, full, tile,
+        load_matmul<kRowsAdjacentA, kTileM, Alone>(stages.a[ring.stage], p.a, full, tile,
                                                    p.operands.batched_a, tile.row, step);
       if constexpr (!kPrologueB)
-        load_matmul<kColumnsAdjacentB, kColumns, false>(stages.b[ring.stage], p.b[0], full, tile,
+        load_matmul<kColumnsAdjacentB, kColumns, Alone>(stages.b[ring.stage], p.b[0], full, tile,
                                                         p.operands.batched_b, tile.column, step);
     }
     __syncwarp();

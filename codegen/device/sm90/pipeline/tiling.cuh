@@ -34,8 +34,15 @@ static constexpr bool kPrologue = kPrologueA || kPrologueB;
 // Producer warpgroups: two may share a prologue.
 static constexpr int kLoaders = Config::loaders;
 static constexpr bool kThreadsLoad = kPrologue || kGrainA > 0 || kGrainB > 0;
-// Blocks of a cluster stand one below the other and share the columns' operand.
-static constexpr int kCluster = Config::cluster;
+// Blocks of a cluster lie kClusterM below each other and kClusterN side by side: those of one column share
+// the columns' operand, those of one row the rows'.
+static constexpr int kClusterM = Config::cluster, kClusterN = Config::cluster_n;
+static constexpr bool kShares = kClusterM * kClusterN > 1;
+// Blocks of a cluster that have a part of the steps of one tile each, and add up their sums
+// (sm90/epilogue/gathered.cuh). One tile a block then, and no operand is shared.
+static constexpr int kGathered = Config::gathered;
+static_assert(kGathered == 1 || !kShares);
+static constexpr int kClusterBlocks = kClusterM * kClusterN * kGathered;
 static constexpr int kConsumers = 2;
 // The warpgroups of a block: those that load, then the consumers.
 static constexpr int kLoading = kLoaders * kWarpgroup;
@@ -69,6 +76,23 @@ struct Tile {
   int part;                // or class
   int entry, row, column;  // of this block's first element
   int begin, end;          // steps
+};
+
+// This block's place in its cluster.
+FUSOR_DEVICE int cluster_row() { return kClusterM > 1 ? static_cast<int>(cluster_rank()) % kClusterM : 0; }
+FUSOR_DEVICE int cluster_column() { return kClusterN > 1 ? static_cast<int>(cluster_rank()) / kClusterM : 0; }
+
+// Blocks that share an operand fetch a share each, for all of them: how many they are, which this one is, and
+// a bit for each in the cluster.
+template <bool kRowsOperand>
+struct Sharing {
+  static constexpr int kBlocks = kRowsOperand ? kClusterN : kClusterM;
+  FUSOR_DEVICE int rank() { return kRowsOperand ? cluster_column() : cluster_row(); }
+  FUSOR_DEVICE u16 blocks() {
+    u32 bits = 0;
+    for (int i = 0; i < kBlocks; ++i) bits |= 1u << (kRowsOperand ? i * kClusterM : i);
+    return static_cast<u16>(bits << (kRowsOperand ? cluster_row() : cluster_column() * kClusterM));
+  }
 };
 
 // All tiles, those of a cluster as one, and the steps of each. Rows are those of the product, or of a class,
@@ -134,15 +158,16 @@ struct Schedule : TileSchedule<kClasses> {
   __device__ int items() const { return static_cast<int>(order.items); }
   __device__ Tile tile(int item) const {
     const TilePlace place = order.place(item);
-    int row = place.row * kTileM * kCluster;
-    if constexpr (kCluster > 1) row += static_cast<int>(cluster_rank()) * kTileM;
-    return {place.part, place.entry, row, place.column * kColumns, begin(place.part), end(place.part)};
+    const int row = place.row * kClusterM + cluster_row(),
+              column = place.column * kClusterN + cluster_column();
+    const int part = kGathered > 1 ? static_cast<int>(cluster_rank()) : place.part;
+    return {part, place.entry, row * kTileM, column * kColumns, begin(part), end(part)};
   }
 };
 
 // Clusters are numbered over the grid; each starts at its number and steps by their count.
-FUSOR_DEVICE int first_item() { return static_cast<int>(blockIdx.x) / kCluster; }
-FUSOR_DEVICE int item_step() { return static_cast<int>(gridDim.x) / kCluster; }
+FUSOR_DEVICE int first_item() { return static_cast<int>(blockIdx.x) / kClusterBlocks; }
+FUSOR_DEVICE int item_step() { return static_cast<int>(gridDim.x) / kClusterBlocks; }
 
 // A stage of a ring, and the parity of its barriers.
 template <int kLength>
@@ -236,17 +261,21 @@ struct Stages {
     boxes.init();
     for (int stage = 0; stage < kStages; ++stage) {
       full[stage].init(kThreadsLoad ? kLoading : 1);
-      empty[stage].init(kReaders * kWarpgroup / 32 * kCluster);
+      empty[stage].init(kReaders * kWarpgroup / 32 * (kClusterM + kClusterN - 1));
     }
   }
-  // Called by every warp that has read the stage; arrives at all blocks of the cluster: each fills tiles of
-  // the others.
+  // Called by every warp that has read the stage; arrives at all blocks of the cluster's row and column: each
+  // fills tiles of the others.
   __device__ void release(int stage) {
     const u32 lane = threadIdx.x % 32;
-    if constexpr (kCluster == 1) {
+    if constexpr (!kShares) {
       if (lane == 0) empty[stage].arrive();
+    } else if constexpr (kClusterN == 1) {
+      if (lane < kClusterM) empty[stage].arrive_at(lane);
     } else {
-      if (lane < kCluster) empty[stage].arrive_at(lane);
+      const u32 rank = cluster_rank();
+      const bool meets = lane % kClusterM == rank % kClusterM || lane / kClusterM == rank / kClusterM;
+      if (lane < kClusterM * kClusterN && meets) empty[stage].arrive_at(lane);
     }
   }
 };

@@ -11,7 +11,7 @@ struct alignas(64) TensorMap {
 
 FUSOR_DEVICE u32 cluster_rank() {
   u32 rank;
-  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
   return rank;
 }
 FUSOR_DEVICE void synchronise_cluster() {
@@ -157,6 +157,35 @@ FUSOR_DEVICE void copy_pixels(void* shared, const TensorMap& map, Barrier& barri
       "%4, %5, %6, %7}], [%2], {%8, %9, %10};" ::"r"(shared_address(shared)),
       "l"(&map), "r"(shared_address(&barrier.word)), "r"(channel), "r"(at[2]), "r"(at[1]), "r"(at[0]),
       "r"(image), "h"(offset[2]), "h"(offset[1]), "h"(offset[0])
+      : "memory");
+}
+
+// The same to every block of the cluster that `blocks` has a bit for, as copy_box_to().
+FUSOR_DEVICE void copy_pixels_to(u16 blocks, void* shared, const TensorMap& map, Barrier& barrier,
+                                 int channel, const int (&at)[1], int image, const u16 (&offset)[1]) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes.multicast::cluster "
+      "[%0], [%1, {%3, %4, %5}], [%2], {%6}, %7;" ::"r"(shared_address(shared)),
+      "l"(&map), "r"(shared_address(&barrier.word)), "r"(channel), "r"(at[0]), "r"(image), "h"(offset[0]),
+      "h"(blocks)
+      : "memory");
+}
+FUSOR_DEVICE void copy_pixels_to(u16 blocks, void* shared, const TensorMap& map, Barrier& barrier,
+                                 int channel, const int (&at)[2], int image, const u16 (&offset)[2]) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes.multicast::cluster "
+      "[%0], [%1, {%3, %4, %5, %6}], [%2], {%7, %8}, %9;" ::"r"(shared_address(shared)),
+      "l"(&map), "r"(shared_address(&barrier.word)), "r"(channel), "r"(at[1]), "r"(at[0]), "r"(image),
+      "h"(offset[1]), "h"(offset[0]), "h"(blocks)
+      : "memory");
+}
+FUSOR_DEVICE void copy_pixels_to(u16 blocks, void* shared, const TensorMap& map, Barrier& barrier,
+                                 int channel, const int (&at)[3], int image, const u16 (&offset)[3]) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes.multicast::cluster "
+      "[%0], [%1, {%3, %4, %5, %6, %7}], [%2], {%8, %9, %10}, %11;" ::"r"(shared_address(shared)),
+      "l"(&map), "r"(shared_address(&barrier.word)), "r"(channel), "r"(at[2]), "r"(at[1]), "r"(at[0]),
+      "r"(image), "h"(offset[2]), "h"(offset[1]), "h"(offset[0]), "h"(blocks)
       : "memory");
 }
 

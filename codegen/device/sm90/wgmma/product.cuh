@@ -13,6 +13,7 @@
 #pragma once
 
 #include "codegen/device/sm90/epilogue/finish.cuh"
+#include "codegen/device/sm90/epilogue/gathered.cuh"
 #include "codegen/device/sm90/epilogue/store_warp.cuh"
 #include "codegen/device/sm90/pipeline/roles.cuh"
 
@@ -212,6 +213,35 @@ FUSOR_DEVICE void consume_tiles(const Params& p, Shared& shared, int consumer) {
   if constexpr (kStore == StorePath::boxes && kStaged == 0) wait_for_stores<0>();
 }
 
+// Where the blocks of a cluster share the steps of one tile: its sums pass the stages' memory, which nobody
+// needs once all consumers have multiplied.
+template <class Epilogue, class Params>
+FUSOR_DEVICE void consume_gathered(const Params& p, Shared& shared, int consumer) {
+  using Tiles = GatheredTile<Epilogue>;
+  static_assert(Tiles::kBytes <= sizeof(shared.stages.a) + sizeof(shared.stages.b));
+  Sum* const staged = reinterpret_cast<Sum*>(shared.stages.a);
+  const Tile tile = p.schedule.tile(first_item());
+  if (!kPingPong || consumer == 0) {
+    Ring ring;
+    TileSums sums;
+    multiply(tile, shared.stages, ring, consumer, sums);
+    constexpr int kMultiplying = 1;
+    if constexpr (!kPingPong) wait_for_threads(kMultiplying, kConsumers * kWarpgroup);
+    Tiles::put(staged, kPingPong ? 0 : consumer * kParts * 64, threadIdx.x % kWarpgroup / 32, sums);
+  }
+  __syncwarp();
+  synchronise_cluster();
+  Tiles::finish(p.problem, tile, p.y, staged, static_cast<int>(threadIdx.x) - kLoading);
+}
+
+template <class Epilogue, class Params>
+FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
+  if constexpr (kGathered > 1)
+    consume_gathered<Epilogue>(p, shared, consumer);
+  else
+    consume_tiles<Epilogue>(p, shared, consumer);
+}
+
 // One thread for each consumer brings and sends its boxes, where operands are staged.
 template <class Params>
 FUSOR_DEVICE const TensorMap& second_map(const Params& p) {
@@ -255,7 +285,7 @@ struct Y;  // absent with a split of k
 
 struct Product {
   using Shared = ::Shared;
-  static constexpr int kLoaders = ::kLoaders, kConsumers = ::kConsumers, kClusterBlocks = kCluster;
+  static constexpr int kLoaders = ::kLoaders, kConsumers = ::kConsumers, kClusterBlocks = ::kClusterBlocks;
   // A TMA producer needs 40; 24 beside gated pairs, whose pieces are twice as many sums, if it has no store
   // warps. Loading threads need some in flight.
   static constexpr int kLoaderRegisters = Config::blocks_per_sm > 1                        ? 0
@@ -266,9 +296,16 @@ struct Product {
   FUSOR_DEVICE void init(const Params&, Shared& shared) { shared.init(); }
   FUSOR_DEVICE void prefetch(const Params& p) { prefetch_maps(p); }
   FUSOR_DEVICE void clear(Shared&) {}
-  FUSOR_DEVICE void load(const Params& p, Shared& shared) { load_tiles(p, shared); }
+  FUSOR_DEVICE void load(const Params& p, Shared& shared) {
+    load_tiles(p, shared);
+    // All threads of a cluster meet where its sums lie in shared memory.
+    if constexpr (kGathered > 1) {
+      __syncwarp();
+      synchronise_cluster();
+    }
+  }
   FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
-    consume_tiles<Y>(p, shared, consumer);
+    ::consume<Y>(p, shared, consumer);
   }
 };
 

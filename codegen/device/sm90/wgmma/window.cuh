@@ -52,9 +52,9 @@ FUSOR_DEVICE void load_filters(const Params& p, Shared& shared, const Tile& tile
   for (int tap = 0; tap < static_cast<int>(p.windows.taps); ++tap) {
     u8* const to = shared.filters() + tap * kFilterBytes;
     if constexpr (kRowsAdjacentA)
-      load_lines<true, 64, false>(to, p.filters, shared.filters_full, tile.row, outputs, tap, true);
+      load_lines<true, 64, Alone>(to, p.filters, shared.filters_full, tile.row, outputs, tap, true);
     else
-      load_lines<false, 64, false>(to, p.filters, shared.filters_full, tile.row + outputs, 0, tap, true);
+      load_lines<false, 64, Alone>(to, p.filters, shared.filters_full, tile.row + outputs, 0, tap, true);
   }
 }
 

@@ -9,6 +9,8 @@ struct Config {
   static constexpr int tile_n = 256;
   static constexpr int stages = 4;
   static constexpr int cluster = 1;
+  static constexpr int cluster_n = 1;
+  static constexpr int gathered = 1;
   static constexpr int blocks_per_sm = 1;
   static constexpr bool ping_pong = false;
   static constexpr bool swapped = false;

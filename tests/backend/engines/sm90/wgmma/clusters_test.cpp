@@ -1,0 +1,157 @@
+// Owns the tests of the wgmma engine's clusters: blocks that share the steps of a tile and gather its sums,
+// and blocks that share what they load of both operands.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "backend/build.h"
+#include "tests/backend/engines/ask.h"
+#include "tests/backend/engines/sm90/wgmma/cases.h"
+
+namespace fusor {
+namespace {
+
+using namespace wgmma_cases;
+
+struct ClusterSetting {
+  int64_t tile_m = 128, tile_n = 128, swap = 0, ping_pong = 0, cluster = 1, split = 1, gather = 0,
+          cluster_n = 1;
+};
+
+Lowered lowered_with(const Graph& graph, const ClusterSetting& setting) {
+  EngineConfig config{"wgmma", wgmma_engine().revision(), {}};
+  config.set("tile_m", setting.tile_m);
+  config.set("tile_n", setting.tile_n);
+  config.set("swap", setting.swap);
+  config.set("ping_pong", setting.ping_pong);
+  config.set("cluster", setting.cluster);
+  config.set("split", setting.split);
+  config.set("gather", setting.gather);
+  config.set("cluster_n", setting.cluster_n);
+  return test::lower(wgmma_engine(), fusion_of(graph), config, DeviceInfo::named("H200"));
+}
+
+Graph linear(int64_t m, int64_t n, int64_t k, Strides result = {}) {
+  GraphBuilder g("linear");
+  const Tensor y = g.matmul(g.input("x", {m, k}, DataType::bf16),
+                            g.input("w", {k, n}, DataType::bf16, {.strides = Strides{1, k}}));
+  OutputOptions options{.type = DataType::bf16};
+  if (!result.empty()) options.strides = result;
+  g.output(g.relu(g.add(y, g.input("bias", {1, n}, DataType::bf16))), options);
+  return g.finish();
+}
+
+// StorePath, as the config numbers it.
+constexpr int64_t kGathered = 5, kPartials = 2;
+
+TEST(WgmmaGathered, IsOneLaunchWithoutScratch) {
+  const Lowered lowered =
+      lowered_with(linear(32, 1000, 2048), {.tile_m = 128, .tile_n = 32, .swap = 1, .split = 8, .gather = 1});
+  ASSERT_EQ(lowered.steps.size(), 1u);
+  EXPECT_TRUE(lowered.scratch.empty());
+  const Launch& launch = launch_of(lowered);
+  EXPECT_EQ(config_value(source_of(lowered), "store"), kGathered);
+  EXPECT_EQ(config_value(source_of(lowered), "gathered"), 8);
+  EXPECT_EQ(launch.cluster[0], 8u);
+  EXPECT_EQ(launch.grid[0], 8u * 8) << "a block a part, of 8 tiles";
+}
+
+// 20 steps are no 8 parts that all have some of: 7 of 3 steps.
+TEST(WgmmaGathered, TakesOnlyPartsThatAllHaveSteps) {
+  const DeviceInfo device = DeviceInfo::named("H200");
+  const Fusion fusion = fusion_of(linear(32, 1000, 20 * 64));
+  std::set<int64_t> blocks;
+  for (const EngineConfig& config : configs(fusion, device)) {
+    if (config.knob("gather", 0) == 0) continue;
+    const Lowered lowered = test::lower(wgmma_engine(), fusion, config, device);
+    EXPECT_EQ(launch_of(lowered).cluster[0], static_cast<uint32_t>(config.knob("split", 1)))
+        << to_string(config);
+    EXPECT_EQ(config_value(source_of(lowered), "store"), kGathered) << to_string(config);
+    blocks.insert(config.knob("split", 1));
+  }
+  EXPECT_EQ(blocks, (std::set<int64_t>{2, 3, 4}));
+}
+
+TEST(WgmmaGathered, FillsAndNeverOverfillsTheDevice) {
+  const DeviceInfo device = DeviceInfo::named("H200");
+  for (const int64_t m : {1, 49, 197, 1568, 4096}) {
+    const Fusion fusion = fusion_of(linear(m, 768, 3072));
+    for (const EngineConfig& config : configs(fusion, device)) {
+      if (config.knob("gather", 0) == 0) continue;
+      const Launch launch = launch_of(test::lower(wgmma_engine(), fusion, config, device));
+      EXPECT_LE(launch.grid[0], 2u * static_cast<uint32_t>(device.sm_count)) << to_string(config);
+      EXPECT_LE(launch.shared_bytes, device.shared_per_block) << to_string(config);
+    }
+  }
+}
+
+// Its vectors run along n.
+TEST(WgmmaGathered, IsRefusedWhereResultsLieAlongM) {
+  const Graph graph = linear(512, 256, 2048, Strides{1, 512});
+  const Lowered lowered = lowered_with(graph, {.split = 4, .gather = 1});
+  EXPECT_EQ(lowered.steps.size(), 2u);
+  EXPECT_EQ(config_value(source_of(lowered), "store"), kPartials);
+  for (const EngineConfig& config : configs(fusion_of(graph), DeviceInfo::named("H200")))
+    EXPECT_EQ(config.knob("gather", 0), 0) << to_string(config);
+}
+
+TEST(WgmmaClusters, ShareBothOperands) {
+  const Graph graph = matmul(1288, 1288, 1288, DataType::bf16);
+  for (const int64_t swap : {0, 1}) {
+    const Lowered lowered = lowered_with(graph, {.swap = swap, .cluster = 2, .cluster_n = 2});
+    const Launch& launch = launch_of(lowered);
+    EXPECT_EQ(launch.cluster[0], 4u);
+    EXPECT_EQ(launch.grid[0] % 4, 0u);
+    EXPECT_EQ(config_value(source_of(lowered), "cluster"), 2);
+    EXPECT_EQ(config_value(source_of(lowered), "cluster_n"), 2);
+  }
+}
+
+// A box of 64 adjacent columns is not cut: two blocks share 128 of them, four cannot.
+TEST(WgmmaClusters, ShareWholeBoxes) {
+  const Graph graph = matmul(1288, 1288, 1288, DataType::bf16);
+  EXPECT_EQ(launch_of(lowered_with(graph, {.cluster = 2})).cluster[0], 2u);
+  EXPECT_EQ(launch_of(lowered_with(graph, {.cluster = 4})).cluster[0], 1u);
+  EXPECT_EQ(launch_of(lowered_with(graph, {.swap = 1, .cluster = 4})).cluster[0], 4u);
+}
+
+// Clusters of more than two do not reach every SM: 30 of four.
+TEST(WgmmaClusters, ArePersistentOnlyWhereAllRunAtOnce) {
+  const Graph graph = matmul(4024, 4024, 4024, DataType::bf16);
+  EXPECT_EQ(launch_of(lowered_with(graph, {.cluster = 2})).grid[0], 132u);
+  EXPECT_EQ(launch_of(lowered_with(graph, {.cluster = 2, .cluster_n = 2})).grid[0], 120u);
+}
+
+TEST(WgmmaClusters, AreOfferedWhereLinesStraddle) {
+  const auto shares = [](int64_t n) {
+    const std::vector<EngineConfig> all =
+        configs(fusion_of(matmul(n, n, n, DataType::bf16)), DeviceInfo::named("H200"));
+    return std::ranges::any_of(all,
+                               [](const EngineConfig& config) { return config.knob("cluster_n", 1) == 2; });
+  };
+  EXPECT_TRUE(shares(1288));
+  EXPECT_FALSE(shares(1280));
+}
+
+TEST(WgmmaClusters, KernelsCompile) {
+  std::vector<test::KernelCase> kernels;
+  const auto add = [&](const std::string& what, const Graph& graph, const ClusterSetting& setting) {
+    test::add_kernels(what, lowered_with(graph, setting), kernels);
+  };
+  const Graph wide = matmul(1288, 1288, 1288, DataType::bf16);
+  for (const int64_t swap : {0, 1})
+    for (const int64_t ping_pong : {0, 1})
+      add("shared", wide, {.swap = swap, .ping_pong = ping_pong, .cluster = 2, .cluster_n = 2});
+  const Graph small = linear(64, 4096, 4096);
+  for (const int64_t swap : {0, 1}) {
+    add("gathered", small, {.tile_n = 64, .swap = swap, .split = 8, .gather = 1});
+    add("gathered in turns", small,
+        {.tile_m = 64, .tile_n = 64, .swap = swap, .ping_pong = 1, .split = 2, .gather = 1});
+    add("gathered wide", small, {.tile_n = 256, .swap = swap, .split = 4, .gather = 1});
+  }
+  test::expect_all_compiled(kernels);
+}
+
+}  // namespace
+}  // namespace fusor
