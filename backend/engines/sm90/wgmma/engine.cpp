@@ -51,7 +51,7 @@ constexpr int64_t kFewSteps = 32;
 
 // Tiles that are worth a cluster of several; columns of a tile that take as long as starting and ending a
 // round.
-constexpr int64_t kLeastShared = 32;
+constexpr int64_t kLeastShared = 32, kWidthOfRound = 16;
 
 constexpr Notes kNotes{.tensor_cores = true};
 
@@ -115,6 +115,7 @@ class PreparedWgmma final : public Prepared {
     if (problem_.can_join_rows) add_joined_rows(list);
     if (problem_.can_gather) add_gathered(list);
     add_shared(list);
+    add_even(list);
     // Few adjacent columns of a pair fill no tile that its boxes allow; few rows of a reduction, no two
     // pieces.
     const int64_t swap = problem_.from_registers.value_or(false) ? 1 : 0;
@@ -191,6 +192,27 @@ class PreparedWgmma final : public Prepared {
     const bool wide = tiling.tiles_m() >= cluster && ceil_div(tiling.columns, tiling.columns_of_tile()) > 1;
     if (!wide || !wgmma::fits(tiling) || tiling.tiles() < kLeastShared) return;
     if (Schedule(problem_, knobs).straddles_lines()) add(list, knobs, cluster, 1);
+  }
+
+  // Of the widths of columns between the usual ones, that which makes the rounds of tiles shortest.
+  void add_even(std::vector<EngineCandidate>& list) const {
+    for (const int64_t swap : {0, 1}) {
+      const auto width_of_rounds = [&](int64_t tile_n) {
+        const Tiling tiling(problem_, {.tile_m = 128, .tile_n = tile_n, .swap = swap, .ping_pong = 0});
+        const int64_t rounds = ceil_div(tiling.tiles(), int64_t{problem_.device.sm_count});
+        return rounds * (tiling.tile_n + kWidthOfRound);
+      };
+      int64_t best = 240;
+      for (const int64_t tile_n : {224, 208, 176, 144, 112})
+        if (width_of_rounds(tile_n) < width_of_rounds(best)) best = tile_n;
+      const Knobs knobs{.tile_m = 128, .tile_n = best, .swap = swap, .ping_pong = 0};
+      const Tiling tiling(problem_, knobs);
+      if (tiling.swapped != (swap != 0) || !wgmma::fits(tiling) || tiling.tiles() < kLeastShared) continue;
+      for (const int64_t cluster : {1, 2}) add(list, knobs, cluster, 1);
+      Knobs shared = knobs;
+      shared.cluster_n = 2;
+      for (const int64_t cluster : {1, 2}) add_cluster(list, shared, cluster);
+    }
   }
 
   void add_joined_rows(std::vector<EngineCandidate>& list) const {

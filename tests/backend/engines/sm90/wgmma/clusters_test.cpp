@@ -134,12 +134,25 @@ TEST(WgmmaClusters, AreOfferedWhereLinesStraddle) {
   EXPECT_FALSE(shares(1280));
 }
 
+// 29 x 20 tiles of 128 x 192 take five rounds of 132, 29 x 18 of 208 four.
+TEST(WgmmaClusters, WidthsBetweenTheUsualFillTheLastRound) {
+  const auto columns = [](int64_t n) {
+    const Plan plan = build(matmul(n, n, n, DataType::bf16), DeviceInfo::named("H200"), {.compile = false});
+    return plan.fusions.at(0).config.knob("tile_n", 0);
+  };
+  EXPECT_EQ(columns(3664), 208);
+  EXPECT_EQ(columns(3160), 224);
+  EXPECT_EQ(columns(4096), 256);
+}
+
 TEST(WgmmaClusters, KernelsCompile) {
   std::vector<test::KernelCase> kernels;
   const auto add = [&](const std::string& what, const Graph& graph, const ClusterSetting& setting) {
     test::add_kernels(what, lowered_with(graph, setting), kernels);
   };
   const Graph wide = matmul(1288, 1288, 1288, DataType::bf16);
+  for (const int64_t columns : {112, 144, 176, 208, 224, 240})
+    add("between", wide, {.tile_n = columns, .swap = 1});
   for (const int64_t swap : {0, 1})
     for (const int64_t ping_pong : {0, 1})
       add("shared", wide, {.swap = swap, .ping_pong = ping_pong, .cluster = 2, .cluster_n = 2});
