@@ -85,7 +85,8 @@ class PreparedWgmma final : public Prepared {
             {"loader", loader},
             {"window", problem_.window ? std::vector<int64_t>{0, 1} : std::vector<int64_t>{0}},
             {"gather", problem_.can_gather ? std::vector<int64_t>{0, 1} : std::vector<int64_t>{0}},
-            {"cluster_n", {1, 2}}};
+            {"cluster_n", {1, 2}},
+            {"rehearse", {0, 1}}};
   }
 
   std::vector<EngineCandidate> candidates() const override {
@@ -141,11 +142,15 @@ class PreparedWgmma final : public Prepared {
     knobs.band = band_for(*knobs.tile_m, *knobs.tile_n, problem_.device);
     knobs.split = split;
     if (problem_.needed.any()) knobs.loader = 1;
-    const Schedule schedule(problem_, knobs);
-    const Tiling& tiling = schedule.tiling;
+    Schedule schedule(problem_, knobs);
+    Tiling& tiling = schedule.tiling;
     if (tiling.plane_rows != knobs.rows.value_or(1) || !schedule.fits()) return;
     if (tiling.cluster != cluster || tiling.tile_m != *knobs.tile_m || tiling.tile_n != *knobs.tile_n) return;
     if (tiling.swapped != (*knobs.swap != 0) || tiling.cluster_n != knobs.cluster_n.value_or(1)) return;
+    list.push_back({config_of(wgmma_engine(), knobs), cost(schedule)});
+    if (tiling.tiles() > schedule.slots() || !schedule.can_rehearse()) return;
+    tiling.rehearses = true;
+    knobs.rehearse = 1;
     list.push_back({config_of(wgmma_engine(), knobs), cost(schedule)});
   }
 

@@ -54,6 +54,7 @@ std::vector<ConfigValue> Schedule::config() const {
                                   {"cluster", tiling.cluster},
                                   {"cluster_n", tiling.cluster_n},
                                   {"gathered", tiling.gathered ? tiling.split : 1},
+                                  {"rehearses", rehearses()},
                                   {"blocks_per_sm", tiling.blocks_per_sm()},
                                   {"ping_pong", tiling.ping_pong},
                                   {"swapped", tiling.swapped},

@@ -99,6 +99,14 @@ struct Schedule {
   /// so does a short one whose time many steps and rounds of turns hide, or whose results are wide beside
   /// many sums.
   bool is_unrolled() const;
+  /// Whether the epilogue may run once for nothing first: one that stores tiles as they are, and waits for no
+  /// box.
+  bool can_rehearse() const {
+    const bool plain = store_path() == StorePath::boxes || store_path() == StorePath::threads;
+    return plain && staged.empty() && !tiling.reduces && !tiling.short_sums && !tiling.from_registers &&
+           !tiling.window && tiling.classes == 0 && !tiling.loader_is_busy();
+  }
+  bool rehearses() const { return tiling.rehearses && can_rehearse(); }
   /// Whether no thread stores a result: only totals ask what exists.
   bool clamped() const {
     return copied && std::ranges::all_of(

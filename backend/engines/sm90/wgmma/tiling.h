@@ -159,7 +159,8 @@ class MatmulForm {
 
 struct Knobs {
   std::optional<int64_t> tile_m = {}, tile_n = {}, swap = {}, ping_pong = {}, cluster = {}, band = {},
-                         split = {}, rows = {}, loader = {}, window = {}, gather = {}, cluster_n = {};
+                         split = {}, rows = {}, loader = {}, window = {}, gather = {}, cluster_n = {},
+                         rehearse = {};
 
   static void visit(auto& self, auto&& knob) {
     knob("tile_m", self.tile_m);
@@ -174,6 +175,7 @@ struct Knobs {
     knob("window", self.window);
     knob("gather", self.gather);
     knob("cluster_n", self.cluster_n);
+    knob("rehearse", self.rehearse);
   }
 };
 
@@ -255,6 +257,7 @@ struct Tiling {
   bool ping_pong;          // each consumer has tiles of its own
   int64_t tile_m, tile_n, cluster, band;
   int64_t cluster_n;          // blocks of a cluster side by side; `cluster` of them lie below each other
+  bool rehearses;             // the epilogue, while the first copies are on their way
   int64_t siblings;           // share the columns of a tile
   int64_t plane_rows = 1;     // of a wgrad of planes: runs in a step
   int64_t channel_block = 1;  // columns with one tap, of such a wgrad
@@ -284,6 +287,7 @@ struct Tiling {
         cluster(knobs.cluster.value_or(1)),
         band(knobs.band.value_or(8)),
         cluster_n(knobs.cluster_n.value_or(1)),
+        rehearses(knobs.rehearse.value_or(0) != 0),
         siblings(problem.view.siblings),
         reduces(problem.view.reduces),
         reduces_lightly(problem.reduces_lightly[swapped ? 1 : 0]),

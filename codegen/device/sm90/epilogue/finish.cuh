@@ -33,6 +33,7 @@ struct Finisher {
   const TensorMap* second = nullptr;  // of the second result
   BoxBarriers* barriers = nullptr;    // where operands are staged
   Reducer<kPiece> reducer;
+  bool rehearses = false;  // nothing is stored
 
   // The loads of a tile's rows that all columns share are asked for before the products, so that nobody waits
   // for them behind them. One part only: a loop over more would index registers.
@@ -65,7 +66,7 @@ struct Finisher {
       for (int half = 0; half < 2; ++half) {
         const int row = part_row + row_in_part(warp, lane(), half);
         mine.key[half] = places().row_key(tile, row);
-        mine.inside[half] = places().is_inside(row, mine.key[half]);
+        mine.inside[half] = places().is_inside(row, mine.key[half]) && !rehearses;
       }
       const auto loads = loads_of(tile, mine, ahead);
       const int warp_row = part_row + warp * 16;
@@ -122,7 +123,7 @@ struct Finisher {
     meet_at_box();
     // Along columns a warp has lines of its own.
     const int above = kAlongColumns ? warp * 16 : 0, row = first_row + above;
-    if (leads() && (kBoxesOfConsumer > 2 || row < static_cast<int>(places().rows()))) {
+    if (leads() && !rehearses && (kBoxesOfConsumer > 2 || row < static_cast<int>(places().rows()))) {
       store_blocks<Out>(map, tile, row, column, box + above * Box<Out>::kLine);
       if constexpr (kHasSecond)
         store_blocks<SecondOut>(*second, tile, row, column, box + kSecondAt + above * Box<SecondOut>::kLine);
@@ -255,6 +256,6 @@ FUSOR_DEVICE auto make_finisher(const Params& p, const Grid& grid, u8* boxes, Bo
   if constexpr (kStore == StorePath::partials)
     return PartStore<Grid>{p.partials, p.problem, grid, warp};
   else
-    return Finisher<Epilogue, Grid>{p.problem, grid, p.y,          target_of(p), boxes,
-                                    warp,      {},   second_of(p), barriers,     {}};
+    return Finisher<Epilogue, Grid>{p.problem, grid,         p.y,      target_of(p), boxes, warp,
+                                    {},        second_of(p), barriers, {},           false};
 }

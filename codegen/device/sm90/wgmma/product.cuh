@@ -17,6 +17,10 @@
 #include "codegen/device/sm90/epilogue/store_warp.cuh"
 #include "codegen/device/sm90/pipeline/roles.cuh"
 
+// Consumers run the epilogue once for nothing while the first copies are on their way: then its instructions
+// and what it loads are there when the sums are.
+static constexpr bool kRehearses = Config::rehearses;
+
 // Raw: what the loader keeps in shared memory beside the ring.
 template <class Raw, bool kExists = Loader::kHasRaw>
 struct SharedOf {
@@ -114,7 +118,8 @@ FUSOR_DEVICE void multiply_lines(const Tile& tile, Stages& stages, Ring& ring, i
     previous = ring.stage;
     ring.advance();
   }
-  if constexpr (kPingPong) stages.order.pass_on(consumer);
+  if constexpr (kPingPong)
+    if (!kRehearses || tile.begin < tile.end) stages.order.pass_on(consumer);
   wgmma_wait<0>();
   if (previous >= 0) stages.release(previous);
   read_tile(sums);
@@ -193,9 +198,12 @@ FUSOR_DEVICE void consume_tiles(const Params& p, Shared& shared, int consumer) {
   if constexpr (kReduces) finisher.reducer.begin(p.reduced);
   const int items = p.schedule.items();
   int count = 0;  // of tiles
+  bool rehearses = kRehearses;
   for (int item = first_item(); item < items; item += item_step(), ++count) {
-    const Tile tile = p.schedule.tile(item);
-    if constexpr (kPingPong) {
+    Tile tile = p.schedule.tile(item);
+    if (rehearses) {
+      tile.end = tile.begin;
+    } else if constexpr (kPingPong) {
       if (count % kConsumers != consumer) {
         ring.skip(tile.end - tile.begin);
         continue;
@@ -206,7 +214,12 @@ FUSOR_DEVICE void consume_tiles(const Params& p, Shared& shared, int consumer) {
     const auto ahead = finisher.loads_ahead(tile, row);
     TileSums sums;
     multiply(tile, stages, ring, consumer, sums);
+    if constexpr (kRehearses) finisher.rehearses = rehearses;
     finisher.finish(tile, row, sums, ahead);
+    if (rehearses) {
+      rehearses = false;
+      item -= item_step(), --count;
+    }
   }
   if constexpr (kReduces)
     finisher.reducer.end((static_cast<int>(blockIdx.x) * kConsumers + consumer) * (kWarpgroup / 32) + warp);

@@ -11,6 +11,7 @@ struct Config {
   static constexpr int cluster = 1;
   static constexpr int cluster_n = 1;
   static constexpr int gathered = 1;
+  static constexpr bool rehearses = false;
   static constexpr int blocks_per_sm = 1;
   static constexpr bool ping_pong = false;
   static constexpr bool swapped = false;
