@@ -21,6 +21,8 @@ namespace {
 constexpr double kDramShare = 0.85, kNarrowShare = 0.78;
 // Seconds until rows come at memory's pace, and in wgrad until lanes have met.
 constexpr double kStart = 1.2e-6, kWgradStart = 4e-6;
+// Seconds until a lane has what one strip loads, cold.
+constexpr double kStripLatency = 1.5e-6;
 // The share of the instructions that the device can issue; where threads march, if warps never ran out.
 constexpr double kIssueShare = 0.45, kWgradIssueShare = 0.65, kMarchIssueShare = 0.75;
 // For the position of a strip (in wgrad, which goes from strip to strip, with what it waits for), and for the
@@ -126,6 +128,10 @@ Work Schedule::work() const {
   const bool narrow = marches() && is_wgrad() && vector < std::min<int64_t>(problem.widest_vector, 4);
   work.dram_bytes = problem.dram_bytes / (narrow ? kNarrowShare : kDramShare);
   work.start_s = is_wgrad() ? kWgradStart : kStart;
+  // Lanes of an idle device wait for every strip in turn.
+  if (is_wgrad() && !marches() && blocks() < problem.device.sm_count)
+    work.start_s =
+        kStart + kStripLatency * static_cast<double>(ceil_div(ceil_div(strips(), split), deal.lanes));
   work.l2_bytes = l2_bytes();
   work.tiles = blocks();
   work.tiles_per_sm = static_cast<int>(blocks_per_sm());

@@ -40,7 +40,10 @@ std::vector<int64_t> rows_offered(const Schedule& one) {
 // Parts of the pixels: powers of two, and those that fill the device once, twice and four times; 0 leaves
 // it to the schedule.
 std::vector<int64_t> splits_offered(const Schedule& one) {
-  const int64_t most = std::max<int64_t>(1, one.strips() / (one.deal.lanes * 4));
+  // Lanes have a few strips each, but where the device would be idle.
+  const int64_t few = std::max<int64_t>(1, one.strips() / (one.deal.lanes * 4));
+  const bool idle = one.channel_tiles() * one.row_tiles() * few < one.problem.device.sm_count;
+  const int64_t most = idle ? ceil_div(one.strips(), one.deal.lanes) : few;
   const int64_t places = int64_t{one.problem.device.sm_count} * one.blocks_per_sm();
   std::vector<int64_t> values{1};
   while (values.back() * 2 <= std::min<int64_t>(most, 4096)) values.push_back(values.back() * 2);
@@ -97,9 +100,11 @@ class PreparedDepthwise final : public Prepared {
     if (!list.empty()) return list;
     // Small ones leave the device idle however they are split; wide windows with large strides share no
     // columns.
-    const Knobs knobs =
-        setting(offered[0].values.back(), problem_.is_wgrad() ? 4 : 2, 1, splits_of(offered).back());
-    list.push_back(candidate(knobs, Schedule(problem_, knobs)));
+    for (const int64_t split : splits_of(offered)) {
+      if (split == 0) continue;
+      const Knobs knobs = setting(offered[0].values.back(), problem_.is_wgrad() ? 4 : 2, 1, split);
+      list.push_back(candidate(knobs, Schedule(problem_, knobs)));
+    }
     return list;
   }
 
