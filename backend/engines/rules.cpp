@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -167,7 +168,11 @@ std::optional<Refusal> refuse_other_sums(const Fusion& fusion, const Contraction
 }
 
 int64_t sms_of_clusters(const DeviceInfo& device, int64_t cluster) {
-  return cluster > 2 ? std::max<int64_t>(1, device.sm_count * 10 / 11) : device.sm_count;
+  // Clusters of 1 to 8 blocks that an H200 of 132 SMs runs at once, at a block an SM.
+  constexpr std::array<int64_t, 8> kAtOnce = {132, 66, 39, 30, 22, 17, 15, 15};
+  constexpr int64_t kSms = 132;
+  const int64_t size = std::clamp<int64_t>(cluster, 1, std::ssize(kAtOnce));
+  return std::max<int64_t>(1, device.sm_count * size * kAtOnce[static_cast<size_t>(size) - 1] / kSms);
 }
 
 std::optional<Refusal> refuse_wide_coordinates(const Fusion& fusion, const char* what, int64_t reached) {

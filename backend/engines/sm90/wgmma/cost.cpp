@@ -13,7 +13,7 @@
 namespace fusor::wgmma {
 
 double Schedule::finish_cycles_per_element() const {
-  constexpr double kGathered = 22, kUnrolled = 12, kRolled = 22, kRolledInTurn = 32, kLines = 22,
+  constexpr double kGathered = 30, kUnrolled = 12, kRolled = 22, kRolledInTurn = 32, kLines = 22,
                    kScattered = 150, kFurtherSum = 4;
   // A loop waits for its loads, piece by piece; without one, they are under way while other pieces pass.
   constexpr double kLoad = 10, kLoadInLoop = 120, kStagedLoad = 2;
@@ -164,6 +164,8 @@ double Schedule::efficiency_of_copies(double bytes) const {
   // Two consumers of a tile with as many sums as registers hold start and end together.
   double share = tiling.ping_pong ? 0.985 : tiling.sums() > 128 ? 0.97 : 1.0;
   if (tiling.blocks_per_sm() > 1) share *= 0.94;
+  // Parts of a tile share no lines with each other; one consumer waits for each step.
+  if (tiling.gathered) share *= tiling.ping_pong ? 0.77 : 0.8;
   // Boxes of half a line are sent twice as often, by threads that all meet first.
   const bool narrow =
       copied && staged.empty() && !along_columns() && box_columns() * byte_size(copied->type) < kLineBytes;
@@ -185,10 +187,12 @@ double Schedule::efficiency_of_copies(double bytes) const {
   const bool straddles = (a.map.window && cost_of_lines(a, fusion, device) > 1) ||
                          (!b.empty() && b[0].map.window && cost_of_lines(b[0], fusion, device) > 1);
   if (tiling.ping_pong && straddles) share *= 0.83;
-  // Of the widths between the usual ones 224 was measured: best by no more than 0.6 % in any of 120 cases, so
-  // they are for sizes of which the usual ones leave more of the last round idle.
+  // Widths between the usual ones pay where the others leave the last round idle: their pieces are narrower,
+  // as are the boxes of the result along columns. Fitted to 60 cases on an H200.
   const bool between = tiling.tile_n > 96 && (tiling.tile_n % 32 == 16 || tiling.tile_n == 224);
-  if (between) share *= 0.97;
+  if (between) share *= 0.95;
+  constexpr int64_t kShort = 16;
+  if (between && tiling.steps < kShort) share *= 0.94;
   // Two blocks that share 256 columns of filters leave L2 the time for such pixels: 3x3 of 392, 440 and 488
   // channels took 0.83 to 0.93 of their estimates in clusters, of 416 and 464 alone 1.27 and 1.04.
   constexpr int64_t kWideColumns = 256;
@@ -201,6 +205,23 @@ double Schedule::efficiency_of_copies(double bytes) const {
     return tiling.swapped ? share : 0.98 * share;
   const bool pixels_as_columns = tiling.swapped && view.is_convolution() && view.op != ContractionOp::wgrad;
   return pixels_as_columns ? 0.93 * share : share;
+}
+
+// Blocks of a cluster begin together, meet twice, and read each other's memory. This and what follows are
+// fitted to 600 gathered candidates of 15 layers on an H200 (bench/HISTORY.md).
+double Schedule::seconds_of_cluster() const {
+  constexpr double kMeeting = 0.9e-6, kBlock = 0.15e-6, kTwoConsumers = 1.5e-6;
+  if (!tiling.gathered) return 0;
+  return kMeeting + kBlock * static_cast<double>(tiling.split) + (tiling.ping_pong ? 0 : kTwoConsumers);
+}
+
+// Tiles of one consumer that each have an SM at once start sooner than those that follow others.
+double Schedule::seconds_of_one_round() const {
+  constexpr double kSooner = 0.3e-6;
+  constexpr int64_t kLarge = 4096;  // sums
+  const int64_t items = tiling.tiles() * (tiling.gathered ? tiling.split : 1);
+  const bool once = !is_split() && items <= device.sm_count * tiling.blocks_per_sm();
+  return once && tiling.ping_pong && tiling.tile_m * tiling.tile_n >= kLarge ? kSooner : 0;
 }
 
 Work Schedule::work() const {
@@ -256,9 +277,7 @@ Work Schedule::work() const {
     work.finish_cycles *= kShared;
   work.finish_overlaps = tiling.ping_pong;
   work.start_s = 2.5e-6;
-  // Blocks of a cluster begin together, and meet twice.
-  constexpr double kMeeting = 0.8e-6;
-  if (tiling.gathered) work.start_s += kMeeting;
+  work.start_s += seconds_of_cluster() - seconds_of_one_round();
   // Not measured yet: never the choice.
   constexpr double kRehearsal = 0.02e-6;
   if (rehearses()) work.start_s += kRehearsal;

@@ -227,6 +227,10 @@ struct Schedule {
   double efficiency(double bytes) const;
   double efficiency_of_copies(double bytes) const;
 
+  /// What starting costs more where a cluster gathers sums, and less where every tile has an SM at once.
+  double seconds_of_cluster() const;
+  double seconds_of_one_round() const;
+
   Work work() const;
 };
 

@@ -141,7 +141,7 @@ TEST(WgmmaClusters, WidthsBetweenTheUsualFillTheLastRound) {
     return plan.fusions.at(0).config.knob("tile_n", 0);
   };
   EXPECT_EQ(columns(3664), 208);
-  EXPECT_EQ(columns(3160), 224);
+  EXPECT_EQ(columns(3160), 160);
   EXPECT_EQ(columns(4096), 256);
 }
 

@@ -88,15 +88,21 @@ TEST(Wgmma, TakesDgradOfAStrideClassByClass) {
   EXPECT_EQ(build(graph, device, {.compile = false}).fusions.at(0).config.engine, "wgmma");
 }
 
-// Lines of 832 and 928 bytes straddle those of L2.
-TEST(Wgmma, SharesFiltersBesidePixelsOfStraddlingLines) {
-  for (const int64_t channels : {416, 464, 512}) {
+// Two columns of tiles hold 416 and 464 channels without a rest; lines of 784 bytes, which straddle those of
+// L2, share filters.
+TEST(Wgmma, ColumnsOfStraddlingChannelsAreHalves) {
+  struct Expected {
+    int64_t channels, tile_n, cluster;
+  };
+  for (const auto& [channels, tile_n, cluster] :
+       {Expected{392, 208, 2}, Expected{416, 208, 2}, Expected{464, 240, 1}, Expected{512, 192, 1}}) {
     GraphBuilder g("straddling");
     const Tensor x = g.input("x", {32, channels, 28, 28}, DataType::bf16, Layout::nhwc);
     const Tensor w = g.input("w", {channels, channels, 3, 3}, DataType::bf16, Layout::nhwc);
     g.output(g.conv_fprop(x, w, {.padding = {1, 1}}), {.type = DataType::bf16, .layout = Layout::nhwc});
     const Plan plan = build(g.finish(), DeviceInfo::named("H200"), {.compile = false});
-    EXPECT_EQ(plan.fusions.at(0).config.knob("cluster", 0), channels == 512 ? 1 : 2) << channels;
+    EXPECT_EQ(plan.fusions.at(0).config.knob("tile_n", 0), tile_n) << channels;
+    EXPECT_EQ(plan.fusions.at(0).config.knob("cluster", 0), cluster) << channels;
   }
 }
 
