@@ -60,6 +60,7 @@ struct ScalarPatch {
   uint32_t at = 0;
   int slot = 0;
   DataType stored = DataType::f32, carried = DataType::f32;
+  double least = -std::numeric_limits<double>::infinity(), factor = 1;
 };
 
 struct MapPatch {
@@ -99,8 +100,11 @@ std::array<std::byte, 8> carried_bytes(const ScalarPatch& patch, const void* hos
       put(real ? load_real(patch.stored, host, 0) : static_cast<double>(load_int(patch.stored, host, 0)));
       break;
     case DataType::f32:
-      put(static_cast<float>(real ? load_real(patch.stored, host, 0)
-                                  : static_cast<double>(load_int(patch.stored, host, 0))));
+      // What is no number stays so: std::max gives its first argument then.
+      put(static_cast<float>(patch.factor *
+                             std::max(real ? load_real(patch.stored, host, 0)
+                                           : static_cast<double>(load_int(patch.stored, host, 0)),
+                                      patch.least)));
       break;
     case DataType::i64:
       put(load_int(patch.stored, host, 0));
@@ -373,7 +377,8 @@ class Loader {
       const auto at = static_cast<uint32_t>(patch.at);
       if (patch.kind == Patch::Kind::scalar) {
         const Operand& operand = scheduled.fusion.operands[patch.index];
-        step.scalars.push_back({at, source_of(operand).slot, operand.type, patch.type});
+        step.scalars.push_back(
+            {at, source_of(operand).slot, operand.type, patch.type, patch.least, patch.factor});
         continue;
       }
       const Source source = source_of(scheduled, patch);

@@ -46,6 +46,11 @@ void Parameters::real(std::string_view name, double value) {
   block_.put_float(value);
 }
 
+void Parameters::given_real(std::string_view name, int operand, double least, double factor) {
+  declare(name, "alignas(8) float");
+  block_.put_scaled(operand, least, factor);
+}
+
 void Parameters::divisor(std::string_view name, int64_t value) {
   declare(name, "FastDivisor");
   FastDivisor::of(value, index_bits_).put(block_);

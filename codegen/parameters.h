@@ -25,6 +25,8 @@ class Parameters {
   void wide(std::string_view name, int64_t value);  ///< i64
   void wide(std::string_view name, std::span<const int64_t> values);
   void real(std::string_view name, double value);  ///< float
+  /// float: a by-value scalar of each run, no less than `least`, times `factor`.
+  void given_real(std::string_view name, int operand, double least, double factor);
   /// FastDivisor, or an array of them.
   void divisor(std::string_view name, int64_t value);
   void divisors(std::string_view name, std::span<const int64_t> values);

@@ -4,6 +4,7 @@
 #include <array>
 #include <concepts>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <string>
 #include <type_traits>
@@ -84,6 +85,8 @@ struct Patch {
   int index = 0;                  ///< scratch (scratch, scratch_map), or operand of the fusion (the others)
   int64_t byte_offset = 0;        ///< added to the pointer
   DataType type = DataType::f32;  ///< scalar: the carrier that is written
+  /// A real scalar is taken as no less than that, and multiplied.
+  double least = -std::numeric_limits<double>::infinity(), factor = 1;
 
   bool is_map() const { return kind == Kind::tensor_map || kind == Kind::scratch_map; }
 };
@@ -104,6 +107,12 @@ class ArgumentBlock {
   }
   void put_scalar(int operand, DataType type) {
     patches_.push_back({Patch::Kind::scalar, static_cast<int>(bytes_.size()), operand, 0, type});
+    put_int(0);
+  }
+  /// A float: the larger of the operand and `least`, times `factor`.
+  void put_scaled(int operand, double least, double factor) {
+    patches_.push_back(
+        {Patch::Kind::scalar, static_cast<int>(bytes_.size()), operand, 0, DataType::f32, least, factor});
     put_int(0);
   }
   /// 128 bytes that load() encodes and run() points at the operand; they must begin on a multiple of 64.

@@ -140,7 +140,7 @@ class FusionBuilder {
     open(plain_domain(graph_.tensors[graph_.ops[fronts_[0]].outputs[0]].dims));
     std::vector<int> yielded;
     for (const int anchor : backs_) {
-      const int tensor = seen_through_transposes(graph_.ops[anchor].inputs[0]).tensor;
+      const int tensor = unconverted(seen_through_transposes(graph_.ops[anchor].inputs[0]).tensor);
       if (std::ranges::find(yielded, tensor) != yielded.end()) continue;
       yielded.push_back(tensor);
       expr_.yields.push_back(value(tensor));
@@ -153,7 +153,7 @@ class FusionBuilder {
     const int between = static_cast<int>(fusion_.sites.size()) - 1;
     for (size_t i = 0; i < backs_.size(); ++i) {
       const Seen first = seen_through_transposes(graph_.ops[backs_[i]].inputs[0]);
-      const auto yield = std::ranges::find(yielded, first.tensor) - yielded.begin();
+      const auto yield = std::ranges::find(yielded, unconverted(first.tensor)) - yielded.begin();
       add_behind(backs_[i], {between, static_cast<int>(yield), first.axes}, behind[i]);
     }
     return std::move(fusion_);
@@ -171,6 +171,20 @@ class FusionBuilder {
     value(op.outputs[0]);
     const int at = static_cast<int>(fusion_.anchors.size()) - 1;
     fusion_.sites.push_back({.expr = std::move(expr_), .inputs = {{.from = Input::From::anchor, .at = at}}});
+  }
+
+  // The value in front of ops of the set that hand it on as it is.
+  int unconverted(int tensor) const {
+    for (;;) {
+      const int producer = folded_.index.producer(tensor);
+      if (producer < 0 || !contains(ops_, producer)) return tensor;
+      const auto* const pointwise = std::get_if<Pointwise>(&graph_.ops[producer].attributes);
+      const int from = graph_.ops[producer].inputs[0];
+      if (pointwise == nullptr || pointwise->mode != PointwiseMode::identity ||
+          graph_.tensors[from].type != graph_.tensors[tensor].type || !is_computed(from))
+        return tensor;
+      tensor = from;
+    }
   }
 
   [[noreturn]] void refuse(const std::string& why) const {

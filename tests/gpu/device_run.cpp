@@ -64,6 +64,7 @@ std::vector<void*> DeviceRun::slots() const {
 void DeviceRun::edit(const std::string& tensor, const std::function<void(std::byte*)>& write) {
   Buffer& buffer = buffers_[graph_.find(tensor)];
   write(buffer.bytes.data() + kGuard);
+  if (graph_.tensors[buffer.tensor].memory != Memory::device) return;
   cuda::copy_to_device(buffer.device.get(), buffer.bytes.data(), static_cast<int64_t>(buffer.bytes.size()));
 }
 

@@ -30,7 +30,8 @@ class DeviceRun {
       : DeviceRun(graph, build(graph, DeviceInfo::current()), seed) {}
   DeviceRun(const Graph& graph, const Plan& plan, uint64_t seed = 1);
 
-  /// Gives an input that lies in row-major order other values; `write` is handed its bytes.
+  /// Gives an input that lies in row-major order, or a scalar by value, other values; `write` is handed its
+  /// bytes.
   void edit(const std::string& tensor, const std::function<void(std::byte*)>& write);
   /// Runs once and fetches the outputs.
   void run(Stream stream = nullptr);

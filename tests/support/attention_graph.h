@@ -26,14 +26,22 @@ struct AttentionGraph {
   AttentionCase c;
   Tensor score;
 
-  explicit AttentionGraph(const AttentionCase& case_) : c(case_) {
+  /// A scale that is not known is a scalar of each run.
+  enum class Scale { known, positive, any };
+  explicit AttentionGraph(const AttentionCase& case_, Scale scale = Scale::known) : c(case_) {
     const Tensor q = g.input("q", {c.batch, c.heads, c.queries, c.head}, c.type);
     const int64_t plane = c.head * c.keys;
     const Tensor k = g.input("k", {c.batch, c.shared_heads, c.head, c.keys}, c.type,
                              {.strides = Strides{c.shared_heads * plane, plane, 1, c.head}});
-    score = g.mul(g.matmul(q, k), g.constant(1 / std::sqrt(static_cast<double>(c.head))));
+    const Tensor product = g.matmul(q, k);
+    score = g.mul(product, factor(scale));
   }
 
+  Tensor factor(Scale scale) {
+    if (scale == Scale::known) return g.constant(1 / std::sqrt(static_cast<double>(c.head)));
+    const Tensor given = g.scalar("scale", DataType::f32);
+    return scale == Scale::any ? given : g.max(given, g.constant(1e-30));
+  }
   Tensor row() { return g.gen_index(score, 2); }
   Tensor key() { return g.gen_index(score, 3); }
   Tensor nothing() { return g.constant(-std::numeric_limits<double>::infinity()); }
@@ -64,6 +72,13 @@ inline Graph attention(const AttentionCase& c, bool with_statistics = false) {
   return graph.finish(with_statistics);
 }
 
+/// The same, scaled by a number that is known in each run only.
+inline Graph attention_of_given_scale(const AttentionCase& c, AttentionGraph::Scale scale) {
+  AttentionGraph graph(c, scale);
+  graph.mask();
+  return graph.finish(true);
+}
+
 /// Queries and values whose rows are adjacent in memory, keys whose head is not.
 inline Graph transposed_attention(const AttentionCase& c) {
   GraphBuilder g("transposed");
@@ -89,13 +104,13 @@ struct AttentionBackwardGraph {
   AttentionCase c;
   Tensor q, k, v, dy, product, score, gradient, probability;
 
-  explicit AttentionBackwardGraph(const AttentionCase& case_) : c(case_) {
+  explicit AttentionBackwardGraph(const AttentionCase& case_, bool is_scaled = true) : c(case_) {
     q = g.input("q", {c.batch, c.heads, c.queries, c.head}, c.type);
     k = g.input("k", {c.batch, c.heads, c.keys, c.head}, c.type);
     v = g.input("v", {c.batch, c.heads, c.keys, c.value}, c.type);
     dy = g.input("dy", {c.batch, c.heads, c.queries, c.value}, c.type);
     product = g.matmul(q, transposed(k));
-    score = g.mul(product, g.constant(scale()));
+    score = is_scaled ? g.mul(product, g.constant(scale())) : product;
   }
 
   double scale() const { return 1 / std::sqrt(static_cast<double>(c.head)); }
@@ -132,6 +147,38 @@ inline Graph attention_backward(const AttentionCase& c) {
   graph.mask();
   graph.differentiate();
   return graph.finish();
+}
+
+/// The gradients as cudnn-frontend writes them, behind a forward pass: a scale that multiplies
+/// gradients of scores, too, a mask behind the statistics, probabilities that are rounded for one product
+/// only.
+inline Graph gradients_in_primitives(const AttentionCase& c, bool given_scale = true) {
+  AttentionBackwardGraph graph(c, false);
+  GraphBuilder& g = graph.g;
+  const Tensor scale = given_scale ? g.scalar("scale", DataType::f32) : g.constant(graph.scale());
+  graph.score = g.mul(graph.product, scale);
+  graph.mask();
+  const Tensor masked = graph.score;
+  const Tensor largest = g.max(g.reduce(masked, ReductionMode::max, {3}), g.constant(-3e38));
+  const Tensor exponential = g.exp(g.sub(masked, largest));
+  const Tensor sum = g.reduce(exponential, ReductionMode::add, {3});
+  const Tensor divisor = g.binary_select(sum, g.constant(1), g.cmp_neq(sum, g.constant(0)));
+  const Tensor o = g.output(g.matmul(g.div(exponential, divisor), graph.v), {.name = "o", .type = c.type});
+  const Tensor stats = g.output(g.add(largest, g.log(sum)), {.name = "stats", .type = DataType::f32});
+  const Tensor delta = g.output(g.reduce(g.mul(graph.dy, o), ReductionMode::add, {3}),
+                                {.name = "delta", .type = DataType::f32});
+  // A product of its own, as the other graph of a client has it.
+  graph.score = g.sub(g.mul(g.matmul(graph.q, graph.transposed(graph.k)), scale), stats);
+  graph.mask();
+  const Tensor p = g.exp(graph.score);
+  const Tensor rounded = g.identity(p, {.type = c.type});
+  g.output(g.matmul(graph.transposed(rounded), graph.dy), {.name = "dv", .type = c.type});
+  const Tensor dp = g.matmul(graph.dy, graph.transposed(graph.v));
+  const Tensor ds = g.mul(g.mul(g.sub(dp, delta), p), scale, {.type = c.type});
+  g.output(g.matmul(graph.transposed(g.identity(ds, {.type = c.type})), graph.q),
+           {.name = "dk", .type = c.type});
+  g.output(g.matmul(ds, graph.k), {.name = "dq", .type = c.type});
+  return g.finish();
 }
 
 /// Both passes of the op, so that probabilities are those of a softmax.

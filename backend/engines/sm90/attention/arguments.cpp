@@ -13,6 +13,14 @@ void append_map(Parameters& p, const char* name, const Rows& rows, int64_t box) 
   p.tensor_map(name, map, rows.operand, rows.byte_offset);
 }
 
+void append_scale(Parameters& p, const char* name, const std::optional<double>& known,
+                  const std::optional<Factor>& given, double factor) {
+  if (given)
+    p.given_real(name, given->operand, given->least, factor);
+  else
+    p.real(name, known.value_or(1.0) * factor);
+}
+
 void append_queue(Parameters& p, int64_t tiles, int64_t entries, int64_t section) {
   p.group("queue", "TileQueue", [&] {
     p.wide("tiles", tiles);

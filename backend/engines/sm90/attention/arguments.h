@@ -1,9 +1,11 @@
 // Owns what attention's kernels on Hopper, forward and backward, are given alike.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "backend/engines/sm90/attention/masks.h"
 #include "backend/engines/sm90/attention/rows.h"
 #include "codegen/parameters.h"
 #include "core/lowered.h"
@@ -14,6 +16,9 @@ inline constexpr double kLog2e = 1.4426950408889634;
 
 /// Boxes of `box` rows of a line.
 void append_map(Parameters& p, const char* name, const Rows& rows, int64_t box);
+/// A scale, known or of each run, times `factor`; 1 where there is none.
+void append_scale(Parameters& p, const char* name, const std::optional<double>& known,
+                  const std::optional<Factor>& given, double factor);
 /// `queue`: the order of tiles.
 void append_queue(Parameters& p, int64_t tiles, int64_t entries, int64_t section);
 

@@ -164,7 +164,7 @@ Parameters parameters_of(const Schedule& schedule, const Part& part, int64_t chu
   append_divisors(p, "extents", extents);
   if (!by_queries) append_divisors(p, "members", {problem.members.begin(), problem.members.end()});
   append_divisors(p, "shares", problem.shares);
-  p.real("factor", problem.gradient.scale.value_or(1.0) * kLog2e);
+  append_scale(p, "factor", problem.gradient.scale, problem.gradient.given_scale, kLog2e);
   append_visible(p, problem.gradient.bounds);
   for (const NamedSite& each : sites) p.site(each.field, each.site, problem.fusion);
   return p;

@@ -185,6 +185,38 @@ std::optional<Refusal> take_sum(const Fusion& fusion, Expr& y, uint32_t& over) {
   return std::nullopt;
 }
 
+// The result of a product that is multiplied by a scalar first, in fp32.
+Expr with_scaled_input(const Expr& y, const Node& scalar) {
+  Expr scaled = y;
+  scaled.nodes.clear();
+  std::vector<int> places;
+  for (Node node : y.nodes) {
+    for (int& argument : node.args)
+      if (argument >= 0) argument = places[static_cast<size_t>(argument)];
+    const bool is_product = node.kind == Node::Kind::input;
+    const DataType type = node.type;
+    if (is_product) node.type = DataType::f32;
+    scaled.nodes.push_back(node);
+    if (is_product) {
+      Node product;
+      product.kind = Node::Kind::pointwise;
+      product.type = type;
+      product.pointwise = {.mode = PointwiseMode::mul};
+      product.args = {static_cast<int>(scaled.nodes.size()) - 1, static_cast<int>(scaled.nodes.size()), -1};
+      product.op = node.op;
+      scaled.nodes.push_back(scalar);
+      scaled.nodes.push_back(product);
+    }
+    places.push_back(static_cast<int>(scaled.nodes.size()) - 1);
+  }
+  for (Store& store : scaled.stores) {
+    store.node = places[static_cast<size_t>(store.node)];
+    if (store.index >= 0) store.index = places[static_cast<size_t>(store.index)];
+  }
+  for (int& yield : scaled.yields) yield = places[static_cast<size_t>(yield)];
+  return scaled;
+}
+
 std::optional<Refusal> settle_results(Problem& problem) {
   const Fusion& fusion = problem.fusion;
   problem.members = Dims::filled(problem.batch.rank(), 1);
@@ -330,10 +362,13 @@ std::variant<Problem, Refusal> problem_of(const Fusion& fusion, const DeviceInfo
   if (auto refusal = find_roles(fusion, found, problem)) return std::move(*refusal);
   if (auto refusal = find_rows(problem)) return std::move(*refusal);
   if (auto refusal = find_sizes(between.expr, problem)) return std::move(*refusal);
-  if (auto refusal = settle_results(problem)) return std::move(*refusal);
   auto gradient = take_apart(fusion, between, problem.roles);
   if (auto* refusal = std::get_if<Refusal>(&gradient)) return std::move(*refusal);
   problem.gradient = std::move(std::get<Gradient>(gradient));
+  if (const auto& slope = problem.gradient.slope)
+    for (std::optional<Expr>* result : {&problem.dq, &problem.dk})
+      if (*result) *result = with_scaled_input(**result, *slope);
+  if (auto refusal = settle_results(problem)) return std::move(*refusal);
   return problem;
 }
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "backend/engines/attention/form.h"
@@ -122,10 +123,10 @@ Bounds zero_outside(const Fusion& fusion, const Expr& expr, int at) {
       return bounds;
     case PointwiseMode::exp: {
       // The exponential of a score that a mask makes -inf.
-      const int difference = argument(expr, at, 0);
-      if (!is_pointwise(expr.node(difference), PointwiseMode::sub)) return bounds;
       Expr masked = expr;
-      behind_masks(fusion, masked, argument(expr, difference, 0), bounds);
+      const int difference = behind_masks(fusion, masked, argument(expr, at, 0), bounds);
+      if (!is_pointwise(masked.node(difference), PointwiseMode::sub)) return bounds;
+      behind_masks(fusion, masked, argument(masked, difference, 0), bounds);
       return bounds;
     }
     default:
@@ -173,7 +174,7 @@ int behind_roundings(const Fusion& fusion, const Expr& expr, int at, const Bound
 }
 
 struct Plain {
-  double scale = 1;
+  Factor scale, slope;
   int first = -1, second = -1;  // inputs that are values of the row
   bool rounds = false;
 };
@@ -185,27 +186,43 @@ bool match_probability(const Fusion& fusion, const Expr& expr, int at, const Bou
                        bool& rounds) {
   at = behind_roundings(fusion, expr, at, bounds, rounds);
   if (!is_pointwise(expr.node(at), PointwiseMode::exp)) return false;
-  const int difference = argument(expr, at, 0);
-  if (!is_pointwise(expr.node(difference), PointwiseMode::sub) || expr.node(difference).type != DataType::f32)
-    return false;
-  const Node& row = expr.node(argument(expr, difference, 1));
-  if (!is_row_input(row)) return false;
+  // Masks lie in front of the difference, or behind it.
   Bounds masks;
   Expr masked = expr;
-  const int score = behind_masks(fusion, masked, argument(expr, difference, 0), masks);
+  const int difference = behind_masks(fusion, masked, argument(expr, at, 0), masks);
+  if (!is_pointwise(masked.node(difference), PointwiseMode::sub) ||
+      masked.node(difference).type != DataType::f32)
+    return false;
+  const Node& row = masked.node(argument(masked, difference, 1));
+  if (!is_row_input(row)) return false;
+  found.first = row.input;
+  const int score = behind_masks(fusion, masked, argument(masked, difference, 0), masks);
   const Bounds known = common(masks, bounds);
   if (known.lower.size() < masks.lower.size() || known.upper.size() < masks.upper.size()) return false;
-  const auto scale = scale_of(fusion, masked, score, 0);
+  const auto scale = factor_of(fusion, masked, score, 0);
   if (!scale) return false;
   found.scale = *scale;
-  found.first = row.input;
   return true;
 }
 
-// probability * (product - row)
+// The node without a number that it is multiplied by.
+int behind_factor(const Fusion& fusion, const Expr& expr, int at, Factor& factor) {
+  if (!is_pointwise(expr.node(at), PointwiseMode::mul)) return at;
+  for (const size_t i : {size_t{0}, size_t{1}}) {
+    const auto found = factor_at(fusion, expr, argument(expr, at, i));
+    const int other = argument(expr, at, 1 - i);
+    // The products take a scalar as it is.
+    if (!found || std::isfinite(found->least) || expr.node(other).type != DataType::f32) continue;
+    factor = *found;
+    return other;
+  }
+  return at;
+}
+
+// probability * (product - row) * number
 bool match_gradient(const Fusion& fusion, const Expr& expr, int at, const Bounds& bounds, Plain& found) {
   bool ignored = false;
-  at = behind_roundings(fusion, expr, at, bounds, ignored);
+  at = behind_factor(fusion, expr, behind_roundings(fusion, expr, at, bounds, ignored), found.slope);
   if (!is_pointwise(expr.node(at), PointwiseMode::mul)) return false;
   for (const size_t i : {size_t{0}, size_t{1}}) {
     const int difference = argument(expr, at, i);
@@ -276,7 +293,9 @@ std::variant<Gradient, Refusal> take_apart(const Fusion& fusion, const Site& sit
   }
   if (bounds && fit(*bounds)) gradient.bounds = std::move(*bounds);
   if (const auto plain = match_plain(fusion, expr, roles, gradient.bounds)) {
-    gradient.scale = plain->scale;
+    gradient.scale = plain->scale.constant;
+    if (!plain->scale.is_known()) gradient.given_scale = plain->scale;
+    if (plain->slope.node >= 0) gradient.slope = expr.node(plain->slope.node);
     gradient.rounds = plain->rounds;
     gradient.rows = {row_part(site.expr, rows[static_cast<size_t>(plain->first) - 2]),
                      row_part(site.expr, rows[static_cast<size_t>(plain->second) - 2])};

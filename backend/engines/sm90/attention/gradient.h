@@ -27,8 +27,12 @@ struct Gradient {
   std::vector<Expr> rows;  ///< what a row's values are, in the order of the inputs
   Bounds bounds;           ///< keys outside have neither probability nor gradient
   /// Probabilities are exp(product * scale - first value of the row), gradients of scores probability *
-  /// (product - second value).
+  /// (product - second value) * slope.
   std::optional<double> scale;
+  /// The same where it is a scalar of each run; `scale` is 1 then.
+  std::optional<Factor> given_scale;
+  /// A scalar of the site, which is left to the products of gradients of scores: they are linear.
+  std::optional<Node> slope;
   bool rounds = false;  ///< probabilities are rounded before gradients are made of them
 };
 

@@ -56,7 +56,7 @@ std::vector<ConfigValue> config_of(const Schedule& schedule) {
           {"stages", schedule.stages},
           {"head", problem.padded_head()},
           {"value", problem.padded_value()},
-          {"plain_scores", problem.scores.scale.has_value()},
+          {"plain_scores", problem.scores.is_plain()},
           {"ping_pong", schedule.knobs.ping_pong != 0},
           {"saves_rows", !problem.scores.rows.stores.empty()},
           {"guarded", problem.scores.guarded},
@@ -77,9 +77,8 @@ Parameters parameters_of(const Schedule& schedule, const std::vector<KernelSite>
   append_queue(p, schedule.tiles(), problem.entries(), schedule.section());
   append_divisors(p, "extents", {problem.batch.begin(), problem.batch.end()});
   append_divisors(p, "shares", problem.shares);
-  const double scale = problem.scores.scale.value_or(1.0);
-  p.real("factor", scale * kLog2e);
-  p.real("scale", scale);
+  append_scale(p, "factor", problem.scores.scale, problem.scores.given_scale, kLog2e);
+  append_scale(p, "scale", problem.scores.scale, problem.scores.given_scale, 1);
   append_visible(p, problem.scores.bounds);
   constexpr std::array kNames{"s", "y", "l", "i"};
   for (size_t i = 0; i < sites.size(); ++i) p.site(kNames[i], sites[i], problem.fusion);
@@ -100,7 +99,7 @@ Work cost(const Schedule& schedule) {
   work.tensor_flops = 2 * scores * static_cast<double>(problem.padded_head() + problem.padded_value());
   work.special = scores * (1 + score.special);
   // Maximum, exponent, sum and conversion; a multiply-add counts two.
-  work.fp32_flops = scores * 2 * (kSoftmaxSlots + (problem.scores.scale ? 0 : score.instructions));
+  work.fp32_flops = scores * 2 * (kSoftmaxSlots + (problem.scores.is_plain() ? 0 : score.instructions));
   work.dram_bytes = dram_bytes(problem.fusion);
   work.tiles = schedule.tiles() * problem.entries();
   work.stages = 1;

@@ -204,20 +204,39 @@ bool is_whole_product(const Node& node, int input) {
 
 }  // namespace
 
-std::optional<double> scale_of(const Fusion& fusion, const Expr& expr, int score, int input) {
+std::optional<Factor> factor_at(const Fusion& fusion, const Expr& expr, int at) {
+  if (const auto value = constant(fusion, expr, at)) return Factor{.constant = *value, .node = at};
+  const Node& node = expr.node(at);
+  if (node.type != DataType::f32) return std::nullopt;
+  if (node.kind == Node::Kind::scalar) return Factor{.node = at, .operand = node.access.operand};
+  if (!is_pointwise(node, PointwiseMode::max)) return std::nullopt;
+  const auto scalar = factor_at(fusion, expr, argument(expr, at, 0));
+  const auto least = constant(fusion, expr, argument(expr, at, 1));
+  if (!scalar || scalar->is_known() || !std::isinf(scalar->least) || !least) return std::nullopt;
+  return Factor{.node = scalar->node, .operand = scalar->operand, .least = *least};
+}
+
+std::optional<Factor> factor_of(const Fusion& fusion, const Expr& expr, int score, int input) {
   const Node& node = expr.node(score);
-  if (is_whole_product(node, input)) return 1.0;
+  if (is_whole_product(node, input)) return Factor{};
   if (node.kind != Node::Kind::pointwise || node.type != DataType::f32) return std::nullopt;
   const bool divides = node.pointwise.mode == PointwiseMode::div;
   if (!divides && node.pointwise.mode != PointwiseMode::mul) return std::nullopt;
   for (const size_t i : {size_t{0}, size_t{1}}) {
     if (divides && i == 1) continue;
-    const auto factor = constant(fusion, expr, argument(expr, score, 1 - i));
+    auto factor = factor_at(fusion, expr, argument(expr, score, 1 - i));
     if (!factor || !is_whole_product(expr.node(argument(expr, score, i)), input)) continue;
-    const double scale = divides ? 1 / *factor : *factor;
-    if (scale > 0 && std::isfinite(scale)) return scale;
+    if (divides && !factor->is_known()) continue;
+    if (divides) factor->constant = 1 / factor->constant;
+    if (!factor->is_known() || std::isfinite(factor->constant)) return factor;
   }
   return std::nullopt;
+}
+
+std::optional<double> scale_of(const Fusion& fusion, const Expr& expr, int score, int input) {
+  const auto factor = factor_of(fusion, expr, score, input);
+  if (!factor || !factor->is_known() || !factor->is_positive()) return std::nullopt;
+  return factor->constant;
 }
 
 }  // namespace fusor::attention

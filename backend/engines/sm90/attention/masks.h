@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -43,6 +44,23 @@ bool add_condition(const Fusion& fusion, const Expr& expr, int at, bool truth, B
 bool fit(const Bounds& bounds);
 /// The score without masks that are bounds: selects, or added zeros and infinities.
 int behind_masks(const Fusion& fusion, Expr& expr, int at, Bounds& bounds);
+
+/// A number that values are multiplied by: one that is known, or a by-value scalar of each run, which is
+/// taken as no less than `least`.
+struct Factor {
+  double constant = 1;
+  int node = -1;     ///< of the constant or the scalar; -1: values are taken as they are
+  int operand = -1;  ///< of a scalar that is not known
+  double least = -std::numeric_limits<double>::infinity();
+
+  bool is_known() const { return operand < 0; }
+  bool is_positive() const { return is_known() ? constant > 0 : least > 0; }
+  friend bool operator==(const Factor&, const Factor&) = default;
+};
+/// What node `at` is as such a number: a scalar, or the larger of a scalar and a constant.
+std::optional<Factor> factor_at(const Fusion& fusion, const Expr& expr, int at);
+/// The number that makes the score of the site's input `input`.
+std::optional<Factor> factor_of(const Fusion& fusion, const Expr& expr, int score, int input);
 
 /// The positive constant that makes the score of the site's input `input`.
 std::optional<double> scale_of(const Fusion& fusion, const Expr& expr, int score, int input);

@@ -92,7 +92,7 @@ int64_t Schedule::shared_bytes() const {
 
 bool Schedule::fits() const {
   const int64_t available = knobs.consumers == 2 ? 240 : 160;
-  const int64_t others = kOtherRegisters + (problem.scores.scale ? 0 : kScoreRegisters);
+  const int64_t others = kOtherRegisters + (problem.scores.is_plain() ? 0 : kScoreRegisters);
   return stages >= 2 && registers() + others <= available;
 }
 

@@ -17,8 +17,12 @@ constexpr int64_t kMapUnit = 16;  // bytes: what strides and starts of maps are 
 
 std::variant<Rows, Refusal> rows_of(const Fusion& fusion, const Expr& site, int row_axis, int element_axis) {
   const Node& node = yielded_node(site);
-  if (node.kind != Node::Kind::load || site.nodes.size() != 1)
-    return refuse_attention(fusion, "plain-operands", "", "operands without ops in front", "an expression");
+  if (node.kind != Node::Kind::load || site.nodes.size() != 1) {
+    Refusal refusal =
+        refuse_attention(fusion, "plain-operands", "", "operands without ops in front", "an expression");
+    if (node.op >= 0) refusal.op = node.op;
+    return refusal;
+  }
   const Operand& operand = fusion.operands[static_cast<size_t>(node.access.operand)];
   const std::string& name = fusion.name_of(node.access.operand);
   const int64_t bytes = byte_size(operand.type);

@@ -172,6 +172,13 @@ std::variant<Scores, Refusal> take_apart(const Fusion& fusion, const Expr& site)
     return refuse(fusion, "fp32-scores", masked.node(score).op, "scores in fp32",
                   std::string(to_string(masked.node(score).type)));
   scores.scale = scale_of(fusion, masked, score, 0);
+  if (const auto factor = factor_of(fusion, masked, score, 0);
+      factor && !factor->is_known() && factor->is_positive()) {
+    scores.given_scale = factor;
+    // As a known scale is written.
+    for (int& argument : masked.node(score).args)
+      if (argument >= 0 && is_pointwise(masked.node(argument), PointwiseMode::max)) argument = factor->node;
+  }
   scores.score = part_of(masked, score);
   scores.rows = row_part(site, *softmax);
   if (softmax->sink >= 0) scores.sink = part_of(site, softmax->sink);

@@ -33,7 +33,11 @@ struct Scores {
   std::optional<Expr> sink;     ///< the sink of a row
   Bounds bounds;                ///< keys that a mask leaves
   std::optional<double> scale;  ///< score = product * scale, a positive constant
+  /// The same with a scalar of each run that is taken as a positive one.
+  std::optional<Factor> given_scale;
   bool guarded = false;
+
+  bool is_plain() const { return scale || given_scale; }
 };
 
 /// Takes the site apart, or says why attention cannot.

@@ -6,6 +6,7 @@
 #include "codegen/expr_emitter.h"
 #include "tests/backend/engines/ask.h"
 #include "tests/support/attention_graph.h"
+#include "tests/support/structure.h"
 
 namespace fusor {
 namespace {
@@ -41,6 +42,26 @@ Graph by_op(const AttentionCase& c, const SdpaAttributes& attributes) {
 TEST(Attention, IsOneKernelByHandAndAsAnOp) {
   const AttentionCase c{.heads = 2};
   EXPECT_EQ(structure_of(test::attention(c)), structure_of(by_op(c, {.attn_scale = 0.125})));
+}
+
+TEST(Attention, IsOneKernelForAScaleOfEachRun) {
+  using Scale = test::AttentionGraph::Scale;
+  const AttentionCase c{.heads = 2, .mask = Mask::causal};
+  const std::string known = structure_of(test::attention(c, true));
+  EXPECT_EQ(structure_of(test::attention_of_given_scale(c, Scale::positive)), known);
+  // One of any sign is an op of the score.
+  EXPECT_NE(structure_of(test::attention_of_given_scale(c, Scale::any)), known);
+}
+
+// As cudnn-frontend writes them.
+TEST(Attention, GradientsAreTheSameKernelsForAScaleOfEachRun) {
+  const DeviceInfo device = DeviceInfo::named("H200");
+  const AttentionCase c{.heads = 2, .queries = 200, .keys = 200, .mask = Mask::causal};
+  const auto given =
+      test::structures_of(test::gradients_in_primitives(c), attention_backward_engine(), device);
+  ASSERT_FALSE(given.empty());
+  EXPECT_EQ(given, test::structures_of(test::gradients_in_primitives(c, false), attention_backward_engine(),
+                                       device));
 }
 
 TEST(Attention, TakesTheOpWithItsMasks) {

@@ -63,6 +63,14 @@ TEST_P(AttentionBackwardGpu, BehindTheForwardPass) {
                               words(GetParam()));
 }
 
+// As cudnn-frontend writes it.
+TEST_P(AttentionBackwardGpu, OfAGivenScale) {
+  FUSOR_NEEDS_HOPPER();
+  AttentionCase c = GetParam();
+  c.shared_heads = c.heads;
+  expect_every_config_correct(test::gradients_in_primitives(c), kEngines, words(c));
+}
+
 // Soft-capped, with a bias and the slopes of heads.
 TEST_P(AttentionBackwardGpu, OfAnyScore) {
   FUSOR_NEEDS_HOPPER();

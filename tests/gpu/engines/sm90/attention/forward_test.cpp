@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cstring>
 #include <string>
 
 #include "backend/engines/list.h"
@@ -49,6 +50,23 @@ TEST_P(AttentionGpu, Forward) {
 TEST_P(AttentionGpu, ForwardWithStatistics) {
   FUSOR_NEEDS_HOPPER();
   expect_every_config_correct(test::attention(GetParam(), true), kAttentionOnly, words(GetParam()));
+}
+
+TEST_P(AttentionGpu, ForwardOfAGivenScale) {
+  FUSOR_NEEDS_HOPPER();
+  const auto expect = [&](AttentionGraph::Scale kind, std::initializer_list<float> scales) {
+    const Graph graph = test::attention_of_given_scale(GetParam(), kind);
+    expect_every_config_correct(graph, kAttentionOnly, words(GetParam()));
+    for (const float scale : scales) {
+      DeviceRun run(graph);
+      run.edit("scale", [&](std::byte* bytes) { std::memcpy(bytes, &scale, sizeof scale); });
+      run.run();
+      const VerifyReport report = run.check();
+      EXPECT_TRUE(report.passed()) << words(GetParam()) << " scale " << scale << "\n" << to_string(report);
+    }
+  };
+  expect(AttentionGraph::Scale::positive, {0.1F, 0.7F});
+  expect(AttentionGraph::Scale::any, {0.1F, -0.1F, 0.0F});
 }
 
 // Soft-capped, with a bias of keys and a slope of heads. Heads of 256 leave `attention` no registers for
