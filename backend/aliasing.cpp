@@ -102,7 +102,9 @@ bool reads_where_it_writes(const Fusion& fusion, const Expr& site, int input, in
 bool works_in_place(const Graph& graph, const Fusion& fusion, int input, int output) {
   const Tensor& from = graph.tensors[static_cast<size_t>(input)];
   const Tensor& to = graph.tensors[static_cast<size_t>(output)];
-  if (byte_size(from.type) != byte_size(to.type)) return false;
+  if (byte_size(from.type) != byte_size(to.type) || is_packed(from.type) != is_packed(to.type)) return false;
+  // A thread reads elements of other threads' bytes.
+  if (is_packed(from.type)) return false;
   const auto loads = [&](const Site& site) { return loads_tensor(fusion, site.expr, input); };
   const std::span<const Site> operands = operand_sites(fusion);
   if (std::ranges::any_of(operands, loads)) return false;

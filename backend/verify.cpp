@@ -197,8 +197,8 @@ class DenseOracle {
   }
 
   double value(int tensor, int64_t place) const {
-    return load_real(graph_.tensors[static_cast<size_t>(tensor)].type, data_[static_cast<size_t>(tensor)],
-                     place);
+    return load_real(graph_.tensors[static_cast<size_t>(tensor)].stored_type(),
+                     data_[static_cast<size_t>(tensor)], place);
   }
 
   /// Whether an op writes the element.

@@ -65,7 +65,7 @@ class SiteWriter {
   }
 
   std::string operand_comment(const SiteField& field) const {
-    if (names_ == nullptr || field.kind == SiteField::Kind::stride ||
+    if (names_ == nullptr || field.kind == SiteField::Kind::stride || field.kind == SiteField::Kind::first ||
         field.kind == SiteField::Kind::index_stride || field.kind == SiteField::Kind::index_extent ||
         field.kind == SiteField::Kind::parameter)
       return {};
@@ -177,8 +177,7 @@ class SiteWriter {
   }
 
   std::string shared_load(int at) const {
-    return fmt::format("widen(load_broadcast({}, count))",
-                       address(load_name(expr_, at), node_at(expr_, at).access));
+    return fmt::format("widen(load_broadcast({}, count))", address(load_name(expr_, at), node_at(expr_, at)));
   }
 
   void write_loads() {
@@ -254,7 +253,13 @@ class SiteWriter {
   }
 
   // pointer + sum of coordinate * stride.
+  std::string address(const std::string& name, const Node& load) const {
+    return address(name, load.access, pointer_text(name, load.type));
+  }
   std::string address(const std::string& name, const Access& access) const {
+    return address(name, access, "args." + name);
+  }
+  std::string address(const std::string& name, const Access& access, const std::string& pointer) const {
     std::string terms;
     int walked = 0;
     for (int axis = 0; axis < expr_.domain.rank(); ++axis) {
@@ -263,9 +268,9 @@ class SiteWriter {
       terms += fmt::format("at[{}]", axis);
       if (has_stride_field(site_, access, axis)) terms += fmt::format(" * args.{}_stride{}", name, axis);
     }
-    if (walked == 0) return fmt::format("args.{}", name);
+    if (walked == 0) return pointer;
     if (walked > 1) terms = fmt::format("({})", terms);
-    return fmt::format("args.{} + {}", name, terms);
+    return fmt::format("{} + {}", pointer, terms);
   }
 
   void write_address() {
@@ -280,9 +285,9 @@ class SiteWriter {
       for (int at = 0; at < yielded(expr_); ++at) write_uniform_node(at);
       for (int at = 0; at < yielded(expr_); ++at) write_lane_node(at);
       const Indices indices = lane_indices(yielded(expr_));
-      line(2, "return {} ? {}{} : nullptr;", indices.inside, address(name, node.access), indices.steps);
+      line(2, "return {} ? {}{} : nullptr;", indices.inside, address(name, node), indices.steps);
     } else {
-      line(2, "return {};", address(name, node.access));
+      line(2, "return {};", address(name, node));
     }
     line(1, "}}");
     if (node.access.is_indexed())
@@ -318,7 +323,7 @@ class SiteWriter {
     if (has_lanes_own_index(node)) return;
     const std::string name = load_name(expr_, at);
     const Indices indices = indices_of(at);
-    const std::string from = address(name, node.access) + indices.steps;
+    const std::string from = address(name, node) + indices.steps;
     const std::string count =
         indices.inside.empty() ? "count" : fmt::format("{} ? count : 0", indices.inside);
     switch (lane_step(site_, node.access)) {
@@ -347,8 +352,8 @@ class SiteWriter {
     const std::string name = load_name(expr_, at);
     const Indices indices = lane_indices(at);
     line(3, "const {} v{} = widen(load_where({}{}{}, i < count && {}));{}", carrier_type(node.type),
-         number(at), address(name, node.access), lane_offset(name, node.access), indices.steps,
-         indices.inside, op_comment(node.op));
+         number(at), address(name, node), lane_offset(name, node.access), indices.steps, indices.inside,
+         op_comment(node.op));
   }
 
   // " + ..." from the first lane's element to lane i's.

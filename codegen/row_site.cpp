@@ -134,7 +134,13 @@ class RowSiteWriter {
     line(1, "}};");
   }
 
+  std::string address(const std::string& base, const Node& load) const {
+    return address(base, load.access, pointer_text(base, load.type));
+  }
   std::string address(const std::string& base, const Access& access) const {
+    return address(base, access, "args." + base);
+  }
+  std::string address(const std::string& base, const Access& access, const std::string& pointer) const {
     std::string terms;
     int walked = 0;
     for (int axis = 0; axis < expr_.domain.rank(); ++axis) {
@@ -143,9 +149,9 @@ class RowSiteWriter {
       terms += takes_through_indices() ? at(axis) + ".value()" : at(axis);
       if (has_stride_field(site_, access, axis)) terms += fmt::format(" * args.{}_stride{}", base, axis);
     }
-    if (walked == 0) return fmt::format("args.{}", base);
+    if (walked == 0) return pointer;
     if (walked > 1) terms = fmt::format("({})", terms);
-    return fmt::format("args.{} + {}", base, terms);
+    return fmt::format("{} + {}", pointer, terms);
   }
 
   // Whether the numbers through which a load takes its elements name any.
@@ -173,7 +179,7 @@ class RowSiteWriter {
   std::string indexed_load(int at, std::string_view lanes) const {
     const Node& node = expr_.node(at);
     const std::string base = load_name(expr_, at), inside = is_inside(at), offset = indexed_offset(at);
-    const std::string from = address(base, node.access), other = outside(at);
+    const std::string from = address(base, node), other = outside(at);
     if (step(node.access) == LaneStep::adjacent && node.access.whole_vectors)
       return fmt::format("load_counted<{}>({} + ({}), {}, {})", lanes, from, offset, inside, other);
     const bool one = step(node.access) == LaneStep::broadcast;
@@ -187,7 +193,7 @@ class RowSiteWriter {
   // The text of a load, whose elements stay as stored; `lanes` is the name of how many it gives.
   std::string raw_load(int at, std::string_view lanes, std::string_view count) const {
     const Access& access = expr_.node(at).access;
-    const std::string base = load_name(expr_, at), from = address(base, access);
+    const std::string base = load_name(expr_, at), from = address(base, expr_.node(at));
     switch (step(access)) {
       case LaneStep::broadcast:
         return fmt::format("load_strided<1>({}, 0, {})", from, count);
@@ -488,7 +494,7 @@ class RowSiteWriter {
   std::string picked(int at) const {
     const Node& node = expr_.node(at);
     const std::string base = load_name(expr_, at);
-    std::string from = address(base, node.access), inside = "true";
+    std::string from = address(base, node), inside = "true";
     if (step(node.access) == LaneStep::adjacent) from += " + i";
     if (step(node.access) == LaneStep::strided)
       from += fmt::format(" + i * args.{}_stride{}", base, site_.vector_axis);
@@ -815,8 +821,12 @@ class RowSiteWriter {
 
   void write_store(int at, std::string_view count) {
     const Store& store = expr_.stores[static_cast<size_t>(at)];
-    const std::string base = store_name(at), to = address(base, store.access);
-    const std::string elements = fmt::format("narrow<{}>(r{})", device_type(store.type), at);
+    const std::string base = store_name(at), type = device_type(store.type);
+    const std::string pointer = is_packed(store.type)
+                                    ? fmt::format("PackedPlace<{0}>{{args.{1}, args.{1}_first}}", type, base)
+                                    : "args." + base;
+    const std::string to = address(base, store.access, pointer);
+    const std::string elements = fmt::format("narrow<{}>(r{})", type, at);
     switch (step(store.access)) {
       case LaneStep::broadcast:
         return line(2, "store_strided({}, 0, {}, {} < 1 ? {} : 1);", to, elements, count, count);

@@ -27,6 +27,19 @@ void append_access(std::vector<SiteField>& fields, const KernelSite& site, const
   }
 }
 
+// The pointer to an access's elements, and to packed ones the place of the first.
+void append_pointer(std::vector<SiteField>& fields, const KernelSite& site, const Access& access,
+                    SiteField field, DataType type) {
+  if (is_packed(type)) {
+    SiteField first = field;
+    first.kind = SiteField::Kind::first;
+    first.name = field.name + "_first";
+    first.type = "Index";
+    fields.push_back(first);
+  }
+  append_access(fields, site, access, field);
+}
+
 void append_indices(std::vector<SiteField>& fields, const Access& access, SiteField field) {
   const std::string base = field.name;
   field.type = "Index";
@@ -58,8 +71,8 @@ void append_node(std::vector<SiteField>& fields, const KernelSite& site, int at)
       return;
     case Node::Kind::load:
       field.name = load_name(site.expr, at);
-      field.type = fmt::format("const {}*", device_type(node.type));
-      append_access(fields, site, node.access, field);
+      field.type = fmt::format("const {}*", is_packed(node.type) ? "u8" : device_type(node.type));
+      append_pointer(fields, site, node.access, field, node.type);
       append_indices(fields, node.access, field);
       return;
     case Node::Kind::scalar:
@@ -96,8 +109,8 @@ void append_store(std::vector<SiteField>& fields, const KernelSite& site, int at
   field.of_store = true;
   field.at = at;
   field.name = store_name(at);
-  field.type = fmt::format("{}*", device_type(store.type));
-  append_access(fields, site, store.access, field);
+  field.type = fmt::format("{}*", is_packed(store.type) ? "u8" : device_type(store.type));
+  append_pointer(fields, site, store.access, field, store.type);
   append_indices(fields, store.access, field);
   const Node* const total = reduction_of(site.expr, store);
   if (site.kept >= 0 || total == nullptr || total->reduction.mode != ReductionMode::avg) return;
@@ -146,7 +159,12 @@ void put_field(ArgumentBlock& block, const SiteField& field, const KernelSite& s
   switch (field.kind) {
     case SiteField::Kind::pointer: {
       const DataType type = field.of_store ? expr.stores[at].type : expr.nodes[at].type;
-      return block.put_pointer(Patch::Kind::operand, access.operand, access.offset * byte_size(type));
+      const int64_t bytes = access.offset / elements_per_byte(type) * byte_size(type);
+      return block.put_pointer(Patch::Kind::operand, access.operand, bytes);
+    }
+    case SiteField::Kind::first: {
+      const DataType type = field.of_store ? expr.stores[at].type : expr.nodes[at].type;
+      return block.put_int(access.offset % elements_per_byte(type));
     }
     case SiteField::Kind::stride:
     case SiteField::Kind::index_scale:
@@ -206,6 +224,11 @@ std::string load_name(const Expr& expr, int node) {
 }
 
 std::string store_name(int store) { return fmt::format("out{}", store); }
+
+std::string pointer_text(const std::string& load, DataType type) {
+  if (!is_packed(type)) return "args." + load;
+  return fmt::format("PackedPointer<{0}>{{args.{1}, args.{1}_first}}", device_type(type), load);
+}
 
 std::vector<SiteField> site_fields(const KernelSite& site) {
   std::vector<SiteField> fields;

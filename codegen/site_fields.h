@@ -20,6 +20,7 @@ bool has_stride_field(const KernelSite& site, const Access& access, int axis);
 struct SiteField {
   enum class Kind : uint8_t {
     pointer,        ///< of a load or a store, its offset included
+    first,          ///< of packed elements: the offset's element within the byte that the pointer is of
     stride,         ///< elements along `axis`
     index_stride,   ///< elements that a step of the access's index number `axis` passes
     index_extent,   ///< and the values that it may have
@@ -56,5 +57,7 @@ int value_number(const Expr& expr, int node);
 int total_number(const Expr& expr, int node);
 std::string load_name(const Expr& expr, int node);
 std::string store_name(int store);
+/// The expression of a load's pointer in the text; packed elements have one that counts elements.
+std::string pointer_text(const std::string& load, DataType type);
 
 }  // namespace fusor

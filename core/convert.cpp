@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -30,6 +31,7 @@ constexpr SmallFormat kF16{5, 10, 0x7c00, 0x7c00, 0x7fff};
 constexpr SmallFormat kBf16{8, 7, 0x7f80, 0x7f80, 0x7fff};
 constexpr SmallFormat kF8E4M3{4, 3, 0x7f, 0x7e, 0x7f};
 constexpr SmallFormat kF8E5M2{5, 2, 0x7c, 0x7b, 0x7f};
+constexpr SmallFormat kF4E2M1{2, 1, 0x8, 0x7, 0x7};  // neither infinities nor NaN, which becomes the largest
 
 template <class Real>
 struct Ieee;
@@ -146,6 +148,33 @@ void put(void* data, int64_t index, T value) {
   std::memcpy(static_cast<std::byte*>(data) + index * static_cast<int64_t>(sizeof(T)), &value, sizeof(T));
 }
 
+// Bits of element `index` of an array of a packed type.
+uint32_t packed_element(DataType type, const void* data, int64_t index) {
+  const int bits = info(type).bits;
+  const int64_t shared = elements_per_byte(type);
+  return static_cast<const uint8_t*>(data)[index / shared] >> (index % shared * bits) & ((1u << bits) - 1);
+}
+
+// Leaves the byte's other elements as they are, also where another thread stores one of them meanwhile.
+void put_packed(DataType type, void* data, int64_t index, uint32_t element_bits) {
+  const int bits = info(type).bits;
+  const int64_t shared = elements_per_byte(type);
+  const auto shift = static_cast<int>(index % shared) * bits;
+  const auto mask = static_cast<uint8_t>(((1u << bits) - 1) << shift);
+  const std::atomic_ref<uint8_t> byte(static_cast<uint8_t*>(data)[index / shared]);
+  uint8_t before = byte.load(std::memory_order_relaxed), after = 0;
+  do {
+    after = static_cast<uint8_t>((before & ~mask) | ((element_bits << shift) & mask));
+  } while (!byte.compare_exchange_weak(before, after, std::memory_order_relaxed));
+}
+
+template <class Value>
+int64_t clamp_to_int4(Value value) {
+  const int64_t whole = std::is_floating_point_v<Value> ? saturate<int8_t>(static_cast<double>(value))
+                                                        : clamp<int8_t>(static_cast<int64_t>(value));
+  return std::clamp<int64_t>(whole, -8, 7);
+}
+
 template <SmallFormat F, class Storage>
 void decode_all(const void* data, int64_t count, float* out) {
   const Storage* from = static_cast<const Storage*>(data);
@@ -188,6 +217,8 @@ double load_real(DataType type, const void* data, int64_t index) {
       return decode<kF8E5M2>(element<uint8_t>(data, index));
     case DataType::f8_e8m0:
       return decode_e8m0(element<uint8_t>(data, index));
+    case DataType::f4_e2m1:
+      return decode<kF4E2M1>(packed_element(type, data, index));
     default:
       return static_cast<double>(load_int(type, data, index));
   }
@@ -205,6 +236,10 @@ int64_t load_int(DataType type, const void* data, int64_t index) {
       return element<uint8_t>(data, index);
     case DataType::b8:
       return element<uint8_t>(data, index) != 0 ? 1 : 0;
+    case DataType::i4:
+      return static_cast<int64_t>(packed_element(type, data, index) ^ 8u) - 8;
+    case DataType::b1:
+      return packed_element(type, data, index);
     default:
       return saturate<int64_t>(load_real(type, data, index));
   }
@@ -236,6 +271,12 @@ void store_real(DataType type, void* data, int64_t index, double value) {
       return put(data, index, saturate<uint8_t>(value));
     case DataType::b8:
       return put(data, index, static_cast<uint8_t>(value != 0));
+    case DataType::f4_e2m1:
+      return put_packed(type, data, index, encode<kF4E2M1>(value));
+    case DataType::i4:
+      return put_packed(type, data, index, static_cast<uint32_t>(clamp_to_int4(value)));
+    case DataType::b1:
+      return put_packed(type, data, index, value != 0 ? 1 : 0);
   }
 }
 
@@ -253,6 +294,10 @@ void store_int(DataType type, void* data, int64_t index, int64_t value) {
       return put(data, index, clamp<uint8_t>(value));
     case DataType::b8:
       return put(data, index, static_cast<uint8_t>(value != 0));
+    case DataType::i4:
+      return put_packed(type, data, index, static_cast<uint32_t>(clamp_to_int4(value)));
+    case DataType::b1:
+      return put_packed(type, data, index, value != 0 ? 1 : 0);
     default:
       return store_real(type, data, index, static_cast<double>(value));
   }
@@ -288,6 +333,8 @@ double epsilon(DataType type) {
       return std::ldexp(1.0, -kF8E5M2.mantissa_bits);
     case DataType::f8_e8m0:
       return 1;
+    case DataType::f4_e2m1:
+      return std::ldexp(1.0, -kF4E2M1.mantissa_bits);
     default:
       return 0;
   }
@@ -304,6 +351,8 @@ double unit_in_last_place(DataType type, double value) {
         return 1 - kF8E4M3.bias();
       case DataType::f8_e5m2:
         return 1 - kF8E5M2.bias();
+      case DataType::f4_e2m1:
+        return 1 - kF4E2M1.bias();
       default:
         return std::numeric_limits<float>::min_exponent - 1;
     }
@@ -329,6 +378,8 @@ double largest_number(DataType type) {
       return decode<kF8E5M2>(kF8E5M2.infinity - 1);
     case DataType::f8_e8m0:
       return 0x1p127;
+    case DataType::f4_e2m1:
+      return decode<kF4E2M1>(kF4E2M1.overflow);
     default:
       return static_cast<double>(round_to(type, std::numeric_limits<int64_t>::max()));
   }

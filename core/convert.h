@@ -1,5 +1,6 @@
 // Owns the host's conversions between stored elements and numbers, bit for bit what the device does: round to
-// nearest even; fp8 and integers saturate; NaN becomes 0 in integers; bool8 is "not zero".
+// nearest even; fp8, fp4 and integers saturate; NaN becomes 0 in integers and the largest number in fp4;
+// bool8 and bool1 are "not zero".
 #pragma once
 
 #include <cstdint>

@@ -24,6 +24,19 @@ std::optional<DataType> data_type_named(std::string_view name) {
   return std::nullopt;
 }
 
+DataType unpacked(DataType type) {
+  switch (type) {
+    case DataType::f4_e2m1:
+      return DataType::f8_e4m3;
+    case DataType::i4:
+      return DataType::i8;
+    case DataType::b1:
+      return DataType::b8;
+    default:
+      return type;
+  }
+}
+
 DataType carrier(DataType type) {
   if (type == DataType::f64 || type == DataType::i64) return type;
   return is_real(type) ? DataType::f32 : DataType::i32;

@@ -29,7 +29,19 @@ FUSOR_API const DataTypeInfo& info(DataType type);
 FUSOR_API std::optional<DataType> data_type_named(std::string_view name);
 
 inline std::string_view to_string(DataType type) { return info(type).name; }
-inline int64_t byte_size(DataType type) { return info(type).bits / 8; }
+/// Whether several elements share a byte. They are numbered from its lowest bits; strides and offsets count
+/// elements, and may lead to any of a byte's.
+inline bool is_packed(DataType type) { return info(type).bits < 8; }
+inline int64_t elements_per_byte(DataType type) { return is_packed(type) ? 8 / info(type).bits : 1; }
+/// Bytes of one element; of a packed one that lies alone: one.
+inline int64_t byte_size(DataType type) { return is_packed(type) ? 1 : info(type).bits / 8; }
+/// Bytes of neighbouring elements, the first of which begins a byte.
+inline int64_t bytes_of(DataType type, int64_t elements) {
+  const int64_t shared = elements_per_byte(type);
+  return shared == 1 ? elements * byte_size(type) : elements / shared + (elements % shared != 0 ? 1 : 0);
+}
+/// The type of a byte an element that holds every value of a packed type; any other type itself.
+FUSOR_API DataType unpacked(DataType type);
 inline bool is_real(DataType type) { return info(type).kind == NumberKind::real; }
 
 /// The type in which a value of `type` is held between steps: fp64, fp32, int64 or int32. On the device this

@@ -44,8 +44,10 @@ std::optional<DataType> taken_beside(const OperandType& own, const OperandType& 
   return bits(other.type) == 8 && bits(own.type) == 16 && is_real(own.type) ? own.type : other.type;
 }
 
-// Numbers whose kind the stored type cannot hold, or that have grown out of it, stay in the compute type.
+// Numbers whose kind the stored type cannot hold, or that have grown out of it, stay in the compute type; so
+// do those made of packed ones, which have four bits or one because somebody said so.
 DataType kept_kind(DataType stored, DataType compute, bool accumulates) {
+  if (is_packed(stored)) return compute;
   const bool changes_kind = is_real(stored) != is_real(compute) || is_boolean(stored);
   return changes_kind || (accumulates && !is_real(compute)) ? compute : stored;
 }
@@ -170,8 +172,11 @@ bool is_narrow_real(DataType type) {
 }
 
 DataType promoted(DataType a, DataType b) {
+  if (is_boolean(a) && is_boolean(b)) return a == b ? a : DataType::b8;
   if (a == b || is_boolean(b)) return a;
   if (is_boolean(a)) return b;
+  if (is_packed(a) && b == DataType::f8_e8m0) return DataType::f16;
+  if (is_packed(b) && a == DataType::f8_e8m0) return DataType::f16;
   if (is_real(a) != is_real(b)) return is_real(a) ? a : b;
   if (bits(a) != bits(b)) return bits(a) > bits(b) ? a : b;
   if (!is_real(a)) return DataType::i32;  // int8 and uint8

@@ -47,7 +47,9 @@ struct Tensor {
 
   bool is_virtual() const { return memory == Memory::workspace; }
   bool is_scalar() const { return memory == Memory::host || memory == Memory::constant; }
-  int64_t bytes() const { return span_elements(dims, strides) * byte_size(type); }
+  /// In memory, elements of a virtual tensor have a byte each at least: ops store them from many threads.
+  DataType stored_type() const { return is_virtual() ? unpacked(type) : type; }
+  int64_t bytes() const { return bytes_of(stored_type(), span_elements(dims, strides)); }
   friend bool operator==(const Tensor&, const Tensor&) = default;
 };
 

@@ -58,6 +58,10 @@ int64_t element_type(DataType type) {
       return 19;
     case DataType::f8_e8m0:
       return 24;
+    case DataType::f4_e2m1:
+      return 23;
+    case DataType::i4:
+      return 22;
     case DataType::i64:
       return 7;
     case DataType::i32:
@@ -67,6 +71,7 @@ int64_t element_type(DataType type) {
     case DataType::u8:
       return 2;
     case DataType::b8:
+    case DataType::b1:
       return 9;
     default:
       return 0;  // undefined

@@ -58,6 +58,7 @@ constexpr auto kAbout = std::to_array<About>({
     {"window", "pooling, forward with its index and backward without atomics", Place::cuda_cores},
     {"rows", "softmax, norms and whatever else needs totals of rows again", Place::cuda_cores},
     {"elementwise", "everything without a matmul or a convolution", Place::cuda_cores},
+    {"packed", "pointwise ops with one result of 4 bits or of 1 an element", Place::cuda_cores},
     {"direct", "any matmul or convolution", Place::cuda_cores},
     {"cpu", "everything", Place::cpu},
 });

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <vector>
 
+#include "core/convert.h"
 #include "core/fail.h"
 
 namespace fusor::command {
@@ -18,10 +19,9 @@ namespace {
 constexpr std::string_view kMagic = "\x93NUMPY";
 constexpr size_t kMostHeader = 65536;
 
-/// "<f4": what an element of the type is in the file.
+/// "<f4": what an element of the type is in the file. Packed elements have a byte each there.
 std::string description(DataType type) {
-  const bool has_numpy_type =
-      type != DataType::bf16 && type != DataType::f8_e4m3 && type != DataType::f8_e5m2;
+  const bool has_numpy_type = type != DataType::bf16 && !(is_real(type) && byte_size(type) == 1);
   const NumberKind kind = info(type).kind;
   const char code = !has_numpy_type || type == DataType::u8 ? 'u'
                     : kind == NumberKind::real              ? 'f'
@@ -111,24 +111,54 @@ Strides file_strides(const Dims& dims, bool fortran_order) {
   return strides;
 }
 
-/// Copies elements of `width` bytes between two places in memory.
-void copy_elements(const Dims& dims, size_t width, std::byte* to, const Strides& to_strides,
-                   const std::byte* from, const Strides& from_strides) {
-  const int64_t count = element_count(dims);
+/// Calls visit(a, b) for each element with its places in two memories.
+template <class Visit>
+void for_each_place(const Dims& dims, const Strides& a, const Strides& b, Visit&& visit) {
   Dims at = Dims::filled(dims.rank(), 0);
-  int64_t to_offset = 0, from_offset = 0;
+  const int64_t count = element_count(dims);
+  int64_t in_a = 0, in_b = 0;
   for (int64_t i = 0; i < count; ++i) {
-    std::memcpy(to + to_offset * static_cast<int64_t>(width),
-                from + from_offset * static_cast<int64_t>(width), width);
+    visit(in_a, in_b);
     for (int axis = dims.rank() - 1; axis >= 0; --axis) {
-      to_offset += to_strides[axis];
-      from_offset += from_strides[axis];
+      in_a += a[axis];
+      in_b += b[axis];
       if (++at[axis] < dims[axis]) break;
-      to_offset -= to_strides[axis] * dims[axis];
-      from_offset -= from_strides[axis] * dims[axis];
+      in_a -= a[axis] * dims[axis];
+      in_b -= b[axis] * dims[axis];
       at[axis] = 0;
     }
   }
+}
+
+/// Elements of files whose type is packed in memory: a number of eight bits, of fp4 the four that it has.
+void put_unpacked(DataType type, std::byte* file, int64_t at, const void* memory, int64_t place) {
+  const auto shift = static_cast<int>(place % 2) * 4;
+  const auto number = type == DataType::f4_e2m1
+                          ? static_cast<int64_t>(static_cast<const uint8_t*>(memory)[place / 2] >> shift & 15)
+                          : load_int(type, memory, place);
+  file[at] = static_cast<std::byte>(number);
+}
+void take_unpacked(const std::string& path, const Tensor& tensor, const std::byte* file, int64_t at,
+                   void* memory, int64_t place) {
+  if (tensor.type == DataType::f4_e2m1) {
+    const auto bits = static_cast<int>(file[at]);
+    if (bits > 15) fail("{}: element {} is {:#x}, fp4_e2m1 has four bits", path, at, bits);
+    const auto halves = static_cast<uint8_t>(bits | bits << 4);
+    return store_real(tensor.type, memory, place, load_real(tensor.type, &halves, 0));
+  }
+  const auto number = static_cast<int64_t>(static_cast<int8_t>(file[at]));
+  if (tensor.type == DataType::i4 && (number < -8 || number > 7))
+    fail("{}: element {} is {}, int4 goes from -8 to 7", path, at, number);
+  store_int(tensor.type, memory, place, number);
+}
+
+/// Copies elements of `width` bytes between two places in memory.
+void copy_elements(const Dims& dims, size_t width, std::byte* to, const Strides& to_strides,
+                   const std::byte* from, const Strides& from_strides) {
+  for_each_place(dims, to_strides, from_strides, [&](int64_t to_place, int64_t from_place) {
+    std::memcpy(to + to_place * static_cast<int64_t>(width), from + from_place * static_cast<int64_t>(width),
+                width);
+  });
 }
 
 }  // namespace
@@ -149,8 +179,13 @@ void read_npy(const std::string& path, const Tensor& tensor, void* memory) {
   std::vector<std::byte> elements(static_cast<size_t>(element_count(tensor.dims)) * width);
   file.read(reinterpret_cast<char*>(elements.data()), static_cast<std::streamsize>(elements.size()));
   if (!file) fail("{}: ends after {} of {} bytes of elements", path, file.gcount(), elements.size());
+  const Strides strides = file_strides(tensor.dims, header.fortran_order);
+  if (is_packed(tensor.type))
+    return for_each_place(tensor.dims, strides, tensor.strides, [&](int64_t at, int64_t place) {
+      take_unpacked(path, tensor, elements.data(), at, memory, place);
+    });
   copy_elements(tensor.dims, width, static_cast<std::byte*>(memory), tensor.strides, elements.data(),
-                file_strides(tensor.dims, header.fortran_order));
+                strides);
 }
 
 void write_npy(const std::string& path, const Tensor& tensor, const void* memory) {
@@ -163,8 +198,13 @@ void write_npy(const std::string& path, const Tensor& tensor, const void* memory
   header += '\n';
   const auto width = static_cast<size_t>(byte_size(tensor.type));
   std::vector<std::byte> elements(static_cast<size_t>(element_count(tensor.dims)) * width);
-  copy_elements(tensor.dims, width, elements.data(), packed_strides(tensor.dims),
-                static_cast<const std::byte*>(memory), tensor.strides);
+  if (is_packed(tensor.type))
+    for_each_place(tensor.dims, packed_strides(tensor.dims), tensor.strides, [&](int64_t at, int64_t place) {
+      put_unpacked(tensor.type, elements.data(), at, memory, place);
+    });
+  else
+    copy_elements(tensor.dims, width, elements.data(), packed_strides(tensor.dims),
+                  static_cast<const std::byte*>(memory), tensor.strides);
   std::ofstream file(path, std::ios::binary);
   file << kMagic << '\1' << '\0' << static_cast<char>(header.size() & 0xff)
        << static_cast<char>(header.size() >> 8) << header;

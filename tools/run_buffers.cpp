@@ -40,7 +40,7 @@ void fill_repeating(const Tensor& tensor, void* buffer, uint64_t seed) {
   const int64_t count = tensor.bytes() / width;
   if (tensor.is_scalar() || count <= kPeriod) return fill_random(tensor, buffer, seed);
   Tensor piece = tensor;
-  piece.dims = {kPeriod};
+  piece.dims = {kPeriod * elements_per_byte(tensor.type)};
   piece.strides = {1};
   fill_random(piece, buffer, seed);
   auto* bytes = static_cast<std::byte*>(buffer);

@@ -40,6 +40,12 @@ class Prepared {
   virtual Lowered lower(const EngineConfig& config) const = 0;
 };
 
+/// What an engine's kernels do with packed elements, several of which share a byte.
+struct PackedAccess {
+  bool loads = false;
+  bool stores = false;
+};
+
 using PreparedOr = std::variant<Refusal, std::unique_ptr<const Prepared>>;
 
 /// A stateless way to carry out fusions. Every function is pure: no driver, no compilation, microseconds.
@@ -56,6 +62,8 @@ class Engine {
   /// Raised when a knob's meaning changes: plans of another revision are planned anew.
   virtual int revision() const { return 1; }
   virtual Notes notes() const { return {}; }
+  /// Fusions with other accesses to packed elements are refused before prepare() is asked.
+  virtual PackedAccess packed_access() const { return {}; }
 
   /// A refusal, or the fusion prepared. The fusion and the device outlive what was prepared of them.
   virtual PreparedOr prepare(const Fusion& fusion, const DeviceInfo& device) const = 0;

@@ -6,7 +6,7 @@
 namespace fusor {
 
 std::span<const Engine* const> engines() {
-  static const std::array<const Engine*, 16> kEngines = {&attention_engine(),
+  static const std::array<const Engine*, 17> kEngines = {&attention_engine(),
                                                          &attention_backward_engine(),
                                                          &attention_decode_engine(),
                                                          &attention_mma_engine(),
@@ -20,6 +20,7 @@ std::span<const Engine* const> engines() {
                                                          &window_engine(),
                                                          &rows_engine(),
                                                          &elementwise_engine(),
+                                                         &packed_engine(),
                                                          &direct_engine(),
                                                          &cpu_engine()};
   return kEngines;

@@ -14,6 +14,7 @@ const Engine* find_engine(std::span<const Engine* const> list, std::string_view 
 // One function per file in backend/engines/.
 const Engine& cpu_engine();
 const Engine& elementwise_engine();
+const Engine& packed_engine();
 const Engine& rows_engine();
 const Engine& window_engine();
 const Engine& direct_engine();

@@ -52,6 +52,26 @@ Refusal refuse_indexed(const Fusion& fusion, const Node& load) {
           load.op};
 }
 
+// The op that takes a load's value: its own where the load is an op.
+int reader_of(const Expr& expr, int load) {
+  if (expr.node(load).op >= 0) return expr.node(load).op;
+  for (const Node& node : expr.nodes)
+    if (std::ranges::find(node.args, load) != node.args.end()) return node.op;
+  return -1;
+}
+
+Refusal refuse_packed_access(const Fusion& fusion, const char* rule, int op, const Access& access,
+                             const char* expected) {
+  const DataType type = fusion.operands[static_cast<size_t>(access.operand)].type;
+  return {rule,
+          op < 0 ? "" : fusion.op_name(op),
+          fusion.name_of(access.operand),
+          expected,
+          fmt::format("{}, {} elements a byte", to_string(type), elements_per_byte(type)),
+          "a fusion of its own for the op: engine 'packed' stores, 'elementwise' loads packed elements",
+          op};
+}
+
 const Node* first_reduction(const Expr& expr) {
   const auto found = std::ranges::find(expr.nodes, Node::Kind::reduce, &Node::kind);
   return found == expr.nodes.end() ? nullptr : &*found;
@@ -138,6 +158,20 @@ bool scatters_may_meet(const Fusion& fusion) {
     return std::ranges::any_of(
         site.expr.stores, [&](const Store& store) { return store.index >= 0 && may_meet(site.expr, store); });
   });
+}
+
+std::optional<Refusal> refuse_packed(const Fusion& fusion, PackedAccess access) {
+  for (const Site& site : fusion.sites) {
+    for (int i = 0; i < std::ssize(site.expr.nodes) && !access.loads; ++i)
+      if (const Node& node = site.expr.node(i); node.kind == Node::Kind::load && is_packed(node.type))
+        return refuse_packed_access(fusion, "whole-byte-loads", reader_of(site.expr, i), node.access,
+                                    "operands whose elements have addresses");
+    for (const Store& store : site.expr.stores)
+      if (!access.stores && is_packed(store.type))
+        return refuse_packed_access(fusion, "whole-byte-stores", store.op, store.access,
+                                    "results whose elements have addresses");
+  }
+  return std::nullopt;
 }
 
 std::optional<Refusal> refuse_cpu(const DeviceInfo& device) {

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "backend/engines/contraction/product.h"
+#include "backend/engines/engine.h"
 #include "core/device_info.h"
 #include "core/fusion.h"
 #include "core/support.h"
@@ -25,6 +26,10 @@ std::optional<Refusal> refuse_phases(const Fusion& fusion);
 /// from memory. An index that is computed of the coordinates of every axis that the place does not count
 /// itself is taken to name each place once, as that of a ragged tensor does, whose entries begin at offsets.
 bool scatters_may_meet(const Fusion& fusion);
+
+/// For every engine: packed elements that its kernels do not load, or not store. A fusion is cut behind the
+/// op that reads them, or in front of the one that writes them.
+std::optional<Refusal> refuse_packed(const Fusion& fusion, PackedAccess access);
 
 /// For engines of any CUDA device.
 std::optional<Refusal> refuse_cpu(const DeviceInfo& device);

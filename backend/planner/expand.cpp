@@ -1,9 +1,11 @@
 // Owns the ops that are added to a graph so that all of it can be planned: copies where no placement says
-// what a view or a concatenation means, and reshapes where a grouped reduction has too many axes.
+// what a view or a concatenation means, reshapes where a grouped reduction has too many axes, and identities
+// where packed elements enter contractions or leave ops that are not pointwise.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <unordered_set>
 
 #include "backend/planner/fold_views.h"
@@ -21,6 +23,7 @@ class Expander {
   explicit Expander(const Graph& graph) : graph_(graph) {}
 
   Graph expand() {
+    separate_packed();
     split_reductions();
     copy_concatenated();
     copy_reshaped();
@@ -73,6 +76,85 @@ class Expander {
     identity.outputs = {add_tensor(model, model.dims, identity.name)};
     op.inputs[operand] = identity.outputs[0];
     return identity;
+  }
+
+  // ---- Packed elements ----
+
+  // Contractions read elements that have addresses, and who writes packed ones writes whole bytes: both are
+  // made by identities, which fusions take in or are cut at.
+  void separate_packed() {
+    const auto is_packed_tensor = [](const Tensor& tensor) { return is_packed(tensor.type); };
+    if (std::ranges::none_of(graph_.tensors, is_packed_tensor)) return;
+    std::vector<int> reads(graph_.tensors.size(), 0);
+    for (const Op& op : graph_.ops)
+      for (const int input : op.inputs) ++reads[static_cast<size_t>(input)];
+    std::map<int, int> unpacked_operands;
+    std::vector<Op> ops;
+    for (Op& op : graph_.ops) {
+      if (is_contraction(op.attributes)) unpack_operands(op, unpacked_operands, ops);
+      ops.push_back(std::move(op));
+      pack_result(ops, reads);
+    }
+    graph_.ops = std::move(ops);
+  }
+
+  void unpack_operands(Op& op, std::map<int, int>& made, std::vector<Op>& ops) {
+    for (int& input : op.inputs) {
+      const Tensor model = graph_.tensors[input];
+      if (!is_packed(model.type) || model.is_virtual()) continue;
+      auto known = made.find(input);
+      if (known == made.end()) {
+        ops.push_back(identity(op.name + ".unpack", input, unpacked(model.type)));
+        known = made.emplace(input, ops.back().outputs[0]).first;
+      }
+      input = known->second;
+    }
+  }
+
+  // Of the last op: a contraction's or a reduction's values are rounded behind it; a reshape's or a
+  // transpose's in front of it, from where they are written in place; other ops' go through a virtual tensor,
+  // whose elements may be stored one by one.
+  void pack_result(std::vector<Op>& ops, const std::vector<int>& reads) {
+    Op& op = ops.back();
+    const int y = op.outputs[0];
+    const Tensor model = graph_.tensors[y];
+    if (!is_packed(model.type)) return;
+    const bool is_sum = is_contraction(op.attributes) || std::holds_alternative<Reduction>(op.attributes);
+    if (model.is_virtual() && !is_sum) return;
+    if (std::holds_alternative<Pointwise>(op.attributes) && reads[static_cast<size_t>(y)] == 0) return;
+    const bool is_placed =
+        std::holds_alternative<Reshape>(op.attributes) || std::holds_alternative<Transpose>(op.attributes);
+    if (is_placed && !graph_.tensors[op.inputs[0]].is_scalar()) return pack_operand(ops, reads);
+    Op last = identity(op.name + ".pack", y, is_sum ? *compute_type(op.attributes) : model.type);
+    std::swap(last.inputs, last.outputs);
+    std::get<Pointwise>(last.attributes).compute = carrier(graph_.tensors[last.inputs[0]].type);
+    op.outputs = last.inputs;
+    ops.push_back(std::move(last));
+  }
+
+  void pack_operand(std::vector<Op>& ops, const std::vector<int>& reads) {
+    const int x = ops.back().inputs[0];
+    const auto writes_x = [&](const Op& op) { return op.outputs[0] == x; };
+    const auto producer = std::ranges::find_if(ops, writes_x);
+    if (producer != ops.end() && graph_.tensors[x].is_virtual() && reads[static_cast<size_t>(x)] == 1) {
+      const auto* const pointwise = std::get_if<Pointwise>(&producer->attributes);
+      if (pointwise != nullptr && pointwise->mode == PointwiseMode::identity) return;
+    }
+    ops.insert(ops.end() - 1, identity(ops.back().name + ".pack", x, graph_.tensors[x].type));
+    ops.back().inputs[0] = (ops.end() - 2)->outputs[0];
+  }
+
+  // An identity op from `tensor` to a new virtual tensor of another type.
+  Op identity(const std::string& name, int tensor, DataType type) {
+    Op op;
+    op.name = free_op_name(name);
+    Tensor model = graph_.tensors[tensor];
+    op.attributes = Pointwise{.mode = PointwiseMode::identity, .compute = carrier(model.type)};
+    model.type = type;
+    model.alignment = std::max(model.alignment, byte_size(type));
+    op.inputs = {tensor};
+    op.outputs = {add_tensor(model, model.dims, op.name)};
+    return op;
   }
 
   // ---- Concatenations ----

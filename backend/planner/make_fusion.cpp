@@ -143,7 +143,7 @@ class FusionBuilder {
       const int tensor = unconverted(seen_through_transposes(graph_.ops[anchor].inputs[0]).tensor);
       if (std::ranges::find(yielded, tensor) != yielded.end()) continue;
       yielded.push_back(tensor);
-      expr_.yields.push_back(value(tensor));
+      expr_.yields.push_back(unpacked_value(value(tensor)));
     }
     for (const int op : ops_)
       if (!is_anchor(op) &&
@@ -272,10 +272,25 @@ class FusionBuilder {
       if (fusion_.operands[i].tensor == buffer) return static_cast<int>(i);
     const Tensor& described = graph_.tensors[buffer];
     const int64_t alignment = described.is_virtual() ? 256 : described.alignment;
-    fusion_.operands.push_back({buffer, described.type, described.memory, alignment,
+    fusion_.operands.push_back({buffer, described.stored_type(), described.memory, alignment,
                                 span_elements(described.dims, described.strides), described.value});
     fusion_.operand_names.push_back(described.name);
     return static_cast<int>(fusion_.operands.size()) - 1;
+  }
+
+  // The type of a tensor's elements where they lie.
+  DataType stored_type(int tensor) const {
+    return graph_.tensors[folded_.placements[tensor].buffer].stored_type();
+  }
+
+  // A value on its way to an anchor, another site or the workspace, where no two elements share a byte.
+  int unpacked_value(int node) {
+    const DataType type = expr_.node(node).type;
+    if (!is_packed(type)) return node;
+    Node wide{.kind = Node::Kind::pointwise, .type = unpacked(type), .op = expr_.node(node).op};
+    wide.pointwise.compute = carrier(type);
+    wide.args[0] = node;
+    return add_node(wide);
   }
 
   Access access(int tensor) {
@@ -324,7 +339,7 @@ class FusionBuilder {
     if (described.is_scalar())
       return add_node(
           {.kind = Node::Kind::scalar, .type = described.type, .access = {operand_of(tensor), 0, {}, false}});
-    return add_node({.kind = Node::Kind::load, .type = described.type, .access = access(tensor)});
+    return add_node({.kind = Node::Kind::load, .type = stored_type(tensor), .access = access(tensor)});
   }
 
   // Whether an op of the set computes the tensor, or what it is a view of.
@@ -363,12 +378,22 @@ class FusionBuilder {
       if (pointwise->mode == PointwiseMode::gen_index) return index_node(op_index, *pointwise, y);
       Node node{.kind = Node::Kind::pointwise, .type = y.type, .pointwise = *pointwise, .op = op_index};
       for (size_t i = 0; i < op.inputs.size(); ++i) node.args[i] = value(op.inputs[i]);
+      if (packs_rounded(node)) return node.args[0];
       return add_node(node);
     }
     if (is_view(op.attributes)) return viewed(op_index);
     if (const auto* reduction = std::get_if<Reduction>(&op.attributes)) return total(op_index, *reduction);
     if (std::holds_alternative<Gather>(op.attributes)) return gathered(op_index);
     refuse(fmt::format("use the result of '{}' before it is complete", op.name));
+  }
+
+  // An identity in front of a packed result, of a value that has the result's type already.
+  bool packs_rounded(const Node& identity) const {
+    if (identity.pointwise.mode != PointwiseMode::identity || !is_packed(identity.type) ||
+        identity.pointwise.compute != carrier(identity.type))
+      return false;
+    const Node& x = expr_.node(identity.args[0]);
+    return x.kind == Node::Kind::pointwise && x.type == identity.type;
   }
 
   // Where a gather's elements lie: axes that are indexed have one element and the index's tensor takes their
@@ -396,7 +421,8 @@ class FusionBuilder {
     if (!fits_domain(taken.dims))
       refuse(fmt::format("do not share one domain ('{}' gathers from {}, the domain is {})", op.name,
                          to_string(taken.dims), to_string(domain_.logical)));
-    const DataType stored = graph_.tensors[op.inputs[0]].type, type = graph_.tensors[op.outputs[0]].type;
+    const DataType type = graph_.tensors[op.outputs[0]].type;
+    const DataType stored = graph_.tensors[taken.place.buffer].stored_type();
     Node load{.kind = Node::Kind::load, .type = stored, .op = op_index};
     load.access = {operand_of_buffer(taken.place.buffer), taken.place.offset,
                    over_domain(domain_, taken.dims, taken.place.strides)};
@@ -405,7 +431,7 @@ class FusionBuilder {
       load.args[k] = value(taken.indices[k].second);
     }
     const int loaded = add_node(load);
-    if (type == stored) return loaded;
+    if (type == graph_.tensors[op.inputs[0]].type) return loaded;
     Node rounded{.kind = Node::Kind::pointwise, .type = type, .op = op_index};
     rounded.pointwise.compute = carrier(stored);
     rounded.args[0] = loaded;
@@ -464,8 +490,9 @@ class FusionBuilder {
     if (!view_placement(graph_, op, folded_.placements[op.inputs[0]], place))
       fail(ErrorKind::internal, "reshape '{}' was not expanded", op.name);
     const Tensor& y = graph_.tensors[op.outputs[0]];
+    const DataType stored = stored_type(op.inputs[0]);
     Access load{operand_of(op.inputs[0]), place.offset, over_domain(domain_, y.dims, place.strides)};
-    return add_node({.kind = Node::Kind::load, .type = y.type, .access = load, .op = op_index});
+    return add_node({.kind = Node::Kind::load, .type = stored, .access = load, .op = op_index});
   }
 
   void open(const Domain& domain) {
@@ -478,7 +505,7 @@ class FusionBuilder {
   // A site that yields the tensor.
   Port port_of(int tensor) {
     open(plain_domain(graph_.tensors[tensor].dims));
-    expr_.yields = {value(tensor)};
+    expr_.yields = {unpacked_value(value(tensor))};
     add_site(fusion_, std::move(expr_));
     return {.site = static_cast<int>(fusion_.sites.size()) - 1};
   }
@@ -552,7 +579,7 @@ class FusionBuilder {
     if (!fits_domain(dims) || graph_.tensors[x].dims != domain_.logical)
       refuse(fmt::format("do not share one domain ('{}' scatters {}, the domain is {})", graph_.ops[op].name,
                          to_string(graph_.tensors[x].dims), to_string(domain_.logical)));
-    Store store{.node = value(x), .type = graph_.tensors[y].type, .op = op};
+    Store store{.node = unpacked_value(value(x)), .type = stored_type(y), .op = op};
     store.index = value(graph_.ops[op].inputs[1]);
     store.access = {operand_of(y), place.offset, over_domain(domain_, dims, place.strides)};
     store.access.indexed[0] = indexed;
@@ -563,11 +590,13 @@ class FusionBuilder {
     if (const auto* const scatter = std::get_if<Scatter>(&graph_.ops[op].attributes))
       return add_scatter(op, scatter->axis);
     const Tensor& described = graph_.tensors[tensor];
-    const int node = value(tensor);
+    int node = value(tensor);
+    const DataType type = stored_type(tensor);
     const bool is_whole = element_count(described.dims) == element_count(domain_.logical);
     if (!is_whole && phases(expr_)[static_cast<size_t>(node)] == 0)
       refuse(fmt::format("store '{}' many times over", described.name));
-    expr_.stores.push_back({.node = node, .type = described.type, .access = access(tensor), .op = op});
+    if (!is_packed(type)) node = unpacked_value(node);
+    expr_.stores.push_back({.node = node, .type = type, .access = access(tensor), .op = op});
   }
 
   // The largest shape that the ops after the anchor (all, without one) speak of; grouped reductions split its
@@ -629,7 +658,7 @@ class FusionBuilder {
 // Adds `tensor` as the next operand and gives a load of / store to it over its own dims.
 Access add_operand(const Graph& graph, int tensor, Fusion& fusion) {
   const Tensor& described = graph.tensors[tensor];
-  fusion.operands.push_back({tensor, described.type, described.memory, described.alignment,
+  fusion.operands.push_back({tensor, described.stored_type(), described.memory, described.alignment,
                              span_elements(described.dims, described.strides), described.value});
   fusion.operand_names.push_back(described.name);
   return {static_cast<int>(fusion.operands.size()) - 1, 0, described.strides};
@@ -649,8 +678,8 @@ Fusion concatenate_copies(const Graph& graph, int op_index, const Concatenate& c
     copy.domain = x.dims;
     const Access load = add_operand(graph, input, fusion);
     const Node::Kind kind = x.is_scalar() ? Node::Kind::scalar : Node::Kind::load;
-    copy.nodes.push_back({.kind = kind, .type = x.type, .access = load, .op = op_index});
-    copy.stores.push_back({.node = 0, .type = x.type, .access = store, .op = op_index});
+    copy.nodes.push_back({.kind = kind, .type = x.stored_type(), .access = load, .op = op_index});
+    copy.stores.push_back({.node = 0, .type = fusion.operands[0].type, .access = store, .op = op_index});
     store.offset += x.dims[axis] * store.strides[axis];
     add_site(fusion, std::move(copy));
   }
@@ -680,8 +709,8 @@ Fusion reshape_copy(const Graph& graph, int op_index) {
     fail(ErrorKind::internal, "reshape '{}' was not expanded", op.name);
   }
   const Node::Kind kind = x.is_scalar() ? Node::Kind::scalar : Node::Kind::load;
-  copy.nodes.push_back({.kind = kind, .type = x.type, .access = load, .op = op_index});
-  copy.stores.push_back({.node = 0, .type = y.type, .access = store, .op = op_index});
+  copy.nodes.push_back({.kind = kind, .type = x.stored_type(), .access = load, .op = op_index});
+  copy.stores.push_back({.node = 0, .type = y.stored_type(), .access = store, .op = op_index});
   add_site(fusion, std::move(copy));
   return fusion;
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "backend/engines/rules.h"
 #include "core/fail.h"
 
 namespace fusor {
@@ -10,6 +11,8 @@ namespace fusor {
 const PreparedOr& PreparedFusion::answer_of(const Engine& engine) {
   const auto known = std::ranges::find(answers_, &engine, &std::pair<const Engine*, PreparedOr>::first);
   if (known != answers_.end()) return known->second;
+  if (auto refusal = refuse_packed(fusion_, engine.packed_access()))
+    return answers_.emplace_back(&engine, std::move(*refusal)).second;
   return answers_.emplace_back(&engine, engine.prepare(fusion_, device_)).second;
 }
 

@@ -102,10 +102,17 @@ class ErrorAnalysis {
   void round(int tensor) {
     Deviation& deviation = error(tensor);
     if (!deviation.any()) return;
-    const double quantum = epsilon(type(tensor)) * size(tensor).rms;
+    const double spacing = is_real(type(tensor)) ? least_spacing(type(tensor)) : 1;
+    const double quantum = std::max(epsilon(type(tensor)) * size(tensor).rms, spacing);
     const double crossing = std::max(deviation.spread, deviation.peak / kStepsOfAFormula);
     deviation.spread = std::hypot(deviation.spread, std::sqrt(std::min(crossing, quantum) * quantum));
-    deviation.peak += epsilon(type(tensor)) * size(tensor).largest;
+    deviation.peak += std::max(epsilon(type(tensor)) * size(tensor).largest, spacing);
+  }
+
+  // That of the smallest numbers, where the relative part vanishes.
+  static double least_spacing(DataType type) {
+    const uint64_t smallest_bits = 1;
+    return load_real(type, &smallest_bits, 0);
   }
 
   Deviation after(const Op& op) {
@@ -344,10 +351,9 @@ class ErrorAnalysis {
   double at_output(int output) {
     constexpr double kSpreads = 8;
     const double carried = kSpreads * error(output).spread + error(output).peak;
-    if (!is_real(type(output))) return carried > 0 && type(output) != DataType::b8 ? carried + 1 : 0;
-    if (carried == 0) return 0;
-    const uint64_t smallest_bits = 1;
-    return carried + load_real(type(output), &smallest_bits, 0);
+    if (info(type(output)).kind == NumberKind::boolean) return 0;
+    if (!is_real(type(output))) return carried > 0 ? carried + 1 : 0;
+    return carried == 0 ? 0 : carried + least_spacing(type(output));
   }
 
   const Graph& graph_;

@@ -134,6 +134,7 @@ class Sample {
     return load_real(described.type, tensors_[static_cast<size_t>(tensor)], place);
   }
 
+  DataType type_of(int tensor) const { return graph_.tensors[static_cast<size_t>(tensor)].type; }
   Demand& demand(int tensor) { return demands_[static_cast<size_t>(tensor)]; }
   const Demand& demand(int tensor) const { return demands_[static_cast<size_t>(tensor)]; }
 
@@ -145,7 +146,8 @@ class Sample {
     if (out.computed) {
       out.strides = packed_strides(tensor.dims);
       out.marks = sparse_bytes(element_count(tensor.dims));
-      out.values = sparse_bytes(element_count(tensor.dims) * byte_size(tensor.type));
+      out.type = unpacked(tensor.type);
+      out.values = sparse_bytes(element_count(tensor.dims) * byte_size(out.type));
       out.data = out.values.get();
     } else if (tensor.memory == Memory::constant) {
       out.values = sparse_bytes(8);
@@ -363,6 +365,8 @@ class Sample {
     const Demand& b = demand(op.inputs[1]);
     const Contraction shape = contraction(op);
     const Terms terms(shape, a.strides, b.strides);
+    const DataType rounding = type_of(op.outputs[0]);
+    const auto rounded = [&](auto value) { return is_packed(rounding) ? round_to(rounding, value) : value; };
     for (const int64_t element : elements) {
       T sum(0);
       terms.of(coordinates(element, y.dims), [&](const Run& run) {
@@ -370,10 +374,11 @@ class Sample {
           sum = sum + T(load(a, run.a + i * run.step_a)) * T(load(b, run.b + i * run.step_b));
       });
       if constexpr (std::is_floating_point_v<S>)
-        store_real(y.type, y.data, element, sum);
+        store_real(y.type, y.data, element, rounded(sum));
       else
         store_int(y.type, y.data, element,
-                  shape.compute() == DataType::i32 ? static_cast<int32_t>(sum.value) : sum.value);
+                  rounded(shape.compute() == DataType::i32 ? int64_t{static_cast<int32_t>(sum.value)}
+                                                           : int64_t{sum.value}));
     }
   }
 
@@ -389,7 +394,7 @@ class Sample {
     expr.domain = {count, behind_one};
     std::vector<Buffer> buffers;
     for (size_t i = 0; i < operands; ++i) {
-      const DataType type = is_index(op) ? DataType::i64 : demand(op.inputs[i]).type;
+      const DataType type = is_index(op) ? DataType::i64 : unpacked(demand(op.inputs[i]).type);
       buffers.push_back({type, gathered[i].data()});
       expr.nodes.push_back({.kind = Node::Kind::load,
                             .type = type,
@@ -399,13 +404,21 @@ class Sample {
     Store store;
     store.access = {static_cast<int>(operands), 0, {1, 0}, false};
     store.type = y.type;
-    store.node = add_operation(op, y.type, expr);
+    const DataType rounding = type_of(op.outputs[0]);
+    store.node = add_operation(op, rounding, expr);
     if (reduces) {
-      Node total{.kind = Node::Kind::reduce, .type = y.type, .reduction = std::get<Reduction>(op.attributes)};
+      const DataType sums = is_packed(rounding) ? *compute_type(op.attributes) : rounding;
+      Node total{.kind = Node::Kind::reduce, .type = sums, .reduction = std::get<Reduction>(op.attributes)};
       total.over = 2;
       total.args[0] = store.node;
       expr.nodes.push_back(total);
       store.node = static_cast<int>(expr.nodes.size()) - 1;
+      if (is_packed(rounding)) {
+        Node last{.kind = Node::Kind::pointwise, .type = rounding, .pointwise = {.compute = sums}};
+        last.args[0] = store.node;
+        expr.nodes.push_back(last);
+        ++store.node;
+      }
     }
     expr.stores.push_back(store);
     evaluate_expression(expr, buffers, Reading::oracle);
@@ -431,6 +444,8 @@ class Sample {
   }
 
   static void copy_element(const Demand& x, const Dims& from, void* to, int64_t at) {
+    if (is_packed(x.type))
+      return store_real(unpacked(x.type), to, at, load_real(x.type, x.data, x.place(from)));
     const int64_t size = byte_size(x.type);
     std::memcpy(static_cast<std::byte*>(to) + at * size, x.data + x.place(from) * size,
                 static_cast<size_t>(size));

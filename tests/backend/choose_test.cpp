@@ -269,7 +269,7 @@ TEST(Choose, UnknownEngineIsRefusedByName) {
                  "forbid: there is no engine 'nosuch'; there are attention, attention_backward, "
                  "attention_decode, attention_mma, wgmma, wgmma_repacked, "
                  "wgmma_narrow, wgmma_taps, mma, "
-                 "depthwise, depthwise_repacked, window, rows, elementwise, direct, cpu");
+                 "depthwise, depthwise_repacked, window, rows, elementwise, packed, direct, cpu");
   }
 }
 

@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <limits>
+#include <thread>
 #include <vector>
 
 namespace fusor {
@@ -30,7 +31,8 @@ struct Patterns {
 constexpr Patterns kSmall[] = {{DataType::f16, 1u << 16, 0x7fff},
                                {DataType::bf16, 1u << 16, 0x7fff},
                                {DataType::f8_e4m3, 1u << 8, 0x7f},
-                               {DataType::f8_e5m2, 1u << 8, 0x7f}};
+                               {DataType::f8_e5m2, 1u << 8, 0x7f},
+                               {DataType::f4_e2m1, 1u << 4, 0x7}};
 
 TEST(Convert, EveryPatternOfASmallFloatRoundTrips) {
   for (const Patterns& format : kSmall)
@@ -65,8 +67,9 @@ TEST(Convert, PatternsHaveTheirTextbookValues) {
     DataType type;
     int exponent_bits, mantissa_bits;
   };
-  for (const Format& f : {Format{DataType::f16, 5, 10}, Format{DataType::bf16, 8, 7},
-                          Format{DataType::f8_e4m3, 4, 3}, Format{DataType::f8_e5m2, 5, 2}}) {
+  for (const Format& f :
+       {Format{DataType::f16, 5, 10}, Format{DataType::bf16, 8, 7}, Format{DataType::f8_e4m3, 4, 3},
+        Format{DataType::f8_e5m2, 5, 2}, Format{DataType::f4_e2m1, 2, 1}}) {
     const int bias = (1 << (f.exponent_bits - 1)) - 1;
     for (uint32_t bits = 0; bits < 1u << (f.exponent_bits + f.mantissa_bits); ++bits) {
       const int exponent = static_cast<int>(bits >> f.mantissa_bits);
@@ -77,7 +80,7 @@ TEST(Convert, PatternsHaveTheirTextbookValues) {
                         : std::ldexp(mantissa + (1 << f.mantissa_bits), exponent - bias - f.mantissa_bits);
       if (f.type == DataType::f8_e4m3) {
         if (bits == 0x7f) expected = kNaN;
-      } else if (top) {
+      } else if (top && f.type != DataType::f4_e2m1) {
         expected = mantissa == 0 ? kInf : kNaN;
       }
       const double value = value_of(f.type, bits);
@@ -125,6 +128,69 @@ TEST(Convert, EightBitFloatsSaturate) {
   EXPECT_EQ(round_to(DataType::f8_e5m2, 1e9), 57344);
   EXPECT_EQ(round_to(DataType::f8_e5m2, kInf), 57344);
   EXPECT_EQ(round_to(DataType::f8_e5m2, -61440.0), -57344);
+}
+
+TEST(Convert, FourBitFloatsSaturateAndHaveNoNaN) {
+  std::vector<double> values;
+  for (uint32_t bits = 0; bits < 8; ++bits) values.push_back(value_of(DataType::f4_e2m1, bits));
+  EXPECT_EQ(values, (std::vector<double>{0, 0.5, 1, 1.5, 2, 3, 4, 6}));
+  EXPECT_EQ(round_to(DataType::f4_e2m1, 5.0), 4);
+  EXPECT_EQ(round_to(DataType::f4_e2m1, 5.01), 6);
+  EXPECT_EQ(round_to(DataType::f4_e2m1, -kInf), -6);
+  EXPECT_EQ(round_to(DataType::f4_e2m1, kNaN), 6);
+  EXPECT_TRUE(std::signbit(round_to(DataType::f4_e2m1, -0.2)));
+  EXPECT_EQ(largest_number(DataType::f4_e2m1), 6);
+  EXPECT_EQ(unit_in_last_place(DataType::f4_e2m1, 4.0), 2);
+  EXPECT_EQ(unit_in_last_place(DataType::f4_e2m1, 0.0), 0.5);
+}
+
+TEST(Convert, IntegersOfFourBitsSaturate) {
+  EXPECT_EQ(round_to(DataType::i4, 7.5), 7);
+  EXPECT_EQ(round_to(DataType::i4, 2.5), 2);
+  EXPECT_EQ(round_to(DataType::i4, -1e9), -8);
+  EXPECT_EQ(round_to(DataType::i4, kNaN), 0);
+  EXPECT_EQ(round_to(DataType::i4, int64_t{1} << 40), 7);
+  EXPECT_EQ(round_to(DataType::i4, int64_t{-9}), -8);
+  EXPECT_EQ(round_to(DataType::b1, 0.3), 1);
+  EXPECT_EQ(round_to(DataType::b1, -0.0), 0);
+  EXPECT_EQ(largest_number(DataType::i4), 7);
+}
+
+// The first element lies in a byte's lowest bits, and a store leaves the byte's others as they are.
+TEST(Convert, PackedElementsShareBytes) {
+  for (const DataType type : {DataType::f4_e2m1, DataType::i4, DataType::b1})
+    for (const int background : {0x00, 0xff})
+      for (int64_t index = 0; index < 24; ++index) {
+        const int width = info(type).bits;
+        std::vector<uint8_t> bytes(24, static_cast<uint8_t>(background));
+        store_real(type, bytes.data(), index, background == 0 ? 1 : 0);
+        EXPECT_EQ(load_real(type, bytes.data(), index), background == 0 ? 1 : 0);
+        for (int64_t bit = 0; bit < 8 * 24; ++bit) {
+          const int got = bytes[static_cast<size_t>(bit / 8)] >> (bit % 8) & 1;
+          if (bit / width != index) {
+            EXPECT_EQ(got, background & 1) << to_string(type) << " " << index << " bit " << bit;
+          }
+        }
+      }
+  const std::vector<uint8_t> two{0x8f, 0x25};
+  EXPECT_EQ(load_int(DataType::i4, two.data(), 0), -1);
+  EXPECT_EQ(load_int(DataType::i4, two.data(), 1), -8);
+  EXPECT_EQ(load_int(DataType::i4, two.data(), 3), 2);
+  EXPECT_EQ(load_real(DataType::f4_e2m1, two.data(), 2), 3);
+  EXPECT_EQ(load_int(DataType::b1, two.data(), 4), 0);
+  EXPECT_EQ(load_int(DataType::b1, two.data(), 13), 1);
+}
+
+// Neighbours of one byte from two threads: run under TSan.
+TEST(Convert, ThreadsStoreElementsOfOneByte) {
+  std::vector<uint8_t> bytes(64, 0);
+  const auto store = [&](int64_t first) {
+    for (int64_t i = first; i < 128; i += 2) store_int(DataType::i4, bytes.data(), i, i % 15 - 7);
+  };
+  std::thread other(store, 1);
+  store(0);
+  other.join();
+  for (int64_t i = 0; i < 128; ++i) ASSERT_EQ(load_int(DataType::i4, bytes.data(), i), i % 15 - 7) << i;
 }
 
 TEST(Convert, SmallestSubnormalsAndUnderflow) {

@@ -3,8 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <set>
 #include <string>
+
+#include "core/convert.h"
 
 namespace fusor {
 namespace {
@@ -33,6 +36,33 @@ TEST(DataType, SizesAreInBytes) {
   EXPECT_EQ(byte_size(DataType::bf16), 2);
   EXPECT_EQ(byte_size(DataType::f8_e5m2), 1);
   EXPECT_EQ(byte_size(DataType::b8), 1);
+}
+
+TEST(DataType, PackedElementsShareBytes) {
+  EXPECT_TRUE(is_packed(DataType::i4));
+  EXPECT_FALSE(is_packed(DataType::i8));
+  EXPECT_EQ(elements_per_byte(DataType::f4_e2m1), 2);
+  EXPECT_EQ(elements_per_byte(DataType::b1), 8);
+  EXPECT_EQ(elements_per_byte(DataType::f16), 1);
+  EXPECT_EQ(byte_size(DataType::b1), 1);
+  EXPECT_EQ(bytes_of(DataType::i4, 0), 0);
+  EXPECT_EQ(bytes_of(DataType::i4, 7), 4);
+  EXPECT_EQ(bytes_of(DataType::b1, 17), 3);
+  EXPECT_EQ(bytes_of(DataType::f32, 7), 28);
+}
+
+TEST(DataType, EveryTypeHasOneOfWholeBytesThatHoldsItsValues) {
+  for (const DataType type : kAll) {
+    const DataType wide = unpacked(type);
+    EXPECT_FALSE(is_packed(wide));
+    EXPECT_EQ(is_packed(type), wide != type);
+    if (!is_packed(type)) continue;
+    for (uint8_t bits = 0; bits < 1 << info(type).bits; ++bits) {
+      const double value = load_real(type, &bits, 0), held = round_to(wide, value);
+      EXPECT_EQ(held, value) << to_string(type) << " " << int{bits};
+      EXPECT_EQ(std::signbit(held), std::signbit(value));
+    }
+  }
 }
 
 TEST(DataType, KindsTellRealsFromIntegers) {

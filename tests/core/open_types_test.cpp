@@ -41,6 +41,26 @@ TEST_F(OpenTypes, EverythingElseStaysInItsComputeType) {
   EXPECT_EQ(finished(h, {g.neg(h)}), DataType::f32);
 }
 
+// Four bits are what somebody said; what is made of them has more.
+TEST_F(OpenTypes, NothingIsPackedUnlessThatWasSaid) {
+  const Tensor f = input("f", DataType::f4_e2m1), i = input("i", DataType::i4), b = input("b", DataType::b1);
+  const Tensor r = g.output(g.relu(f), {.name = "r"}), s = g.output(g.add(i, i), {.name = "s"}),
+               n = g.output(g.logical_not(b), {.name = "n"}), m = g.output(g.matmul(x, f), {.name = "m"});
+  const Graph graph = g.finish();
+  const auto type = [&](const char* name) {
+    return graph.tensors[static_cast<size_t>(graph.find(name))].type;
+  };
+  EXPECT_EQ(type("r"), DataType::f32);
+  EXPECT_EQ(type("s"), DataType::i32);
+  EXPECT_EQ(type("n"), DataType::b8);
+  EXPECT_EQ(type("m"), DataType::f16);
+}
+
+TEST_F(OpenTypes, AnOperandBesidePackedOnesStaysInItsComputeType) {
+  const Tensor h = g.exp(input("y32", DataType::f32));
+  EXPECT_EQ(finished(h, {g.matmul(h, input("w4", DataType::f4_e2m1))}), DataType::f32);
+}
+
 TEST_F(OpenTypes, BesideFp32AnOperandStaysInItsComputeType) {
   const Tensor h = g.exp(x);
   EXPECT_EQ(finished(h, {g.matmul(h, input("w32", DataType::f32))}), DataType::f32);

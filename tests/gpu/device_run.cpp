@@ -99,7 +99,8 @@ testing::AssertionResult DeviceRun::gaps_are_untouched() const {
         at += rest % tensor.dims[axis] * tensor.strides[axis];
         rest /= tensor.dims[axis];
       }
-      for (int64_t byte = 0; byte < size; ++byte) used[kGuard + at * size + byte] = true;
+      const int64_t first = at / elements_per_byte(tensor.type) * size;
+      for (int64_t byte = 0; byte < size; ++byte) used[kGuard + first + byte] = true;
     }
     for (size_t i = 0; i < used.size(); ++i)
       if (!used[i] && buffer.bytes[i] != kPoison)

@@ -8,6 +8,7 @@
 
 #include "codegen/cuda_driver.h"
 #include "codegen/nvrtc.h"
+#include "core/convert.h"
 #include "core/plan.h"
 #include "serialization/serialization.h"
 #include "tests/tools/command_fixture.h"
@@ -56,6 +57,45 @@ TEST_F(Command, ReadsAndWritesFilesOfNumPy) {
   const Outcome second = fusor(line + "--input bias=" + path("bias.npy") + " --output y=" + path("z.npy"));
   EXPECT_EQ(second.code, 0) << second.err;
   EXPECT_EQ(text_of(path("z.npy")).substr(128), std::string(64 * 48 * 2, '\0'));
+}
+
+// Elements that share bytes in memory have one each in a file.
+TEST_F(Command, PackedElementsHaveBytesInFilesOfNumPy) {
+  std::ofstream(path("g.json")) << R"({"format": 1, "kind": "graph", "name": "packed", "tensors": [
+      {"name": "x", "type": "int4", "dims": [3, 5], "strides": [1, 3]},
+      {"name": "i", "type": "int4", "dims": [3, 5]}, {"name": "f", "type": "fp4_e2m1", "dims": [3, 5]},
+      {"name": "b", "type": "bool1", "dims": [3, 5]}], "ops": [
+      {"name": "n", "op": "pointwise", "mode": "neg", "inputs": ["x"], "outputs": ["i"]},
+      {"name": "c", "op": "pointwise", "mode": "identity", "inputs": ["x"], "outputs": ["f"]},
+      {"name": "p", "op": "pointwise", "mode": "cmp_gt", "inputs": ["x", "i"], "outputs": ["b"]}]})";
+  const auto file = [](const char* type, const std::string& elements) {
+    const std::string header =
+        fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': (3, 5, ), }}", type);
+    return "\x93NUMPY\1" + std::string(1, '\0') + static_cast<char>(header.size()) + '\0' + header + elements;
+  };
+  std::string xs;
+  for (int i = 0; i < 15; ++i) xs += static_cast<char>(i - 8 < 8 ? i - 8 : 0);
+  std::ofstream(path("x.npy"), std::ios::binary) << file("|i1", xs);
+  const std::string line = "run " + path("g.json") + " --device cpu --input x=" + path("x.npy");
+  const Outcome run = fusor(line + " --verify --output i=" + path("i.npy") + " --output f=" + path("f.npy") +
+                            " --output b=" + path("b.npy"));
+  ASSERT_EQ(run.code, 0) << run.err;
+  const std::string is = text_of(path("i.npy")), fs = text_of(path("f.npy")), bs = text_of(path("b.npy"));
+  EXPECT_THAT(is, HasSubstr("'|i1'"));
+  EXPECT_THAT(fs, HasSubstr("'|u1'"));
+  EXPECT_THAT(bs, HasSubstr("'|b1'"));
+  for (size_t i = 0; i < 15; ++i) {
+    const int x = xs[i];
+    EXPECT_EQ(is[128 + i], std::min(-x, 7));
+    EXPECT_EQ(bs[128 + i], x > 0);
+    uint8_t bits = 0;
+    store_int(DataType::f4_e2m1, &bits, 0, x);
+    EXPECT_EQ(fs[128 + i], bits & 15) << x;
+  }
+  std::ofstream(path("x.npy"), std::ios::binary) << file("|i1", std::string(15, '\x09'));
+  const Outcome refused = fusor(line);
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("element 0 is 9, int4 goes from -8 to 7"));
 }
 
 TEST_F(Command, FilesOfAnotherShapeOrForNoTensorAreRefused) {

@@ -98,8 +98,8 @@ Variant random_variant(uint64_t seed, int64_t index, const DeviceInfo& device) {
   if (device.is_cpu()) return variant;
   // The plain engines stay: they are what makes every graph possible.
   for (const Engine* engine : engines())
-    if (engine != &elementwise_engine() && engine != &direct_engine() && engine != &cpu_engine() &&
-        random.once_in(10))
+    if (engine != &elementwise_engine() && engine != &packed_engine() && engine != &direct_engine() &&
+        engine != &cpu_engine() && random.once_in(10))
       variant.forbid.emplace_back(engine->name());
   return variant;
 }

@@ -76,8 +76,8 @@ Dims Draft::dims(int rank, int64_t elements) {
 
 DataType Draft::type() {
   using enum DataType;
-  return random.pick({f32,  f32,  f32, f32,     f32,     f32, f16, f16, f16, f16, bf16,
-                      bf16, bf16, f64, f8_e4m3, f8_e5m2, i8,  i8,  u8,  i32, i64, b8});
+  return random.pick({f32,  f32, f32,     f32,     f32,     f32, f16, f16, f16, f16, bf16, bf16, bf16,
+                      bf16, f64, f8_e4m3, f8_e5m2, f4_e2m1, i8,  i8,  u8,  i4,  i32, i64,  b8,   b1});
 }
 
 int Draft::operand(int rank, int most_rank) {
@@ -130,8 +130,9 @@ int Draft::new_scalar(DataType of_type) {
     if (is_real(of_type))
       tensor.value = random.pick({0.3, 1.5, -0.7, 0.0, 2.0, 1.0});
     else
-      tensor.value =
-          of_type == DataType::u8 || of_type == DataType::b8 ? random.between(0, 1) : random.between(-3, 3);
+      tensor.value = of_type == DataType::u8 || info(of_type).kind == NumberKind::boolean
+                         ? random.between(0, 1)
+                         : random.between(-3, 3);
   }
   const Values values = values_of(tensor);
   return add(std::move(tensor), values);

@@ -17,7 +17,7 @@ constexpr int64_t kGuard = 256;
 constexpr auto kGuardByte = std::byte{0xa5}, kPoison = std::byte{0xff};
 constexpr int64_t kWorkspaceAlignment = 256;
 
-/// Bytes of the tensor's span that belong to an element.
+/// Bytes of the tensor's span that belong to an element, or to several.
 std::vector<bool> element_bytes(const Tensor& tensor) {
   std::vector<bool> mine(static_cast<size_t>(tensor.bytes()), false);
   const int64_t width = byte_size(tensor.type), count = element_count(tensor.dims);
@@ -27,7 +27,7 @@ std::vector<bool> element_bytes(const Tensor& tensor) {
       place += rest % tensor.dims[axis] * tensor.strides[axis];
       rest /= tensor.dims[axis];
     }
-    std::fill_n(mine.begin() + place * width, width, true);
+    std::fill_n(mine.begin() + place / elements_per_byte(tensor.type) * width, width, true);
   }
   return mine;
 }

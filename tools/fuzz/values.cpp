@@ -682,7 +682,12 @@ double largest_stored(DataType type) {
     case DataType::u8:
       return 255;
     case DataType::b8:
+    case DataType::b1:
       return 1;
+    case DataType::f4_e2m1:
+      return 6;
+    case DataType::i4:
+      return 7;
     default:
       return std::numeric_limits<double>::infinity();
   }
@@ -695,13 +700,21 @@ std::optional<Values> stored(const Computed& result, DataType type, DataType com
   if (!(values.largest() <= bound)) return std::nullopt;
   if (type == DataType::f16 && values.largest() > 6e4) return std::nullopt;
   if (is_real(compute) && result.rounds && type != compute) values.exact = false;
-  if (type == DataType::b8) {
+  if (info(type).kind == NumberKind::boolean) {
     if (!values.exact) return std::nullopt;
     return Values{0, 1, true};
   }
-  const double most = largest_stored(type), least = type == DataType::u8 ? 0 : -most;
+  const double most = largest_stored(type);
+  const double least = type == DataType::u8 ? 0 : type == DataType::i4 ? -8 : -most;
   values.least = std::clamp(values.least, least, most);
   values.most = std::clamp(values.most, least, most);
+  // So few numbers that small ones move by more than a part of themselves.
+  if (type == DataType::f4_e2m1) {
+    constexpr double kMargin = 0.01;
+    values.least = round_to(type, values.least >= 0 ? values.least * (1 - kMargin) : values.least - kMargin);
+    values.most = round_to(type, values.most <= 0 ? values.most * (1 - kMargin) : values.most + kMargin);
+    return values;
+  }
   // Rounding moves the bounds outwards by at most one place.
   const double slack = is_real(type) ? epsilon(type) : 0;
   values.least -= slack * std::abs(values.least);

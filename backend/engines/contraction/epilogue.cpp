@@ -135,7 +135,7 @@ double dram_bytes(const Fusion& fusion) {
   }
   double bytes = 0;
   for (size_t i = 0; i < reached.size(); ++i)
-    bytes += static_cast<double>(reached[i] * byte_size(fusion.operands[i].type));
+    bytes += static_cast<double>(bytes_of(fusion.operands[i].type, reached[i]));
   return bytes;
 }
 

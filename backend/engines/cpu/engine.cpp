@@ -70,6 +70,7 @@ class CpuEngine final : public Engine {
   std::string_view name() const override { return "cpu"; }
   int number() const override { return 1; }
   Notes notes() const override { return kNotes; }
+  PackedAccess packed_access() const override { return {.loads = true, .stores = true}; }
 
   PreparedOr prepare(const Fusion& fusion, const DeviceInfo& device) const override {
     if (device.is_cpu()) return std::make_unique<const PreparedEvaluation>(fusion);

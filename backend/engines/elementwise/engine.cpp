@@ -54,7 +54,8 @@ double dram_bytes(const Dims& domain, const Access& access, DataType type) {
   for (const int64_t stride : access.strides)
     if (stride != 0 && (closest == 0 || stride < closest)) closest = stride;
   const int64_t size = byte_size(type);
-  return visited(domain, access) * static_cast<double>(sector_bytes(std::max<int64_t>(closest, 1), size));
+  return visited(domain, access) * static_cast<double>(sector_bytes(std::max<int64_t>(closest, 1), size)) /
+         static_cast<double>(elements_per_byte(type));
 }
 
 // Elements taken through an index lie anywhere: a sector for as many as lie side by side.
@@ -241,6 +242,8 @@ class ElementwiseEngine final : public Engine {
  public:
   std::string_view name() const override { return "elementwise"; }
   int number() const override { return 10; }
+
+  PackedAccess packed_access() const override { return {.loads = true}; }
 
   PreparedOr prepare(const Fusion& fusion, const DeviceInfo& device) const override {
     if (device.is_cpu())

@@ -29,7 +29,7 @@ double access_bytes(const Dims& domain, const Access& access, DataType type) {
     if (stride != 0 && (closest == 0 || stride < closest)) closest = stride;
   const int64_t size = byte_size(type);
   const int64_t step = std::min(std::max<int64_t>(closest, 1) * size, std::max<int64_t>(32, size));
-  return visited(domain, access) * static_cast<double>(step);
+  return visited(domain, access) * static_cast<double>(step) / static_cast<double>(elements_per_byte(type));
 }
 
 struct Traffic {

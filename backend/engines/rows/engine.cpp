@@ -121,6 +121,8 @@ class RowsEngine final : public Engine {
   std::string_view name() const override { return "rows"; }
   int number() const override { return 11; }
 
+  PackedAccess packed_access() const override { return {.loads = true, .stores = true}; }
+
   PreparedOr prepare(const Fusion& fusion, const DeviceInfo& device) const override {
     if (auto refusal = refuse_cpu(device)) return std::move(*refusal);
     if (form_of(fusion) != Form::rows || fusion.sites.size() != 1)

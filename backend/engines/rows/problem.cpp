@@ -2,6 +2,8 @@
 // keep.
 #include "backend/engines/rows/problem.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
 #include <utility>
@@ -222,6 +224,18 @@ bool fits_short_forms(const KernelSite& site) {
   });
 }
 
+// Vectors of packed results are whole bytes, which no other thread has elements of.
+const Store* first_split_byte(const RowsProblem& problem) {
+  const RowFacts facts(problem.site);
+  const Expr& expr = problem.site.expr;
+  for (const Store& store : expr.stores)
+    if (is_packed(store.type) &&
+        (problem.widest % elements_per_byte(store.type) != 0 || !facts.is_element_store(expr, store) ||
+         !is_whole(problem.fusion, expr, problem.site.vector_axis, store.access, store.type, problem.widest)))
+      return &store;
+  return nullptr;
+}
+
 std::variant<Refusal, RowsProblem> rows_problem(const Fusion& fusion, const DeviceInfo& device) {
   Expr expr = fusion.sites.front().expr;
   if (!drop_empty_totals(expr) || !expr.has_reduction())
@@ -262,6 +276,15 @@ std::variant<Refusal, RowsProblem> rows_problem(const Fusion& fusion, const Devi
   problem.index_bits = index_bits(problem.site.expr);
   problem.site.short_forms = fits_short_forms(problem.site);
   problem.widest = widest_vector(problem);
+  if (const Store* const store = first_split_byte(problem))
+    return Refusal{"whole-byte-stores",
+                   fusion.op_name(store->op),
+                   fusion.name_of(store->access.operand),
+                   "packed results of which a thread's vectors are whole bytes",
+                   fmt::format("vectors of {} elements, {} a byte, in another place", problem.widest,
+                               elements_per_byte(store->type)),
+                   "store them by a fusion of their own",
+                   store->op};
   return problem;
 }
 
@@ -312,7 +335,7 @@ std::optional<RowsProblem> folded(const RowsProblem& problem) {
     wide.site.expr = std::move(*expr);
     wide.site.vector_axis = kept - 1;
     wide.widest = widest_vector(wide);
-    if (wide.widest > problem.widest) return wide;
+    if (wide.widest > problem.widest && first_split_byte(wide) == nullptr) return wide;
   }
   return std::nullopt;
 }

@@ -105,7 +105,7 @@ bool has_pieces(const RowsSchedule& s) {
   for (int i = 0; i < std::ssize(s.y.expr.nodes); ++i) {
     const Node& node = s.y.expr.node(i);
     if (node.kind == Node::Kind::load && facts.places[static_cast<size_t>(i)] == RowPlace::element &&
-        !facts.is_fixed(s.y.expr, i) && byte_size(node.type) * s.knobs.vector < 16)
+        !facts.is_fixed(s.y.expr, i) && (is_packed(node.type) || byte_size(node.type) * s.knobs.vector < 16))
       return false;
   }
   return streamed_bytes(s.y) > 0 && !s.row_tails;
@@ -179,6 +179,8 @@ bool fits(const RowsProblem& problem, const RowsSchedule& s) {
   if (knobs.threads > kMostThreads || knobs.threads % kWarp != 0 || knobs.threads % knobs.group != 0 ||
       knobs.vector > problem.widest)
     return false;
+  for (const Store& store : s.y.expr.stores)
+    if (is_packed(store.type) && knobs.vector % elements_per_byte(store.type) != 0) return false;
   if (!problem.spread &&
       (s.slots() > 1 ? knobs.group > kWarp || knobs.cluster > 1 : knobs.group % kWarp != 0))
     return false;

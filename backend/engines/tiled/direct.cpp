@@ -134,6 +134,8 @@ class DirectEngine final : public Engine {
   std::string_view name() const override { return "direct"; }
   int number() const override { return 20; }
 
+  PackedAccess packed_access() const override { return {.loads = true}; }
+
   PreparedOr prepare(const Fusion& fusion, const DeviceInfo& device) const override {
     if (auto refusal = refuse_tiling(fusion, device)) return std::move(*refusal);
     return std::make_unique<const PreparedDirect>(fusion, device);

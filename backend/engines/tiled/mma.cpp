@@ -402,6 +402,8 @@ class MmaEngine final : public Engine {
   int number() const override { return 25; }
   Notes notes() const override { return kNotes; }
 
+  PackedAccess packed_access() const override { return {.loads = true}; }
+
   PreparedOr prepare(const Fusion& fusion, const DeviceInfo& device) const override {
     if (auto refusal = refuse_tiling(fusion, device)) return std::move(*refusal);
     if (device.compute_capability < 80)

@@ -43,8 +43,16 @@ FUSOR_DEVICE float widen(f8_e4m3 x) {
   }
 }
 
-// ---- From a carrier to an element: to nearest even; fp8 and integers saturate; NaN becomes 0 in integers
-// ----
+// Three bits as a float are too small by the difference of the biases, 2^(127 - 1).
+FUSOR_DEVICE float widen(f4_e2m1 x) {
+  const float value = __int_as_float((x.bits & 7) << 22) * 0x1p126f;
+  return __int_as_float(__float_as_int(value) | (x.bits & 8) << 28);
+}
+FUSOR_DEVICE i32 widen(i4 x) { return (x.bits ^ 8) - 8; }
+FUSOR_DEVICE i32 widen(b1 x) { return x.bits; }
+
+// ---- From a carrier to an element: to nearest even; fp8, fp4 and integers saturate; NaN becomes 0 in
+// integers and the largest number in fp4 ----
 
 // A float that rounds to every narrower type as x itself does: toward zero, the last place odd where x was
 // between.
@@ -177,6 +185,31 @@ struct Narrow<f8_e5m2> {
     } else {
       return f8_e5m2{float_to_f8<5, 2, 0x7b>(odd_float(x))};
     }
+  }
+};
+
+template <>
+struct Narrow<f4_e2m1> {
+  template <class C>
+  static __device__ __forceinline__ f4_e2m1 from(C x) {
+    const float value = odd_float(x);
+    const u8 bits = float_to_f8<2, 1, 7>(value);
+    return f4_e2m1{static_cast<u8>(value == value ? (bits >> 4 & 8) | (bits & 7) : 7)};
+  }
+};
+template <>
+struct Narrow<i4> {
+  template <class C>
+  static __device__ __forceinline__ i4 from(C x) {
+    const i32 whole = Narrow<i32>::from(x);
+    return i4{static_cast<u8>((whole < -8 ? -8 : whole > 7 ? 7 : whole) & 15)};
+  }
+};
+template <>
+struct Narrow<b1> {
+  template <class C>
+  static __device__ __forceinline__ b1 from(C x) {
+    return b1{static_cast<u8>(x != C(0))};
   }
 };
 

@@ -28,3 +28,13 @@ struct f8_e8m0 {
 struct b8 {
   u8 bits;
 };
+// Packed in memory, where several share a byte; here each has a byte of its own, in its lowest bits.
+struct f4_e2m1 {
+  u8 bits;
+};
+struct i4 {
+  u8 bits;
+};
+struct b1 {
+  u8 bits;
+};

@@ -177,6 +177,93 @@ FUSOR_DEVICE void store_whole(T* to, const Vec<T, N>& from, int count) {
   }
 }
 
+// ---- Packed elements: several share a byte, the first one in its lowest bits ----
+
+// Stands for a pointer to elements: the one `first` elements behind the first of a byte.
+template <class T>
+struct PackedPointer {
+  static constexpr int kShared = 8 / kPackedBits<T>;  // elements that share a byte
+  static constexpr u32 kMask = (1u << kPackedBits<T>)-1;
+  const u8* bytes;
+  Index first;
+
+  __device__ __forceinline__ const u8* byte() const { return bytes + (first >> kShift); }
+  __device__ __forceinline__ int lane() const { return static_cast<int>(first) & (kShared - 1); }
+  // Element `lane` of a byte.
+  static __device__ __forceinline__ T element(u32 byte, int lane) {
+    return T{static_cast<u8>(byte >> lane * kPackedBits<T> & kMask)};
+  }
+
+ private:
+  static constexpr int kShift = kShared == 2 ? 1 : 3;
+};
+template <class T>
+FUSOR_DEVICE PackedPointer<T> operator+(PackedPointer<T> from, Index elements) {
+  return {from.bytes, from.first + elements};
+}
+
+template <class T>
+FUSOR_DEVICE T load(PackedPointer<T> from) {
+  return from.element(load(from.byte()), from.lane());
+}
+template <int N, class T>
+FUSOR_DEVICE Vec<T, N> load_strided(PackedPointer<T> from, Index stride, int count) {
+  Vec<T, N> to = {};
+#pragma unroll
+  for (int i = 0; i < N; ++i)
+    if (i < count) to.lane[i] = load(from + i * stride);
+  return to;
+}
+template <class T>
+FUSOR_DEVICE T load_broadcast(PackedPointer<T> from, int count) {
+  return load_strided<1>(from, 0, count).lane[0];
+}
+template <class T>
+FUSOR_DEVICE T load_where(PackedPointer<T> from, bool holds) {
+  return load_strided<1>(from, 0, holds ? 1 : 0).lane[0];
+}
+// N adjacent elements, the first of which is a multiple of N.
+template <int N, class T>
+FUSOR_DEVICE Vec<T, N> load_whole(PackedPointer<T> from, int count) {
+  constexpr int kShared = PackedPointer<T>::kShared;
+  if (count < N) return load_strided<N>(from, 1, count);
+  constexpr int kBytes = N < kShared ? 1 : N / kShared;
+  Vec<u8, kBytes> bytes = load_whole<kBytes>(from.byte(), kBytes);
+  const int first = N < kShared ? from.lane() : 0;
+  Vec<T, N> to;
+#pragma unroll
+  for (int i = 0; i < N; ++i) to.lane[i] = from.element(bytes.lane[i / kShared], first + i % kShared);
+  return to;
+}
+
+// Shared bytes of N elements, whole bytes of them: what does not exist is zero.
+template <int N, class T>
+FUSOR_DEVICE Vec<u8, N * kPackedBits<T> / 8> packed(const Vec<T, N>& from) {
+  constexpr int kShared = PackedPointer<T>::kShared;
+  Vec<u8, N / kShared> to = {};
+#pragma unroll
+  for (int i = 0; i < N; ++i)
+    to.lane[i / kShared] |= static_cast<u8>(from.lane[i].bits << i % kShared * kPackedBits<T>);
+  return to;
+}
+
+// Where packed elements are stored, whole bytes of them.
+template <class T>
+struct PackedPlace {
+  u8* bytes;
+  Index first;
+};
+template <class T>
+FUSOR_DEVICE PackedPlace<T> operator+(PackedPlace<T> to, Index elements) {
+  return {to.bytes, to.first + elements};
+}
+// The first of the N elements is a multiple of N, and no thread stores others of their bytes.
+template <int N, class T>
+FUSOR_DEVICE void store_whole(PackedPlace<T> to, const Vec<T, N>& from, int count) {
+  constexpr int kShared = PackedPointer<T>::kShared;
+  store_whole(to.bytes + to.first / kShared, packed(from), (count + kShared - 1) / kShared);
+}
+
 // ---- Shared memory ----
 
 // The address that instructions on shared memory take.

@@ -55,8 +55,26 @@ template <>
 struct CarrierOf<b8> {
   using type = i32;
 };
+template <>
+struct CarrierOf<i4> {
+  using type = i32;
+};
+template <>
+struct CarrierOf<b1> {
+  using type = i32;
+};
 template <class T>
 using Carrier = typename CarrierOf<T>::type;
+
+// Bits of an element in memory, for the types of which several share a byte.
+template <class T>
+constexpr int kPackedBits = 0;
+template <>
+constexpr int kPackedBits<f4_e2m1> = 4;
+template <>
+constexpr int kPackedBits<i4> = 4;
+template <>
+constexpr int kPackedBits<b1> = 1;
 
 // One of two types.
 template <bool kHolds, class Then, class Else>

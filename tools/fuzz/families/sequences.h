@@ -124,7 +124,7 @@ struct Proposer<BlockScaleQuantize> {
     BlockScaleQuantize op;
     op.axis = draft.random.below(draft.tensor(x).dims.rank());
     op.block_size = draft.random.between(1, 9);
-    op.y_type = draft.random.pick({DataType::f8_e4m3, DataType::f8_e5m2});
+    op.y_type = draft.random.pick({DataType::f8_e4m3, DataType::f8_e5m2, DataType::f4_e2m1});
     return Proposal{op, {x}, {}};
   }
 };

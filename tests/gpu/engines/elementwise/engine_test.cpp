@@ -17,7 +17,8 @@ namespace {
 
 constexpr DataType kTypes[] = {DataType::f64,     DataType::f32,     DataType::f16, DataType::bf16,
                                DataType::f8_e4m3, DataType::f8_e5m2, DataType::i64, DataType::i32,
-                               DataType::i8,      DataType::u8,      DataType::b8};
+                               DataType::i8,      DataType::u8,      DataType::b8,  DataType::f4_e2m1,
+                               DataType::i4,      DataType::b1};
 
 TEST(ElementwiseGpu, EveryModeInFp32AndFp16) {
   FUSOR_NEEDS_GPU();
@@ -61,7 +62,7 @@ TEST(ElementwiseGpu, EveryPairOfTypesConverts) {
 TEST(ElementwiseGpu, ChainInEveryType) {
   FUSOR_NEEDS_GPU();
   for (const DataType type : kTypes) {
-    if (type == DataType::b8) continue;
+    if (info(type).kind == NumberKind::boolean) continue;
     for (const int64_t n : {1, 7, 8, 257, 4096, 100003}) {
       GraphBuilder g("chain");
       const Tensor a = g.input("a", {n}, type);
