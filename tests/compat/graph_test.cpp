@@ -268,6 +268,18 @@ TEST_F(TranslatedGraph, IntegersOfFourBitsAreReadInPairs) {
   }
 }
 
+TEST_F(TranslatedGraph, TypesOfFourBitsAreWrittenInPairs) {
+  std::vector<float> xs{1, 2.5, -9, 7, 0.5, 6, -1, 3};
+  for (const auto& [type, right] :
+       {std::pair(CUDNN_DATA_INT4, std::vector<uint8_t>{0x21, 0x78, 0x60, 0x3f}),
+        std::pair(CUDNN_DATA_FP4_E2M1, std::vector<uint8_t>{0x42, 0x7f, 0x71, 0x5a})}) {
+    std::vector<uint8_t> ys(4, 0xee);
+    run({unary(CUDNN_POINTWISE_IDENTITY, tensor(1, {1, 2, 4}), tensor(2, {1, 2, 4}, {.type = type}))},
+        {{1, xs.data()}, {2, ys.data()}});
+    EXPECT_EQ(ys, right);
+  }
+}
+
 // cudnn-frontend leaves the dims of a row's maximum to inference where a sink follows, and infers the
 // operand's.
 TEST_F(TranslatedGraph, ReductionOfLeftOutDimsFollowsItsReader) {

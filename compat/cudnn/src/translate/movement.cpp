@@ -38,6 +38,10 @@ void concat_in_place(Translator& t, const Descriptor& op, const std::vector<Desc
   const auto axis = static_cast<int>(op.get<int64_t>(CUDNN_ATTR_OPERATION_CONCAT_AXIS));
   if (whole.is_virtual || t.is_read(whole.uid) || axis < 0 || axis >= whole.dims.rank())
     refuse(CUDNN_STATUS_NOT_SUPPORTED, "an in-place concatenation whose result {} is read again", whole.uid);
+  if (is_packed(whole.type))
+    refuse(CUDNN_STATUS_NOT_SUPPORTED_DATA_TYPE,
+           "an in-place concatenation of {}, elements of which share bytes (tensor {})",
+           to_string(whole.type), whole.uid);
   int64_t start = 0;
   for (size_t i = 0; i < parts.size(); ++i) {
     const TensorFacts part = facts_of(*parts[i]);

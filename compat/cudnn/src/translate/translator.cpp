@@ -49,12 +49,13 @@ int packed_axis(const TensorFacts& facts) {
     if (facts.strides[i] == 1)
       axis = i;
     else if (facts.strides[i] % 2 != 0)
-      refuse(CUDNN_STATUS_NOT_SUPPORTED_LAYOUT, "tensor {} of 4-bit integers has the odd stride {}",
+      refuse(CUDNN_STATUS_NOT_SUPPORTED_LAYOUT, "tensor {} of unsigned 4-bit integers has the odd stride {}",
              facts.uid, facts.strides[i]);
   }
   if (axis < 0 || facts.dims[axis] % 2 != 0)
-    refuse(CUDNN_STATUS_NOT_SUPPORTED_LAYOUT, "tensor {} {} of 4-bit integers has no even axis of stride 1",
-           facts.uid, to_string(facts.dims));
+    refuse(CUDNN_STATUS_NOT_SUPPORTED_LAYOUT,
+           "tensor {} {} of unsigned 4-bit integers has no even axis of stride 1", facts.uid,
+           to_string(facts.dims));
   return axis;
 }
 
@@ -105,6 +106,10 @@ DataType data_type_of(cudnnDataType_t type) {
       return DataType::f8_e5m2;
     case CUDNN_DATA_FP8_E8M0:
       return DataType::f8_e8m0;
+    case CUDNN_DATA_FP4_E2M1:
+      return DataType::f4_e2m1;
+    case CUDNN_DATA_INT4:
+      return DataType::i4;
     case CUDNN_DATA_INT8:
       return DataType::i8;
     case CUDNN_DATA_UINT8:
@@ -145,8 +150,8 @@ TensorFacts facts_of(const Descriptor& tensor) {
   TensorFacts facts;
   facts.uid = tensor.get<int64_t>(CUDNN_ATTR_TENSOR_UNIQUE_ID);
   const auto type = tensor.get<cudnnDataType_t>(CUDNN_ATTR_TENSOR_DATA_TYPE);
-  facts.is_packed = type == CUDNN_DATA_INT4 || type == CUDNN_DATA_UINT4;
-  facts.type = facts.is_packed ? (type == CUDNN_DATA_INT4 ? DataType::i8 : DataType::u8) : data_type_of(type);
+  facts.is_packed = type == CUDNN_DATA_UINT4;
+  facts.type = facts.is_packed ? DataType::u8 : data_type_of(type);
   facts.dims = dims_of(tensor.list<int64_t>(CUDNN_ATTR_TENSOR_DIMENSIONS));
   facts.strides = dims_of(tensor.list<int64_t>(CUDNN_ATTR_TENSOR_STRIDES));
   // Strides of axes of one element may be anything.
@@ -160,7 +165,7 @@ TensorFacts facts_of(const Descriptor& tensor) {
   if (!facts.is_virtual) facts.ragged_offset = tensor.child(CUDNN_ATTR_TENSOR_RAGGED_OFFSET_DESC);
   if (facts.ragged_offset && (facts.is_packed || facts.vector_count > 1 || facts.is_by_value))
     refuse(CUDNN_STATUS_NOT_SUPPORTED_LAYOUT,
-           "the ragged tensor {} has vectors, 4-bit integers or is a scalar", facts.uid);
+           "the ragged tensor {} has vectors, unsigned integers of 4 bits or is a scalar", facts.uid);
   return facts;
 }
 
@@ -209,9 +214,7 @@ Tensor Translator::make_packed_input(const std::string& name, const TensorFacts&
   const Tensor is_second = builder_.cmp_eq(builder_.mod(place, number(2), whole()), number(1));
   const Tensor value = builder_.binary_select(builder_.div(byte, number(16), whole()),
                                               builder_.mod(byte, number(16), whole()), is_second, whole());
-  if (facts.type == DataType::u8) return builder_.identity(value, {.type = DataType::u8});
-  return builder_.binary_select(builder_.sub(value, number(16), whole()), value,
-                                builder_.cmp_ge(value, number(8)), {.type = DataType::i8});
+  return builder_.identity(value, {.type = DataType::u8});
 }
 
 Tensor Translator::in(const Descriptor& tensor) {
@@ -289,7 +292,8 @@ void Translator::out(const TensorFacts& facts, const Tensor& result) {
   if (known_.contains(facts.uid))
     refuse(CUDNN_STATUS_BAD_PARAM, "tensor {} is written twice, or read before it is written", facts.uid);
   if (facts.is_packed && !facts.is_virtual)
-    refuse(CUDNN_STATUS_NOT_SUPPORTED_DATA_TYPE, "tensor {} is a result of 4-bit integers", facts.uid);
+    refuse(CUDNN_STATUS_NOT_SUPPORTED_DATA_TYPE, "tensor {} is a result of unsigned 4-bit integers",
+           facts.uid);
   Tensor made = reshaped(result, facts.dims);
   if (facts.is_virtual) {
     const bool is_open = !asked_type(facts).has_value();

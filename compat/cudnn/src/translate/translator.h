@@ -23,7 +23,7 @@ struct TensorFacts {
   int64_t alignment = 16;
   bool is_virtual = false;
   bool is_by_value = false;
-  bool is_packed = false;           ///< two integers of 4 bits in a byte; `type` is what they become
+  bool is_packed = false;           ///< two unsigned integers of 4 bits in a byte; `type` is what they become
   DescriptorPointer ragged_offset;  ///< batch entries begin at these elements; null: it is not ragged
   int vector_axis = 0;  ///< along which so many neighbours lie side by side; the strides count such vectors
   int64_t vector_count = 1;
