@@ -224,6 +224,26 @@ bool has_strides(const Array& array, const Tensor& tensor) {
   return true;
 }
 
+/// Of types whose elements share bytes: an array of exactly the tensor's bytes, one behind the other.
+bool has_bytes(const Array& array, const Tensor& tensor) {
+  int64_t count = 1;
+  for (int i = array.rank - 1; i >= 0; --i) {
+    const int64_t extent = array.dims[static_cast<size_t>(i)];
+    if (!array.packed && extent != 1 && array.strides[static_cast<size_t>(i)] != count) return false;
+    count *= extent;
+  }
+  return array.type.bits == 8 && count == tensor.bytes();
+}
+
+/// Why the array does not lie as the tensor does; null where it does.
+const char* misplaced(const Array& array, const Tensor& tensor) {
+  if (is_packed(tensor.type))
+    return has_bytes(array, tensor) ? nullptr : "its elements share bytes: expected an array of all of them";
+  if (!holds(array.type, tensor.type)) return "another type";
+  if (!has_dims(array, tensor)) return "other dims";
+  return has_strides(array, tensor) ? nullptr : "other strides";
+}
+
 bool has_one_element(const Array& array) {
   for (int i = 0; i < array.rank; ++i)
     if (array.dims[static_cast<size_t>(i)] != 1) return false;
@@ -265,13 +285,13 @@ void* pointer_of(const Loaded& loaded, size_t i, PyObject* object, Run& run) {
                     "interface) of whole elements, or an address, got {}",
                     slot.tensor.name, nb::type_name(nb::handle(object).type()).c_str()));
   check_place(loaded, slot, array, run);
-  if (!holds(array.type, slot.tensor.type)) refuse_array(slot, array, "another type");
   if (slot.tensor.memory == Memory::host) {
+    if (!is_packed(slot.tensor.type) && !holds(array.type, slot.tensor.type))
+      refuse_array(slot, array, "another type");
     if (!has_one_element(array)) refuse_array(slot, array, "more than one element");
     return array.pointer;
   }
-  if (!has_dims(array, slot.tensor)) refuse_array(slot, array, "other dims");
-  if (!has_strides(array, slot.tensor)) refuse_array(slot, array, "other strides");
+  if (const char* const why = misplaced(array, slot.tensor)) refuse_array(slot, array, why);
   if (slot.is_output && array.read_only)
     refuse(fmt::format("run: output '{}' is read-only", slot.tensor.name));
   return array.pointer;
@@ -599,10 +619,10 @@ std::vector<void*> host_pointers(const Graph& graph, const nb::dict& arrays, std
     Array array;
     if (!read_array(object.ptr(), array, held[static_cast<size_t>(at)]) || array.on_gpu)
       refuse(fmt::format("verify: tensor '{}': expected an array on the host", name));
-    if (!holds(array.type, slot.tensor.type)) refuse_array(slot, array, "another type");
-    if (slot.tensor.memory != Memory::host &&
-        (!has_dims(array, slot.tensor) || !has_strides(array, slot.tensor)))
-      refuse_array(slot, array, "another place in memory");
+    const bool is_number = slot.tensor.memory == Memory::host && !is_packed(slot.tensor.type);
+    if (is_number && !holds(array.type, slot.tensor.type)) refuse_array(slot, array, "another type");
+    if (const char* const why = is_number ? nullptr : misplaced(array, slot.tensor))
+      refuse_array(slot, array, why);
     pointers[static_cast<size_t>(at)] = array.pointer;
   }
   for (size_t i = 0; i < pointers.size(); ++i) {
@@ -671,9 +691,7 @@ void bind_verify(nb::module_& module) {
         if (!read_array(object.ptr(), array, hold) || array.on_gpu || array.read_only)
           refuse(fmt::format("fill_random: tensor '{}': expected a writable array on the host",
                              tensor.tensor.name));
-        if (!holds(array.type, tensor.tensor.type) || !has_dims(array, tensor.tensor) ||
-            !has_strides(array, tensor.tensor))
-          refuse_array(slot, array, "another array");
+        if (const char* const why = misplaced(array, tensor.tensor)) refuse_array(slot, array, why);
         fill_random(tensor.tensor, array.pointer, seed);
       },
       nb::arg("tensor"), nb::arg("array"), nb::arg("seed") = 1,

@@ -14,10 +14,17 @@ _FOREIGN_NAMES = {
 }  # fmt: skip
 
 
+# Several elements share a byte: arrays of these are the tensor's bytes, of one dim.
+_PACKED = (DataType.f4_e2m1, DataType.i4, DataType.b1)
+
+
 def numpy_dtype(type):
     """NumPy's dtype of an element type. bf16 and fp8 are those of ml_dtypes, or where that is missing unsigned
-    integers of as many bits."""
+    integers of as many bits; of types whose elements share bytes it is that of a byte."""
     import numpy
+
+    if type in _PACKED:
+        return numpy.dtype("uint8")
 
     if type in _NUMPY_NAMES:
         return numpy.dtype(_NUMPY_NAMES[type])
@@ -34,8 +41,11 @@ def _span(tensor):
 
 
 def empty(tensor):
-    """A NumPy array with the tensor's type, dims and strides."""
+    """A NumPy array with the tensor's type, dims and strides, or with its bytes where elements share them."""
     import numpy
+
+    if tensor.type in _PACKED:
+        return numpy.zeros(tensor.bytes, "uint8")
 
     dtype = numpy_dtype(tensor.type)
     flat = numpy.empty(_span(tensor), dtype)
@@ -45,12 +55,16 @@ def empty(tensor):
 
 def _like_torch(tensor, device):
     torch = sys.modules["torch"]
+    if tensor.type in _PACKED:
+        return torch.zeros(tensor.bytes, dtype=torch.uint8, device=device)
     name = {**_NUMPY_NAMES, **_FOREIGN_NAMES}[tensor.type]
     return torch.empty_strided(tensor.dims, tensor.strides, dtype=getattr(torch, name), device=device)
 
 
 def _like_cupy(tensor):
     cupy = sys.modules["cupy"]
+    if tensor.type in _PACKED:
+        return cupy.zeros(tensor.bytes, "uint8")
     dtype = numpy_dtype(tensor.type)
     flat = cupy.empty(_span(tensor), dtype)
     strides = [s * dtype.itemsize for s in tensor.strides]
@@ -119,7 +133,8 @@ def _placed(tensor, array):
 
     host = numpy.asarray(array)
     place = empty(tensor)
-    if host.shape != tuple(tensor.dims) or host.dtype.itemsize != place.dtype.itemsize:
+    dims = place.shape if tensor.type in _PACKED else tuple(tensor.dims)
+    if host.shape != dims or host.dtype.itemsize != place.dtype.itemsize:
         raise Error(f"run: tensor '{tensor.name}' is {_words(tensor)}; got {host.dtype} {list(host.shape)}")
     place[...] = host.view(place.dtype)
     return _flat(tensor, place)
@@ -128,6 +143,8 @@ def _placed(tensor, array):
 def _flat(tensor, place):
     import numpy
 
+    if tensor.type in _PACKED:
+        return place
     return numpy.lib.stride_tricks.as_strided(place, (_span(tensor),), (place.dtype.itemsize,))
 
 

@@ -38,6 +38,7 @@ _TYPE_NAMES = {
     DataType.f64: "fp64", DataType.f32: "fp32", DataType.f16: "fp16", DataType.bf16: "bf16",
     DataType.f8_e4m3: "fp8_e4m3", DataType.f8_e5m2: "fp8_e5m2", DataType.f8_e8m0: "fp8_e8m0",
     DataType.i64: "int64", DataType.i32: "int32", DataType.i8: "int8", DataType.u8: "uint8", DataType.b8: "bool8",
+    DataType.f4_e2m1: "fp4_e2m1", DataType.i4: "int4", DataType.b1: "bool1",
 }  # fmt: skip
 
 

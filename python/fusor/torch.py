@@ -14,7 +14,7 @@ import itertools
 import torch as _torch
 
 from . import _fusor
-from ._call import _FOREIGN_NAMES, _NUMPY_NAMES
+from ._call import _FOREIGN_NAMES, _NUMPY_NAMES, _PACKED
 from ._fusor import DataType, Error, Memory
 
 _numbers = itertools.count()
@@ -22,8 +22,17 @@ _is_compiling = getattr(_torch.compiler, "is_compiling", lambda: False)  # of Py
 
 
 def dtype(type):
-    """PyTorch's dtype of an element type."""
+    """PyTorch's dtype of an element type, or of a byte where elements share them."""
+    if DataType(type) in _PACKED:
+        return _torch.uint8
     return getattr(_torch, {**_NUMPY_NAMES, **_FOREIGN_NAMES}[DataType(type)])
+
+
+def _place(tensor):
+    """Dims, strides and dtype of the array that holds a tensor."""
+    if tensor.type in _PACKED:
+        return (tensor.bytes,), (1,), _torch.uint8
+    return tuple(tensor.dims), tuple(tensor.strides), dtype(tensor.type)
 
 
 def dims_of(graph):
@@ -45,10 +54,8 @@ class _Side:
         self.output_names = [t.name for t in self.outputs]
         place = {name: i for i, name in enumerate(self.input_names + self.output_names)}
         self.order = [place[t.name] for t in slots]
-        self.made = [(t.dims, t.strides, dtype(t.type)) for t in self.outputs]
-        self.arranged = [
-            None if t.memory == Memory.host else (tuple(t.dims), tuple(t.strides), dtype(t.type)) for t in self.inputs
-        ]
+        self.made = [_place(t) for t in self.outputs]
+        self.arranged = [None if t.memory == Memory.host else _place(t) for t in self.inputs]
         self.workspace_bytes = self.executable.workspace_bytes
         self.on_gpu = not self.executable.plan.device.is_cpu
 

@@ -80,6 +80,24 @@ class Arrays(unittest.TestCase):
             graph = g.finish(g.input("x", (2,)) * g.scalar("s", type))
             numpy.testing.assert_array_equal(runs(graph, numpy.array([1, 2], numpy.float32), 1.5), [1.5, 3])
 
+    def test_packed_types_are_bytes(self):
+        g = fusor.Graph("packed")
+        x, w = g.input("x", (3, 5), "fp32"), g.input("w", (3, 5), "int4")
+        y = g.output(x * w, type="int4")
+        b = g.output(w > 0, name="b", type="bool1")
+        exe = fusor.load(fusor.build(g.finish(), "cpu"))
+        values = numpy.array([-8, 7, 3, -1, 0] * 3)
+        nibbles = numpy.append(values & 15, 0)
+        packed = (nibbles[0::2] | nibbles[1::2] << 4).astype(numpy.uint8)
+        ys, bs = exe(numpy.full((3, 5), 2, numpy.float32), packed)
+        self.assertEqual((ys.shape, ys.dtype, bs.shape), ((8,), numpy.uint8, (2,)))
+        got = numpy.stack([ys & 15, ys >> 4], 1).ravel()[:15].astype(int)
+        want = numpy.clip(2 * values, -8, 7)
+        numpy.testing.assert_array_equal((got ^ 8) - 8, want)
+        numpy.testing.assert_array_equal(numpy.unpackbits(bs, bitorder="little")[:15], values > 0)
+        with self.assertRaisesRegex(fusor.Error, "elements share bytes"):
+            exe(numpy.full((3, 5), 2, numpy.float32), values.astype(numpy.int8).reshape(3, 5))
+
     def test_bf16_as_bits(self):
         g = fusor.GraphBuilder()
         exe = fusor.load(fusor.build(g.finish(g.input("x", (2,), "bf16") * 2), "cpu"))
