@@ -135,12 +135,13 @@ void schedule_packed_rows(const PackedProblem& problem, PackedSchedule& s, int64
   s.whole_stores = has_whole_stores(problem, s);
 }
 
-// Elements in the order of memory, axes from the longest stride to the shortest.
+// Elements in the order of memory, axes from the longest stride to the shortest. Axes of one element, whose
+// strides say nothing, come last: a place behind the others is none of theirs.
 void schedule_packed_places(const PackedProblem& problem, PackedSchedule& s, int64_t asked) {
   const Expr& expr = problem.expr;
   const auto stride = [&](int64_t axis) {
     const int at = static_cast<int>(axis);
-    return expr.domain[at] > 1 ? problem.store.strides[at] : 1;
+    return expr.domain[at] > 1 ? problem.store.strides[at] : 0;
   };
   Dims order;
   for (int axis = 0; axis < expr.domain.rank(); ++axis) order.push_back(axis);
@@ -149,7 +150,7 @@ void schedule_packed_places(const PackedProblem& problem, PackedSchedule& s, int
   s.y.expr = select_axes(expr, order);
   s.y.vector_axis = order.rank() - 1;
   s.extents = s.y.expr.domain;
-  for (const int64_t axis : order) s.strides.push_back(stride(axis));
+  for (const int64_t axis : order) s.strides.push_back(std::max<int64_t>(1, stride(axis)));
   const int64_t first = problem.store.offset / problem.shared();
   s.threads = ceil_div(ceil_div(problem.end, problem.shared()) - first, s.bytes(problem));
 }

@@ -25,7 +25,7 @@ static_assert(kVector % kShared == 0, "a thread stores whole bytes");
 // bytes: the result's; threads: that have elements. Whole rows: extents, the last one in vectors;
 // row_extent: elements of a row; strides: bytes between neighbours along an axis but the last. Else first,
 // end: the places of the first element and behind the last in the result's memory; strides: elements, from
-// the longest to the shortest; extents by axis.
+// the longest to the shortest, 1 of axes of one element behind them; extents by axis.
 
 // Bytes of `count` elements.
 static __device__ __forceinline__ void store_bytes(u8* to, const Vec<Stored, kVector>& elements, int count) {
