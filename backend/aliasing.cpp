@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "core/ceil_div.h"
 #include "core/fail.h"
 
 namespace fusor {
@@ -27,30 +28,44 @@ Range range_of(const BoundTensor& tensor, std::span<void* const> by_slot) {
 
 // ---- strided elements ----
 
-// The bytes of a tensor as steps of a walk, the widest last.
+// Whether every row along an axis of stride 1 begins a byte.
+bool has_rows_of_bytes(const Tensor& tensor, int row) {
+  for (int axis = 0; axis < tensor.dims.rank(); ++axis)
+    if (axis != row && tensor.dims[axis] > 1 && tensor.strides[axis] % elements_per_byte(tensor.type) != 0)
+      return false;
+  return tensor.strides[row] == 1;
+}
+
+// The bits of a tensor as steps of a walk, the widest last. Packed elements are touched by whole bytes: where
+// rows begin with a byte each, those are the elements; elsewhere each element takes as many bits as reach the
+// end of its byte from any place in it.
 struct Walk {
   int rank = 0;
-  std::array<int64_t, kMaxRank> extent{}, stride{};  // bytes
+  std::array<int64_t, kMaxRank> extent{}, stride{};  // bits
   int64_t element = 0;
 
-  explicit Walk(const Tensor& tensor) : element(byte_size(tensor.type)) {
+  explicit Walk(const Tensor& tensor) : element(8 * byte_size(tensor.type)) {
+    const int64_t shared = elements_per_byte(tensor.type);
     for (int axis = 0; axis < tensor.dims.rank(); ++axis) {
       if (tensor.dims[axis] == 1 || tensor.strides[axis] == 0) continue;
+      const bool by_bytes = shared > 1 && has_rows_of_bytes(tensor, axis);
+      const int64_t steps = by_bytes ? ceil_div(tensor.dims[axis], shared) : tensor.dims[axis];
+      if (steps == 1) continue;
       int at = rank++;
-      const int64_t step = tensor.strides[axis] * element;
+      const int64_t step = by_bytes ? 8 : tensor.strides[axis] * info(tensor.type).bits;
       for (; at > 0 && stride[static_cast<size_t>(at) - 1] > step; --at) {
         stride[static_cast<size_t>(at)] = stride[static_cast<size_t>(at) - 1];
         extent[static_cast<size_t>(at)] = extent[static_cast<size_t>(at) - 1];
       }
       stride[static_cast<size_t>(at)] = step;
-      extent[static_cast<size_t>(at)] = tensor.dims[axis];
+      extent[static_cast<size_t>(at)] = steps;
     }
   }
   int64_t span(int axes) const {
-    int64_t bytes = element;
+    int64_t bits = element;
     for (int i = 0; i < axes; ++i)
-      bytes += (extent[static_cast<size_t>(i)] - 1) * stride[static_cast<size_t>(i)];
-    return bytes;
+      bits += (extent[static_cast<size_t>(i)] - 1) * stride[static_cast<size_t>(i)];
+    return bits;
   }
   int64_t widest(int axes) const { return axes == 0 ? 0 : stride[static_cast<size_t>(axes) - 1]; }
 };
@@ -172,7 +187,7 @@ bool is_reached_by_index(const Graph& graph, const GraphIndex& index, int tensor
 
 bool may_overlap(const Tensor& a, const Tensor& b, int64_t distance) {
   const Walk first(a), second(b);
-  return may_meet(first, first.rank, second, second.rank, distance);
+  return may_meet(first, first.rank, second, second.rank, 8 * distance);
 }
 
 AliasRules::AliasRules(const Graph& graph, const Schedule& schedule, std::span<const int> slot_of) {

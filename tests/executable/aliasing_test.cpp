@@ -63,6 +63,30 @@ TEST(Aliasing, AnOutputThatBeginsInsideOfItsInputIsRefused) {
               HasSubstr("only where both begin at one address"));
 }
 
+// Strides of packed types count elements, several of which share a byte.
+TEST(Aliasing, RowsOfPackedElementsLieWhereTheirBytesDo) {
+  const auto row = [](DataType type, const Dims& dims, const Strides& strides) {
+    Tensor tensor;
+    tensor.type = type;
+    tensor.dims = dims;
+    tensor.strides = strides;
+    return tensor;
+  };
+  // Rows of 4 bytes, 16 bytes apart.
+  const Tensor x = row(DataType::i4, {4, 8}, {32, 1});
+  for (int64_t distance = -60; distance <= 60; ++distance) {
+    const int64_t within = ((distance % 16) + 16) % 16;
+    const bool is_beside = within >= 4 && within <= 12;
+    EXPECT_EQ(may_overlap(x, x, distance), !is_beside && std::abs(distance) < 52) << distance;
+  }
+  // A byte's elements are stored together, whoever they belong to.
+  EXPECT_TRUE(may_overlap(row(DataType::i4, {8}, {2}), row(DataType::i4, {8}, {2}), 0));
+  EXPECT_TRUE(may_overlap(row(DataType::b1, {4, 3}, {16, 1}), row(DataType::b1, {4, 3}, {16, 1}), 2));
+  EXPECT_FALSE(may_overlap(row(DataType::b1, {4, 3}, {16, 1}), row(DataType::b1, {4, 3}, {16, 1}), 1));
+  EXPECT_TRUE(may_overlap(x, row(DataType::f32, {4}, {4}), 16));
+  EXPECT_FALSE(may_overlap(x, row(DataType::f32, {4}, {4}), 4));
+}
+
 TEST(Aliasing, AnotherElementSizeIsNotInPlace) {
   GraphBuilder g("narrowed");
   const Tensor x = g.input("x", {4, 4}, DataType::f32);
