@@ -13,7 +13,7 @@ namespace fusor {
 
 /// One output against the oracle. Errors are over finite elements; an element is wrong where |got - want|
 /// exceeds `tolerance_abs + tolerance_rel * |want|`, or NaN / Inf stand where the oracle has none (or the
-/// other way round).
+/// other way round), or, of types of less than 8 bits, other numbers of the type lie between.
 struct OutputCheck {
   std::string tensor;
   int64_t elements = 0;   ///< of the tensor

@@ -103,10 +103,26 @@ class ErrorAnalysis {
     Deviation& deviation = error(tensor);
     if (!deviation.any()) return;
     const double spacing = is_real(type(tensor)) ? least_spacing(type(tensor)) : 1;
+    if (is_packed(type(tensor))) return round_packed(tensor);
     const double quantum = std::max(epsilon(type(tensor)) * size(tensor).rms, spacing);
     const double crossing = std::max(deviation.spread, deviation.peak / kStepsOfAFormula);
     deviation.spread = std::hypot(deviation.spread, std::sqrt(std::min(crossing, quantum) * quantum));
     deviation.peak += std::max(epsilon(type(tensor)) * size(tensor).largest, spacing);
+  }
+
+  // The same where all numbers are a few steps apart: no error is larger than from one end to the other.
+  void round_packed(int tensor) {
+    Deviation& deviation = error(tensor);
+    const double step = widest_step(type(tensor)), range = 2 * largest_number(type(tensor)) + 1;
+    const double crossing = std::max(deviation.spread, deviation.peak / kStepsOfAFormula);
+    deviation.spread = std::hypot(deviation.spread, std::sqrt(std::min(crossing, step) * step));
+    deviation.spread = std::min(deviation.spread, range);
+    deviation.peak = std::min(deviation.peak + step, range);
+  }
+
+  // Between the two largest numbers of a packed type.
+  static double widest_step(DataType type) {
+    return is_real(type) ? std::ldexp(epsilon(type), std::ilogb(largest_number(type))) : 1;
   }
 
   // That of the smallest numbers, where the relative part vanishes.
@@ -167,6 +183,11 @@ class ErrorAnalysis {
       const double factor = operand.any() ? slope(op, pointwise, i) : 0;
       total.add(operand, factor, factor);
     }
+    // Numbers that the compute type holds are packed as they are.
+    const bool is_exact = pointwise.mode == PointwiseMode::identity && is_real(pointwise.compute) &&
+                          (is_packed(type(op.inputs[0])) || is_packed(type(op.outputs[0]))) &&
+                          !holds_more_digits(type(op.inputs[0]), pointwise.compute);
+    if (is_exact) return total;
     const double steps =
         pointwise.mode == PointwiseMode::identity ? 0.5 : kStepsOfAFormula + tail_steps(op, pointwise.mode);
     total.peak += steps * unit * largest_term(op, pointwise.mode);
@@ -347,11 +368,13 @@ class ErrorAnalysis {
   }
 
   // In the output's type: integers are exact unless a real value may round to either neighbour; reals may
-  // differ by the spacing of the smallest numbers, where the relative part vanishes.
+  // differ by the spacing of the smallest numbers, where the relative part vanishes. Packed types have so few
+  // numbers that a bound of more than one step would say nothing.
   double at_output(int output) {
     constexpr double kSpreads = 8;
     const double carried = kSpreads * error(output).spread + error(output).peak;
     if (info(type(output)).kind == NumberKind::boolean) return 0;
+    if (is_packed(type(output))) return carried > 0 ? widest_step(type(output)) : 0;
     if (!is_real(type(output))) return carried > 0 ? carried + 1 : 0;
     return carried == 0 ? 0 : carried + least_spacing(type(output));
   }

@@ -105,6 +105,29 @@ TEST(Packed, VirtualTensorsRoundAndHaveWholeBytes) {
   }
 }
 
+// A verify that takes any element for right would find nothing: quantised blocks are held to one step.
+TEST(Packed, BlocksAreVerifiedToOneStep) {
+  GraphBuilder g;
+  const Tensor x = g.input("x", {4, 32}, DataType::f32);
+  const BlockScaleResults q = g.block_scale_quantize(
+      x, {.block_size = 16, .axis = 1, .y_type = DataType::f4_e2m1, .scale_type = DataType::f8_e4m3});
+  const Tensor y = g.output(q.y, {.name = "y"});
+  g.output(q.scale, {.name = "scale"});
+  const Graph graph = g.finish();
+  HostTensors tensors(graph);
+  std::vector<double> xs(128, 6);
+  xs[0] = 2;
+  tensors.set(x, xs);
+  run_on_cpu(graph, tensors);
+  std::vector<double> ys = tensors.get(y);
+  EXPECT_EQ(ys[0], 2);
+  for (const auto& [got, right] : {std::pair(3.0, true), {4.0, false}, {-2.0, false}}) {
+    ys[0] = got;
+    tensors.set(y, ys);
+    EXPECT_EQ(verify(graph, tensors.pointers()).passed(), right) << got;
+  }
+}
+
 // Contractions of four-bit operands and results: exact in integers.
 TEST(Packed, ContractionsReadAndWriteThem) {
   GraphBuilder g;

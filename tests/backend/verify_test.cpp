@@ -95,6 +95,54 @@ TEST(Verify, SumsOfValuesComputedInFewerDigitsKeepTheirRoundings) {
   }
 }
 
+// Runs y, plants `got` as its first element, and says whether that passes.
+bool passes_with(const Graph& graph, const std::vector<double>& xs, double got) {
+  HostTensors tensors(graph);
+  const Tensor& x = graph.tensors[static_cast<size_t>(graph.find("x"))];
+  const Tensor& y = graph.tensors[static_cast<size_t>(graph.find("y"))];
+  tensors.set(x, xs);
+  tensors.run(Reading::device);
+  EXPECT_TRUE(verify(graph, tensors.pointers()).passed());
+  std::vector<double> ys = tensors.get(y);
+  ys[0] = got;
+  tensors.set(y, ys);
+  return verify(graph, tensors.pointers()).passed();
+}
+
+TEST(Verify, PackedElementsThatAreOnlyMovedOrConvertedAreExact) {
+  for (const DataType type : {DataType::f4_e2m1, DataType::i4})
+    for (const DataType from : {type, DataType::f16}) {
+      GraphBuilder g("moved");
+      const Tensor x = g.input("x", {2, 4}, from);
+      const Tensor turned = g.transpose(x, {1, 0});
+      g.output(g.identity(g.concatenate({turned, turned}, 0)), {.name = "y", .type = type});
+      const Graph graph = g.finish();
+      const std::vector<double> xs{2, 1, -4, 6, 1, 0, -1, 3};
+      EXPECT_TRUE(passes_with(graph, xs, 2)) << to_string(type);
+      for (const double wrong : {3.0, 1.0}) EXPECT_FALSE(passes_with(graph, xs, wrong)) << to_string(type);
+    }
+}
+
+// Real arithmetic in front of them may round to either side of a boundary, which is one step of the type.
+TEST(Verify, PackedElementsBehindRoundingsMayBeOneStepOff) {
+  for (const DataType type : {DataType::f4_e2m1, DataType::i4}) {
+    GraphBuilder h("products");
+    const Tensor a = h.input("x", {4}, DataType::f32);
+    const Tensor scaled = h.mul(h.div(a, h.constant(0.001)), h.constant(0.001));
+    h.output(h.identity(h.transpose(h.reshape(scaled, {2, 2}), {1, 0}), {.type = type}), {.name = "y"});
+    const Graph graph = h.finish();
+    const bool is_real = type == DataType::f4_e2m1;
+    for (const double want : {2.0, 4.0}) {
+      const std::vector<double> xs{want, 6, 6, 6};
+      const double above = is_real && want == 4 ? 6 : want + 1, below = is_real && want == 2 ? 1.5 : want - 1;
+      EXPECT_TRUE(passes_with(graph, xs, above)) << to_string(type) << want;
+      EXPECT_TRUE(passes_with(graph, xs, below)) << to_string(type) << want;
+      EXPECT_FALSE(passes_with(graph, xs, want - 2)) << to_string(type) << want;
+      EXPECT_FALSE(passes_with(graph, xs, is_real && want == 2 ? 1 : 0)) << to_string(type) << want;
+    }
+  }
+}
+
 TEST(Verify, TheToleranceIsAFewPartsInAThousandOfTheLargestValueForHalf) {
   const Chain chain = conv_chain();
   const HostTensors tensors(chain.graph);
