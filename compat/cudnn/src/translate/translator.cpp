@@ -161,6 +161,8 @@ TensorFacts facts_of(const Descriptor& tensor) {
   facts.alignment = alignment_of(tensor, facts.type);
   facts.is_virtual = tensor.get<bool>(CUDNN_ATTR_TENSOR_IS_VIRTUAL, false);
   facts.is_by_value = tensor.get<bool>(CUDNN_ATTR_TENSOR_IS_BY_VALUE, false);
+  // In memory booleans are bits; a client's scalar is a bool of its own, a virtual one lies as fusor likes.
+  if (facts.type == DataType::b8 && !facts.is_virtual && !facts.is_by_value) facts.type = DataType::b1;
   // A virtual tensor lies where fusor likes.
   if (!facts.is_virtual) facts.ragged_offset = tensor.child(CUDNN_ATTR_TENSOR_RAGGED_OFFSET_DESC);
   if (facts.ragged_offset && (facts.is_packed || facts.vector_count > 1 || facts.is_by_value))
