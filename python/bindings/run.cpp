@@ -286,8 +286,9 @@ void* pointer_of(const Loaded& loaded, size_t i, PyObject* object, Run& run) {
                     slot.tensor.name, nb::type_name(nb::handle(object).type()).c_str()));
   check_place(loaded, slot, array, run);
   if (slot.tensor.memory == Memory::host) {
-    if (!is_packed(slot.tensor.type) && !holds(array.type, slot.tensor.type))
-      refuse_array(slot, array, "another type");
+    const bool is_type =
+        is_packed(slot.tensor.type) ? array.type.bits == 8 : holds(array.type, slot.tensor.type);
+    if (!is_type) refuse_array(slot, array, "another type");
     if (!has_one_element(array)) refuse_array(slot, array, "more than one element");
     return array.pointer;
   }

@@ -98,6 +98,17 @@ class Arrays(unittest.TestCase):
         with self.assertRaisesRegex(fusor.Error, "elements share bytes"):
             exe(numpy.full((3, 5), 2, numpy.float32), values.astype(numpy.int8).reshape(3, 5))
 
+    def test_scalars_of_packed_types_are_bytes_or_numbers(self):
+        g = fusor.Graph("packed scalar")
+        y = g.output(g.input("x", (2,)) * g.scalar("s", "int4"), type="fp32")
+        exe = fusor.load(fusor.build(g.finish(), "cpu"))
+        x = numpy.array([1, 2], numpy.float32)
+        for s in (3, numpy.array([3], numpy.int8), numpy.array([3], numpy.uint8)):
+            numpy.testing.assert_array_equal(exe(x, s), [3, 6])
+        for type in (numpy.float32, numpy.float64, numpy.int16):
+            with self.assertRaisesRegex(fusor.Error, "another type"):
+                exe(x, numpy.array([3], type))
+
     def test_bf16_as_bits(self):
         g = fusor.GraphBuilder()
         exe = fusor.load(fusor.build(g.finish(g.input("x", (2,), "bf16") * 2), "cpu"))
