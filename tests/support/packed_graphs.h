@@ -17,7 +17,8 @@ namespace fusor::test {
 inline constexpr DataType kPackedTypes[] = {DataType::f4_e2m1, DataType::i4, DataType::b1};
 
 /// Every packed type, rows of 1 to 19 elements in every place: dense, with gaps of one or three elements
-/// between rows, the axes the other way round, elements two apart; of three axes, too.
+/// between rows, the axes the other way round, elements two apart; of three axes, too; and far apart, so that
+/// rows or single elements are runs of their own, some of which meet in a byte.
 inline void for_each_alignment(const std::function<void(DataType, const Dims&, const Strides&)>& visit) {
   for (const DataType type : kPackedTypes)
     for (int64_t n = 1; n <= 19; n += n < 10 ? 1 : 3) {
@@ -27,6 +28,8 @@ inline void for_each_alignment(const std::function<void(DataType, const Dims&, c
       visit(type, {3, n}, {2 * n + 1, 2});
       visit(type, {2, 3, n}, {3 * n + 1, n, 1});
       visit(type, {2, 3, n}, {n, 2 * n + 1, 1});
+      visit(type, {3, n}, {2 * n + 199, 1});
+      visit(type, {3, n}, {66 * (n - 1) + 1, 66});
     }
 }
 

@@ -50,6 +50,8 @@ struct PackedSchedule {
   KernelSite y;
   Dims extents;  ///< of the kernel's axes, and the steps along them
   Dims strides;
+  int outer = 0;       ///< axes from run to run of places; the others' elements are a run
+  int64_t pieces = 1;  ///< threads of a run
   bool whole_stores = false;
   int64_t threads = 0;  ///< that have elements
 
@@ -135,6 +137,31 @@ void schedule_packed_rows(const PackedProblem& problem, PackedSchedule& s, int64
   s.whole_stores = has_whole_stores(problem, s);
 }
 
+// Threads of a run of places: of all bytes that elements of the axes behind `outer` may lie in.
+int64_t packed_pieces(const PackedProblem& problem, const PackedSchedule& s, int outer) {
+  int64_t places = 1;
+  for (int axis = outer; axis < s.extents.rank(); ++axis) places += (s.extents[axis] - 1) * s.strides[axis];
+  // A run that begins with the last element of a byte touches the most.
+  return ceil_div((places + problem.shared() - 2) / problem.shared() + 1, s.bytes(problem));
+}
+
+// One run of all places from the first to the last, unless so much lies between elements that threads for the
+// places of shorter runs are less than half as many.
+void choose_packed_runs(const PackedProblem& problem, PackedSchedule& s) {
+  const int64_t first = problem.store.offset / problem.shared();
+  s.pieces = s.threads = ceil_div(ceil_div(problem.end, problem.shared()) - first, s.bytes(problem));
+  const int64_t worth = s.threads / 2;
+  int64_t runs = 1;
+  for (int outer = 1; outer <= s.extents.rank(); ++outer) {
+    runs *= s.extents[outer - 1];
+    const int64_t pieces = packed_pieces(problem, s, outer);
+    if (runs * pieces >= std::min(worth, s.threads)) continue;
+    s.outer = outer;
+    s.pieces = pieces;
+    s.threads = runs * pieces;
+  }
+}
+
 // Elements in the order of memory, axes from the longest stride to the shortest. Axes of one element, whose
 // strides say nothing, come last: a place behind the others is none of theirs.
 void schedule_packed_places(const PackedProblem& problem, PackedSchedule& s, int64_t asked) {
@@ -151,8 +178,7 @@ void schedule_packed_places(const PackedProblem& problem, PackedSchedule& s, int
   s.y.vector_axis = order.rank() - 1;
   s.extents = s.y.expr.domain;
   for (const int64_t axis : order) s.strides.push_back(std::max<int64_t>(1, stride(axis)));
-  const int64_t first = problem.store.offset / problem.shared();
-  s.threads = ceil_div(ceil_div(problem.end, problem.shared()) - first, s.bytes(problem));
+  choose_packed_runs(problem, s);
 }
 
 // Whether the value must be rounded from the type that it was computed in: by way of the carrier, half would
@@ -224,6 +250,7 @@ Launch packed_launch(const PackedProblem& problem, const PackedSchedule& s) {
                                  {"vector", s.knobs.vector},
                                  {"threads", s.knobs.threads},
                                  {"whole_rows", whole_rows},
+                                 {"outer", s.outer},
                                  {"whole_stores", s.whole_stores}},
                       .target = problem.device.target()};
   Launch launch;
@@ -236,6 +263,7 @@ Launch packed_launch(const PackedProblem& problem, const PackedSchedule& s) {
   p.index("row_extent", s.y.expr.domain[s.y.vector_axis]);
   p.index("first", problem.store.offset);
   p.index("end", problem.end);
+  p.divisor("pieces", s.pieces);
   p.divisors("extents", s.extents);
   p.divisors("strides", s.strides);
   p.site("y", s.y, problem.fusion);

@@ -8,6 +8,10 @@
 //   computes  apply<kVector> along the row              kVector elements in the order of memory, one by one:
 //                                                       each finds its coordinates from its place
 //
+//   Where memory between elements is wide, places are walked in runs: coordinates along the kOuter axes of
+//   the longest strides name a run, and no thread looks at what lies between two. A byte in which runs meet
+//   is stored by the run of its first element.
+//
 //   A byte's lanes that belong to no element are zero; bytes without any element stay as they are.
 #include "fusor_generated.cuh"
 
@@ -15,6 +19,7 @@ constexpr int kVector = Config::vector;  // elements of a thread: whole bytes
 constexpr int kThreads = Config::threads;
 constexpr bool kWholeRows = Config::whole_rows;
 constexpr bool kWholeStores = Config::whole_stores;  // every vector begins on a multiple of its bytes
+constexpr int kOuter = Config::outer;                // axes from run to run of places
 constexpr int kLast = Y::kRank - 1;
 
 using Stored = Y::Stored;
@@ -24,8 +29,8 @@ static_assert(kVector % kShared == 0, "a thread stores whole bytes");
 
 // bytes: the result's; threads: that have elements. Whole rows: extents, the last one in vectors;
 // row_extent: elements of a row; strides: bytes between neighbours along an axis but the last. Else first,
-// end: the places of the first element and behind the last in the result's memory; strides: elements, from
-// the longest to the shortest, 1 of axes of one element behind them; extents by axis.
+// end: the places of the first element and behind the last in the result's memory; pieces: threads of a run;
+// strides: elements, from the longest to the shortest, 1 of axes of one element behind them; extents by axis.
 
 // Bytes of `count` elements.
 static __device__ __forceinline__ void store_bytes(u8* to, const Vec<Stored, kVector>& elements, int count) {
@@ -62,22 +67,42 @@ static __device__ __forceinline__ bool find(const Params& p, Index place, Index 
   return exists && left == 0;
 }
 
-static __device__ __forceinline__ void visit_places(const Params& p, Index number) {
+// Whether the element at `at` is of the run with the coordinates `run`.
+static __device__ __forceinline__ bool is_of_run(const Index (&at)[Y::kRank], const Index (&run)[Y::kRank]) {
+  bool is = true;
+#pragma unroll
+  for (int axis = 0; axis < kOuter; ++axis) is = is && at[axis] == run[axis];
+  return is;
+}
+
+// Stores the byte, if its first element is of the run.
+static __device__ __forceinline__ void visit_byte(const Params& p, Index byte, const Index (&run)[Y::kRank]) {
+  u32 bits = 0;
+  bool exists = false;
 #pragma unroll 1
-  for (int i = 0; i < kBytes; ++i) {
-    const Index byte = p.first / kShared + number * kBytes + i;
-    u32 bits = 0;
-    bool exists = false;
-#pragma unroll 1
-    for (int lane = 0; lane < kShared; ++lane) {
-      Index at[Y::kRank];
-      if (!find(p, byte * kShared + lane, at)) continue;
-      exists = true;
-      const Stored element = narrow<Stored>(Y::apply<1>(p.y, at, 1).lane[0]);
-      bits |= static_cast<u32>(element.bits) << lane * kPackedBits<Stored>;
-    }
-    if (exists) store(p.bytes + byte, static_cast<u8>(bits));
+  for (int lane = 0; lane < kShared; ++lane) {
+    Index at[Y::kRank];
+    if (!find(p, byte * kShared + lane, at)) continue;
+    if (!exists && !is_of_run(at, run)) return;
+    exists = true;
+    const Stored element = narrow<Stored>(Y::apply<1>(p.y, at, 1).lane[0]);
+    bits |= static_cast<u32>(element.bits) << lane * kPackedBits<Stored>;
   }
+  if (exists) store(p.bytes + byte, static_cast<u8>(bits));
+}
+
+static __device__ __forceinline__ void visit_places(const Params& p, Index number) {
+  Index run[Y::kRank] = {};
+  Index first = p.first;
+  if constexpr (kOuter > 0) {
+    Index left = number;
+    number = p.pieces.split(left);
+    coordinates<0, kOuter>(left, p.extents, run);
+#pragma unroll
+    for (int axis = 0; axis < kOuter; ++axis) first += run[axis] * p.strides[axis].divisor;
+  }
+#pragma unroll 1
+  for (int i = 0; i < kBytes; ++i) visit_byte(p, first / kShared + number * kBytes + i, run);
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads) packed_store(const __grid_constant__ Params p) {

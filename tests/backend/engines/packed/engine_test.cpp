@@ -2,9 +2,7 @@
 // stores, and its kernels' text.
 #include <gmock/gmock.h>
 
-#include <cstring>
 #include <numeric>
-#include <optional>
 
 #include "backend/engines/list.h"
 #include "backend/engines/rules.h"
@@ -110,86 +108,6 @@ TEST(PackedEngine, OtherEnginesAreAskedForLoadsOnly) {
   }
 }
 
-// The device's `find` (codegen/device/packed/packed.cuh) over all places that threads look at: which element
-// each one takes, by its coordinates along the kernel's axes.
-class PlacesOnHost {
- public:
-  explicit PlacesOnHost(const Launch& launch) : launch_(launch) {}
-
-  std::optional<std::vector<int64_t>> find(int64_t place) const {
-    const int64_t first = field("first"), rank = field_of("extents").count;
-    if (place < first || place >= field("end")) return std::nullopt;
-    std::vector<int64_t> at;
-    int64_t left = place - first;
-    for (int64_t axis = 0; axis < rank; ++axis) {
-      at.push_back(left / field("strides", 3 * axis));
-      left %= field("strides", 3 * axis);
-      if (at.back() >= field("extents", 3 * axis)) return std::nullopt;
-    }
-    return left == 0 ? std::optional(at) : std::nullopt;
-  }
-
-  // The places that have an element, ascending.
-  std::vector<int64_t> written(int64_t shared, int64_t vector) const {
-    std::vector<int64_t> places;
-    const int64_t begin = field("first") / shared * shared;
-    for (int64_t place = begin; place < begin + field("threads") * vector; ++place)
-      if (find(place)) places.push_back(place);
-    return places;
-  }
-
- private:
-  const ParameterField& field_of(std::string_view name) const {
-    return *std::ranges::find(launch_.source->parameters, name, &ParameterField::path);
-  }
-  int64_t field(std::string_view name, int64_t word = 0) const {
-    int64_t value = 0;
-    const auto at = static_cast<size_t>(field_of(name).at + 8 * word);
-    std::memcpy(&value, launch_.arguments.bytes().data() + at, sizeof value);
-    return value;
-  }
-  const Launch& launch_;
-};
-
-// y = x + its number along `axis`: an axis of one element stays an axis of the kernel where it is numbered.
-Graph numbered(DataType type, const Dims& dims, const Strides& strides, int64_t axis) {
-  GraphBuilder g;
-  const Tensor x = g.input("x", dims, DataType::i8);
-  const Tensor i = g.gen_index(x, axis, {.compute = DataType::i32});
-  g.output(g.add(x, i, {.compute = DataType::i32}), {.name = "y", .type = type, .strides = strides});
-  return g.finish();
-}
-
-TEST(PackedEngine, PlacesFindEveryElement) {
-  int64_t graphs = 0;
-  const auto expect_all_found = [&](const Graph& graph) {
-    const Fusion fusion = test::fusion_of(expand(graph));
-    const Lowered lowered = test::lower(engine(), fusion, best(fusion), h200());
-    if (test::generated_text(lowered, 0).find("whole_rows = false") == std::string::npos) return;
-    const Tensor& y = graph.tensors[static_cast<size_t>(graph.find("y"))];
-    std::vector<int64_t> wanted;
-    test::for_each_pair(y, y, [&](int64_t place, int64_t) { wanted.push_back(place); });
-    std::ranges::sort(wanted);
-    EXPECT_EQ(
-        PlacesOnHost(launch_of(lowered)).written(elements_per_byte(y.type), best(fusion).knob("vector", 0)),
-        wanted)
-        << to_string(y.type) << " " << to_string(y.dims) << " strides " << to_string(y.strides);
-    ++graphs;
-  };
-  test::for_each_alignment([&](DataType type, const Dims& dims, const Strides& strides) {
-    expect_all_found(test::doubled(type, dims, strides));
-  });
-  for (const DataType type : test::kPackedTypes)
-    for (const int64_t n : {1, 3, 7, 13})
-      for (const int64_t gap : {0, 1, 4})
-        for (int64_t axis = 0; axis < 4; ++axis) {
-          expect_all_found(numbered(type, {5, 1, 1, n}, {n + gap, n, n, 1}, axis));
-          expect_all_found(numbered(type, {1, n, 1, 5}, {1, 1, 7, n + gap}, axis));
-          expect_all_found(numbered(type, {5, 1, 3, n}, {6 * n + gap, 1, 2 * n, 2}, axis));
-        }
-  EXPECT_GT(graphs, 100);
-}
-
 // A vector of rows that is no whole byte, or not on one, is refused at the op that stores.
 TEST(PackedEngine, RowsStoreWholeBytesOnly) {
   const auto asked = [&](const Graph& graph) {
@@ -218,6 +136,7 @@ TEST(PackedCompile, RowsStoreThem) {
 TEST(PackedText, IsTheGoldenText) {
   EXPECT_EQ(text_of(doubled(DataType::f4_e2m1, {33, 1000}, {1000, 1})), test::golden_text("packed/packed"));
   EXPECT_EQ(text_of(doubled(DataType::i4, {33, 7}, {9, 1})), test::golden_text("packed/packed.places"));
+  EXPECT_EQ(text_of(doubled(DataType::i4, {33, 7}, {201, 1})), test::golden_text("packed/packed.runs"));
 }
 
 TEST(PackedText, ExtentsAreNoPartOfIt) {
@@ -230,6 +149,7 @@ TEST(PackedCompile, EveryCandidateCompilesWithoutSpills) {
   for (const DataType type : test::kPackedTypes)
     for (const auto& [dims, strides] : {std::pair(Dims{8, 64}, Strides{64, 1}),
                                         {Dims{8, 9}, Strides{11, 1}},
+                                        {Dims{8, 9}, Strides{209, 1}},
                                         {Dims{2, 3, 9}, Strides{9, 19, 1}}})
       test::add_kernels(engine(), std::string(to_string(type)) + to_string(dims),
                         doubled(type, dims, strides), h200(), cases);

@@ -6,6 +6,7 @@ struct Config {
   static constexpr int vector = 2;
   static constexpr int threads = 256;
   static constexpr bool whole_rows = false;
+  static constexpr int outer = 0;
   static constexpr bool whole_stores = false;
 };
 #include "codegen/device/base/pointwise.cuh"
@@ -38,6 +39,7 @@ struct Params {
   alignas(8) Index row_extent;
   alignas(8) Index first;
   alignas(8) Index end;
+  FastDivisor pieces;
   FastDivisor extents[2];
   FastDivisor strides[2];
   Y::Args y;

@@ -6,6 +6,7 @@ struct Config {
   static constexpr int vector = 16;
   static constexpr int threads = 256;
   static constexpr bool whole_rows = true;
+  static constexpr int outer = 0;
   static constexpr bool whole_stores = true;
 };
 #include "codegen/device/base/pointwise.cuh"
@@ -37,6 +38,7 @@ struct Params {
   alignas(8) Index row_extent;
   alignas(8) Index first;
   alignas(8) Index end;
+  FastDivisor pieces;
   FastDivisor extents[1];
   FastDivisor strides[1];
   Y::Args y;

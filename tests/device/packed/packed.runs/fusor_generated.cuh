@@ -1,0 +1,47 @@
+#include "codegen/device/base/elements.cuh"
+
+struct Config {
+  static constexpr int arch = 900;
+  static constexpr int index_bits = 32;
+  static constexpr int vector = 2;
+  static constexpr int threads = 256;
+  static constexpr bool whole_rows = false;
+  static constexpr int outer = 1;
+  static constexpr bool whole_stores = false;
+};
+#include "codegen/device/base/pointwise.cuh"
+
+struct Y {
+  static constexpr int kRank = 2;
+  using Fn = Exact;
+  struct Args {
+    alignas(8) const f16* in0;
+    alignas(8) Index in0_stride0;
+  };
+  using Stored = i4;
+  using Value = Carrier<Stored>;
+  template <int N>
+  static __device__ __forceinline__ Vec<Value, N> apply(const Args& args, const Index (&at)[kRank], int count) {
+    const Vec<float, N> v0 = widen(load_strided<N>(args.in0 + (at[0] * args.in0_stride0 + at[1]), 1, count));
+    Vec<Value, N> value;
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      const i32 v1 = narrow<i32>(op_add<Fn>(v0[i], v0[i]));
+      value[i] = i < count ? v1 : Value(0);
+    }
+    return value;
+  }
+};
+
+struct Params {
+  u8* bytes;
+  alignas(8) Index threads;
+  alignas(8) Index row_extent;
+  alignas(8) Index first;
+  alignas(8) Index end;
+  FastDivisor pieces;
+  FastDivisor extents[2];
+  FastDivisor strides[2];
+  Y::Args y;
+};
+
