@@ -29,6 +29,7 @@ class Chains {
       if (!groups_.would_wait_for_itself(groups_.group_of(*op), groups_.group_of(second)))
         groups_.merge(groups_.group_of(*op), groups_.group_of(second));
     groups_.mark_chain(groups_.group_of(second));
+    groups_.close_unpacking_for(*between);
     absorb_gathered(*std::ranges::find_if(*between, [this](int op) { return groups_.is_matmul(op); }),
                     second);
   }
@@ -108,6 +109,7 @@ class Chains {
       const Op& op = graph_.ops[producer];
       const bool may_leave = graph_.tensors[tensor].dims.back() == 1;
       if (folded_.folded[producer]) return groups_.is_view_of_input(tensor);
+      if (groups_.is_unpacking(producer)) return true;
       if (groups_.size_of(groups_.group_of(producer)) != 1 ||
           (!may_leave && !groups_.is_virtual_result(producer)))
         return false;

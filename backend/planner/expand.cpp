@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <ranges>
 #include <unordered_set>
 
 #include "backend/planner/fold_views.h"
@@ -80,28 +81,65 @@ class Expander {
 
   // ---- Packed elements ----
 
-  // Contractions read elements that have addresses, and who writes packed ones writes whole bytes: both are
-  // made by identities, which fusions take in or are cut at.
+  // Contractions, and ops between two, read elements that have addresses, and who writes packed ones writes
+  // whole bytes: both are made by identities, which fusions take in or are cut at.
   void separate_packed() {
     const auto is_packed_tensor = [](const Tensor& tensor) { return is_packed(tensor.type); };
     if (std::ranges::none_of(graph_.tensors, is_packed_tensor)) return;
     std::vector<int> reads(graph_.tensors.size(), 0);
     for (const Op& op : graph_.ops)
       for (const int input : op.inputs) ++reads[static_cast<size_t>(input)];
-    std::map<int, int> unpacked_operands;
+    const std::vector<bool> between = ops_between_contractions(), in_memory = packed_in_memory();
+    std::map<int, int> unpacked_operands, unpacked_beside;
     std::vector<Op> ops;
-    for (Op& op : graph_.ops) {
-      if (is_contraction(op.attributes)) unpack_operands(op, unpacked_operands, ops);
+    for (size_t i = 0; i < graph_.ops.size(); ++i) {
+      Op& op = graph_.ops[i];
+      if (is_contraction(op.attributes))
+        unpack_operands(op, in_memory, unpacked_operands, ops);
+      else if (between[i] && std::holds_alternative<Pointwise>(op.attributes))
+        unpack_operands(op, in_memory, unpacked_beside, ops);
       ops.push_back(std::move(op));
       pack_result(ops, reads);
     }
     graph_.ops = std::move(ops);
   }
 
-  void unpack_operands(Op& op, std::map<int, int>& made, std::vector<Op>& ops) {
+  // Per op: whether it waits for a contraction, and a contraction for it. Chains compute such ops between
+  // their products, and load what these read element by element.
+  std::vector<bool> ops_between_contractions() const {
+    std::vector<bool> behind(graph_.tensors.size(), false), before(graph_.tensors.size(), false);
+    const auto any = [](const std::vector<bool>& marked, const auto& tensors) {
+      return std::ranges::any_of(tensors, [&](int tensor) { return marked[static_cast<size_t>(tensor)]; });
+    };
+    const auto mark = [](std::vector<bool>& marked, const auto& tensors) {
+      for (const int tensor : tensors) marked[static_cast<size_t>(tensor)] = true;
+    };
+    for (const Op& op : graph_.ops)
+      if (is_contraction(op.attributes) || any(behind, op.inputs)) mark(behind, op.outputs);
+    for (const Op& op : graph_.ops | std::views::reverse)
+      if (is_contraction(op.attributes) || any(before, op.outputs)) mark(before, op.inputs);
+    std::vector<bool> between;
+    for (const Op& op : graph_.ops) between.push_back(any(behind, op.inputs) && any(before, op.outputs));
+    return between;
+  }
+
+  // Per tensor: whether it has packed elements that lie in the user's memory, as they are or seen through
+  // views.
+  std::vector<bool> packed_in_memory() const {
+    std::vector<bool> found;
+    for (const Tensor& tensor : graph_.tensors)
+      found.push_back(is_packed(tensor.type) && !tensor.is_virtual() && !tensor.is_scalar());
+    for (const Op& op : graph_.ops)
+      if (is_view(op.attributes) && found[static_cast<size_t>(op.inputs[0])])
+        found[static_cast<size_t>(op.outputs[0])] = true;
+    return found;
+  }
+
+  void unpack_operands(Op& op, const std::vector<bool>& in_memory, std::map<int, int>& made,
+                       std::vector<Op>& ops) {
     for (int& input : op.inputs) {
+      if (!in_memory[static_cast<size_t>(input)]) continue;
       const Tensor model = graph_.tensors[input];
-      if (!is_packed(model.type) || model.is_virtual()) continue;
       auto known = made.find(input);
       if (known == made.end()) {
         ops.push_back(identity(op.name + ".unpack", input, unpacked(model.type)));

@@ -39,6 +39,7 @@ class GradientSearch {
           !groups_.would_wait_for_itself(groups_.group_of(*op), groups_.group_of(last)))
         groups_.merge(groups_.group_of(*op), groups_.group_of(last));
     groups_.close(groups_.group_of(last));
+    groups_.close_unpacking_for(found.ops);
   }
 
  private:
@@ -132,7 +133,8 @@ class GradientSearch {
       for (const int input : graph_.ops[found.ops[i]].inputs) {
         const int producer = groups_.direct_producer(input);
         if (producer < 0 || found.has(producer) || !is_pointwise(graph_.ops[producer]) ||
-            !groups_.is_virtual_result(producer) || groups_.size_of(groups_.group_of(producer)) != 1)
+            !groups_.is_virtual_result(producer) || groups_.size_of(groups_.group_of(producer)) != 1 ||
+            groups_.is_unpacking(producer))
           continue;
         // An op comes again after the last of its readers has joined.
         if (std::ranges::all_of(groups_.consumers(producer), [&](int reader) { return found.has(reader); }))

@@ -59,6 +59,22 @@ bool Groups::is_view_of_input(int tensor) const {
   return producer < 0 || (folded_.folded[producer] && is_view_of_input(graph_.ops[producer].inputs[0]));
 }
 
+bool Groups::is_unpacking(int op) const {
+  const auto* const pointwise = std::get_if<Pointwise>(&graph_.ops[op].attributes);
+  if (pointwise == nullptr || pointwise->mode != PointwiseMode::identity || folded_.folded[op]) return false;
+  const int x = graph_.ops[op].inputs[0];
+  return is_packed(graph_.tensors[x].type) && is_virtual_result(op) &&
+         graph_.tensors[graph_.ops[op].outputs[0]].type == unpacked(graph_.tensors[x].type) &&
+         is_view_of_input(x);
+}
+
+void Groups::close_unpacking_for(std::span<const int> ops) {
+  for (const int op : ops)
+    for (const int input : graph_.ops[op].inputs)
+      if (const int producer = direct_producer(input); producer >= 0 && is_unpacking(producer))
+        close(group_of(producer));
+}
+
 Dims Groups::domain_of(int group) const {
   const GroupFacts& facts = facts_[group];
   if (!facts.anchors.empty()) return result_dims(facts.anchors.back());

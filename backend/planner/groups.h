@@ -64,6 +64,8 @@ class Groups {
   int direct_producer(int tensor) const;
   /// Whether no op but folded views lies between what the graph is given and the tensor.
   bool is_view_of_input(int tensor) const;
+  /// Whether the op gives packed elements that the graph is given a byte each.
+  bool is_unpacking(int op) const;
   /// Whether `holds` of all ops that read the tensor, itself or through folded views.
   template <class Holds>
   bool all_readers(int tensor, Holds&& holds) const {
@@ -101,6 +103,8 @@ class Groups {
   void mark_chain(int group) { facts_[group].is_chain = true; }
   /// The group is complete.
   void close(int group) { facts_[group].is_closed = true; }
+  /// Ops that unpack what these ops read stay fusions of their own.
+  void close_unpacking_for(std::span<const int> ops);
   /// The op whose shape the group works over, where that is not the widest one.
   void set_widest(int group, int op) { facts_[group].widest = op; }
 

@@ -196,6 +196,50 @@ TEST(Packed, WeightsAreReadByTheMatmul) {
   EXPECT_THAT(engines_of(g.finish()), ElementsAre("mma"));
 }
 
+// Attention whose mask or bias has elements that share bytes stays one kernel, behind one that unpacks them.
+TEST(Packed, MasksOfAttentionAreUnpackedInFront) {
+  for (const DataType type : kPackedTypes)
+    for (const bool moved : {false, true}) {
+      const auto attention = [&](DataType bias_type) {
+        GraphBuilder g;
+        const Dims dims{1, 4, 256, 64};
+        const Tensor q = g.input("q", dims, DataType::bf16), k = g.input("k", dims, DataType::bf16),
+                     v = g.input("v", dims, DataType::bf16);
+        const Dims all = moved ? Dims{1, 1, 256, 300} : Dims{1, 1, 256, 256};
+        Tensor bias = g.input("bias", all, bias_type);
+        if (moved) bias = g.transpose(g.slice(bias, {0, 0, 0, 3}, {1, 1, 256, 259}), {0, 1, 3, 2});
+        g.output(g.sdpa_fwd(q, k, v, {.attributes = {.attn_scale = 0.125}, .bias = bias}).o, {.name = "o"});
+        return g.finish();
+      };
+      const Graph graph = attention(type);
+      EXPECT_THAT(engines_of(graph), ElementsAre("elementwise", "attention")) << to_string(type) << moved;
+      const Graph unpacked_graph = attention(unpacked(type));
+      HostTensors bits(graph), bytes(unpacked_graph);
+      run_on_cpu(graph, bits);
+      const Tensor &from = named(graph, "bias"), &o = named(graph, "o");
+      for (const char* name : {"q", "k", "v"}) bytes.set(named(graph, name), bits.get(named(graph, name)));
+      bytes.set(named(unpacked_graph, "bias"), bits.get(from));
+      run_on_cpu(unpacked_graph, bytes);
+      EXPECT_EQ(bits.get(o), bytes.get(named(unpacked_graph, "o")));
+    }
+}
+
+// Gradients, too.
+TEST(Packed, MasksOfGradientsAreUnpackedInFront) {
+  GraphBuilder g;
+  const Dims dims{1, 4, 256, 64};
+  const auto input = [&](const char* name) { return g.input(name, dims, DataType::bf16); };
+  const Tensor q = input("q"), k = input("k"), v = input("v"), o = input("o"), d_o = input("d_o");
+  const Tensor stats = g.input("stats", {1, 4, 256, 1}, DataType::f32);
+  const Tensor bias = g.input("bias", {1, 1, 256, 256}, DataType::i4);
+  const auto gradients =
+      g.sdpa_bwd(q, k, v, o, d_o, stats, {.attributes = {.attn_scale = 0.125}, .bias = bias});
+  g.output(gradients.dq, {.name = "dq"});
+  g.output(gradients.dk, {.name = "dk"});
+  g.output(gradients.dv, {.name = "dv"});
+  EXPECT_THAT(engines_of(g.finish()), Contains("attention_backward"));
+}
+
 TEST(Packed, BlocksOfSixteenWithScales) {
   GraphBuilder g;
   const Tensor x = g.input("x", {6, 64}, DataType::bf16);

@@ -104,6 +104,20 @@ TEST(PackedGpu, RowsAndTotalsReadThem) {
     }
 }
 
+TEST(PackedGpu, AttentionIsGivenThemUnpacked) {
+  FUSOR_NEEDS_GPU();
+  for (const DataType type : kPackedTypes)
+    for (const int64_t keys : {256, 131}) {
+      GraphBuilder g("attention");
+      const Tensor q = g.input("q", {2, 4, 192, 64}, DataType::bf16);
+      const Tensor k = g.input("k", {2, 4, keys, 64}, DataType::bf16);
+      const Tensor v = g.input("v", {2, 4, keys, 64}, DataType::bf16);
+      const Tensor bias = g.input("bias", {1, 1, 192, keys}, type);
+      g.output(g.sdpa_fwd(q, k, v, {.attributes = {.attn_scale = 0.125}, .bias = bias}).o);
+      expect_correct(g.finish(), fmt::format("{} of {} keys", to_string(type), keys));
+    }
+}
+
 TEST(PackedGpu, RowsStoreThem) {
   FUSOR_NEEDS_GPU();
   for (const DataType type : kPackedTypes)
