@@ -204,7 +204,7 @@ CaseCost cost_of(const Graph& graph) {
   CaseCost cost;
   for (const Tensor& tensor : graph.tensors)
     if (!tensor.is_virtual() && !tensor.is_scalar())
-      cost.bytes += static_cast<double>(element_count(tensor.dims) * byte_size(tensor.type));
+      cost.bytes += static_cast<double>(bytes_of(tensor.type, element_count(tensor.dims)));
   for (const Op& op : graph.ops) {
     cost.flops += attention_flops(graph, op);
     if (!is_contraction(op.attributes)) continue;

@@ -36,7 +36,7 @@ Work cost(const Fusion& fusion) {
   }
   (wide ? work.fp64_flops : work.fp32_flops) = flops;
   for (const Operand& operand : fusion.operands)
-    work.dram_bytes += static_cast<double>(operand.elements * byte_size(operand.type));
+    work.dram_bytes += static_cast<double>(bytes_of(operand.type, operand.elements));
   work.tiles = 1 << 10;  // pieces are small and handed out as threads come free: no last wave to wait for
   return work;
 }
