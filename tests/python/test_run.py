@@ -81,7 +81,7 @@ class Arrays(unittest.TestCase):
             numpy.testing.assert_array_equal(runs(graph, numpy.array([1, 2], numpy.float32), 1.5), [1.5, 3])
 
     def test_packed_types_are_bytes(self):
-        g = fusor.Graph("packed")
+        g = fusor.GraphBuilder("packed")
         x, w = g.input("x", (3, 5), "fp32"), g.input("w", (3, 5), "int4")
         y = g.output(x * w, type="int4")
         b = g.output(w > 0, name="b", type="bool1")
@@ -99,7 +99,7 @@ class Arrays(unittest.TestCase):
             exe(numpy.full((3, 5), 2, numpy.float32), values.astype(numpy.int8).reshape(3, 5))
 
     def test_scalars_of_packed_types_are_bytes_or_numbers(self):
-        g = fusor.Graph("packed scalar")
+        g = fusor.GraphBuilder("packed scalar")
         y = g.output(g.input("x", (2,)) * g.scalar("s", "int4"), type="fp32")
         exe = fusor.load(fusor.build(g.finish(), "cpu"))
         x = numpy.array([1, 2], numpy.float32)
