@@ -292,6 +292,7 @@ struct SdpaOptions {
   Tensor block_mask = {};    ///< an element for each 128 queries and 128 keys
   Tensor page_table_k = {};  ///< of the forward pass
   Tensor page_table_v = {};
+  Tensor scale = {};  ///< of the forward pass: one number that multiplies scores, too
   std::string name = {};
   std::optional<DataType> type = std::nullopt;
 };

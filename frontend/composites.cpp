@@ -317,11 +317,11 @@ Tensor GraphBuilder::moe_grouped_matmul(const Tensor& tokens, const Tensor& weig
 
 SdpaResults GraphBuilder::sdpa_fwd(const Tensor& q, const Tensor& k, const Tensor& v,
                                    const SdpaOptions& options) {
-  const std::vector<Tensor> all =
-      op(SdpaForward{options.attributes},
-         trimmed({q, k, v, options.bias, options.seq_len_q, options.seq_len_kv, options.seed, options.offset,
-                  options.sink, options.block_mask, options.page_table_k, options.page_table_v}),
-         common(options));
+  const std::vector<Tensor> all = op(
+      SdpaForward{options.attributes},
+      trimmed({q, k, v, options.bias, options.seq_len_q, options.seq_len_kv, options.seed, options.offset,
+               options.sink, options.block_mask, options.page_table_k, options.page_table_v, options.scale}),
+      common(options));
   return {all[0], all[1], all[2], all[3], all[4]};
 }
 

@@ -78,7 +78,8 @@ void expect_attributes(const Call& call, const SdpaAttributes& op) {
 }
 
 Shape expect_operands(const Call& call, const SdpaAttributes& op) {
-  refuse_scalars_but(call, {"seed", "offset"});
+  refuse_scalars_but(call, {"seed", "offset", "scale"});
+  expect_dims(call, "scale", {1});
   const Shape shape = shape_of(call, op);
   expect_attributes(call, op);
   expect_seed(call);
@@ -169,6 +170,7 @@ class Attention {
   int scores() {
     int s = e_.matmul(per_query(e_.input("q")), transposed(per_key(k_)));
     if (op_.attn_scale != 1) s = e_.mul(s, e_.constant(op_.attn_scale));
+    if (e_.has("scale")) s = e_.mul(s, e_.input("scale"));
     if (e_.has("bias")) s = e_.add(s, bias());
     if (op_.alibi_mask) s = e_.add(s, e_.mul(alibi_slopes(), e_.real(distance())));
     return s;
@@ -313,7 +315,9 @@ std::string_view to_string(DiagonalAlignment alignment) {
 
 Roles SdpaForward::roles() const {
   return roles_of({{"q"}, {"k"}, {"v"}},
-                  {{.name = "page_table_k", .optional = true}, {.name = "page_table_v", .optional = true}},
+                  {{.name = "page_table_k", .optional = true},
+                   {.name = "page_table_v", .optional = true},
+                   {.name = "scale", .optional = true}},
                   {{.name = "o", .optional = true},
                    {.name = "stats", .optional = true, .own_type = true},
                    {.name = "max", .optional = true, .own_type = true},
