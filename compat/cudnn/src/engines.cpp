@@ -5,6 +5,7 @@
 
 #include "compat/cudnn/src/device_properties.h"
 #include "compat/cudnn/src/handle.h"
+#include "compat/cudnn/src/plan.h"
 #include "serialization/serialization.h"
 
 namespace fusor::cudnn {
@@ -133,6 +134,13 @@ size_t offered(cudnnBackendHeurMode_t mode, int64_t policy) {
   return mode == CUDNN_HEUR_MODE_B ? 8 : 4;
 }
 
+// Gradients of attention may spill scores to the workspace, and clients take the first configuration: those
+// that ask for little come first, and what they lose is a few percent.
+bool is_modest(int64_t workspace_bytes) {
+  constexpr int64_t kModestBytes = int64_t{320} << 20;
+  return workspace_bytes <= kModestBytes;
+}
+
 }  // namespace
 
 GraphState::GraphState(Translation translation, DevicePointer device)
@@ -166,17 +174,26 @@ std::shared_ptr<const std::vector<Candidate>> GraphState::candidates(const Engin
   const std::string key = fmt::format("{} {} {}", policy.index, device.name, device.sm_count);
   const std::scoped_lock lock(mutex_);
   auto& planned = planned_[key];
-  if (!planned)
-    planned = std::make_shared<const std::vector<Candidate>>(
-        fusor::candidates(graph_of(policy), device, options_of(policy)));
+  if (!planned) {
+    std::vector<Candidate> found = fusor::candidates(graph_of(policy), device, options_of(policy));
+    if (translation_.is_attention_backward)
+      std::ranges::stable_partition(found, is_modest, &Candidate::workspace_bytes);
+    planned = std::make_shared<const std::vector<Candidate>>(std::move(found));
+  }
   if (planned->empty())
     refuse(CUDNN_STATUS_NOT_SUPPORTED, "engine {} has no way to carry out the graph", policy.index);
   return planned;
 }
 
-DescriptorPointer config_of(const Plan& plan, const std::vector<PlacedTensor>& placed) {
+DescriptorPointer config_of(const PlanState& state) {
+  const Plan& plan = state.plan;
   EngineState engine;
-  engine.graph = std::make_shared<GraphState>(Translation{plan.graph, placed}, nullptr);
+  engine.graph = std::make_shared<GraphState>(Translation{.graph = plan.graph,
+                                                          .placed = state.placed,
+                                                          .minus_infinity = state.minus_infinity,
+                                                          .positive = state.positive,
+                                                          .general = state.general_graph},
+                                              nullptr);
   engine.device = std::make_shared<const DeviceInfo>(plan.device);
   const std::vector<EnginePolicy>& policies = engine.graph->policies();
   const auto same = std::ranges::find(policies, plan.graph.precision, &EnginePolicy::precision);

@@ -67,6 +67,8 @@ struct EngineState : State {
   }
 };
 
+struct PlanState;
+
 /// An engine configuration is an engine whose choice is made.
 struct ConfigState : State {
   std::shared_ptr<const EngineState> engine;
@@ -78,7 +80,7 @@ struct ConfigState : State {
 int64_t workspace_for_client(int64_t bytes);
 
 /// The configuration of a plan that came as text.
-DescriptorPointer config_of(const Plan& plan, const std::vector<PlacedTensor>& placed);
+DescriptorPointer config_of(const PlanState& plan);
 
 void finalize_operation_graph(Descriptor& d);
 void finalize_engine(Descriptor& d);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <limits>
 #include <string_view>
 
 #include "codegen/cuda_driver.h"
@@ -23,6 +24,13 @@ std::string text_of(const PlanState& state) {
   std::string text(kFirstLine);
   for (const PlacedTensor& tensor : state.placed)
     text += fmt::format("\nplaced {} {} {}", tensor.graph_uid, tensor.client_uid, tensor.byte_offset);
+  for (const int64_t uid : state.minus_infinity) text += fmt::format("\nminus_infinity {}", uid);
+  for (const int64_t uid : state.positive) text += fmt::format("\npositive {}", uid);
+  for (const std::string& engine : state.forbidden) text += fmt::format("\nforbidden {}", engine);
+  if (state.general_graph) {
+    const std::string graph = to_json(*state.general_graph);
+    text += fmt::format("\ngeneral {}\n{}", graph.size(), graph);
+  }
   return text + "\n" + to_json(state.plan);
 }
 
@@ -57,6 +65,34 @@ void read_text(PlanState& state, std::string_view text) {
     if (tensor.byte_offset < 0) refuse(CUDNN_STATUS_BAD_PARAM, "the plan's text has a negative offset");
     state.placed.push_back(tensor);
   }
+  const auto take_uids = [&](std::string_view word, std::vector<int64_t>& uids) {
+    while (text.starts_with(word)) {
+      std::string_view line = take_line(text);
+      line.remove_prefix(word.size());
+      uids.push_back(take_number(line));
+    }
+  };
+  take_uids("minus_infinity ", state.minus_infinity);
+  take_uids("positive ", state.positive);
+  while (text.starts_with("forbidden ")) state.forbidden.emplace_back(take_line(text).substr(10));
+  if (text.starts_with("general ")) {
+    std::string_view line = take_line(text);
+    line.remove_prefix(8);
+    const int64_t size = take_number(line);
+    if (size < 0 || std::cmp_greater_equal(size, text.size()))
+      refuse(CUDNN_STATUS_BAD_PARAM, "the plan's text ends early");
+    state.general_graph = graph_from_json(text.substr(0, static_cast<size_t>(size)));
+    text.remove_prefix(static_cast<size_t>(size) + 1);
+  }
+  // A run reads these through pointers to the host.
+  for (const std::vector<int64_t>* uids : {&state.minus_infinity, &state.positive})
+    for (const int64_t uid : *uids) {
+      const int at = state.general_graph ? state.general_graph->find_uid(uid) : -1;
+      const Tensor* const scalar = at < 0 ? nullptr : &state.general_graph->tensors[static_cast<size_t>(at)];
+      if (scalar == nullptr || scalar->memory != Memory::host || scalar->type != DataType::f32)
+        refuse(CUDNN_STATUS_BAD_PARAM, "the plan's text presumes something of {}, which is no scalar of fp32",
+               uid);
+    }
   state.plan = plan_from_json(text);
 }
 
@@ -64,6 +100,21 @@ const void* pointer_of(const PackState& pack, int64_t uid) {
   for (const Binding& binding : pack.bindings)
     if (binding.uid == uid) return binding.pointer;
   return nullptr;
+}
+
+// What clients write for -inf, too: less than every score, so that its exponential is 0 beside any other.
+constexpr float kMinusInfinity = -3.3e38F;
+
+// Whether the run's scalars are what the plan takes them for. One that is not bound cannot be otherwise.
+bool is_as_presumed(const PlanState& plan, const PackState& pack) {
+  const auto all = [&](const std::vector<int64_t>& uids, auto holds) {
+    return std::ranges::all_of(uids, [&](int64_t uid) {
+      const auto* const value = static_cast<const float*>(pointer_of(pack, uid));
+      return value == nullptr || holds(*value);
+    });
+  };
+  return all(plan.minus_infinity, [](float value) { return value <= kMinusInfinity; }) &&
+         all(plan.positive, [](float value) { return value >= std::numeric_limits<float>::min(); });
 }
 
 // Adds the tensors that lie inside of the client's. One that is not bound stays so, and the run names it.
@@ -78,6 +129,20 @@ std::vector<Binding> with_placed(const PlanState& plan, const PackState& pack) {
 }
 
 }  // namespace
+
+const Executable& PlanState::general() const {
+  const std::scoped_lock lock(mutex_);
+  if (!general_) {
+    // Within the workspace that the client was told of.
+    BuildOptions options;
+    options.forbid = forbidden;
+    options.max_workspace = executable->workspace_bytes();
+    Graph graph = *general_graph;
+    graph.precision = plan.graph.precision;
+    general_ = load(build(graph, plan.device, options));
+  }
+  return *general_;
+}
 
 void load_plan(PlanState& state) {
   if (state.plan.device.is_cpu() || cuda::available()) state.executable = load(state.plan);
@@ -95,6 +160,10 @@ void finalize_execution_plan(Descriptor& d) {
     state->plan = build(engine.graph->graph_of(engine.policy), *engine.device, chosen->candidate(),
                         GraphState::options_of(engine.policy));
     state->placed = engine.graph->translation().placed;
+    state->minus_infinity = engine.graph->translation().minus_infinity;
+    state->positive = engine.graph->translation().positive;
+    state->general_graph = engine.graph->translation().general;
+    state->forbidden = GraphState::options_of(engine.policy).forbid;
   } else {
     refuse(CUDNN_STATUS_BAD_PARAM, "an execution plan needs EXECUTION_PLAN_ENGINE_CONFIG or its text");
   }
@@ -102,7 +171,7 @@ void finalize_execution_plan(Descriptor& d) {
   if (config) note_planned(state->plan.graph, config->state_as<ConfigState>()->engine->device);
   if (!config)
     d.put(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
-          {CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, {}, {config_of(state->plan, state->placed)}});
+          {CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, {}, {config_of(*state)}});
   d.set_state(std::move(state));
 }
 
@@ -138,10 +207,11 @@ void run_plan(const PlanState& plan, const PackState& pack, Stream stream) {
            plan.plan.device.name);
   const Workspace workspace(aligned(pack.workspace));
   try {
+    const Executable& executable = is_as_presumed(plan, pack) ? *plan.executable : plan.general();
     if (plan.placed.empty())
-      plan.executable->run(pack.bindings, workspace, stream);
+      executable.run(pack.bindings, workspace, stream);
     else
-      plan.executable->run(with_placed(plan, pack), workspace, stream);
+      executable.run(with_placed(plan, pack), workspace, stream);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::bad_input) throw;
     refuse(CUDNN_STATUS_BAD_PARAM, "{}", error.what());

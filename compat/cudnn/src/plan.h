@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "backend/executable.h"
@@ -17,7 +19,19 @@ namespace fusor::cudnn {
 struct PlanState : State {
   Plan plan;
   std::vector<PlacedTensor> placed;
+  /// By-value scalars that the plan takes as -inf, and those that it takes as positive; the graph for all
+  /// values.
+  std::vector<int64_t> minus_infinity, positive;
+  std::optional<Graph> general_graph;
+  std::vector<std::string> forbidden;  ///< engines
   std::optional<Executable> executable;
+
+  /// The plan for other values of these scalars: made and loaded when a run first needs it.
+  const Executable& general() const;
+
+ private:
+  mutable std::mutex mutex_;
+  mutable std::optional<Executable> general_;
 };
 
 /// The pointers of one run.

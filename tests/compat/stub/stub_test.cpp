@@ -8,6 +8,7 @@
 #include <memory>
 #include <thread>
 
+#include "tests/compat/attention_parts.h"
 #include "tests/compat/client.h"
 #include "tests/stub_driver/stub_driver.h"
 
@@ -164,6 +165,44 @@ TEST_F(OnStub, ManyThreadsPlanTheSameGraphs) {
   }
   EXPECT_EQ(configurations % (kThreads * kGraphs), 0);
   EXPECT_GT(configurations, 0);
+}
+
+// The engines that a plan's text names.
+std::vector<std::string> engines_of(const Part& plan) {
+  const int64_t size = plan.count(CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR);
+  std::string text(static_cast<size_t>(size), ' ');
+  int64_t count = 0;
+  EXPECT_CUDNN(cudnnBackendGetAttribute(plan.get(), CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION,
+                                        CUDNN_TYPE_CHAR, size, &count, text.data()));
+  std::vector<std::string> engines;
+  const std::string key = "\"engine\": \"";
+  for (size_t at = text.find(key); at != std::string::npos; at = text.find(key, at + 1))
+    engines.push_back(text.substr(at + key.size(), text.find('"', at + key.size()) - at - key.size()));
+  return engines;
+}
+
+// Attention in cudnn-frontend's primitives lands on the fused kernels, with little workspace.
+TEST_F(OnStub, AttentionInPrimitivesIsFused) {
+  constexpr int64_t kModestBytes = int64_t{321} << 20;
+  for (const auto& [key_heads, is_causal] : {std::pair{int64_t{16}, false}, {4, true}}) {
+    const AttentionShape shape{.batch = 8,
+                               .heads = 16,
+                               .key_heads = key_heads,
+                               .queries = 2048,
+                               .keys = 2048,
+                               .depth = 128,
+                               .is_causal = is_causal};
+    const auto planned = [&](const std::vector<Part>& ops) {
+      return plan_of(heuristics(operation_graph(handle, ops).finalize(), CUDNN_HEUR_MODE_A).front());
+    };
+    const Part forward = planned(AttentionOps(shape).forward()),
+               backward = planned(AttentionOps(shape).backward());
+    EXPECT_EQ(engines_of(forward), std::vector<std::string>{"attention"});
+    EXPECT_EQ(engines_of(backward), (std::vector<std::string>{"rows", "attention_backward"}));
+    EXPECT_EQ(forward.ask<int64_t>(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64), 0);
+    EXPECT_LE(backward.ask<int64_t>(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64),
+              kModestBytes);
+  }
 }
 
 // The stub's launches cost next to nothing: this is the library's own share. The best of many batches,

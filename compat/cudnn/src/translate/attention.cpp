@@ -55,9 +55,13 @@ void translate_sdpa_forward(Translator& t, const Descriptor& op) {
   options.seq_len_kv = t.in(op, CUDNN_ATTR_OPERATION_SDPA_FWD_SEQ_LEN_KVDESC);
   options.attributes.padding_mask = !options.seq_len_q.name.empty() && !options.seq_len_kv.name.empty();
   options.block_mask = block_mask_of(t, t.in(op, CUDNN_ATTR_OPERATION_SDPA_FWD_BLOCK_MASK_DESC), v.dims[2]);
-  // The factor is known in each run only, so it goes to the queries in front.
-  if (Translator::has(op, CUDNN_ATTR_OPERATION_SDPA_FWD_SCALEDESC))
-    q = t.builder().mul(q, t.in(op, CUDNN_ATTR_OPERATION_SDPA_FWD_SCALEDESC));
+  if (Translator::has(op, CUDNN_ATTR_OPERATION_SDPA_FWD_SCALEDESC)) {
+    const TensorFacts scale = Translator::facts(op, CUDNN_ATTR_OPERATION_SDPA_FWD_SCALEDESC);
+    if (scale.is_by_value && scale.type == DataType::f32)
+      options.scale = t.presumed_positive(scale);
+    else
+      q = t.builder().mul(q, t.in(op, CUDNN_ATTR_OPERATION_SDPA_FWD_SCALEDESC));
+  }
   options.type = Translator::asked_type(Translator::facts(op, CUDNN_ATTR_OPERATION_SDPA_FWD_ODESC));
   const SdpaResults made = t.builder().sdpa_fwd(q, k, v, options);
   t.out(op, CUDNN_ATTR_OPERATION_SDPA_FWD_ODESC, made.o);

@@ -92,7 +92,7 @@ Tensor product(Translator& t, const Descriptor& op, const Tensor& a, const Tenso
   const Tensor m = lengths_of(t, op, CUDNN_ATTR_OPERATION_MATMUL_GEMM_M_OVERRIDE_DESC, groups),
                n = lengths_of(t, op, CUDNN_ATTR_OPERATION_MATMUL_GEMM_N_OVERRIDE_DESC, groups),
                k = lengths_of(t, op, CUDNN_ATTR_OPERATION_MATMUL_GEMM_K_OVERRIDE_DESC, groups);
-  const bool has_lengths = !m.name.empty() || !n.name.empty() || !k.name.empty();
+  const bool has_lengths = !t.hides_missing_rows && (!m.name.empty() || !n.name.empty() || !k.name.empty());
   const Tensor rows = t.in(op, CUDNN_ATTR_OPERATION_MATMUL_GEMM_M_OVERRIDE_DESC);
   if (t.row_lengths.name.empty()) t.row_lengths = rows;
   if (!has_lengths) return t.op(Matmul{compute_of(matmul, CUDNN_ATTR_MATMUL_COMP_TYPE)}, {a, b}, made);
@@ -129,7 +129,12 @@ void translate_conv_backward_filter(Translator& t, const Descriptor& op) {
 
 void translate_matmul(Translator& t, const Descriptor& op) {
   Tensor a = t.in(op, CUDNN_ATTR_OPERATION_MATMUL_ADESC), b = t.in(op, CUDNN_ATTR_OPERATION_MATMUL_BDESC);
-  const TensorFacts declared = Translator::facts(op, CUDNN_ATTR_OPERATION_MATMUL_CDESC);
+  TensorFacts declared = Translator::facts(op, CUDNN_ATTR_OPERATION_MATMUL_CDESC);
+  // Gradients on their way to a result are converted, or summed over heads, as they are.
+  if (t.pattern.between.contains(declared.uid)) {
+    declared.is_virtual = true;
+    declared.type = DataType::f32;
+  }
   const Groups groups = a.dims.rank() == b.dims.rank() ? groups_of(a.dims, b.dims) : Groups{};
   TensorFacts made = declared;
   if (groups.axis >= 0) {
@@ -138,7 +143,11 @@ void translate_matmul(Translator& t, const Descriptor& op) {
     made.dims[groups.axis] = groups.entries;
     made.dims.insert(groups.axis + 1, std::max(groups.of_a, groups.of_b));
   }
-  t.out(op, CUDNN_ATTR_OPERATION_MATMUL_CDESC, product(t, op, a, b, groups, made));
+  const Tensor c = product(t, op, a, b, groups, made);
+  if (declared.is_virtual)
+    t.out(declared, c);
+  else
+    t.out(op, CUDNN_ATTR_OPERATION_MATMUL_CDESC, c);
 }
 
 }  // namespace fusor::cudnn

@@ -62,7 +62,11 @@ void translate_reshape(Translator& t, const Descriptor& op) {
     refuse(CUDNN_STATUS_BAD_PARAM_SHAPE_MISMATCH, "a reshape from {} to {}", to_string(from.dims),
            to_string(to.dims));
   const Dims x_order = memory_order(from.dims, from.strides), y_order = memory_order(to.dims, to.strides);
-  const Tensor in_memory = t.transposed(t.in(op, CUDNN_ATTR_OPERATION_RESHAPE_XDESC), x_order);
+  Tensor x = t.in(op, CUDNN_ATTR_OPERATION_RESHAPE_XDESC);
+  // Rounded in front of the view, so that a matmul reads the view itself.
+  if (const auto type = Translator::asked_type(to); to.is_virtual && type && x.type != *type)
+    x = t.builder().identity(x, {.type = *type});
+  const Tensor in_memory = t.transposed(x, x_order);
   const Tensor shaped = t.reshaped(in_memory, permuted(to.dims, y_order));
   t.out(op, CUDNN_ATTR_OPERATION_RESHAPE_YDESC, t.transposed(shaped, inverse(y_order)));
 }

@@ -148,20 +148,24 @@ Tensor of_rows_with_lengths(Translator& t, const Descriptor& op, const Tensor& x
 Tensor of_rows_that_exist(Translator& t, const Pointwise& attributes, const Tensor& a, const Tensor& b,
                           const TensorFacts& made, const Tensor& stats) {
   if (attributes.mode != PointwiseMode::add || made.is_virtual || t.row_lengths.name.empty() ||
-      made.dims.rank() != 4 || made.dims[3] != 1 || t.is_logarithm(a) == t.is_logarithm(b) ||
+      made.dims.rank() < 4 || made.dims.back() != 1 || t.is_logarithm(a) == t.is_logarithm(b) ||
       t.is_row_maximum(t.is_logarithm(a) ? b : a))
     return stats;
   GraphBuilder& g = t.builder();
+  const int rows = made.dims.rank() - 2;
   return g.binary_select(stats, g.constant(-std::numeric_limits<double>::infinity()),
-                         g.cmp_lt(t.numbers_along(2, 4, made.dims[2]), t.row_lengths));
+                         g.cmp_lt(t.numbers_along(rows, made.dims.rank(), made.dims[rows]), t.row_lengths));
 }
 
-// sink [1, h, 1, 1] - stats [b, h, s, 1], both in memory.
+// sink [1, h, 1, 1] - stats [b, h, s, 1], both in memory; heads may be two axes.
 bool subtracts_stats_of_sink(const Descriptor& op) {
   const TensorFacts sink = Translator::facts(op, CUDNN_ATTR_OPERATION_POINTWISE_XDESC),
                     stats = Translator::facts(op, CUDNN_ATTR_OPERATION_POINTWISE_BDESC);
-  if (sink.is_virtual || stats.is_virtual || sink.dims.rank() != 4 || stats.dims.rank() != 4) return false;
-  return sink.dims == Dims{1, stats.dims[1], 1, 1} && stats.dims[3] == 1;
+  const int rank = stats.dims.rank();
+  if (sink.is_virtual || stats.is_virtual || sink.dims.rank() != rank || rank < 4) return false;
+  Dims of_heads = stats.dims;
+  of_heads[0] = of_heads[rank - 2] = 1;
+  return sink.dims == of_heads && stats.dims[rank - 1] == 1;
 }
 
 // Rows without a key, whose statistics are -inf, give a sink no gradient.
@@ -185,6 +189,10 @@ Tensor forward(Translator& t, const Descriptor& op, const Pointwise& attributes,
   if (attributes.mode == PointwiseMode::sub)
     b = t.has_matmul && subtracts_stats_of_sink(op) ? stats_beside_sink(t, b)
                                                     : of_rows_with_lengths(t, op, x, b);
+  if (attributes.mode == PointwiseMode::mul && Translator::has(op, CUDNN_ATTR_OPERATION_POINTWISE_BDESC)) {
+    const TensorFacts scale = Translator::facts(op, CUDNN_ATTR_OPERATION_POINTWISE_BDESC);
+    if (t.pattern.scales.contains(scale.uid) && alpha2 == 1) b = t.presumed_positive(scale);
+  }
   if (operands == 3) return t.op(attributes, {x, b, t.in(op, CUDNN_ATTR_OPERATION_POINTWISE_TDESC)}, made);
   const Tensor y = t.op(
       attributes,

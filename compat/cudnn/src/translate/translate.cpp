@@ -1,10 +1,15 @@
 // Owns the order of a translation: ops are sorted by the tensors between them, those that nobody needs are
 // left out, and each goes to the rule of its family.
 #include <algorithm>
+#include <limits>
 #include <map>
+#include <optional>
 #include <queue>
 #include <set>
 
+#include "compat/cudnn/src/translate/attention_pattern.h"
+#include "compat/cudnn/src/translate/heads.h"
+#include "compat/cudnn/src/translate/row_lengths.h"
 #include "compat/cudnn/src/translate/translator.h"
 
 namespace fusor::cudnn {
@@ -133,13 +138,15 @@ std::vector<size_t> needed(const std::vector<Node>& nodes, const std::vector<siz
   return live;
 }
 
-}  // namespace
-
-Translation translate(const std::vector<DescriptorPointer>& ops) {
+// What the patterns of clients allow is presumed where `presumes`.
+Translation translate(const std::vector<DescriptorPointer>& ops, bool presumes) {
   std::vector<Node> nodes;
   nodes.reserve(ops.size());
   for (const DescriptorPointer& op : ops) nodes.push_back(node_of(op));
   const std::vector<size_t> order = needed(nodes, sorted(nodes, writers_of(nodes)));
+  std::vector<DescriptorPointer> live;
+  live.reserve(order.size());
+  for (const size_t index : order) live.push_back(nodes[index].op);
   Translator translator;
   for (const size_t index : order) {
     const cudnnBackendDescriptorType_t type = nodes[index].op->type();
@@ -147,14 +154,32 @@ Translation translate(const std::vector<DescriptorPointer>& ops) {
     translator.has_lengths = translator.has_lengths || has_row_lengths(*nodes[index].op);
     for (const int64_t uid : nodes[index].reads) translator.note_reader(uid);
   }
-  for (const size_t index : order) {
-    const Descriptor& op = *nodes[index].op;
-    const auto rule = std::ranges::find(kRules, op.type(), &RuleRow::type);
+  translator.pattern = attention_pattern(live);
+  translator.presumes = presumes;
+  if (presumes && translator.has_lengths)
+    if (auto rows = existing_rows(live, translator.pattern)) {
+      translator.existing_rows = std::move(*rows);
+      translator.hides_missing_rows = true;
+    }
+  for (const DescriptorPointer& op : live) {
+    const auto rule = std::ranges::find(kRules, op->type(), &RuleRow::type);
     if (rule == std::end(kRules))
-      refuse(CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN, "{} is not translated", op.row().name);
-    rule->rule(translator, op);
+      refuse(CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN, "{} is not translated", op->row().name);
+    rule->rule(translator, *op);
   }
   return translator.finish();
+}
+
+}  // namespace
+
+Translation translate(const std::vector<DescriptorPointer>& ops) {
+  const std::vector<DescriptorPointer> split = with_split_heads(ops);
+  Translation translation = translate(split, true);
+  if (translation.minus_infinity.empty() && translation.positive.empty()) return translation;
+  Translation general = translate(split, false);
+  if (!translation.placed.empty() || !general.placed.empty()) return general;
+  translation.general = std::move(general.graph);
+  return translation;
 }
 
 }  // namespace fusor::cudnn

@@ -2,6 +2,7 @@
 #include "compat/cudnn/src/translate/translator.h"
 
 #include <algorithm>
+#include <limits>
 #include <set>
 
 namespace fusor::cudnn {
@@ -219,11 +220,48 @@ Tensor Translator::make_packed_input(const std::string& name, const TensorFacts&
   return builder_.identity(value, {.type = DataType::u8});
 }
 
+// Loaded in the order in which its elements lie: what is copied on the way lies as it did before.
+Tensor Translator::loaded(const TensorFacts& facts) {
+  const int rank = facts.dims.rank();
+  const bool is_copied = facts.ragged_offset || existing_rows.contains(facts.uid);
+  if (!is_copied || rank < 2 || facts.strides[rank - 2] >= facts.strides[rank - 1])
+    return with_existing_rows(facts, make_input(facts), false);
+  TensorFacts in_order = facts;
+  std::swap(in_order.dims[rank - 2], in_order.dims[rank - 1]);
+  std::swap(in_order.strides[rank - 2], in_order.strides[rank - 1]);
+  Dims back;
+  for (int i = 0; i < rank; ++i) back.push_back(i);
+  std::swap(back[rank - 2], back[rank - 1]);
+  return transposed(with_existing_rows(in_order, make_input(in_order), true), back);
+}
+
+// Rows behind a length become 0, whatever lies there. `swapped`: the last two axes have changed places.
+Tensor Translator::with_existing_rows(const TensorFacts& facts, const Tensor& x, bool swapped) {
+  const auto rows = existing_rows.find(facts.uid);
+  if (rows == existing_rows.end()) return x;
+  const int rank = x.dims.rank();
+  const int axis = swapped ? 2 * rank - 3 - rows->second.axis : rows->second.axis;
+  const Tensor exists =
+      builder_.cmp_lt(numbers_along(axis, x.dims.rank(), x.dims[axis]), in(*rows->second.lengths));
+  return builder_.binary_select(x, builder_.constant(0), exists, {.type = x.type});
+}
+
 Tensor Translator::in(const Descriptor& tensor) {
   const TensorFacts facts = facts_of(tensor);
   const auto known = known_.find(facts.uid);
   if (known != known_.end()) return known->second;
-  return known_.emplace(facts.uid, make_input(facts)).first->second;
+  return known_.emplace(facts.uid, loaded(facts)).first->second;
+}
+
+Tensor Translator::presumed_positive(const TensorFacts& scalar) {
+  const auto known = positive_.find(scalar.uid);
+  if (known != positive_.end()) return known->second;
+  const auto bound = known_.find(scalar.uid);
+  const Tensor x =
+      bound != known_.end() ? bound->second : known_.emplace(scalar.uid, make_input(scalar)).first->second;
+  if (!presumes) return x;
+  const Tensor least = builder_.constant(std::numeric_limits<float>::min());
+  return positive_.emplace(scalar.uid, builder_.max(x, least)).first->second;
 }
 
 Tensor Translator::in(const Descriptor& op, cudnnBackendAttributeName_t attribute) {
@@ -280,7 +318,7 @@ void Translator::out(const Descriptor& op, cudnnBackendAttributeName_t attribute
   if (!tensor) return;
   TensorFacts facts = facts_of(*tensor);
   // Products and views that a client keeps ragged between the ops of one graph are its workspace, which some
-  // lay out by offsets that they multiply: they stay in the graph.
+  // lay out by offsets that they multiply: they stay in the graph. So do gradients on their way to a result.
   const bool is_kept = op.type() == CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR ||
                        op.type() == CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR;
   if (facts.ragged_offset && is_kept && is_read(facts.uid)) facts.is_virtual = true;
@@ -361,7 +399,9 @@ bool Translator::is_row_sum(const Tensor& x) const {
 
 Translation Translator::finish() {
   if (outputs_.empty()) refuse(CUDNN_STATUS_BAD_PARAM, "the graph has no result that is not virtual");
-  Translation translation{builder_.finish(), {}};
+  Translation translation{
+      .graph = builder_.finish(), .placed = {}, .is_attention_backward = pattern.is_backward};
+  for (const auto& [uid, tensor] : positive_) translation.positive.push_back(uid);
   std::set<int64_t> taken;
   for (const auto& [name, bound] : bound_) taken.insert(bound.client_uid);
   int64_t next = 1;
@@ -370,6 +410,12 @@ Translation Translator::finish() {
     const auto bound = bound_.find(tensor.name);
     if (bound != bound_.end() && tensor.name == name_of_uid(bound->second.client_uid)) {
       tensor.uid = bound->second.client_uid;
+      if (presumes && tensor.is_scalar() &&
+          std::ranges::find(pattern.fills, tensor.uid) != pattern.fills.end()) {
+        tensor.memory = Memory::constant;
+        tensor.value = -std::numeric_limits<double>::infinity();
+        translation.minus_infinity.push_back(tensor.uid);
+      }
       continue;
     }
     while (taken.contains(next)) ++next;

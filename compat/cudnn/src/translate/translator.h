@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "compat/cudnn/src/descriptor.h"
+#include "compat/cudnn/src/translate/attention_pattern.h"
+#include "compat/cudnn/src/translate/row_lengths.h"
 #include "compat/cudnn/src/translate/translation.h"
 #include "frontend/graph_builder.h"
 
@@ -83,6 +85,16 @@ class Translator {
   bool has_matmul = false;
   /// Whether rows of some matmul have lengths: what lies behind them may be anything.
   bool has_lengths = false;
+  /// The attention among the ops, and whether numbers that each run gives are presumed to be what clients
+  /// give.
+  AttentionPattern pattern;
+  bool presumes = false;
+  /// Operands of matmuls whose other rows are made 0 when they are loaded, so that these matmuls need no
+  /// lengths.
+  std::map<int64_t, ExistingRows> existing_rows;
+  bool hides_missing_rows = false;
+  /// The scalar (of fp32), presumed to be positive where anything is.
+  Tensor presumed_positive(const TensorFacts& scalar);
   /// How many rows the first matmul that says so has in each entry of a batch.
   Tensor row_lengths;
   /// Results of reductions, by which attention is recognised.
@@ -103,6 +115,8 @@ class Translator {
 
  private:
   Tensor make_input(const TensorFacts& facts);
+  Tensor loaded(const TensorFacts& facts);
+  Tensor with_existing_rows(const TensorFacts& facts, const Tensor& x, bool swapped);
   Tensor make_ragged_input(const std::string& name, const TensorFacts& facts);
   void out_ragged(const TensorFacts& facts, const Tensor& result);
   Tensor make_packed_input(const std::string& name, const TensorFacts& facts);
@@ -112,6 +126,7 @@ class Translator {
   std::map<std::string, PlacedTensor> bound_;  // by the graph's names
   std::map<int64_t, int> readers_;
   std::vector<Tensor> outputs_;
+  std::map<int64_t, Tensor> positive_;           // by the client's uid
   std::map<int64_t, ReductionMode> reductions_;  // by the graph's uid
   std::map<int64_t, int> sink_steps_;            // the same
   std::set<int64_t> logarithms_;                 // the same

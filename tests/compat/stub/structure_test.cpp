@@ -1,0 +1,121 @@
+// Owns the test that attention is one kernel however it comes: written out by hand, as the op, and through
+// cuDNN's interface in primitives or as one op.
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "backend/engines/list.h"
+#include "frontend/graph_builder.h"
+#include "serialization/serialization.h"
+#include "tests/compat/attention_parts.h"
+#include "tests/stub_driver/stub_driver.h"
+#include "tests/support/structure.h"
+
+namespace fusor::compat_test {
+namespace {
+
+class Structure : public Client {
+ protected:
+  // The graph of the plan that the library makes of these ops.
+  Graph planned(const std::vector<Part>& ops) {
+    const Part plan = plan_of(heuristics(operation_graph(handle, ops).finalize(), CUDNN_HEUR_MODE_A).front());
+    const int64_t size = plan.count(CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR);
+    std::string text(static_cast<size_t>(size), ' ');
+    int64_t count = 0;
+    EXPECT_CUDNN(cudnnBackendGetAttribute(plan.get(), CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION,
+                                          CUDNN_TYPE_CHAR, size, &count, text.data()));
+    return plan_from_json(std::string_view(text).substr(text.rfind("\n{") + 1)).graph;
+  }
+  static std::vector<std::string> structures(const Graph& graph, const Engine& engine) {
+    return test::structures_of(graph, engine, DeviceInfo::named("H200"));
+  }
+
+  // By the op, with a scale that is known.
+  static Graph by_op(const AttentionShape& c) {
+    GraphBuilder g("op");
+    const auto rows = [&](const char* name, int64_t heads, int64_t length) {
+      return g.input(name, {c.batch, heads, length, c.depth}, DataType::bf16,
+                     {.strides = Strides{length * heads * c.depth, c.depth, heads * c.depth, 1}});
+    };
+    const SdpaAttributes attributes{.attn_scale = 0.25, .right_bound = c.is_causal ? 0 : -1};
+    const Tensor o = g.sdpa_fwd(rows("q", c.heads, c.queries), rows("k", c.key_heads, c.keys),
+                                rows("v", c.key_heads, c.keys), {.attributes = attributes})
+                         .o;
+    g.output(o, {.name = "o", .type = DataType::bf16});
+    return g.finish();
+  }
+};
+
+TEST_F(Structure, IsThatOfTheOp) {
+  const AttentionShape causal{.queries = 300, .keys = 300, .depth = 64, .has_stats = false};
+  const auto expected = structures(by_op(causal), attention_engine());
+  ASSERT_EQ(expected.size(), 1);
+  EXPECT_EQ(structures(planned(AttentionOps(causal).forward()), attention_engine()), expected);
+  AttentionShape full = causal;
+  full.is_causal = false;
+  const auto unmasked = structures(by_op(full), attention_engine());
+  ASSERT_EQ(unmasked.size(), 1);
+  EXPECT_EQ(structures(planned(AttentionOps(full).forward_as_one()), attention_engine()), unmasked);
+}
+
+TEST_F(Structure, WhatIsNoNumberReachesTheKernel) {
+  void* context = nullptr;
+  ASSERT_EQ(stub::function<int(void**, int)>("cuDevicePrimaryCtxRetain")(&context, 0), 0);
+  ASSERT_EQ(stub::function<int(void*)>("cuCtxSetCurrent")(context), 0);
+  const Part scaled = binary(CUDNN_POINTWISE_MUL, tensor(1, {64, 64}), tensor(3, {1, 1}, {.by_value = true}),
+                             tensor(2, {64, 64}));
+  const Part plan =
+      plan_of(heuristics(operation_graph(handle, {scaled}).finalize(), CUDNN_HEUR_MODE_A).front());
+  std::vector<float> memory(3 * 4096);
+  auto* const place =
+      reinterpret_cast<float*>((reinterpret_cast<uintptr_t>(memory.data()) + 255) / 256 * 256);
+  float factor = NAN;
+  ASSERT_CUDNN(execute(handle, plan, {{1, place}, {2, place + 4096}, {3, &factor}}));
+  const FusorStubLaunch launch = stub::last_launch();
+  bool found = false;
+  for (size_t at = 0; at + 8 <= launch.argument_bytes; at += 8)
+    found = found || std::memcmp(launch.arguments + at, &factor, sizeof factor) == 0;
+  EXPECT_TRUE(found);
+}
+
+// The number that the run hands over stands where a known scale would.
+TEST_F(Structure, TheScaleOfARunReachesTheKernel) {
+  void* context = nullptr;
+  ASSERT_EQ(stub::function<int(void**, int)>("cuDevicePrimaryCtxRetain")(&context, 0), 0);
+  ASSERT_EQ(stub::function<int(void*)>("cuCtxSetCurrent")(context), 0);
+  const AttentionShape shape{
+      .batch = 1, .heads = 2, .key_heads = 2, .queries = 128, .keys = 128, .depth = 64};
+  const Part plan =
+      plan_of(heuristics(operation_graph(handle, AttentionOps(shape).forward()).finalize(), CUDNN_HEUR_MODE_A)
+                  .front());
+  std::vector<float> memory(1 << 16);
+  auto* const place =
+      reinterpret_cast<float*>((reinterpret_cast<uintptr_t>(memory.data()) + 255) / 256 * 256);
+  float scale = 0, fill = -INFINITY;
+  const Pointers pointers{{kQ, place},         {kK, place + 8192},      {kV, place + 16384},
+                          {kO, place + 24576}, {kStats, place + 32768}, {kScale, &scale},
+                          {kFill, &fill}};
+  const auto launched_with = [&](float number) {
+    const FusorStubLaunch launch = stub::last_launch();
+    for (size_t at = 0; at + sizeof number <= launch.argument_bytes; at += 8)
+      if (std::memcmp(launch.arguments + at, &number, sizeof number) == 0) return true;
+    return false;
+  };
+  constexpr double kLog2e = 1.4426950408889634;
+  for (const float given : {0.375F, 0.0625F}) {
+    scale = given;
+    ASSERT_CUDNN(execute(handle, plan, pointers));
+    EXPECT_TRUE(launched_with(static_cast<float>(given * kLog2e))) << given;
+  }
+  // A plan for all values takes over.
+  for (const float given : {-0.375F, 0.0F}) {
+    scale = given;
+    ASSERT_CUDNN(execute(handle, plan, pointers));
+    EXPECT_FALSE(launched_with(static_cast<float>(given * kLog2e)) && given != 0) << given;
+  }
+}
+
+}  // namespace
+}  // namespace fusor::compat_test
