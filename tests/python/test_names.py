@@ -14,7 +14,7 @@ BUILDER = (ROOT / "frontend" / "graph_builder.h").read_text()
 # Options of a struct that another of its ops reads.
 ELSEWHERE = {
     "rnn_fwd": {"dhn", "dcn"},
-    "sdpa_bwd": {"page_table_k", "page_table_v"},
+    "sdpa_bwd": {"page_table_k", "page_table_v", "scale"},
     "block_scale_dequantize": {"y_type", "scale_type"},
     "gen_index": {"lower_clip", "upper_clip", "lower_clip_slope", "elu_alpha", "softplus_beta", "swish_beta"},
 }
