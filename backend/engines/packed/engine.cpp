@@ -50,8 +50,9 @@ struct PackedSchedule {
   KernelSite y;
   Dims extents;  ///< of the kernel's axes, and the steps along them
   Dims strides;
-  int outer = 0;       ///< axes from run to run of places; the others' elements are a run
-  int64_t pieces = 1;  ///< threads of a run
+  bool adjacent = false;  ///< neighbours along the last axis are neighbours in memory
+  int outer = 0;          ///< axes from run to run of places; the others' elements are a run
+  int64_t pieces = 1;     ///< threads of a run
   bool whole_stores = false;
   int64_t threads = 0;  ///< that have elements
 
@@ -162,23 +163,42 @@ void choose_packed_runs(const PackedProblem& problem, PackedSchedule& s) {
   }
 }
 
-// Elements in the order of memory, axes from the longest stride to the shortest. Axes of one element, whose
-// strides say nothing, come last: a place behind the others is none of theirs.
+// Elements of a thread: more than a byte's where rows of neighbours are so long that few threads meet an end.
+int64_t packed_place_vector(const PackedProblem& problem, const PackedSchedule& s, int64_t asked) {
+  constexpr int64_t kMost = 16, kSuits = 8, kVectorsOfARow = 8;
+  if (asked > 0) return std::clamp(asked, problem.shared(), kMost);
+  int64_t vector = std::max(problem.shared(), kSuits);
+  while (vector > problem.shared() && (!s.adjacent || s.extents.back() < kVectorsOfARow * vector))
+    vector /= 2;
+  return vector;
+}
+
+bool has_whole_places(const PackedProblem& problem, const PackedSchedule& s) {
+  const int64_t bytes = s.bytes(problem);
+  const Operand& result = problem.fusion.operands[static_cast<size_t>(problem.store.operand)];
+  return s.outer == 0 && result.alignment % bytes == 0 &&
+         problem.store.offset / problem.shared() % bytes == 0;
+}
+
+// Elements in the order of memory, axes from the longest stride to the shortest. Those of one element, whose
+// strides say nothing, come first, and step over everything.
 void schedule_packed_places(const PackedProblem& problem, PackedSchedule& s, int64_t asked) {
   const Expr& expr = problem.expr;
   const auto stride = [&](int64_t axis) {
     const int at = static_cast<int>(axis);
-    return expr.domain[at] > 1 ? problem.store.strides[at] : 0;
+    return expr.domain[at] > 1 ? problem.store.strides[at] : problem.end;
   };
   Dims order;
   for (int axis = 0; axis < expr.domain.rank(); ++axis) order.push_back(axis);
   std::ranges::stable_sort(order.begin(), order.end(), std::greater{}, stride);
-  s.knobs.vector = std::clamp<int64_t>(asked, problem.shared(), 16);
   s.y.expr = select_axes(expr, order);
   s.y.vector_axis = order.rank() - 1;
   s.extents = s.y.expr.domain;
-  for (const int64_t axis : order) s.strides.push_back(std::max<int64_t>(1, stride(axis)));
+  for (const int64_t axis : order) s.strides.push_back(stride(axis));
+  s.adjacent = s.extents.back() > 1 && s.strides.back() == 1;
+  s.knobs.vector = packed_place_vector(problem, s, asked);
   choose_packed_runs(problem, s);
+  s.whole_stores = s.adjacent && has_whole_places(problem, s);
 }
 
 // Whether the value must be rounded from the type that it was computed in: by way of the carrier, half would
@@ -225,12 +245,20 @@ Work packed_work(const PackedProblem& problem, const PackedSchedule& s) {
     (wide ? work.fp64_flops : work.fp32_flops) += 2 * elements * row.alu;
     work.special += elements * row.sfu;
   }
-  // Rounding and shifting; places take divisions, and their elements are loaded one by one.
+  // Rounding and shifting; places take divisions, for each element or once for those of a row, and elements
+  // are loaded one by one.
   constexpr double kPackingFlops = 12, kFlopsOfPlace = 40, kBytesOfPlace = 32;
+  // Each line that a warp's load touches takes a turn: threads begin a vector apart.
+  constexpr double kFlopsOfLine = 300, kLineBytes = 128;
   work.fp32_flops += elements * kPackingFlops;
   if (problem.row_axis < 0) {
-    work.fp32_flops += elements * kFlopsOfPlace * problem.expr.domain.rank();
-    work.l2_bytes += elements * kBytesOfPlace;
+    const double found = elements / static_cast<double>(s.adjacent ? s.knobs.vector : 1);
+    work.fp32_flops += found * kFlopsOfPlace * problem.expr.domain.rank();
+    work.l2_bytes += found * kBytesOfPlace;
+    for (const Node& node : s.y.expr.nodes)
+      if (node.kind == Node::Kind::load && node.access.strides[s.y.vector_axis] != 0)
+        work.fp32_flops += elements * kFlopsOfLine / kLineBytes * static_cast<double>(s.knobs.vector) *
+                           static_cast<double>(byte_size(node.type));
   }
   work.tiles = ceil_div(s.threads, s.knobs.threads);
   work.tiles_per_sm = std::max(1, problem.device.max_threads_per_sm / static_cast<int>(s.knobs.threads));
@@ -250,6 +278,7 @@ Launch packed_launch(const PackedProblem& problem, const PackedSchedule& s) {
                                  {"vector", s.knobs.vector},
                                  {"threads", s.knobs.threads},
                                  {"whole_rows", whole_rows},
+                                 {"adjacent", s.adjacent},
                                  {"outer", s.outer},
                                  {"whole_stores", s.whole_stores}},
                       .target = problem.device.target()};
@@ -296,6 +325,7 @@ class PreparedPacked final : public Prepared {
     const PackedKnobs first = schedule_packed(problem_, {}).knobs;
     add(all, first);
     if (first.vector > problem_.shared()) add(all, {first.vector / 2, first.threads});
+    if (first.vector < 16) add(all, {2 * first.vector, first.threads});
     for (const int64_t threads : {128, 512}) add(all, {first.vector, threads});
     return all;
   }

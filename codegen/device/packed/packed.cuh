@@ -5,8 +5,9 @@
 //
 //   memory   |aa|aa|aa|a.|  |bb|bb|bb|b.|               |aa|ab|bb|cc|c.|
 //   thread    0  0  1  1     2  2  3  3                  0  0  1  1  2
-//   computes  apply<kVector> along the row              kVector elements in the order of memory, one by one:
-//                                                       each finds its coordinates from its place
+//   computes  apply<kVector> along the row              the same within a row of neighbours; elsewhere
+//   elements
+//                                                       one by one, whose places say their coordinates
 //
 //   Where memory between elements is wide, places are walked in runs: coordinates along the kOuter axes of
 //   the longest strides name a run, and no thread looks at what lies between two. A byte in which runs meet
@@ -19,6 +20,7 @@ constexpr int kVector = Config::vector;  // elements of a thread: whole bytes
 constexpr int kThreads = Config::threads;
 constexpr bool kWholeRows = Config::whole_rows;
 constexpr bool kWholeStores = Config::whole_stores;  // every vector begins on a multiple of its bytes
+constexpr bool kAdjacent = Config::adjacent;         // along the last axis
 constexpr int kOuter = Config::outer;                // axes from run to run of places
 constexpr int kLast = Y::kRank - 1;
 
@@ -30,7 +32,7 @@ static_assert(kVector % kShared == 0, "a thread stores whole bytes");
 // bytes: the result's; threads: that have elements. Whole rows: extents, the last one in vectors;
 // row_extent: elements of a row; strides: bytes between neighbours along an axis but the last. Else first,
 // end: the places of the first element and behind the last in the result's memory; pieces: threads of a run;
-// strides: elements, from the longest to the shortest, 1 of axes of one element behind them; extents by axis.
+// strides: elements, from the longest to the shortest, axes of one element in front; extents by axis.
 
 // Bytes of `count` elements.
 static __device__ __forceinline__ void store_bytes(u8* to, const Vec<Stored, kVector>& elements, int count) {
@@ -91,6 +93,16 @@ static __device__ __forceinline__ void visit_byte(const Params& p, Index byte, c
   if (exists) store(p.bytes + byte, static_cast<u8>(bits));
 }
 
+// Stores the bytes from `byte` on, if all of their elements are neighbours in one row, and of the run.
+static __device__ __forceinline__ bool visit_within_row(const Params& p, Index byte,
+                                                        const Index (&run)[Y::kRank]) {
+  Index at[Y::kRank];
+  if (!find(p, byte * kShared, at) || p.extents[kLast].divisor - at[kLast] < kVector || !is_of_run(at, run))
+    return false;
+  store_bytes(p.bytes + byte, narrow<Stored>(Y::apply<kVector>(p.y, at, kVector)), kVector);
+  return true;
+}
+
 static __device__ __forceinline__ void visit_places(const Params& p, Index number) {
   Index run[Y::kRank] = {};
   Index first = p.first;
@@ -101,8 +113,10 @@ static __device__ __forceinline__ void visit_places(const Params& p, Index numbe
 #pragma unroll
     for (int axis = 0; axis < kOuter; ++axis) first += run[axis] * p.strides[axis].divisor;
   }
+  const Index byte = first / kShared + number * kBytes;
+  if (kAdjacent && visit_within_row(p, byte, run)) return;
 #pragma unroll 1
-  for (int i = 0; i < kBytes; ++i) visit_byte(p, first / kShared + number * kBytes + i, run);
+  for (int i = 0; i < kBytes; ++i) visit_byte(p, byte + i, run);
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads) packed_store(const __grid_constant__ Params p) {

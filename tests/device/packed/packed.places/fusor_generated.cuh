@@ -6,8 +6,9 @@ struct Config {
   static constexpr int vector = 2;
   static constexpr int threads = 256;
   static constexpr bool whole_rows = false;
+  static constexpr bool adjacent = true;
   static constexpr int outer = 0;
-  static constexpr bool whole_stores = false;
+  static constexpr bool whole_stores = true;
 };
 #include "codegen/device/base/pointwise.cuh"
 

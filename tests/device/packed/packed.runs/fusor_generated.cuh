@@ -6,6 +6,7 @@ struct Config {
   static constexpr int vector = 2;
   static constexpr int threads = 256;
   static constexpr bool whole_rows = false;
+  static constexpr bool adjacent = true;
   static constexpr int outer = 1;
   static constexpr bool whole_stores = false;
 };

@@ -6,6 +6,7 @@ struct Config {
   static constexpr int vector = 16;
   static constexpr int threads = 256;
   static constexpr bool whole_rows = true;
+  static constexpr bool adjacent = false;
   static constexpr int outer = 0;
   static constexpr bool whole_stores = true;
 };

@@ -42,6 +42,29 @@ TEST(PackedGpu, EveryCandidateStoresLongRows) {
       expect_every_candidate_correct(test::doubled(type, {37, n}, {n, 1}), "rows");
 }
 
+// Rows that begin within bytes, and end there: vectors within a row, bytes at its ends; far apart, too.
+TEST(PackedGpu, MasksOfOddRowsAreStoredInVectors) {
+  FUSOR_NEEDS_GPU();
+  for (const DataType type : kPackedTypes)
+    for (const auto& [dims, strides] : {std::pair(Dims{33, 1001}, Strides{1001, 1}),
+                                        {Dims{33, 1001}, Strides{1, 33}},
+                                        {Dims{3, 17, 131}, Strides{17 * 133, 133, 1}},
+                                        {Dims{3, 17, 131}, Strides{131, 3 * 131, 1}},
+                                        {Dims{5, 131}, Strides{4001, 1}}}) {
+      GraphBuilder g("mask");
+      const Tensor x = g.input("x", dims, DataType::i8);
+      const int64_t last = dims.rank() - 1;
+      const Tensor row = g.gen_index(x, last - 1, {.compute = DataType::i32});
+      const Tensor column = g.gen_index(x, last, {.compute = DataType::i32});
+      const Tensor bias =
+          g.input("bias", dims.rank() == 2 ? Dims{1, dims[1]} : Dims{1, 1, dims[2]}, DataType::i8);
+      const Tensor sum = g.add(g.add(x, bias, {.compute = DataType::i32}),
+                               g.cmp_ge(row, column, {.compute = DataType::i32}), {.compute = DataType::i32});
+      g.output(sum, {.name = "y", .type = type, .strides = strides});
+      expect_every_candidate_correct(g.finish(), fmt::format("{} {}", to_string(type), to_string(dims)));
+    }
+}
+
 TEST(PackedGpu, SlicesBeginWithinBytes) {
   FUSOR_NEEDS_GPU();
   for (const DataType type : kPackedTypes)
