@@ -247,13 +247,13 @@ Work packed_work(const PackedProblem& problem, const PackedSchedule& s) {
   }
   // Rounding and shifting; places take divisions, for each element or once for those of a row, and elements
   // are loaded one by one.
-  constexpr double kPackingFlops = 12, kFlopsOfPlace = 40, kBytesOfPlace = 32;
+  constexpr double kPackingFlops = 12, kFlopsOfPlace = 40, kFlopsOfRow = 80, kBytesOfPlace = 32;
   // Each line that a warp's load touches takes a turn: threads begin a vector apart.
-  constexpr double kFlopsOfLine = 300, kLineBytes = 128;
+  constexpr double kFlopsOfLine = 220, kLineBytes = 128;
   work.fp32_flops += elements * kPackingFlops;
   if (problem.row_axis < 0) {
     const double found = elements / static_cast<double>(s.adjacent ? s.knobs.vector : 1);
-    work.fp32_flops += found * kFlopsOfPlace * problem.expr.domain.rank();
+    work.fp32_flops += found * (s.adjacent ? kFlopsOfRow : kFlopsOfPlace) * problem.expr.domain.rank();
     work.l2_bytes += found * kBytesOfPlace;
     for (const Node& node : s.y.expr.nodes)
       if (node.kind == Node::Kind::load && node.access.strides[s.y.vector_axis] != 0)
