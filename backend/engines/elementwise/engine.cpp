@@ -7,6 +7,7 @@
 
 #include "backend/engines/elementwise/launch.h"
 #include "backend/engines/elementwise/simplify.h"
+#include "backend/engines/elementwise/vectors.h"
 #include "backend/engines/knobs.h"
 #include "backend/engines/list.h"
 #include "backend/engines/rules.h"
@@ -113,6 +114,15 @@ void add_arithmetic(Work& work, const Expr& expr, double elements) {
       (total->reduction.compute == DataType::f64 ? work.fp64_flops : work.fp32_flops) += 2 * elements;
 }
 
+// What L2 takes for a store, by one access a thread: two leave gaps between neighbours', and cost four times
+// as much.
+double turns_of_store(const ElementwiseSchedule& s, const Store& result) {
+  constexpr double kTurnsOfGaps = 4;
+  const bool has_gaps = s.variant == Variant::plain && result.access.whole_vectors &&
+                        s.vector * byte_size(result.type) > elementwise::kMaxAccessBytes;
+  return has_gaps ? kTurnsOfGaps : 1;
+}
+
 void add_work(Work& work, const ElementwiseSchedule& s) {
   const Dims& domain = s.domain();
   const double elements = static_cast<double>(element_count(domain));
@@ -131,8 +141,9 @@ void add_work(Work& work, const ElementwiseSchedule& s) {
     }
     work.dram_bytes += dram_bytes(domain, result.access, result.type);
     if (!reduction_of(s.y.expr, result))
-      work.l2_bytes += elements * static_cast<double>(sector_bytes(result.access.strides[s.y.vector_axis],
-                                                                   byte_size(result.type)));
+      work.l2_bytes +=
+          elements * turns_of_store(s, result) *
+          static_cast<double>(sector_bytes(result.access.strides[s.y.vector_axis], byte_size(result.type)));
   }
   const int64_t scratch = scratch_bytes(s);
   work.scratch_bytes += scratch;
@@ -185,6 +196,7 @@ std::vector<ElementwiseKnobs> variations(const ElementwiseSchedule& s) {
     if (s.can_stage && stage != stage_of(s) && (stage != 2 || s.has_planes))
       add(&ElementwiseKnobs::stage, stage);
   if (s.vector > 1) add(&ElementwiseKnobs::vector, s.vector / 2);
+  if (!s.stages() && !s.reduces()) add(&ElementwiseKnobs::vector, s.vector * 2);
   for (const int64_t threads : {128, 256, 512}) add(&ElementwiseKnobs::threads, threads);
   if (!s.stages())
     for (const int64_t unroll : {1, 2, 4}) add(&ElementwiseKnobs::unroll, unroll);

@@ -83,6 +83,16 @@ int broadcast_axis(const Expr& expr, int vector_axis) {
   return best;
 }
 
+// Unless asked for, no vector of a result is wider than one access: threads that store two leave gaps between
+// neighbours' (int4 to fp16, 4096 x 4096 on an H200: 23.6 us instead of 12.5).
+int64_t plain_vector(const Fusion& fusion, const Expr& expr, int axis, std::optional<int64_t> asked) {
+  int64_t vector = choose_vector(fusion, expr, axis, asked.value_or(0));
+  if (asked.value_or(0) > 0) return vector;
+  for (const Store& result : expr.stores)
+    if (result.access.strides[axis] == 1) vector = std::min(vector, kMaxAccessBytes / byte_size(result.type));
+  return vector;
+}
+
 void schedule_plain(ElementwiseSchedule& s, const ElementwiseKnobs& knobs, const DeviceInfo& device) {
   const Expr& expr = s.y.expr;
   s.threads = knobs.threads.value_or(256);
@@ -189,7 +199,7 @@ ElementwiseSchedule schedule_elementwise(const ElementwiseProblem& problem, size
   if (stages) {
     if (!schedule_planes(s, fusion, knobs, device)) schedule_transpose(s, fusion, knobs);
   } else {
-    s.vector = choose_vector(fusion, s.y.expr, s.last(), knobs.vector.value_or(0));
+    s.vector = plain_vector(fusion, s.y.expr, s.last(), knobs.vector);
     mark_whole(fusion, s.y, s.vector);
     schedule_plain(s, knobs, device);
   }

@@ -42,6 +42,23 @@ TEST(ElementwiseSchedule, OddRowsMakeNarrowVectors) {
   EXPECT_EQ(scheduled(bias(DataType::bf16, {33, 49})).vector, 1);
 }
 
+// Two stores a thread leave gaps between those of neighbours: they are dearer, and a candidate only.
+TEST(ElementwiseSchedule, ResultsAreNoWiderThanOneAccess) {
+  const auto converted = [](DataType from, DataType to) {
+    GraphBuilder g;
+    g.output(g.neg(g.input("x", {4096, 4096}, from)), {.type = to});
+    return test::fusion_of(g.finish());
+  };
+  EXPECT_EQ(scheduled(converted(DataType::i8, DataType::f16)).vector, 8);
+  EXPECT_EQ(scheduled(converted(DataType::f8_e4m3, DataType::bf16)).vector, 8);
+  EXPECT_EQ(scheduled(converted(DataType::f16, DataType::f8_e4m3)).vector, 16);
+  const auto all = test::candidates(elementwise_engine(), converted(DataType::i8, DataType::f16), h200());
+  const auto wide = std::ranges::find_if(
+      all, [](const EngineCandidate& candidate) { return candidate.config.knob("vector", 0) == 16; });
+  ASSERT_NE(wide, all.end());
+  EXPECT_GT(wide->work.l2_bytes, 2 * all.front().work.l2_bytes);
+}
+
 TEST(ElementwiseSchedule, PromisedAlignmentLimitsVectors) {
   EXPECT_EQ(scheduled(aligned(16)).vector, 8);
   EXPECT_EQ(scheduled(aligned(4)).vector, 2);
