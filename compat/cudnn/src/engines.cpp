@@ -136,10 +136,7 @@ size_t offered(cudnnBackendHeurMode_t mode, int64_t policy) {
 
 // Gradients of attention may spill scores to the workspace, and clients take the first configuration: those
 // that ask for little come first, and what they lose is a few percent.
-bool is_modest(int64_t workspace_bytes) {
-  constexpr int64_t kModestBytes = int64_t{320} << 20;
-  return workspace_bytes <= kModestBytes;
-}
+bool is_modest(int64_t workspace_bytes) { return workspace_bytes <= kModestBytes; }
 
 }  // namespace
 
@@ -188,12 +185,12 @@ std::shared_ptr<const std::vector<Candidate>> GraphState::candidates(const Engin
 DescriptorPointer config_of(const PlanState& state) {
   const Plan& plan = state.plan;
   EngineState engine;
-  engine.graph = std::make_shared<GraphState>(Translation{.graph = plan.graph,
-                                                          .placed = state.placed,
-                                                          .minus_infinity = state.minus_infinity,
-                                                          .positive = state.positive,
-                                                          .general = state.general_graph},
-                                              nullptr);
+  Translation translation{.graph = plan.graph,
+                          .placed = state.placed,
+                          .minus_infinity = state.minus_infinity,
+                          .positive = state.positive};
+  if (state.general_plan) translation.general = state.general_plan->graph;
+  engine.graph = std::make_shared<GraphState>(std::move(translation), nullptr);
   engine.device = std::make_shared<const DeviceInfo>(plan.device);
   const std::vector<EnginePolicy>& policies = engine.graph->policies();
   const auto same = std::ranges::find(policies, plan.graph.precision, &EnginePolicy::precision);

@@ -26,6 +26,9 @@ inline constexpr int64_t kFastEngine = 0;    ///< whatever the compute types per
 inline constexpr int64_t kExactEngine = 10;  ///< operands are multiplied as they are
 inline constexpr int64_t kPlainEngine = 20;  ///< CUDA cores only: no note at all
 
+/// What a plan may ask a client for that does not look for the best one.
+inline constexpr int64_t kModestBytes = int64_t{320} << 20;
+
 using DevicePointer = std::shared_ptr<const DeviceInfo>;
 
 /// An operation graph's translation, and the candidates of each policy, planned when they are first

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <future>
 #include <limits>
 #include <string_view>
 
@@ -10,6 +11,7 @@
 #include "compat/cudnn/src/ahead.h"
 #include "compat/cudnn/src/engines.h"
 #include "compat/cudnn/src/workspace.h"
+#include "core/environment.h"
 #include "core/error.h"
 #include "serialization/serialization.h"
 
@@ -26,10 +28,9 @@ std::string text_of(const PlanState& state) {
     text += fmt::format("\nplaced {} {} {}", tensor.graph_uid, tensor.client_uid, tensor.byte_offset);
   for (const int64_t uid : state.minus_infinity) text += fmt::format("\nminus_infinity {}", uid);
   for (const int64_t uid : state.positive) text += fmt::format("\npositive {}", uid);
-  for (const std::string& engine : state.forbidden) text += fmt::format("\nforbidden {}", engine);
-  if (state.general_graph) {
-    const std::string graph = to_json(*state.general_graph);
-    text += fmt::format("\ngeneral {}\n{}", graph.size(), graph);
+  if (state.general_plan) {
+    const std::string general = to_json(*state.general_plan);
+    text += fmt::format("\ngeneral {}\n{}", general.size(), general);
   }
   return text + "\n" + to_json(state.plan);
 }
@@ -49,6 +50,24 @@ std::string_view take_line(std::string_view& text) {
   const std::string_view line = text.substr(0, end);
   text.remove_prefix(end + 1);
   return line;
+}
+
+// A run reads the scalars through pointers to the host, and hands both plans the same pointers.
+void check_presumptions(const PlanState& state) {
+  for (const std::vector<int64_t>* uids : {&state.minus_infinity, &state.positive})
+    for (const int64_t uid : *uids) {
+      const Graph& graph = state.general_plan ? state.general_plan->graph : state.plan.graph;
+      const int at = graph.find_uid(uid);
+      const Tensor* const scalar = at < 0 ? nullptr : &graph.tensors[static_cast<size_t>(at)];
+      const bool is_scalar = scalar != nullptr && scalar->type == DataType::f32 &&
+                             (scalar->memory == Memory::host || scalar->memory == Memory::constant);
+      if (!is_scalar)
+        refuse(CUDNN_STATUS_BAD_PARAM, "the plan's text presumes something of {}, which is no scalar of fp32",
+               uid);
+    }
+  if (state.general_plan && state.general_plan->device.is_cpu() != state.plan.device.is_cpu())
+    refuse(CUDNN_STATUS_BAD_PARAM, "the plan's text has plans for {} and for {}", state.plan.device.name,
+           state.general_plan->device.name);
 }
 
 void read_text(PlanState& state, std::string_view text) {
@@ -74,26 +93,17 @@ void read_text(PlanState& state, std::string_view text) {
   };
   take_uids("minus_infinity ", state.minus_infinity);
   take_uids("positive ", state.positive);
-  while (text.starts_with("forbidden ")) state.forbidden.emplace_back(take_line(text).substr(10));
   if (text.starts_with("general ")) {
     std::string_view line = take_line(text);
     line.remove_prefix(8);
     const int64_t size = take_number(line);
     if (size < 0 || std::cmp_greater_equal(size, text.size()))
       refuse(CUDNN_STATUS_BAD_PARAM, "the plan's text ends early");
-    state.general_graph = graph_from_json(text.substr(0, static_cast<size_t>(size)));
+    state.general_plan = plan_from_json(text.substr(0, static_cast<size_t>(size)));
     text.remove_prefix(static_cast<size_t>(size) + 1);
   }
-  // A run reads these through pointers to the host.
-  for (const std::vector<int64_t>* uids : {&state.minus_infinity, &state.positive})
-    for (const int64_t uid : *uids) {
-      const int at = state.general_graph ? state.general_graph->find_uid(uid) : -1;
-      const Tensor* const scalar = at < 0 ? nullptr : &state.general_graph->tensors[static_cast<size_t>(at)];
-      if (scalar == nullptr || scalar->memory != Memory::host || scalar->type != DataType::f32)
-        refuse(CUDNN_STATUS_BAD_PARAM, "the plan's text presumes something of {}, which is no scalar of fp32",
-               uid);
-    }
   state.plan = plan_from_json(text);
+  check_presumptions(state);
 }
 
 const void* pointer_of(const PackState& pack, int64_t uid) {
@@ -128,24 +138,34 @@ std::vector<Binding> with_placed(const PlanState& plan, const PackState& pack) {
   return bindings;
 }
 
+// The plan for all values of the scalars that the graph presumes something of, within that workspace where
+// there is one; none where it would ask for much.
+std::optional<Plan> general_plan_of(const EngineState& engine, int64_t workspace) {
+  Graph graph = *engine.graph->translation().general;
+  graph.precision = engine.policy.precision;
+  BuildOptions options = GraphState::options_of(engine.policy);
+  for (const int64_t limit : {workspace, std::max(workspace, kModestBytes)}) try {
+      options.max_workspace = limit;
+      return build(graph, *engine.device, options);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::bad_input) throw;
+    }
+  return std::nullopt;
+}
+
 }  // namespace
 
-const Executable& PlanState::general() const {
-  const std::scoped_lock lock(mutex_);
-  if (!general_) {
-    // Within the workspace that the client was told of.
-    BuildOptions options;
-    options.forbid = forbidden;
-    options.max_workspace = executable->workspace_bytes();
-    Graph graph = *general_graph;
-    graph.precision = plan.graph.precision;
-    general_ = load(build(graph, plan.device, options));
-  }
-  return *general_;
+int64_t PlanState::workspace_bytes() const {
+  const auto needed = [](const std::optional<Executable>& loaded, const Plan& made) {
+    return loaded ? loaded->workspace_bytes() : made.workspace_bytes;
+  };
+  return std::max(needed(executable, plan), general_plan ? needed(general, *general_plan) : 0);
 }
 
 void load_plan(PlanState& state) {
-  if (state.plan.device.is_cpu() || cuda::available()) state.executable = load(state.plan);
+  if (!state.plan.device.is_cpu() && !cuda::available()) return;
+  state.executable = load(state.plan);
+  if (state.general_plan) state.general = load(*state.general_plan);
 }
 
 void finalize_execution_plan(Descriptor& d) {
@@ -157,13 +177,17 @@ void finalize_execution_plan(Descriptor& d) {
   } else if (config) {
     const auto chosen = config->state_as<ConfigState>();
     const EngineState& engine = *chosen->engine;
+    // Both are compiled at the same time, and neither in a run.
+    std::future<std::optional<Plan>> general;
+    if (engine.graph->translation().general)
+      general = std::async(environment::threads() > 1 ? std::launch::async : std::launch::deferred,
+                           [&] { return general_plan_of(engine, chosen->candidate().workspace_bytes); });
     state->plan = build(engine.graph->graph_of(engine.policy), *engine.device, chosen->candidate(),
                         GraphState::options_of(engine.policy));
+    if (general.valid()) state->general_plan = general.get();
     state->placed = engine.graph->translation().placed;
     state->minus_infinity = engine.graph->translation().minus_infinity;
     state->positive = engine.graph->translation().positive;
-    state->general_graph = engine.graph->translation().general;
-    state->forbidden = GraphState::options_of(engine.policy).forbid;
   } else {
     refuse(CUDNN_STATUS_BAD_PARAM, "an execution plan needs EXECUTION_PLAN_ENGINE_CONFIG or its text");
   }
@@ -192,8 +216,7 @@ void finalize_variant_pack(Descriptor& d) {
 
 Value answer_execution_plan(const Descriptor& d, cudnnBackendAttributeName_t) {
   const auto plan = d.state_as<PlanState>();
-  const int64_t bytes = plan->executable ? plan->executable->workspace_bytes() : plan->plan.workspace_bytes;
-  return Value::one(CUDNN_TYPE_INT64, workspace_for_client(bytes));
+  return Value::one(CUDNN_TYPE_INT64, workspace_for_client(plan->workspace_bytes()));
 }
 
 Value plan_text(const Descriptor& d) {
@@ -207,7 +230,14 @@ void run_plan(const PlanState& plan, const PackState& pack, Stream stream) {
            plan.plan.device.name);
   const Workspace workspace(aligned(pack.workspace));
   try {
-    const Executable& executable = is_as_presumed(plan, pack) ? *plan.executable : plan.general();
+    const bool is_presumed = is_as_presumed(plan, pack);
+    if (!is_presumed && !plan.general)
+      refuse(
+          CUDNN_STATUS_NOT_SUPPORTED,
+          "the mask's number is not -inf, or the scale is not positive: a plan for these values would need "
+          "more than {} bytes of workspace",
+          std::max(plan.workspace_bytes(), kModestBytes));
+    const Executable& executable = is_presumed ? *plan.executable : *plan.general;
     if (plan.placed.empty())
       executable.run(pack.bindings, workspace, stream);
     else

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,19 +18,14 @@ namespace fusor::cudnn {
 struct PlanState : State {
   Plan plan;
   std::vector<PlacedTensor> placed;
-  /// By-value scalars that the plan takes as -inf, and those that it takes as positive; the graph for all
-  /// values.
+  /// By-value scalars that the plan takes as -inf, and those that it takes as positive; the plan for all
+  /// values, where one asks for little workspace.
   std::vector<int64_t> minus_infinity, positive;
-  std::optional<Graph> general_graph;
-  std::vector<std::string> forbidden;  ///< engines
-  std::optional<Executable> executable;
+  std::optional<Plan> general_plan;
+  std::optional<Executable> executable, general;
 
-  /// The plan for other values of these scalars: made and loaded when a run first needs it.
-  const Executable& general() const;
-
- private:
-  mutable std::mutex mutex_;
-  mutable std::optional<Executable> general_;
+  /// Enough for a run with any values.
+  int64_t workspace_bytes() const;
 };
 
 /// The pointers of one run.

@@ -86,6 +86,15 @@ Tensor lengths_of(Translator& t, const Descriptor& op, cudnnBackendAttributeName
   return split(t, lengths, groups, lengths.dims[groups.axis] / groups.entries);
 }
 
+// Rows behind a length are 0.
+Tensor with_rows(Translator& t, const Tensor& c, const Tensor& lengths) {
+  GraphBuilder& g = t.builder();
+  const int axis = c.dims.rank() - 2;
+  return g.binary_select(c, g.constant(0),
+                         g.cmp_lt(t.numbers_along(axis, c.dims.rank(), c.dims[axis]), lengths),
+                         {.type = c.type});
+}
+
 Tensor product(Translator& t, const Descriptor& op, const Tensor& a, const Tensor& b, const Groups& groups,
                const TensorFacts& made) {
   const Descriptor& matmul = *op.child(CUDNN_ATTR_OPERATION_MATMUL_DESC);
@@ -95,7 +104,12 @@ Tensor product(Translator& t, const Descriptor& op, const Tensor& a, const Tenso
   const bool has_lengths = !t.hides_missing_rows && (!m.name.empty() || !n.name.empty() || !k.name.empty());
   const Tensor rows = t.in(op, CUDNN_ATTR_OPERATION_MATMUL_GEMM_M_OVERRIDE_DESC);
   if (t.row_lengths.name.empty()) t.row_lengths = rows;
-  if (!has_lengths) return t.op(Matmul{compute_of(matmul, CUDNN_ATTR_MATMUL_COMP_TYPE)}, {a, b}, made);
+  if (!has_lengths) {
+    const Tensor c = t.op(Matmul{compute_of(matmul, CUDNN_ATTR_MATMUL_COMP_TYPE)}, {a, b}, made);
+    const bool is_of_scores =
+        t.pattern.of_scores.contains(Translator::facts(op, CUDNN_ATTR_OPERATION_MATMUL_ADESC).uid);
+    return t.presumes || m.name.empty() || !is_of_scores ? c : with_rows(t, c, m);
+  }
   MatmulLengths attributes;
   attributes.padding = matmul.get<double>(CUDNN_ATTR_MATMUL_PADDING_VALUE, 0.0);
   return t.op(attributes, {a, b, m, n, k}, made);

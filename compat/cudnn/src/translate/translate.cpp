@@ -156,7 +156,9 @@ Translation translate(const std::vector<DescriptorPointer>& ops, bool presumes) 
   }
   translator.pattern = attention_pattern(live);
   translator.presumes = presumes;
-  if (presumes && translator.has_lengths)
+  // Without presumptions a mask's number may leave probabilities to what it hides: forward, rows of values
+  // and of results that do not exist are 0 all the same.
+  if ((presumes || translator.pattern.is_forward) && translator.has_lengths)
     if (auto rows = existing_rows(live, translator.pattern)) {
       translator.existing_rows = std::move(*rows);
       translator.hides_missing_rows = true;
