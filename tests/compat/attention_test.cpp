@@ -182,7 +182,25 @@ std::vector<AttentionShape> shapes() {
 }
 INSTANTIATE_TEST_SUITE_P(Shapes, AttentionInPrimitives, ::testing::ValuesIn(shapes()));
 
-class GivenNumbers : public Client {};
+class GivenNumbers : public Client {
+ protected:
+  static std::string text_of(const Part& plan) {
+    const int64_t size = plan.count(CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR);
+    std::string text(static_cast<size_t>(size), ' ');
+    int64_t count = 0;
+    EXPECT_CUDNN(cudnnBackendGetAttribute(plan.get(), CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION,
+                                          CUDNN_TYPE_CHAR, size, &count, text.data()));
+    return text;
+  }
+  // A plan of that text, not finalized.
+  Part with_text(const std::string& text) {
+    Part plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
+    plan.set(CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
+             std::vector<char>(text.begin(), text.end()))
+        .one(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, handle);
+    return plan;
+  }
+};
 
 // One plan for all values: scales of any sign, masks that put any number in place of a score.
 TEST_F(GivenNumbers, MayBeOthersInEachRun) {
@@ -262,19 +280,12 @@ TEST_F(GivenNumbers, OfABrokenTextAreRefused) {
   Tensors t({.queries = 12, .keys = 12, .type = CUDNN_DATA_FLOAT});
   const Part plan = plan_of(
       heuristics(operation_graph(handle, AttentionOps(t.c).forward()).finalize(), CUDNN_HEUR_MODE_A).front());
-  const int64_t size = plan.count(CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR);
-  std::string text(static_cast<size_t>(size), ' ');
-  int64_t count = 0;
-  ASSERT_CUDNN(cudnnBackendGetAttribute(plan.get(), CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION,
-                                        CUDNN_TYPE_CHAR, size, &count, text.data()));
+  std::string text = text_of(plan);
   const std::string presumed = "\npositive " + std::to_string(int64_t{kScale});
   const size_t at = text.find(presumed);
   ASSERT_NE(at, std::string::npos);
   text.replace(at, presumed.size(), "\npositive " + std::to_string(int64_t{kQ}));
-  const Part loaded(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
-  ASSERT_CUDNN(cudnnBackendSetAttribute(loaded.get(), CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION,
-                                        CUDNN_TYPE_CHAR, static_cast<int64_t>(text.size()), text.data()));
-  EXPECT_NE(cudnnBackendFinalize(loaded.get()), CUDNN_STATUS_SUCCESS);
+  EXPECT_NE(cudnnBackendFinalize(with_text(text).get()), CUDNN_STATUS_SUCCESS);
 }
 
 // Of any type of real numbers.
@@ -333,20 +344,88 @@ TEST_F(GivenNumbers, AreNotLookedForInOtherGraphs) {
     }
 }
 
+// A client gives one workspace for both plans.
+TEST_F(GivenNumbers, NeedNoMoreWorkspaceThanIsAskedFor) {
+  const auto planned = [&](int64_t length) {
+    AttentionOps ops({.queries = length, .keys = length, .type = CUDNN_DATA_FLOAT});
+    return plan_of(heuristics(operation_graph(handle, ops.forward()).finalize(), CUDNN_HEUR_MODE_A).front());
+  };
+  const auto workspace_of = [](const Part& plan) {
+    return plan.ask<int64_t>(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64);
+  };
+  const Part small = planned(12), large = planned(120);
+  ASSERT_GT(workspace_of(large), workspace_of(small));
+  // The small plan beside the plan for all values of the large one.
+  const std::string of_small = text_of(small), of_large = text_of(large), mark = "\ngeneral ";
+  const size_t begin = of_large.find(mark);
+  ASSERT_NE(begin, std::string::npos);
+  const Part mixed = with_text(of_small.substr(0, of_small.find(mark)) +
+                               of_large.substr(begin, of_large.rfind("\n{") - begin) +
+                               of_small.substr(of_small.rfind("\n{")))
+                         .finalize();
+  EXPECT_GE(workspace_of(mixed), workspace_of(large));
+}
+
+// A mask's number that a client sees is the one that it handed over: in masked scores, and in what is left of
+// them behind their maximum.
+TEST_F(GivenNumbers, AreSeenInMaskedScores) {
+  constexpr float kLowest = std::numeric_limits<float>::lowest();
+  const auto square = [](int64_t uid, bool is_virtual) {
+    return tensor(uid, {1, 4, 4}, {.is_virtual = is_virtual});
+  };
+  for (const bool is_masked_seen : {true, false}) {
+    const Part scores = square(10, true), masked = square(11, !is_masked_seen),
+               again = square(12, is_masked_seen), exponentials = square(13, true);
+    const auto where = [&](const Part& x, int64_t number, const Part& condition, const Part& y) {
+      Part op(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
+      return op
+          .child(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR,
+                 pointwise(CUDNN_POINTWISE_BINARY_SELECT).finalize())
+          .child(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x)
+          .child(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, tensor(number, {1, 1, 1}, {.by_value = true}))
+          .child(CUDNN_ATTR_OPERATION_POINTWISE_TDESC, condition)
+          .child(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y)
+          .finalize();
+    };
+    auto q = numbers(16, 1), k = numbers(16, 2), v = numbers(16, 3), seen = poison(16), y = poison(16);
+    std::vector<float> kept(16, 1), kept_again = kept;
+    kept[5] = kept_again[10] = 0;
+    float lowest = kLowest, other = kLowest;
+    run({matmul(square(1, false), square(2, false), scores), where(scores, 20, square(4, false), masked),
+         where(masked, 21, square(5, false), again), unary(CUDNN_POINTWISE_EXP, again, exponentials),
+         matmul(exponentials, square(3, false), square(14, false))},
+        {{1, q.data()},
+         {2, k.data()},
+         {3, v.data()},
+         {4, kept.data()},
+         {5, kept_again.data()},
+         {is_masked_seen ? 11 : 12, seen.data()},
+         {14, y.data()},
+         {20, &lowest},
+         {21, &other}});
+    EXPECT_EQ(seen[5], kLowest) << is_masked_seen;
+    EXPECT_EQ(is_masked_seen ? kLowest : seen[10], kLowest);
+  }
+}
+
+// Strides that no product with a number of heads fits are refused, whatever they mean.
+TEST_F(GivenNumbers, OfHeadsWithHugeStridesAreRefused) {
+  constexpr int64_t kHuge = int64_t{1} << 62;
+  const auto heads = [](int64_t uid, int64_t count, bool is_virtual) {
+    return tensor(uid, {1, count, 8, 8}, {.strides = {kHuge, kHuge, 8, 1}, .is_virtual = is_virtual});
+  };
+  const Part graph =
+      operation_graph(handle, {matmul(heads(1, 8, false), heads(2, 2, false), heads(3, 8, true)),
+                               unary(CUDNN_POINTWISE_EXP, heads(3, 8, true), heads(4, 8, false))});
+  EXPECT_NE(cudnnBackendFinalize(graph.get()), CUDNN_STATUS_SUCCESS);
+}
+
 // The plan's text says for which value it was made.
 TEST_F(GivenNumbers, MayBeOthersForAPlanOfText) {
   Tensors t({.queries = 12, .keys = 12, .type = CUDNN_DATA_FLOAT});
   const Part plan = plan_of(
       heuristics(operation_graph(handle, AttentionOps(t.c).forward()).finalize(), CUDNN_HEUR_MODE_A).front());
-  const int64_t size = plan.count(CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR);
-  std::vector<char> text(static_cast<size_t>(size));
-  int64_t count = 0;
-  ASSERT_CUDNN(cudnnBackendGetAttribute(plan.get(), CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION,
-                                        CUDNN_TYPE_CHAR, size, &count, text.data()));
-  Part loaded(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
-  loaded.set(CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, text)
-      .one(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, handle)
-      .finalize();
+  const Part loaded = with_text(text_of(plan)).finalize();
   for (const float fill : {-kInfinity, 1.0F}) {
     t.fill = fill;
     t.scale = -t.scale;

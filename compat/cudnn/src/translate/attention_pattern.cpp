@@ -2,7 +2,6 @@
 #include "compat/cudnn/src/translate/attention_pattern.h"
 
 #include <algorithm>
-#include <array>
 #include <map>
 
 #include "compat/cudnn/src/translate/heads.h"
@@ -88,23 +87,45 @@ std::optional<int64_t> given_number(const Descriptor& op, cudnnBackendAttributeN
   return facts.uid;
 }
 
-// Whether the number only takes the place of scores that end in an exponential or a maximum: nobody sees
-// which very low number it is.
+// Whether the op gives the same for a score of -inf and a very low one.
+bool makes_alike(const Descriptor& op) {
+  return is_pointwise_op(op, CUDNN_POINTWISE_EXP) || is_pointwise_op(op, CUDNN_POINTWISE_GEN_INDEX) ||
+         reduces_by(op, CUDNN_REDUCE_TENSOR_MAX);
+}
+
+// Whether the op's result is such a score as well: it is masked again, or something is taken from it.
+bool passes_on(const Descriptor& op, int64_t score) {
+  if (is_pointwise_op(op, CUDNN_POINTWISE_BINARY_SELECT))
+    return uid_of_child(op, CUDNN_ATTR_OPERATION_POINTWISE_TDESC) != score;
+  return is_pointwise_op(op, CUDNN_POINTWISE_SUB) &&
+         uid_of_child(op, CUDNN_ATTR_OPERATION_POINTWISE_BDESC) != score;
+}
+
+// Whether the number only takes the place of scores, and nobody sees which very low number it is.
 bool only_hides(const Connections& graph, int64_t number) {
-  return std::ranges::all_of(graph.readers(number), [&](OpPointer select) {
-    const DescriptorPointer y = select->child(CUDNN_ATTR_OPERATION_POINTWISE_YDESC);
-    return is_pointwise_op(*select, CUDNN_POINTWISE_BINARY_SELECT) && y &&
-           uid_of_child(*select, CUDNN_ATTR_OPERATION_POINTWISE_BDESC) == number &&
-           y->get<bool>(CUDNN_ATTR_TENSOR_IS_VIRTUAL, false) &&
-           std::ranges::all_of(
-               graph.readers(y->get<int64_t>(CUDNN_ATTR_TENSOR_UNIQUE_ID)), [](OpPointer reader) {
-                 return reduces_by(*reader, CUDNN_REDUCE_TENSOR_MAX) ||
-                        std::ranges::any_of(
-                            std::array{CUDNN_POINTWISE_BINARY_SELECT, CUDNN_POINTWISE_SUB,
-                                       CUDNN_POINTWISE_EXP, CUDNN_POINTWISE_GEN_INDEX},
-                            [&](cudnnPointwiseMode_t mode) { return is_pointwise_op(*reader, mode); });
-               });
-  });
+  std::vector<OpPointer> waiting = graph.readers(number);
+  const auto puts_in_place = [&](OpPointer op) {
+    return is_pointwise_op(*op, CUDNN_POINTWISE_BINARY_SELECT) &&
+           uid_of_child(*op, CUDNN_ATTR_OPERATION_POINTWISE_BDESC) == number &&
+           uid_of_child(*op, CUDNN_ATTR_OPERATION_POINTWISE_XDESC) != number &&
+           uid_of_child(*op, CUDNN_ATTR_OPERATION_POINTWISE_TDESC) != number;
+  };
+  if (!std::ranges::all_of(waiting, puts_in_place)) return false;
+  std::set<OpPointer> met;
+  while (!waiting.empty()) {
+    const OpPointer op = waiting.back();
+    waiting.pop_back();
+    if (!met.insert(op).second) continue;
+    const DescriptorPointer y = op->child(CUDNN_ATTR_OPERATION_POINTWISE_YDESC);
+    if (!y || !y->get<bool>(CUDNN_ATTR_TENSOR_IS_VIRTUAL, false)) return false;
+    const auto score = y->get<int64_t>(CUDNN_ATTR_TENSOR_UNIQUE_ID);
+    for (const OpPointer reader : graph.readers(score)) {
+      if (makes_alike(*reader)) continue;
+      if (!passes_on(*reader, score)) return false;
+      waiting.push_back(reader);
+    }
+  }
+  return true;
 }
 
 // exp(scores - statistics) * (product - row sums), of which the gradients of scores are made.
