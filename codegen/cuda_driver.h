@@ -148,7 +148,7 @@ class OwnStream {
 
 /// For graphs that somebody else owns: appends the nodes of what `launch` puts on its stream, one behind the
 /// other, or gives the nodes that an earlier launch of the same plan appended its parameters. Throws
-/// Error{missing} before CUDA 12.3.
+/// Error{bad_input} for nodes of other kernels, and Error{missing} before CUDA 12.3.
 void add_nodes(void* graph, const std::function<void(void* stream)>& launch);
 void update_nodes(void* graph, const std::function<void(void* stream)>& launch);
 

@@ -48,11 +48,23 @@ CUgraphNodeType type_of(CUgraphNode node) {
   return type;
 }
 
+CUDA_KERNEL_NODE_PARAMS kernel_parameters(CUgraphNode node) {
+  CUDA_KERNEL_NODE_PARAMS parameters{};
+  check(driver().cuGraphKernelNodeGetParams(node, &parameters), "read a kernel node");
+  return parameters;
+}
+
+// Whether nodes differ by their arguments only.
+bool are_alike(CUgraphNode a, CUgraphNode b) {
+  if (type_of(a) != type_of(b)) return false;
+  if (type_of(a) != CU_GRAPH_NODE_TYPE_KERNEL) return true;
+  const CUDA_KERNEL_NODE_PARAMS of_a = kernel_parameters(a), of_b = kernel_parameters(b);
+  return of_a.func == of_b.func && of_a.kern == of_b.kern;
+}
+
 void copy_parameters(CUgraphNode from, CUgraphNode to) {
-  if (type_of(from) != type_of(to)) fail("the graph to update was made of another plan");
   if (type_of(from) == CU_GRAPH_NODE_TYPE_KERNEL) {
-    CUDA_KERNEL_NODE_PARAMS parameters{};
-    check(driver().cuGraphKernelNodeGetParams(from, &parameters), "read a kernel node");
+    const CUDA_KERNEL_NODE_PARAMS parameters = kernel_parameters(from);
     check(driver().cuGraphKernelNodeSetParams(to, &parameters), "update a kernel node");
   } else if (type_of(from) == CU_GRAPH_NODE_TYPE_MEMSET) {
     CUDA_MEMSET_NODE_PARAMS parameters{};
@@ -80,6 +92,8 @@ void update_nodes(void* graph, const std::function<void(void* stream)>& launch) 
   const std::vector<CUgraphNode> from = nodes_of(fresh), to = nodes_of(static_cast<CUgraph>(graph));
   if (from.size() != to.size())
     fail("the graph to update has {} nodes; the plan makes {}", to.size(), from.size());
+  for (size_t i = 0; i < from.size(); ++i)
+    if (!are_alike(from[i], to[i])) fail("the graph to update has other kernels than the plan");
   for (size_t i = 0; i < from.size(); ++i) copy_parameters(from[i], to[i]);
 }
 

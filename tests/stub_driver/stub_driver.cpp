@@ -41,6 +41,7 @@ struct CUlib_st {
 
 struct CUgraphNode_st {
   CUgraphNodeType type = CU_GRAPH_NODE_TYPE_KERNEL;
+  CUfunction function = nullptr;
   std::function<void()> work;
 };
 
@@ -92,9 +93,9 @@ bool has_context(CUstream stream) {
 }
 
 // Does the work now, or when the graph that is being captured is launched.
-CUresult submit(CUstream stream, CUgraphNodeType type, std::function<void()> work) {
+CUresult submit(CUstream stream, CUgraphNodeType type, CUfunction function, std::function<void()> work) {
   if (stream != nullptr && stream->capture != nullptr) {
-    stream->capture->nodes.push_back({type, std::move(work)});
+    stream->capture->nodes.push_back({type, function, std::move(work)});
   } else {
     work();
   }
@@ -434,7 +435,7 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, voi
   }
   if (const CUresult result = judge(kernel, launch); result != CUDA_SUCCESS) return result;
   if (launch.argument_bytes > 0) std::memcpy(launch.arguments, arguments, launch.argument_bytes);
-  return submit(config->hStream, CU_GRAPH_NODE_TYPE_KERNEL, [launch] { record(launch); });
+  return submit(config->hStream, CU_GRAPH_NODE_TYPE_KERNEL, function, [launch] { record(launch); });
 }
 
 CUresult cuMemAlloc(CUdeviceptr* pointer, size_t bytes) {
@@ -467,7 +468,8 @@ CUresult cuMemcpyDtoH(void* to, CUdeviceptr from, size_t bytes) {
 
 CUresult cuMemsetD8Async(CUdeviceptr pointer, unsigned char value, size_t bytes, CUstream stream) {
   if (!has_context(nullptr)) return CUDA_ERROR_INVALID_CONTEXT;
-  return submit(stream, CU_GRAPH_NODE_TYPE_MEMSET, [=] { std::memset(host(pointer), value, bytes); });
+  return submit(stream, CU_GRAPH_NODE_TYPE_MEMSET, nullptr,
+                [=] { std::memset(host(pointer), value, bytes); });
 }
 
 CUresult cuStreamCreate(CUstream* stream, unsigned) {
@@ -538,11 +540,13 @@ CUresult cuGraphNodeGetType(CUgraphNode node, CUgraphNodeType* type) {
 
 // The parameters of a node are what it does: only another node's are ever set.
 CUresult cuGraphKernelNodeGetParams(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS* parameters) {
+  parameters->func = node->function;
   parameters->extra = reinterpret_cast<void**>(node);
   return CUDA_SUCCESS;
 }
 
 CUresult cuGraphKernelNodeSetParams(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS* parameters) {
+  node->function = parameters->func;
   node->work = reinterpret_cast<CUgraphNode>(parameters->extra)->work;
   return CUDA_SUCCESS;
 }

@@ -1,6 +1,7 @@
 // Owns runs as nodes of a CUDA graph.
 #include "codegen/cuda_driver.h"
 #include "compat/cudnn/src/plan.h"
+#include "core/error.h"
 
 namespace fusor::cudnn {
 
@@ -19,6 +20,16 @@ void make_nodes(MakeNodes make, cudnnHandle_t handle, cudnnBackendDescriptor_t p
   make(graph, [&](void* stream) { run_plan(*plan_state, *pack_state, stream); });
 }
 
+// Nodes of another plan, or of the other way that a plan has for values of its scalars, are not updated.
+void update_nodes(void* graph, const std::function<void(void* stream)>& launch) {
+  try {
+    cuda::update_nodes(graph, launch);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::bad_input) throw;
+    refuse(CUDNN_STATUS_BAD_PARAM_CUDA_GRAPH_MISMATCH, "{}", error.what());
+  }
+}
+
 }  // namespace
 }  // namespace fusor::cudnn
 
@@ -34,8 +45,7 @@ cudnnStatus_t cudnnBackendPopulateCudaGraph(cudnnHandle_t handle, cudnnBackendDe
 
 cudnnStatus_t cudnnBackendUpdateCudaGraph(cudnnHandle_t handle, cudnnBackendDescriptor_t plan,
                                           cudnnBackendDescriptor_t pack, cudaGraph_t graph) {
-  return guarded("cudnnBackendUpdateCudaGraph",
-                 [&] { make_nodes(fusor::cuda::update_nodes, handle, plan, pack, graph); });
+  return guarded("cudnnBackendUpdateCudaGraph", [&] { make_nodes(update_nodes, handle, plan, pack, graph); });
 }
 
 }  // extern "C"

@@ -80,41 +80,79 @@ TEST_F(Structure, WhatIsNoNumberReachesTheKernel) {
   EXPECT_TRUE(found);
 }
 
-// The number that the run hands over stands where a known scale would.
-TEST_F(Structure, TheScaleOfARunReachesTheKernel) {
-  void* context = nullptr;
-  ASSERT_EQ(stub::function<int(void**, int)>("cuDevicePrimaryCtxRetain")(&context, 0), 0);
-  ASSERT_EQ(stub::function<int(void*)>("cuCtxSetCurrent")(context), 0);
-  const AttentionShape shape{
-      .batch = 1, .heads = 2, .key_heads = 2, .queries = 128, .keys = 128, .depth = 64};
-  const Part plan =
-      plan_of(heuristics(operation_graph(handle, AttentionOps(shape).forward()).finalize(), CUDNN_HEUR_MODE_A)
-                  .front());
-  std::vector<float> memory(1 << 16);
-  auto* const place =
-      reinterpret_cast<float*>((reinterpret_cast<uintptr_t>(memory.data()) + 255) / 256 * 256);
-  float scale = 0, fill = -INFINITY;
-  const Pointers pointers{{kQ, place},         {kK, place + 8192},      {kV, place + 16384},
-                          {kO, place + 24576}, {kStats, place + 32768}, {kScale, &scale},
-                          {kFill, &fill}};
-  const auto launched_with = [&](float number) {
+// A forward pass on memory of its own, whose scale and mask a test changes.
+class GivenToAKernel : public Structure {
+ protected:
+  void SetUp() override {
+    Structure::SetUp();
+    void* context = nullptr;
+    ASSERT_EQ(stub::function<int(void**, int)>("cuDevicePrimaryCtxRetain")(&context, 0), 0);
+    ASSERT_EQ(stub::function<int(void*)>("cuCtxSetCurrent")(context), 0);
+    const AttentionShape shape{
+        .batch = 1, .heads = 2, .key_heads = 2, .queries = 128, .keys = 128, .depth = 64};
+    const Part graph = operation_graph(handle, AttentionOps(shape).forward()).finalize();
+    plan = std::make_unique<Part>(plan_of(heuristics(graph, CUDNN_HEUR_MODE_A).front()));
+    auto* const place =
+        reinterpret_cast<float*>((reinterpret_cast<uintptr_t>(memory.data()) + 255) / 256 * 256);
+    pointers = {{kQ, place},         {kK, place + 8192},      {kV, place + 16384},
+                {kO, place + 24576}, {kStats, place + 32768}, {kScale, &scale},
+                {kFill, &fill}};
+  }
+  static bool launched_with(float number) {
     const FusorStubLaunch launch = stub::last_launch();
     for (size_t at = 0; at + sizeof number <= launch.argument_bytes; at += 8)
       if (std::memcmp(launch.arguments + at, &number, sizeof number) == 0) return true;
     return false;
-  };
+  }
+
+  std::unique_ptr<Part> plan;
+  std::vector<float> memory = std::vector<float>(1 << 16);
+  float scale = 0.25F, fill = -INFINITY;
+  Pointers pointers;
+};
+
+// The number that the run hands over stands where a known scale would.
+TEST_F(GivenToAKernel, TheScaleOfARunReachesTheKernel) {
   constexpr double kLog2e = 1.4426950408889634;
   for (const float given : {0.375F, 0.0625F}) {
     scale = given;
-    ASSERT_CUDNN(execute(handle, plan, pointers));
+    ASSERT_CUDNN(execute(handle, *plan, pointers));
     EXPECT_TRUE(launched_with(static_cast<float>(given * kLog2e))) << given;
   }
   // A plan for all values takes over.
   for (const float given : {-0.375F, 0.0F}) {
     scale = given;
-    ASSERT_CUDNN(execute(handle, plan, pointers));
+    ASSERT_CUDNN(execute(handle, *plan, pointers));
     EXPECT_FALSE(launched_with(static_cast<float>(given * kLog2e)) && given != 0) << given;
   }
+}
+
+// A run may be the first with its values under a capture: both plans are there when the client has one.
+TEST_F(GivenToAKernel, NoRunLoadsAKernel) {
+  const int64_t loads = stub::library_loads();
+  for (const auto& [given_scale, given_fill] :
+       {std::pair{0.5F, -INFINITY}, {-0.5F, -INFINITY}, {0.0F, -INFINITY}, {0.5F, -1.0F}}) {
+    scale = given_scale;
+    fill = given_fill;
+    ASSERT_CUDNN(execute(handle, *plan, pointers));
+  }
+  EXPECT_EQ(stub::library_loads(), loads);
+}
+
+// Nodes made with one value are those of another kernel than some other values need.
+TEST_F(GivenToAKernel, NodesOfOtherKernelsAreNotUpdated) {
+  cudaGraph_t graph = nullptr;
+  ASSERT_EQ(stub::function<int(cudaGraph_t*, unsigned)>("cuGraphCreate")(&graph, 0), 0);
+  const Part pack = variant_pack(pointers, nullptr);
+  ASSERT_CUDNN(cudnnBackendPopulateCudaGraph(handle, plan->get(), pack.get(), graph));
+  scale = 0.125F;
+  EXPECT_CUDNN(cudnnBackendUpdateCudaGraph(handle, plan->get(), pack.get(), graph));
+  scale = -0.125F;
+  EXPECT_EQ(cudnnBackendUpdateCudaGraph(handle, plan->get(), pack.get(), graph),
+            CUDNN_STATUS_BAD_PARAM_CUDA_GRAPH_MISMATCH);
+  scale = 0.5F;
+  EXPECT_CUDNN(cudnnBackendUpdateCudaGraph(handle, plan->get(), pack.get(), graph));
+  stub::function<int(cudaGraph_t)>("cuGraphDestroy")(graph);
 }
 
 }  // namespace
