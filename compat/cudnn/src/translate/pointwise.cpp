@@ -80,7 +80,7 @@ bool is_backward(cudnnPointwiseMode_t mode) {
 // The compute type that was asked for, where the mode is defined on it.
 DataType compute_of(const Descriptor& pointwise, PointwiseMode mode) {
   const DataType asked =
-      data_type_of(pointwise.get<cudnnDataType_t>(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_DATA_FLOAT));
+      part_type_of(pointwise.get<cudnnDataType_t>(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_DATA_FLOAT));
   const DataType compute = carrier(asked);
   return info(mode).domain == PointwiseDomain::real && !is_real(compute) ? DataType::f32 : compute;
 }

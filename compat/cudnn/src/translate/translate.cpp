@@ -167,7 +167,10 @@ Translation translate(const std::vector<DescriptorPointer>& ops, bool presumes) 
     const auto rule = std::ranges::find(kRules, op->type(), &RuleRow::type);
     if (rule == std::end(kRules))
       refuse(CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN, "{} is not translated", op->row().name);
-    rule->rule(translator, *op);
+    if (has_complex_numbers(*op))
+      translate_complex(translator, *op);
+    else
+      rule->rule(translator, *op);
   }
   return translator.finish();
 }

@@ -30,6 +30,14 @@ void refuse_unsupported(const Descriptor& tensor) {
            uid);
 }
 
+int64_t times(const TensorFacts& facts, int64_t number, int64_t factor) {
+  int64_t product = 0;
+  if (__builtin_mul_overflow(number, factor, &product))
+    refuse(CUDNN_STATUS_NOT_SUPPORTED_SHAPE, "tensor {} {} with strides {} is too large", facts.uid,
+           to_string(facts.dims), to_string(facts.strides));
+  return product;
+}
+
 void read_vectors(const Descriptor& tensor, TensorFacts& facts) {
   facts.vector_count = tensor.get<int64_t>(CUDNN_ATTR_TENSOR_VECTOR_COUNT, 1);
   if (facts.vector_count == 1) return;
@@ -39,7 +47,19 @@ void read_vectors(const Descriptor& tensor, TensorFacts& facts) {
     refuse(CUDNN_STATUS_BAD_PARAM, "tensor {} {} has vectors of {} elements along axis {}", facts.uid,
            to_string(facts.dims), facts.vector_count, axis);
   facts.vector_axis = static_cast<int>(axis);
-  facts.dims[facts.vector_axis] *= facts.vector_count;
+  facts.dims[facts.vector_axis] = times(facts, facts.dims[facts.vector_axis], facts.vector_count);
+  for (const int64_t stride : facts.strides) times(facts, stride, facts.vector_count);
+}
+
+// The parts of a complex number lie beside each other.
+void add_parts(TensorFacts& facts) {
+  if (facts.vector_count != 1 || facts.dims.rank() == kMaxRank)
+    refuse(CUDNN_STATUS_NOT_SUPPORTED_LAYOUT, "tensor {} of complex numbers has vectors, or {} axes",
+           facts.uid, facts.dims.rank());
+  for (int i = 0; i < facts.dims.rank(); ++i)
+    if (facts.dims[i] > 1) facts.strides[i] = times(facts, facts.strides[i], 2);
+  facts.dims.push_back(2);
+  facts.strides.push_back(1);
 }
 
 // Integers of 4 bits lie in pairs along the axis whose neighbours touch.
@@ -126,6 +146,11 @@ DataType data_type_of(cudnnDataType_t type) {
   }
 }
 
+DataType part_type_of(cudnnDataType_t type) {
+  if (type == CUDNN_DATA_COMPLEX_FP32) return DataType::f32;
+  return type == CUDNN_DATA_COMPLEX_FP64 ? DataType::f64 : data_type_of(type);
+}
+
 Dims TensorFacts::memory_dims() const {
   if (vector_count == 1) return dims;
   Dims memory;
@@ -152,13 +177,15 @@ TensorFacts facts_of(const Descriptor& tensor) {
   facts.uid = tensor.get<int64_t>(CUDNN_ATTR_TENSOR_UNIQUE_ID);
   const auto type = tensor.get<cudnnDataType_t>(CUDNN_ATTR_TENSOR_DATA_TYPE);
   facts.is_packed = type == CUDNN_DATA_UINT4;
-  facts.type = facts.is_packed ? DataType::u8 : data_type_of(type);
+  facts.is_complex = type == CUDNN_DATA_COMPLEX_FP32 || type == CUDNN_DATA_COMPLEX_FP64;
+  facts.type = facts.is_packed ? DataType::u8 : part_type_of(type);
   facts.dims = dims_of(tensor.list<int64_t>(CUDNN_ATTR_TENSOR_DIMENSIONS));
   facts.strides = dims_of(tensor.list<int64_t>(CUDNN_ATTR_TENSOR_STRIDES));
   // Strides of axes of one element may be anything.
   for (int i = 0; i < facts.dims.rank(); ++i)
     if (facts.dims[i] == 1) facts.strides[i] = 1;
   read_vectors(tensor, facts);
+  if (facts.is_complex) add_parts(facts);
   facts.alignment = alignment_of(tensor, facts.type);
   facts.is_virtual = tensor.get<bool>(CUDNN_ATTR_TENSOR_IS_VIRTUAL, false);
   facts.is_by_value = tensor.get<bool>(CUDNN_ATTR_TENSOR_IS_BY_VALUE, false);
@@ -166,9 +193,11 @@ TensorFacts facts_of(const Descriptor& tensor) {
   if (facts.type == DataType::b8 && !facts.is_virtual && !facts.is_by_value) facts.type = DataType::b1;
   // A virtual tensor lies where fusor likes.
   if (!facts.is_virtual) facts.ragged_offset = tensor.child(CUDNN_ATTR_TENSOR_RAGGED_OFFSET_DESC);
-  if (facts.ragged_offset && (facts.is_packed || facts.vector_count > 1 || facts.is_by_value))
+  if (facts.ragged_offset &&
+      (facts.is_packed || facts.is_complex || facts.vector_count > 1 || facts.is_by_value))
     refuse(CUDNN_STATUS_NOT_SUPPORTED_LAYOUT,
-           "the ragged tensor {} has vectors, unsigned integers of 4 bits or is a scalar", facts.uid);
+           "the ragged tensor {} has vectors, complex numbers, unsigned integers of 4 bits or is a scalar",
+           facts.uid);
   return facts;
 }
 

@@ -25,6 +25,7 @@ struct TensorFacts {
   int64_t alignment = 16;
   bool is_virtual = false;
   bool is_by_value = false;
+  bool is_complex = false;          ///< the last axis is that of the parts of a number
   bool is_packed = false;           ///< two unsigned integers of 4 bits in a byte; `type` is what they become
   DescriptorPointer ragged_offset;  ///< batch entries begin at these elements; null: it is not ragged
   int vector_axis = 0;  ///< along which so many neighbours lie side by side; the strides count such vectors
@@ -38,6 +39,8 @@ TensorFacts facts_of(const Descriptor& tensor);
 
 /// Throws for types that fusor does not have.
 DataType data_type_of(cudnnDataType_t type);
+/// The same, and of complex numbers the type of their parts.
+DataType part_type_of(cudnnDataType_t type);
 
 class Translator {
  public:
@@ -155,5 +158,8 @@ void translate_block_scale_quantize(Translator& t, const Descriptor& op);
 void translate_block_scale_dequantize(Translator& t, const Descriptor& op);
 void translate_moe(Translator& t, const Descriptor& op);
 void translate_sdpa_forward(Translator& t, const Descriptor& op);
+/// Ops of complex numbers, of any family. Throws where some tensors hold complex numbers and some do not.
+bool has_complex_numbers(const Descriptor& op);
+void translate_complex(Translator& t, const Descriptor& op);
 
 }  // namespace fusor::cudnn
