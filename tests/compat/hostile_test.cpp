@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <random>
 
+#include "tests/compat/attention_parts.h"
 #include "tests/compat/client.h"
 
 namespace fusor::compat_test {
@@ -217,6 +218,42 @@ TEST_F(Hostile, RandomCallsCrashNothing) {
   auto xs = numbers(4, 1), ys = poison(4);
   run({unary(CUDNN_POINTWISE_NEG, tensor(1, {4}), tensor(2, {4}))}, {{1, xs.data()}, {2, ys.data()}});
   EXPECT_FLOAT_EQ(ys[3], -xs[3]);
+}
+
+// Attention with ops left out, said twice and in any order: what is recognised in it is there, or the graph
+// is refused.
+TEST_F(Hostile, PiecesOfAttentionCrashNothing) {
+  constexpr int kGraphs = 400, kBytes = 1 << 16;
+  constexpr int64_t kHeads[] = {4, 2, 1};
+  std::mt19937 random(5);
+  const auto below = [&](size_t limit) { return static_cast<size_t>(random()) % limit; };
+  std::vector<std::vector<int64_t>> memory(kKeyLengths + 1, std::vector<int64_t>(kBytes / sizeof(int64_t)));
+  Pointers pointers;
+  for (int64_t uid = 0; uid <= kKeyLengths; ++uid) pointers[uid] = memory[static_cast<size_t>(uid)].data();
+  int made = 0;
+  for (int i = 0; i < kGraphs; ++i) {
+    const AttentionShape shape{.key_heads = kHeads[below(3)],
+                               .queries = 9,
+                               .keys = 9,
+                               .depth = 8,
+                               .type = CUDNN_DATA_FLOAT,
+                               .is_causal = below(2) == 0,
+                               .has_lengths = below(2) == 0,
+                               .has_stats = below(4) != 0,
+                               .has_copied_values = below(4) == 0};
+    AttentionOps whole(shape);
+    std::vector<Part> ops = below(2) == 0 ? whole.forward() : whole.backward();
+    for (size_t removed = below(4); removed > 0; --removed)
+      ops.erase(ops.begin() + static_cast<std::ptrdiff_t>(below(ops.size())));
+    if (below(8) == 0) std::swap(ops.front(), ops[below(ops.size())]);
+    const Part graph = operation_graph(handle, ops);
+    if (cudnnBackendFinalize(graph.get()) != CUDNN_STATUS_SUCCESS) continue;
+    const std::vector<Part> configs = heuristics(graph, CUDNN_HEUR_MODE_INSTANT);
+    ASSERT_FALSE(configs.empty());
+    execute(handle, plan_of(configs.front()), pointers);
+    ++made;
+  }
+  EXPECT_GT(made, kGraphs / 10);
 }
 
 }  // namespace
