@@ -36,6 +36,12 @@ constexpr Need kRequired = Need::required, kOptional = Need::optional, kAnswer =
     FUSOR_ATTRIBUTE(name), CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, most, need, Flow::none, \
         CUDNN_BACKEND_##kind##_DESCRIPTOR                                            \
   }
+// What is handed over is the address itself, of a container of the client's.
+#define ADDRESS(name)                                                        \
+  {                                                                          \
+    FUSOR_ATTRIBUTE(name), CUDNN_TYPE_VOID_PTR, 1, 1, kOptional, Flow::none, \
+        CUDNN_BACKEND_TENSOR_DESCRIPTOR, CUDNN_TYPE_HANDLE, true             \
+  }
 // A factor: single or double precision, as the client likes.
 #define FACTOR(name, need)                                                                            \
   {                                                                                                   \
@@ -114,8 +120,8 @@ constexpr AttributeRow kVariantPack[] = {
     LIST(VARIANT_PACK_DATA_POINTERS, VOID_PTR, 0, kAny, kRequired),
     ONE(VARIANT_PACK_WORKSPACE, VOID_PTR, kOptional),
     LIST(VARIANT_PACK_OVERRIDE_UNIQUE_IDS, INT64, 0, kAny, kOptional),
-    ONE(VARIANT_PACK_OVERRIDE_SHAPES, VOID_PTR, kOptional),
-    ONE(VARIANT_PACK_OVERRIDE_STRIDES, VOID_PTR, kOptional),
+    ADDRESS(VARIANT_PACK_OVERRIDE_SHAPES),
+    ADDRESS(VARIANT_PACK_OVERRIDE_STRIDES),
 };
 constexpr AttributeRow kKernelCache[] = {
     CHILD(KERNEL_CACHE_OPERATION_GRAPH, OPERATIONGRAPH, kOptional),

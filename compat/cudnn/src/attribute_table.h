@@ -29,6 +29,7 @@ struct AttributeRow {
   Flow flow = Flow::none;
   cudnnBackendDescriptorType_t child = CUDNN_BACKEND_TENSOR_DESCRIPTOR;  ///< of type BACKEND_DESCRIPTOR
   cudnnBackendAttributeType_t or_type = CUDNN_TYPE_HANDLE;               ///< HANDLE: no second type
+  bool is_address = false;  ///< the array of elements is not copied: its address is the value
 };
 
 struct DescriptorRow {

@@ -112,7 +112,9 @@ Value read_value(const AttributeRow& row, cudnnBackendAttributeType_t type, int6
     for (const void* pointer : pointers) value.children.push_back(read_child(row, pointer));
     return value;
   }
-  if (count > 0)
+  if (row.is_address)
+    value.bytes.assign(reinterpret_cast<const char*>(&elements), sizeof elements);
+  else if (count > 0)
     value.bytes.assign(static_cast<const char*>(elements), static_cast<size_t>(count) * bytes_of(type));
   expect_values(row, type, value.bytes);
   return value;

@@ -140,9 +140,10 @@ bool is_modest(int64_t workspace_bytes) { return workspace_bytes <= kModestBytes
 
 }  // namespace
 
-GraphState::GraphState(Translation translation, DevicePointer device)
+GraphState::GraphState(Translation translation, DevicePointer device, std::vector<DescriptorPointer> ops)
     : translation_(std::move(translation)),
       device_(std::move(device)),
+      ops_(std::move(ops)),
       policies_(policies_of(translation_.graph)) {}
 
 DevicePointer GraphState::device() const { return device_ ? device_ : current_device_info(); }
@@ -209,8 +210,8 @@ int64_t workspace_for_client(int64_t bytes) { return bytes > 0 ? bytes + 256 : 0
 void finalize_operation_graph(Descriptor& d) {
   const auto handle = d.get<void*>(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, nullptr);
   DevicePointer device = handle != nullptr ? handle_at(handle)->device : nullptr;
-  d.set_state(std::make_shared<GraphState>(translate(d.find(CUDNN_ATTR_OPERATIONGRAPH_OPS)->children),
-                                           std::move(device)));
+  const std::vector<DescriptorPointer>& ops = d.find(CUDNN_ATTR_OPERATIONGRAPH_OPS)->children;
+  d.set_state(std::make_shared<GraphState>(translate(ops), std::move(device), ops));
 }
 
 Value answer_operation_graph(const Descriptor& d, cudnnBackendAttributeName_t) {

@@ -35,9 +35,11 @@ using DevicePointer = std::shared_ptr<const DeviceInfo>;
 /// asked for.
 class GraphState : public State {
  public:
-  GraphState(Translation translation, DevicePointer device);
+  GraphState(Translation translation, DevicePointer device, std::vector<DescriptorPointer> ops = {});
 
   const Translation& translation() const { return translation_; }
+  /// What the client set; none where the graph is that of a plan's text.
+  const std::vector<DescriptorPointer>& ops() const { return ops_; }
   /// The device of the graph's handle, or that of the calling thread.
   DevicePointer device() const;
   /// In the order of their numbers.
@@ -52,6 +54,7 @@ class GraphState : public State {
  private:
   Translation translation_;
   DevicePointer device_;
+  std::vector<DescriptorPointer> ops_;
   std::vector<EnginePolicy> policies_;
   mutable std::mutex mutex_;
   mutable std::map<std::string, std::shared_ptr<const std::vector<Candidate>>> planned_;

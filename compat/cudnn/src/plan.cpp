@@ -153,6 +153,47 @@ std::optional<Plan> general_plan_of(const EngineState& engine, int64_t workspace
   return std::nullopt;
 }
 
+std::shared_ptr<PlanState> planned(const std::shared_ptr<const EngineState>& of, const Candidate& candidate) {
+  const EngineState& engine = *of;
+  const Translation& translation = engine.graph->translation();
+  auto state = std::make_shared<PlanState>();
+  // Both are compiled at the same time, and neither in a run.
+  std::future<std::optional<Plan>> general;
+  if (translation.general)
+    general = std::async(environment::threads() > 1 ? std::launch::async : std::launch::deferred,
+                         [&] { return general_plan_of(engine, candidate.workspace_bytes); });
+  state->plan = build(engine.graph->graph_of(engine.policy), *engine.device, candidate,
+                      GraphState::options_of(engine.policy));
+  if (general.valid()) state->general_plan = general.get();
+  state->placed = translation.placed;
+  state->minus_infinity = translation.minus_infinity;
+  state->positive = translation.positive;
+  state->engine = of;
+  return state;
+}
+
+// The same engine's plan for other dims, within the workspace that the client was asked for.
+std::shared_ptr<const PlanState> plan_of_overrides(const PlanState& plan, const Overrides& overrides) {
+  if (!plan.engine || plan.engine->graph->ops().empty())
+    refuse(CUDNN_STATUS_NOT_SUPPORTED_INVALID_DYNAMIC_SHAPE,
+           "a plan that came as text runs with the dims that it was made for");
+  const std::vector<DescriptorPointer> ops = with_overrides(plan.engine->graph->ops(), overrides);
+  auto engine = std::make_shared<EngineState>(*plan.engine);
+  engine->graph = std::make_shared<GraphState>(translate(ops), engine->device, ops);
+  engine->choice = 0;
+  const auto candidates = engine->candidates();
+  const int64_t most = plan.workspace_bytes();
+  const auto fits = std::ranges::find_if(
+      *candidates, [&](const Candidate& candidate) { return candidate.workspace_bytes <= most; });
+  const auto made = fits == candidates->end() ? nullptr : planned(engine, *fits);
+  if (made) load_plan(*made);
+  if (!made || made->workspace_bytes() > most)
+    refuse(CUDNN_STATUS_NOT_SUPPORTED_INVALID_DYNAMIC_SHAPE,
+           "these dims need {} bytes of workspace, and the plan {}",
+           made ? made->workspace_bytes() : candidates->front().workspace_bytes, most);
+  return made;
+}
+
 }  // namespace
 
 int64_t PlanState::workspace_bytes() const {
@@ -176,18 +217,7 @@ void finalize_execution_plan(Descriptor& d) {
     read_text(*state, text->bytes);
   } else if (config) {
     const auto chosen = config->state_as<ConfigState>();
-    const EngineState& engine = *chosen->engine;
-    // Both are compiled at the same time, and neither in a run.
-    std::future<std::optional<Plan>> general;
-    if (engine.graph->translation().general)
-      general = std::async(environment::threads() > 1 ? std::launch::async : std::launch::deferred,
-                           [&] { return general_plan_of(engine, chosen->candidate().workspace_bytes); });
-    state->plan = build(engine.graph->graph_of(engine.policy), *engine.device, chosen->candidate(),
-                        GraphState::options_of(engine.policy));
-    if (general.valid()) state->general_plan = general.get();
-    state->placed = engine.graph->translation().placed;
-    state->minus_infinity = engine.graph->translation().minus_infinity;
-    state->positive = engine.graph->translation().positive;
+    state = planned(chosen->engine, chosen->candidate());
   } else {
     refuse(CUDNN_STATUS_BAD_PARAM, "an execution plan needs EXECUTION_PLAN_ENGINE_CONFIG or its text");
   }
@@ -204,13 +234,11 @@ void finalize_variant_pack(Descriptor& d) {
   const auto pointers = d.list<void*>(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS);
   if (uids.size() != pointers.size())
     refuse(CUDNN_STATUS_BAD_PARAM, "a variant pack of {} uids and {} pointers", uids.size(), pointers.size());
-  if (!d.list<int64_t>(CUDNN_ATTR_VARIANT_PACK_OVERRIDE_UNIQUE_IDS).empty())
-    refuse(CUDNN_STATUS_NOT_SUPPORTED_INVALID_DYNAMIC_SHAPE,
-           "other shapes than the plan's are not supported");
   auto state = std::make_shared<PackState>();
   state->bindings.reserve(uids.size());
   for (size_t i = 0; i < uids.size(); ++i) state->bindings.emplace_back(uids[i], pointers[i]);
   state->workspace = d.get<void*>(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, nullptr);
+  state->overrides = read_overrides(d);
   d.set_state(std::move(state));
 }
 
@@ -224,10 +252,19 @@ Value plan_text(const Descriptor& d) {
   return {CUDNN_TYPE_CHAR, static_cast<int64_t>(text.size()), text, {}};
 }
 
-void run_plan(const PlanState& plan, const PackState& pack, Stream stream) {
-  if (!plan.executable)
+void run_plan(const PlanState& asked, const PackState& pack, Stream stream) {
+  if (!asked.executable)
     refuse(CUDNN_STATUS_NOT_SUPPORTED_ARCH_MISMATCH, "the plan was made for {}, which is not there",
-           plan.plan.device.name);
+           asked.plan.device.name);
+  std::shared_ptr<const PlanState> other;
+  if (!pack.overrides.empty())
+    other = asked.overridden->find(pack.overrides, [&] {
+      if (!asked.plan.device.is_cpu() && cuda::is_capturing(stream))
+        refuse(CUDNN_STATUS_NOT_SUPPORTED_INVALID_DYNAMIC_SHAPE,
+               "dims that no run had before need a plan, which cannot be made while a stream is captured");
+      return plan_of_overrides(asked, pack.overrides);
+    });
+  const PlanState& plan = other ? *other : asked;
   const Workspace workspace(aligned(pack.workspace));
   try {
     const bool is_presumed = is_as_presumed(plan, pack);

@@ -10,9 +10,12 @@
 #include "backend/executable.h"
 #include "compat/cudnn/src/descriptor.h"
 #include "compat/cudnn/src/handle.h"
+#include "compat/cudnn/src/overrides.h"
 #include "compat/cudnn/src/translate/translation.h"
 
 namespace fusor::cudnn {
+
+struct EngineState;
 
 /// A plan, loaded where its device is there.
 struct PlanState : State {
@@ -23,6 +26,8 @@ struct PlanState : State {
   std::vector<int64_t> minus_infinity, positive;
   std::optional<Plan> general_plan;
   std::optional<Executable> executable, general;
+  std::shared_ptr<const EngineState> engine;  ///< null for a plan that came as text
+  std::shared_ptr<OverriddenPlans> overridden = std::make_shared<OverriddenPlans>();
 
   /// Enough for a run with any values.
   int64_t workspace_bytes() const;
@@ -32,6 +37,7 @@ struct PlanState : State {
 struct PackState : State {
   std::vector<Binding> bindings;
   void* workspace = nullptr;
+  Overrides overrides;
 };
 
 void finalize_execution_plan(Descriptor& d);

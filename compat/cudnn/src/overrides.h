@@ -1,0 +1,50 @@
+// Owns runs whose variant pack gives tensors other dims than the plan was made for.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "compat/cudnn/src/descriptor.h"
+
+namespace fusor::cudnn {
+
+struct PlanState;
+
+/// Dims and strides of a tensor in one run.
+struct Override {
+  std::vector<int64_t> dims, strides;
+  friend auto operator<=>(const Override&, const Override&) = default;
+};
+using Overrides = std::map<int64_t, Override>;  ///< by uid
+
+/// What a variant pack overrides; throws where its lists do not fit.
+Overrides read_overrides(const Descriptor& pack);
+
+/// The ops with the tensors of these uids as the overrides say. Virtual tensors that are not named follow:
+/// along each axis, an extent becomes what it becomes in the tensors that are.
+std::vector<DescriptorPointer> with_overrides(const std::vector<DescriptorPointer>& ops,
+                                              const Overrides& overrides);
+
+/// A plan's own plans for other dims, made when a run first needs them. For any number of threads.
+class OverriddenPlans {
+ public:
+  template <class Make>
+  std::shared_ptr<const PlanState> find(const Overrides& overrides, Make make) {
+    const std::scoped_lock lock(mutex_);
+    const auto known = plans_.find(overrides);
+    if (known != plans_.end()) return known->second;
+    std::shared_ptr<const PlanState> made = make();
+    if (plans_.size() >= kMost) plans_.clear();
+    return plans_.emplace(overrides, std::move(made)).first->second;
+  }
+
+ private:
+  static constexpr size_t kMost = 64;
+  std::mutex mutex_;
+  std::map<Overrides, std::shared_ptr<const PlanState>> plans_;
+};
+
+}  // namespace fusor::cudnn
