@@ -210,7 +210,7 @@ double Schedule::efficiency_of_copies(double bytes) const {
 // Blocks of a cluster begin together, meet twice, and read each other's memory. This and what follows are
 // fitted to 600 gathered candidates of 15 layers on an H200 (bench/HISTORY.md).
 double Schedule::seconds_of_cluster() const {
-  constexpr double kMeeting = 0.9e-6, kBlock = 0.15e-6, kTwoConsumers = 1.5e-6;
+  constexpr double kMeeting = 0.9e-6, kBlock = 0.15e-6, kTwoConsumers = 2.5e-6;
   if (!tiling.gathered) return 0;
   return kMeeting + kBlock * static_cast<double>(tiling.split) + (tiling.ping_pong ? 0 : kTwoConsumers);
 }

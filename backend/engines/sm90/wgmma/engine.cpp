@@ -54,8 +54,8 @@ constexpr int64_t kFewSteps = 32;
 // round.
 constexpr int64_t kLeastShared = 32, kWidthOfRound = 16;
 
-// Steps of a tile of an odd width: at most of one consumer, at least of a convolution.
-constexpr int64_t kMostStepsAlone = 56, kFewestStepsEven = 16;
+// Steps of a tile of an odd width: of one consumer at most, of a convolution at least, of any at least.
+constexpr int64_t kMostStepsAlone = 56, kFewestStepsEven = 16, kFewestSteps = 5;
 
 constexpr Notes kNotes{.tensor_cores = true};
 
@@ -229,6 +229,7 @@ class PreparedWgmma final : public Prepared {
       knobs.tile_n = best;
       const Tiling tiling(problem_, knobs);
       if (tiling.swapped != (swap != 0) || !wgmma::fits(tiling) || tiling.tiles() < kLeastShared) continue;
+      if (tiling.steps < kFewestSteps) continue;
       const bool matmul = problem_.form.is_given() && !problem_.view.is_convolution();
       if (tiling.ping_pong
               ? rounds(tiling) > 1 || tiling.steps > kMostStepsAlone
