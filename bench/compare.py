@@ -34,6 +34,7 @@ BARS = {
     "fused-matmul": (1.10, 1.00),
     "decode": (1.10, 1.00),
     "attention-forward": (1.05, 0.95),
+    "attention-fp8": (1.00, 0.90),
     "attention-backward": (0.95, 0.85),
     "attention-decode": (1.10, 1.00),
     "conv-fprop": (1.05, 0.92),
@@ -352,7 +353,8 @@ class Peers:
         return peers
 
     def attention(self, row, errors):
-        """PyTorch's attention by cuDNN and by its FlashAttention; gradients as autograd asks for them by default."""
+        """PyTorch's attention by cuDNN and by its FlashAttention; gradients as autograd asks for them by default. For fp8,
+        which it does not take, in bf16."""
         if row.get("page"):
             return self.paged_attention(row, errors)
         torch, functional = self.torch, self.functional
@@ -360,8 +362,9 @@ class Peers:
         libraries = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION}
         backward = row["op"] == "attention_bwd"
         grouped = row["q"][1] != row["k"][1]
-        q, k = self.random(*row["q"]), self.random(*row["k"])
-        v = self.random(*row["k"][:3], row.get("value", row["k"][3]))
+        type = torch.bfloat16 if row["type"].startswith("fp8") else self.type
+        q, k = self.random(*row["q"], type=type), self.random(*row["k"], type=type)
+        v = self.random(*row["k"][:3], row.get("value", row["k"][3]), type=type)
         inputs = tuple(x.requires_grad_(backward) for x in (q, k, v))
         mask, causal = None, row.get("causal", False)
         if causal and row["q"][2] != row["k"][2]:

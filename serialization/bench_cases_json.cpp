@@ -134,7 +134,7 @@ BenchCase parse_case(const JsonReader& row) {
         {"id", "group", "about", "op", "type", "result", "x", "axes", "groups", "layout", "max_workspace"});
   else if (parsed.is_attention())
     row.expect_keys({"id", "group", "about", "op", "type", "result", "q", "k", "value", "causal", "page",
-                     "max_workspace"});
+                     "short_sums", "max_workspace"});
   else
     row.expect_keys({"id", "group", "about", "op", "type", "result", "mnk", "batch", "b", "prologue",
                      "epilogue", "tf32", "short_sums", "max_workspace"});

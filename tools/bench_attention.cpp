@@ -28,7 +28,7 @@ double live_scores(const SdpaAttributes& attributes, int64_t queries, int64_t ke
 }  // namespace
 
 Graph attention_graph_of(const BenchCase& bench_case) {
-  GraphBuilder g(bench_case.id);
+  GraphBuilder g(bench_case.id, bench_case.short_sums ? Precision::allow_short_sums : Precision::exact);
   const Dims &q_dims = bench_case.q, &k_dims = bench_case.keys;
   const DataType result = bench_case.result.value_or(bench_case.type);
   SdpaAttributes attributes{.attn_scale = 1 / std::sqrt(static_cast<double>(q_dims[3]))};

@@ -54,16 +54,38 @@ struct AttentionGraph {
       keep(g.cmp_lt(g.sub(row(), key()), g.constant(static_cast<double>(kWindow), DataType::i32)));
   }
 
-  Graph finish(bool with_statistics = false) {
+  /// `weight`: of probabilities, which the result is divided by.
+  Graph finish(bool with_statistics = false, double weight = 1) {
     const Tensor largest = g.reduce(score, ReductionMode::max, {3});
     const Tensor exponential = g.exp(g.sub(score, largest));
     const Tensor sum = g.reduce(exponential, ReductionMode::add, {3});
     const Tensor v = g.input("v", {c.batch, c.shared_heads, c.keys, c.value}, c.type);
     if (with_statistics) g.output(g.add(g.log(sum), largest), {.name = "logsumexp", .type = DataType::f32});
-    g.output(g.matmul(g.div(exponential, sum), v), {.name = "o", .type = c.type});
-    return g.finish();
+    const DataType result = c.type == DataType::f8_e4m3 ? DataType::f32 : c.type;
+    Tensor p = g.div(exponential, sum);
+    if (weight != 1) p = g.mul(p, g.constant(weight));
+    Tensor o = g.matmul(p, v);
+    if (weight != 1) o = g.mul(o, g.constant(1 / weight));
+    g.output(o, {.name = "o", .type = result});
+    Graph graph = g.finish();
+    // Without which no engine multiplies fp8 as such.
+    if (c.type == DataType::f8_e4m3) graph.precision = Precision::allow_short_sums;
+    return graph;
   }
 };
+
+/// The op, for operands of fp8: its probabilities are weighted.
+inline Graph attention_in_fp8(const AttentionCase& c, const SdpaAttributes& attributes,
+                              bool with_statistics = false) {
+  GraphBuilder g("attention_in_fp8", Precision::allow_short_sums);
+  const Tensor q = g.input("q", {c.batch, c.heads, c.queries, c.head}, DataType::f8_e4m3);
+  const Tensor k = g.input("k", {c.batch, c.shared_heads, c.keys, c.head}, DataType::f8_e4m3);
+  const Tensor v = g.input("v", {c.batch, c.shared_heads, c.keys, c.value}, DataType::f8_e4m3);
+  const SdpaResults forward = g.sdpa_fwd(q, k, v, {.attributes = attributes});
+  g.output(forward.o, {.name = "o", .type = DataType::f32});
+  if (with_statistics) g.output(forward.stats, {.name = "stats", .type = DataType::f32});
+  return g.finish();
+}
 
 /// Attention under a mask and nothing else.
 inline Graph attention(const AttentionCase& c, bool with_statistics = false) {

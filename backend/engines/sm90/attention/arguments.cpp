@@ -9,7 +9,7 @@ namespace fusor::attention {
 
 void append_map(Parameters& p, const char* name, const Rows& rows, int64_t box) {
   TensorMap map = rows.map;
-  map.box = {kLine, box, 1, 1, 1};
+  map.box = {2 * kLine / byte_size(map.type), box, 1, 1, 1};
   p.tensor_map(name, map, rows.operand, rows.byte_offset);
 }
 

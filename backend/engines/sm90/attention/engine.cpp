@@ -15,6 +15,7 @@ using namespace attention;
 namespace {
 
 constexpr Notes kNotes{.tensor_cores = true, .late_division = true};
+constexpr Notes kShortNotes{.tensor_cores = true, .short_sums = true, .late_division = true};
 
 const std::vector<int64_t> kConsumerCounts{2, 3};
 const std::vector<int64_t> kKeyTiles{64, 80, 96, 112, 128, 144, 160, 176};
@@ -37,7 +38,7 @@ class PreparedAttention final : public Prepared {
     return list;
   }
 
-  Notes notes() const override { return kNotes; }
+  Notes notes() const override { return problem_.of_bytes() ? kShortNotes : kNotes; }
 
   Lowered lower(const EngineConfig& config) const override {
     return attention::lower(Schedule(problem_, knobs_of<Knobs>(config)));

@@ -79,6 +79,7 @@ Parameters parameters_of(const Schedule& schedule, const std::vector<KernelSite>
   append_divisors(p, "shares", problem.shares);
   append_scale(p, "factor", problem.scores.scale, problem.scores.given_scale, kLog2e);
   append_scale(p, "scale", problem.scores.scale, problem.scores.given_scale, 1);
+  if (problem.of_bytes()) p.real("weight", problem.scores.weight);
   append_visible(p, problem.scores.bounds);
   constexpr std::array kNames{"s", "y", "l", "i"};
   for (size_t i = 0; i < sites.size(); ++i) p.site(kNames[i], sites[i], problem.fusion);
@@ -97,6 +98,7 @@ Work cost(const Schedule& schedule) {
   const SiteCost score = cost_of(problem.scores.score, problem.fusion);
   Work work;
   work.tensor_flops = 2 * scores * static_cast<double>(problem.padded_head() + problem.padded_value());
+  if (problem.of_bytes()) work.tensor_flops /= 2;
   work.special = scores * (1 + score.special);
   // Maximum, exponent, sum and conversion; a multiply-add counts two.
   work.fp32_flops = scores * 2 * (kSoftmaxSlots + (problem.scores.is_plain() ? 0 : score.instructions));

@@ -19,11 +19,37 @@ constexpr int64_t kMostHead = 256;
 constexpr int64_t kBarrierBytes = 256;
 // Beside scores, probabilities and sums: rows, bounds, addresses; and what computed scores need.
 constexpr int64_t kOtherRegisters = 40, kScoreRegisters = 64;
+// codegen/device/sm90/attention/bytes.cuh
+constexpr int64_t kRawStages = 2, kMostOfBytes = 128;
+// The same of 8 bits, as compiled: two sets of sums leave little to the rest. Scores that are computed take
+// half a register for each key of a block.
+constexpr int64_t kOtherRegistersOfBytes = 24, kBoundRegistersOfBytes = 8, kFactorRegistersOfBytes = 8;
+
+// Scores that are products times numbers of a row, such as the factors that fp8 comes with.
+bool scales_only(const Problem& problem) {
+  const Expr& score = problem.scores.score;
+  const int keys = score.domain.rank() - 1;
+  return std::ranges::all_of(score.nodes, [&](const Node& node) {
+    if (node.kind == Node::Kind::load) return node.access.strides[keys] == 0;
+    return node.kind == Node::Kind::input || node.kind == Node::Kind::scalar ||
+           is_pointwise(node, PointwiseMode::mul) || is_pointwise(node, PointwiseMode::identity);
+  });
+}
+
+int64_t other_registers(const Problem& problem, int64_t tile_k) {
+  const bool is_plain = problem.scores.is_plain();
+  if (!problem.of_bytes()) return kOtherRegisters + (is_plain ? 0 : kScoreRegisters);
+  const int64_t computed = scales_only(problem) ? kFactorRegistersOfBytes : tile_k / 2;
+  const Bounds& bounds = problem.scores.bounds;
+  const bool is_bounded = !bounds.lower.empty() || !bounds.upper.empty();
+  return kOtherRegistersOfBytes + (is_plain ? 0 : computed) + (is_bounded ? kBoundRegistersOfBytes : 0);
+}
 
 std::optional<Refusal> refuse_sizes(const Problem& problem) {
   const Fusion& fusion = problem.fusion;
-  if (problem.head > kMostHead || problem.value > kMostHead)
-    return refuse_attention(fusion, "head-elements", "", "at most 256 elements a head",
+  const int64_t most = problem.of_bytes() ? kMostOfBytes : kMostHead;
+  if (problem.head > most || problem.value > most)
+    return refuse_attention(fusion, "head-elements", "", fmt::format("at most {} elements a head", most),
                             fmt::format("{} and {}", problem.head, problem.value));
   const int64_t reached = std::max({problem.queries, problem.keys, problem.entries() * problem.queries});
   return refuse_wide_coordinates(fusion, "queries of all heads", reached);
@@ -39,7 +65,7 @@ std::variant<Problem, Refusal> problem_of(const Fusion& fusion, const DeviceInfo
     return refuse_attention(fusion, "batch-axes", "",
                             fmt::format("at most {} axes before the matrices", kMostBatch),
                             fmt::format("{}", rank - 2));
-  auto scores = take_apart(fusion, between);
+  auto scores = take_apart(fusion, between, yielded_node(between).type == DataType::f8_e4m3);
   if (auto* refusal = std::get_if<Refusal>(&scores)) return std::move(*refusal);
   Problem problem{.fusion = fusion, .device = device, .scores = std::move(std::get<Scores>(scores))};
   const Expr &q = operand_site(fusion, 0, 0), &k = operand_site(fusion, 0, 1),
@@ -54,7 +80,7 @@ std::variant<Problem, Refusal> problem_of(const Fusion& fusion, const DeviceInfo
   for (const Operand& operand : {Operand{problem.q, q, rank - 2, rank - 1},
                                  {problem.k, k, rank - 1, rank - 2},
                                  {problem.v, v, rank - 2, rank - 1}}) {
-    auto rows = rows_of(fusion, operand.site, operand.row_axis, operand.element_axis);
+    auto rows = rows_of(fusion, operand.site, operand.row_axis, operand.element_axis, true);
     if (auto* refusal = std::get_if<Refusal>(&rows)) return std::move(*refusal);
     operand.rows = std::get<Rows>(rows);
   }
@@ -62,6 +88,10 @@ std::variant<Problem, Refusal> problem_of(const Fusion& fusion, const DeviceInfo
   if (problem.k.map.type != problem.type || problem.v.map.type != problem.type ||
       yielded_node(between).type != problem.type)
     return refuse_attention(fusion, "one-type", "", "q, k, v and probabilities of one type", "several");
+  if (problem.of_bytes() && fusion.precision < Precision::allow_short_sums)
+    return refuse_attention(fusion, "short-sums", "", "a graph that lets products of fp8 be summed in pieces",
+                            fmt::format("precision '{}'", to_string(fusion.precision)),
+                            "precision 'allow_short_sums'");
   for (int axis = 0; axis + 2 < rank; ++axis) problem.batch.push_back(between.domain[axis]);
   problem.queries = between.domain[rank - 2];
   problem.keys = between.domain[rank - 1];
@@ -85,15 +115,23 @@ Schedule::Schedule(const Problem& problem_, const Knobs& knobs_) : problem(probl
 }
 
 int64_t Schedule::shared_bytes() const {
-  const int64_t head_lines = ceil_div(problem.head, kLine), value_lines = ceil_div(problem.value, kLine);
-  const int64_t rows = tile_q() * head_lines + stages * knobs.tile_k * (head_lines + value_lines);
-  return round_up(rows * 2 * kLine + kBarrierBytes, 1024);
+  const int64_t head_lines = problem.lines(problem.head), value_lines = problem.lines(problem.value);
+  const int64_t keys = knobs.tile_k * head_lines,
+                values = problem.of_bytes() ? problem.padded_value() : knobs.tile_k * value_lines;
+  const int64_t raw = problem.of_bytes() ? kRawStages * knobs.tile_k * 2 * kLine + 1024 : 0;
+  return round_up(raw + (tile_q() * head_lines + stages * (keys + values)) * 2 * kLine + kBarrierBytes, 1024);
+}
+
+int64_t Schedule::registers() const {
+  const int64_t sums = problem.padded_value() / 2;
+  if (problem.of_bytes()) return knobs.tile_k / 2 + knobs.tile_k / 8 + 2 * sums;
+  return knobs.tile_k / 2 + knobs.tile_k / 4 + sums;
 }
 
 bool Schedule::fits() const {
-  const int64_t available = knobs.consumers == 2 ? 240 : 160;
-  const int64_t others = kOtherRegisters + (problem.scores.is_plain() ? 0 : kScoreRegisters);
-  return stages >= 2 && registers() + others <= available;
+  if (problem.of_bytes() && (knobs.tile_k % 32 != 0 || knobs.tile_k > kMostOfBytes)) return false;
+  const int64_t available = knobs.consumers == 2 ? problem.of_bytes() ? 232 : 240 : 160;
+  return stages >= 2 && registers() + other_registers(problem, knobs.tile_k) <= available;
 }
 
 int64_t Schedule::live_blocks() const {

@@ -29,8 +29,11 @@ struct Problem {
   DataType type = DataType::bf16;
 
   int64_t entries() const { return element_count(batch); }
-  int64_t padded_head() const { return round_up(head, 16); }
-  int64_t padded_value() const { return round_up(value, 16); }
+  /// Elements of 8 bits: a head is one line, sums are short.
+  bool of_bytes() const { return byte_size(type) == 1; }
+  int64_t lines(int64_t elements) const { return of_bytes() ? 1 : ceil_div(elements, kLine); }
+  int64_t padded_head() const { return round_up(head, of_bytes() ? 32 : 16); }
+  int64_t padded_value() const { return round_up(value, of_bytes() ? 32 : 16); }
 };
 
 /// The fusion as attention sees it, or why it does not.
@@ -62,7 +65,7 @@ struct Schedule {
   int64_t tiles() const { return ceil_div(problem.queries, tile_q()); }  // of an entry
   int64_t shared_bytes() const;
   /// Registers of a consumer's thread that hold scores, probabilities and sums.
-  int64_t registers() const { return knobs.tile_k / 2 + knobs.tile_k / 4 + problem.padded_value() / 2; }
+  int64_t registers() const;
   bool fits() const;
   /// Blocks of keys that the tiles of an entry see, in all.
   int64_t live_blocks() const;

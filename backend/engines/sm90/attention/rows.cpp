@@ -15,7 +15,8 @@ constexpr int64_t kMapUnit = 16;  // bytes: what strides and starts of maps are 
 
 }  // namespace
 
-std::variant<Rows, Refusal> rows_of(const Fusion& fusion, const Expr& site, int row_axis, int element_axis) {
+std::variant<Rows, Refusal> rows_of(const Fusion& fusion, const Expr& site, int row_axis, int element_axis,
+                                    bool or_bytes) {
   const Node& node = yielded_node(site);
   if (node.kind != Node::Kind::load || site.nodes.size() != 1) {
     Refusal refusal =
@@ -26,8 +27,11 @@ std::variant<Rows, Refusal> rows_of(const Fusion& fusion, const Expr& site, int 
   const Operand& operand = fusion.operands[static_cast<size_t>(node.access.operand)];
   const std::string& name = fusion.name_of(node.access.operand);
   const int64_t bytes = byte_size(operand.type);
-  if (operand.type != node.type || (node.type != DataType::f16 && node.type != DataType::bf16))
-    return refuse_attention(fusion, "16-bit-operands", name, "fp16 or bf16",
+  const bool fits = node.type == DataType::f16 || node.type == DataType::bf16 ||
+                    (or_bytes && node.type == DataType::f8_e4m3);
+  if (operand.type != node.type || !fits)
+    return refuse_attention(fusion, "16-bit-operands", name,
+                            or_bytes ? "fp16, bf16 or fp8_e4m3" : "fp16 or bf16",
                             std::string(to_string(operand.type)));
   const Strides& strides = node.access.strides;
   if (strides[element_axis] != 1 && site.domain[element_axis] != 1)

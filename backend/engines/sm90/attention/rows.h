@@ -14,7 +14,7 @@ namespace fusor::attention {
 
 /// The kernel's batch axes, as many as a map has room for beside rows and elements.
 inline constexpr int kMostBatch = 3;
-inline constexpr int64_t kLine = 64;  // elements of a swizzled line
+inline constexpr int64_t kLine = 64;  // elements of a swizzled line, of 16 bits
 
 /// An operand as TMA reads it: rows of adjacent elements, and an entry for each place in the batch.
 struct Rows {
@@ -23,8 +23,10 @@ struct Rows {
   TensorMap map;  // without its box
 };
 
-/// The site's rows, or why they are none: `row_axis` walks rows, `element_axis` what is adjacent.
-std::variant<Rows, Refusal> rows_of(const Fusion& fusion, const Expr& site, int row_axis, int element_axis);
+/// The site's rows, or why they are none: `row_axis` walks rows, `element_axis` what is adjacent. `or_bytes`:
+/// elements may be fp8_e4m3, too.
+std::variant<Rows, Refusal> rows_of(const Fusion& fusion, const Expr& site, int row_axis, int element_axis,
+                                    bool or_bytes = false);
 
 /// Entries of the batch that share keys and values, by axis; nothing where the two differ.
 std::optional<std::vector<int64_t>> shares_of(const Dims& batch, const Rows& q, const Rows& k, const Rows& v);

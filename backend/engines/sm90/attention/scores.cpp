@@ -140,17 +140,29 @@ bool match_sum(const Expr& expr, int at, int exponential, int largest, Softmax& 
 
 }  // namespace
 
+namespace {
+
+int past_identities(const Expr& expr, int at) {
+  while (is_pointwise(expr.node(at), PointwiseMode::identity)) at = expr.node(at).args[0];
+  return at;
+}
+
+}  // namespace
+
 std::optional<Softmax> match_softmax(const Expr& expr) {
   if (expr.yields.size() != 1 || expr.domain.rank() < 2) return std::nullopt;
-  int probability = expr.yields[0];
-  while (is_pointwise(expr.node(probability), PointwiseMode::identity))
-    probability = expr.node(probability).args[0];
+  Softmax found;
+  int probability = past_identities(expr, expr.yields[0]);
+  if (is_pointwise(expr.node(probability), PointwiseMode::mul)) {
+    found.weight = argument(expr, probability, 1);
+    if (expr.node(found.weight).kind != Node::Kind::scalar) return std::nullopt;
+    probability = past_identities(expr, expr.node(probability).args[0]);
+  }
   if (!is_pointwise(expr.node(probability), PointwiseMode::div)) return std::nullopt;
   const int exponential = argument(expr, probability, 0);
   if (!is_pointwise(expr.node(exponential), PointwiseMode::exp)) return std::nullopt;
   const int difference = argument(expr, exponential, 0);
   if (!is_pointwise(expr.node(difference), PointwiseMode::sub)) return std::nullopt;
-  Softmax found;
   found.score = argument(expr, difference, 0);
   const int largest = argument(expr, difference, 1);
   if (!match_largest(expr, largest, found)) return std::nullopt;
@@ -158,7 +170,7 @@ std::optional<Softmax> match_softmax(const Expr& expr) {
   return found;
 }
 
-std::variant<Scores, Refusal> take_apart(const Fusion& fusion, const Expr& site) {
+std::variant<Scores, Refusal> take_apart(const Fusion& fusion, const Expr& site, bool may_weigh) {
   const auto softmax = match_softmax(site);
   if (!softmax)
     return refuse(fusion, "softmax-between", -1, "a softmax over the keys between the products",
@@ -166,6 +178,13 @@ std::variant<Scores, Refusal> take_apart(const Fusion& fusion, const Expr& site)
   if (auto refusal = refuse_types(fusion, site, *softmax)) return std::move(*refusal);
   Scores scores;
   scores.guarded = softmax->guarded;
+  if (softmax->weight >= 0) {
+    const auto weight = constant(fusion, site, softmax->weight);
+    if (!may_weigh || !weight || !(*weight > 0) || !std::isfinite(*weight))
+      return refuse(fusion, "softmax-between", site.node(softmax->weight).op,
+                    "a softmax over the keys between the products", "one that is multiplied");
+    scores.weight = *weight;
+  }
   Expr masked = site;
   const int score = behind_masks(fusion, masked, softmax->score, scores.bounds);
   if (masked.node(score).type != DataType::f32)

@@ -17,6 +17,7 @@ namespace fusor::attention {
 /// no key, `largest` and `sum` are those of all scores and the sink.
 struct Softmax {
   int score = -1, largest = -1, sum = -1, sink = -1;
+  int weight = -1;       ///< a scalar that probabilities are multiplied by, if any
   bool guarded = false;  ///< a row without a finite score gives zeros, not NaN
 };
 
@@ -35,12 +36,14 @@ struct Scores {
   std::optional<double> scale;  ///< score = product * scale, a positive constant
   /// The same with a scalar of each run that is taken as a positive one.
   std::optional<Factor> given_scale;
+  double weight = 1;  ///< of probabilities
   bool guarded = false;
 
   bool is_plain() const { return scale || given_scale; }
 };
 
-/// Takes the site apart, or says why attention cannot.
-std::variant<Scores, Refusal> take_apart(const Fusion& fusion, const Expr& site);
+/// Takes the site apart, or says why attention cannot. `may_weigh`: probabilities may be multiplied by a
+/// constant before they are rounded.
+std::variant<Scores, Refusal> take_apart(const Fusion& fusion, const Expr& site, bool may_weigh = false);
 
 }  // namespace fusor::attention

@@ -9,11 +9,14 @@
 //                   O *= shrink, P = S' in 16 bits
 //   finish          O / sum --> Y;  largest score and sum of a row --> L
 //
+//   8 bits          values arrive in `raw`; three more producer warps leave them transposed in v. Products of
+//                   a block and its values begin at zero, and are added to O in fp32
+//
 //   shared:  q [lines of 64][queries]   k [stages][lines of 64][keys]   v [stages][lines of 64][keys]
 //   full     producer --> consumers: bytes have arrived     empty   consumers --> producer: a warp has read
 #include "fusor_generated.cuh"
 
-#include "codegen/device/sm90/attention/parts.cuh"
+#include "codegen/device/sm90/attention/bytes.cuh"
 #include "codegen/device/sm90/attention/softmax.cuh"
 
 struct I;  // the sink of a row, if any
@@ -22,19 +25,27 @@ using Element = Config::Element;
 static constexpr int kRank = S::kRank, kBatch = kRank - 2;
 static constexpr int kConsumers = Config::consumers;
 static constexpr int kTileQ = 64 * kConsumers, kTileK = Config::tile_k, kStages = Config::stages;
-static constexpr int kHead = Config::head, kValue = Config::value;  // multiples of 16
+static constexpr int kHead = Config::head, kValue = Config::value;  // multiples of 16, of 8 bits 32
 static constexpr bool kPlainScores = Config::plain_scores, kPingPong = Config::ping_pong;
-static constexpr int kHeadLines = lines_of(kHead), kValueLines = lines_of(kValue);
-static constexpr int kKeyBytes = kTileK * kLineBytes;
-static constexpr int kScores = kTileK / 2, kSums = kValue / 2;  // of a thread
+static constexpr bool kBytes = sizeof(Element) == 1;  // whose heads are one line at most
+static constexpr int kHeadLines = kBytes ? 1 : lines_of(kHead), kValueLines = kBytes ? 1 : lines_of(kValue);
+static constexpr int kKeyBytes = kTileK * kLineBytes, kValueBytes = kBytes ? kValue * kLineBytes : kKeyBytes;
+static constexpr int kScores = kTileK / 2, kSums = kValue / 2;     // of a thread
+static constexpr int kWords = kScores * int(sizeof(Element)) / 4;  // of a thread's probabilities
+// Probabilities of 8 bits use most of their range.
+static constexpr int kMostProbability = kBytes ? 8 : 0;
+using Softmax = SoftmaxUpTo<kMostProbability>;
 
 // q, k, v: maps of (element, row, batch axes from the last to the first); extents: of the batch axes; shares:
-// entries that share one of k and v, by axis; factor: exponents are of 2; scale: of plain scores.
+// entries that share one of k and v, by axis; factor: exponents are of 2; scale: of plain scores; weight: of
+// probabilities, where they have 8 bits.
 
-struct Shared {
+struct Shared : RawValues<kBytes, kKeyBytes> {
+  static constexpr int kValueStages = kStages;
+
   alignas(1024) u8 q[kHeadLines][kTileQ * kLineBytes];
   alignas(1024) u8 k[kStages][kHeadLines][kKeyBytes];
-  alignas(1024) u8 v[kStages][kValueLines][kKeyBytes];
+  alignas(1024) u8 v[kStages][kValueLines][kValueBytes];
   Barrier q_full, q_empty, k_full[kStages], k_empty[kStages], v_full[kStages], v_empty[kStages];
 
   __device__ void init() {
@@ -42,18 +53,21 @@ struct Shared {
     q_empty.init(kConsumers * kWarpgroup / 32);
     for (int stage = 0; stage < kStages; ++stage) {
       k_full[stage].init(1);
-      v_full[stage].init(1);
+      v_full[stage].init(kBytes ? kTransposers : 1);
       k_empty[stage].init(kConsumers * kWarpgroup / 32);
       v_empty[stage].init(kConsumers * kWarpgroup / 32);
     }
+    init_raw();
     fence_barriers();
   }
 };
 
 using Tile = QueryTile<kTileQ, kTileK, kRank>;
 
-FUSOR_DEVICE void produce(const Params& p, Shared& shared) {
+template <class Memory>
+FUSOR_DEVICE void produce(const Params& p, Memory& shared) {
   Ring<kStages> ring;
+  Ring<kRawStages> raw;
   u32 parity = 0;
   for (int item = blockIdx.x; item < p.queue.items(); item += gridDim.x) {
     const Tile tile(p, item);
@@ -71,10 +85,25 @@ FUSOR_DEVICE void produce(const Params& p, Shared& shared) {
     for (int block = tile.end - 1; block >= tile.first; --block) {
       shared.k_empty[ring.stage].wait(ring.parity ^ 1);
       copy_lines(shared.k[ring.stage], p.k, shared.k_full[ring.stage], block * kTileK, of_k.at);
-      shared.v_empty[ring.stage].wait(ring.parity ^ 1);
-      copy_lines(shared.v[ring.stage], p.v, shared.v_full[ring.stage], block * kTileK, of_k.at);
+      if constexpr (kBytes) {
+        copy_raw(shared, raw, p.v, block * kTileK, of_k.at);
+      } else {
+        shared.v_empty[ring.stage].wait(ring.parity ^ 1);
+        copy_lines(shared.v[ring.stage], p.v, shared.v_full[ring.stage], block * kTileK, of_k.at);
+      }
       ring.advance();
     }
+  }
+}
+
+// Three warps of the producers.
+template <class Memory>
+FUSOR_DEVICE void transpose(const Params& p, Memory& shared, int transposer) {
+  Ring<kRawStages> raw;
+  Ring<kStages> ring;
+  for (int item = blockIdx.x; item < p.queue.items(); item += gridDim.x) {
+    const Tile tile(p, item);
+    transpose_values<kTileK, kValue>(shared, transposer, tile.end - tile.first, raw, ring);
   }
 }
 
@@ -136,20 +165,40 @@ FUSOR_DEVICE void issue_scores(const Shared& shared, int stage, int consumer, fl
                                               scores);
 }
 
-// sums += p v
-FUSOR_DEVICE void issue_values(const Shared& shared, int stage, const u32 (&p)[kScores / 2],
-                               float (&sums)[kSums], int accumulate) {
-  issue_across<Element, kTileK>(p, shared.v[stage][0], sums, accumulate);
+// sums += p v; of 8 bits, parts = p v
+FUSOR_DEVICE void issue_values(const Shared& shared, int stage, const u32 (&p)[kWords], float (&sums)[kSums],
+                               float (&parts)[kSums], int accumulate) {
+  if constexpr (kBytes)
+    issue_transposed<Element>(p, shared.v[stage][0], parts);
+  else
+    issue_across<Element, kTileK>(p, shared.v[stage][0], sums, accumulate);
 }
 
-FUSOR_DEVICE void finish(const Params& p, const Tile& tile, const ScoreRows& rows,
-                         const OnlineSoftmax& softmax, const float (&sums)[kSums]) {
+template <int kCount>
+FUSOR_DEVICE void pack_probabilities(const float (&scores)[kScores], u32 (&words)[kCount]) {
+  if constexpr (kBytes)
+    pack_bytes<Element>(scores, words);
+  else
+    pack<Element>(scores, words);
+}
+
+// What probabilities are multiplied by.
+template <class Params>
+FUSOR_DEVICE float weight_of(const Params& p) {
+  if constexpr (kBytes)
+    return p.weight;
+  else
+    return 1;
+}
+
+FUSOR_DEVICE void finish(const Params& p, const Tile& tile, const ScoreRows& rows, const Softmax& softmax,
+                         const float (&sums)[kSums]) {
   const int lane = threadIdx.x % 4;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const bool exists = rows.row[half] <= tile.last;
     const float sum = softmax.sum[half];
-    const float inverse = Config::guarded && sum == 0 ? 0 : 1 / sum;
+    const float inverse = Config::guarded && sum == 0 ? 0 : weight_of(p) / sum;
     Index at[kRank];
 #pragma unroll
     for (int axis = 0; axis <= kBatch; ++axis) at[axis] = rows.at[half][axis];
@@ -157,13 +206,14 @@ FUSOR_DEVICE void finish(const Params& p, const Tile& tile, const ScoreRows& row
     if constexpr (Config::saves_rows) {
       at[kBatch + 1] = 0;
       const float largest = kPlainScores ? softmax.largest[half] * p.scale : softmax.largest[half];
-      if (exists && lane == 0) L::template apply<1>(p.l, at, 1, Vec<float, 1>{largest}, Vec<float, 1>{sum});
+      const Vec<float, 1> exponentials{kBytes ? sum / (1 << kMostProbability) : sum};
+      if (exists && lane == 0) L::template apply<1>(p.l, at, 1, Vec<float, 1>{largest}, exponentials);
     }
   }
 }
 
 template <class Sink, class Params>
-FUSOR_DEVICE void begin_with_sinks(const Params& p, const ScoreRows& rows, OnlineSoftmax& softmax) {
+FUSOR_DEVICE void begin_with_sinks(const Params& p, const ScoreRows& rows, Softmax& softmax) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const float sink = Sink::template apply<1>(p.i, rows.at[half], 1)[0];
@@ -180,11 +230,12 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
     const Tile tile(p, item);
     ScoreRows rows;
     rows.begin(p, tile, tile.row + consumer * 64 + warp * 16 + lane / 4);
-    OnlineSoftmax softmax{p.factor};
+    Softmax softmax{p.factor};
     softmax.begin();
     if constexpr (Config::has_sink) begin_with_sinks<I>(p, rows, softmax);
     float sums[kSums], scores[kScores], shrink[2];
-    u32 probabilities[kScores / 2];
+    u32 probabilities[kWords];
+    if constexpr (kBytes) clear(sums);
     if (tile.end == tile.first) {
 #pragma unroll
       for (int i = 0; i < kSums; ++i) sums[i] = 0;
@@ -207,35 +258,51 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
     pin(scores);
     release(shared.k_empty[ring.stage]);
     score(tile.end - 1);
-    pack<Element>(scores, probabilities);
+    pack_probabilities(scores, probabilities);
     int accumulate = 0;
 #pragma unroll 1
     for (int block = tile.end - 2; block >= tile.first; --block) {
+      // Fresh ones for each block: what an earlier one computed in them must not reach a product in flight.
+      float parts[kSums];
       const Ring<kStages> previous = ring;
       ring.advance();
       shared.k_full[ring.stage].wait(ring.parity);
       wait_for_turn(consumer);
       issue_scores(shared, ring.stage, consumer, scores);
       shared.v_full[previous.stage].wait(previous.parity);
-      issue_values(shared, previous.stage, probabilities, sums, accumulate);
+      issue_values(shared, previous.stage, probabilities, sums, parts, accumulate);
       pass_turn(consumer);
       accumulate = 1;
       product_wait<1>();
       pin(scores);
       release(shared.k_empty[ring.stage]);
+      const float shrunk[2] = {shrink[0], shrink[1]};
       score(block);
       product_wait<0>();
-      pin(sums);
+      if constexpr (kBytes) {
+        pin(parts);
+        add_block(sums, shrunk, parts);
+      } else {
+        pin(sums);
+      }
       release(shared.v_empty[previous.stage]);
+      if constexpr (!kBytes) {
 #pragma unroll
-      for (int i = 0; i < kSums; ++i) sums[i] *= shrink[i / 2 % 2];
-      pack<Element>(scores, probabilities);
+        for (int i = 0; i < kSums; ++i) sums[i] *= shrink[i / 2 % 2];
+      }
+      pack_probabilities(scores, probabilities);
     }
     release(shared.q_empty);
     shared.v_full[ring.stage].wait(ring.parity);
-    issue_values(shared, ring.stage, probabilities, sums, accumulate);
+    float parts[kSums];
+    issue_values(shared, ring.stage, probabilities, sums, parts, accumulate);
     product_wait<0>();
-    pin(sums);
+    if constexpr (kBytes) {
+      pin(parts);
+      add_block(sums, shrink, parts);
+    } else {
+      pin(sums);
+    }
     release(shared.v_empty[ring.stage]);
     ring.advance();
     softmax.end();
@@ -243,8 +310,8 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
   }
 }
 
-static constexpr int kProducerRegisters = kConsumers == 2 ? 24 : 32;
-static constexpr int kConsumerRegisters = kConsumers == 2 ? 240 : 160;
+static constexpr int kProducerRegisters = kConsumers == 2 ? (kBytes ? 40 : 24) : 32;
+static constexpr int kConsumerRegisters = kConsumers == 2 ? (kBytes ? 232 : 240) : 160;
 
 extern "C" __global__ void __launch_bounds__((1 + kConsumers) * kWarpgroup, 1)
     attention_forward(const __grid_constant__ Params p) {
@@ -262,6 +329,8 @@ extern "C" __global__ void __launch_bounds__((1 + kConsumers) * kWarpgroup, 1)
   if (warpgroup == 0) {
     release_registers<kProducerRegisters>();
     if (threadIdx.x == 0) produce(p, shared);
+    if constexpr (kBytes)
+      if (threadIdx.x >= 32) transpose(p, shared, threadIdx.x / 32 - 1);
   } else {
     claim_registers<kConsumerRegisters>();
     consume(p, shared, warpgroup - 1);

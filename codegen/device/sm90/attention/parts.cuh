@@ -55,13 +55,14 @@ FUSOR_DEVICE void copy_lines(u8 (&to)[kLines][kBytes], const TensorMap& map, Bar
 }
 
 // d = a b: 64 rows of `a` and 2 kCount rows of `b`, kDepth elements of each; lines of kRowsA and kRowsB rows.
+// A step is 32 bytes of a line.
 template <class Element, int kDepth, int kRowsA, int kRowsB, int kCount>
 FUSOR_DEVICE void issue_along(const u8* first, const u8* second, float (&d)[kCount]) {
   const u64 a = line_descriptor(first, 16);
   const u64 b = line_descriptor(second, 16);
   product_fence();
 #pragma unroll
-  for (int step = 0; step < kDepth / 16; ++step) {
+  for (int step = 0; step < kDepth * int(sizeof(Element)) / 32; ++step) {
     const int within = step % 4 * 2;  // units of 16 bytes
     const u64 left = a + step / 4 * (kRowsA * kLineBytes >> 4) + within;
     const u64 right = b + step / 4 * (kRowsB * kLineBytes >> 4) + within;

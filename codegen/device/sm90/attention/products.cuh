@@ -154,3 +154,40 @@ FUSOR_PRODUCTS(208, 12)
 FUSOR_PRODUCTS(224, 13)
 FUSOR_PRODUCTS(240, 14)
 FUSOR_PRODUCTS(256, 15)
+
+// 8-bit elements: d (64 x kN) = a (64 x 32) * b (32 x kN), plus d where asked to; b in lines along k in any
+// case. begin_ ... reads no earlier sum. A word of `a` from registers is four neighbours along k.
+#define FUSOR_PRODUCT_OF_BYTES(Element, name, kN, kLast)                                                    \
+  template <>                                                                                               \
+  struct Product<Element, kN> {                                                                             \
+    FUSOR_DEVICE void begin_along_k(float (&d)[kN / 2], u64 a, u64 b) {                                     \
+      name_operands(a, b, 0);                                                                               \
+      asm volatile("wgmma.mma_async.sync.aligned.m64n" #kN "k32.f32." name "." name " {" FUSOR_SUMS_##kLast \
+                   "}, product_a_, product_b_, product_p_, 1, 1;"                                           \
+                   : FUSOR_SUM_OPERANDS_##kLast("=f"));                                                     \
+    }                                                                                                       \
+    FUSOR_DEVICE void along_k(float (&d)[kN / 2], u64 a, u64 b, int accumulate) {                           \
+      name_operands(a, b, accumulate);                                                                      \
+      asm volatile("wgmma.mma_async.sync.aligned.m64n" #kN "k32.f32." name "." name " {" FUSOR_SUMS_##kLast \
+                   "}, product_a_, product_b_, product_p_, 1, 1;"                                           \
+                   : FUSOR_SUM_OPERANDS_##kLast("+f"));                                                     \
+    }                                                                                                       \
+    FUSOR_DEVICE void begin_from_registers(float (&d)[kN / 2], const u32 (&a)[4], u64 b) {                  \
+      name_operand(b, 0);                                                                                   \
+      asm volatile("wgmma.mma_async.sync.aligned.m64n" #kN "k32.f32." name "." name " {" FUSOR_SUMS_##kLast \
+                   "}, " FUSOR_WORDS_##kLast ", product_b_, product_p_, 1, 1;"                              \
+                   : FUSOR_SUM_OPERANDS_##kLast("=f")                                                       \
+                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]));                                           \
+    }                                                                                                       \
+    FUSOR_DEVICE void from_registers(float (&d)[kN / 2], const u32 (&a)[4], u64 b) {                        \
+      name_operand(b, 1);                                                                                   \
+      asm volatile("wgmma.mma_async.sync.aligned.m64n" #kN "k32.f32." name "." name " {" FUSOR_SUMS_##kLast \
+                   "}, " FUSOR_WORDS_##kLast ", product_b_, product_p_, 1, 1;"                              \
+                   : FUSOR_SUM_OPERANDS_##kLast("+f")                                                       \
+                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]));                                           \
+    }                                                                                                       \
+  };
+FUSOR_PRODUCT_OF_BYTES(f8_e4m3, "e4m3", 32, 1)
+FUSOR_PRODUCT_OF_BYTES(f8_e4m3, "e4m3", 64, 3)
+FUSOR_PRODUCT_OF_BYTES(f8_e4m3, "e4m3", 96, 5)
+FUSOR_PRODUCT_OF_BYTES(f8_e4m3, "e4m3", 128, 7)

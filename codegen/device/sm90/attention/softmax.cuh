@@ -18,8 +18,9 @@ FUSOR_DEVICE float quad_sum(float x) {
   return x + __shfl_xor_sync(0xffffffff, x, 2);
 }
 
-// Scores s stand for exp2(s * factor).
-struct OnlineSoftmax {
+// Scores s stand for exp2(s * factor). The largest exponential of a row is 2^kMost, and sums are of these.
+template <int kMost>
+struct SoftmaxUpTo {
   float factor;
   float largest[2], sum[2];  // the sum: this thread's share
 
@@ -33,7 +34,7 @@ struct OnlineSoftmax {
   // With a score of row `half` that has no key: one lane of the quad counts it.
   __device__ void begin_with(int half, float sink) {
     largest[half] = sink;
-    sum[half] = threadIdx.x % 4 == 0 && sink != no_score() ? 1 : 0;
+    sum[half] = threadIdx.x % 4 == 0 && sink != no_score() ? float(1 << kMost) : 0;
   }
 
   // Turns the scores of a block into exponentials; `shrink` is what sums of earlier blocks are multiplied by.
@@ -51,6 +52,7 @@ struct OnlineSoftmax {
       shrink[half] = exp2_short(multiply_add(largest[half], factor, base[half]));
       largest[half] = highest[half];
       sum[half] *= shrink[half];
+      if constexpr (kMost > 0) base[half] += kMost;
     }
     float part[2][2] = {};
 #pragma unroll
@@ -68,3 +70,5 @@ struct OnlineSoftmax {
     for (int half = 0; half < 2; ++half) sum[half] = quad_sum(sum[half]);
   }
 };
+
+using OnlineSoftmax = SoftmaxUpTo<0>;

@@ -112,6 +112,53 @@ TEST(Attention, StrictGraphsDivideBeforeTheProduct) {
   EXPECT_EQ(rule_of(graph), "late-division");
 }
 
+TEST(Attention, TakesFp8WhereSumsMayBeShort) {
+  const AttentionCase c{.type = DataType::f8_e4m3};
+  Graph graph = test::attention(c);
+  EXPECT_EQ(rule_of(graph), "");
+  EXPECT_TRUE(test::notes(attention_engine(), test::fusion_of(graph), h200()).short_sums);
+  EXPECT_FALSE(test::notes(attention_engine(), test::fusion_of(test::attention({})), h200()).short_sums);
+  graph.precision = Precision::exact;
+  EXPECT_EQ(rule_of(graph), "short-sums");
+  EXPECT_EQ(rule_of(test::attention({.head = 144, .type = DataType::f8_e4m3})), "head-elements");
+}
+
+TEST(Attention, ProbabilitiesOfFp8AreWeighted) {
+  const Fusion fusion = test::fusion_of(AttentionGraph({.type = DataType::f8_e4m3}).finish(false, 256));
+  const auto answer = attention::problem_of(fusion, h200());
+  ASSERT_TRUE(std::holds_alternative<Problem>(answer)) << to_string(std::get<Refusal>(answer));
+  EXPECT_EQ(std::get<Problem>(answer).scores.weight, 256);
+}
+
+// Factors in memory leave larger blocks than other scores do.
+TEST(Attention, FactorsOfFp8NeedFewRegisters) {
+  AttentionGraph graph({.head = 128, .value = 128, .type = DataType::f8_e4m3});
+  graph.score = graph.g.mul(graph.score, graph.g.input("descale", {1, 1, 1, 1}, DataType::f32));
+  const Fusion fusion = test::fusion_of(graph.finish());
+  int64_t widest = 0;
+  for (const EngineCandidate& candidate : test::candidates(attention_engine(), fusion, h200()))
+    widest = std::max(widest, knobs_of<attention::Knobs>(candidate.config).tile_k);
+  EXPECT_EQ(widest, 96);
+}
+
+// A block's sums are short: it has 128 keys at most, in whole steps of 32.
+TEST(Attention, BlocksOfFp8AreOneShortSum) {
+  for (const int64_t head : {16, 64, 128}) {
+    const Fusion fusion =
+        test::fusion_of(test::attention({.head = head, .value = head, .type = DataType::f8_e4m3}));
+    const auto answer = attention::problem_of(fusion, h200());
+    const auto settings = test::candidates(attention_engine(), fusion, h200());
+    EXPECT_FALSE(settings.empty());
+    for (const EngineCandidate& candidate : settings) {
+      const auto knobs = knobs_of<attention::Knobs>(candidate.config);
+      EXPECT_LE(knobs.tile_k, 128);
+      EXPECT_EQ(knobs.tile_k % 32, 0);
+      EXPECT_LE(attention::Schedule(std::get<Problem>(answer), knobs).shared_bytes(),
+                h200().shared_per_block);
+    }
+  }
+}
+
 TEST(Attention, BoundsAreTakenOutOfAMaskThatIsMore) {
   AttentionGraph graph({});
   GraphBuilder& g = graph.g;
@@ -140,6 +187,11 @@ TEST(AttentionKernels, Compile) {
   for (const int64_t head : {64, 128, 256})
     test::add_kernels(attention_engine(), "plain",
                       test::fusion_of(test::attention({.head = head, .value = head})), h200(), cases);
+  for (const int64_t head : {64, 128})
+    test::add_kernels(
+        attention_engine(), "fp8",
+        test::fusion_of(test::attention({.head = head, .value = head, .type = DataType::f8_e4m3})), h200(),
+        cases);
   AttentionGraph graph({.heads = 2, .mask = Mask::window});
   graph.score = graph.g.add(graph.g.tanh(graph.score), graph.g.input("bias", {1, 2, 64, 64}, DataType::bf16));
   graph.mask();

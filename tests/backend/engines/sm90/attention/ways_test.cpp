@@ -12,6 +12,7 @@ namespace fusor {
 namespace {
 
 using test::AttentionCase;
+using test::AttentionGraph;
 using test::Mask;
 
 // The structure of the kernel of the attention engine's first candidate for the graph's one fusion.
@@ -62,6 +63,12 @@ TEST(Attention, GradientsAreTheSameKernelsForAScaleOfEachRun) {
   ASSERT_FALSE(given.empty());
   EXPECT_EQ(given, test::structures_of(test::gradients_in_primitives(c, false), attention_backward_engine(),
                                        device));
+}
+
+TEST(Attention, IsOneKernelInFp8AsAnOp) {
+  AttentionGraph by_hand({.heads = 2, .type = DataType::f8_e4m3});
+  EXPECT_EQ(structure_of(by_hand.finish(false, 256)),
+            structure_of(test::attention_in_fp8({.heads = 2, .shared_heads = 2}, {.attn_scale = 0.125})));
 }
 
 TEST(Attention, TakesTheOpWithItsMasks) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <span>
 #include <string>
@@ -91,6 +92,64 @@ TEST_P(AttentionGpu, ForwardOfAnyScore) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, AttentionGpu, testing::ValuesIn(kCases));
+
+constexpr DataType kFp8 = DataType::f8_e4m3;
+
+// Operands of 8 bits: values are transposed on their way, in every tail that keys and elements leave.
+const AttentionCase kFp8Cases[] = {
+    {1, 1, 1, 128, 128, 64, 64, Mask::none, kFp8},
+    {1, 1, 1, 128, 128, 128, 128, Mask::none, kFp8},
+    {2, 3, 3, 200, 333, 64, 64, Mask::none, kFp8},
+    {1, 2, 2, 129, 1000, 128, 128, Mask::none, kFp8},
+    {1, 2, 2, 1, 77, 128, 128, Mask::none, kFp8},
+    {1, 4, 1, 300, 300, 64, 64, Mask::causal, kFp8},
+    {2, 4, 1, 257, 257, 128, 128, Mask::causal, kFp8},
+    {1, 2, 2, 100, 400, 128, 128, Mask::bottom_right, kFp8},
+    {1, 2, 1, 500, 500, 64, 128, Mask::window, kFp8},
+    {1, 2, 2, 150, 150, 80, 48, Mask::causal, kFp8},
+    {1, 2, 2, 65, 513, 112, 16, Mask::none, kFp8},
+    {1, 1, 1, 193, 31, 16, 96, Mask::none, kFp8},
+    {3, 5, 5, 400, 1111, 128, 128, Mask::causal, kFp8},
+};
+
+class AttentionFp8Gpu : public testing::TestWithParam<AttentionCase> {};
+
+TEST_P(AttentionFp8Gpu, ByHand) {
+  FUSOR_NEEDS_HOPPER();
+  expect_every_config_correct(test::attention(GetParam(), true), kAttentionOnly, words(GetParam()));
+}
+
+TEST_P(AttentionFp8Gpu, ByTheOp) {
+  FUSOR_NEEDS_HOPPER();
+  SdpaAttributes attributes{.attn_scale = 1 / std::sqrt(static_cast<double>(GetParam().head))};
+  if (GetParam().mask != Mask::none) attributes.right_bound = 0;
+  if (GetParam().mask == Mask::window) attributes.left_bound = test::kWindow;
+  if (GetParam().mask == Mask::bottom_right) attributes.diagonal_alignment = DiagonalAlignment::bottom_right;
+  expect_every_config_correct(test::attention_in_fp8(GetParam(), attributes, true), kAttentionOnly,
+                              words(GetParam()));
+}
+
+TEST_P(AttentionFp8Gpu, OfAnyScore) {
+  FUSOR_NEEDS_HOPPER();
+  const AttentionCase& c = GetParam();
+  AttentionGraph graph(c);
+  GraphBuilder& g = graph.g;
+  graph.score = g.mul(g.tanh(g.div(graph.score, g.constant(5))), g.constant(5));
+  graph.score = g.add(graph.score, g.input("bias", {1, c.heads, c.queries, c.keys}, DataType::f32));
+  graph.mask();
+  expect_every_config_correct(graph.finish(true), kAttentionOnly, words(c));
+}
+
+// Factors in memory, as quantised operands come with them; probabilities have one, too.
+TEST_P(AttentionFp8Gpu, WithFactors) {
+  FUSOR_NEEDS_HOPPER();
+  AttentionGraph graph(GetParam());
+  graph.score = graph.g.mul(graph.score, graph.g.input("descale", {1, 1, 1, 1}, DataType::f32));
+  graph.mask();
+  expect_every_config_correct(graph.finish(true, 64), kAttentionOnly, words(GetParam()));
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, AttentionFp8Gpu, testing::ValuesIn(kFp8Cases));
 
 // A mask that is no bound, the result in another type and multiplied by a gate.
 TEST(AttentionGpuForms, AMaskFromMemoryAndAGateBehind) {
