@@ -24,6 +24,8 @@
 //  6. Short sums of fp8 lose the bits behind the 13th of the largest addend: each addend up to a spacing of
 //  it,
 //     as good as random (spread), and all toward zero (peak of the result).
+//  7. A softmax that is divided behind a product rounds its probabilities as other numbers than the oracle
+//     does: the two differ by up to a spacing, as good as random (spread: a spacing over sqrt(6)).
 // The bound is eight spreads and the peak. The output's own rounding is the relative part of the tolerance:
 // one epsilon, the two sides of a boundary.
 #include "backend/reference/error_bound.h"
@@ -81,13 +83,16 @@ class ErrorAnalysis {
         magnitudes_(std::move(magnitudes)),
         measured_(measured),
         notes_(notes),
-        errors_(graph.tensors.size()) {}
+        errors_(graph.tensors.size()),
+        has_sum_(graph.tensors.size()),
+        is_divided_(graph.tensors.size()) {}
 
   double bound(int output, const std::vector<bool>& cone) {
     for (size_t i = 0; i < graph_.ops.size(); ++i) {
       if (!cone[i]) continue;
       const int y = graph_.ops[i].outputs[0];
       error(y) = after(graph_.ops[i]);
+      follow_softmax(graph_.ops[i]);
       if (y != output) round(y);
     }
     return at_output(output);
@@ -99,9 +104,29 @@ class ErrorAnalysis {
   const Dims& dims(int tensor) const { return graph_.tensors[static_cast<size_t>(tensor)].dims; }
   DataType type(int tensor) const { return graph_.tensors[static_cast<size_t>(tensor)].type; }
 
+  // Which values were divided by a sum, if only on their way through other steps.
+  void follow_softmax(const Op& op) {
+    const auto is_any = [&](const std::vector<bool>& of) {
+      return std::ranges::any_of(op.inputs, [&](int x) { return of[static_cast<size_t>(x)]; });
+    };
+    const auto y = static_cast<size_t>(op.outputs[0]);
+    if (const auto* const reduction = std::get_if<Reduction>(&op.attributes)) {
+      has_sum_[y] = reduction->mode == ReductionMode::add;
+    } else if (std::holds_alternative<Matmul>(op.attributes) || std::holds_alternative<Conv>(op.attributes)) {
+      return;
+    } else {
+      const auto* const pointwise = std::get_if<Pointwise>(&op.attributes);
+      const bool divides = pointwise != nullptr && pointwise->mode == PointwiseMode::div;
+      has_sum_[y] = is_any(has_sum_);
+      is_divided_[y] = is_any(is_divided_) || (divides && has_sum_[static_cast<size_t>(op.inputs[1])]);
+    }
+  }
+
   void round(int tensor) {
     Deviation& deviation = error(tensor);
     if (!deviation.any()) return;
+    if (notes_.late_division && is_divided_[static_cast<size_t>(tensor)] && is_real(type(tensor)))
+      deviation.add({epsilon(type(tensor)) * size(tensor).rms / std::sqrt(6.0), 0}, 1, 1);
     const double spacing = is_real(type(tensor)) ? least_spacing(type(tensor)) : 1;
     if (is_packed(type(tensor))) return round_packed(tensor);
     const double quantum = std::max(epsilon(type(tensor)) * size(tensor).rms, spacing);
@@ -384,6 +409,7 @@ class ErrorAnalysis {
   bool measured_;
   Notes notes_;
   std::vector<Deviation> errors_;
+  std::vector<bool> has_sum_, is_divided_;  // by tensor
 };
 
 }  // namespace

@@ -5,7 +5,10 @@
 #include <cstring>
 #include <limits>
 
+#include "backend/reference/error_bound.h"
+#include "core/ops/expansion.h"
 #include "tests/backend/reference/host_buffers.h"
+#include "tests/support/attention_graph.h"
 
 namespace fusor {
 namespace {
@@ -234,6 +237,61 @@ TEST(Verify, ShortSumsAreTakenIntoAccountWhereTheNotesSaySoAndOnlyThere) {
     EXPECT_TRUE(report.passed()) << k << "\n" << to_string(report);
     EXPECT_FALSE(verify(graph, tensors.pointers()).passed()) << k;
     EXPECT_LT(report.outputs[0].tolerance_abs, 25 * report.outputs[0].max_abs);
+  }
+}
+
+// Attention of one head as a kernel in fp8 computes it: probabilities are rounded before they are divided.
+std::vector<double> attention_divided_late(const std::vector<double>& q, const std::vector<double>& k,
+                                           const std::vector<double>& v, size_t head, bool causal) {
+  const size_t rows = q.size() / head, keys = k.size() / head;
+  std::vector<double> o(rows * head);
+  for (size_t row = 0; row < rows; ++row) {
+    std::vector<double> scores(causal ? row + 1 : keys);
+    for (size_t key = 0; key < scores.size(); ++key)
+      for (size_t d = 0; d < head; ++d)
+        scores[key] += q[row * head + d] * k[key * head + d] / std::sqrt(static_cast<double>(head));
+    const double largest = *std::ranges::max_element(scores);
+    double sum = 0;
+    for (size_t key = 0; key < scores.size(); ++key) {
+      const double exponential = std::exp(scores[key] - largest);
+      sum += exponential;
+      const double rounded = round_to(DataType::f8_e4m3, exponential * 256) / 256;
+      for (size_t d = 0; d < head; ++d) o[row * head + d] += rounded * v[key * head + d];
+    }
+    for (size_t d = 0; d < head; ++d) o[row * head + d] /= sum;
+  }
+  return o;
+}
+
+// As of a sample, of which only the results' sizes are known.
+TEST(Verify, LateDivisionIsTakenIntoAccountWhereTheNotesSaySoAndOnlyThere) {
+  for (const bool causal : {false, true}) {
+    SdpaAttributes attributes{.attn_scale = 0.125};
+    if (causal) attributes.right_bound = 0;
+    const Graph graph = expand_composites(test::attention_in_fp8({.queries = 500, .keys = 500}, attributes));
+    const HostTensors tensors(graph);
+    tensors.run(Reading::oracle);
+    const auto values_of = [&](const char* name) {
+      return tensors.get(graph.tensors[static_cast<size_t>(graph.find(name))]);
+    };
+    const std::vector<double> wanted = values_of("o"),
+                              late = attention_divided_late(values_of("q"), values_of("k"), values_of("v"),
+                                                            64, causal);
+    reference::Magnitude size;
+    double error = 0;
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      size.rms += wanted[i] * wanted[i] / static_cast<double>(wanted.size());
+      size.largest = std::max(size.largest, std::abs(wanted[i]));
+      error = std::max(error, std::abs(late[i] - wanted[i]));
+    }
+    size.rms = std::sqrt(size.rms);
+    const auto bound = [&](bool late_division) {
+      return reference::error_bound(graph, graph.find("o"), std::vector<bool>(graph.ops.size(), true), size,
+                                    {.short_sums = true, .late_division = late_division});
+    };
+    EXPECT_LT(error, bound(true)) << causal;
+    EXPECT_GT(error, bound(false)) << causal;
+    EXPECT_LT(bound(true), 8 * error) << causal;
   }
 }
 
