@@ -151,6 +151,22 @@ TEST_P(AttentionFp8Gpu, WithFactors) {
 
 INSTANTIATE_TEST_SUITE_P(Cases, AttentionFp8Gpu, testing::ValuesIn(kFp8Cases));
 
+// Every residue of the lengths modulo tiles and blocks.
+TEST(AttentionFp8GpuLengths, FromOneToThreeHundred) {
+  FUSOR_NEEDS_HOPPER();
+  for (int64_t length = 1; length <= 300; length += length < 140 ? 3 : 7) {
+    const int64_t head = length % 2 == 0 ? 64 : 128;
+    const AttentionCase c{
+        1, 2, 1, length, 301 - length, head, head, length % 3 == 0 ? Mask::none : Mask::causal, kFp8};
+    const Graph graph = test::attention(c, true);
+    DeviceRun run(graph, build(graph, DeviceInfo::current(), PlannerOptions{.engine_list = kAttentionOnly}));
+    run.run();
+    const VerifyReport report = run.check();
+    EXPECT_TRUE(report.passed()) << words(c) << "\n" << to_string(report);
+    EXPECT_TRUE(run.gaps_are_untouched()) << words(c);
+  }
+}
+
 // A mask that is no bound, the result in another type and multiplied by a gate.
 TEST(AttentionGpuForms, AMaskFromMemoryAndAGateBehind) {
   FUSOR_NEEDS_HOPPER();
