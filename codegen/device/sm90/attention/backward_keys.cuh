@@ -2,7 +2,7 @@
 //
 //   a tile          64 keys for each consumer warpgroup; all queries that see them, of all heads that share
 //   them producer warps  thread 0: k and v, then blocks of q and dy  --TMA--> ring of stages
-//                   warp 1:   values of a block's queries (log-sum-exp, ...)  --> rows of the stage
+//                   warps 1 and 3: values of a block's queries (log-sum-exp, ...)  --> rows of the stage
 //   consumers       S' = k q[j+1]^T  ||  dk += dS q[j]        keys are rows of S and dP, queries columns
 //                   dP' = v dy[j+1]^T  ||  P' of S'
 //                   dv += P' dy[j+1]  ||  dS' of P' and dP'    P and dS in 16 bits, from registers
@@ -166,32 +166,80 @@ FUSOR_DEVICE void produce(const Params& p, Shared& shared) {
   }
 }
 
-// A warp: the values of a block's queries.
-FUSOR_DEVICE void produce_rows(const Params& p, Shared& shared) {
-  Ring<kStages> ring;
-  const int lane = threadIdx.x % 32;
-  for (int item = blockIdx.x; item < p.queue.items(); item += gridDim.x) {
+// The blocks of all tiles and heads, one after another.
+struct BlockCursor {
+  int item, number = 0, block = 0, end = 0;
+  Index at[kRank];  // of the head's queries
+
+  __device__ explicit BlockCursor(const Params& p) : item(blockIdx.x) { find(p); }
+  __device__ bool exists(const Params& p) const { return item < p.queue.items(); }
+  __device__ void advance(const Params& p) {
+    if (++block < end) return;
+    ++number;
+    find(p);
+  }
+
+ private:
+  // The first block of this head, or of the next one that has any.
+  __device__ void find(const Params& p) {
 #pragma unroll 1
-    for (int number = 0; number < static_cast<int>(p.heads); ++number) {
-      Head head(p, item, number);
-      head.at[kBatch + 1] = 0;
-#pragma unroll 1
-      for (int block = head.first; block < head.end; ++block) {
-        shared.empty[ring.stage].wait(ring.parity ^ 1);
-#pragma unroll 1
-        for (int column = lane; column < kTileQ; column += 32) {
-          head.at[kBatch] = min(block * kTileQ + column, static_cast<int>(p.queries) - 1);
-          float values[kRowValues > 0 ? kRowValues : 1];
-          row_values<R0, R1, R2, R3>(p, head.at, values);
+    for (; exists(p); item += gridDim.x, number = 0) {
+      if (number == static_cast<int>(p.heads)) continue;
+      const Head head(p, item, number);
+      block = head.first;
+      end = head.end;
 #pragma unroll
-          for (int value = 0; value < kRowValues; ++value)
-            shared.rows[ring.stage][value][column] = values[value];
-        }
-        __syncwarp();
-        if (lane == 0) shared.rows_full[ring.stage].arrive();
-        ring.advance();
-      }
+      for (int axis = 0; axis < kBatch; ++axis) at[axis] = head.at[axis];
+      if (block < end) return;
     }
+  }
+};
+
+static constexpr int kRowWarps = 2, kRowSlots = kRowValues > 0 ? kRowValues : 1;
+static constexpr int kAtOnce =
+    kTileQ == 48 || kTileQ == 64 ? 2 : 1;  // queries of a lane whose values are on their way
+
+// Values of a lane's queries of a block from `first` on: all are on their way before the first is there.
+FUSOR_DEVICE void load_rows(const Params& p, const BlockCursor& cursor, int first,
+                            float (&values)[kAtOnce][kRowSlots]) {
+  Index at[kRank];
+#pragma unroll
+  for (int axis = 0; axis < kBatch; ++axis) at[axis] = cursor.at[axis];
+  at[kBatch + 1] = 0;
+#pragma unroll
+  for (int i = 0; i < kAtOnce; ++i) {
+    const int row = cursor.block * kTileQ + first + 32 * i + static_cast<int>(threadIdx.x % 32);
+    at[kBatch] = min(row, static_cast<int>(p.queries) - 1);
+    row_values<R0, R1, R2, R3>(p, at, values[i]);
+  }
+}
+
+// Warps that take turns: the values of a block's queries, loaded while the stage is not free yet.
+FUSOR_DEVICE void produce_rows(const Params& p, Shared& shared, int warp) {
+  Ring<kStages> ring;
+  BlockCursor cursor(p);
+  const int lane = threadIdx.x % 32;
+#pragma unroll 1
+  for (int turn = 0; cursor.exists(p); turn = (turn + 1) % kRowWarps) {
+    if (turn == warp) {
+#pragma unroll 1
+      for (int first = 0; first < kTileQ; first += 32 * kAtOnce) {
+        float values[kAtOnce][kRowSlots];
+        load_rows(p, cursor, first, values);
+        if (first == 0) shared.empty[ring.stage].wait(ring.parity ^ 1);
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i)
+#pragma unroll
+          for (int value = 0; value < kRowValues; ++value) {
+            const int column = first + 32 * i + lane;
+            if (column < kTileQ) shared.rows[ring.stage][value][column] = values[i][value];
+          }
+      }
+      __syncwarp();
+      if (lane == 0) shared.rows_full[ring.stage].arrive();
+    }
+    ring.advance();
+    cursor.advance(p);
   }
 }
 
@@ -240,26 +288,28 @@ struct KeyRows {
     return {pair.x, pair.y};
   }
 
-  __device__ void probabilities(const Params& p, const Shared& shared, int stage,
-                                float (&scores)[kScores]) const {
+  // Value number `value` of the thread's queries. Asked for before a product is waited for.
+  static __device__ void load(const Shared& shared, int stage, int value, float (&rows)[kScores / 2]) {
     const int mine = 2 * (threadIdx.x % 4);
 #pragma unroll
-    for (int i = 0; i < kScores; i += 2) {
-      const Vec<float, 2> row = row_pair(shared, stage, 0, mine + i / 4 * 8);
-#pragma unroll
-      for (int c = 0; c < 2; ++c) scores[i + c] = exp2_short(multiply_add(scores[i + c], p.factor, row[c]));
+    for (int i = 0; i < kScores / 2; i += 2) {
+      const Vec<float, 2> row = row_pair(shared, stage, value, mine + i * 4);
+      rows[i] = row[0];
+      rows[i + 1] = row[1];
     }
   }
 
-  __device__ void gradients(const Shared& shared, int stage, const float (&probability)[kScores],
-                            float (&products)[kScores]) const {
-    const int mine = 2 * (threadIdx.x % 4);
+  static __device__ void probabilities(const Params& p, const float (&rows)[kScores / 2],
+                                       float (&scores)[kScores]) {
 #pragma unroll
-    for (int i = 0; i < kScores; i += 2) {
-      const Vec<float, 2> row = row_pair(shared, stage, kRowValues > 1 ? 1 : 0, mine + i / 4 * 8);
+    for (int i = 0; i < kScores; ++i)
+      scores[i] = exp2_short(multiply_add(scores[i], p.factor, rows[i / 4 * 2 + i % 2]));
+  }
+
+  static __device__ void gradients(const float (&rows)[kScores / 2], const float (&probability)[kScores],
+                                   float (&products)[kScores]) {
 #pragma unroll
-      for (int c = 0; c < 2; ++c) products[i + c] = probability[i + c] * (products[i + c] - row[c]);
-    }
+    for (int i = 0; i < kScores; ++i) products[i] = probability[i] * (products[i] - rows[i / 4 * 2 + i % 2]);
   }
 
   // Both by site E: what it yields replaces the products.
@@ -385,11 +435,13 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
       shared.dy_full[stage].wait(ring.parity);
       if constexpr (kKeys)
         issue_along<Element, kValue, kTileK, kTileQ>(shared.v[0] + keys, shared.dy[stage][0], products);
+      shared.rows_full[stage].wait(ring.parity);
+      float row_values[kScores / 2];
+      if constexpr (kPlain) rows.load(shared, stage, 0, row_values);
       product_wait<kKeys && kPlain ? 1 : 0>();
       pin(scores);
-      shared.rows_full[stage].wait(ring.parity);
       if constexpr (kPlain) {
-        rows.probabilities(p, shared, stage, scores);
+        rows.probabilities(p, row_values, scores);
       } else {
         if constexpr (kKeys) pin(products);
         if (whole)
@@ -407,10 +459,11 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
       if constexpr (kKeys && !kPlain) pack_gradients();
       if constexpr (kValues) issue_across<Element, kTileQ>(probabilities, shared.dy[stage][0], dv, 1);
       if constexpr (kKeys && kPlain) {
+        rows.load(shared, stage, kRowValues > 1 ? 1 : 0, row_values);
         product_wait<kValues ? 1 : 0>();
         pin(products);
         if constexpr (Config::rounds) round_as_packed<Element>(probabilities, scores);
-        rows.gradients(shared, stage, scores, products);
+        rows.gradients(row_values, scores, products);
         pack_gradients();
       }
       if constexpr (kSpills) spill.store(shared.ds[consumer][warp], gradients, exists);
@@ -452,7 +505,7 @@ extern "C" __global__ void __launch_bounds__((1 + kConsumers) * kWarpgroup, 1)
   if (warpgroup == 0) {
     release_registers<kProducerRegisters>();
     if (threadIdx.x == 0) produce<false>(p, shared);
-    if (threadIdx.x / 32 == 1) produce_rows(p, shared);
+    if (threadIdx.x / 32 % 2 == 1) produce_rows(p, shared, threadIdx.x / 64);
     if (threadIdx.x == 64) produce<true>(p, shared);
   } else {
     claim_registers<kConsumerRegisters>();
