@@ -21,8 +21,7 @@ constexpr Notes kNotes{.tensor_cores = true};
 const std::vector<int64_t> kConsumerCounts{2, 3};
 const std::vector<int64_t> kSteps{16, 32, 48, 64, 80, 96, 112, 128};
 const std::vector<int64_t> kSpills{0, 1, 2, 4, 8, 16, 32};
-// Wider blocks of queries were a sixth slower on an H200 (2026-11, heads of 64).
-constexpr int64_t kMostQueries = 96;
+constexpr int64_t kMostQueries = 128;
 
 class PreparedBackward final : public Prepared {
  public:
@@ -56,10 +55,10 @@ class PreparedBackward final : public Prepared {
   }
 
  private:
-  // The three largest steps that fit beside the smallest of the other kernel, the largest first.
+  // The four largest steps that fit beside the smallest of the other kernel, the largest first.
   std::vector<int64_t> fitting(int64_t consumers, int64_t split, int64_t Knobs::*step) const {
     std::vector<int64_t> found;
-    for (auto size = kSteps.rbegin(); size != kSteps.rend() && found.size() < 3; ++size) {
+    for (auto size = kSteps.rbegin(); size != kSteps.rend() && found.size() < 4; ++size) {
       Knobs knobs{.consumers = consumers, .step_q = kSteps.front(), .step_k = kSteps.front(), .split = split};
       knobs.*step = *size;
       if (knobs.step_q > kMostQueries) continue;

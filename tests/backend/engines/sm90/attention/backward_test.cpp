@@ -233,7 +233,8 @@ TEST(AttentionBackward, ShortHeadsComputeScoresTwice) {
           build(by_op(c, {.attn_scale = 0.125, .right_bound = right_bound}), h200(), {.compile = false});
       const Knobs knobs = knobs_of<Knobs>(plan.fusions.back().config);
       EXPECT_EQ(knobs.spill, 0) << length << ", " << right_bound;
-      EXPECT_EQ(knobs.consumers, 3) << length << ", " << right_bound;
+      // Tiles of 192 keys leave more of the last one idle.
+      EXPECT_EQ(knobs.consumers, length == 8192 ? 3 : 2) << length << ", " << right_bound;
     }
 }
 
