@@ -4,8 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <span>
 
 #include "codegen/device_types.h"
+#include "codegen/places.h"
 #include "codegen/row_site.h"
 #include "codegen/site_fields.h"
 #include "core/hash.h"
@@ -235,9 +238,10 @@ class SiteWriter {
   void write_apply() {
     write_signature();
     for (size_t i = 0; i < expr_.nodes.size(); ++i) write_uniform_node(static_cast<int>(i));
-    for (size_t i = 0; i < expr_.stores.size(); ++i)
-      if (!total_at(i) && !has_lanes_own_index(expr_.stores[i]))
-        line(2, "Vec<{}, N> r{};", carrier_type(node_at(expr_, expr_.stores[i].node).type), i);
+    for (size_t i = 0; i < expr_.stores.size(); ++i) {
+      if (total_at(i)) continue;
+      line(2, "Vec<{}, N> r{};", carrier_type(node_at(expr_, expr_.stores[i].node).type), i);
+    }
     if (yields()) line(2, "Vec<Value, N> value;");
     if (yields_two()) line(2, "Vec<SecondValue, N> second;");
     line(0, "#pragma unroll");
@@ -320,7 +324,7 @@ class SiteWriter {
   }
 
   void write_load(int at, const Node& node) {
-    if (has_lanes_own_index(node)) return;
+    if (has_lanes_own_index(node)) return write_lane_load(at);
     const std::string name = load_name(expr_, at);
     const Indices indices = indices_of(at);
     const std::string from = address(name, node) + indices.steps;
@@ -347,13 +351,43 @@ class SiteWriter {
            number(at), from, count);
   }
 
-  // Each lane takes an element of its own.
-  void write_lane_load(int at, const Node& node) {
+  // Each lane takes an element of its own; where all of them are neighbours, one access does.
+  void write_lane_load(int at) {
+    const Node& node = node_at(expr_, at);
     const std::string name = load_name(expr_, at);
     const Indices indices = lane_indices(at);
-    line(3, "const {} v{} = widen(load_where({}{}{}, i < count && {}));{}", carrier_type(node.type),
-         number(at), address(name, node), lane_offset(name, node.access), indices.steps, indices.inside,
-         op_comment(node.op));
+    const bool counts = node.args[1] < 0 && lane_offset(name, node.access).empty() &&
+                        counts_along(expr_, node.args[0], site_.vector_axis);
+    write_place(fmt::format("place{}", number(at)), node.args, indices.inside,
+                place_of(lane_offset(name, node.access), indices.steps));
+    line(2, "const Vec<{}, N> v{} = widen(load_places<N, {}>({}, place{}));{}", carrier_type(node.type),
+         number(at), counts, address(name, node), number(at), op_comment(node.op));
+  }
+
+  // A function of the lane: its place, or -1.
+  void write_place(const std::string& name, std::span<const int> indices, const std::string& inside,
+                   const std::string& place) {
+    line(2, "const auto {} = [&](int i) -> Index {{", name);
+    std::vector<bool> needed(expr_.nodes.size(), false);
+    for (const int index : indices) need(index, needed);
+    for (size_t i = 0; i < needed.size(); ++i)
+      if (needed[i]) write_lane_node(static_cast<int>(i));
+    line(3, "return i < count && {} ? {} : Index(-1);", inside, place);
+    line(2, "}};");
+  }
+
+  // What is computed in each lane for node `at`.
+  void need(int at, std::vector<bool>& needed) const {
+    if (at < 0 || needed[static_cast<size_t>(at)]) return;
+    const Node& node = node_at(expr_, at);
+    if (node.kind == Node::Kind::load) return;
+    needed[static_cast<size_t>(at)] = true;
+    for (const int arg : node.args) need(arg, needed);
+  }
+
+  // Terms that begin with " + ", without the first sign.
+  static std::string place_of(const std::string& offset, const std::string& steps) {
+    return (offset + steps).substr(3);
   }
 
   // " + ..." from the first lane's element to lane i's.
@@ -370,8 +404,8 @@ class SiteWriter {
   }
 
   bool is_per_lane_load(const Node& node) const {
-    return node.kind == Node::Kind::load && !has_lanes_own_index(node) &&
-           lane_step(site_, node.access) != LaneStep::broadcast;
+    return node.kind == Node::Kind::load &&
+           (has_lanes_own_index(node) || lane_step(site_, node.access) != LaneStep::broadcast);
   }
 
   /// The name of a node's value in the lane loop.
@@ -390,8 +424,6 @@ class SiteWriter {
     const std::string type = carrier_type(node.type);
     switch (node.kind) {
       case Node::Kind::load:
-        if (has_lanes_own_index(node)) write_lane_load(at, node);
-        return;
       case Node::Kind::scalar:
       case Node::Kind::reduce:
         return;
@@ -453,7 +485,6 @@ class SiteWriter {
   void write_lane_result(int at) {
     const Store& result = expr_.stores[static_cast<size_t>(at)];
     const Node* const total = total_at(static_cast<size_t>(at));
-    if (has_lanes_own_index(result)) return write_lane_store(at);
     if (total == nullptr) return line(3, "r{}[i] = {};", at, lane(result.node));
     const std::string value = lane(total->args[0]);
     const DataType compute = total->reduction.compute;
@@ -465,11 +496,15 @@ class SiteWriter {
   // Each lane goes where its own index says, or nowhere.
   void write_lane_store(int at) {
     const Store& result = expr_.stores[static_cast<size_t>(at)];
-    const std::string name = store_name(at), index = lane(result.index);
-    line(3, "if (i < count && {0} >= 0 && {0} < args.{1}_index0_extent)", index, name);
-    line(4, "store({}{} + Index({}) * args.{}_index0_stride, narrow<{}>({}));{}",
-         address(name, result.access), lane_offset(name, result.access), index, name,
-         device_type(result.type), lane(result.node), op_comment(result.op));
+    const std::string name = store_name(at), index = lane(result.index),
+                      offset = lane_offset(name, result.access);
+    const bool counts = offset.empty() && counts_along(expr_, result.index, site_.vector_axis);
+    const std::array<int, 1> indices{result.index};
+    write_place(fmt::format("place_r{}", at), indices,
+                fmt::format("{0} >= 0 && {0} < args.{1}_index0_extent", index, name),
+                place_of(offset, fmt::format(" + Index({}) * args.{}_index0_stride", index, name)));
+    line(2, "store_places<{}>({}, narrow<{}>(r{}), place_r{});{}", counts, address(name, result.access),
+         device_type(result.type), at, at, op_comment(result.op));
   }
 
   // Loads already give zeros where nothing exists.
@@ -480,8 +515,9 @@ class SiteWriter {
 
   void write_store(int at) {
     const Store& result = expr_.stores[static_cast<size_t>(at)];
-    if (total_at(static_cast<size_t>(at)) || has_lanes_own_index(result)) return;
+    if (total_at(static_cast<size_t>(at))) return;
     const std::string name = store_name(at);
+    if (has_lanes_own_index(result)) return write_lane_store(at);
     std::string to = address(name, result.access), count = "count", at_most_one = "count < 1 ? count : 1";
     if (result.index >= 0) {
       const int v = number(result.index);

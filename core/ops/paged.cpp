@@ -76,8 +76,11 @@ int places(Expansion& e, const Dims& dims, const Dims& strides, int64_t elements
   const auto widened = [&](int value) { return is_wide ? e.cast(value, DataType::i64) : value; };
   int index = widened(offsets(e, dims.rank(), false));
   for (int axis = 1; axis < dims.rank(); ++axis)
-    if (dims[axis] > 1 && strides[axis - 1] > 0)
-      index = e.add(index, e.mul(widened(e.index(dims, axis)), e.integer(strides[axis - 1])));
+    if (dims[axis] > 1 && strides[axis - 1] > 0) {
+      const int coordinate = widened(e.index(dims, axis));
+      const int64_t stride = strides[axis - 1];
+      index = e.add(index, stride == 1 ? coordinate : e.mul(coordinate, e.integer(stride)));
+    }
   return e.binary_select(index, e.integer(-1), e.cmp_lt(index, offsets(e, dims.rank(), true)));
 }
 

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "codegen/places.h"
+
 namespace fusor::elementwise {
 
 namespace {
@@ -49,12 +51,13 @@ int64_t widest_vector(const Expr& expr, int axis) {
   return std::min(kMaxAccessBytes / narrowest, std::max<int64_t>(1, 2 * kMaxAccessBytes / widest));
 }
 
-// Whether lanes go where an index of their own says: neighbouring threads do better with neighbouring
-// elements.
+// Whether lanes go where an index of their own says, and not beside each other: neighbouring threads do
+// better with neighbouring elements.
 bool scatters_along(const Expr& expr, int axis) {
   const std::vector<uint32_t> axes = varying_axes(expr);
   return std::ranges::any_of(expr.stores, [&](const Store& store) {
-    return store.index >= 0 && (axes[static_cast<size_t>(store.index)] >> axis & 1) != 0;
+    return store.index >= 0 && (axes[static_cast<size_t>(store.index)] >> axis & 1) != 0 &&
+           !counts_along(expr, store.index, axis);
   });
 }
 

@@ -177,6 +177,45 @@ FUSOR_DEVICE void store_whole(T* to, const Vec<T, N>& from, int count) {
   }
 }
 
+// ---- Elements at places of their own, which a function of the lane tells; -1 is none ----
+
+// The first of N neighbours that one access takes, or -1. Places count from lane to lane, but for the last
+// ones, which may be some other place: three lanes tell whether they do.
+template <int N, class T, class Place>
+FUSOR_DEVICE Index first_of_neighbours(const T* pointer, const Place& place) {
+  constexpr int kBytes = N * sizeof(T) < 16 ? N * sizeof(T) : 16;
+  const Index first = place(0);
+  const bool holds = first >= 0 && place(N - 2) == first + (N - 2) && place(N - 1) == first + (N - 1);
+  return holds && reinterpret_cast<u64>(pointer + first) % kBytes == 0 ? first : Index(-1);
+}
+// Zeros where there is none.
+template <int N, bool kCounts, class T, class Place>
+FUSOR_DEVICE Vec<T, N> load_places(const T* from, const Place& place) {
+  if constexpr (kCounts && N > 1) {
+    const Index first = first_of_neighbours<N>(from, place);
+    if (first >= 0) return load_whole<N>(from + first, N);
+  }
+  Vec<T, N> to;
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    const Index at = place(i);
+    to.lane[i] = load_where(from + at, at >= 0);
+  }
+  return to;
+}
+template <bool kCounts, int N, class T, class Place>
+FUSOR_DEVICE void store_places(T* to, const Vec<T, N>& from, const Place& place) {
+  if constexpr (kCounts && N > 1) {
+    const Index first = first_of_neighbours<N>(to, place);
+    if (first >= 0) return store_whole(to + first, from, N);
+  }
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    const Index at = place(i);
+    if (at >= 0) store(to + at, from.lane[i]);
+  }
+}
+
 // ---- Packed elements: several share a byte, the first one in its lowest bits ----
 
 // Stands for a pointer to elements: the one `first` elements behind the first of a byte.
@@ -221,6 +260,16 @@ FUSOR_DEVICE T load_broadcast(PackedPointer<T> from, int count) {
 template <class T>
 FUSOR_DEVICE T load_where(PackedPointer<T> from, bool holds) {
   return load_strided<1>(from, 0, holds ? 1 : 0).lane[0];
+}
+template <int N, bool kCounts, class T, class Place>
+FUSOR_DEVICE Vec<T, N> load_places(PackedPointer<T> from, const Place& place) {
+  Vec<T, N> to;
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    const Index at = place(i);
+    to.lane[i] = load_where(from + at, at >= 0);
+  }
+  return to;
 }
 // N adjacent elements, the first of which is a multiple of N.
 template <int N, class T>

@@ -108,5 +108,22 @@ TEST(RaggedStoreGpu, LeavesTheRowsOfItsNeighbours) {
   expect_scattered(g.finish(), kBatch * kRows * kRow - 6 * kHeads * kDepth, "interleaved");
 }
 
+// Vectors of neighbours begin anywhere: whole accesses are taken where they are aligned alone.
+TEST(RaggedStoreGpu, BeginsAnywhere) {
+  FUSOR_NEEDS_GPU();
+  constexpr int64_t kBatch = 4, kHeads = 2, kRows = 40, kDepth = 64, kRow = kHeads * kDepth;
+  for (const int64_t shift : {0, 3, 4, 8}) {
+    GraphBuilder g("anywhere");
+    const Tensor offset =
+        g.add(growing_offsets(g, kBatch, kRow, DataType::i32),
+              g.constant(static_cast<double>(shift), DataType::i32), {.type = DataType::i32});
+    const Tensor flat = g.input("flat", {kBatch * kRows * kRow}, DataType::bf16);
+    const Tensor x = g.ragged_load(flat, offset, {kBatch, kHeads, kRows, kDepth}, {kDepth, kRow, 1});
+    g.output(g.ragged_store(g.relu(x), offset, kBatch * kRows * kRow, {kDepth, kRow, 1}, {}, true),
+             {.name = "y"});
+    expect_scattered(g.finish(), kBatch * kRows * kRow - 6 * kRow, fmt::format("from {}", shift));
+  }
+}
+
 }  // namespace
 }  // namespace fusor
