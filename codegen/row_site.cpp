@@ -75,6 +75,7 @@ class RowSiteWriter {
     if (takes_through_indices()) write_outside();
     if (takes_runs()) write_run();
     if (streamed_bytes(site_) > 0) write_streams();
+    if (copied_bytes(site_, 1) > 0) write_copy();
     write_row();
     for (int phase = 0; phase < facts_.phase_count; ++phase) write_phase(phase);
     write_finish();
@@ -412,6 +413,41 @@ class RowSiteWriter {
     }
     line(2, "return loaded;");
     line(1, "}}");
+  }
+  // The vectors of load() in pieces of 16 bytes of shared memory, `apart` bytes from one to the next: copied
+  // there ahead, and taken from there. What all lanes share is loaded again.
+  void write_copy() {
+    std::vector<int> loads;
+    for (int i = 0; i < node_count(); ++i)
+      if (is_element_load(i, false)) loads.push_back(i);
+    line(1, "static constexpr int kCopiedBytes = {};  // of an element", copied_bytes(site_, 1));
+    begin_function("int N", "void", "copy",
+                   {"const Args& args", "const Index (&at)[kRank]", "char* to", "int apart"});
+    write_pieces(loads, [&](int at, const std::string& piece) {
+      line(2, "copy_ahead<N>(to + {} * apart, apart, {});", piece,
+           address(load_name(expr_, at), expr_.node(at).access));
+    });
+    line(1, "}}");
+    begin_function(
+        "int N", "Held<N>", "copied",
+        {"const Args& args", "const Index (&at)[kRank]", "int count", "const char* from", "int apart"});
+    line(2, "Held<N> loaded;");
+    for (const int at : loads)
+      if (is_shared_lane(at)) line(2, "loaded.{} = {};", load_name(expr_, at), raw_load(at, "N", "count"));
+    write_pieces(loads, [&](int at, const std::string& piece) {
+      line(2, "copied_ahead(from + {} * apart, apart, loaded.{});", piece, load_name(expr_, at));
+    });
+    line(2, "return loaded;");
+    line(1, "}}");
+  }
+  template <class Visit>
+  void write_pieces(const std::vector<int>& loads, Visit&& visit) {
+    int64_t bytes = 0;
+    for (const int at : loads) {
+      if (is_shared_lane(at)) continue;
+      visit(at, fmt::format("(N * {} / 16)", bytes));
+      bytes += byte_size(expr_.node(at).type);
+    }
   }
   std::string row_address(int load) const {
     Access of_row = expr_.node(load).access;
@@ -1172,6 +1208,24 @@ int64_t streamed_bytes(const KernelSite& site) {
     bytes += byte_size(node.type);
   }
   return bytes;
+}
+
+int64_t copied_bytes(const KernelSite& site, int64_t vector) {
+  const RowFacts facts(site);
+  int64_t bytes = 0, narrowest = 16;
+  for (int i = 0; i < std::ssize(site.expr.nodes); ++i) {
+    const Node& node = site.expr.node(i);
+    if (node.kind != Node::Kind::load || facts.places[static_cast<size_t>(i)] != RowPlace::element ||
+        facts.is_fixed(site.expr, i))
+      continue;
+    if (node.access.is_indexed()) return 0;
+    const LaneStep step = lane_step(site, node.access);
+    if (step == LaneStep::broadcast) continue;
+    if (step != LaneStep::adjacent || !node.access.whole_vectors) return 0;
+    narrowest = std::min(narrowest, byte_size(node.type));
+    bytes += byte_size(node.type) * vector;
+  }
+  return vector > 1 && narrowest * vector % 16 != 0 ? 0 : bytes;
 }
 
 bool has_joins(const KernelSite& site) {

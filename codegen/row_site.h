@@ -68,6 +68,9 @@ int64_t fixed_bytes(const KernelSite& site, int64_t vector);
 bool stores_elements(const KernelSite& site);
 /// Bytes of an element of all loads that walk a row, where each row of theirs is one piece of memory; else 0.
 int64_t streamed_bytes(const KernelSite& site);
+/// Bytes of a vector of all loads that walk a row, but those whose elements it shares, where each of them is
+/// made of whole pieces of 16 bytes; else 0. For a vector of one: more than 0 where wider ones may be so.
+int64_t copied_bytes(const KernelSite& site, int64_t vector);
 /// Whether totals that need one another can be made in one pass.
 bool has_joins(const KernelSite& site);
 /// Bytes of the totals of one phase, the largest; and of the totals of one column, 0 where there are none.

@@ -151,8 +151,9 @@ class Turns {
     const RowsKnobs& knobs = s_.knobs;
     const double words = knobs.join != 0 ? 3 : 1,
                  batch = static_cast<double>(s_.is_split() ? 1 : knobs.batch);
-    const double in_shared =
-        knobs.held == RowsKnobs::in_shared ? fit_.shared_word * static_cast<double>(s_.held) / 4 : 0;
+    const double in_shared = knobs.held == RowsKnobs::in_shared || s_.is_copied()
+                                 ? fit_.shared_word * static_cast<double>(s_.held) / 4
+                                 : 0;
     const double of_thread =
         batch * (phases_ * fit_.combine * combinations() * words +
                  static_cast<double>(s_.units) * (phases_ + 1) * (fit_.vector + in_shared) +
@@ -167,7 +168,8 @@ class Turns {
     const double threads = static_cast<double>(s_.knobs.threads);
     const double of_thread = instructions(steps) / (turns_ * threads);
     const double alone = of_thread * fit_.instruction_s * std::max(1.0, threads / 256);
-    const double loads = s_.is_unrolled() ? 1 : passes_ * static_cast<double>(ceil_div(s_.units, s_.unroll));
+    const double loads =
+        s_.is_unrolled() || s_.is_copied() ? 1 : passes_ * static_cast<double>(ceil_div(s_.units, s_.unroll));
     // Registers have room for the next rows only: each turn waits for them.
     const double turn = s_.persistent && !s_.in_ring() ? fit_.turn_s : 0;
     return rounds_ * ((loads - 1) * fit_.latency_s + phases_ * phase_seconds() + alone + turn);
@@ -256,7 +258,10 @@ Work cost(const RowsProblem& problem, const RowsSchedule& s) {
   work.l2_bytes = traffic.l2;
   work.dram_bytes = traffic.dram * piece_share(problem, s) * turn_share(problem, s) *
                     lag(problem, s, facts, traffic.dram, steps);
-  if (s.is_split()) {
+  if (s.is_resident()) {
+    work.scratch_bytes = s.cells() * totals_bytes(s.y) * s.sharing * facts.phase_count;
+    work.serial_dram_bytes = apart(facts.phase_count * fit.meeting_s);
+  } else if (s.is_split()) {
     const double doublings = std::log2(static_cast<double>(s.knobs.threads) / 128);
     work.dram_bytes = apart(split_seconds(problem, s, facts, traffic, steps));
     work.scratch_bytes = s.cells() * totals_bytes(s.y) * (s.sharing + facts.phase_count);

@@ -20,6 +20,7 @@ struct RowsFit {
   double piece_bytes = 128, piece_power = 2;  ///< of pieces of rows in memory, of this many bytes
   double piece = 0.035, held_piece = 0.005;   ///< what they cost more; where rows are held
   double shared_turn = 0.45;       ///< of rows in shared memory, where an SM has room for one block
+  double meeting_s = 3e-6;         ///< of all blocks of a grid, for the totals of a phase
   double split_phase_s = 9e-6;     ///< of a split row: two launches, and what they leave idle
   double split_block_s = 1e-6;     ///< of it, with the logarithm of a block's threads
   double split_batch_s = 0.49e-6;  ///< of it, of a thread's loads that are in flight together

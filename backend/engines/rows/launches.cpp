@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kColumnThreads = 512, kColumnWidth = 32;  // of rows_columns
 constexpr int64_t kTotalsThreads = 256;                     // of rows_totals
-enum SplitScratch : int { kPartials, kTotals };
+enum SplitScratch : int { kPartials, kTotals };             // of resident rows: the first
 
 KernelSource source_of(const RowsProblem& problem, const RowsSchedule& s, const char* root) {
   KernelSource source;
@@ -117,9 +117,8 @@ Launch columns_launch(const RowsProblem& problem, const RowsSchedule& s) {
 
 // ---- Rows that blocks share by launches ----
 
-// Phase number `phase_count` computes the elements.
-Launch split_launch(const RowsProblem& problem, const RowsSchedule& s, int phase, const RowFacts& facts) {
-  KernelSource source = source_of(problem, s, "rows/split.cuh");
+KernelSource split_source(const RowsProblem& problem, const RowsSchedule& s, const char* root) {
+  KernelSource source = source_of(problem, s, root);
   add_config(source, {{"threads", s.knobs.threads},
                       {"group", s.knobs.group},
                       {"cluster", 1},
@@ -131,8 +130,14 @@ Launch split_launch(const RowsProblem& problem, const RowsSchedule& s, int phase
                       {"row_tails", s.row_tails},
                       {"repacks", false},
                       {"split", true},
-                      {"phase", phase},
                       {"blocks", s.knobs.blocks}});
+  return source;
+}
+
+// Phase number `phase_count` computes the elements.
+Launch split_launch(const RowsProblem& problem, const RowsSchedule& s, int phase, const RowFacts& facts) {
+  KernelSource source = split_source(problem, s, "rows/split.cuh");
+  add_config(source, {{"phase", phase}});
 
   const bool finishes = phase == facts.phase_count;
   // Values of rows alone are a block's.
@@ -179,9 +184,37 @@ Launch totals_launch(const RowsProblem& problem, const RowsSchedule& s, int phas
   return launch;
 }
 
+Launch resident_launch(const RowsProblem& problem, const RowsSchedule& s) {
+  Parameters p(problem.index_bits);
+  p.index("rows", s.rows);
+  p.index("vectors", s.vectors);
+  p.index("units", s.units);
+  p.index("parts", s.sharing);
+  p.index("row_extent", row_extent(problem));
+  p.index("fold", problem.fold);
+  p.wide("cells", s.cells());
+  p.scratch("partials", "char", kPartials);
+  p.divisors("extents", extents_of(problem, s));
+  p.site("y", s.y, problem.fusion);
+
+  Launch launch;
+  launch.entry = "rows_resident";
+  launch.grid = {static_cast<uint32_t>(s.sharing), static_cast<uint32_t>(s.grid / s.sharing), 1};
+  launch.block = {static_cast<uint32_t>(s.knobs.threads), 1, 1};
+  launch.shared_bytes = s.shared_bytes;
+  launch.attributes.cooperative = true;
+  p.move_to(split_source(problem, s, "rows/resident.cuh"), launch);
+  return launch;
+}
+
 void add_split_steps(Lowered& lowered, const RowsProblem& problem, const RowsSchedule& s) {
   const RowFacts facts(s.y);
   const int64_t bytes = s.cells() * totals_bytes(s.y);
+  if (s.is_resident()) {
+    lowered.scratch = {bytes * s.sharing * facts.phase_count};
+    lowered.steps.emplace_back(resident_launch(problem, s));
+    return;
+  }
   lowered.scratch = {bytes * s.sharing, bytes * facts.phase_count};
   for (int phase = 0; phase < facts.phase_count; ++phase) {
     lowered.steps.emplace_back(split_launch(problem, s, phase, facts));

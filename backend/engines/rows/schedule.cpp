@@ -94,6 +94,7 @@ int64_t staged_columns(const RowsSchedule& s) {
 }
 
 int64_t shared_bytes_of(const RowsSchedule& s) {
+  if (s.is_copied()) return s.units * s.knobs.threads * copied_bytes(s.y, s.knobs.vector);
   if (s.knobs.held == RowsKnobs::in_shared) return s.units * s.knobs.threads * s.held;
   if (s.in_ring()) return std::max(s.stages * s.ring_turn_bytes(), staged_columns(s));
   return staged_columns(s);
@@ -114,8 +115,8 @@ bool has_pieces(const RowsSchedule& s) {
 int64_t exchange_bytes_of(const RowsProblem& problem, const RowsSchedule& s) {
   const int64_t slots = s.slots();
   const int64_t near = problem.spread ? (slots < kWarp ? kWarp / slots : 1) : std::min(s.knobs.group, kWarp);
-  if (s.is_split())
-    return (s.knobs.group / near + 1) / 2 * slots * (problem.spread ? s.knobs.vector : 1) * totals_bytes(s.y);
+  const int64_t of_block = slots * (problem.spread ? s.knobs.vector : 1) * totals_bytes(s.y);
+  if (s.is_split()) return ((s.knobs.group / near + 1) / 2 + (s.is_resident() ? 1 : 0)) * of_block;
   const int64_t parts = s.knobs.group / near * s.knobs.cluster;
   if (parts <= 1) return 0;
   const int64_t cells = s.knobs.batch * (problem.spread ? slots * s.knobs.vector : 1);
@@ -145,7 +146,7 @@ RowsSchedule::RowsSchedule(const RowsProblem& problem, const RowsKnobs& asked)
     sharing = std::max<int64_t>(1, problem.device.sm_count * knobs.blocks / turns);
     units = ceil_div(vectors, knobs.group * sharing);
     sharing = ceil_div(vectors, knobs.group * units);
-    unroll = std::min(knobs.batch, power_of_two_from(units));
+    unroll = std::min(is_resident() ? unroll : knobs.batch, power_of_two_from(units));
   }
   repacks = knobs.held == RowsKnobs::in_registers && units * knobs.vector > 16;
   const int64_t in_turn = ceil_div(rows, rows_of_turn());
@@ -189,6 +190,10 @@ bool fits(const RowsProblem& problem, const RowsSchedule& s) {
       (s.columns > 0 || s.sharing < 2 || s.grid / s.sharing > kMostRowGroups || s.resident < knobs.blocks))
     return false;
   if (s.columns > 0 && !s.is_unrolled()) return false;
+  if (s.is_copied() &&
+      (device.compute_capability < 80 || s.row_tails || copied_bytes(s.y, knobs.vector) == 0))
+    return false;
+  if (s.is_resident() && (knobs.batch > 1 || s.grid > device.sm_count * knobs.blocks)) return false;
   if (s.in_ring() && (s.columns == 0 || knobs.cluster > 1 || device.compute_capability < 90 || s.stages < 2 ||
                       !has_pieces(s)))
     return false;
@@ -220,9 +225,10 @@ class Settings {
  private:
   int most_clusters() const { return problem_.device.compute_capability >= 90 ? 8 : 1; }
 
-  // Rows in the registers of a block may as well be passed over once more.
+  // Rows in the registers or the shared memory of a block may as well be passed over once more.
   void add(RowsKnobs knobs) {
-    const bool cheap_passes = knobs.held == RowsKnobs::in_registers && knobs.cluster == 1;
+    const bool is_near = knobs.held == RowsKnobs::in_registers || knobs.held == RowsKnobs::copied;
+    const bool cheap_passes = is_near && knobs.cluster == 1 && knobs.split == 0;
     for (const int64_t join : {0, 1}) {
       if (problem_.joins ? join == 0 && !cheap_passes : join != 0) continue;
       knobs.join = join;
@@ -254,7 +260,7 @@ class Settings {
       if (problem_.has_columns) continue;
       for (const int64_t threads : {128, 256, 512, 1024}) {
         if (vectors <= threads * cluster) continue;
-        for (const int64_t held : {RowsKnobs::in_shared, RowsKnobs::in_memory})
+        for (const int64_t held : {RowsKnobs::in_shared, RowsKnobs::in_memory, RowsKnobs::copied})
           add({.vector = vector, .threads = threads, .group = threads, .cluster = cluster, .held = held});
       }
     }
@@ -286,7 +292,8 @@ class Settings {
           if (slots > 4 && slots / 2 >= power_of_two_from(across)) break;
           const int64_t group = threads / slots;
           if (group / 2 * cluster > steps) continue;
-          for (const int64_t held : {RowsKnobs::in_registers, RowsKnobs::in_shared, RowsKnobs::in_memory})
+          for (const int64_t held :
+               {RowsKnobs::in_registers, RowsKnobs::in_shared, RowsKnobs::in_memory, RowsKnobs::copied})
             add({.vector = vector, .threads = threads, .group = group, .cluster = cluster, .held = held});
         }
   }
@@ -306,15 +313,16 @@ class Settings {
         for (int64_t blocks = 1; blocks * threads <= 1536; ++blocks) {
           const int64_t sharing = problem_.device.sm_count * blocks / turns;
           if (sharing < 2) continue;
+          RowsKnobs knobs{.vector = vector,
+                          .threads = threads,
+                          .group = group,
+                          .held = RowsKnobs::copied,
+                          .blocks = blocks,
+                          .split = problem_.fold > 1 ? RowsKnobs::folds : RowsKnobs::splits};
+          add(knobs);
+          knobs.held = RowsKnobs::in_memory;
           const int64_t most = power_of_two_from(ceil_div(vectors, group * sharing));
-          for (int64_t batch = 1; batch <= std::min(most, kMostSplitBatch); batch *= 2)
-            add({.vector = vector,
-                 .threads = threads,
-                 .group = group,
-                 .held = RowsKnobs::in_memory,
-                 .batch = batch,
-                 .blocks = blocks,
-                 .split = problem_.fold > 1 ? RowsKnobs::folds : RowsKnobs::splits});
+          for (knobs.batch = 1; knobs.batch <= std::min(most, kMostSplitBatch); knobs.batch *= 2) add(knobs);
         }
       }
   }

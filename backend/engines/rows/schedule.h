@@ -13,7 +13,7 @@ namespace fusor {
 inline constexpr int64_t kWarp = 32;  // threads
 
 struct RowsKnobs {
-  enum Held : int64_t { in_registers, in_shared, in_memory, in_ring };
+  enum Held : int64_t { in_registers, in_shared, in_memory, in_ring, copied };
   enum Split : int64_t { whole, splits, folds };
   int64_t vector = 1;     ///< elements
   int64_t threads = 128;  ///< a block
@@ -23,7 +23,8 @@ struct RowsKnobs {
   int64_t batch = 1;   ///< rows of a thread in flight together, of a split row vectors
   int64_t blocks = 1;  ///< an SM, where blocks see many rows
   int64_t join = 0;    ///< 1: totals that need one another are made in one pass
-  int64_t split = 0;   ///< blocks share a row by a launch a phase; and neighbouring rows are folded
+  int64_t split = 0;   ///< all blocks share rows, by a launch a phase or, of copied ones, by meetings of the
+                       ///< grid; and neighbouring rows are folded
 
   static void visit(auto& self, auto&& knob) {
     knob("vector", self.vector);
@@ -64,6 +65,9 @@ struct RowsSchedule {
 
   bool is_split() const { return knobs.split != 0; }
   bool in_ring() const { return knobs.held == RowsKnobs::in_ring; }
+  bool is_copied() const { return knobs.held == RowsKnobs::copied; }
+  /// All blocks run at once, and shared memory holds all rows.
+  bool is_resident() const { return is_split() && is_copied(); }
   /// Loops over a row's vectors are unrolled.
   bool is_unrolled() const { return knobs.held == RowsKnobs::in_registers || in_ring(); }
   int64_t slots() const { return knobs.threads / knobs.group; }

@@ -319,3 +319,22 @@ FUSOR_DEVICE void store_whole(PackedPlace<T> to, const Vec<T, N>& from, int coun
 FUSOR_DEVICE u32 shared_address(const void* pointer) {
   return static_cast<u32>(__cvta_generic_to_shared(pointer));
 }
+
+// N adjacent elements from a multiple of 16 bytes: in pieces of 16 that come while the thread goes on,
+// `apart` bytes from one to the next in shared memory (sm_80).
+template <int N, class T>
+FUSOR_DEVICE void copy_ahead(char* to, int apart, const T* from) {
+  static_assert(N * sizeof(T) % 16 == 0, "vectors are copied in pieces of 16 bytes");
+#pragma unroll
+  for (int i = 0; i < static_cast<int>(N * sizeof(T) / 16); ++i)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to + i * apart)),
+                 "l"(reinterpret_cast<const char*>(from) + i * 16)
+                 : "memory");
+}
+template <int N, class T>
+FUSOR_DEVICE void copied_ahead(const char* from, int apart, Vec<T, N>& to) {
+  Words<16>* const pieces = reinterpret_cast<Words<16>*>(&to);
+#pragma unroll
+  for (int i = 0; i < static_cast<int>(N * sizeof(T) / 16); ++i)
+    pieces[i] = *reinterpret_cast<const Words<16>*>(from + i * apart);
+}

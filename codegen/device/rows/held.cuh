@@ -5,7 +5,7 @@
 //                        unit
 //   registers  held[kUnits], loops unrolled      shared  held[unit][piece][thread], loops rolled; every
 //   thread
-//                                                        reads what it wrote itself
+//                                                        reads what it wrote itself, or had copied
 #pragma once
 
 #include "codegen/device/rows/exchange.cuh"
@@ -178,6 +178,64 @@ struct InShared {
         const Spot spot = locate(p, unit, first, at);
         const Held held = get(unit);
         if (spot.exists) visit(0, spot.count, held);
+      }
+    }
+  }
+};
+
+// All of the row is on its way at once, in kGroups groups of copies; the first pass waits for one after the
+// other.
+template <class Site>
+struct Copied {
+  static constexpr int kGroups = 8, kApart = kThreads * 16;
+  char* pieces;  // [unit][piece][thread]
+  FUSOR_METHOD void bind(char* memory) { pieces = memory + threadIdx.x * 16; }
+  FUSOR_METHOD void forget() {}
+
+  FUSOR_METHOD char* place(Index unit) const {
+    return pieces + unit * (kVector * Site::kCopiedBytes / 16 * kApart);
+  }
+  static FUSOR_METHOD Index units_of_group(const Params& p) { return (p.units + kGroups - 1) / kGroups; }
+  static FUSOR_METHOD void close_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+  FUSOR_METHOD void fill(const Params& p, Index first, Index (&at)[Y::kRank]) {
+    const Index of_group = units_of_group(p);
+    Index unit = 0;
+#pragma unroll 1
+    for (int group = 1; group <= kGroups; ++group) {
+      const Index end = group * of_group < p.units ? group * of_group : p.units;
+#pragma unroll 2
+      for (; unit < end; ++unit) {
+        locate(p, unit, first, at);
+        Site::template copy<kVector>(p.y, at, place(unit), kApart);
+      }
+      close_group();
+    }
+  }
+  // Vectors unit ... end - 1, which are there.
+  template <class Visit>
+  FUSOR_METHOD void visit_units(const Params& p, Index first, Index (&at)[Y::kRank], Index unit, Index end,
+                                Visit visit) const {
+#pragma unroll 2
+    for (; unit < end; ++unit) {
+      const Spot spot = locate(p, unit, first, at);
+      const Held held = Site::template copied<kVector>(p.y, at, spot.count, place(unit), kApart);
+      if (spot.exists) visit(0, spot.count, held);
+    }
+  }
+  template <bool kFirst, class Visit>
+  FUSOR_METHOD void each(const Params& p, Index first, Index (&at)[Y::kRank], bool, Visit visit) {
+    if constexpr (!kFirst) {
+      visit_units(p, first, at, 0, p.units, visit);
+    } else {
+      const Index of_group = units_of_group(p);
+#pragma unroll 1
+      for (Index unit = 0; unit < p.units; unit += of_group) {
+        // Each turn closes one more group, an empty one: so all but kGroups - 1 are those that this turn
+        // needs.
+        asm volatile("cp.async.wait_group %0;" ::"n"(kGroups - 1) : "memory");
+        close_group();
+        visit_units(p, first, at, unit, unit + of_group < p.units ? unit + of_group : p.units, visit);
       }
     }
   }

@@ -12,9 +12,10 @@
 #include "codegen/device/rows/turn.cuh"
 
 constexpr bool kPersistent = Config::persistent;
-constexpr int kHeld = Config::held;  // 0: in registers, 1: in shared memory, 2: in memory
+// 0: in registers, 1: in shared memory, 2: in memory, 4: copied to shared memory
+constexpr int kHeld = Config::held;
 
-using Holder = If<kHeld == 0, InRegisters, If<kHeld == 1, InShared, InMemory>>;
+using Holder = If<kHeld == 0, InRegisters, If<kHeld == 1, InShared, If<kHeld == 2, InMemory, Copied<Y>>>>;
 
 extern "C" __global__ void __launch_bounds__(kThreads, Config::blocks)
     rows(const __grid_constant__ Params p) {

@@ -10,6 +10,7 @@
 #include "fusor_generated.cuh"
 
 #define FUSOR_METHOD __device__ __forceinline__
+#include "codegen/device/rows/block.cuh"
 #include "codegen/device/rows/held.cuh"
 
 constexpr int kPhase = Config::phase;
@@ -18,40 +19,6 @@ using Row = Y::Row<kWidth>;
 
 // parts: blocks of a row; cells: totals of a phase, one a row; partials, totals: of Y::kTotalsBytes a cell at
 // most.
-
-// The totals of a block's threads in those of the first ones.
-template <class Totals>
-FUSOR_DEVICE void combine_block(Totals (&totals)[kWidth]) {
-#pragma unroll
-  for (int distance = kNear / 2; distance > 0; distance /= 2) {
-#pragma unroll
-    for (Totals& total : totals) total.combine(from_lane(total, distance * kNearStep));
-  }
-  constexpr int kBlockParts = kGroup / kNear;
-  if constexpr (kBlockParts > 1) {
-    __shared__ Totals staged[(kBlockParts + 1) / 2 * kWidth * kSlots];
-    const bool leads = lane_in_row() % kNear == 0;
-    const int part = lane_in_row() / kNear;
-    const auto place = [&](int of_part, int i) -> Totals& {
-      return staged[(of_part * kWidth + i) * kSlots + slot_in_block()];
-    };
-#pragma unroll 1
-    for (int parts = kBlockParts; parts > 1;) {
-      const int half = (parts + 1) / 2;
-      if (leads && part >= half && part < parts) {
-#pragma unroll
-        for (int i = 0; i < kWidth; ++i) place(part - half, i) = totals[i];
-      }
-      __syncthreads();
-      if (leads && part + half < parts) {
-#pragma unroll
-        for (int i = 0; i < kWidth; ++i) totals[i].combine(place(part, i));
-      }
-      __syncthreads();
-      parts = half;
-    }
-  }
-}
 
 template <int kEarlier>
 FUSOR_DEVICE void settle_from(const Params& p, const Index (&at)[Y::kRank], Index cell, Row& row) {

@@ -88,6 +88,26 @@ struct Y {
     loaded.in2 = *reinterpret_cast<const Vec<bf16, N>*>(streams + elements * 2 + vector * (N * 2));
     return loaded;
   }
+  static constexpr int kCopiedBytes = 4;  // of an element
+  template <int N>
+  static __device__ __forceinline__ void copy(const Args& args,
+                                              const Index (&at)[kRank],
+                                              char* to,
+                                              int apart) {
+    copy_ahead<N>(to + (N * 0 / 16) * apart, apart, args.in0 + (at[0] * args.in0_stride0 + at[1]));
+    copy_ahead<N>(to + (N * 2 / 16) * apart, apart, args.in2 + (at[0] * args.in2_stride0 + at[1]));
+  }
+  template <int N>
+  static __device__ __forceinline__ Held<N> copied(const Args& args,
+                                                   const Index (&at)[kRank],
+                                                   int count,
+                                                   const char* from,
+                                                   int apart) {
+    Held<N> loaded;
+    copied_ahead(from + (N * 0 / 16) * apart, apart, loaded.in0);
+    copied_ahead(from + (N * 2 / 16) * apart, apart, loaded.in2);
+    return loaded;
+  }
   template <int W>
   struct Row {
     Vec<float, W> v4;

@@ -15,8 +15,8 @@ struct Config {
   static constexpr bool row_tails = false;
   static constexpr bool repacks = false;
   static constexpr bool split = true;
-  static constexpr int phase = 1;
   static constexpr int blocks = 1;
+  static constexpr int phase = 1;
 };
 #include "codegen/device/base/reduction.cuh"
 
@@ -65,6 +65,24 @@ struct Y {
                                                    const Index (&at)[kRank],
                                                    int count) {
     Fixed<N> loaded;
+    return loaded;
+  }
+  static constexpr int kCopiedBytes = 2;  // of an element
+  template <int N>
+  static __device__ __forceinline__ void copy(const Args& args,
+                                              const Index (&at)[kRank],
+                                              char* to,
+                                              int apart) {
+    copy_ahead<N>(to + (N * 0 / 16) * apart, apart, args.in0 + (at[0] + at[1] * args.in0_stride1));
+  }
+  template <int N>
+  static __device__ __forceinline__ Held<N> copied(const Args& args,
+                                                   const Index (&at)[kRank],
+                                                   int count,
+                                                   const char* from,
+                                                   int apart) {
+    Held<N> loaded;
+    copied_ahead(from + (N * 0 / 16) * apart, apart, loaded.in0);
     return loaded;
   }
   template <int W>

@@ -1,0 +1,120 @@
+// Owns the kernel of rows that all blocks of a grid share, which run at once: each keeps its part in shared
+// memory, and the grid meets for totals.
+//
+//   blockIdx.x: p.parts blocks share a row      blockIdx.y: kSlots rows, or vectors of them
+//   open           a block's part of its rows: memory ──► shared memory, all of it at once
+//   phase 0 ..     own part ──► combine_block ──► partials[phase][cell][part] ──► the grid meets
+//                  all parts of a block's cells, in order, a warp a result ──► settle
+//   finish         every element is computed from shared memory and stored
+#include "fusor_generated.cuh"
+
+#define FUSOR_METHOD __device__ __forceinline__
+#include "codegen/device/rows/block.cuh"
+#include "codegen/device/rows/held.cuh"
+
+using Row = Y::Row<kWidth>;
+constexpr int kCellsOfBlock = kSlots * kWidth;
+
+// parts: blocks of a row; cells: totals of a phase, one a row; fold: neighbouring cells that share a total;
+// partials: of Y::kTotalsBytes each.
+
+// The word that the driver keeps for a cooperative launch. Its highest bit changes when the last block has
+// arrived: the first block adds what is missing to that, all others one. So it needs no reset between runs.
+FUSOR_DEVICE u32* meeting_word() {
+  u32 high, low;
+  asm("mov.u32 %0, %%envreg1;" : "=r"(high));
+  asm("mov.u32 %0, %%envreg2;" : "=r"(low));
+  return reinterpret_cast<u32*>(u64(high) << 32 | low) + 1;
+}
+
+// What any block wrote before, all blocks see after.
+FUSOR_DEVICE void meet_grid() {
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    constexpr u32 kTurned = 0x80000000u;
+    const bool leads = blockIdx.x + blockIdx.y == 0;
+    const u32 share = leads ? kTurned - (gridDim.x * gridDim.y - 1) : 1;
+    u32* const word = meeting_word();
+    u32 before, now;
+    asm volatile("atom.add.acq_rel.gpu.u32 %0, [%1], %2;" : "=r"(before) : "l"(word), "r"(share) : "memory");
+    do {
+      asm volatile("ld.acquire.gpu.u32 %0, [%1];" : "=r"(now) : "l"(word) : "memory");
+    } while (((before ^ now) & kTurned) == 0);
+  }
+  __syncthreads();
+}
+
+// The totals of this block's cells, made of all blocks' parts: a warp combines those of a result.
+template <class Totals>
+FUSOR_DEVICE void total_of_grid(const Params& p, const Totals* partials, Index cell,
+                                Totals (&totals)[kWidth]) {
+  constexpr int kWarps = kThreads / 32;
+  __shared__ Totals settled[kCellsOfBlock];
+  const Index begin = Index(blockIdx.y) * kCellsOfBlock;
+  const Index end = begin + kCellsOfBlock < p.cells ? begin + kCellsOfBlock : static_cast<Index>(p.cells);
+  const Index of_result = p.fold * p.parts, first = begin / p.fold, last = (end - 1) / p.fold;
+#pragma unroll 1
+  for (Index result = first + threadIdx.x / 32; result <= last; result += kWarps) {
+    const Totals* const own = partials + result * of_result;
+    Totals total;
+    total.init();
+#pragma unroll 4
+    for (Index part = threadIdx.x % 32; part < of_result; part += 32) total.combine(own[part]);
+    combine_lanes<32>(total);
+    if (threadIdx.x % 32 == 0) settled[result - first] = total;
+  }
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) totals[i] = settled[(cell + i) / p.fold - first];
+}
+
+template <int kPhase>
+FUSOR_DEVICE void run_phases(const Params& p, Copied<Y>& holder, Index first, Index (&at)[Y::kRank],
+                             Index cell, bool exists, Row& row) {
+  if constexpr (kPhase < Y::kPhases) {
+    using Totals = decltype(Y::totals(Phase<kPhase>{}));
+    Totals totals[kWidth];
+#pragma unroll
+    for (Totals& total : totals) total.init();
+    holder.template each<kPhase == 0>(p, first, at, false, [&](int, int count, const Held& held) {
+      Y::add<kVector>(Phase<kPhase>{}, p.y, at, count, held, Y::fixed<kVector>(p.y, at, count), row, totals);
+    });
+    combine_block(totals);
+    Totals* const partials =
+        reinterpret_cast<Totals*>(p.partials + i64(kPhase) * p.cells * p.parts * Y::kTotalsBytes);
+    if (lane_in_row() == 0 && exists) {
+#pragma unroll
+      for (int i = 0; i < kWidth; ++i) partials[(cell + i) * p.parts + Index(blockIdx.x)] = totals[i];
+    }
+    meet_grid();
+    total_of_grid(p, partials, cell, totals);
+    Y::settle(Phase<kPhase>{}, p.y, at, totals, row);
+    run_phases<kPhase + 1>(p, holder, first, at, cell, exists, row);
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads, Config::blocks)
+    rows_resident(const __grid_constant__ Params p) {
+  extern __shared__ __align__(16) char memory[];
+  const Index asked = Index(blockIdx.y) * kSlots + slot_in_block();
+  const bool exists = asked < p.rows;
+  const Index of_row = exists ? asked : p.rows - 1;
+  const Index first = Index(blockIdx.x) * kGroup + lane_in_row();
+  Index at[Y::kRank];
+#pragma unroll
+  for (int axis = 0; axis < Y::kRank; ++axis) at[axis] = 0;
+  coordinates<0, Y::kKept>(of_row, p.extents, at);
+  if constexpr (kSpread) at[Y::kKept - 1] *= kVector;
+  Copied<Y> holder;
+  holder.bind(memory);
+  holder.fill(p, first, at);
+  Row row;
+  Y::begin(p.y, at, row);
+  run_phases<0>(p, holder, first, at, of_row * kWidth, exists, row);
+  if (!exists) return;
+  if constexpr (Y::kStoresElements)
+    holder.template each<false>(p, first, at, false, [&](int, int count, const Held& held) {
+      Y::finish<kVector>(p.y, at, count, held, Y::fixed<kVector>(p.y, at, count), row);
+    });
+  if (blockIdx.x == 0 && lane_in_row() == 0) Y::finish_row(p.y, at, row);
+}

@@ -1,0 +1,206 @@
+#include "codegen/device/base/elements.cuh"
+
+struct Config {
+  static constexpr int arch = 900;
+  static constexpr int index_bits = 32;
+  static constexpr int vector = 8;
+  static constexpr int threads = 256;
+  static constexpr int group = 16;
+  static constexpr int cluster = 1;
+  static constexpr int batch = 1;
+  static constexpr int units = 1;
+  static constexpr int unroll = 4;
+  static constexpr bool spread = true;
+  static constexpr bool whole = false;
+  static constexpr bool row_tails = false;
+  static constexpr bool repacks = false;
+  static constexpr bool split = true;
+  static constexpr int blocks = 1;
+};
+#include "codegen/device/base/reduction.cuh"
+
+struct Y {
+  static constexpr int kRank = 4;
+  static constexpr int kKept = 2;  // axes of the rows; those of a row follow
+  static constexpr int kPhases = 1;
+  static constexpr int kTotalsBytes = 16;
+  using Fn = Short;
+  struct Args {
+    alignas(8) const bf16* in0;
+    alignas(8) Index in0_stride0;
+    alignas(8) Index in0_stride3;
+    alignas(8) float t0_count;
+    alignas(8) float t1_count;
+    alignas(8) float v3_value;
+    alignas(8) const bf16* in1;
+    alignas(8) const bf16* in2;
+    alignas(8) bf16* out0;
+    alignas(8) Index out0_stride0;
+    alignas(8) Index out0_stride3;
+  };
+  template <int N>
+  struct Held {
+    Vec<bf16, N> in0;
+  };
+  template <int N>
+  static __device__ __forceinline__ Held<N> load(const Args& args,
+                                                 const Index (&at)[kRank],
+                                                 int count) {
+    Held<N> loaded;
+    loaded.in0 = load_whole<N>(args.in0 + (at[0] * args.in0_stride0 + at[1] + at[3] * args.in0_stride3), count);
+    return loaded;
+  }
+  template <int N>
+  struct Fixed {
+  };
+  template <int N>
+  static __device__ __forceinline__ Fixed<N> fixed(const Args& args,
+                                                   const Index (&at)[kRank],
+                                                   int count) {
+    Fixed<N> loaded;
+    return loaded;
+  }
+  static constexpr int kCopiedBytes = 2;  // of an element
+  template <int N>
+  static __device__ __forceinline__ void copy(const Args& args,
+                                              const Index (&at)[kRank],
+                                              char* to,
+                                              int apart) {
+    copy_ahead<N>(to + (N * 0 / 16) * apart, apart, args.in0 + (at[0] * args.in0_stride0 + at[1] + at[3] * args.in0_stride3));
+  }
+  template <int N>
+  static __device__ __forceinline__ Held<N> copied(const Args& args,
+                                                   const Index (&at)[kRank],
+                                                   int count,
+                                                   const char* from,
+                                                   int apart) {
+    Held<N> loaded;
+    copied_ahead(from + (N * 0 / 16) * apart, apart, loaded.in0);
+    return loaded;
+  }
+  template <int W>
+  struct Row {
+    Vec<float, W> t0;
+    Vec<float, W> t1;
+    Vec<float, W> v4;
+    Vec<float, W> v5;
+    Vec<float, W> v7;
+    Vec<float, W> v9;
+  };
+  template <int W>
+  static __device__ __forceinline__ void begin(const Args& args,
+                                               const Index (&at)[kRank],
+                                               Row<W>& row) {
+    const auto loaded_v7 = widen(load_whole<W>(args.in1 + at[1], W));
+    const auto loaded_v9 = widen(load_whole<W>(args.in2 + at[1], W));
+#pragma unroll
+    for (int i = 0; i < W; ++i) {
+      row.v7[i] = loaded_v7[i];
+      row.v9[i] = loaded_v9[i];
+    }
+  }
+  struct Totals0 {
+    reduction_avg<float> t0;
+    reduction_deviation<float> t1;
+    __device__ __forceinline__ void init() {
+      t0.init();
+      t1.init();
+    }
+    __device__ __forceinline__ void combine(const Totals0& other) {
+      t0.combine(other.t0);
+      t1.combine(other.t1);
+    }
+  };
+  static __device__ Totals0 totals(Phase<0>);
+  template <int N, int W>
+  static __device__ __forceinline__ void add(Phase<0>,
+                                             const Args& args,
+                                             const Index (&at)[kRank],
+                                             int count,
+                                             const Held<N>& held,
+                                             const Fixed<N>& fixed,
+                                             const Row<W>& row,
+                                             Totals0 (&totals)[W]) {
+    const auto step_t1 = totals[0].t1.next();
+    const auto v0 = widen(held.in0);
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      if (i < count) totals[i].t0.add(v0[i]);
+      totals[i].t1.add(v0[i], step_t1);
+    }
+  }
+  template <int W>
+  static __device__ __forceinline__ void settle(Phase<0>,
+                                                const Args& args,
+                                                const Index (&at)[kRank],
+                                                const Totals0 (&totals)[W],
+                                                Row<W>& row) {
+    const float v3 = args.v3_value;
+#pragma unroll
+    for (int i = 0; i < W; ++i) {
+      row.t0[i] = totals[i].t0.result(args.t0_count);
+      row.t1[i] = totals[i].t1.result(args.t1_count);
+      row.v4[i] = op_add<Exact>(row.t1[i], v3);
+      row.v5[i] = op_rsqrt<Exact>(row.v4[i]);
+    }
+  }
+  static constexpr bool kStoresElements = true;
+  template <int N, int W>
+  static __device__ __forceinline__ void finish(const Args& args,
+                                                const Index (&at)[kRank],
+                                                int count,
+                                                const Held<N>& held,
+                                                const Fixed<N>& fixed,
+                                                const Row<W>& row) {
+    Vec<float, N> r0;
+    const auto v0 = widen(held.in0);
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      const float v1 = op_sub<Fn>(v0[i], row.t0[i]);
+      const float v6 = op_mul<Fn>(v1, row.v5[i]);
+      const float v8 = op_mul<Fn>(v6, row.v7[i]);
+      const float v10 = op_add<Fn>(v8, row.v9[i]);
+      const float v11 = op_swish<Fn>(v10);
+      r0[i] = v11;
+    }
+    store_whole(args.out0 + (at[0] * args.out0_stride0 + at[1] + at[3] * args.out0_stride3), narrow<bf16>(r0), count);
+  }
+  template <int W>
+  static __device__ __forceinline__ void finish_row(const Args& args,
+                                                    const Index (&at)[kRank],
+                                                    const Row<W>& row) {
+  }
+  struct Columns {
+    __device__ __forceinline__ void init() {
+    }
+    __device__ __forceinline__ void combine(const Columns& other) {
+    }
+  };
+  template <int N, int W>
+  static __device__ __forceinline__ void add_columns(const Args& args,
+                                                     const Index (&at)[kRank],
+                                                     int count,
+                                                     const Held<N>& held,
+                                                     const Fixed<N>& fixed,
+                                                     const Row<W>& row,
+                                                     Columns (&columns)[N]) {
+  }
+  static __device__ __forceinline__ void finish_column(const Args& args,
+                                                       const Index (&at)[kRank],
+                                                       const Columns& total) {
+  }
+};
+
+struct Params {
+  alignas(8) Index rows;
+  alignas(8) Index vectors;
+  alignas(8) Index units;
+  alignas(8) Index parts;
+  alignas(8) Index row_extent;
+  alignas(8) Index fold;
+  i64 cells;
+  char* partials;
+  FastDivisor extents[4];
+  Y::Args y;
+};
+

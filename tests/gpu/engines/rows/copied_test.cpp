@@ -1,0 +1,127 @@
+// Owns the tests on the GPU of rows that are copied to shared memory ahead of the first phase: those of a
+// block or a cluster, and those of a grid whose blocks meet; settings that cover every shape of blocks,
+// against the oracle.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+
+#include "tests/backend/engines/rows/cases.h"
+#include "tests/gpu/engines/rows/forced.h"
+
+namespace fusor {
+namespace {
+
+using namespace rows_cases;
+
+struct CopiedSetting {
+  int64_t vector, threads, group, cluster, join;
+};
+
+std::vector<KnobSetting> copied_knobs(const CopiedSetting& setting, int64_t blocks = 1, int64_t split = 0) {
+  const auto& [vector, threads, group, cluster, join] = setting;
+  return {{"vector", vector}, {"threads", threads}, {"group", group}, {"cluster", cluster}, {"held", 4},
+          {"batch", 1},       {"blocks", blocks},   {"join", join},   {"split", split}};
+}
+
+bool copies(const Plan& plan) {
+  const auto& config = kernels(plan).front().launch.source->config;
+  return std::ranges::any_of(config, [](const ConfigValue& value) {
+    return value.name == "held" && std::get<int64_t>(value.value) == 4;
+  });
+}
+
+void expect_copied_correct(const Graph& graph, const std::string& what,
+                           std::initializer_list<CopiedSetting> settings) {
+  std::set<std::string> seen;
+  for (const CopiedSetting& setting : settings) {
+    const std::vector<KnobSetting> knobs = copied_knobs(setting);
+    EXPECT_TRUE(copies(forced_plan(graph, knobs))) << what;
+    seen.insert(expect_forced_correct(graph, what, "rows", knobs));
+  }
+  EXPECT_GE(seen.size(), 2u) << what;
+}
+
+TEST(CopiedRowsGpu, MiddleAxes) {
+  FUSOR_NEEDS_GPU();
+  const auto settings = {CopiedSetting{8, 128, 16, 1, 0}, {8, 128, 4, 1, 1}, {8, 256, 64, 2, 1}};
+  for (const Dims& dims : {Dims{3, 20, 64}, Dims{2, 1001, 24}, Dims{5, 77, 4096}}) {
+    expect_copied_correct(softmax(DataType::bf16, dims, 1), to_string(dims), settings);
+    expect_copied_correct(softmax_bwd(DataType::f16, dims, 1), "backward " + to_string(dims), settings);
+  }
+  expect_copied_correct(middle_norm(DataType::bf16, {4, 12, 13, 64}), "axes 1 and 2", settings);
+}
+
+TEST(CopiedRowsGpu, LongRows) {
+  FUSOR_NEEDS_GPU();
+  const auto settings = {CopiedSetting{8, 128, 128, 8, 1}, {8, 512, 512, 2, 1}, {8, 1024, 1024, 4, 1}};
+  expect_copied_correct(softmax(DataType::bf16, {5, 128256}, 1), "128256", settings);
+  expect_copied_correct(group_norm(DataType::bf16, {2, 32, 10, 4096}, false), "planes", settings);
+  expect_copied_correct(group_norm(DataType::f32, {3, 3, 7, 3004}, false), "odd planes", settings);
+}
+
+struct Meeting {
+  int64_t threads, slots, blocks;
+};
+
+void expect_resident_correct(const Graph& graph, const std::string& what, bool spread, int64_t split) {
+  std::set<std::string> seen;
+  for (const auto& [threads, slots, blocks] : {Meeting{128, 4, 1}, {256, 16, 2}, {512, 32, 1}, {256, 8, 3}}) {
+    const CopiedSetting setting{8, threads, spread ? threads / slots : threads, 1, 1};
+    seen.insert(expect_forced_correct(graph, what, "rows_resident", copied_knobs(setting, blocks, split)));
+  }
+  EXPECT_GE(seen.size(), 2u) << what;
+}
+
+TEST(ResidentRowsGpu, BatchNorm) {
+  FUSOR_NEEDS_GPU();
+  for (const Dims& dims : {Dims{5, 24, 1303}, Dims{3, 264, 784}, Dims{64, 64, 196}}) {
+    expect_resident_correct(batch_norm(DataType::bf16, dims, true), to_string(dims), true, 1);
+    expect_resident_correct(batch_norm(DataType::f32, dims, true), "fp32 " + to_string(dims), true, 1);
+  }
+  expect_resident_correct(batch_norm(DataType::bf16, {3, 24, 9216}, false), "planes", false, 1);
+}
+
+TEST(ResidentRowsGpu, BatchNormBackward) {
+  FUSOR_NEEDS_GPU();
+  for (const Dims& dims : {Dims{5, 24, 1303}, Dims{3, 264, 784}})
+    expect_resident_correct(batch_norm_bwd(DataType::bf16, dims, true), to_string(dims), true, 1);
+}
+
+TEST(ResidentRowsGpu, GroupNorm) {
+  FUSOR_NEEDS_GPU();
+  for (const Dims& dims : {Dims{2, 32, 10, 1024}, Dims{1, 4, 6, 5003}, Dims{3, 2, 20, 2000}})
+    expect_resident_correct(group_norm(DataType::bf16, dims, true), to_string(dims), true, 2);
+}
+
+// Distances to the mean are a thousandth of it.
+TEST(ResidentRowsGpu, BatchNormFarFromZero) {
+  FUSOR_NEEDS_GPU();
+  expect_resident_correct(batch_norm(DataType::f32, {4, 40, 3001}, true, 500.0), "channels last", true, 1);
+}
+
+TEST(ResidentRowsGpu, PhasesOfStrictGraphs) {
+  FUSOR_NEEDS_GPU();
+  Graph graph = batch_norm(DataType::bf16, {3, 24, 9216}, true);
+  graph.precision = Precision::strict;
+  expect_resident_correct(graph, "channels last", true, 1);
+}
+
+TEST(ResidentRowsGpu, HundredRunsHaveOneHash) {
+  FUSOR_NEEDS_GPU();
+  const Graph graph = batch_norm(DataType::bf16, {6, 64, 3137}, true);
+  const Plan plan = forced_plan(graph, copied_knobs({8, 256, 32, 1, 1}, 2, 1));
+  EXPECT_TRUE(launches(plan, "rows_resident"));
+  DeviceRun run(graph, plan);
+  std::set<std::string> seen;
+  for (int i = 0; i < 100; ++i) {
+    run.run();
+    const auto& bytes = run.host("y");
+    seen.emplace(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  }
+  EXPECT_EQ(seen.size(), 1u);
+}
+
+}  // namespace
+}  // namespace fusor
