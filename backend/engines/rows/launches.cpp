@@ -12,9 +12,9 @@ namespace fusor {
 
 namespace {
 
-constexpr int64_t kColumnThreads = 512, kColumnWidth = 32;  // of rows_columns
-constexpr int64_t kTotalsThreads = 256;                     // of rows_totals
-enum SplitScratch : int { kPartials, kTotals };             // of resident rows: the first
+constexpr int64_t kColumnThreads = 512, kColumnWidth = 32, kFewColumnsWidth = 8;  // of rows_columns
+constexpr int64_t kTotalsThreads = 256;                                           // of rows_totals
+enum SplitScratch : int { kPartials, kTotals };  // of resident rows: the first
 
 KernelSource source_of(const RowsProblem& problem, const RowsSchedule& s, const char* root) {
   KernelSource source;
@@ -106,12 +106,17 @@ Launch columns_launch(const RowsProblem& problem, const RowsSchedule& s) {
   p.divisors("extents", extents_of(problem, s));
   p.site("y", s.y, problem.fusion);
 
+  // Few columns are few blocks: each column's parts are then added up by more threads.
+  const bool is_few = s.column_count() / kColumnWidth < problem.device.sm_count / 2;
+  const int64_t width = is_few ? kFewColumnsWidth : kColumnWidth;
   Launch launch;
   launch.entry = "rows_columns";
-  launch.grid = {static_cast<uint32_t>(ceil_div(s.column_count(), kColumnWidth)), 1, 1};
+  launch.grid = {static_cast<uint32_t>(ceil_div(s.column_count(), width)), 1, 1};
   launch.block = {static_cast<uint32_t>(kColumnThreads), 1, 1};
   launch.attributes.programmatic = problem.device.compute_capability >= 90;
-  p.move_to(source_of(problem, s, "rows/columns.cuh"), launch);
+  KernelSource source = source_of(problem, s, "rows/columns.cuh");
+  add_config(source, {{"width", width}});
+  p.move_to(std::move(source), launch);
   return launch;
 }
 

@@ -1,15 +1,16 @@
 // Owns the second launch of rows with totals of columns: a column's parts are added up in a fixed order.
 //
-//   partials[part][element of a vector][vector]      block: 32 of them x kRows rows of threads
+//   partials[part][element of a vector][vector]      block: kWidth of them x kRows rows of threads
 //
-//   row 0: parts 0, kRows, ...    row 1: parts 1, kRows + 1, ...    ──► of_row[kRows][32], halved to row 0
-//   ──► Y::finish_column
+//   row 0: parts 0, kRows, ...    row 1: parts 1, kRows + 1, ...    ──► of_row[kRows][kWidth]
+//   ──► rows halved until one is left ──► Y::finish_column
 #include "fusor_generated.cuh"
 
 // columns: with the tail of the last vector of a row; vectors: of a row; parts: of each column; row_extent:
 // elements along the last axis; extents: that of the last axis in vectors.
 constexpr int kVector = Config::vector;
-constexpr int kWidth = 32, kRows = 16, kThreads = kWidth * kRows;
+constexpr int kWidth = Config::width, kThreads = 512, kRows = kThreads / kWidth;
+constexpr int kInFlight = 8;  // parts of a thread
 
 extern "C" __global__ void __launch_bounds__(kThreads) rows_columns(const __grid_constant__ Params p) {
   __shared__ Y::Columns of_row[kRows][kWidth];
@@ -19,10 +20,16 @@ extern "C" __global__ void __launch_bounds__(kThreads) rows_columns(const __grid
   total.init();
   // It is launched while the rows are still worked on.
   if constexpr (Config::arch >= 900) asm volatile("griddepcontrol.wait;" ::: "memory");
-  if (column < p.columns) {
-#pragma unroll 8
-    for (Index part = row; part < p.parts; part += kRows)
-      total.combine(p.partials[part * p.columns + column]);
+  const Index end = column < p.columns ? p.parts : 0;
+#pragma unroll 1
+  for (Index begin = row; begin < end; begin += kRows * kInFlight) {
+    Y::Columns parts[kInFlight];
+#pragma unroll
+    for (int i = 0; i < kInFlight; ++i)
+      if (begin + i * kRows < end) parts[i] = p.partials[(begin + i * kRows) * p.columns + column];
+#pragma unroll
+    for (int i = 0; i < kInFlight; ++i)
+      if (begin + i * kRows < end) total.combine(parts[i]);
   }
   of_row[row][place] = total;
 #pragma unroll

@@ -4,6 +4,7 @@ struct Config {
   static constexpr int arch = 900;
   static constexpr int index_bits = 32;
   static constexpr int vector = 8;
+  static constexpr int width = 8;
 };
 #include "codegen/device/base/reduction.cuh"
 
