@@ -197,6 +197,7 @@ Launch resident_launch(const RowsProblem& problem, const RowsSchedule& s) {
   p.index("parts", s.sharing);
   p.index("row_extent", row_extent(problem));
   p.index("fold", problem.fold);
+  p.index("lanes", s.lanes_of_result(problem.fold));
   p.wide("cells", s.cells());
   p.scratch("partials", "char", kPartials);
   p.divisors("extents", extents_of(problem, s));
@@ -208,7 +209,9 @@ Launch resident_launch(const RowsProblem& problem, const RowsSchedule& s) {
   launch.block = {static_cast<uint32_t>(s.knobs.threads), 1, 1};
   launch.shared_bytes = s.shared_bytes;
   launch.attributes.cooperative = true;
-  p.move_to(split_source(problem, s, "rows/resident.cuh"), launch);
+  KernelSource source = split_source(problem, s, "rows/resident.cuh");
+  add_config(source, {{"folds", problem.fold > 1}});
+  p.move_to(std::move(source), launch);
   return launch;
 }
 
@@ -216,7 +219,7 @@ void add_split_steps(Lowered& lowered, const RowsProblem& problem, const RowsSch
   const RowFacts facts(s.y);
   const int64_t bytes = s.cells() * totals_bytes(s.y);
   if (s.is_resident()) {
-    lowered.scratch = {bytes * s.sharing * facts.phase_count};
+    lowered.scratch = {bytes / problem.fold * s.sharing * facts.phase_count};
     lowered.steps.emplace_back(resident_launch(problem, s));
     return;
   }

@@ -26,6 +26,7 @@ constexpr int64_t kMostStages = 4;
 constexpr int64_t kMostRingUnits = 2;
 constexpr int64_t kMostSplitBatch = 8;
 constexpr int64_t kMostRowGroups = 65535;  // of a grid's second axis
+constexpr int64_t kMostLine = 128;         // vectors of neighbours that a block keeps
 constexpr int64_t kMaxGrid = (int64_t{1} << 31) - 1;
 
 int64_t vectors_of(const Dims& domain, int first, int end, int vector_axis, int64_t vector) {
@@ -116,7 +117,10 @@ int64_t exchange_bytes_of(const RowsProblem& problem, const RowsSchedule& s) {
   const int64_t slots = s.slots();
   const int64_t near = problem.spread ? (slots < kWarp ? kWarp / slots : 1) : std::min(s.knobs.group, kWarp);
   const int64_t of_block = slots * (problem.spread ? s.knobs.vector : 1) * totals_bytes(s.y);
-  if (s.is_split()) return ((s.knobs.group / near + 1) / 2 + (s.is_resident() ? 1 : 0)) * of_block;
+  // Blocks that meet have the totals of their cells and of their results, too, and those of all phases.
+  const int64_t staged = (s.knobs.group / near + 1) / 2;
+  if (s.is_resident()) return RowFacts(s.y).phase_count * (staged + (problem.fold > 1 ? 2 : 1)) * of_block;
+  if (s.is_split()) return staged * of_block;
   const int64_t parts = s.knobs.group / near * s.knobs.cluster;
   if (parts <= 1) return 0;
   const int64_t cells = s.knobs.batch * (problem.spread ? slots * s.knobs.vector : 1);
@@ -174,6 +178,13 @@ int64_t RowsSchedule::ring_turn_bytes() const {
 
 int64_t RowsSchedule::cells() const { return rows * (y.vector_axis < y.kept ? knobs.vector : 1); }
 
+int64_t RowsSchedule::cells_of_block() const { return slots() * (y.vector_axis < y.kept ? knobs.vector : 1); }
+
+int64_t RowsSchedule::lanes_of_result(int64_t fold) const {
+  const int64_t results = std::max<int64_t>(1, std::min(cells_of_block(), cells()) / fold);
+  return std::clamp<int64_t>(power_of_two_to(knobs.threads / results), 4, kWarp);
+}
+
 bool fits(const RowsProblem& problem, const RowsSchedule& s) {
   const DeviceInfo& device = problem.device;
   const RowsKnobs& knobs = s.knobs;
@@ -194,6 +205,8 @@ bool fits(const RowsProblem& problem, const RowsSchedule& s) {
       (device.compute_capability < 80 || s.row_tails || copied_bytes(s.y, knobs.vector) == 0))
     return false;
   if (s.is_resident() && (knobs.batch > 1 || s.grid > device.sm_count * knobs.blocks)) return false;
+  // Cells of a result are a block's own.
+  if (s.is_resident() && s.grid > s.sharing && s.cells_of_block() % problem.fold != 0) return false;
   if (s.in_ring() && (s.columns == 0 || knobs.cluster > 1 || device.compute_capability < 90 || s.stages < 2 ||
                       !has_pieces(s)))
     return false;
@@ -298,33 +311,43 @@ class Settings {
         }
   }
 
-  // Threads that walk a row by launches, blocks enough for all SMs, and vectors in flight.
+  // Threads that walk a row by launches or between meetings, blocks enough for all SMs, and vectors in
+  // flight.
   void add_split(int64_t vector) {
     const Dims& domain = problem_.domain();
-    const int kept = problem_.site.kept, axis = problem_.site.vector_axis;
-    const int64_t across = domain[axis] / vector;
-    const int64_t rows = vectors_of(domain, 0, kept, axis, vector);
-    const int64_t vectors = vectors_of(domain, problem_.first_of_row(), domain.rank(), axis, vector);
+    const int64_t across = domain[problem_.site.vector_axis] / vector;
     for (const int64_t threads : {128, 256, 512})
       for (int64_t slots = problem_.spread ? 4 : 1; slots <= (problem_.spread ? 64 : 1); slots *= 2) {
         if (slots > 4 && slots / 2 >= power_of_two_from(across)) break;
-        const int64_t group = threads / slots, turns = ceil_div(rows, slots);
-        if (vectors < 2 * group || turns > kMostRowGroups) continue;
-        for (int64_t blocks = 1; blocks * threads <= 1536; ++blocks) {
-          const int64_t sharing = problem_.device.sm_count * blocks / turns;
-          if (sharing < 2) continue;
-          RowsKnobs knobs{.vector = vector,
-                          .threads = threads,
-                          .group = group,
-                          .held = RowsKnobs::copied,
-                          .blocks = blocks,
-                          .split = problem_.fold > 1 ? RowsKnobs::folds : RowsKnobs::splits};
-          add(knobs);
-          knobs.held = RowsKnobs::in_memory;
-          const int64_t most = power_of_two_from(ceil_div(vectors, group * sharing));
-          for (knobs.batch = 1; knobs.batch <= std::min(most, kMostSplitBatch); knobs.batch *= 2) add(knobs);
-        }
+        add_sharing(vector, threads, slots, false);
       }
+    // Blocks that keep whole lines of neighbours have one run of memory each.
+    if (!problem_.spread || across < kWarp || across > kMostLine) return;
+    for (const int64_t group : {4, 8, 16})
+      if (across * group % kWarp == 0) add_sharing(vector, across * group, across, true);
+  }
+  void add_sharing(int64_t vector, int64_t threads, int64_t slots, bool only_resident) {
+    const Dims& domain = problem_.domain();
+    const int kept = problem_.site.kept, axis = problem_.site.vector_axis;
+    const int64_t rows = vectors_of(domain, 0, kept, axis, vector);
+    const int64_t vectors = vectors_of(domain, problem_.first_of_row(), domain.rank(), axis, vector);
+    const int64_t group = threads / slots, turns = ceil_div(rows, slots);
+    if (vectors < 2 * group || turns > kMostRowGroups) return;
+    for (int64_t blocks = 1; blocks * threads <= 1536; ++blocks) {
+      const int64_t sharing = problem_.device.sm_count * blocks / turns;
+      if (sharing < 2) continue;
+      RowsKnobs knobs{.vector = vector,
+                      .threads = threads,
+                      .group = group,
+                      .held = RowsKnobs::copied,
+                      .blocks = blocks,
+                      .split = problem_.fold > 1 ? RowsKnobs::folds : RowsKnobs::splits};
+      add(knobs);
+      if (only_resident) continue;
+      knobs.held = RowsKnobs::in_memory;
+      const int64_t most = power_of_two_from(ceil_div(vectors, group * sharing));
+      for (knobs.batch = 1; knobs.batch <= std::min(most, kMostSplitBatch); knobs.batch *= 2) add(knobs);
+    }
   }
 
   const RowsProblem& problem_;

@@ -82,8 +82,12 @@ struct RowsSchedule {
   int64_t parts() const { return grid / knobs.cluster; }
   int64_t scratch_bytes() const { return columns == 0 ? 0 : parts() * column_count() * columns; }
   int64_t ring_turn_bytes() const;
-  /// Totals of a phase, where rows are split.
+  /// Totals of a phase, where rows are split: of all rows, and of a block's.
   int64_t cells() const;
+  int64_t cells_of_block() const;
+  /// Threads that combine the parts of a result of resident rows, so that all of a block's are combined at
+  /// once.
+  int64_t lanes_of_result(int64_t fold) const;
 };
 
 /// Every setting that the device has room for.

@@ -3,8 +3,9 @@
 //
 //   blockIdx.x: p.parts blocks share a row      blockIdx.y: kSlots rows, or vectors of them
 //   open           a block's part of its rows: memory ──► shared memory, all of it at once
-//   phase 0 ..     own part ──► combine_block ──► partials[phase][cell][part] ──► the grid meets
-//                  all parts of a block's cells, in order, a warp a result ──► settle
+//   phase 0 ..     own part ──► combine_block ──► cells of a result (kFolds)
+//                  ──► partials[phase][result][part] ──► the grid meets
+//                  ──► all parts of a block's results, in order ──► settle
 //   finish         every element is computed from shared memory and stored
 #include "fusor_generated.cuh"
 
@@ -14,9 +15,10 @@
 
 using Row = Y::Row<kWidth>;
 constexpr int kCellsOfBlock = kSlots * kWidth;
+constexpr bool kFolds = Config::folds;  // neighbouring cells, all of the same block, share a result
 
-// parts: blocks of a row; cells: totals of a phase, one a row; fold: neighbouring cells that share a total;
-// partials: of Y::kTotalsBytes each.
+// parts: blocks of a row; cells: totals of a phase, one a row; fold: neighbouring cells of a result; lanes:
+// threads that combine the parts of a result, a power of two; partials: of Y::kTotalsBytes each.
 
 // The word that the driver keeps for a cooperative launch. Its highest bit changes when the last block has
 // arrived: the first block adds what is missing to that, all others one. So it needs no reset between runs.
@@ -44,28 +46,66 @@ FUSOR_DEVICE void meet_grid() {
   __syncthreads();
 }
 
-// The totals of this block's cells, made of all blocks' parts: a warp combines those of a result.
-template <class Totals>
-FUSOR_DEVICE void total_of_grid(const Params& p, const Totals* partials, Index cell,
-                                Totals (&totals)[kWidth]) {
-  constexpr int kWarps = kThreads / 32;
-  __shared__ Totals settled[kCellsOfBlock];
-  const Index begin = Index(blockIdx.y) * kCellsOfBlock;
-  const Index end = begin + kCellsOfBlock < p.cells ? begin + kCellsOfBlock : static_cast<Index>(p.cells);
-  const Index of_result = p.fold * p.parts, first = begin / p.fold, last = (end - 1) / p.fold;
+// Combines `count` totals of each of `results`, which p.lanes neighbouring threads share, so many in flight.
+template <int kInFlight, class Totals, class Place>
+FUSOR_DEVICE void combine_each(const Params& p, int results, int count, Place place, Totals* combined) {
+  const int lanes = p.lanes, lane = threadIdx.x & (lanes - 1), at_once = kThreads / lanes;
 #pragma unroll 1
-  for (Index result = first + threadIdx.x / 32; result <= last; result += kWarps) {
-    const Totals* const own = partials + result * of_result;
+  for (int begin = 0; begin < results; begin += at_once) {
+    const int result = begin + static_cast<int>(threadIdx.x) / lanes;
     Totals total;
     total.init();
-#pragma unroll 4
-    for (Index part = threadIdx.x % 32; part < of_result; part += 32) total.combine(own[part]);
-    combine_lanes<32>(total);
-    if (threadIdx.x % 32 == 0) settled[result - first] = total;
+    const int end = result < results ? count : 0;
+#pragma unroll 1
+    for (int i = lane; i < end; i += lanes * kInFlight) {
+      Totals others[kInFlight];
+#pragma unroll
+      for (int k = 0; k < kInFlight; ++k)
+        if (i + k * lanes < end) others[k] = *place(result, i + k * lanes);
+#pragma unroll
+      for (int k = 0; k < kInFlight; ++k)
+        if (i + k * lanes < end) total.combine(others[k]);
+    }
+#pragma unroll 1
+    for (int distance = lanes / 2; distance > 0; distance /= 2) total.combine(from_lane(total, distance));
+    if (lane == 0 && result < results) combined[result] = total;
   }
+}
+
+// The totals of a block's cells in those of their results, made of all blocks' parts.
+template <class Totals>
+FUSOR_DEVICE void total_of_grid(const Params& p, Totals* partials, Index cell, bool exists,
+                                Totals (&totals)[kWidth]) {
+  __shared__ Totals of_cell[kCellsOfBlock];
+  const Index begin = Index(blockIdx.y) * kCellsOfBlock;
+  const Index end = begin + kCellsOfBlock < p.cells ? begin + kCellsOfBlock : static_cast<Index>(p.cells);
+  const int fold = kFolds ? static_cast<int>(p.fold) : 1;
+  const int results = static_cast<int>(end - begin) / fold;
+  const Index first = begin / fold;
+  Totals* const own = partials + first * p.parts;
+  const bool leads = lane_in_row() == 0 && exists;
+  if constexpr (kFolds) {
+    __shared__ Totals of_result[kCellsOfBlock];
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i)
+      if (leads) of_cell[cell - begin + i] = totals[i];
+    __syncthreads();
+    combine_each<1>(
+        p, results, fold, [&](int result, int i) { return of_cell + result * fold + i; }, of_result);
+    __syncthreads();
+    for (int result = threadIdx.x; result < results; result += kThreads)
+      own[result * p.parts + Index(blockIdx.x)] = of_result[result];
+  } else if (leads) {
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) own[(cell - begin + i) * p.parts + Index(blockIdx.x)] = totals[i];
+  }
+  meet_grid();
+  combine_each<8>(
+      p, results, static_cast<int>(p.parts), [&](int result, int i) { return own + result * p.parts + i; },
+      of_cell);
   __syncthreads();
 #pragma unroll
-  for (int i = 0; i < kWidth; ++i) totals[i] = settled[(cell + i) / p.fold - first];
+  for (int i = 0; i < kWidth; ++i) totals[i] = of_cell[static_cast<int>(cell - begin + i) / fold];
 }
 
 template <int kPhase>
@@ -80,14 +120,8 @@ FUSOR_DEVICE void run_phases(const Params& p, Copied<Y>& holder, Index first, In
       Y::add<kVector>(Phase<kPhase>{}, p.y, at, count, held, Y::fixed<kVector>(p.y, at, count), row, totals);
     });
     combine_block(totals);
-    Totals* const partials =
-        reinterpret_cast<Totals*>(p.partials + i64(kPhase) * p.cells * p.parts * Y::kTotalsBytes);
-    if (lane_in_row() == 0 && exists) {
-#pragma unroll
-      for (int i = 0; i < kWidth; ++i) partials[(cell + i) * p.parts + Index(blockIdx.x)] = totals[i];
-    }
-    meet_grid();
-    total_of_grid(p, partials, cell, totals);
+    char* const partials = p.partials + i64(kPhase) * (p.cells / p.fold) * p.parts * Y::kTotalsBytes;
+    total_of_grid(p, reinterpret_cast<Totals*>(partials), cell, exists, totals);
     Y::settle(Phase<kPhase>{}, p.y, at, totals, row);
     run_phases<kPhase + 1>(p, holder, first, at, cell, exists, row);
   }

@@ -304,7 +304,7 @@ TEST(RowsEngine, HeaderOfCopiedRowsEqualsTheGoldenText) {
 const EngineConfig& resident_group_norm() {
   static const EngineConfig config{"rows",
                                    1,
-                                   {knob_of("vector", 8), knob_of("threads", 256), knob_of("group", 16),
+                                   {knob_of("vector", 8), knob_of("threads", 320), knob_of("group", 8),
                                     knob_of("cluster", 1), knob_of("held", 4), knob_of("batch", 1),
                                     knob_of("blocks", 1), knob_of("join", 1), knob_of("split", 2)}};
   return config;
@@ -332,6 +332,19 @@ TEST(RowsEngine, ResidentRowsHaveRoomAtOnce) {
     EXPECT_GE(launch.shared_bytes * launch.grid[0] * launch.grid[1], int64_t{2} * 2 * 320 * 16384);
   }
   EXPECT_GT(found, 0u);
+}
+
+// A block combines the channels of a group before it leaves their total to the others.
+TEST(RowsEngine, ResidentBlocksHaveWholeGroups) {
+  for (const Dims& dims : {Dims{2, 32, 10, 16384}, Dims{4, 8, 24, 5003}, Dims{3, 2, 20, 2000}}) {
+    const Fusion fusion = whole(group_norm(DataType::bf16, dims, true));
+    for (const EngineCandidate& one : test::candidates(rows_engine(), fusion, h200())) {
+      if (knob(one, "held") != 4 || knob(one, "split") != 2) continue;
+      const int64_t channels = knob(one, "threads") / knob(one, "group") * knob(one, "vector");
+      EXPECT_TRUE(channels % dims[2] == 0 || channels >= dims[0] * dims[1] * dims[2])
+          << to_string(one.config);
+    }
+  }
 }
 
 // 128 x 256 x 56 x 56 are 205 MB.

@@ -4,18 +4,19 @@ struct Config {
   static constexpr int arch = 900;
   static constexpr int index_bits = 32;
   static constexpr int vector = 8;
-  static constexpr int threads = 256;
-  static constexpr int group = 16;
+  static constexpr int threads = 320;
+  static constexpr int group = 8;
   static constexpr int cluster = 1;
   static constexpr int batch = 1;
   static constexpr int units = 1;
   static constexpr int unroll = 4;
   static constexpr bool spread = true;
-  static constexpr bool whole = false;
+  static constexpr bool whole = true;
   static constexpr bool row_tails = false;
   static constexpr bool repacks = false;
   static constexpr bool split = true;
   static constexpr int blocks = 1;
+  static constexpr bool folds = true;
 };
 #include "codegen/device/base/reduction.cuh"
 
@@ -198,6 +199,7 @@ struct Params {
   alignas(8) Index parts;
   alignas(8) Index row_extent;
   alignas(8) Index fold;
+  alignas(8) Index lanes;
   i64 cells;
   char* partials;
   FastDivisor extents[4];

@@ -26,8 +26,8 @@ std::vector<KnobSetting> copied_knobs(const CopiedSetting& setting, int64_t bloc
 }
 
 bool copies(const Plan& plan) {
-  const auto& config = kernels(plan).front().launch.source->config;
-  return std::ranges::any_of(config, [](const ConfigValue& value) {
+  const std::vector<PlannedKernel> all = kernels(plan);
+  return std::ranges::any_of(all.front().launch.source->config, [](const ConfigValue& value) {
     return value.name == "held" && std::get<int64_t>(value.value) == 4;
   });
 }
@@ -67,7 +67,8 @@ struct Meeting {
 
 void expect_resident_correct(const Graph& graph, const std::string& what, bool spread, int64_t split) {
   std::set<std::string> seen;
-  for (const auto& [threads, slots, blocks] : {Meeting{128, 4, 1}, {256, 16, 2}, {512, 32, 1}, {256, 8, 3}}) {
+  for (const auto& [threads, slots, blocks] :
+       {Meeting{128, 4, 1}, {256, 16, 2}, {512, 32, 1}, {256, 8, 3}, {320, 40, 1}, {640, 40, 1}}) {
     const CopiedSetting setting{8, threads, spread ? threads / slots : threads, 1, 1};
     seen.insert(expect_forced_correct(graph, what, "rows_resident", copied_knobs(setting, blocks, split)));
   }
@@ -91,7 +92,8 @@ TEST(ResidentRowsGpu, BatchNormBackward) {
 
 TEST(ResidentRowsGpu, GroupNorm) {
   FUSOR_NEEDS_GPU();
-  for (const Dims& dims : {Dims{2, 32, 10, 1024}, Dims{1, 4, 6, 5003}, Dims{3, 2, 20, 2000}})
+  for (const Dims& dims :
+       {Dims{2, 32, 10, 1024}, Dims{1, 4, 6, 5003}, Dims{3, 2, 16, 2000}, Dims{4, 8, 40, 777}})
     expect_resident_correct(group_norm(DataType::bf16, dims, true), to_string(dims), true, 2);
 }
 
