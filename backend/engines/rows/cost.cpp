@@ -88,6 +88,13 @@ int64_t widest_adjacent(const RowsSchedule& s) {
       widest = std::max<int64_t>(widest, byte_size(node.type));
   return widest;
 }
+int64_t narrowest_adjacent(const RowsSchedule& s) {
+  int64_t narrowest = 16;
+  for (const Node& node : s.y.expr.nodes)
+    if (node.kind == Node::Kind::load && node.access.strides[s.y.vector_axis] == 1)
+      narrowest = std::min<int64_t>(narrowest, byte_size(node.type));
+  return narrowest;
+}
 
 // A block reads pieces of memory: of neighbouring rows, or of the last axis of a row that has several. Short
 // ones take memory longer than their bytes say.
@@ -95,7 +102,14 @@ double piece_share(const RowsProblem& problem, const RowsSchedule& s) {
   const RowsFit fit;
   const Dims& domain = problem.domain();
   const int64_t run = domain[domain.rank() - 1];
-  if (!problem.spread && run == problem.row_elements()) return 1;
+  if (!problem.spread && run == problem.row_elements()) {
+    // Few lanes of a row ask for less than a line at once.
+    const int64_t together = s.slots() > 1 && !s.in_ring() ? s.knobs.group * s.knobs.vector : run;
+    const double bytes = static_cast<double>(std::min(together, run) * narrowest_adjacent(s));
+    return bytes >= fit.piece_bytes
+               ? 1
+               : 1 + fit.lanes_piece * std::pow(fit.piece_bytes / bytes, fit.piece_power);
+  }
   const int64_t elements = problem.spread ? s.slots() * s.knobs.vector : run;
   const double weight = problem.spread && !s.is_split() ? fit.held_piece : fit.piece;
   return 1 + weight * std::pow(fit.piece_bytes / static_cast<double>(elements * widest_adjacent(s)),
@@ -105,8 +119,10 @@ double piece_share(const RowsProblem& problem, const RowsSchedule& s) {
 // Blocks whose rows fill shared memory read, compute and write in turns: the fewer an SM has, the less they
 // hide of each other.
 double turn_share(const RowsProblem& problem, const RowsSchedule& s) {
-  if (problem.spread || s.knobs.held != RowsKnobs::in_shared) return 1;
-  return 1 + RowsFit().shared_turn / s.resident;
+  const RowsFit fit;
+  if (s.is_resident() || (!s.is_copied() && s.knobs.held != RowsKnobs::in_shared)) return 1;
+  if (problem.spread) return s.is_copied() ? fit.copied + fit.copied_turn / s.resident : 1;
+  return (s.is_copied() ? fit.copied_row : 1) * (1 + fit.shared_turn / s.resident);
 }
 
 void add_arithmetic(Work& work, const RowsProblem& problem, const RowsSchedule& s, const RowFacts& facts) {
@@ -259,8 +275,9 @@ Work cost(const RowsProblem& problem, const RowsSchedule& s) {
   work.dram_bytes = traffic.dram * piece_share(problem, s) * turn_share(problem, s) *
                     lag(problem, s, facts, traffic.dram, steps);
   if (s.is_resident()) {
-    work.scratch_bytes = s.cells() * totals_bytes(s.y) * s.sharing * facts.phase_count;
-    work.serial_dram_bytes = apart(facts.phase_count * fit.meeting_s);
+    work.scratch_bytes = s.cells() / problem.fold * totals_bytes(s.y) * s.sharing * facts.phase_count;
+    const double parts = static_cast<double>(ceil_div(s.sharing, s.lanes_of_result(problem.fold)));
+    work.serial_dram_bytes = apart(facts.phase_count * (fit.meeting_s + fit.part_s * parts));
   } else if (s.is_split()) {
     const double doublings = std::log2(static_cast<double>(s.knobs.threads) / 128);
     work.dram_bytes = apart(split_seconds(problem, s, facts, traffic, steps));

@@ -7,7 +7,7 @@ namespace fusor {
 /// H200 (132 SMs, driver 580.159.04), 2026-11-23. Of 1500 settings of all 17 cases, the one chosen takes 1.05
 /// times as long as the best in the mean, 1.46 at most (softmax over a middle axis). joined_lane is counted
 /// in machine code. What is said of split rows: over 500 settings of batch norm, its gradient and group norm,
-/// of the same day, channels last; parts to shared_turn: to jobs of that day, by hand.
+/// of the same day, channels last; parts to part_s: to jobs of that day, by hand.
 struct RowsFit {
   double sharpness = 2.5;            ///< of the norm by which the limits below meet
   double warp_phase_s = 0.55e-6;     ///< a phase's totals, among lanes of a warp
@@ -19,8 +19,12 @@ struct RowsFit {
   double cluster_end_s = 1e-6;       ///< of clusters that stay, with the logarithm of their blocks
   double piece_bytes = 128, piece_power = 2;  ///< of pieces of rows in memory, of this many bytes
   double piece = 0.035, held_piece = 0.005;   ///< what they cost more; where rows are held
-  double shared_turn = 0.45;       ///< of rows in shared memory, where an SM has room for one block
-  double meeting_s = 3e-6;         ///< of all blocks of a grid, for the totals of a phase
+  double lanes_piece = 0.0085;                ///< where the lanes of a row ask for less (QK-128, 24 settings)
+  double shared_turn = 0.45;               ///< of rows in shared memory, where an SM has room for one block
+  double copied = 0.9, copied_turn = 0.4;  ///< the same of neighbouring rows that are copied ahead
+  double copied_row = 1.25;                ///< and of rows of adjacent elements (GN-nchw)
+  double meeting_s = 5.5e-6;  ///< of all blocks of a grid, for the totals of a phase, and what it leaves idle
+  double part_s = 0.17e-6;    ///< of it, for each part of a result that a thread adds up
   double split_phase_s = 9e-6;     ///< of a split row: two launches, and what they leave idle
   double split_block_s = 1e-6;     ///< of it, with the logarithm of a block's threads
   double split_batch_s = 0.49e-6;  ///< of it, of a thread's loads that are in flight together
