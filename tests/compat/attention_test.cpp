@@ -275,6 +275,23 @@ TEST_F(GivenNumbers, HideWhatLiesBehindLengthsOfMadeValues) {
   }
 }
 
+// Values behind a length are hidden from the attention, and from nothing else that reads them.
+TEST_F(GivenNumbers, LeaveValuesToOtherOps) {
+  Tensors t({.queries = 20, .keys = 20, .type = CUDNN_DATA_FLOAT, .is_causal = false, .has_lengths = true});
+  std::vector<Part> ops = AttentionOps(t.c).forward();
+  const std::vector<int64_t> dims{t.c.batch, t.c.key_heads, t.c.keys, t.c.depth},
+      strides{t.c.keys * t.c.key_heads * t.c.depth, t.c.depth, t.c.key_heads * t.c.depth, 1};
+  constexpr int64_t kLargest = 51;
+  ops.push_back(reduction(CUDNN_REDUCE_TENSOR_AMAX, tensor(kV, dims, {.strides = strides}),
+                          tensor(kLargest, {1, 1, 1, 1})));
+  t.v.back() = 100;
+  float largest = 0;
+  Pointers pointers = t.pointers();
+  pointers.emplace(kLargest, &largest);
+  run(ops, pointers);
+  EXPECT_EQ(largest, 100);
+}
+
 // A text that presumes something of what is no scalar would be read through a pointer of the device.
 TEST_F(GivenNumbers, OfABrokenTextAreRefused) {
   Tensors t({.queries = 12, .keys = 12, .type = CUDNN_DATA_FLOAT});

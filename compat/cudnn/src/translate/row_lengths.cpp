@@ -116,6 +116,31 @@ std::map<int64_t, int64_t> views_of(const std::vector<DescriptorPointer>& ops) {
   return views;
 }
 
+// Whether nothing but matmuls, views for them and products of two such tensors touches the rows: any other op
+// would see zeros where it is to see what lies in memory.
+bool only_products_read(const std::vector<DescriptorPointer>& ops,
+                        const std::map<int64_t, ExistingRows>& rows,
+                        const std::map<int64_t, int64_t>& views) {
+  const auto is_one = [&](const Descriptor& tensor) {
+    const auto view = views.find(uid_of(tensor));
+    return rows.contains(view == views.end() ? uid_of(tensor) : view->second);
+  };
+  return std::ranges::all_of(ops, [&](const DescriptorPointer& op) {
+    if (op->type() == CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR) return true;
+    int touched = 0;
+    for (const AttributeRow& row : op->row().attributes)
+      if (const Value* const value = op->find(row.name))
+        touched +=
+            static_cast<int>(std::ranges::count_if(value->children, [&](const DescriptorPointer& child) {
+              return child->type() == CUDNN_BACKEND_TENSOR_DESCRIPTOR && is_one(*child);
+            }));
+    if (op->type() == CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR)
+      return touched == 0 ||
+             op->child(CUDNN_ATTR_OPERATION_RESHAPE_YDESC)->get<bool>(CUDNN_ATTR_TENSOR_IS_VIRTUAL, false);
+    return touched == 0 || (touched == 2 && is_pointwise_op(*op, CUDNN_POINTWISE_MUL));
+  });
+}
+
 }  // namespace
 
 std::optional<std::map<int64_t, ExistingRows>> existing_rows(const std::vector<DescriptorPointer>& ops,
@@ -151,6 +176,7 @@ std::optional<std::map<int64_t, ExistingRows>> existing_rows(const std::vector<D
   }
   if (!std::ranges::all_of(shown, [&](int64_t uid) { return rows.contains(uid); })) return std::nullopt;
   add_factors(ops, rows);
+  if (!only_products_read(ops, rows, views)) return std::nullopt;
   return rows;
 }
 
