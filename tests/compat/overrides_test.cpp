@@ -109,6 +109,34 @@ TEST_F(OtherDims, ThatDoNotFitAreRefused) {
   EXPECT_EQ(cudnnBackendFinalize(of_run.get()), CUDNN_STATUS_BAD_PARAM);
 }
 
+// Whether an extent of 1 between them follows is not said: here it does along the batch, and not along the
+// sum.
+TEST_F(Client, OtherDimsOfAPlanForBatchOneAreRefused) {
+  const Part x = tensor(1, {1, 3, 4}), sum = virtual_tensor(2, {1, 3, 1}), y = tensor(3, {1, 3, 4});
+  const Part graph = operation_graph(handle, {reduction(CUDNN_REDUCE_TENSOR_ADD, x, sum),
+                                              binary(CUDNN_POINTWISE_SUB, x, sum, y)})
+                         .finalize();
+  const Part plan = plan_of(heuristics(graph, CUDNN_HEUR_MODE_A).front());
+  std::vector<float> in = numbers(48, 1), out = poison(48);
+  const Lists dims{{4, 3, 4}, {4, 3, 4}}, strides{{12, 4, 1}, {12, 4, 1}};
+  const std::vector<int64_t> uids{1, 3};
+  Part of_run(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
+  of_run.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, uids)
+      .set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR,
+           std::vector<void*>{in.data(), out.data()});
+  ASSERT_CUDNN(cudnnBackendSetAttribute(of_run.get(), CUDNN_ATTR_VARIANT_PACK_OVERRIDE_UNIQUE_IDS,
+                                        CUDNN_TYPE_INT64, 2, uids.data()));
+  ASSERT_CUDNN(cudnnBackendSetAttribute(of_run.get(), CUDNN_ATTR_VARIANT_PACK_OVERRIDE_SHAPES,
+                                        CUDNN_TYPE_VOID_PTR, 1, &dims));
+  ASSERT_CUDNN(cudnnBackendSetAttribute(of_run.get(), CUDNN_ATTR_VARIANT_PACK_OVERRIDE_STRIDES,
+                                        CUDNN_TYPE_VOID_PTR, 1, &strides));
+  ASSERT_CUDNN(cudnnBackendFinalize(of_run.get()));
+  EXPECT_EQ(cudnnBackendExecute(handle, plan.get(), of_run.get()),
+            CUDNN_STATUS_NOT_SUPPORTED_INVALID_DYNAMIC_SHAPE);
+  EXPECT_NE(last_message().find("1 element along axis 0"), std::string::npos) << last_message();
+  EXPECT_TRUE(std::isnan(out[0]));
+}
+
 // A text holds a plan, and not the ops that other dims need.
 TEST_F(OtherDims, NeedMoreThanAPlansText) {
   const int64_t size = plan->count(CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR);

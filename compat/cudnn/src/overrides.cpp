@@ -69,7 +69,13 @@ std::optional<Override> override_of(const Descriptor& tensor, const Overrides& o
   bool differs = false;
   for (size_t axis = 0; axis < dims.size(); ++axis) {
     const auto becomes = extents.find({axis, dims[axis]});
-    if (dims[axis] == 1 || becomes == extents.end() || !becomes->second) continue;
+    if (becomes == extents.end() || becomes->second == dims[axis]) continue;
+    if (dims[axis] == 1)
+      refuse(CUDNN_STATUS_NOT_SUPPORTED_INVALID_DYNAMIC_SHAPE,
+             "virtual tensor {} has 1 element along axis {}, where tensors that had 1 get more: whether it "
+             "follows them is not said; make the plan with 2 or more",
+             tensor.get<int64_t>(CUDNN_ATTR_TENSOR_UNIQUE_ID), axis);
+    if (!becomes->second) continue;
     differs = differs || dims[axis] != *becomes->second;
     dims[axis] = *becomes->second;
   }

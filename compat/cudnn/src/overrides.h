@@ -24,11 +24,13 @@ using Overrides = std::map<int64_t, Override>;  ///< by uid
 Overrides read_overrides(const Descriptor& pack);
 
 /// The ops with the tensors of these uids as the overrides say. Virtual tensors that are not named follow:
-/// along each axis, an extent becomes what it becomes in the tensors that are.
+/// along each axis, an extent becomes what it becomes in the tensors that are. Refused where an extent of 1
+/// may be one that follows or one that an op sums up or broadcasts.
 std::vector<DescriptorPointer> with_overrides(const std::vector<DescriptorPointer>& ops,
                                               const Overrides& overrides);
 
-/// A plan's own plans for other dims, made when a run first needs them. For any number of threads.
+/// A plan's own plans for other dims, made when a run first needs them and kept as long as the plan: runs
+/// that are on their way and CUDA graphs hold their kernels. For any number of threads.
 class OverriddenPlans {
  public:
   template <class Make>
@@ -36,13 +38,10 @@ class OverriddenPlans {
     const std::scoped_lock lock(mutex_);
     const auto known = plans_.find(overrides);
     if (known != plans_.end()) return known->second;
-    std::shared_ptr<const PlanState> made = make();
-    if (plans_.size() >= kMost) plans_.clear();
-    return plans_.emplace(overrides, std::move(made)).first->second;
+    return plans_.emplace(overrides, make()).first->second;
   }
 
  private:
-  static constexpr size_t kMost = 64;
   std::mutex mutex_;
   std::map<Overrides, std::shared_ptr<const PlanState>> plans_;
 };

@@ -186,6 +186,8 @@ std::shared_ptr<const PlanState> plan_of_overrides(const PlanState& plan, const 
   const auto fits = std::ranges::find_if(
       *candidates, [&](const Candidate& candidate) { return candidate.workspace_bytes <= most; });
   const auto made = fits == candidates->end() ? nullptr : planned(engine, *fits);
+  // Few runs need the plan for all values; without it, those alone are refused.
+  if (made && made->general_plan && made->general_plan->workspace_bytes > most) made->general_plan.reset();
   if (made) load_plan(*made);
   if (!made || made->workspace_bytes() > most)
     refuse(CUDNN_STATUS_NOT_SUPPORTED_INVALID_DYNAMIC_SHAPE,
