@@ -80,6 +80,9 @@ std::string kernel_name(std::span<const std::string> ops, std::string_view entry
 
 namespace {
 
+// Longer names of sections are none of NVRTC's; each renamed one is written anew, which a hostile file could
+// make many of.
+constexpr size_t kLongestSection = 256;
 constexpr uint16_t kCudaMachine = 190;  // EM_CUDA, which older headers lack
 
 template <class T>
@@ -183,7 +186,9 @@ class Renaming {
   }
 
   // ".text.ENTRY" and others that end so.
-  bool has_ending(std::string_view name) const { return name.starts_with('.') && name.ends_with(ending_); }
+  bool has_ending(std::string_view name) const {
+    return name.size() <= kLongestSection && name.starts_with('.') && name.ends_with(ending_);
+  }
   std::string with_other_ending(std::string_view name) const {
     return std::string(name.substr(0, name.size() - entry_.size())).append(name_);
   }
