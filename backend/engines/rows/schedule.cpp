@@ -129,7 +129,6 @@ int64_t exchange_bytes_of(const RowsProblem& problem, const RowsSchedule& s) {
 
 }  // namespace
 
-// An H200 of 132 has room for 30 clusters of 4 or 15 of 8 at a block an SM.
 RowsSchedule::RowsSchedule(const RowsProblem& problem, const RowsKnobs& asked)
     : y(problem.site), knobs(asked) {
   const Dims& domain = problem.domain();

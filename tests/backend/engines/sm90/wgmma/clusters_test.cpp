@@ -73,8 +73,9 @@ TEST(WgmmaGathered, TakesOnlyPartsThatAllHaveSteps) {
   EXPECT_EQ(blocks, (std::set<int64_t>{2, 3, 4}));
 }
 
-TEST(WgmmaGathered, FillsAndNeverOverfillsTheDevice) {
+TEST(WgmmaGathered, NeverOverfillsTheDevice) {
   const DeviceInfo device = DeviceInfo::named("H200");
+  int gathered = 0;
   for (const int64_t m : {1, 49, 197, 1568, 4096}) {
     const Fusion fusion = fusion_of(linear(m, 768, 3072));
     for (const EngineConfig& config : configs(fusion, device)) {
@@ -82,8 +83,10 @@ TEST(WgmmaGathered, FillsAndNeverOverfillsTheDevice) {
       const Launch launch = launch_of(test::lower(wgmma_engine(), fusion, config, device));
       EXPECT_LE(launch.grid[0], 2u * static_cast<uint32_t>(device.sm_count)) << to_string(config);
       EXPECT_LE(launch.shared_bytes, device.shared_per_block) << to_string(config);
+      ++gathered;
     }
   }
+  EXPECT_GT(gathered, 20);
 }
 
 // Its vectors run along n.
