@@ -29,6 +29,21 @@ struct DLTensor {
   uint64_t byte_offset;
 };
 
+/// Describes a tensor of Python for the length of a call; 0, or -1 with a Python exception set.
+using Describe = int (*)(void* object, DLTensor* to);
+
+/// A framework's table of functions, which its class has as `__dlpack_c_exchange_api__` (DLPack 1.3).
+struct DLExchange {
+  uint32_t major;
+  uint32_t minor;
+  void* older;
+  void* allocate;
+  void* take;
+  void* give;
+  Describe describe;  // may be null
+  void* current_stream;
+};
+
 constexpr int32_t kDLCpu = 1, kDLCuda = 2, kDLCudaHost = 3, kDLCudaManaged = 13;
 
 /// The codes of DLPack that have a type here, by position.
@@ -49,6 +64,7 @@ struct Names {
   PyObject* cuda_interface = PyUnicode_InternFromString("__cuda_array_interface__");
   PyObject* array_interface = PyUnicode_InternFromString("__array_interface__");
   PyObject* dlpack = PyUnicode_InternFromString("__dlpack__");
+  PyObject* exchange = PyUnicode_InternFromString("__dlpack_c_exchange_api__");
 };
 
 const Names& names() {
@@ -58,9 +74,29 @@ const Names& names() {
 
 enum class Protocol : uint8_t { none, buffer, torch, cuda_interface, dlpack };
 
+/// PyTorch's function that describes a tensor without a call of Python: for its own tensors and parameters,
+/// for others may be made of several. Null where there is none.
+Describe describe_of(PyTypeObject* type) {
+  const std::string_view name = type->tp_name;
+  if (name != "Tensor" && name != "Parameter") return nullptr;
+  PyObject* const capsule = PyObject_GetAttr(reinterpret_cast<PyObject*>(type), names().exchange);
+  const auto* const table =
+      capsule == nullptr
+          ? nullptr
+          : static_cast<const DLExchange*>(PyCapsule_GetPointer(capsule, "dlpack_exchange_api"));
+  PyErr_Clear();
+  Py_XDECREF(capsule);  // the class keeps it
+  return table != nullptr && table->major == 1 ? table->describe : nullptr;
+}
+
+struct Reader {
+  Protocol protocol = Protocol::none;
+  Describe describe = nullptr;  ///< PyTorch's
+};
+
 /// By the type's attributes; remembered, with a reference to the type.
-Protocol protocol_of(PyTypeObject* type) {
-  static std::unordered_map<PyTypeObject*, Protocol> known;
+const Reader& reader_of(PyTypeObject* type) {
+  static std::unordered_map<PyTypeObject*, Reader> known;
   if (const auto found = known.find(type); found != known.end()) return found->second;
   auto* object = reinterpret_cast<PyObject*>(type);
   const auto has = [&](PyObject* name) { return PyObject_HasAttr(object, name) != 0; };
@@ -74,7 +110,7 @@ Protocol protocol_of(PyTypeObject* type) {
   else if (has(names().dlpack))
     protocol = Protocol::dlpack;
   Py_INCREF(object);
-  return known[type] = protocol;
+  return known[type] = {protocol, protocol == Protocol::torch ? describe_of(type) : nullptr};
 }
 
 /// A reference that is given up at the end of a scope.
@@ -217,6 +253,24 @@ bool read_buffer(PyObject* object, Array& array, Hold& hold) {
   return view.ndim > kMaxRank || in_elements(array, view.itemsize);
 }
 
+// --- DLPack's tensors --------------------------------------------------------------------------------------
+
+bool read_described(const DLTensor& tensor, Array& array) {
+  array.pointer = static_cast<std::byte*>(tensor.data) + tensor.byte_offset;
+  const bool known = tensor.code < kDLCodes.size() && tensor.lanes == 1;
+  array.type = {known ? kDLCodes[tensor.code] : '?', tensor.bits};
+  array.rank = tensor.rank;
+  array.packed = tensor.strides == nullptr;
+  for (int i = 0; i < std::min(array.rank, kMaxRank); ++i) {
+    array.dims[static_cast<size_t>(i)] = tensor.shape[i];
+    if (!array.packed) array.strides[static_cast<size_t>(i)] = tensor.strides[i];
+  }
+  const int32_t device = tensor.device.type;
+  array.on_gpu = device == kDLCuda || device == kDLCudaManaged;
+  array.ordinal = array.on_gpu ? tensor.device.id : 0;
+  return array.on_gpu || device == kDLCpu || device == kDLCudaHost;
+}
+
 // --- PyTorch -----------------------------------------------------------------------------------------------
 
 /// dtypes of PyTorch are single objects that live as long as the process.
@@ -228,7 +282,11 @@ ArrayType type_of_torch(PyObject* dtype) {
   return known[dtype] = type_of_text(std::string_view(text).substr(text.rfind('.') + 1));
 }
 
-bool read_torch(PyObject* object, Array& array) {
+bool read_torch(PyObject* object, Array& array, Describe describe) {
+  if (DLTensor tensor{}; describe != nullptr) {
+    if (describe(object, &tensor) == 0) return read_described(tensor, array);
+    PyErr_Clear();  // a type or a device that DLPack lacks: the methods tell which
+  }
   const Owned pointer(PyObject_CallMethodNoArgs(object, names().data_ptr));
   array.pointer = PyLong_AsVoidPtr(pointer.object);
   const Owned dtype(PyObject_GetAttr(object, names().dtype));
@@ -274,19 +332,7 @@ bool read_dlpack(PyObject* object, Array& array, Hold& hold) {
   hold.object = capsule;  // not taken over: the capsule gives the tensor back
   const auto* tensor = static_cast<const DLTensor*>(PyCapsule_GetPointer(capsule, "dltensor"));
   if (tensor == nullptr) throw nb::python_error();
-  array.pointer = static_cast<std::byte*>(tensor->data) + tensor->byte_offset;
-  const bool known = tensor->code < kDLCodes.size() && tensor->lanes == 1;
-  array.type = {known ? kDLCodes[tensor->code] : '?', tensor->bits};
-  array.rank = tensor->rank;
-  array.packed = tensor->strides == nullptr;
-  for (int i = 0; i < std::min(array.rank, kMaxRank); ++i) {
-    array.dims[static_cast<size_t>(i)] = tensor->shape[i];
-    if (!array.packed) array.strides[static_cast<size_t>(i)] = tensor->strides[i];
-  }
-  const int32_t device = tensor->device.type;
-  array.on_gpu = device == kDLCuda || device == kDLCudaManaged;
-  array.ordinal = array.on_gpu ? tensor->device.id : 0;
-  return array.on_gpu || device == kDLCpu || device == kDLCudaHost;
+  return read_described(*tensor, array);
 }
 
 }  // namespace
@@ -345,18 +391,19 @@ bool holds(ArrayType got, DataType want) {
 
 bool read_array(PyObject* object, Array& array, Hold& hold) {
   // JAX has both, and the first only for arrays on a GPU.
-  if (protocol_of(Py_TYPE(object)) == Protocol::cuda_interface) {
+  const Reader& reader = reader_of(Py_TYPE(object));
+  if (reader.protocol == Protocol::cuda_interface) {
     const nb::object interface = nb::steal(PyObject_GetAttr(object, names().cuda_interface));
     if (interface.is_valid()) return read_cuda_interface(object, array, interface);
     if (PyObject_HasAttr(object, names().dlpack) == 0) throw nb::python_error();
     PyErr_Clear();
     return read_dlpack(object, array, hold);
   }
-  switch (protocol_of(Py_TYPE(object))) {
+  switch (reader.protocol) {
     case Protocol::buffer:
       return read_buffer(object, array, hold);
     case Protocol::torch:
-      return read_torch(object, array);
+      return read_torch(object, array, reader.describe);
     case Protocol::dlpack:
       return read_dlpack(object, array, hold);
     default:

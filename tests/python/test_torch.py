@@ -16,6 +16,11 @@ except ImportError:
 ON_GPU = torch.cuda.is_available() and not fusor.DeviceInfo.current().is_cpu
 DEVICES = ["cpu", "cuda"] if ON_GPU else ["cpu"]
 BACKEND = {"cpu": "aot_eager", "cuda": "inductor"}  # no C++ is compiled for the CPU
+TYPES = {
+    "fp64": torch.float64, "fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16,
+    "fp8_e4m3": torch.float8_e4m3fn, "fp8_e5m2": torch.float8_e5m2, "int8": torch.int8, "uint8": torch.uint8,
+    "int32": torch.int32, "int64": torch.int64, "bool8": torch.bool,
+}
 
 
 def device_info(device):
@@ -62,6 +67,22 @@ class Torch(unittest.TestCase):
 
     def close(self, got, want, tolerance=1e-3):
         torch.testing.assert_close(got, want, rtol=tolerance, atol=tolerance)
+
+    def test_tensors_and_parameters_of_every_type_are_read(self):
+        for name in ("fp64", "fp32", "fp16", "bf16", "fp8_e4m3", "fp8_e5m2", "int8", "uint8", "int32", "int64", "bool8"):
+            g = fusor.GraphBuilder("turned")
+            g.output(g.transpose(g.input("x", (3, 4), name), (1, 0)), "y")
+            turn = fusor.load(fusor.build(g.finish(), "cpu"))
+            x = torch.randint(0, 2, (3, 4)).to(TYPES[name])
+            y = torch.zeros(4, 3).to(TYPES[name])
+            turn.run(torch.nn.Parameter(x, requires_grad=x.is_floating_point()), y)
+            self.assertTrue(torch.equal(y.float(), x.float().T), name)
+            with self.assertRaisesRegex(fusor.Error, r"\[4, 3\] with strides \[1, 4\]"):
+                turn.run(x.T, y)
+            with self.assertRaisesRegex(fusor.Error, "a type that fusor does not have"):
+                turn.run(torch.zeros(3, 4, dtype=torch.complex64), y)
+            with self.assertRaisesRegex(fusor.Error, "expected an array"):
+                turn.run(torch.zeros(3, 4, device="meta"), y)
 
     def test_an_executable_takes_tensors(self):
         for device in self.on_each():
