@@ -140,7 +140,7 @@ TEST(Gather, IsCompiledWithWholeVectorsAndLaneByLane) {
   const Graph graph = g.finish();
   const std::string text = source(build(graph, DeviceInfo::named("h200")));
   EXPECT_THAT(text, HasSubstr("load_whole<N>(args.in1"));
-  EXPECT_THAT(text, HasSubstr("load_where(args.in"));
+  EXPECT_THAT(text, HasSubstr("load_places<N, false>(args.in"));
 }
 
 TEST(Gather, SurvivesAFile) {

@@ -127,6 +127,12 @@ std::string printed(const Engine& engine, const Graph& graph) {
   }
 }
 
+Graph quantised() {
+  GraphBuilder g("quantised");
+  g.output(g.relu(g.input("x", {64, 64}, DataType::f16)), {.type = DataType::i4});
+  return g.finish();
+}
+
 std::vector<Graph> graphs() {
   return {convolution(Layout::nhwc),
           convolution(Layout::nchw),
@@ -141,7 +147,8 @@ std::vector<Graph> graphs() {
           attention_gradients(),
           depthwise(Layout::nchw),
           filter_gradient(),
-          pool()};
+          pool(),
+          quantised()};
 }
 
 TEST(Source, NchwConvolutionNamesItsScratch) {
