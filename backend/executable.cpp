@@ -100,7 +100,7 @@ std::array<std::byte, 8> carried_bytes(const ScalarPatch& patch, const void* hos
       put(real ? load_real(patch.stored, host, 0) : static_cast<double>(load_int(patch.stored, host, 0)));
       break;
     case DataType::f32:
-      // What is no number stays so: std::max gives its first argument then.
+      // A NaN stays one: std::max gives its first argument then.
       put(static_cast<float>(patch.factor *
                              std::max(real ? load_real(patch.stored, host, 0)
                                            : static_cast<double>(load_int(patch.stored, host, 0)),

@@ -376,7 +376,7 @@ class SiteWriter {
     line(2, "}};");
   }
 
-  // What is computed in each lane for node `at`.
+  // Marks the nodes that each lane computes for node `at`.
   void need(int at, std::vector<bool>& needed) const {
     if (at < 0 || needed[static_cast<size_t>(at)]) return;
     const Node& node = node_at(expr_, at);

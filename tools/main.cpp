@@ -468,7 +468,7 @@ int main(int argc, char** argv) {
     return fail_with(fusor::command::unknown_argument(app), "bad_input", fusor::command::kBadInput);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);
-    // What is missing is the smaller mistake, and perhaps what the unknown option was to be.
+    // A missing argument is the smaller mistake, and perhaps the unknown option was meant to give it.
     if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr && fusor::command::has_unknown_option(app))
       return fail_with(fusor::command::unknown_argument(app), "bad_input", fusor::command::kBadInput);
     return fail_with(error.what(), "bad_input", fusor::command::kBadInput);

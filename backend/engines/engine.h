@@ -40,7 +40,7 @@ class Prepared {
   virtual Lowered lower(const EngineConfig& config) const = 0;
 };
 
-/// What an engine's kernels do with packed elements, several of which share a byte.
+/// Says whether an engine's kernels load and store packed elements, several of which share a byte.
 struct PackedAccess {
   bool loads = false;
   bool stores = false;

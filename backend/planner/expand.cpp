@@ -149,9 +149,9 @@ class Expander {
     }
   }
 
-  // Of the last op: a contraction's or a reduction's values are rounded behind it; a reshape's or a
-  // transpose's in front of it, from where they are written in place; other ops' go through a virtual tensor,
-  // whose elements may be stored one by one.
+  // Packs the result of the last op: a contraction's or a reduction's values are rounded behind it; a
+  // reshape's or a transpose's in front of it, from where they are written in place; other ops' go through a
+  // virtual tensor, whose elements may be stored one by one.
   void pack_result(std::vector<Op>& ops, const std::vector<int>& reads) {
     Op& op = ops.back();
     const int y = op.outputs[0];

@@ -135,7 +135,7 @@ class ErrorAnalysis {
     deviation.peak += std::max(epsilon(type(tensor)) * size(tensor).largest, spacing);
   }
 
-  // The same where all numbers are a few steps apart: no error is larger than from one end to the other.
+  // Rounds to a type whose numbers are a few steps apart: no error is larger than from one end to the other.
   void round_packed(int tensor) {
     Deviation& deviation = error(tensor);
     const double step = widest_step(type(tensor)), range = 2 * largest_number(type(tensor)) + 1;
@@ -150,7 +150,7 @@ class ErrorAnalysis {
     return is_real(type) ? std::ldexp(epsilon(type), std::ilogb(largest_number(type))) : 1;
   }
 
-  // That of the smallest numbers, where the relative part vanishes.
+  // The spacing of the type's smallest numbers, where the relative part of a rounding vanishes.
   static double least_spacing(DataType type) {
     const uint64_t smallest_bits = 1;
     return load_real(type, &smallest_bits, 0);

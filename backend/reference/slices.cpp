@@ -106,7 +106,7 @@ class JoinedAxes {
   bool follows_ = true;
 };
 
-// Of the sites behind a product: operands are in memory in any case.
+// Looks at the sites behind a product alone: operands are in memory in any case.
 size_t largest_site(const Fusion& fusion) {
   const auto by_elements = [](const Site& site) {
     return site.inputs.empty() ? 0 : element_count(site.expr.domain);

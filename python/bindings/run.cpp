@@ -224,7 +224,7 @@ bool has_strides(const Array& array, const Tensor& tensor) {
   return true;
 }
 
-/// Of types whose elements share bytes: an array of exactly the tensor's bytes, one behind the other.
+/// Checks an array for a type whose elements share bytes: exactly the tensor's bytes, one behind the other.
 bool has_bytes(const Array& array, const Tensor& tensor) {
   int64_t count = 1;
   for (int i = array.rank - 1; i >= 0; --i) {

@@ -164,7 +164,7 @@ TEST(Packed, ReductionsReadAndWriteThem) {
   }
 }
 
-// What a large graph samples is rounded as what a small one evaluates whole.
+// The samples of a large graph are rounded as the elements of a small one that is evaluated whole.
 TEST(Packed, SamplesAreRounded) {
   GraphBuilder g;
   const Tensor a = g.input("a", {5, 9}, DataType::i4), b = g.input("b", {9, 7}, DataType::i4);

@@ -305,7 +305,7 @@ TEST_F(GivenNumbers, OfABrokenTextAreRefused) {
   EXPECT_NE(cudnnBackendFinalize(with_text(text).get()), CUDNN_STATUS_SUCCESS);
 }
 
-// Of any type of real numbers.
+// A scale may be of any type of real numbers.
 TEST_F(GivenNumbers, MayHaveOtherTypes) {
   const double as_double = -0.5;
   const uint16_t as_half = 0xb800, as_bfloat = 0xbf00;

@@ -187,7 +187,7 @@ TEST_F(Ragged, OperandsOfMatmulsAreTransposedByTheirStrides) {
   }
 }
 
-// Of 5 billion elements the few that are walked have memory.
+// The few of 5 billion elements that are walked have memory.
 TEST_F(Ragged, OffsetsOf64BitsReachBeyondWhat32Hold) {
   constexpr int kRow = kHeads * kDepth;
   constexpr int64_t kBegin = int64_t{5} << 30;

@@ -114,8 +114,8 @@ void add_arithmetic(Work& work, const Expr& expr, double elements) {
       (total->reduction.compute == DataType::f64 ? work.fp64_flops : work.fp32_flops) += 2 * elements;
 }
 
-// What L2 takes for a store, by one access a thread: two leave gaps between neighbours', and cost four times
-// as much.
+// Turns of L2 for a store, counted by one access a thread: two accesses leave gaps between those of
+// neighbours and cost four times as much.
 double turns_of_store(const ElementwiseSchedule& s, const Store& result) {
   constexpr double kTurnsOfGaps = 4;
   const bool has_gaps = s.variant == Variant::plain && result.access.whole_vectors &&

@@ -29,7 +29,7 @@ FUSOR_DEVICE u32* meeting_word() {
   return reinterpret_cast<u32*>(u64(high) << 32 | low) + 1;
 }
 
-// What any block wrote before, all blocks see after.
+// Waits for all blocks; all of them then see the writes that any of them made before.
 FUSOR_DEVICE void meet_grid() {
   __syncthreads();
   if (threadIdx.x == 0) {

@@ -36,7 +36,7 @@ constexpr Need kRequired = Need::required, kOptional = Need::optional, kAnswer =
     FUSOR_ATTRIBUTE(name), CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, most, need, Flow::none, \
         CUDNN_BACKEND_##kind##_DESCRIPTOR                                            \
   }
-// What is handed over is the address itself, of a container of the client's.
+// The value is itself the address of a container of the client's.
 #define ADDRESS(name)                                                        \
   {                                                                          \
     FUSOR_ATTRIBUTE(name), CUDNN_TYPE_VOID_PTR, 1, 1, kOptional, Flow::none, \

@@ -26,7 +26,7 @@ inline constexpr int64_t kFastEngine = 0;    ///< whatever the compute types per
 inline constexpr int64_t kExactEngine = 10;  ///< operands are multiplied as they are
 inline constexpr int64_t kPlainEngine = 20;  ///< CUDA cores only: no note at all
 
-/// What a plan may ask a client for that does not look for the best one.
+/// The workspace that a plan may ask for from a client that does not look for the best one.
 inline constexpr int64_t kModestBytes = int64_t{320} << 20;
 
 using DevicePointer = std::shared_ptr<const DeviceInfo>;
@@ -38,7 +38,7 @@ class GraphState : public State {
   GraphState(Translation translation, DevicePointer device, std::vector<DescriptorPointer> ops = {});
 
   const Translation& translation() const { return translation_; }
-  /// What the client set; none where the graph is that of a plan's text.
+  /// The ops that the client set; none where the graph is that of a plan's text.
   const std::vector<DescriptorPointer>& ops() const { return ops_; }
   /// The device of the graph's handle, or that of the calling thread.
   DevicePointer device() const;

@@ -27,7 +27,7 @@ bool is_tensor_descriptor(const Descriptor& descriptor) {
   return descriptor.type() == CUDNN_BACKEND_TENSOR_DESCRIPTOR;
 }
 
-// What extents become, by axis and extent; nothing where tensors disagree.
+// The extents of the run by axis and the plan's extent; nothing where tensors disagree.
 using Extents = std::map<std::pair<size_t, int64_t>, std::optional<int64_t>>;
 
 void note_extents(const Descriptor& tensor, const Overrides& overrides, Extents& extents) {

@@ -20,7 +20,7 @@ struct Override {
 };
 using Overrides = std::map<int64_t, Override>;  ///< by uid
 
-/// What a variant pack overrides; throws where its lists do not fit.
+/// The dims and strides that a variant pack overrides; throws where its lists do not fit.
 Overrides read_overrides(const Descriptor& pack);
 
 /// The ops with the tensors of these uids as the overrides say. Virtual tensors that are not named follow:

@@ -112,7 +112,8 @@ const void* pointer_of(const PackState& pack, int64_t uid) {
   return nullptr;
 }
 
-// What clients write for -inf, too: less than every score, so that its exponential is 0 beside any other.
+// A number that clients write for -inf, too: less than every score, so that its exponential is 0 beside any
+// other.
 constexpr float kMinusInfinity = -3.3e38F;
 
 // Whether the run's scalars are what the plan takes them for. One that is not bound cannot be otherwise.
@@ -172,7 +173,7 @@ std::shared_ptr<PlanState> planned(const std::shared_ptr<const EngineState>& of,
   return state;
 }
 
-// The same engine's plan for other dims, within the workspace that the client was asked for.
+// A plan of the engine of `plan` for other dims, within the workspace that the client was asked for.
 std::shared_ptr<const PlanState> plan_of_overrides(const PlanState& plan, const Overrides& overrides) {
   if (!plan.engine || plan.engine->graph->ops().empty())
     refuse(CUDNN_STATUS_NOT_SUPPORTED_INVALID_DYNAMIC_SHAPE,

@@ -29,7 +29,7 @@ struct Gradient {
   /// Probabilities are exp(product * scale - first value of the row), gradients of scores probability *
   /// (product - second value) * slope.
   std::optional<double> scale;
-  /// The same where it is a scalar of each run; `scale` is 1 then.
+  /// The factor of scores where each run gives it; `scale` is 1 then.
   std::optional<Factor> given_scale;
   /// A scalar of the site, which is left to the products of gradients of scores: they are linear.
   std::optional<Node> slope;

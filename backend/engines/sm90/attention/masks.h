@@ -57,7 +57,7 @@ struct Factor {
   bool is_positive() const { return is_known() ? constant > 0 : least > 0; }
   friend bool operator==(const Factor&, const Factor&) = default;
 };
-/// What node `at` is as such a number: a scalar, or the larger of a scalar and a constant.
+/// Node `at` as a factor: a scalar, or the larger of a scalar and a constant; nothing where it is neither.
 std::optional<Factor> factor_at(const Fusion& fusion, const Expr& expr, int at);
 /// The number that makes the score of the site's input `input`.
 std::optional<Factor> factor_of(const Fusion& fusion, const Expr& expr, int score, int input);

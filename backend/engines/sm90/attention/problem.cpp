@@ -21,8 +21,8 @@ constexpr int64_t kBarrierBytes = 256;
 constexpr int64_t kOtherRegisters = 40, kScoreRegisters = 64;
 // codegen/device/sm90/attention/bytes.cuh
 constexpr int64_t kRawStages = 2, kMostOfBytes = 128;
-// The same of 8 bits, as compiled: two sets of sums leave little to the rest. Scores that are computed take
-// half a register for each key of a block.
+// Registers beside the sums for operands of 8 bits, as compiled: two sets of sums leave few. Computed scores
+// take half a register for each key of a block.
 constexpr int64_t kOtherRegistersOfBytes = 24, kBoundRegistersOfBytes = 8, kFactorRegistersOfBytes = 8;
 
 // Scores that are products times numbers of a row, such as the factors that fp8 comes with.

@@ -34,7 +34,7 @@ struct Scores {
   std::optional<Expr> sink;     ///< the sink of a row
   Bounds bounds;                ///< keys that a mask leaves
   std::optional<double> scale;  ///< score = product * scale, a positive constant
-  /// The same with a scalar of each run that is taken as a positive one.
+  /// score = product * a scalar that each run gives, which is taken to be positive.
   std::optional<Factor> given_scale;
   double weight = 1;  ///< of probabilities
   bool guarded = false;

@@ -205,7 +205,7 @@ class PreparedWgmma final : public Prepared {
     if (Schedule(problem_, knobs).straddles_lines()) add(list, knobs, cluster, 1);
   }
 
-  // Of the widths of columns between the usual ones, that which makes the rounds of tiles shortest. Tiles of
+  // Adds the width between the usual ones that makes the rounds of tiles shortest. Tiles of
   // one consumer are for one short round. Convolutions whose lines do not straddle those of L2 took 0.79
   // to 1.07 of their time in 14 cases, but for one.
   void add_even(std::vector<EngineCandidate>& list) const {

@@ -78,7 +78,7 @@ struct Schedule {
   std::optional<CopiedResult> operand_like_result(const Node& load) const;
 
   void choose_vectors();
-  /// Those of a result that is gathered from the blocks of a cluster.
+  /// Chooses the vectors of a result that is gathered from the blocks of a cluster.
   void choose_gathered_vectors();
 
   /// Where threads load what TMA takes as well, they rely on whole elements alone.
@@ -227,7 +227,8 @@ struct Schedule {
   double efficiency(double bytes) const;
   double efficiency_of_copies(double bytes) const;
 
-  /// What starting costs more where a cluster gathers sums, and less where every tile has an SM at once.
+  /// Seconds that starting takes more where a cluster gathers sums, or less where every tile has an SM at
+  /// once.
   double seconds_of_cluster() const;
   double seconds_of_one_round() const;
 

@@ -373,7 +373,7 @@ struct Tiling {
     const int64_t unit = adjacent ? kBoxLine : 8;
     if (!shared || columns_of_tile() % (cluster * unit) != 0) cluster = 1;
   }
-  // The same of rows.
+  // Clusters along the rows need whole boxes of rows for each block.
   void fit_rows(bool adjacent, bool shared) {
     if (!shared || tile_m % (cluster_n * (adjacent ? kBoxLine : 8)) != 0) cluster_n = 1;
   }

@@ -182,7 +182,7 @@ FUSOR_DEVICE void pack_probabilities(const float (&scores)[kScores], u32 (&words
     pack<Element>(scores, words);
 }
 
-// What probabilities are multiplied by.
+// The factor of probabilities in front of their rounding.
 template <class Params>
 FUSOR_DEVICE float weight_of(const Params& p) {
   if constexpr (kBytes)

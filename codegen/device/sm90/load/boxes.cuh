@@ -191,7 +191,7 @@ FUSOR_DEVICE void load(const TensorMap& a, const TensorMap (&b)[kSiblings], cons
                        const Schedule& schedule, Stages& stages) {
   using LoadA = OperandLoader<kSwapped, kRowsAdjacentA, kTileM, Sharing<true>>;
   using LoadB = OperandLoader<!kSwapped, kColumnsAdjacentB, kColumns, Sharing<false>>;
-  // Of pixels, which are rows unless the product is exchanged.
+  // Boxes of pixels, which are rows unless the product is exchanged.
   using Pixels = Sharing<!kSwapped>;
   constexpr int kShareOfPixels = (kSwapped ? kColumns : kTileM) / Pixels::kBlocks;
   Ring ring;

@@ -96,8 +96,8 @@ FUSOR_DEVICE void copy_box(void* shared, const TensorMap& map, Barrier& barrier,
       "l"(&map), "r"(shared_address(&barrier.word)), "r"(c0), "r"(c1), "r"(c2)
       : "memory");
 }
-// The same to every block of the cluster that `blocks` has a bit for: to the same place in each, its bytes
-// arriving at each one's barrier.
+// Copies a box to every block of the cluster that `blocks` has a bit for: to the same place in each, its
+// bytes arriving at each one's barrier.
 FUSOR_DEVICE void copy_box_to(u16 blocks, void* shared, const TensorMap& map, Barrier& barrier, int c0,
                               int c1, int c2) {
   asm volatile(

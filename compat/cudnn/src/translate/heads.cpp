@@ -113,7 +113,7 @@ DescriptorPointer split_tensor(const Descriptor& tensor, const SharedHeads& shar
   });
 }
 
-// Of a coordinate, the axis is behind the new one.
+// The axis of a coordinate lies behind the new one.
 DescriptorPointer with_axis(const Descriptor& pointwise) {
   return copy_of(pointwise, [](cudnnBackendAttributeName_t name, const Value& value) {
     if (name != CUDNN_ATTR_POINTWISE_AXIS) return value;

@@ -87,8 +87,8 @@ constexpr Operand kOperands[] = {
     {CUDNN_ATTR_OPERATION_MATMUL_BDESC, CUDNN_ATTR_OPERATION_MATMUL_GEMM_K_OVERRIDE_DESC, 2},
     {CUDNN_ATTR_OPERATION_MATMUL_BDESC, CUDNN_ATTR_OPERATION_MATMUL_GEMM_N_OVERRIDE_DESC, 1}};
 
-// What is multiplied, element by element, with rows of which some do not exist: results beside their
-// gradients.
+// Adds tensors that are multiplied, element by element, with rows of which some do not exist: results beside
+// their gradients.
 void add_factors(const std::vector<DescriptorPointer>& ops, std::map<int64_t, ExistingRows>& rows) {
   for (const DescriptorPointer& op : ops) {
     if (!is_pointwise_op(*op, CUDNN_POINTWISE_MUL)) continue;
@@ -104,7 +104,7 @@ void add_factors(const std::vector<DescriptorPointer>& ops, std::map<int64_t, Ex
   }
 }
 
-// What each view shows.
+// The tensor that each view shows.
 std::map<int64_t, int64_t> views_of(const std::vector<DescriptorPointer>& ops) {
   std::map<int64_t, int64_t> views;
   for (const DescriptorPointer& op : ops) {
@@ -160,7 +160,8 @@ std::optional<std::map<int64_t, ExistingRows>> existing_rows(const std::vector<D
       if (uid_of(*lengths) != masked->queries && uid_of(*lengths) != masked->keys) return std::nullopt;
       const bool is_summed = operand.lengths == CUDNN_ATTR_OPERATION_MATMUL_GEMM_K_OVERRIDE_DESC;
       if (tensor->get<bool>(CUDNN_ATTR_TENSOR_IS_VIRTUAL, false)) {
-        // What is made of the masked scores is 0 where they are hidden; a view is of what it shows.
+        // Tensors made of the masked scores are 0 where those are hidden; a view has the rows of the tensor
+        // that it shows.
         if (pattern.of_scores.contains(uid_of(*tensor))) continue;
         const auto view = views.find(uid_of(*tensor));
         if (view == views.end()) return std::nullopt;

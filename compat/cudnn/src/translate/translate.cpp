@@ -138,7 +138,7 @@ std::vector<size_t> needed(const std::vector<Node>& nodes, const std::vector<siz
   return live;
 }
 
-// What the patterns of clients allow is presumed where `presumes`.
+// With `presumes`, scalars are taken to be what clients give in such patterns.
 Translation translate(const std::vector<DescriptorPointer>& ops, bool presumes) {
   std::vector<Node> nodes;
   nodes.reserve(ops.size());

@@ -159,7 +159,7 @@ TEST(PackedCompile, EveryCandidateCompilesWithoutSpills) {
   test::expect_distinct_compiled(std::move(cases));
 }
 
-// What loads packed elements compiles in every engine that says it does.
+// Every engine that says that it loads packed elements compiles such loads.
 TEST(PackedCompile, LoadsCompileInEveryEngine) {
   std::vector<test::KernelCase> cases;
   const auto add = [&](const Engine& by, const Graph& graph) {
