@@ -2,79 +2,12 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "codegen/expr_emitter.h"
 
 namespace fusor {
 
-/// Where a rows site is computed: once an element of a row, or once a row.
-enum class RowPlace : uint8_t { uniform, row, element };
-
-/// A total that one pass makes together with the one that it needs.
-enum class RowJoin : uint8_t {
-  none,
-  exp_sum,    ///< of exponentials less the maximum
-  deviation,  ///< of squares of distances to the mean
-};
-
-/// Facts of a rows site's Expr, by node where they are lists.
-struct RowFacts {
-  explicit RowFacts(const KernelSite& site);
-
-  uint32_t row_axes = 0;         ///< reduced by what feeds back
-  bool spread = false;           ///< the vector axis is kept: neighbouring lanes are neighbouring rows
-  int phase_count = 0;           ///< passes over a row before the last one
-  std::vector<int> levels;       ///< the phase in which each value is known
-  std::vector<RowPlace> places;  ///< of columns' totals: element
-  std::vector<bool> is_column;   ///< a reduction over the other axes
-  std::vector<RowJoin> joins;    ///< of totals, where the site joins any
-  std::vector<int> summed;       ///< of totals: the node whose values a pass adds
-  std::vector<int> giver;        ///< of totals: the joined total that has their result, or themselves
-  /// A load of elements that are the same for all rows.
-  bool is_fixed(const Expr& expr, int node) const;
-  /// Whether each element of a row is stored: a value that they all share may still have a place for each.
-  bool is_element_store(const Expr& expr, const Store& store) const;
-
- private:
-  int level_of(const Node& node, int argument) const;
-  void share_sum(const Expr& expr, int at);
-
-  int kept_ = 0;
-};
-
-/// The part of a node in numbers that a text can count (device/base/counted.cuh): those made of coordinates
-/// and whole constants by sums, products, quotients, bounds and choices, and the truths that choose.
-enum class CountedKind : uint8_t { none, number, truth };
-std::vector<CountedKind> counted_kinds(const Expr& expr);
-
-/// The comparisons that a truth is the conjunction of, in order.
-std::vector<int> comparisons_of(const Expr& expr, int truth);
-/// The number that an index of a load is, where it is -1 or less unless a truth holds; else -1.
-int place_of_choice(const Expr& expr, int index);
-/// Whether a node chooses between elements that a load takes through such indices, where all their truths
-/// hold, and a scalar. A site takes it that the load finds an element exactly where they hold, and loads the
-/// scalar elsewhere.
-bool is_choice_of_places(const Expr& expr, int at);
-
 /// struct NAME of a site with KernelSite::kept set.
 std::string emit_row_site(const KernelSite& site, const SourceNames* names);
-
-/// Bytes of what a thread holds of a row for each vector: the struct of the loads as they are stored.
-int64_t held_bytes(const KernelSite& site, int64_t vector);
-/// The same of what does not differ between rows.
-int64_t fixed_bytes(const KernelSite& site, int64_t vector);
-/// Whether a store takes a value of each element of a row.
-bool stores_elements(const KernelSite& site);
-/// Bytes of an element of all loads that walk a row, where each row of theirs is one piece of memory; else 0.
-int64_t streamed_bytes(const KernelSite& site);
-/// Bytes of a vector of all loads that walk a row, but those whose elements it shares, where each of them is
-/// made of whole pieces of 16 bytes; else 0. For a vector of one: more than 0 where wider ones may be so.
-int64_t copied_bytes(const KernelSite& site, int64_t vector);
-/// Whether totals that need one another can be made in one pass.
-bool has_joins(const KernelSite& site);
-/// Bytes of the totals of one phase, the largest; and of the totals of one column, 0 where there are none.
-int64_t totals_bytes(const KernelSite& site);
-int64_t column_bytes(const KernelSite& site);
 
 }  // namespace fusor

@@ -5,7 +5,8 @@
 
 #include "backend/engines/rows/schedule.h"
 #include "codegen/parameters.h"
-#include "codegen/row_site.h"
+#include "codegen/row_facts.h"
+#include "codegen/row_sizes.h"
 #include "core/ceil_div.h"
 
 namespace fusor {

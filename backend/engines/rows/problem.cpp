@@ -12,7 +12,8 @@
 #include "backend/engines/elementwise/simplify.h"
 #include "backend/engines/elementwise/vectors.h"
 #include "codegen/expr_emitter.h"
-#include "codegen/row_site.h"
+#include "codegen/row_facts.h"
+#include "codegen/row_sizes.h"
 
 namespace fusor {
 

@@ -6,7 +6,8 @@
 #include "backend/engines/elementwise/vectors.h"
 #include "backend/engines/rules.h"
 #include "codegen/expr_emitter.h"
-#include "codegen/row_site.h"
+#include "codegen/row_facts.h"
+#include "codegen/row_sizes.h"
 #include "core/ceil_div.h"
 
 namespace fusor {

@@ -15,7 +15,8 @@
 #include "backend/engines/window/fitted.h"
 #include "backend/engines/window/problem.h"
 #include "codegen/parameters.h"
-#include "codegen/row_site.h"
+#include "codegen/row_facts.h"
+#include "codegen/row_sizes.h"
 #include "core/ceil_div.h"
 
 namespace fusor {

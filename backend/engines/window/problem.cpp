@@ -20,7 +20,7 @@
 #include "backend/engines/elementwise/vectors.h"
 #include "backend/engines/rows/problem.h"
 #include "codegen/expr_emitter.h"
-#include "codegen/row_site.h"
+#include "codegen/row_facts.h"
 
 namespace fusor {
 
