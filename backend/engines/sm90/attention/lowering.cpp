@@ -1,6 +1,7 @@
 // Owns what attention launches, and what it costs.
 #include <algorithm>
-#include <array>
+#include <cctype>
+#include <string>
 #include <utility>
 
 #include "backend/engines/attention/form.h"
@@ -44,6 +45,7 @@ std::vector<KernelSite> sites_of(const Problem& problem) {
                                 {"Y", y, last_axis(y), fits_short_forms(y)},
                                 {"L", problem.scores.rows, last_axis(problem.scores.rows)}};
   if (problem.scores.sink) sites.push_back({"I", *problem.scores.sink, last_axis(*problem.scores.sink)});
+  if (const auto& lengths = problem.scores.lengths) sites.push_back({"N", *lengths, last_axis(*lengths)});
   return sites;
 }
 
@@ -61,6 +63,7 @@ std::vector<ConfigValue> config_of(const Schedule& schedule) {
           {"saves_rows", !problem.scores.rows.stores.empty()},
           {"guarded", problem.scores.guarded},
           {"has_sink", problem.scores.sink.has_value()},
+          {"limited", problem.scores.lengths.has_value()},
           {"lower", problem.scores.bounds.lower.size()},
           {"upper", problem.scores.bounds.upper.size()}};
 }
@@ -81,8 +84,10 @@ Parameters parameters_of(const Schedule& schedule, const std::vector<KernelSite>
   append_scale(p, "scale", problem.scores.scale, problem.scores.given_scale, 1);
   if (problem.of_bytes()) p.real("weight", problem.scores.weight);
   append_visible(p, problem.scores.bounds);
-  constexpr std::array kNames{"s", "y", "l", "i"};
-  for (size_t i = 0; i < sites.size(); ++i) p.site(kNames[i], sites[i], problem.fusion);
+  // The field of a site's arguments is its name in small letters.
+  for (const KernelSite& site : sites)
+    p.site(std::string(1, static_cast<char>(std::tolower(static_cast<unsigned char>(site.name.front())))),
+           site, problem.fusion);
   return p;
 }
 

@@ -65,7 +65,7 @@ std::variant<Problem, Refusal> problem_of(const Fusion& fusion, const DeviceInfo
     return refuse_attention(fusion, "batch-axes", "",
                             fmt::format("at most {} axes before the matrices", kMostBatch),
                             fmt::format("{}", rank - 2));
-  auto scores = take_apart(fusion, between, yielded_node(between).type == DataType::f8_e4m3);
+  auto scores = take_apart(fusion, between, yielded_node(between).type == DataType::f8_e4m3, true);
   if (auto* refusal = std::get_if<Refusal>(&scores)) return std::move(*refusal);
   Problem problem{.fusion = fusion, .device = device, .scores = std::move(std::get<Scores>(scores))};
   const Expr &q = operand_site(fusion, 0, 0), &k = operand_site(fusion, 0, 1),

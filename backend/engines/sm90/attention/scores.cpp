@@ -170,7 +170,55 @@ std::optional<Softmax> match_softmax(const Expr& expr) {
   return found;
 }
 
-std::variant<Scores, Refusal> take_apart(const Fusion& fusion, const Expr& site, bool may_weigh) {
+namespace {
+
+// "coordinate along `axis` < number", a number of an entry of the batch: its node.
+std::optional<int> length_along(const Expr& expr, int at, int axis) {
+  const Node& less = expr.node(behind_identity(expr, at));
+  if (!is_pointwise(less, PointwiseMode::cmp_lt)) return std::nullopt;
+  const Node& index = expr.node(behind_identity(expr, less.args[0]));
+  const int number = behind_identity(expr, less.args[1]);
+  const bool counts = index.kind == Node::Kind::index && index.axis == axis && index.access.offset == 0 &&
+                      (index.access.strides.rank() <= axis || index.access.strides[axis] == 1);
+  const DataType type = expr.node(number).type;
+  if (!counts || (type != DataType::i32 && type != DataType::i64)) return std::nullopt;
+  const Expr part = part_of(expr, number);
+  const bool is_input =
+      std::ranges::any_of(part.nodes, [](const Node& node) { return node.kind == Node::Kind::input; });
+  const uint32_t matrix = 3u << (expr.domain.rank() - 2);
+  if (is_input || part.has_reduction() ||
+      (varying_axes(part)[static_cast<size_t>(part.yields[0])] & matrix) != 0)
+    return std::nullopt;
+  return number;
+}
+
+// The score without a select that hides queries and keys behind lengths; the lengths go to `scores`.
+int behind_lengths(const Fusion& fusion, Expr& expr, int at, Scores& scores) {
+  const Node& select = expr.node(at);
+  if (!is_pointwise(select, PointwiseMode::binary_select) ||
+      constant(fusion, expr, argument(expr, at, 1)) != -std::numeric_limits<double>::infinity())
+    return at;
+  const Node& both = expr.node(argument(expr, at, 2));
+  if (!is_pointwise(both, PointwiseMode::logical_and)) return at;
+  const int rank = expr.domain.rank();
+  for (const size_t first : {size_t{0}, size_t{1}}) {
+    const auto keys = length_along(expr, both.args[first], rank - 1),
+               queries = length_along(expr, both.args[1 - first], rank - 2);
+    if (!keys || !queries) continue;
+    Expr lengths = expr;
+    lengths.stores.clear();
+    lengths.yields = {*keys, *queries};
+    lengths.domain[rank - 1] = lengths.domain[rank - 2] = 1;
+    scores.lengths = without_dead_nodes(lengths);
+    return behind_masks(fusion, expr, argument(expr, at, 0), scores.bounds);
+  }
+  return at;
+}
+
+}  // namespace
+
+std::variant<Scores, Refusal> take_apart(const Fusion& fusion, const Expr& site, bool may_weigh,
+                                         bool takes_lengths) {
   const auto softmax = match_softmax(site);
   if (!softmax)
     return refuse(fusion, "softmax-between", -1, "a softmax over the keys between the products",
@@ -186,7 +234,8 @@ std::variant<Scores, Refusal> take_apart(const Fusion& fusion, const Expr& site,
     scores.weight = *weight;
   }
   Expr masked = site;
-  const int score = behind_masks(fusion, masked, softmax->score, scores.bounds);
+  int score = behind_masks(fusion, masked, softmax->score, scores.bounds);
+  if (takes_lengths && softmax->guarded) score = behind_lengths(fusion, masked, score, scores);
   if (masked.node(score).type != DataType::f32)
     return refuse(fusion, "fp32-scores", masked.node(score).op, "scores in fp32",
                   std::string(to_string(masked.node(score).type)));

@@ -38,12 +38,16 @@ struct Scores {
   std::optional<Factor> given_scale;
   double weight = 1;  ///< of probabilities
   bool guarded = false;
+  /// How many keys and how many queries of an entry exist, where a mask hides all others: integers that the
+  /// device knows, yielded in that order.
+  std::optional<Expr> lengths;
 
   bool is_plain() const { return scale || given_scale; }
 };
 
 /// Takes the site apart, or says why attention cannot. `may_weigh`: probabilities may be multiplied by a
-/// constant before they are rounded.
-std::variant<Scores, Refusal> take_apart(const Fusion& fusion, const Expr& site, bool may_weigh = false);
+/// constant before they are rounded. `takes_lengths`: where a mask is lengths, they are no part of the score.
+std::variant<Scores, Refusal> take_apart(const Fusion& fusion, const Expr& site, bool may_weigh = false,
+                                         bool takes_lengths = false);
 
 }  // namespace fusor::attention

@@ -20,6 +20,7 @@
 #include "codegen/device/sm90/attention/softmax.cuh"
 
 struct I;  // the sink of a row, if any
+struct N;  // how many keys and queries of an entry exist, where only the device knows
 
 using Element = Config::Element;
 static constexpr int kRank = S::kRank, kBatch = kRank - 2;
@@ -64,13 +65,25 @@ struct Shared : RawValues<kBytes, kKeyBytes> {
 
 using Tile = QueryTile<kTileQ, kTileK, kRank>;
 
+template <class Lengths, class Params>
+FUSOR_DEVICE Tile tile_of(const Params& p, int item) {
+  Tile tile(p, item);
+  if constexpr (Config::limited) {
+    tile.at[kBatch] = tile.at[kBatch + 1] = 0;
+    const auto lengths = Lengths::template apply<1>(p.n, tile.at, 1);
+    tile.limit(static_cast<int>(min(i64(lengths.value[0]), p.keys)),
+               static_cast<int>(min(i64(lengths.second[0]), p.queries)));
+  }
+  return tile;
+}
+
 template <class Memory>
 FUSOR_DEVICE void produce(const Params& p, Memory& shared) {
   Ring<kStages> ring;
   Ring<kRawStages> raw;
   u32 parity = 0;
   for (int item = blockIdx.x; item < p.queue.items(); item += gridDim.x) {
-    const Tile tile(p, item);
+    const Tile tile = tile_of<N>(p, item);
     if (tile.end == tile.first) continue;
     MapEntry<kBatch> of_q, of_k;
 #pragma unroll
@@ -102,7 +115,7 @@ FUSOR_DEVICE void transpose(const Params& p, Memory& shared, int transposer) {
   Ring<kRawStages> raw;
   Ring<kStages> ring;
   for (int item = blockIdx.x; item < p.queue.items(); item += gridDim.x) {
-    const Tile tile(p, item);
+    const Tile tile = tile_of<N>(p, item);
     transpose_values<kTileK, kValue>(shared, transposer, tile.end - tile.first, raw, ring);
   }
 }
@@ -125,6 +138,8 @@ struct ScoreRows {
       at[half][kBatch + 1] = 0;
       if constexpr (!kPlainScores) loads[half] = S::loads(p.s, at[half], 1);
       range[half] = p.visible.of_row(existing, static_cast<int>(p.keys));
+      if constexpr (Config::limited)
+        range[half].end = row[half] < tile.queries ? min(range[half].end, tile.keys) : range[half].first;
     }
   }
 
@@ -227,7 +242,7 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
   const int warp = threadIdx.x % kWarpgroup / 32, lane = threadIdx.x % 32;
   if (consumer > 0) pass_turn(kConsumers - 1);
   for (int item = blockIdx.x; item < p.queue.items(); item += gridDim.x) {
-    const Tile tile(p, item);
+    const Tile tile = tile_of<N>(p, item);
     ScoreRows rows;
     rows.begin(p, tile, tile.row + consumer * 64 + warp * 16 + lane / 4);
     Softmax softmax{p.factor};

@@ -93,23 +93,32 @@ struct TileQueue {
 // A tile of queries and its blocks of keys.
 template <int kTileQ, int kTileK, int kRank>
 struct QueryTile {
-  int row, last;    // first and last query that exists
-  int first, end;   // blocks of keys that any of them sees
-  KeyRange all;     // keys that all of them see
-  Index at[kRank];  // the entry's place in the batch
+  int row, last;              // first and last query that exists
+  int first, end;             // blocks of keys that any of them sees
+  KeyRange all;               // keys that all of them see
+  Index at[kRank];            // the entry's place in the batch
+  int keys = 0, queries = 0;  // that exist, where limit() says so
 
   // `first_entry`: of the batch, the one with which the queue's entries begin.
   template <class Params>
   __device__ QueryTile(const Params& p, int number, int first_entry = 0) {
     const TileQueue::Item item = p.queue.item(number);
-    const int keys = static_cast<int>(p.keys);
+    const int all_keys = static_cast<int>(p.keys);
     row = item.tile * kTileQ;
     last = min(row + kTileQ, static_cast<int>(p.queries)) - 1;
     coordinates<0, kRank - 2>(Index(item.entry + first_entry), p.extents, at);
-    const KeyRange any = p.visible.of_any(row, last, keys);
-    all = p.visible.of_all(row, last, keys);
+    const KeyRange any = p.visible.of_any(row, last, all_keys);
+    all = p.visible.of_all(row, last, all_keys);
     first = any.first / kTileK;
     end = any.end > any.first ? (any.end + kTileK - 1) / kTileK : first;
+  }
+  // Queries and keys behind these see nothing and are not seen.
+  __device__ void limit(int keys_, int queries_) {
+    keys = keys_;
+    queries = queries_;
+    if (last >= queries) all.end = 0;
+    all.end = min(all.end, keys);
+    end = row < queries ? max(first, min(end, (keys + kTileK - 1) / kTileK)) : first;
   }
   __device__ bool is_whole(int block) const {
     return block * kTileK >= all.first && (block + 1) * kTileK <= all.end;

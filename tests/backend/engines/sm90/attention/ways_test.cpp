@@ -1,6 +1,7 @@
 // Owns the test that attention is one kernel however a user says it: by hand, or as the op.
 #include <gtest/gtest.h>
 
+#include "backend/build.h"
 #include "backend/engines/list.h"
 #include "backend/planner/planner.h"
 #include "codegen/expr_emitter.h"
@@ -69,6 +70,23 @@ TEST(Attention, IsOneKernelInFp8AsAnOp) {
   AttentionGraph by_hand({.heads = 2, .type = DataType::f8_e4m3});
   EXPECT_EQ(structure_of(by_hand.finish(false, 256)),
             structure_of(test::attention_in_fp8({.heads = 2, .shared_heads = 2}, {.attn_scale = 0.125})));
+}
+
+// Lengths are told to the kernel, and are no op of the score: scales stay plain, blocks behind them are
+// skipped.
+TEST(Attention, LengthsAreNoPartOfTheScore) {
+  const AttentionCase c{.batch = 8, .heads = 16, .queries = 2048, .keys = 2048};
+  GraphBuilder g("lengths");
+  const SdpaOptions options{.attributes = {.attn_scale = 0.125, .right_bound = 0, .padding_mask = true},
+                            .seq_len_q = g.input("a", {c.batch, 1, 1, 1}, DataType::i32),
+                            .seq_len_kv = g.input("b", {c.batch, 1, 1, 1}, DataType::i32)};
+  const auto rows = [&](const char* name) {
+    return g.input(name, {c.batch, c.heads, c.queries, c.head}, c.type);
+  };
+  g.output(g.sdpa_fwd(rows("q"), rows("k"), rows("v"), options).o, {.name = "o", .type = c.type});
+  const std::string text = source(build(g.finish(), DeviceInfo::named("H200"), {.compile = false}));
+  EXPECT_NE(text.find("limited = true"), std::string::npos);
+  EXPECT_NE(text.find("plain_scores = true"), std::string::npos);
 }
 
 TEST(Attention, TakesTheOpWithItsMasks) {

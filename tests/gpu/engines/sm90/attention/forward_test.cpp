@@ -74,6 +74,46 @@ TEST_P(AttentionGpu, ForwardOfAGivenScale) {
   expect(AttentionGraph::Scale::any, {0.1F, -0.1F, 0.0F});
 }
 
+// Lengths of each entry: none, some, all, and a graph's own mask beside them.
+TEST_P(AttentionGpu, ForwardOfLengths) {
+  FUSOR_NEEDS_HOPPER();
+  AttentionCase c = GetParam();
+  c.batch = 4;
+  if (c.mask == Mask::window) return;
+  GraphBuilder g("lengths");
+  const auto lengths = [&](const char* name) { return g.input(name, {c.batch, 1, 1, 1}, DataType::i32); };
+  SdpaOptions options{.attributes = {.attn_scale = 0.125, .padding_mask = true},
+                      .seq_len_q = lengths("seq_len_q"),
+                      .seq_len_kv = lengths("seq_len_kv")};
+  if (c.mask != Mask::none) options.attributes.right_bound = 0;
+  const SdpaResults r = g.sdpa_fwd(g.input("q", {c.batch, c.heads, c.queries, c.head}, c.type),
+                                   g.input("k", {c.batch, c.shared_heads, c.keys, c.head}, c.type),
+                                   g.input("v", {c.batch, c.shared_heads, c.keys, c.value}, c.type), options);
+  g.output(r.o, {.name = "o", .type = c.type});
+  g.output(r.stats, {.name = "stats", .type = DataType::f32});
+  const Graph graph = g.finish();
+  const std::array<const Engine*, 2> engines{&attention_engine(), &elementwise_engine()};
+  for (const Candidate& candidate :
+       candidates(graph, DeviceInfo::current(), PlannerOptions{.engine_list = engines})) {
+    if (!test::is_sampled(words(c) + to_string(candidate.fusions.back().config), 3)) continue;
+    DeviceRun run(graph,
+                  build(graph, DeviceInfo::current(), candidate, PlannerOptions{.engine_list = engines}));
+    const auto edit = [&](const char* name, int64_t extent) {
+      run.edit(name, [&](std::byte* bytes) {
+        const auto most = static_cast<int32_t>(extent);
+        const int32_t values[] = {most, 0, most / 2 + 1, 1};
+        std::memcpy(bytes, values, sizeof values);
+      });
+    };
+    edit("seq_len_q", c.queries);
+    edit("seq_len_kv", c.keys);
+    run.run();
+    const VerifyReport report = run.check();
+    EXPECT_TRUE(report.passed()) << words(c) << "\n" << to_string(report);
+    EXPECT_TRUE(run.gaps_are_untouched()) << words(c);
+  }
+}
+
 // Soft-capped, with a bias of keys and a slope of heads. Heads of 256 leave `attention` no registers for
 // that.
 TEST_P(AttentionGpu, ForwardOfAnyScore) {
