@@ -255,6 +255,19 @@ void AliasRules::check(const Graph& graph, std::span<void* const> by_slot, const
     check_sorted(graph, by_slot, order);
 }
 
+bool AliasRules::may_replace(int output, int input) const {
+  const auto written = std::ranges::find(tensors_, output, &BoundTensor::tensor);
+  const auto read = std::ranges::find(tensors_, input, &BoundTensor::tensor);
+  if (written == tensors_.end() || read == tensors_.end() || !written->is_output || read->is_output)
+    return false;
+  return may_replace(*written, *read);
+}
+
+bool AliasRules::may_replace(const BoundTensor& output, const BoundTensor& other) {
+  const bool is_dead = !other.is_output && other.last_step < output.first_step;
+  return is_dead || std::ranges::find(output.in_place, other.tensor) != output.in_place.end();
+}
+
 void AliasRules::check_pairs(const Graph& graph, std::span<void* const> by_slot) const {
   for (size_t i = 0; i < outputs_; ++i) {
     const Range output = range_of(tensors_[i], by_slot);
@@ -288,17 +301,16 @@ void AliasRules::check_sorted(const Graph& graph, std::span<void* const> by_slot
 void AliasRules::check_pair(const Graph& graph, std::span<void* const> by_slot, const BoundTensor& output,
                             const BoundTensor& other) const {
   const Range to = range_of(output, by_slot), from = range_of(other, by_slot);
-  const bool is_dead = !other.is_output && other.last_step < output.first_step;
-  const bool in_place = std::ranges::find(output.in_place, other.tensor) != output.in_place.end();
-  if (to.begin == from.begin && (is_dead || in_place)) return;
+  const bool may_begin_alike = may_replace(output, other);
+  if (to.begin == from.begin && may_begin_alike) return;
   const Tensor& written = graph.tensors[static_cast<size_t>(output.tensor)];
   const Tensor& beside = graph.tensors[static_cast<size_t>(other.tensor)];
   if (!may_overlap(written, beside, static_cast<int64_t>(from.begin - to.begin))) return;
   fail("run: output '{}' ({} bytes at {}) overlaps {} '{}' ({} bytes at {}); {}", written.name, output.bytes,
        by_slot[static_cast<size_t>(output.slot)], other.is_output ? "output" : "input", beside.name,
        other.bytes, by_slot[static_cast<size_t>(other.slot)],
-       is_dead || in_place ? "this plan allows it only where both begin at one address"
-                           : "this plan reads or writes both at the same time");
+       may_begin_alike ? "this plan allows it only where both begin at one address"
+                       : "this plan reads or writes both at the same time");
 }
 
 }  // namespace fusor

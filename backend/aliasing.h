@@ -34,10 +34,13 @@ class AliasRules {
   /// graph is that of the constructor.
   void check(const Graph& graph, std::span<void* const> by_slot, const void* workspace,
              int64_t workspace_bytes, int* order) const;
+  /// Whether output may take the place of input, both at one address: indices into Graph::tensors.
+  bool may_replace(int output, int input) const;
 
  private:
   void check_pairs(const Graph& graph, std::span<void* const> by_slot) const;
   void check_sorted(const Graph& graph, std::span<void* const> by_slot, int* order) const;
+  static bool may_replace(const BoundTensor& output, const BoundTensor& other);
   void check_pair(const Graph& graph, std::span<void* const> by_slot, const BoundTensor& output,
                   const BoundTensor& other) const;
 

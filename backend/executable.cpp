@@ -433,6 +433,10 @@ const Plan& Executable::plan() const { return impl_->plan; }
 int64_t Executable::workspace_bytes() const { return impl_->workspace_bytes; }
 int Executable::slot_count() const { return static_cast<int>(impl_->slots.size()); }
 
+bool Executable::may_replace(int64_t output, int64_t input) const {
+  return impl_->aliases->may_replace(impl_->plan.graph.find_uid(output), impl_->plan.graph.find_uid(input));
+}
+
 int Executable::slot(std::string_view tensor_name) const {
   for (size_t i = 0; i < impl_->slots.size(); ++i)
     if (impl_->plan.graph.tensors[impl_->slots[i].tensor].name == tensor_name) return static_cast<int>(i);

@@ -63,6 +63,10 @@ class FUSOR_API Executable {
     run(std::span<const Binding>(bindings.begin(), bindings.size()), workspace, stream);
   }
 
+  /// Whether run() takes an output in the place of an input, both at one address. Tensors by uid; no where
+  /// one of them is not bound, or the one is no output.
+  bool may_replace(int64_t output, int64_t input) const;
+
   /// The position of a tensor in run(by_slot); throws Error for a name that is not bound.
   int slot(std::string_view tensor_name) const;
   int slot_count() const;

@@ -83,6 +83,8 @@ void encode(const TensorMap& map, void* encoded);
 void repoint(void* encoded, void* address);
 /// Sets bytes of device memory, in stream order.
 void fill(void* pointer, uint8_t value, int64_t bytes, void* stream);
+/// Copies bytes of device memory, in stream order.
+void copy(void* to, const void* from, int64_t bytes, void* stream);
 
 /// For the command, the benchmarks and the tests: a context, device memory, copies and timing of their own.
 /// make_current() makes device `ordinal`'s primary context the calling thread's, and holds it until the

@@ -49,6 +49,7 @@ void launch(void*, const LaunchShape&, const void*, size_t, void*) { refuse(); }
 void encode(const TensorMap&, void*) { refuse(); }
 void repoint(void*, void*) { refuse(); }
 void fill(void*, uint8_t, int64_t, void*) { refuse(); }
+void copy(void*, const void*, int64_t, void*) { refuse(); }
 void make_current(int) { refuse(); }
 void add_nodes(void*, const std::function<void(void*)>&) { refuse(); }
 void update_nodes(void*, const std::function<void(void*)>&) { refuse(); }

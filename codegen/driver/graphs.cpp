@@ -70,6 +70,10 @@ void copy_parameters(CUgraphNode from, CUgraphNode to) {
     CUDA_MEMSET_NODE_PARAMS parameters{};
     check(driver().cuGraphMemsetNodeGetParams(from, &parameters), "read a memset node");
     check(driver().cuGraphMemsetNodeSetParams(to, &parameters), "update a memset node");
+  } else if (type_of(from) == CU_GRAPH_NODE_TYPE_MEMCPY) {
+    CUDA_MEMCPY3D parameters{};
+    check(driver().cuGraphMemcpyNodeGetParams(from, &parameters), "read a copy's node");
+    check(driver().cuGraphMemcpyNodeSetParams(to, &parameters), "update a copy's node");
   }
 }
 

@@ -9,13 +9,17 @@ namespace fusor::cuda {
 
 namespace {
 
-// cuMemsetD8Async takes the calling thread's context, a launch the stream's: this takes the stream's too.
-CUresult fill_in_context_of(CUstream stream, void* pointer, uint8_t value, int64_t bytes) {
+// Fills and copies take the calling thread's context, a launch the stream's: these take the stream's too.
+template <class Call>
+CUresult in_context_for(CUstream stream, Call call) {
+  CUresult result = call();
+  const bool other_context = result == CUDA_ERROR_INVALID_CONTEXT || result == CUDA_ERROR_INVALID_HANDLE;
+  if (!other_context || stream == nullptr) return result;
   CUcontext context = nullptr;
-  CUresult result = driver().cuStreamGetCtx(stream, &context);
+  result = driver().cuStreamGetCtx(stream, &context);
   if (result == CUDA_SUCCESS) result = driver().cuCtxPushCurrent_v2(context);
   if (result != CUDA_SUCCESS) return result;
-  result = driver().cuMemsetD8Async(address(pointer), value, static_cast<size_t>(bytes), stream);
+  result = call();
   driver().cuCtxPopCurrent_v2(&context);
   return result;
 }
@@ -24,10 +28,17 @@ CUresult fill_in_context_of(CUstream stream, void* pointer, uint8_t value, int64
 
 void fill(void* pointer, uint8_t value, int64_t bytes, void* stream) {
   const CUstream in = static_cast<CUstream>(stream);
-  CUresult result = driver().cuMemsetD8Async(address(pointer), value, static_cast<size_t>(bytes), in);
-  const bool other_context = result == CUDA_ERROR_INVALID_CONTEXT || result == CUDA_ERROR_INVALID_HANDLE;
-  if (other_context && stream != nullptr) result = fill_in_context_of(in, pointer, value, bytes);
+  const CUresult result = in_context_for(
+      in, [&] { return driver().cuMemsetD8Async(address(pointer), value, static_cast<size_t>(bytes), in); });
   check(result, "set {} bytes of device memory", bytes);
+}
+
+void copy(void* to, const void* from, int64_t bytes, void* stream) {
+  const CUstream in = static_cast<CUstream>(stream);
+  const CUresult result = in_context_for(in, [&] {
+    return driver().cuMemcpyDtoDAsync_v2(address(to), address(from), static_cast<size_t>(bytes), in);
+  });
+  check(result, "copy {} bytes of device memory", bytes);
 }
 
 void copy_to_device(void* device, const void* host, int64_t bytes) {

@@ -45,6 +45,7 @@ namespace fusor::cuda {
   F(cuMemFree_v2)                 \
   F(cuMemcpyHtoD_v2)              \
   F(cuMemcpyDtoH_v2)              \
+  F(cuMemcpyDtoDAsync_v2)         \
   F(cuStreamCreate)               \
   F(cuStreamDestroy_v2)           \
   F(cuStreamSynchronize)          \
@@ -83,6 +84,8 @@ struct Driver {
   decltype(::cuGraphKernelNodeSetParams_v2)* cuGraphKernelNodeSetParams = nullptr;
   decltype(::cuGraphMemsetNodeGetParams)* cuGraphMemsetNodeGetParams = nullptr;
   decltype(::cuGraphMemsetNodeSetParams)* cuGraphMemsetNodeSetParams = nullptr;
+  decltype(::cuGraphMemcpyNodeGetParams)* cuGraphMemcpyNodeGetParams = nullptr;
+  decltype(::cuGraphMemcpyNodeSetParams)* cuGraphMemcpyNodeSetParams = nullptr;
 
   bool makes_graph_nodes = false;
 
@@ -96,7 +99,9 @@ struct Driver {
                         from.find(cuGraphKernelNodeGetParams, "cuGraphKernelNodeGetParams_v2") &&
                         from.find(cuGraphKernelNodeSetParams, "cuGraphKernelNodeSetParams_v2") &&
                         from.find(cuGraphMemsetNodeGetParams, "cuGraphMemsetNodeGetParams") &&
-                        from.find(cuGraphMemsetNodeSetParams, "cuGraphMemsetNodeSetParams");
+                        from.find(cuGraphMemsetNodeSetParams, "cuGraphMemsetNodeSetParams") &&
+                        from.find(cuGraphMemcpyNodeGetParams, "cuGraphMemcpyNodeGetParams") &&
+                        from.find(cuGraphMemcpyNodeSetParams, "cuGraphMemcpyNodeSetParams");
 #define FUSOR_FIND(name) \
   if (!from.find(name, #name)) return #name;
     FUSOR_DRIVER_FUNCTIONS(FUSOR_FIND)

@@ -517,53 +517,69 @@ TEST_F(TranslatedGraph, LayerNormTakesItsAxesFromTheStatistics) {
   }
 }
 
-TEST_F(TranslatedGraph, BatchNormUpdatesRunningStatistics) {
-  const auto xs = numbers(24, 1);
-  const std::vector<float> scale{1, 2}, bias{0, 1};
-  std::vector<float> mean{0.5F, -0.5F}, variance{1, 2};
-  auto ys = poison(24), next_mean = poison(2), next_variance = poison(2), saved = poison(2),
-       inverse = poison(2);
+// A batch norm's plan, and what a client binds to it.
+struct BatchNormCall {
+  std::vector<float> xs = numbers(24, 1), scale{1, 2}, bias{0, 1}, mean{0.5F, -0.5F}, variance{1, 2},
+                     ys = poison(24), next_mean = poison(2), next_variance = poison(2), saved = poison(2),
+                     inverse = poison(2);
   float epsilon = 1e-3F, factor = 0.25F;
-  const Dims x{3, 2, 4, 1}, c{1, 2, 1, 1};
-  const TensorOptions by_value{.by_value = true};
-  Part op = norm_forward(CUDNN_BATCH_NORM);
-  op.child(CUDNN_ATTR_OPERATION_NORM_FWD_XDESC, tensor(1, x))
-      .child(CUDNN_ATTR_OPERATION_NORM_FWD_SCALE_DESC, tensor(2, c))
-      .child(CUDNN_ATTR_OPERATION_NORM_FWD_BIAS_DESC, tensor(3, c))
-      .child(CUDNN_ATTR_OPERATION_NORM_FWD_EPSILON_DESC, tensor(4, {1, 1, 1, 1}, by_value))
-      .child(CUDNN_ATTR_OPERATION_NORM_FWD_EXP_AVG_FACTOR_DESC, tensor(5, {1, 1, 1, 1}, by_value))
-      .child(CUDNN_ATTR_OPERATION_NORM_FWD_INPUT_RUNNING_MEAN_DESC, tensor(6, c))
-      .child(CUDNN_ATTR_OPERATION_NORM_FWD_INPUT_RUNNING_VAR_DESC, tensor(7, c))
-      .child(CUDNN_ATTR_OPERATION_NORM_FWD_OUTPUT_RUNNING_MEAN_DESC, tensor(8, c))
-      .child(CUDNN_ATTR_OPERATION_NORM_FWD_OUTPUT_RUNNING_VAR_DESC, tensor(9, c))
-      .child(CUDNN_ATTR_OPERATION_NORM_FWD_MEAN_DESC, tensor(10, c))
-      .child(CUDNN_ATTR_OPERATION_NORM_FWD_INV_VARIANCE_DESC, tensor(11, c))
-      .child(CUDNN_ATTR_OPERATION_NORM_FWD_YDESC, tensor(12, x))
-      .finalize();
-  run({op}, {{1, const_cast<float*>(xs.data())},
-             {2, const_cast<float*>(scale.data())},
-             {3, const_cast<float*>(bias.data())},
-             {4, &epsilon},
-             {5, &factor},
-             {6, mean.data()},
-             {7, variance.data()},
-             {8, next_mean.data()},
-             {9, next_variance.data()},
-             {10, saved.data()},
-             {11, inverse.data()},
-             {12, ys.data()}});
+
+  static Part op() {
+    const Dims x{3, 2, 4, 1}, c{1, 2, 1, 1};
+    const TensorOptions by_value{.by_value = true};
+    Part op = norm_forward(CUDNN_BATCH_NORM);
+    return op.child(CUDNN_ATTR_OPERATION_NORM_FWD_XDESC, tensor(1, x))
+        .child(CUDNN_ATTR_OPERATION_NORM_FWD_SCALE_DESC, tensor(2, c))
+        .child(CUDNN_ATTR_OPERATION_NORM_FWD_BIAS_DESC, tensor(3, c))
+        .child(CUDNN_ATTR_OPERATION_NORM_FWD_EPSILON_DESC, tensor(4, {1, 1, 1, 1}, by_value))
+        .child(CUDNN_ATTR_OPERATION_NORM_FWD_EXP_AVG_FACTOR_DESC, tensor(5, {1, 1, 1, 1}, by_value))
+        .child(CUDNN_ATTR_OPERATION_NORM_FWD_INPUT_RUNNING_MEAN_DESC, tensor(6, c))
+        .child(CUDNN_ATTR_OPERATION_NORM_FWD_INPUT_RUNNING_VAR_DESC, tensor(7, c))
+        .child(CUDNN_ATTR_OPERATION_NORM_FWD_OUTPUT_RUNNING_MEAN_DESC, tensor(8, c))
+        .child(CUDNN_ATTR_OPERATION_NORM_FWD_OUTPUT_RUNNING_VAR_DESC, tensor(9, c))
+        .child(CUDNN_ATTR_OPERATION_NORM_FWD_MEAN_DESC, tensor(10, c))
+        .child(CUDNN_ATTR_OPERATION_NORM_FWD_INV_VARIANCE_DESC, tensor(11, c))
+        .child(CUDNN_ATTR_OPERATION_NORM_FWD_YDESC, tensor(12, x))
+        .finalize();
+  }
+  Pointers pointers() {
+    return {{1, xs.data()},       {2, scale.data()},     {3, bias.data()},
+            {4, &epsilon},        {5, &factor},          {6, mean.data()},
+            {7, variance.data()}, {8, next_mean.data()}, {9, next_variance.data()},
+            {10, saved.data()},   {11, inverse.data()},  {12, ys.data()}};
+  }
+};
+
+TEST_F(TranslatedGraph, BatchNormUpdatesRunningStatistics) {
+  BatchNormCall call;
+  run({BatchNormCall::op()}, call.pointers());
   for (int channel = 0; channel < 2; ++channel) {
     double average = 0, spread = 0;
-    const auto at = [&](int n, int i) { return double{xs[(n * 2 + channel) * 4 + i]}; };
+    const auto at = [&](int n, int i) { return double{call.xs[(n * 2 + channel) * 4 + i]}; };
     for (int n = 0; n < 3; ++n)
       for (int i = 0; i < 4; ++i) average += at(n, i) / 12;
     for (int n = 0; n < 3; ++n)
       for (int i = 0; i < 4; ++i) spread += std::pow(at(n, i) - average, 2) / 12;
-    EXPECT_NEAR(saved[channel], average, 1e-6);
-    EXPECT_NEAR(inverse[channel], 1 / std::sqrt(spread + 1e-3), 1e-4);
-    EXPECT_NEAR(next_mean[channel], 0.75 * mean[channel] + 0.25 * average, 1e-6);
-    EXPECT_NEAR(next_variance[channel], 0.75 * variance[channel] + 0.25 * spread * 12 / 11, 1e-5);
+    EXPECT_NEAR(call.saved[channel], average, 1e-6);
+    EXPECT_NEAR(call.inverse[channel], 1 / std::sqrt(spread + 1e-3), 1e-4);
+    EXPECT_NEAR(call.next_mean[channel], 0.75 * call.mean[channel] + 0.25 * average, 1e-6);
+    EXPECT_NEAR(call.next_variance[channel], 0.75 * call.variance[channel] + 0.25 * spread * 12 / 11, 1e-5);
   }
+}
+
+// Clients update running statistics where they are, whatever the plan's kernels read when.
+TEST_F(TranslatedGraph, ResultsTakeThePlaceOfOperands) {
+  BatchNormCall apart, together;
+  run({BatchNormCall::op()}, apart.pointers());
+  Pointers pointers = together.pointers();
+  pointers[8] = pointers[6];
+  pointers[9] = pointers[7];
+  pointers[12] = pointers[1];
+  run({BatchNormCall::op()}, pointers);
+  EXPECT_EQ(together.mean, apart.next_mean);
+  EXPECT_EQ(together.variance, apart.next_variance);
+  EXPECT_EQ(together.xs, apart.ys);
+  EXPECT_EQ(together.saved, apart.saved);
 }
 
 TEST_F(TranslatedGraph, MaximumPoolingGivesPlacesInTheWindow) {

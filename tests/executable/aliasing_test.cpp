@@ -124,6 +124,18 @@ TEST(Aliasing, AResidualMayBecomeTheSum) {
               HasSubstr("overlaps input 'a'"));
 }
 
+TEST(Aliasing, ThePlanSaysWhatMayBeReplaced) {
+  GraphBuilder g("residual");
+  const Tensor a = g.input("a", {8, 8}, DataType::f32);
+  const Tensor r = g.input("r", {8, 8}, DataType::f32);
+  const Tensor y = g.output(g.add(g.matmul(a, a), r), {.name = "y"});
+  const Executable exe = load_on_cpu(g.finish());
+  EXPECT_TRUE(exe.may_replace(y.uid, r.uid));
+  EXPECT_FALSE(exe.may_replace(y.uid, a.uid));
+  EXPECT_FALSE(exe.may_replace(r.uid, y.uid));
+  EXPECT_FALSE(exe.may_replace(y.uid, 12345));
+}
+
 TEST(Aliasing, AnInputThatIsReadBeforeTheOutputIsWrittenMayBeReplaced) {
   GraphBuilder g("chain");
   const Tensor a = g.input("a", {8, 8}, DataType::f32);

@@ -472,6 +472,12 @@ CUresult cuMemsetD8Async(CUdeviceptr pointer, unsigned char value, size_t bytes,
                 [=] { std::memset(host(pointer), value, bytes); });
 }
 
+CUresult cuMemcpyDtoDAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {
+  if (!has_context(nullptr)) return CUDA_ERROR_INVALID_CONTEXT;
+  return submit(stream, CU_GRAPH_NODE_TYPE_MEMCPY, nullptr,
+                [=] { std::memcpy(host(to), host(from), bytes); });
+}
+
 CUresult cuStreamCreate(CUstream* stream, unsigned) {
   if (!has_context(nullptr)) return CUDA_ERROR_INVALID_CONTEXT;
   *stream = new CUstream_st;
@@ -558,6 +564,16 @@ CUresult cuGraphMemsetNodeGetParams(CUgraphNode node, CUDA_MEMSET_NODE_PARAMS* p
 
 CUresult cuGraphMemsetNodeSetParams(CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS* parameters) {
   node->work = std::bit_cast<CUgraphNode>(parameters->dst)->work;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuGraphMemcpyNodeGetParams(CUgraphNode node, CUDA_MEMCPY3D* parameters) {
+  parameters->dstHost = node;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuGraphMemcpyNodeSetParams(CUgraphNode node, const CUDA_MEMCPY3D* parameters) {
+  node->work = static_cast<CUgraphNode>(parameters->dstHost)->work;
   return CUDA_SUCCESS;
 }
 

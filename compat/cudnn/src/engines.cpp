@@ -5,6 +5,7 @@
 
 #include "compat/cudnn/src/device_properties.h"
 #include "compat/cudnn/src/handle.h"
+#include "compat/cudnn/src/in_place.h"
 #include "compat/cudnn/src/plan.h"
 #include "serialization/serialization.h"
 
@@ -262,8 +263,12 @@ void finalize_engine_config(Descriptor& d) {
 
 Value answer_engine_config(const Descriptor& d, cudnnBackendAttributeName_t attribute) {
   const auto config = d.state_as<ConfigState>();
-  if (attribute == CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE)
-    return Value::one(CUDNN_TYPE_INT64, workspace_for_client(config->candidate().workspace_bytes));
+  if (attribute == CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE) {
+    const Candidate& candidate = config->candidate();
+    return Value::one(
+        CUDNN_TYPE_INT64,
+        workspace_for_client(with_staging(candidate.workspace_bytes, staged_operands(*candidate.graph, {}))));
+  }
   // Kernels fit their device by construction: this is what they have at most.
   return Value::one(CUDNN_TYPE_INT32, static_cast<int32_t>(config->engine->device->shared_per_block));
 }

@@ -184,8 +184,11 @@ std::shared_ptr<const PlanState> plan_of_overrides(const PlanState& plan, const 
   engine->choice = 0;
   const auto candidates = engine->candidates();
   const int64_t most = plan.workspace_bytes();
+  const auto needed = [](const Candidate& candidate) {
+    return with_staging(candidate.workspace_bytes, staged_operands(*candidate.graph, {}));
+  };
   const auto fits = std::ranges::find_if(
-      *candidates, [&](const Candidate& candidate) { return candidate.workspace_bytes <= most; });
+      *candidates, [&](const Candidate& candidate) { return needed(candidate) <= most; });
   const auto made = fits == candidates->end() ? nullptr : planned(engine, *fits);
   // Few runs need the plan for all values; without it, those alone are refused.
   if (made && made->general_plan && made->general_plan->workspace_bytes > most) made->general_plan.reset();
@@ -193,13 +196,15 @@ std::shared_ptr<const PlanState> plan_of_overrides(const PlanState& plan, const 
   if (!made || made->workspace_bytes() > most)
     refuse(CUDNN_STATUS_NOT_SUPPORTED_INVALID_DYNAMIC_SHAPE,
            "these dims need {} bytes of workspace, and the plan {}",
-           made ? made->workspace_bytes() : candidates->front().workspace_bytes, most);
+           made ? made->workspace_bytes() : needed(candidates->front()), most);
   return made;
 }
 
 }  // namespace
 
-int64_t PlanState::workspace_bytes() const {
+int64_t PlanState::workspace_bytes() const { return with_staging(plans_bytes(), staged); }
+
+int64_t PlanState::plans_bytes() const {
   const auto needed = [](const std::optional<Executable>& loaded, const Plan& made) {
     return loaded ? loaded->workspace_bytes() : made.workspace_bytes;
   };
@@ -207,9 +212,12 @@ int64_t PlanState::workspace_bytes() const {
 }
 
 void load_plan(PlanState& state) {
-  if (!state.plan.device.is_cpu() && !cuda::available()) return;
-  state.executable = load(state.plan);
-  if (state.general_plan) state.general = load(*state.general_plan);
+  std::vector<const Executable*> loaded;
+  if (state.plan.device.is_cpu() || cuda::available()) {
+    loaded.push_back(&state.executable.emplace(load(state.plan)));
+    if (state.general_plan) loaded.push_back(&state.general.emplace(load(*state.general_plan)));
+  }
+  state.staged = staged_operands(state.plan.graph, loaded);
 }
 
 void finalize_execution_plan(Descriptor& d) {
@@ -278,10 +286,17 @@ void run_plan(const PlanState& asked, const PackState& pack, Stream stream) {
           "more than {} bytes of workspace",
           std::max(plan.workspace_bytes(), kModestBytes));
     const Executable& executable = is_presumed ? *plan.executable : *plan.general;
-    if (plan.placed.empty())
+    const bool has_all = plan.placed.empty();
+    if (has_all && !needs_copies(plan.staged, pack.bindings)) {
       executable.run(pack.bindings, workspace, stream);
-    else
-      executable.run(with_placed(plan, pack), workspace, stream);
+      return;
+    }
+    std::vector<Binding> bindings = has_all ? pack.bindings : with_placed(plan, pack);
+    auto* const memory = static_cast<std::byte*>(workspace.pointer);
+    read_copies(plan.staged, bindings,
+                memory == nullptr ? nullptr : memory + staging_begin(plan.plans_bytes()),
+                plan.plan.device.is_cpu(), stream);
+    executable.run(bindings, workspace, stream);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::bad_input) throw;
     refuse(CUDNN_STATUS_BAD_PARAM, "{}", error.what());

@@ -10,6 +10,7 @@
 #include "backend/executable.h"
 #include "compat/cudnn/src/descriptor.h"
 #include "compat/cudnn/src/handle.h"
+#include "compat/cudnn/src/in_place.h"
 #include "compat/cudnn/src/overrides.h"
 #include "compat/cudnn/src/translate/translation.h"
 
@@ -26,11 +27,14 @@ struct PlanState : State {
   std::vector<int64_t> minus_infinity, positive;
   std::optional<Plan> general_plan;
   std::optional<Executable> executable, general;
+  std::vector<StagedOperand> staged;          ///< once the plan was loaded
   std::shared_ptr<const EngineState> engine;  ///< null for a plan that came as text
   std::shared_ptr<OverriddenPlans> overridden = std::make_shared<OverriddenPlans>();
 
-  /// Enough for a run with any values.
+  /// Enough for a run with any values, and for copies of the operands that its results replace.
   int64_t workspace_bytes() const;
+  /// The same without the copies.
+  int64_t plans_bytes() const;
 };
 
 /// The pointers of one run.

@@ -94,6 +94,57 @@ TEST_F(OnStub, NodesOfACudaGraphAreMadeAndUpdated) {
   driver<int(cudaGraph_t)>("cuGraphDestroy")(graph);
 }
 
+// A row's sum is known when all of the row is read: a result in the row's place is made of a copy.
+TEST_F(OnStub, AnOperandThatAResultReplacesIsCopied) {
+  const Part row_sums = tensor(3, {64, 1}, {.is_virtual = true});
+  const Part graph =
+      operation_graph(handle,
+                      {reduction(CUDNN_REDUCE_TENSOR_ADD, tensor(1, {64, 64}), row_sums),
+                       binary(CUDNN_POINTWISE_MUL, tensor(1, {64, 64}), row_sums, tensor(2, {64, 64}))})
+          .finalize();
+  const Part sums = plan_of(heuristics(graph, CUDNN_HEUR_MODE_A).front());
+  const auto bytes = sums.ask<int64_t>(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64);
+  ASSERT_GE(bytes, 64 * 64 * 4);
+  std::vector<float> workspace(static_cast<size_t>(bytes) / sizeof(float) + 1, 0.0F);
+  const auto pack_of = [&](float* in, float* out) {
+    return variant_pack({{1, in}, {2, out}}, workspace.data());
+  };
+  const auto copy_of = [&](float number) { return std::ranges::count(workspace, number) >= 64 * 64; };
+  std::fill_n(aligned(x), 4096, 7.0F);
+  stub::reset();
+  // Apart, nothing is copied.
+  ASSERT_CUDNN(cudnnBackendExecute(handle, sums.get(), pack_of(aligned(x), aligned(y)).get()));
+  EXPECT_TRUE(mentions(stub::last_launch(), aligned(x)));
+  EXPECT_FALSE(copy_of(7));
+  ASSERT_CUDNN(cudnnBackendExecute(handle, sums.get(), pack_of(aligned(x), aligned(x)).get()));
+  EXPECT_TRUE(mentions(stub::last_launch(), aligned(x)));
+  EXPECT_TRUE(copy_of(7));
+  const float* const copy = &*std::ranges::find(workspace, 7.0F);
+  EXPECT_TRUE(mentions(stub::last_launch(), copy));
+  EXPECT_EQ(cudnnBackendExecute(handle, sums.get(),
+                                variant_pack({{1, aligned(x)}, {2, aligned(x)}}, nullptr).get()),
+            CUDNN_STATUS_BAD_PARAM);
+
+  // The same as nodes of a CUDA graph.
+  cudaGraph_t nodes = nullptr;
+  ASSERT_EQ(driver<int(cudaGraph_t*, unsigned)>("cuGraphCreate")(&nodes, 0), 0);
+  ASSERT_CUDNN(
+      cudnnBackendPopulateCudaGraph(handle, sums.get(), pack_of(aligned(x), aligned(x)).get(), nodes));
+  ASSERT_CUDNN(cudnnBackendUpdateCudaGraph(handle, sums.get(), pack_of(aligned(z), aligned(z)).get(), nodes));
+  EXPECT_EQ(cudnnBackendUpdateCudaGraph(handle, sums.get(), pack_of(aligned(x), aligned(y)).get(), nodes),
+            CUDNN_STATUS_BAD_PARAM_CUDA_GRAPH_MISMATCH);
+  std::fill_n(aligned(z), 4096, 5.0F);
+  void* executable = nullptr;
+  ASSERT_EQ(driver<int(void**, cudaGraph_t, unsigned long long)>("cuGraphInstantiateWithFlags")(&executable,
+                                                                                                nodes, 0),
+            0);
+  ASSERT_EQ(driver<int(void*, void*)>("cuGraphLaunch")(executable, nullptr), 0);
+  EXPECT_TRUE(copy_of(5));
+  EXPECT_TRUE(mentions(stub::last_launch(), aligned(z)));
+  ASSERT_EQ(driver<int(void*)>("cuGraphExecDestroy")(executable), 0);
+  driver<int(cudaGraph_t)>("cuGraphDestroy")(nodes);
+}
+
 // The plan of a convolution, or of its input's gradient.
 Part convolution_plan(cudnnHandle_t handle, bool is_forward) {
   const TensorOptions half{.type = CUDNN_DATA_HALF};
