@@ -166,9 +166,10 @@ inline Part reduction(cudnnReduceTensorOp_t mode, const Part& x, const Part& y) 
   return op.finalize();
 }
 
-inline Part convolution(const Dims& padding, const Dims& stride, const Dims& dilation) {
+inline Part convolution(const Dims& padding, const Dims& stride, const Dims& dilation,
+                        cudnnDataType_t compute = CUDNN_DATA_FLOAT) {
   Part part(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
-  return part.one(CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, CUDNN_DATA_FLOAT)
+  return part.one(CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, compute)
       .one(CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, CUDNN_CROSS_CORRELATION)
       .one(CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64, static_cast<int64_t>(padding.size()))
       .set(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64, padding)

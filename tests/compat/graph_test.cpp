@@ -582,6 +582,21 @@ TEST_F(TranslatedGraph, ResultsTakeThePlaceOfOperands) {
   EXPECT_EQ(together.saved, apart.saved);
 }
 
+TEST_F(TranslatedGraph, SumsOfEightBitsAreRefused) {
+  const TensorOptions bytes{.type = CUDNN_DATA_INT8};
+  for (const cudnnDataType_t compute : {CUDNN_DATA_INT8, CUDNN_DATA_INT32}) {
+    Part op(CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR);
+    op.child(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC, convolution({1, 1}, {1, 1}, {1, 1}, compute))
+        .child(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X, tensor(1, {2, 4, 8, 8}, bytes))
+        .child(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W, tensor(2, {4, 4, 3, 3}, bytes))
+        .child(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y, tensor(3, {2, 4, 8, 8}, bytes))
+        .finalize();
+    const Part graph = operation_graph(handle, {op});
+    const bool is_refused = cudnnBackendFinalize(graph.get()) == CUDNN_STATUS_NOT_SUPPORTED_DATA_TYPE;
+    EXPECT_EQ(is_refused, compute == CUDNN_DATA_INT8) << last_message();
+  }
+}
+
 TEST_F(TranslatedGraph, MaximumPoolingGivesPlacesInTheWindow) {
   const auto xs = numbers(16, 1);
   auto ys = poison(4);

@@ -35,7 +35,7 @@ struct Convolution {
     attributes.stride = conv.stride;
     attributes.dilation = conv.dilation;
     attributes.mode = conv.mode == CUDNN_CONVOLUTION ? ConvMode::convolution : ConvMode::cross_correlation;
-    attributes.compute = carrier(data_type_of(conv.compute));
+    attributes.compute = sum_type_of(conv.compute);
     const std::array<Tensor, 2> operands{s.input(kFirst, first), s.input(kSecond, second)};
     const std::array<Dims, 1> given{result.dims};
     return s.g.op(attributes, operands, {.compute = attributes.compute}, given).front();

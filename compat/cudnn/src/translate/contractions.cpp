@@ -6,7 +6,7 @@ namespace fusor::cudnn {
 namespace {
 
 DataType compute_of(const Descriptor& part, cudnnBackendAttributeName_t attribute) {
-  return carrier(data_type_of(part.get<cudnnDataType_t>(attribute)));
+  return sum_type_of(part.get<cudnnDataType_t>(attribute));
 }
 
 Dims list_of(const Descriptor& part, cudnnBackendAttributeName_t attribute, int64_t count) {

@@ -146,6 +146,14 @@ DataType data_type_of(cudnnDataType_t type) {
   }
 }
 
+DataType sum_type_of(cudnnDataType_t type) {
+  const DataType asked = data_type_of(type), carried = carrier(asked);
+  if (!is_real(asked) && asked != carried)
+    refuse(CUDNN_STATUS_NOT_SUPPORTED_DATA_TYPE, "sums of type {}: integers are summed in int32 or int64",
+           to_string(asked));
+  return carried;
+}
+
 DataType part_type_of(cudnnDataType_t type) {
   if (type == CUDNN_DATA_COMPLEX_FP32) return DataType::f32;
   return type == CUDNN_DATA_COMPLEX_FP64 ? DataType::f64 : data_type_of(type);

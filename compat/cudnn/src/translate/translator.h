@@ -41,6 +41,9 @@ TensorFacts facts_of(const Descriptor& tensor);
 DataType data_type_of(cudnnDataType_t type);
 /// The same, and of complex numbers the type of their parts.
 DataType part_type_of(cudnnDataType_t type);
+/// The type in which a matmul or a convolution sums. Integers are summed in 32 bits or more: sums in fewer
+/// are refused, as clients expect that look for what a convolution of integers supports.
+DataType sum_type_of(cudnnDataType_t type);
 
 class Translator {
  public:
