@@ -20,7 +20,7 @@ class Stranger {
   Stranger& operator=(const Stranger&) = delete;
 
   void call() {
-    switch (below(12)) {
+    switch (below(13)) {
       case 0:
         create();
         break;
@@ -41,7 +41,10 @@ class Stranger {
         valid_tensor();
         break;
       case 7:
-        valid_op();
+        carry_out(below(2) == 0 ? valid_pointwise() : valid_reduction());
+        break;
+      case 8:
+        carry_out(below(2) == 0 ? valid_matmul() : valid_convolution());
         break;
       default:
         set();
@@ -134,9 +137,10 @@ class Stranger {
     cudnnBackendSetAttribute(d, name, type, static_cast<int64_t>(list.size()), list.data());
   }
 
-  cudnnBackendDescriptor_t valid_tensor() {
+  Dims some_dims() { return {below(3) + 1, below(4) + 1, below(4) + 1}; }
+  cudnnBackendDescriptor_t valid_tensor() { return valid_tensor(some_dims()); }
+  cudnnBackendDescriptor_t valid_tensor(const Dims& dims) {
     auto* d = create(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
-    const Dims dims{below(3) + 1, below(4) + 1, below(4) + 1};
     put(d, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE,
         std::vector<int>{below(8) == 0 ? below(22) : 0});
     put(d, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, dims);
@@ -148,24 +152,98 @@ class Stranger {
     return d;
   }
 
-  // A graph of one op, through heuristics to a plan.
-  void valid_op() {
+  void child(cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name, void* part) {
+    put(d, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, std::vector<void*>{part});
+  }
+  cudnnDataType_t some_type() {
+    return below(8) == 0 ? static_cast<cudnnDataType_t>(below(22)) : CUDNN_DATA_FLOAT;
+  }
+  cudnnBackendDescriptor_t description(cudnnBackendDescriptorType_t type,
+                                       cudnnBackendAttributeName_t compute) {
+    auto* const d = create(type);
+    put(d, compute, CUDNN_TYPE_DATA_TYPE, std::vector<int>{some_type()});
+    return d;
+  }
+
+  cudnnBackendDescriptor_t valid_pointwise() {
     auto* const description = create(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
     put(description, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, std::vector<int>{below(24)});
     put(description, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, std::vector<int>{0});
     cudnnBackendFinalize(description);
     auto* const op = create(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
-    const auto child = [&](auto* d, cudnnBackendAttributeName_t name, void* part) {
-      put(d, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, std::vector<void*>{part});
-    };
     auto* const x = valid_tensor();
     child(op, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, description);
     child(op, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x);
     child(op, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, below(2) == 0 ? x : valid_tensor());
     child(op, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, valid_tensor());
     cudnnBackendFinalize(op);
+    return op;
+  }
+
+  cudnnBackendDescriptor_t valid_reduction() {
+    auto* const reduction = description(CUDNN_BACKEND_REDUCTION_DESCRIPTOR, CUDNN_ATTR_REDUCTION_COMP_TYPE);
+    put(reduction, CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE,
+        std::vector<int>{below(10)});
+    cudnnBackendFinalize(reduction);
+    const Dims dims = some_dims();
+    Dims sums = dims;
+    for (int64_t& extent : sums)
+      if (below(2) == 0) extent = below(9) == 0 ? 2 : 1;
+    auto* const op = create(CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR);
+    child(op, CUDNN_ATTR_OPERATION_REDUCTION_DESC, reduction);
+    child(op, CUDNN_ATTR_OPERATION_REDUCTION_XDESC, valid_tensor(dims));
+    child(op, CUDNN_ATTR_OPERATION_REDUCTION_YDESC, valid_tensor(sums));
+    cudnnBackendFinalize(op);
+    return op;
+  }
+
+  cudnnBackendDescriptor_t valid_matmul() {
+    auto* const matmul = description(CUDNN_BACKEND_MATMUL_DESCRIPTOR, CUDNN_ATTR_MATMUL_COMP_TYPE);
+    cudnnBackendFinalize(matmul);
+    const Dims a = some_dims(), b{below(4) == 0 ? 1 : a[0], a[2], below(4) + 1},
+               c{a[0], a[1], below(12) == 0 ? 2 : b[2]};
+    auto* const op = create(CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR);
+    child(op, CUDNN_ATTR_OPERATION_MATMUL_DESC, matmul);
+    child(op, CUDNN_ATTR_OPERATION_MATMUL_ADESC, valid_tensor(a));
+    child(op, CUDNN_ATTR_OPERATION_MATMUL_BDESC, valid_tensor(b));
+    child(op, CUDNN_ATTR_OPERATION_MATMUL_CDESC, valid_tensor(c));
+    cudnnBackendFinalize(op);
+    return op;
+  }
+
+  // Over one axis, with a filter of 1 to 3.
+  cudnnBackendDescriptor_t valid_convolution() {
+    auto* const conv = description(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, CUDNN_ATTR_CONVOLUTION_COMP_TYPE);
+    const int64_t before = below(3), behind = below(3), stride = below(3) + 1, dilation = below(2) + 1;
+    put(conv, CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, std::vector<int>{below(2)});
+    put(conv, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64, Dims{1});
+    put(conv, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64, Dims{before});
+    put(conv, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64, Dims{behind});
+    put(conv, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64, Dims{stride});
+    put(conv, CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64, Dims{dilation});
+    cudnnBackendFinalize(conv);
+    const Dims x = some_dims(), w{below(4) + 1, below(6) == 0 ? 1 : x[1], below(3) + 1},
+               y{x[0], w[0],
+                 below(12) == 0 ? 1
+                                : std::max<int64_t>(
+                                      1, (x[2] + before + behind - dilation * (w[2] - 1) - 1) / stride + 1)};
+    auto* const op = create(CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR);
+    child(op, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC, conv);
+    child(op, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X, valid_tensor(x));
+    child(op, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W, valid_tensor(w));
+    child(op, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y, valid_tensor(y));
+    cudnnBackendFinalize(op);
+    return op;
+  }
+
+  // A graph of one op, or of one and another, through heuristics to a plan.
+  void carry_out(cudnnBackendDescriptor_t op) {
     auto* const graph = create(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
-    child(graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, below(9) == 0 ? any() : op);
+    if (below(4) == 0)
+      put(graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+          std::vector<void*>{op, below(2) == 0 ? any() : valid_pointwise()});
+    else
+      child(graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, below(9) == 0 ? any() : op);
     if (cudnnBackendFinalize(graph) != CUDNN_STATUS_SUCCESS) return;
     auto* const engine = create(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
     child(engine, CUDNN_ATTR_ENGINE_OPERATION_GRAPH, graph);
@@ -181,12 +259,17 @@ class Stranger {
   }
 
   void run(cudnnBackendDescriptor_t plan) {
+    int64_t needed = 0, count = 0;
+    cudnnBackendGetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &count,
+                             &needed);
+    if (needed > static_cast<int64_t>(workspace_.size() * sizeof(int64_t))) return;
     std::vector<int64_t> uids;
     std::vector<void*> pointers;
     for (int64_t uid = 0; uid < 12; ++uid) {
       if (below(20) == 0) continue;
       uids.push_back(uid);
-      pointers.push_back(memory_.data() + static_cast<size_t>(below(20) == 0 ? 1 : uid * 128));
+      pointers.push_back(memory_.data() +
+                         static_cast<size_t>(below(20) == 0 ? below(12) * kRoom : uid * kRoom));
     }
     auto* const pack = create(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
     put(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, uids);
@@ -196,22 +279,25 @@ class Stranger {
     cudnnBackendExecute(handle_, plan, pack);
   }
 
+  static constexpr int64_t kRoom = 512;  // of a tensor, in words
+
   cudnnHandle_t handle_;
   std::mt19937 random_;
   std::vector<cudnnBackendDescriptor_t> descriptors_;
-  std::vector<int64_t> memory_ = std::vector<int64_t>(12 * 128 + 256),
-                       workspace_ = std::vector<int64_t>(4096);
+  std::vector<int64_t> memory_ = std::vector<int64_t>(13 * kRoom), workspace_ = std::vector<int64_t>(4096);
 };
 
 class Hostile : public Client {};
 
-// FUSOR_COMPAT_CALLS: how many; a long run is made by hand.
+// FUSOR_COMPAT_CALLS: how many; FUSOR_COMPAT_SEED: which. A long run is made by hand.
 TEST_F(Hostile, RandomCallsCrashNothing) {
   const char* const asked = std::getenv("FUSOR_COMPAT_CALLS");
+  const char* const seed = std::getenv("FUSOR_COMPAT_SEED");
   const int calls = asked == nullptr ? 20000 : std::atoi(asked);
+  const uint32_t start = seed == nullptr ? 0 : static_cast<uint32_t>(std::atoi(seed));
   constexpr int kOfOne = 2000;
   for (int first = 0; first < calls; first += kOfOne) {
-    Stranger stranger(handle, static_cast<uint32_t>(first));
+    Stranger stranger(handle, start + static_cast<uint32_t>(first));
     for (int i = 0; i < kOfOne; ++i) stranger.call();
   }
   // The library still works.

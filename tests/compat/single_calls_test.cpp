@@ -286,6 +286,18 @@ TEST_F(SingleCalls, MisuseIsRefused) {
   EXPECT_EQ(cudnnSoftmaxForward(handle, CUDNN_SOFTMAX_ACCURATE, CUDNN_SOFTMAX_MODE_CHANNEL, nullptr, x.get(),
                                 &one, &zero, x.get(), &one),
             CUDNN_STATUS_BAD_PARAM_NULL_POINTER);
+  const ConvolutionDescriptor conv;
+  const auto set = [&](int padding, int stride, int dilation) {
+    return cudnnSetConvolution2dDescriptor(conv.get(), padding, padding, stride, 1, 1, dilation,
+                                           CUDNN_CROSS_CORRELATION, CUDNN_DATA_FLOAT);
+  };
+  EXPECT_EQ(set(-1, 1, 1), CUDNN_STATUS_BAD_PARAM);
+  EXPECT_EQ(set(0, 0, 1), CUDNN_STATUS_BAD_PARAM);
+  EXPECT_EQ(set(0, 1, 0), CUDNN_STATUS_BAD_PARAM);
+  const FilterDescriptor w(2, 3, 3, 3);
+  int dims[4];
+  EXPECT_CUDNN(cudnnGetConvolutionNdForwardOutputDim(conv.get(), x.get(), w.get(), 4, dims));
+  EXPECT_EQ(dims[2], 4);  // what was refused has changed nothing
 }
 
 }  // namespace

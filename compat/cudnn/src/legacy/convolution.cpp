@@ -46,6 +46,13 @@ struct Convolution {
   }
 };
 
+Dims read_numbers(const int* list, int count, const char* what, int64_t least) {
+  const Dims numbers = read_dims(list, count, what);
+  for (const int64_t number : numbers)
+    if (number < least) refuse(CUDNN_STATUS_BAD_PARAM, "{}: {}; expected {} or more", what, number, least);
+  return numbers;
+}
+
 TensorObject tensor_of(cudnnTensorDescriptor_t tensor) { return *object_at<TensorObject>(tensor); }
 TensorObject tensor_of(cudnnFilterDescriptor_t filter) { return object_at<FilterObject>(filter)->tensor(); }
 
@@ -130,9 +137,12 @@ cudnnStatus_t cudnnSetConvolutionNdDescriptor(cudnnConvolutionDescriptor_t conv,
   return guarded("cudnnSetConvolutionNdDescriptor", [&] {
     const auto object = object_at<ConvolutionObject>(conv);
     if (count < 1 || count > 3) refuse(CUDNN_STATUS_NOT_SUPPORTED, "a convolution of {} spatial dims", count);
-    object->padding = read_dims(padding, count, "padA");
-    object->stride = read_dims(stride, count, "filterStrideA");
-    object->dilation = read_dims(dilation, count, "dilationA");
+    const auto paddings = read_numbers(padding, count, "padA", 0),
+               strides = read_numbers(stride, count, "filterStrideA", 1),
+               dilations = read_numbers(dilation, count, "dilationA", 1);
+    object->padding = paddings;
+    object->stride = strides;
+    object->dilation = dilations;
     object->mode = mode;
     object->compute = compute;
   });
