@@ -138,8 +138,9 @@ class Comparison {
       check_.max_rel_at = coordinates(element, tensor_.dims);
     }
     const bool is_far = is_packed(tensor_.type) && steps_between(tensor_.type, got, want) > 1;
-    if (is_far || error > check_.tolerance_abs + check_.tolerance_rel * std::abs(want))
-      count_wrong(element, got, want);
+    const double allowed = check_.tolerance_abs + check_.tolerance_rel * std::abs(want);
+    if (error > 0) check_.of_tolerance = std::max(check_.of_tolerance, error / allowed);
+    if (is_far || error > allowed) count_wrong(element, got, want);
   }
 
   /// Once all were compared.

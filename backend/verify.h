@@ -30,6 +30,7 @@ struct OutputCheck {
   int64_t wrong = 0;
   int64_t nans = 0, infs = 0;  ///< in the output
   double tolerance_abs = 0, tolerance_rel = 0;
+  double of_tolerance = 0;  ///< the largest error as a part of what is allowed there
 };
 
 /// Whether some elements of the output were not looked at.
@@ -41,8 +42,8 @@ struct FUSOR_API VerifyReport {
 };
 
 /// `tensors[i]`: host buffer of graph.tensors[i], inputs as they were given to the run and outputs as it left
-/// them. `notes`: the plan's; where they say so, operands may have been rounded to TF32, and fp8 summed
-/// in fewer bits than fp32's.
+/// them. `notes`: the plan's; where they say so, operands may have been rounded to TF32, fp8 summed in
+/// fewer bits than fp32's, and sums cut off by tensor cores.
 FUSOR_API VerifyReport verify(const Graph& graph, std::span<void* const> tensors, uint64_t seed = 1,
                               const Notes& notes = {});
 FUSOR_API std::string to_string(const VerifyReport& report);

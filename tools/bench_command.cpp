@@ -250,8 +250,7 @@ class LoadedCase {
       outputs.push_back(fmt::format("{}: {} of {}{}", check.tensor, check.checked,
                                     check.elements - check.unwritten,
                                     check.wrong == 0 ? "" : fmt::format(", {} WRONG", check.wrong)));
-      worst =
-          std::max(worst, check.max_abs / (check.tolerance_abs + check.tolerance_rel * std::abs(check.want)));
+      worst = std::max(worst, check.of_tolerance);
     }
     line.set("verified_against", "float64 oracle")
         .set("checked", outputs)

@@ -26,6 +26,10 @@
 //     as good as random (spread), and all toward zero (peak of the result).
 //  7. A softmax that is divided behind a product rounds its probabilities as other numbers than the oracle
 //     does: the two differ by up to a spacing, as good as random (spread: a spacing over sqrt(6)).
+//  8. Tensor cores add the products of one instruction (32 bytes of k) to a sum of 16-bit or TF32 operands
+//  and
+//     cut off what the sum has no digits for: always toward zero, half a spacing each time in the mean. So
+//     the error grows like the number of instructions, not like its root (peak of the result).
 // The bound is eight spreads and the peak. The output's own rounding is the relative part of the tolerance:
 // one epsilon, the two sides of a boundary.
 #include "backend/reference/error_bound.h"
@@ -370,7 +374,18 @@ class ErrorAnalysis {
       total.add(short_sums(a, b, c, count), 1, 1);
     for (const int operand : {a, b})
       if (rounds && type(operand) == DataType::f32) total.peak += kTf32Epsilon / 2 * size(c).largest;
+    if (notes_.tensor_cores && compute == DataType::f32) total.peak += cut_sums(a, b, c, count);
     return total;
+  }
+
+  // Partial sums are as large as sums of random terms are, or as the result.
+  double cut_sums(int a, int b, int c, double count) const {
+    constexpr int64_t kBytes = 32;  // of k, an instruction
+    const bool cut = byte_size(type(a)) == 2 || (notes_.tf32 && type(a) == DataType::f32);
+    if (!cut || !is_real(type(a))) return 0;
+    const double instructions = count / static_cast<double>(kBytes / byte_size(type(a)));
+    const double term = measured_ ? size(a).rms * size(b).rms : 0;
+    return instructions * epsilon(DataType::f32) / 2 * std::max(size(c).largest, std::sqrt(count) * term);
   }
 
   // Sums of 128 products grow in four wgmmas, each of which cuts 32 products and the sum so far off at a

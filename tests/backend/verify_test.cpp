@@ -55,6 +55,55 @@ TEST(Verify, ErrorsAreCountedInUnitsOfTheLastPlaceAndAsARootMeanSquare) {
               testing::HasSubstr("max 3 ulp at [1], rms 0.00293"));
 }
 
+TEST(Verify, TheLargestErrorIsToldAsAPartOfWhatIsAllowedWhereItIs) {
+  GraphBuilder g("halves");
+  const Tensor x = g.input("x", {2}, DataType::f16);
+  const Tensor y = g.output(g.relu(x), {.name = "y", .type = DataType::f16});
+  const Graph graph = g.finish();
+  HostTensors tensors(graph);
+  tensors.set(x, {1, 2048});
+  tensors.set(y, {1 + 6 * 0x1p-10, 2052});  // farther beyond what is allowed than the larger error
+  const OutputCheck check = verify(graph, tensors.pointers()).outputs[0];
+  EXPECT_EQ(check.max_abs_at, Dims({1}));
+  EXPECT_NEAR(check.of_tolerance, 6 * 0x1p-10 / (check.tolerance_abs + check.tolerance_rel), 1e-9);
+  EXPECT_GT(check.of_tolerance, 4 / (check.tolerance_abs + 2048 * check.tolerance_rel));
+}
+
+// A product of 100352 terms a result: 24 channels' wgrad of a 1x1 convolution of 32 x 56 x 56 pixels.
+TEST(Verify, LongSumsThatTensorCoresCutOffAreRight) {
+  constexpr int64_t kSteps = 100352, kRows = 6, kColumns = 6, kOfInstruction = 16;
+  GraphBuilder g("long");
+  const Tensor a = g.input("a", {kRows, kSteps}, DataType::f16),
+               b = g.input("b", {kSteps, kColumns}, DataType::f16);
+  const Tensor y = g.output(g.matmul(a, b), {.name = "y", .type = DataType::f32});
+  const Graph graph = g.finish();
+  HostTensors tensors(graph);
+  const auto toward_zero = [](double value) {
+    const auto near = static_cast<float>(value);
+    return std::abs(double{near}) > std::abs(value) ? std::nextafter(near, 0.0F) : near;
+  };
+  const std::vector<double> rows = tensors.get(a), columns = tensors.get(b);
+  std::vector<double> sums;
+  for (int64_t m = 0; m < kRows; ++m)
+    for (int64_t n = 0; n < kColumns; ++n) {
+      double sum = 0;
+      for (int64_t k = 0; k < kSteps; k += kOfInstruction) {
+        for (int64_t i = k; i < k + kOfInstruction; ++i)
+          sum += rows[static_cast<size_t>(m * kSteps + i)] * columns[static_cast<size_t>(i * kColumns + n)];
+        sum = toward_zero(sum);
+      }
+      sums.push_back(sum);
+    }
+  tensors.set(y, sums);
+  EXPECT_FALSE(verify(graph, tensors.pointers()).passed()) << "sums that are rounded do not drift";
+  const VerifyReport report = verify(graph, tensors.pointers(), 1, {.tensor_cores = true});
+  EXPECT_TRUE(report.passed()) << to_string(report);
+  // A step of k that is missing is still found.
+  sums[7] += 0.5;
+  tensors.set(y, sums);
+  EXPECT_FALSE(verify(graph, tensors.pointers(), 1, {.tensor_cores = true}).passed());
+}
+
 // The plan reads x through both reshapes; the oracle computes one after the other.
 TEST(Verify, ReshapesBetweenPaddedTensorsAreEvaluated) {
   GraphBuilder g("padded");
