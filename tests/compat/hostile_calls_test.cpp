@@ -28,6 +28,8 @@ class Caller {
  public:
   Caller(cudnnHandle_t handle, uint32_t seed) : handle_(handle), random_(seed) {}
 
+  int carried_out() const { return carried_out_; }
+
   void call() {
     switch (below(16)) {
       case 0:
@@ -73,9 +75,11 @@ class Caller {
   int below(int limit) { return static_cast<int>(random_() % static_cast<uint32_t>(limit)); }
   template <class Enumerator>
   Enumerator enumerator(int limit) {
-    return static_cast<Enumerator>(below(20) == 0 ? below(1000) - 500 : below(limit));
+    return static_cast<Enumerator>(below(40) == 0 ? below(1000) - 500 : below(limit));
   }
-  cudnnDataType_t type() { return below(4) == 0 ? enumerator<cudnnDataType_t>(22) : CUDNN_DATA_FLOAT; }
+  cudnnDataType_t type() { return below(10) == 0 ? enumerator<cudnnDataType_t>(22) : CUDNN_DATA_FLOAT; }
+
+  void tally(cudnnStatus_t status) { carried_out_ += status == CUDNN_STATUS_SUCCESS ? 1 : 0; }
 
   template <class Handle>
   Handle any(Kept<Handle>& kept) {
@@ -176,52 +180,53 @@ class Caller {
     const cudnnTensorDescriptor_t y = result_of(conv, x, w);
     switch (below(4)) {
       case 0:
-        cudnnConvolutionForward(handle_, factor(1), x, memory(), w, memory(), conv,
-                                enumerator<cudnnConvolutionFwdAlgo_t>(8), workspace(), workspace_bytes(),
-                                factor(0), y, memory());
+        tally(cudnnConvolutionForward(handle_, factor(1), x, memory(), w, memory(), conv,
+                                      enumerator<cudnnConvolutionFwdAlgo_t>(8), workspace(),
+                                      workspace_bytes(), factor(0), y, memory()));
         return;
       case 1:
-        cudnnConvolutionBackwardData(handle_, factor(1), w, memory(), y, memory(), conv,
-                                     enumerator<cudnnConvolutionBwdDataAlgo_t>(6), workspace(),
-                                     workspace_bytes(), factor(0), x, memory());
+        tally(cudnnConvolutionBackwardData(handle_, factor(1), w, memory(), y, memory(), conv,
+                                           enumerator<cudnnConvolutionBwdDataAlgo_t>(6), workspace(),
+                                           workspace_bytes(), factor(0), x, memory()));
         return;
       case 2:
-        cudnnConvolutionBackwardFilter(handle_, factor(1), x, memory(), y, memory(), conv,
-                                       enumerator<cudnnConvolutionBwdFilterAlgo_t>(6), workspace(),
-                                       workspace_bytes(), factor(0), w, memory());
+        tally(cudnnConvolutionBackwardFilter(handle_, factor(1), x, memory(), y, memory(), conv,
+                                             enumerator<cudnnConvolutionBwdFilterAlgo_t>(6), workspace(),
+                                             workspace_bytes(), factor(0), w, memory()));
         return;
       default:
-        cudnnConvolutionBiasActivationForward(handle_, factor(1), x, memory(), w, memory(), conv,
-                                              enumerator<cudnnConvolutionFwdAlgo_t>(8), workspace(),
-                                              workspace_bytes(), factor(0), y, memory(), any(tensors_),
-                                              memory(), any(activations_), y, memory());
+        tally(cudnnConvolutionBiasActivationForward(handle_, factor(1), x, memory(), w, memory(), conv,
+                                                    enumerator<cudnnConvolutionFwdAlgo_t>(8), workspace(),
+                                                    workspace_bytes(), factor(0), y, memory(), any(tensors_),
+                                                    memory(), any(activations_), y, memory()));
     }
   }
   void pool() {
     const cudnnTensorDescriptor_t x = any(tensors_), y = any(tensors_);
     if (below(2) == 0)
-      cudnnPoolingForward(handle_, any(poolings_), factor(1), x, memory(), factor(0), y, memory());
+      tally(cudnnPoolingForward(handle_, any(poolings_), factor(1), x, memory(), factor(0), y, memory()));
     else
-      cudnnPoolingBackward(handle_, any(poolings_), factor(1), y, memory(), below(4) == 0 ? x : y, memory(),
-                           x, memory(), factor(0), below(4) == 0 ? y : x, memory());
+      tally(cudnnPoolingBackward(handle_, any(poolings_), factor(1), y, memory(), below(4) == 0 ? x : y,
+                                 memory(), x, memory(), factor(0), below(4) == 0 ? y : x, memory()));
   }
   void activate() {
     const cudnnTensorDescriptor_t x = any(tensors_), y = below(3) == 0 ? any(tensors_) : x;
     if (below(2) == 0)
-      cudnnActivationForward(handle_, any(activations_), factor(1), x, memory(), factor(0), y, memory());
+      tally(
+          cudnnActivationForward(handle_, any(activations_), factor(1), x, memory(), factor(0), y, memory()));
     else
-      cudnnActivationBackward(handle_, any(activations_), factor(1), y, memory(), y, memory(), x, memory(),
-                              factor(0), x, memory());
+      tally(cudnnActivationBackward(handle_, any(activations_), factor(1), y, memory(), y, memory(), x,
+                                    memory(), factor(0), x, memory()));
   }
   void soften() {
     const cudnnTensorDescriptor_t x = any(tensors_), y = below(3) == 0 ? any(tensors_) : x;
     const auto algorithm = enumerator<cudnnSoftmaxAlgorithm_t>(3);
     const auto mode = enumerator<cudnnSoftmaxMode_t>(2);
     if (below(2) == 0)
-      cudnnSoftmaxForward(handle_, algorithm, mode, factor(1), x, memory(), factor(0), y, memory());
+      tally(cudnnSoftmaxForward(handle_, algorithm, mode, factor(1), x, memory(), factor(0), y, memory()));
     else
-      cudnnSoftmaxBackward(handle_, algorithm, mode, factor(1), y, memory(), y, memory(), factor(0), x,
-                           memory());
+      tally(cudnnSoftmaxBackward(handle_, algorithm, mode, factor(1), y, memory(), y, memory(), factor(0), x,
+                                 memory()));
   }
   void normalize() {
     const cudnnTensorDescriptor_t x = any(tensors_), y = below(3) == 0 ? any(tensors_) : x, s = any(tensors_);
@@ -229,18 +234,19 @@ class Caller {
     if (below(4) != 0 && s != x && s != y) cudnnDeriveBNTensorDescriptor(s, x, mode);
     switch (below(3)) {
       case 0:
-        cudnnBatchNormalizationForwardTraining(handle_, mode, factor(1), factor(0), x, memory(), y, memory(),
-                                               s, memory(), memory(), 0.25 * below(6), memory(), memory(),
-                                               1e-5, memory(), memory());
+        tally(cudnnBatchNormalizationForwardTraining(handle_, mode, factor(1), factor(0), x, memory(), y,
+                                                     memory(), s, memory(), memory(), 0.25 * below(6),
+                                                     memory(), memory(), 1e-5, memory(), memory()));
         return;
       case 1:
-        cudnnBatchNormalizationForwardInference(handle_, mode, factor(1), factor(0), x, memory(), y, memory(),
-                                                s, memory(), memory(), memory(), memory(), 1e-5);
+        tally(cudnnBatchNormalizationForwardInference(handle_, mode, factor(1), factor(0), x, memory(), y,
+                                                      memory(), s, memory(), memory(), memory(), memory(),
+                                                      1e-5));
         return;
       default:
-        cudnnBatchNormalizationBackward(handle_, mode, factor(1), factor(0), factor(1), factor(0), x,
-                                        memory(), y, memory(), y, memory(), s, memory(), memory(), memory(),
-                                        1e-5, memory(), memory());
+        tally(cudnnBatchNormalizationBackward(handle_, mode, factor(1), factor(0), factor(1), factor(0), x,
+                                              memory(), y, memory(), y, memory(), s, memory(), memory(),
+                                              memory(), 1e-5, memory(), memory()));
     }
   }
   void transform() {
@@ -249,11 +255,11 @@ class Caller {
       cudnnSetSpatialTransformerNdDescriptor(transformer, enumerator<cudnnSamplerType_t>(2), type(), rank(4),
                                              numbers(1, 3));
     if (below(2) == 0) {
-      cudnnSpatialTfGridGeneratorForward(handle_, transformer, memory(), memory());
+      tally(cudnnSpatialTfGridGeneratorForward(handle_, transformer, memory(), memory()));
       return;
     }
-    cudnnSpatialTfSamplerForward(handle_, transformer, factor(1), any(tensors_), memory(), memory(),
-                                 factor(0), any(tensors_), memory());
+    tally(cudnnSpatialTfSamplerForward(handle_, transformer, factor(1), any(tensors_), memory(), memory(),
+                                       factor(0), any(tensors_), memory()));
   }
   void set_recurrent() {
     cudnnSetRNNDescriptor_v8(any(layers_), enumerator<cudnnRNNAlgo_t>(5), enumerator<cudnnRNNMode_t>(4),
@@ -272,10 +278,10 @@ class Caller {
     cudnnGetRNNWeightSpaceSize(handle_, layer, &weights);
     cudnnGetRNNTempSpaceSizes(handle_, layer, mode, x, &workspace, &reserve);
     if (std::max({weights, workspace, reserve}) > kBytes) return;
-    cudnnRNNForward(handle_, layer, mode, below(2) == 0 ? nullptr : static_cast<const int32_t*>(memory()), x,
-                    memory(), any(sequences_), memory(), any(tensors_), memory(), memory(), any(tensors_),
-                    memory(), memory(), below(9) == 0 ? 1 : weights, memory(), workspace, memory(), reserve,
-                    memory());
+    tally(cudnnRNNForward(
+        handle_, layer, mode, below(2) == 0 ? nullptr : static_cast<const int32_t*>(memory()), x, memory(),
+        any(sequences_), memory(), any(tensors_), memory(), memory(), any(tensors_), memory(), memory(),
+        below(9) == 0 ? 1 : weights, memory(), workspace, memory(), reserve, memory()));
   }
   void ask() {
     size_t bytes = 0;
@@ -299,8 +305,8 @@ class Caller {
             CUDNN_STATUS_SUCCESS ||
         bytes > workspace_.size() * sizeof(int64_t))
       return;
-    cudnnCTCLoss(handle_, x, memory(), few, few, few, memory(), below(4) == 0 ? any(tensors_) : x, memory(),
-                 algorithm, loss, workspace(), workspace_bytes());
+    tally(cudnnCTCLoss(handle_, x, memory(), few, few, few, memory(), below(4) == 0 ? any(tensors_) : x,
+                       memory(), algorithm, loss, workspace(), workspace_bytes()));
   }
   void forget() {
     lose_one(tensors_);
@@ -315,6 +321,7 @@ class Caller {
 
   cudnnHandle_t handle_;
   std::mt19937 random_;
+  int carried_out_ = 0;
   Kept<cudnnTensorDescriptor_t> tensors_{cudnnCreateTensorDescriptor, cudnnDestroyTensorDescriptor};
   Kept<cudnnFilterDescriptor_t> filters_{cudnnCreateFilterDescriptor, cudnnDestroyFilterDescriptor};
   Kept<cudnnConvolutionDescriptor_t> convolutions_{cudnnCreateConvolutionDescriptor,
@@ -343,10 +350,14 @@ TEST_F(HostileCalls, CrashNothing) {
   const int calls = asked == nullptr ? 20000 : std::atoi(asked);
   const uint32_t start = seed == nullptr ? 0 : static_cast<uint32_t>(std::atoi(seed));
   constexpr int kOfOne = 2000;
+  int carried_out = 0;
   for (int first = 0; first < calls; first += kOfOne) {
     Caller caller(handle, start + static_cast<uint32_t>(first));
     for (int i = 0; i < kOfOne; ++i) caller.call();
+    carried_out += caller.carried_out();
   }
+  EXPECT_GT(carried_out, calls / 40);
+  RecordProperty("carried_out", carried_out);
   // The library still works.
   auto xs = numbers(4, 1), ys = poison(4);
   run({unary(CUDNN_POINTWISE_NEG, tensor(1, {4}), tensor(2, {4}))}, {{1, xs.data()}, {2, ys.data()}});
