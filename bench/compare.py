@@ -257,7 +257,7 @@ class Peers:
             library["cublasLt"] = lambda: torch.addmm(residual, a, b)
         return self.finished(lambda: apply(a @ b), row, library)
 
-    # The same formulas as tools/bench_rows.cpp, in fp32 between the tensors.
+    # The same formulas as tools/bench/rows_cases.cpp, in fp32 between the tensors.
     ROWS = ("softmax", "softmax_bwd", "layer_norm", "layer_norm_bwd", "rms_norm", "rms_norm_bwd", "residual_norm_quantize",
             "cross_entropy", "group_norm", "batch_norm", "batch_norm_bwd", "max_pool", "max_pool_bwd")
 

@@ -16,7 +16,7 @@
 #include "core/error.h"
 #include "frontend/graph_builder.h"
 #include "heuristics/statistics.h"
-#include "tools/bench_graph.h"
+#include "tools/bench/case_graph.h"
 #include "tools/measure.h"
 #include "tools/run_buffers.h"
 

@@ -14,8 +14,8 @@
 
 namespace fusor {
 
-/// A contraction with what is fused around it, in the words of a table (tools/bench_graph.h makes a Graph of
-/// it), or a graph from a file.
+/// A contraction with what is fused around it, in the words of a table (tools/bench/case_graph.h makes a
+/// Graph of it), or a graph from a file.
 struct BenchCase {
   enum class Op : uint8_t {
     matmul,

@@ -13,7 +13,7 @@
 #include "core/tuning_table.h"
 #include "serialization/bench_cases.h"
 #include "tests/backend/engines/compiled_kernels.h"
-#include "tools/bench_graph.h"
+#include "tools/bench/case_graph.h"
 
 namespace fusor {
 namespace {

@@ -1,5 +1,5 @@
 // Owns what each op of the suite's rows means in terms of GraphBuilder.
-#include "tools/bench_rows.h"
+#include "tools/bench/rows_cases.h"
 
 #include "core/fail.h"
 #include "frontend/graph_builder.h"

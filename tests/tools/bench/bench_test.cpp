@@ -10,7 +10,7 @@
 #include "codegen/nvrtc.h"
 #include "serialization/bench_cases.h"
 #include "tests/tools/command_fixture.h"
-#include "tools/bench_graph.h"
+#include "tools/bench/case_graph.h"
 
 namespace fusor {
 namespace {

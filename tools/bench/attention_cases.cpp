@@ -1,5 +1,5 @@
 // Owns what each case of attention means in terms of GraphBuilder, and what it costs.
-#include "tools/bench_attention.h"
+#include "tools/bench/attention_cases.h"
 
 #include <algorithm>
 #include <cmath>

@@ -12,7 +12,7 @@
 #include "core/parallel.h"
 #include "heuristics/statistics.h"
 #include "serialization/serialization.h"
-#include "tools/calibration.h"
+#include "tools/calibrate/calibration.h"
 #include "tools/commands.h"
 #include "tools/measure.h"
 #include "tools/print.h"

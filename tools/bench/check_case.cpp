@@ -1,5 +1,5 @@
 // Owns the parting of a graph into what is checked on its own.
-#include "tools/bench_check.h"
+#include "tools/bench/check_case.h"
 
 #include <variant>
 

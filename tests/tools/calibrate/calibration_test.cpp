@@ -1,6 +1,6 @@
 // Tests what `fusor calibrate` makes of times: of a device that keeps to the time model, and of the stub
 // driver, which computes nothing.
-#include "tools/calibration.h"
+#include "tools/calibrate/calibration.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Owns the vocabulary of the suite's rows: what each op and each step means in terms of GraphBuilder.
-#include "tools/bench_graph.h"
+#include "tools/bench/case_graph.h"
 
 #include <algorithm>
 #include <array>
@@ -7,8 +7,8 @@
 #include "backend/reference/contraction.h"
 #include "core/fail.h"
 #include "frontend/graph_builder.h"
-#include "tools/bench_attention.h"
-#include "tools/bench_rows.h"
+#include "tools/bench/attention_cases.h"
+#include "tools/bench/rows_cases.h"
 
 namespace fusor::command {
 

@@ -1,7 +1,7 @@
 // Owns the steps of a calibration. What cannot be timed alone - the rate at which L2 feeds multiprocessors,
 // what lines cost that straddle its own - is fitted: the constant under which the time model explains the
 // times of many settings of one matmul best.
-#include "tools/calibration.h"
+#include "tools/calibrate/calibration.h"
 
 #include <fmt/format.h>
 
