@@ -18,6 +18,8 @@ struct EmbeddedProfile {
   std::string_view name, text;
 };
 
+using namespace std::string_view_literals;  // the included rows end in ""sv
+
 constexpr std::array kProfiles = std::to_array<EmbeddedProfile>({
 #include "embedded_profiles.inc"
 });

@@ -7,6 +7,8 @@ namespace fusor {
 
 namespace {
 
+using namespace std::string_view_literals;  // the included rows end in ""sv
+
 constexpr std::array kFiles = std::to_array<DeviceFile>({
 #include "embedded_device_files.inc"
 });

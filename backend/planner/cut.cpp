@@ -58,7 +58,8 @@ void give_operand_to_second(const Graph& graph, const FoldedGraph& folded, Cut& 
 // A value of another shape than the largest is not stored by the fusion that computes it along the way: it
 // moves to its reader.
 void keep_other_shapes_with_readers(const Graph& graph, const FoldedGraph& folded, Cut& cut) {
-  auto& [first, second] = cut;
+  std::vector<int>& first = cut.first;
+  std::vector<int>& second = cut.second;
   const auto dims = [&](int op) -> const Dims& { return graph.tensors[graph.ops[op].outputs[0]].dims; };
   Dims largest;
   for (const int op : first)

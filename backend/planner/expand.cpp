@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
-#include <ranges>
 #include <unordered_set>
 
 #include "backend/planner/fold_views.h"
@@ -116,8 +115,8 @@ class Expander {
     };
     for (const Op& op : graph_.ops)
       if (is_contraction(op.attributes) || any(behind, op.inputs)) mark(behind, op.outputs);
-    for (const Op& op : graph_.ops | std::views::reverse)
-      if (is_contraction(op.attributes) || any(before, op.outputs)) mark(before, op.inputs);
+    for (auto op = graph_.ops.rbegin(); op != graph_.ops.rend(); ++op)
+      if (is_contraction(op->attributes) || any(before, op->outputs)) mark(before, op->inputs);
     std::vector<bool> between;
     for (const Op& op : graph_.ops) between.push_back(any(behind, op.inputs) && any(before, op.outputs));
     return between;

@@ -250,7 +250,8 @@ class ReductionSweep {
     const Dims at = place(kept);
     const int64_t count = kept_lanes(at);
     for (size_t r = 0; r < totals_.size(); ++r) {
-      const auto& [store, total] = totals_[r];
+      const Store* store = totals_[r].store;
+      const Node* total = totals_[r].node;
       std::byte* lanes = lanes_of(accumulators, r);
       with_held(held(r),
                 [&]<class S>(S) { finish(total->reduction, reduced_, count, reinterpret_cast<S*>(lanes)); });

@@ -189,7 +189,7 @@ class Sample {
     for (const int64_t element : y.needed)
       wanted.push_back(row_major(broadcast_at(coordinates(element, y.dims), index.dims), index.dims));
     std::ranges::sort(wanted);
-    wanted.erase(std::ranges::unique(wanted).begin(), wanted.end());
+    wanted.erase(std::unique(wanted.begin(), wanted.end()), wanted.end());
     learn(op.inputs[1], wanted);
   }
 
@@ -236,7 +236,7 @@ class Sample {
     for (int64_t element = first; element < end; ++element)
       wanted.push_back(row_major(broadcast_at(coordinates(element, dims), index.dims), index.dims));
     std::ranges::sort(wanted);
-    wanted.erase(std::ranges::unique(wanted).begin(), wanted.end());
+    wanted.erase(std::unique(wanted.begin(), wanted.end()), wanted.end());
     learn(tensor, wanted);
   }
 

@@ -21,6 +21,8 @@ struct EmbeddedPage {
   std::string_view name, text;
 };
 
+using namespace std::string_view_literals;  // the included rows end in ""sv
+
 constexpr std::array kPages = std::to_array<EmbeddedPage>({
 #include "embedded_pages.inc"
 });
