@@ -82,7 +82,8 @@ def read_cases(words):
     meant = lambda row, word: word in (row["id"], row["group"]) or row["id"].startswith(word + "-")
     for word in words:
         if not any(meant(row, word) for row in rows):
-            sys.exit(f"compare: there is no case or group '{word}'")
+            sys.exit(f"compare: there is no case or group '{word}' in {', '.join(map(os.path.basename, files))}; "
+                     f"{', '.join(BY_NAME)} are read where they are named")
     return files, [row for row in rows if not words or any(meant(row, word) for word in words)]
 
 

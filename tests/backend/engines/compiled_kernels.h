@@ -91,9 +91,9 @@ inline double expect_compiled(const KernelCase& one) {
   return report.milliseconds;
 }
 
-/// One kernel in four is compiled, and the first of every list (tests/support/sample.h).
+/// One kernel in eight is compiled, and the first of every list (tests/support/sample.h).
 inline bool is_sampled(const KernelCase& one) {
-  return is_sampled(one.source->root + emit_header(*one.source) + one.source->target, 4);
+  return is_sampled(one.source->root + emit_header(*one.source) + one.source->target, 8);
 }
 
 inline void expect_all_compiled(std::vector<KernelCase> cases) {
