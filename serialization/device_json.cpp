@@ -40,7 +40,9 @@ void check_device(const JsonReader& object, const DeviceInfo& device) {
   expect_positive(object, "l2_bytes_per_s", device.l2_bytes_per_s);
   expect_positive(object, "fp32_flops", device.fp32_flops);
   if (device.is_cpu()) return;
-  expect_positive(object, "compute_capability", device.compute_capability);
+  // Ten times the major and the minor number: __CUDA_ARCH__, ten times this, is an int.
+  if (device.compute_capability <= 0 || device.compute_capability > 999)
+    object.at("compute_capability").refuse("expected 1 to 999, got {}", device.compute_capability);
   expect_positive(object, "shared_per_block", static_cast<double>(device.shared_per_block));
   expect_positive(object, "max_threads_per_sm", device.max_threads_per_sm);
 }

@@ -101,6 +101,8 @@ TEST(DeviceJson, FiguresThatNoDeviceHasAreRefused) {
   EXPECT_THAT(error("\"sm_count\": 3", "\"sm_count\": 0"), HasSubstr("sm_count: expected more than 0"));
   EXPECT_THAT(error("\"sm_count\": 3", "\"sm_count\": 3000000000"),
               HasSubstr("sm_count: expected an integer from 0"));
+  EXPECT_THAT(error("\"compute_capability\": 90", "\"compute_capability\": 2147483647"),
+              HasSubstr("compute_capability: expected 1 to 999, got 2147483647"));
   EXPECT_THAT(error("\"fp64_flops\": 0.0", "\"fp64_flops\": \"nan\""),
               HasSubstr("fp64_flops: expected a finite number"));
   EXPECT_THAT(error("\"fp64_flops\": 0.0", "\"fp64_flops\": -1"),
