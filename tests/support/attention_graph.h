@@ -174,11 +174,22 @@ inline Graph attention_backward(const AttentionCase& c) {
 /// The gradients as cudnn-frontend writes them, behind a forward pass: a scale that multiplies
 /// gradients of scores, too, a mask behind the statistics, probabilities that are rounded for one product
 /// only.
-inline Graph gradients_in_primitives(const AttentionCase& c, bool given_scale = true) {
+/// With lengths, "seq_len_q" and "seq_len_kv" are inputs.
+inline Graph gradients_in_primitives(const AttentionCase& c, bool given_scale = true,
+                                     bool has_lengths = false) {
   AttentionBackwardGraph graph(c, false);
   GraphBuilder& g = graph.g;
   const Tensor scale = given_scale ? g.scalar("scale", DataType::f32) : g.constant(graph.scale());
+  const auto length = [&](const char* name) { return g.input(name, {c.batch, 1, 1, 1}, DataType::i32); };
+  const Tensor of_queries = has_lengths ? length("seq_len_q") : Tensor(),
+               of_keys = has_lengths ? length("seq_len_kv") : Tensor();
+  const auto keep_lengths = [&] {
+    if (has_lengths)
+      graph.keep(g.logical_and(g.cmp_lt(g.gen_index(graph.score, 2), of_queries),
+                               g.cmp_lt(g.gen_index(graph.score, 3), of_keys)));
+  };
   graph.score = g.mul(graph.product, scale);
+  keep_lengths();
   graph.mask();
   const Tensor masked = graph.score;
   const Tensor largest = g.max(g.reduce(masked, ReductionMode::max, {3}), g.constant(-3e38));
@@ -190,7 +201,9 @@ inline Graph gradients_in_primitives(const AttentionCase& c, bool given_scale = 
   const Tensor delta = g.output(g.reduce(g.mul(graph.dy, o), ReductionMode::add, {3}),
                                 {.name = "delta", .type = DataType::f32});
   // A product of its own, as the other graph of a client has it.
-  graph.score = g.sub(g.mul(g.matmul(graph.q, graph.transposed(graph.k)), scale), stats);
+  graph.score = g.mul(g.matmul(graph.q, graph.transposed(graph.k)), scale);
+  keep_lengths();
+  graph.score = g.sub(graph.score, has_lengths ? g.max(stats, g.constant(-3e38)) : stats);
   graph.mask();
   const Tensor p = g.exp(graph.score);
   const Tensor rounded = g.identity(p, {.type = c.type});

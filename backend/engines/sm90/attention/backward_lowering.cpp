@@ -62,9 +62,14 @@ struct NamedSite {
 };
 
 std::vector<NamedSite> sites_of(const Problem& problem, const Part& part) {
-  if (part.gives == Part::Gives::product)
-    return {{"dq", result_site(problem, "DQ", *problem.dq, problem.head)}};
-  std::vector<NamedSite> sites{{"e", element_site(problem, part)}};
+  std::vector<NamedSite> sites;
+  if (const auto& lengths = problem.gradient.lengths)
+    sites.push_back({"n", {"N", *lengths, last_axis(*lengths)}});
+  if (part.gives == Part::Gives::product) {
+    sites.push_back({"dq", result_site(problem, "DQ", *problem.dq, problem.head)});
+    return sites;
+  }
+  sites.push_back({"e", element_site(problem, part)});
   for (size_t i = 0; i < problem.gradient.rows.size(); ++i) {
     const Expr& row = problem.gradient.rows[i];
     sites.push_back({"r" + std::to_string(i), {"R" + std::to_string(i), row, last_axis(row)}});
@@ -83,6 +88,7 @@ std::vector<ConfigValue> config_of(const Schedule& schedule, const Part& part) {
                                   {"consumers", part.consumers},
                                   {"stages", part.stages},
                                   {"head", problem.padded_head()},
+                                  {"limited", problem.gradient.lengths.has_value()},
                                   {"lower", problem.gradient.bounds.lower.size()},
                                   {"upper", problem.gradient.bounds.upper.size()}};
   if (part.gives == Part::Gives::product) return config;

@@ -362,7 +362,8 @@ std::variant<Problem, Refusal> problem_of(const Fusion& fusion, const DeviceInfo
   if (auto refusal = find_roles(fusion, found, problem)) return std::move(*refusal);
   if (auto refusal = find_rows(problem)) return std::move(*refusal);
   if (auto refusal = find_sizes(between.expr, problem)) return std::move(*refusal);
-  auto gradient = take_apart(fusion, between, problem.roles);
+  const bool has_entries = !problem.shares.empty() && problem.shares[0] == 1;
+  auto gradient = take_apart(fusion, between, problem.roles, has_entries);
   if (auto* refusal = std::get_if<Refusal>(&gradient)) return std::move(*refusal);
   problem.gradient = std::move(std::get<Gradient>(gradient));
   if (const auto& slope = problem.gradient.slope)

@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "backend/engines/attention/form.h"
@@ -272,17 +274,62 @@ std::optional<Refusal> refuse_site(const Fusion& fusion, const Site& site) {
   return std::nullopt;
 }
 
+// --- Lengths ---
+
+// Whether the score at `at` is -inf wherever that at `masked` is: less a value of the row, or masked again.
+bool stays_hidden(const Fusion& fusion, const Expr& expr, int at, int masked) {
+  if (at == masked) return true;
+  const Node& node = expr.node(at);
+  const bool passes =
+      is_pointwise(node, PointwiseMode::identity) || is_pointwise(node, PointwiseMode::sub) ||
+      (is_pointwise(node, PointwiseMode::binary_select) &&
+       constant(fusion, expr, argument(expr, at, 1)) == -std::numeric_limits<double>::infinity());
+  return passes && node.type == DataType::f32 && stays_hidden(fusion, expr, node.args[0], masked);
+}
+
+// Whether node `at` is 0 wherever the score at `masked` is -inf.
+bool is_zero_there(const Fusion& fusion, const Expr& expr, int at, int masked) {
+  const Node& node = expr.node(at);
+  if (is_pointwise(node, PointwiseMode::exp))
+    return stays_hidden(fusion, expr, argument(expr, at, 0), masked);
+  if (is_pointwise(node, PointwiseMode::identity)) return is_zero_there(fusion, expr, node.args[0], masked);
+  return is_pointwise(node, PointwiseMode::mul) && (is_zero_there(fusion, expr, node.args[0], masked) ||
+                                                    is_zero_there(fusion, expr, node.args[1], masked));
+}
+
+// The site without a select that hides queries and keys behind lengths of entries along the first axis.
+std::optional<Expr> without_lengths(const Fusion& fusion, Expr& expr, const GradientRoles& roles) {
+  for (int at = 0; at < std::ssize(expr.nodes); ++at) {
+    auto lengths = lengths_of(fusion, expr, at);
+    if (!lengths) continue;
+    const std::vector<uint32_t> varying = varying_axes(*lengths);
+    const bool of_entries = std::ranges::all_of(
+        lengths->yields, [&](int yield) { return (varying[static_cast<size_t>(yield)] & ~1u) == 0; });
+    const bool hides = std::ranges::all_of(std::array{roles.probabilities, roles.gradients}, [&](int yield) {
+      return yield < 0 || is_zero_there(fusion, expr, expr.yields[static_cast<size_t>(yield)], at);
+    });
+    if (!of_entries || !hides) continue;
+    const int score = argument(expr, at, 0);
+    for (Node& node : expr.nodes) std::ranges::replace(node.args, at, score);
+    return lengths;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
-std::variant<Gradient, Refusal> take_apart(const Fusion& fusion, const Site& site,
-                                           const GradientRoles& roles) {
-  if (auto refusal = refuse_site(fusion, site)) return std::move(*refusal);
+std::variant<Gradient, Refusal> take_apart(const Fusion& fusion, const Site& given,
+                                           const GradientRoles& roles, bool takes_lengths) {
+  if (auto refusal = refuse_site(fusion, given)) return std::move(*refusal);
+  Site site = given;
+  auto lengths = takes_lengths ? without_lengths(fusion, site.expr, roles) : std::nullopt;
   const std::vector<int> rows = row_nodes(site.expr);
   if (rows.size() > kMostRowValues)
     return refuse_attention(fusion, "values-of-rows", "",
                             fmt::format("at most {} values of a row", kMostRowValues),
                             fmt::format("{}", rows.size()));
   Gradient gradient;
+  gradient.lengths = std::move(lengths);
   for (const int at : rows) gradient.rows.push_back(row_part(site.expr, at));
   const Expr expr = with_inputs(site.expr, roles, rows);
   std::optional<Bounds> bounds;

@@ -33,11 +33,15 @@ struct Gradient {
   std::optional<Factor> given_scale;
   /// A scalar of the site, which is left to the products of gradients of scores: they are linear.
   std::optional<Node> slope;
+  /// How many keys and how many queries of an entry along the first axis exist: neither probability nor
+  /// gradient is elsewhere. Integers that the device knows, yielded in that order.
+  std::optional<Expr> lengths;
   bool rounds = false;  ///< probabilities are rounded before gradients are made of them
 };
 
-/// Takes the site apart, or says why the engine cannot.
-std::variant<Gradient, Refusal> take_apart(const Fusion& fusion, const Site& site,
-                                           const GradientRoles& roles);
+/// Takes the site apart, or says why the engine cannot. `takes_lengths`: where a mask is lengths, they are no
+/// part of the score.
+std::variant<Gradient, Refusal> take_apart(const Fusion& fusion, const Site& site, const GradientRoles& roles,
+                                           bool takes_lengths = false);
 
 }  // namespace fusor::attention

@@ -192,14 +192,15 @@ std::optional<int> length_along(const Expr& expr, int at, int axis) {
   return number;
 }
 
-// The score without a select that hides queries and keys behind lengths; the lengths go to `scores`.
-int behind_lengths(const Fusion& fusion, Expr& expr, int at, Scores& scores) {
+}  // namespace
+
+std::optional<Expr> lengths_of(const Fusion& fusion, const Expr& expr, int at) {
   const Node& select = expr.node(at);
   if (!is_pointwise(select, PointwiseMode::binary_select) ||
       constant(fusion, expr, argument(expr, at, 1)) != -std::numeric_limits<double>::infinity())
-    return at;
+    return std::nullopt;
   const Node& both = expr.node(argument(expr, at, 2));
-  if (!is_pointwise(both, PointwiseMode::logical_and)) return at;
+  if (!is_pointwise(both, PointwiseMode::logical_and)) return std::nullopt;
   const int rank = expr.domain.rank();
   for (const size_t first : {size_t{0}, size_t{1}}) {
     const auto keys = length_along(expr, both.args[first], rank - 1),
@@ -209,13 +210,10 @@ int behind_lengths(const Fusion& fusion, Expr& expr, int at, Scores& scores) {
     lengths.stores.clear();
     lengths.yields = {*keys, *queries};
     lengths.domain[rank - 1] = lengths.domain[rank - 2] = 1;
-    scores.lengths = without_dead_nodes(lengths);
-    return behind_masks(fusion, expr, argument(expr, at, 0), scores.bounds);
+    return without_dead_nodes(lengths);
   }
-  return at;
+  return std::nullopt;
 }
-
-}  // namespace
 
 std::variant<Scores, Refusal> take_apart(const Fusion& fusion, const Expr& site, bool may_weigh,
                                          bool takes_lengths) {
@@ -235,7 +233,10 @@ std::variant<Scores, Refusal> take_apart(const Fusion& fusion, const Expr& site,
   }
   Expr masked = site;
   int score = behind_masks(fusion, masked, softmax->score, scores.bounds);
-  if (takes_lengths && softmax->guarded) score = behind_lengths(fusion, masked, score, scores);
+  if (takes_lengths && softmax->guarded) {
+    scores.lengths = lengths_of(fusion, masked, score);
+    if (scores.lengths) score = behind_masks(fusion, masked, argument(masked, score, 0), scores.bounds);
+  }
   if (masked.node(score).type != DataType::f32)
     return refuse(fusion, "fp32-scores", masked.node(score).op, "scores in fp32",
                   std::string(to_string(masked.node(score).type)));

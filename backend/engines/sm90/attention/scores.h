@@ -45,6 +45,10 @@ struct Scores {
   bool is_plain() const { return scale || given_scale; }
 };
 
+/// Where node `at` is a select that leaves -inf to queries and keys behind lengths: the lengths of keys and
+/// of queries, yielded in that order.
+std::optional<Expr> lengths_of(const Fusion& fusion, const Expr& expr, int at);
+
 /// Takes the site apart, or says why attention cannot. `may_weigh`: probabilities may be multiplied by a
 /// constant before they are rounded. `takes_lengths`: where a mask is lengths, they are no part of the score.
 std::variant<Scores, Refusal> take_apart(const Fusion& fusion, const Expr& site, bool may_weigh = false,

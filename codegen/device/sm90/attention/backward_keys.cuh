@@ -20,6 +20,8 @@
 struct DK;  // where dk and dv leave, as far as they are asked for
 struct DV;
 
+struct N;  // how many keys and queries of an entry exist, where only the device knows
+
 using Element = Config::Element;
 static constexpr int kRank = E::kRank, kBatch = kRank - 2;
 static constexpr int kConsumers = Config::consumers, kStages = Config::stages;
@@ -61,28 +63,34 @@ struct Shared {
 
 // A tile of keys and its blocks of queries, which are walked for one head after another.
 struct Tile {
-  int key, last;    // first and last key that exists
-  int first, end;   // blocks of queries that see any of them
-  Index at[kRank];  // the entry's place in the batch
-  int steps;        // blocks of all heads
+  int key, last;      // first and last key that exists
+  int first, end;     // blocks of queries that see any of them
+  Index at[kRank];    // the entry's place in the batch
+  int steps;          // blocks of all heads
+  int keys, queries;  // that exist
 
-  __device__ Tile(const Params& p, int number) {
+  template <class Parameters>
+  __device__ Tile(const Parameters& p, int number) {
     const TileQueue::Item item = p.queue.item(number);
     // Early keys are seen by most queries where a mask is causal.
     key = (static_cast<int>(p.queue.tiles) - 1 - item.tile) * kTileK;
     last = min(key + kTileK, static_cast<int>(p.keys)) - 1;
     coordinates<0, kBatch>(Index(item.entry + static_cast<int>(p.first)), p.extents, at);
-    const RowRange any = p.visible.of_keys(key, last, static_cast<int>(p.queries));
+    keys = static_cast<int>(p.keys);
+    queries = static_cast<int>(p.queries);
+    if constexpr (Config::limited) find_lengths<N>(p, at, keys, queries);
+    const RowRange any = p.visible.of_keys(key, last, queries);
     first = any.first / kTileQ;
-    end = any.end > any.first ? (any.end + kTileQ - 1) / kTileQ : first;
+    end = any.end > any.first && key < keys ? (any.end + kTileQ - 1) / kTileQ : first;
     steps = (end - first) * static_cast<int>(p.heads);
   }
   // Whether all queries of the block exist and see all keys of the tile. Keys that do not exist are seen.
   __device__ bool is_whole(const Params& p, int block) const {
     const int row = block * kTileQ, end_row = row + kTileQ;
     const KeyRange all = p.visible.of_all(row, end_row - 1, static_cast<int>(p.keys));
-    return end_row <= static_cast<int>(p.queries) && all.first <= key &&
-           min(key + kTileK, static_cast<int>(p.keys)) <= all.end;
+    const int end_key = min(key + kTileK, static_cast<int>(p.keys));
+    if (Config::limited && (end_row > queries || end_key > keys)) return false;
+    return end_row <= static_cast<int>(p.queries) && all.first <= key && end_key <= all.end;
   }
 };
 
@@ -267,12 +275,14 @@ struct KeyRows {
   }
 
   // Zeros where a query does not see the key. Which queries do is found anew: registers are scarce.
-  __device__ void hide(const Params& p, int block, float (&values)[kScores]) const {
+  __device__ void hide(const Params& p, const Tile& tile, int block, float (&values)[kScores]) const {
     RowRange seen[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int key = hidden(existing(p, half));
       seen[half] = p.visible.of_keys(key, key, static_cast<int>(p.queries));
+      if constexpr (Config::limited)
+        seen[half].end = key < tile.keys ? min(seen[half].end, tile.queries) : seen[half].first;
     }
     const int mine = block * kTileQ + 2 * (threadIdx.x % 4);
 #pragma unroll
@@ -449,10 +459,10 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
         else
           rows.by_site<false>(p, shared, stage, walk.block, scores, products);
       }
-      if (!whole && (kValues || kPlain)) rows.hide(p, walk.block, scores);
+      if (!whole && (kValues || kPlain)) rows.hide(p, tile, walk.block, scores);
       if constexpr (kValues || (kPlain && Config::rounds)) pack<Element>(scores, probabilities);
       const auto pack_gradients = [&] {
-        if (!whole) rows.hide(p, walk.block, products);
+        if (!whole) rows.hide(p, tile, walk.block, products);
         pack<Element>(products, gradients);
       };
       // Operands from registers are complete before the first product that may wait beside theirs.

@@ -15,6 +15,8 @@
 
 #include "codegen/device/sm90/attention/gradients.cuh"
 
+struct N;  // how many keys and queries of an entry exist, where only the device knows
+
 using Element = Config::Element;
 static constexpr int kRank = E::kRank, kBatch = kRank - 2;
 static constexpr int kConsumers = Config::consumers, kStages = Config::stages;
@@ -55,7 +57,7 @@ FUSOR_DEVICE void produce(const Params& p, Shared& shared) {
   Ring<kStages> ring;
   u32 parity = 0;
   for (int item = blockIdx.x; item < p.queue.items(); item += gridDim.x) {
-    const Tile tile(p, item);
+    const Tile tile = tile_within<Tile, N>(p, item);
     if (tile.end == tile.first) continue;
     MapEntry<kBatch> of_q, of_k;
 #pragma unroll
@@ -117,11 +119,14 @@ struct QueryRows {
   }
 
   // Zeros where a query does not see a key of the block at `key`.
-  __device__ void hide(const Params& p, int key, float (&products)[kScores]) const {
+  __device__ void hide(const Params& p, const Tile& tile, int key, float (&products)[kScores]) const {
     KeyRange seen[2];
 #pragma unroll
-    for (int half = 0; half < 2; ++half)
+    for (int half = 0; half < 2; ++half) {
       seen[half] = p.visible.of_row(hidden(static_cast<int>(at[half][kBatch])), static_cast<int>(p.keys));
+      if constexpr (Config::limited)
+        seen[half].end = row[half] < tile.queries ? min(seen[half].end, tile.keys) : seen[half].first;
+    }
     const int mine = key + 2 * (threadIdx.x % 4);
 #pragma unroll
     for (int i = 0; i < kScores; ++i) {
@@ -168,7 +173,7 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
   const u8* const q = shared.q[0] + consumer * 64 * kLineBytes;
   const u8* const dy = shared.dy[0] + consumer * 64 * kLineBytes;
   for (int item = blockIdx.x; item < p.queue.items(); item += gridDim.x) {
-    const Tile tile(p, item);
+    const Tile tile = tile_within<Tile, N>(p, item);
     QueryRows rows;
     rows.begin(p, tile, tile.row + consumer * 64 + warp * 16 + lane / 4);
     float dq[kHead / 2];
@@ -209,7 +214,7 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
         else
           rows.by_site<false>(p, block * kTileK, scores, products);
       }
-      if (!whole) rows.hide(p, block * kTileK, products);
+      if (!whole) rows.hide(p, tile, block * kTileK, products);
       pack<Element>(products, gradients);
       issue_across<Element, kTileK>(gradients, shared.k[stage][0], dq, 1);
       previous = ring;

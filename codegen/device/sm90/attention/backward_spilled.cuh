@@ -14,6 +14,8 @@
 #include "codegen/device/sm90/attention/parts.cuh"
 #include "codegen/device/sm90/attention/spilled.cuh"
 
+struct N;  // how many keys and queries of an entry exist, where only the device knows
+
 using Element = Config::Element;
 static constexpr int kRank = DQ::kRank, kBatch = kRank - 2;
 static constexpr int kConsumers = Config::consumers, kStages = Config::stages;
@@ -48,7 +50,7 @@ struct Tile : QueryTile<kTileQ, kTileK, kRank> {
 FUSOR_DEVICE void produce(const Params& p, Shared& shared) {
   Ring<kStages> ring;
   for (int item = blockIdx.x; item < p.queue.items(); item += gridDim.x) {
-    const Tile tile(p, item);
+    const Tile tile = tile_within<Tile, N>(p, item);
     MapEntry<kBatch> of_k;
 #pragma unroll
     for (int axis = 0; axis < kBatch; ++axis) of_k.set(axis, p.shares[axis].divide(tile.at[axis]));
@@ -69,11 +71,11 @@ FUSOR_DEVICE void produce(const Params& p, Shared& shared) {
 // Queries for which backward_keys has written blocks of keys: those that any key of a tile of its own may
 // see.
 struct Written {
-  int row, step;
+  int row, step, queries;  // as many as exist
 
   __device__ bool has(const Params& p, int block) const {
     const int key = block * kTileK / step * step, keys = static_cast<int>(p.keys);
-    const RowRange any = p.visible.of_keys(key, min(key + step, keys) - 1, static_cast<int>(p.queries));
+    const RowRange any = p.visible.of_keys(key, min(key + step, keys) - 1, queries);
     return any.end > any.first && row + kSpilledRows > any.first && row < any.end;
   }
 };
@@ -94,8 +96,9 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
   const int matrix = lane / 8 % 2 * 2 + lane / 16;
   const int mine = warp * 512 + matrix * 128 + lane % 8 * 16;
   for (int item = blockIdx.x; item < p.queue.items(); item += gridDim.x) {
-    const Tile tile(p, item);
-    const Written written{tile.row + consumer * kSpilledRows, static_cast<int>(p.spilled.step)};
+    const Tile tile = tile_within<Tile, N>(p, item);
+    const Written written{tile.row + consumer * kSpilledRows, static_cast<int>(p.spilled.step),
+                          Config::limited ? tile.queries : static_cast<int>(p.queries)};
     float dq[kHead / 2];
     clear(dq);
 #pragma unroll 1

@@ -124,3 +124,28 @@ struct QueryTile {
     return block * kTileK >= all.first && (block + 1) * kTileK <= all.end;
   }
 };
+
+// How many keys and queries exist of the entry at `place`, where site Lengths, with the arguments p.n, says
+// it.
+template <class Lengths, int kRank, class Params>
+__device__ __forceinline__ void find_lengths(const Params& p, const Index (&place)[kRank], int& keys,
+                                             int& queries) {
+  Index at[kRank];
+#pragma unroll
+  for (int axis = 0; axis < kRank; ++axis) at[axis] = axis < kRank - 2 ? place[axis] : 0;
+  const auto lengths = Lengths::template apply<1>(p.n, at, 1);
+  keys = max(0, static_cast<int>(min(i64(lengths.value[0]), p.keys)));
+  queries = max(0, static_cast<int>(min(i64(lengths.second[0]), p.queries)));
+}
+
+// A tile of queries within the lengths of its entry, if any.
+template <class Tile, class Lengths, class Params>
+__device__ __forceinline__ Tile tile_within(const Params& p, int number) {
+  Tile tile(p, number);
+  if constexpr (Config::limited) {
+    int keys, queries;
+    find_lengths<Lengths>(p, tile.at, keys, queries);
+    tile.limit(keys, queries);
+  }
+  return tile;
+}

@@ -89,6 +89,17 @@ TEST(Attention, LengthsAreNoPartOfTheScore) {
   EXPECT_NE(text.find("plain_scores = true"), std::string::npos);
 }
 
+TEST(Attention, LengthsAreNoPartOfTheGradientsSite) {
+  const AttentionCase c{.batch = 8, .heads = 16, .shared_heads = 16, .queries = 2048, .keys = 2048};
+  const Graph graph = test::gradients_in_primitives(c, true, true);
+  const std::string text = source(build(graph, DeviceInfo::named("H200"), {.compile = false}));
+  const size_t backward = text.find("attention_backward_keys");
+  ASSERT_NE(backward, std::string::npos);
+  EXPECT_NE(text.find("limited = true", backward), std::string::npos);
+  EXPECT_EQ(text.find("limited = false"), std::string::npos);
+  EXPECT_EQ(text.find(" plain = false"), std::string::npos);
+}
+
 TEST(Attention, TakesTheOpWithItsMasks) {
   const AttentionCase c{.heads = 2, .queries = 100, .keys = 140};
   EXPECT_NE(structure_of(by_op(c, {.attn_scale = 0.125, .right_bound = 0})), "");

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <string>
+#include <utility>
 
 #include "backend/engines/list.h"
 #include "tests/gpu/engines/every_config.h"
@@ -100,6 +102,31 @@ TEST_P(AttentionBackwardGpu, WithSpilledGradients) {
     if (GetParam().batch * GetParam().shared_heads < 2) continue;
     backward->config.set("spill", 2);
     expect_config_correct(graph, candidate, kEngines, words(GetParam()) + ", chunks");
+  }
+}
+
+// Lengths of each entry: none, some, all, and a graph's own mask beside them; in both ways to dq.
+TEST_P(AttentionBackwardGpu, OfLengths) {
+  FUSOR_NEEDS_HOPPER();
+  AttentionCase c = GetParam();
+  c.batch = 4;
+  c.shared_heads = c.heads;
+  const Graph graph = test::gradients_in_primitives(c, true, true);
+  for (const Candidate& candidate :
+       candidates(graph, DeviceInfo::current(), PlannerOptions{.engine_list = kEngines})) {
+    if (!test::is_sampled(words(c) + to_string(candidate.fusions.back().config), 3)) continue;
+    DeviceRun run(graph,
+                  build(graph, DeviceInfo::current(), candidate, PlannerOptions{.engine_list = kEngines}));
+    for (const auto& [name, extent] : {std::pair{"seq_len_q", c.queries}, {"seq_len_kv", c.keys}})
+      run.edit(name, [&](std::byte* bytes) {
+        const auto most = static_cast<int32_t>(extent);
+        const int32_t values[] = {most, 0, most / 2 + 1, 1};
+        std::memcpy(bytes, values, sizeof values);
+      });
+    run.run();
+    const VerifyReport report = run.check();
+    EXPECT_TRUE(report.passed()) << words(c) << "\n" << to_string(report);
+    EXPECT_TRUE(run.gaps_are_untouched()) << words(c);
   }
 }
 
