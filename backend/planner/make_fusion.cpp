@@ -570,16 +570,20 @@ class FusionBuilder {
   // Elements leave for where the index says: y's extents but the one along the axis are those of the domain.
   void add_scatter(int op, int64_t axis) {
     const int x = graph_.ops[op].inputs[0], y = graph_.ops[op].outputs[0];
-    if (!anchors_.empty()) refuse(fmt::format("scatter '{}' behind a contraction", graph_.tensors[y].name));
+    if (!anchors_.empty() && !is_chain_)
+      refuse(fmt::format("scatter '{}' behind a contraction", graph_.tensors[y].name));
     const Placement& place = folded_.placements[y];
     Dims dims = graph_.tensors[y].dims;
     const int along = static_cast<int>(axis) - (graph_.tensors[x].dims.rank() - dims.rank());
     const IndexedAxis indexed{place.strides[along], dims[along]};
     dims[along] = 1;
-    if (!fits_domain(dims) || graph_.tensors[x].dims != domain_.logical)
+    const bool is_whole = graph_.tensors[x].dims == domain_.logical;
+    if (!fits_domain(dims) || !fits_domain(graph_.tensors[x].dims) || (!is_whole && !is_chain_))
       refuse(fmt::format("do not share one domain ('{}' scatters {}, the domain is {})", graph_.ops[op].name,
                          to_string(graph_.tensors[x].dims), to_string(domain_.logical)));
     Store store{.node = unpacked_value(value(x)), .type = stored_type(y), .op = op};
+    if (!is_whole && phases(expr_)[static_cast<size_t>(store.node)] == 0)
+      refuse(fmt::format("store '{}' many times over", graph_.tensors[y].name));
     store.index = value(graph_.ops[op].inputs[1]);
     store.access = {operand_of(y), place.offset, over_domain(domain_, dims, place.strides)};
     store.access.indexed[0] = indexed;

@@ -232,10 +232,11 @@ class Neighbours {
   // All ops behind a group's anchors work over its domain, which is the other's too.
   bool all_at_home(int group, int in) const {
     // A gathered value does not reach an anchor's kernel, and scattered ones do not leave from one, nor from
-    // one that reduces.
-    if ((groups_.facts(group).has_gather || groups_.facts(group).has_scatter) && groups_.has_anchor(in))
-      return false;
-    if (groups_.facts(group).has_scatter && !groups_.facts(in).reductions.empty()) return false;
+    // one that reduces; but for a chain's result that goes to places along one axis.
+    const GroupFacts& facts = groups_.facts(group);
+    const bool leaves_chain = facts.has_scatter && groups_.facts(in).is_chain && scatters_to_one_axis(group);
+    if ((facts.has_gather || (facts.has_scatter && !leaves_chain)) && groups_.has_anchor(in)) return false;
+    if (facts.has_scatter && !leaves_chain && !groups_.facts(in).reductions.empty()) return false;
     const auto is_at_home = [&](int op) {
       return is_contraction(graph_.ops[op].attributes) || groups_.is_before_anchor(op) ||
              reads_what_is_at_hand(op, in);
@@ -252,6 +253,12 @@ class Neighbours {
       return std::ranges::all_of(groups_.dependents(read), [&](int reader) {
         return groups_.group_of(reader) != group || is_at_home(reader);
       });
+    });
+  }
+
+  bool scatters_to_one_axis(int group) const {
+    return std::ranges::all_of(groups_.members(group), [&](int op) {
+      return !is_scatter(graph_.ops[op]) || groups_.result_dims(op).rank() == 1;
     });
   }
 

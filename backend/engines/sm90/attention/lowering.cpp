@@ -1,4 +1,6 @@
 // Owns what attention launches, and what it costs.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cctype>
 #include <string>
@@ -36,7 +38,7 @@ int64_t result_vector(const Problem& problem) {
 
 std::vector<KernelSite> sites_of(const Problem& problem) {
   const Fusion& fusion = problem.fusion;
-  Expr y = without_last_rounding(result_site(fusion)), score = problem.scores.score;
+  Expr y = problem.placed ? problem.placed->value : problem.y, score = problem.scores.score;
   mark_whole_vectors(fusion, y, last_axis(y), 8);
   if (result_vector(problem) < 8)
     for (Store& store : y.stores) store.access.whole_vectors = false;
@@ -45,6 +47,7 @@ std::vector<KernelSite> sites_of(const Problem& problem) {
                                 {"Y", y, last_axis(y), fits_short_forms(y)},
                                 {"L", problem.scores.rows, last_axis(problem.scores.rows)}};
   if (problem.scores.sink) sites.push_back({"I", *problem.scores.sink, last_axis(*problem.scores.sink)});
+  if (problem.placed) sites.push_back({"O", problem.placed->bounds, last_axis(problem.placed->bounds)});
   if (const auto& lengths = problem.scores.lengths) sites.push_back({"N", *lengths, last_axis(*lengths)});
   return sites;
 }
@@ -63,17 +66,36 @@ std::vector<ConfigValue> config_of(const Schedule& schedule) {
           {"saves_rows", !problem.scores.rows.stores.empty()},
           {"guarded", problem.scores.guarded},
           {"has_sink", problem.scores.sink.has_value()},
+          {"placed", problem.placed.has_value()},
+          {"Result", problem.placed ? problem.placed->type : DataType::f32},
+          {"ragged", !schedule.ragged().empty()},
           {"limited", problem.scores.lengths.has_value()},
           {"lower", problem.scores.bounds.lower.size()},
           {"upper", problem.scores.bounds.upper.size()}};
 }
 
+void append_result(Parameters& p, const Problem& problem) {
+  const RaggedResult& placed = *problem.placed;
+  const int batch = problem.batch.rank();
+  p.group("result", fmt::format("RaggedResult<{}>", batch), [&] {
+    p.pointer("data", "u8", placed.access.operand);
+    p.wide("reach", placed.access.indexed[0].extent);
+    p.wide("stride", placed.strides[batch]);
+    p.wide("strides", std::vector<int64_t>(placed.strides.begin(), placed.strides.begin() + batch));
+  });
+}
+
 Parameters parameters_of(const Schedule& schedule, const std::vector<KernelSite>& sites) {
   const Problem& problem = schedule.problem;
   Parameters p(problem.index_bits);
-  append_map(p, "q", problem.q, schedule.tile_q());
-  append_map(p, "k", problem.k, schedule.knobs.tile_k);
-  append_map(p, "v", problem.v, schedule.knobs.tile_k);
+  const RaggedOperands ragged = schedule.ragged();
+  // Maps come first: they begin on multiples of 64 bytes.
+  for (const bool is_ragged : {false, true}) {
+    if (problem.q.is_ragged() == is_ragged) ragged.append(p, "q", problem.q, schedule.tile_q());
+    if (problem.k.is_ragged() == is_ragged) ragged.append(p, "k", problem.k, schedule.knobs.tile_k);
+    if (problem.v.is_ragged() == is_ragged) ragged.append(p, "v", problem.v, schedule.knobs.tile_k);
+  }
+  if (problem.placed) append_result(p, problem);
   p.wide("queries", problem.queries);
   p.wide("keys", problem.keys);
   p.wide("values", problem.value);
@@ -110,6 +132,10 @@ Work cost(const Schedule& schedule) {
   work.dram_bytes = dram_bytes(problem.fusion);
   work.tiles = schedule.tiles() * problem.entries();
   work.stages = 1;
+  if (const RaggedOperands ragged = schedule.ragged(); !ragged.empty()) {
+    work.launches = 2;
+    work.scratch_bytes = ragged.end_byte();
+  }
   const bool persistent = knobs.persistent != 0;
   work.finish_cycles =
       kTileCycles + (persistent ? 0 : kStartCycles) + kBlockCycles * blocks / std::max(tiles, 1.0);
@@ -129,8 +155,8 @@ Lowered lower(const Schedule& schedule) {
                       .sites = sites_of(problem),
                       .config = config_of(schedule),
                       .target = problem.device.target(),
-                      .types = {"sm90/attention/tiles.cuh"}};
-  const std::vector<KernelSite> source_sites = source.sites;
+                      .types = {"sm90/attention/tiles.cuh", "sm90/attention/ragged.cuh"}};
+  std::vector<KernelSite> all_sites = source.sites;
   Launch launch;
   Parameters parameters = parameters_of(schedule, source.sites);
   parameters.move_to(std::move(source), launch);
@@ -142,7 +168,12 @@ Lowered lower(const Schedule& schedule) {
   launch.block[0] = static_cast<uint32_t>((1 + schedule.knobs.consumers) * kWarpgroup);
   launch.shared_bytes = schedule.shared_bytes();
   Lowered lowered;
-  lowered.guards = guards_of_sites(problem.fusion, source_sites);
+  if (const RaggedOperands ragged = schedule.ragged(); !ragged.empty()) {
+    lowered.steps.emplace_back(
+        ragged.maps(problem.fusion, problem.device.target(), problem.index_bits, all_sites));
+    lowered.scratch.push_back(ragged.end_byte());
+  }
+  lowered.guards = guards_of_sites(problem.fusion, all_sites);
   require_maps(lowered.guards, {&problem.q, &problem.k, &problem.v});
   lowered.steps.emplace_back(std::move(launch));
   return lowered;

@@ -55,6 +55,20 @@ std::optional<Refusal> refuse_sizes(const Problem& problem) {
   return refuse_wide_coordinates(fusion, "queries of all heads", reached);
 }
 
+// Results at places that are computed, unless these are those of ragged rows.
+std::optional<Refusal> refuse_placed(const Problem& problem) {
+  if (problem.placed && !problem.of_bytes()) return std::nullopt;
+  for (const Store& store : problem.y.stores)
+    if (store.index >= 0) {
+      Refusal refusal =
+          refuse_attention(problem.fusion, "ragged-result", problem.fusion.name_of(store.access.operand),
+                           "one result, of whole rows", "elements at other places");
+      refusal.op = store.op;
+      return refusal;
+    }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::variant<Problem, Refusal> problem_of(const Fusion& fusion, const DeviceInfo& device) {
@@ -102,6 +116,9 @@ std::variant<Problem, Refusal> problem_of(const Fusion& fusion, const DeviceInfo
     return refuse_attention(fusion, "shared-heads", "", "keys and values that the same heads share",
                             "other sharing");
   problem.shares = std::move(*shares);
+  problem.y = without_last_rounding(result_site(fusion));
+  problem.placed = ragged_result_of(fusion, problem.y);
+  if (auto refusal = refuse_placed(problem)) return std::move(*refusal);
   for (const fusor::Operand& operand : fusion.operands)
     if (operand.elements > std::numeric_limits<int32_t>::max()) problem.index_bits = 64;
   if (auto refusal = refuse_sizes(problem)) return std::move(*refusal);
@@ -130,7 +147,8 @@ int64_t Schedule::registers() const {
 
 bool Schedule::fits() const {
   if (problem.of_bytes() && (knobs.tile_k % 32 != 0 || knobs.tile_k > kMostOfBytes)) return false;
-  const int64_t available = knobs.consumers == 2 ? problem.of_bytes() ? 232 : 240 : 160;
+  const bool has_busy_producers = problem.of_bytes() || !ragged().empty();
+  const int64_t available = knobs.consumers == 2 ? has_busy_producers ? 232 : 240 : 160;
   return stages >= 2 && registers() + other_registers(problem, knobs.tile_k) <= available;
 }
 

@@ -27,6 +27,8 @@ struct Problem {
   int64_t queries = 0, keys = 0, head = 0, value = 0;
   int64_t index_bits = 32;
   DataType type = DataType::bf16;
+  Expr y = {};                                        // what becomes of the result
+  std::optional<RaggedResult> placed = std::nullopt;  // where entries of it begin where the device knows
 
   int64_t entries() const { return element_count(batch); }
   /// Elements of 8 bits: a head is one line, sums are short.
@@ -71,6 +73,9 @@ struct Schedule {
   int64_t live_blocks() const;
   /// Entries whose keys and values fit half of L2 together.
   int64_t section() const;
+  RaggedOperands ragged() const {
+    return RaggedOperands({{&problem.q, tile_q()}, {&problem.k, knobs.tile_k}, {&problem.v, knobs.tile_k}});
+  }
 };
 
 Work cost(const Schedule& schedule);

@@ -13,34 +13,64 @@ namespace {
 
 constexpr int64_t kMapUnit = 16;  // bytes: what strides and starts of maps are multiples of
 
+// A row holds what all heads have of it, so that no row reaches into the next.
+std::optional<Refusal> refuse_ragged(const Fusion& fusion, const Expr& site, const std::string& name,
+                                     int row_axis, Rows& rows) {
+  const Strides& strides = rows.ragged->strides;
+  rows.entries = site.domain[0];
+  rows.row_stride = strides[row_axis];
+  rows.span = 1;
+  for (int axis = 1; axis < site.domain.rank(); ++axis) {
+    if (strides[axis] < 0)
+      return refuse_attention(fusion, "ragged-rows", name, "strides from 0 on", "others");
+    if (axis != row_axis) rows.span += (site.domain[axis] - 1) * strides[axis];
+  }
+  if (site.domain.rank() < 3 || site.domain[row_axis] == 1 || rows.row_stride < rows.span)
+    return refuse_attention(
+        fusion, "ragged-rows", name, "entries of several rows, each of which holds all heads",
+        fmt::format("{} rows of {} elements, {} apart", site.domain[row_axis], rows.span, rows.row_stride));
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::variant<Rows, Refusal> rows_of(const Fusion& fusion, const Expr& site, int row_axis, int element_axis,
                                     bool or_bytes) {
-  const Node& node = yielded_node(site);
-  if (node.kind != Node::Kind::load || site.nodes.size() != 1) {
-    Refusal refusal =
-        refuse_attention(fusion, "plain-operands", "", "operands without ops in front", "an expression");
-    if (node.op >= 0) refusal.op = node.op;
+  auto ragged = or_bytes ? ragged_of(fusion, site, row_axis) : std::nullopt;
+  const int op = yielded_node(site).op;
+  // What cannot be read in place is made in front.
+  const bool is_computed = site.nodes.size() > 1 || yielded_node(site).kind != Node::Kind::load;
+  const auto in_front = [&](Refusal refusal) {
+    if (op >= 0 && is_computed) refusal.op = op;
     return refusal;
-  }
+  };
+  const Node& node = ragged ? site.node(ragged->load) : yielded_node(site);
+  if (!ragged && (node.kind != Node::Kind::load || site.nodes.size() != 1))
+    return in_front(
+        refuse_attention(fusion, "plain-operands", "", "operands without ops in front", "an expression"));
   const Operand& operand = fusion.operands[static_cast<size_t>(node.access.operand)];
   const std::string& name = fusion.name_of(node.access.operand);
   const int64_t bytes = byte_size(operand.type);
   const bool fits = node.type == DataType::f16 || node.type == DataType::bf16 ||
                     (or_bytes && node.type == DataType::f8_e4m3);
-  if (operand.type != node.type || !fits)
-    return refuse_attention(fusion, "16-bit-operands", name,
-                            or_bytes ? "fp16, bf16 or fp8_e4m3" : "fp16 or bf16",
-                            std::string(to_string(operand.type)));
-  const Strides& strides = node.access.strides;
+  if (operand.type != node.type || !fits || (ragged && bytes != 2))
+    return in_front(refuse_attention(fusion, "16-bit-operands", name,
+                                     or_bytes ? "fp16, bf16 or fp8_e4m3" : "fp16 or bf16",
+                                     std::string(to_string(operand.type))));
+  const Strides strides = ragged ? ragged->strides : node.access.strides;
   if (strides[element_axis] != 1 && site.domain[element_axis] != 1)
-    return refuse_attention(fusion, "adjacent-elements", name, "a stride of 1 along the head's elements",
-                            fmt::format("{}", strides[element_axis]));
+    return in_front(refuse_attention(fusion, "adjacent-elements", name,
+                                     "a stride of 1 along the head's elements",
+                                     fmt::format("{}", strides[element_axis])));
   Rows rows{node.access.operand, node.access.offset * bytes, {}};
   if (operand.alignment % kMapUnit != 0 || rows.byte_offset % kMapUnit != 0)
-    return refuse_attention(fusion, "16-byte-start", name, "a start that is a multiple of 16 bytes",
-                            fmt::format("alignment {}, offset {}", operand.alignment, rows.byte_offset));
+    return in_front(
+        refuse_attention(fusion, "16-byte-start", name, "a start that is a multiple of 16 bytes",
+                         fmt::format("alignment {}, offset {}", operand.alignment, rows.byte_offset)));
+  rows.ragged = std::move(ragged);
+  if (rows.ragged)
+    if (auto refusal = refuse_ragged(fusion, site, name, row_axis, rows))
+      return in_front(std::move(*refusal));
   rows.map.type = node.type;
   rows.map.dims = {site.domain[element_axis]};
   const auto add = [&](int64_t extent, int64_t stride) {
@@ -53,8 +83,12 @@ std::variant<Rows, Refusal> rows_of(const Fusion& fusion, const Expr& site, int 
   while (rows.map.dims.rank() < 2 + kMostBatch) add(1, 0);
   for (const int64_t stride : rows.map.stride_bytes)
     if (stride <= 0 || stride % kMapUnit != 0)
-      return refuse_attention(fusion, "16-byte-lines", name, "rows and entries a multiple of 16 bytes apart",
-                              fmt::format("{} bytes", stride), "pad the rows");
+      return in_front(refuse_attention(fusion, "16-byte-lines", name,
+                                       "rows and entries a multiple of 16 bytes apart",
+                                       fmt::format("{} bytes", stride), "pad the rows"));
+  for (int axis = 0; axis + 2 < site.domain.rank(); ++axis)
+    rows.batch.push_back(axis == 0 && rows.ragged ? rows.entries
+                                                  : rows.map.dims[site.domain.rank() - 1 - axis]);
   if (rows.map.dims[1] != site.domain[row_axis])
     return refuse_attention(fusion, "own-rows", name, "rows of its own", "one row for all");
   return rows;
@@ -65,10 +99,9 @@ std::optional<std::vector<int64_t>> shares_of(const Dims& batch, const Rows& q, 
   std::vector<int64_t> shares;
   const int rank = batch.rank();
   for (int axis = 0; axis < rank; ++axis) {
-    const int place = 2 + rank - 1 - axis;
-    const int64_t keys = k.map.dims[place], values = v.map.dims[place];
+    const int64_t keys = k.batch[axis], values = v.batch[axis];
     if (keys != values || batch[axis] % keys != 0) return std::nullopt;
-    if (q.map.dims[place] != batch[axis]) return std::nullopt;
+    if (q.batch[axis] != batch[axis]) return std::nullopt;
     shares.push_back(batch[axis] / keys);
   }
   return shares;

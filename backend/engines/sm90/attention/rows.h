@@ -6,6 +6,7 @@
 #include <variant>
 #include <vector>
 
+#include "backend/engines/sm90/attention/ragged.h"
 #include "core/fusion.h"
 #include "core/support.h"
 #include "core/tensor_map.h"
@@ -20,7 +21,14 @@ inline constexpr int64_t kLine = 64;  // elements of a swizzled line, of 16 bits
 struct Rows {
   int operand = -1;
   int64_t byte_offset = 0;
-  TensorMap map;  // without its box
+  TensorMap map;    // without its box
+  Dims batch = {};  // entries that it has of its own, by axis
+  // Where entries along the first axis begin at places that the device knows, `map` is of one of them.
+  std::optional<Ragged> ragged = std::nullopt;
+  int64_t entries = 0;               // along the first axis
+  int64_t row_stride = 0, span = 0;  // elements from row to row, and from a row's first to behind its last
+
+  bool is_ragged() const { return ragged.has_value(); }
 };
 
 /// The site's rows, or why they are none: `row_axis` walks rows, `element_axis` what is adjacent. `or_bytes`:

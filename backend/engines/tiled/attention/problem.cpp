@@ -86,9 +86,27 @@ std::variant<OperandLoad, Refusal> load_of(const Fusion& fusion, const Expr& sit
   return load;
 }
 
+namespace {
+
+std::optional<Refusal> refuse_scattered(const Fusion& fusion) {
+  for (const Site& site : fusion.sites)
+    for (const Store& store : site.expr.stores) {
+      if (store.index < 0) continue;
+      Refusal refusal = refuse_attention(fusion, "stores-in-place", fusion.name_of(store.access.operand),
+                                         "results that are stored where rows and heads say",
+                                         "elements scattered by an index", "scatter them behind it");
+      refusal.op = store.op;
+      return refusal;
+    }
+  return std::nullopt;
+}
+
+}  // namespace
+
 std::variant<Problem, Refusal> problem_of(const Fusion& fusion, const DeviceInfo& device) {
   if (auto refusal = refuse_device(device)) return std::move(*refusal);
   if (auto refusal = attention::refuse_attention_form(fusion)) return std::move(*refusal);
+  if (auto refusal = refuse_scattered(fusion)) return std::move(*refusal);
   const Expr &between = operand_site(fusion, 1, 0), &v = operand_site(fusion, 1, 1);
   const Expr &q = operand_site(fusion, 0, 0), &k = operand_site(fusion, 0, 1);
   const int rank = between.domain.rank();

@@ -12,14 +12,20 @@
 //   8 bits          values arrive in `raw`; three more producer warps leave them transposed in v. Products of
 //                   a block and its values begin at zero, and are added to O in fp32
 //
+//   ragged          q, k and v whose entries begin where the device knows: a map for each entry, which a
+//   kernel
+//                   in front made (ragged.cuh)
+//
 //   shared:  q [lines of 64][queries]   k [stages][lines of 64][keys]   v [stages][lines of 64][keys]
 //   full     producer --> consumers: bytes have arrived     empty   consumers --> producer: a warp has read
 #include "fusor_generated.cuh"
 
 #include "codegen/device/sm90/attention/bytes.cuh"
+#include "codegen/device/sm90/attention/ragged.cuh"
 #include "codegen/device/sm90/attention/softmax.cuh"
 
 struct I;  // the sink of a row, if any
+struct O;  // where an entry of a ragged result begins and ends
 struct N;  // how many keys and queries of an entry exist, where only the device knows
 
 using Element = Config::Element;
@@ -65,16 +71,13 @@ struct Shared : RawValues<kBytes, kKeyBytes> {
 
 using Tile = QueryTile<kTileQ, kTileK, kRank>;
 
-template <class Lengths, class Params>
-FUSOR_DEVICE Tile tile_of(const Params& p, int item) {
-  Tile tile(p, item);
-  if constexpr (Config::limited) {
-    tile.at[kBatch] = tile.at[kBatch + 1] = 0;
-    const auto lengths = Lengths::template apply<1>(p.n, tile.at, 1);
-    tile.limit(static_cast<int>(min(i64(lengths.value[0]), p.keys)),
-               static_cast<int>(min(i64(lengths.second[0]), p.queries)));
-  }
-  return tile;
+// A thread produces, a warp where operands are ragged.
+template <class Lines, class Rows>
+FUSOR_DEVICE void copy_rows(Lines& to, const Rows& rows, Barrier& full, int row, const int (&entry)[3]) {
+  if constexpr (Config::ragged)
+    warp_copies_lines(to, rows, full, row, entry);
+  else
+    copy_lines(to, rows, full, row, entry);
 }
 
 template <class Memory>
@@ -83,7 +86,7 @@ FUSOR_DEVICE void produce(const Params& p, Memory& shared) {
   Ring<kRawStages> raw;
   u32 parity = 0;
   for (int item = blockIdx.x; item < p.queue.items(); item += gridDim.x) {
-    const Tile tile = tile_of<N>(p, item);
+    const Tile tile = tile_within<Tile, N>(p, item);
     if (tile.end == tile.first) continue;
     MapEntry<kBatch> of_q, of_k;
 #pragma unroll
@@ -91,18 +94,22 @@ FUSOR_DEVICE void produce(const Params& p, Memory& shared) {
       of_q.set(axis, tile.at[axis]);
       of_k.set(axis, p.shares[axis].divide(tile.at[axis]));
     }
+    MapEntry<kBatch> of_v = of_k;
+    const auto& q = rows_at(p.q, of_q);
+    const auto& k = rows_at(p.k, of_k);
+    const auto& v = rows_at(p.v, of_v);
     shared.q_empty.wait(parity ^ 1);
-    copy_lines(shared.q, p.q, shared.q_full, tile.row, of_q.at);
+    copy_rows(shared.q, q, shared.q_full, tile.row, of_q.at);
     parity ^= 1;
 #pragma unroll 1
     for (int block = tile.end - 1; block >= tile.first; --block) {
       shared.k_empty[ring.stage].wait(ring.parity ^ 1);
-      copy_lines(shared.k[ring.stage], p.k, shared.k_full[ring.stage], block * kTileK, of_k.at);
+      copy_rows(shared.k[ring.stage], k, shared.k_full[ring.stage], block * kTileK, of_k.at);
       if constexpr (kBytes) {
-        copy_raw(shared, raw, p.v, block * kTileK, of_k.at);
+        copy_raw(shared, raw, v, block * kTileK, of_v.at);
       } else {
         shared.v_empty[ring.stage].wait(ring.parity ^ 1);
-        copy_lines(shared.v[ring.stage], p.v, shared.v_full[ring.stage], block * kTileK, of_k.at);
+        copy_rows(shared.v[ring.stage], v, shared.v_full[ring.stage], block * kTileK, of_v.at);
       }
       ring.advance();
     }
@@ -115,7 +122,7 @@ FUSOR_DEVICE void transpose(const Params& p, Memory& shared, int transposer) {
   Ring<kRawStages> raw;
   Ring<kStages> ring;
   for (int item = blockIdx.x; item < p.queue.items(); item += gridDim.x) {
-    const Tile tile = tile_of<N>(p, item);
+    const Tile tile = tile_within<Tile, N>(p, item);
     transpose_values<kTileK, kValue>(shared, transposer, tile.end - tile.first, raw, ring);
   }
 }
@@ -206,6 +213,32 @@ FUSOR_DEVICE float weight_of(const Params& p) {
     return 1;
 }
 
+template <class Result, class Params>
+FUSOR_DEVICE void store_result_row(const Params& p, Index (&at)[kRank], bool exists, int half, float factor,
+                                   const float (&sums)[kSums]) {
+  store_row<Result>(p.y, at, exists, static_cast<int>(p.values), half, factor, sums);
+}
+
+// A row of a ragged result, which site Result gives back.
+template <class Result, class Places, class Params>
+FUSOR_DEVICE void store_placed_row(const Params& p, Index (&at)[kRank], bool exists, int half, float factor,
+                                   const float (&sums)[kSums]) {
+  Index entry[kRank] = {};
+  entry[0] = at[0];
+  at[kBatch + 1] = 0;
+  const auto bounds = Places::template apply<1>(p.o, entry, 1);
+  const i64 place = p.result.place_of(i64(bounds.value[0]), at),
+            end = min(i64(bounds.second[0]), p.result.reach);
+  const auto loads = Result::loads(p.y, at, 1);
+  Config::Result* const to = reinterpret_cast<Config::Result*>(p.result.data);
+  for_blocks_of_row(exists, static_cast<int>(p.values), half, factor, sums,
+                    [&](int column, int count, const Vec<float, 8>& values) {
+                      at[kBatch + 1] = column;
+                      const auto made = Result::template apply<8>(p.y, at, count, loads, values);
+                      store_before(to, place + column, end, count, narrow<Config::Result>(made));
+                    });
+}
+
 FUSOR_DEVICE void finish(const Params& p, const Tile& tile, const ScoreRows& rows, const Softmax& softmax,
                          const float (&sums)[kSums]) {
   const int lane = threadIdx.x % 4;
@@ -217,7 +250,10 @@ FUSOR_DEVICE void finish(const Params& p, const Tile& tile, const ScoreRows& row
     Index at[kRank];
 #pragma unroll
     for (int axis = 0; axis <= kBatch; ++axis) at[axis] = rows.at[half][axis];
-    store_row<Y>(p.y, at, exists, static_cast<int>(p.values), half, inverse, sums);
+    if constexpr (Config::placed)
+      store_placed_row<Y, O>(p, at, exists, half, inverse, sums);
+    else
+      store_result_row<Y>(p, at, exists, half, inverse, sums);
     if constexpr (Config::saves_rows) {
       at[kBatch + 1] = 0;
       const float largest = kPlainScores ? softmax.largest[half] * p.scale : softmax.largest[half];
@@ -242,7 +278,7 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
   const int warp = threadIdx.x % kWarpgroup / 32, lane = threadIdx.x % 32;
   if (consumer > 0) pass_turn(kConsumers - 1);
   for (int item = blockIdx.x; item < p.queue.items(); item += gridDim.x) {
-    const Tile tile = tile_of<N>(p, item);
+    const Tile tile = tile_within<Tile, N>(p, item);
     ScoreRows rows;
     rows.begin(p, tile, tile.row + consumer * 64 + warp * 16 + lane / 4);
     Softmax softmax{p.factor};
@@ -325,8 +361,9 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
   }
 }
 
-static constexpr int kProducerRegisters = kConsumers == 2 ? (kBytes ? 40 : 24) : 32;
-static constexpr int kConsumerRegisters = kConsumers == 2 ? (kBytes ? 232 : 240) : 160;
+static constexpr bool kBusyProducers = kBytes || Config::ragged;
+static constexpr int kProducerRegisters = kConsumers == 2 ? (kBusyProducers ? 40 : 24) : 32;
+static constexpr int kConsumerRegisters = kConsumers == 2 ? (kBusyProducers ? 232 : 240) : 160;
 
 extern "C" __global__ void __launch_bounds__((1 + kConsumers) * kWarpgroup, 1)
     attention_forward(const __grid_constant__ Params p) {
@@ -343,7 +380,7 @@ extern "C" __global__ void __launch_bounds__((1 + kConsumers) * kWarpgroup, 1)
   __syncthreads();
   if (warpgroup == 0) {
     release_registers<kProducerRegisters>();
-    if (threadIdx.x == 0) produce(p, shared);
+    if (threadIdx.x < (Config::ragged ? 32 : 1)) produce(p, shared);
     if constexpr (kBytes)
       if (threadIdx.x >= 32) transpose(p, shared, threadIdx.x / 32 - 1);
   } else {

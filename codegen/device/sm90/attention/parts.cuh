@@ -134,10 +134,11 @@ FUSOR_DEVICE Vec<float, 8> gather_block(const float (&pairs)[4][2]) {
   return block;
 }
 
-// Row `half` of the thread's sums, times `factor`, to site Result at `at`: its columns from 0 on.
-template <class Result, class Args, int kRank, int kCount>
-FUSOR_DEVICE void store_row(const Args& args, Index (&at)[kRank], bool exists, int columns, int half,
-                            float factor, const float (&sums)[kCount]) {
+// Hands row `half` of the thread's sums, times `factor`, to `store`: a column, how many exist from there on,
+// eight values.
+template <int kCount, class Store>
+FUSOR_DEVICE void for_blocks_of_row(bool exists, int columns, int half, float factor,
+                                    const float (&sums)[kCount], const Store& store) {
   const int lane = threadIdx.x % 4;
 #pragma unroll
   for (int first = 0; first < kCount / 4; first += 4) {
@@ -149,8 +150,18 @@ FUSOR_DEVICE void store_row(const Args& args, Index (&at)[kRank], bool exists, i
         pairs[block][c] =
             first + block < kCount / 4 ? sums[(first + block) % (kCount / 4) * 4 + 2 * half + c] * factor : 0;
     const Vec<float, 8> values = gather_block(pairs);
-    at[kRank - 1] = (first + lane) * 8;
-    const int left = columns - (first + lane) * 8;
-    if (exists && left > 0) Result::template apply<8>(args, at, left < 8 ? left : 8, values);
+    const int column = (first + lane) * 8, left = columns - column;
+    if (exists && left > 0) store(column, left < 8 ? left : 8, values);
   }
+}
+
+// Such a row to site Result at `at`: its columns from 0 on.
+template <class Result, class Args, int kRank, int kCount>
+FUSOR_DEVICE void store_row(const Args& args, Index (&at)[kRank], bool exists, int columns, int half,
+                            float factor, const float (&sums)[kCount]) {
+  for_blocks_of_row(exists, columns, half, factor, sums,
+                    [&](int column, int count, const Vec<float, 8>& values) {
+                      at[kRank - 1] = column;
+                      Result::template apply<8>(args, at, count, values);
+                    });
 }

@@ -1,0 +1,80 @@
+// Owns the tests of which ragged operands attention reads where they lie, and of what happens to the others.
+#include <gtest/gtest.h>
+
+#include "backend/build.h"
+#include "backend/executable.h"
+#include "core/print.h"
+#include "tests/backend/reference/host_buffers.h"
+#include "tests/support/ragged_attention.h"
+
+namespace fusor {
+namespace {
+
+using test::RaggedCase;
+
+Plan plan_on(const Graph& graph, const char* device) {
+  return build(graph, DeviceInfo::named(device), {.compile = false});
+}
+
+RaggedCase of_two() {
+  return {.queries = {300, 150}, .keys = {300, 150}, .heads = 4, .shared_heads = 2, .is_causal = true};
+}
+
+TEST(RaggedAttention, IsOneFusionWithMapsOfItsEntries) {
+  const Plan plan = plan_on(test::ragged_attention(of_two()), "H200");
+  ASSERT_EQ(plan.fusions.size(), 1U);
+  const std::string text = source(plan);
+  EXPECT_NE(text.find("attention_ragged_maps"), std::string::npos);
+  EXPECT_NE(text.find("limited = true"), std::string::npos);
+  EXPECT_NE(text.find("placed = true"), std::string::npos);
+  // Three operands with two entries each.
+  EXPECT_EQ(plan.workspace_bytes, 3 * 2 * 256);
+}
+
+// Without lengths, what is behind a sequence's last row counts as zeros.
+TEST(RaggedAttention, NeedsNoLengths) {
+  RaggedCase c = of_two();
+  c.has_lengths = false;
+  const Plan plan = plan_on(test::ragged_attention(c), "H200");
+  ASSERT_EQ(plan.fusions.size(), 1U);
+  EXPECT_NE(source(plan).find("limited = false"), std::string::npos);
+}
+
+// Rows of 4 elements a head begin at no multiple of 16 bytes: they are copied in front.
+TEST(RaggedAttention, CopiesRowsThatNoMapReaches) {
+  RaggedCase c = of_two();
+  c.heads = c.shared_heads = 1;
+  c.head = c.value = 12;
+  const Plan plan = plan_on(test::ragged_attention(c), "H200");
+  EXPECT_GT(plan.fusions.size(), 1U);
+  EXPECT_EQ(source(plan).find("attention_ragged_maps"), std::string::npos);
+}
+
+TEST(RaggedAttention, IsCopiedForOtherArchitectures) {
+  const Plan plan = plan_on(test::ragged_attention(of_two()), "A100");
+  EXPECT_GT(plan.fusions.size(), 1U);
+}
+
+// The CPU device reads nothing of rows that do not exist, wherever sequences begin.
+TEST(RaggedAttention, RunsOnTheCpu) {
+  const RaggedCase c{.queries = {5, 0, 3}, .keys = {7, 2, 3}, .head = 8, .value = 8, .gap = 1, .shift = 3};
+  const Graph graph = test::ragged_attention(c);
+  HostTensors tensors(graph);
+  test::fill_ragged(c, [&](const std::string& name, const auto& write) {
+    const auto at = static_cast<size_t>(graph.find(name));
+    write(static_cast<std::byte*>(tensors.pointers()[at]));
+  });
+  const Executable run = load(build(graph, DeviceInfo::cpu()));
+  std::vector<Binding> bindings;
+  for (size_t i = 0; i < graph.tensors.size(); ++i)
+    if (!graph.tensors[i].is_virtual() && graph.tensors[i].memory != Memory::constant)
+      bindings.push_back({graph.tensors[i].uid, tensors.pointers()[i]});
+  std::vector<std::byte> workspace(static_cast<size_t>(run.workspace_bytes()) + 256);
+  void* start = workspace.data();
+  size_t space = workspace.size();
+  run.run(bindings, std::align(256, space - 256, start, space));
+  EXPECT_TRUE(verify(graph, tensors.pointers()).passed());
+}
+
+}  // namespace
+}  // namespace fusor

@@ -1,0 +1,59 @@
+// Owns the GPU tests of attention that reads and writes sequences where they lie, one behind the other:
+// lengths of 0, 1 and odd ones, NaN in rows that do not exist, and places that no TMA map can begin at.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include "backend/engines/list.h"
+#include "tests/gpu/engines/every_config.h"
+#include "tests/support/ragged_attention.h"
+
+namespace fusor {
+namespace {
+
+using test::RaggedCase;
+
+std::string name_of(const RaggedCase& c) {
+  return fmt::format("{} and {} of {}({}) heads of {} and {}, causal {}, gap {}, shift {}", c.queries.front(),
+                     c.keys.front(), c.heads, c.shared_heads, c.head, c.value, c.is_causal, c.gap, c.shift);
+}
+
+const RaggedCase kRaggedCases[] = {
+    {{300, 0, 1, 129}, {300, 0, 1, 129}, 2, 2, 64, 64, true},
+    {{300, 0, 1, 129}, {300, 0, 1, 129}, 2, 2, 128, 128, true, 5},
+    {{300, 0, 1, 129, 77}, {40, 500, 129, 0, 128}, 4, 2, 128, 128, false, 1},
+    {{257, 128, 13}, {100, 257, 64}, 4, 1, 64, 128, false, 3, 8},
+    {{257, 128, 13}, {257, 128, 13}, 2, 2, 64, 64, true, 2, 3},
+    {{200, 1, 40}, {200, 7, 40}, 2, 1, 80, 40, false, 1, 1, true, DataType::f16},
+    {{150, 30, 0}, {150, 60, 9}, 2, 2, 64, 64, false, 0, 0, false},
+    {{150, 30, 0}, {150, 60, 9}, 2, 2, 64, 64, false, 0, 5, false},
+    {{190, 130}, {190, 130}, 2, 2, 256, 256, true},
+};
+
+class RaggedAttentionGpu : public testing::TestWithParam<RaggedCase> {};
+
+TEST_P(RaggedAttentionGpu, IsReadAndWrittenInPlace) {
+  FUSOR_NEEDS_HOPPER();
+  const RaggedCase& c = GetParam();
+  const Graph graph = test::ragged_attention(c);
+  const std::array<const Engine*, 1> engines{&attention_engine()};
+  for (const Candidate& candidate :
+       candidates(graph, DeviceInfo::current(), PlannerOptions{.engine_list = engines})) {
+    if (!test::is_sampled(name_of(c) + to_string(candidate.fusions.back().config), 3)) continue;
+    DeviceRun run(graph,
+                  build(graph, DeviceInfo::current(), candidate, PlannerOptions{.engine_list = engines}));
+    test::fill_ragged(c, [&](const std::string& name, const auto& write) { run.edit(name, write); });
+    run.run();
+    const VerifyReport report = run.check();
+    EXPECT_TRUE(report.passed()) << name_of(c) << "\n" << to_string(report);
+    EXPECT_TRUE(run.gaps_are_untouched()) << name_of(c);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, RaggedAttentionGpu, testing::ValuesIn(kRaggedCases));
+
+}  // namespace
+}  // namespace fusor

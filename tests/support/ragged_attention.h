@@ -1,0 +1,119 @@
+// Owns attention over sequences that lie one behind the other, for tests: the graph, the numbers that say
+// where sequences are, and NaN wherever none is.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "frontend/graph_builder.h"
+
+namespace fusor::test {
+
+struct RaggedCase {
+  std::vector<int64_t> queries, keys;  ///< of each sequence
+  int64_t heads = 2, shared_heads = 2, head = 64, value = 64;
+  bool is_causal = false;
+  int64_t gap = 0;          ///< rows between sequences
+  int64_t shift = 0;        ///< elements in front of the first one
+  bool has_lengths = true;  ///< else what is behind a sequence's last row counts as zeros
+  DataType type = DataType::bf16;
+
+  int64_t batch() const { return static_cast<int64_t>(queries.size()); }
+};
+
+/// Elements at which sequences begin, and behind the last one.
+inline std::vector<int64_t> ragged_starts(const std::vector<int64_t>& lengths, int64_t row, int64_t gap,
+                                          int64_t shift) {
+  std::vector<int64_t> starts{shift};
+  for (const int64_t length : lengths) starts.push_back(starts.back() + (length + gap) * row);
+  return starts;
+}
+
+inline int64_t longest(const std::vector<int64_t>& lengths) {
+  return std::max<int64_t>(2, *std::ranges::max_element(lengths));
+}
+
+/// Inputs are q, k and v, each one axis; where they begin, "q_start" ... (o and the statistics: "o_start",
+/// "stats_start"); and "seq_len_q", "seq_len_kv". Results are o and stats. Heads that share keys are an axis
+/// of their own.
+inline Graph ragged_attention(const RaggedCase& c) {
+  GraphBuilder g("ragged");
+  const int64_t members = c.heads / c.shared_heads;
+  const auto starts = [&](const std::string& name) {
+    return g.input(name + "_start", {c.batch() + 1}, DataType::i64);
+  };
+  const auto load = [&](const std::string& name, const std::vector<int64_t>& lengths, int64_t of_group,
+                        int64_t head) {
+    const int64_t row = c.shared_heads * of_group * head;
+    const Tensor x = g.input(name, {ragged_starts(lengths, row, c.gap, c.shift).back()}, c.type);
+    return g.ragged_load(x, starts(name), {c.batch(), c.shared_heads, of_group, longest(lengths), head},
+                         {of_group * head, head, row, 1});
+  };
+  const auto store = [&](const std::string& name, const Tensor& x, int64_t head, DataType type) {
+    const int64_t row = c.heads * head;
+    g.output(g.ragged_store(x, starts(name), ragged_starts(c.queries, row, c.gap, 0).back(),
+                            {members * head, head, row, 1}, {.type = type}, true),
+             {.name = name, .type = type});
+  };
+  const auto length = [&](const char* name) { return g.input(name, {c.batch(), 1, 1, 1, 1}, DataType::i32); };
+  const Tensor q = load("q", c.queries, members, c.head), k = load("k", c.keys, 1, c.head);
+  Tensor v = load("v", c.keys, 1, c.value);
+  Tensor score = g.mul(g.matmul(q, g.transpose(k, {0, 1, 2, 4, 3})),
+                       g.constant(1 / std::sqrt(static_cast<double>(c.head))));
+  const Tensor nothing = g.constant(-std::numeric_limits<double>::infinity());
+  const auto row = [&] { return g.gen_index(score, 3); };
+  const auto key = [&] { return g.gen_index(score, 4); };
+  if (c.has_lengths) {
+    const Tensor of_queries = length("seq_len_q"), of_keys = length("seq_len_kv");
+    score =
+        g.binary_select(score, nothing, g.logical_and(g.cmp_lt(row(), of_queries), g.cmp_lt(key(), of_keys)));
+    // As products with lengths do: a probability of 0 times NaN is NaN.
+    v = g.binary_select(v, g.constant(0), g.cmp_lt(g.gen_index(v, 3), of_keys));
+  }
+  if (c.is_causal) score = g.binary_select(score, nothing, g.cmp_ge(row(), key()));
+  const Tensor largest = g.reduce(score, ReductionMode::max, {4});
+  const Tensor exponential = g.exp(g.sub(score, g.max(largest, g.constant(-3e38))));
+  const Tensor sum = g.reduce(exponential, ReductionMode::add, {4});
+  const Tensor divisor = g.binary_select(sum, g.constant(1), g.cmp_neq(sum, g.constant(0)));
+  store("stats", g.add(largest, g.log(sum)), 1, DataType::f32);
+  store("o", g.matmul(g.div(exponential, divisor, {.type = c.type}), v), c.value, c.type);
+  return g.finish();
+}
+
+/// Gives `edit` each input that is not random, and q, k and v, of which rows that do not exist become NaN.
+inline void fill_ragged(
+    const RaggedCase& c,
+    const std::function<void(const std::string&, const std::function<void(std::byte*)>&)>& edit) {
+  const auto put = [&](const std::string& name, const auto& values) {
+    edit(name,
+         [&](std::byte* bytes) { std::memcpy(bytes, values.data(), values.size() * sizeof(values[0])); });
+  };
+  const auto put_rows = [&](const std::string& name, const std::vector<int64_t>& lengths, int64_t row) {
+    const std::vector<int64_t> starts = ragged_starts(lengths, row, c.gap, c.shift);
+    put(name + "_start", starts);
+    edit(name, [&](std::byte* bytes) {
+      std::vector<bool> exists(static_cast<size_t>(starts.back()), false);
+      for (size_t i = 0; i < lengths.size(); ++i)
+        for (int64_t at = starts[i]; at < starts[i] + lengths[i] * row; ++at)
+          exists[static_cast<size_t>(at)] = true;
+      const uint16_t nan = 0x7fff;
+      for (size_t at = 0; at < exists.size(); ++at)
+        if (!exists[at]) std::memcpy(bytes + 2 * at, &nan, 2);
+    });
+  };
+  put_rows("q", c.queries, c.heads * c.head);
+  put_rows("k", c.keys, c.shared_heads * c.head);
+  put_rows("v", c.keys, c.shared_heads * c.value);
+  put("o_start", ragged_starts(c.queries, c.heads * c.value, c.gap, 0));
+  put("stats_start", ragged_starts(c.queries, c.heads, c.gap, 0));
+  if (!c.has_lengths) return;
+  put("seq_len_q", std::vector<int32_t>(c.queries.begin(), c.queries.end()));
+  put("seq_len_kv", std::vector<int32_t>(c.keys.begin(), c.keys.end()));
+}
+
+}  // namespace fusor::test
