@@ -33,6 +33,17 @@ class OtherDims : public Client {
              std::vector<void*>{a.data(), b.data(), bias.data(), y.data()})
         .one(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, static_cast<void*>(workspace.data()));
   }
+  static Part variant_pack_of(const Pointers& pointers) {
+    std::vector<int64_t> uids;
+    std::vector<void*> addresses;
+    for (const auto& [uid, address] : pointers) {
+      uids.push_back(uid);
+      addresses.push_back(address);
+    }
+    return Part(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR)
+        .set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, uids)
+        .set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, addresses);
+  }
   // The attributes' values are the addresses of the lists.
   static void add_lists(const Part& to, const std::vector<int64_t>& uids, const Lists& dims,
                         const Lists& strides) {
@@ -60,6 +71,36 @@ class OtherDims : public Client {
   Lists dims, strides;
   std::vector<unsigned char> workspace = std::vector<unsigned char>(1 << 16);
 };
+
+// Copies of operands that results replace are for plans that count them: a smaller run within a workspace
+// that has no room for them goes on without.
+TEST_F(OtherDims, RunsThatReplaceNothingNeedNoRoomForCopies) {
+  const int64_t rows = 600, width = 512, fewer = 100;
+  const Part x = tensor(1, {rows, width}), sums = virtual_tensor(3, {rows, 1});
+  const Part large = plan_of(
+      heuristics(operation_graph(handle, {reduction(CUDNN_REDUCE_TENSOR_ADD, x, sums),
+                                          binary(CUDNN_POINTWISE_SUB, x, sums, tensor(2, {rows, width}))})
+                     .finalize(),
+                 CUDNN_HEUR_MODE_A)
+          .front());
+  EXPECT_EQ(large.ask<int64_t>(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64), 0);
+  const auto xs = numbers(static_cast<size_t>(fewer * width), 1);
+  auto in = xs, out = poison(xs.size());
+  const Lists some(2, {fewer, width}), steps(2, {width, 1});
+  const auto run = [&](float* result) {
+    Part of_run = variant_pack_of({{1, in.data()}, {2, result}});
+    add_lists(of_run, {1, 2}, some, steps);
+    EXPECT_CUDNN(cudnnBackendFinalize(of_run.get()));
+    return cudnnBackendExecute(handle, large.get(), of_run.get());
+  };
+  ASSERT_CUDNN(run(out.data()));
+  double sum = 0;
+  for (size_t i = 0; i < static_cast<size_t>(width); ++i) sum += double{xs[i]};
+  EXPECT_NEAR(out[5], xs[5] - sum, 1e-3);
+  // On the CPU device, the plan reads its operand to the end.
+  EXPECT_EQ(run(in.data()), CUDNN_STATUS_BAD_PARAM);
+  EXPECT_EQ(in, xs);
+}
 
 TEST_F(OtherDims, AreThoseOfTheRun) {
   struct Run {

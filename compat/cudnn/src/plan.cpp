@@ -184,19 +184,18 @@ std::shared_ptr<const PlanState> plan_of_overrides(const PlanState& plan, const 
   engine->choice = 0;
   const auto candidates = engine->candidates();
   const int64_t most = plan.workspace_bytes();
-  const auto needed = [](const Candidate& candidate) {
-    return with_staging(candidate.workspace_bytes, staged_operands(*candidate.graph, {}));
-  };
   const auto fits = std::ranges::find_if(
-      *candidates, [&](const Candidate& candidate) { return needed(candidate) <= most; });
+      *candidates, [&](const Candidate& candidate) { return candidate.workspace_bytes <= most; });
   const auto made = fits == candidates->end() ? nullptr : planned(engine, *fits);
   // Few runs need the plan for all values; without it, those alone are refused.
   if (made && made->general_plan && made->general_plan->workspace_bytes > most) made->general_plan.reset();
   if (made) load_plan(*made);
+  // Most runs replace no operand; without copies, those alone that do are refused.
+  while (made && !made->staged.empty() && made->workspace_bytes() > most) made->staged.pop_back();
   if (!made || made->workspace_bytes() > most)
     refuse(CUDNN_STATUS_NOT_SUPPORTED_INVALID_DYNAMIC_SHAPE,
            "these dims need {} bytes of workspace, and the plan {}",
-           made ? made->workspace_bytes() : needed(candidates->front()), most);
+           made ? made->workspace_bytes() : candidates->front().workspace_bytes, most);
   return made;
 }
 
