@@ -263,6 +263,14 @@ class SiteWriter {
   std::string address(const std::string& name, const Access& access) const {
     return address(name, access, "args." + name);
   }
+  // Packed elements leave this text where they are scattered: whole bytes of them, or any.
+  std::string address(const std::string& name, const Store& store) const {
+    if (!is_packed(store.type)) return address(name, store.access);
+    return address(name, store.access,
+                   fmt::format("{0}<{1}>{{args.{2}, args.{2}_first}}",
+                               store.access.whole_vectors ? "PackedPlace" : "ScatteredPlace",
+                               device_type(store.type), name));
+  }
   std::string address(const std::string& name, const Access& access, const std::string& pointer) const {
     std::string terms;
     int walked = 0;
@@ -503,7 +511,7 @@ class SiteWriter {
     write_place(fmt::format("place_r{}", at), indices,
                 fmt::format("{0} >= 0 && {0} < args.{1}_index0_extent", index, name),
                 place_of(offset, fmt::format(" + Index({}) * args.{}_index0_stride", index, name)));
-    line(2, "store_places<{}>({}, narrow<{}>(r{}), place_r{});{}", counts, address(name, result.access),
+    line(2, "store_places<{}>({}, narrow<{}>(r{}), place_r{});{}", counts, address(name, result),
          device_type(result.type), at, at, op_comment(result.op));
   }
 
@@ -518,7 +526,7 @@ class SiteWriter {
     if (total_at(static_cast<size_t>(at))) return;
     const std::string name = store_name(at);
     if (has_lanes_own_index(result)) return write_lane_store(at);
-    std::string to = address(name, result.access), count = "count", at_most_one = "count < 1 ? count : 1";
+    std::string to = address(name, result), count = "count", at_most_one = "count < 1 ? count : 1";
     if (result.index >= 0) {
       const int v = number(result.index);
       to += fmt::format(" + Index(v{}) * args.{}_index0_stride", v, name);

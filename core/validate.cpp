@@ -149,10 +149,6 @@ class Inspection {
     if (y.is_virtual() || is_read_[static_cast<size_t>(each.outputs[0])])
       fail("{}: writes some elements of '{}' only, which must be an output that no op reads",
            op_label(each.name, each.attributes), y.name);
-    if (is_packed(y.type))
-      fail("{}: writes some elements of '{}' only, of which {} {} ones share a byte; ask for {}",
-           op_label(each.name, each.attributes), y.name, elements_per_byte(y.type), to_string(y.type),
-           to_string(unpacked(y.type)));
   }
 
   void inspect_results(const Op& each, const std::vector<const Tensor*>& inputs) const {

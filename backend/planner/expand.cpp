@@ -157,7 +157,7 @@ class Expander {
     const Tensor model = graph_.tensors[y];
     if (!is_packed(model.type)) return;
     const bool is_sum = is_contraction(op.attributes) || std::holds_alternative<Reduction>(op.attributes);
-    if (model.is_virtual() && !is_sum) return;
+    if ((model.is_virtual() && !is_sum) || std::holds_alternative<Scatter>(op.attributes)) return;
     if (std::holds_alternative<Pointwise>(op.attributes) && reads[static_cast<size_t>(y)] == 0) return;
     const bool is_placed =
         std::holds_alternative<Reshape>(op.attributes) || std::holds_alternative<Transpose>(op.attributes);

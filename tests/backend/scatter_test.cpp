@@ -15,6 +15,7 @@ namespace {
 using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 
 // Runs on the CPU device; results that nobody writes stay as they are, and the oracle agrees.
 std::vector<double> run_on_cpu(const Graph& graph, HostTensors& tensors, const Tensor& y) {
@@ -247,6 +248,48 @@ TEST(Scatter, OfWholeRowsIsCompiled) {
   g.output(g.scatter(x, g.input("rows", {24, 1}, DataType::i32), {100, 64}));
   EXPECT_THAT(source(build(g.finish(), DeviceInfo::named("a100"))),
               HasSubstr("store_whole(args.out0 + at[1] + Index(v1) * args.out0_index0_stride, "));
+}
+
+// Rows of five elements begin anywhere in a byte: what shares it stays, on either side.
+TEST(Scatter, OfElementsThatShareBytesKeepsTheOthers) {
+  for (const DataType type : {DataType::i4, DataType::f4_e2m1, DataType::b1}) {
+    GraphBuilder g;
+    const Tensor x = g.input("x", {3, 5}, type);
+    const Tensor index = g.input("index", {3, 1}, DataType::i32);
+    const Tensor y = g.output(g.scatter(x, index, {5, 5}, {.axis = 0}));
+    const Graph graph = g.finish();
+    HostTensors tensors(graph);
+    std::vector<double> xs(15), before(25), want(25);
+    for (size_t i = 0; i < 15; ++i) xs[i] = static_cast<double>(type == DataType::b1 ? i % 2 : i / 2 % 4);
+    for (size_t i = 0; i < 25; ++i) want[i] = before[i] = static_cast<double>(i % 3 == 0);
+    tensors.set(x, xs);
+    tensors.set(index, {3, -1, 0});
+    tensors.set(y, before);
+    std::copy_n(xs.begin(), 5, want.begin() + 15);
+    std::copy_n(xs.begin() + 10, 5, want.begin());
+    EXPECT_EQ(run_on_cpu(graph, tensors, y), want) << to_string(type);
+  }
+}
+
+TEST(Scatter, OfElementsThatShareBytesMergesWords) {
+  GraphBuilder g;
+  const Tensor x = g.input("x", {24, 7}, DataType::f16);
+  const Tensor rows = g.input("rows", {24, 1}, DataType::i32);
+  g.output(g.scatter(x, rows, {100, 7}), {.type = DataType::i4});
+  g.output(g.scatter(x, g.input("places", {24, 7}, DataType::i32), {24, 9}, {.axis = 1}),
+           {.type = DataType::b1});
+  const std::string text = source(build(g.finish(), DeviceInfo::named("h200")));
+  EXPECT_THAT(text, HasSubstr("store_strided(ScatteredPlace<i4>{"));
+  EXPECT_THAT(text, HasSubstr("store_places<false>(ScatteredPlace<b1>{"));
+}
+
+TEST(Scatter, OfRowsOfWholeBytesMergesNothing) {
+  GraphBuilder g;
+  const Tensor x = g.input("x", {24, 64}, DataType::bf16);
+  g.output(g.scatter(x, g.input("rows", {24, 1}, DataType::i32), {100, 64}), {.type = DataType::f4_e2m1});
+  const std::string text = source(build(g.finish(), DeviceInfo::named("a100")));
+  EXPECT_THAT(text, HasSubstr("store_whole(PackedPlace<f4_e2m1>{"));
+  EXPECT_THAT(text, Not(HasSubstr("ScatteredPlace<f4_e2m1>{")));
 }
 
 TEST(Scatter, SurvivesAFile) {

@@ -158,14 +158,6 @@ const Mistake<G> kScatter[] = {
      },
      "scatter 'scatter1': writes some elements of 'scatter1:y' only, which must be an output that no op "
      "reads"},
-    {"ResultIsPacked",
-     [](G& g) {
-       const Tensor x = half(g, "x", {2, 3});
-       g.output(g.scatter(x, g.input("i", {2, 1}, DataType::i32), {7, 3}),
-                {.name = "y", .type = DataType::i4});
-       g.finish();
-     },
-     "scatter 'scatter1': writes some elements of 'y' only, of which 2 int4 ones share a byte; ask for int8"},
     {"RaggedRowsAreReadAgain",
      [](G& g) {
        const Tensor x = half(g, "x", {2, 3});

@@ -4,6 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+#include <tuple>
+
 #include "core/convert.h"
 #include "frontend/graph_builder.h"
 #include "tools/fuzz/random_graph.h"
@@ -27,6 +30,34 @@ TEST(Values, FillingsStayInTheirRanges) {
         EXPECT_LE(load_real(type, buffer.data(), i), values.most) << tensor.name << ' ' << to_string(type);
       }
     }
+}
+
+TEST(Values, DistinctNumbersAreAllDifferent) {
+  Tensor tensor;
+  tensor.name = "x.distinct";
+  tensor.type = DataType::i32;
+  tensor.dims = {20, 25};
+  tensor.strides = {25, 1};
+  std::vector<std::byte> buffer(static_cast<size_t>(tensor.bytes()));
+  fill(tensor, buffer.data(), 7);
+  std::set<int64_t> found;
+  for (int i = 0; i < 500; ++i) found.insert(load_int(tensor.type, buffer.data(), i));
+  EXPECT_EQ(found.size(), 500U);
+  EXPECT_EQ(*found.begin(), 0);
+  EXPECT_EQ(static_cast<double>(*found.rbegin()), values_of(tensor).most);
+}
+
+// Of two elements that go to one place either may be the last.
+TEST(Values, ScattersNeedIndicesThatAreAllDifferent) {
+  for (const auto& [name, step, is_right] :
+       {std::tuple("at.distinct", 1, true), std::tuple("at.distinct", 0, false),
+        std::tuple("at.unit", 1, false)}) {
+    GraphBuilder g;
+    const Tensor x = g.input("x.unit", {6}, DataType::i4);
+    const Tensor at = g.input(name, {6}, DataType::i32, {.strides = Strides{step}});
+    g.output(g.scatter(x, at, {9}));
+    EXPECT_EQ(is_well_conditioned(g.finish()), is_right) << name << ' ' << step;
+  }
 }
 
 TEST(Values, AFileSaysItsFillingsByName) {

@@ -84,7 +84,9 @@ int Draft::operand(int rank, int most_rank) {
   std::vector<int> found;
   for (size_t i = 0; i < graph_.tensors.size(); ++i) {
     const Tensor& each = graph_.tensors[i];
-    if (each.is_scalar() || each.dims.rank() < rank || each.dims.rank() > most_rank) continue;
+    if (each.is_scalar() || each.dims.rank() < rank || each.dims.rank() > most_rank ||
+        has_gaps(static_cast<int>(i)))
+      continue;
     // A result that nothing has read yet comes more often, so that chains grow long.
     for (int share = reads_[i] == 0 && each.is_virtual() ? 4 : 1; share > 0; --share)
       found.push_back(static_cast<int>(i));
@@ -99,11 +101,18 @@ int Draft::operand_of(const Dims& wanted, std::optional<DataType> said) {
   std::vector<int> found;
   for (size_t i = 0; i < graph_.tensors.size(); ++i) {
     const Tensor& each = graph_.tensors[i];
-    if (!each.is_scalar() && each.dims == wanted && (!said || each.type == *said))
+    if (!each.is_scalar() && each.dims == wanted && (!said || each.type == *said) &&
+        !has_gaps(static_cast<int>(i)))
       found.push_back(static_cast<int>(i));
   }
   if (!found.empty() && random.percent(40)) return random.pick(found);
   return new_input(wanted, said ? *said : random.percent(60) ? main_type_ : type());
+}
+
+// Whether some of its elements are written only.
+bool Draft::has_gaps(int tensor) const {
+  const int producer = graph_.producer(tensor);
+  return producer >= 0 && leaves_gaps(graph_.ops[static_cast<size_t>(producer)].attributes);
 }
 
 int Draft::new_input(const Dims& wanted, DataType of_type, std::optional<Filling> said) {
@@ -112,7 +121,7 @@ int Draft::new_input(const Dims& wanted, DataType of_type, std::optional<Filling
   tensor.name = fmt::format("x{}.{}", graph_.tensors.size(), to_string(filling));
   tensor.type = of_type;
   tensor.dims = wanted;
-  tensor.strides = place(wanted, true);
+  tensor.strides = place(wanted, filling != Filling::distinct);
   tensor.alignment = random.once_in(4) ? byte_size(of_type) << random.below(3) : random.pick({16, 16, 256});
   const Values values = values_of(tensor);
   return add(std::move(tensor), values);

@@ -59,6 +59,7 @@ class Draft {
 
  private:
   enum class Style : uint8_t { odd, eights, small, mixed };
+  bool has_gaps(int tensor) const;
   int add(Tensor tensor, const Values& values);
   DataType result_type(const Attributes& attributes, DataType inferred);
   Strides place(const Dims& dims, bool is_input);

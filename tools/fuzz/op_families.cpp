@@ -20,14 +20,6 @@ struct Proposer<Composite> {
   static std::optional<Proposal> propose(Draft&) { return std::nullopt; }
 };
 
-/// Its result is what nobody reads, and two of a random index's elements may be equal.
-template <>
-struct Proposer<Scatter> {
-  static constexpr int kShare = 0;
-
-  static std::optional<Proposal> propose(Draft&) { return std::nullopt; }
-};
-
 namespace {
 
 template <size_t... I>

@@ -14,7 +14,27 @@ namespace fusor::fuzz {
 
 namespace {
 
-constexpr std::array<std::string_view, kFillings> kNames = {"unit", "grid", "positive", "sparse"};
+constexpr std::array<std::string_view, kFillings + 1> kNames = {"unit", "grid", "positive", "sparse",
+                                                                "distinct"};
+
+bool is_distinct(const Tensor& tensor) {
+  return filling_of(tensor.name) == Filling::distinct && !tensor.is_scalar() &&
+         (tensor.type == DataType::i32 || tensor.type == DataType::i64);
+}
+
+// Whether no two elements have one place.
+bool lies_apart(const Tensor& tensor) {
+  std::vector<std::pair<int64_t, int64_t>> steps;
+  for (int axis = 0; axis < tensor.dims.rank(); ++axis)
+    if (tensor.dims[axis] > 1) steps.emplace_back(tensor.strides[axis], tensor.dims[axis]);
+  std::ranges::sort(steps);
+  int64_t reach = 0;
+  for (const auto& [stride, extent] : steps) {
+    if (stride <= reach) return false;
+    reach += stride * (extent - 1);
+  }
+  return true;
+}
 
 // Beyond these, sums and products of later ops would leave the narrow types' ranges or int32's.
 constexpr double kLargestReal = 1e4, kLargestInteger = 1e8, kExactInFloat = 1 << 24;
@@ -22,6 +42,7 @@ constexpr double kLargestReal = 1e4, kLargestInteger = 1e8, kExactInFloat = 1 <<
 double real_value(Filling filling, Random& random) {
   switch (filling) {
     case Filling::unit:
+    case Filling::distinct:
       return 2 * (static_cast<double>(random.next() >> 11) * 0x1p-53) - 1;
     case Filling::grid:
       return static_cast<double>(random.between(-8, 8)) / 4;
@@ -36,6 +57,7 @@ double real_value(Filling filling, Random& random) {
 int64_t integer_value(Filling filling, Random& random) {
   switch (filling) {
     case Filling::unit:
+    case Filling::distinct:
       return random.between(-4, 4);
     case Filling::grid:
       return random.between(-2, 2);
@@ -59,6 +81,14 @@ Values range_of(Filling filling, DataType type) {
                                                    : 4;
   const double least = filling == Filling::positive ? 1 : filling == Filling::sparse ? -1 : -most;
   return {type == DataType::u8 ? std::max(least, 0.0) : least, most, true};
+}
+
+void fill_in_random_order(const Tensor& tensor, void* buffer, int64_t count, Random& random) {
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t other = random.below(i + 1);
+    store_int(tensor.type, buffer, i, load_int(tensor.type, buffer, other));
+    store_int(tensor.type, buffer, other, i);
+  }
 }
 
 /// A result in the compute type. `rounds`: by one correct rounding; otherwise it is a number that was read,
@@ -311,8 +341,13 @@ std::optional<Computed> computed(const Gather&, const Site& site) {
   return chosen(std::min(site[0].least, 0.0), std::max(site[0].most, 0.0), site[0].exact);
 }
 
-// Two indices may be equal, and what none names is not written.
-std::optional<Computed> computed(const Scatter&, const Site&) { return std::nullopt; }
+// Of two elements that go to one place either may be the last.
+std::optional<Computed> computed(const Scatter&, const Site& site) {
+  const int index = site.op.inputs[1];
+  const Tensor& tensor = site.graph.tensors[static_cast<size_t>(index)];
+  if (site.graph.producer(index) >= 0 || !is_distinct(tensor) || !lies_apart(tensor)) return std::nullopt;
+  return chosen(site[0].least, site[0].most, site[0].exact);
+}
 
 using AllComputed = std::optional<std::vector<Computed>>;
 
@@ -740,6 +775,7 @@ void fill(const Tensor& tensor, void* buffer, uint64_t seed) {
   const Filling filling = filling_of(tensor.name);
   const int64_t count = tensor.is_scalar() ? 1 : span_elements(tensor.dims, tensor.strides);
   Random random(seed);
+  if (is_distinct(tensor)) return fill_in_random_order(tensor, buffer, count, random);
   for (int64_t i = 0; i < count; ++i) {
     if (is_real(tensor.type)) {
       store_real(tensor.type, buffer, i, real_value(filling, random));
@@ -755,6 +791,8 @@ void fill(const Tensor& tensor, void* buffer, uint64_t seed) {
 double Values::largest() const { return std::max(std::abs(least), std::abs(most)); }
 
 Values values_of(const Tensor& tensor) {
+  if (is_distinct(tensor))
+    return {0, static_cast<double>(span_elements(tensor.dims, tensor.strides) - 1), true};
   if (tensor.memory != Memory::constant) return range_of(filling_of(tensor.name), tensor.type);
   const double value = std::visit([](auto number) { return static_cast<double>(number); }, tensor.value);
   const double rounded_value = round_to(tensor.type, value);

@@ -18,8 +18,9 @@ enum class Filling : uint8_t {
   grid,      ///< multiples of 1/4 in [-2, 2]: zeros and ties
   positive,  ///< reals in [1, 2], integers from 1 to 5
   sparse,    ///< half zeros, some of them negative, else 1, -1 or 1/2
+  distinct,  ///< int32 and int64: 0, 1, 2 ... in random order (others: as unit); for what asks for it alone
 };
-inline constexpr int kFillings = 4;
+inline constexpr int kFillings = 4;  ///< to choose from
 
 std::string_view to_string(Filling filling);
 /// What the name asks for; unit where it asks for nothing.

@@ -1,5 +1,7 @@
 // Owns the elementwise engine: any fusion without an anchor, as one kernel per Expr (two where a reduction is
 // split).
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
 #include <memory>
@@ -255,7 +257,7 @@ class ElementwiseEngine final : public Engine {
   std::string_view name() const override { return "elementwise"; }
   int number() const override { return 10; }
 
-  PackedAccess packed_access() const override { return {.loads = true}; }
+  PackedAccess packed_access() const override { return {.loads = true, .stores = true}; }
 
   PreparedOr prepare(const Fusion& fusion, const DeviceInfo& device) const override {
     if (device.is_cpu())
@@ -272,6 +274,8 @@ class ElementwiseEngine final : public Engine {
     }
     if (auto refusal = refuse_phases(fusion)) return std::move(*refusal);
     for (const Site& site : fusion.sites) {
+      for (const Store& store : site.expr.stores)
+        if (is_packed(store.type) && store.index < 0) return refuse_packed_store(fusion, store);
       int differing = -1;
       if (!shared_reduction_mask(site.expr, &differing))
         return refuse_mask(fusion, site.expr.stores[static_cast<size_t>(differing)]);
@@ -280,6 +284,16 @@ class ElementwiseEngine final : public Engine {
   }
 
  private:
+  // Packed elements that are scattered are merged into their bytes; all others are stored by whole bytes.
+  static Refusal refuse_packed_store(const Fusion& fusion, const Store& result) {
+    return {"whole-byte-stores",
+            fusion.op_name(result.op),
+            fusion.name_of(result.access.operand),
+            "results whose elements have addresses, or are scattered",
+            fmt::format("{}, {} elements a byte", to_string(result.type), elements_per_byte(result.type)),
+            "a fusion of its own for the op: engine 'packed' stores packed elements",
+            result.op};
+  }
   static Refusal refuse_mask(const Fusion& fusion, const Store& result) {
     return {"one-reduction-mask",
             fusion.op_name(result.op),

@@ -156,10 +156,12 @@ ElementwiseProblem::ElementwiseProblem(const Fusion& fusion_, const DeviceInfo& 
     facts.expr = simplified(site.expr);
     facts.reduced = shared_reduction_mask(facts.expr).value_or(0);
     facts.vector_axis = choose_vector_axis(facts.expr);
-    const bool loads_packed = std::ranges::any_of(facts.expr.nodes, [](const Node& node) {
-      return node.kind == Node::Kind::load && is_packed(node.type);
-    });
-    if (facts.reduced == 0 && !loads_packed) facts.staged_axis = staging_axis(facts.expr, facts.vector_axis);
+    const bool has_packed =
+        std::ranges::any_of(
+            facts.expr.nodes,
+            [](const Node& node) { return node.kind == Node::Kind::load && is_packed(node.type); }) ||
+        std::ranges::any_of(facts.expr.stores, [](const Store& store) { return is_packed(store.type); });
+    if (facts.reduced == 0 && !has_packed) facts.staged_axis = staging_axis(facts.expr, facts.vector_axis);
     facts.index_bits = index_bits(facts.expr);
     facts.short_forms = fits_short_forms(facts.expr);
   }

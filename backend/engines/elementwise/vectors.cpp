@@ -104,6 +104,11 @@ void mark_whole(const Fusion& fusion, KernelSite& site, int64_t vector, int unus
     access.whole_vectors =
         vector > 1 && is_whole(fusion, site.expr, site.vector_axis, access, type, vector, unused);
   });
+  // Vectors of packed elements that are scattered are whole bytes, all of which one thread stores.
+  for (Store& store : site.expr.stores)
+    if (store.index >= 0 && is_packed(store.type) &&
+        (vector % elements_per_byte(store.type) != 0 || site.expr.domain[site.vector_axis] % vector != 0))
+      store.access.whole_vectors = false;
 }
 
 int64_t streamed_bytes(const Expr& expr, int axis, int64_t vector) {

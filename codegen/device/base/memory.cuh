@@ -313,6 +313,72 @@ FUSOR_DEVICE void store_whole(PackedPlace<T> to, const Vec<T, N>& from, int coun
   store_whole(to.bytes + to.first / kShared, packed(from), (count + kShared - 1) / kShared);
 }
 
+// ---- Packed elements that are scattered: any thread may store the others of their byte ----
+
+// The bits of `mask` of a word; whoever stores others of them meanwhile is heard.
+FUSOR_DEVICE void merge_word(u64 word, u32 bits, u32 mask) {
+  if (mask == 0) return;
+  u32 before, now;
+  asm volatile("ld.volatile.global.u32 %0, [%1];" : "=r"(before) : "l"(word) : "memory");
+  for (;;) {
+    asm volatile("atom.global.cas.b32 %0, [%1], %2, %3;"
+                 : "=r"(now)
+                 : "l"(word), "r"(before), "r"((before & ~mask) | (bits & mask))
+                 : "memory");
+    if (now == before) return;
+    before = now;
+  }
+}
+
+// Stands for a pointer to elements of which some are stored.
+template <class T>
+struct ScatteredPlace {
+  u8* bytes;
+  Index first;
+};
+template <class T>
+FUSOR_DEVICE ScatteredPlace<T> operator+(ScatteredPlace<T> to, Index elements) {
+  return {to.bytes, to.first + elements};
+}
+// `count` neighbours, word by word: 64 bits of elements meet three words at most.
+template <int N, class T>
+FUSOR_DEVICE void store_run(ScatteredPlace<T> to, const Vec<T, N>& from, int count) {
+  constexpr int kBits = kPackedBits<T>, kShared = PackedPointer<T>::kShared;
+  static_assert(N * kBits <= 64, "a run of scattered elements is at most 64 bits");
+  if (count <= 0) return;
+  u64 bits = 0;
+#pragma unroll
+  for (int i = 0; i < N; ++i) bits |= static_cast<u64>(from.lane[i].bits) << i * kBits;
+  const u64 mask = count * kBits < 64 ? (u64(1) << count * kBits) - 1 : ~u64(0);
+  const u64 byte = reinterpret_cast<u64>(to.bytes + to.first / kShared);
+  const int shift = static_cast<int>(byte % 4) * 8 + static_cast<int>(to.first % kShared) * kBits;
+  const u64 word = byte - byte % 4;
+  merge_word(word, static_cast<u32>(bits << shift), static_cast<u32>(mask << shift));
+  merge_word(word + 4, static_cast<u32>(bits << shift >> 32), static_cast<u32>(mask << shift >> 32));
+  if (N * kBits > 32 && shift > 0)
+    merge_word(word + 8, static_cast<u32>(bits >> (64 - shift)), static_cast<u32>(mask >> (64 - shift)));
+}
+template <int N, class T>
+FUSOR_DEVICE void store_strided(ScatteredPlace<T> to, Index stride, const Vec<T, N>& from, int count) {
+  if (stride == 1) return store_run(to, from, count);
+#pragma unroll
+  for (int i = 0; i < N; ++i)
+    if (i < count) store_run(to + i * stride, Vec<T, 1>{{from.lane[i]}}, 1);
+}
+template <bool kCounts, int N, class T, class Place>
+FUSOR_DEVICE void store_places(ScatteredPlace<T> to, const Vec<T, N>& from, const Place& place) {
+  if constexpr (kCounts && N > 1) {
+    const Index first = place(0);
+    if (first >= 0 && place(N - 2) == first + (N - 2) && place(N - 1) == first + (N - 1))
+      return store_run(to + first, from, N);
+  }
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    const Index at = place(i);
+    if (at >= 0) store_run(to + at, Vec<T, 1>{{from.lane[i]}}, 1);
+  }
+}
+
 // ---- Shared memory ----
 
 // The address that instructions on shared memory take.

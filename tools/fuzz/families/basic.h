@@ -273,4 +273,28 @@ struct Proposer<Gather> {
   }
 };
 
+/// By an index whose elements are all different, some of them outside of the extent.
+template <>
+struct Proposer<Scatter> {
+  static constexpr int kShare = 2;
+
+  static std::optional<Proposal> propose(Draft& draft) {
+    Random& random = draft.random;
+    const int x = draft.operand();
+    const Dims dims = draft.tensor(x).dims;
+    const int axis = static_cast<int>(random.below(dims.rank()));
+    Dims index = dims, y = dims;
+    for (int i = 0; i < dims.rank(); ++i) {
+      if (i == axis) continue;
+      if (random.once_in(2))
+        index[i] = 1;
+      else if (random.once_in(3))
+        y[i] = 1;
+    }
+    y[axis] = random.between(1, 2 * element_count(index));
+    const DataType type = random.once_in(4) ? DataType::i64 : DataType::i32;
+    return Proposal{Scatter{axis}, {x, draft.new_input(index, type, Filling::distinct)}, {y}};
+  }
+};
+
 }  // namespace fusor::fuzz

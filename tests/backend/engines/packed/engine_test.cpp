@@ -91,12 +91,14 @@ TEST(PackedEngine, ResultsBesideThePackedOneAreRefused) {
   EXPECT_EQ(support.refusal->op, 1);
 }
 
-// Engines without a way to load or store them refuse before they are asked, and say where.
+// Engines without a way to load or store them refuse before they are asked, and say where; elementwise stores
+// those that are scattered, and refuses others itself.
 TEST(PackedEngine, OtherEnginesAreAskedForLoadsOnly) {
   const Fusion stores = doubled(DataType::i4, {3, 5}, {5, 1});
   const Fusion loads = last_fusion(test::moved(DataType::i4, {3, 5}, {5, 1}, {5, 1}));
   for (const Engine* each : engines()) {
-    const bool stores_them = each == &packed_engine() || each == &cpu_engine() || each == &rows_engine();
+    const bool stores_them = each == &packed_engine() || each == &cpu_engine() || each == &rows_engine() ||
+                             each == &elementwise_engine();
     EXPECT_EQ(!refuse_packed(stores, each->packed_access()), stores_them) << each->name();
     const auto refusal = refuse_packed(loads, {.loads = each->packed_access().loads, .stores = true});
     EXPECT_EQ(!refusal, each->packed_access().loads) << each->name();
@@ -106,6 +108,9 @@ TEST(PackedEngine, OtherEnginesAreAskedForLoadsOnly) {
       EXPECT_EQ(refusal->op, 0);
     }
   }
+  const Support support = test::supports(elementwise_engine(), stores, h200());
+  ASSERT_FALSE(support);
+  EXPECT_EQ(support.refusal->rule, "whole-byte-stores");
 }
 
 // A vector of rows that is no whole byte, or not on one, is refused at the op that stores.

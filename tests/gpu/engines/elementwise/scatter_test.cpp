@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <numeric>
 
+#include "backend/reference/reference.h"
 #include "core/convert.h"
 #include "frontend/graph_builder.h"
 #include "tests/gpu/device_run.h"
@@ -123,6 +125,93 @@ TEST(RaggedStoreGpu, BeginsAnywhere) {
              {.name = "y"});
     expect_scattered(g.finish(), kBatch * kRows * kRow - 6 * kRow, fmt::format("from {}", shift));
   }
+}
+
+// ---- Elements that share bytes ----
+
+constexpr DataType kPackedTypes[] = {DataType::i4, DataType::f4_e2m1, DataType::b1};
+
+// Runs a graph whose result is 'y': what the oracle says is written is right, and every other bit is poison.
+void expect_scattered_bits(const Graph& graph, const std::string& what) {
+  DeviceRun run(graph);
+  run.run();
+  const VerifyReport report = run.check();
+  EXPECT_TRUE(report.passed()) << what << ": " << to_string(report);
+  EXPECT_TRUE(run.gaps_are_untouched()) << what;
+  // Composites are sampled by their expansion.
+  const Graph expanded = build(graph, DeviceInfo::current(), {.compile = false}).graph;
+  std::vector<void*> pointers(expanded.tensors.size());
+  const auto bytes_of = [&](const Tensor& tensor) {
+    const std::vector<std::byte>& bytes = run.host(tensor.name);
+    return bytes.data() + (static_cast<int64_t>(bytes.size()) - tensor.bytes()) / 2;
+  };
+  for (size_t i = 0; i < expanded.tensors.size(); ++i)
+    if (expanded.tensors[i].memory == Memory::device)
+      pointers[i] = const_cast<std::byte*>(bytes_of(expanded.tensors[i]));
+  const int at = expanded.find("y");
+  const Tensor& y = expanded.tensors[static_cast<size_t>(at)];
+  std::vector<int64_t> elements(static_cast<size_t>(element_count(y.dims)));
+  std::iota(elements.begin(), elements.end(), 0);
+  std::vector<bool> written;
+  evaluate_sample(expanded, pointers, at, elements, &written);
+  const std::vector<std::byte> poison(static_cast<size_t>(y.bytes()), kPoison);
+  int64_t changed = 0;
+  for (const int64_t element : elements) {
+    int64_t rest = element, place = 0;
+    for (int axis = y.dims.rank() - 1; axis >= 0; --axis) {
+      place += rest % y.dims[axis] * y.strides[axis];
+      rest /= y.dims[axis];
+    }
+    changed += !written[static_cast<size_t>(element)] &&
+               load_real(y.type, bytes_of(y), place) != load_real(y.type, poison.data(), place);
+  }
+  EXPECT_EQ(changed, 0) << what;
+}
+
+TEST(ScatterGpu, RowsThatShareBytes) {
+  FUSOR_NEEDS_GPU();
+  for (const DataType type : kPackedTypes)
+    for (const int64_t columns : {1, 2, 3, 5, 7, 8, 16, 24, 64, 129})
+      for (const int64_t gap : {0, 1, 3, 8}) {
+        GraphBuilder g("rows");
+        const Tensor x = g.input("x", {301, columns}, type);
+        g.output(g.scatter(x, rows_index(g, 301, DataType::i32), {602, columns}),
+                 {.name = "y", .strides = Strides{columns + gap, 1}});
+        expect_scattered_bits(g.finish(), fmt::format("{} x {} + {}", to_string(type), columns, gap));
+      }
+}
+
+TEST(ScatterGpu, ComputedValuesThatShareBytes) {
+  FUSOR_NEEDS_GPU();
+  for (const DataType type : kPackedTypes)
+    for (const int64_t shift : {0, 1, 2, 3, 5, 7, 8}) {
+      const std::string what = fmt::format("{} from {}", to_string(type), shift);
+      GraphBuilder g("forwards");
+      const Tensor x = g.input("x", {33, 129}, DataType::f16);
+      const Tensor on = g.add(g.gen_index(x, 1), g.constant(static_cast<double>(shift), DataType::i32));
+      g.output(g.scatter(g.relu(x), on, {33, 150}, {.axis = 1}), {.name = "y", .type = type});
+      expect_scattered_bits(g.finish(), what);
+      GraphBuilder h("backwards");
+      const Tensor z = h.input("x", {33, 129}, DataType::f32);
+      const Tensor back =
+          h.sub(h.constant(static_cast<double>(140 + shift), DataType::i64), h.gen_index(z, 1));
+      h.output(h.scatter(h.neg(z), back, {33, 150}, {.axis = 1}), {.name = "y", .type = type});
+      expect_scattered_bits(h.finish(), what + ", backwards");
+    }
+}
+
+TEST(RaggedStoreGpu, WritesRowsThatShareBytes) {
+  FUSOR_NEEDS_GPU();
+  for (const DataType type : kPackedTypes)
+    for (const int64_t depth : {1, 3, 8, 67, 128}) {
+      constexpr int64_t kBatch = 5, kHeads = 3, kRows = 9;
+      GraphBuilder g("ragged");
+      const int64_t row = kHeads * depth;
+      const Tensor offset = growing_offsets(g, kBatch, row, DataType::i32);
+      const Tensor x = g.input("x", {kBatch, kHeads, kRows, depth}, type);
+      g.output(g.ragged_store(x, offset, kBatch * kRows * row, {depth, row, 1}, {}, true), {.name = "y"});
+      expect_scattered_bits(g.finish(), fmt::format("{} depth {}", to_string(type), depth));
+    }
 }
 
 }  // namespace
