@@ -238,8 +238,9 @@ FUSOR_DEVICE void consume_gathered(const Params& p, Shared& shared, int consumer
     Ring ring;
     TileSums sums;
     multiply(tile, shared.stages, ring, consumer, sums);
+    // Nobody writes where another warp's product may still read.
     constexpr int kMultiplying = 1;
-    if constexpr (!kPingPong) wait_for_threads(kMultiplying, kConsumers * kWarpgroup);
+    wait_for_threads(kMultiplying, (kPingPong ? 1 : kConsumers) * kWarpgroup);
     Tiles::put(staged, kPingPong ? 0 : consumer * kParts * 64, threadIdx.x % kWarpgroup / 32, sums);
   }
   __syncwarp();
