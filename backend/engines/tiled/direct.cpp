@@ -74,11 +74,13 @@ Work cost(const Problem& problem, const Schedule& schedule, const DeviceInfo& de
   work.stages = 2;
   work.efficiency = efficiency(problem, schedule);
   // Until the first step, and from one step to the next where nothing else is on the SM: by 220 candidates of
-  // small layers on an H200.
-  constexpr double kStart = 2.8e-6, kOfSplit = 2.5e-6, kStep = 6e-8;
+  // small layers on an H200; of wgrads of 16 bits, whose operands both lie across k, by 22.
+  constexpr double kStart = 2.8e-6, kOfSplit = 2.5e-6, kStepOfOthers = 6e-8, kStepOfWgrad = 2.5e-7;
+  const bool half = byte_size(yielded_node(problem.sites.a).type) == 2;
+  const double step = half && problem.view.op == ContractionOp::wgrad ? kStepOfWgrad : kStepOfOthers;
   const int64_t slots = int64_t{device.sm_count} * work.tiles_per_sm;
   work.start_s += kStart + (schedule.is_split() ? kOfSplit : 0) +
-                  kStep * static_cast<double>(work.k_steps * ceil_div(schedule.items(), slots));
+                  step * static_cast<double>(work.k_steps * ceil_div(schedule.items(), slots));
   return work;
 }
 

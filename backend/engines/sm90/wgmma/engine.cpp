@@ -50,6 +50,9 @@ int64_t split_for(const Tiling& tiling, const DeviceInfo& device) {
 // Whole tiles of so few steps take hardly longer than the launch that would add up their parts.
 constexpr int64_t kFewSteps = 32;
 
+// Parts of a tile whose sum takes hardly longer than that of half as many.
+constexpr int64_t kFewParts = 6;
+
 // Tiles that are worth a cluster of several; columns of a tile that take as long as starting and ending a
 // round.
 constexpr int64_t kLeastShared = 32, kWidthOfRound = 16;
@@ -106,11 +109,13 @@ class PreparedWgmma final : public Prepared {
           const int64_t split = problem_.can_split ? split_for(tiling, device) : 1;
           const bool nearly_full = split == 1 || tiling.tiles() * 2 > device.sm_count;
           if (nearly_full) add(list, knobs, 1, 1);
-          // One consumer of planes keeps the tensor cores as busy as L2 allows.
-          const bool alone = problem_.view.planes && tile_m == kPartRows;
+          // One consumer of a wgrad keeps the tensor cores as busy as L2 allows. Half as many parts take half
+          // as long to add up.
+          const bool alone = problem_.wgrad && tile_m == kPartRows;
           if (split > 1 && (ping_pong == 0 || alone)) {
             add(list, knobs, 1, split);
-            if (tiling.tiles_m() > 1 && tile_n >= 128) add(list, knobs, 2, split);
+            if (alone && !problem_.view.planes && split >= kFewParts) add(list, knobs, 1, (split + 1) / 2);
+            if (tiling.tiles_m() > 1 && tile_n >= 128 && !alone) add(list, knobs, 2, split);
           }
           if (!nearly_full && tiling.steps <= kFewSteps) add(list, knobs, 1, 1);
           if (split == 1 && tile_n >= 128 && tiling.tiles_m() > 1) add(list, knobs, 2, 1);

@@ -226,6 +226,8 @@ struct Schedule {
   /// cores alone between tiles; clusters gain nothing but where L2 does not hold the operands.
   double efficiency(double bytes) const;
   double efficiency_of_copies(double bytes) const;
+  /// More than 1 where a wgrad leaves SMs idle.
+  double share_of_idle_device() const;
 
   /// Seconds that starting takes more where a cluster gathers sums, or less where every tile has an SM at
   /// once.

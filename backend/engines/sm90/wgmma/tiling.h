@@ -42,6 +42,8 @@ inline constexpr int64_t kEnoughStages = 4, kFewStages = 3, kMostStaged = 2;
 inline constexpr int64_t kFewestBoxes = 2;
 // A resident window's ring of windows, and the bytes of the filters of one tap.
 inline constexpr int64_t kMaxWindows = 8, kFilterBytes = kPartRows * 128;
+// Rows of a product of one step whose few columns are worth tiles of their own: 100,000 took longer so.
+inline constexpr int64_t kManyRows = 1 << 18;
 // Blocks of a cluster that may share the steps of a tile; every GPU of sm_90 has clusters of so many.
 inline constexpr int64_t kMostGathered = 8;
 
@@ -122,6 +124,11 @@ class MatmulForm {
     if (matmul_ && !can_copy(*matmul_) && (can_copy(given_) || !can_load(*matmul_))) matmul_.reset();
   }
   const Fusion& fusion() const { return matmul_ ? *matmul_ : given_; }
+  /// What was given is a weight gradient.
+  bool is_wgrad() const {
+    const auto view = contraction_of(given_);
+    return view && view->op == ContractionOp::wgrad;
+  }
   Contraction view() const { return view_of(fusion()); }
   /// Whether the fusion is carried out as it was given.
   bool is_given() const { return !matmul_; }
@@ -195,6 +202,7 @@ struct Problem {
   bool crowded;                         // the epilogue, with operands and results
   std::optional<ResidentWindow> window;
   bool can_split, can_gather, can_join_rows;
+  bool wgrad;  // a convolution's, whichever way it is carried out
   int64_t index_bits = 32;
 
   Problem(MatmulForm form_, const DeviceInfo& device_)
@@ -213,7 +221,8 @@ struct Problem {
         window(window_of(view, type)),
         can_split(can_split_k(view)),
         can_gather(can_split && !view.planes && !is_fp8(type) && is_adjacent_along_n(fusion, view)),
-        can_join_rows(can_join_rows_of(view, type)) {
+        can_join_rows(can_join_rows_of(view, type)),
+        wgrad(form.is_wgrad()) {
     for (const Operand& operand : fusion.operands)
       if (operand.elements > std::numeric_limits<int32_t>::max()) index_bits = 64;
   }
@@ -267,8 +276,10 @@ struct Tiling {
   bool crowded;     // the epilogue, with operands and results
   int64_t results;  // of the epilogue; two that TMA stores count as one
   int64_t split;
-  bool gathered = false;  // the parts of a tile are the blocks of a cluster, which add up their sums
-  int64_t classes = 0;    // of a dgrad of a stride: a product each
+  bool wgrad = false;          // of a convolution, perhaps as a matmul
+  bool boxed_columns = false;  // columns are neighbours: they come in boxes of 64
+  bool gathered = false;       // the parts of a tile are the blocks of a cluster, which add up their sums
+  int64_t classes = 0;         // of a dgrad of a stride: a product each
   std::optional<ResidentWindow> window;  // kept in shared memory while all taps multiply it
   int64_t rows, columns, entries;        // of what the tensor cores see
   int64_t steps, steps_of_part;          // the former of the longest class
@@ -300,6 +311,7 @@ struct Tiling {
         steps(steps_of(problem.view, line)),
         all_steps(steps) {
     const Contraction& view = problem.view;
+    wgrad = problem.wgrad;
     if (view.planes) walk_planes(problem, knobs.rows.value_or(1));
     if (knobs.window.value_or(0) != 0) window = problem.window;
     if (window) {
@@ -369,7 +381,11 @@ struct Tiling {
 
   // Adjacent columns come in boxes of 64, and blocks of a cluster share what is copied in boxes of lines.
   void fit_columns(bool adjacent, bool shared) {
-    if (adjacent) fit_siblings(kBoxLine);
+    boxed_columns = adjacent && siblings == 1;
+    // One tile of fewer columns than its last box has multiplies no others.
+    const bool few = matmul && boxed_columns && !swapped && !loader_is_busy() && tile_n >= columns &&
+                     (wgrad || (tile_m == 256 && tile_n <= 32 && steps == 1 && rows >= kManyRows));
+    if (adjacent && !few) fit_siblings(kBoxLine);
     const int64_t unit = adjacent ? kBoxLine : 8;
     if (!shared || columns_of_tile() % (cluster * unit) != 0) cluster = 1;
   }
@@ -425,7 +441,8 @@ struct Tiling {
   int64_t tiles() const { return tiles_of_class() * std::max<int64_t>(classes, 1); }
   // Lines of a step; rows of planes share most of their columns.
   int64_t row_lines() const { return plane_rows * tile_m; }
-  int64_t column_lines() const { return tile_n + (plane_rows - 1) * channel_block; }
+  int64_t column_lines() const { return columns_in_boxes() + (plane_rows - 1) * channel_block; }
+  int64_t columns_in_boxes() const { return boxed_columns ? ceil_div(tile_n, kBoxLine) * kBoxLine : tile_n; }
   int64_t stage_bytes() const { return (row_lines() + column_lines()) * kLineBytes; }
   // A thread's registers for half a step of the rows, and the next half.
   int64_t row_registers() const { return from_registers ? 16 * sums() / (tile_n / 2) : 0; }

@@ -59,10 +59,12 @@ static constexpr int kLineBytes = 128, kLine = kLineBytes / kElementBytes, kTile
 // may be several rows of outputs, which share the rows of inputs.
 static constexpr bool kWindowPlanes = Config::channel_block > 0;
 static constexpr int kChannelBlock = kWindowPlanes ? Config::channel_block : 1, kRows = Config::plane_rows;
-static constexpr int kLinesB = kTileN + (kRows - 1) * kChannelBlock;  // of all rows
-static constexpr int kTileBytesA = kRows * kTileM * kLineBytes, kTileBytesB = kLinesB * kLineBytes;
+// Columns that are neighbours come in boxes of 64, the last of which may have more than the tile.
 static constexpr bool kRowsAdjacentA = Config::a_rows_adjacent,
                       kColumnsAdjacentB = Config::b_columns_adjacent;
+static constexpr int kBoxedN = kColumnsAdjacentB ? (kTileN + 63) / 64 * 64 : kTileN;
+static constexpr int kLinesB = kBoxedN + (kRows - 1) * kChannelBlock;  // of all rows
+static constexpr int kTileBytesA = kRows * kTileM * kLineBytes, kTileBytesB = kLinesB * kLineBytes;
 // wgmma transposes 16 bits only. TF32 that lies across k reaches the tensor cores from registers, if it is a.
 static constexpr bool kFromRegisters = kRowsAdjacentA && kTf32;
 static_assert(kElementBytes == 2 || !((kRowsAdjacentA && !kFromRegisters) || kColumnsAdjacentB));

@@ -169,5 +169,40 @@ TEST(WgmmaClusters, KernelsCompile) {
   test::expect_all_compiled(kernels);
 }
 
+// Both operands lie across k.
+Graph pointwise_wgrad(int64_t m, int64_t n) {
+  GraphBuilder g("wgrad");
+  const Tensor dy = g.input("dy", {32, m, 28, 28}, DataType::f16, Layout::nhwc);
+  const Tensor x = g.input("x", {32, n, 28, 28}, DataType::f16, Layout::nhwc);
+  g.output(g.conv_wgrad(dy, x, {m, n, 1, 1}), {.type = DataType::f16, .layout = Layout::nhwc});
+  return g.finish();
+}
+
+// 24 neighbouring columns come in a box of 64, of which 32 are multiplied.
+TEST(WgmmaWgrad, MultipliesNoMoreColumnsThanThereAre) {
+  const Lowered lowered = lowered_with(pointwise_wgrad(144, 24), {.tile_n = 32, .split = 8});
+  const KernelSource& source = source_of(lowered);
+  EXPECT_EQ(config_value(source, "tile_n"), 32);
+  EXPECT_EQ(launch_of(lowered).arguments.maps()[1].box, Dims({64, 64, 1}));
+  EXPECT_GE(launch_of(lowered).shared_bytes, config_value(source, "stages") * (128 + 64) * 128)
+      << "lines of whole boxes";
+  // Beside other columns, a tile begins where a box does; exchanged, results would leave one by one.
+  EXPECT_EQ(config_value(source_of(lowered_with(pointwise_wgrad(144, 200), {.tile_n = 32})), "tile_n"), 64);
+  EXPECT_EQ(
+      config_value(source_of(lowered_with(pointwise_wgrad(24, 144), {.tile_n = 32, .swap = 1})), "tile_n"),
+      64);
+}
+
+// One consumer of a small tile, and half as many parts as there is room for.
+TEST(WgmmaWgrad, OffersSmallTilesInParts) {
+  std::set<int64_t> parts;
+  for (const EngineConfig& config : configs(fusion_of(pointwise_wgrad(192, 192)), DeviceInfo::named("H200")))
+    if (config.knob("tile_m", 0) == 64 && config.knob("tile_n", 0) == 64 && config.knob("swap", 0) == 0 &&
+        config.knob("gather", 0) == 0)
+      parts.insert(config.knob("split", 1));
+  EXPECT_TRUE(parts.contains(132 / 9)) << "blocks of 9 tiles fill the device";
+  EXPECT_TRUE(parts.contains((132 / 9 + 1) / 2));
+}
+
 }  // namespace
 }  // namespace fusor

@@ -2,6 +2,8 @@
 // sums, and blocks that share what they load of both operands.
 #include <gtest/gtest.h>
 
+#include <string>
+
 #include "tests/gpu/engines/sm90/wgmma/cases.h"
 
 namespace fusor {
@@ -87,6 +89,35 @@ TEST(WgmmaClustersGpu, ShareBothOperands) {
         expect_setting_correct(graph, {128, 128, swap, 1, 1, 2, 1, 0}, "side by side, in turns");
         expect_setting_correct(graph, {128, 192, swap, 0, 1, 2, 1, 0}, "side by side");
       }
+}
+
+// Both operands lie across k, as those of a pointwise wgrad do.
+Graph pointwise_wgrad(int64_t m, int64_t n, int64_t pixels) {
+  GraphBuilder g("wgrad");
+  const Tensor dy = g.input("dy", {2, m, pixels, 10}, DataType::bf16, Layout::nhwc);
+  const Tensor x = g.input("x", {2, n, pixels, 10}, DataType::bf16, Layout::nhwc);
+  g.output(g.conv_wgrad(dy, x, {m, n, 1, 1}), {.type = DataType::bf16, .layout = Layout::nhwc});
+  return g.finish();
+}
+
+TEST(WgmmaFewColumnsGpu, AreMultipliedAlone) {
+  FUSOR_NEEDS_HOPPER();
+  for (const int64_t n : {8, 16, 24, 32, 48, 96}) {
+    const Graph graph = pointwise_wgrad(136, n, 41);
+    const int64_t tile_n = (n + 15) / 16 * 16;
+    for (const int64_t split : {1, 3}) {
+      const std::string what = std::to_string(n) + " columns";
+      expect_setting_correct(graph, {128, tile_n, 0, 0, 1, 1, split, 0}, what);
+      expect_setting_correct(graph, {256, tile_n, 0, 0, 1, 1, split, 0}, what + ", many rows");
+      expect_setting_correct(graph, {64, tile_n, 0, 1, 1, 1, split, 0}, what + ", one consumer");
+    }
+    expect_setting_correct(graph, {64, tile_n, 0, 1, 1, 1, 2, 1}, "gathered");
+  }
+  GraphBuilder g("dgrad");
+  const Tensor dy = g.input("dy", {4, 16, 256, 256}, DataType::f16, Layout::nhwc);
+  const Tensor w = g.input("w", {16, 32, 1, 1}, DataType::f16, Layout::nhwc);
+  g.output(g.conv_dgrad(dy, w, {4, 32, 256, 256}), {.type = DataType::f16, .layout = Layout::nhwc});
+  expect_setting_correct(g.finish(), {256, 32, 0, 0, 1, 1, 1, 0}, "pointwise dgrad");
 }
 
 TEST(WgmmaClustersGpu, SharePixels) {
