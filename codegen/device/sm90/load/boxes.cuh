@@ -217,4 +217,8 @@ FUSOR_DEVICE void load(const TensorMap& a, const TensorMap (&b)[kSiblings], cons
       if constexpr (kStepsByTap) tap.advance(p, schedule, tile);
     }
   }
+  // A block whose stages others fill and release may not end before they have.
+  if constexpr (kShares)
+    for (int stage = 0; stage < kStages; ++stage, ring.advance())
+      stages.empty[ring.stage].wait(ring.parity ^ 1);
 }

@@ -139,6 +139,7 @@ FUSOR_DEVICE void consume_rows(const Params& p, Shared& shared, int consumer) {
 struct NarrowFprop {
   using Shared = ::Shared;
   static constexpr int kLoaders = 1, kConsumers = ::kConsumers, kLoaderRegisters = 88, kClusterBlocks = 1;
+  static constexpr bool kMeetsAtEnd = false;
   FUSOR_DEVICE void init(const Params&, Shared& shared) {
     shared.rows.init(0, kConsumers * kWarpgroup / 32);
     shared.order.init();

@@ -153,6 +153,7 @@ FUSOR_DEVICE void sum_rows(const Params& p, Shared& shared, int first, int block
 struct NarrowWgrad {
   using Shared = ::Shared;
   static constexpr int kLoaders = 1, kConsumers = ::kConsumers, kLoaderRegisters = 88, kClusterBlocks = 1;
+  static constexpr bool kMeetsAtEnd = false;
 
   // A block has one block of channels; those with the same share the strips.
   struct Place {

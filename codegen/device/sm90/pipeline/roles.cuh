@@ -26,7 +26,8 @@ struct RegisterBudget {
 // these numbers:
 //   kLoaders, kConsumers     warpgroups of each role
 //   kLoaderRegisters         a thread; 0: all keep what they start with (several blocks an SM)
-//   kClusterBlocks           blocks of a cluster
+//   kClusterBlocks           blocks of a cluster; where there are several, clear() writes nothing
+//   kMeetsAtEnd              whether others of the cluster may read this block's memory when its threads end
 template <class Kernel, class Params>
 FUSOR_DEVICE void run_roles(const Params& p) {
   using Budget = RegisterBudget<Kernel::kLoaders, Kernel::kConsumers,
@@ -39,12 +40,13 @@ FUSOR_DEVICE void run_roles(const Params& p) {
     Kernel::init(p, shared);
     fence_barriers();
   }
+  if constexpr (Kernel::kClusterBlocks > 1) arrive_at_cluster();
   if (threadIdx.x == 32) Kernel::prefetch(p);
   Kernel::clear(shared);
   wait_for_launch_before();
   let_next_launch_begin();
   if constexpr (Kernel::kClusterBlocks > 1)
-    synchronise_cluster();
+    wait_for_cluster();
   else
     __syncthreads();
   if (warpgroup / Kernel::kLoaders == 0) {
@@ -54,10 +56,9 @@ FUSOR_DEVICE void run_roles(const Params& p) {
     if constexpr (Kernel::kLoaderRegisters > 0) claim_registers<Budget::kConsumer>();
     Kernel::consume(p, shared, warpgroup - Kernel::kLoaders);
   }
-  // Other blocks of the cluster may still write to this block's tiles and barriers.
-  if constexpr (Kernel::kClusterBlocks > 1) {
-    __syncwarp();
-    synchronise_cluster();
+  if constexpr (Kernel::kMeetsAtEnd) {
+    arrive_at_cluster();
+    wait_for_cluster();
   }
 }
 

@@ -14,8 +14,19 @@ FUSOR_DEVICE u32 cluster_rank() {
   asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
   return rank;
 }
+// All threads of all blocks meet, and see what each has written before.
 FUSOR_DEVICE void synchronise_cluster() {
   asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+}
+// The same in two steps, without a word on what was written but for barriers that fence_barriers() follows:
+// waiting for writes of the whole GPU takes half a microsecond.
+FUSOR_DEVICE void arrive_at_cluster() {
+  __syncwarp();
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+}
+FUSOR_DEVICE void wait_for_cluster() {
+  __syncwarp();
+  asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
 }
 
 // ---- Barriers ----

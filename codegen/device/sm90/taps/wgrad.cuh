@@ -235,6 +235,7 @@ FUSOR_DEVICE void sum_taps(const Params& p, Shared& shared, int consumer) {
 struct TapsWgrad {
   using Shared = ::Shared;
   static constexpr int kLoaders = 1, kConsumers = ::kConsumers, kLoaderRegisters = 32, kClusterBlocks = 1;
+  static constexpr bool kMeetsAtEnd = false;
   FUSOR_DEVICE void init(const Params&, Shared& shared) {
     shared.of_outputs.init();
     shared.of_inputs.init();

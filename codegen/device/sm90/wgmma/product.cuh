@@ -300,6 +300,9 @@ struct Y;  // absent with a split of k
 struct Product {
   using Shared = ::Shared;
   static constexpr int kLoaders = ::kLoaders, kConsumers = ::kConsumers, kClusterBlocks = ::kClusterBlocks;
+  // Blocks that share operands end when all that others write to them is there (see load() of
+  // sm90/load/boxes.cuh).
+  static constexpr bool kMeetsAtEnd = kGathered > 1;
   // A TMA producer needs 40; 24 beside gated pairs, whose pieces are twice as many sums, if it has no store
   // warps. Loading threads need some in flight.
   static constexpr int kLoaderRegisters = Config::blocks_per_sm > 1                        ? 0
