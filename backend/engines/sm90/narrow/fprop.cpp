@@ -93,6 +93,7 @@ std::vector<ConfigValue> Fprop::config() const {
                                           {"swapped", true},
                                           {"siblings", 1},
                                           {"gathered", 1},
+                                          {"consumers", 2},
                                           {"cluster_n", 1},
                                           {"classes", 0},
                                           {"a_rows_adjacent", false},

@@ -17,7 +17,7 @@ namespace fusor::wgmma {
 PartialResults Schedule::partial_results() const {
   const int64_t parts = leaves_columns() ? ceil_div(tiling.rows, kWarpRows)
                         : leaves_rows()  ? tiling.tiles_n() * tiling.cluster_n
-                                         : blocks() * kConsumers * kWarps;
+                                         : blocks() * tiling.consumers() * kWarps;
   return {*reduction, view, parts};
 }
 
@@ -51,6 +51,7 @@ std::vector<ConfigValue> Schedule::config() const {
                                   {"tile_m", tiling.tile_m},
                                   {"tile_n", tiling.tile_n},
                                   {"stages", tiling.window ? 1 : stages()},
+                                  {"consumers", tiling.consumers()},
                                   {"cluster", tiling.cluster},
                                   {"cluster_n", tiling.cluster_n},
                                   {"gathered", tiling.gathered ? tiling.split : 1},
@@ -119,7 +120,7 @@ Launch Schedule::product() const {
   Launch launch;
   launch.entry = tiling.window ? "wgmma_window" : "wgmma_contraction";
   launch.grid[0] = static_cast<uint32_t>(blocks());
-  launch.block[0] = static_cast<uint32_t>((loaders() + kConsumers) * kWarpgroup);
+  launch.block[0] = static_cast<uint32_t>((loaders() + tiling.consumers()) * kWarpgroup);
   launch.cluster[0] = static_cast<uint32_t>(tiling.gathered ? tiling.split : tiling.cluster_blocks());
   launch.shared_bytes = shared_bytes(stages());
   p.move_to(std::move(source), launch);

@@ -32,6 +32,11 @@ Schedule::Schedule(const Problem& problem_, const Knobs& knobs)
   if (prologue_b) b = {prologue_b->stored};
   for (int64_t i = std::ssize(b); i < tiling.siblings; ++i)
     b.push_back(copied_operand(fusion, view, !tiling.swapped, tiling.columns_of_tile() / tiling.cluster, i));
+  const auto share_steps = [&](CopiedOperand& operand, int64_t extent, int64_t blocks) {
+    if (operand.across_adjacent && tiling.shares_steps(extent, blocks)) operand.map.box[1] /= blocks;
+  };
+  share_steps(a, tiling.tile_m, tiling.cluster_n);
+  for (CopiedOperand& each : b) share_steps(each, tiling.columns_of_tile(), tiling.cluster);
   choose_loaders();
   std::stable_partition(y.stores.begin(), y.stores.end(),
                         [&](const Store& store) { return !reduction_of(y, store); });
@@ -271,7 +276,7 @@ int64_t Schedule::line_bytes() const {
 }
 
 int64_t Schedule::boxes_bytes(int64_t columns, int64_t count) const {
-  return kConsumers * count * kPartRows * columns * box_element_bytes();
+  return tiling.consumers() * count * kPartRows * columns * box_element_bytes();
 }
 
 int64_t Schedule::shared_bytes_with(int64_t boxes, int64_t stages) const {

@@ -27,6 +27,8 @@ namespace fusor::wgmma {
 // The constants of codegen/device/sm90/pipeline/tiling.cuh, sm90/epilogue/boxes.cuh and
 // sm90/epilogue/reduce.cuh.
 inline constexpr int64_t kConsumers = 2, kWarpgroup = 128, kPartRows = 64;
+// Rows of tiles that three consumers share, and sums that a thread of theirs holds.
+inline constexpr int64_t kRowsOfThree = 192, kSumsOfThree = 96;
 inline constexpr int64_t kLineBytes = 128;
 inline constexpr int64_t kLeastPiece = 16;  // columns
 inline constexpr int64_t kMaxStages = 12, kMaxSums = 192;
@@ -379,19 +381,30 @@ struct Tiling {
     return std::clamp<int64_t>(kMaxIndex32 / blocks_of_sum(tiles(), tile_m * tile_n, 1), 1, steps);
   }
 
-  // Adjacent columns come in boxes of 64, and blocks of a cluster share what is copied in boxes of lines.
+  // Blocks of a cluster share what is copied in boxes of lines: lines along k are shared out; of boxes of
+  // lines across k each block has as many, or, where they do not come out even in a matmul, some steps of k
+  // of every box.
+  bool can_share(int64_t extent, int64_t blocks, bool adjacent) const {
+    constexpr int64_t kFewestLines = 4;
+    if (!adjacent) return extent % (blocks * kFewestLines) == 0;
+    return extent % (blocks * kBoxLine) == 0 || shares_steps(extent, blocks);
+  }
+  bool shares_steps(int64_t extent, int64_t blocks) const {
+    const bool plain = matmul && siblings == 1 && line == kBoxLine;
+    const bool even = extent % kBoxLine == 0 && extent % (blocks * kBoxLine) != 0;
+    return plain && even && line % (8 * blocks) == 0;
+  }
+  // Adjacent columns come in boxes of 64.
   void fit_columns(bool adjacent, bool shared) {
     boxed_columns = adjacent && siblings == 1;
     // One tile of fewer columns than its last box has multiplies no others.
     const bool few = matmul && boxed_columns && !swapped && !loader_is_busy() && tile_n >= columns &&
                      (wgrad || (tile_m == 256 && tile_n <= 32 && steps == 1 && rows >= kManyRows));
     if (adjacent && !few) fit_siblings(kBoxLine);
-    const int64_t unit = adjacent ? kBoxLine : 8;
-    if (!shared || columns_of_tile() % (cluster * unit) != 0) cluster = 1;
+    if (!shared || !can_share(columns_of_tile(), cluster, adjacent)) cluster = 1;
   }
-  // Clusters along the rows need whole boxes of rows for each block.
   void fit_rows(bool adjacent, bool shared) {
-    if (!shared || tile_m % (cluster_n * (adjacent ? kBoxLine : 8)) != 0) cluster_n = 1;
+    if (!shared || !can_share(tile_m, cluster_n, adjacent)) cluster_n = 1;
   }
 
   // Every sibling has a multiple of `unit` columns, and all have sums that the registers hold.
@@ -401,6 +414,8 @@ struct Tiling {
     const bool plain = (siblings == 1 || (matmul && ping_pong)) && !from_registers &&
                        (reduces ? reduces_lightly : results == 1 && !crowded);
     const int64_t most = (plain || short_sums) && !loader_is_busy() ? kMaxSums : 128;
+    if (consumers() > kConsumers && (!plain || short_sums || loader_is_busy() || sums() > kSumsOfThree))
+      tile_m = kConsumers * kPartRows;
     while (sums() + short_registers() > most) tile_m /= 2;
   }
   // Columns of the result.
@@ -408,12 +423,13 @@ struct Tiling {
 
   // A thread's short sums, beside those that they are added to.
   int64_t short_registers() const { return short_sums ? tile_n / 2 : 0; }
-  int64_t sums() const { return tile_m * tile_n / kWarpgroup / (ping_pong ? 1 : kConsumers); }
+  int64_t consumers() const { return !ping_pong && tile_m == kRowsOfThree ? 3 : kConsumers; }
+  // Consumers that share a tile.
+  int64_t readers() const { return ping_pong ? 1 : consumers(); }
+  int64_t sums() const { return tile_m * tile_n / kWarpgroup / readers(); }
 
   // Pieces of a consumer that pass the epilogue at a time, kParts * kPieces of the kernel.
-  int64_t pieces() const {
-    return tile_m / kPartRows / (ping_pong ? 1 : kConsumers) * (columns_of_tile() / piece_columns());
-  }
+  int64_t pieces() const { return tile_m / kPartRows / readers() * (columns_of_tile() / piece_columns()); }
   int64_t piece_columns() const { return columns_of_tile() % 32 == 0 ? 32 : kLeastPiece; }
 
   // Steps of a fprop or dgrad are taps times blocks of channels; the last block is filled up with zeros.

@@ -105,7 +105,7 @@ FUSOR_DEVICE void load_pixels(u8* to, const TensorMap& map, const Operands& p, c
 }
 
 // A tile of lines: boxes of kLine adjacent elements by kTileK, or by all of the tile's extent; or this
-// block's share of them.
+// block's share of them: of boxes across k that are too few, some steps of k.
 template <bool kAcrossAdjacent, int kExtent, class Shared>
 FUSOR_DEVICE void load_lines(u8* tile, const TensorMap& map, Barrier& full, int across, int k, int outer,
                              bool outer_is_middle) {
@@ -118,7 +118,12 @@ FUSOR_DEVICE void load_lines(u8* tile, const TensorMap& map, Barrier& full, int 
     else
       copy_box(to, map, full, inner, c1, c2);
   };
-  if constexpr (kAcrossAdjacent) {
+  if constexpr (kAcrossAdjacent && kShare % kLine != 0) {
+    constexpr int kShareOfSteps = kTileK / Shared::kBlocks;
+    const int step = Shared::rank() * kShareOfSteps;
+#pragma unroll
+    for (int i = 0; i < kExtent; i += kLine) copy(tile + (i + step) * kLineBytes, across + i, k + step);
+  } else if constexpr (kAcrossAdjacent) {
 #pragma unroll
     for (int i = 0; i < kShare; i += kLine) copy(tile + (first + i) * kLineBytes, across + first + i, k);
   } else {

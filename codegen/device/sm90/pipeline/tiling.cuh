@@ -43,7 +43,7 @@ static constexpr bool kShares = kClusterM * kClusterN > 1;
 static constexpr int kGathered = Config::gathered;
 static_assert(kGathered == 1 || !kShares);
 static constexpr int kClusterBlocks = kClusterM * kClusterN * kGathered;
-static constexpr int kConsumers = 2;
+static constexpr int kConsumers = Config::consumers;
 // The warpgroups of a block: those that load, then the consumers.
 static constexpr int kLoading = kLoaders * kWarpgroup;
 // Ping-pong: each consumer has a tile of its own and finishes it while the other multiplies. Otherwise both

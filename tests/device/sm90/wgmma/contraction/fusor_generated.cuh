@@ -8,6 +8,7 @@ struct Config {
   static constexpr int tile_m = 128;
   static constexpr int tile_n = 256;
   static constexpr int stages = 4;
+  static constexpr int consumers = 2;
   static constexpr int cluster = 1;
   static constexpr int cluster_n = 1;
   static constexpr int gathered = 1;
