@@ -53,18 +53,47 @@ double Schedule::finish_cycles_per_element() const {
 
 namespace {
 
-// The cost in L2 of a map's lines, against such as begin on multiples of 128 bytes: others lie in two of its
-// lines. Of scratch that a copy has just packed, nothing was measured.
-double cost_of_lines(const CopiedOperand& operand, const Fusion& fusion, const DeviceInfo& device) {
-  if (fusion.operands[static_cast<size_t>(operand.operand)].memory == Memory::workspace) return 1;
-  int64_t apart = operand.byte_offset;
+// What all lines of a map begin on a multiple of, in bytes. Of scratch that a copy has just packed, nothing
+// was measured.
+int64_t start_of_lines(const CopiedOperand& operand, const Fusion& fusion) {
+  constexpr int64_t kLine = 128;
+  if (fusion.operands[static_cast<size_t>(operand.operand)].memory == Memory::workspace) return kLine;
+  int64_t apart = std::gcd(operand.byte_offset, kLine);
   for (int i = 0; i < operand.map.stride_bytes.rank(); ++i)
     if (operand.map.dims[i + 1] > 1) apart = std::gcd(apart, operand.map.stride_bytes[i]);
-  if (apart % 128 == 0) return 1;
-  return apart % 64 == 0 ? device.line_cost_64 : apart % 32 == 0 ? device.line_cost_32 : device.line_cost_16;
+  return apart;
+}
+
+// The cost in L2 of a map's lines, against such as begin on multiples of 128 bytes: others lie in two of its
+// lines.
+double cost_of_lines(const CopiedOperand& operand, const Fusion& fusion, const DeviceInfo& device) {
+  const int64_t start = start_of_lines(operand, fusion);
+  if (start == 128) return 1;
+  return start == 64 ? device.line_cost_64 : start == 32 ? device.line_cost_32 : device.line_cost_16;
+}
+
+// The same of matmuls, whose constants below were fitted together.
+double cost_of_matmul_lines(const CopiedOperand& operand, const Fusion& fusion) {
+  constexpr double kCost16 = 1.52, kCost32 = 1.45, kCost64 = 1.21;
+  const int64_t start = start_of_lines(operand, fusion);
+  return start == 128 ? 1 : start == 64 ? kCost64 : start == 32 ? kCost32 : kCost16;
 }
 
 }  // namespace
+
+double Schedule::seconds_of_products() const {
+  const auto results =
+      static_cast<double>(tiling.rows * tiling.entries) * static_cast<double>(tiling.columns);
+  return 2 * results * static_cast<double>(tiling.steps * kBoxLine) / device.tensor_flops_16;
+}
+
+bool Schedule::is_straddling_matmul() const {
+  // Of those that were measured.
+  constexpr double kLongest = 105e-6;
+  constexpr int64_t kFewestSteps = 4;
+  const bool given = problem.form.is_given() && !view.is_convolution() && tiling.steps >= kFewestSteps;
+  return given && seconds_of_products() < kLongest && straddles_lines();
+}
 
 bool Schedule::straddles_lines() const {
   if (passes() || thread_a || !thread_b.empty()) return false;
@@ -189,7 +218,11 @@ double Schedule::efficiency_of_copies(double bytes) const {
   const bool beyond_l2 = bytes > 5 * static_cast<double>(device.l2_bytes);
   // Blocks of a cluster wait for each other, which only a second tile hides.
   const bool one_round = tiling.tiles() <= device.sm_count;
-  if (tiling.cluster_blocks() > 1) share *= beyond_l2 ? 0.997 : one_round ? 0.95 : 0.98;
+  const bool straddling = is_straddling_matmul();
+  if (straddling)
+    share *= efficiency_of_straddling(one_round);
+  else if (tiling.cluster_blocks() > 1)
+    share *= beyond_l2 ? 0.997 : one_round ? 0.95 : 0.98;
   // Large ones do not reach every SM, and may need a round more.
   const int64_t reached = sms_of_clusters(device, tiling.cluster_blocks()) * tiling.blocks_per_sm();
   share *= static_cast<double>(ceil_div(tiling.tiles(), device.sm_count * tiling.blocks_per_sm())) /
@@ -203,7 +236,7 @@ double Schedule::efficiency_of_copies(double bytes) const {
   const bool between = tiling.tile_n > 96 && (tiling.tile_n % 32 == 16 || tiling.tile_n == 224);
   if (between) share *= 0.95;
   constexpr int64_t kShort = 16;
-  if (between && tiling.steps < kShort) share *= 0.94;
+  if (between && !straddling && tiling.steps < kShort) share *= 0.94;
   // Two blocks that share 256 columns of filters leave L2 the time for such pixels: 3x3 of 392, 440 and 488
   // channels took 0.83 to 0.93 of their estimates in clusters, of 416 and 464 alone 1.27 and 1.04.
   constexpr int64_t kWideColumns = 256;
@@ -235,6 +268,57 @@ double Schedule::seconds_of_one_round() const {
   return once && tiling.ping_pong && tiling.tile_m * tiling.tile_n >= kLarge ? kSooner : 0;
 }
 
+// This and what follows on matmuls whose lines straddle those of L2 is fitted to 2500 candidates of 49
+// squares on an H200 (bench/HISTORY.md).
+double Schedule::efficiency_of_straddling(bool one_round) const {
+  constexpr double kOneRound = 0.98, kRounds = 1.07, kEight = 1.06, kInTurns = 0.916, kManySums = 1.03,
+                   kNotExchanged = 0.972;
+  double share = 1;
+  if (tiling.ping_pong) share *= kInTurns;
+  if (tiling.sums() > 128) share *= kManySums;
+  if (tiling.cluster_blocks() > 1) share *= one_round ? kOneRound : kRounds;
+  if (tiling.cluster_blocks() == 8 && one_round) share *= kEight;
+  return tiling.swapped ? share : kNotExchanged * share;
+}
+
+// Such lines keep L2 busy as a whole: a few SMs wait for it as long as all would. The time model counts what
+// the SMs fetch as a share of each; what passes the port of one is the least.
+double Schedule::l2_bytes_of_straddling(double bytes) const {
+  constexpr double kPort = 64 * 0.88;  // bytes a cycle
+  const int64_t sms = device.sm_count, in_flight = tiling.blocks_per_sm();
+  const int64_t reached = sms_of_clusters(device, tiling.cluster_blocks());
+  const int64_t items = tiling.tiles() * tiling.split;
+  const int64_t rounds = ceil_div(items, reached * in_flight);
+  const int64_t resident = std::min(in_flight, ceil_div(items, sms));
+  const double busy = static_cast<double>(items) / static_cast<double>(rounds * resident * sms);
+  const double steps = static_cast<double>(items * tiling.steps_of_part);
+  const double fetched = steps * static_cast<double>(tiling.tile_m + tiling.tile_n) * kLineBytes;
+  const double share = device.l2_bytes_per_s / (kPort * device.clock_hz * static_cast<double>(sms));
+  return std::max(bytes * std::min(busy, 1.0), fetched * share);
+}
+
+// The clock of a short product against that of the device's rates, which long ones draw so much power for
+// that it falls.
+double Schedule::clock_of_short_product() const {
+  constexpr double kClock = 1.18, kLongClock = 1.12, kShort = 50e-6, kLong = 70e-6;
+  const double seconds = seconds_of_products();
+  const double share = std::clamp((seconds - kShort) / (kLong - kShort), 0.0, 1.0);
+  return kClock + share * (kLongClock - kClock);
+}
+
+// Products and copies hide each other but for what is left of both.
+void Schedule::multiply_beside_l2(Work& work) const {
+  constexpr double kHidden = 4.8, kL2 = 1.15;
+  constexpr double kSharedBytes = 128 * 0.86 * 0.98;  // of a cycle, as the time model has it
+  const double shared = kSharedBytes * static_cast<double>(device.sm_count) * device.clock_hz;
+  const double multiplied = std::max(work.tensor_flops / device.tensor_flops_16, work.shared_bytes / shared) /
+                            clock_of_short_product();
+  const double copied_in = l2_bytes_of_straddling(kL2 * work.l2_bytes) / device.l2_bytes_per_s;
+  const double both = std::pow(std::pow(multiplied, kHidden) + std::pow(copied_in, kHidden), 1 / kHidden);
+  work.tensor_flops = both * device.tensor_flops_16;
+  work.l2_bytes = work.shared_bytes = 0;
+}
+
 Work Schedule::work() const {
   // A column of pixels comes slower than a box; tiles meet, and start anew.
   constexpr double kIm2colCost = 1.6, kTileCycles = 1000, kTileOfLinesCycles = 2000;
@@ -255,8 +339,11 @@ Work Schedule::work() const {
   const auto stored = [](const std::optional<PrologueOperand>& passed) {
     return passed ? static_cast<double>(byte_size(passed->stored.map.type)) / 2 : 1.0;
   };
-  const double lines_a = thread_a ? 1 : cost_of_lines(a, fusion, device),
-               lines_b = !thread_b.empty() ? 1 : cost_of_lines(b[0], fusion, device);
+  const bool straddling = is_straddling_matmul();
+  const auto lines = [&](const CopiedOperand& operand) {
+    return straddling ? cost_of_matmul_lines(operand, fusion) : cost_of_lines(operand, fusion, device);
+  };
+  const double lines_a = thread_a ? 1 : lines(a), lines_b = !thread_b.empty() ? 1 : lines(b[0]);
   // A column of pixels pays for both.
   const double fetched = (window_as_rows ? kIm2colCost + lines_a - 1 : stored(prologue_a) * lines_a) *
                              tile_m / static_cast<double>(tiling.cluster_n) +
@@ -272,11 +359,12 @@ Work Schedule::work() const {
   // Written by TMA, read by the tensor cores: the columns once for every 64 rows.
   const double read = tile_m + tile_n * tile_m / kPartRows;
   work.shared_bytes = steps * (static_cast<double>(tiling.stage_bytes()) + rows_of_step * read * kLineBytes);
+  if (straddling) multiply_beside_l2(work);
   work.tiles = tiling.tiles();
   work.tiles_per_sm = static_cast<int>(tiling.blocks_per_sm());
   work.k_steps = tiling.classes > 0 ? ceil_div(tiling.all_steps, tiling.classes) : tiling.steps_of_part;
   work.split = static_cast<int>(tiling.split);
-  const auto threads = static_cast<double>(kWarpgroup * (tiling.ping_pong ? 1 : kConsumers));
+  const auto threads = static_cast<double>(kWarpgroup * tiling.readers());
   const auto results = tile_m * static_cast<double>(tiling.columns_of_tile());
   work.finish_cycles =
       (stores_lines() ? kTileOfLinesCycles : kTileCycles) + results / threads * finish_cycles_per_element();
@@ -292,6 +380,9 @@ Work Schedule::work() const {
   // Threads that load for two consumers of a wgrad come late (17 candidates of a 13 x 13).
   constexpr double kLateLoads = 1.5e-6;
   if (problem.wgrad && tiling.by_threads.any() && !tiling.ping_pong) work.start_s += kLateLoads;
+  constexpr double kMeeting = 0.1e-6, kFinish = 0.815;
+  if (straddling && tiling.cluster_blocks() > 1) work.start_s += kMeeting;
+  if (straddling) work.finish_cycles *= kFinish;
   // Not measured yet: never the choice.
   constexpr double kRehearsal = 0.02e-6;
   if (rehearses()) work.start_s += kRehearsal;

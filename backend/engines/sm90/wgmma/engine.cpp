@@ -19,6 +19,7 @@
 #include "backend/engines/sm90/wgmma/rules.h"
 #include "backend/engines/sm90/wgmma/tiling.h"
 #include "core/fail.h"
+#include "heuristics/time_model.h"
 
 namespace fusor {
 
@@ -54,8 +55,9 @@ constexpr int64_t kFewSteps = 32;
 constexpr int64_t kFewParts = 6;
 
 // Tiles that are worth a cluster of several; columns of a tile that take as long as starting and ending a
-// round.
+// round. Settings with such tiles that are offered.
 constexpr int64_t kLeastShared = 32, kWidthOfRound = 16;
+constexpr size_t kMostShared = 40;
 
 // Steps of a tile of an odd width: of one consumer at most, of a convolution at least, of any at least.
 constexpr int64_t kMostStepsAlone = 56, kFewestStepsEven = 16, kFewestSteps = 5;
@@ -81,7 +83,7 @@ class PreparedWgmma final : public Prepared {
     else if (problem_.threads_take_both)
       loader = {0, 1};
     for (int64_t next = 2; next <= std::min<int64_t>(steps, 132); ++next) split.push_back(next);
-    return {{"tile_m", {64, 128, 256}},
+    return {{"tile_m", {64, 128, 192, 256}},
             {"tile_n", tile_n},
             {"swap", swap},
             {"ping_pong", {0, 1}},
@@ -92,7 +94,7 @@ class PreparedWgmma final : public Prepared {
             {"loader", loader},
             {"window", problem_.window ? std::vector<int64_t>{0, 1} : std::vector<int64_t>{0}},
             {"gather", problem_.can_gather ? std::vector<int64_t>{0, 1} : std::vector<int64_t>{0}},
-            {"cluster_n", {1, 2}},
+            {"cluster_n", {1, 2, 4}},
             {"rehearse", {0, 1}}};
   }
 
@@ -124,8 +126,8 @@ class PreparedWgmma final : public Prepared {
       for (const int64_t tile_n : {256, 192, 128}) add_window(list, tile_n);
     if (problem_.can_join_rows) add_joined_rows(list);
     if (problem_.can_gather) add_gathered(list);
-    add_shared(list);
     add_even(list);
+    add_shared(list);
     // Few adjacent columns of a pair fill no tile that its boxes allow; few rows of a reduction, no two
     // pieces.
     const int64_t swap = problem_.from_registers.value_or(false) ? 1 : 0;
@@ -156,8 +158,13 @@ class PreparedWgmma final : public Prepared {
     if (tiling.plane_rows != knobs.rows.value_or(1) || !schedule.fits()) return;
     if (tiling.cluster != cluster || tiling.tile_m != *knobs.tile_m || tiling.tile_n != *knobs.tile_n) return;
     if (tiling.swapped != (*knobs.swap != 0) || tiling.cluster_n != knobs.cluster_n.value_or(1)) return;
+    // Measured where lines straddle alone.
+    const bool by_steps = schedule.b[0].across_adjacent && tiling.cluster > 1 &&
+                          tiling.shares_steps(tiling.columns_of_tile(), tiling.cluster);
+    if (by_steps && !schedule.is_straddling_matmul()) return;
     list.push_back({config_of(wgmma_engine(), knobs), cost(schedule)});
-    if (tiling.tiles() > schedule.slots() || !schedule.can_rehearse()) return;
+    const bool alone = tiling.cluster_blocks() == 1;
+    if (!alone || tiling.tiles() > schedule.slots() || !schedule.can_rehearse()) return;
     tiling.rehearses = true;
     knobs.rehearse = 1;
     list.push_back({config_of(wgmma_engine(), knobs), cost(schedule)});
@@ -185,29 +192,43 @@ class PreparedWgmma final : public Prepared {
           }
   }
 
-  // Both operands of a matmul's tile, or the rows alone, fetched once for two or four blocks: where their
-  // lines straddle those of L2, which then has less to do than tensor cores. Convolutions took 0.80 to 1.02
-  // of the speed.
+  // Tiles of a matmul whose lines straddle those of L2, which then has less to do where tensor cores wait for
+  // it: tiles of 192 rows and of every width, alone and in clusters that fetch operands once for up to eight
+  // blocks. Of all, the few that cost least. Convolutions took 0.80 to 1.02 of the speed.
   void add_shared(std::vector<EngineCandidate>& list) const {
-    constexpr std::pair<int64_t, int64_t> kClusters[] = {{1, 2}, {2, 2}, {4, 1}};
+    constexpr std::pair<int64_t, int64_t> kClusters[] = {{1, 1}, {1, 2}, {2, 1}, {2, 2},
+                                                         {4, 1}, {1, 4}, {4, 2}, {2, 4}};
+    std::vector<EngineCandidate> more;
     for (const int64_t swap : {0, 1})
-      for (const auto& [ping_pong, tile_m] : {std::pair{0, 128}, {1, 128}, {1, 64}})
-        for (const int64_t tile_n : {256, 192, 160, 128, 96})
+      for (const auto& [ping_pong, tile_m] : {std::pair{0, 192}, {0, 128}, {0, 256}, {1, 128}, {1, 64}})
+        for (int64_t tile_n = 32; tile_n <= 256; tile_n += 16)
           for (const auto& [below, beside] : kClusters) {
-            const Knobs knobs{.tile_m = tile_m,
-                              .tile_n = tile_n,
-                              .swap = swap,
-                              .ping_pong = ping_pong,
-                              .cluster_n = beside};
-            add_cluster(list, knobs, below);
+            Knobs knobs{.tile_m = tile_m, .tile_n = tile_n, .swap = swap, .ping_pong = ping_pong};
+            if (beside > 1) knobs.cluster_n = beside;
+            add_cluster(more, knobs, below);
           }
+    const auto is_known = [&](const EngineCandidate& one) {
+      return std::ranges::any_of(list,
+                                 [&](const EngineCandidate& other) { return other.config == one.config; });
+    };
+    std::erase_if(more, is_known);
+    std::ranges::stable_sort(
+        more, {}, [&](const EngineCandidate& one) { return estimate_seconds(one.work, problem_.device); });
+    if (more.size() > kMostShared) more.resize(kMostShared);
+    std::ranges::move(more, std::back_inserter(list));
   }
   void add_cluster(std::vector<EngineCandidate>& list, const Knobs& knobs, int64_t cluster) const {
     const Tiling tiling(problem_, knobs);
     const bool wide = tiling.tiles_m() >= cluster && ceil_div(tiling.columns, tiling.columns_of_tile()) > 1;
     const bool matmul = problem_.form.is_given() && !problem_.view.is_convolution();
     if (!matmul || !wide || !wgmma::fits(tiling) || tiling.tiles() < kLeastShared) return;
-    if (Schedule(problem_, knobs).straddles_lines()) add(list, knobs, cluster, 1);
+    const Schedule schedule(problem_, knobs);
+    // Of longer ones, the kinds that were measured.
+    const int64_t blocks = cluster * tiling.cluster_n;
+    const bool known_kind =
+        tiling.consumers() == kConsumers && tiling.cluster_n <= 2 && blocks > 1 && blocks <= 4;
+    if (schedule.is_straddling_matmul() || (schedule.straddles_lines() && known_kind))
+      add(list, knobs, cluster, 1);
   }
 
   // Adds the width between the usual ones that makes the rounds of tiles shortest. Tiles of
@@ -241,9 +262,6 @@ class PreparedWgmma final : public Prepared {
               : !matmul && (tiling.steps < kFewestStepsEven || !Schedule(problem_, knobs).straddles_lines()))
         continue;
       for (const int64_t cluster : {1, 2}) add(list, knobs, cluster, 1);
-      Knobs shared = knobs;
-      shared.cluster_n = 2;
-      for (const int64_t cluster : {1, 2}) add_cluster(list, shared, cluster);
     }
   }
 

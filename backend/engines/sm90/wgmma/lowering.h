@@ -219,6 +219,16 @@ struct Schedule {
   double consumer_cycles() const;
   double prologue_cycles() const;
 
+  /// What the tensor cores take for products that are wanted.
+  double seconds_of_products() const;
+  /// A matmul, as it was given, of such lines, that takes no longer than those that were measured; what the
+  /// time model is told of it.
+  bool is_straddling_matmul() const;
+  double clock_of_short_product() const;
+  double efficiency_of_straddling(bool one_round) const;
+  double l2_bytes_of_straddling(double bytes) const;
+  void multiply_beside_l2(Work& work) const;
+
   /// Whether lines of an operand lie in two of L2's each.
   bool straddles_lines() const;
 

@@ -111,15 +111,60 @@ TEST(WgmmaClusters, ShareBothOperands) {
   }
 }
 
-// A box of 64 adjacent columns is not cut: two blocks share 128 of them, four cannot.
-TEST(WgmmaClusters, ShareWholeBoxes) {
+// Lines of a map's box along k, or of steps of k where the operand's lines lie across it.
+int64_t lines_of_box(const Lowered& lowered, size_t map) {
+  return launch_of(lowered).arguments.maps().at(map).box[1];
+}
+
+// Two blocks that share 128 adjacent columns have a box of 64 each; four have some steps of k of both boxes.
+TEST(WgmmaClusters, ShareWholeBoxesOrStepsOfThem) {
   const Graph graph = matmul(1288, 1288, 1288, DataType::bf16);
-  EXPECT_EQ(launch_of(lowered_with(graph, {.cluster = 2})).cluster[0], 2u);
-  EXPECT_EQ(launch_of(lowered_with(graph, {.cluster = 4})).cluster[0], 1u);
-  EXPECT_EQ(launch_of(lowered_with(graph, {.swap = 1, .cluster = 4})).cluster[0], 4u);
+  const Lowered two = lowered_with(graph, {.cluster = 2}), four = lowered_with(graph, {.cluster = 4});
+  EXPECT_EQ(launch_of(two).cluster[0], 2u);
+  EXPECT_EQ(lines_of_box(two, 1), 64);
+  EXPECT_EQ(launch_of(four).cluster[0], 4u);
+  EXPECT_EQ(lines_of_box(four, 1), 16);
+}
+
+// Rows that reach the tensor cores from registers, whose boxes have 32 lines, are not shared out by steps.
+TEST(WgmmaClusters, ShareStepsOf16BitsAlone) {
+  const auto blocks = [](DataType type, Precision precision) {
+    const Graph graph = matmul(712, 712, 712, type, {}, precision);
+    return launch_of(lowered_with(graph, {.tile_m = 64, .swap = 1, .ping_pong = 1, .cluster_n = 2}))
+        .cluster[0];
+  };
+  EXPECT_EQ(blocks(DataType::f16, Precision::exact), 2u);
+  EXPECT_EQ(blocks(DataType::f32, Precision::allow_tf32), 1u);
+}
+
+TEST(WgmmaClusters, OfEightShareBothOperands) {
+  const Graph graph = matmul(712, 712, 712, DataType::bf16);
+  for (const auto& [below, beside] : {std::pair<int64_t, int64_t>{4, 2}, {2, 4}}) {
+    const Lowered lowered = lowered_with(
+        graph,
+        {.tile_m = 64, .tile_n = 80, .swap = 1, .ping_pong = 1, .cluster = below, .cluster_n = beside});
+    EXPECT_EQ(launch_of(lowered).cluster[0], 8u);
+    EXPECT_EQ(launch_of(lowered).grid[0] % 8, 0u);
+    EXPECT_EQ(lines_of_box(lowered, 0), 64 / beside) << "steps of k of 64 adjacent rows";
+    EXPECT_EQ(lines_of_box(lowered, 1), 80 / below) << "of 80 columns that lie along k";
+  }
 }
 
 // Clusters of more than two do not reach every SM: 30 of four.
+// 192 rows are 64 for each of three consumers, whose threads have registers for 96 sums; wider tiles are not
+// to be had.
+TEST(WgmmaThreeConsumers, ShareTilesOf192Rows) {
+  const Graph graph = matmul(2080, 2080, 2080, DataType::bf16);
+  const Lowered lowered = lowered_with(graph, {.tile_m = 192, .tile_n = 176, .swap = 1});
+  EXPECT_EQ(launch_of(lowered).block[0], 4u * 128);
+  EXPECT_EQ(config_value(source_of(lowered), "consumers"), 3);
+  EXPECT_EQ(config_value(source_of(lowered), "tile_m"), 192);
+  EXPECT_EQ(launch_of(lowered).grid[0], 132u) << "11 x 12 tiles at once";
+  const Lowered wide = lowered_with(graph, {.tile_m = 192, .tile_n = 256, .swap = 1});
+  EXPECT_EQ(launch_of(wide).block[0], 3u * 128);
+  EXPECT_EQ(config_value(source_of(wide), "tile_m"), 128);
+}
+
 TEST(WgmmaClusters, ArePersistentOnlyWhereAllRunAtOnce) {
   const Graph graph = matmul(4024, 4024, 4024, DataType::bf16);
   EXPECT_EQ(launch_of(lowered_with(graph, {.cluster = 2})).grid[0], 132u);
@@ -159,6 +204,12 @@ TEST(WgmmaClusters, KernelsCompile) {
   for (const int64_t swap : {0, 1})
     for (const int64_t ping_pong : {0, 1})
       add("shared", wide, {.swap = swap, .ping_pong = ping_pong, .cluster = 2, .cluster_n = 2});
+  for (const int64_t swap : {0, 1}) {
+    add("three consumers", wide, {.tile_m = 192, .tile_n = 192, .swap = swap});
+    add("three consumers and GELU", linear(1568, 512, 512), {.tile_m = 192, .tile_n = 64, .swap = swap});
+    add("eight blocks", wide,
+        {.tile_m = 64, .tile_n = 64, .swap = swap, .ping_pong = 1, .cluster = 4, .cluster_n = 2});
+  }
   const Graph small = linear(64, 4096, 4096);
   for (const int64_t swap : {0, 1}) {
     add("gathered", small, {.tile_n = 64, .swap = swap, .split = 8, .gather = 1});

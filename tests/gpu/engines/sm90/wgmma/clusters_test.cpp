@@ -120,6 +120,41 @@ TEST(WgmmaFewColumnsGpu, AreMultipliedAlone) {
   expect_setting_correct(g.finish(), {256, 32, 0, 0, 1, 1, 1, 0}, "pointwise dgrad");
 }
 
+// Eight blocks; where lines of an operand lie across k, blocks fetch some steps of k each for all.
+TEST(WgmmaClustersGpu, ShareBothOperandsAmongEight) {
+  FUSOR_NEEDS_HOPPER();
+  for (const bool along_k : {false, true})
+    for (const auto& [m, n] : {std::pair{712, 712}, {1288, 328}}) {
+      const Graph graph = biased(m, n, 712, along_k);
+      for (const auto& [below, beside] : {std::pair<int64_t, int64_t>{4, 2}, {2, 4}}) {
+        expect_setting_correct(graph, {64, 80, 1, 1, below, beside, 1, 0}, "tiles of 64 x 80");
+        expect_setting_correct(graph, {128, 96, 1, 0, below, beside, 1, 0}, "tiles of 128 x 96");
+        expect_setting_correct(graph, {64, 64, 0, 1, below, beside, 1, 0}, "not exchanged");
+        expect_setting_correct(graph, {128, 192, 0, 0, below, beside, 1, 0}, "not exchanged, wide");
+      }
+      expect_setting_correct(graph, {64, 128, 1, 1, 1, 2, 1, 0}, "a box of rows shared by two");
+    }
+}
+
+TEST(WgmmaClustersGpu, ThreeConsumersShareATile) {
+  FUSOR_NEEDS_HOPPER();
+  GraphBuilder g("residual");
+  const Tensor sum =
+      g.matmul(g.input("x", {1000, 520}, DataType::f16), g.input("w", {520, 712}, DataType::f16));
+  g.output(g.relu(g.add(sum, g.input("residual", {1000, 712}, DataType::f16))), {.type = DataType::f16});
+  const Graph residual = g.finish();
+  for (const bool along_k : {false, true})
+    for (const int64_t swap : {0, 1}) {
+      const Graph graph = biased(1288, 712, 520, along_k);
+      expect_setting_correct(graph, {192, 192, swap, 0, 1, 1, 1, 0}, "192 x 192");
+      expect_setting_correct(graph, {192, 128, swap, 0, 1, 2, 1, 0}, "192 x 128, side by side");
+      expect_setting_correct(graph, {192, 64, swap, 0, 2, 1, 1, 0}, "192 x 64, below each other");
+      expect_setting_correct(residual, {192, 128, swap, 0, 1, 1, 1, 0}, "with an operand in boxes");
+    }
+  expect_setting_correct(biased(1288, 712, 520, false), {192, 176, 1, 0, 2, 2, 1, 0},
+                         "192 x 176, two by two");
+}
+
 TEST(WgmmaClustersGpu, SharePixels) {
   FUSOR_NEEDS_HOPPER();
   const Layout nhwc = Layout::nhwc;
