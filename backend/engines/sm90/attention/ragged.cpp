@@ -145,7 +145,7 @@ std::optional<Ragged> ragged_of(const Fusion& fusion, const Expr& site, int row_
   auto bounded = bounded_place(fusion, site, places, load.args[0]);
   if (!bounded) return std::nullopt;
   Ragged ragged{of_entries(site, {bounded->place.start, bounded->end}), std::nullopt, at,
-                bounded->place.strides};
+                bounded->place.strides, load.access.indexed[0].extent};
   if (length) ragged.lengths = of_entries(site, {*length});
   return ragged;
 }
@@ -205,7 +205,7 @@ Launch RaggedOperands::maps(const Fusion& fusion, const std::string& target, int
     p.group(kFacts[i], "RaggedFacts", [&] {
       p.scratch("to", "RaggedEntry", 0, byte_of(rows));
       p.pointer("data", "const u16", rows.operand, rows.byte_offset);
-      p.wide("reach", fusion.operands[static_cast<size_t>(rows.operand)].elements);
+      p.wide("reach", rows.ragged->extent);
       p.wide("stride", rows.row_stride);
       p.wide("span", rows.span);
       p.wide("rows", rows.map.dims[1]);

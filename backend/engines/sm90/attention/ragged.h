@@ -21,6 +21,7 @@ struct Ragged {
   std::optional<Expr> lengths;  ///< over the first axis: yields the rows that exist
   int load = -1;                ///< the node that loads an element
   Strides strides;              ///< of the site's axes; the first one's is 0
+  int64_t extent = 0;           ///< elements that may be read; zero lies behind them
 };
 
 /// The operand that the site yields, taken apart; nothing where it is something else.

@@ -134,8 +134,8 @@ __device__ __forceinline__ void find_lengths(const Params& p, const Index (&plac
 #pragma unroll
   for (int axis = 0; axis < kRank; ++axis) at[axis] = axis < kRank - 2 ? place[axis] : 0;
   const auto lengths = Lengths::template apply<1>(p.n, at, 1);
-  keys = max(0, static_cast<int>(min(i64(lengths.value[0]), p.keys)));
-  queries = max(0, static_cast<int>(min(i64(lengths.second[0]), p.queries)));
+  keys = static_cast<int>(max(i64(0), min(i64(lengths.value[0]), p.keys)));
+  queries = static_cast<int>(max(i64(0), min(i64(lengths.second[0]), p.queries)));
 }
 
 // A tile of queries within the lengths of its entry, if any.

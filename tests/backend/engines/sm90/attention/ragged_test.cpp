@@ -40,7 +40,7 @@ TEST(RaggedAttention, NeedsNoLengths) {
   EXPECT_NE(source(plan).find("limited = false"), std::string::npos);
 }
 
-// Rows of 4 elements a head begin at no multiple of 16 bytes: they are copied in front.
+// Rows of 12 elements begin at no multiple of 16 bytes: they are copied in front.
 TEST(RaggedAttention, CopiesRowsThatNoMapReaches) {
   RaggedCase c = of_two();
   c.heads = c.shared_heads = 1;
