@@ -322,6 +322,9 @@ struct Tiling {
     }
     if (residue_class_count(view) > 0) count_classes(residue_classes(view), blocks_of(view, line));
     if (swapped) std::swap(rows, columns);
+    // Three consumers share a tile; those that take turns are two.
+    if (ping_pong && tile_m == kRowsOfThree) tile_m = kConsumers * kPartRows;
+    cluster_n = std::min(cluster_n, kMostGathered / std::max<int64_t>(cluster, 1));
     // What the registers hold of a thread; a wgmma has 64 rows.
     if (!ping_pong) tile_m = std::max(tile_m, kConsumers * kPartRows);
     if (short_sums) tile_n = std::min<int64_t>(tile_n, loader_is_busy() ? 128 : 192);

@@ -57,8 +57,8 @@ FUSOR_DEVICE void run_roles(const Params& p) {
     Kernel::consume(p, shared, warpgroup - Kernel::kLoaders);
   }
   if constexpr (Kernel::kMeetsAtEnd) {
-    arrive_at_cluster();
-    wait_for_cluster();
+    __syncwarp();
+    synchronise_cluster();  // behind all reads of the others' memory
   }
 }
 

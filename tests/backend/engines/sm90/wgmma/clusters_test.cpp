@@ -220,6 +220,21 @@ TEST(WgmmaClusters, KernelsCompile) {
   test::expect_all_compiled(kernels);
 }
 
+// A plan file may ask for what no candidate does.
+TEST(WgmmaClusters, OfMoreThanEightBlocksAreSmaller) {
+  const Lowered lowered =
+      lowered_with(matmul(2080, 2080, 2080, DataType::bf16), {.swap = 1, .cluster = 4, .cluster_n = 4});
+  EXPECT_EQ(launch_of(lowered).cluster[0] * launch_of(lowered).cluster[1], 8U);
+}
+
+TEST(WgmmaClusters, ConsumersThatTakeTurnsHaveWholeParts) {
+  for (const int64_t columns : {64, 192, 256}) {
+    const Lowered lowered = lowered_with(matmul(2080, 2080, 2080, DataType::bf16),
+                                         {.tile_m = 192, .tile_n = columns, .swap = 1, .ping_pong = 1});
+    EXPECT_EQ(config_value(source_of(lowered), "tile_m") % 64, 0) << columns << " columns";
+  }
+}
+
 // Both operands lie across k.
 Graph pointwise_wgrad(int64_t m, int64_t n) {
   GraphBuilder g("wgrad");
