@@ -81,10 +81,11 @@ class Calibrator {
       fit("l2_bytes_per_s", &DeviceInfo::l2_bytes_per_s, 2048, 0, "settings of a matmul of 2048");
     }
     if (has_copies) {
-      // Lines of these lengths in 16 bits begin on odd multiples of 64, 32 and 16 bytes.
-      fit("line_cost_64", &DeviceInfo::line_cost_64, 2016, 1, "settings of a matmul of 2016");
-      fit("line_cost_32", &DeviceInfo::line_cost_32, 2000, 1, "settings of a matmul of 2000");
-      fit("line_cost_16", &DeviceInfo::line_cost_16, 2008, 1, "settings of a matmul of 2008");
+      // Lines of these lengths in 16 bits begin on odd multiples of 64, 32 and 16 bytes. Shorter products
+      // have a model of their own, in which L2 counts for less.
+      fit("line_cost_64", &DeviceInfo::line_cost_64, 4064, 1, "settings of a matmul of 4064");
+      fit("line_cost_32", &DeviceInfo::line_cost_32, 4048, 1, "settings of a matmul of 4048");
+      fit("line_cost_16", &DeviceInfo::line_cost_16, 4056, 1, "settings of a matmul of 4056");
     }
     return std::move(result_);
   }
