@@ -13,23 +13,19 @@
 //  3. The rounding to a virtual tensor's type: an error e moves a value across a rounding boundary once in q
 //  / e times,
 //     q being that type's epsilon at the value, and then the two sides are q apart: variance e * q, peak q.
-//  4. Later steps carry errors on by their slope. A sum carries K independent ones: sqrt(K) times the spread;
-//  a
-//     peak is met once. Equal values have equal errors: of D values that differ there are D independent ones,
-//     each K / D times.
+//  4. Later steps carry errors on by their slope. A sum carries K independent ones: sqrt(K) times the
+//     spread; a peak is met once. Equal values have equal errors: of D values that differ there are D
+//     independent ones, each K / D times.
 //  5. Operands rounded to TF32 are as good as random by up to one spacing at the value (spread: a spacing
-//  over
-//     sqrt(12)); where they are cut off instead, all are a little too small, and so is the result: half a
-//     spacing for each of the two (peak of the result).
+//     over sqrt(12)); where they are cut off instead, all are a little too small, and so is the result: half
+//     a spacing for each of the two (peak of the result).
 //  6. Short sums of fp8 lose the bits behind the 13th of the largest addend: each addend up to a spacing of
-//  it,
-//     as good as random (spread), and all toward zero (peak of the result).
+//     it, as good as random (spread), and all toward zero (peak of the result).
 //  7. A softmax that is divided behind a product rounds its probabilities as other numbers than the oracle
 //     does: the two differ by up to a spacing, as good as random (spread: a spacing over sqrt(6)).
 //  8. Tensor cores add the products of one instruction (32 bytes of k) to a sum of 16-bit or TF32 operands
-//  and
-//     cut off what the sum has no digits for: always toward zero, half a spacing each time in the mean. So
-//     the error grows like the number of instructions, not like its root (peak of the result).
+//     and cut off what the sum has no digits for: always toward zero, half a spacing each time in the mean.
+//     So the error grows like the number of instructions, not like its root (peak of the result).
 // The bound is eight spreads and the peak. The output's own rounding is the relative part of the tolerance:
 // one epsilon, the two sides of a boundary.
 #include "backend/reference/error_bound.h"

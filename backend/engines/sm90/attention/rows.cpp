@@ -38,7 +38,7 @@ std::variant<Rows, Refusal> rows_of(const Fusion& fusion, const Expr& site, int 
                                     bool or_bytes) {
   auto ragged = or_bytes ? ragged_of(fusion, site, row_axis) : std::nullopt;
   const int op = yielded_node(site).op;
-  // What cannot be read in place is made in front.
+  // A copy in front makes the operands that cannot be read in place.
   const bool is_computed = site.nodes.size() > 1 || yielded_node(site).kind != Node::Kind::load;
   const auto in_front = [&](Refusal refusal) {
     if (op >= 0 && is_computed) refusal.op = op;

@@ -53,8 +53,8 @@ double Schedule::finish_cycles_per_element() const {
 
 namespace {
 
-// What all lines of a map begin on a multiple of, in bytes. Of scratch that a copy has just packed, nothing
-// was measured.
+// The bytes that all lines of a map begin on a multiple of. Scratch that a copy has just packed was not
+// measured.
 int64_t start_of_lines(const CopiedOperand& operand, const Fusion& fusion) {
   constexpr int64_t kLine = 128;
   if (fusion.operands[static_cast<size_t>(operand.operand)].memory == Memory::workspace) return kLine;
@@ -72,7 +72,7 @@ double cost_of_lines(const CopiedOperand& operand, const Fusion& fusion, const D
   return start == 64 ? device.line_cost_64 : start == 32 ? device.line_cost_32 : device.line_cost_16;
 }
 
-// The same of matmuls: what was fitted to them together on an H200, against the device's figures.
+// The cost of a matmul's lines: constants that were fitted together on an H200, as shares of the device's.
 double cost_of_matmul_lines(const CopiedOperand& operand, const Fusion& fusion, const DeviceInfo& device) {
   constexpr double kShare16 = 1.52 / 2.2, kShare32 = 1.45 / 1.3, kShare64 = 1.21 / 1.25;
   const int64_t start = start_of_lines(operand, fusion);
@@ -90,7 +90,7 @@ double Schedule::seconds_of_products() const {
 }
 
 bool Schedule::is_straddling_matmul() const {
-  // Of those that were measured.
+  // The longest product and the fewest steps that were measured.
   constexpr double kLongest = 105e-6;
   constexpr int64_t kFewestSteps = 4;
   const bool given = problem.form.is_given() && !view.is_convolution() && tiling.steps >= kFewestSteps;

@@ -223,7 +223,7 @@ class PreparedWgmma final : public Prepared {
     const bool matmul = problem_.form.is_given() && !problem_.view.is_convolution();
     if (!matmul || !wide || !wgmma::fits(tiling) || tiling.tiles() < kLeastShared) return;
     const Schedule schedule(problem_, knobs);
-    // Of longer ones, the kinds that were measured.
+    // Longer ones only of the kinds that were measured.
     const int64_t blocks = cluster * tiling.cluster_n;
     const bool known_kind =
         tiling.consumers() == kConsumers && tiling.cluster_n <= 2 && blocks > 1 && blocks <= 4;

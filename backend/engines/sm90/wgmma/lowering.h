@@ -219,7 +219,7 @@ struct Schedule {
   double consumer_cycles() const;
   double prologue_cycles() const;
 
-  /// What the tensor cores take for products that are wanted.
+  /// Seconds that the tensor cores take for the products that are wanted.
   double seconds_of_products() const;
   /// A matmul, as it was given, of such lines, that takes no longer than those that were measured; what the
   /// time model is told of it.

@@ -126,7 +126,7 @@ class MatmulForm {
     if (matmul_ && !can_copy(*matmul_) && (can_copy(given_) || !can_load(*matmul_))) matmul_.reset();
   }
   const Fusion& fusion() const { return matmul_ ? *matmul_ : given_; }
-  /// What was given is a weight gradient.
+  /// Whether the given form is a weight gradient.
   bool is_wgrad() const {
     const auto view = contraction_of(given_);
     return view && view->op == ContractionOp::wgrad;

@@ -1,7 +1,8 @@
 // Owns the part of attention's backward pass that stays with its keys on sm_90a: dk = ds^T q and dv = p^T dy.
 //
-//   a tile          64 keys for each consumer warpgroup; all queries that see them, of all heads that share
-//   them producer warps  thread 0: k and v, then blocks of q and dy  --TMA--> ring of stages
+//   a tile          64 keys for each consumer warpgroup; all queries that see them, of all their heads
+//
+//   producer warps  thread 0: k and v, then blocks of q and dy  --TMA--> ring of stages
 //                   warps 1 and 3: values of a block's queries (log-sum-exp, ...)  --> rows of the stage
 //   consumers       S' = k q[j+1]^T  ||  dk += dS q[j]        keys are rows of S and dP, queries columns
 //                   dP' = v dy[j+1]^T  ||  P' of S'

@@ -1,8 +1,6 @@
 // Owns forward attention on sm_90a: o = softmax(scores(q k^T)) v, without a score ever in memory.
 //
-//   a tile          64 queries for each consumer warpgroup, all keys that they see, from the last block to
-//   the
-//                   first
+//   a tile          64 queries for each consumer warpgroup, all keys that they see, the last block first
 //   producer warp   q, then a block of keys and one of values in turn:  TMA --> rings of stages
 //   consumers       S' = q k[j+1]^T  ||  O += P v[j]      two products in flight
 //                   softmax of S'    ||  O += P v[j]      scores pass S (scale, bias, ...), bounds, exp2
@@ -12,9 +10,8 @@
 //   8 bits          values arrive in `raw`; three more producer warps leave them transposed in v. Products of
 //                   a block and its values begin at zero, and are added to O in fp32
 //
-//   ragged          q, k and v whose entries begin where the device knows: a map for each entry, which a
-//   kernel
-//                   in front made (ragged.cuh)
+//   ragged          q, k and v whose entries begin where the device knows: a map for each entry,
+//                   which a kernel in front made (ragged.cuh)
 //
 //   shared:  q [lines of 64][queries]   k [stages][lines of 64][keys]   v [stages][lines of 64][keys]
 //   full     producer --> consumers: bytes have arrived     empty   consumers --> producer: a warp has read

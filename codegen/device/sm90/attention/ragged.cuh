@@ -4,15 +4,15 @@
 
 #include "codegen/device/sm90/attention/parts.cuh"
 
-// What is known of an entry. Rows lie at elements `start` + row * stride + ..., before `end`; those from
-// `rows` on do not exist.
+// An entry, as the device knows it. Rows lie at elements `start` + row * stride + ..., before `end`; those
+// from `rows` on do not exist.
 struct alignas(128) RaggedEntry {
   TensorMap map;  // of its rows, where `mapped`: TMA reads the others as zero
   i64 start, end, rows, mapped;
 };
 
-// What ragged_maps.cuh is told of an operand, all but `to` and `data` in elements: how far it reaches, the
-// distance of rows and what they span, how many an entry has at most; and the number of entries.
+// The facts of an operand that ragged_maps.cuh is given, all but `to` and `data` in elements: how far it
+// reaches, the distance of rows and what they span, how many an entry has at most; and the number of entries.
 struct RaggedFacts {
   RaggedEntry* to;
   const u16* data;

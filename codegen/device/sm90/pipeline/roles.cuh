@@ -1,9 +1,12 @@
 // Owns the roles of a block of sm_90a: which warpgroups load and which consume, what registers each may have,
 // and what all do before they part.
 //
-//   all threads       Kernel::clear, __syncthreads      thread 0: Kernel::init, barriers      thread 32: map
-//   prefetch warpgroups 0 ..   loaders    registers released     Kernel::load(p, shared) the others consumers
-//   registers claimed      Kernel::consume(p, shared, number of the consumer)
+//   thread 0          Kernel::init, barriers
+//   thread 32         Kernel::prefetch of maps
+//   all threads       Kernel::clear, __syncthreads
+//
+//   warpgroups 0 ..   loaders     registers released    Kernel::load(p, shared)
+//   the others        consumers   registers claimed     Kernel::consume(p, shared, number of the consumer)
 #pragma once
 
 #include "codegen/device/base/launch.cuh"
