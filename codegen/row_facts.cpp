@@ -35,7 +35,7 @@ int distance_of(const Expr& expr, int at, ReductionMode mode, uint32_t over) {
   return fits && carrier(expr.node(sub.args[0]).type) == DataType::f32 ? sub.args[0] : -1;
 }
 
-// What a total is made of where it needs another one of the same elements.
+// The parts of a total that needs another one of the same elements.
 Joined join_of(const Expr& expr, const Node& node) {
   const Joined none{RowJoin::none, node.args[0]};
   if (!is_reduce(node) || !is_plain(node)) return none;

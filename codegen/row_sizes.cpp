@@ -111,7 +111,7 @@ int64_t totals_bytes(const KernelSite& site) {
       const bool is_own = facts.giver[i] == static_cast<int>(i);
       if (!is_reduce(site.expr.nodes[i]) || facts.is_column[i] || !is_own || facts.levels[i] != phase)
         continue;
-      // Of one word, of two, of three.
+      // A total that joins others takes a word for each, up to three.
       for (int word = 0; word <= static_cast<int>(facts.joins[i]); ++word)
         fields.push_back(site.expr.nodes[i].reduction.compute);
     }

@@ -47,7 +47,7 @@ TEST(Values, DistinctNumbersAreAllDifferent) {
   EXPECT_EQ(static_cast<double>(*found.rbegin()), values_of(tensor).most);
 }
 
-// Of two elements that go to one place either may be the last.
+// Where two elements go to one place, either may be the last.
 TEST(Values, ScattersNeedIndicesThatAreAllDifferent) {
   for (const auto& [name, step, is_right] :
        {std::tuple("at.distinct", 1, true), std::tuple("at.distinct", 0, false),

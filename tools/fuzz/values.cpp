@@ -341,7 +341,7 @@ std::optional<Computed> computed(const Gather&, const Site& site) {
   return chosen(std::min(site[0].least, 0.0), std::max(site[0].most, 0.0), site[0].exact);
 }
 
-// Of two elements that go to one place either may be the last.
+// Where two elements go to one place, either may be the last.
 std::optional<Computed> computed(const Scatter&, const Site& site) {
   const int index = site.op.inputs[1];
   const Tensor& tensor = site.graph.tensors[static_cast<size_t>(index)];

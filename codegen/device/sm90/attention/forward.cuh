@@ -210,12 +210,6 @@ FUSOR_DEVICE float weight_of(const Params& p) {
     return 1;
 }
 
-template <class Result, class Params>
-FUSOR_DEVICE void store_result_row(const Params& p, Index (&at)[kRank], bool exists, int half, float factor,
-                                   const float (&sums)[kSums]) {
-  store_row<Result>(p.y, at, exists, static_cast<int>(p.values), half, factor, sums);
-}
-
 // A row of a ragged result, which site Result gives back.
 template <class Result, class Places, class Params>
 FUSOR_DEVICE void store_placed_row(const Params& p, Index (&at)[kRank], bool exists, int half, float factor,
@@ -250,7 +244,7 @@ FUSOR_DEVICE void finish(const Params& p, const Tile& tile, const ScoreRows& row
     if constexpr (Config::placed)
       store_placed_row<Y, O>(p, at, exists, half, inverse, sums);
     else
-      store_result_row<Y>(p, at, exists, half, inverse, sums);
+      store_row<Y>(p.y, at, exists, static_cast<int>(p.values), half, inverse, sums);
     if constexpr (Config::saves_rows) {
       at[kBatch + 1] = 0;
       const float largest = kPlainScores ? softmax.largest[half] * p.scale : softmax.largest[half];
