@@ -11,6 +11,7 @@
 #include "codegen/places.h"
 #include "codegen/row_site.h"
 #include "codegen/site_fields.h"
+#include "codegen/word_facts.h"
 #include "core/hash.h"
 
 namespace fusor {
@@ -444,7 +445,9 @@ class SiteWriter {
         const std::string coordinate = node.axis == site_.vector_axis ? fmt::format("(at[{}] + i)", node.axis)
                                                                       : fmt::format("at[{}]", node.axis);
         const std::string value =
-            fmt::format("{0} * args.v{1}_scale + args.v{1}_offset", coordinate, number(at));
+            is_plain_coordinate(node)
+                ? coordinate
+                : fmt::format("{0} * args.v{1}_scale + args.v{1}_offset", coordinate, number(at));
         return line(3, "const {} v{} = {};{}", type, number(at), result_of(at, value, false),
                     op_comment(node.op));
       }
@@ -476,10 +479,16 @@ class SiteWriter {
   std::string computed(int at) const {
     const Node& node = node_at(expr_, at);
     const Pointwise& pointwise = node.pointwise;
+    if (compares_word(expr_, node))
+      return fmt::format("is_word_below({}, {})", lane(node.args[0]), lane(node.args[1]));
     std::string call = fmt::format("op_{}<Fn>(", to_string(pointwise.mode));
     for (int i = 0; i < info(pointwise.mode).inputs; ++i) {
       const int arg = node.args[static_cast<size_t>(i)];
       if (i > 0) call += ", ";
+      if (i == kPhiloxIndex && counts_up(expr_, node)) {
+        call += fmt::format("i64(u32({}))", lane(arg));
+        continue;
+      }
       call += carrier(node_at(expr_, arg).type) == pointwise.compute
                   ? lane(arg)
                   : fmt::format("narrow<{}>({})", device_type(pointwise.compute), lane(arg));
@@ -622,7 +631,7 @@ void hash_access(Hasher& hasher, const KernelSite& site, const Access& access) {
   hasher.add(access.whole_vectors);
 }
 
-// Rows sites name numbers, and leave out what does nothing to a coordinate.
+// What does nothing to a coordinate is left out; rows sites name numbers.
 void hash_number(Hasher& hasher, const Node& node) {
   const int64_t scale = node.access.strides[node.axis];
   hasher.add(scale == 0 ? 0 : scale == 1 && node.access.offset == 0 ? 1 : 2);
@@ -642,13 +651,14 @@ void hash_node(Hasher& hasher, const KernelSite& site, const Node& node) {
       return;
     case Node::Kind::index:
       hasher.add(node.axis);
-      if (site.kept >= 0) hash_number(hasher, node);
+      hash_number(hasher, node);
       return;
     case Node::Kind::reduce:
       hasher.add(node.reduction.mode).add(node.reduction.compute).add(node.args[0]);
       return;
     case Node::Kind::pointwise:
       hasher.add(node.pointwise.mode).add(node.pointwise.compute).add(has_default_parameters(node.pointwise));
+      hasher.add(counts_up(site.expr, node));
       for (const int arg : node.args) hasher.add(arg);
   }
 }

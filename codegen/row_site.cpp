@@ -13,15 +13,12 @@
 #include "codegen/row_facts.h"
 #include "codegen/row_sizes.h"
 #include "codegen/site_fields.h"
+#include "codegen/word_facts.h"
 #include "core/ceil_div.h"
 
 namespace fusor {
 
 namespace {
-
-bool is_plain_coordinate(const Node& node) {
-  return node.access.strides[node.axis] == 1 && node.access.offset == 0;
-}
 
 class RowSiteWriter {
  public:

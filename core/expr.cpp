@@ -244,8 +244,7 @@ void validate(const Expr& expr) {
     require(store.access.strides.rank() == rank, "a store does not walk the domain", i);
     require((store.index >= 0) == store.access.is_indexed(), "a store lacks an index", i);
     require(store.access.indexed[1].extent == 0, "a store goes through two indices", i);
-    require(store.index < 0 || (is_node(store.index) && reduction_of(expr, store) == nullptr),
-            "the index of a store is no node, or that of a total", i);
+    require(store.index < 0 || is_node(store.index), "the index of a store is no node", i);
     const uint32_t named = store.index < 0 ? 0 : axes[static_cast<size_t>(store.index)];
     require((axes[static_cast<size_t>(store.node)] & ~walked_by(store.access) & ~named) == 0,
             "a store walks less than its value varies along", i);

@@ -4,7 +4,7 @@
 // deviation of an element's error, and `peak`, what a single element may be off by without being part of a
 // crowd.
 //  1. Pointwise steps round a few times in their compute type: peak, in epsilons of that type of the largest
-//  value.
+//  value. A sum or a product rounds once; what picks one of its operands rounds nothing.
 //  2. Accumulation: K terms added one after the other are rounded K times, at partial sums that grow like the
 //  result.
 //     These roundings are as good as random: a walk of sqrt(K) steps, together sqrt(K) / 3 epsilons of the
@@ -12,7 +12,9 @@
 //     that sums that cancel are covered. Other orders of accumulation (tiles, warps, threads) stay below.
 //  3. The rounding to a virtual tensor's type: an error e moves a value across a rounding boundary once in q
 //  / e times,
-//     q being that type's epsilon at the value, and then the two sides are q apart: variance e * q, peak q.
+//     q being that type's spacing at the value, and then the two sides are q apart: variance e * q, peak q.
+//     Over the values between two powers of two the spacing is 0.72 epsilons of the value in the mean (1 / (2
+//     ln 2)).
 //  4. Later steps carry errors on by their slope. A sum carries K independent ones: sqrt(K) times the
 //     spread; a peak is met once. Equal values have equal errors: of D values that differ there are D
 //     independent ones, each K / D times.
@@ -36,6 +38,7 @@
 
 #include "backend/reference/contraction.h"
 #include "core/convert.h"
+#include "core/expr.h"
 
 namespace fusor::reference {
 
@@ -47,7 +50,9 @@ double least_normal(DataType compute) {
 
 // Roundings inside one formula of core/pointwise.def: elementary functions of 2 ulp, a handful of steps.
 constexpr double kStepsOfAFormula = 8;
-// Slopes of the activation functions stay below this (gelu: 1.13, swish: 1.10).
+// A type's spacing at a value as a part of epsilon times the value, in the mean over a binade.
+constexpr double kMeanSpacing = 0.75;
+// Slopes of erf, gelu and swish stay below this (1.13, 1.13, 1.10); those of the other activations below 1.
 constexpr double kActivationSlope = 1.2;
 // Spacing of TF32's numbers: 10 mantissa bits.
 constexpr double kTf32Epsilon = 0x1p-10;
@@ -129,10 +134,18 @@ class ErrorAnalysis {
       deviation.add({epsilon(type(tensor)) * size(tensor).rms / std::sqrt(6.0), 0}, 1, 1);
     const double spacing = is_real(type(tensor)) ? least_spacing(type(tensor)) : 1;
     if (is_packed(type(tensor))) return round_packed(tensor);
-    const double quantum = std::max(epsilon(type(tensor)) * size(tensor).rms, spacing);
+    const double quantum = std::max(kMeanSpacing * epsilon(type(tensor)) * size(tensor).rms, spacing);
     const double crossing = std::max(deviation.spread, deviation.peak / kStepsOfAFormula);
     deviation.spread = std::hypot(deviation.spread, std::sqrt(std::min(crossing, quantum) * quantum));
-    deviation.peak += std::max(epsilon(type(tensor)) * size(tensor).largest, spacing);
+    deviation.peak += std::max(largest_spacing(tensor), spacing);
+  }
+
+  // The type's spacing at the largest value, which the rounding may have carried into the next binade.
+  double largest_spacing(int tensor) {
+    const double unit = epsilon(type(tensor)), largest = size(tensor).largest;
+    if (!measured_ || !is_real(type(tensor)) || !std::isfinite(largest) || largest <= 0)
+      return unit * largest;
+    return std::ldexp(unit, std::ilogb(largest + error(tensor).peak));
   }
 
   // Rounds to a type whose numbers are a few steps apart: no error is larger than from one end to the other.
@@ -213,8 +226,7 @@ class ErrorAnalysis {
                           (is_packed(type(op.inputs[0])) || is_packed(type(op.outputs[0]))) &&
                           !holds_more_digits(type(op.inputs[0]), pointwise.compute);
     if (is_exact) return total;
-    const double steps =
-        pointwise.mode == PointwiseMode::identity ? 0.5 : kStepsOfAFormula + tail_steps(op, pointwise.mode);
+    const double steps = steps_of(op, pointwise);
     total.peak += steps * unit * largest_term(op, pointwise.mode);
     // Stored with more digits than it was computed with, a value keeps that rounding: sums add it up.
     if (is_real(pointwise.compute) && holds_more_digits(type(op.outputs[0]), pointwise.compute))
@@ -222,6 +234,28 @@ class ErrorAnalysis {
     // Below the least normal number there are fewer digits, or none.
     if (total.any() && is_real(pointwise.compute)) total.peak += least_normal(pointwise.compute);
     return total;
+  }
+
+  // Roundings of one element. An operand of more digits than the compute type has is rounded elsewhere.
+  double steps_of(const Op& op, const Pointwise& pointwise) const {
+    switch (pointwise.mode) {
+      case PointwiseMode::identity:
+        return 0.5;
+      case PointwiseMode::add:
+      case PointwiseMode::sub:
+      case PointwiseMode::mul:
+        return 1;
+      case PointwiseMode::max:
+      case PointwiseMode::min:
+      case PointwiseMode::neg:
+      case PointwiseMode::abs:
+      case PointwiseMode::binary_select:
+        return 0.5;
+      case PointwiseMode::relu:
+        return has_default_parameters(pointwise) ? 0.5 : kStepsOfAFormula;
+      default:
+        return kStepsOfAFormula + tail_steps(op, pointwise.mode);
+    }
   }
 
   // The result, or what it is the difference of: slopes of these activations change their sign where two
@@ -285,13 +319,14 @@ class ErrorAnalysis {
       case PointwiseMode::tanh:
       case PointwiseMode::sigmoid:
       case PointwiseMode::elu:
-      case PointwiseMode::gelu:
-      case PointwiseMode::gelu_tanh:
       case PointwiseMode::softplus:
-      case PointwiseMode::swish:
-      case PointwiseMode::erf:
       case PointwiseMode::sin:
       case PointwiseMode::cos:
+        return steepness(pointwise);
+      case PointwiseMode::gelu:
+      case PointwiseMode::gelu_tanh:
+      case PointwiseMode::swish:
+      case PointwiseMode::erf:
         return steep;
       default: {  // exponentials have the slope of their value, powers that of value / operand
         const double result = size(op.outputs[0]).largest;

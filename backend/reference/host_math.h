@@ -61,8 +61,9 @@ bool is_nan(T value) {
   return false;
 }
 
-FUSOR_PHILOX(inline, philox_word, uint32_t, uint64_t, 0)
-FUSOR_PHILOX(inline, philox_second_word, uint32_t, uint64_t, 1)
+inline uint64_t whole_product(uint32_t a, uint32_t b) { return uint64_t{a} * b; }
+FUSOR_PHILOX(inline, philox_word, uint32_t, uint64_t, whole_product, 0)
+FUSOR_PHILOX(inline, philox_second_word, uint32_t, uint64_t, whole_product, 1)
 
 template <class S>
 uint64_t bits_of(Wrapped<S> value) {

@@ -62,8 +62,10 @@ class Splitter {
   }
   uint32_t real_axes_of(const Access& access) const { return walked_by(access) & all_axes_; }
 
-  // Whether totals are stored by the walk that reduces: once each.
+  // Whether totals are stored by the walk that reduces: once each. Those that an index places are stored by a
+  // walk behind it.
   bool is_direct(const Store& store) const {
+    if (store.index >= 0) return false;
     const Node* const total = reduction_of(expr_, store);
     return total != nullptr && (real_axes_of(store.access) & total->over) == 0;
   }

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <functional>
 #include <numeric>
 
 #include "backend/build.h"
@@ -112,7 +113,45 @@ TEST(Rng, HasAKernel) {
   g.output(g.dropout(x, g.scalar("seed", DataType::i64), g.scalar("offset", DataType::i64), 0.1).y);
   const Plan plan = build(g.finish(), DeviceInfo::named("h200"));
   EXPECT_EQ(plan.fusions.size(), 1U);
-  EXPECT_THAT(source(plan), testing::HasSubstr("op_philox<Fn>"));
+  const std::string text = source(plan);
+  EXPECT_THAT(text, testing::HasSubstr("op_philox<Fn>"));
+  // One axis, counters whose upper half is 0, and one comparison of 32 bits an element.
+  EXPECT_THAT(text, testing::HasSubstr("kRank = 1;"));
+  EXPECT_THAT(text, testing::HasSubstr("i64(u32("));
+  EXPECT_THAT(text, testing::HasSubstr("= is_word_below("));
+}
+
+std::string text_of(const std::function<void(GraphBuilder&, const Tensor& seed)>& make) {
+  GraphBuilder g;
+  make(g, g.scalar("seed", DataType::i64));
+  return source(build(g.finish(), DeviceInfo::named("h200"), {.compile = false}));
+}
+
+// What may be negative, or more than 31 bits, is a counter of 64.
+TEST(Rng, CountersKeepTheirUpperHalves) {
+  using testing::HasSubstr, testing::Not;
+  EXPECT_THAT(text_of([](GraphBuilder& g, const Tensor& seed) {
+                g.output(g.philox(seed, seed, g.input("index", {64}, DataType::i32)));
+              }),
+              Not(HasSubstr("i64(u32(")));
+  EXPECT_THAT(text_of([](GraphBuilder& g, const Tensor& seed) {
+                const Tensor at = g.gen_index(g.input("x", {64, 2}, DataType::i32), 0);
+                g.output(g.philox(seed, seed, g.sub(at, g.constant(1, DataType::i32))));
+              }),
+              Not(HasSubstr("i64(u32(")));
+  EXPECT_THAT(text_of([](GraphBuilder& g, const Tensor& seed) {
+                g.output(g.rng({1 << 16, 1 << 16}, seed, seed, {.distribution = Distribution::bernoulli}));
+              }),
+              Not(HasSubstr("i64(u32(")));
+}
+
+// A tensor whose rows lie apart keeps its axes; its elements have the same numbers.
+TEST(Dropout, CountersOfRowsThatLieApart) {
+  EXPECT_THAT(text_of([](GraphBuilder& g, const Tensor& seed) {
+                const Tensor x = g.input("x", {256, 512}, DataType::bf16, {.strides = Strides{520, 1}});
+                g.output(g.dropout(x, seed, seed, 0.1).y, {.strides = Strides{520, 1}});
+              }),
+              testing::AllOf(testing::HasSubstr("kRank = 2;"), testing::HasSubstr("i64(u32(")));
 }
 
 }  // namespace

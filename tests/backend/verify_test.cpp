@@ -437,6 +437,29 @@ TEST(Verify, SumsThatCancelAreNotHeldAgainstTheRun) {
   EXPECT_LT(report.outputs[0].tolerance_abs, 0.25);
 }
 
+// Convolutions, scales, residual and ReLU with fp16 in between: a step that rounds once, or not at all, is
+// not taken for a formula, nor ReLU for something steeper than 1.
+TEST(Verify, ABottleneckIsHeldToWhatItsStepsRound) {
+  GraphBuilder g;
+  const Tensor x = g.input("x", {1, 128, 20, 20}, DataType::f16);
+  const auto layer = [&](const Tensor& from, const std::string& name, const Dims& w, int64_t padding) {
+    const Dims channels{1, w[0], 1, 1};
+    const Tensor product =
+        g.conv_fprop(from, g.input("w" + name, w, DataType::f16), {.padding = {padding, padding}});
+    return g.add(g.mul(product, g.input("scale" + name, channels, DataType::f32)),
+                 g.input("bias" + name, channels, DataType::f32));
+  };
+  const Tensor narrow = g.relu(layer(x, "1", {32, 128, 1, 1}, 0), {.type = DataType::f16});
+  const Tensor middle = g.relu(layer(narrow, "2", {32, 32, 3, 3}, 1), {.type = DataType::f16});
+  g.output(g.relu(g.add(layer(middle, "3", {128, 32, 1, 1}, 0), x)), {.name = "y", .type = DataType::f16});
+  const Graph graph = g.finish();
+  HostTensors tensors(graph);
+  tensors.run(Reading::device);
+  const VerifyReport report = verify(graph, tensors.pointers());
+  EXPECT_TRUE(report.passed()) << to_string(report);
+  EXPECT_LT(report.outputs[0].tolerance_abs, 0.12) << "0.17 with eight roundings a step";
+}
+
 TEST(Verify, OperandsThatTheComputeTypeRoundsAreTakenIntoAccount) {
   GraphBuilder g;
   const Tensor x = g.input("x", {16, 5}, DataType::f64), n = g.input("n", {16, 5}, DataType::i32);

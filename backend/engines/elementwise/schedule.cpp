@@ -6,6 +6,7 @@
 #include <bit>
 #include <string>
 
+#include "backend/engines/elementwise/counts.h"
 #include "backend/engines/elementwise/planes.h"
 #include "backend/engines/elementwise/reduce.h"
 #include "backend/engines/elementwise/simplify.h"
@@ -153,7 +154,7 @@ ElementwiseProblem::ElementwiseProblem(const Fusion& fusion_, const DeviceInfo& 
     : fusion(fusion_), device(device_) {
   for (const Site& site : fusion.sites) {
     ElementwiseSite& facts = sites.emplace_back();
-    facts.expr = simplified(site.expr);
+    facts.expr = simplified_counts(site.expr, fusion);
     facts.reduced = shared_reduction_mask(facts.expr).value_or(0);
     facts.vector_axis = choose_vector_axis(facts.expr);
     const bool has_packed =

@@ -10,6 +10,13 @@ namespace fusor::elementwise {
 
 namespace {
 
+// Whether lanes along `axis` load neighbours at a place that an index says.
+bool counts(const Expr& expr, const Node& load, int axis) {
+  return load.access.is_indexed() && load.access.indexed[0].stride == 1 &&
+         load.access.indexed[1].extent == 0 && load.access.strides[axis] == 0 && !is_packed(load.type) &&
+         counts_along(expr, load.args[0], axis);
+}
+
 // Bytes that move in whole accesses where `axis` is the vector axis; stores count double.
 double adjacent_bytes(const Expr& expr, int axis) {
   const auto walked = [&](const Access& access, DataType type) {
@@ -22,6 +29,15 @@ double adjacent_bytes(const Expr& expr, int axis) {
   double bytes = 0;
   for (const Node& node : expr.nodes)
     if (node.kind == Node::Kind::load) bytes += walked(node.access, node.type);
+  const std::vector<uint32_t> axes = varying_axes(expr);
+  for (size_t at = 0; at < expr.nodes.size(); ++at) {
+    const Node& node = expr.nodes[at];
+    if (node.kind != Node::Kind::load || !counts(expr, node, axis)) continue;
+    double gathered = static_cast<double>(byte_size(node.type));
+    for (int i = 0; i < expr.domain.rank(); ++i)
+      if ((axes[at] >> i & 1) != 0) gathered *= static_cast<double>(expr.domain[i]);
+    bytes += gathered;
+  }
   for (const Store& result : expr.stores)
     if (!reduction_of(expr, result)) bytes += 2 * walked(result.access, result.type);
   return bytes;
@@ -36,6 +52,11 @@ bool mostly_whole(const Fusion& fusion, const Expr& expr, int axis, int64_t vect
     adjacent += byte_size(type);
     if (is_whole(fusion, expr, axis, access, type, vector)) whole += byte_size(type);
   });
+  for (const Node& node : expr.nodes)
+    if (node.kind == Node::Kind::load && counts(expr, node, axis)) {
+      adjacent += byte_size(node.type);
+      whole += byte_size(node.type);
+    }
   return adjacent > 0 && 2 * whole >= adjacent;
 }
 
@@ -48,6 +69,11 @@ int64_t widest_vector(const Expr& expr, int axis) {
     narrowest = std::min(narrowest, byte_size(type));
     widest = std::max(widest, byte_size(type));
   });
+  for (const Node& node : expr.nodes)
+    if (node.kind == Node::Kind::load && counts(expr, node, axis)) {
+      narrowest = std::min(narrowest, byte_size(node.type));
+      widest = std::max(widest, byte_size(node.type));
+    }
   return std::min(kMaxAccessBytes / narrowest, std::max<int64_t>(1, 2 * kMaxAccessBytes / widest));
 }
 

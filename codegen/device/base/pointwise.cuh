@@ -33,8 +33,20 @@ struct Parameters {
   T lower_clip, upper_clip, lower_clip_slope, elu_alpha, softplus_beta, swish_beta;
 };
 
-FUSOR_PHILOX(FUSOR_DEVICE, philox_word, u32, u64, 0)
-FUSOR_PHILOX(FUSOR_DEVICE, philox_second_word, u32, u64, 1)
+// One instruction; of a product of two u64 that are zero-extended, an addition of zero is left.
+FUSOR_DEVICE u64 whole_product(u32 a, u32 b) {
+  u64 product;
+  asm("mul.wide.u32 %0, %1, %2;" : "=l"(product) : "r"(a), "r"(b));
+  return product;
+}
+FUSOR_PHILOX(FUSOR_DEVICE, philox_word, u32, u64, whole_product, 0)
+FUSOR_PHILOX(FUSOR_DEVICE, philox_second_word, u32, u64, whole_product, 1)
+
+// Whether a word of 32 bits is less than a limit that all lanes share: one comparison a lane.
+FUSOR_DEVICE i32 is_word_below(i64 word, i64 limit) {
+  const u32 last = limit > 0x100000000ll ? 0xffffffffu : static_cast<u32>(limit - 1);
+  return limit > 0 && static_cast<u32>(word) <= last;
+}
 
 // Functions of one argument that CUDA has for both widths: name, the one for float, the one for double.
 #define FUSOR_BUILTIN(name, narrow_form, wide_form)           \

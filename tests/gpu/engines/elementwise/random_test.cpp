@@ -30,6 +30,47 @@ TEST(RandomGpu, DropoutAndItsMask) {
   expect_correct(g.finish(), "dropout");
 }
 
+// Axes that merge and axes that do not, rows the other way round, one axis of one element.
+TEST(RandomGpu, DropoutOfStridedTensors) {
+  FUSOR_NEEDS_GPU();
+  const Dims dims{5, 33, 65};
+  for (const Strides& strides :
+       {Strides{33 * 65, 65, 1}, {33 * 72, 72, 1}, {65, 5 * 65, 1}, {33 * 65, 1, 33}})
+    for (const DataType type : {DataType::bf16, DataType::f32}) {
+      GraphBuilder g("dropout");
+      const Tensor seed = g.input("seed", {1}, DataType::i64), offset = g.input("offset", {1}, DataType::i64);
+      const DropoutResults all = g.dropout(g.input("x", dims, type, {.strides = strides}), seed, offset, 0.3);
+      g.output(all.y, {.name = "y", .type = type, .strides = strides});
+      g.output(all.mask, {.name = "mask"});
+      expect_every_candidate_correct(g.finish(), "dropout " + to_string(strides));
+    }
+}
+
+// All, none, and what is next to both: the limit of a word is up to 2^32.
+TEST(RandomGpu, BernoulliOfExtremeProbabilities) {
+  FUSOR_NEEDS_GPU();
+  for (const double probability : {0.0, 0x1p-32, 0.5, 1 - 0x1p-32, 1.0}) {
+    GraphBuilder g("rng");
+    const Tensor seed = g.input("seed", {1}, DataType::i64), offset = g.input("offset", {1}, DataType::i64);
+    g.output(g.rng({1000, 77}, seed, offset,
+                   {.distribution = Distribution::bernoulli, .probability = probability}));
+    expect_correct(g.finish(), fmt::format("probability {}", probability));
+  }
+}
+
+// Counters whose upper half is not zero: negative indices, and such of 64 bits.
+TEST(RandomGpu, WordsOfGivenIndices) {
+  FUSOR_NEEDS_GPU();
+  for (const DataType type : {DataType::i32, DataType::i64}) {
+    GraphBuilder g("words");
+    const Tensor seed = g.input("seed", {1}, DataType::i64), offset = g.input("offset", {1}, DataType::i64);
+    const Tensor index = g.sub(g.input("index", {4099}, type), g.gen_index(g.input("x", {4099}, type), 0));
+    g.output(g.philox(seed, offset, index), {.name = "first"});
+    g.output(g.philox_second(seed, offset, index), {.name = "second"});
+    expect_correct(g.finish(), std::string(to_string(type)));
+  }
+}
+
 TEST(BlockScaleGpu, Mxfp8AndBack) {
   FUSOR_NEEDS_GPU();
   GraphBuilder g("mxfp8");
