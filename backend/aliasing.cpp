@@ -112,9 +112,28 @@ bool reads_where_it_writes(const Fusion& fusion, const Expr& site, int input, in
   return true;
 }
 
-// Whether a fusion's kernels may find `output` in the place of `input`: what is read before an anchor is read
-// many times, and reductions may walk their domain more than once.
-bool works_in_place(const Graph& graph, const Fusion& fusion, int input, int output) {
+// Whether each element of `input` is read at one place of the domain only.
+bool reads_each_once(const Fusion& fusion, const Expr& site, int input) {
+  return std::ranges::all_of(site.nodes, [&](const Node& node) {
+    if (node.kind != Node::Kind::load) return true;
+    if (fusion.operands[static_cast<size_t>(node.access.operand)].tensor != input) return true;
+    for (int axis = 0; axis < site.domain.rank(); ++axis)
+      if (site.domain[axis] > 1 && node.access.strides[axis] == 0) return false;
+    return true;
+  });
+}
+
+// Whether the kernel is one of rows: a thread that works on an element of a row is the only one that reads
+// it, in all phases, and stores it when the row's totals are known (codegen/device/rows/held.cuh).
+bool keeps_elements_with_threads(const Step& step) {
+  const auto* const launch = std::get_if<Launch>(&step);
+  return launch != nullptr && launch->source && launch->source->root.starts_with("rows/");
+}
+
+// Whether a fusion's kernels may find `output` in the place of `input`, which `step` reads last and writes
+// first: what is read before an anchor is read many times, and reductions may walk their domain more than
+// once.
+bool works_in_place(const Graph& graph, const Fusion& fusion, const Step& step, int input, int output) {
   const Tensor& from = graph.tensors[static_cast<size_t>(input)];
   const Tensor& to = graph.tensors[static_cast<size_t>(output)];
   if (byte_size(from.type) != byte_size(to.type) || is_packed(from.type) != is_packed(to.type)) return false;
@@ -124,8 +143,10 @@ bool works_in_place(const Graph& graph, const Fusion& fusion, int input, int out
   const std::span<const Site> operands = operand_sites(fusion);
   if (std::ranges::any_of(operands, loads)) return false;
   return std::ranges::all_of(std::span(fusion.sites).subspan(operands.size()), [&](const Site& site) {
-    return !loads(site) ||
-           (!site.expr.has_reduction() && reads_where_it_writes(fusion, site.expr, input, output));
+    if (!loads(site)) return true;
+    if (!reads_where_it_writes(fusion, site.expr, input, output)) return false;
+    return !site.expr.has_reduction() ||
+           (keeps_elements_with_threads(step) && reads_each_once(fusion, site.expr, input));
   });
 }
 
@@ -211,11 +232,11 @@ AliasRules::AliasRules(const Graph& graph, const Schedule& schedule, std::span<c
     }
     if (outputs) outputs_ = tensors_.size();
   }
-  std::vector<const Fusion*> fusion_of_step;
+  std::vector<std::pair<const Fusion*, const Step*>> steps;
   for (const ScheduledFusion& scheduled : schedule.fusions)
     for (const Step& step : scheduled.lowered.steps) {
-      const int number = static_cast<int>(fusion_of_step.size());
-      fusion_of_step.push_back(&scheduled.fusion);
+      const int number = static_cast<int>(steps.size());
+      steps.emplace_back(&scheduled.fusion, &step);
       for_each_tensor(scheduled.fusion, step, [&](int tensor) {
         if (tensor < 0 || place[static_cast<size_t>(tensor)] < 0) return;
         BoundTensor& bound = tensors_[static_cast<size_t>(place[static_cast<size_t>(tensor)])];
@@ -227,12 +248,12 @@ AliasRules::AliasRules(const Graph& graph, const Schedule& schedule, std::span<c
   for (size_t i = 0; i < outputs_; ++i) {
     BoundTensor& output = tensors_[i];
     if (output.last_step < 0) continue;
-    const Fusion& fusion = *fusion_of_step[static_cast<size_t>(output.first_step)];
-    for (const Operand& operand : fusion.operands) {
+    const auto [fusion, step] = steps[static_cast<size_t>(output.first_step)];
+    for (const Operand& operand : fusion->operands) {
       if (operand.tensor < 0 || place[static_cast<size_t>(operand.tensor)] < 0) continue;
       const BoundTensor& input = tensors_[static_cast<size_t>(place[static_cast<size_t>(operand.tensor)])];
       if (!input.is_output && input.last_step == output.first_step &&
-          works_in_place(graph, fusion, input.tensor, output.tensor))
+          works_in_place(graph, *fusion, *step, input.tensor, output.tensor))
         output.in_place.push_back(input.tensor);
     }
   }

@@ -24,7 +24,8 @@ struct BoundTensor {
 
 /// Inputs may share memory with inputs. An output may share it with an input only at exactly one address:
 /// where the last step that reads the input comes before the first that writes the output, or where both are
-/// one step that reads each element at the very place where it then writes. Nothing overlaps the workspace.
+/// one step that reads each element at the very place where it then writes, and has no reduction or is a
+/// kernel of rows, whose threads keep to their elements. Nothing overlaps the workspace.
 class AliasRules {
  public:
   /// `slot_of`: per tensor of the graph, -1 where it is not bound.

@@ -56,8 +56,8 @@ class FUSOR_API Executable {
   /// two elements share a byte; rows of two tensors may take turns), but it may take the place of an input,
   /// both at one address, where the plan is done with each element of the input before it is overwritten:
   /// where all readers of the input run before the output is written, or where the input is read by the
-  /// output's own pointwise ops in the output's layout (relu in place, a residual that becomes the sum). The
-  /// workspace overlaps nothing. Everything else is refused with an Error that names both tensors.
+  /// output's own pointwise ops in its layout (relu in place, a residual that becomes the sum; on a GPU by a
+  /// softmax or a norm, too). The workspace overlaps nothing. All else is refused with an Error naming both.
   void run(std::span<const Binding> bindings, Workspace workspace = {}, Stream stream = nullptr) const;
   void run(std::initializer_list<Binding> bindings, Workspace workspace = {}, Stream stream = nullptr) const {
     run(std::span<const Binding>(bindings.begin(), bindings.size()), workspace, stream);
