@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "backend/choose.h"
+#include "backend/engines/recurrent/stays_whole.h"
 #include "backend/fitting.h"
 #include "backend/replan.h"
 #include "backend/report/trace.h"
@@ -90,7 +91,7 @@ Choices choose(const Graph& graph, const DeviceInfo& device, const PlannerOption
   const Trace trace;
   validate(graph);
   Choices choices;
-  choices.graph = expand(graph);
+  choices.graph = expand(graph, recurrences_of(device, options));
   trace.expanded(choices.graph);
   choices.folded = fold_views(choices.graph);
   const std::vector<std::vector<int>> groups = partition(choices.graph, choices.folded);
@@ -143,7 +144,7 @@ Plan build(const Graph& graph, const DeviceInfo& device, const Candidate& candid
   Trace trace;
   expect_sensible(options.build);
   validate(graph);
-  const Graph planned = expand(graph);
+  const Graph planned = expand(graph, recurrences_of(device, options));
   if (candidate.graph != nullptr && *candidate.graph != planned)
     fail("the candidate is one of another graph ('{}') than '{}'", candidate.graph->name, graph.name);
   LoweredPlan lowered = lowered_plan(plan_of(planned, device, candidate), options.engine_list);

@@ -22,6 +22,7 @@
 #include "core/ops/paged.h"
 #include "core/ops/pointwise.h"
 #include "core/ops/random.h"
+#include "core/ops/recurrence.h"
 #include "core/ops/reduction.h"
 #include "core/ops/resample.h"
 #include "core/ops/rnn.h"

@@ -47,6 +47,7 @@ constexpr auto kAbout = std::to_array<About>({
     {"attention_decode", "the same for a few queries and long caches: keys split over blocks",
      Place::tensor_cores},
     {"attention_mma", "the same for any layout, and with ops in front of q, k and v", Place::tensor_cores},
+    {"recurrent", "the steps of recurrent layers: one launch for a layer and direction", Place::hopper},
     {"wgmma", "matmul and convolution of fp16, bf16, int8, and TF32 and fp8 where allowed; operands by TMA",
      Place::hopper},
     {"wgmma_repacked", "what wgmma would support in another layout, between copies", Place::hopper},

@@ -18,6 +18,7 @@ const Engine& packed_engine();
 const Engine& rows_engine();
 const Engine& window_engine();
 const Engine& direct_engine();
+const Engine& recurrent_engine();
 const Engine& depthwise_engine();
 const Engine& depthwise_repacked_engine();
 const Engine& mma_engine();

@@ -174,6 +174,13 @@ std::optional<Refusal> refuse_packed(const Fusion& fusion, PackedAccess access) 
   return std::nullopt;
 }
 
+std::optional<Refusal> refuse_recurrence(const Fusion& fusion, bool takes_recurrences) {
+  for (const Anchor& anchor : fusion.anchors)
+    if (!takes_recurrences && std::holds_alternative<Recurrence>(anchor.attributes))
+      return refusal_at_anchor(fusion, "no-recurrence", "ops of one step", "a recurrence");
+  return std::nullopt;
+}
+
 std::optional<Refusal> refuse_cpu(const DeviceInfo& device) {
   if (!device.is_cpu()) return std::nullopt;
   return Refusal{"needs-gpu", "", "", "a CUDA device", device.name, "plan for a GPU", -1};

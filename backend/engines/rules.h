@@ -31,6 +31,9 @@ bool scatters_may_meet(const Fusion& fusion);
 /// op that reads them, or in front of the one that writes them.
 std::optional<Refusal> refuse_packed(const Fusion& fusion, PackedAccess access);
 
+/// For every engine but those that carry out recurrences.
+std::optional<Refusal> refuse_recurrence(const Fusion& fusion, bool takes_recurrences);
+
 /// For engines of any CUDA device.
 std::optional<Refusal> refuse_cpu(const DeviceInfo& device);
 /// For engines of Hopper's tensor cores.

@@ -345,8 +345,8 @@ class Expander {
 
 }  // namespace
 
-Graph expand(const Graph& graph) {
-  Graph simpler = expand_composites(graph);
+Graph expand(const Graph& graph, const StaysWhole& stays_whole) {
+  Graph simpler = expand_composites(graph, stays_whole);
   for (Op& op : simpler.ops)  // the channels say it, and what plans is to look the same either way
     if (auto* conv = std::get_if<Conv>(&op.attributes)) conv->groups = 0;
   return Expander(simpler).expand();

@@ -29,6 +29,8 @@ GroupFacts Groups::facts_of(int op) const {
   facts.has_gather = is_gather(described);
   facts.has_scatter = is_scatter(described);
   if (is_contraction(described.attributes)) facts.anchors = {op};
+  // A recurrence is a fusion of its own.
+  facts.is_closed = std::holds_alternative<Recurrence>(described.attributes);
   if (is_gen_index(op)) facts.indices = {op};
   if (!is_reduction(described)) return facts;
   facts.reductions = {op};

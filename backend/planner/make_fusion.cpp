@@ -97,7 +97,9 @@ class FusionBuilder {
     fusion_.precision = graph.precision;
     for (const int op : ops) {
       fusion_.op_names.push_back(graph.ops[op].name);
-      if (is_contraction(graph.ops[op].attributes)) anchors_.push_back(op);
+      const Attributes& attributes = graph.ops[op].attributes;
+      if (is_contraction(attributes) || std::holds_alternative<Recurrence>(attributes))
+        anchors_.push_back(op);
     }
     is_chain_ = anchors_.size() >= 2 && find_chain();
     if (anchors_.size() > 1 && !is_chain_ && !is_pair()) refuse("have two contractions");
@@ -113,9 +115,10 @@ class FusionBuilder {
       const Op& op = graph_.ops[anchor];
       // Siblings share the first operand.
       const Port first = fusion_.anchors.empty() ? port_of(op.inputs[0]) : fusion_.anchors[0].operands[0];
-      const Port second = port_of(op.inputs[1]);
+      std::vector<Port> ports{first};
+      for (size_t i = 1; i < op.inputs.size(); ++i) ports.push_back(port_of(op.inputs[i]));
       results.push_back({.from = Input::From::anchor, .at = static_cast<int>(fusion_.anchors.size())});
-      fusion_.anchors.push_back({anchor, op.attributes, {first, second}});
+      fusion_.anchors.push_back({anchor, op.attributes, std::move(ports)});
     }
     Site after{.expr = site_after(), .inputs = std::move(results)};
     if (after.expr.domain != domain_.logical)

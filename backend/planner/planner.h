@@ -7,13 +7,15 @@
 #include "core/fusion.h"
 #include "core/graph.h"
 #include "core/graph_index.h"
+#include "core/ops/expansion.h"
 
 namespace fusor {
 
 /// The same graph in the form in which it is planned: composite ops are written in simpler ones, concatenated
 /// tensors that cannot be written in place, and reshapes that no strides express, get an identity op in
 /// front. The user's tensors and ops stay as they are; expanding an expanded graph adds nothing.
-Graph expand(const Graph& graph);
+/// `stays_whole`: composite ops that an engine carries out whole.
+Graph expand(const Graph& graph, const StaysWhole& stays_whole = {});
 
 /// Where a tensor's elements live once views and concatenations are folded: a place inside another tensor's
 /// buffer (its own where nothing was folded).

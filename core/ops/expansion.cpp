@@ -19,8 +19,14 @@ constexpr int kMaxDepth = 32;
 /// Walks the ops in order; what a composite writes is walked in its place.
 class Expander {
  public:
-  explicit Expander(const Graph& graph)
-      : into_{graph, std::vector<bool>(graph.tensors.size()), {}, {}, {}}, asked_(graph.tensors.size()) {
+  Expander(const Graph& graph, const StaysWhole& stays_whole)
+      : into_{.graph = graph,
+              .open = std::vector<bool>(graph.tensors.size()),
+              .op_names = {},
+              .tensor_names = {},
+              .uids = {},
+              .stays_whole = stays_whole},
+        asked_(graph.tensors.size()) {
     for (const Op& op : graph.ops) into_.op_names.insert(op.name);
     for (const Tensor& tensor : graph.tensors) {
       into_.tensor_names.insert(tensor.name);
@@ -39,7 +45,9 @@ class Expander {
 
  private:
   void append(const Op& op, int depth) {
-    if (nature(op.attributes) != Nature::composite) {
+    const bool stays = nature(op.attributes) != Nature::composite ||
+                       (into_.stays_whole && into_.stays_whole(into_.graph, op));
+    if (stays) {
       into_.graph.ops.push_back(op);
       return;
     }
@@ -267,10 +275,10 @@ void Expansion::reshaped_result(std::string_view role, int value) {
   written_.push_back({fresh_name(), Reshape{}, {moved}, {y}});
 }
 
-Graph expand_composites(const Graph& graph) {
+Graph expand_composites(const Graph& graph, const StaysWhole& stays_whole) {
   const auto is_composite = [](const Op& op) { return nature(op.attributes) == Nature::composite; };
   if (std::ranges::none_of(graph.ops, is_composite)) return graph;
-  return Expander(graph).run();
+  return Expander(graph, stays_whole).run();
 }
 
 }  // namespace fusor

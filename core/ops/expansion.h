@@ -1,6 +1,7 @@
 // Owns Expansion: how a composite op is written in simpler ops, and the pass that does so.
 #pragma once
 
+#include <functional>
 #include <initializer_list>
 #include <map>
 #include <span>
@@ -18,6 +19,9 @@ namespace fusor {
 /// Whether a row of op.def has a kind of that name.
 bool is_kind_name(std::string_view name);
 
+/// Which composite ops stay as they are, because an engine carries them out whole.
+using StaysWhole = std::function<bool(const Graph&, const Op&)>;
+
 /// A graph whose composite ops are being replaced: which tensors are new and of open type, and which names
 /// and uids are taken.
 struct ExpandedGraph {
@@ -25,7 +29,8 @@ struct ExpandedGraph {
   std::vector<bool> open;
   std::unordered_set<std::string> op_names, tensor_names;
   std::unordered_set<int64_t> uids;
-  std::vector<Op> asked = {};  ///< the ops as they were given
+  std::vector<Op> asked = {};   ///< the ops as they were given
+  StaysWhole stays_whole = {};  ///< empty: none does
 };
 
 /// One composite op on its way into simpler ones: what expand() of its family writes with. Values are indices
@@ -106,6 +111,15 @@ class FUSOR_API Expansion {
 
   /// Integers as numbers of the compute type.
   int real(int value) { return is_real(type(value)) ? value : cast(value, compute()); }
+  /// Whether such an op would stay as it is.
+  bool stays_whole(const Attributes& attributes, const std::vector<int>& inputs) const {
+    return into_.stays_whole && into_.stays_whole(into_.graph, Op{"", attributes, inputs, {}});
+  }
+  /// Says that the value has the type with which it was made: no rule will give it another.
+  int said(int value) {
+    into_.open[static_cast<size_t>(value)] = false;
+    return value;
+  }
   /// Rounded to that type.
   int cast(int value, DataType type);
   /// The result of a reduction that nobody has read yet, rounded to that type where it is made.
@@ -153,7 +167,7 @@ class FUSOR_API Expansion {
 };
 
 /// The graph without composite ops: each is replaced by what its family writes, until none is left. Tensors
-/// keep their indices; new ones stand behind them.
-Graph expand_composites(const Graph& graph);
+/// keep their indices; new ones stand behind them. `stays_whole`: those that it says so of stay.
+Graph expand_composites(const Graph& graph, const StaysWhole& stays_whole = {});
 
 }  // namespace fusor

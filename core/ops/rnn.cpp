@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "core/ops/expansion.h"
+#include "core/ops/recurrence.h"
 #include "core/ops/rules.h"
 
 namespace fusor {
@@ -367,6 +368,170 @@ Layers run_layers(Expansion& e, const RnnAttributes& op, Unroller& unroller) {
   return layers;
 }
 
+// Layers whose steps an engine carries out whole: the products that need no earlier step are left to others.
+class Whole {
+ public:
+  Whole(Expansion& e, const RnnAttributes& op, Unroller& unroller) : e_(e), op_(op), unroller_(unroller) {}
+
+  // Whether all layers' steps are carried out so, in both directions of time where a backward pass is.
+  bool stays(bool backward) const {
+    if (op_.projection_size > 0) return false;
+    const int x = e_.input("x");
+    for (int64_t layer = 0; layer < op_.layers; ++layer)
+      for (int64_t direction = 0; direction < op_.directions(); ++direction) {
+        const Stack stack = unroller_.stack(layer, direction == 1);
+        const Recurrence steps = forward_of(stack, backward);
+        // Tensors that are not made yet have the time and the batch of x.
+        if (!e_.stays_whole(steps, forward_inputs(steps, stack, x))) return false;
+        const Recurrence back = backward_of(stack);
+        if (backward && !e_.stays_whole(back, backward_inputs(back, stack, x, x))) return false;
+      }
+    return true;
+  }
+
+  struct Made {
+    int inputs = -1;  // [time * batch, inputs]
+    int states = -1;
+  };
+  struct Layers {
+    std::vector<std::vector<Made>> made;
+    int y = -1;
+  };
+  Layers forward(bool keeps_sums) {
+    Layers layers;
+    layers.y = e_.input("x");
+    for (int64_t layer = 0; layer < op_.layers; ++layer) {
+      std::vector<Made> made;
+      std::vector<int> outputs;
+      for (int64_t direction = 0; direction < op_.directions(); ++direction) {
+        const Stack stack = unroller_.stack(layer, direction == 1);
+        made.push_back(steps_of(stack, layers.y, keeps_sums));
+        outputs.push_back(output_of(stack, made.back().states));
+      }
+      layers.y = e_.concatenate(outputs, 2);
+      layers.made.push_back(std::move(made));
+    }
+    return layers;
+  }
+
+  // The last state of a plane: h, or lstm's c.
+  int last(const Made& made, bool reverse, int64_t plane) {
+    const int64_t row = reverse ? 0 : time();
+    return e_.reshape(rows_of(made.states, plane, row, row + 1), {batch(), op_.hidden_size});
+  }
+
+  StackGradients backward(const Stack& stack, const Made& made, int dy) {
+    const Recurrence steps = backward_of(stack);
+    const int all = e_.said(e_.op(steps, backward_inputs(steps, stack, dy, made.states)));
+    const int64_t hidden = op_.hidden_size, columns = op_.gates() * hidden;
+    const int in_time = e_.slice(all, 0, 0, time()), rest = e_.slice(all, 0, time(), time() + 1);
+    const auto part = [&](int from, int64_t first, int64_t count) {
+      return e_.dims(from)[2] == count ? from : e_.slice(from, 2, first, first + count);
+    };
+    const auto tall = [&](int from, int64_t numbers) {
+      return e_.reshape(from, {time() * batch(), numbers});
+    };
+    const int given = tall(part(in_time, 0, columns), columns);
+    const bool differ = op_.cell == RnnCell::gru;
+    const int recurrent = differ ? tall(part(in_time, columns, columns), columns) : given;
+    const int before =
+        tall(rows_of(made.states, 0, stack.reverse ? 1 : 0, time() + (stack.reverse ? 1 : 0)), hidden);
+    StackGradients found;
+    const auto state = [&](int64_t block) {
+      return e_.reshape(part(rest, block * hidden, hidden), {batch(), hidden});
+    };
+    found.dh0 = state(0);
+    if (op_.cell == RnnCell::lstm) found.dc0 = state(1);
+    const int dx = e_.matmul(given, stack.weight_ih);
+    found.dx = e_.reshape(dx, {time(), batch(), e_.dims(dx)[1]});
+    found.weights = {e_.matmul(unroller_.transposed(given), made.inputs),
+                     e_.matmul(unroller_.transposed(recurrent), before)};
+    if (op_.bias) {
+      const int of_given = total(given);
+      found.weights.insert(found.weights.end(), {of_given, differ ? total(recurrent) : of_given});
+    }
+    return found;
+  }
+
+ private:
+  int64_t time() const { return unroller_.time(); }
+  int64_t batch() const { return unroller_.batch(); }
+
+  Recurrence forward_of(const Stack& stack, bool keeps_sums) const {
+    Recurrence steps;
+    steps.cell = op_.cell;
+    steps.hidden_size = op_.hidden_size;
+    steps.reverse = stack.reverse;
+    steps.keeps_sums = keeps_sums;
+    steps.has_bias = op_.bias;
+    steps.has_h0 = e_.has("h0");
+    steps.has_c0 = op_.cell == RnnCell::lstm && e_.has("c0");
+    steps.has_lengths = e_.has("lengths");
+    return steps;
+  }
+  Recurrence backward_of(const Stack& stack) const {
+    Recurrence steps;
+    steps.cell = op_.cell;
+    steps.hidden_size = op_.hidden_size;
+    steps.reverse = stack.reverse;
+    steps.backward = true;
+    steps.has_dhn = e_.has("dhn");
+    steps.has_dcn = op_.cell == RnnCell::lstm && e_.has("dcn");
+    steps.has_lengths = e_.has("lengths");
+    return steps;
+  }
+  int part_of(std::string_view role, const Stack& stack) const {
+    const int64_t at = unroller_.place(stack);
+    return e_.reshape(e_.slice(e_.input(role), 0, at, at + 1), {batch(), op_.hidden_size});
+  }
+  std::vector<int> forward_inputs(const Recurrence& steps, const Stack& stack, int given) const {
+    std::vector<int> inputs{given, stack.weight_hh};
+    if (steps.has_bias) inputs.push_back(stack.bias_hh);
+    if (steps.has_h0) inputs.push_back(part_of("h0", stack));
+    if (steps.has_c0) inputs.push_back(part_of("c0", stack));
+    if (steps.has_lengths) inputs.push_back(e_.input("lengths"));
+    return inputs;
+  }
+  std::vector<int> backward_inputs(const Recurrence& steps, const Stack& stack, int dy, int states) const {
+    std::vector<int> inputs{dy, states, stack.weight_hh};
+    if (steps.has_dhn) inputs.push_back(part_of("dhn", stack));
+    if (steps.has_dcn) inputs.push_back(part_of("dcn", stack));
+    if (steps.has_lengths) inputs.push_back(e_.input("lengths"));
+    return inputs;
+  }
+
+  Made steps_of(const Stack& stack, int x, bool keeps_sums) {
+    Made made;
+    made.inputs = e_.reshape(x, {time() * batch(), e_.dims(x)[2]});
+    int given = e_.matmul(made.inputs, unroller_.transposed(stack.weight_ih));
+    if (stack.bias_ih >= 0) given = e_.add(given, stack.bias_ih);
+    given = e_.reshape(given, {time(), batch(), op_.gates() * op_.hidden_size});
+    const Recurrence steps = forward_of(stack, keeps_sums);
+    made.states = e_.said(e_.op(steps, forward_inputs(steps, stack, given)));
+    return made;
+  }
+  // Rows of a plane of states: [rows, batch, hidden].
+  int rows_of(int states, int64_t plane, int64_t first, int64_t limit) {
+    const int rows = e_.slice(e_.slice(states, 0, plane, plane + 1), 1, first, limit);
+    return e_.reshape(rows, {limit - first, batch(), op_.hidden_size});
+  }
+  int output_of(const Stack& stack, int states) {
+    const int64_t first = stack.reverse ? 0 : 1;
+    const int y = rows_of(states, 0, first, first + time());
+    if (!e_.has("lengths")) return y;
+    const int lengths = e_.reshape(e_.input("lengths"), {1, batch(), 1});
+    return e_.binary_select(y, e_.constant(0), e_.cmp_gt(lengths, e_.index({time(), batch(), 1}, 0)));
+  }
+  int total(int rows) {
+    const int64_t columns = e_.dims(rows)[1];
+    return e_.reshape(e_.reduce_to(ReductionMode::add, rows, {1, columns}), {columns});
+  }
+
+  Expansion& e_;
+  const RnnAttributes& op_;
+  Unroller& unroller_;
+};
+
 }  // namespace
 
 std::string_view to_string(RnnCell cell) {
@@ -413,9 +578,21 @@ std::vector<Inferred> RnnForward::infer(const Call& call) const {
 
 void RnnForward::expand(Expansion& e) const {
   Unroller unroller(e, *this);
+  std::vector<int> h, c;
+  if (Whole whole(e, *this, unroller); whole.stays(false)) {
+    const Whole::Layers all = whole.forward(false);
+    e.result("y", all.y);
+    for (const std::vector<Whole::Made>& made : all.made)
+      for (size_t direction = 0; direction < made.size(); ++direction) {
+        if (e.wants("hn")) h.push_back(whole.last(made[direction], direction == 1, 0));
+        if (e.wants("cn")) c.push_back(whole.last(made[direction], direction == 1, 1));
+      }
+    if (e.wants("hn")) e.result("hn", unroller.stacked(h));
+    if (e.wants("cn")) e.result("cn", unroller.stacked(c));
+    return;
+  }
   const Layers all = run_layers(e, *this, unroller);
   e.result("y", all.y);
-  std::vector<int> h, c;
   for (const std::vector<Pass>& passes : all.passes)
     for (const Pass& pass : passes) {
       h.push_back(pass.h);
@@ -455,7 +632,10 @@ std::vector<Inferred> RnnBackward::infer(const Call& call) const {
 
 void RnnBackward::expand(Expansion& e) const {
   Unroller unroller(e, *this);
-  const Layers all = run_layers(e, *this, unroller);
+  Whole whole(e, *this, unroller);
+  const bool stays = whole.stays(true);
+  const Layers all = stays ? Layers{} : run_layers(e, *this, unroller);
+  const Whole::Layers all_whole = stays ? whole.forward(true) : Whole::Layers{};
   BackwardUnroller backward(e, *this, unroller);
   const std::vector<std::string_view> names = weight_names();
   const auto stacks = static_cast<size_t>(layers * directions());
@@ -467,14 +647,15 @@ void RnnBackward::expand(Expansion& e) const {
       const Stack stack = unroller.stack(layer, direction == 1);
       const int64_t first = direction * output_size();
       const int part = directions() == 1 ? dy : e.slice(dy, 2, first, first + output_size());
-      const Pass& pass = all.passes[static_cast<size_t>(layer)][static_cast<size_t>(direction)];
-      const StackGradients found = backward.run(stack, pass, part);
+      const auto i = static_cast<size_t>(layer), k = static_cast<size_t>(direction);
+      const StackGradients found = stays ? whole.backward(stack, all_whole.made[i][k], part)
+                                         : backward.run(stack, all.passes[i][k], part);
       dx = dx < 0 ? found.dx : e.add(dx, found.dx);
       const auto at = static_cast<size_t>(unroller.place(stack));
       dh0[at] = found.dh0;
       dc0[at] = found.dc0;
-      for (size_t i = 0; i < found.weights.size(); ++i)
-        e.result(lasting(fmt::format("d_{}", names[at * found.weights.size() + i])), found.weights[i]);
+      for (size_t each = 0; each < found.weights.size(); ++each)
+        e.result(lasting(fmt::format("d_{}", names[at * found.weights.size() + each])), found.weights[each]);
     }
     dy = dx;
   }

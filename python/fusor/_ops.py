@@ -68,7 +68,7 @@ _MORE = {
 _EARLY = {"resample_bwd": "x_dims", "rnn_fwd": "weights", "rnn_bwd": "weights"}
 _SPATIAL = ("window", "stride", "pre_padding", "post_padding", "output_size", "step", "shift", "denominator")
 # Families whose operands depend on their attributes.
-_BY_ATTRIBUTES = ("norm_fwd", "norm_bwd", "resample_bwd", "rnn_fwd", "rnn_bwd")
+_BY_ATTRIBUTES = ("norm_fwd", "norm_bwd", "resample_bwd", "rnn_fwd", "rnn_bwd", "recurrence")
 
 
 class Kind:

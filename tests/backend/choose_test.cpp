@@ -267,7 +267,7 @@ TEST(Choose, UnknownEngineIsRefusedByName) {
   } catch (const Error& error) {
     EXPECT_STREQ(error.what(),
                  "forbid: there is no engine 'nosuch'; there are attention, attention_backward, "
-                 "attention_decode, attention_mma, wgmma, wgmma_repacked, "
+                 "attention_decode, attention_mma, recurrent, wgmma, wgmma_repacked, "
                  "wgmma_narrow, wgmma_taps, mma, "
                  "depthwise, depthwise_repacked, window, rows, elementwise, packed, direct, cpu");
   }

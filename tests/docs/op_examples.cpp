@@ -228,6 +228,14 @@ EXAMPLE(rnn_bwd) {
   g.output(r.dweights[0]);
 }
 
+EXAMPLE(recurrence) {
+  Tensor given = g.input("given", {5, 2, 64}, DataType::f32);  // of 5 steps, batch 2: x * weight_ih + bias_ih
+  Tensor weight_hh = g.input("weight_hh", {64, 16}, DataType::f32);
+  Recurrence lstm;
+  lstm.hidden_size = 16;
+  g.output(g.op(Attributes(lstm), std::vector{given, weight_hh})[0]);  // h and c of every step
+}
+
 EXAMPLE(lrn) {
   Tensor x = g.input("x", {2, 16, 7, 7}, DataType::f32);
   g.output(g.lrn(x, {.window = 5, .alpha = 1e-4, .beta = 0.75, .k = 2}));

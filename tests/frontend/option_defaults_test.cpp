@@ -126,6 +126,13 @@ const Call kCalls[] = {
        return first(g.rnn_bwd(half(g, "dy", {3, 2, 4}), half(g, "x", {3, 2, 6}), weights, {}));
      },
      [](Attributes& op) { std::get<RnnBackward>(op).hidden_size = 4; }},
+    {"recurrence",
+     [](G& g) {
+       Recurrence op;
+       op.hidden_size = 4;
+       return g.op(Attributes(op), std::vector{half(g, "given", {3, 2, 16}), half(g, "wh", {16, 4})})[0];
+     },
+     [](Attributes& op) { std::get<Recurrence>(op).hidden_size = 4; }},
     {"lrn",
      [](G& g) {
        return first(g.lrn(half(g, "x", {2, 4, 6, 8})));

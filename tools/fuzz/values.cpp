@@ -570,6 +570,8 @@ AllComputed computed_all(const RnnBackward& op, const Site& site) {
   return all;
 }
 
+AllComputed computed_all(const Recurrence&, const Site&) { return std::nullopt; }  // a part of the above
+
 AllComputed computed_all(const LrnForward& op, const Site& site) {
   return all_of({site[0].largest() * std::max(1.0, std::pow(op.k, -op.beta))});
 }

@@ -76,6 +76,14 @@ struct Proposer<RnnBackward> {
   }
 };
 
+/// A part of the recurrent layers, whose graphs have it.
+template <>
+struct Proposer<Recurrence> {
+  static constexpr int kShare = 0;
+
+  static std::optional<Proposal> propose(Draft&) { return std::nullopt; }
+};
+
 /// Labels of a random graph may name no class: unit tests have this one.
 template <>
 struct Proposer<CtcLoss> {
