@@ -2,6 +2,7 @@
 // of that.
 #include <span>
 
+#include "backend/planner/gathered.h"
 #include "backend/planner/groups.h"
 
 namespace fusor {
@@ -38,11 +39,23 @@ class GradientSearch {
       if (groups_.group_of(*op) != groups_.group_of(last) &&
           !groups_.would_wait_for_itself(groups_.group_of(*op), groups_.group_of(last)))
         groups_.merge(groups_.group_of(*op), groups_.group_of(last));
+    absorb_ragged(found, last);
     groups_.close(groups_.group_of(last));
     groups_.close_unpacking_for(found.ops);
   }
 
  private:
+  // Operands and results whose batch entries lie one behind the other.
+  void absorb_ragged(const Gradients& found, int last) {
+    Gathered gathered(groups_, graph_, folded_);
+    for (const std::vector<int>* const matmuls : {&found.fronts, &found.backs})
+      for (const int matmul : *matmuls)
+        for (const int tensor : graph_.ops[matmul].inputs) gathered.absorb_ragged_operand(tensor, last);
+    for (const int op : found.ops)
+      if (!groups_.is_before_anchor(op) && groups_.consumers(op).size() == 1)
+        gathered.absorb_ragged_results(op, last);
+  }
+
   // Scores and the gradient of probabilities are products of different operands, and an exponential lies
   // behind the scores. Other pairs, a gated one for instance, are fusions that need no matmul behind them.
   bool are_of_attention(const Gradients& found) const {

@@ -174,9 +174,10 @@ inline Graph attention_backward(const AttentionCase& c) {
 /// The gradients as cudnn-frontend writes them, behind a forward pass: a scale that multiplies
 /// gradients of scores, too, a mask behind the statistics, probabilities that are rounded for one product
 /// only.
-/// With lengths, "seq_len_q" and "seq_len_kv" are inputs.
+/// With lengths, "seq_len_q" and "seq_len_kv" are inputs. With dropout, row sums are multiplied by the share
+/// that is kept, and gradients divided by it.
 inline Graph gradients_in_primitives(const AttentionCase& c, bool given_scale = true,
-                                     bool has_lengths = false) {
+                                     bool has_lengths = false, double dropout = 0) {
   AttentionBackwardGraph graph(c, false);
   GraphBuilder& g = graph.g;
   const Tensor scale = given_scale ? g.scalar("scale", DataType::f32) : g.constant(graph.scale());
@@ -188,6 +189,17 @@ inline Graph gradients_in_primitives(const AttentionCase& c, bool given_scale = 
       graph.keep(g.logical_and(g.cmp_lt(g.gen_index(graph.score, 2), of_queries),
                                g.cmp_lt(g.gen_index(graph.score, 3), of_keys)));
   };
+  const double share = 1 - dropout;
+  const Tensor seed = dropout > 0 ? g.scalar("seed", DataType::i64) : Tensor(),
+               offset = dropout > 0 ? g.scalar("offset", DataType::i64) : Tensor();
+  // A mask for each pass, as two graphs of a client have it.
+  const auto random = [&] {
+    return dropout > 0 ? g.rng({c.batch, c.heads, c.queries, c.keys}, seed, offset,
+                               {.distribution = Distribution::bernoulli, .probability = share})
+                       : Tensor();
+  };
+  const auto kept = [&](const Tensor& x, const Tensor& mask) { return dropout > 0 ? g.mul(x, mask) : x; };
+  const auto divided = [&](const Tensor& x) { return dropout > 0 ? g.mul(x, g.constant(1 / share)) : x; };
   graph.score = g.mul(graph.product, scale);
   keep_lengths();
   graph.mask();
@@ -196,9 +208,11 @@ inline Graph gradients_in_primitives(const AttentionCase& c, bool given_scale = 
   const Tensor exponential = g.exp(g.sub(masked, largest));
   const Tensor sum = g.reduce(exponential, ReductionMode::add, {3});
   const Tensor divisor = g.binary_select(sum, g.constant(1), g.cmp_neq(sum, g.constant(0)));
-  const Tensor o = g.output(g.matmul(g.div(exponential, divisor), graph.v), {.name = "o", .type = c.type});
+  const Tensor probability = divided(kept(g.div(exponential, divisor), random()));
+  const Tensor o = g.output(g.matmul(probability, graph.v), {.name = "o", .type = c.type});
   const Tensor stats = g.output(g.add(largest, g.log(sum)), {.name = "stats", .type = DataType::f32});
-  const Tensor delta = g.output(g.reduce(g.mul(graph.dy, o), ReductionMode::add, {3}),
+  const Tensor product = g.reduce(g.mul(graph.dy, o), ReductionMode::add, {3});
+  const Tensor delta = g.output(dropout > 0 ? g.mul(product, g.constant(share)) : product,
                                 {.name = "delta", .type = DataType::f32});
   // A product of its own, as the other graph of a client has it.
   graph.score = g.mul(g.matmul(graph.q, graph.transposed(graph.k)), scale);
@@ -206,13 +220,45 @@ inline Graph gradients_in_primitives(const AttentionCase& c, bool given_scale = 
   graph.score = g.sub(graph.score, has_lengths ? g.max(stats, g.constant(-3e38)) : stats);
   graph.mask();
   const Tensor p = g.exp(graph.score);
-  const Tensor rounded = g.identity(p, {.type = c.type});
+  const Tensor mask = random();
+  const Tensor rounded = g.identity(divided(kept(p, mask)), {.type = c.type});
   g.output(g.matmul(graph.transposed(rounded), graph.dy), {.name = "dv", .type = c.type});
   const Tensor dp = g.matmul(graph.dy, graph.transposed(graph.v));
-  const Tensor ds = g.mul(g.mul(g.sub(dp, delta), p), scale, {.type = c.type});
+  const Tensor ds = g.mul(divided(g.mul(g.sub(kept(dp, mask), delta), p)), scale, {.type = c.type});
   g.output(g.matmul(graph.transposed(g.identity(ds, {.type = c.type})), graph.q),
            {.name = "dk", .type = c.type});
   g.output(g.matmul(ds, graph.k), {.name = "dq", .type = c.type});
+  return g.finish();
+}
+
+/// The op's attributes of a case, of which a share of the probabilities is dropped.
+inline SdpaAttributes attributes_of(const AttentionCase& c, double dropout = 0) {
+  SdpaAttributes attributes{.attn_scale = 1 / std::sqrt(static_cast<double>(c.head))};
+  if (c.mask != Mask::none) attributes.right_bound = 0;
+  if (c.mask == Mask::window) attributes.left_bound = kWindow;
+  if (c.mask == Mask::bottom_right) attributes.diagonal_alignment = DiagonalAlignment::bottom_right;
+  attributes.dropout_probability = dropout;
+  return attributes;
+}
+
+/// Options with what dropout needs, if it is asked for.
+inline SdpaOptions with_seed(GraphBuilder& g, const SdpaAttributes& attributes) {
+  SdpaOptions options{.attributes = attributes};
+  if (attributes.dropout_probability == 0) return options;
+  options.seed = g.scalar("seed", DataType::i64);
+  options.offset = g.scalar("offset", DataType::i64);
+  return options;
+}
+
+/// The op, forward, with statistics.
+inline Graph attention_with_dropout(const AttentionCase& c, const SdpaAttributes& attributes) {
+  GraphBuilder g("attention_with_dropout");
+  const Tensor q = g.input("q", {c.batch, c.heads, c.queries, c.head}, c.type);
+  const Tensor k = g.input("k", {c.batch, c.shared_heads, c.keys, c.head}, c.type);
+  const Tensor v = g.input("v", {c.batch, c.shared_heads, c.keys, c.value}, c.type);
+  const SdpaResults forward = g.sdpa_fwd(q, k, v, with_seed(g, attributes));
+  g.output(forward.o, {.name = "o", .type = c.type});
+  g.output(forward.stats, {.name = "stats", .type = DataType::f32});
   return g.finish();
 }
 
@@ -223,10 +269,11 @@ inline Graph attention_and_gradients(const AttentionCase& c, const SdpaAttribute
   const Tensor k = g.input("k", {c.batch, c.shared_heads, c.keys, c.head}, c.type);
   const Tensor v = g.input("v", {c.batch, c.shared_heads, c.keys, c.value}, c.type);
   const Tensor dy = g.input("dy", {c.batch, c.heads, c.queries, c.value}, c.type);
-  const SdpaResults forward = g.sdpa_fwd(q, k, v, {.attributes = attributes});
+  const SdpaOptions options = with_seed(g, attributes);
+  const SdpaResults forward = g.sdpa_fwd(q, k, v, options);
   const Tensor o = g.output(forward.o, {.name = "o", .type = c.type});
   const Tensor stats = g.output(forward.stats, {.name = "stats", .type = DataType::f32});
-  const SdpaGradients back = g.sdpa_bwd(q, k, v, o, dy, stats, {.attributes = attributes});
+  const SdpaGradients back = g.sdpa_bwd(q, k, v, o, dy, stats, options);
   g.output(back.dq, {.name = "dq", .type = c.type});
   g.output(back.dk, {.name = "dk", .type = c.type});
   g.output(back.dv, {.name = "dv", .type = c.type});

@@ -85,35 +85,106 @@ inline Graph ragged_attention(const RaggedCase& c) {
   return g.finish();
 }
 
-/// Gives `edit` each input that is not random, and q, k and v, of which rows that do not exist become NaN.
-inline void fill_ragged(
-    const RaggedCase& c,
-    const std::function<void(const std::string&, const std::function<void(std::byte*)>&)>& edit) {
-  const auto put = [&](const std::string& name, const auto& values) {
-    edit(name,
-         [&](std::byte* bytes) { std::memcpy(bytes, values.data(), values.size() * sizeof(values[0])); });
+/// The backward pass of the same: inputs are q, k, v and dy, the logarithms of sums "stats" and the row sums
+/// "delta", both dense; results are dq, dk and dv, with starts of their own.
+inline Graph ragged_gradients(const RaggedCase& c) {
+  GraphBuilder g("ragged_gradients");
+  const int64_t members = c.heads / c.shared_heads, queries = longest(c.queries);
+  const auto length = [&](const char* name) { return g.input(name, {c.batch(), 1, 1, 1, 1}, DataType::i32); };
+  const Tensor of_queries = length("seq_len_q"), of_keys = length("seq_len_kv");
+  const auto load = [&](const std::string& name, const std::vector<int64_t>& lengths, int64_t of_group,
+                        int64_t head, const Tensor& existing) {
+    const int64_t row = c.shared_heads * of_group * head;
+    const Tensor x = g.input(name, {ragged_starts(lengths, row, c.gap, c.shift).back()}, c.type);
+    const Tensor loaded = g.ragged_load(x, g.input(name + "_start", {c.batch() + 1}, DataType::i64),
+                                        {c.batch(), c.shared_heads, of_group, longest(lengths), head},
+                                        {of_group * head, head, row, 1});
+    return g.binary_select(loaded, g.constant(0), g.cmp_lt(g.gen_index(loaded, 3), existing));
   };
-  const auto put_rows = [&](const std::string& name, const std::vector<int64_t>& lengths, int64_t row) {
-    const std::vector<int64_t> starts = ragged_starts(lengths, row, c.gap, c.shift);
-    put(name + "_start", starts);
-    edit(name, [&](std::byte* bytes) {
-      std::vector<bool> exists(static_cast<size_t>(starts.back()), false);
-      for (size_t i = 0; i < lengths.size(); ++i)
-        for (int64_t at = starts[i]; at < starts[i] + lengths[i] * row; ++at)
-          exists[static_cast<size_t>(at)] = true;
-      const uint16_t nan = 0x7fff;
-      for (size_t at = 0; at < exists.size(); ++at)
-        if (!exists[at]) std::memcpy(bytes + 2 * at, &nan, 2);
-    });
+  const auto store = [&](const std::string& name, const Tensor& x, const std::vector<int64_t>& lengths,
+                         int64_t of_group, int64_t head) {
+    const int64_t row = c.shared_heads * of_group * head;
+    g.output(g.ragged_store(x, g.input(name + "_start", {c.batch() + 1}, DataType::i64),
+                            ragged_starts(lengths, row, c.gap, 0).back(), {of_group * head, head, row, 1},
+                            {.type = c.type}, true),
+             {.name = name, .type = c.type});
   };
-  put_rows("q", c.queries, c.heads * c.head);
-  put_rows("k", c.keys, c.shared_heads * c.head);
-  put_rows("v", c.keys, c.shared_heads * c.value);
-  put("o_start", ragged_starts(c.queries, c.heads * c.value, c.gap, 0));
-  put("stats_start", ragged_starts(c.queries, c.heads, c.gap, 0));
-  if (!c.has_lengths) return;
-  put("seq_len_q", std::vector<int32_t>(c.queries.begin(), c.queries.end()));
-  put("seq_len_kv", std::vector<int32_t>(c.keys.begin(), c.keys.end()));
+  const auto sums = [&](const char* name) {
+    return g.input(name, {c.batch(), c.shared_heads, members, queries, 1}, DataType::f32);
+  };
+  const auto across = [&](const Tensor& x) { return g.transpose(x, {0, 1, 2, 4, 3}); };
+  const auto of_group = [&](const Tensor& x) {
+    return members == 1 ? x : g.reduce(x, ReductionMode::add, {2});
+  };
+  const Tensor q = load("q", c.queries, members, c.head, of_queries),
+               k = load("k", c.keys, 1, c.head, of_keys), v = load("v", c.keys, 1, c.value, of_keys),
+               dy = load("dy", c.queries, members, c.value, of_queries);
+  const double scale = 1 / std::sqrt(static_cast<double>(c.head));
+  const Tensor nothing = g.constant(-std::numeric_limits<double>::infinity());
+  Tensor score = g.mul(g.matmul(q, across(k)), g.constant(scale));
+  const auto row = [&] { return g.gen_index(score, 3); };
+  const auto key = [&] { return g.gen_index(score, 4); };
+  score =
+      g.binary_select(score, nothing, g.logical_and(g.cmp_lt(row(), of_queries), g.cmp_lt(key(), of_keys)));
+  if (c.is_causal) score = g.binary_select(score, nothing, g.cmp_ge(row(), key()));
+  const Tensor p = g.exp(g.sub(score, sums("stats")));
+  const Tensor ds = g.mul(g.mul(p, g.sub(g.matmul(dy, across(v)), sums("delta"))), g.constant(scale));
+  const Tensor rounded = g.identity(ds, {.type = c.type}), weights = g.identity(p, {.type = c.type});
+  store("dq", g.matmul(rounded, k), c.queries, members, c.head);
+  store("dk", of_group(g.matmul(across(rounded), q)), c.keys, 1, c.head);
+  store("dv", of_group(g.matmul(across(weights), dy)), c.keys, 1, c.value);
+  return g.finish();
+}
+
+using EditInput = std::function<void(const std::string&, const std::function<void(std::byte*)>&)>;
+
+template <class T>
+void put_input(const EditInput& edit, const std::string& name, const std::vector<T>& values) {
+  edit(name, [&](std::byte* bytes) { std::memcpy(bytes, values.data(), values.size() * sizeof(T)); });
+}
+
+/// Where an input's rows begin, and NaN in those that do not exist.
+inline void put_rows(const RaggedCase& c, const EditInput& edit, const std::string& name,
+                     const std::vector<int64_t>& lengths, int64_t row) {
+  const std::vector<int64_t> starts = ragged_starts(lengths, row, c.gap, c.shift);
+  put_input(edit, name + "_start", starts);
+  edit(name, [&](std::byte* bytes) {
+    std::vector<bool> exists(static_cast<size_t>(starts.back()), false);
+    for (size_t i = 0; i < lengths.size(); ++i)
+      for (int64_t at = starts[i]; at < starts[i] + lengths[i] * row; ++at)
+        exists[static_cast<size_t>(at)] = true;
+    const uint16_t nan = 0x7fff;
+    for (size_t at = 0; at < exists.size(); ++at)
+      if (!exists[at]) std::memcpy(bytes + 2 * at, &nan, 2);
+  });
+}
+
+inline void put_lengths(const RaggedCase& c, const EditInput& edit) {
+  put_input(edit, "seq_len_q", std::vector<int32_t>(c.queries.begin(), c.queries.end()));
+  put_input(edit, "seq_len_kv", std::vector<int32_t>(c.keys.begin(), c.keys.end()));
+}
+
+/// Gives `edit` each input of ragged_attention that is not random, and q, k and v, of which rows that do not
+/// exist become NaN.
+inline void fill_ragged(const RaggedCase& c, const EditInput& edit) {
+  put_rows(c, edit, "q", c.queries, c.heads * c.head);
+  put_rows(c, edit, "k", c.keys, c.shared_heads * c.head);
+  put_rows(c, edit, "v", c.keys, c.shared_heads * c.value);
+  put_input(edit, "o_start", ragged_starts(c.queries, c.heads * c.value, c.gap, 0));
+  put_input(edit, "stats_start", ragged_starts(c.queries, c.heads, c.gap, 0));
+  if (c.has_lengths) put_lengths(c, edit);
+}
+
+/// Fills the inputs of ragged_gradients likewise.
+inline void fill_ragged_gradients(const RaggedCase& c, const EditInput& edit) {
+  put_rows(c, edit, "q", c.queries, c.heads * c.head);
+  put_rows(c, edit, "k", c.keys, c.shared_heads * c.head);
+  put_rows(c, edit, "v", c.keys, c.shared_heads * c.value);
+  put_rows(c, edit, "dy", c.queries, c.heads * c.value);
+  put_input(edit, "dq_start", ragged_starts(c.queries, c.heads * c.head, c.gap, 0));
+  put_input(edit, "dk_start", ragged_starts(c.keys, c.shared_heads * c.head, c.gap, 0));
+  put_input(edit, "dv_start", ragged_starts(c.keys, c.shared_heads * c.value, c.gap, 0));
+  put_lengths(c, edit);
 }
 
 }  // namespace fusor::test

@@ -25,7 +25,9 @@ struct Problem {
   GradientRoles roles = {};
   Rows q = {}, k = {}, v = {}, dy = {};
   std::optional<Expr> dq = {}, dk = {}, dv = {};  // what becomes of the results, as far as they are asked for
-  Dims batch = {};                                // of the scores
+  // Results whose entries begin where the device alone knows.
+  std::optional<RaggedResult> placed_dq = {}, placed_dk = {}, placed_dv = {};
+  Dims batch = {};                   // of the scores
   std::vector<int64_t> shares = {};  // entries of the scores that share one of keys and values, by axis
   Dims members = {};                 // of these entries, those whose dk and dv are one sum; by axis
   int64_t queries = 0, keys = 0, head = 0, value = 0;
@@ -89,12 +91,20 @@ struct Schedule {
   int64_t chunk_entries(int64_t chunk) const;
   int64_t spilled_keys() const;
   int64_t spilled_queries() const;
+  /// Blocks of keys that stay with a tile, where queries begin beside them; 0: with the first query.
+  int64_t spilled_beside() const;
+  int64_t spilled_blocks() const;  // of an entry
   int64_t spilled_bytes() const;
   /// Tiles of a part, and pairs of tiles and blocks that see each other.
   int64_t tiles(const Part& part) const;
   int64_t entries(const Part& part) const;
   int64_t live_blocks(const Part& part) const;
   int64_t section(const Part& part) const;
+  /// The ragged operands of part number `at`; their entries lie behind those of the parts before.
+  RaggedOperands ragged(size_t at) const;
+  /// The order in which blocks take a part's tiles, where lengths decide which have anything to do.
+  std::optional<TileOrder> order(const Part& part) const;
+  bool has_ragged() const { return !ragged(0).empty(); }
 };
 
 Work cost(const Schedule& schedule);

@@ -1,6 +1,7 @@
 // Owns what the backward engine launches, and what that costs.
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <utility>
 
 #include "backend/engines/attention/form.h"
@@ -61,24 +62,41 @@ struct NamedSite {
   KernelSite site;
 };
 
+// A result, and where its entries begin and end, where the device knows.
+void add_result(const Problem& problem, std::vector<NamedSite>& sites, const std::string& field,
+                const std::string& name, const std::optional<Expr>& y,
+                const std::optional<RaggedResult>& placed, int64_t columns) {
+  sites.push_back({field, result_site(problem, name.c_str(), placed ? placed->value : *y, columns)});
+  if (placed)
+    sites.push_back(
+        {"p" + field.substr(1), {"P" + name.substr(1), placed->bounds, last_axis(placed->bounds)}});
+}
+
 std::vector<NamedSite> sites_of(const Problem& problem, const Part& part) {
   std::vector<NamedSite> sites;
   if (const auto& lengths = problem.gradient.lengths)
     sites.push_back({"n", {"N", *lengths, last_axis(*lengths)}});
   if (part.gives == Part::Gives::product) {
-    sites.push_back({"dq", result_site(problem, "DQ", *problem.dq, problem.head)});
+    add_result(problem, sites, "dq", "DQ", problem.dq, problem.placed_dq, problem.head);
     return sites;
   }
   sites.push_back({"e", element_site(problem, part)});
+  if (const auto& keep = problem.gradient.keep)
+    sites.push_back({"m", {"M", *keep, last_axis(*keep) - (part.stays_with_queries() ? 0 : 1)}});
   for (size_t i = 0; i < problem.gradient.rows.size(); ++i) {
     const Expr& row = problem.gradient.rows[i];
     sites.push_back({"r" + std::to_string(i), {"R" + std::to_string(i), row, last_axis(row)}});
   }
   if (part.stays_with_queries())
-    sites.push_back({"dq", result_site(problem, "DQ", *problem.dq, problem.head)});
-  if (part.gives_keys()) sites.push_back({"dk", result_site(problem, "DK", *problem.dk, problem.head)});
-  if (part.gives_values()) sites.push_back({"dv", result_site(problem, "DV", *problem.dv, problem.value)});
+    add_result(problem, sites, "dq", "DQ", problem.dq, problem.placed_dq, problem.head);
+  if (part.gives_keys()) add_result(problem, sites, "dk", "DK", problem.dk, problem.placed_dk, problem.head);
+  if (part.gives_values())
+    add_result(problem, sites, "dv", "DV", problem.dv, problem.placed_dv, problem.value);
   return sites;
+}
+
+size_t part_number(const Schedule& schedule, const Part& part) {
+  return static_cast<size_t>(&part - schedule.parts.data());
 }
 
 std::vector<ConfigValue> config_of(const Schedule& schedule, const Part& part) {
@@ -89,12 +107,18 @@ std::vector<ConfigValue> config_of(const Schedule& schedule, const Part& part) {
                                   {"stages", part.stages},
                                   {"head", problem.padded_head()},
                                   {"limited", problem.gradient.lengths.has_value()},
+                                  {"ragged", schedule.has_ragged()},
+                                  {"ordered", schedule.ragged(part_number(schedule, part)).is_ordered()},
+                                  {"placed_dq", problem.placed_dq.has_value()},
+                                  {"placed_dk", problem.placed_dk.has_value()},
+                                  {"placed_dv", problem.placed_dv.has_value()},
                                   {"lower", problem.gradient.bounds.lower.size()},
                                   {"upper", problem.gradient.bounds.upper.size()}};
   if (part.gives == Part::Gives::product) return config;
   const std::vector<ConfigValue> more{{"step", part.step},
                                       {"value", problem.padded_value()},
                                       {"plain", problem.is_plain()},
+                                      {"drops", problem.gradient.keep.has_value()},
                                       {"rounds", problem.gradient.rounds},
                                       {"row_values", problem.gradient.rows.size()}};
   config.insert(config.end(), more.begin(), more.end());
@@ -112,12 +136,21 @@ int64_t first_entry(const Schedule& schedule, int64_t chunk) {
   return first;
 }
 
+// Where tiles have an order, a chunk is some heads of all sequences, else some entries of the batch.
+bool is_ordered(const Schedule& schedule) { return schedule.has_ragged() && schedule.ragged(0).is_ordered(); }
+
 void append_spilled(Parameters& p, const Schedule& schedule, int64_t chunk) {
+  const Problem& problem = schedule.problem;
+  const int64_t heads = problem.entries() / problem.batch[0];
   p.scratch("gradients", "u8", 0);
   p.group("spilled", "Spilled", [&] {
-    p.wide("keys", schedule.spilled_keys());
+    p.wide("blocks", schedule.spilled_blocks());
     p.wide("queries", schedule.spilled_queries());
-    p.wide("first", first_entry(schedule, chunk) * schedule.problem.heads());
+    p.wide("beside", schedule.spilled_beside());
+    p.wide("all", is_ordered(schedule) ? heads : problem.entries());
+    p.wide("part", is_ordered(schedule) ? heads / schedule.chunks() : problem.entries());
+    p.wide("first", is_ordered(schedule) ? chunk * (heads / schedule.chunks())
+                                         : first_entry(schedule, chunk) * problem.heads());
     p.wide("step", schedule.parts.front().tile);
   });
 }
@@ -130,12 +163,15 @@ Parameters parameters_of_product(const Schedule& schedule, const Part& part, int
                                  const std::vector<NamedSite>& sites) {
   const Problem& problem = schedule.problem;
   Parameters p(problem.index_bits);
-  append_map(p, "k", problem.k, part.step);
+  const RaggedOperands ragged = schedule.ragged(part_number(schedule, part));
+  ragged.append(p, "k", problem.k, part.step);
+  if (problem.placed_dq) append_result(p, "to_dq", *problem.placed_dq);
   p.wide("queries", problem.queries);
   p.wide("keys", problem.keys);
   p.wide("elements", problem.head);
   const int64_t entries = entries_of(schedule, part, chunk);
   append_queue(p, schedule.tiles(part), entries, std::min(schedule.section(part), entries));
+  ragged.append_order(p, chunk);
   append_spilled(p, schedule, chunk);
   append_divisors(p, "extents", {problem.batch.begin(), problem.batch.end()});
   append_divisors(p, "shares", problem.shares);
@@ -150,10 +186,23 @@ Parameters parameters_of(const Schedule& schedule, const Part& part, int64_t chu
   if (part.gives == Part::Gives::product) return parameters_of_product(schedule, part, chunk, sites);
   Parameters p(problem.index_bits);
   const bool by_queries = part.stays_with_queries();
-  append_map(p, "q", problem.q, by_queries ? part.tile : part.step);
-  append_map(p, "k", problem.k, by_queries ? part.step : part.tile);
-  append_map(p, "v", problem.v, by_queries ? part.step : part.tile);
-  append_map(p, "dy", problem.dy, by_queries ? part.tile : part.step);
+  const RaggedOperands ragged = schedule.ragged(part_number(schedule, part));
+  struct Field {
+    const char* name;
+    const Rows& rows;
+    int64_t box;
+  };
+  const int64_t of_queries = by_queries ? part.tile : part.step, of_keys = by_queries ? part.step : part.tile;
+  // Maps come first: they begin on multiples of 64 bytes.
+  for (const bool is_ragged : {false, true})
+    for (const Field& field : {Field{"q", problem.q, of_queries},
+                               {"k", problem.k, of_keys},
+                               {"v", problem.v, of_keys},
+                               {"dy", problem.dy, of_queries}})
+      if (field.rows.is_ragged() == is_ragged) ragged.append(p, field.name, field.rows, field.box);
+  if (by_queries && problem.placed_dq) append_result(p, "to_dq", *problem.placed_dq);
+  if (part.gives_keys() && problem.placed_dk) append_result(p, "to_dk", *problem.placed_dk);
+  if (part.gives_values() && problem.placed_dv) append_result(p, "to_dv", *problem.placed_dv);
   p.wide("queries", problem.queries);
   p.wide("keys", problem.keys);
   p.wide("elements", problem.head);
@@ -161,7 +210,8 @@ Parameters parameters_of(const Schedule& schedule, const Part& part, int64_t chu
   p.wide("heads", by_queries ? 1 : problem.heads());
   const int64_t entries = entries_of(schedule, part, chunk);
   append_queue(p, schedule.tiles(part), entries, std::min(schedule.section(part), entries));
-  if (!by_queries) p.wide("first", first_entry(schedule, chunk));
+  ragged.append_order(p, chunk);
+  if (!by_queries) p.wide("first", is_ordered(schedule) ? 0 : first_entry(schedule, chunk));
   if (schedule.knobs.spill > 0 && part.gives_keys()) append_spilled(p, schedule, chunk);
   std::vector<int64_t> extents(problem.batch.begin(), problem.batch.end());
   if (!by_queries)
@@ -171,6 +221,10 @@ Parameters parameters_of(const Schedule& schedule, const Part& part, int64_t chu
   if (!by_queries) append_divisors(p, "members", {problem.members.begin(), problem.members.end()});
   append_divisors(p, "shares", problem.shares);
   append_scale(p, "factor", problem.gradient.scale, problem.gradient.given_scale, kLog2e);
+  if (problem.gradient.keep) {
+    p.real("kept_log2", std::log2(problem.gradient.kept_weight));
+    p.real("kept_inverse", 1 / problem.gradient.product_weight);
+  }
   append_visible(p, problem.gradient.bounds);
   for (const NamedSite& each : sites) p.site(each.field, each.site, problem.fusion);
   return p;
@@ -191,7 +245,8 @@ Launch launch_of(const Schedule& schedule, const Part& part, int64_t chunk) {
   KernelSource source{.root = root,
                       .config = config_of(schedule, part),
                       .target = problem.device.target(),
-                      .types = {"sm90/attention/tiles.cuh", "sm90/attention/spilled.cuh"}};
+                      .types = {"sm90/attention/tiles.cuh", "sm90/attention/spilled.cuh",
+                                "sm90/attention/ragged.cuh", "sm90/attention/order.cuh"}};
   for (const NamedSite& each : sites) source.sites.push_back(each.site);
   Launch launch;
   Parameters parameters = parameters_of(schedule, part, chunk, sites);
@@ -248,9 +303,11 @@ double in_chunks(const Schedule& schedule, const Part& part) {
          static_cast<double>(ceil_div(std::max<int64_t>(1, tiles * schedule.entries(part)), sms));
 }
 
-// Share of the products' pace that is left where the gradients that they write take longer.
-double pace_of_writes(const Work& work, double bytes, const DeviceInfo& device) {
-  const double products = work.tensor_flops / work.efficiency / device.tensor_flops_16;
+// Share of the products' pace that is left where the gradients that they write take longer. `drops`:
+// instructions of dropout, which take longer than products do.
+double pace_of_writes(const Work& work, double bytes, double drops, const DeviceInfo& device) {
+  const double products =
+      std::max(work.tensor_flops / work.efficiency / device.tensor_flops_16, 2 * drops / device.fp32_flops);
   const double writes = bytes / (kWrittenPace * device.dram_bytes_per_s);
   return std::min(1.0, products / std::max(writes, 1e-12));
 }
@@ -260,11 +317,13 @@ double pace_of_writes(const Work& work, double bytes, const DeviceInfo& device) 
 Work cost(const Schedule& schedule) {
   const Problem& problem = schedule.problem;
   const SiteCost element = cost_of(problem.gradient.site, problem.fusion);
+  const double drops =
+      problem.gradient.keep ? cost_of(*problem.gradient.keep, problem.fusion).instructions : 0;
   Work work;
   work.dram_bytes = dram_bytes(problem.fusion);
   work.stages = 1;
   work.launches = static_cast<int>(std::ssize(schedule.parts) * schedule.chunks());
-  double cycles = 0, written = 0;
+  double cycles = 0, written = 0, dropped = 0;
   int64_t items = 0;
   for (const Part& part : schedule.parts) {
     const auto blocks = static_cast<double>(schedule.live_blocks(part) * problem.entries());
@@ -278,20 +337,26 @@ Work cost(const Schedule& schedule) {
       continue;
     }
     work.tensor_flops += 2 * scores * products_of(problem, part) * in_chunks(schedule, part);
+    dropped += scores * drops;
     work.special += scores * (problem.is_plain() ? 1 : element.special);
-    work.fp32_flops += 2 * scores * (problem.is_plain() ? kSlots : kSlots + element.instructions);
+    work.fp32_flops += 2 * scores * (kSlots + drops + (problem.is_plain() ? 0 : element.instructions));
     cycles +=
         static_cast<double>(tiles) * (kTileCycles + (schedule.knobs.persistent != 0 ? 0 : kStartCycles)) +
         blocks * kBlockCycles;
     items += tiles;
   }
   work.efficiency = 1 / (1 + uncovered(schedule));
-  work.efficiency *= pace_of_writes(work, written, problem.device);
+  work.efficiency *= pace_of_writes(work, written, dropped, problem.device);
   // As in the forward pass: the hardware shares out uneven tiles better than blocks that take them in turn.
   const bool is_even = problem.gradient.bounds.lower.empty() && problem.gradient.bounds.upper.empty();
-  if (schedule.knobs.persistent != 0 && !is_even) work.efficiency *= kInTurn;
+  const bool in_turn = schedule.knobs.persistent != 0 && !is_ordered(schedule);
+  if (in_turn && !is_even) work.efficiency *= kInTurn;
   work.tiles = std::max<int64_t>(1, items / std::max<int64_t>(1, std::ssize(schedule.parts)));
   work.scratch_bytes = schedule.spilled_bytes();
+  if (schedule.has_ragged()) {
+    work.scratch_bytes += schedule.ragged(schedule.parts.size() - 1).end_byte();
+    work.launches += static_cast<int>(std::ssize(schedule.parts));
+  }
   work.finish_cycles = cycles / static_cast<double>(work.tiles);
   return work;
 }
@@ -299,10 +364,16 @@ Work cost(const Schedule& schedule) {
 Lowered lower(const Schedule& schedule) {
   const Problem& problem = schedule.problem;
   Lowered lowered;
+  std::vector<KernelSite> sites;
+  if (schedule.has_ragged())
+    for (size_t i = 0; i < schedule.parts.size(); ++i)
+      if (const RaggedOperands ragged = schedule.ragged(i); !ragged.empty())
+        lowered.steps.emplace_back(
+            ragged.maps(problem.fusion, problem.device.target(), problem.index_bits, sites));
   for (int64_t chunk = 0; chunk < schedule.chunks(); ++chunk)
     for (const Part& part : schedule.parts) lowered.steps.emplace_back(launch_of(schedule, part, chunk));
   if (schedule.knobs.spill > 0) lowered.scratch.push_back(schedule.spilled_bytes());
-  std::vector<KernelSite> sites;
+  if (schedule.has_ragged()) lowered.scratch.push_back(schedule.ragged(schedule.parts.size() - 1).end_byte());
   for (const Part& part : schedule.parts)
     for (const NamedSite& each : sites_of(problem, part)) sites.push_back(each.site);
   lowered.guards = guards_of_sites(problem.fusion, sites);

@@ -18,7 +18,7 @@ constexpr int64_t kSpilledRows = 64;  // codegen/device/sm90/attention/spilled.c
 constexpr int64_t kShortHead = 128;   // whose sums leave room for three consumers
 constexpr int64_t kBarrierBytes = 256;
 // Beside products and sums: rows, bounds, addresses; and what computed scores need.
-constexpr int64_t kOtherRegisters = 28, kScoreRegisters = 44;
+constexpr int64_t kOtherRegisters = 28, kScoreRegisters = 44, kDropoutRegisters = 4;
 
 // --- The form ---
 
@@ -98,6 +98,16 @@ bool depends_on(const Expr& expr, int at, int input) {
 bool same_rows(const Expr& a, const Expr& b, bool transposed) {
   const Node &first = yielded_node(a), &second = yielded_node(b);
   const int rank = a.domain.rank();
+  // Both read results of ops of one tensor: equal where their extents are.
+  const auto same_extents = [&] {
+    for (int axis = 0; axis < rank; ++axis) {
+      const int other = !transposed || axis < rank - 2 ? axis : axis == rank - 2 ? rank - 1 : rank - 2;
+      if (a.domain[axis] != b.domain[other]) return false;
+    }
+    return true;
+  };
+  if (a.nodes.size() > 1 && a.nodes.size() == b.nodes.size() && first.op >= 0 && first.op == second.op)
+    return b.domain.rank() == rank && same_extents();
   if (first.kind != Node::Kind::load || second.kind != Node::Kind::load || b.domain.rank() != rank ||
       first.type != second.type || first.access.operand != second.access.operand ||
       first.access.offset != second.access.offset)
@@ -239,6 +249,30 @@ std::optional<Refusal> settle_results(Problem& problem) {
   return std::nullopt;
 }
 
+// Results whose entries begin where the device knows are stored there by the kernels.
+std::optional<Refusal> place_results(Problem& problem) {
+  struct Result {
+    const std::optional<Expr>& y;
+    std::optional<RaggedResult>& placed;
+  };
+  for (const Result& result : {Result{problem.dq, problem.placed_dq},
+                               {problem.dk, problem.placed_dk},
+                               {problem.dv, problem.placed_dv}}) {
+    if (!result.y) continue;
+    result.placed = ragged_result_of(problem.fusion, without_last_rounding(*result.y));
+    if (result.placed) continue;
+    for (const Store& store : result.y->stores) {
+      if (store.index < 0) continue;
+      Refusal refusal =
+          refuse_attention(problem.fusion, "ragged-result", problem.fusion.name_of(store.access.operand),
+                           "one result, of whole rows", "elements at other places");
+      refusal.op = store.op;
+      return refusal;
+    }
+  }
+  return std::nullopt;
+}
+
 std::optional<Refusal> find_rows(Problem& problem) {
   const Fusion& fusion = problem.fusion;
   const auto front = static_cast<size_t>(problem.roles.scores);
@@ -370,6 +404,7 @@ std::variant<Problem, Refusal> problem_of(const Fusion& fusion, const DeviceInfo
     for (std::optional<Expr>* result : {&problem.dq, &problem.dk})
       if (*result) *result = with_scaled_input(**result, *slope);
   if (auto refusal = settle_results(problem)) return std::move(*refusal);
+  if (auto refusal = place_results(problem)) return std::move(*refusal);
   return problem;
 }
 
@@ -388,12 +423,54 @@ Schedule::Schedule(const Problem& problem_, const Knobs& knobs_) : problem(probl
 
 bool Schedule::fits() const {
   if (knobs.spill > 0 && !may_spill(*this)) return false;
-  const int64_t others = kOtherRegisters + (problem.is_plain() ? 0 : kScoreRegisters);
+  const int64_t others = kOtherRegisters + (problem.is_plain() ? 0 : kScoreRegisters) +
+                         (problem.gradient.keep ? kDropoutRegisters : 0);
   return std::ranges::all_of(parts, [&](const Part& part) {
     const int64_t available = part.consumers == 2 ? 240 : 160;
     return part.stages >= 2 &&
            part.registers + (part.gives == Part::Gives::product ? kOtherRegisters : others) <= available;
   });
+}
+
+RaggedOperands Schedule::ragged(size_t at) const {
+  int64_t byte = 0;
+  for (size_t i = 0;; ++i) {
+    const Part& part = parts[i];
+    const bool by_queries = part.stays_with_queries();
+    const int64_t queries = by_queries ? part.tile : part.step, keys = by_queries ? part.step : part.tile;
+    const int scratch = knobs.spill > 0 ? 1 : 0;
+    const RaggedOperands operands =
+        part.gives == Part::Gives::product
+            ? RaggedOperands({{&problem.k, keys}}, scratch, byte).ordered(order(part))
+            : RaggedOperands(
+                  {{&problem.q, queries}, {&problem.k, keys}, {&problem.v, keys}, {&problem.dy, queries}},
+                  scratch, byte)
+                  .ordered(order(part));
+    if (i == at) return operands;
+    byte = operands.end_byte();
+  }
+}
+
+std::optional<TileOrder> Schedule::order(const Part& part) const {
+  const std::optional<Expr>& lengths = problem.gradient.lengths;
+  const int64_t heads_of_keys = problem.entries() / problem.heads() / problem.batch[0];
+  if (knobs.persistent == 0 || heads_of_keys % chunks() != 0 || !lengths || !are_of_entries(*lengths))
+    return std::nullopt;
+  const bool by_keys = !part.stays_with_queries();
+  TileOrder order{.lengths = &*lengths,
+                  .by_keys = by_keys,
+                  .sequences = problem.batch[0],
+                  .heads = entries(part) / problem.batch[0],
+                  .chunks = chunks(),
+                  .section = section(part),
+                  .queries = problem.queries,
+                  .keys = problem.keys,
+                  .tile = part.tile};
+  const auto add = [&](const std::optional<RaggedResult>& placed) { order.add(placed ? &*placed : nullptr); };
+  if (!by_keys) add(problem.placed_dq);
+  if (part.gives_keys()) add(problem.placed_dk);
+  if (part.gives_values()) add(problem.placed_dv);
+  return order;
 }
 
 int64_t Schedule::chunk_entries(int64_t chunk) const {
@@ -407,10 +484,21 @@ int64_t Schedule::spilled_queries() const {
   const Part& product = parts.back();
   return ceil_div(problem.queries, product.tile) * product.consumers;
 }
+int64_t Schedule::spilled_beside() const {
+  const auto is_causal = [](const KeyBound& bound) { return bound.slope == 1 && bound.offset <= 0; };
+  const bool leaves_half = std::ranges::any_of(problem.gradient.bounds.upper, is_causal);
+  return leaves_half && spilled_keys() <= spilled_queries() ? knobs.consumers : 0;
+}
+int64_t Schedule::spilled_blocks() const {
+  const int64_t step = spilled_beside(), all = spilled_keys() * spilled_queries();
+  if (step == 0) return all;
+  const int64_t tiles = spilled_keys() / step;
+  return all - step * step * tiles * (tiles - 1) / 2;
+}
 int64_t Schedule::spilled_bytes() const {
   if (knobs.spill == 0) return 0;
   const int64_t most = ceil_div(problem.entries() / problem.heads(), chunks()) * problem.heads();
-  return most * spilled_keys() * spilled_queries() * 2 * kSpilledRows * kSpilledRows;
+  return most * spilled_blocks() * 2 * kSpilledRows * kSpilledRows;
 }
 
 int64_t Schedule::tiles(const Part& part) const {

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "backend/engines/attention/form.h"
+#include "backend/engines/sm90/attention/dropout.h"
 #include "backend/engines/sm90/attention/scores.h"
 
 namespace fusor::attention {
@@ -115,11 +116,9 @@ Bounds zero_outside(const Fusion& fusion, const Expr& expr, int at) {
       return bounds;
     case PointwiseMode::binary_select:
       for (const bool truth : {true, false}) {
+        if (constant(fusion, expr, argument(expr, at, truth ? 1 : 0)) != 0.0) continue;
         Bounds found;
-        if (constant(fusion, expr, argument(expr, at, truth ? 1 : 0)) != 0.0 ||
-            !add_condition(fusion, expr, node.args[2], truth, found))
-          continue;
-        add(found);
+        if (add_condition(fusion, expr, node.args[2], truth, found)) add(found);
         add(zero_outside(fusion, expr, node.args[truth ? 0 : 1]));
       }
       return bounds;
@@ -178,8 +177,38 @@ int behind_roundings(const Fusion& fusion, const Expr& expr, int at, const Bound
 struct Plain {
   Factor scale, slope;
   int first = -1, second = -1;  // inputs that are values of the row
+  int keep = -1;                // the condition of dropout, if any
+  double weight = 1;            // of products that it keeps
+  double kept = 1;              // of probabilities
+  double outer = 1;             // of gradients, beside the slope
   bool rounds = false;
+
+  // Kernels make gradients of probabilities times their weight: whether these are the graph's, but for the
+  // slope.
+  bool balances() {
+    const auto is_one = [](double x) { return std::fabs(x - 1) < 1e-6; };
+    const double rest = outer * weight / kept;
+    if (is_one(rest)) return true;
+    if (slope.node < 0 || !slope.is_known() || !is_one(rest * slope.constant)) return false;
+    slope = {};
+    return true;
+  }
 };
+
+// Past dropout of a value, which must be 0 where it is not kept; nothing where it is multiplied by other
+// numbers than positive constants.
+std::optional<int> behind_drop(const Fusion& fusion, const Expr& expr, int at, Plain& found) {
+  const Dropped dropped = behind_dropout(expr, at);
+  if (dropped.keep < 0) return at;
+  if (dropped.otherwise >= 0 && constant(fusion, expr, dropped.otherwise) != 0.0) return std::nullopt;
+  found.keep = dropped.keep;
+  for (const int weight : dropped.weights) {
+    const auto value = constant(fusion, expr, weight);
+    if (!value || !(*value > 0) || !std::isfinite(*value)) return std::nullopt;
+    found.weight *= *value;
+  }
+  return dropped.value;
+}
 
 bool is_row_input(const Node& node) { return node.kind == Node::Kind::input && node.input >= 2; }
 
@@ -221,18 +250,32 @@ int behind_factor(const Fusion& fusion, const Expr& expr, int at, Factor& factor
   return at;
 }
 
+// The node without its slope, and without a constant beside that.
+int behind_factors(const Fusion& fusion, const Expr& expr, int at, Plain& found) {
+  at = behind_factor(fusion, expr, at, found.slope);
+  Factor other;
+  const int inner = behind_factor(fusion, expr, at, other);
+  if (inner == at || (!other.is_known() && !found.slope.is_known())) return at;
+  if (!other.is_known()) std::swap(other, found.slope);
+  found.outer = other.constant;
+  return inner;
+}
+
 // probability * (product - row) * number
 bool match_gradient(const Fusion& fusion, const Expr& expr, int at, const Bounds& bounds, Plain& found) {
   bool ignored = false;
-  at = behind_factor(fusion, expr, behind_roundings(fusion, expr, at, bounds, ignored), found.slope);
+  at = behind_factors(fusion, expr, behind_roundings(fusion, expr, at, bounds, ignored), found);
   if (!is_pointwise(expr.node(at), PointwiseMode::mul)) return false;
   for (const size_t i : {size_t{0}, size_t{1}}) {
     const int difference = argument(expr, at, i);
     if (!is_pointwise(expr.node(difference), PointwiseMode::sub) ||
         expr.node(difference).type != DataType::f32)
       continue;
-    const Node &product = expr.node(argument(expr, difference, 0)),
-               &row = expr.node(argument(expr, difference, 1));
+    found.keep = -1;
+    found.weight = 1;
+    const auto kept = behind_drop(fusion, expr, argument(expr, difference, 0), found);
+    if (!kept) continue;
+    const Node &product = expr.node(*kept), &row = expr.node(argument(expr, difference, 1));
     if (product.kind != Node::Kind::input || product.input != 1 || !is_row_input(row)) continue;
     found.second = row.input;
     found.rounds = false;
@@ -247,12 +290,18 @@ std::optional<Plain> match_plain(const Fusion& fusion, const Expr& expr, const G
   if (roles.gradients < 0 ||
       !match_gradient(fusion, expr, expr.yields[static_cast<size_t>(roles.gradients)], bounds, found))
     return std::nullopt;
+  // Kernels round what they drop, not the probabilities in front of that.
+  if (found.keep >= 0 && (found.rounds || !kept_part(fusion, expr, found.keep))) return std::nullopt;
+  found.kept = found.outer * found.weight;
+  if (found.keep < 0 ? found.outer != 1 : !(found.kept > 0)) return std::nullopt;
   if (roles.probabilities < 0) return found;
   Plain other;
   bool rounds = false;
-  if (!match_probability(fusion, expr, expr.yields[static_cast<size_t>(roles.probabilities)], bounds, other,
-                         rounds) ||
-      other.first != found.first || other.scale != found.scale)
+  const int yield = expr.yields[static_cast<size_t>(roles.probabilities)];
+  const auto kept = behind_drop(fusion, expr, behind_roundings(fusion, expr, yield, bounds, rounds), other);
+  found.kept = other.weight;
+  if (!kept || !match_probability(fusion, expr, *kept, bounds, other, rounds) || other.keep != found.keep ||
+      !found.balances() || other.first != found.first || other.scale != found.scale)
     return std::nullopt;
   return found;
 }
@@ -293,6 +342,9 @@ bool is_zero_there(const Fusion& fusion, const Expr& expr, int at, int masked) {
   if (is_pointwise(node, PointwiseMode::exp))
     return stays_hidden(fusion, expr, argument(expr, at, 0), masked);
   if (is_pointwise(node, PointwiseMode::identity)) return is_zero_there(fusion, expr, node.args[0], masked);
+  if (is_pointwise(node, PointwiseMode::binary_select) &&
+      constant(fusion, expr, argument(expr, at, 1)) == 0.0)
+    return is_zero_there(fusion, expr, node.args[0], masked);
   return is_pointwise(node, PointwiseMode::mul) && (is_zero_there(fusion, expr, node.args[0], masked) ||
                                                     is_zero_there(fusion, expr, node.args[1], masked));
 }
@@ -344,6 +396,9 @@ std::variant<Gradient, Refusal> take_apart(const Fusion& fusion, const Site& giv
     if (!plain->scale.is_known()) gradient.given_scale = plain->scale;
     if (plain->slope.node >= 0) gradient.slope = expr.node(plain->slope.node);
     gradient.rounds = plain->rounds;
+    if (plain->keep >= 0) gradient.keep = kept_part(fusion, expr, plain->keep);
+    gradient.kept_weight = plain->kept;
+    gradient.product_weight = plain->weight;
     gradient.rows = {row_part(site.expr, rows[static_cast<size_t>(plain->first) - 2]),
                      row_part(site.expr, rows[static_cast<size_t>(plain->second) - 2])};
     // The kernels do without the site, but for its shape.

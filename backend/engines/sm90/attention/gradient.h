@@ -27,7 +27,8 @@ struct Gradient {
   std::vector<Expr> rows;  ///< what a row's values are, in the order of the inputs
   Bounds bounds;           ///< keys outside have neither probability nor gradient
   /// Probabilities are exp(product * scale - first value of the row), gradients of scores probability *
-  /// (product - second value) * slope.
+  /// (product - second value) * slope; with dropout, of dropped products, and the first product is of dropped
+  /// probabilities.
   std::optional<double> scale;
   /// The factor of scores where each run gives it; `scale` is 1 then.
   std::optional<Factor> given_scale;
@@ -36,6 +37,10 @@ struct Gradient {
   /// How many keys and how many queries of an entry along the first axis exist: neither probability nor
   /// gradient is elsewhere. Integers that the device knows, yielded in that order.
   std::optional<Expr> lengths;
+  /// Which probabilities dropout keeps, times `kept_weight`, and which products, times `product_weight`; see
+  /// kept_part(). Gradients are those of probabilities times `kept_weight`.
+  std::optional<Expr> keep;
+  double kept_weight = 1, product_weight = 1;
   bool rounds = false;  ///< probabilities are rounded before gradients are made of them
 };
 

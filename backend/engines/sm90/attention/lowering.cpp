@@ -1,6 +1,4 @@
 // Owns what attention launches, and what it costs.
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cctype>
 #include <string>
@@ -26,6 +24,9 @@ constexpr double kSoftmaxSlots = 5.5, kTileCycles = 2000, kBlockCycles = 400;
 // Cycles that a block for each tile takes to start; and the pace of uneven tiles that blocks take in
 // turn.
 constexpr double kStartCycles = 1500, kInTurn = 0.95;
+// Share of the speed that is left to blocks that take tiles in turn, where lengths decide on the device which
+// tiles have anything to do.
+constexpr double kInTurnOfLengths = 0.75;
 
 int last_axis(const Expr& expr) { return expr.domain.rank() - 1; }
 
@@ -47,6 +48,7 @@ std::vector<KernelSite> sites_of(const Problem& problem) {
                                 {"Y", y, last_axis(y), fits_short_forms(y)},
                                 {"L", problem.scores.rows, last_axis(problem.scores.rows)}};
   if (problem.scores.sink) sites.push_back({"I", *problem.scores.sink, last_axis(*problem.scores.sink)});
+  if (const auto& keep = problem.scores.keep) sites.push_back({"M", *keep, last_axis(*keep)});
   if (problem.placed) sites.push_back({"O", problem.placed->bounds, last_axis(problem.placed->bounds)});
   if (const auto& lengths = problem.scores.lengths) sites.push_back({"N", *lengths, last_axis(*lengths)});
   return sites;
@@ -65,24 +67,14 @@ std::vector<ConfigValue> config_of(const Schedule& schedule) {
           {"ping_pong", schedule.knobs.ping_pong != 0},
           {"saves_rows", !problem.scores.rows.stores.empty()},
           {"guarded", problem.scores.guarded},
+          {"drops", problem.scores.keep.has_value()},
           {"has_sink", problem.scores.sink.has_value()},
           {"placed", problem.placed.has_value()},
-          {"Result", problem.placed ? problem.placed->type : DataType::f32},
           {"ragged", !schedule.ragged().empty()},
+          {"ordered", schedule.ragged().is_ordered()},
           {"limited", problem.scores.lengths.has_value()},
           {"lower", problem.scores.bounds.lower.size()},
           {"upper", problem.scores.bounds.upper.size()}};
-}
-
-void append_result(Parameters& p, const Problem& problem) {
-  const RaggedResult& placed = *problem.placed;
-  const int batch = problem.batch.rank();
-  p.group("result", fmt::format("RaggedResult<{}>", batch), [&] {
-    p.pointer("data", "u8", placed.access.operand);
-    p.wide("reach", placed.access.indexed[0].extent);
-    p.wide("stride", placed.strides[batch]);
-    p.wide("strides", std::vector<int64_t>(placed.strides.begin(), placed.strides.begin() + batch));
-  });
 }
 
 Parameters parameters_of(const Schedule& schedule, const std::vector<KernelSite>& sites) {
@@ -95,16 +87,17 @@ Parameters parameters_of(const Schedule& schedule, const std::vector<KernelSite>
     if (problem.k.is_ragged() == is_ragged) ragged.append(p, "k", problem.k, schedule.knobs.tile_k);
     if (problem.v.is_ragged() == is_ragged) ragged.append(p, "v", problem.v, schedule.knobs.tile_k);
   }
-  if (problem.placed) append_result(p, problem);
+  if (problem.placed) append_result(p, "result", *problem.placed);
   p.wide("queries", problem.queries);
   p.wide("keys", problem.keys);
   p.wide("values", problem.value);
   append_queue(p, schedule.tiles(), problem.entries(), schedule.section());
+  ragged.append_order(p);
   append_divisors(p, "extents", {problem.batch.begin(), problem.batch.end()});
   append_divisors(p, "shares", problem.shares);
   append_scale(p, "factor", problem.scores.scale, problem.scores.given_scale, kLog2e);
   append_scale(p, "scale", problem.scores.scale, problem.scores.given_scale, 1);
-  if (problem.of_bytes()) p.real("weight", problem.scores.weight);
+  if (problem.of_bytes() || problem.scores.keep) p.real("weight", problem.scores.weight);
   append_visible(p, problem.scores.bounds);
   // The field of a site's arguments is its name in small letters.
   for (const KernelSite& site : sites)
@@ -129,6 +122,8 @@ Work cost(const Schedule& schedule) {
   work.special = scores * (1 + score.special);
   // Maximum, exponent, sum and conversion; a multiply-add counts two.
   work.fp32_flops = scores * 2 * (kSoftmaxSlots + (problem.scores.is_plain() ? 0 : score.instructions));
+  if (problem.scores.keep)
+    work.fp32_flops += scores * 2 * cost_of(*problem.scores.keep, problem.fusion).instructions;
   work.dram_bytes = dram_bytes(problem.fusion);
   work.tiles = schedule.tiles() * problem.entries();
   work.stages = 1;
@@ -145,17 +140,22 @@ Work cost(const Schedule& schedule) {
                     (std::max(products, exponentials) + std::min(products, exponentials) / 4);
   // Tiles of different lengths are shared out more evenly by the hardware than in turn.
   const bool is_even = problem.scores.bounds.lower.empty() && problem.scores.bounds.upper.empty();
-  if (persistent && !is_even) work.efficiency *= kInTurn;
+  const bool in_turn = persistent && !schedule.ragged().is_ordered();
+  if (in_turn && problem.scores.lengths)
+    work.efficiency *= kInTurnOfLengths;
+  else if (in_turn && !is_even)
+    work.efficiency *= kInTurn;
   return work;
 }
 
 Lowered lower(const Schedule& schedule) {
   const Problem& problem = schedule.problem;
-  KernelSource source{.root = "sm90/attention/forward.cuh",
-                      .sites = sites_of(problem),
-                      .config = config_of(schedule),
-                      .target = problem.device.target(),
-                      .types = {"sm90/attention/tiles.cuh", "sm90/attention/ragged.cuh"}};
+  KernelSource source{
+      .root = "sm90/attention/forward.cuh",
+      .sites = sites_of(problem),
+      .config = config_of(schedule),
+      .target = problem.device.target(),
+      .types = {"sm90/attention/tiles.cuh", "sm90/attention/ragged.cuh", "sm90/attention/order.cuh"}};
   std::vector<KernelSite> all_sites = source.sites;
   Launch launch;
   Parameters parameters = parameters_of(schedule, source.sites);

@@ -18,7 +18,7 @@ namespace {
 constexpr int64_t kMostHead = 256;
 constexpr int64_t kBarrierBytes = 256;
 // Beside scores, probabilities and sums: rows, bounds, addresses; and what computed scores need.
-constexpr int64_t kOtherRegisters = 40, kScoreRegisters = 64;
+constexpr int64_t kOtherRegisters = 40, kScoreRegisters = 64, kDropoutRegisters = 24;
 // codegen/device/sm90/attention/bytes.cuh
 constexpr int64_t kRawStages = 2, kMostOfBytes = 128;
 // Registers beside the sums for operands of 8 bits, as compiled: two sets of sums leave few. Computed scores
@@ -38,7 +38,8 @@ bool scales_only(const Problem& problem) {
 
 int64_t other_registers(const Problem& problem, int64_t tile_k) {
   const bool is_plain = problem.scores.is_plain();
-  if (!problem.of_bytes()) return kOtherRegisters + (is_plain ? 0 : kScoreRegisters);
+  if (!problem.of_bytes())
+    return kOtherRegisters + (is_plain ? 0 : kScoreRegisters) + (problem.scores.keep ? kDropoutRegisters : 0);
   const int64_t computed = scales_only(problem) ? kFactorRegistersOfBytes : tile_k / 2;
   const Bounds& bounds = problem.scores.bounds;
   const bool is_bounded = !bounds.lower.empty() || !bounds.upper.empty();
@@ -79,7 +80,10 @@ std::variant<Problem, Refusal> problem_of(const Fusion& fusion, const DeviceInfo
     return refuse_attention(fusion, "batch-axes", "",
                             fmt::format("at most {} axes before the matrices", kMostBatch),
                             fmt::format("{}", rank - 2));
-  auto scores = take_apart(fusion, between, yielded_node(between).type == DataType::f8_e4m3, true);
+  auto scores = take_apart(fusion, between,
+                           {.weights = yielded_node(between).type == DataType::f8_e4m3,
+                            .lengths = true,
+                            .dropout = yielded_node(between).type != DataType::f8_e4m3});
   if (auto* refusal = std::get_if<Refusal>(&scores)) return std::move(*refusal);
   Problem problem{.fusion = fusion, .device = device, .scores = std::move(std::get<Scores>(scores))};
   const Expr &q = operand_site(fusion, 0, 0), &k = operand_site(fusion, 0, 1),
@@ -119,6 +123,7 @@ std::variant<Problem, Refusal> problem_of(const Fusion& fusion, const DeviceInfo
   problem.y = without_last_rounding(result_site(fusion));
   problem.placed = ragged_result_of(fusion, problem.y);
   if (auto refusal = refuse_placed(problem)) return std::move(*refusal);
+  problem.placed_rows = ragged_result_of(fusion, problem.scores.rows);
   for (const fusor::Operand& operand : fusion.operands)
     if (operand.elements > std::numeric_limits<int32_t>::max()) problem.index_bits = 64;
   if (auto refusal = refuse_sizes(problem)) return std::move(*refusal);
@@ -154,6 +159,22 @@ bool Schedule::fits() const {
 
 int64_t Schedule::live_blocks() const {
   return attention::live_blocks(problem.scores.bounds, problem.queries, problem.keys, tile_q(), knobs.tile_k);
+}
+
+std::optional<TileOrder> Schedule::order() const {
+  const std::optional<Expr>& lengths = problem.scores.lengths;
+  if (knobs.persistent == 0 || problem.of_bytes() || !lengths || !are_of_entries(*lengths))
+    return std::nullopt;
+  TileOrder order{.lengths = &*lengths,
+                  .sequences = problem.batch[0],
+                  .heads = problem.entries() / problem.batch[0],
+                  .section = section(),
+                  .queries = problem.queries,
+                  .keys = problem.keys,
+                  .tile = tile_q()};
+  order.add(problem.placed ? &*problem.placed : nullptr);
+  if (!problem.scores.rows.stores.empty()) order.add(problem.placed_rows ? &*problem.placed_rows : nullptr);
+  return order;
 }
 
 int64_t Schedule::section() const {

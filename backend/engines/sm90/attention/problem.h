@@ -27,8 +27,9 @@ struct Problem {
   int64_t queries = 0, keys = 0, head = 0, value = 0;
   int64_t index_bits = 32;
   DataType type = DataType::bf16;
-  Expr y = {};                                        // what becomes of the result
-  std::optional<RaggedResult> placed = std::nullopt;  // where entries of it begin where the device knows
+  Expr y = {};                                             // what becomes of the result
+  std::optional<RaggedResult> placed = std::nullopt;       // where entries of it begin where the device knows
+  std::optional<RaggedResult> placed_rows = std::nullopt;  // the same of what is stored of a row
 
   int64_t entries() const { return element_count(batch); }
   /// Elements of 8 bits: a head is one line, sums are short.
@@ -74,8 +75,11 @@ struct Schedule {
   /// Entries whose keys and values fit half of L2 together.
   int64_t section() const;
   RaggedOperands ragged() const {
-    return RaggedOperands({{&problem.q, tile_q()}, {&problem.k, knobs.tile_k}, {&problem.v, knobs.tile_k}});
+    return RaggedOperands({{&problem.q, tile_q()}, {&problem.k, knobs.tile_k}, {&problem.v, knobs.tile_k}})
+        .ordered(order());
   }
+  /// The order in which blocks take tiles, where lengths decide which have anything to do.
+  std::optional<TileOrder> order() const;
 };
 
 Work cost(const Schedule& schedule);

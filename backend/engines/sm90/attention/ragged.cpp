@@ -10,6 +10,8 @@
 #include "backend/engines/sm90/attention/arguments.h"
 #include "backend/engines/sm90/attention/masks.h"
 #include "backend/engines/sm90/attention/rows.h"
+#include "codegen/device_types.h"
+#include "core/ceil_div.h"
 
 namespace fusor::attention {
 
@@ -168,16 +170,94 @@ std::optional<RaggedResult> ragged_result_of(const Fusion& fusion, const Expr& s
   return result;
 }
 
-RaggedOperands::RaggedOperands(std::initializer_list<RaggedOperand> all, int64_t first_byte)
-    : first_byte_(first_byte) {
+void append_result(Parameters& p, std::string_view name, const RaggedResult& result) {
+  const int batch = result.strides.rank() - 2;
+  p.group(name, fmt::format("RaggedResult<{}, {}>", batch, device_type(result.type)), [&] {
+    p.pointer("data", device_type(result.type), result.access.operand);
+    p.wide("reach", result.access.indexed[0].extent);
+    p.wide("stride", result.strides[batch]);
+    p.wide("strides", std::vector<int64_t>(result.strides.begin(), result.strides.begin() + batch));
+  });
+}
+
+RaggedOperands::RaggedOperands(std::initializer_list<RaggedOperand> all, int scratch, int64_t first_byte)
+    : scratch_(scratch), first_byte_(first_byte) {
   for (const RaggedOperand& operand : all)
     if (operand.rows->is_ragged()) operands_.push_back(operand);
 }
 
-int64_t RaggedOperands::end_byte() const {
+bool are_of_entries(const Expr& lengths) {
+  const std::vector<uint32_t> varying = varying_axes(lengths);
+  return std::ranges::all_of(lengths.yields,
+                             [&](int at) { return (varying[static_cast<size_t>(at)] & ~1u) == 0; });
+}
+
+// 256 bytes in front, and a run of tiles for each sequence (codegen/device/sm90/attention/order.cuh).
+int64_t TileOrder::bytes() const {
+  constexpr int64_t kHead = 256, kRun = 16, kUnit = 256;
+  return round_up(kHead + kRun * sequences, kUnit);
+}
+
+void TileOrder::add(const RaggedResult* placed) {
+  if (placed == nullptr)
+    has_all_rows = true;
+  else
+    results.push_back(placed);
+}
+
+RaggedOperands RaggedOperands::ordered(std::optional<TileOrder> order) && {
+  if (!operands_.empty()) order_ = std::move(order);
+  return std::move(*this);
+}
+
+int64_t RaggedOperands::order_byte() const {
   int64_t bytes = first_byte_;
   for (const RaggedOperand& operand : operands_) bytes += operand.rows->entries * kRaggedEntryBytes;
   return bytes;
+}
+
+int64_t RaggedOperands::end_byte() const { return order_byte() + (order_ ? order_->bytes() : 0); }
+
+void RaggedOperands::append_order(Parameters& p, int64_t chunk) const {
+  if (!order_) return;
+  p.group("ordered", "OrderedTiles", [&] {
+    p.scratch("order", "TileOrder", scratch_, order_byte());
+    p.wide("sequences", order_->sequences);
+    p.wide("all", order_->heads);
+    p.wide("first", chunk * order_->heads_of_chunk());
+    p.wide("heads", order_->heads_of_chunk());
+    p.wide("chunk", chunk);
+    p.wide("section", std::min(order_->section, order_->heads_of_chunk()));
+    p.wide("most", order_->by_keys ? ceil_div(order_->keys, order_->tile) : 0);
+  });
+}
+
+void RaggedOperands::append_facts_of_order(Parameters& p, const Fusion& fusion,
+                                           std::vector<KernelSite>& sites) const {
+  constexpr std::array kResults{"result_a", "result_b"}, kBounds{"O", "Z"}, kBoundFields{"o", "z"};
+  p.group("order", "TileOrderFacts", [&] {
+    p.scratch("to", "TileOrder", scratch_, order_byte());
+    p.wide("sequences", order_->sequences);
+    p.wide("heads", order_->heads_of_chunk());
+    p.wide("rows", order_->rows());
+    p.wide("least", order_->has_all_rows ? order_->rows() : 0);
+    p.wide("tile", order_->tile);
+  });
+  p.wide("keys", order_->keys);
+  p.wide("queries", order_->queries);
+  const auto add = [&](const char* name, const char* field, const Expr& expr) {
+    sites.push_back({name, expr, expr.domain.rank() - 1});
+    p.site(field, sites.back(), fusion);
+  };
+  add("N", "n", *order_->lengths);
+  for (size_t i = 0; i < order_->results.size(); ++i) {
+    const RaggedResult& result = *order_->results[i];
+    p.group(kResults[i], "ResultReach", [&] {
+      p.wide("stride", result.strides[result.strides.rank() - 2]);
+      p.wide("reach", result.access.indexed[0].extent);
+    });
+    add(kBounds[i], kBoundFields[i], result.bounds);
+  }
 }
 
 int64_t RaggedOperands::byte_of(const Rows& rows) const {
@@ -195,15 +275,16 @@ Launch RaggedOperands::maps(const Fusion& fusion, const std::string& target, int
   constexpr std::array kMaps{"map_a", "map_b", "map_c", "map_d"},
       kFacts{"facts_a", "facts_b", "facts_c", "facts_d"}, kBounds{"A", "B", "C", "D"},
       kBoundFields{"a", "b", "c", "d"}, kLengths{"E", "F", "G", "H"}, kLengthFields{"e", "f", "g", "h"};
-  KernelSource source{
-      .root = "sm90/attention/ragged_maps.cuh", .target = target, .types = {"sm90/attention/ragged.cuh"}};
+  KernelSource source{.root = "sm90/attention/ragged_maps.cuh",
+                      .target = target,
+                      .types = {"sm90/attention/ragged.cuh", "sm90/attention/order.cuh"}};
   Parameters p(index_bits);
   int64_t lengths = 0, most = 0;
   for (size_t i = 0; i < operands_.size(); ++i) append_map(p, kMaps[i], *operands_[i].rows, operands_[i].box);
   for (size_t i = 0; i < operands_.size(); ++i) {
     const Rows& rows = *operands_[i].rows;
     p.group(kFacts[i], "RaggedFacts", [&] {
-      p.scratch("to", "RaggedEntry", 0, byte_of(rows));
+      p.scratch("to", "RaggedEntry", scratch_, byte_of(rows));
       p.pointer("data", "const u16", rows.operand, rows.byte_offset);
       p.wide("reach", rows.ragged->extent);
       p.wide("stride", rows.row_stride);
@@ -224,7 +305,17 @@ Launch RaggedOperands::maps(const Fusion& fusion, const std::string& target, int
     add(kLengths[i], kLengthFields[i], *ragged.lengths);
     lengths |= int64_t{1} << i;
   }
-  source.config = {{"index_bits", index_bits}, {"operands", operands_.size()}, {"lengths", lengths}};
+  if (order_) {
+    append_facts_of_order(p, fusion, source.sites);
+    most = std::max(most, order_->sequences);
+  }
+  source.config = {{"index_bits", index_bits},
+                   {"operands", operands_.size()},
+                   {"ragged", true},
+                   {"lengths", lengths},
+                   {"ordered", is_ordered()},
+                   {"order_by_keys", order_ && order_->by_keys},
+                   {"order_results", order_ ? order_->results.size() : size_t{0}}};
   sites.insert(sites.end(), source.sites.begin(), source.sites.end());
   Launch launch;
   p.move_to(std::move(source), launch);
@@ -239,7 +330,7 @@ void RaggedOperands::append(Parameters& p, const char* name, const Rows& rows, i
   const int batch = rows.batch.rank();
   const Strides& strides = rows.ragged->strides;
   p.group(name, fmt::format("RaggedRows<{}>", batch), [&] {
-    p.scratch("entries", "const RaggedEntry", 0, byte_of(rows));
+    p.scratch("entries", "const RaggedEntry", scratch_, byte_of(rows));
     p.pointer("data", "const u16", rows.operand, rows.byte_offset);
     p.wide("elements", rows.map.dims[0]);
     p.wide("stride", rows.row_stride);

@@ -36,7 +36,7 @@ std::optional<Refusal> refuse_ragged(const Fusion& fusion, const Expr& site, con
 
 std::variant<Rows, Refusal> rows_of(const Fusion& fusion, const Expr& site, int row_axis, int element_axis,
                                     bool or_bytes) {
-  auto ragged = or_bytes ? ragged_of(fusion, site, row_axis) : std::nullopt;
+  auto ragged = ragged_of(fusion, site, row_axis);
   const int op = yielded_node(site).op;
   // A copy in front makes the operands that cannot be read in place.
   const bool is_computed = site.nodes.size() > 1 || yielded_node(site).kind != Node::Kind::load;

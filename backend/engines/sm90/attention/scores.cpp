@@ -9,6 +9,8 @@
 #include <limits>
 #include <utility>
 
+#include "backend/engines/sm90/attention/dropout.h"
+
 namespace fusor::attention {
 
 namespace {
@@ -140,24 +142,14 @@ bool match_sum(const Expr& expr, int at, int exponential, int largest, Softmax& 
 
 }  // namespace
 
-namespace {
-
-int past_identities(const Expr& expr, int at) {
-  while (is_pointwise(expr.node(at), PointwiseMode::identity)) at = expr.node(at).args[0];
-  return at;
-}
-
-}  // namespace
-
 std::optional<Softmax> match_softmax(const Expr& expr) {
   if (expr.yields.size() != 1 || expr.domain.rank() < 2) return std::nullopt;
   Softmax found;
-  int probability = past_identities(expr, expr.yields[0]);
-  if (is_pointwise(expr.node(probability), PointwiseMode::mul)) {
-    found.weight = argument(expr, probability, 1);
-    if (expr.node(found.weight).kind != Node::Kind::scalar) return std::nullopt;
-    probability = past_identities(expr, expr.node(probability).args[0]);
-  }
+  const Dropped dropped = behind_dropout(expr, expr.yields[0]);
+  found.weights = dropped.weights;
+  found.keep = dropped.keep;
+  found.otherwise = dropped.otherwise;
+  const int probability = dropped.value;
   if (!is_pointwise(expr.node(probability), PointwiseMode::div)) return std::nullopt;
   const int exponential = argument(expr, probability, 0);
   if (!is_pointwise(expr.node(exponential), PointwiseMode::exp)) return std::nullopt;
@@ -215,8 +207,43 @@ std::optional<Expr> lengths_of(const Fusion& fusion, const Expr& expr, int at) {
   return std::nullopt;
 }
 
-std::variant<Scores, Refusal> take_apart(const Fusion& fusion, const Expr& site, bool may_weigh,
-                                         bool takes_lengths) {
+namespace {
+
+Refusal refuse_weight(const Fusion& fusion, int op) {
+  return refuse(fusion, "softmax-between", op, "a softmax over the keys between the products",
+                "one that is multiplied");
+}
+
+Refusal refuse_dropout(const Fusion& fusion, int op, const char* expected, std::string actual) {
+  return refuse(fusion, "dropout", op, expected, std::move(actual));
+}
+
+// Reads how probabilities are weighed and dropped behind the division.
+std::optional<Refusal> take_dropout(const Fusion& fusion, const Expr& site, const Softmax& softmax,
+                                    const Takes& takes, Scores& scores) {
+  const bool is_dropped = softmax.keep >= 0;
+  if (is_dropped) {
+    const int op = site.node(softmax.keep).op;
+    if (!takes.dropout)
+      return refuse_dropout(fusion, op, "probabilities that are multiplied as they are", "dropout");
+    scores.keep = kept_part(fusion, site, softmax.keep);
+    const bool leaves_zeros = softmax.otherwise < 0 || constant(fusion, site, softmax.otherwise) == 0.0;
+    if (!leaves_zeros || !scores.keep)
+      return refuse_dropout(fusion, op, "probabilities that are 0 where numbers of coordinates say so",
+                            leaves_zeros ? "elements from memory" : "other values");
+  }
+  for (const int at : softmax.weights) {
+    const auto weight = constant(fusion, site, at);
+    if ((!takes.weights && !is_dropped) || !weight || !(*weight > 0) || !std::isfinite(*weight))
+      return refuse_weight(fusion, site.node(at).op);
+    scores.weight *= *weight;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::variant<Scores, Refusal> take_apart(const Fusion& fusion, const Expr& site, const Takes& takes) {
   const auto softmax = match_softmax(site);
   if (!softmax)
     return refuse(fusion, "softmax-between", -1, "a softmax over the keys between the products",
@@ -224,16 +251,10 @@ std::variant<Scores, Refusal> take_apart(const Fusion& fusion, const Expr& site,
   if (auto refusal = refuse_types(fusion, site, *softmax)) return std::move(*refusal);
   Scores scores;
   scores.guarded = softmax->guarded;
-  if (softmax->weight >= 0) {
-    const auto weight = constant(fusion, site, softmax->weight);
-    if (!may_weigh || !weight || !(*weight > 0) || !std::isfinite(*weight))
-      return refuse(fusion, "softmax-between", site.node(softmax->weight).op,
-                    "a softmax over the keys between the products", "one that is multiplied");
-    scores.weight = *weight;
-  }
+  if (auto refusal = take_dropout(fusion, site, *softmax, takes, scores)) return std::move(*refusal);
   Expr masked = site;
   int score = behind_masks(fusion, masked, softmax->score, scores.bounds);
-  if (takes_lengths && softmax->guarded) {
+  if (takes.lengths && softmax->guarded) {
     scores.lengths = lengths_of(fusion, masked, score);
     if (scores.lengths) score = behind_masks(fusion, masked, argument(masked, score, 0), scores.bounds);
   }

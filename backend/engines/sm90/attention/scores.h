@@ -17,7 +17,10 @@ namespace fusor::attention {
 /// no key, `largest` and `sum` are those of all scores and the sink.
 struct Softmax {
   int score = -1, largest = -1, sum = -1, sink = -1;
-  int weight = -1;       ///< a scalar that probabilities are multiplied by, if any
+  std::vector<int> weights = {};  ///< scalars that probabilities are multiplied by
+  /// Behind the division, a probability is kept where node `keep` holds, and node `otherwise` elsewhere, or 0
+  /// where this is -1. Without dropout `keep` is -1.
+  int keep = -1, otherwise = -1;
   bool guarded = false;  ///< a row without a finite score gives zeros, not NaN
 };
 
@@ -37,6 +40,8 @@ struct Scores {
   /// score = product * a scalar that each run gives, which is taken to be positive.
   std::optional<Factor> given_scale;
   double weight = 1;  ///< of probabilities
+  /// Which probabilities dropout keeps, of coordinates and numbers of an entry; see kept_part().
+  std::optional<Expr> keep;
   bool guarded = false;
   /// How many keys and how many queries of an entry exist, where a mask hides all others: integers that the
   /// device knows, yielded in that order.
@@ -49,9 +54,14 @@ struct Scores {
 /// of queries, yielded in that order.
 std::optional<Expr> lengths_of(const Fusion& fusion, const Expr& expr, int at);
 
-/// Takes the site apart, or says why attention cannot. `may_weigh`: probabilities may be multiplied by a
-/// constant before they are rounded. `takes_lengths`: where a mask is lengths, they are no part of the score.
-std::variant<Scores, Refusal> take_apart(const Fusion& fusion, const Expr& site, bool may_weigh = false,
-                                         bool takes_lengths = false);
+/// The parts of a site, beside softmax and score, that the caller carries out.
+struct Takes {
+  bool weights = false;  ///< probabilities may be multiplied by a constant before they are rounded
+  bool lengths = false;  ///< where a mask is lengths, they are no part of the score
+  bool dropout = false;  ///< probabilities may be dropped behind the division
+};
+
+/// Takes the site apart, or says why attention cannot.
+std::variant<Scores, Refusal> take_apart(const Fusion& fusion, const Expr& site, const Takes& takes = {});
 
 }  // namespace fusor::attention

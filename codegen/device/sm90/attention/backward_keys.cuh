@@ -8,6 +8,7 @@
 //                   dP' = v dy[j+1]^T  ||  P' of S'
 //                   dv += P' dy[j+1]  ||  dS' of P' and dP'    P and dS in 16 bits, from registers
 //                   dS' --> workspace, where dq is made of it by backward_spilled
+//   dropout         which probabilities stay is found from their coordinates while products are in flight
 //   finish          dk --> DK, dv --> DV
 //
 //   shared:  k, v [lines of 64][keys]   q, dy [stages][lines of 64][queries]   rows [stages][values][queries]
@@ -16,11 +17,15 @@
 #include "fusor_generated.cuh"
 
 #include "codegen/device/sm90/attention/gradients.cuh"
+#include "codegen/device/sm90/attention/order.cuh"
+#include "codegen/device/sm90/attention/ragged.cuh"
 #include "codegen/device/sm90/attention/spilled.cuh"
 
 struct DK;  // where dk and dv leave, as far as they are asked for
 struct DV;
 
+struct PK;  // where an entry of a ragged dk or dv begins and ends
+struct PV;
 struct N;  // how many keys and queries of an entry exist, where only the device knows
 
 using Element = Config::Element;
@@ -34,6 +39,7 @@ static constexpr bool kSpills = Config::spills;
 static constexpr int kScores = kTileQ / 2;  // of a thread
 static_assert(!kSpills || (kKeys && kTileQ == kSpilledRows), "a block of queries is one of what is spilled");
 static constexpr int kBlockBytes = kTileQ * kLineBytes;
+static constexpr int kReaders = 3;  // warps of the producers that are told which tile is next
 
 // q, k, v, dy: maps of (element, row, batch axes from the last to the first); extents: of the batch axes,
 // those of heads that share keys 1; members: of these; shares: entries that share one of k and v, by axis;
@@ -47,8 +53,10 @@ struct Shared {
   alignas(128) u8 ds[kConsumers][4][kSpills ? kSpilledBytes / 4 : 16];  // of a warp
   alignas(16) float rows[kStages][kRowValues > 0 ? kRowValues : 1][kTileQ];
   Barrier k_full, v_full, kv_empty, q_full[kStages], dy_full[kStages], rows_full[kStages], empty[kStages];
+  TileSlots<Config::ordered> slots;
 
   __device__ void init() {
+    slots.init(kConsumers * kWarpgroup / 32 + kReaders);
     k_full.init(1);
     v_full.init(1);
     kv_empty.init(kConsumers * kWarpgroup / 32);
@@ -71,8 +79,7 @@ struct Tile {
   int keys, queries;  // that exist
 
   template <class Parameters>
-  __device__ Tile(const Parameters& p, int number) {
-    const TileQueue::Item item = p.queue.item(number);
+  __device__ Tile(const Parameters& p, TileQueue::Item item) {
     // Early keys are seen by most queries where a mask is causal.
     key = (static_cast<int>(p.queue.tiles) - 1 - item.tile) * kTileK;
     last = min(key + kTileK, static_cast<int>(p.keys)) - 1;
@@ -126,8 +133,8 @@ struct Head {
   int first, end;  // blocks
   Index at[kRank];
 
-  __device__ Head(const Params& p, int item, int head) {
-    const Tile tile(p, hidden(item));
+  __device__ Head(const Params& p, TileQueue::Item item, int head) {
+    const Tile tile(p, item);
     Index member[kRank];
     coordinates<0, kBatch>(Index(head), p.members, member);
     first = tile.first;
@@ -137,38 +144,54 @@ struct Head {
   }
 };
 
-// One thread copies k and q, another one v and dy: one has not registers enough for both.
+template <bool kSecond, class A, class B>
+FUSOR_DEVICE const auto& one_of(const A& a, const B& b) {
+  if constexpr (kSecond)
+    return b;
+  else
+    return a;
+}
+
+// The producer that copies k and q asks for tiles.
 template <bool kOfValues>
-FUSOR_DEVICE void produce(const Params& p, Shared& shared) {
+struct ProducerTurns : Turns<Config::ordered> {};
+template <>
+struct ProducerTurns<false> : AskingTurns<Config::ordered> {};
+
+// One thread copies k and q, another one v and dy: one has not registers enough for both.
+template <bool kOfValues, class Memory>
+FUSOR_DEVICE void produce(const Params& p, Memory& shared) {
   Ring<kStages> ring;
   u32 parity = 0;
-  for (int item = blockIdx.x; item < p.queue.items(); item += gridDim.x) {
-    if (Tile(p, item).steps == 0) continue;
+  for (ProducerTurns<kOfValues> turns; turns.find(p, shared.slots); turns.leave(shared.slots)) {
+    if (Tile(p, turns.item(p, shared.slots)).steps == 0) continue;
     if constexpr (!kOfValues || kKeys) {
-      const Tile tile(p, hidden(item));
+      const Tile tile(p, turns.again(p, shared.slots));
       MapEntry<kBatch> of_k;
 #pragma unroll
       for (int axis = 0; axis < kBatch; ++axis) of_k.set(axis, p.shares[axis].divide(tile.at[axis]));
+      const auto& keys = rows_at(one_of<kOfValues>(p.k, p.v), of_k);
       shared.kv_empty.wait(parity ^ 1);
       parity ^= 1;
       if constexpr (kOfValues)
-        copy_lines(shared.v, p.v, shared.v_full, tile.key, of_k.at);
+        copy_rows(shared.v, keys, shared.v_full, tile.key, of_k.at);
       else
-        copy_lines(shared.k, p.k, shared.k_full, tile.key, of_k.at);
+        copy_rows(shared.k, keys, shared.k_full, tile.key, of_k.at);
     }
 #pragma unroll 1
     for (int number = 0; number < static_cast<int>(p.heads); ++number) {
-      const Head head(p, item, number);
+      const Head head(p, turns.again(p, shared.slots), number);
       MapEntry<kBatch> of_q;
 #pragma unroll
       for (int axis = 0; axis < kBatch; ++axis) of_q.set(axis, head.at[axis]);
+      const auto& queries = rows_at(one_of<kOfValues>(p.q, p.dy), of_q);
 #pragma unroll 1
       for (int block = head.first; block < head.end; ++block) {
         shared.empty[ring.stage].wait(ring.parity ^ 1);
         if constexpr (kOfValues)
-          copy_lines(shared.dy[ring.stage], p.dy, shared.dy_full[ring.stage], block * kTileQ, of_q.at);
+          copy_rows(shared.dy[ring.stage], queries, shared.dy_full[ring.stage], block * kTileQ, of_q.at);
         else
-          copy_lines(shared.q[ring.stage], p.q, shared.q_full[ring.stage], block * kTileQ, of_q.at);
+          copy_rows(shared.q[ring.stage], queries, shared.q_full[ring.stage], block * kTileQ, of_q.at);
         ring.advance();
       }
     }
@@ -176,12 +199,17 @@ FUSOR_DEVICE void produce(const Params& p, Shared& shared) {
 }
 
 // The blocks of all tiles and heads, one after another.
+template <class Slots>
 struct BlockCursor {
-  int item, number = 0, block = 0, end = 0;
+  Slots& slots;
+  Turns<Config::ordered> turns;
+  bool exists;
+  int number = 0, block = 0, end = 0;
   Index at[kRank];  // of the head's queries
 
-  __device__ explicit BlockCursor(const Params& p) : item(blockIdx.x) { find(p); }
-  __device__ bool exists(const Params& p) const { return item < p.queue.items(); }
+  __device__ BlockCursor(const Params& p, Slots& slots_) : slots(slots_), exists(turns.find(p, slots)) {
+    find(p);
+  }
   __device__ void advance(const Params& p) {
     if (++block < end) return;
     ++number;
@@ -192,24 +220,30 @@ struct BlockCursor {
   // The first block of this head, or of the next one that has any.
   __device__ void find(const Params& p) {
 #pragma unroll 1
-    for (; exists(p); item += gridDim.x, number = 0) {
-      if (number == static_cast<int>(p.heads)) continue;
-      const Head head(p, item, number);
-      block = head.first;
-      end = head.end;
+    while (exists) {
+      if (number < static_cast<int>(p.heads)) {
+        const Head head(p, turns.again(p, slots), number);
+        block = head.first;
+        end = head.end;
 #pragma unroll
-      for (int axis = 0; axis < kBatch; ++axis) at[axis] = head.at[axis];
-      if (block < end) return;
+        for (int axis = 0; axis < kBatch; ++axis) at[axis] = head.at[axis];
+        if (block < end) return;
+      }
+      turns.leave(slots);
+      exists = turns.find(p, slots);
+      number = 0;
     }
   }
 };
 
 static constexpr int kRowWarps = 2, kRowSlots = kRowValues > 0 ? kRowValues : 1;
-static constexpr int kAtOnce =
-    kTileQ == 48 || kTileQ == 64 ? 2 : 1;  // queries of a lane whose values are on their way
+// Queries of a lane whose values are on their way. With computed scores, which have more, two of 48 would
+// spill.
+static constexpr int kAtOnce = kTileQ == 64 || (kTileQ == 48 && kPlain) ? 2 : 1;
 
 // Values of a lane's queries of a block from `first` on: all are on their way before the first is there.
-FUSOR_DEVICE void load_rows(const Params& p, const BlockCursor& cursor, int first,
+template <class Cursor>
+FUSOR_DEVICE void load_rows(const Params& p, const Cursor& cursor, int first,
                             float (&values)[kAtOnce][kRowSlots]) {
   Index at[kRank];
 #pragma unroll
@@ -226,10 +260,10 @@ FUSOR_DEVICE void load_rows(const Params& p, const BlockCursor& cursor, int firs
 // Warps that take turns: the values of a block's queries, loaded while the stage is not free yet.
 FUSOR_DEVICE void produce_rows(const Params& p, Shared& shared, int warp) {
   Ring<kStages> ring;
-  BlockCursor cursor(p);
+  BlockCursor cursor(p, shared.slots);
   const int lane = threadIdx.x % 32;
 #pragma unroll 1
-  for (int turn = 0; cursor.exists(p); turn = (turn + 1) % kRowWarps) {
+  for (int turn = 0; cursor.exists; turn = (turn + 1) % kRowWarps) {
     if (turn == warp) {
 #pragma unroll 1
       for (int first = 0; first < kTileQ; first += 32 * kAtOnce) {
@@ -255,7 +289,7 @@ FUSOR_DEVICE void produce_rows(const Params& p, Shared& shared, int warp) {
 // A thread's two keys of a tile, and the way from products to probabilities and gradients of scores.
 struct KeyRows {
   int first;           // the other one is 8 behind it
-  Index at[2][kRank];  // of computed scores
+  Index at[2][kRank];  // of computed scores, and of dropped ones
   E::Loads loads[2];
 
   __device__ int existing(const Params& p, int half) const {
@@ -263,14 +297,14 @@ struct KeyRows {
   }
 
   __device__ void begin_head(const Params& p, const Walk& walk) {
-    if constexpr (!kPlain) {
+    if constexpr (!kPlain || Config::drops) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
 #pragma unroll
         for (int axis = 0; axis < kBatch; ++axis) at[half][axis] = walk.at[axis];
         at[half][kBatch] = 0;
         at[half][kBatch + 1] = existing(p, half);
-        loads[half] = E::loads(p.e, at[half], 1);
+        if constexpr (!kPlain) loads[half] = E::loads(p.e, at[half], 1);
       }
     }
   }
@@ -363,8 +397,7 @@ struct Spill {
     for (int axis = 0; axis < kBatch; ++axis)
       entry = entry * static_cast<int>(p.extents[axis].divisor * p.members[axis].divisor) +
               static_cast<int>(walk.at[axis]);
-    to = p.gradients +
-         p.spilled.place(entry - static_cast<int>(p.spilled.first), first_key / kSpilledRows, walk.block) +
+    to = p.gradients + p.spilled.place(p.spilled.entry_of(entry), first_key / kSpilledRows, walk.block) +
          threadIdx.x % kWarpgroup / 32 * kBytes;
   }
   template <int kCount>
@@ -384,45 +417,60 @@ struct Spill {
   }
 };
 
-template <class Result, class Args, int kSums>
-FUSOR_DEVICE void finish(const Args& args, const Tile& tile, int first, i64 columns,
-                         const float (&sums)[kSums]) {
+// Calls store(at, whether it exists, half) for a thread's two keys.
+template <class Store>
+FUSOR_DEVICE void for_keys(const Tile& tile, int first, const Store& store) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     Index at[kRank];
 #pragma unroll
     for (int axis = 0; axis < kBatch; ++axis) at[axis] = tile.at[axis];
     at[kBatch] = first + 8 * half;
-    store_row<Result>(args, at, first + 8 * half <= tile.last, static_cast<int>(columns), half, 1.0f, sums);
+    store(at, first + 8 * half <= tile.last, half);
   }
 }
 
 // The tile is found anew: its place in the batch needs no registers while blocks pass.
-template <class KeyGradient, class ValueGradient, class Params>
-FUSOR_DEVICE void finish_both(const Params& p, int item, int first, const float (&dk)[kHead / 2],
+template <class KeyGradient, class ValueGradient, class KeyPlaces, class ValuePlaces, class Params>
+FUSOR_DEVICE void finish_both(const Params& p, TileQueue::Item item, int first, const float (&dk)[kHead / 2],
                               const float (&dv)[kValue / 2]) {
-  const Tile tile(p, hidden(item));
-  if constexpr (kKeys) finish<KeyGradient>(p.dk, tile, first, p.elements, dk);
-  if constexpr (kValues) finish<ValueGradient>(p.dv, tile, first, p.values, dv);
+  const Tile tile(p, item);
+  const int elements = static_cast<int>(p.elements), values = static_cast<int>(p.values);
+  if constexpr (kKeys)
+    for_keys(tile, first, [&](Index(&at)[kRank], bool exists, int half) {
+      if constexpr (Config::placed_dk)
+        store_placed_row<KeyGradient, KeyPlaces>(p.dk, p.pk, p.to_dk, at, exists, elements, half, 1.0f, dk);
+      else
+        store_row<KeyGradient>(p.dk, at, exists, elements, half, 1.0f, dk);
+    });
+  if constexpr (kValues)
+    for_keys(tile, first, [&](Index(&at)[kRank], bool exists, int half) {
+      if constexpr (Config::placed_dv)
+        store_placed_row<ValueGradient, ValuePlaces>(p.dv, p.pv, p.to_dv, at, exists, values, half, 1.0f, dv);
+      else
+        store_row<ValueGradient>(p.dv, at, exists, values, half, 1.0f, dv);
+    });
 }
 
 FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
   Ring<kStages> ring;
   u32 parity = 0;
   const int warp = threadIdx.x % kWarpgroup / 32, lane = threadIdx.x % 32;
-  for (int item = blockIdx.x; item < p.queue.items(); item += gridDim.x) {
-    const Tile tile(p, item);
+  for (Turns<Config::ordered> turns; turns.find(p, shared.slots); turns.leave(shared.slots)) {
+    const Tile tile(p, turns.item(p, shared.slots));
     KeyRows rows;
     rows.first = tile.key + consumer * 64 + warp * 16 + lane / 4;
     float dk[kHead / 2], dv[kValue / 2];
     clear(dk);
     clear(dv);
     if (tile.steps == 0) {
-      finish_both<DK, DV>(p, item, rows.first, dk, dv);
+      finish_both<DK, DV, PK, PV>(p, turns.again(p, shared.slots), rows.first, dk, dv);
       continue;
     }
     Walk walk(p, tile);
     rows.begin_head(p, walk);
+    Kept<Config::drops, M, kScores> kept;
+    kept.begin(p, rows.at[0]);
     Spill spill;
     if constexpr (kSpills) spill.begin_head(p, walk, tile.key + consumer * 64);
     const bool exists[2] = {rows.first <= tile.last, rows.first + 8 <= tile.last};
@@ -446,6 +494,7 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
       shared.dy_full[stage].wait(ring.parity);
       if constexpr (kKeys)
         issue_along<Element, kValue, kTileK, kTileQ>(shared.v[0] + keys, shared.dy[stage][0], products);
+      kept.template find<kBatch>(p, rows.at, walk.block * kTileQ + 2 * (threadIdx.x % 4));
       shared.rows_full[stage].wait(ring.parity);
       float row_values[kScores / 2];
       if constexpr (kPlain) rows.load(shared, stage, 0, row_values);
@@ -461,7 +510,10 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
           rows.by_site<false>(p, shared, stage, walk.block, scores, products);
       }
       if (!whole && (kValues || kPlain)) rows.hide(p, tile, walk.block, scores);
-      if constexpr (kValues || (kPlain && Config::rounds)) pack<Element>(scores, probabilities);
+      if constexpr (Config::drops && kValues)
+        kept.template pack<Element>(scores, probabilities);
+      else if constexpr (kValues || (kPlain && Config::rounds))
+        pack<Element>(scores, probabilities);
       const auto pack_gradients = [&] {
         if (!whole) rows.hide(p, tile, walk.block, products);
         pack<Element>(products, gradients);
@@ -474,6 +526,7 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
         product_wait<kValues ? 1 : 0>();
         pin(products);
         if constexpr (Config::rounds) round_as_packed<Element>(probabilities, scores);
+        kept.drop_others(products);
         rows.gradients(row_values, scores, products);
         pack_gradients();
       }
@@ -482,6 +535,7 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
       ring.advance();
       if (walk.advance()) {
         rows.begin_head(p, walk);
+        kept.begin(p, rows.at[0]);
         if constexpr (kSpills) spill.begin_head(p, walk, tile.key + consumer * 64);
       }
     }
@@ -490,7 +544,7 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
     if constexpr (kValues) pin(dv);
     release(shared.empty[ring.previous()]);
     release(shared.kv_empty);
-    finish_both<DK, DV>(p, item, rows.first, dk, dv);
+    finish_both<DK, DV, PK, PV>(p, turns.again(p, shared.slots), rows.first, dk, dv);
   }
   if constexpr (kSpills)
     if (lane == 0) wait_for_stores<0>();
@@ -515,9 +569,9 @@ extern "C" __global__ void __launch_bounds__((1 + kConsumers) * kWarpgroup, 1)
   __syncthreads();
   if (warpgroup == 0) {
     release_registers<kProducerRegisters>();
-    if (threadIdx.x == 0) produce<false>(p, shared);
+    if (is_producer(0)) produce<false>(p, shared);
     if (threadIdx.x / 32 % 2 == 1) produce_rows(p, shared, threadIdx.x / 64);
-    if (threadIdx.x == 64) produce<true>(p, shared);
+    if (is_producer(2)) produce<true>(p, shared);
   } else {
     claim_registers<kConsumerRegisters>();
     consume(p, shared, warpgroup - 1);

@@ -14,8 +14,11 @@
 #include "fusor_generated.cuh"
 
 #include "codegen/device/sm90/attention/gradients.cuh"
+#include "codegen/device/sm90/attention/order.cuh"
+#include "codegen/device/sm90/attention/ragged.cuh"
 
-struct N;  // how many keys and queries of an entry exist, where only the device knows
+struct PQ;  // where an entry of a ragged dq begins and ends
+struct N;   // how many keys and queries of an entry exist, where only the device knows
 
 using Element = Config::Element;
 static constexpr int kRank = E::kRank, kBatch = kRank - 2;
@@ -36,8 +39,10 @@ struct Shared {
   alignas(1024) u8 k[kStages][kHeadLines][kBlockBytes];
   alignas(1024) u8 v[kStages][kValueLines][kBlockBytes];
   Barrier q_full, dy_full, q_empty, k_full[kStages], k_empty[kStages], v_full[kStages], v_empty[kStages];
+  TileSlots<Config::ordered> slots;
 
   __device__ void init() {
+    slots.init(kConsumers * kWarpgroup / 32);
     q_full.init(1);
     dy_full.init(1);
     q_empty.init(kConsumers * kWarpgroup / 32);
@@ -53,11 +58,12 @@ struct Shared {
 
 using Tile = QueryTile<kTileQ, kTileK, kRank>;
 
-FUSOR_DEVICE void produce(const Params& p, Shared& shared) {
+template <class Memory>
+FUSOR_DEVICE void produce(const Params& p, Memory& shared) {
   Ring<kStages> ring;
   u32 parity = 0;
-  for (int item = blockIdx.x; item < p.queue.items(); item += gridDim.x) {
-    const Tile tile = tile_within<Tile, N>(p, item);
+  for (AskingTurns<Config::ordered> turns; turns.find(p, shared.slots); turns.leave(shared.slots)) {
+    const Tile tile = tile_within<Tile, N>(p, turns.item(p, shared.slots));
     if (tile.end == tile.first) continue;
     MapEntry<kBatch> of_q, of_k;
 #pragma unroll
@@ -65,16 +71,21 @@ FUSOR_DEVICE void produce(const Params& p, Shared& shared) {
       of_q.set(axis, tile.at[axis]);
       of_k.set(axis, p.shares[axis].divide(tile.at[axis]));
     }
+    MapEntry<kBatch> of_dy = of_q, of_v = of_k;
+    const auto& q = rows_at(p.q, of_q);
+    const auto& dy = rows_at(p.dy, of_dy);
+    const auto& k = rows_at(p.k, of_k);
+    const auto& v = rows_at(p.v, of_v);
     shared.q_empty.wait(parity ^ 1);
-    copy_lines(shared.q, p.q, shared.q_full, tile.row, of_q.at);
-    copy_lines(shared.dy, p.dy, shared.dy_full, tile.row, of_q.at);
+    copy_rows(shared.q, q, shared.q_full, tile.row, of_q.at);
+    copy_rows(shared.dy, dy, shared.dy_full, tile.row, of_dy.at);
     parity ^= 1;
 #pragma unroll 1
     for (int block = tile.end - 1; block >= tile.first; --block) {
       shared.k_empty[ring.stage].wait(ring.parity ^ 1);
-      copy_lines(shared.k[ring.stage], p.k, shared.k_full[ring.stage], block * kTileK, of_k.at);
+      copy_rows(shared.k[ring.stage], k, shared.k_full[ring.stage], block * kTileK, of_k.at);
       shared.v_empty[ring.stage].wait(ring.parity ^ 1);
-      copy_lines(shared.v[ring.stage], p.v, shared.v_full[ring.stage], block * kTileK, of_k.at);
+      copy_rows(shared.v[ring.stage], v, shared.v_full[ring.stage], block * kTileK, of_v.at);
       ring.advance();
     }
   }
@@ -155,6 +166,16 @@ struct QueryRows {
   }
 };
 
+template <class Result, class Places, class Params>
+FUSOR_DEVICE void finish_row(const Params& p, Index (&at)[kRank], bool exists, int half,
+                             const float (&dq)[kHead / 2]) {
+  const int columns = static_cast<int>(p.elements);
+  if constexpr (Config::placed_dq)
+    store_placed_row<Result, Places>(p.dq, p.pq, p.to_dq, at, exists, columns, half, 1.0f, dq);
+  else
+    store_row<Result>(p.dq, at, exists, columns, half, 1.0f, dq);
+}
+
 FUSOR_DEVICE void finish(const Params& p, const Tile& tile, const QueryRows& rows,
                          const float (&dq)[kHead / 2]) {
 #pragma unroll
@@ -162,7 +183,7 @@ FUSOR_DEVICE void finish(const Params& p, const Tile& tile, const QueryRows& row
     Index at[kRank];
 #pragma unroll
     for (int axis = 0; axis <= kBatch; ++axis) at[axis] = rows.at[half][axis];
-    store_row<DQ>(p.dq, at, rows.row[half] <= tile.last, static_cast<int>(p.elements), half, 1.0f, dq);
+    finish_row<DQ, PQ>(p, at, rows.row[half] <= tile.last, half, dq);
   }
 }
 
@@ -172,10 +193,12 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
   const int warp = threadIdx.x % kWarpgroup / 32, lane = threadIdx.x % 32;
   const u8* const q = shared.q[0] + consumer * 64 * kLineBytes;
   const u8* const dy = shared.dy[0] + consumer * 64 * kLineBytes;
-  for (int item = blockIdx.x; item < p.queue.items(); item += gridDim.x) {
-    const Tile tile = tile_within<Tile, N>(p, item);
+  for (Turns<Config::ordered> turns; turns.find(p, shared.slots); turns.leave(shared.slots)) {
+    const Tile tile = tile_within<Tile, N>(p, turns.item(p, shared.slots));
     QueryRows rows;
     rows.begin(p, tile, tile.row + consumer * 64 + warp * 16 + lane / 4);
+    Kept<Config::drops, M, kScores> kept;
+    kept.begin(p, rows.at[0]);
     float dq[kHead / 2];
     clear(dq);
     if (tile.end == tile.first) {
@@ -200,6 +223,7 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
       if (block + 1 < tile.end) release(shared.k_empty[previous.stage]);
       shared.v_full[stage].wait(ring.parity);
       issue_along<Element, kValue, kTileQ, kTileK>(dy, shared.v[stage][0], products);
+      kept.template find<kBatch + 1>(p, rows.at, block * kTileK + 2 * (threadIdx.x % 4));
       product_wait<1>();
       pin(scores);
       if constexpr (kPlain) rows.probabilities(p, scores);
@@ -207,6 +231,7 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
       pin(products);
       release(shared.v_empty[stage]);
       if constexpr (kPlain) {
+        kept.drop_others(products);
         rows.gradients(scores, products);
       } else {
         if (whole)
@@ -247,7 +272,7 @@ extern "C" __global__ void __launch_bounds__((1 + kConsumers) * kWarpgroup, 1)
   __syncthreads();
   if (warpgroup == 0) {
     release_registers<kProducerRegisters>();
-    if (threadIdx.x == 0) produce(p, shared);
+    if (is_producer(0)) produce(p, shared);
   } else {
     claim_registers<kConsumerRegisters>();
     consume(p, shared, warpgroup - 1);

@@ -11,10 +11,12 @@
 //   full     producer --> consumers: bytes have arrived     empty   consumers --> producer: a warp has read
 #include "fusor_generated.cuh"
 
-#include "codegen/device/sm90/attention/parts.cuh"
+#include "codegen/device/sm90/attention/order.cuh"
+#include "codegen/device/sm90/attention/ragged.cuh"
 #include "codegen/device/sm90/attention/spilled.cuh"
 
-struct N;  // how many keys and queries of an entry exist, where only the device knows
+struct PQ;  // where an entry of a ragged dq begins and ends
+struct N;   // how many keys and queries of an entry exist, where only the device knows
 
 using Element = Config::Element;
 static constexpr int kRank = DQ::kRank, kBatch = kRank - 2;
@@ -30,8 +32,10 @@ struct Shared {
   alignas(1024) u8 k[kStages][kHeadLines][kTileK * kLineBytes];
   alignas(1024) u8 ds[kStages][kConsumers][kSpilledBytes];
   Barrier full[kStages], empty[kStages];
+  TileSlots<Config::ordered> slots;
 
   __device__ void init() {
+    slots.init(kConsumers * kWarpgroup / 32);
     for (int stage = 0; stage < kStages; ++stage) {
       full[stage].init(2);
       empty[stage].init(kConsumers * kWarpgroup / 32);
@@ -43,26 +47,31 @@ struct Shared {
 struct Tile : QueryTile<kTileQ, kTileK, kRank> {
   int entry;  // of those that the launch has
 
-  __device__ Tile(const Params& p, int number)
-      : QueryTile(p, number, static_cast<int>(p.spilled.first)), entry(p.queue.item(number).entry) {}
+  __device__ Tile(const Params& p, TileQueue::Item item)
+      : QueryTile(p, item, Config::ordered ? 0 : static_cast<int>(p.spilled.first)),
+        entry(Config::ordered ? p.spilled.entry_of(item.entry) : item.entry) {}
 };
 
-FUSOR_DEVICE void produce(const Params& p, Shared& shared) {
+template <class Memory>
+FUSOR_DEVICE void produce(const Params& p, Memory& shared) {
   Ring<kStages> ring;
-  for (int item = blockIdx.x; item < p.queue.items(); item += gridDim.x) {
-    const Tile tile = tile_within<Tile, N>(p, item);
+  for (AskingTurns<Config::ordered> turns; turns.find(p, shared.slots); turns.leave(shared.slots)) {
+    const Tile tile = tile_within<Tile, N>(p, turns.item(p, shared.slots));
     MapEntry<kBatch> of_k;
 #pragma unroll
     for (int axis = 0; axis < kBatch; ++axis) of_k.set(axis, p.shares[axis].divide(tile.at[axis]));
+    const auto& k = rows_at(p.k, of_k);
 #pragma unroll 1
     for (int block = tile.end - 1; block >= tile.first; --block) {
       Barrier& full = shared.full[ring.stage];
       shared.empty[ring.stage].wait(ring.parity ^ 1);
-      full.arrive_and_expect(kConsumers * kSpilledBytes);
-      copy_bytes(shared.ds[ring.stage][0],
-                 p.gradients + p.spilled.place(tile.entry, block, tile.row / kTileK),
-                 kConsumers * kSpilledBytes, full);
-      copy_lines(shared.k[ring.stage], p.k, full, block * kTileK, of_k.at);
+      if (threadIdx.x == 0) {
+        full.arrive_and_expect(kConsumers * kSpilledBytes);
+        copy_bytes(shared.ds[ring.stage][0],
+                   p.gradients + p.spilled.place(tile.entry, block, tile.row / kTileK),
+                   kConsumers * kSpilledBytes, full);
+      }
+      copy_rows(shared.k[ring.stage], k, full, block * kTileK, of_k.at);
       ring.advance();
     }
   }
@@ -89,14 +98,24 @@ FUSOR_DEVICE void load_step(u32 (&words)[kCount], int step, const u8* ds) {
   for (int i = 0; i < 4; ++i) words[4 * step + i] = four[i];
 }
 
+template <class Result, class Places, class Params>
+FUSOR_DEVICE void finish_row(const Params& p, Index (&at)[kRank], bool exists, int half,
+                             const float (&dq)[kHead / 2]) {
+  const int columns = static_cast<int>(p.elements);
+  if constexpr (Config::placed_dq)
+    store_placed_row<Result, Places>(p.dq, p.pq, p.to_dq, at, exists, columns, half, 1.0f, dq);
+  else
+    store_row<Result>(p.dq, at, exists, columns, half, 1.0f, dq);
+}
+
 FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
   Ring<kStages> ring;
   const int warp = threadIdx.x % kWarpgroup / 32, lane = threadIdx.x % 32;
   // Matrices in the order of the operand's words: queries before keys.
   const int matrix = lane / 8 % 2 * 2 + lane / 16;
   const int mine = warp * 512 + matrix * 128 + lane % 8 * 16;
-  for (int item = blockIdx.x; item < p.queue.items(); item += gridDim.x) {
-    const Tile tile = tile_within<Tile, N>(p, item);
+  for (Turns<Config::ordered> turns; turns.find(p, shared.slots); turns.leave(shared.slots)) {
+    const Tile tile = tile_within<Tile, N>(p, turns.item(p, shared.slots));
     const Written written{tile.row + consumer * kSpilledRows, static_cast<int>(p.spilled.step),
                           Config::limited ? tile.queries : static_cast<int>(p.queries)};
     float dq[kHead / 2];
@@ -124,7 +143,7 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
       for (int axis = 0; axis < kBatch; ++axis) at[axis] = tile.at[axis];
       const int row = tile.row + consumer * kSpilledRows + warp * 16 + lane / 4 + 8 * half;
       at[kBatch] = min(row, tile.last);
-      store_row<DQ>(p.dq, at, row <= tile.last, static_cast<int>(p.elements), half, 1.0f, dq);
+      finish_row<DQ, PQ>(p, at, row <= tile.last, half, dq);
     }
   }
 }
@@ -145,7 +164,7 @@ extern "C" __global__ void __launch_bounds__((1 + kConsumers) * kWarpgroup, 1)
   __syncthreads();
   if (warpgroup == 0) {
     release_registers<kProducerRegisters>();
-    if (threadIdx.x == 0) produce(p, shared);
+    if (is_producer(0)) produce(p, shared);
   } else {
     claim_registers<kConsumerRegisters>();
     consume(p, shared, warpgroup - 1);

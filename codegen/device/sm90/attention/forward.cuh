@@ -7,6 +7,9 @@
 //                   O *= shrink, P = S' in 16 bits
 //   finish          O / sum --> Y;  largest score and sum of a row --> L
 //
+//   dropout         which of a block's probabilities stay is found from their coordinates, beside products in
+//                   flight; a row's sum is that of all
+//
 //   8 bits          values arrive in `raw`; three more producer warps leave them transposed in v. Products of
 //                   a block and its values begin at zero, and are added to O in fp32
 //
@@ -18,10 +21,13 @@
 #include "fusor_generated.cuh"
 
 #include "codegen/device/sm90/attention/bytes.cuh"
+#include "codegen/device/sm90/attention/dropout.cuh"
+#include "codegen/device/sm90/attention/order.cuh"
 #include "codegen/device/sm90/attention/ragged.cuh"
 #include "codegen/device/sm90/attention/softmax.cuh"
 
 struct I;  // the sink of a row, if any
+struct M;  // whether dropout keeps a probability
 struct O;  // where an entry of a ragged result begins and ends
 struct N;  // how many keys and queries of an entry exist, where only the device knows
 
@@ -42,7 +48,7 @@ using Softmax = SoftmaxUpTo<kMostProbability>;
 
 // q, k, v: maps of (element, row, batch axes from the last to the first); extents: of the batch axes; shares:
 // entries that share one of k and v, by axis; factor: exponents are of 2; scale: of plain scores; weight: of
-// probabilities, where they have 8 bits.
+// probabilities, where they have 8 bits or are dropped.
 
 struct Shared : RawValues<kBytes, kKeyBytes> {
   static constexpr int kValueStages = kStages;
@@ -51,8 +57,10 @@ struct Shared : RawValues<kBytes, kKeyBytes> {
   alignas(1024) u8 k[kStages][kHeadLines][kKeyBytes];
   alignas(1024) u8 v[kStages][kValueLines][kValueBytes];
   Barrier q_full, q_empty, k_full[kStages], k_empty[kStages], v_full[kStages], v_empty[kStages];
+  TileSlots<Config::ordered> slots;
 
   __device__ void init() {
+    slots.init(kConsumers * kWarpgroup / 32);
     q_full.init(1);
     q_empty.init(kConsumers * kWarpgroup / 32);
     for (int stage = 0; stage < kStages; ++stage) {
@@ -68,22 +76,13 @@ struct Shared : RawValues<kBytes, kKeyBytes> {
 
 using Tile = QueryTile<kTileQ, kTileK, kRank>;
 
-// A thread produces, a warp where operands are ragged.
-template <class Lines, class Rows>
-FUSOR_DEVICE void copy_rows(Lines& to, const Rows& rows, Barrier& full, int row, const int (&entry)[3]) {
-  if constexpr (Config::ragged)
-    warp_copies_lines(to, rows, full, row, entry);
-  else
-    copy_lines(to, rows, full, row, entry);
-}
-
 template <class Memory>
 FUSOR_DEVICE void produce(const Params& p, Memory& shared) {
   Ring<kStages> ring;
   Ring<kRawStages> raw;
   u32 parity = 0;
-  for (int item = blockIdx.x; item < p.queue.items(); item += gridDim.x) {
-    const Tile tile = tile_within<Tile, N>(p, item);
+  for (AskingTurns<Config::ordered> turns; turns.find(p, shared.slots); turns.leave(shared.slots)) {
+    const Tile tile = tile_within<Tile, N>(p, turns.item(p, shared.slots));
     if (tile.end == tile.first) continue;
     MapEntry<kBatch> of_q, of_k;
 #pragma unroll
@@ -118,8 +117,8 @@ template <class Memory>
 FUSOR_DEVICE void transpose(const Params& p, Memory& shared, int transposer) {
   Ring<kRawStages> raw;
   Ring<kStages> ring;
-  for (int item = blockIdx.x; item < p.queue.items(); item += gridDim.x) {
-    const Tile tile = tile_within<Tile, N>(p, item);
+  for (Turns<false> turns; turns.find(p, shared.slots); turns.leave(shared.slots)) {
+    const Tile tile = tile_within<Tile, N>(p, turns.item(p, shared.slots));
     transpose_values<kTileK, kValue>(shared, transposer, tile.end - tile.first, raw, ring);
   }
 }
@@ -204,7 +203,7 @@ FUSOR_DEVICE void pack_probabilities(const float (&scores)[kScores], u32 (&words
 // The factor of probabilities in front of their rounding.
 template <class Params>
 FUSOR_DEVICE float weight_of(const Params& p) {
-  if constexpr (kBytes)
+  if constexpr (kBytes || Config::drops)
     return p.weight;
   else
     return 1;
@@ -212,22 +211,10 @@ FUSOR_DEVICE float weight_of(const Params& p) {
 
 // A row of a ragged result, which site Result gives back.
 template <class Result, class Places, class Params>
-FUSOR_DEVICE void store_placed_row(const Params& p, Index (&at)[kRank], bool exists, int half, float factor,
-                                   const float (&sums)[kSums]) {
-  Index entry[kRank] = {};
-  entry[0] = at[0];
-  at[kBatch + 1] = 0;
-  const auto bounds = Places::template apply<1>(p.o, entry, 1);
-  const i64 place = p.result.place_of(i64(bounds.value[0]), at),
-            end = min(i64(bounds.second[0]), p.result.reach);
-  const auto loads = Result::loads(p.y, at, 1);
-  Config::Result* const to = reinterpret_cast<Config::Result*>(p.result.data);
-  for_blocks_of_row(exists, static_cast<int>(p.values), half, factor, sums,
-                    [&](int column, int count, const Vec<float, 8>& values) {
-                      at[kBatch + 1] = column;
-                      const auto made = Result::template apply<8>(p.y, at, count, loads, values);
-                      store_before(to, place + column, end, count, narrow<Config::Result>(made));
-                    });
+FUSOR_DEVICE void store_result_row_in_place(const Params& p, Index (&at)[kRank], bool exists, int half,
+                                            float factor, const float (&sums)[kSums]) {
+  store_placed_row<Result, Places>(p.y, p.o, p.result, at, exists, static_cast<int>(p.values), half, factor,
+                                   sums);
 }
 
 FUSOR_DEVICE void finish(const Params& p, const Tile& tile, const ScoreRows& rows, const Softmax& softmax,
@@ -242,7 +229,7 @@ FUSOR_DEVICE void finish(const Params& p, const Tile& tile, const ScoreRows& row
 #pragma unroll
     for (int axis = 0; axis <= kBatch; ++axis) at[axis] = rows.at[half][axis];
     if constexpr (Config::placed)
-      store_placed_row<Y, O>(p, at, exists, half, inverse, sums);
+      store_result_row_in_place<Y, O>(p, at, exists, half, inverse, sums);
     else
       store_row<Y>(p.y, at, exists, static_cast<int>(p.values), half, inverse, sums);
     if constexpr (Config::saves_rows) {
@@ -268,8 +255,8 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
   u32 parity = 0;
   const int warp = threadIdx.x % kWarpgroup / 32, lane = threadIdx.x % 32;
   if (consumer > 0) pass_turn(kConsumers - 1);
-  for (int item = blockIdx.x; item < p.queue.items(); item += gridDim.x) {
-    const Tile tile = tile_within<Tile, N>(p, item);
+  for (Turns<Config::ordered> turns; turns.find(p, shared.slots); turns.leave(shared.slots)) {
+    const Tile tile = tile_within<Tile, N>(p, turns.item(p, shared.slots));
     ScoreRows rows;
     rows.begin(p, tile, tile.row + consumer * 64 + warp * 16 + lane / 4);
     Softmax softmax{p.factor};
@@ -285,17 +272,24 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
       finish(p, tile, rows, softmax, sums);
       continue;
     }
+    Kept<Config::drops, M, kScores, 8> kept;
+    kept.begin(p, rows.at[0]);
     const auto score = [&](int block) {
       if (tile.is_whole(block))
         rows.template score<true>(p, block * kTileK, scores);
       else
         rows.template score<false>(p, block * kTileK, scores);
       softmax.add(scores, shrink);
+      kept.drop_others(scores);
+    };
+    const auto find_kept = [&](int block) {
+      kept.template find<kBatch + 1>(p, rows.at, block * kTileK + 2 * (threadIdx.x % 4));
     };
     shared.q_full.wait(parity);
     parity ^= 1;
     shared.k_full[ring.stage].wait(ring.parity);
     issue_scores(shared, ring.stage, consumer, scores);
+    find_kept(tile.end - 1);
     product_wait<0>();
     pin(scores);
     release(shared.k_empty[ring.stage]);
@@ -315,6 +309,7 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
       issue_values(shared, previous.stage, probabilities, sums, parts, accumulate);
       pass_turn(consumer);
       accumulate = 1;
+      find_kept(block);
       product_wait<1>();
       pin(scores);
       release(shared.k_empty[ring.stage]);
@@ -371,7 +366,7 @@ extern "C" __global__ void __launch_bounds__((1 + kConsumers) * kWarpgroup, 1)
   __syncthreads();
   if (warpgroup == 0) {
     release_registers<kProducerRegisters>();
-    if (threadIdx.x < (Config::ragged ? 32 : 1)) produce(p, shared);
+    if (is_producer(0)) produce(p, shared);
     if constexpr (kBytes)
       if (threadIdx.x >= 32) transpose(p, shared, threadIdx.x / 32 - 1);
   } else {

@@ -2,6 +2,7 @@
 // gradients of scores.
 #pragma once
 
+#include "codegen/device/sm90/attention/dropout.cuh"
 #include "codegen/device/sm90/attention/parts.cuh"
 
 // Sites that a kernel may lack: values of a query that its scores and their gradients are made of.
@@ -9,11 +10,13 @@ struct R0;
 struct R1;
 struct R2;
 struct R3;
+struct M;  // whether dropout keeps a probability
 
 static constexpr int kRowValues = Config::row_values;
 static constexpr float kNegativeLog2E = -1.4426950408889634f;
 
 // The values of the query at `at`. Plain scores take the first with the sign and the base of their exponent.
+// With dropout that keeps p' = p * weight, dS = p (dP * weight - delta) is p' (dP - delta / weight).
 template <class First, class Second, class Third, class Fourth, class Params, class At, int kCount>
 FUSOR_DEVICE void row_values(const Params& p, const At& at, float (&values)[kCount]) {
   if constexpr (kRowValues > 0) values[0] = First::template apply<1>(p.r0, at, 1)[0];
@@ -21,6 +24,10 @@ FUSOR_DEVICE void row_values(const Params& p, const At& at, float (&values)[kCou
   if constexpr (kRowValues > 2) values[2] = Third::template apply<1>(p.r2, at, 1)[0];
   if constexpr (kRowValues > 3) values[3] = Fourth::template apply<1>(p.r3, at, 1)[0];
   if constexpr (Config::plain) values[0] *= kNegativeLog2E;
+  if constexpr (Config::drops) {
+    values[0] += p.kept_log2;
+    if constexpr (kRowValues > 1) values[1] *= p.kept_inverse;
+  }
 }
 
 // Site E of two neighbours; `row(i)` is value i of their queries.

@@ -29,9 +29,9 @@ struct RaggedRows {
 };
 
 // A result whose entries begin at places of their own: how far it reaches, in elements, and its strides.
-template <int kBatch>
+template <int kBatch, class T>
 struct RaggedResult {
-  u8* data;
+  T* data;
   i64 reach, stride;
   i64 strides[kBatch];
 
@@ -128,4 +128,38 @@ FUSOR_DEVICE void warp_copies_lines(u8 (&to)[kLines][kBytes], const RaggedHead& 
   if (head.mapped) return warp_copies_lines(to, head.entry.map, full, row, entry);
   fill_lines(to, head, row);
   if (threadIdx.x % 32 == 0) full.arrive();
+}
+
+// Copies lines to where a barrier's waiters read them: a thread does, a warp where operands are ragged.
+template <class Lines, class Rows>
+FUSOR_DEVICE void copy_rows(Lines& to, const Rows& rows, Barrier& full, int row, const int (&entry)[3]) {
+  if constexpr (Config::ragged)
+    warp_copies_lines(to, rows, full, row, entry);
+  else
+    copy_lines(to, rows, full, row, entry);
+}
+
+// Whether the thread is one of those that produce, as the first of warp `warp` or with all of it.
+FUSOR_DEVICE bool is_producer(int warp) {
+  return Config::ragged ? threadIdx.x / 32 == warp : threadIdx.x == 32 * warp;
+}
+
+// A row of a ragged result: what site Result makes of row `half` of the thread's sums, to where site Places
+// says that its entry lies.
+template <class Result, class Places, class Args, class PlaceArgs, int kBatch, class T, int kRank, int kCount>
+FUSOR_DEVICE void store_placed_row(const Args& args, const PlaceArgs& places,
+                                   const RaggedResult<kBatch, T>& to, Index (&at)[kRank], bool exists,
+                                   int columns, int half, float factor, const float (&sums)[kCount]) {
+  Index entry[kRank] = {};
+  entry[0] = at[0];
+  at[kRank - 1] = 0;
+  const auto bounds = Places::template apply<1>(places, entry, 1);
+  const i64 place = to.place_of(i64(bounds.value[0]), at), end = min(i64(bounds.second[0]), to.reach);
+  const auto loads = Result::loads(args, at, 1);
+  for_blocks_of_row(exists, columns, half, factor, sums,
+                    [&](int column, int count, const Vec<float, 8>& values) {
+                      at[kRank - 1] = column;
+                      const auto made = Result::template apply<8>(args, at, count, loads, values);
+                      store_before(to.data, place + column, end, count, narrow<T>(made));
+                    });
 }

@@ -1,5 +1,8 @@
 // Owns the maps of ragged operands: a warp for each entry, which settles where the entry begins and how many
 // rows it has, and points a map there (PTX ISA, "tensormap.replace", "tensormap.cp_fenceproxy").
+//
+// Where lengths decide which tiles have anything to do, each block settles, too, where its sequence stands in
+// their order (order.cuh): it counts the tiles of sequences with more to do.
 #include "fusor_generated.cuh"
 
 struct A;  // where an entry of the first operand begins and ends
@@ -10,6 +13,9 @@ struct E;  // how many rows of an entry of the first operand exist, where a mask
 struct F;
 struct G;
 struct H;
+struct N;  // how many keys and queries of a sequence exist
+struct O;  // where an entry of the first result begins and ends
+struct Z;
 
 static constexpr int kOperands = Config::operands;
 
@@ -108,7 +114,60 @@ FUSOR_DEVICE void make_maps(const P& p, TensorMap* shared) {
   }
 }
 
+// The rows of a result of which an entry has any element: tiles write them, whatever lengths say.
+template <class Bounds, class Args>
+FUSOR_DEVICE i64 rows_of_result(const Args& args, const ResultReach& result, int sequence) {
+  i64 start, end;
+  find_bounds<Bounds>(args, sequence, start, end);
+  end = min(end, result.reach);
+  return end > start && result.stride > 0 ? (end - start + result.stride - 1) / result.stride : 0;
+}
+
+// The tiles of a sequence that have anything to do, and how much the longest of them has.
+template <class Lengths, class FirstResult, class SecondResult, class P>
+FUSOR_DEVICE void find_tiles(const P& p, int sequence, int& tiles, int& most) {
+  Index at[Lengths::kRank] = {};
+  at[0] = sequence;
+  int keys, queries;
+  find_lengths<Lengths>(p, at, keys, queries);
+  most = Config::order_by_keys ? queries : keys;
+  i64 rows = max(p.order.least, i64(Config::order_by_keys ? keys : queries));
+  if constexpr (Config::order_results > 0)
+    rows = max(rows, rows_of_result<FirstResult>(p.o, p.result_a, sequence));
+  if constexpr (Config::order_results > 1)
+    rows = max(rows, rows_of_result<SecondResult>(p.z, p.result_b, sequence));
+  tiles = static_cast<int>((min(rows, p.order.rows) + p.order.tile - 1) / p.order.tile);
+}
+
+// By a warp, for sequence blockIdx.x.
+template <class P>
+FUSOR_DEVICE void place_in_order(const P& p) {
+  const int sequences = static_cast<int>(p.order.sequences), heads = static_cast<int>(p.order.heads),
+            mine = blockIdx.x;
+  if (mine >= sequences) return;
+  int tiles, most;
+  find_tiles<N, O, Z>(p, mine, tiles, most);
+  int place = 0, first = 0, items = 0;
+#pragma unroll 1
+  for (int other = threadIdx.x; other < sequences; other += 32) {
+    int its_tiles, its_most;
+    find_tiles<N, O, Z>(p, other, its_tiles, its_most);
+    const bool before = its_most > most || (its_most == most && other < mine);
+    place += before;
+    first += before ? its_tiles * heads : 0;
+    items += its_tiles * heads;
+  }
+  place = __reduce_add_sync(0xffffffff, place);
+  first = __reduce_add_sync(0xffffffff, first);
+  items = __reduce_add_sync(0xffffffff, items);
+  if (mine == 0) p.order.to->taken[threadIdx.x] = 0;
+  if (threadIdx.x != 0) return;
+  p.order.to->runs[place] = {first, mine, tiles, 0};
+  if (mine == 0) p.order.to->items = items;
+}
+
 extern "C" __global__ void __launch_bounds__(32) attention_ragged_maps(const __grid_constant__ Params p) {
   __shared__ alignas(128) TensorMap shared[kOperands];
   make_maps(p, shared);
+  if constexpr (Config::ordered) place_in_order(p);
 }

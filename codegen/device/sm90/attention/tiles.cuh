@@ -101,8 +101,7 @@ struct QueryTile {
 
   // `first_entry`: of the batch, the one with which the queue's entries begin.
   template <class Params>
-  __device__ QueryTile(const Params& p, int number, int first_entry = 0) {
-    const TileQueue::Item item = p.queue.item(number);
+  __device__ QueryTile(const Params& p, TileQueue::Item item, int first_entry = 0) {
     const int all_keys = static_cast<int>(p.keys);
     row = item.tile * kTileQ;
     last = min(row + kTileQ, static_cast<int>(p.queries)) - 1;
@@ -140,8 +139,8 @@ __device__ __forceinline__ void find_lengths(const Params& p, const Index (&plac
 
 // A tile of queries within the lengths of its entry, if any.
 template <class Tile, class Lengths, class Params>
-__device__ __forceinline__ Tile tile_within(const Params& p, int number) {
-  Tile tile(p, number);
+__device__ __forceinline__ Tile tile_within(const Params& p, TileQueue::Item item) {
+  Tile tile(p, item);
   if constexpr (Config::limited) {
     int keys, queries;
     find_lengths<Lengths>(p, tile.at, keys, queries);

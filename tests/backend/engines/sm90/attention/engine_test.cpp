@@ -105,6 +105,49 @@ TEST(Attention, RefusalsNameTheRule) {
   EXPECT_EQ(rule_of(g.finish({g.matmul(a, a)})), "two-products");
 }
 
+TEST(Attention, DropoutIsWhatAProbabilityIsMultipliedByAndWhereItStays) {
+  const AttentionCase c{.heads = 2, .shared_heads = 2};
+  const Graph graph =
+      expand(test::attention_with_dropout(c, {.attn_scale = 0.5, .dropout_probability = 0.75}));
+  const Fusion fusion = test::fusion_of(graph);
+  const auto taken = attention::take_apart(fusion, operand_site(fusion, 1, 0), {.dropout = true});
+  const auto& scores = std::get<attention::Scores>(taken);
+  EXPECT_DOUBLE_EQ(scores.weight, 4);
+  EXPECT_TRUE(scores.is_plain());
+  ASSERT_TRUE(scores.keep);
+  EXPECT_EQ(yielded_node(*scores.keep).pointwise.mode, PointwiseMode::cmp_lt);
+  const auto refused = attention::take_apart(fusion, operand_site(fusion, 1, 0));
+  EXPECT_EQ(std::get<Refusal>(refused).rule, "dropout");
+}
+
+// The part of an element's index that a row shares comes first; nothing is multiplied.
+TEST(Attention, DropoutCountsInStepsOfEachAxis) {
+  const AttentionCase c{.batch = 2, .heads = 3, .shared_heads = 3, .queries = 70, .keys = 90};
+  const Graph graph = expand(test::attention_with_dropout(c, {.dropout_probability = 0.1}));
+  const Fusion fusion = test::fusion_of(graph);
+  const auto taken = attention::take_apart(fusion, operand_site(fusion, 1, 0), {.dropout = true});
+  const Expr& keep = *std::get<attention::Scores>(taken).keep;
+  std::vector<int64_t> steps;
+  for (const Node& node : keep.nodes) {
+    if (node.kind == Node::Kind::index) steps.push_back(node.access.strides[node.axis]);
+    EXPECT_FALSE(attention::is_pointwise(node, PointwiseMode::mul));
+  }
+  EXPECT_THAT(steps, ElementsAre(3 * 70 * 90, 70 * 90, 90, 1));
+  validate(keep);
+}
+
+// Otherwise than by 0: the rest of the probabilities would have to be known.
+TEST(Attention, DropoutLeavesZeros) {
+  AttentionGraph graph({});
+  GraphBuilder& g = graph.g;
+  const Tensor exponential = g.exp(g.sub(graph.score, g.reduce(graph.score, ReductionMode::max, {3})));
+  const Tensor p = g.div(exponential, g.reduce(exponential, ReductionMode::add, {3}));
+  const Tensor other =
+      g.binary_select(p, g.constant(0.5), g.cmp_lt(graph.key(), g.constant(7, DataType::i32)));
+  g.output(g.matmul(other, g.input("v", {1, 1, 64, 64}, DataType::bf16)), {.name = "o"});
+  EXPECT_EQ(rule_of(g.finish()), "dropout");
+}
+
 TEST(Attention, StrictGraphsDivideBeforeTheProduct) {
   Graph graph = test::attention({});
   EXPECT_TRUE(test::notes(attention_engine(), test::fusion_of(graph), h200()).late_division);

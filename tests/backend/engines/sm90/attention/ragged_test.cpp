@@ -27,8 +27,9 @@ TEST(RaggedAttention, IsOneFusionWithMapsOfItsEntries) {
   EXPECT_NE(text.find("attention_ragged_maps"), std::string::npos);
   EXPECT_NE(text.find("limited = true"), std::string::npos);
   EXPECT_NE(text.find("placed = true"), std::string::npos);
-  // Three operands with two entries each.
-  EXPECT_EQ(plan.workspace_bytes, 3 * 2 * 256);
+  EXPECT_NE(text.find("ordered = true"), std::string::npos);
+  // Three operands with two entries each, and the order of tiles.
+  EXPECT_EQ(plan.workspace_bytes, (3 * 2 + 2) * 256);
 }
 
 // Without lengths, what is behind a sequence's last row counts as zeros.
@@ -38,6 +39,15 @@ TEST(RaggedAttention, NeedsNoLengths) {
   const Plan plan = plan_on(test::ragged_attention(c), "H200");
   ASSERT_EQ(plan.fusions.size(), 1U);
   EXPECT_NE(source(plan).find("limited = false"), std::string::npos);
+}
+
+TEST(RaggedAttention, GradientsAreOneFusion) {
+  const Plan plan = plan_on(test::ragged_gradients(of_two()), "H200");
+  ASSERT_EQ(plan.fusions.size(), 1U);
+  const std::string text = source(plan);
+  for (const char* part : {"attention_ragged_maps", "placed_dq = true", "placed_dk = true",
+                           "placed_dv = true", "ordered = true"})
+    EXPECT_NE(text.find(part), std::string::npos) << part;
 }
 
 // Rows of 12 elements begin at no multiple of 16 bytes: they are copied in front.
@@ -55,12 +65,9 @@ TEST(RaggedAttention, IsCopiedForOtherArchitectures) {
   EXPECT_GT(plan.fusions.size(), 1U);
 }
 
-// The CPU device reads nothing of rows that do not exist, wherever sequences begin.
-TEST(RaggedAttention, RunsOnTheCpu) {
-  const RaggedCase c{.queries = {5, 0, 3}, .keys = {7, 2, 3}, .head = 8, .value = 8, .gap = 1, .shift = 3};
-  const Graph graph = test::ragged_attention(c);
+void expect_right_on_cpu(const Graph& graph, const auto& fill) {
   HostTensors tensors(graph);
-  test::fill_ragged(c, [&](const std::string& name, const auto& write) {
+  fill([&](const std::string& name, const auto& write) {
     const auto at = static_cast<size_t>(graph.find(name));
     write(static_cast<std::byte*>(tensors.pointers()[at]));
   });
@@ -73,7 +80,21 @@ TEST(RaggedAttention, RunsOnTheCpu) {
   void* start = workspace.data();
   size_t space = workspace.size();
   run.run(bindings, std::align(256, space - 256, start, space));
-  EXPECT_TRUE(verify(graph, tensors.pointers()).passed());
+  const VerifyReport report = verify(graph, tensors.pointers());
+  EXPECT_TRUE(report.passed()) << to_string(report);
+}
+
+// The CPU device reads nothing of rows that do not exist, wherever sequences begin.
+TEST(RaggedAttention, RunsOnTheCpu) {
+  const RaggedCase c{.queries = {5, 0, 3}, .keys = {7, 2, 3}, .head = 8, .value = 8, .gap = 1, .shift = 3};
+  expect_right_on_cpu(test::ragged_attention(c), [&](const auto& edit) { test::fill_ragged(c, edit); });
+}
+
+TEST(RaggedAttention, GradientsRunOnTheCpu) {
+  const RaggedCase c{
+      .queries = {5, 0, 3}, .keys = {7, 2, 3}, .heads = 4, .head = 8, .value = 8, .gap = 1, .shift = 3};
+  expect_right_on_cpu(test::ragged_gradients(c),
+                      [&](const auto& edit) { test::fill_ragged_gradients(c, edit); });
 }
 
 }  // namespace

@@ -100,6 +100,63 @@ TEST(Attention, LengthsAreNoPartOfTheGradientsSite) {
   EXPECT_EQ(text.find(" plain = false"), std::string::npos);
 }
 
+// Probabilities by hand: a bernoulli mask that multiplies, or a select.
+Graph dropped_by_hand(const AttentionCase& c, bool selects) {
+  AttentionGraph graph(c);
+  GraphBuilder& g = graph.g;
+  const Tensor exponential = g.exp(g.sub(graph.score, g.reduce(graph.score, ReductionMode::max, {3})));
+  const Tensor p = g.div(exponential, g.reduce(exponential, ReductionMode::add, {3}));
+  const Tensor kept = g.rng(p.dims, g.scalar("seed", DataType::i64), g.scalar("offset", DataType::i64),
+                            {.distribution = Distribution::bernoulli, .probability = 0.9});
+  const Tensor scaled = g.mul(p, g.constant(1 / 0.9));
+  const Tensor dropped = selects ? g.binary_select(scaled, g.constant(0), kept) : g.mul(scaled, kept);
+  g.output(g.matmul(dropped, g.input("v", {c.batch, c.heads, c.keys, c.value}, c.type)),
+           {.name = "o", .type = c.type});
+  return g.finish();
+}
+
+TEST(Attention, DropoutIsTheSameKernelByHandAndAsAnOp) {
+  const AttentionCase c{.heads = 2, .shared_heads = 2};
+  GraphBuilder g("op");
+  const SdpaOptions options = test::with_seed(g, {.attn_scale = 0.125, .dropout_probability = 0.1});
+  const auto rows = [&](const char* name) {
+    return g.input(name, {c.batch, c.heads, c.queries, c.head}, c.type);
+  };
+  g.output(g.sdpa_fwd(rows("q"), rows("k"), rows("v"), options).o, {.name = "o", .type = c.type});
+  const std::string op = structure_of(g.finish());
+  EXPECT_NE(op, "");
+  EXPECT_NE(op, structure_of(by_op(c, {.attn_scale = 0.125})));
+  EXPECT_EQ(op, structure_of(dropped_by_hand(c, true)));
+  EXPECT_EQ(op, structure_of(dropped_by_hand(c, false)));
+}
+
+// Its condition is no part of the gradients' site, so that scores stay plain, and blocks that a mask hides
+// are left out.
+TEST(Attention, DropoutIsNoPartOfTheGradientsSite) {
+  const AttentionCase c{
+      .batch = 2, .heads = 4, .shared_heads = 2, .queries = 512, .keys = 512, .mask = Mask::causal};
+  const Graph graph = test::attention_and_gradients(c, test::attributes_of(c, 0.1));
+  const std::string text = source(build(graph, DeviceInfo::named("H200"), {.compile = false}));
+  EXPECT_NE(text.find("attention_backward_keys"), std::string::npos);
+  EXPECT_EQ(text.find("drops = false"), std::string::npos);
+  EXPECT_EQ(text.find("plain = false"), std::string::npos);
+  EXPECT_EQ(text.find("plain_scores = false"), std::string::npos);
+  EXPECT_EQ(text.find("upper = 0"), std::string::npos);
+}
+
+// As cudnn-frontend writes it, for a scale that is known or of each run.
+TEST(Attention, DropoutInPrimitivesLeavesTheScoresPlain) {
+  const AttentionCase c{.batch = 2, .heads = 16, .queries = 2048, .keys = 2048, .mask = Mask::causal};
+  for (const bool given_scale : {true, false}) {
+    const Graph graph = test::gradients_in_primitives(c, given_scale, false, 0.25);
+    const std::string text = source(build(graph, DeviceInfo::named("H200"), {.compile = false}));
+    EXPECT_NE(text.find("attention_forward"), std::string::npos);
+    EXPECT_NE(text.find("attention_backward_keys"), std::string::npos);
+    EXPECT_EQ(text.find("drops = false"), std::string::npos);
+    EXPECT_EQ(text.find(" plain = false"), std::string::npos);
+  }
+}
+
 TEST(Attention, TakesTheOpWithItsMasks) {
   const AttentionCase c{.heads = 2, .queries = 100, .keys = 140};
   EXPECT_NE(structure_of(by_op(c, {.attn_scale = 0.125, .right_bound = 0})), "");

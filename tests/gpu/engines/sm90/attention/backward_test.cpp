@@ -19,6 +19,7 @@ namespace {
 
 using test::AttentionBackwardGraph;
 using test::AttentionCase;
+using test::attributes_of;
 using test::Mask;
 
 // mma takes what is left where one key or large heads leave no attention.
@@ -28,14 +29,6 @@ const std::array<const Engine*, 5> kEngines{&attention_engine(), &attention_back
 std::string words(const AttentionCase& c) {
   return fmt::format("{} x {}({}) x {} x {}, {} and {}, mask {}", c.batch, c.heads, c.shared_heads, c.queries,
                      c.keys, c.head, c.value, static_cast<int>(c.mask));
-}
-
-SdpaAttributes attributes_of(const AttentionCase& c) {
-  SdpaAttributes attributes{.attn_scale = 1 / std::sqrt(static_cast<double>(c.head))};
-  if (c.mask != Mask::none) attributes.right_bound = 0;
-  if (c.mask == Mask::window) attributes.left_bound = test::kWindow;
-  if (c.mask == Mask::bottom_right) attributes.diagonal_alignment = DiagonalAlignment::bottom_right;
-  return attributes;
 }
 
 const AttentionCase kCases[] = {
@@ -63,6 +56,23 @@ TEST_P(AttentionBackwardGpu, BehindTheForwardPass) {
   FUSOR_NEEDS_HOPPER();
   expect_every_config_correct(test::attention_and_gradients(GetParam(), attributes_of(GetParam())), kEngines,
                               words(GetParam()));
+}
+
+// The mask of the forward pass, found anew in both ways to dq.
+TEST_P(AttentionBackwardGpu, WithDropout) {
+  FUSOR_NEEDS_HOPPER();
+  const double rate = GetParam().keys % 2 == 0 ? 0.1 : 0.5;
+  expect_every_config_correct(test::attention_and_gradients(GetParam(), attributes_of(GetParam(), rate)),
+                              kEngines, words(GetParam()));
+}
+
+// As cudnn-frontend writes it, for a scale that is known or of each run.
+TEST_P(AttentionBackwardGpu, WithDropoutInPrimitives) {
+  FUSOR_NEEDS_HOPPER();
+  AttentionCase c = GetParam();
+  c.shared_heads = c.heads;
+  expect_every_config_correct(test::gradients_in_primitives(c, c.keys % 3 != 0, false, 0.3), kEngines,
+                              words(c));
 }
 
 // As cudnn-frontend writes it.

@@ -79,7 +79,7 @@ TEST_P(AttentionGpu, ForwardOfLengths) {
   FUSOR_NEEDS_HOPPER();
   AttentionCase c = GetParam();
   c.batch = 4;
-  if (c.mask == Mask::window) return;
+  if (c.mask == Mask::window) GTEST_SKIP() << "lengths have no window";
   GraphBuilder g("lengths");
   const auto lengths = [&](const char* name) { return g.input(name, {c.batch, 1, 1, 1}, DataType::i32); };
   SdpaOptions options{.attributes = {.attn_scale = 0.125, .padding_mask = true},
@@ -112,6 +112,15 @@ TEST_P(AttentionGpu, ForwardOfLengths) {
     EXPECT_TRUE(report.passed()) << words(c) << "\n" << to_string(report);
     EXPECT_TRUE(run.gaps_are_untouched()) << words(c);
   }
+}
+
+// Beside statistics, which are those of all probabilities.
+TEST_P(AttentionGpu, ForwardWithDropout) {
+  FUSOR_NEEDS_HOPPER();
+  const AttentionCase& c = GetParam();
+  const double rate = c.keys % 2 == 0 ? 0.1 : 0.5;
+  expect_every_config_correct(test::attention_with_dropout(c, test::attributes_of(c, rate)), kAttentionOnly,
+                              words(c));
 }
 
 // Soft-capped, with a bias of keys and a slope of heads. Heads of 256 leave `attention` no registers for

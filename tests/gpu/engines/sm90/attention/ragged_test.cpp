@@ -55,5 +55,42 @@ TEST_P(RaggedAttentionGpu, IsReadAndWrittenInPlace) {
 
 INSTANTIATE_TEST_SUITE_P(Cases, RaggedAttentionGpu, testing::ValuesIn(kRaggedCases));
 
+const RaggedCase kRaggedGradientCases[] = {
+    {{300, 0, 1, 129}, {300, 0, 1, 129}, 2, 2, 64, 64, true},
+    {{300, 0, 1, 129}, {300, 0, 1, 129}, 2, 2, 128, 128, true, 5},
+    {{300, 0, 1, 129, 77}, {40, 500, 129, 0, 128}, 4, 2, 128, 128, false, 1},
+    {{257, 128, 13}, {100, 257, 64}, 4, 1, 64, 64, false, 3, 8},
+    {{257, 128, 13}, {257, 128, 13}, 8, 4, 64, 64, true, 2, 3},
+    {{200, 1, 40}, {200, 1, 40}, 2, 1, 80, 80, true, 1, 1, true, DataType::f16},
+};
+
+class RaggedGradientsGpu : public testing::TestWithParam<RaggedCase> {};
+
+TEST_P(RaggedGradientsGpu, AreReadAndWrittenInPlace) {
+  FUSOR_NEEDS_HOPPER();
+  const RaggedCase& c = GetParam();
+  const Graph graph = test::ragged_gradients(c);
+  const std::array<const Engine*, 1> engines{&attention_backward_engine()};
+  bool first = true;
+  for (const Candidate& candidate :
+       candidates(graph, DeviceInfo::current(), PlannerOptions{.engine_list = engines})) {
+    const bool is_taken =
+        first || test::is_sampled(name_of(c) + to_string(candidate.fusions.back().config), 4);
+    first = false;
+    if (!is_taken) continue;
+    DeviceRun run(graph,
+                  build(graph, DeviceInfo::current(), candidate, PlannerOptions{.engine_list = engines}));
+    test::fill_ragged_gradients(c,
+                                [&](const std::string& name, const auto& write) { run.edit(name, write); });
+    run.run();
+    const VerifyReport report = run.check();
+    EXPECT_TRUE(report.passed()) << name_of(c) << " " << to_string(candidate.fusions.back().config) << "\n"
+                                 << to_string(report);
+    EXPECT_TRUE(run.gaps_are_untouched()) << name_of(c);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, RaggedGradientsGpu, testing::ValuesIn(kRaggedGradientCases));
+
 }  // namespace
 }  // namespace fusor

@@ -1,0 +1,28 @@
+// Owns how attention reads dropout: values that are multiplied by numbers and kept where a condition holds.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "core/fusion.h"
+
+namespace fusor::attention {
+
+/// Node `value` times the scalars `weights`, where node `keep` holds; else node `otherwise`, or 0 where that
+/// is -1. Without a condition `keep` is -1.
+struct Dropped {
+  int value = -1, keep = -1, otherwise = -1;
+  std::vector<int> weights = {};
+};
+
+/// Node `at` as a dropped value: past roundings, products with scalars, and one select or product with a
+/// truth.
+Dropped behind_dropout(const Expr& expr, int at);
+
+/// The condition at `keep` as a site of its own, where it is made of coordinates and of what is one number
+/// for all scores of an entry: kernels find it anew for each element. It has an input 0, which it does not
+/// read: so what all elements share is loaded once. The index of a random word that is a sum of coordinates
+/// times constants becomes one of coordinates that count in such steps, the last axis last.
+std::optional<Expr> kept_part(const Fusion& fusion, const Expr& expr, int keep);
+
+}  // namespace fusor::attention
