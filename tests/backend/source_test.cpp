@@ -133,6 +133,17 @@ Graph quantised() {
   return g.finish();
 }
 
+Graph steps() {
+  GraphBuilder g("steps");
+  Recurrence op;
+  op.hidden_size = 40;
+  const Tensor given = g.input("given", {5, 20, 160}, DataType::f16);
+  const std::vector<Tensor> made =
+      g.op(Attributes(op), std::vector{given, g.input("weights", {160, 40}, DataType::f16)});
+  g.output(made[0], {.name = "states", .type = DataType::f16});
+  return g.finish();
+}
+
 std::vector<Graph> graphs() {
   return {convolution(Layout::nhwc),
           convolution(Layout::nchw),
@@ -148,6 +159,7 @@ std::vector<Graph> graphs() {
           depthwise(Layout::nchw),
           filter_gradient(),
           pool(),
+          steps(),
           quantised()};
 }
 

@@ -14,6 +14,19 @@ struct ResultLines {
   int64_t line = 0, entry = 0;  // strides
 };
 
+// A wgrad with channels last: lines are output channels, entries taps. A block of 64 columns is part of one
+// tap. Totals of columns know no taps.
+std::optional<ResultLines> lines_of_taps(const Contraction& view, const Expr& y, const Access& store) {
+  const int64_t channels = view.padded_channels > 0 ? view.padded_channels : view.input_channels;
+  const bool whole = view.taps() == 1 || channels % kBoxLine == 0;
+  if (view.entries > 1 || view.planes || view.reduces || !view.channels_fastest || !whole)
+    return std::nullopt;
+  const WalkedAxes taps{slice(y.domain, 2, y.domain.rank()), slice(store.strides, 2, y.domain.rank())};
+  const auto tap = one_stride(taps.extents, taps.strides);
+  if (!tap || (view.taps() > 1 && *tap == 0)) return std::nullopt;
+  return ResultLines{store.strides[0], *tap};
+}
+
 // Strides between lines of the result and between batch entries, or nothing.
 std::optional<ResultLines> lines_of(const Contraction& view, const Expr& y, const Access& store,
                                     bool along_n) {
@@ -23,7 +36,8 @@ std::optional<ResultLines> lines_of(const Contraction& view, const Expr& y, cons
     if (!entry || (view.entries > 1 && *entry == 0)) return std::nullopt;
     return ResultLines{store.strides[view.batch.rank() + (along_n ? 0 : 1)], *entry};
   }
-  if (!along_n || view.op == ContractionOp::wgrad) return std::nullopt;
+  if (!along_n) return std::nullopt;
+  if (view.op == ContractionOp::wgrad) return lines_of_taps(view, y, store);
   WalkedAxes pixels{slice(y.domain, 2, y.domain.rank()), slice(store.strides, 2, y.domain.rank())};
   pixels.extents.insert(0, y.domain[0]);
   pixels.strides.insert(0, store.strides[0]);
@@ -38,9 +52,16 @@ bool fills_boxes(const Expr& y, const Store& result) {
                                       result.type == DataType::f32 || result.type == DataType::i32);
 }
 
-// Channels of the result, all groups together.
+// Channels of the result, all groups together; of a wgrad, of one tap.
 int64_t channels_of(const Contraction& view) {
+  if (view.op == ContractionOp::wgrad) return view.input_channels;
   return view.is_convolution() ? view.n * view.entries : view.n;
+}
+
+// Entries of the map of a result whose lines run along n.
+int64_t entries_of(const Contraction& view) {
+  if (view.op == ContractionOp::wgrad) return view.taps();
+  return view.is_convolution() ? 1 : view.entries;
 }
 
 }  // namespace
@@ -93,7 +114,7 @@ std::optional<CopiedResult> copied_result(const Fusion& fusion, const Contractio
   if (inner * bytes % kCopyUnit != 0) return std::nullopt;
   if (line <= 0 || line % kCopyUnit != 0 || entry < 0 || entry % kCopyUnit != 0) return std::nullopt;
   copied.map.type = result.type;
-  copied.map.dims = {inner, copied.along_n ? view.m : view.n, view.is_convolution() ? 1 : view.entries};
+  copied.map.dims = {inner, copied.along_n ? view.m : view.n, entries_of(view)};
   copied.map.stride_bytes = {line, entry > 0 ? entry : kCopyUnit};
   return copied;
 }

@@ -113,6 +113,7 @@ std::vector<ConfigValue> Fprop::config() const {
                                           {"Staged1", out},
                                           {"boxes", 2},
                                           {"box_columns", copied ? box_columns() : 16},
+                                          {"joined_rows", 1},
                                           {"unit", 1},
                                           {"reduced", 0},
                                           {"unrolled", is_unrolled()},

@@ -14,10 +14,10 @@ namespace fusor::wgmma {
 
 double Schedule::finish_cycles_per_element() const {
   constexpr double kGathered = 30, kUnrolled = 12, kRolled = 22, kRolledInTurn = 32, kLines = 22,
-                   kScattered = 150, kFurtherSum = 4;
+                   kScattered = 150, kScatteredAcross = 40, kFurtherSum = 4;
   // A loop waits for its loads, piece by piece; without one, they are under way while other pieces pass.
   constexpr double kLoad = 10, kLoadInLoop = 120, kStagedLoad = 2;
-  constexpr double kOneByOne = 4, kAlike = 0.88;
+  constexpr double kOneByOne = 4, kAlike = 0.88, kLoadOfColumn = 14;
   constexpr double kPlanes = 6, kUnitOfPlanes = 16;
   constexpr double kTotal = 3, kColumnTotal = 6, kSecondCopied = 3;
   // A further result that threads store, pair by pair: in lines of its own where threads run along rows.
@@ -38,14 +38,17 @@ double Schedule::finish_cycles_per_element() const {
     const bool own = std::ranges::find(node.access.strides, 0) == node.access.strides.end();
     if (node.kind == Node::Kind::load && own) cycles += is_unrolled() ? kLoad : kLoadInLoop;
   }
+  if (loads_along_columns()) cycles += kLoadOfColumn;
   cycles += kStagedLoad * static_cast<double>(staged.size());
   if (second) cycles += kSecondCopied;
   if (store_path() == StorePath::lines) cycles += kLines;
   if (stores_planes()) cycles += kPlanes + kUnitOfPlanes / static_cast<double>(copied->planes->unit);
   if (copied && !along_columns() && byte_size(copied->type) != 2 && !tiling.from_registers)
     cycles += kOneByOne;
-  // Every element of a convolution finds its own place.
-  if (store_path() == StorePath::threads && view.is_convolution()) cycles += kScattered;
+  // Every element of a convolution finds its own place; those of a wgrad lie side by side, unless its tiles
+  // are exchanged and two consumers leave at once.
+  if (store_path() == StorePath::threads && view.is_convolution())
+    cycles += !problem.wgrad ? kScattered : tiling.swapped && !tiling.ping_pong ? kScatteredAcross : 0;
   for (const Store& result : y.stores)
     cycles += !reduction_of(y, result) ? store : leaves_columns() ? kColumnTotal : kTotal;
   return cycles;
@@ -97,6 +100,13 @@ bool Schedule::is_straddling_matmul() const {
   return given && seconds_of_products() < kLongest && straddles_lines();
 }
 
+bool Schedule::is_short_matmul() const {
+  constexpr double kLongest = 25e-6;
+  constexpr int64_t kFewestSteps = 3;
+  const bool plain = !problem.wgrad && !view.is_convolution() && !passes() && !tiling.by_threads.any();
+  return plain && tiling.steps >= kFewestSteps && seconds_of_products() < kLongest && !straddles_lines();
+}
+
 bool Schedule::straddles_lines() const {
   if (passes() || thread_a || !thread_b.empty()) return false;
   return cost_of_lines(a, fusion, device) > 1 || cost_of_lines(b[0], fusion, device) > 1;
@@ -112,6 +122,15 @@ bool Schedule::has_columns_alike() const {
   return std::ranges::any_of(y.nodes, is_load) && std::ranges::all_of(y.nodes, [&](const Node& node) {
            return !is_load(node) || node.access.strides[m_axis] == 0;
          });
+}
+
+bool Schedule::loads_along_columns() const {
+  if (tiling.swapped || is_split() || problem.wgrad || view.is_convolution()) return false;
+  const int m_axis = view.batch.rank();
+  return std::ranges::any_of(y.nodes, [&](const Node& node) {
+    return node.kind == Node::Kind::load && node.access.strides[m_axis] == 0 &&
+           node.access.strides[m_axis + 1] != 0;
+  });
 }
 
 double Schedule::busy_share() const {
@@ -186,8 +205,15 @@ double Schedule::kept_fed() const {
 // Where few SMs are busy, L2 serves each of them faster: but for whole tiles on fewer than a quarter of them.
 // Fitted to 900 candidates of 34 pointwise wgrads on an H200.
 double Schedule::share_of_idle_device() const {
-  constexpr double kPower = 0.4, kOneConsumer = 1.07, kFewest = 0.2, kFewestWhole = 0.25;
+  constexpr double kPower = 0.4, kOneConsumer = 1.07, kFewest = 0.2, kFewestWhole = 0.25, kLongAlone = 0.78;
+  constexpr int64_t kLongPart = 96;  // steps
   if (!problem.wgrad || view.planes || passes() || tiling.by_threads.any()) return 1;
+  // Windows in long parts gain nothing by idle SMs; one consumer of more columns than 128 keeps the tensor
+  // cores less busy, which counts where L2 holds what the tiles share (64 channels at 56 x 56 and 112 x 112).
+  if (view.is_convolution() && tiling.steps_of_part > kLongPart) {
+    const bool from_l2 = dram_bytes(fusion) < 5 * static_cast<double>(device.l2_bytes);
+    return tiling.ping_pong && tiling.tile_n > 128 && from_l2 ? kLongAlone : 1;
+  }
   const auto items = static_cast<double>(tiling.tiles() * tiling.split);
   const double busy = items / static_cast<double>(device.sm_count);
   if (tiling.split == 1 && busy < kFewestWhole) return 1;
@@ -245,12 +271,22 @@ double Schedule::efficiency_of_copies(double bytes) const {
   if (straddles && !tiling.window && tiling.cluster_blocks() == 1 && tiling.tile_n >= kWideColumns)
     share *= 0.96;
   if (tiling.cluster_blocks() == 1 && beyond_l2) share *= 0.996;
+  // Windows of a wgrad come slower than those that are split make up for: 1.2 times the estimates of 12
+  // unsplit layers on an H200.
+  constexpr double kWindowsOfWgrad = 0.85;
+  const bool windows = view.op == ContractionOp::wgrad && view.taps() > 1;
+  if (windows && store_path() == StorePath::boxes) share *= kWindowsOfWgrad;
   // In turns, tiles do better exchanged. Otherwise, and in turns of 64 pixels side by side (NCHW), pixels do
   // better as rows.
   if (tiling.ping_pong && (tiling.tile_m > kPartRows || !along_columns()))
     return tiling.swapped ? share : 0.98 * share;
   const bool pixels_as_columns = tiling.swapped && view.is_convolution() && view.op != ContractionOp::wgrad;
-  return pixels_as_columns ? 0.93 * share : share;
+  if (!pixels_as_columns) return share;
+  // One part of filters a consumer asks for such pixels most often: where their lines straddle those of L2,
+  // they come later still. 3x3 of 80 and 104 channels.
+  constexpr double kColumns = 0.93, kStraddling = 0.8;
+  const bool late = straddles && !tiling.window && tiling.tile_m == kConsumers * kPartRows;
+  return (late ? kStraddling : kColumns) * share;
 }
 
 // Blocks of a cluster begin together, meet twice, and read each other's memory. This and what follows are
@@ -334,6 +370,10 @@ Work Schedule::work() const {
   // bits.
   const auto rows_of_step = static_cast<double>(tiling.plane_rows);
   work.tensor_flops = 2 * tile_m * tile_n * rows_of_step * steps * kBoxLine;
+  // Resident windows multiply as much of a line as there are channels.
+  constexpr double kSlices = 4;
+  const double multiplied = tiling.window ? static_cast<double>(Tiling::slices_of(view)) / kSlices : 1;
+  work.tensor_flops *= multiplied;
   work.dram_bytes = dram_bytes(fusion);
   const bool window_as_rows = !tiling.swapped && a.map.window,
              window_as_columns = tiling.swapped && b[0].map.window;
@@ -361,7 +401,8 @@ Work Schedule::work() const {
   work.l2_bytes += scattered_bytes();
   // Written by TMA, read by the tensor cores: the columns once for every 64 rows.
   const double read = tile_m + tile_n * tile_m / kPartRows;
-  work.shared_bytes = steps * (static_cast<double>(tiling.stage_bytes()) + rows_of_step * read * kLineBytes);
+  work.shared_bytes =
+      steps * (static_cast<double>(tiling.stage_bytes()) + multiplied * rows_of_step * read * kLineBytes);
   if (straddling) multiply_beside_l2(work);
   work.tiles = tiling.tiles();
   work.tiles_per_sm = static_cast<int>(tiling.blocks_per_sm());
@@ -383,7 +424,10 @@ Work Schedule::work() const {
   // Threads that load for two consumers of a wgrad come late (17 candidates of a 13 x 13).
   constexpr double kLateLoads = 1.5e-6;
   if (problem.wgrad && tiling.by_threads.any() && !tiling.ping_pong) work.start_s += kLateLoads;
-  constexpr double kMeeting = 0.1e-6, kFinish = 0.815;
+  constexpr double kMeeting = 0.1e-6, kFinish = 0.815, kMeetingOfShort = 0.25e-6, kFirstColumns = 0.25e-6;
+  if (is_short_matmul() && tiling.cluster_blocks() > 1)
+    work.start_s += (tiling.ping_pong ? 3 : 1) * kMeetingOfShort;
+  if (loads_along_columns()) work.start_s += kFirstColumns;
   if (straddling && tiling.cluster_blocks() > 1) work.start_s += kMeeting;
   if (straddling) work.finish_cycles *= kFinish;
   // Not measured yet: never the choice.
@@ -400,6 +444,13 @@ Work Schedule::work() const {
       work.serial_dram_bytes +=
           kSector * static_cast<double>(tiling.entries * tiling.rows) * static_cast<double>(tiling.columns);
   }
+  // Pairs of pixels that threads store one by one, which no other tile's products hide (a dgrad of planes of
+  // 14 x 14).
+  constexpr double kPairs = 2.2;
+  const bool pairs = store_path() == StorePath::threads && !view.is_convolution() && tiling.entries > 1;
+  if (pairs && !tiling.ping_pong)
+    work.serial_dram_bytes +=
+        kPairs * static_cast<double>(element_count(y.domain) * byte_size(y.stores.front().type));
   if (reduction) {
     work.launches = 2;
     work.scratch_bytes = partial_results().bytes(fusion);

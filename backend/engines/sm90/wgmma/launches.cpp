@@ -82,6 +82,7 @@ std::vector<ConfigValue> Schedule::config() const {
                                   {"Staged1", staged.empty() ? out : staged.back().type},
                                   {"boxes", boxes_of_consumer()},
                                   {"box_columns", copied ? box_columns() : tiling.piece_columns()},
+                                  {"joined_rows", joined_rows()},
                                   {"unit", stores_planes() ? copied->planes->unit : 1},
                                   {"reduced", reduction ? reduced() : 0},
                                   {"unrolled", is_unrolled()},
@@ -161,6 +162,11 @@ void Schedule::append_result(Parameters& p, const char* name, const CopiedResult
   // Along columns, warps send rows of their own; the store warp sends those of a warpgroup.
   const int64_t rows_together = staged.empty() ? kPartRows / kWarps : kPartRows;
   map.box = along_columns() ? Dims{box_columns(), rows_together, 1} : Dims{box_rows, box_columns(), 1};
+  if (const int64_t joined = joined_rows(); joined > 1) {
+    map.dims = {joined * map.dims[0], map.dims[1] / joined, 1};
+    map.stride_bytes[0] *= joined;
+    map.box = {joined * box_columns(), rows_together / joined, 1};
+  }
   p.tensor_map(name, map, result.operand, result.byte_offset);
 }
 
@@ -188,6 +194,8 @@ void Schedule::append_windows(Parameters& p) const {
   p.divisor("filter_blocks", filter_blocks());
   p.divisor("blocks_of_group", tiling.tiles_m());
   p.wide("taps", taps);
+  p.wide("slices", Tiling::slices_of(view));
+  p.wide("filter_lines", a.map.box[2]);
   std::vector<int64_t> lines(kMaxResidentTaps, 0);
   std::ranges::copy(window.lines, lines.begin());
   p.wide("lines", lines);

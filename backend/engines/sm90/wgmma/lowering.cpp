@@ -28,7 +28,10 @@ Schedule::Schedule(const Problem& problem_, const Knobs& knobs)
       reduction(problem_.reduction),
       short_forms(fits_short_forms(y)),
       index_bits(problem_.index_bits) {
-  if (tiling.window) b = {copied_window(fusion, view, *tiling.window, tiling.lines_of_window())};
+  if (tiling.window) {
+    b = {copied_window(fusion, view, *tiling.window, tiling.lines_of_window())};
+    a.map.box[2] = filter_lines();
+  }
   if (prologue_b) b = {prologue_b->stored};
   for (int64_t i = std::ssize(b); i < tiling.siblings; ++i)
     b.push_back(copied_operand(fusion, view, !tiling.swapped, tiling.columns_of_tile() / tiling.cluster, i));
@@ -66,6 +69,13 @@ Tiling Schedule::tiling_of(const Problem& problem, const Knobs& knobs) {
     tiling.fit_rows(rows.across_adjacent, is_shared(rows));
   }
   return tiling;
+}
+
+int64_t Schedule::filter_lines() const {
+  constexpr int64_t kSlice = 16, kAtom = 8;
+  const int64_t lines =
+      a.across_adjacent ? kSlice * Tiling::slices_of(view) : ceil_div(view.n, kAtom) * kAtom;
+  return std::min(lines, kPartRows);
 }
 
 int64_t Schedule::run_of_pixels() const {
@@ -239,6 +249,18 @@ int64_t Schedule::box_columns() const {
   const bool fits = box_element_bytes() == byte_size(copied->type) ||
                     shared_bytes_with(boxes_bytes(line, 2), kEnoughStages) <= shared_budget();
   return fits ? line : tiling.piece_columns();
+}
+
+int64_t Schedule::joined_rows() const {
+  const bool plain = store_path() == StorePath::boxes && along_columns() && staged.empty() && !second;
+  if (!plain || tiling.swapped || view.is_convolution() || tiling.entries > 1 || tiling.classes > 0) return 1;
+  const TensorMap& map = copied->map;
+  const int64_t line = map.dims[0] * byte_size(copied->type);
+  const bool dense = map.stride_bytes[0] == line && map.dims[0] == box_columns() &&
+                     tiling.columns_of_tile() == box_columns();
+  // Rows of a warp are 16, and begin on multiples of the pattern in which TMA swizzles a line.
+  const int64_t joined = line == 64 || line == 32 ? 2 : 1;
+  return dense && map.dims[1] % joined == 0 ? joined : 1;
 }
 
 int64_t Schedule::box_element_bytes() const {

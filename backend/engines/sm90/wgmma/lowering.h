@@ -59,6 +59,8 @@ struct Schedule {
   bool stores_planes() const { return copied && copied->planes; }
   /// Rows of the product that begin on multiples of it are followed by neighbours in the same image.
   int64_t run_of_pixels() const;
+  /// Resident windows: lines of a tap's filter that are multiplied, of 64.
+  int64_t filter_lines() const;
   bool along_columns() const {
     return tiling.gathered ? !tiling.swapped : !copied || copied->along_n != tiling.swapped;
   }
@@ -107,10 +109,12 @@ struct Schedule {
            !tiling.window && tiling.classes == 0 && !tiling.loader_is_busy();
   }
   bool rehearses() const { return tiling.rehearses && can_rehearse(); }
-  /// Whether no thread stores a result: only totals ask what exists.
+  /// Whether no thread stores a result: only totals ask what exists. Columns that fill up a tap's channels
+  /// have no coordinates.
   bool clamped() const {
-    return copied && std::ranges::all_of(
-                         y.stores, [&](const Store& store) { return reduction_of(y, store) != nullptr; });
+    return copied && view.padded_channels == 0 && std::ranges::all_of(y.stores, [&](const Store& store) {
+             return reduction_of(y, store) != nullptr;
+           });
   }
 
   // --- Shared memory, like struct Shared of the kernel ---
@@ -118,6 +122,9 @@ struct Schedule {
   /// Columns of a box of the result, by 64 rows: 8 KiB where whole boxes make up a tile, and no second block
   /// wants the memory.
   int64_t box_columns() const;
+  /// Whole rows of the result that TMA stores as one line of up to 128 bytes: of a dense one of few columns,
+  /// which lie in one box.
+  int64_t joined_rows() const;
   /// Bytes of an element of a box, as codegen/device/sm90/epilogue/boxes.cuh lays it out: an operand lies
   /// where a result of its size will.
   int64_t box_element_bytes() const;
@@ -202,6 +209,10 @@ struct Schedule {
   /// For an exchanged matmul, whose tiles' columns are m: nothing but the sums differs along them.
   bool has_columns_alike() const;
 
+  /// For a matmul whose tiles are not exchanged: a bias, say, has a value for every column, which threads
+  /// load for each piece of the tile; exchanged, it has one for every row.
+  bool loads_along_columns() const;
+
   /// Steps of several rows are large and few: while one is multiplied, the others of the ring must come.
   double busy_share() const;
 
@@ -224,6 +235,8 @@ struct Schedule {
   /// A matmul, as it was given, of such lines, that takes no longer than those that were measured; what the
   /// time model is told of it.
   bool is_straddling_matmul() const;
+  /// A short matmul, or a pointwise convolution carried out as one, whose lines lie in one line of L2 each.
+  bool is_short_matmul() const;
   double clock_of_short_product() const;
   double efficiency_of_straddling(bool one_round) const;
   double l2_bytes_of_straddling(double bytes) const;

@@ -7,7 +7,18 @@
 
 namespace fusor {
 
-std::optional<ResidentWindow> resident_window(const Contraction& view) {
+namespace {
+
+// Positions of padding behind a row that may be those in front of the next: a tap that runs over the end of a
+// row then meets zeros.
+int64_t shared_padding(const WindowWalk& walk, int64_t extent) {
+  const int64_t behind = walk.lower + walk.pixels + walk.reach - extent;
+  return std::clamp<int64_t>(std::min(-walk.lower, behind), 0, walk.reach);
+}
+
+}  // namespace
+
+std::optional<ResidentWindow> resident_window(const Contraction& view, bool shares_columns) {
   if (view.op != ContractionOp::fprop && view.op != ContractionOp::dgrad) return std::nullopt;
   if (!view.has_unit_stride() || view.channels() > kBoxLine) return std::nullopt;
   if (view.k / view.channels() > kMaxResidentTaps) return std::nullopt;
@@ -17,7 +28,9 @@ std::optional<ResidentWindow> resident_window(const Contraction& view) {
   // Outermost axis first: what is inside of it multiplies the lines so far.
   for (const WindowAxis& axis : view.axes) {
     const WindowWalk walk = window_walk(view, axis);
-    const int64_t positions = walk.pixels + walk.reach;
+    const bool shares = shares_columns || &axis != &view.axes.back();
+    const int64_t shared = shares ? shared_padding(walk, extent_under_window(view, axis)) : 0;
+    const int64_t positions = walk.pixels + walk.reach - shared;
     WindowWalk padded;
     padded.pixels = positions;
     padded.lower = walk.lower;

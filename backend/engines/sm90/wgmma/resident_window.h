@@ -14,7 +14,8 @@ namespace fusor {
 class Parameters;
 
 /// The grid of positions that tiles are cut from: along every spatial axis the pixels of the result, and as
-/// many more as the taps reach. Each position has one line of channels; tap t multiplies position p by the
+/// many more as the taps reach; of these, the padding behind a row is also that in front of the next. Each
+/// position has one line of channels; tap t multiplies position p by the
 /// line p + lines[t].
 struct ResidentWindow {
   struct Axis {
@@ -33,8 +34,9 @@ struct ResidentWindow {
 /// Taps that the arguments have room for.
 inline constexpr int64_t kMaxResidentTaps = 16;
 
-/// Nothing but for fprop and dgrad of stride 1, of a line of channels or less and few taps.
-std::optional<ResidentWindow> resident_window(const Contraction& view);
+/// Nothing but for fprop and dgrad of stride 1, of a line of channels or less and few taps. `shares_columns`:
+/// whether padding is shared along the last axis, too.
+std::optional<ResidentWindow> resident_window(const Contraction& view, bool shares_columns = true);
 /// The pixels' operand for copies of `positions` neighbouring ones.
 CopiedOperand copied_window(const Fusion& fusion, const Contraction& view, const ResidentWindow& window,
                             int64_t positions);

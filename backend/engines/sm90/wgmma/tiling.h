@@ -45,7 +45,7 @@ inline constexpr int64_t kFewestBoxes = 2;
 // A resident window's ring of windows, and the bytes of the filters of one tap.
 inline constexpr int64_t kMaxWindows = 8, kFilterBytes = kPartRows * 128;
 // Rows of a product of one step whose few columns are worth tiles of their own: 100,000 took longer so.
-inline constexpr int64_t kManyRows = 1 << 18;
+inline constexpr int64_t kManyRows = 1 << 16;
 // Blocks of a cluster that may share the steps of a tile; every GPU of sm_90 has clusters of so many.
 inline constexpr int64_t kMostGathered = 8;
 
@@ -61,8 +61,13 @@ inline bool passes(const Fusion& fusion, const Contraction& view, bool second) {
 }
 
 // Windows stay resident for 16-bit elements only; positions of the padded grid are no places for totals.
-inline std::optional<ResidentWindow> window_of(const Contraction& view, DataType type) {
-  return may_lie_across(type) && !view.reduces ? resident_window(view) : std::nullopt;
+// Results whose pixels are neighbours leave in pairs, as long as rows of the grid are even.
+inline std::optional<ResidentWindow> window_of(const Fusion& fusion, const Contraction& view, DataType type) {
+  if (!may_lie_across(type) || view.reduces) return std::nullopt;
+  constexpr int kChannels = 1;
+  const bool channels_last = std::ranges::all_of(
+      result_site(fusion).stores, [](const Store& store) { return store.access.strides[kChannels] == 1; });
+  return resident_window(view, channels_last);
 }
 
 // One reduction that leaves rows, beside one result of 16 bits in boxes, where the epilogue has one operand
@@ -220,7 +225,7 @@ struct Problem {
         reduction(result_reduction(fusion, view)),
         reduces_lightly{is_light_reduction(fusion, view, false), is_light_reduction(fusion, view, true)},
         crowded(is_crowded(fusion)),
-        window(window_of(view, type)),
+        window(window_of(fusion, view, type)),
         can_split(can_split_k(view)),
         can_gather(can_split && !view.planes && !is_fp8(type) && is_adjacent_along_n(fusion, view)),
         can_join_rows(can_join_rows_of(view, type)),
@@ -376,6 +381,8 @@ struct Tiling {
     split = 1;
     steps_of_part = steps;
   }
+  // Products of 32 bytes of channels: those beyond the last channel are left out.
+  static int64_t slices_of(const Contraction& view) { return ceil_div(2 * view.channels(), 32); }
   int64_t lines_of_window() const { return tile_n + window->reach; }
   int64_t lines_of_stage() const { return ceil_div(lines_of_window(), 8) * 8; }
 

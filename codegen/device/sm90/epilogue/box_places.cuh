@@ -3,8 +3,9 @@
 #pragma once
 
 /// 64 rows by kColumns of kBytes an element. A box consists of blocks: along columns of up to 128 bytes of
-/// every row, along rows of 128 bytes of every column.
-template <int kBytes, bool kAlongColumns, int kColumns>
+/// every row, along rows of 128 bytes of every column. TMA may see kJoined whole rows, which follow one
+/// another in memory, as one line.
+template <int kBytes, bool kAlongColumns, int kColumns, int kJoined = 1>
 struct BoxPlaces {
   static constexpr int kLineColumns = 128 / kBytes;
   static constexpr int kBlockColumns = !kAlongColumns || kColumns < kLineColumns ? kColumns : kLineColumns;
@@ -13,10 +14,10 @@ struct BoxPlaces {
   static constexpr int kBlockBytes = kBlockRows * kBlockColumns * kBytes;
   static constexpr int kBoxBytes = 64 * kColumns * kBytes;
 
-  /// A byte of a line of a block: units of 16 bytes are swizzled over the line's length.
+  /// A byte of a line of a block: units of 16 bytes are swizzled over the length of TMA's line.
   static __device__ int place(int line, int byte) {
     const int at = line * kLine + byte;
-    return at ^ (at >> 7 & (kLine / 16 - 1)) << 4;
+    return at ^ (at >> 7 & (kJoined * kLine / 16 - 1)) << 4;
   }
   /// An element of a block.
   static __device__ int element(int row, int column) {

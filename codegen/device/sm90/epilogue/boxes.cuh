@@ -34,8 +34,11 @@ static_assert(kColumns % kPiece == 0 && kSiblings <= 2);
 
 // 64 rows of a warpgroup.
 static constexpr int kBoxColumns = Config::box_columns;
+// Whole rows of a dense result that TMA stores as one line.
+static constexpr int kJoinedRows = Config::joined_rows;
+static_assert(kJoinedRows == 1 || (kAlongColumns && !kSwapped && kBoxColumns == kColumns));
 template <class T>
-using Box = BoxPlaces<int(sizeof(T)), kAlongColumns, kBoxColumns>;
+using Box = BoxPlaces<int(sizeof(T)), kAlongColumns, kBoxColumns, kJoinedRows>;
 
 // ---- A slot: boxes of the same rows and columns ----
 
@@ -78,6 +81,12 @@ FUSOR_DEVICE void for_blocks(const Problem& problem, const Grid& grid, const Til
   const int rows = static_cast<int>(kSwapped ? problem.n : grid.rows(problem)),
             columns = static_cast<int>(kSwapped ? grid.rows(problem) : problem.n);
   const int outer = grid.outer(tile);
+  // Columns of a wgrad are a channel and a tap.
+  const auto send = [&](u8* from, int inner, int line) {
+    Index tap = inner;
+    if constexpr (kOp == kWgrad) inner = static_cast<int>(problem.channels.split(tap));
+    move(from, inner, line, kOp == kWgrad ? static_cast<int>(tap) : outer);
+  };
   const int channel = kOp == kMatmul ? 0
                                      : tile.entry * static_cast<int>(kOp == kFprop ? problem.output_channels
                                                                                    : problem.input_channels);
@@ -87,13 +96,14 @@ FUSOR_DEVICE void for_blocks(const Problem& problem, const Grid& grid, const Til
     u8* const at = box + block / Box<T>::kBlockColumns * Box<T>::kBlockBytes;
     if constexpr (kAlongColumns) {
       if (row < rows)
-        move(at, column + block + (kSwapped ? 0 : channel), row + grid.first_line(problem, tile), outer);
+        send(at, column + block + (kSwapped ? 0 : channel),
+             (row + grid.first_line(problem, tile)) / kJoinedRows);
     } else {
 #pragma unroll
       for (int above = 0; above < 64; above += Box<T>::kBlockRows)
         if (row + above < rows)
-          move(at + above / Box<T>::kBlockRows * Box<T>::kBlockBytes, row + above + (kSwapped ? channel : 0),
-               column, outer);
+          send(at + above / Box<T>::kBlockRows * Box<T>::kBlockBytes, row + above + (kSwapped ? channel : 0),
+               column);
     }
   }
 }

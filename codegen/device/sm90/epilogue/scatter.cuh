@@ -41,22 +41,34 @@ struct Scatterer {
     constexpr int kUnit = 16 / int(sizeof(Out)), kLines = kAlongColumns ? 16 : kBoxColumns;
     constexpr int kTogether = (kAlongColumns ? 32 : kWarpgroup) / 8;
     const Problem& problem = places.problem;
+    constexpr int kBatch = kLines / kTogether < 4 ? kLines / kTogether : 4;
     meet_at_box();
-    const int mine = (kAlongColumns ? lane() : threadIdx.x % kWarpgroup) / 8, unit = threadIdx.x % 8;
+    const int thread = kAlongColumns ? lane() : threadIdx.x % kWarpgroup, unit = threadIdx.x % 8;
+    const int mine = (kAlongColumns ? warp * 16 : 0) + thread / 8;
+    Out* const first = lines.first + tile.entry * problem.n;
 #pragma unroll 1
-    for (int i = 0; i < kLines; i += kTogether) {
-      const int line = (kAlongColumns ? warp * 16 : 0) + i + mine;
-      const Key pixel =
-          places.grid.template row<false>(problem, tile, (kAlongColumns ? first_row : column) + line);
-      if (pixel.lead < 0) continue;
-      Out* const to = lines.first + number(pixel, pixel.lead) * lines.stride + tile.entry * problem.n;
+    for (int from = mine; from < mine + kLines; from += kBatch * kTogether) {
+      Out* to[kBatch];  // null: no pixel
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) {
+        const int line = from + i * kTogether;
+        const Key pixel =
+            places.grid.template row<false>(problem, tile, (kAlongColumns ? first_row : column) + line);
+        to[i] = pixel.lead < 0 ? nullptr : first + number(pixel, pixel.lead) * lines.stride;
+      }
 #pragma unroll
       for (int block = 0; block < kBoxColumns; block += Box<Out>::kBlockColumns) {
         const int channel = (kAlongColumns ? column + block : first_row) + unit * kUnit;
-        if (channel < static_cast<int>(problem.n))
-          *reinterpret_cast<Vec<Out, kUnit>*>(to + channel) = *reinterpret_cast<const Vec<Out, kUnit>*>(
-              box + block / Box<Out>::kBlockColumns * Box<Out>::kBlockBytes +
-              Box<Out>::place(line, unit * 16));
+        if (channel >= static_cast<int>(problem.n)) break;
+        const u8* const at = box + block / Box<Out>::kBlockColumns * Box<Out>::kBlockBytes;
+        Vec<Out, kUnit> units[kBatch];
+#pragma unroll
+        for (int i = 0; i < kBatch; ++i)
+          units[i] = *reinterpret_cast<const Vec<Out, kUnit>*>(
+              at + Box<Out>::place(from + i * kTogether, unit * 16));
+#pragma unroll
+        for (int i = 0; i < kBatch; ++i)
+          if (to[i]) *reinterpret_cast<Vec<Out, kUnit>*>(to[i] + channel) = units[i];
       }
     }
   }

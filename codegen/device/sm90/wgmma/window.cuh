@@ -46,8 +46,9 @@ struct Place {
   }
 };
 
+// Rows of a tap beyond the copied lines are left as they are: they make sums of channels that do not exist.
 FUSOR_DEVICE void load_filters(const Params& p, Shared& shared, const Tile& tile) {
-  shared.filters_full.arrive_and_expect(static_cast<u32>(p.windows.taps) * kFilterBytes);
+  shared.filters_full.arrive_and_expect(static_cast<u32>(p.windows.taps * p.windows.filter_lines) * 128);
   const int outputs = tile.entry * static_cast<int>(p.operands.second_channels);
   for (int tap = 0; tap < static_cast<int>(p.windows.taps); ++tap) {
     u8* const to = shared.filters() + tap * kFilterBytes;
@@ -75,17 +76,34 @@ FUSOR_DEVICE void load_windows(const Params& p, Shared& shared) {
   }
 }
 
-FUSOR_DEVICE void multiply(const Windows& windows, Shared& shared, int stage) {
-  u64 filter = Part<kRowsAdjacentA>::descriptor(shared.filters());
-  const u64 window = Part<false>::descriptor(shared.window(windows, stage));
+// Every tap multiplies so many slices of its lines.
+template <int kSlices>
+FUSOR_DEVICE void multiply_slices(const Windows& windows, u64 filter, u64 window) {
 #pragma unroll 1
   for (int tap = 0; tap < static_cast<int>(windows.taps); ++tap, filter += kFilterBytes >> 4) {
+    const u64 lines = window + windows.lines[tap] * (128 >> 4);
     wgmma_fence();
-    Wgmma<kTileN, ElementA, ElementB, kRowsAdjacentA, 0>::issue_line<0, Part<kRowsAdjacentA>::kStep,
-                                                                     Part<false>::kStep>(
-        filter, window + windows.lines[tap] * (128 >> 4), tap != 0);
+#pragma unroll
+    for (int slice = 0; slice < kSlices; ++slice)
+      Wgmma<kTileN, ElementA, ElementB, kRowsAdjacentA, 0>::issue<0>(
+          filter + slice * Part<kRowsAdjacentA>::kStep, lines + slice * Part<false>::kStep, tap + slice != 0);
     wgmma_commit();
     wgmma_wait<1>();
+  }
+}
+
+FUSOR_DEVICE void multiply(const Windows& windows, Shared& shared, int stage) {
+  const u64 filter = Part<kRowsAdjacentA>::descriptor(shared.filters());
+  const u64 window = Part<false>::descriptor(shared.window(windows, stage));
+  switch (static_cast<int>(windows.slices)) {
+    case 1:
+      return multiply_slices<1>(windows, filter, window);
+    case 2:
+      return multiply_slices<2>(windows, filter, window);
+    case 3:
+      return multiply_slices<3>(windows, filter, window);
+    default:
+      return multiply_slices<4>(windows, filter, window);
   }
 }
 

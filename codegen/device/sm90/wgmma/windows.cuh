@@ -16,6 +16,8 @@ struct Windows {
   i64 tiles;                                   // of positions
   FastDivisor filter_blocks, blocks_of_group;  // blocks of 64 output channels: all, and those of one group
   i64 taps;
+  i64 slices;           // of 32 bytes, of a line of channels
+  i64 filter_lines;     // that a copy brings of one tap's 64
   i64 lines[kMaxTaps];  // how far from a position's line the tap's is
   FastDivisor stages;   // of the ring
   i64 lines_of_stage;   // of 128 bytes, in multiples of 8

@@ -24,14 +24,15 @@ int swizzled(int at, int line_bytes) {
   return at ^ ((at >> 7) & units) << 4;
 }
 
-// Elements are numbered by row and column, as TMA leaves them in a box of one block a line.
-template <class Places, int kColumns, bool kAlongColumns>
+// Elements are numbered by row and column, as TMA leaves them in a box of one block a line; kJoined rows may
+// be one line of TMA's.
+template <class Places, int kColumns, bool kAlongColumns, int kJoined>
 std::vector<int> filled() {
   std::vector<int> box(Places::kBoxBytes / 2, -1);
   for (int row = 0; row < 64; ++row)
     for (int column = 0; column < kColumns; ++column) {
       const int line = kAlongColumns ? row : column, in_line = kAlongColumns ? column : row;
-      const int at = swizzled(line * Places::kLine + in_line * 2, Places::kLine);
+      const int at = swizzled(line * Places::kLine + in_line * 2, kJoined * Places::kLine);
       EXPECT_EQ(Places::element(row, column), at);
       EXPECT_EQ(box.at(static_cast<size_t>(at) / 2), -1) << "two elements in one place";
       box.at(static_cast<size_t>(at) / 2) = row * 1000 + column;
@@ -52,10 +53,10 @@ std::array<int, 2> places_of(const std::array<int, 32>& lines, int matrix, int l
   return places;
 }
 
-template <int kColumns, bool kAlongColumns>
+template <int kColumns, bool kAlongColumns, int kJoined = 1>
 void check_matrices() {
-  using Places = device::BoxPlaces<2, kAlongColumns, kColumns>;
-  const std::vector<int> box = filled<Places, kColumns, kAlongColumns>();
+  using Places = device::BoxPlaces<2, kAlongColumns, kColumns, kJoined>;
+  const std::vector<int> box = filled<Places, kColumns, kAlongColumns, kJoined>();
   std::set<int> taken;
   for (int warp = 0; warp < 4; ++warp)
     for (int first = 0; first < kColumns; first += 16) {
@@ -86,6 +87,8 @@ TEST(BoxPlaces, EveryThreadReadsTheElementsOfItsSumsAndNoOthers) {
   check_matrices<64, true>();
   check_matrices<32, true>();
   check_matrices<16, true>();
+  check_matrices<32, true, 2>();
+  check_matrices<16, true, 2>();
   check_matrices<64, false>();
   check_matrices<32, false>();
   check_matrices<16, false>();

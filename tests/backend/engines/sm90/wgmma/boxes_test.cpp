@@ -120,5 +120,31 @@ TEST(WgmmaBoxes, EpiloguesOfSomeLengthAreWrittenOutBehindFewSteps) {
   EXPECT_FALSE(is_unrolled(64, true)) << "its text would be long";
 }
 
+// Whole rows of a dense result of few columns, in one line of TMA's where there is an even number of them.
+int64_t joined_rows(int64_t rows, int64_t columns, Strides result, int64_t swap = 0) {
+  GraphBuilder g("few columns");
+  const Tensor y = g.matmul(g.input("x", {rows, 64}, DataType::f16),
+                            g.input("w", {64, columns}, DataType::f16, {.strides = Strides{1, 64}}));
+  OutputOptions options{.type = DataType::f16};
+  options.strides = result;
+  g.output(y, options);
+  EngineConfig config{"wgmma", wgmma_engine().revision(), {}};
+  config.set("tile_m", 128);
+  config.set("tile_n", columns);
+  config.set("swap", swap);
+  const Lowered lowered =
+      test::lower(wgmma_engine(), fusion_of(g.finish()), config, DeviceInfo::named("H200"));
+  return config_value(*std::get<Launch>(lowered.steps.at(0)).source, "joined_rows");
+}
+
+TEST(WgmmaBoxes, PairsOfShortRowsLeaveAsOneLine) {
+  EXPECT_EQ(joined_rows(4096, 32, {32, 1}), 2);
+  EXPECT_EQ(joined_rows(4096, 16, {16, 1}), 2);
+  EXPECT_EQ(joined_rows(4095, 32, {32, 1}), 1) << "an odd number of rows";
+  EXPECT_EQ(joined_rows(4096, 32, {40, 1}), 1) << "something between rows";
+  EXPECT_EQ(joined_rows(4096, 64, {64, 1}), 1) << "lines of 128 bytes";
+  EXPECT_EQ(joined_rows(4096, 32, {32, 1}, 1), 1) << "exchanged";
+}
+
 }  // namespace
 }  // namespace fusor

@@ -171,7 +171,7 @@ TEST(WgmmaClusters, ArePersistentOnlyWhereAllRunAtOnce) {
   EXPECT_EQ(launch_of(lowered_with(graph, {.cluster = 2, .cluster_n = 2})).grid[0], 120u);
 }
 
-TEST(WgmmaClusters, AreOfferedWhereLinesStraddle) {
+TEST(WgmmaClusters, AreOfferedWhereLinesStraddleOrProductsAreShort) {
   const auto shares = [](int64_t n) {
     const std::vector<EngineConfig> all =
         configs(fusion_of(matmul(n, n, n, DataType::bf16)), DeviceInfo::named("H200"));
@@ -179,7 +179,8 @@ TEST(WgmmaClusters, AreOfferedWhereLinesStraddle) {
                                [](const EngineConfig& config) { return config.knob("cluster_n", 1) == 2; });
   };
   EXPECT_TRUE(shares(1288));
-  EXPECT_FALSE(shares(1280));
+  EXPECT_TRUE(shares(1280));
+  EXPECT_FALSE(shares(2560));
 }
 
 // 29 x 20 tiles of 128 x 192 take five rounds of 132, 29 x 18 of 208 four.
@@ -268,6 +269,19 @@ TEST(WgmmaWgrad, OffersSmallTilesInParts) {
       parts.insert(config.knob("split", 1));
   EXPECT_TRUE(parts.contains(132 / 9)) << "blocks of 9 tiles fill the device";
   EXPECT_TRUE(parts.contains((132 / 9 + 1) / 2));
+}
+
+// Lines that lie in one line of L2 each: every width, and tiles of three consumers, but no narrow ones.
+TEST(WgmmaClusters, ShortMatmulsOfWholeLinesHaveTilesOfEveryWidth) {
+  const auto has = [](int64_t m, int64_t n, int64_t k, int64_t tile_m, int64_t tile_n) {
+    const std::vector<EngineConfig> all = configs(fusion_of(linear(m, n, k)), DeviceInfo::named("H200"));
+    return std::ranges::any_of(all, [&](const EngineConfig& config) {
+      return config.knob("tile_m", 0) == tile_m && config.knob("tile_n", 0) == tile_n;
+    });
+  };
+  EXPECT_TRUE(has(1568, 768, 256, 128, 48));
+  EXPECT_TRUE(has(6272, 384, 768, 192, 96));
+  EXPECT_FALSE(has(6272, 384, 768, 192, 64));
 }
 
 }  // namespace

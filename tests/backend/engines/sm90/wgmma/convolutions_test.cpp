@@ -55,6 +55,27 @@ TEST(Wgmma, FillsUpTheChannelsOfWgrad) {
   }
 }
 
+// The map of a wgrad's result that is not split: channels, output channels, taps.
+TEST(Wgmma, WgradLeavesInBoxesOfOneTap) {
+  const auto map_of = [](const Graph& graph, int64_t swap) {
+    const DeviceInfo device = DeviceInfo::named("H200");
+    EngineConfig config{"wgmma", wgmma_engine().revision(), {}};
+    config.set("tile_m", 128);
+    config.set("tile_n", 64);
+    config.set("swap", swap);
+    const Lowered lowered = test::lower(wgmma_engine(), fusion_of(graph), config, device);
+    EXPECT_EQ(config_value(source_of(lowered), "store"), 1);
+    return launch_of(lowered).arguments.maps().back();
+  };
+  for (const int64_t swap : {0, 1}) {
+    const TensorMap whole = map_of(wgrad({1, 128, 14, 14}, {72, 128, 3, 3}, {.padding = {1, 1}}), swap);
+    EXPECT_EQ(whole.dims, (Dims{128, 72, 9}));
+    EXPECT_EQ(whole.stride_bytes, (Dims{9 * 128 * 2, 128 * 2}));
+    const TensorMap filled = map_of(wgrad({1, 80, 14, 14}, {72, 80, 3, 1}, {.padding = {1, 0}}), swap);
+    EXPECT_EQ(filled.dims, (Dims{80, 72, 3}));
+  }
+}
+
 Graph dgrad(const Dims& x, const Dims& w, const ConvOptions& options) {
   const Dims y = test::conv_output_dims(x, w, options);
   GraphBuilder g("dgrad");

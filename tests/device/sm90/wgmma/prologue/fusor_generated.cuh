@@ -39,6 +39,7 @@ struct Config {
   using Staged1 = float;
   static constexpr int boxes = 2;
   static constexpr int box_columns = 32;
+  static constexpr int joined_rows = 1;
   static constexpr int unit = 1;
   static constexpr int reduced = 0;
   static constexpr bool unrolled = false;

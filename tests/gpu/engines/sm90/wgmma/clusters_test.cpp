@@ -120,6 +120,24 @@ TEST(WgmmaFewColumnsGpu, AreMultipliedAlone) {
   expect_setting_correct(g.finish(), {256, 32, 0, 0, 1, 1, 1, 0}, "pointwise dgrad");
 }
 
+// TMA stores pairs of whole rows as one line, where there is an even number of them and nothing between.
+TEST(WgmmaFewColumnsGpu, LeaveAsPairsOfRows) {
+  FUSOR_NEEDS_HOPPER();
+  for (const int64_t n : {16, 32})
+    for (const int64_t width : {150, 149}) {
+      const std::string what = std::to_string(n) + " channels, " + std::to_string(width) + " columns";
+      GraphBuilder g("fprop");
+      const Tensor x = g.input("x", {1, 40, 149, width}, DataType::f16, Layout::nhwc);
+      const Tensor w = g.input("w", {n, 40, 1, 1}, DataType::f16, Layout::nhwc);
+      const Tensor bias = g.input("bias", {1, n, 1, 1}, DataType::f32);
+      g.output(g.relu(g.add(g.conv_fprop(x, w), bias)), {.type = DataType::f16, .layout = Layout::nhwc});
+      const Graph graph = g.finish();
+      expect_setting_correct(graph, {128, n, 0, 0, 1, 1, 1, 0}, what);
+      expect_setting_correct(graph, {256, n, 0, 0, 1, 1, 1, 0}, what + ", many rows");
+      expect_setting_correct(graph, {64, n, 0, 1, 1, 1, 1, 0}, what + ", one consumer");
+    }
+}
+
 // Eight blocks; where lines of an operand lie across k, blocks fetch some steps of k each for all.
 TEST(WgmmaClustersGpu, ShareBothOperandsAmongEight) {
   FUSOR_NEEDS_HOPPER();

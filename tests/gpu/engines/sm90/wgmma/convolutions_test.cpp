@@ -78,12 +78,29 @@ TEST_P(WgmmaConvGpu, DgradWithResidual) {
 TEST_P(WgmmaConvGpu, Wgrad) {
   FUSOR_NEEDS_HOPPER();
   const ConvCase& c = GetParam();
-  if (c.w[1] % 64 != 0) GTEST_SKIP() << "wgrad of ragged channels is another engine's";
+  for (const DataType type : {DataType::f32, DataType::bf16}) {
+    GraphBuilder g("wgrad");
+    const Tensor dy = g.input("dy", output_dims(c), DataType::bf16, Layout::nhwc);
+    const Tensor x = g.input("x", c.x, DataType::bf16, Layout::nhwc);
+    g.output(g.conv_wgrad(dy, x, c.w, c.options), {.type = type, .layout = Layout::nhwc});
+    expect_every_config_correct(g.finish(), "wgrad " + words(c));
+  }
+}
+
+// The epilogue reads what lies along channels, and what lies as the result does; channels that fill up a tap
+// have neither.
+TEST_P(WgmmaConvGpu, WgradScaledAndAccumulated) {
+  FUSOR_NEEDS_HOPPER();
+  const ConvCase& c = GetParam();
+  if (c.x.rank() != 4) GTEST_SKIP() << "planes are enough";
   GraphBuilder g("wgrad");
   const Tensor dy = g.input("dy", output_dims(c), DataType::bf16, Layout::nhwc);
   const Tensor x = g.input("x", c.x, DataType::bf16, Layout::nhwc);
-  g.output(g.conv_wgrad(dy, x, c.w, c.options), {.type = DataType::f32, .layout = Layout::nhwc});
-  expect_every_config_correct(g.finish(), "wgrad " + words(c));
+  const Tensor scale = g.input("scale", {1, c.w[1], 1, 1}, DataType::f32);
+  const Tensor before = g.input("before", c.w, DataType::bf16, Layout::nhwc);
+  g.output(g.add(g.mul(g.conv_wgrad(dy, x, c.w, c.options), scale), before),
+           {.type = DataType::bf16, .layout = Layout::nhwc});
+  expect_every_config_correct(g.finish(), "accumulated wgrad " + words(c));
 }
 
 // fp32 in a graph that allows TF32: lines of 32 elements, along k.
