@@ -289,12 +289,26 @@ TEST_F(TranslatedGraph, TypesOfFourBitsAreWrittenInPairs) {
   std::vector<float> xs{1, 2.5, -9, 7, 0.5, 6, -1, 3};
   for (const auto& [type, right] :
        {std::pair(CUDNN_DATA_INT4, std::vector<uint8_t>{0x21, 0x78, 0x60, 0x3f}),
+        std::pair(CUDNN_DATA_UINT4, std::vector<uint8_t>{0x21, 0x70, 0x60, 0x30}),
         std::pair(CUDNN_DATA_FP4_E2M1, std::vector<uint8_t>{0x42, 0x7f, 0x71, 0x5a})}) {
     std::vector<uint8_t> ys(4, 0xee);
     run({unary(CUDNN_POINTWISE_IDENTITY, tensor(1, {1, 2, 4}), tensor(2, {1, 2, 4}, {.type = type}))},
         {{1, xs.data()}, {2, ys.data()}});
     EXPECT_EQ(ys, right);
   }
+}
+
+// A reader behind the result sees what was stored.
+TEST_F(TranslatedGraph, UnsignedIntegersOfFourBitsAreWrittenAndReadAgain) {
+  std::vector<float> xs{8, 15, 16, 300, 7.6F, 14.4F, -3, 0};
+  std::vector<uint8_t> stored(4, 0xee);
+  auto ys = poison(8);
+  const Part packed = tensor(2, {1, 2, 4}, {.type = CUDNN_DATA_UINT4});
+  run({unary(CUDNN_POINTWISE_IDENTITY, tensor(1, {1, 2, 4}), packed),
+       unary(CUDNN_POINTWISE_NEG, packed, tensor(3, {1, 2, 4}))},
+      {{1, xs.data()}, {2, stored.data()}, {3, ys.data()}});
+  EXPECT_EQ(stored, (std::vector<uint8_t>{0xf8, 0xff, 0xe8, 0x00}));
+  EXPECT_EQ(ys, (std::vector<float>{-8, -15, -15, -15, -8, -14, 0, 0}));
 }
 
 // cudnn-frontend leaves the dims of a row's maximum to inference where a sink follows, and infers the

@@ -72,6 +72,25 @@ class OtherDims : public Client {
   std::vector<unsigned char> workspace = std::vector<unsigned char>(1 << 16);
 };
 
+// Clients choose engines by their workspace: a residual is read where its sum is written, and counts for
+// nothing; an operand that is summed by rows first counts.
+TEST_F(OtherDims, EnginesCountCopiesThatRunsMayNeed) {
+  const auto workspace_of = [&](const Part& first, const Part& second) {
+    const Part whole = operation_graph(handle, {first, second}).finalize();
+    return heuristics(whole, CUDNN_HEUR_MODE_A)
+        .front()
+        .ask<int64_t>(CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE, CUDNN_TYPE_INT64);
+  };
+  const Dims square{1, 64, 64};
+  const Part product = virtual_tensor(3, square), sums = virtual_tensor(5, {1, 64, 1}), x = tensor(1, square);
+  EXPECT_EQ(workspace_of(matmul(x, tensor(2, square), product),
+                         binary(CUDNN_POINTWISE_ADD, product, tensor(4, square), tensor(6, square))),
+            0);
+  EXPECT_GE(workspace_of(reduction(CUDNN_REDUCE_TENSOR_ADD, x, sums),
+                         binary(CUDNN_POINTWISE_SUB, x, sums, tensor(6, square))),
+            64 * 64 * 4);
+}
+
 // Copies of operands that results replace are for plans that count them: a smaller run within a workspace
 // that has no room for them goes on without.
 TEST_F(OtherDims, RunsThatReplaceNothingNeedNoRoomForCopies) {

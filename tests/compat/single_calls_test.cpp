@@ -251,6 +251,35 @@ TEST_F(SingleCalls, PoolingActivationAndSoftmax) {
   for (size_t i = 0; i < 16; ++i) EXPECT_NEAR(zs[i], 1 / (1 + std::exp(double{xs[i + 16]} - xs[i])), 1e-5);
 }
 
+// A row's total is known when all of the row is read: results in the row's place are made of a copy.
+TEST_F(SingleCalls, ResultsTakeThePlaceOfOperands) {
+  const TensorDescriptor image(4, 8, 100, 100), channels(1, 8, 1, 1);
+  const auto xs = numbers(320000, 1), dys = numbers(320000, 2), scales = numbers(8, 3),
+             biases = numbers(8, 4);
+  const auto expect_same = [&](const std::vector<float>& operand, auto call) {
+    auto apart = poison(operand.size());
+    auto place = operand;
+    ASSERT_CUDNN(call(operand.data(), apart.data()));
+    ASSERT_CUDNN(call(place.data(), place.data()));
+    EXPECT_EQ(place, apart);
+  };
+  for (const auto mode : {CUDNN_SOFTMAX_MODE_INSTANCE, CUDNN_SOFTMAX_MODE_CHANNEL}) {
+    expect_same(xs, [&](const float* x, float* y) {
+      return cudnnSoftmaxForward(handle, CUDNN_SOFTMAX_ACCURATE, mode, &one, image.get(), x, &zero,
+                                 image.get(), y);
+    });
+    expect_same(dys, [&](const float* dy, float* dx) {
+      return cudnnSoftmaxBackward(handle, CUDNN_SOFTMAX_ACCURATE, mode, &one, image.get(), xs.data(),
+                                  image.get(), dy, &zero, image.get(), dx);
+    });
+  }
+  expect_same(xs, [&](const float* x, float* y) {
+    return cudnnBatchNormalizationForwardTraining(handle, CUDNN_BATCHNORM_SPATIAL, &one, &zero, image.get(),
+                                                  x, image.get(), y, channels.get(), scales.data(),
+                                                  biases.data(), 0, nullptr, nullptr, 1e-5, nullptr, nullptr);
+  });
+}
+
 TEST_F(SingleCalls, SpatialTransformerOfTheIdentityCopies) {
   const TensorDescriptor x(1, 2, 4, 5);
   const Held<cudnnSpatialTransformerDescriptor_t> transformer(cudnnCreateSpatialTransformerDescriptor,

@@ -150,6 +150,7 @@ extern "C" {
 cudnnStatus_t cudnnBackendCreateDescriptor(cudnnBackendDescriptorType_t type,
                                            cudnnBackendDescriptor_t* descriptor) {
   return guarded("cudnnBackendCreateDescriptor", [&] {
+    find_shipped_kernels();
     if (descriptor == nullptr)
       refuse(CUDNN_STATUS_BAD_PARAM_NULL_POINTER, "the place of the descriptor is null");
     *descriptor = registry<Descriptor>().add(std::make_shared<Descriptor>(supported_row(type)));

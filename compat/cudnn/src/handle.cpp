@@ -16,12 +16,12 @@ namespace fusor::cudnn {
 
 std::shared_ptr<Handle> handle_at(const void* handle) { return registry<Handle>().find(handle); }
 
-void* Handle::scratch(int64_t bytes) {
-  if (bytes > scratch_.bytes()) {
-    if (scratch_.get() != nullptr) synchronize(*device, stream);  // earlier calls may still use it
-    scratch_ = DeviceMemory(*device, bytes);
+void* Handle::grown(DeviceMemory& memory, int64_t bytes) {
+  if (bytes > memory.bytes()) {
+    if (memory.get() != nullptr) synchronize(*device, stream);  // earlier calls may still use it
+    memory = DeviceMemory(*device, bytes);
   }
-  return scratch_.get();
+  return memory.get();
 }
 
 std::shared_ptr<const DeviceInfo> current_device_info() {
@@ -34,9 +34,6 @@ std::shared_ptr<const DeviceInfo> current_device_info() {
   return device;
 }
 
-namespace {
-
-// Kernels that were compiled when the library was built lie in `kernels` beside it.
 void find_shipped_kernels() {
   [[maybe_unused]] static const bool once = [] {
     Dl_info library{};
@@ -48,7 +45,6 @@ void find_shipped_kernels() {
   }();
 }
 
-}  // namespace
 }  // namespace fusor::cudnn
 
 using namespace fusor::cudnn;  // NOLINT(google-build-using-namespace): the C interface speaks of nothing else

@@ -43,6 +43,25 @@ std::vector<bool> made_of(const Graph& graph, int tensor) {
   return made;
 }
 
+bool is_pointwise(const Op& op) {
+  return std::holds_alternative<Pointwise>(op.attributes) || is_view(op.attributes);
+}
+
+// Whether every op that depends on the tensor is pointwise: kernels read it where they write.
+bool feeds_pointwise_alone(const Graph& graph, int tensor) {
+  std::vector<bool> depends(graph.tensors.size(), false);
+  depends[static_cast<size_t>(tensor)] = true;
+  for (const Op& op : graph.ops) {
+    const bool reads = std::ranges::any_of(
+        op.inputs, [&](int input) { return input >= 0 && depends[static_cast<size_t>(input)]; });
+    if (!reads) continue;
+    if (!is_pointwise(op)) return false;
+    for (const int output : op.outputs)
+      if (output >= 0) depends[static_cast<size_t>(output)] = true;
+  }
+  return true;
+}
+
 bool is_laid_out_alike(const Tensor& a, const Tensor& b) {
   return a.type == b.type && a.dims == b.dims && a.strides == b.strides;
 }
@@ -62,11 +81,8 @@ bool is_replaced(const StagedOperand& operand, std::span<const Binding> bindings
 
 }  // namespace
 
-std::vector<StagedOperand> staged_operands(const Graph& graph, std::span<const Executable* const> loaded) {
-  const bool is_pointwise = std::ranges::all_of(graph.ops, [](const Op& op) {
-    return std::holds_alternative<Pointwise>(op.attributes) || is_view(op.attributes);
-  });
-  if (loaded.empty() && is_pointwise) return {};
+std::vector<StagedOperand> staged_operands(const Graph& graph, std::span<const Executable* const> loaded,
+                                           int64_t most) {
   std::vector<bool> is_written(graph.tensors.size(), false);
   for (const Op& op : graph.ops)
     for (const int output : op.outputs)
@@ -80,7 +96,8 @@ std::vector<StagedOperand> staged_operands(const Graph& graph, std::span<const E
   for (size_t i = 0; i < graph.tensors.size(); ++i) {
     const Tensor& operand = graph.tensors[i];
     if (operand.memory != Memory::device || is_written[i]) continue;
-    if (operand.bytes() > kMostStagedBytes) continue;
+    if (operand.bytes() > most || (loaded.empty() && feeds_pointwise_alone(graph, static_cast<int>(i))))
+      continue;
     StagedOperand entry;
     entry.uid = operand.uid;
     entry.bytes = operand.bytes();
@@ -98,7 +115,7 @@ std::vector<StagedOperand> staged_operands(const Graph& graph, std::span<const E
   for (size_t i = 0; i < staged.size(); ++i) {
     staged[i].byte_offset = end;
     end += aligned_bytes(staged[i].bytes);
-    if (end <= kMostStagedBytes) continue;
+    if (end <= most) continue;
     staged.resize(i);
     break;
   }
@@ -115,6 +132,19 @@ int64_t with_staging(int64_t workspace_bytes, std::span<const StagedOperand> sta
 bool needs_copies(std::span<const StagedOperand> staged, std::span<const Binding> bindings) {
   return std::ranges::any_of(staged,
                              [&](const StagedOperand& operand) { return is_replaced(operand, bindings); });
+}
+
+std::vector<StagedOperand> replaced_operands(std::span<const StagedOperand> staged,
+                                             std::span<const Binding> bindings) {
+  std::vector<StagedOperand> replaced;
+  int64_t end = 0;
+  for (const StagedOperand& operand : staged) {
+    if (!is_replaced(operand, bindings)) continue;
+    replaced.push_back(operand);
+    replaced.back().byte_offset = end;
+    end += aligned_bytes(operand.bytes);
+  }
+  return replaced;
 }
 
 void read_copies(std::span<const StagedOperand> staged, std::vector<Binding>& bindings, std::byte* staging,

@@ -20,12 +20,14 @@ struct StagedOperand {
   int64_t bytes = 0, byte_offset = 0;  ///< of the copy, the latter from the first copy on
 };
 
-/// The operands that results are made of element by element or by a norm or a softmax. `loaded`: what will
-/// run; pairs that all of them take in place are left out. Without it, graphs of pointwise ops have none. At
-/// most kMostStagedBytes in all, the smallest first: runs that replace another operand are refused.
-std::vector<StagedOperand> staged_operands(const Graph& graph, std::span<const Executable* const> loaded);
-
 inline constexpr int64_t kMostStagedBytes = int64_t{1} << 20;
+
+/// The operands that results are made of element by element or by a norm or a softmax. `loaded`: what will
+/// run; pairs that all of them take in place are left out. Without it, operands that pointwise ops alone
+/// depend on are: a pointwise graph's, the residual behind a matmul. At most `most` bytes in all, the
+/// smallest first: runs that replace another operand are refused.
+std::vector<StagedOperand> staged_operands(const Graph& graph, std::span<const Executable* const> loaded,
+                                           int64_t most = kMostStagedBytes);
 
 /// A plan's workspace with the copies behind it, and where they begin.
 int64_t staging_begin(int64_t workspace_bytes);
@@ -33,6 +35,9 @@ int64_t with_staging(int64_t workspace_bytes, std::span<const StagedOperand> sta
 
 /// Whether a run with these bindings reads copies.
 bool needs_copies(std::span<const StagedOperand> staged, std::span<const Binding> bindings);
+/// Those of them that the run replaces, their copies side by side.
+std::vector<StagedOperand> replaced_operands(std::span<const StagedOperand> staged,
+                                             std::span<const Binding> bindings);
 /// Copies what is replaced to `staging`, in stream order, and has the bindings read it there. Throws Error
 /// where staging is null.
 void read_copies(std::span<const StagedOperand> staged, std::vector<Binding>& bindings, std::byte* staging,

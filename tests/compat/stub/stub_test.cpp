@@ -94,53 +94,59 @@ TEST_F(OnStub, NodesOfACudaGraphAreMadeAndUpdated) {
   driver<int(cudaGraph_t)>("cuGraphDestroy")(graph);
 }
 
-// A row's sum is known when all of the row is read: a result in the row's place is made of a copy.
+// Factors of rows that are updated where they are, while every element of their rows still reads them: the
+// run reads a copy. Elements are replaced by the threads that read them.
 TEST_F(OnStub, AnOperandThatAResultReplacesIsCopied) {
-  const Part row_sums = tensor(3, {64, 1}, {.is_virtual = true});
-  const Part graph =
-      operation_graph(handle,
-                      {reduction(CUDNN_REDUCE_TENSOR_ADD, tensor(1, {64, 64}), row_sums),
-                       binary(CUDNN_POINTWISE_MUL, tensor(1, {64, 64}), row_sums, tensor(2, {64, 64}))})
-          .finalize();
-  const Part sums = plan_of(heuristics(graph, CUDNN_HEUR_MODE_A).front());
-  const auto bytes = sums.ask<int64_t>(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64);
-  ASSERT_GE(bytes, 64 * 64 * 4);
+  const Dims whole{64, 64}, rows{64, 1};
+  const TensorOptions hidden{.is_virtual = true};
+  const Part elements = tensor(1, whole), factors = tensor(2, rows), sums = tensor(3, rows, hidden),
+             scaled = tensor(4, whole, hidden);
+  const Part graph = operation_graph(handle, {reduction(CUDNN_REDUCE_TENSOR_ADD, elements, sums),
+                                              binary(CUDNN_POINTWISE_MUL, elements, sums, scaled),
+                                              binary(CUDNN_POINTWISE_MUL, scaled, factors, tensor(5, whole)),
+                                              binary(CUDNN_POINTWISE_ADD, factors, sums, tensor(6, rows))})
+                         .finalize();
+  const Part made = plan_of(heuristics(graph, CUDNN_HEUR_MODE_A).front());
+  const auto bytes = made.ask<int64_t>(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64);
+  ASSERT_GE(bytes, 64 * 4);
+  ASSERT_LT(bytes, 64 * 64 * 4);
   std::vector<float> workspace(static_cast<size_t>(bytes) / sizeof(float) + 1, 0.0F);
-  const auto pack_of = [&](float* in, float* out) {
-    return variant_pack({{1, in}, {2, out}}, workspace.data());
+  float *const old = aligned(y), *const next = aligned(z);
+  std::fill_n(old, 64, 7.0F);
+  std::fill_n(next, 64, 5.0F);
+  const auto pack_of = [&](float* before, float* after, void* given) {
+    return variant_pack({{1, aligned(x)}, {5, aligned(x)}, {2, before}, {6, after}}, given);
   };
-  const auto copy_of = [&](float number) { return std::ranges::count(workspace, number) >= 64 * 64; };
-  std::fill_n(aligned(x), 4096, 7.0F);
+  const auto run = [&](float* before, float* after, void* given) {
+    return cudnnBackendExecute(handle, made.get(), pack_of(before, after, given).get());
+  };
+  const auto copied = [&](float number) { return std::ranges::count(workspace, number) >= 64; };
   stub::reset();
   // Apart, nothing is copied.
-  ASSERT_CUDNN(cudnnBackendExecute(handle, sums.get(), pack_of(aligned(x), aligned(y)).get()));
-  EXPECT_TRUE(mentions(stub::last_launch(), aligned(x)));
-  EXPECT_FALSE(copy_of(7));
-  ASSERT_CUDNN(cudnnBackendExecute(handle, sums.get(), pack_of(aligned(x), aligned(x)).get()));
-  EXPECT_TRUE(mentions(stub::last_launch(), aligned(x)));
-  EXPECT_TRUE(copy_of(7));
-  const float* const copy = &*std::ranges::find(workspace, 7.0F);
-  EXPECT_TRUE(mentions(stub::last_launch(), copy));
-  EXPECT_EQ(cudnnBackendExecute(handle, sums.get(),
-                                variant_pack({{1, aligned(x)}, {2, aligned(x)}}, nullptr).get()),
-            CUDNN_STATUS_BAD_PARAM);
+  ASSERT_CUDNN(run(old, next, workspace.data()));
+  EXPECT_TRUE(mentions(stub::last_launch(), old));
+  EXPECT_FALSE(copied(7));
+  ASSERT_CUDNN(run(old, old, workspace.data()));
+  EXPECT_TRUE(mentions(stub::last_launch(), old));
+  ASSERT_TRUE(copied(7));
+  EXPECT_TRUE(mentions(stub::last_launch(), &*std::ranges::find(workspace, 7.0F)));
+  EXPECT_EQ(run(old, old, nullptr), CUDNN_STATUS_BAD_PARAM);
 
   // The same as nodes of a CUDA graph.
   cudaGraph_t nodes = nullptr;
   ASSERT_EQ(driver<int(cudaGraph_t*, unsigned)>("cuGraphCreate")(&nodes, 0), 0);
-  ASSERT_CUDNN(
-      cudnnBackendPopulateCudaGraph(handle, sums.get(), pack_of(aligned(x), aligned(x)).get(), nodes));
-  ASSERT_CUDNN(cudnnBackendUpdateCudaGraph(handle, sums.get(), pack_of(aligned(z), aligned(z)).get(), nodes));
-  EXPECT_EQ(cudnnBackendUpdateCudaGraph(handle, sums.get(), pack_of(aligned(x), aligned(y)).get(), nodes),
+  void* const given = workspace.data();
+  ASSERT_CUDNN(cudnnBackendPopulateCudaGraph(handle, made.get(), pack_of(old, old, given).get(), nodes));
+  ASSERT_CUDNN(cudnnBackendUpdateCudaGraph(handle, made.get(), pack_of(next, next, given).get(), nodes));
+  EXPECT_EQ(cudnnBackendUpdateCudaGraph(handle, made.get(), pack_of(old, next, given).get(), nodes),
             CUDNN_STATUS_BAD_PARAM_CUDA_GRAPH_MISMATCH);
-  std::fill_n(aligned(z), 4096, 5.0F);
   void* executable = nullptr;
   ASSERT_EQ(driver<int(void**, cudaGraph_t, unsigned long long)>("cuGraphInstantiateWithFlags")(&executable,
                                                                                                 nodes, 0),
             0);
   ASSERT_EQ(driver<int(void*, void*)>("cuGraphLaunch")(executable, nullptr), 0);
-  EXPECT_TRUE(copy_of(5));
-  EXPECT_TRUE(mentions(stub::last_launch(), aligned(z)));
+  EXPECT_TRUE(copied(5));
+  EXPECT_TRUE(mentions(stub::last_launch(), next));
   ASSERT_EQ(driver<int(void*)>("cuGraphExecDestroy")(executable), 0);
   driver<int(cudaGraph_t)>("cuGraphDestroy")(nodes);
 }

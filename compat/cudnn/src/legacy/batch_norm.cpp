@@ -108,7 +108,7 @@ struct Forward {
     s.output(kBatchMean, made.next_running_mean, channels);
     s.output(kBatchVariance, made.next_running_var, channels);
   }
-  std::shared_ptr<const Executable> update(const Handle& handle) const {
+  std::shared_ptr<const CallPlan> update(const Handle& handle) const {
     return plan_for(handle, PlanKey("bn running").add(channels), Precision::exact, [&](Sketch& s) {
       const Tensor factor = s.scalar(kFactor);
       const auto step = [&](int running, int batch, int next) {
@@ -129,7 +129,7 @@ struct Forward {
     return workspace_of(*plan(handle)) + static_cast<size_t>(2 * statistic_bytes() + 256);
   }
   /// Where the plan is made now, the kernels of the gradients are compiled next.
-  std::shared_ptr<const Executable> plan(const Handle& handle) const {
+  std::shared_ptr<const CallPlan> plan(const Handle& handle) const {
     bool is_new = false;
     auto plan = plan_for(handle, key(), Precision::exact, [&](Sketch& s) {
       sketch(s);
@@ -147,7 +147,7 @@ struct Backward {
   TensorObject y;  // where an activation follows the norm
   After after;     // z: its gradient
 
-  std::shared_ptr<const Executable> plan(const Handle& handle) const {
+  std::shared_ptr<const CallPlan> plan(const Handle& handle) const {
     PlanKey key("bn backward");
     key.add(x).add(dy).add(dx).add(channels).add(int64_t{has_saved}).add(int64_t{after.ops});
     if (after.activates()) key.add(y);

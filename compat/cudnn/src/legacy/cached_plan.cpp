@@ -1,9 +1,12 @@
 // Owns the cache of plans behind single calls.
 #include "compat/cudnn/src/legacy/cached_plan.h"
 
+#include <array>
 #include <cstring>
+#include <limits>
 #include <map>
 #include <mutex>
+#include <utility>
 
 #include "backend/build.h"
 #include "compat/cudnn/src/ahead.h"
@@ -19,7 +22,7 @@ namespace {
 // One plan. Its mutex is held while it is built: whoever asks for it meanwhile waits, and nobody else.
 struct Entry {
   std::mutex mutex;
-  std::shared_ptr<const Executable> plan;
+  std::shared_ptr<const CallPlan> plan;
 };
 
 struct Cache {
@@ -107,13 +110,16 @@ void Sketch::output(int number, const Tensor& result, const TensorObject& tensor
   output(number, sum, tensor);
 }
 
-std::shared_ptr<const Executable> plan_for(const Handle& handle, const PlanKey& key, Precision precision,
-                                           const SketchMaker& make) {
+std::shared_ptr<const CallPlan> plan_for(const Handle& handle, const PlanKey& key, Precision precision,
+                                         const SketchMaker& make) {
   const std::shared_ptr<Entry> entry = cache().entry(handle.device->name + ' ' + key.text());
   const std::scoped_lock lock(entry->mutex);
   if (!entry->plan) {
     const Graph graph = graph_of(precision, make);
-    entry->plan = std::make_shared<const Executable>(load(build(graph, *handle.device)));
+    auto plan = std::make_shared<CallPlan>(load(build(graph, *handle.device)));
+    const std::array loaded{&std::as_const(plan->executable)};
+    plan->staged = staged_operands(graph, loaded, std::numeric_limits<int64_t>::max());
+    entry->plan = std::move(plan);
     note_planned(graph, handle.device);
   }
   return entry->plan;
@@ -123,21 +129,28 @@ void plan_ahead(const Handle& handle, Precision precision, SketchMaker make) {
   compile_ahead([precision, make = std::move(make)] { return graph_of(precision, make); }, handle.device);
 }
 
-size_t workspace_of(const Executable& executable) {
-  return static_cast<size_t>(workspace_for_client(executable.workspace_bytes()));
+size_t workspace_of(const CallPlan& plan) {
+  return static_cast<size_t>(workspace_for_client(plan.executable.workspace_bytes()));
 }
 
-void run_call(Handle& handle, const Executable& executable, const Bindings& bindings, void* workspace,
-              size_t bytes) {
-  const int64_t needed = executable.workspace_bytes();
+void run_call(Handle& handle, const CallPlan& plan, const Bindings& bindings, void* workspace, size_t bytes) {
+  const int64_t needed = plan.executable.workspace_bytes();
   void* memory = aligned(workspace);
   if (needed > 0 && workspace == nullptr)
     memory = handle.scratch(needed);
-  else if (needed > 0 && bytes < workspace_of(executable))
+  else if (needed > 0 && bytes < workspace_of(plan))
     refuse(CUDNN_STATUS_BAD_PARAM_SIZE_INSUFFICIENT, "a workspace of {} bytes; {} are needed", bytes,
-           workspace_of(executable));
+           workspace_of(plan));
   try {
-    executable.run(bindings.list(), memory, handle.stream);
+    const std::vector<StagedOperand> replaced = replaced_operands(plan.staged, bindings.list());
+    if (replaced.empty()) {
+      plan.executable.run(bindings.list(), memory, handle.stream);
+      return;
+    }
+    std::vector<Binding> bound = bindings.list();
+    auto* const copies = static_cast<std::byte*>(handle.copies(with_staging(0, replaced)));
+    read_copies(replaced, bound, copies, handle.device->is_cpu(), handle.stream);
+    plan.executable.run(bound, memory, handle.stream);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::bad_input) throw;
     refuse(CUDNN_STATUS_BAD_PARAM, "{}", error.what());

@@ -9,6 +9,7 @@
 
 #include "backend/executable.h"
 #include "compat/cudnn/src/handle.h"
+#include "compat/cudnn/src/in_place.h"
 #include "compat/cudnn/src/legacy/objects.h"
 #include "frontend/graph_builder.h"
 
@@ -62,17 +63,23 @@ class Bindings {
 
 using SketchMaker = std::function<void(Sketch& sketch)>;
 
+/// A plan, and the operands that it does not let its results replace, of any size.
+struct CallPlan {
+  Executable executable;
+  std::vector<StagedOperand> staged;
+};
+
 /// The plan of that key on the handle's device.
-std::shared_ptr<const Executable> plan_for(const Handle& handle, const PlanKey& key, Precision precision,
-                                           const SketchMaker& make);
+std::shared_ptr<const CallPlan> plan_for(const Handle& handle, const PlanKey& key, Precision precision,
+                                         const SketchMaker& make);
 /// Compiles the kernels of a plan that a later call will ask for.
 void plan_ahead(const Handle& handle, Precision precision, SketchMaker make);
 /// Bytes of workspace to ask a client for.
-size_t workspace_of(const Executable& executable);
+size_t workspace_of(const CallPlan& plan);
 /// Runs on the handle's stream. A client whose call has no workspace lends none: the handle's own takes its
-/// place.
-void run_call(Handle& handle, const Executable& executable, const Bindings& bindings,
-              void* workspace = nullptr, size_t bytes = 0);
+/// place. Operands that results replace are read from copies in the handle's memory where the plan asks it.
+void run_call(Handle& handle, const CallPlan& plan, const Bindings& bindings, void* workspace = nullptr,
+              size_t bytes = 0);
 
 /// A factor that the client points to: fp64 for tensors of that type, else fp32.
 double factor_at(const void* pointer, cudnnDataType_t type);

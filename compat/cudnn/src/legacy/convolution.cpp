@@ -40,7 +40,7 @@ struct Convolution {
     const std::array<Dims, 1> given{result.dims};
     return s.g.op(attributes, operands, {.compute = attributes.compute}, given).front();
   }
-  std::shared_ptr<const Executable> plan(const Handle& handle, double alpha = 1, double beta = 0) const {
+  std::shared_ptr<const CallPlan> plan(const Handle& handle, double alpha = 1, double beta = 0) const {
     return plan_for(handle, key().add(alpha).add(beta), precision_of(conv.math),
                     [&](Sketch& s) { s.output(kResult, sketch(s), result, alpha, beta); });
   }
@@ -71,10 +71,10 @@ void tell_algorithm(cudnnHandle_t handle, const Convolution& call, int requested
   perf = {};
   perf.algo = algorithm;
   perf.status = CUDNN_STATUS_SUCCESS;
-  perf.time = static_cast<float>(plan->plan().seconds * 1e3);
+  perf.time = static_cast<float>(plan->executable.plan().seconds * 1e3);
   perf.memory = workspace_of(*plan);
   perf.determinism = CUDNN_DETERMINISTIC;
-  perf.mathType = plan->plan().notes.tensor_cores ? CUDNN_TENSOR_OP_MATH : call.conv.math;
+  perf.mathType = plan->executable.plan().notes.tensor_cores ? CUDNN_TENSOR_OP_MATH : call.conv.math;
   place_of(returned, "returnedAlgoCount") = 1;
 }
 

@@ -75,7 +75,7 @@ struct Loss {
         .add(int64_t{has_gradient})
         .add(int64_t{is_packed});
   }
-  std::shared_ptr<const Executable> plan(const Handle& handle) const {
+  std::shared_ptr<const CallPlan> plan(const Handle& handle) const {
     return plan_for(handle, key(), Precision::exact, [&](Sketch& s) { sketch(s); });
   }
 

@@ -235,9 +235,13 @@ Tensor Translator::make_input(const TensorFacts& facts) {
 // Elements at and beyond a batch entry's next offset are 0.
 Tensor Translator::make_ragged_input(const std::string& name, const TensorFacts& facts) {
   const Tensor offset = in(*facts.ragged_offset);
-  const Tensor whole =
-      builder_.input(name, {reach_of(facts, offset.type)}, facts.type, {.alignment = facts.alignment});
-  return builder_.ragged_load(whole, offset, facts.dims, ragged_strides(facts));
+  auto whole = ragged_.find(facts.uid);
+  if (whole == ragged_.end())
+    whole = ragged_
+                .emplace(facts.uid, builder_.input(name, {reach_of(facts, offset.type)}, facts.type,
+                                                   {.alignment = facts.alignment}))
+                .first;
+  return builder_.ragged_load(whole->second, offset, facts.dims, ragged_strides(facts));
 }
 
 // The bytes, each read for both of its integers: the lower half of a byte is the first.
@@ -303,7 +307,15 @@ Tensor Translator::presumed_positive(const TensorFacts& scalar) {
 
 Tensor Translator::in(const Descriptor& op, cudnnBackendAttributeName_t attribute) {
   const DescriptorPointer tensor = op.child(attribute);
-  return tensor ? in(*tensor) : Tensor{};
+  if (!tensor) return {};
+  const bool is_product = op.type() == CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR && !existing_rows.empty();
+  const TensorFacts facts = is_product ? facts_of(*tensor) : TensorFacts{};
+  if (!facts.ragged_offset || (known_.contains(facts.uid) && !ragged_.contains(facts.uid)))
+    return in(*tensor);
+  // Beside attention's matmuls, which read rows where they lie, ops on elements load them on their own.
+  const auto known = of_elements_.find(facts.uid);
+  return known != of_elements_.end() ? known->second
+                                     : of_elements_.emplace(facts.uid, loaded(facts)).first->second;
 }
 
 std::optional<DataType> Translator::asked_type(const TensorFacts& facts) {
@@ -368,9 +380,6 @@ void Translator::out(const TensorFacts& facts, const Tensor& result) {
            facts.uid, to_string(facts.dims), to_string(result.dims));
   if (known_.contains(facts.uid))
     refuse(CUDNN_STATUS_BAD_PARAM, "tensor {} is written twice, or read before it is written", facts.uid);
-  if (facts.is_packed && !facts.is_virtual)
-    refuse(CUDNN_STATUS_NOT_SUPPORTED_DATA_TYPE, "tensor {} is a result of unsigned 4-bit integers",
-           facts.uid);
   Tensor made = reshaped(result, facts.dims);
   if (facts.is_virtual) {
     const bool is_open = !asked_type(facts).has_value();
@@ -379,6 +388,7 @@ void Translator::out(const TensorFacts& facts, const Tensor& result) {
     return;
   }
   if (facts.ragged_offset) return out_ragged(facts, made);
+  if (facts.is_packed) return out_packed(facts, made);
   const std::string name = name_of_uid(facts.uid);
   made = builder_.output(
       reshaped(made, facts.memory_dims()),
@@ -386,6 +396,20 @@ void Translator::out(const TensorFacts& facts, const Tensor& result) {
   bound_[name] = {0, facts.uid, 0};
   outputs_.push_back(made);
   known_.emplace(facts.uid, is_read(facts.uid) ? reshaped(made, facts.dims) : made);
+}
+
+// Stored as the signed integers of the same bits: 8 to 15 are those less 16.
+void Translator::out_packed(const TensorFacts& facts, const Tensor& result) {
+  const Tensor rounded = builder_.identity(builder_.identity(result, {.type = DataType::u8}), whole());
+  const Tensor value = builder_.min(rounded, number(15), whole());
+  const Tensor bits = builder_.binary_select(builder_.sub(value, number(16), whole()), value,
+                                             builder_.cmp_gt(value, number(7)), whole());
+  const std::string name = name_of_uid(facts.uid);
+  outputs_.push_back(builder_.output(
+      reshaped(bits, facts.memory_dims()),
+      {.name = name, .type = DataType::i4, .strides = facts.memory_strides(), .alignment = facts.alignment}));
+  bound_[name] = {0, facts.uid, 0};
+  known_.emplace(facts.uid, is_read(facts.uid) ? builder_.identity(value, {.type = DataType::u8}) : value);
 }
 
 // Elements at and beyond a batch entry's next offset are not written.

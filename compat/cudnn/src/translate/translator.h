@@ -125,10 +125,13 @@ class Translator {
   Tensor with_existing_rows(const TensorFacts& facts, const Tensor& x, bool swapped);
   Tensor make_ragged_input(const std::string& name, const TensorFacts& facts);
   void out_ragged(const TensorFacts& facts, const Tensor& result);
+  void out_packed(const TensorFacts& facts, const Tensor& result);
   Tensor make_packed_input(const std::string& name, const TensorFacts& facts);
 
   GraphBuilder builder_{"operation graph"};
   std::map<int64_t, Tensor> known_;            // by the client's uid
+  std::map<int64_t, Tensor> ragged_;           // ragged inputs, as they lie
+  std::map<int64_t, Tensor> of_elements_;      // loads of these for ops on elements
   std::map<std::string, PlacedTensor> bound_;  // by the graph's names
   std::map<int64_t, int> readers_;
   std::vector<Tensor> outputs_;
