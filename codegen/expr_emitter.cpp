@@ -631,7 +631,8 @@ void hash_access(Hasher& hasher, const KernelSite& site, const Access& access) {
   hasher.add(access.whole_vectors);
 }
 
-// What does nothing to a coordinate is left out; rows sites name numbers.
+// An index node has three forms in the text: the coordinate as it is; scaled, with scale and offset as
+// arguments; and, in sites of rows where the scale is 0, the offset as a number.
 void hash_number(Hasher& hasher, const Node& node) {
   const int64_t scale = node.access.strides[node.axis];
   hasher.add(scale == 0 ? 0 : scale == 1 && node.access.offset == 0 ? 1 : 2);

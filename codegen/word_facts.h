@@ -5,7 +5,7 @@
 
 namespace fusor {
 
-/// Which argument of philox and philox_second is the index.
+/// The argument of philox and philox_second that is the index.
 inline constexpr int kPhiloxIndex = 2;
 
 /// Whether an index node passes the coordinate as it is.

@@ -19,7 +19,7 @@ namespace fusor {
 /// Whether a row of op.def has a kind of that name.
 bool is_kind_name(std::string_view name);
 
-/// Which composite ops stay as they are, because an engine carries them out whole.
+/// Tells whether a composite op stays as it is because an engine carries it out whole.
 using StaysWhole = std::function<bool(const Graph&, const Op&)>;
 
 /// A graph whose composite ops are being replaced: which tensors are new and of open type, and which names

@@ -127,7 +127,7 @@ std::string text_of(const std::function<void(GraphBuilder&, const Tensor& seed)>
   return source(build(g.finish(), DeviceInfo::named("h200"), {.compile = false}));
 }
 
-// What may be negative, or more than 31 bits, is a counter of 64.
+// An index that may be negative or exceed 31 bits is widened to a counter of 64 bits.
 TEST(Rng, CountersKeepTheirUpperHalves) {
   using testing::HasSubstr, testing::Not;
   EXPECT_THAT(text_of([](GraphBuilder& g, const Tensor& seed) {

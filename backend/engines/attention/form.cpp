@@ -80,6 +80,17 @@ Refusal refuse_attention(const Fusion& fusion, const char* rule, std::string ten
           fusion.anchors[1].op};
 }
 
+std::optional<Refusal> refuse_computed_places(const Fusion& fusion, const Expr& y) {
+  for (const Store& store : y.stores) {
+    if (store.index < 0) continue;
+    Refusal refusal = refuse_attention(fusion, "ragged-result", fusion.name_of(store.access.operand),
+                                       "one result, of whole rows", "elements at other places");
+    refusal.op = store.op;
+    return refusal;
+  }
+  return std::nullopt;
+}
+
 std::optional<Refusal> refuse_attention_form(const Fusion& fusion) {
   if (form_of(fusion) != Form::chain) return refuse_products(fusion, std::string(to_string(form_of(fusion))));
   if (fusion.anchors.size() != 2)

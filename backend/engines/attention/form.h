@@ -19,6 +19,10 @@ namespace fusor::attention {
 Refusal refuse_attention(const Fusion& fusion, const char* rule, std::string tensor, std::string expected,
                          std::string actual, const char* remedy = "");
 
+/// The refusal of a result with elements at places that are computed, which `y` stores; none where it has
+/// none.
+std::optional<Refusal> refuse_computed_places(const Fusion& fusion, const Expr& y);
+
 /// Two matmuls with fp32 sums, the second of what a site makes of the first; an elementwise result; a graph
 /// that lets a softmax be divided behind its product.
 std::optional<Refusal> refuse_attention_form(const Fusion& fusion);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "backend/engines/elementwise/simplify.h"
+#include "codegen/word_facts.h"
 #include "core/ops/pointwise.h"
 
 namespace fusor {
@@ -16,7 +17,6 @@ namespace fusor {
 namespace {
 
 constexpr int kNowhere = -2;  // the operand of a counter that is written as a load
-constexpr int kIndexArgument = 2;
 
 // offset + the sum of coordinates times strides, all of them from 0 on and below 2^31.
 struct Count {
@@ -153,7 +153,7 @@ Expr simplified_counts(const Expr& given, const Fusion& fusion) {
   bool counts = false;
   for (const Node& node : given.nodes) {
     if (node.kind != Node::Kind::pointwise || !gives_words(node.pointwise.mode)) continue;
-    const int index = node.args[kIndexArgument];
+    const int index = node.args[kPhiloxIndex];
     const std::optional<Count> count = Counts(given, fusion).of(index);
     if (!count) continue;
     Node load{.kind = Node::Kind::load, .type = DataType::i32, .op = expr.node(index).op};

@@ -35,7 +35,7 @@ int64_t with_staging(int64_t workspace_bytes, std::span<const StagedOperand> sta
 
 /// Whether a run with these bindings reads copies.
 bool needs_copies(std::span<const StagedOperand> staged, std::span<const Binding> bindings);
-/// Those of them that the run replaces, their copies side by side.
+/// The staged operands that a run with these bindings replaces, with places for their copies side by side.
 std::vector<StagedOperand> replaced_operands(std::span<const StagedOperand> staged,
                                              std::span<const Binding> bindings);
 /// Copies what is replaced to `staging`, in stream order, and has the bindings read it there. Throws Error

@@ -261,14 +261,7 @@ std::optional<Refusal> place_results(Problem& problem) {
     if (!result.y) continue;
     result.placed = ragged_result_of(problem.fusion, without_last_rounding(*result.y));
     if (result.placed) continue;
-    for (const Store& store : result.y->stores) {
-      if (store.index < 0) continue;
-      Refusal refusal =
-          refuse_attention(problem.fusion, "ragged-result", problem.fusion.name_of(store.access.operand),
-                           "one result, of whole rows", "elements at other places");
-      refusal.op = store.op;
-      return refusal;
-    }
+    if (auto refusal = refuse_computed_places(problem.fusion, *result.y)) return refusal;
   }
   return std::nullopt;
 }

@@ -59,15 +59,7 @@ std::optional<Refusal> refuse_sizes(const Problem& problem) {
 // Results at places that are computed, unless these are those of ragged rows.
 std::optional<Refusal> refuse_placed(const Problem& problem) {
   if (problem.placed && !problem.of_bytes()) return std::nullopt;
-  for (const Store& store : problem.y.stores)
-    if (store.index >= 0) {
-      Refusal refusal =
-          refuse_attention(problem.fusion, "ragged-result", problem.fusion.name_of(store.access.operand),
-                           "one result, of whole rows", "elements at other places");
-      refusal.op = store.op;
-      return refusal;
-    }
-  return std::nullopt;
+  return refuse_computed_places(problem.fusion, problem.y);
 }
 
 }  // namespace

@@ -67,7 +67,7 @@ struct Kept<true, Site, kCount, kAtOnce> {
 #pragma unroll
     for (int i = 0; i < kCount; ++i) values[i] = kept(i, values[i]);
   }
-  // As ::pack(), of what is kept.
+  // Packs like ::pack(), with zeros in place of dropped values.
   template <class Element>
   __device__ void pack(const float (&values)[kCount], u32 (&words)[kCount / 2]) const {
 #pragma unroll

@@ -14,8 +14,8 @@ struct alignas(16) TileRun {
   int first, sequence, tiles, unused;
 };
 
-// As ragged_maps.cuh leaves it, for all launches of a part. items: how many tiles a launch has; taken: how
-// many numbers the blocks of each have asked for.
+// The order of tiles that ragged_maps.cuh makes for all launches of a part. items: how many tiles a launch
+// has; taken: how many numbers the blocks of each have asked for.
 struct alignas(128) TileOrder {
   int items;
   int unused[31];

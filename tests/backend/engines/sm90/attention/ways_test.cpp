@@ -130,8 +130,8 @@ TEST(Attention, DropoutIsTheSameKernelByHandAndAsAnOp) {
   EXPECT_EQ(op, structure_of(dropped_by_hand(c, false)));
 }
 
-// Its condition is no part of the gradients' site, so that scores stay plain, and blocks that a mask hides
-// are left out.
+// The condition of dropout is no part of the gradients' site: scores stay plain, and blocks that a mask hides
+// are skipped.
 TEST(Attention, DropoutIsNoPartOfTheGradientsSite) {
   const AttentionCase c{
       .batch = 2, .heads = 4, .shared_heads = 2, .queries = 512, .keys = 512, .mask = Mask::causal};
@@ -144,7 +144,8 @@ TEST(Attention, DropoutIsNoPartOfTheGradientsSite) {
   EXPECT_EQ(text.find("upper = 0"), std::string::npos);
 }
 
-// As cudnn-frontend writes it, for a scale that is known or of each run.
+// cudnn-frontend writes dropout as rng, select and a product with a scale: a constant or an operand of the
+// run.
 TEST(Attention, DropoutInPrimitivesLeavesTheScoresPlain) {
   const AttentionCase c{.batch = 2, .heads = 16, .queries = 2048, .keys = 2048, .mask = Mask::causal};
   for (const bool given_scale : {true, false}) {

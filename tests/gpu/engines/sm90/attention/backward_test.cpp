@@ -66,7 +66,8 @@ TEST_P(AttentionBackwardGpu, WithDropout) {
                               kEngines, words(GetParam()));
 }
 
-// As cudnn-frontend writes it, for a scale that is known or of each run.
+// cudnn-frontend writes dropout as rng, select and a product with a scale: a constant or an operand of the
+// run.
 TEST_P(AttentionBackwardGpu, WithDropoutInPrimitives) {
   FUSOR_NEEDS_HOPPER();
   AttentionCase c = GetParam();
