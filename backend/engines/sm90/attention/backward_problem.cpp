@@ -432,7 +432,7 @@ RaggedOperands Schedule::ragged(size_t at) const {
     const bool by_queries = part.stays_with_queries();
     const int64_t queries = by_queries ? part.tile : part.step, keys = by_queries ? part.step : part.tile;
     const int scratch = knobs.spill > 0 ? 1 : 0;
-    const RaggedOperands operands =
+    RaggedOperands operands =
         part.gives == Part::Gives::product
             ? RaggedOperands({{&problem.k, keys}}, scratch, byte).ordered(order(part))
             : RaggedOperands(

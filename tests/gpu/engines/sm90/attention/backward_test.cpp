@@ -128,8 +128,8 @@ TEST_P(AttentionBackwardGpu, OfLengths) {
     if (!test::is_sampled(words(c) + to_string(candidate.fusions.back().config), 3)) continue;
     DeviceRun run(graph,
                   build(graph, DeviceInfo::current(), candidate, PlannerOptions{.engine_list = kEngines}));
-    for (const auto& [name, extent] : {std::pair{"seq_len_q", c.queries}, {"seq_len_kv", c.keys}})
-      run.edit(name, [&](std::byte* bytes) {
+    for (const auto& [name, rows] : {std::pair{"seq_len_q", c.queries}, {"seq_len_kv", c.keys}})
+      run.edit(name, [&, extent = rows](std::byte* bytes) {
         const auto most = static_cast<int32_t>(extent);
         const int32_t values[] = {most, 0, most / 2 + 1, 1};
         std::memcpy(bytes, values, sizeof values);
