@@ -19,8 +19,9 @@ constexpr int64_t kWarpgroup = 128;
 // An SM's dense 16-bit products and exponentials in a clock.
 constexpr double kProductFlops = 4096, kExponentials = 16;
 // Instructions of the softmax for a score; measured on an H200 (2026-11): what a tile takes beside its
-// blocks, and a block beside its products and exponentials, for instance two waits for all lanes of a quad.
-constexpr double kSoftmaxSlots = 5.5, kTileCycles = 2000, kBlockCycles = 400;
+// blocks, whose queries are waited for or are there, and a block beside its products and exponentials, for
+// instance two waits for all lanes of a quad.
+constexpr double kSoftmaxSlots = 5.5, kTileCycles = 2000, kReadyTileCycles = 1300, kBlockCycles = 400;
 // Cycles that a block for each tile takes to start; and the pace of uneven tiles that blocks take in
 // turn.
 constexpr double kStartCycles = 1500, kInTurn = 0.95;
@@ -61,6 +62,7 @@ std::vector<ConfigValue> config_of(const Schedule& schedule) {
           {"consumers", schedule.knobs.consumers},
           {"tile_k", schedule.knobs.tile_k},
           {"stages", schedule.stages},
+          {"query_stages", schedule.query_stages},
           {"head", problem.padded_head()},
           {"value", problem.padded_value()},
           {"plain_scores", problem.scores.is_plain()},
@@ -132,18 +134,17 @@ Work cost(const Schedule& schedule) {
     work.scratch_bytes = ragged.end_byte();
   }
   const bool persistent = knobs.persistent != 0;
-  work.finish_cycles =
-      kTileCycles + (persistent ? 0 : kStartCycles) + kBlockCycles * blocks / std::max(tiles, 1.0);
+  work.finish_cycles = (schedule.query_stages > 1 ? kReadyTileCycles : kTileCycles) +
+                       (persistent ? 0 : kStartCycles) + kBlockCycles * blocks / std::max(tiles, 1.0);
   // A quarter of the lesser of products and exponentials is not hidden.
   const double products = work.tensor_flops / kProductFlops, exponentials = work.special / kExponentials;
   work.efficiency = std::max(products, exponentials) /
                     (std::max(products, exponentials) + std::min(products, exponentials) / 4);
   // Tiles of different lengths are shared out more evenly by the hardware than in turn.
-  const bool is_even = problem.scores.bounds.lower.empty() && problem.scores.bounds.upper.empty();
   const bool in_turn = persistent && !schedule.ragged().is_ordered();
   if (in_turn && problem.scores.lengths)
     work.efficiency *= kInTurnOfLengths;
-  else if (in_turn && !is_even)
+  else if (in_turn && !problem.has_even_tiles())
     work.efficiency *= kInTurn;
   return work;
 }

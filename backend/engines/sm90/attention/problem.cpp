@@ -17,6 +17,7 @@ namespace {
 
 constexpr int64_t kMostHead = 256;
 constexpr int64_t kBarrierBytes = 256;
+constexpr int64_t kShortTile = 16;  // blocks of keys
 // Beside scores, probabilities and sums: rows, bounds, addresses; and what computed scores need.
 constexpr int64_t kOtherRegisters = 40, kScoreRegisters = 64, kDropoutRegisters = 24;
 // codegen/device/sm90/attention/bytes.cuh
@@ -126,6 +127,15 @@ Schedule::Schedule(const Problem& problem_, const Knobs& knobs_) : problem(probl
   for (stages = 4; stages >= 2 && shared_bytes() > problem.device.shared_per_block; --stages) {
   }
   if (stages < 2) stages = 0;
+  if (stages > 0 && wants_next_queries()) {
+    query_stages = 2;
+    while (stages > 2 && shared_bytes() > problem.device.shared_per_block) --stages;
+    if (shared_bytes() > problem.device.shared_per_block) query_stages = 1;
+  }
+}
+
+bool Schedule::wants_next_queries() const {
+  return knobs.persistent != 0 && live_blocks() <= kShortTile * tiles();
 }
 
 int64_t Schedule::shared_bytes() const {
@@ -133,7 +143,7 @@ int64_t Schedule::shared_bytes() const {
   const int64_t keys = knobs.tile_k * head_lines,
                 values = problem.of_bytes() ? problem.padded_value() : knobs.tile_k * value_lines;
   const int64_t raw = problem.of_bytes() ? kRawStages * knobs.tile_k * 2 * kLine + 1024 : 0;
-  return round_up(raw + (tile_q() * head_lines + stages * (keys + values)) * 2 * kLine + kBarrierBytes, 1024);
+  return round_up(raw + (query_stages * tile_q() * head_lines + stages * (keys + values)) * 2 * kLine + kBarrierBytes, 1024);
 }
 
 int64_t Schedule::registers() const {
@@ -173,9 +183,11 @@ int64_t Schedule::section() const {
   const int64_t bytes = problem.keys * (problem.head + problem.value) * 2;
   int64_t shared = 1;
   for (const int64_t share : problem.shares) shared *= share;
+  if (problem.has_even_tiles()) return std::min(shared, problem.entries());
   const int64_t entries =
       std::max<int64_t>(1, problem.device.l2_bytes / 2 / std::max<int64_t>(bytes, 1)) * shared;
-  return std::min(entries, problem.entries());
+  const int64_t even = ceil_div(problem.entries(), ceil_div(problem.entries(), entries));
+  return std::min(round_up(even, shared), problem.entries());
 }
 
 }  // namespace fusor::attention

@@ -35,6 +35,10 @@ struct Problem {
   /// Elements of 8 bits: a head is one line, sums are short.
   bool of_bytes() const { return byte_size(type) == 1; }
   int64_t lines(int64_t elements) const { return of_bytes() ? 1 : ceil_div(elements, kLine); }
+  /// All queries see all keys.
+  bool has_even_tiles() const {
+    return scores.bounds.lower.empty() && scores.bounds.upper.empty() && !scores.lengths;
+  }
   int64_t padded_head() const { return round_up(head, of_bytes() ? 32 : 16); }
   int64_t padded_value() const { return round_up(value, of_bytes() ? 32 : 16); }
 };
@@ -60,19 +64,23 @@ struct Knobs {
 struct Schedule {
   const Problem& problem;
   Knobs knobs;
-  int64_t stages = 0;  // 0: shared memory holds less than two
+  int64_t stages = 0;        // 0: shared memory holds less than two
+  int64_t query_stages = 1;  // two: the next tile's queries arrive while this one's are read
 
   Schedule(const Problem& problem_, const Knobs& knobs_);
 
   int64_t tile_q() const { return 64 * knobs.consumers; }
   int64_t tiles() const { return ceil_div(problem.queries, tile_q()); }  // of an entry
   int64_t shared_bytes() const;
+  /// Tiles are so short that the wait for the next one's queries counts.
+  bool wants_next_queries() const;
   /// Registers of a consumer's thread that hold scores, probabilities and sums.
   int64_t registers() const;
   bool fits() const;
   /// Blocks of keys that the tiles of an entry see, in all.
   int64_t live_blocks() const;
-  /// Entries whose keys and values fit half of L2 together.
+  /// Entries whose tiles blocks take in turn: one, where all tiles have the same to do, so that neighbours read
+  /// the same keys; else those whose keys and values fit half of L2 together, in even sections.
   int64_t section() const;
   RaggedOperands ragged() const {
     return RaggedOperands({{&problem.q, tile_q()}, {&problem.k, knobs.tile_k}, {&problem.v, knobs.tile_k}})

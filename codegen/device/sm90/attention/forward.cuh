@@ -16,7 +16,8 @@
 //   ragged          q, k and v whose entries begin where the device knows: a map for each entry,
 //                   which a kernel in front made (ragged.cuh)
 //
-//   shared:  q [lines of 64][queries]   k [stages][lines of 64][keys]   v [stages][lines of 64][keys]
+//   shared:  q [q stages][lines of 64][queries]   k, v [stages][lines of 64][keys]; with two stages of q the next
+//            tile's queries arrive while this one's are read
 //   full     producer --> consumers: bytes have arrived     empty   consumers --> producer: a warp has read
 #include "fusor_generated.cuh"
 
@@ -35,6 +36,7 @@ using Element = Config::Element;
 static constexpr int kRank = S::kRank, kBatch = kRank - 2;
 static constexpr int kConsumers = Config::consumers;
 static constexpr int kTileQ = 64 * kConsumers, kTileK = Config::tile_k, kStages = Config::stages;
+static constexpr int kQueryStages = Config::query_stages;
 static constexpr int kHead = Config::head, kValue = Config::value;  // multiples of 16, of 8 bits 32
 static constexpr bool kPlainScores = Config::plain_scores, kPingPong = Config::ping_pong;
 static constexpr bool kBytes = sizeof(Element) == 1;  // whose heads are one line at most
@@ -53,16 +55,19 @@ using Softmax = SoftmaxUpTo<kMostProbability>;
 struct Shared : RawValues<kBytes, kKeyBytes> {
   static constexpr int kValueStages = kStages;
 
-  alignas(1024) u8 q[kHeadLines][kTileQ * kLineBytes];
+  alignas(1024) u8 q[kQueryStages][kHeadLines][kTileQ * kLineBytes];
   alignas(1024) u8 k[kStages][kHeadLines][kKeyBytes];
   alignas(1024) u8 v[kStages][kValueLines][kValueBytes];
-  Barrier q_full, q_empty, k_full[kStages], k_empty[kStages], v_full[kStages], v_empty[kStages];
+  Barrier q_full[kQueryStages], q_empty[kQueryStages];
+  Barrier k_full[kStages], k_empty[kStages], v_full[kStages], v_empty[kStages];
   TileSlots<Config::ordered> slots;
 
   __device__ void init() {
     slots.init(kConsumers * kWarpgroup / 32);
-    q_full.init(1);
-    q_empty.init(kConsumers * kWarpgroup / 32);
+    for (int stage = 0; stage < kQueryStages; ++stage) {
+      q_full[stage].init(1);
+      q_empty[stage].init(kConsumers * kWarpgroup / 32);
+    }
     for (int stage = 0; stage < kStages; ++stage) {
       k_full[stage].init(1);
       v_full[stage].init(kBytes ? kTransposers : 1);
@@ -80,7 +85,7 @@ template <class Memory>
 FUSOR_DEVICE void produce(const Params& p, Memory& shared) {
   Ring<kStages> ring;
   Ring<kRawStages> raw;
-  u32 parity = 0;
+  Ring<kQueryStages> queries;
   for (AskingTurns<Config::ordered> turns; turns.find(p, shared.slots); turns.leave(shared.slots)) {
     const Tile tile = tile_within<Tile, N>(p, turns.item(p, shared.slots));
     if (tile.end == tile.first) continue;
@@ -94,9 +99,9 @@ FUSOR_DEVICE void produce(const Params& p, Memory& shared) {
     const auto& q = rows_at(p.q, of_q);
     const auto& k = rows_at(p.k, of_k);
     const auto& v = rows_at(p.v, of_v);
-    shared.q_empty.wait(parity ^ 1);
-    copy_rows(shared.q, q, shared.q_full, tile.row, of_q.at);
-    parity ^= 1;
+    shared.q_empty[queries.stage].wait(queries.parity ^ 1);
+    copy_rows(shared.q[queries.stage], q, shared.q_full[queries.stage], tile.row, of_q.at);
+    queries.advance();
 #pragma unroll 1
     for (int block = tile.end - 1; block >= tile.first; --block) {
       shared.k_empty[ring.stage].wait(ring.parity ^ 1);
@@ -177,10 +182,10 @@ FUSOR_DEVICE void pass_turn(int consumer) {
   if constexpr (kPingPong) arrive_for_threads(1 + (consumer + 1) % kConsumers, kConsumers * kWarpgroup);
 }
 
-// scores = q k^T
-FUSOR_DEVICE void issue_scores(const Shared& shared, int stage, int consumer, float (&scores)[kScores]) {
-  issue_along<Element, kHead, kTileQ, kTileK>(shared.q[0] + consumer * 64 * kLineBytes, shared.k[stage][0],
-                                              scores);
+// scores = q k^T, of the consumer's 64 queries
+FUSOR_DEVICE void issue_scores(const u8* queries, const Shared& shared, int stage,
+                               float (&scores)[kScores]) {
+  issue_along<Element, kHead, kTileQ, kTileK>(queries, shared.k[stage][0], scores);
 }
 
 // sums += p v; of 8 bits, parts = p v
@@ -252,7 +257,7 @@ FUSOR_DEVICE void begin_with_sinks(const Params& p, const ScoreRows& rows, Softm
 
 FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
   Ring<kStages> ring;
-  u32 parity = 0;
+  Ring<kQueryStages> queries;
   const int warp = threadIdx.x % kWarpgroup / 32, lane = threadIdx.x % 32;
   if (consumer > 0) pass_turn(kConsumers - 1);
   for (Turns<Config::ordered> turns; turns.find(p, shared.slots); turns.leave(shared.slots)) {
@@ -285,10 +290,10 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
     const auto find_kept = [&](int block) {
       kept.template find<kBatch + 1>(p, rows.at, block * kTileK + 2 * (threadIdx.x % 4));
     };
-    shared.q_full.wait(parity);
-    parity ^= 1;
+    const u8* q = shared.q[queries.stage][0] + consumer * 64 * kLineBytes;
+    shared.q_full[queries.stage].wait(queries.parity);
     shared.k_full[ring.stage].wait(ring.parity);
-    issue_scores(shared, ring.stage, consumer, scores);
+    issue_scores(q, shared, ring.stage, scores);
     find_kept(tile.end - 1);
     product_wait<0>();
     pin(scores);
@@ -304,7 +309,7 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
       ring.advance();
       shared.k_full[ring.stage].wait(ring.parity);
       wait_for_turn(consumer);
-      issue_scores(shared, ring.stage, consumer, scores);
+      issue_scores(q, shared, ring.stage, scores);
       shared.v_full[previous.stage].wait(previous.parity);
       issue_values(shared, previous.stage, probabilities, sums, parts, accumulate);
       pass_turn(consumer);
@@ -329,7 +334,8 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
       }
       pack_probabilities(scores, probabilities);
     }
-    release(shared.q_empty);
+    release(shared.q_empty[queries.stage]);
+    queries.advance();
     shared.v_full[ring.stage].wait(ring.parity);
     float parts[kSums];
     issue_values(shared, ring.stage, probabilities, sums, parts, accumulate);
