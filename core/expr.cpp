@@ -296,6 +296,33 @@ std::optional<Expr> group_axes(const Expr& expr, std::span<const Dims> groups) {
   return grouped;
 }
 
+std::optional<Expr> split_axis(const Expr& expr, int axis, int64_t inner) {
+  if (expr.domain[axis] % inner != 0 || (axes_named_by_index_nodes(expr) >> axis & 1) != 0)
+    return std::nullopt;
+  const uint32_t up_to = (2u << axis) - 1;
+  Expr split = expr;
+  for (Node& node : split.nodes) {
+    if ((node.over >> axis & 1) != 0) return std::nullopt;
+    node.over = (node.over & up_to) | (node.over & ~up_to) << 1;
+    if (node.kind == Node::Kind::index && node.axis > axis) ++node.axis;
+  }
+  Dims domain;
+  for (int i = 0; i < expr.domain.rank(); ++i) {
+    if (i == axis) domain.push_back(expr.domain[i] / inner);
+    domain.push_back(i == axis ? inner : expr.domain[i]);
+  }
+  split.domain = domain;
+  for_each_access(split, [&](Access& access) {
+    Strides strides;
+    for (int i = 0; i < expr.domain.rank(); ++i) {
+      if (i == axis) strides.push_back(access.strides[i] * inner);
+      strides.push_back(access.strides[i]);
+    }
+    access.strides = strides;
+  });
+  return split;
+}
+
 Expr merge_axes(const Expr& expr, uint32_t keep) {
   Expr merged = expr;
   if (merged.domain.empty()) {

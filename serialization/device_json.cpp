@@ -9,7 +9,10 @@ namespace fusor {
 
 namespace {
 
-/// What the time model divides by must be there; nothing is negative, infinite or NaN.
+// Far above any device: arithmetic with these stays within its types.
+constexpr int64_t kMostPerDevice = 65536, kMostBytes = int64_t{1} << 50;
+
+/// What the time model divides by must be there; nothing is negative, infinite, NaN or beyond any device.
 struct RangeCheck {
   const JsonReader& object;
 
@@ -18,7 +21,8 @@ struct RangeCheck {
       object.at(key).refuse("expected a finite number of 0 or more, got {}", value);
   }
   void operator()(std::string_view key, int64_t value) const {
-    if (value < 0) object.at(key).refuse("expected 0 or more, got {}", value);
+    if (value < 0 || value > kMostBytes)
+      object.at(key).refuse("expected 0 to {}, got {}", kMostBytes, value);
   }
   void operator()(std::string_view, int) const {}
   void operator()(std::string_view, DeviceKind) const {}
@@ -29,13 +33,18 @@ void expect_positive(const JsonReader& object, std::string_view key, double valu
   if (!(value > 0)) object.at(key).refuse("expected more than 0, got {}", value);
 }
 
+void expect_count(const JsonReader& object, std::string_view key, int value) {
+  if (value <= 0 || value > kMostPerDevice)
+    object.at(key).refuse("expected 1 to {}, got {}", kMostPerDevice, value);
+}
+
 // Constants of the time model that older plans and profiles lack: the defaults say nothing.
 bool is_optional(std::string_view key) { return key.starts_with("line_cost_"); }
 
 void check_device(const JsonReader& object, const DeviceInfo& device) {
   object.at("name").name();
   DeviceInfo::visit(device, RangeCheck{object});
-  expect_positive(object, "sm_count", device.sm_count);
+  expect_count(object, "sm_count", device.sm_count);
   expect_positive(object, "dram_bytes_per_s", device.dram_bytes_per_s);
   expect_positive(object, "l2_bytes_per_s", device.l2_bytes_per_s);
   expect_positive(object, "fp32_flops", device.fp32_flops);
@@ -44,7 +53,7 @@ void check_device(const JsonReader& object, const DeviceInfo& device) {
   if (device.compute_capability <= 0 || device.compute_capability > 999)
     object.at("compute_capability").refuse("expected 1 to 999, got {}", device.compute_capability);
   expect_positive(object, "shared_per_block", static_cast<double>(device.shared_per_block));
-  expect_positive(object, "max_threads_per_sm", device.max_threads_per_sm);
+  expect_count(object, "max_threads_per_sm", device.max_threads_per_sm);
 }
 
 }  // namespace

@@ -98,7 +98,11 @@ TEST(DeviceJson, FiguresThatNoDeviceHasAreRefused) {
   const auto error = [&](const std::string& from, const std::string& to) {
     return error_of([&] { device_from_json(replaced(text, from, to)); });
   };
-  EXPECT_THAT(error("\"sm_count\": 3", "\"sm_count\": 0"), HasSubstr("sm_count: expected more than 0"));
+  EXPECT_THAT(error("\"sm_count\": 3", "\"sm_count\": 0"), HasSubstr("sm_count: expected 1 to 65536, got 0"));
+  EXPECT_THAT(error("\"sm_count\": 3", "\"sm_count\": 2147483647"),
+              HasSubstr("sm_count: expected 1 to 65536, got 2147483647"));
+  EXPECT_THAT(error("\"l2_bytes\": 1048576", "\"l2_bytes\": 9223372036854775807"),
+              HasSubstr("l2_bytes: expected 0 to 1125899906842624"));
   EXPECT_THAT(error("\"sm_count\": 3", "\"sm_count\": 3000000000"),
               HasSubstr("sm_count: expected an integer from 0"));
   EXPECT_THAT(error("\"compute_capability\": 90", "\"compute_capability\": 2147483647"),

@@ -72,9 +72,7 @@ void add_ways(Problem& problem, const Rewrite& rewrite) {
   for (const int64_t value : rewrite.values())
     for (const ResultPath out : problem.result_paths(rewrite, value)) {
       auto way = way_of(problem, rewrite, value, out);
-      // Ways out differ in nothing that is refused.
-      if (std::holds_alternative<Refusal>(way)) break;
-      problem.ways.push_back(std::get<Way>(std::move(way)));
+      if (auto* const found = std::get_if<Way>(&way)) problem.ways.push_back(std::move(*found));
     }
 }
 

@@ -9,6 +9,7 @@
 #include <optional>
 #include <utility>
 
+#include "backend/engines/contraction/patches.h"
 #include "backend/engines/contraction/pointwise_convolution.h"
 #include "backend/engines/contraction/product.h"
 #include "backend/engines/contraction/residue_classes.h"
@@ -124,13 +125,18 @@ inline bool fills_up_channels(const Fusion& fusion, const Contraction& view) {
 // --- What is carried out ---
 
 // A pointwise convolution as a matmul, where TMA can walk it so, or threads can load what it
-// cannot walk either way; any other fusion as it is.
+// cannot walk either way; one of patches that TMA cannot walk as it is as one of strides 1, where it can walk
+// that; any other fusion as it is.
 class MatmulForm {
  public:
-  explicit MatmulForm(const Fusion& fusion) : given_(fusion), matmul_(as_matmul(fusion)) {
-    if (matmul_ && !can_copy(*matmul_) && (can_copy(given_) || !can_load(*matmul_))) matmul_.reset();
+  explicit MatmulForm(const Fusion& fusion) : given_(fusion), rewritten_(as_matmul(fusion)) {
+    if (rewritten_ && !can_copy(*rewritten_) && (can_copy(given_) || !can_load(*rewritten_)))
+      rewritten_.reset();
+    if (!rewritten_ && !can_copy(given_)) rewritten_ = as_convolution_of_patches(given_);
+    if (rewritten_ && contraction_of(*rewritten_)->is_convolution() && !can_copy(*rewritten_))
+      rewritten_.reset();
   }
-  const Fusion& fusion() const { return matmul_ ? *matmul_ : given_; }
+  const Fusion& fusion() const { return rewritten_ ? *rewritten_ : given_; }
   /// Whether the given form is a weight gradient.
   bool is_wgrad() const {
     const auto view = contraction_of(given_);
@@ -138,7 +144,7 @@ class MatmulForm {
   }
   Contraction view() const { return view_of(fusion()); }
   /// Whether the fusion is carried out as it was given.
-  bool is_given() const { return !matmul_; }
+  bool is_given() const { return !rewritten_; }
 
   static Contraction view_of(const Fusion& fusion) {
     Contraction view = contraction_of(fusion).value();
@@ -166,7 +172,7 @@ class MatmulForm {
     return view && !refuse_loads(fusion, *view, false) && !refuse_loads(fusion, *view, true);
   }
   const Fusion& given_;
-  std::optional<Fusion> matmul_;
+  std::optional<Fusion> rewritten_;
 };
 
 // --- Problem and tiling ---

@@ -13,7 +13,7 @@ using namespace repacked_cases;
 
 // Operands of few channels: odd widths, padding that differs, strides of 1 to 4, columns that no window
 // meets, dilation, flipped taps, channels that fill several lines of k, several filters' tiles, one and three
-// axes.
+// axes, patches.
 const ConvCase kFewInputs[] = {
     {{2, 3, 34, 34}, {64, 3, 7, 7}, {.padding = {3, 3}, .stride = {2, 2}}},
     {{3, 3, 31, 33}, {72, 3, 7, 7}, {.padding = {3, 3}, .stride = {2, 2}}},
@@ -26,6 +26,7 @@ const ConvCase kFewInputs[] = {
     {{2, 16, 15, 20}, {64, 16, 3, 5}, {.padding = {1, 2}, .stride = {1, 2}}},
     {{2, 2, 301}, {64, 2, 5}, {.padding = {2}, .stride = {2}}},
     {{1, 2, 9, 10, 11}, {64, 2, 3, 3, 3}, {.padding = {1, 1, 1}, .stride = {2, 2, 2}}},
+    {{2, 3, 64, 48}, {72, 3, 16, 16}, {.stride = {16, 16}}},
 };
 
 // The best few of every way out of unrolled columns.

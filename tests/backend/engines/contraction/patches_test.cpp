@@ -1,0 +1,104 @@
+// Owns the tests of convolutions of patches as convolutions of strides 1: which are, and that nothing changes.
+#include "backend/engines/contraction/patches.h"
+
+#include <gtest/gtest.h>
+
+#include "backend/engines/contraction/product.h"
+#include "backend/engines/list.h"
+#include "tests/backend/engines/ask.h"
+#include "tests/backend/engines/compiled_kernels.h"
+#include "tests/backend/planner/whole_fusion.h"
+#include "tests/backend/reference/host_buffers.h"
+
+namespace fusor {
+namespace {
+
+using test::fusion_of;
+
+DeviceInfo h200() { return DeviceInfo::named("H200"); }
+
+struct Case {
+  ConvPass pass = ConvPass::fprop;
+  Dims x{2, 3, 6, 8}, w{5, 3, 2, 4};
+  Layout layout = Layout::nhwc;
+};
+
+Graph graph_of(const Case& c, ConvOptions options = {}) {
+  Dims y{c.x[0], c.w[0]};
+  for (int axis = 2; axis < c.x.rank(); ++axis) {
+    y.push_back(c.x[axis] / c.w[axis]);
+    if (options.stride.rank() < axis - 1) options.stride.push_back(c.w[axis]);
+  }
+  GraphBuilder g("patches");
+  const auto input = [&](const char* name, const Dims& dims) {
+    return g.input(name, dims, DataType::f16, c.layout);
+  };
+  Tensor result = c.pass == ConvPass::fprop   ? g.conv_fprop(input("x", c.x), input("w", c.w), options)
+                  : c.pass == ConvPass::dgrad ? g.conv_dgrad(input("dy", y), input("w", c.w), c.x, options)
+                                              : g.conv_wgrad(input("dy", y), input("x", c.x), c.w, options);
+  if (c.pass == ConvPass::fprop) {
+    Dims per_channel = Dims::filled(y.rank(), 1);
+    per_channel[1] = y[1];
+    result = g.relu(g.add(result, g.input("bias", per_channel, DataType::f32)));
+  }
+  g.output(result, {.name = "result", .type = DataType::f16, .layout = c.layout});
+  return g.finish();
+}
+
+void expect_the_same(const Case& c) {
+  SCOPED_TRACE(testing::Message() << to_string(c.pass) << to_string(c.x) << to_string(c.w));
+  const Graph graph = graph_of(c);
+  const Fusion fusion = fusion_of(graph);
+  const auto patches = as_convolution_of_patches(fusion);
+  ASSERT_TRUE(patches);
+  const HostTensors whole(graph), rewritten(graph);
+  whole.run(fusion, Reading::oracle);
+  rewritten.run(*patches, Reading::oracle);
+  for (size_t i = 0; i < graph.tensors.size(); ++i)
+    if (!graph.tensors[i].is_virtual()) {
+      EXPECT_EQ(rewritten.bytes(static_cast<int>(i)), whole.bytes(static_cast<int>(i)));
+    }
+}
+
+TEST(Patches, AreTheSameAsWindows) {
+  for (const ConvPass pass : {ConvPass::fprop, ConvPass::dgrad, ConvPass::wgrad}) {
+    expect_the_same({.pass = pass});
+    expect_the_same({.pass = pass, .x = {3, 2, 4, 9}, .w = {4, 2, 1, 3}});
+    expect_the_same({.pass = pass, .x = {2, 3, 8, 5}, .w = {4, 3, 4, 1}});
+    expect_the_same({.pass = pass, .x = {2, 3, 12}, .w = {4, 3, 4}});
+    expect_the_same({.pass = pass, .x = {2, 3, 4, 6, 4}, .w = {4, 3, 1, 3, 2}});
+  }
+}
+
+TEST(Patches, HaveTheRowsOfAWindowAsHeight) {
+  const auto patches =
+      as_convolution_of_patches(fusion_of(graph_of({.x = {2, 3, 32, 64}, .w = {8, 3, 16, 16}})));
+  ASSERT_TRUE(patches);
+  EXPECT_EQ(operand_site(*patches, 0, 0).domain, (Dims{4, 48, 16, 4}));
+  EXPECT_EQ(operand_site(*patches, 0, 1).domain, (Dims{8, 48, 16, 1}));
+  EXPECT_EQ(result_site(*patches).domain, (Dims{4, 8, 1, 4}));
+}
+
+TEST(Patches, OtherWindowsAreNone) {
+  const auto are_patches = [](const Case& c, const ConvOptions& options = {}) {
+    return as_convolution_of_patches(fusion_of(graph_of(c, options))).has_value();
+  };
+  EXPECT_TRUE(are_patches({}));
+  EXPECT_FALSE(are_patches({.w = {5, 3, 1, 1}})) << "a matmul";
+  EXPECT_FALSE(are_patches({.x = {2, 3, 7, 8}})) << "a row that no window meets";
+  EXPECT_FALSE(are_patches({.x = {2, 6, 6, 8}, .w = {6, 3, 2, 4}})) << "groups";
+  EXPECT_FALSE(are_patches({.layout = Layout::nchw})) << "two strides of a row and its channels";
+  EXPECT_FALSE(are_patches({.x = {2, 3, 4, 6, 4}, .w = {4, 3, 2, 3, 2}})) << "two strides of an image";
+  EXPECT_FALSE(are_patches({}, {.mode = ConvMode::convolution}));
+  EXPECT_FALSE(are_patches({.w = {5, 3, 1, 2}}, {.stride = {1, 4}}));
+}
+
+TEST(Patches, OfSixteenByThreeChannelsAreReadInPlace) {
+  for (const ConvPass pass : {ConvPass::fprop, ConvPass::wgrad}) {
+    const Fusion fusion = fusion_of(graph_of({.pass = pass, .x = {8, 3, 64, 64}, .w = {64, 3, 16, 16}}));
+    EXPECT_TRUE(test::supports(wgmma_engine(), fusion, h200())) << to_string(pass);
+  }
+}
+
+}  // namespace
+}  // namespace fusor
