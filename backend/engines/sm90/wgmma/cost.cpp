@@ -75,6 +75,11 @@ double cost_of_lines(const CopiedOperand& operand, const Fusion& fusion, const D
   return start == 64 ? device.line_cost_64 : start == 32 ? device.line_cost_32 : device.line_cost_16;
 }
 
+// Whether neighbouring pixels of a window have elements in common.
+bool shares_pixels(const CopiedOperand& operand) {
+  return operand.map.window && operand.map.stride_bytes[0] < operand.map.dims[0] * byte_size(operand.map.type);
+}
+
 // The cost of a matmul's lines: constants that were fitted together on an H200, as shares of the device's.
 double cost_of_matmul_lines(const CopiedOperand& operand, const Fusion& fusion, const DeviceInfo& device) {
   constexpr double kShare16 = 1.52 / 2.2, kShare32 = 1.45 / 1.3, kShare64 = 1.21 / 1.25;
@@ -271,6 +276,13 @@ double Schedule::efficiency_of_copies(double bytes) const {
   if (straddles && !tiling.window && tiling.cluster_blocks() == 1 && tiling.tile_n >= kWideColumns)
     share *= 0.96;
   if (tiling.cluster_blocks() == 1 && beyond_l2) share *= 0.996;
+  // Pixels that share elements with their neighbours (repack/unrolled_columns.h) are asked of L2 again and
+  // again, and a pixel of 16 bytes takes TMA as long as one of 128: 23 candidates of 3x3 and 11x11 took 1.3
+  // to 1.9 times their estimates on an H200, 24 of weight gradients of 3 channels 1.3 to 1.8 times.
+  constexpr double kSharedPixels = 0.68, kPixelsOfOneUnit = 0.6;
+  if (shares_pixels(a) || (!b.empty() && shares_pixels(b[0]))) share *= kSharedPixels;
+  const bool weight_gradient = view.op == ContractionOp::wgrad && view.taps() > 1 && !view.planes;
+  if (weight_gradient && view.input_channels * byte_size(a.map.type) <= kCopyUnit) share *= kPixelsOfOneUnit;
   // Windows of a wgrad come slower than those that are split make up for: 1.2 times the estimates of 12
   // unsplit layers on an H200.
   constexpr double kWindowsOfWgrad = 0.85;
