@@ -21,11 +21,12 @@ void append_scale(Parameters& p, const char* name, const std::optional<double>& 
     p.real(name, known.value_or(1.0) * factor);
 }
 
-void append_queue(Parameters& p, int64_t tiles, int64_t entries, int64_t section) {
+void append_queue(Parameters& p, int64_t tiles, int64_t entries, int64_t section, bool turns) {
   p.group("queue", "TileQueue", [&] {
     p.wide("tiles", tiles);
     p.wide("entries", entries);
     p.wide("section", section);
+    p.wide("turns", turns ? 1 : 0);
   });
 }
 

@@ -19,8 +19,8 @@ void append_map(Parameters& p, const char* name, const Rows& rows, int64_t box);
 /// A scale, known or of each run, times `factor`; 1 where there is none.
 void append_scale(Parameters& p, const char* name, const std::optional<double>& known,
                   const std::optional<Factor>& given, double factor);
-/// `queue`: the order of tiles.
-void append_queue(Parameters& p, int64_t tiles, int64_t entries, int64_t section);
+/// `queue`: the order of tiles; turns: of sections, which begin with another tile each.
+void append_queue(Parameters& p, int64_t tiles, int64_t entries, int64_t section, bool turns = false);
 
 /// Alignments that the sites' vectors need: of up to 8 elements for results, of 2 for others.
 std::vector<Guard> guards_of_sites(const Fusion& fusion, std::span<const KernelSite> sites);

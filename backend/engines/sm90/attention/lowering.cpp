@@ -93,7 +93,7 @@ Parameters parameters_of(const Schedule& schedule, const std::vector<KernelSite>
   p.wide("queries", problem.queries);
   p.wide("keys", problem.keys);
   p.wide("values", problem.value);
-  append_queue(p, schedule.tiles(), problem.entries(), schedule.section());
+  append_queue(p, schedule.tiles(), problem.entries(), schedule.section(), schedule.takes_turns());
   ragged.append_order(p);
   append_divisors(p, "extents", {problem.batch.begin(), problem.batch.end()});
   append_divisors(p, "shares", problem.shares);

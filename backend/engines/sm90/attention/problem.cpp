@@ -18,6 +18,7 @@ namespace {
 constexpr int64_t kMostHead = 256;
 constexpr int64_t kBarrierBytes = 256;
 constexpr int64_t kShortTile = 16;  // blocks of keys
+constexpr int64_t kFewTiles = 16;
 // Beside scores, probabilities and sums: rows, bounds, addresses; and what computed scores need.
 constexpr int64_t kOtherRegisters = 40, kScoreRegisters = 64, kDropoutRegisters = 24;
 // codegen/device/sm90/attention/bytes.cuh
@@ -179,11 +180,16 @@ std::optional<TileOrder> Schedule::order() const {
   return order;
 }
 
+bool Schedule::takes_turns() const {
+  return knobs.persistent != 0 && !problem.has_even_tiles() && !problem.scores.lengths &&
+         tiles() <= kFewTiles;
+}
+
 int64_t Schedule::section() const {
   const int64_t bytes = problem.keys * (problem.head + problem.value) * 2;
   int64_t shared = 1;
   for (const int64_t share : problem.shares) shared *= share;
-  if (problem.has_even_tiles()) return std::min(shared, problem.entries());
+  if (problem.has_even_tiles() || takes_turns()) return std::min(shared, problem.entries());
   const int64_t entries =
       std::max<int64_t>(1, problem.device.l2_bytes / 2 / std::max<int64_t>(bytes, 1)) * shared;
   const int64_t even = ceil_div(problem.entries(), ceil_div(problem.entries(), entries));

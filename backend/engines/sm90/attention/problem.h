@@ -79,9 +79,12 @@ struct Schedule {
   bool fits() const;
   /// Blocks of keys that the tiles of an entry see, in all.
   int64_t live_blocks() const;
-  /// Entries whose tiles blocks take in turn: one, where all tiles have the same to do, so that neighbours read
-  /// the same keys; else those whose keys and values fit half of L2 together, in even sections.
+  /// Entries whose tiles blocks take in turn: those that share keys, where all tiles have the same to do or
+  /// sections take turns, so that neighbours read the same keys; else those whose keys and values fit half of
+  /// L2 together, in even sections.
   int64_t section() const;
+  /// Sections begin with another tile each: a block comes by few tiles of an entry, of which some are longer.
+  bool takes_turns() const;
   RaggedOperands ragged() const {
     return RaggedOperands({{&problem.q, tile_q()}, {&problem.k, knobs.tile_k}, {&problem.v, knobs.tile_k}})
         .ordered(order());

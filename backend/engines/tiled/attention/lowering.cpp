@@ -121,6 +121,7 @@ Parameters parameters_of(const Schedule& schedule, const std::vector<KernelSite>
     p.wide("tiles", schedule.tiles());
     p.wide("entries", problem.entries());
     p.wide("section", problem.entries());
+    p.wide("turns", 0);
   });
   attention::append_divisors(p, "extents", {problem.batch.begin(), problem.batch.end()});
   attention::append_divisors(p, "sharing_k", problem.k.sharing);

@@ -44,7 +44,7 @@ struct OrderedTiles {
       run.sequence = __shfl_sync(0xffffffff, mine.sequence, last);
       run.tiles = __shfl_sync(0xffffffff, mine.tiles, last);
     }
-    const TileQueue queue{run.tiles, heads, section};
+    const TileQueue queue{run.tiles, heads, section, 0};
     const TileQueue::Item item = queue.item(number - run.first);
     const int tile = most > 0 ? static_cast<int>(most) - run.tiles + item.tile : item.tile;
     return {tile, run.sequence * static_cast<int>(all) + static_cast<int>(first) + item.entry};

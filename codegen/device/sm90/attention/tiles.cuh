@@ -75,8 +75,10 @@ struct Visible {
 // Tiles of queries by section of heads, whose keys and values fit L2 together; within a section the tile with
 // the last queries first, which sees most keys where keys are bounded by the row.
 //   items   section 0: tile n-1 of heads 0 .. s-1, tile n-2 of heads 0 .. s-1, ..., section 1: ...
+// Where sections take turns, the next one begins with a tile further down, so that blocks which take every
+// 132nd item, say, come by tiles of all lengths.
 struct TileQueue {
-  i64 tiles, entries, section;
+  i64 tiles, entries, section, turns;
 
   struct Item {
     int tile, entry;
@@ -86,7 +88,8 @@ struct TileQueue {
     const int of_section = static_cast<int>(tiles * section);
     const int first = number / of_section * static_cast<int>(section), within = number % of_section;
     const int heads = min(static_cast<int>(section), static_cast<int>(entries) - first);
-    return {static_cast<int>(tiles) - 1 - within / heads, first + within % heads};
+    const int down = (within / heads + static_cast<int>(turns) * (number / of_section)) % static_cast<int>(tiles);
+    return {static_cast<int>(tiles) - 1 - down, first + within % heads};
   }
 };
 
