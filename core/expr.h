@@ -120,8 +120,8 @@ Expr select_axes(const Expr& expr, const Dims& order);
 /// runs over a part of one. Every axis is in a group.
 std::optional<Expr> group_axes(const Expr& expr, std::span<const Dims> groups);
 
-/// The Expr with two axes in the place of one: blocks of `inner` neighbours, and the place in a block. Nothing
-/// where they do not divide the axis, or an index node or a reduction names it.
+/// The Expr with two axes in the place of one: blocks of `inner` neighbours, and the place in a block.
+/// Nothing where they do not divide the axis, or an index node or a reduction names it.
 std::optional<Expr> split_axis(const Expr& expr, int axis, int64_t inner);
 
 /// The same Expr over fewer axes, at least one: extent-1 axes dropped, axes put in the memory order of the

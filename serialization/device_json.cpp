@@ -21,8 +21,7 @@ struct RangeCheck {
       object.at(key).refuse("expected a finite number of 0 or more, got {}", value);
   }
   void operator()(std::string_view key, int64_t value) const {
-    if (value < 0 || value > kMostBytes)
-      object.at(key).refuse("expected 0 to {}, got {}", kMostBytes, value);
+    if (value < 0 || value > kMostBytes) object.at(key).refuse("expected 0 to {}, got {}", kMostBytes, value);
   }
   void operator()(std::string_view, int) const {}
   void operator()(std::string_view, DeviceKind) const {}

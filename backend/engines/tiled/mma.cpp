@@ -250,8 +250,8 @@ double efficiency(const Problem& problem, const Schedule& schedule) {
   constexpr double kPartsOfWgrad = 0.72, kFewChannels = 1.6;
   const bool in_parts_of_k = problem.view.op == ContractionOp::wgrad && schedule.is_split();
   const bool has_few_channels = problem.view.is_convolution() && problem.view.input_channels < 8;
-  return tile * instructions * (schedule.index_bits == 64 ? 0.7 : 1.0) *
-         (in_parts_of_k ? kPartsOfWgrad : 1) * (in_parts_of_k && has_few_channels ? kFewChannels : 1);
+  return tile * instructions * (schedule.index_bits == 64 ? 0.7 : 1.0) * (in_parts_of_k ? kPartsOfWgrad : 1) *
+         (in_parts_of_k && has_few_channels ? kFewChannels : 1);
 }
 
 // Finding a vector's place and whether it is padding, by the text of the kernel; passing through registers.

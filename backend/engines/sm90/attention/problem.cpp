@@ -18,7 +18,7 @@ namespace {
 constexpr int64_t kMostHead = 256;
 constexpr int64_t kBarrierBytes = 256;
 constexpr int64_t kShortTile = 16;  // blocks of keys
-constexpr int64_t kFewTiles = 16;
+constexpr int64_t kFewTiles = 8;
 // Beside scores, probabilities and sums: rows, bounds, addresses; and what computed scores need.
 constexpr int64_t kOtherRegisters = 40, kScoreRegisters = 64, kDropoutRegisters = 24;
 // codegen/device/sm90/attention/bytes.cuh
@@ -144,7 +144,9 @@ int64_t Schedule::shared_bytes() const {
   const int64_t keys = knobs.tile_k * head_lines,
                 values = problem.of_bytes() ? problem.padded_value() : knobs.tile_k * value_lines;
   const int64_t raw = problem.of_bytes() ? kRawStages * knobs.tile_k * 2 * kLine + 1024 : 0;
-  return round_up(raw + (query_stages * tile_q() * head_lines + stages * (keys + values)) * 2 * kLine + kBarrierBytes, 1024);
+  return round_up(
+      raw + (query_stages * tile_q() * head_lines + stages * (keys + values)) * 2 * kLine + kBarrierBytes,
+      1024);
 }
 
 int64_t Schedule::registers() const {

@@ -77,7 +77,8 @@ double cost_of_lines(const CopiedOperand& operand, const Fusion& fusion, const D
 
 // Whether neighbouring pixels of a window have elements in common.
 bool shares_pixels(const CopiedOperand& operand) {
-  return operand.map.window && operand.map.stride_bytes[0] < operand.map.dims[0] * byte_size(operand.map.type);
+  return operand.map.window &&
+         operand.map.stride_bytes[0] < operand.map.dims[0] * byte_size(operand.map.type);
 }
 
 // The cost of a matmul's lines: constants that were fitted together on an H200, as shares of the device's.

@@ -16,7 +16,8 @@
 //   ragged          q, k and v whose entries begin where the device knows: a map for each entry,
 //                   which a kernel in front made (ragged.cuh)
 //
-//   shared:  q [q stages][lines of 64][queries]   k, v [stages][lines of 64][keys]; with two stages of q the next
+//   shared:  q [q stages][lines of 64][queries]   k, v [stages][lines of 64][keys]; with two stages of q the
+//   next
 //            tile's queries arrive while this one's are read
 //   full     producer --> consumers: bytes have arrived     empty   consumers --> producer: a warp has read
 #include "fusor_generated.cuh"
@@ -183,8 +184,7 @@ FUSOR_DEVICE void pass_turn(int consumer) {
 }
 
 // scores = q k^T, of the consumer's 64 queries
-FUSOR_DEVICE void issue_scores(const u8* queries, const Shared& shared, int stage,
-                               float (&scores)[kScores]) {
+FUSOR_DEVICE void issue_scores(const u8* queries, const Shared& shared, int stage, float (&scores)[kScores]) {
   issue_along<Element, kHead, kTileQ, kTileK>(queries, shared.k[stage][0], scores);
 }
 

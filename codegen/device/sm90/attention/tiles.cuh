@@ -88,7 +88,8 @@ struct TileQueue {
     const int of_section = static_cast<int>(tiles * section);
     const int first = number / of_section * static_cast<int>(section), within = number % of_section;
     const int heads = min(static_cast<int>(section), static_cast<int>(entries) - first);
-    const int down = (within / heads + static_cast<int>(turns) * (number / of_section)) % static_cast<int>(tiles);
+    const int down =
+        (within / heads + static_cast<int>(turns) * (number / of_section)) % static_cast<int>(tiles);
     return {static_cast<int>(tiles) - 1 - down, first + within % heads};
   }
 };

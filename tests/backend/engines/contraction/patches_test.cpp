@@ -1,4 +1,5 @@
-// Owns the tests of convolutions of patches as convolutions of strides 1: which are, and that nothing changes.
+// Owns the tests of convolutions of patches as convolutions of strides 1: which are, and that nothing
+// changes.
 #include "backend/engines/contraction/patches.h"
 
 #include <gtest/gtest.h>

@@ -34,8 +34,7 @@ TEST_P(WgmmaPatchesGpu, Gradients) {
     GraphBuilder g("patches");
     const Tensor dy = g.input("dy", output_dims(c), DataType::bf16, Layout::nhwc);
     const bool is_dgrad = pass == ConvPass::dgrad;
-    const Tensor other =
-        g.input(is_dgrad ? "w" : "x", is_dgrad ? c.w : c.x, DataType::bf16, Layout::nhwc);
+    const Tensor other = g.input(is_dgrad ? "w" : "x", is_dgrad ? c.w : c.x, DataType::bf16, Layout::nhwc);
     const Tensor result =
         is_dgrad ? g.conv_dgrad(dy, other, c.x, c.options) : g.conv_wgrad(dy, other, c.w, c.options);
     g.output(result, {.layout = Layout::nhwc});
