@@ -12,7 +12,7 @@ namespace {
 // Far above any device: arithmetic with these stays within its types.
 constexpr int64_t kMostPerDevice = 65536, kMostBytes = int64_t{1} << 50;
 
-/// What the time model divides by must be there; nothing is negative, infinite, NaN or beyond any device.
+/// Refuses figures that are negative, infinite, NaN or beyond any device.
 struct RangeCheck {
   const JsonReader& object;
 

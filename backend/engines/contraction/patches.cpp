@@ -21,7 +21,7 @@ bool are_patches(const Contraction& view) {
          std::ranges::all_of(view.axes, is_cut_in_windows);
 }
 
-// Images and what is an image then, all channels, nothing along the window, the last axis.
+// An image is then one row of outputs: [image, output rows][channel][1 for each row axis][output column].
 std::optional<Expr> output_of(const Expr& site) {
   const int rank = site.domain.rank();
   std::vector<Dims> groups{{0}, {1}};

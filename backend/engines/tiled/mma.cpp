@@ -246,7 +246,7 @@ double efficiency(const Problem& problem, const Schedule& schedule) {
   const bool halved = generation == 9 || generation == 10;
   const double instructions = is_tf32 ? (halved ? 0.45 : 0.65) : (halved ? 0.35 : 0.75);
   // Parts of a convolution's wgrad took 1.2 to 1.35 of the time of their estimates without it.
-  // Those of images of a few channels took 0.5 to 0.57 in 256 parts, 0.79 in 64.
+  // A wgrad of fewer than 8 channels took 0.5 to 0.57 of its estimate in 256 parts, 0.79 in 64 (H200).
   constexpr double kPartsOfWgrad = 0.72, kFewChannels = 1.6;
   const bool in_parts_of_k = problem.view.op == ContractionOp::wgrad && schedule.is_split();
   const bool has_few_channels = problem.view.is_convolution() && problem.view.input_channels < 8;

@@ -132,9 +132,9 @@ class MatmulForm {
   explicit MatmulForm(const Fusion& fusion) : given_(fusion), rewritten_(as_matmul(fusion)) {
     if (rewritten_ && !can_copy(*rewritten_) && (can_copy(given_) || !can_load(*rewritten_)))
       rewritten_.reset();
-    if (!rewritten_ && !can_copy(given_)) rewritten_ = as_convolution_of_patches(given_);
-    if (rewritten_ && contraction_of(*rewritten_)->is_convolution() && !can_copy(*rewritten_))
-      rewritten_.reset();
+    if (rewritten_ || can_copy(given_)) return;
+    rewritten_ = as_convolution_of_patches(given_);
+    if (rewritten_ && !can_copy(*rewritten_)) rewritten_.reset();
   }
   const Fusion& fusion() const { return rewritten_ ? *rewritten_ : given_; }
   /// Whether the given form is a weight gradient.

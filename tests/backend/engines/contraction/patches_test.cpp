@@ -8,8 +8,8 @@
 #include "backend/engines/list.h"
 #include "tests/backend/engines/ask.h"
 #include "tests/backend/engines/compiled_kernels.h"
+#include "tests/backend/engines/contraction/rewritten.h"
 #include "tests/backend/planner/whole_fusion.h"
-#include "tests/backend/reference/host_buffers.h"
 
 namespace fusor {
 namespace {
@@ -52,13 +52,7 @@ void expect_the_same(const Case& c) {
   const Fusion fusion = fusion_of(graph);
   const auto patches = as_convolution_of_patches(fusion);
   ASSERT_TRUE(patches);
-  const HostTensors whole(graph), rewritten(graph);
-  whole.run(fusion, Reading::oracle);
-  rewritten.run(*patches, Reading::oracle);
-  for (size_t i = 0; i < graph.tensors.size(); ++i)
-    if (!graph.tensors[i].is_virtual()) {
-      EXPECT_EQ(rewritten.bytes(static_cast<int>(i)), whole.bytes(static_cast<int>(i)));
-    }
+  expect_same_bytes(graph, fusion, *patches);
 }
 
 TEST(Patches, AreTheSameAsWindows) {
