@@ -123,6 +123,35 @@ TEST(MergeAxes, IndexNodeFollowsWhenOuterAxesMerge) {
   EXPECT_EQ(merged.nodes[1].access.strides, (Strides{0, 1}));
 }
 
+TEST(SplitAxis, BlocksTakeThePlaceOfAnAxis) {
+  Expr expr = copy({2, 6, 4}, {24, 4, 1}, {1, 2, 12});
+  expr.nodes.push_back(index_along(2, {0, 0, 1}));
+  const auto split = split_axis(expr, 1, 3);
+  ASSERT_TRUE(split);
+  EXPECT_EQ(split->domain, (Dims{2, 2, 3, 4}));
+  EXPECT_EQ(split->nodes[0].access.strides, (Strides{24, 12, 4, 1}));
+  EXPECT_EQ(split->stores[0].access.strides, (Strides{1, 6, 2, 12}));
+  EXPECT_EQ(split->nodes[1].axis, 3);
+}
+
+TEST(SplitAxis, ReductionsBehindTheAxisMoveOn) {
+  Expr expr = copy({2, 6, 4}, {24, 4, 1}, {6, 1, 0});
+  reduce_over(expr, 0b101);
+  const auto split = split_axis(expr, 1, 3);
+  ASSERT_TRUE(split);
+  EXPECT_EQ(split->nodes[1].over, 0b1001u);
+}
+
+TEST(SplitAxis, NothingWhereBlocksDoNotDivideOrTheAxisIsNamed) {
+  EXPECT_FALSE(split_axis(copy({2, 6}, {6, 1}, {6, 1}), 1, 4));
+  Expr reduced = copy({2, 6}, {6, 1}, {1, 0});
+  reduce_over(reduced, 0b10);
+  EXPECT_FALSE(split_axis(reduced, 1, 3));
+  Expr indexed = copy({2, 6}, {6, 1}, {6, 1});
+  indexed.nodes.push_back(index_along(1, {0, 1}));
+  EXPECT_FALSE(split_axis(indexed, 1, 3));
+}
+
 TEST(MergeAxes, KeptAxesStay) {
   const Expr expr = copy({2, 3, 4}, {12, 4, 1}, {12, 4, 1});
   EXPECT_EQ(merge_axes(expr, 0b001).domain, (Dims{2, 12}));
