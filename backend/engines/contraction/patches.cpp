@@ -59,8 +59,9 @@ std::optional<Expr> filter_of(const Expr& site) {
 
 // Rewrites a site, and says whether it can be.
 bool replace(Expr& site, std::optional<Expr> by) {
-  if (by) site = *std::move(by);
-  return by.has_value();
+  if (!by) return false;
+  site = *std::move(by);
+  return true;
 }
 
 }  // namespace
