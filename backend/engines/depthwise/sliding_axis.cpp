@@ -58,7 +58,8 @@ Dims axis_order(const Contraction& view) {
   Dims order;
   for (int i = 0; i < static_cast<int>(view.axes.size()); ++i) {
     const WindowAxis& axis = view.axes[static_cast<size_t>(i)];
-    if (axis.input != 1 || axis.output != 1 || axis.window != 1) order.push_back(i);
+    const bool is_one_pixel = axis.input == 1 && axis.output == 1 && axis.window == 1 && axis.start == 0;
+    if (!is_one_pixel) order.push_back(i);
   }
   const auto taps = [&](int64_t i) {
     const WindowAxis& axis = view.axes[static_cast<size_t>(i)];

@@ -47,7 +47,7 @@ struct SlidingAxis {
 SlidingAxis sliding_axis(const WindowAxis& axis, ContractionOp op, bool strided_gradient);
 
 /// The order in which the kernels walk the spatial axes: runs lie along the last one, the widest of the
-/// window. Axes of one pixel and one tap are left out.
+/// window. Axes of one pixel and one tap are left out, unless that tap meets padding.
 Dims axis_order(const Contraction& view);
 
 /// A site over the axes that the kernels speak of: two of images and channels, three spatial ones.

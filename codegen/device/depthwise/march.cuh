@@ -28,7 +28,8 @@ FUSOR_DEVICE void shift(Sums& sums) {
       for (int v = 0; v < kVector; ++v) sums[r].at[i][v] = r + 1 < kRing ? sums[r + 1].at[i][v] : 0.0f;
 }
 
-/// The first taps that a strip meets: strides of a gradient leave some out.
+/// The first taps that a strip meets: strides of a gradient leave some out. Without `any` all columns are
+/// zeros, which filters of the first plane multiply.
 struct Taps {
   Index plane, row, column;
   bool any;
@@ -36,8 +37,10 @@ struct Taps {
   __device__ __forceinline__ Taps(const Window& window, const Window::AxisRun (&runs)[3])
       : plane(runs[0].tap), row(runs[1].tap), column(runs[2].tap) {
     any = window.axis[0].has_position(runs[0].position);
-    if constexpr (Config::strided_gradient)
+    if constexpr (Config::strided_gradient) {
       any = any && plane < window.axis[0].window.divisor && column < window.axis[2].window.divisor;
+      if (!any) plane = 0;
+    }
   }
 };
 

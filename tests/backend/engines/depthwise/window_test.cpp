@@ -138,6 +138,17 @@ TEST(DepthwiseWindow, MeetsThePositionsOfThePlainLoops) {
   }
 }
 
+// An axis of one pixel, one result and one tap is no identity where that tap lies on padding.
+TEST(DepthwiseWindow, OneTapMayMeetPaddingAlone) {
+  for (const ConvMode mode : {ConvMode::cross_correlation, ConvMode::convolution}) {
+    const AxisCase c{
+        .window = 1, .stride = 2, .dilation = 1, .before = 1, .after = 0, .input = 1, .mode = mode};
+    ASSERT_EQ(c.output(), 1);
+    check(c, ConvPass::fprop);
+    check(c, ConvPass::dgrad);
+  }
+}
+
 // Every result of every image is in one strip once.
 template <class Window>
 void expect_all_results_once(const Window& window, int64_t images, int64_t rows = 2) {
