@@ -79,6 +79,12 @@ std::optional<Refusal> refuse_convolution(const Fusion& fusion, const Contractio
     return refusal_at_anchor(fusion, "channel-blocks",
                              fmt::format("channels of a group in multiples of {}", block),
                              fmt::format("{}", view.channels()));
+  // Boxes of the output's gradient begin with the channels of a group.
+  const int64_t outputs_bytes = view.m * byte_size(yielded_node(first).type);
+  if (view.op == ContractionOp::wgrad && view.entries > 1 && outputs_bytes % kCopyUnit != 0 &&
+      !plane_walk(fusion, view))
+    return refusal_at_anchor(fusion, "16-byte-groups", "output channels of a group in multiples of 16 bytes",
+                             fmt::format("{} bytes", outputs_bytes));
   return std::nullopt;
 }
 

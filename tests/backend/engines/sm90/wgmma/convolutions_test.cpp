@@ -55,6 +55,12 @@ TEST(Wgmma, FillsUpTheChannelsOfWgrad) {
   }
 }
 
+// A box that begins within 16 bytes is no instruction of the GPU.
+TEST(Wgmma, RefusesGroupsOfAWgradThatBeginWithin16Bytes) {
+  EXPECT_EQ(rule(wgrad({4, 128, 56, 56}, {8, 64, 3, 7}, {.padding = {1, 2}})), "16-byte-groups");
+  EXPECT_EQ(rule(wgrad({4, 128, 56, 56}, {16, 64, 3, 7}, {.padding = {1, 2}})), "");
+}
+
 // The map of a wgrad's result that is not split: channels, output channels, taps.
 TEST(Wgmma, WgradLeavesInBoxesOfOneTap) {
   const auto map_of = [](const Graph& graph, int64_t swap) {
