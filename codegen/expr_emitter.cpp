@@ -245,9 +245,12 @@ class SiteWriter {
     }
     if (yields()) line(2, "Vec<Value, N> value;");
     if (yields_two()) line(2, "Vec<SecondValue, N> second;");
+    write_words();
     line(0, "#pragma unroll");
     line(2, "for (int i = 0; i < N; ++i) {{");
+    in_order_ = true;
     for (size_t i = 0; i < expr_.nodes.size(); ++i) write_lane_node(static_cast<int>(i));
+    in_order_ = false;
     for (size_t i = 0; i < expr_.stores.size(); ++i) write_lane_result(static_cast<int>(i));
     if (yields()) write_lane_value(yielded(expr_), "value", "Value");
     if (yields_two()) write_lane_value(yielded(expr_, 1), "second", "SecondValue");
@@ -255,6 +258,13 @@ class SiteWriter {
     for (size_t i = 0; i < expr_.stores.size(); ++i) write_store(static_cast<int>(i));
     if (yields()) line(2, "return {};", yields_two() ? "{value, second}" : "value");
     line(1, "}}");
+  }
+
+  // Random words that lanes share.
+  void write_words() {
+    for (int i = 0; i < static_cast<int>(expr_.nodes.size()); ++i)
+      if (const auto [step, first] = word_steps(site_, node_at(expr_, i)); step > 0)
+        line(2, "RandomWords<N, {}, {}> words{};", step, first, number(i));
   }
 
   // pointer + sum of coordinate * stride.
@@ -444,10 +454,10 @@ class SiteWriter {
       case Node::Kind::index: {
         const std::string coordinate = node.axis == site_.vector_axis ? fmt::format("(at[{}] + i)", node.axis)
                                                                       : fmt::format("at[{}]", node.axis);
-        const std::string value =
-            is_plain_coordinate(node)
-                ? coordinate
-                : fmt::format("{0} * args.v{1}_scale + args.v{1}_offset", coordinate, number(at));
+        const std::string value = is_plain_coordinate(node)
+                                      ? coordinate
+                                      : fmt::format("{0} * args.v{1}_scale + args.v{1}_offset",
+                                                    index_text(node, coordinate), number(at));
         return line(3, "const {} v{} = {};{}", type, number(at), result_of(at, value, false),
                     op_comment(node.op));
       }
@@ -481,7 +491,9 @@ class SiteWriter {
     const Pointwise& pointwise = node.pointwise;
     if (compares_word(expr_, node))
       return fmt::format("is_word_below({}, {})", lane(node.args[0]), lane(node.args[1]));
-    std::string call = fmt::format("op_{}<Fn>(", to_string(pointwise.mode));
+    const bool shares_words = in_order_ && word_steps(site_, node).step > 0;
+    std::string call = shares_words ? fmt::format("words{}.at(i, ", number(at))
+                                    : fmt::format("op_{}<Fn>(", to_string(pointwise.mode));
     for (int i = 0; i < info(pointwise.mode).inputs; ++i) {
       const int arg = node.args[static_cast<size_t>(i)];
       if (i > 0) call += ", ";
@@ -580,6 +592,7 @@ class SiteWriter {
   const SourceNames* names_;
   std::vector<int> numbers_;
   std::vector<bool> used_rounded_;
+  bool in_order_ = false;  // lanes are computed one after another, and what one leaves the next may use
   std::string text_;
 };
 
@@ -660,6 +673,7 @@ void hash_node(Hasher& hasher, const KernelSite& site, const Node& node) {
     case Node::Kind::pointwise:
       hasher.add(node.pointwise.mode).add(node.pointwise.compute).add(has_default_parameters(node.pointwise));
       hasher.add(counts_up(site.expr, node));
+      if (const auto [step, first] = word_steps(site, node); step > 0) hasher.add(step).add(first);
       for (const int arg : node.args) hasher.add(arg);
   }
 }

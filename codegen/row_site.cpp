@@ -524,7 +524,7 @@ class RowSiteWriter {
         node.axis == site_.vector_axis ? fmt::format("({} + i)", this->at(node.axis)) : this->at(node.axis);
     if (is_number(node)) return fmt::format("Index({})", node.access.offset);
     if (is_plain_coordinate(node)) return where;
-    return fmt::format("{0} * args.{1}_scale + args.{1}_offset", where, name(at));
+    return fmt::format("{0} * args.{1}_scale + args.{1}_offset", index_text(node, where), name(at));
   }
 
   // A value where it is read: in the loop over the lanes of a row's values, or over those of its elements.
@@ -562,7 +562,9 @@ class RowSiteWriter {
                                                read(node.args[0], false));
       return is_rounded_by_stores(at) ? quotient : rounded(node, quotient, true);
     }
-    std::string call = fmt::format("op_{}<{}>(", to_string(pointwise.mode), functions);
+    std::string call = !in_row && shares_words(at)
+                           ? fmt::format("words_{}.at(i, ", name(at))
+                           : fmt::format("op_{}<{}>(", to_string(pointwise.mode), functions);
     for (int i = 0; i < info(pointwise.mode).inputs; ++i) {
       const int arg = node.args[static_cast<size_t>(i)];
       if (i > 0) call += ", ";
@@ -576,6 +578,18 @@ class RowSiteWriter {
     if (yields_truth(pointwise.mode)) return call;
     const bool in_carrier = carrier(node.type) == pointwise.compute;
     return in_carrier && is_rounded_by_stores(at) ? call : rounded(node, call, in_carrier);
+  }
+
+  // Random words that the lanes of an element's vector share.
+  bool shares_words(int at) const {
+    return place(at) == RowPlace::element && word_steps(site_, expr_.node(at)).step > 0;
+  }
+  void write_words(const std::vector<int>& needed) {
+    for (const int at : needed) {
+      if (!shares_words(at)) continue;
+      const auto [step, first] = word_steps(site_, expr_.node(at));
+      line(2, "RandomWords<N, {}, {}> words_{};", step, first, name(at));
+    }
   }
 
   // A value that only leaves through stores of its own type is rounded by them.
@@ -665,6 +679,7 @@ class RowSiteWriter {
     write_counted(counting);
     write_scalars(readers);
     write_divisors(needed);
+    write_words(needed);
     line(0, "#pragma unroll");
     line(2, "for (int i = 0; i < N; ++i) {{");
     for (const int at : needed) {

@@ -82,7 +82,7 @@ void append_node(std::vector<SiteField>& fields, const KernelSite& site, int at)
       fields.push_back(field);
       return;
     case Node::Kind::index:
-      field.type = "Index";
+      field.type = node.type == DataType::i64 ? "i64" : "Index";
       field.axis = node.axis;
       field.kind = SiteField::Kind::index_scale;
       field.name = fmt::format("v{}_scale", number);
@@ -228,6 +228,10 @@ std::string store_name(int store) { return fmt::format("out{}", store); }
 std::string pointer_text(const std::string& load, DataType type) {
   if (!is_packed(type)) return "args." + load;
   return fmt::format("PackedPointer<{0}>{{args.{1}, args.{1}_first}}", device_type(type), load);
+}
+
+std::string index_text(const Node& node, const std::string& coordinate) {
+  return node.type == DataType::i64 ? fmt::format("i64({})", coordinate) : coordinate;
 }
 
 std::vector<SiteField> site_fields(const KernelSite& site) {

@@ -14,6 +14,20 @@ bool is_mode(const Node& node, PointwiseMode mode) {
   return node.kind == Node::Kind::pointwise && node.pointwise.mode == mode;
 }
 
+// Adds the steps and the offset of a sum of coordinates; false: something else.
+bool add_coordinates(const Expr& expr, int at, Strides& steps, int64_t& offset) {
+  const Node& node = expr.node(at);
+  if (node.kind == Node::Kind::index) {
+    const bool overflows =
+        __builtin_add_overflow(steps[node.axis], node.access.strides[node.axis], &steps[node.axis]) ||
+        __builtin_add_overflow(offset, node.access.offset, &offset);
+    return !overflows && !is_real(node.type);
+  }
+  return is_mode(node, PointwiseMode::add) && !is_real(node.pointwise.compute) &&
+         add_coordinates(expr, node.args[0], steps, offset) &&
+         add_coordinates(expr, node.args[1], steps, offset);
+}
+
 // The largest value of a sum of coordinates, or -1: something else, or negative somewhere.
 int64_t largest_count(const Expr& expr, int at) {
   const Node& node = expr.node(at);
@@ -38,6 +52,19 @@ bool counts_up(const Expr& expr, const Node& node) {
   if (node.kind != Node::Kind::pointwise || !gives_words(node.pointwise.mode)) return false;
   const int64_t largest = largest_count(expr, node.args[kPhiloxIndex]);
   return largest >= 0 && largest <= std::numeric_limits<int32_t>::max();
+}
+
+WordSteps word_steps(const KernelSite& site, const Node& node) {
+  const Expr& expr = site.expr;
+  if (!site.aligned || node.kind != Node::Kind::pointwise || !gives_words(node.pointwise.mode)) return {};
+  Strides steps = Strides::filled(expr.domain.rank(), 0);
+  int64_t offset = 0;
+  if (!add_coordinates(expr, node.args[kPhiloxIndex], steps, offset)) return {};
+  for (int axis = 0; axis < expr.domain.rank(); ++axis)
+    if (axis != site.vector_axis && expr.domain[axis] != 1 && steps[axis] % 4 != 0) return {};
+  const int64_t step = steps[site.vector_axis];
+  if (step != 1 && step != 2) return {};
+  return {.step = static_cast<int>(step), .first = static_cast<int>((offset % 4 + 4) % 4)};
 }
 
 bool compares_word(const Expr& expr, const Node& node) {

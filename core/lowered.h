@@ -28,6 +28,7 @@ struct KernelSite {
   /// The values that the site yields are rounded to their types; else the kernel does it.
   bool rounds_value = true;
   bool addressed = false;  ///< the value is one load: the struct also says where an element lies
+  bool aligned = false;    ///< the N elements begin at a multiple of N along vector_axis
   /// Axes before this one number rows, those from here on the elements of a row, over which totals are needed
   /// again; -1: the site is computed in one pass.
   int kept = -1;

@@ -41,8 +41,10 @@ constexpr auto kMeanings = std::to_array<std::pair<std::string_view, std::string
     {"expm1(", "expm1(t) = exp(t) - 1"},
     {"log1p(", "log1p(t) = log(1 + t)"},
     {"mod(", "mod(a, b) = the remainder of a / b, with the sign of a"},
-    {"philox(", "philox = word 0 of the Philox 4x32-10 block of counter (offset, index) under key seed"},
-    {"philox_second(", "philox_second = word 1 of the block that philox takes word 0 of"},
+    {"philox(",
+     "philox = word number index of the stream of Philox 4x32-10 under key seed: word index mod 4 of the "
+     "block of counter "
+     "(offset, index / 4)"},
 });
 
 bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }

@@ -62,8 +62,7 @@ bool is_nan(T value) {
 }
 
 inline uint64_t whole_product(uint32_t a, uint32_t b) { return uint64_t{a} * b; }
-FUSOR_PHILOX(inline, philox_word, uint32_t, uint64_t, whole_product, 0)
-FUSOR_PHILOX(inline, philox_second_word, uint32_t, uint64_t, whole_product, 1)
+FUSOR_PHILOX(inline, philox_block, uint32_t, uint64_t, whole_product)
 
 template <class S>
 uint64_t bits_of(Wrapped<S> value) {
@@ -196,18 +195,13 @@ struct HostMath {
   }
   template <class T>
   static T philox(T seed, T offset, T index) {
-    return word<T>(philox_word(bits_of(seed), bits_of(offset), bits_of(index)));
-  }
-  template <class T>
-  static T philox_second(T seed, T offset, T index) {
-    return word<T>(philox_second_word(bits_of(seed), bits_of(offset), bits_of(index)));
-  }
-  template <class T>
-  static T word(uint32_t bits) {
+    uint32_t words[4];
+    philox_block(bits_of(seed), bits_of(offset), bits_of(index) >> 2, words);
+    const uint32_t word = words[bits_of(index) & 3];
     if constexpr (std::is_floating_point_v<T>)
-      return static_cast<T>(bits);
+      return static_cast<T>(word);
     else
-      return T(static_cast<decltype(T::value)>(bits));
+      return T(static_cast<decltype(T::value)>(word));
   }
   template <class T>
   static T multiply_add(T a, T b, T c) {

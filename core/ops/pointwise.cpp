@@ -88,9 +88,7 @@ Roles Pointwise::roles() const {
   return {{{"a"}, {"b"}}, {{"y"}}};
 }
 
-bool gives_words(PointwiseMode mode) {
-  return mode == PointwiseMode::philox || mode == PointwiseMode::philox_second;
-}
+bool gives_words(PointwiseMode mode) { return mode == PointwiseMode::philox; }
 
 DataType index_type(int64_t extent) {
   return extent - 1 > std::numeric_limits<int32_t>::max() ? DataType::i64 : DataType::i32;

@@ -19,11 +19,10 @@ void expect_probability(const Call& call, double probability) {
     fail("{}: probability {} is outside 0 to 1", call.label, probability);
 }
 
-// The row-major index of each element, an integer.
-int element_index(Expansion& e, const Dims& dims) {
-  const bool is_long = element_count(dims) > std::numeric_limits<int32_t>::max();
+// The row-major index of each element times `step`, an integer.
+int element_index(Expansion& e, const Dims& dims, int64_t step = 1) {
+  const bool is_long = element_count(dims) * step > std::numeric_limits<int32_t>::max();
   int index = -1;
-  int64_t step = 1;
   for (int axis = dims.rank() - 1; axis >= 0; --axis) {
     if (dims[axis] == 1) continue;
     int along = e.index(dims, axis);
@@ -36,8 +35,8 @@ int element_index(Expansion& e, const Dims& dims) {
 }
 
 // The words have the index's dims, whatever the rank of the others.
-int words(Expansion& e, PointwiseMode mode, int seed, int offset, int index) {
-  return e.reshape(e.pointwise(mode, {seed, offset, index}), e.dims(index));
+int words(Expansion& e, int seed, int offset, int index) {
+  return e.reshape(e.pointwise(PointwiseMode::philox, {seed, offset, index}), e.dims(index));
 }
 
 // Even from 0 up to 1, which is not reached: 24 bits.
@@ -46,9 +45,11 @@ int unit(Expansion& e, int word) {
   return e.cast(e.min(scaled, e.constant(1 - 0x1p-24)), DataType::f32);
 }
 
-int normal(Expansion& e, int seed, int offset, int index) {
-  const int first = unit(e, words(e, PointwiseMode::philox, seed, offset, index));
-  const int second = unit(e, words(e, PointwiseMode::philox_second, seed, offset, index));
+// Box and Muller 1958, from two words.
+int normal(Expansion& e, int seed, int offset, const Dims& dims) {
+  const int index = element_index(e, dims, 2);
+  const int first = unit(e, words(e, seed, offset, index));
+  const int second = unit(e, words(e, seed, offset, e.add(index, e.integer(1))));
   // Rounded, because the logarithm beside 1 would show the difference; never 0.
   const int rest = e.cast(e.sub(e.constant(1), first), DataType::f32);
   const int radius = e.sqrt(e.mul(e.log(rest), e.constant(-2)));
@@ -68,7 +69,7 @@ void expect_seed(const Call& call) {
 }
 
 int kept_elements(Expansion& e, const Dims& dims, int seed, int offset, double probability) {
-  const int word = words(e, PointwiseMode::philox, seed, offset, element_index(e, dims));
+  const int word = words(e, seed, offset, element_index(e, dims));
   return e.cmp_lt(word, e.integer(std::llrint(probability * kWords)));
 }
 
@@ -116,12 +117,11 @@ void Rng::expand(Expansion& e) const {
   const int seed = e.input("seed"), offset = e.input("offset");
   if (distribution == Distribution::bernoulli)
     return e.result("y", kept_elements(e, dims, seed, offset, probability));
-  const int index = element_index(e, dims);
   if (distribution == Distribution::normal) {
-    const int standard = normal(e, seed, offset, index);
+    const int standard = normal(e, seed, offset, dims);
     return e.result("y", e.add(e.mul(standard, e.constant(deviation)), e.constant(mean)));
   }
-  const int even = unit(e, words(e, PointwiseMode::philox, seed, offset, index));
+  const int even = unit(e, words(e, seed, offset, element_index(e, dims)));
   e.result("y", low == 0 && high == 1 ? even : e.add(e.mul(even, e.constant(high - low)), e.constant(low)));
 }
 

@@ -10,8 +10,9 @@ class Expansion;
 enum class Distribution : uint8_t { bernoulli, uniform, normal };
 
 /// y of the dims that are asked for, its elements independent: 1 with `probability` and else 0; even from
-/// `low` up to `high`; or normal. The number of the element with row-major index i comes from the Philox
-/// 4x32-10 block of the counter (offset, i) under the key `seed`, whatever the device and the tiling.
+/// `low` up to `high`; or normal. The number of the element with row-major index i comes from word i of
+/// the stream of Philox 4x32-10 under the key `seed` (a normal one from words 2 i and 2 i + 1), whatever the
+/// device and the tiling; word i is number i mod 4 of the block of counter (offset, i / 4).
 struct Rng {
   Distribution distribution = Distribution::uniform;
   double probability = 0.5;        // bernoulli

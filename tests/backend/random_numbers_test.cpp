@@ -19,24 +19,29 @@ double mean(const std::vector<double>& values) {
 }
 
 // Salmon et al. 2011, kat_vectors of their library: counter and key all zeros, all ones, and digits of pi.
+// Words 0 to 3 of a block are those of four indices; a block's number has two bits less than its index.
 TEST(Philox, GivesThePublishedWords) {
   GraphBuilder g;
-  const Tensor seed = g.input("seed", {3}, DataType::i64), offset = g.input("offset", {3}, DataType::i64);
-  const Tensor index = g.input("index", {3}, DataType::i64);
-  const Tensor first = g.output(g.philox(seed, offset, index)),
-               second = g.output(g.philox_second(seed, offset, index));
+  const Tensor seed = g.input("seed", {3, 1}, DataType::i64),
+               offset = g.input("offset", {3, 1}, DataType::i64);
+  const Tensor index = g.input("index", {3, 4}, DataType::i64);
+  const Tensor words = g.output(g.philox(seed, offset, index));
   const Graph graph = g.finish();
   HostTensors tensors(graph);
-  const auto fill = [&](const Tensor& x, std::vector<uint64_t> words) {
+  const auto fill = [&](const Tensor& x, std::vector<uint64_t> values) {
     void* to = tensors.pointers()[static_cast<size_t>(graph.find_uid(x.uid))];
-    std::memcpy(to, words.data(), words.size() * 8);
+    std::memcpy(to, values.data(), values.size() * 8);
   };
   fill(seed, {0, ~uint64_t{0}, 0x299f31d0a4093822});
   fill(offset, {0, ~uint64_t{0}, 0x85a308d3243f6a88});
-  fill(index, {0, ~uint64_t{0}, 0x0370734413198a2e});
+  const uint64_t last = ~uint64_t{0} - 3, pi = uint64_t{0x0370734413198a2e} << 2;
+  fill(index, {0, 1, 2, 3, last, last + 1, last + 2, last + 3, pi, pi + 1, pi + 2, pi + 3});
   run_on_cpu(graph, tensors);
-  EXPECT_THAT(tensors.get(first), testing::ElementsAre(0x6627e8d5, 0x408f276d, 0xd16cfe09));
-  EXPECT_THAT(tensors.get(second), testing::ElementsAre(0xe169c58d, 0x41c83b0e, 0x94fdcceb));
+  const std::vector<double> all = tensors.get(words);
+  EXPECT_THAT(std::vector<double>(all.begin(), all.begin() + 4),
+              testing::ElementsAre(0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8));
+  EXPECT_THAT(std::vector<double>(all.begin() + 8, all.end()),
+              testing::ElementsAre(0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1));
 }
 
 std::vector<double> drawn(const RngOptions& options, const Dims& dims, double seed) {
@@ -114,8 +119,9 @@ TEST(Rng, HasAKernel) {
   const Plan plan = build(g.finish(), DeviceInfo::named("h200"));
   EXPECT_EQ(plan.fusions.size(), 1U);
   const std::string text = source(plan);
-  EXPECT_THAT(text, testing::HasSubstr("op_philox<Fn>"));
-  // One axis, counters whose upper half is 0, and one comparison of 32 bits an element.
+  // A block of words serves four elements; one axis, counters whose upper half is 0, and one comparison of 32
+  // bits an element.
+  EXPECT_THAT(text, testing::HasSubstr("RandomWords<N, 1, 0>"));
   EXPECT_THAT(text, testing::HasSubstr("kRank = 1;"));
   EXPECT_THAT(text, testing::HasSubstr("i64(u32("));
   EXPECT_THAT(text, testing::HasSubstr("= is_word_below("));
@@ -142,7 +148,37 @@ TEST(Rng, CountersKeepTheirUpperHalves) {
   EXPECT_THAT(text_of([](GraphBuilder& g, const Tensor& seed) {
                 g.output(g.rng({1 << 16, 1 << 16}, seed, seed, {.distribution = Distribution::bernoulli}));
               }),
-              Not(HasSubstr("i64(u32(")));
+              testing::AllOf(Not(HasSubstr("i64(u32(")), HasSubstr("RandomWords<N, 1, 0>")));
+}
+
+// Neighbours share a block of words where the step from one to the next says in which words of a block they
+// are.
+TEST(Rng, NeighboursShareBlocksOfWordsWherePlacesAreKnown) {
+  using testing::HasSubstr, testing::Not;
+  const auto drawn_along = [](Strides strides, RngOptions options) {
+    return text_of([&](GraphBuilder& g, const Tensor& seed) {
+      g.output(g.rng({6, 8, 32}, seed, seed, options), {.strides = strides});
+    });
+  };
+  const RngOptions uniform, normal{.distribution = Distribution::normal};
+  EXPECT_THAT(drawn_along({256, 32, 1}, uniform), HasSubstr("RandomWords<N, 1, 0>"));
+  EXPECT_THAT(drawn_along({8, 1, 48}, uniform), Not(HasSubstr("RandomWords<")));
+  EXPECT_THAT(drawn_along({256, 32, 1}, normal),
+              testing::AllOf(HasSubstr("RandomWords<N, 2, 0>"), HasSubstr("RandomWords<N, 2, 1>")));
+  // Rows of 33 elements that lie apart begin in any word of a block.
+  EXPECT_THAT(text_of([](GraphBuilder& g, const Tensor& seed) {
+                g.output(g.rng({6, 33}, seed, seed, {}), {.strides = Strides{40, 1}});
+              }),
+              Not(HasSubstr("RandomWords<")));
+}
+
+// Softmax and dropout, or a norm behind it, are one kernel of rows whose neighbours share blocks.
+TEST(Dropout, InRowsSharesBlocksOfWords) {
+  EXPECT_THAT(text_of([](GraphBuilder& g, const Tensor& seed) {
+                const Tensor x = g.input("x", {256, 512}, DataType::bf16);
+                g.output(g.dropout(g.softmax(x).y, seed, seed, 0.1).y);
+              }),
+              testing::AllOf(testing::HasSubstr("kPhases"), testing::HasSubstr("RandomWords<N, 1, 0>")));
 }
 
 // A tensor whose rows lie apart keeps its axes; its elements have the same numbers.

@@ -261,7 +261,6 @@ std::optional<Computed> computed(const Pointwise& op, const Site& site) {
       return chosen(0, most, true);
     }
     case philox:
-    case philox_second:
       return std::nullopt;  // too large for what comes after
     case binary_select: {
       const Values& t = site[2];

@@ -6,7 +6,7 @@
 #include <bit>
 #include <string>
 
-#include "backend/engines/elementwise/counts.h"
+#include "backend/engines/counts.h"
 #include "backend/engines/elementwise/planes.h"
 #include "backend/engines/elementwise/reduce.h"
 #include "backend/engines/elementwise/simplify.h"
@@ -154,7 +154,7 @@ ElementwiseProblem::ElementwiseProblem(const Fusion& fusion_, const DeviceInfo& 
     : fusion(fusion_), device(device_) {
   for (const Site& site : fusion.sites) {
     ElementwiseSite& facts = sites.emplace_back();
-    facts.expr = simplified_counts(site.expr, fusion);
+    facts.expr = simplified_counts(site.expr, fusion, simplified);
     facts.reduced = shared_reduction_mask(facts.expr).value_or(0);
     facts.vector_axis = choose_vector_axis(facts.expr);
     const bool has_packed =
@@ -175,7 +175,7 @@ ElementwiseSchedule schedule_elementwise(const ElementwiseProblem& problem, size
   const DeviceInfo& device = problem.device;
 
   ElementwiseSchedule s;
-  s.y = {std::string("Y"), {}, 0, short_forms};
+  s.y = {.name = "Y", .expr = {}, .short_forms = short_forms, .aligned = true};
   s.index_bits = bits;
   if (reduced != 0) {
     s.y.expr = select_axes(expr, joined(order_of(expr, reduced, false, vector_axis),

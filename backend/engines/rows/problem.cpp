@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "backend/engines/elementwise/simplify.h"
+#include "backend/engines/counts.h"
 #include "backend/engines/elementwise/vectors.h"
 #include "codegen/expr_emitter.h"
 #include "codegen/row_facts.h"
@@ -96,6 +96,8 @@ void take_picked_elements(const Fusion& fusion, Expr& expr) {
             .op = node.op};
   }
 }
+
+Expr merged(const Expr& expr) { return merge_axes(without_dead_nodes(expr)); }
 
 std::vector<bool> fed_back(const Expr& expr) {
   std::vector<bool> fed(expr.nodes.size(), false);
@@ -255,7 +257,7 @@ std::variant<Refusal, RowsProblem> rows_problem(const Fusion& fusion, const Devi
                      "carry out the scatter in a fusion of its own",
                      store.op};
   take_picked_elements(fusion, expr);
-  expr = merge_axes(without_dead_nodes(expr));
+  expr = simplified_counts(expr, fusion, merged);
   const int vector_axis = choose_vector_axis(expr);
   const auto answer = row_axes(fusion, expr, vector_axis);
   if (const auto* refusal = std::get_if<Refusal>(&answer)) return *refusal;
@@ -266,6 +268,7 @@ std::variant<Refusal, RowsProblem> rows_problem(const Fusion& fusion, const Devi
   RowsProblem problem{.fusion = fusion, .device = device};
   problem.spread = spread;
   problem.site.name = "Y";
+  problem.site.aligned = true;
   problem.site.expr = select_axes(expr, order_of(expr, row, vector_axis));
   const int rank = expr.domain.rank();
   int in_row = 0;

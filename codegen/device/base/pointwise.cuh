@@ -39,8 +39,31 @@ FUSOR_DEVICE u64 whole_product(u32 a, u32 b) {
   asm("mul.wide.u32 %0, %1, %2;" : "=l"(product) : "r"(a), "r"(b));
   return product;
 }
-FUSOR_PHILOX(FUSOR_DEVICE, philox_word, u32, u64, whole_product, 0)
-FUSOR_PHILOX(FUSOR_DEVICE, philox_second_word, u32, u64, whole_product, 1)
+FUSOR_PHILOX(FUSOR_DEVICE, philox_block, u32, u64, whole_product)
+
+// Word `index` of the stream.
+FUSOR_DEVICE u32 philox_word(u64 seed, u64 offset, u64 index) {
+  u32 words[4];
+  philox_block(seed, offset, index >> 2, words);
+  const u32 low = index & 1 ? words[1] : words[0], high = index & 1 ? words[3] : words[2];
+  return index & 2 ? high : low;
+}
+
+// Random words of a vector's lanes, asked for in order. Lane i reads the word kFirst + i * kStep behind a
+// multiple of four, so that a block of words serves neighbours.
+template <int N, int kStep, int kFirst>
+struct RandomWords {
+  u32 block[4];
+
+  __device__ __forceinline__ i64 at(int lane, i64 seed, i64 offset, i64 index) {
+    const u64 key = static_cast<u64>(seed), counter = static_cast<u64>(offset),
+              word = static_cast<u64>(index);
+    if constexpr (N * kStep % 4 != 0) return philox_word(key, counter, word);  // a vector may begin anywhere
+    const int place = kFirst + lane * kStep;
+    if (lane == 0 || place % 4 < kStep) philox_block(key, counter, word >> 2, block);
+    return block[place % 4];
+  }
+};
 
 // Whether a word of 32 bits is less than a limit that all lanes share: one comparison a lane.
 FUSOR_DEVICE i32 is_word_below(i64 word, i64 limit) {
@@ -99,11 +122,6 @@ struct Exact {
   FUSOR_DEVICE T philox(T seed, T offset, T index) {
     return static_cast<T>(
         philox_word(static_cast<u64>(seed), static_cast<u64>(offset), static_cast<u64>(index)));
-  }
-  template <class T>
-  FUSOR_DEVICE T philox_second(T seed, T offset, T index) {
-    return static_cast<T>(
-        philox_second_word(static_cast<u64>(seed), static_cast<u64>(offset), static_cast<u64>(index)));
   }
   FUSOR_DEVICE float pow(float a, float b) { return ::powf(a, b); }
   FUSOR_DEVICE double pow(double a, double b) { return ::pow(a, b); }

@@ -8,6 +8,7 @@
 #include "backend/engines/contraction/epilogue.h"
 #include "backend/engines/sm90/attention/arguments.h"
 #include "backend/engines/sm90/attention/backward.h"
+#include "backend/engines/sm90/attention/dropout.h"
 #include "codegen/parameters.h"
 
 namespace fusor::attention::backward {
@@ -82,7 +83,7 @@ std::vector<NamedSite> sites_of(const Problem& problem, const Part& part) {
   }
   sites.push_back({"e", element_site(problem, part)});
   if (const auto& keep = problem.gradient.keep)
-    sites.push_back({"m", {"M", *keep, last_axis(*keep) - (part.stays_with_queries() ? 0 : 1)}});
+    sites.push_back({"m", kept_site(*keep, part.stays_with_queries())});
   for (size_t i = 0; i < problem.gradient.rows.size(); ++i) {
     const Expr& row = problem.gradient.rows[i];
     sites.push_back({"r" + std::to_string(i), {"R" + std::to_string(i), row, last_axis(row)}});
@@ -115,12 +116,14 @@ std::vector<ConfigValue> config_of(const Schedule& schedule, const Part& part) {
                                   {"lower", problem.gradient.bounds.lower.size()},
                                   {"upper", problem.gradient.bounds.upper.size()}};
   if (part.gives == Part::Gives::product) return config;
-  const std::vector<ConfigValue> more{{"step", part.step},
-                                      {"value", problem.padded_value()},
-                                      {"plain", problem.is_plain()},
-                                      {"drops", problem.gradient.keep.has_value()},
-                                      {"rounds", problem.gradient.rounds},
-                                      {"row_values", problem.gradient.rows.size()}};
+  const std::vector<ConfigValue> more{
+      {"step", part.step},
+      {"value", problem.padded_value()},
+      {"plain", problem.is_plain()},
+      {"drops", problem.gradient.keep.has_value()},
+      {"shares_words", problem.gradient.keep && shares_words(*problem.gradient.keep)},
+      {"rounds", problem.gradient.rounds},
+      {"row_values", problem.gradient.rows.size()}};
   config.insert(config.end(), more.begin(), more.end());
   if (part.stays_with_queries()) return config;
   config.emplace_back("gives_keys", part.gives_keys());

@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "core/fusion.h"
+#include "core/lowered.h"
 
 namespace fusor::attention {
 
@@ -24,5 +24,12 @@ Dropped behind_dropout(const Expr& expr, int at);
 /// read: so what all elements share is loaded once. The index of a random word that is a sum of coordinates
 /// times constants becomes one of coordinates that count in such steps, the last axis last.
 std::optional<Expr> kept_part(const Fusion& fusion, const Expr& expr, int keep);
+
+/// Whether four keys from a multiple of four on share each block of the condition's random words.
+bool shares_words(const Expr& keep);
+
+/// The site M of the condition. Where keys share words its vectors run along keys, else along the keys or the
+/// queries as the kernel's columns do.
+KernelSite kept_site(const Expr& keep, bool columns_are_keys);
 
 }  // namespace fusor::attention

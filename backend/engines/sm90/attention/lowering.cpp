@@ -7,6 +7,7 @@
 #include "backend/engines/attention/form.h"
 #include "backend/engines/contraction/epilogue.h"
 #include "backend/engines/sm90/attention/arguments.h"
+#include "backend/engines/sm90/attention/dropout.h"
 #include "backend/engines/sm90/attention/problem.h"
 #include "codegen/parameters.h"
 
@@ -49,7 +50,7 @@ std::vector<KernelSite> sites_of(const Problem& problem) {
                                 {"Y", y, last_axis(y), fits_short_forms(y)},
                                 {"L", problem.scores.rows, last_axis(problem.scores.rows)}};
   if (problem.scores.sink) sites.push_back({"I", *problem.scores.sink, last_axis(*problem.scores.sink)});
-  if (const auto& keep = problem.scores.keep) sites.push_back({"M", *keep, last_axis(*keep)});
+  if (const auto& keep = problem.scores.keep) sites.push_back(kept_site(*keep, true));
   if (problem.placed) sites.push_back({"O", problem.placed->bounds, last_axis(problem.placed->bounds)});
   if (const auto& lengths = problem.scores.lengths) sites.push_back({"N", *lengths, last_axis(*lengths)});
   return sites;
@@ -70,6 +71,7 @@ std::vector<ConfigValue> config_of(const Schedule& schedule) {
           {"saves_rows", !problem.scores.rows.stores.empty()},
           {"guarded", problem.scores.guarded},
           {"drops", problem.scores.keep.has_value()},
+          {"shares_words", problem.scores.keep && shares_words(*problem.scores.keep)},
           {"has_sink", problem.scores.sink.has_value()},
           {"placed", problem.placed.has_value()},
           {"ragged", !schedule.ragged().empty()},

@@ -37,6 +37,7 @@ static constexpr int kHeadLines = lines_of(kHead), kValueLines = lines_of(kValue
 static constexpr bool kPlain = Config::plain, kKeys = Config::gives_keys, kValues = Config::gives_values;
 static constexpr bool kSpills = Config::spills;
 static constexpr int kScores = kTileQ / 2;  // of a thread
+static constexpr SharedWords kWordsOfKeys = Config::shares_words ? SharedWords::rows : SharedWords::none;
 static_assert(!kSpills || (kKeys && kTileQ == kSpilledRows), "a block of queries is one of what is spilled");
 static constexpr int kBlockBytes = kTileQ * kLineBytes;
 static constexpr int kReaders = 3;  // warps of the producers that are told which tile is next
@@ -469,7 +470,7 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
     }
     Walk walk(p, tile);
     rows.begin_head(p, walk);
-    Kept<Config::drops, M, kScores> kept;
+    Kept<Config::drops, M, kScores, kWordsOfKeys> kept;
     kept.begin(p, rows.at[0]);
     Spill spill;
     if constexpr (kSpills) spill.begin_head(p, walk, tile.key + consumer * 64);

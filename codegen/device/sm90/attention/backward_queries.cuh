@@ -28,6 +28,7 @@ static constexpr int kHead = Config::head, kValue = Config::value;  // multiples
 static constexpr int kHeadLines = lines_of(kHead), kValueLines = lines_of(kValue);
 static constexpr bool kPlain = Config::plain;
 static constexpr int kScores = kTileK / 2;  // of a thread
+static constexpr SharedWords kWordsOfKeys = Config::shares_words ? SharedWords::columns : SharedWords::none;
 static constexpr int kBlockBytes = kTileK * kLineBytes;
 
 // q, k, v, dy: maps of (element, row, batch axes from the last to the first); extents: of the batch axes;
@@ -197,7 +198,7 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
     const Tile tile = tile_within<Tile, N>(p, turns.item(p, shared.slots));
     QueryRows rows;
     rows.begin(p, tile, tile.row + consumer * 64 + warp * 16 + lane / 4);
-    Kept<Config::drops, M, kScores> kept;
+    Kept<Config::drops, M, kScores, kWordsOfKeys> kept;
     kept.begin(p, rows.at[0]);
     float dq[kHead / 2];
     clear(dq);

@@ -1,13 +1,24 @@
 // Owns which elements of a thread's part of a block dropout keeps: a bit each, found from coordinates alone.
 // The loop that finds them has few elements in it: a generator for each element of a block would be more code
 // than the instruction cache holds.
+//
+//   Four keys from a multiple of four on share a block of random words, if the site says so. Lanes that hold
+//   some of them find as many blocks as each needs words of, and exchange the bits (key, of lane):
+//
+//   columns are keys: two lanes hold four columns       rows are keys: four lanes hold four rows (keys)
+//     columns 0..3   |0 0 1 1|  found by lane 0           columns 0, 1   rows 0 to 3   found by lane 0
+//     columns 8..11  |0 0 1 1|  found by lane 1                          rows 8 to 11  found by lane 1
+//     ...                                                 columns 8, 9   rows 0 to 3   found by lane 2
 #pragma once
 
 #include "codegen/device/sm90/attention/parts.cuh"
 
+// How lanes share words.
+enum class SharedWords { none, columns, rows };
+
 // kCount elements: pairs of neighbours along an axis, in turn of two rows that are given and 8 further along.
-// A round of the loop finds kAtOnce of them.
-template <bool kExists, class Site, int kCount, int kAtOnce = 4>
+// A round of the loop finds kAtOnce of them where each lane finds its own.
+template <bool kExists, class Site, int kCount, SharedWords kShared, int kAtOnce = 4>
 struct Kept {
   template <class Params, class At>
   __device__ void begin(const Params&, const At&) {}
@@ -18,10 +29,12 @@ struct Kept {
   __device__ void pack(const float (&)[kCount], u32 (&)[kCount / 2]) const {}
 };
 
-template <class Site, int kCount, int kAtOnce>
-struct Kept<true, Site, kCount, kAtOnce> {
+template <class Site, int kCount, SharedWords kShared, int kAtOnce>
+struct Kept<true, Site, kCount, kShared, kAtOnce> {
   static constexpr int kWords = (kCount + 31) / 32;
-  static_assert(kCount % kAtOnce == 0, "a round of the loop finds whole groups");
+  // Elements of a round.
+  static constexpr int kRound = kShared == SharedWords::none ? kAtOnce : 8;
+  static_assert(kCount % kRound == 0, "a round of the loop finds whole groups");
 
   typename Site::Loads loads;
   u32 bits[kWords];
@@ -45,24 +58,17 @@ struct Kept<true, Site, kCount, kAtOnce> {
       const int begin = word * 32, end = begin + 32 < kCount ? begin + 32 : kCount;
       u32 found = 0;
 #pragma unroll 1
-      for (int i = begin; i < end; i += kAtOnce) {
-        u32 some = 0;
-#pragma unroll
-        for (int j = 0; j < kAtOnce; j += 2) {
-          Index(&here)[kRank] = place[j / 2 % 2];
-          here[kAxis] = first + i / 4 * 8 + j / 4 * 8;
-          const auto keeps = Site::template apply<2>(p.m, here, 2, loads, Vec<float, 2>{0.0f, 0.0f});
-#pragma unroll
-          for (int c = 0; c < 2; ++c)
-            if (keeps[c]) some |= 1u << (j + c);
-        }
-        found = found >> kAtOnce | some << (32 - kAtOnce);
+      for (int i = begin; i < end; i += kRound) {
+        const u32 some = find_round<kAxis>(p, place, first, i);
+        found = found >> kRound | some << (32 - kRound);
       }
-      bits[word] = found >> (begin + 32 - end);
+      bits[word] = exchanged(found >> (begin + 32 - end));
     }
   }
 
-  __device__ float kept(int i, float value) const { return bits[i / 32] >> i % 32 & 1 ? value : 0.0f; }
+  __device__ float kept(int i, float value) const {
+    return bits[i / 32] >> bit_of(i % 32) & 1 ? value : 0.0f;
+  }
   __device__ void drop_others(float (&values)[kCount]) const {
 #pragma unroll
     for (int i = 0; i < kCount; ++i) values[i] = kept(i, values[i]);
@@ -73,5 +79,78 @@ struct Kept<true, Site, kCount, kAtOnce> {
 #pragma unroll
     for (int i = 0; i < kCount; i += 2)
       words[i / 2] = PairConversion<Element>::narrow(kept(i, values[i]), kept(i + 1, values[i + 1]));
+  }
+
+ private:
+  // Bits of the N elements at `at`, the first one the lowest.
+  template <int N, class Params, class At>
+  __device__ u32 bits_at(const Params& p, const At& at) const {
+    const auto keeps = Site::template apply<N>(p.m, at, N, loads, Vec<float, N>{});
+    u32 some = 0;
+#pragma unroll
+    for (int c = 0; c < N; ++c)
+      if (keeps[c]) some |= 1u << c;
+    return some;
+  }
+
+  // The bits that this lane finds in the round of element i.
+  template <int kAxis, class Params, int kRank>
+  __device__ u32 find_round(const Params& p, Index (&place)[2][kRank], int first, int i) const {
+    u32 some = 0;
+    if constexpr (kShared == SharedWords::none) {
+#pragma unroll
+      for (int j = 0; j < kRound; j += 2) {
+        Index(&here)[kRank] = place[j / 2 % 2];
+        here[kAxis] = first + i / 4 * 8 + j / 4 * 8;
+        some |= bits_at<2>(p, here) << j;
+      }
+    } else if constexpr (kShared == SharedWords::columns) {
+      const int lane = threadIdx.x % 2;
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        place[half][kAxis] = first - 2 * lane + 8 * (i / 4 + lane);
+        some |= bits_at<4>(p, place[half]) << 4 * half;
+      }
+    } else {
+      const int lane = threadIdx.x / 4 % 4;
+      Index here[kRank];
+#pragma unroll
+      for (int axis = 0; axis < kRank; ++axis) here[axis] = lane % 2 == 0 ? place[0][axis] : place[1][axis];
+      here[kRank - 1] &= ~Index(3);
+#pragma unroll
+      for (int c = 0; c < 2; ++c) {
+        here[kAxis] = first + 8 * (i / 4 + lane / 2) + c;
+        some |= bits_at<4>(p, here) << 4 * c;
+      }
+    }
+    return some;
+  }
+
+  // This lane's bits of all that neighbours found.
+  static __device__ u32 exchanged(u32 found) {
+    if constexpr (kShared == SharedWords::columns) {
+      const int lane = threadIdx.x % 2;
+      const u32 other = __shfl_xor_sync(0xffffffffu, found, 1);
+      const u32 even = lane == 0 ? found : other, odd = lane == 0 ? other : found;
+      return (even >> 2 * lane & 0x33333333u) | (odd >> 2 * lane & 0x33333333u) << 2;
+    } else if constexpr (kShared == SharedWords::rows) {
+      const int lane = threadIdx.x / 4 % 4;
+      u32 all = 0;
+#pragma unroll
+      for (int far = 0; far < 4; ++far) {
+        const u32 theirs = far == 0 ? found : __shfl_xor_sync(0xffffffffu, found, 4 * far);
+        all |= (theirs >> lane & 0x11111111u) << (lane ^ far);
+      }
+      return all;
+    } else {
+      return found;
+    }
+  }
+
+  // Where exchanged() leaves the bit of element i of a word.
+  static __device__ constexpr int bit_of(int i) {
+    if (kShared == SharedWords::columns) return i / 8 * 8 + i / 2 % 2 * 4 + i / 4 % 2 * 2 + i % 2;
+    if (kShared == SharedWords::rows) return i / 8 * 8 + i % 2 * 4 + i / 2 % 4;
+    return i;
   }
 };

@@ -43,7 +43,8 @@ static constexpr bool kPlainScores = Config::plain_scores, kPingPong = Config::p
 static constexpr bool kBytes = sizeof(Element) == 1;  // whose heads are one line at most
 static constexpr int kHeadLines = kBytes ? 1 : lines_of(kHead), kValueLines = kBytes ? 1 : lines_of(kValue);
 static constexpr int kKeyBytes = kTileK * kLineBytes, kValueBytes = kBytes ? kValue * kLineBytes : kKeyBytes;
-static constexpr int kScores = kTileK / 2, kSums = kValue / 2;     // of a thread
+static constexpr int kScores = kTileK / 2, kSums = kValue / 2;  // of a thread
+static constexpr SharedWords kWordsOfKeys = Config::shares_words ? SharedWords::columns : SharedWords::none;
 static constexpr int kWords = kScores * int(sizeof(Element)) / 4;  // of a thread's probabilities
 // Probabilities of 8 bits use most of their range.
 static constexpr int kMostProbability = kBytes ? 8 : 0;
@@ -277,7 +278,7 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
       finish(p, tile, rows, softmax, sums);
       continue;
     }
-    Kept<Config::drops, M, kScores, 8> kept;
+    Kept<Config::drops, M, kScores, kWordsOfKeys, 8> kept;
     kept.begin(p, rows.at[0]);
     const auto score = [&](int block) {
       if (tile.is_whole(block))

@@ -1,6 +1,6 @@
 // Owns how the counters of random words are rewritten: first as a load from nowhere, whose strides let axes
 // merge, then as coordinates again.
-#include "backend/engines/elementwise/counts.h"
+#include "backend/engines/counts.h"
 
 #include <limits>
 #include <optional>
@@ -8,7 +8,6 @@
 #include <variant>
 #include <vector>
 
-#include "backend/engines/elementwise/simplify.h"
 #include "codegen/word_facts.h"
 #include "core/ops/pointwise.h"
 
@@ -17,24 +16,28 @@ namespace fusor {
 namespace {
 
 constexpr int kNowhere = -2;  // the operand of a counter that is written as a load
+// Sums and products of such counts do not overflow.
+constexpr int64_t kMostLong = int64_t{1} << 61;
 
-// offset + the sum of coordinates times strides, all of them from 0 on and below 2^31.
+// offset + the sum of coordinates times strides, all of them from 0 on and no more than the type holds.
 struct Count {
   Strides strides;
   int64_t offset = 0;
   int64_t largest = 0;
 };
 
-bool is_small(int64_t value) { return value >= 0 && value <= std::numeric_limits<int32_t>::max(); }
-
-std::optional<Count> fitting(const Expr& expr, Count count) {
-  if (!is_small(count.offset)) return std::nullopt;
+std::optional<Count> fitting(const Expr& expr, DataType type, Count count) {
+  const int64_t most = type == DataType::i32 ? std::numeric_limits<int32_t>::max() : kMostLong;
+  const auto fits = [&](int64_t value) { return value >= 0 && value <= most; };
+  if (!fits(count.offset)) return std::nullopt;
   count.largest = count.offset;
   for (int axis = 0; axis < expr.domain.rank(); ++axis) {
-    const int64_t step = count.strides[axis], last = expr.domain[axis] - 1;
-    if (!is_small(step) || !is_small(last)) return std::nullopt;
-    count.largest += step * last;
-    if (!is_small(count.largest)) return std::nullopt;
+    int64_t along = 0;
+    if (count.strides[axis] < 0 ||
+        __builtin_mul_overflow(count.strides[axis], expr.domain[axis] - 1, &along) || !fits(along))
+      return std::nullopt;
+    count.largest += along;
+    if (!fits(count.largest)) return std::nullopt;
   }
   return count;
 }
@@ -45,12 +48,12 @@ class Counts {
 
   std::optional<Count> of(int at) const {
     const Node& node = expr_.node(at);
-    if (node.type != DataType::i32) return std::nullopt;
+    if (node.type != DataType::i32 && node.type != DataType::i64) return std::nullopt;
     switch (node.kind) {
       case Node::Kind::index: {
         Count count{Dims::filled(expr_.domain.rank(), 0), node.access.offset};
         count.strides[node.axis] = node.access.strides[node.axis];
-        return fitting(expr_, count);
+        return fitting(expr_, node.type, count);
       }
       case Node::Kind::scalar:
         return constant(node);
@@ -66,27 +69,35 @@ class Counts {
     const Operand& operand = fusion_.operands[static_cast<size_t>(node.access.operand)];
     const int64_t* const value = std::get_if<int64_t>(&operand.value);
     if (operand.memory != Memory::constant || value == nullptr) return std::nullopt;
-    return fitting(expr_, {Dims::filled(expr_.domain.rank(), 0), *value});
+    return fitting(expr_, node.type, {Dims::filled(expr_.domain.rank(), 0), *value});
   }
 
   std::optional<Count> computed(const Node& node) const {
     const PointwiseMode mode = node.pointwise.mode;
-    if (node.pointwise.compute != DataType::i32 || !has_default_parameters(node.pointwise))
-      return std::nullopt;
+    if (is_real(node.pointwise.compute) || !has_default_parameters(node.pointwise)) return std::nullopt;
+    const DataType type = narrower(node.type, node.pointwise.compute);
+    if (mode == PointwiseMode::identity) {
+      const std::optional<Count> same = of(node.args[0]);
+      return same ? fitting(expr_, type, *same) : std::nullopt;
+    }
     if (mode != PointwiseMode::add && mode != PointwiseMode::mul) return std::nullopt;
     std::optional<Count> a = of(node.args[0]), b = of(node.args[1]);
     if (!a || !b) return std::nullopt;
     if (mode == PointwiseMode::add) {
       for (int axis = 0; axis < expr_.domain.rank(); ++axis) a->strides[axis] += b->strides[axis];
       a->offset += b->offset;
-      return fitting(expr_, *a);
+      return fitting(expr_, type, *a);
     }
     const auto varies = [](const Count& count) { return count.largest != count.offset; };
     if (varies(*a)) std::swap(a, b);
     if (varies(*a)) return std::nullopt;
-    for (int64_t& stride : b->strides) stride *= a->offset;
-    b->offset *= a->offset;
-    return fitting(expr_, *b);
+    bool overflows = __builtin_mul_overflow(b->offset, a->offset, &b->offset);
+    for (int64_t& stride : b->strides) overflows |= __builtin_mul_overflow(stride, a->offset, &stride);
+    return overflows ? std::nullopt : fitting(expr_, type, *b);
+  }
+
+  static DataType narrower(DataType a, DataType b) {
+    return a == DataType::i32 || b == DataType::i32 ? DataType::i32 : DataType::i64;
   }
 
   const Expr& expr_;
@@ -99,7 +110,7 @@ bool is_counter(const Node& node) { return node.kind == Node::Kind::load && node
 void append_coordinates(std::vector<Node>& nodes, const Node& counter, int rank) {
   int sum = -1;
   const auto add = [&](Node node) {
-    node.type = DataType::i32;
+    node.type = counter.type;
     node.op = counter.op;
     nodes.push_back(node);
     return static_cast<int>(nodes.size()) - 1;
@@ -118,7 +129,7 @@ void append_coordinates(std::vector<Node>& nodes, const Node& counter, int rank)
     }
     Node added{.kind = Node::Kind::pointwise, .args = {sum, coordinate, -1}};
     added.pointwise.mode = PointwiseMode::add;
-    added.pointwise.compute = DataType::i32;
+    added.pointwise.compute = counter.type;
     sum = add(added);
   }
 }
@@ -148,7 +159,7 @@ Expr with_coordinates(const Expr& given) {
 
 }  // namespace
 
-Expr simplified_counts(const Expr& given, const Fusion& fusion) {
+Expr simplified_counts(const Expr& given, const Fusion& fusion, Expr (&simplify)(const Expr&)) {
   Expr expr = given;
   bool counts = false;
   for (const Node& node : given.nodes) {
@@ -156,12 +167,12 @@ Expr simplified_counts(const Expr& given, const Fusion& fusion) {
     const int index = node.args[kPhiloxIndex];
     const std::optional<Count> count = Counts(given, fusion).of(index);
     if (!count) continue;
-    Node load{.kind = Node::Kind::load, .type = DataType::i32, .op = expr.node(index).op};
+    Node load{.kind = Node::Kind::load, .type = expr.node(index).type, .op = expr.node(index).op};
     load.access = {kNowhere, count->offset, count->strides};
     expr.node(index) = load;
     counts = true;
   }
-  return counts ? with_coordinates(simplified(expr)) : simplified(given);
+  return counts ? with_coordinates(simplify(expr)) : simplify(given);
 }
 
 }  // namespace fusor
