@@ -306,11 +306,9 @@ double in_chunks(const Schedule& schedule, const Part& part) {
          static_cast<double>(ceil_div(std::max<int64_t>(1, tiles * schedule.entries(part)), sms));
 }
 
-// Share of the products' pace that is left where the gradients that they write take longer. `drops`:
-// instructions of dropout, which take longer than products do.
-double pace_of_writes(const Work& work, double bytes, double drops, const DeviceInfo& device) {
-  const double products =
-      std::max(work.tensor_flops / work.efficiency / device.tensor_flops_16, 2 * drops / device.fp32_flops);
+// Share of the products' pace that is left where the gradients that they write take longer.
+double pace_of_writes(const Work& work, double bytes, const DeviceInfo& device) {
+  const double products = work.tensor_flops / work.efficiency / device.tensor_flops_16;
   const double writes = bytes / (kWrittenPace * device.dram_bytes_per_s);
   return std::min(1.0, products / std::max(writes, 1e-12));
 }
@@ -320,13 +318,11 @@ double pace_of_writes(const Work& work, double bytes, double drops, const Device
 Work cost(const Schedule& schedule) {
   const Problem& problem = schedule.problem;
   const SiteCost element = cost_of(problem.gradient.site, problem.fusion);
-  const double drops =
-      problem.gradient.keep ? cost_of(*problem.gradient.keep, problem.fusion).instructions : 0;
   Work work;
   work.dram_bytes = dram_bytes(problem.fusion);
   work.stages = 1;
   work.launches = static_cast<int>(std::ssize(schedule.parts) * schedule.chunks());
-  double cycles = 0, written = 0, dropped = 0;
+  double cycles = 0, written = 0, drops = 0;
   int64_t items = 0;
   for (const Part& part : schedule.parts) {
     const auto blocks = static_cast<double>(schedule.live_blocks(part) * problem.entries());
@@ -340,16 +336,18 @@ Work cost(const Schedule& schedule) {
       continue;
     }
     work.tensor_flops += 2 * scores * products_of(problem, part) * in_chunks(schedule, part);
-    dropped += scores * drops;
+    if (const auto& keep = problem.gradient.keep)
+      drops += 2 * scores * cost_of(*keep, problem.fusion).instructions / problem.device.fp32_flops;
     work.special += scores * (problem.is_plain() ? 1 : element.special);
-    work.fp32_flops += 2 * scores * (kSlots + drops + (problem.is_plain() ? 0 : element.instructions));
+    work.fp32_flops += 2 * scores * (kSlots + (problem.is_plain() ? 0 : element.instructions));
     cycles +=
         static_cast<double>(tiles) * (kTileCycles + (schedule.knobs.persistent != 0 ? 0 : kStartCycles)) +
         blocks * kBlockCycles;
     items += tiles;
   }
-  work.efficiency = 1 / (1 + uncovered(schedule));
-  work.efficiency *= pace_of_writes(work, written, dropped, problem.device);
+  const double products = work.tensor_flops / problem.device.tensor_flops_16;
+  work.efficiency = 1 / (1 + uncovered(schedule) + drops / products);
+  work.efficiency *= pace_of_writes(work, written, problem.device);
   // As in the forward pass: the hardware shares out uneven tiles better than blocks that take them in turn.
   const bool is_even = problem.gradient.bounds.lower.empty() && problem.gradient.bounds.upper.empty();
   const bool in_turn = schedule.knobs.persistent != 0 && !is_ordered(schedule);

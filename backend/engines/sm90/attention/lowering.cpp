@@ -18,7 +18,7 @@ namespace {
 constexpr int64_t kWarpgroup = 128;
 
 // An SM's dense 16-bit products and exponentials in a clock.
-constexpr double kProductFlops = 4096, kExponentials = 16;
+constexpr double kProductFlops = 4096, kExponentials = 16, kLanes = 128;
 // Instructions of the softmax for a score; measured on an H200 (2026-11): what a tile takes beside its
 // blocks, whose queries are waited for or are there, and a block beside its products and exponentials, for
 // instance two waits for all lanes of a quad.
@@ -126,8 +126,6 @@ Work cost(const Schedule& schedule) {
   work.special = scores * (1 + score.special);
   // Maximum, exponent, sum and conversion; a multiply-add counts two.
   work.fp32_flops = scores * 2 * (kSoftmaxSlots + (problem.scores.is_plain() ? 0 : score.instructions));
-  if (problem.scores.keep)
-    work.fp32_flops += scores * 2 * cost_of(*problem.scores.keep, problem.fusion).instructions;
   work.dram_bytes = dram_bytes(problem.fusion);
   work.tiles = schedule.tiles() * problem.entries();
   work.stages = 1;
@@ -140,8 +138,11 @@ Work cost(const Schedule& schedule) {
                        (persistent ? 0 : kStartCycles) + kBlockCycles * blocks / std::max(tiles, 1.0);
   // A quarter of the lesser of products and exponentials is not hidden.
   const double products = work.tensor_flops / kProductFlops, exponentials = work.special / kExponentials;
+  // Dropout's instructions take the place of others: no product hides them.
+  const double drops =
+      problem.scores.keep ? scores * cost_of(*problem.scores.keep, problem.fusion).instructions / kLanes : 0;
   work.efficiency = std::max(products, exponentials) /
-                    (std::max(products, exponentials) + std::min(products, exponentials) / 4);
+                    (std::max(products, exponentials) + std::min(products, exponentials) / 4 + drops);
   // Tiles of different lengths are shared out more evenly by the hardware than in turn.
   const bool in_turn = persistent && !schedule.ragged().is_ordered();
   if (in_turn && problem.scores.lengths)

@@ -130,6 +130,38 @@ std::optional<Bounded> bounded_place(const Fusion& fusion, const Expr& site, con
   return Bounded{std::move(*place), end};
 }
 
+// A number for each entry: entry * scale + offset.
+Node number_of_entry(int rank, int64_t scale, int64_t offset, int op) {
+  Node number{.kind = Node::Kind::index, .type = DataType::i64, .axis = 0, .op = op};
+  number.access.strides = Dims::filled(rank, 0);
+  number.access.strides[0] = scale;
+  number.access.offset = offset;
+  return number;
+}
+
+// Entries at multiples of a stride, whose rows end where a length says. Each begins where a map may.
+std::optional<Ragged> dense_below_length(const Expr& site, int load, int row_axis, int length) {
+  constexpr int64_t kMapUnit = 8;  // elements of 16 bits
+  const Access& access = site.node(load).access;
+  const int rank = site.domain.rank();
+  if (access.is_indexed() || access.strides[0] < 0 || access.strides[0] % kMapUnit != 0 ||
+      access.strides[row_axis] <= 0)
+    return std::nullopt;
+  const int64_t entry = access.strides[0], rows = site.domain[row_axis] * access.strides[row_axis];
+  Expr bounds{.domain = site.domain, .nodes = {}, .stores = {}, .yields = {0, 1}};
+  for (int axis = 1; axis < rank; ++axis) bounds.domain[axis] = 1;
+  for (const int64_t offset : {int64_t{0}, rows})
+    bounds.nodes.push_back(number_of_entry(rank, entry, offset, site.node(load).op));
+  Ragged ragged{.bounds = std::move(bounds),
+                .lengths = of_entries(site, {length}),
+                .load = load,
+                .strides = access.strides,
+                .extent = (site.domain[0] - 1) * entry + rows,
+                .is_dense = true};
+  ragged.strides[0] = 0;
+  return ragged;
+}
+
 // Whether an access goes to one axis of adjacent elements, and nowhere else.
 bool is_flat(const Access& access) {
   return access.indexed[0].stride == 1 && access.indexed[1].extent == 0 && access.offset == 0 &&
@@ -143,7 +175,9 @@ std::optional<Ragged> ragged_of(const Fusion& fusion, const Expr& site, int row_
   int at = behind_identity(site, yielded(site));
   const auto length = behind_length(fusion, site, places, row_axis, at);
   const Node& load = site.node(at);
-  if (load.kind != Node::Kind::load || !is_flat(load.access)) return std::nullopt;
+  if (load.kind != Node::Kind::load) return std::nullopt;
+  if (length && !load.access.is_indexed()) return dense_below_length(site, at, row_axis, *length);
+  if (!is_flat(load.access)) return std::nullopt;
   auto bounded = bounded_place(fusion, site, places, load.args[0]);
   if (!bounded) return std::nullopt;
   Ragged ragged{of_entries(site, {bounded->place.start, bounded->end}), std::nullopt, at,

@@ -23,6 +23,7 @@ struct Ragged {
   int load = -1;                ///< the node that loads an element
   Strides strides;              ///< of the site's axes; the first one's is 0
   int64_t extent = 0;           ///< elements that may be read; zero lies behind them
+  bool is_dense = false;        ///< entries begin at multiples of a stride, and lengths alone end them
 };
 
 /// The operand that the site yields, taken apart; nothing where it is something else.

@@ -13,7 +13,8 @@ namespace {
 
 constexpr int64_t kMapUnit = 16;  // bytes: what strides and starts of maps are multiples of
 
-// A row holds what all heads have of it, so that no row reaches into the next.
+// A row holds what all heads have of it, so that no row reaches into the next; unless nothing but its number
+// ends an entry.
 std::optional<Refusal> refuse_ragged(const Fusion& fusion, const Expr& site, const std::string& name,
                                      int row_axis, Rows& rows) {
   const Strides& strides = rows.ragged->strides;
@@ -25,7 +26,8 @@ std::optional<Refusal> refuse_ragged(const Fusion& fusion, const Expr& site, con
       return refuse_attention(fusion, "ragged-rows", name, "strides from 0 on", "others");
     if (axis != row_axis) rows.span += (site.domain[axis] - 1) * strides[axis];
   }
-  if (site.domain.rank() < 3 || site.domain[row_axis] == 1 || rows.row_stride < rows.span)
+  const bool holds_heads = rows.ragged->is_dense || rows.row_stride >= rows.span;
+  if (site.domain.rank() < 3 || site.domain[row_axis] == 1 || !holds_heads)
     return refuse_attention(
         fusion, "ragged-rows", name, "entries of several rows, each of which holds all heads",
         fmt::format("{} rows of {} elements, {} apart", site.domain[row_axis], rows.span, rows.row_stride));
