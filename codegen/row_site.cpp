@@ -340,7 +340,7 @@ class RowSiteWriter {
     if (node.kind == Node::Kind::scalar) return fmt::format("Unknown{{Index(args.{}_value)}}", name(at));
     if (node.kind == Node::Kind::index) {
       if (is_number(node)) return fmt::format("Number<{}>{{0}}", node.access.offset);
-      const std::string where = this->at(node.axis);
+      std::string where = this->at(node.axis);
       if (is_plain_coordinate(node)) return where;
       return fmt::format("Unknown{{{0} * args.{1}_scale + args.{1}_offset}}", where, name(at));
     }
@@ -520,7 +520,7 @@ class RowSiteWriter {
 
   std::string coordinate(int at) const {
     const Node& node = expr_.node(at);
-    const std::string where =
+    std::string where =
         node.axis == site_.vector_axis ? fmt::format("({} + i)", this->at(node.axis)) : this->at(node.axis);
     if (is_number(node)) return fmt::format("Index({})", node.access.offset);
     if (is_plain_coordinate(node)) return where;

@@ -29,7 +29,7 @@ void append_access(std::vector<SiteField>& fields, const KernelSite& site, const
 
 // The pointer to an access's elements, and to packed ones the place of the first.
 void append_pointer(std::vector<SiteField>& fields, const KernelSite& site, const Access& access,
-                    SiteField field, DataType type) {
+                    const SiteField& field, DataType type) {
   if (is_packed(type)) {
     SiteField first = field;
     first.kind = SiteField::Kind::first;

@@ -71,7 +71,7 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
 }
 
 /// In brackets, if an operator beside it could take it apart: if it is more than a word or one call.
-std::string as_operand(std::string text) {
+std::string as_operand(const std::string& text) {
   const size_t open = text.find('(');
   const bool is_call = open != std::string::npos && closing(text, open) == text.size() - 1;
   const std::string_view head = std::string_view(text).substr(0, is_call ? open : text.size());

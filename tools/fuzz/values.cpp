@@ -433,7 +433,8 @@ double normalized_count(const Op& op, const Dims& x) {
                                                         : i >= 2;
     if (over) count *= static_cast<double>(x[i]);
   }
-  return op.norm == NormMode::group_norm ? count * static_cast<double>(x[1] / op.groups) : count;
+  const int64_t channels = op.norm == NormMode::group_norm ? x[1] / op.groups : 1;
+  return count * static_cast<double>(channels);
 }
 
 AllComputed computed_all(const NormForward& op, const Site& site) {

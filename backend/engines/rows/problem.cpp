@@ -300,7 +300,7 @@ std::optional<Expr> folded_expr(const RowsProblem& problem, int outer) {
   Expr expr = problem.site.expr;
   const int inner = expr.domain.rank() - 1, kept = problem.site.kept;
   const int64_t fold = expr.domain[inner];
-  const uint32_t row = ((1u << (inner + 1)) - 1) & ~((1u << kept) - 1);
+  const uint32_t before = (1u << kept) - 1, row = ((1u << (inner + 1)) - 1) & ~before;
   for (Node& node : expr.nodes) {
     if (node.kind == Node::Kind::index) return std::nullopt;
     if (node.kind != Node::Kind::reduce) continue;
@@ -316,10 +316,9 @@ std::optional<Expr> folded_expr(const RowsProblem& problem, int outer) {
   if (!grouped) return std::nullopt;
   grouped->domain.insert(kept, fold);
   for_each_access(*grouped, [&](Access& access, DataType) { access.strides.insert(kept, 0); });
-  const uint32_t before = (1u << kept) - 1;
   for (Node& node : grouped->nodes) {
     if (node.kind == Node::Kind::reduce)
-      node.over = (node.over & before) | (node.over & ~before) << 1 | 1u << kept;
+      node.over = (node.over & before) | (node.over & ~before) << 1 | (before + 1);
   }
   return grouped;
 }

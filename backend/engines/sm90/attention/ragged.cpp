@@ -127,7 +127,7 @@ std::optional<Bounded> bounded_place(const Fusion& fusion, const Expr& site, con
   auto place = places.place_of(argument(site, select, 0));
   const int end = behind_identity(site, less.args[1]);
   if (!place || place->start < 0 || !places.is_of_entry(end) || place->strides[0] != 0) return std::nullopt;
-  return Bounded{std::move(*place), end};
+  return Bounded{*place, end};
 }
 
 // A number for each entry: entry * scale + offset.
