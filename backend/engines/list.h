@@ -30,5 +30,6 @@ const Engine& wgmma_engine();
 const Engine& wgmma_repacked_engine();
 const Engine& wgmma_narrow_engine();
 const Engine& wgmma_taps_engine();
+const Engine& wgmma_parts_engine();
 
 }  // namespace fusor

@@ -209,7 +209,8 @@ Lowered lower(const Problem& problem, const Schedule& schedule) {
                                 {"ElementB", problem.elements.b},
                                 {"a_plain", problem.plain_a},
                                 {"b_plain", problem.plain_b},
-                                {"shared_bytes", schedule.shared_bytes}},
+                                {"shared_bytes", schedule.shared_bytes},
+                                {"guarded", false}},
                                a, b);
   launch.shared_bytes = schedule.shared_bytes;
   return tiled_steps(problem, schedule, std::move(launch));

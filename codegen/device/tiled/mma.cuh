@@ -561,11 +561,21 @@ FUSOR_DEVICE void finish(const Params& p, const Part& part, Shared& shared, cons
   if constexpr (kBlocks > 1) meet_blocks();
 }
 
+// A launch behind another that does nothing unless that one failed (sm90/parts).
+template <class P>
+FUSOR_DEVICE bool is_needed(const P& p) {
+  if constexpr (Config::guarded)
+    return *p.guard != 0;
+  else
+    return true;
+}
+
 extern "C" __global__ void __launch_bounds__(kThreads, kBlocksPerSm) mma(const __grid_constant__ Params p) {
   alignas(128) extern __shared__ u8 memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);
   wait_for_launch_before();
   let_next_launch_begin();
+  if (!is_needed(p)) return;
   const Part part = part_of_block(p);
   if (part.is_none()) return;
   WarpTile warp_tile;

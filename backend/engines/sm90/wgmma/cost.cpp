@@ -245,8 +245,9 @@ double Schedule::efficiency_of_copies(double bytes) const {
       copied && staged.empty() && !along_columns() && box_columns() * byte_size(copied->type) < kLineBytes;
   if (tiling.ping_pong && narrow) share *= 0.98;
   if (view.planes) share *= busy_share();
-  // Nobody multiplies while short sums are added, but for the other consumer of the same tile.
-  if (tiling.short_sums) share *= tiling.ping_pong ? 0.7 : 0.92;
+  // Nobody multiplies while short sums are added, but for the other consumer of the same tile. Those of parts
+  // are six times as long, and took no longer than sums without an end.
+  if (tiling.short_sums && !tiling.in_parts) share *= tiling.ping_pong ? 0.7 : 0.92;
   // Small tiles leave room for two blocks an SM, which keep more copies under way than turns do.
   if (tiling.ping_pong && tiling.sums() <= 32) share *= 0.85;
   const bool beyond_l2 = bytes > 5 * static_cast<double>(device.l2_bytes);

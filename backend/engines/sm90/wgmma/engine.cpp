@@ -15,6 +15,7 @@
 #include "backend/engines/list.h"
 #include "backend/engines/rules.h"
 #include "backend/engines/sm90/wgmma/lowering.h"
+#include "backend/engines/sm90/wgmma/prepare.h"
 #include "backend/engines/sm90/wgmma/resident_window.h"
 #include "backend/engines/sm90/wgmma/rules.h"
 #include "backend/engines/sm90/wgmma/tiling.h"
@@ -66,7 +67,8 @@ constexpr Notes kNotes{.tensor_cores = true};
 
 class PreparedWgmma final : public Prepared {
  public:
-  PreparedWgmma(MatmulForm form, const DeviceInfo& device) : problem_(std::move(form), device) {}
+  PreparedWgmma(MatmulForm form, const DeviceInfo& device, bool in_parts)
+      : problem_(std::move(form), device, in_parts) {}
 
   std::vector<Knob> knobs() const override {
     const Contraction& view = problem_.view;
@@ -298,23 +300,28 @@ class WgmmaEngine final : public Engine {
   Notes notes() const override { return kNotes; }
 
   PreparedOr prepare(const Fusion& fusion, const DeviceInfo& device) const override {
-    if (auto refusal = refuse_other_than_hopper(device)) return std::move(*refusal);
-    if (fusion.anchors.empty())
-      return Refusal{"contraction-anchor",
-                     fusion.op_names.front(),
-                     "",
-                     "a matmul or a convolution, or two siblings",
-                     "none",
-                     "",
-                     -1};
-    if (auto refusal = refuse_phases(fusion)) return std::move(*refusal);
-    MatmulForm form(fusion);
-    if (auto refusal = refuse(form.fusion())) return std::move(*refusal);
-    return std::make_unique<const PreparedWgmma>(std::move(form), device);
+    return wgmma::prepare(fusion, device, false);
   }
 };
 
 }  // namespace
+
+PreparedOr prepare(const Fusion& fusion, const DeviceInfo& device, bool in_parts) {
+  if (auto refusal = refuse_other_than_hopper(device)) return std::move(*refusal);
+  if (fusion.anchors.empty())
+    return Refusal{"contraction-anchor",
+                   fusion.op_names.front(),
+                   "",
+                   "a matmul or a convolution, or two siblings",
+                   "none",
+                   "",
+                   -1};
+  if (auto refusal = refuse_phases(fusion)) return std::move(*refusal);
+  MatmulForm form(fusion);
+  if (auto refusal = refuse(form.fusion())) return std::move(*refusal);
+  return std::make_unique<const PreparedWgmma>(std::move(form), device, in_parts);
+}
+
 }  // namespace wgmma
 
 const Engine& wgmma_engine() {

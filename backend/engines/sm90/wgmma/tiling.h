@@ -32,6 +32,8 @@ inline constexpr int64_t kConsumers = 2, kWarpgroup = 128, kPartRows = 64;
 inline constexpr int64_t kRowsOfThree = 192, kSumsOfThree = 96;
 inline constexpr int64_t kLineBytes = 128;
 inline constexpr int64_t kLeastPiece = 16;  // columns
+// Products of parts of fp32 numbers.
+inline constexpr int64_t kProductsOfParts = 6;
 inline constexpr int64_t kMaxStages = 12, kMaxSums = 192;
 inline constexpr int64_t kWarpRows = 16, kWarps = 4;  // of a part, of a warpgroup
 /// How results leave, as codegen/device/sm90/epilogue/boxes.cuh counts them.
@@ -206,6 +208,7 @@ struct Problem {
   const DeviceInfo& device;
   Contraction view;
   DataType type;                       // of what is multiplied
+  bool in_parts;                       // fp32 as three parts of bf16
   std::optional<bool> from_registers;  // an operand lies across k; whether it is the second
   LoadedByThreads needed;              // what TMA refuses
   bool threads_take_both;
@@ -218,15 +221,17 @@ struct Problem {
   bool wgrad;  // a convolution's, whichever way it is carried out
   int64_t index_bits = 32;
 
-  Problem(MatmulForm form_, const DeviceInfo& device_)
+  /// in_parts: see sm90/wgmma/prepare.h.
+  Problem(MatmulForm form_, const DeviceInfo& device_, bool in_parts_)
       : form(std::move(form_)),
         fusion(form.fusion()),
         device(device_),
         view(form.view()),
         type(operand_type(fusion)),
+        in_parts(in_parts_),
         from_registers(operand_from_registers(fusion, view)),
         needed(needs_threads(fusion, view)),
-        threads_take_both(fusor::threads_take_both(fusion, view)),
+        threads_take_both(!in_parts && fusor::threads_take_both(fusion, view)),
         passed{passes(fusion, view, false), passes(fusion, view, true)},
         reduction(result_reduction(fusion, view)),
         reduces_lightly{is_light_reduction(fusion, view, false), is_light_reduction(fusion, view, true)},
@@ -271,7 +276,8 @@ inline LoadedByThreads loaded_by_threads(const Problem& problem, const Knobs& kn
 
 struct Tiling {
   int64_t line;         // steps of k in a tile
-  bool short_sums;      // of one step, which are added up in fp32
+  bool in_parts;        // fp32 as three parts of bf16
+  bool short_sums;      // of one step, or of the products of parts, which are added up in fp32
   bool from_registers;  // the rows: they lie across k
   LoadedByThreads by_threads;
   LoadedByThreads passed;  // by threads through ops, as TMA brings it
@@ -300,7 +306,8 @@ struct Tiling {
 
   Tiling(const Problem& problem, const Knobs& knobs)
       : line(box_line(problem.type)),
-        short_sums(is_fp8(problem.type)),
+        in_parts(problem.in_parts),
+        short_sums(in_parts || is_fp8(problem.type)),
         from_registers(problem.from_registers.has_value()),
         by_threads(loaded_by_threads(problem, knobs)),
         passed(problem.passed),
@@ -339,14 +346,16 @@ struct Tiling {
     // What the registers hold of a thread; a wgmma has 64 rows.
     if (!ping_pong) tile_m = std::max(tile_m, kConsumers * kPartRows);
     if (short_sums) tile_n = std::min<int64_t>(tile_n, loader_is_busy() ? 128 : 192);
+    if (in_parts) tile_m = std::min(tile_m, readers() * kPartRows);
     if (loader_is_busy()) cluster = cluster_n = 1;
-    if (reduces || siblings > 1) cluster_n = 1;
+    // Two results that leave apart want the registers that a second mask of blocks would.
+    if (reduces || siblings > 1 || results > 1) cluster_n = 1;
     if (swapped ? passed.second : passed.first) tile_m = std::min(tile_m, kMostPassedLines);
     if (swapped ? passed.first : passed.second) tile_n = std::min(tile_n, kMostPassedLines);
     fit_siblings(kLeastPiece);
     const int64_t parts =
         problem.can_split ? std::clamp<int64_t>(knobs.split.value_or(1), 1, most_parts()) : 1;
-    steps_of_part = ceil_div(steps, parts);
+    steps_of_part = round_up(ceil_div(steps, parts), in_parts ? kProductsOfParts : 1);
     split = parts == 1 ? 1 : ceil_div(steps, steps_of_part);
     gathered = knobs.gather.value_or(0) != 0 && problem.can_gather && split > 1 && split <= kMostGathered &&
                !loader_is_busy();

@@ -131,6 +131,20 @@ FUSOR_DEVICE void load_lines(u8* tile, const TensorMap& map, Barrier& full, int 
   }
 }
 
+// Where the operands of a step lie, in steps. Of numbers in parts, six steps have the products of one step's
+// numbers, the small ones first; a part is as long as a sixth of all steps.
+//
+//   first operand   low   high  middle  middle  high    high
+//   second operand  high  low   middle  high    middle  high
+template <bool kSecond>
+FUSOR_DEVICE int place_of_step(int step, int steps) {
+  if constexpr (!kInParts) return step;
+  constexpr u32 kPartOfProduct = kSecond ? 0b00'01'00'01'10'00 : 0b00'00'01'01'00'10;
+  const int place = step / kProductsOfParts, product = step % kProductsOfParts;
+  const int part = kPartOfProduct >> 2 * product & 3;
+  return part * (steps / kProductsOfParts) + place;
+}
+
 // A step of a matmul. `batched`: 0 where all entries share the operand.
 template <bool kAcrossAdjacent, int kExtent, class Shared>
 FUSOR_DEVICE void load_matmul(u8* to, const TensorMap& map, Barrier& full, const Tile& tile, i64 batched,
@@ -162,7 +176,8 @@ struct OperandLoader {
                        const TapStep& tap, int step) const {
     if constexpr (kOp == kMatmul) {
       load_matmul<kAcrossAdjacent, kExtent, Shared>(
-          to, map, full, tile, kSecond != kSwapped ? p.batched_b : p.batched_a, across, step);
+          to, map, full, tile, kSecond != kSwapped ? p.batched_b : p.batched_a, across,
+          place_of_step<kSecond>(step, static_cast<int>(schedule.steps)));
     } else if constexpr (kIsPixels) {
       // `start` is that of this block's share.
       load_pixels<Shared>(to + Shared::rank() * (kExtent / Shared::kBlocks) * kLineBytes, map, p, schedule,

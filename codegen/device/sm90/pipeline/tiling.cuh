@@ -14,7 +14,10 @@ using ElementA = Config::ElementA;
 using ElementB = Config::ElementB;
 using Sum = WgmmaElement<ElementA>::Sum;
 static constexpr int kElementBytes = sizeof(ElementA);
-static constexpr bool kTf32 = kElementBytes == 4, kShortSums = WgmmaElement<ElementA>::kShort;
+static constexpr bool kTf32 = kElementBytes == 4, kShortSums = Config::short_sums;
+// fp32 numbers lie as three parts along k, and six products of parts count.
+static constexpr bool kInParts = Config::in_parts;
+static constexpr int kProductsOfParts = 6;
 
 static constexpr int kOp = Config::op, kSpatial = Config::spatial, kBatch = Config::batch;
 static constexpr bool kSwapped = Config::swapped;

@@ -51,8 +51,8 @@ FUSOR_DEVICE void issue_line(u64 a, u64 b, int accumulate) {
                                                                                              accumulate);
 }
 
-// Short sums of the tensor cores (fp8): those of one step are added up in fp32, part by part, while the other
-// consumer multiplies.
+// Short sums of the tensor cores, which cut off low bits of what they add to a sum: those of one step are
+// added up in fp32, part by part, while the other consumer multiplies.
 template <class Sums>
 FUSOR_DEVICE void multiply_short_sums(const Tile& tile, Stages& stages, Ring& ring, int consumer,
                                       Sums& sums) {
@@ -64,8 +64,8 @@ FUSOR_DEVICE void multiply_short_sums(const Tile& tile, Stages& stages, Ring& ri
 #pragma unroll 1
   for (int step = tile.begin; step < tile.end; ++step) {
     stages.full[ring.stage].wait(ring.parity);
-    const u64 a = Part<false>::descriptor(stages.a[ring.stage] + first_part * kPartBytes);
-    const u64 b = Part<false>::descriptor(stages.b[ring.stage]);
+    const u64 a = Part<kRowsAdjacentA>::descriptor(stages.a[ring.stage] + first_part * kPartBytes);
+    const u64 b = Part<kColumnsAdjacentB>::descriptor(stages.b[ring.stage]);
 #pragma unroll
     for (int part = 0; part < kParts; ++part) {
       wgmma_fence();
@@ -79,6 +79,40 @@ FUSOR_DEVICE void multiply_short_sums(const Tile& tile, Stages& stages, Ring& ri
       for (int i = 0; i < kSums; ++i) sums[part][i] += of_step[i];
     }
     ring.advance();
+  }
+  if constexpr (kPingPong) stages.order.pass_on(consumer);
+}
+
+// Numbers in parts: the tensor cores cut off low bits of what they add to a sum, so that one of all steps
+// would err more than a chain of fp32. Those of the products of one step's numbers are added up in fp32.
+template <class Sums>
+FUSOR_DEVICE void multiply_in_parts(const Tile& tile, Stages& stages, Ring& ring, int consumer, Sums& sums) {
+  static_assert(kParts == 1);
+  const int first_part = kPingPong ? 0 : consumer;
+#pragma unroll
+  for (int i = 0; i < kSums; ++i) sums[0][i] = 0;
+#pragma unroll 1
+  for (int step = tile.begin; step < tile.end; step += kProductsOfParts) {
+    int previous = -1;
+#pragma unroll
+    for (int product = 0; product < kProductsOfParts; ++product) {
+      stages.full[ring.stage].wait(ring.parity);
+      const u64 a = Part<kRowsAdjacentA>::descriptor(stages.a[ring.stage] + first_part * kPartBytes);
+      const u64 b = Part<kColumnsAdjacentB>::descriptor(stages.b[ring.stage]);
+      wgmma_fence();
+      issue_line<0>(a, b, product > 0);
+      wgmma_commit();
+      wgmma_wait<1>();
+      if (product > 0) stages.release(previous);
+      previous = ring.stage;
+      ring.advance();
+    }
+    wgmma_wait<0>();
+    stages.release(previous);
+    Sum of_step[kSums];
+    read_sums<0, kTileN>(of_step);
+#pragma unroll
+    for (int i = 0; i < kSums; ++i) sums[0][i] += of_step[i];
   }
   if constexpr (kPingPong) stages.order.pass_on(consumer);
 }
@@ -182,6 +216,8 @@ FUSOR_DEVICE void multiply_from_registers(const Tile& tile, Stages& stages, Ring
 FUSOR_DEVICE void multiply(const Tile& tile, Stages& stages, Ring& ring, int consumer, TileSums& sums) {
   if constexpr (kFromRegisters)
     multiply_from_registers(tile, stages, ring, consumer, sums);
+  else if constexpr (kInParts)
+    multiply_in_parts(tile, stages, ring, consumer, sums);
   else if constexpr (kShortSums)
     multiply_short_sums(tile, stages, ring, consumer, sums);
   else

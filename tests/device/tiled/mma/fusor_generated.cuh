@@ -25,6 +25,7 @@ struct Config {
   static constexpr bool a_plain = true;
   static constexpr bool b_plain = true;
   static constexpr int shared_bytes = 104448;
+  static constexpr bool guarded = false;
   static constexpr bool split = false;
   static constexpr int cluster = 1;
   static constexpr int vector = 8;

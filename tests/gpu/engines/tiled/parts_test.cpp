@@ -1,5 +1,5 @@
-// Owns the tests of the mma engine's fp32 in parts on the GPU: every candidate against the oracle, and on
-// numbers chosen against it the error compared with that of the CUDA cores.
+// Owns the tests of fp32 in parts on the GPU: every candidate of the mma engine against the oracle, and on
+// numbers chosen against it the error, that of wgmma_parts too, compared with that of the CUDA cores.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -24,7 +24,16 @@ using namespace contraction_cases;
   if (DeviceInfo::current().compute_capability < 80) GTEST_SKIP() << "needs sm_80"
 
 const std::array<const Engine*, 1> kInParts = {&mma_engine()};
+const std::array<const Engine*, 1> kByWgmma = {&wgmma_parts_engine()};
 const std::array<const Engine*, 1> kOnCudaCores = {&direct_engine()};
+
+// The lists of one engine each that this device has, and that take sums of k terms.
+std::vector<std::span<const Engine* const>> ways_in_parts(int64_t k) {
+  constexpr int64_t kFewestTerms = 16;
+  std::vector<std::span<const Engine* const>> ways{kInParts};
+  if (DeviceInfo::current().compute_capability / 10 == 9 && k >= kFewestTerms) ways.emplace_back(kByWgmma);
+  return ways;
+}
 
 void expect_correct_in_parts(const Graph& graph, const std::string& what) {
   const PlannerOptions options{.build = {.compile = false}, .engine_list = kInParts};
@@ -172,11 +181,15 @@ double worst_error(const Product& product, const std::vector<float>& c) {
 // No candidate errs more than the CUDA cores do, whose tiles all sum in the same order.
 void expect_no_larger_error(const std::string& what, const Product& product, double allowed = 1) {
   const double on_cuda_cores = worst_error(product, results(product, kOnCudaCores, false).front());
-  double in_parts = 0;
-  for (const auto& c : results(product, kInParts)) in_parts = std::max(in_parts, worst_error(product, c));
-  testing::Test::RecordProperty(what, fmt::format("in parts {:.3f}, on CUDA cores {:.3f} of 2^-24",
-                                                  in_parts * 0x1p24, on_cuda_cores * 0x1p24));
-  EXPECT_LE(in_parts, allowed * on_cuda_cores) << what;
+  for (const auto way : ways_in_parts(product.k)) {
+    double in_parts = 0;
+    for (const auto& c : results(product, way)) in_parts = std::max(in_parts, worst_error(product, c));
+    const std::string name(way.front()->name());
+    testing::Test::RecordProperty(fmt::format("{}_{}", what, name),
+                                  fmt::format("in parts {:.3f}, on CUDA cores {:.3f} of 2^-24",
+                                              in_parts * 0x1p24, on_cuda_cores * 0x1p24));
+    EXPECT_LE(in_parts, allowed * on_cuda_cores) << what << ", " << name;
+  }
 }
 
 struct Numbers {
@@ -232,6 +245,7 @@ TEST(PartsGpu, WideExponentsErrAsOnCudaCores) {
                          1.3);
   // Factors of hundreds of binary places that make up for each other.
   std::vector<double> shift;
+  shift.reserve(500);
   for (int k = 0; k < 500; ++k) shift.push_back(n.uniform(-122, 122));
   expect_no_larger_error("opposed",
                          Product(
@@ -277,14 +291,17 @@ TEST(PartsGpu, SubnormalsErrNoMoreThanOnCudaCores) {
 
 void expect_the_same_kinds(const std::string& what, const Product& product) {
   const auto expected = results(product, kOnCudaCores, false).front();
-  int candidate = 0;
-  for (const auto& c : results(product, kInParts)) {
-    int64_t wrong = 0;
-    for (size_t i = 0; i < c.size(); ++i)
-      wrong += std::isnan(c[i]) != std::isnan(expected[i]) ||
-               (std::isinf(c[i]) || std::isinf(expected[i]) ? !(c[i] == expected[i] || std::isnan(c[i])) : 0);
-    EXPECT_EQ(wrong, 0) << what << ", candidate " << candidate;
-    ++candidate;
+  for (const auto way : ways_in_parts(product.k)) {
+    int candidate = 0;
+    for (const auto& c : results(product, way)) {
+      int64_t wrong = 0;
+      for (size_t i = 0; i < c.size(); ++i)
+        wrong +=
+            std::isnan(c[i]) != std::isnan(expected[i]) ||
+            (std::isinf(c[i]) || std::isinf(expected[i]) ? !(c[i] == expected[i] || std::isnan(c[i])) : 0);
+      EXPECT_EQ(wrong, 0) << what << ", " << way.front()->name() << ", candidate " << candidate;
+      ++candidate;
+    }
   }
 }
 

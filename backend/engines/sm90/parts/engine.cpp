@@ -1,0 +1,289 @@
+// Owns the wgmma_parts engine: matmuls of fp32 on Hopper's tensor cores, without rounding their operands. A
+// first launch writes both as three bf16 parts a number (codegen/device/sm90/parts/split.cuh), the wgmma
+// engine sums the six products of parts that count, and where a number has no parts the mma engine's kernel
+// sums everything anew.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "backend/engines/contraction/epilogue.h"
+#include "backend/engines/contraction/product.h"
+#include "backend/engines/engine.h"
+#include "backend/engines/list.h"
+#include "backend/engines/repack/copies.h"
+#include "backend/engines/repack/rewrites/repacker.h"
+#include "backend/engines/rules.h"
+#include "backend/engines/sm90/copy/units.h"
+#include "backend/engines/sm90/wgmma/prepare.h"
+#include "backend/engines/tiled/tiling.h"
+#include "codegen/parameters.h"
+#include "core/ceil_div.h"
+
+namespace fusor {
+
+namespace {
+
+// Parts of a number, and the products of them that count. Parts are whole steps of the product long.
+constexpr int64_t kParts = 3, kProducts = 6, kVector = 8, kThreads = 256;
+// Parts below the last leave out as much as fp32 rounds in one sum, which shows where it has few terms. Of
+// more terms than the most, those that split_floats takes might overflow together.
+constexpr int64_t kFewestTerms = 16, kMostTerms = int64_t{1} << 23;
+constexpr int64_t kFlagBytes = 256;
+
+// An operand on its way into scratch: what it is, whether neighbours are so along k, and where its parts go.
+struct SplitOperand {
+  Expr site;
+  bool second = false, along_k = false;
+  Access scratch;
+  int64_t k = 0, padded_k = 0;
+
+  int k_axis() const { return site.domain.rank() - (second ? 2 : 1); }
+  int across_axis() const { return site.domain.rank() - (second ? 1 : 2); }
+  int last_axis() const { return along_k ? k_axis() : across_axis(); }
+};
+
+// One matrix where that is the operand of every entry of the batch. Other axes along which it is the same are
+// copied: TMA walks a batch by one stride.
+Dims own_extents(const Expr& site) {
+  const uint32_t varies = varying_axes(site)[static_cast<size_t>(yielded(site))];
+  Dims own = site.domain;
+  const int batch_axes = own.rank() - 2;
+  if ((varies & ((1U << batch_axes) - 1)) != 0) return own;
+  for (int axis = 0; axis < batch_axes; ++axis) own[axis] = 1;
+  return own;
+}
+
+SplitOperand split(Repacker& repacker, size_t index) {
+  SplitOperand operand;
+  operand.site = repacker.operand(index);
+  operand.second = index == 1;
+  Expr& site = operand.site;
+  const Dims whole = site.domain;
+  site.domain = own_extents(site);
+  operand.k = site.domain[operand.k_axis()];
+  operand.padded_k = round_up(operand.k, kBoxLine);
+  Dims parts = site.domain;
+  parts[operand.k_axis()] = kParts * operand.padded_k;
+  const Dims order = repacker.operand_order(site, index, DataType::bf16);
+  operand.along_k = order[0] == operand.k_axis();
+  operand.scratch = repacker.add_scratch(site, parts, order, DataType::bf16);
+  Access from = operand.scratch;
+  for (int axis = 0; axis + 2 < whole.rank(); ++axis)
+    if (site.domain[axis] != whole[axis]) from.strides[axis] = 0;
+  Dims terms = whole;
+  terms[operand.k_axis()] = kProducts * operand.padded_k;
+  repacker.operand(index) = loaded(terms, DataType::bf16, from);
+  return operand;
+}
+
+// The axes of an operand in the order in which its parts lie, the last one adjacent.
+Dims axes_of(const SplitOperand& operand) {
+  Dims order;
+  for (int axis = 0; axis + 2 < operand.site.domain.rank(); ++axis) order.push_back(axis);
+  order.push_back(operand.along_k ? operand.across_axis() : operand.k_axis());
+  order.push_back(operand.last_axis());
+  return order;
+}
+
+KernelSite kernel_site(const Fusion& fusion, const SplitOperand& operand, const char* name) {
+  const int last = operand.site.domain.rank() - 1;
+  KernelSite site{name, select_axes(operand.site, axes_of(operand)), last};
+  mark_whole_vectors(fusion, site.expr, last, kVector);
+  return site;
+}
+
+// In vectors along the last axis, with the zeros along k.
+Dims vectors_of(const SplitOperand& operand, const Expr& site) {
+  Dims extents = site.domain;
+  const int last = extents.rank() - 1;
+  extents[operand.along_k ? last : last - 1] = operand.padded_k;
+  extents[last] = ceil_div(extents[last], kVector);
+  return extents;
+}
+
+int64_t blocks_of(const SplitOperand& operand, const Expr& site) {
+  return ceil_div(element_count(vectors_of(operand, site)), kThreads);
+}
+
+// The members of a SplitOperand of codegen/device/sm90/parts/operand.cuh.
+void append(Parameters& p, const SplitOperand& operand, const Expr& site, int to) {
+  const Dims extents = vectors_of(operand, site);
+  std::vector<int64_t> strides;
+  for (const int64_t axis : axes_of(operand))
+    strides.push_back(operand.scratch.strides[static_cast<int>(axis)]);
+  p.scratch("to", "u16", to);
+  p.wide("vectors", element_count(extents));
+  p.wide("k", operand.k);
+  p.wide("extent", site.domain[site.domain.rank() - 1]);
+  p.wide("part", operand.padded_k * operand.scratch.strides[operand.k_axis()]);
+  p.wide("strides", strides);
+  p.divisors("extents", extents);
+}
+
+std::string split_type(const Expr& site) { return fmt::format("SplitOperand<{}>", site.domain.rank()); }
+
+// Writes the parts of both operands to scratch 0 and 1.
+Launch launch_of_splits(const Fusion& fusion, const std::array<SplitOperand, 2>& operands, int flag,
+                        const DeviceInfo& device) {
+  const KernelSite first = kernel_site(fusion, operands[0], "First"),
+                   second = kernel_site(fusion, operands[1], "Second");
+  KernelSource source{.root = "sm90/parts/split.cuh",
+                      .sites = {first, second},
+                      .config = {{"index_bits", 64},
+                                 {"threads", kThreads},
+                                 {"first_along_k", operands[0].along_k},
+                                 {"second_along_k", operands[1].along_k}},
+                      .target = device.target(),
+                      .types = {"sm90/parts/operand.cuh"}};
+  const int64_t first_blocks = blocks_of(operands[0], first.expr);
+  Parameters p(64);
+  p.group("first", split_type(first.expr), [&] { append(p, operands[0], first.expr, 0); });
+  p.group("second", split_type(second.expr), [&] { append(p, operands[1], second.expr, 1); });
+  p.scratch("flag", "u32", flag);
+  p.wide("first_blocks", first_blocks);
+  p.site("first_site", first, fusion);
+  p.site("second_site", second, fusion);
+  Launch launch;
+  launch.entry = "split_floats";
+  set_grid(launch, first_blocks + blocks_of(operands[1], second.expr), kThreads);
+  p.move_to(std::move(source), launch);
+  return launch;
+}
+
+// The launch does nothing unless the flag is set.
+void guard_by_flag(Launch& launch, int flag) {
+  KernelSource source = *launch.source;
+  const auto guarded = std::ranges::find(source.config, "guarded", &ConfigValue::name);
+  guarded->value = true;
+  source.parameters.push_back(
+      {.path = "guard", .type = "const u32*", .at = static_cast<int>(launch.arguments.bytes().size())});
+  launch.arguments.put_pointer(Patch::Kind::scratch, flag);
+  launch.source = std::make_shared<const KernelSource>(std::move(source));
+}
+
+// Bytes of the parts, written, and of the operands, read.
+Work cost_of_splits(const std::array<SplitOperand, 2>& operands, const Repacked& repacked) {
+  Work work;
+  // The splits, and the one that is there for numbers without parts.
+  work.launches = 2;
+  work.fills = 1;
+  work.scratch_bytes = kFlagBytes;
+  for (const int64_t bytes : repacked.scratch) {
+    work.scratch_bytes += bytes;
+    work.serial_dram_bytes += static_cast<double>(bytes);
+  }
+  for (const SplitOperand& operand : operands)
+    work.serial_dram_bytes += 4.0 * static_cast<double>(element_count(operand.site.domain));
+  return work;
+}
+
+class PreparedParts final : public Prepared {
+ public:
+  PreparedParts(const Fusion& fusion, const DeviceInfo& device, std::array<SplitOperand, 2> operands,
+                std::unique_ptr<const Repacked> repacked, std::unique_ptr<const Prepared> core,
+                std::unique_ptr<const Prepared> otherwise)
+      : fusion_(fusion),
+        device_(device),
+        operands_(std::move(operands)),
+        repacked_(std::move(repacked)),
+        core_(std::move(core)),
+        otherwise_(std::move(otherwise)) {}
+
+  std::vector<Knob> knobs() const override { return core_->knobs(); }
+
+  std::vector<EngineCandidate> candidates() const override {
+    std::vector<EngineCandidate> all = core_->candidates();
+    const Work splits = cost_of_splits(operands_, *repacked_);
+    for (EngineCandidate& candidate : all) {
+      add_copies(candidate.work, splits);
+      candidate.config.engine = wgmma_parts_engine().name();
+    }
+    return all;
+  }
+
+  Notes notes() const override {
+    Notes notes = core_->notes();
+    notes.split_operands = true;
+    return notes;
+  }
+
+  Lowered lower(const EngineConfig& config) const override {
+    Lowered lowered;
+    lowered.scratch = repacked_->scratch;
+    const int flag = static_cast<int>(lowered.scratch.size());
+    lowered.scratch.push_back(kFlagBytes);
+    lowered.steps.emplace_back(Fill{flag, kFlagBytes, 0});
+    lowered.steps.emplace_back(launch_of_splits(fusion_, operands_, flag, device_));
+    append_part(lowered, *repacked_, core_->lower(config));
+    append_part(lowered, *repacked_, otherwise_->lower(config_of_otherwise()));
+    guard_by_flag(std::get<Launch>(lowered.steps.back()), flag);
+    return lowered;
+  }
+
+ private:
+  // One launch, of blocks that do not wait for each other.
+  EngineConfig config_of_otherwise() const {
+    for (const EngineCandidate& candidate : otherwise_->candidates())
+      if (candidate.config.knob("split", 1) == 1 && candidate.config.knob("cluster", 1) == 1)
+        return candidate.config;
+    return {std::string(mma_engine().name()), mma_engine().revision(), {}};
+  }
+
+  const Fusion& fusion_;
+  const DeviceInfo& device_;
+  const std::array<SplitOperand, 2> operands_;
+  const std::unique_ptr<const Repacked> repacked_;
+  const std::unique_ptr<const Prepared> core_, otherwise_;
+};
+
+class WgmmaPartsEngine final : public Engine {
+ public:
+  std::string_view name() const override { return "wgmma_parts"; }
+  int number() const override { return 43; }
+  int revision() const override { return wgmma_engine().revision(); }
+  Notes notes() const override { return {.tensor_cores = true, .split_operands = true}; }
+
+  // The mma engine says whether numbers must be split; any other refusal is the wgmma engine's, of the
+  // copies.
+  PreparedOr prepare(const Fusion& fusion, const DeviceInfo& device) const override {
+    PreparedOr otherwise = mma_engine().prepare(fusion, device);
+    if (std::holds_alternative<Refusal>(otherwise)) return otherwise;
+    auto& by_mma = std::get<std::unique_ptr<const Prepared>>(otherwise);
+    if (!by_mma->notes().split_operands)
+      return refusal_at_anchor(fusion, "numbers-in-parts", "fp32 operands that may not be rounded",
+                               "operands that tensor cores multiply as they are", "use wgmma or mma");
+    const Contraction view = contraction_of(fusion).value();
+    if (view.is_convolution()) return refusal_at_anchor(fusion, "matmul", "a matmul", "a convolution");
+    if (view.k < kFewestTerms || view.k > kMostTerms)
+      return refusal_at_anchor(fusion, "terms-of-a-sum",
+                               fmt::format("sums of {} to {} terms", kFewestTerms, kMostTerms),
+                               fmt::format("{}", view.k));
+    for (const Site& site : operand_sites(fusion))
+      if (yielded_node(site.expr).type != DataType::f32)
+        return refusal_at_anchor(fusion, "numbers-in-parts", "two operands of fp32",
+                                 std::string(to_string(yielded_node(site.expr).type)));
+    Repacker repacker(fusion, view);
+    std::array<SplitOperand, 2> operands{split(repacker, 0), split(repacker, 1)};
+    auto repacked = std::make_unique<const Repacked>(repacker.take());
+    PreparedOr core = wgmma::prepare(repacked->core, device, true);
+    if (std::holds_alternative<Refusal>(core)) return core;
+    return std::make_unique<const PreparedParts>(fusion, device, std::move(operands), std::move(repacked),
+                                                 std::get<std::unique_ptr<const Prepared>>(std::move(core)),
+                                                 std::move(by_mma));
+  }
+};
+
+}  // namespace
+
+const Engine& wgmma_parts_engine() {
+  static const WgmmaPartsEngine engine;
+  return engine;
+}
+
+}  // namespace fusor

@@ -1,0 +1,58 @@
+// Owns the splitting of two fp32 operands into bf16 parts that wgmma multiplies (tiled/parts_of_floats.cuh).
+//
+//   x --> prologue --> | high | middle | low |   along k, each k elements long, filled up with zeros to whole
+//   steps
+//
+//   The first blocks have the first operand, the others the second. A thread: kVector neighbours, a store of
+//   16 bytes for each part. A number whose parts do not add up to it, or whose products may overflow, sets
+//   the flag: the launch behind the product sums everything anew.
+#include "fusor_generated.cuh"
+
+#include "codegen/device/base/launch.cuh"
+#include "codegen/device/sm90/parts/operand.cuh"
+#include "codegen/device/tiled/parts_of_floats.cuh"
+
+static constexpr int kVector = 8, kThreads = Config::threads;
+// Two of them multiply to less than 2^104, and 2^23 products add up to less than the largest float.
+static constexpr float kLargestFactor = 0x1p52f;
+
+// kAlongK: k is the last axis, else the one before it. Whether all numbers have parts.
+template <class Site, bool kAlongK>
+FUSOR_DEVICE bool split(const SplitOperand<Site::kRank>& p, const typename Site::Args& args, i64 block) {
+  constexpr int kRank = Site::kRank, kLast = kRank - 1, kStepAxis = kAlongK ? kLast : kLast - 1;
+  const Index vector = block * kThreads + Index(threadIdx.x);
+  if (vector >= Index(p.vectors)) return true;
+  Index at[kRank];
+  coordinates<0, kRank>(vector, p.extents, at);
+  at[kLast] *= kVector;
+  const Index left = Index(p.extent) - at[kLast];
+  const int count = at[kStepAxis] >= Index(p.k) || left <= 0 ? 0 : left < kVector ? int(left) : kVector;
+  const auto x = Site::template apply<kVector>(args, at, count);
+  Vec<u32, kVector / 2> parts[3];
+  u32 rest = 0;
+  bool fits = true;
+#pragma unroll
+  for (int i = 0; i < kVector; i += 2) {
+    const PairOfParts pair = parts_of(x[i], x[i + 1]);
+    rest |= pair.rest;
+    fits = fits && fabsf(x[i]) < kLargestFactor && fabsf(x[i + 1]) < kLargestFactor;
+#pragma unroll
+    for (int part = 0; part < 3; ++part) parts[part][i / 2] = pair.part[part];
+  }
+  i64 place = 0;
+#pragma unroll
+  for (int axis = 0; axis < kRank; ++axis) place += at[axis] * p.strides[axis];
+#pragma unroll
+  for (int part = 0; part < 3; ++part)
+    *reinterpret_cast<Vec<u32, kVector / 2>*>(p.to + place + part * p.part) = parts[part];
+  return rest == 0 && fits;
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads) split_floats(const __grid_constant__ Params p) {
+  wait_for_launch_before();
+  let_next_launch_begin();
+  const i64 block = i64(block_number()), second = block - p.first_blocks;
+  const bool fits = second < 0 ? split<First, Config::first_along_k>(p.first, p.first_site, block)
+                               : split<Second, Config::second_along_k>(p.second, p.second_site, second);
+  if (!fits) atomicOr(p.flag, 1u);
+}

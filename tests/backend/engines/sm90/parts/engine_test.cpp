@@ -1,0 +1,83 @@
+// Owns the tests of the wgmma_parts engine: what it refuses, its launches, and its kernels' compilation.
+#include <gtest/gtest.h>
+
+#include <utility>
+#include <vector>
+
+#include "backend/build.h"
+#include "backend/engines/list.h"
+#include "backend/planning.h"
+#include "frontend/graph_builder.h"
+#include "tests/backend/engines/ask.h"
+#include "tests/backend/engines/compiled_kernels.h"
+#include "tests/backend/planner/whole_fusion.h"
+
+namespace fusor {
+namespace {
+
+Graph matmul(const Dims& mnk, DataType type = DataType::f32, Precision precision = Precision::exact) {
+  GraphBuilder g("matmul", precision);
+  g.output(g.matmul(g.input("a", {mnk[0], mnk[2]}, type), g.input("b", {mnk[2], mnk[1]}, type)));
+  return g.finish();
+}
+
+std::string rule(const Graph& graph, const char* device = "H200") {
+  const Support support =
+      test::supports(wgmma_parts_engine(), test::fusion_of(graph), DeviceInfo::named(device));
+  return support.refusal ? support.refusal->rule : "";
+}
+
+TEST(WgmmaParts, TakesMatmulsOfFp32ThatMayNotBeRounded) {
+  EXPECT_EQ(rule(matmul({512, 512, 512})), "");
+  EXPECT_EQ(rule(matmul({512, 512, 512}, DataType::bf16)), "numbers-in-parts");
+  EXPECT_EQ(rule(matmul({512, 512, 512}, DataType::f32, Precision::allow_tf32)), "numbers-in-parts");
+  EXPECT_EQ(rule(matmul({512, 512, 512}, DataType::f32, Precision::strict)), "tensor-core-operands");
+  EXPECT_EQ(rule(matmul({512, 512, 15})), "terms-of-a-sum");
+  EXPECT_EQ(rule(matmul({512, 512, 16})), "");
+  EXPECT_EQ(rule(matmul({1, 8, (1 << 23) + 1})), "terms-of-a-sum");
+  EXPECT_NE(rule(matmul({512, 512, 512}), "A100"), "");
+}
+
+// Zeros in the flag, a launch for both operands, the product, and the one that a flag asks for.
+TEST(WgmmaParts, SplitsBothOperandsBeforeTheProduct) {
+  const Graph graph = matmul({512, 384, 60});
+  const Fusion fusion = test::fusion_of(graph);
+  const DeviceInfo device = DeviceInfo::named("H200");
+  for (const EngineCandidate& candidate : test::candidates(wgmma_parts_engine(), fusion, device)) {
+    const Lowered lowered = test::lower(wgmma_parts_engine(), fusion, candidate.config, device);
+    ASSERT_GE(lowered.steps.size(), 4U);
+    EXPECT_TRUE(std::holds_alternative<Fill>(lowered.steps[0]));
+    EXPECT_EQ(std::get<Launch>(lowered.steps[1]).entry, "split_floats");
+    EXPECT_EQ(std::get<Launch>(lowered.steps[2]).entry, "wgmma_contraction");
+    EXPECT_EQ(std::get<Launch>(lowered.steps.back()).entry, "mma");
+    // Three parts of 64 steps, of which 60 exist, in 16 bits.
+    EXPECT_EQ(lowered.scratch[0], 512 * 3 * 64 * 2);
+    EXPECT_EQ(lowered.scratch[1], 384 * 3 * 64 * 2);
+  }
+}
+
+TEST(WgmmaParts, IsTheChoiceForLargeMatmulsOnHopper) {
+  const Plan plan = build(matmul({4096, 4096, 4096}), DeviceInfo::named("H200"), {.compile = false});
+  EXPECT_EQ(plan.fusions[0].config.engine, "wgmma_parts");
+  EXPECT_TRUE(plan.notes.split_operands);
+}
+
+TEST(WgmmaParts, KernelsCompileForEveryOrderOfAnOperand) {
+  std::vector<test::KernelCase> cases;
+  for (const Dims& mnk : {Dims{2048, 2048, 2048}, Dims{520, 72, 1000}})
+    for (const bool along_k : {false, true}) {
+      GraphBuilder g("matmul");
+      const Strides a_strides = along_k ? Strides{mnk[2], 1} : Strides{1, mnk[0]};
+      const Strides b_strides = along_k ? Strides{1, mnk[2]} : Strides{mnk[1], 1};
+      const Tensor a = g.input("a", {mnk[0], mnk[2]}, DataType::f32, {.strides = a_strides});
+      const Tensor b = g.input("b", {mnk[2], mnk[1]}, DataType::f32, {.strides = b_strides});
+      const Tensor c = g.matmul(g.mul(a, g.constant(0.1)), b);
+      g.output(g.relu(g.add(c, g.input("bias", {1, mnk[1]}, DataType::f32))));
+      test::add_kernels(wgmma_parts_engine(), to_string(mnk), test::fusion_of(g.finish()),
+                        DeviceInfo::named("H200"), cases);
+    }
+  test::expect_distinct_compiled(std::move(cases));
+}
+
+}  // namespace
+}  // namespace fusor

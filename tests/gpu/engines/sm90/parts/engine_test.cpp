@@ -1,0 +1,66 @@
+// Owns the tests of wgmma_parts on the GPU: every candidate against the oracle, for odd sizes, transposes,
+// strides, prologues, epilogues and batches. Numbers chosen against it:
+// tests/gpu/engines/tiled/parts_test.cpp.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <array>
+
+#include "backend/engines/list.h"
+#include "frontend/graph_builder.h"
+#include "tests/gpu/device_run.h"
+
+namespace fusor {
+namespace {
+
+#define FUSOR_NEEDS_HOPPER() \
+  FUSOR_NEEDS_GPU();         \
+  if (DeviceInfo::current().compute_capability / 10 != 9) GTEST_SKIP() << "needs sm_90"
+
+void expect_correct_by_wgmma(const Graph& graph, const std::string& what) {
+  static const std::array<const Engine*, 2> kEngines = {&wgmma_parts_engine(), &elementwise_engine()};
+  expect_every_candidate_correct(graph, what, {.engine_list = kEngines});
+}
+
+TEST(WgmmaPartsGpu, MatmulOfOddSizes) {
+  FUSOR_NEEDS_HOPPER();
+  for (const Dims& mnk : {Dims{1, 1, 16}, Dims{17, 33, 65}, Dims{129, 67, 1000}, Dims{300, 8, 21},
+                          Dims{200, 264, 136}, Dims{64, 48, 6001}}) {
+    GraphBuilder g("matmul");
+    const Tensor a = g.input("a", {mnk[0], mnk[2]}, DataType::f32);
+    const Tensor b = g.input("b", {mnk[2], mnk[1]}, DataType::f32);
+    expect_correct_by_wgmma(g.finish({g.matmul(a, b)}), to_string(mnk));
+  }
+}
+
+TEST(WgmmaPartsGpu, MatmulOfEveryTransposeAndStride) {
+  FUSOR_NEEDS_HOPPER();
+  for (const Strides& a_strides : {Strides{72, 1}, Strides{1, 160}, Strides{145, 2}, Strides{73, 1}})
+    for (const Strides& b_strides : {Strides{208, 1}, Strides{1, 72}, Strides{2, 401}}) {
+      GraphBuilder g("matmul");
+      const Tensor a = g.input("a", {160, 72}, DataType::f32, {.strides = a_strides, .alignment = 4});
+      const Tensor b = g.input("b", {72, 200}, DataType::f32, {.strides = b_strides});
+      g.output(g.matmul(a, b));
+      expect_correct_by_wgmma(g.finish(), fmt::format("{} {}", to_string(a_strides), to_string(b_strides)));
+    }
+}
+
+TEST(WgmmaPartsGpu, ProloguesEpiloguesAndBatches) {
+  FUSOR_NEEDS_HOPPER();
+  for (const int64_t k : {61, 128}) {
+    GraphBuilder g("prologue");
+    const Tensor a = g.input("a", {3, 61, k}, DataType::f32), b = g.input("b", {k, 48}, DataType::f32);
+    const Tensor scale = g.input("scale", {1, k}, DataType::f32),
+                 bias = g.input("bias", {1, 48}, DataType::f32);
+    const Tensor c = g.matmul(g.add(g.mul(a, scale), g.constant(0.5)), b);
+    g.output(g.relu(g.add(c, bias)));
+    expect_correct_by_wgmma(g.finish(), fmt::format("k {}", k));
+    GraphBuilder batch("batch");
+    batch.output(batch.matmul(batch.input("a", {2, 3, 40, k}, DataType::f32),
+                              batch.input("b", {2, 1, k, 72}, DataType::f32)));
+    expect_correct_by_wgmma(batch.finish(), fmt::format("batch, k {}", k));
+  }
+}
+
+}  // namespace
+}  // namespace fusor
