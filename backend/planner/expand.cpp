@@ -23,6 +23,7 @@ class Expander {
   explicit Expander(const Graph& graph) : graph_(graph) {}
 
   Graph expand() {
+    simplify_reductions();
     separate_packed();
     split_reductions();
     copy_concatenated();
@@ -79,6 +80,24 @@ class Expander {
   }
 
   // ---- Packed elements ----
+
+  // A reduction of no axis is an identity, which fusions take in. cudnn-frontend writes one in front of a
+  // softmax with a sink.
+  void simplify_reductions() {
+    for (Op& op : graph_.ops) {
+      const auto* reduction = std::get_if<Reduction>(&op.attributes);
+      if (reduction == nullptr || !keeps_values(reduction->mode) ||
+          graph_.tensors[op.inputs[0]].dims != graph_.tensors[op.outputs[0]].dims)
+        continue;
+      op.attributes = Pointwise{.mode = PointwiseMode::identity, .compute = reduction->compute};
+    }
+  }
+
+  // Whether one element, reduced, stays as it is.
+  static bool keeps_values(ReductionMode mode) {
+    return mode == ReductionMode::add || mode == ReductionMode::mul || mode == ReductionMode::min ||
+           mode == ReductionMode::max || mode == ReductionMode::avg;
+  }
 
   // Contractions, and ops between two, read elements that have addresses, and who writes packed ones writes
   // whole bytes: both are made by identities, which fusions take in or are cut at.

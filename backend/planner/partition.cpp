@@ -47,12 +47,41 @@ class Neighbours {
       if (producer < 0 || !is_pointwise(graph_.ops[producer]) ||
           groups_.has_anchor(groups_.group_of(producer)))
         continue;
+      absorb_conditions(producer);
       const int group = groups_.group_of(producer);
       if (groups_.fits_one_fusion(group, groups_.group_of(anchor)) &&
           is_prologue(group, anchor, graph_.tensors[input].dims) &&
           !groups_.would_wait_for_itself(group, groups_.group_of(anchor)))
         groups_.merge(group, groups_.group_of(anchor));
     }
+  }
+
+  // What only `op` asks of coordinates and a few numbers, in a smaller shape, moves beside it: which rows
+  // exist.
+  void absorb_conditions(int op, int depth = 4) {
+    for (const int input : graph_.ops[op].inputs) {
+      const int producer = groups_.direct_producer(input);
+      if (producer < 0 || !is_pointwise(graph_.ops[producer]) ||
+          groups_.group_of(producer) == groups_.group_of(op))
+        continue;
+      if (depth > 0) absorb_conditions(producer, depth - 1);
+      const int group = groups_.group_of(producer), own = groups_.group_of(op);
+      if (is_condition(group, op) && groups_.fits_one_fusion(group, own) &&
+          !groups_.would_wait_for_itself(group, own))
+        groups_.merge(group, own);
+    }
+  }
+
+  bool is_condition(int group, int op) const {
+    const Dims& dims = groups_.work_dims(op);
+    return !groups_.facts(group).indices.empty() &&
+           std::ranges::all_of(groups_.members(group), [&](int each) {
+             Dims joined;
+             return is_pointwise(graph_.ops[each]) && groups_.is_virtual_result(each) &&
+                    feeds_only(each, group, op) &&
+                    !is_real(graph_.tensors[graph_.ops[each].outputs[0]].type) &&
+                    broadcast_dims(groups_.result_dims(each), dims, joined) && joined == dims;
+           });
   }
 
   bool is_prologue(int group, int anchor, const Dims& dims) const {

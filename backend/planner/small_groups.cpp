@@ -1,5 +1,7 @@
 // Owns the search for small groups that their one reader computes itself: inner gathers, cheap ops, counted
 // numbers.
+#include <algorithm>
+
 #include "backend/planner/groups.h"
 
 namespace fusor {
@@ -89,15 +91,15 @@ class SmallGroups {
            });
   }
 
-  // A cheap op over a smaller shape (a scaled bias) is computed again at each use by the one group that reads
-  // it.
+  // A cheap value of a smaller shape (a scaled bias, which rows exist) is computed again at each use by the
+  // one group that reads it.
   void absorb_small(int op) {
-    if (!groups_.is_virtual_result(op) || groups_.size_of(groups_.group_of(op)) != 1 ||
-        pointwise_cost(graph_.ops[op]) > kCheapInstructions)
-      return;
+    if (!is_cheap_value(op)) return;
     int reader = -1;
     for (const int consumer : groups_.consumers(op)) {
-      if (folded_.folded[consumer] || !is_pointwise(graph_.ops[consumer])) return;
+      if (folded_.folded[consumer] || !is_pointwise(graph_.ops[consumer]) ||
+          groups_.group_of(consumer) == groups_.group_of(op))
+        return;
       if (reader >= 0 && groups_.group_of(consumer) != reader) return;
       reader = groups_.group_of(consumer);
       if (groups_.is_before_anchor(consumer)) return;
@@ -112,6 +114,21 @@ class SmallGroups {
     if (fits && !groups_.facts(reader).has_grouped && groups_.fits_one_fusion(groups_.group_of(op), reader) &&
         !groups_.would_wait_for_itself(groups_.group_of(op), reader))
       groups_.merge(groups_.group_of(op), reader);
+  }
+
+  // Whether the op's group computes its result and nothing else, in a few instructions.
+  bool is_cheap_value(int op) const {
+    const int group = groups_.group_of(op);
+    int cost = 0;
+    return groups_.size_of(group) <= kCheapInstructions &&
+           std::ranges::all_of(groups_.members(group), [&](int each) {
+             cost +=
+                 is_pointwise(graph_.ops[each]) ? pointwise_cost(graph_.ops[each]) : kCheapInstructions + 1;
+             return cost <= kCheapInstructions && groups_.is_virtual_result(each) &&
+                    (each == op || std::ranges::all_of(groups_.consumers(each), [&](int consumer) {
+                       return !folded_.folded[consumer] && groups_.group_of(consumer) == group;
+                     }));
+           });
   }
 
   Groups& groups_;

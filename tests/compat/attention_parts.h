@@ -15,6 +15,8 @@ struct AttentionShape {
   bool has_lengths = false;
   bool has_stats = true;           // asked for by the client
   bool has_copied_values = false;  // v comes through an op
+  bool ends_together = false;      // causal: the last query that exists sees the last key that does
+  bool has_dropout = false;        // which keeps everything, times a number of each run
 };
 
 /// The uids of tensors that a client binds.
@@ -36,7 +38,8 @@ enum AttentionUid : int64_t {
   kHeadsOfDK,
   kHeadsOfDV,
   kQueryLengths,
-  kKeyLengths
+  kKeyLengths,
+  kKept
 };
 
 class AttentionOps {
@@ -45,7 +48,8 @@ class AttentionOps {
 
   std::vector<Part> forward() {
     const Part masked = with_mask(scores());
-    const Part largest = row(), exponents = whole(), sum = row(), logarithm = row(), p = whole(c_.type);
+    const Part largest = row(), exponents = whole(), sum = row(), logarithm = row(),
+               divided = whole(c_.has_dropout ? CUDNN_DATA_FLOAT : c_.type);
     add(reduction(CUDNN_REDUCE_TENSOR_MAX, masked, largest));
     const Part less = whole();
     add(binary(CUDNN_POINTWISE_SUB, masked, largest, less));
@@ -53,7 +57,8 @@ class AttentionOps {
     add(reduction(CUDNN_REDUCE_TENSOR_ADD, exponents, sum));
     add(unary(CUDNN_POINTWISE_LOG, sum, logarithm));
     add(binary(CUDNN_POINTWISE_ADD, largest, logarithm, stats()));
-    add(binary(CUDNN_POINTWISE_DIV, exponents, sum, p));
+    add(binary(CUDNN_POINTWISE_DIV, exponents, sum, divided));
+    const Part p = c_.has_dropout ? dropped(divided) : divided;
     Part v = values(kV, c_.key_heads, c_.keys);
     if (c_.has_copied_values) {
       const Part copy = made({c_.batch, c_.key_heads, c_.keys, c_.depth}, c_.type);
@@ -195,8 +200,30 @@ class AttentionOps {
     add(binary(mode, a, b, y));
     return y;
   }
+  Part dropped(const Part& p) {
+    const Part kept = whole(), multiplied = whole(), scaled = whole(c_.type);
+    Part rng(CUDNN_BACKEND_RNG_DESCRIPTOR);
+    rng.one(CUDNN_ATTR_RNG_DISTRIBUTION, CUDNN_TYPE_RNG_DISTRIBUTION, CUDNN_RNG_DISTRIBUTION_BERNOULLI)
+        .one(CUDNN_ATTR_RNG_BERNOULLI_DIST_PROBABILITY, CUDNN_TYPE_DOUBLE, 1.0)
+        .finalize();
+    Part op(CUDNN_BACKEND_OPERATION_RNG_DESCRIPTOR);
+    add(op.child(CUDNN_ATTR_OPERATION_RNG_DESC, rng)
+            .child(CUDNN_ATTR_OPERATION_RNG_YDESC, kept)
+            .one(CUDNN_ATTR_OPERATION_RNG_SEED, CUDNN_TYPE_INT64, int64_t{7})
+            .finalize());
+    add(binary(CUDNN_POINTWISE_MUL, p, kept, multiplied));
+    add(binary(CUDNN_POINTWISE_MUL, multiplied, scalar(kKept), scaled));
+    return scaled;
+  }
+  Part shifted(const Part& queries) {
+    const Part sum = whole(CUDNN_DATA_INT32), difference = whole(CUDNN_DATA_INT32);
+    add(binary(CUDNN_POINTWISE_ADD, queries, lengths(kKeyLengths), sum));
+    add(binary(CUDNN_POINTWISE_SUB, sum, lengths(kQueryLengths), difference));
+    return difference;
+  }
   Part with_causal(const Part& x) {
-    const Part query = index(x, 2), key = index(x, 3);
+    const Part first = index(x, 2), key = index(x, 3);
+    const Part query = c_.ends_together ? shifted(first) : first;
     return where(x, compared(CUDNN_POINTWISE_CMP_GE, query, key));
   }
   Part with_lengths(const Part& x) {

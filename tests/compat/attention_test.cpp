@@ -14,7 +14,7 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 // All that a client binds, and what comes out by plain loops in double.
 struct Tensors {
   AttentionShape c;
-  float scale = 0.4F, fill = -kInfinity, one = 1;
+  float scale = 0.4F, fill = -kInfinity, one = 1, kept = 1;
   std::vector<int32_t> query_lengths, key_lengths;
   std::vector<float> q, k, v, o, stats, dy, dq, dk, dv, row_sums, sum_of_dq;
   std::vector<double> o_want, stats_want, dq_want, dk_want, dv_want;
@@ -69,7 +69,9 @@ struct Tensors {
   bool sees(int64_t b, int64_t s, int64_t t) const {
     const bool within = !c.has_lengths || (s < query_lengths[static_cast<size_t>(b)] &&
                                            t < key_lengths[static_cast<size_t>(b)]);
-    return within && (!c.is_causal || s >= t);
+    const auto at = static_cast<size_t>(b);
+    const int64_t shift = c.ends_together ? key_lengths[at] - query_lengths[at] : 0;
+    return within && (!c.is_causal || s + shift >= t);
   }
 
   // `is_backward`: a mask takes the place of what is left of a score behind the statistics.
@@ -109,7 +111,7 @@ struct Tensors {
       const double p = std::exp(hidden ? double{fill} : scores[t] - logarithm);
       double dp = 0;
       for (size_t d = 0; d < depth; ++d) {
-        o_want[at + d] += p * v[of_key + d];
+        o_want[at + d] += p * v[of_key + d] * kept;
         dp += double{dy[at + d]} * v[of_key + d];
         dv_want[of_key + d] += p * dy[at + d];
       }
@@ -136,7 +138,8 @@ struct Tensors {
             {kRowSums, row_sums.data()},
             {kSumOfDQ, sum_of_dq.data()},
             {kQueryLengths, query_lengths.data()},
-            {kKeyLengths, key_lengths.data()}};
+            {kKeyLengths, key_lengths.data()},
+            {kKept, &kept}};
   }
 };
 
@@ -178,6 +181,12 @@ std::vector<AttentionShape> shapes() {
                         .type = CUDNN_DATA_FLOAT,
                         .is_causal = is_causal,
                         .has_lengths = has_lengths});
+  list.push_back({.key_heads = 2,
+                  .queries = 20,
+                  .keys = 20,
+                  .type = CUDNN_DATA_FLOAT,
+                  .has_lengths = true,
+                  .ends_together = true});
   return list;
 }
 INSTANTIATE_TEST_SUITE_P(Shapes, AttentionInPrimitives, ::testing::ValuesIn(shapes()));
@@ -230,6 +239,20 @@ TEST_F(GivenNumbers, MayBeOthersInEachRun) {
     expect_near(t.dq, t.dq_want, "dq");
     expect_near(t.dk, t.dk_want, "dk");
     expect_near(t.dv, t.dv_want, "dv");
+  }
+}
+
+// What dropout keeps may be multiplied by any number.
+TEST_F(GivenNumbers, MayBeOthersForWhatDropoutKeeps) {
+  Tensors t({.queries = 12, .keys = 12, .type = CUDNN_DATA_FLOAT, .has_dropout = true});
+  const Part plan = plan_of(
+      heuristics(operation_graph(handle, AttentionOps(t.c).forward()).finalize(), CUDNN_HEUR_MODE_A).front());
+  EXPECT_NE(text_of(plan).find("positive " + std::to_string(kKept)), std::string::npos);
+  for (const float kept : {1.25F, -2.0F, 0.0F, 1.25F}) {
+    t.kept = kept;
+    ASSERT_CUDNN(execute(handle, plan, t.pointers()));
+    t.expect(false);
+    expect_near(t.o, t.o_want, "o");
   }
 }
 

@@ -237,6 +237,45 @@ TEST(Partition, SmallPointwiseOpIsComputedAgainAtItsReader) {
   EXPECT_THAT(names(g.finish({y})), ElementsAre(ElementsAre("neg", "add")));
 }
 
+TEST(Partition, SmallValueOfSeveralCheapOpsIsComputedAgainAtItsReader) {
+  GraphBuilder g("g");
+  const Tensor x = g.input("x", {4, 8}, DataType::f32);
+  const Tensor b = g.input("b", {1, 8}, DataType::f32);
+  const Tensor y = g.add(x, g.relu(g.neg(b, {.name = "neg"}), {.name = "relu"}), {.name = "add"});
+  EXPECT_THAT(names(g.finish({y})), ElementsAre(ElementsAre("neg", "relu", "add")));
+}
+
+TEST(Partition, SmallValueOfDearOpsIsComputedOnce) {
+  GraphBuilder g("g");
+  const Tensor x = g.input("x", {4, 8}, DataType::f32);
+  const Tensor b = g.input("b", {1, 8}, DataType::f32);
+  const Tensor dear = g.gelu(g.gelu(b, {.name = "first"}), {.name = "second"});
+  EXPECT_THAT(names(g.finish({g.add(x, dear, {.name = "add"})})),
+              ElementsAre(ElementsAre("first", "second"), ElementsAre("add")));
+}
+
+// Which rows of an operand exist is asked beside its elements, whatever shape the condition has.
+TEST(Partition, AConditionOfCoordinatesMovesBeforeTheContraction) {
+  GraphBuilder g("g");
+  const Tensor a = g.input("a", {2, 4, 8}, DataType::f32), b = g.input("b", {2, 8, 4}, DataType::f32);
+  const Tensor length = g.input("length", {2, 1, 1}, DataType::i32);
+  const Tensor number = g.gen_index(g.input("shape", {1, 8, 1}, DataType::i32), 1, {.name = "number"});
+  const Tensor exists = g.cmp_lt(number, length, {.name = "exists"});
+  const Tensor existing = g.binary_select(b, g.constant(0), exists, {.name = "select"});
+  EXPECT_THAT(names(g.finish({g.matmul(a, existing, {.name = "mm"})})),
+              ElementsAre(ElementsAre("number", "exists", "select", "mm")));
+}
+
+TEST(Expand, AReductionOfNoAxisIsAnIdentity) {
+  GraphBuilder g("g");
+  const Tensor x = g.input("x", {4, 8}, DataType::f32);
+  const Tensor same = g.reduce_to(x, ReductionMode::max, x.dims),
+               sizes = g.reduce_to(x, ReductionMode::amax, x.dims);
+  const Graph expanded = expand(g.finish({same, sizes}));
+  EXPECT_EQ(std::get<Pointwise>(expanded.ops[0].attributes).mode, PointwiseMode::identity);
+  EXPECT_TRUE(std::holds_alternative<Reduction>(expanded.ops[1].attributes));
+}
+
 TEST(Partition, ReductionsOfOneTensorShareAPass) {
   GraphBuilder g("g");
   const Tensor x = g.input("x", {4, 8}, DataType::f32);

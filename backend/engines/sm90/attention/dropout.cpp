@@ -17,6 +17,15 @@ int past_identities(const Expr& expr, int at) {
   return at;
 }
 
+// A scalar, or the larger of two.
+bool is_number(const Expr& expr, int at) {
+  const auto is_scalar = [&](int node) { return expr.node(node).kind == Node::Kind::scalar; };
+  const Node& node = expr.node(at);
+  return is_scalar(at) ||
+         (is_pointwise(node, PointwiseMode::max) && is_scalar(past_identities(expr, node.args[0])) &&
+          is_scalar(past_identities(expr, node.args[1])));
+}
+
 }  // namespace
 
 Dropped behind_dropout(const Expr& expr, int at) {
@@ -32,7 +41,7 @@ Dropped behind_dropout(const Expr& expr, int at) {
     for (const size_t i : {size_t{1}, size_t{0}}) {
       if (inner >= 0 || !is_pointwise(node, PointwiseMode::mul)) continue;
       const int other = past_identities(expr, node.args[i]);
-      const bool is_scalar = expr.node(other).kind == Node::Kind::scalar;
+      const bool is_scalar = is_number(expr, other);
       const bool is_truth = expr.node(other).type == DataType::b8 && found.keep < 0;
       if (!is_scalar && !is_truth) continue;
       inner = node.args[1 - i];

@@ -101,7 +101,10 @@ Parameters parameters_of(const Schedule& schedule, const std::vector<KernelSite>
   append_divisors(p, "shares", problem.shares);
   append_scale(p, "factor", problem.scores.scale, problem.scores.given_scale, kLog2e);
   append_scale(p, "scale", problem.scores.scale, problem.scores.given_scale, 1);
-  if (problem.of_bytes() || problem.scores.keep) p.real("weight", problem.scores.weight);
+  if (const auto& given = problem.scores.given_weight)
+    p.given_real("weight", given->operand, given->least, problem.scores.weight);
+  else if (problem.of_bytes() || problem.scores.keep)
+    p.real("weight", problem.scores.weight);
   append_visible(p, problem.scores.bounds);
   // The field of a site's arguments is its name in small letters.
   for (const KernelSite& site : sites)

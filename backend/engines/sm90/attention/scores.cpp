@@ -112,6 +112,18 @@ bool match_largest(const Expr& expr, int at, Softmax& found) {
   return true;
 }
 
+// The node whose NaN a select replaces. A row with a NaN among its scores has NaN in its sum of exponentials,
+// too.
+int behind_nan_guard(const Expr& expr, int at) {
+  if (!is_pointwise(expr.node(at), PointwiseMode::binary_select)) return at;
+  const int guarded = argument(expr, at, 0);
+  const Node& equal = expr.node(argument(expr, at, 2));
+  const bool asks = is_pointwise(equal, PointwiseMode::cmp_eq) &&
+                    behind_identity(expr, equal.args[0]) == guarded &&
+                    behind_identity(expr, equal.args[1]) == guarded;
+  return asks ? guarded : at;
+}
+
 bool is_exponential_of_difference(const Expr& expr, int at, int from, int less) {
   if (!is_pointwise(expr.node(at), PointwiseMode::exp)) return false;
   const int difference = argument(expr, at, 0);
@@ -156,7 +168,7 @@ std::optional<Softmax> match_softmax(const Expr& expr) {
   const int difference = argument(expr, exponential, 0);
   if (!is_pointwise(expr.node(difference), PointwiseMode::sub)) return std::nullopt;
   found.score = argument(expr, difference, 0);
-  const int largest = argument(expr, difference, 1);
+  const int largest = behind_nan_guard(expr, argument(expr, difference, 1));
   if (!match_largest(expr, largest, found)) return std::nullopt;
   if (!match_sum(expr, argument(expr, probability, 1), exponential, largest, found)) return std::nullopt;
   return found;
@@ -233,6 +245,11 @@ std::optional<Refusal> take_dropout(const Fusion& fusion, const Expr& site, cons
                             leaves_zeros ? "elements from memory" : "other values");
   }
   for (const int at : softmax.weights) {
+    const auto given = factor_at(fusion, site, at);
+    if (is_dropped && given && !given->is_known() && given->is_positive() && !scores.given_weight) {
+      scores.given_weight = given;
+      continue;
+    }
     const auto weight = constant(fusion, site, at);
     if ((!takes.weights && !is_dropped) || !weight || !(*weight > 0) || !std::isfinite(*weight))
       return refuse_weight(fusion, site.node(at).op);
@@ -254,7 +271,8 @@ std::variant<Scores, Refusal> take_apart(const Fusion& fusion, const Expr& site,
   if (auto refusal = take_dropout(fusion, site, *softmax, takes, scores)) return std::move(*refusal);
   Expr masked = site;
   int score = behind_masks(fusion, masked, softmax->score, scores.bounds);
-  if (takes.lengths && softmax->guarded) {
+  // A row that sees no key has no sum but the sink's, or is guarded.
+  if (takes.lengths && (softmax->guarded || softmax->sink >= 0)) {
     scores.lengths = lengths_of(fusion, masked, score);
     if (scores.lengths) score = behind_masks(fusion, masked, argument(masked, score, 0), scores.bounds);
   }

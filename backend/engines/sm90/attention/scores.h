@@ -17,7 +17,7 @@ namespace fusor::attention {
 /// no key, `largest` and `sum` are those of all scores and the sink.
 struct Softmax {
   int score = -1, largest = -1, sum = -1, sink = -1;
-  std::vector<int> weights = {};  ///< scalars that probabilities are multiplied by
+  std::vector<int> weights = {};  ///< numbers that probabilities are multiplied by
   /// Behind the division, a probability is kept where node `keep` holds, and node `otherwise` elsewhere, or 0
   /// where this is -1. Without dropout `keep` is -1.
   int keep = -1, otherwise = -1;
@@ -40,6 +40,8 @@ struct Scores {
   /// score = product * a scalar that each run gives, which is taken to be positive.
   std::optional<Factor> given_scale;
   double weight = 1;  ///< of probabilities
+  /// Probabilities that dropout keeps are multiplied by a scalar that each run gives, too.
+  std::optional<Factor> given_weight;
   /// Which probabilities dropout keeps, of coordinates and numbers of an entry; see kept_part().
   std::optional<Expr> keep;
   bool guarded = false;

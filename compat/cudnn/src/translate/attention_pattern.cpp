@@ -149,6 +149,13 @@ bool is_gradient(const Connections& graph, const Descriptor& op) {
   return false;
 }
 
+// A product with random numbers.
+bool drops(const Connections& graph, const Descriptor& op) {
+  if (!is_pointwise_op(op, CUDNN_POINTWISE_MUL)) return false;
+  const OpPointer numbers = graph.writer(uid_of_child(op, CUDNN_ATTR_OPERATION_POINTWISE_BDESC));
+  return numbers != nullptr && numbers->type() == CUDNN_BACKEND_OPERATION_RNG_DESCRIPTOR;
+}
+
 // Whether one op reads the gradient, to convert a sum of fp32, or to sum it over heads.
 bool is_on_its_way(const Connections& graph, const Descriptor& gradient) {
   const auto uid = gradient.get<int64_t>(CUDNN_ATTR_TENSOR_UNIQUE_ID);
@@ -183,7 +190,8 @@ AttentionPattern attention_pattern(const std::vector<DescriptorPointer>& ops) {
     if (pattern.is_forward && is_pointwise_op(*op, CUDNN_POINTWISE_MUL)) {
       const OpPointer product = graph.writer(uid_of_child(*op, CUDNN_ATTR_OPERATION_POINTWISE_XDESC));
       const auto scale = given_number(*op, CUDNN_ATTR_OPERATION_POINTWISE_BDESC);
-      if (scale && product != nullptr && is_matmul_op(*product)) pattern.scales.insert(*scale);
+      if (scale && product != nullptr && (is_matmul_op(*product) || drops(graph, *product)))
+        pattern.scales.insert(*scale);
     }
     if (!is_matmul_op(*op)) continue;
     const int64_t a = uid_of_child(*op, CUDNN_ATTR_OPERATION_MATMUL_ADESC);

@@ -13,8 +13,8 @@ namespace fusor::cudnn {
 /// matmuls of that.
 struct AttentionPattern {
   bool is_forward = false, is_backward = false;
-  /// By-value scalars (fp32): those that masks put in place of scores, and those that multiply scores of a
-  /// forward pass.
+  /// By-value scalars (fp32): those that masks put in place of scores, and those that multiply scores or
+  /// kept probabilities of a forward pass.
   std::vector<int64_t> fills;
   std::set<int64_t> scales;
   /// Gradients that one op of the graph reads, to convert them or to sum them over heads: a client's

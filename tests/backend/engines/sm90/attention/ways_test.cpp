@@ -100,15 +100,18 @@ TEST(Attention, LengthsAreNoPartOfTheGradientsSite) {
   EXPECT_EQ(text.find(" plain = false"), std::string::npos);
 }
 
-// Probabilities by hand: a bernoulli mask that multiplies, or a select.
-Graph dropped_by_hand(const AttentionCase& c, bool selects) {
+// Probabilities by hand: a bernoulli mask that multiplies, or a select; `is_given`: the scale is a number of
+// each run.
+Graph dropped_by_hand(const AttentionCase& c, bool selects, bool is_given = false) {
   AttentionGraph graph(c);
   GraphBuilder& g = graph.g;
   const Tensor exponential = g.exp(g.sub(graph.score, g.reduce(graph.score, ReductionMode::max, {3})));
   const Tensor p = g.div(exponential, g.reduce(exponential, ReductionMode::add, {3}));
   const Tensor kept = g.rng(p.dims, g.scalar("seed", DataType::i64), g.scalar("offset", DataType::i64),
                             {.distribution = Distribution::bernoulli, .probability = 0.9});
-  const Tensor scaled = g.mul(p, g.constant(1 / 0.9));
+  const Tensor scale =
+      is_given ? g.max(g.scalar("kept", DataType::f32), g.constant(1e-30)) : g.constant(1 / 0.9);
+  const Tensor scaled = g.mul(p, scale);
   const Tensor dropped = selects ? g.binary_select(scaled, g.constant(0), kept) : g.mul(scaled, kept);
   g.output(g.matmul(dropped, g.input("v", {c.batch, c.heads, c.keys, c.value}, c.type)),
            {.name = "o", .type = c.type});
@@ -128,6 +131,35 @@ TEST(Attention, DropoutIsTheSameKernelByHandAndAsAnOp) {
   EXPECT_NE(op, structure_of(by_op(c, {.attn_scale = 0.125})));
   EXPECT_EQ(op, structure_of(dropped_by_hand(c, true)));
   EXPECT_EQ(op, structure_of(dropped_by_hand(c, false)));
+  EXPECT_EQ(op, structure_of(dropped_by_hand(c, false, true)));
+}
+
+// As cudnn-frontend writes a sink beside lengths: a reduction of no axis, a maximum whose NaN is replaced,
+// and values that a condition of rows alone hides.
+TEST(Attention, ASinkBesideLengthsIsOneKernel) {
+  const AttentionCase c{.batch = 8, .heads = 16, .shared_heads = 16, .queries = 2048, .keys = 2048};
+  AttentionGraph graph(c);
+  GraphBuilder& g = graph.g;
+  const Tensor keys = g.input("keys", {c.batch, 1, 1, 1}, DataType::i32),
+               queries = g.input("queries", {c.batch, 1, 1, 1}, DataType::i32),
+               sink = g.input("sink", {1, c.heads, 1, 1}, DataType::f32);
+  graph.keep(g.logical_and(g.cmp_lt(graph.row(), queries), g.cmp_lt(graph.key(), keys)));
+  const Tensor same = g.reduce_to(graph.score, ReductionMode::max, graph.score.dims);
+  const Tensor largest = g.max(g.reduce(same, ReductionMode::max, {3}), sink);
+  const Tensor guarded = g.binary_select(largest, g.constant(0), g.cmp_eq(largest, largest));
+  const Tensor exponential = g.exp(g.sub(graph.score, guarded));
+  const Tensor sum = g.add(g.reduce(exponential, ReductionMode::add, {3}), g.exp(g.sub(sink, largest)));
+  const Tensor v = g.input("v", {c.batch, c.heads, c.keys, c.value}, c.type);
+  const Tensor number = g.gen_index(g.input("shape", {1, 1, c.keys, 1}, DataType::i32), 2);
+  const Tensor existing = g.binary_select(v, g.constant(0), g.cmp_lt(number, keys), {.type = c.type});
+  g.output(g.add(largest, g.log(sum)), {.name = "stats", .type = DataType::f32});
+  g.output(g.matmul(g.div(exponential, sum), existing), {.name = "o", .type = c.type});
+  const Plan plan = build(g.finish(), DeviceInfo::named("H200"), {.compile = false});
+  ASSERT_EQ(plan.fusions.size(), 1U);
+  EXPECT_EQ(plan.fusions[0].config.engine, "attention");
+  const std::string text = source(plan);
+  for (const char* part : {"limited = true", "has_sink = true", "plain_scores = true", "ragged_maps"})
+    EXPECT_NE(text.find(part), std::string::npos) << part;
 }
 
 // The condition of dropout is no part of the gradients' site: scores stay plain, and blocks that a mask hides
