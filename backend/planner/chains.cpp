@@ -127,21 +127,44 @@ class Chains {
     return dims == product && groups_.result_dims(op) == rows;
   }
 
-  // Ops of totals alone: the logarithm of a sum, say.
+  // Ops of totals alone: the logarithm of a sum, say, or its choice by which rows exist.
   void add_ops_of_rows(std::vector<int>& ops) const {
-    const auto is_row = [&](int tensor) {
-      const int producer = folded_.index.producer(tensor);
-      if (producer < 0) return graph_.tensors[tensor].is_scalar();
-      return std::ranges::binary_search(ops, producer) && graph_.tensors[tensor].dims.back() == 1;
-    };
     for (size_t i = 0; i < ops.size(); ++i)
       for (const int consumer : groups_.consumers(ops[i])) {
-        const Op& op = graph_.ops[consumer];
-        if (std::ranges::binary_search(ops, consumer) || folded_.folded[consumer] || !is_pointwise(op) ||
-            groups_.size_of(groups_.group_of(consumer)) != 1 || !std::ranges::all_of(op.inputs, is_row))
-          continue;
-        ops.insert(std::ranges::upper_bound(ops, consumer), consumer);
+        if (std::ranges::binary_search(ops, consumer) || !is_free(consumer)) continue;
+        std::vector<int> found{consumer};
+        const auto is_row = [&](int tensor) {
+          const int producer = folded_.index.producer(tensor);
+          if (producer < 0) return graph_.tensors[tensor].is_scalar();
+          return (std::ranges::binary_search(ops, producer) && graph_.tensors[tensor].dims.back() == 1) ||
+                 is_condition(producer, found);
+        };
+        if (!std::ranges::all_of(graph_.ops[consumer].inputs, is_row)) continue;
+        for (const int each : found) ops.insert(std::ranges::upper_bound(ops, each), each);
       }
+  }
+
+  bool is_free(int op) const {
+    return !folded_.folded[op] && is_pointwise(graph_.ops[op]) && groups_.size_of(groups_.group_of(op)) == 1;
+  }
+
+  // Whether the op, which is then found, asks what only those found read of coordinates and numbers in
+  // memory: one answer a row.
+  bool is_condition(int op, std::vector<int>& found) const {
+    constexpr size_t kMostOps = 8;
+    const auto is_found = [&](int each) { return std::ranges::find(found, each) != found.end(); };
+    if (is_found(op)) return true;
+    const int y = graph_.ops[op].outputs[0];
+    if (found.size() == kMostOps || !is_free(op) || !groups_.is_virtual_result(op) ||
+        is_real(graph_.tensors[y].type) || graph_.tensors[y].dims.back() != 1 ||
+        !groups_.all_readers(y, is_found))
+      return false;
+    found.push_back(op);
+    return std::ranges::all_of(graph_.ops[op].inputs, [&](int input) {
+      const int producer = folded_.index.producer(input);
+      return graph_.tensors[input].dims.back() == 1 &&
+             (producer < 0 || groups_.is_view_of_input(input) || is_condition(producer, found));
+    });
   }
 
   // Others read only one value a row of these ops, and `second` does not wait for them.

@@ -129,7 +129,16 @@ class Attention {
     if (!is_grouped_) return x;
     const Dims dims = e_.dims(x);
     const bool one = dims[1] == 1;
-    return e_.reshape(x, {dims[0], one ? 1 : groups_, one ? 1 : heads_ / groups_, dims[2], dims[3]});
+    const Dims grouped{dims[0], one ? 1 : groups_, one ? 1 : heads_ / groups_, dims[2], dims[3]};
+    const Op* const writer = e_.asked_writer(x);
+    const auto* const ragged = writer == nullptr ? nullptr : std::get_if<RaggedLoad>(&writer->attributes);
+    const int64_t share = grouped[2];
+    if (ragged == nullptr || one || ragged->strides[0] > std::numeric_limits<int64_t>::max() / share)
+      return e_.reshape(x, grouped);
+    // Loaded in groups: no view splits an axis of elements whose places are computed.
+    Dims strides = ragged->strides;
+    strides.insert(0, strides[0] * share);
+    return e_.op(RaggedLoad{strides}, writer->inputs, grouped);
   }
   // [b, h_k, rows, columns]: one for each group.
   int per_key(int x) {

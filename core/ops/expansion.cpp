@@ -250,6 +250,21 @@ std::vector<const Op*> Expansion::readers(int value) const {
   return found;
 }
 
+namespace {
+
+const Op* writer_among(const std::vector<Op>& ops, int value) {
+  const auto found = std::find_if(ops.rbegin(), ops.rend(), [&](const Op& op) {
+    return std::ranges::find(op.outputs, value) != op.outputs.end();
+  });
+  return found == ops.rend() ? nullptr : &*found;
+}
+
+}  // namespace
+
+const Op* Expansion::asked_writer(int value) const { return writer_among(into_.asked, value); }
+
+const Op* Expansion::writer(int value) const { return writer_among(into_.graph.ops, value); }
+
 int Expansion::paired(int x, int first) {
   const Tensor from = into_.graph.tensors[static_cast<size_t>(x)];
   Dims dims;

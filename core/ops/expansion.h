@@ -57,6 +57,10 @@ class FUSOR_API Expansion {
   DataType type(int value) const { return into_.graph.tensors[static_cast<size_t>(value)].type; }
   /// The ops, as they were given, that read the result.
   std::vector<const Op*> readers(int value) const;
+  /// The op, as it was given, whose result the value is; null where there is none.
+  const Op* asked_writer(int value) const;
+  /// The simple op in front of this one that writes the value; null where there is none.
+  const Op* writer(int value) const;
   /// The dims of the op's result of that role, which it wants.
   Dims result_dims(std::string_view role) const { return dims(op_.outputs[place_of(roles_.outputs, role)]); }
 

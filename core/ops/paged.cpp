@@ -234,11 +234,33 @@ std::vector<Inferred> RaggedStore::infer(const Call& call) const {
   return {in_row_major(call, dims, call.input(0).type)};
 }
 
+namespace {
+
+// A value whose second axis, of that stride, is made of two, before these became one; -1 where it is another.
+int before_merge(const Expansion& e, int value, int64_t stride) {
+  const Op* const writer = e.writer(value);
+  if (writer == nullptr || !std::holds_alternative<Reshape>(writer->attributes)) return -1;
+  Dims merged = e.dims(writer->inputs[0]);
+  if (merged.rank() < 3 || merged.rank() != e.dims(value).rank() + 1 ||
+      stride > std::numeric_limits<int64_t>::max() / merged[2])
+    return -1;
+  merged[1] *= merged[2];
+  merged.erase(2);
+  return merged == e.dims(value) ? writer->inputs[0] : -1;
+}
+
+}  // namespace
+
 void RaggedStore::expand(Expansion& e) const {
   const Dims x = e.dims(e.input(size_t{0})), y = e.result_dims("y");
   if (keeps_rest) {
-    const int index = places(e, x, strides, y[0]);
-    e.result_of("y", Scatter{x.rank() - 1}, {e.input(size_t{0}), index});
+    // Results of heads in groups are stored as they come: no view merges axes of places that are computed.
+    const int split = before_merge(e, e.input(size_t{0}), strides[0]);
+    const int value = split >= 0 ? split : e.input(size_t{0});
+    const Dims dims = e.dims(value);
+    Dims steps = strides;
+    if (split >= 0) steps.insert(0, steps[0] * dims[2]);
+    e.result_of("y", Scatter{dims.rank() - 1}, {value, places(e, dims, steps, y[0])});
     return;
   }
   const int64_t batch = x[0], count = y[0];

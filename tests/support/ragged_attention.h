@@ -85,6 +85,37 @@ inline Graph ragged_attention(const RaggedCase& c) {
   return g.finish();
 }
 
+/// The same by the op, whose heads are one axis.
+inline Graph ragged_attention_by_op(const RaggedCase& c) {
+  GraphBuilder g("ragged_by_op");
+  const auto starts = [&](const std::string& name) {
+    return g.input(name + "_start", {c.batch() + 1}, DataType::i64);
+  };
+  const auto load = [&](const std::string& name, const std::vector<int64_t>& lengths, int64_t heads,
+                        int64_t head) {
+    const int64_t row = heads * head;
+    const Tensor x = g.input(name, {ragged_starts(lengths, row, c.gap, c.shift).back()}, c.type);
+    return g.ragged_load(x, starts(name), {c.batch(), heads, longest(lengths), head}, {head, row, 1});
+  };
+  const auto store = [&](const std::string& name, const Tensor& x, int64_t head, DataType type) {
+    const int64_t row = c.heads * head;
+    g.output(g.ragged_store(x, starts(name), ragged_starts(c.queries, row, c.gap, 0).back(), {head, row, 1},
+                            {.type = type}, true),
+             {.name = name, .type = type});
+  };
+  SdpaOptions options{.attributes = {.attn_scale = 1 / std::sqrt(static_cast<double>(c.head)),
+                                     .right_bound = c.is_causal ? 0 : -1,
+                                     .padding_mask = true}};
+  const Tensor q = load("q", c.queries, c.heads, c.head), k = load("k", c.keys, c.shared_heads, c.head),
+               v = load("v", c.keys, c.shared_heads, c.value);
+  options.seq_len_q = g.input("seq_len_q", {c.batch(), 1, 1, 1}, DataType::i32);
+  options.seq_len_kv = g.input("seq_len_kv", {c.batch(), 1, 1, 1}, DataType::i32);
+  const SdpaResults results = g.sdpa_fwd(q, k, v, options);
+  store("stats", results.stats, 1, DataType::f32);
+  store("o", results.o, c.value, c.type);
+  return g.finish();
+}
+
 /// The backward pass of the same: inputs are q, k, v and dy, the logarithms of sums "stats" and the row sums
 /// "delta", both dense; results are dq, dk and dv, with starts of their own.
 inline Graph ragged_gradients(const RaggedCase& c) {

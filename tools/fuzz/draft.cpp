@@ -165,8 +165,8 @@ Strides Draft::place(const Dims& wanted, bool is_input) {
     // An axis of one element is never stepped along, so any stride is right.
     if (wanted[axis] == 1 && random.once_in(4)) strides[axis] = random.pick<int64_t>({0, 1, 7, 1 << 20});
   }
-  // Windows that overlap: neighbours of one axis are also neighbours of another.
-  if (is_input && wanted.rank() > 1 && random.once_in(12)) strides[0] = strides[1];
+  // Windows that overlap: neighbours of one axis are also neighbours of another, which has some.
+  if (is_input && wanted.rank() > 1 && random.once_in(12) && wanted[1] > 1) strides[0] = strides[1];
   return strides;
 }
 

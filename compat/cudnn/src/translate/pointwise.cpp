@@ -135,8 +135,8 @@ Tensor as_read(Translator& t, const Tensor& x, const TensorFacts& made) {
 // are 0 all the same.
 Tensor of_rows_with_lengths(Translator& t, const Descriptor& op, const Tensor& x, const Tensor& b) {
   const int last = b.dims.rank() - 1;
-  if (!t.has_lengths || !is_real(b.type) || b.is_scalar() || x.dims.rank() != b.dims.rank() || b.dims[last] != 1 ||
-      x.dims[last] == 1)
+  if (!t.has_lengths || !is_real(b.type) || b.is_scalar() || x.dims.rank() != b.dims.rank() ||
+      b.dims[last] != 1 || x.dims[last] == 1)
     return b;
   GraphBuilder& g = t.builder();
   if (!Translator::facts(op, CUDNN_ATTR_OPERATION_POINTWISE_BDESC).is_virtual)

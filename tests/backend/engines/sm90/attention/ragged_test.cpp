@@ -32,6 +32,17 @@ TEST(RaggedAttention, IsOneFusionWithMapsOfItsEntries) {
   EXPECT_EQ(plan.workspace_bytes, (3 * 2 + 2) * 256);
 }
 
+TEST(RaggedAttention, OfTheOpIsOneFusionForHeadsThatShareKeys) {
+  for (const int64_t shared : {4, 2, 1}) {
+    RaggedCase c = of_two();
+    c.shared_heads = shared;
+    const Plan plan = plan_on(test::ragged_attention_by_op(c), "H200");
+    ASSERT_EQ(plan.fusions.size(), 1U) << shared;
+    EXPECT_EQ(plan.fusions[0].config.engine, "attention");
+    EXPECT_NE(source(plan).find("placed = true"), std::string::npos);
+  }
+}
+
 // Without lengths, what is behind a sequence's last row counts as zeros.
 TEST(RaggedAttention, NeedsNoLengths) {
   RaggedCase c = of_two();
@@ -65,7 +76,8 @@ TEST(RaggedAttention, IsCopiedForOtherArchitectures) {
   EXPECT_GT(plan.fusions.size(), 1U);
 }
 
-void expect_right_on_cpu(const Graph& graph, const auto& fill) {
+// Runs the graph, and holds its results against the oracle.
+HostTensors run_on_cpu(const Graph& graph, const auto& fill) {
   HostTensors tensors(graph);
   fill([&](const std::string& name, const auto& write) {
     const auto at = static_cast<size_t>(graph.find(name));
@@ -82,19 +94,49 @@ void expect_right_on_cpu(const Graph& graph, const auto& fill) {
   run.run(bindings, std::align(256, space - 256, start, space));
   const VerifyReport report = verify(graph, tensors.pointers());
   EXPECT_TRUE(report.passed()) << to_string(report);
+  return tensors;
 }
 
 // The CPU device reads nothing of rows that do not exist, wherever sequences begin.
 TEST(RaggedAttention, RunsOnTheCpu) {
   const RaggedCase c{.queries = {5, 0, 3}, .keys = {7, 2, 3}, .head = 8, .value = 8, .gap = 1, .shift = 3};
-  expect_right_on_cpu(test::ragged_attention(c), [&](const auto& edit) { test::fill_ragged(c, edit); });
+  run_on_cpu(test::ragged_attention(c), [&](const auto& edit) { test::fill_ragged(c, edit); });
+}
+
+// Heads in groups, by hand, and heads of one axis, which the op splits.
+TEST(RaggedAttention, OfTheOpGivesWhatIsGivenByHand) {
+  const RaggedCase c{.queries = {5, 0, 3},
+                     .keys = {7, 2, 3},
+                     .heads = 6,
+                     .shared_heads = 2,
+                     .head = 8,
+                     .value = 8,
+                     .gap = 1};
+  const auto run = [&](const Graph& graph) {
+    return run_on_cpu(graph, [&](const auto& edit) {
+      for (const char* name : {"q", "k", "v"})
+        edit(name, [&](std::byte* bytes) {
+          const int64_t bytes_of = graph.tensors[static_cast<size_t>(graph.find(name))].bytes();
+          for (int64_t i = 0; i < bytes_of / 2; ++i)
+            store_real(DataType::bf16, bytes, i, std::sin(static_cast<double>(i) * (name[0] - 'a')));
+        });
+      test::fill_ragged(c, edit);
+    });
+  };
+  const Graph by_hand = test::ragged_attention(c), by_op = test::ragged_attention_by_op(c);
+  const HostTensors wanted = run(by_hand), made = run(by_op);
+  for (const char* name : {"o", "stats"}) {
+    const auto values = [&](const HostTensors& tensors, const Graph& graph) {
+      return tensors.get(graph.tensors[static_cast<size_t>(graph.find(name))]);
+    };
+    EXPECT_EQ(values(made, by_op), values(wanted, by_hand)) << name;
+  }
 }
 
 TEST(RaggedAttention, GradientsRunOnTheCpu) {
   const RaggedCase c{
       .queries = {5, 0, 3}, .keys = {7, 2, 3}, .heads = 4, .head = 8, .value = 8, .gap = 1, .shift = 3};
-  expect_right_on_cpu(test::ragged_gradients(c),
-                      [&](const auto& edit) { test::fill_ragged_gradients(c, edit); });
+  run_on_cpu(test::ragged_gradients(c), [&](const auto& edit) { test::fill_ragged_gradients(c, edit); });
 }
 
 }  // namespace
