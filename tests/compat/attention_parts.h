@@ -167,13 +167,13 @@ class AttentionOps {
   }
 
   Part scores() {
-    const Part product_of_both = whole(), scaled = whole();
+    Part product_of_both = whole(), scaled = whole();
     add(product(queries_like(kQ), keys_in_columns(kK), product_of_both, true, false));
     add(binary(CUDNN_POINTWISE_MUL, product_of_both, scalar(kScale), scaled));
     return scaled;
   }
   Part index(const Part& of, int64_t axis) {
-    const Part y = whole(CUDNN_DATA_INT32);
+    Part y = whole(CUDNN_DATA_INT32);
     Part op(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
     Part mode = pointwise(CUDNN_POINTWISE_GEN_INDEX);
     mode.one(CUDNN_ATTR_POINTWISE_AXIS, CUDNN_TYPE_INT64, axis).finalize();
@@ -184,7 +184,7 @@ class AttentionOps {
     return y;
   }
   Part where(const Part& x, const Part& condition) {
-    const Part y = whole();
+    Part y = whole();
     Part op(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
     add(op.child(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR,
                  pointwise(CUDNN_POINTWISE_BINARY_SELECT).finalize())
@@ -196,12 +196,12 @@ class AttentionOps {
     return y;
   }
   Part compared(cudnnPointwiseMode_t mode, const Part& a, const Part& b) {
-    const Part y = whole(CUDNN_DATA_BOOLEAN);
+    Part y = whole(CUDNN_DATA_BOOLEAN);
     add(binary(mode, a, b, y));
     return y;
   }
   Part dropped(const Part& p) {
-    const Part kept = whole(), multiplied = whole(), scaled = whole(c_.type);
+    Part kept = whole(), multiplied = whole(), scaled = whole(c_.type);
     Part rng(CUDNN_BACKEND_RNG_DESCRIPTOR);
     rng.one(CUDNN_ATTR_RNG_DISTRIBUTION, CUDNN_TYPE_RNG_DISTRIBUTION, CUDNN_RNG_DISTRIBUTION_BERNOULLI)
         .one(CUDNN_ATTR_RNG_BERNOULLI_DIST_PROBABILITY, CUDNN_TYPE_DOUBLE, 1.0)
@@ -216,7 +216,7 @@ class AttentionOps {
     return scaled;
   }
   Part shifted(const Part& queries) {
-    const Part sum = whole(CUDNN_DATA_INT32), difference = whole(CUDNN_DATA_INT32);
+    Part sum = whole(CUDNN_DATA_INT32), difference = whole(CUDNN_DATA_INT32);
     add(binary(CUDNN_POINTWISE_ADD, queries, lengths(kKeyLengths), sum));
     add(binary(CUDNN_POINTWISE_SUB, sum, lengths(kQueryLengths), difference));
     return difference;
@@ -244,7 +244,7 @@ class AttentionOps {
   }
   Part transposed(const Part& x) {
     const int64_t rows = c_.queries, columns = c_.keys;
-    const Part y = tensor(next_++, {c_.batch, c_.heads, columns, rows},
+    Part y = tensor(next_++, {c_.batch, c_.heads, columns, rows},
                           {.strides = {c_.heads * rows * columns, rows * columns, 1, columns},
                            .type = c_.type,
                            .is_virtual = true});
