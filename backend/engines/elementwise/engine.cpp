@@ -13,6 +13,8 @@
 #include "backend/engines/knobs.h"
 #include "backend/engines/list.h"
 #include "backend/engines/rules.h"
+#include "codegen/word_facts.h"
+#include "core/ceil_div.h"
 
 namespace fusor {
 
@@ -102,12 +104,21 @@ void add_loads(Work& work, const KernelSite& site, double elements) {
   }
 }
 
-void add_arithmetic(Work& work, const Expr& expr, double elements) {
+// Times that a node is computed for each element: neighbours in a vector may share a block of random words.
+double times_of(const ElementwiseSchedule& s, const Node& node) {
+  constexpr int64_t kWordsOfBlock = 4;
+  const int64_t step = word_steps(s.y, node).step;
+  if (step == 0) return 1;
+  return static_cast<double>(ceil_div(s.vector * step, kWordsOfBlock)) / static_cast<double>(s.vector);
+}
+
+void add_arithmetic(Work& work, const ElementwiseSchedule& s, double elements) {
+  const Expr& expr = s.y.expr;
   for (const Node& node : expr.nodes) {
     if (node.kind != Node::Kind::pointwise) continue;
     const PointwiseInfo& row = info(node.pointwise.mode);
     const bool wide = node.pointwise.compute == DataType::f64 || node.pointwise.compute == DataType::i64;
-    (wide ? work.fp64_flops : work.fp32_flops) += 2 * elements * row.alu;
+    (wide ? work.fp64_flops : work.fp32_flops) += 2 * elements * row.alu * times_of(s, node);
     work.special += elements * row.sfu;
     if (!is_compute_type(node.type)) work.fp32_flops += 2 * elements;
   }
@@ -134,7 +145,7 @@ void add_work(Work& work, const ElementwiseSchedule& s) {
     const double bytes = static_cast<double>(byte_size(site.expr.nodes.front().type));
     work.shared_bytes += 2 * elements * bytes;
   }
-  add_arithmetic(work, s.y.expr, elements);
+  add_arithmetic(work, s, elements);
   for (const Store& result : s.y.expr.stores) {
     if (result.access.is_indexed()) {
       work.dram_bytes += elements * static_cast<double>(byte_size(result.type));

@@ -5,9 +5,11 @@
 
 #include <algorithm>
 
+#include "backend/build.h"
 #include "backend/engines/elementwise/schedule.h"
 #include "backend/engines/list.h"
 #include "codegen/expr_emitter.h"
+#include "frontend/graph_builder.h"
 #include "tests/backend/engines/ask.h"
 #include "tests/backend/engines/elementwise/cases.h"
 #include "tests/backend/engines/golden_text.h"
@@ -261,6 +263,22 @@ TEST(ElementwiseEngine, WorkCountsEachOperandOnce) {
       test::candidates(elementwise_engine(), reduction(DataType::f32, {1 << 24}, {0}), h200()).front();
   EXPECT_EQ(split.work.launches, 2);
   EXPECT_GT(split.work.scratch_bytes, 0);
+}
+
+// A block has four random words: narrower vectors would make each twice.
+TEST(ElementwiseEngine, VectorsOfDropoutUseWholeBlocksOfRandomWords) {
+  for (const DataType type : {DataType::bf16, DataType::f32}) {
+    GraphBuilder g("dropout");
+    const Tensor x = g.input("x", {4096, 4096}, type);
+    const Tensor seed = g.input("seed", {1}, DataType::i64), offset = g.input("offset", {1}, DataType::i64);
+    const Tensor kept =
+        g.rng(x.dims, seed, offset, {.distribution = Distribution::bernoulli, .probability = 0.9});
+    g.output(g.mul(x, kept), {.type = type});
+    const Plan plan = build(g.finish(), h200(), {.compile = false});
+    ASSERT_EQ(plan.fusions.size(), 1U);
+    EXPECT_EQ(plan.fusions[0].config.engine, "elementwise");
+    EXPECT_GE(plan.fusions[0].config.knob("vector", 1), 4);
+  }
 }
 
 TEST(ElementwiseEngine, SplitReductionsRunInTwoLaunchesThroughScratch) {
