@@ -24,6 +24,19 @@ std::string shortened(std::string line) {
   return line + '\n';
 }
 
+/// Bytes of a tensor that the op reads or writes: of one whose elements it gathers or scatters, no more than
+/// those.
+double bytes_of(const Graph& graph, const Op& op, int tensor) {
+  const auto at = [&](int x) -> const Tensor& { return graph.tensors[static_cast<size_t>(x)]; };
+  const auto whole = static_cast<double>(at(tensor).bytes());
+  int moved = -1;
+  if (std::holds_alternative<Gather>(op.attributes) && tensor == op.inputs[0]) moved = op.outputs[0];
+  if (std::holds_alternative<Scatter>(op.attributes) && tensor == op.outputs[0]) moved = op.inputs[0];
+  if (moved < 0) return whole;
+  const auto elements = [&](int x) { return static_cast<double>(element_count(at(x).dims)); };
+  return whole * std::min(1.0, elements(moved) / elements(tensor));
+}
+
 /// Bytes that the fusion reads and writes at least, and what its contractions multiply and add.
 void count_work(const Graph& graph, const PlannedFusion& fusion, FusionSummary& summary) {
   std::set<int> inside, seen;
@@ -49,13 +62,12 @@ void count_work(const Graph& graph, const PlannedFusion& fusion, FusionSummary& 
       if (y < 0) continue;
       inside.insert(y);
       views_inside(y, views_inside);
-      if (is_read_outside(y, is_read_outside))
-        summary.bytes += static_cast<double>(graph.tensors[static_cast<size_t>(y)].bytes());
+      if (is_read_outside(y, is_read_outside)) summary.bytes += bytes_of(graph, op, y);
     }
     for (const int x : op.inputs)
       if (x >= 0 && !inside.contains(x) && seen.insert(x).second &&
           !graph.tensors[static_cast<size_t>(x)].is_scalar())
-        summary.bytes += static_cast<double>(graph.tensors[static_cast<size_t>(x)].bytes());
+        summary.bytes += bytes_of(graph, op, x);
     if (!is_contraction(op.attributes)) continue;
     const auto dims = [&](int tensor) { return graph.tensors[static_cast<size_t>(tensor)].dims; };
     summary.flops += 2 * reference::multiply_adds(

@@ -30,6 +30,15 @@ TEST(FusionSummary, CountsBytesAndOperationsOfAFusion) {
   EXPECT_TRUE(found[0].apart.empty());
 }
 
+TEST(FusionSummary, CountsOfATableTheElementsThatAreTaken) {
+  GraphBuilder g;
+  const Tensor table = g.input("table", {1 << 20, 64}, DataType::f32);
+  const Tensor index = g.input("index", {256, 1}, DataType::i32);
+  const std::vector<FusionSummary> found = summaries(g.finish({g.gather(table, index, {.axis = 0})}));
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_EQ(found[0].bytes, 4.0 * (256 * 64 + 256 + 256 * 64));
+}
+
 TEST(FusionSummary, NamesWhatBoundsAFusion) {
   const auto bound = [](int64_t k) {
     GraphBuilder g;
