@@ -80,6 +80,25 @@ class FusionEvaluator {
     for (size_t site = 0; site < fusion_.sites.size(); ++site) evaluate_site(site);
   }
 
+  /// A slice of a coordinate that products sum over: adds its parts of their results to `sums`, by anchor.
+  void add_to(std::vector<std::vector<std::byte>>& sums, const SummedAxis& summed) {
+    for (size_t site = 0; site < fusion_.sites.size(); ++site)
+      if (!summed.is_late[site]) evaluate_site(site);
+    for (const size_t anchor : summed.anchors) {
+      evaluate_anchor(anchor);
+      add_part(sums[anchor], anchor);
+    }
+  }
+  /// What waits for these sums.
+  void finish(const std::vector<std::vector<std::byte>>& sums, const SummedAxis& summed) {
+    for (const size_t anchor : summed.anchors) {
+      add_result(anchor);
+      std::ranges::copy(sums[anchor], static_cast<std::byte*>(buffers_.data(results_[anchor].buffer)));
+    }
+    for (size_t site = 0; site < fusion_.sites.size(); ++site)
+      if (summed.is_late[site]) evaluate_site(site);
+  }
+
  private:
   // A dense buffer and how a site's domain walks it.
   struct Dense {
@@ -159,12 +178,39 @@ class FusionEvaluator {
     expr.stores.push_back({.node = node, .type = held, .access = {ports_[anchor][i], 0, over}});
   }
 
+  DataType held_type_of(size_t anchor) const { return held_type(shape_of(anchor).compute(), reading_); }
+
+  void add_result(size_t at) {
+    const Contraction shape = shape_of(at);
+    results_[at] = {buffers_.add(held_type_of(at), element_count(shape.c)),
+                    is_oracle() ? packed_strides(shape.c) : device_result_strides(shape)};
+  }
+
+  template <class T>
+  static void add_elements(std::byte* sum, const void* part, int64_t count) {
+    for (int64_t i = 0; i < count; ++i) reinterpret_cast<T*>(sum)[i] += static_cast<const T*>(part)[i];
+  }
+  void add_part(std::vector<std::byte>& sum, size_t anchor) {
+    const DataType held = held_type_of(anchor);
+    const int64_t count = element_count(result_dims(anchor));
+    const auto* const part = static_cast<const std::byte*>(buffers_.data(results_[anchor].buffer));
+    if (sum.empty())
+      sum.assign(part, part + count * byte_size(held));
+    else if (held == DataType::f64)
+      add_elements<double>(sum.data(), part, count);
+    else if (held == DataType::f32)
+      add_elements<float>(sum.data(), part, count);
+    else if (held == DataType::i64)
+      add_elements<uint64_t>(sum.data(), part, count);
+    else
+      add_elements<uint32_t>(sum.data(), part, count);
+  }
+
   void evaluate_anchor(size_t at) {
     if (results_[at].buffer >= 0) return;
     const Contraction shape = shape_of(at);
-    const DataType held = held_type(shape.compute(), reading_);
-    results_[at] = {buffers_.add(held, element_count(shape.c)),
-                    is_oracle() ? packed_strides(shape.c) : device_result_strides(shape)};
+    const DataType held = held_type_of(at);
+    add_result(at);
     const void* const first = buffers_.data(ports_[at][0]);
     const void* const second = buffers_.data(ports_[at][1]);
     void* const result = buffers_.data(results_[at].buffer);
@@ -185,13 +231,29 @@ class FusionEvaluator {
 }  // namespace
 
 void evaluate(const Fusion& fusion, std::span<void* const> operands, Reading reading) {
-  const auto evaluate_whole = [&](const Fusion& part) {
+  if (reading == Reading::oracle) {
+    FusionBuffers buffers(fusion, operands);
+    return FusionEvaluator(fusion, buffers, reading).run();
+  }
+  evaluate_in_slices(fusion, operands, kSliceElements);
+}
+
+void evaluate_in_slices(const Fusion& fusion, std::span<void* const> operands, int64_t most) {
+  const auto evaluate_part = [&](const Fusion& part) {
+    const std::optional<SummedAxis> summed = summed_axis(part);
+    const int64_t extent = summed ? slice_extent(part, *summed, most) : 0;
     FusionBuffers buffers(part, operands);
-    FusionEvaluator(part, buffers, reading).run();
+    FusionEvaluator whole(part, buffers, Reading::device);
+    if (!summed || extent == summed->axis.extent) return whole.run();
+    std::vector<std::vector<std::byte>> sums(part.anchors.size());
+    for_each_slice(part, {summed->axis}, {extent}, [&](const Fusion& slice) {
+      FusionBuffers own(slice, operands);
+      FusionEvaluator(slice, own, Reading::device).add_to(sums, *summed);
+    });
+    whole.finish(sums, *summed);
   };
-  if (reading == Reading::oracle) return evaluate_whole(fusion);
   const std::vector<FreeAxis> axes = free_axes(fusion);
-  for_each_slice(fusion, axes, slice_extents(fusion, axes), evaluate_whole);
+  for_each_slice(fusion, axes, slice_extents(fusion, axes, most), evaluate_part);
 }
 
 }  // namespace fusor

@@ -19,6 +19,9 @@ enum class Reading { oracle, device };
 /// Memory::host the scalar itself; ignored for constants). Values between nodes are rounded to the nodes'
 /// types in both readings.
 void evaluate(const Fusion& fusion, std::span<void* const> operands, Reading reading);
+/// The CPU device's reading, with about `most` elements of the largest value between two products at a time
+/// (backend/reference/slices.h).
+void evaluate_in_slices(const Fusion& fusion, std::span<void* const> operands, int64_t most);
 
 /// Evaluates a whole graph op by op in the oracle's reading. `tensors[i]` is the host buffer of
 /// graph.tensors[i] (laid out by its strides) for device and host tensors; virtual ones may be null and are

@@ -18,7 +18,6 @@ class JoinedAxes {
     for (size_t anchor = 0; anchor < fusion.anchors.size(); ++anchor) add(anchor_dims(fusion, anchor));
     parents_.resize(extents_.size());
     std::iota(parents_.begin(), parents_.end(), 0);
-    is_summed_.assign(extents_.size(), false);
     follows_ = std::ranges::all_of(fusion.anchors, [](const Anchor& anchor) {
       return std::holds_alternative<Matmul>(anchor.attributes);
     });
@@ -32,23 +31,79 @@ class JoinedAxes {
   /// The coordinate that a site's axis walks, or nothing where something sums over it or stores beside it.
   FreeAxis coordinate(size_t site, int axis) const {
     const int root = root_of(place(site, axis));
-    FreeAxis found{{}, extents_[static_cast<size_t>(root)]};
-    for (size_t other = 0; other < fusion_.sites.size(); ++other) {
-      int same = -1;
-      for (int i = 0; i < fusion_.sites[other].expr.domain.rank(); ++i)
-        if (root_of(place(other, i)) == root) {
-          if (same >= 0) return {};
-          same = i;
-        }
-      if (same < 0 && !fusion_.sites[other].expr.stores.empty()) return {};
-      found.axes.push_back(same);
-    }
-    for (size_t i = 0; i < is_summed_.size(); ++i)
-      if (is_summed_[i] && root_of(static_cast<int>(i)) == root) return {};
+    FreeAxis found = walked(root);
+    if (found.axes.empty() || !adders(root).empty()) return {};
+    for (size_t other = 0; other < fusion_.sites.size(); ++other)
+      if (found.axes[other] < 0 && !fusion_.sites[other].expr.stores.empty()) return {};
     return found;
   }
 
+  /// The same where products sum over it, whose results only sites without it wait for.
+  std::optional<SummedAxis> summed(size_t site, int axis) const {
+    const int root = root_of(place(site, axis));
+    SummedAxis found{walked(root), {}, std::vector<bool>(fusion_.sites.size(), false)};
+    const std::vector<int> adding = adders(root);
+    if (found.axis.axes.empty() || adding.empty()) return std::nullopt;
+    for (const int adder : adding)
+      if (adder < 0 || std::ranges::count(adding, adder) != 2 || has_axis(static_cast<size_t>(adder), root))
+        return std::nullopt;
+      else if (std::ranges::find(found.anchors, static_cast<size_t>(adder)) == found.anchors.end())
+        found.anchors.push_back(static_cast<size_t>(adder));
+    return find_late(found) ? std::optional(std::move(found)) : std::nullopt;
+  }
+
  private:
+  // Of each site the axis that walks the coordinate, or -1; none at all where one has two.
+  FreeAxis walked(int root) const {
+    FreeAxis found{{}, extents_[static_cast<size_t>(root)]};
+    for (size_t site = 0; site < fusion_.sites.size(); ++site) {
+      int same = -1;
+      for (int i = 0; i < fusion_.sites[site].expr.domain.rank(); ++i)
+        if (root_of(place(site, i)) == root) {
+          if (same >= 0) return {};
+          same = i;
+        }
+      found.axes.push_back(same);
+    }
+    return found;
+  }
+  // What sums over the coordinate: an anchor, once for each operand that has it, or -1, a reduction.
+  std::vector<int> adders(int root) const {
+    std::vector<int> found;
+    for (const Sum& sum : sums_)
+      if (root_of(sum.place) == root) found.push_back(sum.anchor);
+    return found;
+  }
+  bool has_axis(size_t anchor, int root) const {
+    const int rank = anchor_dims(fusion_, anchor).rank();
+    for (int axis = 0; axis < rank; ++axis)
+      if (root_of(place_of_result(anchor, axis)) == root) return true;
+    return false;
+  }
+  // Marks the sites that wait for the sums; whether they wait for nothing else, no product waits for them,
+  // and every other site that stores has the coordinate.
+  bool find_late(SummedAxis& summed) const {
+    for (size_t at = 0; at < fusion_.sites.size(); ++at) {
+      const Site& site = fusion_.sites[at];
+      const auto is_late = [&](const Input& input) {
+        const auto from = static_cast<size_t>(input.at);
+        return input.from == Input::From::anchor
+                   ? std::ranges::find(summed.anchors, from) != summed.anchors.end()
+                   : bool(summed.is_late[from]);
+      };
+      summed.is_late[at] = std::ranges::any_of(site.inputs, is_late);
+      const bool has_coordinate = summed.axis.axes[at] >= 0;
+      if (summed.is_late[at] ? has_coordinate || !std::ranges::all_of(site.inputs, is_late)
+                             : !has_coordinate && !site.expr.stores.empty())
+        return false;
+    }
+    return std::ranges::none_of(fusion_.anchors, [&](const Anchor& anchor) {
+      return std::ranges::any_of(anchor.operands, [&](const Port& port) {
+        return bool(summed.is_late[static_cast<size_t>(port.site)]);
+      });
+    });
+  }
+
   void add(const Dims& dims) {
     firsts_.push_back(static_cast<int>(extents_.size()));
     extents_.insert(extents_.end(), dims.begin(), dims.end());
@@ -64,7 +119,6 @@ class JoinedAxes {
     if (extents_[static_cast<size_t>(a)] == extents_[static_cast<size_t>(b)])
       parents_[static_cast<size_t>(root_of(b))] = root_of(a);
   }
-  void sum_over(int at) { is_summed_[static_cast<size_t>(at)] = true; }
 
   void join_product(size_t anchor) {
     const int rank = anchor_dims(fusion_, anchor).rank();
@@ -79,7 +133,9 @@ class JoinedAxes {
         join(place_of_result(anchor, axis + rank - own), axis_of(axis));
       const int summed = i == 0 ? own - 1 : own - 2, kept = i == 0 ? own - 2 : own - 1;
       join(place_of_result(anchor, i == 0 ? rank - 2 : rank - 1), axis_of(kept));
-      sum_over(axis_of(summed));
+      // Both operands are walked along what is summed over at once.
+      if (i == 1) join(sums_.back().place, axis_of(summed));
+      sums_.push_back({axis_of(summed), static_cast<int>(anchor)});
     }
   }
   void join_site(size_t at) {
@@ -95,14 +151,17 @@ class JoinedAxes {
     for (const Node& node : site.expr.nodes)
       if (node.kind == Node::Kind::reduce)
         for (int axis = 0; axis < site.expr.domain.rank(); ++axis)
-          if (node.over >> axis & 1) sum_over(place(at, axis));
+          if (node.over >> axis & 1) sums_.push_back({place(at, axis), -1});
   }
 
   const Fusion& fusion_;
   std::vector<int> firsts_;  // by site, then by anchor
   std::vector<int64_t> extents_;
   std::vector<int> parents_;
-  std::vector<bool> is_summed_;
+  struct Sum {
+    int place = 0, anchor = -1;  // -1: a reduction
+  };
+  std::vector<Sum> sums_;
   bool follows_ = true;
 };
 
@@ -142,6 +201,24 @@ std::vector<FreeAxis> free_axes(const Fusion& fusion) {
     if (!free.axes.empty() && domain[axis] > 1) found.push_back(std::move(free));
   }
   return found;
+}
+
+std::optional<SummedAxis> summed_axis(const Fusion& fusion) {
+  if (form_of(fusion) != Form::chain) return std::nullopt;
+  const JoinedAxes joined(fusion);
+  if (!joined.follows()) return std::nullopt;
+  const size_t largest = largest_site(fusion);
+  const Dims& domain = fusion.sites[largest].expr.domain;
+  for (int axis = 0; axis < domain.rank(); ++axis)
+    if (domain[axis] > 1)
+      if (auto found = joined.summed(largest, axis)) return found;
+  return std::nullopt;
+}
+
+int64_t slice_extent(const Fusion& fusion, const SummedAxis& summed, int64_t most) {
+  const int64_t elements = element_count(fusion.sites[largest_site(fusion)].expr.domain);
+  const int64_t row = std::max<int64_t>(1, elements / summed.axis.extent);
+  return std::clamp<int64_t>(most / row, 1, summed.axis.extent);
 }
 
 std::vector<int64_t> slice_extents(const Fusion& fusion, const std::vector<FreeAxis>& axes, int64_t most) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "core/fusion.h"
@@ -27,6 +28,20 @@ std::vector<FreeAxis> free_axes(const Fusion& fusion);
 /// or a few more.
 std::vector<int64_t> slice_extents(const Fusion& fusion, const std::vector<FreeAxis>& axes,
                                    int64_t most = kSliceElements);
+
+/// A coordinate that products sum over, and nothing else: its slices give parts of their results, which add
+/// up.
+struct SummedAxis {
+  FreeAxis axis;
+  std::vector<size_t> anchors;  ///< those products
+  std::vector<bool> is_late;    ///< by site: whether it waits for their sums, and for nothing else
+};
+
+/// The outermost such coordinate of the largest site behind a product, if any.
+std::optional<SummedAxis> summed_axis(const Fusion& fusion);
+
+/// Coordinates of it in a slice, as in slice_extents().
+int64_t slice_extent(const Fusion& fusion, const SummedAxis& summed, int64_t most = kSliceElements);
 
 /// The fusion of `count` coordinates of an axis.
 Fusion slice_of(const Fusion& fusion, const FreeAxis& axis, int64_t first, int64_t count);

@@ -19,6 +19,7 @@ using testing::IsEmpty;
 
 std::vector<int64_t> extents_of(const std::vector<FreeAxis>& axes) {
   std::vector<int64_t> extents;
+  extents.reserve(axes.size());
   for (const FreeAxis& axis : axes) extents.push_back(axis.extent);
   return extents;
 }
@@ -29,11 +30,11 @@ test::AttentionCase masked() {
 }
 
 // The row values that gradients need are inputs: everything else is one fusion.
-Graph gradients() {
-  test::AttentionBackwardGraph graph(masked());
+Graph gradients(const test::AttentionCase& c = masked()) {
+  test::AttentionBackwardGraph graph(c);
   graph.mask();
   GraphBuilder& g = graph.g;
-  const Dims rows{2, 3, 50, 1};
+  const Dims rows{c.batch, c.heads, c.queries, 1};
   graph.probability = g.exp(g.sub(graph.score, g.input("stats", rows, DataType::f32)));
   graph.gradient = g.mul(graph.probability, g.sub(g.matmul(graph.dy, graph.transposed(graph.v)),
                                                   g.input("delta", rows, DataType::f32)));
@@ -94,6 +95,42 @@ void expect_slices_give_the_whole(const Graph& graph, int64_t most) {
       EXPECT_EQ(sliced.get(tensor), whole.get(tensor)) << tensor.name;
     }
   }
+}
+
+// Sums over queries are made of parts: the same but for their roundings.
+TEST(Slices, OfWhatProductsSumOverAddUp) {
+  test::AttentionCase c = masked();
+  c.queries = 100;
+  const Graph graph = gradients(c);
+  const Fusion fusion = test::fusion_of(graph);
+  const auto summed = reference::summed_axis(fusion);
+  ASSERT_TRUE(summed);
+  EXPECT_EQ(summed->axis.extent, 100);
+  EXPECT_EQ(summed->anchors.size(), 2U);
+  EXPECT_EQ(reference::slice_extent(fusion, *summed, 6 * 70 * 7), 7);
+  const HostTensors whole(graph), sliced(graph);
+  const auto evaluate = [&](const HostTensors& tensors, int64_t most) {
+    std::vector<void*> operands;
+    for (const Operand& operand : fusion.operands)
+      operands.push_back(tensors.pointers()[static_cast<size_t>(operand.tensor)]);
+    evaluate_in_slices(fusion, operands, most);
+  };
+  evaluate(whole, int64_t{1} << 40);
+  evaluate(sliced, 70 * 7);
+  for (size_t i = 0; i < graph.tensors.size(); ++i) {
+    const Tensor& tensor = graph.tensors[i];
+    if (tensor.is_virtual() || graph.producer(static_cast<int>(i)) < 0) continue;
+    const std::vector<double> made = sliced.get(tensor), wanted = whole.get(tensor);
+    double largest = 0;
+    for (const double value : wanted) largest = std::max(largest, std::abs(value));
+    for (size_t at = 0; at < made.size(); ++at)
+      ASSERT_NEAR(made[at], wanted[at], 0.01 * largest) << tensor.name << " " << at;
+    EXPECT_GT(largest, 0) << tensor.name;
+  }
+}
+
+TEST(Slices, OfAForwardPassSumOverNothing) {
+  EXPECT_FALSE(reference::summed_axis(test::fusion_of(test::attention(masked()))));
 }
 
 TEST(Slices, GiveWhatTheWholeGives) {
