@@ -32,6 +32,13 @@ Graph matmul_of(DataType type) {
   return g.finish();
 }
 
+Graph plain_matmul() {
+  GraphBuilder g("plain");
+  const Tensor a = g.input("a", {300, 520}, DataType::f32), b = g.input("b", {520, 264}, DataType::f32);
+  g.output(g.matmul(a, b), {.name = "y"});
+  return g.finish();
+}
+
 // Norms in both directions: totals of rows, and of columns.
 Graph norms() {
   GraphBuilder g("norms");
@@ -112,6 +119,7 @@ std::vector<Graph> graphs() {
           depthwise(Layout::nchw),
           matmul_of(DataType::f32),
           matmul_of(DataType::bf16),
+          plain_matmul(),
           fprop_bias_relu({4, 72, 20, 19}, {80, 72, 3, 3}, same, DataType::f16, Layout::nchw),
           fprop_bias_relu({2, 3, 41, 39}, {96, 3, 3, 3}, {.padding = {1, 1}, .stride = {2, 2}}, DataType::f16,
                           Layout::nhwc),
