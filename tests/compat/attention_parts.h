@@ -245,9 +245,9 @@ class AttentionOps {
   Part transposed(const Part& x) {
     const int64_t rows = c_.queries, columns = c_.keys;
     Part y = tensor(next_++, {c_.batch, c_.heads, columns, rows},
-                          {.strides = {c_.heads * rows * columns, rows * columns, 1, columns},
-                           .type = c_.type,
-                           .is_virtual = true});
+                    {.strides = {c_.heads * rows * columns, rows * columns, 1, columns},
+                     .type = c_.type,
+                     .is_virtual = true});
     add(reshape(x, y));
     return y;
   }
