@@ -37,8 +37,8 @@ class SmallGroups {
     const int into = groups_.group_of(groups_.consumers(op)[0]);
     for (const int consumer : groups_.consumers(op)) {
       const Op& reader = graph_.ops[consumer];
-      if (folded_.folded[consumer] || groups_.group_of(consumer) != into || reader.inputs[1] == y ||
-          !is_gather_of_gather(graph_, folded_.index, reader))
+      if (folded_.folded[consumer] || groups_.group_of(consumer) != into || !is_gather(reader) ||
+          reader.inputs[1] == y || !is_gather_of_gather(graph_, folded_.index, reader))
         return;
     }
     if (into == groups_.group_of(op) || groups_.takes_from(op, into) ||

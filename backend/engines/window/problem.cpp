@@ -87,7 +87,7 @@ std::optional<int64_t> whole_constant(const Fusion& fusion, const Node& node) {
 void name_numbers(const Fusion& fusion, Expr& expr) {
   for (Node& node : expr.nodes) {
     const std::optional<int64_t> whole = whole_constant(fusion, node);
-    if (!whole || std::abs(*whole) > kMostNamed) continue;
+    if (!whole || *whole > kMostNamed || *whole < -kMostNamed) continue;
     node.kind = Node::Kind::index;
     node.axis = 0;
     node.access = {.operand = -1, .offset = *whole, .strides = Dims::filled(expr.domain.rank(), 0)};

@@ -266,6 +266,13 @@ TEST(Partition, AConditionOfCoordinatesMovesBeforeTheContraction) {
               ElementsAre(ElementsAre("number", "exists", "select", "mm")));
 }
 
+TEST(Partition, AGatherThatAUnaryOpReadsIsNoInnerOne) {
+  GraphBuilder g("g");
+  const Tensor x = g.input("x", {4, 8}, DataType::f32), at = g.input("at", {2, 1}, DataType::i32);
+  const Tensor taken = g.gather(x, at, {.axis = 0, .name = "gather"});
+  EXPECT_THAT(names(g.finish({g.relu(taken, {.name = "relu"})})), ElementsAre(ElementsAre("gather", "relu")));
+}
+
 TEST(Expand, AReductionOfNoAxisIsAnIdentity) {
   GraphBuilder g("g");
   const Tensor x = g.input("x", {4, 8}, DataType::f32);
