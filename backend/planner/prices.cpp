@@ -24,6 +24,8 @@ constexpr size_t kMostRemembered = 512;
 std::string key_of(const Fusion& fusion, const DeviceInfo& device) {
   Hasher hasher;
   hasher.add(std::string_view(fusion_key(fusion)));
+  // A refusal names an op by its place; ops that leave nothing to compute are no part of the key.
+  hasher.add(static_cast<int64_t>(fusion.ops.size()));
   for (const Operand& operand : fusion.operands) hasher.add(operand.memory).add(operand.zero_gaps ? 1 : 0);
   DeviceInfo::visit(device, [&](std::string_view, const auto& field) {
     if constexpr (std::is_same_v<std::decay_t<decltype(field)>, std::string>)
