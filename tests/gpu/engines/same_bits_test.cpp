@@ -226,6 +226,7 @@ TEST_P(SameBitsGpu, OnEightStreamsOfEightThreads) {
     }
   };
   std::vector<std::jthread> threads;
+  threads.reserve(kThreads);
   for (int t = 0; t < kThreads; ++t) threads.emplace_back([&, t] { work(wrong[static_cast<size_t>(t)]); });
   threads.clear();
   EXPECT_EQ(wrong, std::vector<int>(kThreads, 0));
