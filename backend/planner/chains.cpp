@@ -148,8 +148,8 @@ class Chains {
     return !folded_.folded[op] && is_pointwise(graph_.ops[op]) && groups_.size_of(groups_.group_of(op)) == 1;
   }
 
-  // Whether the op, which is then found, asks what only those found read of coordinates and numbers in
-  // memory: one answer a row.
+  // Adds an op to those found, and the ops that it waits for, where only ops found read them: a condition on
+  // coordinates and on numbers in memory, with one answer a row. False where it is anything else.
   bool is_condition(int op, std::vector<int>& found) const {
     constexpr size_t kMostOps = 8;
     const auto is_found = [&](int each) { return std::ranges::find(found, each) != found.end(); };

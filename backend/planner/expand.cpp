@@ -93,7 +93,7 @@ class Expander {
     }
   }
 
-  // Whether one element, reduced, stays as it is.
+  // True of modes that give the only element of a row back as it is.
   static bool keeps_values(ReductionMode mode) {
     return mode == ReductionMode::add || mode == ReductionMode::mul || mode == ReductionMode::min ||
            mode == ReductionMode::max || mode == ReductionMode::avg;

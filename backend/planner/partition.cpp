@@ -56,8 +56,8 @@ class Neighbours {
     }
   }
 
-  // What only `op` asks of coordinates and a few numbers, in a smaller shape, moves beside it: which rows
-  // exist.
+  // Moves conditions on coordinates that only `op` reads beside it, whatever smaller shape they have: whether
+  // a row exists, say.
   void absorb_conditions(int op, int depth = 4) {
     for (const int input : graph_.ops[op].inputs) {
       const int producer = groups_.direct_producer(input);

@@ -116,7 +116,7 @@ class SmallGroups {
       groups_.merge(groups_.group_of(op), reader);
   }
 
-  // Whether the op's group computes its result and nothing else, in a few instructions.
+  // True where the op's group computes its result and nothing else, in a few instructions.
   bool is_cheap_value(int op) const {
     const int group = groups_.group_of(op);
     int cost = 0;

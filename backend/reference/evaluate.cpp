@@ -89,7 +89,7 @@ class FusionEvaluator {
       add_part(sums[anchor], anchor);
     }
   }
-  /// What waits for these sums.
+  /// Evaluates the sites that wait for these sums.
   void finish(const std::vector<std::vector<std::byte>>& sums, const SummedAxis& summed) {
     for (const size_t anchor : summed.anchors) {
       add_result(anchor);
@@ -240,13 +240,12 @@ void evaluate(const Fusion& fusion, std::span<void* const> operands, Reading rea
 
 void evaluate_in_slices(const Fusion& fusion, std::span<void* const> operands, int64_t most) {
   const auto evaluate_part = [&](const Fusion& part) {
-    const std::optional<SummedAxis> summed = summed_axis(part);
-    const int64_t extent = summed ? slice_extent(part, *summed, most) : 0;
+    const std::optional<SummedAxis> summed = summed_axis(part, most);
     FusionBuffers buffers(part, operands);
     FusionEvaluator whole(part, buffers, Reading::device);
-    if (!summed || extent == summed->axis.extent) return whole.run();
+    if (!summed) return whole.run();
     std::vector<std::vector<std::byte>> sums(part.anchors.size());
-    for_each_slice(part, {summed->axis}, {extent}, [&](const Fusion& slice) {
+    for_each_slice(part, {summed->axis}, {summed->count}, [&](const Fusion& slice) {
       FusionBuffers own(slice, operands);
       FusionEvaluator(slice, own, Reading::device).add_to(sums, *summed);
     });

@@ -41,7 +41,7 @@ class JoinedAxes {
   /// The same where products sum over it, whose results only sites without it wait for.
   std::optional<SummedAxis> summed(size_t site, int axis) const {
     const int root = root_of(place(site, axis));
-    SummedAxis found{walked(root), {}, std::vector<bool>(fusion_.sites.size(), false)};
+    SummedAxis found{walked(root), {}, std::vector<bool>(fusion_.sites.size(), false), 1};
     const std::vector<int> adding = adders(root);
     if (found.axis.axes.empty() || adding.empty()) return std::nullopt;
     for (const int adder : adding)
@@ -53,7 +53,8 @@ class JoinedAxes {
   }
 
  private:
-  // Of each site the axis that walks the coordinate, or -1; none at all where one has two.
+  // The axis of every site that walks the coordinate, -1 for sites without; no axes at all where a site has
+  // two.
   FreeAxis walked(int root) const {
     FreeAxis found{{}, extents_[static_cast<size_t>(root)]};
     for (size_t site = 0; site < fusion_.sites.size(); ++site) {
@@ -67,7 +68,7 @@ class JoinedAxes {
     }
     return found;
   }
-  // What sums over the coordinate: an anchor, once for each operand that has it, or -1, a reduction.
+  // The anchors that sum over the coordinate, once for each operand that has it; -1 for a reduction.
   std::vector<int> adders(int root) const {
     std::vector<int> found;
     for (const Sum& sum : sums_)
@@ -203,22 +204,20 @@ std::vector<FreeAxis> free_axes(const Fusion& fusion) {
   return found;
 }
 
-std::optional<SummedAxis> summed_axis(const Fusion& fusion) {
-  if (form_of(fusion) != Form::chain) return std::nullopt;
-  const JoinedAxes joined(fusion);
-  if (!joined.follows()) return std::nullopt;
+std::optional<SummedAxis> summed_axis(const Fusion& fusion, int64_t most) {
   const size_t largest = largest_site(fusion);
   const Dims& domain = fusion.sites[largest].expr.domain;
-  for (int axis = 0; axis < domain.rank(); ++axis)
-    if (domain[axis] > 1)
-      if (auto found = joined.summed(largest, axis)) return found;
+  const int64_t elements = element_count(domain);
+  if (form_of(fusion) != Form::chain || elements <= most) return std::nullopt;
+  const JoinedAxes joined(fusion);
+  if (!joined.follows()) return std::nullopt;
+  for (int axis = 0; axis < domain.rank(); ++axis) {
+    auto found = domain[axis] > 1 ? joined.summed(largest, axis) : std::nullopt;
+    if (!found) continue;
+    found->count = std::max<int64_t>(1, most / (elements / domain[axis]));
+    return found;
+  }
   return std::nullopt;
-}
-
-int64_t slice_extent(const Fusion& fusion, const SummedAxis& summed, int64_t most) {
-  const int64_t elements = element_count(fusion.sites[largest_site(fusion)].expr.domain);
-  const int64_t row = std::max<int64_t>(1, elements / summed.axis.extent);
-  return std::clamp<int64_t>(most / row, 1, summed.axis.extent);
 }
 
 std::vector<int64_t> slice_extents(const Fusion& fusion, const std::vector<FreeAxis>& axes, int64_t most) {

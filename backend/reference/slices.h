@@ -35,13 +35,12 @@ struct SummedAxis {
   FreeAxis axis;
   std::vector<size_t> anchors;  ///< those products
   std::vector<bool> is_late;    ///< by site: whether it waits for their sums, and for nothing else
+  int64_t count = 1;            ///< of coordinates in a slice
 };
 
-/// The outermost such coordinate of the largest site behind a product, if any.
-std::optional<SummedAxis> summed_axis(const Fusion& fusion);
-
-/// Coordinates of it in a slice, as in slice_extents().
-int64_t slice_extent(const Fusion& fusion, const SummedAxis& summed, int64_t most = kSliceElements);
+/// The outermost such coordinate of the largest site behind a product; nothing where there is none, or where
+/// the site has no more than `most` elements. A slice of it has about so many.
+std::optional<SummedAxis> summed_axis(const Fusion& fusion, int64_t most = kSliceElements);
 
 /// The fusion of `count` coordinates of an axis.
 Fusion slice_of(const Fusion& fusion, const FreeAxis& axis, int64_t first, int64_t count);

@@ -242,7 +242,7 @@ TEST_F(GivenNumbers, MayBeOthersInEachRun) {
   }
 }
 
-// What dropout keeps may be multiplied by any number.
+// Probabilities that dropout keeps may be multiplied by any number.
 TEST_F(GivenNumbers, MayBeOthersForWhatDropoutKeeps) {
   Tensors t({.queries = 12, .keys = 12, .type = CUDNN_DATA_FLOAT, .has_dropout = true});
   const Part plan = plan_of(

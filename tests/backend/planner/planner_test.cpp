@@ -254,7 +254,7 @@ TEST(Partition, SmallValueOfDearOpsIsComputedOnce) {
               ElementsAre(ElementsAre("first", "second"), ElementsAre("add")));
 }
 
-// Which rows of an operand exist is asked beside its elements, whatever shape the condition has.
+// A condition on the rows of an operand is computed beside its elements, whatever shape it has.
 TEST(Partition, AConditionOfCoordinatesMovesBeforeTheContraction) {
   GraphBuilder g("g");
   const Tensor a = g.input("a", {2, 4, 8}, DataType::f32), b = g.input("b", {2, 8, 4}, DataType::f32);

@@ -92,7 +92,6 @@ std::vector<ConfigValue> Fprop::config() const {
                                           {"ping_pong", true},
                                           {"swapped", true},
                                           {"siblings", 1},
-                                          {"short_sums", false},
                                           {"in_parts", false},
                                           {"gathered", 1},
                                           {"consumers", 2},

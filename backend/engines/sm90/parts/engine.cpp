@@ -29,8 +29,8 @@ namespace fusor {
 
 namespace {
 
-// Parts of a number, and the products of them that count. Parts are whole steps of the product long.
-constexpr int64_t kParts = 3, kProducts = 6, kVector = 8, kThreads = 256;
+// Parts of a number, each of which is whole steps of the product long.
+constexpr int64_t kParts = 3, kVector = 8, kThreads = 256;
 // Parts below the last leave out as much as fp32 rounds in one sum, which shows where it has few terms. Of
 // more terms than the most, those that split_floats takes might overflow together.
 constexpr int64_t kFewestTerms = 16, kMostTerms = int64_t{1} << 23;
@@ -77,7 +77,7 @@ SplitOperand split(Repacker& repacker, size_t index) {
   for (int axis = 0; axis + 2 < whole.rank(); ++axis)
     if (site.domain[axis] != whole[axis]) from.strides[axis] = 0;
   Dims terms = whole;
-  terms[operand.k_axis()] = kProducts * operand.padded_k;
+  terms[operand.k_axis()] = wgmma::kProductsOfParts * operand.padded_k;
   repacker.operand(index) = loaded(terms, DataType::bf16, from);
   return operand;
 }

@@ -54,7 +54,6 @@ std::vector<ConfigValue> Schedule::config() const {
                                   {"consumers", tiling.consumers()},
                                   {"cluster", tiling.cluster},
                                   {"cluster_n", tiling.cluster_n},
-                                  {"short_sums", tiling.short_sums},
                                   {"in_parts", tiling.in_parts},
                                   {"gathered", tiling.gathered ? tiling.split : 1},
                                   {"rehearses", rehearses()},

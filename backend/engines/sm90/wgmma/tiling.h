@@ -18,6 +18,7 @@
 #include "backend/engines/sm90/copy/tensor_maps.h"
 #include "backend/engines/sm90/load/prologue.h"
 #include "backend/engines/sm90/load/threads.h"
+#include "backend/engines/sm90/wgmma/prepare.h"
 #include "backend/engines/sm90/wgmma/resident_window.h"
 #include "backend/engines/tiled/tiling.h"
 #include "core/ceil_div.h"
@@ -32,8 +33,6 @@ inline constexpr int64_t kConsumers = 2, kWarpgroup = 128, kPartRows = 64;
 inline constexpr int64_t kRowsOfThree = 192, kSumsOfThree = 96;
 inline constexpr int64_t kLineBytes = 128;
 inline constexpr int64_t kLeastPiece = 16;  // columns
-// Products of parts of fp32 numbers.
-inline constexpr int64_t kProductsOfParts = 6;
 inline constexpr int64_t kMaxStages = 12, kMaxSums = 192;
 inline constexpr int64_t kWarpRows = 16, kWarps = 4;  // of a part, of a warpgroup
 /// How results leave, as codegen/device/sm90/epilogue/boxes.cuh counts them.

@@ -131,8 +131,8 @@ FUSOR_DEVICE void load_lines(u8* tile, const TensorMap& map, Barrier& full, int 
   }
 }
 
-// Where the operands of a step lie, in steps. Of numbers in parts, six steps have the products of one step's
-// numbers, the small ones first; a part is as long as a sixth of all steps.
+// The place of a step's operands along k, in steps. For numbers in parts, six steps multiply the parts of the
+// same 64 numbers, the small products first; a part is as long as a sixth of all steps.
 //
 //   first operand   low   high  middle  middle  high    high
 //   second operand  high  low   middle  high    middle  high

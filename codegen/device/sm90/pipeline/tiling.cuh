@@ -14,10 +14,12 @@ using ElementA = Config::ElementA;
 using ElementB = Config::ElementB;
 using Sum = WgmmaElement<ElementA>::Sum;
 static constexpr int kElementBytes = sizeof(ElementA);
-static constexpr bool kTf32 = kElementBytes == 4, kShortSums = Config::short_sums;
+static constexpr bool kTf32 = kElementBytes == 4;
 // fp32 numbers lie as three parts along k, and six products of parts count.
 static constexpr bool kInParts = Config::in_parts;
 static constexpr int kProductsOfParts = 6;
+// The tensor cores' sums are short, and are added up in fp32.
+static constexpr bool kShortSums = kInParts || WgmmaElement<ElementA>::kShort;
 
 static constexpr int kOp = Config::op, kSpatial = Config::spatial, kBatch = Config::batch;
 static constexpr bool kSwapped = Config::swapped;

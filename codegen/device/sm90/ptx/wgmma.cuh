@@ -27,15 +27,18 @@ FUSOR_DEVICE void wgmma_wait() {
 }
 
 // ---- Elements ----
-// The type of the sums of an operand's elements.
+// The sums of an operand's elements. kShort: the tensor cores sum products of fp8 with 13 bits behind the
+// point.
 
 template <class Element>
 struct WgmmaElement {
   using Sum = float;
+  static constexpr bool kShort = sizeof(Element) == 1;
 };
 template <>
 struct WgmmaElement<i8> {
   using Sum = i32;
+  static constexpr bool kShort = false;
 };
 template <>
 struct WgmmaElement<u8> : WgmmaElement<i8> {};

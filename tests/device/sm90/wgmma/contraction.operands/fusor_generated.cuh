@@ -11,7 +11,6 @@ struct Config {
   static constexpr int consumers = 2;
   static constexpr int cluster = 1;
   static constexpr int cluster_n = 1;
-  static constexpr bool short_sums = false;
   static constexpr bool in_parts = false;
   static constexpr int gathered = 1;
   static constexpr bool rehearses = false;

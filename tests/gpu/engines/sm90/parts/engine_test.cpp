@@ -9,13 +9,10 @@
 #include "backend/engines/list.h"
 #include "frontend/graph_builder.h"
 #include "tests/gpu/device_run.h"
+#include "tests/gpu/engines/every_config.h"
 
 namespace fusor {
 namespace {
-
-#define FUSOR_NEEDS_HOPPER() \
-  FUSOR_NEEDS_GPU();         \
-  if (DeviceInfo::current().compute_capability / 10 != 9) GTEST_SKIP() << "needs sm_90"
 
 void expect_correct_by_wgmma(const Graph& graph, const std::string& what) {
   static const std::array<const Engine*, 2> kEngines = {&wgmma_parts_engine(), &elementwise_engine()};
