@@ -42,6 +42,8 @@ inline int64_t bytes_of(DataType type, int64_t elements) {
 }
 /// The type of a byte an element that holds every value of a packed type; any other type itself.
 FUSOR_API DataType unpacked(DataType type);
+/// A number of 8 bits with a sign and a mantissa: what tensor cores multiply.
+inline bool is_fp8(DataType type) { return type == DataType::f8_e4m3 || type == DataType::f8_e5m2; }
 inline bool is_real(DataType type) { return info(type).kind == NumberKind::real; }
 
 /// The type in which a value of `type` is held between steps: fp64, fp32, int64 or int32. On the device this

@@ -9,6 +9,7 @@
 #include <unordered_set>
 
 #include "backend/planner/fold_views.h"
+#include "backend/planner/softmax_maximum.h"
 #include "core/dims.h"
 #include "core/infer.h"
 #include "core/ops/expansion.h"
@@ -24,6 +25,7 @@ class Expander {
 
   Graph expand() {
     simplify_reductions();
+    shorten_maxima();
     separate_packed();
     split_reductions();
     copy_concatenated();
@@ -97,6 +99,38 @@ class Expander {
   static bool keeps_values(ReductionMode mode) {
     return mode == ReductionMode::add || mode == ReductionMode::mul || mode == ReductionMode::min ||
            mode == ReductionMode::max || mode == ReductionMode::avg;
+  }
+
+  // The largest of all probabilities of a softmax needs one number a row: attention keeps these, and no
+  // matrix of probabilities. cudnn-frontend asks for it with fp8.
+  void shorten_maxima() {
+    const auto is_exp = [](const Op& op) { return is_mode(op, PointwiseMode::exp); };
+    if (std::ranges::none_of(graph_.ops, is_exp)) return;
+    const GraphIndex index(graph_);
+    const Graph before = graph_;
+    std::vector<Op> ops;
+    for (Op& op : graph_.ops) {
+      if (const auto maximum = softmax_maximum(before, index, op)) {
+        int value = maximum->largest;
+        for (const int step : maximum->steps) {
+          Op of_rows = before.ops[static_cast<size_t>(step)];
+          of_rows.name = free_op_name(fmt::format("{}.{}", op.name, of_rows.name));
+          of_rows.inputs[0] = value;
+          value = add_tensor(Tensor(graph_.tensors[of_rows.outputs[0]]),
+                             before.tensors[maximum->largest].dims, of_rows.name);
+          of_rows.outputs = {value};
+          ops.push_back(std::move(of_rows));
+        }
+        op.inputs[0] = value;
+      }
+      ops.push_back(std::move(op));
+    }
+    graph_.ops = std::move(ops);
+  }
+
+  static bool is_mode(const Op& op, PointwiseMode mode) {
+    const auto* pointwise = std::get_if<Pointwise>(&op.attributes);
+    return pointwise != nullptr && pointwise->mode == mode;
   }
 
   // Contractions, and ops between two, read elements that have addresses, and who writes packed ones writes

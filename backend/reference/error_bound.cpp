@@ -59,8 +59,6 @@ constexpr double kTf32Epsilon = 0x1p-10;
 // The rounding unit of sums of fp8 in Hopper's tensor cores.
 constexpr double kShortEpsilon = 0x1p-13;
 
-bool is_fp8(DataType type) { return type == DataType::f8_e4m3 || type == DataType::f8_e5m2; }
-
 // Whether numbers of `type` may have digits that `compute`, a real type, has no room for.
 bool holds_more_digits(DataType type, DataType compute) {
   if (compute == DataType::f64) return type == DataType::i64;

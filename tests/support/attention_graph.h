@@ -61,7 +61,7 @@ struct AttentionGraph {
     const Tensor sum = g.reduce(exponential, ReductionMode::add, {3});
     const Tensor v = g.input("v", {c.batch, c.shared_heads, c.keys, c.value}, c.type);
     if (with_statistics) g.output(g.add(g.log(sum), largest), {.name = "logsumexp", .type = DataType::f32});
-    const DataType result = c.type == DataType::f8_e4m3 ? DataType::f32 : c.type;
+    const DataType result = is_fp8(c.type) ? DataType::f32 : c.type;
     Tensor p = g.div(exponential, sum);
     if (weight != 1) p = g.mul(p, g.constant(weight));
     Tensor o = g.matmul(p, v);
@@ -69,7 +69,7 @@ struct AttentionGraph {
     g.output(o, {.name = "o", .type = result});
     Graph graph = g.finish();
     // Without which no engine multiplies fp8 as such.
-    if (c.type == DataType::f8_e4m3) graph.precision = Precision::allow_short_sums;
+    if (is_fp8(c.type)) graph.precision = Precision::allow_short_sums;
     return graph;
   }
 };
@@ -85,6 +85,32 @@ inline Graph attention_in_fp8(const AttentionCase& c, const SdpaAttributes& attr
   g.output(forward.o, {.name = "o", .type = DataType::f32});
   if (with_statistics) g.output(forward.stats, {.name = "stats", .type = DataType::f32});
   return g.finish();
+}
+
+/// Attention of fp8 as cudnn-frontend writes it: factors of one element in memory, a score that no row falls
+/// below, and the largest probability and result, which the next call's factors are made of.
+inline Graph quantised_attention(const AttentionCase& c) {
+  AttentionGraph graph(c);
+  GraphBuilder& g = graph.g;
+  const auto factor = [&](const char* name) { return g.input(name, {1, 1, 1, 1}, DataType::f32); };
+  graph.score = g.mul(g.mul(graph.score, factor("descale_q")), factor("descale_k"));
+  graph.mask();
+  const Tensor best = g.reduce(graph.score, ReductionMode::max, {3});
+  const Tensor largest = g.max(best, g.constant(-3e38));
+  const Tensor exponential = g.exp(g.sub(graph.score, largest));
+  const Tensor sum = g.reduce(exponential, ReductionMode::add, {3});
+  const Tensor divisor = g.binary_select(sum, g.constant(1), g.cmp_neq(sum, g.constant(0)));
+  g.output(g.add(best, g.log(sum)), {.name = "stats", .type = DataType::f32});
+  const Tensor p = g.div(exponential, divisor);
+  g.output(g.reduce(p, ReductionMode::amax, {0, 1, 2, 3}), {.name = "amax_s", .type = DataType::f32});
+  const Tensor scaled = g.mul(p, factor("scale_s"), {.type = c.type});
+  const Tensor v = g.input("v", {c.batch, c.shared_heads, c.keys, c.value}, c.type);
+  const Tensor o = g.mul(g.mul(g.matmul(scaled, v), factor("descale_s")), factor("descale_v"));
+  g.output(g.reduce(o, ReductionMode::amax, {0, 1, 2, 3}), {.name = "amax_o", .type = DataType::f32});
+  g.output(g.mul(o, factor("scale_o")), {.name = "o", .type = c.type});
+  Graph finished = g.finish();
+  finished.precision = Precision::allow_short_sums;
+  return finished;
 }
 
 /// Attention under a mask and nothing else.

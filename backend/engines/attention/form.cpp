@@ -118,6 +118,33 @@ int64_t live_blocks(const Bounds& bounds, int64_t queries, int64_t keys, int64_t
   return blocks;
 }
 
+Expr multiplied(const Expr& y, const Expr& weights) {
+  Expr product = y;
+  product.nodes = weights.nodes;
+  std::vector<int> moved;  // where the nodes of y are
+  const auto at = [&](int node) { return node < 0 ? node : moved[static_cast<size_t>(node)]; };
+  for (Node node : y.nodes) {
+    std::ranges::transform(node.args, node.args.begin(), at);
+    product.nodes.push_back(node);
+    if (node.kind == Node::Kind::input)
+      for (const int weight : weights.yields) {
+        Node times;
+        times.kind = Node::Kind::pointwise;
+        times.pointwise = {.mode = PointwiseMode::mul, .compute = DataType::f32};
+        times.args = {static_cast<int>(std::ssize(product.nodes)) - 1, weight, -1};
+        times.op = product.node(weight).op;
+        product.nodes.push_back(times);
+      }
+    moved.push_back(static_cast<int>(std::ssize(product.nodes)) - 1);
+  }
+  for (Store& store : product.stores) {
+    store.node = at(store.node);
+    store.index = at(store.index);
+  }
+  std::ranges::transform(product.yields, product.yields.begin(), at);
+  return product;
+}
+
 Expr without_last_rounding(Expr y) {
   for (int i = 0; i < std::ssize(y.nodes); ++i) {
     const Node& node = y.node(i);

@@ -30,6 +30,9 @@ std::optional<Refusal> refuse_attention_form(const Fusion& fusion);
 /// Blocks of `tile_k` keys that the tiles of `tile_q` queries see, in all.
 int64_t live_blocks(const Bounds& bounds, int64_t queries, int64_t keys, int64_t tile_q, int64_t tile_k);
 
+/// The result with its input, a product, multiplied by the numbers that `weights` yields.
+Expr multiplied(const Expr& y, const Expr& weights);
+
 /// The result without a last rounding that the store repeats: a composite's last step only rounds.
 Expr without_last_rounding(Expr y);
 

@@ -17,11 +17,16 @@ int past_identities(const Expr& expr, int at) {
   return at;
 }
 
-// A scalar, or the larger of two.
+bool is_one_element(const Node& node) {
+  return node.kind == Node::Kind::load && node.type != DataType::b8 && !node.access.is_indexed() &&
+         std::ranges::all_of(node.access.strides, [](int64_t stride) { return stride == 0; });
+}
+
+// A scalar, the larger of two, or one element in memory.
 bool is_number(const Expr& expr, int at) {
   const auto is_scalar = [&](int node) { return expr.node(node).kind == Node::Kind::scalar; };
   const Node& node = expr.node(at);
-  return is_scalar(at) ||
+  return is_scalar(at) || is_one_element(node) ||
          (is_pointwise(node, PointwiseMode::max) && is_scalar(past_identities(expr, node.args[0])) &&
           is_scalar(past_identities(expr, node.args[1])));
 }

@@ -8,8 +8,8 @@
 
 namespace fusor::attention {
 
-/// Node `value` times the numbers `weights`, scalars or the larger of two, where node `keep` holds; else node
-/// `otherwise`, or 0 where that is -1. Without a condition `keep` is -1.
+/// Node `value` times the numbers `weights` - scalars, the larger of two, or single elements - where node
+/// `keep` holds; else node `otherwise`, or 0 where that is -1. Without a condition `keep` is -1.
 struct Dropped {
   int value = -1, keep = -1, otherwise = -1;
   std::vector<int> weights = {};

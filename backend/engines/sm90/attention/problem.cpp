@@ -75,9 +75,9 @@ std::variant<Problem, Refusal> problem_of(const Fusion& fusion, const DeviceInfo
                             fmt::format("at most {} axes before the matrices", kMostBatch),
                             fmt::format("{}", rank - 2));
   auto scores = take_apart(fusion, between,
-                           {.weights = yielded_node(between).type == DataType::f8_e4m3,
+                           {.weights = is_fp8(yielded_node(between).type),
                             .lengths = true,
-                            .dropout = yielded_node(between).type != DataType::f8_e4m3});
+                            .dropout = !is_fp8(yielded_node(between).type)});
   if (auto* refusal = std::get_if<Refusal>(&scores)) return std::move(*refusal);
   Problem problem{.fusion = fusion, .device = device, .scores = std::move(std::get<Scores>(scores))};
   const Expr &q = operand_site(fusion, 0, 0), &k = operand_site(fusion, 0, 1),
@@ -114,7 +114,9 @@ std::variant<Problem, Refusal> problem_of(const Fusion& fusion, const DeviceInfo
     return refuse_attention(fusion, "shared-heads", "", "keys and values that the same heads share",
                             "other sharing");
   problem.shares = std::move(*shares);
-  problem.y = without_last_rounding(result_site(fusion));
+  problem.y = result_site(fusion);
+  if (const auto& weights = problem.scores.run_weights) problem.y = multiplied(problem.y, *weights);
+  problem.y = without_last_rounding(std::move(problem.y));
   problem.placed = ragged_result_of(fusion, problem.y);
   if (auto refusal = refuse_placed(problem)) return std::move(*refusal);
   problem.placed_rows = ragged_result_of(fusion, problem.scores.rows);

@@ -53,11 +53,11 @@ std::variant<Rows, Refusal> rows_of(const Fusion& fusion, const Expr& site, int 
   const Operand& operand = fusion.operands[static_cast<size_t>(node.access.operand)];
   const std::string& name = fusion.name_of(node.access.operand);
   const int64_t bytes = byte_size(operand.type);
-  const bool fits = node.type == DataType::f16 || node.type == DataType::bf16 ||
-                    (or_bytes && node.type == DataType::f8_e4m3);
+  const bool fits =
+      node.type == DataType::f16 || node.type == DataType::bf16 || (or_bytes && is_fp8(node.type));
   if (operand.type != node.type || !fits || (ragged && bytes != 2))
     return in_front(refuse_attention(fusion, "16-bit-operands", name,
-                                     or_bytes ? "fp16, bf16 or fp8_e4m3" : "fp16 or bf16",
+                                     or_bytes ? "fp16, bf16 or fp8" : "fp16 or bf16",
                                      std::string(to_string(operand.type))));
   const Strides strides = ragged ? ragged->strides : node.access.strides;
   if (strides[element_axis] != 1 && site.domain[element_axis] != 1)

@@ -32,7 +32,7 @@ struct Rows {
 };
 
 /// The site's rows, or why they are none: `row_axis` walks rows, `element_axis` what is adjacent. `or_bytes`:
-/// elements may be fp8_e4m3, too, if they are not ragged.
+/// elements may be fp8, too, if they are not ragged.
 std::variant<Rows, Refusal> rows_of(const Fusion& fusion, const Expr& site, int row_axis, int element_axis,
                                     bool or_bytes = false);
 

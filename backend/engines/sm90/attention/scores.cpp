@@ -23,13 +23,14 @@ bool reduces_keys(const Expr& expr, int at, ReductionMode mode) {
 
 // --- The parts ---
 
-// The nodes that node `at` needs, which is yielded.
-Expr part_of(const Expr& site, int at) {
+// The nodes that `yields` need, which are yielded.
+Expr part_of(const Expr& site, std::vector<int> yields) {
   Expr part = site;
   part.stores.clear();
-  part.yields = {at};
+  part.yields = std::move(yields);
   return without_dead_nodes(part);
 }
+Expr part_of(const Expr& site, int at) { return part_of(site, std::vector<int>{at}); }
 
 // Beside the inputs, which are one value a row.
 bool varies_over_keys(const Expr& rows) {
@@ -244,6 +245,7 @@ std::optional<Refusal> take_dropout(const Fusion& fusion, const Expr& site, cons
       return refuse_dropout(fusion, op, "probabilities that are 0 where numbers of coordinates say so",
                             leaves_zeros ? "elements from memory" : "other values");
   }
+  std::vector<int> of_runs;
   for (const int at : softmax.weights) {
     const auto given = factor_at(fusion, site, at);
     if (is_dropped && given && !given->is_known() && given->is_positive() && !scores.given_weight) {
@@ -251,10 +253,15 @@ std::optional<Refusal> take_dropout(const Fusion& fusion, const Expr& site, cons
       continue;
     }
     const auto weight = constant(fusion, site, at);
+    if (takes.weights && !weight) {
+      of_runs.push_back(at);
+      continue;
+    }
     if ((!takes.weights && !is_dropped) || !weight || !(*weight > 0) || !std::isfinite(*weight))
       return refuse_weight(fusion, site.node(at).op);
     scores.weight *= *weight;
   }
+  if (!of_runs.empty()) scores.run_weights = part_of(site, std::move(of_runs));
   return std::nullopt;
 }
 

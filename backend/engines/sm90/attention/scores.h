@@ -42,6 +42,8 @@ struct Scores {
   double weight = 1;  ///< of probabilities
   /// Probabilities that dropout keeps are multiplied by a scalar that each run gives, too.
   std::optional<Factor> given_weight;
+  /// Numbers that are known in a run only, by which probabilities are multiplied: what this yields.
+  std::optional<Expr> run_weights;
   /// Which probabilities dropout keeps, of coordinates and numbers of an entry; see kept_part().
   std::optional<Expr> keep;
   bool guarded = false;
@@ -58,7 +60,7 @@ std::optional<Expr> lengths_of(const Fusion& fusion, const Expr& expr, int at);
 
 /// The parts of a site, beside softmax and score, that the caller carries out.
 struct Takes {
-  bool weights = false;  ///< probabilities may be multiplied by a constant before they are rounded
+  bool weights = false;  ///< probabilities may be multiplied by numbers before they are rounded
   bool lengths = false;  ///< where a mask is lengths, they are no part of the score
   bool dropout = false;  ///< probabilities may be dropped behind the division
 };

@@ -22,7 +22,6 @@ inline int64_t box_line(DataType type) { return 128 / byte_size(type); }
 /// others.
 inline constexpr int64_t kBoxLine = 64;
 inline bool may_lie_across(DataType type) { return byte_size(type) == 2; }
-inline bool is_fp8(DataType type) { return type == DataType::f8_e4m3 || type == DataType::f8_e5m2; }
 /// In memory.
 inline DataType type_of(const Fusion& fusion, const Access& access) {
   return fusion.operands[static_cast<size_t>(access.operand)].type;

@@ -85,14 +85,19 @@ FUSOR_DEVICE void transpose_values(Shared& shared, int transposer, int blocks, R
 }
 
 // Four numbers in a word, the first one in its low byte.
-FUSOR_DEVICE u32 four_bytes(f8_e4m3, float a, float b, float c, float d) {
-  u32 word;
-  asm("{\n.reg .b16 low, high;\ncvt.rn.satfinite.e4m3x2.f32 low, %2, %1;\n"
-      "cvt.rn.satfinite.e4m3x2.f32 high, %4, %3;\nmov.b32 %0, {low, high};\n}"
-      : "=r"(word)
-      : "f"(a), "f"(b), "f"(c), "f"(d));
-  return word;
-}
+#define FUSOR_FOUR_BYTES(type, name)                                                 \
+  FUSOR_DEVICE u32 four_bytes(type, float a, float b, float c, float d) {            \
+    u32 word;                                                                        \
+    asm("{\n.reg .b16 low, high;\ncvt.rn.satfinite." name                            \
+        "x2.f32 low, %2, %1;\n"                                                      \
+        "cvt.rn.satfinite." name "x2.f32 high, %4, %3;\nmov.b32 %0, {low, high};\n}" \
+        : "=r"(word)                                                                 \
+        : "f"(a), "f"(b), "f"(c), "f"(d));                                           \
+    return word;                                                                     \
+  }
+FUSOR_FOUR_BYTES(f8_e4m3, "e4m3")
+FUSOR_FOUR_BYTES(f8_e5m2, "e5m2")
+#undef FUSOR_FOUR_BYTES
 
 // Four neighbours of a row in a word: columns 2 t and 2 t + 1 of two blocks of 8 columns.
 template <class Element, int kCount>

@@ -173,6 +173,40 @@ TEST(Attention, ProbabilitiesOfFp8AreWeighted) {
   EXPECT_EQ(std::get<Problem>(answer).scores.weight, 256);
 }
 
+// A factor of probabilities that only a run knows multiplies the result instead.
+TEST(Attention, WeightsInMemoryMultiplyTheResult) {
+  AttentionGraph graph({.type = DataType::f8_e5m2});
+  GraphBuilder& g = graph.g;
+  const Tensor exponential = g.exp(g.sub(graph.score, g.reduce(graph.score, ReductionMode::max, {3})));
+  const Tensor p = g.div(exponential, g.reduce(exponential, ReductionMode::add, {3}));
+  const Tensor v = g.input("v", {1, 1, 64, 64}, DataType::f8_e5m2);
+  g.output(g.matmul(g.mul(p, g.input("scale", {1, 1, 1, 1}, DataType::f32)), v), {.name = "o"});
+  Graph finished = g.finish();
+  finished.precision = Precision::allow_short_sums;
+  const Fusion fusion = test::fusion_of(finished);
+  const auto answer = attention::problem_of(fusion, h200());
+  ASSERT_TRUE(std::holds_alternative<Problem>(answer)) << to_string(std::get<Refusal>(answer));
+  const Expr& y = std::get<Problem>(answer).y;
+  validate(y);
+  const Node& stored = y.node(y.stores.at(0).node);
+  EXPECT_EQ(stored.pointwise.mode, PointwiseMode::mul);
+  EXPECT_EQ(y.node(stored.args[0]).kind, Node::Kind::input);
+  EXPECT_EQ(y.node(stored.args[1]).kind, Node::Kind::load);
+}
+
+// One that differs from row to row is no factor of theirs.
+TEST(Attention, RefusesWeightsOfRows) {
+  AttentionGraph graph({.type = DataType::f8_e4m3});
+  GraphBuilder& g = graph.g;
+  const Tensor exponential = g.exp(g.sub(graph.score, g.reduce(graph.score, ReductionMode::max, {3})));
+  const Tensor p = g.div(exponential, g.reduce(exponential, ReductionMode::add, {3}));
+  const Tensor v = g.input("v", {1, 1, 64, 64}, DataType::f8_e4m3);
+  g.output(g.matmul(g.mul(p, g.input("scale", {1, 1, 64, 1}, DataType::f32)), v), {.name = "o"});
+  Graph finished = g.finish();
+  finished.precision = Precision::allow_short_sums;
+  EXPECT_EQ(rule_of(finished), "softmax-between");
+}
+
 // Factors in memory leave larger blocks than other scores do.
 TEST(Attention, FactorsOfFp8NeedFewRegisters) {
   AttentionGraph graph({.head = 128, .value = 128, .type = DataType::f8_e4m3});
@@ -235,6 +269,8 @@ TEST(AttentionKernels, Compile) {
         attention_engine(), "fp8",
         test::fusion_of(test::attention({.head = head, .value = head, .type = DataType::f8_e4m3})), h200(),
         cases);
+  test::add_kernels(attention_engine(), "fp8_e5m2",
+                    test::fusion_of(test::attention({.type = DataType::f8_e5m2})), h200(), cases);
   AttentionGraph graph({.heads = 2, .mask = Mask::window});
   graph.score = graph.g.add(graph.g.tanh(graph.score), graph.g.input("bias", {1, 2, 64, 64}, DataType::bf16));
   graph.mask();
