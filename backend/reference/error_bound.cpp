@@ -409,10 +409,11 @@ class ErrorAnalysis {
 
   // Partial sums are as large as sums of random terms are, or as the result.
   double cut_sums(int a, int b, int c, double count) const {
-    constexpr int64_t kBytes = 32;  // of k, an instruction
+    constexpr int64_t kBytes = 32;  // of k, in an instruction
     const bool cut = byte_size(type(a)) == 2 || (notes_.tf32 && type(a) == DataType::f32);
     if (!cut || !is_real(type(a))) return 0;
-    const double instructions = count / static_cast<double>(kBytes / byte_size(type(a)));
+    const int64_t products = kBytes / byte_size(type(a));  // of an instruction
+    const double instructions = count / static_cast<double>(products);
     const double term = measured_ ? size(a).rms * size(b).rms : 0;
     return instructions * epsilon(DataType::f32) / 2 * std::max(size(c).largest, std::sqrt(count) * term);
   }
