@@ -1,0 +1,65 @@
+// Owns how far a tensor's elements may be off, as the error analysis carries it from op to op.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+
+namespace fusor::reference {
+
+/// Standard deviations of errors that are independent of each other, and of those that elements have in
+/// common.
+struct Spread {
+  double own = 0, common = 0;
+  double total() const { return std::hypot(own, common); }
+  void add(const Spread& other, double factor) {
+    own = std::hypot(own, other.own * factor);
+    common = std::hypot(common, other.common * factor);
+  }
+  void raise_to(const Spread& other) {
+    own = std::max(own, other.own);
+    common = std::max(common, other.common);
+  }
+  Spread shared() const { return {0, total()}; }
+};
+
+/// What single elements are off by: any of them by its roundings, and the rare one by a jump. `common`: what
+/// the elements that read a broadcast one are off by together, in a typical one of them.
+struct Peak {
+  double steps = 0, jump = 0, common = 0;
+  double total() const { return steps + jump; }
+  void add(const Peak& other, double factor, double common_factor) {
+    steps += other.steps * factor;
+    jump += other.jump * factor;
+    common += other.common * common_factor;
+  }
+  void raise_to(const Peak& other) {
+    steps = std::max(steps, other.steps);
+    jump = std::max(jump, other.jump);
+    common = std::max(common, other.common);
+  }
+  Peak shared() const { return {steps, jump, std::max(jump, common)}; }
+};
+
+/// In absolute terms, and in parts of each element's own value: an element v is off by both.
+struct Deviation {
+  Spread absolute = {}, relative = {};
+  Peak peak = {}, relative_peak = {};
+  /// Of a tensor that was just rounded, the part of the peak that this is for its largest element.
+  double top_spacing = 0;
+  bool any() const { return absolute.total() + relative.total() + peak.total() + relative_peak.total() > 0; }
+  void add(const Deviation& other, double spread_factor, double peak_factor) {
+    absolute.add(other.absolute, spread_factor);
+    peak.add(other.peak, peak_factor, spread_factor);
+  }
+  void add_relative(const Deviation& other, double factor) {
+    relative.add(other.relative, factor);
+    relative_peak.add(other.relative_peak, factor, factor);
+  }
+};
+
+/// How steep a step is: over the worst of the lines that a later sum may run along, and where it is steepest.
+struct Slope {
+  double line = 0, largest = 0;
+};
+
+}  // namespace fusor::reference

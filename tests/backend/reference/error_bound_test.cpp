@@ -1,0 +1,148 @@
+// Tests that verify allows what roundings can do and little more: attention's gradients, small elements
+// beside large ones, views, errors that the elements of a row share.
+#include <algorithm>
+#include <cmath>
+
+#include "core/ops/expansion.h"
+#include "tests/backend/reference/host_buffers.h"
+#include "tests/support/attention_graph.h"
+
+namespace fusor {
+namespace {
+
+Graph both_passes(DataType type, test::Mask mask) {
+  const test::AttentionCase c{
+      .heads = 2, .shared_heads = 2, .queries = 96, .keys = 96, .mask = mask, .type = type};
+  return expand_composites(test::attention_and_gradients(c, test::attributes_of(c)));
+}
+
+const Tensor& named(const Graph& graph, const char* name) {
+  return graph.tensors[static_cast<size_t>(graph.find(name))];
+}
+
+VerifyReport checked_run(const Graph& graph, uint64_t seed = 7) {
+  const HostTensors tensors(graph, seed);
+  tensors.run(Reading::device);
+  return verify(graph, tensors.pointers());
+}
+
+TEST(ErrorBound, GradientsOfAttentionAreHeldTo30TimesWhatIsSeen) {
+  for (const uint64_t seed : {7, 77}) {
+    const VerifyReport report = checked_run(both_passes(DataType::f32, test::Mask::none), seed);
+    EXPECT_TRUE(report.passed()) << to_string(report);
+    for (const OutputCheck& check : report.outputs)
+      EXPECT_LT(check.tolerance_abs, 30 * check.max_abs) << check.tensor << "\n" << to_string(report);
+  }
+}
+
+// Flips of a probability near 1 reach as far as they do, but no further.
+TEST(ErrorBound, GradientsOfMaskedAttentionIn16BitsAreHeldToASpacingOfTheLargestProbability) {
+  for (const DataType type : {DataType::bf16, DataType::f16}) {
+    const VerifyReport report = checked_run(both_passes(type, test::Mask::causal));
+    EXPECT_TRUE(report.passed()) << to_string(report);
+    for (const OutputCheck& check : report.outputs)
+      EXPECT_LT(check.tolerance_abs, 1.2 * epsilon(type)) << check.tensor << "\n" << to_string(report);
+  }
+}
+
+TEST(ErrorBound, AnErrorOf20TimesTheUsualOnesInAGradientIsFound) {
+  const Graph graph = both_passes(DataType::f32, test::Mask::none);
+  HostTensors tensors(graph);
+  tensors.run(Reading::device);
+  const auto dq_of = [&] {
+    const VerifyReport report = verify(graph, tensors.pointers());
+    return *std::ranges::find(report.outputs, "dq", &OutputCheck::tensor);
+  };
+  const OutputCheck right = dq_of();
+  EXPECT_EQ(right.wrong, 0);
+  std::vector<double> dq = tensors.get(named(graph, "dq"));
+  dq[1234] += 20 * right.max_abs;
+  tensors.set(named(graph, "dq"), dq);
+  EXPECT_EQ(dq_of().wrong, 1);
+}
+
+// The largest score of a row without any is the least number.
+TEST(ErrorBound, RowsThatAttendToNothingDoNotWidenTheOthers) {
+  GraphBuilder g("padded");
+  const auto tensor = [&](const char* name) { return g.input(name, {2, 2, 64, 32}, DataType::f32); };
+  const Tensor q = tensor("q"), k = tensor("k"), v = tensor("v"), dy = tensor("dy");
+  SdpaOptions options{.attributes = {.attn_scale = 0.2, .padding_mask = true}};
+  options.seq_len_q = g.input("seq_len_q", {2, 1, 1, 1}, DataType::i32);
+  options.seq_len_kv = g.input("seq_len_kv", {2, 1, 1, 1}, DataType::i32);
+  const SdpaResults forward = g.sdpa_fwd(q, k, v, options);
+  const Tensor o = g.output(forward.o, {.name = "o"}), stats = g.output(forward.stats, {.name = "stats"});
+  const SdpaGradients back = g.sdpa_bwd(q, k, v, o, dy, stats, options);
+  g.output(back.dq, {.name = "dq"});
+  g.output(back.dk, {.name = "dk"});
+  const Graph graph = expand_composites(g.finish());
+  HostTensors tensors(graph);
+  for (const char* lengths : {"seq_len_q", "seq_len_kv"}) tensors.set(named(graph, lengths), {50, 64});
+  tensors.run(Reading::device);
+  const VerifyReport report = verify(graph, tensors.pointers());
+  EXPECT_TRUE(report.passed()) << to_string(report);
+  for (const OutputCheck& check : report.outputs)
+    EXPECT_LT(check.tolerance_abs, 1e-4) << check.tensor << "\n" << to_string(report);
+}
+
+TEST(ErrorBound, ASmallProbabilityIsHeldToItsOwnSize) {
+  GraphBuilder g("softmax");
+  const Tensor x = g.input("x", {4, 256}, DataType::f32);
+  const Tensor y = g.output(g.softmax(g.mul(x, g.constant(16)), {.axis = 1}).y, {.name = "y"});
+  const Graph graph = expand_composites(g.finish());
+  HostTensors tensors(graph);
+  tensors.run(Reading::device);
+  EXPECT_TRUE(verify(graph, tensors.pointers()).passed());
+  std::vector<double> ys = tensors.get(y);
+  double& least = *std::ranges::min_element(ys);
+  EXPECT_LT(least, 1e-12);
+  least *= 1 + 1e-3;
+  tensors.set(y, ys);
+  EXPECT_EQ(verify(graph, tensors.pointers()).outputs[0].wrong, 1);
+}
+
+TEST(ErrorBound, ViewsRoundNothing) {
+  const auto tolerance = [](int turns) {
+    GraphBuilder g("turned");
+    const Tensor a = g.input("a", {64, 64}, DataType::bf16), b = g.input("b", {64, 64}, DataType::bf16),
+                 c = g.input("c", {64, 64}, DataType::bf16);
+    Tensor h = g.matmul(a, b, {.type = DataType::bf16});
+    for (int i = 0; i < turns; ++i) h = g.transpose(h, {1, 0});
+    g.output(g.matmul(h, c), {.name = "y", .type = DataType::f32});
+    return checked_run(g.finish()).outputs[0].tolerance_abs;
+  };
+  EXPECT_DOUBLE_EQ(tolerance(4), tolerance(0));
+}
+
+// A row's factor that falls on the other side of a boundary: all its elements move together, and a product
+// with columns of one sign adds them up.
+TEST(ErrorBound, ARoundingThatARowSharesMayFallOnEitherSide) {
+  for (const bool subtracts : {true, false}) {
+    GraphBuilder g("rows");
+    const Tensor values = g.input("x", {64, 256}, DataType::f32);
+    const Tensor shared = g.reduce(values, ReductionMode::avg, {1}, {.type = DataType::bf16});
+    const Tensor moved = subtracts ? g.sub(values, shared) : g.mul(values, shared);
+    const Tensor weights = g.input("w", {256, 64}, DataType::f32);
+    g.output(g.matmul(moved, weights), {.name = "y", .type = DataType::f32});
+    const Graph graph = g.finish();
+    HostTensors tensors(graph);
+    for (const char* name : {"x", "w"}) {
+      std::vector<double> positive = tensors.get(named(graph, name));
+      for (double& value : positive) value = 0.5 + std::abs(value);
+      tensors.set(named(graph, name), positive);
+    }
+    for (size_t op = 0; op < graph.ops.size(); ++op) {
+      tensors.run(make_single(graph, static_cast<int>(op)), Reading::device);
+      if (op > 0) continue;
+      const Tensor& rounded = graph.tensors[static_cast<size_t>(graph.ops[0].outputs[0])];
+      std::vector<double> flipped = tensors.get(rounded);
+      flipped[5] += epsilon(DataType::bf16) / 2 * flipped[5];
+      tensors.set(rounded, flipped);
+    }
+    const VerifyReport report = verify(graph, tensors.pointers());
+    EXPECT_TRUE(report.passed()) << subtracts << "\n" << to_string(report);
+    EXPECT_GT(report.outputs[0].of_tolerance, 0.1) << subtracts << "\n" << to_string(report);
+  }
+}
+
+}  // namespace
+}  // namespace fusor
