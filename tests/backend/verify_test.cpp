@@ -487,8 +487,9 @@ TEST(Verify, SlopesThatAreDifferencesAreNotHeldAgainstTheRun) {
     const Graph graph = g.finish();
     HostTensors tensors(graph);
     // Around the zeros of the slopes: -0.7518 for gelu, -1.2785 for swish.
-    for (double at = mode == PointwiseMode::swish_bwd ? -1.285 : -0.757, end = at + 0.012; at < end;
-         at += 1e-4) {
+    const double first = mode == PointwiseMode::swish_bwd ? -1.285 : -0.757;
+    for (int step = 0; step < 120; ++step) {
+      const double at = first + 1e-4 * step;
       tensors.set(x, {at});
       tensors.run(Reading::device);
       const VerifyReport report = verify(graph, tensors.pointers());
