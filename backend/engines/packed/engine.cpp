@@ -98,6 +98,16 @@ PackedProblem::PackedProblem(const Fusion& fusion_, const DeviceInfo& device_)
   end = packed_reach(expr.domain, store) + 1;
   expr.stores.clear();
   expr.yields = {result.node};
+  if (yielded_node(expr).type != type) {  // read from bytes of one element each
+    Node packed;
+    packed.kind = Node::Kind::pointwise;
+    packed.pointwise = {.mode = PointwiseMode::identity, .compute = carrier(type)};
+    packed.type = type;
+    packed.args = {result.node, -1, -1};
+    packed.op = result.op;
+    expr.nodes.push_back(packed);
+    expr.yields = {static_cast<int>(std::ssize(expr.nodes)) - 1};
+  }
   row_axis = packed_row_axis(expr, store, shared());
 }
 

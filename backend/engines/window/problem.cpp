@@ -244,16 +244,18 @@ const Node* uncounted_index(const Fusion& fusion, const Expr& expr) {
 }
 
 std::optional<Refusal> refuse_shape(const Fusion& fusion, const Expr& expr, uint32_t& over) {
-  int64_t loads = 0;
   for (const Node& node : expr.nodes) {
-    loads += node.access.is_indexed();
     if (!is_total(node)) continue;
     if (over != 0 && node.over != over)
       return refuse(fusion, &node, "one-window", "totals over the places of one window",
                     "totals over others");
     over = node.over;
   }
-  if (loads == 0 || over == 0)
+  const std::vector<uint32_t> varies = varying_axes(expr);
+  const auto is_of_place = [&](const Node& node) {
+    return node.access.is_indexed() && (varies[static_cast<size_t>(&node - expr.nodes.data())] & over) != 0;
+  };
+  if (over == 0 || std::ranges::none_of(expr.nodes, is_of_place))
     return refuse(fusion, nullptr, "windows", "totals of elements taken through an index", "none");
   int64_t places = 1;
   int axes = 0;
@@ -268,7 +270,6 @@ std::optional<Refusal> refuse_shape(const Fusion& fusion, const Expr& expr, uint
   if (places > kMostPlaces || axes > kMostPlaceAxes)
     return refuse(fusion, nullptr, "small-window", "windows of up to 64 places along up to 3 axes",
                   fmt::format("{} places along {} axes", places, axes));
-  const std::vector<uint32_t> varies = varying_axes(expr);
   const auto walks_places = [&](const Access& access) {
     for (int axis = 0; axis < expr.domain.rank(); ++axis)
       if ((over >> axis & 1) != 0 && access.strides[axis] != 0) return true;

@@ -164,6 +164,19 @@ TEST(PackedCompile, EveryCandidateCompilesWithoutSpills) {
   test::expect_distinct_compiled(std::move(cases));
 }
 
+// A reshape that memory does not allow reads bytes of one element each, which nothing rounds again.
+TEST(PackedCompile, ElementsFromBytesOfTheirOwn) {
+  std::vector<test::KernelCase> cases;
+  for (const DataType type : test::kPackedTypes) {
+    GraphBuilder g;
+    g.output(g.reshape(g.input("x", {32, 1, 1}, type), {16, 2, 1}));
+    Graph graph = g.finish();
+    graph.tensors.back().strides = {400, 1, 400};
+    test::add_kernels(engine(), std::string(to_string(type)), last_fusion(graph), h200(), cases);
+  }
+  test::expect_distinct_compiled(std::move(cases));
+}
+
 // Every engine that says that it loads packed elements compiles such loads.
 TEST(PackedCompile, LoadsCompileInEveryEngine) {
   std::vector<test::KernelCase> cases;

@@ -67,6 +67,16 @@ TEST(WindowEngine, RefusesElementsTakenThroughWhatIsRead) {
   }
 }
 
+// A thread would hold no element of any place.
+TEST(WindowEngine, RefusesElementsThatAllPlacesShare) {
+  GraphBuilder g("shared");
+  const Tensor x = g.input("x", {2, 1, 1}, DataType::f32, {.strides = Strides{0, 0, 2}});
+  const Tensor wider = g.resample_fwd(x, {.mode = ResampleMode::bilinear, .output_size = {2}}).y;
+  g.output(g.reduce(wider, ReductionMode::add, {0}), {.name = "y"});
+  for (const Fusion& fusion : fusions_of(g.finish()))
+    EXPECT_FALSE(test::supports(window_engine(), fusion, h200()));
+}
+
 TEST(WindowEngine, RefusesNumbersThatNoTextCounts) {
   GraphBuilder g("rows");
   const Tensor x = g.input("x", {100, 1, 64}, DataType::f32);

@@ -54,7 +54,7 @@ TEST(WgmmaPartsGpu, ProloguesEpiloguesAndBatches) {
     expect_correct_by_wgmma(g.finish(), fmt::format("k {}", k));
     GraphBuilder batch("batch");
     batch.output(batch.matmul(batch.input("a", {2, 3, 40, k}, DataType::f32),
-                              batch.input("b", {2, 1, k, 72}, DataType::f32)));
+                              batch.input("b", {2, 3, k, 72}, DataType::f32)));
     expect_correct_by_wgmma(batch.finish(), fmt::format("batch, k {}", k));
   }
 }
