@@ -104,33 +104,39 @@ class Expander {
   // The largest of all probabilities of a softmax needs one number a row: attention keeps these, and no
   // matrix of probabilities. cudnn-frontend asks for it with fp8.
   void shorten_maxima() {
-    const auto is_exp = [](const Op& op) { return is_mode(op, PointwiseMode::exp); };
+    const auto is_exp = [](const Op& op) {
+      const auto* pointwise = std::get_if<Pointwise>(&op.attributes);
+      return pointwise != nullptr && pointwise->mode == PointwiseMode::exp;
+    };
     if (std::ranges::none_of(graph_.ops, is_exp)) return;
     const GraphIndex index(graph_);
-    const Graph before = graph_;
+    std::map<size_t, SoftmaxMaximum> found;  // by op
+    for (size_t i = 0; i < graph_.ops.size(); ++i)
+      if (const auto maximum = softmax_maximum(graph_, index, graph_.ops[i])) found.emplace(i, *maximum);
+    if (found.empty()) return;
     std::vector<Op> ops;
-    for (Op& op : graph_.ops) {
-      if (const auto maximum = softmax_maximum(before, index, op)) {
-        int value = maximum->largest;
-        for (const int step : maximum->steps) {
-          Op of_rows = before.ops[static_cast<size_t>(step)];
-          of_rows.name = free_op_name(fmt::format("{}.{}", op.name, of_rows.name));
-          of_rows.inputs[0] = value;
-          value = add_tensor(Tensor(graph_.tensors[of_rows.outputs[0]]),
-                             before.tensors[maximum->largest].dims, of_rows.name);
-          of_rows.outputs = {value};
-          ops.push_back(std::move(of_rows));
-        }
-        op.inputs[0] = value;
-      }
+    for (size_t i = 0; i < graph_.ops.size(); ++i) {
+      Op op = graph_.ops[i];
+      if (const auto maximum = found.find(i); maximum != found.end())
+        op.inputs[0] = add_maximum_of_rows(maximum->second, op.name, ops);
       ops.push_back(std::move(op));
     }
     graph_.ops = std::move(ops);
   }
 
-  static bool is_mode(const Op& op, PointwiseMode mode) {
-    const auto* pointwise = std::get_if<Pointwise>(&op.attributes);
-    return pointwise != nullptr && pointwise->mode == mode;
+  // The largest probability of each row, by the softmax's own steps.
+  int add_maximum_of_rows(const SoftmaxMaximum& maximum, const std::string& name, std::vector<Op>& ops) {
+    int value = maximum.largest;
+    const Dims rows = dims(value);
+    for (const int step : maximum.steps) {
+      Op of_rows = graph_.ops[static_cast<size_t>(step)];
+      of_rows.name = free_op_name(fmt::format("{}.{}", name, of_rows.name));
+      of_rows.inputs[0] = value;
+      value = add_tensor(Tensor(graph_.tensors[of_rows.outputs[0]]), rows, of_rows.name);
+      of_rows.outputs = {value};
+      ops.push_back(std::move(of_rows));
+    }
+    return value;
   }
 
   // Contractions, and ops between two, read elements that have addresses, and who writes packed ones writes

@@ -1,4 +1,4 @@
-// Owns the rules of largest probabilities.
+// Owns the rules by which a reduction is the largest probability of a softmax.
 #include "backend/planner/softmax_maximum.h"
 
 #include <algorithm>
@@ -22,8 +22,9 @@ class Finder {
     if (difference < 0) return std::nullopt;
     const int score = argument(difference, 0), base = argument(difference, 1);
     const int largest = largest_of(score, base);
-    if (largest < 0 || !is_whole(score, largest) || !covers(score, largest, op.outputs[0]) ||
-        dims(base) != dims(largest) || dims(argument(division, 1)) != dims(largest) ||
+    if (largest < 0 || type(base) != type(largest) || !is_whole(score, largest) ||
+        !covers(score, largest, op.outputs[0]) || dims(base) != dims(largest) ||
+        dims(argument(division, 1)) != dims(largest) ||
         !holds_sum(argument(division, 1), argument(division, 0), base))
       return std::nullopt;
     return SoftmaxMaximum{{difference, exponential, division}, largest};
@@ -35,7 +36,7 @@ class Finder {
   const Op& op(int at) const { return graph_.ops[static_cast<size_t>(at)]; }
   int argument(int at, size_t which) const { return op(at).inputs[which]; }
 
-  // The op of that mode that makes a virtual tensor, or -1.
+  // The op of that mode that makes the tensor, or -1.
   int pointwise(int tensor, PointwiseMode mode) const {
     const int producer = index_.producer(tensor);
     if (producer < 0) return -1;
@@ -60,13 +61,17 @@ class Finder {
     return tensor;
   }
 
-  // The tensor of largest scores that `base` is, or is no less than.
+  // The tensor of largest scores that `base` is, or is no less than. Rounded to another type, it would be the
+  // score of no element.
   int largest_of(int score, int base) const {
-    if (reduces(base, ReductionMode::max, score)) return base;
+    const auto is_largest = [&](int tensor) {
+      return reduces(tensor, ReductionMode::max, score) && type(tensor) == type(score);
+    };
+    if (is_largest(base)) return base;
     const int larger = pointwise(base, PointwiseMode::max);
     if (larger < 0) return -1;
     for (const int input : op(larger).inputs)
-      if (reduces(input, ReductionMode::max, score)) return input;
+      if (is_largest(input)) return input;
     return -1;
   }
 

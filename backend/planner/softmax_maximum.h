@@ -16,7 +16,7 @@ struct SoftmaxMaximum {
   int largest = -1;               ///< the tensor of the rows' largest scores
 };
 
-/// What `op` is the maximum of; nothing where it is no maximum over whole rows of a softmax.
+/// `op` as a maximum over whole rows of a softmax; nothing where it is something else.
 std::optional<SoftmaxMaximum> softmax_maximum(const Graph& graph, const GraphIndex& index, const Op& op);
 
 }  // namespace fusor

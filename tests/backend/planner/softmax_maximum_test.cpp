@@ -63,6 +63,15 @@ TEST(SoftmaxMaximum, KnowsASink) {
   EXPECT_TRUE(is_of_rows(graph.finish(g.add(graph.sum, g.exp(g.sub(sink, graph.base))))));
 }
 
+// A rounded maximum is the score of no element.
+TEST(SoftmaxMaximum, LeavesRoundedMaximaAlone) {
+  MaximumGraph graph;
+  graph.g.output(graph.best);
+  graph.best = graph.g.reduce(graph.score, ReductionMode::max, {2}, {.type = DataType::bf16});
+  graph.raise(graph.best);
+  EXPECT_FALSE(is_of_rows(graph.finish(graph.sum)));
+}
+
 TEST(SoftmaxMaximum, LeavesOtherDivisorsAlone) {
   MaximumGraph graph;
   graph.raise(graph.best);
