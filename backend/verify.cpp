@@ -9,12 +9,12 @@
 #include <memory>
 #include <tuple>
 #include <unordered_map>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "backend/reference/contraction.h"
 #include "backend/reference/error_bound.h"
+#include "backend/reference/magnitude.h"
 #include "backend/reference/reference.h"
 #include "core/convert.h"
 #include "core/fail.h"
@@ -24,7 +24,9 @@ namespace fusor {
 
 namespace {
 
+using reference::LinesOf;
 using reference::Magnitude;
+using reference::SizeOf;
 
 // Outputs whose contractions cost more, or that have more elements, are checked on a sample: the oracle takes
 // some seconds for each of these.
@@ -160,118 +162,6 @@ class Comparison {
   const void* got_;
   double squares_ = 0;
   int64_t finite_ = 0;
-};
-
-// Numbers next to the end of fp32 stand for infinity: rows that attend to nothing have the least of them for
-// their largest score.
-constexpr double kAsGoodAsInfinite = 0x1p126;
-
-// Gathers a Magnitude from finite values. Those that stand for infinity count only where others are large,
-// too.
-class SizeOf {
- public:
-  void take_in(double value) {
-    if (!std::isfinite(value)) return;
-    (std::abs(value) < kAsGoodAsInfinite ? usual_ : endmost_).take_in(value);
-    if (values_.size() < kMostCounted) values_.insert(value);
-  }
-  Magnitude magnitude() const {
-    constexpr double kLarge = 0x1p100;
-    Values all = usual_;
-    if (usual_.count == 0 || usual_.largest > kLarge) all.take_in(endmost_);
-    if (all.count == 0) return {};
-    Magnitude size{.largest = all.largest,
-                   .rms = std::sqrt(all.squares / static_cast<double>(all.count)),
-                   .smallest = all.largest == 0 ? 0 : all.smallest,
-                   .lowest = all.lowest,
-                   .highest = all.highest};
-    if (values_.size() < kMostCounted) size.distinct = static_cast<double>(values_.size());
-    return size;
-  }
-
- private:
-  static constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  struct Values {
-    double largest = 0, smallest = kInfinity, lowest = kInfinity, highest = -kInfinity, squares = 0;
-    int64_t count = 0;
-    void take_in(double value) {
-      const double size = std::abs(value);
-      take_in({size, size == 0 ? kInfinity : size, value, value, value * value, 1});
-    }
-    void take_in(const Values& others) {
-      largest = std::max(largest, others.largest);
-      smallest = std::min(smallest, others.smallest);
-      lowest = std::min(lowest, others.lowest);
-      highest = std::max(highest, others.highest);
-      squares += others.squares;
-      count += others.count;
-    }
-  };
-  // Where there are more values than 8 bits hold, errors are as good as independent.
-  static constexpr size_t kMostCounted = 1024;
-  Values usual_, endmost_;
-  std::unordered_set<double> values_;
-};
-
-// Gathers root mean squares and means of a tensor's long lines, along each axis.
-class LinesOf {
- public:
-  explicit LinesOf(const Dims& dims) : rank_(dims.rank()), row_(dims[dims.rank() - 1]) {
-    const Strides steps = packed_strides(dims);
-    for (int i = 0; i < rank_; ++i)
-      if (dims[i] >= reference::kLongLine)
-        axes_.push_back({.axis = i,
-                         .step = steps[i],
-                         .extent = dims[i],
-                         .lines = std::vector<Line>(static_cast<size_t>(element_count(dims) / dims[i]))});
-  }
-
-  /// Elements in row-major order, from which some may be left out.
-  void take_in(int64_t element, double value) {
-    if (!std::isfinite(value) || std::abs(value) >= kAsGoodAsInfinite) return;
-    if (element >= first_ + row_) begin_row(element);
-    for (Axis& axis : axes_) {
-      Line& line = axis.lines[static_cast<size_t>(axis.first + (axis.step == 1 ? 0 : element - first_))];
-      line.squares += value * value;
-      line.sum += value;
-    }
-  }
-
-  void finish(Magnitude& size) const {
-    if (size.largest >= kAsGoodAsInfinite) return;
-    size.lines.assign(static_cast<size_t>(rank_), 0);
-    size.drifts = size.lines;
-    for (const Axis& axis : axes_) {
-      const auto extent = static_cast<double>(axis.extent);
-      for (const Line& line : axis.lines) {
-        double& rms = size.lines[static_cast<size_t>(axis.axis)];
-        double& drift = size.drifts[static_cast<size_t>(axis.axis)];
-        rms = std::max(rms, std::sqrt(line.squares / extent));
-        drift = std::max(drift, std::abs(line.sum) / extent);
-      }
-    }
-  }
-
- private:
-  struct Line {
-    double squares = 0, sum = 0;
-  };
-  struct Axis {
-    int axis;
-    int64_t step, extent;
-    std::vector<Line> lines;
-    int64_t first = 0;  // line of the row's first element
-  };
-
-  void begin_row(int64_t element) {
-    first_ = element / row_ * row_;
-    for (Axis& axis : axes_) axis.first = first_ / (axis.step * axis.extent) * axis.step + first_ % axis.step;
-  }
-
-  int rank_;
-  int64_t row_;  // elements of one
-  int64_t first_ = 0;
-  std::vector<Axis> axes_;
 };
 
 // Evaluates the outputs that are cheap enough whole, and all that lies behind them. Virtual tensors are

@@ -22,8 +22,9 @@ struct Spread {
   Spread shared() const { return {0, total()}; }
 };
 
-/// What single elements are off by: any of them by its roundings, and the rare one by a jump. `common`: what
-/// the elements that read a broadcast one are off by together, in a typical one of them.
+/// Errors of single elements: `steps` is that of any element by its roundings, `jump` that of the rare one
+/// that falls on the other side of a boundary, and `common` the error that all readers of a broadcast
+/// element have together, in a typical one of them.
 struct Peak {
   double steps = 0, jump = 0, common = 0;
   double total() const { return steps + jump; }
@@ -44,7 +45,8 @@ struct Peak {
 struct Deviation {
   Spread absolute = {}, relative = {};
   Peak peak = {}, relative_peak = {};
-  /// Of a tensor that was just rounded, the part of the peak that this is for its largest element.
+  /// Set by the last rounding: the type's spacing at the tensor's largest element, which is what the peak
+  /// counts for that rounding. 0 behind any other step.
   double top_spacing = 0;
   bool any() const { return absolute.total() + relative.total() + peak.total() + relative_peak.total() > 0; }
   void add(const Deviation& other, double spread_factor, double peak_factor) {
@@ -55,6 +57,11 @@ struct Deviation {
     relative.add(other.relative, factor);
     relative_peak.add(other.relative_peak, factor, factor);
   }
+};
+
+/// The root mean square, and the mean, of a tensor's elements that are summed to one, where they are largest.
+struct Line {
+  double rms = 0, drift = 0;
 };
 
 /// How steep a step is: over the worst of the lines that a later sum may run along, and where it is steepest.

@@ -1,29 +1,13 @@
 // Owns the tolerance of verify: how far a right run may be from the oracle.
 #pragma once
 
-#include <limits>
 #include <vector>
 
+#include "backend/reference/magnitude.h"
 #include "core/graph.h"
 #include "core/plan.h"
 
 namespace fusor::reference {
-
-/// Lines along an axis of fewer elements say more about single elements than about sums.
-inline constexpr int64_t kLongLine = 32;
-
-/// Size of a tensor's finite values.
-struct Magnitude {
-  double largest = 0;
-  double rms = 0;
-  /// Values that differ: equal ones have equal errors. Many where nobody has counted.
-  double distinct = std::numeric_limits<double>::infinity();
-  double smallest = 0;  ///< of the absolute values that are not 0
-  double lowest = -1, highest = 1;
-  /// By axis, over its lines: the largest root mean square, and the largest absolute mean. 0 where the axis
-  /// is short, empty where nobody has looked.
-  std::vector<double> lines = {}, drifts = {};
-};
 
 /// An error of up to `absolute` + `relative` * |want|.
 struct Bound {
