@@ -173,17 +173,22 @@ TEST(Attention, ProbabilitiesOfFp8AreWeighted) {
   EXPECT_EQ(std::get<Problem>(answer).scores.weight, 256);
 }
 
-// A factor of probabilities that only a run knows multiplies the result instead.
-TEST(Attention, WeightsInMemoryMultiplyTheResult) {
+// Attention of fp8_e5m2 whose probabilities are multiplied by a tensor of these dims.
+Graph weighted_attention(const Dims& weights) {
   AttentionGraph graph({.type = DataType::f8_e5m2});
   GraphBuilder& g = graph.g;
   const Tensor exponential = g.exp(g.sub(graph.score, g.reduce(graph.score, ReductionMode::max, {3})));
   const Tensor p = g.div(exponential, g.reduce(exponential, ReductionMode::add, {3}));
   const Tensor v = g.input("v", {1, 1, 64, 64}, DataType::f8_e5m2);
-  g.output(g.matmul(g.mul(p, g.input("scale", {1, 1, 1, 1}, DataType::f32)), v), {.name = "o"});
+  g.output(g.matmul(g.mul(p, g.input("scale", weights, DataType::f32)), v), {.name = "o"});
   Graph finished = g.finish();
   finished.precision = Precision::allow_short_sums;
-  const Fusion fusion = test::fusion_of(finished);
+  return finished;
+}
+
+// A factor of probabilities that only a run knows multiplies the result instead.
+TEST(Attention, WeightsInMemoryMultiplyTheResult) {
+  const Fusion fusion = test::fusion_of(weighted_attention({1, 1, 1, 1}));
   const auto answer = attention::problem_of(fusion, h200());
   ASSERT_TRUE(std::holds_alternative<Problem>(answer)) << to_string(std::get<Refusal>(answer));
   const Expr& y = std::get<Problem>(answer).y;
@@ -196,15 +201,7 @@ TEST(Attention, WeightsInMemoryMultiplyTheResult) {
 
 // One that differs from row to row is no factor of theirs.
 TEST(Attention, RefusesWeightsOfRows) {
-  AttentionGraph graph({.type = DataType::f8_e4m3});
-  GraphBuilder& g = graph.g;
-  const Tensor exponential = g.exp(g.sub(graph.score, g.reduce(graph.score, ReductionMode::max, {3})));
-  const Tensor p = g.div(exponential, g.reduce(exponential, ReductionMode::add, {3}));
-  const Tensor v = g.input("v", {1, 1, 64, 64}, DataType::f8_e4m3);
-  g.output(g.matmul(g.mul(p, g.input("scale", {1, 1, 64, 1}, DataType::f32)), v), {.name = "o"});
-  Graph finished = g.finish();
-  finished.precision = Precision::allow_short_sums;
-  EXPECT_EQ(rule_of(finished), "softmax-between");
+  EXPECT_EQ(rule_of(weighted_attention({1, 1, 64, 1})), "softmax-between");
 }
 
 // Factors in memory leave larger blocks than other scores do.
