@@ -13,6 +13,7 @@
 #include "compat/cudnn/src/engines.h"
 #include "compat/cudnn/src/translate/translator.h"
 #include "compat/cudnn/src/workspace.h"
+#include "core/environment.h"
 #include "core/error.h"
 
 namespace fusor::cudnn {
@@ -40,16 +41,6 @@ struct Cache {
 Cache& cache() {
   static Cache& all = *new Cache;
   return all;
-}
-
-Graph graph_of(Precision precision, const SketchMaker& make) {
-  Sketch sketch(precision);
-  make(sketch);
-  Graph graph = sketch.g.finish();
-  // Scalars got their uids from the builder: they are bound by number as well.
-  for (Tensor& tensor : graph.tensors)
-    if (tensor.memory == Memory::host) tensor.uid = Sketch::uid(std::stoi(tensor.name.substr(1)));
-  return graph;
 }
 
 }  // namespace
@@ -110,13 +101,23 @@ void Sketch::output(int number, const Tensor& result, const TensorObject& tensor
   output(number, sum, tensor);
 }
 
+Graph graph_of(Precision precision, const SketchMaker& make) {
+  Sketch sketch(precision);
+  make(sketch);
+  Graph graph = sketch.g.finish();
+  // Scalars got their uids from the builder: they are bound by number as well.
+  for (Tensor& tensor : graph.tensors)
+    if (tensor.memory == Memory::host) tensor.uid = Sketch::uid(std::stoi(tensor.name.substr(1)));
+  return graph;
+}
+
 std::shared_ptr<const CallPlan> plan_for(const Handle& handle, const PlanKey& key, Precision precision,
                                          const SketchMaker& make) {
   const std::shared_ptr<Entry> entry = cache().entry(handle.device->name + ' ' + key.text());
   const std::scoped_lock lock(entry->mutex);
   if (!entry->plan) {
     const Graph graph = graph_of(precision, make);
-    auto plan = std::make_shared<CallPlan>(load(build(graph, *handle.device)));
+    auto plan = std::make_shared<CallPlan>(CallPlan{load(build(graph, *handle.device)), {}});
     const std::array loaded{&std::as_const(plan->executable)};
     plan->staged = staged_operands(graph, loaded, std::numeric_limits<int64_t>::max());
     entry->plan = std::move(plan);
@@ -127,6 +128,16 @@ std::shared_ptr<const CallPlan> plan_for(const Handle& handle, const PlanKey& ke
 
 void plan_ahead(const Handle& handle, Precision precision, SketchMaker make) {
   compile_ahead([precision, make = std::move(make)] { return graph_of(precision, make); }, handle.device);
+}
+
+std::future<void> plan_beside(const Handle& handle, Precision precision, SketchMaker make) {
+  if (environment::threads() < 2 || handle.device->is_cpu()) return {};
+  return std::async(std::launch::async, [precision, make = std::move(make), device = handle.device] {
+    try {
+      build(graph_of(precision, make), *device);
+    } catch (...) {  // NOLINT(bugprone-empty-catch): the call that needs it meets the error itself
+    }
+  });
 }
 
 size_t workspace_of(const CallPlan& plan) {

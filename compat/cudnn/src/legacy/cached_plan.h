@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <future>
 #include <memory>
 #include <string>
 #include <vector>
@@ -63,6 +64,9 @@ class Bindings {
 
 using SketchMaker = std::function<void(Sketch& sketch)>;
 
+/// The graph that a sketch makes.
+Graph graph_of(Precision precision, const SketchMaker& make);
+
 /// A plan, and the operands that it does not let its results replace, of any size.
 struct CallPlan {
   Executable executable;
@@ -74,6 +78,8 @@ std::shared_ptr<const CallPlan> plan_for(const Handle& handle, const PlanKey& ke
                                          const SketchMaker& make);
 /// Compiles the kernels of a plan that a later call will ask for.
 void plan_ahead(const Handle& handle, Precision precision, SketchMaker make);
+/// The same while the call goes on; whoever drops the result waits. Nothing where FUSOR_THREADS is 1.
+std::future<void> plan_beside(const Handle& handle, Precision precision, SketchMaker make);
 /// Bytes of workspace to ask a client for.
 size_t workspace_of(const CallPlan& plan);
 /// Runs on the handle's stream. A client whose call has no workspace lends none: the handle's own takes its
