@@ -1,24 +1,12 @@
-// Owns the program that compiles the kernels of usual networks' convolutions, in all passes, into the folder
-// from which libcudnn takes what it would compile. No GPU is needed. usage: fusor_cudnn_ship_kernels FOLDER
-// DEVICE BATCH...
-#include <fmt/format.h>
-
+// Owns the convolutions whose kernels are shipped: those of usual networks, in all passes.
 #include <array>
-#include <cstdio>
-#include <map>
-#include <memory>
-#include <string>
-#include <vector>
 
-#include "backend/build.h"
-#include "backend/planning.h"
-#include "codegen/kernel_cache.h"
-#include "codegen/nvrtc.h"
+#include "compat/cudnn/ship/graphs.h"
 #include "frontend/graph_builder.h"
 
-namespace {
+namespace fusor::cudnn {
 
-using namespace fusor;  // NOLINT(google-build-using-namespace)
+namespace {
 
 // Channels in and out, the filter's side, its stride, the image's side, groups.
 struct Layer {
@@ -106,39 +94,16 @@ Graph convolution(const Layer& layer, const Tensors& tensors, ConvPass pass, int
   return g.finish();
 }
 
-// Every kernel once, by the key that other machines know it by.
-using Kernels = std::map<std::string, std::shared_ptr<const KernelSource>>;
-
-void add_kernels(Kernels& found, const Graph& graph, const DeviceInfo& device) {
-  for (const PlannedKernel& kernel : kernels(build(graph, device, {.compile = false})))
-    found.emplace(portable_key(*kernel.launch.source), kernel.launch.source);
-}
-
 }  // namespace
 
-int main(int count, char** arguments) {
-  if (count < 4) {
-    std::fputs("usage: fusor_cudnn_ship_kernels FOLDER DEVICE BATCH...\n", stderr);
-    return 2;
-  }
-  // A build goes on without them: the library compiles what it needs.
-  if (std::string problem; !nvrtc::available(&problem)) {
-    fmt::print("no kernels are shipped: {}\n", problem);
-    return 0;
-  }
-  const DeviceInfo device = DeviceInfo::named(arguments[2]);
-  Kernels found;
-  for (int i = 3; i < count; ++i)
+std::vector<GraphMaker> shipped_convolutions(const std::vector<int64_t>& batches) {
+  std::vector<GraphMaker> makers;
+  for (const int64_t batch : batches)
     for (const Layer& layer : layers())
       for (const Tensors& tensors : kTensors)
         for (const ConvPass pass : {ConvPass::fprop, ConvPass::dgrad, ConvPass::wgrad})
-          add_kernels(found, convolution(layer, tensors, pass, std::stoll(arguments[i])), device);
-  std::vector<std::shared_ptr<const KernelSource>> sources;
-  sources.reserve(found.size());
-  for (const auto& [key, source] : found) sources.push_back(source);
-  fmt::print("{} kernels\n", sources.size());
-  std::fflush(stdout);
-  compiled_kernels(sources);  // in parallel
-  for (const auto& source : sources) ship_kernel(*source, arguments[1]);
-  return 0;
+          makers.emplace_back([=] { return convolution(layer, tensors, pass, batch); });
+  return makers;
 }
+
+}  // namespace fusor::cudnn
