@@ -1,7 +1,6 @@
 // Owns the attention whose kernels are shipped, in primitives as cudnn-frontend writes them, forward and
-// backward. A kernel serves any number of heads and rows: what it is depends on their width, the mask and the
-// type, and in part on how many rows there are.
-#include <cmath>
+// backward. Dims are arguments of a kernel, but for the width of a head: how many rows and heads there are
+// only decides which kernels the planner chooses.
 #include <limits>
 
 #include "compat/cudnn/ship/graphs.h"

@@ -1,5 +1,5 @@
-// Owns the recurrent layers whose kernels are shipped. A kernel serves sequences of any length: what it is
-// depends on the states' width, on the batch where that is small, and on the type.
+// Owns the recurrent layers whose kernels are shipped. Dims are arguments of a kernel: the width of the
+// states, the batch and the number of steps only decide which kernels the planner chooses.
 #include "compat/cudnn/ship/graphs.h"
 #include "compat/cudnn/src/legacy/rnn_call.h"
 
@@ -46,7 +46,7 @@ Graph backward(const RnnCall& call) {
   });
 }
 
-// What was left to the reserve space becomes the gradients of the weights.
+// The copy of the weights' gradients from the reserve space, where the backward pass leaves them.
 Graph weights(const RnnCall& call) {
   const TensorObject all = call.packed({weight_count(call.rnn)});
   return graph_of(Precision::exact, [&](Sketch& s) { sketch_weight_gradients(s, all, true); });

@@ -1,6 +1,10 @@
 // Owns the sizes of recurrent layers' memory, and the graphs of their passes.
 #include "compat/cudnn/src/legacy/rnn_call.h"
 
+#include <span>
+
+#include "compat/cudnn/src/translate/translator.h"
+
 namespace fusor::cudnn {
 namespace {
 
@@ -51,7 +55,7 @@ struct Inputs {
     options.lengths = lengths;
     return options;
   }
-  // What dropout in front of a stage makes of x, or of its gradient.
+  // Dropout in front of a stage, of x or of its gradient: both draw the same numbers.
   Tensor dropped(Sketch& s, const RnnCall& call, const Tensor& x, const RnnStage& stage) const {
     const Tensor behind = s.g.add(offset, s.g.constant(static_cast<double>(stage.first), DataType::i64));
     return s.g.dropout(x, seed, behind, double{call.rnn.dropout->probability}).y;
@@ -63,6 +67,8 @@ Tensor joined(Sketch& s, const std::vector<Tensor>& states) {
 }
 
 }  // namespace
+
+DataType RnnCall::type() const { return data_type_of(rnn.type); }
 
 std::vector<RnnStage> RnnCall::stages(bool drops) const {
   if (!drops) return {{0, rnn.layer.layers}};

@@ -2,12 +2,10 @@
 // graphs of its two passes.
 #pragma once
 
-#include <span>
 #include <vector>
 
 #include "compat/cudnn/src/legacy/cached_plan.h"
 #include "compat/cudnn/src/legacy/rnn_objects.h"
-#include "compat/cudnn/src/translate/translator.h"
 
 namespace fusor::cudnn {
 
@@ -33,7 +31,7 @@ enum RnnNumber {
   kKeptOffset,
   kNext,
   kStepped,
-  kKept = 100,  ///< of each layer
+  kKept = 100,  ///< the input that is kept for each stage, by its first layer
   kWeight = 10000,
   kDweight = 20000
 };
@@ -48,7 +46,7 @@ struct RnnCall {
   RnnDataObject x, y;
   bool has_h = false, has_c = false;
 
-  DataType type() const { return data_type_of(rnn.type); }
+  DataType type() const;
   /// As the ops read and write them: packed sequences once they are padded.
   TensorObject input() const { return x.tensor(); }
   TensorObject output() const { return y.tensor(); }
