@@ -42,14 +42,14 @@ struct Traffic {
 // How often a row is read.
 double passes_of(const RowsSchedule& s, const RowFacts& facts) {
   if (s.knobs.held != RowsKnobs::in_memory) return 1;
-  const bool stores = std::ranges::any_of(s.y.expr.stores, [&](const Store& store) {
+  const bool stores = std::ranges::any_of(s.y().expr.stores, [&](const Store& store) {
     return facts.places[static_cast<size_t>(store.node)] == RowPlace::element;
   });
   return facts.phase_count + (stores ? 1 : 0);
 }
 
 Traffic traffic_of(const RowsProblem& problem, const RowsSchedule& s, const RowFacts& facts) {
-  const Expr& expr = s.y.expr;
+  const Expr& expr = s.y().expr;
   const Dims& domain = expr.domain;
   const double elements = static_cast<double>(problem.elements());
   const double passes = passes_of(s, facts);
@@ -62,8 +62,8 @@ Traffic traffic_of(const RowsProblem& problem, const RowsSchedule& s, const RowF
       traffic.dram += bytes;
     } else if (facts.is_fixed(expr, i)) {
       traffic.dram += bytes;
-      traffic.l2 += s.columns > 0 ? bytes * static_cast<double>(s.grid)
-                                  : elements * static_cast<double>(byte_size(node.type));
+      traffic.l2 += s.has_columns() ? bytes * static_cast<double>(s.grid)
+                                    : elements * static_cast<double>(byte_size(node.type));
     } else {
       // Rows that fit L2 are read from memory once.
       const bool stays = bytes < 0.5 * static_cast<double>(problem.device.l2_bytes);
@@ -84,15 +84,15 @@ Traffic traffic_of(const RowsProblem& problem, const RowsSchedule& s, const RowF
 
 int64_t widest_adjacent(const RowsSchedule& s) {
   int64_t widest = 1;
-  for (const Node& node : s.y.expr.nodes)
-    if (node.kind == Node::Kind::load && node.access.strides[s.y.vector_axis] == 1)
+  for (const Node& node : s.y().expr.nodes)
+    if (node.kind == Node::Kind::load && node.access.strides[s.y().vector_axis] == 1)
       widest = std::max<int64_t>(widest, byte_size(node.type));
   return widest;
 }
 int64_t narrowest_adjacent(const RowsSchedule& s) {
   int64_t narrowest = 16;
-  for (const Node& node : s.y.expr.nodes)
-    if (node.kind == Node::Kind::load && node.access.strides[s.y.vector_axis] == 1)
+  for (const Node& node : s.y().expr.nodes)
+    if (node.kind == Node::Kind::load && node.access.strides[s.y().vector_axis] == 1)
       narrowest = std::min<int64_t>(narrowest, byte_size(node.type));
   return narrowest;
 }
@@ -131,7 +131,7 @@ double turn_share(const RowsProblem& problem, const RowsSchedule& s) {
 }
 
 void add_arithmetic(Work& work, const RowsProblem& problem, const RowsSchedule& s, const RowFacts& facts) {
-  const Expr& expr = s.y.expr;
+  const Expr& expr = s.y().expr;
   const double elements = static_cast<double>(problem.elements());
   // Where phases compute anew what they share, about half of it is computed twice.
   const double again = s.repacks || s.knobs.held != RowsKnobs::in_registers ? 1.5 : 1;
@@ -142,7 +142,7 @@ void add_arithmetic(Work& work, const RowsProblem& problem, const RowsSchedule& 
       work.fp32_flops += 2 * elements;
     } else if (node.kind == Node::Kind::pointwise) {
       const PointwiseInfo& row = info(node.pointwise.mode);
-      const double steps = row.alu + (s.y.short_forms ? 0 : kExactSpecial * row.sfu);
+      const double steps = row.alu + (s.y().short_forms ? 0 : kExactSpecial * row.sfu);
       const bool wide = node.pointwise.compute == DataType::f64 || node.pointwise.compute == DataType::i64;
       (wide ? work.fp64_flops : work.fp32_flops) += 2 * elements * steps * again;
       work.special += elements * row.sfu * again;
@@ -173,7 +173,7 @@ class Turns {
     const double words = knobs.join != 0 ? 3 : 1,
                  batch = static_cast<double>(s_.is_split() ? 1 : knobs.batch);
     const double in_shared = knobs.held == RowsKnobs::in_shared || s_.is_copied()
-                                 ? fit_.shared_word * static_cast<double>(s_.held) / 4
+                                 ? fit_.shared_word * static_cast<double>(s_.form->held) / 4
                                  : 0;
     const double of_thread =
         batch * (phases_ * fit_.combine * combinations() * words +
@@ -247,7 +247,7 @@ double split_seconds(const RowsProblem& problem, const RowsSchedule& s, const Ro
   const RowsFit fit;
   const int passes = static_cast<int>(passes_of(s, facts));
   const double issue = Turns(problem, s, facts).issue_seconds(steps) / passes;
-  const double pieces = static_cast<double>(s.unroll * s.held) / 16;
+  const double pieces = static_cast<double>(s.unroll * s.form->held) / 16;
   const double latency =
       static_cast<double>(ceil_div(s.units, s.unroll)) * (fit.split_batch_s + fit.split_load_s * pieces);
   double seconds = 0;
@@ -266,7 +266,7 @@ double split_seconds(const RowsProblem& problem, const RowsSchedule& s, const Ro
 
 Work cost(const RowsProblem& problem, const RowsSchedule& s) {
   const RowsFit fit;
-  const RowFacts facts(s.y);
+  const RowFacts& facts = s.form->facts;
   const Traffic traffic = traffic_of(problem, s, facts);
   // Time before or after the memory's work, counted as bytes that it could have moved.
   const auto apart = [&](double seconds) { return seconds * problem.device.dram_bytes_per_s; };
@@ -280,17 +280,17 @@ Work cost(const RowsProblem& problem, const RowsSchedule& s) {
   work.dram_bytes = traffic.dram * piece_share(problem, s) * turn_share(problem, s) *
                     lag(problem, s, facts, traffic.dram, steps);
   if (s.is_resident()) {
-    work.scratch_bytes = s.cells() / problem.fold * totals_bytes(s.y) * s.sharing * facts.phase_count;
+    work.scratch_bytes = s.cells() / problem.fold * s.form->totals * s.sharing * facts.phase_count;
     const double parts = static_cast<double>(ceil_div(s.sharing, s.lanes_of_result(problem.fold)));
     work.serial_dram_bytes = apart(facts.phase_count * (fit.meeting_s + fit.part_s * parts));
   } else if (s.is_split()) {
     const double doublings = std::log2(static_cast<double>(s.knobs.threads) / 128);
     work.dram_bytes = apart(split_seconds(problem, s, facts, traffic, steps));
-    work.scratch_bytes = s.cells() * totals_bytes(s.y) * (s.sharing + facts.phase_count);
+    work.scratch_bytes = s.cells() * s.form->totals * (s.sharing + facts.phase_count);
     work.serial_dram_bytes = fit.parts * static_cast<double>(work.scratch_bytes) +
                              apart(facts.phase_count * (fit.split_phase_s + fit.split_block_s * doublings));
   }
-  if (s.columns > 0) {
+  if (s.has_columns()) {
     work.scratch_bytes = s.scratch_bytes();
     work.serial_dram_bytes = fit.parts * static_cast<double>(work.scratch_bytes) +
                              apart(fit.cluster_end_s * std::log2(static_cast<double>(s.knobs.cluster)));

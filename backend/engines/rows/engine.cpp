@@ -43,12 +43,14 @@ Refusal refuse_room(const RowsProblem& problem) {
 
 class PreparedRows final : public Prepared {
  public:
-  PreparedRows(RowsProblem problem, std::optional<RowsProblem> wide, const std::vector<RowsKnobs>& settings)
+  PreparedRows(RowsProblem problem, std::optional<RowsProblem> wide,
+               const std::vector<RowsSchedule>& schedules)
       : problem_(std::move(problem)), folded_(std::move(wide)) {
-    for (const RowsKnobs& knobs : settings)
-      priced_.push_back({knobs, cost(problem_of(knobs), RowsSchedule(problem_of(knobs), knobs))});
-    const auto seconds = [&](const Priced& one) { return estimate_seconds(one.work, problem_.device); };
-    std::ranges::stable_sort(priced_, {}, seconds);
+    for (const RowsSchedule& schedule : schedules) {
+      const Work work = cost(problem_of(schedule.knobs), schedule);
+      priced_.push_back({schedule.knobs, work, estimate_seconds(work, problem_.device)});
+    }
+    std::ranges::stable_sort(priced_, {}, &Priced::seconds);
   }
 
   std::vector<Knob> knobs() const override {
@@ -71,7 +73,7 @@ class PreparedRows final : public Prepared {
   std::vector<EngineCandidate> candidates() const override {
     std::vector<EngineCandidate> all;
     std::map<std::array<int64_t, 5>, size_t> alike;
-    for (const auto& [knobs, work] : priced_) {
+    for (const auto& [knobs, work, seconds] : priced_) {
       if (all.size() == kMostCandidates) break;
       if (alike[{knobs.held, knobs.cluster, knobs.batch, knobs.vector, knobs.split}]++ == kMostAlike)
         continue;
@@ -92,6 +94,7 @@ class PreparedRows final : public Prepared {
   struct Priced {
     RowsKnobs knobs;
     Work work;
+    double seconds;
   };
 
   const RowsProblem& problem_of(const RowsKnobs& knobs) const {
@@ -133,10 +136,10 @@ class RowsEngine final : public Engine {
     if (auto* refusal = std::get_if<Refusal>(&answer)) return std::move(*refusal);
     RowsProblem& problem = std::get<RowsProblem>(answer);
     std::optional<RowsProblem> wide = folded(problem);
-    std::vector<RowsKnobs> settings = rows_settings(problem);
-    if (wide) std::ranges::copy(rows_settings(*wide), std::back_inserter(settings));
-    if (settings.empty()) return refuse_room(problem);
-    return std::make_unique<const PreparedRows>(std::move(problem), std::move(wide), settings);
+    std::vector<RowsSchedule> schedules = rows_schedules(problem);
+    if (wide) std::ranges::move(rows_schedules(*wide), std::back_inserter(schedules));
+    if (schedules.empty()) return refuse_room(problem);
+    return std::make_unique<const PreparedRows>(std::move(problem), std::move(wide), schedules);
   }
 };
 

@@ -20,7 +20,7 @@ enum SplitScratch : int { kPartials, kTotals };  // of resident rows: the first
 KernelSource source_of(const RowsProblem& problem, const RowsSchedule& s, const char* root) {
   KernelSource source;
   source.root = root;
-  source.sites = {s.y};
+  source.sites = {s.y()};
   source.target = problem.device.target();
   source.config = {{"index_bits", problem.index_bits}, {"vector", s.knobs.vector}};
   return source;
@@ -29,7 +29,7 @@ KernelSource source_of(const RowsProblem& problem, const RowsSchedule& s, const 
 // The extents, that of the vector axis in vectors.
 Dims extents_of(const RowsProblem& problem, const RowsSchedule& s) {
   Dims extents = problem.domain();
-  extents[s.y.vector_axis] = ceil_div(extents[s.y.vector_axis], s.knobs.vector);
+  extents[s.y().vector_axis] = ceil_div(extents[s.y().vector_axis], s.knobs.vector);
   return extents;
 }
 
@@ -72,7 +72,7 @@ Launch rows_launch(const RowsProblem& problem, const RowsSchedule& s) {
                       {"repacks", s.repacks},
                       {"split", false},
                       {"persistent", s.persistent},
-                      {"columns", s.columns > 0},
+                      {"columns", s.has_columns()},
                       {"blocks", s.persistent ? s.knobs.blocks : 1}});
   if (s.in_ring()) add_config(source, {{"stages", s.stages}});
 
@@ -82,10 +82,10 @@ Launch rows_launch(const RowsProblem& problem, const RowsSchedule& s) {
   p.index("vectors", s.vectors);
   p.index("units", s.units);
   p.index("row_extent", row_extent(problem));
-  if (s.in_ring()) p.index("adjacent", has_adjacent_rows(s.y));
-  if (s.columns > 0) p.scratch("partials", "Y::Columns", 0);
+  if (s.in_ring()) p.index("adjacent", has_adjacent_rows(s.y()));
+  if (s.has_columns()) p.scratch("partials", "Y::Columns", 0);
   p.divisors("extents", extents_of(problem, s));
-  p.site("y", s.y, problem.fusion);
+  p.site("y", s.y(), problem.fusion);
 
   Launch launch;
   launch.entry = s.in_ring() ? "rows_ring" : "rows";
@@ -105,7 +105,7 @@ Launch columns_launch(const RowsProblem& problem, const RowsSchedule& s) {
   p.index("parts", s.parts());
   p.index("row_extent", row_extent(problem));
   p.divisors("extents", extents_of(problem, s));
-  p.site("y", s.y, problem.fusion);
+  p.site("y", s.y(), problem.fusion);
 
   // Few columns are few blocks: each column's parts are then added up by more threads.
   const bool is_few = s.column_count() / kColumnWidth < problem.device.sm_count / 2;
@@ -147,7 +147,7 @@ Launch split_launch(const RowsProblem& problem, const RowsSchedule& s, int phase
 
   const bool finishes = phase == facts.phase_count;
   // Values of rows alone are a block's.
-  const int64_t sharing = finishes && !stores_elements(s.y) ? 1 : s.sharing;
+  const int64_t sharing = finishes && !stores_elements(s.y()) ? 1 : s.sharing;
   Parameters p(problem.index_bits);
   p.index("rows", s.rows);
   p.index("vectors", s.vectors);
@@ -158,7 +158,7 @@ Launch split_launch(const RowsProblem& problem, const RowsSchedule& s, int phase
   if (!finishes) p.scratch("partials", "char", kPartials);
   p.scratch("totals", "const char", kTotals);
   p.divisors("extents", extents_of(problem, s));
-  p.site("y", s.y, problem.fusion);
+  p.site("y", s.y(), problem.fusion);
 
   Launch launch;
   launch.entry = "rows_split";
@@ -179,7 +179,7 @@ Launch totals_launch(const RowsProblem& problem, const RowsSchedule& s, int phas
   p.index("parts", parts);
   p.index("fold", problem.fold);
   p.scratch("partials", "const char", kPartials);
-  p.scratch("totals", "char", kTotals, phase * s.cells() * totals_bytes(s.y));
+  p.scratch("totals", "char", kTotals, phase * s.cells() * s.form->totals);
 
   Launch launch;
   launch.entry = "rows_totals";
@@ -202,7 +202,7 @@ Launch resident_launch(const RowsProblem& problem, const RowsSchedule& s) {
   p.wide("cells", s.cells());
   p.scratch("partials", "char", kPartials);
   p.divisors("extents", extents_of(problem, s));
-  p.site("y", s.y, problem.fusion);
+  p.site("y", s.y(), problem.fusion);
 
   Launch launch;
   launch.entry = "rows_resident";
@@ -217,8 +217,8 @@ Launch resident_launch(const RowsProblem& problem, const RowsSchedule& s) {
 }
 
 void add_split_steps(Lowered& lowered, const RowsProblem& problem, const RowsSchedule& s) {
-  const RowFacts facts(s.y);
-  const int64_t bytes = s.cells() * totals_bytes(s.y);
+  const RowFacts& facts = s.form->facts;
+  const int64_t bytes = s.cells() * s.form->totals;
   if (s.is_resident()) {
     lowered.scratch = {bytes / problem.fold * s.sharing * facts.phase_count};
     lowered.steps.emplace_back(resident_launch(problem, s));
@@ -250,14 +250,15 @@ Lowered lower(const RowsProblem& problem, const RowsSchedule& s) {
     add_split_steps(lowered, problem, s);
   } else {
     lowered.steps.emplace_back(rows_launch(problem, s));
-    if (s.columns > 0) {
+    if (s.has_columns()) {
       lowered.scratch.push_back(s.scratch_bytes());
       lowered.steps.emplace_back(columns_launch(problem, s));
     }
   }
-  for (const Node& node : s.y.expr.nodes)
+  for (const Node& node : s.y().expr.nodes)
     if (node.kind == Node::Kind::load) guard(lowered.guards, node.access, node.type, s.knobs.vector);
-  for (const Store& store : s.y.expr.stores) guard(lowered.guards, store.access, store.type, s.knobs.vector);
+  for (const Store& store : s.y().expr.stores)
+    guard(lowered.guards, store.access, store.type, s.knobs.vector);
   return lowered;
 }
 

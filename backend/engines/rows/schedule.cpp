@@ -40,25 +40,11 @@ int64_t vectors_of(const Dims& domain, int first, int end, int vector_axis, int6
 // Steps of the expression's text, all phases together.
 int64_t steps_of(const Expr& expr) { return std::ssize(expr.nodes) + std::ssize(expr.stores); }
 
-// Values of a row that its elements need.
-int64_t values_of_row(const RowsSchedule& s) {
-  const Expr& expr = s.y.expr;
-  const RowFacts facts(s.y);
-  std::vector<bool> needed(expr.nodes.size(), false);
-  for (size_t i = 0; i < expr.nodes.size(); ++i) {
-    if (facts.places[i] != RowPlace::element) continue;
-    for (const int arg : expr.nodes[i].args)
-      if (arg >= 0 && facts.places[static_cast<size_t>(arg)] == RowPlace::row)
-        needed[static_cast<size_t>(arg)] = true;
-  }
-  return std::ranges::count(needed, true);
-}
-
 // The next vectors are on their way while a thread works on its own.
 int64_t registers_of_split(const RowsProblem& problem, const RowsSchedule& s) {
   const int64_t rows = problem.spread ? s.knobs.vector : 1;
-  const int64_t of_row = std::max(1 + totals_bytes(s.y) / 4, values_of_row(s));
-  return 14 + ceil_div(2 * s.unroll * s.held, 4) + s.knobs.vector + rows * of_row;
+  const int64_t of_row = std::max(1 + s.form->totals / 4, s.form->row_values);
+  return 14 + ceil_div(2 * s.unroll * s.form->held, 4) + s.knobs.vector + rows * of_row;
 }
 
 int64_t registers_of(const RowsProblem& problem, const RowsSchedule& s) {
@@ -69,10 +55,10 @@ int64_t registers_of(const RowsProblem& problem, const RowsSchedule& s) {
   const int64_t rows = s.knobs.batch * (s.persistent ? 2 : 1);
   const int64_t in_flight = in_registers ? s.units * rows : s.in_ring() ? s.units * s.knobs.batch : s.unroll;
   const int64_t base = s.in_ring() ? (s.slots() > 1 ? 48 : 28) : s.persistent ? 56 : 32;
-  int64_t words = base + ceil_div(in_flight * s.held, 4) + 2 * lanes;
+  int64_t words = base + ceil_div(in_flight * s.form->held, 4) + 2 * lanes;
   if (!s.repacks && in_registers) words += s.units * lanes * s.knobs.batch;
-  if (s.columns > 0) words += s.units * (lanes * s.columns + s.fixed) / 4;
-  if (problem.spread) words += s.knobs.batch * lanes * totals_bytes(s.y) / 2 + 5 * lanes;
+  if (s.has_columns()) words += s.units * (lanes * s.form->columns + s.form->fixed) / 4;
+  if (problem.spread) words += s.knobs.batch * lanes * s.form->totals / 2 + 5 * lanes;
   if (problem.index_bits == 64) words += 12;
   return words;
 }
@@ -91,59 +77,46 @@ int64_t clusters_at_once(const DeviceInfo& device, const RowsKnobs& knobs) {
 }
 
 int64_t staged_columns(const RowsSchedule& s) {
-  if (s.columns == 0 || s.slots() == 1) return 0;
-  return (s.knobs.threads / kWarp - 1) * s.units * s.knobs.vector * s.knobs.group * s.columns;
+  if (!s.has_columns() || s.slots() == 1) return 0;
+  return (s.knobs.threads / kWarp - 1) * s.units * s.knobs.vector * s.knobs.group * s.form->columns;
 }
 
 int64_t shared_bytes_of(const RowsSchedule& s) {
-  if (s.is_copied()) return s.units * s.knobs.threads * copied_bytes(s.y, s.knobs.vector);
-  if (s.knobs.held == RowsKnobs::in_shared) return s.units * s.knobs.threads * s.held;
+  if (s.is_copied()) return s.units * s.knobs.threads * s.form->copied;
+  if (s.knobs.held == RowsKnobs::in_shared) return s.units * s.knobs.threads * s.form->held;
   if (s.in_ring()) return std::max(s.stages * s.ring_turn_bytes(), staged_columns(s));
   return staged_columns(s);
 }
 
-// Bulk copies move pieces of 16 bytes.
-bool has_pieces(const RowsSchedule& s) {
-  const RowFacts facts(s.y);
-  for (int i = 0; i < std::ssize(s.y.expr.nodes); ++i) {
-    const Node& node = s.y.expr.node(i);
-    if (node.kind == Node::Kind::load && facts.places[static_cast<size_t>(i)] == RowPlace::element &&
-        !facts.is_fixed(s.y.expr, i) && (is_packed(node.type) || byte_size(node.type) * s.knobs.vector < 16))
-      return false;
-  }
-  return streamed_bytes(s.y) > 0 && !s.row_tails;
-}
+// Whether bulk copies can fetch its rows.
+bool has_pieces(const RowsSchedule& s) { return s.form->in_pieces && s.form->streamed > 0 && !s.row_tails; }
 
 int64_t exchange_bytes_of(const RowsProblem& problem, const RowsSchedule& s) {
   const int64_t slots = s.slots();
   const int64_t near = problem.spread ? (slots < kWarp ? kWarp / slots : 1) : std::min(s.knobs.group, kWarp);
-  const int64_t of_block = slots * (problem.spread ? s.knobs.vector : 1) * totals_bytes(s.y);
+  const int64_t of_block = slots * (problem.spread ? s.knobs.vector : 1) * s.form->totals;
   // Blocks that meet have the totals of their cells and of their results, too, and those of all phases.
   const int64_t staged = (s.knobs.group / near + 1) / 2;
-  if (s.is_resident()) return RowFacts(s.y).phase_count * (staged + (problem.fold > 1 ? 2 : 1)) * of_block;
+  if (s.is_resident()) return s.form->facts.phase_count * (staged + (problem.fold > 1 ? 2 : 1)) * of_block;
   if (s.is_split()) return staged * of_block;
   const int64_t parts = s.knobs.group / near * s.knobs.cluster;
   if (parts <= 1) return 0;
   const int64_t cells = s.knobs.batch * (problem.spread ? slots * s.knobs.vector : 1);
-  return 2 * round_up(parts * cells * totals_bytes(s.y), 16);
+  return 2 * round_up(parts * cells * s.form->totals, 16);
 }
 
 }  // namespace
 
-RowsSchedule::RowsSchedule(const RowsProblem& problem, const RowsKnobs& asked)
-    : y(problem.site), knobs(asked) {
+RowsSchedule::RowsSchedule(const RowsProblem& problem, std::shared_ptr<const RowsForm> shared,
+                           const RowsKnobs& asked)
+    : form(std::move(shared)), knobs(asked) {
   const Dims& domain = problem.domain();
   const int rank = domain.rank();
-  y.joins = knobs.join != 0;
-  mark_whole(problem.fusion, y, knobs.vector);
-  vectors = vectors_of(domain, problem.first_of_row(), rank, y.vector_axis, knobs.vector);
-  rows = vectors_of(domain, 0, y.kept, y.vector_axis, knobs.vector);
+  vectors = vectors_of(domain, problem.first_of_row(), rank, y().vector_axis, knobs.vector);
+  rows = vectors_of(domain, 0, y().kept, y().vector_axis, knobs.vector);
   units = ceil_div(vectors, knobs.group * knobs.cluster);
   row_tails = !problem.spread && domain[rank - 1] % knobs.vector != 0;
-  held = std::max<int64_t>(1, held_bytes(y, knobs.vector));
-  fixed = fixed_bytes(y, knobs.vector);
-  columns = column_bytes(y);
-  unroll = std::clamp<int64_t>(power_of_two_to(64 / held), 1, 4);
+  unroll = std::clamp<int64_t>(power_of_two_to(64 / form->held), 1, 4);
   unroll = std::min(unroll, power_of_two_from(units));
   if (is_split()) {
     const int64_t turns = ceil_div(rows, slots());
@@ -154,7 +127,7 @@ RowsSchedule::RowsSchedule(const RowsProblem& problem, const RowsKnobs& asked)
   }
   repacks = knobs.held == RowsKnobs::in_registers && units * knobs.vector > 16;
   const int64_t in_turn = ceil_div(rows, rows_of_turn());
-  persistent = columns > 0 || in_turn * knobs.cluster > kMaxGrid;
+  persistent = has_columns() || in_turn * knobs.cluster > kMaxGrid;
   grid = in_turn * knobs.cluster;
   exchange_bytes = exchange_bytes_of(problem, *this);
   if (in_ring()) {
@@ -173,12 +146,14 @@ RowsSchedule::RowsSchedule(const RowsProblem& problem, const RowsKnobs& asked)
 }
 
 int64_t RowsSchedule::ring_turn_bytes() const {
-  return rows_of_turn() * vectors * knobs.vector * streamed_bytes(y);
+  return rows_of_turn() * vectors * knobs.vector * form->streamed;
 }
 
-int64_t RowsSchedule::cells() const { return rows * (y.vector_axis < y.kept ? knobs.vector : 1); }
+int64_t RowsSchedule::cells() const { return rows * (y().vector_axis < y().kept ? knobs.vector : 1); }
 
-int64_t RowsSchedule::cells_of_block() const { return slots() * (y.vector_axis < y.kept ? knobs.vector : 1); }
+int64_t RowsSchedule::cells_of_block() const {
+  return slots() * (y().vector_axis < y().kept ? knobs.vector : 1);
+}
 
 int64_t RowsSchedule::lanes_of_result(int64_t fold) const {
   const int64_t results = std::max<int64_t>(1, std::min(cells_of_block(), cells()) / fold);
@@ -191,30 +166,28 @@ bool fits(const RowsProblem& problem, const RowsSchedule& s) {
   if (knobs.threads > kMostThreads || knobs.threads % kWarp != 0 || knobs.threads % knobs.group != 0 ||
       knobs.vector > problem.widest)
     return false;
-  for (const Store& store : s.y.expr.stores)
+  for (const Store& store : s.y().expr.stores)
     if (is_packed(store.type) && knobs.vector % elements_per_byte(store.type) != 0) return false;
   if (!problem.spread &&
       (s.slots() > 1 ? knobs.group > kWarp || knobs.cluster > 1 : knobs.group % kWarp != 0))
     return false;
   if (knobs.cluster > 1 && device.compute_capability < 90) return false;
   if (s.is_split() &&
-      (s.columns > 0 || s.sharing < 2 || s.grid / s.sharing > kMostRowGroups || s.resident < knobs.blocks))
+      (s.has_columns() || s.sharing < 2 || s.grid / s.sharing > kMostRowGroups || s.resident < knobs.blocks))
     return false;
-  if (s.columns > 0 && !s.is_unrolled()) return false;
-  if (s.is_copied() &&
-      (device.compute_capability < 80 || s.row_tails || copied_bytes(s.y, knobs.vector) == 0))
-    return false;
+  if (s.has_columns() && !s.is_unrolled()) return false;
+  if (s.is_copied() && (device.compute_capability < 80 || s.row_tails || s.form->copied == 0)) return false;
   if (s.is_resident() && (knobs.batch > 1 || s.grid > device.sm_count * knobs.blocks)) return false;
   // Cells of a result are a block's own.
   if (s.is_resident() && s.grid > s.sharing && s.cells_of_block() % problem.fold != 0) return false;
-  if (s.in_ring() && (s.columns == 0 || knobs.cluster > 1 || device.compute_capability < 90 || s.stages < 2 ||
-                      !has_pieces(s)))
+  if (s.in_ring() && (!s.has_columns() || knobs.cluster > 1 || device.compute_capability < 90 ||
+                      s.stages < 2 || !has_pieces(s)))
     return false;
   if (s.in_ring() && s.slots() > 1 && s.units * knobs.batch > kMostRingUnits) return false;
   if (knobs.batch > 1 && !s.is_split() && (!s.is_unrolled() || s.rows < 2)) return false;
   const int64_t unrolled = s.units * knobs.batch;
-  if (s.is_unrolled() &&
-      (unrolled > kMostUnits || (unrolled > 1 && unrolled * knobs.vector * steps_of(s.y.expr) > kMostLanes)))
+  if (s.is_unrolled() && (unrolled > kMostUnits ||
+                          (unrolled > 1 && unrolled * knobs.vector * steps_of(s.y().expr) > kMostLanes)))
     return false;
   if (s.registers > kMostRegisters || s.registers * knobs.threads > device.registers_per_sm) return false;
   return s.exchange_bytes <= kStaticShared &&
@@ -225,14 +198,14 @@ namespace {
 
 class Settings {
  public:
-  explicit Settings(const RowsProblem& problem) : problem_(problem) {}
+  explicit Settings(const RowsProblem& problem) : problem_(problem), forms_(problem) {}
 
-  std::vector<RowsKnobs> all() {
+  std::vector<RowsSchedule> all() {
     for (int64_t vector = problem_.widest; vector >= 1 && vector * 2 >= problem_.widest; vector /= 2) {
       if (problem_.fold == 1) problem_.spread ? add_spread(vector) : add_rows(vector);
       if (!problem_.has_columns) add_split(vector);
     }
-    return std::move(settings_);
+    return std::move(all_);
   }
 
  private:
@@ -245,10 +218,14 @@ class Settings {
     for (const int64_t join : {0, 1}) {
       if (problem_.joins ? join == 0 && !cheap_passes : join != 0) continue;
       knobs.join = join;
-      const RowsSchedule schedule(problem_, knobs);
-      if (!fits(problem_, schedule)) continue;
-      if (std::ranges::find(settings_, schedule.knobs) == settings_.end())
-        settings_.push_back(schedule.knobs);
+      const std::shared_ptr<const RowsForm> form = forms_.at(knobs.vector, join != 0);
+      RowsSchedule schedule(problem_, form, knobs);
+      if (!fits(problem_, schedule) ||
+          std::ranges::find(all_, schedule.knobs, &RowsSchedule::knobs) != all_.end())
+        continue;
+      // Fewer blocks than asked for may leave each more room.
+      if (schedule.knobs != knobs) schedule = RowsSchedule(problem_, form, schedule.knobs);
+      all_.push_back(std::move(schedule));
     }
   }
 
@@ -351,11 +328,12 @@ class Settings {
   }
 
   const RowsProblem& problem_;
-  std::vector<RowsKnobs> settings_;
+  RowsForms forms_;
+  std::vector<RowsSchedule> all_;
 };
 
 }  // namespace
 
-std::vector<RowsKnobs> rows_settings(const RowsProblem& problem) { return Settings(problem).all(); }
+std::vector<RowsSchedule> rows_schedules(const RowsProblem& problem) { return Settings(problem).all(); }
 
 }  // namespace fusor

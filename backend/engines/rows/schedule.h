@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
+#include "backend/engines/rows/form.h"
 #include "backend/engines/rows/problem.h"
 #include "core/work.h"
 
@@ -41,9 +43,13 @@ struct RowsKnobs {
 };
 
 struct RowsSchedule {
-  RowsSchedule(const RowsProblem& problem, const RowsKnobs& asked);
+  RowsSchedule(const RowsProblem& problem, const RowsKnobs& asked)
+      : RowsSchedule(problem, std::make_shared<const RowsForm>(problem, asked.vector, asked.join != 0),
+                     asked) {}
+  /// `shared`: the problem's form of these knobs.
+  RowsSchedule(const RowsProblem& problem, std::shared_ptr<const RowsForm> shared, const RowsKnobs& asked);
 
-  KernelSite y;  ///< with whole vectors marked
+  std::shared_ptr<const RowsForm> form;
   RowsKnobs knobs;
   int64_t vectors = 0;  ///< of a row; elements where neighbouring rows are adjacent
   int64_t rows = 0;     ///< vectors of them there
@@ -55,14 +61,13 @@ struct RowsSchedule {
   bool persistent = false;
   bool row_tails = false;
   bool repacks = false;        ///< what is computed of held elements is computed again in the next phase
-  int64_t held = 0;            ///< bytes of a vector
-  int64_t fixed = 0;           ///< bytes of what is the same for all rows, of a vector
-  int64_t columns = 0;         ///< bytes of a column's totals
   int64_t shared_bytes = 0;    ///< dynamic
   int64_t exchange_bytes = 0;  ///< static
   int64_t registers = 0;       ///< of a thread, as estimated
   int resident = 1;            ///< blocks of an SM
 
+  const KernelSite& y() const { return form->y; }
+  bool has_columns() const { return form->columns > 0; }
   bool is_split() const { return knobs.split != 0; }
   bool in_ring() const { return knobs.held == RowsKnobs::in_ring; }
   bool is_copied() const { return knobs.held == RowsKnobs::copied; }
@@ -80,7 +85,7 @@ struct RowsSchedule {
   /// Columns with the tail of the last vector, and the parts that are added up of each.
   int64_t column_count() const { return vectors * knobs.vector; }
   int64_t parts() const { return grid / knobs.cluster; }
-  int64_t scratch_bytes() const { return columns == 0 ? 0 : parts() * column_count() * columns; }
+  int64_t scratch_bytes() const { return parts() * column_count() * form->columns; }
   int64_t ring_turn_bytes() const;
   /// Totals of a phase, where rows are split: of all rows, and of a block's.
   int64_t cells() const;
@@ -90,8 +95,8 @@ struct RowsSchedule {
   int64_t lanes_of_result(int64_t fold) const;
 };
 
-/// Every setting that the device has room for.
-std::vector<RowsKnobs> rows_settings(const RowsProblem& problem);
+/// Every schedule that the device has room for.
+std::vector<RowsSchedule> rows_schedules(const RowsProblem& problem);
 /// Whether the device has room for it.
 bool fits(const RowsProblem& problem, const RowsSchedule& schedule);
 
