@@ -43,17 +43,19 @@ int main(int count, char** arguments) {
   std::vector<int64_t> batches;
   for (int i = 3; i < count; ++i) batches.push_back(std::stoll(arguments[i]));
   Kernels found;
-  add_kernels(found, cudnn::shipped_recurrent_layers(), device);
-  const size_t recurrent = found.size();
-  add_kernels(found, cudnn::shipped_attention(), device);
-  const size_t attention = found.size() - recurrent;
-  add_kernels(found, cudnn::shipped_convolutions(batches), device);
+  const auto add = [&](const char* what, const std::vector<cudnn::GraphMaker>& makers) {
+    const size_t before = found.size();
+    add_kernels(found, makers, device);
+    fmt::print("{} kernels of {}\n", found.size() - before, what);
+    std::fflush(stdout);
+  };
+  add("recurrent layers", cudnn::shipped_recurrent_layers());
+  add("attention", cudnn::shipped_attention());
+  add("convolutions", cudnn::shipped_convolutions(batches));
+  add("batch norms", cudnn::shipped_batch_norms(batches));
   std::vector<std::shared_ptr<const KernelSource>> sources;
   sources.reserve(found.size());
   for (const auto& [key, source] : found) sources.push_back(source);
-  fmt::print("{} kernels: {} of recurrent layers, {} of attention, {} of convolutions\n", sources.size(),
-             recurrent, attention, sources.size() - recurrent - attention);
-  std::fflush(stdout);
   compiled_kernels(sources);  // in parallel
   for (const auto& source : sources) ship_kernel(*source, arguments[1]);
   return 0;

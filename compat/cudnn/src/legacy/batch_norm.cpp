@@ -1,34 +1,13 @@
 // Owns batch norm as single calls.
 #include "compat/cudnn/src/ahead.h"
-#include "compat/cudnn/src/legacy/cached_plan.h"
+#include "compat/cudnn/src/legacy/batch_norm_call.h"
 #include "compat/cudnn/src/translate/translator.h"
 #include "compat/cudnn/src/workspace.h"
 
 namespace fusor::cudnn {
 namespace {
 
-enum Number {
-  kX,
-  kY,
-  kScale,
-  kBias,
-  kRunningMean,
-  kRunningVariance,
-  kNextMean,
-  kNextVariance,
-  kBatchMean,
-  kBatchVariance,
-  kMean,
-  kInverse,
-  kDy,
-  kDx,
-  kDscale,
-  kDbias,
-  kFactor,
-  kEpsilon,
-  kZ,
-  kDz
-};
+using namespace batch_norm;  // NOLINT(google-build-using-namespace)
 
 // Statistics of every activation are those of a channel where there is one pixel.
 void expect_channels(cudnnBatchNormMode_t mode, const TensorObject& x) {
@@ -38,15 +17,6 @@ void expect_channels(cudnnBatchNormMode_t mode, const TensorObject& x) {
       refuse(CUDNN_STATUS_NOT_SUPPORTED, "batch norm of each activation of {} is not supported",
              to_string(x.dims));
 }
-
-// The ops behind the norm of a training step: nothing, a ReLU, or the addition of z and a ReLU.
-struct After {
-  cudnnBatchNormOps_t ops = CUDNN_BATCHNORM_OPS_BN;
-  TensorObject z;  // where it is added
-
-  bool activates() const { return ops != CUDNN_BATCHNORM_OPS_BN; }
-  bool adds() const { return ops == CUDNN_BATCHNORM_OPS_BN_ADD_ACTIVATION; }
-};
 
 void expect_relu(cudnnBatchNormOps_t ops, cudnnActivationDescriptor_t activation) {
   if (ops < CUDNN_BATCHNORM_OPS_BN || ops > CUDNN_BATCHNORM_OPS_BN_ADD_ACTIVATION)
@@ -70,114 +40,39 @@ void expect_plain(const void* alpha, const void* beta, cudnnDataType_t type) {
     refuse(CUDNN_STATUS_NOT_SUPPORTED, "batch norm with factors other than 1 and 0");
 }
 
-struct Forward {
-  TensorObject x, y, channels;
-  bool has_running = false, saves = false;
-  After after;
+// Bytes of one statistic of the batch, rounded up.
+int64_t statistic_bytes(const Forward& call) {
+  const TensorObject& channels = call.channels;
+  const int64_t bytes =
+      span_elements(channels.dims, channels.strides) * byte_size(data_type_of(channels.type));
+  return (bytes + 255) / 256 * 256;
+}
 
-  PlanKey key() const {
-    PlanKey key("bn forward");
-    key.add(x).add(y).add(channels).add(int64_t{has_running}).add(int64_t{saves}).add(int64_t{after.ops});
-    return after.adds() ? key.add(after.z) : key;
+// Where the plan is made now, the kernels of the gradients are compiled next.
+std::shared_ptr<const CallPlan> plan_of(const Forward& call, const Handle& handle) {
+  bool is_new = false;
+  auto plan = plan_for(handle, call.key(), Precision::exact, [&](Sketch& s) {
+    call.sketch(s);
+    is_new = true;
+  });
+  if (is_new && call.saves) {
+    note_training();
+    plan_ahead(handle, Precision::exact, [backward = call.gradients()](Sketch& s) { backward.sketch(s); });
   }
-  // The batch's statistics are written apart, and step into the running ones in a run of their own: those lie
-  // where they are read.
-  void sketch(Sketch& s) const {
-    NormOptions norm{.norm = NormMode::batch_norm};
-    norm.scale = s.input(kScale, channels);
-    norm.bias = s.input(kBias, channels);
-    norm.epsilon_scalar = s.scalar(kEpsilon);
-    if (has_running) {
-      const Tensor zeros =
-          s.g.op(Pointwise{.mode = PointwiseMode::identity}, std::array<Tensor, 1>{s.g.constant(0)}, {},
-                 std::array<Dims, 1>{channels.dims})
-              .front();
-      norm.momentum = 1;
-      norm.prev_running_mean = norm.prev_running_var = zeros;
-    }
-    const NormResults made = s.g.norm_fwd(s.input(kX, x), norm);
-    Tensor result = made.y;
-    if (after.adds()) result = s.g.add(result, s.input(kZ, after.z));
-    if (after.activates()) result = s.g.relu(result);
-    s.output(kY, result, y);
-    if (saves) {
-      s.output(kMean, made.mean, channels);
-      s.output(kInverse, made.inv_std, channels);
-    }
-    if (!has_running) return;
-    s.output(kBatchMean, made.next_running_mean, channels);
-    s.output(kBatchVariance, made.next_running_var, channels);
-  }
-  std::shared_ptr<const CallPlan> update(const Handle& handle) const {
-    return plan_for(handle, PlanKey("bn running").add(channels), Precision::exact, [&](Sketch& s) {
-      const Tensor factor = s.scalar(kFactor);
-      const auto step = [&](int running, int batch, int next) {
-        const Tensor before = s.input(running, channels);
-        s.output(next, s.g.add(before, s.g.mul(s.g.sub(s.input(batch, channels), before), factor)), channels);
-      };
-      step(kRunningMean, kBatchMean, kNextMean);
-      step(kRunningVariance, kBatchVariance, kNextVariance);
-    });
-  }
-  /// Bytes of one statistic of the batch, rounded up.
-  int64_t statistic_bytes() const {
-    const int64_t bytes =
-        span_elements(channels.dims, channels.strides) * byte_size(data_type_of(channels.type));
-    return (bytes + 255) / 256 * 256;
-  }
-  size_t workspace(const Handle& handle) const {
-    return workspace_of(*plan(handle)) + static_cast<size_t>(2 * statistic_bytes() + 256);
-  }
-  /// Where the plan is made now, the kernels of the gradients are compiled next.
-  std::shared_ptr<const CallPlan> plan(const Handle& handle) const {
-    bool is_new = false;
-    auto plan = plan_for(handle, key(), Precision::exact, [&](Sketch& s) {
-      sketch(s);
-      is_new = true;
-    });
-    if (is_new && saves) compile_gradients(handle);
-    return plan;
-  }
-  void compile_gradients(const Handle& handle) const;
-};
+  return plan;
+}
 
-struct Backward {
-  TensorObject x, dy, dx, channels;
-  bool has_saved = true;
-  TensorObject y;  // where an activation follows the norm
-  After after;     // z: its gradient
+std::shared_ptr<const CallPlan> update_of(const Forward& call, const Handle& handle) {
+  return plan_for(handle, PlanKey("bn running").add(call.channels), Precision::exact,
+                  [&](Sketch& s) { call.sketch_update(s); });
+}
 
-  std::shared_ptr<const CallPlan> plan(const Handle& handle) const {
-    PlanKey key("bn backward");
-    key.add(x).add(dy).add(dx).add(channels).add(int64_t{has_saved}).add(int64_t{after.ops});
-    if (after.activates()) key.add(y);
-    if (after.adds()) key.add(after.z);
-    return plan_for(handle, key, Precision::exact, [&](Sketch& s) { sketch(s); });
-  }
-  void sketch(Sketch& s) const {
-    NormBackwardOptions norm{.norm = NormMode::batch_norm};
-    norm.scale = s.input(kScale, channels);
-    if (has_saved) {
-      norm.mean = s.input(kMean, channels);
-      norm.inv_std = s.input(kInverse, channels);
-    } else {
-      norm.epsilon_scalar = s.scalar(kEpsilon);
-    }
-    Tensor gradient = s.input(kDy, dy);
-    // The result of a ReLU is positive where its operand is.
-    if (after.activates()) gradient = s.g.relu_bwd(gradient, s.input(kY, y));
-    if (after.adds()) s.output(kDz, gradient, after.z);
-    const NormGradients made = s.g.norm_bwd(gradient, s.input(kX, x), norm);
-    s.output(kDx, made.dx, dx);
-    s.output(kDscale, made.dscale, channels);
-    s.output(kDbias, made.dbias, channels);
-  }
-};
+std::shared_ptr<const CallPlan> plan_of(const Backward& call, const Handle& handle) {
+  return plan_for(handle, call.key(), Precision::exact, [&](Sketch& s) { call.sketch(s); });
+}
 
-void Forward::compile_gradients(const Handle& handle) const {
-  note_training();
-  const Backward backward{x, y, x, channels, true, y, after};
-  plan_ahead(handle, Precision::exact, [backward](Sketch& s) { backward.sketch(s); });
+size_t workspace_of(const Forward& call, const Handle& handle) {
+  return workspace_of(*plan_of(call, handle)) + static_cast<size_t>(2 * statistic_bytes(call) + 256);
 }
 
 Forward forward_of(cudnnBatchNormMode_t mode, cudnnTensorDescriptor_t x, cudnnTensorDescriptor_t y,
@@ -227,13 +122,13 @@ void run_forward(cudnnHandle_t handle, Forward call, const ForwardPointers& at, 
   const auto object = handle_at(handle);
   call.has_running = at.running_mean != nullptr && at.running_variance != nullptr;
   call.saves = at.mean != nullptr && at.inverse != nullptr;
-  const size_t needed = call.workspace(*object);
+  const size_t needed = workspace_of(call, *object);
   if (room.workspace == nullptr || room.bytes < needed)
     room = {object->scratch(static_cast<int64_t>(needed)), needed};
   // The batch's statistics lie in front, the plan's workspace behind them.
   auto* const batch_mean = static_cast<std::byte*>(aligned(room.workspace));
-  auto* const batch_variance = batch_mean + call.statistic_bytes();
-  auto* const rest = batch_variance + call.statistic_bytes();
+  auto* const batch_variance = batch_mean + statistic_bytes(call);
+  auto* const rest = batch_variance + statistic_bytes(call);
   const size_t rest_bytes = room.bytes - static_cast<size_t>(rest - static_cast<std::byte*>(room.workspace));
   const auto factor = static_cast<float>(at.factor), epsilon = static_cast<float>(at.epsilon);
   Bindings bindings;
@@ -241,13 +136,13 @@ void run_forward(cudnnHandle_t handle, Forward call, const ForwardPointers& at, 
   bindings.bind(kInverse, at.inverse).bind(kEpsilon, &epsilon);
   if (call.after.adds()) bindings.bind(kZ, at.z);
   bindings.bind(kBatchMean, batch_mean).bind(kBatchVariance, batch_variance);
-  run_call(*object, *call.plan(*object), bindings, rest, rest_bytes);
+  run_call(*object, *plan_of(call, *object), bindings, rest, rest_bytes);
   if (!call.has_running) return;
   Bindings running;
   running.bind(kRunningMean, at.running_mean).bind(kNextMean, at.running_mean).bind(kBatchMean, batch_mean);
   running.bind(kRunningVariance, at.running_variance).bind(kNextVariance, at.running_variance);
   running.bind(kBatchVariance, batch_variance).bind(kFactor, &factor);
-  run_call(*object, *call.update(*object), running);
+  run_call(*object, *update_of(call, *object), running);
 }
 
 struct BackwardPointers {
@@ -270,7 +165,7 @@ void run_backward(cudnnHandle_t handle, Backward call, const BackwardPointers& a
       .bind(kEpsilon, &epsilon);
   if (call.after.activates()) bindings.bind(kY, at.y);
   if (call.after.adds()) bindings.bind(kDz, at.dz);
-  run_call(*object, *call.plan(*object), bindings, room.workspace, room.bytes);
+  run_call(*object, *plan_of(call, *object), bindings, room.workspace, room.bytes);
 }
 
 }  // namespace
@@ -301,7 +196,7 @@ cudnnStatus_t cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize(
     Forward call = forward_of(mode, x, y, channels);
     call.after = after_of(ops, activation, z);
     size_t& most = place_of(size, "sizeInBytes");
-    most = call.workspace(*object);
+    most = workspace_of(call, *object);
   });
 }
 
@@ -313,7 +208,7 @@ cudnnStatus_t cudnnGetBatchNormalizationBackwardExWorkspaceSize(
   return guarded("cudnnGetBatchNormalizationBackwardExWorkspaceSize", [&] {
     const auto object = handle_at(handle);
     const Backward call = joined(backward_of(mode, x, dy, dx, channels), after_of(ops, activation, dz), y);
-    place_of(size, "sizeInBytes") = workspace_of(*call.plan(*object));
+    place_of(size, "sizeInBytes") = workspace_of(*plan_of(call, *object));
   });
 }
 
