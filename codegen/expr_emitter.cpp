@@ -377,10 +377,35 @@ class SiteWriter {
     const Indices indices = lane_indices(at);
     const bool counts = node.args[1] < 0 && lane_offset(name, node.access).empty() &&
                         counts_along(expr_, node.args[0], site_.vector_axis);
+    if (const auto place = counted_place(expr_, node.args[0], site_.vector_axis);
+        counts && place && !is_packed(node.type))
+      return write_counted_load(at, *place);
     write_place(fmt::format("place{}", number(at)), node.args, indices.inside,
                 place_of(lane_offset(name, node.access), indices.steps));
     line(2, "const Vec<{}, N> v{} = widen(load_places<N, {}>({}, place{}));{}", carrier_type(node.type),
          number(at), counts, address(name, node), number(at), op_comment(node.op));
+  }
+
+  // Lanes take neighbours from the place of lane 0 on, as many as the bound lets them: found once for all.
+  void write_counted_load(int at, const CountedPlace& place) {
+    const Node& node = node_at(expr_, at);
+    const std::string name = load_name(expr_, at);
+    line(2, "const CountedPlaces places{} = [&] {{", number(at));
+    line(3, "[[maybe_unused]] constexpr int i = 0;");
+    std::vector<bool> needed(expr_.nodes.size(), false);
+    for (const int part : {place.count, place.other, place.compared, place.bound}) need(part, needed);
+    for (size_t i = 0; i < needed.size(); ++i)
+      if (needed[i]) write_lane_node(static_cast<int>(i));
+    if (place.bound < 0)
+      line(3, "return CountedPlaces{{i64({}), N, -1}};", lane(place.count));
+    else
+      line(3, "return CountedPlaces{{i64({}), i64({}) - i64({}){}, i64({})}};", lane(place.count),
+           lane(place.bound), lane(place.compared), place.takes_bound ? " + 1" : "", lane(place.other));
+    line(2, "}}();");
+    line(2,
+         "const Vec<{0}, N> v{1} = widen(load_counted<N>({2}, places{1}, args.{3}_index0_extent, "
+         "args.{3}_index0_stride, count));{4}",
+         carrier_type(node.type), number(at), address(name, node), name, op_comment(node.op));
   }
 
   // A function of the lane: its place, or -1.

@@ -18,6 +18,18 @@ class Counting {
     return is_integer(node) && is_count(node.args[0]) && !varies(node.args[1]) && is_bound(node.args[2]);
   }
 
+  std::optional<CountedPlace> parts(int at) const {
+    if (!is_bounded(at)) return std::nullopt;
+    const Node& node = expr_.node(at);
+    if (!is_pointwise(node, PointwiseMode::binary_select)) return CountedPlace{.count = at};
+    const Node& comparison = expr_.node(node.args[2]);
+    const auto is_whole = [&](int part) { return is_integer(expr_.node(part)); };
+    if (!is_whole(node.args[1]) || !is_whole(comparison.args[1]) || is_real(comparison.pointwise.compute))
+      return std::nullopt;
+    return CountedPlace{node.args[0], node.args[1], comparison.args[0], comparison.args[1],
+                        comparison.pointwise.mode == PointwiseMode::cmp_le};
+  }
+
  private:
   static bool is_pointwise(const Node& node, PointwiseMode mode) {
     return node.kind == Node::Kind::pointwise && node.pointwise.mode == mode;
@@ -51,5 +63,9 @@ class Counting {
 }  // namespace
 
 bool counts_along(const Expr& expr, int at, int axis) { return Counting(expr, axis).is_bounded(at); }
+
+std::optional<CountedPlace> counted_place(const Expr& expr, int at, int axis) {
+  return Counting(expr, axis).parts(at);
+}
 
 }  // namespace fusor

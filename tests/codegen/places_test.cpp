@@ -37,6 +37,7 @@ class Places : public ::testing::Test {
     node.kind = Node::Kind::pointwise;
     node.type = type;
     node.pointwise.mode = mode;
+    node.pointwise.compute = DataType::i64;
     node.args = args;
     return add(node);
   }
@@ -61,6 +62,28 @@ TEST_F(Places, CountAlongAnAxis) {
   EXPECT_TRUE(counts_along(expr_, below(place, load({1, 0})), 1));
   EXPECT_TRUE(counts_along(expr_, below(place, load({1, 0}), PointwiseMode::cmp_le), 1));
   EXPECT_TRUE(counts_along(expr_, pointwise(PointwiseMode::identity, {place, -1, -1}), 1));
+}
+
+TEST_F(Places, AreACountItsBoundAndAnother) {
+  const int place = sum(load({1, 0}), coordinate(1)), bound = load({1, 0});
+  const auto parts = counted_place(expr_, below(place, bound), 1);
+  ASSERT_TRUE(parts);
+  EXPECT_EQ(parts->count, place);
+  EXPECT_EQ(parts->compared, place);
+  EXPECT_EQ(parts->bound, bound);
+  EXPECT_EQ(expr_.node(parts->other).kind, Node::Kind::scalar);
+  EXPECT_FALSE(parts->takes_bound);
+  EXPECT_TRUE(counted_place(expr_, below(place, bound, PointwiseMode::cmp_le), 1)->takes_bound);
+  EXPECT_EQ(counted_place(expr_, place, 1)->bound, -1);
+  EXPECT_FALSE(counted_place(expr_, place, 0));
+}
+
+TEST_F(Places, BelowABoundThatIsNoIntegerAreFoundLaneByLane) {
+  const int place = sum(load({1, 0}), coordinate(1)), bound = load({1, 0});
+  expr_.nodes[static_cast<size_t>(bound)].type = DataType::f32;
+  const int chosen = below(place, bound);
+  EXPECT_TRUE(counts_along(expr_, chosen, 1));
+  EXPECT_FALSE(counted_place(expr_, chosen, 1));
 }
 
 TEST_F(Places, OfOthersDoNotCount) {

@@ -136,9 +136,19 @@ double turns_of_store(const ElementwiseSchedule& s, const Store& result) {
   return has_gaps ? kTurnsOfGaps : 1;
 }
 
+// A vector of elements that an index says is found once: 64-bit arithmetic and bounds, whatever its width.
+double instructions_of_places(const ElementwiseSchedule& s, double elements) {
+  constexpr double kInstructions = 40;
+  const auto loads = std::ranges::count_if(s.y.expr.nodes, [](const Node& node) {
+    return node.kind == Node::Kind::load && node.access.is_indexed();
+  });
+  return kInstructions * static_cast<double>(loads) * elements / static_cast<double>(s.vector);
+}
+
 void add_work(Work& work, const ElementwiseSchedule& s) {
   const Dims& domain = s.domain();
   const double elements = static_cast<double>(element_count(domain));
+  work.fp32_flops += 2 * instructions_of_places(s, elements);
   add_loads(work, s.y, elements);
   for (const KernelSite& site : s.staged) {
     add_loads(work, site, elements);

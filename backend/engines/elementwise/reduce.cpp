@@ -26,6 +26,20 @@ int64_t reduction_unroll(const ElementwiseSchedule& s, const ElementwiseKnobs& k
   return affordable_unroll(expr, s.vector, knobs.unroll.value_or(enough));
 }
 
+// Whether elements are taken through an index: places are found once for each vector, and for the row they
+// are in once for all vectors that a thread adds.
+bool has_indexed_loads(const Expr& expr) {
+  return std::ranges::any_of(
+      expr.nodes, [](const Node& node) { return node.kind == Node::Kind::load && node.access.is_indexed(); });
+}
+
+// Fewer threads for a row, of many.
+void share_places(ElementwiseSchedule& s, int64_t steps, const DeviceInfo& device) {
+  constexpr int64_t kVectors = 4, kLeastGroup = 4, kWaves = 2;
+  const int64_t blocks = device.sm_count * (device.max_threads_per_sm / s.threads) * kWaves;
+  while (s.group > kLeastGroup && steps / s.group < kVectors && s.blocks() / 2 >= blocks) s.group /= 2;
+}
+
 }  // namespace
 
 void schedule_rows(ElementwiseSchedule& s, const ElementwiseKnobs& knobs, const DeviceInfo& device) {
@@ -36,6 +50,7 @@ void schedule_rows(ElementwiseSchedule& s, const ElementwiseKnobs& knobs, const 
   s.group = std::min(s.threads, power_of_two_from(ceil_div(steps, s.unroll)));
   // With few rows, more threads to each.
   while (s.group < s.threads && s.group < steps && s.blocks() < device.sm_count) s.group *= 2;
+  if (has_indexed_loads(s.y.expr)) share_places(s, steps, device);
   split_reduction(s, steps, 2 * s.group * s.unroll, s.group, knobs, 2048 / s.threads * device.sm_count);
 }
 

@@ -188,6 +188,30 @@ FUSOR_DEVICE Index first_of_neighbours(const T* pointer, const Place& place) {
   const bool holds = first >= 0 && place(N - 2) == first + (N - 2) && place(N - 1) == first + (N - 1);
   return holds && reinterpret_cast<u64>(pointer + first) % kBytes == 0 ? first : Index(-1);
 }
+// Places that count from lane to lane: `holding` lanes from `first` on; `other` is that of all lanes behind.
+struct CountedPlaces {
+  i64 first, holding, other;
+};
+
+// Zeros in lanes whose place is not in front of `extent`, or negative. Most vectors are whole, or have no
+// place at all.
+template <int N, class T>
+FUSOR_DEVICE Vec<T, N> load_counted(const T* from, const CountedPlaces& places, Index extent, Index stride,
+                                    int count) {
+  constexpr int kBytes = N * sizeof(T) < 16 ? N * sizeof(T) : 16;
+  Vec<T, N> to = {};
+  if (N > 1 && stride == 1 && count >= N && places.holding >= N && places.first >= 0 &&
+      places.first <= i64(extent) - N && reinterpret_cast<u64>(from + places.first) % kBytes == 0)
+    return load_whole<N>(from + places.first, N);
+  if (places.other < 0 && (places.holding <= 0 || places.first >= extent)) return to;
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    const i64 at = i < places.holding ? places.first + i : places.other;
+    to.lane[i] = load_where(from + Index(at) * stride, i < count && at >= 0 && at < extent);
+  }
+  return to;
+}
+
 // Zeros where there is none.
 template <int N, bool kCounts, class T, class Place>
 FUSOR_DEVICE Vec<T, N> load_places(const T* from, const Place& place) {
