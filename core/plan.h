@@ -28,6 +28,7 @@ struct Notes {
   bool tf32 = false;
   bool short_sums = false;      ///< of fp8: Precision::allow_short_sums
   bool late_division = false;   ///< of a softmax, behind a product: Precision::strict forbids it
+  bool late_scale = false;      ///< of gradients of scores, behind a product: Precision::strict forbids it
   bool split_operands = false;  ///< fp32 is multiplied in parts on tensor cores: Precision::strict forbids it
   bool down_converts = false;
   bool compiles_at_run_time = true;
@@ -39,6 +40,7 @@ struct Notes {
     field("tf32", self.tf32);
     field("short_sums", self.short_sums);
     field("late_division", self.late_division);
+    field("late_scale", self.late_scale);
     field("split_operands", self.split_operands);
     field("down_converts", self.down_converts);
     field("compiles_at_run_time", self.compiles_at_run_time);
@@ -50,6 +52,7 @@ struct Notes {
     tf32 |= other.tf32;
     short_sums |= other.short_sums;
     late_division |= other.late_division;
+    late_scale |= other.late_scale;
     split_operands |= other.split_operands;
     down_converts |= other.down_converts;
     compiles_at_run_time &= other.compiles_at_run_time;

@@ -112,6 +112,7 @@ std::string notes_text(const Notes& notes) {
   if (notes.tf32) text += ", tf32";
   if (notes.short_sums) text += ", short sums";
   if (notes.late_division) text += ", late division";
+  if (notes.late_scale) text += ", late scale";
   if (notes.split_operands) text += ", fp32 in parts";
   if (notes.down_converts) text += ", down-converts";
   if (notes.compiles_at_run_time) text += ", compiles at run time";

@@ -39,6 +39,8 @@ class ErrorAnalysis {
 
   // --- Steps, roundings and the output: error_bound.cpp ---
   void follow_softmax(const Op& op);
+  void follow_scale(const Op& op);
+  bool rounds_otherwise(int tensor) const;
   bool keeps_digits(const Op& op) const;
   static bool picks(ReductionMode mode);
   void add_parts(Deviation& to, int tensor, double spread, double peak) const;
@@ -104,7 +106,7 @@ class ErrorAnalysis {
   bool measured_;
   Notes notes_;
   std::vector<Deviation> errors_;
-  std::vector<bool> has_sum_, is_divided_;  // by tensor
+  std::vector<bool> has_sum_, is_divided_, is_scaled_;  // by tensor
 };
 
 }  // namespace fusor::reference

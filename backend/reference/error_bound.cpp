@@ -33,7 +33,8 @@
 //  6. Short sums of fp8 lose the bits behind the 13th of the largest addend: each addend up to a spacing of
 //     it, as good as random (spread), and all toward zero (peak of the result).
 //  7. A softmax that is divided behind a product rounds its probabilities as other numbers than the oracle
-//     does: the two differ by up to a spacing, as good as random (spread: a spacing over sqrt(6)).
+//     does: the two differ by up to a spacing, as good as random (spread: a spacing over sqrt(6)). So do
+//     gradients of scores that are scaled behind a product.
 //  8. Tensor cores add the products of one instruction (32 bytes of k) to a sum of 16-bit or TF32 operands
 //     and cut off what the sum has no digits for: always toward zero, half a spacing each time in the mean.
 //     So the error grows like the number of instructions, not like its root (peak of the result).
@@ -64,7 +65,8 @@ ErrorAnalysis::ErrorAnalysis(const Graph& graph, std::vector<Magnitude> magnitud
       notes_(notes),
       errors_(graph.tensors.size()),
       has_sum_(graph.tensors.size()),
-      is_divided_(graph.tensors.size()) {}
+      is_divided_(graph.tensors.size()),
+      is_scaled_(graph.tensors.size()) {}
 
 Bound ErrorAnalysis::bound(int output, const std::vector<bool>& cone) {
   for (size_t i = 0; i < graph_.ops.size(); ++i) {
@@ -72,6 +74,7 @@ Bound ErrorAnalysis::bound(int output, const std::vector<bool>& cone) {
     const int y = graph_.ops[i].outputs[0];
     error(y) = after(graph_.ops[i]);
     follow_softmax(graph_.ops[i]);
+    follow_scale(graph_.ops[i]);
     if (y != output && !keeps_digits(graph_.ops[i])) round(y, rounds_once(graph_.ops[i]));
   }
   return at_output(output);
@@ -93,6 +96,24 @@ void ErrorAnalysis::follow_softmax(const Op& op) {
     has_sum_[y] = is_any(has_sum_);
     is_divided_[y] = is_any(is_divided_) || (divides && has_sum_[static_cast<size_t>(op.inputs[1])]);
   }
+}
+
+// Which values were multiplied by a number that all of them have in common, if only on their way through
+// views, selections and roundings.
+void ErrorAnalysis::follow_scale(const Op& op) {
+  const auto y = static_cast<size_t>(op.outputs[0]);
+  const auto* const pointwise = std::get_if<Pointwise>(&op.attributes);
+  if (pointwise != nullptr && pointwise->mode == PointwiseMode::mul)
+    is_scaled_[y] = std::ranges::any_of(op.inputs, [&](int x) { return element_count(dims(x)) == 1; });
+  else if (pointwise == nullptr || pointwise->mode == PointwiseMode::identity || picks(*pointwise))
+    is_scaled_[y] = !is_contraction(op.attributes) && !std::holds_alternative<Reduction>(op.attributes) &&
+                    std::ranges::any_of(op.inputs, [&](int x) { return is_scaled_[static_cast<size_t>(x)]; });
+}
+
+// Whether a run may round it as another number than the oracle does, which comes later to the same.
+bool ErrorAnalysis::rounds_otherwise(int tensor) const {
+  const auto at = static_cast<size_t>(tensor);
+  return (notes_.late_division && is_divided_[at]) || (notes_.late_scale && is_scaled_[at]);
 }
 
 // Whether the result's elements are elements of operands, which are numbers of its type already.
@@ -182,7 +203,7 @@ bool ErrorAnalysis::rounds_once(const Op& op) const {
 void ErrorAnalysis::round(int tensor, bool once) {
   Deviation& deviation = error(tensor);
   if (!deviation.any()) return;
-  if (notes_.late_division && is_divided_[static_cast<size_t>(tensor)] && is_real(type(tensor)))
+  if (is_real(type(tensor)) && rounds_otherwise(tensor))
     add_parts(deviation, tensor, epsilon(type(tensor)) / std::sqrt(6.0), 0);
   if (is_packed(type(tensor))) return round_packed(tensor);
   if (!measured_ || !is_real(type(tensor))) return round_absolutely(tensor);

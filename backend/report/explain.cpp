@@ -21,6 +21,7 @@ std::string use_of(const Notes& notes) {
   if (notes.tf32) uses.emplace_back("rounds operands to TF32");
   if (notes.short_sums) uses.emplace_back("sums fp8 products in short sums");
   if (notes.late_division) uses.emplace_back("divides a softmax behind a product");
+  if (notes.late_scale) uses.emplace_back("scales gradients of scores behind a product");
   if (notes.split_operands) uses.emplace_back("multiplies fp32 in parts");
   if (uses.empty()) uses.emplace_back("does not use what it allows");
   return fmt::format("{}", fmt::join(uses, " and "));
@@ -38,6 +39,7 @@ std::string words(const EngineAnswer& answer, bool is_carried_out) {
                      answer.notes.tf32             ? " in tf32"
                      : answer.notes.short_sums     ? " in short sums"
                      : answer.notes.late_division  ? " with a late division"
+                     : answer.notes.late_scale     ? " with a late scale"
                      : answer.notes.split_operands ? " in parts"
                                                    : "",
                      words::duration(answer.seconds), answer.measured ? " measured" : "", answer.config);

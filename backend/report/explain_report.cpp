@@ -17,6 +17,7 @@ Report answer_report(const EngineAnswer& answer) {
         .set("tf32", answer.notes.tf32)
         .set("short_sums", answer.notes.short_sums)
         .set("late_division", answer.notes.late_division)
+        .set("late_scale", answer.notes.late_scale)
         .set("split_operands", answer.notes.split_operands)
         .set("chosen", answer.chosen);
   const Refusal& refusal = *answer.support.refusal;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/convert.h"
 #include "core/ops/expansion.h"
 #include "tests/backend/reference/host_buffers.h"
 #include "tests/support/attention_graph.h"
@@ -33,6 +34,35 @@ TEST(ErrorBound, GradientsOfAttentionAreHeldTo30TimesWhatIsSeen) {
     for (const OutputCheck& check : report.outputs)
       EXPECT_LT(check.tolerance_abs, 30 * check.max_abs) << check.tensor << "\n" << to_string(report);
   }
+}
+
+// What is scaled behind a product is rounded without the scale.
+TEST(ErrorBound, ALateScaleMayRoundOtherwise) {
+  constexpr int64_t kRows = 64, kTerms = 96;
+  constexpr double kScale = 0.3;
+  GraphBuilder g("gradients");
+  const Tensor a = g.input("a", {kRows, kTerms}, DataType::f32),
+               b = g.input("b", {kTerms, kRows}, DataType::bf16);
+  const Tensor scaled = g.mul(a, g.constant(kScale)), rounded = g.identity(scaled, {.type = DataType::bf16});
+  const Tensor y = g.output(g.matmul(rounded, b), {.name = "y", .type = DataType::f32});
+  const Graph graph = g.finish();
+  HostTensors tensors(graph);
+  tensors.run(Reading::device);
+  const std::vector<double> as = tensors.get(a), bs = tensors.get(b);
+  std::vector<double> late;
+  for (int64_t row = 0; row < kRows; ++row)
+    for (int64_t column = 0; column < kRows; ++column) {
+      double sum = 0;
+      for (int64_t k = 0; k < kTerms; ++k)
+        sum += round_to(DataType::bf16, as[static_cast<size_t>(row * kTerms + k)]) *
+               bs[static_cast<size_t>(k * kRows + column)];
+      late.push_back(kScale * sum);
+    }
+  tensors.set(y, late);
+  EXPECT_GT(verify(graph, tensors.pointers()).outputs[0].wrong, 0);
+  const VerifyReport report = verify(graph, tensors.pointers(), 1, {.late_scale = true});
+  EXPECT_TRUE(report.passed()) << to_string(report);
+  EXPECT_GT(report.outputs[0].of_tolerance, 0.1);
 }
 
 // Flips of a probability near 1 reach as far as they do, but no further.

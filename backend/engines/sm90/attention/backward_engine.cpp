@@ -48,7 +48,11 @@ class PreparedBackward final : public Prepared {
     return list;
   }
 
-  Notes notes() const override { return kNotes; }
+  Notes notes() const override {
+    Notes notes = kNotes;
+    notes.late_scale = problem_.gradient.slopes_late;
+    return notes;
+  }
 
   Lowered lower(const EngineConfig& config) const override {
     return attention::backward::lower(Schedule(problem_, knobs_of<Knobs>(config)));

@@ -236,6 +236,12 @@ bool match_probability(const Fusion& fusion, const Expr& expr, int at, const Bou
   return true;
 }
 
+// Whether a number that is rounded and one that was multiplied first are the same but for the factor.
+bool keeps_digits(const Factor& factor) {
+  int exponent = 0;
+  return factor.is_known() && std::frexp(std::fabs(factor.constant), &exponent) == 0.5;
+}
+
 // The node without a number that it is multiplied by.
 int behind_factor(const Fusion& fusion, const Expr& expr, int at, Factor& factor) {
   if (!is_pointwise(expr.node(at), PointwiseMode::mul)) return at;
@@ -244,6 +250,7 @@ int behind_factor(const Fusion& fusion, const Expr& expr, int at, Factor& factor
     const int other = argument(expr, at, 1 - i);
     // The products take a scalar as it is.
     if (!found || std::isfinite(found->least) || expr.node(other).type != DataType::f32) continue;
+    if (fusion.precision == Precision::strict && !keeps_digits(*found)) continue;
     factor = *found;
     return other;
   }
@@ -395,6 +402,7 @@ std::variant<Gradient, Refusal> take_apart(const Fusion& fusion, const Site& giv
     gradient.scale = plain->scale.constant;
     if (!plain->scale.is_known()) gradient.given_scale = plain->scale;
     if (plain->slope.node >= 0) gradient.slope = expr.node(plain->slope.node);
+    gradient.slopes_late = plain->slope.node >= 0 && !keeps_digits(plain->slope);
     gradient.rounds = plain->rounds;
     if (plain->keep >= 0) gradient.keep = kept_part(fusion, expr, plain->keep);
     gradient.kept_weight = plain->kept;

@@ -34,6 +34,7 @@ struct Gradient {
   std::optional<Factor> given_scale;
   /// A scalar of the site, which is left to the products of gradients of scores: they are linear.
   std::optional<Node> slope;
+  bool slopes_late = false;  ///< what is rounded without the slope may be another number than with it
   /// How many keys and how many queries of an entry along the first axis exist: neither probability nor
   /// gradient is elsewhere. Integers that the device knows, yielded in that order.
   std::optional<Expr> lengths;

@@ -254,6 +254,19 @@ TEST(AttentionBackward, ChunksOfHeadsShareTheWorkspace) {
   EXPECT_THAT(lowered.scratch, ElementsAre(chunks.spilled_bytes()));
 }
 
+// The scale multiplies gradients of scores: heads of 64 have a power of two.
+TEST(AttentionBackward, AScaleThatRoundingsSeeIsNotedAndNotMovedWhereNothingMayBe) {
+  for (const int64_t head : {64, 128}) {
+    Graph graph = test::gradients_in_primitives({.head = head, .value = head}, false);
+    const Fusion fusion = products_of(graph).back();
+    EXPECT_EQ(test::notes(attention_backward_engine(), fusion, h200()).late_scale, head == 128);
+    EXPECT_TRUE(problem_of(fusion).gradient.slope);
+    graph.precision = Precision::strict;
+    const Fusion strict = products_of(graph).back();
+    EXPECT_EQ(problem_of(strict).gradient.slope.has_value(), head == 64);
+  }
+}
+
 TEST(AttentionBackward, MoreHeadsThanFitTheWorkspaceAreSeveralChunks) {
   const Fusion few = backward_of(by_op({.heads = 4, .shared_heads = 4, .head = 128, .value = 128}, {}));
   const Fusion many = backward_of(by_op(
