@@ -1,6 +1,7 @@
 // Owns what the backward engine knows of a fusion, its knobs, and what a setting of them settles.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <variant>
@@ -50,7 +51,8 @@ struct Knobs {
   int64_t step_k = 96;     ///< keys of a block, for dq
   int64_t split = 0;       ///< dk and dv in a launch each
   int64_t persistent = 1;  ///< a block for each SM takes tiles until there are none
-  int64_t spill = 0;  ///< chunks of heads whose gradients of scores go to the workspace; 0: computed twice
+  int64_t spill = 0;    ///< chunks of heads whose gradients of scores go to the workspace; 0: computed twice
+  int64_t buffers = 3;  ///< of these chunks that the workspace holds at once
 
   static void visit(auto& self, auto&& knob) {
     knob("consumers", self.consumers);
@@ -59,6 +61,7 @@ struct Knobs {
     knob("split", self.split);
     knob("persistent", self.persistent);
     knob("spill", self.spill);
+    knob("buffers", self.buffers);
   }
 };
 
@@ -94,6 +97,11 @@ struct Schedule {
   /// Blocks of keys that stay with a tile, where queries begin beside them; 0: with the first query.
   int64_t spilled_beside() const;
   int64_t spilled_blocks() const;  // of an entry
+  /// The workspace: counters of the launches, and buffers that chunks take in turn.
+  bool is_chained() const { return chunks() > 1; }
+  int64_t buffers() const { return is_chained() ? std::clamp<int64_t>(knobs.buffers, 2, chunks()) : 1; }
+  int64_t counter_bytes() const;
+  int64_t buffer_bytes() const;
   int64_t spilled_bytes() const;
   /// Tiles of a part, and pairs of tiles and blocks that see each other.
   int64_t tiles(const Part& part) const;

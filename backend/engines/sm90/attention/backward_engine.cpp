@@ -1,6 +1,7 @@
 // Owns the backward engine of attention: the gradients of queries, keys and values on Hopper's tensor cores,
 // without atomics, and without a score in memory but where the workspace may hold gradients of scores. Its
 // knobs; the kernels are codegen/device/sm90/attention/backward_*.cuh.
+#include <algorithm>
 #include <memory>
 #include <span>
 #include <utility>
@@ -21,6 +22,7 @@ constexpr Notes kNotes{.tensor_cores = true};
 const std::vector<int64_t> kConsumerCounts{2, 3};
 const std::vector<int64_t> kSteps{16, 32, 48, 64, 80, 96, 112, 128};
 const std::vector<int64_t> kSpills{0, 1, 2, 4, 8, 16, 32};
+const std::vector<int64_t> kBufferCounts{2, 3};
 constexpr int64_t kMostQueries = 128;
 
 class PreparedBackward final : public Prepared {
@@ -28,8 +30,8 @@ class PreparedBackward final : public Prepared {
   explicit PreparedBackward(Problem problem) : problem_(std::move(problem)) {}
 
   std::vector<Knob> knobs() const override {
-    return {{"consumers", kConsumerCounts}, {"step_q", kSteps}, {"step_k", kSteps}, {"split", {0, 1}},
-            {"persistent", {0, 1}},         {"spill", kSpills}};
+    return {{"consumers", kConsumerCounts}, {"step_q", kSteps}, {"step_k", kSteps},        {"split", {0, 1}},
+            {"persistent", {0, 1}},         {"spill", kSpills}, {"buffers", kBufferCounts}};
   }
 
   // Blocks as large as registers and shared memory hold, and the next smaller ones, each kernel's on its own.
@@ -54,8 +56,11 @@ class PreparedBackward final : public Prepared {
     return notes;
   }
 
+  // Knobs do not go together in every way: what cannot be had is the first setting that can.
   Lowered lower(const EngineConfig& config) const override {
-    return attention::backward::lower(Schedule(problem_, knobs_of<Knobs>(config)));
+    const Schedule schedule(problem_, knobs_of<Knobs>(config));
+    if (schedule.fits()) return attention::backward::lower(schedule);
+    return attention::backward::lower(Schedule(problem_, knobs_of<Knobs>(candidates().front().config)));
   }
 
  private:
@@ -80,26 +85,20 @@ class PreparedBackward final : public Prepared {
     if (schedule.fits()) list.push_back({config_of(attention_backward_engine(), knobs), cost(schedule)});
   }
 
-  // Gradients of scores in the workspace, of as many heads at once as take a few GiB at most; and of fewer,
-  // for those who allow less.
+  // Gradients of scores in the workspace, in chunks whose launches overlap: as many as take a few GiB at
+  // most, and fewer, for those who allow less. One chunk of all is no faster than two.
   void add_spills(int64_t consumers, std::vector<EngineCandidate>& list) const {
-    constexpr int64_t kMostBytes = int64_t{9} << 29, kFewBytes = int64_t{256} << 20;
-    constexpr int kSettings = 3;
-    int settings = 0;
-    for (const int64_t chunks : std::span(kSpills).subspan(1)) {
-      const Knobs knobs{.consumers = consumers, .spill = chunks};
-      const Schedule schedule(problem_, knobs);
-      if (!schedule.fits() || settings == kSettings) return;
-      const int64_t bytes = schedule.spilled_bytes();
-      if (bytes > kMostBytes) continue;
-      for (const int64_t persistent : {1, 0}) {
-        Knobs setting = knobs;
-        setting.persistent = persistent;
-        add(setting, list);
+    constexpr int64_t kMostBytes = int64_t{9} << 29, kFewBytes = int64_t{64} << 20;
+    const bool is_one = problem_.entries() == problem_.heads();
+    for (const int64_t chunks : std::span(kSpills).subspan(is_one ? 1 : 2))
+      for (const int64_t buffers : {3, 2}) {
+        const Knobs knobs{.consumers = consumers, .spill = chunks, .buffers = buffers};
+        const Schedule schedule(problem_, knobs);
+        if (!schedule.fits()) return;
+        if (schedule.spilled_bytes() > kMostBytes || buffers > std::max<int64_t>(2, chunks)) continue;
+        add(knobs, list);
+        if (schedule.spilled_bytes() <= kFewBytes) return;
       }
-      ++settings;
-      if (bytes <= kFewBytes) return;
-    }
   }
 
   const Problem problem_;

@@ -25,6 +25,12 @@ constexpr double kInTurn = 0.94;
 // Shares of memory's pace at which spilled gradients are read, and written beside products. The second was
 // found alike for heads of 64 and of 128, from 512 to 16384 queries, on an H200 (2026-11).
 constexpr double kSpilledPace = 0.95, kWrittenPace = 0.3;
+// Launches that follow each other without a gap: the pace of chunks that have few tiles, that of two chunks,
+// that of two buffers, which one launch empties just before the next one fills it; and what a launch takes of
+// one that waits for the end of the one before. Where lengths leave tiles empty, as much as these tiles more.
+// Measured on an H200 (2026-11), heads of 128, 64 to 512 tiles a chunk.
+constexpr double kTilesOfOthers = 64, kTilesForAll = 72, kTwoChunks = 0.985, kTwoBuffers = 0.96,
+                 kTwoBuffersOfEven = 0.92, kTwoBuffersOfUneven = 0.97, kCloseLaunch = 0.4, kUnevenTiles = 40;
 
 int last_axis(const Expr& expr) { return expr.domain.rank() - 1; }
 
@@ -115,6 +121,7 @@ std::vector<ConfigValue> config_of(const Schedule& schedule, const Part& part) {
                                   {"placed_dv", problem.placed_dv.has_value()},
                                   {"lower", problem.gradient.bounds.lower.size()},
                                   {"upper", problem.gradient.bounds.upper.size()}};
+  if (part.gives != Part::Gives::queries) config.emplace_back("chained", schedule.is_chained());
   if (part.gives == Part::Gives::product) return config;
   const std::vector<ConfigValue> more{
       {"step", part.step},
@@ -145,7 +152,8 @@ bool is_ordered(const Schedule& schedule) { return schedule.has_ragged() && sche
 void append_spilled(Parameters& p, const Schedule& schedule, int64_t chunk) {
   const Problem& problem = schedule.problem;
   const int64_t heads = problem.entries() / problem.batch[0];
-  p.scratch("gradients", "u8", 0);
+  p.scratch("gradients", "u8", 0,
+            schedule.counter_bytes() + chunk % schedule.buffers() * schedule.buffer_bytes());
   p.group("spilled", "Spilled", [&] {
     p.wide("blocks", schedule.spilled_blocks());
     p.wide("queries", schedule.spilled_queries());
@@ -158,13 +166,65 @@ void append_spilled(Parameters& p, const Schedule& schedule, int64_t chunk) {
   });
 }
 
+// What a part does for a chunk, and its place among the launches. Those of a chunk follow those of the next
+// one's keys, so that neither waits for the last blocks of the other.
+struct Turn {
+  const Part* part;
+  int64_t chunk, number;
+};
+
+std::vector<Turn> turns_of(const Schedule& schedule) {
+  std::vector<Turn> turns;
+  const auto add = [&](const Part& part, int64_t chunk) {
+    turns.push_back({&part, chunk, std::ssize(turns)});
+  };
+  if (!schedule.is_chained()) {
+    for (const Part& part : schedule.parts) add(part, 0);
+    return turns;
+  }
+  const Part &keys = schedule.parts.front(), &product = schedule.parts.back();
+  for (int64_t chunk = 0; chunk < schedule.chunks(); ++chunk) {
+    add(keys, chunk);
+    if (chunk > 0) add(product, chunk - 1);
+  }
+  add(product, schedule.chunks() - 1);
+  return turns;
+}
+
 int64_t entries_of(const Schedule& schedule, const Part& part, int64_t chunk) {
   return schedule.chunk_entries(chunk) * (part.stays_with_queries() ? schedule.problem.heads() : 1);
 }
 
-Parameters parameters_of_product(const Schedule& schedule, const Part& part, int64_t chunk,
+int64_t blocks_of(const Schedule& schedule, const Turn& turn) {
+  const int64_t items = schedule.tiles(*turn.part) * entries_of(schedule, *turn.part, turn.chunk);
+  return schedule.knobs.persistent != 0 ? std::min<int64_t>(items, schedule.problem.device.sm_count) : items;
+}
+
+// A launch waits for the one that wrote what it reads, or read what it writes.
+void append_chain(Parameters& p, const Schedule& schedule, const Turn& turn) {
+  const std::vector<Turn> all = turns_of(schedule);
+  const auto warps = [&](const Turn& one) {
+    return blocks_of(schedule, one) * one.part->consumers * (kWarpgroup / 32);
+  };
+  const bool is_product = turn.part->gives == Part::Gives::product;
+  const int64_t wanted = is_product ? turn.chunk : turn.chunk - schedule.buffers();
+  const auto before = std::ranges::find_if(
+      all, [&](const Turn& one) { return one.chunk == wanted && one.part != turn.part; });
+  p.group("chain", "Chain", [&] {
+    p.scratch("counters", "u32", 0);
+    p.wide("own", turn.number);
+    p.wide("warps", warps(turn));
+    p.wide("before", before == all.end() ? 0 : before->number);
+    p.wide("awaited", before == all.end() ? 0 : warps(*before));
+    p.wide("others", turn.number + 1 == std::ssize(all) ? turn.number : 0);
+  });
+}
+
+Parameters parameters_of_product(const Schedule& schedule, const Turn& turn,
                                  const std::vector<NamedSite>& sites) {
   const Problem& problem = schedule.problem;
+  const Part& part = *turn.part;
+  const int64_t chunk = turn.chunk;
   Parameters p(problem.index_bits);
   const RaggedOperands ragged = schedule.ragged(part_number(schedule, part));
   ragged.append(p, "k", problem.k, part.step);
@@ -176,6 +236,7 @@ Parameters parameters_of_product(const Schedule& schedule, const Part& part, int
   append_queue(p, schedule.tiles(part), entries, std::min(schedule.section(part), entries));
   ragged.append_order(p, chunk);
   append_spilled(p, schedule, chunk);
+  if (schedule.is_chained()) append_chain(p, schedule, turn);
   append_divisors(p, "extents", {problem.batch.begin(), problem.batch.end()});
   append_divisors(p, "shares", problem.shares);
   append_visible(p, problem.gradient.bounds);
@@ -183,10 +244,11 @@ Parameters parameters_of_product(const Schedule& schedule, const Part& part, int
   return p;
 }
 
-Parameters parameters_of(const Schedule& schedule, const Part& part, int64_t chunk,
-                         const std::vector<NamedSite>& sites) {
+Parameters parameters_of(const Schedule& schedule, const Turn& turn, const std::vector<NamedSite>& sites) {
   const Problem& problem = schedule.problem;
-  if (part.gives == Part::Gives::product) return parameters_of_product(schedule, part, chunk, sites);
+  const Part& part = *turn.part;
+  const int64_t chunk = turn.chunk;
+  if (part.gives == Part::Gives::product) return parameters_of_product(schedule, turn, sites);
   Parameters p(problem.index_bits);
   const bool by_queries = part.stays_with_queries();
   const RaggedOperands ragged = schedule.ragged(part_number(schedule, part));
@@ -216,6 +278,7 @@ Parameters parameters_of(const Schedule& schedule, const Part& part, int64_t chu
   ragged.append_order(p, chunk);
   if (!by_queries) p.wide("first", is_ordered(schedule) ? 0 : first_entry(schedule, chunk));
   if (schedule.knobs.spill > 0 && part.gives_keys()) append_spilled(p, schedule, chunk);
+  if (schedule.is_chained()) append_chain(p, schedule, turn);
   std::vector<int64_t> extents(problem.batch.begin(), problem.batch.end());
   if (!by_queries)
     for (size_t axis = 0; axis < extents.size(); ++axis)
@@ -241,26 +304,26 @@ std::pair<const char*, const char*> kernel_of(const Part& part) {
   return {"sm90/attention/backward_keys.cuh", "attention_backward_keys"};
 }
 
-Launch launch_of(const Schedule& schedule, const Part& part, int64_t chunk) {
+Launch launch_of(const Schedule& schedule, const Turn& turn) {
   const Problem& problem = schedule.problem;
+  const Part& part = *turn.part;
   const std::vector<NamedSite> sites = sites_of(problem, part);
   const auto [root, entry] = kernel_of(part);
-  KernelSource source{.root = root,
-                      .config = config_of(schedule, part),
-                      .target = problem.device.target(),
-                      .types = {"sm90/attention/tiles.cuh", "sm90/attention/spilled.cuh",
-                                "sm90/attention/ragged.cuh", "sm90/attention/order.cuh"}};
+  KernelSource source{
+      .root = root,
+      .config = config_of(schedule, part),
+      .target = problem.device.target(),
+      .types = {"sm90/attention/tiles.cuh", "sm90/attention/spilled.cuh", "sm90/attention/chain.cuh",
+                "sm90/attention/ragged.cuh", "sm90/attention/order.cuh"}};
   for (const NamedSite& each : sites) source.sites.push_back(each.site);
   Launch launch;
-  Parameters parameters = parameters_of(schedule, part, chunk, sites);
+  Parameters parameters = parameters_of(schedule, turn, sites);
   parameters.move_to(std::move(source), launch);
-  const int64_t items = schedule.tiles(part) * entries_of(schedule, part, chunk);
-  const int64_t blocks =
-      schedule.knobs.persistent != 0 ? std::min<int64_t>(items, problem.device.sm_count) : items;
   launch.entry = entry;
-  launch.grid[0] = static_cast<uint32_t>(blocks);
+  launch.grid[0] = static_cast<uint32_t>(blocks_of(schedule, turn));
   launch.block[0] = static_cast<uint32_t>((1 + part.consumers) * kWarpgroup);
   launch.shared_bytes = part.shared_bytes;
+  launch.attributes.programmatic = schedule.is_chained() && turn.number > 0;
   return launch;
 }
 
@@ -286,24 +349,44 @@ double products_of(const Problem& problem, const Part& part) {
 
 namespace {
 
-// Time beside the products that two consumers do not cover, as a share: in short heads exponentials and
-// gradients weigh as much as products. Found on an H200 (2026-11) with heads of 64 at 512 to 8192.
+// Time beside the products that consumers do not cover, as a share: in short heads exponentials and gradients
+// weigh as much as products, and launches that follow each other without a gap write gradients while others
+// read them. Found on an H200 (2026-11) with heads of 64 and of 128 at 512 to 16384.
 double uncovered(const Schedule& schedule) {
-  constexpr double kShort = 64, kLong = 128, kShare = 0.12;
+  constexpr double kShort = 64, kLong = 128, kShare = 0.12, kShareOfFewRows = 0.07;
+  constexpr double kBesideOthers = 0.22, kShareBesideOthers = 0.36;
   const Problem& problem = schedule.problem;
   const double head = static_cast<double>(problem.head + problem.value) / 2;
-  if (schedule.knobs.consumers > 2) return 0;
-  return kShare * std::clamp((kLong - head) / (kLong - kShort), 0.0, 1.0);
+  const double shortness = std::clamp((kLong - head) / (kLong - kShort), 0.0, 1.0);
+  if (schedule.is_chained()) return kBesideOthers + kShareBesideOthers * shortness;
+  const bool has_few_rows = schedule.knobs.consumers > 2 || schedule.knobs.step_q <= 64;
+  return (has_few_rows ? kShareOfFewRows : kShare) * shortness;
 }
 
-// Rounds in which the device takes a part's tiles, chunk by chunk, as a multiple of those without chunks.
-double in_chunks(const Schedule& schedule, const Part& part) {
-  const int64_t sms = schedule.problem.device.sm_count, tiles = schedule.tiles(part);
-  int64_t rounds = 0;
-  for (int64_t chunk = 0; chunk < schedule.chunks(); ++chunk)
-    rounds += ceil_div(tiles * entries_of(schedule, part, chunk), sms);
-  return static_cast<double>(rounds) /
-         static_cast<double>(ceil_div(std::max<int64_t>(1, tiles * schedule.entries(part)), sms));
+bool is_even(const Problem& problem) {
+  return problem.gradient.bounds.lower.empty() && problem.gradient.bounds.upper.empty();
+}
+
+// Pace of launches that follow each other without a gap, whose tiles are those of one chunk, of the next and
+// of the one before; and of any launches where about half of the tiles have nothing to do.
+double pace_of_tiles(const Schedule& schedule) {
+  const Part& part = schedule.parts.front();
+  const auto tiles = static_cast<double>(schedule.tiles(part) * schedule.entries(part)) /
+                     static_cast<double>(schedule.chunks());
+  const bool takes_turns = schedule.buffers() < std::min<int64_t>(3, schedule.chunks());
+  if (schedule.problem.gradient.lengths) {
+    const bool even = is_even(schedule.problem);
+    double pace = tiles / (tiles + 2 * (even ? kUnevenTiles / 2 : kUnevenTiles));
+    // Each of two kernels waits for its own last tiles.
+    if (!schedule.is_chained()) pace *= pace;
+    if (takes_turns) pace *= even ? kTwoBuffersOfEven : kTwoBuffersOfUneven;
+    return is_ordered(schedule) ? pace : pace * kInTurn;
+  }
+  if (!schedule.is_chained()) return 1;
+  const double sms = schedule.problem.device.sm_count;
+  const double filled = std::min(1.0, (tiles + kTilesOfOthers) / (sms + kTilesForAll));
+  if (schedule.chunks() == 2) return kTwoChunks * filled;
+  return takes_turns ? kTwoBuffers * filled : filled;
 }
 
 // Share of the products' pace that is left where the gradients that they write take longer.
@@ -321,7 +404,9 @@ Work cost(const Schedule& schedule) {
   Work work;
   work.dram_bytes = dram_bytes(problem.fusion);
   work.stages = 1;
-  work.launches = static_cast<int>(std::ssize(schedule.parts) * schedule.chunks());
+  work.launches = static_cast<int>(std::ssize(schedule.parts));
+  if (schedule.is_chained())
+    work.launches += static_cast<int>(std::lround(kCloseLaunch * static_cast<double>(2 * schedule.chunks())));
   double cycles = 0, written = 0, drops = 0;
   int64_t items = 0;
   for (const Part& part : schedule.parts) {
@@ -335,7 +420,7 @@ Work cost(const Schedule& schedule) {
       work.serial_dram_bytes += 2 * scores / kSpilledPace;
       continue;
     }
-    work.tensor_flops += 2 * scores * products_of(problem, part) * in_chunks(schedule, part);
+    work.tensor_flops += 2 * scores * products_of(problem, part);
     if (const auto& keep = problem.gradient.keep)
       drops += 2 * scores * cost_of(*keep, problem.fusion).instructions / problem.device.fp32_flops;
     work.special += scores * (problem.is_plain() ? 1 : element.special);
@@ -347,11 +432,11 @@ Work cost(const Schedule& schedule) {
   }
   const double products = work.tensor_flops / problem.device.tensor_flops_16;
   work.efficiency = 1 / (1 + uncovered(schedule) + drops / products);
-  work.efficiency *= pace_of_writes(work, written, problem.device);
+  if (!schedule.is_chained()) work.efficiency *= pace_of_writes(work, written, problem.device);
   // As in the forward pass: the hardware shares out uneven tiles better than blocks that take them in turn.
-  const bool is_even = problem.gradient.bounds.lower.empty() && problem.gradient.bounds.upper.empty();
-  const bool in_turn = schedule.knobs.persistent != 0 && !is_ordered(schedule);
-  if (in_turn && !is_even) work.efficiency *= kInTurn;
+  const bool in_turn = schedule.knobs.persistent != 0 && !is_ordered(schedule) && !schedule.is_chained();
+  if (in_turn && !is_even(problem)) work.efficiency *= kInTurn;
+  work.efficiency *= pace_of_tiles(schedule);
   work.tiles = std::max<int64_t>(1, items / std::max<int64_t>(1, std::ssize(schedule.parts)));
   work.scratch_bytes = schedule.spilled_bytes();
   if (schedule.has_ragged()) {
@@ -371,8 +456,8 @@ Lowered lower(const Schedule& schedule) {
       if (const RaggedOperands ragged = schedule.ragged(i); !ragged.empty())
         lowered.steps.emplace_back(
             ragged.maps(problem.fusion, problem.device.target(), problem.index_bits, sites));
-  for (int64_t chunk = 0; chunk < schedule.chunks(); ++chunk)
-    for (const Part& part : schedule.parts) lowered.steps.emplace_back(launch_of(schedule, part, chunk));
+  if (schedule.is_chained()) lowered.steps.emplace_back(Fill{0, schedule.counter_bytes(), 0});
+  for (const Turn& turn : turns_of(schedule)) lowered.steps.emplace_back(launch_of(schedule, turn));
   if (schedule.knobs.spill > 0) lowered.scratch.push_back(schedule.spilled_bytes());
   if (schedule.has_ragged()) lowered.scratch.push_back(schedule.ragged(schedule.parts.size() - 1).end_byte());
   for (const Part& part : schedule.parts)

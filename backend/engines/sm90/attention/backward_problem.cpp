@@ -367,7 +367,7 @@ Part part_of(const Problem& problem, Part::Gives gives, int64_t consumers, int64
 // All heads of a chunk lie one behind the other: those whose sums are one are the last of the batch's.
 bool may_spill(const Schedule& schedule) {
   const Problem& problem = schedule.problem;
-  if (!problem.dq || !problem.dk || schedule.knobs.step_q != kSpilledRows ||
+  if (!problem.dq || !problem.dk || schedule.knobs.split != 0 ||
       schedule.knobs.spill > problem.entries() / problem.heads())
     return false;
   bool behind = false;
@@ -402,6 +402,7 @@ std::variant<Problem, Refusal> problem_of(const Fusion& fusion, const DeviceInfo
 }
 
 Schedule::Schedule(const Problem& problem_, const Knobs& knobs_) : problem(problem_), knobs(knobs_) {
+  if (knobs.spill > 0) knobs.step_q = kSpilledRows;
   const auto add = [&](Part::Gives gives, int64_t step) {
     parts.push_back(part_of(problem, gives, knobs.consumers, step, knobs.spill > 0));
   };
@@ -488,10 +489,16 @@ int64_t Schedule::spilled_blocks() const {
   const int64_t tiles = spilled_keys() / step;
   return all - step * step * tiles * (tiles - 1) / 2;
 }
-int64_t Schedule::spilled_bytes() const {
-  if (knobs.spill == 0) return 0;
+int64_t Schedule::counter_bytes() const {
+  constexpr int64_t kLine = 128;
+  return is_chained() ? round_up((1 + 2 * chunks()) * int64_t{sizeof(uint32_t)}, kLine) : 0;
+}
+int64_t Schedule::buffer_bytes() const {
   const int64_t most = ceil_div(problem.entries() / problem.heads(), chunks()) * problem.heads();
   return most * spilled_blocks() * 2 * kSpilledRows * kSpilledRows;
+}
+int64_t Schedule::spilled_bytes() const {
+  return knobs.spill == 0 ? 0 : counter_bytes() + buffers() * buffer_bytes();
 }
 
 int64_t Schedule::tiles(const Part& part) const {

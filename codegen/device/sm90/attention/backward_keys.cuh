@@ -16,6 +16,7 @@
 //   full     producers --> consumers: bytes have arrived     empty   consumers --> producers: a warp has read
 #include "fusor_generated.cuh"
 
+#include "codegen/device/sm90/attention/chain.cuh"
 #include "codegen/device/sm90/attention/gradients.cuh"
 #include "codegen/device/sm90/attention/order.cuh"
 #include "codegen/device/sm90/attention/ragged.cuh"
@@ -548,7 +549,8 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
     finish_both<DK, DV, PK, PV>(p, turns.again(p, shared.slots), rows.first, dk, dv);
   }
   if constexpr (kSpills)
-    if (lane == 0) wait_for_stores<0>();
+    if (lane == 0) finish_stores();
+  leave_chain(p);
 }
 
 static constexpr int kProducerRegisters = kConsumers == 2 ? 24 : 32;
@@ -567,6 +569,7 @@ extern "C" __global__ void __launch_bounds__((1 + kConsumers) * kWarpgroup, 1)
     prefetch_map(p.dy);
     shared.init();
   }
+  enter_chain(p);
   __syncthreads();
   if (warpgroup == 0) {
     release_registers<kProducerRegisters>();

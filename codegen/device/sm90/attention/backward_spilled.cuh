@@ -11,6 +11,7 @@
 //   full     producer --> consumers: bytes have arrived     empty   consumers --> producer: a warp has read
 #include "fusor_generated.cuh"
 
+#include "codegen/device/sm90/attention/chain.cuh"
 #include "codegen/device/sm90/attention/order.cuh"
 #include "codegen/device/sm90/attention/ragged.cuh"
 #include "codegen/device/sm90/attention/spilled.cuh"
@@ -146,6 +147,7 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
       finish_row<DQ, PQ>(p, at, row <= tile.last, half, dq);
     }
   }
+  leave_chain(p);
 }
 
 static constexpr int kProducerRegisters = kConsumers == 2 ? 24 : 32;
@@ -161,6 +163,7 @@ extern "C" __global__ void __launch_bounds__((1 + kConsumers) * kWarpgroup, 1)
     prefetch_map(p.k);
     shared.init();
   }
+  enter_chain(p);
   __syncthreads();
   if (warpgroup == 0) {
     release_registers<kProducerRegisters>();

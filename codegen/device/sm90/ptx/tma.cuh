@@ -254,6 +254,9 @@ FUSOR_DEVICE void wait_for_stores() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
 }
 
+// Waits until this thread's stores are where they go.
+FUSOR_DEVICE void finish_stores() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
+
 // ---- Registers ----
 
 template <int kRegisters>

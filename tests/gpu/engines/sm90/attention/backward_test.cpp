@@ -157,6 +157,31 @@ TEST(AttentionBackwardGpuLengths, FromOneToThreeHundred) {
   }
 }
 
+// Chunks take turns with the workspace's buffers while the ones before are still under way.
+TEST(AttentionBackwardGpuBits, ChunksAreThoseOfAllAtOnce) {
+  FUSOR_NEEDS_HOPPER();
+  const AttentionCase c{3, 6, 6, 1100, 1100, 128, 128, Mask::causal};
+  const Graph graph = test::attention_and_gradients(c, attributes_of(c));
+  const PlannerOptions options{.engine_list = kEngines};
+  const auto spills = [](const PlannedFusion& fusion) { return fusion.config.knob("spill", 0) > 0; };
+  std::vector<Candidate> all = candidates(graph, DeviceInfo::current(), options);
+  const auto spilling = std::ranges::find_if(
+      all, [&](const Candidate& one) { return std::ranges::any_of(one.fusions, spills); });
+  ASSERT_NE(spilling, all.end());
+  Plan plan = build(graph, DeviceInfo::current(), *spilling, options);
+  const auto backward = std::ranges::find_if(plan.fusions, spills);
+  std::vector<std::byte> dq;
+  for (const auto& [chunks, buffers] : {std::pair{1, 3}, {8, 3}, {8, 2}, {4, 2}, {16, 2}}) {
+    backward->config.set("spill", chunks);
+    backward->config.set("buffers", buffers);
+    expect_same_bits(graph, plan, to_string(backward->config));
+    DeviceRun run(graph, plan);
+    run.run();
+    if (dq.empty()) dq = run.host("dq");
+    EXPECT_TRUE(run.host("dq") == dq) << to_string(backward->config);
+  }
+}
+
 TEST(AttentionBackwardGpuBits, AHundredRunsAreOne) {
   FUSOR_NEEDS_HOPPER();
   const AttentionCase c{2, 4, 2, 1000, 1000, 128, 128, Mask::causal};
