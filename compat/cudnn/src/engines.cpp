@@ -2,6 +2,7 @@
 #include "compat/cudnn/src/engines.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "compat/cudnn/src/device_properties.h"
 #include "compat/cudnn/src/handle.h"
@@ -135,11 +136,26 @@ size_t offered(cudnnBackendHeurMode_t mode, int64_t policy) {
   return mode == CUDNN_HEUR_MODE_B ? 8 : 4;
 }
 
-// Gradients of attention may spill scores to the workspace, and clients take the first configuration: those
-// that ask for little come first, and what they lose is a few percent.
-bool is_modest(int64_t workspace_bytes) { return workspace_bytes <= kModestBytes; }
-
 }  // namespace
+
+int64_t modest_bytes(const Graph& graph) {
+  const auto bytes_of_dims = [&](int tensor) {
+    const Tensor& shape = graph.tensors[static_cast<size_t>(tensor)];
+    return bytes_of(shape.type, element_count(shape.dims));
+  };
+  std::vector<int64_t> bytes(graph.tensors.size(), 0);
+  for (int i = 0; i < std::ssize(graph.tensors); ++i)
+    if (graph.tensors[static_cast<size_t>(i)].memory == Memory::device)
+      bytes[static_cast<size_t>(i)] = bytes_of_dims(i);
+  // The memory of ragged tensors ends anywhere: they have as many rows as their dims say, at most.
+  for (const Op& op : graph.ops) {
+    if (std::holds_alternative<RaggedLoad>(op.attributes))
+      bytes[static_cast<size_t>(op.inputs[0])] = bytes_of_dims(op.outputs[0]);
+    if (std::holds_alternative<RaggedStore>(op.attributes))
+      bytes[static_cast<size_t>(op.outputs[0])] = bytes_of_dims(op.inputs[0]);
+  }
+  return std::max(kModestBytes, std::accumulate(bytes.begin(), bytes.end(), int64_t{0}));
+}
 
 GraphState::GraphState(Translation translation, DevicePointer device, std::vector<DescriptorPointer> ops)
     : translation_(std::move(translation)),
@@ -175,8 +191,12 @@ std::shared_ptr<const std::vector<Candidate>> GraphState::candidates(const Engin
   auto& planned = planned_[key];
   if (!planned) {
     std::vector<Candidate> found = fusor::candidates(graph_of(policy), device, options_of(policy));
+    // Gradients of attention may spill scores to the workspace, and clients take the first configuration:
+    // those that ask for little come first.
     if (translation_.is_attention_backward)
-      std::ranges::stable_partition(found, is_modest, &Candidate::workspace_bytes);
+      std::ranges::stable_partition(
+          found, [most = modest_bytes(translation_.graph)](int64_t bytes) { return bytes <= most; },
+          &Candidate::workspace_bytes);
     planned = std::make_shared<const std::vector<Candidate>>(std::move(found));
   }
   if (planned->empty())

@@ -26,8 +26,11 @@ inline constexpr int64_t kFastEngine = 0;    ///< whatever the compute types per
 inline constexpr int64_t kExactEngine = 10;  ///< operands are multiplied as they are
 inline constexpr int64_t kPlainEngine = 20;  ///< CUDA cores only: no note at all
 
-/// The workspace that a plan may ask for from a client that does not look for the best one.
+/// The workspace that any plan may ask for from a client that does not look for the best one.
 inline constexpr int64_t kModestBytes = int64_t{320} << 20;
+/// The same for a graph, whose tensors may be larger: a framework holds one workspace, and tensors of this
+/// size for every layer.
+int64_t modest_bytes(const Graph& graph);
 
 using DevicePointer = std::shared_ptr<const DeviceInfo>;
 

@@ -145,7 +145,7 @@ std::optional<Plan> general_plan_of(const EngineState& engine, int64_t workspace
   Graph graph = *engine.graph->translation().general;
   graph.precision = engine.policy.precision;
   BuildOptions options = GraphState::options_of(engine.policy);
-  for (const int64_t limit : {workspace, std::max(workspace, kModestBytes)}) try {
+  for (const int64_t limit : {workspace, std::max(workspace, modest_bytes(graph))}) try {
       options.max_workspace = limit;
       return build(graph, *engine.device, options);
     } catch (const Error& error) {
@@ -283,7 +283,7 @@ void run_plan(const PlanState& asked, const PackState& pack, Stream stream) {
           CUDNN_STATUS_NOT_SUPPORTED,
           "the mask's number is not -inf, or the scale is not positive: a plan for these values would need "
           "more than {} bytes of workspace",
-          std::max(plan.workspace_bytes(), kModestBytes));
+          plan.workspace_bytes());
     const Executable& executable = is_presumed ? *plan.executable : *plan.general;
     const bool has_all = plan.placed.empty();
     if (has_all && !needs_copies(plan.staged, pack.bindings)) {
