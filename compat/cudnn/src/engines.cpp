@@ -194,9 +194,10 @@ std::shared_ptr<const std::vector<Candidate>> GraphState::candidates(const Engin
     // Gradients of attention may spill scores to the workspace, and clients take the first configuration:
     // those that ask for little come first.
     if (translation_.is_attention_backward)
-      std::ranges::stable_partition(
-          found, [most = modest_bytes(translation_.graph)](int64_t bytes) { return bytes <= most; },
-          &Candidate::workspace_bytes);
+      std::stable_partition(found.begin(), found.end(),
+                            [most = modest_bytes(translation_.graph)](const Candidate& one) {
+                              return one.workspace_bytes <= most;
+                            });
     planned = std::make_shared<const std::vector<Candidate>>(std::move(found));
   }
   if (planned->empty())

@@ -50,13 +50,14 @@ class OnStub : public Client {
   std::unique_ptr<Part> plan;
   std::vector<float> x = std::vector<float>(4096 + 64), y = x, z = x;
   static float* aligned(std::vector<float>& list) {
-    return reinterpret_cast<float*>((reinterpret_cast<uintptr_t>(list.data()) + 255) / 256 * 256);
+    void* place = list.data();
+    size_t room = list.size() * sizeof(float);
+    return static_cast<float*>(std::align(256, 1, place, room));
   }
 };
 
 TEST_F(OnStub, ARunLaunchesOnTheHandlesStream) {
-  auto* const stream = reinterpret_cast<cudaStream_t>(uintptr_t{0});
-  ASSERT_CUDNN(cudnnSetStream(handle, stream));
+  ASSERT_CUDNN(cudnnSetStream(handle, nullptr));
   ASSERT_CUDNN(execute(handle, *plan, {{1, aligned(x)}, {2, aligned(y)}}));
   EXPECT_EQ(stub::launch_count(), 1);
   EXPECT_TRUE(mentions(stub::last_launch(), aligned(x)));
@@ -218,6 +219,7 @@ TEST_F(OnStub, ManyThreadsPlanTheSameGraphs) {
   };
   {
     std::vector<std::jthread> threads;
+    threads.reserve(kThreads);
     for (int i = 0; i < kThreads; ++i) threads.emplace_back(plan_all);
   }
   EXPECT_EQ(configurations % (kThreads * kGraphs), 0);
@@ -239,7 +241,8 @@ std::vector<std::string> engines_of(const Part& plan) {
   return engines;
 }
 
-// Attention in cudnn-frontend's primitives lands on the fused kernels, with no more workspace than its tensors.
+// Attention in cudnn-frontend's primitives lands on the fused kernels, with no more workspace than its
+// tensors.
 TEST_F(OnStub, AttentionInPrimitivesIsFused) {
   for (const auto& [key_heads, is_causal] : {std::pair{int64_t{16}, false}, {4, true}}) {
     const AttentionShape shape{.batch = 8,

@@ -17,9 +17,10 @@ namespace {
 
 constexpr int64_t kWarpgroup = 128;
 
-// Instructions for a probability and a gradient; cycles that a tile takes beside its blocks, and a block
-// beside its products.
-constexpr double kSlots = 8, kTileCycles = 3000, kBlockCycles = 500, kStartCycles = 1500;
+// Instructions for a probability and a gradient; cycles that a tile takes beside its blocks (also where
+// launches follow each other without a gap), and a block beside its products.
+constexpr double kSlots = 8, kTileCycles = 3000, kChainedTileCycles = 10000, kBlockCycles = 500,
+                 kStartCycles = 1500;
 // The pace of uneven tiles that blocks take in turn, measured on an H200 (2026-11).
 constexpr double kInTurn = 0.94;
 // Shares of memory's pace at which spilled gradients are read, and written beside products. The second was
@@ -349,16 +350,15 @@ double products_of(const Problem& problem, const Part& part) {
 
 namespace {
 
-// Time beside the products that consumers do not cover, as a share: in short heads exponentials and gradients
-// weigh as much as products, and launches that follow each other without a gap write gradients while others
-// read them. Found on an H200 (2026-11) with heads of 64 and of 128 at 512 to 16384.
+// Time beside the products that consumers do not cover, as a share. In short heads exponentials and gradients
+// weigh as much as products; launches that follow each other without a gap write gradients while others read
+// them. Found on an H200 (2026-11) with heads of 64 and of 128 at 512 to 16384.
 double uncovered(const Schedule& schedule) {
-  constexpr double kShort = 64, kLong = 128, kShare = 0.12, kShareOfFewRows = 0.07;
-  constexpr double kBesideOthers = 0.22, kShareBesideOthers = 0.36;
+  constexpr double kShort = 64, kLong = 128, kShare = 0.12, kShareOfFewRows = 0.07, kShareOfChained = 0.12;
+  if (schedule.is_chained()) return kShareOfChained;
   const Problem& problem = schedule.problem;
   const double head = static_cast<double>(problem.head + problem.value) / 2;
   const double shortness = std::clamp((kLong - head) / (kLong - kShort), 0.0, 1.0);
-  if (schedule.is_chained()) return kBesideOthers + kShareBesideOthers * shortness;
   const bool has_few_rows = schedule.knobs.consumers > 2 || schedule.knobs.step_q <= 64;
   return (has_few_rows ? kShareOfFewRows : kShare) * shortness;
 }
@@ -425,9 +425,9 @@ Work cost(const Schedule& schedule) {
       drops += 2 * scores * cost_of(*keep, problem.fusion).instructions / problem.device.fp32_flops;
     work.special += scores * (problem.is_plain() ? 1 : element.special);
     work.fp32_flops += 2 * scores * (kSlots + (problem.is_plain() ? 0 : element.instructions));
-    cycles +=
-        static_cast<double>(tiles) * (kTileCycles + (schedule.knobs.persistent != 0 ? 0 : kStartCycles)) +
-        blocks * kBlockCycles;
+    const double of_tile = schedule.is_chained() ? kChainedTileCycles : kTileCycles;
+    cycles += static_cast<double>(tiles) * (of_tile + (schedule.knobs.persistent != 0 ? 0 : kStartCycles)) +
+              blocks * kBlockCycles;
     items += tiles;
   }
   const double products = work.tensor_flops / problem.device.tensor_flops_16;

@@ -221,9 +221,9 @@ TEST(AttentionBackward, ScoresAreComputedOnceWhereTheirGradientsMayBeStored) {
   EXPECT_EQ(spill_of({.max_workspace = 1 << 20, .compile = false}), 0);
 }
 
-// Their products take less time than the workspace is written in.
-TEST(AttentionBackward, ShortHeadsComputeScoresTwice) {
-  for (const int64_t length : {512, 1024, 8192})
+// Their products take less time than what is stored, but where many blocks share what a tile begins with.
+TEST(AttentionBackward, ShortHeadsComputeScoresTwiceUnlessRowsAreMany) {
+  for (const int64_t length : {512, 1024, 2048, 16384})
     for (const int64_t right_bound : {SdpaAttributes::kNoBound, int64_t{0}}) {
       const AttentionCase c{.batch = 16384 / length,
                             .heads = 32,
@@ -235,7 +235,7 @@ TEST(AttentionBackward, ShortHeadsComputeScoresTwice) {
       const Plan plan =
           build(by_op(c, {.attn_scale = 0.125, .right_bound = right_bound}), h200(), {.compile = false});
       const Knobs knobs = knobs_of<Knobs>(plan.fusions.back().config);
-      EXPECT_EQ(knobs.spill, 0) << length << ", " << right_bound;
+      EXPECT_EQ(knobs.spill > 0, length == 16384) << length << ", " << right_bound;
     }
 }
 
