@@ -36,7 +36,7 @@ TEST(ErrorBound, GradientsOfAttentionAreHeldTo30TimesWhatIsSeen) {
   }
 }
 
-// What is scaled behind a product is rounded without the scale.
+// A run that multiplies by a scale behind a product rounds the product's operand without the scale.
 TEST(ErrorBound, ALateScaleMayRoundOtherwise) {
   constexpr int64_t kRows = 64, kTerms = 96;
   constexpr double kScale = 0.3;

@@ -1,22 +1,21 @@
 // Owns the tests that shipped kernels are those that a client of the graph interface is given.
 #include <set>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "backend/build.h"
 #include "backend/planning.h"
 #include "codegen/kernel_cache.h"
 #include "compat/cudnn/ship/graphs.h"
-#include "serialization/serialization.h"
 #include "tests/compat/attention_parts.h"
+#include "tests/compat/stub/stub_client.h"
 
 namespace fusor::compat_test {
 namespace {
 
 class Shipped : public Client {
  protected:
-  // What the kernels of a graph are known by on every machine.
+  // The portable keys of the kernels of a graph on an H200.
   static std::set<std::string> keys_of(const Graph& graph) {
     std::set<std::string> keys;
     for (const PlannedKernel& kernel : kernels(build(graph, DeviceInfo::named("h200"), {.compile = false})))
@@ -28,18 +27,8 @@ class Shipped : public Client {
     for (const cudnn::GraphMaker& make : makers) keys.merge(keys_of(make()));
     return keys;
   }
-  // Those of the plan that the library makes of a client's ops.
-  std::set<std::string> keys_of(const std::vector<Part>& ops) {
-    const Part plan = plan_of(heuristics(operation_graph(handle, ops).finalize(), CUDNN_HEUR_MODE_A).front());
-    const int64_t size = plan.count(CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR);
-    std::string text(static_cast<size_t>(size), ' ');
-    int64_t count = 0;
-    EXPECT_CUDNN(cudnnBackendGetAttribute(plan.get(), CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION,
-                                          CUDNN_TYPE_CHAR, size, &count, text.data()));
-    return keys_of(plan_from_json(std::string_view(text).substr(text.rfind("\n{") + 1)).graph);
-  }
   void expect_shipped(const std::vector<Part>& ops, const std::set<std::string>& shipped) {
-    const std::set<std::string> asked = keys_of(ops);
+    const std::set<std::string> asked = keys_of(planned_graph(handle, ops));
     EXPECT_FALSE(asked.empty());
     for (const std::string& key : asked) EXPECT_TRUE(shipped.contains(key)) << key;
   }

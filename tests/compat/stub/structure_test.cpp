@@ -1,33 +1,34 @@
 // Owns the test that attention is one kernel however it comes: written out by hand, as the op, and through
 // cuDNN's interface in primitives or as one op.
+#include <bit>
 #include <cmath>
 #include <cstring>
+#include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "backend/engines/list.h"
 #include "frontend/graph_builder.h"
-#include "serialization/serialization.h"
 #include "tests/compat/attention_parts.h"
+#include "tests/compat/stub/stub_client.h"
 #include "tests/stub_driver/stub_driver.h"
 #include "tests/support/structure.h"
 
 namespace fusor::compat_test {
 namespace {
 
+// Whether the last launch has an argument of these bits.
+bool launched_with(float number) {
+  const FusorStubLaunch launch = stub::last_launch();
+  const auto bits = std::bit_cast<uint32_t>(number);
+  for (size_t at = 0; at + sizeof bits <= launch.argument_bytes; at += 8)
+    if (std::memcmp(launch.arguments + at, &bits, sizeof bits) == 0) return true;
+  return false;
+}
+
 class Structure : public Client {
  protected:
-  // The graph of the plan that the library makes of these ops.
-  Graph planned(const std::vector<Part>& ops) {
-    const Part plan = plan_of(heuristics(operation_graph(handle, ops).finalize(), CUDNN_HEUR_MODE_A).front());
-    const int64_t size = plan.count(CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR);
-    std::string text(static_cast<size_t>(size), ' ');
-    int64_t count = 0;
-    EXPECT_CUDNN(cudnnBackendGetAttribute(plan.get(), CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION,
-                                          CUDNN_TYPE_CHAR, size, &count, text.data()));
-    return plan_from_json(std::string_view(text).substr(text.rfind("\n{") + 1)).graph;
-  }
+  Graph planned(const std::vector<Part>& ops) { return planned_graph(handle, ops); }
   static std::vector<std::string> structures(const Graph& graph, const Engine& engine) {
     return test::structures_of(graph, engine, DeviceInfo::named("H200"));
   }
@@ -69,15 +70,10 @@ TEST_F(Structure, WhatIsNoNumberReachesTheKernel) {
   const Part plan =
       plan_of(heuristics(operation_graph(handle, {scaled}).finalize(), CUDNN_HEUR_MODE_A).front());
   std::vector<float> memory(3 * 4096);
-  auto* const place =
-      reinterpret_cast<float*>((reinterpret_cast<uintptr_t>(memory.data()) + 255) / 256 * 256);
+  float* const place = aligned(memory);
   float factor = NAN;
   ASSERT_CUDNN(execute(handle, plan, {{1, place}, {2, place + 4096}, {3, &factor}}));
-  const FusorStubLaunch launch = stub::last_launch();
-  bool found = false;
-  for (size_t at = 0; at + 8 <= launch.argument_bytes; at += 8)
-    found = found || std::memcmp(launch.arguments + at, &factor, sizeof factor) == 0;
-  EXPECT_TRUE(found);
+  EXPECT_TRUE(launched_with(factor));
 }
 
 // A forward pass on memory of its own, whose scale and mask a test changes.
@@ -92,17 +88,10 @@ class GivenToAKernel : public Structure {
         .batch = 1, .heads = 2, .key_heads = 2, .queries = 128, .keys = 128, .depth = 64};
     const Part graph = operation_graph(handle, AttentionOps(shape).forward()).finalize();
     plan = std::make_unique<Part>(plan_of(heuristics(graph, CUDNN_HEUR_MODE_A).front()));
-    auto* const place =
-        reinterpret_cast<float*>((reinterpret_cast<uintptr_t>(memory.data()) + 255) / 256 * 256);
+    float* const place = aligned(memory);
     pointers = {{kQ, place},         {kK, place + 8192},      {kV, place + 16384},
                 {kO, place + 24576}, {kStats, place + 32768}, {kScale, &scale},
                 {kFill, &fill}};
-  }
-  static bool launched_with(float number) {
-    const FusorStubLaunch launch = stub::last_launch();
-    for (size_t at = 0; at + sizeof number <= launch.argument_bytes; at += 8)
-      if (std::memcmp(launch.arguments + at, &number, sizeof number) == 0) return true;
-    return false;
   }
 
   std::unique_ptr<Part> plan;

@@ -10,6 +10,7 @@
 
 #include "tests/compat/attention_parts.h"
 #include "tests/compat/client.h"
+#include "tests/compat/stub/stub_client.h"
 #include "tests/stub_driver/stub_driver.h"
 
 namespace fusor::compat_test {
@@ -49,11 +50,6 @@ class OnStub : public Client {
 
   std::unique_ptr<Part> plan;
   std::vector<float> x = std::vector<float>(4096 + 64), y = x, z = x;
-  static float* aligned(std::vector<float>& list) {
-    void* place = list.data();
-    size_t room = list.size() * sizeof(float);
-    return static_cast<float*>(std::align(256, 1, place, room));
-  }
 };
 
 TEST_F(OnStub, ARunLaunchesOnTheHandlesStream) {
@@ -226,14 +222,9 @@ TEST_F(OnStub, ManyThreadsPlanTheSameGraphs) {
   EXPECT_GT(configurations, 0);
 }
 
-// The engines that a plan's text names: behind the plan for all values, its own document.
+// The engines that a plan's own document names.
 std::vector<std::string> engines_of(const Part& plan) {
-  const int64_t size = plan.count(CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR);
-  std::string text(static_cast<size_t>(size), ' ');
-  int64_t count = 0;
-  EXPECT_CUDNN(cudnnBackendGetAttribute(plan.get(), CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION,
-                                        CUDNN_TYPE_CHAR, size, &count, text.data()));
-  text.erase(0, text.rfind("\n{"));
+  const std::string text = document_of(plan);
   std::vector<std::string> engines;
   const std::string key = "\"engine\": \"";
   for (size_t at = text.find(key); at != std::string::npos; at = text.find(key, at + 1))

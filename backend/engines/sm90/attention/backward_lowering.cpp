@@ -167,8 +167,8 @@ void append_spilled(Parameters& p, const Schedule& schedule, int64_t chunk) {
   });
 }
 
-// What a part does for a chunk, and its place among the launches. Those of a chunk follow those of the next
-// one's keys, so that neither waits for the last blocks of the other.
+// One launch: a part for a chunk, and its number among all launches. The product of a chunk is launched
+// behind the keys of the next chunk, so that neither waits for the last blocks of the other.
 struct Turn {
   const Part* part;
   int64_t chunk, number;
