@@ -92,6 +92,7 @@ class ErrorAnalysis {
   static void meet_in_sum(Deviation& total, const Deviation& operand, double walk, double terms);
   Deviation after_unknown_sum(const Op& op, const Reduction& reduction, const Deviation& operand) const;
   static double walk_of(double count, double distinct);
+  double repeats(int tensor, double count) const;
   Deviation as_multiplied(int tensor, bool rounds) const;
   Line line_of_operand(const Op& op, size_t i) const;
   std::vector<int> summed_axes(const Op& op, size_t i) const;

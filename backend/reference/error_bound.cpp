@@ -24,9 +24,9 @@
 //  4. Later steps carry errors on by their slope: spreads by its root mean square over the worst of the lines
 //     that a sum may run along, and four of them to a peak for the few elements where it is steeper. A sum
 //     carries K independent ones: sqrt(K) times the spread; a peak is met once. Equal values have equal
-//     errors: of D values that differ there are D independent ones, each K / D times. What is broadcast is an
-//     error, or a jump, that its readers have in common: a sum carries it K times, a product with other terms
-//     as often as these do not cancel.
+//     errors: of D values that differ there are D independent ones, each K / D times; and a peak is met as
+//     often as one value may be among the terms. What is broadcast is an error, or a jump, that its readers
+//     have in common: a sum carries it K times, a product with other terms as often as these do not cancel.
 //  5. Operands rounded to TF32 are as good as random by up to one spacing at the value (spread: a spacing
 //     over sqrt(12)); where they are cut off instead, all are a little too small, and so is the result: half
 //     a spacing for each of the two (peak of the result).

@@ -13,6 +13,7 @@ Magnitude SizeOf::magnitude() const {
                  .smallest = all.largest == 0 ? 0 : all.smallest,
                  .lowest = all.lowest,
                  .highest = all.highest};
+  size.nonzeros = static_cast<double>(all.count - zeros_);
   if (values_.size() < kMostCounted) size.distinct = static_cast<double>(values_.size());
   return size;
 }

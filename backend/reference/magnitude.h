@@ -24,6 +24,7 @@ struct Magnitude {
   double rms = 0;
   /// Values that differ: equal ones have equal errors. Many where nobody has counted.
   double distinct = std::numeric_limits<double>::infinity();
+  double nonzeros = 0;  ///< how many
   double smallest = 0;  ///< of the absolute values that are not 0
   double lowest = -1, highest = 1;
   /// By axis, over its lines: the largest root mean square, and the largest absolute mean. 0 where the axis
@@ -38,6 +39,7 @@ class SizeOf {
   void take_in(double value) {
     if (!std::isfinite(value)) return;
     (std::abs(value) < kAsGoodAsInfinite ? usual_ : endmost_).take_in(value);
+    zeros_ += value == 0 ? 1 : 0;
     if (values_.size() < kMostCounted) values_.insert(value);
   }
   Magnitude magnitude() const;
@@ -64,6 +66,7 @@ class SizeOf {
   static constexpr size_t kMostCounted = 1024;
   Values usual_, endmost_;
   std::unordered_set<double> values_;
+  int64_t zeros_ = 0;
 };
 
 /// Gathers root mean squares and means of a tensor's long lines, along each axis.

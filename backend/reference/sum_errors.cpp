@@ -93,7 +93,7 @@ Deviation ErrorAnalysis::after_sum(const Op& op, const Reduction& reduction, con
     total.absolute.own = std::hypot(total.absolute.own, operand.relative.own * terms);
   if (cancels) total.absolute.own = std::hypot(total.absolute.own, operand.relative.common * terms);
   const bool stays_parts = !cancels && size(x).largest > smallest;
-  total.peak = stays_parts ? operand.peak : peak_of(x, operand);
+  total.peak.add(stays_parts ? operand.peak : peak_of(x, operand), repeats(x, count), 1);
   if (stays_parts) total.relative_peak.add(operand.relative_peak, 1, 0);
   meet_in_sum(total, operand, count, cancels ? terms : 0);
   total.absolute = {total.absolute.own * scale, total.absolute.common * scale};
@@ -123,6 +123,17 @@ Deviation ErrorAnalysis::after_unknown_sum(const Op& op, const Reduction& reduct
 // How far the errors of `count` terms of so many values add up: those of equal values are equal.
 double ErrorAnalysis::walk_of(double count, double distinct) {
   return count / std::sqrt(std::clamp(distinct, 1.0, count));
+}
+
+// How many of `count` terms may have one value, and so one error: more than values have in the mean over the
+// tensor, as some have more. Of many values a few binades wide, some are equal only because the type has no
+// others between them.
+double ErrorAnalysis::repeats(int tensor, double count) const {
+  constexpr double kBinades = 4, kDeviations = 3;
+  const double numbers = kBinades / epsilon(type(tensor));
+  const double by_chance = numbers * -std::expm1(-size(tensor).nonzeros / numbers);
+  const double mean = std::max(1.0, by_chance / size(tensor).distinct);
+  return std::min(mean + kDeviations * std::sqrt(mean - 1), count);
 }
 
 // The deviation of an operand as the tensor cores see it.
@@ -173,7 +184,7 @@ void ErrorAnalysis::carry_factor(Deviation& total, const Op& op, size_t i, const
   total.absolute.own = std::hypot(total.absolute.own, factor.relative.total() * products);
   total.relative.common = std::hypot(total.relative.common, factor.relative.common);
   Deviation met{.peak = {}};
-  met.peak.add(peak_of(x, factor), size(other).largest, 0);
+  met.peak.add(peak_of(x, factor), size(other).largest * repeats(x, count), 0);
   meet_in_sum(met, factor, std::max(walk * line.rms, count * line.drift), products);
   total.peak.add(met.peak, 1, 0);
   total.relative_peak.add(met.relative_peak, 1, 0);

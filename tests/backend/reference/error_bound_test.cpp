@@ -174,5 +174,38 @@ TEST(ErrorBound, ARoundingThatARowSharesMayFallOnEitherSide) {
   }
 }
 
+// Terms of one value fall on the other side of a boundary together, in a sum as in a product.
+TEST(ErrorBound, EqualTermsOfASumMayFallOnTheOtherSideTogether) {
+  constexpr int64_t kRows = 32, kTerms = 8, kEqual = 4;
+  for (const bool multiplies : {false, true}) {
+    GraphBuilder g("equal");
+    const Tensor values = g.input("x", {kRows, kTerms}, DataType::f32),
+                 weights = g.input("w", {kTerms, 8}, DataType::f32);
+    const Tensor rounded = g.mul(values, g.constant(0.3), {.type = DataType::f16});
+    const Tensor sum = multiplies ? g.matmul(rounded, weights) : g.reduce(rounded, ReductionMode::add, {1});
+    g.output(sum, {.name = "y", .type = DataType::f32});
+    const Graph graph = g.finish();
+    HostTensors tensors(graph);
+    std::vector<double> equal = tensors.get(values);
+    for (double& value : equal) value = 0.5 + std::abs(value) / 2;
+    for (size_t i = 0; i < equal.size(); ++i) equal[i] = equal[i / kEqual * kEqual];
+    tensors.set(values, equal);
+    tensors.set(weights, std::vector<double>(static_cast<size_t>(kTerms * 8), 1.0));
+    for (size_t op = 0; op < graph.ops.size(); ++op) {
+      tensors.run(make_single(graph, static_cast<int>(op)), Reading::device);
+      if (op > 0) continue;
+      const Tensor& factors = graph.tensors[static_cast<size_t>(graph.ops[0].outputs[0])];
+      std::vector<double> flipped = tensors.get(factors);
+      const auto largest = static_cast<size_t>(std::ranges::max_element(flipped) - flipped.begin());
+      for (size_t i = largest / kEqual * kEqual; i < largest / kEqual * kEqual + kEqual; ++i)
+        flipped[i] += epsilon(DataType::f16) / 4;
+      tensors.set(factors, flipped);
+    }
+    const VerifyReport report = verify(graph, tensors.pointers());
+    EXPECT_TRUE(report.passed()) << multiplies << "\n" << to_string(report);
+    EXPECT_GT(report.outputs[0].of_tolerance, 0.4) << multiplies << "\n" << to_string(report);
+  }
+}
+
 }  // namespace
 }  // namespace fusor
