@@ -13,13 +13,20 @@ namespace fusor {
 namespace {
 
 // Axes fastest first; lines begin on multiples of what TMA walks.
-Strides packed(const Dims& domain, const Dims& order, DataType type) {
+// Lines of matrices that are long begin where those of memory do.
+int64_t line_unit(int64_t elements, DataType type) {
+  constexpr int64_t kLine = 128, kLong = 8 * kLine;  // bytes
+  return elements * byte_size(type) >= kLong ? kLine : kCopyUnit;
+}
+
+// `unit`: of the fastest axis, in bytes, a multiple of what TMA asks for.
+Strides packed(const Dims& domain, const Dims& order, DataType type, int64_t unit = kCopyUnit) {
   Strides strides = Dims::filled(domain.rank(), 0);
   int64_t next = 1;
   for (const int64_t axis : order) {
     strides[static_cast<int>(axis)] = next;
     next *= domain[static_cast<int>(axis)];
-    if (axis == order[0]) next = round_up(next, kCopyUnit / byte_size(type));
+    if (axis == order[0]) next = round_up(next, unit / byte_size(type));
   }
   return strides;
 }
@@ -127,7 +134,9 @@ std::string Repacker::name_for(const Expr& site) const {
 }
 
 Access Repacker::add_scratch(const Expr& site, const Dims& domain, const Dims& order, DataType type) {
-  return add_strided(domain, packed(domain, order, type), type, name_for(site));
+  const int64_t unit =
+      view_.is_convolution() ? kCopyUnit : line_unit(domain[static_cast<int>(order[0])], type);
+  return add_strided(domain, packed(domain, order, type, unit), type, name_for(site));
 }
 
 Access Repacker::add_zeros(const Expr& site, const Dims& domain, const Dims& order, DataType type) {
