@@ -561,21 +561,29 @@ FUSOR_DEVICE void finish(const Params& p, const Part& part, Shared& shared, cons
   if constexpr (kBlocks > 1) meet_blocks();
 }
 
-// A launch behind another that does nothing unless that one failed (sm90/parts).
+// A launch that does nothing unless a flag is set by the last but one in front of it (sm90/parts). That one
+// has ended: the launch in front waits for it before it lets this one begin.
 template <class P>
 FUSOR_DEVICE bool is_needed(const P& p) {
-  if constexpr (Config::guarded)
-    return *p.guard != 0;
-  else
+  if constexpr (!Config::guarded) {
     return true;
+  } else {
+    u32 flags = 0;
+    for (i64 i = threadIdx.x; i < p.guards; i += kThreads) flags |= __ldcg(p.guard + i);
+    return __syncthreads_or(flags != 0);
+  }
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, kBlocksPerSm) mma(const __grid_constant__ Params p) {
   alignas(128) extern __shared__ u8 memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);
+  if (!is_needed(p)) {
+    // The grid does not end before the launch in front of it has ended.
+    if (block_number() == 0) wait_for_launch_before();
+    return;
+  }
   wait_for_launch_before();
   let_next_launch_begin();
-  if (!is_needed(p)) return;
   const Part part = part_of_block(p);
   if (part.is_none()) return;
   WarpTile warp_tile;

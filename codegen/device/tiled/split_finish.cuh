@@ -42,6 +42,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) split_finish(const __grid
   const VectorPlace vector = vector_place(p.problem, place, position);
   const bool exists = position < kTileElements && vector.inside;
   wait_for_launch_before();
+  let_next_launch_begin();
   Vector sums;
   if (exists) sums = sum_of_lane(p, tile, position, lane);
   if constexpr (kLanes > 1) {

@@ -30,11 +30,12 @@ namespace fusor {
 namespace {
 
 // Parts of a number, each of which is whole steps of the product long.
-constexpr int64_t kParts = 3, kVector = 8, kThreads = 256;
+constexpr int64_t kParts = wgmma::kPartsOfNumber, kVector = 8, kThreads = 256;
 // Parts below the last leave out as much as fp32 rounds in one sum, which shows where it has few terms. Of
 // more terms than the most, those that split_floats takes might overflow together.
 constexpr int64_t kFewestTerms = 16, kMostTerms = int64_t{1} << 23;
-constexpr int64_t kFlagBytes = 256;
+// Blocks of an SM that split numbers; those of the launch run at once, and each leaves a flag.
+constexpr int64_t kBlocks = 8, kFlagBytes = 4;
 
 // An operand on its way into scratch: what it is, whether neighbours are so along k, and where its parts go.
 struct SplitOperand {
@@ -77,7 +78,7 @@ SplitOperand split(Repacker& repacker, size_t index) {
   for (int axis = 0; axis + 2 < whole.rank(); ++axis)
     if (site.domain[axis] != whole[axis]) from.strides[axis] = 0;
   Dims terms = whole;
-  terms[operand.k_axis()] = wgmma::kProductsOfParts * operand.padded_k;
+  terms[operand.k_axis()] = kParts * operand.padded_k;
   repacker.operand(index) = loaded(terms, DataType::bf16, from);
   return operand;
 }
@@ -107,8 +108,14 @@ Dims vectors_of(const SplitOperand& operand, const Expr& site) {
   return extents;
 }
 
-int64_t blocks_of(const SplitOperand& operand, const Expr& site) {
+int64_t chunks_of(const SplitOperand& operand, const Expr& site) {
   return ceil_div(element_count(vectors_of(operand, site)), kThreads);
+}
+
+int64_t most_blocks(const DeviceInfo& device) { return kBlocks * device.sm_count; }
+
+int index_bits(const SplitOperand& operand, const Expr& site) {
+  return std::max(reach(site), chunks_of(operand, site) * kThreads * kVector) > kMaxIndex32 ? 64 : 32;
 }
 
 // The members of a SplitOperand of codegen/device/sm90/parts/operand.cuh.
@@ -128,52 +135,59 @@ void append(Parameters& p, const SplitOperand& operand, const Expr& site, int to
 
 std::string split_type(const Expr& site) { return fmt::format("SplitOperand<{}>", site.domain.rank()); }
 
-// Writes the parts of both operands to scratch 0 and 1.
-Launch launch_of_splits(const Fusion& fusion, const std::array<SplitOperand, 2>& operands, int flag,
+// Writes the parts of both operands to scratch 0 and 1, and a flag of each block.
+Launch launch_of_splits(const Fusion& fusion, const std::array<SplitOperand, 2>& operands, int flags,
                         const DeviceInfo& device) {
   const KernelSite first = kernel_site(fusion, operands[0], "First"),
                    second = kernel_site(fusion, operands[1], "Second");
+  const int bits = std::max(index_bits(operands[0], first.expr), index_bits(operands[1], second.expr));
   KernelSource source{.root = "sm90/parts/split.cuh",
                       .sites = {first, second},
-                      .config = {{"index_bits", 64},
+                      .config = {{"index_bits", bits},
+                                 {"blocks", kBlocks},
                                  {"threads", kThreads},
                                  {"first_along_k", operands[0].along_k},
                                  {"second_along_k", operands[1].along_k}},
                       .target = device.target(),
                       .types = {"sm90/parts/operand.cuh"}};
-  const int64_t first_blocks = blocks_of(operands[0], first.expr);
-  Parameters p(64);
+  const int64_t first_chunks = chunks_of(operands[0], first.expr);
+  const int64_t chunks = first_chunks + chunks_of(operands[1], second.expr);
+  Parameters p(bits);
   p.group("first", split_type(first.expr), [&] { append(p, operands[0], first.expr, 0); });
   p.group("second", split_type(second.expr), [&] { append(p, operands[1], second.expr, 1); });
-  p.scratch("flag", "u32", flag);
-  p.wide("first_blocks", first_blocks);
+  p.scratch("flags", "u32", flags);
+  p.wide("first_chunks", first_chunks);
+  p.wide("chunks", chunks);
   p.site("first_site", first, fusion);
   p.site("second_site", second, fusion);
   Launch launch;
   launch.entry = "split_floats";
-  set_grid(launch, first_blocks + blocks_of(operands[1], second.expr), kThreads);
+  set_grid(launch, std::min(chunks, most_blocks(device)), kThreads);
   p.move_to(std::move(source), launch);
   return launch;
 }
 
-// The launch does nothing unless the flag is set.
-void guard_by_flag(Launch& launch, int flag) {
+// The launch does nothing unless one of the flags is set.
+void guard_by_flags(Launch& launch, int flags, int64_t count) {
   KernelSource source = *launch.source;
   const auto guarded = std::ranges::find(source.config, "guarded", &ConfigValue::name);
   guarded->value = true;
-  source.parameters.push_back(
-      {.path = "guard", .type = "const u32*", .at = static_cast<int>(launch.arguments.bytes().size())});
-  launch.arguments.put_pointer(Patch::Kind::scratch, flag);
+  const auto end = [&] { return static_cast<int>(launch.arguments.bytes().size()); };
+  source.parameters.push_back({.path = "guard", .type = "const u32*", .at = end()});
+  launch.arguments.put_pointer(Patch::Kind::scratch, flags);
+  source.parameters.push_back({.path = "guards", .type = "i64", .at = end()});
+  launch.arguments.put_int(count);
   launch.source = std::make_shared<const KernelSource>(std::move(source));
+  follow_closely(launch);
 }
 
 // Bytes of the parts, written, and of the operands, read.
-Work cost_of_splits(const std::array<SplitOperand, 2>& operands, const Repacked& repacked) {
+Work cost_of_splits(const std::array<SplitOperand, 2>& operands, const Repacked& repacked,
+                    const DeviceInfo& device) {
   Work work;
-  // The splits, and the one that is there for numbers without parts.
-  work.launches = 2;
-  work.fills = 1;
-  work.scratch_bytes = kFlagBytes;
+  // The launch for numbers without parts ends as soon as the product.
+  work.launches = 1;
+  work.scratch_bytes = most_blocks(device) * kFlagBytes;
   for (const int64_t bytes : repacked.scratch) {
     work.scratch_bytes += bytes;
     work.serial_dram_bytes += static_cast<double>(bytes);
@@ -199,7 +213,7 @@ class PreparedParts final : public Prepared {
 
   std::vector<EngineCandidate> candidates() const override {
     std::vector<EngineCandidate> all = core_->candidates();
-    const Work splits = cost_of_splits(operands_, *repacked_);
+    const Work splits = cost_of_splits(operands_, *repacked_, device_);
     for (EngineCandidate& candidate : all) {
       add_copies(candidate.work, splits);
       candidate.config.engine = wgmma_parts_engine().name();
@@ -216,13 +230,16 @@ class PreparedParts final : public Prepared {
   Lowered lower(const EngineConfig& config) const override {
     Lowered lowered;
     lowered.scratch = repacked_->scratch;
-    const int flag = static_cast<int>(lowered.scratch.size());
-    lowered.scratch.push_back(kFlagBytes);
-    lowered.steps.emplace_back(Fill{flag, kFlagBytes, 0});
-    lowered.steps.emplace_back(launch_of_splits(fusion_, operands_, flag, device_));
-    append_part(lowered, *repacked_, core_->lower(config));
+    const int flags = static_cast<int>(lowered.scratch.size());
+    const Launch splits = launch_of_splits(fusion_, operands_, flags, device_);
+    const int64_t count = splits.grid[0];
+    lowered.scratch.push_back(count * kFlagBytes);
+    lowered.steps.emplace_back(splits);
+    Lowered core = core_->lower(config);
+    if (auto* const first = std::get_if<Launch>(&core.steps.front())) follow_closely(*first);
+    append_part(lowered, *repacked_, std::move(core));
     append_part(lowered, *repacked_, otherwise_->lower(config_of_otherwise()));
-    guard_by_flag(std::get<Launch>(lowered.steps.back()), flag);
+    guard_by_flags(std::get<Launch>(lowered.steps.back()), flags, count);
     return lowered;
   }
 

@@ -95,7 +95,8 @@ double cost_of_matmul_lines(const CopiedOperand& operand, const Fusion& fusion, 
 double Schedule::seconds_of_products() const {
   const auto results =
       static_cast<double>(tiling.rows * tiling.entries) * static_cast<double>(tiling.columns);
-  return 2 * results * static_cast<double>(tiling.steps * kBoxLine) / device.tensor_flops_16;
+  return 2 * results * static_cast<double>(tiling.products() * tiling.steps * kBoxLine) /
+         device.tensor_flops_16;
 }
 
 bool Schedule::is_straddling_matmul() const {
@@ -246,8 +247,11 @@ double Schedule::efficiency_of_copies(double bytes) const {
   if (tiling.ping_pong && narrow) share *= 0.98;
   if (view.planes) share *= busy_share();
   // Nobody multiplies while short sums are added, but for the other consumer of the same tile. Those of parts
-  // are six times as long, and took no longer than sums without an end.
-  if (tiling.short_sums && !tiling.in_parts) share *= tiling.ping_pong ? 0.7 : 0.92;
+  // are six times as long: consumers that take turns add them up a little later than those of one tile.
+  if (tiling.in_parts)
+    share *= tiling.ping_pong ? 0.93 : 1;
+  else if (tiling.short_sums)
+    share *= tiling.ping_pong ? 0.7 : 0.92;
   // Small tiles leave room for two blocks an SM, which keep more copies under way than turns do.
   if (tiling.ping_pong && tiling.sums() <= 32) share *= 0.85;
   const bool beyond_l2 = bytes > 5 * static_cast<double>(device.l2_bytes);
@@ -386,7 +390,8 @@ Work Schedule::work() const {
   work.tensor_flops = 2 * tile_m * tile_n * rows_of_step * steps * kBoxLine;
   // Resident windows multiply as much of a line as there are channels.
   constexpr double kSlices = 4;
-  const double multiplied = tiling.window ? static_cast<double>(Tiling::slices_of(view)) / kSlices : 1;
+  const double multiplied = tiling.window ? static_cast<double>(Tiling::slices_of(view)) / kSlices
+                                          : static_cast<double>(tiling.products());
   work.tensor_flops *= multiplied;
   work.dram_bytes = dram_bytes(fusion);
   const bool window_as_rows = !tiling.swapped && a.map.window,

@@ -35,12 +35,6 @@ Schedule::Schedule(const Problem& problem_, const Knobs& knobs)
   if (prologue_b) b = {prologue_b->stored};
   for (int64_t i = std::ssize(b); i < tiling.siblings; ++i)
     b.push_back(copied_operand(fusion, view, !tiling.swapped, tiling.columns_of_tile() / tiling.cluster, i));
-  // Memory has the three parts, and the product six times their length along k.
-  const auto keep_parts = [&](CopiedOperand& operand) {
-    if (tiling.in_parts) operand.map.dims[operand.across_adjacent ? 1 : 0] /= 2;
-  };
-  keep_parts(a);
-  std::ranges::for_each(b, keep_parts);
   const auto share_steps = [&](CopiedOperand& operand, int64_t extent, int64_t blocks) {
     if (operand.across_adjacent && tiling.shares_steps(extent, blocks)) operand.map.box[1] /= blocks;
   };
@@ -339,6 +333,8 @@ int64_t Schedule::gathered_bytes() const {
 
 bool Schedule::fits() const {
   if (shared_bytes(2) > shared_budget()) return false;
+  // Three are in use at a time.
+  if (tiling.in_parts && stages() <= kPartsOfNumber) return false;
   if (tiling.cluster_n > 1 && (stores_lines() || stores_planes())) return false;
   if (tiling.gathered && gathered_bytes() > stages() * tiling.stage_bytes()) return false;
   return !tiling.window || filter_blocks() <= device.sm_count;

@@ -354,7 +354,7 @@ struct Tiling {
     fit_siblings(kLeastPiece);
     const int64_t parts =
         problem.can_split ? std::clamp<int64_t>(knobs.split.value_or(1), 1, most_parts()) : 1;
-    steps_of_part = round_up(ceil_div(steps, parts), in_parts ? kProductsOfParts : 1);
+    steps_of_part = round_up(ceil_div(steps, parts), in_parts ? kPartsOfNumber : 1);
     split = parts == 1 ? 1 : ceil_div(steps, steps_of_part);
     gathered = knobs.gather.value_or(0) != 0 && problem.can_gather && split > 1 && split <= kMostGathered &&
                !loader_is_busy();
@@ -445,6 +445,8 @@ struct Tiling {
   // Columns of the result.
   int64_t columns_of_tile() const { return tile_n / siblings; }
 
+  // Lines that a step multiplies by lines of the other operand.
+  int64_t products() const { return in_parts ? kProductsOfParts / kPartsOfNumber : 1; }
   // A thread's short sums, beside those that they are added to.
   int64_t short_registers() const { return short_sums ? tile_n / 2 : 0; }
   int64_t consumers() const { return !ping_pong && tile_m == kRowsOfThree ? 3 : kConsumers; }

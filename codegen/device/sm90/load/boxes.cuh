@@ -131,18 +131,12 @@ FUSOR_DEVICE void load_lines(u8* tile, const TensorMap& map, Barrier& full, int 
   }
 }
 
-// The place of a step's operands along k, in steps. For numbers in parts, six steps multiply the parts of the
-// same 64 numbers, the small products first; a part is as long as a sixth of all steps.
-//
-//   first operand   low   high  middle  middle  high    high
-//   second operand  high  low   middle  high    middle  high
-template <bool kSecond>
+// The place of a step's operands along k, in steps. Numbers in parts: low, high and middle parts of the same
+// 64 numbers, in the order in which their products want them; high parts lie before middle and low ones.
 FUSOR_DEVICE int place_of_step(int step, int steps) {
   if constexpr (!kInParts) return step;
-  constexpr u32 kPartOfProduct = kSecond ? 0b00'01'00'01'10'00 : 0b00'00'01'01'00'10;
-  const int place = step / kProductsOfParts, product = step % kProductsOfParts;
-  const int part = kPartOfProduct >> 2 * product & 3;
-  return part * (steps / kProductsOfParts) + place;
+  const int part = (step + 2) % kPartsOfNumber;
+  return part * (steps / kPartsOfNumber) + step / kPartsOfNumber;
 }
 
 // A step of a matmul. `batched`: 0 where all entries share the operand.
@@ -175,9 +169,9 @@ struct OperandLoader {
                        Barrier& full, const Tile& tile, int across, const PixelStart& start,
                        const TapStep& tap, int step) const {
     if constexpr (kOp == kMatmul) {
-      load_matmul<kAcrossAdjacent, kExtent, Shared>(
-          to, map, full, tile, kSecond != kSwapped ? p.batched_b : p.batched_a, across,
-          place_of_step<kSecond>(step, static_cast<int>(schedule.steps)));
+      load_matmul<kAcrossAdjacent, kExtent, Shared>(to, map, full, tile,
+                                                    kSecond != kSwapped ? p.batched_b : p.batched_a, across,
+                                                    place_of_step(step, static_cast<int>(schedule.steps)));
     } else if constexpr (kIsPixels) {
       // `start` is that of this block's share.
       load_pixels<Shared>(to + Shared::rank() * (kExtent / Shared::kBlocks) * kLineBytes, map, p, schedule,

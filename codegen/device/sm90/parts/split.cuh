@@ -3,9 +3,11 @@
 //   x --> prologue --> | high | middle | low |   along k, each k elements long, filled up with zeros to whole
 //   steps
 //
-//   The first blocks have the first operand, the others the second. A thread: kVector neighbours, a store of
-//   16 bytes for each part. A number whose parts do not add up to it, or whose products may overflow, sets
-//   the flag: the launch behind the product sums everything anew.
+//   Chunks of kThreads vectors, first the first operand's, then the second's; a block has every so many of
+//   them. A thread: kVector neighbours, a store of 16 bytes for each part.
+//
+//   flags[block]: 1 where a number's parts do not add up to it, or products may overflow. Where any block
+//   says so, the launch behind the product sums everything anew.
 #include "fusor_generated.cuh"
 
 #include "codegen/device/base/launch.cuh"
@@ -18,9 +20,9 @@ static constexpr float kLargestFactor = 0x1p52f;
 
 // kAlongK: k is the last axis, else the one before it. Whether all numbers have parts.
 template <class Site, bool kAlongK>
-FUSOR_DEVICE bool split(const SplitOperand<Site::kRank>& p, const typename Site::Args& args, i64 block) {
+FUSOR_DEVICE bool split(const SplitOperand<Site::kRank>& p, const typename Site::Args& args, i64 chunk) {
   constexpr int kRank = Site::kRank, kLast = kRank - 1, kStepAxis = kAlongK ? kLast : kLast - 1;
-  const Index vector = block * kThreads + Index(threadIdx.x);
+  const Index vector = chunk * kThreads + Index(threadIdx.x);
   if (vector >= Index(p.vectors)) return true;
   Index at[kRank];
   coordinates<0, kRank>(vector, p.extents, at);
@@ -44,15 +46,21 @@ FUSOR_DEVICE bool split(const SplitOperand<Site::kRank>& p, const typename Site:
   for (int axis = 0; axis < kRank; ++axis) place += at[axis] * p.strides[axis];
 #pragma unroll
   for (int part = 0; part < 3; ++part)
-    *reinterpret_cast<Vec<u32, kVector / 2>*>(p.to + place + part * p.part) = parts[part];
+    store_words(p.to + place + part * p.part, bit_cast<Words<2 * kVector>>(parts[part]));
   return rest == 0 && fits;
 }
 
-extern "C" __global__ void __launch_bounds__(kThreads) split_floats(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(kThreads, Config::blocks)
+    split_floats(const __grid_constant__ Params p) {
   wait_for_launch_before();
   let_next_launch_begin();
-  const i64 block = i64(block_number()), second = block - p.first_blocks;
-  const bool fits = second < 0 ? split<First, Config::first_along_k>(p.first, p.first_site, block)
-                               : split<Second, Config::second_along_k>(p.second, p.second_site, second);
-  if (!fits) atomicOr(p.flag, 1u);
+  bool fits = true;
+#pragma unroll 1
+  for (i64 chunk = blockIdx.x; chunk < p.chunks; chunk += gridDim.x) {
+    const i64 second = chunk - p.first_chunks;
+    fits &= second < 0 ? split<First, Config::first_along_k>(p.first, p.first_site, chunk)
+                       : split<Second, Config::second_along_k>(p.second, p.second_site, second);
+  }
+  fits = __syncthreads_and(fits);
+  if (threadIdx.x == 0) p.flags[blockIdx.x] = fits ? 0 : 1;
 }

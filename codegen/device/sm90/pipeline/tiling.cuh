@@ -15,9 +15,10 @@ using ElementB = Config::ElementB;
 using Sum = WgmmaElement<ElementA>::Sum;
 static constexpr int kElementBytes = sizeof(ElementA);
 static constexpr bool kTf32 = kElementBytes == 4;
-// fp32 numbers lie as three parts along k, and six products of parts count.
+// fp32 numbers lie as three parts along k: a step has one part of both operands' numbers, three steps all of
+// the same 64 numbers.
 static constexpr bool kInParts = Config::in_parts;
-static constexpr int kProductsOfParts = 6;
+static constexpr int kPartsOfNumber = 3;
 // The tensor cores' sums are short, and are added up in fp32.
 static constexpr bool kShortSums = kInParts || WgmmaElement<ElementA>::kShort;
 

@@ -84,31 +84,49 @@ FUSOR_DEVICE void multiply_short_sums(const Tile& tile, Stages& stages, Ring& ri
 }
 
 // Numbers in parts: the tensor cores cut off low bits of what they add to a sum, so that one of all steps
-// would err more than a chain of fp32. Those of the products of one step's numbers are added up in fp32.
+// would err more than a chain of fp32. Those of the products of the same 64 numbers are added up in fp32.
+//
+//   stages     low           high            middle
+//   products   low * high, high * low        middle * middle, middle * high, high * middle     high * high
+//              small ones first, three stages in use; the other products of parts do not count
 template <class Sums>
 FUSOR_DEVICE void multiply_in_parts(const Tile& tile, Stages& stages, Ring& ring, int consumer, Sums& sums) {
-  static_assert(kParts == 1);
+  static_assert(kParts == 1 && kStages >= kPartsOfNumber);
   const int first_part = kPingPong ? 0 : consumer;
+  struct Operands {
+    int stage;
+    u64 a, b;
+  };
+  const auto next = [&] {
+    stages.full[ring.stage].wait(ring.parity);
+    const Operands operands{ring.stage,
+                            Part<kRowsAdjacentA>::descriptor(stages.a[ring.stage] + first_part * kPartBytes),
+                            Part<kColumnsAdjacentB>::descriptor(stages.b[ring.stage])};
+    ring.advance();
+    return operands;
+  };
 #pragma unroll
   for (int i = 0; i < kSums; ++i) sums[0][i] = 0;
 #pragma unroll 1
-  for (int step = tile.begin; step < tile.end; step += kProductsOfParts) {
-    int previous = -1;
-#pragma unroll
-    for (int product = 0; product < kProductsOfParts; ++product) {
-      stages.full[ring.stage].wait(ring.parity);
-      const u64 a = Part<kRowsAdjacentA>::descriptor(stages.a[ring.stage] + first_part * kPartBytes);
-      const u64 b = Part<kColumnsAdjacentB>::descriptor(stages.b[ring.stage]);
-      wgmma_fence();
-      issue_line<0>(a, b, product > 0);
-      wgmma_commit();
-      wgmma_wait<1>();
-      if (product > 0) stages.release(previous);
-      previous = ring.stage;
-      ring.advance();
-    }
+  for (int step = tile.begin; step < tile.end; step += kPartsOfNumber) {
+    const Operands low = next(), high = next();
+    wgmma_fence();
+    issue_line<0>(low.a, high.b, 0);
+    issue_line<0>(high.a, low.b, 1);
+    wgmma_commit();
+    const Operands middle = next();
+    issue_line<0>(middle.a, middle.b, 1);
+    issue_line<0>(middle.a, high.b, 1);
+    issue_line<0>(high.a, middle.b, 1);
+    wgmma_commit();
+    wgmma_wait<1>();
+    stages.release(low.stage);
+    issue_line<0>(high.a, high.b, 1);
+    wgmma_commit();
+    wgmma_wait<1>();
+    stages.release(middle.stage);
     wgmma_wait<0>();
-    stages.release(previous);
+    stages.release(high.stage);
     Sum of_step[kSums];
     read_sums<0, kTileN>(of_step);
 #pragma unroll

@@ -38,22 +38,38 @@ TEST(WgmmaParts, TakesMatmulsOfFp32ThatMayNotBeRounded) {
   EXPECT_NE(rule(matmul({512, 512, 512}), "A100"), "");
 }
 
-// Zeros in the flag, a launch for both operands, the product, and the one that a flag asks for.
+// A launch for both operands, the product, and the launch that flags ask for, each begun as early as it can
+// be.
 TEST(WgmmaParts, SplitsBothOperandsBeforeTheProduct) {
   const Graph graph = matmul({512, 384, 60});
   const Fusion fusion = test::fusion_of(graph);
   const DeviceInfo device = DeviceInfo::named("H200");
   for (const EngineCandidate& candidate : test::candidates(wgmma_parts_engine(), fusion, device)) {
     const Lowered lowered = test::lower(wgmma_parts_engine(), fusion, candidate.config, device);
-    ASSERT_GE(lowered.steps.size(), 4U);
-    EXPECT_TRUE(std::holds_alternative<Fill>(lowered.steps[0]));
-    EXPECT_EQ(std::get<Launch>(lowered.steps[1]).entry, "split_floats");
-    EXPECT_EQ(std::get<Launch>(lowered.steps[2]).entry, "wgmma_contraction");
-    EXPECT_EQ(std::get<Launch>(lowered.steps.back()).entry, "mma");
+    ASSERT_GE(lowered.steps.size(), 3U);
+    EXPECT_EQ(std::get<Launch>(lowered.steps[0]).entry, "split_floats");
+    const Launch& product = std::get<Launch>(lowered.steps[1]);
+    const Launch& otherwise = std::get<Launch>(lowered.steps.back());
+    EXPECT_EQ(product.entry, "wgmma_contraction");
+    EXPECT_EQ(otherwise.entry, "mma");
+    EXPECT_TRUE(product.attributes.programmatic && otherwise.attributes.programmatic);
     // Three parts of 64 steps, of which 60 exist, in 16 bits.
     EXPECT_EQ(lowered.scratch[0], 512 * 3 * 64 * 2);
     EXPECT_EQ(lowered.scratch[1], 384 * 3 * 64 * 2);
   }
+}
+
+// TMA fetches a line that begins between two of memory's as two.
+TEST(WgmmaParts, LongLinesBeginOnMultiplesOf128Bytes) {
+  const Fusion fusion = test::fusion_of(matmul({1000, 1000, 1000}));
+  const DeviceInfo device = DeviceInfo::named("H200");
+  const EngineCandidate best = test::candidates(wgmma_parts_engine(), fusion, device).front();
+  const Lowered lowered = test::lower(wgmma_parts_engine(), fusion, best.config, device);
+  // Of the second operand, whose columns are neighbours, and which has 1024 lines a part.
+  const auto& maps = std::get<Launch>(lowered.steps[1]).arguments.maps();
+  EXPECT_TRUE(std::ranges::any_of(maps, [](const TensorMap& map) {
+    return map.dims == Dims{1000, 3 * 1024, 1} && map.stride_bytes[0] == 2 * 1024;
+  }));
 }
 
 TEST(WgmmaParts, IsTheChoiceForLargeMatmulsOnHopper) {
