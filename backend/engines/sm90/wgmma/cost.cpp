@@ -247,9 +247,10 @@ double Schedule::efficiency_of_copies(double bytes) const {
   if (tiling.ping_pong && narrow) share *= 0.98;
   if (view.planes) share *= busy_share();
   // Nobody multiplies while short sums are added, but for the other consumer of the same tile. Those of parts
-  // are six times as long: consumers that take turns add them up a little later than those of one tile.
+  // are six times as long: consumers that take turns add them up a little later than those of one tile, and
+  // less is on its way where the parts of two places along k do not fit.
   if (tiling.in_parts)
-    share *= tiling.ping_pong ? 0.93 : 1;
+    share *= (tiling.ping_pong ? 0.93 : 1) * (stages() < 2 * kPartsOfNumber ? 0.95 : 1);
   else if (tiling.short_sums)
     share *= tiling.ping_pong ? 0.7 : 0.92;
   // Small tiles leave room for two blocks an SM, which keep more copies under way than turns do.
