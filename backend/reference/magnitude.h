@@ -24,7 +24,7 @@ struct Magnitude {
   double rms = 0;
   /// Values that differ: equal ones have equal errors. Many where nobody has counted.
   double distinct = std::numeric_limits<double>::infinity();
-  double nonzeros = 0;  ///< how many
+  double nonzeros = 0;  ///< how many elements are not 0
   double smallest = 0;  ///< of the absolute values that are not 0
   double lowest = -1, highest = 1;
   /// By axis, over its lines: the largest root mean square, and the largest absolute mean. 0 where the axis

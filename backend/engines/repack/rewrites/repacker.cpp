@@ -12,14 +12,13 @@ namespace fusor {
 
 namespace {
 
-// Axes fastest first; lines begin on multiples of what TMA walks.
-// Lines of matrices that are long begin where those of memory do.
+// The bytes that lines of a matrix begin on multiples of: what TMA walks or, of long lines, a line of memory.
 int64_t line_unit(int64_t elements, DataType type) {
   constexpr int64_t kLine = 128, kLong = 8 * kLine;  // bytes
   return elements * byte_size(type) >= kLong ? kLine : kCopyUnit;
 }
 
-// `unit`: of the fastest axis, in bytes, a multiple of what TMA asks for.
+// Strides of packed axes, fastest first, whose lines begin on multiples of `unit` bytes.
 Strides packed(const Dims& domain, const Dims& order, DataType type, int64_t unit = kCopyUnit) {
   Strides strides = Dims::filled(domain.rank(), 0);
   int64_t next = 1;

@@ -367,8 +367,10 @@ bool is_even(const Problem& problem) {
   return problem.gradient.bounds.lower.empty() && problem.gradient.bounds.upper.empty();
 }
 
-// Of short heads the gradients of the first chunk and of the last take memory's pace, with nothing beside
-// them: many chunks are faster than few. Found on an H200 (2026-11) at 8192 and 16384, in 4 to 32 chunks.
+// Pace of launches that follow each other without a gap, by the number of chunks. In short heads a chunk's
+// gradients are written and read at memory's pace, and the first write and the last read have no products of
+// another chunk beside them: the fewer the chunks, the longer these two take. Found on an H200 (2026-11) with
+// heads of 64 at 8192 and 16384, in 4 to 32 chunks.
 double pace_of_short_heads(const Schedule& schedule) {
   constexpr int64_t kShort = 64;
   constexpr double kEnds = 0.3, kFitted = 8;

@@ -333,7 +333,7 @@ int64_t Schedule::gathered_bytes() const {
 
 bool Schedule::fits() const {
   if (shared_bytes(2) > shared_budget()) return false;
-  // Three are in use at a time.
+  // Numbers in parts have three stages in use at a time; a fourth is filled meanwhile.
   if (tiling.in_parts && stages() <= kPartsOfNumber) return false;
   if (tiling.cluster_n > 1 && (stores_lines() || stores_planes())) return false;
   if (tiling.gathered && gathered_bytes() > stages() * tiling.stage_bytes()) return false;

@@ -65,7 +65,7 @@ TEST(WgmmaParts, LongLinesBeginOnMultiplesOf128Bytes) {
   const DeviceInfo device = DeviceInfo::named("H200");
   const EngineCandidate best = test::candidates(wgmma_parts_engine(), fusion, device).front();
   const Lowered lowered = test::lower(wgmma_parts_engine(), fusion, best.config, device);
-  // Of the second operand, whose columns are neighbours, and which has 1024 lines a part.
+  // The second operand has 1000 neighbouring columns, and 1024 lines for each of the three parts.
   const auto& maps = std::get<Launch>(lowered.steps[1]).arguments.maps();
   EXPECT_TRUE(std::ranges::any_of(maps, [](const TensorMap& map) {
     return map.dims == Dims{1000, 3 * 1024, 1} && map.stride_bytes[0] == 2 * 1024;
