@@ -214,8 +214,12 @@ class Turns {
     if (problem_.spread) return static_cast<double>(knobs.vector) * (steps + (parts > 1 ? parts / 2 : 0));
     return steps + (parts > 1 ? 2 + std::log2(parts) : 0);
   }
-  // Where each lane of a vector is another row's, joined totals grow element by element.
-  double joined_lanes() const { return problem_.spread && s_.knobs.join != 0 ? fit_.joined_lane : 0; }
+  // Where each lane of a vector is another row's, joined totals grow element by element. Elsewhere what they
+  // made of an element is made anew with the whole totals.
+  double joined_lanes() const {
+    if (s_.knobs.join == 0) return 0;
+    return problem_.spread ? fit_.joined_lane : fit_.joined_element;
+  }
   double phase_seconds() const {
     if (s_.knobs.cluster > 1) return fit_.cluster_phase_s;
     if (s_.exchange_bytes == 0) return fit_.warp_phase_s;

@@ -7,10 +7,11 @@ namespace fusor {
 /// H200 (132 SMs, driver 580.159.04), 2026-11-23. Of 1500 settings of all 17 cases, the one chosen takes 1.05
 /// times as long as the best in the mean, 1.46 at most (softmax over a middle axis). joined_lane is counted
 /// in machine code. What is said of split rows: over 500 settings of batch norm, its gradient and group norm,
-/// of the same day, channels last; parts to part_s: to jobs of that day, by hand.
+/// of the same day, channels last; parts to part_s: to jobs of that day, by hand. joined_element, and
+/// warp_phase_s once more: by hand, to 24 settings each of softmax and of QK-norm, 2026-11-26.
 struct RowsFit {
   double sharpness = 2.5;            ///< of the norm by which the limits below meet
-  double warp_phase_s = 0.55e-6;     ///< a phase's totals, among lanes of a warp
+  double warp_phase_s = 0.6e-6;      ///< a phase's totals, among lanes of a warp
   double block_phase_s = 0.03e-6;    ///< of a block of 128, with the root of its threads
   double cluster_phase_s = 0.55e-6;  ///< of a cluster
   double cluster_start_s = 0.19e-6;  ///< of an SM, for each block of a cluster
@@ -37,6 +38,7 @@ struct RowsFit {
   double combine = 7;              ///< of a thread, for each word of totals and step of their combination
   double vector = 9.4;             ///< of a thread, for each vector and pass
   double joined_lane = 6;          ///< of a thread, for each element where lanes are rows
+  double joined_element = 1.5;     ///< and where they are not (softmax of 4096 elements, 24 settings)
   double shared_word = 5.8;        ///< of a thread, for each word of a vector that shared memory holds
 };
 
