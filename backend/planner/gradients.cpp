@@ -14,6 +14,7 @@ struct Gradients {
   std::vector<int> ops;     // all of them
   std::vector<int> fronts;  // matmuls whose results the ops between work on
   std::vector<int> backs;   // matmuls whose first operand is made of these, as it is or transposed
+  int leaves = -1;          // the one op between whose result others read, too: the gradient of a bias
 
   bool has(int op) const { return std::ranges::find(ops, op) != ops.end(); }
 };
@@ -24,11 +25,11 @@ class GradientSearch {
       : groups_(groups), graph_(graph), folded_(folded) {}
 
   // Joins two matmuls of equal results, all pointwise ops that read these, and the matmuls of what becomes of
-  // them, where nothing of the size of the products leaves.
+  // them, where nothing of the size of the products leaves but one gradient of scores.
   void join(int first) {
     if (groups_.size_of(groups_.group_of(first)) != 1 || !groups_.is_virtual_result(first)) return;
     Gradients found;
-    if (!collect_gradients(first, found) || !are_of_attention(found)) return;
+    if (!collect_gradients(first, found) || !are_of_attention(found) || !leaves_gradients(found)) return;
     add_helpers(found);
     const std::vector<int> backs = found.backs;
     for (const int back : backs) add_what_follows(back, found);
@@ -73,8 +74,8 @@ class GradientSearch {
     const auto add = [&](int op) {
       if (found.has(op)) return true;
       if (folded_.folded[op] || groups_.size_of(groups_.group_of(op)) != 1 ||
-          !groups_.is_virtual_result(op) || groups_.result_dims(op) != groups_.result_dims(first) ||
-          found.ops.size() >= kMaxFusionOps)
+          groups_.result_dims(op) != groups_.result_dims(first) || found.ops.size() >= kMaxFusionOps ||
+          (!groups_.is_virtual_result(op) && !leave(op, found)))
         return false;
       if (groups_.is_matmul(op)) found.fronts.push_back(op);
       found.ops.push_back(op);
@@ -88,7 +89,7 @@ class GradientSearch {
       for (const int consumer : groups_.consumers(op)) {
         if (is_pointwise(graph_.ops[consumer]) && !folded_.folded[consumer]) {
           if (!add(consumer)) return false;
-        } else if (!add_backs(graph_.ops[op].outputs[0], consumer, found)) {
+        } else if (!add_backs(graph_.ops[op].outputs[0], consumer, found) && !leave(op, found)) {
           return false;
         }
       }
@@ -101,6 +102,26 @@ class GradientSearch {
       }
     }
     return true;
+  }
+
+  // Others may read the result of one pointwise op.
+  bool leave(int op, Gradients& found) const {
+    if (groups_.is_matmul(op) || (found.leaves >= 0 && found.leaves != op)) return false;
+    found.leaves = op;
+    return true;
+  }
+
+  // What leaves is made of both products, as gradients of scores are.
+  bool leaves_gradients(const Gradients& found) const {
+    if (found.leaves < 0) return true;
+    std::vector<int> met = {found.leaves};
+    for (size_t next = 0; next < met.size(); ++next)
+      for (const int input : graph_.ops[met[next]].inputs)
+        if (const int producer = groups_.direct_producer(input);
+            producer >= 0 && found.has(producer) && std::ranges::find(met, producer) == met.end())
+          met.push_back(producer);
+    return std::ranges::all_of(found.fronts,
+                               [&](int front) { return std::ranges::find(met, front) != met.end(); });
   }
 
   // Whether pointwise ops lead from a matmul of that result to the op, or it is one.
@@ -121,8 +142,7 @@ class GradientSearch {
   // A matmul of `tensor`, or all that read its transpose.
   bool add_backs(int tensor, int consumer, Gradients& found) const {
     const Op& op = graph_.ops[consumer];
-    if (folded_.folded[consumer] && std::holds_alternative<Transpose>(op.attributes) &&
-        graph_.tensors[tensor].is_virtual()) {
+    if (folded_.folded[consumer] && std::holds_alternative<Transpose>(op.attributes)) {
       const int view = op.outputs[0];
       const std::span<const int> readers = folded_.index.consumers(view);
       return graph_.tensors[view].is_virtual() && !readers.empty() &&

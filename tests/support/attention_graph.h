@@ -288,14 +288,17 @@ inline Graph attention_with_dropout(const AttentionCase& c, const SdpaAttributes
   return g.finish();
 }
 
-/// Both passes of the op, so that probabilities are those of a softmax.
-inline Graph attention_and_gradients(const AttentionCase& c, const SdpaAttributes& attributes) {
+/// Both passes of the op, so that probabilities are those of a softmax. `bias`: dims of a bias, whose
+/// gradient is asked for, too; none where empty.
+inline Graph attention_and_gradients(const AttentionCase& c, const SdpaAttributes& attributes,
+                                     const Dims& bias = {}) {
   GraphBuilder g("attention_and_gradients");
   const Tensor q = g.input("q", {c.batch, c.heads, c.queries, c.head}, c.type);
   const Tensor k = g.input("k", {c.batch, c.shared_heads, c.keys, c.head}, c.type);
   const Tensor v = g.input("v", {c.batch, c.shared_heads, c.keys, c.value}, c.type);
   const Tensor dy = g.input("dy", {c.batch, c.heads, c.queries, c.value}, c.type);
-  const SdpaOptions options = with_seed(g, attributes);
+  SdpaOptions options = with_seed(g, attributes);
+  if (!bias.empty()) options.bias = g.input("bias", bias, c.type);
   const SdpaResults forward = g.sdpa_fwd(q, k, v, options);
   const Tensor o = g.output(forward.o, {.name = "o", .type = c.type});
   const Tensor stats = g.output(forward.stats, {.name = "stats", .type = DataType::f32});
@@ -303,6 +306,7 @@ inline Graph attention_and_gradients(const AttentionCase& c, const SdpaAttribute
   g.output(back.dq, {.name = "dq", .type = c.type});
   g.output(back.dk, {.name = "dk", .type = c.type});
   g.output(back.dv, {.name = "dv", .type = c.type});
+  if (!bias.empty()) g.output(back.dbias, {.name = "dbias", .type = c.type});
   return g.finish();
 }
 

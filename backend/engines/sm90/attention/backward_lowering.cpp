@@ -21,6 +21,8 @@ constexpr int64_t kWarpgroup = 128;
 // launches follow each other without a gap), and a block beside its products.
 constexpr double kSlots = 8, kTileCycles = 3000, kChainedTileCycles = 10000, kBlockCycles = 500,
                  kStartCycles = 1500;
+// Cycles of an SM for each score that a bias is loaded for, on an H200 (2026-11).
+constexpr double kLoadCycles = 0.2;
 // The pace of uneven tiles that blocks take in turn, measured on an H200 (2026-11).
 constexpr double kInTurn = 0.94;
 // Shares of memory's pace at which spilled gradients are read, and written beside products. The second was
@@ -65,6 +67,13 @@ KernelSite element_site(const Problem& problem, const Part& part) {
   return {"E", expr, axis, true};
 }
 
+// Gradients of scores for others: four keys at a time.
+KernelSite stored_site(const Problem& problem) {
+  Expr expr = *problem.gradient.stored;
+  mark_whole_vectors(problem.fusion, expr, last_axis(expr), 4);
+  return {"DS", expr, last_axis(expr), fits_short_forms(expr)};
+}
+
 struct NamedSite {
   std::string field;
   KernelSite site;
@@ -97,6 +106,7 @@ std::vector<NamedSite> sites_of(const Problem& problem, const Part& part) {
   }
   if (part.stays_with_queries())
     add_result(problem, sites, "dq", "DQ", problem.dq, problem.placed_dq, problem.head);
+  if (part.gives_keys() && problem.gradient.stored) sites.push_back({"ds", stored_site(problem)});
   if (part.gives_keys()) add_result(problem, sites, "dk", "DK", problem.dk, problem.placed_dk, problem.head);
   if (part.gives_values())
     add_result(problem, sites, "dv", "DV", problem.dv, problem.placed_dv, problem.value);
@@ -137,6 +147,7 @@ std::vector<ConfigValue> config_of(const Schedule& schedule, const Part& part) {
   config.emplace_back("gives_keys", part.gives_keys());
   config.emplace_back("gives_values", part.gives_values());
   config.emplace_back("spills", schedule.knobs.spill > 0 && part.gives_keys());
+  config.emplace_back("stores", part.gives_keys() && problem.gradient.stored.has_value());
   return config;
 }
 
@@ -401,6 +412,18 @@ double pace_of_tiles(const Schedule& schedule) {
   return takes_turns ? kTwoBuffers * pace : pace;
 }
 
+// Elements that site E loads of each score.
+double loads_of_score(const Expr& site) {
+  const int keys = last_axis(site);
+  const auto is_of_elements = [&](const Access& access) {
+    return access.strides[keys] != 0 && access.strides[keys - 1] != 0;
+  };
+  const auto loads = std::ranges::count_if(site.nodes, [&](const Node& node) {
+    return node.kind == Node::Kind::load && is_of_elements(node.access);
+  });
+  return static_cast<double>(loads);
+}
+
 // Share of the products' pace that is left where the gradients that they write take longer.
 double pace_of_writes(const Work& work, double bytes, const DeviceInfo& device) {
   const double products = work.tensor_flops / work.efficiency / device.tensor_flops_16;
@@ -419,6 +442,7 @@ Work cost(const Schedule& schedule) {
   work.launches = static_cast<int>(std::ssize(schedule.parts));
   if (schedule.is_chained())
     work.launches += static_cast<int>(std::lround(kCloseLaunch * static_cast<double>(2 * schedule.chunks())));
+  const double loads = loads_of_score(problem.gradient.site);
   double cycles = 0, written = 0, drops = 0;
   int64_t items = 0;
   for (const Part& part : schedule.parts) {
@@ -435,6 +459,7 @@ Work cost(const Schedule& schedule) {
     work.tensor_flops += 2 * scores * products_of(problem, part);
     if (const auto& keep = problem.gradient.keep)
       drops += 2 * scores * cost_of(*keep, problem.fusion).instructions / problem.device.fp32_flops;
+    cycles += kLoadCycles * loads * scores;
     work.special += scores * (problem.is_plain() ? 1 : element.special);
     work.fp32_flops += 2 * scores * (kSlots + (problem.is_plain() ? 0 : element.instructions));
     const double of_tile = schedule.is_chained() ? kChainedTileCycles : kTileCycles;

@@ -393,6 +393,9 @@ std::variant<Problem, Refusal> problem_of(const Fusion& fusion, const DeviceInfo
   auto gradient = take_apart(fusion, between, problem.roles, has_entries);
   if (auto* refusal = std::get_if<Refusal>(&gradient)) return std::move(*refusal);
   problem.gradient = std::move(std::get<Gradient>(gradient));
+  if (problem.gradient.stored && !problem.dk)
+    return refuse_attention(fusion, "scores-stay", "", "gradients of keys beside stored gradients of scores",
+                            "none");
   if (const auto& slope = problem.gradient.slope)
     for (std::optional<Expr>* result : {&problem.dq, &problem.dk})
       if (*result) *result = with_scaled_input(**result, *slope);

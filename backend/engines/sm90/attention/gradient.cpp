@@ -314,9 +314,6 @@ std::optional<Plain> match_plain(const Fusion& fusion, const Expr& expr, const G
 }
 
 std::optional<Refusal> refuse_site(const Fusion& fusion, const Site& site) {
-  if (!site.expr.stores.empty())
-    return refuse_attention(fusion, "scores-stay", "",
-                            "probabilities and gradients of scores that nobody else reads", "a stored one");
   if (site.expr.has_reduction())
     return refuse_attention(fusion, "one-pass", "", "no reduction", "a reduction of scores");
   for (const Node& node : site.expr.nodes) {
@@ -328,6 +325,27 @@ std::optional<Refusal> refuse_site(const Fusion& fusion, const Site& site) {
                               "elements taken through an index");
   }
   return std::nullopt;
+}
+
+// What the site stores, of its gradients of scores alone.
+std::variant<std::optional<Expr>, Refusal> take_stored(const Fusion& fusion, const Expr& site,
+                                                       const GradientRoles& roles) {
+  if (site.stores.empty()) return std::nullopt;
+  const auto refuse = [&](const char* actual) {
+    return refuse_attention(fusion, "scores-stay", fusion.name_of(site.stores.front().access.operand),
+                            "results made of gradients of scores alone, of whole bytes", actual);
+  };
+  if (roles.gradients < 0) return refuse("no gradients of scores");
+  Expr stored = site;
+  stored.yields.clear();
+  Node& gradients = stored.node(site.yields[static_cast<size_t>(roles.gradients)]);
+  gradients = input_node(0, gradients);
+  stored = without_dead_nodes(stored);
+  if (std::ranges::count(stored.nodes, Node::Kind::input, &Node::kind) != 1) return refuse("other scores");
+  if (auto refusal = refuse_computed_places(fusion, stored)) return std::move(*refusal);
+  if (std::ranges::any_of(stored.stores, [](const Store& store) { return is_packed(store.type); }))
+    return refuse("packed elements");
+  return stored;
 }
 
 // --- Lengths ---
@@ -380,7 +398,10 @@ std::optional<Expr> without_lengths(const Fusion& fusion, Expr& expr, const Grad
 std::variant<Gradient, Refusal> take_apart(const Fusion& fusion, const Site& given,
                                            const GradientRoles& roles, bool takes_lengths) {
   if (auto refusal = refuse_site(fusion, given)) return std::move(*refusal);
+  auto stored = take_stored(fusion, given.expr, roles);
+  if (auto* refusal = std::get_if<Refusal>(&stored)) return std::move(*refusal);
   Site site = given;
+  site.expr.stores.clear();
   auto lengths = takes_lengths ? without_lengths(fusion, site.expr, roles) : std::nullopt;
   const std::vector<int> rows = row_nodes(site.expr);
   if (rows.size() > kMostRowValues)
@@ -388,6 +409,7 @@ std::variant<Gradient, Refusal> take_apart(const Fusion& fusion, const Site& giv
                             fmt::format("at most {} values of a row", kMostRowValues),
                             fmt::format("{}", rows.size()));
   Gradient gradient;
+  gradient.stored = std::move(std::get<std::optional<Expr>>(stored));
   gradient.lengths = std::move(lengths);
   for (const int at : rows) gradient.rows.push_back(row_part(site.expr, at));
   const Expr expr = with_inputs(site.expr, roles, rows);
@@ -398,7 +420,9 @@ std::variant<Gradient, Refusal> take_apart(const Fusion& fusion, const Site& giv
     bounds = bounds ? common(*bounds, more) : more;
   }
   if (bounds && fit(*bounds)) gradient.bounds = std::move(*bounds);
-  if (const auto plain = match_plain(fusion, expr, roles, gradient.bounds)) {
+  const auto plain = match_plain(fusion, expr, roles, gradient.bounds);
+  // Gradients that others read have their slope.
+  if (plain && !(gradient.stored && plain->slope.node >= 0)) {
     gradient.scale = plain->scale.constant;
     if (!plain->scale.is_known()) gradient.given_scale = plain->scale;
     if (plain->slope.node >= 0) gradient.slope = expr.node(plain->slope.node);

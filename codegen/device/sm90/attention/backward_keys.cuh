@@ -9,7 +9,8 @@
 //                   dv += P' dy[j+1]  ||  dS' of P' and dP'    P and dS in 16 bits, from registers
 //                   dS' --> workspace, where dq is made of it by backward_spilled
 //   dropout         which probabilities stay is found from their coordinates while products are in flight
-//   finish          dk --> DK, dv --> DV
+//   finish          dk --> DK, dv --> DV; dS --> DS where others read it, with zeros where no query sees a
+//   key
 //
 //   shared:  k, v [lines of 64][keys]   q, dy [stages][lines of 64][queries]   rows [stages][values][queries]
 //            ds [consumers][warps], on its way out
@@ -21,10 +22,12 @@
 #include "codegen/device/sm90/attention/order.cuh"
 #include "codegen/device/sm90/attention/ragged.cuh"
 #include "codegen/device/sm90/attention/spilled.cuh"
+#include "codegen/device/sm90/attention/stored_scores.cuh"
 
 struct DK;  // where dk and dv leave, as far as they are asked for
 struct DV;
 
+struct DS;  // where gradients of scores leave, if others read them
 struct PK;  // where an entry of a ragged dk or dv begins and ends
 struct PV;
 struct N;  // how many keys and queries of an entry exist, where only the device knows
@@ -37,7 +40,8 @@ static constexpr int kHead = Config::head, kValue = Config::value;  // multiples
 static constexpr int kHeadLines = lines_of(kHead), kValueLines = lines_of(kValue);
 static constexpr bool kPlain = Config::plain, kKeys = Config::gives_keys, kValues = Config::gives_values;
 static constexpr bool kSpills = Config::spills;
-static constexpr int kScores = kTileQ / 2;  // of a thread
+static constexpr bool kStores = Config::stores;  // gradients of scores, for others to read
+static constexpr int kScores = kTileQ / 2;       // of a thread
 static constexpr SharedWords kWordsOfKeys = Config::shares_words ? SharedWords::rows : SharedWords::none;
 static_assert(!kSpills || (kKeys && kTileQ == kSpilledRows), "a block of queries is one of what is spilled");
 static constexpr int kBlockBytes = kTileQ * kLineBytes;
@@ -123,10 +127,13 @@ struct Walk {
   // Whether another head begins.
   __device__ bool advance() {
     if (++block < tile.end) return false;
+    next_head();
+    return true;
+  }
+  __device__ void next_head() {
     block = tile.first;
     ++head;
     begin_head();
-    return true;
   }
 };
 
@@ -454,6 +461,22 @@ FUSOR_DEVICE void finish_both(const Params& p, TileQueue::Item item, int first, 
     });
 }
 
+// Zeros for the warp's 16 keys from `key` on, where no query of a block sees any of the tile's.
+template <class Site>
+FUSOR_DEVICE void store_unseen(const Params& p, const Tile& tile, int key) {
+  const int blocks = (static_cast<int>(p.queries) + kTileQ - 1) / kTileQ;
+  if (tile.first == 0 && tile.end == blocks) return;
+  Walk walk(p, tile);
+#pragma unroll 1
+  for (int head = 0; head < static_cast<int>(p.heads); ++head, walk.next_head())
+#pragma unroll 1
+    for (int block = 0; block < blocks; ++block)
+      if (block < tile.first || block >= tile.end)
+        store_scores<Site, Element, kTileQ / 8>(p, walk.at, key, block * kTileQ, [](int) {
+          return Vec<u32, 2>{0, 0};
+        });
+}
+
 FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
   Ring<kStages> ring;
   u32 parity = 0;
@@ -461,7 +484,9 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
   for (Turns<Config::ordered> turns; turns.find(p, shared.slots); turns.leave(shared.slots)) {
     const Tile tile(p, turns.item(p, shared.slots));
     KeyRows rows;
-    rows.first = tile.key + consumer * 64 + warp * 16 + lane / 4;
+    const int first_key = tile.key + consumer * 64 + warp * 16;
+    rows.first = first_key + lane / 4;
+    if constexpr (kStores) store_unseen<DS>(p, tile, first_key);
     float dk[kHead / 2], dv[kValue / 2];
     clear(dk);
     clear(dv);
@@ -532,6 +557,10 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
         rows.gradients(row_values, scores, products);
         pack_gradients();
       }
+      if constexpr (kStores)
+        store_scores<DS, Element, kTileQ / 8>(p, walk.at, hidden(first_key), walk.block * kTileQ, [&](int i) {
+          return keys_of_query(gradients[2 * i], gradients[2 * i + 1]);
+        });
       if constexpr (kSpills) spill.store(shared.ds[consumer][warp], gradients, exists);
       if constexpr (kKeys) issue_across<Element, kTileQ>(gradients, shared.q[stage][0], dk, 1);
       ring.advance();
@@ -553,8 +582,9 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
   leave_chain(p);
 }
 
-static constexpr int kProducerRegisters = kConsumers == 2 ? 24 : 32;
-static constexpr int kConsumerRegisters = kConsumers == 2 ? 240 : 160;
+// Computed scores have more values of a row, which producers load.
+static constexpr int kProducerRegisters = kConsumers > 2 ? 32 : kPlain ? 24 : 40;
+static constexpr int kConsumerRegisters = kConsumers > 2 ? 160 : kPlain ? 240 : 232;
 
 extern "C" __global__ void __launch_bounds__((1 + kConsumers) * kWarpgroup, 1)
     attention_backward_keys(const __grid_constant__ Params p) {

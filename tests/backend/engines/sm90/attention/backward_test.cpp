@@ -176,13 +176,55 @@ TEST(AttentionBackward, RefusalsNameTheRule) {
   EXPECT_EQ(rule_of(g.finish()), "gradients-of-products");
 }
 
-// A second forward pass is no gradient, and a stored gradient of scores is no virtual one.
+// A second forward pass is no gradient, and a stored probability is no virtual one.
 TEST(AttentionBackward, OtherGraphsStayAsTheyWere) {
   EXPECT_THAT(products_of(test::attention({})), SizeIs(1));
   AttentionBackwardGraph stored({});
   stored.differentiate();
-  stored.g.output(stored.gradient, {.name = "ds", .type = DataType::bf16});
+  stored.g.output(stored.probability, {.name = "p", .type = DataType::bf16});
   EXPECT_THAT(products_of(stored.finish()), SizeIs(5));
+}
+
+TEST(AttentionBackward, AGradientOfScoresMayLeave) {
+  AttentionBackwardGraph stored({.mask = Mask::causal});
+  stored.mask();
+  stored.differentiate();
+  stored.g.output(stored.gradient, {.name = "ds", .type = DataType::bf16});
+  const Fusion fusion = backward_of(stored.finish());
+  EXPECT_THAT(fusion.anchors, SizeIs(5));
+  const Problem problem = problem_of(fusion);
+  EXPECT_TRUE(problem.is_plain());
+  EXPECT_THAT(problem.gradient.stored->stores, SizeIs(1));
+  EXPECT_THAT(problem.gradient.bounds.upper, SizeIs(1));
+}
+
+// One part of the kernels stores it, and what sums it over batches and heads reads it from memory.
+TEST(AttentionBackward, TheGradientOfABiasIsStoredOnce) {
+  const AttentionCase c{.batch = 2, .heads = 4, .shared_heads = 2};
+  for (const Dims& bias : {Dims{2, 4, 64, 64}, Dims{1, 4, 64, 64}, Dims{2, 1, 1, 64}}) {
+    const std::vector<Fusion> products = products_of(test::attention_and_gradients(c, {}, bias));
+    ASSERT_THAT(products, SizeIs(2)) << to_string(bias);
+    const Fusion& backward = products.back();
+    EXPECT_THAT(backward.anchors, SizeIs(5));
+    for (const EngineCandidate& candidate : test::candidates(attention_backward_engine(), backward, h200())) {
+      std::set<std::string> storing;
+      for (const Step& step :
+           test::lower(attention_backward_engine(), backward, candidate.config, h200()).steps)
+        if (const auto* const launch = std::get_if<Launch>(&step))
+          for (const KernelSite& site : launch->source->sites)
+            if (site.name == "DS") storing.insert(structure_hash(*launch->source));
+      EXPECT_THAT(storing, SizeIs(1)) << to_string(bias) << ' ' << to_string(candidate.config);
+    }
+  }
+}
+
+TEST(AttentionBackward, GradientsOfScoresAreStoredBesideThoseOfKeys) {
+  AttentionBackwardGraph queries({});
+  queries.differentiate();
+  GraphBuilder& g = queries.g;
+  g.output(queries.gradient, {.name = "ds", .type = DataType::bf16});
+  g.output(g.matmul(queries.gradient, queries.k), {.name = "dq", .type = DataType::bf16});
+  EXPECT_EQ(rule_of(g.finish()), "scores-stay");
 }
 
 TEST(AttentionBackward, NoSettingNeedsMoreThanABlockHas) {
@@ -342,6 +384,13 @@ TEST(AttentionBackwardKernels, Compile) {
   const AttentionCase shared{.heads = 4, .shared_heads = 2, .head = 128, .value = 64, .mask = Mask::window};
   test::add_kernels(attention_backward_engine(), "scored",
                     backward_of(by_op(shared, {.right_bound = 0}, true)), h200(), cases);
+  for (const int64_t head : {64, 128}) {
+    const AttentionCase c{.heads = 4, .shared_heads = 2, .head = head, .value = head};
+    test::add_kernels(
+        attention_backward_engine(), "stored",
+        products_of(test::attention_and_gradients(c, {.right_bound = 0}, {1, 4, 64, 64})).back(), h200(),
+        cases);
+  }
   std::vector<test::KernelCase> few;
   for (size_t i = 0; i < cases.size(); i += 9) few.push_back(cases[i]);
   test::expect_distinct_compiled(few);
