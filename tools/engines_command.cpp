@@ -52,7 +52,7 @@ constexpr auto kAbout = std::to_array<About>({
      Place::hopper},
     {"wgmma_repacked", "what wgmma would support in another layout, between copies", Place::hopper},
     {"wgmma_narrow", "convolutions of few input channels: first layers", Place::hopper},
-    {"wgmma_parts", "large matmuls of fp32 without rounding: three bf16 a number", Place::hopper},
+    {"wgmma_parts", "matmuls and convolutions of fp32 without rounding: three bf16 a number", Place::hopper},
     {"wgmma_taps", "filter gradients of small windows in NCHW as TF32", Place::hopper},
     {"mma", "matmul and convolution of any layout, with prologues", Place::tensor_cores},
     {"depthwise", "depthwise convolution in NHWC", Place::cuda_cores},

@@ -1,7 +1,7 @@
-// Owns the wgmma_parts engine: matmuls of fp32 on Hopper's tensor cores, without rounding their operands. A
-// first launch writes both as three bf16 parts a number (codegen/device/sm90/parts/split.cuh), the wgmma
-// engine sums the six products of parts that count, and where a number has no parts the mma engine's kernel
-// sums everything anew.
+// Owns the wgmma_parts engine: matmuls and convolutions of fp32 on Hopper's tensor cores, without rounding
+// their operands. A first launch writes both as three bf16 parts a number
+// (codegen/device/sm90/parts/split.cuh), the wgmma engine sums the six products of parts that count, and
+// where a number has no parts the mma engine's kernel sums everything anew.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -31,23 +31,75 @@ namespace {
 
 // Parts of a number, each of which is whole steps of the product long.
 constexpr int64_t kParts = wgmma::kPartsOfNumber, kVector = 8, kThreads = 256;
+// What a warp has of neighbours in memory, and vectors of these, where vectors are of others.
+constexpr int64_t kNear = 8, kBeside = 4;
 // Parts below the last leave out as much as fp32 rounds in one sum, which shows where it has few terms. Of
 // more terms than the most, those that split_floats takes might overflow together.
 constexpr int64_t kFewestTerms = 16, kMostTerms = int64_t{1} << 23;
 // Blocks of an SM that split numbers; those of the launch run at once, and each leaves a flag.
 constexpr int64_t kBlocks = 8, kFlagBytes = 4;
 
-// An operand on its way into scratch: what it is, whether neighbours are so along k, and where its parts go.
+// An operand on its way into scratch: what it is, the axis along which its parts follow each other, the one
+// whose neighbours are so in scratch, and all axes in the order in which threads walk them, the last one
+// first.
 struct SplitOperand {
   Expr site;
-  bool second = false, along_k = false;
+  int k_axis = 0, vector_axis = 0;
+  Dims order;
   Access scratch;
   int64_t k = 0, padded_k = 0;
 
-  int k_axis() const { return site.domain.rank() - (second ? 2 : 1); }
-  int across_axis() const { return site.domain.rank() - (second ? 1 : 2); }
-  int last_axis() const { return along_k ? k_axis() : across_axis(); }
+  int place_of(int axis) const {
+    return static_cast<int>(std::ranges::find(order, int64_t{axis}) - order.begin());
+  }
+  // Whether neighbours in memory are others than those in scratch.
+  bool is_apart() const { return order.back() != vector_axis; }
 };
+
+// Threads walk neighbours of memory, where scratch has others: planes of channels, say.
+Dims walking_order(const Expr& site, const Dims& scratch_order) {
+  Dims order = scratch_order;
+  std::ranges::reverse(order);
+  const Access* const source = primary_access(site);
+  if (source == nullptr) return order;
+  const auto step = [&](int64_t axis) {
+    const auto i = static_cast<int>(axis);
+    return site.domain[i] == 1 ? 0 : std::abs(source->strides[i]);
+  };
+  const auto is_closest = [&](int64_t axis) {
+    return std::ranges::all_of(order,
+                               [&](int64_t other) { return step(other) == 0 || step(axis) <= step(other); });
+  };
+  if (step(order.back()) == 0 || is_closest(order.back())) return order;
+  std::ranges::stable_sort(order, [&](int64_t a, int64_t b) {
+    return step(a) != 0 && step(b) != 0 ? step(a) > step(b) : step(a) == 0 && step(b) != 0;
+  });
+  return order;
+}
+
+// The axis that steps of k walk: of a convolution the channels of its first operand in each tap, of a weight
+// gradient the images.
+int step_axis(const Contraction& view, size_t index, int rank) {
+  switch (view.op) {
+    case ContractionOp::matmul:
+      return index == 0 ? rank - 1 : rank - 2;
+    case ContractionOp::fprop:
+      return 1;
+    case ContractionOp::dgrad:
+      return index == 0 ? 1 : 0;
+    case ContractionOp::wgrad:
+      break;
+  }
+  return 0;
+}
+
+// Whole steps lie within each part: behind the positions of a weight gradient's images there are as many
+// zeros.
+int64_t padded_extent(const Contraction& view, int64_t extent) {
+  if (view.op != ContractionOp::wgrad) return round_up(extent, kBoxLine);
+  const int64_t positions = view.k / extent, left = round_up(view.k, kBoxLine) - view.k;
+  return extent + ceil_div(left, positions);
+}
 
 // One matrix where that is the operand of every entry of the batch. Other axes along which it is the same are
 // copied: TMA walks a batch by one stride.
@@ -60,56 +112,54 @@ Dims own_extents(const Expr& site) {
   return own;
 }
 
-SplitOperand split(Repacker& repacker, size_t index) {
+SplitOperand split(Repacker& repacker, const Contraction& view, size_t index) {
   SplitOperand operand;
   operand.site = repacker.operand(index);
-  operand.second = index == 1;
   Expr& site = operand.site;
   const Dims whole = site.domain;
-  site.domain = own_extents(site);
-  operand.k = site.domain[operand.k_axis()];
-  operand.padded_k = round_up(operand.k, kBoxLine);
-  Dims parts = site.domain;
-  parts[operand.k_axis()] = kParts * operand.padded_k;
+  if (!view.is_convolution()) site.domain = own_extents(site);
+  operand.k_axis = step_axis(view, index, site.domain.rank());
+  operand.k = site.domain[operand.k_axis];
+  operand.padded_k = padded_extent(view, operand.k);
+  Dims parts = site.domain, terms = whole;
+  parts[operand.k_axis] = terms[operand.k_axis] = kParts * operand.padded_k;
   const Dims order = repacker.operand_order(site, index, DataType::bf16);
-  operand.along_k = order[0] == operand.k_axis();
+  operand.vector_axis = static_cast<int>(order[0]);
+  operand.order = walking_order(site, order);
   operand.scratch = repacker.add_scratch(site, parts, order, DataType::bf16);
   Access from = operand.scratch;
-  for (int axis = 0; axis + 2 < whole.rank(); ++axis)
+  for (int axis = 0; axis < whole.rank(); ++axis)
     if (site.domain[axis] != whole[axis]) from.strides[axis] = 0;
-  Dims terms = whole;
-  terms[operand.k_axis()] = kParts * operand.padded_k;
   repacker.operand(index) = loaded(terms, DataType::bf16, from);
   return operand;
 }
 
-// The axes of an operand in the order in which its parts lie, the last one adjacent.
-Dims axes_of(const SplitOperand& operand) {
-  Dims order;
-  for (int axis = 0; axis + 2 < operand.site.domain.rank(); ++axis) order.push_back(axis);
-  order.push_back(operand.along_k ? operand.across_axis() : operand.k_axis());
-  order.push_back(operand.last_axis());
-  return order;
-}
-
 KernelSite kernel_site(const Fusion& fusion, const SplitOperand& operand, const char* name) {
-  const int last = operand.site.domain.rank() - 1;
-  KernelSite site{name, select_axes(operand.site, axes_of(operand)), last};
-  mark_whole_vectors(fusion, site.expr, last, kVector);
+  const int axis = operand.place_of(operand.vector_axis);
+  KernelSite site{name, select_axes(operand.site, operand.order), axis};
+  mark_whole_vectors(fusion, site.expr, axis, kVector);
   return site;
 }
 
-// In vectors along the last axis, with the zeros along k.
-Dims vectors_of(const SplitOperand& operand, const Expr& site) {
+// What coordinates are counted in: vectors, with the zeros along k, or what a warp has of them.
+Dims counted_extents(const SplitOperand& operand, const Expr& site) {
   Dims extents = site.domain;
-  const int last = extents.rank() - 1;
-  extents[operand.along_k ? last : last - 1] = operand.padded_k;
-  extents[last] = ceil_div(extents[last], kVector);
+  extents[operand.place_of(operand.k_axis)] = operand.padded_k;
+  int64_t& across = extents[operand.place_of(operand.vector_axis)];
+  across = ceil_div(across, kVector);
+  if (!operand.is_apart()) return extents;
+  across = ceil_div(across, kBeside);
+  int64_t& near = extents[extents.rank() - 1];
+  near = ceil_div(near, kNear);
   return extents;
 }
 
+int64_t vectors_of(const SplitOperand& operand, const Expr& site) {
+  return element_count(counted_extents(operand, site)) * (operand.is_apart() ? kNear * kBeside : 1);
+}
+
 int64_t chunks_of(const SplitOperand& operand, const Expr& site) {
-  return ceil_div(element_count(vectors_of(operand, site)), kThreads);
+  return ceil_div(vectors_of(operand, site), kThreads);
 }
 
 int64_t most_blocks(const DeviceInfo& device) { return kBlocks * device.sm_count; }
@@ -120,17 +170,16 @@ int index_bits(const SplitOperand& operand, const Expr& site) {
 
 // The members of a SplitOperand of codegen/device/sm90/parts/operand.cuh.
 void append(Parameters& p, const SplitOperand& operand, const Expr& site, int to) {
-  const Dims extents = vectors_of(operand, site);
   std::vector<int64_t> strides;
-  for (const int64_t axis : axes_of(operand))
-    strides.push_back(operand.scratch.strides[static_cast<int>(axis)]);
+  for (const int64_t axis : operand.order) strides.push_back(operand.scratch.strides[static_cast<int>(axis)]);
   p.scratch("to", "u16", to);
-  p.wide("vectors", element_count(extents));
+  p.wide("vectors", vectors_of(operand, site));
   p.wide("k", operand.k);
-  p.wide("extent", site.domain[site.domain.rank() - 1]);
-  p.wide("part", operand.padded_k * operand.scratch.strides[operand.k_axis()]);
+  p.wide("extent", site.domain[operand.place_of(operand.vector_axis)]);
+  p.wide("last", site.domain[site.domain.rank() - 1]);
+  p.wide("part", operand.padded_k * operand.scratch.strides[operand.k_axis]);
   p.wide("strides", strides);
-  p.divisors("extents", extents);
+  p.divisors("extents", counted_extents(operand, site));
 }
 
 std::string split_type(const Expr& site) { return fmt::format("SplitOperand<{}>", site.domain.rank()); }
@@ -146,8 +195,10 @@ Launch launch_of_splits(const Fusion& fusion, const std::array<SplitOperand, 2>&
                       .config = {{"index_bits", bits},
                                  {"blocks", kBlocks},
                                  {"threads", kThreads},
-                                 {"first_along_k", operands[0].along_k},
-                                 {"second_along_k", operands[1].along_k}},
+                                 {"first_step_axis", operands[0].place_of(operands[0].k_axis)},
+                                 {"second_step_axis", operands[1].place_of(operands[1].k_axis)},
+                                 {"first_vector_axis", operands[0].place_of(operands[0].vector_axis)},
+                                 {"second_vector_axis", operands[1].place_of(operands[1].vector_axis)}},
                       .target = device.target(),
                       .types = {"sm90/parts/operand.cuh"}};
   const int64_t first_chunks = chunks_of(operands[0], first.expr);
@@ -276,7 +327,9 @@ class WgmmaPartsEngine final : public Engine {
       return refusal_at_anchor(fusion, "numbers-in-parts", "fp32 operands that may not be rounded",
                                "operands that tensor cores multiply as they are", "use wgmma or mma");
     const Contraction view = contraction_of(fusion).value();
-    if (view.is_convolution()) return refusal_at_anchor(fusion, "matmul", "a matmul", "a convolution");
+    if (view.is_convolution() && view.entries > 1)
+      return refusal_at_anchor(fusion, "one-group", "a matmul, or a convolution of one group",
+                               fmt::format("{} groups", view.entries));
     if (view.k < kFewestTerms || view.k > kMostTerms)
       return refusal_at_anchor(fusion, "terms-of-a-sum",
                                fmt::format("sums of {} to {} terms", kFewestTerms, kMostTerms),
@@ -286,7 +339,7 @@ class WgmmaPartsEngine final : public Engine {
         return refusal_at_anchor(fusion, "numbers-in-parts", "two operands of fp32",
                                  std::string(to_string(yielded_node(site.expr).type)));
     Repacker repacker(fusion, view);
-    std::array<SplitOperand, 2> operands{split(repacker, 0), split(repacker, 1)};
+    std::array<SplitOperand, 2> operands{split(repacker, view, 0), split(repacker, view, 1)};
     auto repacked = std::make_unique<const Repacked>(repacker.take());
     PreparedOr core = wgmma::prepare(repacked->core, device, true);
     if (std::holds_alternative<Refusal>(core)) return core;

@@ -255,6 +255,7 @@ void Schedule::append_operands(Parameters& p) const {
     p.wide("slope", walks[i].slope);
     p.wide("origin", walks[i].origin);
   });
+  p.wide("part", (Tiling::walks_channels(view) ? blocked : view.k) / kPartsOfNumber);
 }
 
 WindowWalk Schedule::walk_over_planes(int i) const {

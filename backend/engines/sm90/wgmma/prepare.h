@@ -9,8 +9,10 @@ namespace fusor::wgmma {
 /// count.
 inline constexpr int64_t kPartsOfNumber = 3, kProductsOfParts = 6;
 
-/// The wgmma engine's answer. in_parts: a matmul of fp32 numbers that lie as three parts of bf16 along k
-/// (high, middle and low, each k elements long, a multiple of 64), which the fusion walks as its k.
+/// The wgmma engine's answer. in_parts: fp32 numbers that lie as three parts of bf16 (high, middle and low),
+/// which the fusion walks as its k: those of a matmul along k, of a convolution along the channels of each
+/// tap, of a weight gradient along the images. Whole steps of 64 numbers lie within each part; what lies
+/// behind them is zero.
 PreparedOr prepare(const Fusion& fusion, const DeviceInfo& device, bool in_parts);
 
 }  // namespace fusor::wgmma

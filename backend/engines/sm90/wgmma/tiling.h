@@ -235,7 +235,7 @@ struct Problem {
         reduction(result_reduction(fusion, view)),
         reduces_lightly{is_light_reduction(fusion, view, false), is_light_reduction(fusion, view, true)},
         crowded(is_crowded(fusion)),
-        window(window_of(fusion, view, type)),
+        window(in_parts ? std::nullopt : window_of(fusion, view, type)),
         can_split(can_split_k(view)),
         can_gather(can_split && !view.planes && !is_fp8(type) && is_adjacent_along_n(fusion, view)),
         can_join_rows(can_join_rows_of(view, type)),
@@ -331,6 +331,8 @@ struct Tiling {
         all_steps(steps) {
     const Contraction& view = problem.view;
     wgrad = problem.wgrad;
+    if (in_parts && !walks_channels(view))
+      all_steps = steps = kPartsOfNumber * (view.k / kPartsOfNumber / line);
     if (view.planes) walk_planes(problem, knobs.rows.value_or(1));
     if (knobs.window.value_or(0) != 0) window = problem.window;
     if (window) {
@@ -474,6 +476,9 @@ struct Tiling {
     if (rows_of_step == 1) return rows;
     const int64_t apart = view.axes[0].step;
     return apart * ceil_div(ceil_div(rows, apart), rows_of_step);
+  }
+  static bool walks_channels(const Contraction& view) {
+    return view.op == ContractionOp::fprop || view.op == ContractionOp::dgrad;
   }
   static int64_t blocks_of(const Contraction& view, int64_t line) { return ceil_div(view.channels(), line); }
   int64_t tiles_m() const { return ceil_div(rows, tile_m * cluster); }  // in clusters

@@ -38,6 +38,7 @@ struct Operands {
   FastDivisor channel_blocks;
   i64 first_channels, second_channels;
   WindowWalk walk[kWindowAxes];
+  i64 part;  // numbers in parts: elements along k, or channels, from one part of a number to the next
 };
 
 static constexpr bool kStepsByTap = kOp == kFprop || kOp == kDgrad || kPlanes;
@@ -47,6 +48,14 @@ struct Alone {
   static constexpr int kBlocks = 1;
   FUSOR_DEVICE int rank() { return 0; }
 };
+
+// Where a step's operands lie along k, or a block of channels among those of a tap. Numbers in parts: low,
+// high and middle parts of the same 64 numbers, in the order in which their products want them; high parts
+// lie before middle and low ones.
+FUSOR_DEVICE int place_along_k(const Operands& p, int step) {
+  if constexpr (!kInParts) return step * kTileK;
+  return (step + 2) % kPartsOfNumber * static_cast<int>(p.part) + step / kPartsOfNumber * kTileK;
+}
 
 // One step of k of a convolution: a tap and a block of channels, the latter varying faster. Of planes: an
 // image and a block of positions.
@@ -67,6 +76,8 @@ struct TapStep {
     ++tap;
     split(p, schedule, tile);
   }
+  /// The first channel of the block, of those of a group.
+  __device__ int place(const Operands& p) const { return place_along_k(p, block); }
   __device__ void split(const Operands& p, const Schedule& schedule, const Tile& tile) {
     if constexpr (kPlanes)
       in_filter = tap;
@@ -131,20 +142,12 @@ FUSOR_DEVICE void load_lines(u8* tile, const TensorMap& map, Barrier& full, int 
   }
 }
 
-// The place of a step's operands along k, in steps. Numbers in parts: low, high and middle parts of the same
-// 64 numbers, in the order in which their products want them; high parts lie before middle and low ones.
-FUSOR_DEVICE int place_of_step(int step, int steps) {
-  if constexpr (!kInParts) return step;
-  const int part = (step + 2) % kPartsOfNumber;
-  return part * (steps / kPartsOfNumber) + step / kPartsOfNumber;
-}
-
 // A step of a matmul. `batched`: 0 where all entries share the operand.
 template <bool kAcrossAdjacent, int kExtent, class Shared>
 FUSOR_DEVICE void load_matmul(u8* to, const TensorMap& map, Barrier& full, const Tile& tile, i64 batched,
-                              int across, int step) {
-  load_lines<kAcrossAdjacent, kExtent, Shared>(to, map, full, across, step * kTileK,
-                                               batched != 0 ? tile.entry : 0, false);
+                              int across, int k) {
+  load_lines<kAcrossAdjacent, kExtent, Shared>(to, map, full, across, k, batched != 0 ? tile.entry : 0,
+                                               false);
 }
 
 // One side of the product. kSecond: the second operand of the op, wherever the tensor cores have it. Shared:
@@ -171,26 +174,27 @@ struct OperandLoader {
     if constexpr (kOp == kMatmul) {
       load_matmul<kAcrossAdjacent, kExtent, Shared>(to, map, full, tile,
                                                     kSecond != kSwapped ? p.batched_b : p.batched_a, across,
-                                                    place_of_step(step, static_cast<int>(schedule.steps)));
+                                                    place_along_k(p, step));
     } else if constexpr (kIsPixels) {
       // `start` is that of this block's share.
       load_pixels<Shared>(to + Shared::rank() * (kExtent / Shared::kBlocks) * kLineBytes, map, p, schedule,
                           tile, full, start, tap,
-                          tap.block * kLine + tile.entry * static_cast<int>(p.first_channels));
+                          tap.place(p) + tile.entry * static_cast<int>(p.first_channels));
     } else if constexpr (kIsFilter) {
       // [output channel][tap][input channel]: the taps lie between lines.
       const int outputs = tile.entry * static_cast<int>(p.second_channels);
       if constexpr (kOp == kFprop)
-        load_lines<false, kExtent, Shared>(to, map, full, across + outputs, tap.block * kLine, tap.in_filter,
+        load_lines<false, kExtent, Shared>(to, map, full, across + outputs, tap.place(p), tap.in_filter,
                                            true);
       else
-        load_lines<kAcrossAdjacent, kExtent, Shared>(to, map, full, across, tap.block * kLine + outputs,
+        load_lines<kAcrossAdjacent, kExtent, Shared>(to, map, full, across, tap.place(p) + outputs,
                                                      tap.in_filter, true);
     } else if constexpr (kPlanes) {
       load_lines<false, kExtent, Shared>(to, map, full, across, tap.block * kLine, tap.tap, false);
     } else if constexpr (!kSecond) {
-      load_lines<true, kExtent, Shared>(
-          to, map, full, across + tile.entry * static_cast<int>(p.first_channels), step * kTileK, 0, false);
+      load_lines<true, kExtent, Shared>(to, map, full,
+                                        across + tile.entry * static_cast<int>(p.first_channels),
+                                        place_along_k(p, step), 0, false);
     } else {
 #pragma unroll
       for (int i = 0; i < kTaps; ++i)
@@ -219,7 +223,7 @@ FUSOR_DEVICE void load(const TensorMap& a, const TensorMap (&b)[kSiblings], cons
     PixelStart start(p, (kSwapped ? tile.column : tile.row) + Pixels::rank() * kShareOfPixels);
 #pragma unroll 1
     for (int step = tile.begin; step < tile.end; ++step, ring.advance()) {
-      if constexpr (kOp == kWgrad && !kPlanes) start = PixelStart(p, step * kTileK);
+      if constexpr (kOp == kWgrad && !kPlanes) start = PixelStart(p, place_along_k(p, step));
       Barrier& full = stages.full[ring.stage];
       stages.empty[ring.stage].wait(ring.parity ^ 1);
       full.arrive_and_expect(kTileBytesA + kTileBytesB);

@@ -253,10 +253,10 @@ FUSOR_DEVICE void load_through_prologues(const Params& p, Stages& stages, RawSta
       full.expect(kCopiedBytes);
       if constexpr (!kPrologueA)
         load_matmul<kRowsAdjacentA, kTileM, Alone>(stages.a[ring.stage], p.a, full, tile,
-                                                   p.operands.batched_a, tile.row, step);
+                                                   p.operands.batched_a, tile.row, step * kTileK);
       if constexpr (!kPrologueB)
         load_matmul<kColumnsAdjacentB, kColumns, Alone>(stages.b[ring.stage], p.b[0], full, tile,
-                                                        p.operands.batched_b, tile.column, step);
+                                                        p.operands.batched_b, tile.column, step * kTileK);
     }
     __syncwarp();
     raw.full[taken.stage].wait(taken.parity);

@@ -187,12 +187,12 @@ FUSOR_DEVICE void load_by_threads(const Params& p, Stages& stages) {
         full.expect(kCopiedBytes);
         if constexpr (kGrainA == 0)
           load_matmul<kRowsAdjacentA, kTileM, Alone>(a, p.a, full, tile, p.operands.batched_a, tile.row,
-                                                     step);
+                                                     step * kTileK);
         if constexpr (kGrainB == 0)
 #pragma unroll
           for (int i = 0; i < kSiblings; ++i)
             load_matmul<kColumnsAdjacentB, kColumns, Alone>(b + i * kColumns * kLineBytes, p.b[i], full, tile,
-                                                            p.operands.batched_b, tile.column, step);
+                                                            p.operands.batched_b, tile.column, step * kTileK);
       }
       __syncwarp();
       if constexpr (kGrainA > 0)

@@ -1,4 +1,5 @@
 // Owns the tests of the wgmma_parts engine: what it refuses, its launches, and its kernels' compilation.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <utility>
@@ -59,6 +60,47 @@ TEST(WgmmaParts, SplitsBothOperandsBeforeTheProduct) {
   }
 }
 
+Graph convolution(ConvPass pass, const Dims& x, const Dims& w, Layout layout = Layout::nhwc) {
+  GraphBuilder g("convolution");
+  const ConvOptions options{.padding = {1, 1}};
+  const Dims y{x[0], w[0], x[2], x[3]};
+  const auto input = [&](const char* name, const Dims& dims) {
+    return g.input(name, dims, DataType::f32, layout);
+  };
+  if (pass == ConvPass::fprop)
+    g.output(g.conv_fprop(input("x", x), input("w", w), options));
+  else if (pass == ConvPass::dgrad)
+    g.output(g.conv_dgrad(input("dy", y), input("w", w), x, options));
+  else
+    g.output(g.conv_wgrad(input("dy", y), input("x", x), w, options));
+  return g.finish();
+}
+
+// Parts lie along the channels of a tap; along the images of a weight gradient, with as many more as fill up
+// the last step.
+TEST(WgmmaParts, PartsOfConvolutionsComeToWholeSteps) {
+  const DeviceInfo device = DeviceInfo::named("H200");
+  const auto scratch_of = [&](ConvPass pass) {
+    const Fusion fusion = test::fusion_of(convolution(pass, {4, 40, 14, 14}, {72, 40, 3, 3}));
+    const EngineCandidate first = test::candidates(wgmma_parts_engine(), fusion, device).front();
+    return test::lower(wgmma_parts_engine(), fusion, first.config, device).scratch;
+  };
+  const int64_t pixels = 14 * 14, part = 3 * 2;
+  const auto fprop = scratch_of(ConvPass::fprop), dgrad = scratch_of(ConvPass::dgrad),
+             wgrad = scratch_of(ConvPass::wgrad);
+  EXPECT_EQ(fprop[0], 4 * pixels * 64 * part);
+  EXPECT_EQ(fprop[1], 72 * 9 * 64 * part);
+  EXPECT_EQ(dgrad[0], 4 * pixels * 128 * part);
+  EXPECT_EQ(dgrad[1], 128 * 9 * 40 * part);
+  EXPECT_EQ(wgrad[0], 5 * pixels * 72 * part);
+  EXPECT_EQ(wgrad[1], 5 * pixels * 40 * part);
+}
+
+TEST(WgmmaParts, TakesConvolutionsOfOneGroup) {
+  EXPECT_EQ(rule(convolution(ConvPass::fprop, {4, 64, 14, 14}, {64, 64, 3, 3})), "");
+  EXPECT_EQ(rule(convolution(ConvPass::fprop, {4, 64, 14, 14}, {64, 32, 3, 3})), "one-group");
+}
+
 // TMA fetches a line that begins between two of memory's as two.
 TEST(WgmmaParts, LongLinesBeginOnMultiplesOf128Bytes) {
   const Fusion fusion = test::fusion_of(matmul({1000, 1000, 1000}));
@@ -92,6 +134,10 @@ TEST(WgmmaParts, KernelsCompileForEveryOrderOfAnOperand) {
       test::add_kernels(wgmma_parts_engine(), to_string(mnk), test::fusion_of(g.finish()),
                         DeviceInfo::named("H200"), cases);
     }
+  for (const ConvPass pass : {ConvPass::fprop, ConvPass::dgrad, ConvPass::wgrad})
+    test::add_kernels(wgmma_parts_engine(), fmt::format("pass {}", static_cast<int>(pass)),
+                      test::fusion_of(convolution(pass, {4, 72, 20, 20}, {40, 72, 3, 3})),
+                      DeviceInfo::named("H200"), cases);
   test::expect_distinct_compiled(std::move(cases));
 }
 

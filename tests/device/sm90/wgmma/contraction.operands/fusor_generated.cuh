@@ -157,8 +157,9 @@ static_assert(FUSOR_PLACE(Params, operands.walk[0].stride) == 992, "");
 static_assert(FUSOR_PLACE(Params, operands.walk[0].lower) == 1000, "");
 static_assert(FUSOR_PLACE(Params, operands.walk[0].slope) == 1008, "");
 static_assert(FUSOR_PLACE(Params, operands.walk[0].origin) == 1016, "");
-static_assert(FUSOR_PLACE(Params, reduced.first) == 1032, "");
-static_assert(FUSOR_PLACE(Params, reduced.results) == 1040, "");
-static_assert(FUSOR_PLACE(Params, reduced.entry_parts) == 1048, "");
-static_assert(FUSOR_PLACE(Params, reduced.entry_results) == 1056, "");
+static_assert(FUSOR_PLACE(Params, operands.part) == 1024, "");
+static_assert(FUSOR_PLACE(Params, reduced.first) == 1040, "");
+static_assert(FUSOR_PLACE(Params, reduced.results) == 1048, "");
+static_assert(FUSOR_PLACE(Params, reduced.entry_parts) == 1056, "");
+static_assert(FUSOR_PLACE(Params, reduced.entry_results) == 1064, "");
 

@@ -140,4 +140,5 @@ static_assert(FUSOR_PLACE(Params, operands.walk[0].stride) == 864, "");
 static_assert(FUSOR_PLACE(Params, operands.walk[0].lower) == 872, "");
 static_assert(FUSOR_PLACE(Params, operands.walk[0].slope) == 880, "");
 static_assert(FUSOR_PLACE(Params, operands.walk[0].origin) == 888, "");
+static_assert(FUSOR_PLACE(Params, operands.part) == 896, "");
 

@@ -140,4 +140,5 @@ static_assert(FUSOR_PLACE(Params, operands.walk[0].stride) == 736, "");
 static_assert(FUSOR_PLACE(Params, operands.walk[0].lower) == 744, "");
 static_assert(FUSOR_PLACE(Params, operands.walk[0].slope) == 752, "");
 static_assert(FUSOR_PLACE(Params, operands.walk[0].origin) == 760, "");
+static_assert(FUSOR_PLACE(Params, operands.part) == 768, "");
 

@@ -1,6 +1,6 @@
 // Owns the tests of wgmma_parts on the GPU: every candidate against the oracle, for odd sizes, transposes,
-// strides, prologues, epilogues and batches. Numbers chosen against it:
-// tests/gpu/engines/tiled/parts_test.cpp.
+// strides, prologues, epilogues and batches, and for the three passes of convolutions. Numbers chosen against
+// it: tests/gpu/engines/tiled/parts_test.cpp.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -9,6 +9,7 @@
 #include "backend/engines/list.h"
 #include "frontend/graph_builder.h"
 #include "tests/gpu/device_run.h"
+#include "tests/gpu/engines/contraction_cases.h"
 #include "tests/gpu/engines/every_config.h"
 
 namespace fusor {
@@ -58,6 +59,36 @@ TEST(WgmmaPartsGpu, ProloguesEpiloguesAndBatches) {
     expect_correct_by_wgmma(batch.finish(), fmt::format("batch, k {}", k));
   }
 }
+
+struct Pass {
+  ConvPass pass;
+  const char* name;
+};
+
+class WgmmaPartsConvGpu : public testing::TestWithParam<Pass> {};
+
+// Images of a weight gradient fill up steps with zeros, channels of the other passes.
+TEST_P(WgmmaPartsConvGpu, IsRightForEveryCandidate) {
+  FUSOR_NEEDS_HOPPER();
+  int taken = 0;
+  for (const contraction_cases::ConvCase& c : contraction_cases::kConvs)
+    for (const Layout layout : {Layout::nchw, Layout::nhwc})
+      for (const ConvMode mode : {ConvMode::cross_correlation, ConvMode::convolution}) {
+        if (c.w[1] != c.x[1]) continue;
+        const std::string what =
+            fmt::format("{}, {}", contraction_cases::to_string(c, GetParam().pass, DataType::f32, layout),
+                        to_string(mode));
+        expect_correct_by_wgmma(
+            contraction_cases::convolution(c, GetParam().pass, DataType::f32, layout, mode), what);
+        ++taken;
+      }
+  EXPECT_GT(taken, 20);
+}
+
+INSTANTIATE_TEST_SUITE_P(Passes, WgmmaPartsConvGpu,
+                         testing::Values(Pass{ConvPass::fprop, "Fprop"}, Pass{ConvPass::dgrad, "Dgrad"},
+                                         Pass{ConvPass::wgrad, "Wgrad"}),
+                         [](const auto& test) { return std::string(test.param.name); });
 
 }  // namespace
 }  // namespace fusor
