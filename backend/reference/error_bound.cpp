@@ -203,8 +203,11 @@ bool ErrorAnalysis::rounds_once(const Op& op) const {
 void ErrorAnalysis::round(int tensor, bool once) {
   Deviation& deviation = error(tensor);
   if (!deviation.any()) return;
-  if (is_real(type(tensor)) && rounds_otherwise(tensor))
+  if (is_real(type(tensor)) && rounds_otherwise(tensor)) {
+    // Numbers below the smallest normal one are as far apart as those above it.
     add_parts(deviation, tensor, epsilon(type(tensor)) / std::sqrt(6.0), 0);
+    deviation.absolute.own = std::hypot(deviation.absolute.own, least_spacing(type(tensor)) / std::sqrt(6.0));
+  }
   if (is_packed(type(tensor))) return round_packed(tensor);
   if (!measured_ || !is_real(type(tensor))) return round_absolutely(tensor);
   const double unit = epsilon(type(tensor)), spacing = least_spacing(type(tensor));

@@ -37,13 +37,11 @@ TEST(ErrorBound, GradientsOfAttentionAreHeldTo30TimesWhatIsSeen) {
 }
 
 // A run that multiplies by a scale behind a product rounds the product's operand without the scale.
-TEST(ErrorBound, ALateScaleMayRoundOtherwise) {
+VerifyReport check_of_late_scale(DataType type, double scale, const Notes& notes) {
   constexpr int64_t kRows = 64, kTerms = 96;
-  constexpr double kScale = 0.3;
   GraphBuilder g("gradients");
-  const Tensor a = g.input("a", {kRows, kTerms}, DataType::f32),
-               b = g.input("b", {kTerms, kRows}, DataType::bf16);
-  const Tensor scaled = g.mul(a, g.constant(kScale)), rounded = g.identity(scaled, {.type = DataType::bf16});
+  const Tensor a = g.input("a", {kRows, kTerms}, DataType::f32), b = g.input("b", {kTerms, kRows}, type);
+  const Tensor rounded = g.identity(g.mul(a, g.constant(scale)), {.type = type});
   const Tensor y = g.output(g.matmul(rounded, b), {.name = "y", .type = DataType::f32});
   const Graph graph = g.finish();
   HostTensors tensors(graph);
@@ -54,15 +52,27 @@ TEST(ErrorBound, ALateScaleMayRoundOtherwise) {
     for (int64_t column = 0; column < kRows; ++column) {
       double sum = 0;
       for (int64_t k = 0; k < kTerms; ++k)
-        sum += round_to(DataType::bf16, as[static_cast<size_t>(row * kTerms + k)]) *
+        sum += round_to(type, as[static_cast<size_t>(row * kTerms + k)]) *
                bs[static_cast<size_t>(k * kRows + column)];
-      late.push_back(kScale * sum);
+      late.push_back(scale * sum);
     }
   tensors.set(y, late);
-  EXPECT_GT(verify(graph, tensors.pointers()).outputs[0].wrong, 0);
-  const VerifyReport report = verify(graph, tensors.pointers(), 1, {.late_scale = true});
+  return verify(graph, tensors.pointers(), 1, notes);
+}
+
+TEST(ErrorBound, ALateScaleMayRoundOtherwise) {
+  EXPECT_GT(check_of_late_scale(DataType::bf16, 0.3, {}).outputs[0].wrong, 0);
+  const VerifyReport report = check_of_late_scale(DataType::bf16, 0.3, {.late_scale = true});
   EXPECT_TRUE(report.passed()) << to_string(report);
   EXPECT_GT(report.outputs[0].of_tolerance, 0.1);
+}
+
+// Scaled, the numbers are below half of fp8's smallest.
+TEST(ErrorBound, ALateScaleMayKeepWhatWouldHaveBeenRoundedToZero) {
+  EXPECT_GT(check_of_late_scale(DataType::f8_e4m3, 0.0009, {}).outputs[0].wrong, 0);
+  const VerifyReport report = check_of_late_scale(DataType::f8_e4m3, 0.0009, {.late_scale = true});
+  EXPECT_TRUE(report.passed()) << to_string(report);
+  EXPECT_GT(report.outputs[0].of_tolerance, 0.05);
 }
 
 // Flips of a probability near 1 reach as far as they do, but no further.
