@@ -14,6 +14,7 @@
 
 #include "backend/engines/contraction/epilogue.h"
 #include "backend/engines/contraction/product.h"
+#include "backend/engines/contraction/residue_classes.h"
 #include "backend/engines/engine.h"
 #include "backend/engines/list.h"
 #include "backend/engines/repack/copies.h"
@@ -232,17 +233,21 @@ void guard_by_flags(Launch& launch, int flags, int64_t count) {
   follow_closely(launch);
 }
 
-// Bytes of the parts, written, and of the operands, read.
+// Results that the product would store one by one: of a filter whose taps lie between its channels, or of a
+// class of pixels.
+bool leave_one_by_one(const Contraction& view) {
+  return (view.op == ContractionOp::wgrad && view.taps() > 1) || residue_class_count(view) > 0;
+}
+
+// Bytes of the parts, written, and of the operands, read; and copies of results.
 Work cost_of_splits(const std::array<SplitOperand, 2>& operands, const Repacked& repacked,
                     const DeviceInfo& device) {
-  Work work;
+  Work work = cost_of_copies(repacked, device);
   // The launch for numbers without parts ends as soon as the product.
-  work.launches = 1;
-  work.scratch_bytes = most_blocks(device) * kFlagBytes;
-  for (const int64_t bytes : repacked.scratch) {
-    work.scratch_bytes += bytes;
-    work.serial_dram_bytes += static_cast<double>(bytes);
-  }
+  ++work.launches;
+  work.scratch_bytes += most_blocks(device) * kFlagBytes;
+  for (size_t i = 0; i < operands.size(); ++i)
+    work.serial_dram_bytes += static_cast<double>(repacked.scratch[i]);
   for (const SplitOperand& operand : operands)
     work.serial_dram_bytes += 4.0 * static_cast<double>(element_count(operand.site.domain));
   return work;
@@ -279,16 +284,14 @@ class PreparedParts final : public Prepared {
   }
 
   Lowered lower(const EngineConfig& config) const override {
-    Lowered lowered;
-    lowered.scratch = repacked_->scratch;
+    Lowered core = core_->lower(config);
+    if (auto* const first = std::get_if<Launch>(&core.steps.front())) follow_closely(*first);
+    Lowered lowered = between_copies(*repacked_, std::move(core), device_);
     const int flags = static_cast<int>(lowered.scratch.size());
     const Launch splits = launch_of_splits(fusion_, operands_, flags, device_);
     const int64_t count = splits.grid[0];
     lowered.scratch.push_back(count * kFlagBytes);
-    lowered.steps.emplace_back(splits);
-    Lowered core = core_->lower(config);
-    if (auto* const first = std::get_if<Launch>(&core.steps.front())) follow_closely(*first);
-    append_part(lowered, *repacked_, std::move(core));
+    lowered.steps.insert(lowered.steps.begin(), splits);
     append_part(lowered, *repacked_, otherwise_->lower(config_of_otherwise()));
     guard_by_flags(std::get<Launch>(lowered.steps.back()), flags, count);
     return lowered;
@@ -340,6 +343,7 @@ class WgmmaPartsEngine final : public Engine {
                                  std::string(to_string(yielded_node(site.expr).type)));
     Repacker repacker(fusion, view);
     std::array<SplitOperand, 2> operands{split(repacker, view, 0), split(repacker, view, 1)};
+    if (leave_one_by_one(view)) repacker.leave(ResultPath::copied);
     auto repacked = std::make_unique<const Repacked>(repacker.take());
     PreparedOr core = wgmma::prepare(repacked->core, device, true);
     if (std::holds_alternative<Refusal>(core)) return core;

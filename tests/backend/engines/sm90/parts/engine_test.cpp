@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -94,6 +95,21 @@ TEST(WgmmaParts, PartsOfConvolutionsComeToWholeSteps) {
   EXPECT_EQ(dgrad[1], 128 * 9 * 40 * part);
   EXPECT_EQ(wgrad[0], 5 * pixels * 72 * part);
   EXPECT_EQ(wgrad[1], 5 * pixels * 40 * part);
+}
+
+// Channels of a filter whose taps lie between them are no neighbours.
+TEST(WgmmaParts, AFilterOfPlanesLeavesThroughScratch) {
+  const DeviceInfo device = DeviceInfo::named("H200");
+  for (const Layout layout : {Layout::nhwc, Layout::nchw}) {
+    const Fusion fusion =
+        test::fusion_of(convolution(ConvPass::wgrad, {4, 40, 14, 14}, {72, 40, 3, 3}, layout));
+    const EngineCandidate first = test::candidates(wgmma_parts_engine(), fusion, device).front();
+    const Lowered lowered = test::lower(wgmma_parts_engine(), fusion, first.config, device);
+    const Launch& copy = std::get<Launch>(lowered.steps[lowered.steps.size() - 2]);
+    EXPECT_EQ(copy.source->root.starts_with("elementwise/"), layout == Layout::nchw) << copy.source->root;
+    EXPECT_EQ(std::ranges::count(lowered.scratch, 72 * 40 * 9 * 4), layout == Layout::nchw ? 1 : 0);
+    EXPECT_EQ(std::get<Launch>(lowered.steps.back()).entry, "mma");
+  }
 }
 
 TEST(WgmmaParts, TakesConvolutionsOfOneGroup) {
