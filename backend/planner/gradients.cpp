@@ -14,7 +14,7 @@ struct Gradients {
   std::vector<int> ops;     // all of them
   std::vector<int> fronts;  // matmuls whose results the ops between work on
   std::vector<int> backs;   // matmuls whose first operand is made of these, as it is or transposed
-  int leaves = -1;          // the one op between whose result others read, too: the gradient of a bias
+  int leaves = -1;          // the op whose result others read, too, as that of a bias's gradient is; or -1
 
   bool has(int op) const { return std::ranges::find(ops, op) != ops.end(); }
 };
@@ -111,7 +111,7 @@ class GradientSearch {
     return true;
   }
 
-  // What leaves is made of both products, as gradients of scores are.
+  // Whether the result that leaves is made of both products, as gradients of scores are.
   bool leaves_gradients(const Gradients& found) const {
     if (found.leaves < 0) return true;
     std::vector<int> met = {found.leaves};

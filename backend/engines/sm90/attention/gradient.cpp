@@ -327,7 +327,7 @@ std::optional<Refusal> refuse_site(const Fusion& fusion, const Site& site) {
   return std::nullopt;
 }
 
-// What the site stores, of its gradients of scores alone.
+// The site's stores, if all are made of its gradients of scores alone.
 std::variant<std::optional<Expr>, Refusal> take_stored(const Fusion& fusion, const Expr& site,
                                                        const GradientRoles& roles) {
   if (site.stores.empty()) return std::nullopt;

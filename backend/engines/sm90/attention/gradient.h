@@ -24,7 +24,7 @@ struct Gradient {
   /// Inputs 0 and 1, the products of queries and keys and of result gradients and values; then the values of
   /// a row. The yields are the site's.
   Expr site;
-  /// What becomes of gradients of scores that others read, too, as the gradient of a bias: of input 0, they.
+  /// The way to memory of gradients of scores, input 0, that others read, too: the gradient of a bias, say.
   std::optional<Expr> stored;
   std::vector<Expr> rows;  ///< what a row's values are, in the order of the inputs
   Bounds bounds;           ///< keys outside have neither probability nor gradient

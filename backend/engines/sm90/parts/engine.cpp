@@ -32,7 +32,7 @@ namespace {
 
 // Parts of a number, each of which is whole steps of the product long.
 constexpr int64_t kParts = wgmma::kPartsOfNumber, kVector = 8, kThreads = 256;
-// What a warp has of neighbours in memory, and vectors of these, where vectors are of others.
+// Where vectors are no neighbours in memory, a warp has so many that are, in so many vectors.
 constexpr int64_t kNear = 8, kBeside = 4;
 // Parts below the last leave out as much as fp32 rounds in one sum, which shows where it has few terms. Of
 // more terms than the most, those that split_floats takes might overflow together.
@@ -142,7 +142,8 @@ KernelSite kernel_site(const Fusion& fusion, const SplitOperand& operand, const 
   return site;
 }
 
-// What coordinates are counted in: vectors, with the zeros along k, or what a warp has of them.
+// Extents of the coordinates that a number of a vector is taken apart into: vectors, with the zeros along k,
+// or the warps that have them.
 Dims counted_extents(const SplitOperand& operand, const Expr& site) {
   Dims extents = site.domain;
   extents[operand.place_of(operand.k_axis)] = operand.padded_k;

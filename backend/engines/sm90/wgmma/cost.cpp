@@ -239,8 +239,8 @@ double Schedule::efficiency_of_copies(double bytes) const {
   // Two consumers of a tile with as many sums as registers hold start and end together.
   double share = tiling.ping_pong ? 0.985 : tiling.sums() > 128 ? 0.97 : 1.0;
   if (tiling.blocks_per_sm() > 1) share *= 0.94;
-  // Parts of a tile share no lines with each other; one consumer waits for each step. Twice as many products of
-  // each line hide that where numbers lie in parts (20 settings of 256 x 4096 x 4096 and of 512).
+  // Parts of a tile share no lines with each other; one consumer waits for each step. Twice as many products
+  // of each line hide that where numbers lie in parts (20 settings of 256 x 4096 x 4096 and of 512).
   if (tiling.gathered && !tiling.in_parts) share *= tiling.ping_pong ? 0.77 : 0.8;
   // Boxes of half a line are sent twice as often, by threads that all meet first.
   const bool narrow =

@@ -9,8 +9,8 @@
 //                   dv += P' dy[j+1]  ||  dS' of P' and dP'    P and dS in 16 bits, from registers
 //                   dS' --> workspace, where dq is made of it by backward_spilled
 //   dropout         which probabilities stay is found from their coordinates while products are in flight
-//   finish          dk --> DK, dv --> DV; dS --> DS where others read it, with zeros where no query sees a
-//   key
+//   dS' --> DS      where others read it; zeros in front of the tile for blocks that see none of its keys
+//   finish          dk --> DK, dv --> DV
 //
 //   shared:  k, v [lines of 64][keys]   q, dy [stages][lines of 64][queries]   rows [stages][values][queries]
 //            ds [consumers][warps], on its way out

@@ -1,8 +1,8 @@
 // Owns the way of gradients of scores to memory, where somebody else reads them: the gradient of a bias.
 //
-//   registers    a thread of wgmma has two neighbouring queries of a key (16 bits each), and of the key 8
-//   behind it movmatrix    two neighbouring keys of a query shuffles     four neighbouring keys of a query: 8
-//   rows of 32 bytes for a warp's store
+//   wgmma leaves   two neighbouring queries of key r, and of key r + 8, in 16 bits each
+//   movmatrix      two neighbouring keys of a query
+//   shuffles       four neighbouring keys of a query: a warp's store has 8 rows of 32 bytes
 #pragma once
 
 #include "codegen/device/base/elements.cuh"

@@ -1,7 +1,6 @@
 // Owns the splitting of two fp32 operands into bf16 parts that wgmma multiplies (tiled/parts_of_floats.cuh).
 //
-//   x --> prologue --> | high | middle | low |   along an axis of k, each k elements long, filled up with
-//   zeros to whole steps
+//   x --> prologue --> | high | middle | low |   along an axis of k, each filled up with zeros to whole steps
 //
 //   Chunks of kThreads vectors, first the first operand's, then the second's; a block has every so many of
 //   them. A thread: kVector neighbours of scratch, a store of 16 bytes for each part. Where neighbours of
