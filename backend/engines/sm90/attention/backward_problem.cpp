@@ -466,6 +466,8 @@ std::optional<TileOrder> Schedule::order(const Part& part) const {
   const auto add = [&](const std::optional<RaggedResult>& placed) { order.add(placed ? &*placed : nullptr); };
   if (!by_keys) add(problem.placed_dq);
   if (part.gives_keys()) add(problem.placed_dk);
+  // Gradients of scores are stored of all keys, zeros where there are none.
+  if (part.gives_keys() && problem.gradient.stored) order.add(nullptr);
   if (part.gives_values()) add(problem.placed_dv);
   return order;
 }

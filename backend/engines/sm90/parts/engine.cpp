@@ -178,7 +178,8 @@ void append(Parameters& p, const SplitOperand& operand, const Expr& site, int to
   p.wide("vectors", vectors_of(operand, site));
   p.wide("k", operand.k);
   p.wide("extent", site.domain[operand.place_of(operand.vector_axis)]);
-  p.wide("last", site.domain[site.domain.rank() - 1]);
+  const int last = site.domain.rank() - 1;
+  p.wide("last", operand.place_of(operand.k_axis) == last ? operand.padded_k : site.domain[last]);
   p.wide("part", operand.padded_k * operand.scratch.strides[operand.k_axis]);
   p.wide("strides", strides);
   p.divisors("extents", counted_extents(operand, site));

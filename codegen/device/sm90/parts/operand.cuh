@@ -7,7 +7,7 @@ struct SplitOperand {
   i64 vectors;  // of 8 neighbours in scratch, with the zeros that fill k up
   i64 k;        // elements along k
   i64 extent;   // elements along the axis of vectors
-  i64 last;     // elements along the last axis
+  i64 last;     // elements along the last axis, with the zeros that fill k up
   i64 part;     // elements from one part of a number to the next
   i64 strides[kRank];
   FastDivisor extents[kRank];  // that of vectors counts these, or what a warp has of it, as of the last axis

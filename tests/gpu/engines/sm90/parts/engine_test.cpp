@@ -85,6 +85,25 @@ TEST_P(WgmmaPartsConvGpu, IsRightForEveryCandidate) {
   EXPECT_GT(taken, 20);
 }
 
+// Memory's neighbours are what steps of k walk, scratch's are others: zeros fill up steps there, too.
+TEST(WgmmaPartsGpu, NeighboursAlongK) {
+  FUSOR_NEEDS_HOPPER();
+  const Dims x{5, 24, 6, 7}, w{40, 24, 3, 3}, y{5, 40, 6, 7};
+  const ConvOptions options{.padding = {1, 1}};
+  const auto first_axis_adjacent = [](const Dims& dims) {
+    return Strides{1, dims[0], dims[0] * dims[1] * dims[3], dims[0] * dims[1]};
+  };
+  const auto input = [&](GraphBuilder& g, const char* name, const Dims& dims) {
+    return g.input(name, dims, DataType::f32, {.strides = first_axis_adjacent(dims), .alignment = 4});
+  };
+  GraphBuilder dgrad("dgrad");
+  dgrad.output(dgrad.conv_dgrad(dgrad.input("dy", y, DataType::f32), input(dgrad, "w", w), x, options));
+  expect_correct_by_wgmma(dgrad.finish(), "output channels of the filter");
+  GraphBuilder wgrad("wgrad");
+  wgrad.output(wgrad.conv_wgrad(input(wgrad, "dy", y), input(wgrad, "x", x), w, options));
+  expect_correct_by_wgmma(wgrad.finish(), "images");
+}
+
 INSTANTIATE_TEST_SUITE_P(Passes, WgmmaPartsConvGpu,
                          testing::Values(Pass{ConvPass::fprop, "Fprop"}, Pass{ConvPass::dgrad, "Dgrad"},
                                          Pass{ConvPass::wgrad, "Wgrad"}),
