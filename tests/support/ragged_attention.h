@@ -22,6 +22,7 @@ struct RaggedCase {
   int64_t shift = 0;        ///< elements in front of the first one
   bool has_lengths = true;  ///< else what is behind a sequence's last row counts as zeros
   DataType type = DataType::bf16;
+  bool leaves_scores = false;  ///< gradients of scores are a result, too, of all rows
 
   int64_t batch() const { return static_cast<int64_t>(queries.size()); }
 };
@@ -161,6 +162,7 @@ inline Graph ragged_gradients(const RaggedCase& c) {
   const Tensor p = g.exp(g.sub(score, sums("stats")));
   const Tensor ds = g.mul(g.mul(p, g.sub(g.matmul(dy, across(v)), sums("delta"))), g.constant(scale));
   const Tensor rounded = g.identity(ds, {.type = c.type}), weights = g.identity(p, {.type = c.type});
+  if (c.leaves_scores) g.output(rounded, {.name = "ds", .type = c.type});
   store("dq", g.matmul(rounded, k), c.queries, members, c.head);
   store("dk", of_group(g.matmul(across(rounded), q)), c.keys, 1, c.head);
   store("dv", of_group(g.matmul(across(weights), dy)), c.keys, 1, c.value);

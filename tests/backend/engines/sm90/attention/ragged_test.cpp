@@ -61,6 +61,14 @@ TEST(RaggedAttention, GradientsAreOneFusion) {
     EXPECT_NE(text.find(part), std::string::npos) << part;
 }
 
+TEST(RaggedAttention, GradientsOfScoresLeaveInOneFusion) {
+  RaggedCase c = of_two();
+  c.leaves_scores = true;
+  const Plan plan = plan_on(test::ragged_gradients(c), "H200");
+  ASSERT_EQ(plan.fusions.size(), 1U);
+  EXPECT_NE(source(plan).find("stores = true"), std::string::npos);
+}
+
 // Rows of 12 elements begin at no multiple of 16 bytes: they are copied in front.
 TEST(RaggedAttention, CopiesRowsThatNoMapReaches) {
   RaggedCase c = of_two();

@@ -62,6 +62,7 @@ const RaggedCase kRaggedGradientCases[] = {
     {{257, 128, 13}, {100, 257, 64}, 4, 1, 64, 64, false, 3, 8},
     {{257, 128, 13}, {257, 128, 13}, 8, 4, 64, 64, true, 2, 3},
     {{200, 1, 40}, {200, 1, 40}, 2, 1, 80, 80, true, 1, 1, true, DataType::f16},
+    {{300, 0, 40}, {13, 0, 500}, 2, 2, 64, 64, false, 2, 3, true, DataType::bf16, true},
 };
 
 class RaggedGradientsGpu : public testing::TestWithParam<RaggedCase> {};
