@@ -17,9 +17,9 @@ namespace fusor::test {
 struct RaggedCase {
   std::vector<int64_t> queries, keys;  ///< of each sequence
   int64_t heads = 2, shared_heads = 2, head = 64, value = 64;
+  int64_t gap = 0;    ///< rows between sequences
+  int64_t shift = 0;  ///< elements in front of the first one
   bool is_causal = false;
-  int64_t gap = 0;          ///< rows between sequences
-  int64_t shift = 0;        ///< elements in front of the first one
   bool has_lengths = true;  ///< else what is behind a sequence's last row counts as zeros
   DataType type = DataType::bf16;
   bool leaves_scores = false;  ///< gradients of scores are a result, too, of all rows
