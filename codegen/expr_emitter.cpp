@@ -591,7 +591,7 @@ class SiteWriter {
         break;
     }
     if (result.access.whole_vectors)
-      line(2, "store_whole({}, {}, {});", to, elements, count);
+      line(2, "{}({}, {}, {});", whole_store(result), to, elements, count);
     else
       line(2, "store_strided({}, 1, {}, {});", to, elements, count);
   }
@@ -719,7 +719,7 @@ void hash_site(Hasher& hasher, const KernelSite& site) {
   for (const Node& node : site.expr.nodes) hash_node(hasher, site, node);
   hasher.add(site.expr.stores.size());
   for (const Store& result : site.expr.stores) {
-    hasher.add(result.node).add(result.type).add(result.index);
+    hasher.add(result.node).add(result.type).add(result.index).add(result.stays_in_l2);
     hash_access(hasher, site, result.access);
   }
   hasher.add(site.expr.yields.size());

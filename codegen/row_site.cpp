@@ -857,7 +857,7 @@ class RowSiteWriter {
         break;
     }
     if (store.access.whole_vectors)
-      line(2, "store_whole({}, {}, {});", to, elements, count);
+      line(2, "{}({}, {}, {});", whole_store(store), to, elements, count);
     else
       line(2, "store_strided({}, 1, {}, {});", to, elements, count);
   }

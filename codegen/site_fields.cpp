@@ -230,6 +230,10 @@ std::string pointer_text(const std::string& load, DataType type) {
   return fmt::format("PackedPointer<{0}>{{args.{1}, args.{1}_first}}", device_type(type), load);
 }
 
+std::string_view whole_store(const Store& store) {
+  return store.stays_in_l2 ? "store_whole_last" : "store_whole";
+}
+
 std::string index_text(const Node& node, const std::string& coordinate) {
   return node.type == DataType::i64 ? fmt::format("i64({})", coordinate) : coordinate;
 }

@@ -57,6 +57,8 @@ int value_number(const Expr& expr, int node);
 int total_number(const Expr& expr, int node);
 std::string load_name(const Expr& expr, int node);
 std::string store_name(int store);
+/// The device function that stores whole vectors.
+std::string_view whole_store(const Store& store);
 /// The text of a coordinate that an index node scales: numbers of 64 bits are computed in 64, whatever the
 /// kernel's own places take.
 std::string index_text(const Node& node, const std::string& coordinate);

@@ -62,6 +62,8 @@ struct Node {
 struct Store {
   int node = -1;
   DataType type = DataType::f32;  ///< of the stored elements
+  /// Set by lower(): L2 keeps the lines that are written longest, so that memory is written in longer bursts.
+  bool stays_in_l2 = false;
   Access access = {};
   int op = -1;
   int index =

@@ -363,6 +363,7 @@ TEST(StructureHash, BroadcastAndVectorClassesCount) {
   expect_other_hash([](KernelSource& s) { expr_of(s).nodes[0].access.strides = {0, 1}; });
   expect_other_hash([](KernelSource& s) { expr_of(s).nodes[0].access.strides = {128, 2}; });
   expect_other_hash([](KernelSource& s) { expr_of(s).nodes[1].access.whole_vectors = true; });
+  expect_other_hash([](KernelSource& s) { expr_of(s).stores[0].stays_in_l2 = true; });
   expect_other_hash([](KernelSource& s) { s.sites[0].vector_axis = 0; });
 }
 

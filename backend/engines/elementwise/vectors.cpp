@@ -137,6 +137,17 @@ void mark_whole(const Fusion& fusion, KernelSite& site, int64_t vector, int unus
       store.access.whole_vectors = false;
 }
 
+void mark_large(const DeviceInfo& device, KernelSite& site, int64_t vector) {
+  for (Store& store : site.expr.stores) {
+    int64_t bytes = byte_size(store.type);
+    for (int axis = 0; axis < site.expr.domain.rank(); ++axis)
+      if (store.access.strides[axis] != 0) bytes *= site.expr.domain[axis];
+    store.stays_in_l2 = device.compute_capability >= 80 && store.access.whole_vectors && store.index < 0 &&
+                        !is_packed(store.type) && store.access.strides[site.vector_axis] == 1 &&
+                        byte_size(store.type) * vector % kMaxAccessBytes == 0 && bytes > device.l2_bytes;
+  }
+}
+
 int64_t streamed_bytes(const Expr& expr, int axis, int64_t vector) {
   int64_t bytes = 0;
   for (const Node& node : expr.nodes)

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "core/device_info.h"
 #include "core/fusion.h"
 #include "core/lowered.h"
 
@@ -32,6 +33,10 @@ bool is_whole(const Fusion& fusion, const Expr& expr, int axis, const Access& ac
               int64_t vector, int unused = -1);
 /// Sets Access::whole_vectors throughout a site.
 void mark_whole(const Fusion& fusion, KernelSite& site, int64_t vector, int unused = -1);
+
+/// Sets Store::stays_in_l2 where a store of whole vectors of 16 bytes writes more than L2 holds. Only for
+/// kernels that read what streams once: what is read again is to be found in L2.
+void mark_large(const DeviceInfo& device, KernelSite& site, int64_t vector);
 
 /// Bytes that one vector of every load moves from memory that no neighbour reads too.
 int64_t streamed_bytes(const Expr& expr, int axis, int64_t vector);

@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "backend/engines/elementwise/vectors.h"
 #include "backend/engines/rows/schedule.h"
 #include "codegen/parameters.h"
 #include "codegen/row_facts.h"
@@ -59,6 +60,8 @@ bool has_adjacent_rows(const KernelSite& site) {
 
 Launch rows_launch(const RowsProblem& problem, const RowsSchedule& s) {
   KernelSource source = source_of(problem, s, s.in_ring() ? "rows/ring.cuh" : "rows/rows.cuh");
+  if (s.knobs.held != RowsKnobs::in_memory)
+    elementwise::mark_large(problem.device, source.sites.front(), s.knobs.vector);
   add_config(source, {{"threads", s.knobs.threads},
                       {"group", s.knobs.group},
                       {"cluster", s.knobs.cluster},

@@ -44,6 +44,21 @@ TEST(ElementwiseSchedule, OddRowsMakeNarrowVectors) {
   EXPECT_EQ(scheduled(bias(DataType::bf16, {33, 49})).vector, 1);
 }
 
+// As measured on an H200, whose L2 holds 60 MiB: bf16 of 134 MB 62.0 us, elsewise 65.4; of 33.5 MB no faster,
+// and vectors of 8 bytes neither.
+TEST(ElementwiseSchedule, ResultsLargerThanL2StayThereLongest) {
+  const auto stays = [](const Fusion& fusion, const DeviceInfo& device, const ElementwiseKnobs& knobs = {}) {
+    return schedule_elementwise({fusion, device}, 0, knobs).y.expr.stores[0].stays_in_l2;
+  };
+  const Fusion large = bias(DataType::bf16, {16384, 4096});
+  EXPECT_TRUE(stays(large, h200()));
+  EXPECT_FALSE(stays(bias(DataType::bf16, {4096, 4096}), h200()));
+  EXPECT_FALSE(stays(large, h200(), {.vector = 4}));
+  DeviceInfo old = h200();
+  old.compute_capability = 75;
+  EXPECT_FALSE(stays(large, old)) << "has no such policy";
+}
+
 // Two stores a thread leave gaps between those of neighbours: they are dearer, and a candidate only.
 TEST(ElementwiseSchedule, ResultsAreNoWiderThanOneAccess) {
   const auto converted = [](DataType from, DataType to) {

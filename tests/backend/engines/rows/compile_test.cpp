@@ -43,6 +43,7 @@ TEST_F(RowsKernels, EveryCaseForHopper) {
     add("batch norm backward", batch_norm_bwd(type, {32, 256, 3136}, true));
     add("batch norm of planes", batch_norm(type, {32, 16, 12544}, false));
     add("odd", layer_norm(type, {77, 1001}));
+    add("larger than L2", softmax(type, {32768, 4096}, 1));
   }
   test::expect_distinct_compiled(cases_);
 }

@@ -52,6 +52,26 @@ TEST(RowsEngine, BlocksThatAreQuantisedHaveTwoLanes) {
   ASSERT_EQ(plan.fusions.size(), 1U);
   EXPECT_THAT(to_string(plan.fusions[0].config), testing::HasSubstr("group=2, "));
 }
+
+// As measured on an H200: softmax of 134 MB takes 61.4 us, elsewise 64.8; where rows are read again from
+// L2, batch norm backward 244.6 and 240.0.
+TEST(RowsEngine, ResultsLargerThanL2StayThereLongest) {
+  const auto stays = [](const Graph& graph, int64_t held) {
+    const Fusion fusion = whole(graph);
+    for (const EngineCandidate& candidate : test::candidates(rows_engine(), fusion, h200()))
+      if (knob(candidate, "held") == held && knob(candidate, "vector") == 8) {
+        const Lowered lowered = test::lower(rows_engine(), fusion, candidate.config, h200());
+        return std::get<Launch>(lowered.steps.front()).source->sites.front().expr.stores[0].stays_in_l2;
+      }
+    ADD_FAILURE() << "no candidate with held=" << held;
+    return false;
+  };
+  const Graph large = softmax(DataType::bf16, {16384, 4096}, 1);
+  EXPECT_TRUE(stays(large, RowsKnobs::in_registers));
+  EXPECT_FALSE(stays(large, RowsKnobs::in_memory));
+  EXPECT_FALSE(stays(softmax(DataType::bf16, {4096, 4096}, 1), RowsKnobs::in_registers));
+}
+
 TEST(RowsEngine, RefusesTheCpu) {
   EXPECT_EQ(rule_of(softmax(DataType::bf16, {64, 512}, 1), DeviceInfo::cpu()), "needs-gpu");
 }

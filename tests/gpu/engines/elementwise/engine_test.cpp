@@ -37,6 +37,25 @@ TEST(ElementwiseGpu, EveryModeInFp32AndFp16) {
   }
 }
 
+// Every tensor is larger than such an L2.
+TEST(ElementwiseGpu, ResultsThatStayInL2Longest) {
+  FUSOR_NEEDS_GPU();
+  DeviceInfo device = DeviceInfo::current();
+  device.l2_bytes = 1024;
+  for (const int64_t columns : {1024, 1003})
+    for (const DataType type : {DataType::bf16, DataType::f64, DataType::f8_e4m3}) {
+      GraphBuilder g("stays");
+      g.output(g.relu(g.add(g.input("x", {67, columns}, type), g.input("bias", {1, columns}, type))),
+               {.type = type});
+      const Graph graph = g.finish();
+      DeviceRun run(graph, build(graph, device));
+      run.run();
+      EXPECT_TRUE(run.gaps_are_untouched()) << columns << " of " << to_string(type);
+      const VerifyReport report = run.check();
+      EXPECT_TRUE(report.passed()) << columns << " of " << to_string(type) << "\n" << to_string(report);
+    }
+}
+
 TEST(ElementwiseGpu, ScalesConvertToAndFromEveryType) {
   FUSOR_NEEDS_GPU();
   for (const DataType other : kTypes)

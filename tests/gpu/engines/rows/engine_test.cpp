@@ -36,6 +36,22 @@ TEST(RowsGpu, LongRows) {
   expect_every_setting_correct(softmax(DataType::f16, {2, 1000000}, 1), "1000000");
 }
 
+// Every tensor is larger than such an L2.
+TEST(RowsGpu, ResultsThatStayInL2Longest) {
+  FUSOR_NEEDS_GPU();
+  DeviceInfo device = DeviceInfo::current();
+  device.l2_bytes = 1024;
+  for (const Graph& graph :
+       {softmax(DataType::bf16, {37, 4096}, 1), rms_norm(DataType::f16, {41, 1001}),
+        softmax_bwd(DataType::f32, {33, 1024}, 1), residual_norm_quantize(DataType::bf16, {41, 4096})}) {
+    DeviceRun run(graph, build(graph, device));
+    run.run();
+    EXPECT_TRUE(run.gaps_are_untouched()) << graph.name;
+    const VerifyReport report = run.check();
+    EXPECT_TRUE(report.passed()) << graph.name << "\n" << to_string(report);
+  }
+}
+
 TEST(RowsGpu, EveryType) {
   FUSOR_NEEDS_GPU();
   for (const DataType type :
