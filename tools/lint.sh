@@ -17,7 +17,17 @@ base_commit() {
   echo "$base"
 }
 
-# Sources to check: all, or those that changed (a changed header counts for the source of its name).
+# The source by which a file is checked: itself, a header's source of the same name, or one that includes it.
+source_of() {
+  local own="${1%.h}.cpp"
+  if [ -f "$own" ]; then
+    echo "$own"
+  else
+    { git grep -l "#include \"$1\"" -- '*.cpp' || true; } | sed -n 1p
+  fi
+}
+
+# Sources to check: all, or those that changed or whose headers did.
 sources() {
   local base=""
   [ "${1:-}" != --changed ] || base=$(base_commit)
@@ -26,7 +36,7 @@ sources() {
   else
     { git diff --name-only --diff-filter=d "$base" -- '*.cpp' '*.h'
       git ls-files --others --exclude-standard -- '*.cpp' '*.h'
-    } | sed 's/\.h$/.cpp/' | sort -u | while read -r file; do [ ! -f "$file" ] || echo "$file"; done
+    } | while read -r file; do source_of "$file"; done | sort -u
   fi
 }
 
