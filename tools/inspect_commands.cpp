@@ -39,6 +39,27 @@ bool write_pictures(const Input& input, const Options& options) {
   return !options.html.empty() || !options.dot.empty() || !options.onnx.empty();
 }
 
+/// A plan as it was saved. Its limits are not: planning it anew may choose otherwise.
+std::string text_of(const Plan& plan) {
+  return fmt::format(
+      "the plan of '{}' as saved: {}, workspace {}\n{}planned anew, under this call's limits: ",
+      plan.graph.name, words::count(plan.fusions.size(), "fusion"), words::bytes(plan.workspace_bytes),
+      to_string(plan));
+}
+
+Report report_of(const Plan& plan) {
+  Report fusions = Report::list();
+  for (const PlannedFusion& fusion : plan.fusions)
+    fusions.add(Report::object()
+                    .set("ops", op_names(plan.graph, fusion))
+                    .set("engine", fusion.config.engine)
+                    .set("config", to_string(fusion.config)));
+  return Report::object()
+      .set("fusions", std::move(fusions))
+      .set("workspace_bytes", plan.workspace_bytes)
+      .set("remarks", plan.remarks);
+}
+
 }  // namespace
 
 int explain(const Options& options) {
@@ -49,18 +70,20 @@ int explain(const Options& options) {
     const std::string text =
         fusor::explain(input.graph, input.device, options.build, options.all ? Detail::all : Detail::brief);
     busy.reset();
-    print(text);
+    print((input.plan ? text_of(*input.plan) : "") + text);
     return 0;
   }
   const Explanation explanation = explain_data(input.graph, input.device, options.build);
   busy.reset();
-  print(Report::object()
-            .set("graph", input.graph.name)
-            .set("device", input.device.name)
-            .set("fusions", fusions_report(explanation))
-            .set("folded", explanation.folded)
-            .set("decisions", decisions_report(explanation))
-            .set("choice", choice_report(explanation.choice)));
+  Report report = Report::object()
+                      .set("graph", input.graph.name)
+                      .set("device", input.device.name)
+                      .set("fusions", fusions_report(explanation))
+                      .set("folded", explanation.folded)
+                      .set("decisions", decisions_report(explanation))
+                      .set("choice", choice_report(explanation.choice));
+  if (input.plan) report.set("plan", report_of(*input.plan));
+  print(report);
   return 0;
 }
 

@@ -168,6 +168,20 @@ TEST_F(Command, CandidatesAndExplainTellTheChoice) {
   EXPECT_THAT(json.out, HasSubstr("\"choice\": "));
 }
 
+// A plan's limits are not saved: what it was made of is told beside what would be chosen now.
+TEST_F(Command, ExplainTellsWhatASavedPlanIs) {
+  const std::string saved = path("plan.json");
+  const Outcome planned = fusor("plan " + graph("matmul") + " --device H200 --no-compile -o " + saved);
+  ASSERT_EQ(planned.code, 0) << planned.err;
+  const Outcome text = fusor("explain " + saved);
+  EXPECT_EQ(text.code, 0) << text.err;
+  EXPECT_THAT(text.out, HasSubstr("as saved: 2 fusions, workspace "));
+  EXPECT_THAT(text.out, HasSubstr("planned anew, under this call's limits: graph '"));
+  const Outcome json = fusor("explain " + saved + " --json");
+  EXPECT_THAT(json.out, HasSubstr("\"plan\": {"));
+  EXPECT_EQ(fusor("explain " + graph("matmul") + " --device H200").out.find("as saved"), std::string::npos);
+}
+
 TEST_F(Command, ExplainIsShort) {
   const Outcome explain =
       fusor("explain " FUSOR_TEST_DIR "/../../samples/graphs/resnet50_bottleneck_n32.json --device H200");
