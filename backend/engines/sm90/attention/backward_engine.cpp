@@ -6,6 +6,7 @@
 #include <span>
 #include <utility>
 
+#include "backend/engines/attention/form.h"
 #include "backend/engines/knobs.h"
 #include "backend/engines/list.h"
 #include "backend/engines/rules.h"
@@ -116,13 +117,8 @@ class AttentionBackwardEngine final : public Engine {
     if (auto* refusal = std::get_if<Refusal>(&problem)) return std::move(*refusal);
     auto prepared = std::make_unique<const PreparedBackward>(std::move(std::get<Problem>(problem)));
     if (!prepared->candidates().empty()) return prepared;
-    return Refusal{"shared-tiles",
-                   fusion.op_name(fusion.anchors[0].op),
-                   "",
-                   "tiles that shared memory holds",
-                   "larger heads",
-                   "",
-                   fusion.anchors[1].op};
+    return attention::refuse_attention(fusion, "shared-tiles", "", "tiles that shared memory holds",
+                                       "larger heads");
   }
 };
 

@@ -3,6 +3,7 @@
 #include <memory>
 #include <utility>
 
+#include "backend/engines/attention/form.h"
 #include "backend/engines/knobs.h"
 #include "backend/engines/list.h"
 #include "backend/engines/rules.h"
@@ -72,13 +73,7 @@ class AttentionEngine final : public Engine {
     if (auto* refusal = std::get_if<Refusal>(&problem)) return std::move(*refusal);
     auto prepared = std::make_unique<const PreparedAttention>(std::move(std::get<Problem>(problem)));
     if (!prepared->candidates().empty()) return prepared;
-    return Refusal{"shared-tiles",
-                   fusion.op_name(fusion.anchors[0].op),
-                   "",
-                   "tiles that shared memory holds",
-                   "larger heads",
-                   "",
-                   fusion.anchors[1].op};
+    return refuse_attention(fusion, "shared-tiles", "", "tiles that shared memory holds", "larger heads");
   }
 };
 

@@ -2,6 +2,7 @@
 // the way of sums to a result.
 #pragma once
 
+#include "codegen/device/base/quads.cuh"
 #include "codegen/device/sm90/attention/products.cuh"
 
 static constexpr int kWarpgroup = 128;
@@ -102,36 +103,6 @@ FUSOR_DEVICE void pack(const float (&values)[kCount], u32 (&words)[kCount / 2]) 
 #pragma unroll
   for (int i = 0; i < kCount / 2; ++i)
     words[i] = PairConversion<Element>::narrow(values[2 * i], values[2 * i + 1]);
-}
-
-// Lane l of a quad has columns 2 l and 2 l + 1 of four blocks of 8; then it has block l.
-FUSOR_DEVICE Vec<float, 8> gather_block(const float (&pairs)[4][2]) {
-  float x[4][2];
-#pragma unroll
-  for (int block = 0; block < 4; ++block) {
-    x[block][0] = pairs[block][0];
-    x[block][1] = pairs[block][1];
-  }
-#pragma unroll
-  for (int bit = 1; bit <= 2; bit *= 2) {
-    const bool upper = threadIdx.x & bit;
-#pragma unroll
-    for (int block = 0; block < 4; ++block) {
-      if (block & bit) continue;
-#pragma unroll
-      for (int c = 0; c < 2; ++c) {
-        float &low = x[block][c], &high = x[block | bit][c];
-        const float kept = upper ? high : low;
-        const float other = __shfl_xor_sync(0xffffffff, upper ? low : high, bit);
-        low = upper ? other : kept;
-        high = upper ? kept : other;
-      }
-    }
-  }
-  Vec<float, 8> block;
-#pragma unroll
-  for (int i = 0; i < 8; ++i) block[i] = x[i / 2][i % 2];
-  return block;
 }
 
 // Hands row `half` of the thread's sums, times `factor`, to `store`: a column, how many exist from there on,

@@ -5,6 +5,7 @@
 //   values[i]           row: i / 2 % 2, columns: 8 (i / 4) + i % 2 from the lane's first on
 #pragma once
 
+#include "codegen/device/base/quads.cuh"
 #include "codegen/device/sm90/attention/softmax.cuh"
 #include "codegen/device/sm90/attention/tiles.cuh"
 
@@ -50,36 +51,6 @@ struct ScoreRows {
     }
   }
 };
-
-/// Lane l of a quad has columns 2 l and 2 l + 1 of four blocks of 8; then it has block l.
-FUSOR_DEVICE Vec<float, 8> gather_block(const float (&pairs)[4][2]) {
-  float x[4][2];
-#pragma unroll
-  for (int block = 0; block < 4; ++block) {
-    x[block][0] = pairs[block][0];
-    x[block][1] = pairs[block][1];
-  }
-#pragma unroll
-  for (int bit = 1; bit <= 2; bit *= 2) {
-    const bool upper = threadIdx.x & bit;
-#pragma unroll
-    for (int block = 0; block < 4; ++block) {
-      if (block & bit) continue;
-#pragma unroll
-      for (int c = 0; c < 2; ++c) {
-        float &low = x[block][c], &high = x[block | bit][c];
-        const float own = upper ? high : low;
-        const float other = __shfl_xor_sync(0xffffffff, upper ? low : high, bit);
-        low = upper ? other : own;
-        high = upper ? own : other;
-      }
-    }
-  }
-  Vec<float, 8> block;
-#pragma unroll
-  for (int i = 0; i < 8; ++i) block[i] = x[i / 2][i % 2];
-  return block;
-}
 
 /// One row's sums of kColumns columns times `factor` through the epilogue, as far as the row has columns.
 /// All lanes of a quad call it; rows that do not exist store nothing.
