@@ -8,7 +8,7 @@
 #include "backend/build.h"
 #include "backend/engines/elementwise/schedule.h"
 #include "backend/engines/list.h"
-#include "codegen/expr_emitter.h"
+#include "codegen/text/expr_emitter.h"
 #include "frontend/graph_builder.h"
 #include "tests/backend/engines/ask.h"
 #include "tests/backend/engines/elementwise/cases.h"
@@ -351,8 +351,9 @@ TEST(ElementwiseText, IsTheGoldenText) {
             test::golden_text("elementwise/reduce_columns"));
 }
 
+// But for whether L2 holds the result.
 TEST(ElementwiseText, ExtentsAndNamesAreNoPartOfIt) {
-  EXPECT_EQ(generated(chain(DataType::bf16, {8192, 8192})), generated(chain(DataType::bf16, {4096, 4096})));
+  EXPECT_EQ(generated(chain(DataType::bf16, {8192, 2048})), generated(chain(DataType::bf16, {4096, 4096})));
   EXPECT_EQ(generated(bias(DataType::f32, {16384, 8192})), generated(bias(DataType::f32, {8192, 4096})));
   EXPECT_EQ(generated(reduction(DataType::f16, {8192, 8192}, {1})),
             generated(reduction(DataType::f16, {9000, 16384}, {1})));

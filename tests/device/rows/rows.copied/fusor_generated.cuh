@@ -180,7 +180,7 @@ struct Y {
       const float v3 = by_t1[i](v2);
       r0[i] = v3;
     }
-    store_whole(args.out0 + (at[0] * args.out0_stride0 + at[1] + at[2] * args.out0_stride2), narrow<bf16>(r0), count);
+    store_whole_last(args.out0 + (at[0] * args.out0_stride0 + at[1] + at[2] * args.out0_stride2), narrow<bf16>(r0), count);
   }
   template <int W>
   static __device__ __forceinline__ void finish_row(const Args& args,
