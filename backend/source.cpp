@@ -9,8 +9,8 @@
 #include "backend/planning.h"
 #include "backend/replan.h"
 #include "codegen/device_files.h"
-#include "codegen/expr_emitter.h"
 #include "codegen/nvrtc.h"
+#include "codegen/text/expr_emitter.h"
 
 namespace fusor {
 

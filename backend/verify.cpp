@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "backend/reference/contraction.h"
-#include "backend/reference/error_bound.h"
-#include "backend/reference/magnitude.h"
+#include "backend/reference/errors/error_bound.h"
+#include "backend/reference/errors/magnitude.h"
 #include "backend/reference/reference.h"
 #include "core/convert.h"
 #include "core/fail.h"

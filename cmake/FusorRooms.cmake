@@ -43,12 +43,10 @@ function(fusor_warnings target)
   endif()
 endfunction()
 
-# The sources below `root` on which the text of kernels depends besides the device files: all of codegen but what is known
-# to only find, open and keep things (a new file counts until it is named here), and the nouns whose words it writes.
+# The sources below `root` on which the text of kernels depends besides the device files: those that write it, and the
+# nouns whose words it has.
 function(fusor_text_writers out root)
-  file(GLOB files CONFIGURE_DEPENDS RELATIVE ${root} ${root}/codegen/*.h ${root}/codegen/*.cpp)
-  list(FILTER files EXCLUDE REGEX
-    "/(cache_stats|cuda_driver|device_files|disk_cache|kernel_cache|nvrtc|nvtx|shared_library|without_cuda)[.]")
+  file(GLOB_RECURSE files CONFIGURE_DEPENDS RELATIVE ${root} ${root}/codegen/text/*.h ${root}/codegen/text/*.cpp)
   set(${out} ${files} core/attributes.cpp core/attributes.h core/data_type.cpp core/data_type.h core/expr.cpp
     core/expr.h core/lowered.h core/ops/pointwise.cpp core/ops/pointwise.h PARENT_SCOPE)
 endfunction()

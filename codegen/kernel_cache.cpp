@@ -10,8 +10,8 @@
 
 #include "codegen/device_files.h"
 #include "codegen/disk_cache.h"
-#include "codegen/expr_emitter.h"
 #include "codegen/nvrtc.h"
+#include "codegen/text/expr_emitter.h"
 #include "core/environment.h"
 #include "core/fail.h"
 #include "core/hash.h"

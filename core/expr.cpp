@@ -14,7 +14,7 @@ namespace {
 
 /// Calls visit(access) for every access that walks the domain.
 template <class E, class Visitor>
-void for_each_access(E& expr, Visitor&& visit) {
+void for_each_walk(E& expr, Visitor&& visit) {
   for (auto& node : expr.nodes)
     if (node.kind == Node::Kind::load || node.kind == Node::Kind::index) visit(node.access);
   for (auto& store : expr.stores) visit(store.access);
@@ -69,7 +69,7 @@ bool reduced_alike(const Expr& expr, int a, int b) {
 bool walked_as_one(const Expr& expr, int outer, int inner) {
   if (!reduced_alike(expr, outer, inner)) return false;
   bool as_one = true;
-  for_each_access(expr, [&](const Access& access) {
+  for_each_walk(expr, [&](const Access& access) {
     as_one &= access.strides[outer] == access.strides[inner] * expr.domain[inner];
   });
   return as_one;
@@ -81,7 +81,7 @@ void merge_into_inner(Expr& expr, int outer) {
   const uint32_t below = (1u << outer) - 1;
   expr.domain[inner] *= expr.domain[outer];
   expr.domain.erase(outer);
-  for_each_access(expr, [&](Access& access) { access.strides.erase(outer); });
+  for_each_walk(expr, [&](Access& access) { access.strides.erase(outer); });
   for (Node& node : expr.nodes) {
     if (node.kind == Node::Kind::index && node.axis > outer) --node.axis;
     node.over = (node.over & below) | (node.over >> 1 & ~below);
@@ -261,7 +261,7 @@ Expr select_axes(const Expr& expr, const Dims& order) {
     position[static_cast<size_t>(order[i])] = i;
     selected.domain.push_back(expr.domain[static_cast<int>(order[i])]);
   }
-  for_each_access(selected, [&](Access& access) {
+  for_each_walk(selected, [&](Access& access) {
     Strides strides;
     for (int64_t axis : order) strides.push_back(access.strides[static_cast<int>(axis)]);
     access.strides = strides;
@@ -280,7 +280,7 @@ std::optional<Expr> group_axes(const Expr& expr, std::span<const Dims> groups) {
   grouped.domain = {};
   for (const Dims& group : groups) grouped.domain.push_back(element_count(taken(expr.domain, group)));
   bool fits = true;
-  for_each_access(grouped, [&](Access& access) { fits = fits && group_access(access, expr.domain, groups); });
+  for_each_walk(grouped, [&](Access& access) { fits = fits && group_access(access, expr.domain, groups); });
   for (Node& node : grouped.nodes) {
     if (node.kind != Node::Kind::index) continue;
     const auto axis = group_of_its_own(node.axis, expr.domain, groups);
@@ -312,7 +312,7 @@ std::optional<Expr> split_axis(const Expr& expr, int axis, int64_t inner) {
     domain.push_back(i == axis ? inner : expr.domain[i]);
   }
   split.domain = domain;
-  for_each_access(split, [&](Access& access) {
+  for_each_walk(split, [&](Access& access) {
     Strides strides;
     for (int i = 0; i < expr.domain.rank(); ++i) {
       if (i == axis) strides.push_back(access.strides[i] * inner);
@@ -327,9 +327,9 @@ Expr merge_axes(const Expr& expr, uint32_t keep) {
   Expr merged = expr;
   if (merged.domain.empty()) {
     merged.domain.push_back(1);
-    for_each_access(merged, [](Access& access) { access.strides.push_back(0); });
+    for_each_walk(merged, [](Access& access) { access.strides.push_back(0); });
   }
-  for_each_access(merged, [&](Access& access) {
+  for_each_walk(merged, [&](Access& access) {
     for (int axis = 0; axis < merged.domain.rank(); ++axis)
       if (merged.domain[axis] == 1) access.strides[axis] = 0;
   });

@@ -87,6 +87,13 @@ struct Expr {
   const Node& node(int at) const { return nodes[static_cast<size_t>(at)]; }
 };
 
+/// Calls visit(access, type) for every load and every store.
+template <class E, class Visitor>
+void for_each_access(E& expr, Visitor&& visit) {
+  for (auto& node : expr.nodes)
+    if (node.kind == Node::Kind::load) visit(node.access, node.type);
+  for (auto& store : expr.stores) visit(store.access, store.type);
+}
 /// The node that the Expr yields in place `i`, or -1; and that node, where there is one.
 inline int yielded(const Expr& expr, size_t i = 0) { return i < expr.yields.size() ? expr.yields[i] : -1; }
 inline const Node& yielded_node(const Expr& expr, size_t i = 0) { return expr.node(expr.yields[i]); }

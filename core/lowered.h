@@ -57,7 +57,8 @@ struct ConfigValue {
   }
 };
 
-/// One field of `struct Params`, in the order of the argument block (codegen/parameters makes both at once).
+/// One field of `struct Params`, in the order of the argument block (codegen/text/parameters makes both at
+/// once).
 struct ParameterField {
   std::string path;  ///< "vectors"; of a member of a struct, "problem.axis[0].start"
   std::string

@@ -8,7 +8,7 @@
 #include <variant>
 #include <vector>
 
-#include "codegen/word_facts.h"
+#include "codegen/text/word_facts.h"
 #include "core/ops/pointwise.h"
 
 namespace fusor {

@@ -11,6 +11,7 @@
 
 #include "backend/engines/contraction/epilogue.h"
 #include "backend/engines/contraction/residue_classes.h"
+#include "backend/engines/reach.h"
 
 namespace fusor {
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <optional>
 #include <string>
 
@@ -46,9 +45,6 @@ std::optional<Refusal> refuse_other_sums(const Fusion& fusion, const Contraction
 /// SMs that clusters of so many blocks may lie on: they keep within a group of SMs.
 int64_t sms_of_clusters(const DeviceInfo& device, int64_t cluster);
 
-/// Numbers up to here leave kernels that count in 32 bits room for the rounding up to whole tiles, and for a
-/// grid beyond the last.
-inline constexpr int64_t kMaxIndex32 = std::numeric_limits<int32_t>::max() - 4096;
 /// For kernels whose coordinates have 32 bits; `what` they number up to `reached`.
 std::optional<Refusal> refuse_wide_coordinates(const Fusion& fusion, const char* what, int64_t reached);
 

@@ -11,7 +11,7 @@
 #include <set>
 
 #include "codegen/driver/table.h"
-#include "codegen/entry_name.h"
+#include "codegen/text/entry_name.h"
 
 namespace fusor::cuda {
 

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <limits>
 
-#include "backend/reference/error_bound.h"
+#include "backend/reference/errors/error_bound.h"
 #include "core/ops/expansion.h"
 #include "tests/backend/reference/host_buffers.h"
 #include "tests/support/attention_graph.h"

@@ -8,8 +8,8 @@
 #include <thread>
 #include <vector>
 
-#include "codegen/expr_emitter.h"
 #include "codegen/nvrtc.h"
+#include "codegen/text/expr_emitter.h"
 #include "core/error.h"
 #include "core/parallel.h"
 #include "tests/codegen/sample_source.h"

@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <vector>
 
-#include "codegen/expr_emitter.h"
+#include "codegen/text/expr_emitter.h"
 #include "core/error.h"
 #include "core/parallel.h"
 #include "tests/codegen/sample_source.h"

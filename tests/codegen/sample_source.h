@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "codegen/parameters.h"
+#include "codegen/text/parameters.h"
 #include "core/lowered.h"
 
 namespace fusor::test {

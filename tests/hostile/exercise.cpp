@@ -10,7 +10,7 @@
 #include "backend/planning.h"
 #include "backend/replan.h"
 #include "backend/verify.h"
-#include "codegen/expr_emitter.h"
+#include "codegen/text/expr_emitter.h"
 #include "core/error.h"
 #include "serialization/serialization.h"
 

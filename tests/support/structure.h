@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "backend/planner/planner.h"
-#include "codegen/expr_emitter.h"
+#include "codegen/text/expr_emitter.h"
 #include "core/fusion.h"
 #include "core/lowered.h"
 #include "tests/backend/engines/ask.h"

@@ -16,7 +16,7 @@
 
 #include "backend/executable.h"
 #include "codegen/cuda_driver.h"
-#include "codegen/expr_emitter.h"
+#include "codegen/text/expr_emitter.h"
 #include "core/environment.h"
 #include "core/fail.h"
 #include "core/parallel.h"

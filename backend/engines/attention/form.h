@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "backend/engines/sm90/attention/scores.h"
-#include "codegen/parameters.h"
+#include "codegen/text/parameters.h"
 #include "core/fusion.h"
 #include "core/lowered.h"
 #include "core/support.h"

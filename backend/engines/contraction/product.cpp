@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "codegen/parameters.h"
+#include "codegen/text/parameters.h"
 
 namespace fusor {
 
@@ -274,20 +274,6 @@ const Access* primary_access(const Expr& site) {
   for (const Node& node : site.nodes)
     if (node.kind == Node::Kind::load) consider(node.access);
   return primary;
-}
-
-int64_t reach(const Expr& site) {
-  int64_t most = 0;
-  const auto consider = [&](const Access& access) {
-    if (access.strides.rank() != site.domain.rank()) return;
-    int64_t span = 0;
-    for (int i = 0; i < site.domain.rank(); ++i) span += (site.domain[i] - 1) * std::abs(access.strides[i]);
-    for (const IndexedAxis& indexed : access.indexed) span += indexed.extent * std::abs(indexed.stride);
-    most = std::max(most, span);
-  };
-  for (const Node& node : site.nodes) consider(node.access);
-  for (const Store& result : site.stores) consider(result.access);
-  return most;
 }
 
 const ProductAxis& fastest(const std::vector<ProductAxis>& axes) {

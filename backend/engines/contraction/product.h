@@ -97,8 +97,6 @@ Expr over_batch(const Expr& site, const Dims& batch);
 /// The access of the site that reads or writes most elements (loads of a site before an operand, results of
 /// one after), or null where none touches memory.
 const Access* primary_access(const Expr& site);
-/// The largest distance, in elements, from an access' first element to another one.
-int64_t reach(const Expr& site);
 /// Distance in memory of neighbours along an axis of the product; 0 where they are the same element.
 int64_t neighbour_stride(const Access& access, const std::vector<ProductAxis>& axes);
 /// The fastest of `axes` that has neighbours, or the first.

@@ -6,7 +6,7 @@
 #include <limits>
 #include <numeric>
 
-#include "codegen/parameters.h"
+#include "codegen/text/parameters.h"
 #include "core/ceil_div.h"
 
 namespace fusor {

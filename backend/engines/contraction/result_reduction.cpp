@@ -7,8 +7,8 @@
 #include <bit>
 
 #include "backend/engines/contraction/epilogue.h"
-#include "codegen/expr_emitter.h"
-#include "codegen/parameters.h"
+#include "codegen/text/expr_emitter.h"
+#include "codegen/text/parameters.h"
 #include "core/ceil_div.h"
 
 namespace fusor {

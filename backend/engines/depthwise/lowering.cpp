@@ -4,12 +4,14 @@
 #include <limits>
 
 #include "backend/engines/contraction/epilogue.h"
+#include "backend/engines/reach.h"
 
 namespace fusor::depthwise {
 
 namespace {
 
-constexpr int64_t kMaxIndex32 = std::numeric_limits<int32_t>::max() - 65536;
+// Strips beyond the last one count, too.
+constexpr int64_t kMostNumbers = kMaxIndex32 - 65536;
 
 // As many adjacent channels as 16 bytes of the operand hold, fewer where their count or its alignment asks
 // for it.
@@ -160,7 +162,7 @@ bool Schedule::needs_wide_index() const {
   for (int i = 0; i < kSlidingAxes; ++i)
     most = std::max(most, axes[static_cast<size_t>(i)].largest_index(length(i)));
   for (const Expr* site : {&a, &b, &y}) most = std::max(most, reach(*site));
-  return most > kMaxIndex32;
+  return most > kMostNumbers;
 }
 
 }  // namespace fusor::depthwise

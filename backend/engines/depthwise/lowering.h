@@ -12,7 +12,7 @@
 #include "backend/engines/contraction/product.h"
 #include "backend/engines/depthwise/rules.h"
 #include "backend/engines/depthwise/sliding_axis.h"
-#include "codegen/parameters.h"
+#include "codegen/text/parameters.h"
 #include "core/ceil_div.h"
 #include "core/device_info.h"
 #include "core/fusion.h"

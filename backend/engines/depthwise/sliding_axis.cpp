@@ -2,7 +2,7 @@
 #include "backend/engines/depthwise/sliding_axis.h"
 
 #include "backend/engines/contraction/epilogue.h"
-#include "codegen/parameters.h"
+#include "codegen/text/parameters.h"
 
 namespace fusor {
 

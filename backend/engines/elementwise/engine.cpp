@@ -13,7 +13,7 @@
 #include "backend/engines/knobs.h"
 #include "backend/engines/list.h"
 #include "backend/engines/rules.h"
-#include "codegen/word_facts.h"
+#include "codegen/text/word_facts.h"
 #include "core/ceil_div.h"
 
 namespace fusor {

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <bit>
 
-#include "codegen/expr_emitter.h"
-#include "codegen/parameters.h"
+#include "codegen/text/expr_emitter.h"
+#include "codegen/text/parameters.h"
 #include "core/ceil_div.h"
 #include "core/fail.h"
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "backend/engines/elementwise/vectors.h"
-#include "codegen/expr_emitter.h"
+#include "codegen/text/expr_emitter.h"
 #include "core/ceil_div.h"
 
 namespace fusor::elementwise {

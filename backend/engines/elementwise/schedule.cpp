@@ -12,6 +12,7 @@
 #include "backend/engines/elementwise/simplify.h"
 #include "backend/engines/elementwise/tiles.h"
 #include "backend/engines/elementwise/vectors.h"
+#include "backend/engines/reach.h"
 #include "core/ceil_div.h"
 
 namespace fusor {
@@ -21,9 +22,6 @@ using namespace elementwise;
 namespace {
 
 using Variant = ElementwiseSchedule::Variant;
-
-// Counts and offsets up to here leave a kernel with 32-bit indices room for rounding up to whole blocks.
-constexpr int64_t kMaxIndex32 = (int64_t{1} << 31) - (int64_t{1} << 24);
 
 // The axes that are `reduced` or not, in order, `last` behind the others of its kind.
 Dims order_of(const Expr& expr, uint32_t reduced, bool wanted, int last) {
@@ -37,25 +35,6 @@ Dims order_of(const Expr& expr, uint32_t reduced, bool wanted, int last) {
 Dims joined(Dims first, const Dims& second) {
   for (const int64_t axis : second) first.push_back(axis);
   return first;
-}
-
-int64_t furthest(const Expr& expr, const Access& access) {
-  int64_t reach = 0;
-  for (int axis = 0; axis < expr.domain.rank(); ++axis)
-    reach += (expr.domain[axis] - 1) * access.strides[axis];
-  for (const IndexedAxis& axis : access.indexed)
-    if (axis.extent > 0) reach += (axis.extent - 1) * axis.stride;
-  return reach;
-}
-
-int index_bits(const Expr& expr) {
-  int64_t most = element_count(expr.domain);
-  for_each_access(expr,
-                  [&](const Access& access, DataType) { most = std::max(most, furthest(expr, access)); });
-  for (const Node& node : expr.nodes)
-    if (node.kind == Node::Kind::index)
-      most = std::max(most, furthest(expr, node.access) + node.access.offset);
-  return most > kMaxIndex32 ? 64 : 32;
 }
 
 bool fits_short_forms(const Expr& expr) {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "codegen/places.h"
+#include "codegen/text/places.h"
 
 namespace fusor::elementwise {
 

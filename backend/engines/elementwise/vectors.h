@@ -16,14 +16,6 @@ inline constexpr int64_t kMaxAccessBytes = 16;
 int64_t power_of_two_from(int64_t value);
 int64_t power_of_two_to(int64_t value);
 
-/// Calls visit(access, type) for every load and every result.
-template <class E, class Visitor>
-void for_each_access(E& expr, Visitor&& visit) {
-  for (auto& node : expr.nodes)
-    if (node.kind == Node::Kind::load) visit(node.access, node.type);
-  for (auto& result : expr.stores) visit(result.access, result.type);
-}
-
 int choose_vector_axis(const Expr& expr);
 /// `asked`: 0, or the widest that the caller wants.
 int64_t choose_vector(const Fusion& fusion, const Expr& expr, int axis, int64_t asked);

@@ -8,16 +8,15 @@
 #include "backend/engines/elementwise/vectors.h"
 #include "backend/engines/knobs.h"
 #include "backend/engines/list.h"
+#include "backend/engines/reach.h"
 #include "backend/engines/rules.h"
-#include "codegen/parameters.h"
+#include "codegen/text/parameters.h"
 #include "core/ceil_div.h"
 #include "core/fail.h"
 
 namespace fusor {
 
 namespace {
-
-using elementwise::for_each_access;
 
 struct PackedKnobs {
   int64_t vector = 0;  ///< elements of a thread, at least a byte of them; 0: as many as suit
@@ -70,32 +69,13 @@ int packed_row_axis(const Expr& expr, const Access& store, int64_t shared) {
   return row;
 }
 
-int64_t packed_reach(const Dims& domain, const Access& access) {
-  int64_t reach = access.offset;
-  for (int axis = 0; axis < domain.rank(); ++axis) reach += (domain[axis] - 1) * access.strides[axis];
-  for (const IndexedAxis& axis : access.indexed)
-    if (axis.extent > 0) reach += (axis.extent - 1) * axis.stride;
-  return reach;
-}
-
-int64_t packed_index_bits(const Expr& expr) {
-  int64_t most = element_count(expr.domain);
-  for_each_access(expr, [&](const Access& access, DataType) {
-    most = std::max(most, packed_reach(expr.domain, access));
-  });
-  for (const Node& node : expr.nodes)
-    if (node.kind == Node::Kind::index) most = std::max(most, packed_reach(expr.domain, node.access));
-  // Threads of the last block, and what they would store, go beyond.
-  return most > kMaxIndex32 - 16 * 1024 ? 64 : 32;
-}
-
 PackedProblem::PackedProblem(const Fusion& fusion_, const DeviceInfo& device_)
     : fusion(fusion_), device(device_), expr(simplified(fusion_.sites[0].expr)) {
-  index_bits = packed_index_bits(expr);
+  index_bits = fusor::index_bits(expr);
   const Store result = expr.stores[0];
   store = result.access;
   type = result.type;
-  end = packed_reach(expr.domain, store) + 1;
+  end = reach(expr.domain, store) + 1;
   expr.stores.clear();
   expr.yields = {result.node};
   if (yielded_node(expr).type != type) {  // read from bytes of one element each

@@ -11,8 +11,8 @@
 #include "backend/engines/recurrent/fitted.h"
 #include "backend/engines/recurrent/stays_whole.h"
 #include "backend/engines/rules.h"
-#include "codegen/device_types.h"
-#include "codegen/parameters.h"
+#include "codegen/text/device_types.h"
+#include "codegen/text/parameters.h"
 
 namespace fusor {
 

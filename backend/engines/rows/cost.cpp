@@ -5,8 +5,8 @@
 #include "backend/engines/rows/fitted.h"
 #include "backend/engines/rows/schedule.h"
 #include "backend/engines/rules.h"
-#include "codegen/row_facts.h"
-#include "codegen/row_sizes.h"
+#include "codegen/text/rows/facts.h"
+#include "codegen/text/rows/sizes.h"
 #include "core/ceil_div.h"
 
 namespace fusor {

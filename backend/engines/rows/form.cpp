@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "backend/engines/elementwise/vectors.h"
-#include "codegen/row_sizes.h"
+#include "codegen/text/rows/sizes.h"
 
 namespace fusor {
 

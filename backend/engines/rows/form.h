@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "backend/engines/rows/problem.h"
-#include "codegen/row_facts.h"
+#include "codegen/text/rows/facts.h"
 
 namespace fusor {
 
@@ -19,7 +19,7 @@ struct RowsForm {
   RowFacts facts;
   int64_t held = 0;        ///< bytes of a vector of what differs between rows, at least 1
   int64_t fixed = 0;       ///< bytes of a vector of what is the same for all rows
-  int64_t streamed = 0;    ///< bytes of an element that bulk copies move, 0 where none can (row_sizes.h)
+  int64_t streamed = 0;    ///< bytes of an element that bulk copies move, 0 where none can (rows/sizes.h)
   int64_t copied = 0;      ///< bytes of a vector that copies move, 0 where none can
   int64_t columns = 0;     ///< bytes of a column's totals
   int64_t totals = 0;      ///< bytes of a phase's totals, at most

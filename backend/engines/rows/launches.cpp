@@ -5,9 +5,9 @@
 
 #include "backend/engines/elementwise/vectors.h"
 #include "backend/engines/rows/schedule.h"
-#include "codegen/parameters.h"
-#include "codegen/row_facts.h"
-#include "codegen/row_sizes.h"
+#include "codegen/text/parameters.h"
+#include "codegen/text/rows/facts.h"
+#include "codegen/text/rows/sizes.h"
 #include "core/ceil_div.h"
 
 namespace fusor {

@@ -11,9 +11,10 @@
 
 #include "backend/engines/counts.h"
 #include "backend/engines/elementwise/vectors.h"
-#include "codegen/expr_emitter.h"
-#include "codegen/row_facts.h"
-#include "codegen/row_sizes.h"
+#include "backend/engines/reach.h"
+#include "codegen/text/expr_emitter.h"
+#include "codegen/text/rows/facts.h"
+#include "codegen/text/rows/sizes.h"
 
 namespace fusor {
 
@@ -21,8 +22,6 @@ using namespace elementwise;
 
 namespace {
 
-// Counts and offsets up to here leave a kernel with 32-bit indices room for rounding up to whole blocks.
-constexpr int64_t kMaxIndex32 = (int64_t{1} << 31) - (int64_t{1} << 24);
 // Totals of a vector of rows that a thread has at most.
 constexpr int64_t kMostSpreadBytes = 128;
 
@@ -165,24 +164,6 @@ Dims order_of(const Expr& expr, uint32_t row, int vector_axis) {
   add(false);
   add(true);
   return order;
-}
-
-int64_t furthest(const Expr& expr, const Access& access) {
-  int64_t reach = 0;
-  for (int axis = 0; axis < expr.domain.rank(); ++axis)
-    reach += (expr.domain[axis] - 1) * access.strides[axis];
-  for (const IndexedAxis& indexed : access.indexed) reach += indexed.extent * indexed.stride;
-  return reach;
-}
-
-int index_bits(const Expr& expr) {
-  int64_t most = element_count(expr.domain);
-  for_each_access(expr,
-                  [&](const Access& access, DataType) { most = std::max(most, furthest(expr, access)); });
-  for (const Node& node : expr.nodes)
-    if (node.kind == Node::Kind::index)
-      most = std::max(most, furthest(expr, node.access) + node.access.offset);
-  return most > kMaxIndex32 ? 64 : 32;
 }
 
 int64_t widest_vector(const RowsProblem& problem) {

@@ -7,8 +7,9 @@
 #include <limits>
 
 #include "backend/engines/contraction/epilogue.h"
+#include "backend/engines/reach.h"
 #include "backend/engines/rules.h"
-#include "codegen/parameters.h"
+#include "codegen/text/parameters.h"
 #include "core/ceil_div.h"
 
 namespace fusor {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "codegen/parameters.h"
+#include "codegen/text/parameters.h"
 #include "core/ceil_div.h"
 
 namespace fusor {

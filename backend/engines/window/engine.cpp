@@ -14,9 +14,9 @@
 #include "backend/engines/rules.h"
 #include "backend/engines/window/fitted.h"
 #include "backend/engines/window/problem.h"
-#include "codegen/parameters.h"
-#include "codegen/row_facts.h"
-#include "codegen/row_sizes.h"
+#include "codegen/text/parameters.h"
+#include "codegen/text/rows/facts.h"
+#include "codegen/text/rows/sizes.h"
 #include "core/ceil_div.h"
 
 namespace fusor {

@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "backend/engines/engine.h"
-#include "codegen/expr_emitter.h"
 #include "codegen/nvrtc.h"
+#include "codegen/text/expr_emitter.h"
 #include "core/environment.h"
 #include "core/parallel.h"
 #include "tests/backend/engines/ask.h"

@@ -7,7 +7,7 @@
 #include <iterator>
 #include <string>
 
-#include "codegen/expr_emitter.h"
+#include "codegen/text/expr_emitter.h"
 
 namespace fusor::test {
 

@@ -411,6 +411,20 @@ TEST(MakeFusion, ContractionsThatAreNoSiblingsAreRefused) {
   EXPECT_THROW(make_fusion(graph, folded, ops), Error);
 }
 
+// It read in front of the domain's axes.
+TEST(MakeFusion, AViewOfHigherRankThanTheDomainIsRefused) {
+  GraphBuilder g("g");
+  const Tensor flat = g.relu(g.input("x", {2, 3}, DataType::f32));
+  const Tensor deep = g.neg(g.reshape(flat, {1, 1, 2, 3}));
+  const Graph graph = g.finish({flat, deep});
+  const FoldedGraph folded = fold_views(graph);
+  std::vector<int> ops;
+  for (size_t i = 0; i < graph.ops.size(); ++i)
+    if (!folded.folded[i]) ops.push_back(static_cast<int>(i));
+  ASSERT_THAT(ops, SizeIs(2));
+  EXPECT_THROW(make_fusion(graph, folded, ops), Error);
+}
+
 TEST(MakeFusion, IntermediateThatIsAlsoAnOutputIsStored) {
   GraphBuilder g("g");
   const Tensor x = g.input("x", {4}, DataType::f32);

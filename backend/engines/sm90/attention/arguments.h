@@ -7,7 +7,7 @@
 
 #include "backend/engines/sm90/attention/masks.h"
 #include "backend/engines/sm90/attention/rows.h"
-#include "codegen/parameters.h"
+#include "codegen/text/parameters.h"
 #include "core/lowered.h"
 
 namespace fusor::attention {

@@ -9,7 +9,7 @@
 #include "backend/engines/sm90/attention/arguments.h"
 #include "backend/engines/sm90/attention/backward.h"
 #include "backend/engines/sm90/attention/dropout.h"
-#include "codegen/parameters.h"
+#include "codegen/text/parameters.h"
 
 namespace fusor::attention::backward {
 

@@ -6,7 +6,7 @@
 
 #include "backend/engines/counts.h"
 #include "backend/engines/sm90/attention/scores.h"
-#include "codegen/word_facts.h"
+#include "codegen/text/word_facts.h"
 
 namespace fusor::attention {
 

@@ -9,7 +9,7 @@
 #include "backend/engines/sm90/attention/arguments.h"
 #include "backend/engines/sm90/attention/dropout.h"
 #include "backend/engines/sm90/attention/problem.h"
-#include "codegen/parameters.h"
+#include "codegen/text/parameters.h"
 
 namespace fusor::attention {
 

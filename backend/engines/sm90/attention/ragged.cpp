@@ -10,7 +10,7 @@
 #include "backend/engines/sm90/attention/arguments.h"
 #include "backend/engines/sm90/attention/masks.h"
 #include "backend/engines/sm90/attention/rows.h"
-#include "codegen/device_types.h"
+#include "codegen/text/device_types.h"
 #include "core/ceil_div.h"
 
 namespace fusor::attention {

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "codegen/parameters.h"
+#include "codegen/text/parameters.h"
 #include "core/fusion.h"
 #include "core/lowered.h"
 

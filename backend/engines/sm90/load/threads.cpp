@@ -8,7 +8,7 @@
 #include "backend/engines/sm90/copy/tensor_maps.h"
 #include "backend/engines/sm90/copy/units.h"
 #include "backend/engines/sm90/load/prologue.h"
-#include "codegen/parameters.h"
+#include "codegen/text/parameters.h"
 
 namespace fusor {
 

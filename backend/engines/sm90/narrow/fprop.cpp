@@ -1,6 +1,6 @@
 // Owns how rows of an fprop's result leave, and what is launched for them.
 #include "backend/engines/sm90/narrow/fprop.h"
-#include "codegen/wgmma_instruction.h"
+#include "codegen/text/wgmma_instruction.h"
 
 #include <algorithm>
 #include <memory>

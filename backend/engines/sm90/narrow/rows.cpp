@@ -8,8 +8,8 @@
 #include "backend/engines/sm90/copy/units.h"
 #include "backend/engines/sm90/narrow/fprop.h"
 #include "backend/engines/sm90/narrow/wgrad.h"
-#include "codegen/expr_emitter.h"
-#include "codegen/parameters.h"
+#include "codegen/text/expr_emitter.h"
+#include "codegen/text/parameters.h"
 
 namespace fusor::narrow {
 

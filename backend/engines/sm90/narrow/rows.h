@@ -10,7 +10,7 @@
 #include "backend/engines/sm90/copy/copied_result.h"
 #include "backend/engines/sm90/copy/tensor_maps.h"
 #include "backend/engines/sm90/narrow/window.h"
-#include "codegen/parameters.h"
+#include "codegen/text/parameters.h"
 #include "core/device_info.h"
 #include "core/fusion.h"
 #include "core/lowered.h"

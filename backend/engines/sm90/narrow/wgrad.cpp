@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "backend/engines/tiled/tiling.h"
-#include "codegen/wgmma_instruction.h"
+#include "codegen/text/wgmma_instruction.h"
 
 namespace fusor::narrow {
 

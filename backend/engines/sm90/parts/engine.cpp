@@ -17,13 +17,14 @@
 #include "backend/engines/contraction/residue_classes.h"
 #include "backend/engines/engine.h"
 #include "backend/engines/list.h"
+#include "backend/engines/reach.h"
 #include "backend/engines/repack/copies.h"
 #include "backend/engines/repack/rewrites/repacker.h"
 #include "backend/engines/rules.h"
 #include "backend/engines/sm90/copy/units.h"
 #include "backend/engines/sm90/wgmma/prepare.h"
 #include "backend/engines/tiled/tiling.h"
-#include "codegen/parameters.h"
+#include "codegen/text/parameters.h"
 #include "core/ceil_div.h"
 
 namespace fusor {

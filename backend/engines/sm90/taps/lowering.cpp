@@ -10,8 +10,8 @@
 #include "backend/engines/contraction/epilogue.h"
 #include "backend/engines/sm90/copy/tensor_maps.h"
 #include "backend/engines/tiled/tiling.h"
-#include "codegen/parameters.h"
-#include "codegen/wgmma_instruction.h"
+#include "codegen/text/parameters.h"
+#include "codegen/text/wgmma_instruction.h"
 
 namespace fusor::taps {
 

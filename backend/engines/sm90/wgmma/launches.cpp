@@ -8,8 +8,8 @@
 #include "backend/engines/contraction/residue_classes.h"
 #include "backend/engines/sm90/wgmma/resident_window.h"
 #include "backend/engines/tiled/tiling.h"
-#include "codegen/parameters.h"
-#include "codegen/wgmma_instruction.h"
+#include "codegen/text/parameters.h"
+#include "codegen/text/wgmma_instruction.h"
 #include "core/ceil_div.h"
 
 namespace fusor::wgmma {

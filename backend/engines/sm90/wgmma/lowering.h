@@ -13,7 +13,7 @@
 #include "backend/engines/sm90/load/threads.h"
 #include "backend/engines/sm90/wgmma/rules.h"
 #include "backend/engines/sm90/wgmma/tiling.h"
-#include "codegen/parameters.h"
+#include "codegen/text/parameters.h"
 #include "core/device_info.h"
 #include "core/fusion.h"
 #include "core/lowered.h"

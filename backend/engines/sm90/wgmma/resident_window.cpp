@@ -1,6 +1,6 @@
 // Owns which lines of a resident window a tap multiplies.
 #include "backend/engines/sm90/wgmma/resident_window.h"
-#include "codegen/parameters.h"
+#include "codegen/text/parameters.h"
 
 #include <algorithm>
 #include <limits>

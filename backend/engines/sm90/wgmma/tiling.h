@@ -14,6 +14,7 @@
 #include "backend/engines/contraction/product.h"
 #include "backend/engines/contraction/residue_classes.h"
 #include "backend/engines/contraction/result_reduction.h"
+#include "backend/engines/reach.h"
 #include "backend/engines/rules.h"
 #include "backend/engines/sm90/copy/tensor_maps.h"
 #include "backend/engines/sm90/load/prologue.h"

@@ -9,6 +9,7 @@
 
 #include "backend/engines/contraction/epilogue.h"
 #include "backend/engines/contraction/product.h"
+#include "backend/engines/reach.h"
 #include "backend/engines/rules.h"
 
 namespace fusor::tiled_attention {

@@ -8,7 +8,7 @@
 #include <span>
 
 #include "backend/planner/planner.h"
-#include "codegen/parameters.h"
+#include "codegen/text/parameters.h"
 #include "frontend/graph_builder.h"
 #include "tests/backend/engines/conv_products.h"
 

@@ -11,7 +11,7 @@
 #include <set>
 
 #include "backend/engines/sm90/copy/tensor_maps.h"
-#include "codegen/parameters.h"
+#include "codegen/text/parameters.h"
 #include "tests/backend/engines/conv_products.h"
 
 #define __device__  // NOLINT(bugprone-reserved-identifier): CUDA's word

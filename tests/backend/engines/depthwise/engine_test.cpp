@@ -8,7 +8,7 @@
 
 #include "backend/build.h"
 #include "backend/engines/list.h"
-#include "codegen/expr_emitter.h"
+#include "codegen/text/expr_emitter.h"
 #include "tests/backend/engines/ask.h"
 #include "tests/backend/engines/depthwise/cases.h"
 #include "tests/backend/engines/golden_text.h"

@@ -25,6 +25,8 @@ std::string rule_of(const Graph& graph, const DeviceInfo& device = h200()) {
   return support ? "" : support.refusal->rule;
 }
 
+KnobSetting knob_of(const char* name, int64_t value) { return {name, value}; }
+
 int64_t knob(const EngineCandidate& candidate, std::string_view name) {
   return candidate.config.knob(name, -1);
 }
@@ -57,14 +59,13 @@ TEST(RowsEngine, BlocksThatAreQuantisedHaveTwoLanes) {
 // L2, batch norm backward 244.6 and 240.0.
 TEST(RowsEngine, ResultsLargerThanL2StayThereLongest) {
   const auto stays = [](const Graph& graph, int64_t held) {
-    const Fusion fusion = whole(graph);
-    for (const EngineCandidate& candidate : test::candidates(rows_engine(), fusion, h200()))
-      if (knob(candidate, "held") == held && knob(candidate, "vector") == 8) {
-        const Lowered lowered = test::lower(rows_engine(), fusion, candidate.config, h200());
-        return std::get<Launch>(lowered.steps.front()).source->sites.front().expr.stores[0].stays_in_l2;
-      }
-    ADD_FAILURE() << "no candidate with held=" << held;
-    return false;
+    const EngineConfig config{"rows",
+                              1,
+                              {knob_of("vector", 8), knob_of("threads", 128), knob_of("group", 128),
+                               knob_of("cluster", 1), knob_of("held", held), knob_of("batch", 1),
+                               knob_of("blocks", 1), knob_of("join", 0), knob_of("split", 0)}};
+    const Lowered lowered = test::lower(rows_engine(), whole(graph), config, h200());
+    return std::get<Launch>(lowered.steps.front()).source->sites.front().expr.stores[0].stays_in_l2;
   };
   const Graph large = softmax(DataType::bf16, {16384, 4096}, 1);
   EXPECT_TRUE(stays(large, RowsKnobs::in_registers));
@@ -314,8 +315,6 @@ TEST(RowsEngine, HeaderOfABackwardNormInARingEqualsTheGoldenText) {
   ASSERT_THAT(lowered.steps, SizeIs(2));
   EXPECT_EQ(test::generated_text(lowered, 0), test::golden_text("rows/ring"));
 }
-
-KnobSetting knob_of(const char* name, int64_t value) { return {name, value}; }
 
 TEST(RowsEngine, HeaderOfCopiedRowsEqualsTheGoldenText) {
   const EngineConfig config{"rows",

@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "backend/engines/list.h"
-#include "codegen/expr_emitter.h"
+#include "codegen/text/expr_emitter.h"
 #include "tests/backend/engines/ask.h"
 #include "tests/backend/engines/golden_text.h"
 #include "tests/backend/engines/tiled/cases.h"

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "backend/engines/list.h"
-#include "codegen/expr_emitter.h"
+#include "codegen/text/expr_emitter.h"
 #include "tests/backend/engines/rows/cases.h"
 #include "tests/gpu/device_run.h"
 

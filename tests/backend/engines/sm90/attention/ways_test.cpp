@@ -4,7 +4,7 @@
 #include "backend/build.h"
 #include "backend/engines/list.h"
 #include "backend/planner/planner.h"
-#include "codegen/expr_emitter.h"
+#include "codegen/text/expr_emitter.h"
 #include "tests/backend/engines/ask.h"
 #include "tests/support/attention_graph.h"
 #include "tests/support/structure.h"

@@ -5,9 +5,9 @@
 
 #include <string>
 
-#include "codegen/expr_emitter.h"
 #include "codegen/nvrtc.h"
-#include "codegen/wgmma_instruction.h"
+#include "codegen/text/expr_emitter.h"
+#include "codegen/text/wgmma_instruction.h"
 #include "core/error.h"
 #include "tests/codegen/sample_source.h"
 

@@ -1,7 +1,7 @@
 // Owns the check of resident windows: the device's grid, run on the host with the argument bytes that the
 // engine writes, and the lines of its taps, against the convolution written as plain loops.
 #include "backend/engines/sm90/wgmma/resident_window.h"
-#include "codegen/parameters.h"
+#include "codegen/text/parameters.h"
 
 #include <gtest/gtest.h>
 
