@@ -13,6 +13,7 @@
 #include "backend/engines/rules.h"
 #include "codegen/text/device_types.h"
 #include "codegen/text/parameters.h"
+#include "core/fail.h"
 
 namespace fusor {
 
@@ -36,6 +37,12 @@ struct RecurrentProblem {
     for (const auto& [name, load] : operands)
       if (name == role) return load;
     return nullptr;
+  }
+  /// Every layer has them.
+  const Node& weights() const {
+    const Node* const found = find("weights");
+    if (found == nullptr) fail(ErrorKind::internal, "a recurrent layer without weights");
+    return *found;
   }
 };
 
@@ -66,7 +73,7 @@ std::variant<Refusal, RecurrentProblem> recurrent_problem(const Fusion& fusion, 
     return refusal_of(fusion, "resident", "a state of up to 1024 units whose blocks an sm_90 holds at once",
                       fmt::format("{} units, a batch of {}, {}", op.hidden_size, first[1], device.name));
   RecurrentProblem problem{fusion, device, op, grid, std::move(operands), after.stores[0], first};
-  const DataType weights = problem.find("weights")->type;
+  const DataType weights = problem.weights().type;
   if ((weights != DataType::f16 && weights != DataType::bf16) || problem.store.type != weights)
     return refusal_of(fusion, "half-weights", "weights and results of fp16 or bf16",
                       fmt::format("{} and {}", to_string(weights), to_string(problem.store.type)));
@@ -103,7 +110,7 @@ KernelSource recurrent_source(const RecurrentProblem& problem) {
 void add_operand(Parameters& p, const RecurrentProblem& problem, const char* role,
                  std::initializer_list<const char*> axes, std::optional<DataType> otherwise = {}) {
   const Node* const found = problem.find(role);
-  const Node& load = found != nullptr ? *found : *problem.find("weights");
+  const Node& load = found != nullptr ? *found : problem.weights();
   const DataType type = found != nullptr ? load.type : otherwise.value_or(load.type);
   p.pointer(role, "const " + device_type(type), load.access.operand,
             found != nullptr ? load.access.offset * byte_size(load.type) : 0);
