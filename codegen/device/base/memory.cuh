@@ -181,18 +181,21 @@ FUSOR_DEVICE void store_whole(T* to, const Vec<T, N>& from, int count) {
 // in longer bursts between those of loads. Behind 512 MiB of other loads nothing of it is left.
 template <int N, class T>
 FUSOR_DEVICE void store_whole_last(T* to, const Vec<T, N>& from, int count) {
-  static_assert(N * sizeof(T) % 16 == 0, "stores of 16 bytes");
-  if (count < N) return store_strided<N>(to, 1, from, count);
-  u64 policy;
-  asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
-  const Words<16>* const pieces = reinterpret_cast<const Words<16>*>(&from);
+  if constexpr (N * sizeof(T) % 16 != 0) {
+    store_whole(to, from, count);  // elements behind the last vector
+  } else {
+    if (count < N) return store_strided<N>(to, 1, from, count);
+    u64 policy;
+    asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+    const Words<16>* const pieces = reinterpret_cast<const Words<16>*>(&from);
 #pragma unroll
-  for (int i = 0; i < static_cast<int>(N * sizeof(T) / 16); ++i)
-    asm volatile("st.global.L2::cache_hint.v4.u32 [%0], {%1, %2, %3, %4}, %5;" ::"l"(
-                     reinterpret_cast<char*>(to) + i * 16),
-                 "r"(pieces[i].word[0]), "r"(pieces[i].word[1]), "r"(pieces[i].word[2]),
-                 "r"(pieces[i].word[3]), "l"(policy)
-                 : "memory");
+    for (int i = 0; i < static_cast<int>(N * sizeof(T) / 16); ++i)
+      asm volatile("st.global.L2::cache_hint.v4.u32 [%0], {%1, %2, %3, %4}, %5;" ::"l"(
+                       reinterpret_cast<char*>(to) + i * 16),
+                   "r"(pieces[i].word[0]), "r"(pieces[i].word[1]), "r"(pieces[i].word[2]),
+                   "r"(pieces[i].word[3]), "l"(policy)
+                   : "memory");
+  }
 }
 
 // ---- Elements at places of their own, which a function of the lane tells; -1 is none ----

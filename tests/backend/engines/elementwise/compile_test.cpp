@@ -90,6 +90,7 @@ TEST_F(ElementwiseKernels, EveryKernelForEveryTarget) {
     device.compute_capability = target;
     add("bias", bias(DataType::bf16, {16383, 8190}), device);
     add("larger than L2", bias(DataType::bf16, {16384, 8192}), device);
+    add("larger than L2, with a tail", chain(DataType::bf16, {(1 << 27) + 3}), device);
     add("transpose", to_nhwc(DataType::f16, {37, 53, 7, 9}), device);
     add("rows", reduction(DataType::f8_e4m3, {511, 8191}, {1}), device);
     add("columns", reduction(DataType::bf16, {8192, 512}, {0}), device);
