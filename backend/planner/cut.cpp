@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "backend/planner/reach.h"
+#include "backend/planner/partition/reach.h"
 
 namespace fusor {
 

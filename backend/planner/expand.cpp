@@ -9,7 +9,7 @@
 #include <unordered_set>
 
 #include "backend/planner/fold_views.h"
-#include "backend/planner/softmax_maximum.h"
+#include "backend/planner/partition/softmax_maximum.h"
 #include "core/dims.h"
 #include "core/infer.h"
 #include "core/ops/expansion.h"

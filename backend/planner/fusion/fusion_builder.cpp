@@ -1,5 +1,5 @@
 // Owns the arrangement of sites and anchors: in front of anchors, between them, and behind them.
-#include "backend/planner/fusion_builder.h"
+#include "backend/planner/fusion/fusion_builder.h"
 
 #include <algorithm>
 

@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "backend/planner/site_builder.h"
+#include "backend/planner/fusion/site_builder.h"
 
 namespace fusor {
 

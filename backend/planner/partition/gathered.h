@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "backend/planner/groups.h"
+#include "backend/planner/partition/groups.h"
 
 namespace fusor {
 

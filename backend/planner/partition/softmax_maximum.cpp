@@ -1,5 +1,5 @@
 // Owns the rules by which a reduction is the largest probability of a softmax.
-#include "backend/planner/softmax_maximum.h"
+#include "backend/planner/partition/softmax_maximum.h"
 
 #include <algorithm>
 #include <variant>

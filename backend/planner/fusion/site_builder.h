@@ -5,9 +5,9 @@
 #include <utility>
 #include <vector>
 
-#include "backend/planner/domain.h"
-#include "backend/planner/fused_ops.h"
-#include "backend/planner/fusion_operands.h"
+#include "backend/planner/fusion/domain.h"
+#include "backend/planner/fusion/fused_ops.h"
+#include "backend/planner/fusion/fusion_operands.h"
 
 namespace fusor {
 

@@ -1,5 +1,5 @@
 // Owns the descriptions of operands: what engines are told of the buffer behind a tensor.
-#include "backend/planner/fusion_operands.h"
+#include "backend/planner/fusion/fusion_operands.h"
 
 namespace fusor {
 

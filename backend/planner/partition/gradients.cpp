@@ -2,8 +2,8 @@
 // of that.
 #include <span>
 
-#include "backend/planner/gathered.h"
-#include "backend/planner/groups.h"
+#include "backend/planner/partition/gathered.h"
+#include "backend/planner/partition/groups.h"
 
 namespace fusor {
 

@@ -1,8 +1,8 @@
 // Owns the questions about single ops on which it depends whether they share a domain with others.
 #include <algorithm>
 
+#include "backend/planner/partition/reach.h"
 #include "backend/planner/planner.h"
-#include "backend/planner/reach.h"
 
 namespace fusor {
 

@@ -1,5 +1,5 @@
 // Owns the search for what leads to operands, and away from results, through indices.
-#include "backend/planner/gathered.h"
+#include "backend/planner/partition/gathered.h"
 
 #include <algorithm>
 

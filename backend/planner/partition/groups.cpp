@@ -1,5 +1,5 @@
 // Owns how groups of ops merge, and the answers to what is asked of them.
-#include "backend/planner/groups.h"
+#include "backend/planner/partition/groups.h"
 
 namespace fusor {
 

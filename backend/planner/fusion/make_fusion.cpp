@@ -1,6 +1,6 @@
 // Owns the translation into a Fusion of a set of ops, or of one op on its own.
 #include "backend/planner/fold_views.h"
-#include "backend/planner/fusion_builder.h"
+#include "backend/planner/fusion/fusion_builder.h"
 #include "backend/planner/planner.h"
 #include "core/fail.h"
 

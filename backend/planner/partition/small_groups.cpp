@@ -2,7 +2,7 @@
 // numbers.
 #include <algorithm>
 
-#include "backend/planner/groups.h"
+#include "backend/planner/partition/groups.h"
 
 namespace fusor {
 

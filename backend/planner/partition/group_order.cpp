@@ -1,5 +1,5 @@
 // Owns the bounded searches, and the mending of the order after a merge.
-#include "backend/planner/group_order.h"
+#include "backend/planner/partition/group_order.h"
 
 #include <algorithm>
 #include <iterator>

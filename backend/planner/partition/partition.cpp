@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <tuple>
 
-#include "backend/planner/groups.h"
+#include "backend/planner/partition/groups.h"
 
 namespace fusor {
 

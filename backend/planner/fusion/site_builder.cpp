@@ -1,5 +1,5 @@
 // Owns the nodes of a site: loads, pointwise ops, reductions, gathers and counted numbers.
-#include "backend/planner/site_builder.h"
+#include "backend/planner/fusion/site_builder.h"
 
 #include <algorithm>
 

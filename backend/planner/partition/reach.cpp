@@ -1,5 +1,5 @@
 // Owns the sweeps over a set of ops: append order is topological, so one is enough.
-#include "backend/planner/reach.h"
+#include "backend/planner/partition/reach.h"
 
 #include <algorithm>
 

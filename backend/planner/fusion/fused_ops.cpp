@@ -1,5 +1,5 @@
 // Owns the walks over the ops of one fusion that tell its anchors apart and find the values that leave.
-#include "backend/planner/fused_ops.h"
+#include "backend/planner/fusion/fused_ops.h"
 
 #include <algorithm>
 

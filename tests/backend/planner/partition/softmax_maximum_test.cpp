@@ -1,5 +1,5 @@
 // Owns the tests of largest probabilities: when they are made of numbers of rows, and that they are right.
-#include "backend/planner/softmax_maximum.h"
+#include "backend/planner/partition/softmax_maximum.h"
 
 #include <gmock/gmock.h>
 

@@ -1,5 +1,5 @@
 // Owns the stores of a site: values that leave the fusion whole, as totals, or for where an index says.
-#include "backend/planner/site_builder.h"
+#include "backend/planner/fusion/site_builder.h"
 
 #include "core/fail.h"
 

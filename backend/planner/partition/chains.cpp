@@ -2,8 +2,8 @@
 #include <optional>
 #include <utility>
 
-#include "backend/planner/gathered.h"
-#include "backend/planner/groups.h"
+#include "backend/planner/partition/gathered.h"
+#include "backend/planner/partition/groups.h"
 
 namespace fusor {
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "backend/planner/partition/reach.h"
 #include "backend/planner/planner.h"
-#include "backend/planner/reach.h"
 
 namespace fusor {
 

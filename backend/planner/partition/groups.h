@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "backend/planner/group_order.h"
+#include "backend/planner/partition/group_order.h"
 #include "backend/planner/planner.h"
 
 namespace fusor {

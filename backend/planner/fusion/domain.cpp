@@ -1,5 +1,5 @@
 // Owns the splitting of axes, and the maps between tensors and the axes that they walk.
-#include "backend/planner/domain.h"
+#include "backend/planner/fusion/domain.h"
 
 #include <algorithm>
 
