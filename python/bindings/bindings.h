@@ -64,6 +64,8 @@ struct PerSpatialDim {
   }
 };
 
+[[noreturn]] inline void refuse(const std::string& text) { throw Error(ErrorKind::bad_input, text); }
+
 /// "1 op", "2 ops"
 inline std::string counted(size_t number, std::string_view noun) {
   return fmt::format("{} {}{}", number, noun, number == 1 ? "" : "s");
@@ -75,7 +77,9 @@ std::optional<DataType> type_of_name(std::string_view name);
 void bind_types(nb::module_& module);
 void bind_graph(nb::module_& module);
 void bind_plan(nb::module_& module);
-void bind_run(nb::module_& module);
+void bind_memory(nb::module_& module);
+void bind_executable(nb::module_& module);
+void bind_verify(nb::module_& module);
 
 /// Read-write properties for every field that T names in visit().
 template <class T, class Class>

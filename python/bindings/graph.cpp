@@ -12,8 +12,6 @@ namespace {
 using Builder = std::shared_ptr<GraphBuilder>;
 using Type = Word<DataType>;
 
-[[noreturn]] void refuse(const std::string& text) { throw Error(ErrorKind::bad_input, text); }
-
 // --- operands ----------------------------------------------------------------------------------------------
 
 const BuilderTensor* tensor_of(nb::handle object) {

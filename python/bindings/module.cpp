@@ -44,8 +44,6 @@ constexpr std::array kErrorKinds = {ErrorKind::bad_input, ErrorKind::missing, Er
 constexpr std::array kErrorNames = {"bad_input", "missing", "device", "internal"};
 constexpr std::array kMemoryNames = {"device", "workspace", "host", "constant"};
 
-[[noreturn]] void refuse(const std::string& text) { throw Error(ErrorKind::bad_input, text); }
-
 /// The value among `values` whose name is the object's text, or that it is.
 template <class T, size_t N>
 T one_of(const nb::object& object, const std::array<T, N>& values, std::string_view what) {
@@ -204,5 +202,7 @@ NB_MODULE(_fusor, module) {
   fusor::python::bind_types(module);
   fusor::python::bind_graph(module);
   fusor::python::bind_plan(module);
-  fusor::python::bind_run(module);
+  fusor::python::bind_memory(module);
+  fusor::python::bind_executable(module);
+  fusor::python::bind_verify(module);
 }
