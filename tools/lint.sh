@@ -19,7 +19,7 @@ base_commit() {
 
 # The source by which a file is checked: itself, a header's source of the same name, or one that includes it.
 source_of() {
-  local own="${1%.h}.cpp"
+  local own="${1%.*}.cpp"
   if [ -f "$own" ]; then
     echo "$own"
   else
