@@ -3,6 +3,7 @@
 // thread, median of 9 repetitions; a quiet machine is up to whoever runs it.
 #include <benchmark/benchmark.h>
 
+#include <bit>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
@@ -205,7 +206,7 @@ void run(benchmark::State& state, Graph (*make)()) {
   // Addresses that are never read: the stub launches nothing.
   uintptr_t next = uintptr_t{1} << 40;
   const auto place = [&](int64_t bytes) {
-    return reinterpret_cast<void*>(
+    return std::bit_cast<void*>(
         std::exchange(next, next + (static_cast<uintptr_t>(bytes) + 255) / 256 * 256));
   };
   void* const memory = place(executable.workspace_bytes());

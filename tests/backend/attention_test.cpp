@@ -283,6 +283,7 @@ TEST(Sdpa, RowsBehindALengthMayHoldAnything) {
     for (const Tensor& x : {k, v}) hide(x, lengths_kv);
     run_on_cpu(graph, tensors);
     std::vector<std::vector<double>> found;
+    found.reserve(results.size());
     for (const Tensor& result : results) found.push_back(tensors.get(result));
     return found;
   };

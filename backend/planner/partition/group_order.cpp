@@ -68,6 +68,7 @@ void GroupOrder::merge(int from, int into) {
   order.push_back(last);
   order.insert(order.end(), behind.begin(), behind.end());
   std::vector<int> places;
+  places.reserve(order.size());
   for (const int group : order) places.push_back(place_[group]);
   std::ranges::sort(places);
   for (size_t i = 0; i < order.size(); ++i) place_[order[i]] = places[i];

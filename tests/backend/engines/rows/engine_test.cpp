@@ -16,7 +16,6 @@ namespace fusor {
 namespace {
 
 using namespace rows_cases;
-using testing::IsEmpty;
 using testing::Not;
 using testing::SizeIs;
 
