@@ -32,13 +32,15 @@ struct KernelSite {
   /// Axes before this one number rows, those from here on the elements of a row, over which totals are needed
   /// again; -1: the site is computed in one pass.
   int kept = -1;
+  /// In a rows site: the last vector of a row may be partial; else its text counts no elements.
+  bool tails = true;
   /// In a rows site: a total that needs another (exponentials less the maximum, squares of distances to the
   /// mean) is made in the same pass.
   bool joins = false;
 };
 
-/// A named constant of `struct Config`, part of the compiled text: `static constexpr` where it is a number or
-/// a truth, `using` where it is a type.
+/// A named constant of `struct Config`, part of the compiled text: an enumerator where it is a number or a
+/// truth, `using` where it is a type.
 struct ConfigValue {
   std::string name;
   std::variant<int64_t, bool, DataType> value;

@@ -46,9 +46,14 @@ struct BenchCase {
   Op op = Op::matmul;
   DataType type = DataType::bf16;  ///< of the inputs
   std::optional<DataType> result;  ///< of the result; default: `type`
+  bool transposed_b = false;       ///< b lies in memory as [n, k], like the weights of a linear layer
+  bool causal = false;             ///< the last query sees all keys
+  bool index = false;              ///< of pools: the places of the maxima are a result, or what dx is made by
+  bool tf32 = false;  ///< fp32 whose operands may be rounded to TF32, by peers too: the floor is that rate's
+  bool short_sums = false;       ///< of fp8 products, as the peers' are
+  Layout layout = Layout::nhwc;  ///< of convolutions
   // Matmuls: c[batch, m, n] = sum over k of a[batch, m, k] * b[batch, k, n].
   int64_t batch = 1, m = 0, n = 0, k = 0;
-  bool transposed_b = false;  ///< b lies in memory as [n, k], like the weights of a linear layer
   // Rows: dims of x, the axes of a row (default: the last), of group norms the groups.
   Dims axes;
   int64_t groups = 1;
@@ -56,18 +61,13 @@ struct BenchCase {
   // another.
   Dims q, keys;
   int64_t value = 0;
-  int64_t page = 0;     ///< rows of a page of keys and values, in memory in no order; 0: no pages
-  bool causal = false;  ///< the last query sees all keys
+  int64_t page = 0;  ///< rows of a page of keys and values, in memory in no order; 0: no pages
   // Convolutions: dims of x and w whatever the pass; one entry per spatial dim below. A pool's w is its
   // window.
   Dims x, w;
-  bool index = false;  ///< of pools: the places of the maxima are a result, or what dx is made by
   Dims stride, pre_padding, post_padding, dilation;
-  Layout layout = Layout::nhwc;
   std::vector<std::string> prologue, epilogue;  ///< steps by name, in order
-  bool tf32 = false;  ///< fp32 whose operands may be rounded to TF32, by peers too: the floor is that rate's
-  bool short_sums = false;     ///< of fp8 products, as the peers' are
-  int64_t max_workspace = -1;  ///< bytes; -1: no limit
+  int64_t max_workspace = -1;                   ///< bytes; -1: no limit
 
   std::shared_ptr<const Graph>
       graph;  ///< of a case that is a graph's file; then only id, group, about and type are filled in

@@ -127,7 +127,7 @@ std::string compiler_of(const KernelText& kernel) {
 /// A path as a word of the shell.
 std::string shell_word(const std::filesystem::path& path) {
   constexpr std::string_view kPlain = "+,-./0123456789:=@_";
-  const std::string text = path.string();
+  std::string text = path.string();
   const auto is_plain = [&](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || kPlain.find(c) != kPlain.npos;
   };

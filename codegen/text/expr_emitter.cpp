@@ -8,6 +8,7 @@
 #include <variant>
 
 #include "codegen/text/device_types.h"
+#include "codegen/text/formula_text.h"
 #include "codegen/text/rows/site.h"
 #include "codegen/text/site_writer.h"
 
@@ -26,15 +27,15 @@ int arch_of(const std::string& target) {
 std::string config_text(const KernelSource& source) {
   std::string text = fmt::format(
       "#include \"codegen/device/base/elements.cuh\"\n\n"
-      "struct Config {{\n  static constexpr int arch = {};\n",
+      "struct Config {{\n  enum : int {{ arch = {} }};\n",
       arch_of(source.target));
   for (const auto& [name, value] : source.config) {
     if (const auto* const type = std::get_if<DataType>(&value))
       text += fmt::format("  using {} = {};\n", name, device_type(*type));
     else if (const auto* const truth = std::get_if<bool>(&value))
-      text += fmt::format("  static constexpr bool {} = {};\n", name, *truth);
+      text += fmt::format("  enum : bool {{ {} = {} }};\n", name, *truth);
     else
-      text += fmt::format("  static constexpr int {} = {};\n", name, std::get<int64_t>(value));
+      text += fmt::format("  enum : int {{ {} = {} }};\n", name, std::get<int64_t>(value));
   }
   return text + "};\n";
 }
@@ -64,6 +65,13 @@ bool counts_places(const KernelSite& site) {
          });
 }
 
+// Whether it calls formulas whose parameters it passes.
+bool calls_formulas(const KernelSite& site) {
+  return std::ranges::any_of(site.expr.nodes, [](const Node& node) {
+    return node.kind == Node::Kind::pointwise && reads_parameters(node.pointwise.mode);
+  });
+}
+
 }  // namespace
 
 std::string emit_header(const KernelSource& source, const SourceNames* names) {
@@ -72,6 +80,8 @@ std::string emit_header(const KernelSource& source, const SourceNames* names) {
   text += config_text(source);
   for (const KernelSite& site : source.sites) reduces |= site.expr.has_reduction();
   text += fmt::format("#include \"codegen/device/base/{}.cuh\"\n", reduces ? "reduction" : "pointwise");
+  if (std::ranges::any_of(source.sites, calls_formulas))
+    text += "#include \"codegen/device/base/formulas.cuh\"\n";
   if (std::ranges::any_of(source.sites, counts_places))
     text += "#include \"codegen/device/base/counted.cuh\"\n";
   text += "\n";

@@ -2,11 +2,13 @@
 #include "codegen/text/site_text.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <iterator>
 
 #include "codegen/text/device_types.h"
+#include "codegen/text/formula_text.h"
 #include "codegen/text/word_facts.h"
 
 namespace fusor {
@@ -194,23 +196,22 @@ std::string SiteText::computed(int at, bool in_order) const {
   if (compares_word(expr_, node))
     return fmt::format("is_word_below({}, {})", lane(node.args[0]), lane(node.args[1]));
   const bool shares_words = in_order && word_steps(site_, node).step > 0;
-  std::string call = shares_words ? fmt::format("words{}.at(i, ", number(at))
-                                  : fmt::format("op_{}<Fn>(", to_string(pointwise.mode));
+  std::vector<std::string> operands;
   for (int i = 0; i < info(pointwise.mode).inputs; ++i) {
     const int arg = node.args[static_cast<size_t>(i)];
-    if (i > 0) call += ", ";
-    if (i == kPhiloxIndex && counts_up(expr_, node)) {
-      call += fmt::format("i64(u32({}))", lane(arg));
-      continue;
-    }
-    call += carrier(expr_.node(arg).type) == pointwise.compute
-                ? lane(arg)
-                : fmt::format("narrow<{}>({})", device_type(pointwise.compute), lane(arg));
+    if (i == kPhiloxIndex && counts_up(expr_, node))
+      operands.push_back(fmt::format("i64(u32({}))", lane(arg)));
+    else
+      operands.push_back(carrier(expr_.node(arg).type) == pointwise.compute
+                             ? lane(arg)
+                             : fmt::format("narrow<{}>({})", device_type(pointwise.compute), lane(arg)));
   }
-  if (!has_default_parameters(pointwise)) call += fmt::format(", p{}", number(at));
-  call += ")";
-  if (yields_truth(pointwise.mode)) return call;
-  return result_of(at, call, carrier(node.type) == pointwise.compute);
+  const std::string value =
+      shares_words ? fmt::format("words{}.at(i, {})", number(at), fmt::join(operands, ", "))
+                   : formula_text(pointwise, "Fn", operands,
+                                  has_default_parameters(pointwise) ? "" : fmt::format("p{}", number(at)));
+  if (yields_truth(pointwise.mode)) return value;
+  return result_of(at, value, carrier(node.type) == pointwise.compute);
 }
 
 void SiteText::need(int at, std::vector<bool>& needed) const {

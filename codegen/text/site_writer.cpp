@@ -27,7 +27,7 @@ class SiteWriter : SiteText {
 
   std::string write() {
     line(0, "struct {} {{", site_.name);
-    line(1, "static constexpr int kRank = {};", expr_.domain.rank());
+    line(1, "enum : int {{ kRank = {} }};", expr_.domain.rank());
     line(1, "using Fn = {};", site_.short_forms ? "Short" : "Exact");
     write_args();
     if (expr_.has_reduction()) write_accumulator();
@@ -115,8 +115,8 @@ class SiteWriter : SiteText {
       line(1, "}};");
     }
     if (lends_loads()) {
-      line(1, "static constexpr int kVectorAxis = {};", site_.vector_axis);
-      line(1, "static constexpr unsigned kWalked = {};  // axes that the value depends on, a bit each",
+      line(1, "enum : int {{ kVectorAxis = {} }};", site_.vector_axis);
+      line(1, "enum : unsigned {{ kWalked = {} }};  // axes that the value depends on, a bit each",
            walked_axes());
       write_loads();
     }
@@ -173,7 +173,7 @@ class SiteWriter : SiteText {
     }
     line(1, "}}");
     if (node.access.is_indexed())
-      line(1, "static constexpr bool kMayMiss = true;  // address(): null where an index is none");
+      line(1, "enum : bool {{ kMayMiss = true }};  // address(): null where an index is none");
   }
 
   /// What is the same for all lanes, or loaded for all at once.

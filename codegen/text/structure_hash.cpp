@@ -54,7 +54,7 @@ void hash_node(Hasher& hasher, const KernelSite& site, const Node& node) {
 // Tells values of a row from values of an element.
 void hash_rows(Hasher& hasher, const KernelSite& site) {
   if (site.kept < 0) return;
-  hasher.add(site.kept).add(site.joins);
+  hasher.add(site.kept).add(site.tails).add(site.joins);
   for (const int64_t extent : site.expr.domain) hasher.add(extent == 1);
   for (const Node& node : site.expr.nodes) hasher.add(static_cast<int64_t>(node.over));
 }

@@ -122,7 +122,7 @@ TEST(Rng, HasAKernel) {
   // A block of words serves four elements; one axis, counters whose upper half is 0, and one comparison of 32
   // bits an element.
   EXPECT_THAT(text, testing::HasSubstr("RandomWords<N, 1, 0>"));
-  EXPECT_THAT(text, testing::HasSubstr("kRank = 1;"));
+  EXPECT_THAT(text, testing::HasSubstr("kRank = 1 }"));
   EXPECT_THAT(text, testing::HasSubstr("i64(u32("));
   EXPECT_THAT(text, testing::HasSubstr("= is_word_below("));
 }
@@ -187,7 +187,7 @@ TEST(Dropout, CountersOfRowsThatLieApart) {
                 const Tensor x = g.input("x", {256, 512}, DataType::bf16, {.strides = Strides{520, 1}});
                 g.output(g.dropout(x, seed, seed, 0.1).y, {.strides = Strides{520, 1}});
               }),
-              testing::AllOf(testing::HasSubstr("kRank = 2;"), testing::HasSubstr("i64(u32(")));
+              testing::AllOf(testing::HasSubstr("kRank = 2 }"), testing::HasSubstr("i64(u32(")));
 }
 
 }  // namespace

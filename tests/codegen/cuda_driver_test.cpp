@@ -196,6 +196,7 @@ TEST_F(CudaDriver, LoadsWhatNvrtcCompilesAndKnowsItsParameters) {
 // The names of the last `count` launches, newest first.
 std::vector<std::string> launched(int count) {
   std::vector<std::string> names;
+  names.reserve(static_cast<size_t>(count));
   for (int i = 0; i < count; ++i) names.emplace_back(stub::last_launch(i).entry);
   return names;
 }

@@ -22,6 +22,7 @@ KernelSource source_of(const RowsProblem& problem, const RowsSchedule& s, const 
   KernelSource source;
   source.root = root;
   source.sites = {s.y()};
+  source.sites.front().tails = s.row_tails;
   source.target = problem.device.target();
   source.config = {{"index_bits", problem.index_bits}, {"vector", s.knobs.vector}};
   return source;

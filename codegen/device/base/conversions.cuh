@@ -265,13 +265,13 @@ FUSOR_DEVICE Carrier<T> round_to(C x) {
 // How two neighbours go to and from their carriers. Bits: an integer that holds both, the first one low.
 template <class T>
 struct PairConversion {
-  static constexpr bool kExists = false;
+  enum : bool { kExists = false };
 };
 
 template <>
 struct PairConversion<f16> {
   using Bits = u32;
-  static constexpr bool kExists = Config::arch >= 800;
+  enum : bool { kExists = Config::arch >= 800 };
   static __device__ __forceinline__ void widen(Bits bits, float& low, float& high) {
     low = ::widen(f16{static_cast<u16>(bits)});
     high = ::widen(f16{static_cast<u16>(bits >> 16)});
@@ -285,7 +285,7 @@ struct PairConversion<f16> {
 template <>
 struct PairConversion<bf16> {
   using Bits = u32;
-  static constexpr bool kExists = Config::arch >= 800;
+  enum : bool { kExists = Config::arch >= 800 };
   static __device__ __forceinline__ void widen(Bits bits, float& low, float& high) {
     low = __uint_as_float(bits << 16);
     high = __uint_as_float(bits & 0xffff0000u);
@@ -300,7 +300,7 @@ struct PairConversion<bf16> {
   template <>                                                                                \
   struct PairConversion<T> {                                                                 \
     using Bits = u16;                                                                        \
-    static constexpr bool kExists = Config::arch >= 890;                                     \
+    enum : bool { kExists = Config::arch >= 890 };                                           \
     static __device__ __forceinline__ void widen(Bits bits, float& low, float& high) {       \
       u32 halves;                                                                            \
       asm("cvt.rn.f16x2." format " %0, %1;" : "=r"(halves) : "h"(bits));                     \

@@ -8,8 +8,8 @@
 // unit * kScale + kRest. The unit is 0 or more where it is the coordinate along an axis.
 template <int kAxis_, int kScale_, int kRest_>
 struct Counted {
-  static constexpr int kAxis = kAxis_, kScale = kScale_, kRest = kRest_;
-  static constexpr bool kIsNumber = kScale == 0;  // the text knows all of it
+  enum : int { kAxis = kAxis_, kScale = kScale_, kRest = kRest_ };
+  enum : bool { kIsNumber = kScale == 0 };  // the text knows all of it
   Index unit;
   __device__ __forceinline__ Index value() const { return unit * kScale + kRest; }
   __device__ __forceinline__ operator Index() const { return value(); }

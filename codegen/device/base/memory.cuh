@@ -108,9 +108,10 @@ FUSOR_DEVICE void store(T* to, T value) {
   }
 }
 
-// N elements `stride` apart, of which the first `count` exist; the others are zero.
+// N elements `stride` apart, of which the first `count` exist; the others are zero. All of them exist where
+// no count is given, as in what follows.
 template <int N, class T>
-FUSOR_DEVICE Vec<T, N> load_strided(const T* from, Index stride, int count) {
+FUSOR_DEVICE Vec<T, N> load_strided(const T* from, Index stride, int count = N) {
   Vec<T, N> to = {};
 #pragma unroll
   for (int i = 0; i < N; ++i)
@@ -128,7 +129,7 @@ FUSOR_DEVICE T load_where(const T* from, bool holds) {
   return load_strided<1>(from, 0, holds ? 1 : 0).lane[0];
 }
 template <int N, class T>
-FUSOR_DEVICE void store_strided(T* to, Index stride, const Vec<T, N>& from, int count) {
+FUSOR_DEVICE void store_strided(T* to, Index stride, const Vec<T, N>& from, int count = N) {
 #pragma unroll
   for (int i = 0; i < N; ++i)
     if (i < count) store(to + i * stride, from.lane[i]);
@@ -137,12 +138,11 @@ FUSOR_DEVICE void store_strided(T* to, Index stride, const Vec<T, N>& from, int 
 // N adjacent elements from an address that is a multiple of their size (up to 16 bytes): in whole accesses
 // where all of them exist.
 template <int N, class T>
-FUSOR_DEVICE Vec<T, N> load_whole(const T* from, int count) {
+FUSOR_DEVICE Vec<T, N> load_whole(const T* from) {
   constexpr int kBytes = N * sizeof(T) < 16 ? N * sizeof(T) : 16;
   if constexpr (N == 1) {
-    return load_strided<1>(from, 1, count);
+    return load_strided<1>(from, 1);
   } else {
-    if (count < N) return load_strided<N>(from, 1, count);
     Vec<T, N> to;
     Words<kBytes>* const pieces = reinterpret_cast<Words<kBytes>*>(&to);
 #pragma unroll
@@ -150,6 +150,11 @@ FUSOR_DEVICE Vec<T, N> load_whole(const T* from, int count) {
       load_words(reinterpret_cast<const char*>(from) + i * kBytes, pieces[i]);
     return to;
   }
+}
+template <int N, class T>
+FUSOR_DEVICE Vec<T, N> load_whole(const T* from, int count) {
+  if (N == 1 || count < N) return load_strided<N>(from, 1, count);
+  return load_whole<N>(from);
 }
 // The same where `holds`; zeros elsewhere, in every bit.
 template <int N, class T>
@@ -164,27 +169,30 @@ FUSOR_DEVICE Vec<T, N> load_whole_where(const T* from, bool holds) {
   return to;
 }
 template <int N, class T>
-FUSOR_DEVICE void store_whole(T* to, const Vec<T, N>& from, int count) {
+FUSOR_DEVICE void store_whole(T* to, const Vec<T, N>& from) {
   constexpr int kBytes = N * sizeof(T) < 16 ? N * sizeof(T) : 16;
   if constexpr (N == 1) {
-    store_strided<1>(to, 1, from, count);
+    store_strided<1>(to, 1, from);
   } else {
-    if (count < N) return store_strided<N>(to, 1, from, count);
     const Words<kBytes>* const pieces = reinterpret_cast<const Words<kBytes>*>(&from);
 #pragma unroll
     for (int i = 0; i < static_cast<int>(N * sizeof(T) / kBytes); ++i)
       store_words(reinterpret_cast<char*>(to) + i * kBytes, pieces[i]);
   }
 }
+template <int N, class T>
+FUSOR_DEVICE void store_whole(T* to, const Vec<T, N>& from, int count) {
+  if (N == 1 || count < N) return store_strided<N>(to, 1, from, count);
+  store_whole(to, from);
+}
 
 // The same into lines that L2 evicts last (sm_80): what is stored then waits longer there, and goes to memory
 // in longer bursts between those of loads. Behind 512 MiB of other loads nothing of it is left.
 template <int N, class T>
-FUSOR_DEVICE void store_whole_last(T* to, const Vec<T, N>& from, int count) {
+FUSOR_DEVICE void store_whole_last(T* to, const Vec<T, N>& from) {
   if constexpr (N * sizeof(T) % 16 != 0) {
-    store_whole(to, from, count);  // elements behind the last vector
+    store_whole(to, from);  // elements behind the last vector
   } else {
-    if (count < N) return store_strided<N>(to, 1, from, count);
     u64 policy;
     asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
     const Words<16>* const pieces = reinterpret_cast<const Words<16>*>(&from);
@@ -196,6 +204,11 @@ FUSOR_DEVICE void store_whole_last(T* to, const Vec<T, N>& from, int count) {
                    "r"(pieces[i].word[3]), "l"(policy)
                    : "memory");
   }
+}
+template <int N, class T>
+FUSOR_DEVICE void store_whole_last(T* to, const Vec<T, N>& from, int count) {
+  if (count < N) return store_strided<N>(to, 1, from, count);
+  store_whole_last(to, from);
 }
 
 // ---- Elements at places of their own, which a function of the lane tells; -1 is none ----
@@ -266,8 +279,8 @@ FUSOR_DEVICE void store_places(T* to, const Vec<T, N>& from, const Place& place)
 // Stands for a pointer to elements: the one `first` elements behind the first of a byte.
 template <class T>
 struct PackedPointer {
-  static constexpr int kShared = 8 / kPackedBits<T>;  // elements that share a byte
-  static constexpr u32 kMask = (1u << kPackedBits<T>)-1;
+  enum : int { kShared = 8 / kPackedBits<T> };  // elements that share a byte
+  enum : u32 { kMask = (1u << kPackedBits<T>)-1 };
   const u8* bytes;
   Index first;
 
@@ -279,7 +292,7 @@ struct PackedPointer {
   }
 
  private:
-  static constexpr int kShift = kShared == 2 ? 1 : 3;
+  enum : int { kShift = kShared == 2 ? 1 : 3 };
 };
 template <class T>
 FUSOR_DEVICE PackedPointer<T> operator+(PackedPointer<T> from, Index elements) {
@@ -291,7 +304,7 @@ FUSOR_DEVICE T load(PackedPointer<T> from) {
   return from.element(load(from.byte()), from.lane());
 }
 template <int N, class T>
-FUSOR_DEVICE Vec<T, N> load_strided(PackedPointer<T> from, Index stride, int count) {
+FUSOR_DEVICE Vec<T, N> load_strided(PackedPointer<T> from, Index stride, int count = N) {
   Vec<T, N> to = {};
 #pragma unroll
   for (int i = 0; i < N; ++i)
@@ -318,7 +331,7 @@ FUSOR_DEVICE Vec<T, N> load_places(PackedPointer<T> from, const Place& place) {
 }
 // N adjacent elements, the first of which is a multiple of N.
 template <int N, class T>
-FUSOR_DEVICE Vec<T, N> load_whole(PackedPointer<T> from, int count) {
+FUSOR_DEVICE Vec<T, N> load_whole(PackedPointer<T> from, int count = N) {
   constexpr int kShared = PackedPointer<T>::kShared;
   if (count < N) return load_strided<N>(from, 1, count);
   constexpr int kBytes = N < kShared ? 1 : N / kShared;
@@ -353,7 +366,7 @@ FUSOR_DEVICE PackedPlace<T> operator+(PackedPlace<T> to, Index elements) {
 }
 // The first of the N elements is a multiple of N, and no thread stores others of their bytes.
 template <int N, class T>
-FUSOR_DEVICE void store_whole(PackedPlace<T> to, const Vec<T, N>& from, int count) {
+FUSOR_DEVICE void store_whole(PackedPlace<T> to, const Vec<T, N>& from, int count = N) {
   constexpr int kShared = PackedPointer<T>::kShared;
   store_whole(to.bytes + to.first / kShared, packed(from), (count + kShared - 1) / kShared);
 }

@@ -17,22 +17,6 @@ constexpr T kLargest = T(0.5) != T(0)   ? static_cast<T>(__builtin_bit_cast(doub
 template <class T>
 constexpr T kLowest = T(0.5) != T(0) ? -kLargest<T> : -kLargest<T> - T(1);
 
-// The parameters of Pointwise. The defaults are those of core/attributes.h; as constants they cost no compile
-// time.
-template <class T>
-struct DefaultParameters {
-  static constexpr T lower_clip = T(0);
-  static constexpr T upper_clip = kLargest<T>;
-  static constexpr T lower_clip_slope = T(0);
-  static constexpr T elu_alpha = T(1);
-  static constexpr T softplus_beta = T(1);
-  static constexpr T swish_beta = T(1);
-};
-template <class T>
-struct Parameters {
-  T lower_clip, upper_clip, lower_clip_slope, elu_alpha, softplus_beta, swish_beta;
-};
-
 // One instruction; of a product of two u64 that are zero-extended, an addition of zero is left.
 FUSOR_DEVICE u64 whole_product(u32 a, u32 b) {
   u64 product;
@@ -213,11 +197,13 @@ FUSOR_DEVICE float log2_short(float a) {
   return y;
 }
 
+template <class T>
+constexpr T kLog2E = T(1.4426950408889634);
+template <class T>
+constexpr T kLn2 = T(0.6931471805599453);
+
 // float only; what is not named here, doubles and integers are Exact's.
 struct Short : Exact {
-  static constexpr float kLog2E = 1.4426950408889634f;
-  static constexpr float kLn2 = 0.6931471805599453f;
-
   using Exact::div;
   using Exact::erf;
   using Exact::exp;
@@ -241,10 +227,10 @@ struct Short : Exact {
     asm("sqrt.approx.f32 %0, %1;" : "=f"(y) : "f"(a));
     return y;
   }
-  FUSOR_DEVICE float exp(float a) { return exp2_short(a * kLog2E); }
-  FUSOR_DEVICE float sigmoid(float a) { return reciprocal_short(1.0f + exp2_short(a * -kLog2E)); }
+  FUSOR_DEVICE float exp(float a) { return exp2_short(a * kLog2E<float>); }
+  FUSOR_DEVICE float sigmoid(float a) { return reciprocal_short(1.0f + exp2_short(a * -kLog2E<float>)); }
   FUSOR_DEVICE float logistic_slope(float a) {
-    const float tail = exp2_short(::fabsf(a) * -kLog2E);
+    const float tail = exp2_short(::fabsf(a) * -kLog2E<float>);
     const float scale = reciprocal_short(1.0f + tail);
     return tail * scale * scale;
   }
@@ -257,17 +243,18 @@ struct Short : Exact {
   }
   FUSOR_DEVICE float log(float a) {
     const float from_one = a - 1.0f;
-    return ::fabsf(from_one) < 0.02f ? log1p_series(from_one) : log2_short(a) * kLn2;
+    return ::fabsf(from_one) < 0.02f ? log1p_series(from_one) : log2_short(a) * kLn2<float>;
   }
   FUSOR_DEVICE float log1p(float a) {
-    return ::fabsf(a) < 0.02f ? log1p_series(a) : log2_short(1.0f + a) * kLn2;
+    return ::fabsf(a) < 0.02f ? log1p_series(a) : log2_short(1.0f + a) * kLn2<float>;
   }
   FUSOR_DEVICE float tanh(float a) {
     const float square = a * a;
     const float series =
         a * multiply_add(
                 square, multiply_add(square, multiply_add(square, -17.0f / 315, 2.0f / 15), -1.0f / 3), 1.0f);
-    const float closed = multiply_add(-2.0f, reciprocal_short(1.0f + exp2_short(a * (2 * kLog2E))), 1.0f);
+    const float closed =
+        multiply_add(-2.0f, reciprocal_short(1.0f + exp2_short(a * (2 * kLog2E<float>))), 1.0f);
     return ::fabsf(a) < 0.25f ? series : closed;
   }
 
@@ -290,7 +277,7 @@ struct Short : Exact {
   }
   // Its factor is part of the power of two.
   FUSOR_DEVICE float normal_pdf(float a) {
-    return exp2_short(multiply_add(a * (-0.5f * kLog2E), a, -1.3257480647361593f));
+    return exp2_short(multiply_add(a * (-0.5f * kLog2E<float>), a, -1.3257480647361593f));
   }
   FUSOR_DEVICE float erf(float a) {
     const float square = a * a;
@@ -307,18 +294,3 @@ struct Short : Exact {
     return a * multiply_add(a, multiply_add(a, multiply_add(a, -0.25f, 1.0f / 3), -0.5f), 1.0f);
   }
 };
-
-// op_relu<Fn>(a), op_add<Fn>(a, b), op_elu<Fn>(a, p) ...: the formulas of the table.
-#define FUSOR_OPERANDS_1 T a
-#define FUSOR_OPERANDS_2 T a, T b
-#define FUSOR_OPERANDS_3 T a, T b, T c
-#define FUSOR_POINTWISE(mode, inputs, domain, alu, sfu, formula)         \
-  template <class fn, class T, class P = DefaultParameters<T>>           \
-  FUSOR_DEVICE auto op_##mode(FUSOR_OPERANDS_##inputs, const P p = {}) { \
-    return formula;                                                      \
-  }
-#include "core/pointwise.def"
-#undef FUSOR_POINTWISE
-#undef FUSOR_OPERANDS_1
-#undef FUSOR_OPERANDS_2
-#undef FUSOR_OPERANDS_3

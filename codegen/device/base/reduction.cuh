@@ -150,7 +150,7 @@ struct reduction_exp_sum {
     largest = Exact::max(largest, x);
   }
   template <int N>
-  __device__ __forceinline__ void add_lanes(const Vec<T, N>& x, int count) {
+  __device__ __forceinline__ void add_lanes(const Vec<T, N>& x, int count = N) {
     const T before = largest;
 #pragma unroll
     for (int i = 0; i < N; ++i)
@@ -190,7 +190,7 @@ struct reduction_deviation {
     sum = multiply_add(distance, x - mean, sum);
   }
   template <int N>
-  __device__ __forceinline__ void add_lanes(const Vec<T, N>& x, int lanes) {
+  __device__ __forceinline__ void add_lanes(const Vec<T, N>& x, int lanes = N) {
     if (lanes <= 0) return;
     const T added = static_cast<T>(lanes < N ? lanes : N);
     T total = T(0), squares = T(0);

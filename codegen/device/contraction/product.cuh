@@ -14,7 +14,7 @@
 // tap 0).
 #pragma once
 
-static constexpr int kMatmul = 0, kFprop = 1, kDgrad = 2, kWgrad = 3;
+enum : int { kMatmul = 0, kFprop = 1, kDgrad = 2, kWgrad = 3 };
 
 /// One index of the product taken apart: an image, a channel or a plain index, and a position. Negative
 /// `lead`: beyond the end.
@@ -44,10 +44,16 @@ template <int kOp, int kSpatial, int kBatch, bool kChannelsFastest, bool kUnitSt
           class Divisor, int kChannelBlocks = 0>
 struct Contraction {
   using Key = Point<Index>;
-  static constexpr int kAxes = kOp == kMatmul ? kBatch + 2 : kSpatial + 2;
+  enum : int { kAxes = kOp == kMatmul ? kBatch + 2 : kSpatial + 2 };
   /// Axes of the result, a bit each, along which rows lie; and columns.
-  static constexpr unsigned kRowAxes = kOp == kMatmul ? 1u << kBatch : kOp == kWgrad ? 1u : ~2u;
-  static constexpr unsigned kColumnAxes = kOp == kMatmul ? 2u << kBatch : kOp == kWgrad ? ~1u : 2u;
+  enum : unsigned {
+    kRowAxes = kOp == kMatmul  ? 1u << kBatch
+               : kOp == kWgrad ? 1u
+                               : ~2u,
+    kColumnAxes = kOp == kMatmul  ? 2u << kBatch
+                  : kOp == kWgrad ? ~1u
+                                  : 2u,
+  };
 
   Wide m, n, k;                          // extents of one batch entry
   Divisor channels;                      // in (channel, tap); or in a block

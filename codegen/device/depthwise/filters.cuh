@@ -6,10 +6,10 @@
 /// [vector of the block][tap][pack], packs of up to 16 bytes; an odd number of them a vector, so that
 /// neighbouring threads meet no bank twice.
 struct Filters {
-  static constexpr int kPack = kVector < 4 ? kVector : 4;
+  enum : int { kPack = kVector < 4 ? kVector : 4 };
   using Pack = Vec<float, kPack>;
-  static constexpr int kPacks = kVector / kPack;  // of a tap
-  Pack* packs;                                    // this thread's first
+  enum : int { kPacks = kVector / kPack };  // of a tap
+  Pack* packs;                              // this thread's first
 
   __device__ __forceinline__ Filters(Pack* first, Index taps, Index column)
       : packs(first + column * (taps * kPacks | 1)) {}

@@ -8,7 +8,7 @@
 #include "codegen/device/base/launch.cuh"
 #include "codegen/device/depthwise/window.cuh"
 
-static constexpr int kElements = 8, kLanes = 32, kThreads = kElements * kLanes;
+enum : int { kElements = 8, kLanes = 32, kThreads = kElements * kLanes };
 
 FUSOR_DEVICE float sum_of_lane(const Params& p, i64 element, int lane) {
   float sum = 0.0f;

@@ -4,12 +4,14 @@
 
 #include "codegen/device/depthwise/tiling.cuh"
 
-static constexpr int kLines = Config::lines;      // of the operand, under a row of results
-static constexpr int kAdvance = Config::advance;  // lines from one row of results to the next
+enum : int {
+  kLines = Config::lines,      // of the operand, under a row of results
+  kAdvance = Config::advance,  // lines from one row of results to the next
+};
 // Rows of results that a line meets at most.
-static constexpr int kRing = (kLines + kAdvance - 1) / kAdvance;
+enum : int { kRing = (kLines + kAdvance - 1) / kAdvance };
 // Columns that lie side by side.
-static constexpr int kColumnGroup = kSpread < kTaps ? kColumns : kTaps;
+enum : int { kColumnGroup = kSpread < kTaps ? kColumns : kTaps };
 
 /// Elements `first + offset * step` of the last axis, where `offset` counts kGroup neighbours and then goes
 /// on at the next multiple of `jump`. Those beyond [0, end) are zero after the prologue; what is read in

@@ -95,8 +95,12 @@ FUSOR_DEVICE void add_strip(const Params& p, Index channel, Index strip, Sums& s
 }
 
 // Rows of the window that the lanes of a block add up at a time.
-static constexpr int kLinesInShared = 8192 / (kTaps * kThreads * kVector);
-static constexpr int kAtOnce = kLinesInShared < 1 ? 1 : kLinesInShared < kLines ? kLinesInShared : kLines;
+enum : int {
+  kLinesInShared = 8192 / (kTaps * kThreads * kVector),
+  kAtOnce = kLinesInShared < 1        ? 1
+            : kLinesInShared < kLines ? kLinesInShared
+                                      : kLines,
+};
 
 /// Adds up the sums of the lanes of a block, in their order, and writes them to the block's part: lanes share
 /// out the taps.

@@ -4,14 +4,19 @@
 
 #include "codegen/device/depthwise/window.cuh"
 
-static constexpr int kThreads = 128;
-static constexpr int kVector = Config::vector;  // adjacent channels of a thread
-static constexpr int kRows = Config::rows, kStrip = Config::strip;
-static constexpr int kTaps = Config::taps;  // of a piece of a row of the window
+enum : int {
+  kThreads = 128,
+  kVector = Config::vector,  // adjacent channels of a thread
+  kRows = Config::rows,
+  kStrip = Config::strip,
+  kTaps = Config::taps,  // of a piece of a row of the window
+};
 /// Columns between neighbours of a run, or kTaps where they share none; result i meets column i * kSpread +
 /// k.
-static constexpr int kSpread = Config::spread;
-static constexpr int kColumns = (kStrip - 1) * kSpread + kTaps;
+enum : int {
+  kSpread = Config::spread,
+  kColumns = (kStrip - 1) * kSpread + kTaps,
+};
 
 using Window = SlidingWindow<Config::strided_gradient, kRows, kStrip, Index, i64, FastDivisor>;
 

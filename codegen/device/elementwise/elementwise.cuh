@@ -8,13 +8,17 @@
 //   No shared memory. Tails, if any: whole vectors first, then element by element in a rolled loop.
 #include "fusor_generated.cuh"
 
-constexpr int kVector = Config::vector;
-constexpr int kThreads = Config::threads;
-constexpr int kUnroll = Config::unroll;
-constexpr int kUnrollAxis = Config::unroll_axis;     // -1: a block's width apart
-constexpr bool kUnrollTails = Config::unroll_tails;  // kUnrollAxis' extent is not a multiple of kUnroll
-constexpr bool kRowTails = Config::row_tails;        // the vector axis' extent is not a multiple of kVector
-constexpr int kLast = Y::kRank - 1;
+enum : int {
+  kVector = Config::vector,
+  kThreads = Config::threads,
+  kUnroll = Config::unroll,
+  kUnrollAxis = Config::unroll_axis,  // -1: a block's width apart
+};
+enum : bool {
+  kUnrollTails = Config::unroll_tails,  // kUnrollAxis' extent is not a multiple of kUnroll
+  kRowTails = Config::row_tails,        // the vector axis' extent is not a multiple of kVector
+};
+enum : int { kLast = Y::kRank - 1 };
 
 // vectors: all of them, counting kUnroll neighbours along kUnrollAxis once; row_extent, unroll_extent:
 // elements along the vector axis and kUnrollAxis; extents: the last one in vectors.

@@ -10,12 +10,14 @@
 
 #include "codegen/device/elementwise/totals.cuh"
 
-constexpr int kVector = Config::vector;
-constexpr int kThreads = Config::threads;
-constexpr int kWidth = Config::width;  // neighbouring vectors of a block
-constexpr int kLanes = kThreads / kWidth;
-constexpr int kUnroll = Config::unroll;
-constexpr int kKept = Config::kept;
+enum : int {
+  kVector = Config::vector,
+  kThreads = Config::threads,
+  kWidth = Config::width,  // neighbouring vectors of a block
+  kLanes = kThreads / kWidth,
+  kUnroll = Config::unroll,
+  kKept = Config::kept,
+};
 
 // partials: of a split reduction, [split][column]; vectors: over all kept axes; steps: over all reduced ones;
 // chunk: steps of a split; extents: the last kept one in vectors.

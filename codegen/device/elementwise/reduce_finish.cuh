@@ -8,8 +8,10 @@
 
 #include "codegen/device/elementwise/totals.cuh"
 
-constexpr int kThreads = 256;
-constexpr int kGroup = Config::group;  // threads per result
+enum : int {
+  kThreads = 256,
+  kGroup = Config::group,  // threads per result
+};
 
 // result_step, split_step: accumulators between the partial results of neighbouring results, and of
 // neighbouring splits; extents: kept axes first, in elements.

@@ -9,7 +9,7 @@
 #include "codegen/device/elementwise/totals.cuh"
 
 // A block has kWidth neighbouring results (32, or 1); kRows threads share one.
-constexpr int kWidth = Config::width, kRows = Config::rows, kThreads = kWidth * kRows;
+enum : int { kWidth = Config::width, kRows = Config::rows, kThreads = kWidth * kRows };
 
 // extents: kept axes first.
 

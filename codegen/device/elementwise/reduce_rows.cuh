@@ -9,13 +9,15 @@
 
 #include "codegen/device/elementwise/totals.cuh"
 
-constexpr int kVector = Config::vector;
-constexpr int kThreads = Config::threads;
-constexpr int kGroup = Config::group;  // threads a row
-constexpr int kUnroll = Config::unroll;
-constexpr int kKept = Config::kept;
-constexpr bool kRowTails = Config::row_tails;  // the last axis' extent is not a multiple of kVector
-constexpr int kLast = Y::kRank - 1;
+enum : int {
+  kVector = Config::vector,
+  kThreads = Config::threads,
+  kGroup = Config::group,  // threads a row
+  kUnroll = Config::unroll,
+  kKept = Config::kept,
+};
+enum : bool { kRowTails = Config::row_tails };  // the last axis' extent is not a multiple of kVector
+enum : int { kLast = Y::kRank - 1 };
 
 // partials: of a split reduction, [row][split]; vectors: of a row, whole_vectors of which, from the first on,
 // are surely whole; chunk: vectors of a split; row_extent: elements along the last axis; extents: the last

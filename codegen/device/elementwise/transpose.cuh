@@ -9,14 +9,18 @@
 //            2 N .. 3 N - 1  c2 c3 c0 c1 ...     column over all banks
 #include "fusor_generated.cuh"
 
-constexpr int kVector = Config::vector;
-constexpr int kThreads = Config::threads;
-constexpr bool kTileTails = Config::tile_tails;  // the extents are not multiples of a tile
-constexpr int kF = Y::kRank - 2;
-constexpr int kV = Y::kRank - 1;
-constexpr int kSide = 8;
-constexpr int kTile = kSide * kVector;
-constexpr int kLines = kThreads / kSide;  // of a tile that the block loads at a time
+enum : int {
+  kVector = Config::vector,
+  kThreads = Config::threads,
+};
+enum : bool { kTileTails = Config::tile_tails };  // the extents are not multiples of a tile
+enum : int {
+  kF = Y::kRank - 2,
+  kV = Y::kRank - 1,
+  kSide = 8,
+  kTile = kSide * kVector,
+  kLines = kThreads / kSide,  // of a tile that the block loads at a time
+};
 static_assert(kTile % kLines == 0, "every thread takes part in every pass over a tile");
 
 // extents: outer axes in elements, the last two in tiles.

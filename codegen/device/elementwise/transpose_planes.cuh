@@ -8,14 +8,18 @@
 //   alignment matters to the run; the padding to an odd number of units keeps channel vectors in other banks.
 #include "fusor_generated.cuh"
 
-constexpr int kVector = Config::vector;  // 16 bytes of what is staged
-constexpr int kThreads = Config::threads;
-constexpr int kChannels = Config::channels;    // of a tile
-constexpr bool kRunLoads = Config::run_loads;  // the loads run through planes, else the stores
-constexpr int kPlaneAxis = kRunLoads ? Y::kRank - 2 : Y::kRank - 1;
-constexpr int kChannelAxis = kRunLoads ? Y::kRank - 1 : Y::kRank - 2;
-constexpr int kVectors = kChannels / kVector;  // of channels, at one position
-constexpr int kBatch = 4;                      // loads that a thread has in flight
+enum : int {
+  kVector = Config::vector,  // 16 bytes of what is staged
+  kThreads = Config::threads,
+  kChannels = Config::channels,  // of a tile
+};
+enum : bool { kRunLoads = Config::run_loads };  // the loads run through planes, else the stores
+enum : int {
+  kPlaneAxis = kRunLoads ? Y::kRank - 2 : Y::kRank - 1,
+  kChannelAxis = kRunLoads ? Y::kRank - 1 : Y::kRank - 2,
+  kVectors = kChannels / kVector,  // of channels, at one position
+  kBatch = 4,                      // loads that a thread has in flight
+};
 static_assert(kThreads % kVectors == 0, "a thread keeps its channels");
 
 // plane: positions of one; extents: in tiles.

@@ -16,17 +16,25 @@
 //   A byte's lanes that belong to no element are zero; bytes without any element stay as they are.
 #include "fusor_generated.cuh"
 
-constexpr int kVector = Config::vector;  // elements of a thread: whole bytes
-constexpr int kThreads = Config::threads;
-constexpr bool kWholeRows = Config::whole_rows;
-constexpr bool kWholeStores = Config::whole_stores;  // every vector begins on a multiple of its bytes
-constexpr bool kAdjacent = Config::adjacent;         // along the last axis
-constexpr int kOuter = Config::outer;                // axes from run to run of places
-constexpr int kLast = Y::kRank - 1;
+enum : int {
+  kVector = Config::vector,  // elements of a thread: whole bytes
+  kThreads = Config::threads,
+};
+enum : bool {
+  kWholeRows = Config::whole_rows,
+  kWholeStores = Config::whole_stores,  // every vector begins on a multiple of its bytes
+  kAdjacent = Config::adjacent,         // along the last axis
+};
+enum : int {
+  kOuter = Config::outer,  // axes from run to run of places
+  kLast = Y::kRank - 1,
+};
 
 using Stored = Y::Stored;
-constexpr int kShared = PackedPointer<Stored>::kShared;
-constexpr int kBytes = kVector / kShared;
+enum : int {
+  kShared = PackedPointer<Stored>::kShared,
+  kBytes = kVector / kShared,
+};
 static_assert(kVector % kShared == 0, "a thread stores whole bytes");
 
 // bytes: the result's; threads: that have elements. Whole rows: extents, the last one in vectors;

@@ -9,7 +9,7 @@
 
 #include "codegen/device/recurrent/exchange.cuh"
 
-constexpr int kBlocks = kCell == kGru ? 6 : kGates;
+enum : int { kBlocks = kCell == kGru ? 6 : kGates };
 
 FUSOR_DEVICE float state_at(const Params& p, int plane, i64 row, const Place& at) {
   return element_at(p.states, plane * p.state_plane + row * p.state_time + at.batch * p.state_row +
@@ -21,7 +21,7 @@ FUSOR_DEVICE float tanh_slope(float x) { return 4.0f * Exact::logistic_slope(x +
 // Operands of a step's gradients beside those of its states: dy, and factors of the states alone, which are
 // ready before the step behind is.
 struct Factors {
-  static constexpr int kCount = kCell == kLstm ? 6 : kCell == kGru ? 5 : 1;
+  enum : int { kCount = kCell == kLstm ? 6 : kCell == kGru ? 5 : 1 };
   float dy = 0;
   float of[kCount] = {};
 

@@ -16,28 +16,35 @@
 
 using Element = Config::Element;
 
-constexpr int kWarps = 8, kThreads = 32 * kWarps;
-constexpr int kUnits = 16;                     // of a block
-constexpr int kGates = Config::gates;          // blocks of rows of the weights
-constexpr int kTiles = Config::tiles;          // of 16 rows of the batch
-constexpr int kProducers = Config::producers;  // blocks that make a warp's share of k
-constexpr bool kBackward = Config::backward;
-constexpr bool kReverse = Config::reverse;                      // the last time comes first
-constexpr int kGiven = kBackward ? kUnits * kGates : kUnits;    // numbers of a row that a block hands over
-constexpr int kColumns = kBackward ? kUnits : kUnits * kGates;  // of a block's product
-constexpr int kDepth = kProducers * kGiven;                     // a warp's share of k
-constexpr int kChunks = kDepth / 32;                            // of two steps of k
-constexpr int kBatch = kChunks % 8 == 0   ? 8
-                       : kChunks % 6 == 0 ? 6
-                                          : kChunks;  // chunks that are loaded together
-constexpr int kPitch = kColumns + 8;
-constexpr int kRows = 16 * kTiles;
-constexpr int kFlagsOfLine = 32;  // the words of 128 bytes
-constexpr i64 kLongestWait = i64(1) << 32;
+enum : int {
+  kWarps = 8,
+  kThreads = 32 * kWarps,
+  kUnits = 16,                     // of a block
+  kGates = Config::gates,          // blocks of rows of the weights
+  kTiles = Config::tiles,          // of 16 rows of the batch
+  kProducers = Config::producers,  // blocks that make a warp's share of k
+};
+enum : bool {
+  kBackward = Config::backward,
+  kReverse = Config::reverse,  // the last time comes first
+};
+enum : int {
+  kGiven = kBackward ? kUnits * kGates : kUnits,    // numbers of a row that a block hands over
+  kColumns = kBackward ? kUnits : kUnits * kGates,  // of a block's product
+  kDepth = kProducers * kGiven,                     // a warp's share of k
+  kChunks = kDepth / 32,                            // of two steps of k
+  kBatch = kChunks % 8 == 0   ? 8
+           : kChunks % 6 == 0 ? 6
+                              : kChunks,  // chunks that are loaded together
+  kPitch = kColumns + 8,
+  kRows = 16 * kTiles,
+  kFlagsOfLine = 32,  // the words of 128 bytes
+};
+enum : i64 { kLongestWait = i64(1) << 32 };
 static_assert(kDepth % 32 == 0 && kChunks % kBatch == 0, "a warp's share of k is whole chunks");
 
 enum Cell { kLstm, kGru, kRelu, kTanh };
-constexpr int kCell = Config::cell;
+enum : int { kCell = Config::cell };
 
 FUSOR_DEVICE int lane() { return threadIdx.x % 32; }
 FUSOR_DEVICE int warp() { return threadIdx.x / 32; }

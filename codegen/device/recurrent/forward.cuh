@@ -8,8 +8,12 @@
 
 #include "codegen/device/recurrent/exchange.cuh"
 
-constexpr int kSumPlanes = !Config::keeps_sums || kCell == kRelu ? 0 : kCell == kTanh ? 1 : 4;
-constexpr int kFirstSum = kCell == kLstm ? 2 : 1;
+enum : int {
+  kSumPlanes = !Config::keeps_sums || kCell == kRelu ? 0
+               : kCell == kTanh                      ? 1
+                                                     : 4,
+  kFirstSum = kCell == kLstm ? 2 : 1,
+};
 
 struct State {
   float h = 0, c = 0;

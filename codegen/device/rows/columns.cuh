@@ -8,9 +8,13 @@
 
 // columns: with the tail of the last vector of a row; vectors: of a row; parts: of each column; row_extent:
 // elements along the last axis; extents: that of the last axis in vectors.
-constexpr int kVector = Config::vector;
-constexpr int kWidth = Config::width, kThreads = 512, kRows = kThreads / kWidth;
-constexpr int kInFlight = 8;  // parts of a thread
+enum : int {
+  kVector = Config::vector,
+  kWidth = Config::width,
+  kThreads = 512,
+  kRows = kThreads / kWidth,
+  kInFlight = 8,  // parts of a thread
+};
 
 extern "C" __global__ void __launch_bounds__(kThreads) rows_columns(const __grid_constant__ Params p) {
   __shared__ Y::Columns of_row[kRows][kWidth];

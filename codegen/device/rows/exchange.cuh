@@ -6,25 +6,31 @@
 //   cluster  the same; a part is sent to every block of the cluster, whose barrier counts the bytes that came
 #pragma once
 
-constexpr int kThreads = Config::threads;
-constexpr int kGroup = Config::group;      // threads of a block that share a row
-constexpr int kCluster = Config::cluster;  // blocks that share a row
-constexpr int kBatch = Config::batch;      // rows of a thread that are exchanged together
-constexpr bool kSpread = Config::spread;   // a thread works on kWidth neighbouring rows
-constexpr int kWidth = kSpread ? Config::vector : 1;
-constexpr int kSlots = kThreads / kGroup;  // rows of a block, or vectors of them
+enum : int {
+  kThreads = Config::threads,
+  kGroup = Config::group,      // threads of a block that share a row
+  kCluster = Config::cluster,  // blocks that share a row
+  kBatch = Config::batch,      // rows of a thread that are exchanged together
+};
+enum : bool { kSpread = Config::spread };  // a thread works on kWidth neighbouring rows
+enum : int {
+  kWidth = kSpread ? Config::vector : 1,
+  kSlots = kThreads / kGroup,  // rows of a block, or vectors of them
+};
 
 // Neighbouring threads share a row, or lie on neighbouring rows.
 FUSOR_DEVICE int lane_in_row() { return kSpread ? threadIdx.x / kSlots : threadIdx.x % kGroup; }
 FUSOR_DEVICE int slot_in_block() { return kSpread ? threadIdx.x % kSlots : threadIdx.x / kGroup; }
 
 // Threads of a warp that share a row, and how far apart they are.
-constexpr int kNear = kSpread ? (kSlots < 32 ? 32 / kSlots : 1) : (kGroup < 32 ? kGroup : 32);
-constexpr int kNearStep = kSpread ? (kSlots < 32 ? kSlots : 32) : 1;
-constexpr int kParts = kGroup / kNear * kCluster;
-constexpr int kCells = kBatch * (kSpread ? kSlots * kWidth : 1);  // totals of a part
-constexpr bool kExchanges = kParts > 1;
-constexpr int kExchangeBytes = kExchanges ? (kParts * kCells * Y::kTotalsBytes + 15) / 16 * 16 : 16;
+enum : int {
+  kNear = kSpread ? (kSlots < 32 ? 32 / kSlots : 1) : (kGroup < 32 ? kGroup : 32),
+  kNearStep = kSpread ? (kSlots < 32 ? kSlots : 32) : 1,
+  kParts = kGroup / kNear * kCluster,
+  kCells = kBatch * (kSpread ? kSlots * kWidth : 1),  // totals of a part
+};
+enum : bool { kExchanges = kParts > 1 };
+enum : int { kExchangeBytes = kExchanges ? (kParts * kCells * Y::kTotalsBytes + 15) / 16 * 16 : 16 };
 
 FUSOR_DEVICE constexpr int power_of_two_from(int value) {
   int power = 1;

@@ -10,14 +10,18 @@
 
 #include "codegen/device/rows/exchange.cuh"
 
-constexpr int kVector = Config::vector;
-constexpr int kUnits = Config::units;          // vectors of a thread, where registers hold them
-constexpr int kUnroll = Config::unroll;        // vectors that a thread has in flight, elsewhere
-constexpr bool kWhole = Config::whole;         // every thread has as many vectors of a row
-constexpr bool kRowTails = Config::row_tails;  // the last vector of a row may be partial
-constexpr bool kRepacks = Config::repacks;     // values are computed anew in each phase, not held
-constexpr bool kSplit = Config::split;         // p.parts blocks share a row, by launches
-constexpr int kLast = Y::kRank - 1;
+enum : int {
+  kVector = Config::vector,
+  kUnits = Config::units,    // vectors of a thread, where registers hold them
+  kUnroll = Config::unroll,  // vectors that a thread has in flight, elsewhere
+};
+enum : bool {
+  kWhole = Config::whole,         // every thread has as many vectors of a row
+  kRowTails = Config::row_tails,  // the last vector of a row may be partial
+  kRepacks = Config::repacks,     // values are computed anew in each phase, not held
+  kSplit = Config::split,         // p.parts blocks share a row, by launches
+};
+enum : int { kLast = Y::kRank - 1 };
 
 // rows: vectors of them where kSpread; row_step: between the rows of a block; vectors: of a row, elements
 // where kSpread; units: vectors of a row that a thread works on, at most; row_extent: elements along the last
@@ -57,8 +61,8 @@ using Held = Y::Held<kVector>;
 // bits.
 template <class T>
 struct Packed {
-  static constexpr bool kInWords = sizeof(T) % 4 == 0;
-  static constexpr int kWords = kInWords ? sizeof(T) / 4 : 1;
+  enum : bool { kInWords = sizeof(T) % 4 == 0 };
+  enum : int { kWords = kInWords ? sizeof(T) / 4 : 1 };
   struct Whole {
     T value;
   };
@@ -139,11 +143,13 @@ FUSOR_DEVICE void each_loaded(const Params& p, Index first, Index (&at)[Y::kRank
 }
 
 struct InShared {
-  static constexpr int kPiece = sizeof(Held) % 16 == 0  ? 16
-                                : sizeof(Held) % 8 == 0 ? 8
-                                : sizeof(Held) % 4 == 0 ? 4
-                                                        : 1;
-  static constexpr int kPieces = sizeof(Held) / kPiece;
+  enum : int {
+    kPiece = sizeof(Held) % 16 == 0  ? 16
+             : sizeof(Held) % 8 == 0 ? 8
+             : sizeof(Held) % 4 == 0 ? 4
+                                     : 1,
+    kPieces = sizeof(Held) / kPiece,
+  };
   using Piece = If<kPiece >= 4, Vec<u32, kPiece / 4 + (kPiece < 4)>, u8>;
   Piece* pieces;
   FUSOR_METHOD void bind(char* memory) { pieces = reinterpret_cast<Piece*>(memory); }
@@ -187,7 +193,7 @@ struct InShared {
 // other.
 template <class Site>
 struct Copied {
-  static constexpr int kGroups = 8, kApart = kThreads * 16;
+  enum : int { kGroups = 8, kApart = kThreads * 16 };
   char* pieces;  // [unit][piece][thread]
   FUSOR_METHOD void bind(char* memory) { pieces = memory + threadIdx.x * 16; }
   FUSOR_METHOD void forget() {}

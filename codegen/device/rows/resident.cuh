@@ -14,8 +14,8 @@
 #include "codegen/device/rows/held.cuh"
 
 using Row = Y::Row<kWidth>;
-constexpr int kCellsOfBlock = kSlots * kWidth;
-constexpr bool kFolds = Config::folds;  // neighbouring cells, all of the same block, share a result
+enum : int { kCellsOfBlock = kSlots * kWidth };
+enum : bool { kFolds = Config::folds };  // neighbouring cells, all of the same block, share a result
 
 // parts: blocks of a row; cells: totals of a phase, one a row; fold: neighbouring cells of a result; lanes:
 // threads that combine the parts of a result, a power of two; partials: of Y::kTotalsBytes each.

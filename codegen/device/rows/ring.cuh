@@ -10,8 +10,10 @@
 #include "codegen/device/rows/turn.cuh"
 #include "codegen/device/sm90/ptx/tma.cuh"
 
-constexpr int kStages = Config::stages;
-constexpr int kTurnRows = kSlots * kBatch;
+enum : int {
+  kStages = Config::stages,
+  kTurnRows = kSlots * kBatch,
+};
 
 FUSOR_DEVICE void copy_bytes(void* shared, const void* from, u32 bytes, Barrier& barrier) {
   asm volatile(

@@ -11,9 +11,9 @@
 #define FUSOR_METHOD __device__ __forceinline__
 #include "codegen/device/rows/turn.cuh"
 
-constexpr bool kPersistent = Config::persistent;
+enum : bool { kPersistent = Config::persistent };
 // 0: in registers, 1: in shared memory, 2: in memory, 4: copied to shared memory
-constexpr int kHeld = Config::held;
+enum : int { kHeld = Config::held };
 
 using Holder = If<kHeld == 0, InRegisters, If<kHeld == 1, InShared, If<kHeld == 2, InMemory, Copied<Y>>>>;
 
@@ -40,15 +40,19 @@ extern "C" __global__ void __launch_bounds__(kThreads, Config::blocks)
   }
   Index base = Index(blockIdx.x) / kCluster * (kSlots * kBatch);
   rows.open(p, base, first);
-  // Where registers hold them, the next rows are on their way while these are worked on.
-  for (bool more = true; more;) {
-    Rows<Holder> own = rows;
-    const Index own_base = base;
-    base += p.row_step;
-    more = kPersistent && base < p.rows;
-    if (kHeld == 0 && more) rows.open(p, base, first);
-    own.close(p, own_base, first, fixed, columns, exchange);
-    if (kHeld != 0 && more) rows.open(p, base, first);
+  if constexpr (!kPersistent) {
+    rows.close(p, base, first, fixed, columns, exchange);
+  } else {
+    // Where registers hold them, the next rows are on their way while these are worked on.
+    for (bool more = true; more;) {
+      Rows<Holder> own = rows;
+      const Index own_base = base;
+      base += p.row_step;
+      more = base < p.rows;
+      if (kHeld == 0 && more) rows.open(p, base, first);
+      own.close(p, own_base, first, fixed, columns, exchange);
+      if (kHeld != 0 && more) rows.open(p, base, first);
+    }
   }
   if constexpr (kColumns && Config::arch >= 900) asm volatile("griddepcontrol.launch_dependents;");
   if constexpr (kColumns) leave_columns(p, first, columns, reinterpret_cast<Y::Columns*>(memory));

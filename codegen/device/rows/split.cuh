@@ -13,8 +13,8 @@
 #include "codegen/device/rows/block.cuh"
 #include "codegen/device/rows/held.cuh"
 
-constexpr int kPhase = Config::phase;
-constexpr bool kAdds = kPhase < Y::kPhases;
+enum : int { kPhase = Config::phase };
+enum : bool { kAdds = kPhase < Y::kPhases };
 using Row = Y::Row<kWidth>;
 
 // parts: blocks of a row; cells: totals of a phase, one a row; partials, totals: of Y::kTotalsBytes a cell at

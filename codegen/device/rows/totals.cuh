@@ -6,8 +6,11 @@
 //   ──► totals[cell] of each of them
 #include "fusor_generated.cuh"
 
-constexpr int kThreads = 256, kWarp = 32;
-constexpr int kGroup = Config::group;  // threads of a result: a warp, or all of the block
+enum : int {
+  kThreads = 256,
+  kWarp = 32,
+  kGroup = Config::group,  // threads of a result: a warp, or all of the block
+};
 using Totals = decltype(Y::totals(Phase<Config::phase>{}));
 
 // partials: of a phase, `parts` of each result; results: of them; fold: cells of a result.

@@ -4,7 +4,7 @@
 
 #include "codegen/device/rows/held.cuh"
 
-constexpr bool kColumns = Config::columns;
+enum : bool { kColumns = Config::columns };
 using Row = Y::Row<kWidth>;
 using Fixed = Y::Fixed<kVector>;
 

@@ -16,10 +16,12 @@
 #include "codegen/device/tiled/part.cuh"
 
 using Tiles = OperandTiles<Sum, kTileM, kTileN>;
-static constexpr int kStagedPitch = kFastExtent + Tiles::kPadding;
+enum : int { kStagedPitch = kFastExtent + Tiles::kPadding };
 // The largest tile is staged half by half.
-static constexpr int kPasses = kTileElements > 128 * 64 ? 2 : 1;
-static constexpr int kElementsOfPass = kTileElements / kPasses;
+enum : int {
+  kPasses = kTileElements > 128 * 64 ? 2 : 1,
+  kElementsOfPass = kTileElements / kPasses,
+};
 
 struct Shared {
   Key rows[kTileM], columns[kTileN];
@@ -40,7 +42,7 @@ FUSOR_DEVICE Vec<Sum, kWidth> masked(const Vec<Value, kWidth>& values, bool insi
 }
 
 struct LoadA {
-  static constexpr bool kAlongK = Config::a_along_k;
+  enum : bool { kAlongK = Config::a_along_k };
   using Vectors = ThreadVectors<kTileK, kTileM, Config::a_width, kAlongK>;
   FUSOR_DEVICE const Key* keys(const Shared& shared) { return shared.rows; }
   FUSOR_DEVICE Sum* tile(Tiles& tiles, int step) { return tiles.left[step]; }
@@ -58,7 +60,7 @@ struct LoadA {
 };
 
 struct LoadB {
-  static constexpr bool kAlongK = Config::b_along_k;
+  enum : bool { kAlongK = Config::b_along_k };
   using Vectors = ThreadVectors<kTileK, kTileN, Config::b_width, kAlongK>;
   FUSOR_DEVICE const Key* keys(const Shared& shared) { return shared.columns; }
   FUSOR_DEVICE Sum* tile(Tiles& tiles, int step) { return tiles.right[step]; }

@@ -3,7 +3,7 @@
 #pragma once
 
 /// 16 x 16 threads; a main-loop step covers kTileK steps of the product.
-static constexpr int kLanes = 16, kTileK = 16;
+enum : int { kLanes = 16, kTileK = 16 };
 
 template <class T, int kWidth>
 struct alignas(kWidth * sizeof(T)) Pack {
@@ -14,8 +14,10 @@ struct alignas(kWidth * sizeof(T)) Pack {
 /// the lanes of a warp read adjacent packs.
 template <class T, int kExtent>
 struct Deal {
-  static constexpr int kItems = kExtent / kLanes;  // of each lane
-  static constexpr int kPack = kItems < int(16 / sizeof(T)) ? kItems : int(16 / sizeof(T));
+  enum : int {
+    kItems = kExtent / kLanes,  // of each lane
+    kPack = kItems < int(16 / sizeof(T)) ? kItems : int(16 / sizeof(T)),
+  };
   using Packed = Pack<T, kPack>;
 
   /// Position in the side of a lane's item `i`, a multiple of kPack.
@@ -25,7 +27,7 @@ struct Deal {
 /// The two operand tiles of one step: [step][row] and [step][column]. A row of padding spreads the banks.
 template <class T, int kTileM, int kTileN>
 struct OperandTiles {
-  static constexpr int kPadding = 16 / sizeof(T);
+  enum : int { kPadding = 16 / sizeof(T) };
   alignas(16) T left[kTileK][kTileM + kPadding];
   alignas(16) T right[kTileK][kTileN + kPadding];
 };

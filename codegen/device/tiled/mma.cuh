@@ -20,23 +20,27 @@
 #include "codegen/device/tiled/swizzle.cuh"
 #include "codegen/device/tiled/warp_mma.cuh"
 
-static constexpr int kTileK = Config::tile_k, kStages = Config::stages;
+enum : int { kTileK = Config::tile_k, kStages = Config::stages };
 // Blocks of a cluster that share a tile.
-static constexpr int kBlocks = Config::cluster;
+enum : int { kBlocks = Config::cluster };
 // Tiles of an operand in shared memory: its elements, or the high, middle and low parts of fp32.
-static constexpr int kParts = Config::parts;
-static constexpr bool kInParts = kParts > 1;
+enum : int { kParts = Config::parts };
+enum : bool { kInParts = kParts > 1 };
 static_assert(!kInParts || kStages == 2, "what a turn has loaded is what the next multiplies");
-static constexpr int kBlocksPerSm = kTileElements > (kInParts ? 64 * 64 : 128 * 128) ? 1 : 2;
+enum : int { kBlocksPerSm = kTileElements > (kInParts ? 64 * 64 : 128 * 128) ? 1 : 2 };
 
 // The warps of a block lie kWarpsM by kWarpsN over the tile, each on kWarpRows by kWarpColumns of it, made of
 // blocks of 16 x 8.
-static constexpr int kWarps = kThreads / 32;
-static constexpr int kMostWarpsN = kTileN >= 128 ? 4 : kTileN / 32;
-static constexpr int kWarpsM = kWarps / kMostWarpsN < kTileM / 16 ? kWarps / kMostWarpsN : kTileM / 16;
-static constexpr int kWarpsN = kWarps / kWarpsM;
-static constexpr int kWarpRows = kTileM / kWarpsM, kWarpColumns = kTileN / kWarpsN;
-static constexpr int kRowBlocks = kWarpRows / 16, kColumnBlocks = kWarpColumns / 8;
+enum : int {
+  kWarps = kThreads / 32,
+  kMostWarpsN = kTileN >= 128 ? 4 : kTileN / 32,
+  kWarpsM = kWarps / kMostWarpsN < kTileM / 16 ? kWarps / kMostWarpsN : kTileM / 16,
+  kWarpsN = kWarps / kWarpsM,
+  kWarpRows = kTileM / kWarpsM,
+  kWarpColumns = kTileN / kWarpsN,
+  kRowBlocks = kWarpRows / 16,
+  kColumnBlocks = kWarpColumns / 8,
+};
 static_assert(kRowBlocks > 0 && kColumnBlocks % 2 == 0, "a fragment of b is two blocks wide");
 
 /// The type in memory of an operand whose tile holds `Element`.
@@ -54,24 +58,28 @@ template <class Element_, int kExtent, int kLongest, bool kAlongK_, bool kPlain_
 struct Loading {
   using Element = Element_;
   using Loaded = typename LoadedElement<Element, kInParts>::type;
-  static constexpr bool kAlongK = kAlongK_, kPlain = kPlain_;
+  enum : bool { kAlongK = kAlongK_, kPlain = kPlain_ };
   // ldmatrix transposes pairs of bytes only: lines of single bytes run along k.
-  static constexpr bool kLinesAlongK = kAlongK || sizeof(Element) == 1;
+  enum : bool { kLinesAlongK = kAlongK || sizeof(Element) == 1 };
   using Vectors = ThreadVectors<kTileK, kExtent, kLongest, kAlongK>;
   using Tile = OperandTile<kTileK, kExtent, sizeof(Element), kLinesAlongK>;
-  static constexpr int kVectorBytes = Vectors::kWidth * sizeof(Element);
-  static constexpr bool kVectorsInLines = kLinesAlongK == kAlongK;
-  static constexpr bool kAsync = kPlain && kVectorsInLines && kVectorBytes >= 4 && !kInParts;
+  enum : int { kVectorBytes = Vectors::kWidth * sizeof(Element) };
+  enum : bool {
+    kVectorsInLines = kLinesAlongK == kAlongK,
+    kAsync = kPlain && kVectorsInLines && kVectorBytes >= 4 && !kInParts,
+  };
   // TF32: elements copied by cp.async are rounded in fragments, all others on their way through registers.
-  static constexpr bool kRoundsFragments = kTf32 && kAsync;
+  enum : bool { kRoundsFragments = kTf32 && kAsync };
 };
 
 // Lines of the tile that are staged at once for the epilogue: one block of every warp, along the axis on
 // which the result is adjacent. The pitch spreads the banks of the writes and aligns every vector.
-static constexpr bool kAlongN = Config::y_along_n;
-static constexpr int kBlockLines = kAlongN ? 16 : 8;
-static constexpr int kStagedLines = kBlockLines * (kAlongN ? kWarpsM : kWarpsN);
-static constexpr int kStagedPitch = kFastExtent + (kAlongN ? 8 : 4);
+enum : bool { kAlongN = Config::y_along_n };
+enum : int {
+  kBlockLines = kAlongN ? 16 : 8,
+  kStagedLines = kBlockLines * (kAlongN ? kWarpsM : kWarpsN),
+  kStagedPitch = kFastExtent + (kAlongN ? 8 : 4),
+};
 
 using LoadingA = Loading<ElementA, kTileM, Config::a_width, Config::a_along_k, Config::a_plain>;
 using LoadingB = Loading<ElementB, kTileN, Config::b_width, Config::b_along_k, Config::b_plain>;
@@ -93,7 +101,7 @@ static_assert(sizeof(Shared) == Config::shared_bytes, "the engine asks for as mu
 
 struct LoadA : LoadingA {
   using Site = A;
-  static constexpr bool kRows = true;
+  enum : bool { kRows = true };
   FUSOR_DEVICE const A::Args& args(const Params& p) { return p.a; }
   FUSOR_DEVICE const Key* keys(const Shared& shared) { return shared.rows; }
   FUSOR_DEVICE u8* tile(Shared& shared, int stage) { return shared.stages[stage].a; }
@@ -105,7 +113,7 @@ struct LoadA : LoadingA {
 
 struct LoadB : LoadingB {
   using Site = B;
-  static constexpr bool kRows = false;
+  enum : bool { kRows = false };
   FUSOR_DEVICE const B::Args& args(const Params& p) { return p.b; }
   FUSOR_DEVICE const Key* keys(const Shared& shared) { return shared.columns; }
   FUSOR_DEVICE u8* tile(Shared& shared, int stage) { return shared.stages[stage].b; }
@@ -117,15 +125,20 @@ struct LoadB : LoadingB {
 
 // An iteration of the mainloop multiplies kTileK steps, kMmaSteps at a time. Loads through registers happen
 // in rounds between these, a few elements each, so that neither registers nor text grow with the tile.
-static constexpr int kMmaSteps = 32 / sizeof(ElementA), kMmas = kTileK / kMmaSteps;
-static constexpr int kItemsOfRound = kInParts ? 4 : 8;
+enum : int {
+  kMmaSteps = 32 / sizeof(ElementA),
+  kMmas = kTileK / kMmaSteps,
+  kItemsOfRound = kInParts ? 4 : 8,
+};
 template <class Load>
 FUSOR_DEVICE constexpr int rounds_of() {
   return Load::kAsync || Load::Vectors::kItems < kItemsOfRound ? 1 : Load::Vectors::kItems / kItemsOfRound;
 }
 FUSOR_DEVICE constexpr int larger(int a, int b) { return a > b ? a : b; }
-static constexpr int kRounds = larger(kMmas, larger(rounds_of<LoadA>(), rounds_of<LoadB>()));
-static constexpr int kRoundsOfMma = kRounds / kMmas;
+enum : int {
+  kRounds = larger(kMmas, larger(rounds_of<LoadA>(), rounds_of<LoadB>())),
+  kRoundsOfMma = kRounds / kMmas,
+};
 
 /// A thread's vectors of one operand tile, on their way from global to shared memory.
 template <class Load>
@@ -134,9 +147,11 @@ struct Transfer {
   using Loaded = typename Load::Loaded;
   using Vectors = typename Load::Vectors;
   using Item = Vec<Loaded, Vectors::kWidth>;
-  static constexpr int kWidth = Vectors::kWidth;
-  static constexpr int kShares = Vectors::kItems < kRounds ? Vectors::kItems : kRounds;  // one a round
-  static constexpr int kItems = Load::kAsync ? 1 : Vectors::kItems / kShares;
+  enum : int {
+    kWidth = Vectors::kWidth,
+    kShares = Vectors::kItems < kRounds ? Vectors::kItems : kRounds,  // one a round
+    kItems = Load::kAsync ? 1 : Vectors::kItems / kShares,
+  };
   Item items[kItems];
 
   /// Starts the copies of a tile.
@@ -349,7 +364,7 @@ struct WarpTile {
     }
   }
 
-  static constexpr int kPasses = kAlongN ? kRowBlocks : kColumnBlocks;
+  enum : int { kPasses = kAlongN ? kRowBlocks : kColumnBlocks };
 
  private:
   FUSOR_DEVICE int lane() { return threadIdx.x % 32; }

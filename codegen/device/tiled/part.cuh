@@ -56,10 +56,12 @@ FUSOR_DEVICE void write_step_keys(const Problem& problem, Index first, Index end
 /// or not at all, and no longer than a thread's share.
 template <int kSteps, int kExtent, int kLongest, bool kAlongK>
 struct ThreadVectors {
-  static constexpr int kShare = kSteps * kExtent / kThreads;
-  static constexpr int kWidth = kLongest < kShare ? kLongest : kShare;
-  static constexpr int kItems = kShare / kWidth;
-  static constexpr int kFast = (kAlongK ? kSteps : kExtent) / kWidth;  // vectors side by side
+  enum : int {
+    kShare = kSteps * kExtent / kThreads,
+    kWidth = kLongest < kShare ? kLongest : kShare,
+    kItems = kShare / kWidth,
+    kFast = (kAlongK ? kSteps : kExtent) / kWidth,  // vectors side by side
+  };
 
   FUSOR_DEVICE int across(int i) {
     return kAlongK ? threadIdx.x / kFast + i * (kThreads / kFast) : threadIdx.x % kFast * kWidth;
@@ -69,7 +71,7 @@ struct ThreadVectors {
   }
 };
 
-static constexpr int kFinishWidth = Config::split ? 16 / int(sizeof(Sum)) : Config::vector;
+enum : int { kFinishWidth = Config::split ? 16 / int(sizeof(Sum)) : Config::vector };
 
 struct Y;  // absent with a split of k
 

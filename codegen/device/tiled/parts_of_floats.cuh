@@ -8,7 +8,7 @@
 #pragma once
 
 /// In place of the low part: the other two are the upper and the lower half of the number's bits.
-static constexpr u32 kHalves = 0x7fff;  // a NaN, which no part is
+enum : u32 { kHalves = 0x7fff };  // a NaN, which no part is
 
 /// Parts of two neighbours, each a pair of bf16.
 struct PairOfParts {

@@ -11,7 +11,7 @@
 #include "codegen/device/tiled/tiling.cuh"
 
 // Lanes that share the parts of a vector, and vectors of a block.
-static constexpr int kLanes = Config::lanes, kVectors = kThreads / kLanes;  // of a block
+enum : int { kLanes = Config::lanes, kVectors = kThreads / kLanes };  // of a block
 using Vector = Vec<Sum, Config::vector>;
 
 FUSOR_DEVICE Vector sum_of_lane(const Params& p, Index tile, int position, int lane) {

@@ -6,9 +6,11 @@
 /// line nor lanes that read one chunk of 8 lines (with kTurn 2: two chunks of 4 lines) meet in a bank.
 template <int kLineBytes, int kTurn = 1>
 struct SwizzledLines {
-  static constexpr int kChunks = kLineBytes / 16;
-  static constexpr int kPeriod = kChunks < 8 ? kChunks : 8;
-  static constexpr int kLinesOfAllBanks = 8 / kPeriod;  // which are 128 bytes wide
+  enum : int {
+    kChunks = kLineBytes / 16,
+    kPeriod = kChunks < 8 ? kChunks : 8,
+    kLinesOfAllBanks = 8 / kPeriod,  // which are 128 bytes wide
+  };
 
   /// The offset of byte `byte` of line `line` in the tile.
   static __device__ int offset(int line, int byte) {
@@ -22,9 +24,9 @@ struct SwizzledLines {
 template <int kSteps, int kExtent, int kBytes, bool kLinesAlongK>
 struct OperandTile {
   // ldmatrix moves pairs of bytes: it cannot transpose elements of four, which are read one by one.
-  static constexpr bool kByElement = kBytes == 4 && !kLinesAlongK;
+  enum : bool { kByElement = kBytes == 4 && !kLinesAlongK };
   using Lines = SwizzledLines<(kLinesAlongK ? kSteps : kExtent) * kBytes, kByElement ? 2 : 1>;
-  static constexpr int kSize = kSteps * kExtent * kBytes;
+  enum : int { kSize = kSteps * kExtent * kBytes };
 
   static __device__ int offset(int across, int step) {
     return kLinesAlongK ? Lines::offset(across, step * kBytes) : Lines::offset(step, across * kBytes);

@@ -6,12 +6,15 @@
 
 using Sum = Config::Sum;
 
-static constexpr int kThreads = 256;  // of a block
-static constexpr int kTileM = Config::tile_m, kTileN = Config::tile_n;
-static constexpr int kTileElements = kTileM * kTileN;
+enum : int {
+  kThreads = 256,  // of a block
+  kTileM = Config::tile_m,
+  kTileN = Config::tile_n,
+  kTileElements = kTileM * kTileN,
+};
 
 // Blocks of channels, the last of which may lie partly outside, or taps of channels that are filled up.
-static constexpr int kChannelBlocks = Config::channel_block;
+enum : int { kChannelBlocks = Config::channel_block };
 using Problem = Contraction<Config::op, Config::spatial, Config::batch, Config::channels_fastest,
                             Config::unit_stride, Index, i64, FastDivisor, kChannelBlocks>;
 using Key = Problem::Key;
@@ -35,7 +38,7 @@ struct Tiling {
 };
 
 /// A tile is stored along n or along m, whichever is adjacent in memory.
-static constexpr int kFastExtent = Config::y_along_n ? kTileN : kTileM;
+enum : int { kFastExtent = Config::y_along_n ? kTileN : kTileM };
 
 /// Where the vector at `position` of a tile lies; position counts the tile's elements in the order above. A
 /// vector lies inside the result whole or not at all: its width divides the extent it runs along.

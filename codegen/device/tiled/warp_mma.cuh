@@ -4,7 +4,7 @@
 
 using ElementA = Config::ElementA;
 using ElementB = Config::ElementB;
-static constexpr bool kTf32 = sizeof(ElementA) == 4;  // fp32, rounded
+enum : bool { kTf32 = sizeof(ElementA) == 4 };  // fp32, rounded
 
 /// How PTX names an element and the steps of k of one mma.
 template <class Element>

@@ -6,21 +6,29 @@
 
 #include "codegen/device/base/counted.cuh"
 
-constexpr int kVector = Config::vector;
-constexpr int kTileRows = Config::tile_rows;
-constexpr int kTileColumns = Config::tile_columns;
+enum : int {
+  kVector = Config::vector,
+  kTileRows = Config::tile_rows,
+  kTileColumns = Config::tile_columns,
+};
 // Places along the axes of a window, from its first on.
 FUSOR_DEVICE constexpr int places_along(int axis) {
   return axis == 0 ? Config::places_0 : axis == 1 ? Config::places_1 : Config::places_2;
 }
-constexpr int kSteps = Config::places_0 * Config::places_1 * Config::places_2;
-constexpr int kVectorAxis = Y::kKept - 1;
+enum : int {
+  kSteps = Config::places_0 * Config::places_1 * Config::places_2,
+  kVectorAxis = Y::kKept - 1,
+};
 // The axes of a tile's columns and rows, and the axes of a window's places that go along with them; -1: none.
-constexpr int kColumnAxis = Config::column_axis, kColumnPlaces = Config::column_places;
-constexpr int kRowAxis = Config::row_axis, kRowPlaces = Config::row_places;
-constexpr int kRowCount = kRowPlaces < 0 ? 1 : places_along(kRowPlaces);
-constexpr int kColumnCount = kColumnPlaces < 0 ? 1 : places_along(kColumnPlaces);
-constexpr int kOthers = kSteps / kRowCount / kColumnCount;  // places along the other axes
+enum : int {
+  kColumnAxis = Config::column_axis,
+  kColumnPlaces = Config::column_places,
+  kRowAxis = Config::row_axis,
+  kRowPlaces = Config::row_places,
+  kRowCount = kRowPlaces < 0 ? 1 : places_along(kRowPlaces),
+  kColumnCount = kColumnPlaces < 0 ? 1 : places_along(kColumnPlaces),
+  kOthers = kSteps / kRowCount / kColumnCount,  // places along the other axes
+};
 
 // The different elements of a tile's windows along one axis: place q of window u is number
 // (step * u + turn * q + shift) / divisor of some order, or, with a divisor of 0, one of its own.
@@ -55,7 +63,7 @@ static __device__ constexpr Line<kTileRows, kRowCount, Config::row_step, Config:
 static __device__ constexpr Line<kTileColumns, kColumnCount, Config::column_step, Config::column_turn,
                                  Config::column_shift, Config::column_divisor>
     kColumnLine;
-constexpr int kRows = kRowLine.places, kColumns = kColumnLine.places;
+enum : int { kRows = kRowLine.places, kColumns = kColumnLine.places };
 
 // Places that are no element, whatever the tile: a bit each.
 FUSOR_DEVICE constexpr bool is_never(int all, int place) { return place < 32 && (all >> place & 1) != 0; }

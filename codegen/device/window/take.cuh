@@ -27,7 +27,7 @@ struct Take {
   }
 };
 
-constexpr int kRun = Config::run;  // 1: there are none
+enum : int { kRun = Config::run };  // 1: there are none
 FUSOR_DEVICE constexpr int floor_div(int a, int b) { return (a >= 0 ? a : a - b + 1) / b; }
 // Whether the element of this number is ever one, and its place along the row, counted from the tile's.
 FUSOR_DEVICE constexpr bool is_live(int number) { return (Config::column_live >> number & 1) != 0; }
@@ -46,7 +46,7 @@ struct Runs {
   }
 };
 static __device__ constexpr Runs kAllRuns;
-constexpr int kRuns = kRun > 1 ? kAllRuns.last - kAllRuns.first + 1 : 0;
+enum : int { kRuns = kRun > 1 ? kAllRuns.last - kAllRuns.first + 1 : 0 };
 
 // The part of a run that the tile needs: `width` elements from `first` on, one of which has this number.
 struct RunPart {

@@ -10,8 +10,8 @@
 
 #include "codegen/device/window/take.cuh"
 
-constexpr int kThreads = Config::threads;
-constexpr bool kTileTails = Config::tile_tails;  // windows of the last tiles may not exist
+enum : int { kThreads = Config::threads };
+enum : bool { kTileTails = Config::tile_tails };  // windows of the last tiles may not exist
 
 // tiles: of all windows, vectors of them; row_extent, column_extent: windows along the axes of a tile;
 // extents: those of the kept axes, in tiles and vectors.

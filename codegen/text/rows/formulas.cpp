@@ -1,9 +1,12 @@
 // Owns how the formulas of a rows site read, compute and round.
 #include "codegen/text/rows/formulas.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "codegen/text/device_types.h"
+#include "codegen/text/formula_text.h"
 #include "codegen/text/word_facts.h"
 
 namespace fusor {
@@ -55,22 +58,22 @@ std::string RowFormulas::computed(int at, std::string_view functions, bool in_ro
         fmt::format("by_{}[{}]({})", name(node.args[1]), is_spread() ? "i" : "0", read(node.args[0], false));
     return nodes_.is_rounded_by_stores(at) ? quotient : rounded(node, quotient, true);
   }
-  std::string call = !in_row && shares_words(at)
-                         ? fmt::format("words_{}.at(i, ", name(at))
-                         : fmt::format("op_{}<{}>(", to_string(pointwise.mode), functions);
+  std::vector<std::string> operands;
   for (int i = 0; i < info(pointwise.mode).inputs; ++i) {
     const int arg = node.args[static_cast<size_t>(i)];
-    if (i > 0) call += ", ";
     const std::string value = read(arg, in_row);
-    call += carrier(expr_.node(arg).type) == pointwise.compute
-                ? value
-                : fmt::format("narrow<{}>({})", device_type(pointwise.compute), value);
+    operands.push_back(carrier(expr_.node(arg).type) == pointwise.compute
+                           ? value
+                           : fmt::format("narrow<{}>({})", device_type(pointwise.compute), value));
   }
-  if (!has_default_parameters(pointwise)) call += fmt::format(", p_{}", name(at));
-  call += ")";
-  if (yields_truth(pointwise.mode)) return call;
+  const std::string value =
+      !in_row && shares_words(at)
+          ? fmt::format("words_{}.at(i, {})", name(at), fmt::join(operands, ", "))
+          : formula_text(pointwise, functions, operands,
+                         has_default_parameters(pointwise) ? "" : fmt::format("p_{}", name(at)));
+  if (yields_truth(pointwise.mode)) return value;
   const bool in_carrier = carrier(node.type) == pointwise.compute;
-  return in_carrier && nodes_.is_rounded_by_stores(at) ? call : rounded(node, call, in_carrier);
+  return in_carrier && nodes_.is_rounded_by_stores(at) ? value : rounded(node, value, in_carrier);
 }
 
 void RowFormulas::write_parameters(int at) {

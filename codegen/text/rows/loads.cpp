@@ -48,15 +48,15 @@ std::string RowLoads::raw_load(int at, std::string_view lanes, std::string_view 
   const std::string base = load_name(expr_, at), from = address(base, expr_.node(at));
   switch (step(access)) {
     case LaneStep::broadcast:
-      return fmt::format("load_strided<1>({}, 0, {})", from, count);
+      return fmt::format("load_strided<1>({}, 0{})", from, up_to(count));
     case LaneStep::strided:
-      return fmt::format("load_strided<{}>({}, args.{}_stride{}, {})", lanes, from, base, site_.vector_axis,
-                         count);
+      return fmt::format("load_strided<{}>({}, args.{}_stride{}{})", lanes, from, base, site_.vector_axis,
+                         up_to(count));
     case LaneStep::adjacent:
       break;
   }
-  if (access.whole_vectors) return fmt::format("load_whole<{}>({}, {})", lanes, from, count);
-  return fmt::format("load_strided<{}>({}, 1, {})", lanes, from, count);
+  if (access.whole_vectors) return fmt::format("load_whole<{}>({}{})", lanes, from, up_to(count));
+  return fmt::format("load_strided<{}>({}, 1{})", lanes, from, up_to(count));
 }
 
 void RowLoads::write_loads(std::string_view type, std::string_view function, bool fixed) {
@@ -104,7 +104,7 @@ bool RowLoads::sums_ignore_outside() const {
 }
 
 void RowLoads::write_outside() {
-  line(1, "static constexpr bool kSumsIgnoreOutside = {};", sums_ignore_outside());
+  line(1, "enum : bool {{ kSumsIgnoreOutside = {} }};", sums_ignore_outside());
   line(1, "template <int N>");
   begin_function("", "void", "outside", {"const Args& args", "Held<N>& held"});
   for (const int at : nodes_.indexed_loads())

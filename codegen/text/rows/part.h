@@ -39,6 +39,9 @@ class RowPart {
   std::string address(const std::string& base, const Access& access) const;
   std::string address(const std::string& base, const Access& access, const std::string& pointer) const;
 
+  /// The last argument of what moves a vector's elements, or nothing where all of them exist.
+  std::string up_to(std::string_view count) const { return site_.tails ? fmt::format(", {}", count) : ""; }
+
   // The questions that are asked most.
   int node_count() const { return nodes_.count(); }
   const std::string& name(int node) const { return nodes_.name(node); }

@@ -33,10 +33,10 @@ class RowSiteWriter : private RowPart {
 
   void write() {
     line(0, "struct {} {{", site_.name);
-    line(1, "static constexpr int kRank = {};", expr_.domain.rank());
-    line(1, "static constexpr int kKept = {};  // axes of the rows; those of a row follow", site_.kept);
-    line(1, "static constexpr int kPhases = {};", nodes_.facts().phase_count);
-    line(1, "static constexpr int kTotalsBytes = {};", totals_bytes(site_));
+    line(1, "enum : int {{ kRank = {} }};", expr_.domain.rank());
+    line(1, "enum : int {{ kKept = {} }};  // axes of the rows; those of a row follow", site_.kept);
+    line(1, "enum : int {{ kPhases = {} }};", nodes_.facts().phase_count);
+    line(1, "enum : int {{ kTotalsBytes = {} }};", totals_bytes(site_));
     line(1, "using Fn = {};", site_.short_forms ? "Short" : "Exact");
     write_args();
     loads_.write_loads("Held", "load", false);

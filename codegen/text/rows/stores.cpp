@@ -26,17 +26,18 @@ void RowStores::write_store(int at, std::string_view count) {
   const std::string elements = fmt::format("narrow<{}>(r{})", type, at);
   switch (step(store.access)) {
     case LaneStep::broadcast:
-      return line(2, "store_strided({}, 0, {}, {} < 1 ? {} : 1);", to, elements, count, count);
+      return line(2, "store_strided({}, 0, {}, {});", to, elements,
+                  site_.tails ? fmt::format("{0} < 1 ? {0} : 1", count) : "1");
     case LaneStep::strided:
-      return line(2, "store_strided({}, args.{}_stride{}, {}, {});", to, base, site_.vector_axis, elements,
-                  count);
+      return line(2, "store_strided({}, args.{}_stride{}, {}{});", to, base, site_.vector_axis, elements,
+                  up_to(count));
     case LaneStep::adjacent:
       break;
   }
   if (store.access.whole_vectors)
-    line(2, "{}({}, {}, {});", whole_store(store), to, elements, count);
+    line(2, "{}({}, {}{});", whole_store(store), to, elements, up_to(count));
   else
-    line(2, "store_strided({}, 1, {}, {});", to, elements, count);
+    line(2, "store_strided({}, 1, {}{});", to, elements, up_to(count));
 }
 
 void RowStores::write_finish() {
@@ -47,7 +48,7 @@ void RowStores::write_finish() {
     stores.push_back(i);
     targets.push_back(store.node);
   }
-  line(1, "static constexpr bool kStoresElements = {};", !stores.empty());
+  line(1, "enum : bool {{ kStoresElements = {} }};", !stores.empty());
   begin_function("int N, int W", "void", "finish", elements_.element_arguments());
   if (!stores.empty()) {
     for (const int at : stores)

@@ -13,8 +13,8 @@ RowStreams::RowStreams(const RowNodes& nodes, std::string& text, const RowLoads&
 }
 
 void RowStreams::write_streams() {
-  line(1, "static constexpr int kStreams = {};", streams_.size());
-  line(1, "static constexpr int kStreamedBytes = {};  // of an element, all streams", streamed_bytes(site_));
+  line(1, "enum : int {{ kStreams = {} }};", streams_.size());
+  line(1, "enum : int {{ kStreamedBytes = {} }};  // of an element, all streams", streamed_bytes(site_));
   begin_function("", "const void*", "stream", {"const Args& args", "const Index (&at)[kRank]", "int number"});
   for (size_t k = 0; k + 1 < streams_.size(); ++k)
     line(2, "if (number == {}) return {};", k, row_address(streams_[k]));
@@ -39,7 +39,7 @@ void RowStreams::write_streams() {
 }
 
 void RowStreams::write_copy() {
-  line(1, "static constexpr int kCopiedBytes = {};  // of an element", copied_bytes(site_, 1));
+  line(1, "enum : int {{ kCopiedBytes = {} }};  // of an element", copied_bytes(site_, 1));
   begin_function("int N", "void", "copy",
                  {"const Args& args", "const Index (&at)[kRank]", "char* to", "int apart"});
   write_pieces([&](int at, const std::string& piece) {

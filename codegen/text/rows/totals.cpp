@@ -17,13 +17,14 @@ void RowTotals::write_addition(int total, std::string_view into) {
   const DataType compute = expr_.node(total).reduction.compute;
   const int arg = nodes_.summed(total);
   const std::string value = formulas_.read(arg, false);
+  const std::string_view where_exists = site_.tails ? "if (i < count) " : "";
   if (nodes_.is_of_pairs(total)) return;
   if (takes_lanes(total)) return line(3, "lanes_{}[i] = {};", name(total), value);
   if (const Node* const select = nodes_.selects_or_adds_nothing(total))
-    return line(3, "if (i < count) {}.{}.add_where({} != 0, {});", into, name(total),
+    return line(3, "{}{}.{}.add_where({} != 0, {});", where_exists, into, name(total),
                 formulas_.read(select->args[2], false), formulas_.read(select->args[0], false));
   if (takes_steps(total)) return line(3, "{}.{}.add({}, step_{});", into, name(total), value, name(total));
-  line(3, "if (i < count) {}.{}.add({});", into, name(total),
+  line(3, "{}{}.{}.add({});", where_exists, into, name(total),
        carrier(expr_.node(arg).type) == compute ? value
                                                 : fmt::format("narrow<{}>({})", device_type(compute), value));
 }
@@ -39,7 +40,8 @@ void RowTotals::write_additions(const std::vector<int>& totals, std::string_view
   for (const int total : totals) write_addition(total, into);
   line(2, "}}");
   for (const int total : totals)
-    if (takes_lanes(total)) line(2, "{}.{}.add_lanes(lanes_{}, count);", into, name(total), name(total));
+    if (takes_lanes(total))
+      line(2, "{}.{}.add_lanes(lanes_{}{});", into, name(total), name(total), up_to("count"));
   for (const int total : totals) {
     if (!nodes_.is_of_pairs(total)) continue;
     line(0, "#pragma unroll");

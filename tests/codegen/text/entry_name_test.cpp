@@ -53,6 +53,7 @@ TEST(KernelName, FusionsThatShareAKernelAreCounted) {
 
 TEST(KernelName, OpsThatDoNotFitAreCounted) {
   std::vector<std::string> ops;
+  ops.reserve(100);
   for (int i = 0; i < 100; ++i) ops.push_back("multiply" + std::to_string(i));
   const std::string name = name_of(ops, "wgmma_contraction");
   EXPECT_THAT(name, EndsWith("_and_92_more__wgmma_contraction"));

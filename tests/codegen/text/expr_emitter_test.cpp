@@ -85,14 +85,15 @@ TEST(EmitHeader, BiasRelu) {
   EXPECT_EQ(emit_header(bias_relu()), R"(#include "codegen/device/base/elements.cuh"
 
 struct Config {
-  static constexpr int arch = 900;
-  static constexpr int index_bits = 32;
-  static constexpr int vector = 8;
+  enum : int { arch = 900 };
+  enum : int { index_bits = 32 };
+  enum : int { vector = 8 };
 };
 #include "codegen/device/base/pointwise.cuh"
+#include "codegen/device/base/formulas.cuh"
 
 struct Y {
-  static constexpr int kRank = 2;
+  enum : int { kRank = 2 };
   using Fn = Short;
   struct Args {
     alignas(8) const bf16* in0;
@@ -108,7 +109,7 @@ struct Y {
     Vec<float, N> r0;
 #pragma unroll
     for (int i = 0; i < N; ++i) {
-      const float v2 = round_to<f16>(op_add<Fn>(v0[i], v1[i]));
+      const float v2 = round_to<f16>(v0[i] + v1[i]);
       const float v3 = op_relu<Fn>(v2);
       r0[i] = v3;
     }
@@ -124,9 +125,9 @@ TEST(EmitHeader, ConfigHoldsNumbersTruthsAndTypes) {
   source.config = {{"index_bits", 64}, {"tails", true}, {"Out", DataType::bf16}};
   source.target = "sm_89";
   EXPECT_THAT(emit_header(source), HasSubstr(R"(struct Config {
-  static constexpr int arch = 890;
-  static constexpr int index_bits = 64;
-  static constexpr bool tails = true;
+  enum : int { arch = 890 };
+  enum : int { index_bits = 64 };
+  enum : bool { tails = true };
   using Out = bf16;
 };
 )"));
@@ -181,7 +182,7 @@ TEST(EmitHeader, ASiteMayYieldTwoValues) {
   EXPECT_THAT(text, HasSubstr("  using SecondValue = float;\n  template <int N>\n  struct Values {\n"));
   EXPECT_THAT(text, HasSubstr("__forceinline__ Values<N> apply("));
   // The op behind it sees it rounded; what only leaves is rounded by the kernel.
-  EXPECT_THAT(text, HasSubstr("const float v2 = round_to<f16>(op_add<Fn>(v0[i], v1[i]));"));
+  EXPECT_THAT(text, HasSubstr("const float v2 = round_to<f16>(v0[i] + v1[i]);"));
   EXPECT_THAT(text, HasSubstr("const float v3 = op_relu<Fn>(v2);"));
   EXPECT_THAT(text, HasSubstr("value[i] = i < count ? v3 : Value(0);"));
   EXPECT_THAT(text, HasSubstr("second[i] = i < count ? v2 : SecondValue(0);"));
@@ -216,14 +217,14 @@ TEST(EmitHeader, ParametersThatAreNotDefaultsAreArguments) {
 TEST(EmitHeader, OperandsAreConvertedToTheComputeType) {
   KernelSource source = bias_relu();
   expr_of(source).nodes[0].type = DataType::i8;
-  EXPECT_THAT(emit_header(source), HasSubstr("op_add<Fn>(narrow<float>(v0[i]), v1[i])"));
+  EXPECT_THAT(emit_header(source), HasSubstr("narrow<float>(v0[i]) + v1[i]"));
 }
 
 TEST(EmitHeader, ComparisonsNeedNoRounding) {
   KernelSource source = bias_relu();
   expr_of(source).nodes[3] = pointwise(PointwiseMode::cmp_gt, DataType::b8, {2, 1, -1});
   expr_of(source).stores[0].type = DataType::b8;
-  EXPECT_THAT(emit_header(source), HasSubstr("const i32 v3 = op_cmp_gt<Fn>(v2, v1[i]);"));
+  EXPECT_THAT(emit_header(source), HasSubstr("const i32 v3 = v2 > v1[i];"));
 }
 
 TEST(EmitHeader, AnchorsAreArgumentsOfApply) {

@@ -33,19 +33,31 @@ struct PV;
 struct N;  // how many keys and queries of an entry exist, where only the device knows
 
 using Element = Config::Element;
-static constexpr int kRank = E::kRank, kBatch = kRank - 2;
-static constexpr int kConsumers = Config::consumers, kStages = Config::stages;
-static constexpr int kTileK = 64 * kConsumers, kTileQ = Config::step;
-static constexpr int kHead = Config::head, kValue = Config::value;  // multiples of 16
-static constexpr int kHeadLines = lines_of(kHead), kValueLines = lines_of(kValue);
-static constexpr bool kPlain = Config::plain, kKeys = Config::gives_keys, kValues = Config::gives_values;
-static constexpr bool kSpills = Config::spills;
-static constexpr bool kStores = Config::stores;  // gradients of scores, for others to read
-static constexpr int kScores = kTileQ / 2;       // of a thread
-static constexpr SharedWords kWordsOfKeys = Config::shares_words ? SharedWords::rows : SharedWords::none;
+enum : int {
+  kRank = E::kRank,
+  kBatch = kRank - 2,
+  kConsumers = Config::consumers,
+  kStages = Config::stages,
+  kTileK = 64 * kConsumers,
+  kTileQ = Config::step,
+  kHead = Config::head,    // a multiple of 16
+  kValue = Config::value,  // the same
+  kHeadLines = lines_of(kHead),
+  kValueLines = lines_of(kValue),
+};
+enum : bool {
+  kPlain = Config::plain,
+  kKeys = Config::gives_keys,
+  kValues = Config::gives_values,
+  kSpills = Config::spills,
+  kStores = Config::stores,  // gradients of scores, for others to read
+};
+enum : int { kScores = kTileQ / 2 };  // of a thread
 static_assert(!kSpills || (kKeys && kTileQ == kSpilledRows), "a block of queries is one of what is spilled");
-static constexpr int kBlockBytes = kTileQ * kLineBytes;
-static constexpr int kReaders = 3;  // warps of the producers that are told which tile is next
+enum : int {
+  kBlockBytes = kTileQ * kLineBytes,
+  kReaders = 3,  // warps of the producers that are told which tile is next
+};
 
 // q, k, v, dy: maps of (element, row, batch axes from the last to the first); extents: of the batch axes,
 // those of heads that share keys 1; members: of these; shares: entries that share one of k and v, by axis;
@@ -245,10 +257,10 @@ struct BlockCursor {
   }
 };
 
-static constexpr int kRowWarps = 2, kRowSlots = kRowValues > 0 ? kRowValues : 1;
+enum : int { kRowWarps = 2, kRowSlots = kRowValues > 0 ? kRowValues : 1 };
 // Queries of a lane whose values are on their way. With computed scores, which have more, two of 48 would
 // spill.
-static constexpr int kAtOnce = kTileQ == 64 || (kTileQ == 48 && kPlain) ? 2 : 1;
+enum : int { kAtOnce = kTileQ == 64 || (kTileQ == 48 && kPlain) ? 2 : 1 };
 
 // Values of a lane's queries of a block from `first` on: all are on their way before the first is there.
 template <class Cursor>
@@ -396,7 +408,7 @@ struct KeyRows {
 // A warp's gradients of scores on their way to the workspace, as they lie in registers; zeros for keys that
 // do not exist. Shared memory holds them until a bulk copy has read them.
 struct Spill {
-  static constexpr int kBytes = kSpilledBytes / 4;  // of a warp
+  enum : int { kBytes = kSpilledBytes / 4 };  // of a warp
   u8* to = nullptr;
 
   template <class Params>
@@ -496,6 +508,7 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
     }
     Walk walk(p, tile);
     rows.begin_head(p, walk);
+    constexpr SharedWords kWordsOfKeys = Config::shares_words ? SharedWords::rows : SharedWords::none;
     Kept<Config::drops, M, kScores, kWordsOfKeys> kept;
     kept.begin(p, rows.at[0]);
     Spill spill;
@@ -583,8 +596,14 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
 }
 
 // Computed scores have more values of a row, which producers load.
-static constexpr int kProducerRegisters = kConsumers > 2 ? 32 : kPlain ? 24 : 40;
-static constexpr int kConsumerRegisters = kConsumers > 2 ? 160 : kPlain ? 240 : 232;
+enum : int {
+  kProducerRegisters = kConsumers > 2 ? 32
+                       : kPlain       ? 24
+                                      : 40,
+  kConsumerRegisters = kConsumers > 2 ? 160
+                       : kPlain       ? 240
+                                      : 232,
+};
 
 extern "C" __global__ void __launch_bounds__((1 + kConsumers) * kWarpgroup, 1)
     attention_backward_keys(const __grid_constant__ Params p) {

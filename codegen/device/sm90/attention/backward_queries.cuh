@@ -21,15 +21,23 @@ struct PQ;  // where an entry of a ragged dq begins and ends
 struct N;   // how many keys and queries of an entry exist, where only the device knows
 
 using Element = Config::Element;
-static constexpr int kRank = E::kRank, kBatch = kRank - 2;
-static constexpr int kConsumers = Config::consumers, kStages = Config::stages;
-static constexpr int kTileQ = 64 * kConsumers, kTileK = Config::step;
-static constexpr int kHead = Config::head, kValue = Config::value;  // multiples of 16
-static constexpr int kHeadLines = lines_of(kHead), kValueLines = lines_of(kValue);
-static constexpr bool kPlain = Config::plain;
-static constexpr int kScores = kTileK / 2;  // of a thread
-static constexpr SharedWords kWordsOfKeys = Config::shares_words ? SharedWords::columns : SharedWords::none;
-static constexpr int kBlockBytes = kTileK * kLineBytes;
+enum : int {
+  kRank = E::kRank,
+  kBatch = kRank - 2,
+  kConsumers = Config::consumers,
+  kStages = Config::stages,
+  kTileQ = 64 * kConsumers,
+  kTileK = Config::step,
+  kHead = Config::head,    // a multiple of 16
+  kValue = Config::value,  // the same
+  kHeadLines = lines_of(kHead),
+  kValueLines = lines_of(kValue),
+};
+enum : bool { kPlain = Config::plain };
+enum : int {
+  kScores = kTileK / 2,  // of a thread
+  kBlockBytes = kTileK * kLineBytes,
+};
 
 // q, k, v, dy: maps of (element, row, batch axes from the last to the first); extents: of the batch axes;
 // shares: entries that share one of k and v, by axis; factor: exponents are of 2.
@@ -198,6 +206,7 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
     const Tile tile = tile_within<Tile, N>(p, turns.item(p, shared.slots));
     QueryRows rows;
     rows.begin(p, tile, tile.row + consumer * 64 + warp * 16 + lane / 4);
+    constexpr SharedWords kWordsOfKeys = Config::shares_words ? SharedWords::columns : SharedWords::none;
     Kept<Config::drops, M, kScores, kWordsOfKeys> kept;
     kept.begin(p, rows.at[0]);
     float dq[kHead / 2];
@@ -254,8 +263,10 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
   }
 }
 
-static constexpr int kProducerRegisters = kConsumers == 2 ? 24 : 32;
-static constexpr int kConsumerRegisters = kConsumers == 2 ? 240 : 160;
+enum : int {
+  kProducerRegisters = kConsumers == 2 ? 24 : 32,
+  kConsumerRegisters = kConsumers == 2 ? 240 : 160,
+};
 
 extern "C" __global__ void __launch_bounds__((1 + kConsumers) * kWarpgroup, 1)
     attention_backward_queries(const __grid_constant__ Params p) {

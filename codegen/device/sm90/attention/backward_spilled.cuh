@@ -20,11 +20,16 @@ struct PQ;  // where an entry of a ragged dq begins and ends
 struct N;   // how many keys and queries of an entry exist, where only the device knows
 
 using Element = Config::Element;
-static constexpr int kRank = DQ::kRank, kBatch = kRank - 2;
-static constexpr int kConsumers = Config::consumers, kStages = Config::stages;
-static constexpr int kTileQ = kSpilledRows * kConsumers, kTileK = kSpilledRows;
-static constexpr int kHead = Config::head;  // a multiple of 16
-static constexpr int kHeadLines = lines_of(kHead);
+enum : int {
+  kRank = DQ::kRank,
+  kBatch = kRank - 2,
+  kConsumers = Config::consumers,
+  kStages = Config::stages,
+  kTileQ = kSpilledRows * kConsumers,
+  kTileK = kSpilledRows,
+  kHead = Config::head,  // a multiple of 16
+  kHeadLines = lines_of(kHead),
+};
 
 // k: a map of (element, row, batch axes from the last to the first); extents: of the batch axes; shares:
 // entries that share one of k, by axis; gradients: spilled.cuh.
@@ -150,8 +155,10 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
   leave_chain(p);
 }
 
-static constexpr int kProducerRegisters = kConsumers == 2 ? 24 : 32;
-static constexpr int kConsumerRegisters = kConsumers == 2 ? 240 : 160;
+enum : int {
+  kProducerRegisters = kConsumers == 2 ? 24 : 32,
+  kConsumerRegisters = kConsumers == 2 ? 240 : 160,
+};
 
 extern "C" __global__ void __launch_bounds__((1 + kConsumers) * kWarpgroup, 1)
     attention_backward_spilled(const __grid_constant__ Params p) {

@@ -8,8 +8,10 @@
 
 #include "codegen/device/sm90/attention/parts.cuh"
 
-static constexpr int kTransposers = 3;  // warps
-static constexpr int kRawStages = 2;
+enum : int {
+  kTransposers = 3,  // warps
+  kRawStages = 2,
+};
 
 // Where values arrive as they lie in memory.
 template <bool kExists, int kBytes>

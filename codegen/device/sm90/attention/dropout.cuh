@@ -31,9 +31,9 @@ struct Kept {
 
 template <class Site, int kCount, SharedWords kShared, int kAtOnce>
 struct Kept<true, Site, kCount, kShared, kAtOnce> {
-  static constexpr int kWords = (kCount + 31) / 32;
+  enum : int { kWords = (kCount + 31) / 32 };
   // Elements of a round.
-  static constexpr int kRound = kShared == SharedWords::none ? kAtOnce : 8;
+  enum : int { kRound = kShared == SharedWords::none ? kAtOnce : 8 };
   static_assert(kCount % kRound == 0, "a round of the loop finds whole groups");
 
   typename Site::Loads loads;

@@ -34,20 +34,33 @@ struct O;  // where an entry of a ragged result begins and ends
 struct N;  // how many keys and queries of an entry exist, where only the device knows
 
 using Element = Config::Element;
-static constexpr int kRank = S::kRank, kBatch = kRank - 2;
-static constexpr int kConsumers = Config::consumers;
-static constexpr int kTileQ = 64 * kConsumers, kTileK = Config::tile_k, kStages = Config::stages;
-static constexpr int kQueryStages = Config::query_stages;
-static constexpr int kHead = Config::head, kValue = Config::value;  // multiples of 16, of 8 bits 32
-static constexpr bool kPlainScores = Config::plain_scores, kPingPong = Config::ping_pong;
-static constexpr bool kBytes = sizeof(Element) == 1;  // whose heads are one line at most
-static constexpr int kHeadLines = kBytes ? 1 : lines_of(kHead), kValueLines = kBytes ? 1 : lines_of(kValue);
-static constexpr int kKeyBytes = kTileK * kLineBytes, kValueBytes = kBytes ? kValue * kLineBytes : kKeyBytes;
-static constexpr int kScores = kTileK / 2, kSums = kValue / 2;  // of a thread
-static constexpr SharedWords kWordsOfKeys = Config::shares_words ? SharedWords::columns : SharedWords::none;
-static constexpr int kWords = kScores * int(sizeof(Element)) / 4;  // of a thread's probabilities
+enum : int {
+  kRank = S::kRank,
+  kBatch = kRank - 2,
+  kConsumers = Config::consumers,
+  kTileQ = 64 * kConsumers,
+  kTileK = Config::tile_k,
+  kStages = Config::stages,
+  kQueryStages = Config::query_stages,
+  kHead = Config::head,    // a multiple of 16, of 8 bits 32
+  kValue = Config::value,  // the same
+};
+enum : bool {
+  kPlainScores = Config::plain_scores,
+  kPingPong = Config::ping_pong,
+  kBytes = sizeof(Element) == 1,  // whose heads are one line at most
+};
+enum : int {
+  kHeadLines = kBytes ? 1 : lines_of(kHead),
+  kValueLines = kBytes ? 1 : lines_of(kValue),
+  kKeyBytes = kTileK * kLineBytes,
+  kValueBytes = kBytes ? kValue * kLineBytes : kKeyBytes,
+  kScores = kTileK / 2,                         // of a thread
+  kSums = kValue / 2,                           // of a thread
+  kWords = kScores * int(sizeof(Element)) / 4,  // of a thread's probabilities
+};
 // Probabilities of 8 bits use most of their range.
-static constexpr int kMostProbability = kBytes ? 8 : 0;
+enum : int { kMostProbability = kBytes ? 8 : 0 };
 using Softmax = SoftmaxUpTo<kMostProbability>;
 
 // q, k, v: maps of (element, row, batch axes from the last to the first); extents: of the batch axes; shares:
@@ -55,7 +68,7 @@ using Softmax = SoftmaxUpTo<kMostProbability>;
 // probabilities, where they have 8 bits or are dropped.
 
 struct Shared : RawValues<kBytes, kKeyBytes> {
-  static constexpr int kValueStages = kStages;
+  enum : int { kValueStages = kStages };
 
   alignas(1024) u8 q[kQueryStages][kHeadLines][kTileQ * kLineBytes];
   alignas(1024) u8 k[kStages][kHeadLines][kKeyBytes];
@@ -278,6 +291,7 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
       finish(p, tile, rows, softmax, sums);
       continue;
     }
+    constexpr SharedWords kWordsOfKeys = Config::shares_words ? SharedWords::columns : SharedWords::none;
     Kept<Config::drops, M, kScores, kWordsOfKeys, 8> kept;
     kept.begin(p, rows.at[0]);
     const auto score = [&](int block) {
@@ -354,9 +368,11 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
   }
 }
 
-static constexpr bool kBusyProducers = kBytes || Config::ragged;
-static constexpr int kProducerRegisters = kConsumers == 2 ? (kBusyProducers ? 40 : 24) : 32;
-static constexpr int kConsumerRegisters = kConsumers == 2 ? (kBusyProducers ? 232 : 240) : 160;
+enum : bool { kBusyProducers = kBytes || Config::ragged };
+enum : int {
+  kProducerRegisters = kConsumers == 2 ? (kBusyProducers ? 40 : 24) : 32,
+  kConsumerRegisters = kConsumers == 2 ? (kBusyProducers ? 232 : 240) : 160,
+};
 
 extern "C" __global__ void __launch_bounds__((1 + kConsumers) * kWarpgroup, 1)
     attention_forward(const __grid_constant__ Params p) {

@@ -12,8 +12,7 @@ struct R2;
 struct R3;
 struct M;  // whether dropout keeps a probability
 
-static constexpr int kRowValues = Config::row_values;
-static constexpr float kNegativeLog2E = -1.4426950408889634f;
+enum : int { kRowValues = Config::row_values };
 
 // The values of the query at `at`. Plain scores take the first with the sign and the base of their exponent.
 // With dropout that keeps p' = p * weight, dS = p (dP * weight - delta) is p' (dP - delta / weight).
@@ -23,7 +22,7 @@ FUSOR_DEVICE void row_values(const Params& p, const At& at, float (&values)[kCou
   if constexpr (kRowValues > 1) values[1] = Second::template apply<1>(p.r1, at, 1)[0];
   if constexpr (kRowValues > 2) values[2] = Third::template apply<1>(p.r2, at, 1)[0];
   if constexpr (kRowValues > 3) values[3] = Fourth::template apply<1>(p.r3, at, 1)[0];
-  if constexpr (Config::plain) values[0] *= kNegativeLog2E;
+  if constexpr (Config::plain) values[0] *= -1.4426950408889634f;  // -log2(e)
   if constexpr (Config::drops) {
     values[0] += p.kept_log2;
     if constexpr (kRowValues > 1) values[1] *= p.kept_inverse;

@@ -70,7 +70,7 @@ struct TileSlots {
 };
 template <>
 struct TileSlots<true> {
-  static constexpr int kSlots = 4;
+  enum : int { kSlots = 4 };
 
   TileQueue::Item items[kSlots];  // of no entry: there are no more
   Barrier full[kSlots], empty[kSlots];

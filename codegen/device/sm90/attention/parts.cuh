@@ -5,8 +5,11 @@
 #include "codegen/device/base/quads.cuh"
 #include "codegen/device/sm90/attention/products.cuh"
 
-static constexpr int kWarpgroup = 128;
-static constexpr int kLine = 64, kLineBytes = 128;  // elements and bytes of a swizzled line
+enum : int {
+  kWarpgroup = 128,
+  kLine = 64,  // elements of a swizzled line
+  kLineBytes = 128,
+};
 
 static constexpr __device__ int lines_of(int elements) { return (elements + kLine - 1) / kLine; }
 

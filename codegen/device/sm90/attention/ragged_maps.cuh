@@ -17,7 +17,7 @@ struct N;  // how many keys and queries of a sequence exist
 struct O;  // where an entry of the first result begins and ends
 struct Z;
 
-static constexpr int kOperands = Config::operands;
+enum : int { kOperands = Config::operands };
 
 template <class Site, class Args>
 FUSOR_DEVICE i64 length_of(const Args& args, i64 entries) {

@@ -9,8 +9,10 @@
 
 #include "codegen/device/base/indexing.cuh"
 
-static constexpr int kSpilledRows = 64;  // keys, and queries, of a block
-static constexpr int kSpilledBytes = 2 * kSpilledRows * kSpilledRows;
+enum : int {
+  kSpilledRows = 64,  // keys, and queries, of a block
+  kSpilledBytes = 2 * kSpilledRows * kSpilledRows,
+};
 
 struct Spilled {
   i64 blocks, queries;  // of an entry: blocks, and those of queries that a block of keys has at most

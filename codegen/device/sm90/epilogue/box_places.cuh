@@ -7,12 +7,14 @@
 /// another in memory, as one line.
 template <int kBytes, bool kAlongColumns, int kColumns, int kJoined = 1>
 struct BoxPlaces {
-  static constexpr int kLineColumns = 128 / kBytes;
-  static constexpr int kBlockColumns = !kAlongColumns || kColumns < kLineColumns ? kColumns : kLineColumns;
-  static constexpr int kBlockRows = kAlongColumns || kBytes == 2 ? 64 : 32;
-  static constexpr int kLine = (kAlongColumns ? kBlockColumns : kBlockRows) * kBytes;
-  static constexpr int kBlockBytes = kBlockRows * kBlockColumns * kBytes;
-  static constexpr int kBoxBytes = 64 * kColumns * kBytes;
+  enum : int {
+    kLineColumns = 128 / kBytes,
+    kBlockColumns = !kAlongColumns || kColumns < kLineColumns ? kColumns : kLineColumns,
+    kBlockRows = kAlongColumns || kBytes == 2 ? 64 : 32,
+    kLine = (kAlongColumns ? kBlockColumns : kBlockRows) * kBytes,
+    kBlockBytes = kBlockRows * kBlockColumns * kBytes,
+    kBoxBytes = 64 * kColumns * kBytes,
+  };
 
   /// A byte of a line of a block: units of 16 bytes are swizzled over the length of TMA's line.
   static __device__ int place(int line, int byte) {

@@ -12,7 +12,7 @@
 
 using Out = Config::Out;
 // A second result that TMA stores; else the type of the first.
-static constexpr bool kHasSecond = Config::has_second;
+enum : bool { kHasSecond = Config::has_second };
 using SecondOut = Config::SecondOut;
 using FirstStaged = Config::Staged0;
 using SecondStaged = Config::Staged1;
@@ -21,21 +21,23 @@ using SecondStaged = Config::Staged1;
 // to the workspace; boxes, whose lines or planes threads store; the sums of a part of k, by way of the shared
 // memory of the cluster whose blocks have the others.
 enum class StorePath { threads, boxes, partials, lines, planes, gathered };
-static constexpr StorePath kStore = static_cast<StorePath>(Config::store);
-static constexpr bool kBoxed =
-    kStore == StorePath::boxes || kStore == StorePath::lines || kStore == StorePath::planes;
-static constexpr bool kAlongColumns = Config::y_along_columns;
+FUSOR_DEVICE constexpr StorePath store_path() { return static_cast<StorePath>(Config::store); }
+enum : bool {
+  kBoxed = store_path() == StorePath::boxes || store_path() == StorePath::lines ||
+           store_path() == StorePath::planes,
+  kAlongColumns = Config::y_along_columns,
+};
 
 // Columns that the epilogue processes at a time: a piece. The text of a long epilogue stands once, in a loop;
 // a short one is faster unrolled over all pieces of the sums.
-static constexpr bool kUnrolled = Config::unrolled;
-static constexpr int kPiece = kColumns % 32 == 0 ? 32 : 16, kPieces = kColumns / kPiece;
+enum : bool { kUnrolled = Config::unrolled };
+enum : int { kPiece = kColumns % 32 == 0 ? 32 : 16, kPieces = kColumns / kPiece };
 static_assert(kColumns % kPiece == 0 && kSiblings <= 2);
 
 // 64 rows of a warpgroup.
-static constexpr int kBoxColumns = Config::box_columns;
+enum : int { kBoxColumns = Config::box_columns };
 // Whole rows of a dense result that TMA stores as one line.
-static constexpr int kJoinedRows = Config::joined_rows;
+enum : int { kJoinedRows = Config::joined_rows };
 static_assert(kJoinedRows == 1 || (kAlongColumns && !kSwapped && kBoxColumns == kColumns));
 template <class T>
 using Box = BoxPlaces<int(sizeof(T)), kAlongColumns, kBoxColumns, kJoinedRows>;
@@ -46,29 +48,35 @@ using Box = BoxPlaces<int(sizeof(T)), kAlongColumns, kBoxColumns, kJoinedRows>;
 // writes the same place.
 template <class A, class B>
 struct Fits {
-  static constexpr bool kValue = sizeof(A) == sizeof(B) && sizeof(A) == 2;
+  enum : bool { kValue = sizeof(A) == sizeof(B) && sizeof(A) == 2 };
 };
 template <class A>
 struct Fits<A, A> {
-  static constexpr bool kValue = true;
+  enum : bool { kValue = true };
 };
-static constexpr int kSecondAt = Box<Out>::kBoxBytes;
-static constexpr int kResultBytes = kSecondAt + (kHasSecond ? Box<SecondOut>::kBoxBytes : 0);
+enum : int {
+  kSecondAt = Box<Out>::kBoxBytes,
+  kResultBytes = kSecondAt + (kHasSecond ? Box<SecondOut>::kBoxBytes : 0),
+};
 template <class T, int kTaken>
 static constexpr int kStagedAt =
     Fits<T, Out>::kValue&& kTaken != 0                              ? 0
     : kHasSecond&& Fits<T, SecondOut>::kValue&& kTaken != kSecondAt ? kSecondAt
                                                                     : kResultBytes;
-static constexpr int kFirstStagedAt = kStagedAt<FirstStaged, -1>;
-static constexpr bool kFirstIsOwn = kStaged > 0 && kFirstStagedAt == kResultBytes;
-static constexpr int kSecondStagedAt =
-    kStagedAt<SecondStaged, kFirstStagedAt> +
-    (kFirstIsOwn && kStagedAt<SecondStaged, kFirstStagedAt> == kResultBytes ? Box<FirstStaged>::kBoxBytes
-                                                                            : 0);
-static constexpr bool kSecondIsOwn = kStaged > 1 && kSecondStagedAt >= kResultBytes;
-static constexpr int kBoxBytes = kResultBytes + (kFirstIsOwn ? Box<FirstStaged>::kBoxBytes : 0) +
-                                 (kSecondIsOwn ? Box<SecondStaged>::kBoxBytes : 0);
-static constexpr int kBoxes = kBoxed ? kConsumers * kBoxesOfConsumer : 0;
+enum : int { kFirstStagedAt = kStagedAt<FirstStaged, -1> };
+enum : bool { kFirstIsOwn = kStaged > 0 && kFirstStagedAt == kResultBytes };
+enum : int {
+  kSecondStagedAt =
+      kStagedAt<SecondStaged, kFirstStagedAt> +
+      (kFirstIsOwn && kStagedAt<SecondStaged, kFirstStagedAt> == kResultBytes ? Box<FirstStaged>::kBoxBytes
+                                                                              : 0)
+};
+enum : bool { kSecondIsOwn = kStaged > 1 && kSecondStagedAt >= kResultBytes };
+enum : int {
+  kBoxBytes = kResultBytes + (kFirstIsOwn ? Box<FirstStaged>::kBoxBytes : 0) +
+              (kSecondIsOwn ? Box<SecondStaged>::kBoxBytes : 0),
+  kBoxes = kBoxed ? kConsumers * kBoxesOfConsumer : 0,
+};
 
 // The slot that is next, and the parity of its barriers.
 using BoxRing = RingOf<kBoxesOfConsumer>;

@@ -37,7 +37,7 @@ struct Finisher {
 
   // The loads of a tile's rows that all columns share are asked for before the products, so that nobody waits
   // for them behind them. One part only: a loop over more would index registers.
-  static constexpr bool kLoadsAhead = Apply::columns_alike() && kParts == 1;
+  enum : bool { kLoadsAhead = Apply::columns_alike() && kParts == 1 };
   __device__ auto loads_ahead(const Tile& tile, int first_row) const {
     if constexpr (kLoadsAhead) {
       const Index upper = first_row + row_in_part(warp, lane(), 0),
@@ -233,7 +233,7 @@ struct Finisher {
 // Where the first result and the second go, where boxes are sent there.
 template <class Params>
 FUSOR_DEVICE const Target* target_of(const Params& p) {
-  if constexpr (kStore == StorePath::boxes)
+  if constexpr (store_path() == StorePath::boxes)
     return &p.result;
   else if constexpr (kBoxed)
     return &p.target;
@@ -253,7 +253,7 @@ FUSOR_DEVICE const TensorMap* second_of(const Params& p) {
 template <class Epilogue, class Grid, class Params>
 FUSOR_DEVICE auto make_finisher(const Params& p, const Grid& grid, u8* boxes, BoxBarriers* barriers,
                                 int warp) {
-  if constexpr (kStore == StorePath::partials)
+  if constexpr (store_path() == StorePath::partials)
     return PartStore<Grid>{p.partials, p.problem, grid, warp};
   else
     return Finisher<Epilogue, Grid>{p.problem, grid,         p.y,      target_of(p), boxes, warp,

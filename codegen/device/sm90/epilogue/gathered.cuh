@@ -13,10 +13,13 @@ template <class Epilogue>
 struct GatheredTile {
   // Lines run along whichever axis the result is adjacent in. The pitch spreads the writes of a warp over all
   // banks, and aligns every vector.
-  static constexpr int kFast = kAlongColumns ? kTileN : kTileM, kSlow = kAlongColumns ? kTileM : kTileN;
-  static constexpr int kPitch = kFast + (kAlongColumns ? 8 : 4);
-  static constexpr int kBytes = kSlow * kPitch * static_cast<int>(sizeof(Sum));
-  static constexpr int kWidth = Config::vector;
+  enum : int {
+    kFast = kAlongColumns ? kTileN : kTileM,
+    kSlow = kAlongColumns ? kTileM : kTileN,
+    kPitch = kFast + (kAlongColumns ? 8 : 4),
+    kBytes = kSlow * kPitch * static_cast<int>(sizeof(Sum)),
+    kWidth = Config::vector,
+  };
   static_assert(kGathered == 1 || (kSiblings == 1 && kFast % kWidth == 0));
 
   /// Leaves a consumer's parts, the first of which begins at line `row` of the tile.

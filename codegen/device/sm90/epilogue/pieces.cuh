@@ -9,8 +9,10 @@ using PieceSums = Sum[kSiblings][kPiece / 2];
 
 // In a loop over pieces, sums stay in the registers that PTX knows by name until their piece is next.
 // Unrolled, and where the tensor cores' sums are short, they are values, read or added up once a tile.
-static constexpr bool kStayNamed =
-    !kUnrolled && !kShortSums && kStore != StorePath::partials && kStore != StorePath::gathered;
+enum : bool {
+  kStayNamed =
+      !kUnrolled && !kShortSums && store_path() != StorePath::partials && store_path() != StorePath::gathered
+};
 
 struct NamedSums {};
 using AllSums = Sum[kParts][kSums];

@@ -6,8 +6,8 @@
 
 // Pairs of columns exist whole or not at all, and no thread stores any. What lies outside may then be
 // computed from a neighbour's coordinates: TMA drops it, and totals count what exists.
-static constexpr bool kClamped = Config::clamped;
-static constexpr int kVector = Config::vector;  // 2 where a pair of columns moves as one
+enum : bool { kClamped = Config::clamped };
+enum : int { kVector = Config::vector };  // 2 where a pair of columns moves as one
 
 // The rows of one thread in a part: row_in_part().
 struct Rows {

@@ -7,10 +7,14 @@
 #include "codegen/device/sm90/pipeline/tiling.cuh"
 
 // Results of a reduction of a tile: one for each column, one for each row, or one in all.
-static constexpr int kColumnsLeft = 1, kRowsLeft = 2, kOneLeft = 3;
-static constexpr int kReduced = Config::reduced;  // 0: the results are not reduced
-static constexpr bool kReduces = kReduced > 0;
-static constexpr int kWarpRows = 16;  // of a part of 64
+enum : int {
+  kColumnsLeft = 1,
+  kRowsLeft = 2,
+  kOneLeft = 3,
+  kReduced = Config::reduced,  // 0: the results are not reduced
+};
+enum : bool { kReduces = kReduced > 0 };
+enum : int { kWarpRows = 16 };  // of a part of 64
 static_assert(!kReduces || !kFromRegisters, "a warp's rows are neighbours");
 
 // The accumulators of a site that reduces.
@@ -43,8 +47,8 @@ using Partials = PartialsOf<Total>;
 // kPiece: columns that the epilogue processes at a time; a thread has a fourth of them, in pairs 8 apart.
 template <int kPiece, class Total = ::Total, bool kReduces = ::kReduces>
 struct Reducer {
-  static constexpr int kTotals = kReduced == kColumnsLeft ? kPiece / 4 : kReduced == kRowsLeft ? 2 : 1;
-  static constexpr bool kSpread = kReduced == kColumnsLeft;
+  enum : int { kTotals = kReduced == kColumnsLeft ? kPiece / 4 : kReduced == kRowsLeft ? 2 : 1 };
+  enum : bool { kSpread = kReduced == kColumnsLeft };
 
   const Partials* partials;
   Total totals[kTotals];

@@ -15,7 +15,7 @@ struct ResultPlanes {
   Out* first;
   i64 channel, image;
 };
-template <StorePath kStore>
+template <StorePath kPath>
 struct TargetOf {
   using type = TensorMap;
 };
@@ -27,7 +27,7 @@ template <>
 struct TargetOf<StorePath::planes> {
   using type = ResultPlanes;
 };
-using Target = TargetOf<kStore>::type;
+using Target = TargetOf<store_path()>::type;
 
 template <class Grid>
 struct Scatterer {

@@ -19,8 +19,8 @@
 #include "codegen/device/sm90/pipeline/tiling.cuh"
 
 // wgrad of one tap, whose images are planes of positions.
-static constexpr bool kPlanes = kOp == kWgrad && !kRowsAdjacentA;
-static constexpr int kWindowAxes = kSpatial > 0 ? kSpatial : 1;
+enum : bool { kPlanes = kOp == kWgrad && !kRowsAdjacentA };
+enum : int { kWindowAxes = kSpatial > 0 ? kSpatial : 1 };
 
 // How pixels of the product lead to positions of the operand that im2col reads: along every spatial axis,
 // position = pixel * stride + lower + offset, where offset = tap * slope + origin is 0 or more.
@@ -41,11 +41,11 @@ struct Operands {
   i64 part;  // numbers in parts: elements along k, or channels, from one part of a number to the next
 };
 
-static constexpr bool kStepsByTap = kOp == kFprop || kOp == kDgrad || kPlanes;
+enum : bool { kStepsByTap = kOp == kFprop || kOp == kDgrad || kPlanes };
 
 // As Sharing, of what is not shared.
 struct Alone {
-  static constexpr int kBlocks = 1;
+  enum : int { kBlocks = 1 };
   FUSOR_DEVICE int rank() { return 0; }
 };
 
@@ -154,10 +154,12 @@ FUSOR_DEVICE void load_matmul(u8* to, const TensorMap& map, Barrier& full, const
 // Sharing of that side.
 template <bool kSecond, bool kAcrossAdjacent, int kExtent, class Shared>
 struct OperandLoader {
-  static constexpr bool kIsFilter = kSecond && (kOp == kFprop || kOp == kDgrad);
-  static constexpr bool kIsPixels = !kSecond && (kOp == kFprop || kOp == kDgrad);
-  static constexpr bool kIsTaps = kSecond && kOp == kWgrad && !kPlanes;
-  static constexpr int kTaps = kIsTaps ? kExtent / kLine : 1;
+  enum : bool {
+    kIsFilter = kSecond && (kOp == kFprop || kOp == kDgrad),
+    kIsPixels = !kSecond && (kOp == kFprop || kOp == kDgrad),
+    kIsTaps = kSecond && kOp == kWgrad && !kPlanes,
+  };
+  enum : int { kTaps = kIsTaps ? kExtent / kLine : 1 };
 
   // wgrad: the tap and the channels of every 64 columns, the same in all steps.
   TapStep taps[kTaps];

@@ -16,8 +16,8 @@
 #include "codegen/device/sm90/load/boxes.cuh"
 #include "codegen/device/sm90/load/plane_walk.cuh"
 
-static constexpr bool kFlat = Config::flat_planes;
-static constexpr int kPlaneAxes = kFlat ? 1 : kSpatial;
+enum : bool { kFlat = Config::flat_planes };
+enum : int { kPlaneAxes = kFlat ? 1 : kSpatial };
 using Step = PlaneStep<kPlaneAxes>;
 using Tap = PlaneTap<kSpatial>;
 static_assert(kRows == 1 || (!kFlat && !kSwapped && kSpatial > 1), "rows of one step lie below each other");

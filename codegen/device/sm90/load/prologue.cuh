@@ -15,11 +15,11 @@
 template <class Site, class Stored, bool kSecond, bool kAcross, int kLines>
 struct PrologueOperand {
   using Places = UnitPlaces<kAcross, kTileK, kLoading>;
-  static constexpr int kPasses = kLines / Places::kLinesOfPass;
+  enum : int { kPasses = kLines / Places::kLinesOfPass };
   static_assert(kLines % (Places::kLinesOfPass * Places::kPassesOfBlock) == 0);
-  static constexpr int kWidth = 16 / kElementBytes;
+  enum : int { kWidth = 16 / kElementBytes };
   // Raw stages have as many elements a line as the tile, in the stored type.
-  static constexpr int kStoredLine = kLine * sizeof(Stored), kStepBytes = kLines * kStoredLine;
+  enum : int { kStoredLine = kLine * sizeof(Stored), kStepBytes = kLines * kStoredLine };
 
   const Problem& problem;
   const typename Site::Args& args;
@@ -69,12 +69,12 @@ struct PrologueOperand {
  private:
   // Loads that all elements of a unit share are the same in all steps of lines along k. They are made once a
   // tile, where registers hold them.
-  static constexpr bool kHolds = !kAcross && kPasses <= 8 && sizeof(typename Site::Loads) <= 8;
+  enum : bool { kHolds = !kAcross && kPasses <= 8 && sizeof(typename Site::Loads) <= 8 };
   typename Site::Loads held[kHolds ? kPasses : 1];
 
   using UnitWords = Vec<u32, 4>;
   // Read one after the other before any is written: the compiler cannot know that these are other places.
-  static constexpr int kBatch = kPasses % 4 == 0 ? 4 : kPasses % 2 == 0 ? 2 : 1;
+  enum : int { kBatch = kPasses % 4 == 0 ? 4 : kPasses % 2 == 0 ? 2 : 1 };
   struct Unit {
     Vec<Stored, kWidth> stored;
     typename Site::Loads loads;
@@ -170,11 +170,13 @@ template <class Site>
 using PrologueA = PrologueOperand<Site, Config::StoredA, kSwapped, kRowsAdjacentA, kTileM>;
 template <class Site>
 using PrologueB = PrologueOperand<Site, Config::StoredB, !kSwapped, kColumnsAdjacentB, kColumns>;
-static constexpr int kRawBytesA = kPrologueA ? kTileM * kLine * int(sizeof(Config::StoredA)) : 0;
-static constexpr int kRawBytesB = kPrologueB ? kColumns * kLine * int(sizeof(Config::StoredB)) : 0;
+enum : int {
+  kRawBytesA = kPrologueA ? kTileM * kLine * int(sizeof(Config::StoredA)) : 0,
+  kRawBytesB = kPrologueB ? kColumns * kLine * int(sizeof(Config::StoredB)) : 0,
+};
 
 // Raw stages: steps of k in flight, as they are stored.
-static constexpr int kAhead = Config::ahead;
+enum : int { kAhead = Config::ahead };
 struct RawStages {
   alignas(1024) u8 step[kAhead][kRawBytesA + kRawBytesB];
   Barrier full[kAhead], empty[kAhead];

@@ -61,11 +61,13 @@ FUSOR_DEVICE void copy_elements(u8* to, const Unit& unit) {
 template <int kGrain, bool kAcross, int kLines>
 struct ThreadLoader {
   using Places = UnitPlaces<kAcross, kTileK, kWarpgroup>;
-  static constexpr int kPasses = kLines / Places::kLinesOfPass, kBlock = Places::kPassesOfBlock;
+  enum : int { kPasses = kLines / Places::kLinesOfPass, kBlock = Places::kPassesOfBlock };
   static_assert(kLines % (Places::kLinesOfPass * kBlock) == 0);
   // Units in flight: as many as the registers hold, in whole blocks.
-  static constexpr int kMost = Config::blocks_per_sm == 1 ? 8 : 4;
-  static constexpr int kBatch = largest_part(kPasses / kBlock, kMost / kBlock) * kBlock;
+  enum : int {
+    kMost = Config::blocks_per_sm == 1 ? 8 : 4,
+    kBatch = largest_part(kPasses / kBlock, kMost / kBlock) * kBlock,
+  };
 
   const ThreadOperand& operand;
   // The beginning of the next batch's first unit, and how many lines, and bytes of a line, exist from there
@@ -100,7 +102,7 @@ struct ThreadLoader {
   }
 
  private:
-  static constexpr int kPassBytes = Places::kLinesOfPass * kLineBytes;
+  enum : int { kPassBytes = Places::kLinesOfPass * kLineBytes };
 
   // How many bytes of a unit of the batch exist, if any; and where the unit after the one at `at` begins.
   __device__ int existing(int pass) const {

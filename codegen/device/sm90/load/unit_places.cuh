@@ -8,10 +8,14 @@
 ///   kAcross          across k: kSteps lines for every 128 bytes of rows or columns
 template <bool kAcross, int kSteps, int kThreads>
 struct UnitPlaces {
-  static constexpr int kLineBytes = 128, kUnitBytes = 16, kUnits = kLineBytes / kUnitBytes;
-  static constexpr int kLinesOfPass = kThreads / kUnits;
+  enum : int {
+    kLineBytes = 128,
+    kUnitBytes = 16,
+    kUnits = kLineBytes / kUnitBytes,
+    kLinesOfPass = kThreads / kUnits,
+  };
   /// After so many passes, lines begin again, 128 bytes further on.
-  static constexpr int kPassesOfBlock = kAcross ? kSteps / kLinesOfPass : 1;
+  enum : int { kPassesOfBlock = kAcross ? kSteps / kLinesOfPass : 1 };
   static_assert(kLinesOfPass % 8 == 0 && kSteps % kLinesOfPass == 0);
 
   /// A thread's first unit in memory: its line, counted from the tile's first one, and its byte in the line.

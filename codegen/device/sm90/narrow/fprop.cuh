@@ -12,10 +12,12 @@
 #include "codegen/device/sm90/narrow/rows.cuh"
 #include "codegen/device/sm90/pipeline/roles.cuh"
 
-static constexpr int kBlocks = Config::blocks;  // of 64 output channels
-static constexpr int kStepBytes = 64 * 16 * 2;
-static constexpr int kFilterSteps = kWindowH * Slots::kSteps;
-static constexpr int kThreads = (1 + kConsumers) * kWarpgroup;
+enum : int {
+  kBlocks = Config::blocks,  // of 64 output channels
+  kStepBytes = 64 * 16 * 2,
+  kFilterSteps = kWindowH * Slots::kSteps,
+  kThreads = (1 + kConsumers) * kWarpgroup,
+};
 
 struct Shared {
   alignas(1024) u8 boxes[kBoxes > 0 ? kBoxes : 1][kBoxes > 0 ? kBoxBytes : 1];
@@ -133,13 +135,13 @@ FUSOR_DEVICE void consume_rows(const Params& p, Shared& shared, int consumer) {
     for (int group = strip.rows; group < strip.groups(); ++group) shared.rows.release(ring.place(group));
     ring.number += strip.groups();
   }
-  if constexpr (kStore == StorePath::boxes) wait_for_stores<0>();
+  if constexpr (store_path() == StorePath::boxes) wait_for_stores<0>();
 }
 
 struct NarrowFprop {
   using Shared = ::Shared;
-  static constexpr int kLoaders = 1, kConsumers = ::kConsumers, kLoaderRegisters = 88, kClusterBlocks = 1;
-  static constexpr bool kMeetsAtEnd = false;
+  enum : int { kLoaders = 1, kConsumers = ::kConsumers, kLoaderRegisters = 88, kClusterBlocks = 1 };
+  enum : bool { kMeetsAtEnd = false };
   FUSOR_DEVICE void init(const Params&, Shared& shared) {
     shared.rows.init(0, kConsumers * kWarpgroup / 32);
     shared.order.init();

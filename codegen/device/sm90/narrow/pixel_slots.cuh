@@ -17,15 +17,20 @@
 template <int kWindow, int kStride, int kWindows, bool kTails = true>
 struct PixelSlots {
   static_assert(kStride == 1 || kStride == 2, "windows begin 16 bytes apart");
-  static constexpr int kUnitBytes = 16;
-  static constexpr int kSlot = 8 / kStride, kSlotBytes = kSlot * 2;  // channels
-  static constexpr int kUnitPixels = kUnitBytes / kSlotBytes;
-  static constexpr int kUnits = (kWindow + kUnitPixels - 1) / kUnitPixels;  // of a window
-  static constexpr int kSteps = (kUnits + 1) / 2;                           // of 16 in k, likewise
-  static constexpr int kPixels = (kWindows - 1) * kStride + kWindow;
-  static constexpr bool kTail = kTails && kWindow % kUnitPixels != 0;
-  static constexpr int kTailAt = (kPixels * kSlotBytes + kUnitBytes - 1) / kUnitBytes * kUnitBytes;
-  static constexpr int kBytes = kTailAt + (kTail ? kWindows * kUnitBytes : 0);
+  enum : int {
+    kUnitBytes = 16,
+    kSlot = 8 / kStride,  // channels
+    kSlotBytes = kSlot * 2,
+    kUnitPixels = kUnitBytes / kSlotBytes,
+    kUnits = (kWindow + kUnitPixels - 1) / kUnitPixels,  // of a window
+    kSteps = (kUnits + 1) / 2,                           // of 16 in k, likewise
+    kPixels = (kWindows - 1) * kStride + kWindow,
+  };
+  enum : bool { kTail = kTails && kWindow % kUnitPixels != 0 };
+  enum : int {
+    kTailAt = (kPixels * kSlotBytes + kUnitBytes - 1) / kUnitBytes * kUnitBytes,
+    kBytes = kTailAt + (kTail ? kWindows * kUnitBytes : 0),
+  };
 
   static __device__ constexpr int slot(int pixel) { return pixel * kSlotBytes; }
   /// The tail unit of the window whose last pixel this is; negative where there is none.

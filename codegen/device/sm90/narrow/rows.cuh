@@ -10,19 +10,23 @@
 #include "codegen/device/sm90/narrow/pixel_slots.cuh"
 #include "codegen/device/sm90/ptx/tma.cuh"
 
-static constexpr int kWindowH = Config::window_h, kWindowW = Config::window_w;
-static constexpr int kStrideH = Config::stride_h, kStrideW = Config::stride_w;
-static constexpr int kDilationH = Config::dilation_h;
-static constexpr int kChannels = Config::channels;
-static constexpr int kTilePixels = Config::tile_n;  // of a row of the result
-static constexpr int kGroups = Config::stages;      // that the ring holds
+enum : int {
+  kWindowH = Config::window_h,
+  kWindowW = Config::window_w,
+  kStrideH = Config::stride_h,
+  kStrideW = Config::stride_w,
+  kDilationH = Config::dilation_h,
+  kChannels = Config::channels,
+  kTilePixels = Config::tile_n,  // of a row of the result
+  kGroups = Config::stages,      // that the ring holds
+};
 
 using Element = Config::ElementA;  // that the tensor cores multiply
 
 using Slots = PixelSlots<kWindowW, kStrideW, kTilePixels, Config::tails>;
 using Slot = Vec<Element, Slots::kSlot>;
 // Input rows under a window, beside the first; groups likewise.
-static constexpr int kReach = (kWindowH - 1) * kDilationH, kSpan = kReach / kStrideH;
+enum : int { kReach = (kWindowH - 1) * kDilationH, kSpan = kReach / kStrideH };
 static_assert(kChannels <= Slots::kSlot, "a slot holds all channels");
 static_assert(kGroups >= kSpan + 2 && kGroups >= 4, "loading runs ahead of the window");
 
@@ -56,7 +60,7 @@ struct Strips {
 
 // ---- The ring ----
 
-static constexpr int kLoadingWarps = 4;
+enum : int { kLoadingWarps = 4 };
 
 struct InputRows {
   alignas(128) u8 group[kGroups][kStrideH][Slots::kBytes];
@@ -160,10 +164,13 @@ struct PixelPair {
 
 // One warp's share of a group: pairs of pixels, the first of a row at an even position; 32 of them a round.
 struct GroupLoader {
-  static constexpr int kPairs = Slots::kPixels / 2 + 1;  // wherever the first pixel is
-  static constexpr int kRoundsOfRow = (kPairs + 31) / 32, kRounds = kStrideH * kRoundsOfRow;
+  enum : int {
+    kPairs = Slots::kPixels / 2 + 1,  // wherever the first pixel is
+    kRoundsOfRow = (kPairs + 31) / 32,
+    kRounds = kStrideH * kRoundsOfRow,
+  };
   // Loads under way at once: registers are what limits them.
-  static constexpr int kMost = !Config::plain || kChannels > 4 ? 3 : kChannels == 4 ? 6 : 8;
+  enum : int { kMost = !Config::plain || kChannels > 4 ? 3 : kChannels == 4 ? 6 : 8 };
 
   const Strips& strips;
   const X::Args& args;

@@ -17,15 +17,18 @@
 // dy: (channel, column, row of all images), or (column, channel of all images, row); width, channels: of dy;
 // blocks: of 64 channels; partials: [strips' part][block of channels][channel][tap and input channel].
 
-static constexpr int kConsumers = 2, kThreads = (1 + kConsumers) * kWarpgroup;
+enum : int { kConsumers = 2, kThreads = (1 + kConsumers) * kWarpgroup };
 // A row of dy: a line of 64 channels for every pixel; or, where columns are adjacent, lines of 64 pixels for
 // every channel, in boxes of 64 lines.
-static constexpr bool kPlanes = Config::gradient_planes;
-static constexpr int kLine = 64 * 2, kBoxBytes = 64 * kLine;
-static constexpr int kBoxes = kPlanes ? (kTilePixels + 63) / 64 : 1;
-static constexpr int kGradientBytes = kPlanes ? kBoxes * kBoxBytes : kTilePixels * kLine;
-static constexpr int kColumns = Slots::kSteps * 16;  // slots of a row of the window, filled up
-static constexpr int kColumnsOfResult = kWindowH * kWindowW * kChannels;
+enum : bool { kPlanes = Config::gradient_planes };
+enum : int {
+  kLine = 64 * 2,
+  kBoxBytes = 64 * kLine,
+  kBoxes = kPlanes ? (kTilePixels + 63) / 64 : 1,
+  kGradientBytes = kPlanes ? kBoxes * kBoxBytes : kTilePixels * kLine,
+  kColumns = Slots::kSteps * 16,  // slots of a row of the window, filled up
+  kColumnsOfResult = kWindowH * kWindowW * kChannels,
+};
 
 struct Shared {
   alignas(1024) u8 gradient[kGroups][kGradientBytes];
@@ -79,7 +82,7 @@ FUSOR_DEVICE void clear_rows() {
 // The addresses of a thread's sums in the block's part: a pair of slots in every unit of a row, neighbouring
 // channels of one column. Units, rows of the window and output channels are constant distances away.
 struct SumPlaces {
-  static constexpr int kTap = (Config::mirrored ? -1 : 1) * (Config::channels_fastest ? kChannels : 1);
+  enum : int { kTap = (Config::mirrored ? -1 : 1) * (Config::channels_fastest ? kChannels : 1) };
   float* to[2];
   bool exists[2];
   int column;  // in the first unit
@@ -152,8 +155,8 @@ FUSOR_DEVICE void sum_rows(const Params& p, Shared& shared, int first, int block
 
 struct NarrowWgrad {
   using Shared = ::Shared;
-  static constexpr int kLoaders = 1, kConsumers = ::kConsumers, kLoaderRegisters = 88, kClusterBlocks = 1;
-  static constexpr bool kMeetsAtEnd = false;
+  enum : int { kLoaders = 1, kConsumers = ::kConsumers, kLoaderRegisters = 88, kClusterBlocks = 1 };
+  enum : bool { kMeetsAtEnd = false };
 
   // A block has one block of channels; those with the same share the strips.
   struct Place {

@@ -15,10 +15,13 @@
 #include "codegen/device/sm90/parts/operand.cuh"
 #include "codegen/device/tiled/parts_of_floats.cuh"
 
-static constexpr int kVector = 8, kThreads = Config::threads;
-static constexpr int kNear = 8, kBeside = 4, kWarp = kNear * kBeside;
-// Two of them multiply to less than 2^104, and 2^23 products add up to less than the largest float.
-static constexpr float kLargestFactor = 0x1p52f;
+enum : int {
+  kVector = 8,
+  kThreads = Config::threads,
+  kNear = 8,
+  kBeside = 4,
+  kWarp = kNear * kBeside,
+};
 
 // A thread's vector, by its number: coordinates, of which those of the vector's own axis count elements.
 // False where there is none. kVectorAxis: whose neighbours are so in scratch; those of the last axis are so
@@ -54,7 +57,8 @@ FUSOR_DEVICE bool split(const SplitOperand<Site::kRank>& p, const typename Site:
   for (int i = 0; i < kVector; i += 2) {
     const PairOfParts pair = parts_of(x[i], x[i + 1]);
     rest |= pair.rest;
-    fits = fits && fabsf(x[i]) < kLargestFactor && fabsf(x[i + 1]) < kLargestFactor;
+    // Two of them multiply to less than 2^104, and 2^23 products add up to less than the largest float.
+    fits = fits && fabsf(x[i]) < 0x1p52f && fabsf(x[i + 1]) < 0x1p52f;
 #pragma unroll
     for (int part = 0; part < 3; ++part) parts[part][i / 2] = pair.part[part];
   }

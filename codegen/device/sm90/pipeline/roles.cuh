@@ -12,16 +12,18 @@
 #include "codegen/device/base/launch.cuh"
 #include "codegen/device/sm90/ptx/tma.cuh"
 
-static constexpr int kWarpgroup = 128;
+enum : int { kWarpgroup = 128 };
 
 // Registers a thread: a multiple of 8 for each role, of the 64 K of an SM that a block starts with in equal
 // shares.
 template <int kLoaders, int kConsumers, int kOfLoader>
 struct RegisterBudget {
-  static constexpr int kWarpgroups = kLoaders + kConsumers;
-  static constexpr int kLoader = kOfLoader;
-  static constexpr int kAll = 65536 / kWarpgroup / kWarpgroups / 8 * 8 * kWarpgroups;
-  static constexpr int kConsumer = (kAll - kLoaders * kOfLoader) / kConsumers / 8 * 8;
+  enum : int {
+    kWarpgroups = kLoaders + kConsumers,
+    kLoader = kOfLoader,
+    kAll = 65536 / kWarpgroup / kWarpgroups / 8 * 8 * kWarpgroups,
+    kConsumer = (kAll - kLoaders * kOfLoader) / kConsumers / 8 * 8,
+  };
   static_assert(kConsumer <= 255 / 8 * 8 + 8 && kOfLoader >= 24);
 };
 

@@ -13,66 +13,79 @@
 using ElementA = Config::ElementA;
 using ElementB = Config::ElementB;
 using Sum = WgmmaElement<ElementA>::Sum;
-static constexpr int kElementBytes = sizeof(ElementA);
-static constexpr bool kTf32 = kElementBytes == 4;
+enum : int { kElementBytes = sizeof(ElementA) };
+enum : bool { kTf32 = kElementBytes == 4 };
 // fp32 numbers lie as three parts along k: a step has one part of both operands' numbers, three steps all of
 // the same 64 numbers.
-static constexpr bool kInParts = Config::in_parts;
-static constexpr int kPartsOfNumber = 3;
+enum : bool { kInParts = Config::in_parts };
+enum : int { kPartsOfNumber = 3 };
 // The tensor cores' sums are short, and are added up in fp32.
-static constexpr bool kShortSums = kInParts || WgmmaElement<ElementA>::kShort;
+enum : bool { kShortSums = kInParts || WgmmaElement<ElementA>::kShort };
 
-static constexpr int kOp = Config::op, kSpatial = Config::spatial, kBatch = Config::batch;
-static constexpr bool kSwapped = Config::swapped;
+enum : int { kOp = Config::op, kSpatial = Config::spatial, kBatch = Config::batch };
+enum : bool { kSwapped = Config::swapped };
 // Classes of a strided dgrad; 0 where the op is one product.
-static constexpr int kClasses = Config::classes;
+enum : int { kClasses = Config::classes };
 // Products of one left operand with so many right ones (a gated pair): each has its share of a tile's
 // columns.
-static constexpr int kSiblings = Config::siblings;
-static constexpr int kTileM = Config::tile_m, kTileN = Config::tile_n, kStages = Config::stages;
-static constexpr int kColumns = kTileN / kSiblings;  // of the result, in a tile
+enum : int {
+  kSiblings = Config::siblings,
+  kTileM = Config::tile_m,
+  kTileN = Config::tile_n,
+  kStages = Config::stages,
+  kColumns = kTileN / kSiblings,  // of the result, in a tile
+};
 // Operands that threads load because TMA cannot (sm90/load/threads.cuh): their start and all distances in
 // them are multiples of this many bytes. 0 for operands that TMA loads.
-static constexpr int kGrainA = Config::grain_a, kGrainB = Config::grain_b;
+enum : int { kGrainA = Config::grain_a, kGrainB = Config::grain_b };
 // Operands with a prologue, which loading threads apply (sm90/load/prologue.cuh).
-static constexpr bool kPrologueA = Config::prologue_a, kPrologueB = Config::prologue_b;
-static constexpr bool kPrologue = kPrologueA || kPrologueB;
+enum : bool {
+  kPrologueA = Config::prologue_a,
+  kPrologueB = Config::prologue_b,
+  kPrologue = kPrologueA || kPrologueB,
+};
 // Producer warpgroups: two may share a prologue.
-static constexpr int kLoaders = Config::loaders;
-static constexpr bool kThreadsLoad = kPrologue || kGrainA > 0 || kGrainB > 0;
+enum : int { kLoaders = Config::loaders };
+enum : bool { kThreadsLoad = kPrologue || kGrainA > 0 || kGrainB > 0 };
 // Blocks of a cluster lie kClusterM below each other and kClusterN side by side: those of one column share
 // the columns' operand, those of one row the rows'.
-static constexpr int kClusterM = Config::cluster, kClusterN = Config::cluster_n;
-static constexpr bool kShares = kClusterM * kClusterN > 1;
+enum : int { kClusterM = Config::cluster, kClusterN = Config::cluster_n };
+enum : bool { kShares = kClusterM * kClusterN > 1 };
 // Blocks of a cluster that have a part of the steps of one tile each, and add up their sums
 // (sm90/epilogue/gathered.cuh). One tile a block then, and no operand is shared.
-static constexpr int kGathered = Config::gathered;
+enum : int { kGathered = Config::gathered };
 static_assert(kGathered == 1 || !kShares);
-static constexpr int kClusterBlocks = kClusterM * kClusterN * kGathered;
-static constexpr int kConsumers = Config::consumers;
+enum : int {
+  kClusterBlocks = kClusterM * kClusterN * kGathered,
+  kConsumers = Config::consumers,
+};
 // The warpgroups of a block: those that load, then the consumers.
-static constexpr int kLoading = kLoaders * kWarpgroup;
+enum : int { kLoading = kLoaders * kWarpgroup };
 // Ping-pong: each consumer has a tile of its own and finishes it while the other multiplies. Otherwise both
 // work on the rows of one tile.
-static constexpr bool kPingPong = Config::ping_pong;
-static constexpr int kReaders = kPingPong ? 1 : kConsumers;  // of a stage
+enum : bool { kPingPong = Config::ping_pong };
+enum : int { kReaders = kPingPong ? 1 : kConsumers };  // of a stage
 // A consumer's rows, in parts of 64: the height of one wgmma.
-static constexpr int kParts = kTileM / 64 / kReaders;
-static constexpr int kSums = kTileN / 2;  // of a thread, in one part, of all siblings
+enum : int {
+  kParts = kTileM / 64 / kReaders,
+  kSums = kTileN / 2,  // of a thread, in one part, of all siblings
+};
 // A line of the swizzled tiles, and its elements: the steps of k in a tile.
-static constexpr int kLineBytes = 128, kLine = kLineBytes / kElementBytes, kTileK = kLine;
+enum : int { kLineBytes = 128, kLine = kLineBytes / kElementBytes, kTileK = kLine };
 // wgrad of planes with windows: columns are blocks of channels, one tap each (sm90/load/planes.cuh). A step
 // may be several rows of outputs, which share the rows of inputs.
-static constexpr bool kWindowPlanes = Config::channel_block > 0;
-static constexpr int kChannelBlock = kWindowPlanes ? Config::channel_block : 1, kRows = Config::plane_rows;
+enum : bool { kWindowPlanes = Config::channel_block > 0 };
+enum : int { kChannelBlock = kWindowPlanes ? Config::channel_block : 1, kRows = Config::plane_rows };
 // Columns that are neighbours come in boxes of 64, the last of which may have more than the tile.
-static constexpr bool kRowsAdjacentA = Config::a_rows_adjacent,
-                      kColumnsAdjacentB = Config::b_columns_adjacent;
-static constexpr int kBoxedN = kColumnsAdjacentB ? (kTileN + 63) / 64 * 64 : kTileN;
-static constexpr int kLinesB = kBoxedN + (kRows - 1) * kChannelBlock;  // of all rows
-static constexpr int kTileBytesA = kRows * kTileM * kLineBytes, kTileBytesB = kLinesB * kLineBytes;
+enum : bool { kRowsAdjacentA = Config::a_rows_adjacent, kColumnsAdjacentB = Config::b_columns_adjacent };
+enum : int {
+  kBoxedN = kColumnsAdjacentB ? (kTileN + 63) / 64 * 64 : kTileN,
+  kLinesB = kBoxedN + (kRows - 1) * kChannelBlock,  // of all rows
+  kTileBytesA = kRows * kTileM * kLineBytes,
+  kTileBytesB = kLinesB * kLineBytes,
+};
 // wgmma transposes 16 bits only. TF32 that lies across k reaches the tensor cores from registers, if it is a.
-static constexpr bool kFromRegisters = kRowsAdjacentA && kTf32;
+enum : bool { kFromRegisters = kRowsAdjacentA && kTf32 };
 static_assert(kElementBytes == 2 || !((kRowsAdjacentA && !kFromRegisters) || kColumnsAdjacentB));
 
 using Problem = Contraction<kOp, kSpatial, kBatch, true, Config::unit_stride, Index, i64, FastDivisor,
@@ -94,7 +107,7 @@ FUSOR_DEVICE int cluster_column() { return kClusterN > 1 ? static_cast<int>(clus
 // a bit for each in the cluster.
 template <bool kRowsOperand>
 struct Sharing {
-  static constexpr int kBlocks = kRowsOperand ? kClusterN : kClusterM;
+  enum : int { kBlocks = kRowsOperand ? kClusterN : kClusterM };
   FUSOR_DEVICE int rank() { return kRowsOperand ? cluster_column() : cluster_row(); }
   FUSOR_DEVICE u16 blocks() {
     u32 bits = 0;
@@ -216,10 +229,10 @@ struct MainloopOrder {
 
 // Boxes of a consumer, filled one after another. More than two where staged operands are loaded far ahead, or
 // where tiles of few steps finish faster than TMA reads two boxes.
-static constexpr int kBoxesOfConsumer = Config::boxes;
+enum : int { kBoxesOfConsumer = Config::boxes };
 static_assert(kBoxesOfConsumer >= 2, "one is filled while another leaves");
 // Staged operands of the epilogue: TMA loads them, and Y has them as values beside the sums.
-static constexpr int kStaged = Config::staged;
+enum : int { kStaged = Config::staged };
 
 // Barriers of the boxes of one consumer: staged operands are loaded; results are complete.
 struct BoxBarriers {
@@ -291,7 +304,7 @@ struct Stages {
 // Descriptor of a tile's part, and how far it moves for the next 32 bytes of k (in units of 16 bytes).
 template <bool kAcrossAdjacent>
 struct Part {
-  static constexpr int kStep = (kAcrossAdjacent ? 16 * kLineBytes : 32) >> 4;
+  enum : int { kStep = (kAcrossAdjacent ? 16 * kLineBytes : 32) >> 4 };
   FUSOR_DEVICE u64 descriptor(const u8* part) {
     return wgmma_descriptor(shared_address(part), kAcrossAdjacent ? kTileK * kLineBytes : 16, 1024);
   }

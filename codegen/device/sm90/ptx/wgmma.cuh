@@ -33,12 +33,12 @@ FUSOR_DEVICE void wgmma_wait() {
 template <class Element>
 struct WgmmaElement {
   using Sum = float;
-  static constexpr bool kShort = sizeof(Element) == 1;
+  enum : bool { kShort = sizeof(Element) == 1 };
 };
 template <>
 struct WgmmaElement<i8> {
   using Sum = i32;
-  static constexpr bool kShort = false;
+  enum : bool { kShort = false };
 };
 template <>
 struct WgmmaElement<u8> : WgmmaElement<i8> {};

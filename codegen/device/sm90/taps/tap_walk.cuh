@@ -9,10 +9,10 @@
 #pragma once
 
 // Outputs of a step, and those of one wgmma.
-static constexpr int kStepPositions = 32, kEight = 8;
+enum : int { kStepPositions = 32, kEight = 8 };
 // The distance from a piece of inputs to the next. A piece is longer, so that all inputs that eight outputs
 // meet at the taps of one consumer lie in one piece.
-static constexpr int kPiecePositions = 64;
+enum : int { kPiecePositions = 64 };
 
 /// Steps of one image: [first, last).
 struct StepRun {

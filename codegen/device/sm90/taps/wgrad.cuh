@@ -15,21 +15,29 @@
 #include "codegen/device/sm90/ptx/wgmma.cuh"
 #include "codegen/device/sm90/taps/tap_walk.cuh"
 
-static constexpr int kConsumers = Config::consumers;
-static constexpr int kChannels = 64;  // of a block: rows of the product
-static constexpr int kFilters = Config::tile_n;
-static constexpr int kWindowH = Config::window_h, kWindowW = Config::window_w, kWindow = kWindowH * kWindowW;
-static constexpr int kTaps = Config::taps,
-                     kTapStep = Config::tap_step;  // of a consumer; from one to the next
-static constexpr int kConsumersOfRow = (kWindowW + kTaps - 1) / kTaps;
+enum : int {
+  kConsumers = Config::consumers,
+  kChannels = 64,  // of a block: rows of the product
+  kFilters = Config::tile_n,
+  kWindowH = Config::window_h,
+  kWindowW = Config::window_w,
+  kWindow = kWindowH * kWindowW,
+  kTaps = Config::taps,
+  kTapStep = Config::tap_step,  // of a consumer; from one to the next
+  kConsumersOfRow = (kWindowW + kTaps - 1) / kTaps,
+};
 static_assert(kConsumersOfRow * kWindowH == kConsumers, "every tap has its consumer");
 // Whether steps reach beyond the plane's end.
-static constexpr bool kTail = Config::tail;
+enum : bool { kTail = Config::tail };
 
 // Lines of positions: of a filter, swizzled; of a channel, an odd number of 16 bytes, so that no two lanes of
 // a load meet in a bank.
-static constexpr int kLineBytes = kStepPositions * 4, kInputLineBytes = Config::piece_line * 4;
-static constexpr int kOutputBytes = kFilters * kLineBytes, kInputBytes = kChannels * kInputLineBytes;
+enum : int {
+  kLineBytes = kStepPositions * 4,
+  kInputLineBytes = Config::piece_line * 4,
+  kOutputBytes = kFilters * kLineBytes,
+  kInputBytes = kChannels * kInputLineBytes,
+};
 static_assert(Config::piece_line % 8 == 4, "lines begin 4 banks apart, or 12, 20, 28");
 static_assert(Config::piece_line >= kPiecePositions + kEight - 1 + (kTaps - 1) * kTapStep,
               "what eight outputs meet lies in one piece");
@@ -234,8 +242,8 @@ FUSOR_DEVICE void sum_taps(const Params& p, Shared& shared, int consumer) {
 
 struct TapsWgrad {
   using Shared = ::Shared;
-  static constexpr int kLoaders = 1, kConsumers = ::kConsumers, kLoaderRegisters = 32, kClusterBlocks = 1;
-  static constexpr bool kMeetsAtEnd = false;
+  enum : int { kLoaders = 1, kConsumers = ::kConsumers, kLoaderRegisters = 32, kClusterBlocks = 1 };
+  enum : bool { kMeetsAtEnd = false };
   FUSOR_DEVICE void init(const Params&, Shared& shared) {
     shared.of_outputs.init();
     shared.of_inputs.init();

@@ -6,7 +6,7 @@
 
 struct Loader {
   struct Raw {};
-  static constexpr bool kHasRaw = false;
+  enum : bool { kHasRaw = false };
   template <class Params, class Shared>
   FUSOR_DEVICE void load(const Params& p, Shared& shared) {
     if (threadIdx.x == 0) ::load(p.a, p.b, p.operands, p.schedule, shared.stages);

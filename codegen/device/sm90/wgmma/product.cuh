@@ -19,7 +19,7 @@
 
 // Consumers run the epilogue once for nothing while the first copies are on their way: then its instructions
 // and what it loads are there when the sums are.
-static constexpr bool kRehearses = Config::rehearses;
+enum : bool { kRehearses = Config::rehearses };
 
 // Raw: what the loader keeps in shared memory beside the ring.
 template <class Raw, bool kExists = Loader::kHasRaw>
@@ -43,7 +43,7 @@ struct SharedOf<Raw, false> {
 using Shared = SharedOf<Loader::Raw>;
 
 // Parts of 64 rows: one box where rows are adjacent, 64 lines of 128 bytes otherwise; both 8 KiB.
-static constexpr int kPartBytes = 64 * kLineBytes;
+enum : int { kPartBytes = 64 * kLineBytes };
 using Multiplier = Wgmma<kTileN, ElementA, ElementB, kRowsAdjacentA && !kFromRegisters, kColumnsAdjacentB>;
 template <int kPart>
 FUSOR_DEVICE void issue_line(u64 a, u64 b, int accumulate) {
@@ -277,7 +277,7 @@ FUSOR_DEVICE void consume_tiles(const Params& p, Shared& shared, int consumer) {
   }
   if constexpr (kReduces)
     finisher.reducer.end((static_cast<int>(blockIdx.x) * kConsumers + consumer) * (kWarpgroup / 32) + warp);
-  if constexpr (kStore == StorePath::boxes && kStaged == 0) wait_for_stores<0>();
+  if constexpr (store_path() == StorePath::boxes && kStaged == 0) wait_for_stores<0>();
 }
 
 // Where the blocks of a cluster share the steps of one tile: its sums pass the stages' memory, which nobody
@@ -353,17 +353,19 @@ struct Y;  // absent with a split of k
 
 struct Product {
   using Shared = ::Shared;
-  static constexpr int kLoaders = ::kLoaders, kConsumers = ::kConsumers, kClusterBlocks = ::kClusterBlocks;
+  enum : int { kLoaders = ::kLoaders, kConsumers = ::kConsumers, kClusterBlocks = ::kClusterBlocks };
   // Blocks that share operands end when all that others write to them is there (see load() of
   // sm90/load/boxes.cuh).
-  static constexpr bool kMeetsAtEnd = kGathered > 1;
+  enum : bool { kMeetsAtEnd = kGathered > 1 };
   // A TMA producer needs 40; 24 beside gated pairs, whose pieces are twice as many sums, if it has no store
   // warps. Loading threads need some in flight.
-  static constexpr int kLoaderRegisters = Config::blocks_per_sm > 1                        ? 0
-                                          : kLoaders > 1                                   ? 72
-                                          : kThreadsLoad                                   ? 104
-                                          : kSiblings > 1 && kOp == kMatmul&& kStaged == 0 ? 24
-                                                                                           : 40;
+  enum : int {
+    kLoaderRegisters = Config::blocks_per_sm > 1                        ? 0
+                       : kLoaders > 1                                   ? 72
+                       : kThreadsLoad                                   ? 104
+                       : kSiblings > 1 && kOp == kMatmul&& kStaged == 0 ? 24
+                                                                        : 40
+  };
   FUSOR_DEVICE void init(const Params&, Shared& shared) { shared.init(); }
   FUSOR_DEVICE void prefetch(const Params& p) { prefetch_maps(p); }
   FUSOR_DEVICE void clear(Shared&) {}

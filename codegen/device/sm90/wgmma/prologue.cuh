@@ -6,7 +6,7 @@
 
 struct Loader {
   using Raw = RawStages;
-  static constexpr bool kHasRaw = true;
+  enum : bool { kHasRaw = true };
   template <class Params, class Shared>
   FUSOR_DEVICE void load(const Params& p, Shared& shared) {
     load_through_prologues(p, shared.stages, shared.raw);

@@ -133,8 +133,8 @@ FUSOR_DEVICE void consume_tiles(const Params& p, Shared& shared, int consumer) {
 
 struct ResidentWindows {
   using Shared = ::Shared;
-  static constexpr int kLoaders = 1, kConsumers = ::kConsumers, kLoaderRegisters = 40, kClusterBlocks = 1;
-  static constexpr bool kMeetsAtEnd = false;
+  enum : int { kLoaders = 1, kConsumers = ::kConsumers, kLoaderRegisters = 40, kClusterBlocks = 1 };
+  enum : bool { kMeetsAtEnd = false };
   FUSOR_DEVICE void init(const Params& p, Shared& shared) { shared.init(p.windows); }
   FUSOR_DEVICE void prefetch(const Params& p) {
     prefetch_map(p.filters);

@@ -6,8 +6,11 @@
 #include "codegen/device/sm90/epilogue/scatter.cuh"
 #include "codegen/device/sm90/load/boxes.cuh"
 
-static constexpr int kMaxTaps = 16, kMaxWindows = 8;
-static constexpr int kFilterBytes = 64 * 128;  // of one tap
+enum : int {
+  kMaxTaps = 16,
+  kMaxWindows = 8,
+  kFilterBytes = 64 * 128,  // of one tap
+};
 
 using Grid = PaddedGrid<kSpatial, Index, i64, FastDivisor>;
 

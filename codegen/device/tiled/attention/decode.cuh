@@ -17,8 +17,12 @@
 #include "codegen/device/tiled/attention/packed_rows.cuh"
 #include "codegen/device/tiled/attention/warp_rows.cuh"
 
-static constexpr int kWarps = Config::warps, kThreads = 32 * kWarps, kStages = Config::stages;
-static constexpr int kTileK = Config::tile_k;
+enum : int {
+  kWarps = Config::warps,
+  kThreads = 32 * kWarps,
+  kStages = Config::stages,
+  kTileK = Config::tile_k,
+};
 
 using LoadQ = Load<Q, kRows, kHead, true, Config::q_width, Config::q_plain, false>;
 using LoadK = Load<K, kTileK, kHead, Config::k_along_head, Config::k_width, Config::k_plain, false>;
@@ -107,10 +111,10 @@ struct KeyPart {
 template <class Load, int kHeadAxis>
 struct Stream {
   // Lanes share whole lines: each has one vector of every kLines-th line.
-  static constexpr bool kByLine = Load::kAsync && Load::kAlongHead && 32 % Load::kOfLine == 0;
+  enum : bool { kByLine = Load::kAsync && Load::kAlongHead && 32 % Load::kOfLine == 0 };
   // Lines lie in pages: each lane finds one of them for all.
-  static constexpr bool kFinds = kByLine && Load::kMayMiss;
-  static constexpr int kLines = kByLine ? 32 / Load::kOfLine : 1, kCopies = Load::kVectors / 32;
+  enum : bool { kFinds = kByLine && Load::kMayMiss };
+  enum : int { kLines = kByLine ? 32 / Load::kOfLine : 1, kCopies = Load::kVectors / 32 };
   const typename Load::Site::Args& args;
   const Index (&entry)[kRank];
   const char* first = nullptr;  // this lane's vector of its first line

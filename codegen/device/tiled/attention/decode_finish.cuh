@@ -5,8 +5,12 @@
 #include "codegen/device/base/launch.cuh"
 #include "codegen/device/tiled/attention/packed_rows.cuh"
 
-static constexpr int kThreads = 128, kLanes = 8, kTogether = kThreads / kLanes;       // vectors of a block
-static constexpr int kOfTile = (kRows * Part::kVectors + kTogether - 1) / kTogether;  // blocks
+enum : int {
+  kThreads = 128,
+  kLanes = 8,
+  kTogether = kThreads / kLanes,                                   // vectors of a block
+  kOfTile = (kRows * Part::kVectors + kTogether - 1) / kTogether,  // blocks
+};
 
 extern "C" __global__ void __launch_bounds__(kThreads) decode_finish(const __grid_constant__ Params p) {
   constexpr int kAcross = 32 / kLanes;

@@ -13,8 +13,14 @@
 
 #include "codegen/device/tiled/attention/warp_rows.cuh"
 
-static constexpr int kWarps = Config::warps, kRowBlocks = Config::row_blocks, kThreads = 32 * kWarps;
-static constexpr int kWarpRows = 16 * kRowBlocks, kTileQ = kWarpRows * kWarps, kTileK = Config::tile_k;
+enum : int {
+  kWarps = Config::warps,
+  kRowBlocks = Config::row_blocks,
+  kThreads = 32 * kWarps,
+  kWarpRows = 16 * kRowBlocks,
+  kTileQ = kWarpRows * kWarps,
+  kTileK = Config::tile_k,
+};
 
 using LoadQ = Load<Q, kTileQ, kHead, Config::q_along_head, Config::q_width, Config::q_plain, false>;
 using LoadK = Load<K, kTileK, kHead, Config::k_along_head, Config::k_width, Config::k_plain, false>;

@@ -30,13 +30,18 @@ struct Load {
   using Site = Site_;
   using Tile = OperandTile<kFactorOfRows ? kRows : line_of(kElements),
                            kFactorOfRows ? line_of(kElements) : kRows, 2, kAlongHead_ != kFactorOfRows>;
-  static constexpr bool kAlongHead = kAlongHead_, kTransposed = kAlongHead == kFactorOfRows;
-  static constexpr bool kAsync = kPlain && kWidth_ > 1;
-  static constexpr bool kMayMiss = may_miss<Site>(0);
-  static constexpr int kSize = Tile::kSize, kWidth = kWidth_;
+  enum : bool {
+    kAlongHead = kAlongHead_,
+    kTransposed = kAlongHead == kFactorOfRows,
+    kAsync = kPlain && kWidth_ > 1,
+    kMayMiss = may_miss<Site>(0),
+  };
+  enum : int { kSize = Tile::kSize, kWidth = kWidth_ };
   // Vectors of a line, and of the tile.
-  static constexpr int kOfLine = (kAlongHead ? kElements : kRows) / kWidth;
-  static constexpr int kVectors = kOfLine * (kAlongHead ? kRows : kElements);
+  enum : int {
+    kOfLine = (kAlongHead ? kElements : kRows) / kWidth,
+    kVectors = kOfLine * (kAlongHead ? kRows : kElements),
+  };
 
   /// Where a vector of the tile lies in shared memory.
   FUSOR_DEVICE int place_of(int row, int element) {

@@ -9,7 +9,7 @@
 #include "codegen/device/sm90/attention/softmax.cuh"
 #include "codegen/device/tiled/attention/shape.cuh"
 
-static constexpr int kRows = 16 * Config::row_blocks;
+enum : int { kRows = 16 * Config::row_blocks };
 
 /// Rows of an entry of the keys, and tiles of kRows of them; parts of a tile's keys.
 struct PackedRows {
@@ -52,7 +52,7 @@ struct RowTile {
 /// Sums of a part's exponentials times values; scores stand for exp2(score * factor). Lines are padded, so
 /// that neither fragments nor vectors of a line meet in a bank.
 struct Part {
-  static constexpr int kVector = 4, kVectors = kValue / kVector;
+  enum : int { kVector = 4, kVectors = kValue / kVector };
   alignas(16) float sums[kRows][kValue + 8];
   float largest[kRows], sum[kRows];
 };

@@ -12,7 +12,7 @@
 /// `Site` makes scores of products, unless these are scores times a constant (kPlain).
 template <class Site, bool kPlain>
 struct ScoreRows {
-  static constexpr int kRank = Site::kRank, kQuery = kRank - 2, kKey = kRank - 1;
+  enum : int { kRank = Site::kRank, kQuery = kRank - 2, kKey = kRank - 1 };
   Index at[2][kRank];
   KeyRange range[2];
   typename Site::Loads loads[2];

@@ -3,8 +3,12 @@
 
 #include "codegen/device/base/types.cuh"
 
-static constexpr int kRank = Y::kRank, kBatch = kRank - 2;
-static constexpr int kHead = Config::head, kValue = Config::value;  // multiples of 16
-static constexpr bool kPlainScores = Config::plain_scores;
+enum : int {
+  kRank = Y::kRank,
+  kBatch = kRank - 2,
+  kHead = Config::head,    // a multiple of 16
+  kValue = Config::value,  // the same
+};
+enum : bool { kPlainScores = Config::plain_scores };
 
 struct I;  // the sink of a row, if any

@@ -15,7 +15,7 @@ FUSOR_DEVICE float (&block_of(float (&sums)[kCount], int block))[4] {
 /// of kTileK.
 template <int kRowBlocks, int kApart, int kTileK, class LoadQ, class LoadK, class LoadV>
 struct WarpRows {
-  static constexpr int kScores = kTileK / 2, kSums = kValue / 2;  // of a thread and a block of 16 rows
+  enum : int { kScores = kTileK / 2, kSums = kValue / 2 };  // of a thread and a block of 16 rows
   using Scores = float[kRowBlocks][kScores];
   using Probabilities = u32[kRowBlocks][kScores / 2];  // pairs in 16 bits
 

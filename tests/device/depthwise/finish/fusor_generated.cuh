@@ -1,13 +1,13 @@
 #include "codegen/device/base/elements.cuh"
 
 struct Config {
-  static constexpr int arch = 900;
-  static constexpr int index_bits = 32;
+  enum : int { arch = 900 };
+  enum : int { index_bits = 32 };
 };
 #include "codegen/device/base/pointwise.cuh"
 
 struct Y {
-  static constexpr int kRank = 5;
+  enum : int { kRank = 5 };
   using Fn = Short;
   struct Args {
     alignas(8) f16* out0;

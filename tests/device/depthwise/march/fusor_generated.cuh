@@ -1,24 +1,25 @@
 #include "codegen/device/base/elements.cuh"
 
 struct Config {
-  static constexpr int arch = 900;
-  static constexpr int index_bits = 32;
-  static constexpr bool strided_gradient = false;
-  static constexpr int vector = 4;
-  static constexpr int rows = 1;
-  static constexpr int strip = 8;
-  static constexpr int taps = 3;
-  static constexpr int spread = 1;
-  static constexpr int blocks = 3;
-  static constexpr int lines = 3;
-  static constexpr int advance = 1;
-  static constexpr bool a_plain = true;
-  static constexpr bool tails = false;
+  enum : int { arch = 900 };
+  enum : int { index_bits = 32 };
+  enum : bool { strided_gradient = false };
+  enum : int { vector = 4 };
+  enum : int { rows = 1 };
+  enum : int { strip = 8 };
+  enum : int { taps = 3 };
+  enum : int { spread = 1 };
+  enum : int { blocks = 3 };
+  enum : int { lines = 3 };
+  enum : int { advance = 1 };
+  enum : bool { a_plain = true };
+  enum : bool { tails = false };
 };
 #include "codegen/device/base/pointwise.cuh"
+#include "codegen/device/base/formulas.cuh"
 
 struct A {
-  static constexpr int kRank = 5;
+  enum : int { kRank = 5 };
   using Fn = Short;
   struct Args {
     alignas(8) const f16* in0;
@@ -44,7 +45,7 @@ struct A {
 };
 
 struct B {
-  static constexpr int kRank = 5;
+  enum : int { kRank = 5 };
   using Fn = Short;
   struct Args {
     alignas(8) const f16* in0;
@@ -67,7 +68,7 @@ struct B {
 };
 
 struct Y {
-  static constexpr int kRank = 5;
+  enum : int { kRank = 5 };
   using Fn = Short;
   struct Args {
     alignas(8) const f16* in0;
@@ -84,7 +85,7 @@ struct Y {
 #pragma unroll
     for (int i = 0; i < N; ++i) {
       const float v0 = narrow<float>(anchor0[i]);
-      const float v2 = op_add<Fn>(v0, v1[i]);
+      const float v2 = v0 + v1[i];
       const float v3 = op_relu<Fn>(v2);
       r0[i] = v3;
     }

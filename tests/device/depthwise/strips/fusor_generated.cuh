@@ -1,21 +1,22 @@
 #include "codegen/device/base/elements.cuh"
 
 struct Config {
-  static constexpr int arch = 900;
-  static constexpr int index_bits = 32;
-  static constexpr bool strided_gradient = false;
-  static constexpr int vector = 8;
-  static constexpr int rows = 1;
-  static constexpr int strip = 4;
-  static constexpr int taps = 3;
-  static constexpr int spread = 1;
-  static constexpr bool whole_rows = true;
-  static constexpr int blocks = 4;
+  enum : int { arch = 900 };
+  enum : int { index_bits = 32 };
+  enum : bool { strided_gradient = false };
+  enum : int { vector = 8 };
+  enum : int { rows = 1 };
+  enum : int { strip = 4 };
+  enum : int { taps = 3 };
+  enum : int { spread = 1 };
+  enum : bool { whole_rows = true };
+  enum : int { blocks = 4 };
 };
 #include "codegen/device/base/pointwise.cuh"
+#include "codegen/device/base/formulas.cuh"
 
 struct A {
-  static constexpr int kRank = 5;
+  enum : int { kRank = 5 };
   using Fn = Short;
   struct Args {
     alignas(8) const f16* in0;
@@ -38,7 +39,7 @@ struct A {
 };
 
 struct B {
-  static constexpr int kRank = 5;
+  enum : int { kRank = 5 };
   using Fn = Short;
   struct Args {
     alignas(8) const f16* in0;
@@ -61,7 +62,7 @@ struct B {
 };
 
 struct Y {
-  static constexpr int kRank = 5;
+  enum : int { kRank = 5 };
   using Fn = Short;
   struct Args {
     alignas(8) const f16* in0;
@@ -78,7 +79,7 @@ struct Y {
 #pragma unroll
     for (int i = 0; i < N; ++i) {
       const float v0 = narrow<float>(anchor0[i]);
-      const float v2 = op_add<Fn>(v0, v1[i]);
+      const float v2 = v0 + v1[i];
       const float v3 = op_relu<Fn>(v2);
       r0[i] = v3;
     }

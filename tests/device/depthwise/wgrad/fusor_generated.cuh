@@ -1,21 +1,21 @@
 #include "codegen/device/base/elements.cuh"
 
 struct Config {
-  static constexpr int arch = 900;
-  static constexpr int index_bits = 32;
-  static constexpr bool strided_gradient = false;
-  static constexpr int vector = 8;
-  static constexpr int rows = 1;
-  static constexpr int strip = 4;
-  static constexpr int taps = 3;
-  static constexpr int spread = 1;
-  static constexpr bool whole_rows = true;
-  static constexpr int blocks = 3;
+  enum : int { arch = 900 };
+  enum : int { index_bits = 32 };
+  enum : bool { strided_gradient = false };
+  enum : int { vector = 8 };
+  enum : int { rows = 1 };
+  enum : int { strip = 4 };
+  enum : int { taps = 3 };
+  enum : int { spread = 1 };
+  enum : bool { whole_rows = true };
+  enum : int { blocks = 3 };
 };
 #include "codegen/device/base/pointwise.cuh"
 
 struct A {
-  static constexpr int kRank = 5;
+  enum : int { kRank = 5 };
   using Fn = Short;
   struct Args {
     alignas(8) const f16* in0;
@@ -38,7 +38,7 @@ struct A {
 };
 
 struct B {
-  static constexpr int kRank = 5;
+  enum : int { kRank = 5 };
   using Fn = Short;
   struct Args {
     alignas(8) const f16* in0;

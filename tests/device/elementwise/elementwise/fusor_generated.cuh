@@ -1,19 +1,20 @@
 #include "codegen/device/base/elements.cuh"
 
 struct Config {
-  static constexpr int arch = 900;
-  static constexpr int index_bits = 32;
-  static constexpr int vector = 2;
-  static constexpr int threads = 256;
-  static constexpr int unroll = 4;
-  static constexpr int unroll_axis = 0;
-  static constexpr bool unroll_tails = true;
-  static constexpr bool row_tails = false;
+  enum : int { arch = 900 };
+  enum : int { index_bits = 32 };
+  enum : int { vector = 2 };
+  enum : int { threads = 256 };
+  enum : int { unroll = 4 };
+  enum : int { unroll_axis = 0 };
+  enum : bool { unroll_tails = true };
+  enum : bool { row_tails = false };
 };
 #include "codegen/device/base/pointwise.cuh"
+#include "codegen/device/base/formulas.cuh"
 
 struct Y {
-  static constexpr int kRank = 2;
+  enum : int { kRank = 2 };
   using Fn = Short;
   struct Args {
     alignas(8) const bf16* in0;
@@ -29,7 +30,7 @@ struct Y {
     Vec<float, N> r0;
 #pragma unroll
     for (int i = 0; i < N; ++i) {
-      const float v2 = op_add<Fn>(v0[i], v1[i]);
+      const float v2 = v0[i] + v1[i];
       const float v3 = op_relu<Fn>(v2);
       r0[i] = v3;
     }

@@ -1,19 +1,19 @@
 #include "codegen/device/base/elements.cuh"
 
 struct Config {
-  static constexpr int arch = 900;
-  static constexpr int index_bits = 32;
-  static constexpr int vector = 8;
-  static constexpr int threads = 256;
-  static constexpr int unroll = 4;
-  static constexpr int width = 32;
-  static constexpr int kept = 1;
-  static constexpr bool split = true;
+  enum : int { arch = 900 };
+  enum : int { index_bits = 32 };
+  enum : int { vector = 8 };
+  enum : int { threads = 256 };
+  enum : int { unroll = 4 };
+  enum : int { width = 32 };
+  enum : int { kept = 1 };
+  enum : bool { split = true };
 };
 #include "codegen/device/base/reduction.cuh"
 
 struct Y {
-  static constexpr int kRank = 2;
+  enum : int { kRank = 2 };
   using Fn = Short;
   struct Args {
     alignas(8) const bf16* in0;
@@ -46,7 +46,7 @@ struct Y {
     Vec<float, N> r0;
 #pragma unroll
     for (int i = 0; i < N; ++i) {
-      const float v1 = round_to<bf16>(op_mul<Fn>(v0[i], v0[i]));
+      const float v1 = round_to<bf16>(v0[i] * v0[i]);
       r0[i] = v1;
       if (i < count) accumulators[kSpread ? i : 0].r1.add(v1);
       if (i < count) accumulators[kSpread ? i : 0].r2.add(v0[i]);

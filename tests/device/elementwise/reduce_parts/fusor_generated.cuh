@@ -1,16 +1,16 @@
 #include "codegen/device/base/elements.cuh"
 
 struct Config {
-  static constexpr int arch = 900;
-  static constexpr int index_bits = 32;
-  static constexpr int width = 32;
-  static constexpr int rows = 32;
-  static constexpr int kept = 1;
+  enum : int { arch = 900 };
+  enum : int { index_bits = 32 };
+  enum : int { width = 32 };
+  enum : int { rows = 32 };
+  enum : int { kept = 1 };
 };
 #include "codegen/device/base/reduction.cuh"
 
 struct Y {
-  static constexpr int kRank = 2;
+  enum : int { kRank = 2 };
   using Fn = Exact;
   struct Args {
     alignas(8) float* out0;

@@ -1,17 +1,18 @@
 #include "codegen/device/base/elements.cuh"
 
 struct Config {
-  static constexpr int arch = 900;
-  static constexpr int index_bits = 32;
-  static constexpr int vector = 8;
-  static constexpr int threads = 256;
-  static constexpr int staged = 2;
-  static constexpr bool tile_tails = true;
+  enum : int { arch = 900 };
+  enum : int { index_bits = 32 };
+  enum : int { vector = 8 };
+  enum : int { threads = 256 };
+  enum : int { staged = 2 };
+  enum : bool { tile_tails = true };
 };
 #include "codegen/device/base/pointwise.cuh"
+#include "codegen/device/base/formulas.cuh"
 
 struct X0 {
-  static constexpr int kRank = 3;
+  enum : int { kRank = 3 };
   using Fn = Short;
   struct Args {
     alignas(8) const bf16* in0;
@@ -33,7 +34,7 @@ struct X0 {
 };
 
 struct X1 {
-  static constexpr int kRank = 3;
+  enum : int { kRank = 3 };
   using Fn = Short;
   struct Args {
     alignas(8) const bf16* in0;
@@ -55,7 +56,7 @@ struct X1 {
 };
 
 struct Y {
-  static constexpr int kRank = 3;
+  enum : int { kRank = 3 };
   using Fn = Short;
   struct Args {
     alignas(8) const bf16* in0;
@@ -75,9 +76,9 @@ struct Y {
     for (int i = 0; i < N; ++i) {
       const float v0 = round_to<bf16>(anchor0[i]);
       const float v1 = round_to<bf16>(anchor1[i]);
-      const float v2 = op_add<Fn>(v0, v1);
+      const float v2 = v0 + v1;
       const float v3 = op_relu<Fn>(v2);
-      const float v5 = op_mul<Fn>(v3, v4[i]);
+      const float v5 = v3 * v4[i];
       r0[i] = v5;
     }
     store_whole(args.out0 + (at[0] * args.out0_stride0 + at[1] * args.out0_stride1 + at[2]), narrow<bf16>(r0), count);

@@ -1,17 +1,18 @@
 #include "codegen/device/base/elements.cuh"
 
 struct Config {
-  static constexpr int arch = 900;
-  static constexpr int index_bits = 32;
-  static constexpr int vector = 8;
-  static constexpr int threads = 256;
-  static constexpr int channels = 64;
-  static constexpr bool run_loads = true;
+  enum : int { arch = 900 };
+  enum : int { index_bits = 32 };
+  enum : int { vector = 8 };
+  enum : int { threads = 256 };
+  enum : int { channels = 64 };
+  enum : bool { run_loads = true };
 };
 #include "codegen/device/base/pointwise.cuh"
+#include "codegen/device/base/formulas.cuh"
 
 struct X0 {
-  static constexpr int kRank = 3;
+  enum : int { kRank = 3 };
   using Fn = Short;
   struct Args {
     alignas(8) const bf16* in0;
@@ -36,7 +37,7 @@ struct X0 {
 };
 
 struct Y {
-  static constexpr int kRank = 3;
+  enum : int { kRank = 3 };
   using Fn = Short;
   struct Args {
     alignas(8) const bf16* in0;
@@ -52,7 +53,7 @@ struct Y {
 #pragma unroll
     for (int i = 0; i < N; ++i) {
       const float v0 = round_to<bf16>(anchor0[i]);
-      const float v2 = op_add<Fn>(v0, v1[i]);
+      const float v2 = v0 + v1[i];
       const float v3 = op_relu<Fn>(v2);
       r0[i] = v3;
     }

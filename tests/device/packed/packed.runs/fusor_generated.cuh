@@ -1,19 +1,19 @@
 #include "codegen/device/base/elements.cuh"
 
 struct Config {
-  static constexpr int arch = 900;
-  static constexpr int index_bits = 32;
-  static constexpr int vector = 2;
-  static constexpr int threads = 256;
-  static constexpr bool whole_rows = false;
-  static constexpr bool adjacent = true;
-  static constexpr int outer = 1;
-  static constexpr bool whole_stores = false;
+  enum : int { arch = 900 };
+  enum : int { index_bits = 32 };
+  enum : int { vector = 2 };
+  enum : int { threads = 256 };
+  enum : bool { whole_rows = false };
+  enum : bool { adjacent = true };
+  enum : int { outer = 1 };
+  enum : bool { whole_stores = false };
 };
 #include "codegen/device/base/pointwise.cuh"
 
 struct Y {
-  static constexpr int kRank = 2;
+  enum : int { kRank = 2 };
   using Fn = Exact;
   struct Args {
     alignas(8) const f16* in0;
@@ -27,7 +27,7 @@ struct Y {
     Vec<Value, N> value;
 #pragma unroll
     for (int i = 0; i < N; ++i) {
-      const i32 v1 = narrow<i32>(op_add<Fn>(v0[i], v0[i]));
+      const i32 v1 = narrow<i32>(v0[i] + v0[i]);
       value[i] = i < count ? v1 : Value(0);
     }
     return value;

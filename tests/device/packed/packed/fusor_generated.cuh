@@ -1,19 +1,19 @@
 #include "codegen/device/base/elements.cuh"
 
 struct Config {
-  static constexpr int arch = 900;
-  static constexpr int index_bits = 32;
-  static constexpr int vector = 16;
-  static constexpr int threads = 256;
-  static constexpr bool whole_rows = true;
-  static constexpr bool adjacent = false;
-  static constexpr int outer = 0;
-  static constexpr bool whole_stores = true;
+  enum : int { arch = 900 };
+  enum : int { index_bits = 32 };
+  enum : int { vector = 16 };
+  enum : int { threads = 256 };
+  enum : bool { whole_rows = true };
+  enum : bool { adjacent = false };
+  enum : int { outer = 0 };
+  enum : bool { whole_stores = true };
 };
 #include "codegen/device/base/pointwise.cuh"
 
 struct Y {
-  static constexpr int kRank = 1;
+  enum : int { kRank = 1 };
   using Fn = Short;
   struct Args {
     alignas(8) const f16* in0;
@@ -26,7 +26,7 @@ struct Y {
     Vec<Value, N> value;
 #pragma unroll
     for (int i = 0; i < N; ++i) {
-      const float v1 = op_add<Fn>(v0[i], v0[i]);
+      const float v1 = v0[i] + v0[i];
       value[i] = i < count ? v1 : Value(0);
     }
     return value;

@@ -1,30 +1,31 @@
 #include "codegen/device/base/elements.cuh"
 
 struct Config {
-  static constexpr int arch = 900;
-  static constexpr int index_bits = 32;
-  static constexpr int vector = 8;
-  static constexpr int threads = 320;
-  static constexpr int group = 8;
-  static constexpr int cluster = 1;
-  static constexpr int batch = 1;
-  static constexpr int units = 1;
-  static constexpr int unroll = 4;
-  static constexpr bool spread = true;
-  static constexpr bool whole = true;
-  static constexpr bool row_tails = false;
-  static constexpr bool repacks = false;
-  static constexpr bool split = true;
-  static constexpr int blocks = 1;
-  static constexpr bool folds = true;
+  enum : int { arch = 900 };
+  enum : int { index_bits = 32 };
+  enum : int { vector = 8 };
+  enum : int { threads = 320 };
+  enum : int { group = 8 };
+  enum : int { cluster = 1 };
+  enum : int { batch = 1 };
+  enum : int { units = 1 };
+  enum : int { unroll = 4 };
+  enum : bool { spread = true };
+  enum : bool { whole = true };
+  enum : bool { row_tails = false };
+  enum : bool { repacks = false };
+  enum : bool { split = true };
+  enum : int { blocks = 1 };
+  enum : bool { folds = true };
 };
 #include "codegen/device/base/reduction.cuh"
+#include "codegen/device/base/formulas.cuh"
 
 struct Y {
-  static constexpr int kRank = 4;
-  static constexpr int kKept = 2;  // axes of the rows; those of a row follow
-  static constexpr int kPhases = 1;
-  static constexpr int kTotalsBytes = 16;
+  enum : int { kRank = 4 };
+  enum : int { kKept = 2 };  // axes of the rows; those of a row follow
+  enum : int { kPhases = 1 };
+  enum : int { kTotalsBytes = 16 };
   using Fn = Short;
   struct Args {
     alignas(8) const bf16* in0;
@@ -48,7 +49,7 @@ struct Y {
                                                  const Index (&at)[kRank],
                                                  int count) {
     Held<N> loaded;
-    loaded.in0 = load_whole<N>(args.in0 + (at[0] * args.in0_stride0 + at[1] + at[3] * args.in0_stride3), count);
+    loaded.in0 = load_whole<N>(args.in0 + (at[0] * args.in0_stride0 + at[1] + at[3] * args.in0_stride3));
     return loaded;
   }
   template <int N>
@@ -61,7 +62,7 @@ struct Y {
     Fixed<N> loaded;
     return loaded;
   }
-  static constexpr int kCopiedBytes = 2;  // of an element
+  enum : int { kCopiedBytes = 2 };  // of an element
   template <int N>
   static __device__ __forceinline__ void copy(const Args& args,
                                               const Index (&at)[kRank],
@@ -92,8 +93,8 @@ struct Y {
   static __device__ __forceinline__ void begin(const Args& args,
                                                const Index (&at)[kRank],
                                                Row<W>& row) {
-    const auto loaded_v7 = widen(load_whole<W>(args.in1 + at[1], W));
-    const auto loaded_v9 = widen(load_whole<W>(args.in2 + at[1], W));
+    const auto loaded_v7 = widen(load_whole<W>(args.in1 + at[1]));
+    const auto loaded_v9 = widen(load_whole<W>(args.in2 + at[1]));
 #pragma unroll
     for (int i = 0; i < W; ++i) {
       row.v7[i] = loaded_v7[i];
@@ -126,7 +127,7 @@ struct Y {
     const auto v0 = widen(held.in0);
 #pragma unroll
     for (int i = 0; i < N; ++i) {
-      if (i < count) totals[i].t0.add(v0[i]);
+      totals[i].t0.add(v0[i]);
       totals[i].t1.add(v0[i], step_t1);
     }
   }
@@ -141,11 +142,11 @@ struct Y {
     for (int i = 0; i < W; ++i) {
       row.t0[i] = totals[i].t0.result(args.t0_count);
       row.t1[i] = totals[i].t1.result(args.t1_count);
-      row.v4[i] = op_add<Exact>(row.t1[i], v3);
-      row.v5[i] = op_rsqrt<Exact>(row.v4[i]);
+      row.v4[i] = row.t1[i] + v3;
+      row.v5[i] = Exact::rsqrt(row.v4[i]);
     }
   }
-  static constexpr bool kStoresElements = true;
+  enum : bool { kStoresElements = true };
   template <int N, int W>
   static __device__ __forceinline__ void finish(const Args& args,
                                                 const Index (&at)[kRank],
@@ -157,14 +158,14 @@ struct Y {
     const auto v0 = widen(held.in0);
 #pragma unroll
     for (int i = 0; i < N; ++i) {
-      const float v1 = op_sub<Fn>(v0[i], row.t0[i]);
-      const float v6 = op_mul<Fn>(v1, row.v5[i]);
-      const float v8 = op_mul<Fn>(v6, row.v7[i]);
-      const float v10 = op_add<Fn>(v8, row.v9[i]);
+      const float v1 = v0[i] - row.t0[i];
+      const float v6 = v1 * row.v5[i];
+      const float v8 = v6 * row.v7[i];
+      const float v10 = v8 + row.v9[i];
       const float v11 = op_swish<Fn>(v10);
       r0[i] = v11;
     }
-    store_whole(args.out0 + (at[0] * args.out0_stride0 + at[1] + at[3] * args.out0_stride3), narrow<bf16>(r0), count);
+    store_whole(args.out0 + (at[0] * args.out0_stride0 + at[1] + at[3] * args.out0_stride3), narrow<bf16>(r0));
   }
   template <int W>
   static __device__ __forceinline__ void finish_row(const Args& args,

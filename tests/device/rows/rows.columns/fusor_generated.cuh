@@ -1,32 +1,32 @@
 #include "codegen/device/base/elements.cuh"
 
 struct Config {
-  static constexpr int arch = 900;
-  static constexpr int index_bits = 32;
-  static constexpr int vector = 8;
-  static constexpr int threads = 128;
-  static constexpr int group = 128;
-  static constexpr int cluster = 1;
-  static constexpr int held = 0;
-  static constexpr int batch = 1;
-  static constexpr int units = 2;
-  static constexpr int unroll = 2;
-  static constexpr bool spread = false;
-  static constexpr bool whole = true;
-  static constexpr bool row_tails = false;
-  static constexpr bool repacks = false;
-  static constexpr bool split = false;
-  static constexpr bool persistent = true;
-  static constexpr bool columns = true;
-  static constexpr int blocks = 1;
+  enum : int { arch = 900 };
+  enum : int { index_bits = 32 };
+  enum : int { vector = 8 };
+  enum : int { threads = 128 };
+  enum : int { group = 128 };
+  enum : int { cluster = 1 };
+  enum : int { held = 0 };
+  enum : int { batch = 1 };
+  enum : int { units = 2 };
+  enum : int { unroll = 2 };
+  enum : bool { spread = false };
+  enum : bool { whole = true };
+  enum : bool { row_tails = false };
+  enum : bool { repacks = false };
+  enum : bool { split = false };
+  enum : bool { persistent = true };
+  enum : bool { columns = true };
+  enum : int { blocks = 1 };
 };
 #include "codegen/device/base/reduction.cuh"
 
 struct Y {
-  static constexpr int kRank = 2;
-  static constexpr int kKept = 1;  // axes of the rows; those of a row follow
-  static constexpr int kPhases = 1;
-  static constexpr int kTotalsBytes = 4;
+  enum : int { kRank = 2 };
+  enum : int { kKept = 1 };  // axes of the rows; those of a row follow
+  enum : int { kPhases = 1 };
+  enum : int { kTotalsBytes = 4 };
   using Fn = Short;
   struct Args {
     alignas(8) const bf16* in0;
@@ -51,8 +51,8 @@ struct Y {
                                                  const Index (&at)[kRank],
                                                  int count) {
     Held<N> loaded;
-    loaded.in0 = load_whole<N>(args.in0 + (at[0] * args.in0_stride0 + at[1]), count);
-    loaded.in2 = load_whole<N>(args.in2 + (at[0] * args.in2_stride0 + at[1]), count);
+    loaded.in0 = load_whole<N>(args.in0 + (at[0] * args.in0_stride0 + at[1]));
+    loaded.in2 = load_whole<N>(args.in2 + (at[0] * args.in2_stride0 + at[1]));
     return loaded;
   }
   template <int N>
@@ -64,11 +64,11 @@ struct Y {
                                                    const Index (&at)[kRank],
                                                    int count) {
     Fixed<N> loaded;
-    loaded.in1 = load_whole<N>(args.in1 + at[1], count);
+    loaded.in1 = load_whole<N>(args.in1 + at[1]);
     return loaded;
   }
-  static constexpr int kStreams = 2;
-  static constexpr int kStreamedBytes = 4;  // of an element, all streams
+  enum : int { kStreams = 2 };
+  enum : int { kStreamedBytes = 4 };  // of an element, all streams
   static __device__ __forceinline__ const void* stream(const Args& args,
                                                        const Index (&at)[kRank],
                                                        int number) {
@@ -88,7 +88,7 @@ struct Y {
     loaded.in2 = *reinterpret_cast<const Vec<bf16, N>*>(streams + elements * 2 + vector * (N * 2));
     return loaded;
   }
-  static constexpr int kCopiedBytes = 4;  // of an element
+  enum : int { kCopiedBytes = 4 };  // of an element
   template <int N>
   static __device__ __forceinline__ void copy(const Args& args,
                                               const Index (&at)[kRank],
@@ -117,7 +117,7 @@ struct Y {
   static __device__ __forceinline__ void begin(const Args& args,
                                                const Index (&at)[kRank],
                                                Row<W>& row) {
-    const auto loaded_v4 = widen(load_strided<1>(args.in3 + at[0] * args.in3_stride0, 0, W));
+    const auto loaded_v4 = widen(load_strided<1>(args.in3 + at[0] * args.in3_stride0, 0));
 #pragma unroll
     for (int i = 0; i < W; ++i) {
       row.v4[i] = loaded_v4[0];
@@ -147,10 +147,10 @@ struct Y {
     const auto v3 = widen(held.in2);
 #pragma unroll
     for (int i = 0; i < N; ++i) {
-      const float v2 = op_mul<Fn>(v0[i], v1[i]);
-      const float v5 = op_mul<Fn>(v3[i], row.v4[0]);
-      const float v6 = op_mul<Fn>(v2, v5);
-      if (i < count) totals[0].t0.add(v6);
+      const float v2 = v0[i] * v1[i];
+      const float v5 = v3[i] * row.v4[0];
+      const float v6 = v2 * v5;
+      totals[0].t0.add(v6);
     }
   }
   template <int W>
@@ -164,7 +164,7 @@ struct Y {
       row.t0[i] = totals[i].t0.result(args.t0_count);
     }
   }
-  static constexpr bool kStoresElements = true;
+  enum : bool { kStoresElements = true };
   template <int N, int W>
   static __device__ __forceinline__ void finish(const Args& args,
                                                 const Index (&at)[kRank],
@@ -178,14 +178,14 @@ struct Y {
     const auto v3 = widen(held.in2);
 #pragma unroll
     for (int i = 0; i < N; ++i) {
-      const float v2 = op_mul<Fn>(v0[i], v1[i]);
-      const float v5 = op_mul<Fn>(v3[i], row.v4[0]);
-      const float v7 = op_mul<Fn>(v5, row.t0[0]);
-      const float v8 = op_sub<Fn>(v2, v7);
-      const float v9 = op_mul<Fn>(v8, row.v4[0]);
+      const float v2 = v0[i] * v1[i];
+      const float v5 = v3[i] * row.v4[0];
+      const float v7 = v5 * row.t0[0];
+      const float v8 = v2 - v7;
+      const float v9 = v8 * row.v4[0];
       r0[i] = v9;
     }
-    store_whole(args.out0 + (at[0] * args.out0_stride0 + at[1]), narrow<bf16>(r0), count);
+    store_whole(args.out0 + (at[0] * args.out0_stride0 + at[1]), narrow<bf16>(r0));
   }
   template <int W>
   static __device__ __forceinline__ void finish_row(const Args& args,
@@ -213,9 +213,9 @@ struct Y {
     const auto v3 = widen(held.in2);
 #pragma unroll
     for (int i = 0; i < N; ++i) {
-      const float v5 = op_mul<Fn>(v3[i], row.v4[0]);
-      const float v10 = op_mul<Fn>(v0[i], v5);
-      if (i < count) columns[i].t1.add(v10);
+      const float v5 = v3[i] * row.v4[0];
+      const float v10 = v0[i] * v5;
+      columns[i].t1.add(v10);
     }
   }
   static __device__ __forceinline__ void finish_column(const Args& args,

@@ -1,32 +1,32 @@
 #include "codegen/device/base/elements.cuh"
 
 struct Config {
-  static constexpr int arch = 900;
-  static constexpr int index_bits = 32;
-  static constexpr int vector = 8;
-  static constexpr int threads = 128;
-  static constexpr int group = 16;
-  static constexpr int cluster = 1;
-  static constexpr int held = 4;
-  static constexpr int batch = 1;
-  static constexpr int units = 1;
-  static constexpr int unroll = 4;
-  static constexpr bool spread = true;
-  static constexpr bool whole = true;
-  static constexpr bool row_tails = false;
-  static constexpr bool repacks = false;
-  static constexpr bool split = false;
-  static constexpr bool persistent = false;
-  static constexpr bool columns = false;
-  static constexpr int blocks = 1;
+  enum : int { arch = 900 };
+  enum : int { index_bits = 32 };
+  enum : int { vector = 8 };
+  enum : int { threads = 128 };
+  enum : int { group = 16 };
+  enum : int { cluster = 1 };
+  enum : int { held = 4 };
+  enum : int { batch = 1 };
+  enum : int { units = 1 };
+  enum : int { unroll = 4 };
+  enum : bool { spread = true };
+  enum : bool { whole = true };
+  enum : bool { row_tails = false };
+  enum : bool { repacks = false };
+  enum : bool { split = false };
+  enum : bool { persistent = false };
+  enum : bool { columns = false };
+  enum : int { blocks = 1 };
 };
 #include "codegen/device/base/reduction.cuh"
 
 struct Y {
-  static constexpr int kRank = 3;
-  static constexpr int kKept = 2;  // axes of the rows; those of a row follow
-  static constexpr int kPhases = 2;
-  static constexpr int kTotalsBytes = 4;
+  enum : int { kRank = 3 };
+  enum : int { kKept = 2 };  // axes of the rows; those of a row follow
+  enum : int { kPhases = 2 };
+  enum : int { kTotalsBytes = 4 };
   using Fn = Short;
   struct Args {
     alignas(8) const bf16* in0;
@@ -45,7 +45,7 @@ struct Y {
                                                  const Index (&at)[kRank],
                                                  int count) {
     Held<N> loaded;
-    loaded.in0 = load_whole<N>(args.in0 + (at[0] * args.in0_stride0 + at[1] + at[2] * args.in0_stride2), count);
+    loaded.in0 = load_whole<N>(args.in0 + (at[0] * args.in0_stride0 + at[1] + at[2] * args.in0_stride2));
     return loaded;
   }
   template <int N>
@@ -58,7 +58,7 @@ struct Y {
     Fixed<N> loaded;
     return loaded;
   }
-  static constexpr int kCopiedBytes = 2;  // of an element
+  enum : int { kCopiedBytes = 2 };  // of an element
   template <int N>
   static __device__ __forceinline__ void copy(const Args& args,
                                               const Index (&at)[kRank],
@@ -108,7 +108,7 @@ struct Y {
     const auto v0 = widen(held.in0);
 #pragma unroll
     for (int i = 0; i < N; ++i) {
-      if (i < count) totals[i].t0.add(v0[i]);
+      totals[i].t0.add(v0[i]);
     }
   }
   template <int W>
@@ -144,9 +144,9 @@ struct Y {
     const auto v0 = widen(held.in0);
 #pragma unroll
     for (int i = 0; i < N; ++i) {
-      const float v1 = op_sub<Fn>(v0[i], row.t0[i]);
-      const float v2 = op_exp<Fn>(v1);
-      if (i < count) totals[i].t1.add(v2);
+      const float v1 = v0[i] - row.t0[i];
+      const float v2 = Fn::exp(v1);
+      totals[i].t1.add(v2);
     }
   }
   template <int W>
@@ -160,7 +160,7 @@ struct Y {
       row.t1[i] = totals[i].t1.result();
     }
   }
-  static constexpr bool kStoresElements = true;
+  enum : bool { kStoresElements = true };
   template <int N, int W>
   static __device__ __forceinline__ void finish(const Args& args,
                                                 const Index (&at)[kRank],
@@ -175,12 +175,12 @@ struct Y {
     for (int i = 0; i < W; ++i) by_t1[i] = ShortDivisor(row.t1[i]);
 #pragma unroll
     for (int i = 0; i < N; ++i) {
-      const float v1 = op_sub<Fn>(v0[i], row.t0[i]);
-      const float v2 = op_exp<Fn>(v1);
+      const float v1 = v0[i] - row.t0[i];
+      const float v2 = Fn::exp(v1);
       const float v3 = by_t1[i](v2);
       r0[i] = v3;
     }
-    store_whole_last(args.out0 + (at[0] * args.out0_stride0 + at[1] + at[2] * args.out0_stride2), narrow<bf16>(r0), count);
+    store_whole_last(args.out0 + (at[0] * args.out0_stride0 + at[1] + at[2] * args.out0_stride2), narrow<bf16>(r0));
   }
   template <int W>
   static __device__ __forceinline__ void finish_row(const Args& args,

@@ -1,30 +1,30 @@
 #include "codegen/device/base/elements.cuh"
 
 struct Config {
-  static constexpr int arch = 900;
-  static constexpr int index_bits = 32;
-  static constexpr int vector = 8;
-  static constexpr int threads = 256;
-  static constexpr int group = 32;
-  static constexpr int cluster = 1;
-  static constexpr int batch = 1;
-  static constexpr int units = 1;
-  static constexpr int unroll = 4;
-  static constexpr bool spread = true;
-  static constexpr bool whole = false;
-  static constexpr bool row_tails = false;
-  static constexpr bool repacks = false;
-  static constexpr bool split = true;
-  static constexpr int blocks = 1;
-  static constexpr int phase = 1;
+  enum : int { arch = 900 };
+  enum : int { index_bits = 32 };
+  enum : int { vector = 8 };
+  enum : int { threads = 256 };
+  enum : int { group = 32 };
+  enum : int { cluster = 1 };
+  enum : int { batch = 1 };
+  enum : int { units = 1 };
+  enum : int { unroll = 4 };
+  enum : bool { spread = true };
+  enum : bool { whole = false };
+  enum : bool { row_tails = false };
+  enum : bool { repacks = false };
+  enum : bool { split = true };
+  enum : int { blocks = 1 };
+  enum : int { phase = 1 };
 };
 #include "codegen/device/base/reduction.cuh"
 
 struct Y {
-  static constexpr int kRank = 2;
-  static constexpr int kKept = 1;  // axes of the rows; those of a row follow
-  static constexpr int kPhases = 1;
-  static constexpr int kTotalsBytes = 16;
+  enum : int { kRank = 2 };
+  enum : int { kKept = 1 };  // axes of the rows; those of a row follow
+  enum : int { kPhases = 1 };
+  enum : int { kTotalsBytes = 16 };
   using Fn = Short;
   struct Args {
     alignas(8) const bf16* in0;
@@ -54,7 +54,7 @@ struct Y {
                                                  const Index (&at)[kRank],
                                                  int count) {
     Held<N> loaded;
-    loaded.in0 = load_whole<N>(args.in0 + (at[0] + at[1] * args.in0_stride1), count);
+    loaded.in0 = load_whole<N>(args.in0 + (at[0] + at[1] * args.in0_stride1));
     return loaded;
   }
   template <int N>
@@ -67,7 +67,7 @@ struct Y {
     Fixed<N> loaded;
     return loaded;
   }
-  static constexpr int kCopiedBytes = 2;  // of an element
+  enum : int { kCopiedBytes = 2 };  // of an element
   template <int N>
   static __device__ __forceinline__ void copy(const Args& args,
                                               const Index (&at)[kRank],
@@ -111,10 +111,10 @@ struct Y {
   static __device__ __forceinline__ void begin(const Args& args,
                                                const Index (&at)[kRank],
                                                Row<W>& row) {
-    const auto loaded_v7 = widen(load_whole<W>(args.in1 + at[0], W));
-    const auto loaded_v9 = widen(load_whole<W>(args.in2 + at[0], W));
-    const auto loaded_v14 = widen(load_whole<W>(args.in3 + at[0], W));
-    const auto loaded_v20 = widen(load_whole<W>(args.in4 + at[0], W));
+    const auto loaded_v7 = widen(load_whole<W>(args.in1 + at[0]));
+    const auto loaded_v9 = widen(load_whole<W>(args.in2 + at[0]));
+    const auto loaded_v14 = widen(load_whole<W>(args.in3 + at[0]));
+    const auto loaded_v20 = widen(load_whole<W>(args.in4 + at[0]));
 #pragma unroll
     for (int i = 0; i < W; ++i) {
       row.v7[i] = loaded_v7[i];
@@ -149,7 +149,7 @@ struct Y {
     const auto v0 = widen(held.in0);
 #pragma unroll
     for (int i = 0; i < N; ++i) {
-      if (i < count) totals[i].t0.add(v0[i]);
+      totals[i].t0.add(v0[i]);
       totals[i].t1.add(v0[i], step_t1);
     }
   }
@@ -166,22 +166,22 @@ struct Y {
     for (int i = 0; i < W; ++i) {
       row.t0[i] = totals[i].t0.result(args.t0_count);
       row.t1[i] = totals[i].t1.result(args.t1_count);
-      row.v4[i] = op_add<Exact>(row.t1[i], v3);
-      row.v5[i] = op_rsqrt<Exact>(row.v4[i]);
-      row.v12[i] = op_identity<Exact>(row.t0[i]);
-      row.v13[i] = op_identity<Exact>(row.v5[i]);
-      row.v15[i] = op_sub<Exact>(row.t0[i], row.v14[i]);
-      row.v17[i] = op_mul<Exact>(row.v15[i], v16);
-      row.v18[i] = op_add<Exact>(row.v14[i], row.v17[i]);
-      row.v19[i] = op_identity<Exact>(row.v18[i]);
-      row.v22[i] = op_mul<Exact>(row.t1[i], v21);
-      row.v23[i] = op_sub<Exact>(row.v22[i], row.v20[i]);
-      row.v24[i] = op_mul<Exact>(row.v23[i], v16);
-      row.v25[i] = op_add<Exact>(row.v20[i], row.v24[i]);
-      row.v26[i] = op_identity<Exact>(row.v25[i]);
+      row.v4[i] = row.t1[i] + v3;
+      row.v5[i] = Exact::rsqrt(row.v4[i]);
+      row.v12[i] = row.t0[i];
+      row.v13[i] = row.v5[i];
+      row.v15[i] = row.t0[i] - row.v14[i];
+      row.v17[i] = row.v15[i] * v16;
+      row.v18[i] = row.v14[i] + row.v17[i];
+      row.v19[i] = row.v18[i];
+      row.v22[i] = row.t1[i] * v21;
+      row.v23[i] = row.v22[i] - row.v20[i];
+      row.v24[i] = row.v23[i] * v16;
+      row.v25[i] = row.v20[i] + row.v24[i];
+      row.v26[i] = row.v25[i];
     }
   }
-  static constexpr bool kStoresElements = true;
+  enum : bool { kStoresElements = true };
   template <int N, int W>
   static __device__ __forceinline__ void finish(const Args& args,
                                                 const Index (&at)[kRank],
@@ -193,27 +193,27 @@ struct Y {
     const auto v0 = widen(held.in0);
 #pragma unroll
     for (int i = 0; i < N; ++i) {
-      const float v1 = op_sub<Fn>(v0[i], row.t0[i]);
-      const float v6 = op_mul<Fn>(v1, row.v5[i]);
-      const float v8 = op_mul<Fn>(v6, row.v7[i]);
-      const float v10 = op_add<Fn>(v8, row.v9[i]);
-      const float v11 = op_identity<Fn>(v10);
+      const float v1 = v0[i] - row.t0[i];
+      const float v6 = v1 * row.v5[i];
+      const float v8 = v6 * row.v7[i];
+      const float v10 = v8 + row.v9[i];
+      const float v11 = v10;
       r0[i] = v11;
     }
-    store_whole(args.out0 + (at[0] + at[1] * args.out0_stride1), narrow<bf16>(r0), count);
+    store_whole(args.out0 + (at[0] + at[1] * args.out0_stride1), narrow<bf16>(r0));
   }
   template <int W>
   static __device__ __forceinline__ void finish_row(const Args& args,
                                                     const Index (&at)[kRank],
                                                     const Row<W>& row) {
     const auto& r1 = row.v12;
-    store_whole(args.out1 + at[0], narrow<float>(r1), W);
+    store_whole(args.out1 + at[0], narrow<float>(r1));
     const auto& r2 = row.v13;
-    store_whole(args.out2 + at[0], narrow<float>(r2), W);
+    store_whole(args.out2 + at[0], narrow<float>(r2));
     const auto& r3 = row.v19;
-    store_whole(args.out3 + at[0], narrow<float>(r3), W);
+    store_whole(args.out3 + at[0], narrow<float>(r3));
     const auto& r4 = row.v26;
-    store_whole(args.out4 + at[0], narrow<float>(r4), W);
+    store_whole(args.out4 + at[0], narrow<float>(r4));
   }
   struct Columns {
     __device__ __forceinline__ void init() {

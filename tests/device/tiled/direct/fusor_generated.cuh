@@ -1,32 +1,33 @@
 #include "codegen/device/base/elements.cuh"
 
 struct Config {
-  static constexpr int arch = 900;
-  static constexpr int index_bits = 32;
+  enum : int { arch = 900 };
+  enum : int { index_bits = 32 };
   using Sum = float;
-  static constexpr int tile_m = 64;
-  static constexpr int tile_n = 64;
-  static constexpr bool y_along_n = true;
-  static constexpr int op = 1;
-  static constexpr int spatial = 2;
-  static constexpr int batch = 0;
-  static constexpr bool channels_fastest = true;
-  static constexpr bool unit_stride = true;
-  static constexpr int channel_block = 0;
-  static constexpr bool a_along_k = true;
-  static constexpr bool b_along_k = true;
-  static constexpr int a_width = 4;
-  static constexpr int b_width = 4;
-  static constexpr bool a_plain = false;
-  static constexpr bool b_plain = false;
-  static constexpr bool split = false;
-  static constexpr int cluster = 1;
-  static constexpr int vector = 4;
+  enum : int { tile_m = 64 };
+  enum : int { tile_n = 64 };
+  enum : bool { y_along_n = true };
+  enum : int { op = 1 };
+  enum : int { spatial = 2 };
+  enum : int { batch = 0 };
+  enum : bool { channels_fastest = true };
+  enum : bool { unit_stride = true };
+  enum : int { channel_block = 0 };
+  enum : bool { a_along_k = true };
+  enum : bool { b_along_k = true };
+  enum : int { a_width = 4 };
+  enum : int { b_width = 4 };
+  enum : bool { a_plain = false };
+  enum : bool { b_plain = false };
+  enum : bool { split = false };
+  enum : int { cluster = 1 };
+  enum : int { vector = 4 };
 };
 #include "codegen/device/base/pointwise.cuh"
+#include "codegen/device/base/formulas.cuh"
 
 struct A {
-  static constexpr int kRank = 4;
+  enum : int { kRank = 4 };
   using Fn = Short;
   struct Args {
     alignas(8) const f16* in0;
@@ -49,7 +50,7 @@ struct A {
 };
 
 struct B {
-  static constexpr int kRank = 4;
+  enum : int { kRank = 4 };
   using Fn = Short;
   struct Args {
     alignas(8) const f16* in0;
@@ -72,7 +73,7 @@ struct B {
 };
 
 struct Y {
-  static constexpr int kRank = 4;
+  enum : int { kRank = 4 };
   using Fn = Short;
   struct Args {
     alignas(8) const f16* in0;
@@ -89,7 +90,7 @@ struct Y {
 #pragma unroll
     for (int i = 0; i < N; ++i) {
       const float v0 = narrow<float>(anchor0[i]);
-      const float v2 = op_add<Fn>(v0, v1[i]);
+      const float v2 = v0 + v1[i];
       const float v3 = op_relu<Fn>(v2);
       r0[i] = v3;
     }

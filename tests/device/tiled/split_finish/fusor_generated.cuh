@@ -1,25 +1,25 @@
 #include "codegen/device/base/elements.cuh"
 
 struct Config {
-  static constexpr int arch = 900;
-  static constexpr int index_bits = 32;
+  enum : int { arch = 900 };
+  enum : int { index_bits = 32 };
   using Sum = float;
-  static constexpr int tile_m = 64;
-  static constexpr int tile_n = 64;
-  static constexpr bool y_along_n = true;
-  static constexpr int op = 3;
-  static constexpr int spatial = 2;
-  static constexpr int batch = 0;
-  static constexpr bool channels_fastest = true;
-  static constexpr bool unit_stride = true;
-  static constexpr int channel_block = 0;
-  static constexpr int vector = 4;
-  static constexpr int lanes = 8;
+  enum : int { tile_m = 64 };
+  enum : int { tile_n = 64 };
+  enum : bool { y_along_n = true };
+  enum : int { op = 3 };
+  enum : int { spatial = 2 };
+  enum : int { batch = 0 };
+  enum : bool { channels_fastest = true };
+  enum : bool { unit_stride = true };
+  enum : int { channel_block = 0 };
+  enum : int { vector = 4 };
+  enum : int { lanes = 8 };
 };
 #include "codegen/device/base/pointwise.cuh"
 
 struct Y {
-  static constexpr int kRank = 4;
+  enum : int { kRank = 4 };
   using Fn = Short;
   struct Args {
     alignas(8) f16* out0;

@@ -1,43 +1,43 @@
 #include "codegen/device/base/elements.cuh"
 
 struct Config {
-  static constexpr int arch = 900;
-  static constexpr int index_bits = 32;
-  static constexpr int vector = 1;
-  static constexpr int threads = 128;
-  static constexpr int tile_rows = 2;
-  static constexpr int tile_columns = 4;
-  static constexpr bool tile_tails = false;
-  static constexpr bool joins = true;
-  static constexpr int run = 8;
-  static constexpr int column_base = -1;
-  static constexpr int column_live = 511;
-  static constexpr int places_0 = 3;
-  static constexpr int places_1 = 3;
-  static constexpr int places_2 = 1;
-  static constexpr int row_axis = 1;
-  static constexpr int row_places = 0;
-  static constexpr int row_step = 2;
-  static constexpr int row_turn = 1;
-  static constexpr int row_shift = 0;
-  static constexpr int row_divisor = 1;
-  static constexpr int row_never = 0;
-  static constexpr int column_axis = 2;
-  static constexpr int column_places = 1;
-  static constexpr int column_step = 2;
-  static constexpr int column_turn = 1;
-  static constexpr int column_shift = 0;
-  static constexpr int column_divisor = 1;
-  static constexpr int column_never = 0;
+  enum : int { arch = 900 };
+  enum : int { index_bits = 32 };
+  enum : int { vector = 1 };
+  enum : int { threads = 128 };
+  enum : int { tile_rows = 2 };
+  enum : int { tile_columns = 4 };
+  enum : bool { tile_tails = false };
+  enum : bool { joins = true };
+  enum : int { run = 8 };
+  enum : int { column_base = -1 };
+  enum : int { column_live = 511 };
+  enum : int { places_0 = 3 };
+  enum : int { places_1 = 3 };
+  enum : int { places_2 = 1 };
+  enum : int { row_axis = 1 };
+  enum : int { row_places = 0 };
+  enum : int { row_step = 2 };
+  enum : int { row_turn = 1 };
+  enum : int { row_shift = 0 };
+  enum : int { row_divisor = 1 };
+  enum : int { row_never = 0 };
+  enum : int { column_axis = 2 };
+  enum : int { column_places = 1 };
+  enum : int { column_step = 2 };
+  enum : int { column_turn = 1 };
+  enum : int { column_shift = 0 };
+  enum : int { column_divisor = 1 };
+  enum : int { column_never = 0 };
 };
 #include "codegen/device/base/reduction.cuh"
 #include "codegen/device/base/counted.cuh"
 
 struct Y {
-  static constexpr int kRank = 5;
-  static constexpr int kKept = 3;  // axes of the rows; those of a row follow
-  static constexpr int kPhases = 2;
-  static constexpr int kTotalsBytes = 4;
+  enum : int { kRank = 5 };
+  enum : int { kKept = 3 };  // axes of the rows; those of a row follow
+  enum : int { kPhases = 2 };
+  enum : int { kTotalsBytes = 4 };
   using Fn = Short;
   struct Args {
     alignas(8) Index v0_scale;
@@ -120,7 +120,7 @@ struct Y {
     Fixed<N> loaded;
     return loaded;
   }
-  static constexpr bool kSumsIgnoreOutside = false;
+  enum : bool { kSumsIgnoreOutside = false };
   template <int N>
   static __device__ __forceinline__ void outside(const Args& args,
                                                  Held<N>& held) {
@@ -262,10 +262,10 @@ struct Y {
     const auto v30 = Number<9>{0};
 #pragma unroll
     for (int i = 0; i < N; ++i) {
-      const i32 v25 = op_logical_and<Fn>(i32(v12), i32(v21));
-      const i32 v31 = op_cmp_eq<Fn>(v26[0], row.t0[i]);
-      const i32 v32 = op_logical_and<Fn>(v31, v25);
-      const i32 v33 = op_binary_select<Fn>(i32(v29.value()), i32(v30.value()), v32);
+      const i32 v25 = i32(v12) != i32(0) && i32(v21) != i32(0);
+      const i32 v31 = v26[0] == row.t0[i];
+      const i32 v32 = v31 != i32(0) && v25 != i32(0);
+      const i32 v33 = v32 != i32(0) ? i32(v29.value()) : i32(v30.value());
       if (i < count) totals[i].t1.add(v33);
     }
   }
@@ -280,7 +280,7 @@ struct Y {
       row.t1[i] = totals[i].t1.result();
     }
   }
-  static constexpr bool kStoresElements = false;
+  enum : bool { kStoresElements = false };
   template <int N, int W, class At>
   static __device__ __forceinline__ void finish(const Args& args,
                                                 const At& at,

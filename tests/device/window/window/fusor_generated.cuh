@@ -1,43 +1,43 @@
 #include "codegen/device/base/elements.cuh"
 
 struct Config {
-  static constexpr int arch = 900;
-  static constexpr int index_bits = 32;
-  static constexpr int vector = 8;
-  static constexpr int threads = 128;
-  static constexpr int tile_rows = 2;
-  static constexpr int tile_columns = 2;
-  static constexpr bool tile_tails = false;
-  static constexpr bool joins = false;
-  static constexpr int run = 1;
-  static constexpr int column_base = 0;
-  static constexpr int column_live = 0;
-  static constexpr int places_0 = 2;
-  static constexpr int places_1 = 2;
-  static constexpr int places_2 = 1;
-  static constexpr int row_axis = 1;
-  static constexpr int row_places = 0;
-  static constexpr int row_step = 1;
-  static constexpr int row_turn = -2;
-  static constexpr int row_shift = 3;
-  static constexpr int row_divisor = 2;
-  static constexpr int row_never = 2;
-  static constexpr int column_axis = 2;
-  static constexpr int column_places = 1;
-  static constexpr int column_step = 1;
-  static constexpr int column_turn = -2;
-  static constexpr int column_shift = 3;
-  static constexpr int column_divisor = 2;
-  static constexpr int column_never = 2;
+  enum : int { arch = 900 };
+  enum : int { index_bits = 32 };
+  enum : int { vector = 8 };
+  enum : int { threads = 128 };
+  enum : int { tile_rows = 2 };
+  enum : int { tile_columns = 2 };
+  enum : bool { tile_tails = false };
+  enum : bool { joins = false };
+  enum : int { run = 1 };
+  enum : int { column_base = 0 };
+  enum : int { column_live = 0 };
+  enum : int { places_0 = 2 };
+  enum : int { places_1 = 2 };
+  enum : int { places_2 = 1 };
+  enum : int { row_axis = 1 };
+  enum : int { row_places = 0 };
+  enum : int { row_step = 1 };
+  enum : int { row_turn = -2 };
+  enum : int { row_shift = 3 };
+  enum : int { row_divisor = 2 };
+  enum : int { row_never = 2 };
+  enum : int { column_axis = 2 };
+  enum : int { column_places = 1 };
+  enum : int { column_step = 1 };
+  enum : int { column_turn = -2 };
+  enum : int { column_shift = 3 };
+  enum : int { column_divisor = 2 };
+  enum : int { column_never = 2 };
 };
 #include "codegen/device/base/reduction.cuh"
 #include "codegen/device/base/counted.cuh"
 
 struct Y {
-  static constexpr int kRank = 6;
-  static constexpr int kKept = 4;  // axes of the rows; those of a row follow
-  static constexpr int kPhases = 1;
-  static constexpr int kTotalsBytes = 4;
+  enum : int { kRank = 6 };
+  enum : int { kKept = 4 };  // axes of the rows; those of a row follow
+  enum : int { kPhases = 1 };
+  enum : int { kTotalsBytes = 4 };
   using Fn = Short;
   struct Args {
     alignas(8) Index v0_scale;
@@ -138,7 +138,7 @@ struct Y {
     Fixed<N> loaded;
     return loaded;
   }
-  static constexpr bool kSumsIgnoreOutside = true;
+  enum : bool { kSumsIgnoreOutside = true };
   template <int N>
   static __device__ __forceinline__ void outside(const Args& args,
                                                  Held<N>& held) {
@@ -201,8 +201,8 @@ struct Y {
     const auto v40 = count_add(v39, v30);
 #pragma unroll
     for (int i = 0; i < N; ++i) {
-      const i32 v41 = op_cmp_eq<Fn>(v38[i], i32(v40.value()));
-      const float v42 = op_binary_select<Fn>(v36[i], row.v37[i], narrow<float>(v41));
+      const i32 v41 = v38[i] == i32(v40.value());
+      const float v42 = narrow<float>(v41) != float(0) ? v36[i] : row.v37[i];
       if (i < count) totals[i].t0.add_where(v41 != 0, v36[i]);
     }
   }
@@ -217,7 +217,7 @@ struct Y {
       row.t0[i] = totals[i].t0.result();
     }
   }
-  static constexpr bool kStoresElements = false;
+  enum : bool { kStoresElements = false };
   template <int N, int W, class At>
   static __device__ __forceinline__ void finish(const Args& args,
                                                 const At& at,

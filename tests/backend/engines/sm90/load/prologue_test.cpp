@@ -162,8 +162,8 @@ TEST(WgmmaPrologues, AreRoundedOnce) {
   g.output(g.matmul(g.input("a", {256, 256}, DataType::bf16), b));
   for (const Lowered& one : lowerings(g.finish())) {
     const std::string text = test::generated_text(one, 0);
-    EXPECT_NE(text.find("round_to<bf16>(op_mul"), std::string::npos) << text;
-    EXPECT_EQ(text.find("narrow<float>(op_mul"), std::string::npos);
+    EXPECT_NE(text.find("round_to<bf16>(narrow<double>(v0) * "), std::string::npos) << text;
+    EXPECT_EQ(text.find("narrow<float>(narrow<double>"), std::string::npos);
   }
 }
 

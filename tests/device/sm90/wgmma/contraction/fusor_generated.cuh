@@ -1,71 +1,71 @@
 #include "codegen/device/base/elements.cuh"
 
 struct Config {
-  static constexpr int arch = 900;
-  static constexpr int index_bits = 32;
+  enum : int { arch = 900 };
+  enum : int { index_bits = 32 };
   using ElementA = bf16;
   using ElementB = bf16;
-  static constexpr int tile_m = 128;
-  static constexpr int tile_n = 256;
-  static constexpr int stages = 4;
-  static constexpr int consumers = 2;
-  static constexpr int cluster = 1;
-  static constexpr int cluster_n = 1;
-  static constexpr bool in_parts = false;
-  static constexpr int gathered = 1;
-  static constexpr bool rehearses = false;
-  static constexpr int blocks_per_sm = 1;
-  static constexpr bool ping_pong = false;
-  static constexpr bool swapped = false;
-  static constexpr int siblings = 1;
-  static constexpr int classes = 0;
-  static constexpr bool a_rows_adjacent = false;
-  static constexpr bool b_columns_adjacent = true;
-  static constexpr int grain_a = 0;
-  static constexpr int grain_b = 0;
-  static constexpr int loaders = 1;
-  static constexpr bool prologue_a = false;
-  static constexpr bool prologue_b = false;
+  enum : int { tile_m = 128 };
+  enum : int { tile_n = 256 };
+  enum : int { stages = 4 };
+  enum : int { consumers = 2 };
+  enum : int { cluster = 1 };
+  enum : int { cluster_n = 1 };
+  enum : bool { in_parts = false };
+  enum : int { gathered = 1 };
+  enum : bool { rehearses = false };
+  enum : int { blocks_per_sm = 1 };
+  enum : bool { ping_pong = false };
+  enum : bool { swapped = false };
+  enum : int { siblings = 1 };
+  enum : int { classes = 0 };
+  enum : bool { a_rows_adjacent = false };
+  enum : bool { b_columns_adjacent = true };
+  enum : int { grain_a = 0 };
+  enum : int { grain_b = 0 };
+  enum : int { loaders = 1 };
+  enum : bool { prologue_a = false };
+  enum : bool { prologue_b = false };
   using StoredA = bf16;
   using StoredB = bf16;
-  static constexpr int ahead = 1;
-  static constexpr int plane_rows = 1;
-  static constexpr bool flat_planes = false;
-  static constexpr int store = 1;
+  enum : int { ahead = 1 };
+  enum : int { plane_rows = 1 };
+  enum : bool { flat_planes = false };
+  enum : int { store = 1 };
   using Out = bf16;
-  static constexpr bool has_second = false;
+  enum : bool { has_second = false };
   using SecondOut = bf16;
-  static constexpr int staged = 0;
+  enum : int { staged = 0 };
   using Staged0 = bf16;
   using Staged1 = bf16;
-  static constexpr int boxes = 2;
-  static constexpr int box_columns = 64;
-  static constexpr int joined_rows = 1;
-  static constexpr int unit = 1;
-  static constexpr int reduced = 0;
-  static constexpr bool unrolled = true;
-  static constexpr bool y_along_columns = true;
-  static constexpr bool clamped = true;
-  static constexpr int vector = 2;
-  static constexpr int op = 0;
-  static constexpr int spatial = 0;
-  static constexpr int batch = 0;
-  static constexpr bool channels_fastest = true;
-  static constexpr bool unit_stride = true;
-  static constexpr int channel_block = 0;
+  enum : int { boxes = 2 };
+  enum : int { box_columns = 64 };
+  enum : int { joined_rows = 1 };
+  enum : int { unit = 1 };
+  enum : int { reduced = 0 };
+  enum : bool { unrolled = true };
+  enum : bool { y_along_columns = true };
+  enum : bool { clamped = true };
+  enum : int { vector = 2 };
+  enum : int { op = 0 };
+  enum : int { spatial = 0 };
+  enum : int { batch = 0 };
+  enum : bool { channels_fastest = true };
+  enum : bool { unit_stride = true };
+  enum : int { channel_block = 0 };
 };
 #include "codegen/device/base/pointwise.cuh"
 
 struct Y {
-  static constexpr int kRank = 2;
+  enum : int { kRank = 2 };
   using Fn = Short;
   struct Args {
     alignas(8) const bf16* in0;
   };
   using Stored = bf16;
   using Value = Carrier<Stored>;
-  static constexpr int kVectorAxis = 1;
-  static constexpr unsigned kWalked = 2;  // axes that the value depends on, a bit each
+  enum : int { kVectorAxis = 1 };
+  enum : unsigned { kWalked = 2 };  // axes that the value depends on, a bit each
   struct Loads {};  // what all lanes share
   static __device__ __forceinline__ Loads loads(const Args& args, const Index (&at)[kRank], int count) {
     return {};
@@ -79,8 +79,8 @@ struct Y {
 #pragma unroll
     for (int i = 0; i < N; ++i) {
       const float v0 = narrow<float>(anchor0[i]);
-      const float v2 = op_add<Fn>(v0, v1[i]);
-      const float v3 = op_gelu<Fn>(v2);
+      const float v2 = v0 + v1[i];
+      const float v3 = v2 * Fn::normal_cdf(v2);
       value[i] = i < count ? v3 : Value(0);
     }
     return value;

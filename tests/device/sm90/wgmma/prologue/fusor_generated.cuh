@@ -1,63 +1,63 @@
 #include "codegen/device/base/elements.cuh"
 
 struct Config {
-  static constexpr int arch = 900;
-  static constexpr int index_bits = 32;
+  enum : int { arch = 900 };
+  enum : int { index_bits = 32 };
   using ElementA = bf16;
   using ElementB = bf16;
-  static constexpr int tile_m = 128;
-  static constexpr int tile_n = 128;
-  static constexpr int stages = 5;
-  static constexpr int consumers = 2;
-  static constexpr int cluster = 1;
-  static constexpr int cluster_n = 1;
-  static constexpr bool in_parts = false;
-  static constexpr int gathered = 1;
-  static constexpr bool rehearses = false;
-  static constexpr int blocks_per_sm = 1;
-  static constexpr bool ping_pong = false;
-  static constexpr bool swapped = false;
-  static constexpr int siblings = 1;
-  static constexpr int classes = 0;
-  static constexpr bool a_rows_adjacent = false;
-  static constexpr bool b_columns_adjacent = false;
-  static constexpr int grain_a = 0;
-  static constexpr int grain_b = 0;
-  static constexpr int loaders = 2;
-  static constexpr bool prologue_a = false;
-  static constexpr bool prologue_b = true;
+  enum : int { tile_m = 128 };
+  enum : int { tile_n = 128 };
+  enum : int { stages = 5 };
+  enum : int { consumers = 2 };
+  enum : int { cluster = 1 };
+  enum : int { cluster_n = 1 };
+  enum : bool { in_parts = false };
+  enum : int { gathered = 1 };
+  enum : bool { rehearses = false };
+  enum : int { blocks_per_sm = 1 };
+  enum : bool { ping_pong = false };
+  enum : bool { swapped = false };
+  enum : int { siblings = 1 };
+  enum : int { classes = 0 };
+  enum : bool { a_rows_adjacent = false };
+  enum : bool { b_columns_adjacent = false };
+  enum : int { grain_a = 0 };
+  enum : int { grain_b = 0 };
+  enum : int { loaders = 2 };
+  enum : bool { prologue_a = false };
+  enum : bool { prologue_b = true };
   using StoredA = bf16;
   using StoredB = i8;
-  static constexpr int ahead = 6;
-  static constexpr int plane_rows = 1;
-  static constexpr bool flat_planes = false;
-  static constexpr int store = 2;
+  enum : int { ahead = 6 };
+  enum : int { plane_rows = 1 };
+  enum : bool { flat_planes = false };
+  enum : int { store = 2 };
   using Out = float;
-  static constexpr bool has_second = false;
+  enum : bool { has_second = false };
   using SecondOut = float;
-  static constexpr int staged = 0;
+  enum : int { staged = 0 };
   using Staged0 = float;
   using Staged1 = float;
-  static constexpr int boxes = 2;
-  static constexpr int box_columns = 32;
-  static constexpr int joined_rows = 1;
-  static constexpr int unit = 1;
-  static constexpr int reduced = 0;
-  static constexpr bool unrolled = false;
-  static constexpr bool y_along_columns = true;
-  static constexpr bool clamped = false;
-  static constexpr int vector = 2;
-  static constexpr int op = 0;
-  static constexpr int spatial = 0;
-  static constexpr int batch = 0;
-  static constexpr bool channels_fastest = true;
-  static constexpr bool unit_stride = true;
-  static constexpr int channel_block = 0;
+  enum : int { boxes = 2 };
+  enum : int { box_columns = 32 };
+  enum : int { joined_rows = 1 };
+  enum : int { unit = 1 };
+  enum : int { reduced = 0 };
+  enum : bool { unrolled = false };
+  enum : bool { y_along_columns = true };
+  enum : bool { clamped = false };
+  enum : int { vector = 2 };
+  enum : int { op = 0 };
+  enum : int { spatial = 0 };
+  enum : int { batch = 0 };
+  enum : bool { channels_fastest = true };
+  enum : bool { unit_stride = true };
+  enum : int { channel_block = 0 };
 };
 #include "codegen/device/base/pointwise.cuh"
 
 struct B {
-  static constexpr int kRank = 2;
+  enum : int { kRank = 2 };
   using Fn = Short;
   struct Args {
     alignas(8) const float* in0;
@@ -65,8 +65,8 @@ struct B {
   };
   using Stored = bf16;
   using Value = Carrier<Stored>;
-  static constexpr int kVectorAxis = 0;
-  static constexpr unsigned kWalked = 2;  // axes that the value depends on, a bit each
+  enum : int { kVectorAxis = 0 };
+  enum : unsigned { kWalked = 2 };  // axes that the value depends on, a bit each
   struct Loads { float v1; };  // what all lanes share
   static __device__ __forceinline__ Loads loads(const Args& args, const Index (&at)[kRank], int count) {
     return {widen(load_broadcast(args.in0 + at[1] * args.in0_stride1, count))};
@@ -80,7 +80,7 @@ struct B {
 #pragma unroll
     for (int i = 0; i < N; ++i) {
       const i32 v0 = narrow<i32>(anchor0[i]);
-      const float v2 = op_mul<Fn>(narrow<float>(v0), v1);
+      const float v2 = narrow<float>(v0) * v1;
       value[i] = i < count ? v2 : Value(0);
     }
     return value;
