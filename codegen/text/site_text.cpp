@@ -206,7 +206,7 @@ std::string SiteText::computed(int at, bool in_order) const {
                              ? lane(arg)
                              : fmt::format("narrow<{}>({})", device_type(pointwise.compute), lane(arg)));
   }
-  const std::string value =
+  std::string value =
       shares_words ? fmt::format("words{}.at(i, {})", number(at), fmt::join(operands, ", "))
                    : formula_text(pointwise, "Fn", operands,
                                   has_default_parameters(pointwise) ? "" : fmt::format("p{}", number(at)));

@@ -66,7 +66,7 @@ std::string RowFormulas::computed(int at, std::string_view functions, bool in_ro
                            ? value
                            : fmt::format("narrow<{}>({})", device_type(pointwise.compute), value));
   }
-  const std::string value =
+  std::string value =
       !in_row && shares_words(at)
           ? fmt::format("words_{}.at(i, {})", name(at), fmt::join(operands, ", "))
           : formula_text(pointwise, functions, operands,
