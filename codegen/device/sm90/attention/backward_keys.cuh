@@ -32,21 +32,8 @@ struct PK;  // where an entry of a ragged dk or dv begins and ends
 struct PV;
 struct N;  // how many keys and queries of an entry exist, where only the device knows
 
-using Element = Config::Element;
-enum : int {
-  kRank = E::kRank,
-  kBatch = kRank - 2,
-  kConsumers = Config::consumers,
-  kStages = Config::stages,
-  kTileK = 64 * kConsumers,
-  kTileQ = Config::step,
-  kHead = Config::head,    // a multiple of 16
-  kValue = Config::value,  // the same
-  kHeadLines = lines_of(kHead),
-  kValueLines = lines_of(kValue),
-};
+enum : int { kTileK = 64 * kConsumers, kTileQ = Config::step };
 enum : bool {
-  kPlain = Config::plain,
   kKeys = Config::gives_keys,
   kValues = Config::gives_values,
   kSpills = Config::spills,

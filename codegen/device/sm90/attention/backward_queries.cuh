@@ -20,21 +20,9 @@
 struct PQ;  // where an entry of a ragged dq begins and ends
 struct N;   // how many keys and queries of an entry exist, where only the device knows
 
-using Element = Config::Element;
 enum : int {
-  kRank = E::kRank,
-  kBatch = kRank - 2,
-  kConsumers = Config::consumers,
-  kStages = Config::stages,
   kTileQ = 64 * kConsumers,
   kTileK = Config::step,
-  kHead = Config::head,    // a multiple of 16
-  kValue = Config::value,  // the same
-  kHeadLines = lines_of(kHead),
-  kValueLines = lines_of(kValue),
-};
-enum : bool { kPlain = Config::plain };
-enum : int {
   kScores = kTileK / 2,  // of a thread
   kBlockBytes = kTileK * kLineBytes,
 };

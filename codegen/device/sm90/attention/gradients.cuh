@@ -1,5 +1,5 @@
-// Owns what the two kernels of attention's backward pass make of a pair of products: probabilities and the
-// gradients of scores.
+// Owns what the two kernels of attention's backward pass share: the shape of a head, and what they make of a
+// pair of products: probabilities and the gradients of scores.
 #pragma once
 
 #include "codegen/device/sm90/attention/dropout.cuh"
@@ -12,7 +12,19 @@ struct R2;
 struct R3;
 struct M;  // whether dropout keeps a probability
 
-enum : int { kRowValues = Config::row_values };
+using Element = Config::Element;
+enum : int {
+  kRank = E::kRank,
+  kBatch = kRank - 2,
+  kConsumers = Config::consumers,
+  kStages = Config::stages,
+  kHead = Config::head,    // a multiple of 16
+  kValue = Config::value,  // the same
+  kHeadLines = lines_of(kHead),
+  kValueLines = lines_of(kValue),
+  kRowValues = Config::row_values,
+};
+enum : bool { kPlain = Config::plain };
 
 // The values of the query at `at`. Plain scores take the first with the sign and the base of their exponent.
 // With dropout that keeps p' = p * weight, dS = p (dP * weight - delta) is p' (dP - delta / weight).
@@ -22,7 +34,7 @@ FUSOR_DEVICE void row_values(const Params& p, const At& at, float (&values)[kCou
   if constexpr (kRowValues > 1) values[1] = Second::template apply<1>(p.r1, at, 1)[0];
   if constexpr (kRowValues > 2) values[2] = Third::template apply<1>(p.r2, at, 1)[0];
   if constexpr (kRowValues > 3) values[3] = Fourth::template apply<1>(p.r3, at, 1)[0];
-  if constexpr (Config::plain) values[0] *= -1.4426950408889634f;  // -log2(e)
+  if constexpr (kPlain) values[0] *= -1.4426950408889634f;  // -log2(e)
   if constexpr (Config::drops) {
     values[0] += p.kept_log2;
     if constexpr (kRowValues > 1) values[1] *= p.kept_inverse;
