@@ -25,6 +25,8 @@ inline constexpr int kFillings = 4;  ///< to choose from
 std::string_view to_string(Filling filling);
 /// What the name asks for; unit where it asks for nothing.
 Filling filling_of(std::string_view tensor_name);
+/// Whether it is filled with 0, 1, 2 ... in random order.
+bool is_distinct(const Tensor& tensor);
 /// Fills the buffer of an input or by-value scalar with seeded random values.
 void fill(const Tensor& tensor, void* buffer, uint64_t seed);
 
