@@ -16,7 +16,6 @@ median over the rounds of its blocks' medians. All inputs are uniform in [-1, 1]
 """
 import argparse
 import glob
-import inspect
 import json
 import math
 import os
@@ -25,6 +24,7 @@ import subprocess
 import sys
 
 import cublaslt
+from attention_peers import AttentionPeers, first_line
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
@@ -34,6 +34,7 @@ BARS = {
     "fused-matmul": (1.10, 1.00),
     "decode": (1.10, 1.00),
     "attention-forward": (1.05, 0.95),
+    "attention-scores": (1.30, 1.00),
     "attention-fp8": (1.00, 0.90),
     "attention-backward": (0.95, 0.85),
     "attention-decode": (1.10, 1.00),
@@ -142,7 +143,7 @@ class Peers:
         if row["op"] in self.ROWS:
             return self.rows(row)
         if row["op"].startswith("attention"):
-            return self.attention(row, errors)
+            return AttentionPeers(self.torch, self.random, self.type, self.compiles).of(row, errors)
         peers = self.matmuls(row) if "matmul" in row["op"] else self.convolutions(row)
         if cublaslt.supports(row):
             try:
@@ -353,41 +354,6 @@ class Peers:
             peers["compile"] = torch.compile(eager, mode=self.compiles, dynamic=False)
         return peers
 
-    def attention(self, row, errors):
-        """PyTorch's attention by cuDNN and by its FlashAttention; gradients as autograd asks for them by default. For fp8,
-        which it does not take, in bf16."""
-        if row.get("page"):
-            return self.paged_attention(row, errors)
-        torch, functional = self.torch, self.functional
-        from torch.nn.attention import SDPBackend, sdpa_kernel
-        libraries = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION}
-        backward = row["op"] == "attention_bwd"
-        grouped = row["q"][1] != row["k"][1]
-        type = torch.bfloat16 if row["type"].startswith("fp8") else self.type
-        q, k = self.random(*row["q"], type=type), self.random(*row["k"], type=type)
-        v = self.random(*row["k"][:3], row.get("value", row["k"][3]), type=type)
-        inputs = tuple(x.requires_grad_(backward) for x in (q, k, v))
-        mask, causal = None, row.get("causal", False)
-        if causal and row["q"][2] != row["k"][2]:
-            mask, causal = torch.nn.attention.bias.causal_lower_right(row["q"][2], row["k"][2]), False
-
-        def forward(library):
-            with sdpa_kernel(library):
-                return functional.scaled_dot_product_attention(*inputs, attn_mask=mask, is_causal=causal,
-                                                               enable_gqa=grouped)
-        peers = {}
-        for name, library in libraries.items():
-            try:
-                o = forward(library)
-            except RuntimeError as error:
-                errors[name] = first_line(error)
-                continue
-            if backward:
-                peers[name] = lambda o=o, do=torch.ones_like(o): torch.autograd.grad(o, inputs, do, retain_graph=True)
-            else:
-                peers[name] = lambda library=library: forward(library)
-        return peers
-
     def pool(self, row, x):
         """PyTorch's own kernel: no library that it calls has one."""
         torch, functional = self.torch, self.functional
@@ -397,61 +363,6 @@ class Peers:
         y, index = functional.max_pool2d(x, *window, return_indices=True)
         dy, back = torch.randn_like(y), torch.ops.aten.max_pool2d_with_indices_backward
         return lambda: back(dy, x, *window, [1, 1], False, index)
-
-    def paged_attention(self, row, errors):
-        """Caches in pages in no order: FlashAttention's own page tables where this PyTorch has them, FlexAttention with
-        blocks of keys as pages (compiled), and pages gathered for its scaled_dot_product_attention. One query each."""
-        torch, functional = self.torch, self.functional
-        batch, heads, _, head = row["q"]
-        shared, keys, page = row["k"][1], row["k"][2], row["page"]
-        listed = keys // page
-        pages = batch * listed
-        table = torch.randperm(pages, device="cuda", dtype=torch.int32).view(batch, listed)
-        q = self.random(batch, heads, 1, head)
-
-        def flash():
-            from torch.nn.attention.varlen import varlen_attn
-            k, v = self.random(pages, page, shared, head), self.random(pages, page, shared, head)
-            rows = q.view(batch, heads, head)
-            starts = torch.arange(batch + 1, device="cuda", dtype=torch.int32)
-            lengths = torch.full((batch,), keys, device="cuda", dtype=torch.int32)
-            known = inspect.signature(varlen_attn).parameters
-            asked = {"enable_gqa": True} if "enable_gqa" in known else {}
-            return lambda: varlen_attn(rows, k, v, starts, starts * keys, 1, keys, seqused_k=lengths, block_table=table,
-                                       **asked)
-
-        def flex():
-            from torch.nn.attention.flex_attention import BlockMask, flex_attention
-            k, v = self.random(1, shared, pages * page, head), self.random(1, shared, pages * page, head)
-            indices = functional.pad(table, (0, pages - listed)).view(batch, 1, 1, pages)
-            count = torch.full((batch, 1, 1), listed, device="cuda", dtype=torch.int32)
-            mask = BlockMask.from_kv_blocks(torch.zeros_like(count), indices, count, indices, BLOCK_SIZE=(128, page),
-                                            seq_lengths=(1, pages * page))
-            torch._dynamo.reset()
-            compiled = torch.compile(flex_attention, dynamic=False)
-            return lambda: compiled(q, k, v, block_mask=mask, enable_gqa=True)
-
-        def gathered():
-            k, v = self.random(pages, shared, page, head), self.random(pages, shared, page, head)
-            flat = table.flatten()
-
-            def load(cache):
-                taken = cache.index_select(0, flat).view(batch, listed, shared, page, head)
-                return taken.transpose(1, 2).reshape(batch, shared, keys, head)
-            return lambda: functional.scaled_dot_product_attention(q, load(k), load(v), enable_gqa=True)
-
-        peers = {}
-        for name, make in {"flash paged": flash, "flex": flex, "gathered": gathered}.items():
-            if name == "flex" and not self.compiles:
-                continue
-            try:
-                run = make()
-                run()
-                torch.cuda.synchronize()
-                peers[name] = run
-            except Exception as error:  # what this PyTorch lacks, or a compiler says
-                errors[name] = first_line(error)
-        return peers
 
     def convolutions(self, row):
         torch, functional = self.torch, self.functional
@@ -522,10 +433,6 @@ def compare_case(row, fusor, peers, options):
         result["errors"]["fusor"] = first["error"]
     result["gpu"] = clocks()
     return result
-
-
-def first_line(error):
-    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def clocks():

@@ -103,6 +103,15 @@ void read_attention(const JsonReader& row, BenchCase& to) {
     row.at("page").refuse("expected a divisor of the {} keys, got {}", to.keys[2], to.page);
   if (to.page > 0 && to.op == BenchCase::Op::attention_bwd)
     row.at("page").refuse("expected no pages of what gradients are asked for");
+  for (const auto& [key, to_read] : {std::pair{"newest", &to.newest}, {"documents", &to.documents}}) {
+    read_optional(row, key, *to_read);
+    if (*to_read < 0) row.at(key).refuse("expected 0 or more, got {}", *to_read);
+  }
+  read_optional(row, "ragged", to.ragged);
+  to.scores = steps(row, "scores");
+  const bool is_plain = to.newest == 0 && to.documents == 0 && !to.ragged && to.scores.empty();
+  if (!is_plain && (to.op == BenchCase::Op::attention_bwd || to.page > 0))
+    row.refuse("newest, documents, ragged and scores are of a forward pass without pages");
 }
 
 void read_pool(const JsonReader& row, BenchCase& to) {
@@ -134,7 +143,7 @@ BenchCase parse_case(const JsonReader& row) {
         {"id", "group", "about", "op", "type", "result", "x", "axes", "groups", "layout", "max_workspace"});
   else if (parsed.is_attention())
     row.expect_keys({"id", "group", "about", "op", "type", "result", "q", "k", "value", "causal", "page",
-                     "short_sums", "max_workspace"});
+                     "newest", "documents", "ragged", "scores", "short_sums", "max_workspace"});
   else
     row.expect_keys({"id", "group", "about", "op", "type", "result", "mnk", "batch", "b", "prologue",
                      "epilogue", "tf32", "short_sums", "max_workspace"});

@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <random>
 
+#include "core/fail.h"
 #include "core/ops/attention.h"
 #include "frontend/graph_builder.h"
 
@@ -14,63 +16,216 @@ namespace fusor::command {
 namespace {
 
 constexpr const char* kPageTable = "page_table";
+constexpr const char* kDocument = "document";
+constexpr const char* kLengths = "lengths";
+constexpr const char* kStart = "_start";
+constexpr double kSoftCap = 30;
+
+bool has_step(const BenchCase& bench_case, const std::string& step) {
+  return std::ranges::find(bench_case.scores, step) != bench_case.scores.end();
+}
+
+/// Scores of one head that bounds leave. Query i sees keys from i + shift - newest + 1 (newest: 0 is no
+/// bound) to i + shift (causal).
+double live_scores(int64_t queries, int64_t keys, bool causal, int64_t newest, int64_t shift) {
+  double live = 0;
+  for (int64_t row = 0; row < queries; ++row) {
+    const int64_t end = causal ? std::clamp<int64_t>(row + shift + 1, 0, keys) : keys;
+    const int64_t begin = newest > 0 ? std::clamp<int64_t>(row + shift + 1 - newest, 0, end) : 0;
+    live += static_cast<double>(end - begin);
+  }
+  return live;
+}
 
 double live_scores(const SdpaAttributes& attributes, int64_t queries, int64_t keys) {
-  if (attributes.right_bound != 0) return static_cast<double>(queries * keys);
   const bool ends_together = attributes.diagonal_alignment == DiagonalAlignment::bottom_right;
-  const int64_t shift = ends_together ? keys - queries : 0;
-  double live = 0;
-  for (int64_t row = 0; row < queries; ++row)
-    live += static_cast<double>(std::clamp<int64_t>(row + shift + 1, 0, keys));
-  return live;
+  return live_scores(queries, keys, attributes.right_bound == 0, std::max<int64_t>(0, attributes.left_bound),
+                     ends_together ? keys - queries : 0);
+}
+
+class AttentionGraph {
+ public:
+  explicit AttentionGraph(const BenchCase& bench_case)
+      : case_(bench_case),
+        g_(bench_case.id, bench_case.short_sums ? Precision::allow_short_sums : Precision::exact),
+        result_(bench_case.result.value_or(bench_case.type)) {
+    attributes_.attn_scale = 1 / std::sqrt(static_cast<double>(case_.q[3]));
+    attributes_.diagonal_alignment = DiagonalAlignment::bottom_right;
+    if (case_.causal) attributes_.right_bound = 0;
+    if (case_.newest > 0) attributes_.left_bound = case_.newest;
+    for (const std::string& step : case_.scores)
+      if (step != "soft_cap" && step != "alibi" && step != "bias")
+        fail("case '{}': expected soft_cap, alibi or bias for scores, got {}", case_.id, step);
+  }
+
+  Graph build() {
+    if (case_.page > 0)
+      from_pages();
+    else if (case_.ragged)
+      of_ragged();
+    else if (case_.op == BenchCase::Op::attention_bwd)
+      gradients();
+    else if (has_step(case_, "soft_cap") || case_.documents > 0)
+      by_hand();
+    else
+      forward();
+    return g_.finish();
+  }
+
+ private:
+  Tensor input(const char* name, const Dims& dims) { return g_.input(name, dims, case_.type); }
+  Dims values() const { return {case_.keys[0], case_.keys[1], case_.keys[2], case_.value}; }
+  Dims results() const { return {case_.q[0], case_.q[1], case_.q[2], case_.value}; }
+
+  void from_pages() {
+    const int64_t pages = case_.keys[2] / case_.page;
+    const Tensor table = g_.input(kPageTable, {case_.keys[0], 1, pages, 1}, DataType::i32);
+    const auto cache = [&](const char* name, int64_t elements) {
+      return input(name, {case_.keys[0] * pages, case_.keys[1], case_.page, elements});
+    };
+    const Tensor q = input("q", case_.q), k = cache("k", case_.keys[3]), v = cache("v", case_.value);
+    attributes_.max_seq_len_kv = case_.keys[2];
+    const SdpaOptions options{.attributes = attributes_, .page_table_k = table, .page_table_v = table};
+    g_.output(g_.sdpa_fwd(q, k, v, options).o, {.name = "o", .type = result_});
+  }
+
+  void forward() {
+    const Tensor q = input("q", case_.q), k = input("k", case_.keys), v = input("v", values());
+    SdpaOptions options{.attributes = attributes_};
+    options.attributes.alibi_mask = has_step(case_, "alibi");
+    if (has_step(case_, "bias")) options.bias = input("bias", {1, case_.q[1], case_.q[2], case_.keys[2]});
+    g_.output(g_.sdpa_fwd(q, k, v, options).o, {.name = "o", .type = result_});
+  }
+
+  void gradients() {
+    const Tensor q = input("q", case_.q), k = input("k", case_.keys), v = input("v", values());
+    const Tensor o = input("o", results()), dy = input("do", results());
+    const Tensor stats = g_.input("stats", {case_.q[0], case_.q[1], case_.q[2], 1}, DataType::f32);
+    const SdpaGradients made = g_.sdpa_bwd(q, k, v, o, dy, stats, {.attributes = attributes_});
+    g_.output(made.dq, {.name = "dq", .type = result_});
+    g_.output(made.dk, {.name = "dk", .type = result_});
+    g_.output(made.dv, {.name = "dv", .type = result_});
+  }
+
+  // Sequences lie one behind the other, [positions of all, heads, elements of a head].
+  void of_ragged() {
+    int64_t positions = 0;
+    for (int64_t i = 0; i < case_.q[0]; ++i) positions += ragged_length(case_, i);
+    const auto load = [&](const std::string& name, int64_t heads, int64_t head) {
+      const Tensor x = g_.input(name, {positions * heads * head}, case_.type);
+      return g_.ragged_load(x, g_.input(name + kStart, {case_.q[0] + 1}, DataType::i64),
+                            {case_.q[0], heads, case_.q[2], head}, {head, heads * head, 1});
+    };
+    const Tensor q = load("q", case_.q[1], case_.q[3]), k = load("k", case_.keys[1], case_.keys[3]),
+                 v = load("v", case_.keys[1], case_.value);
+    const Tensor lengths = g_.input(kLengths, {case_.q[0], 1, 1, 1}, DataType::i32);
+    SdpaOptions options{.attributes = attributes_, .seq_len_q = lengths, .seq_len_kv = lengths};
+    options.attributes.padding_mask = true;
+    const int64_t row = case_.q[1] * case_.value;
+    const Tensor o = g_.ragged_store(g_.sdpa_fwd(q, k, v, options).o,
+                                     g_.input(std::string("o") + kStart, {case_.q[0] + 1}, DataType::i64),
+                                     positions * row, {case_.value, row, 1}, {.type = result_}, true);
+    g_.output(o, {.name = "o", .type = result_});
+  }
+
+  void by_hand() {
+    const Tensor q = input("q", case_.q), k = input("k", case_.keys), v = input("v", values());
+    Tensor score = g_.mul(g_.matmul(q, g_.transpose(k, {0, 1, 3, 2})), g_.constant(attributes_.attn_scale));
+    if (has_step(case_, "soft_cap"))
+      score = g_.mul(g_.tanh(g_.mul(score, g_.constant(1 / kSoftCap))), g_.constant(kSoftCap));
+    const Tensor nothing = g_.constant(-std::numeric_limits<double>::infinity());
+    if (case_.documents > 0) {
+      const Tensor of_key = g_.input(kDocument, {case_.q[0], 1, 1, case_.keys[2]}, DataType::i32);
+      score = g_.binary_select(score, nothing, g_.cmp_eq(g_.transpose(of_key, {0, 1, 3, 2}), of_key));
+    }
+    if (case_.causal)
+      score =
+          g_.binary_select(score, nothing, g_.cmp_ge(g_.gen_index(score, 2), g_.gen_index(score, 3)));
+    const Tensor e = g_.exp(g_.sub(score, g_.reduce(score, ReductionMode::max, {-1})));
+    const Tensor p = g_.div(e, g_.reduce(e, ReductionMode::add, {-1}));
+    g_.output(g_.matmul(p, v), {.name = "o", .type = result_});
+  }
+
+  const BenchCase& case_;
+  GraphBuilder g_;
+  DataType result_;
+  SdpaAttributes attributes_;
+};
+
+void shuffle_pages(int64_t count, int32_t* table) {
+  std::iota(table, table + count, 0);
+  std::mt19937_64 random(static_cast<uint64_t>(count));
+  std::shuffle(table, table + count, random);
+}
+
+/// Where each sequence of `row` elements a position begins, and the end.
+void fill_starts(const BenchCase& bench_case, int64_t row, int64_t* starts) {
+  starts[0] = 0;
+  for (int64_t i = 0; i < bench_case.q[0]; ++i)
+    starts[i + 1] = starts[i] + ragged_length(bench_case, i) * row;
+}
+
+void fill_documents(const BenchCase& bench_case, int32_t* documents) {
+  const int64_t keys = bench_case.keys[2];
+  for (int64_t batch = 0; batch < bench_case.q[0]; ++batch)
+    for (int64_t i = 0; i < bench_case.documents; ++i)
+      std::fill(documents + batch * keys + document_start(bench_case, i),
+                documents + batch * keys + document_start(bench_case, i + 1), static_cast<int32_t>(i));
 }
 
 }  // namespace
 
-Graph attention_graph_of(const BenchCase& bench_case) {
-  GraphBuilder g(bench_case.id, bench_case.short_sums ? Precision::allow_short_sums : Precision::exact);
-  const Dims &q_dims = bench_case.q, &k_dims = bench_case.keys;
-  const DataType result = bench_case.result.value_or(bench_case.type);
-  SdpaAttributes attributes{.attn_scale = 1 / std::sqrt(static_cast<double>(q_dims[3]))};
-  attributes.diagonal_alignment = DiagonalAlignment::bottom_right;
-  if (bench_case.causal) attributes.right_bound = 0;
-  const Tensor q = g.input("q", q_dims, bench_case.type);
-  const int64_t pages = bench_case.page == 0 ? 1 : k_dims[2] / bench_case.page;
-  const Dims of_page{k_dims[0] * pages, k_dims[1], k_dims[2] / pages, 0};
-  const auto cache = [&](const char* name, int64_t elements) {
-    return g.input(name, {of_page[0], of_page[1], of_page[2], elements}, bench_case.type);
-  };
-  const Tensor k = cache("k", k_dims[3]), v = cache("v", bench_case.value);
-  const Dims o_dims{q_dims[0], q_dims[1], q_dims[2], bench_case.value};
-  if (bench_case.page > 0) {
-    const Tensor table = g.input(kPageTable, {k_dims[0], 1, pages, 1}, DataType::i32);
-    attributes.max_seq_len_kv = k_dims[2];
-    const SdpaOptions options{.attributes = attributes, .page_table_k = table, .page_table_v = table};
-    g.output(g.sdpa_fwd(q, k, v, options).o, {.name = "o", .type = result});
-    return g.finish();
-  }
-  if (bench_case.op == BenchCase::Op::attention) {
-    g.output(g.sdpa_fwd(q, k, v, {.attributes = attributes}).o, {.name = "o", .type = result});
-    return g.finish();
-  }
-  const Tensor o = g.input("o", o_dims, bench_case.type), dy = g.input("do", o_dims, bench_case.type);
-  const Tensor stats = g.input("stats", {q_dims[0], q_dims[1], q_dims[2], 1}, DataType::f32);
-  const SdpaGradients gradients = g.sdpa_bwd(q, k, v, o, dy, stats, {.attributes = attributes});
-  g.output(gradients.dq, {.name = "dq", .type = result});
-  g.output(gradients.dk, {.name = "dk", .type = result});
-  g.output(gradients.dv, {.name = "dv", .type = result});
-  return g.finish();
+Graph attention_graph_of(const BenchCase& bench_case) { return AttentionGraph(bench_case).build(); }
+
+int64_t ragged_length(const BenchCase& bench_case, int64_t sequence) {
+  const int64_t sequences = bench_case.q[0];
+  return (bench_case.q[2] * (sequence + 1) + sequences - 1) / sequences;
 }
 
-bool shuffle_pages(const Graph& graph, size_t tensor, void* table) {
-  const Tensor& pages = graph.tensors[tensor];
-  if (pages.name != kPageTable || pages.type != DataType::i32) return false;
-  const int64_t count = element_count(pages.dims);
-  auto* const numbers = static_cast<int32_t*>(table);
-  std::iota(numbers, numbers + count, 0);
-  std::mt19937_64 random(static_cast<uint64_t>(count));
-  std::shuffle(numbers, numbers + count, random);
+int64_t document_start(const BenchCase& bench_case, int64_t document) {
+  const int64_t documents = bench_case.documents;
+  return bench_case.keys[2] * document * document / (documents * documents);
+}
+
+bool fill_attention_input(const BenchCase& bench_case, const Graph& graph, size_t tensor, void* data) {
+  const std::string& name = graph.tensors[tensor].name;
+  if (name == kPageTable) {
+    shuffle_pages(element_count(graph.tensors[tensor].dims), static_cast<int32_t*>(data));
+  } else if (name == kDocument) {
+    fill_documents(bench_case, static_cast<int32_t*>(data));
+  } else if (name == kLengths) {
+    for (int64_t i = 0; i < bench_case.q[0]; ++i)
+      static_cast<int32_t*>(data)[i] = static_cast<int32_t>(ragged_length(bench_case, i));
+  } else if (name.ends_with(kStart)) {
+    const int64_t heads = name.starts_with("q") || name.starts_with("o") ? bench_case.q[1] : bench_case.keys[1];
+    const int64_t head = name.starts_with("v") || name.starts_with("o") ? bench_case.value : bench_case.q[3];
+    fill_starts(bench_case, heads * head, static_cast<int64_t*>(data));
+  } else {
+    return false;
+  }
   return true;
+}
+
+double attention_flops(const BenchCase& bench_case) {
+  const int64_t queries = bench_case.q[2], keys = bench_case.keys[2], batch = bench_case.q[0];
+  const auto live = [&](int64_t rows, int64_t columns) {
+    return live_scores(rows, columns, bench_case.causal, bench_case.newest, columns - rows);
+  };
+  double scores = 0;
+  if (bench_case.ragged) {
+    for (int64_t i = 0; i < batch; ++i)
+      scores += live(ragged_length(bench_case, i), ragged_length(bench_case, i));
+  } else if (bench_case.documents > 0) {
+    for (int64_t i = 0; i < bench_case.documents; ++i) {
+      const int64_t length = document_start(bench_case, i + 1) - document_start(bench_case, i);
+      scores += static_cast<double>(batch) * live(length, length);
+    }
+  } else {
+    scores = static_cast<double>(batch) * live(queries, keys);
+  }
+  const int64_t head = bench_case.q[3], value = bench_case.value;
+  const int64_t elements = bench_case.op == BenchCase::Op::attention ? head + value : 3 * head + 2 * value;
+  return 2 * static_cast<double>(bench_case.q[1]) * scores * static_cast<double>(elements);
 }
 
 double attention_flops(const Graph& graph, const Op& op) {

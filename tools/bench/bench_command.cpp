@@ -137,9 +137,9 @@ class LoadedCase {
     for (const Executable& executable : executables_)
       workspace = std::max(workspace, executable.workspace_bytes());
     buffers_ = std::make_unique<RunBuffers>(graph_, !device.is_cpu(), workspace, options.seed);
-    if (row.page > 0)
+    if (row.is_attention())
       for (size_t i = 0; i < graph_.tensors.size(); ++i)
-        if (shuffle_pages(graph_, i, buffers_->host()[i])) buffers_->send(i);
+        if (fill_attention_input(row, graph_, i, buffers_->host()[i])) buffers_->send(i);
   }
 
   const BenchCase& row() const { return row_; }
@@ -213,7 +213,7 @@ class LoadedCase {
   }
 
   Report timed_report(const Plan& plan, const Summary& times) const {
-    const CaseCost cost = cost_of(graph_);
+    const CaseCost cost = cost_of(row_, graph_);
     const double floor = floor_seconds(row_, cost, device_);
     Report configs = Report::list();
     for (const PlannedFusion& fusion : plan.fusions) configs.add(to_string(fusion.config));
@@ -276,7 +276,7 @@ void print_error(const std::string& id, const Error& error) {
 
 int list(const std::vector<BenchCase>& cases, const DeviceInfo& device) {
   for (const BenchCase& row : cases) {
-    const CaseCost cost = cost_of(graph_of(row));
+    const CaseCost cost = cost_of(row, graph_of(row));
     print(to_json_line(Report::object()
                            .set("id", row.id)
                            .set("group", row.group)

@@ -44,7 +44,7 @@ BenchCase suite_case(const std::string& file, const std::string& id) {
 // Against figures worked out by hand.
 TEST(BenchSuite, CasesCostWhatTheyAreKnownToCost) {
   const auto expect_cost = [](const std::string& file, const std::string& id, double gflop, double mb) {
-    const command::CaseCost cost = cost_of(graph_of(suite_case(file, id)));
+    const command::CaseCost cost = cost_of(suite_case(file, id), graph_of(suite_case(file, id)));
     EXPECT_NEAR(cost.flops * 1e-9, gflop, 0.006 * gflop) << id;
     EXPECT_NEAR(cost.bytes * 1e-6, mb, 0.006 * mb) << id;
   };
@@ -63,7 +63,7 @@ TEST(BenchSuite, FloorsTakeTheRateOfTheType) {
   const DeviceInfo h200 = DeviceInfo::named("H200");
   const auto floor_us = [&](const std::string& id) {
     const BenchCase row = suite_case("matmul", id);
-    return floor_seconds(row, cost_of(graph_of(row)), h200) * 1e6;
+    return floor_seconds(row, cost_of(row, graph_of(row)), h200) * 1e6;
   };
   EXPECT_NEAR(floor_us("G1"), 1392, 1);
   EXPECT_NEAR(floor_us("G10"), 55, 0.5);

@@ -29,6 +29,8 @@ constexpr double kStartCycles = 1500, kInTurn = 0.95;
 // Share of the speed that is left to blocks that take tiles in turn, where lengths decide on the device which
 // tiles have anything to do.
 constexpr double kInTurnOfLengths = 0.75;
+// Share of the blocks that a mask of numbers from memory is taken to leave.
+constexpr double kLiveShare = 0.25;
 
 int last_axis(const Expr& expr) { return expr.domain.rank() - 1; }
 
@@ -77,6 +79,7 @@ std::vector<ConfigValue> config_of(const Schedule& schedule) {
           {"ragged", !schedule.ragged().empty()},
           {"ordered", schedule.ragged().is_ordered()},
           {"limited", problem.scores.lengths.has_value()},
+          {"words", schedule.words()},
           {"lower", problem.scores.bounds.lower.size()},
           {"upper", problem.scores.bounds.upper.size()}};
 }
@@ -97,6 +100,7 @@ Parameters parameters_of(const Schedule& schedule, const std::vector<KernelSite>
   p.wide("values", problem.value);
   append_queue(p, schedule.tiles(), problem.entries(), schedule.section(), schedule.takes_turns());
   ragged.append_order(p);
+  if (const auto ranges = schedule.ranges()) ranges->append(p);
   append_divisors(p, "extents", {problem.batch.begin(), problem.batch.end()});
   append_divisors(p, "shares", problem.shares);
   append_scale(p, "factor", problem.scores.scale, problem.scores.given_scale, kLog2e);
@@ -118,8 +122,10 @@ Parameters parameters_of(const Schedule& schedule, const std::vector<KernelSite>
 Work cost(const Schedule& schedule) {
   const Problem& problem = schedule.problem;
   const Knobs& knobs = schedule.knobs;
-  const auto blocks = static_cast<double>(schedule.live_blocks()),
-             tiles = static_cast<double>(schedule.tiles());
+  // How many blocks numbers from memory leave is known on the device alone.
+  const bool passes_over = schedule.words() > 0;
+  const double blocks = static_cast<double>(schedule.live_blocks()) * (passes_over ? kLiveShare : 1),
+               tiles = static_cast<double>(schedule.tiles());
   const double scores =
       static_cast<double>(problem.entries()) * blocks * static_cast<double>(schedule.tile_q() * knobs.tile_k);
   const SiteCost score = cost_of(problem.scores.score, problem.fusion);
@@ -135,6 +141,10 @@ Work cost(const Schedule& schedule) {
   if (const RaggedOperands ragged = schedule.ragged(); !ragged.empty()) {
     work.launches = 2;
     work.scratch_bytes = ragged.end_byte();
+  }
+  if (passes_over) {
+    work.launches = 2;
+    work.scratch_bytes = schedule.ranges()->bytes();
   }
   const bool persistent = knobs.persistent != 0;
   work.finish_cycles = (schedule.query_stages > 1 ? kReadyTileCycles : kTileCycles) +
@@ -163,6 +173,7 @@ Lowered lower(const Schedule& schedule) {
       .config = config_of(schedule),
       .target = problem.device.target(),
       .types = {"sm90/attention/tiles.cuh", "sm90/attention/ragged.cuh", "sm90/attention/order.cuh"}};
+  if (schedule.words() > 0) source.types.emplace_back("sm90/attention/live_blocks.cuh");
   std::vector<KernelSite> all_sites = source.sites;
   Launch launch;
   Parameters parameters = parameters_of(schedule, source.sites);
@@ -179,6 +190,11 @@ Lowered lower(const Schedule& schedule) {
     lowered.steps.emplace_back(
         ragged.maps(problem.fusion, problem.device.target(), problem.index_bits, all_sites));
     lowered.scratch.push_back(ragged.end_byte());
+  }
+  if (const auto ranges = schedule.ranges()) {
+    lowered.steps.emplace_back(
+        ranges->launch(problem.fusion, problem.device.target(), problem.index_bits, all_sites));
+    lowered.scratch.push_back(ranges->bytes());
   }
   lowered.guards = guards_of_sites(problem.fusion, all_sites);
   require_maps(lowered.guards, {&problem.q, &problem.k, &problem.v});

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -19,6 +20,10 @@ constexpr int64_t kMostHead = 256;
 constexpr int64_t kBarrierBytes = 256;
 constexpr int64_t kShortTile = 16;  // blocks of keys
 constexpr int64_t kFewTiles = 8;
+// Fewer blocks of keys than this are not worth the launch that finds which of them are seen.
+constexpr int64_t kFewBlocks = 4;
+// codegen/device/sm90/attention/order.cuh
+constexpr int64_t kTileSlots = 4;
 // Beside scores, probabilities and sums: rows, bounds, addresses; and what computed scores need.
 constexpr int64_t kOtherRegisters = 40, kScoreRegisters = 64, kDropoutRegisters = 24;
 // codegen/device/sm90/attention/bytes.cuh
@@ -147,7 +152,8 @@ int64_t Schedule::shared_bytes() const {
                 values = problem.of_bytes() ? problem.padded_value() : knobs.tile_k * value_lines;
   const int64_t raw = problem.of_bytes() ? kRawStages * knobs.tile_k * 2 * kLine + 1024 : 0;
   return round_up(
-      raw + (query_stages * tile_q() * head_lines + stages * (keys + values)) * 2 * kLine + kBarrierBytes,
+      raw + (query_stages * tile_q() * head_lines + stages * (keys + values)) * 2 * kLine + kBarrierBytes +
+          kTileSlots * 4 * words(),
       1024);
 }
 
@@ -159,13 +165,28 @@ int64_t Schedule::registers() const {
 
 bool Schedule::fits() const {
   if (problem.of_bytes() && (knobs.tile_k % 32 != 0 || knobs.tile_k > kMostOfBytes)) return false;
-  const bool has_busy_producers = problem.of_bytes() || !ragged().empty();
+  const bool has_busy_producers = problem.of_bytes() || !ragged().empty() || words() > 0;
   const int64_t available = knobs.consumers == 2 ? has_busy_producers ? 232 : 240 : 160;
   return stages >= 2 && registers() + other_registers(problem, knobs.tile_k) <= available;
 }
 
 int64_t Schedule::live_blocks() const {
   return attention::live_blocks(problem.scores.bounds, problem.queries, problem.keys, tile_q(), knobs.tile_k);
+}
+
+std::optional<ValueRanges> Schedule::ranges() const {
+  const bool is_ragged = problem.q.is_ragged() || problem.k.is_ragged() || problem.v.is_ragged();
+  if (!problem.scores.values || problem.of_bytes() || is_ragged || problem.keys <= kFewBlocks * knobs.tile_k)
+    return std::nullopt;
+  return ValueRanges(*problem.scores.values, problem.batch, tile_q(), knobs.tile_k);
+}
+
+// A power of two, so that few kernels serve many lengths.
+int64_t Schedule::words() const {
+  if (!ranges()) return 0;
+  constexpr uint64_t kBits = 32;
+  return static_cast<int64_t>(
+      std::bit_ceil((static_cast<uint64_t>(ceil_div(problem.keys, knobs.tile_k)) + kBits - 1) / kBits));
 }
 
 std::optional<TileOrder> Schedule::order() const {

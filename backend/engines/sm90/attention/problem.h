@@ -37,7 +37,7 @@ struct Problem {
   int64_t lines(int64_t elements) const { return of_bytes() ? 1 : ceil_div(elements, kLine); }
   /// All queries see all keys.
   bool has_even_tiles() const {
-    return scores.bounds.lower.empty() && scores.bounds.upper.empty() && !scores.lengths;
+    return scores.bounds.lower.empty() && scores.bounds.upper.empty() && !scores.lengths && !scores.values;
   }
   int64_t padded_head() const { return round_up(head, of_bytes() ? 32 : 16); }
   int64_t padded_value() const { return round_up(value, of_bytes() ? 32 : 16); }
@@ -89,6 +89,9 @@ struct Schedule {
     return RaggedOperands({{&problem.q, tile_q()}, {&problem.k, knobs.tile_k}, {&problem.v, knobs.tile_k}})
         .ordered(order());
   }
+  /// The numbers by which tiles pass over blocks of keys, if any; words: of a bit for each block.
+  std::optional<ValueRanges> ranges() const;
+  int64_t words() const;
   /// The order in which blocks take tiles, where lengths decide which have anything to do.
   std::optional<TileOrder> order() const;
 };

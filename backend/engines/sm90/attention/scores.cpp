@@ -295,6 +295,7 @@ std::variant<Scores, Refusal> take_apart(const Fusion& fusion, const Expr& site,
       if (argument >= 0 && is_pointwise(masked.node(argument), PointwiseMode::max)) argument = factor->node;
   }
   scores.score = part_of(masked, score);
+  scores.values = value_mask_of(fusion, masked, score);
   scores.rows = row_part(site, *softmax);
   if (softmax->sink >= 0) scores.sink = part_of(site, softmax->sink);
   if (scores.score.has_reduction() || (scores.sink && scores.sink->has_reduction()))

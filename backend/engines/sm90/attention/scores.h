@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "backend/engines/sm90/attention/masks.h"
+#include "backend/engines/sm90/attention/value_mask.h"
 #include "core/fusion.h"
 #include "core/support.h"
 
@@ -50,6 +51,8 @@ struct Scores {
   /// How many keys and how many queries of an entry exist, where a mask hides all others: integers that the
   /// device knows, yielded in that order.
   std::optional<Expr> lengths;
+  /// A mask that stays a part of the score, by which whole blocks of keys are passed over.
+  std::optional<ValueMask> values;
 
   bool is_plain() const { return scale || given_scale; }
 };

@@ -16,6 +16,9 @@
 //   ragged          q, k and v whose entries begin where the device knows: a map for each entry,
 //                   which a kernel in front made (ragged.cuh)
 //
+//   live blocks     where a mask compares numbers of queries and keys, another producer warp finds the blocks
+//                   whose keys may be seen, a tile or more ahead (live_blocks.cuh)
+//
 //   shared:  q [q stages][lines of 64][queries]   k, v [stages][lines of 64][keys]; with two stages of q the
 //   next
 //            tile's queries arrive while this one's are read
@@ -24,7 +27,7 @@
 
 #include "codegen/device/sm90/attention/bytes.cuh"
 #include "codegen/device/sm90/attention/dropout.cuh"
-#include "codegen/device/sm90/attention/order.cuh"
+#include "codegen/device/sm90/attention/live_blocks.cuh"
 #include "codegen/device/sm90/attention/ragged.cuh"
 #include "codegen/device/sm90/attention/softmax.cuh"
 
@@ -44,6 +47,7 @@ enum : int {
   kQueryStages = Config::query_stages,
   kHead = Config::head,    // a multiple of 16, of 8 bits 32
   kValue = Config::value,  // the same
+  kWords = Config::words,  // of bits of live blocks; 0: all are
 };
 enum : bool {
   kPlainScores = Config::plain_scores,
@@ -57,7 +61,7 @@ enum : int {
   kValueBytes = kBytes ? kValue * kLineBytes : kKeyBytes,
   kScores = kTileK / 2,                         // of a thread
   kSums = kValue / 2,                           // of a thread
-  kWords = kScores * int(sizeof(Element)) / 4,  // of a thread's probabilities
+  kPacked = kScores * int(sizeof(Element)) / 4,  // of a thread's probabilities
 };
 // Probabilities of 8 bits use most of their range.
 enum : int { kMostProbability = kBytes ? 8 : 0 };
@@ -67,6 +71,18 @@ using Softmax = SoftmaxUpTo<kMostProbability>;
 // entries that share one of k and v, by axis; factor: exponents are of 2; scale: of plain scores; weight: of
 // probabilities, where they have 8 bits or are dropped.
 
+template <int kLiveWords>
+struct Slots : LiveSlots<kLiveWords> {};
+template <>
+struct Slots<0> : TileSlots<Config::ordered> {};
+
+// Readers of tiles that another warp hands over, and where none does the warps that find their own.
+enum : bool { kHanded = Config::ordered || kWords > 0 };
+template <bool kFound>
+struct ProducerTurns : Turns<true> {};
+template <>
+struct ProducerTurns<false> : AskingTurns<Config::ordered> {};
+
 struct Shared : RawValues<kBytes, kKeyBytes> {
   enum : int { kValueStages = kStages };
 
@@ -75,10 +91,10 @@ struct Shared : RawValues<kBytes, kKeyBytes> {
   alignas(1024) u8 v[kStages][kValueLines][kValueBytes];
   Barrier q_full[kQueryStages], q_empty[kQueryStages];
   Barrier k_full[kStages], k_empty[kStages], v_full[kStages], v_empty[kStages];
-  TileSlots<Config::ordered> slots;
+  Slots<kWords> slots;
 
   __device__ void init() {
-    slots.init(kConsumers * kWarpgroup / 32);
+    slots.init(kConsumers * kWarpgroup / 32 + (kWords > 0 ? 1 : 0));
     for (int stage = 0; stage < kQueryStages; ++stage) {
       q_full[stage].init(1);
       q_empty[stage].init(kConsumers * kWarpgroup / 32);
@@ -96,14 +112,46 @@ struct Shared : RawValues<kBytes, kKeyBytes> {
 
 using Tile = QueryTile<kTileQ, kTileK, kRank>;
 
+// The blocks of a tile that a warp has come to.
+template <class Memory, class Way>
+FUSOR_DEVICE auto blocks_of(const Tile& tile, const Memory& shared, const Way& way) {
+  if constexpr (kWords > 0)
+    return LiveBlocks<kWords>(shared.slots.words[way.ring.stage]);
+  else
+    return AllBlocks{tile.first, tile.end};
+}
+
+// By a warp, which hands tiles and their live blocks over.
+template <class P, class Memory>
+FUSOR_DEVICE void find_blocks(const P& p, Memory& shared) {
+  auto& slots = shared.slots;
+  Ring<TileSlots<true>::kSlots> ring;
+  int number = static_cast<int>(blockIdx.x);
+  for (bool exists = true; exists; number += static_cast<int>(gridDim.x)) {
+    exists = number < p.queue.items();
+    const TileQueue::Item item = exists ? p.queue.item(number) : TileQueue::Item{0, -1};
+    slots.empty[ring.stage].wait(ring.parity ^ 1);
+    if (exists) {
+      const Tile tile = tile_within<Tile, N>(p, item);
+      find_live(p.ranges, tile.at, item.tile, tile.first, tile.end, slots.words[ring.stage]);
+    }
+    if (threadIdx.x % 32 == 0) {
+      slots.items[ring.stage] = item;
+      slots.full[ring.stage].arrive();
+    }
+    ring.advance();
+  }
+}
+
 template <class Memory>
 FUSOR_DEVICE void produce(const Params& p, Memory& shared) {
   Ring<kStages> ring;
   Ring<kRawStages> raw;
   Ring<kQueryStages> queries;
-  for (AskingTurns<Config::ordered> turns; turns.find(p, shared.slots); turns.leave(shared.slots)) {
+  for (ProducerTurns<(kWords > 0)> turns; turns.find(p, shared.slots); turns.leave(shared.slots)) {
     const Tile tile = tile_within<Tile, N>(p, turns.item(p, shared.slots));
-    if (tile.end == tile.first) continue;
+    auto walk = blocks_of(tile, shared, turns);
+    if (walk.is_empty()) continue;
     MapEntry<kBatch> of_q, of_k;
 #pragma unroll
     for (int axis = 0; axis < kBatch; ++axis) {
@@ -118,7 +166,7 @@ FUSOR_DEVICE void produce(const Params& p, Memory& shared) {
     copy_rows(shared.q[queries.stage], q, shared.q_full[queries.stage], tile.row, of_q.at);
     queries.advance();
 #pragma unroll 1
-    for (int block = tile.end - 1; block >= tile.first; --block) {
+    for (int block = walk.last(); walk.has(block); block = walk.next(block)) {
       shared.k_empty[ring.stage].wait(ring.parity ^ 1);
       copy_rows(shared.k[ring.stage], k, shared.k_full[ring.stage], block * kTileK, of_k.at);
       if constexpr (kBytes) {
@@ -203,7 +251,7 @@ FUSOR_DEVICE void issue_scores(const u8* queries, const Shared& shared, int stag
 }
 
 // sums += p v; of 8 bits, parts = p v
-FUSOR_DEVICE void issue_values(const Shared& shared, int stage, const u32 (&p)[kWords], float (&sums)[kSums],
+FUSOR_DEVICE void issue_values(const Shared& shared, int stage, const u32 (&p)[kPacked], float (&sums)[kSums],
                                float (&parts)[kSums], int accumulate) {
   if constexpr (kBytes)
     issue_transposed<Element>(p, shared.v[stage][0], parts);
@@ -274,17 +322,18 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
   Ring<kQueryStages> queries;
   const int warp = threadIdx.x % kWarpgroup / 32, lane = threadIdx.x % 32;
   if (consumer > 0) pass_turn(kConsumers - 1);
-  for (Turns<Config::ordered> turns; turns.find(p, shared.slots); turns.leave(shared.slots)) {
+  for (Turns<kHanded> turns; turns.find(p, shared.slots); turns.leave(shared.slots)) {
     const Tile tile = tile_within<Tile, N>(p, turns.item(p, shared.slots));
+    auto walk = blocks_of(tile, shared, turns);
     ScoreRows rows;
     rows.begin(p, tile, tile.row + consumer * 64 + warp * 16 + lane / 4);
     Softmax softmax{p.factor};
     softmax.begin();
     if constexpr (Config::has_sink) begin_with_sinks<I>(p, rows, softmax);
     float sums[kSums], scores[kScores], shrink[2];
-    u32 probabilities[kWords];
+    u32 probabilities[kPacked];
     if constexpr (kBytes) clear(sums);
-    if (tile.end == tile.first) {
+    if (walk.is_empty()) {
 #pragma unroll
       for (int i = 0; i < kSums; ++i) sums[i] = 0;
       softmax.end();
@@ -309,15 +358,15 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
     shared.q_full[queries.stage].wait(queries.parity);
     shared.k_full[ring.stage].wait(ring.parity);
     issue_scores(q, shared, ring.stage, scores);
-    find_kept(tile.end - 1);
+    find_kept(walk.last());
     product_wait<0>();
     pin(scores);
     release(shared.k_empty[ring.stage]);
-    score(tile.end - 1);
+    score(walk.last());
     pack_probabilities(scores, probabilities);
     int accumulate = 0;
 #pragma unroll 1
-    for (int block = tile.end - 2; block >= tile.first; --block) {
+    for (int block = walk.next(walk.last()); walk.has(block); block = walk.next(block)) {
       // Fresh ones for each block: what an earlier one computed in them must not reach a product in flight.
       float parts[kSums];
       const Ring<kStages> previous = ring;
@@ -368,7 +417,7 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
   }
 }
 
-enum : bool { kBusyProducers = kBytes || Config::ragged };
+enum : bool { kBusyProducers = kBytes || Config::ragged || kWords > 0 };
 enum : int {
   kProducerRegisters = kConsumers == 2 ? (kBusyProducers ? 40 : 24) : 32,
   kConsumerRegisters = kConsumers == 2 ? (kBusyProducers ? 232 : 240) : 160,
@@ -390,6 +439,8 @@ extern "C" __global__ void __launch_bounds__((1 + kConsumers) * kWarpgroup, 1)
   if (warpgroup == 0) {
     release_registers<kProducerRegisters>();
     if (is_producer(0)) produce(p, shared);
+    if constexpr (kWords > 0)
+      if (threadIdx.x / 32 == 1) find_blocks(p, shared);
     if constexpr (kBytes)
       if (threadIdx.x >= 32) transpose(p, shared, threadIdx.x / 32 - 1);
   } else {

@@ -1,0 +1,171 @@
+// Owns the reading of comparisons between queries and keys, and the launch that finds the ranges of what is
+// compared.
+#include "backend/engines/sm90/attention/value_mask.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "backend/engines/attention/form.h"
+#include "backend/engines/sm90/attention/masks.h"
+#include "core/ceil_div.h"
+
+namespace fusor::attention {
+
+namespace {
+
+constexpr int64_t kRangeBytes = 16, kWarps = 4;
+
+// The node alone, where it is an integer that does not vary along `other_axis`; one element is left of that
+// axis.
+std::optional<Expr> number_of(const Expr& expr, int at, int other_axis) {
+  const DataType type = expr.node(at).type;
+  if (type != DataType::i32 && type != DataType::i64) return std::nullopt;
+  Expr part = expr;
+  part.stores.clear();
+  part.yields = {at};
+  part = without_dead_nodes(part);
+  const bool is_input =
+      std::ranges::any_of(part.nodes, [](const Node& node) { return node.kind == Node::Kind::input; });
+  const uint32_t varying = varying_axes(part)[static_cast<size_t>(part.yields[0])];
+  if (is_input || part.has_reduction() || (varying >> other_axis & 1) != 0) return std::nullopt;
+  part.domain[other_axis] = 1;
+  return part;
+}
+
+struct Comparison {
+  Reach first = Reach::none, second = Reach::none;  // how the first argument reaches the second one, and back
+};
+
+std::optional<Comparison> comparison_of(PointwiseMode mode, bool truth) {
+  switch (mode) {
+    case PointwiseMode::cmp_eq:
+      return truth ? std::optional(Comparison{Reach::as_much, Reach::as_much}) : std::nullopt;
+    case PointwiseMode::cmp_neq:
+      return truth ? std::nullopt : std::optional(Comparison{Reach::as_much, Reach::as_much});
+    case PointwiseMode::cmp_ge:
+      return truth ? Comparison{.first = Reach::as_much} : Comparison{.second = Reach::more};
+    case PointwiseMode::cmp_gt:
+      return truth ? Comparison{.first = Reach::more} : Comparison{.second = Reach::as_much};
+    case PointwiseMode::cmp_le:
+      return truth ? Comparison{.second = Reach::as_much} : Comparison{.first = Reach::more};
+    case PointwiseMode::cmp_lt:
+      return truth ? Comparison{.second = Reach::more} : Comparison{.first = Reach::as_much};
+    default:
+      return std::nullopt;
+  }
+}
+
+// Of what has to be so that "node `at` is `truth`".
+std::optional<ValueMask> mask_of_condition(const Expr& expr, int at, bool truth) {
+  at = behind_identity(expr, at);
+  const Node& node = expr.node(at);
+  if (node.kind != Node::Kind::pointwise) return std::nullopt;
+  const PointwiseMode mode = node.pointwise.mode;
+  if (mode == PointwiseMode::identity || mode == PointwiseMode::logical_not)
+    return mask_of_condition(expr, node.args[0], truth == (mode == PointwiseMode::identity));
+  if (mode == (truth ? PointwiseMode::logical_and : PointwiseMode::logical_or)) {
+    auto found = mask_of_condition(expr, node.args[0], truth);
+    return found ? found : mask_of_condition(expr, node.args[1], truth);
+  }
+  const auto comparison = comparison_of(mode, truth);
+  if (!comparison) return std::nullopt;
+  const int keys = expr.domain.rank() - 1, queries = keys - 1;
+  for (const bool query_first : {true, false}) {
+    auto of_query = number_of(expr, argument(expr, at, query_first ? 0 : 1), keys),
+         of_key = number_of(expr, argument(expr, at, query_first ? 1 : 0), queries);
+    if (!of_query || !of_key) continue;
+    ValueMask mask{std::move(*of_query), std::move(*of_key), comparison->first, comparison->second};
+    if (!query_first) std::swap(mask.query, mask.key);
+    return mask;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<ValueMask> value_mask_of(const Fusion& fusion, const Expr& expr, int at) {
+  for (at = behind_identity(expr, at); is_pointwise(expr.node(at), PointwiseMode::binary_select);) {
+    const auto hides = [&](size_t i) {
+      return constant(fusion, expr, argument(expr, at, i)) == -std::numeric_limits<double>::infinity();
+    };
+    if (!hides(0) && !hides(1)) return std::nullopt;
+    const bool truth = hides(1);
+    if (auto mask = mask_of_condition(expr, expr.node(at).args[2], truth)) return mask;
+    at = argument(expr, at, truth ? 0 : 1);
+  }
+  return std::nullopt;
+}
+
+ValueRanges::ValueRanges(const ValueMask& mask, const Dims& batch, int64_t tile_q, int64_t tile_k)
+    : mask_(mask), own_(batch), tile_q_(tile_q), tile_k_(tile_k) {
+  const int rank = mask.of_query.domain.rank();
+  queries_ = mask.of_query.domain[rank - 2];
+  keys_ = mask.of_key.domain[rank - 1];
+  const auto varying = [](const Expr& expr) {
+    return varying_axes(expr)[static_cast<size_t>(expr.yields[0])];
+  };
+  const uint32_t all = varying(mask.of_query) | varying(mask.of_key);
+  for (int axis = 0; axis < batch.rank(); ++axis)
+    if ((all >> axis & 1) == 0) own_[axis] = 1;
+}
+
+int64_t ValueRanges::first_of_keys() const { return entries() * ceil_div(queries_, tile_q_) * kRangeBytes; }
+
+int64_t ValueRanges::bytes() const {
+  return first_of_keys() + entries() * ceil_div(keys_, tile_k_) * kRangeBytes;
+}
+
+Launch ValueRanges::launch(const Fusion& fusion, const std::string& target, int64_t index_bits,
+                           std::vector<KernelSite>& sites) const {
+  KernelSource source{.root = "sm90/attention/value_ranges.cuh",
+                      .target = target,
+                      .types = {"sm90/attention/live_blocks.cuh"}};
+  source.config = {{"index_bits", index_bits}};
+  Parameters p(index_bits);
+  p.scratch("of_queries", "ValueRange", 0, 0);
+  p.scratch("of_keys", "ValueRange", 0, first_of_keys());
+  p.wide("entries", entries());
+  p.wide("queries", queries_);
+  p.wide("keys", keys_);
+  p.wide("tile_q", tile_q_);
+  p.wide("tile_k", tile_k_);
+  append_divisors(p, "extents", {own_.begin(), own_.end()});
+  const auto add = [&](const char* name, const char* field, const Expr& expr) {
+    source.sites.push_back({name, expr, expr.domain.rank() - 1});
+    p.site(field, source.sites.back(), fusion);
+  };
+  add("R", "r", mask_.of_query);
+  add("C", "c", mask_.of_key);
+  sites.insert(sites.end(), source.sites.begin(), source.sites.end());
+  Launch launch;
+  p.move_to(std::move(source), launch);
+  launch.entry = "attention_value_ranges";
+  const int64_t ranges = entries() * (ceil_div(queries_, tile_q_) + ceil_div(keys_, tile_k_));
+  launch.grid[0] = static_cast<uint32_t>(ceil_div(ranges, kWarps));
+  launch.block[0] = static_cast<uint32_t>(32 * kWarps);
+  return launch;
+}
+
+void ValueRanges::append(Parameters& p) const {
+  std::vector<int64_t> strides;
+  int64_t stride = 1;
+  for (int axis = own_.rank() - 1; axis >= 0; --axis) {
+    strides.insert(strides.begin(), own_[axis] == 1 ? 0 : stride);
+    stride *= own_[axis];
+  }
+  if (strides.empty()) strides.push_back(0);
+  p.group("ranges", fmt::format("ValueRanges<{}>", strides.size()), [&] {
+    p.scratch("of_queries", "const ValueRange", 0, 0);
+    p.scratch("of_keys", "const ValueRange", 0, first_of_keys());
+    p.wide("tiles", ceil_div(queries_, tile_q_));
+    p.wide("blocks", ceil_div(keys_, tile_k_));
+    p.wide("query", static_cast<int64_t>(mask_.query));
+    p.wide("key", static_cast<int64_t>(mask_.key));
+    p.wide("strides", strides);
+  });
+}
+
+}  // namespace fusor::attention

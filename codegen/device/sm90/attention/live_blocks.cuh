@@ -1,0 +1,86 @@
+// Owns which blocks of keys a tile of queries meets where a mask compares numbers of both, such as documents:
+//
+//   value_ranges.cuh   least and largest number of each tile of queries and each block of keys --> memory
+//   one warp           both ranges --> a bit for each block --> words in a slot of shared memory (order.cuh)
+//   all others         walk the bits from the last block down
+#pragma once
+
+#include "codegen/device/sm90/attention/order.cuh"
+
+struct alignas(16) ValueRange {
+  i64 least, most;
+};
+
+// query, key: how a number of a query has to reach that of a key, and back: 0 it need not, 1 as much, 2 more.
+// strides: of the batch axes, in entries; axes along which numbers are the same have 0.
+template <int kAxes>
+struct ValueRanges {
+  const ValueRange *of_queries, *of_keys;
+  i64 tiles, blocks, query, key, strides[kAxes];
+
+  static __device__ bool reaches(i64 how, i64 most, i64 least) {
+    return how == 0 || most > least || (how == 1 && most == least);
+  }
+  // Whether some number of `a`, of queries, and some of `b`, of keys, compare as they should.
+  __device__ bool may_see(const ValueRange& a, const ValueRange& b) const {
+    return reaches(query, a.most, b.least) && reaches(key, b.most, a.least);
+  }
+};
+
+template <int kWords>
+struct LiveSlots : TileSlots<true> {
+  u32 words[kSlots][kWords];
+};
+
+// By a warp: bits of the blocks first .. end - 1 of tile number `tile`, of the entry at `at`.
+template <int kWords, int kAxes, int kRank>
+FUSOR_DEVICE void find_live(const ValueRanges<kAxes>& ranges, const Index (&at)[kRank], int tile, int first,
+                            int end, u32 (&words)[kWords]) {
+  i64 entry = 0;
+#pragma unroll
+  for (int axis = 0; axis < kRank - 2; ++axis) entry += at[axis] * ranges.strides[axis];
+  const ValueRange queries = ranges.of_queries[entry * ranges.tiles + tile];
+  const ValueRange* const keys = ranges.of_keys + entry * ranges.blocks;
+  const int lane = threadIdx.x % 32;
+#pragma unroll 1
+  for (int word = 0; word < kWords; ++word) {
+    const int block = 32 * word + lane;
+    const bool live = block >= first && block < end && ranges.may_see(queries, keys[block]);
+    const u32 all = __ballot_sync(0xffffffff, live);
+    if (lane == 0) words[word] = all;
+  }
+}
+
+// The blocks of keys of a tile, from the last one down:
+//   for (int block = walk.last(); walk.has(block); block = walk.next(block)) ...
+// All of first .. end - 1,
+struct AllBlocks {
+  int first, end;
+
+  __device__ bool is_empty() const { return end == first; }
+  __device__ int last() const { return end - 1; }
+  __device__ bool has(int block) const { return block >= first; }
+  __device__ int next(int block) { return block - 1; }
+};
+// or those that have a bit.
+template <int kWords>
+struct LiveBlocks {
+  const volatile u32* words;
+  int word = kWords, found;
+  u32 bits = 0;
+
+  explicit __device__ LiveBlocks(const u32* words_) : words(words_) { found = next(0); }
+  __device__ bool is_empty() const { return found < 0; }
+  __device__ int last() const { return found; }
+  __device__ bool has(int block) const { return block >= 0; }
+  __device__ int next(int) {
+#pragma unroll 1
+    while (bits == 0) {
+      if (word == 0) return -1;
+      bits = words[--word];
+    }
+    const int bit = 31 - __clz(static_cast<int>(bits));
+    bits ^= 1u << bit;
+    return 32 * word + bit;
+  }
+};
