@@ -61,10 +61,10 @@ struct BenchCase {
   // another.
   Dims q, keys;
   int64_t value = 0;
-  int64_t page = 0;  ///< rows of a page of keys and values, in memory in no order; 0: no pages
-  int64_t newest = 0;     ///< keys that a query sees, up to and including its own; 0: no such bound
-  int64_t documents = 0;  ///< queries see keys of their own document alone; 0: none
-  bool ragged = false;    ///< sequences of several lengths lie one behind the other
+  int64_t page = 0;                 ///< rows of a page of keys and values, in memory in no order; 0: no pages
+  int64_t newest = 0;               ///< keys that a query sees, up to and including its own; 0: no such bound
+  int64_t documents = 0;            ///< queries see keys of their own document alone; 0: none
+  bool ragged = false;              ///< sequences of several lengths lie one behind the other
   std::vector<std::string> scores;  ///< what becomes of scores: "soft_cap", "alibi", "bias"
   // Convolutions: dims of x and w whatever the pass; one entry per spatial dim below. A pool's w is its
   // window.

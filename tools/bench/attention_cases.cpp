@@ -139,8 +139,7 @@ class AttentionGraph {
       score = g_.binary_select(score, nothing, g_.cmp_eq(g_.transpose(of_key, {0, 1, 3, 2}), of_key));
     }
     if (case_.causal)
-      score =
-          g_.binary_select(score, nothing, g_.cmp_ge(g_.gen_index(score, 2), g_.gen_index(score, 3)));
+      score = g_.binary_select(score, nothing, g_.cmp_ge(g_.gen_index(score, 2), g_.gen_index(score, 3)));
     const Tensor e = g_.exp(g_.sub(score, g_.reduce(score, ReductionMode::max, {-1})));
     const Tensor p = g_.div(e, g_.reduce(e, ReductionMode::add, {-1}));
     g_.output(g_.matmul(p, v), {.name = "o", .type = result_});
@@ -197,7 +196,8 @@ bool fill_attention_input(const BenchCase& bench_case, const Graph& graph, size_
     for (int64_t i = 0; i < bench_case.q[0]; ++i)
       static_cast<int32_t*>(data)[i] = static_cast<int32_t>(ragged_length(bench_case, i));
   } else if (name.ends_with(kStart)) {
-    const int64_t heads = name.starts_with("q") || name.starts_with("o") ? bench_case.q[1] : bench_case.keys[1];
+    const int64_t heads =
+        name.starts_with("q") || name.starts_with("o") ? bench_case.q[1] : bench_case.keys[1];
     const int64_t head = name.starts_with("v") || name.starts_with("o") ? bench_case.value : bench_case.q[3];
     fill_starts(bench_case, heads * head, static_cast<int64_t*>(data));
   } else {

@@ -41,9 +41,18 @@ int64_t result_vector(const Problem& problem) {
   return vector;
 }
 
-std::vector<KernelSite> sites_of(const Problem& problem) {
+// A bit for each axis of the batch along which the matrix has planes of its own.
+int64_t planes_of(const ScoreMatrix& matrix) {
+  int64_t planes = 0;
+  for (int axis = 0; axis < matrix.rows.batch.rank(); ++axis)
+    if (matrix.rows.batch[axis] > 1) planes |= int64_t{1} << axis;
+  return planes;
+}
+
+std::vector<KernelSite> sites_of(const Schedule& schedule) {
+  const Problem& problem = schedule.problem;
   const Fusion& fusion = problem.fusion;
-  Expr y = problem.placed ? problem.placed->value : problem.y, score = problem.scores.score;
+  Expr y = problem.placed ? problem.placed->value : problem.y, score = schedule.score();
   mark_whole_vectors(fusion, y, last_axis(y), 8);
   if (result_vector(problem) < 8)
     for (Store& store : y.stores) store.access.whole_vectors = false;
@@ -79,7 +88,11 @@ std::vector<ConfigValue> config_of(const Schedule& schedule) {
           {"ragged", !schedule.ragged().empty()},
           {"ordered", schedule.ragged().is_ordered()},
           {"limited", problem.scores.lengths.has_value()},
+          {"shared_bytes", schedule.shared_bytes()},
           {"words", schedule.words()},
+          {"has_matrix", schedule.stages_matrix()},
+          {"Matrix", schedule.stages_matrix() ? problem.matrix->rows.map.type : problem.type},
+          {"first_axis_fastest", schedule.takes_first_axis_first()},
           {"lower", problem.scores.bounds.lower.size()},
           {"upper", problem.scores.bounds.upper.size()}};
 }
@@ -89,12 +102,14 @@ Parameters parameters_of(const Schedule& schedule, const std::vector<KernelSite>
   Parameters p(problem.index_bits);
   const RaggedOperands ragged = schedule.ragged();
   // Maps come first: they begin on multiples of 64 bytes.
+  if (schedule.stages_matrix()) append_map(p, "matrix", problem.matrix->rows, schedule.tile_q());
   for (const bool is_ragged : {false, true}) {
     if (problem.q.is_ragged() == is_ragged) ragged.append(p, "q", problem.q, schedule.tile_q());
     if (problem.k.is_ragged() == is_ragged) ragged.append(p, "k", problem.k, schedule.knobs.tile_k);
     if (problem.v.is_ragged() == is_ragged) ragged.append(p, "v", problem.v, schedule.knobs.tile_k);
   }
   if (problem.placed) append_result(p, "result", *problem.placed);
+  if (schedule.stages_matrix()) p.wide("planes", planes_of(*problem.matrix));
   p.wide("queries", problem.queries);
   p.wide("keys", problem.keys);
   p.wide("values", problem.value);
@@ -128,7 +143,7 @@ Work cost(const Schedule& schedule) {
                tiles = static_cast<double>(schedule.tiles());
   const double scores =
       static_cast<double>(problem.entries()) * blocks * static_cast<double>(schedule.tile_q() * knobs.tile_k);
-  const SiteCost score = cost_of(problem.scores.score, problem.fusion);
+  const SiteCost score = cost_of(schedule.score(), problem.fusion);
   Work work;
   work.tensor_flops = 2 * scores * static_cast<double>(problem.padded_head() + problem.padded_value());
   if (problem.of_bytes()) work.tensor_flops /= 2;
@@ -169,7 +184,7 @@ Lowered lower(const Schedule& schedule) {
   const Problem& problem = schedule.problem;
   KernelSource source{
       .root = "sm90/attention/forward.cuh",
-      .sites = sites_of(problem),
+      .sites = sites_of(schedule),
       .config = config_of(schedule),
       .target = problem.device.target(),
       .types = {"sm90/attention/tiles.cuh", "sm90/attention/ragged.cuh", "sm90/attention/order.cuh"}};
@@ -198,6 +213,7 @@ Lowered lower(const Schedule& schedule) {
   }
   lowered.guards = guards_of_sites(problem.fusion, all_sites);
   require_maps(lowered.guards, {&problem.q, &problem.k, &problem.v});
+  if (schedule.stages_matrix()) require_maps(lowered.guards, {&problem.matrix->rows});
   lowered.steps.emplace_back(std::move(launch));
   return lowered;
 }

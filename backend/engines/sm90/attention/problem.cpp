@@ -25,7 +25,9 @@ constexpr int64_t kFewBlocks = 4;
 // codegen/device/sm90/attention/order.cuh
 constexpr int64_t kTileSlots = 4;
 // Beside scores, probabilities and sums: rows, bounds, addresses; and what computed scores need.
-constexpr int64_t kOtherRegisters = 40, kScoreRegisters = 64, kDropoutRegisters = 24;
+constexpr int64_t kOtherRegisters = 40, kScoreRegisters = 64, kMatrixRegisters = 24, kDropoutRegisters = 24;
+// codegen/device/sm90/attention/score_matrix.cuh: its barriers take the room to the next multiple of 1024.
+constexpr int64_t kMatrixStages = 2, kMatrixBarrierBytes = 1024;
 // codegen/device/sm90/attention/bytes.cuh
 constexpr int64_t kRawStages = 2, kMostOfBytes = 128;
 // Registers beside the sums for operands of 8 bits, as compiled: two sets of sums leave few. Computed scores
@@ -43,14 +45,45 @@ bool scales_only(const Problem& problem) {
   });
 }
 
-int64_t other_registers(const Problem& problem, int64_t tile_k) {
+// Scores that add a matrix to products, or multiply them by one, beside what is plain.
+bool has_few_steps(const Expr& score) {
+  return std::ranges::none_of(score.nodes, [](const Node& node) { return node.kind == Node::Kind::load; }) &&
+         std::ssize(score.nodes) <= 6;
+}
+
+int64_t other_registers(const Schedule& schedule) {
+  const Problem& problem = schedule.problem;
+  const int64_t tile_k = schedule.knobs.tile_k;
   const bool is_plain = problem.scores.is_plain();
+  const int64_t scores =
+      schedule.stages_matrix() && has_few_steps(schedule.score()) ? kMatrixRegisters : kScoreRegisters;
   if (!problem.of_bytes())
-    return kOtherRegisters + (is_plain ? 0 : kScoreRegisters) + (problem.scores.keep ? kDropoutRegisters : 0);
+    return kOtherRegisters + (is_plain ? 0 : scores) + (problem.scores.keep ? kDropoutRegisters : 0);
   const int64_t computed = scales_only(problem) ? kFactorRegistersOfBytes : tile_k / 2;
   const Bounds& bounds = problem.scores.bounds;
   const bool is_bounded = !bounds.lower.empty() || !bounds.upper.empty();
   return kOtherRegistersOfBytes + (is_plain ? 0 : computed) + (is_bounded ? kBoundRegistersOfBytes : 0);
+}
+
+std::optional<ScoreMatrix> matrix_of(const Fusion& fusion, const Expr& score) {
+  const int keys = score.domain.rank() - 1;
+  for (size_t at = 0; at < score.nodes.size(); ++at) {
+    const Node& node = score.nodes[at];
+    if (node.kind != Node::Kind::load || node.access.is_indexed() || node.access.strides[keys] != 1 ||
+        node.access.strides[keys - 1] == 0)
+      continue;
+    Expr alone = score;
+    alone.yields = {static_cast<int>(at)};
+    const auto rows = rows_of(fusion, without_dead_nodes(alone), keys - 1, keys);
+    if (const Rows* found = std::get_if<Rows>(&rows)) {
+      ScoreMatrix matrix{*found, score};
+      Node& element = matrix.score.nodes[at];
+      element = input_node(1, element);
+      element.type = DataType::f32;
+      return matrix;
+    }
+  }
+  return std::nullopt;
 }
 
 std::optional<Refusal> refuse_sizes(const Problem& problem) {
@@ -119,6 +152,7 @@ std::variant<Problem, Refusal> problem_of(const Fusion& fusion, const DeviceInfo
     return refuse_attention(fusion, "shared-heads", "", "keys and values that the same heads share",
                             "other sharing");
   problem.shares = std::move(*shares);
+  if (!problem.of_bytes()) problem.matrix = matrix_of(fusion, problem.scores.score);
   problem.y = result_site(fusion);
   if (const auto& weights = problem.scores.run_weights) problem.y = multiplied(problem.y, *weights);
   problem.y = without_last_rounding(std::move(problem.y));
@@ -151,10 +185,12 @@ int64_t Schedule::shared_bytes() const {
   const int64_t keys = knobs.tile_k * head_lines,
                 values = problem.of_bytes() ? problem.padded_value() : knobs.tile_k * value_lines;
   const int64_t raw = problem.of_bytes() ? kRawStages * knobs.tile_k * 2 * kLine + 1024 : 0;
-  return round_up(
-      raw + (query_stages * tile_q() * head_lines + stages * (keys + values)) * 2 * kLine + kBarrierBytes +
-          kTileSlots * 4 * words(),
-      1024);
+  const int64_t matrix =
+      stages_matrix() ? kMatrixStages * tile_q() * knobs.tile_k * 2 + kMatrixBarrierBytes : 0;
+  return round_up(raw + matrix +
+                      (query_stages * tile_q() * head_lines + stages * (keys + values)) * 2 * kLine +
+                      kBarrierBytes + kTileSlots * 4 * words(),
+                  1024);
 }
 
 int64_t Schedule::registers() const {
@@ -167,11 +203,20 @@ bool Schedule::fits() const {
   if (problem.of_bytes() && (knobs.tile_k % 32 != 0 || knobs.tile_k > kMostOfBytes)) return false;
   const bool has_busy_producers = problem.of_bytes() || !ragged().empty() || words() > 0;
   const int64_t available = knobs.consumers == 2 ? has_busy_producers ? 232 : 240 : 160;
-  return stages >= 2 && registers() + other_registers(problem, knobs.tile_k) <= available;
+  return stages >= 2 && registers() + other_registers(*this) <= available;
 }
 
 int64_t Schedule::live_blocks() const {
   return attention::live_blocks(problem.scores.bounds, problem.queries, problem.keys, tile_q(), knobs.tile_k);
+}
+
+bool Schedule::stages_matrix() const { return problem.matrix && knobs.tile_k % kLine == 0; }
+
+bool Schedule::takes_first_axis_first() const {
+  const Dims& batch = problem.batch;
+  const bool shares = std::ranges::any_of(problem.shares, [](int64_t share) { return share != 1; });
+  return stages_matrix() && !shares && batch.rank() > 1 && batch[0] > 1 &&
+         problem.matrix->rows.batch[0] == 1 && !order();
 }
 
 std::optional<ValueRanges> Schedule::ranges() const {

@@ -16,6 +16,12 @@
 
 namespace fusor::attention {
 
+/// The one operand of scores that has an element for each of them, such as a bias, where TMA can read it.
+struct ScoreMatrix {
+  Rows rows;
+  Expr score;  ///< Scores::score, to which an element is input 1
+};
+
 /// Facts of a fusion.
 struct Problem {
   const Fusion& fusion;
@@ -27,6 +33,7 @@ struct Problem {
   int64_t queries = 0, keys = 0, head = 0, value = 0;
   int64_t index_bits = 32;
   DataType type = DataType::bf16;
+  std::optional<ScoreMatrix> matrix = std::nullopt;
   Expr y = {};                                             // what becomes of the result
   std::optional<RaggedResult> placed = std::nullopt;       // where entries of it begin where the device knows
   std::optional<RaggedResult> placed_rows = std::nullopt;  // the same of what is stored of a row
@@ -77,6 +84,11 @@ struct Schedule {
   /// Registers of a consumer's thread that hold scores, probabilities and sums.
   int64_t registers() const;
   bool fits() const;
+  /// Whether the matrix of scores comes through shared memory, in whole lines; else threads load elements.
+  bool stages_matrix() const;
+  const Expr& score() const { return stages_matrix() ? problem.matrix->score : problem.scores.score; }
+  /// Tiles that follow each other are of entries that differ along the first axis: they share the matrix.
+  bool takes_first_axis_first() const;
   /// Blocks of keys that the tiles of an entry see, in all.
   int64_t live_blocks() const;
   /// Entries whose tiles blocks take in turn: those that share keys, where all tiles have the same to do or

@@ -1,5 +1,5 @@
-// Owns the masks that compare a number of each query with one of each key, such as those of documents: what is
-// compared, and the launch that finds which numbers the tiles of queries and the blocks of keys have.
+// Owns the masks that compare a number of each query with one of each key, such as those of documents: what
+// is compared, and the launch that finds which numbers the tiles of queries and the blocks of keys have.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ namespace fusor::attention {
 /// Which of two numbers has to reach the other one.
 enum class Reach : uint8_t { none, as_much, more };
 
-/// A score is -inf unless of_query reaches of_key by `query`, and of_key reaches of_query by `key`. Equality is
-/// both of them, as_much.
+/// A score is -inf unless of_query reaches of_key by `query`, and of_key reaches of_query by `key`. Equality
+/// is both of them, as_much.
 struct ValueMask {
   Expr of_query;  ///< yields an integer, over the batch and queries
   Expr of_key;    ///< yields an integer, over the batch and keys

@@ -16,6 +16,8 @@
 //   ragged          q, k and v whose entries begin where the device knows: a map for each entry,
 //                   which a kernel in front made (ragged.cuh)
 //
+//   score matrix    an element for each score, such as a bias: boxes beside those of keys (score_matrix.cuh)
+//
 //   live blocks     where a mask compares numbers of queries and keys, another producer warp finds the blocks
 //                   whose keys may be seen, a tile or more ahead (live_blocks.cuh)
 //
@@ -29,6 +31,7 @@
 #include "codegen/device/sm90/attention/dropout.cuh"
 #include "codegen/device/sm90/attention/live_blocks.cuh"
 #include "codegen/device/sm90/attention/ragged.cuh"
+#include "codegen/device/sm90/attention/score_matrix.cuh"
 #include "codegen/device/sm90/attention/softmax.cuh"
 
 struct I;  // the sink of a row, if any
@@ -59,8 +62,8 @@ enum : int {
   kValueLines = kBytes ? 1 : lines_of(kValue),
   kKeyBytes = kTileK * kLineBytes,
   kValueBytes = kBytes ? kValue * kLineBytes : kKeyBytes,
-  kScores = kTileK / 2,                         // of a thread
-  kSums = kValue / 2,                           // of a thread
+  kScores = kTileK / 2,                          // of a thread
+  kSums = kValue / 2,                            // of a thread
   kPacked = kScores * int(sizeof(Element)) / 4,  // of a thread's probabilities
 };
 // Probabilities of 8 bits use most of their range.
@@ -83,7 +86,9 @@ struct ProducerTurns : Turns<true> {};
 template <>
 struct ProducerTurns<false> : AskingTurns<Config::ordered> {};
 
-struct Shared : RawValues<kBytes, kKeyBytes> {
+using Matrix = ScoreMatrix<Config::has_matrix, Config::Matrix, kTileQ, kTileK>;
+
+struct Shared : RawValues<kBytes, kKeyBytes>, Matrix {
   enum : int { kValueStages = kStages };
 
   alignas(1024) u8 q[kQueryStages][kHeadLines][kTileQ * kLineBytes];
@@ -106,11 +111,14 @@ struct Shared : RawValues<kBytes, kKeyBytes> {
       v_empty[stage].init(kConsumers * kWarpgroup / 32);
     }
     init_raw();
+    init_matrix(kConsumers * kWarpgroup / 32);
     fence_barriers();
   }
 };
 
-using Tile = QueryTile<kTileQ, kTileK, kRank>;
+static_assert(sizeof(Shared) <= Config::shared_bytes, "the launch has room for all of it");
+
+using Tile = QueryTile<kTileQ, kTileK, kRank, Config::first_axis_fastest>;
 
 // The blocks of a tile that a warp has come to.
 template <class Memory, class Way>
@@ -143,11 +151,26 @@ FUSOR_DEVICE void find_blocks(const P& p, Memory& shared) {
   }
 }
 
+// The matrix has planes of its own along axes that `planes` says.
+template <class P>
+FUSOR_DEVICE void find_entry_of_matrix(const P& p, const Tile& tile, MapEntry<kBatch>& entry) {
+  if constexpr (Config::has_matrix) {
+#pragma unroll
+    for (int axis = 0; axis < kBatch; ++axis) entry.set(axis, p.planes >> axis & 1 ? tile.at[axis] : 0);
+  }
+}
+template <class P, class Memory>
+FUSOR_DEVICE void copy_elements(const P& p, Memory& shared, Ring<2>& ring, const Tile& tile, int block,
+                                const MapEntry<kBatch>& entry) {
+  if constexpr (Config::has_matrix) shared.copy_matrix(ring, p.matrix, tile.row, block * kTileK, entry.at);
+}
+
 template <class Memory>
 FUSOR_DEVICE void produce(const Params& p, Memory& shared) {
   Ring<kStages> ring;
   Ring<kRawStages> raw;
   Ring<kQueryStages> queries;
+  Ring<2> matrix;
   for (ProducerTurns<(kWords > 0)> turns; turns.find(p, shared.slots); turns.leave(shared.slots)) {
     const Tile tile = tile_within<Tile, N>(p, turns.item(p, shared.slots));
     auto walk = blocks_of(tile, shared, turns);
@@ -158,7 +181,8 @@ FUSOR_DEVICE void produce(const Params& p, Memory& shared) {
       of_q.set(axis, tile.at[axis]);
       of_k.set(axis, p.shares[axis].divide(tile.at[axis]));
     }
-    MapEntry<kBatch> of_v = of_k;
+    MapEntry<kBatch> of_v = of_k, of_matrix;
+    find_entry_of_matrix(p, tile, of_matrix);
     const auto& q = rows_at(p.q, of_q);
     const auto& k = rows_at(p.k, of_k);
     const auto& v = rows_at(p.v, of_v);
@@ -169,6 +193,7 @@ FUSOR_DEVICE void produce(const Params& p, Memory& shared) {
     for (int block = walk.last(); walk.has(block); block = walk.next(block)) {
       shared.k_empty[ring.stage].wait(ring.parity ^ 1);
       copy_rows(shared.k[ring.stage], k, shared.k_full[ring.stage], block * kTileK, of_k.at);
+      copy_elements(p, shared, matrix, tile, block, of_matrix);
       if constexpr (kBytes) {
         copy_raw(shared, raw, v, block * kTileK, of_v.at);
       } else {
@@ -189,6 +214,17 @@ FUSOR_DEVICE void transpose(const Params& p, Memory& shared, int transposer) {
     const Tile tile = tile_within<Tile, N>(p, turns.item(p, shared.slots));
     transpose_values<kTileK, kValue>(shared, transposer, tile.end - tile.first, raw, ring);
   }
+}
+
+// Two products as scores; `elements` are those of the matrix, if there is one.
+template <class P, class Site = S>
+FUSOR_DEVICE auto scored_pair(const P& p, const Index (&at)[kRank], int count,
+                              const typename Site::Loads& loads, const Vec<float, 2>& products,
+                              const Vec<float, 2>& elements) {
+  if constexpr (Config::has_matrix)
+    return Site::template apply<2>(p.s, at, count, loads, products, elements);
+  else
+    return Site::template apply<2>(p.s, at, count, loads, products);
 }
 
 // A thread's two rows of a tile, and the way from products to scores.
@@ -215,17 +251,20 @@ struct ScoreRows {
   }
 
   // Products of the block at `key` become scores; those of keys that a row does not see, -inf.
-  template <bool kWhole>
-  __device__ void score(const Params& p, int key, float (&values)[kScores]) {
+  template <bool kWhole, class Given>
+  __device__ void score(const Params& p, int key, float (&values)[kScores], const Given& given) {
     const int mine = key + 2 * (threadIdx.x % 4);
+    float elements[8];
 #pragma unroll
     for (int i = 0; i < kScores; i += 2) {
       const int half = i / 2 % 2, column = mine + i / 4 * 8;
       if constexpr (!kPlainScores) {
         at[half][kBatch + 1] = column;
         const int count = kWhole ? 2 : static_cast<int>(p.keys) - column;
-        const auto scored =
-            S::template apply<2>(p.s, at[half], count, loads[half], Vec<float, 2>{values[i], values[i + 1]});
+        if constexpr (Config::has_matrix)
+          if (i % 8 == 0) given.template read<kTileQ>(i / 4, elements);
+        const auto scored = scored_pair(p, at[half], count, loads[half], {values[i], values[i + 1]},
+                                        {elements[i % 8], elements[i % 8 + 1]});
         values[i] = scored[0];
         values[i + 1] = scored[1];
       }
@@ -236,6 +275,24 @@ struct ScoreRows {
     }
   }
 };
+
+// What a warp reads of the matrix's next stage, when it is there; and that it has done so.
+template <class Memory>
+FUSOR_DEVICE auto elements_of(Memory& shared, const Ring<2>& ring, int row) {
+  if constexpr (Config::has_matrix) {
+    shared.matrix_full[ring.stage].wait(ring.parity);
+    return MatrixReader<typename Config::Matrix>(shared.matrix[ring.stage][0], row);
+  } else {
+    return 0;
+  }
+}
+template <class Memory>
+FUSOR_DEVICE void release_elements(Memory& shared, Ring<2>& ring) {
+  if constexpr (Config::has_matrix) {
+    release(shared.matrix_empty[ring.stage]);
+    ring.advance();
+  }
+}
 
 // Ping-pong of two consumers: one issues its products while the other is in its softmax.
 FUSOR_DEVICE void wait_for_turn(int consumer) {
@@ -320,6 +377,7 @@ FUSOR_DEVICE void begin_with_sinks(const Params& p, const ScoreRows& rows, Softm
 FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
   Ring<kStages> ring;
   Ring<kQueryStages> queries;
+  Ring<2> matrix;
   const int warp = threadIdx.x % kWarpgroup / 32, lane = threadIdx.x % 32;
   if (consumer > 0) pass_turn(kConsumers - 1);
   for (Turns<kHanded> turns; turns.find(p, shared.slots); turns.leave(shared.slots)) {
@@ -344,10 +402,12 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
     Kept<Config::drops, M, kScores, kWordsOfKeys, 8> kept;
     kept.begin(p, rows.at[0]);
     const auto score = [&](int block) {
+      const auto given = elements_of(shared, matrix, consumer * 64 + warp * 16);
       if (tile.is_whole(block))
-        rows.template score<true>(p, block * kTileK, scores);
+        rows.template score<true>(p, block * kTileK, scores, given);
       else
-        rows.template score<false>(p, block * kTileK, scores);
+        rows.template score<false>(p, block * kTileK, scores, given);
+      release_elements(shared, matrix);
       softmax.add(scores, shrink);
       kept.drop_others(scores);
     };

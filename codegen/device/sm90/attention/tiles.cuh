@@ -94,8 +94,9 @@ struct TileQueue {
   }
 };
 
-// A tile of queries and its blocks of keys.
-template <int kTileQ, int kTileK, int kRank>
+// A tile of queries and its blocks of keys. Entries that follow each other differ along the last axis of the
+// batch, or the first one.
+template <int kTileQ, int kTileK, int kRank, bool kFirstAxisFastest = false>
 struct QueryTile {
   int row, last;              // first and last query that exists
   int first, end;             // blocks of keys that any of them sees
@@ -109,7 +110,13 @@ struct QueryTile {
     const int all_keys = static_cast<int>(p.keys);
     row = item.tile * kTileQ;
     last = min(row + kTileQ, static_cast<int>(p.queries)) - 1;
-    coordinates<0, kRank - 2>(Index(item.entry + first_entry), p.extents, at);
+    if constexpr (kFirstAxisFastest) {
+      Index entry = item.entry;
+#pragma unroll
+      for (int axis = 0; axis < kRank - 2; ++axis) at[axis] = p.extents[axis].split(entry);
+    } else {
+      coordinates<0, kRank - 2>(Index(item.entry + first_entry), p.extents, at);
+    }
     const KeyRange any = p.visible.of_any(row, last, all_keys);
     all = p.visible.of_all(row, last, all_keys);
     first = any.first / kTileK;

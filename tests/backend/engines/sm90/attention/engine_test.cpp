@@ -243,6 +243,45 @@ TEST(Attention, BoundsAreTakenOutOfAMaskThatIsMore) {
   EXPECT_FALSE(scores.scale.has_value());
 }
 
+// Whether settings with blocks of `tile_k` keys copy the scores' matrix, of `batch` planes of rows that are
+// `row` elements apart.
+bool stages_matrix(int64_t batch, int64_t row, DataType type, int64_t tile_k) {
+  const AttentionCase c{.batch = 2, .heads = 2, .shared_heads = 2, .queries = 200, .keys = 400};
+  AttentionGraph graph(c);
+  const Tensor matrix =
+      graph.g.input("matrix", {batch, 2, 200, 400}, type, {.strides = Strides{400 * row, 200 * row, row, 1}});
+  graph.score = graph.g.add(graph.score, matrix);
+  const Fusion fusion = test::fusion_of(graph.finish());
+  const auto answer = attention::problem_of(fusion, h200());
+  return attention::Schedule(std::get<Problem>(answer), {.tile_k = tile_k}).stages_matrix();
+}
+
+TEST(Attention, AMatrixOfScoresIsCopiedInWholeLines) {
+  EXPECT_TRUE(stages_matrix(2, 400, DataType::bf16, 128));
+  EXPECT_TRUE(stages_matrix(1, 408, DataType::f16, 64));
+  EXPECT_FALSE(stages_matrix(2, 400, DataType::bf16, 96));
+  EXPECT_FALSE(stages_matrix(2, 401, DataType::bf16, 128));
+  EXPECT_FALSE(stages_matrix(2, 400, DataType::f32, 128));
+}
+
+TEST(Attention, TilesThatShareAMatrixFollowEachOther) {
+  AttentionGraph graph({.batch = 2, .heads = 2, .shared_heads = 2, .queries = 200, .keys = 400});
+  graph.score = graph.g.add(graph.score, graph.g.input("bias", {1, 2, 200, 400}, DataType::bf16));
+  const Fusion fusion = test::fusion_of(graph.finish());
+  const auto answer = attention::problem_of(fusion, h200());
+  EXPECT_TRUE(attention::Schedule(std::get<Problem>(answer), {.tile_k = 128}).takes_first_axis_first());
+}
+
+TEST(Attention, ADifferenceOfEqualLengthsIsNoShift) {
+  AttentionGraph graph({});
+  GraphBuilder& g = graph.g;
+  const Tensor length = g.input("length", {1, 1, 1, 1}, DataType::i32);
+  graph.keep(g.cmp_ge(g.add(graph.row(), g.sub(length, length)), graph.key()));
+  const attention::Scores scores = scores_of(graph.finish());
+  EXPECT_THAT(scores.bounds.upper, ElementsAre(FieldsAre(1, 0)));
+  EXPECT_TRUE(scores.scale.has_value());
+}
+
 TEST(Attention, NoSettingNeedsMoreThanABlockHas) {
   for (const int64_t head : {8, 64, 128, 192, 256}) {
     const Fusion fusion = test::fusion_of(test::attention({.head = head, .value = head}));
@@ -271,6 +310,9 @@ TEST(AttentionKernels, Compile) {
   AttentionGraph graph({.heads = 2, .mask = Mask::window});
   graph.score = graph.g.add(graph.g.tanh(graph.score), graph.g.input("bias", {1, 2, 64, 64}, DataType::bf16));
   graph.mask();
+  AttentionGraph biased({.queries = 512, .keys = 512, .head = 128, .value = 128});
+  biased.score = biased.g.add(biased.score, biased.g.input("bias", {1, 1, 512, 512}, DataType::f16));
+  test::add_kernels(attention_engine(), "biased", test::fusion_of(biased.finish()), h200(), cases);
   test::add_kernels(attention_engine(), "scored", test::fusion_of(graph.finish(true)), h200(), cases);
   std::vector<test::KernelCase> few;
   for (size_t i = 0; i < cases.size(); i += 12) few.push_back(cases[i]);

@@ -42,8 +42,7 @@ std::optional<ValueMask> found(const Condition& condition) {
 }
 
 TEST(ValueMask, EqualNumbersReachEachOther) {
-  const auto mask =
-      found([](auto& graph, const Tensor& q, const Tensor& k) { return graph.g.cmp_eq(k, q); });
+  const auto mask = found([](auto& graph, const Tensor& q, const Tensor& k) { return graph.g.cmp_eq(k, q); });
   ASSERT_TRUE(mask);
   EXPECT_EQ(mask->query, Reach::as_much);
   EXPECT_EQ(mask->key, Reach::as_much);
@@ -82,8 +81,7 @@ TEST(ValueMask, ALengthIsComparedWithTheKeysOwnNumber) {
 
 TEST(ValueMask, OtherMasksAreNone) {
   // Unequal numbers leave almost every block.
-  EXPECT_FALSE(
-      found([](auto& graph, const Tensor& q, const Tensor& k) { return graph.g.cmp_neq(q, k); }));
+  EXPECT_FALSE(found([](auto& graph, const Tensor& q, const Tensor& k) { return graph.g.cmp_neq(q, k); }));
   // One of two conditions says nothing of a block.
   EXPECT_FALSE(found([](auto& graph, const Tensor& q, const Tensor& k) {
     return graph.g.logical_or(graph.g.cmp_eq(q, k), graph.g.cmp_eq(graph.key(), graph.row()));

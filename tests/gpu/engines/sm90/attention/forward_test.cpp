@@ -243,6 +243,30 @@ TEST(AttentionGpuForms, AMaskFromMemoryAndAGateBehind) {
   expect_every_config_correct(g.finish(), kAttentionOnly, "gate");
 }
 
+// A matrix of scores comes in boxes, with planes for all entries or for some of them; where its rows are no
+// multiple of 16 bytes apart, or 32 bits wide, threads load it.
+TEST(AttentionGpuForms, AMatrixOfScores) {
+  FUSOR_NEEDS_HOPPER();
+  struct Matrix {
+    AttentionCase c;
+    int64_t batch, heads;
+    DataType type;
+  };
+  for (const Matrix& m :
+       {Matrix{{3, 2, 2, 300, 1000, 128, 128}, 1, 2, DataType::bf16},
+        Matrix{{2, 2, 1, 333, 328, 64, 64, Mask::causal}, 1, 2, DataType::f16},
+        Matrix{{2, 3, 3, 200, 520, 64, 128}, 2, 1, DataType::bf16},
+        Matrix{{2, 2, 2, 257, 264, 192, 128, Mask::window, DataType::f16}, 2, 2, DataType::f16},
+        Matrix{{1, 2, 2, 190, 333, 128, 128}, 1, 1, DataType::bf16},
+        Matrix{{1, 2, 2, 190, 336, 128, 128}, 1, 1, DataType::f32}}) {
+    AttentionGraph graph(m.c);
+    GraphBuilder& g = graph.g;
+    graph.score = g.add(graph.score, g.input("bias", {m.batch, m.heads, m.c.queries, m.c.keys}, m.type));
+    graph.mask();
+    expect_every_config_correct(graph.finish(true), kAttentionOnly, words(m.c) + " with a matrix");
+  }
+}
+
 // Documents one behind the other, in no order, and one that has no key.
 TEST(AttentionGpuForms, BlocksOfOtherDocumentsArePassedOver) {
   FUSOR_NEEDS_HOPPER();
@@ -250,7 +274,8 @@ TEST(AttentionGpuForms, BlocksOfOtherDocumentsArePassedOver) {
   const auto mixed = [](int64_t at) { return at / 40 * 7 % 5; };
   for (const AttentionCase& c : {AttentionCase{2, 2, 1, 1500, 1500, 128, 128, Mask::causal},
                                  AttentionCase{2, 2, 2, 700, 1333, 64, 64}})
-    for (const auto& document : {std::function<int64_t(int64_t)>(in_order), std::function<int64_t(int64_t)>(mixed)}) {
+    for (const auto& document :
+         {std::function<int64_t(int64_t)>(in_order), std::function<int64_t(int64_t)>(mixed)}) {
       AttentionGraph graph(c);
       GraphBuilder& g = graph.g;
       graph.keep(g.cmp_eq(g.input("of_queries", {c.batch, 1, c.queries, 1}, DataType::i32),
