@@ -110,6 +110,9 @@ void read_attention(const JsonReader& row, BenchCase& to) {
   read_optional(row, "ragged", to.ragged);
   to.scores = steps(row, "scores");
   const bool is_plain = to.newest == 0 && to.documents == 0 && !to.ragged && to.scores.empty();
+  if ((to.documents > 0 || to.ragged) && to.q[2] != to.keys[2])
+    row.at("k").refuse("expected as many keys as queries of documents and sequences, got {} and {}",
+                       to.keys[2], to.q[2]);
   if (!is_plain && (to.op == BenchCase::Op::attention_bwd || to.page > 0))
     row.refuse("newest, documents, ragged and scores are of a forward pass without pages");
 }

@@ -103,5 +103,21 @@ TEST(BenchCases, PagesDivideTheKeys) {
   EXPECT_THROW(bench_cases_from_json(head + R"("op": "attention_bwd", )" + dims + "16}]}"), Error);
 }
 
+TEST(BenchCases, MasksAndScoresAreOfAForwardPass) {
+  const std::string head = R"({"format": 1, "kind": "bench_cases", "cases": [{"id": "A", "group": "g", )";
+  const std::string dims = R"("q": [2, 8, 64, 64], "k": [2, 2, 64, 64], "type": "bf16", )";
+  const std::string options = R"("newest": 16, "documents": 3, "ragged": true, "scores": ["bias"]}]})";
+  const BenchCase parsed = bench_cases_from_json(head + R"("op": "attention", )" + dims + options).at(0);
+  EXPECT_EQ(parsed.newest, 16);
+  EXPECT_EQ(parsed.documents, 3);
+  EXPECT_TRUE(parsed.ragged);
+  EXPECT_EQ(parsed.scores, std::vector<std::string>{"bias"});
+  EXPECT_THROW(bench_cases_from_json(head + R"("op": "attention_bwd", )" + dims + options), Error);
+  EXPECT_THROW(bench_cases_from_json(head + R"("op": "attention", )" + dims + R"("newest": -1}]})"), Error);
+  EXPECT_THROW(bench_cases_from_json(head + R"("op": "attention", "q": [2, 8, 64, 64], "k": [2, 8, 65, 64],
+                                     "type": "bf16", "documents": 3}]})"),
+               Error);
+}
+
 }  // namespace
 }  // namespace fusor

@@ -56,6 +56,9 @@ class AttentionGraph {
     for (const std::string& step : case_.scores)
       if (step != "soft_cap" && step != "alibi" && step != "bias")
         fail("case '{}': expected soft_cap, alibi or bias for scores, got {}", case_.id, step);
+    const bool has_options = case_.newest > 0 || has_step(case_, "alibi") || has_step(case_, "bias");
+    if ((is_by_hand() || case_.ragged) && has_options)
+      fail("case '{}': documents, soft_cap and ragged come without newest, alibi and bias", case_.id);
   }
 
   Graph build() {
@@ -65,7 +68,7 @@ class AttentionGraph {
       of_ragged();
     else if (case_.op == BenchCase::Op::attention_bwd)
       gradients();
-    else if (has_step(case_, "soft_cap") || case_.documents > 0)
+    else if (is_by_hand())
       by_hand();
     else
       forward();
@@ -73,6 +76,8 @@ class AttentionGraph {
   }
 
  private:
+  /// What the op has no attribute for.
+  bool is_by_hand() const { return has_step(case_, "soft_cap") || case_.documents > 0; }
   Tensor input(const char* name, const Dims& dims) { return g_.input(name, dims, case_.type); }
   Dims values() const { return {case_.keys[0], case_.keys[1], case_.keys[2], case_.value}; }
   Dims results() const { return {case_.q[0], case_.q[1], case_.q[2], case_.value}; }

@@ -200,15 +200,11 @@ BenchCase variant_of(const BenchCase& bench_case, int variant) {
   return varied;
 }
 
-CaseCost cost_of(const BenchCase& bench_case, const Graph& graph) {
+CaseCost cost_of(const Graph& graph) {
   CaseCost cost;
   for (const Tensor& tensor : graph.tensors)
     if (!tensor.is_virtual() && !tensor.is_scalar())
       cost.bytes += static_cast<double>(bytes_of(tensor.type, element_count(tensor.dims)));
-  if (bench_case.is_attention() && bench_case.graph == nullptr) {
-    cost.flops = attention_flops(bench_case);
-    return cost;
-  }
   for (const Op& op : graph.ops) {
     cost.flops += attention_flops(graph, op);
     if (!is_contraction(op.attributes)) continue;
@@ -216,6 +212,12 @@ CaseCost cost_of(const BenchCase& bench_case, const Graph& graph) {
     cost.flops += 2 * reference::multiply_adds(
                           {op.attributes, dims(op.inputs[0]), dims(op.inputs[1]), dims(op.outputs[0])});
   }
+  return cost;
+}
+
+CaseCost cost_of(const BenchCase& bench_case, const Graph& graph) {
+  CaseCost cost = cost_of(graph);
+  if (bench_case.is_attention()) cost.flops = attention_flops(bench_case);
   return cost;
 }
 

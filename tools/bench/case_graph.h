@@ -18,9 +18,11 @@ BenchCase variant_of(const BenchCase& bench_case, int variant);
 
 /// What no implementation can avoid.
 struct CaseCost {
-  double flops = 0;  ///< of the contractions, padding counted as if it were there, hidden scores not
+  double flops = 0;  ///< of the contractions, padding counted as if it were there
   double bytes = 0;  ///< every input and output once
 };
+CaseCost cost_of(const Graph& graph);
+/// The same of a case and its graph, where what masks hide is known.
 CaseCost cost_of(const BenchCase& bench_case, const Graph& graph);
 /// Seconds of the dearer of the two at the device's measured rates (TF32 half of fp16's, fp8 and int8
 /// double).

@@ -57,6 +57,10 @@ TEST(BenchSuite, CasesCostWhatTheyAreKnownToCost) {
   expect_cost("conv", "C4-dgrad", 59.2, 257);
   expect_cost("conv", "C14b-fprop", 1.07, 537);
   expect_cost("resnet50", "R-1x1s2-56-wgrad", 26.3, 308.5);
+  expect_cost("attention", "A-d128-4096-causal", 275, 268);
+  expect_cost("attention", "AS-d128-window", 128.9, 268);
+  expect_cost("attention", "AS-d64-documents", 183, 268.5);
+  expect_cost("attention", "AS-d64-ragged", 438, 302);
 }
 
 TEST(BenchSuite, FloorsTakeTheRateOfTheType) {
@@ -89,6 +93,32 @@ TEST_F(Bench, EveryOpAndStepRunsAndIsChecked) {
   EXPECT_EQ(occurrences(outcome.out, "\"passed\": true"), 11);
   EXPECT_THAT(outcome.out, HasSubstr("\"checked\": [\"y: 384 of 384\", \"amax: 1 of 1\"]"));
   EXPECT_EQ(outcome.err, "");
+}
+
+TEST_F(Bench, EveryMaskAndScoreOfAttentionRunsAndIsChecked) {
+  std::ofstream file(path("scores.json"));
+  file << R"({"format": 1, "kind": "bench_cases", "cases": [)";
+  const auto add = [&](const char* id, const std::string& options) {
+    file << R"({"id": ")" << id << R"(", "group": "g", "op": "attention", "type": "bf16",
+        "q": [3, 2, 40, 16], "k": [3, 2, 40, 16], )"
+         << options << "}";
+  };
+  add("window", R"("causal": true, "newest": 7)");
+  file << ",";
+  add("bias", R"("scores": ["bias"])");
+  file << ",";
+  add("alibi", R"("causal": true, "scores": ["alibi"])");
+  file << ",";
+  add("soft_cap", R"("scores": ["soft_cap"])");
+  file << ",";
+  add("documents", R"("causal": true, "documents": 4)");
+  file << ",";
+  add("ragged", R"("causal": true, "ragged": true)");
+  file << "]}";
+  file.close();
+  const Outcome outcome = fusor("bench " + path("scores.json") + kQuick);
+  EXPECT_EQ(outcome.code, 0) << outcome.err << outcome.out;
+  EXPECT_EQ(occurrences(outcome.out, "\"passed\": true"), 6);
 }
 
 TEST_F(Bench, CasesAreChosenByIdBeginningAndGroup) {

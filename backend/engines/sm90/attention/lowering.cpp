@@ -29,8 +29,9 @@ constexpr double kStartCycles = 1500, kInTurn = 0.95;
 // Share of the speed that is left to blocks that take tiles in turn, where lengths decide on the device which
 // tiles have anything to do.
 constexpr double kInTurnOfLengths = 0.75;
-// Share of the blocks that a mask of numbers from memory is taken to leave.
-constexpr double kLiveShare = 0.25;
+// Share of the keys that a mask of numbers from memory is taken to leave, and how many in a row: tiles and
+// blocks at the ends of these are seen in part.
+constexpr double kLiveShare = 0.25, kLiveKeys = 512;
 
 int last_axis(const Expr& expr) { return expr.domain.rank() - 1; }
 
@@ -63,6 +64,10 @@ std::vector<KernelSite> sites_of(const Schedule& schedule) {
   if (problem.scores.sink) sites.push_back({"I", *problem.scores.sink, last_axis(*problem.scores.sink)});
   if (const auto& keep = problem.scores.keep) sites.push_back(kept_site(*keep, true));
   if (problem.placed) sites.push_back({"O", problem.placed->bounds, last_axis(problem.placed->bounds)});
+  if (const ValueMask* mask = schedule.mask()) {
+    sites.push_back({"R", mask->of_query, last_axis(mask->of_query)});
+    sites.push_back({"C", mask->of_key, last_axis(mask->of_key)});
+  }
   if (const auto& lengths = problem.scores.lengths) sites.push_back({"N", *lengths, last_axis(*lengths)});
   return sites;
 }
@@ -90,6 +95,9 @@ std::vector<ConfigValue> config_of(const Schedule& schedule) {
           {"limited", problem.scores.lengths.has_value()},
           {"shared_bytes", schedule.shared_bytes()},
           {"words", schedule.words()},
+          {"masks", schedule.mask() != nullptr},
+          {"query_reach", schedule.mask() != nullptr ? static_cast<int64_t>(schedule.mask()->query) : 0},
+          {"key_reach", schedule.mask() != nullptr ? static_cast<int64_t>(schedule.mask()->key) : 0},
           {"has_matrix", schedule.stages_matrix()},
           {"Matrix", schedule.stages_matrix() ? problem.matrix->rows.map.type : problem.type},
           {"first_axis_fastest", schedule.takes_first_axis_first()},
@@ -137,9 +145,11 @@ Parameters parameters_of(const Schedule& schedule, const std::vector<KernelSite>
 Work cost(const Schedule& schedule) {
   const Problem& problem = schedule.problem;
   const Knobs& knobs = schedule.knobs;
-  // How many blocks numbers from memory leave is known on the device alone.
+  // How many blocks numbers leave is known on the device alone.
   const bool passes_over = schedule.words() > 0;
-  const double blocks = static_cast<double>(schedule.live_blocks()) * (passes_over ? kLiveShare : 1),
+  const double share =
+      passes_over ? kLiveShare * (1 + static_cast<double>(schedule.tile_q() + knobs.tile_k) / kLiveKeys) : 1;
+  const double blocks = static_cast<double>(schedule.live_blocks()) * share,
                tiles = static_cast<double>(schedule.tiles());
   const double scores =
       static_cast<double>(problem.entries()) * blocks * static_cast<double>(schedule.tile_q() * knobs.tile_k);
@@ -172,7 +182,8 @@ Work cost(const Schedule& schedule) {
   work.efficiency = std::max(products, exponentials) /
                     (std::max(products, exponentials) + std::min(products, exponentials) / 4 + drops);
   // Tiles of different lengths are shared out more evenly by the hardware than in turn.
-  const bool in_turn = persistent && !schedule.ragged().is_ordered();
+  // Where blocks are passed over, the next tile's are found beside this one's.
+  const bool in_turn = persistent && !schedule.ragged().is_ordered() && !passes_over;
   if (in_turn && problem.scores.lengths)
     work.efficiency *= kInTurnOfLengths;
   else if (in_turn && !problem.has_even_tiles())

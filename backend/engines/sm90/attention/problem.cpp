@@ -25,7 +25,8 @@ constexpr int64_t kFewBlocks = 4;
 // codegen/device/sm90/attention/order.cuh
 constexpr int64_t kTileSlots = 4;
 // Beside scores, probabilities and sums: rows, bounds, addresses; and what computed scores need.
-constexpr int64_t kOtherRegisters = 40, kScoreRegisters = 64, kMatrixRegisters = 24, kDropoutRegisters = 24;
+constexpr int64_t kOtherRegisters = 40, kScoreRegisters = 64, kMatrixRegisters = 24, kMaskRegisters = 30,
+                  kDropoutRegisters = 24;
 // codegen/device/sm90/attention/score_matrix.cuh: its barriers take the room to the next multiple of 1024.
 constexpr int64_t kMatrixStages = 2, kMatrixBarrierBytes = 1024;
 // codegen/device/sm90/attention/bytes.cuh
@@ -58,7 +59,8 @@ int64_t other_registers(const Schedule& schedule) {
   const int64_t scores =
       schedule.stages_matrix() && has_few_steps(schedule.score()) ? kMatrixRegisters : kScoreRegisters;
   if (!problem.of_bytes())
-    return kOtherRegisters + (is_plain ? 0 : scores) + (problem.scores.keep ? kDropoutRegisters : 0);
+    return kOtherRegisters + (is_plain ? 0 : scores) + (problem.scores.keep ? kDropoutRegisters : 0) +
+           (schedule.mask() != nullptr ? kMaskRegisters : 0);
   const int64_t computed = scales_only(problem) ? kFactorRegistersOfBytes : tile_k / 2;
   const Bounds& bounds = problem.scores.bounds;
   const bool is_bounded = !bounds.lower.empty() || !bounds.upper.empty();
@@ -115,7 +117,8 @@ std::variant<Problem, Refusal> problem_of(const Fusion& fusion, const DeviceInfo
   auto scores = take_apart(fusion, between,
                            {.weights = is_fp8(yielded_node(between).type),
                             .lengths = true,
-                            .dropout = !is_fp8(yielded_node(between).type)});
+                            .dropout = !is_fp8(yielded_node(between).type),
+                            .values = true});
   if (auto* refusal = std::get_if<Refusal>(&scores)) return std::move(*refusal);
   Problem problem{.fusion = fusion, .device = device, .scores = std::move(std::get<Scores>(scores))};
   const Expr &q = operand_site(fusion, 0, 0), &k = operand_site(fusion, 0, 1),

@@ -104,6 +104,11 @@ struct Schedule {
   /// The numbers by which tiles pass over blocks of keys, if any; words: of a bit for each block.
   std::optional<ValueRanges> ranges() const;
   int64_t words() const;
+  /// The mask that the kernel compares numbers for, if any.
+  const ValueMask* mask() const {
+    const auto& values = problem.scores.values;
+    return values && !values->in_score ? &*values : nullptr;
+  }
   /// The order in which blocks take tiles, where lengths decide which have anything to do.
   std::optional<TileOrder> order() const;
 };

@@ -283,6 +283,9 @@ std::variant<Scores, Refusal> take_apart(const Fusion& fusion, const Expr& site,
     scores.lengths = lengths_of(fusion, masked, score);
     if (scores.lengths) score = behind_masks(fusion, masked, argument(masked, score, 0), scores.bounds);
   }
+  if (takes.values)
+    if (const auto behind = behind_value_mask(fusion, masked, score, scores.values))
+      score = behind_masks(fusion, masked, *behind, scores.bounds);
   if (masked.node(score).type != DataType::f32)
     return refuse(fusion, "fp32-scores", masked.node(score).op, "scores in fp32",
                   std::string(to_string(masked.node(score).type)));
@@ -295,7 +298,7 @@ std::variant<Scores, Refusal> take_apart(const Fusion& fusion, const Expr& site,
       if (argument >= 0 && is_pointwise(masked.node(argument), PointwiseMode::max)) argument = factor->node;
   }
   scores.score = part_of(masked, score);
-  scores.values = value_mask_of(fusion, masked, score);
+  if (!scores.values) scores.values = value_mask_of(fusion, masked, score);
   scores.rows = row_part(site, *softmax);
   if (softmax->sink >= 0) scores.sink = part_of(site, softmax->sink);
   if (scores.score.has_reduction() || (scores.sink && scores.sink->has_reduction()))

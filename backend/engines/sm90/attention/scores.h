@@ -51,7 +51,7 @@ struct Scores {
   /// How many keys and how many queries of an entry exist, where a mask hides all others: integers that the
   /// device knows, yielded in that order.
   std::optional<Expr> lengths;
-  /// A mask that stays a part of the score, by which whole blocks of keys are passed over.
+  /// A mask by which whole blocks of keys are passed over.
   std::optional<ValueMask> values;
 
   bool is_plain() const { return scale || given_scale; }
@@ -66,6 +66,7 @@ struct Takes {
   bool weights = false;  ///< probabilities may be multiplied by numbers before they are rounded
   bool lengths = false;  ///< where a mask is lengths, they are no part of the score
   bool dropout = false;  ///< probabilities may be dropped behind the division
+  bool values = false;  ///< a mask that compares numbers is no part of the score, where nothing else is in it
 };
 
 /// Takes the site apart, or says why attention cannot.

@@ -99,6 +99,29 @@ std::optional<ValueMask> value_mask_of(const Fusion& fusion, const Expr& expr, i
   return std::nullopt;
 }
 
+std::optional<int> behind_value_mask(const Fusion& fusion, const Expr& expr, int at,
+                                     std::optional<ValueMask>& mask) {
+  if (!is_pointwise(expr.node(at), PointwiseMode::binary_select)) return std::nullopt;
+  int condition = argument(expr, at, 2);
+  bool truth = constant(fusion, expr, argument(expr, at, 1)) == -std::numeric_limits<double>::infinity();
+  const bool is_other =
+      constant(fusion, expr, argument(expr, at, 0)) == -std::numeric_limits<double>::infinity();
+  if (truth == is_other) return std::nullopt;
+  const int score = argument(expr, at, truth ? 0 : 1);
+  while (is_pointwise(expr.node(condition), PointwiseMode::logical_not) ||
+         is_pointwise(expr.node(condition), PointwiseMode::identity)) {
+    if (is_pointwise(expr.node(condition), PointwiseMode::logical_not)) truth = !truth;
+    condition = argument(expr, condition, 0);
+  }
+  const Node& compared = expr.node(condition);
+  if (compared.kind != Node::Kind::pointwise || !comparison_of(compared.pointwise.mode, truth))
+    return std::nullopt;
+  mask = mask_of_condition(expr, condition, truth);
+  if (!mask) return std::nullopt;
+  mask->in_score = false;
+  return score;
+}
+
 ValueRanges::ValueRanges(const ValueMask& mask, const Dims& batch, int64_t tile_q, int64_t tile_k)
     : mask_(mask), own_(batch), tile_q_(tile_q), tile_k_(tile_k) {
   const int rank = mask.of_query.domain.rank();

@@ -22,10 +22,15 @@ struct ValueMask {
   Expr of_query;  ///< yields an integer, over the batch and queries
   Expr of_key;    ///< yields an integer, over the batch and keys
   Reach query = Reach::none, key = Reach::none;
+  bool in_score = true;  ///< the score is masked by it; else the kernel does that
 };
 
-/// The first such comparison of the masks that node `at`, a score, passes; it stays a part of the score.
+/// The first such comparison of the masks that node `at`, a score, passes.
 std::optional<ValueMask> value_mask_of(const Fusion& fusion, const Expr& expr, int at);
+/// Where node `at` is a score that such a comparison, and nothing else, masks: the score without the mask,
+/// which is `mask` then.
+std::optional<int> behind_value_mask(const Fusion& fusion, const Expr& expr, int at,
+                                     std::optional<ValueMask>& mask);
 
 /// The ranges of a mask's numbers in a scratch: those of the tiles of each entry that has numbers of its own,
 /// and behind them those of its blocks of keys (codegen/device/sm90/attention/live_blocks.cuh).

@@ -37,6 +37,8 @@
 struct I;  // the sink of a row, if any
 struct M;  // whether dropout keeps a probability
 struct O;  // where an entry of a ragged result begins and ends
+struct R;  // the number of a query that a mask compares
+struct C;  // the number of a key
 struct N;  // how many keys and queries of an entry exist, where only the device knows
 
 using Element = Config::Element;
@@ -126,7 +128,7 @@ FUSOR_DEVICE auto blocks_of(const Tile& tile, const Memory& shared, const Way& w
   if constexpr (kWords > 0)
     return LiveBlocks<kWords>(shared.slots.words[way.ring.stage]);
   else
-    return AllBlocks{tile.first, tile.end};
+    return AllBlocks<Config::masks>{tile.first, tile.end};
 }
 
 // By a warp, which hands tiles and their live blocks over.
@@ -216,6 +218,37 @@ FUSOR_DEVICE void transpose(const Params& p, Memory& shared, int transposer) {
   }
 }
 
+// The numbers of two rows, which a mask compares with those of keys.
+template <bool kMasks, class OfQuery, class OfKey>
+struct RowNumbers {
+  template <class Params, int kRank>
+  __device__ void begin(const Params&, const Index (&)[2][kRank]) {}
+  template <class Params, int kRank>
+  __device__ void hide(const Params&, const Index (&)[kRank], int, float*) const {}
+};
+template <class OfQuery, class OfKey>
+struct RowNumbers<true, OfQuery, OfKey> {
+  i64 numbers[2];
+
+  template <class Params, int kRank>
+  __device__ void begin(const Params& p, const Index (&at)[2][kRank]) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) numbers[half] = OfQuery::template apply<1>(p.r, at[half], 1)[0];
+  }
+  // Of both rows, the scores of the keys at `at` and behind it: two each.
+  template <class Params, int kRank>
+  __device__ void hide(const Params& p, const Index (&at)[kRank], int count, float* scores) const {
+    const auto keys = OfKey::template apply<2>(p.c, at, count);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const i64 row = numbers[i / 2], key = keys[i % 2];
+      const bool sees =
+          reaches(int(Config::query_reach), row, key) && reaches(int(Config::key_reach), key, row);
+      if (!sees) scores[i] = no_score();
+    }
+  }
+};
+
 // Two products as scores; `elements` are those of the matrix, if there is one.
 template <class P, class Site = S>
 FUSOR_DEVICE auto scored_pair(const P& p, const Index (&at)[kRank], int count,
@@ -233,6 +266,7 @@ struct ScoreRows {
   int row[2];
   KeyRange range[2];
   S::Loads loads[2];
+  RowNumbers<Config::masks, R, C> numbers;
 
   __device__ void begin(const Params& p, const Tile& tile, int first) {
 #pragma unroll
@@ -248,6 +282,7 @@ struct ScoreRows {
       if constexpr (Config::limited)
         range[half].end = row[half] < tile.queries ? min(range[half].end, tile.keys) : range[half].first;
     }
+    numbers.begin(p, at);
   }
 
   // Products of the block at `key` become scores; those of keys that a row does not see, -inf.
@@ -271,6 +306,10 @@ struct ScoreRows {
       if constexpr (!kWhole) {
         if (column < range[half].first || column >= range[half].end) values[i] = no_score();
         if (column + 1 < range[half].first || column + 1 >= range[half].end) values[i + 1] = no_score();
+        if (Config::masks && half == 1) {
+          at[half][kBatch + 1] = column;
+          numbers.hide(p, at[half], static_cast<int>(p.keys) - column, values + i - 2);
+        }
       }
     }
   }
@@ -403,7 +442,7 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
     kept.begin(p, rows.at[0]);
     const auto score = [&](int block) {
       const auto given = elements_of(shared, matrix, consumer * 64 + warp * 16);
-      if (tile.is_whole(block))
+      if (tile.is_whole(block) && !walk.is_mixed(block))
         rows.template score<true>(p, block * kTileK, scores, given);
       else
         rows.template score<false>(p, block * kTileK, scores, given);

@@ -1,8 +1,10 @@
 // Owns which blocks of keys a tile of queries meets where a mask compares numbers of both, such as documents:
 //
 //   value_ranges.cuh   least and largest number of each tile of queries and each block of keys --> memory
-//   one warp           both ranges --> a bit for each block --> words in a slot of shared memory (order.cuh)
-//   all others         walk the bits from the last block down
+//   one warp           both ranges --> two bits for each block, whether any key of it may be seen, and
+//   whether
+//                      some may not --> words in a slot of shared memory (order.cuh)
+//   all others         walk the first bits from the last block down
 #pragma once
 
 #include "codegen/device/sm90/attention/order.cuh"
@@ -11,6 +13,11 @@ struct alignas(16) ValueRange {
   i64 least, most;
 };
 
+template <class How, class Number>
+FUSOR_DEVICE bool reaches(How how, Number number, Number other) {
+  return how == 0 || number > other || (how == 1 && number == other);
+}
+
 // query, key: how a number of a query has to reach that of a key, and back: 0 it need not, 1 as much, 2 more.
 // strides: of the batch axes, in entries; axes along which numbers are the same have 0.
 template <int kAxes>
@@ -18,24 +25,25 @@ struct ValueRanges {
   const ValueRange *of_queries, *of_keys;
   i64 tiles, blocks, query, key, strides[kAxes];
 
-  static __device__ bool reaches(i64 how, i64 most, i64 least) {
-    return how == 0 || most > least || (how == 1 && most == least);
-  }
-  // Whether some number of `a`, of queries, and some of `b`, of keys, compare as they should.
+  // Whether some number of `a`, of queries, and some of `b`, of keys, compare as they should; whether all do.
   __device__ bool may_see(const ValueRange& a, const ValueRange& b) const {
     return reaches(query, a.most, b.least) && reaches(key, b.most, a.least);
+  }
+  __device__ bool surely_sees(const ValueRange& a, const ValueRange& b) const {
+    return reaches(query, a.least, b.most) && reaches(key, b.least, a.most);
   }
 };
 
 template <int kWords>
 struct LiveSlots : TileSlots<true> {
-  u32 words[kSlots][kWords];
+  u32 words[kSlots][2 * kWords];  // bits of blocks that may be seen, and of those that need the mask
 };
 
 // By a warp: bits of the blocks first .. end - 1 of tile number `tile`, of the entry at `at`.
-template <int kWords, int kAxes, int kRank>
+template <int kBoth, int kAxes, int kRank>
 FUSOR_DEVICE void find_live(const ValueRanges<kAxes>& ranges, const Index (&at)[kRank], int tile, int first,
-                            int end, u32 (&words)[kWords]) {
+                            int end, u32 (&words)[kBoth]) {
+  constexpr int kWords = kBoth / 2;
   i64 entry = 0;
 #pragma unroll
   for (int axis = 0; axis < kRank - 2; ++axis) entry += at[axis] * ranges.strides[axis];
@@ -45,15 +53,22 @@ FUSOR_DEVICE void find_live(const ValueRanges<kAxes>& ranges, const Index (&at)[
 #pragma unroll 1
   for (int word = 0; word < kWords; ++word) {
     const int block = 32 * word + lane;
-    const bool live = block >= first && block < end && ranges.may_see(queries, keys[block]);
-    const u32 all = __ballot_sync(0xffffffff, live);
-    if (lane == 0) words[word] = all;
+    ValueRange of_block{};
+    const bool exists = block >= first && block < end;
+    if (exists) of_block = keys[block];
+    const u32 live = __ballot_sync(0xffffffff, exists && ranges.may_see(queries, of_block));
+    const u32 mixed = __ballot_sync(0xffffffff, !ranges.surely_sees(queries, of_block));
+    if (lane == 0) {
+      words[word] = live;
+      words[kWords + word] = mixed;
+    }
   }
 }
 
 // The blocks of keys of a tile, from the last one down:
 //   for (int block = walk.last(); walk.has(block); block = walk.next(block)) ...
 // All of first .. end - 1,
+template <bool kMasks>
 struct AllBlocks {
   int first, end;
 
@@ -61,6 +76,7 @@ struct AllBlocks {
   __device__ int last() const { return end - 1; }
   __device__ bool has(int block) const { return block >= first; }
   __device__ int next(int block) { return block - 1; }
+  __device__ bool is_mixed(int) const { return kMasks; }
 };
 // or those that have a bit.
 template <int kWords>
@@ -73,6 +89,7 @@ struct LiveBlocks {
   __device__ bool is_empty() const { return found < 0; }
   __device__ int last() const { return found; }
   __device__ bool has(int block) const { return block >= 0; }
+  __device__ bool is_mixed(int block) const { return words[kWords + block / 32] >> block % 32 & 1; }
   __device__ int next(int) {
 #pragma unroll 1
     while (bits == 0) {

@@ -110,6 +110,23 @@ Graph documents(const AttentionCase& c) {
   return graph.finish(true);
 }
 
+TEST(ValueMask, IsNoPartOfTheScoreWhereItStandsAlone) {
+  const Fusion fusion = test::fusion_of(documents(kLong));
+  const auto answer = attention::problem_of(fusion, h200());
+  const attention::Scores& scores = std::get<Problem>(answer).scores;
+  EXPECT_TRUE(scores.scale.has_value());
+  EXPECT_FALSE(scores.values->in_score);
+  AttentionGraph graph(kLong);
+  GraphBuilder& g = graph.g;
+  const Tensor q = g.input("of_queries", {2, 1, 1000, 1}, DataType::i32),
+               k = g.input("of_keys", {2, 1, 1, 1000}, DataType::i32);
+  graph.keep(g.logical_and(g.cmp_eq(q, k), g.cmp_neq(g.add(q, k), g.constant(7, DataType::i32))));
+  const Fusion more = test::fusion_of(graph.finish());
+  const auto of_more = attention::problem_of(more, h200());
+  EXPECT_FALSE(std::get<Problem>(of_more).scores.scale.has_value());
+  EXPECT_TRUE(std::get<Problem>(of_more).scores.values->in_score);
+}
+
 TEST(ValueMask, BlocksOfLongSequencesHaveABitEach) {
   const Fusion fusion = test::fusion_of(documents(kLong));
   const auto answer = attention::problem_of(fusion, h200());

@@ -272,8 +272,10 @@ TEST(AttentionGpuForms, BlocksOfOtherDocumentsArePassedOver) {
   FUSOR_NEEDS_HOPPER();
   const auto in_order = [](int64_t at) { return at * at / 90000; };
   const auto mixed = [](int64_t at) { return at / 40 * 7 % 5; };
-  for (const AttentionCase& c : {AttentionCase{2, 2, 1, 1500, 1500, 128, 128, Mask::causal},
-                                 AttentionCase{2, 2, 2, 700, 1333, 64, 64}})
+  for (const AttentionCase& c :
+       {AttentionCase{2, 2, 1, 1500, 1500, 128, 128, Mask::causal}, AttentionCase{2, 2, 2, 700, 1333, 64, 64},
+        AttentionCase{1, 2, 2, 200, 290, 64, 64, Mask::none, DataType::f16},
+        AttentionCase{1, 2, 2, 260, 390, 64, 64, Mask::none, DataType::f8_e4m3}})
     for (const auto& document :
          {std::function<int64_t(int64_t)>(in_order), std::function<int64_t(int64_t)>(mixed)}) {
       AttentionGraph graph(c);
