@@ -24,9 +24,10 @@ constexpr int64_t kFewTiles = 8;
 constexpr int64_t kFewBlocks = 4;
 // codegen/device/sm90/attention/order.cuh
 constexpr int64_t kTileSlots = 4;
-// Beside scores, probabilities and sums: rows, bounds, addresses; and what computed scores need.
-constexpr int64_t kOtherRegisters = 40, kScoreRegisters = 64, kMatrixRegisters = 24, kMaskRegisters = 30,
-                  kDropoutRegisters = 24;
+// Beside scores, probabilities and sums: rows, bounds, addresses; and what computed scores need. A mask that
+// is compared takes a register for each kKeysOfMask keys of a block.
+constexpr int64_t kOtherRegisters = 40, kScoreRegisters = 64, kMatrixRegisters = 24, kDropoutRegisters = 24;
+constexpr int64_t kKeysOfMask = 4;
 // codegen/device/sm90/attention/score_matrix.cuh: its barriers take the room to the next multiple of 1024.
 constexpr int64_t kMatrixStages = 2, kMatrixBarrierBytes = 1024;
 // codegen/device/sm90/attention/bytes.cuh
@@ -60,7 +61,7 @@ int64_t other_registers(const Schedule& schedule) {
       schedule.stages_matrix() && has_few_steps(schedule.score()) ? kMatrixRegisters : kScoreRegisters;
   if (!problem.of_bytes())
     return kOtherRegisters + (is_plain ? 0 : scores) + (problem.scores.keep ? kDropoutRegisters : 0) +
-           (schedule.mask() != nullptr ? kMaskRegisters : 0);
+           (schedule.mask() != nullptr ? tile_k / kKeysOfMask : 0);
   const int64_t computed = scales_only(problem) ? kFactorRegistersOfBytes : tile_k / 2;
   const Bounds& bounds = problem.scores.bounds;
   const bool is_bounded = !bounds.lower.empty() || !bounds.upper.empty();
@@ -155,7 +156,8 @@ std::variant<Problem, Refusal> problem_of(const Fusion& fusion, const DeviceInfo
     return refuse_attention(fusion, "shared-heads", "", "keys and values that the same heads share",
                             "other sharing");
   problem.shares = std::move(*shares);
-  if (!problem.of_bytes()) problem.matrix = matrix_of(fusion, problem.scores.score);
+  // Ragged rows are copied by a whole warp, boxes of a matrix by one thread.
+  if (!problem.of_bytes() && !problem.is_ragged()) problem.matrix = matrix_of(fusion, problem.scores.score);
   problem.y = result_site(fusion);
   if (const auto& weights = problem.scores.run_weights) problem.y = multiplied(problem.y, *weights);
   problem.y = without_last_rounding(std::move(problem.y));
@@ -190,10 +192,10 @@ int64_t Schedule::shared_bytes() const {
   const int64_t raw = problem.of_bytes() ? kRawStages * knobs.tile_k * 2 * kLine + 1024 : 0;
   const int64_t matrix =
       stages_matrix() ? kMatrixStages * tile_q() * knobs.tile_k * 2 + kMatrixBarrierBytes : 0;
-  return round_up(raw + matrix +
-                      (query_stages * tile_q() * head_lines + stages * (keys + values)) * 2 * kLine +
-                      kBarrierBytes + kTileSlots * 4 * words(),
-                  1024);
+  const int64_t operands = (query_stages * tile_q() * head_lines + stages * (keys + values)) * 2 * kLine;
+  // Two words of 4 bytes for each 32 blocks.
+  const int64_t slots = kTileSlots * 2 * 4 * words();
+  return round_up(raw + matrix + operands + kBarrierBytes + slots, 1024);
 }
 
 int64_t Schedule::registers() const {
@@ -223,8 +225,8 @@ bool Schedule::takes_first_axis_first() const {
 }
 
 std::optional<ValueRanges> Schedule::ranges() const {
-  const bool is_ragged = problem.q.is_ragged() || problem.k.is_ragged() || problem.v.is_ragged();
-  if (!problem.scores.values || problem.of_bytes() || is_ragged || problem.keys <= kFewBlocks * knobs.tile_k)
+  if (!problem.scores.values || problem.of_bytes() || problem.is_ragged() ||
+      problem.keys <= kFewBlocks * knobs.tile_k)
     return std::nullopt;
   return ValueRanges(*problem.scores.values, problem.batch, tile_q(), knobs.tile_k);
 }

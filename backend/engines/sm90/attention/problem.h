@@ -41,6 +41,7 @@ struct Problem {
   int64_t entries() const { return element_count(batch); }
   /// Elements of 8 bits: a head is one line, sums are short.
   bool of_bytes() const { return byte_size(type) == 1; }
+  bool is_ragged() const { return q.is_ragged() || k.is_ragged() || v.is_ragged(); }
   int64_t lines(int64_t elements) const { return of_bytes() ? 1 : ceil_div(elements, kLine); }
   /// All queries see all keys.
   bool has_even_tiles() const {
