@@ -16,6 +16,7 @@
 #include "backend/reference/errors/error_bound.h"
 #include "backend/reference/errors/magnitude.h"
 #include "backend/reference/reference.h"
+#include "backend/sampled_elements.h"
 #include "core/convert.h"
 #include "core/fail.h"
 #include "core/ops/expansion.h"
@@ -35,13 +36,6 @@ constexpr int64_t kDenseElements = int64_t{1} << 24;
 // A sample costs seconds, too, where each element is a sum over a whole batch of images: then it is smaller.
 constexpr double kSampleFlops = 1e9;
 constexpr int64_t kSampleSize = 4096, kSmallestSample = 256;
-
-uint64_t mixed(uint64_t seed, uint64_t counter) {  // splitmix64
-  uint64_t z = seed * 0x9e3779b97f4a7c15u + (counter + 1) * 0xd1342543de82ef95u;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  return z ^ (z >> 31);
-}
 
 // The ops that a tensor waits for.
 std::vector<bool> cone_of(const Graph& graph, int tensor) {
@@ -275,32 +269,13 @@ void set_tolerance(OutputCheck& check, const Tensor& tensor, const reference::Bo
   check.tolerance_abs = error.absolute;
 }
 
-// Random lines of the tensor, and on each up to kLine random elements. Lines go along the axis whose elements
-// are made of the same operands - channels of a convolution, columns of a matmul - so that chains of
-// contractions stay cheap: elements strewn evenly would need nearly everything that lies one contraction
-// back.
-std::vector<int64_t> sample_of(const Graph& graph, const Tensor& tensor, const std::vector<bool>& cone,
-                               int64_t size, uint64_t seed) {
-  constexpr int64_t kLine = 256;
+// The axis whose elements are made of the same operands.
+int line_axis(const Graph& graph, const Tensor& tensor, const std::vector<bool>& cone) {
   bool convolves = false;
   for (size_t i = 0; i < cone.size(); ++i)
     convolves = convolves || (cone[i] && std::holds_alternative<Conv>(graph.ops[i].attributes));
-  const int axis = convolves ? std::min(1, tensor.dims.rank() - 1) : tensor.dims.rank() - 1;
-  const int64_t line = std::min(kLine, tensor.dims[axis]);
-  const int64_t step = packed_strides(tensor.dims)[axis];
-  const int64_t count = element_count(tensor.dims);
-  uint64_t counter = 0;
-  const auto random = [&](int64_t below) {
-    return static_cast<int64_t>(mixed(seed, counter++) % static_cast<uint64_t>(below));
-  };
-  std::vector<int64_t> elements;
-  while (static_cast<int64_t>(elements.size()) < std::min(size, count)) {
-    const int64_t start = random(count);
-    const int64_t first = start - start / step % tensor.dims[axis] * step;
-    for (int64_t i = 0; i < line; ++i) elements.push_back(first + random(tensor.dims[axis]) * step);
-  }
-  elements.resize(static_cast<size_t>(std::min(size, count)));
-  return elements;
+  const int last = tensor.dims.rank() - 1;
+  return convolves ? std::min(1, last) : last;
 }
 
 OutputCheck check_sample(const Graph& graph, std::span<void* const> tensors, int output,
@@ -311,7 +286,8 @@ OutputCheck check_sample(const Graph& graph, std::span<void* const> tensors, int
   const double flops_per_element = contraction_flops(graph, cone) / static_cast<double>(check.elements);
   const auto affordable = static_cast<int64_t>(kSampleFlops / std::max(flops_per_element, 1.0));
   const int64_t size_of_sample = std::clamp(affordable, kSmallestSample, kSampleSize);
-  const std::vector<int64_t> elements = sample_of(graph, tensor, cone, size_of_sample, seed);
+  const std::vector<int64_t> elements =
+      sampled_elements(tensor.dims, line_axis(graph, tensor, cone), size_of_sample, seed);
   std::vector<bool> written;
   const std::vector<double> wanted = evaluate_sample(graph, tensors, output, elements, &written);
   SizeOf size;
@@ -404,7 +380,7 @@ std::string to_string(const VerifyReport& report) {
 void fill_random(const Tensor& tensor, void* buffer, uint64_t seed) {
   const int64_t count = tensor.is_scalar() ? 1 : span_elements(tensor.dims, tensor.strides);
   for (int64_t i = 0; i < count; ++i) {
-    const uint64_t bits = mixed(seed, static_cast<uint64_t>(i));
+    const uint64_t bits = random_number(seed, static_cast<uint64_t>(i));
     switch (info(tensor.type).kind) {
       case NumberKind::real: {
         const double unit = static_cast<double>(bits >> 11) * 0x1p-53;
