@@ -76,7 +76,7 @@ class AttentionGraph {
   }
 
  private:
-  /// What the op has no attribute for.
+  /// The op has no attribute for these.
   bool is_by_hand() const { return has_step(case_, "soft_cap") || case_.documents > 0; }
   Tensor input(const char* name, const Dims& dims) { return g_.input(name, dims, case_.type); }
   Dims values() const { return {case_.keys[0], case_.keys[1], case_.keys[2], case_.value}; }
@@ -162,7 +162,7 @@ void shuffle_pages(int64_t count, int32_t* table) {
   std::shuffle(table, table + count, random);
 }
 
-/// Where each sequence of `row` elements a position begins, and the end.
+/// Fills in where each sequence begins and the last one ends, with `row` elements a position.
 void fill_starts(const BenchCase& bench_case, int64_t row, int64_t* starts) {
   starts[0] = 0;
   for (int64_t i = 0; i < bench_case.q[0]; ++i)

@@ -69,7 +69,7 @@ std::optional<Line> line_of(const Fusion& fusion, const Expr& expr, int at) {
   const PointwiseMode mode = node.pointwise.mode;
   if (mode == PointwiseMode::identity) return line_of(fusion, expr, node.args[0]);
   if (mode != PointwiseMode::add && mode != PointwiseMode::sub) return std::nullopt;
-  // Of equal lengths, the diagonal through the last query and key is that through the first ones.
+  // The diagonal through the last query and key is that through the first ones where lengths are equal.
   const bool is_nothing = mode == PointwiseMode::sub && node.type != DataType::f32 &&
                           argument(expr, at, 0) == argument(expr, at, 1);
   if (is_nothing) return Line{};

@@ -58,20 +58,33 @@ std::optional<Comparison> comparison_of(PointwiseMode mode, bool truth) {
   }
 }
 
-// Of what has to be so that "node `at` is `truth`".
-std::optional<ValueMask> mask_of_condition(const Expr& expr, int at, bool truth) {
-  at = behind_identity(expr, at);
-  const Node& node = expr.node(at);
-  if (node.kind != Node::Kind::pointwise) return std::nullopt;
-  const PointwiseMode mode = node.pointwise.mode;
-  if (mode == PointwiseMode::identity || mode == PointwiseMode::logical_not)
-    return mask_of_condition(expr, node.args[0], truth == (mode == PointwiseMode::identity));
-  if (mode == (truth ? PointwiseMode::logical_and : PointwiseMode::logical_or)) {
-    auto found = mask_of_condition(expr, node.args[0], truth);
-    return found ? found : mask_of_condition(expr, node.args[1], truth);
+// A condition that is a comparison, behind ops that hand it on or negate it.
+struct Compared {
+  int at = -1;  // the node that is `truth`
+  bool truth = true;
+};
+
+Compared behind_negations(const Expr& expr, int at, bool truth) {
+  for (at = behind_identity(expr, at);; at = argument(expr, at, 0)) {
+    const bool negates = is_pointwise(expr.node(at), PointwiseMode::logical_not);
+    if (!negates && !is_pointwise(expr.node(at), PointwiseMode::identity)) return {at, truth};
+    if (negates) truth = !truth;
   }
-  const auto comparison = comparison_of(mode, truth);
-  if (!comparison) return std::nullopt;
+}
+
+// Whether the comparison sees integers as they are: of a narrower type, or of a float, some would be equal.
+bool compares_exactly(const Expr& expr, int at) {
+  const DataType compute = expr.node(at).pointwise.compute;
+  const auto is_narrow = [&](size_t i) { return expr.node(argument(expr, at, i)).type == DataType::i32; };
+  return compute == DataType::i64 || (compute == DataType::i32 && is_narrow(0) && is_narrow(1));
+}
+
+// The mask that node `at`, a comparison, is where it has to be `truth`.
+std::optional<ValueMask> mask_of_comparison(const Expr& expr, Compared compared) {
+  const int at = compared.at;
+  if (expr.node(at).kind != Node::Kind::pointwise) return std::nullopt;
+  const auto comparison = comparison_of(expr.node(at).pointwise.mode, compared.truth);
+  if (!comparison || !compares_exactly(expr, at)) return std::nullopt;
   const int keys = expr.domain.rank() - 1, queries = keys - 1;
   for (const bool query_first : {true, false}) {
     auto of_query = number_of(expr, argument(expr, at, query_first ? 0 : 1), keys),
@@ -84,42 +97,49 @@ std::optional<ValueMask> mask_of_condition(const Expr& expr, int at, bool truth)
   return std::nullopt;
 }
 
+// The first comparison that has to hold so that "node `at` is `truth`".
+std::optional<ValueMask> mask_of_condition(const Expr& expr, int at, bool truth) {
+  const Compared found = behind_negations(expr, at, truth);
+  const Node& node = expr.node(found.at);
+  if (!is_pointwise(node, found.truth ? PointwiseMode::logical_and : PointwiseMode::logical_or))
+    return mask_of_comparison(expr, found);
+  auto first = mask_of_condition(expr, node.args[0], found.truth);
+  return first ? first : mask_of_condition(expr, node.args[1], found.truth);
+}
+
+// A select that leaves -inf to scores whose condition is not `truth`.
+struct Hiding {
+  int score = -1, condition = -1;
+  bool truth = true;
+};
+
+std::optional<Hiding> hiding_select(const Fusion& fusion, const Expr& expr, int at) {
+  if (!is_pointwise(expr.node(at), PointwiseMode::binary_select)) return std::nullopt;
+  for (const bool truth : {true, false})
+    if (constant(fusion, expr, argument(expr, at, truth ? 1 : 0)) == -std::numeric_limits<double>::infinity())
+      return Hiding{argument(expr, at, truth ? 0 : 1), expr.node(at).args[2], truth};
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::optional<ValueMask> value_mask_of(const Fusion& fusion, const Expr& expr, int at) {
-  for (at = behind_identity(expr, at); is_pointwise(expr.node(at), PointwiseMode::binary_select);) {
-    const auto hides = [&](size_t i) {
-      return constant(fusion, expr, argument(expr, at, i)) == -std::numeric_limits<double>::infinity();
-    };
-    if (!hides(0) && !hides(1)) return std::nullopt;
-    const bool truth = hides(1);
-    if (auto mask = mask_of_condition(expr, expr.node(at).args[2], truth)) return mask;
-    at = argument(expr, at, truth ? 0 : 1);
+  at = behind_identity(expr, at);
+  while (const auto select = hiding_select(fusion, expr, at)) {
+    if (auto mask = mask_of_condition(expr, select->condition, select->truth)) return mask;
+    at = select->score;
   }
   return std::nullopt;
 }
 
 std::optional<int> behind_value_mask(const Fusion& fusion, const Expr& expr, int at,
                                      std::optional<ValueMask>& mask) {
-  if (!is_pointwise(expr.node(at), PointwiseMode::binary_select)) return std::nullopt;
-  int condition = argument(expr, at, 2);
-  bool truth = constant(fusion, expr, argument(expr, at, 1)) == -std::numeric_limits<double>::infinity();
-  const bool is_other =
-      constant(fusion, expr, argument(expr, at, 0)) == -std::numeric_limits<double>::infinity();
-  if (truth == is_other) return std::nullopt;
-  const int score = argument(expr, at, truth ? 0 : 1);
-  while (is_pointwise(expr.node(condition), PointwiseMode::logical_not) ||
-         is_pointwise(expr.node(condition), PointwiseMode::identity)) {
-    if (is_pointwise(expr.node(condition), PointwiseMode::logical_not)) truth = !truth;
-    condition = argument(expr, condition, 0);
-  }
-  const Node& compared = expr.node(condition);
-  if (compared.kind != Node::Kind::pointwise || !comparison_of(compared.pointwise.mode, truth))
-    return std::nullopt;
-  mask = mask_of_condition(expr, condition, truth);
+  const auto select = hiding_select(fusion, expr, at);
+  if (!select) return std::nullopt;
+  mask = mask_of_comparison(expr, behind_negations(expr, select->condition, select->truth));
   if (!mask) return std::nullopt;
   mask->in_score = false;
-  return score;
+  return select->score;
 }
 
 ValueRanges::ValueRanges(const ValueMask& mask, const Dims& batch, int64_t tile_q, int64_t tile_k)

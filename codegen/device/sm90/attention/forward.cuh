@@ -21,9 +21,8 @@
 //   live blocks     where a mask compares numbers of queries and keys, another producer warp finds the blocks
 //                   whose keys may be seen, a tile or more ahead (live_blocks.cuh)
 //
-//   shared:  q [q stages][lines of 64][queries]   k, v [stages][lines of 64][keys]; with two stages of q the
-//   next
-//            tile's queries arrive while this one's are read
+//   shared:  q [q stages][lines of 64][queries]   k, v [stages][lines of 64][keys]
+//            with two stages of q the next tile's queries arrive while this one's are read
 //   full     producer --> consumers: bytes have arrived     empty   consumers --> producer: a warp has read
 #include "fusor_generated.cuh"
 
@@ -131,7 +130,7 @@ FUSOR_DEVICE auto blocks_of(const Tile& tile, const Memory& shared, const Way& w
     return AllBlocks<Config::masks>{tile.first, tile.end};
 }
 
-// By a warp, which hands tiles and their live blocks over.
+// A warp hands tiles and their live blocks over to all others.
 template <class P, class Memory>
 FUSOR_DEVICE void find_blocks(const P& p, Memory& shared) {
   auto& slots = shared.slots;
@@ -162,7 +161,7 @@ FUSOR_DEVICE void find_entry_of_matrix(const P& p, const Tile& tile, MapEntry<kB
   }
 }
 template <class P, class Memory>
-FUSOR_DEVICE void copy_elements(const P& p, Memory& shared, Ring<2>& ring, const Tile& tile, int block,
+FUSOR_DEVICE void copy_elements(const P& p, Memory& shared, MatrixRing& ring, const Tile& tile, int block,
                                 const MapEntry<kBatch>& entry) {
   if constexpr (Config::has_matrix) shared.copy_matrix(ring, p.matrix, tile.row, block * kTileK, entry.at);
 }
@@ -172,7 +171,7 @@ FUSOR_DEVICE void produce(const Params& p, Memory& shared) {
   Ring<kStages> ring;
   Ring<kRawStages> raw;
   Ring<kQueryStages> queries;
-  Ring<2> matrix;
+  MatrixRing matrix;
   for (ProducerTurns<(kWords > 0)> turns; turns.find(p, shared.slots); turns.leave(shared.slots)) {
     const Tile tile = tile_within<Tile, N>(p, turns.item(p, shared.slots));
     auto walk = blocks_of(tile, shared, turns);
@@ -235,7 +234,7 @@ struct RowNumbers<true, OfQuery, OfKey> {
 #pragma unroll
     for (int half = 0; half < 2; ++half) numbers[half] = OfQuery::template apply<1>(p.r, at[half], 1)[0];
   }
-  // Of both rows, the scores of the keys at `at` and behind it: two each.
+  // Hides the scores of two keys, the one at `at` and the next, in both rows.
   template <class Params, int kRank>
   __device__ void hide(const Params& p, const Index (&at)[kRank], int count, float* scores) const {
     const auto keys = OfKey::template apply<2>(p.c, at, count);
@@ -315,9 +314,10 @@ struct ScoreRows {
   }
 };
 
-// What a warp reads of the matrix's next stage, when it is there; and that it has done so.
+// Waits for the matrix's next stage and returns the warp's reader of it; release_elements() gives the stage
+// back.
 template <class Memory>
-FUSOR_DEVICE auto elements_of(Memory& shared, const Ring<2>& ring, int row) {
+FUSOR_DEVICE auto elements_of(Memory& shared, const MatrixRing& ring, int row) {
   if constexpr (Config::has_matrix) {
     shared.matrix_full[ring.stage].wait(ring.parity);
     return MatrixReader<typename Config::Matrix>(shared.matrix[ring.stage][0], row);
@@ -326,7 +326,7 @@ FUSOR_DEVICE auto elements_of(Memory& shared, const Ring<2>& ring, int row) {
   }
 }
 template <class Memory>
-FUSOR_DEVICE void release_elements(Memory& shared, Ring<2>& ring) {
+FUSOR_DEVICE void release_elements(Memory& shared, MatrixRing& ring) {
   if constexpr (Config::has_matrix) {
     release(shared.matrix_empty[ring.stage]);
     ring.advance();
@@ -416,7 +416,7 @@ FUSOR_DEVICE void begin_with_sinks(const Params& p, const ScoreRows& rows, Softm
 FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
   Ring<kStages> ring;
   Ring<kQueryStages> queries;
-  Ring<2> matrix;
+  MatrixRing matrix;
   const int warp = threadIdx.x % kWarpgroup / 32, lane = threadIdx.x % 32;
   if (consumer > 0) pass_turn(kConsumers - 1);
   for (Turns<kHanded> turns; turns.find(p, shared.slots); turns.leave(shared.slots)) {

@@ -39,7 +39,7 @@ struct LiveSlots : TileSlots<true> {
   u32 words[kSlots][2 * kWords];  // bits of blocks that may be seen, and of those that need the mask
 };
 
-// By a warp: bits of the blocks first .. end - 1 of tile number `tile`, of the entry at `at`.
+// A warp finds the bits of the blocks first .. end - 1 for tile number `tile` of the entry at `at`.
 template <int kBoth, int kAxes, int kRank>
 FUSOR_DEVICE void find_live(const ValueRanges<kAxes>& ranges, const Index (&at)[kRank], int tile, int first,
                             int end, u32 (&words)[kBoth]) {
@@ -67,7 +67,7 @@ FUSOR_DEVICE void find_live(const ValueRanges<kAxes>& ranges, const Index (&at)[
 
 // The blocks of keys of a tile, from the last one down:
 //   for (int block = walk.last(); walk.has(block); block = walk.next(block)) ...
-// All of first .. end - 1,
+// AllBlocks are the blocks first .. end - 1.
 template <bool kMasks>
 struct AllBlocks {
   int first, end;
@@ -78,7 +78,7 @@ struct AllBlocks {
   __device__ int next(int block) { return block - 1; }
   __device__ bool is_mixed(int) const { return kMasks; }
 };
-// or those that have a bit.
+// LiveBlocks are those that have a bit.
 template <int kWords>
 struct LiveBlocks {
   const volatile u32* words;

@@ -9,6 +9,9 @@
 
 #include "codegen/device/sm90/attention/parts.cuh"
 
+enum : int { kMatrixStages = 2 };
+using MatrixRing = Ring<kMatrixStages>;
+
 template <bool kExists, class T, int kRows, int kKeys>
 struct ScoreMatrix {
   __device__ void init_matrix(int) {}
@@ -16,7 +19,7 @@ struct ScoreMatrix {
 
 template <class T, int kRows, int kKeys>
 struct ScoreMatrix<true, T, kRows, kKeys> {
-  enum : int { kMatrixStages = 2, kMatrixLines = kKeys / kLine };
+  enum : int { kMatrixLines = kKeys / kLine };
   static_assert(kKeys % kLine == 0, "a block is whole lines");
 
   alignas(1024) u8 matrix[kMatrixStages][kMatrixLines][kRows * kLineBytes];
@@ -29,8 +32,8 @@ struct ScoreMatrix<true, T, kRows, kKeys> {
     }
   }
 
-  // Rows `row` on and keys `key` on, of the entry.
-  __device__ void copy_matrix(Ring<kMatrixStages>& ring, const TensorMap& map, int row, int key,
+  // Copies a box of the entry, which begins at `row` and `key`, into the next stage that is free.
+  __device__ void copy_matrix(MatrixRing& ring, const TensorMap& map, int row, int key,
                               const int (&entry)[3]) {
     matrix_empty[ring.stage].wait(ring.parity ^ 1);
     Barrier& full = matrix_full[ring.stage];
@@ -54,8 +57,8 @@ struct MatrixReader {
     const int lane = threadIdx.x % 32, line = row + lane / 8 % 2 * 8 + lane % 8;
     place = line * kLineBytes + (lane % 8 ^ lane / 16) * 16;
   }
-  // Of columns 8 `unit` to 8 `unit` + 15, unit being even: two neighbours each of the first line and of the
-  // one 8 further down, in the first eight columns and in the last.
+  // Reads eight elements of the columns 8 `unit` to 8 `unit` + 15, unit being even: two neighbours in each
+  // half of the columns, of the lane's line and of the one 8 further down.
   template <int kRows>
   __device__ void read(int unit, float (&values)[8]) const {
     u32 words[4];

@@ -111,7 +111,7 @@ struct QueryTile {
     row = item.tile * kTileQ;
     last = min(row + kTileQ, static_cast<int>(p.queries)) - 1;
     if constexpr (kFirstAxisFastest) {
-      Index entry = item.entry;
+      Index entry = item.entry + first_entry;
 #pragma unroll
       for (int axis = 0; axis < kRank - 2; ++axis) at[axis] = p.extents[axis].split(entry);
     } else {

@@ -9,7 +9,8 @@ struct C;  // the number of a key
 
 enum : int { kRank = R::kRank };
 
-// Of rows `first` on, `count` at most, along kAxis of the entry.
+// Finds the range of numbers of the rows along kAxis that begin with `first`: `count` of them, or as many as
+// exist.
 template <class Site, int kAxis, class P, class Args>
 FUSOR_DEVICE void find_range(const P& p, const Args& args, i64 entry, i64 first, i64 count, i64 rows,
                              ValueRange& to) {

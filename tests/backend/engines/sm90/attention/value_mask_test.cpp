@@ -92,6 +92,16 @@ TEST(ValueMask, OtherMasksAreNone) {
   }));
 }
 
+// In fp32 two numbers beyond 2^24 may be equal that are not.
+TEST(ValueMask, AComparisonThatRoundsNumbersIsNone) {
+  EXPECT_FALSE(found([](auto& graph, const Tensor& q, const Tensor& k) {
+    return graph.g.cmp_eq(q, k, {.compute = DataType::f32});
+  }));
+  EXPECT_TRUE(found([](auto& graph, const Tensor& q, const Tensor& k) {
+    return graph.g.cmp_eq(q, k, {.compute = DataType::i64});
+  }));
+}
+
 TEST(ValueMask, ANumberThatHidesLittleIsNone) {
   AttentionGraph graph(kLong);
   GraphBuilder& g = graph.g;
