@@ -9,6 +9,7 @@
 
 #include "codegen/text/device_types.h"
 #include "codegen/text/formula_text.h"
+#include "codegen/text/rounding_facts.h"
 #include "codegen/text/word_facts.h"
 
 namespace fusor {
@@ -196,11 +197,14 @@ std::string SiteText::computed(int at, bool in_order) const {
   if (compares_word(expr_, node))
     return fmt::format("is_word_below({}, {})", lane(node.args[0]), lane(node.args[1]));
   const bool shares_words = in_order && word_steps(site_, node).step > 0;
+  const bool chooses = chooses_elements(expr_, node);
   std::vector<std::string> operands;
   for (int i = 0; i < info(pointwise.mode).inputs; ++i) {
     const int arg = node.args[static_cast<size_t>(i)];
     if (i == kPhiloxIndex && counts_up(expr_, node))
       operands.push_back(fmt::format("i64(u32({}))", lane(arg)));
+    else if (chooses && is_chosen_scalar(expr_, node, i))
+      operands.push_back(rounded(node, lane(arg)));
     else
       operands.push_back(carrier(expr_.node(arg).type) == pointwise.compute
                              ? lane(arg)
@@ -210,7 +214,7 @@ std::string SiteText::computed(int at, bool in_order) const {
       shares_words ? fmt::format("words{}.at(i, {})", number(at), fmt::join(operands, ", "))
                    : formula_text(pointwise, "Fn", operands,
                                   has_default_parameters(pointwise) ? "" : fmt::format("p{}", number(at)));
-  if (yields_truth(pointwise.mode)) return value;
+  if (yields_truth(pointwise.mode) || chooses) return value;
   return result_of(at, value, carrier(node.type) == pointwise.compute);
 }
 

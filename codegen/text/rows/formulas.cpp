@@ -7,6 +7,7 @@
 
 #include "codegen/text/device_types.h"
 #include "codegen/text/formula_text.h"
+#include "codegen/text/rounding_facts.h"
 #include "codegen/text/word_facts.h"
 
 namespace fusor {
@@ -58,10 +59,12 @@ std::string RowFormulas::computed(int at, std::string_view functions, bool in_ro
         fmt::format("by_{}[{}]({})", name(node.args[1]), is_spread() ? "i" : "0", read(node.args[0], false));
     return nodes_.is_rounded_by_stores(at) ? quotient : rounded(node, quotient, true);
   }
+  const bool chooses = chooses_elements(expr_, node);
   std::vector<std::string> operands;
   for (int i = 0; i < info(pointwise.mode).inputs; ++i) {
     const int arg = node.args[static_cast<size_t>(i)];
-    const std::string value = read(arg, in_row);
+    const bool is_rounded = chooses && is_chosen_scalar(expr_, node, i);
+    const std::string value = is_rounded ? rounded(node, read(arg, in_row), true) : read(arg, in_row);
     operands.push_back(carrier(expr_.node(arg).type) == pointwise.compute
                            ? value
                            : fmt::format("narrow<{}>({})", device_type(pointwise.compute), value));
@@ -71,7 +74,7 @@ std::string RowFormulas::computed(int at, std::string_view functions, bool in_ro
           ? fmt::format("words_{}.at(i, {})", name(at), fmt::join(operands, ", "))
           : formula_text(pointwise, functions, operands,
                          has_default_parameters(pointwise) ? "" : fmt::format("p_{}", name(at)));
-  if (yields_truth(pointwise.mode)) return value;
+  if (yields_truth(pointwise.mode) || chooses) return value;
   const bool in_carrier = carrier(node.type) == pointwise.compute;
   return in_carrier && nodes_.is_rounded_by_stores(at) ? value : rounded(node, value, in_carrier);
 }
