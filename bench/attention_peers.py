@@ -10,9 +10,9 @@ def first_line(error):
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
-def ragged_lengths(row):
+def ragged_lengths(row, operand="q"):
     """As ragged_length() of tools/bench/attention_cases.h."""
-    sequences, positions = row["q"][0], row["q"][2]
+    sequences, positions = row[operand][0], row[operand][2]
     return [-(-positions * (i + 1) // sequences) for i in range(sequences)]
 
 
@@ -105,6 +105,8 @@ class AttentionPeers:
     def with_bias_or_nested(self, row, library):
         causal = row.get("causal", False)
         if row.get("ragged"):
+            if row["q"][2] != row["k"][2]:
+                return None
             torch, lengths = self.torch, ragged_lengths(row)
             starts = torch.tensor([0, *lengths], device="cuda").cumsum(0)
 
@@ -114,7 +116,7 @@ class AttentionPeers:
                                                               max_seqlen=max(lengths)).transpose(1, 2)
             inputs = nested(row["q"][1], row["q"][3]), *(nested(row["k"][1], row["k"][3]) for _ in range(2))
             return lambda: self.by_library(library, inputs, None, causal)
-        if row.get("scores") != ["bias"] or row.get("newest") or row.get("documents"):
+        if row.get("scores") != ["bias"] or row.get("newest") or row.get("documents") or row["op"] == "attention_bwd":
             return None
         inputs = self.inputs(row)
         bias = self.random(1, row["q"][1], row["q"][2], row["k"][2])
@@ -143,22 +145,40 @@ class AttentionPeers:
         torch = self.torch
         from torch.nn.attention.varlen import varlen_attn
         if row.get("ragged"):
-            lengths = ragged_lengths(row)
-            starts = [sum(lengths[:i]) for i in range(len(lengths) + 1)]
+            def starts_of(operand):
+                lengths = ragged_lengths(row, operand)
+                return [sum(lengths[:i]) for i in range(len(lengths) + 1)]
+            starts, key_starts = starts_of("q"), starts_of("k")
         else:
             one = document_starts(row)
             starts = [batch * row["k"][2] + start for batch in range(row["q"][0]) for start in one[:-1]]
             starts.append(row["q"][0] * row["k"][2])
-        longest = max(end - begin for begin, end in zip(starts, starts[1:]))
-        places = torch.tensor(starts, device="cuda", dtype=torch.int32)
-        q, k, v = (self.random(starts[-1], row[name][1], row[name][3]) for name in ("q", "k", "k"))
+            key_starts = starts
+
+        def places(starts):
+            longest = max(end - begin for begin, end in zip(starts, starts[1:]))
+            return torch.tensor(starts, device="cuda", dtype=torch.int32), longest
+        (queries, most_queries), (keys, most_keys) = places(starts), places(key_starts)
+        rows = {"q": starts[-1], "k": key_starts[-1]}
+        inputs = tuple(self.random(rows[name], row[name][1], row[name][3]) for name in ("q", "k", "k"))
         known = inspect.signature(varlen_attn).parameters
         asked = {}
         if row.get("causal"):
             asked = {"is_causal": True} if "is_causal" in known else {"window_size": (-1, 0)}
         if row["q"][1] != row["k"][1]:
             asked["enable_gqa"] = True
-        return lambda: varlen_attn(q, k, v, places, places, longest, longest, **asked)
+        return self.timed(row, inputs, lambda *x: varlen_attn(*x, queries, keys, most_queries, most_keys, **asked))
+
+    def timed(self, row, inputs, forward):
+        """What a case times: the forward pass, or gradients as autograd asks for them."""
+        if row["op"] != "attention_bwd":
+            return lambda: forward(*inputs)
+        torch = self.torch
+        for x in inputs:
+            x.requires_grad_()
+        o = forward(*inputs)
+        do = torch.ones_like(o)
+        return lambda: torch.autograd.grad(o, inputs, do, retain_graph=True)
 
     def flex(self, row):
         """FlexAttention, compiled, with the mask's blocks made beforehand; sequences are documents of one batch entry."""
@@ -166,6 +186,8 @@ class AttentionPeers:
         from torch.nn.attention.flex_attention import create_block_mask, flex_attention
         (batch, heads, positions, head), shared = row["q"], row["k"][1]
         document = None
+        if row["q"][2] != row["k"][2]:
+            return None
         if row.get("ragged"):
             lengths = ragged_lengths(row)
             batch, positions = 1, sum(lengths)
@@ -180,7 +202,8 @@ class AttentionPeers:
         score = self.score_of(row, heads, positions)
         torch._dynamo.reset()
         compiled = torch.compile(flex_attention, dynamic=False)
-        return lambda: compiled(q, k, v, score_mod=score, block_mask=mask, enable_gqa=heads != shared)
+        return self.timed(row, (q, k, v), lambda *x: compiled(*x, score_mod=score, block_mask=mask,
+                                                              enable_gqa=heads != shared))
 
     def block_mask(self, row, document, positions, create_block_mask):
         causal, newest = row.get("causal", False), row.get("newest")

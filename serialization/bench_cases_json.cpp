@@ -109,12 +109,13 @@ void read_attention(const JsonReader& row, BenchCase& to) {
   }
   read_optional(row, "ragged", to.ragged);
   to.scores = steps(row, "scores");
-  const bool is_plain = to.newest == 0 && to.documents == 0 && !to.ragged && to.scores.empty();
-  if ((to.documents > 0 || to.ragged) && to.q[2] != to.keys[2])
-    row.at("k").refuse("expected as many keys as queries of documents and sequences, got {} and {}",
-                       to.keys[2], to.q[2]);
-  if (!is_plain && (to.op == BenchCase::Op::attention_bwd || to.page > 0))
-    row.refuse("newest, documents, ragged and scores are of a forward pass without pages");
+  if (to.documents > 0 && to.q[2] != to.keys[2])
+    row.at("k").refuse("expected as many keys as queries of documents, got {} and {}", to.keys[2], to.q[2]);
+  const bool has_scores = to.newest > 0 || !to.scores.empty();
+  if (has_scores && to.op == BenchCase::Op::attention_bwd)
+    row.refuse("newest and scores are of a forward pass");
+  if ((has_scores || to.ragged || to.documents > 0) && to.page > 0)
+    row.refuse("newest, ragged, scores and documents come without pages");
 }
 
 void read_pool(const JsonReader& row, BenchCase& to) {

@@ -46,6 +46,11 @@ struct AttentionGraph {
   Tensor key() { return g.gen_index(score, 3); }
   Tensor nothing() { return g.constant(-std::numeric_limits<double>::infinity()); }
   void keep(const Tensor& condition) { score = g.binary_select(score, nothing(), condition); }
+  /// Queries see keys of their own documents, whose numbers are inputs.
+  void keep_documents() {
+    keep(g.cmp_eq(g.input("of_queries", {c.batch, 1, c.queries, 1}, DataType::i32),
+                  g.input("of_keys", {c.batch, 1, 1, c.keys}, DataType::i32)));
+  }
   void mask() {
     const auto shift = static_cast<double>(c.keys - c.queries);
     if (c.mask == Mask::causal || c.mask == Mask::window) keep(g.cmp_ge(row(), key()));
@@ -165,6 +170,11 @@ struct AttentionBackwardGraph {
   Tensor transposed(const Tensor& x) { return g.transpose(x, {0, 1, 3, 2}); }
   void keep(const Tensor& condition) {
     score = g.binary_select(score, g.constant(-std::numeric_limits<double>::infinity()), condition);
+  }
+  /// Queries see keys of their own documents, whose numbers are inputs.
+  void keep_documents() {
+    keep(g.cmp_eq(g.input("of_queries", {c.batch, 1, c.queries, 1}, DataType::i32),
+                  g.input("of_keys", {c.batch, 1, 1, c.keys}, DataType::i32)));
   }
   void mask() {
     if (c.mask == Mask::none) return;
@@ -289,9 +299,9 @@ inline Graph attention_with_dropout(const AttentionCase& c, const SdpaAttributes
 }
 
 /// Both passes of the op, so that probabilities are those of a softmax. `bias`: dims of a bias, whose
-/// gradient is asked for, too; none where empty.
+/// gradient is asked for, too; `blocks`: dims of a block mask. None where empty.
 inline Graph attention_and_gradients(const AttentionCase& c, const SdpaAttributes& attributes,
-                                     const Dims& bias = {}) {
+                                     const Dims& bias = {}, const Dims& blocks = {}) {
   GraphBuilder g("attention_and_gradients");
   const Tensor q = g.input("q", {c.batch, c.heads, c.queries, c.head}, c.type);
   const Tensor k = g.input("k", {c.batch, c.shared_heads, c.keys, c.head}, c.type);
@@ -299,6 +309,7 @@ inline Graph attention_and_gradients(const AttentionCase& c, const SdpaAttribute
   const Tensor dy = g.input("dy", {c.batch, c.heads, c.queries, c.value}, c.type);
   SdpaOptions options = with_seed(g, attributes);
   if (!bias.empty()) options.bias = g.input("bias", bias, c.type);
+  if (!blocks.empty()) options.block_mask = g.input("blocks", blocks, DataType::u8);
   const SdpaResults forward = g.sdpa_fwd(q, k, v, options);
   const Tensor o = g.output(forward.o, {.name = "o", .type = c.type});
   const Tensor stats = g.output(forward.stats, {.name = "stats", .type = DataType::f32});

@@ -8,6 +8,7 @@
 #include <functional>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "frontend/graph_builder.h"
@@ -22,7 +23,10 @@ struct RaggedCase {
   bool is_causal = false;
   bool has_lengths = true;  ///< else what is behind a sequence's last row counts as zeros
   DataType type = DataType::bf16;
-  bool leaves_scores = false;  ///< gradients of scores are a result, too, of all rows
+  bool ends_together = false;   ///< a causal diagonal ends with the last query and key of a sequence
+  bool leaves_scores = false;   ///< gradients of scores are a result, too, of all rows
+  bool has_one_length = false;  ///< by the op: queries and keys of a sequence have the same, one tensor
+  bool is_padded = false;       ///< by the op: tensors are dense, with as many rows as the longest sequence
 
   int64_t batch() const { return static_cast<int64_t>(queries.size()); }
 };
@@ -69,14 +73,17 @@ inline Graph ragged_attention(const RaggedCase& c) {
   const Tensor nothing = g.constant(-std::numeric_limits<double>::infinity());
   const auto row = [&] { return g.gen_index(score, 3); };
   const auto key = [&] { return g.gen_index(score, 4); };
+  Tensor shift;
   if (c.has_lengths) {
     const Tensor of_queries = length("seq_len_q"), of_keys = length("seq_len_kv");
+    if (c.ends_together) shift = g.sub(of_keys, of_queries);
     score =
         g.binary_select(score, nothing, g.logical_and(g.cmp_lt(row(), of_queries), g.cmp_lt(key(), of_keys)));
     // As products with lengths do: a probability of 0 times NaN is NaN.
     v = g.binary_select(v, g.constant(0), g.cmp_lt(g.gen_index(v, 3), of_keys));
   }
-  if (c.is_causal) score = g.binary_select(score, nothing, g.cmp_ge(row(), key()));
+  if (c.is_causal)
+    score = g.binary_select(score, nothing, g.cmp_ge(c.ends_together ? g.add(row(), shift) : row(), key()));
   const Tensor largest = g.reduce(score, ReductionMode::max, {4});
   const Tensor exponential = g.exp(g.sub(score, g.max(largest, g.constant(-3e38))));
   const Tensor sum = g.reduce(exponential, ReductionMode::add, {4});
@@ -86,35 +93,48 @@ inline Graph ragged_attention(const RaggedCase& c) {
   return g.finish();
 }
 
-/// The same by the op, whose heads are one axis.
-inline Graph ragged_attention_by_op(const RaggedCase& c) {
-  GraphBuilder g("ragged_by_op");
-  const auto starts = [&](const std::string& name) {
-    return g.input(name + "_start", {c.batch() + 1}, DataType::i64);
-  };
-  const auto load = [&](const std::string& name, const std::vector<int64_t>& lengths, int64_t heads,
-                        int64_t head) {
+/// A graph of the op's, whose heads are one axis: its operands, its results, and what it is told.
+struct RaggedOpGraph {
+  const RaggedCase& c;
+  GraphBuilder g;
+
+  Tensor starts(const std::string& name) { return g.input(name + "_start", {c.batch() + 1}, DataType::i64); }
+  Tensor load(const std::string& name, const std::vector<int64_t>& lengths, int64_t heads, int64_t head) {
+    const Dims dims{c.batch(), heads, longest(lengths), head};
+    if (c.is_padded) return g.input(name, dims, c.type);
     const int64_t row = heads * head;
     const Tensor x = g.input(name, {ragged_starts(lengths, row, c.gap, c.shift).back()}, c.type);
-    return g.ragged_load(x, starts(name), {c.batch(), heads, longest(lengths), head}, {head, row, 1});
-  };
-  const auto store = [&](const std::string& name, const Tensor& x, int64_t head, DataType type) {
-    const int64_t row = c.heads * head;
-    g.output(g.ragged_store(x, starts(name), ragged_starts(c.queries, row, c.gap, 0).back(), {head, row, 1},
-                            {.type = type}, true),
-             {.name = name, .type = type});
-  };
-  SdpaOptions options{.attributes = {.attn_scale = 1 / std::sqrt(static_cast<double>(c.head)),
-                                     .right_bound = c.is_causal ? 0 : -1,
-                                     .padding_mask = true}};
-  const Tensor q = load("q", c.queries, c.heads, c.head), k = load("k", c.keys, c.shared_heads, c.head),
-               v = load("v", c.keys, c.shared_heads, c.value);
-  options.seq_len_q = g.input("seq_len_q", {c.batch(), 1, 1, 1}, DataType::i32);
-  options.seq_len_kv = g.input("seq_len_kv", {c.batch(), 1, 1, 1}, DataType::i32);
-  const SdpaResults results = g.sdpa_fwd(q, k, v, options);
-  store("stats", results.stats, 1, DataType::f32);
-  store("o", results.o, c.value, c.type);
-  return g.finish();
+    return g.ragged_load(x, starts(name), dims, {head, row, 1});
+  }
+  void store(const std::string& name, const Tensor& x, const std::vector<int64_t>& lengths, int64_t heads,
+             int64_t head, DataType type) {
+    const int64_t row = heads * head, reach = ragged_starts(lengths, row, c.gap, 0).back();
+    const Tensor y =
+        c.is_padded ? x : g.ragged_store(x, starts(name), reach, {head, row, 1}, {.type = type}, true);
+    g.output(y, {.name = name, .type = type});
+  }
+  SdpaOptions options() {
+    const auto length = [&](const char* name) { return g.input(name, {c.batch(), 1, 1, 1}, DataType::i32); };
+    SdpaOptions told;
+    told.attributes.attn_scale = 1 / std::sqrt(static_cast<double>(c.head));
+    if (c.ends_together) told.attributes.diagonal_alignment = DiagonalAlignment::bottom_right;
+    if (c.is_causal) told.attributes.right_bound = 0;
+    told.attributes.padding_mask = true;
+    told.seq_len_q = told.seq_len_kv = length("seq_len_q");
+    if (!c.has_one_length) told.seq_len_kv = length("seq_len_kv");
+    return told;
+  }
+};
+
+/// The same by the op.
+inline Graph ragged_attention_by_op(const RaggedCase& c) {
+  RaggedOpGraph of{c, GraphBuilder("ragged_by_op")};
+  const Tensor q = of.load("q", c.queries, c.heads, c.head), k = of.load("k", c.keys, c.shared_heads, c.head),
+               v = of.load("v", c.keys, c.shared_heads, c.value);
+  const SdpaResults results = of.g.sdpa_fwd(q, k, v, of.options());
+  of.store("stats", results.stats, c.queries, c.heads, 1, DataType::f32);
+  of.store("o", results.o, c.queries, c.heads, c.value, c.type);
+  return of.g.finish();
 }
 
 /// The backward pass of the same: inputs are q, k, v and dy, the logarithms of sums "stats" and the row sums
@@ -158,7 +178,8 @@ inline Graph ragged_gradients(const RaggedCase& c) {
   const auto key = [&] { return g.gen_index(score, 4); };
   score =
       g.binary_select(score, nothing, g.logical_and(g.cmp_lt(row(), of_queries), g.cmp_lt(key(), of_keys)));
-  if (c.is_causal) score = g.binary_select(score, nothing, g.cmp_ge(row(), key()));
+  const auto last_key = [&] { return c.ends_together ? g.add(row(), g.sub(of_keys, of_queries)) : row(); };
+  if (c.is_causal) score = g.binary_select(score, nothing, g.cmp_ge(last_key(), key()));
   const Tensor p = g.exp(g.sub(score, sums("stats")));
   const Tensor ds = g.mul(g.mul(p, g.sub(g.matmul(dy, across(v)), sums("delta"))), g.constant(scale));
   const Tensor rounded = g.identity(ds, {.type = c.type}), weights = g.identity(p, {.type = c.type});
@@ -169,6 +190,20 @@ inline Graph ragged_gradients(const RaggedCase& c) {
   return g.finish();
 }
 
+/// Gradients by the op; of the forward pass, o lies like dy, and "stats" is dense.
+inline Graph ragged_gradients_by_op(const RaggedCase& c) {
+  RaggedOpGraph of{c, GraphBuilder("ragged_gradients_by_op")};
+  const Tensor q = of.load("q", c.queries, c.heads, c.head), k = of.load("k", c.keys, c.shared_heads, c.head),
+               v = of.load("v", c.keys, c.shared_heads, c.value),
+               o = of.load("o", c.queries, c.heads, c.value), dy = of.load("dy", c.queries, c.heads, c.value);
+  const Tensor stats = of.g.input("stats", {c.batch(), c.heads, longest(c.queries), 1}, DataType::f32);
+  const SdpaGradients made = of.g.sdpa_bwd(q, k, v, o, dy, stats, of.options());
+  of.store("dq", made.dq, c.queries, c.heads, c.head, c.type);
+  of.store("dk", made.dk, c.keys, c.shared_heads, c.head, c.type);
+  of.store("dv", made.dv, c.keys, c.shared_heads, c.value, c.type);
+  return of.g.finish();
+}
+
 using EditInput = std::function<void(const std::string&, const std::function<void(std::byte*)>&)>;
 
 template <class T>
@@ -176,20 +211,35 @@ void put_input(const EditInput& edit, const std::string& name, const std::vector
   edit(name, [&](std::byte* bytes) { std::memcpy(bytes, values.data(), values.size() * sizeof(T)); });
 }
 
+/// NaN in 16-bit elements of an input that belong to no row.
+inline void put_nan(const EditInput& edit, const std::string& name, const std::vector<bool>& exists) {
+  edit(name, [&](std::byte* bytes) {
+    const uint16_t nan = 0x7fff;
+    for (size_t at = 0; at < exists.size(); ++at)
+      if (!exists[at]) std::memcpy(bytes + 2 * at, &nan, 2);
+  });
+}
+
 /// Where an input's rows begin, and NaN in those that do not exist.
 inline void put_rows(const RaggedCase& c, const EditInput& edit, const std::string& name,
                      const std::vector<int64_t>& lengths, int64_t row) {
   const std::vector<int64_t> starts = ragged_starts(lengths, row, c.gap, c.shift);
   put_input(edit, name + "_start", starts);
-  edit(name, [&](std::byte* bytes) {
-    std::vector<bool> exists(static_cast<size_t>(starts.back()), false);
-    for (size_t i = 0; i < lengths.size(); ++i)
-      for (int64_t at = starts[i]; at < starts[i] + lengths[i] * row; ++at)
-        exists[static_cast<size_t>(at)] = true;
-    const uint16_t nan = 0x7fff;
-    for (size_t at = 0; at < exists.size(); ++at)
-      if (!exists[at]) std::memcpy(bytes + 2 * at, &nan, 2);
-  });
+  std::vector<bool> exists(static_cast<size_t>(starts.back()), false);
+  for (size_t i = 0; i < lengths.size(); ++i) std::fill_n(exists.begin() + starts[i], lengths[i] * row, true);
+  put_nan(edit, name, exists);
+}
+
+/// NaN behind the rows that exist of a padded input.
+inline void put_padding(const EditInput& edit, const std::string& name, const std::vector<int64_t>& lengths,
+                        int64_t heads, int64_t head) {
+  std::vector<bool> exists;
+  for (const int64_t length : lengths)
+    for (int64_t i = 0; i < heads; ++i) {
+      exists.insert(exists.end(), static_cast<size_t>(length * head), true);
+      exists.insert(exists.end(), static_cast<size_t>((longest(lengths) - length) * head), false);
+    }
+  put_nan(edit, name, exists);
 }
 
 inline void put_lengths(const RaggedCase& c, const EditInput& edit) {
@@ -218,6 +268,23 @@ inline void fill_ragged_gradients(const RaggedCase& c, const EditInput& edit) {
   put_input(edit, "dk_start", ragged_starts(c.keys, c.shared_heads * c.head, c.gap, 0));
   put_input(edit, "dv_start", ragged_starts(c.keys, c.shared_heads * c.value, c.gap, 0));
   put_lengths(c, edit);
+}
+
+/// Fills the inputs of ragged_gradients_by_op likewise. Probabilities are below 1 with these statistics.
+inline void fill_ragged_gradients_by_op(const RaggedCase& c, const EditInput& edit) {
+  const auto rows = static_cast<size_t>(c.batch() * c.heads * longest(c.queries));
+  put_input(edit, "stats", std::vector<float>(rows, std::log(static_cast<float>(longest(c.keys))) + 0.5F));
+  if (c.is_padded) {
+    for (const auto& [name, head] :
+         {std::pair("q", c.head), std::pair("o", c.value), std::pair("dy", c.value)})
+      put_padding(edit, name, c.queries, c.heads, head);
+    for (const auto& [name, head] : {std::pair("k", c.head), std::pair("v", c.value)})
+      put_padding(edit, name, c.keys, c.shared_heads, head);
+    put_lengths(c, edit);
+    return;
+  }
+  fill_ragged_gradients(c, edit);
+  put_rows(c, edit, "o", c.queries, c.heads * c.value);
 }
 
 }  // namespace fusor::test

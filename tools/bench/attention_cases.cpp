@@ -17,7 +17,7 @@ namespace {
 
 constexpr const char* kPageTable = "page_table";
 constexpr const char* kDocument = "document";
-constexpr const char* kLengths = "lengths";
+constexpr const char *kLengths = "lengths", *kKeyLengths = "key_lengths";
 constexpr const char* kStart = "_start";
 constexpr double kSoftCap = 30;
 
@@ -59,15 +59,17 @@ class AttentionGraph {
     const bool has_options = case_.newest > 0 || has_step(case_, "alibi") || has_step(case_, "bias");
     if ((is_by_hand() || case_.ragged) && has_options)
       fail("case '{}': documents, soft_cap and ragged come without newest, alibi and bias", case_.id);
+    if (is_by_hand() && case_.ragged)
+      fail("case '{}': ragged comes without documents and soft_cap", case_.id);
   }
 
   Graph build() {
     if (case_.page > 0)
       from_pages();
     else if (case_.ragged)
-      of_ragged();
+      case_.op == BenchCase::Op::attention_bwd ? gradients_of_ragged() : of_ragged();
     else if (case_.op == BenchCase::Op::attention_bwd)
-      gradients();
+      is_by_hand() ? gradients_by_hand() : gradients();
     else if (is_by_hand())
       by_hand();
     else
@@ -113,29 +115,55 @@ class AttentionGraph {
   }
 
   // Sequences lie one behind the other, [positions of all, heads, elements of a head].
-  void of_ragged() {
-    int64_t positions = 0;
-    for (int64_t i = 0; i < case_.q[0]; ++i) positions += ragged_length(case_, i);
-    const auto load = [&](const std::string& name, int64_t heads, int64_t head) {
-      const Tensor x = g_.input(name, {positions * heads * head}, case_.type);
-      return g_.ragged_load(x, g_.input(name + kStart, {case_.q[0] + 1}, DataType::i64),
-                            {case_.q[0], heads, case_.q[2], head}, {head, heads * head, 1});
+  static int64_t positions(const Dims& dims) {
+    int64_t all = 0;
+    for (int64_t i = 0; i < dims[0]; ++i) all += ragged_length(dims, i);
+    return all;
+  }
+  Tensor starts(const std::string& name) { return g_.input(name + kStart, {case_.q[0] + 1}, DataType::i64); }
+  Tensor load(const std::string& name, const Dims& dims, int64_t head, std::optional<DataType> type = {}) {
+    const int64_t row = dims[1] * head;
+    const Tensor x = g_.input(name, {positions(dims) * row}, type.value_or(case_.type));
+    return g_.ragged_load(x, starts(name), {dims[0], dims[1], dims[2], head}, {head, row, 1});
+  }
+  void store(const std::string& name, const Tensor& x, const Dims& dims, int64_t head) {
+    const int64_t row = dims[1] * head;
+    const Tensor y =
+        g_.ragged_store(x, starts(name), positions(dims) * row, {head, row, 1}, {.type = result_}, true);
+    g_.output(y, {.name = name, .type = result_});
+  }
+  void add_lengths(SdpaOptions& options) {
+    const auto lengths = [&](const char* name) {
+      return g_.input(name, {case_.q[0], 1, 1, 1}, DataType::i32);
     };
-    const Tensor q = load("q", case_.q[1], case_.q[3]), k = load("k", case_.keys[1], case_.keys[3]),
-                 v = load("v", case_.keys[1], case_.value);
-    const Tensor lengths = g_.input(kLengths, {case_.q[0], 1, 1, 1}, DataType::i32);
-    SdpaOptions options{.attributes = attributes_, .seq_len_q = lengths, .seq_len_kv = lengths};
+    options.seq_len_q = options.seq_len_kv = lengths(kLengths);
+    if (case_.q[2] != case_.keys[2]) options.seq_len_kv = lengths(kKeyLengths);
     options.attributes.padding_mask = true;
-    const int64_t row = case_.q[1] * case_.value;
-    const Tensor o = g_.ragged_store(g_.sdpa_fwd(q, k, v, options).o,
-                                     g_.input(std::string("o") + kStart, {case_.q[0] + 1}, DataType::i64),
-                                     positions * row, {case_.value, row, 1}, {.type = result_}, true);
-    g_.output(o, {.name = "o", .type = result_});
   }
 
-  void by_hand() {
-    const Tensor q = input("q", case_.q), k = input("k", case_.keys), v = input("v", values());
-    Tensor score = g_.mul(g_.matmul(q, g_.transpose(k, {0, 1, 3, 2})), g_.constant(attributes_.attn_scale));
+  void of_ragged() {
+    const Tensor q = load("q", case_.q, case_.q[3]), k = load("k", case_.keys, case_.keys[3]),
+                 v = load("v", case_.keys, case_.value);
+    SdpaOptions options{.attributes = attributes_};
+    add_lengths(options);
+    store("o", g_.sdpa_fwd(q, k, v, options).o, case_.q, case_.value);
+  }
+
+  void gradients_of_ragged() {
+    const Tensor q = load("q", case_.q, case_.q[3]), k = load("k", case_.keys, case_.keys[3]),
+                 v = load("v", case_.keys, case_.value), o = load("o", case_.q, case_.value),
+                 dy = load("do", case_.q, case_.value), stats = load("stats", case_.q, 1, DataType::f32);
+    SdpaOptions options{.attributes = attributes_};
+    add_lengths(options);
+    const SdpaGradients made = g_.sdpa_bwd(q, k, v, o, dy, stats, options);
+    store("dq", made.dq, case_.q, case_.q[3]);
+    store("dk", made.dk, case_.keys, case_.keys[3]);
+    store("dv", made.dv, case_.keys, case_.value);
+  }
+
+  // Soft-capped, and hidden from keys of other documents and later ones.
+  Tensor score_by_hand(const Tensor& q, const Tensor& transposed_k) {
+    Tensor score = g_.mul(g_.matmul(q, transposed_k), g_.constant(attributes_.attn_scale));
     if (has_step(case_, "soft_cap"))
       score = g_.mul(g_.tanh(g_.mul(score, g_.constant(1 / kSoftCap))), g_.constant(kSoftCap));
     const Tensor nothing = g_.constant(-std::numeric_limits<double>::infinity());
@@ -145,9 +173,29 @@ class AttentionGraph {
     }
     if (case_.causal)
       score = g_.binary_select(score, nothing, g_.cmp_ge(g_.gen_index(score, 2), g_.gen_index(score, 3)));
+    return score;
+  }
+  Tensor transposed(const Tensor& x) { return g_.transpose(x, {0, 1, 3, 2}); }
+
+  void by_hand() {
+    const Tensor q = input("q", case_.q), k = input("k", case_.keys), v = input("v", values());
+    const Tensor score = score_by_hand(q, transposed(k));
     const Tensor e = g_.exp(g_.sub(score, g_.reduce(score, ReductionMode::max, {-1})));
     const Tensor p = g_.div(e, g_.reduce(e, ReductionMode::add, {-1}));
     g_.output(g_.matmul(p, v), {.name = "o", .type = result_});
+  }
+
+  void gradients_by_hand() {
+    const Tensor q = input("q", case_.q), k = input("k", case_.keys), v = input("v", values());
+    const Tensor o = input("o", results()), dy = input("do", results());
+    const Tensor stats = g_.input("stats", {case_.q[0], case_.q[1], case_.q[2], 1}, DataType::f32);
+    const Tensor p = g_.exp(g_.sub(score_by_hand(q, transposed(k)), stats));
+    const Tensor delta = g_.reduce(g_.mul(dy, o), ReductionMode::add, {-1});
+    const Tensor ds =
+        g_.mul(g_.mul(p, g_.sub(g_.matmul(dy, transposed(v)), delta)), g_.constant(attributes_.attn_scale));
+    g_.output(g_.matmul(ds, k), {.name = "dq", .type = result_});
+    g_.output(g_.matmul(transposed(ds), q), {.name = "dk", .type = result_});
+    g_.output(g_.matmul(transposed(p), dy), {.name = "dv", .type = result_});
   }
 
   const BenchCase& case_;
@@ -162,11 +210,18 @@ void shuffle_pages(int64_t count, int32_t* table) {
   std::shuffle(table, table + count, random);
 }
 
-/// Fills in where each sequence begins and the last one ends, with `row` elements a position.
-void fill_starts(const BenchCase& bench_case, int64_t row, int64_t* starts) {
+/// Fills in where each sequence of an operand or of its gradient begins and the last one ends.
+void fill_starts(const BenchCase& bench_case, const std::string& name, int64_t* starts) {
+  const char operand = name.front() == 'd' ? name[1] : name.front();
+  const bool is_of_keys = operand == 'k' || operand == 'v', has_values = operand == 'v' || operand == 'o';
+  const Dims& dims = is_of_keys ? bench_case.keys : bench_case.q;
+  const int64_t head = operand == 's' ? 1 : has_values ? bench_case.value : bench_case.q[3];
   starts[0] = 0;
-  for (int64_t i = 0; i < bench_case.q[0]; ++i)
-    starts[i + 1] = starts[i] + ragged_length(bench_case, i) * row;
+  for (int64_t i = 0; i < dims[0]; ++i) starts[i + 1] = starts[i] + ragged_length(dims, i) * dims[1] * head;
+}
+
+void fill_lengths(const Dims& dims, int32_t* lengths) {
+  for (int64_t i = 0; i < dims[0]; ++i) lengths[i] = static_cast<int32_t>(ragged_length(dims, i));
 }
 
 void fill_documents(const BenchCase& bench_case, int32_t* documents) {
@@ -181,9 +236,8 @@ void fill_documents(const BenchCase& bench_case, int32_t* documents) {
 
 Graph attention_graph_of(const BenchCase& bench_case) { return AttentionGraph(bench_case).build(); }
 
-int64_t ragged_length(const BenchCase& bench_case, int64_t sequence) {
-  const int64_t sequences = bench_case.q[0];
-  return (bench_case.q[2] * (sequence + 1) + sequences - 1) / sequences;
+int64_t ragged_length(const Dims& dims, int64_t sequence) {
+  return (dims[2] * (sequence + 1) + dims[0] - 1) / dims[0];
 }
 
 int64_t document_start(const BenchCase& bench_case, int64_t document) {
@@ -197,14 +251,10 @@ bool fill_attention_input(const BenchCase& bench_case, const Graph& graph, size_
     shuffle_pages(element_count(graph.tensors[tensor].dims), static_cast<int32_t*>(data));
   } else if (name == kDocument) {
     fill_documents(bench_case, static_cast<int32_t*>(data));
-  } else if (name == kLengths) {
-    for (int64_t i = 0; i < bench_case.q[0]; ++i)
-      static_cast<int32_t*>(data)[i] = static_cast<int32_t>(ragged_length(bench_case, i));
+  } else if (name == kLengths || name == kKeyLengths) {
+    fill_lengths(name == kLengths ? bench_case.q : bench_case.keys, static_cast<int32_t*>(data));
   } else if (name.ends_with(kStart)) {
-    const int64_t heads =
-        name.starts_with("q") || name.starts_with("o") ? bench_case.q[1] : bench_case.keys[1];
-    const int64_t head = name.starts_with("v") || name.starts_with("o") ? bench_case.value : bench_case.q[3];
-    fill_starts(bench_case, heads * head, static_cast<int64_t*>(data));
+    fill_starts(bench_case, name, static_cast<int64_t*>(data));
   } else {
     return false;
   }
@@ -219,7 +269,7 @@ double attention_flops(const BenchCase& bench_case) {
   double scores = 0;
   if (bench_case.ragged) {
     for (int64_t i = 0; i < batch; ++i)
-      scores += live(ragged_length(bench_case, i), ragged_length(bench_case, i));
+      scores += live(ragged_length(bench_case.q, i), ragged_length(bench_case.keys, i));
   } else if (bench_case.documents > 0) {
     for (int64_t i = 0; i < bench_case.documents; ++i) {
       const int64_t length = document_start(bench_case, i + 1) - document_start(bench_case, i);

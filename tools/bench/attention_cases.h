@@ -14,8 +14,8 @@ Graph attention_graph_of(const BenchCase& bench_case);
 /// position, lengths of sequences and where they begin. False where the tensor is none of these.
 bool fill_attention_input(const BenchCase& bench_case, const Graph& graph, size_t tensor, void* data);
 
-/// Positions of sequence i of a ragged case: (i + 1) / sequences of the most, rounded up.
-int64_t ragged_length(const BenchCase& bench_case, int64_t sequence);
+/// Positions of sequence i of a ragged operand of these dims: (i + 1) / sequences of the most, rounded up.
+int64_t ragged_length(const Dims& dims, int64_t sequence);
 /// The first position of document i of the case: (i / documents)^2 of all, rounded down.
 int64_t document_start(const BenchCase& bench_case, int64_t document);
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "core/ceil_div.h"
@@ -116,6 +117,39 @@ int64_t live_blocks(const Bounds& bounds, int64_t queries, int64_t keys, int64_t
     if (end > first) blocks += ceil_div(end, tile_k) - first / tile_k;
   }
   return blocks;
+}
+
+namespace {
+
+// Bounds outside of which the site's select at `at` leaves -inf, or zeros in place of an exponential.
+void add_hidden(const Fusion& fusion, const Expr& expr, int at, Bounds& bounds) {
+  if (!is_pointwise(expr.node(at), PointwiseMode::binary_select)) return;
+  for (const bool truth : {true, false}) {
+    const auto otherwise = constant(fusion, expr, argument(expr, at, truth ? 1 : 0));
+    const Node& kept = expr.node(argument(expr, at, truth ? 0 : 1));
+    const bool hides = otherwise == -std::numeric_limits<double>::infinity() ||
+                       (otherwise == 0.0 && is_pointwise(kept, PointwiseMode::exp));
+    if (hides) add_bounds_of(fusion, expr, argument(expr, at, 2), truth, bounds);
+  }
+}
+
+}  // namespace
+
+double seen_share(const Fusion& fusion) {
+  if (form_of(fusion) != Form::chain) return 1;
+  double share = 1;
+  for (const Site& site : fusion.sites) {
+    const Expr& expr = site.expr;
+    const int rank = expr.domain.rank();
+    if (rank < 2) continue;
+    Bounds bounds;
+    for (int at = 0; at < std::ssize(expr.nodes); ++at) add_hidden(fusion, expr, at, bounds);
+    if (bounds.lower.empty() && bounds.upper.empty()) continue;
+    const int64_t queries = expr.domain[rank - 2], keys = expr.domain[rank - 1];
+    share = std::min(share, static_cast<double>(live_blocks(bounds, queries, keys, 1, 1)) /
+                                (static_cast<double>(queries) * static_cast<double>(keys)));
+  }
+  return share;
 }
 
 Expr multiplied(const Expr& y, const Expr& weights) {

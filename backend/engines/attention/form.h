@@ -30,6 +30,11 @@ std::optional<Refusal> refuse_attention_form(const Fusion& fusion);
 /// Blocks of `tile_k` keys that the tiles of `tile_q` queries see, in all.
 int64_t live_blocks(const Bounds& bounds, int64_t queries, int64_t keys, int64_t tile_q, int64_t tile_k);
 
+/// Share of the scores that bounds on keys leave, of those that a fusion of attention or of its gradients
+/// multiplies: of masks in front of an exponential, and of zeros behind it. 1 of other fusions. What only the
+/// device knows, lengths and numbers that are compared, leaves all.
+double seen_share(const Fusion& fusion);
+
 /// The result with its input, a product, multiplied by the numbers that `weights` yields.
 Expr multiplied(const Expr& y, const Expr& weights);
 

@@ -228,21 +228,29 @@ struct CountedPlaces {
 };
 
 // Zeros in lanes whose place is not in front of `extent`, or negative. Most vectors are whole, or have no
-// place at all.
+// place at all: no branch is in their way, so that several of them are loaded at once.
 template <int N, class T>
 FUSOR_DEVICE Vec<T, N> load_counted(const T* from, const CountedPlaces& places, Index extent, Index stride,
                                     int count) {
   constexpr int kBytes = N * sizeof(T) < 16 ? N * sizeof(T) : 16;
-  Vec<T, N> to = {};
-  if (N > 1 && stride == 1 && count >= N && places.holding >= N && places.first >= 0 &&
-      places.first <= i64(extent) - N && reinterpret_cast<u64>(from + places.first) % kBytes == 0)
-    return load_whole<N>(from + places.first, N);
-  if (places.other < 0 && (places.holding <= 0 || places.first >= extent)) return to;
+  const bool is_whole = N > 1 && stride == 1 && count >= N && places.holding >= N && places.first >= 0 &&
+                        places.first <= i64(extent) - N &&
+                        reinterpret_cast<u64>(from + places.first) % kBytes == 0;
+  Words<kBytes> pieces[N * sizeof(T) / kBytes] = {};
 #pragma unroll
-  for (int i = 0; i < N; ++i) {
-    const i64 at = i < places.holding ? places.first + i : places.other;
-    to.lane[i] = load_where(from + Index(at) * stride, i < count && at >= 0 && at < extent);
+  for (int i = 0; i < static_cast<int>(N * sizeof(T) / kBytes); ++i)
+    load_words_where(reinterpret_cast<const char*>(from + places.first) + i * kBytes, pieces[i], is_whole);
+  Vec<T, N> to;
+  const bool is_empty = places.other < 0 && (places.holding <= 0 || places.first >= extent);
+  if (!is_whole && !is_empty) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      const i64 at = i < places.holding ? places.first + i : places.other;
+      to.lane[i] = load_where(from + Index(at) * stride, i < count && at >= 0 && at < extent);
+    }
+    memcpy(pieces, &to, sizeof(to));
   }
+  memcpy(&to, pieces, sizeof(to));
   return to;
 }
 

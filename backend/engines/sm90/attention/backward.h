@@ -40,6 +40,8 @@ struct Problem {
   int64_t padded_head() const { return round_up(head, 16); }
   int64_t padded_value() const { return round_up(value, 16); }
   bool is_plain() const { return gradient.scale.has_value(); }
+  /// The mask that the kernels compare numbers for, if any.
+  const ValueMask* mask() const { return compared_by_kernel(gradient.values); }
 };
 
 /// The fusion as the engine sees it, or why it does not.
@@ -113,6 +115,10 @@ struct Schedule {
   /// The order in which blocks take a part's tiles, where lengths decide which have anything to do.
   std::optional<TileOrder> order(const Part& part) const;
   bool has_ragged() const { return !ragged(0).empty(); }
+  /// The numbers by which part number `at` passes over blocks, if any; they lie behind those of the parts
+  /// before. words: of a bit for each block.
+  std::optional<ValueRanges> ranges(size_t at) const;
+  int64_t words(size_t at) const;
 };
 
 Work cost(const Schedule& schedule);

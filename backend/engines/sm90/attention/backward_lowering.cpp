@@ -98,6 +98,11 @@ std::vector<NamedSite> sites_of(const Problem& problem, const Part& part) {
     return sites;
   }
   sites.push_back({"e", element_site(problem, part)});
+  if (const ValueMask* mask = problem.mask()) {
+    // Numbers of what passes come in pairs.
+    sites.push_back({"r", {"R", mask->of_query, last_axis(mask->of_query) - 1}});
+    sites.push_back({"c", {"C", mask->of_key, last_axis(mask->of_key)}});
+  }
   if (const auto& keep = problem.gradient.keep)
     sites.push_back({"m", kept_site(*keep, part.stays_with_queries())});
   for (size_t i = 0; i < problem.gradient.rows.size(); ++i) {
@@ -136,6 +141,7 @@ std::vector<ConfigValue> config_of(const Schedule& schedule, const Part& part) {
   if (part.gives == Part::Gives::product) return config;
   const std::vector<ConfigValue> more{
       {"step", part.step},
+      {"shared_bytes", part.shared_bytes},
       {"value", problem.padded_value()},
       {"plain", problem.is_plain()},
       {"drops", problem.gradient.keep.has_value()},
@@ -143,6 +149,7 @@ std::vector<ConfigValue> config_of(const Schedule& schedule, const Part& part) {
       {"rounds", problem.gradient.rounds},
       {"row_values", problem.gradient.rows.size()}};
   config.insert(config.end(), more.begin(), more.end());
+  append_mask(config, problem.mask(), schedule.words(part_number(schedule, part)));
   if (part.stays_with_queries()) return config;
   config.emplace_back("gives_keys", part.gives_keys());
   config.emplace_back("gives_values", part.gives_values());
@@ -288,6 +295,7 @@ Parameters parameters_of(const Schedule& schedule, const Turn& turn, const std::
   const int64_t entries = entries_of(schedule, part, chunk);
   append_queue(p, schedule.tiles(part), entries, std::min(schedule.section(part), entries));
   ragged.append_order(p, chunk);
+  if (const auto ranges = schedule.ranges(part_number(schedule, part))) ranges->append(p);
   if (!by_queries) p.wide("first", is_ordered(schedule) ? 0 : first_entry(schedule, chunk));
   if (schedule.knobs.spill > 0 && part.gives_keys()) append_spilled(p, schedule, chunk);
   if (schedule.is_chained()) append_chain(p, schedule, turn);
@@ -327,6 +335,8 @@ Launch launch_of(const Schedule& schedule, const Turn& turn) {
       .target = problem.device.target(),
       .types = {"sm90/attention/tiles.cuh", "sm90/attention/spilled.cuh", "sm90/attention/chain.cuh",
                 "sm90/attention/ragged.cuh", "sm90/attention/order.cuh"}};
+  if (schedule.words(part_number(schedule, part)) > 0)
+    source.types.emplace_back("sm90/attention/live_blocks.cuh");
   for (const NamedSite& each : sites) source.sites.push_back(each.site);
   Launch launch;
   Parameters parameters = parameters_of(schedule, turn, sites);
@@ -396,7 +406,10 @@ double pace_of_tiles(const Schedule& schedule) {
   const auto tiles = static_cast<double>(schedule.tiles(part) * schedule.entries(part)) /
                      static_cast<double>(schedule.chunks());
   const bool takes_turns = schedule.buffers() < std::min<int64_t>(3, schedule.chunks());
+  const double sms = schedule.problem.device.sm_count;
   if (schedule.problem.gradient.lengths) {
+    // All run at once: none waits for the last.
+    if (!schedule.is_chained() && tiles <= sms) return 1;
     const bool even = is_even(schedule.problem);
     double pace = tiles / (tiles + 2 * (even ? kUnevenTiles / 2 : kUnevenTiles));
     // Each of two kernels waits for its own last tiles.
@@ -405,7 +418,6 @@ double pace_of_tiles(const Schedule& schedule) {
     return is_ordered(schedule) ? pace : pace * kInTurn;
   }
   if (!schedule.is_chained()) return 1;
-  const double sms = schedule.problem.device.sm_count;
   const double filled = std::min(1.0, (tiles + kTilesOfOthers) / (sms + kTilesForAll));
   const double pace = filled * pace_of_short_heads(schedule);
   if (schedule.chunks() == 2) return kTwoChunks * pace;
@@ -446,9 +458,15 @@ Work cost(const Schedule& schedule) {
   double cycles = 0, written = 0, drops = 0;
   int64_t items = 0;
   for (const Part& part : schedule.parts) {
-    const auto blocks = static_cast<double>(schedule.live_blocks(part) * problem.entries());
+    const auto ranges = schedule.ranges(part_number(schedule, part));
+    const double share = ranges ? live_share(part.tile, part.step) : 1;
+    const double blocks = share * static_cast<double>(schedule.live_blocks(part) * problem.entries());
     const double scores = blocks * static_cast<double>(part.tile * part.step);
     const int64_t tiles = schedule.tiles(part) * schedule.entries(part);
+    if (ranges) {
+      ++work.launches;
+      work.scratch_bytes = ranges->end_byte();
+    }
     if (part.gives == Part::Gives::product) {
       // Written beside products, read by the product of keys, which waits for memory.
       work.dram_bytes += 2 * scores;
@@ -471,11 +489,13 @@ Work cost(const Schedule& schedule) {
   work.efficiency = 1 / (1 + uncovered(schedule) + drops / products);
   if (!schedule.is_chained()) work.efficiency *= pace_of_writes(work, written, problem.device);
   // As in the forward pass: the hardware shares out uneven tiles better than blocks that take them in turn.
-  const bool in_turn = schedule.knobs.persistent != 0 && !is_ordered(schedule) && !schedule.is_chained();
+  // Where blocks are passed over, the next tile's are found beside this one's.
+  const bool in_turn = schedule.knobs.persistent != 0 && !is_ordered(schedule) && !schedule.is_chained() &&
+                       !schedule.ranges(0);
   if (in_turn && !is_even(problem)) work.efficiency *= kInTurn;
   work.efficiency *= pace_of_tiles(schedule);
   work.tiles = std::max<int64_t>(1, items / std::max<int64_t>(1, std::ssize(schedule.parts)));
-  work.scratch_bytes = schedule.spilled_bytes();
+  work.scratch_bytes += schedule.spilled_bytes();
   if (schedule.has_ragged()) {
     work.scratch_bytes += schedule.ragged(schedule.parts.size() - 1).end_byte();
     work.launches += static_cast<int>(std::ssize(schedule.parts));
@@ -493,6 +513,12 @@ Lowered lower(const Schedule& schedule) {
       if (const RaggedOperands ragged = schedule.ragged(i); !ragged.empty())
         lowered.steps.emplace_back(
             ragged.maps(problem.fusion, problem.device.target(), problem.index_bits, sites));
+  for (size_t i = 0; i < schedule.parts.size(); ++i)
+    if (const auto ranges = schedule.ranges(i)) {
+      lowered.steps.emplace_back(
+          ranges->launch(problem.fusion, problem.device.target(), problem.index_bits, sites));
+      lowered.scratch = {ranges->end_byte()};
+    }
   if (schedule.is_chained()) lowered.steps.emplace_back(Fill{0, schedule.counter_bytes(), 0});
   for (const Turn& turn : turns_of(schedule)) lowered.steps.emplace_back(launch_of(schedule, turn));
   if (schedule.knobs.spill > 0) lowered.scratch.push_back(schedule.spilled_bytes());

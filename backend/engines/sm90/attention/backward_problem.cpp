@@ -18,7 +18,8 @@ constexpr int64_t kSpilledRows = 64;  // codegen/device/sm90/attention/spilled.c
 constexpr int64_t kShortHead = 128;   // whose sums leave room for three consumers
 constexpr int64_t kBarrierBytes = 256;
 // Beside products and sums: rows, bounds, addresses; and what computed scores need.
-constexpr int64_t kOtherRegisters = 28, kScoreRegisters = 44, kDropoutRegisters = 4;
+constexpr int64_t kOtherRegisters = 28, kScoreRegisters = 44, kDropoutRegisters = 4, kMaskRegisters = 4;
+constexpr int64_t kTileSlots = 4;  // codegen/device/sm90/attention/order.cuh
 
 // --- The form ---
 
@@ -346,6 +347,10 @@ Part product_of(const Problem& problem) {
 Part part_of(const Problem& problem, Part::Gives gives, int64_t consumers, int64_t step, bool spills) {
   Part part{.gives = gives, .consumers = consumers, .tile = 64 * consumers, .step = step};
   const int64_t head = lines(problem.head), value = lines(problem.value), line = 2 * kLine;
+  // Two words of 4 bytes for each 32 blocks.
+  const int64_t passing = part.stays_with_queries() ? problem.keys : problem.queries;
+  const int64_t slots =
+      problem.gradient.values ? kTileSlots * 2 * 4 * words_of_blocks(ceil_div(passing, step)) : 0;
   const bool needs_values = part.stays_with_queries() || part.gives_keys();
   const int64_t leaves = spills && part.gives_keys() ? consumers * 2 * kSpilledRows * kSpilledRows : 1024;
   const int64_t stays =
@@ -353,7 +358,7 @@ Part part_of(const Problem& problem, Part::Gives gives, int64_t consumers, int64
   const int64_t rows = static_cast<int64_t>(std::max<size_t>(problem.gradient.rows.size(), 1)) * step * 4;
   const int64_t passes = step * line * (head + value) + (part.stays_with_queries() ? 0 : rows);
   for (part.stages = 4; part.stages >= 2; --part.stages) {
-    part.shared_bytes = round_up(stays + part.stages * passes + kBarrierBytes, 1024);
+    part.shared_bytes = round_up(stays + part.stages * passes + kBarrierBytes + slots, 1024);
     if (part.shared_bytes <= problem.device.shared_per_block) break;
   }
   if (part.stages < 2) part.stages = 0;
@@ -376,6 +381,14 @@ bool may_spill(const Schedule& schedule) {
     behind = behind || problem.members[axis] > 1;
   }
   return true;
+}
+
+// Whether the numbers of heads whose gradients of keys are one sum may differ.
+bool varies_by_member(const Problem& problem, const ValueMask& mask) {
+  const uint32_t varying = mask.varying();
+  for (int axis = 0; axis < problem.members.rank(); ++axis)
+    if (problem.members[axis] > 1 && (varying >> axis & 1) != 0) return true;
+  return false;
 }
 
 }  // namespace
@@ -421,9 +434,11 @@ Schedule::Schedule(const Problem& problem_, const Knobs& knobs_) : problem(probl
 bool Schedule::fits() const {
   if (knobs.spill > 0 && !may_spill(*this)) return false;
   const int64_t others = kOtherRegisters + (problem.is_plain() ? 0 : kScoreRegisters) +
-                         (problem.gradient.keep ? kDropoutRegisters : 0);
+                         (problem.gradient.keep ? kDropoutRegisters : 0) +
+                         (problem.mask() != nullptr ? kMaskRegisters : 0);
   return std::ranges::all_of(parts, [&](const Part& part) {
-    const int64_t available = part.consumers == 2 ? 240 : 160;
+    const bool has_busy_producers = words(static_cast<size_t>(&part - parts.data())) > 0;
+    const int64_t available = part.consumers == 2 ? has_busy_producers ? 232 : 240 : 160;
     return part.stages >= 2 &&
            part.registers + (part.gives == Part::Gives::product ? kOtherRegisters : others) <= available;
   });
@@ -446,6 +461,33 @@ RaggedOperands Schedule::ragged(size_t at) const {
     if (i == at) return operands;
     byte = operands.end_byte();
   }
+}
+
+// Blocks of gradients that lie in memory are found by their places, so none of them is passed over; the same
+// holds for stored gradients. Heads that share keys must have numbers alike.
+std::optional<ValueRanges> Schedule::ranges(size_t at) const {
+  const auto& mask = problem.gradient.values;
+  if (!mask || knobs.spill > 0 || problem.gradient.stored || has_ragged() || varies_by_member(problem, *mask))
+    return std::nullopt;
+  int64_t byte = 0;
+  for (size_t i = 0;; ++i) {
+    const Part& part = parts[i];
+    const bool by_queries = part.stays_with_queries();
+    if ((by_queries ? problem.keys : problem.queries) > kFewBlocks * part.step) {
+      const ValueRanges ranges(*mask, problem.batch, by_queries ? part.tile : part.step,
+                               by_queries ? part.step : part.tile, byte);
+      if (i == at) return ranges;
+      byte = ranges.end_byte();
+    } else if (i == at) {
+      return std::nullopt;
+    }
+  }
+}
+
+int64_t Schedule::words(size_t at) const {
+  const Part& part = parts[at];
+  if (!ranges(at)) return 0;
+  return words_of_blocks(ceil_div(part.stays_with_queries() ? problem.keys : problem.queries, part.step));
 }
 
 std::optional<TileOrder> Schedule::order(const Part& part) const {

@@ -11,6 +11,7 @@
 
 #include "backend/engines/attention/form.h"
 #include "backend/engines/sm90/attention/dropout.h"
+#include "backend/engines/sm90/attention/ragged.h"
 #include "backend/engines/sm90/attention/scores.h"
 
 namespace fusor::attention {
@@ -118,7 +119,8 @@ Bounds zero_outside(const Fusion& fusion, const Expr& expr, int at) {
       for (const bool truth : {true, false}) {
         if (constant(fusion, expr, argument(expr, at, truth ? 1 : 0)) != 0.0) continue;
         Bounds found;
-        if (add_condition(fusion, expr, node.args[2], truth, found)) add(found);
+        add_bounds_of(fusion, expr, node.args[2], truth, found);
+        add(found);
         add(zero_outside(fusion, expr, node.args[truth ? 0 : 1]));
       }
       return bounds;
@@ -348,48 +350,124 @@ std::variant<std::optional<Expr>, Refusal> take_stored(const Fusion& fusion, con
   return stored;
 }
 
+// --- What is hidden ---
+
+// Whether `condition` is one of those that node `at` joins.
+bool asks(const Expr& expr, int at, int condition) {
+  at = behind_identity(expr, at);
+  if (at == condition) return true;
+  return is_pointwise(expr.node(at), PointwiseMode::logical_and) &&
+         (asks(expr, expr.node(at).args[0], condition) || asks(expr, expr.node(at).args[1], condition));
+}
+
+// Which of a site's values are settled where a mask hides queries or keys: the mask is select `select`, which
+// leaves -inf there, or any select that asks `condition`.
+struct Hidden {
+  const Fusion& fusion;
+  const Expr& expr;
+  int select = -1, condition = -1;
+
+  // Whether `at` is a select that leaves `number`, and hides.
+  bool leaves(int at, double number) const {
+    return is_pointwise(expr.node(at), PointwiseMode::binary_select) &&
+           constant(fusion, expr, argument(expr, at, 1)) == number;
+  }
+  bool is_asked(int at) const { return condition >= 0 && asks(expr, expr.node(at).args[2], condition); }
+
+  // Whether the score is -inf there: less a value of the row, or masked again.
+  bool score(int at) const {
+    if (at == select) return true;
+    const Node& node = expr.node(at);
+    const bool masks = leaves(at, -std::numeric_limits<double>::infinity());
+    if (masks && is_asked(at)) return true;
+    const bool passes =
+        masks || is_pointwise(node, PointwiseMode::identity) || is_pointwise(node, PointwiseMode::sub);
+    return passes && node.type == DataType::f32 && score(node.args[0]);
+  }
+  // Whether the value is 0 there.
+  bool value(int at) const {
+    const Node& node = expr.node(at);
+    if (is_pointwise(node, PointwiseMode::exp)) return score(argument(expr, at, 0));
+    if (is_pointwise(node, PointwiseMode::identity)) return value(node.args[0]);
+    if (leaves(at, 0)) return is_asked(at) || value(node.args[0]);
+    return is_pointwise(node, PointwiseMode::mul) && (value(node.args[0]) || value(node.args[1]));
+  }
+  // Whether probabilities and gradients are 0 there.
+  bool both(const GradientRoles& roles) const {
+    return std::ranges::all_of(std::array{roles.probabilities, roles.gradients}, [&](int yield) {
+      return yield < 0 || value(expr.yields[static_cast<size_t>(yield)]);
+    });
+  }
+};
+
+void replace_node(Expr& expr, int at, int by) {
+  for (Node& node : expr.nodes) std::ranges::replace(node.args, at, by);
+}
+
+// Takes the condition out of all that ask it: it holds wherever the site's values matter. Selects without
+// another condition still round.
+void assume(Expr& expr, int condition) {
+  for (int at = 0; at < std::ssize(expr.nodes); ++at) {
+    Node& node = expr.node(at);
+    if (is_pointwise(node, PointwiseMode::logical_and)) {
+      const int first = argument(expr, at, 0), second = argument(expr, at, 1);
+      if (first != condition && second != condition) continue;
+      node.pointwise.mode = PointwiseMode::identity;
+      node.args = {first == condition ? second : first, -1, -1};
+    } else if (is_pointwise(node, PointwiseMode::binary_select) && argument(expr, at, 2) == condition) {
+      node.pointwise.mode = PointwiseMode::identity;
+      node.args = {node.args[0], -1, -1};
+    }
+  }
+}
+
 // --- Lengths ---
 
-// Whether the score at `at` is -inf wherever that at `masked` is: less a value of the row, or masked again.
-bool stays_hidden(const Fusion& fusion, const Expr& expr, int at, int masked) {
-  if (at == masked) return true;
-  const Node& node = expr.node(at);
-  const bool passes =
-      is_pointwise(node, PointwiseMode::identity) || is_pointwise(node, PointwiseMode::sub) ||
-      (is_pointwise(node, PointwiseMode::binary_select) &&
-       constant(fusion, expr, argument(expr, at, 1)) == -std::numeric_limits<double>::infinity());
-  return passes && node.type == DataType::f32 && stays_hidden(fusion, expr, node.args[0], masked);
-}
-
-// Whether node `at` is 0 wherever the score at `masked` is -inf.
-bool is_zero_there(const Fusion& fusion, const Expr& expr, int at, int masked) {
-  const Node& node = expr.node(at);
-  if (is_pointwise(node, PointwiseMode::exp))
-    return stays_hidden(fusion, expr, argument(expr, at, 0), masked);
-  if (is_pointwise(node, PointwiseMode::identity)) return is_zero_there(fusion, expr, node.args[0], masked);
-  if (is_pointwise(node, PointwiseMode::binary_select) &&
-      constant(fusion, expr, argument(expr, at, 1)) == 0.0)
-    return is_zero_there(fusion, expr, node.args[0], masked);
-  return is_pointwise(node, PointwiseMode::mul) && (is_zero_there(fusion, expr, node.args[0], masked) ||
-                                                    is_zero_there(fusion, expr, node.args[1], masked));
-}
-
-// The site without a select that hides queries and keys behind lengths of entries along the first axis.
+// The site without lengths of entries along the first axis, behind which queries and keys are hidden.
 std::optional<Expr> without_lengths(const Fusion& fusion, Expr& expr, const GradientRoles& roles) {
-  for (int at = 0; at < std::ssize(expr.nodes); ++at) {
-    auto lengths = lengths_of(fusion, expr, at);
-    if (!lengths) continue;
-    const std::vector<uint32_t> varying = varying_axes(*lengths);
-    const bool of_entries = std::ranges::all_of(
-        lengths->yields, [&](int yield) { return (varying[static_cast<size_t>(yield)] & ~1u) == 0; });
-    const bool hides = std::ranges::all_of(std::array{roles.probabilities, roles.gradients}, [&](int yield) {
-      return yield < 0 || is_zero_there(fusion, expr, expr.yields[static_cast<size_t>(yield)], at);
-    });
-    if (!of_entries || !hides) continue;
-    const int score = argument(expr, at, 0);
-    for (Node& node : expr.nodes) std::ranges::replace(node.args, at, score);
-    return lengths;
+  const int rank = expr.domain.rank();
+  const auto hides = [&](int at) { return Hidden{fusion, expr, -1, at}.both(roles); };
+  for (int of_keys = 0; of_keys < std::ssize(expr.nodes); ++of_keys) {
+    const auto keys = length_along(expr, of_keys, rank - 1);
+    if (!keys || !hides(of_keys)) continue;
+    for (int of_queries = 0; of_queries < std::ssize(expr.nodes); ++of_queries) {
+      const auto queries = length_along(expr, of_queries, rank - 2);
+      if (!queries || !hides(of_queries)) continue;
+      Expr lengths = lengths_at(expr, *keys, *queries);
+      if (!are_of_entries(lengths)) continue;
+      assume(expr, of_keys);
+      assume(expr, of_queries);
+      return lengths;
+    }
   }
+  return std::nullopt;
+}
+
+// --- Numbers that are compared ---
+
+// The first comparison of numbers outside of which the site is zero; the site does without it, but where
+// nothing else can be left of a condition.
+std::optional<ValueMask> without_value_mask(const Fusion& fusion, Expr& expr, const GradientRoles& roles) {
+  for (int at = 0; at < std::ssize(expr.nodes); ++at) {
+    auto mask = compared_numbers(fusion, expr, at);
+    if (!mask || !Hidden{fusion, expr, -1, at}.both(roles)) continue;
+    assume(expr, at);
+    return mask;
+  }
+  for (int at = 0; at < std::ssize(expr.nodes); ++at) {
+    const bool hides = is_pointwise(expr.node(at), PointwiseMode::binary_select);
+    if (!hides || !Hidden{fusion, expr, at}.both(roles)) continue;
+    std::optional<ValueMask> mask;
+    Expr taken = expr;
+    const auto score = take_value_mask(fusion, taken, at, mask);
+    if (!score) continue;
+    expr = std::move(taken);
+    if (*score != at) replace_node(expr, at, *score);
+    return mask;
+  }
+  for (int at = 0; at < std::ssize(expr.nodes); ++at)
+    if (auto mask = value_mask_of(fusion, expr, at); mask && Hidden{fusion, expr, at}.both(roles))
+      return mask;
   return std::nullopt;
 }
 
@@ -403,6 +481,7 @@ std::variant<Gradient, Refusal> take_apart(const Fusion& fusion, const Site& giv
   Site site = given;
   site.expr.stores.clear();
   auto lengths = takes_lengths ? without_lengths(fusion, site.expr, roles) : std::nullopt;
+  auto values = without_value_mask(fusion, site.expr, roles);
   const std::vector<int> rows = row_nodes(site.expr);
   if (rows.size() > kMostRowValues)
     return refuse_attention(fusion, "values-of-rows", "",
@@ -411,6 +490,7 @@ std::variant<Gradient, Refusal> take_apart(const Fusion& fusion, const Site& giv
   Gradient gradient;
   gradient.stored = std::move(std::get<std::optional<Expr>>(stored));
   gradient.lengths = std::move(lengths);
+  gradient.values = std::move(values);
   for (const int at : rows) gradient.rows.push_back(row_part(site.expr, at));
   const Expr expr = with_inputs(site.expr, roles, rows);
   std::optional<Bounds> bounds;

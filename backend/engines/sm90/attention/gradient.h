@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "backend/engines/sm90/attention/masks.h"
+#include "backend/engines/sm90/attention/value_mask.h"
 #include "core/fusion.h"
 #include "core/support.h"
 
@@ -40,6 +41,8 @@ struct Gradient {
   /// How many keys and how many queries of an entry along the first axis exist: neither probability nor
   /// gradient is elsewhere. Integers that the device knows, yielded in that order.
   std::optional<Expr> lengths;
+  /// A mask by which whole blocks are passed over; outside of it neither probability nor gradient is.
+  std::optional<ValueMask> values;
   /// Which probabilities dropout keeps, times `kept_weight`, and which products, times `product_weight`; see
   /// kept_part(). Gradients are those of probabilities times `kept_weight`.
   std::optional<Expr> keep;

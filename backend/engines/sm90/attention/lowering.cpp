@@ -29,9 +29,6 @@ constexpr double kStartCycles = 1500, kInTurn = 0.95;
 // Share of the speed that is left to blocks that take tiles in turn, where lengths decide on the device which
 // tiles have anything to do.
 constexpr double kInTurnOfLengths = 0.75;
-// Share of the keys that a mask of numbers from memory is taken to leave, and how many in a row: tiles and
-// blocks at the ends of these are seen in part.
-constexpr double kLiveShare = 0.25, kLiveKeys = 512;
 
 int last_axis(const Expr& expr) { return expr.domain.rank() - 1; }
 
@@ -74,35 +71,34 @@ std::vector<KernelSite> sites_of(const Schedule& schedule) {
 
 std::vector<ConfigValue> config_of(const Schedule& schedule) {
   const Problem& problem = schedule.problem;
-  return {{"index_bits", problem.index_bits},
-          {"Element", problem.type},
-          {"consumers", schedule.knobs.consumers},
-          {"tile_k", schedule.knobs.tile_k},
-          {"stages", schedule.stages},
-          {"query_stages", schedule.query_stages},
-          {"head", problem.padded_head()},
-          {"value", problem.padded_value()},
-          {"plain_scores", problem.scores.is_plain()},
-          {"ping_pong", schedule.knobs.ping_pong != 0},
-          {"saves_rows", !problem.scores.rows.stores.empty()},
-          {"guarded", problem.scores.guarded},
-          {"drops", problem.scores.keep.has_value()},
-          {"shares_words", problem.scores.keep && shares_words(*problem.scores.keep)},
-          {"has_sink", problem.scores.sink.has_value()},
-          {"placed", problem.placed.has_value()},
-          {"ragged", !schedule.ragged().empty()},
-          {"ordered", schedule.ragged().is_ordered()},
-          {"limited", problem.scores.lengths.has_value()},
-          {"shared_bytes", schedule.shared_bytes()},
-          {"words", schedule.words()},
-          {"masks", schedule.mask() != nullptr},
-          {"query_reach", schedule.mask() != nullptr ? static_cast<int64_t>(schedule.mask()->query) : 0},
-          {"key_reach", schedule.mask() != nullptr ? static_cast<int64_t>(schedule.mask()->key) : 0},
-          {"has_matrix", schedule.stages_matrix()},
-          {"Matrix", schedule.stages_matrix() ? problem.matrix->rows.map.type : problem.type},
-          {"first_axis_fastest", schedule.takes_first_axis_first()},
-          {"lower", problem.scores.bounds.lower.size()},
-          {"upper", problem.scores.bounds.upper.size()}};
+  std::vector<ConfigValue> config{
+      {"index_bits", problem.index_bits},
+      {"Element", problem.type},
+      {"consumers", schedule.knobs.consumers},
+      {"tile_k", schedule.knobs.tile_k},
+      {"stages", schedule.stages},
+      {"query_stages", schedule.query_stages},
+      {"head", problem.padded_head()},
+      {"value", problem.padded_value()},
+      {"plain_scores", problem.scores.is_plain()},
+      {"ping_pong", schedule.knobs.ping_pong != 0},
+      {"saves_rows", !problem.scores.rows.stores.empty()},
+      {"guarded", problem.scores.guarded},
+      {"drops", problem.scores.keep.has_value()},
+      {"shares_words", problem.scores.keep && shares_words(*problem.scores.keep)},
+      {"has_sink", problem.scores.sink.has_value()},
+      {"placed", problem.placed.has_value()},
+      {"ragged", !schedule.ragged().empty()},
+      {"ordered", schedule.ragged().is_ordered()},
+      {"limited", problem.scores.lengths.has_value()},
+      {"shared_bytes", schedule.shared_bytes()},
+      {"has_matrix", schedule.stages_matrix()},
+      {"Matrix", schedule.stages_matrix() ? problem.matrix->rows.map.type : problem.type},
+      {"first_axis_fastest", schedule.takes_first_axis_first()},
+      {"lower", problem.scores.bounds.lower.size()},
+      {"upper", problem.scores.bounds.upper.size()}};
+  append_mask(config, schedule.mask(), schedule.words());
+  return config;
 }
 
 Parameters parameters_of(const Schedule& schedule, const std::vector<KernelSite>& sites) {
@@ -147,8 +143,7 @@ Work cost(const Schedule& schedule) {
   const Knobs& knobs = schedule.knobs;
   // How many blocks numbers leave is known on the device alone.
   const bool passes_over = schedule.words() > 0;
-  const double share =
-      passes_over ? kLiveShare * (1 + static_cast<double>(schedule.tile_q() + knobs.tile_k) / kLiveKeys) : 1;
+  const double share = passes_over ? live_share(schedule.tile_q(), knobs.tile_k) : 1;
   const double blocks = static_cast<double>(schedule.live_blocks()) * share,
                tiles = static_cast<double>(schedule.tiles());
   const double scores =
@@ -164,12 +159,12 @@ Work cost(const Schedule& schedule) {
   work.tiles = schedule.tiles() * problem.entries();
   work.stages = 1;
   if (const RaggedOperands ragged = schedule.ragged(); !ragged.empty()) {
-    work.launches = 2;
+    ++work.launches;
     work.scratch_bytes = ragged.end_byte();
   }
   if (passes_over) {
-    work.launches = 2;
-    work.scratch_bytes = schedule.ranges()->bytes();
+    ++work.launches;
+    work.scratch_bytes = schedule.ranges()->end_byte();
   }
   const bool persistent = knobs.persistent != 0;
   work.finish_cycles = (schedule.query_stages > 1 ? kReadyTileCycles : kTileCycles) +
@@ -220,7 +215,7 @@ Lowered lower(const Schedule& schedule) {
   if (const auto ranges = schedule.ranges()) {
     lowered.steps.emplace_back(
         ranges->launch(problem.fusion, problem.device.target(), problem.index_bits, all_sites));
-    lowered.scratch.push_back(ranges->bytes());
+    lowered.scratch = {ranges->end_byte()};
   }
   lowered.guards = guards_of_sites(problem.fusion, all_sites);
   require_maps(lowered.guards, {&problem.q, &problem.k, &problem.v});

@@ -31,6 +31,12 @@ int behind_identity(const Expr& expr, int at) {
   return at;
 }
 
+bool is_read_once(const Expr& expr, int at) {
+  int readers = 0;
+  for (const Node& node : expr.nodes) readers += static_cast<int>(std::ranges::count(node.args, at));
+  return readers == 1;
+}
+
 std::optional<double> constant(const Fusion& fusion, const Expr& expr, int at) {
   const Node& node = expr.node(at);
   if (node.kind != Node::Kind::scalar) return std::nullopt;
@@ -56,6 +62,17 @@ std::optional<Line> line_of_index(const Expr& expr, const Node& node) {
 
 }  // namespace
 
+namespace {
+
+// Whether two nodes are one value: the same, or loads of the same elements.
+bool are_same(const Expr& expr, int a, int b) {
+  const Node &first = expr.node(a), &second = expr.node(b);
+  return a == b || (first.kind == Node::Kind::load && second.kind == Node::Kind::load &&
+                    first.type == second.type && first.access == second.access && first.args == second.args);
+}
+
+}  // namespace
+
 std::optional<Line> line_of(const Fusion& fusion, const Expr& expr, int at) {
   const Node& node = expr.node(at);
   if (node.type != DataType::i32 && node.type != DataType::i64 && node.type != DataType::f32)
@@ -71,7 +88,7 @@ std::optional<Line> line_of(const Fusion& fusion, const Expr& expr, int at) {
   if (mode != PointwiseMode::add && mode != PointwiseMode::sub) return std::nullopt;
   // The diagonal through the last query and key is that through the first ones where lengths are equal.
   const bool is_nothing = mode == PointwiseMode::sub && node.type != DataType::f32 &&
-                          argument(expr, at, 0) == argument(expr, at, 1);
+                          are_same(expr, argument(expr, at, 0), argument(expr, at, 1));
   if (is_nothing) return Line{};
   const auto a = line_of(fusion, expr, node.args[0]), b = line_of(fusion, expr, node.args[1]);
   if (!a || !b) return std::nullopt;
@@ -110,15 +127,20 @@ bool add_condition(const Fusion& fusion, const Expr& expr, int at, bool truth, B
   return add_bound(line, bounds);
 }
 
+void add_bounds_of(const Fusion& fusion, const Expr& expr, int at, bool truth, Bounds& bounds) {
+  Bounds found = bounds;
+  if (add_condition(fusion, expr, at, truth, found)) {
+    bounds = std::move(found);
+    return;
+  }
+  const Node& node = expr.node(behind_identity(expr, at));
+  if (!is_pointwise(node, truth ? PointwiseMode::logical_and : PointwiseMode::logical_or)) return;
+  for (const size_t i : {size_t{0}, size_t{1}}) add_bounds_of(fusion, expr, node.args[i], truth, bounds);
+}
+
 bool fit(const Bounds& bounds) { return std::max(bounds.lower.size(), bounds.upper.size()) <= kMostBounds; }
 
 namespace {
-
-bool is_read_once(const Expr& expr, int at) {
-  int readers = 0;
-  for (const Node& node : expr.nodes) readers += static_cast<int>(std::ranges::count(node.args, at));
-  return readers == 1;
-}
 
 // Takes what is bounds out of a conjunction that nothing else reads; whether nothing remains of it.
 bool take_bounds(const Fusion& fusion, Expr& expr, int at, Bounds& bounds) {

@@ -32,6 +32,8 @@ int behind_identity(const Expr& expr, int at);
 inline int argument(const Expr& expr, int at, size_t i) {
   return behind_identity(expr, expr.node(at).args[i]);
 }
+/// Whether exactly one argument of all nodes is this one.
+bool is_read_once(const Expr& expr, int at);
 /// The number that a node is for every element, where it is one.
 std::optional<double> constant(const Fusion& fusion, const Expr& expr, int at);
 
@@ -40,6 +42,8 @@ std::optional<Line> line_of(const Fusion& fusion, const Expr& expr, int at);
 
 /// Whether "node `at` is `truth`" is bounds on the keys of a row, which are added.
 bool add_condition(const Fusion& fusion, const Expr& expr, int at, bool truth, Bounds& bounds);
+/// Adds the bounds among the conditions that "node `at` is `truth`" joins; the others are passed over.
+void add_bounds_of(const Fusion& fusion, const Expr& expr, int at, bool truth, Bounds& bounds);
 /// No more bounds than kernels take.
 bool fit(const Bounds& bounds);
 /// The score without masks that are bounds: selects, or added zeros and infinities.

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -20,8 +19,6 @@ constexpr int64_t kMostHead = 256;
 constexpr int64_t kBarrierBytes = 256;
 constexpr int64_t kShortTile = 16;  // blocks of keys
 constexpr int64_t kFewTiles = 8;
-// Fewer blocks of keys than this are not worth the launch that finds which of them are seen.
-constexpr int64_t kFewBlocks = 4;
 // codegen/device/sm90/attention/order.cuh
 constexpr int64_t kTileSlots = 4;
 // Beside scores, probabilities and sums: rows, bounds, addresses; and what computed scores need. A mask that
@@ -225,18 +222,15 @@ bool Schedule::takes_first_axis_first() const {
 }
 
 std::optional<ValueRanges> Schedule::ranges() const {
-  if (!problem.scores.values || problem.of_bytes() || problem.is_ragged() ||
-      problem.keys <= kFewBlocks * knobs.tile_k)
+  if (!problem.scores.values || problem.of_bytes() || problem.keys <= kFewBlocks * knobs.tile_k)
     return std::nullopt;
-  return ValueRanges(*problem.scores.values, problem.batch, tile_q(), knobs.tile_k);
+  const RaggedOperands before = ragged();
+  return ValueRanges(*problem.scores.values, problem.batch, tile_q(), knobs.tile_k,
+                     before.empty() ? 0 : before.end_byte());
 }
 
-// A power of two, so that few kernels serve many lengths.
 int64_t Schedule::words() const {
-  if (!ranges()) return 0;
-  constexpr uint64_t kBits = 32;
-  return static_cast<int64_t>(
-      std::bit_ceil((static_cast<uint64_t>(ceil_div(problem.keys, knobs.tile_k)) + kBits - 1) / kBits));
+  return ranges() ? words_of_blocks(ceil_div(problem.keys, knobs.tile_k)) : 0;
 }
 
 std::optional<TileOrder> Schedule::order() const {

@@ -106,10 +106,7 @@ struct Schedule {
   std::optional<ValueRanges> ranges() const;
   int64_t words() const;
   /// The mask that the kernel compares numbers for, if any.
-  const ValueMask* mask() const {
-    const auto& values = problem.scores.values;
-    return values && !values->in_score ? &*values : nullptr;
-  }
+  const ValueMask* mask() const { return compared_by_kernel(problem.scores.values); }
   /// The order in which blocks take tiles, where lengths decide which have anything to do.
   std::optional<TileOrder> order() const;
 };

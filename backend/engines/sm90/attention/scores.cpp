@@ -175,11 +175,8 @@ std::optional<Softmax> match_softmax(const Expr& expr) {
   return found;
 }
 
-namespace {
-
-// "coordinate along `axis` < number", a number of an entry of the batch: its node.
 std::optional<int> length_along(const Expr& expr, int at, int axis) {
-  const Node& less = expr.node(behind_identity(expr, at));
+  const Node& less = expr.node(at);
   if (!is_pointwise(less, PointwiseMode::cmp_lt)) return std::nullopt;
   const Node& index = expr.node(behind_identity(expr, less.args[0]));
   const int number = behind_identity(expr, less.args[1]);
@@ -197,30 +194,33 @@ std::optional<int> length_along(const Expr& expr, int at, int axis) {
   return number;
 }
 
-}  // namespace
+Expr lengths_at(const Expr& expr, int keys, int queries) {
+  const int rank = expr.domain.rank();
+  Expr lengths = expr;
+  lengths.stores.clear();
+  lengths.yields = {keys, queries};
+  lengths.domain[rank - 1] = lengths.domain[rank - 2] = 1;
+  return without_dead_nodes(lengths);
+}
 
+namespace {
+
+// Where node `at` is a select that leaves -inf to queries and keys behind lengths: the lengths of keys and
+// of queries, yielded in that order.
 std::optional<Expr> lengths_of(const Fusion& fusion, const Expr& expr, int at) {
   const Node& select = expr.node(at);
   if (!is_pointwise(select, PointwiseMode::binary_select) ||
       constant(fusion, expr, argument(expr, at, 1)) != -std::numeric_limits<double>::infinity())
     return std::nullopt;
-  const Node& both = expr.node(argument(expr, at, 2));
-  if (!is_pointwise(both, PointwiseMode::logical_and)) return std::nullopt;
-  const int rank = expr.domain.rank();
+  const int both = argument(expr, at, 2), rank = expr.domain.rank();
+  if (!is_pointwise(expr.node(both), PointwiseMode::logical_and)) return std::nullopt;
   for (const size_t first : {size_t{0}, size_t{1}}) {
-    const auto keys = length_along(expr, both.args[first], rank - 1),
-               queries = length_along(expr, both.args[1 - first], rank - 2);
-    if (!keys || !queries) continue;
-    Expr lengths = expr;
-    lengths.stores.clear();
-    lengths.yields = {*keys, *queries};
-    lengths.domain[rank - 1] = lengths.domain[rank - 2] = 1;
-    return without_dead_nodes(lengths);
+    const auto keys = length_along(expr, argument(expr, both, first), rank - 1),
+               queries = length_along(expr, argument(expr, both, 1 - first), rank - 2);
+    if (keys && queries) return lengths_at(expr, *keys, *queries);
   }
   return std::nullopt;
 }
-
-namespace {
 
 Refusal refuse_weight(const Fusion& fusion, int op) {
   return refuse(fusion, "softmax-between", op, "a softmax over the keys between the products",
@@ -265,6 +265,18 @@ std::optional<Refusal> take_dropout(const Fusion& fusion, const Expr& site, cons
   return std::nullopt;
 }
 
+// The score without lengths, or without a comparison of numbers, that mask it; nothing where neither does.
+std::optional<int> behind_numbers(const Fusion& fusion, Expr& masked, int score, const Softmax& softmax,
+                                  const Takes& takes, Scores& scores) {
+  // A row that sees no key has no sum but the sink's, or is guarded.
+  if (takes.lengths && !scores.lengths && (softmax.guarded || softmax.sink >= 0)) {
+    scores.lengths = lengths_of(fusion, masked, score);
+    if (scores.lengths) return argument(masked, score, 0);
+  }
+  if (!takes.values || scores.values) return std::nullopt;
+  return take_value_mask(fusion, masked, score, scores.values);
+}
+
 }  // namespace
 
 std::variant<Scores, Refusal> take_apart(const Fusion& fusion, const Expr& site, const Takes& takes) {
@@ -277,15 +289,11 @@ std::variant<Scores, Refusal> take_apart(const Fusion& fusion, const Expr& site,
   scores.guarded = softmax->guarded;
   if (auto refusal = take_dropout(fusion, site, *softmax, takes, scores)) return std::move(*refusal);
   Expr masked = site;
-  int score = behind_masks(fusion, masked, softmax->score, scores.bounds);
-  // A row that sees no key has no sum but the sink's, or is guarded.
-  if (takes.lengths && (softmax->guarded || softmax->sink >= 0)) {
-    scores.lengths = lengths_of(fusion, masked, score);
-    if (scores.lengths) score = behind_masks(fusion, masked, argument(masked, score, 0), scores.bounds);
+  int score = softmax->score;
+  for (std::optional<int> behind = score; behind;) {
+    score = behind_masks(fusion, masked, *behind, scores.bounds);
+    behind = behind_numbers(fusion, masked, score, *softmax, takes, scores);
   }
-  if (takes.values)
-    if (const auto behind = behind_value_mask(fusion, masked, score, scores.values))
-      score = behind_masks(fusion, masked, *behind, scores.bounds);
   if (masked.node(score).type != DataType::f32)
     return refuse(fusion, "fp32-scores", masked.node(score).op, "scores in fp32",
                   std::string(to_string(masked.node(score).type)));

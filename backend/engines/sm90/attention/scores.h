@@ -57,9 +57,11 @@ struct Scores {
   bool is_plain() const { return scale || given_scale; }
 };
 
-/// Where node `at` is a select that leaves -inf to queries and keys behind lengths: the lengths of keys and
-/// of queries, yielded in that order.
-std::optional<Expr> lengths_of(const Fusion& fusion, const Expr& expr, int at);
+/// Where node `at` is "coordinate along `axis` < number" and the number one of an entry of the batch: its
+/// node, an integer that the device knows.
+std::optional<int> length_along(const Expr& expr, int at, int axis);
+/// The numbers of keys and of queries at these nodes, yielded in that order.
+Expr lengths_at(const Expr& expr, int keys, int queries);
 
 /// The parts of a site, beside softmax and score, that the caller carries out.
 struct Takes {

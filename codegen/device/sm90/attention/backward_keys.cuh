@@ -9,6 +9,8 @@
 //                   dv += P' dy[j+1]  ||  dS' of P' and dP'    P and dS in 16 bits, from registers
 //                   dS' --> workspace, where dq is made of it by backward_spilled
 //   dropout         which probabilities stay is found from their coordinates while products are in flight
+//   live blocks     where a mask compares numbers, warp 3 finds the blocks of queries that may see a tile's
+//                   keys, a tile or more ahead, and warp 1 alone loads values (live_blocks.cuh)
 //   dS' --> DS      where others read it; zeros in front of the tile for blocks that see none of its keys
 //   finish          dk --> DK, dv --> DV
 //
@@ -19,6 +21,7 @@
 
 #include "codegen/device/sm90/attention/chain.cuh"
 #include "codegen/device/sm90/attention/gradients.cuh"
+#include "codegen/device/sm90/attention/live_blocks.cuh"
 #include "codegen/device/sm90/attention/order.cuh"
 #include "codegen/device/sm90/attention/ragged.cuh"
 #include "codegen/device/sm90/attention/spilled.cuh"
@@ -31,19 +34,26 @@ struct DS;  // where gradients of scores leave, if others read them
 struct PK;  // where an entry of a ragged dk or dv begins and ends
 struct PV;
 struct N;  // how many keys and queries of an entry exist, where only the device knows
+struct R;  // the number of a query that a mask compares
+struct C;  // the number of a key
 
-enum : int { kTileK = 64 * kConsumers, kTileQ = Config::step };
+enum : int {
+  kTileK = 64 * kConsumers,
+  kTileQ = Config::step,
+  kWords = Config::words,  // of bits of live blocks; 0: all are
+};
 enum : bool {
   kKeys = Config::gives_keys,
   kValues = Config::gives_values,
   kSpills = Config::spills,
-  kStores = Config::stores,  // gradients of scores, for others to read
+  kStores = Config::stores,                 // gradients of scores, for others to read
+  kHanded = Config::ordered || kWords > 0,  // tiles, by another warp
 };
 enum : int { kScores = kTileQ / 2 };  // of a thread
 static_assert(!kSpills || (kKeys && kTileQ == kSpilledRows), "a block of queries is one of what is spilled");
 enum : int {
   kBlockBytes = kTileQ * kLineBytes,
-  kReaders = 3,  // warps of the producers that are told which tile is next
+  kReaders = 3,  // warps of the producers that are told which tile is next: all but the one that asks
 };
 
 // q, k, v, dy: maps of (element, row, batch axes from the last to the first); extents: of the batch axes,
@@ -58,7 +68,7 @@ struct Shared {
   alignas(128) u8 ds[kConsumers][4][kSpills ? kSpilledBytes / 4 : 16];  // of a warp
   alignas(16) float rows[kStages][kRowValues > 0 ? kRowValues : 1][kTileQ];
   Barrier k_full, v_full, kv_empty, q_full[kStages], dy_full[kStages], rows_full[kStages], empty[kStages];
-  TileSlots<Config::ordered> slots;
+  BlockSlots<kWords, Config::ordered> slots;
 
   __device__ void init() {
     slots.init(kConsumers * kWarpgroup / 32 + kReaders);
@@ -75,12 +85,15 @@ struct Shared {
   }
 };
 
+static_assert(sizeof(Shared) <= Config::shared_bytes, "the launch has room for all of it");
+
+using Blocks = RisingBlocks<kWords, Config::masks>;
+
 // A tile of keys and its blocks of queries, which are walked for one head after another.
 struct Tile {
   int key, last;      // first and last key that exists
   int first, end;     // blocks of queries that see any of them
   Index at[kRank];    // the entry's place in the batch
-  int steps;          // blocks of all heads
   int keys, queries;  // that exist
 
   template <class Parameters>
@@ -95,7 +108,10 @@ struct Tile {
     const RowRange any = p.visible.of_keys(key, last, queries);
     first = any.first / kTileQ;
     end = any.end > any.first && key < keys ? (any.end + kTileQ - 1) / kTileQ : first;
-    steps = (end - first) * static_cast<int>(p.heads);
+  }
+  // Blocks of all heads.
+  __device__ int steps(const Params& p, const Blocks& blocks) const {
+    return blocks.count(first, end) * static_cast<int>(p.heads);
   }
   // Whether all queries of the block exist and see all keys of the tile. Keys that do not exist are seen.
   __device__ bool is_whole(const Params& p, int block) const {
@@ -111,10 +127,12 @@ struct Tile {
 struct Walk {
   const Params& p;
   const Tile& tile;
+  const Blocks blocks;
   int block, head = 0;
   Index at[kRank];  // of the head's queries
 
-  __device__ Walk(const Params& p_, const Tile& tile_) : p(p_), tile(tile_), block(tile_.first) {
+  __device__ Walk(const Params& p_, const Tile& tile_, const Blocks& blocks_)
+      : p(p_), tile(tile_), blocks(blocks_), block(blocks_.from(tile_.first, tile_.end)) {
     begin_head();
   }
   __device__ void begin_head() {
@@ -125,12 +143,13 @@ struct Walk {
   }
   // Whether another head begins.
   __device__ bool advance() {
-    if (++block < tile.end) return false;
+    block = blocks.from(block + 1, tile.end);
+    if (block < tile.end) return false;
     next_head();
     return true;
   }
   __device__ void next_head() {
-    block = tile.first;
+    block = blocks.from(tile.first, tile.end);
     ++head;
     begin_head();
   }
@@ -160,11 +179,11 @@ FUSOR_DEVICE const auto& one_of(const A& a, const B& b) {
     return a;
 }
 
-// The producer that copies k and q asks for tiles.
+// The producer that copies k and q asks for tiles, unless these are handed over.
 template <bool kOfValues>
-struct ProducerTurns : Turns<Config::ordered> {};
+struct ProducerTurns : Turns<kHanded> {};
 template <>
-struct ProducerTurns<false> : AskingTurns<Config::ordered> {};
+struct ProducerTurns<false> : CopyTurns<kWords, Config::ordered> {};
 
 // One thread copies k and q, another one v and dy: one has not registers enough for both.
 template <bool kOfValues, class Memory>
@@ -172,7 +191,8 @@ FUSOR_DEVICE void produce(const Params& p, Memory& shared) {
   Ring<kStages> ring;
   u32 parity = 0;
   for (ProducerTurns<kOfValues> turns; turns.find(p, shared.slots); turns.leave(shared.slots)) {
-    if (Tile(p, turns.item(p, shared.slots)).steps == 0) continue;
+    const Blocks blocks(shared.slots, turns);
+    if (Tile(p, turns.item(p, shared.slots)).steps(p, blocks) == 0) continue;
     if constexpr (!kOfValues || kKeys) {
       const Tile tile(p, turns.again(p, shared.slots));
       MapEntry<kBatch> of_k;
@@ -194,7 +214,8 @@ FUSOR_DEVICE void produce(const Params& p, Memory& shared) {
       for (int axis = 0; axis < kBatch; ++axis) of_q.set(axis, head.at[axis]);
       const auto& queries = rows_at(one_of<kOfValues>(p.q, p.dy), of_q);
 #pragma unroll 1
-      for (int block = head.first; block < head.end; ++block) {
+      for (int block = blocks.from(head.first, head.end); block < head.end;
+           block = blocks.from(block + 1, head.end)) {
         shared.empty[ring.stage].wait(ring.parity ^ 1);
         if constexpr (kOfValues)
           copy_rows(shared.dy[ring.stage], queries, shared.dy_full[ring.stage], block * kTileQ, of_q.at);
@@ -210,7 +231,7 @@ FUSOR_DEVICE void produce(const Params& p, Memory& shared) {
 template <class Slots>
 struct BlockCursor {
   Slots& slots;
-  Turns<Config::ordered> turns;
+  Turns<kHanded> turns;
   bool exists;
   int number = 0, block = 0, end = 0;
   Index at[kRank];  // of the head's queries
@@ -219,7 +240,8 @@ struct BlockCursor {
     find(p);
   }
   __device__ void advance(const Params& p) {
-    if (++block < end) return;
+    block = Blocks(slots, turns).from(block + 1, end);
+    if (block < end) return;
     ++number;
     find(p);
   }
@@ -231,8 +253,8 @@ struct BlockCursor {
     while (exists) {
       if (number < static_cast<int>(p.heads)) {
         const Head head(p, turns.again(p, slots), number);
-        block = head.first;
         end = head.end;
+        block = Blocks(slots, turns).from(head.first, end);
 #pragma unroll
         for (int axis = 0; axis < kBatch; ++axis) at[axis] = head.at[axis];
         if (block < end) return;
@@ -244,7 +266,7 @@ struct BlockCursor {
   }
 };
 
-enum : int { kRowWarps = 2, kRowSlots = kRowValues > 0 ? kRowValues : 1 };
+enum : int { kRowWarps = kWords > 0 ? 1 : 2, kRowSlots = kRowValues > 0 ? kRowValues : 1 };
 // Queries of a lane whose values are on their way. With computed scores, which have more, two of 48 would
 // spill.
 enum : int { kAtOnce = kTileQ == 64 || (kTileQ == 48 && kPlain) ? 2 : 1 };
@@ -294,6 +316,41 @@ FUSOR_DEVICE void produce_rows(const Params& p, Shared& shared, int warp) {
   }
 }
 
+// A warp hands tiles and their live blocks over to all others.
+template <class P, class Memory>
+FUSOR_DEVICE void find_blocks(const P& p, Memory& shared) {
+  hand_over<Config::ordered>(p, shared.slots, [&](TileQueue::Item item, u32* words) {
+    const Tile tile(p, item);
+    find_live<true, kWords>(p.ranges, tile.at, tile.key / kTileK, tile.first, tile.end, words);
+  });
+}
+
+// The numbers that a mask compares, of a thread's two keys and the queries of a block of the head at `place`.
+template <class OfQuery, class OfKey, class P>
+FUSOR_DEVICE void find_seen(const P& p, const Index (&place)[kRank], const int (&keys)[2], int query,
+                            bool is_mixed, SeenScores<Config::masks, kScores>& seen) {
+  if constexpr (Config::masks)
+    seen.find(is_mixed, [&](int pair) {
+      Index at[kRank];
+#pragma unroll
+      for (int axis = 0; axis < kBatch; ++axis) at[axis] = place[axis];
+      at[kBatch] = query + 8 * pair;
+      at[kBatch + 1] = 0;
+      const auto queries =
+          OfQuery::template apply<2>(p.r, at, static_cast<int>(p.queries) - static_cast<int>(at[kBatch]));
+      u32 bits = 0;
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        at[kBatch] = 0;
+        at[kBatch + 1] = keys[half];
+        const auto key = OfKey::template apply<1>(p.c, at, 1)[0];
+#pragma unroll
+        for (int i = 0; i < 2; ++i) bits |= u32(sees(queries[i], key)) << (2 * half + i);
+      }
+      return bits;
+    });
+}
+
 // A thread's two keys of a tile, and the way from products to probabilities and gradients of scores.
 struct KeyRows {
   int first;           // the other one is 8 behind it
@@ -318,7 +375,9 @@ struct KeyRows {
   }
 
   // Zeros where a query does not see the key. Which queries do is found anew: registers are scarce.
-  __device__ void hide(const Params& p, const Tile& tile, int block, float (&values)[kScores]) const {
+  template <class Compared>
+  __device__ void hide(const Params& p, const Tile& tile, int block, const Compared& compared,
+                       float (&values)[kScores]) const {
     RowRange seen[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -331,7 +390,7 @@ struct KeyRows {
 #pragma unroll
     for (int i = 0; i < kScores; ++i) {
       const int half = i / 2 % 2, query = mine + i / 4 * 8 + i % 2;
-      if (query < seen[half].first || query >= seen[half].end) values[i] = 0;
+      if (query < seen[half].first || query >= seen[half].end || !compared.has(i)) values[i] = 0;
     }
   }
 
@@ -462,14 +521,14 @@ FUSOR_DEVICE void finish_both(const Params& p, TileQueue::Item item, int first, 
 
 // Zeros for the warp's 16 keys from `key` on, where no query of a block sees any of the tile's.
 template <class Site>
-FUSOR_DEVICE void store_unseen(const Params& p, const Tile& tile, int key) {
-  const int blocks = (static_cast<int>(p.queries) + kTileQ - 1) / kTileQ;
-  if (tile.first == 0 && tile.end == blocks) return;
-  Walk walk(p, tile);
+FUSOR_DEVICE void store_unseen(const Params& p, const Tile& tile, const Blocks& blocks, int key) {
+  const int all = (static_cast<int>(p.queries) + kTileQ - 1) / kTileQ;
+  if (tile.first == 0 && tile.end == all) return;
+  Walk walk(p, tile, blocks);
 #pragma unroll 1
   for (int head = 0; head < static_cast<int>(p.heads); ++head, walk.next_head())
 #pragma unroll 1
-    for (int block = 0; block < blocks; ++block)
+    for (int block = 0; block < all; ++block)
       if (block < tile.first || block >= tile.end)
         store_scores<Site, Element, kTileQ / 8>(p, walk.at, key, block * kTileQ, [](int) {
           return Vec<u32, 2>{0, 0};
@@ -480,20 +539,22 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
   Ring<kStages> ring;
   u32 parity = 0;
   const int warp = threadIdx.x % kWarpgroup / 32, lane = threadIdx.x % 32;
-  for (Turns<Config::ordered> turns; turns.find(p, shared.slots); turns.leave(shared.slots)) {
+  for (Turns<kHanded> turns; turns.find(p, shared.slots); turns.leave(shared.slots)) {
     const Tile tile(p, turns.item(p, shared.slots));
+    const Blocks blocks(shared.slots, turns);
     KeyRows rows;
     const int first_key = tile.key + consumer * 64 + warp * 16;
     rows.first = first_key + lane / 4;
-    if constexpr (kStores) store_unseen<DS>(p, tile, first_key);
+    if constexpr (kStores) store_unseen<DS>(p, tile, blocks, first_key);
     float dk[kHead / 2], dv[kValue / 2];
     clear(dk);
     clear(dv);
-    if (tile.steps == 0) {
+    const int steps = tile.steps(p, blocks);
+    if (steps == 0) {
       finish_both<DK, DV, PK, PV>(p, turns.again(p, shared.slots), rows.first, dk, dv);
       continue;
     }
-    Walk walk(p, tile);
+    Walk walk(p, tile, blocks);
     rows.begin_head(p, walk);
     constexpr SharedWords kWordsOfKeys = Config::shares_words ? SharedWords::rows : SharedWords::none;
     Kept<Config::drops, M, kScores, kWordsOfKeys> kept;
@@ -506,12 +567,13 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
     parity ^= 1;
     bool begun = false;
 #pragma unroll 1
-    for (int left = tile.steps; left > 0; --left) {
+    for (int left = steps; left > 0; --left) {
       // Fresh ones for each block: what an earlier one computed in them must not reach a product in flight.
       float scores[kScores], products[kScores];
       u32 probabilities[kScores / 2], gradients[kScores / 2];
       const int stage = ring.stage, keys = hidden(consumer) * 64 * kLineBytes;
-      const bool whole = tile.is_whole(p, walk.block);
+      const bool is_mixed = blocks.is_mixed(walk.block);
+      const bool whole = tile.is_whole(p, walk.block) && !is_mixed;
       shared.q_full[stage].wait(ring.parity);
       issue_along<Element, kHead, kTileK, kTileQ>(shared.k[0] + keys, shared.q[stage][0], scores);
       // Products of the block before are complete, and what they read is free.
@@ -522,6 +584,9 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
       if constexpr (kKeys)
         issue_along<Element, kValue, kTileK, kTileQ>(shared.v[0] + keys, shared.dy[stage][0], products);
       kept.template find<kBatch>(p, rows.at, walk.block * kTileQ + 2 * (threadIdx.x % 4));
+      SeenScores<Config::masks, kScores> seen;
+      find_seen<R, C>(p, walk.at, {rows.existing(p, 0), rows.existing(p, 1)},
+                      walk.block * kTileQ + 2 * (threadIdx.x % 4), is_mixed, seen);
       shared.rows_full[stage].wait(ring.parity);
       float row_values[kScores / 2];
       if constexpr (kPlain) rows.load(shared, stage, 0, row_values);
@@ -536,13 +601,13 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
         else
           rows.by_site<false>(p, shared, stage, walk.block, scores, products);
       }
-      if (!whole && (kValues || kPlain)) rows.hide(p, tile, walk.block, scores);
+      if (!whole && (kValues || kPlain)) rows.hide(p, tile, walk.block, seen, scores);
       if constexpr (Config::drops && kValues)
         kept.template pack<Element>(scores, probabilities);
       else if constexpr (kValues || (kPlain && Config::rounds))
         pack<Element>(scores, probabilities);
       const auto pack_gradients = [&] {
-        if (!whole) rows.hide(p, tile, walk.block, products);
+        if (!whole) rows.hide(p, tile, walk.block, seen, products);
         pack<Element>(products, gradients);
       };
       // Operands from registers are complete before the first product that may wait beside theirs.
@@ -582,14 +647,15 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
   leave_chain(p);
 }
 
-// Computed scores have more values of a row, which producers load.
+// Computed scores have more values of a row, which producers load; live blocks are found by one of them.
+enum : bool { kBusyProducers = !kPlain || kWords > 0 };
 enum : int {
-  kProducerRegisters = kConsumers > 2 ? 32
-                       : kPlain       ? 24
-                                      : 40,
-  kConsumerRegisters = kConsumers > 2 ? 160
-                       : kPlain       ? 240
-                                      : 232,
+  kProducerRegisters = kConsumers > 2   ? 32
+                       : kBusyProducers ? 40
+                                        : 24,
+  kConsumerRegisters = kConsumers > 2   ? 160
+                       : kBusyProducers ? 232
+                                        : 240,
 };
 
 extern "C" __global__ void __launch_bounds__((1 + kConsumers) * kWarpgroup, 1)
@@ -610,7 +676,9 @@ extern "C" __global__ void __launch_bounds__((1 + kConsumers) * kWarpgroup, 1)
   if (warpgroup == 0) {
     release_registers<kProducerRegisters>();
     if (is_producer(0)) produce<false>(p, shared);
-    if (threadIdx.x / 32 % 2 == 1) produce_rows(p, shared, threadIdx.x / 64);
+    if (threadIdx.x / 32 % 2 == 1 && threadIdx.x / 64 < kRowWarps) produce_rows(p, shared, threadIdx.x / 64);
+    if constexpr (kWords > 0)
+      if (threadIdx.x / 32 == 3) find_blocks(p, shared);
     if (is_producer(2)) produce<true>(p, shared);
   } else {
     claim_registers<kConsumerRegisters>();

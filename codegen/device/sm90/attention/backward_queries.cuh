@@ -7,6 +7,8 @@
 //   consumers       S' = q k[j+1]^T  ||  dq += dS k[j]
 //                   dP' = dy v[j+1]^T  ||  P' of S'
 //                   dS' of P' and dP', in 16 bits, from registers
+//   live blocks     where a mask compares numbers of queries and keys, another producer warp finds the blocks
+//                   whose keys may be seen, a tile or more ahead (live_blocks.cuh)
 //   finish          dq --> DQ
 //
 //   shared:  q, dy [lines of 64][queries]   k [stages][lines of 64][keys]   v [stages][lines of 64][keys]
@@ -14,18 +16,23 @@
 #include "fusor_generated.cuh"
 
 #include "codegen/device/sm90/attention/gradients.cuh"
+#include "codegen/device/sm90/attention/live_blocks.cuh"
 #include "codegen/device/sm90/attention/order.cuh"
 #include "codegen/device/sm90/attention/ragged.cuh"
 
 struct PQ;  // where an entry of a ragged dq begins and ends
 struct N;   // how many keys and queries of an entry exist, where only the device knows
+struct R;   // the number of a query that a mask compares
+struct C;   // the number of a key
 
 enum : int {
   kTileQ = 64 * kConsumers,
   kTileK = Config::step,
   kScores = kTileK / 2,  // of a thread
   kBlockBytes = kTileK * kLineBytes,
+  kWords = Config::words,  // of bits of live blocks; 0: all are
 };
+enum : bool { kHanded = Config::ordered || kWords > 0 };  // tiles, by another warp
 
 // q, k, v, dy: maps of (element, row, batch axes from the last to the first); extents: of the batch axes;
 // shares: entries that share one of k and v, by axis; factor: exponents are of 2.
@@ -36,10 +43,10 @@ struct Shared {
   alignas(1024) u8 k[kStages][kHeadLines][kBlockBytes];
   alignas(1024) u8 v[kStages][kValueLines][kBlockBytes];
   Barrier q_full, dy_full, q_empty, k_full[kStages], k_empty[kStages], v_full[kStages], v_empty[kStages];
-  TileSlots<Config::ordered> slots;
+  BlockSlots<kWords, Config::ordered> slots;
 
   __device__ void init() {
-    slots.init(kConsumers * kWarpgroup / 32);
+    slots.init(kConsumers * kWarpgroup / 32 + (kWords > 0 ? 1 : 0));
     q_full.init(1);
     dy_full.init(1);
     q_empty.init(kConsumers * kWarpgroup / 32);
@@ -53,15 +60,27 @@ struct Shared {
   }
 };
 
+static_assert(sizeof(Shared) <= Config::shared_bytes, "the launch has room for all of it");
+
 using Tile = QueryTile<kTileQ, kTileK, kRank>;
+
+// A warp hands tiles and their live blocks over to all others.
+template <class P, class Memory>
+FUSOR_DEVICE void find_blocks(const P& p, Memory& shared) {
+  hand_over<Config::ordered>(p, shared.slots, [&](TileQueue::Item item, u32* words) {
+    const Tile tile = tile_within<Tile, N>(p, item);
+    find_live<false, kWords>(p.ranges, tile.at, item.tile, tile.first, tile.end, words);
+  });
+}
 
 template <class Memory>
 FUSOR_DEVICE void produce(const Params& p, Memory& shared) {
   Ring<kStages> ring;
   u32 parity = 0;
-  for (AskingTurns<Config::ordered> turns; turns.find(p, shared.slots); turns.leave(shared.slots)) {
+  for (CopyTurns<kWords, Config::ordered> turns; turns.find(p, shared.slots); turns.leave(shared.slots)) {
     const Tile tile = tile_within<Tile, N>(p, turns.item(p, shared.slots));
-    if (tile.end == tile.first) continue;
+    auto walk = blocks_of<kWords, Config::masks>(tile, shared.slots, turns);
+    if (walk.is_empty()) continue;
     MapEntry<kBatch> of_q, of_k;
 #pragma unroll
     for (int axis = 0; axis < kBatch; ++axis) {
@@ -78,7 +97,7 @@ FUSOR_DEVICE void produce(const Params& p, Memory& shared) {
     copy_rows(shared.dy, dy, shared.dy_full, tile.row, of_dy.at);
     parity ^= 1;
 #pragma unroll 1
-    for (int block = tile.end - 1; block >= tile.first; --block) {
+    for (int block = walk.last(); walk.has(block); block = walk.next(block)) {
       shared.k_empty[ring.stage].wait(ring.parity ^ 1);
       copy_rows(shared.k[ring.stage], k, shared.k_full[ring.stage], block * kTileK, of_k.at);
       shared.v_empty[ring.stage].wait(ring.parity ^ 1);
@@ -127,7 +146,9 @@ struct QueryRows {
   }
 
   // Zeros where a query does not see a key of the block at `key`.
-  __device__ void hide(const Params& p, const Tile& tile, int key, float (&products)[kScores]) const {
+  template <class Compared>
+  __device__ void hide(const Params& p, const Tile& tile, int key, const Compared& compared,
+                       float (&products)[kScores]) const {
     KeyRange seen[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -139,7 +160,7 @@ struct QueryRows {
 #pragma unroll
     for (int i = 0; i < kScores; ++i) {
       const int half = i / 2 % 2, column = mine + i / 4 * 8 + i % 2;
-      if (column < seen[half].first || column >= seen[half].end) products[i] = 0;
+      if (column < seen[half].first || column >= seen[half].end || !compared.has(i)) products[i] = 0;
     }
   }
 
@@ -184,14 +205,41 @@ FUSOR_DEVICE void finish(const Params& p, const Tile& tile, const QueryRows& row
   }
 }
 
+// The numbers that a mask compares, of a thread's two queries and the keys of a block from `key` on.
+template <class OfQuery, class OfKey, class P>
+FUSOR_DEVICE void find_seen(const P& p, const QueryRows& rows, int key, bool is_mixed,
+                            SeenScores<Config::masks, kScores>& seen) {
+  if constexpr (Config::masks)
+    seen.find(is_mixed, [&](int pair) {
+      Index at[kRank];
+#pragma unroll
+      for (int axis = 0; axis < kBatch; ++axis) at[axis] = rows.at[0][axis];
+      at[kBatch] = 0;
+      at[kBatch + 1] = key + 8 * pair;
+      const auto keys =
+          OfKey::template apply<2>(p.c, at, static_cast<int>(p.keys) - static_cast<int>(at[kBatch + 1]));
+      u32 bits = 0;
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        at[kBatch] = rows.at[half][kBatch];
+        at[kBatch + 1] = 0;
+        const auto query = OfQuery::template apply<1>(p.r, at, 1)[0];
+#pragma unroll
+        for (int i = 0; i < 2; ++i) bits |= u32(sees(query, keys[i])) << (2 * half + i);
+      }
+      return bits;
+    });
+}
+
 FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
   Ring<kStages> ring;
   u32 parity = 0;
   const int warp = threadIdx.x % kWarpgroup / 32, lane = threadIdx.x % 32;
   const u8* const q = shared.q[0] + consumer * 64 * kLineBytes;
   const u8* const dy = shared.dy[0] + consumer * 64 * kLineBytes;
-  for (Turns<Config::ordered> turns; turns.find(p, shared.slots); turns.leave(shared.slots)) {
+  for (Turns<kHanded> turns; turns.find(p, shared.slots); turns.leave(shared.slots)) {
     const Tile tile = tile_within<Tile, N>(p, turns.item(p, shared.slots));
+    auto walk = blocks_of<kWords, Config::masks>(tile, shared.slots, turns);
     QueryRows rows;
     rows.begin(p, tile, tile.row + consumer * 64 + warp * 16 + lane / 4);
     constexpr SharedWords kWordsOfKeys = Config::shares_words ? SharedWords::columns : SharedWords::none;
@@ -199,7 +247,7 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
     kept.begin(p, rows.at[0]);
     float dq[kHead / 2];
     clear(dq);
-    if (tile.end == tile.first) {
+    if (walk.is_empty()) {
       finish(p, tile, rows, dq);
       continue;
     }
@@ -208,20 +256,22 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
     parity ^= 1;
     Ring<kStages> previous = ring;
 #pragma unroll 1
-    for (int block = tile.end - 1; block >= tile.first; --block) {
+    for (int block = walk.last(); walk.has(block); block = walk.next(block)) {
       // Fresh ones for each block: what an earlier one computed in them must not reach a product in flight.
       float scores[kScores], products[kScores];
       u32 gradients[kScores / 2];
       const int stage = ring.stage;
-      const bool whole = tile.is_whole(block);
+      const bool is_mixed = walk.is_mixed(block), whole = tile.is_whole(block) && !is_mixed;
       shared.k_full[stage].wait(ring.parity);
       issue_along<Element, kHead, kTileQ, kTileK>(q, shared.k[stage][0], scores);
       // The product of the block before is complete, and what it reads is free.
       product_wait<1>();
-      if (block + 1 < tile.end) release(shared.k_empty[previous.stage]);
+      if (block != walk.last()) release(shared.k_empty[previous.stage]);
       shared.v_full[stage].wait(ring.parity);
       issue_along<Element, kValue, kTileQ, kTileK>(dy, shared.v[stage][0], products);
       kept.template find<kBatch + 1>(p, rows.at, block * kTileK + 2 * (threadIdx.x % 4));
+      SeenScores<Config::masks, kScores> seen;
+      find_seen<R, C>(p, rows, block * kTileK + 2 * (threadIdx.x % 4), is_mixed, seen);
       product_wait<1>();
       pin(scores);
       if constexpr (kPlain) rows.probabilities(p, scores);
@@ -237,7 +287,7 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
         else
           rows.by_site<false>(p, block * kTileK, scores, products);
       }
-      if (!whole) rows.hide(p, tile, block * kTileK, products);
+      if (!whole) rows.hide(p, tile, block * kTileK, seen, products);
       pack<Element>(products, gradients);
       issue_across<Element, kTileK>(gradients, shared.k[stage][0], dq, 1);
       previous = ring;
@@ -252,8 +302,8 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
 }
 
 enum : int {
-  kProducerRegisters = kConsumers == 2 ? 24 : 32,
-  kConsumerRegisters = kConsumers == 2 ? 240 : 160,
+  kProducerRegisters = kConsumers == 2 ? (kWords > 0 ? 40 : 24) : 32,
+  kConsumerRegisters = kConsumers == 2 ? (kWords > 0 ? 232 : 240) : 160,
 };
 
 extern "C" __global__ void __launch_bounds__((1 + kConsumers) * kWarpgroup, 1)
@@ -273,6 +323,8 @@ extern "C" __global__ void __launch_bounds__((1 + kConsumers) * kWarpgroup, 1)
   if (warpgroup == 0) {
     release_registers<kProducerRegisters>();
     if (is_producer(0)) produce(p, shared);
+    if constexpr (kWords > 0)
+      if (threadIdx.x / 32 == 1) find_blocks(p, shared);
   } else {
     claim_registers<kConsumerRegisters>();
     consume(p, shared, warpgroup - 1);

@@ -75,17 +75,8 @@ using Softmax = SoftmaxUpTo<kMostProbability>;
 // entries that share one of k and v, by axis; factor: exponents are of 2; scale: of plain scores; weight: of
 // probabilities, where they have 8 bits or are dropped.
 
-template <int kLiveWords>
-struct Slots : LiveSlots<kLiveWords> {};
-template <>
-struct Slots<0> : TileSlots<Config::ordered> {};
-
 // Readers of tiles that another warp hands over, and where none does the warps that find their own.
 enum : bool { kHanded = Config::ordered || kWords > 0 };
-template <bool kFound>
-struct ProducerTurns : Turns<true> {};
-template <>
-struct ProducerTurns<false> : AskingTurns<Config::ordered> {};
 
 using Matrix = ScoreMatrix<Config::has_matrix, Config::Matrix, kTileQ, kTileK>;
 
@@ -97,7 +88,7 @@ struct Shared : RawValues<kBytes, kKeyBytes>, Matrix {
   alignas(1024) u8 v[kStages][kValueLines][kValueBytes];
   Barrier q_full[kQueryStages], q_empty[kQueryStages];
   Barrier k_full[kStages], k_empty[kStages], v_full[kStages], v_empty[kStages];
-  Slots<kWords> slots;
+  BlockSlots<kWords, Config::ordered> slots;
 
   __device__ void init() {
     slots.init(kConsumers * kWarpgroup / 32 + (kWords > 0 ? 1 : 0));
@@ -121,35 +112,13 @@ static_assert(sizeof(Shared) <= Config::shared_bytes, "the launch has room for a
 
 using Tile = QueryTile<kTileQ, kTileK, kRank, Config::first_axis_fastest>;
 
-// The blocks of a tile that a warp has come to.
-template <class Memory, class Way>
-FUSOR_DEVICE auto blocks_of(const Tile& tile, const Memory& shared, const Way& way) {
-  if constexpr (kWords > 0)
-    return LiveBlocks<kWords>(shared.slots.words[way.ring.stage]);
-  else
-    return AllBlocks<Config::masks>{tile.first, tile.end};
-}
-
 // A warp hands tiles and their live blocks over to all others.
 template <class P, class Memory>
 FUSOR_DEVICE void find_blocks(const P& p, Memory& shared) {
-  auto& slots = shared.slots;
-  Ring<TileSlots<true>::kSlots> ring;
-  int number = static_cast<int>(blockIdx.x);
-  for (bool exists = true; exists; number += static_cast<int>(gridDim.x)) {
-    exists = number < p.queue.items();
-    const TileQueue::Item item = exists ? p.queue.item(number) : TileQueue::Item{0, -1};
-    slots.empty[ring.stage].wait(ring.parity ^ 1);
-    if (exists) {
-      const Tile tile = tile_within<Tile, N>(p, item);
-      find_live(p.ranges, tile.at, item.tile, tile.first, tile.end, slots.words[ring.stage]);
-    }
-    if (threadIdx.x % 32 == 0) {
-      slots.items[ring.stage] = item;
-      slots.full[ring.stage].arrive();
-    }
-    ring.advance();
-  }
+  hand_over<Config::ordered>(p, shared.slots, [&](TileQueue::Item item, u32* words) {
+    const Tile tile = tile_within<Tile, N>(p, item);
+    find_live<false, kWords>(p.ranges, tile.at, item.tile, tile.first, tile.end, words);
+  });
 }
 
 // The matrix has planes of its own along axes that `planes` says.
@@ -172,9 +141,9 @@ FUSOR_DEVICE void produce(const Params& p, Memory& shared) {
   Ring<kRawStages> raw;
   Ring<kQueryStages> queries;
   MatrixRing matrix;
-  for (ProducerTurns<(kWords > 0)> turns; turns.find(p, shared.slots); turns.leave(shared.slots)) {
+  for (CopyTurns<kWords, Config::ordered> turns; turns.find(p, shared.slots); turns.leave(shared.slots)) {
     const Tile tile = tile_within<Tile, N>(p, turns.item(p, shared.slots));
-    auto walk = blocks_of(tile, shared, turns);
+    auto walk = blocks_of<kWords, Config::masks>(tile, shared.slots, turns);
     if (walk.is_empty()) continue;
     MapEntry<kBatch> of_q, of_k;
 #pragma unroll
@@ -240,10 +209,7 @@ struct RowNumbers<true, OfQuery, OfKey> {
     const auto keys = OfKey::template apply<2>(p.c, at, count);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const i64 row = numbers[i / 2], key = keys[i % 2];
-      const bool sees =
-          reaches(int(Config::query_reach), row, key) && reaches(int(Config::key_reach), key, row);
-      if (!sees) scores[i] = no_score();
+      if (!sees(numbers[i / 2], keys[i % 2])) scores[i] = no_score();
     }
   }
 };
@@ -421,7 +387,7 @@ FUSOR_DEVICE void consume(const Params& p, Shared& shared, int consumer) {
   if (consumer > 0) pass_turn(kConsumers - 1);
   for (Turns<kHanded> turns; turns.find(p, shared.slots); turns.leave(shared.slots)) {
     const Tile tile = tile_within<Tile, N>(p, turns.item(p, shared.slots));
-    auto walk = blocks_of(tile, shared, turns);
+    auto walk = blocks_of<kWords, Config::masks>(tile, shared.slots, turns);
     ScoreRows rows;
     rows.begin(p, tile, tile.row + consumer * 64 + warp * 16 + lane / 4);
     Softmax softmax{p.factor};

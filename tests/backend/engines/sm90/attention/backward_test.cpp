@@ -7,9 +7,8 @@
 #include "backend/build.h"
 #include "backend/engines/knobs.h"
 #include "backend/engines/list.h"
-#include "backend/engines/sm90/attention/backward.h"
-#include "backend/planner/planner.h"
 #include "tests/backend/engines/compiled_kernels.h"
+#include "tests/backend/engines/sm90/attention/gradients.h"
 #include "tests/support/attention_graph.h"
 
 namespace fusor {
@@ -21,7 +20,9 @@ using attention::backward::Problem;
 using attention::backward::Schedule;
 using test::AttentionBackwardGraph;
 using test::AttentionCase;
+using test::backward_of;
 using test::Mask;
+using test::products_of;
 using testing::ElementsAre;
 using testing::FieldsAre;
 using testing::IsEmpty;
@@ -32,29 +33,7 @@ const DeviceInfo& h200() {
   return device;
 }
 
-// The graph's fusions that have anchors.
-std::vector<Fusion> products_of(const Graph& graph) {
-  const Graph expanded = expand(graph);
-  const FoldedGraph folded = fold_views(expanded);
-  std::vector<Fusion> found;
-  for (const std::vector<int>& ops : partition(expanded, folded))
-    if (Fusion fusion = make_fusion(expanded, folded, ops); !fusion.anchors.empty())
-      found.push_back(std::move(fusion));
-  return found;
-}
-
-Fusion backward_of(const Graph& graph) {
-  std::vector<Fusion> found = products_of(graph);
-  EXPECT_THAT(found, SizeIs(1));
-  return found.front();
-}
-
-// Stays valid as long as the fusion.
-Problem problem_of(const Fusion& fusion) {
-  auto answer = attention::backward::problem_of(fusion, h200());
-  if (const auto* refusal = std::get_if<Refusal>(&answer)) ADD_FAILURE() << to_string(*refusal);
-  return std::get<Problem>(std::move(answer));
-}
+Problem problem_of(const Fusion& fusion) { return test::gradients_of(fusion, h200()); }
 
 std::string rule_of(const Graph& graph) {
   const auto answer = attention::backward::problem_of(backward_of(graph), h200());
@@ -71,6 +50,10 @@ Graph by_op(const AttentionCase& c, const SdpaAttributes& attributes, bool has_b
   const Tensor dy = g.input("dy", {c.batch, c.heads, c.queries, c.value}, c.type);
   const Tensor stats = g.input("stats", {c.batch, c.heads, c.queries, 1}, DataType::f32);
   SdpaOptions options{.attributes = attributes};
+  if (attributes.padding_mask) {
+    options.seq_len_q = g.input("seq_len_q", {c.batch, 1, 1, 1}, DataType::i32);
+    options.seq_len_kv = g.input("seq_len_kv", {c.batch, 1, 1, 1}, DataType::i32);
+  }
   if (has_bias) options.bias = g.input("bias", {1, c.heads, c.queries, c.keys}, c.type);
   const SdpaGradients back = g.sdpa_bwd(q, k, v, o, dy, stats, options);
   g.output(back.dq, {.name = "dq", .type = c.type});
@@ -117,6 +100,7 @@ TEST(AttentionBackward, MasksAreBoundsWhereverTheyStand) {
     for (const Fusion* fusion : {&by_hand, &op}) {
       const Problem problem = problem_of(*fusion);
       EXPECT_TRUE(problem.is_plain());
+      EXPECT_FALSE(problem.gradient.values);
       EXPECT_THAT(problem.gradient.bounds.upper,
                   ElementsAre(FieldsAre(1, mask == Mask::bottom_right ? 50 : 0)));
       if (mask == Mask::window)
@@ -125,6 +109,18 @@ TEST(AttentionBackward, MasksAreBoundsWhereverTheyStand) {
         EXPECT_THAT(problem.gradient.bounds.lower, IsEmpty());
     }
   }
+}
+
+// Behind the sums of rows; rows beyond their lengths are read as zeros where operands lie.
+TEST(AttentionBackward, PaddingOfTheOpIsOneFusionBehindSums) {
+  const AttentionCase c{.batch = 2, .heads = 2, .shared_heads = 2, .queries = 300, .keys = 300};
+  const Graph graph = by_op(c, {.attn_scale = 0.125, .right_bound = 0, .padding_mask = true});
+  const Plan plan = build(graph, h200(), {.compile = false});
+  ASSERT_EQ(plan.fusions.size(), 2U);
+  EXPECT_EQ(plan.fusions.back().config.engine, "attention_backward");
+  const std::string text = source(plan);
+  for (const char* part : {"upper = 1", "limited = true", "plain = true", "attention_ragged_maps"})
+    EXPECT_NE(text.find(part), std::string::npos) << part;
 }
 
 TEST(AttentionBackward, ValuesOfARowAreTakenOutOfTheSite) {

@@ -61,6 +61,41 @@ TEST(RaggedAttention, GradientsAreOneFusion) {
     EXPECT_NE(text.find(part), std::string::npos) << part;
 }
 
+// One fusion behind the sums of rows; lengths and the diagonal between them are no part of the score.
+TEST(RaggedAttention, GradientsOfTheOpAreOneFusionBehindSums) {
+  struct Form {
+    int64_t shared_heads = 2;
+    bool is_causal = true, ends_together = false, has_one_length = false;
+    const char* bound = "upper = 1";
+  };
+  for (const Form& form : {Form{}, Form{.shared_heads = 4}, Form{.is_causal = false, .bound = "upper = 0"},
+                           Form{.ends_together = true, .bound = "masks = true"},
+                           Form{.ends_together = true, .has_one_length = true}}) {
+    RaggedCase c = of_two();
+    c.shared_heads = form.shared_heads;
+    c.is_causal = form.is_causal;
+    c.ends_together = form.ends_together;
+    c.has_one_length = form.has_one_length;
+    const Plan plan = plan_on(test::ragged_gradients_by_op(c), "H200");
+    ASSERT_EQ(plan.fusions.size(), 2U);
+    const std::string text = source(plan);
+    for (const char* part :
+         {"attention_ragged_maps", "placed_dq = true", "placed_dk = true", "placed_dv = true",
+          "ordered = true", "plain = true", "limited = true", "rounds = true", form.bound})
+      EXPECT_NE(text.find(part), std::string::npos) << part;
+  }
+}
+
+// GPUs without a fused backward pass zero the padding of all operands in one pass.
+TEST(RaggedAttention, PaddedOperandsOfOtherArchitecturesAreMadeInOnePass) {
+  RaggedCase c = of_two();
+  c.shared_heads = c.heads;
+  c.is_padded = true;
+  const Plan plan = plan_on(test::ragged_gradients_by_op(c), "A100");
+  const auto makes_operands = [](const PlannedFusion& fusion) { return fusion.ops.size() == 12; };
+  EXPECT_EQ(std::ranges::count_if(plan.fusions, makes_operands), 1);
+}
+
 TEST(RaggedAttention, GradientsOfScoresLeaveInOneFusion) {
   RaggedCase c = of_two();
   c.leaves_scores = true;
@@ -145,6 +180,16 @@ TEST(RaggedAttention, GradientsRunOnTheCpu) {
   const RaggedCase c{
       .queries = {5, 0, 3}, .keys = {7, 2, 3}, .heads = 4, .head = 8, .value = 8, .gap = 1, .shift = 3};
   run_on_cpu(test::ragged_gradients(c), [&](const auto& edit) { test::fill_ragged_gradients(c, edit); });
+}
+
+TEST(RaggedAttention, GradientsOfTheOpRunOnTheCpu) {
+  RaggedCase c{
+      .queries = {5, 0, 3}, .keys = {7, 2, 3}, .heads = 4, .head = 8, .value = 8, .gap = 1, .shift = 3};
+  for (const bool is_padded : {false, true}) {
+    c.is_padded = is_padded;
+    run_on_cpu(test::ragged_gradients_by_op(c),
+               [&](const auto& edit) { test::fill_ragged_gradients_by_op(c, edit); });
+  }
 }
 
 }  // namespace

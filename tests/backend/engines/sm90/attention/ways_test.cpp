@@ -197,5 +197,17 @@ TEST(Attention, TakesTheOpWithItsMasks) {
   EXPECT_NE(structure_of(by_op(c, {.alibi_mask = true})), "");
 }
 
+TEST(Attention, TakesSlopesOfHeadsThatShareKeys) {
+  GraphBuilder g;
+  const Tensor q = g.input("q", {1, 8, 256, 64}, DataType::bf16);
+  const Tensor k = g.input("k", {1, 2, 256, 64}, DataType::bf16),
+               v = g.input("v", {1, 2, 256, 64}, DataType::bf16);
+  const SdpaOptions options{.attributes = {.right_bound = 0, .alibi_mask = true}};
+  const Plan plan = build(g.finish({g.sdpa_fwd(q, k, v, options).o}), DeviceInfo::named("H200"),
+                          BuildOptions{.compile = false});
+  ASSERT_EQ(plan.fusions.size(), 1U);
+  EXPECT_EQ(plan.fusions[0].config.engine, "attention");
+}
+
 }  // namespace
 }  // namespace fusor

@@ -11,6 +11,7 @@
 
 #include "backend/engines/list.h"
 #include "tests/gpu/engines/every_config.h"
+#include "tests/gpu/engines/sm90/attention/documents.h"
 #include "tests/gpu/same_bits.h"
 #include "tests/support/attention_graph.h"
 
@@ -152,6 +153,53 @@ TEST_P(AttentionBackwardGpu, OfLengths) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, AttentionBackwardGpu, testing::ValuesIn(kCases));
+
+// Masks stand alone or behind a causal one; scores are plain or computed; in one case gradients of scores
+// leave, too.
+TEST(AttentionBackwardGpuForms, BlocksOfOtherDocumentsArePassedOver) {
+  FUSOR_NEEDS_HOPPER();
+  for (const AttentionCase& c :
+       {AttentionCase{2, 2, 2, 1100, 1100, 128, 128, Mask::causal}, AttentionCase{1, 2, 2, 700, 1333, 64, 64},
+        AttentionCase{1, 2, 2, 200, 290, 64, 64, Mask::none, DataType::f16},
+        AttentionCase{1, 2, 2, 900, 600, 64, 128}})
+    for (const bool is_capped : {false, true}) {
+      AttentionBackwardGraph graph(c);
+      GraphBuilder& g = graph.g;
+      Tensor capped;
+      if (is_capped) graph.score = capped = g.tanh(graph.score);
+      graph.keep_documents();
+      graph.mask();
+      graph.differentiate();
+      if (is_capped) graph.gradient = g.mul(graph.gradient, g.sub(g.constant(1), g.mul(capped, capped)));
+      if (c.value != c.head && !is_capped) {
+        graph.gradient = g.identity(graph.gradient, {.type = c.type});
+        g.output(graph.gradient, {.name = "ds", .type = c.type});
+      }
+      test::expect_right_of_documents(graph.finish(), c, kEngines,
+                                      words(c) + (is_capped ? " capped" : " of documents"));
+    }
+}
+
+// Blocks of 128 x 128 scores that reach beyond the last query and key, for all heads or for each; one row of
+// blocks has no key.
+TEST(AttentionBackwardGpuForms, BlockMasksOfTheOp) {
+  FUSOR_NEEDS_HOPPER();
+  for (const auto& [c, mask_heads] : {std::pair{AttentionCase{2, 4, 2, 300, 520, 64, 64}, 4},
+                                      {AttentionCase{1, 2, 2, 257, 130, 128, 128, Mask::causal}, 1},
+                                      {AttentionCase{1, 2, 1, 100, 700, 64, 128}, 2}}) {
+    const Dims blocks{c.batch, mask_heads, (c.queries + 127) / 128, (c.keys + 127) / 128};
+    const Graph graph = test::attention_and_gradients(c, attributes_of(c), {}, blocks);
+    DeviceRun run(graph);
+    run.edit("blocks", [&](std::byte* bytes) {
+      for (int64_t i = 0; i < element_count(blocks); ++i)
+        bytes[i] = static_cast<std::byte>(i >= blocks[3] && i % 3 != 1 ? i : 0);
+    });
+    run.run();
+    const VerifyReport report = run.check();
+    EXPECT_TRUE(report.passed()) << words(c) << "\n" << to_string(report);
+    EXPECT_TRUE(run.gaps_are_untouched()) << words(c);
+  }
+}
 
 // Every residue of the lengths modulo tiles and blocks.
 TEST(AttentionBackwardGpuLengths, FromOneToThreeHundred) {

@@ -12,6 +12,7 @@
 
 #include "backend/engines/list.h"
 #include "tests/gpu/engines/every_config.h"
+#include "tests/gpu/engines/sm90/attention/documents.h"
 #include "tests/support/attention_graph.h"
 
 namespace fusor {
@@ -270,40 +271,15 @@ TEST(AttentionGpuForms, AMatrixOfScores) {
 // Documents one behind the other, in no order, and one that has no key.
 TEST(AttentionGpuForms, BlocksOfOtherDocumentsArePassedOver) {
   FUSOR_NEEDS_HOPPER();
-  const auto in_order = [](int64_t at) { return at * at / 90000; };
-  const auto mixed = [](int64_t at) { return at / 40 * 7 % 5; };
   for (const AttentionCase& c :
        {AttentionCase{2, 2, 1, 1500, 1500, 128, 128, Mask::causal}, AttentionCase{2, 2, 2, 700, 1333, 64, 64},
         AttentionCase{1, 2, 2, 200, 290, 64, 64, Mask::none, DataType::f16},
-        AttentionCase{1, 2, 2, 260, 390, 64, 64, Mask::none, DataType::f8_e4m3}})
-    for (const auto& document :
-         {std::function<int64_t(int64_t)>(in_order), std::function<int64_t(int64_t)>(mixed)}) {
-      AttentionGraph graph(c);
-      GraphBuilder& g = graph.g;
-      graph.keep(g.cmp_eq(g.input("of_queries", {c.batch, 1, c.queries, 1}, DataType::i32),
-                          g.input("of_keys", {c.batch, 1, 1, c.keys}, DataType::i32)));
-      graph.mask();
-      const Graph finished = graph.finish(true);
-      for (const Candidate& candidate :
-           candidates(finished, DeviceInfo::current(), PlannerOptions{.engine_list = kAttentionOnly})) {
-        if (!test::is_sampled(words(c) + to_string(candidate.fusions.back().config), 3)) continue;
-        DeviceRun run(finished, build(finished, DeviceInfo::current(), candidate,
-                                      PlannerOptions{.engine_list = kAttentionOnly}));
-        const auto fill = [&](const char* name, int64_t rows, int64_t shift) {
-          run.edit(name, [&](std::byte* bytes) {
-            auto* const numbers = reinterpret_cast<int32_t*>(bytes);
-            for (int64_t i = 0; i < c.batch * rows; ++i)
-              numbers[i] = static_cast<int32_t>(document(i % rows + (i / rows) * shift));
-          });
-        };
-        fill("of_queries", c.queries, 100);
-        fill("of_keys", c.keys, 100);
-        run.run();
-        const VerifyReport report = run.check();
-        EXPECT_TRUE(report.passed()) << words(c) << "\n" << to_string(report);
-        EXPECT_TRUE(run.gaps_are_untouched()) << words(c);
-      }
-    }
+        AttentionCase{1, 2, 2, 260, 390, 64, 64, Mask::none, DataType::f8_e4m3}}) {
+    AttentionGraph graph(c);
+    graph.keep_documents();
+    graph.mask();
+    test::expect_right_of_documents(graph.finish(true), c, kAttentionOnly, words(c));
+  }
 }
 
 // Heads of a group as an axis of their own, which keys and values have once.

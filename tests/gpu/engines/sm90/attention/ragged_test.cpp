@@ -31,6 +31,10 @@ const RaggedCase kRaggedCases[] = {
     {{150, 30, 0}, {150, 60, 9}, 2, 2, 64, 64, 0, 0, false, false},
     {{150, 30, 0}, {150, 60, 9}, 2, 2, 64, 64, 0, 5, false, false},
     {{190, 130}, {190, 130}, 2, 2, 256, 256, 0, 0, true},
+    // Keys in front of the first query, as of a sequence that goes on; blocks behind a query's last key are
+    // passed over.
+    {{300, 0, 1, 700}, {900, 40, 1200, 750}, 4, 2, 128, 128, 1, 0, true, true, DataType::bf16, true},
+    {{200, 129}, {190, 1500}, 2, 2, 64, 64, 0, 3, true, true, DataType::f16, true},
 };
 
 class RaggedAttentionGpu : public testing::TestWithParam<RaggedCase> {};
@@ -62,16 +66,18 @@ const RaggedCase kRaggedGradientCases[] = {
     {{257, 128, 13}, {100, 257, 64}, 4, 1, 64, 64, 3, 8, false},
     {{257, 128, 13}, {257, 128, 13}, 8, 4, 64, 64, 2, 3, true},
     {{200, 1, 40}, {200, 1, 40}, 2, 1, 80, 80, 1, 1, true, true, DataType::f16},
-    {{300, 0, 40}, {13, 0, 500}, 2, 2, 64, 64, 2, 3, false, true, DataType::bf16, true},
+    {{300, 0, 40}, {13, 0, 500}, 2, 2, 64, 64, 2, 3, false, true, DataType::bf16, false, true},
+    // The diagonal goes through the last query and key, which the device alone knows.
+    {{200, 129, 0}, {190, 400, 7}, 4, 2, 128, 128, 1, 0, true, true, DataType::bf16, true},
 };
 
 class RaggedGradientsGpu : public testing::TestWithParam<RaggedCase> {};
 
-TEST_P(RaggedGradientsGpu, AreReadAndWrittenInPlace) {
-  FUSOR_NEEDS_HOPPER();
-  const RaggedCase& c = GetParam();
-  const Graph graph = test::ragged_gradients(c);
-  const std::array<const Engine*, 1> engines{&attention_backward_engine()};
+// Runs the first candidate of attention's gradients and some of the others; sums of rows are in front of the
+// op's.
+void check_gradients(const RaggedCase& c, const Graph& graph,
+                     void (*fill)(const RaggedCase&, const test::EditInput&)) {
+  const std::array<const Engine*, 2> engines{&elementwise_engine(), &attention_backward_engine()};
   bool first = true;
   for (const Candidate& candidate :
        candidates(graph, DeviceInfo::current(), PlannerOptions{.engine_list = engines})) {
@@ -81,14 +87,30 @@ TEST_P(RaggedGradientsGpu, AreReadAndWrittenInPlace) {
     if (!is_taken) continue;
     DeviceRun run(graph,
                   build(graph, DeviceInfo::current(), candidate, PlannerOptions{.engine_list = engines}));
-    test::fill_ragged_gradients(c,
-                                [&](const std::string& name, const auto& write) { run.edit(name, write); });
+    fill(c, [&](const std::string& name, const auto& write) { run.edit(name, write); });
     run.run();
     const VerifyReport report = run.check();
     EXPECT_TRUE(report.passed()) << name_of(c) << " " << to_string(candidate.fusions.back().config) << "\n"
                                  << to_string(report);
     EXPECT_TRUE(run.gaps_are_untouched()) << name_of(c);
   }
+}
+
+TEST_P(RaggedGradientsGpu, AreReadAndWrittenInPlace) {
+  FUSOR_NEEDS_HOPPER();
+  check_gradients(GetParam(), test::ragged_gradients(GetParam()), test::fill_ragged_gradients);
+}
+
+TEST_P(RaggedGradientsGpu, OfTheOpAreReadAndWrittenInPlace) {
+  FUSOR_NEEDS_HOPPER();
+  check_gradients(GetParam(), test::ragged_gradients_by_op(GetParam()), test::fill_ragged_gradients_by_op);
+}
+
+TEST_P(RaggedGradientsGpu, OfPaddedTensorsReadNothingBehindLengths) {
+  FUSOR_NEEDS_HOPPER();
+  RaggedCase c = GetParam();
+  c.is_padded = true;
+  check_gradients(c, test::ragged_gradients_by_op(c), test::fill_ragged_gradients_by_op);
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, RaggedGradientsGpu, testing::ValuesIn(kRaggedGradientCases));
