@@ -204,6 +204,8 @@ class Chooser {
     if (!whole.options.empty()) outcome.decision.whole_seconds = whole.options.front().seconds;
     Outcome parts;
     if (!is_forced(whole)) parts = cheapest_cut(ops, cuts, outcome.decision);
+    if (whole.options.empty())
+      keep_cheaper(parts, cut_behind_operands(graph_, folded_, ops), outcome.decision);
     if (parts.fusions.empty() && whole.options.empty()) parts = in_halves(ops, outcome.decision);
     const bool forced_parts =
         std::ranges::any_of(parts.fusions, [this](const Choice& c) { return is_forced(c); });
@@ -238,14 +240,15 @@ class Chooser {
     return {};
   }
 
-  // Prices one cut per refusal and keeps the cheapest.
+  // Prices a cut or two per refusal and keeps the cheapest.
   Outcome cheapest_cut(const std::vector<int>& ops, const std::vector<int>& places, Decision& decision) {
     Outcome best;
     std::vector<int> tried;
     for (const int place : places) {
       if (std::ranges::find(tried, place) != tried.end()) continue;
       tried.push_back(place);
-      keep_cheaper(best, cut_at(graph_, folded_, ops, place), graph_.ops[place].name, decision);
+      keep_cheaper(best, cut_at(graph_, folded_, ops, place), decision, graph_.ops[place].name);
+      keep_cheaper(best, cut_at_reductions(graph_, folded_, ops, place), decision, graph_.ops[place].name);
     }
     return best;
   }
@@ -254,12 +257,12 @@ class Chooser {
   Outcome in_halves(const std::vector<int>& ops, Decision& decision) {
     Outcome parts;
     if (ops.size() == 1) return parts;
-    const Cut halves = cut_in_half(graph_, folded_, ops);
-    if (!halves.second.empty()) keep_cheaper(parts, halves, graph_.ops[halves.second.front()].name, decision);
+    keep_cheaper(parts, cut_in_half(graph_, folded_, ops), decision);
     return parts;
   }
 
-  void keep_cheaper(Outcome& best, const Cut& cut, const std::string& at, Decision& decision) {
+  // at: what is named as the place of the cut; else the second part's first op is.
+  void keep_cheaper(Outcome& best, const Cut& cut, Decision& decision, const std::string& at = {}) {
     if (cut.first.empty() || cut.second.empty()) return;
     const Outcome& first = decided(cut.first);
     if (first.fusions.empty()) return;
@@ -273,7 +276,7 @@ class Chooser {
     best.fusions = first.fusions;
     best.fusions.insert(best.fusions.end(), second.fusions.begin(), second.fusions.end());
     if (!explains_) return;
-    decision.cut_at = at;
+    decision.cut_at = at.empty() ? graph_.ops[cut.second.front()].name : at;
     decision.parts = {first.decision, second.decision};
   }
 

@@ -82,19 +82,76 @@ void keep_other_shapes_with_readers(const Graph& graph, const FoldedGraph& folde
   std::ranges::sort(second);
 }
 
+// A value behind a contraction need not be stored where the second part alone reads it, and reads all that it
+// is made of as well: it is computed there. The square of a result whose statistics are taken is such a
+// value.
+void give_values_to_readers(const Graph& graph, const FoldedGraph& folded, Cut& cut) {
+  std::vector<int>& first = cut.first;
+  std::vector<int>& second = cut.second;
+  if (contractions_in(graph, first).empty() || !contractions_in(graph, second).empty()) return;
+  const auto is_read_there = [&](int reader) { return position_in(second, reader) >= 0; };
+  const auto is_at_hand = [&](int tensor) {
+    const int producer = folded.index.producer(tensor);
+    return producer < 0 || position_in(first, producer) < 0 || !graph.tensors[tensor].is_virtual() ||
+           std::ranges::any_of(folded.index.consumers(tensor), is_read_there);
+  };
+  for (size_t i = first.size(); i-- > 0;) {
+    const Op& op = graph.ops[first[i]];
+    const auto readers = folded.index.consumers(op.outputs[0]);
+    if (!std::holds_alternative<Pointwise>(op.attributes) || !graph.tensors[op.outputs[0]].is_virtual() ||
+        readers.empty() || !std::ranges::all_of(readers, is_read_there) ||
+        !std::ranges::all_of(op.inputs, is_at_hand))
+      continue;
+    second.insert(std::ranges::lower_bound(second, first[i]), first[i]);
+    first.erase(first.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+}
+
+// Values that the second part alone reads are computed there, with all that leads to them alone, where what
+// they are made of lies in memory, or is little: a number for each row.
+void give_chains_to_readers(const Graph& graph, const FoldedGraph& folded, Cut& cut) {
+  std::vector<int>& first = cut.first;
+  std::vector<int>& second = cut.second;
+  std::vector<int> wanted, chains;  // descending, ascending
+  const auto is_read_there = [&](int reader) {
+    return position_in(second, reader) >= 0 || std::ranges::binary_search(wanted, reader, std::greater{});
+  };
+  for (size_t i = first.size(); i-- > 0;) {
+    const int op = first[i], y = graph.ops[op].outputs[0];
+    const auto readers = folded.index.consumers(y);
+    if (std::holds_alternative<Pointwise>(graph.ops[op].attributes) && graph.tensors[y].is_virtual() &&
+        !readers.empty() && std::ranges::all_of(readers, is_read_there))
+      wanted.push_back(op);
+  }
+  constexpr int64_t kLittle = 16;  // elements for each of another value
+  const auto elements = [&](int op) { return element_count(graph.tensors[graph.ops[op].outputs[0]].dims); };
+  for (size_t i = wanted.size(); i-- > 0;) {
+    const int op = wanted[i];
+    const auto is_at_hand = [&](int producer) {
+      return position_in(first, producer) < 0 || position_in(chains, producer) >= 0 ||
+             elements(producer) * kLittle <= elements(op);
+    };
+    if (std::ranges::all_of(folded.dependencies[op], is_at_hand)) chains.push_back(op);
+  }
+  std::erase_if(first, [&](int op) { return position_in(chains, op) >= 0; });
+  second.insert(second.end(), chains.begin(), chains.end());
+  std::ranges::sort(second);
+}
+
 // Cut in front of all contractions, what becomes of no operand of theirs stays behind: a mask of scores, say.
 void keep_operands_only(const Graph& graph, const FoldedGraph& folded, Cut& cut) {
   auto& [first, second] = cut;
   if (!contractions_in(graph, first).empty()) return;
   std::vector<int> operands, others;  // both descending
-  const auto is_operand = [&](int reader) {
-    return is_contraction(graph.ops[reader].attributes) ||
-           std::ranges::binary_search(operands, reader, std::greater{});
+  const auto leads_to_operand = [&](const auto& self, int op) -> bool {
+    return std::ranges::any_of(folded.index.consumers(graph.ops[op].outputs[0]), [&](int reader) {
+      return is_contraction(graph.ops[reader].attributes) ||
+             std::ranges::binary_search(operands, reader, std::greater{}) ||
+             (folded.folded[reader] && self(self, reader));
+    });
   };
-  for (auto op = first.rbegin(); op != first.rend(); ++op) {
-    const auto readers = folded.index.consumers(graph.ops[*op].outputs[0]);
-    (std::ranges::any_of(readers, is_operand) ? operands : others).push_back(*op);
-  }
+  for (auto op = first.rbegin(); op != first.rend(); ++op)
+    (leads_to_operand(leads_to_operand, *op) ? operands : others).push_back(*op);
   if (operands.empty()) return;
   first.assign(operands.rbegin(), operands.rend());
   second.insert(second.end(), others.begin(), others.end());
@@ -107,6 +164,18 @@ bool first_waits(const FoldedGraph& folded, const Cut& cut) {
                              [&](int op) { return std::ranges::any_of(folded.dependencies[op], in_second); });
 }
 
+Cut cut_by(const Graph& graph, const FoldedGraph& folded, const std::vector<int>& ops,
+           const std::vector<bool>& is_second) {
+  Cut cut;
+  for (size_t i = 0; i < ops.size(); ++i) (is_second[i] ? cut.second : cut.first).push_back(ops[i]);
+  keep_operands_with_anchors(graph, folded, cut);
+  keep_operands_only(graph, folded, cut);
+  give_operand_to_second(graph, folded, cut);
+  give_values_to_readers(graph, folded, cut);
+  keep_other_shapes_with_readers(graph, folded, cut);
+  return first_waits(folded, cut) ? Cut{} : cut;
+}
+
 }  // namespace
 
 Cut cut_at(const Graph& graph, const FoldedGraph& folded, const std::vector<int>& ops, int at) {
@@ -117,14 +186,47 @@ Cut cut_at(const Graph& graph, const FoldedGraph& folded, const std::vector<int>
     is_second.flip();
     is_second[static_cast<size_t>(position_in(ops, at))] = false;
   }
+  return cut_by(graph, folded, ops, is_second);
+}
+
+Cut cut_at_reductions(const Graph& graph, const FoldedGraph& folded, const std::vector<int>& ops, int at) {
+  const auto is_reduction = [&](int op) {
+    return std::holds_alternative<Reduction>(graph.ops[op].attributes);
+  };
+  const std::vector<int> anchors = contractions_in(graph, ops);
+  if (!is_reduction(at) || anchors.size() > 1) return {};
+  const bool is_behind = anchors.size() == 1;
+  if (is_behind && std::ranges::count_if(ops, is_reduction) < 2) return {};
+  std::vector<bool> is_second(ops.size(), false);
+  for (const int op : ops) {
+    if (!is_reduction(op)) continue;
+    const std::vector<bool> behind = downstream_of(folded, ops, op);
+    if (!is_behind && std::ranges::count(behind, true) > 1) continue;
+    for (size_t i = 0; i < ops.size(); ++i) is_second[i] = is_second[i] || behind[i];
+  }
+  if (is_behind) {
+    if (is_second[static_cast<size_t>(position_in(ops, anchors[0]))]) return {};
+    return cut_by(graph, folded, ops, is_second);
+  }
+  if (!is_second[static_cast<size_t>(position_in(ops, at))]) return {};
   Cut cut;
   for (size_t i = 0; i < ops.size(); ++i) (is_second[i] ? cut.second : cut.first).push_back(ops[i]);
-  keep_operands_with_anchors(graph, folded, cut);
-  keep_operands_only(graph, folded, cut);
-  give_operand_to_second(graph, folded, cut);
-  keep_other_shapes_with_readers(graph, folded, cut);
-  if (first_waits(folded, cut)) return {};
+  give_chains_to_readers(graph, folded, cut);
   return cut;
+}
+
+Cut cut_behind_operands(const Graph& graph, const FoldedGraph& folded, const std::vector<int>& ops) {
+  const std::vector<int> anchors = contractions_in(graph, ops);
+  if (anchors.size() < 2) return {};
+  std::vector<bool> is_behind(ops.size(), false);
+  for (const int anchor : anchors) {
+    const std::vector<bool> behind = downstream_of(folded, ops, anchor);
+    for (size_t i = 0; i < ops.size(); ++i) is_behind[i] = is_behind[i] || behind[i];
+  }
+  Cut cut;
+  for (size_t i = 0; i < ops.size(); ++i) (is_behind[i] ? cut.second : cut.first).push_back(ops[i]);
+  keep_operands_only(graph, folded, cut);
+  return first_waits(folded, cut) ? Cut{} : cut;
 }
 
 Cut cut_in_half(const Graph& graph, const FoldedGraph& folded, const std::vector<int>& ops) {

@@ -9,6 +9,7 @@
 #include <unordered_set>
 
 #include "backend/planner/fold_views.h"
+#include "backend/planner/gathered_layout.h"
 #include "backend/planner/partition/softmax_maximum.h"
 #include "core/dims.h"
 #include "core/infer.h"
@@ -26,10 +27,12 @@ class Expander {
   Graph expand() {
     simplify_reductions();
     shorten_maxima();
+    postpone_reshapes();
     separate_packed();
     split_reductions();
     copy_concatenated();
     copy_reshaped();
+    lay_out_gathered(graph_);
     return std::move(graph_);
   }
 
@@ -302,6 +305,121 @@ class Expander {
       ops.push_back(std::move(op));
     }
     graph_.ops = std::move(ops);
+  }
+
+  // A reshape that joins axes of a result, as that of a norm over groups of channels, comes after the
+  // pointwise ops that read it: these are computed where the result is. Other tensors that they read are seen
+  // in its shape.
+  void postpone_reshapes() {
+    const auto is_reshape = [](const Op& op) { return std::holds_alternative<Reshape>(op.attributes); };
+    if (std::ranges::none_of(graph_.ops, is_reshape)) return;
+    std::vector<bool> computed(graph_.tensors.size(), false);
+    std::vector<int> reads(graph_.tensors.size(), 0);
+    for (const Op& op : graph_.ops) {
+      for (const int y : op.outputs) computed[static_cast<size_t>(y)] = !is_view(op.attributes);
+      for (const int x : op.inputs) ++reads[static_cast<size_t>(x)];
+    }
+    for (size_t i = 0; i < graph_.ops.size();) {
+      const Op& op = graph_.ops[i];
+      const bool may_wait = is_reshape(op) && computed[static_cast<size_t>(op.inputs[0])] &&
+                            reads[static_cast<size_t>(op.outputs[0])] == 1 && joins_axes(op);
+      const int z = may_wait ? postpone(i) : -1;
+      if (z < 0) {
+        ++i;
+        continue;
+      }
+      // The last new tensor is what the op computes now, those before it views of its operands.
+      computed.resize(graph_.tensors.size(), false);
+      computed.back() = true;
+      computed[static_cast<size_t>(z)] = false;
+      reads.resize(graph_.tensors.size(), 1);
+    }
+  }
+
+  // Between tensors that are nowhere in memory.
+  bool joins_axes(const Op& reshape) const {
+    const Tensor &x = graph_.tensors[reshape.inputs[0]], &y = graph_.tensors[reshape.outputs[0]];
+    const auto axes = [](const Tensor& tensor) {
+      return std::ranges::count_if(tensor.dims, [](int64_t extent) { return extent != 1; });
+    };
+    return x.is_virtual() && y.is_virtual() && axes(x) > axes(y);
+  }
+
+  // Computes the op behind the reshape in front of it. Gives the op's result, which the reshape makes now, or
+  // -1 where the reshape stays.
+  int postpone(size_t at) {
+    Op reshape = graph_.ops[at];
+    const int x = reshape.inputs[0], y = reshape.outputs[0];
+    const auto reads = [&](const Op& op) { return std::ranges::find(op.inputs, y) != op.inputs.end(); };
+    const auto first = graph_.ops.begin() + static_cast<std::ptrdiff_t>(at);
+    const auto reader = std::find_if(first, graph_.ops.end(), reads);
+    if (!is_computable_as(*reader, y, x)) return -1;
+    const int z = reader->outputs[0];
+    std::vector<Op> moved;
+    for (int& input : reader->inputs) input = input == y ? x : seen_split(input, y, x, reader->name, moved);
+    collect_names();
+    const int made = add_tensor(Tensor(graph_.tensors[z]), dims(x), reader->name + ".split");
+    reader->outputs = reshape.inputs = {made};
+    reshape.outputs = {z};
+    leave_empty(graph_.tensors[y]);
+    moved.push_back(std::move(*reader));
+    moved.push_back(std::move(reshape));
+    graph_.ops.insert(graph_.ops.erase(reader), std::make_move_iterator(moved.begin()),
+                      std::make_move_iterator(moved.end()));
+    graph_.ops.erase(graph_.ops.begin() + static_cast<std::ptrdiff_t>(at));
+    return z;
+  }
+
+  // Whether a pointwise op over `y` may be one over `x`, of which y is another shape.
+  bool is_computable_as(const Op& op, int y, int x) const {
+    if (!std::holds_alternative<Pointwise>(op.attributes)) return false;
+    const auto is_plain = [&](int tensor) { return !is_packed(graph_.tensors[tensor].type); };
+    const auto is_seen = [&](int tensor) {
+      Strides ignored;
+      return reshape_strides(dims(tensor), graph_.tensors[tensor].strides, split_like(dims(tensor), y, x),
+                             ignored);
+    };
+    const auto may_be_read = [&](int input) {
+      if (input == y || graph_.tensors[input].is_scalar()) return true;
+      return !graph_.tensors[input].is_virtual() && is_plain(input) &&
+             !split_like(dims(input), y, x).empty() && is_seen(input);
+    };
+    return dims(op.outputs[0]) == dims(y) && is_plain(op.outputs[0]) && is_seen(op.outputs[0]) &&
+           std::ranges::all_of(op.inputs, may_be_read);
+  }
+
+  // Dims that broadcast to those of y, as ones that broadcast to those of x; empty where there are none.
+  Dims split_like(Dims given, int y, int x) const {
+    const Dims &joined = dims(y), &split = dims(x);
+    while (given.rank() < joined.rank()) given.insert(0, 1);
+    Dims found;
+    int from = 0;
+    for (int axis = 0; axis < joined.rank(); ++axis) {
+      if (given[axis] != joined[axis] && given[axis] != 1) return {};
+      int64_t count = 1;
+      do {
+        if (from == split.rank()) return {};
+        count *= split[from];
+        found.push_back(given[axis] == 1 ? 1 : split[from]);
+        ++from;
+      } while (count < joined[axis]);
+      if (count != joined[axis]) return {};
+    }
+    while (from < split.rank()) {
+      if (split[from++] != 1) return {};
+      found.push_back(1);
+    }
+    return found;
+  }
+
+  // A tensor beside y in the shape that goes with x's; its reshape is added to `ops`.
+  int seen_split(int tensor, int y, int x, const std::string& reader, std::vector<Op>& ops) {
+    if (graph_.tensors[tensor].is_scalar()) return tensor;
+    Op reshape{free_op_name(reader + ".in"), Reshape{}, {tensor}, {}};
+    const Dims split = split_like(dims(tensor), y, x);
+    reshape.outputs = {add_tensor(Tensor(graph_.tensors[tensor]), split, reshape.name)};
+    ops.push_back(std::move(reshape));
+    return ops.back().outputs[0];
   }
 
   // ---- Grouped reductions ----

@@ -80,10 +80,6 @@ bool view_placement(const Graph& graph, const Op& op, const Placement& x, Placem
       op.attributes);
 }
 
-namespace {
-
-// The other way round: where the operand's elements lie once the result is placed at `y`; only for views that
-// reach every element.
 bool inverse_view(const Graph& graph, const Op& op, const Placement& y, Placement& out) {
   const Dims& x_dims = graph.tensors[op.inputs[0]].dims;
   const Dims& y_dims = graph.tensors[op.outputs[0]].dims;
@@ -97,6 +93,8 @@ bool inverse_view(const Graph& graph, const Op& op, const Placement& y, Placemen
     return reshape_strides(y_dims, y.strides, x_dims, out.strides);
   return false;
 }
+
+namespace {
 
 bool has_own_buffer(const FoldedGraph& folded, int tensor) {
   return folded.placements[tensor].buffer == tensor;

@@ -15,4 +15,8 @@ bool fold_into_result(const Graph& graph, int op, FoldedGraph& folded);
 /// One view of what lies before it is placed in its operand, where that is possible.
 void fold_into_operand(const Graph& graph, int op, FoldedGraph& folded);
 
+/// view_placement() the other way round: where the operand's elements lie once the result is placed at `y`.
+/// Only for views that reach every element; false where no strides do.
+bool inverse_view(const Graph& graph, const Op& view, const Placement& y, Placement& out);
+
 }  // namespace fusor

@@ -140,6 +140,14 @@ class Attention {
     strides.insert(0, strides[0] * share);
     return e_.op(RaggedLoad{strides}, writer->inputs, grouped);
   }
+  // The rows of of_queries(x), made once more for another fusion: both read them where they lie, while one
+  // result that both read would be a copy.
+  int of_queries_again(int x) {
+    const Op* const writer = e_.asked_writer(x);
+    const auto* const ragged = writer == nullptr ? nullptr : std::get_if<RaggedLoad>(&writer->attributes);
+    // Where heads are in groups, per_query() loads ragged rows anew at each call.
+    return of_queries(ragged == nullptr || is_grouped_ ? x : e_.op(*ragged, writer->inputs, e_.dims(x)));
+  }
   // [b, h_k, rows, columns]: one for each group.
   int per_key(int x) {
     const Dims dims = e_.dims(x);
@@ -176,8 +184,11 @@ class Attention {
   int key() const { return k_; }
   int value() const { return v_; }
 
-  int scores() {
-    int s = e_.matmul(per_query(e_.input("q")), transposed(per_key(k_)));
+  // The forward pass multiplies queries and keys as they are, the backward pass those with zeros beyond their
+  // lengths.
+  int scores() { return scores(per_query(e_.input("q")), per_key(k_)); }
+  int scores(int q, int k) {
+    int s = e_.matmul(q, transposed(k));
     if (op_.attn_scale != 1) s = e_.mul(s, e_.constant(op_.attn_scale));
     if (e_.has("scale")) s = e_.mul(s, e_.input("scale"));
     if (e_.has("bias")) s = e_.add(s, bias());
@@ -258,39 +269,48 @@ class Attention {
       also(keep, e_.cmp_lt(e_.index(scores_, keys_axis()), key_length_));
       also(keep, e_.cmp_lt(e_.index(scores_, queries_axis()), query_length_));
     }
-    if (e_.has("block_mask")) also(keep, e_.cmp_neq(block_mask(), e_.integer(0)));
+    if (e_.has("block_mask")) also(keep, block_mask());
     return keep;
   }
 
-  // The block mask's element for each query and key.
+  // Whether the block mask's element for each query and key is set: blocks get axes of their own, in which
+  // each element is repeated.
   int block_mask() {
-    const auto block_of = [&](const Dims& dims, int axis) {
-      return e_.div(e_.index(dims, axis), e_.integer(kBlock));
-    };
-    int mask = e_.input("block_mask");
-    Dims dims = e_.dims(mask);
-    while (dims.rank() < 4) dims.insert(0, 1);
-    if (dims != e_.dims(mask)) mask = e_.reshape(mask, dims);
-    const int rows = block_of({1, 1, scores_[queries_axis()], 1}, 2),
-              columns = block_of({1, 1, 1, scores_[keys_axis()]}, 3);
-    if (dims[2] != 1) mask = e_.op(Gather{2}, {mask, rows});
-    if (dims[3] != 1) mask = e_.op(Gather{3}, {mask, columns});
-    return per_query(mask);
+    const int mask = e_.input("block_mask");
+    Dims blocks = e_.dims(mask);
+    while (blocks.rank() < 4) blocks.insert(0, 1);
+    const auto extent = [&](int axis) { return blocks[axis] == 1 ? 1 : kBlock; };
+    const Dims split{blocks[0], blocks[1], blocks[2], 1, blocks[3], 1};
+    const Dims repeated{blocks[0], blocks[1], blocks[2], extent(2), blocks[3], extent(3)};
+    const int is_set =
+        e_.op(Pointwise{.mode = PointwiseMode::cmp_neq}, {e_.reshape(mask, split), e_.integer(0)}, repeated);
+    int keep = e_.reshape(is_set, {blocks[0], blocks[1], blocks[2] * extent(2), blocks[3] * extent(3)});
+    for (const auto& [axis, scores_axis] : {std::pair{2, queries_axis()}, std::pair{3, keys_axis()}})
+      if (e_.dims(keep)[axis] > scores_[scores_axis]) keep = e_.slice(keep, axis, 0, scores_[scores_axis]);
+    return per_query(keep);
+  }
+
+  // The number of a head, as scores have it. In groups it is made of both axes: a view of numbers that are
+  // computed would be stored in front of the scores.
+  int head_numbers() {
+    if (!is_grouped_) return e_.index({1, heads_, 1, 1}, 1);
+    const int64_t share = heads_ / groups_;
+    const Dims dims{1, groups_, share, 1, 1};
+    return e_.add(e_.mul(e_.index(dims, 1), e_.integer(share)), e_.index(dims, 2));
   }
 
   // Press et al. 2022: a geometric sequence over the heads; beyond a power of two, every other member of the
   // next.
   int alibi_slopes() {
     const auto power = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(heads_)));
-    const Dims dims{1, heads_, 1, 1};
     const double step = -8 * std::numbers::ln2 / static_cast<double>(power);
-    const int head = e_.index(dims, 1);
+    const int head = head_numbers();
     int place = e_.real(e_.add(head, e_.integer(1)));
     if (power != heads_) {
       const int beyond = e_.add(e_.real(e_.sub(head, e_.integer(power))), e_.constant(0.5));
       place = e_.binary_select(place, beyond, e_.cmp_lt(head, e_.integer(power)));
     }
-    return per_query(e_.exp(e_.mul(place, e_.constant(step))));
+    return e_.exp(e_.mul(place, e_.constant(step)));
   }
 
   Expansion& e_;
@@ -402,13 +422,15 @@ std::vector<Inferred> SdpaBackward::infer(const Call& call) const {
 void SdpaBackward::expand(Expansion& e) const {
   Attention a(e, *this);
   const int q = a.of_queries(e.input("q")), k = a.of_keys(a.key()), v = a.of_keys(a.value());
-  const int o = a.of_queries(e.input("o")), gradient = a.of_queries(e.input("do"));
+  const int gradient = a.of_queries(e.input("do"));
   int stats = a.per_query(e.input("stats"));
   // Rows without any score have stats of -inf.
   const int is_live = e.cmp_gt(stats, e.constant(kLeastScore));
   if (a.masks()) stats = e.binary_select(stats, e.constant(0), is_live);
-  const int p = a.masked(e.exp(e.sub(a.scores(), stats)), 0);
-  const int delta = e.reduce(ReductionMode::add, e.mul(gradient, o), a.keys_axis());
+  // Rows beyond their lengths are hidden: zeros there leave one operand for scores and for gradients.
+  const int p = a.masked(e.exp(e.sub(a.scores(q, k), stats)), 0);
+  const int o = a.of_queries(e.input("o")), again = a.of_queries_again(e.input("do"));
+  const int delta = e.reduce(ReductionMode::add, e.mul(again, o), a.keys_axis());
   const int dp = a.dropped(e.matmul(gradient, a.transposed(v)));
   const int ds = a.masked(e.mul(p, e.sub(dp, delta)), 0);
   const auto scaled = [&](int x) { return attn_scale == 1 ? x : e.mul(x, e.constant(attn_scale)); };

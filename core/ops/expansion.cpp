@@ -99,18 +99,17 @@ class Expander {
           if (each >= 0) each = places[static_cast<size_t>(each)];
   }
 
-  // The place of a tensor that nothing reads any more: others keep their indices.
-  static void leave_empty(Tensor& tensor) {
-    tensor.memory = Memory::constant;
-    tensor.dims = tensor.strides = {1};
-    tensor.value = is_real(tensor.type) ? Scalar(0.0) : Scalar(int64_t{0});
-  }
-
   ExpandedGraph into_;
   size_t asked_;  // tensors that the graph had before
 };
 
 }  // namespace
+
+void leave_empty(Tensor& tensor) {
+  tensor.memory = Memory::constant;
+  tensor.dims = tensor.strides = {1};
+  tensor.value = is_real(tensor.type) ? Scalar(0.0) : Scalar(int64_t{0});
+}
 
 int Expansion::add_tensor(Tensor tensor) {
   while (!into_.tensor_names.insert(tensor.name).second) tensor.name += "'";
@@ -288,6 +287,21 @@ void Expansion::reshaped_result(std::string_view role, int value) {
   // Elements are only moved from there on.
   const int moved = type(value) == type(y) ? value : cast(value, type(y));
   written_.push_back({fresh_name(), Reshape{}, {moved}, {y}});
+}
+
+void Expansion::reduced_result(std::string_view role, ReductionMode mode, int x) {
+  if (!wants(role)) return;
+  const Dims shown = result_dims(role);
+  Dims reduced = shown;
+  while (reduced.rank() < dims(x).rank()) reduced.insert(0, 1);
+  if (reduced == shown) {
+    Attributes reduction = Reduction{.mode = mode};
+    const Tensor* operand = &into_.graph.tensors[static_cast<size_t>(x)];
+    set_compute(reduction, default_compute(reduction, {&operand, 1}));
+    result_of(role, std::move(reduction), {x});
+    return;
+  }
+  reshaped_result(role, rounded_total(reduce_to(mode, x, reduced), result_type(role)));
 }
 
 Graph expand_composites(const Graph& graph, const StaysWhole& stays_whole) {

@@ -151,6 +151,8 @@ class FUSOR_API Expansion {
   void result_of(std::string_view role, Attributes attributes, std::initializer_list<int> inputs);
   /// The same by name; nothing where nobody wants it. reshaped_result: in other dims, which is a view.
   void reshaped_result(std::string_view role, int value);
+  /// x reduced over what the op's result of that role repeats along; the reduction itself writes it.
+  void reduced_result(std::string_view role, ReductionMode mode, int x);
   void result(std::string_view role, int value) {
     if (wants(role)) result(place_of(roles_.outputs, role), value);
   }
@@ -173,5 +175,9 @@ class FUSOR_API Expansion {
 /// The graph without composite ops: each is replaced by what its family writes, until none is left. Tensors
 /// keep their indices; new ones stand behind them. `stays_whole`: those that it says so of stay.
 Graph expand_composites(const Graph& graph, const StaysWhole& stays_whole = {});
+
+/// What is left of a tensor that nothing reads or writes any more: a number in its place, so that others keep
+/// their indices.
+void leave_empty(Tensor& tensor);
 
 }  // namespace fusor

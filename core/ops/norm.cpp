@@ -92,8 +92,6 @@ class Site {
 
   int whole(int value) { return splits_ ? e_.reshape(value, n_.dims) : value; }
   int statistic(int value) { return splits_ ? e_.reshape(value, n_.statistics) : value; }
-  int shown(int value) { return splits_ ? e_.reshape(value, n_.shown) : value; }
-  int joined(int value) { return splits_ ? e_.reshape(value, x_) : value; }
   // One that repeats along axes of x: scale and bias.
   int affine(int value) {
     if (!splits_) return value;
@@ -111,6 +109,21 @@ class Site {
     for (int axis = 0; axis < dims.rank(); ++axis)
       if (dims[axis] != 1 && n_.statistics[axis + lead] == 1) return false;
     return true;
+  }
+  bool is_whole() const { return !splits_; }
+  /// Whether one pass over rows leaves the sums over what it repeats along: those of each row, or of all
+  /// rows, whose elements lie together.
+  bool sums_in_one_pass(int value) {
+    const Dims dims = e_.dims(value), &rows = n_.statistics;
+    const int lead = rows.rank() - dims.rank();
+    bool of_each = true, of_all = true, is_within_row = false;
+    for (int axis = 0; axis < rows.rank(); ++axis) {
+      const int64_t extent = axis < lead ? 1 : dims[axis - lead];
+      of_each = of_each && extent == rows[axis];
+      of_all = of_all && (rows[axis] == 1 || (extent == 1 && !is_within_row));
+      is_within_row = is_within_row || rows[axis] != n_.dims[axis];
+    }
+    return of_each || of_all;
   }
   int average(int value) { return e_.reduce_to(ReductionMode::avg, value, n_.statistics); }
 
@@ -144,15 +157,6 @@ int as_running(Expansion& e, int statistic, int running) {
 }
 
 double unbiased(double count) { return count > 1 ? count / (count - 1) : 1; }
-
-// The total of `value` over what an operand of `dims` repeats along.
-int total(Expansion& e, int value, const Dims& dims) {
-  Dims padded = dims;
-  const int rank = e.dims(value).rank();
-  while (padded.rank() < rank) padded.insert(0, 1);
-  const int sum = e.reduce_to(ReductionMode::add, value, padded);
-  return padded == dims ? sum : e.reshape(sum, dims);
-}
 
 Roles without(Roles roles, std::initializer_list<std::string_view> names) {
   for (std::vector<Role>* list : {&roles.inputs, &roles.outputs})
@@ -264,13 +268,13 @@ void NormForward::expand(Expansion& e) const {
   int y = e.mul(centered, inv_std);
   if (e.has("scale")) y = e.mul(y, site.affine(e.input("scale")));
   if (e.has("bias")) y = e.add(y, site.affine(e.input("bias")));
-  e.result("y", site.joined(y));
+  e.reshaped_result("y", y);
 
   const auto spread = [&](int statistic) {  // running statistics may have fewer axes
     return e.dims(statistic) == n.statistics ? statistic : e.op(Pointwise{}, {statistic}, n.statistics);
   };
-  if (centers && e.wants("mean")) e.result("mean", site.shown(spread(mean)));
-  if (e.wants("inv_std")) e.result("inv_std", site.shown(spread(inv_std)));
+  if (centers && e.wants("mean")) e.reshaped_result("mean", spread(mean));
+  if (e.wants("inv_std")) e.reshaped_result("inv_std", spread(inv_std));
   if (e.wants("next_running_mean")) {
     const int running = e.input("prev_running_mean");
     e.result("next_running_mean", next_running(e, running, as_running(e, mean, running), momentum));
@@ -324,12 +328,12 @@ void NormBackward::expand(Expansion& e) const {
   Site site(e, n, dims);
   const int x = site.whole(e.input("x")), dy = site.whole(e.real(e.input("dy")));
   const bool centers = norm != NormMode::rms_norm, is_given = e.has("inv_std");
-  int centered = x;
-  if (centers) centered = e.sub(x, is_given ? site.statistic(e.input("mean")) : site.average(x));
-  const int values = is_given ? centered : e.real(centered);
+  const int mean = !centers ? -1 : is_given ? site.statistic(e.input("mean")) : site.average(x);
+  const auto centered = [&] { return centers ? e.sub(x, mean) : x; };
+  const int distance = centered(), values = is_given ? distance : e.real(distance);
   const int inv_std = is_given ? site.statistic(e.input("inv_std"))
                                : inverse_root(e, site.average(e.mul(values, values)), epsilon);
-  const int unit = e.mul(centered, inv_std);  // of variance 1
+  const int unit = e.mul(distance, inv_std);  // of variance 1
 
   // A scale that is one for all elements of an average stands behind it: the sums are then those of dscale
   // and dbias.
@@ -338,16 +342,31 @@ void NormBackward::expand(Expansion& e) const {
   const int g = scale >= 0 && !is_late ? e.mul(dy, scale) : dy;
   const bool sums_along = e.has("scale") && e.wants("dscale"), averages = phase == NormPhase::training;
   const int along = sums_along || (averages && g == dy) ? e.mul(dy, unit) : -1;
+  int average = -1, average_along = -1;
+  if (averages && centers) average = site.average(g);
+  if (averages) average_along = site.average(g == dy ? along : e.mul(g, unit));
   int dx = g;
-  if (averages) {
-    if (centers) dx = e.sub(dx, site.average(g));
-    dx = e.sub(dx, e.mul(unit, site.average(g == dy ? along : e.mul(g, unit))));
-  }
-  e.result("dx", site.joined(e.mul(dx, is_late ? e.mul(inv_std, scale) : inv_std)));
+  if (centers && averages) dx = e.sub(dx, average);
+  if (averages) dx = e.sub(dx, e.mul(unit, average_along));
+  e.reshaped_result("dx", e.mul(dx, is_late ? e.mul(inv_std, scale) : inv_std));
   if (scale < 0) return;
-  const Dims dims_of_scale = e.dims(e.input("scale"));
-  if (sums_along) e.result("dscale", total(e, site.joined(along), dims_of_scale));
-  if (e.wants("dbias")) e.result("dbias", total(e, site.joined(dy), dims_of_scale));
+
+  // Averages of rows are sums for dscale and dbias, too. Totals that no pass over rows leaves get a pass of
+  // their own, in which nothing is read that dx would have to store for it.
+  const auto total = [&](std::string_view role, int row_average, const auto& each) {
+    if (!site.is_whole())
+      e.reshaped_result(
+          role, e.rounded_total(e.reduce_to(ReductionMode::add, each(), e.dims(scale)), e.result_type(role)));
+    else if (is_late && row_average >= 0)
+      e.reduced_result(role, ReductionMode::add,
+                       e.mul(row_average, e.constant(static_cast<double>(n.count))));
+    else
+      e.reduced_result(role, ReductionMode::add, each());
+  };
+  if (sums_along)
+    total("dscale", average_along,
+          [&] { return site.sums_in_one_pass(scale) ? along : e.mul(dy, e.mul(centered(), inv_std)); });
+  if (e.wants("dbias")) total("dbias", average, [&] { return dy; });
 }
 
 // --- batch norm in pieces ----------------------------------------------------------------------------------
@@ -388,9 +407,8 @@ std::vector<Inferred> GenStats::infer(const Call& call) const {
 
 void GenStats::expand(Expansion& e) const {
   const int x = e.real(e.input("x"));
-  const Dims channels = channels_of(e.dims(x));
-  e.result("sum", e.reduce_to(ReductionMode::add, x, channels));
-  e.result("sq_sum", e.reduce_to(ReductionMode::add, e.mul(x, x), channels));
+  e.reduced_result("sum", ReductionMode::add, x);
+  e.reduced_result("sq_sum", ReductionMode::add, e.mul(x, x));
 }
 
 Roles BnFinalize::roles() const {

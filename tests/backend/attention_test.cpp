@@ -177,6 +177,39 @@ TEST(Sdpa, ReadsPagesAsItReadsWholeKeys) {
   EXPECT_THAT(tensors.get(paged), testing::Pointwise(testing::DoubleNear(1e-6), tensors.get(whole)));
 }
 
+const Tensor& tensor(const Graph& of, const char* name) {
+  return of.tensors[static_cast<size_t>(of.find(name))];
+}
+
+// Six heads, of which three share keys: slopes are those of heads that have keys of their own.
+TEST(Sdpa, AlibiSlopesAreThoseOfTheHeadsThatShareKeys) {
+  constexpr int64_t kShared = 2, kShare = 3, kKeys = 7, kDepth = 8;
+  const auto graph = [](int64_t heads_of_keys) {
+    GraphBuilder g;
+    const Tensor q = real(g, "q", {1, kShared * kShare, 5, kDepth}),
+                 k = real(g, "k", {1, heads_of_keys, kKeys, kDepth}),
+                 v = real(g, "v", {1, heads_of_keys, kKeys, kDepth});
+    g.output(g.sdpa_fwd(q, k, v, {.attributes = {.alibi_mask = true}}).o, {.name = "o"});
+    return g.finish();
+  };
+  const Graph shared = graph(kShared), whole = graph(kShared * kShare);
+  HostTensors few(shared), many(whole);
+  many.set(tensor(whole, "q"), few.get(tensor(shared, "q")));
+  for (const char* name : {"k", "v"}) {
+    const std::vector<double> from = few.get(tensor(shared, name));
+    std::vector<double> repeated;
+    for (int64_t head = 0; head < kShared * kShare; ++head) {
+      const auto first = from.begin() + head / kShare * kKeys * kDepth;
+      repeated.insert(repeated.end(), first, first + kKeys * kDepth);
+    }
+    many.set(tensor(whole, name), repeated);
+  }
+  run_on_cpu(shared, few);
+  run_on_cpu(whole, many);
+  EXPECT_THAT(few.get(tensor(shared, "o")),
+              testing::Pointwise(testing::DoubleNear(1e-12), many.get(tensor(whole, "o"))));
+}
+
 TEST(Sdpa, SkipsMaskedBlocks) {
   GraphBuilder g;
   const Tensor q = g.input("q", {1, 1, 130, 8}, DataType::f32),
@@ -195,6 +228,65 @@ TEST(Sdpa, SkipsMaskedBlocks) {
   const auto got = tensors.get(stats), want = tensors.get(bounded);
   for (size_t i = 0; i < 128; ++i) EXPECT_NEAR(got[i], want[i], 1e-5);
   for (size_t i = 128; i < 130; ++i) EXPECT_EQ(got[i], -kInfinity);
+}
+
+// The same as a bias of -inf where a block is not set, with blocks that reach beyond the last query and key,
+// for all heads and for each of a group.
+TEST(Sdpa, BlockMasksHideWhatABiasWould) {
+  for (const int64_t mask_heads : {1, 4}) {
+    constexpr int64_t kQueries = 200, kKeys = 130;
+    const test::AttentionCase c{1, 4, 2, kQueries, kKeys, 8, 8, test::Mask::none, DataType::f64};
+    const Graph blocked = test::attention_and_gradients(c, {}, {}, {1, mask_heads, 2, 2}),
+                biased = test::attention_and_gradients(c, {}, {1, mask_heads, kQueries, kKeys});
+    HostTensors some(blocked), same(biased);
+    std::vector<double> blocks, bias;
+    for (int64_t i = 0; i < mask_heads * 4; ++i)
+      blocks.push_back(i % 4 == 1 ? 0 : static_cast<double>(i + 1));
+    for (int64_t head = 0; head < mask_heads; ++head)
+      for (int64_t q = 0; q < kQueries; ++q)
+        for (int64_t k = 0; k < kKeys; ++k)
+          bias.push_back(blocks[static_cast<size_t>(head * 4 + q / 128 * 2 + k / 128)] != 0 ? 0 : -kInfinity);
+    some.set(tensor(blocked, "blocks"), blocks);
+    same.set(tensor(biased, "bias"), bias);
+    for (const char* name : {"q", "k", "v", "dy"})
+      same.set(tensor(biased, name), some.get(tensor(blocked, name)));
+    run_on_cpu(blocked, some);
+    run_on_cpu(biased, same);
+    for (const char* name : {"o", "dq", "dk", "dv"})
+      EXPECT_THAT(some.get(tensor(blocked, name)),
+                  testing::Pointwise(testing::DoubleNear(1e-12), same.get(tensor(biased, name))))
+          << name << ", heads of the mask: " << mask_heads;
+  }
+}
+
+// What a gather or a view of computed values leaves is an operand: it is stored, scores are not.
+TEST(Sdpa, ABlockMaskIsMadeInFrontOfOneKernel) {
+  GraphBuilder g;
+  const Dims rows{1, 2, 400, 64};
+  const Tensor q = g.input("q", rows, DataType::bf16), k = g.input("k", rows, DataType::bf16),
+               v = g.input("v", rows, DataType::bf16),
+               blocks = g.input("blocks", {1, 1, 4, 4}, DataType::i32);
+  const Graph graph = g.finish({g.sdpa_fwd(q, k, v, {.block_mask = blocks}).o});
+  const Plan plan = build(graph, DeviceInfo::named("H200"), {.compile = false});
+  ASSERT_EQ(plan.fusions.size(), 2U);
+  EXPECT_EQ(plan.fusions[1].config.engine, "attention");
+  EXPECT_LE(plan.workspace_bytes, 512 * 512);
+}
+
+// A bias by relative position, as T5 has it: an embedding of the number of each query and key, with heads
+// last. It is stored by heads, so that it comes to the kernel in boxes.
+TEST(Sdpa, ABiasFromATableIsMadeInFrontOfOneKernel) {
+  GraphBuilder g;
+  const Dims rows{1, 2, 256, 64};
+  const Tensor q = g.input("q", rows, DataType::bf16), k = g.input("k", rows, DataType::bf16),
+               v = g.input("v", rows, DataType::bf16), table = g.input("table", {32, 2}, DataType::bf16),
+               bucket = g.input("bucket", {256 * 256, 1}, DataType::i32);
+  const Tensor bias = g.transpose(g.reshape(g.gather(table, bucket), {1, 256, 256, 2}), {0, 3, 1, 2});
+  const Graph graph = g.finish({g.sdpa_fwd(q, k, v, {.bias = bias}).o});
+  const Plan plan = build(graph, DeviceInfo::named("H200"), {.compile = false});
+  ASSERT_EQ(plan.fusions.size(), 2U);
+  EXPECT_EQ(plan.fusions[1].config.engine, "attention");
+  EXPECT_NE(source(plan).find("has_matrix = true"), std::string::npos);
 }
 
 // The sums of o * do go apart from the forward pass at the reduction, not at its second product.

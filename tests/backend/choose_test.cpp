@@ -225,6 +225,24 @@ TEST(Choose, StridesBeyondTheImageArePlannedAtOnce) {
   }
 }
 
+// Sum and sum of squares of what a convolution leaves: one pass reads it, and no square is stored.
+TEST(Choose, StatisticsBehindAConvolutionShareAPass) {
+  GraphBuilder g;
+  const Tensor x = g.input("x", {8, 64, 28, 28}, DataType::bf16, Layout::nhwc);
+  const Tensor w = g.input("w", {64, 64, 3, 3}, DataType::bf16);
+  const Tensor y = g.relu(g.conv_fprop(x, w, {.padding = {1, 1}}));
+  const GenStatsResults made = g.gen_stats(y);
+  const Plan plan =
+      build(g.finish({y, made.sum, made.sq_sum}), DeviceInfo::named("H200"), BuildOptions{.compile = false});
+  const auto reductions = [&](const PlannedFusion& fusion) {
+    return std::ranges::count_if(fusion.ops, [&](int op) {
+      return std::holds_alternative<Reduction>(plan.graph.ops[static_cast<size_t>(op)].attributes);
+    });
+  };
+  EXPECT_EQ(std::ranges::count(plan.fusions, 2, reductions), 1);
+  EXPECT_LT(plan.workspace_bytes, 8 * 64 * 28 * 28);
+}
+
 TEST(Choose, ExplanationHoldsRefusalAndBothPrices) {
   const PickyEngine picky("picky", kFast, "exp");
   const PickyEngine whole("whole", 1.5 * kFast);

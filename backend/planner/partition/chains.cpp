@@ -77,9 +77,10 @@ class Chains {
   }
 
   // The one matmul that the first operand of `second` waits for, first, and the ops on the way; nothing where
-  // they are not that. All work over the product, or over its rows.
+  // they are not that. All work over the product, or over its rows. Views and gathers of what the product is
+  // no part of are operands, which lie in memory.
   std::optional<std::vector<int>> ops_between(int second) const {
-    std::vector<int> ops, waiting;
+    std::vector<int> ops, waiting, stored;
     int first = -1;
     bool reduces = false;
     const auto visit = [&](int tensor) {
@@ -87,7 +88,10 @@ class Chains {
       if (producer < 0 || std::ranges::find(ops, producer) != ops.end()) return true;
       const Op& op = graph_.ops[producer];
       const bool may_leave = graph_.tensors[tensor].dims.back() == 1;
-      if (folded_.folded[producer]) return groups_.is_view_of_input(tensor);
+      if (folded_.folded[producer] || is_gather(op)) {
+        stored.push_back(tensor);
+        return true;
+      }
       if (groups_.is_unpacking(producer)) return true;
       if (groups_.size_of(groups_.group_of(producer)) != 1 ||
           (!may_leave && !groups_.is_virtual_result(producer)))
@@ -110,11 +114,27 @@ class Chains {
     // One value a row, or a value of another shape, is no operand that is computed block by block.
     if (first < 0 || !reduces ||
         graph_.tensors[graph_.ops[second].inputs[0]].dims != groups_.result_dims(first) ||
-        !std::ranges::all_of(ops, [&](int op) { return works_on_rows(op, first); }))
+        !std::ranges::all_of(ops, [&](int op) { return works_on_rows(op, first); }) ||
+        std::ranges::any_of(stored, [&](int tensor) { return is_made_of(tensor, first); }))
       return std::nullopt;
     ops.push_back(first);
     std::ranges::sort(ops);
     return ops;
+  }
+
+  // Whether the value waits for the op. Ops are in an order in which they can run.
+  bool is_made_of(int tensor, int op) const {
+    std::vector<int> met, waiting{tensor};
+    while (!waiting.empty()) {
+      const int producer = folded_.index.producer(waiting.back());
+      waiting.pop_back();
+      if (producer == op) return true;
+      if (producer < op || std::ranges::find(met, producer) != met.end()) continue;
+      met.push_back(producer);
+      const std::vector<int>& inputs = graph_.ops[producer].inputs;
+      waiting.insert(waiting.end(), inputs.begin(), inputs.end());
+    }
+    return false;
   }
 
   // Whether the op works over the product of `matmul`, or over what is the same for a row or a column of it.

@@ -6,9 +6,14 @@
 namespace fusor {
 
 std::vector<int> Gathered::ops_of(int operand) const {
+  bool gathers = false;
+  const std::vector<int> ops = ops_in_front(operand, gathers);
+  return gathers ? ops : std::vector<int>();
+}
+
+std::vector<int> Gathered::ops_in_front(int operand, bool& gathers) const {
   constexpr size_t kMostOps = 32;
   std::vector<int> ops, waiting{operand};
-  bool gathers = false;
   while (!waiting.empty()) {
     const int tensor = waiting.back();
     const int producer = folded_.index.producer(tensor);
@@ -29,11 +34,22 @@ std::vector<int> Gathered::ops_of(int operand) const {
     ops.push_back(producer);
     waiting.insert(waiting.end(), op.inputs.begin(), op.inputs.end());
   }
-  return gathers ? ops : std::vector<int>();
+  return ops;
+}
+
+bool Gathered::is_masked_input(int tensor) const {
+  const int producer = folded_.index.producer(tensor);
+  if (producer < 0) return false;
+  if (folded_.folded[producer]) return is_masked_input(graph_.ops[producer].inputs[0]);
+  const auto* const select = std::get_if<Pointwise>(&graph_.ops[producer].attributes);
+  return select != nullptr && select->mode == PointwiseMode::binary_select &&
+         groups_.is_view_of_input(graph_.ops[producer].inputs[0]);
 }
 
 void Gathered::absorb_ragged_operand(int tensor, int op) {
-  const std::vector<int> ops = ops_of(tensor);
+  bool gathers = false;
+  const std::vector<int> ops = ops_in_front(tensor, gathers);
+  if (!gathers && !is_masked_input(tensor)) return;
   const int group = groups_.group_of(op);
   const auto is_within = [&](int reader) {
     return groups_.group_of(reader) == group || std::ranges::find(ops, reader) != ops.end();

@@ -493,6 +493,20 @@ TEST(Partition, FusionHasAnUpperLimitOfOps) {
   for (const auto& group : groups) EXPECT_THAT(group, SizeIs(kMaxFusionOps));
 }
 
+// Whoever holds buffers for the tensors of the graph as it was given evaluates the expanded one into them.
+TEST(Expand, AReshapeThatWaitsLeavesGivenTensorsAsTheyAre) {
+  GraphBuilder g;
+  const Tensor halves = g.relu(g.input("x", {2, 3}, DataType::f16), {.type = DataType::f16});
+  const Graph graph = g.finish({g.identity(g.reshape(halves, {6}), {.type = DataType::f32})});
+  const Graph expanded = expand(graph);
+  for (size_t i = 0; i < graph.tensors.size(); ++i) {
+    const Tensor &given = graph.tensors[i], &left = expanded.tensors[i];
+    if (left.memory == Memory::constant) continue;
+    EXPECT_EQ(left.type, given.type) << given.name;
+    EXPECT_EQ(left.dims, given.dims) << given.name;
+  }
+}
+
 TEST(Expand, GroupedReductionOfEightAxesIsMadeOverFewer) {
   GraphBuilder g("g");
   const Tensor x = g.input("x", {2, 3, 2, 1, 2, 3, 2, 6}, DataType::f32);

@@ -3,6 +3,7 @@
 
 #include "backend/planner/planner.h"
 #include "core/fusion.h"
+#include "tests/backend/cpu_run.h"
 #include "tests/backend/engines/rows/cases.h"
 
 namespace fusor {
@@ -36,9 +37,57 @@ TEST(RowsPartition, SoftmaxOverAMiddleAxisIsOneFusion) {
 
 TEST(RowsPartition, LayerNormIsOneFusion) { expect_one_fusion(layer_norm(DataType::bf16, {64, 512}), 2); }
 
+// The op splits channels into groups: results are rounded in that shape, and stored through the way back.
+TEST(RowsPartition, GroupNormOfTheOpIsOneFusionWithItsStatistics) {
+  for (const Layout layout : {Layout::row_major, Layout::nhwc}) {
+    GraphBuilder g;
+    const Tensor x = g.input("x", {2, 64, 16, 16}, DataType::bf16, layout),
+                 scale = g.input("scale", {1, 64, 1, 1}, DataType::f32),
+                 bias = g.input("bias", {1, 64, 1, 1}, DataType::f32);
+    const NormResults made =
+        g.norm_fwd(x, {.norm = NormMode::group_norm, .groups = 8, .scale = scale, .bias = bias});
+    expect_one_fusion(g.finish({made.y, made.mean, made.inv_std}), 2);
+  }
+}
+
+// The reshape that joins groups again waits for what is computed of the result, with tensors seen in groups.
+TEST(RowsPartition, OpsBehindAGroupNormAreInItsFusion) {
+  GraphBuilder g;
+  const Dims dims{2, 64, 16, 16};
+  const Tensor y =
+      g.norm_fwd(g.input("x", dims, DataType::bf16), {.norm = NormMode::group_norm, .groups = 8}).y;
+  const Tensor weighted = g.mul(g.swish(y), g.input("weight", {1, 64, 1, 1}, DataType::bf16));
+  const Graph graph = g.finish({g.add(weighted, g.input("residual", dims, DataType::bf16))});
+  expect_one_fusion(graph, 2);
+  HostTensors tensors(graph);
+  run_on_cpu(graph, tensors);
+}
+
 TEST(RowsPartition, BackwardNormsAreOneFusionWithTheirColumns) {
   expect_one_fusion(rms_norm_bwd(DataType::bf16, {64, 512}), 1);
   expect_one_fusion(layer_norm_bwd(DataType::bf16, {64, 512}), 1);
+}
+
+// The op's totals are written by their reductions, not by copies that would be launches of their own.
+TEST(RowsPartition, BackwardNormsOfTheOpAreOneFusionWithTheirTotals) {
+  const auto gradients = [](NormMode norm, const Dims& dims, const Dims& scale) {
+    GraphBuilder g;
+    const Tensor dy = g.input("dy", dims, DataType::bf16), x = g.input("x", dims, DataType::bf16);
+    const NormGradients made =
+        g.norm_bwd(dy, x, {.norm = norm, .scale = g.input("scale", scale, DataType::f32)});
+    return norm == NormMode::rms_norm ? g.finish({made.dx, made.dscale})
+                                      : g.finish({made.dx, made.dscale, made.dbias});
+  };
+  EXPECT_THAT(groups_of(gradients(NormMode::rms_norm, {64, 512}, {1, 512})), SizeIs(1));
+  EXPECT_THAT(groups_of(gradients(NormMode::layer_norm, {64, 512}, {1, 512})), SizeIs(1));
+  EXPECT_THAT(groups_of(gradients(NormMode::layer_norm, {64, 512}, {512})), SizeIs(1));
+  EXPECT_THAT(groups_of(gradients(NormMode::batch_norm, {8, 16, 6, 6}, {1, 16, 1, 1})), SizeIs(1));
+}
+
+TEST(RowsPartition, StatisticsOfTheOpAreOneFusion) {
+  GraphBuilder g;
+  const GenStatsResults made = g.gen_stats(g.input("x", {8, 16, 6, 6}, DataType::bf16, Layout::nhwc));
+  EXPECT_THAT(groups_of(g.finish({made.sum, made.sq_sum})), SizeIs(1));
 }
 
 TEST(RowsPartition, ResidualNormAndQuantisationAreOneFusion) {

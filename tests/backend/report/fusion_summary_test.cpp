@@ -39,6 +39,23 @@ TEST(FusionSummary, CountsOfATableTheElementsThatAreTaken) {
   EXPECT_EQ(found[0].bytes, 4.0 * (256 * 64 + 256 + 256 * 64));
 }
 
+// A causal mask leaves 512 x 513 / 2 of 512 x 512 scores. Two products read them forward, five backward.
+TEST(FusionSummary, CountsTheScoresThatAMaskLeaves) {
+  constexpr double kSeen = 2.0 * 4 * 512 * 513 / 2 * 64;
+  const SdpaOptions causal{.attributes = {.attn_scale = 0.125, .right_bound = 0}};
+  const auto input = [](GraphBuilder& g, const char* name) {
+    return g.input(name, {1, 4, 512, 64}, DataType::bf16);
+  };
+  GraphBuilder forward;
+  const Tensor q = input(forward, "q"), k = input(forward, "k"), v = input(forward, "v");
+  EXPECT_DOUBLE_EQ(summaries(forward.finish({forward.sdpa_fwd(q, k, v, causal).o})).back().flops, 2 * kSeen);
+  GraphBuilder g;
+  const Tensor stats = g.input("stats", {1, 4, 512, 1}, DataType::f32);
+  const SdpaGradients made =
+      g.sdpa_bwd(input(g, "q"), input(g, "k"), input(g, "v"), input(g, "o"), input(g, "do"), stats, causal);
+  EXPECT_DOUBLE_EQ(summaries(g.finish({made.dq, made.dk, made.dv})).back().flops, 5 * kSeen);
+}
+
 TEST(FusionSummary, NamesWhatBoundsAFusion) {
   const auto bound = [](int64_t k) {
     GraphBuilder g;
