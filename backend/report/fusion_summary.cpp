@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <set>
 
+#include "backend/engines/attention/form.h"
 #include "backend/planner/planner.h"
 #include "backend/reference/contraction.h"
 #include "core/words.h"
@@ -35,6 +36,14 @@ double bytes_of(const Graph& graph, const Op& op, int tensor) {
   if (moved < 0) return whole;
   const auto elements = [&](int x) { return static_cast<double>(element_count(at(x).dims)); };
   return whole * std::min(1.0, elements(moved) / elements(tensor));
+}
+
+/// Share of what several contractions multiply that masks with known bounds leave.
+double seen_share(const Graph& graph, const PlannedFusion& fusion) {
+  const auto contractions = std::ranges::count_if(
+      fusion.ops, [&](int op) { return is_contraction(graph.ops[static_cast<size_t>(op)].attributes); });
+  if (contractions < 2) return 1;
+  return attention::seen_share(make_fusion(graph, fold_views(graph), fusion.ops));
 }
 
 /// Bytes that the fusion reads and writes at least, and what its contractions multiply and add.
@@ -73,6 +82,7 @@ void count_work(const Graph& graph, const PlannedFusion& fusion, FusionSummary& 
     summary.flops += 2 * reference::multiply_adds(
                              {op.attributes, dims(op.inputs[0]), dims(op.inputs[1]), dims(op.outputs[0])});
   }
+  summary.flops *= seen_share(graph, fusion);
 }
 
 /// Bytes of an element that the fusion's contractions read.
