@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/ceil_div.h"
 #include "frontend/graph_builder.h"
 
 namespace fusor::test {
@@ -137,6 +138,22 @@ inline Graph ragged_attention_by_op(const RaggedCase& c) {
   return of.g.finish();
 }
 
+/// The op over padded tensors, in a window of so many keys, beside a mask of blocks, "blocks".
+inline Graph padded_attention_of_blocks(RaggedCase c, int64_t window) {
+  c.is_padded = true;
+  RaggedOpGraph of{c, GraphBuilder("padded_blocks")};
+  const Tensor q = of.load("q", c.queries, c.heads, c.head), k = of.load("k", c.keys, c.shared_heads, c.head),
+               v = of.load("v", c.keys, c.shared_heads, c.value);
+  SdpaOptions told = of.options();
+  told.attributes.left_bound = window;
+  const auto blocks = [](const std::vector<int64_t>& lengths) { return ceil_div(longest(lengths), 128); };
+  told.block_mask = of.g.input("blocks", {1, 1, blocks(c.queries), blocks(c.keys)}, DataType::u8);
+  const SdpaResults results = of.g.sdpa_fwd(q, k, v, told);
+  of.store("stats", results.stats, c.queries, c.heads, 1, DataType::f32);
+  of.store("o", results.o, c.queries, c.heads, c.value, c.type);
+  return of.g.finish();
+}
+
 /// The backward pass of the same: inputs are q, k, v and dy, the logarithms of sums "stats" and the row sums
 /// "delta", both dense; results are dq, dk and dv, with starts of their own.
 inline Graph ragged_gradients(const RaggedCase& c) {
@@ -256,6 +273,18 @@ inline void fill_ragged(const RaggedCase& c, const EditInput& edit) {
   put_input(edit, "o_start", ragged_starts(c.queries, c.heads * c.value, c.gap, 0));
   put_input(edit, "stats_start", ragged_starts(c.queries, c.heads, c.gap, 0));
   if (c.has_lengths) put_lengths(c, edit);
+}
+
+/// Fills the inputs of padded_attention_of_blocks likewise: every third block is hidden.
+inline void fill_padded_of_blocks(const RaggedCase& c, const EditInput& edit) {
+  put_padding(edit, "q", c.queries, c.heads, c.head);
+  put_padding(edit, "k", c.keys, c.shared_heads, c.head);
+  put_padding(edit, "v", c.keys, c.shared_heads, c.value);
+  put_lengths(c, edit);
+  std::vector<uint8_t> blocks(
+      static_cast<size_t>(ceil_div(longest(c.queries), 128) * ceil_div(longest(c.keys), 128)));
+  for (size_t i = 0; i < blocks.size(); ++i) blocks[i] = i % 3 != 1 ? 1 : 0;
+  put_input(edit, "blocks", blocks);
 }
 
 /// Fills the inputs of ragged_gradients likewise.

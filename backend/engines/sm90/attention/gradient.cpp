@@ -352,14 +352,6 @@ std::variant<std::optional<Expr>, Refusal> take_stored(const Fusion& fusion, con
 
 // --- What is hidden ---
 
-// Whether `condition` is one of those that node `at` joins.
-bool asks(const Expr& expr, int at, int condition) {
-  at = behind_identity(expr, at);
-  if (at == condition) return true;
-  return is_pointwise(expr.node(at), PointwiseMode::logical_and) &&
-         (asks(expr, expr.node(at).args[0], condition) || asks(expr, expr.node(at).args[1], condition));
-}
-
 // Which of a site's values are settled where a mask hides queries or keys: the mask is select `select`, which
 // leaves -inf there, or any select that asks `condition`.
 struct Hidden {
@@ -402,23 +394,6 @@ struct Hidden {
 
 void replace_node(Expr& expr, int at, int by) {
   for (Node& node : expr.nodes) std::ranges::replace(node.args, at, by);
-}
-
-// Takes the condition out of all that ask it: it holds wherever the site's values matter. Selects without
-// another condition still round.
-void assume(Expr& expr, int condition) {
-  for (int at = 0; at < std::ssize(expr.nodes); ++at) {
-    Node& node = expr.node(at);
-    if (is_pointwise(node, PointwiseMode::logical_and)) {
-      const int first = argument(expr, at, 0), second = argument(expr, at, 1);
-      if (first != condition && second != condition) continue;
-      node.pointwise.mode = PointwiseMode::identity;
-      node.args = {first == condition ? second : first, -1, -1};
-    } else if (is_pointwise(node, PointwiseMode::binary_select) && argument(expr, at, 2) == condition) {
-      node.pointwise.mode = PointwiseMode::identity;
-      node.args = {node.args[0], -1, -1};
-    }
-  }
 }
 
 // --- Lengths ---

@@ -138,6 +138,28 @@ void add_bounds_of(const Fusion& fusion, const Expr& expr, int at, bool truth, B
   for (const size_t i : {size_t{0}, size_t{1}}) add_bounds_of(fusion, expr, node.args[i], truth, bounds);
 }
 
+bool asks(const Expr& expr, int at, int condition) {
+  at = behind_identity(expr, at);
+  if (at == condition) return true;
+  return is_pointwise(expr.node(at), PointwiseMode::logical_and) &&
+         (asks(expr, expr.node(at).args[0], condition) || asks(expr, expr.node(at).args[1], condition));
+}
+
+void assume(Expr& expr, int condition) {
+  for (int at = 0; at < std::ssize(expr.nodes); ++at) {
+    Node& node = expr.node(at);
+    if (is_pointwise(node, PointwiseMode::logical_and)) {
+      const int first = argument(expr, at, 0), second = argument(expr, at, 1);
+      if (first != condition && second != condition) continue;
+      node.pointwise.mode = PointwiseMode::identity;
+      node.args = {first == condition ? second : first, -1, -1};
+    } else if (is_pointwise(node, PointwiseMode::binary_select) && argument(expr, at, 2) == condition) {
+      node.pointwise.mode = PointwiseMode::identity;
+      node.args = {node.args[0], -1, -1};
+    }
+  }
+}
+
 bool fit(const Bounds& bounds) { return std::max(bounds.lower.size(), bounds.upper.size()) <= kMostBounds; }
 
 namespace {

@@ -44,6 +44,11 @@ std::optional<Line> line_of(const Fusion& fusion, const Expr& expr, int at);
 bool add_condition(const Fusion& fusion, const Expr& expr, int at, bool truth, Bounds& bounds);
 /// Adds the bounds among the conditions that "node `at` is `truth`" joins; the others are passed over.
 void add_bounds_of(const Fusion& fusion, const Expr& expr, int at, bool truth, Bounds& bounds);
+/// Whether `condition` is one of those that node `at` joins.
+bool asks(const Expr& expr, int at, int condition);
+/// Takes the condition out of all that ask it: it holds wherever the site's values matter. Selects without
+/// another condition still round.
+void assume(Expr& expr, int condition);
 /// No more bounds than kernels take.
 bool fit(const Bounds& bounds);
 /// The score without masks that are bounds: selects, or added zeros and infinities.

@@ -205,21 +205,26 @@ Expr lengths_at(const Expr& expr, int keys, int queries) {
 
 namespace {
 
-// Where node `at` is a select that leaves -inf to queries and keys behind lengths: the lengths of keys and
-// of queries, yielded in that order.
-std::optional<Expr> lengths_of(const Fusion& fusion, const Expr& expr, int at) {
-  const Node& select = expr.node(at);
-  if (!is_pointwise(select, PointwiseMode::binary_select) ||
+// Takes lengths of keys and of queries out of the conditions without which node `at`, a select, leaves -inf:
+// they are yielded in that order.
+std::optional<Expr> take_lengths(const Fusion& fusion, Expr& expr, int at) {
+  if (!is_pointwise(expr.node(at), PointwiseMode::binary_select) ||
       constant(fusion, expr, argument(expr, at, 1)) != -std::numeric_limits<double>::infinity())
     return std::nullopt;
-  const int both = argument(expr, at, 2), rank = expr.domain.rank();
-  if (!is_pointwise(expr.node(both), PointwiseMode::logical_and)) return std::nullopt;
-  for (const size_t first : {size_t{0}, size_t{1}}) {
-    const auto keys = length_along(expr, argument(expr, both, first), rank - 1),
-               queries = length_along(expr, argument(expr, both, 1 - first), rank - 2);
-    if (keys && queries) return lengths_at(expr, *keys, *queries);
-  }
-  return std::nullopt;
+  const int condition = expr.node(at).args[2], rank = expr.domain.rank();
+  // The condition that bounds an axis, and its length.
+  const auto bound_along = [&](int axis) -> std::optional<std::pair<int, int>> {
+    for (int each = 0; each < std::ssize(expr.nodes); ++each)
+      if (const auto length = length_along(expr, each, axis); length && asks(expr, condition, each))
+        return std::pair{each, *length};
+    return std::nullopt;
+  };
+  const auto keys = bound_along(rank - 1), queries = bound_along(rank - 2);
+  if (!keys || !queries) return std::nullopt;
+  Expr lengths = lengths_at(expr, keys->second, queries->second);
+  assume(expr, keys->first);
+  assume(expr, queries->first);
+  return lengths;
 }
 
 Refusal refuse_weight(const Fusion& fusion, int op) {
@@ -270,8 +275,8 @@ std::optional<int> behind_numbers(const Fusion& fusion, Expr& masked, int score,
                                   const Takes& takes, Scores& scores) {
   // A row that sees no key has no sum but the sink's, or is guarded.
   if (takes.lengths && !scores.lengths && (softmax.guarded || softmax.sink >= 0)) {
-    scores.lengths = lengths_of(fusion, masked, score);
-    if (scores.lengths) return argument(masked, score, 0);
+    scores.lengths = take_lengths(fusion, masked, score);
+    if (scores.lengths) return behind_identity(masked, score);
   }
   if (!takes.values || scores.values) return std::nullopt;
   return take_value_mask(fusion, masked, score, scores.values);

@@ -86,6 +86,18 @@ TEST(RaggedAttention, GradientsOfTheOpAreOneFusionBehindSums) {
   }
 }
 
+// Lengths are found among the other conditions of a mask, and bound the blocks that are loaded.
+TEST(RaggedAttention, LengthsBesideABlockMaskAndAWindowBoundBlocks) {
+  RaggedCase c = of_two();
+  c.queries = c.keys = {2000, 1500};
+  const Plan plan = plan_on(test::padded_attention_of_blocks(c, 300), "H200");
+  const auto& attention = plan.fusions.back();
+  EXPECT_EQ(attention.config.engine, "attention");
+  const std::string text = source(plan);
+  for (const char* part : {"limited = true", "lower = 1", "upper = 1"})
+    EXPECT_NE(text.find(part), std::string::npos) << part;
+}
+
 // GPUs without a fused backward pass zero the padding of all operands in one pass.
 TEST(RaggedAttention, PaddedOperandsOfOtherArchitecturesAreMadeInOnePass) {
   RaggedCase c = of_two();

@@ -59,6 +59,22 @@ TEST_P(RaggedAttentionGpu, IsReadAndWrittenInPlace) {
 
 INSTANTIATE_TEST_SUITE_P(Cases, RaggedAttentionGpu, testing::ValuesIn(kRaggedCases));
 
+TEST(PaddedAttentionGpu, LengthsBesideABlockMaskAndAWindow) {
+  FUSOR_NEEDS_HOPPER();
+  for (const RaggedCase& c : {RaggedCase{{300, 1, 129}, {300, 40, 500}, 4, 2, 128, 128, 0, 0, true},
+                              RaggedCase{{400, 0, 270}, {400, 0, 270}, 2, 2, 64, 64, 0, 0, false}}) {
+    const Graph graph = test::padded_attention_of_blocks(c, 150);
+    const std::array<const Engine*, 2> engines{&elementwise_engine(), &attention_engine()};
+    DeviceRun run(graph, build(graph, DeviceInfo::current(), PlannerOptions{.engine_list = engines}));
+    test::fill_padded_of_blocks(c,
+                                [&](const std::string& name, const auto& write) { run.edit(name, write); });
+    run.run();
+    const VerifyReport report = run.check();
+    EXPECT_TRUE(report.passed()) << name_of(c) << "\n" << to_string(report);
+    EXPECT_TRUE(run.gaps_are_untouched()) << name_of(c);
+  }
+}
+
 const RaggedCase kRaggedGradientCases[] = {
     {{300, 0, 1, 129}, {300, 0, 1, 129}, 2, 2, 64, 64, 0, 0, true},
     {{300, 0, 1, 129}, {300, 0, 1, 129}, 2, 2, 128, 128, 5, 0, true},
