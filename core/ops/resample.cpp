@@ -207,44 +207,155 @@ int elements_in_windows(Expansion& e, const ResampleAttributes& op, const Dims& 
   return count;
 }
 
+// One window is all of x.
+bool is_of_all(const ResampleAttributes& op, const Dims& x) {
+  const Dims none = Dims::filled(op.window.rank(), 0);
+  return op.window == spatial_of(x) && op.pre_padding == none && op.post_padding == none;
+}
+
 // --- interpolation -----------------------------------------------------------------------------------------
 
-// Where results along one spatial dim come from: integers and a share, along the axis of `dims`.
+// Where results along one spatial dim come from: integers and a share, of the index's dims.
 struct Coordinates {
   int below, above, share;  // share of `above`, exact but for one division
 };
 
-//
-//   number = index * step + shift, over the denominator; the three are divided by what they share, and
-//   computed in int64 where int32 is too narrow for the largest number
-Coordinates coordinates_of(Expansion& e, const ResampleAttributes& op, int axis, int64_t extent,
-                           const Dims& dims, int along) {
-  const int64_t shared = std::gcd(std::gcd(op.step[axis], op.shift[axis]), op.denominator[axis]);
-  const int64_t step = op.step[axis] / shared, shift = op.shift[axis] / shared,
-                denominator = op.denominator[axis] / shared;
-  const auto magnitude = [](int64_t value) { return std::abs(static_cast<double>(value)); };
-  const double largest = std::max(magnitude(step) * magnitude(dims[along]) + magnitude(shift),
-                                  magnitude(extent) * magnitude(denominator));
-  const bool is_wide = largest > std::numeric_limits<int32_t>::max();
-  const int last = e.integer(extent - 1);
-  const int index = is_wide ? e.cast(e.index(dims, along), DataType::i64) : e.index(dims, along);
-  int number = e.add(e.mul(index, e.integer(step)), e.integer(shift));
-  number = e.min(e.max(number, e.integer(0)), e.integer((extent - 1) * denominator));
-  const int below = e.div(number, e.integer(denominator));
-  const int rest = e.mod(number, e.integer(denominator));
-  return {below, e.min(e.add(below, e.integer(1)), last),
-          e.div(e.real(rest), e.constant(static_cast<double>(denominator)))};
+//   number = index * step + shift, over the denominator; the three are divided by what they share
+struct Line {
+  int64_t step, shift, denominator;
+  int64_t extent, results;
+
+  Line(const ResampleAttributes& op, int i, int64_t extent_) : extent(extent_), results(op.output_size[i]) {
+    const int64_t shared = std::gcd(std::gcd(op.step[i], op.shift[i]), op.denominator[i]);
+    step = op.step[i] / shared;
+    shift = op.shift[i] / shared;
+    denominator = op.denominator[i] / shared;
+  }
+  // Whether int32 is too narrow for the largest number, of an index below so many.
+  bool is_wide(int64_t indices) const {
+    const auto magnitude = [](int64_t value) { return std::abs(static_cast<double>(value)); };
+    const double largest = std::max(magnitude(step) * magnitude(indices) + magnitude(shift),
+                                    (magnitude(extent) + 1) * magnitude(denominator) + magnitude(shift));
+    return largest > std::numeric_limits<int32_t>::max();
+  }
+  // Of an index that is as wide as it must be.
+  int number(Expansion& e, int index) const {
+    const int given = e.add(e.mul(index, e.integer(step)), e.integer(shift));
+    return e.min(e.max(given, e.integer(0)), e.integer((extent - 1) * denominator));
+  }
+  Coordinates at(Expansion& e, int index) const {
+    const int number = this->number(e, index);
+    const int below = e.div(number, e.integer(denominator));
+    const int rest = e.mod(number, e.integer(denominator));
+    return {below, e.min(e.add(below, e.integer(1)), e.integer(extent - 1)),
+            e.div(e.real(rest), e.constant(static_cast<double>(denominator)))};
+  }
+};
+
+int as_wide(Expansion& e, int index, bool is_wide) { return is_wide ? e.cast(index, DataType::i64) : index; }
+
+Coordinates coordinates_of(Expansion& e, const Line& line, const Dims& dims, int along) {
+  return line.at(e, as_wide(e, e.index(dims, along), line.is_wide(line.results)));
 }
 
-// x interpolated along one spatial dim.
-int along_dim(Expansion& e, const ResampleAttributes& op, int x, int i) {
-  const int axis = i + 2;
-  Dims dims = Dims::filled(e.dims(x).rank(), 1);
-  dims[axis] = op.output_size[i];
-  const Coordinates at = coordinates_of(e, op, i, e.dims(x)[axis], dims, axis);
-  const int below = e.gather(x, at.below, axis);
-  if (op.mode == ResampleMode::nearest) return below;
-  return e.add(below, e.mul(e.sub(e.gather(x, at.above, axis), below), at.share));
+// The neighbours that each result lies between, weighted by their shares.
+int mixed(Expansion& e, const ResampleAttributes& op, int x, const Dims& spatial) {
+  Windows windows(e, op.output_size, Dims::filled(spatial.rank(), 2));
+  std::vector<int> at, shares;
+  for (int i = 0; i < spatial.rank(); ++i) {
+    const Line line(op, i, spatial[i]);
+    const int denominator = e.integer(line.denominator), place = windows.place(i);
+    const int number = line.number(e, as_wide(e, windows.position(i), line.is_wide(line.results)));
+    const int below = e.div(number, denominator), index = e.add(below, place);
+    at.push_back(e.binary_select(index, e.integer(-1), e.cmp_lt(index, e.integer(line.extent))));
+    const int rest = e.sub(number, e.mul(below, denominator));
+    const int near = e.binary_select(e.sub(denominator, rest), rest, e.cmp_lt(place, e.integer(1)));
+    shares.push_back(e.div(e.real(near), e.constant(static_cast<double>(line.denominator))));
+  }
+  int taken = e.real(windows.taken(x, at));
+  for (const int share : shares) taken = e.mul(taken, share);
+  return windows.reduced(ReductionMode::add, taken);
+}
+
+// The results that read each element along one dim: those whose number is from the denominators of the
+// element before on, of nearest ones from those of its own, up to those of the next.
+class Readers {
+ public:
+  Readers(const ResampleAttributes& op, int i, int64_t extent)
+      : line_(op, i, extent), is_nearest_(op.mode == ResampleMode::nearest) {
+    if (line_.step == 0) return;
+    std::vector<int64_t> last(static_cast<size_t>(extent), -1);
+    for (int64_t result = 0; result < line_.results; ++result) {
+      const int64_t number =
+          std::clamp<int64_t>(result * line_.step + line_.shift, 0, (extent - 1) * line_.denominator);
+      const auto below = static_cast<size_t>(number / line_.denominator);
+      last[below] = result;
+      if (!is_nearest_ && number % line_.denominator != 0) last[below + 1] = result;
+    }
+    for (int64_t element = 0; element < extent; ++element)
+      most_ = std::max(most_, last[static_cast<size_t>(element)] - first(element) + 1);
+  }
+  // Of one element; 0 where no order is known.
+  int64_t most() const { return most_; }
+
+  // The index of reader number `place` of the element at `position`, -1 where it is none; and its share,
+  // where it has one (else -1: all of it). A share falls with the distance from the element.
+  std::pair<int, int> at(Expansion& e, int position, int place) const {
+    const int denominator = e.integer(line_.denominator), zero = e.integer(0);
+    position = as_wide(e, position, line_.is_wide(line_.results + most_));
+    const int own = e.mul(position, denominator);
+    const int begin = e.div(e.add(own, e.integer(offset())), e.integer(line_.step));
+    int first = e.max(begin, zero);
+    if (begins_clamped()) first = e.binary_select(zero, first, e.cmp_lt(position, e.integer(1)));
+    const int index = e.add(first, place);
+    const int distance = e.sub(line_.number(e, index), own);
+    const int64_t least = is_nearest_ ? 0 : 1 - line_.denominator;
+    const int reads = e.logical_and(e.cmp_ge(distance, e.integer(least)), e.cmp_lt(distance, denominator));
+    const int exists = e.cmp_lt(index, e.integer(line_.results));
+    const int read = e.binary_select(index, e.integer(-1), e.logical_and(exists, reads));
+    if (is_nearest_) return {read, -1};
+    const int near = e.sub(denominator, e.max(distance, e.sub(zero, distance)));
+    return {read, e.div(e.real(near), e.constant(static_cast<double>(line_.denominator)))};
+  }
+
+ private:
+  // Added to an element's denominators, so that the quotient by the step, which is cut off, is the first
+  // result at or beyond them (nearest) or beyond those of the element before.
+  int64_t offset() const { return line_.step - line_.shift - (is_nearest_ ? 1 : line_.denominator); }
+  // Whether results in front of the first element are taken for ones at it.
+  bool begins_clamped() const { return is_nearest_ ? line_.shift < 0 : line_.shift <= -line_.denominator; }
+  int64_t first(int64_t element) const {
+    if (element == 0) return 0;
+    return std::max<int64_t>((element * line_.denominator + offset()) / line_.step, 0);
+  }
+
+  Line line_;
+  bool is_nearest_;
+  int64_t most_ = 0;
+};
+
+// The gradient of all dims at once, by the results that read each element; -1 where they are too many.
+int total_of_readers(Expansion& e, const ResampleAttributes& op, const Dims& spatial) {
+  constexpr int64_t kMost = 256;
+  std::vector<Readers> all;
+  Dims places;
+  int64_t taps = 1;
+  for (int i = 0; i < spatial.rank(); ++i) {
+    all.emplace_back(op, i, spatial[i]);
+    places.push_back(all.back().most());
+    taps *= std::min(all.back().most(), kMost + 1);
+  }
+  if (taps == 0 || taps > kMost) return -1;
+  Windows windows(e, spatial, places);
+  std::vector<int> at, shares;
+  for (int i = 0; i < spatial.rank(); ++i) {
+    const auto [index, share] = all[static_cast<size_t>(i)].at(e, windows.position(i), windows.place(i));
+    at.push_back(index);
+    if (share >= 0) shares.push_back(share);
+  }
+  int taken = e.real(windows.taken(e.input("dy"), at));
+  for (const int share : shares) taken = e.mul(taken, share);
+  return windows.reduced(ReductionMode::add, taken);
 }
 
 // The gradient along one spatial dim: every result's shares of the elements, as a matrix.
@@ -252,7 +363,7 @@ int back_along_dim(Expansion& e, const ResampleAttributes& op, int dy, int i, in
   const int axis = i + 2;
   const Dims dims = e.dims(dy);
   const int64_t results = op.output_size[i];
-  const Coordinates at = coordinates_of(e, op, i, extent, {1, 1, results}, 2);
+  const Coordinates at = coordinates_of(e, Line(op, i, extent), {1, 1, results}, 2);
   const int element = e.index({1, extent, 1}, 1);
   const int zero = e.constant(0);
   int shares = -1;  // [1, elements, results]
@@ -321,9 +432,23 @@ void ResampleForward::expand(Expansion& e) const {
   int x = e.input("x");
   const Dims y = e.result_dims(e.wants("y") ? "y" : "index");
   if (!pools()) {
-    const ResampleAttributes op = with_coordinates(e.dims(x));
-    for (int i = 0; i < output_size.rank(); ++i) x = along_dim(e, op, x, i);
+    const Dims from = e.dims(x);
+    const ResampleAttributes op = with_coordinates(from);
+    if (mode == ResampleMode::bilinear) {
+      e.reshaped_result("y", e.rounded_total(mixed(e, op, x, spatial_of(from)), e.result_type("y")));
+      return;
+    }
+    for (int i = output_size.rank(); i-- > 0;) {
+      Dims dims = Dims::filled(from.rank(), 1);
+      dims[i + 2] = output_size[i];
+      x = e.gather(x, coordinates_of(e, Line(op, i, from[i + 2]), dims, i + 2).below, i + 2);
+    }
     e.result("y", x);
+    return;
+  }
+  if (is_of_all(*this, e.dims(x)) && !e.wants("index")) {
+    const bool is_maximum = mode == ResampleMode::maxpool;
+    e.reduced_result("y", is_maximum ? ReductionMode::max : ReductionMode::avg, is_maximum ? x : e.real(x));
     return;
   }
   Taps taps = taps_of(e, *this, x, y);
@@ -378,20 +503,30 @@ void ResampleBackward::expand(Expansion& e) const {
   if (!pools()) {
     int dx = dy;
     const ResampleAttributes op = with_coordinates(x);
+    if (const int total = total_of_readers(e, op, spatial); total >= 0) {
+      e.reshaped_result("dx", e.rounded_total(total, e.result_type("dx")));
+      return;
+    }
     for (int i = output_size.rank(); i-- > 0;) dx = back_along_dim(e, op, dx, i, spatial[i]);
     e.result("dx", dx);
+    return;
+  }
+  if (mode != ResampleMode::maxpool && is_of_all(*this, x)) {
+    e.result("dx", e.div(dy, e.constant(static_cast<double>(element_count(window)))));
     return;
   }
   // An element lies in so many windows along each dim: the last that begins at or before it, and those
   // before.
   Dims reach = window;
-  for (int i = 0; i < reach.rank(); ++i) reach[i] = (window[i] - 1) / stride[i] + 1;
+  for (int i = 0; i < reach.rank(); ++i) reach[i] = std::min((window[i] - 1) / stride[i] + 1, results[i]);
   Windows windows(e, spatial, reach);
   std::vector<int> at, places;
   int count = -1;
   for (int i = 0; i < spatial.rank(); ++i) {
     const int padded = e.add(windows.position(i), e.integer(pre_padding[i]));
-    const int window_at = e.sub(e.div(padded, e.integer(stride[i])), windows.place(i));
+    int last = e.div(padded, e.integer(stride[i]));
+    if (reach[i] == results[i]) last = e.min(last, e.integer(results[i] - 1));
+    const int window_at = e.sub(last, windows.place(i));
     const int begin = e.mul(window_at, e.integer(stride[i]));
     const int tap = e.sub(padded, begin);
     const int fits =
