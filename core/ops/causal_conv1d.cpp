@@ -73,14 +73,17 @@ void CausalConv1d::expand(Expansion& e) const {
   const int sum = before_activation(e, causal);
   e.result("y", activation == CausalActivation::silu ? e.swish(sum) : sum);
   if (!e.wants("final_states")) return;
-  const int64_t states = causal.width - 1, have = e.dims(causal.x)[2];
-  int last = e.slice(causal.x, 2, have > states ? have - states : 0, have);
-  if (have < states) {
-    Dims zeros = e.dims(causal.x);
-    zeros[2] = states - have;
-    last = e.concatenate({e.cast(e.op(Pointwise{}, {e.constant(0)}, zeros), e.type(causal.x)), last}, 2);
+  const int x = e.input("x");
+  const int64_t states = causal.width - 1, time = e.dims(x)[2];
+  if (time >= states) {
+    e.result("final_states", e.slice(x, 2, time - states, time));
+    return;
   }
-  e.result("final_states", last);
+  Dims zeros = e.dims(x);
+  zeros[2] = states - time;
+  const int in_front = e.has("initial_states") ? e.slice(e.input("initial_states"), 2, time, states)
+                                               : e.cast(e.op(Pointwise{}, {e.constant(0)}, zeros), e.type(x));
+  e.result("final_states", e.concatenate({in_front, x}, 2));
 }
 
 Roles CausalConv1dBackward::roles() const {

@@ -128,7 +128,7 @@ void GridSample::expand(Expansion& e) const {
     const int share = corner.weight < 0 ? value : e.mul(value, corner.weight);
     y = y < 0 ? share : e.add(y, share);
   }
-  e.result("y", e.reshape(y, e.result_dims("y")));
+  e.reshaped_result("y", y);
 }
 
 std::vector<Inferred> GridSampleBackward::infer(const Call& call) const {

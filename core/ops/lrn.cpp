@@ -52,7 +52,7 @@ std::vector<Inferred> LrnForward::infer(const Call& call) const {
 void LrnForward::expand(Expansion& e) const {
   const int x = planes(e, e.input("x"));
   const int y = e.mul(x, e.pow(base(e, *this, x), e.constant(-beta)));
-  e.result("y", e.reshape(y, e.result_dims("y")));
+  e.reshaped_result("y", y);
 }
 
 std::vector<Inferred> LrnBackward::infer(const Call& call) const {
@@ -69,7 +69,7 @@ void LrnBackward::expand(Expansion& e) const {
   const int shares = e.div(e.mul(e.mul(dy, x), factor), under);
   const int total = over_channels(e, shares, (window - 1) / 2, window, false);
   const int slope = e.mul(e.mul(x, total), e.constant(2 * alpha * beta / static_cast<double>(window)));
-  e.result("dx", e.reshape(e.sub(e.mul(dy, factor), slope), e.result_dims("dx")));
+  e.reshaped_result("dx", e.sub(e.mul(dy, factor), slope));
 }
 
 }  // namespace fusor

@@ -135,9 +135,10 @@ void CrossEntropy::expand(Expansion& e) const {
   const int x = e.input("x"), labels = e.input("labels");
   const auto [max, shifted, exp, sum] = exponentials(e, x, -1, axis);
   const int log_sum = e.log(sum);
-  // Less the maximum throughout, so that large logits do not cancel.
-  const int at_label = e.binary_select(shifted, e.constant(0), is_label(e, x, labels, axis));
-  int picked = e.reduce(ReductionMode::add, e.real(at_label), axis);
+  // Less the maximum throughout, so that large logits do not cancel; that of the label is taken off behind
+  // its pass, which knows no maximum yet.
+  const int at_label = e.binary_select(x, e.constant(0), is_label(e, x, labels, axis));
+  int picked = e.sub(e.reduce(ReductionMode::add, e.real(at_label), axis), max);
   if (label_smoothing != 0)
     picked = e.add(e.mul(e.constant(1 - label_smoothing), picked),
                    e.mul(e.constant(label_smoothing), e.reduce(ReductionMode::avg, shifted, axis)));
