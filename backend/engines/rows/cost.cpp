@@ -126,7 +126,7 @@ double piece_share(const RowsProblem& problem, const RowsSchedule& s) {
 double turn_share(const RowsProblem& problem, const RowsSchedule& s) {
   const RowsFit fit;
   if (s.is_resident() || (!s.is_copied() && s.knobs.held != RowsKnobs::in_shared)) return 1;
-  if (problem.spread) return s.is_copied() ? fit.copied + fit.copied_turn / s.resident : 1;
+  if (problem.spread) return s.is_copied() ? fit.copied + fit.copied_turn / s.resident : fit.shared_lanes;
   return (s.is_copied() ? fit.copied_row : 1) * (1 + fit.shared_turn / s.resident);
 }
 
@@ -153,11 +153,29 @@ void add_arithmetic(Work& work, const RowsProblem& problem, const RowsSchedule& 
       work.fp64_flops += 2 * elements;
 }
 
+// Loads of elements that a whole vector shares, and other vectors of the row do not: the scale of a channel
+// of a group. Each is found by coordinates of its own.
+int64_t loads_of_vectors(const RowsSchedule& s, const RowFacts& facts) {
+  const Expr& expr = s.y().expr;
+  int64_t count = 0;
+  for (int i = 0; i < std::ssize(expr.nodes); ++i) {
+    const Node& node = expr.node(i);
+    if (node.kind == Node::Kind::load && facts.places[static_cast<size_t>(i)] == RowPlace::element &&
+        node.access.strides[s.y().vector_axis] == 0)
+      ++count;
+  }
+  return count;
+}
+
 // The work that the blocks of an SM do in turn, beside moving bytes.
 class Turns {
  public:
   Turns(const RowsProblem& problem, const RowsSchedule& s, const RowFacts& facts)
-      : problem_(problem), s_(s), phases_(facts.phase_count), passes_(passes_of(s, facts)) {
+      : problem_(problem),
+        s_(s),
+        phases_(facts.phase_count),
+        passes_(passes_of(s, facts)),
+        shared_loads_(static_cast<double>(loads_of_vectors(s, facts))) {
     // A split's batch counts vectors, not rows.
     const int64_t of_turn = s.is_split() ? s.slots() : s.rows_of_turn();
     const double clusters = static_cast<double>(ceil_div(s.rows, of_turn));
@@ -178,6 +196,7 @@ class Turns {
     const double of_thread =
         batch * (phases_ * fit_.combine * combinations() * words +
                  static_cast<double>(s_.units) * (phases_ + 1) * (fit_.vector + in_shared) +
+                 static_cast<double>(s_.units) * shared_loads_ * fit_.load_of_vector +
                  joined_lanes() * static_cast<double>(s_.units * knobs.vector));
     return fit_.step * steps + turns_ * static_cast<double>(knobs.threads) * of_thread;
   }
@@ -229,7 +248,9 @@ class Turns {
   const RowsProblem& problem_;
   const RowsSchedule& s_;
   RowsFit fit_;
-  double phases_, passes_, turns_, at_once_, rounds_;
+  double phases_, passes_;
+  double shared_loads_;  // of a vector
+  double turns_, at_once_, rounds_;
 };
 
 // By how much a setting falls behind the memory's rate.

@@ -21,6 +21,7 @@ struct RowsFit {
   double piece_bytes = 128, piece_power = 2;  ///< of pieces of rows in memory, of this many bytes
   double piece = 0.035, held_piece = 0.005;   ///< what they cost more; where rows are held
   double lanes_piece = 0.0085;                ///< where the lanes of a row ask for less (QK-128, 24 settings)
+  double shared_lanes = 1.2;                  ///< of rows in shared memory, where lanes are rows
   double shared_turn = 0.45;               ///< of rows in shared memory, where an SM has room for one block
   double copied = 0.9, copied_turn = 0.4;  ///< the same of neighbouring rows that are copied ahead
   double copied_row = 1.25;                ///< and of rows of adjacent elements (GN-nchw)
@@ -37,6 +38,7 @@ struct RowsFit {
   double step = 0.22;              ///< instructions a counted step of the expression
   double combine = 7;              ///< of a thread, for each word of totals and step of their combination
   double vector = 9.4;             ///< of a thread, for each vector and pass
+  double load_of_vector = 30;      ///< of a thread, for an element that a vector shares, and no other
   double joined_lane = 6;          ///< of a thread, for each element where lanes are rows
   double joined_element = 1.5;     ///< and where they are not (softmax of 4096 elements, 24 settings)
   double shared_word = 5.8;        ///< of a thread, for each word of a vector that shared memory holds
