@@ -112,29 +112,31 @@ void give_values_to_readers(const Graph& graph, const FoldedGraph& folded, Cut& 
 void give_chains_to_readers(const Graph& graph, const FoldedGraph& folded, Cut& cut) {
   std::vector<int>& first = cut.first;
   std::vector<int>& second = cut.second;
-  std::vector<int> wanted, chains;  // descending, ascending
-  const auto is_read_there = [&](int reader) {
-    return position_in(second, reader) >= 0 || std::ranges::binary_search(wanted, reader, std::greater{});
-  };
-  for (size_t i = first.size(); i-- > 0;) {
-    const int op = first[i], y = graph.ops[op].outputs[0];
-    const auto readers = folded.index.consumers(y);
-    if (std::holds_alternative<Pointwise>(graph.ops[op].attributes) && graph.tensors[y].is_virtual() &&
-        !readers.empty() && std::ranges::all_of(readers, is_read_there))
-      wanted.push_back(op);
-  }
   constexpr int64_t kLittle = 16;  // elements for each of another value
   const auto elements = [&](int op) { return element_count(graph.tensors[graph.ops[op].outputs[0]].dims); };
-  for (size_t i = wanted.size(); i-- > 0;) {
-    const int op = wanted[i];
-    const auto is_at_hand = [&](int producer) {
-      return position_in(first, producer) < 0 || position_in(chains, producer) >= 0 ||
-             elements(producer) * kLittle <= elements(op);
-    };
-    if (std::ranges::all_of(folded.dependencies[op], is_at_hand)) chains.push_back(op);
-  }
-  std::erase_if(first, [&](int op) { return position_in(chains, op) >= 0; });
-  second.insert(second.end(), chains.begin(), chains.end());
+  const auto may_move = [&](int op) {
+    const int y = graph.ops[op].outputs[0];
+    return std::holds_alternative<Pointwise>(graph.ops[op].attributes) && graph.tensors[y].is_virtual() &&
+           !folded.index.consumers(y).empty();
+  };
+  std::vector<int> given, before;
+  std::ranges::copy_if(first, std::back_inserter(given), may_move);
+  do {
+    before = given;
+    std::erase_if(given, [&](int op) {
+      const auto is_read_there = [&](int reader) {
+        return position_in(second, reader) >= 0 || position_in(before, reader) >= 0;
+      };
+      const auto is_at_hand = [&](int producer) {
+        return position_in(first, producer) < 0 || position_in(before, producer) >= 0 ||
+               elements(producer) * kLittle <= elements(op);
+      };
+      return !std::ranges::all_of(folded.index.consumers(graph.ops[op].outputs[0]), is_read_there) ||
+             !std::ranges::all_of(folded.dependencies[op], is_at_hand);
+    });
+  } while (given.size() < before.size());
+  std::erase_if(first, [&](int op) { return position_in(given, op) >= 0; });
+  second.insert(second.end(), given.begin(), given.end());
   std::ranges::sort(second);
 }
 

@@ -15,9 +15,9 @@ using Cut = std::pair<std::vector<int>, std::vector<int>>;
 /// it, an op before the anchor with all that it waits for. A part is empty where that is no cut.
 Cut cut_at(const Graph& graph, const FoldedGraph& folded, const std::vector<int>& ops, int at);
 
-/// A cut in front of reductions, which may share a pass then, where `at` is one of them: of all where they are
-/// several behind a contraction; without a contraction, of those that no other op of the set waits for, and
-/// pointwise ops that they alone read are computed in their pass. Empty otherwise.
+/// A cut in front of reductions, which may share a pass then, where `at` is one of them: of all where they
+/// are several behind a contraction; without a contraction, of those that no other op of the set waits for,
+/// and pointwise ops that they alone read are computed in their pass. Empty otherwise.
 Cut cut_at_reductions(const Graph& graph, const FoldedGraph& folded, const std::vector<int>& ops, int at);
 
 /// Cuts between the ops that make operands of several contractions and all others: for sets that no engine
