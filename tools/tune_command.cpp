@@ -44,13 +44,19 @@ bool contains(const std::vector<Task>& tasks, const std::string& key) {
   return std::ranges::find(tasks, key, &Task::key) != tasks.end();
 }
 
-/// All of a graph as one fusion: estimates may cut what measured times had kept whole.
-Choice uncut(const Choices& planned, const DeviceInfo& device, const BuildOptions& options) {
+/// All of a graph as one fusion: estimates may cut what measured times had kept whole. Nothing where it can
+/// be none: a result that leaves through a view is moved apart from it.
+std::optional<Choice> uncut(const Choices& planned, const DeviceInfo& device, const BuildOptions& options) {
   std::vector<int> ops;
   for (const Choice& part : planned.fusions)
     ops.insert(ops.end(), part.fusion().ops.begin(), part.fusion().ops.end());
   std::ranges::sort(ops);
-  return choose_one(planned, ops, device, {options});
+  try {
+    return choose_one(planned, ops, device, {options});
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::bad_input) throw;
+    return std::nullopt;
+  }
 }
 
 void collect(const Graph& graph, const DeviceInfo& device, const Options& options, Job& job) {
@@ -69,13 +75,13 @@ void collect(const Graph& graph, const DeviceInfo& device, const Options& option
     if (contains(job.tasks, key)) continue;
     const Graph alone = standalone(choices.graph, choices.folded, choice.fusion().ops);
     const Choices planned = choose(alone, device, {by_estimate});
-    Choice whole = uncut(planned, device, by_estimate);
-    if (whole.options.empty() || fusion_key(whole.fusion()) != key) {
+    std::optional<Choice> whole = uncut(planned, device, by_estimate);
+    if (!whole || whole->options.empty() || fusion_key(whole->fusion()) != key) {
       job.remarks.push_back(
           fmt::format("'{}': {} is not measured: it does not stand alone", graph.name, about));
       continue;
     }
-    job.tasks.push_back({graph.name, about, key, planned.graph, std::move(whole)});
+    job.tasks.push_back({graph.name, about, key, planned.graph, std::move(*whole)});
   }
 }
 
