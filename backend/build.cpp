@@ -7,6 +7,7 @@
 
 #include "backend/choose.h"
 #include "backend/engines/recurrent/stays_whole.h"
+#include "backend/engines/sm90/wgmma/experts.h"
 #include "backend/fitting.h"
 #include "backend/replan.h"
 #include "backend/report/trace.h"
@@ -25,6 +26,17 @@ void expect_sensible(const BuildOptions& options) {
          kNoWorkspaceLimit);
   if (options.max_candidates < 1)
     fail("max_candidates is {}; it is a number of 1 or more", options.max_candidates);
+}
+
+// The composite ops that engines carry out whole.
+StaysWhole whole_composites(const DeviceInfo& device, const PlannerOptions& options) {
+  std::vector<StaysWhole> all;
+  for (StaysWhole each : {recurrences_of(device, options), wgmma::matmuls_by_experts(device, options)})
+    if (each) all.push_back(std::move(each));
+  if (all.empty()) return {};
+  return [all = std::move(all)](const Graph& graph, const Op& op) {
+    return std::ranges::any_of(all, [&](const StaysWhole& each) { return each(graph, op); });
+  };
 }
 
 int64_t limit_of(const BuildOptions& options) {
@@ -91,7 +103,7 @@ Choices choose(const Graph& graph, const DeviceInfo& device, const PlannerOption
   const Trace trace;
   validate(graph);
   Choices choices;
-  choices.graph = expand(graph, recurrences_of(device, options));
+  choices.graph = expand(graph, whole_composites(device, options));
   trace.expanded(choices.graph);
   choices.folded = fold_views(choices.graph);
   const std::vector<std::vector<int>> groups = partition(choices.graph, choices.folded);
@@ -144,7 +156,7 @@ Plan build(const Graph& graph, const DeviceInfo& device, const Candidate& candid
   Trace trace;
   expect_sensible(options.build);
   validate(graph);
-  const Graph planned = expand(graph, recurrences_of(device, options));
+  const Graph planned = expand(graph, whole_composites(device, options));
   if (candidate.graph != nullptr && *candidate.graph != planned)
     fail("the candidate is one of another graph ('{}') than '{}'", candidate.graph->name, graph.name);
   LoweredPlan lowered = lowered_plan(plan_of(planned, device, candidate), options.engine_list);

@@ -337,6 +337,14 @@ std::span<const Engine* const> engine_list_of(const PlannerOptions& options) {
   return options.engine_list.empty() ? engines() : options.engine_list;
 }
 
+bool is_allowed(const Engine& engine, const PlannerOptions& options) {
+  const std::string name(engine.name());
+  const auto forced = environment::engine();
+  return find_engine(engine_list_of(options), name) != nullptr &&
+         std::ranges::find(options.build.forbid, name) == options.build.forbid.end() &&
+         (!forced || *forced == name);
+}
+
 Choice choose_one(const Choices& choices, std::span<const int> ops, const DeviceInfo& device,
                   const PlannerOptions& options, Decision* decision) {
   Chooser chooser(choices.graph, choices.folded, device, options, decision != nullptr);

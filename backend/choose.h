@@ -58,5 +58,7 @@ Choice choose_one(const Choices& choices, std::span<const int> ops, const Device
                   const PlannerOptions& options, Decision* decision = nullptr);
 
 std::span<const Engine* const> engine_list_of(const PlannerOptions& options);
+/// Whether the engine is among those that the options, and the environment, leave.
+bool is_allowed(const Engine& engine, const PlannerOptions& options);
 
 }  // namespace fusor

@@ -65,8 +65,9 @@ class Engine {
   /// Fusions with other accesses to packed elements are refused before prepare() is asked.
   virtual PackedAccess packed_access() const { return {}; }
 
-  /// Fusions around a recurrence are refused for other engines before prepare() is asked.
-  virtual bool takes_recurrences() const { return false; }
+  /// Fusions around an op that stays whole, such as a recurrence, are refused for other engines before
+  /// prepare() is asked.
+  virtual bool takes_composite(const Attributes&) const { return false; }
 
   /// A refusal, or the fusion prepared. The fusion and the device outlive what was prepared of them.
   virtual PreparedOr prepare(const Fusion& fusion, const DeviceInfo& device) const = 0;

@@ -175,10 +175,11 @@ std::optional<Refusal> refuse_packed(const Fusion& fusion, PackedAccess access) 
   return std::nullopt;
 }
 
-std::optional<Refusal> refuse_recurrence(const Fusion& fusion, bool takes_recurrences) {
+std::optional<Refusal> refuse_composites(const Fusion& fusion, const Engine& engine) {
   for (const Anchor& anchor : fusion.anchors)
-    if (!takes_recurrences && std::holds_alternative<Recurrence>(anchor.attributes))
-      return refusal_at_anchor(fusion, "no-recurrence", "ops of one step", "a recurrence");
+    if (nature(anchor.attributes) == Nature::composite && !engine.takes_composite(anchor.attributes))
+      return refusal_at_anchor(fusion, "no-composite", "ops of one step",
+                               std::string(kind_name(anchor.attributes)));
   return std::nullopt;
 }
 

@@ -30,8 +30,8 @@ bool scatters_may_meet(const Fusion& fusion);
 /// op that reads them, or in front of the one that writes them.
 std::optional<Refusal> refuse_packed(const Fusion& fusion, PackedAccess access);
 
-/// For every engine but those that carry out recurrences.
-std::optional<Refusal> refuse_recurrence(const Fusion& fusion, bool takes_recurrences);
+/// For every engine: an op that stays whole, such as a recurrence, that it does not carry out.
+std::optional<Refusal> refuse_composites(const Fusion& fusion, const Engine& engine);
 
 /// For engines of any CUDA device.
 std::optional<Refusal> refuse_cpu(const DeviceInfo& device);

@@ -13,7 +13,7 @@ const PreparedOr& PreparedFusion::answer_of(const Engine& engine) {
   if (known != answers_.end()) return known->second;
   if (auto refusal = refuse_packed(fusion_, engine.packed_access()))
     return answers_.emplace_back(&engine, std::move(*refusal)).second;
-  if (auto refusal = refuse_recurrence(fusion_, engine.takes_recurrences()))
+  if (auto refusal = refuse_composites(fusion_, engine))
     return answers_.emplace_back(&engine, std::move(*refusal)).second;
   return answers_.emplace_back(&engine, engine.prepare(fusion_, device_)).second;
 }

@@ -38,6 +38,20 @@ double bytes_of(const Graph& graph, const Op& op, int tensor) {
   return whole * std::min(1.0, elements(moved) / elements(tensor));
 }
 
+/// Whether the op multiplies two operands: a contraction, or a matmul by experts that stays whole.
+bool multiplies(const Op& op) {
+  return is_contraction(op.attributes) || std::holds_alternative<MoeGroupedMatmul>(op.attributes);
+}
+
+double multiply_adds(const Graph& graph, const Op& op) {
+  const auto dims = [&](int tensor) { return graph.tensors[static_cast<size_t>(tensor)].dims; };
+  const Dims first = dims(op.inputs[0]), result = dims(op.outputs[0]);
+  // Each row meets one expert.
+  if (!is_contraction(op.attributes))
+    return static_cast<double>(element_count(result)) * static_cast<double>(first.back());
+  return reference::multiply_adds({op.attributes, first, dims(op.inputs[1]), result});
+}
+
 /// Share of what several contractions multiply that masks with known bounds leave.
 double seen_share(const Graph& graph, const PlannedFusion& fusion) {
   const auto contractions = std::ranges::count_if(
@@ -77,10 +91,7 @@ void count_work(const Graph& graph, const PlannedFusion& fusion, FusionSummary& 
       if (x >= 0 && !inside.contains(x) && seen.insert(x).second &&
           !graph.tensors[static_cast<size_t>(x)].is_scalar())
         summary.bytes += bytes_of(graph, op, x);
-    if (!is_contraction(op.attributes)) continue;
-    const auto dims = [&](int tensor) { return graph.tensors[static_cast<size_t>(tensor)].dims; };
-    summary.flops += 2 * reference::multiply_adds(
-                             {op.attributes, dims(op.inputs[0]), dims(op.inputs[1]), dims(op.outputs[0])});
+    if (multiplies(op)) summary.flops += 2 * multiply_adds(graph, op);
   }
   summary.flops *= seen_share(graph, fusion);
 }
@@ -90,9 +101,9 @@ int64_t operand_bytes(const Graph& graph, const PlannedFusion& fusion) {
   int64_t bytes = 8;
   for (const int index : fusion.ops) {
     const Op& op = graph.ops[static_cast<size_t>(index)];
-    if (!is_contraction(op.attributes)) continue;
+    if (!multiplies(op)) continue;
     bytes = 1;
-    for (const int x : op.inputs)
+    for (const int x : {op.inputs[0], op.inputs[1]})
       bytes = std::max(bytes, byte_size(graph.tensors[static_cast<size_t>(x)].type));
   }
   return bytes;

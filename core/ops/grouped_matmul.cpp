@@ -74,14 +74,21 @@ void MoeGroupedMatmul::expand(Expansion& e) const {
     tokens = e.op(Gather{1}, {tokens, top_k == 1 ? index : e.div(index, e.integer(top_k))});
   }
   const int64_t rows = e.dims(tokens)[1];
+  const auto scattered = [&](int y) {
+    return mode == TokenMode::scatter ? e.op(Gather{1}, {y, origins(e, rows)}) : y;
+  };
+  const auto give = [&](int y) { e.result("y", e.dims(y) == result ? y : e.reshape(y, result)); };
+  // An engine may carry out what is not gathered or scattered.
+  const int offsets = e.input("first_token_offset");
+  if (mode != TokenMode::none && e.stays_whole(MoeGroupedMatmul{}, {tokens, weights, offsets}))
+    return give(
+        scattered(e.op(MoeGroupedMatmul{}, {tokens, weights, offsets}, {1, rows, e.dims(weights)[2]})));
   // Every row by every expert; each takes its own. The experts that have begun, less one.
   const int all = e.matmul(tokens, weights);
-  const int begun = e.cmp_ge(e.index({1, rows}, 1), e.reshape(e.input("first_token_offset"), {experts, 1}));
+  const int begun = e.cmp_ge(e.index({1, rows}, 1), e.reshape(offsets, {experts, 1}));
   const int count = e.reduce(ReductionMode::add, e.binary_select(e.integer(1), e.integer(0), begun), 0);
   const int expert = e.reshape(e.sub(count, e.integer(1)), {1, rows, 1});
-  int y = e.op(Gather{0}, {all, expert});
-  if (mode == TokenMode::scatter) y = e.op(Gather{1}, {y, origins(e, rows)});
-  e.result("y", e.dims(y) == result ? y : e.reshape(y, result));
+  give(scattered(e.op(Gather{0}, {all, expert})));
 }
 
 std::vector<Inferred> MatmulLengths::infer(const Call& call) const {

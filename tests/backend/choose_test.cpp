@@ -243,6 +243,62 @@ TEST(Choose, StatisticsBehindAConvolutionShareAPass) {
   EXPECT_LT(plan.workspace_bytes, 8 * 64 * 28 * 28);
 }
 
+// Totals that no pass over rows leaves have one pass of their own together, which reads what the gradient
+// reads: nothing of the size of x is stored between the two.
+TEST(Choose, TotalsOfNormsShareAPassThatReadsWhatIsGiven) {
+  const auto plan_of = [](NormMode norm, const Dims& dims, const Dims& scale, const Dims& statistics,
+                          Layout layout, int64_t groups) {
+    GraphBuilder g;
+    const Tensor dy = g.input("dy", dims, DataType::bf16, layout),
+                 x = g.input("x", dims, DataType::bf16, layout);
+    const NormGradients made = g.norm_bwd(dy, x,
+                                          {.norm = norm,
+                                           .groups = groups,
+                                           .scale = g.input("scale", scale, DataType::f32),
+                                           .mean = g.input("mean", statistics, DataType::f32),
+                                           .inv_std = g.input("inv_std", statistics, DataType::f32)});
+    return build(g.finish({made.dx, made.dscale, made.dbias}), DeviceInfo::named("H200"),
+                 BuildOptions{.compile = false});
+  };
+  const Dims image{2, 320, 64, 64}, channels{1, 320, 1, 1};
+  for (const Plan& plan :
+       {plan_of(NormMode::group_norm, image, channels, {2, 32, 1, 1}, Layout::nhwc, 32),
+        plan_of(NormMode::group_norm, image, channels, {2, 32, 1, 1}, Layout::row_major, 32),
+        plan_of(NormMode::adaptive_layer_norm, {4, 1024, 1024}, {4, 1, 1024}, {4, 1024, 1}, Layout::row_major,
+                1)}) {
+    EXPECT_EQ(plan.fusions.size(), 2U);
+    EXPECT_LT(plan.workspace_bytes, element_count(plan.graph.tensors[0].dims));
+  }
+}
+
+// What a part's ops are computed from moves to the other part with all that reads it, or not at all.
+TEST(Choose, PartsOfAnAverageOverSparseElementsWaitOneWay) {
+  GraphBuilder g;
+  const Dims dims{1, 1, 256, 24, 1};
+  const Tensor dy = g.input("dy", {1, 1, 257, 13, 2}, DataType::f32);
+  const Tensor dx = g.resample_bwd(dy, dims,
+                                   {.mode = ResampleMode::avgpool_exclude_padding,
+                                    .window = {4, 2, 4},
+                                    .stride = {1, 2, 2},
+                                    .pre_padding = {3, 1, 3},
+                                    .post_padding = {1, 1, 3}});
+  EXPECT_FALSE(build(g.finish({dx}), DeviceInfo::cpu(), BuildOptions{.compile = false}).fusions.empty());
+}
+
+// A vector of a group's elements shares its channel's scale and bias, which are found for each: half as many
+// vectors took 40 us on an H200, twice as many 57.
+TEST(Choose, GroupNormsOfPlanesMoveWideVectors) {
+  GraphBuilder g;
+  const Tensor x = g.input("x", {32, 256, 56, 56}, DataType::bf16);
+  const auto of_channel = [&](const char* name) { return g.input(name, {1, 256, 1, 1}, DataType::f32); };
+  const NormResults made = g.norm_fwd(
+      x,
+      {.norm = NormMode::group_norm, .groups = 32, .scale = of_channel("scale"), .bias = of_channel("bias")});
+  const Plan plan = build(g.finish({made.y}), DeviceInfo::named("H200"), BuildOptions{.compile = false});
+  ASSERT_EQ(plan.fusions.size(), 1U);
+  EXPECT_NE(to_string(plan.fusions[0].config).find("vector=8"), std::string::npos);
+}
+
 TEST(Choose, ExplanationHoldsRefusalAndBothPrices) {
   const PickyEngine picky("picky", kFast, "exp");
   const PickyEngine whole("whole", 1.5 * kFast);

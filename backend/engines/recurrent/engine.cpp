@@ -190,7 +190,9 @@ class RecurrentEngine final : public Engine {
   std::string_view name() const override { return "recurrent"; }
   int number() const override { return 42; }
   Notes notes() const override { return {.tensor_cores = true}; }
-  bool takes_recurrences() const override { return true; }
+  bool takes_composite(const Attributes& attributes) const override {
+    return std::holds_alternative<Recurrence>(attributes);
+  }
 
   PreparedOr prepare(const Fusion& fusion, const DeviceInfo& device) const override {
     if (auto refusal = refuse_cpu(device)) return std::move(*refusal);

@@ -1,12 +1,9 @@
 // Owns where recurrences fit.
 #include "backend/engines/recurrent/stays_whole.h"
 
-#include <algorithm>
-
 #include "backend/choose.h"
 #include "backend/engines/list.h"
 #include "core/ceil_div.h"
-#include "core/environment.h"
 
 namespace fusor {
 
@@ -53,12 +50,7 @@ RecurrentGrid::RecurrentGrid(const Recurrence& op, int64_t batch, const DeviceIn
 }
 
 StaysWhole recurrences_of(const DeviceInfo& device, const PlannerOptions& options) {
-  const std::string name(recurrent_engine().name());
-  const auto forced = environment::engine();
-  const bool is_asked = find_engine(engine_list_of(options), name) != nullptr &&
-                        std::ranges::find(options.build.forbid, name) == options.build.forbid.end() &&
-                        (!forced || *forced == name);
-  if (!is_asked || device.is_cpu()) return {};
+  if (device.is_cpu() || !is_allowed(recurrent_engine(), options)) return {};
   return [&device](const Graph& graph, const Op& op) { return fits(graph, op, device); };
 }
 

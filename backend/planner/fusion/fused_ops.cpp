@@ -11,7 +11,7 @@ FusedOps::FusedOps(const Graph& graph, const FoldedGraph& folded, std::span<cons
     : graph_(graph), folded_(folded), ops_(ops) {
   for (const int op : ops) {
     const Attributes& attributes = graph.ops[op].attributes;
-    if (is_contraction(attributes) || std::holds_alternative<Recurrence>(attributes)) anchors_.push_back(op);
+    if (is_contraction(attributes) || nature(attributes) == Nature::composite) anchors_.push_back(op);
   }
   is_chain_ = anchors_.size() >= 2 && find_chain();
   if (anchors_.size() > 1 && !is_chain_ && !is_pair()) refuse("have two contractions");

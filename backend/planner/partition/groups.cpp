@@ -28,7 +28,8 @@ GroupFacts Groups::facts_of(int op) const {
   facts.has_view = is_view(described.attributes);
   facts.has_gather = is_gather(described);
   facts.has_scatter = is_scatter(described);
-  if (is_contraction(described.attributes)) facts.anchors = {op};
+  if (is_contraction(described.attributes) || std::holds_alternative<MoeGroupedMatmul>(described.attributes))
+    facts.anchors = {op};
   // A recurrence is a fusion of its own.
   facts.is_closed = std::holds_alternative<Recurrence>(described.attributes);
   if (is_gen_index(op)) facts.indices = {op};

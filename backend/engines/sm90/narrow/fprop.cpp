@@ -92,6 +92,7 @@ std::vector<ConfigValue> Fprop::config() const {
                                           {"ping_pong", true},
                                           {"swapped", true},
                                           {"siblings", 1},
+                                          {"experts", false},
                                           {"in_parts", false},
                                           {"gathered", 1},
                                           {"consumers", 2},

@@ -396,6 +396,12 @@ Work Schedule::work() const {
                                           : static_cast<double>(tiling.products());
   work.tensor_flops *= multiplied;
   work.dram_bytes = dram_bytes(fusion);
+  if (const auto& experts = problem.form.experts()) {
+    const int64_t others = std::min(experts->count, tiling.rows) - 1;
+    work.dram_bytes += static_cast<double>(others * view.k * view.n * byte_size(type()));
+    ++work.launches;
+    work.scratch_bytes = bytes_of_tiles(*experts, tiling.rows, tiling.tile_m);
+  }
   const bool window_as_rows = !tiling.swapped && a.map.window,
              window_as_columns = tiling.swapped && b[0].map.window;
   // The share of a line of 128 bytes that is stored.

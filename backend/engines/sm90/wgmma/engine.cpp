@@ -298,11 +298,39 @@ class WgmmaEngine final : public Engine {
   int number() const override { return 30; }
   int revision() const override { return 2; }
   Notes notes() const override { return kNotes; }
+  bool takes_composite(const Attributes& attributes) const override {
+    return std::holds_alternative<MoeGroupedMatmul>(attributes);
+  }
 
   PreparedOr prepare(const Fusion& fusion, const DeviceInfo& device) const override {
     return wgmma::prepare(fusion, device, false);
   }
 };
+
+}  // namespace
+
+namespace {
+
+// TMA brings the operands, and threads store lines of the result.
+std::optional<Refusal> refuse_experts(const Fusion& matmul) {
+  if (auto refusal = refuse_epilogue_reductions(matmul)) return refusal;
+  if (auto refusal = refuse(matmul)) return refusal;
+  const Contraction view = MatmulForm::view_of(matmul);
+  for (const bool second : {false, true})
+    if (auto refusal = refuse_copies(matmul, view, second)) return refusal;
+  if (byte_size(operand_type(matmul)) != 2)
+    return refusal_at_anchor(matmul, "half-operands", "tokens and weights of fp16 or bf16",
+                             std::string(to_string(operand_type(matmul))));
+  return std::nullopt;
+}
+
+PreparedOr prepare_experts(const Fusion& fusion, const DeviceInfo& device) {
+  auto answer = matmul_of_experts(fusion);
+  if (auto* const refusal = std::get_if<Refusal>(&answer)) return std::move(*refusal);
+  MatmulForm form(fusion, std::move(std::get<MatmulOfExperts>(answer)));
+  if (auto refusal = refuse_experts(form.fusion())) return std::move(*refusal);
+  return std::make_unique<const PreparedWgmma>(std::move(form), device, false);
+}
 
 }  // namespace
 
@@ -317,6 +345,7 @@ PreparedOr prepare(const Fusion& fusion, const DeviceInfo& device, bool in_parts
                    "",
                    -1};
   if (auto refusal = refuse_phases(fusion)) return std::move(*refusal);
+  if (has_experts(fusion)) return prepare_experts(fusion, device);
   MatmulForm form(fusion);
   if (auto refusal = refuse(form.fusion())) return std::move(*refusal);
   return std::make_unique<const PreparedWgmma>(std::move(form), device, in_parts);

@@ -61,6 +61,7 @@ std::vector<ConfigValue> Schedule::config() const {
                                   {"ping_pong", tiling.ping_pong},
                                   {"swapped", tiling.swapped},
                                   {"siblings", tiling.siblings},
+                                  {"experts", problem.form.experts().has_value()},
                                   {"classes", tiling.classes},
                                   {"a_rows_adjacent", a.across_adjacent},
                                   {"b_columns_adjacent", b[0].across_adjacent},
@@ -224,6 +225,7 @@ void Schedule::append_schedule(Parameters& p) const {
   });
   p.wide("steps", tiling.steps);
   p.wide("steps_of_part", tiling.steps_of_part);
+  if (problem.form.experts()) p.scratch("listed", "const ExpertTile", 0);
   if (tiling.classes > 0)
     p.group("classes", "ResidueClasses",
             [&] { residue_classes(view).append_to(p, Tiling::blocks_of(view, tiling.line)); });

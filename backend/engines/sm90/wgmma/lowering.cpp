@@ -35,6 +35,11 @@ Schedule::Schedule(const Problem& problem_, const Knobs& knobs)
   if (prologue_b) b = {prologue_b->stored};
   for (int64_t i = std::ssize(b); i < tiling.siblings; ++i)
     b.push_back(copied_operand(fusion, view, !tiling.swapped, tiling.columns_of_tile() / tiling.cluster, i));
+  if (const auto& experts = problem.form.experts()) {
+    b[0].batched = true;
+    b[0].map.dims[2] = experts->count;
+    b[0].map.stride_bytes[1] = experts->stride * byte_size(b[0].map.type);
+  }
   const auto share_steps = [&](CopiedOperand& operand, int64_t extent, int64_t blocks) {
     if (operand.across_adjacent && tiling.shares_steps(extent, blocks)) operand.map.box[1] /= blocks;
   };
@@ -347,6 +352,12 @@ int64_t Schedule::slots() const {
 
 Lowered lower(const Schedule& schedule) {
   Lowered lowered;
+  if (const auto& experts = schedule.problem.form.experts()) {
+    const int64_t rows = schedule.tiling.rows, tile = schedule.tiling.tile_m;
+    lowered.steps.emplace_back(
+        list_of_tiles(*experts, schedule.fusion, rows, tile, schedule.device.target()));
+    lowered.scratch.push_back(bytes_of_tiles(*experts, rows, tile));
+  }
   lowered.steps.emplace_back(schedule.product());
   if (schedule.is_split()) {
     lowered.steps.emplace_back(schedule.sum_of_parts());

@@ -55,7 +55,7 @@ struct Schedule {
 
   static Tiling tiling_of(const Problem& problem, const Knobs& knobs);
   /// Lines of a tile are no neighbours in the result.
-  bool stores_lines() const { return tiling.classes > 0 || tiling.window; }
+  bool stores_lines() const { return tiling.classes > 0 || tiling.window || problem.form.experts(); }
   bool stores_planes() const { return copied && copied->planes; }
   /// Rows of the product that begin on multiples of it are followed by neighbours in the same image.
   int64_t run_of_pixels() const;
@@ -105,8 +105,8 @@ struct Schedule {
   /// box.
   bool can_rehearse() const {
     const bool plain = store_path() == StorePath::boxes || store_path() == StorePath::threads;
-    return plain && staged.empty() && !tiling.reduces && !tiling.short_sums && !tiling.from_registers &&
-           !tiling.window && tiling.classes == 0 && !tiling.loader_is_busy();
+    return plain && !problem.form.experts() && staged.empty() && !tiling.reduces && !tiling.short_sums &&
+           !tiling.from_registers && !tiling.window && tiling.classes == 0 && !tiling.loader_is_busy();
   }
   bool rehearses() const { return tiling.rehearses && can_rehearse(); }
   /// Whether no thread stores a result: only totals ask what exists. Columns that fill up a tap's channels

@@ -19,6 +19,7 @@
 #include "backend/engines/sm90/copy/tensor_maps.h"
 #include "backend/engines/sm90/load/prologue.h"
 #include "backend/engines/sm90/load/threads.h"
+#include "backend/engines/sm90/wgmma/experts.h"
 #include "backend/engines/sm90/wgmma/prepare.h"
 #include "backend/engines/sm90/wgmma/resident_window.h"
 #include "backend/engines/tiled/tiling.h"
@@ -138,7 +139,11 @@ class MatmulForm {
     rewritten_ = as_convolution_of_patches(given_);
     if (rewritten_ && !can_copy(*rewritten_)) rewritten_.reset();
   }
+  /// Rows that belong to experts, as a matmul.
+  MatmulForm(const Fusion& fusion, MatmulOfExperts matmul)
+      : given_(fusion), rewritten_(std::move(matmul.fusion)), experts_(std::move(matmul.experts)) {}
   const Fusion& fusion() const { return rewritten_ ? *rewritten_ : given_; }
+  const std::optional<Experts>& experts() const { return experts_; }
   /// Whether the given form is a weight gradient.
   bool is_wgrad() const {
     const auto view = contraction_of(given_);
@@ -175,6 +180,7 @@ class MatmulForm {
   }
   const Fusion& given_;
   std::optional<Fusion> rewritten_;
+  std::optional<Experts> experts_;
 };
 
 // --- Problem and tiling ---
@@ -237,7 +243,7 @@ struct Problem {
         reduces_lightly{is_light_reduction(fusion, view, false), is_light_reduction(fusion, view, true)},
         crowded(is_crowded(fusion)),
         window(in_parts ? std::nullopt : window_of(fusion, view, type)),
-        can_split(can_split_k(view)),
+        can_split(can_split_k(view) && !form.experts()),
         can_gather(can_split && !view.planes && !is_fp8(type) && is_adjacent_along_n(fusion, view)),
         can_join_rows(can_join_rows_of(view, type)),
         wgrad(form.is_wgrad()) {
@@ -303,6 +309,7 @@ struct Tiling {
   int64_t rows, columns, entries;        // of what the tensor cores see
   int64_t steps, steps_of_part;          // the former of the longest class
   int64_t all_steps;                     // of one tile of every class
+  int64_t short_tiles = 0;               // of rows of experts: tiles more than those of as many rows of one
 
   Tiling(const Problem& problem, const Knobs& knobs)
       : line(box_line(problem.type)),
@@ -332,6 +339,12 @@ struct Tiling {
         all_steps(steps) {
     const Contraction& view = problem.view;
     wgrad = problem.wgrad;
+    if (const auto& experts = problem.form.experts()) {
+      swapped = false;
+      cluster = cluster_n = 1;
+      // The rows of each end within a tile.
+      short_tiles = std::min(experts->count, rows) / 2;
+    }
     if (in_parts && !walks_channels(view))
       all_steps = steps = kPartsOfNumber * (view.k / kPartsOfNumber / line);
     if (view.planes) walk_planes(problem, knobs.rows.value_or(1));
@@ -482,7 +495,7 @@ struct Tiling {
     return view.op == ContractionOp::fprop || view.op == ContractionOp::dgrad;
   }
   static int64_t blocks_of(const Contraction& view, int64_t line) { return ceil_div(view.channels(), line); }
-  int64_t tiles_m() const { return ceil_div(rows, tile_m * cluster); }  // in clusters
+  int64_t tiles_m() const { return ceil_div(rows, tile_m * cluster) + short_tiles; }  // in clusters
   int64_t tiles_n() const { return ceil_div(columns, columns_of_tile() * cluster_n); }
   int64_t cluster_blocks() const { return cluster * cluster_n; }
   int64_t tiles_of_class() const { return tiles_m() * tiles_n() * cluster_blocks() * entries; }

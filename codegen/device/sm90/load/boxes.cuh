@@ -146,8 +146,8 @@ FUSOR_DEVICE void load_lines(u8* tile, const TensorMap& map, Barrier& full, int 
 template <bool kAcrossAdjacent, int kExtent, class Shared>
 FUSOR_DEVICE void load_matmul(u8* to, const TensorMap& map, Barrier& full, const Tile& tile, i64 batched,
                               int across, int k) {
-  load_lines<kAcrossAdjacent, kExtent, Shared>(to, map, full, across, k, batched != 0 ? tile.entry : 0,
-                                               false);
+  const int entry = kExperts ? tile.expert : tile.entry;
+  load_lines<kAcrossAdjacent, kExtent, Shared>(to, map, full, across, k, batched != 0 ? entry : 0, false);
 }
 
 // One side of the product. kSecond: the second operand of the op, wherever the tensor cores have it. Shared:

@@ -9,6 +9,7 @@
 #include "codegen/device/sm90/pipeline/tile_order.cuh"
 #include "codegen/device/sm90/ptx/tma.cuh"
 #include "codegen/device/sm90/ptx/wgmma.cuh"
+#include "codegen/device/sm90/wgmma/experts.cuh"
 
 using ElementA = Config::ElementA;
 using ElementB = Config::ElementB;
@@ -26,6 +27,8 @@ enum : int { kOp = Config::op, kSpatial = Config::spatial, kBatch = Config::batc
 enum : bool { kSwapped = Config::swapped };
 // Classes of a strided dgrad; 0 where the op is one product.
 enum : int { kClasses = Config::classes };
+// Rows belong to experts, each with a right operand of its own; see sm90/wgmma/experts.cuh.
+enum : bool { kExperts = Config::experts };
 // Products of one left operand with so many right ones (a gated pair): each has its share of a tile's
 // columns.
 enum : int {
@@ -94,9 +97,10 @@ using Key = Problem::Key;
 
 // A tile of the result, or one part of its steps.
 struct Tile {
-  int part;                // or class
-  int entry, row, column;  // of this block's first element
-  int begin, end;          // steps
+  int part;                  // or class
+  int entry, row, column;    // of this block's first element
+  int begin, end;            // steps
+  int expert = 0, last = 0;  // where rows belong to experts: whose they are, and behind the last of them
 };
 
 // This block's place in its cluster.
@@ -150,8 +154,11 @@ struct TileSchedule<0> {
 
   __device__ i64 rows(const Problem& problem) const { return problem.m; }
   template <bool kClamped>
-  __device__ Key row(const Problem& problem, const Tile&, Index index) const {
-    return problem.row(index);
+  __device__ Key row(const Problem& problem, const Tile& tile, Index index) const {
+    Key key = problem.row(index);
+    if constexpr (kExperts && !kClamped)
+      if (index >= tile.last) key.lead = -1;
+    return key;
   }
   __device__ int begin(int part) const { return part * static_cast<int>(steps_of_part); }
   __device__ int end(int part) const {
@@ -172,18 +179,59 @@ struct TileSchedule<0> {
   }
 };
 
-struct Schedule : TileSchedule<kClasses> {
-  __device__ int outer(const Tile& tile) const { return kOp == kMatmul ? tile.entry : 0; }
-  __device__ int first_line(const Problem&, const Tile&) const { return 0; }
-
-  __device__ int items() const { return static_cast<int>(order.items); }
-  __device__ Tile tile(int item) const {
-    const TilePlace place = order.place(item);
+// Which tile an item is. S: the schedule below.
+template <bool kOfExperts>
+struct Items {
+  template <class S>
+  __device__ int count_items(const S& schedule) const {
+    return static_cast<int>(schedule.order.items);
+  }
+  template <class S>
+  __device__ Tile find_tile(const S& schedule, int item) const {
+    const TilePlace place = schedule.order.place(item);
     const int row = place.row * kClusterM + cluster_row(),
               column = place.column * kClusterN + cluster_column();
     const int part = kGathered > 1 ? static_cast<int>(cluster_rank()) : place.part;
-    return {part, place.entry, row * kTileM, column * kColumns, begin(part), end(part)};
+    return {part, place.entry, row * kTileM, column * kColumns, schedule.begin(part), schedule.end(part)};
   }
+};
+// Those of experts are listed by a launch in front, in bands as tiles of rows are. Rows of nobody take no
+// step: their sums are zero.
+template <>
+struct Items<true> {
+  const ExpertTile* listed;  // their count, then the tiles
+
+  template <class S>
+  __device__ int count_items(const S& schedule) const {
+    return listed[0].row * static_cast<int>(schedule.order.columns);
+  }
+  template <class S>
+  __device__ Tile find_tile(const S& schedule, int item) const {
+    const auto& order = schedule.order;
+    Index band = item;
+    Index rest = order.tiles_of_band.split(band);
+    const int rows = static_cast<int>(order.band), first = static_cast<int>(band) * rows;
+    const int left = listed[0].row - first;
+    int row, column;
+    if (left >= rows) {
+      row = static_cast<int>(order.rows_of_band.split(rest));
+      column = static_cast<int>(rest);
+    } else {
+      row = static_cast<int>(rest) % left;
+      column = static_cast<int>(rest) / left;
+    }
+    const ExpertTile of = listed[1 + first + row];
+    const int end = of.expert < 0 ? 0 : schedule.end(0);
+    return {0, 0, of.row, column * kColumns, 0, end, max(of.expert, 0), of.last};
+  }
+};
+
+struct Schedule : TileSchedule<kClasses>, Items<kExperts> {
+  __device__ int outer(const Tile& tile) const { return kOp == kMatmul ? tile.entry : 0; }
+  __device__ int first_line(const Problem&, const Tile&) const { return 0; }
+
+  __device__ int items() const { return count_items(*this); }
+  __device__ Tile tile(int item) const { return find_tile(*this, item); }
 };
 
 // Clusters are numbered over the grid; each starts at its number and steps by their count.

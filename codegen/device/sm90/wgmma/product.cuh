@@ -153,7 +153,7 @@ FUSOR_DEVICE void multiply_lines(const Tile& tile, Stages& stages, Ring& ring, i
   int previous = -1;
   // The first step sets the sums, but some classes have no taps and so no step. Where registers are scarce
   // and sums become values, ptxas allocates better if they are set; elsewhere clearing is wasted time.
-  if constexpr (kClasses > 0 || (kParts * kSums > 128 && !kStayNamed)) clear_parts();
+  if constexpr (kExperts || kClasses > 0 || (kParts * kSums > 128 && !kStayNamed)) clear_parts();
 #pragma unroll 1
   for (int step = tile.begin; step < tile.end; ++step) {
     stages.full[ring.stage].wait(ring.parity);

@@ -18,6 +18,7 @@ struct Config {
   enum : bool { ping_pong = false };
   enum : bool { swapped = false };
   enum : int { siblings = 1 };
+  enum : bool { experts = false };
   enum : int { classes = 0 };
   enum : bool { a_rows_adjacent = false };
   enum : bool { b_columns_adjacent = false };
