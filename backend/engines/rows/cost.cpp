@@ -130,6 +130,14 @@ double turn_share(const RowsProblem& problem, const RowsSchedule& s) {
   return (s.is_copied() ? fit.copied_row : 1) * (1 + fit.shared_turn / s.resident);
 }
 
+// Blocks of a cluster whose lanes are rows hand each other a total for each lane, and wait for the slowest.
+// Those that hold all in registers were not measured.
+double cluster_share(const RowsProblem& problem, const RowsSchedule& s) {
+  const RowsFit fit;
+  if (!problem.spread || s.knobs.cluster == 1 || s.knobs.held == RowsKnobs::in_registers) return 1;
+  return 1 + fit.lanes_cluster * std::pow(std::log2(static_cast<double>(s.knobs.cluster)), 1.5);
+}
+
 void add_arithmetic(Work& work, const RowsProblem& problem, const RowsSchedule& s, const RowFacts& facts) {
   const Expr& expr = s.y().expr;
   const double elements = static_cast<double>(problem.elements());
@@ -303,7 +311,7 @@ Work cost(const RowsProblem& problem, const RowsSchedule& s) {
   work.fp32_flops *= fit.step;
   work.l2_bytes = traffic.l2;
   work.dram_bytes = traffic.dram * piece_share(problem, s) * turn_share(problem, s) *
-                    lag(problem, s, facts, traffic.dram, steps);
+                    cluster_share(problem, s) * lag(problem, s, facts, traffic.dram, steps);
   if (s.is_resident()) {
     work.scratch_bytes = s.cells() / problem.fold * s.form->totals * s.sharing * facts.phase_count;
     const double parts = static_cast<double>(ceil_div(s.sharing, s.lanes_of_result(problem.fold)));

@@ -8,7 +8,9 @@ namespace fusor {
 /// times as long as the best in the mean, 1.46 at most (softmax over a middle axis). joined_lane is counted
 /// in machine code. What is said of split rows: over 500 settings of batch norm, its gradient and group norm,
 /// of the same day, channels last; parts to part_s: to jobs of that day, by hand. joined_element, and
-/// warp_phase_s once more: by hand, to 24 settings each of softmax and of QK-norm, 2026-11-26.
+/// warp_phase_s once more: by hand, to 24 settings each of softmax and of QK-norm, 2026-11-26. shared_lanes,
+/// lanes_cluster and load_of_vector: by hand, to 20 settings each of 36 group and instance norms and their
+/// gradients, 2026-11-28.
 struct RowsFit {
   double sharpness = 2.5;            ///< of the norm by which the limits below meet
   double warp_phase_s = 0.6e-6;      ///< a phase's totals, among lanes of a warp
@@ -21,8 +23,9 @@ struct RowsFit {
   double piece_bytes = 128, piece_power = 2;  ///< of pieces of rows in memory, of this many bytes
   double piece = 0.035, held_piece = 0.005;   ///< what they cost more; where rows are held
   double lanes_piece = 0.0085;                ///< where the lanes of a row ask for less (QK-128, 24 settings)
-  double shared_lanes = 1.2;                  ///< of rows in shared memory, where lanes are rows
-  double shared_turn = 0.45;               ///< of rows in shared memory, where an SM has room for one block
+  double lanes_cluster = 0.13;  ///< of clusters whose lanes are rows, with the logarithm of their blocks
+  double shared_lanes = 1.4;    ///< of rows in shared memory, where lanes are rows
+  double shared_turn = 0.45;    ///< of rows in shared memory, where an SM has room for one block
   double copied = 0.9, copied_turn = 0.4;  ///< the same of neighbouring rows that are copied ahead
   double copied_row = 1.25;                ///< and of rows of adjacent elements (GN-nchw)
   double meeting_s = 5.5e-6;  ///< of all blocks of a grid, for the totals of a phase, and what it leaves idle

@@ -61,8 +61,11 @@ FUSOR_DEVICE auto count_mul(A a, B b) {
 template <class A, class B>
 FUSOR_DEVICE auto count_div(A a, B b) {
   if constexpr (!B::kIsNumber || B::kRest <= 0) {
+    // Without a branch, behind which the quotient would not serve all places of a window.
     const Index x = a.value(), y = b.value();
-    return Unknown{y == 0 ? 0 : y == -1 ? -x : x / y};
+    const bool divides = y != 0 && y != -1;
+    const Index quotient = x / (divides ? y : 1);
+    return Unknown{divides ? quotient : y == 0 ? 0 : -x};
   } else if constexpr (A::kIsNumber) {
     return Number<A::kRest / B::kRest>{0};
   } else if constexpr (A::kAxis >= 0 && A::kScale > 0 && A::kRest >= 0 && A::kScale % B::kRest == 0) {
