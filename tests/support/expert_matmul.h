@@ -3,6 +3,7 @@
 
 #include <cstring>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,8 @@ struct ExpertCase {
   bool lies_across = false;  ///< weights in memory as [experts, n, k]
   bool has_matrix = false;   ///< tokens and results without the axis of one
   bool has_epilogue = false;
+  bool leaves_product = false;  ///< what the epilogue is given is a result, too
+  bool result_across = false;   ///< the result's rows are adjacent in memory
 
   int64_t experts() const { return static_cast<int64_t>(first_rows.size()); }
 };
@@ -31,11 +34,16 @@ inline Graph expert_matmul(const ExpertCase& c) {
   const Tensor w = c.lies_across ? g.transpose(g.input("w", {c.experts(), c.n, c.k}, c.type), {0, 2, 1})
                                  : g.input("w", {c.experts(), c.k, c.n}, c.type);
   Tensor y = g.moe_grouped_matmul(x, w, g.input("first", {c.experts(), 1, 1}, DataType::i32));
+  if (c.leaves_product) g.output(y, {.name = "product", .type = c.type});
   if (c.has_epilogue) {
     y = g.relu(g.add(y, g.input("bias", dims(1, c.n), c.type)));
     y = g.mul(y, g.input("weight", dims(c.rows, 1), DataType::f32));
   }
-  g.output(y, {.name = "y", .type = c.type});
+  Strides across = packed_strides(dims(c.rows, c.n));
+  across[across.rank() - 2] = 1;
+  across[across.rank() - 1] = c.rows;
+  g.output(y,
+           {.name = "y", .type = c.type, .strides = c.result_across ? std::optional(across) : std::nullopt});
   return g.finish();
 }
 

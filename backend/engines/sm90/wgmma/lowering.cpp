@@ -97,6 +97,8 @@ void Schedule::choose_store() {
   copied = copied_result(fusion, view, y, y.stores.front());
   if (!copied && tiling.classes == 0) copied = planes_result(fusion, view, y, run_of_pixels());
   if (copied && (stores_lines() || stores_planes()) && line_bytes() != 128) copied.reset();
+  // Lines along the rows would be of several experts.
+  if (copied && problem.form.experts() && !copied->along_n) copied.reset();
   // A thread's two rows are no part of a matrix that could be transposed; ptxas takes rounding them one by
   // one for a part of the products, and serialises those.
   const bool rounded = copied && byte_size(copied->type) == 2;

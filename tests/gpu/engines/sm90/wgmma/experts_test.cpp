@@ -58,6 +58,24 @@ TEST(ExpertsGpu, WeightsLieEitherWayAndTokensMayBeAMatrix) {
                 .has_epilogue = true});
 }
 
+TEST(ExpertsGpu, ResultsMayBeTwoAndLieAcross) {
+  FUSOR_NEEDS_HOPPER();
+  expect_right({.rows = 500,
+                .k = 64,
+                .n = 200,
+                .first_rows = {0, 130, 140},
+                .has_epilogue = true,
+                .leaves_product = true});
+  expect_right({.rows = 500,
+                .k = 64,
+                .n = 200,
+                .first_rows = {7, 130, 140},
+                .has_epilogue = true,
+                .result_across = true});
+  expect_right(
+      {.rows = 250, .k = 64, .n = 64, .first_rows = {0, 130}, .type = DataType::f16, .result_across = true});
+}
+
 // Rows in front of the first expert are zero, as the epilogue sees them; those of an expert may be none.
 TEST(ExpertsGpu, RowsOfNobodyAreZeroAndExpertsMayHaveNone) {
   FUSOR_NEEDS_HOPPER();
