@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <regex>
 
 #include "codegen/cuda_driver.h"
 #include "codegen/nvrtc.h"
@@ -244,6 +245,22 @@ TEST_F(Command, AGpuThatComputesNothingIsFoundOut) {
   // The outputs are as they were poisoned: NaN everywhere.
   EXPECT_THAT(verified.out, HasSubstr("\"nans\": 561"));
   EXPECT_THAT(fusor("doctor --json", stub).out, HasSubstr("\"gpu\": true"));
+}
+
+// Times that were measured move cuts, and a part may be no fusion of its own: its result leaves through a
+// view.
+TEST_F(Command, TuneGoesOnBehindFusionsThatDoNotStandAlone) {
+  if (!nvrtc::available()) GTEST_SKIP() << "no NVRTC";
+  const std::string stub = "FUSOR_LIBCUDA='" FUSOR_STUB_DRIVER "'";
+  const std::string asks = "tune " + graph("group_norm_statistics") + " --runs 1 --flush 1 --candidates 1";
+  ASSERT_EQ(fusor(asks, stub).code, 0);
+  const std::string table = text_of(path("cache/tuning.json"));
+  ASSERT_THAT(table, HasSubstr("\"seconds\""));
+  const std::regex time("\"(seconds|low|high)\": [0-9.e+-]+");
+  std::ofstream(path("cache/tuning.json")) << std::regex_replace(table, time, "\"$1\": 0.01");
+  const Outcome again = fusor(asks, stub);
+  EXPECT_EQ(again.code, 0) << again.err;
+  EXPECT_THAT(again.out + again.err, HasSubstr("does not stand alone"));
 }
 #endif
 
