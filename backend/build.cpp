@@ -43,8 +43,13 @@ int64_t limit_of(const BuildOptions& options) {
   return options.max_workspace == kNoWorkspaceLimit ? INT64_MAX : options.max_workspace;
 }
 
-Selection select(Fitting& fitting, const BuildOptions& options) {
+// Where no limit is said, a GPU keeps most of its memory for the user, if it can.
+Selection select(Fitting& fitting, const BuildOptions& options, const DeviceInfo& device) {
+  constexpr int64_t kShare = 4;
   int64_t least = 0;
+  const bool is_said = options.max_workspace != kNoWorkspaceLimit;
+  if (!is_said && !device.is_cpu() && device.memory_bytes > 0)
+    if (auto selection = fitting.within(device.memory_bytes / kShare, least)) return std::move(*selection);
   if (auto selection = fitting.within(limit_of(options), least)) return std::move(*selection);
   fail("no candidate needs at most {} bytes of workspace; the smallest needs {}", options.max_workspace,
        least);
@@ -120,7 +125,7 @@ std::vector<Candidate> candidates(const Graph& graph, const DeviceInfo& device,
   expect_sensible(options.build);
   const Choices choices = choose(graph, device, options);
   Fitting fitting(choices);
-  const Selection best = select(fitting, options.build);
+  const Selection best = select(fitting, options.build, device);
   const auto planned = std::make_shared<const Graph>(choices.graph);
   std::vector<Candidate> found = {candidate_of(choices, fitting, best, planned)};
   const auto seconds = [&](size_t i) { return choices.fusions[i].options[best[i]].seconds; };
@@ -143,7 +148,7 @@ Plan build(const Graph& graph, const DeviceInfo& device, const PlannerOptions& o
   expect_sensible(options.build);
   const Choices choices = choose(graph, device, options);
   Fitting fitting(choices);
-  const Selection selection = select(fitting, options.build);
+  const Selection selection = select(fitting, options.build, device);
   Plan plan = plan_of(choices.graph, device, candidate_of(choices, fitting, selection));
   if (options.build.compile && !device.is_cpu())
     trace.compiled(compiled_kernels(sources_of(fitting.schedule(selection).fusions)));

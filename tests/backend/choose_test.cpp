@@ -299,6 +299,27 @@ TEST(Choose, GroupNormsOfPlanesMoveWideVectors) {
   EXPECT_NE(to_string(plan.fusions[0].config).find("vector=8"), std::string::npos);
 }
 
+// The gradient of a sampled image by a product whose second operand, shares of all samples in all pixels, is
+// stored: the fastest way, as long as there is room.
+TEST(Choose, AQuarterOfTheMemoryIsTheMostThatNobodyAskedFor) {
+  GraphBuilder g;
+  const Dims image{2, 32, 32, 32};
+  const Tensor dy = g.input("dy", image, DataType::f16), x = g.input("x", image, DataType::f16);
+  const Graph graph = g.finish({g.grid_sample_bwd(dy, x, g.input("grid", {2, 32, 32, 2}, DataType::f32)).dx});
+  DeviceInfo device = DeviceInfo::named("H200");
+  const auto workspace = [&](int64_t limit) {
+    return build(graph, device, BuildOptions{.max_workspace = limit, .compile = false}).workspace_bytes;
+  };
+  const int64_t most = workspace(kNoWorkspaceLimit);
+  ASSERT_GT(most, 1 << 20);
+  device.memory_bytes = 4 * (most - 1);
+  EXPECT_LT(workspace(kNoWorkspaceLimit), most);
+  EXPECT_EQ(workspace(most), most);
+  // Nothing takes so little.
+  device.memory_bytes = 4;
+  EXPECT_EQ(workspace(kNoWorkspaceLimit), most);
+}
+
 TEST(Choose, ExplanationHoldsRefusalAndBothPrices) {
   const PickyEngine picky("picky", kFast, "exp");
   const PickyEngine whole("whole", 1.5 * kFast);
