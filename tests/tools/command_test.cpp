@@ -86,7 +86,7 @@ TEST_F(Command, PackedElementsHaveBytesInFilesOfNumPy) {
   EXPECT_THAT(fs, HasSubstr("'|u1'"));
   EXPECT_THAT(bs, HasSubstr("'|b1'"));
   for (size_t i = 0; i < 15; ++i) {
-    const int x = static_cast<int8_t>(xs[i]);
+    const int byte = static_cast<unsigned char>(xs[i]), x = byte < 128 ? byte : byte - 256;
     EXPECT_EQ(is[128 + i], std::min(-x, 7));
     EXPECT_EQ(bs[128 + i], x > 0);
     uint8_t bits = 0;
