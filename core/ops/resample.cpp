@@ -283,7 +283,8 @@ class Readers {
  public:
   Readers(const ResampleAttributes& op, int i, int64_t extent)
       : line_(op, i, extent), is_nearest_(op.mode == ResampleMode::nearest) {
-    if (line_.step == 0) return;
+    constexpr int64_t kLongest = int64_t{1} << 22;  // that is counted here
+    if (line_.step == 0 || extent > kLongest || line_.results > kLongest) return;
     std::vector<int64_t> last(static_cast<size_t>(extent), -1);
     for (int64_t result = 0; result < line_.results; ++result) {
       const int64_t number =

@@ -94,6 +94,16 @@ TEST(Resample, GradientsOfInterpolationAreItsTranspose) {
   }
 }
 
+// Nobody counts the results of lines that are longer than any image: what reads them is a product then.
+TEST(Resample, GradientsOfLinesOfAnyLengthArePlanned) {
+  GraphBuilder g;
+  constexpr int64_t kTo = int64_t{1} << 23;
+  const Tensor dy = g.input("dy", {1, 1, kTo}, DataType::f32);
+  const Graph graph =
+      g.finish({g.resample_bwd(dy, {1, 1, 8}, {.mode = ResampleMode::nearest, .output_size = {kTo}})});
+  EXPECT_GT(build(graph, DeviceInfo::named("H200"), BuildOptions{.compile = false}).seconds, 0);
+}
+
 TEST(Resample, GradientsOfAveragesAreTheirTranspose) {
   for (const ResampleMode mode :
        {ResampleMode::avgpool_include_padding, ResampleMode::avgpool_exclude_padding}) {
