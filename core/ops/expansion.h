@@ -176,8 +176,8 @@ class FUSOR_API Expansion {
 /// keep their indices; new ones stand behind them. `stays_whole`: those that it says so of stay.
 Graph expand_composites(const Graph& graph, const StaysWhole& stays_whole = {});
 
-/// What is left of a tensor that nothing reads or writes any more: a number in its place, so that others keep
-/// their indices.
+/// Makes a tensor that nothing reads or writes any more a constant of one element, so that the other tensors
+/// keep their indices.
 void leave_empty(Tensor& tensor);
 
 }  // namespace fusor

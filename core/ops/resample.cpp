@@ -238,7 +238,7 @@ struct Line {
                                     (magnitude(extent) + 1) * magnitude(denominator) + magnitude(shift));
     return largest > std::numeric_limits<int32_t>::max();
   }
-  // Of an index that is as wide as it must be.
+  // The number of a result; the index is int64 where is_wide().
   int number(Expansion& e, int index) const {
     const int given = e.add(e.mul(index, e.integer(step)), e.integer(shift));
     return e.min(e.max(given, e.integer(0)), e.integer((extent - 1) * denominator));
@@ -296,7 +296,7 @@ class Readers {
     for (int64_t element = 0; element < extent; ++element)
       most_ = std::max(most_, last[static_cast<size_t>(element)] - first(element) + 1);
   }
-  // Of one element; 0 where no order is known.
+  // The most readers that one element has; 0 where they are not counted.
   int64_t most() const { return most_; }
 
   // The index of reader number `place` of the element at `position`, -1 where it is none; and its share,

@@ -9,8 +9,8 @@ namespace fusor {
 /// in machine code. What is said of split rows: over 500 settings of batch norm, its gradient and group norm,
 /// of the same day, channels last; parts to part_s: to jobs of that day, by hand. joined_element, and
 /// warp_phase_s once more: by hand, to 24 settings each of softmax and of QK-norm, 2026-11-26. shared_lanes,
-/// lanes_cluster and load_of_vector: by hand, to 20 settings each of 36 group and instance norms and their
-/// gradients, 2026-11-28.
+/// lanes_cluster and load_of_vector: by hand, to up to 24 settings each of 33 group and instance norms and
+/// their gradients, 2026-11-28.
 struct RowsFit {
   double sharpness = 2.5;            ///< of the norm by which the limits below meet
   double warp_phase_s = 0.6e-6;      ///< a phase's totals, among lanes of a warp

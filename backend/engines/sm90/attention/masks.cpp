@@ -60,10 +60,6 @@ std::optional<Line> line_of_index(const Expr& expr, const Node& node) {
   return std::nullopt;
 }
 
-}  // namespace
-
-namespace {
-
 // Whether two nodes are one value: the same, or loads of the same elements.
 bool are_same(const Expr& expr, int a, int b) {
   const Node &first = expr.node(a), &second = expr.node(b);

@@ -119,13 +119,11 @@ std::variant<MatmulOfExperts, Refusal> matmul_of_experts(const Fusion& fusion) {
   return made;
 }
 
-int64_t most_tiles_of_experts(const Experts& experts, int64_t rows, int64_t tile) {
-  // Beside full ones, each expert, and the rows in front of the first, have one at most.
-  return ceil_div(rows, tile) + experts.count + 1;
-}
-
 int64_t bytes_of_tiles(const Experts& experts, int64_t rows, int64_t tile) {
-  return (1 + most_tiles_of_experts(experts, rows, tile)) * kTileBytes;
+  // Beside full ones, each expert, and the rows in front of the first, have one at most; a line has the
+  // count.
+  const int64_t most = ceil_div(rows, tile) + experts.count + 1;
+  return (1 + most) * kTileBytes;
 }
 
 Launch list_of_tiles(const Experts& experts, const Fusion& fusion, int64_t rows, int64_t tile,

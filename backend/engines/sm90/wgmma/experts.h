@@ -21,7 +21,7 @@
 
 namespace fusor::wgmma {
 
-/// Of whom rows are: the numbers of their first rows ascend.
+/// The experts of a matmul. Rows belong to the expert whose first row is the last one at or before them.
 struct Experts {
   Expr first_rows;  ///< yields an integer for each expert
   int64_t count = 0;
@@ -36,8 +36,7 @@ struct MatmulOfExperts {
 bool has_experts(const Fusion& fusion);
 std::variant<MatmulOfExperts, Refusal> matmul_of_experts(const Fusion& fusion);
 
-/// The most tiles of `tile` rows each that `rows` rows take, and the bytes of their list.
-int64_t most_tiles_of_experts(const Experts& experts, int64_t rows, int64_t tile);
+/// The bytes of a list of tiles of `tile` rows each, as many as `rows` rows take at most.
 int64_t bytes_of_tiles(const Experts& experts, int64_t rows, int64_t tile);
 /// The launch that lists the tiles in the first scratch.
 Launch list_of_tiles(const Experts& experts, const Fusion& fusion, int64_t rows, int64_t tile,

@@ -195,8 +195,8 @@ struct Items {
     return {part, place.entry, row * kTileM, column * kColumns, schedule.begin(part), schedule.end(part)};
   }
 };
-// Those of experts are listed by a launch in front, in bands as tiles of rows are. Rows of nobody take no
-// step: their sums are zero.
+// A launch in front lists the tiles of experts; they are walked in bands, as tiles of rows are. Rows that
+// belong to no expert take no step, and their sums are zero.
 template <>
 struct Items<true> {
   const ExpertTile* listed;  // their count, then the tiles

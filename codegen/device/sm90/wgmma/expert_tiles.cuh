@@ -19,7 +19,7 @@ struct Shared {
 
 FUSOR_DEVICE int bounded(i64 row, i64 rows) { return int(row < 0 ? 0 : row > rows ? rows : row); }
 
-// What the threads' numbers add up to, up to and with each thread's own.
+// The inclusive prefix sum of the threads' numbers over the block.
 FUSOR_DEVICE int sum_up_to(int mine, Shared& shared) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 #pragma unroll

@@ -15,7 +15,7 @@ Plan plan_on(const Graph& graph, const char* device) {
   return build(graph, DeviceInfo::named(device), {.compile = false});
 }
 
-// Of dense products, all rows by all experts would be stored.
+// The workspace of the list alone: a dense product would store all rows by all experts.
 constexpr int64_t kListOfTiles = 1024;
 
 TEST(Experts, AreOneFusionWithWhatComesBehind) {
