@@ -132,7 +132,7 @@ void add_arithmetic(Work& work, const ElementwiseSchedule& s, double elements) {
 double turns_of_store(const ElementwiseSchedule& s, const Store& result) {
   constexpr double kTurnsOfGaps = 4;
   const bool has_gaps = s.variant == Variant::plain && result.access.whole_vectors &&
-                        s.vector * byte_size(result.type) > elementwise::kMaxAccessBytes;
+                        s.vector * byte_size(result.type) > kMaxAccessBytes;
   return has_gaps ? kTurnsOfGaps : 1;
 }
 

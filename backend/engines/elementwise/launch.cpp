@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "backend/engines/guards.h"
 #include "codegen/text/expr_emitter.h"
 #include "codegen/text/parameters.h"
 #include "core/ceil_div.h"
@@ -222,24 +223,6 @@ Launch finish_launch(const ElementwiseSchedule& s, const Fusion& fusion, const D
   return launch;
 }
 
-// ---- Guards ----
-
-void guard(std::vector<Guard>& guards, const Access& access, DataType type, int64_t vector) {
-  const int64_t size = byte_size(type);
-  const int64_t bytes = access.whole_vectors ? std::min<int64_t>(vector * size, 16) : size;
-  const auto known = std::ranges::find(guards, access.operand, &Guard::operand);
-  if (known == guards.end())
-    guards.push_back({access.operand, bytes});
-  else
-    known->alignment = std::max(known->alignment, bytes);
-}
-
-void append_guards(std::vector<Guard>& guards, const KernelSite& site, int64_t vector) {
-  for (const Node& node : site.expr.nodes)
-    if (node.kind == Node::Kind::load) guard(guards, node.access, node.type, vector);
-  for (const Store& result : site.expr.stores) guard(guards, result.access, result.type, vector);
-}
-
 }  // namespace
 
 int64_t scratch_bytes(const ElementwiseSchedule& schedule) {
@@ -256,8 +239,8 @@ void append_launches(Lowered& lowered, const ElementwiseProblem& problem,
     lowered.scratch.push_back(scratch_bytes(schedule));
     lowered.steps.push_back(finish_launch(schedule, fusion, problem.device, scratch));
   }
-  append_guards(lowered.guards, schedule.y, schedule.vector);
-  for (const KernelSite& site : schedule.staged) append_guards(lowered.guards, site, schedule.vector);
+  guard_accesses(lowered.guards, schedule.y, schedule.vector);
+  for (const KernelSite& site : schedule.staged) guard_accesses(lowered.guards, site, schedule.vector);
 }
 
 }  // namespace fusor

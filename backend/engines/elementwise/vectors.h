@@ -4,13 +4,12 @@
 
 #include <cstdint>
 
+#include "backend/engines/guards.h"
 #include "core/device_info.h"
 #include "core/fusion.h"
 #include "core/lowered.h"
 
 namespace fusor::elementwise {
-
-inline constexpr int64_t kMaxAccessBytes = 16;
 
 /// The nearest power of two that is not smaller, or not larger; at least 1.
 int64_t power_of_two_from(int64_t value);

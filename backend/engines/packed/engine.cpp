@@ -6,6 +6,7 @@
 
 #include "backend/engines/elementwise/simplify.h"
 #include "backend/engines/elementwise/vectors.h"
+#include "backend/engines/guards.h"
 #include "backend/engines/knobs.h"
 #include "backend/engines/list.h"
 #include "backend/engines/reach.h"
@@ -290,16 +291,6 @@ Launch packed_launch(const PackedProblem& problem, const PackedSchedule& s) {
   return launch;
 }
 
-void guard_packed(std::vector<Guard>& guards, const Access& access, DataType type, int64_t vector) {
-  const int64_t size = byte_size(type);
-  const int64_t bytes = access.whole_vectors ? std::min<int64_t>(vector * size, 16) : size;
-  const auto known = std::ranges::find(guards, access.operand, &Guard::operand);
-  if (known == guards.end())
-    guards.push_back({access.operand, bytes});
-  else
-    known->alignment = std::max(known->alignment, bytes);
-}
-
 class PreparedPacked final : public Prepared {
  public:
   PreparedPacked(const Fusion& fusion, const DeviceInfo& device) : problem_(fusion, device) {}
@@ -326,9 +317,8 @@ class PreparedPacked final : public Prepared {
     const PackedSchedule s = schedule_packed(problem_, knobs_of<PackedKnobs>(config));
     Lowered lowered;
     lowered.steps.emplace_back(packed_launch(problem_, s));
-    for (const Node& node : s.y.expr.nodes)
-      if (node.kind == Node::Kind::load) guard_packed(lowered.guards, node.access, node.type, s.knobs.vector);
-    lowered.guards.push_back({problem_.store.operand, s.whole_stores ? s.bytes(problem_) : 1});
+    guard_accesses(lowered.guards, s.y, s.knobs.vector);
+    guard(lowered.guards, {problem_.store.operand, s.whole_stores ? s.bytes(problem_) : 1});
     return lowered;
   }
 

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <array>
 
+#include "backend/engines/guards.h"
+
 namespace fusor {
 
 std::span<const Rewrite* const> rewrites() {
@@ -41,14 +43,8 @@ void append_part(Lowered& whole, const Repacked& repacked, Lowered part) {
   }
   whole.scratch.insert(whole.scratch.end(), part.scratch.begin(), part.scratch.end());
   // Scratch begins on multiples that suit everyone.
-  for (const Guard& guard : part.guards) {
-    if (guard.operand >= operands) continue;
-    const auto known = std::ranges::find(whole.guards, guard.operand, &Guard::operand);
-    if (known == whole.guards.end())
-      whole.guards.push_back(guard);
-    else
-      known->alignment = std::max(known->alignment, guard.alignment);
-  }
+  for (const Guard& asked : part.guards)
+    if (asked.operand < operands) guard(whole.guards, asked);
 }
 
 }  // namespace fusor

@@ -1,9 +1,9 @@
 // Owns the kernel sources and the parameters of the kernels in codegen/device/rows.
-#include <algorithm>
 #include <utility>
 #include <vector>
 
 #include "backend/engines/elementwise/vectors.h"
+#include "backend/engines/guards.h"
 #include "backend/engines/rows/schedule.h"
 #include "codegen/text/parameters.h"
 #include "codegen/text/rows/facts.h"
@@ -236,16 +236,6 @@ void add_split_steps(Lowered& lowered, const RowsProblem& problem, const RowsSch
   lowered.steps.emplace_back(split_launch(problem, s, facts.phase_count, facts));
 }
 
-void guard(std::vector<Guard>& guards, const Access& access, DataType type, int64_t vector) {
-  const int64_t size = byte_size(type);
-  const int64_t bytes = access.whole_vectors ? std::min<int64_t>(vector * size, 16) : size;
-  const auto known = std::ranges::find(guards, access.operand, &Guard::operand);
-  if (known == guards.end())
-    guards.push_back({access.operand, bytes});
-  else
-    known->alignment = std::max(known->alignment, bytes);
-}
-
 }  // namespace
 
 Lowered lower(const RowsProblem& problem, const RowsSchedule& s) {
@@ -259,10 +249,7 @@ Lowered lower(const RowsProblem& problem, const RowsSchedule& s) {
       lowered.steps.emplace_back(columns_launch(problem, s));
     }
   }
-  for (const Node& node : s.y().expr.nodes)
-    if (node.kind == Node::Kind::load) guard(lowered.guards, node.access, node.type, s.knobs.vector);
-  for (const Store& store : s.y().expr.stores)
-    guard(lowered.guards, store.access, store.type, s.knobs.vector);
+  guard_accesses(lowered.guards, s.y(), s.knobs.vector);
   return lowered;
 }
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "backend/engines/elementwise/vectors.h"
+#include "backend/engines/guards.h"
 #include "backend/engines/knobs.h"
 #include "backend/engines/list.h"
 #include "backend/engines/rules.h"
@@ -93,8 +94,7 @@ bool fits(const WindowProblem& problem, const WindowKnobs& knobs) {
   const Dims& domain = problem.domain();
   // A thread's results of a row are one access: of more, neighbouring threads would share sectors.
   for (const Store& store : problem.site.expr.stores)
-    if (problem.walks && knobs.tile_columns * byte_size(store.type) > elementwise::kMaxAccessBytes)
-      return false;
+    if (problem.walks && knobs.tile_columns * byte_size(store.type) > kMaxAccessBytes) return false;
   if (knobs.vector > problem.widest || domain[problem.site.vector_axis] % knobs.vector != 0) return false;
   if (knobs.tile_columns > 1 && domain[problem.columns.axis] < knobs.tile_columns) return false;
   if (knobs.tile_rows > 1 &&
@@ -258,17 +258,6 @@ Work cost(const WindowProblem& problem, const WindowSchedule& s) {
 
 // --- Launch ---
 
-void guard(std::vector<Guard>& guards, const Access& access, DataType type, const WindowSchedule& s) {
-  const int64_t size = byte_size(type);
-  const int64_t together = access.is_indexed() && s.run > 1 ? s.run : access.whole_vectors ? s.whole : 1;
-  const int64_t bytes = std::min<int64_t>(together * size, elementwise::kMaxAccessBytes);
-  const auto known = std::ranges::find(guards, access.operand, &Guard::operand);
-  if (known == guards.end())
-    guards.push_back({access.operand, bytes});
-  else
-    known->alignment = std::max(known->alignment, bytes);
-}
-
 void configure_line(KernelSource& source, std::string_view name, const WindowLine& line, int64_t tile) {
   const WindowMeeting& meeting = line.meeting[static_cast<size_t>(tile)];
   const auto add = [&](std::string_view what, int64_t value) {
@@ -321,9 +310,10 @@ Lowered lower(const WindowProblem& problem, const WindowSchedule& s) {
 
   Lowered lowered;
   lowered.steps.push_back(std::move(launch));
-  for (const Node& node : s.y.expr.nodes)
-    if (node.kind == Node::Kind::load) guard(lowered.guards, node.access, node.type, s);
-  for (const Store& store : s.y.expr.stores) guard(lowered.guards, store.access, store.type, s);
+  guard_accesses(lowered.guards, s.y, [&](const Access& access) -> int64_t {
+    if (access.is_indexed() && s.run > 1) return s.run;
+    return access.whole_vectors ? s.whole : 1;
+  });
   return lowered;
 }
 

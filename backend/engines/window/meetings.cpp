@@ -128,7 +128,7 @@ class Tables {
 
   // The widest run whose places are all elements or none is, beside those that never are.
   int64_t widest_run(const WindowMeeting& m, int64_t tile) const {
-    for (int64_t run = elementwise::kMaxAccessBytes; run > 1; run /= 2)
+    for (int64_t run = kMaxAccessBytes; run > 1; run /= 2)
       if (tile * m.step % (m.divisor * run) == 0 && are_whole(m, tile, run)) return run;
     return 1;
   }

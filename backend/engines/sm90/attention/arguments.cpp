@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "backend/engines/contraction/epilogue.h"
+#include "backend/engines/guards.h"
 
 namespace fusor::attention {
 
@@ -34,8 +35,7 @@ std::vector<Guard> guards_of_sites(const Fusion& fusion, std::span<const KernelS
   std::vector<Guard> guards = guards_of(fusion, {});
   for (const KernelSite& site : sites)
     for (const Guard& needed : guards_of(fusion, {{site.expr, site.expr.stores.empty() ? 2 : 8}}))
-      for (Guard& guard : guards)
-        if (guard.operand == needed.operand) guard.alignment = std::max(guard.alignment, needed.alignment);
+      guard(guards, needed);
   return guards;
 }
 

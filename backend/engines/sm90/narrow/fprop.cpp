@@ -1,9 +1,11 @@
 // Owns how rows of an fprop's result leave, and what is launched for them.
 #include "backend/engines/sm90/narrow/fprop.h"
-#include "codegen/text/wgmma_instruction.h"
 
 #include <algorithm>
 #include <memory>
+
+#include "backend/engines/guards.h"
+#include "codegen/text/wgmma_instruction.h"
 
 namespace fusor::narrow {
 
@@ -164,8 +166,7 @@ Parameters Fprop::parameters() const {
 
 std::vector<Guard> Fprop::guards() const {
   std::vector<Guard> guards = guards_of(fusion, {{x, 2}, {y, vector}});
-  for (Guard& guard : guards)
-    if (copied && guard.operand == copied->operand) guard.alignment = std::max<int64_t>(guard.alignment, 16);
+  if (copied) guard(guards, {copied->operand, 16});
   return guards;
 }
 

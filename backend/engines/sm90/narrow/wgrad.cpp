@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "backend/engines/guards.h"
 #include "backend/engines/tiled/tiling.h"
 #include "codegen/text/wgmma_instruction.h"
 
@@ -46,8 +47,7 @@ Lowered Wgrad::lowered() const {
   lowered.steps.emplace_back(std::move(sum));
   lowered.scratch.push_back(partial_bytes());
   lowered.guards = guards_of(fusion, {{x, 2}});
-  for (Guard& guard : lowered.guards)
-    if (guard.operand == dy.operand) guard.alignment = std::max<int64_t>(guard.alignment, 16);
+  guard(lowered.guards, {dy.operand, 16});
   return lowered;
 }
 

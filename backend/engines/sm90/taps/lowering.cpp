@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "backend/engines/contraction/epilogue.h"
+#include "backend/engines/guards.h"
 #include "backend/engines/sm90/copy/tensor_maps.h"
 #include "backend/engines/tiled/tiling.h"
 #include "codegen/text/parameters.h"
@@ -132,9 +133,7 @@ Lowered lower(const Problem& problem, const Schedule& schedule) {
   lowered.steps.emplace_back(sum_of_parts(problem, schedule));
   lowered.scratch.push_back(schedule.partial_bytes);
   lowered.guards = guards_of(problem.fusion, {});
-  for (Guard& guard : lowered.guards)
-    if (guard.operand == operands.dy.operand || guard.operand == operands.x.operand)
-      guard.alignment = std::max<int64_t>(guard.alignment, 16);
+  for (const int operand : {operands.dy.operand, operands.x.operand}) guard(lowered.guards, {operand, 16});
   return lowered;
 }
 
