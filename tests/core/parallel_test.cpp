@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <stdexcept>
 #include <thread>
 #include <vector>
@@ -46,6 +47,8 @@ TEST(ParallelFor, HandsOnTheFirstErrorAndStops) {
   const auto body = [&](int64_t i) {
     ++calls;
     if (i == 3) throw std::runtime_error("piece 3");
+    // All pieces would take seconds, so that the thread of the error may well wait for a core.
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
   };
   EXPECT_THROW(parallel_for(1000000, 4, body), std::runtime_error);
   EXPECT_LT(calls, 1000000);

@@ -16,17 +16,19 @@ MOST_CHECKS = 3e-6  # seconds that run() may cost above bound()
 MOST_IMPORT = 0.1
 
 
-def best(body, clock, settle=lambda: None, repeat=200, rounds=500):
-    """Seconds of one call: the best round, so that other work on the machine does not count. Each begins with an empty
-    queue: a full one makes calls wait for the GPU."""
-    times = []
+def best(bodies, clock, settle=lambda: None, repeat=200, rounds=500):
+    """Seconds of one call of each body: the best round, so that other work on the machine does not count. Bodies take turns,
+    so that a change of the processor's clock meets all. Each round begins with an empty queue: a full one makes calls wait
+    for the GPU."""
+    times = {name: [] for name in bodies}
     for _ in range(rounds):
-        settle()
-        begin = clock()
-        for _ in range(repeat):
-            body()
-        times.append((clock() - begin) / repeat)
-    return min(times)
+        for name, body in bodies.items():
+            settle()
+            begin = clock()
+            for _ in range(repeat):
+                body()
+            times[name].append((clock() - begin) / repeat)
+    return {name: min(each) for name, each in times.items()}
 
 
 def import_seconds():
@@ -54,12 +56,13 @@ def main():
     clock = time.thread_time if options.device == "cpu" else time.perf_counter
     bound = exe.bind(*arrays)
     x, w, b, y = arrays
-    rows = {
-        "bound()": best(bound, clock, settle),
-        "run(4 addresses)": best(lambda: exe.run(*bare), clock, settle),
-        f"run(4 {type(x).__module__.partition('.')[0]} arrays)": best(lambda: exe.run(x, w, b, y), clock, settle),
-        "run(4 arrays by name)": best(lambda: exe.run(x=x, w=w, b=b, y=y), clock, settle),
+    calls = {
+        "bound()": bound,
+        "run(4 addresses)": lambda: exe.run(*bare),
+        f"run(4 {type(x).__module__.partition('.')[0]} arrays)": lambda: exe.run(x, w, b, y),
+        "run(4 arrays by name)": lambda: exe.run(x=x, w=w, b=b, y=y),
     }
+    rows = best(calls, clock, settle)
     for name, seconds in rows.items():
         print(f"{name:24} {seconds * 1e6:6.2f} us")
     checks = {name: seconds - rows["bound()"] for name, seconds in rows.items()}
