@@ -8,6 +8,7 @@
 #include "backend/executable.h"
 #include "core/print.h"
 #include "serialization/serialization.h"
+#include "tests/backend/cpu_run.h"
 #include "tests/backend/reference/host_buffers.h"
 
 namespace fusor {
@@ -15,20 +16,6 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-std::vector<double> run_on_cpu(const Graph& graph, HostTensors& tensors, const Tensor& y) {
-  const Executable run = load(build(graph, DeviceInfo::cpu()));
-  std::vector<Binding> bindings;
-  for (size_t i = 0; i < graph.tensors.size(); ++i)
-    if (!graph.tensors[i].is_virtual() && graph.tensors[i].memory != Memory::constant)
-      bindings.push_back({graph.tensors[i].uid, tensors.pointers()[i]});
-  std::vector<std::byte> memory(static_cast<size_t>(run.workspace_bytes()) + 256);
-  void* workspace = memory.data();
-  size_t space = memory.size();
-  run.run(bindings, std::align(256, space - 256, workspace, space));
-  EXPECT_TRUE(verify(graph, tensors.pointers()).passed());
-  return tensors.get(y);
-}
 
 size_t fusions_on(const char* device, const Graph& graph) {
   return build(graph, DeviceInfo::named(device), {.compile = false}).fusions.size();

@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "frontend/graph_builder.h"
 #include "heuristics/tuning.h"
+#include "tests/backend/devices.h"
 
 namespace fusor {
 namespace {
@@ -17,10 +18,7 @@ namespace {
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
-const DeviceInfo& h200() {
-  static const DeviceInfo device = DeviceInfo::named("H200");
-  return device;
-}
+using test::h200;
 
 Graph product() {
   GraphBuilder g("product");

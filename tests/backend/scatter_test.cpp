@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "core/print.h"
 #include "serialization/serialization.h"
+#include "tests/backend/cpu_run.h"
 #include "tests/backend/reference/host_buffers.h"
 
 namespace fusor {
@@ -16,21 +17,6 @@ using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
-
-// Runs on the CPU device; results that nobody writes stay as they are, and the oracle agrees.
-std::vector<double> run_on_cpu(const Graph& graph, HostTensors& tensors, const Tensor& y) {
-  const Executable run = load(build(graph, DeviceInfo::cpu()));
-  std::vector<Binding> bindings;
-  for (size_t i = 0; i < graph.tensors.size(); ++i)
-    if (!graph.tensors[i].is_virtual() && graph.tensors[i].memory != Memory::constant)
-      bindings.push_back({graph.tensors[i].uid, tensors.pointers()[i]});
-  std::vector<std::byte> memory(static_cast<size_t>(run.workspace_bytes()) + 256);
-  void* workspace = memory.data();
-  size_t space = memory.size();
-  run.run(bindings, std::align(256, space - 256, workspace, space));
-  EXPECT_TRUE(verify(graph, tensors.pointers()).passed());
-  return tensors.get(y);
-}
 
 std::vector<double> some(size_t count, double value) { return std::vector<double>(count, value); }
 

@@ -7,6 +7,7 @@
 #include "backend/report/explain.h"
 #include "frontend/graph_builder.h"
 #include "heuristics/tuning.h"
+#include "tests/backend/devices.h"
 
 namespace fusor {
 namespace {
@@ -21,10 +22,7 @@ Graph two_layers() {
   return g.finish({y});
 }
 
-const DeviceInfo& h200() {
-  static const DeviceInfo device = DeviceInfo::named("H200");
-  return device;
-}
+using test::h200;
 
 BuildOptions with(const TuningTable& table) {
   BuildOptions options;

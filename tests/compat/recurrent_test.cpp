@@ -4,7 +4,7 @@
 
 #include "tests/compat/held.h"
 
-namespace fusor::compat_test {
+namespace fusor::compat_test::recurrent_test {
 namespace {
 
 constexpr int kTime = 3, kBatch = 2, kInputs = 2, kHidden = 3;
@@ -189,4 +189,4 @@ TEST_F(Recurrent, CtcLossOfLabelsOnTheDevice) {
 }
 
 }  // namespace
-}  // namespace fusor::compat_test
+}  // namespace fusor::compat_test::recurrent_test

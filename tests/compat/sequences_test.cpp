@@ -5,7 +5,7 @@
 
 #include "tests/compat/held.h"
 
-namespace fusor::compat_test {
+namespace fusor::compat_test::sequences_test {
 namespace {
 
 constexpr int kInputs = 2, kHidden = 3;
@@ -172,4 +172,4 @@ TEST_F(Sequences, DropoutActsInTrainingAndItsGradientSeesTheSameElements) {
 }
 
 }  // namespace
-}  // namespace fusor::compat_test
+}  // namespace fusor::compat_test::sequences_test

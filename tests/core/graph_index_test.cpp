@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace fusor {
+namespace fusor::graph_index_test {
 namespace {
 
 // x -> neg -> t; t * t -> u; u + x -> y
@@ -27,4 +27,4 @@ TEST(GraphIndex, KnowsProducersAndConsumersOfEveryTensor) {
 }
 
 }  // namespace
-}  // namespace fusor
+}  // namespace fusor::graph_index_test

@@ -4,7 +4,7 @@
 #include "frontend/graph_builder.h"
 #include "tests/errors/mistake.h"
 
-namespace fusor {
+namespace fusor::builder_errors_test {
 namespace {
 
 using G = GraphBuilder;
@@ -183,4 +183,4 @@ const Mistake<G> kOutputs[] = {
 INSTANTIATE_TEST_SUITE_P(Outputs, BuilderErrors, testing::ValuesIn(kOutputs), name_of<G>);
 
 }  // namespace
-}  // namespace fusor
+}  // namespace fusor::builder_errors_test

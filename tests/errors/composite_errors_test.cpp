@@ -6,7 +6,7 @@
 #include "frontend/graph_builder.h"
 #include "tests/errors/mistake.h"
 
-namespace fusor {
+namespace fusor::composite_errors_test {
 namespace {
 
 using G = GraphBuilder;
@@ -261,4 +261,4 @@ const Mistake<G> kSequences[] = {
 INSTANTIATE_TEST_SUITE_P(Sequences, CompositeErrors, testing::ValuesIn(kSequences), name_of<G>);
 
 }  // namespace
-}  // namespace fusor
+}  // namespace fusor::composite_errors_test

@@ -4,7 +4,7 @@
 #include "core/infer.h"
 #include "tests/errors/mistake.h"
 
-namespace fusor {
+namespace fusor::graph_errors_test {
 namespace {
 
 class GraphErrors : public testing::TestWithParam<Mistake<Graph>> {};
@@ -129,4 +129,4 @@ const Mistake<Graph> kUses[] = {
 INSTANTIATE_TEST_SUITE_P(Uses, GraphErrors, testing::ValuesIn(kUses), name_of<Graph>);
 
 }  // namespace
-}  // namespace fusor
+}  // namespace fusor::graph_errors_test

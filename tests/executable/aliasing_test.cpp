@@ -9,7 +9,7 @@
 #include "core/error.h"
 #include "frontend/graph_builder.h"
 
-namespace fusor {
+namespace fusor::aliasing_test {
 namespace {
 
 using testing::AllOf;
@@ -233,4 +233,4 @@ TEST(MayOverlap, NeverMissesASharedElement) {
 }
 
 }  // namespace
-}  // namespace fusor
+}  // namespace fusor::aliasing_test

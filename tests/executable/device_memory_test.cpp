@@ -5,7 +5,7 @@
 
 #include "core/error.h"
 
-namespace fusor {
+namespace fusor::device_memory_test {
 namespace {
 
 TEST(DeviceMemory, LiesOnAMultipleOf256Bytes) {
@@ -65,4 +65,4 @@ TEST(DeviceMemory, OfNothingIsAWorkspaceOfNothing) {
 }
 
 }  // namespace
-}  // namespace fusor
+}  // namespace fusor::device_memory_test

@@ -5,7 +5,7 @@
 #include "core/error.h"
 #include "tests/serialization/sample_documents.h"
 
-namespace fusor {
+namespace fusor::plan_json_test {
 namespace {
 
 using samples::conv_plan;
@@ -117,4 +117,4 @@ TEST(DeviceJson, FiguresThatNoDeviceHasAreRefused) {
 }
 
 }  // namespace
-}  // namespace fusor
+}  // namespace fusor::plan_json_test

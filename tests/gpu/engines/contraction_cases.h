@@ -10,12 +10,12 @@
 
 namespace fusor::contraction_cases {
 
-struct ConvCase {
+struct PaddedConv {
   Dims x, w;
   Dims pre, post, stride, dilation;
 };
 
-inline const ConvCase kConvs[] = {
+inline const PaddedConv kConvs[] = {
     {{2, 8, 9, 11}, {16, 8, 3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}},
     {{1, 5, 13, 7}, {7, 5, 3, 2}, {0, 1}, {2, 0}, {2, 1}, {1, 1}},
     {{2, 12, 10, 10}, {18, 4, 3, 3}, {2, 2}, {2, 2}, {1, 2}, {2, 2}},
@@ -29,19 +29,19 @@ inline const ConvCase kConvs[] = {
     {{1, 8, 6, 6, 6}, {8, 2, 3, 3, 3}, {1, 1, 1}, {1, 1, 1}, {2, 2, 2}, {1, 2, 1}},
 };
 
-inline ConvOptions options_of(const ConvCase& c, ConvMode mode) {
+inline ConvOptions options_of(const PaddedConv& c, ConvMode mode) {
   return {
       .pre_padding = c.pre, .post_padding = c.post, .stride = c.stride, .dilation = c.dilation, .mode = mode};
 }
 
-inline Dims y_dims(const ConvCase& c) {
+inline Dims y_dims(const PaddedConv& c) {
   Dims y{c.x[0], c.w[0]};
   for (int i = 0; i < c.pre.rank(); ++i)
     y.push_back((c.x[i + 2] + c.pre[i] + c.post[i] - c.dilation[i] * (c.w[i + 2] - 1) - 1) / c.stride[i] + 1);
   return y;
 }
 
-inline Graph convolution(const ConvCase& c, ConvPass pass, DataType type, Layout layout, ConvMode mode,
+inline Graph convolution(const PaddedConv& c, ConvPass pass, DataType type, Layout layout, ConvMode mode,
                          Precision precision = Precision::exact) {
   GraphBuilder g("conv", precision);
   Tensor y;
@@ -57,7 +57,7 @@ inline Graph convolution(const ConvCase& c, ConvPass pass, DataType type, Layout
   return g.finish();
 }
 
-inline std::string to_string(const ConvCase& c, ConvPass pass, DataType type, Layout layout) {
+inline std::string to_string(const PaddedConv& c, ConvPass pass, DataType type, Layout layout) {
   return fmt::format("{} {} x {} w {} {}", fusor::to_string(pass), fusor::to_string(type),
                      fusor::to_string(c.x), fusor::to_string(c.w), layout == Layout::nhwc ? "nhwc" : "nchw");
 }

@@ -130,13 +130,13 @@ TEST(MatmulGpu, EveryCandidateOfAFusedBatch) {
   expect_every_candidate_correct(g.finish(), "batch, bias, gelu, residual, pre-activation");
 }
 
-void check(const ConvCase& c, ConvPass pass, DataType type, Layout layout, ConvMode mode) {
+void check(const PaddedConv& c, ConvPass pass, DataType type, Layout layout, ConvMode mode) {
   expect_correct(convolution(c, pass, type, layout, mode), to_string(c, pass, type, layout));
 }
 
 TEST(ConvGpu, EveryPassAndLayoutInFp16) {
   FUSOR_NEEDS_GPU();
-  for (const ConvCase& c : kConvs)
+  for (const PaddedConv& c : kConvs)
     for (const ConvPass pass : {ConvPass::fprop, ConvPass::dgrad, ConvPass::wgrad})
       for (const Layout layout : {Layout::nchw, Layout::nhwc})
         check(c, pass, DataType::f16, layout, ConvMode::cross_correlation);
@@ -144,7 +144,7 @@ TEST(ConvGpu, EveryPassAndLayoutInFp16) {
 
 TEST(ConvGpu, MirroredFilter) {
   FUSOR_NEEDS_GPU();
-  for (const ConvCase& c : {kConvs[1], kConvs[2], kConvs[9]})
+  for (const PaddedConv& c : {kConvs[1], kConvs[2], kConvs[9]})
     for (const ConvPass pass : {ConvPass::fprop, ConvPass::dgrad, ConvPass::wgrad})
       check(c, pass, DataType::f32, Layout::nchw, ConvMode::convolution);
 }

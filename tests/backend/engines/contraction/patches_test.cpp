@@ -6,17 +6,18 @@
 
 #include "backend/engines/contraction/product.h"
 #include "backend/engines/list.h"
+#include "tests/backend/devices.h"
 #include "tests/backend/engines/ask.h"
 #include "tests/backend/engines/compiled_kernels.h"
 #include "tests/backend/engines/contraction/rewritten.h"
 #include "tests/backend/planner/whole_fusion.h"
 
-namespace fusor {
+namespace fusor::patches_test {
 namespace {
 
 using test::fusion_of;
 
-DeviceInfo h200() { return DeviceInfo::named("H200"); }
+using test::h200;
 
 struct Case {
   ConvPass pass = ConvPass::fprop;
@@ -96,4 +97,4 @@ TEST(Patches, OfSixteenByThreeChannelsAreReadInPlace) {
 }
 
 }  // namespace
-}  // namespace fusor
+}  // namespace fusor::patches_test

@@ -1,6 +1,7 @@
 // Owns the tests of pointwise convolutions as matmuls: which are, in which layouts, and that nothing else
 // changes.
 #include "backend/engines/contraction/pointwise_convolution.h"
+#include "tests/backend/devices.h"
 #include "tests/backend/engines/ask.h"
 
 #include <gmock/gmock.h>
@@ -16,10 +17,10 @@
 #include "tests/backend/planner/whole_fusion.h"
 #include "tests/backend/reference/host_buffers.h"
 
-namespace fusor {
+namespace fusor::pointwise_convolution_test {
 namespace {
 
-DeviceInfo h200() { return DeviceInfo::named("H200"); }
+using test::h200;
 
 using test::fusion_of;
 
@@ -279,4 +280,4 @@ TEST(PointwiseConvolution, KernelsOfPlanesCompileCleanly) {
 }
 
 }  // namespace
-}  // namespace fusor
+}  // namespace fusor::pointwise_convolution_test

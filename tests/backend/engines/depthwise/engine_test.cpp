@@ -9,6 +9,7 @@
 #include "backend/build.h"
 #include "backend/engines/list.h"
 #include "codegen/text/expr_emitter.h"
+#include "tests/backend/devices.h"
 #include "tests/backend/engines/ask.h"
 #include "tests/backend/engines/depthwise/cases.h"
 #include "tests/backend/engines/golden_text.h"
@@ -24,10 +25,7 @@ using testing::ElementsAre;
 using testing::IsSupersetOf;
 using testing::Not;
 
-const DeviceInfo& h200() {
-  static const DeviceInfo device = DeviceInfo::named("H200");
-  return device;
-}
+using test::h200;
 
 EngineConfig setting(int64_t vector, int64_t strip, std::string_view name, int64_t value) {
   return {"depthwise", 1, {{"vector", vector}, {"strip", strip}, {std::string(name), value}}};

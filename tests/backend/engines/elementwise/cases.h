@@ -7,11 +7,12 @@
 
 #include "core/device_info.h"
 #include "frontend/graph_builder.h"
+#include "tests/backend/devices.h"
 #include "tests/backend/planner/whole_fusion.h"
 
 namespace fusor::elementwise_cases {
 
-inline DeviceInfo h200() { return DeviceInfo::named("H200"); }
+using test::h200;
 
 using test::fusion_of;
 

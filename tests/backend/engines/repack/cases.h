@@ -14,6 +14,7 @@
 #include "backend/engines/repack/repack.h"
 #include "backend/engines/repack/rewrites/pack_layouts.h"
 #include "frontend/graph_builder.h"
+#include "tests/backend/devices.h"
 #include "tests/backend/engines/ask.h"
 #include "tests/backend/planner/whole_fusion.h"
 #include "tests/backend/reference/host_buffers.h"
@@ -21,7 +22,7 @@
 
 namespace fusor::repacked {
 
-inline DeviceInfo h200() { return DeviceInfo::named("H200"); }
+using test::h200;
 
 using test::fusion_of;
 

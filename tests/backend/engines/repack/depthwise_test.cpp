@@ -6,16 +6,14 @@
 
 #include "backend/engines/list.h"
 #include "frontend/graph_builder.h"
+#include "tests/backend/devices.h"
 #include "tests/backend/engines/ask.h"
 #include "tests/backend/planner/whole_fusion.h"
 
-namespace fusor {
+namespace fusor::depthwise_test {
 namespace {
 
-const DeviceInfo& h200() {
-  static const DeviceInfo device = DeviceInfo::named("H200");
-  return device;
-}
+using test::h200;
 
 Fusion depthwise(ConvPass pass, Layout layout, DataType type = DataType::bf16) {
   GraphBuilder g("depthwise");
@@ -83,4 +81,4 @@ TEST(DepthwiseRepacked, FollowsItsCopiesClosely) {
 }
 
 }  // namespace
-}  // namespace fusor
+}  // namespace fusor::depthwise_test

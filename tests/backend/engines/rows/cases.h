@@ -9,10 +9,11 @@
 #include "backend/planner/planner.h"
 #include "core/device_info.h"
 #include "frontend/graph_builder.h"
+#include "tests/backend/devices.h"
 
 namespace fusor::rows_cases {
 
-inline DeviceInfo h200() { return DeviceInfo::named("H200"); }
+using test::h200;
 
 inline OutputOptions named(const char* name, DataType type) { return {.name = name, .type = type}; }
 

@@ -12,7 +12,7 @@
 #include "tests/backend/engines/golden_text.h"
 #include "tests/backend/engines/tiled/cases.h"
 
-namespace fusor {
+namespace fusor::direct_test {
 namespace {
 
 using direct_cases::convolution;
@@ -283,4 +283,4 @@ TEST(DirectText, OfASplitsSecondKernelIsTheGoldenText) {
 }
 
 }  // namespace
-}  // namespace fusor
+}  // namespace fusor::direct_test

@@ -14,7 +14,7 @@
 #include "tests/backend/engines/golden_text.h"
 #include "tests/backend/engines/tiled/cases.h"
 
-namespace fusor {
+namespace fusor::mma_test {
 namespace {
 
 using direct_cases::convolution;
@@ -341,4 +341,4 @@ TEST(MmaText, IsTheGoldenText) {
 }
 
 }  // namespace
-}  // namespace fusor
+}  // namespace fusor::mma_test

@@ -6,10 +6,11 @@
 #include "backend/planner/planner.h"
 #include "core/device_info.h"
 #include "frontend/graph_builder.h"
+#include "tests/backend/devices.h"
 
 namespace fusor::window_cases {
 
-inline DeviceInfo h200() { return DeviceInfo::named("H200"); }
+using test::h200;
 
 inline Strides strides_of(const Dims& dims, bool channels_last) {
   if (!channels_last) return packed_strides(dims);

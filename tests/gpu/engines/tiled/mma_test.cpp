@@ -132,7 +132,7 @@ TEST(MmaGpu, SplitsOfLongSums) {
 
 TEST(MmaGpu, ConvolutionsOfEveryPassAndLayout) {
   FUSOR_NEEDS_TENSOR_CORES();
-  for (const ConvCase& c : kConvs)
+  for (const PaddedConv& c : kConvs)
     for (const ConvPass pass : {ConvPass::fprop, ConvPass::dgrad, ConvPass::wgrad})
       for (const Layout layout : {Layout::nchw, Layout::nhwc})
         expect_correct_on_tensor_cores(
@@ -204,7 +204,7 @@ TEST(MmaGpu, Tf32WithPrologueMixtureAndBatches) {
 
 TEST(MmaGpu, Tf32ConvolutionsOfEveryPassAndLayout) {
   FUSOR_NEEDS_TENSOR_CORES();
-  for (const ConvCase& c : kConvs)
+  for (const PaddedConv& c : kConvs)
     for (const ConvPass pass : {ConvPass::fprop, ConvPass::dgrad, ConvPass::wgrad})
       for (const Layout layout : {Layout::nchw, Layout::nhwc})
         expect_correct_in_tf32(

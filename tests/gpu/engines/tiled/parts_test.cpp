@@ -90,7 +90,7 @@ TEST(PartsGpu, ProloguesMixturesAndBatches) {
 }
 
 void expect_correct_convolutions(Layout layout) {
-  for (const ConvCase& c : kConvs)
+  for (const PaddedConv& c : kConvs)
     for (const ConvPass pass : {ConvPass::fprop, ConvPass::dgrad, ConvPass::wgrad})
       expect_correct_in_parts(convolution(c, pass, DataType::f32, layout, ConvMode::cross_correlation),
                               to_string(c, pass, DataType::f32, layout));

@@ -7,11 +7,12 @@
 #include "backend/build.h"
 #include "backend/engines/knobs.h"
 #include "backend/engines/list.h"
+#include "tests/backend/devices.h"
 #include "tests/backend/engines/compiled_kernels.h"
 #include "tests/backend/engines/sm90/attention/gradients.h"
 #include "tests/support/attention_graph.h"
 
-namespace fusor {
+namespace fusor::backward_test {
 namespace {
 
 using attention::backward::Knobs;
@@ -28,10 +29,7 @@ using testing::FieldsAre;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-const DeviceInfo& h200() {
-  static const DeviceInfo device = DeviceInfo::named("H200");
-  return device;
-}
+using test::h200;
 
 Problem problem_of(const Fusion& fusion) { return test::gradients_of(fusion, h200()); }
 
@@ -393,4 +391,4 @@ TEST(AttentionBackwardKernels, Compile) {
 }
 
 }  // namespace
-}  // namespace fusor
+}  // namespace fusor::backward_test

@@ -5,6 +5,7 @@
 #include "backend/engines/knobs.h"
 #include "backend/engines/list.h"
 #include "backend/engines/sm90/attention/problem.h"
+#include "tests/backend/devices.h"
 #include "tests/backend/engines/compiled_kernels.h"
 #include "tests/backend/planner/whole_fusion.h"
 #include "tests/support/attention_graph.h"
@@ -21,10 +22,7 @@ using testing::FieldsAre;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-const DeviceInfo& h200() {
-  static const DeviceInfo device = DeviceInfo::named("H200");
-  return device;
-}
+using test::h200;
 
 attention::Scores scores_of(const Graph& graph) {
   const Fusion fusion = test::fusion_of(graph);

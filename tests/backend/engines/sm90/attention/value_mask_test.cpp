@@ -5,13 +5,14 @@
 #include "backend/build.h"
 #include "backend/engines/list.h"
 #include "backend/engines/sm90/attention/problem.h"
+#include "tests/backend/devices.h"
 #include "tests/backend/engines/compiled_kernels.h"
 #include "tests/backend/engines/sm90/attention/gradients.h"
 #include "tests/backend/planner/whole_fusion.h"
 #include "tests/support/attention_graph.h"
 #include "tests/support/ragged_attention.h"
 
-namespace fusor {
+namespace fusor::value_mask_test {
 namespace {
 
 using attention::Problem;
@@ -23,10 +24,7 @@ using test::AttentionCase;
 using test::AttentionGraph;
 using test::backward_of;
 
-const DeviceInfo& h200() {
-  static const DeviceInfo device = DeviceInfo::named("H200");
-  return device;
-}
+using test::h200;
 
 constexpr AttentionCase kLong{.batch = 2, .heads = 3, .shared_heads = 3, .queries = 1000, .keys = 1000};
 
@@ -302,4 +300,4 @@ TEST(ValueMaskKernels, Compile) {
 }
 
 }  // namespace
-}  // namespace fusor
+}  // namespace fusor::value_mask_test

@@ -15,6 +15,7 @@
 #include "backend/engines/list.h"
 #include "backend/engines/repack/rewrites/pack_layouts.h"
 #include "backend/engines/sm90/copy/tensor_maps.h"
+#include "tests/backend/devices.h"
 #include "tests/backend/engines/ask.h"
 #include "tests/backend/engines/compiled_kernels.h"
 #include "tests/backend/engines/conv_products.h"
@@ -31,14 +32,14 @@ namespace device {
 }  // namespace device
 #undef __device__
 
-namespace fusor {
+namespace fusor::planes_test {
 namespace {
 
 using test::config_value;
 using test::fusion_of;
 using test::HostDivisor;
 
-DeviceInfo h200() { return DeviceInfo::named("H200"); }
+using test::h200;
 
 struct Case {
   Dims x{2, 64, 9, 8}, w{24, 64, 3, 3};
@@ -389,4 +390,4 @@ TEST(WgmmaPlanes, KernelsCompileCleanly) {
 }
 
 }  // namespace
-}  // namespace fusor
+}  // namespace fusor::planes_test

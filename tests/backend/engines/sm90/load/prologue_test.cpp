@@ -7,15 +7,16 @@
 #include "backend/build.h"
 #include "backend/engines/sm90/load/prologue.h"
 #include "codegen/nvrtc.h"
+#include "tests/backend/devices.h"
 #include "tests/backend/engines/golden_text.h"
 #include "tests/backend/engines/sm90/wgmma/cases.h"
 
-namespace fusor {
+namespace fusor::prologue_test {
 namespace {
 
 using namespace wgmma_cases;
 
-DeviceInfo h200() { return DeviceInfo::named("H200"); }
+using test::h200;
 
 struct Case {
   int64_t m = 256, n = 320, k = 1008;
@@ -189,4 +190,4 @@ TEST(WgmmaPrologues, KernelsCompileCleanly) {
 }
 
 }  // namespace
-}  // namespace fusor
+}  // namespace fusor::prologue_test

@@ -5,16 +5,17 @@
 
 #include "backend/engines/sm90/load/threads.h"
 #include "codegen/nvrtc.h"
+#include "tests/backend/devices.h"
 #include "tests/backend/engines/ask.h"
 #include "tests/backend/engines/golden_text.h"
 #include "tests/backend/engines/sm90/wgmma/cases.h"
 
-namespace fusor {
+namespace fusor::threads_test {
 namespace {
 
 using namespace wgmma_cases;
 
-DeviceInfo h200() { return DeviceInfo::named("H200"); }
+using test::h200;
 
 // The way of one operand in memory.
 struct Lies {
@@ -257,4 +258,4 @@ TEST(WgmmaLoader, KernelsCompileCleanly) {
 }
 
 }  // namespace
-}  // namespace fusor
+}  // namespace fusor::threads_test

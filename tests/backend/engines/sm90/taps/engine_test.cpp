@@ -13,6 +13,7 @@
 #include "backend/engines/contraction/product.h"
 #include "backend/engines/list.h"
 #include "core/ceil_div.h"
+#include "tests/backend/devices.h"
 #include "tests/backend/engines/ask.h"
 #include "tests/backend/engines/compiled_kernels.h"
 #include "tests/backend/engines/conv_products.h"
@@ -35,7 +36,7 @@ using test::config_value;
 using test::fusion_of;
 using test::HostDivisor;
 
-DeviceInfo h200() { return DeviceInfo::named("H200"); }
+using test::h200;
 
 struct Case {
   Dims x{2, 64, 12, 20}, w{64, 64, 3, 3};

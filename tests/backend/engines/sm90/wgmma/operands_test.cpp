@@ -13,7 +13,7 @@
 #include "tests/backend/engines/golden_text.h"
 #include "tests/backend/planner/whole_fusion.h"
 
-namespace fusor {
+namespace fusor::operands_test {
 namespace {
 
 using testing::ElementsAre;
@@ -276,4 +276,4 @@ TEST(WgmmaOperands, KernelsCompileCleanly) {
 }
 
 }  // namespace
-}  // namespace fusor
+}  // namespace fusor::operands_test

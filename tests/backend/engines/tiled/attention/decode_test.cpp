@@ -12,6 +12,7 @@
 #include "backend/engines/tiled/attention/decode.h"
 #include "backend/planning.h"
 #include "backend/report/explain.h"
+#include "tests/backend/devices.h"
 #include "tests/backend/engines/compiled_kernels.h"
 #include "tests/backend/planner/whole_fusion.h"
 #include "tests/support/attention_graph.h"
@@ -25,21 +26,19 @@ using test::Mask;
 using tiled_attention::DecodeKnobs;
 using tiled_attention::DecodeProblem;
 
-const DeviceInfo& device(const char* name) {
-  static const DeviceInfo a100 = DeviceInfo::named("A100"), h200 = DeviceInfo::named("H200");
-  return name == std::string("A100") ? a100 : h200;
-}
+using test::device_named;
 
 std::string rule_of(const Graph& graph) {
-  const Support support = test::supports(attention_decode_engine(), test::fusion_of(graph), device("H200"));
+  const Support support =
+      test::supports(attention_decode_engine(), test::fusion_of(graph), device_named("H200"));
   return support ? "" : support.refusal->rule;
 }
 
-Plan plan_of(const AttentionCase& c, const char* on) { return build(test::attention(c), device(on)); }
+Plan plan_of(const AttentionCase& c, const char* on) { return build(test::attention(c), device_named(on)); }
 
 TEST(AttentionDecode, PacksTheHeadsThatShareKeys) {
   const Fusion fusion = test::fusion_of(test::attention({.batch = 2, .heads = 4, .queries = 3, .keys = 512}));
-  const auto answer = tiled_attention::decode_problem_of(fusion, device("H200"));
+  const auto answer = tiled_attention::decode_problem_of(fusion, device_named("H200"));
   const auto& decode = std::get<DecodeProblem>(answer);
   EXPECT_EQ(decode.heads, 4);
   EXPECT_EQ(decode.rows(), 12);
@@ -68,7 +67,7 @@ Graph padded_attention(int64_t queries, bool values_along_keys = false) {
 // The score is left without its masks, and values without their padding.
 TEST(AttentionDecode, ReadsLengthsAsLimits) {
   for (const int64_t queries : {1, 4}) {
-    const Plan plan = build(padded_attention(queries), device("H200"));
+    const Plan plan = build(padded_attention(queries), device_named("H200"));
     ASSERT_EQ(plan.fusions.size(), 1U);
     EXPECT_EQ(plan.fusions[0].config.engine, "attention_decode");
     const std::string text = source(plan);
@@ -79,7 +78,7 @@ TEST(AttentionDecode, ReadsLengthsAsLimits) {
 
 // A vector along the keys may reach beyond a length: the select that makes zeros of what is no number stays.
 TEST(AttentionDecode, ValuesAlongTheKeysKeepTheirPadding) {
-  const Plan plan = build(padded_attention(1, true), device("H200"));
+  const Plan plan = build(padded_attention(1, true), device_named("H200"));
   ASSERT_EQ(plan.fusions.size(), 1U);
   EXPECT_EQ(plan.fusions[0].config.engine, "attention_decode");
   EXPECT_THAT(source(plan), testing::HasSubstr("v_plain = false"));
@@ -97,7 +96,7 @@ TEST(AttentionDecode, ReadsPagesInPlace) {
                                                    .has_lengths = has_lengths,
                                                    .heads_within_rows = heads_within_rows});
         for (const char* on : {"A100", "H200"}) {
-          const Plan plan = build(graph, device(on), {.compile = false});
+          const Plan plan = build(graph, device_named(on), {.compile = false});
           ASSERT_EQ(plan.fusions.size(), 1U);
           EXPECT_EQ(plan.fusions[0].config.engine, "attention_decode");
           const std::string text = source(plan);
@@ -110,7 +109,7 @@ TEST(AttentionDecode, ReadsPagesInPlace) {
 // Tiles of many queries would look up each row again.
 TEST(AttentionDecode, ManyQueriesHaveTheirPagesGathered) {
   const Plan plan = build(test::paged_attention({.queries = 64, .keys = 512, .has_lengths = false}),
-                          device("H200"), {.compile = false});
+                          device_named("H200"), {.compile = false});
   EXPECT_GT(plan.fusions.size(), 1U);
   EXPECT_EQ(plan.fusions.back().config.engine, "attention");
 }
@@ -123,12 +122,12 @@ TEST(AttentionDecode, PagesThatOthersReadAreGathered) {
   const Tensor rows = g.paged_cache_load(cache, table);
   g.output(g.sdpa_fwd(q, rows, rows).o, {.name = "o", .type = DataType::bf16});
   g.output(g.neg(rows), {.name = "rows", .type = DataType::bf16});
-  EXPECT_GT(build(g.finish(), device("H200"), {.compile = false}).fusions.size(), 1U);
+  EXPECT_GT(build(g.finish(), device_named("H200"), {.compile = false}).fusions.size(), 1U);
 }
 
 TEST(AttentionDecode, PagesCountOnceInWhatIsRead) {
   const Graph graph = test::paged_attention({.batch = 8, .keys = 4096, .has_lengths = false});
-  EXPECT_THAT(explain(graph, device("H200")), testing::HasSubstr(": 16.0 MiB"));
+  EXPECT_THAT(explain(graph, device_named("H200")), testing::HasSubstr(": 16.0 MiB"));
 }
 
 TEST(AttentionDecode, RefusesWhatIsNoDecoding) {
@@ -164,7 +163,7 @@ TEST(AttentionDecode, OneSequenceKeepsTheDeviceBusy) {
   for (const char* on : {"A100", "H200"}) {
     const Plan plan = plan_of(c, on);
     const auto knobs = knobs_of<DecodeKnobs>(plan.fusions.at(0).config);
-    EXPECT_GE(8 * knobs.split, device(on).sm_count * 9 / 10) << on;
+    EXPECT_GE(8 * knobs.split, device_named(on).sm_count * 9 / 10) << on;
   }
 }
 
@@ -172,12 +171,12 @@ TEST(AttentionDecode, SharedMemoryHoldsEveryCandidate) {
   const Fusion fusion = test::fusion_of(
       test::attention({.batch = 4, .heads = 8, .queries = 4, .keys = 4096, .head = 256, .value = 256}));
   for (const char* on : {"A100", "H200"}) {
-    const auto found = test::candidates(attention_decode_engine(), fusion, device(on));
+    const auto found = test::candidates(attention_decode_engine(), fusion, device_named(on));
     EXPECT_FALSE(found.empty());
     for (const EngineCandidate& candidate : found)
       for (const Step& step :
-           test::lower(attention_decode_engine(), fusion, candidate.config, device(on)).steps)
-        EXPECT_LE(std::get<Launch>(step).shared_bytes, device(on).shared_per_block);
+           test::lower(attention_decode_engine(), fusion, candidate.config, device_named(on)).steps)
+        EXPECT_LE(std::get<Launch>(step).shared_bytes, device_named(on).shared_per_block);
   }
 }
 
@@ -186,7 +185,8 @@ class AttentionDecodeKernels : public testing::TestWithParam<const char*> {};
 TEST_P(AttentionDecodeKernels, Compile) {
   std::vector<test::KernelCase> cases;
   const auto add = [&](const char* name, const Graph& graph) {
-    test::add_kernels(attention_decode_engine(), name, test::fusion_of(graph), device(GetParam()), cases);
+    test::add_kernels(attention_decode_engine(), name, test::fusion_of(graph), device_named(GetParam()),
+                      cases);
   };
   for (const int64_t head : {40, 64, 128, 192, 256})
     add("plain",
@@ -204,10 +204,10 @@ TEST_P(AttentionDecodeKernels, Compile) {
   add("scored", graph.finish(true));
   for (const int64_t head : {64, 80, 128}) {
     const Graph paged = test::paged_attention({.batch = 3, .keys = 500, .head = head});
-    const Plan plan = build(paged, device(GetParam()), {.compile = false});
+    const Plan plan = build(paged, device_named(GetParam()), {.compile = false});
     ASSERT_EQ(plan.fusions.size(), 1U);
     test::add_kernels(attention_decode_engine(), "paged", kernels(plan).front().description,
-                      device(GetParam()), cases);
+                      device_named(GetParam()), cases);
   }
   test::expect_distinct_compiled(cases);
 }

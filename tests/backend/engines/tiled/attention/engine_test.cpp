@@ -9,6 +9,7 @@
 #include "backend/engines/knobs.h"
 #include "backend/engines/list.h"
 #include "backend/engines/tiled/attention/problem.h"
+#include "tests/backend/devices.h"
 #include "tests/backend/engines/compiled_kernels.h"
 #include "tests/backend/planner/whole_fusion.h"
 #include "tests/support/attention_graph.h"
@@ -21,10 +22,7 @@ using test::AttentionGraph;
 using test::Mask;
 using tiled_attention::Problem;
 
-const DeviceInfo& device(const char* name) {
-  static const DeviceInfo a100 = DeviceInfo::named("A100"), h200 = DeviceInfo::named("H200");
-  return name == std::string("A100") ? a100 : h200;
-}
+using test::device_named;
 
 std::string rule_of(const Graph& graph, const DeviceInfo& on) {
   const Support support = test::supports(attention_mma_engine(), test::fusion_of(graph), on);
@@ -39,7 +37,7 @@ struct Loads {
 
 Loads loads_of(const Graph& graph) {
   const Fusion fusion = test::fusion_of(graph);
-  const auto answer = tiled_attention::problem_of(fusion, device("A100"));
+  const auto answer = tiled_attention::problem_of(fusion, device_named("A100"));
   const auto& problem = std::get<Problem>(answer);
   return {problem.q.width,      problem.k.width,      problem.v.width,
           problem.k.along_head, problem.v.along_head, problem.k.plain};
@@ -69,26 +67,26 @@ TEST(AttentionMma, OperandsMayHaveOpsInFront) {
 }
 
 TEST(AttentionMma, RefusalsNameTheRule) {
-  EXPECT_EQ(rule_of(test::attention({}), device("A100")), "");
+  EXPECT_EQ(rule_of(test::attention({}), device_named("A100")), "");
   EXPECT_EQ(rule_of(test::attention({}), DeviceInfo::named("T4")), "sm-80");
-  EXPECT_EQ(rule_of(test::attention({.head = 512}), device("A100")), "head-elements");
-  EXPECT_EQ(rule_of(test::attention({.type = DataType::f32}), device("A100")), "16-bit-operands");
+  EXPECT_EQ(rule_of(test::attention({.head = 512}), device_named("A100")), "head-elements");
+  EXPECT_EQ(rule_of(test::attention({.type = DataType::f32}), device_named("A100")), "16-bit-operands");
   Graph strict = test::attention({});
   strict.precision = Precision::strict;
-  EXPECT_EQ(rule_of(strict, device("A100")), "late-division");
+  EXPECT_EQ(rule_of(strict, device_named("A100")), "late-division");
 }
 
 TEST(AttentionMma, PlansAttentionWhereHopperIsNot) {
   const Plan plan =
       build(test::attention({.heads = 8, .queries = 1024, .keys = 1024, .head = 128, .value = 128}),
-            device("A100"));
+            device_named("A100"));
   ASSERT_EQ(plan.fusions.size(), 1U);
   EXPECT_EQ(plan.fusions[0].config.engine, "attention_mma");
 }
 
 TEST(AttentionMma, ServesStridesThatTmaCannot) {
   const Plan plan =
-      build(test::attention({.queries = 1000, .keys = 1023, .head = 60, .value = 60}), device("H200"));
+      build(test::attention({.queries = 1000, .keys = 1023, .head = 60, .value = 60}), device_named("H200"));
   ASSERT_EQ(plan.fusions.size(), 1U);
   EXPECT_EQ(plan.fusions[0].config.engine, "attention_mma");
 }
@@ -98,7 +96,7 @@ class AttentionMmaKernels : public testing::TestWithParam<const char*> {};
 TEST_P(AttentionMmaKernels, Compile) {
   std::vector<test::KernelCase> cases;
   const auto add = [&](const char* name, const Graph& graph) {
-    test::add_kernels(attention_mma_engine(), name, test::fusion_of(graph), device(GetParam()), cases);
+    test::add_kernels(attention_mma_engine(), name, test::fusion_of(graph), device_named(GetParam()), cases);
   };
   for (const int64_t head : {40, 64, 128, 192, 256})
     add("plain", test::attention({.heads = 3, .shared_heads = 3, .head = head, .value = head}));

@@ -15,7 +15,7 @@
 #include "tests/gpu/same_bits.h"
 #include "tests/support/attention_graph.h"
 
-namespace fusor {
+namespace fusor::backward_test {
 namespace {
 
 using test::AttentionBackwardGraph;
@@ -250,4 +250,4 @@ TEST(AttentionBackwardGpuBits, AHundredRunsAreOne) {
 }
 
 }  // namespace
-}  // namespace fusor
+}  // namespace fusor::backward_test

@@ -71,7 +71,7 @@ class WgmmaPartsConvGpu : public testing::TestWithParam<Pass> {};
 TEST_P(WgmmaPartsConvGpu, IsRightForEveryCandidate) {
   FUSOR_NEEDS_HOPPER();
   int taken = 0;
-  for (const contraction_cases::ConvCase& c : contraction_cases::kConvs)
+  for (const contraction_cases::PaddedConv& c : contraction_cases::kConvs)
     for (const Layout layout : {Layout::nchw, Layout::nhwc})
       for (const ConvMode mode : {ConvMode::cross_correlation, ConvMode::convolution}) {
         if (c.w[1] != c.x[1]) continue;

@@ -12,7 +12,7 @@
 #include "tests/gpu/engines/every_config.h"
 #include "tests/support/attention_graph.h"
 
-namespace fusor {
+namespace fusor::decode_test {
 namespace {
 
 using test::AttentionCase;
@@ -161,4 +161,4 @@ TEST(AttentionDecodeGpuForms, AHundredRunsGiveTheSameBits) {
 }
 
 }  // namespace
-}  // namespace fusor
+}  // namespace fusor::decode_test

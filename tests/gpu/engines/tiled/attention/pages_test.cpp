@@ -18,7 +18,7 @@
 #include "tests/gpu/engines/every_config.h"
 #include "tests/support/paged_attention.h"
 
-namespace fusor {
+namespace fusor::pages_test {
 namespace {
 
 using test::PagedCase;
@@ -148,4 +148,4 @@ TEST(AttentionPagesGpuForms, LongCachesInManyParts) {
 }
 
 }  // namespace
-}  // namespace fusor
+}  // namespace fusor::pages_test
