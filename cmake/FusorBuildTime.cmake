@@ -1,11 +1,11 @@
-# Owns what makes a fresh build short: headers that are compiled once, and rooms whose folders are compiled as one file.
+# Owns what makes a fresh build short: headers that are compiled once, and folders that are compiled as one file.
 # Neither is for a build through a compiler cache, where a changed file is compiled alone and all others are found.
 set(fresh ON)
 if(CMAKE_CXX_COMPILER_LAUNCHER)
   set(fresh OFF)
 endif()
 option(FUSOR_PRECOMPILED_HEADERS "Compile the headers of other libraries once" ${fresh})
-option(FUSOR_UNITY_BUILD "Compile each folder of the library as one file" ${fresh})
+option(FUSOR_UNITY_BUILD "Compile each folder as one file" ${fresh})
 
 # fusor_precompile(KIND NAME LIBRARIES ... HEADERS ...): a target that compiles these headers. From here on the targets of that
 # kind, LIBRARIES or PROGRAMS, of this folder and those below use them: code of programs is compiled with -fPIE.
@@ -40,18 +40,25 @@ function(fusor_use_precompiled target)
   endif()
 endfunction()
 
-# The sources of a folder are one unit. Engines that share a folder use the same words for what is their own: the files of
-# each are a unit.
+# fusor_units(TARGET [ALONE folder...]): the sources of a folder are one unit, but those of the folders named. Engines that share
+# a folder use the same words for what is their own: the files of each are a unit.
 function(fusor_units target)
+  cmake_parse_arguments(UNITS "" "" "ALONE" ${ARGN})
   if(NOT FUSOR_UNITY_BUILD)
     return()
   endif()
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
   # g++ warns of classes that are private to an included file.
   target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
-  foreach(source ${ARGN})
+  get_target_property(sources ${target} SOURCES)
+  foreach(source ${sources})
+    cmake_path(ABSOLUTE_PATH source)
     cmake_path(GET source PARENT_PATH folder)
     file(RELATIVE_PATH unit ${PROJECT_SOURCE_DIR} ${folder})
+    if(unit IN_LIST UNITS_ALONE)
+      set_source_files_properties(${source} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+      continue()
+    endif()
     if(source MATCHES "/engines/.*/(backward|decode|mma)[_.]")
       string(APPEND unit /${CMAKE_MATCH_1})
     endif()

@@ -15,7 +15,7 @@ function(fusor_room name)
   target_include_directories(fusor_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
   target_link_libraries(fusor_${name} PUBLIC ${ROOM_LIBRARIES} PRIVATE ${ROOM_PRIVATE_LIBRARIES})
   fusor_flags(fusor_${name})
-  fusor_units(fusor_${name} ${sources})
+  fusor_units(fusor_${name})
   set_property(GLOBAL APPEND PROPERTY FUSOR_ROOMS fusor_${name})
 endfunction()
 
