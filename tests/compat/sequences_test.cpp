@@ -32,13 +32,14 @@ class Sequences : public Client {
   void seed(float dropped, unsigned long long number) {
     ASSERT_CUDNN(cudnnSetDropoutDescriptor(dropout_.get(), handle, dropped, states_, sizeof states_, number));
   }
-  size_t output_size() const { return static_cast<size_t>(directions_ * kHidden); }
+  size_t output_size() const { return static_cast<size_t>(directions_) * kHidden; }
 
   // y, the last hidden state and the gradients of sum(y * gs). xs and gs lie as the layout says.
   Results run(const std::vector<int>& lengths, cudnnRNNDataLayout_t layout, std::vector<float> xs,
               const std::vector<float>& gs, cudnnForwardMode_t mode = CUDNN_FWD_MODE_TRAINING) {
     const int batch = static_cast<int>(lengths.size()), time = *std::ranges::max_element(lengths);
-    Results made{poison(gs.size()), poison(static_cast<size_t>(layers_ * directions_ * batch * kHidden)),
+    Results made{poison(gs.size()),
+                 poison(static_cast<size_t>(layers_) * static_cast<size_t>(batch) * output_size()),
                  poison(xs.size()), std::vector<float>(weights_.size(), 0)};
     for (const auto& [data, size] :
          {std::pair(x_.get(), kInputs), std::pair(y_.get(), directions_ * kHidden)})
@@ -125,7 +126,8 @@ TEST_F(Sequences, PaddedOnesGiveWhatEachGivesAloneAndZerosBehind) {
   describe(1, CUDNN_UNIDIRECTIONAL);
   const auto xs = numbers(12 * kInputs, 1), gs = numbers(12 * output_size(), 2);
   const Results batch = run(lengths, CUDNN_RNN_DATA_LAYOUT_BATCH_MAJOR_UNPACKED, xs, gs);
-  expect_as_alone(batch, lengths, xs, gs, [](int b, int t) { return static_cast<size_t>(b * 4 + t); });
+  expect_as_alone(batch, lengths, xs, gs,
+                  [](int b, int t) { return static_cast<size_t>(b) * 4 + static_cast<size_t>(t); });
   EXPECT_EQ(batch.y[1 * output_size()], 0);
   EXPECT_EQ(batch.dx[1 * kInputs], 0);
 }

@@ -21,7 +21,7 @@ using namespace elementwise_cases;
 using Variant = ElementwiseSchedule::Variant;
 
 ElementwiseSchedule scheduled(const Fusion& fusion, const ElementwiseKnobs& knobs = {}) {
-  const DeviceInfo device = h200();
+  const DeviceInfo& device = h200();
   return schedule_elementwise({fusion, device}, 0, knobs);
 }
 

@@ -11,6 +11,7 @@
 
 #include "backend/engines/list.h"
 #include "frontend/graph_builder.h"
+#include "tests/backend/devices.h"
 #include "tests/backend/engines/ask.h"
 #include "tests/backend/engines/elementwise/cases.h"
 #include "tests/support/packed_graphs.h"
@@ -208,7 +209,7 @@ struct Seen {
 /// Every byte that has elements is stored by one thread, with all of its elements, and no other is.
 Seen expect_stores(const Graph& graph, const EngineConfig* config = nullptr) {
   const Fusion fusion = test::fusion_of(expand(graph));
-  const auto device = elementwise_cases::h200();
+  const DeviceInfo& device = test::h200();
   const EngineConfig best = test::candidates(packed_engine(), fusion, device).front().config;
   const Lowered lowered = test::lower(packed_engine(), fusion, config != nullptr ? *config : best, device);
   const Tensor& x = tensor(graph, "x");

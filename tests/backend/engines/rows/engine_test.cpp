@@ -250,7 +250,7 @@ TEST(RowsEngine, EveryCandidateLowersToItsOwnSetting) {
        {softmax(DataType::bf16, {640, 4096}, 1), layer_norm_bwd(DataType::bf16, {512, 768}),
         softmax(DataType::f16, {8, 100, 512}, 1), batch_norm(DataType::bf16, {16, 64, 3136}, true)}) {
     const Fusion fusion = whole(graph);
-    const DeviceInfo device = h200();
+    const DeviceInfo& device = h200();
     const auto answer = rows_problem(fusion, device);
     const RowsProblem& problem = std::get<RowsProblem>(answer);
     for (const EngineCandidate& one : test::candidates(rows_engine(), fusion, h200())) {

@@ -176,7 +176,7 @@ TEST(WindowEngine, RefusesADeviceWithoutThreads) {
 }
 
 TEST(WindowEngine, VectorsLieAlongChannelsOrAreSingle) {
-  const DeviceInfo device = h200();
+  const DeviceInfo& device = h200();
   Pool pool = maximum({4, 16, 20, 20}, 3, 2, 1);
   const std::vector<Fusion> last = fusions_of(forward(pool));
   EXPECT_EQ(problem_of(last[0], device).widest, 8);
@@ -186,7 +186,7 @@ TEST(WindowEngine, VectorsLieAlongChannelsOrAreSingle) {
 }
 
 TEST(WindowEngine, NeighbouringWindowsShareElements) {
-  const DeviceInfo device = h200();
+  const DeviceInfo& device = h200();
   const std::vector<Fusion> fusions = fusions_of(forward(maximum({4, 16, 20, 20}, 3, 2, 1)));
   const WindowProblem problem = problem_of(fusions[0], device);
   EXPECT_EQ(problem.places(), 9);
@@ -198,7 +198,7 @@ TEST(WindowEngine, NeighbouringWindowsShareElements) {
 }
 
 TEST(WindowEngine, ElementsOfAPeriodShareWindows) {
-  const DeviceInfo device = h200();
+  const DeviceInfo& device = h200();
   const std::vector<Fusion> fusions = fusions_of(backward(maximum({4, 16, 20, 20}, 3, 2, 1), true));
   const WindowProblem problem = problem_of(fusions[0], device);
   EXPECT_EQ(problem.columns.period, 2);
@@ -210,7 +210,7 @@ TEST(WindowEngine, ElementsOfAPeriodShareWindows) {
 
 // The last window that begins at or before an element may end before it, beside elements that it reaches.
 TEST(WindowEngine, ElementsMeetWindowsThatDoNotReachThem) {
-  const DeviceInfo device = h200();
+  const DeviceInfo& device = h200();
   const std::vector<Fusion> fusions = fusions_of(backward(maximum({4, 16, 20, 20}, 3, 2, 1), true));
   const WindowMeeting meeting = problem_of(fusions[0], device).columns.meeting[4];
   EXPECT_NE(meeting.never, 0U);
@@ -218,7 +218,7 @@ TEST(WindowEngine, ElementsMeetWindowsThatDoNotReachThem) {
 
 // A row of 20 elements is loaded 4 at a time, those of 4 windows and of the one in front of them.
 TEST(WindowEngine, PlanesAreLoadedInRuns) {
-  const DeviceInfo device = h200();
+  const DeviceInfo& device = h200();
   const auto run = [&](const Pool& asked, int64_t columns) {
     Pool pool = asked;
     pool.channels_last = false;
@@ -240,7 +240,7 @@ TEST(WindowEngine, PlanesAreLoadedInRuns) {
 // Channels last need no runs: their vectors lie across windows.
 TEST(WindowEngine, ChannelsAreLoadedInVectors) {
   const std::vector<Fusion> fusions = fusions_of(forward(maximum({4, 16, 32, 32}, 3, 2, 1)));
-  const DeviceInfo device = h200();
+  const DeviceInfo& device = h200();
   EXPECT_EQ(problem_of(fusions[0], device).run(4), 1);
 }
 
@@ -301,7 +301,7 @@ TEST(WindowEngine, SettingsOfTheTestsHaveEveryValueOfEveryKnob) {
     const Candidate& first = settings.front();
     const Graph& planned = *first.graph;
     const Fusion fusion = make_fusion(planned, fold_views(planned), first.fusions.front().ops);
-    const DeviceInfo device = h200();
+    const DeviceInfo& device = h200();
     const PreparedOr prepared = window_engine().prepare(fusion, device);
     for (const Knob& knob : std::get<std::unique_ptr<const Prepared>>(prepared)->knobs())
       for (const int64_t value : knob.values) known.emplace(knob.name, value);

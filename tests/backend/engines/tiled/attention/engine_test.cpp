@@ -17,7 +17,6 @@
 namespace fusor {
 namespace {
 
-using test::AttentionCase;
 using test::AttentionGraph;
 using test::Mask;
 using tiled_attention::Problem;
