@@ -236,6 +236,11 @@ double Schedule::efficiency(double bytes) const {
 }
 
 double Schedule::efficiency_of_copies(double bytes) const {
+  return share_of_consumers() * share_of_clusters(bytes) * share_of_width() * share_of_pixels() *
+         share_of_sides();
+}
+
+double Schedule::share_of_consumers() const {
   // Two consumers of a tile with as many sums as registers hold start and end together.
   double share = tiling.ping_pong ? 0.985 : tiling.sums() > 128 ? 0.97 : 1.0;
   if (tiling.blocks_per_sm() > 1) share *= 0.94;
@@ -256,57 +261,77 @@ double Schedule::efficiency_of_copies(double bytes) const {
     share *= tiling.ping_pong ? 0.7 : 0.92;
   // Small tiles leave room for two blocks an SM, which keep more copies under way than turns do.
   if (tiling.ping_pong && tiling.sums() <= 32) share *= 0.85;
+  return share;
+}
+
+double Schedule::share_of_clusters(double bytes) const {
   const bool beyond_l2 = bytes > 5 * static_cast<double>(device.l2_bytes);
   // Blocks of a cluster wait for each other, which only a second tile hides.
   const bool one_round = tiling.tiles() <= device.sm_count;
-  const bool straddling = is_straddling_matmul();
-  if (straddling)
-    share *= efficiency_of_straddling(one_round);
+  double share = 1;
+  if (is_straddling_matmul())
+    share = efficiency_of_straddling(one_round);
   else if (tiling.cluster_blocks() > 1)
-    share *= beyond_l2 ? 0.997 : one_round ? 0.95 : 0.98;
+    share = beyond_l2 ? 0.997 : one_round ? 0.95 : 0.98;
+  if (tiling.cluster_blocks() == 1 && beyond_l2) share *= 0.996;
   // Large ones do not reach every SM, and may need a round more.
   const int64_t reached = sms_of_clusters(device, tiling.cluster_blocks()) * tiling.blocks_per_sm();
-  share *= static_cast<double>(ceil_div(tiling.tiles(), device.sm_count * tiling.blocks_per_sm())) /
-           static_cast<double>(ceil_div(tiling.tiles(), reached));
-  // Columns of pixels whose lines straddle those of L2 come late for the turns of two consumers.
-  const bool straddles = (a.map.window && cost_of_lines(a, fusion, device) > 1) ||
-                         (!b.empty() && b[0].map.window && cost_of_lines(b[0], fusion, device) > 1);
-  if (tiling.ping_pong && straddles) share *= 0.83;
-  // Widths between the usual ones pay where the others leave the last round idle: their pieces are narrower,
-  // as are the boxes of the result along columns. Fitted to 60 cases on an H200.
-  const bool between = tiling.tile_n > 96 && (tiling.tile_n % 32 == 16 || tiling.tile_n == 224);
-  if (between) share *= 0.95;
+  return share * static_cast<double>(ceil_div(tiling.tiles(), device.sm_count * tiling.blocks_per_sm())) /
+         static_cast<double>(ceil_div(tiling.tiles(), reached));
+}
+
+// Widths between the usual ones pay where the others leave the last round idle: their pieces are narrower, as
+// are the boxes of the result along columns. Fitted to 60 cases on an H200.
+double Schedule::share_of_width() const {
   constexpr int64_t kShort = 16;
-  if (between && !straddling && tiling.steps < kShort) share *= 0.94;
+  const bool between = tiling.tile_n > 96 && (tiling.tile_n % 32 == 16 || tiling.tile_n == 224);
+  if (!between) return 1;
+  return 0.95 * (!is_straddling_matmul() && tiling.steps < kShort ? 0.94 : 1);
+}
+
+bool Schedule::straddles_pixels() const {
+  const auto straddles = [&](const CopiedOperand& operand) {
+    return operand.map.window && cost_of_lines(operand, fusion, device) > 1;
+  };
+  return straddles(a) || (!b.empty() && straddles(b[0]));
+}
+
+double Schedule::share_of_pixels() const {
+  double share = 1;
+  const bool straddles = straddles_pixels();
+  // Such columns of pixels come late for the turns of two consumers.
+  if (tiling.ping_pong && straddles) share *= 0.83;
   // Two blocks that share 256 columns of filters leave L2 the time for such pixels: 3x3 of 392, 440 and 488
   // channels took 0.83 to 0.93 of their estimates in clusters, of 416 and 464 alone 1.27 and 1.04.
   constexpr int64_t kWideColumns = 256;
   if (straddles && !tiling.window && tiling.cluster_blocks() == 1 && tiling.tile_n >= kWideColumns)
     share *= 0.96;
-  if (tiling.cluster_blocks() == 1 && beyond_l2) share *= 0.996;
   // Pixels that share elements with their neighbours (repack/unrolled_columns.h) are asked of L2 again and
   // again, and a pixel of 16 bytes takes TMA as long as one of 128: 23 candidates of 3x3 and 11x11 took 1.3
   // to 1.9 times their estimates on an H200, 24 of weight gradients of 3 channels 1.3 to 1.8 times.
   constexpr double kSharedPixels = 0.68, kPixelsOfOneUnit = 0.6;
   if (shares_pixels(a) || (!b.empty() && shares_pixels(b[0]))) share *= kSharedPixels;
-  const bool weight_gradient = view.op == ContractionOp::wgrad && view.taps() > 1 && !view.planes;
-  if (weight_gradient && view.input_channels * byte_size(a.map.type) <= kCopyUnit) share *= kPixelsOfOneUnit;
+  const bool windows = view.op == ContractionOp::wgrad && view.taps() > 1;
+  if (windows && !view.planes && view.input_channels * byte_size(a.map.type) <= kCopyUnit)
+    share *= kPixelsOfOneUnit;
   // Windows of a wgrad come slower than those that are split make up for: 1.2 times the estimates of 12
   // unsplit layers on an H200.
   constexpr double kWindowsOfWgrad = 0.85;
-  const bool windows = view.op == ContractionOp::wgrad && view.taps() > 1;
   if (windows && store_path() == StorePath::boxes) share *= kWindowsOfWgrad;
+  return share;
+}
+
+double Schedule::share_of_sides() const {
   // In turns, tiles do better exchanged. Otherwise, and in turns of 64 pixels side by side (NCHW), pixels do
   // better as rows.
-  if (tiling.ping_pong && (tiling.tile_m > kPartRows || !along_columns()))
-    return tiling.swapped ? share : 0.98 * share;
+  if (tiling.ping_pong && (tiling.tile_m > kPartRows || !along_columns())) return tiling.swapped ? 1 : 0.98;
   const bool pixels_as_columns = tiling.swapped && view.is_convolution() && view.op != ContractionOp::wgrad;
-  if (!pixels_as_columns) return share;
+  if (!pixels_as_columns) return 1;
   // One part of filters a consumer asks for such pixels most often: where their lines straddle those of L2,
   // they come later still. 3x3 of 80 and 104 channels.
   constexpr double kColumns = 0.93, kStraddling = 0.8;
-  const bool late = straddles && !tiling.window && tiling.tile_m == kConsumers * kPartRows;
-  return (late ? kStraddling : kColumns) * share;
+  const bool late = straddles_pixels() && !tiling.window && tiling.tile_m == kConsumers * kPartRows;
+  return late ? kStraddling : kColumns;
 }
 
 // Blocks of a cluster begin together, meet twice, and read each other's memory. This and what follows are
@@ -377,90 +402,76 @@ void Schedule::multiply_beside_l2(Work& work) const {
   work.l2_bytes = work.shared_bytes = 0;
 }
 
-Work Schedule::work() const {
-  // A column of pixels comes slower than a box; tiles meet, and start anew.
-  constexpr double kIm2colCost = 1.6, kTileCycles = 1000, kTileOfLinesCycles = 2000;
-  const auto tiles = static_cast<double>(tiling.tiles());
-  const auto tile_m = static_cast<double>(tiling.tile_m), tile_n = static_cast<double>(tiling.tile_n);
-  // Steps of all tiles.
-  const double steps = tiling.classes > 0 ? static_cast<double>(tiling.tiles_of_class() * tiling.all_steps)
-                                          : tiles * static_cast<double>(tiling.steps_of_part * tiling.split);
-  Work work;
-  // Lines of 128 bytes take the tensor cores as long, whatever is in them; the device's rate is that of 16
-  // bits.
-  const auto rows_of_step = static_cast<double>(tiling.plane_rows);
-  work.tensor_flops = 2 * tile_m * tile_n * rows_of_step * steps * kBoxLine;
-  // Resident windows multiply as much of a line as there are channels.
+double Schedule::steps_of_all_tiles() const {
+  if (tiling.classes > 0) return static_cast<double>(tiling.tiles_of_class() * tiling.all_steps);
+  return static_cast<double>(tiling.tiles()) * static_cast<double>(tiling.steps_of_part * tiling.split);
+}
+
+// Resident windows multiply as much of a line as there are channels.
+double Schedule::lines_multiplied() const {
   constexpr double kSlices = 4;
-  const double multiplied = tiling.window ? static_cast<double>(Tiling::slices_of(view)) / kSlices
-                                          : static_cast<double>(tiling.products());
-  work.tensor_flops *= multiplied;
-  work.dram_bytes = dram_bytes(fusion);
-  if (const auto& experts = problem.form.experts()) {
-    const int64_t others = std::min(experts->count, tiling.rows) - 1;
-    work.dram_bytes += static_cast<double>(others * view.k * view.n * byte_size(type()));
-    ++work.launches;
-    work.scratch_bytes = bytes_of_tiles(*experts, tiling.rows, tiling.tile_m);
-  }
-  const bool window_as_rows = !tiling.swapped && a.map.window,
-             window_as_columns = tiling.swapped && b[0].map.window;
-  // The share of a line of 128 bytes that is stored.
-  const auto stored = [](const std::optional<PrologueOperand>& passed) {
-    return passed ? static_cast<double>(byte_size(passed->stored.map.type)) / 2 : 1.0;
-  };
-  const bool straddling = is_straddling_matmul();
-  const auto lines = [&](const CopiedOperand& operand) {
-    return straddling ? cost_of_matmul_lines(operand, fusion, device)
-                      : cost_of_lines(operand, fusion, device);
-  };
-  const double lines_a = thread_a ? 1 : lines(a), lines_b = !thread_b.empty() ? 1 : lines(b[0]);
-  // A column of pixels pays for both.
-  const double fetched = (window_as_rows ? kIm2colCost + lines_a - 1 : stored(prologue_a) * lines_a) *
-                             tile_m / static_cast<double>(tiling.cluster_n) +
-                         (window_as_columns ? kIm2colCost + lines_b - 1 : stored(prologue_b) * lines_b) *
-                             tile_n / static_cast<double>(tiling.cluster);
-  work.l2_bytes = steps * fetched * kLineBytes;
-  if (view.planes)
-    work.l2_bytes = steps * kLineBytes * static_cast<double>(tiling.row_lines() + tiling.column_lines());
+  return tiling.window ? static_cast<double>(Tiling::slices_of(view)) / kSlices
+                       : static_cast<double>(tiling.products());
+}
+
+double Schedule::copied_bytes() const {
+  constexpr double kIm2colCost = 1.6;  // a column of pixels comes slower than a box
+  const double steps = steps_of_all_tiles();
   if (tiling.window)
-    work.l2_bytes = tiles * static_cast<double>(tiling.lines_of_window() * kLineBytes) +
-                    static_cast<double>(slots() * std::ssize(tiling.window->lines) * kFilterBytes);
-  work.l2_bytes += scattered_bytes();
-  // Written by TMA, read by the tensor cores: the columns once for every 64 rows.
-  const double read = tile_m + tile_n * tile_m / kPartRows;
-  work.shared_bytes =
-      steps * (static_cast<double>(tiling.stage_bytes()) + multiplied * rows_of_step * read * kLineBytes);
-  if (straddling) multiply_beside_l2(work);
-  work.tiles = tiling.tiles();
-  work.tiles_per_sm = static_cast<int>(tiling.blocks_per_sm());
-  work.k_steps = tiling.classes > 0 ? ceil_div(tiling.all_steps, tiling.classes) : tiling.steps_of_part;
-  work.split = static_cast<int>(tiling.split);
+    return static_cast<double>(tiling.tiles()) * static_cast<double>(tiling.lines_of_window() * kLineBytes) +
+           static_cast<double>(slots() * std::ssize(tiling.window->lines) * kFilterBytes);
+  if (view.planes)
+    return steps * kLineBytes * static_cast<double>(tiling.row_lines() + tiling.column_lines());
+  const auto lines = [&](const CopiedOperand& operand) {
+    return is_straddling_matmul() ? cost_of_matmul_lines(operand, fusion, device)
+                                  : cost_of_lines(operand, fusion, device);
+  };
+  // The cost of a line of 128 bytes, of which a prologue's operand is stored in a share; a column of pixels
+  // pays for both.
+  const auto cost = [&](double lines_of_l2, bool is_window, const std::optional<PrologueOperand>& passed) {
+    if (is_window) return kIm2colCost + lines_of_l2 - 1;
+    return (passed ? static_cast<double>(byte_size(passed->stored.map.type)) / 2 : 1.0) * lines_of_l2;
+  };
+  const double of_rows = cost(thread_a ? 1 : lines(a), !tiling.swapped && a.map.window, prologue_a);
+  const double of_columns =
+      cost(thread_b.empty() ? lines(b[0]) : 1, tiling.swapped && !b.empty() && b[0].map.window, prologue_b);
+  return steps * kLineBytes *
+         (of_rows * static_cast<double>(tiling.tile_m) / static_cast<double>(tiling.cluster_n) +
+          of_columns * static_cast<double>(tiling.tile_n) / static_cast<double>(tiling.cluster));
+}
+
+double Schedule::finish_cycles() const {
+  // Tiles meet, and start anew.
+  constexpr double kTileCycles = 1000, kTileOfLinesCycles = 2000;
   const auto threads = static_cast<double>(kWarpgroup * tiling.readers());
-  const auto results = tile_m * static_cast<double>(tiling.columns_of_tile());
-  work.finish_cycles =
+  const auto results = static_cast<double>(tiling.tile_m * tiling.columns_of_tile());
+  double cycles =
       (stores_lines() ? kTileOfLinesCycles : kTileCycles) + results / threads * finish_cycles_per_element();
   // Two blocks of an SM share its schedulers, which an epilogue with special functions keeps busy alone.
   // Measured of linear layers with GELU.
-  constexpr double kShared = 1.5;
+  constexpr double kShared = 1.5, kStraddling = 0.815;
   const bool linear = problem.form.is_given() && !view.is_convolution() && !is_split();
   if (linear && tiling.blocks_per_sm() > 1 && cost_of(result_site(fusion), fusion).special > 0)
-    work.finish_cycles *= kShared;
-  work.finish_overlaps = tiling.ping_pong;
-  work.start_s = 2.5e-6;
-  work.start_s += seconds_of_cluster() - seconds_of_one_round();
+    cycles *= kShared;
+  return is_straddling_matmul() ? kStraddling * cycles : cycles;
+}
+
+double Schedule::start_seconds() const {
+  double seconds = 2.5e-6 + seconds_of_cluster() - seconds_of_one_round();
   // Threads that load for two consumers of a wgrad come late (17 candidates of a 13 x 13).
   constexpr double kLateLoads = 1.5e-6;
-  if (problem.wgrad && tiling.by_threads.any() && !tiling.ping_pong) work.start_s += kLateLoads;
-  constexpr double kMeeting = 0.1e-6, kFinish = 0.815, kMeetingOfShort = 0.25e-6, kFirstColumns = 0.25e-6;
+  if (problem.wgrad && tiling.by_threads.any() && !tiling.ping_pong) seconds += kLateLoads;
+  constexpr double kMeeting = 0.1e-6, kMeetingOfShort = 0.25e-6, kFirstColumns = 0.25e-6;
   if (is_short_matmul() && tiling.cluster_blocks() > 1)
-    work.start_s += (tiling.ping_pong ? 3 : 1) * kMeetingOfShort;
-  if (loads_along_columns()) work.start_s += kFirstColumns;
-  if (straddling && tiling.cluster_blocks() > 1) work.start_s += kMeeting;
-  if (straddling) work.finish_cycles *= kFinish;
+    seconds += (tiling.ping_pong ? 3 : 1) * kMeetingOfShort;
+  if (loads_along_columns()) seconds += kFirstColumns;
+  if (is_straddling_matmul() && tiling.cluster_blocks() > 1) seconds += kMeeting;
   // Not measured yet: never the choice.
   constexpr double kRehearsal = 0.02e-6;
-  if (rehearses()) work.start_s += kRehearsal;
-  work.efficiency = efficiency(work.dram_bytes);
+  return rehearses() ? seconds + kRehearsal : seconds;
+}
+
+void Schedule::add_second_launch(Work& work) const {
   if (is_split()) {
     work.launches = 2;
     work.scratch_bytes = partial_bytes();
@@ -483,6 +494,37 @@ Work Schedule::work() const {
     work.scratch_bytes = partial_results().bytes(fusion);
     work.serial_dram_bytes = static_cast<double>(work.scratch_bytes);
   }
+}
+
+Work Schedule::work() const {
+  const auto tile_m = static_cast<double>(tiling.tile_m), tile_n = static_cast<double>(tiling.tile_n);
+  // Lines of 128 bytes take the tensor cores as long, whatever is in them; the device's rate is that of 16
+  // bits.
+  const double steps = steps_of_all_tiles(),
+               rows = lines_multiplied() * static_cast<double>(tiling.plane_rows);
+  Work work;
+  work.tensor_flops = 2 * tile_m * tile_n * rows * steps * kBoxLine;
+  work.dram_bytes = dram_bytes(fusion);
+  if (const auto& experts = problem.form.experts()) {
+    const int64_t others = std::min(experts->count, tiling.rows) - 1;
+    work.dram_bytes += static_cast<double>(others * view.k * view.n * byte_size(type()));
+    ++work.launches;
+    work.scratch_bytes = bytes_of_tiles(*experts, tiling.rows, tiling.tile_m);
+  }
+  work.l2_bytes = copied_bytes() + scattered_bytes();
+  // Written by TMA, read by the tensor cores: the columns once for every 64 rows.
+  const double read = tile_m + tile_n * tile_m / kPartRows;
+  work.shared_bytes = steps * (static_cast<double>(tiling.stage_bytes()) + rows * read * kLineBytes);
+  if (is_straddling_matmul()) multiply_beside_l2(work);
+  work.tiles = tiling.tiles();
+  work.tiles_per_sm = static_cast<int>(tiling.blocks_per_sm());
+  work.k_steps = tiling.classes > 0 ? ceil_div(tiling.all_steps, tiling.classes) : tiling.steps_of_part;
+  work.split = static_cast<int>(tiling.split);
+  work.finish_cycles = finish_cycles();
+  work.finish_overlaps = tiling.ping_pong;
+  work.start_s = start_seconds();
+  work.efficiency = efficiency(work.dram_bytes);
+  add_second_launch(work);
   return work;
 }
 

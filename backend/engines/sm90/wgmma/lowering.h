@@ -249,6 +249,15 @@ struct Schedule {
   /// cores alone between tiles; clusters gain nothing but where L2 does not hold the operands.
   double efficiency(double bytes) const;
   double efficiency_of_copies(double bytes) const;
+  /// Its factors: how consumers take turns and meet; clusters, of a problem of so many bytes; the width of a
+  /// tile; how pixels come; which operand is the rows.
+  double share_of_consumers() const;
+  double share_of_clusters(double bytes) const;
+  double share_of_width() const;
+  double share_of_pixels() const;
+  double share_of_sides() const;
+  /// Whether columns of pixels lie in lines that straddle those of L2.
+  bool straddles_pixels() const;
   /// More than 1 where a wgrad leaves SMs idle.
   double share_of_idle_device() const;
 
@@ -257,6 +266,16 @@ struct Schedule {
   double seconds_of_cluster() const;
   double seconds_of_one_round() const;
 
+  /// Steps along k of all tiles and parts, and the lines of 128 bytes that each multiplies.
+  double steps_of_all_tiles() const;
+  double lines_multiplied() const;
+  /// Bytes that operands move through L2, in its lines.
+  double copied_bytes() const;
+  /// Cycles from a tile's last product to its stored results.
+  double finish_cycles() const;
+  double start_seconds() const;
+  /// What the sum of parts or of partial results adds, and stores that nothing hides.
+  void add_second_launch(Work& work) const;
   Work work() const;
 };
 
