@@ -6,6 +6,8 @@
 
 #include "backend/build.h"
 #include "backend/executable.h"
+#include "backend/planner/planner.h"
+#include "core/error.h"
 #include "core/print.h"
 #include "serialization/serialization.h"
 #include "tests/backend/cpu_run.h"
@@ -100,6 +102,31 @@ TEST(Gather, ChainsOfGathersAreOneLoadWithThreeIndices) {
                   2 * k + 1);
     run_on_cpu(graph, tensors, graph.tensors[static_cast<size_t>(graph.ops.back().outputs[0])]);
     EXPECT_EQ(fusions_on("h200", graph), fusions) << gathers;
+  }
+}
+
+// Windows over numbers that are counted: the numbers lie in memory before a window takes them.
+TEST(Gather, TakesCountedNumbersFromAFusionBeforeItsOwn) {
+  GraphBuilder g;
+  const Tensor x = g.input("x", {2, 6, 3}, DataType::f32);
+  const Tensor channel = g.gen_index(x, 1, {.compute = DataType::i32});
+  const Tensor y = g.output(g.lrn(channel, {.window = 4, .alpha = 0.5}));
+  const Graph graph = g.finish();
+  HostTensors tensors(graph);
+  run_on_cpu(graph, tensors, y);
+  EXPECT_EQ(fusions_on("h200", graph), 2);
+}
+
+TEST(Gather, IsRefusedInTheFusionThatComputesItsOperand) {
+  GraphBuilder g;
+  const Tensor x = g.relu(g.input("x", {4, 3}, DataType::f32));
+  g.output(g.add(g.gather(x, g.input("rows", {4, 1}, DataType::i32)), x));
+  const Graph graph = g.finish();
+  try {
+    make_fusion(graph, fold_views(graph), std::vector<int>{0, 1, 2});
+    FAIL() << "was taken";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("gather from what they compute ('gather2')"));
   }
 }
 

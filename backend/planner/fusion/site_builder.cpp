@@ -145,6 +145,8 @@ int SiteBuilder::total(int op_index, const Reduction& reduction) {
 int SiteBuilder::gathered(int op_index) {
   const Op& op = graph_.ops[op_index];
   const Taken taken = taken_from(ops_, op);
+  if (ops_.contains(folded_.index.producer(taken.place.buffer)))
+    ops_.refuse(fmt::format("gather from what they compute ('{}')", op.name));
   if (!domain_.fits(taken.dims))
     ops_.refuse(fmt::format("do not share one domain ('{}' gathers from {}, the domain is {})", op.name,
                             to_string(taken.dims), to_string(domain_.logical)));

@@ -51,7 +51,7 @@ class SmallGroups {
   }
 
   // Numbers that are only counted, and say where windows lie, are counted again by the one group that takes
-  // elements through them.
+  // elements through them. It takes none from them: those would have to lie in memory.
   void absorb_counting(int group) {
     int reader = -1;
     for (const int op : groups_.members(group)) {
@@ -65,6 +65,10 @@ class SmallGroups {
       }
     }
     if (reader < 0 || !gathers_windows(reader) || !groups_.fits_one_fusion(group, reader)) return;
+    if (std::ranges::any_of(groups_.members(reader), [&](int op) {
+          return is_gather(graph_.ops[op]) && groups_.takes_from(op, group);
+        }))
+      return;
     Dims joined;
     const Dims domain = groups_.domain_of(reader), own = groups_.domain_of(group);
     if (broadcast_dims(own, domain, joined) && joined == domain &&
