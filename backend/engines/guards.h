@@ -9,7 +9,7 @@
 
 namespace fusor {
 
-inline constexpr int64_t kMaxAccessBytes = 16;  ///< of a thread at once
+inline constexpr int64_t kMaxAccessBytes = 16;  ///< the widest load or store of a thread
 
 /// Adds a guard. An operand that has one keeps the larger alignment.
 void guard(std::vector<Guard>& guards, const Guard& asked);

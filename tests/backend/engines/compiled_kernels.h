@@ -93,7 +93,7 @@ inline double expect_compiled(const KernelCase& one) {
 
 /// One kernel in eight is compiled, and the first of every list (tests/support/sample.h).
 inline bool is_sampled(const KernelCase& one) {
-  return is_sampled(one.source->root + emit_header(*one.source) + one.source->target, 16);
+  return is_sampled(one.source->root + emit_header(*one.source) + one.source->target, 8);
 }
 
 inline void expect_all_compiled(std::vector<KernelCase> cases) {

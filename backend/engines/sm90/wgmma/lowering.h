@@ -249,8 +249,8 @@ struct Schedule {
   /// cores alone between tiles; clusters gain nothing but where L2 does not hold the operands.
   double efficiency(double bytes) const;
   double efficiency_of_copies(double bytes) const;
-  /// Its factors: how consumers take turns and meet; clusters, of a problem of so many bytes; the width of a
-  /// tile; how pixels come; which operand is the rows.
+  /// The factors of efficiency_of_copies: consumers that take turns or meet, clusters (where the problem
+  /// moves `bytes`), the tile's width, the copies of pixels, and the operand that is the tile's rows.
   double share_of_consumers() const;
   double share_of_clusters(double bytes) const;
   double share_of_width() const;
@@ -274,7 +274,8 @@ struct Schedule {
   /// Cycles from a tile's last product to its stored results.
   double finish_cycles() const;
   double start_seconds() const;
-  /// What the sum of parts or of partial results adds, and stores that nothing hides.
+  /// Adds to `work` the launch that sums parts or combines partial results, and the bytes of stores that no
+  /// product hides.
   void add_second_launch(Work& work) const;
   Work work() const;
 };

@@ -303,7 +303,7 @@ TEST(PackedStores, AxesOfOneElementHideNoOthers) {
 TEST(PackedStores, EveryElementOfRandomLayoutsIsStoredOnce) {
   Layouts draw(7);
   int64_t rows = 0, neighbours = 0, places = 0, runs = 0;
-  for (int number = 0; number < 600 && !HasFailure(); ++number) {
+  for (int number = 0; number < 3000 && !HasFailure(); ++number) {
     const DataType type = test::kPackedTypes[draw.below(3)];
     const Dims dims = draw.dims();
     GraphBuilder g;
@@ -313,10 +313,10 @@ TEST(PackedStores, EveryElementOfRandomLayoutsIsStoredOnce) {
     const Seen seen = expect_stores(g.finish(), draw.below(2) == 0 ? &config : nullptr);
     ++(seen.whole_rows ? rows : seen.outer > 0 ? runs : seen.adjacent ? neighbours : places);
   }
-  EXPECT_GT(rows, 60);
-  EXPECT_GT(neighbours, 30);
-  EXPECT_GT(places, 20);
-  EXPECT_GT(runs, 60);
+  EXPECT_GT(rows, 300);
+  EXPECT_GT(neighbours, 150);
+  EXPECT_GT(places, 100);
+  EXPECT_GT(runs, 300);
 }
 
 // 12 elements, gigabytes apart: threads are as many as elements, not as bytes between them.
