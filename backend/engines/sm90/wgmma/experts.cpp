@@ -39,33 +39,40 @@ void keep_first_expert(Expr& weights, int rank) {
   for (Node& node : weights.nodes) node.access.strides.erase(0);
 }
 
-// Where a tensor's elements lie, through the views in front of it; nothing where the planner copies it.
-std::optional<Strides> strides_of(const Graph& graph, int tensor, int64_t& offset) {
-  const auto makes = [&](const Op& op) { return std::ranges::find(op.outputs, tensor) != op.outputs.end(); };
+// Where a tensor's elements lie in memory that starts at a multiple of `alignment` bytes.
+struct Lines {
+  Strides strides;
+  int64_t offset = 0;
+  int64_t alignment = 0;
+};
+
+// The same through the views in front of it; nothing where the planner copies it.
+std::optional<Lines> lines_of(const Graph& graph, int at) {
+  const auto makes = [&](const Op& op) { return std::ranges::find(op.outputs, at) != op.outputs.end(); };
   const auto producer = std::ranges::find_if(graph.ops, makes);
   if (producer == graph.ops.end() || !is_view(producer->attributes)) {
-    offset = 0;
-    return graph.tensors[static_cast<size_t>(tensor)].strides;
+    const Tensor& tensor = graph.tensors[static_cast<size_t>(at)];
+    return Lines{tensor.strides, 0, tensor.alignment};
   }
   const int x = producer->inputs[0];
-  const auto before = strides_of(graph, x, offset);
+  const std::optional<Lines> before = lines_of(graph, x);
   Placement placed;
-  if (!before || !view_placement(graph, *producer, {x, offset, *before}, placed)) return std::nullopt;
-  offset = placed.offset;
-  return placed.strides;
+  if (!before || !view_placement(graph, *producer, {x, before->offset, before->strides}, placed))
+    return std::nullopt;
+  return Lines{placed.strides, placed.offset, before->alignment};
 }
 
 // Whether TMA reads the tensor: neighbours along one of its last two axes, all else in units of 16 bytes.
 bool is_copied(const Graph& graph, int at) {
   const Tensor& tensor = graph.tensors[static_cast<size_t>(at)];
-  int64_t offset = 0;
-  const auto strides = strides_of(graph, at, offset);
+  const std::optional<Lines> lines = lines_of(graph, at);
   const int rank = tensor.dims.rank(), unit = static_cast<int>(kCopyUnit / byte_size(tensor.type));
-  if (!strides || offset % unit != 0 || tensor.alignment % kCopyUnit != 0) return false;
-  const int adjacent = (*strides)[rank - 1] == 1 ? rank - 1 : rank - 2;
-  if ((*strides)[adjacent] != 1 || tensor.dims[adjacent] % unit != 0) return false;
+  if (!lines || lines->offset % unit != 0 || lines->alignment % kCopyUnit != 0) return false;
+  const Strides& strides = lines->strides;
+  const int adjacent = strides[rank - 1] == 1 ? rank - 1 : rank - 2;
+  if (strides[adjacent] != 1 || tensor.dims[adjacent] % unit != 0) return false;
   for (int axis = 0; axis < rank; ++axis)
-    if (axis != adjacent && tensor.dims[axis] > 1 && ((*strides)[axis] <= 0 || (*strides)[axis] % unit != 0))
+    if (axis != adjacent && tensor.dims[axis] > 1 && (strides[axis] <= 0 || strides[axis] % unit != 0))
       return false;
   return true;
 }

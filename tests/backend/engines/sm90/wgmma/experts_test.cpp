@@ -54,6 +54,21 @@ TEST(Experts, OtherTypesLinesAndDevicesMultiplyAllRowsByAll) {
   EXPECT_FALSE(has_list({}, "A100"));
 }
 
+// Experts' rows that are scattered are read through a view of the tokens.
+TEST(Experts, TokensThatMayStartAnywhereMultiplyAllRowsByAll) {
+  for (const TokenMode mode : {TokenMode::none, TokenMode::scatter})
+    for (const int alignment : {8, 16}) {
+      GraphBuilder g;
+      const Tensor x = g.input("x", {200, 64}, DataType::bf16, {.alignment = alignment}),
+                   w = g.input("w", {4, 64, 96}, DataType::bf16),
+                   first = g.input("first", {4, 1, 1}, DataType::i32);
+      const Tensor index = mode == TokenMode::none ? Tensor() : g.input("index", {200}, DataType::i32);
+      const Graph graph = g.finish({g.moe_grouped_matmul(x, w, first, {.mode = mode, .token_index = index})});
+      const std::string text = source(plan_on(graph, "H200"));
+      EXPECT_EQ(text.find("wgmma_expert_tiles") != std::string::npos, alignment == 16);
+    }
+}
+
 TEST(Experts, AnEngineThatIsForbiddenCarriesOutNone) {
   const Plan plan = build(test::expert_matmul({}), DeviceInfo::named("H200"),
                           BuildOptions{.forbid = {"wgmma"}, .compile = false});
