@@ -28,6 +28,7 @@ namespace {
 using reference::LinesOf;
 using reference::Magnitude;
 using reference::SizeOf;
+using reference::SlicesOf;
 
 // Outputs whose contractions cost more, or that have more elements, are checked on a sample: the oracle takes
 // some seconds for each of these.
@@ -212,14 +213,17 @@ class DenseOracle {
       size.take_in(std::visit([](auto number) { return static_cast<double>(number); }, described.value));
     if (described.memory == Memory::constant || !used_[static_cast<size_t>(tensor)]) return size.magnitude();
     LinesOf lines(described.dims);
+    SlicesOf slices(described.dims);
     for_each_element(described, [&](int64_t element, int64_t place) {
       if (!is_written(tensor, place)) return;
       const double taken = value(tensor, place);
       size.take_in(taken);
       lines.take_in(element, taken);
+      slices.take_in(element, taken);
     });
     Magnitude magnitude = size.magnitude();
     lines.finish(magnitude);
+    slices.finish(magnitude);
     return magnitude;
   }
 

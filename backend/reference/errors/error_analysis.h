@@ -12,6 +12,8 @@ namespace fusor::reference {
 
 /// Roundings inside one formula of core/pointwise.def: elementary functions of 2 ulp, a handful of steps.
 inline constexpr double kStepsOfAFormula = 8;
+/// Standard deviations that the worst of many elements is off by.
+inline constexpr double kSpreads = 8;
 
 inline double least_normal(DataType compute) {
   return compute == DataType::f64 ? std::numeric_limits<double>::min() : std::numeric_limits<float>::min();
@@ -73,6 +75,7 @@ class ErrorAnalysis {
   double reach(const Op& op, DataType compute) const;
   void carry_operand(Deviation& total, const Op& op, const Pointwise& pointwise, size_t i,
                      const Deviation& operand) const;
+  void meet_in_product(Deviation& total, const Op& op, DataType compute);
   bool carry_parts(Deviation& total, const Op& op, const Pointwise& pointwise, size_t i,
                    const Deviation& operand) const;
   bool carry_beside_pole(Deviation& total, const Op& op, PointwiseMode mode, size_t i,
@@ -91,7 +94,7 @@ class ErrorAnalysis {
   Deviation after_sum(const Op& op, const Reduction& reduction, const Deviation& operand) const;
   static void meet_in_sum(Deviation& total, const Deviation& operand, double walk, double terms);
   Deviation after_unknown_sum(const Op& op, const Reduction& reduction, const Deviation& operand) const;
-  static double walk_of(double count, double distinct);
+  double walk_of(double count, int tensor) const;
   double repeats(int tensor, double count) const;
   Deviation as_multiplied(int tensor, bool rounds) const;
   Line line_of_operand(const Op& op, size_t i) const;

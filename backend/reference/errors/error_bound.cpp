@@ -317,7 +317,6 @@ Deviation ErrorAnalysis::gathered(const Op& op) {
 // differ by the spacing of the smallest numbers, where the relative part vanishes. Packed types have so
 // few numbers that a bound of more than one step would say nothing.
 Bound ErrorAnalysis::at_output(int output) const {
-  constexpr double kSpreads = 8;
   const Deviation& deviation = error(output);
   if (!deviation.any() || info(type(output)).kind == NumberKind::boolean) return {};
   if (is_packed(type(output))) return {widest_step(type(output)), 0};

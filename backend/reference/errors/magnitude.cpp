@@ -1,6 +1,8 @@
 // Owns what is made of the values that were gathered.
 #include "backend/reference/errors/magnitude.h"
 
+#include <utility>
+
 namespace fusor::reference {
 
 Magnitude SizeOf::magnitude() const {
@@ -46,6 +48,44 @@ void LinesOf::finish(Magnitude& size) const {
       drift = std::max(drift, std::abs(line.sum) / extent);
     }
   }
+}
+
+SlicesOf::SlicesOf(const Dims& dims)
+    : dims_(dims), row_(dims[dims.rank() - 1]), columns_(static_cast<size_t>(row_)) {
+  for (int axis = 0; axis < dims.rank() - 1; ++axis) slices_.emplace_back(static_cast<size_t>(dims[axis]));
+}
+
+void SlicesOf::end_row(int64_t next_element) {
+  int64_t index = first_ / row_;
+  for (int axis = dims_.rank() - 2; axis >= 0; --axis) {
+    Hash& slice = slices_[static_cast<size_t>(axis)][static_cast<size_t>(index % dims_[axis])];
+    slice.take_in(of_row_.has_nonzero ? of_row_.value : 0);
+    index /= dims_[axis];
+  }
+  first_ = next_element / row_ * row_;
+  of_row_ = {};
+}
+
+// Slices of zeros have no errors.
+double SlicesOf::most_equal(std::vector<Hash> slices) {
+  std::erase_if(slices, [](const Hash& slice) { return !slice.has_nonzero; });
+  std::ranges::sort(slices, {}, &Hash::value);
+  int64_t most = 1, equal = 1;
+  for (size_t i = 1; i < slices.size(); ++i) {
+    equal = slices[i].value == slices[i - 1].value ? equal + 1 : 1;
+    most = std::max(most, equal);
+  }
+  return static_cast<double>(most);
+}
+
+void SlicesOf::finish(Magnitude& size) {
+  constexpr int64_t kFewest = 8;  // elements of a slice that another one does not equal by chance
+  end_row(first_);
+  slices_.push_back(std::move(columns_));
+  const int64_t elements = element_count(dims_);
+  for (int axis = 0; axis < dims_.rank(); ++axis)
+    if (elements / dims_[axis] >= kFewest)
+      size.copies *= most_equal(std::move(slices_[static_cast<size_t>(axis)]));
 }
 
 }  // namespace fusor::reference

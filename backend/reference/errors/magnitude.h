@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -25,6 +26,7 @@ struct Magnitude {
   /// Values that differ: equal ones have equal errors. Many where nobody has counted.
   double distinct = std::numeric_limits<double>::infinity();
   double nonzeros = 0;  ///< how many elements are not 0
+  double copies = 1;    ///< how many elements are equal because whole slices of the tensor are
   double smallest = 0;  ///< of the absolute values that are not 0
   double lowest = -1, highest = 1;
   /// By axis, over its lines: the largest root mean square, and the largest absolute mean. 0 where the axis
@@ -32,8 +34,8 @@ struct Magnitude {
   std::vector<double> lines = {}, drifts = {};
 };
 
-/// Gathers a Magnitude, but for its lines, from finite values. Those that stand for infinity count only where
-/// others are large, too.
+/// Gathers a Magnitude, but for its lines and copies, from finite values. Those that stand for infinity count
+/// only where others are large, too.
 class SizeOf {
  public:
   void take_in(double value) {
@@ -104,6 +106,45 @@ class LinesOf {
   int64_t row_;  // elements of one
   int64_t first_ = 0;
   std::vector<Axis> axes_;
+};
+
+/// Finds slices of a tensor, along each axis, that have the same elements: what was computed of them has the
+/// same errors.
+class SlicesOf {
+ public:
+  explicit SlicesOf(const Dims& dims);
+
+  /// Elements in row-major order, from which some may be left out.
+  void take_in(int64_t element, double value) {
+    if (element >= first_ + row_) end_row(element);
+    const auto bits = value == 0 ? 0 : std::bit_cast<uint64_t>(value);
+    columns_[static_cast<size_t>(element - first_)].take_in(bits);
+    of_row_.take_in(bits);
+  }
+  /// Adds what was gathered to the size of the same tensor.
+  void finish(Magnitude& size);
+
+ private:
+  struct Hash {
+    uint64_t value = 0;
+    bool has_nonzero = false;
+    void take_in(uint64_t bits) {
+      constexpr uint64_t kMultiplier = 0x9E3779B97F4A7C15;
+      value = (value ^ bits) * kMultiplier;
+      value ^= value >> 32;
+      has_nonzero = has_nonzero || bits != 0;
+    }
+  };
+
+  void end_row(int64_t next_element);
+  static double most_equal(std::vector<Hash> slices);
+
+  Dims dims_;
+  int64_t row_;  // elements of one
+  int64_t first_ = 0;
+  Hash of_row_;
+  std::vector<Hash> columns_;              // along the last axis
+  std::vector<std::vector<Hash>> slices_;  // along the others
 };
 
 }  // namespace fusor::reference

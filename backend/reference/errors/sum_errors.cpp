@@ -22,7 +22,7 @@ Deviation ErrorAnalysis::after_reduction(const Op& op, const Reduction& reductio
   const int x = op.inputs[0], y = op.outputs[0];
   const double count =
       static_cast<double>(element_count(dims(x))) / static_cast<double>(element_count(dims(y)));
-  const double walk = measured_ ? walk_of(count, size(x).distinct) : 1;
+  const double walk = measured_ ? walk_of(count, x) : 1;
   const Deviation operand = as_computed(x, reduction.compute);
   Deviation total;
   switch (reduction.mode) {
@@ -80,7 +80,7 @@ Deviation ErrorAnalysis::after_sum(const Op& op, const Reduction& reduction, con
   const bool is_mean = reduction.mode == ReductionMode::avg;
   const bool cancels = reduction.mode != ReductionMode::norm1 && size(x).lowest < 0;
   const double scale = is_mean ? 1 / count : 1, smallest = size(y).smallest / scale;
-  const double walk = walk_of(count, size(x).distinct), terms = walk * line_of_terms(x, y);
+  const double walk = walk_of(count, x), terms = walk * line_of_terms(x, y);
   const double rounding = growth_of_sums(count) * epsilon(reduction.compute);
   Deviation total{.relative = {rounding, operand.relative.common}};
   if (cancels) total.absolute.own = rounding * std::sqrt(count) * size(x).rms;
@@ -120,20 +120,21 @@ Deviation ErrorAnalysis::after_unknown_sum(const Op& op, const Reduction& reduct
   return total;
 }
 
-// How far the errors of `count` terms of so many values add up: those of equal values are equal.
-double ErrorAnalysis::walk_of(double count, double distinct) {
+// How far the errors of `count` terms of a tensor add up: those of equal values are equal.
+double ErrorAnalysis::walk_of(double count, int tensor) const {
+  const double distinct = std::min(size(tensor).distinct, count / size(tensor).copies);
   return count / std::sqrt(std::clamp(distinct, 1.0, count));
 }
 
 // How many of `count` terms may have one value, and so one error: more than values have in the mean over the
 // tensor, as some have more. Of many values a few binades wide, some are equal only because the type has no
-// others between them.
+// others between them. Where slices are equal, so many are equal by construction.
 double ErrorAnalysis::repeats(int tensor, double count) const {
   constexpr double kBinades = 4, kDeviations = 3;
   const double numbers = kBinades / epsilon(type(tensor));
   const double by_chance = numbers * -std::expm1(-size(tensor).nonzeros / numbers);
   const double mean = std::max(1.0, by_chance / size(tensor).distinct);
-  return std::min(mean + kDeviations * std::sqrt(mean - 1), count);
+  return std::min(std::max(size(tensor).copies, mean + kDeviations * std::sqrt(mean - 1)), count);
 }
 
 // The deviation of an operand as the tensor cores see it.

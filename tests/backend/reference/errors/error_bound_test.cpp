@@ -217,5 +217,53 @@ TEST(ErrorBound, EqualTermsOfASumMayFallOnTheOtherSideTogether) {
   }
 }
 
+// Slices that are equal have equal roundings, however many other values there are.
+TEST(ErrorBound, EqualSlicesMayFallOnTheOtherSideTogether) {
+  constexpr int64_t kRows = 25, kTerms = 138, kCopies = 2;
+  GraphBuilder g("slices");
+  const Tensor values = g.input("x", {kRows, kTerms, kCopies}, DataType::f32);
+  const Tensor rounded = g.mul(values, g.constant(0.3), {.type = DataType::f16});
+  g.output(g.reduce(rounded, ReductionMode::add, {1, 2}), {.name = "y", .type = DataType::f32});
+  const Graph graph = g.finish();
+  HostTensors tensors(graph);
+  std::vector<double> equal = tensors.get(values);
+  for (double& value : equal) value = std::exp2(2 * std::min(value, 2.0));
+  for (size_t i = 0; i < equal.size(); ++i) equal[i] = equal[i / kCopies * kCopies];
+  constexpr size_t kLargest = 40;  // one pair is far larger than the others
+  equal[kLargest] = equal[kLargest + 1] = 40;
+  tensors.set(values, equal);
+  for (size_t op = 0; op < graph.ops.size(); ++op) {
+    tensors.run(make_single(graph, static_cast<int>(op)), Reading::device);
+    if (op > 0) continue;
+    const Tensor& factors = graph.tensors[static_cast<size_t>(graph.ops[0].outputs[0])];
+    std::vector<double> flipped = tensors.get(factors);
+    for (const size_t at : {kLargest, kLargest + 1}) flipped[at] += 8 * epsilon(DataType::f16);
+    tensors.set(factors, flipped);
+  }
+  const VerifyReport report = verify(graph, tensors.pointers());
+  EXPECT_TRUE(report.passed()) << to_string(report);
+  EXPECT_GT(report.outputs[0].of_tolerance, 0.4) << to_string(report);
+}
+
+// The distances of equal numbers from their mean are roundings, and so are the products of two of them.
+TEST(ErrorBound, FactorsThatShouldBeZeroMayBothBeOff) {
+  constexpr int64_t kRows = 64, kTerms = 7;
+  GraphBuilder g("constant_rows");
+  const Tensor values = g.input("x", {kRows, kTerms}, DataType::f32);
+  const Tensor distance = g.sub(values, g.reduce(values, ReductionMode::avg, {1}));
+  const Tensor scale = g.input("scale", {1, 1}, DataType::f64);
+  g.output(g.mul(distance, g.mul(distance, scale)), {.name = "y", .type = DataType::f64});
+  const Graph graph = g.finish();
+  HostTensors tensors(graph);
+  std::vector<double> equal = tensors.get(values);
+  for (size_t i = 0; i < equal.size(); ++i) equal[i] = equal[i / kTerms * kTerms];
+  tensors.set(values, equal);
+  tensors.set(scale, {3.0});
+  tensors.run(Reading::device);
+  const VerifyReport report = verify(graph, tensors.pointers());
+  EXPECT_TRUE(report.passed()) << to_string(report);
+  EXPECT_GT(report.outputs[0].of_tolerance, 0.0) << to_string(report);
+}
+
 }  // namespace
 }  // namespace fusor
