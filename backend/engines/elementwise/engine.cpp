@@ -6,12 +6,14 @@
 #include <bit>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "backend/engines/elementwise/launch.h"
 #include "backend/engines/elementwise/simplify.h"
 #include "backend/engines/elementwise/vectors.h"
 #include "backend/engines/knobs.h"
 #include "backend/engines/list.h"
+#include "backend/engines/picks.h"
 #include "backend/engines/rules.h"
 #include "codegen/text/word_facts.h"
 #include "core/ceil_div.h"
@@ -234,7 +236,8 @@ std::vector<ElementwiseKnobs> variations(const ElementwiseSchedule& s) {
 
 class PreparedElementwise final : public Prepared {
  public:
-  PreparedElementwise(const Fusion& fusion, const DeviceInfo& device) : problem_(fusion, device) {}
+  PreparedElementwise(const Fusion& fusion, std::optional<Fusion> picked, const DeviceInfo& device)
+      : picked_(std::move(picked)), problem_(picked_ ? *picked_ : fusion, device) {}
 
   // Every knob of every fusion: the same lists, so that a saved setting stays one of them.
   std::vector<Knob> knobs() const override {
@@ -270,6 +273,7 @@ class PreparedElementwise final : public Prepared {
       all.push_back({std::move(had), cost(problem_, schedule)});
   }
 
+  const std::optional<Fusion> picked_;  ///< carried out in the place of the fusion that was given
   const Problem problem_;
 };
 
@@ -293,7 +297,14 @@ class ElementwiseEngine final : public Engine {
                      "use direct or mma",
                      anchor.op};
     }
-    if (auto refusal = refuse_phases(fusion)) return std::move(*refusal);
+    std::optional<Fusion> picked = with_picked_elements(fusion);
+    if (auto refusal = refuse_form(picked ? *picked : fusion)) return std::move(*refusal);
+    return std::make_unique<const PreparedElementwise>(fusion, std::move(picked), device);
+  }
+
+ private:
+  static std::optional<Refusal> refuse_form(const Fusion& fusion) {
+    if (auto refusal = refuse_phases(fusion)) return refusal;
     for (const Site& site : fusion.sites) {
       for (const Store& store : site.expr.stores)
         if (is_packed(store.type) && store.index < 0) return refuse_packed_store(fusion, store);
@@ -301,10 +312,8 @@ class ElementwiseEngine final : public Engine {
       if (!shared_reduction_mask(site.expr, &differing))
         return refuse_mask(fusion, site.expr.stores[static_cast<size_t>(differing)]);
     }
-    return std::make_unique<const PreparedElementwise>(fusion, device);
+    return std::nullopt;
   }
-
- private:
   // Packed elements that are scattered are merged into their bytes; all others are stored by whole bytes.
   static Refusal refuse_packed_store(const Fusion& fusion, const Store& result) {
     return {"whole-byte-stores",

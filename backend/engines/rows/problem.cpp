@@ -11,6 +11,7 @@
 
 #include "backend/engines/counts.h"
 #include "backend/engines/elementwise/vectors.h"
+#include "backend/engines/picks.h"
 #include "backend/engines/reach.h"
 #include "codegen/text/expr_emitter.h"
 #include "codegen/text/rows/facts.h"
@@ -42,58 +43,6 @@ bool drop_empty_totals(Expr& expr) {
     node.pointwise.compute = node.reduction.compute;
   }
   return true;
-}
-
-// Where node `at` picks the elements of a load whose coordinate along `axis` is one value a row: that load
-// and the value.
-struct Pick {
-  int load = -1, where = -1;
-};
-Pick pick_of(const Fusion& fusion, const Expr& expr, int at, int axis) {
-  const auto is = [&](int node, PointwiseMode mode) {
-    return expr.node(node).kind == Node::Kind::pointwise && expr.node(node).pointwise.mode == mode;
-  };
-  if (!is(at, PointwiseMode::binary_select)) return {};
-  const auto& [taken, other, condition] = expr.node(at).args;
-  const Node& zero = expr.node(other);
-  const bool is_zero = zero.kind == Node::Kind::scalar &&
-                       fusion.operands[static_cast<size_t>(zero.access.operand)].memory == Memory::constant &&
-                       fusion.operands[static_cast<size_t>(zero.access.operand)].value == Scalar(0.0);
-  if (!is_zero || !is(condition, PointwiseMode::cmp_eq)) return {};
-  const std::vector<uint32_t> varies = varying_axes(expr);
-  for (const int side : {0, 1}) {
-    const int where = expr.node(condition).args[static_cast<size_t>(1 - side)];
-    const Node& index = expr.node(expr.node(condition).args[static_cast<size_t>(side)]);
-    const Node& value = expr.node(where);
-    const bool counts = index.kind == Node::Kind::index && index.axis == axis && index.access.offset == 0 &&
-                        index.access.strides[axis] == 1;
-    const bool is_of_row = (varies[static_cast<size_t>(where)] >> axis & 1) == 0 && !is_real(value.type);
-    const Node& load = expr.node(taken);
-    if (counts && is_of_row && (value.kind == Node::Kind::load || value.kind == Node::Kind::scalar) &&
-        load.kind == Node::Kind::load && !load.access.is_indexed())
-      return {taken, where};
-  }
-  return {};
-}
-
-// A total of one element of each row, the others being zeros, is a load of that element.
-void take_picked_elements(const Fusion& fusion, Expr& expr) {
-  for (Node& node : expr.nodes) {
-    if (!is_total(node) || std::popcount(node.over) != 1) continue;
-    const bool adds = node.reduction.mode == ReductionMode::add && node.reduction.compute == DataType::f32 &&
-                      node.type == DataType::f32;
-    const int axis = std::countr_zero(node.over);
-    const Pick pick = adds ? pick_of(fusion, expr, node.args[0], axis) : Pick{};
-    if (pick.load < 0 || carrier(expr.node(pick.load).type) != DataType::f32) continue;
-    Access access = expr.node(pick.load).access;
-    access.indexed[0] = {.stride = access.strides[axis], .extent = expr.domain[axis]};
-    access.strides[axis] = 0;
-    node = {.kind = Node::Kind::load,
-            .type = expr.node(pick.load).type,
-            .access = access,
-            .args = {pick.where, -1, -1},
-            .op = node.op};
-  }
 }
 
 Expr merged(const Expr& expr) { return merge_axes(without_dead_nodes(expr)); }
@@ -237,7 +186,8 @@ std::variant<Refusal, RowsProblem> rows_problem(const Fusion& fusion, const Devi
                      "elements stored through an index",
                      "carry out the scatter in a fusion of its own",
                      store.op};
-  take_picked_elements(fusion, expr);
+  if (take_picked_elements(fusion, expr) && !expr.has_reduction())
+    return Refusal{"rows-form", "", "", "totals along rows", "one element of each row", "", -1};
   expr = simplified_counts(expr, fusion, merged);
   const int vector_axis = choose_vector_axis(expr);
   const auto answer = row_axes(fusion, expr, vector_axis);

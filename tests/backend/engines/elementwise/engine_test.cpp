@@ -8,11 +8,13 @@
 #include "backend/build.h"
 #include "backend/engines/elementwise/schedule.h"
 #include "backend/engines/list.h"
+#include "backend/engines/picks.h"
 #include "codegen/text/expr_emitter.h"
 #include "frontend/graph_builder.h"
 #include "tests/backend/engines/ask.h"
 #include "tests/backend/engines/elementwise/cases.h"
 #include "tests/backend/engines/golden_text.h"
+#include "tests/backend/engines/rows/cases.h"
 
 namespace fusor {
 namespace {
@@ -214,6 +216,26 @@ TEST(ElementwiseSchedule, ReductionOverNothingIsAStore) {
   EXPECT_EQ(s.variant, Variant::plain);
   EXPECT_FALSE(s.y.expr.has_reduction());
   EXPECT_EQ(s.y.expr.nodes.back().pointwise.mode, PointwiseMode::abs);
+}
+
+TEST(ElementwiseEngine, AnElementThatATotalPicksIsAllThatIsRead) {
+  constexpr int64_t kRows = 4096, kClasses = 50000;
+  const Fusion fusion = fusion_of(rows_cases::labelled(DataType::bf16, kRows, kClasses));
+  const EngineCandidate best = test::candidates(elementwise_engine(), fusion, h200()).front();
+  constexpr double kSector = 32;
+  EXPECT_LE(best.work.dram_bytes, kRows * (kSector + 2 * kSector));
+  EXPECT_EQ(test::lower(elementwise_engine(), fusion, best.config, h200()).steps.size(), 1U);
+}
+
+TEST(ElementwiseEngine, RowsOfWhichMoreIsTakenAreRead) {
+  GraphBuilder g;
+  const Tensor x = g.input("x", {64, 1000}, DataType::f32);
+  const Tensor is_label = g.cmp_eq(g.gen_index(x, 1), g.input("label", {64, 1}, DataType::i32));
+  const Tensor picked =
+      g.reduce(g.binary_select(x, g.constant(0, DataType::f32), is_label), ReductionMode::add, {1});
+  const Graph graph = g.finish({picked, g.reduce(x, ReductionMode::add, {1})});
+  EXPECT_TRUE(scheduled(fusion_of(graph)).reduces());
+  EXPECT_FALSE(with_picked_elements(fusion_of(graph)).has_value());
 }
 
 TEST(ElementwiseSchedule, LargeSpansNeedWideIndices) {

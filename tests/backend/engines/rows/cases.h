@@ -136,6 +136,17 @@ inline Graph residual_norm_quantize(DataType type, const Dims& dims) {
   return g.finish();
 }
 
+/// A number a row less the labelled element of that row.
+inline Graph labelled(DataType type, int64_t rows, int64_t classes) {
+  GraphBuilder g("labelled");
+  const Tensor x = g.input("x", {rows, classes}, type);
+  const Tensor is_label = g.cmp_eq(g.gen_index(x, 1), g.input("label", {rows, 1}, DataType::i64));
+  const Tensor picked =
+      g.reduce(g.binary_select(x, g.constant(0, DataType::f32), is_label), ReductionMode::add, {1});
+  g.output(g.sub(g.input("total", {rows, 1}, DataType::f32), picked), named("loss", DataType::f32));
+  return g.finish();
+}
+
 /// -log softmax of the labelled element of each row.
 inline Graph cross_entropy(DataType type, int64_t rows, int64_t classes) {
   GraphBuilder g("cross_entropy");

@@ -40,6 +40,20 @@ TEST(GatherGpu, AlongTheFastestAxis) {
   expect_correct(g.finish(), "columns and their sums");
 }
 
+// Labels outside of a row pick nothing.
+TEST(GatherGpu, ElementsThatATotalPicks) {
+  FUSOR_NEEDS_GPU();
+  for (const DataType type : {DataType::f32, DataType::f16, DataType::bf16})
+    for (const int64_t classes : {1, 33, 1000}) {
+      GraphBuilder g("picked");
+      const Tensor x = g.input("x", {41, classes}, type), total = g.input("total", {41, 1}, DataType::f32);
+      const Tensor is_label = g.cmp_eq(g.gen_index(x, 1), some_index(g, {41, 1}, classes, DataType::i32));
+      const Tensor one = g.binary_select(x, g.constant(0, DataType::f32), is_label);
+      g.output(g.sub(total, g.reduce(one, ReductionMode::add, {1})), {.type = DataType::f32});
+      expect_correct(g.finish(), fmt::format("{} of {}", to_string(type), classes));
+    }
+}
+
 TEST(GatherGpu, OfAGather) {
   FUSOR_NEEDS_GPU();
   GraphBuilder g("pages");
