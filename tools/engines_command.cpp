@@ -54,6 +54,8 @@ constexpr auto kAbout = std::to_array<About>({
     {"wgmma_narrow", "convolutions of few input channels: first layers", Place::hopper},
     {"wgmma_parts", "matmuls and convolutions of fp32 without rounding: three bf16 a number", Place::hopper},
     {"wgmma_taps", "filter gradients of small windows in NCHW as TF32", Place::hopper},
+    {"mma_stream", "matmul and convolution of few channels: weights stay, rows stream past them",
+     Place::tensor_cores},
     {"mma", "matmul and convolution of any layout, with prologues", Place::tensor_cores},
     {"depthwise", "depthwise convolution in NHWC", Place::cuda_cores},
     {"depthwise_repacked", "depthwise convolution in NCHW, between copies", Place::cuda_cores},

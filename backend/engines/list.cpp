@@ -6,25 +6,29 @@
 namespace fusor {
 
 std::span<const Engine* const> engines() {
-  static const std::array<const Engine*, 19> kEngines = {&attention_engine(),
-                                                         &attention_backward_engine(),
-                                                         &attention_decode_engine(),
-                                                         &attention_mma_engine(),
-                                                         &recurrent_engine(),
-                                                         &wgmma_engine(),
-                                                         &wgmma_repacked_engine(),
-                                                         &wgmma_narrow_engine(),
-                                                         &wgmma_taps_engine(),
-                                                         &wgmma_parts_engine(),
-                                                         &mma_engine(),
-                                                         &depthwise_engine(),
-                                                         &depthwise_repacked_engine(),
-                                                         &window_engine(),
-                                                         &rows_engine(),
-                                                         &elementwise_engine(),
-                                                         &packed_engine(),
-                                                         &direct_engine(),
-                                                         &cpu_engine()};
+  // clang-format off
+  static const std::array<const Engine*, 20> kEngines = {
+      &attention_engine(),
+      &attention_backward_engine(),
+      &attention_decode_engine(),
+      &attention_mma_engine(),
+      &recurrent_engine(),
+      &wgmma_engine(),
+      &wgmma_repacked_engine(),
+      &wgmma_narrow_engine(),
+      &wgmma_taps_engine(),
+      &wgmma_parts_engine(),
+      &mma_stream_engine(),
+      &mma_engine(),
+      &depthwise_engine(),
+      &depthwise_repacked_engine(),
+      &window_engine(),
+      &rows_engine(),
+      &elementwise_engine(),
+      &packed_engine(),
+      &direct_engine(),
+      &cpu_engine()};
+  // clang-format on
   return kEngines;
 }
 

@@ -22,6 +22,7 @@ const Engine& recurrent_engine();
 const Engine& depthwise_engine();
 const Engine& depthwise_repacked_engine();
 const Engine& mma_engine();
+const Engine& mma_stream_engine();
 const Engine& attention_engine();
 const Engine& attention_backward_engine();
 const Engine& attention_decode_engine();

@@ -73,6 +73,12 @@ FUSOR_DEVICE void multiply_add(i32 (&sum)[4], const u32 (&a)[4], u32 b0, u32 b1)
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "C"(MmaElement<ElementA>::kShape),
         "C"(MmaElement<ElementA>::kName), "C"(MmaElement<ElementB>::kName));
 }
+/// The same over 16 bytes of k, of fp16 or bf16: the first two words of a.
+FUSOR_DEVICE void multiply_add_half(float (&sum)[4], const u32 (&a)[4], u32 b0) {
+  asm("mma.sync.aligned.m16n8k8.row.col.f32.%7.%8.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+      : "r"(a[0]), "r"(a[1]), "r"(b0), "C"(MmaElement<ElementA>::kName), "C"(MmaElement<ElementB>::kName));
+}
 
 /// Copies kBytes from global to shared memory asynchronously, or clears them. The bytes may be read after
 /// wait_for_copies() and a barrier.
