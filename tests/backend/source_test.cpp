@@ -153,6 +153,7 @@ std::vector<Graph> graphs() {
           stem(),
           matmul(512, 512, 512, DataType::f32),
           matmul(37, 41, 43),
+          matmul(4096, 40, 24),
           chain(),
           test::attention({}),
           attention_gradients(),

@@ -26,9 +26,8 @@ constexpr int kParts = 16;         // of all kernels: one process each under cte
 std::vector<BenchCase> all_cases() {
   std::vector<std::string> paths;
   for (const auto& file : std::filesystem::directory_iterator(FUSOR_BENCH_CASES))
-    if (const std::string name = file.path().stem().string(); name != "networks_unseen" &&
-                                                              name != "networks_fresh" && name != "sweeps" &&
-                                                              name != "networks" && name != "attention")
+    if (const std::string name = file.path().stem().string();
+        !name.starts_with("networks") && name != "sweeps" && name != "attention")
       paths.push_back(file.path().string());
   std::ranges::sort(paths);
   std::vector<BenchCase> cases;

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <filesystem>
 #include <iostream>
@@ -51,9 +50,8 @@ std::optional<std::string> named_in(const std::string& folder, const std::string
 
 /// Files that are read where they are named only: hundreds of layers that the suite does not name.
 bool is_suite(const fs::path& file) {
-  constexpr std::array<std::string_view, 5> kByName = {"networks", "networks_unseen", "networks_fresh",
-                                                       "sweeps", "attention"};
-  return std::ranges::find(kByName, file.stem().string()) == kByName.end();
+  const std::string name = file.stem().string();
+  return !name.starts_with("networks") && name != "sweeps" && name != "attention";
 }
 
 /// The files that were named, by their paths or else by their names in the folder; where none was, the

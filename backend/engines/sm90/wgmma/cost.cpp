@@ -440,6 +440,36 @@ double Schedule::copied_bytes() const {
           of_columns * static_cast<double>(tiling.tile_n) / static_cast<double>(tiling.cluster));
 }
 
+// TMA sends boxes that reach beyond the end of their lines line by line, and so do results whose lines end
+// within a sector: seconds of an SM for each, by 410 candidates of 61 products of 8 to 288 channels on an
+// H200 (bench/HISTORY.md). Longer products hide them.
+double Schedule::seconds_of_short_lines() const {
+  constexpr double kOf16 = 3.6e-9, kOf32 = 0.7e-9, kOf64 = 1e-9, kAcross = 5.3e-9, kOfResult = 2e-9;
+  constexpr int64_t kStepsThatHide = 4, kSector = 32;
+  if (tiling.steps >= kStepsThatHide || tiling.window || view.planes || passes()) return 0;
+  double seconds = 0;
+  const auto add = [&](const CopiedOperand& operand, int64_t extent) {
+    const int64_t bytes = operand.map.dims[0] * byte_size(operand.map.type),
+                  start = start_of_lines(operand, fusion);
+    if (operand.map.window || start == kLineBytes || bytes % kLineBytes == 0) return;
+    if (operand.across_adjacent)
+      seconds += bytes < kLineBytes ? kAcross * static_cast<double>(kBoxLine * tiling.steps) : 0;
+    else
+      seconds += (start == 64 ? kOf64 : start == 32 ? kOf32 : kOf16) * static_cast<double>(extent);
+  };
+  if (!thread_a) add(a, tiling.tile_m / tiling.cluster_n);
+  if (thread_b.empty()) add(b[0], tiling.tile_n / tiling.cluster);
+  seconds *= static_cast<double>(tiling.tiles());
+  if (store_path() == StorePath::boxes) {
+    const Store& result = y.stores.front();
+    const auto adjacent = std::ranges::find(result.access.strides, 1) - result.access.strides.begin();
+    const int64_t elements = y.domain[static_cast<int>(adjacent)], bytes = elements * byte_size(result.type);
+    if (bytes < kLineBytes && bytes % kSector != 0)
+      seconds += kOfResult * static_cast<double>(element_count(y.domain)) / static_cast<double>(elements);
+  }
+  return seconds / device.sm_count;
+}
+
 double Schedule::finish_cycles() const {
   // Tiles meet, and start anew.
   constexpr double kTileCycles = 1000, kTileOfLinesCycles = 2000;
@@ -525,6 +555,7 @@ Work Schedule::work() const {
   work.start_s = start_seconds();
   work.efficiency = efficiency(work.dram_bytes);
   add_second_launch(work);
+  work.serial_dram_bytes += seconds_of_short_lines() * device.dram_bytes_per_s;
   return work;
 }
 

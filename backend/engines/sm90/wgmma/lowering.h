@@ -271,6 +271,8 @@ struct Schedule {
   double lines_multiplied() const;
   /// Bytes that operands move through L2, in its lines.
   double copied_bytes() const;
+  /// Seconds that lines shorter than a box take beside all else.
+  double seconds_of_short_lines() const;
   /// Cycles from a tile's last product to its stored results.
   double finish_cycles() const;
   double start_seconds() const;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -23,6 +24,7 @@ namespace {
 
 // codegen/device/tiled/mma_stream.cuh
 constexpr int64_t kWarps = 8, kThreads = 32 * kWarps, kChunk = 8;
+constexpr int64_t kManyRows = 32, kFewRows = 16;
 constexpr int64_t kReservedBytes = 1024;  // that the driver keeps of each block's shared memory
 
 // More products for each element than these are bound by the tensor cores, which wgmma feeds better.
@@ -41,10 +43,10 @@ struct Knobs {
 // Facts of a fusion.
 struct Problem : TiledProblem {
   const DeviceInfo& device;
-  int64_t chunks;     // of a line
-  int64_t panel;      // columns that are summed at a time
-  int64_t columns;    // of the tile, in whole panels
-  int64_t rows = 32;  // of a warp's tile, or 16
+  int64_t chunks;            // of a line
+  int64_t panel;             // columns that are summed at a time
+  int64_t columns;           // of the tile, in whole panels
+  int64_t rows = kManyRows;  // of a warp's tile
 
   Problem(const Fusion& fusion_, const DeviceInfo& device_)
       : TiledProblem(fusion_, device_, {kLoadWidths, kLoadWidths, kStoreWidths}),
@@ -57,7 +59,7 @@ struct Problem : TiledProblem {
     // Of tiles that are few for each warp, some warps would have one more than others.
     constexpr int64_t kEnoughStages = 3, kFewTiles = 3, kBlocks = 2;
     const bool few = view.m < kFewTiles * rows * kBlocks * kWarps * device.sm_count;
-    if (few || bytes_of(kEnoughStages) > device.shared_per_block) rows = 16;
+    if (few || bytes_of(kEnoughStages) > device.shared_per_block) rows = kFewRows;
   }
 
   // Of shared memory, but for the keys of steps.
@@ -113,34 +115,36 @@ Lowered lower(const Problem& problem, const Schedule& schedule) {
 
 // --- Costs ---
 
-// A chunk's place and its copy; a vector's way through shared memory to its place.
-constexpr double kInstructionsOfChunk = 24, kInstructionsOfVector = 60;
-// Until the first tile: the kernel's text, keys, the second operand.
-constexpr double kStart = 2.2e-6;
-// The share of the peak that mma.sync reaches between loads and stores.
-constexpr double kEfficiency = 0.25;
+// Fitted to 80 layers and products of 6 to 288 channels on an H200 (bench/HISTORY.md), within 10 % (RMS). Of
+// a lane, whose schedulers wait half of the time: a chunk's place and its copy, where windows are walked (one
+// layer) twice as dear; a vector's way through shared
+// memory to its place; a multiply-add.
+constexpr double kInstructionsOfChunk = 54, kInstructionsOfTap = 120, kInstructionsOfVector = 133,
+                 kInstructionsOfProduct = 0.235;
+// Until the first tile: the kernel's text, keys, and each round of loads of the second operand.
+constexpr double kStart = 2.3e-6, kRoundOfLoads = 0.23e-6;
 
 Work cost(const Problem& problem, const Schedule& schedule) {
   const Fusion& fusion = problem.fusion;
-  const SiteCost a = cost_of(problem.sites.a, fusion), y = cost_of(problem.sites.y, fusion);
+  const SiteCost a = cost_of(problem.sites.a, fusion), b = cost_of(problem.sites.b, fusion),
+                 y = cost_of(problem.sites.y, fusion);
   const Contraction& view = problem.view;
-  const auto rows = static_cast<double>(schedule.tiles * problem.rows);
-  const double loaded = rows * static_cast<double>(view.k), results = rows * static_cast<double>(view.n);
+  const auto rows = static_cast<double>(schedule.tiles * problem.rows), k = static_cast<double>(view.k),
+             columns = static_cast<double>(problem.columns);
+  const double loaded = rows * k, results = rows * static_cast<double>(view.n);
   Work work;
   work.dram_bytes = dram_bytes(fusion);
   work.l2_bytes =
-      loaded * a.bytes + results * y.bytes +
-      static_cast<double>(schedule.blocks * view.n * view.k) * cost_of(problem.sites.b, fusion).bytes;
-  work.fp32_flops =
-      2 * (loaded / kChunk * kInstructionsOfChunk +
-           results * (y.instructions + kInstructionsOfVector / static_cast<double>(problem.store.width)));
+      loaded * a.bytes + results * y.bytes + static_cast<double>(schedule.blocks * view.n * view.k) * b.bytes;
+  const double of_chunk = view.is_convolution() ? kInstructionsOfTap : kInstructionsOfChunk;
+  const double of_sum =
+      kInstructionsOfVector / static_cast<double>(problem.store.width) + k * kInstructionsOfProduct;
+  work.fp32_flops = 2 * (loaded / kChunk * of_chunk + results * y.instructions + rows * columns * of_sum);
   work.special = results * y.special;
-  // Products take their turn in a warp with its loads and stores.
-  work.fp32_flops += 2 * rows * static_cast<double>(problem.columns * view.k) / kEfficiency *
-                     (problem.device.fp32_flops / problem.device.tensor_flops_16);
   work.tiles = schedule.blocks;
   work.tiles_per_sm = static_cast<int>(schedule.blocks_per_sm);
-  work.start_s = kStart;
+  const double loads = columns * k / static_cast<double>(problem.load_b.width * kThreads);
+  work.start_s = kStart + kRoundOfLoads * std::ceil(loads);
   return work;
 }
 
@@ -204,6 +208,9 @@ class PreparedMmaStream final : public Prepared {
         continue;
       list.push_back({config_of(mma_stream_engine(), Knobs{offered[i]}), cost(problem_, schedule)});
     }
+    // Of few tiles a warp has most on their way with more stages, of many with more blocks: equal by their
+    // cost.
+    if (problem_.rows == kFewRows) std::ranges::reverse(list);
     return list;
   }
 
