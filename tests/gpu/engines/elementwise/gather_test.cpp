@@ -14,8 +14,9 @@ Tensor some_index(GraphBuilder& g, const Dims& dims, int64_t extent, DataType ty
   Tensor index = g.gen_index(like, 0);
   for (int axis = 1; axis < dims.rank(); ++axis)
     index = g.add(g.mul(index, g.constant(5, DataType::i32)), g.gen_index(like, axis));
-  index = g.mod(g.mul(index, g.constant(7, DataType::i32)),
-                g.constant(static_cast<double>(extent + extent / 2 + 1), DataType::i32));
+  const int64_t end = extent + extent / 2 + 1;
+  index =
+      g.mod(g.mul(index, g.constant(7, DataType::i32)), g.constant(static_cast<double>(end), DataType::i32));
   return g.identity(index, {.type = type});
 }
 
