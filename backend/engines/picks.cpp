@@ -9,8 +9,14 @@ namespace fusor {
 
 namespace {
 
-// Where node `at` picks the elements of a load whose coordinate along `axis` is one value a row: that load
-// and the value.
+// Whether every number of an integer type is compared as it is.
+bool compares_exactly(const Node& condition, DataType type) {
+  const DataType compute = condition.pointwise.compute;
+  return !is_real(compute) && !is_real(type) && byte_size(compute) >= byte_size(type);
+}
+
+// Where node `at` picks the elements of a load, as they are, whose coordinate along `axis` is one value a
+// row: that load and the value.
 struct Pick {
   int load = -1, where = -1;
 };
@@ -31,10 +37,15 @@ Pick pick_of(const Fusion& fusion, const Expr& expr, int at, int axis) {
     const Node& index = expr.node(expr.node(condition).args[static_cast<size_t>(side)]);
     const Node& value = expr.node(where);
     const bool counts = index.kind == Node::Kind::index && index.axis == axis && index.access.offset == 0 &&
-                        index.access.strides[axis] == 1;
-    const bool is_of_row = (varies[static_cast<size_t>(where)] >> axis & 1) == 0 && !is_real(value.type);
-    const Node& load = expr.node(taken);
-    if (counts && is_of_row && (value.kind == Node::Kind::load || value.kind == Node::Kind::scalar) &&
+                        index.access.strides[axis] == 1 && byte_size(index.type) >= 4;
+    const bool is_of_row = (varies[static_cast<size_t>(where)] >> axis & 1) == 0 &&
+                           compares_exactly(expr.node(condition), value.type) &&
+                           compares_exactly(expr.node(condition), index.type);
+    const Node &load = expr.node(taken), &select = expr.node(at);
+    const bool keeps = select.pointwise.compute == DataType::f32 &&
+                       (select.type == DataType::f32 || select.type == load.type);
+    if (counts && keeps && is_of_row &&
+        (value.kind == Node::Kind::load || value.kind == Node::Kind::scalar) &&
         load.kind == Node::Kind::load && !load.access.is_indexed())
       return {taken, where};
   }
@@ -43,8 +54,8 @@ Pick pick_of(const Fusion& fusion, const Expr& expr, int at, int axis) {
 
 }  // namespace
 
-bool take_picked_elements(const Fusion& fusion, Expr& expr) {
-  bool has_taken = false;
+uint32_t take_picked_elements(const Fusion& fusion, Expr& expr) {
+  uint32_t axes = 0;
   for (Node& node : expr.nodes) {
     if (node.kind != Node::Kind::reduce) continue;
     const uint32_t over = reduced_axes(expr, node);
@@ -62,9 +73,9 @@ bool take_picked_elements(const Fusion& fusion, Expr& expr) {
             .access = access,
             .args = {pick.where, -1, -1},
             .op = node.op};
-    has_taken = true;
+    axes |= over;
   }
-  return has_taken;
+  return axes;
 }
 
 namespace {
@@ -73,7 +84,7 @@ namespace {
 // stays, or where some results walk an axis that others were picked from.
 std::optional<Expr> picked(const Fusion& fusion, const Expr& given) {
   Expr expr = given;
-  if (!take_picked_elements(fusion, expr) || expr.has_reduction()) return std::nullopt;
+  if (take_picked_elements(fusion, expr) == 0 || expr.has_reduction()) return std::nullopt;
   expr = without_dead_nodes(expr);
   uint32_t varying = 0;
   for (const uint32_t axes : varying_axes(expr)) varying |= axes;

@@ -314,6 +314,7 @@ class ElementwiseEngine final : public Engine {
     }
     return std::nullopt;
   }
+
   // Packed elements that are scattered are merged into their bytes; all others are stored by whole bytes.
   static Refusal refuse_packed_store(const Fusion& fusion, const Store& result) {
     return {"whole-byte-stores",

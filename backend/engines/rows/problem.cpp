@@ -169,6 +169,25 @@ const Store* first_split_byte(const RowsProblem& problem) {
   return nullptr;
 }
 
+namespace {
+
+// Picks along an axis that no other total runs over stay totals: their loads would reach into rows that other
+// blocks may have stored already, where the result takes the place of the operand.
+std::optional<Refusal> take_picks(const Fusion& fusion, Expr& expr) {
+  Expr picked = expr;
+  const uint32_t axes = take_picked_elements(fusion, picked);
+  if (axes == 0) return std::nullopt;
+  if (!picked.has_reduction())
+    return Refusal{"rows-form", "", "", "totals along rows", "one element of each row", "", -1};
+  uint32_t walked = 0;
+  for (const Node& node : picked.nodes)
+    if (is_total(node)) walked |= node.over;
+  if ((axes & ~walked) == 0) expr = std::move(picked);
+  return std::nullopt;
+}
+
+}  // namespace
+
 std::variant<Refusal, RowsProblem> rows_problem(const Fusion& fusion, const DeviceInfo& device) {
   Expr expr = fusion.sites.front().expr;
   if (!drop_empty_totals(expr) || !expr.has_reduction())
@@ -186,8 +205,7 @@ std::variant<Refusal, RowsProblem> rows_problem(const Fusion& fusion, const Devi
                      "elements stored through an index",
                      "carry out the scatter in a fusion of its own",
                      store.op};
-  if (take_picked_elements(fusion, expr) && !expr.has_reduction())
-    return Refusal{"rows-form", "", "", "totals along rows", "one element of each row", "", -1};
+  if (auto refusal = take_picks(fusion, expr)) return std::move(*refusal);
   expr = simplified_counts(expr, fusion, merged);
   const int vector_axis = choose_vector_axis(expr);
   const auto answer = row_axes(fusion, expr, vector_axis);

@@ -1,6 +1,6 @@
 // Owns the host's side of codegen/device/tiled/part.cuh: how a matmul or a convolution is cut into
 // tiles, which way its elements are loaded and stored, and the second launch of a split. Shared by the
-// engines direct and mma.
+// engines direct, mma and mma_stream.
 #pragma once
 
 #include <algorithm>
@@ -41,7 +41,7 @@ struct WidthsOfSites {
   Widths a, b, y;
 };
 
-/// Facts of a fusion: all that the two kernels share.
+/// Facts of a fusion: all that these kernels share.
 struct TiledProblem {
   const Fusion& fusion;
   Contraction view;
@@ -93,7 +93,7 @@ double elements_of_b(const TiledProblem& problem, const TiledSchedule& schedule)
 /// Floating-point operations of the inner loop: tails are computed like whole tiles.
 double inner_flops(const TiledProblem& problem, const TiledSchedule& schedule);
 
-/// The rules of both engines: a CUDA device, one contraction, elementwise results over its own shape.
+/// The rules of all these engines: a CUDA device, one contraction, elementwise results over its own shape.
 std::optional<Refusal> refuse_tiling(const Fusion& fusion, const DeviceInfo& device);
 
 /// Adds the config with its work, unless it is there already.

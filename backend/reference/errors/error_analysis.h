@@ -75,7 +75,8 @@ class ErrorAnalysis {
   double reach(const Op& op, DataType compute) const;
   void carry_operand(Deviation& total, const Op& op, const Pointwise& pointwise, size_t i,
                      const Deviation& operand) const;
-  void meet_in_product(Deviation& total, const Op& op, DataType compute);
+  static void meet_in_product(Deviation& total, const Deviation& a, const Deviation& b);
+  static void meet_in_products(Deviation& total, const Deviation& a, const Deviation& b, double count);
   bool carry_parts(Deviation& total, const Op& op, const Pointwise& pointwise, size_t i,
                    const Deviation& operand) const;
   bool carry_beside_pole(Deviation& total, const Op& op, PointwiseMode mode, size_t i,
@@ -94,8 +95,10 @@ class ErrorAnalysis {
   Deviation after_sum(const Op& op, const Reduction& reduction, const Deviation& operand) const;
   static void meet_in_sum(Deviation& total, const Deviation& operand, double walk, double terms);
   Deviation after_unknown_sum(const Op& op, const Reduction& reduction, const Deviation& operand) const;
-  double walk_of(double count, int tensor) const;
-  double repeats(int tensor, double count) const;
+  double copies_along(int tensor, const std::vector<int>& axes) const;
+  double walk_of(double count, int tensor, double copies) const;
+  double repeats(int tensor, double count, double copies) const;
+  std::vector<int> axes_of_sum(int x, int y) const;
   Deviation as_multiplied(int tensor, bool rounds) const;
   Line line_of_operand(const Op& op, size_t i) const;
   std::vector<int> summed_axes(const Op& op, size_t i) const;

@@ -27,6 +27,8 @@
 //     errors: of D values that differ there are D independent ones, each K / D times; and a peak is met as
 //     often as one value may be among the terms. What is broadcast is an error, or a jump, that its readers
 //     have in common: a sum carries it K times, a product with other terms as often as these do not cancel.
+//     Slices of a tensor that have the same elements have the same errors: a sum across them meets each as
+//     often as there are such slices. Two factors that should both be zero leave the product of their errors.
 //  5. Operands rounded to TF32 are as good as random by up to one spacing at the value (spread: a spacing
 //     over sqrt(12)); where they are cut off instead, all are a little too small, and so is the result: half
 //     a spacing for each of the two (peak of the result).

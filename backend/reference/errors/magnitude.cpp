@@ -59,16 +59,17 @@ void SlicesOf::end_row(int64_t next_element) {
   int64_t index = first_ / row_;
   for (int axis = dims_.rank() - 2; axis >= 0; --axis) {
     Hash& slice = slices_[static_cast<size_t>(axis)][static_cast<size_t>(index % dims_[axis])];
-    slice.take_in(of_row_.has_nonzero ? of_row_.value : 0);
+    slice.take_in(of_row_.value);
+    slice.varies = slice.varies || of_row_.varies;
     index /= dims_[axis];
   }
   first_ = next_element / row_ * row_;
   of_row_ = {};
 }
 
-// Slices of zeros have no errors.
+// Slices of one number, such as zeros, are equal by chance.
 double SlicesOf::most_equal(std::vector<Hash> slices) {
-  std::erase_if(slices, [](const Hash& slice) { return !slice.has_nonzero; });
+  std::erase_if(slices, [](const Hash& slice) { return !slice.varies; });
   std::ranges::sort(slices, {}, &Hash::value);
   int64_t most = 1, equal = 1;
   for (size_t i = 1; i < slices.size(); ++i) {
@@ -84,8 +85,8 @@ void SlicesOf::finish(Magnitude& size) {
   slices_.push_back(std::move(columns_));
   const int64_t elements = element_count(dims_);
   for (int axis = 0; axis < dims_.rank(); ++axis)
-    if (elements / dims_[axis] >= kFewest)
-      size.copies *= most_equal(std::move(slices_[static_cast<size_t>(axis)]));
+    size.copies.push_back(
+        elements / dims_[axis] >= kFewest ? most_equal(std::move(slices_[static_cast<size_t>(axis)])) : 1);
 }
 
 }  // namespace fusor::reference

@@ -26,12 +26,13 @@ struct Magnitude {
   /// Values that differ: equal ones have equal errors. Many where nobody has counted.
   double distinct = std::numeric_limits<double>::infinity();
   double nonzeros = 0;  ///< how many elements are not 0
-  double copies = 1;    ///< how many elements are equal because whole slices of the tensor are
   double smallest = 0;  ///< of the absolute values that are not 0
   double lowest = -1, highest = 1;
   /// By axis, over its lines: the largest root mean square, and the largest absolute mean. 0 where the axis
   /// is short, empty where nobody has looked.
   std::vector<double> lines = {}, drifts = {};
+  /// By axis: how many slices across it have the same elements, at most. Empty where nobody has looked.
+  std::vector<double> copies = {};
 };
 
 /// Gathers a Magnitude, but for its lines and copies, from finite values. Those that stand for infinity count
@@ -126,13 +127,15 @@ class SlicesOf {
 
  private:
   struct Hash {
-    uint64_t value = 0;
-    bool has_nonzero = false;
+    uint64_t value = 0, first = 0;
+    bool is_empty = true, varies = false;
     void take_in(uint64_t bits) {
       constexpr uint64_t kMultiplier = 0x9E3779B97F4A7C15;
+      if (is_empty) first = bits;
+      is_empty = false;
+      varies = varies || bits != first;
       value = (value ^ bits) * kMultiplier;
       value ^= value >> 32;
-      has_nonzero = has_nonzero || bits != 0;
     }
   };
 

@@ -55,7 +55,10 @@ Deviation ErrorAnalysis::after_pointwise(const Op& op, const Pointwise& pointwis
   for (size_t i = 0; i < op.inputs.size(); ++i)
     if (const Deviation operand = as_operand(op, i, pointwise.compute); operand.any())
       carry_operand(total, op, pointwise, i, operand);
-  if (measured_ && pointwise.mode == PointwiseMode::mul) meet_in_product(total, op, pointwise.compute);
+  if (measured_ && (pointwise.mode == PointwiseMode::mul || pointwise.mode == PointwiseMode::add_square)) {
+    const size_t first = pointwise.mode == PointwiseMode::mul ? 0 : 1;
+    meet_in_product(total, as_operand(op, first, pointwise.compute), as_operand(op, 1, pointwise.compute));
+  }
   // Numbers that the compute type holds are packed as they are.
   const bool is_exact = pointwise.mode == PointwiseMode::identity && is_real(pointwise.compute) &&
                         (is_packed(type(op.inputs[0])) || is_packed(type(op.outputs[0]))) &&
@@ -74,14 +77,14 @@ Deviation ErrorAnalysis::after_pointwise(const Op& op, const Pointwise& pointwis
   return total;
 }
 
-// Adds the product of both factors' errors: it is all that is left where the factors should be zero.
-void ErrorAnalysis::meet_in_product(Deviation& total, const Op& op, DataType compute) {
-  double product = 1 / kSpreads;
-  for (const size_t i : {0, 1}) {
-    const Deviation factor = as_operand(op, i, compute);
-    product *= kSpreads * factor.absolute.total() + factor.peak.total();
-  }
-  total.absolute.common = std::hypot(total.absolute.common, product);
+// Adds the product of two factors' errors: it is all that is left where the factors should be zero.
+void ErrorAnalysis::meet_in_product(Deviation& total, const Deviation& a, const Deviation& b) {
+  const auto usual = [](const Deviation& factor) {
+    return kSpreads * factor.absolute.total() + factor.peak.steps;
+  };
+  const double product = usual(a) * usual(b);
+  total.absolute.common = std::hypot(total.absolute.common, product / kSpreads);
+  total.peak.jump += (usual(a) + a.peak.jump) * (usual(b) + b.peak.jump) - product;
 }
 
 // Whether a step rounds to a number of its result's size wherever that is.

@@ -22,7 +22,7 @@ Deviation ErrorAnalysis::after_reduction(const Op& op, const Reduction& reductio
   const int x = op.inputs[0], y = op.outputs[0];
   const double count =
       static_cast<double>(element_count(dims(x))) / static_cast<double>(element_count(dims(y)));
-  const double walk = measured_ ? walk_of(count, x) : 1;
+  const double walk = measured_ ? walk_of(count, x, copies_along(x, axes_of_sum(x, y))) : 1;
   const Deviation operand = as_computed(x, reduction.compute);
   Deviation total;
   switch (reduction.mode) {
@@ -66,11 +66,25 @@ Line ErrorAnalysis::line_of(int tensor, const std::vector<int>& axes, double oth
   return {beyond_cover(tensor, line.rms), line.drift};
 }
 
-double ErrorAnalysis::line_of_terms(int x, int y) const {
+// The axes of `x` that a sum with the result `y` runs over whole.
+std::vector<int> ErrorAnalysis::axes_of_sum(int x, int y) const {
   std::vector<int> axes;
   for (int axis = 0; axis < dims(x).rank(); ++axis)
     if (dims(x)[axis] > 1 && dims(y)[axis] == 1) axes.push_back(axis);
-  return line_of(x, axes, size(x).largest).rms;
+  return axes;
+}
+
+double ErrorAnalysis::line_of_terms(int x, int y) const {
+  return line_of(x, axes_of_sum(x, y), size(x).largest).rms;
+}
+
+// How many terms of a sum over the axes are equal because whole slices are.
+double ErrorAnalysis::copies_along(int tensor, const std::vector<int>& axes) const {
+  double copies = 1;
+  for (const int axis : axes)
+    if (static_cast<size_t>(axis) < size(tensor).copies.size())
+      copies *= size(tensor).copies[static_cast<size_t>(axis)];
+  return copies;
 }
 
 Deviation ErrorAnalysis::after_sum(const Op& op, const Reduction& reduction, const Deviation& operand) const {
@@ -80,7 +94,8 @@ Deviation ErrorAnalysis::after_sum(const Op& op, const Reduction& reduction, con
   const bool is_mean = reduction.mode == ReductionMode::avg;
   const bool cancels = reduction.mode != ReductionMode::norm1 && size(x).lowest < 0;
   const double scale = is_mean ? 1 / count : 1, smallest = size(y).smallest / scale;
-  const double walk = walk_of(count, x), terms = walk * line_of_terms(x, y);
+  const double copies = copies_along(x, axes_of_sum(x, y));
+  const double walk = walk_of(count, x, copies), terms = walk * line_of_terms(x, y);
   const double rounding = growth_of_sums(count) * epsilon(reduction.compute);
   Deviation total{.relative = {rounding, operand.relative.common}};
   if (cancels) total.absolute.own = rounding * std::sqrt(count) * size(x).rms;
@@ -93,7 +108,7 @@ Deviation ErrorAnalysis::after_sum(const Op& op, const Reduction& reduction, con
     total.absolute.own = std::hypot(total.absolute.own, operand.relative.own * terms);
   if (cancels) total.absolute.own = std::hypot(total.absolute.own, operand.relative.common * terms);
   const bool stays_parts = !cancels && size(x).largest > smallest;
-  total.peak.add(stays_parts ? operand.peak : peak_of(x, operand), repeats(x, count), 1);
+  total.peak.add(stays_parts ? operand.peak : peak_of(x, operand), repeats(x, count, copies), 1);
   if (stays_parts) total.relative_peak.add(operand.relative_peak, 1, 0);
   meet_in_sum(total, operand, count, cancels ? terms : 0);
   total.absolute = {total.absolute.own * scale, total.absolute.common * scale};
@@ -121,20 +136,20 @@ Deviation ErrorAnalysis::after_unknown_sum(const Op& op, const Reduction& reduct
 }
 
 // How far the errors of `count` terms of a tensor add up: those of equal values are equal.
-double ErrorAnalysis::walk_of(double count, int tensor) const {
-  const double distinct = std::min(size(tensor).distinct, count / size(tensor).copies);
+double ErrorAnalysis::walk_of(double count, int tensor, double copies) const {
+  const double distinct = std::min(size(tensor).distinct, count / copies);
   return count / std::sqrt(std::clamp(distinct, 1.0, count));
 }
 
 // How many of `count` terms may have one value, and so one error: more than values have in the mean over the
 // tensor, as some have more. Of many values a few binades wide, some are equal only because the type has no
 // others between them. Where slices are equal, so many are equal by construction.
-double ErrorAnalysis::repeats(int tensor, double count) const {
+double ErrorAnalysis::repeats(int tensor, double count, double copies) const {
   constexpr double kBinades = 4, kDeviations = 3;
   const double numbers = kBinades / epsilon(type(tensor));
   const double by_chance = numbers * -std::expm1(-size(tensor).nonzeros / numbers);
   const double mean = std::max(1.0, by_chance / size(tensor).distinct);
-  return std::min(std::max(size(tensor).copies, mean + kDeviations * std::sqrt(mean - 1)), count);
+  return std::min(std::max(copies, mean + kDeviations * std::sqrt(mean - 1)), count);
 }
 
 // The deviation of an operand as the tensor cores see it.
@@ -185,10 +200,19 @@ void ErrorAnalysis::carry_factor(Deviation& total, const Op& op, size_t i, const
   total.absolute.own = std::hypot(total.absolute.own, factor.relative.total() * products);
   total.relative.common = std::hypot(total.relative.common, factor.relative.common);
   Deviation met{.peak = {}};
-  met.peak.add(peak_of(x, factor), size(other).largest * repeats(x, count), 0);
+  met.peak.add(peak_of(x, factor),
+               size(other).largest * repeats(x, count, copies_along(x, summed_axes(op, i))), 0);
   meet_in_sum(met, factor, std::max(walk * line.rms, count * line.drift), products);
   total.peak.add(met.peak, 1, 0);
   total.relative_peak.add(met.relative_peak, 1, 0);
+}
+
+// Adds what sums of products of errors come to, where all factors should be zero: a walk of them.
+void ErrorAnalysis::meet_in_products(Deviation& total, const Deviation& a, const Deviation& b, double count) {
+  Deviation product;
+  meet_in_product(product, a, b);
+  total.absolute.own = std::hypot(total.absolute.own, std::sqrt(count) * product.absolute.common);
+  total.peak.jump += product.peak.jump;
 }
 
 Deviation ErrorAnalysis::after_contraction(const Op& op, DataType compute) {
@@ -203,7 +227,9 @@ Deviation ErrorAnalysis::after_contraction(const Op& op, DataType compute) {
   if (measured_)
     total.absolute.own =
         rounding * std::sqrt(count) * line_of_operand(op, 0).rms * line_of_operand(op, 1).rms;
-  for (const size_t i : {0, 1}) carry_factor(total, op, i, as_multiplied(op.inputs[i], rounds), count);
+  const Deviation factors[] = {as_multiplied(a, rounds), as_multiplied(b, rounds)};
+  for (const size_t i : {0, 1}) carry_factor(total, op, i, factors[i], count);
+  if (measured_) meet_in_products(total, factors[0], factors[1], count);
   if (notes_.short_sums && compute == DataType::f32 && is_fp8(type(a)) && is_fp8(type(b)))
     total.add(short_sums(a, b, c, count), 1, 1);
   for (const int operand : {a, b})

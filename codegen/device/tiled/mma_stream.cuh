@@ -2,8 +2,7 @@
 // shared memory, and the rows of the first stream past it.
 //
 //   block       all of b: kTileN columns x k steps, loaded once, zeros beyond n
-//   each warp   tiles of 16 or 32 rows, each as many tiles further as the grid has warps; no barrier between
-//               warps
+//   each warp   every W-th tile of 16 or 32 rows, where the grid has W warps; no barrier between warps
 //     load      tile t + kStages - 1: cp.async in chunks of 16 bytes, zeros for padding
 //     compute   16 rows of tile t by a panel of columns: ldmatrix --> mma.sync, 16 x 8 blocks
 //     finish    these: sums --> the warp's shared memory --> Y, so that lines of the result leave whole
@@ -27,7 +26,8 @@ enum : int {
   kStagedPitch = kPanel + 8,
 };
 static_assert(kTileM % 16 == 0 && kTileN % kPanel == 0 && kPanel % 16 == 0, "whole blocks of mma.sync");
-static_assert(sizeof(ElementA) == 2 && Config::y_along_n, "ldmatrix reads pairs of bytes");
+static_assert(sizeof(ElementA) == 2, "ldmatrix reads pairs of bytes");
+static_assert(Config::y_along_n, "vectors of the result run along n");
 
 struct WarpShared {
   u8 lines[kStages][kTileM * kLineBytes];
@@ -36,7 +36,7 @@ struct WarpShared {
 struct Shared {
   alignas(16) u8 b[kTileN * kLineBytes];
   alignas(16) WarpShared warps[kWarps];
-  alignas(16) Key steps[kChunks];
+  Key steps[kChunks];
 };
 static_assert(sizeof(Shared) == Config::shared_bytes, "the engine asks for as much");
 
@@ -186,9 +186,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, Config::blocks_per_sm)
     for (int i = 0; i < kTileM / 16 * (kTileN / kPanel); ++i) {
       const int row = i % (kTileM / 16) * 16, column = i / (kTileM / 16) * kPanel;
       PanelSums sums;
+      // The epilogue before may have parted the lanes, and has read what is staged next.
+      __syncwarp();
       sums.add_products(shared_address(own.lines[stage]) + row * kLineBytes,
                         shared_address(shared.b) + column * kLineBytes);
-      __syncwarp();
       sums.stage(own.staged);
       __syncwarp();
       finish_rows(p, part, row, column, own.staged);

@@ -440,34 +440,46 @@ double Schedule::copied_bytes() const {
           of_columns * static_cast<double>(tiling.tile_n) / static_cast<double>(tiling.cluster));
 }
 
-// TMA sends boxes that reach beyond the end of their lines line by line, and so do results whose lines end
-// within a sector: seconds of an SM for each, by 410 candidates of 61 products of 8 to 288 channels on an
-// H200 (bench/HISTORY.md). Longer products hide them.
+// TMA sends boxes that reach beyond the end of their lines line by line. Lines of a result that end within a
+// sector of memory are written in parts. Seconds of an SM for each such line, by 410 candidates of 61
+// products of 8 to 288 channels on an H200 (bench/HISTORY.md); products of more steps hide them.
 double Schedule::seconds_of_short_lines() const {
-  constexpr double kOf16 = 3.6e-9, kOf32 = 0.7e-9, kOf64 = 1e-9, kAcross = 5.3e-9, kOfResult = 2e-9;
-  constexpr int64_t kStepsThatHide = 4, kSector = 32;
+  constexpr double kOf16 = 3.6e-9, kOf32 = 0.7e-9, kOf64 = 1e-9, kAcross = 5.3e-9;
+  constexpr int64_t kStepsThatHide = 4;
   if (tiling.steps >= kStepsThatHide || tiling.window || view.planes || passes()) return 0;
-  double seconds = 0;
+  double of_tile = 0;
   const auto add = [&](const CopiedOperand& operand, int64_t extent) {
     const int64_t bytes = operand.map.dims[0] * byte_size(operand.map.type),
                   start = start_of_lines(operand, fusion);
     if (operand.map.window || start == kLineBytes || bytes % kLineBytes == 0) return;
     if (operand.across_adjacent)
-      seconds += bytes < kLineBytes ? kAcross * static_cast<double>(kBoxLine * tiling.steps) : 0;
+      of_tile += bytes < kLineBytes ? kAcross * static_cast<double>(kBoxLine * tiling.steps) : 0;
     else
-      seconds += (start == 64 ? kOf64 : start == 32 ? kOf32 : kOf16) * static_cast<double>(extent);
+      of_tile += (start == 64 ? kOf64 : start == 32 ? kOf32 : kOf16) * static_cast<double>(extent);
   };
   if (!thread_a) add(a, tiling.tile_m / tiling.cluster_n);
-  if (thread_b.empty()) add(b[0], tiling.tile_n / tiling.cluster);
-  seconds *= static_cast<double>(tiling.tiles());
-  if (store_path() == StorePath::boxes) {
-    const Store& result = y.stores.front();
-    const auto adjacent = std::ranges::find(result.access.strides, 1) - result.access.strides.begin();
-    const int64_t elements = y.domain[static_cast<int>(adjacent)], bytes = elements * byte_size(result.type);
-    if (bytes < kLineBytes && bytes % kSector != 0)
-      seconds += kOfResult * static_cast<double>(element_count(y.domain)) / static_cast<double>(elements);
+  if (thread_b.empty())
+    for (const CopiedOperand& each : b) add(each, tiling.tile_n / tiling.cluster);
+  const auto tiles = static_cast<double>(tiling.tiles()), sms = static_cast<double>(device.sm_count);
+  return of_tile * tiles / std::min(tiles, sms) + seconds_of_short_results();
+}
+
+double Schedule::seconds_of_short_results() const {
+  constexpr double kOfResult = 2e-9;
+  constexpr int64_t kSector = 32;
+  if (store_path() != StorePath::boxes) return 0;
+  const Expr& site = result_site(fusion);
+  const auto is_element = [&](const Store& store) { return !reduction_of(site, store); };
+  const auto result = std::ranges::find_if(site.stores, is_element);
+  if (result == site.stores.end()) return 0;
+  for (int axis = 0; axis < site.domain.rank(); ++axis) {
+    const int64_t elements = site.domain[axis], bytes = elements * byte_size(result->type);
+    if (result->access.strides[axis] != 1 || elements == 1) continue;
+    if (bytes >= kLineBytes || bytes % kSector == 0) return 0;
+    const double lines = static_cast<double>(element_count(site.domain)) / static_cast<double>(elements);
+    return kOfResult * lines / device.sm_count;
   }
-  return seconds / device.sm_count;
+  return 0;
 }
 
 double Schedule::finish_cycles() const {

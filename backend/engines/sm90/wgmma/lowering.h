@@ -271,8 +271,10 @@ struct Schedule {
   double lines_multiplied() const;
   /// Bytes that operands move through L2, in its lines.
   double copied_bytes() const;
-  /// Seconds that lines shorter than a box take beside all else.
+  /// Seconds that operands' lines shorter than a box, and results' lines that end within a sector, take
+  /// beside all else.
   double seconds_of_short_lines() const;
+  double seconds_of_short_results() const;
   /// Cycles from a tile's last product to its stored results.
   double finish_cycles() const;
   double start_seconds() const;

@@ -115,10 +115,10 @@ Lowered lower(const Problem& problem, const Schedule& schedule) {
 
 // --- Costs ---
 
-// Fitted to 80 layers and products of 6 to 288 channels on an H200 (bench/HISTORY.md), within 10 % (RMS). Of
-// a lane, whose schedulers wait half of the time: a chunk's place and its copy, where windows are walked (one
-// layer) twice as dear; a vector's way through shared
-// memory to its place; a multiply-add.
+// Instructions of a lane for each chunk that is copied (of a convolution's window: one layer), for each
+// vector that leaves, and for each multiply-add. They are more than the text has, as schedulers issue in half
+// of all cycles. Fitted to 80 layers and products of 6 to 288 channels on an H200, within 10 % (RMS;
+// bench/HISTORY.md).
 constexpr double kInstructionsOfChunk = 54, kInstructionsOfTap = 120, kInstructionsOfVector = 133,
                  kInstructionsOfProduct = 0.235;
 // Until the first tile: the kernel's text, keys, and each round of loads of the second operand.
@@ -167,11 +167,13 @@ std::optional<Refusal> refuse_stream(const Problem& problem) {
       return refuse_at(fusion, "half-operands", "operands of fp16 or bf16 without ops in front of them",
                        std::string(to_string(type)));
   }
-  if (view.k % kChunk != 0 || !problem.load_a.along_k || problem.load_a.width != kChunk ||
-      view.op == ContractionOp::wgrad)
-    return refuse_at(fusion, "chunks-of-8",
-                     "lines of the first operand in aligned chunks of 8 elements along k",
-                     fmt::format("k of {}, vectors of {}", view.k, problem.load_a.width));
+  if (view.op == ContractionOp::wgrad)
+    return refuse_at(fusion, "no-wgrad", "a matmul, fprop or dgrad", "wgrad");
+  if (!problem.load_a.along_k)
+    return refuse_at(fusion, "rows-along-k", "a first operand adjacent along k", "one adjacent across k");
+  if (view.k % kChunk != 0 || problem.load_a.width != kChunk)
+    return refuse_at(fusion, "chunks-of-8", "lines of the first operand in aligned chunks of 8 elements",
+                     fmt::format("{} steps, vectors of {}", view.k, problem.load_a.width));
   if (!problem.store.along_n)
     return refuse_at(fusion, "rows-of-results", "results adjacent along n", "results adjacent along m");
   if (view.n > kMostColumns || view.k > kMostSteps || !Schedule(problem, 2).fits(problem.device))

@@ -227,6 +227,20 @@ TEST(ElementwiseEngine, AnElementThatATotalPicksIsAllThatIsRead) {
   EXPECT_EQ(test::lower(elementwise_engine(), fusion, best.config, h200()).steps.size(), 1U);
 }
 
+TEST(ElementwiseEngine, AnElementIsPickedAsItIsOrNotAtAll) {
+  const auto is_picked = [](DataType selected, DataType counted) {
+    GraphBuilder g;
+    const Tensor x = g.input("x", {64, 1000}, DataType::f32),
+                 label = g.input("label", {64, 1}, DataType::i32);
+    const Tensor is_label = g.cmp_eq(g.gen_index(x, 1, {.type = counted}), label);
+    const Tensor one = g.binary_select(x, g.constant(0, DataType::f32), is_label, {.type = selected});
+    return with_picked_elements(fusion_of(g.finish({g.reduce(one, ReductionMode::add, {1})}))).has_value();
+  };
+  EXPECT_TRUE(is_picked(DataType::f32, DataType::i32));
+  EXPECT_FALSE(is_picked(DataType::f16, DataType::i32));   // it is rounded
+  EXPECT_FALSE(is_picked(DataType::f32, DataType::bf16));  // 256 and 257 are one number
+}
+
 TEST(ElementwiseEngine, RowsOfWhichMoreIsTakenAreRead) {
   GraphBuilder g;
   const Tensor x = g.input("x", {64, 1000}, DataType::f32);

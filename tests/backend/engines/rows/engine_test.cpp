@@ -154,12 +154,12 @@ TEST(RowsEngine, ElementOfALabelIsALoad) {
   EXPECT_THAT(text, testing::Not(testing::HasSubstr(" == ")));
 }
 
-// The loads of vectors that may be partial have a second way, which would be compiled for nothing.
 // Without another total no row is left to walk.
 TEST(RowsEngine, RefusesRowsOfWhichOneElementIsTaken) {
   EXPECT_EQ(rule_of(labelled(DataType::bf16, 64, 1000)), "rows-form");
 }
 
+// The loads of vectors that may be partial have a second way, which would be compiled for nothing.
 TEST(RowsEngine, OnlyTextsOfPartialVectorsCountElements) {
   const auto text_of = [](int64_t extent) {
     GraphBuilder g("softmax");

@@ -36,7 +36,7 @@ TEST(StreamGpu, EveryNumberOfChunksAndOfColumns) {
   FUSOR_NEEDS_SM_80();
   int number = 0;
   for (const int64_t k : {8, 16, 24, 40, 72, 136, 320})
-    for (const int64_t n : {2, 8, 24, 72, 80, 90, 112, 256}) {
+    for (const int64_t n : {2, 8, 24, 72, 80, 91, 112, 256}) {
       if (k * n > 136 * 112) continue;
       const DataType type = ++number % 2 == 0 ? DataType::bf16 : DataType::f16;
       expect_correct_in_streams(product({333, n, k}, type, number % 3 == 0), fmt::format("{} x {}", k, n));
@@ -63,6 +63,22 @@ TEST(StreamGpu, RowsThatLieApart) {
   const Tensor b = g.input("b", {24, 30}, DataType::f16, {.strides = Strides{33, 1}});
   g.output(g.matmul(a, b), {.type = DataType::f32, .strides = Strides{37, 1}});
   expect_correct_in_streams(g.finish(), "apart");
+}
+
+TEST(StreamGpu, ABatchOfOneAndFiltersOfPlanes) {
+  FUSOR_NEEDS_SM_80();
+  GraphBuilder batch("batch");
+  batch.output(batch.matmul(batch.input("a", {1, 333, 24}, DataType::f16),
+                            batch.input("b", {1, 24, 40}, DataType::f16)),
+               {.type = DataType::f16});
+  expect_correct_in_streams(batch.finish(), "a batch of one");
+  for (const int64_t window : {1, 3}) {
+    GraphBuilder g("planes");
+    const Tensor x = g.input("x", {2, 16, 12, 13}, DataType::bf16, Layout::nhwc);
+    const Tensor w = g.input("w", {24, 16, window, window}, DataType::bf16, Layout::nchw);
+    g.output(g.conv_fprop(x, w, {.padding = {window / 2, window / 2}}), {.type = DataType::bf16});
+    expect_correct_in_streams(g.finish(), fmt::format("filters of planes, {}", window));
+  }
 }
 
 TEST(StreamGpu, OpsBehindTheProduct) {
