@@ -15,8 +15,8 @@ bool compares_exactly(const Node& condition, DataType type) {
   return !is_real(compute) && !is_real(type) && byte_size(compute) >= byte_size(type);
 }
 
-// Where node `at` picks the elements of a load, as they are, whose coordinate along `axis` is one value a
-// row: that load and the value.
+// A load of which node `at` selects one element a row and zeros elsewhere, and the value that says which: the
+// element's coordinate along the axis. -1 where the node is anything else, or changes the element.
 struct Pick {
   int load = -1, where = -1;
 };

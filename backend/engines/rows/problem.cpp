@@ -171,8 +171,9 @@ const Store* first_split_byte(const RowsProblem& problem) {
 
 namespace {
 
-// Picks along an axis that no other total runs over stay totals: their loads would reach into rows that other
-// blocks may have stored already, where the result takes the place of the operand.
+// Turns totals that pick one element into loads, along axes that other totals run over, too. Along any other
+// axis the load would reach into rows that another block may have overwritten already, where the result takes
+// the place of the operand.
 std::optional<Refusal> take_picks(const Fusion& fusion, Expr& expr) {
   Expr picked = expr;
   const uint32_t axes = take_picked_elements(fusion, picked);

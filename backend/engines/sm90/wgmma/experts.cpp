@@ -46,7 +46,8 @@ struct Lines {
   int64_t alignment = 0;
 };
 
-// The same through the views in front of it; nothing where the planner copies it.
+// Where the elements of tensor `at` lie, through the views in front of it; nothing where the planner copies
+// it.
 std::optional<Lines> lines_of(const Graph& graph, int at) {
   const auto makes = [&](const Op& op) { return std::ranges::find(op.outputs, at) != op.outputs.end(); };
   const auto producer = std::ranges::find_if(graph.ops, makes);

@@ -56,13 +56,13 @@ struct Problem : TiledProblem {
     const int64_t panels = ceil_div(view.n, kWidest);
     panel = ceil_div(ceil_div(view.n, panels), kBlock) * kBlock;
     columns = panels * panel;
-    // Of tiles that are few for each warp, some warps would have one more than others.
+    // Where each warp has only a few tiles, smaller tiles share the rows out more evenly.
     constexpr int64_t kEnoughStages = 3, kFewTiles = 3, kBlocks = 2;
     const bool few = view.m < kFewTiles * rows * kBlocks * kWarps * device.sm_count;
     if (few || bytes_of(kEnoughStages) > device.shared_per_block) rows = kFewRows;
   }
 
-  // Of shared memory, but for the keys of steps.
+  // The shared memory of a block with so many stages, without the keys of steps.
   int64_t bytes_of(int64_t stages) const {
     constexpr int64_t kSum = 4;
     const int64_t staged = 16 * (panel + 8) * kSum;
@@ -150,36 +150,37 @@ Work cost(const Problem& problem, const Schedule& schedule) {
 
 // --- The engine ---
 
-Refusal refuse_at(const Fusion& fusion, const char* rule, const char* expected, std::string actual) {
-  return refusal_at_anchor(fusion, rule, expected, std::move(actual));
-}
-
 std::optional<Refusal> refuse_stream(const Problem& problem) {
   const Fusion& fusion = problem.fusion;
   const Contraction& view = problem.view;
   if (view.entries != 1)
-    return refuse_at(fusion, "one-product", "one product, without groups or a batch",
-                     fmt::format("{}", view.entries));
+    return refusal_at_anchor(fusion, "one-product", "one product, without groups or a batch",
+                             fmt::format("{}", view.entries));
   for (const Expr* const site : {&problem.sites.a, &problem.sites.b}) {
     const DataType type = yielded_node(*site).type;
     if ((type != DataType::f16 && type != DataType::bf16) || !is_plain(fusion, *site, type) ||
         type != yielded_node(problem.sites.a).type)
-      return refuse_at(fusion, "half-operands", "operands of fp16 or bf16 without ops in front of them",
-                       std::string(to_string(type)));
+      return refusal_at_anchor(fusion, "half-operands",
+                               "operands of fp16 or bf16 without ops in front of them",
+                               std::string(to_string(type)));
   }
   if (view.op == ContractionOp::wgrad)
-    return refuse_at(fusion, "no-wgrad", "a matmul, fprop or dgrad", "wgrad");
+    return refusal_at_anchor(fusion, "no-wgrad", "a matmul, fprop or dgrad", "wgrad");
   if (!problem.load_a.along_k)
-    return refuse_at(fusion, "rows-along-k", "a first operand adjacent along k", "one adjacent across k");
+    return refusal_at_anchor(fusion, "rows-along-k", "a first operand adjacent along k",
+                             "one adjacent across k");
   if (view.k % kChunk != 0 || problem.load_a.width != kChunk)
-    return refuse_at(fusion, "chunks-of-8", "lines of the first operand in aligned chunks of 8 elements",
-                     fmt::format("{} steps, vectors of {}", view.k, problem.load_a.width));
+    return refusal_at_anchor(fusion, "chunks-of-8",
+                             "lines of the first operand in aligned chunks of 8 elements",
+                             fmt::format("{} steps, vectors of {}", view.k, problem.load_a.width));
   if (!problem.store.along_n)
-    return refuse_at(fusion, "rows-of-results", "results adjacent along n", "results adjacent along m");
+    return refusal_at_anchor(fusion, "rows-of-results", "results adjacent along n",
+                             "results adjacent along m");
   if (view.n > kMostColumns || view.k > kMostSteps || !Schedule(problem, 2).fits(problem.device))
-    return refuse_at(fusion, "few-channels",
-                     "a second operand of up to 256 columns and 320 steps that fits into shared memory",
-                     fmt::format("{} columns, {} steps", view.n, view.k));
+    return refusal_at_anchor(
+        fusion, "few-channels",
+        "a second operand of up to 256 columns and 320 steps that fits into shared memory",
+        fmt::format("{} columns, {} steps", view.n, view.k));
   return std::nullopt;
 }
 
@@ -201,7 +202,7 @@ class PreparedMmaStream final : public Prepared {
 
   std::vector<EngineCandidate> candidates() const override {
     std::vector<EngineCandidate> list;
-    // Of each number of blocks, the most stages.
+    // For each number of blocks on an SM, the setting with the most stages.
     const std::vector<int64_t> offered = knobs().front().values;
     for (size_t i = 0; i < offered.size(); ++i) {
       const Schedule schedule(problem_, offered[i]);
@@ -210,8 +211,8 @@ class PreparedMmaStream final : public Prepared {
         continue;
       list.push_back({config_of(mma_stream_engine(), Knobs{offered[i]}), cost(problem_, schedule)});
     }
-    // Of few tiles a warp has most on their way with more stages, of many with more blocks: equal by their
-    // cost.
+    // The cost does not tell these settings apart. With few tiles for each warp, more stages were faster;
+    // with many, more blocks.
     if (problem_.rows == kFewRows) std::ranges::reverse(list);
     return list;
   }
@@ -238,7 +239,7 @@ class MmaStreamEngine final : public Engine {
     if (device.compute_capability < 80)
       return Refusal{"sm-80", "", "", "an Ampere GPU (sm_80) or later", device.name, "plan for one", -1};
     if (const DataType compute = contraction_of(fusion).value().compute; compute != DataType::f32)
-      return refuse_at(fusion, "fp32-sums", "compute type fp32", std::string(to_string(compute)));
+      return refusal_at_anchor(fusion, "fp32-sums", "compute type fp32", std::string(to_string(compute)));
     auto prepared = std::make_unique<const PreparedMmaStream>(fusion, as_matmul(fusion), device);
     if (auto refusal = refuse_stream(prepared->problem())) return std::move(*refusal);
     return prepared;

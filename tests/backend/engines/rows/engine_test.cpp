@@ -154,7 +154,7 @@ TEST(RowsEngine, ElementOfALabelIsALoad) {
   EXPECT_THAT(text, testing::Not(testing::HasSubstr(" == ")));
 }
 
-// Without another total no row is left to walk.
+// The rows engine has nothing to walk where the only total of a row is one of its elements.
 TEST(RowsEngine, RefusesRowsOfWhichOneElementIsTaken) {
   EXPECT_EQ(rule_of(labelled(DataType::bf16, 64, 1000)), "rows-form");
 }
