@@ -159,7 +159,6 @@ struct Schedule : TiledSchedule {
 // --- Shared memory ---
 
 constexpr int64_t kMostStages = 4;
-constexpr int64_t kReservedBytes = 1024;  // that the driver keeps of each block's shared memory
 
 int64_t staged_bytes(const Problem& problem, const TileShape& tile) {
   const int64_t m = tile.m, n = tile.n;

@@ -1,7 +1,9 @@
 // Owns the host's side of codegen/device/tiled/tiling.cuh: the result of a contraction in tiles, as the
-// engines' kernels count them, and the launch that adds up the parts of a split.
+// engines' kernels count them, the launch that adds up the parts of a split, and what the driver keeps of
+// shared memory.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -12,6 +14,9 @@
 namespace fusor {
 
 class Parameters;
+
+/// Bytes that the driver keeps of each block's shared memory.
+inline constexpr int64_t kReservedBytes = 1024;
 
 /// The result of `view`, cut into tiles; those along n are neighbours.
 struct TiledResult {

@@ -5,17 +5,17 @@
 #include <utility>
 
 #include "backend/engines/tiled/attention/decode.h"
+#include "backend/engines/tiled/tiling.h"
 
 namespace fusor::tiled_attention {
 
 namespace {
 
-constexpr int64_t kMostRows = 128;        // with more, the products count, not the keys' bytes
-constexpr int64_t kThreadsOfSm = 256;     // whose copies in flight keep memory busy
-constexpr int64_t kMostStages = 4;        // of a warp
-constexpr int64_t kReservedBytes = 1024;  // that the driver keeps of each block's shared memory
-constexpr int64_t kMostCluster = 16;      // blocks of a cluster
-constexpr int64_t kPadding = 8;           // floats behind a line of a part
+constexpr int64_t kMostRows = 128;     // with more, the products count, not the keys' bytes
+constexpr int64_t kThreadsOfSm = 256;  // whose copies in flight keep memory busy
+constexpr int64_t kMostStages = 4;     // of a warp
+constexpr int64_t kMostCluster = 16;   // blocks of a cluster
+constexpr int64_t kPadding = 8;        // floats behind a line of a part
 
 }  // namespace
 

@@ -11,6 +11,7 @@
 #include "backend/engines/contraction/product.h"
 #include "backend/engines/reach.h"
 #include "backend/engines/rules.h"
+#include "backend/engines/tiled/tiling.h"
 
 namespace fusor::tiled_attention {
 
@@ -19,7 +20,6 @@ namespace {
 using attention::refuse_attention;
 
 constexpr int64_t kMostHead = 256;
-constexpr int64_t kReservedBytes = 1024;  // that the driver keeps of each block's shared memory
 constexpr int64_t kMostRegisters = 255, kRegistersOfSm = 65536;
 
 bool is_16_bits(DataType type) { return type == DataType::f16 || type == DataType::bf16; }

@@ -25,7 +25,6 @@ namespace {
 // codegen/device/tiled/mma_stream.cuh
 constexpr int64_t kWarps = 8, kThreads = 32 * kWarps, kChunk = 8;
 constexpr int64_t kManyRows = 32, kFewRows = 16;
-constexpr int64_t kReservedBytes = 1024;  // that the driver keeps of each block's shared memory
 
 // More products for each element than these are bound by the tensor cores, which wgmma feeds better.
 constexpr int64_t kMostColumns = 256, kMostSteps = 320;
