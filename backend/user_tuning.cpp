@@ -67,6 +67,19 @@ TuningTable read_or_empty(const std::string& path, std::string& problem) {
   }
 }
 
+// For one who writes the table anew: measurements that cannot be read, as those of a newer library, stay in a
+// file beside it. A file that the system does not let us read stays where it is, and nothing is recorded.
+TuningTable read_or_set_aside(const std::string& path) {
+  if (!fs::exists(path)) return {};
+  try {
+    return read_tuning(path);
+  } catch (const Error& damage) {
+    if (damage.kind() != ErrorKind::bad_input) throw;
+    fs::rename(path, path + ".damaged");
+    return {};
+  }
+}
+
 }  // namespace
 
 std::string user_tuning_path() {
@@ -100,11 +113,11 @@ void record_tuning(TunedFusion fusion) {
   std::error_code error;
   fs::create_directories(fs::path(path).parent_path(), error);
   const TableLock table_lock(path);
-  std::string ignored;
-  TuningTable table = read_or_empty(path, ignored);
+  TuningTable table = read_or_set_aside(path);
   table.put(std::move(fusion));
   save(table, path);
   state.path = path;
+  state.problem.clear();
   state.table = std::make_shared<const TuningTable>(std::move(table));
 }
 

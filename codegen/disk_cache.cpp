@@ -2,19 +2,16 @@
 #include "codegen/disk_cache.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
 #include <chrono>
-#include <cstdlib>
-#include <cstring>
 #include <fstream>
 #include <map>
+#include <system_error>
 #include <vector>
 
 #include "core/hash.h"
+#include "core/whole_file.h"
 
 namespace fusor {
 
@@ -24,9 +21,7 @@ namespace fs = std::filesystem;
 
 constexpr size_t kKeyDigits = 32;
 constexpr size_t kLongestHead = 256;
-// A file being written has a name of its own until it is whole; one this old was left behind by a process
-// that died.
-constexpr std::string_view kAside = ".part-";
+// An unfinished file this old was left behind by a process that died.
 constexpr auto kAbandoned = std::chrono::hours(1);
 
 // The first line of an entry: format, key, bytes, the checksum of all of it, and the time that compiling
@@ -72,7 +67,7 @@ std::map<std::string, Stored> look_through(const fs::path& folder) {
     const auto used = at->last_write_time(gone);
     const auto bytes = gone ? 0 : at->file_size(gone);
     if (gone) continue;
-    const bool aside = name.find(kAside) != std::string::npos;
+    const bool aside = name.find(kUnfinished) != std::string::npos;
     if (aside && used > fs::file_time_type::clock::now() - kAbandoned) continue;
     if (aside) {
       fs::remove(at->path(), gone);
@@ -84,16 +79,6 @@ std::map<std::string, Stored> look_through(const fs::path& folder) {
     stored.files.push_back(at->path());
   }
   return found;
-}
-
-bool write_all(int descriptor, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t count = ::write(descriptor, bytes.data(), bytes.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return false;
-    bytes.remove_prefix(static_cast<size_t>(count));
-  }
-  return true;
 }
 
 }  // namespace
@@ -126,48 +111,37 @@ DiskCache::Outcome DiskCache::read(std::string_view key, DiskEntry& entry) {
   return Outcome::found;
 }
 
-void DiskCache::write(std::string_view key, const DiskEntry& entry, std::string_view source) {
+std::string DiskCache::write(std::string_view key, const DiskEntry& entry, std::string_view source) {
   const std::string head = head_line(key, entry.cubin, fmt::format("{:.3f}", entry.compile_ms));
-  std::error_code error;
-  fs::create_directories(folder_, error);
-  if (error) return remember(fmt::format("cannot make the folder {}: {}", folder_.string(), error.message()));
-  if (!write_aside(fmt::format("{}.cu", key), source, {})) return;
-  if (!write_aside(fmt::format("{}.cubin", key), head, entry.cubin)) return;
-  make_room(key, static_cast<int64_t>(head.size() + entry.cubin.size() + source.size()));
+  std::string problem = made_folder();
+  if (problem.empty()) problem = written(fmt::format("{}.cu", key), source, {});
+  if (problem.empty()) problem = written(fmt::format("{}.cubin", key), head, entry.cubin);
+  if (problem.empty()) make_room(key, static_cast<int64_t>(head.size() + entry.cubin.size() + source.size()));
+  return problem;
 }
 
 std::string DiskCache::problem() {
-  std::error_code error;
-  fs::create_directories(folder_, error);
-  if (error) return fmt::format("cannot make the folder {}: {}", folder_.string(), error.message());
+  if (std::string problem = made_folder(); !problem.empty()) return problem;
   const std::string name(kKeyDigits, '0');
-  if (write_aside(name, "fusor was here\n", {})) fs::remove(folder_ / name, error);
-  const std::scoped_lock lock(mutex_);
-  return problem_;
+  std::error_code ignored;
+  std::string problem = written(name, "fusor was here\n", {});
+  if (problem.empty()) fs::remove(folder_ / name, ignored);
+  return problem;
 }
 
-bool DiskCache::write_aside(std::string_view name, std::string_view head, std::string_view body) {
+std::string DiskCache::made_folder() const {
+  std::error_code error;
+  fs::create_directories(folder_, error);
+  return error ? fmt::format("cannot make the folder {}: {}", folder_.string(), error.message())
+               : std::string();
+}
+
+std::string DiskCache::written(std::string_view name, std::string_view head, std::string_view body) const {
   const fs::path path = folder_ / name;
-  std::string aside = fmt::format("{}{}XXXXXX", path.string(), kAside);
-  const int descriptor = ::mkstemp(aside.data());
-  if (descriptor < 0) {
-    remember(fmt::format("cannot write in {}: {}", folder_.string(), std::strerror(errno)));
-    return false;
-  }
-  bool whole = write_all(descriptor, head) && write_all(descriptor, body);
-  int error = errno;
-  if (::close(descriptor) != 0 && whole) {
-    whole = false;
-    error = errno;
-  }
-  if (whole && ::rename(aside.c_str(), path.c_str()) == 0) {
-    remember({});
-    return true;
-  }
-  if (whole) error = errno;
-  ::unlink(aside.c_str());
-  remember(fmt::format("cannot write {}: {}", path.string(), std::strerror(error)));
-  return false;
+  const int error = write_whole(path.string(), {head, body}, false);
+  return error == 0
+             ? std::string()
+             : fmt::format("cannot write {}: {}", path.string(), std::generic_category().message(error));
 }
 
 void DiskCache::make_room(std::string_view newest, int64_t written) {
@@ -192,11 +166,6 @@ void DiskCache::make_room(std::string_view newest, int64_t written) {
   }
   // Other processes write too: look again before much more than this could have been added.
   room_ = std::min(limit_ - total, limit_ / 16);
-}
-
-void DiskCache::remember(const std::string& problem) {
-  const std::scoped_lock lock(mutex_);
-  problem_ = problem;
 }
 
 }  // namespace fusor

@@ -34,21 +34,21 @@ class DiskCache {
   Outcome read(std::string_view key, DiskEntry& entry);
   /// Whether there is a file under this key, whole or not.
   bool has(std::string_view key) const;
-  void write(std::string_view key, const DiskEntry& entry, std::string_view source);
+  /// Gives the reason where it could not be written, in words; else nothing.
+  std::string write(std::string_view key, const DiskEntry& entry, std::string_view source);
   /// Why the folder cannot be written, in words; empty where it can. Tries to write.
   std::string problem();
 
  private:
   std::filesystem::path file(std::string_view key, std::string_view extension) const;
-  bool write_aside(std::string_view name, std::string_view head, std::string_view body);
+  std::string made_folder() const;
+  std::string written(std::string_view name, std::string_view head, std::string_view body) const;
   void make_room(std::string_view newest, int64_t written);
-  void remember(const std::string& problem);
 
   std::filesystem::path folder_;
   int64_t limit_;
   std::mutex mutex_;
   int64_t room_ = 0;  ///< bytes that may be written before the folder is looked through again
-  std::string problem_;
 };
 
 }  // namespace fusor

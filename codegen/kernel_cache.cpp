@@ -212,9 +212,10 @@ void ship_kernel(const KernelSource& source, const fs::path& folder) {
   const std::string key = portable_key(source);
   if (cache.has(key)) return;
   const std::shared_ptr<const CompiledKernel> kernel = compiled_kernel(source);
-  cache.write(key, {kernel->cubin, kernel->compile_ms},
-              nvrtc::readable_source(source.root, emit_header(source), source.target));
-  if (const std::string problem = cache.problem(); !problem.empty()) fail(ErrorKind::missing, "{}", problem);
+  const std::string problem =
+      cache.write(key, {kernel->cubin, kernel->compile_ms},
+                  nvrtc::readable_source(source.root, emit_header(source), source.target));
+  if (!problem.empty()) fail(ErrorKind::missing, "{}", problem);
 }
 
 void set_shipped_kernels(fs::path folder) {

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/fail.h"
+#include "core/whole_file.h"
 #include "serialization/bench_cases.h"
 #include "serialization/serialization.h"
 
@@ -19,13 +20,9 @@ namespace {
 /// Beyond any graph; keeps an endless file from filling the memory.
 constexpr size_t kLargestFile = size_t{256} << 20;
 
-/// The caller can mend a wrong path; a full or failing disk is the machine's.
 [[noreturn]] void fail_with_errno(const std::string& path, const char* what) {
   const int reason = errno;
-  const bool is_machine = reason == ENOSPC || reason == EDQUOT || reason == EIO || reason == EFBIG ||
-                          reason == EROFS || reason == EMFILE || reason == ENFILE;
-  fail(is_machine ? ErrorKind::missing : ErrorKind::bad_input, "{}: cannot {}: {}", path, what,
-       std::generic_category().message(reason));
+  fail(kind_of(reason), "{}: cannot {}: {}", path, what, std::generic_category().message(reason));
 }
 
 class OpenFile {
@@ -62,16 +59,6 @@ std::string read_text(const std::string& path) {
   }
 }
 
-/// Writes all of `text`; false (and errno) where the system refuses.
-bool write_all(int descriptor, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t put = ::write(descriptor, text.data(), text.size());
-    if (put < 0 && errno != EINTR) return false;
-    if (put > 0) text.remove_prefix(static_cast<size_t>(put));
-  }
-  return true;
-}
-
 /// Devices and pipes (/dev/stdout) have no neighbour to rename: they are written in place.
 bool is_special_file(const std::string& path) {
   struct stat status {};
@@ -83,26 +70,13 @@ void write_in_place(const std::string& path, std::string_view text) {
   if (!write_all(file.get(), text) || !file.close()) fail_with_errno(path, "be written");
 }
 
-void write_aside_and_rename(const std::string& path, std::string_view text) {
-  const std::string aside = fmt::format("{}.{}.part", path, ::getpid());
-  const auto give_up = [&] {
-    const int reason = errno;
-    ::unlink(aside.c_str());
-    errno = reason;
-    fail_with_errno(path, "be written");
-  };
-  ::unlink(aside.c_str());  // left by a process of the same number that was killed
-  OpenFile file(aside, O_WRONLY | O_CREAT | O_EXCL, "be written");
-  if (!write_all(file.get(), text) || ::fsync(file.get()) != 0 || !file.close()) give_up();
-  if (::rename(aside.c_str(), path.c_str()) != 0) give_up();
-}
-
 void write_text(const std::string& path, std::string_view text) {
   if (is_special_file(path)) return write_in_place(path, text);
   // Through a link to the file it names, so that the link stays a link.
   std::error_code ignored;
   const std::filesystem::path target = std::filesystem::weakly_canonical(path, ignored);
-  write_aside_and_rename(ignored ? path : target.string(), text);
+  errno = write_whole(ignored ? path : target.string(), {text}, true);
+  if (errno != 0) fail_with_errno(path, "be written");
 }
 
 /// Reads `path` with `parse`, whose messages get the path in front.

@@ -12,6 +12,7 @@
 #include "backend/report/explain_report.h"
 #include "codegen/device_files.h"
 #include "core/fail.h"
+#include "core/whole_file.h"
 #include "core/words.h"
 #include "tools/commands.h"
 #include "tools/input.h"
@@ -26,7 +27,7 @@ void write_picture(const std::string& path, const std::string& text) {
   std::ofstream file(path, std::ios::binary);
   file << text;
   file.close();
-  if (!file) fail(ErrorKind::missing, "{}: cannot be written: {}", path, std::strerror(errno));
+  if (!file) fail(kind_of(errno), "{}: cannot be written: {}", path, std::strerror(errno));
 }
 
 /// The files that were asked for; whether there were any.
@@ -112,11 +113,12 @@ struct Written {
 void write_text(const std::filesystem::path& path, std::string_view text) {
   std::error_code error;
   std::filesystem::create_directories(path.parent_path(), error);
-  if (error) fail(ErrorKind::missing, "{}: cannot be made: {}", path.parent_path().string(), error.message());
+  if (error)
+    fail(kind_of(error.value()), "{}: cannot be made: {}", path.parent_path().string(), error.message());
   std::ofstream file(path, std::ios::binary);
   file << text;
   file.close();
-  if (!file) fail(ErrorKind::missing, "{}: cannot be written: {}", path.string(), std::strerror(errno));
+  if (!file) fail(kind_of(errno), "{}: cannot be written: {}", path.string(), std::strerror(errno));
 }
 
 /// "nvcc -x cu -cubin ...", the command without its file.

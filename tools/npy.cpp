@@ -11,6 +11,7 @@
 
 #include "core/convert.h"
 #include "core/fail.h"
+#include "core/whole_file.h"
 
 namespace fusor::command {
 
@@ -50,6 +51,7 @@ std::string_view value_of(const std::string& path, std::string_view header, std:
 
 Dims dims_of(const std::string& path, std::string_view tuple) {
   Dims dims;
+  const std::string_view whole = tuple;
   tuple.remove_prefix(1);
   while (!tuple.empty()) {
     const size_t end = std::min(tuple.find(','), tuple.size());
@@ -59,7 +61,7 @@ Dims dims_of(const std::string& path, std::string_view tuple) {
       int64_t extent = 0;
       for (const char digit : number) {
         if (digit < '0' || digit > '9' || extent > kMaxTensorBytes)
-          fail("{}: shape ({}) is none", path, tuple);
+          fail("{}: shape {}) is none", path, whole);
         extent = extent * 10 + (digit - '0');
       }
       dims.push_back(extent);
@@ -210,7 +212,7 @@ void write_npy(const std::string& path, const Tensor& tensor, const void* memory
        << static_cast<char>(header.size() >> 8) << header;
   file.write(reinterpret_cast<const char*>(elements.data()), static_cast<std::streamsize>(elements.size()));
   file.close();
-  if (!file) fail(ErrorKind::missing, "{}: cannot be written: {}", path, std::strerror(errno));
+  if (!file) fail(kind_of(errno), "{}: cannot be written: {}", path, std::strerror(errno));
 }
 
 }  // namespace fusor::command

@@ -49,6 +49,17 @@ TEST(UserTuning, ProcessesThatTuneAtOnceLoseNothing) {
   unsetenv("FUSOR_CACHE_DIR");
 }
 
+TEST(UserTuning, ATableThatCannotBeReadIsSetAside) {
+  const test::TemporaryFolder folder;
+  setenv("FUSOR_CACHE_DIR", folder.path().c_str(), 1);
+  test::write_file(user_tuning_path(), "hours of measurements, of a newer library");
+  record_tuning(measurement(0, 0));
+  EXPECT_EQ(test::read_file(user_tuning_path() + ".damaged"), "hours of measurements, of a newer library");
+  EXPECT_NE(read_tuning(user_tuning_path()).find("H200", measurement(0, 0).key), nullptr);
+  EXPECT_EQ(tuning_problem(), "");
+  unsetenv("FUSOR_CACHE_DIR");
+}
+
 TEST(UserTuning, AFolderThatCannotBeLockedIsNamed) {
   const test::TemporaryFolder folder;
   test::write_file(folder.path() / "file", "in the way");

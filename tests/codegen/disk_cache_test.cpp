@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include <atomic>
 #include <chrono>
@@ -149,7 +150,24 @@ TEST(DiskCache, AFolderThatCannotBeWrittenIsAProblemInWords) {
   const fs::path read_only = "/proc/self/fdinfo";  // for every user, root too
   DiskCache cache(read_only, kPlenty);
   cache.write(kKey, kEntry, "source");
-  EXPECT_THAT(cache.problem(), HasSubstr("cannot write in " + read_only.string()));
+  EXPECT_THAT(cache.problem(), HasSubstr("cannot write " + read_only.string()));
+}
+
+TEST(DiskCache, WritingSaysWhyItFailed) {
+  DiskCache cache("/proc/self/fdinfo", kPlenty);
+  EXPECT_THAT(cache.write(kKey, kEntry, "source"), HasSubstr("cannot write /proc/self/fdinfo/" + kKey));
+  TemporaryFolder folder;
+  EXPECT_EQ(DiskCache(folder.path(), kPlenty).write(kKey, kEntry, "source"), "");
+}
+
+TEST(DiskCache, FilesMayBeReadByWhomTheUmaskLets) {
+  TemporaryFolder folder;
+  DiskCache cache(folder.path(), kPlenty);
+  const mode_t before = ::umask(027);
+  cache.write(kKey, kEntry, "source");
+  ::umask(before);
+  const fs::perms expected = fs::perms::owner_read | fs::perms::owner_write | fs::perms::group_read;
+  EXPECT_EQ(fs::status(folder.path() / (kKey + ".cubin")).permissions(), expected);
 }
 
 TEST(DiskCache, AGoodFolderIsNoProblemAndStaysEmpty) {

@@ -9,6 +9,8 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <thread>
+#include <vector>
 
 #include "core/error.h"
 #include "tests/serialization/sample_documents.h"
@@ -71,6 +73,17 @@ TEST_F(Files, GraphsAndPlansAreReadBack) {
   EXPECT_EQ(read_plan(path("p.json")).fusions, plan.fusions);
   EXPECT_TRUE(std::holds_alternative<Plan>(read_graph_or_plan(path("p.json"))));
   EXPECT_EQ(entries(), 2);
+}
+
+TEST_F(Files, ThreadsMaySaveOnePathAtOnce) {
+  std::vector<std::jthread> threads;
+  for (int i = 0; i < 3; ++i)
+    threads.emplace_back([&] {
+      for (int j = 0; j < 20; ++j) EXPECT_NO_THROW(save(graph_, path("g.json")));
+    });
+  threads.clear();
+  EXPECT_EQ(text_of(path("g.json")), to_json(graph_));
+  EXPECT_EQ(entries(), 1);
 }
 
 TEST_F(Files, SavingReplacesTheOldFile) {
