@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/convert.h"
 #include "core/fail.h"
 #include "core/infer.h"
 #include "core/open_types.h"
@@ -49,7 +50,11 @@ Scalar constant_value(double value, DataType type) {
   constexpr double kLimit = 9223372036854775808.0;  // 2^63
   if (std::trunc(value) != value || value < -kLimit || value >= kLimit)
     fail("constant {}: is not a whole number of type {}", value, to_string(type));
-  return static_cast<int64_t>(value);
+  const auto whole = static_cast<int64_t>(value);
+  if (info(type).kind == NumberKind::integer && round_to(type, whole) != whole)
+    fail("constant {}: is not a number of type {}, in which it would be {}", whole, to_string(type),
+         round_to(type, whole));
+  return whole;
 }
 
 Dims or_filled(const Dims& list, int rank, int64_t value) {
@@ -90,12 +95,13 @@ Tensor GraphBuilder::scalar(const std::string& name, DataType type) {
 }
 
 Tensor GraphBuilder::constant(double value, DataType type) {
-  int number = 1;
-  std::string name = "const1";
-  while (graph_.find(name) >= 0) name = fmt::format("const{}", ++number);
+  const Scalar number = constant_value(value, type);
+  std::string name;
+  do name = fmt::format("const{}", ++taken_.constants);
+  while (taken_.names.contains(name));
   Tensor tensor{.name = name, .uid = next_uid(), .type = type, .dims = {1}, .strides = {1}};
   tensor.memory = Memory::constant;
-  tensor.value = constant_value(value, type);
+  tensor.value = number;
   return add_tensor(std::move(tensor), type);
 }
 
@@ -103,6 +109,9 @@ Tensor GraphBuilder::add_tensor(Tensor tensor, DataType stored_type, bool is_ope
   const std::string asker = fmt::format("tensor '{}'", tensor.name);
   expect_free_name(asker, tensor.name);
   expect_free_uid(asker, tensor.uid);
+  const auto index = static_cast<int>(records_.size());
+  taken_.names.emplace(tensor.name, index);
+  taken_.uids.emplace(tensor.uid, index);
   records_.push_back({tensor.uid, tensor.name, stored_type, is_open});
   graph_.tensors.push_back(std::move(tensor));
   return returned(graph_.tensors.back());
@@ -114,24 +123,19 @@ Tensor GraphBuilder::returned(Tensor tensor) const {
 }
 
 void GraphBuilder::expect_free_name(const std::string& asker, const std::string& name) const {
-  const bool held =
-      std::ranges::any_of(records_, [&](const Record& record) { return record.first_name == name; });
-  if (held || graph_.find(name) >= 0) fail("{}: the name '{}' is taken", asker, name);
+  if (taken_.names.contains(name)) fail("{}: the name '{}' is taken", asker, name);
 }
 
 void GraphBuilder::expect_free_uid(const std::string& asker, int64_t uid) const {
-  for (size_t i = 0; i < records_.size(); ++i)
-    if (records_[i].first_uid == uid || graph_.tensors[i].uid == uid)
-      fail("{}: uid {} is taken by tensor '{}'", asker, uid, graph_.tensors[i].name);
+  const auto found = taken_.uids.find(uid);
+  if (found != taken_.uids.end())
+    fail("{}: uid {} is taken by tensor '{}'", asker, uid,
+         graph_.tensors[static_cast<size_t>(found->second)].name);
 }
 
 int64_t GraphBuilder::next_uid() const {
-  const auto taken = [&](int64_t uid) {
-    return graph_.find_uid(uid) >= 0 ||
-           std::ranges::any_of(records_, [&](const Record& record) { return record.first_uid == uid; });
-  };
   int64_t uid = static_cast<int64_t>(records_.size()) + 1;
-  while (taken(uid)) ++uid;
+  while (taken_.uids.contains(uid)) ++uid;
   return uid;
 }
 
@@ -141,11 +145,12 @@ int GraphBuilder::index_of(const std::string& asker, const Tensor& tensor) const
          tensor.origin.graph ? fmt::format("graph '{}' of another builder", *tensor.origin.graph)
                              : std::string("no builder"),
          graph_.name);
-  for (size_t i = 0; i < records_.size(); ++i) {
+  if (const auto found = taken_.uids.find(tensor.uid); found != taken_.uids.end()) {
+    const auto i = static_cast<size_t>(found->second);
     const Tensor& ours = graph_.tensors[i];
     const bool as_it_is = ours.uid == tensor.uid && ours.name == tensor.name;
     const bool as_it_was = records_[i].first_uid == tensor.uid && records_[i].first_name == tensor.name;
-    if ((as_it_is || as_it_was) && ours.dims == tensor.dims) return static_cast<int>(i);
+    if ((as_it_is || as_it_was) && ours.dims == tensor.dims) return found->second;
   }
   fail("{}: tensor '{}' {} with uid {} does not belong to graph '{}'", asker, tensor.name,
        to_string(tensor.dims), tensor.uid, graph_.name);
@@ -154,16 +159,13 @@ int GraphBuilder::index_of(const std::string& asker, const Tensor& tensor) const
 // --- ops ---------------------------------------------------------------------------------------------------
 
 std::string GraphBuilder::fresh_op_name(const std::string& asked, const Attributes& attributes) const {
-  const auto taken = [&](const std::string& name) {
-    return std::ranges::any_of(graph_.ops, [&](const Op& op) { return op.name == name; });
-  };
   if (!asked.empty()) {
-    if (taken(asked)) fail("{}: another op has that name", op_label(asked, attributes));
+    if (taken_.ops.contains(asked)) fail("{}: another op has that name", op_label(asked, attributes));
     return asked;
   }
   size_t number = graph_.ops.size() + 1;
   std::string name = fmt::format("{}{}", short_name(attributes), number);
-  while (taken(name) || graph_.find(result_name(name, attributes)) >= 0)
+  while (taken_.ops.contains(name) || taken_.names.contains(result_name(name, attributes)))
     name = fmt::format("{}{}", short_name(attributes), ++number);
   return name;
 }
@@ -192,7 +194,10 @@ std::vector<Tensor> GraphBuilder::append_all(const std::string& name, Attributes
   const bool left_open =
       !type &&
       (!moves || std::ranges::all_of(inputs, [&](int x) { return is_open(static_cast<size_t>(x)); }));
-  GraphBuilder before = inferred.size() > 1 ? *this : GraphBuilder();
+  for (size_t i = 0; i < inferred.size(); ++i) {
+    const std::string result = result_name(op_name, attributes, i);
+    expect_free_name(fmt::format("tensor '{}'", result), result);
+  }
   Op op{op_name, attributes, inputs, {}};
   const std::vector<Role> result_roles = roles(attributes).outputs;
   std::vector<Tensor> results;
@@ -206,16 +211,23 @@ std::vector<Tensor> GraphBuilder::append_all(const std::string& name, Attributes
                   .strides = inferred[i].strides};
     result.memory = Memory::workspace;
     const DataType stored = said ? *said : stored_type(attributes, inferred[i].type, inputs);
-    try {
-      results.push_back(add_tensor(std::move(result), stored, left_open && !own_type));
-    } catch (const Error&) {
-      if (i > 0) *this = std::move(before);
-      throw;
-    }
+    results.push_back(add_tensor(std::move(result), stored, left_open && !own_type));
     op.outputs.push_back(static_cast<int>(graph_.tensors.size()) - 1);
   }
+  taken_.ops.insert(op.name);
   graph_.ops.push_back(std::move(op));
   return results;
+}
+
+void GraphBuilder::forget_last_op() {
+  for (size_t i = graph_.ops.back().outputs.size(); i-- > 0;) {
+    taken_.names.erase(graph_.tensors.back().name);
+    taken_.uids.erase(graph_.tensors.back().uid);
+    graph_.tensors.pop_back();
+    records_.pop_back();
+  }
+  taken_.ops.erase(graph_.ops.back().name);
+  graph_.ops.pop_back();
 }
 
 Tensor GraphBuilder::append(const std::string& name, Attributes attributes, std::span<const Tensor> operands,
@@ -372,19 +384,23 @@ Tensor GraphBuilder::output(const Tensor& result, const OutputOptions& options) 
   const auto index = static_cast<size_t>(index_of("output", result));
   if (records_[index].is_output) fail("output: tensor '{}' is an output already", graph_.tensors[index].name);
   const DataType type = options.type.value_or(records_[index].stored_type);
-  if (!needs_conversion(static_cast<int>(index), type)) {
-    graph_.tensors[index] = as_output(graph_.tensors[index], type, options);
-    records_[index].stored_type = type;
-    records_[index].is_output = true;
-    return returned(graph_.tensors[index]);
+  size_t stored = index;
+  if (needs_conversion(static_cast<int>(index), type)) {
+    append({}, Pointwise{.mode = PointwiseMode::identity}, {result}, type, {});
+    stored = records_.size() - 1;
   }
-  GraphBuilder next = *this;
-  next.append({}, Pointwise{.mode = PointwiseMode::identity}, {result}, type, {});
-  next.graph_.tensors.back() = as_output(next.graph_.tensors.back(), type, options);
-  next.records_.back().is_output = true;
-  next.records_[index].is_output = true;
-  *this = std::move(next);
-  return returned(graph_.tensors.back());
+  Tensor& tensor = graph_.tensors[stored];
+  try {
+    tensor = as_output(tensor, type, options);
+  } catch (const Error&) {
+    if (stored != index) forget_last_op();
+    throw;
+  }
+  taken_.names.emplace(tensor.name, static_cast<int>(stored));
+  taken_.uids.emplace(tensor.uid, static_cast<int>(stored));
+  records_[stored].stored_type = type;
+  records_[stored].is_output = records_[index].is_output = true;
+  return returned(tensor);
 }
 
 Graph GraphBuilder::finish(std::span<const Tensor> outputs) {

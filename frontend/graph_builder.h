@@ -6,6 +6,8 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -255,6 +257,14 @@ class FUSOR_API GraphBuilder {
     bool is_output = false;  ///< output() was called with it
   };
 
+  /// Which tensor has a name or uid, or had it before output() changed it; the names of ops.
+  struct Taken {
+    std::unordered_map<std::string, int> names;
+    std::unordered_map<int64_t, int> uids;
+    std::unordered_set<std::string> ops;
+    int constants = 0;  ///< the number of the last one that was named
+  };
+
   int index_of(const std::string& asker, const Tensor& tensor) const;
   int64_t next_uid() const;
   void expect_free_name(const std::string& asker, const std::string& name) const;
@@ -273,6 +283,7 @@ class FUSOR_API GraphBuilder {
                                  std::span<const Tensor> operands, std::optional<DataType> type,
                                  std::optional<DataType> compute, std::span<const Dims> given);
   Tensor add_tensor(Tensor tensor, DataType stored_type, bool is_open = false);
+  void forget_last_op();
   Tensor returned(Tensor tensor) const;
   DataType stored_type(const Attributes& attributes, DataType result, std::span<const int> inputs) const;
   /// Whether nobody said the tensor's type, so that finish() settles it.
@@ -286,6 +297,7 @@ class FUSOR_API GraphBuilder {
   Graph graph_;
   Origin origin_;
   std::vector<Record> records_;  ///< parallel to graph_.tensors
+  Taken taken_;
 };
 
 }  // namespace fusor

@@ -66,6 +66,10 @@ const Mistake<G> kTensors[] = {
      "constant 0.5: is not a whole number of type int32"},
     {"ConstantIsTooBig", [](G& g) { g.constant(1e30, DataType::i64); },
      "constant 1e+30: is not a whole number of type int64"},
+    {"ConstantIsBeyondItsType", [](G& g) { g.constant(300, DataType::i8); },
+     "constant 300: is not a number of type int8, in which it would be 127"},
+    {"ConstantIsBelowItsType", [](G& g) { g.constant(-1, DataType::u8); },
+     "constant -1: is not a number of type uint8, in which it would be 0"},
 };
 INSTANTIATE_TEST_SUITE_P(Tensors, BuilderErrors, testing::ValuesIn(kTensors), name_of<G>);
 
@@ -77,6 +81,12 @@ const Mistake<G> kOps[] = {
        g.neg(x, {.name = "act"});
      },
      "neg 'act': another op has that name"},
+    {"SlopeOfIntegersIsNoInteger",
+     [](G& g) {
+       const Tensor x = g.input("x", {2}, DataType::i32);
+       g.relu(x, {.lower_clip_slope = 0.25, .name = "act"});
+     },
+     "relu 'act': lower_clip_slope 0.25 is no whole number; compute type int32 has only these"},
     {"TensorOfAnotherBuilder",
      [](G& g) {
        G other;

@@ -66,6 +66,17 @@ TEST(Constants, KeepClearOfTheUsersNames) {
   EXPECT_EQ(g.constant(1).name, "const2");
 }
 
+// Neither names nor uids are searched for among all that there are.
+TEST(Constants, ThousandsAreNamedInNoTime) {
+  constexpr int kMany = 20000;
+  GraphBuilder g;
+  Tensor x = g.input("x", {4}, DataType::f32);
+  for (int i = 0; i < kMany; ++i) x = g.add(x, g.constant(1));
+  const Graph graph = g.finish({x});
+  EXPECT_EQ(graph.tensors[graph.tensors.size() - 2].name, "const20000");
+  EXPECT_EQ(graph.tensors.back().uid, 2 * kMany + 1);
+}
+
 TEST(Names, AreKindAndPosition) {
   GraphBuilder g;
   const Tensor x = g.input("x", {1, 2, 4, 4}, DataType::f16);
@@ -246,6 +257,14 @@ TEST(GraphBuilder, AFailedCallLeavesItAsItWas) {
       [](GraphBuilder& g, const Tensor&, const Tensor&) { g.finish(); },
   });
   EXPECT_EQ(after, graph_after({}));
+}
+
+TEST(GraphBuilder, AFailedOutputTakesItsConversionBack) {
+  GraphBuilder g;
+  const Tensor x = g.input("x", {4}, DataType::f32);
+  EXPECT_THROW(g.output(x, {.name = "x2", .strides = Strides{0}}), Error);
+  EXPECT_EQ(g.output(x, {.name = "x2"}).uid, 2);
+  EXPECT_EQ(g.finish().ops.size(), 1u);
 }
 
 TEST(GraphBuilder, AFailedFinishMarksNoOutput) {
