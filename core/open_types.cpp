@@ -5,6 +5,7 @@
 #include <limits>
 #include <numeric>
 #include <optional>
+#include <utility>
 
 #include "core/infer.h"
 
@@ -94,9 +95,8 @@ class Settlement {
     follow_stored_types();
     for (int i = 0; i < static_cast<int>(graph_.tensors.size()); ++i) note_what_is_known(i);
     for (const Op& op : graph_.ops)
-      if (is_contraction(op.attributes) && *compute_type(op.attributes) == DataType::f32 &&
-          op.inputs.size() == 2 && std::ranges::min(op.inputs) >= 0)
-        ask(op);
+      for (const auto& [first, second] : products_of(op))
+        if (std::max(first, second) < op.inputs.size()) ask(op.inputs[first], op.inputs[second]);
     for (int i = 0; i < static_cast<int>(graph_.tensors.size()); ++i) settle(i);
   }
 
@@ -138,12 +138,30 @@ class Settlement {
     return {stored_[static_cast<size_t>(index)], true};
   }
 
-  void ask(const Op& op) {
-    for (size_t i = 0; i < 2; ++i) {
-      const OperandType own = seen(op.inputs[i]);
-      if (!own.open || !is_real(tensor(op.inputs[i]).type)) continue;
-      if (const auto type = taken_beside(own, seen(op.inputs[1 - i])))
-        promote(group(op.inputs[i]).asked, *type);
+  // Operands that are multiplied with each other, and summed in fp32.
+  std::vector<Product> products_of(const Op& op) {
+    if (is_contraction(op.attributes)) {
+      const bool in_fp32 = *compute_type(op.attributes) == DataType::f32 && op.inputs.size() == 2;
+      return in_fp32 ? std::vector<Product>{{0, 1}} : std::vector<Product>{};
+    }
+    const auto is_double = [&](int x) { return x >= 0 && tensor(x).type == DataType::f64; };
+    if (std::ranges::any_of(op.inputs, is_double)) return {};
+    return std::visit(
+        []<class Family>(const Family&) {
+          if constexpr (requires { Family::products; })
+            return std::vector<Product>(Family::products.begin(), Family::products.end());
+          else
+            return std::vector<Product>();
+        },
+        op.attributes);
+  }
+
+  void ask(int first, int second) {
+    if (std::min(first, second) < 0) return;
+    for (const auto& [x, beside] : {std::pair(first, second), std::pair(second, first)}) {
+      const OperandType own = seen(x);
+      if (!own.open || !is_real(tensor(x).type)) continue;
+      if (const auto type = taken_beside(own, seen(beside))) promote(group(x).asked, *type);
     }
   }
 

@@ -15,9 +15,11 @@ FUSOR_API std::string_view to_string(DiagonalAlignment alignment);
 constexpr int enum_count(DiagonalAlignment) { return 2; }
 
 /// The attributes of both directions. Query i of a batch entry attends to key j where j <= i + shift +
-/// right_bound (causal: 0), j > i + shift - left_bound, and both lie within their sequence lengths
-/// (padding_mask). -1: no bound. Scores are attn_scale * q k^T + bias + alibi. An attn_scale that is left out
-/// is 1, as in cuDNN, and not the 1 / sqrt(d) of PyTorch.
+/// right_bound (causal: 0), j > i + shift - left_bound, both lie within their sequence lengths
+/// (padding_mask), and block_mask, where it is given, is not 0. -1: no bound. shift is 0 for top_left, and
+/// the number of keys less that of queries for bottom_right (the entry's lengths, with padding_mask). Scores
+/// are attn_scale * q k^T + bias + alibi. An attn_scale that is left out is 1, as in cuDNN, and not the 1 /
+/// sqrt(d) of PyTorch.
 struct SdpaAttributes {
   static constexpr int64_t kNoBound = -1;
 
@@ -51,6 +53,7 @@ struct SdpaAttributes {
 struct SdpaForward : SdpaAttributes {
   static constexpr Nature nature = Nature::composite;
   static constexpr size_t typed_by = 3;
+  static constexpr std::array<Product, 2> products{{{0, 1}, {2, 2}}};  // q k, probabilities v
   std::string_view kind() const { return "sdpa_fwd"; }
   Roles roles() const;
   std::vector<Inferred> infer(const Call& call) const;
@@ -62,6 +65,7 @@ struct SdpaForward : SdpaAttributes {
 struct SdpaBackward : SdpaAttributes {
   static constexpr Nature nature = Nature::composite;
   static constexpr size_t typed_by = 5;
+  static constexpr std::array<Product, 2> products{{{0, 1}, {2, 4}}};  // q k, v do
   std::string_view kind() const { return "sdpa_bwd"; }
   Roles roles() const;
   std::vector<Inferred> infer(const Call& call) const;

@@ -2,6 +2,7 @@
 // look like.
 #pragma once
 
+#include <array>
 #include <span>
 #include <string>
 #include <string_view>
@@ -57,6 +58,12 @@ struct Call {
   }
 };
 
+/// Two operands that a composite multiplies with each other, by position; or one, mentioned twice, that it
+/// multiplies with values which it computes.
+struct Product {
+  size_t first, second;
+};
+
 /// What every row of core/ops/op.def is: a struct of attributes that are named once in visit(), with
 ///   static constexpr Nature nature;
 ///   std::string_view kind() const;                     its name in files
@@ -68,7 +75,8 @@ struct Call {
 /// void fill_omitted(int rank) (lists that builders and files may leave out; fill_omitted() of
 /// core/attributes.h counts negative axes from the back for all families). One of Nature::composite has void
 /// expand(Expansion&) const (core/ops/expansion.h) and, where not all of its operands say the type of results
-/// that are left open, static constexpr size_t typed_by: how many of the first ones do.
+/// that are left open, static constexpr size_t typed_by: how many of the first ones do. One that multiplies
+/// operands lists these as static constexpr std::array<Product, n> products.
 template <class Family>
 concept OpFamily = requires(const Family& op, const Family& other, const Call& call) {
   { Family::nature } -> std::convertible_to<Nature>;

@@ -12,11 +12,11 @@ enum class TokenMode : uint8_t { none, gather, scatter };
 FUSOR_API std::string_view to_string(TokenMode mode);
 constexpr int enum_count(TokenMode) { return 3; }
 
-/// Row i of [tokens, k] times the weights [experts, k, n] of the expert whose rows begin at or before i:
-/// first_token_offset [experts, 1, 1] ascends. Rows before the first are 0. The index [rows] lists, for each
-/// row in the order of experts, its place in the users' order, top_k of which belong to one token. gather:
-/// row i is token index[i] / top_k; scatter: the result of row i goes to row index[i], and rows that none
-/// goes to are 0.
+/// y[i] = tokens[i] weights[e], where e is the last expert with first_token_offset[e] <= i; rows in front of
+/// the first offset are 0. tokens [rows, k] or [1, rows, k], weights [experts, k, n]; first_token_offset has
+/// an integer for each expert, ascending. token_index, an integer for each row of tokens by experts, belongs
+/// to the other two modes. gather: row i is token token_index[i] / top_k. scatter: the result of row i goes
+/// to row token_index[i]; rows that none goes to are 0.
 struct MoeGroupedMatmul {
   TokenMode mode = TokenMode::none;
   int64_t top_k = 1;
@@ -29,6 +29,7 @@ struct MoeGroupedMatmul {
 
   static constexpr Nature nature = Nature::composite;
   static constexpr size_t typed_by = 2;
+  static constexpr std::array<Product, 1> products{{{0, 1}}};
   std::string_view kind() const { return "moe_grouped_matmul"; }
   Roles roles() const {
     return {{{"tokens"}, {"weights"}, {"first_token_offset"}, {.name = "token_index", .optional = true}},
@@ -52,6 +53,7 @@ struct MatmulLengths {
 
   static constexpr Nature nature = Nature::composite;
   static constexpr size_t typed_by = 2;
+  static constexpr std::array<Product, 1> products{{{0, 1}}};
   std::string_view kind() const { return "matmul_lengths"; }
   Roles roles() const {
     return {{{"a"},

@@ -26,6 +26,21 @@ TEST_F(OpenTypes, AnOperandTakesTheTypeOfTheOneBesideIt) {
   EXPECT_EQ(finished(h, {g.matmul(h, w)}), DataType::f16);
 }
 
+TEST_F(OpenTypes, OperandsOfAttentionTakeTheTypeOfTheOnesBesideThem) {
+  const auto heads = [&](const Tensor& operand) { return g.reshape(operand, {1, 1, 64, 64}); };
+  const Tensor q = g.matmul(x, w), k = g.matmul(x, w), v = g.relu(x);
+  const Graph graph = g.finish({g.sdpa_fwd(heads(q), heads(k), heads(v)).o});
+  for (const Tensor& each : {q, k, v})
+    EXPECT_EQ(graph.tensors[static_cast<size_t>(graph.find(each.name))].type, DataType::f16) << each.name;
+}
+
+TEST_F(OpenTypes, TokensTakeTheTypeOfTheWeightsOfTheirExperts) {
+  const Tensor weights = g.input("weights", {2, 64, 64}, DataType::f16);
+  const Tensor offsets = g.input("offsets", {2}, DataType::i32);
+  const Tensor h = g.relu(input("x32", DataType::f32));
+  EXPECT_EQ(finished(h, {g.moe_grouped_matmul(h, weights, offsets)}), DataType::f16);
+}
+
 TEST_F(OpenTypes, SoDoesOneMadeOfFp32) {
   const Tensor h = g.relu(input("x32", DataType::f32));
   EXPECT_EQ(finished(h, {g.matmul(h, w)}), DataType::f16);
