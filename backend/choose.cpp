@@ -240,15 +240,21 @@ class Chooser {
     return {};
   }
 
-  // Prices a cut or two per refusal and keeps the cheapest.
+  // Prices a cut or two per refusal and keeps the cheapest. A set of n ops may have 2^n parts: once many were
+  // priced, totals are parted first, and the first cut whose parts somebody takes is kept.
   Outcome cheapest_cut(const std::vector<int>& ops, const std::vector<int>& places, Decision& decision) {
+    constexpr size_t kManyParts = 1024;
+    const bool is_late = parts_.size() > kManyParts;
     Outcome best;
     std::vector<int> tried;
     for (const int place : places) {
       if (std::ranges::find(tried, place) != tried.end()) continue;
       tried.push_back(place);
-      keep_cheaper(best, cut_at(graph_, folded_, ops, place), decision, graph_.ops[place].name);
-      keep_cheaper(best, cut_at_reductions(graph_, folded_, ops, place), decision, graph_.ops[place].name);
+      for (const bool at_reductions : {is_late, !is_late}) {
+        const Cut cut = (at_reductions ? cut_at_reductions : cut_at)(graph_, folded_, ops, place);
+        keep_cheaper(best, cut, decision, graph_.ops[place].name);
+        if (is_late && !best.fusions.empty()) return best;
+      }
     }
     return best;
   }
@@ -293,10 +299,18 @@ class Chooser {
     const Decision& decision = outcome.decision;
     std::string reasons;
     if (!decision.no_fusion.empty()) reasons = "\n  " + decision.no_fusion;
-    for (const EngineAnswer& answer : decision.answers)
-      if (!answer.support)
-        reasons += fmt::format("\n  {} refuses: {}", answer.engine, to_string(*answer.support.refusal));
     const bool needs_kernels = options_.build.kernels == KernelChoice::only_compiled;
+    const auto takes = [](const EngineAnswer& answer) { return static_cast<bool>(answer.support); };
+    if (needs_kernels && std::ranges::any_of(decision.answers, takes)) {
+      for (const EngineAnswer& answer : decision.answers)
+        if (takes(answer))
+          reasons += fmt::format("\n  {} takes it, and has no compiled kernel", answer.engine);
+      reasons += "\n  a build with KernelChoice::best (--kernels best) compiles them";
+    } else {
+      for (const EngineAnswer& answer : decision.answers)
+        if (!takes(answer))
+          reasons += fmt::format("\n  {} refuses: {}", answer.engine, to_string(*answer.support.refusal));
+    }
     fail("no engine that may be used carries out {} on {}{}:{}", fmt::join(decision.ops, " + "), device_.name,
          needs_kernels ? " with kernels that are compiled already" : "", reasons);
   }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "core/graph_index.h"
 #include "serialization/json_text.h"
 #include "serialization/serialization.h"
 
@@ -150,9 +151,10 @@ Message graph_message(const Candidate& choice) {
   for (size_t i = 0; i < graph.ops.size(); ++i)
     made.message(1, node(graph, graph.ops[i], document["ops"][i]));
   made.text(2, graph.name);
+  const GraphIndex index(graph);
   for (size_t i = 0; i < graph.tensors.size(); ++i) {
     const Tensor& tensor = graph.tensors[i];
-    const bool is_made = graph.producer(static_cast<int>(i)) >= 0;
+    const bool is_made = index.producer(static_cast<int>(i)) >= 0;
     made.message(!is_made ? 11 : tensor.is_virtual() ? 13 : 12, value_info(tensor));
   }
   return made;

@@ -10,6 +10,7 @@
 #include "backend/report/explain_report.h"
 #include "backend/report/fusion_summary.h"
 #include "core/fail.h"
+#include "core/graph_index.h"
 #include "core/words.h"
 #include "serialization/onnx.h"
 
@@ -85,8 +86,8 @@ class Dot {
 
   void edges(int tensor) {
     const Tensor& about = graph_.tensors[static_cast<size_t>(tensor)];
-    const int producer = graph_.producer(tensor);
-    const std::vector<int> readers = graph_.consumers(tensor);
+    const int producer = index_.producer(tensor);
+    const auto readers = index_.consumers(tensor);
     const std::string own = fmt::format("t{}", tensor);
     const bool is_node = producer < 0 || !about.is_virtual();
     if (is_node && (producer >= 0 || !readers.empty()))
@@ -100,6 +101,7 @@ class Dot {
 
   const Explanation& explanation_;
   const Graph& graph_;
+  const GraphIndex index_{graph_};
   std::string text_;
 };
 

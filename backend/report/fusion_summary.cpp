@@ -5,11 +5,14 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <optional>
 #include <set>
+#include <unordered_map>
 
 #include "backend/engines/attention/form.h"
 #include "backend/planner/planner.h"
 #include "backend/reference/contraction.h"
+#include "core/graph_index.h"
 #include "core/words.h"
 
 namespace fusor {
@@ -52,21 +55,58 @@ double multiply_adds(const Graph& graph, const Op& op) {
   return reference::multiply_adds({op.attributes, first, dims(op.inputs[1]), result});
 }
 
+/// Fusions of a graph, and who makes and reads what in it.
+class Partition {
+ public:
+  Partition(const Graph& whole, std::span<const PlannedFusion> fusions)
+      : graph(whole), index(whole), fusions_(fusions), fusion_of_(whole.ops.size(), -1) {
+    for (size_t i = 0; i < fusions.size(); ++i)
+      for (const int op : fusions[i].ops) fusion_of_[static_cast<size_t>(op)] = static_cast<int>(i);
+  }
+  const PlannedFusion& fusion(int i) const { return fusions_[static_cast<size_t>(i)]; }
+  bool has(int fusion, int op) const { return op >= 0 && fusion_of_[static_cast<size_t>(op)] == fusion; }
+  /// The fusions that make what this one reads, not through a view, ascending.
+  std::set<int> read_by(int fusion) const {
+    std::set<int> makers;
+    for (const int op : this->fusion(fusion).ops)
+      for (const int x : graph.ops[static_cast<size_t>(op)].inputs) {
+        const int producer = x < 0 ? -1 : index.producer(x);
+        const int maker = producer < 0 ? -1 : fusion_of_[static_cast<size_t>(producer)];
+        if (maker >= 0 && maker < fusion) makers.insert(maker);
+      }
+    return makers;
+  }
+  const FoldedGraph& folded() const {
+    if (!folded_) folded_ = fold_views(graph);
+    return *folded_;
+  }
+
+  const Graph& graph;
+  const GraphIndex index;
+
+ private:
+  std::span<const PlannedFusion> fusions_;
+  std::vector<int> fusion_of_;
+  mutable std::optional<FoldedGraph> folded_;
+};
+
 /// Share of what several contractions multiply that masks with known bounds leave.
-double seen_share(const Graph& graph, const PlannedFusion& fusion) {
+double seen_share(const Partition& all, const PlannedFusion& fusion) {
   const auto contractions = std::ranges::count_if(
-      fusion.ops, [&](int op) { return is_contraction(graph.ops[static_cast<size_t>(op)].attributes); });
+      fusion.ops, [&](int op) { return is_contraction(all.graph.ops[static_cast<size_t>(op)].attributes); });
   if (contractions < 2) return 1;
-  return attention::seen_share(make_fusion(graph, fold_views(graph), fusion.ops));
+  return attention::seen_share(make_fusion(all.graph, all.folded(), fusion.ops));
 }
 
 /// Bytes that the fusion reads and writes at least, and what its contractions multiply and add.
-void count_work(const Graph& graph, const PlannedFusion& fusion, FusionSummary& summary) {
+void count_work(const Partition& all, int number, FusionSummary& summary) {
+  const Graph& graph = all.graph;
+  const PlannedFusion& fusion = all.fusion(number);
   std::set<int> inside, seen;
-  const auto has = [&](int op) { return std::ranges::find(fusion.ops, op) != fusion.ops.end(); };
+  const auto has = [&](int op) { return all.has(number, op); };
   // Folded views that only the fusion looks through are ops of none.
   const auto views_inside = [&](int tensor, auto&& self) -> void {
-    for (const int reader : graph.consumers(tensor)) {
+    for (const int reader : all.index.consumers(tensor)) {
       const Op& op = graph.ops[static_cast<size_t>(reader)];
       if (has(reader) || !is_view(op.attributes) || !inside.insert(op.outputs[0]).second) continue;
       self(op.outputs[0], self);
@@ -74,7 +114,7 @@ void count_work(const Graph& graph, const PlannedFusion& fusion, FusionSummary& 
   };
   const auto is_read_outside = [&](int tensor, auto&& self) -> bool {
     return !graph.tensors[static_cast<size_t>(tensor)].is_virtual() ||
-           std::ranges::any_of(graph.consumers(tensor), [&](int reader) {
+           std::ranges::any_of(all.index.consumers(tensor), [&](int reader) {
              const Op& op = graph.ops[static_cast<size_t>(reader)];
              return !has(reader) && (!is_view(op.attributes) || self(op.outputs[0], self));
            });
@@ -93,7 +133,7 @@ void count_work(const Graph& graph, const PlannedFusion& fusion, FusionSummary& 
         summary.bytes += bytes_of(graph, op, x);
     if (multiplies(op)) summary.flops += 2 * multiply_adds(graph, op);
   }
-  summary.flops *= seen_share(graph, fusion);
+  summary.flops *= seen_share(all, fusion);
 }
 
 /// Bytes of an element that the fusion's contractions read.
@@ -125,21 +165,41 @@ void set_limit(const DeviceInfo& device, int64_t bytes_an_operand, FusionSummary
 
 // ---- Decisions ----
 
-/// The smallest decision over all of these ops, or null.
-const Decision* smallest_over(const std::vector<Decision>& decisions, const std::vector<std::string>& ops) {
-  const Decision* best = nullptr;
-  for (const Decision& decision : decisions) {
-    const bool has_all = std::ranges::all_of(ops, [&](const std::string& op) {
-      return std::ranges::find(decision.ops, op) != decision.ops.end();
-    });
-    if (!has_all) continue;
-    if (best == nullptr || decision.ops.size() < best->ops.size()) best = &decision;
-    if (const Decision* part = smallest_over(decision.parts, ops);
-        part != nullptr && part->ops.size() < best->ops.size())
-      best = part;
+/// Decisions, found by the ops that they are about.
+class DecisionIndex {
+ public:
+  explicit DecisionIndex(const std::vector<Decision>& decisions) {
+    for (const Decision& decision : decisions)
+      for (const std::string& op : decision.ops) about_[op].push_back(&decision);
   }
-  return best;
-}
+  /// The smallest one over all of these ops, or null.
+  const Decision* smallest_over(const std::vector<std::string>& ops) const {
+    const auto found = ops.empty() ? about_.end() : about_.find(ops.front());
+    return found == about_.end() ? nullptr : smallest(found->second, ops);
+  }
+
+ private:
+  static const Decision* smallest(const std::vector<const Decision*>& among,
+                                  const std::vector<std::string>& ops) {
+    const Decision* best = nullptr;
+    const auto is_better = [&](const Decision* decision) {
+      return decision != nullptr && (best == nullptr || decision->ops.size() < best->ops.size());
+    };
+    for (const Decision* const decision : among) {
+      const bool has_all = std::ranges::all_of(ops, [&](const std::string& op) {
+        return std::ranges::find(decision->ops, op) != decision->ops.end();
+      });
+      if (!has_all) continue;
+      if (is_better(decision)) best = decision;
+      std::vector<const Decision*> parts;
+      for (const Decision& part : decision->parts) parts.push_back(&part);
+      if (const Decision* const part = smallest(parts, ops); is_better(part)) best = part;
+    }
+    return best;
+  }
+
+  std::unordered_map<std::string, std::vector<const Decision*>> about_;
+};
 
 void set_runner_up(const Decision* decision, FusionSummary& summary) {
   if (decision == nullptr || decision->ops.size() != summary.ops.size()) return;
@@ -155,15 +215,6 @@ void set_runner_up(const Decision* decision, FusionSummary& summary) {
   }
 }
 
-/// The op of `before` whose result `fusion` reads, or nothing.
-bool reads_from(const Graph& graph, const PlannedFusion& fusion, const PlannedFusion& before) {
-  return std::ranges::any_of(fusion.ops, [&](int op) {
-    return std::ranges::any_of(graph.ops[static_cast<size_t>(op)].inputs, [&](int x) {
-      return x >= 0 && std::ranges::find(before.ops, graph.producer(x)) != before.ops.end();
-    });
-  });
-}
-
 bool has_contraction(const Graph& graph, const PlannedFusion& fusion) {
   return std::ranges::any_of(
       fusion.ops, [&](int op) { return is_contraction(graph.ops[static_cast<size_t>(op)].attributes); });
@@ -176,24 +227,25 @@ bool has_reduction(const Graph& graph, const PlannedFusion& fusion) {
 }
 
 /// A result of `before` that `fusion` reads itself, not through a view; -1 where there is none.
-int result_read(const Graph& graph, const PlannedFusion& before, const PlannedFusion& fusion) {
-  for (const int reader : fusion.ops)
-    for (const int x : graph.ops[static_cast<size_t>(reader)].inputs)
-      if (x >= 0 && std::ranges::find(before.ops, graph.producer(x)) != before.ops.end()) return x;
+int result_read(const Partition& all, int before, int fusion) {
+  for (const int reader : all.fusion(fusion).ops)
+    for (const int x : all.graph.ops[static_cast<size_t>(reader)].inputs)
+      if (x >= 0 && all.has(before, all.index.producer(x))) return x;
   return -1;
 }
 
 /// The reason that the graph alone gives for two neighbours of which no decision was made.
-std::string why_read_apart(const Graph& graph, const PlannedFusion& before, const PlannedFusion& fusion) {
-  if (before.ops.size() + fusion.ops.size() > kMaxFusionOps)
-    return fmt::format("together they have {}; a fusion has at most {}",
-                       words::count(before.ops.size() + fusion.ops.size(), "op"), kMaxFusionOps);
-  const int x = result_read(graph, before, fusion);
+std::string why_read_apart(const Partition& all, int before, int fusion) {
+  const Graph& graph = all.graph;
+  const size_t together = all.fusion(before).ops.size() + all.fusion(fusion).ops.size();
+  if (together > kMaxFusionOps)
+    return fmt::format("together they have {}; a fusion has at most {}", words::count(together, "op"),
+                       kMaxFusionOps);
+  const int x = result_read(all, before, fusion);
   if (x < 0) return "the result is read through a view, in another shape or order than it is made in";
   const std::string& name = graph.tensors[static_cast<size_t>(x)].name;
-  const std::vector<int> readers = graph.consumers(x);
-  const auto inside = std::ranges::count_if(
-      readers, [&](int op) { return std::ranges::find(fusion.ops, op) != fusion.ops.end(); });
+  const auto readers = all.index.consumers(x);
+  const auto inside = std::ranges::count_if(readers, [&](int op) { return all.has(fusion, op); });
   if (static_cast<size_t>(inside) < readers.size())
     return fmt::format("'{}' is read by {}, {} of them here", name, words::count(readers.size(), "op"),
                        inside);
@@ -206,11 +258,12 @@ std::string why_read_apart(const Graph& graph, const PlannedFusion& before, cons
 }
 
 /// Why two neighbours are not one fusion: what was decided of both together, else what no fusion can be.
-std::string why_apart(const Graph& graph, const PlannedFusion& before, const PlannedFusion& fusion,
-                      const std::vector<Decision>& decisions) {
-  std::vector<std::string> both = op_names(graph, before);
+std::string why_apart(const Partition& all, int before, int number, const DecisionIndex& decisions) {
+  const Graph& graph = all.graph;
+  const PlannedFusion &first = all.fusion(before), &fusion = all.fusion(number);
+  std::vector<std::string> both = op_names(graph, first);
   for (std::string& op : op_names(graph, fusion)) both.push_back(std::move(op));
-  if (const Decision* decision = smallest_over(decisions, both)) {
+  if (const Decision* decision = decisions.smallest_over(both)) {
     if (decision->whole_seconds > 0)
       return fmt::format("one fusion would take {}, apart they take {}",
                          words::duration(decision->whole_seconds), words::duration(decision->parts_seconds));
@@ -219,25 +272,23 @@ std::string why_apart(const Graph& graph, const PlannedFusion& before, const Pla
       if (!answer.support && answer.engine == fusion.config.engine)
         return fmt::format("{} refuses both together: {}", answer.engine, to_string(*answer.support.refusal));
   }
-  if (has_contraction(graph, before) && has_contraction(graph, fusion))
+  if (has_contraction(graph, first) && has_contraction(graph, fusion))
     return "each has a matmul or a convolution of its own";
-  if (has_reduction(graph, before)) return "a total is complete only after the last element";
-  return why_read_apart(graph, before, fusion);
+  if (has_reduction(graph, first)) return "a total is complete only after the last element";
+  return why_read_apart(all, before, number);
 }
 
-FusionSummary summary_of(const Candidate& choice, size_t index, const std::vector<Decision>& decisions,
+FusionSummary summary_of(const Partition& all, int number, const DecisionIndex& decisions,
                          const DeviceInfo& device) {
-  const PlannedFusion& fusion = choice.fusions[index];
+  const PlannedFusion& fusion = all.fusion(number);
   FusionSummary summary;
-  summary.ops = op_names(*choice.graph, fusion);
+  summary.ops = op_names(all.graph, fusion);
   summary.config = fusion.config;
-  set_runner_up(smallest_over(decisions, summary.ops), summary);
-  count_work(*choice.graph, fusion, summary);
-  set_limit(device, operand_bytes(*choice.graph, fusion), summary);
-  for (size_t i = 0; i < index; ++i)
-    if (reads_from(*choice.graph, fusion, choice.fusions[i]))
-      summary.apart.push_back(
-          {static_cast<int>(i), why_apart(*choice.graph, choice.fusions[i], fusion, decisions)});
+  set_runner_up(decisions.smallest_over(summary.ops), summary);
+  count_work(all, number, summary);
+  set_limit(device, operand_bytes(all.graph, fusion), summary);
+  for (const int before : all.read_by(number))
+    summary.apart.push_back({before, why_apart(all, before, number, decisions)});
   return summary;
 }
 
@@ -249,7 +300,7 @@ FusionSummary fusion_work(const Graph& graph, const PlannedFusion& fusion, const
   summary.ops = op_names(graph, fusion);
   summary.config = fusion.config;
   summary.notes = notes;
-  count_work(graph, fusion, summary);
+  count_work(Partition(graph, {&fusion, 1}), 0, summary);
   set_limit(device, operand_bytes(graph, fusion), summary);
   return summary;
 }
@@ -265,9 +316,11 @@ std::string short_names(const std::vector<std::string>& ops) {
 
 std::vector<FusionSummary> fusion_summaries(const Candidate& choice, const std::vector<Decision>& decisions,
                                             const DeviceInfo& device) {
+  const Partition all(*choice.graph, choice.fusions);
+  const DecisionIndex index(decisions);
   std::vector<FusionSummary> summaries;
-  for (size_t i = 0; i < choice.fusions.size(); ++i)
-    summaries.push_back(summary_of(choice, i, decisions, device));
+  for (int i = 0; i < static_cast<int>(choice.fusions.size()); ++i)
+    summaries.push_back(summary_of(all, i, index, device));
   return summaries;
 }
 

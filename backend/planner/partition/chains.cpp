@@ -196,10 +196,12 @@ class Chains {
         if (groups_.result_dims(op).back() != 1) return false;
         others.push_back(consumer);
       }
+    std::vector<bool> met(graph_.ops.size(), false);
     while (!others.empty()) {
       const int other = others.back();
       others.pop_back();
-      if (other >= second) continue;
+      if (other >= second || met[static_cast<size_t>(other)]) continue;
+      met[static_cast<size_t>(other)] = true;
       for (const int consumer : groups_.consumers(other)) {
         if (consumer == second) return false;
         others.push_back(consumer);

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include "backend/build.h"
 #include "core/error.h"
 #include "core/infer.h"
 #include "frontend/graph_builder.h"
@@ -50,6 +51,34 @@ TEST(Partition, ASoftmaxBetweenTwoMatmulsIsAChain) {
   const std::vector<std::vector<std::string>> groups = names(graph);
   ASSERT_THAT(groups, SizeIs(1));
   EXPECT_THAT(groups[0], SizeIs(graph.ops.size()));
+}
+
+// A row's maximum has readers beside the softmax, which meet and part again: ways along them are many, ops
+// few.
+TEST(Partition, ReadersOfARowThatMeetAgainAreWalkedOnce) {
+  constexpr int kMeetings = 60;
+  GraphBuilder g("g");
+  const Tensor s = g.matmul(g.input("q", {16, 8}, DataType::f32), g.input("k", {8, 16}, DataType::f32));
+  const Tensor largest = g.reduce(s, ReductionMode::max, {1});
+  const Tensor p = g.exp(g.sub(s, largest));
+  Tensor beside = g.reshape(largest, {4, 4});
+  for (int i = 0; i < kMeetings; ++i) beside = g.add(g.tanh(beside), g.relu(beside));
+  const Tensor o = g.matmul(p, g.input("v", {16, 8}, DataType::f32));
+  EXPECT_GE(names(g.finish({beside, o})).size(), 2U);
+}
+
+// Totals along one axis and along the other take turns: each way to part them is another one.
+TEST(Partition, ManySiblingsAlongTwoAxesArePartedInTime) {
+  constexpr int kMany = 40;
+  GraphBuilder g("g");
+  const Tensor x = g.input("x", {64, 64}, DataType::f16);
+  std::vector<Tensor> outputs;
+  for (int i = 0; i < kMany; ++i) {
+    const Tensor n = g.constant(i + 1);
+    outputs.push_back(g.mul(g.reduce(g.mul(x, n), ReductionMode::add, {i % 2}), n));
+  }
+  const Plan plan = build(g.finish(outputs), DeviceInfo::named("H200"), {.compile = false});
+  EXPECT_GE(plan.fusions.size(), 2U);
 }
 
 TEST(Partition, AnOperandThatIsATotalOfTheFirstProductIsNoChain) {
