@@ -38,13 +38,16 @@ double busy_seconds(const Work& work, const DeviceInfo& device, double on_chip) 
 
 // A few busy SMs do not saturate DRAM: half of them do.
 double dram_seconds(const Work& work, const DeviceInfo& device) {
-  double share = 1;
-  if (!device.is_cpu() && work.tiles > 0)
-    share = std::min(1.0, 2.0 * static_cast<double>(work.tiles) * work.split / device.sm_count);
+  const bool has_blocks = !device.is_cpu() && work.tiles > 0;
+  const double share = has_blocks ? dram_share(static_cast<double>(work.tiles) * work.split, device) : 1;
   return ratio(work.dram_bytes, share * device.dram_bytes_per_s);
 }
 
 }  // namespace
+
+double dram_share(double blocks, const DeviceInfo& device) {
+  return std::min(1.0, 2 * blocks / device.sm_count);
+}
 
 double estimate_seconds(const Work& work, const DeviceInfo& device) {
   const double on_chip = std::max({

@@ -11,4 +11,8 @@ namespace fusor {
 /// launches and fills.
 double estimate_seconds(const Work& work, const DeviceInfo& device);
 
+/// The part of the memory's rate that so many blocks of a GPU can ask for, from 0 to 1: half as many blocks
+/// as there are SMs ask for all of it.
+double dram_share(double blocks, const DeviceInfo& device);
+
 }  // namespace fusor

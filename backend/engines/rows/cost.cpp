@@ -8,6 +8,7 @@
 #include "codegen/text/rows/facts.h"
 #include "codegen/text/rows/sizes.h"
 #include "core/ceil_div.h"
+#include "heuristics/time_model.h"
 
 namespace fusor {
 
@@ -261,7 +262,7 @@ class Turns {
   double turns_, at_once_, rounds_;
 };
 
-// By how much a setting falls behind the memory's rate.
+// By how much a setting falls behind the rate at which memory moves so many bytes.
 double lag(const RowsProblem& problem, const RowsSchedule& s, const RowFacts& facts, double bytes,
            double steps) {
   const Turns turns(problem, s, facts);
@@ -276,7 +277,7 @@ double lag(const RowsProblem& problem, const RowsSchedule& s, const RowFacts& fa
 // The passes of rows that blocks share by launches: one after the other, each bound by memory, by its loads'
 // latency or by its instructions.
 double split_seconds(const RowsProblem& problem, const RowsSchedule& s, const RowFacts& facts,
-                     const Traffic& traffic, double steps) {
+                     const Traffic& traffic, double steps, double dram_share) {
   const RowsFit fit;
   const int passes = static_cast<int>(passes_of(s, facts));
   const double issue = Turns(problem, s, facts).issue_seconds(steps) / passes;
@@ -287,7 +288,7 @@ double split_seconds(const RowsProblem& problem, const RowsSchedule& s, const Ro
   for (int pass = 0; pass < passes; ++pass) {
     const double bytes =
         (pass == 0 ? traffic.first_read : traffic.read) + (pass + 1 == passes ? traffic.written : 0);
-    const double moving = bytes / problem.device.dram_bytes_per_s * piece_share(problem, s);
+    const double moving = bytes / (dram_share * problem.device.dram_bytes_per_s) * piece_share(problem, s);
     double sum = 0;
     for (const double bound : {moving, latency, issue}) sum += std::pow(bound, fit.split_sharpness);
     seconds += std::pow(sum, 1 / fit.split_sharpness);
@@ -310,15 +311,17 @@ Work cost(const RowsProblem& problem, const RowsSchedule& s) {
   const double steps = work.fp32_flops / 2;
   work.fp32_flops *= fit.step;
   work.l2_bytes = traffic.l2;
+  // The time model divides by what few blocks can ask for; waiting does not take longer for that.
+  const double share = dram_share(static_cast<double>(work.tiles), problem.device);
   work.dram_bytes = traffic.dram * piece_share(problem, s) * turn_share(problem, s) *
-                    cluster_share(problem, s) * lag(problem, s, facts, traffic.dram, steps);
+                    cluster_share(problem, s) * lag(problem, s, facts, traffic.dram / share, steps);
   if (s.is_resident()) {
     work.scratch_bytes = s.cells() / problem.fold * s.form->totals * s.sharing * facts.phase_count;
     const double parts = static_cast<double>(ceil_div(s.sharing, s.lanes_of_result(problem.fold)));
     work.serial_dram_bytes = apart(facts.phase_count * (fit.meeting_s + fit.part_s * parts));
   } else if (s.is_split()) {
     const double doublings = std::log2(static_cast<double>(s.knobs.threads) / 128);
-    work.dram_bytes = apart(split_seconds(problem, s, facts, traffic, steps));
+    work.dram_bytes = share * apart(split_seconds(problem, s, facts, traffic, steps, share));
     work.scratch_bytes = s.cells() * s.form->totals * (s.sharing + facts.phase_count);
     work.serial_dram_bytes = fit.parts * static_cast<double>(work.scratch_bytes) +
                              apart(facts.phase_count * (fit.split_phase_s + fit.split_block_s * doublings));

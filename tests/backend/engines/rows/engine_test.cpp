@@ -53,6 +53,17 @@ TEST(RowsEngine, BlocksThatAreQuantisedHaveTwoLanes) {
   EXPECT_THAT(to_string(plan.fusions[0].config), testing::HasSubstr("group=2, "));
 }
 
+// One block waits for its loads and totals, and not longer because it is alone.
+TEST(RowsEngine, ANormOfOneRowIsOneLaunch) {
+  GraphBuilder g;
+  const Tensor x = g.input("x", {1, 4096}, DataType::bf16);
+  const Tensor scale = g.input("scale", {1, 4096}, DataType::bf16);
+  const Graph graph = g.finish({g.norm_fwd(x, {.norm = NormMode::rms_norm, .scale = scale}).y});
+  const Plan plan = build(graph, h200(), {.compile = false});
+  ASSERT_EQ(plan.fusions.size(), 1U) << to_string(plan);
+  EXPECT_EQ(plan.fusions[0].config.engine, "rows");
+}
+
 // As measured on an H200: softmax of 134 MB takes 61.4 us, elsewise 64.8; where rows are read again from
 // L2, batch norm backward 244.6 and 240.0.
 TEST(RowsEngine, ResultsLargerThanL2StayThereLongest) {
