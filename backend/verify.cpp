@@ -309,6 +309,15 @@ OutputCheck check_sample(const Graph& graph, std::span<void* const> tensors, int
   return check;
 }
 
+// A part of a graph may be asked about, in which tensors have no writer; but it has those that its ops name.
+void expect_indices(const Graph& graph) {
+  for (const Op& op : graph.ops)
+    for (const std::vector<int>* const list : {&op.inputs, &op.outputs})
+      for (const int tensor : *list)
+        if (tensor < -1 || tensor >= static_cast<int>(graph.tensors.size()))
+          fail("op '{}' names tensor number {}; the graph has {}", op.name, tensor, graph.tensors.size());
+}
+
 }  // namespace
 
 bool VerifyReport::passed() const {
@@ -316,6 +325,7 @@ bool VerifyReport::passed() const {
 }
 
 VerifyReport verify(const Graph& asked, std::span<void* const> buffers, uint64_t seed, const Notes& notes) {
+  expect_indices(asked);
   const Graph graph = expand_composites(asked);
   std::vector<void*> tensors(buffers.begin(), buffers.end());
   tensors.resize(graph.tensors.size(), nullptr);
@@ -371,7 +381,10 @@ std::string to_string(const VerifyReport& report) {
                           check.max_abs, to_string(check.max_abs_at), check.max_rel,
                           to_string(check.max_rel_at), check.max_ulp, to_string(check.max_ulp_at), check.rms);
     if (check.nans + check.infs > 0) text += fmt::format(", {} NaN, {} Inf", check.nans, check.infs);
-    text += fmt::format(", tolerance {:.3g} + {:.3g} * |want|: ", check.tolerance_abs, check.tolerance_rel);
+    text +=
+        std::isfinite(check.tolerance_abs)
+            ? fmt::format(", tolerance {:.3g} + {:.3g} * |want|: ", check.tolerance_abs, check.tolerance_rel)
+            : std::string(", no tolerance: bounds grew beyond all numbers on the way: ");
     if (check.wrong == 0)
       text += "right\n";
     else

@@ -2,6 +2,7 @@
 // outputs are sampled.
 #include <gmock/gmock.h>
 
+#include <cmath>
 #include <cstring>
 #include <limits>
 
@@ -384,6 +385,33 @@ TEST(Verify, AMissingTermOfAFloatSumIsFound) {
   tensors.set(c, values);
   const VerifyReport report = verify(graph, tensors.pointers());
   EXPECT_EQ(report.outputs[0].wrong_at, (Dims{7, 9}));
+}
+
+// What is known of a product of an error beyond all numbers and nothing is nothing.
+TEST(Verify, ErrorsThatGrowBeyondAllNumbersBoundNothing) {
+  constexpr int kFactors = 12;
+  GraphBuilder g("far");
+  const Tensor x = g.input("x", {4}, DataType::f32), zero = g.input("zero", {4}, DataType::f32);
+  const Tensor large = g.mul(x, x);
+  Tensor nothing = g.sub(large, g.mul(x, x));
+  for (int i = 0; i < kFactors; ++i) nothing = g.mul(nothing, large);
+  const Tensor y = g.output(g.mul(nothing, zero), {.name = "y"});
+  const Graph graph = g.finish();
+  HostTensors tensors(graph);
+  tensors.set(x, {1e15, 1e15, 1e15, 1e15});
+  tensors.set(zero, {0, 0, 0, 0});
+  tensors.set(y, {0, 0, 0, 1});
+  const VerifyReport report = verify(graph, tensors.pointers());
+  EXPECT_TRUE(report.passed()) << to_string(report);
+  EXPECT_TRUE(std::isinf(report.outputs[0].tolerance_abs));
+  EXPECT_THAT(to_string(report), testing::HasSubstr("no tolerance"));
+}
+
+TEST(Verify, AGraphThatIsNoneIsRefused) {
+  Chain chain = conv_chain();
+  const HostTensors tensors(chain.graph);
+  chain.graph.ops[0].inputs[0] = 99;
+  EXPECT_THROW(verify(chain.graph, tensors.pointers()), Error);
 }
 
 TEST(Verify, IntegersMustBeExact) {

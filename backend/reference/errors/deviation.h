@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace fusor::reference {
 
@@ -49,6 +50,13 @@ struct Deviation {
   /// counts for that rounding. 0 behind any other step.
   double top_spacing = 0;
   bool any() const { return absolute.total() + relative.total() + peak.total() + relative_peak.total() > 0; }
+  /// Infinities meet nothing, or each other, on long ways: an error of which nothing is known is unbounded.
+  void unbound_unknown() {
+    for (double* const part :
+         {&absolute.own, &absolute.common, &relative.own, &relative.common, &peak.steps, &peak.jump,
+          &peak.common, &relative_peak.steps, &relative_peak.jump, &relative_peak.common})
+      if (std::isnan(*part)) *part = std::numeric_limits<double>::infinity();
+  }
   void add(const Deviation& other, double spread_factor, double peak_factor) {
     absolute.add(other.absolute, spread_factor);
     peak.add(other.peak, peak_factor, spread_factor);

@@ -46,6 +46,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "backend/reference/errors/error_analysis.h"
 #include "core/convert.h"
@@ -75,9 +76,12 @@ Bound ErrorAnalysis::bound(int output, const std::vector<bool>& cone) {
     if (!cone[i]) continue;
     const int y = graph_.ops[i].outputs[0];
     error(y) = after(graph_.ops[i]);
+    error(y).unbound_unknown();
     follow_softmax(graph_.ops[i]);
     follow_scale(graph_.ops[i]);
-    if (y != output && !keeps_digits(graph_.ops[i])) round(y, rounds_once(graph_.ops[i]));
+    if (y == output || keeps_digits(graph_.ops[i])) continue;
+    round(y, rounds_once(graph_.ops[i]));
+    error(y).unbound_unknown();
   }
   return at_output(output);
 }
@@ -324,6 +328,7 @@ Bound ErrorAnalysis::at_output(int output) const {
   if (is_packed(type(output))) return {widest_step(type(output)), 0};
   const double absolute = kSpreads * deviation.absolute.total() + deviation.peak.total();
   const double relative = kSpreads * deviation.relative.total() + deviation.relative_peak.total();
+  if (!std::isfinite(absolute + relative)) return {std::numeric_limits<double>::infinity(), 0};
   if (!is_real(type(output))) return {absolute + relative * size(output).largest + 1, 0};
   return {absolute + least_spacing(type(output)), relative};
 }
