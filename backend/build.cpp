@@ -15,6 +15,7 @@
 #include "codegen/kernel_cache.h"
 #include "core/fail.h"
 #include "core/infer.h"
+#include "core/words.h"
 
 namespace fusor {
 
@@ -39,6 +40,11 @@ StaysWhole whole_composites(const DeviceInfo& device, const PlannerOptions& opti
   };
 }
 
+void expect_device(const DeviceInfo& device) {
+  if (const auto problem = problem_with(device))
+    fail("device '{}': {}: {}", device.name, problem->key, problem->why);
+}
+
 int64_t limit_of(const BuildOptions& options) {
   return options.max_workspace == kNoWorkspaceLimit ? INT64_MAX : options.max_workspace;
 }
@@ -49,7 +55,8 @@ Selection select(Fitting& fitting, const BuildOptions& options, const DeviceInfo
   int64_t least = 0;
   const bool is_said = options.max_workspace != kNoWorkspaceLimit;
   if (!is_said && !device.is_cpu() && device.memory_bytes > 0)
-    if (auto selection = fitting.within(device.memory_bytes / kShare, least)) return std::move(*selection);
+    for (const int64_t most : {device.memory_bytes / kShare, device.memory_bytes})
+      if (auto selection = fitting.within(most, least)) return std::move(*selection);
   if (auto selection = fitting.within(limit_of(options), least)) return std::move(*selection);
   fail("no candidate needs at most {} bytes of workspace; the smallest needs {}", options.max_workspace,
        least);
@@ -79,6 +86,16 @@ std::vector<std::shared_ptr<const KernelSource>> sources_of(std::span<const Sche
   return sources;
 }
 
+std::vector<std::string> remarks_on(const Graph& graph, const DeviceInfo& device, int64_t workspace_bytes) {
+  if (device.is_cpu()) return {};
+  std::vector<std::string> remarks = type_remarks(graph);
+  if (device.memory_bytes > 0 && workspace_bytes > device.memory_bytes)
+    remarks.push_back(fmt::format("it needs {} of workspace; {} has {} of memory",
+                                  words::bytes(static_cast<double>(workspace_bytes)), device.name,
+                                  words::bytes(static_cast<double>(device.memory_bytes))));
+  return remarks;
+}
+
 Plan plan_of(const Graph& graph, const DeviceInfo& device, const Candidate& candidate) {
   return {graph,
           device,
@@ -86,7 +103,7 @@ Plan plan_of(const Graph& graph, const DeviceInfo& device, const Candidate& cand
           candidate.workspace_bytes,
           candidate.seconds,
           candidate.notes,
-          device.is_cpu() ? std::vector<std::string>() : type_remarks(graph)};
+          remarks_on(graph, device, candidate.workspace_bytes)};
 }
 
 }  // namespace
@@ -107,6 +124,7 @@ Choices choose(const Graph& graph, const DeviceInfo& device, const PlannerOption
                bool keep_decisions) {
   const Trace trace;
   validate(graph);
+  expect_device(device);
   Choices choices;
   choices.graph = expand(graph, whole_composites(device, options));
   trace.expanded(choices.graph);
@@ -161,6 +179,7 @@ Plan build(const Graph& graph, const DeviceInfo& device, const Candidate& candid
   Trace trace;
   expect_sensible(options.build);
   validate(graph);
+  expect_device(device);
   const Graph planned = expand(graph, whole_composites(device, options));
   if (candidate.graph != nullptr && *candidate.graph != planned)
     fail("the candidate is one of another graph ('{}') than '{}'", candidate.graph->name, graph.name);

@@ -22,6 +22,7 @@ class Replanner {
   /// For the device that is present, or for whatever device the plan names.
   LoweredPlan run(bool here) {
     validate(plan_.graph);
+    expect_expanded();
     if (here && !plan_.device.is_cpu()) adopt_present_device();
     check_partition();
     plan_.notes = {};
@@ -44,10 +45,15 @@ class Replanner {
            "build(plan.graph, DeviceInfo::cpu())) plans it again for the CPU",
            plan_.graph.name, plan_.device.name, plan_.device.target(), problem);
     const DeviceInfo present = DeviceInfo::current();
-    if (present.compute_capability == plan_.device.compute_capability) return;
+    // Grids whose blocks wait for each other must fit, and so must what a block keeps in shared memory.
+    if (present.compute_capability == plan_.device.compute_capability &&
+        present.sm_count >= plan_.device.sm_count &&
+        present.shared_per_block >= plan_.device.shared_per_block)
+      return;
     plan_.remarks.push_back(
-        fmt::format("planned for {} ({}), running on {} ({}): every fusion was chosen anew",
-                    plan_.device.name, plan_.device.target(), present.name, present.target()));
+        fmt::format("planned for {} ({}, {} SMs), running on {} ({}, {} SMs): every fusion was chosen anew",
+                    plan_.device.name, plan_.device.target(), plan_.device.sm_count, present.name,
+                    present.target(), present.sm_count));
     auto remarks = std::move(plan_.remarks);
     PlannerOptions options = options_;
     options.build.compile = false;
@@ -80,6 +86,20 @@ class Replanner {
     for (const std::vector<int>& ops : groups)
       ordered.push_back(*std::ranges::find(plan_.fusions, ops, &PlannedFusion::ops));
     plan_.fusions = std::move(ordered);
+  }
+
+  // Behind build() there are ops that engines carry out, and all of their operands.
+  void expect_expanded() const {
+    for (const Op& op : plan_.graph.ops) {
+      const auto takes = [&](const Engine* engine) { return engine->takes_composite(op.attributes); };
+      if (nature(op.attributes) == Nature::composite && std::ranges::none_of(engine_list_of(options_), takes))
+        fail("{}: no engine carries it out; a plan has the simpler ops that build() writes it in",
+             op_label(op.name, op.attributes));
+      for (const std::vector<int>* const list : {&op.inputs, &op.outputs})
+        if (std::ranges::min(*list) < 0)
+          fail("{}: leaves out an operand or a result, which no op of a plan does",
+               op_label(op.name, op.attributes));
+    }
   }
 
   Choices view() const { return {plan_.graph, fold_views(plan_.graph), {}, {}}; }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -79,5 +80,12 @@ struct FUSOR_API DeviceInfo {
   }
   friend bool operator==(const DeviceInfo&, const DeviceInfo&) = default;
 };
+
+/// A field that is that of no device, as "sm_count", and why: "expected 1 to 65536, got 0".
+struct DeviceProblem {
+  std::string key, why;
+};
+/// The first field that planning could not work with, or nothing.
+FUSOR_API std::optional<DeviceProblem> problem_with(const DeviceInfo& device);
 
 }  // namespace fusor

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "core/fail.h"
+#include "core/ops/rules.h"
 #include "core/words.h"
 
 namespace fusor {
@@ -45,6 +46,7 @@ std::vector<Inferred> infer_all(const std::string& op_name, const Attributes& at
                                 std::span<const Tensor* const> inputs, std::span<const Dims> given) {
   const Call call{op_label(op_name, attributes), inputs, given, roles(attributes)};
   expect_operands(call, call.roles.inputs);
+  for (const Dims& dims : given) expect_addressable(call, dims);
   std::vector<Inferred> inferred =
       std::visit([&](const auto& op) { return std::vector<Inferred>(op.infer(call)); }, attributes);
   for (size_t i = 0; i < inferred.size(); ++i)

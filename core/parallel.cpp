@@ -5,6 +5,7 @@
 #include <atomic>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -27,7 +28,11 @@ void parallel_for(int64_t count, int threads, const std::function<void(int64_t)>
   };
   std::vector<std::jthread> helpers;
   const int64_t wanted = std::min<int64_t>(threads, count);
-  for (int64_t i = 1; i < wanted; ++i) helpers.emplace_back(work);
+  try {
+    for (int64_t i = 1; i < wanted; ++i) helpers.emplace_back(work);
+  } catch (const std::system_error&) {
+    // The process may have no more threads: those that there are do the work.
+  }
   work();
   helpers.clear();
   if (error) std::rethrow_exception(error);

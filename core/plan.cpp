@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "core/fail.h"
+
 namespace fusor {
 
 namespace {
@@ -20,7 +22,11 @@ std::string lines_of(const Graph& graph, const std::vector<PlannedFusion>& fusio
 std::vector<std::string> op_names(const Graph& graph, const PlannedFusion& fusion) {
   std::vector<std::string> names;
   names.reserve(fusion.ops.size());
-  for (const int op : fusion.ops) names.push_back(graph.ops.at(op).name);
+  for (const int op : fusion.ops) {
+    if (op < 0 || static_cast<size_t>(op) >= graph.ops.size())
+      fail("the plan names op {} of {}", op, graph.ops.size());
+    names.push_back(graph.ops[static_cast<size_t>(op)].name);
+  }
   return names;
 }
 

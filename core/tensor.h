@@ -18,6 +18,9 @@ inline constexpr int64_t kMaxTensorBytes = int64_t{1} << 48;
 /// A number known on the host: real or integer.
 using Scalar = std::variant<double, int64_t>;
 
+/// Bytes of the longest name of a tensor, an op or a graph.
+inline constexpr size_t kLongestName = 1024;
+
 /// Where a tensor's elements come from.
 enum class Memory : uint8_t {
   device,     ///< the user binds a pointer to the plan's device memory
@@ -26,8 +29,8 @@ enum class Memory : uint8_t {
   constant,   ///< a scalar whose value is part of the graph
 };
 
-/// Where a tensor that a GraphBuilder returned belongs: the name of that builder's graph, one object a
-/// builder. Tensors of a Graph have none. Two tensors are equal whatever their origins.
+/// The GraphBuilder that returned a tensor, known by the name of its graph: one string object for each
+/// builder. Null for tensors of a Graph. It does not count where tensors are compared.
 struct Origin {
   std::shared_ptr<const std::string> graph;
   friend bool operator==(const Origin&, const Origin&) { return true; }

@@ -45,8 +45,29 @@ bool axes_nest(const Dims& dims, const Strides& strides) {
   return true;
 }
 
-/// Names stand in messages and in the comments of generated code: one line each.
+/// The bytes of the character that `text` begins with, by its first byte (RFC 3629); 0 where it begins none.
+size_t bytes_of_character(std::string_view text) {
+  const auto first = static_cast<unsigned char>(text[0]);
+  const size_t bytes = first < 0x80 ? 1 : first < 0xc2 ? 0 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
+  if (bytes == 0 || first > 0xf4 || bytes > text.size()) return 0;
+  for (const char c : text.substr(1, bytes - 1))
+    if ((static_cast<unsigned char>(c) & 0xc0) != 0x80) return 0;
+  return bytes;
+}
+
+/// Names stand in messages, in files and in the comments of generated code: one line of UTF-8 each.
 void expect_one_line(std::string_view what, const std::string& name) {
+  if (name.empty() || name.size() > kLongestName)
+    fail("the name of {} '{}' has {} bytes; it must have 1 to {}", what, name.substr(0, 40), name.size(),
+         kLongestName);
+  for (std::string_view rest = name; !rest.empty();) {
+    const size_t bytes = bytes_of_character(rest);
+    if (bytes == 0)
+      fail("the name of a {} is not UTF-8: byte {:#04x} at {}, behind '{}'", what,
+           static_cast<int>(static_cast<unsigned char>(rest[0])), name.size() - rest.size(),
+           name.substr(0, name.size() - rest.size()));
+    rest.remove_prefix(bytes);
+  }
   for (const char c : name)
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
       fail("the name of {} '{}' holds the control character {:#04x}", what, name, static_cast<int>(c));

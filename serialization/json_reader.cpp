@@ -81,10 +81,9 @@ const std::string& JsonReader::text() const {
 }
 
 std::string JsonReader::name() const {
-  constexpr size_t kLongest = 256;
   const std::string& name = text();
-  if (name.empty() || name.size() > kLongest)
-    refuse("expected a name of 1 to {} bytes, got {} bytes", kLongest, name.size());
+  if (name.empty() || name.size() > kLongestName)
+    refuse("expected a name of 1 to {} bytes, got {} bytes", kLongestName, name.size());
   for (const char c : name)
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
       refuse("name {} has a control character", in_quotes(name));

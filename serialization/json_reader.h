@@ -47,7 +47,7 @@ class JsonReader {
   /// A number, or "inf", "-inf", "nan".
   double real() const;
   const std::string& text() const;
-  /// Text of 1 to 256 bytes without control characters: it will stand in messages and comments.
+  /// Text of 1 to kLongestName bytes without control characters: it will stand in messages and comments.
   std::string name() const;
   /// Up to kMaxRank integers.
   Dims dims() const;

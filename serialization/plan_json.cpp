@@ -15,7 +15,7 @@ constexpr int kInNone = -1;
 
 Json fusion_json(const Graph& graph, const PlannedFusion& fusion) {
   Json ops = Json::array();
-  for (const int op : fusion.ops) ops.push_back(graph.ops[static_cast<size_t>(op)].name);
+  for (std::string& op : op_names(graph, fusion)) ops.push_back(std::move(op));
   Json object = {{"ops", std::move(ops)}};
   write_config(object, fusion.config);
   return object;
@@ -67,6 +67,7 @@ class PartitionCheck {
       const Op& op = graph_.ops[i];
       int after = fusion_of_[i];
       for (const int input : op.inputs) {
+        if (input < 0) continue;  // left out
         const int ready = whole_after[static_cast<size_t>(input)];
         if (fusion_of_[i] == kInNone)
           after = std::max(after, ready);
@@ -75,7 +76,8 @@ class PartitionCheck {
                        fusion_of_[i], graph_.tensors[static_cast<size_t>(input)].name, ready);
       }
       if (fusion_of_[i] == kInNone && !may_be_folded(op)) list_.refuse("op '{}' is in no fusion", op.name);
-      for (const int output : op.outputs) whole_after[static_cast<size_t>(output)] = after;
+      for (const int output : op.outputs)
+        if (output >= 0) whole_after[static_cast<size_t>(output)] = after;
     }
   }
 

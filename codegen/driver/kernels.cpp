@@ -56,8 +56,10 @@ class Module {
       allow_shared_bytes(found.kernel, entry, shared_bytes, device);
       allowed = shared_bytes;
     }
-    if (large_clusters && found.with_large_clusters.insert(device).second)
+    if (large_clusters && !found.with_large_clusters.contains(device)) {
       allow_large_clusters(found.kernel, entry, device);
+      found.with_large_clusters.insert(device);
+    }
     return found.kernel;
   }
 

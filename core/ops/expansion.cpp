@@ -48,7 +48,9 @@ class Expander {
     const bool stays = nature(op.attributes) != Nature::composite ||
                        (into_.stays_whole && into_.stays_whole(into_.graph, op));
     if (stays) {
-      into_.graph.ops.push_back(op);
+      // Behind an expansion nothing is left out: optional operands at the end are not mentioned.
+      std::vector<int>& inputs = into_.graph.ops.emplace_back(op).inputs;
+      while (!inputs.empty() && inputs.back() < 0) inputs.pop_back();
       return;
     }
     if (depth == kMaxDepth)

@@ -78,10 +78,11 @@ void expect_axis(const Call& call, int64_t axis, const Tensor& x) {
 }
 
 void expect_addressable(const Call& call, const Dims& dims) {
-  int64_t bytes = 8;
+  int64_t bytes = 8;  // of an element of the widest type: ops compute in types of their own
   for (int64_t extent : dims)
     if (__builtin_mul_overflow(bytes, extent, &bytes) || bytes > kMaxTensorBytes)
-      fail("{}: a result of dims {} takes more than 2^48 bytes", call.label, to_string(dims));
+      fail("{}: a result of dims {} takes more than 2^48 bytes at 8 bytes an element", call.label,
+           to_string(dims));
 }
 
 namespace {

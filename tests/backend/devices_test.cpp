@@ -6,9 +6,11 @@
 #include <fstream>
 #include <set>
 
+#include "backend/build.h"
 #include "codegen/cuda_driver.h"
 #include "core/device_info.h"
 #include "core/error.h"
+#include "frontend/graph_builder.h"
 #include "serialization/serialization.h"
 
 namespace fusor {
@@ -35,6 +37,19 @@ TEST(Devices, ProfilesSayWhereTheirFiguresComeFrom) {
   for (const DeviceInfo& profile : DeviceInfo::profiles())
     EXPECT_TRUE(profile.source.starts_with(profile.name == "H200" ? "measured" : "data sheet"))
         << profile.name;
+}
+
+TEST(Devices, FiguresOfNoDeviceAreRefusedByBuild) {
+  GraphBuilder g;
+  const Graph graph = g.finish({g.relu(g.input("x", {4}, DataType::f32))});
+  DeviceInfo device = DeviceInfo::named("H200");
+  device.sm_count = 0;
+  try {
+    build(graph, device, {.compile = false});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "device 'H200': sm_count: expected 1 to 65536, got 0");
+  }
 }
 
 TEST(Devices, FiguresOfAProfileFitEachOther) {

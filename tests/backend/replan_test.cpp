@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "backend/planning.h"
+#include "core/error.h"
 #include "frontend/graph_builder.h"
 
 namespace fusor {
@@ -55,6 +56,23 @@ TEST(Replan, AKnobThatTheEngineDoesNotHaveIsChosenAnew) {
   Plan plan = build(matmul(), DeviceInfo::named("H200"), {.compile = false});
   plan.fusions[0].config.set("nosuch", 1);
   EXPECT_THAT(checked_plan(plan).remarks, Each(HasSubstr("has no knob 'nosuch'")));
+}
+
+// As a file may have it: the partition names the op, and no engine has it.
+TEST(Replan, ACompositeThatNobodyWroteInSimplerOpsIsRefused) {
+  GraphBuilder g("softmax");
+  const SoftmaxResults all = g.softmax(g.input("x", {4, 8}, DataType::f32));
+  g.output(all.y);
+  Plan plan;
+  plan.graph = g.finish();
+  plan.device = DeviceInfo::cpu();
+  plan.fusions = {{{0}, {"cpu", 1, {}}}};
+  try {
+    checked_plan(plan);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("no engine carries it out"));
+  }
 }
 
 TEST(Replan, APlanOfItsOwnStaysAsItIs) {

@@ -26,5 +26,14 @@ TEST(GraphIndex, KnowsProducersAndConsumersOfEveryTensor) {
   }
 }
 
+TEST(GraphIndex, PassesOverOperandsAndResultsThatAreLeftOut) {
+  Graph graph = small();
+  graph.ops[0].inputs.push_back(-1);
+  graph.ops[0].outputs.push_back(-1);
+  const GraphIndex index(graph);
+  EXPECT_EQ(index.producer(1), 0);
+  EXPECT_EQ(index.consumers(0).size(), 2u);
+}
+
 }  // namespace
 }  // namespace fusor::graph_index_test

@@ -36,6 +36,12 @@ TEST_P(GraphErrors, SayWhatIsWrong) {
 
 const Mistake<Graph> kTensors[] = {
     {"NoName", [](Graph& g) { g.tensors[0].name.clear(); }, "the tensor with uid 1 has no name"},
+    {"NameIsTooLong", [](Graph& g) { g.tensors[0].name.assign(1025, 'n'); },
+     "the name of tensor 'nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn' has 1025 bytes; it must have 1 to 1024"},
+    {"NameIsNotUtf8", [](Graph& g) { g.tensors[0].name = "x\xff"; },
+     "the name of a tensor is not UTF-8: byte 0xff at 1, behind 'x'"},
+    {"GraphHasNoName", [](Graph& g) { g.name.clear(); },
+     "the name of graph '' has 0 bytes; it must have 1 to 1024"},
     {"NoDims", [](Graph& g) { g.tensors[0].dims = g.tensors[0].strides = {}; },
      "tensor 'x' has no dims; one of a single element has dims [1]"},
     {"RanksDiffer", [](Graph& g) { g.tensors[0].strides = {1}; },

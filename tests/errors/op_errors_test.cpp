@@ -65,7 +65,8 @@ const Mistake<G> kPointwise[] = {
      [](G& g) {
        g.add(half(g, "x", {int64_t{1} << 40, 1}), half(g, "b", {int64_t{1} << 40}));
      },
-     "add 'add1': a result of dims [1099511627776, 1099511627776] takes more than 2^48 bytes"},
+     "add 'add1': a result of dims [1099511627776, 1099511627776] takes more than 2^48 bytes at 8 bytes an "
+     "element"},
 };
 INSTANTIATE_TEST_SUITE_P(Pointwise, OpErrors, testing::ValuesIn(kPointwise), name_of<G>);
 

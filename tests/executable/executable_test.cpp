@@ -361,8 +361,17 @@ TEST_F(ExecutableTest, PlanForAnotherArchitectureIsPlannedAnew) {
   const Plan plan = build(two_matmuls(), DeviceInfo::named("A100"), {.compile = false});
   const Executable exe = load(plan);
   ASSERT_EQ(exe.plan().remarks.size(), 1u);
-  EXPECT_THAT(exe.plan().remarks[0], HasSubstr("planned for A100 (sm_80), running on"));
+  EXPECT_THAT(exe.plan().remarks[0], HasSubstr("planned for A100 (sm_80, 108 SMs), running on"));
   EXPECT_EQ(exe.plan().device.compute_capability, 90);
+}
+
+TEST_F(ExecutableTest, PlanForMoreProcessorsIsPlannedAnew) {
+  DeviceInfo larger = DeviceInfo::named("H200");
+  larger.sm_count = 1000;
+  const Executable exe = load(build(two_matmuls(), larger, {.compile = false}));
+  ASSERT_EQ(exe.plan().remarks.size(), 1u);
+  EXPECT_THAT(exe.plan().remarks[0], HasSubstr("planned for H200 (sm_90a, 1000 SMs), running on"));
+  EXPECT_LT(exe.plan().device.sm_count, 1000);
 }
 
 TEST_F(ExecutableTest, PartitionThatIsNoPartitionIsRefused) {

@@ -34,7 +34,8 @@ bool is_small(const Graph& graph) {
   for (const Op& op : graph.ops) {
     double largest = 1;
     for (const int input : op.inputs)
-      largest = std::max(largest, static_cast<double>(element_count(graph.tensors[input].dims)));
+      if (input >= 0)
+        largest = std::max(largest, static_cast<double>(element_count(graph.tensors[input].dims)));
     if (is_contraction(op.attributes))
       work += largest * static_cast<double>(element_count(graph.tensors[op.outputs[0]].dims));
   }

@@ -59,7 +59,8 @@ Fusion reshape_copy(const Graph& graph, int op_index) {
     copy.domain = x.dims;
     store.strides = strides;
   } else {
-    fail(ErrorKind::internal, "reshape '{}' was not expanded", op.name);
+    fail("reshape '{}': {} with strides {} cannot be seen as {}; build() puts a copy in front of it", op.name,
+         to_string(x.dims), to_string(x.strides), to_string(y.dims));
   }
   const Node::Kind kind = x.is_scalar() ? Node::Kind::scalar : Node::Kind::load;
   copy.nodes.push_back({.kind = kind, .type = x.stored_type(), .access = load, .op = op_index});

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "core/fail.h"
+#include "core/infer.h"
 
 namespace fusor {
 
@@ -195,7 +196,8 @@ int SiteBuilder::viewed(int op_index) {
   if (graph_.tensors[op.inputs[0]].is_scalar()) return value(op.inputs[0]);
   Placement place;
   if (!view_placement(graph_, op, folded_.placements[op.inputs[0]], place))
-    fail(ErrorKind::internal, "reshape '{}' was not expanded", op.name);
+    fail("{}: its operand '{}' cannot be seen in that shape; build() puts a copy in front of it",
+         op_label(op.name, op.attributes), graph_.tensors[op.inputs[0]].name);
   const Tensor& y = graph_.tensors[op.outputs[0]];
   const DataType stored = operands_.stored_type(op.inputs[0]);
   Access load{operands_.operand_of(op.inputs[0]), place.offset, over_domain(domain_, y.dims, place.strides)};
