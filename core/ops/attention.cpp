@@ -230,7 +230,7 @@ class Attention {
   // As it is, or through a page table.
   int loaded(const char* role, const char* table) {
     const int x = e_.input(role);
-    if (op_.max_seq_len_kv == 0 || !e_.has(table)) return x;
+    if (!e_.has(table)) return x;
     const Dims q = e_.dims(e_.input("q"));
     int y = -1;
     if (are_few_rows(q[1] * q[2] / e_.dims(x)[1], e_.type(x)))

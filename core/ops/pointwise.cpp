@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <type_traits>
+#include <utility>
 
 #include "core/ops/rules.h"
 
@@ -50,6 +51,13 @@ void expect_parameters(const Call& call, const Pointwise& op) {
   const bool clips = op.mode == PointwiseMode::relu || op.mode == PointwiseMode::relu_bwd;
   if (clips && !(op.lower_clip <= op.upper_clip))
     fail("{}: lower_clip {} is above upper_clip {}", call.label, op.lower_clip, op.upper_clip);
+  if (clips && !is_real(op.compute))
+    for (const auto& [name, value] : {std::pair<std::string_view, double>{"lower_clip", op.lower_clip},
+                                      {"upper_clip", op.upper_clip},
+                                      {"lower_clip_slope", op.lower_clip_slope}})
+      if (std::isfinite(value) && std::trunc(value) != value)
+        fail("{}: {} {} is no whole number; compute type {} has only these", call.label, name, value,
+             to_string(op.compute));
   if (op.mode == PointwiseMode::softplus && op.softplus_beta == 0) fail("{}: softplus_beta is 0", call.label);
 }
 

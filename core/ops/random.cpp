@@ -104,6 +104,8 @@ std::vector<Inferred> Rng::infer(const Call& call) const {
   expect_probability(call, probability);
   if (!std::isfinite(low) || !std::isfinite(high) || low > high)
     fail("{}: low {} and high {} are no range", call.label, low, high);
+  if (high - low > std::numeric_limits<float>::max())
+    fail("{}: low {} and high {} are further apart than the largest number of fp32", call.label, low, high);
   if (!std::isfinite(mean) || !(deviation >= 0) || !std::isfinite(deviation))
     fail("{}: mean {} and deviation {} are no normal distribution", call.label, mean, deviation);
   if (call.given().empty()) fail("{}: the dims of the result are missing", call.label);

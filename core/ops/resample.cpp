@@ -184,12 +184,14 @@ int largest_tap(Expansion& e, Taps& taps, int x) {
   return e.binary_select(values, lowest(e, e.type(values)), taps.inside);
 }
 
-// The first place of the maximum: [N, C, positions, 1 ...].
+// The first place of the maximum: [N, C, positions, 1 ...]. Nothing is less than NaN: where that is the
+// maximum, it is the first element of the window.
 int place_of_maximum(Expansion& e, Taps& taps, const ResampleAttributes& op, int x, int maximum) {
-  int is_maximum = e.cmp_eq(largest_tap(e, taps, x), maximum);
-  if (taps.inside >= 0) is_maximum = e.logical_and(is_maximum, taps.inside);
   const int none = e.integer(element_count(op.window));
-  return taps.windows.reduced(ReductionMode::min, e.binary_select(taps.place, none, is_maximum));
+  const int is_less = e.cmp_lt(largest_tap(e, taps, x), maximum);
+  int place = e.binary_select(none, taps.place, is_less);
+  if (taps.inside >= 0) place = e.binary_select(place, none, taps.inside);
+  return taps.windows.reduced(ReductionMode::min, place);
 }
 
 // How many elements lie in each window: [1, 1, positions, 1 ...].

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <span>
@@ -23,17 +24,31 @@ uint16_t bf16_bits(double number) {
   return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
+[[noreturn]] void refuse_number(const Tensor& tensor, PyObject* object) {
+  PyErr_Clear();
+  refuse(fmt::format("run: scalar '{}' is {}, which has no number {}", tensor.name, to_string(tensor.type),
+                     nb::repr(nb::handle(object)).c_str()));
+}
+
+bool has_number(const DataTypeInfo& type, int64_t number) {
+  if (type.kind == NumberKind::boolean) return number == 0 || number == 1;
+  if (type.type == DataType::u8) return number >= 0 && number <= 255;
+  const int64_t largest = INT64_MAX >> (64 - type.bits);
+  return number >= -largest - 1 && number <= largest;
+}
+
 /// A Python number as an element of `tensor`'s type.
 void store_number(const Tensor& tensor, PyObject* object, std::byte* to) {
   const auto put = [&](auto value) { std::memcpy(to, &value, sizeof value); };
   if (!is_real(tensor.type)) {
     const long long whole = PyLong_AsLongLong(object);
-    if (whole == -1 && PyErr_Occurred() != nullptr) throw nb::python_error();
+    if ((whole == -1 && PyErr_Occurred() != nullptr) || !has_number(info(tensor.type), whole))
+      refuse_number(tensor, object);
     put(static_cast<int64_t>(whole));  // little-endian: shorter integers are its first bytes
     return;
   }
   const double number = PyFloat_AsDouble(object);
-  if (number == -1 && PyErr_Occurred() != nullptr) throw nb::python_error();
+  if (number == -1 && PyErr_Occurred() != nullptr) refuse_number(tensor, object);
   switch (tensor.type) {
     case DataType::f64:
       return put(number);
@@ -42,6 +57,8 @@ void store_number(const Tensor& tensor, PyObject* object, std::byte* to) {
     case DataType::bf16:
       return put(bf16_bits(number));
     case DataType::f16: {
+      constexpr double kRoundsToInfinity = 65520;
+      if (std::isfinite(number) && std::abs(number) >= kRoundsToInfinity) refuse_number(tensor, object);
       const nb::bytes packed(nb::module_::import_("struct").attr("pack")("<e", number));
       std::memcpy(to, packed.data(), 2);
       return;

@@ -3,7 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <span>
+#include <variant>
 
 namespace fusor::python {
 
@@ -33,10 +36,25 @@ DataType constant_type(const nb::object& number, const Tensor* partner) {
   return info(partner->type).kind == NumberKind::integer ? partner->type : DataType::f32;
 }
 
-/// Operands as the builder takes them: numbers become constants, None is left out.
-std::vector<Tensor> resolved(GraphBuilder& builder, std::span<const Operand> operands) {
+/// A number as constants keep it: a double, and beside integers no other one.
+double constant_number(const nb::object& object, DataType type) {
+  const double number = PyFloat_AsDouble(object.ptr());
+  if (number == -1 && PyErr_Occurred() != nullptr) throw nb::python_error();
+  if (is_real(type) || PyLong_Check(object.ptr()) == 0) return number;
+  const nb::object kept = nb::steal(PyLong_FromDouble(number));
+  if (!kept.equal(object))
+    refuse(
+        fmt::format("constant {}: constants are kept as fp64, which has no such number; give it as a scalar",
+                    nb::repr(object).c_str()));
+  return number;
+}
+
+/// Operands as the builder takes them: numbers become constants, None is left out. The first tensor among the
+/// `typing` first operands says which type numbers have.
+std::vector<Tensor> resolved(GraphBuilder& builder, std::span<const Operand> operands,
+                             size_t typing = SIZE_MAX) {
   const Tensor* partner = nullptr;
-  for (const Operand& operand : operands)
+  for (const Operand& operand : operands.first(std::min(typing, operands.size())))
     if (const BuilderTensor* found = tensor_of(operand.object); found != nullptr && partner == nullptr)
       partner = &found->tensor;
   std::vector<Tensor> tensors;
@@ -52,11 +70,16 @@ std::vector<Tensor> resolved(GraphBuilder& builder, std::span<const Operand> ope
     if (!is_number(operand.object))
       refuse(fmt::format("expected a tensor of the graph or a number, got {}",
                          nb::repr(operand.object).c_str()));
-    const double number = PyFloat_AsDouble(operand.object.ptr());
-    if (number == -1 && PyErr_Occurred() != nullptr) throw nb::python_error();
-    tensors.push_back(builder.constant(number, constant_type(operand.object, partner)));
+    const DataType type = constant_type(operand.object, partner);
+    tensors.push_back(builder.constant(constant_number(operand.object, type), type));
   }
   return tensors;
+}
+
+/// The operands in front of the one that selects, or all.
+size_t typing_operands(const Attributes& attributes) {
+  const auto* const op = std::get_if<Pointwise>(&attributes);
+  return op != nullptr && op->mode == PointwiseMode::binary_select ? 2 : SIZE_MAX;
 }
 
 BuilderTensor made(const Builder& builder, Tensor tensor) { return {std::move(tensor), builder}; }
@@ -202,11 +225,12 @@ void bind_inputs(nb::class_<GraphBuilder>& bound) {
       "A number that each run is given: one element, read on the host while run() is called.");
   bound.def(
       "constant",
-      [](const Builder& self, double value, const Type& type) {
-        return made(self, self->constant(value, type.get()));
+      [](const Builder& self, const nb::object& value, const Type& type) {
+        return made(self, self->constant(constant_number(value, type.get()), type.get()));
       },
       nb::arg("value"), nb::arg("type") = "fp32",
-      "A number that is part of the graph; a whole one where the type is an integer.");
+      nb::sig("def constant(self, value: float, type: DataType | str = 'fp32') -> Tensor"),
+      "A number that is part of the graph; a whole one, which the type has, where that is an integer.");
 }
 
 void bind_contractions(nb::class_<GraphBuilder>& bound) {
@@ -369,11 +393,12 @@ void bind_outputs(nb::class_<GraphBuilder>& bound) {
       "_op",
       [](const Builder& self, const std::string& attributes, const std::vector<Operand>& operands,
          const std::string& name, const Type& type, const Type& compute, const std::vector<Dims>& given) {
-        const std::vector<Tensor> tensors = resolved(*self, operands);
-        const int rank = tensors.empty() ? 0 : tensors[0].dims.rank();
+        const BuilderTensor* const first = operands.empty() ? nullptr : tensor_of(operands[0].object);
+        const Attributes parsed =
+            attributes_from_json(attributes, first != nullptr ? first->tensor.dims.rank() : 1);
+        const std::vector<Tensor> tensors = resolved(*self, operands, typing_operands(parsed));
         std::vector<BuilderTensor> results;
-        for (Tensor& result :
-             self->op(attributes_from_json(attributes, rank), tensors, options(name, type, compute), given))
+        for (Tensor& result : self->op(parsed, tensors, options(name, type, compute), given))
           results.push_back(made(self, std::move(result)));
         return results;
       },

@@ -177,6 +177,25 @@ TEST(Sdpa, ReadsPagesAsItReadsWholeKeys) {
   EXPECT_THAT(tensors.get(paged), testing::Pointwise(testing::DoubleNear(1e-6), tensors.get(whole)));
 }
 
+TEST(Sdpa, ReadsAllRowsOfItsPagesWhereNoneAreCounted) {
+  GraphBuilder g;
+  const Tensor q = g.input("q", {2, 1, 1, 4}, DataType::f32);
+  const Tensor k = g.input("k", {2, 1, 3, 4}, DataType::f32), v = g.input("v", {2, 1, 3, 4}, DataType::f32);
+  const Tensor table = g.input("table", {2, 1, 1, 1}, DataType::i32);
+  const auto of = [&](int64_t keys) {
+    return g.output(
+        g.sdpa_fwd(q, k, v,
+                   {.attributes = {.max_seq_len_kv = keys}, .page_table_k = table, .page_table_v = table})
+            .o);
+  };
+  const Tensor all = of(0), counted = of(3);
+  const Graph graph = g.finish();
+  HostTensors tensors(graph);
+  tensors.set(table, {1, 0});
+  run_on_cpu(graph, tensors);
+  EXPECT_EQ(tensors.get(all), tensors.get(counted));
+}
+
 const Tensor& tensor(const Graph& of, const char* name) {
   return of.tensors[static_cast<size_t>(of.find(name))];
 }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "core/print.h"
@@ -45,6 +46,22 @@ TEST(Resample, BilinearOfTheSameSizeCopiesLongLines) {
   tensors.set(x, values);
   run_on_cpu(graph, tensors);
   EXPECT_EQ(tensors.get(y), values);
+}
+
+TEST(Resample, AMaximumOfNanIsThePlaceOfAWindowsFirstElement) {
+  GraphBuilder g;
+  const Tensor x = g.input("x", {1, 1, 4}, DataType::f32);
+  const ResampleOptions options{.window = {3}, .stride = {2}, .padding = {1}};
+  const ResampleResults pool = g.resample_fwd(x, options);
+  const Tensor index = g.output(pool.index), dy = g.input("dy", pool.y.dims, DataType::f32);
+  const Tensor dx = g.output(g.resample_bwd(dy, x.dims, options, x));
+  const Graph graph = g.finish();
+  HostTensors tensors(graph);
+  tensors.set(x, {1, std::nan(""), 3, 2});  // windows: padding, 1, NaN; NaN, 3, 2
+  tensors.set(dy, {5, 7});
+  run_on_cpu(graph, tensors);
+  EXPECT_EQ(tensors.get(index), (std::vector<double>{1, 0}));
+  EXPECT_EQ(tensors.get(dx), (std::vector<double>{5, 7, 0, 0}));
 }
 
 struct ResampleCase {

@@ -218,6 +218,11 @@ const Mistake<G> kWindows[] = {
 INSTANTIATE_TEST_SUITE_P(Windows, CompositeErrors, testing::ValuesIn(kWindows), name_of<G>);
 
 const Mistake<G> kSequences[] = {
+    {"UniformRangeIsBeyondFp32",
+     [](G& g) {
+       g.rng({4}, ints(g, "s", {1}), ints(g, "o", {1}), {.low = -2e38, .high = 2e38, .name = "u"});
+     },
+     "rng_uniform 'u': low -2e+38 and high 2e+38 are further apart than the largest number of fp32"},
     {"CausalWeightOfOtherChannels",
      [](G& g) {
        g.causal_conv1d(half(g, "x", {1, 4, 9}), half(g, "w", {3, 2}), {.name = "c"});

@@ -33,6 +33,31 @@ class Operators(unittest.TestCase):
         for body in (lambda a: 2 * a, lambda a: a * 2.5, lambda a: 1 - a, lambda a: a / 4, lambda a: 1 / a):
             numpy.testing.assert_allclose(self.evaluate(body, self.a), body(self.a), rtol=1e-6)
 
+    def test_integers_that_a_tensors_type_has_not_are_refused(self):
+        for type, body in (
+            ("uint8", lambda a: a + -1),
+            ("uint8", lambda a: a < 300),
+            ("int8", lambda a: 200 - a),
+            ("int32", lambda a: a < 2**31),
+        ):
+            g = fusor.GraphBuilder()
+            with self.assertRaisesRegex(fusor.Error, f"is not a number of type {type}"):
+                body(g.input("x", (2,), type))
+
+    def test_integers_that_a_double_has_not_are_refused(self):
+        g = fusor.GraphBuilder()
+        x = g.input("x", (2,), "int64")
+        for body in (lambda: g.cmp_eq(x, 2**53 + 1), lambda: g.constant(2**53 + 1, "int64")):
+            with self.assertRaisesRegex(fusor.Error, "constant 9007199254740993: constants are kept as fp64"):
+                body()
+        g.constant(2**53 + 2, "int64")
+
+    def test_selected_numbers_do_not_take_the_selectors_type(self):
+        selector = numpy.array([1, 0], numpy.uint8)
+        g = fusor.GraphBuilder()
+        t = g.input("t", (2,), "uint8")
+        numpy.testing.assert_array_equal(runs(g.finish(g.binary_select(1.5, -300, t)), selector), [1.5, -300])
+
     def test_scalars_of_numpy_are_numbers(self):
         two = numpy.float32(2)
         for body in (lambda a: a * two, lambda a: two * a, lambda a: two - a):

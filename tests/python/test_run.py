@@ -80,6 +80,14 @@ class Arrays(unittest.TestCase):
             graph = g.finish(g.input("x", (2,)) * g.scalar("s", type))
             numpy.testing.assert_array_equal(runs(graph, numpy.array([1, 2], numpy.float32), 1.5), [1.5, 3])
 
+    def test_numbers_that_a_scalars_type_has_not_are_refused(self):
+        for type, number in (("int32", 2**40 + 7), ("int8", 300), ("uint8", -1), ("int64", 2**63), ("int64", 2.5),
+                             ("fp16", 7e4)):  # fmt: skip
+            g = fusor.GraphBuilder()
+            exe = fusor.load(fusor.build(g.finish(g.input("x", (2,)) * g.scalar("s", type)), "cpu"))
+            with self.subTest(type), self.assertRaisesRegex(fusor.Error, f"'s' is {type}, which has no number"):
+                exe(numpy.array([1, 2], numpy.float32), number)
+
     def test_packed_types_are_bytes(self):
         g = fusor.GraphBuilder("packed")
         x, w = g.input("x", (3, 5), "fp32"), g.input("w", (3, 5), "int4")

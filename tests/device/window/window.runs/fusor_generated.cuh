@@ -66,8 +66,8 @@ struct Y {
     alignas(8) float v24_value;
     alignas(8) Index v27_scale;
     alignas(8) Index v27_offset;
-    alignas(8) Index v30_scale;
-    alignas(8) Index v30_offset;
+    alignas(8) Index v28_scale;
+    alignas(8) Index v28_offset;
     alignas(8) f16* out0;
     alignas(8) Index out0_stride0;
     alignas(8) Index out0_stride1;
@@ -256,16 +256,16 @@ struct Y {
     const auto v19 = count_cmp_ge(v18, v8);
     const auto v20 = count_cmp_lt(v18, v10);
     const auto v21 = count_logical_and(v19, v20);
-    const auto v27 = Number<3>{0};
-    const auto v28 = count_mul(v5, v27);
-    const auto v29 = count_add(v28, v17);
-    const auto v30 = Number<9>{0};
+    const auto v27 = Number<9>{0};
+    const auto v28 = Number<3>{0};
+    const auto v29 = count_mul(v5, v28);
+    const auto v30 = count_add(v29, v17);
 #pragma unroll
     for (int i = 0; i < N; ++i) {
       const i32 v25 = i32(v12) != i32(0) && i32(v21) != i32(0);
-      const i32 v31 = v26[0] == row.t0[i];
-      const i32 v32 = v31 != i32(0) && v25 != i32(0);
-      const i32 v33 = v32 != i32(0) ? i32(v29.value()) : i32(v30.value());
+      const i32 v31 = v26[0] < row.t0[i];
+      const i32 v32 = v31 != i32(0) ? i32(v27.value()) : i32(v30.value());
+      const i32 v33 = v25 != i32(0) ? v32 : i32(v27.value());
       if (i < count) totals[i].t1.add(v33);
     }
   }
