@@ -27,7 +27,7 @@ struct BuildOptions {
   std::vector<std::string> forbid = {};  ///< engines that must not be used
   /// Bytes. Without a limit a plan for a GPU still keeps to a quarter of its memory, where it can.
   int64_t max_workspace = kNoWorkspaceLimit;
-  int max_candidates = 16;  ///< that candidates() gives at most; 1 or more
+  int max_candidates = 16;  ///< the most that candidates() returns; below 1 is Error{bad_input}
   bool compile = true;      ///< compile into the kernel cache now (in parallel); a GPU is not needed
   KernelChoice kernels = KernelChoice::best;
   /// Measured times that go before estimates; null: the user's table (backend/user_tuning.h).

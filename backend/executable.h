@@ -22,7 +22,8 @@ struct Binding {
   Binding(const Tensor& tensor, const void* pointer_) : uid(tensor.uid), pointer(pointer_) {}
 };
 
-/// The memory that a run may use meanwhile. Where its size is given, one that is too small is refused.
+/// Scratch memory of one run: Executable::workspace_bytes() bytes, 256-byte aligned. Null where bytes are
+/// needed, another alignment, or a size that is given and too small is Error{bad_input}.
 struct Workspace {
   void* pointer = nullptr;
   int64_t bytes = kUnknown;
@@ -70,6 +71,7 @@ class FUSOR_API Executable {
   /// The position of a tensor in run(by_slot); throws Error for a name that is not bound.
   int slot(std::string_view tensor_name) const;
   int slot_count() const;
+  /// As run(bindings), with a pointer for each slot; another number of pointers is Error{bad_input}.
   void run(std::span<void* const> by_slot, Workspace workspace = {}, Stream stream = nullptr) const;
 
   /// Runs some times and says where the time goes (backend/report/profile.h). Times are between events on the

@@ -62,14 +62,14 @@ FUSOR_API int64_t element_count(const Dims& dims);
 FUSOR_API Strides packed_strides(const Dims& dims, Layout layout = Layout::row_major);
 /// Packed strides of `dims` whose axes lie in memory in the same order as `like`'s (same rank).
 FUSOR_API Strides packed_strides_like(const Dims& dims, const Dims& like_dims, const Strides& like_strides);
-/// One past the furthest element that any coordinate reaches, relative to the first one (negative strides:
-/// see lowest).
+/// One past the furthest element that any coordinate reaches, relative to the first one. Strides are 0 or
+/// more.
 FUSOR_API int64_t span_elements(const Dims& dims, const Strides& strides);
 /// The one stride that walks all axes as if they were one, row-major (0 where there is one element), or
 /// nothing.
 FUSOR_API std::optional<int64_t> one_stride(const Dims& extents, const Strides& strides);
-/// Shape of broadcasting a against b (trailing axes aligned, extent 1 repeats), or nothing where they do not
-/// fit.
+/// Broadcasts a against b (trailing axes aligned, extent 1 repeats) into `out`. False where they do not fit;
+/// `out` then keeps its value.
 FUSOR_API bool broadcast_dims(const Dims& a, const Dims& b, Dims& out);
 /// "[2, 3, 4]"
 FUSOR_API std::string to_string(const Dims& dims);

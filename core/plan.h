@@ -21,7 +21,8 @@ struct PlannedFusion {
   friend bool operator==(const PlannedFusion&, const PlannedFusion&) = default;
 };
 
-/// What a candidate does that a user may want to know or forbid.
+/// Facts of a candidate's numerics and kernels. Engines are excluded by name (BuildOptions::forbid), numerics
+/// by the graph's Precision.
 struct Notes {
   bool deterministic = true;
   bool tensor_cores = false;
@@ -66,8 +67,8 @@ struct Candidate {
   /// candidates of a graph.
   std::shared_ptr<const Graph> graph;
   std::vector<PlannedFusion> fusions;  ///< in the order in which they run
-  double seconds = 0;                  ///< estimated by the time model
-  int64_t workspace_bytes = 0;         ///< exact
+  double seconds = 0;  ///< sum of the fusions' times: measured where a table has them, else estimated
+  int64_t workspace_bytes = 0;  ///< exact
   Notes notes;
 };
 
@@ -76,9 +77,11 @@ struct Plan {
   DeviceInfo device;
   std::vector<PlannedFusion> fusions;  ///< in the order in which they run
   int64_t workspace_bytes = 0;         ///< for information; derived again at load
-  double seconds = 0;                  ///< for information
+  double seconds = 0;                  ///< as of its candidate, for information
   Notes notes;
-  std::vector<std::string> remarks;  ///< what was decided again at load, and why
+  /// Operand types that keep contractions off the tensor cores, or slow them there (a plan for a GPU), and
+  /// what was decided again at load, with the reason.
+  std::vector<std::string> remarks;
 };
 
 /// The names of a fusion's ops in `graph`, the graph of its candidate or plan.

@@ -26,7 +26,8 @@ struct Support {
   static Support no(Refusal why) { return {std::move(why)}; }
 };
 
-/// "direct refuses conv 'c1': rule ..., expected ..., got ...; ..." without the engine's name.
+/// "rule 'contiguous-k' at op 'c1', tensor 'x': expected ..., got ...; remedy". Op, tensor and remedy are
+/// left out where they are empty.
 FUSOR_API std::string to_string(const Refusal& refusal);
 
 }  // namespace fusor

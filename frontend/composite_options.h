@@ -281,18 +281,19 @@ struct MoeOptions {
   std::optional<DataType> type = std::nullopt;
 };
 
+/// Attributes and optional operands of attention of s queries and t keys, by h heads of b batch entries.
 struct SdpaOptions {
   SdpaAttributes attributes = {};
-  Tensor bias = {};
-  Tensor seq_len_q = {};
-  Tensor seq_len_kv = {};
-  Tensor seed = {};
-  Tensor offset = {};
-  Tensor sink = {};
-  Tensor block_mask = {};    ///< an element for each 128 queries and 128 keys
-  Tensor page_table_k = {};  ///< of the forward pass
-  Tensor page_table_v = {};
-  Tensor scale = {};  ///< of the forward pass: one number that multiplies scores, too
+  Tensor bias = {};          ///< added to scores; broadcasts to [b, h, s, t]
+  Tensor seq_len_q = {};     ///< integers [b, 1, 1, 1], needed by padding_mask
+  Tensor seq_len_kv = {};    ///< as seq_len_q
+  Tensor seed = {};          ///< an integer, needed by dropout
+  Tensor offset = {};        ///< as seed
+  Tensor sink = {};          ///< a score without a value for each head: [1, h, 1, 1]
+  Tensor block_mask = {};    ///< 0 hides 128 queries from 128 keys; [b, h, ceil(s / 128), ceil(t / 128)]
+  Tensor page_table_k = {};  ///< forward only: integers [b, 1, pages, 1] or [b, 1, pages]
+  Tensor page_table_v = {};  ///< as page_table_k
+  Tensor scale = {};         ///< forward only: one number that multiplies scores beside attn_scale
   std::string name = {};
   std::optional<DataType> type = std::nullopt;
 };

@@ -109,8 +109,9 @@ void add_build_options(CLI::App& part, Options& options) {
           "10 % more; only_compiled")
       ->check(CLI::IsMember({"best", "best_effort", "only_compiled"}))
       ->type_name("WHICH");
-  part.add_option("--max-workspace", options.build.max_workspace,
-                  "Most bytes of workspace; default: no limit")
+  part.add_option(
+          "--max-workspace", options.build.max_workspace,
+          "Most bytes of workspace; default: a quarter of the GPU's memory where a plan fits, else no limit")
       ->check(whole_number(0, kMostInt64))
       ->type_name("BYTES");
 }

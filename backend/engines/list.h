@@ -11,7 +11,7 @@ std::span<const Engine* const> engines();
 /// The engine of that name in `list`, or null.
 const Engine* find_engine(std::span<const Engine* const> list, std::string_view name);
 
-// One function per file in backend/engines/.
+// One function for each engine, in the folder of its family.
 const Engine& cpu_engine();
 const Engine& elementwise_engine();
 const Engine& packed_engine();

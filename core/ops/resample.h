@@ -65,8 +65,8 @@ struct ResampleForward : ResampleAttributes {
   friend bool operator==(const ResampleForward&, const ResampleForward&) = default;
 };
 
-/// dx, whose dims are x's. Of maxpool each element gets what the windows whose maximum it is got: by the
-/// forward pass' index, or by x, from which the index is computed again.
+/// dx, whose dims are x's. maxpool: an element of dx is the sum of dy over the windows whose first maximum is
+/// that element; the places of the maxima are the operand `index`, or are computed again from the operand x.
 struct ResampleBackward : ResampleAttributes {
   static constexpr Nature nature = Nature::composite;
   static constexpr size_t typed_by = 1;

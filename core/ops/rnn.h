@@ -46,10 +46,10 @@ struct RnnAttributes {
   friend bool operator==(const RnnAttributes&, const RnnAttributes&) = default;
 };
 
-/// y [time, batch, directions * outputs] of x [time, batch, inputs], and the last states [layers *
-/// directions, batch,
-/// ...]. States that are left out are zero. Of a sequence of `lengths` [batch] steps the later ones are
-/// padding: y is zero there, and the states stay; the reverse direction begins at the last step.
+/// y [time, batch, directions * outputs] of x [time, batch, inputs], and the last states
+/// [layers * directions, batch, outputs or hidden_size]. States that are left out are zero. Of a sequence of
+/// `lengths` [batch] steps the later ones are padding: y is zero there, and the states stay; the reverse
+/// direction begins at the last step.
 struct RnnForward : RnnAttributes {
   static constexpr Nature nature = Nature::composite;
   static constexpr size_t typed_by = 1;

@@ -79,7 +79,8 @@ void bind_choices(nb::module_& module) {
       .def_prop_ro(
           "fusions", [fusions](const Candidate& self) { return fusions(*self.graph, self.fusions); },
           "In the order in which they run.")
-      .def_ro("seconds", &Candidate::seconds, "Estimated.")
+      .def_ro("seconds", &Candidate::seconds,
+              "Measured where the tuning table has the fusions, else estimated.")
       .def_ro("workspace_bytes", &Candidate::workspace_bytes)
       .def_ro("notes", &Candidate::notes)
       .def("__str__", [](const Candidate& self) { return to_string(self); });
@@ -93,9 +94,12 @@ void bind_choices(nb::module_& module) {
           "fusions", [fusions](const Plan& self) { return fusions(self.graph, self.fusions); },
           "In the order in which they run.")
       .def_ro("workspace_bytes", &Plan::workspace_bytes)
-      .def_ro("seconds", &Plan::seconds, "Estimated.")
+      .def_ro("seconds", &Plan::seconds, "Measured where the tuning table had the fusions, else estimated.")
       .def_ro("notes", &Plan::notes)
-      .def_ro("remarks", &Plan::remarks, "What was decided again at load, and why.")
+      .def_ro(
+          "remarks", &Plan::remarks,
+          "Operand types that keep contractions off the tensor cores or slow them there; what was decided "
+          "again at load, and why.")
       .def(
           "source", [](const Plan& self) { return without_gil([&] { return source(self); }); },
           "The generated CUDA of every kernel, with your names as comments and the command that compiles it "

@@ -73,7 +73,7 @@ struct Contraction {
   bool is_pointwise() const;
   /// The largest number that an index or a coordinate of a tile reaches; elements of operands apart.
   int64_t largest_index(int64_t tile) const;
-  /// The config macros and the argument bytes of `Contraction` in codegen/device/contraction/product.cuh.
+  /// The config's constants of `Contraction` in codegen/device/contraction/product.cuh.
   void append_config(std::vector<ConfigValue>& config) const;
   /// The members of a Problem: struct Contraction of codegen/device/contraction/product.cuh.
   void append_to(Parameters& p) const;

@@ -52,7 +52,7 @@ class Rewrite {
 /// The one without a knob first; where a config asks for several, the first of those that can be.
 std::span<const Rewrite* const> rewrites();
 
-// One function per file in backend/engines/rewrites/.
+// One function per file in backend/engines/repack/rewrites/.
 const Rewrite& packed_layouts_rewrite();
 const Rewrite& joined_pixels_rewrite();
 const Rewrite& unrolled_columns_rewrite();

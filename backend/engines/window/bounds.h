@@ -1,5 +1,5 @@
-// Owns the question whether a text can count the places of an Expr: by numbers that it counts at all, of few
-// enough bits, and inside the elements where it takes them to be.
+// Owns the checks of an Expr's computed indices for the window kernel: made of coordinates and constants,
+// within 32 bits, inside the tensor.
 #pragma once
 
 #include "core/expr.h"
@@ -7,14 +7,16 @@
 
 namespace fusor {
 
-/// A number that 32 bits may not hold, or null: a text counts with so many. Sums of two stay within them,
-/// too.
+/// The first computed index that may lie outside of [-2^30, 2^30], or null: the kernel computes with 32 bits,
+/// and adds two of them. Scalars passed by value are not looked at.
 const Node* wide_number(const Fusion& fusion, const Expr& expr);
 
-/// Elements that are chosen where a place is one, at which there are none all the same: or null.
+/// The first select between a gathered element and a scalar whose condition does not keep the gather's index
+/// inside the tensor, or null.
 const Node* choice_beyond(const Fusion& fusion, const Expr& expr);
 
-/// The node that a load takes elements through and that no text counts, or null.
+/// The first node that a gather's index depends on and that is not made of coordinates and constants, or
+/// null.
 const Node* uncounted_index(const Fusion& fusion, const Expr& expr);
 
 }  // namespace fusor

@@ -1,6 +1,5 @@
-// Owns whole numbers made of coordinates, of which the compiler is to know as much as can be known: a
-// multiple of a coordinate that only the run knows, and something more that the text knows. The types say
-// both.
+// Owns integers of the form unit * kScale + kRest: the unit is a coordinate that only the run knows, scale
+// and rest are template arguments, so that the compiler folds arithmetic on indices.
 #pragma once
 
 #include "codegen/device/base/memory.cuh"
@@ -9,7 +8,7 @@
 template <int kAxis_, int kScale_, int kRest_>
 struct Counted {
   enum : int { kAxis = kAxis_, kScale = kScale_, kRest = kRest_ };
-  enum : bool { kIsNumber = kScale == 0 };  // the text knows all of it
+  enum : bool { kIsNumber = kScale == 0 };  // known at compile time
   Index unit;
   __device__ __forceinline__ Index value() const { return unit * kScale + kRest; }
   __device__ __forceinline__ operator Index() const { return value(); }
@@ -19,7 +18,7 @@ using Number = Counted<-1, 0, kRest>;
 // A number of which nothing is known.
 using Unknown = Counted<-1, 1, 0>;
 
-// A truth that the text knows.
+// A boolean that is known at compile time.
 template <bool kHolds>
 struct Known {
   __device__ __forceinline__ constexpr operator bool() const { return kHolds; }

@@ -1,5 +1,7 @@
 // Owns loads and stores: one element, elements a stride apart, and whole vectors; the addresses of shared
-// memory. Loads of global memory take the read-only path: no kernel reads what it wrote itself.
+// memory. Loads of global memory take the read-only path (ld.global.nc), for memory that nobody writes while
+// the kernel runs. Blocks that hand each other data through memory load it otherwise (rows/resident.cuh,
+// recurrent/exchange.cuh).
 #pragma once
 
 #include "codegen/device/base/types.cuh"

@@ -1,4 +1,4 @@
-// Owns the reductions of core/attributes.h over elements that arrive in any order: reduction_<mode><T> in
+// Owns the reductions of core/ops/reduction.h over elements that arrive in any order: reduction_<mode><T> in
 // compute type T, and their combination across a warp.
 #pragma once
 

@@ -36,9 +36,8 @@ struct WindowAxis {
 ///   kSpatial, kBatch   spatial axes, 0 for a matmul; leading axes of a matmul's result
 ///   kChannelsFastest   in (channel, tap) the channel varies fastest
 ///   kUnitStride        every stride is 1
-///   kChannelBlocks     above 0: columns of a wgrad are (block of channels, taps, channel in the block),
-///   where
-///                      taps along the first axis vary fastest; n counts whole blocks. Below 0: columns are
+///   kChannelBlocks     above 0: columns of a wgrad are (block of channels, taps, channel in the block), taps
+///                      along the first axis varying fastest; n counts whole blocks. Below 0: columns are
 ///                      (tap, channel) with channels filled up to whole lines, `channels` of them
 template <int kOp, int kSpatial, int kBatch, bool kChannelsFastest, bool kUnitStride, class Index, class Wide,
           class Divisor, int kChannelBlocks = 0>

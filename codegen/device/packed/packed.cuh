@@ -5,9 +5,8 @@
 //
 //   memory   |aa|aa|aa|a.|  |bb|bb|bb|b.|               |aa|ab|bb|cc|c.|
 //   thread    0  0  1  1     2  2  3  3                  0  0  1  1  2
-//   computes  apply<kVector> along the row              the same within a row of neighbours; elsewhere
-//   elements
-//                                                       one by one, whose places say their coordinates
+//   computes  apply<kVector> along the row              the same within a row of neighbours; elsewhere one
+//                                                       by one, by coordinates that follow from the place
 //
 //   Where memory between elements is wide, places are walked in runs: coordinates along the kOuter axes of
 //   the longest strides name a run, and no thread looks at what lies between two. A byte in which runs meet

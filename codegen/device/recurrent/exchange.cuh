@@ -3,8 +3,7 @@
 //
 //   block (slice, group): 16 hidden units x 16 * kTiles rows of the batch, 8 warps; all blocks are resident
 //   warp w      multiplies its eighth of k, which kProducers blocks make, by the slice's weights
-//   step        wait for the producers' flags ─► operand from L2 ─► mma.sync ─► sums of 8 warps in shared
-//   memory
+//   step        wait for the producers' flags ─► operand from L2 ─► mma.sync ─► sums of 8 warps, shared
 //               ─► a thread per row and unit adds them in order, computes ─► exchange[step % 2] ─► own flag
 //   A flag counts the steps that its block has handed over. Two exchanges are enough: who writes one has met
 //   the flags of all blocks that read it. A wait has an end: kLongestWait cycles, then the kernel traps.

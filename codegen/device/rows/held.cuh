@@ -1,11 +1,9 @@
 // Owns where a row lies between its phases: in registers, in shared memory, or in memory, read again by each.
 //
 //   vectors of a row     unit 0                  unit 1                         kGroup * kCluster threads
-//                        t0 t1 t2 ... t(n-1)     t0 t1 t2 ... t(n-1)   ...      each works on one vector a
-//                        unit
-//   registers  held[kUnits], loops unrolled      shared  held[unit][piece][thread], loops rolled; every
-//   thread
-//                                                        reads what it wrote itself, or had copied
+//                        t0 t1 t2 ... t(n-1)     t0 t1 t2 ... t(n-1)   ...      each has a vector of a unit
+//   registers  held[kUnits], loops unrolled
+//   shared     held[unit][piece][thread], loops rolled; a thread reads what it wrote itself, or had copied
 #pragma once
 
 #include "codegen/device/rows/exchange.cuh"

@@ -1,8 +1,6 @@
 // Owns the part of attention's backward pass that stays with its queries on sm_90a: dq = ds k.
 //
-//   a tile          64 queries for each consumer warpgroup, all keys that they see, from the last block to
-//   the
-//                   first
+//   a tile          64 queries for each consumer warpgroup, all keys that they see, from the last block on
 //   producer warp   q and dy, then a block of keys and one of values in turn:  TMA --> rings of stages
 //   consumers       S' = q k[j+1]^T  ||  dq += dS k[j]
 //                   dP' = dy v[j+1]^T  ||  P' of S'

@@ -3,8 +3,7 @@
 //   sums in registers --> Y, pair by pair --+--> the thread stores (threads)
 //                                           +--> box --> TMA store, during the next tile (boxes);
 //                                           |            the store warp issues it where operands are staged
-//                                           +--> box --> threads store lines or planes (lines, planes:
-//                                           scatter.cuh)
+//                                           +--> box --> threads store lines or planes (scatter.cuh)
 //   parts of a split of k: sums --> workspace, without Y (partials: split.cuh)
 #pragma once
 

@@ -11,8 +11,7 @@
 //   wgrad    output        lines along the output channel, across k                     k = output pixels
 //            input         im2col: 64 pixels of k, 64 channels, one tap: a column block
 //   wgrad of planes (pointwise, channels first)
-//            both          lines along the positions of an image                         k = (image,
-//            positions)
+//            both          lines along the positions of an image                 k = (image, positions)
 //   wgrad of planes with windows: sm90/load/planes.cuh
 #pragma once
 
@@ -43,7 +42,7 @@ struct Operands {
 
 enum : bool { kStepsByTap = kOp == kFprop || kOp == kDgrad || kPlanes };
 
-// As Sharing, of what is not shared.
+// The counterpart of Sharing for an operand that one block loads alone.
 struct Alone {
   enum : int { kBlocks = 1 };
   FUSOR_DEVICE int rank() { return 0; }

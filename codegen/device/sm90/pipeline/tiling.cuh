@@ -358,8 +358,9 @@ struct Part {
   }
 };
 
-// The row of a part of which a thread has sums; `half`: of its two, which are 8 apart. Those from registers
-// are neighbours, which are loaded as one, and chosen so that no lanes of a half-warp meet in a bank.
+// The row, within a part of 64, of a thread's sums. A thread has two rows, `half` 0 and 1: 8 apart where the
+// left operand is in shared memory; neighbours where it is in registers, so that one load reads both, in an
+// order in which no two lanes of a half-warp meet in a bank.
 FUSOR_DEVICE int row_in_part(int warp, int lane, int half) {
   const int group = lane / 4;
   if constexpr (kFromRegisters)

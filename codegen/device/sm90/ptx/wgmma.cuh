@@ -79,9 +79,8 @@ FUSOR_DEVICE void declare_sums() {
   EIGHT(112, 113, 114, 115, 116, 117, 118, 119) \
   EIGHT(120, 121, 122, 123, 124, 125, 126, 127)
 
-// The sums of kN columns, float or i32; when no wgmma is under way. Thread t holds in [4 j + 2 h + c] row 16
-// (t / 32)
-// + t % 32 / 4 + 8 h, column 8 j + 2 (t % 4) + c.
+// The sums of kN columns, float or i32; no wgmma may be under way. sums[4 j + 2 h + c] of thread t is
+//   row 16 (t / 32) + t % 32 / 4 + 8 h,   column 8 j + 2 (t % 4) + c
 template <int kPart, int kN, class Sum>
 FUSOR_DEVICE void read_sums(Sum (&sums)[kN / 2]) {
 #define FUSOR_READ_AS(constraint, a, b, c, d, e, f, g, h)                                            \
@@ -101,7 +100,8 @@ FUSOR_DEVICE void read_sums(Sum (&sums)[kN / 2]) {
 #undef FUSOR_READ_AS
 }
 
-// kCount of a part's sums to the piece's registers, from number kTo on; and what those hold.
+// move_sums copies kCount sums of a part, from kFirst on, to the piece's registers, from kTo on; read_piece
+// reads kCount of the piece's registers, from kFrom on.
 template <int kPart, int kFirst, int kTo, int kCount>
 FUSOR_DEVICE void move_sums() {
   asm volatile(
@@ -190,10 +190,10 @@ FUSOR_DEVICE void clear_sums() {
 template <int kN, class A, class B, int kTransposeA, int kTransposeB>
 struct Wgmma;
 
-// A kernel's generated header declares what it uses (codegen/wgmma_instruction): the width, the elements, how
-// PTX names steps, sums and elements, and what follows the operands - whether sums are added to, the signs of
-// real operands, and of 16 bits which are transposed - where a has a descriptor, and where it is in
-// registers.
+// A kernel's generated header declares what it uses (codegen/text/wgmma_instruction): the width, the
+// elements, how PTX names steps, sums and elements, and what follows the operands - whether sums are added
+// to, the signs of real operands, and of 16 bits which are transposed - where a has a descriptor, and where
+// it is in registers.
 //   issue           32 bytes of k
 //   issue_line      128 bytes, four instructions between which the descriptors advance by kStepA and kStepB
 //   a from registers, 32 bytes of k, or 64: for TF32, thread t holds in a[4 i + 2 u + h] row 16 (t / 32) + t

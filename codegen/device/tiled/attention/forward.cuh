@@ -1,14 +1,13 @@
 // Owns forward attention on the tensor cores of sm_80 and later: o = softmax(scores(q k^T)) v, without a
 // score ever in memory; operands of any layout, and with ops in front (Dao, "FlashAttention-2").
 //
-//   a block       kWarps warps of kRowBlocks x 16 queries each; all keys that they see, from the last block
-//   on block of keys  copies of k[j] have landed; barrier; copies of v[j] begin
+//   a block        kWarps warps of kRowBlocks x 16 queries each; their keys, from the last block on
+//   block of keys  copies of k[j] have landed; barrier; copies of v[j] begin
 //                  S = q k[j]^T --> scores pass S, bounds, exp2; O *= shrink, P = S in 16 bits
 //                  copies of v[j] have landed; barrier; copies of k[j-1] begin
 //                  O += P v[j]
 //   finish         O / sum --> Y;  largest score and sum of a row --> L
-//   shared:        q [queries][head]   k [keys][head]   v [keys][value], or their transposes, in swizzled
-//   lines
+//   shared         q [queries][head]   k [keys][head]   v [keys][value], or transposed, in swizzled lines
 #include "fusor_generated.cuh"
 
 #include "codegen/device/tiled/attention/warp_rows.cuh"
