@@ -45,7 +45,8 @@ tracked '*.cpp' '*.h' '*.cuh' | xargs -r clang-format --dry-run -Werror
 
 # clang-tidy needs the compile commands, one for each file, and the generated tables, not the build.
 cmake --preset release -B build-lint -DFUSOR_UNITY_BUILD=OFF -DFUSOR_PRECOMPILED_HEADERS=OFF >/dev/null
-cmake --build build-lint --target fusor_embed_device_files fusor_embed_profiles fusor_headers >/dev/null
+cmake --build build-lint --target fusor_embed_device_files fusor_embed_profiles fusor_embed_pages \
+  fusor_embed_text_writers fusor_headers >/dev/null
 # The install test's projects are built against an installed fusor and have no entry in compile_commands.json.
 mapfile -t files < <(sources "$@" | grep -v '^tests/install/' || true)
 echo "[lint] clang-tidy over ${#files[@]} files"

@@ -319,6 +319,7 @@ std::vector<FusionSummary> fusion_summaries(const Candidate& choice, const std::
   const Partition all(*choice.graph, choice.fusions);
   const DecisionIndex index(decisions);
   std::vector<FusionSummary> summaries;
+  summaries.reserve(choice.fusions.size());
   for (int i = 0; i < static_cast<int>(choice.fusions.size()); ++i)
     summaries.push_back(summary_of(all, i, index, device));
   return summaries;
