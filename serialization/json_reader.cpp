@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "core/tensor.h"
+
 namespace fusor {
 
 void JsonReader::expected(std::string_view what) const {

@@ -148,7 +148,7 @@ void take_unpacked(const std::string& path, const Tensor& tensor, const std::byt
     const auto halves = static_cast<uint8_t>(bits | bits << 4);
     return store_real(tensor.type, memory, place, load_real(tensor.type, &halves, 0));
   }
-  const auto number = static_cast<int64_t>(static_cast<int8_t>(file[at]));
+  const int64_t number = load_int(DataType::i8, file, at);
   if (tensor.type == DataType::i4 && (number < -8 || number > 7))
     fail("{}: element {} is {}, int4 goes from -8 to 7", path, at, number);
   store_int(tensor.type, memory, place, number);

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "backend/reference/errors/error_bound.h"
+#include "core/error.h"
 #include "core/ops/expansion.h"
 #include "tests/backend/reference/host_buffers.h"
 #include "tests/support/attention_graph.h"

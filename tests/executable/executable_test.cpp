@@ -72,7 +72,8 @@ Graph two_matmuls() {
 alignas(256) std::byte memory[4][1 << 16];
 // Addresses of tensors of up to a GiB: the stub does not look there.
 std::byte* far_apart(int number) {
-  return reinterpret_cast<std::byte*>((uintptr_t{1} << 40) + (static_cast<uintptr_t>(number) << 30));
+  const uintptr_t address = (uintptr_t{1} << 40) + (static_cast<uintptr_t>(number) << 30);
+  return reinterpret_cast<std::byte*>(address);  // NOLINT(performance-no-int-to-ptr)
 }
 const uint16_t kHalf = 0x3800;  // 0.5 in fp16
 
@@ -319,6 +320,7 @@ TEST_F(ExecutableTest, RunOfManyTensorsAllocatesNothing) {
   exe.run(bindings);
   EXPECT_EQ(test::allocations(), before);
   std::vector<std::thread> threads;
+  threads.reserve(16);
   for (int i = 0; i < 16; ++i)
     threads.emplace_back([&] {
       cuda::make_current();

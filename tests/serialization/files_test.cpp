@@ -77,6 +77,7 @@ TEST_F(Files, GraphsAndPlansAreReadBack) {
 
 TEST_F(Files, ThreadsMaySaveOnePathAtOnce) {
   std::vector<std::jthread> threads;
+  threads.reserve(3);
   for (int i = 0; i < 3; ++i)
     threads.emplace_back([&] {
       for (int j = 0; j < 20; ++j) EXPECT_NO_THROW(save(graph_, path("g.json")));
