@@ -67,15 +67,19 @@ TuningTable read_or_empty(const std::string& path, std::string& problem) {
   }
 }
 
-// For one who writes the table anew: measurements that cannot be read, as those of a newer library, stay in a
-// file beside it. A file that the system does not let us read stays where it is, and nothing is recorded.
+// The table that is about to be written anew. One whose text cannot be read, as that of a newer library, is
+// kept beside it as tuning.json.damaged. A file that cannot be opened stays where it is, and is the error.
 TuningTable read_or_set_aside(const std::string& path) {
-  if (!fs::exists(path)) return {};
+  std::error_code error;
+  const bool is_there = fs::exists(path, error);
+  if (error) fail(ErrorKind::missing, "{}: cannot be looked at: {}", path, error.message());
+  if (!is_there) return {};
   try {
     return read_tuning(path);
   } catch (const Error& damage) {
-    if (damage.kind() != ErrorKind::bad_input) throw;
-    fs::rename(path, path + ".damaged");
+    if (damage.kind() != ErrorKind::bad_input || ::access(path.c_str(), R_OK) != 0) throw;
+    fs::rename(path, path + ".damaged", error);
+    if (error) fail(ErrorKind::missing, "{}: cannot be set aside: {}", path, error.message());
     return {};
   }
 }

@@ -9,7 +9,8 @@
 
 namespace fusor {
 
-/// What stands between a file's path and six letters in the name of the new file that is to take its place.
+/// A file that is not whole yet is called like the one whose place it will take, with this and six letters
+/// behind it: "plan.json.part-k3x90a".
 inline constexpr std::string_view kUnfinished = ".part-";
 
 /// Writes `parts`, one behind the other, to a new file beside `path`, and renames it: readers see all of it,
@@ -18,7 +19,8 @@ inline constexpr std::string_view kUnfinished = ".part-";
 /// Returns 0, or the errno of what failed; then nothing is left behind.
 int write_whole(const std::string& path, std::initializer_list<std::string_view> parts, bool durable);
 
-/// Of an errno: the caller can mend a wrong path; a full or failing disk is the machine's.
+/// The kind of the error that an errno stands for: missing where a disk is full or fails, or the process has
+/// too many files open; else bad_input, since another path may do.
 ErrorKind kind_of(int error);
 
 /// Writes all of `bytes`; false (and errno) where the system refuses.

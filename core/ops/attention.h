@@ -30,7 +30,7 @@ struct SdpaAttributes {
   bool alibi_mask = false;
   bool padding_mask = false;
   double dropout_probability = 0;
-  int64_t max_seq_len_kv = 0;  ///< with page tables: the number of keys
+  int64_t max_seq_len_kv = 0;  ///< with page tables: the number of keys; 0: all of their rows
 
   template <class Self, class Visitor>
   static void visit(Self& self, Visitor&& field) {

@@ -58,7 +58,7 @@ TEST(Replan, AKnobThatTheEngineDoesNotHaveIsChosenAnew) {
   EXPECT_THAT(checked_plan(plan).remarks, Each(HasSubstr("has no knob 'nosuch'")));
 }
 
-// As a file may have it: the partition names the op, and no engine has it.
+// A plan file may name an op that build() would have written in simpler ones.
 TEST(Replan, ACompositeThatNobodyWroteInSimplerOpsIsRefused) {
   GraphBuilder g("softmax");
   const SoftmaxResults all = g.softmax(g.input("x", {4, 8}, DataType::f32));

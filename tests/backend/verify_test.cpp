@@ -388,7 +388,7 @@ TEST(Verify, AMissingTermOfAFloatSumIsFound) {
   EXPECT_EQ(report.outputs[0].wrong_at, (Dims{7, 9}));
 }
 
-// What is known of a product of an error beyond all numbers and nothing is nothing.
+// The bound of an infinite error times zero is NaN. It must not become a tolerance of 0.
 TEST(Verify, ErrorsThatGrowBeyondAllNumbersBoundNothing) {
   constexpr int kFactors = 12;
   GraphBuilder g("far");

@@ -50,7 +50,7 @@ struct Deviation {
   /// counts for that rounding. 0 behind any other step.
   double top_spacing = 0;
   bool any() const { return absolute.total() + relative.total() + peak.total() + relative_peak.total() > 0; }
-  /// Infinities meet nothing, or each other, on long ways: an error of which nothing is known is unbounded.
+  /// An infinite error times zero, or less another infinite one, is NaN: it counts as infinite.
   void unbound_unknown() {
     for (double* const part :
          {&absolute.own, &absolute.common, &relative.own, &relative.common, &peak.steps, &peak.jump,
