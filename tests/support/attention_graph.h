@@ -157,12 +157,16 @@ struct AttentionBackwardGraph {
   AttentionCase c;
   Tensor q, k, v, dy, product, score, gradient, probability;
 
-  explicit AttentionBackwardGraph(const AttentionCase& case_, bool is_scaled = true) : c(case_) {
+  DataType products = DataType::f32;  ///< what q k and dy v are rounded to
+
+  explicit AttentionBackwardGraph(const AttentionCase& case_, bool is_scaled = true,
+                                  DataType products_ = DataType::f32)
+      : c(case_), products(products_) {
     q = g.input("q", {c.batch, c.heads, c.queries, c.head}, c.type);
     k = g.input("k", {c.batch, c.heads, c.keys, c.head}, c.type);
     v = g.input("v", {c.batch, c.heads, c.keys, c.value}, c.type);
     dy = g.input("dy", {c.batch, c.heads, c.queries, c.value}, c.type);
-    product = g.matmul(q, transposed(k));
+    product = g.matmul(q, transposed(k), {.type = products});
     score = is_scaled ? g.mul(product, g.constant(scale())) : product;
   }
 
@@ -190,7 +194,7 @@ struct AttentionBackwardGraph {
     const Tensor stats = g.input("stats", {c.batch, c.heads, c.queries, 1}, DataType::f32);
     const Tensor delta = g.reduce(g.mul(dy, o), ReductionMode::add, {3});
     probability = g.exp(g.sub(score, stats));
-    gradient = g.mul(probability, g.sub(g.matmul(dy, transposed(v)), delta));
+    gradient = g.mul(probability, g.sub(g.matmul(dy, transposed(v), {.type = products}), delta));
   }
   Graph finish() {
     g.output(g.mul(g.matmul(gradient, k), g.constant(scale())), {.name = "dq", .type = c.type});

@@ -20,8 +20,6 @@ namespace {
 
 constexpr size_t kMostRowValues = 4;
 
-bool is_in_float(DataType type) { return is_real(type) && carrier(type) == DataType::f32; }
-
 // Facts of each node: whether it depends on an input or varies over keys, and whether it is
 // made of anything but numbers.
 struct Dependence {
@@ -285,7 +283,9 @@ bool match_gradient(const Fusion& fusion, const Expr& expr, int at, const Bounds
     const auto kept = behind_drop(fusion, expr, argument(expr, difference, 0), found);
     if (!kept) continue;
     const Node &product = expr.node(*kept), &row = expr.node(argument(expr, difference, 1));
-    if (product.kind != Node::Kind::input || product.input != 1 || !is_row_input(row)) continue;
+    if (product.kind != Node::Kind::input || product.input != 1 || product.type != DataType::f32 ||
+        !is_row_input(row))
+      continue;
     found.second = row.input;
     found.rounds = false;
     if (match_probability(fusion, expr, argument(expr, at, 1 - i), bounds, found, found.rounds)) return true;
@@ -319,8 +319,8 @@ std::optional<Refusal> refuse_site(const Fusion& fusion, const Site& site) {
   if (site.expr.has_reduction())
     return refuse_attention(fusion, "one-pass", "", "no reduction", "a reduction of scores");
   for (const Node& node : site.expr.nodes) {
-    if (node.kind == Node::Kind::input && node.type != DataType::f32)
-      return refuse_attention(fusion, "fp32-scores", "", "products in fp32",
+    if (node.kind == Node::Kind::input && !is_in_float(node.type))
+      return refuse_attention(fusion, "fp32-softmax", "", "products in fp32 or 16 bits",
                               std::string(to_string(node.type)));
     if (node.access.is_indexed())
       return refuse_attention(fusion, "loads-in-place", "", "operands that are read where they lie",

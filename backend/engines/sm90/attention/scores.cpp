@@ -63,11 +63,20 @@ Refusal refuse(const Fusion& fusion, const char* rule, int op, const char* expec
       rule, op < 0 ? "" : fusion.op_name(op), "", expected, std::move(actual), remedy, fusion.anchors[1].op};
 }
 
+// Scores may be rounded to fewer bits than the fp32 that they are computed in: their maximum then is one of
+// them, and is rounded no further.
 std::optional<Refusal> refuse_types(const Fusion& fusion, const Expr& site, const Softmax& softmax) {
-  for (const int at : {softmax.score, softmax.largest, softmax.sum})
-    if (site.node(at).type != DataType::f32)
-      return refuse(fusion, "fp32-scores", site.node(at).op, "scores, maxima and sums in fp32",
-                    std::string(to_string(site.node(at).type)));
+  const DataType score = site.node(softmax.score).type, largest = site.node(softmax.largest).type;
+  const auto refuse_type = [&](int at, const char* expected) {
+    return refuse(fusion, "fp32-softmax", site.node(at).op, expected,
+                  std::string(to_string(site.node(at).type)));
+  };
+  if (!is_in_float(score)) return refuse_type(softmax.score, "scores in fp32 or 16 bits");
+  if (largest != DataType::f32 && (largest != score || softmax.sink >= 0))
+    return refuse_type(softmax.largest, "maxima in fp32, or in the type of the scores");
+  if (site.node(softmax.sum).type != DataType::f32) return refuse_type(softmax.sum, "sums in fp32");
+  for (const int step : softmax.steps)
+    if (site.node(step).type != DataType::f32) return refuse_type(step, "a softmax of its scores in fp32");
   return std::nullopt;
 }
 
@@ -132,6 +141,47 @@ bool is_exponential_of_difference(const Expr& expr, int at, int from, int less) 
          argument(expr, difference, 1) == less;
 }
 
+// An exponential, the sum that it is divided by, and nodes by whose means.
+struct Quotient {
+  int exponential = -1, sum = -1;
+  std::vector<int> steps = {};
+};
+
+bool is_exponential(const Expr& expr, int at) { return is_pointwise(expr.node(at), PointwiseMode::exp); }
+
+// exp(score - (largest + log(sum))), the sum that of exp(score - largest).
+std::optional<Quotient> match_logarithm(const Expr& expr, int probability) {
+  const int difference = argument(expr, probability, 0);
+  if (!is_pointwise(expr.node(difference), PointwiseMode::sub)) return std::nullopt;
+  const int score = argument(expr, difference, 0), total = argument(expr, difference, 1);
+  if (!is_pointwise(expr.node(total), PointwiseMode::add)) return std::nullopt;
+  for (const size_t i : {size_t{0}, size_t{1}}) {
+    const int logarithm = argument(expr, total, i), largest = argument(expr, total, 1 - i);
+    if (!is_pointwise(expr.node(logarithm), PointwiseMode::log)) continue;
+    const int sum = argument(expr, logarithm, 0);
+    if (!reduces_keys(expr, sum, ReductionMode::add)) continue;
+    const int exponential = argument(expr, sum, 0);
+    if (is_exponential_of_difference(expr, exponential, score, largest))
+      return Quotient{exponential, sum, {logarithm, total, difference}};
+  }
+  return std::nullopt;
+}
+
+// A quotient, a product with a reciprocal, or the exponential of a logarithm less that of the sum.
+std::optional<Quotient> match_quotient(const Expr& expr, int at) {
+  const Node& node = expr.node(at);
+  if (is_pointwise(node, PointwiseMode::exp)) return match_logarithm(expr, at);
+  if (is_pointwise(node, PointwiseMode::div) && is_exponential(expr, argument(expr, at, 0)))
+    return Quotient{argument(expr, at, 0), argument(expr, at, 1)};
+  if (!is_pointwise(node, PointwiseMode::mul)) return std::nullopt;
+  for (const size_t i : {size_t{0}, size_t{1}}) {
+    const int exponential = argument(expr, at, i), inverse = argument(expr, at, 1 - i);
+    if (is_exponential(expr, exponential) && is_pointwise(expr.node(inverse), PointwiseMode::reciprocal))
+      return Quotient{exponential, argument(expr, inverse, 0), {inverse}};
+  }
+  return std::nullopt;
+}
+
 // The sum of a row's exponentials: the reduction itself, with the sink's exponential, or another value where
 // it is zero.
 bool match_sum(const Expr& expr, int at, int exponential, int largest, Softmax& found) {
@@ -162,16 +212,17 @@ std::optional<Softmax> match_softmax(const Expr& expr) {
   found.weights = dropped.weights;
   found.keep = dropped.keep;
   found.otherwise = dropped.otherwise;
-  const int probability = dropped.value;
-  if (!is_pointwise(expr.node(probability), PointwiseMode::div)) return std::nullopt;
-  const int exponential = argument(expr, probability, 0);
-  if (!is_pointwise(expr.node(exponential), PointwiseMode::exp)) return std::nullopt;
+  const auto quotient = match_quotient(expr, dropped.value);
+  if (!quotient) return std::nullopt;
+  const int exponential = quotient->exponential;
   const int difference = argument(expr, exponential, 0);
   if (!is_pointwise(expr.node(difference), PointwiseMode::sub)) return std::nullopt;
   found.score = argument(expr, difference, 0);
+  found.steps = quotient->steps;
+  found.steps.insert(found.steps.end(), {difference, exponential});
   const int largest = behind_nan_guard(expr, argument(expr, difference, 1));
   if (!match_largest(expr, largest, found)) return std::nullopt;
-  if (!match_sum(expr, argument(expr, probability, 1), exponential, largest, found)) return std::nullopt;
+  if (!match_sum(expr, quotient->sum, exponential, largest, found)) return std::nullopt;
   return found;
 }
 
@@ -299,8 +350,8 @@ std::variant<Scores, Refusal> take_apart(const Fusion& fusion, const Expr& site,
     score = behind_masks(fusion, masked, *behind, scores.bounds);
     behind = behind_numbers(fusion, masked, score, *softmax, takes, scores);
   }
-  if (masked.node(score).type != DataType::f32)
-    return refuse(fusion, "fp32-scores", masked.node(score).op, "scores in fp32",
+  if (!is_in_float(masked.node(score).type))
+    return refuse(fusion, "fp32-softmax", masked.node(score).op, "scores in fp32 or 16 bits",
                   std::string(to_string(masked.node(score).type)));
   scores.scale = scale_of(fusion, masked, score, 0);
   if (const auto factor = factor_of(fusion, masked, score, 0);

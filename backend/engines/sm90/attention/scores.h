@@ -18,6 +18,7 @@ namespace fusor::attention {
 /// no key, `largest` and `sum` are those of all scores and the sink.
 struct Softmax {
   int score = -1, largest = -1, sum = -1, sink = -1;
+  std::vector<int> steps = {};    ///< nodes between these, which kernels compute in fp32
   std::vector<int> weights = {};  ///< numbers that probabilities are multiplied by
   /// Behind the division, a probability is kept where node `keep` holds, and node `otherwise` elsewhere, or 0
   /// where this is -1. Without dropout `keep` is -1.

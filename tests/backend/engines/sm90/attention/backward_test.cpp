@@ -146,6 +146,16 @@ TEST(AttentionBackward, OtherScoresAreComputed) {
       problem_of(backward_of(by_op({.heads = 2, .shared_heads = 2}, {.alibi_mask = true}))).is_plain());
 }
 
+TEST(AttentionBackward, ProductsMayBeRoundedToSixteenBits) {
+  AttentionBackwardGraph graph({.heads = 2, .mask = Mask::causal}, true, DataType::bf16);
+  graph.mask();
+  graph.differentiate();
+  const Fusion fusion = backward_of(graph.finish());
+  const Problem problem = problem_of(fusion);
+  EXPECT_FALSE(problem.is_plain());
+  EXPECT_THAT(problem.gradient.bounds.upper, SizeIs(1));
+}
+
 TEST(AttentionBackward, HeadsThatShareKeysAreSummedInTheKernel) {
   const Fusion fusion =
       backward_of(by_op({.batch = 3, .heads = 8, .shared_heads = 2}, {.attn_scale = 0.125}));

@@ -93,6 +93,34 @@ TEST(Attention, AnyOtherScoreIsComputed) {
   EXPECT_THAT(scores.bounds.upper, SizeIs(1));
 }
 
+// A score that is rounded is an op of the kernel, masks are bounds all the same.
+TEST(Attention, ScoresMayBeRoundedToSixteenBits) {
+  for (const DataType type : {DataType::bf16, DataType::f16}) {
+    AttentionGraph graph({.mask = Mask::causal, .type = type});
+    graph.score = graph.g.identity(graph.score, {.type = type});
+    graph.mask();
+    const Graph finished = graph.finish(true);
+    EXPECT_EQ(rule_of(finished), "");
+    const attention::Scores scores = scores_of(finished);
+    EXPECT_FALSE(scores.is_plain());
+    EXPECT_THAT(scores.bounds.upper, SizeIs(1));
+  }
+}
+
+TEST(Attention, TheStepsOfASoftmaxAreInFp32) {
+  for (const bool rounds_difference : {false, true}) {
+    AttentionGraph graph({});
+    GraphBuilder& g = graph.g;
+    const PointwiseOptions rounded{.type = DataType::bf16}, whole{};
+    const Tensor difference = g.sub(graph.score, g.reduce(graph.score, ReductionMode::max, {3}),
+                                    rounds_difference ? rounded : whole);
+    const Tensor exponential = g.exp(difference, rounds_difference ? whole : rounded);
+    const Tensor p = g.div(exponential, g.reduce(exponential, ReductionMode::add, {3}));
+    const Tensor v = g.input("v", {1, 1, 64, 64}, DataType::bf16);
+    EXPECT_EQ(rule_of(g.finish({g.matmul(p, v)})), "fp32-softmax");
+  }
+}
+
 TEST(Attention, RefusalsNameTheRule) {
   EXPECT_EQ(rule_of(test::attention({})), "");
   EXPECT_EQ(rule_of(test::attention({.head = 512})), "head-elements");

@@ -46,6 +46,26 @@ TEST(Attention, IsOneKernelByHandAndAsAnOp) {
   EXPECT_EQ(structure_of(test::attention(c)), structure_of(by_op(c, {.attn_scale = 0.125})));
 }
 
+TEST(Attention, IsOneKernelHoweverASoftmaxIsDivided) {
+  enum class Way { quotient, reciprocal, logarithm };
+  const auto divided = [](Way way) {
+    AttentionGraph graph({.heads = 2});
+    GraphBuilder& g = graph.g;
+    const Tensor largest = g.reduce(graph.score, ReductionMode::max, {3});
+    const Tensor exponential = g.exp(g.sub(graph.score, largest));
+    const Tensor sum = g.reduce(exponential, ReductionMode::add, {3});
+    const Tensor p = way == Way::quotient     ? g.div(exponential, sum)
+                     : way == Way::reciprocal ? g.mul(g.reciprocal(sum), exponential)
+                                              : g.exp(g.sub(graph.score, g.add(largest, g.log(sum))));
+    const Tensor v = g.input("v", {1, 1, 64, 64}, DataType::bf16);
+    g.output(g.matmul(p, v), {.name = "o", .type = DataType::bf16});
+    return g.finish();
+  };
+  const std::string structure = structure_of(divided(Way::quotient));
+  EXPECT_EQ(structure_of(divided(Way::reciprocal)), structure);
+  EXPECT_EQ(structure_of(divided(Way::logarithm)), structure);
+}
+
 TEST(Attention, IsOneKernelForAScaleOfEachRun) {
   using Scale = test::AttentionGraph::Scale;
   const AttentionCase c{.heads = 2, .mask = Mask::causal};

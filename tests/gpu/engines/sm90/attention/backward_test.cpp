@@ -101,6 +101,17 @@ TEST_P(AttentionBackwardGpu, OfAnyScore) {
   expect_every_config_correct(graph.finish(), kEngines, words(c));
 }
 
+// Both products rounded to 16 bits.
+TEST_P(AttentionBackwardGpu, OfScoresOfSixteenBits) {
+  FUSOR_NEEDS_HOPPER();
+  AttentionCase c = GetParam();
+  c.shared_heads = c.heads;
+  AttentionBackwardGraph graph(c, true, c.type);
+  graph.mask();
+  graph.differentiate();
+  expect_every_config_correct(graph.finish(), kEngines, words(c));
+}
+
 // The gradient of a bias of each score, of each head's, and of each key's; zeros where a mask hides keys.
 TEST_P(AttentionBackwardGpu, OfABias) {
   FUSOR_NEEDS_HOPPER();

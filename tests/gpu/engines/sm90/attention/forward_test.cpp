@@ -142,6 +142,20 @@ TEST_P(AttentionGpu, ForwardOfAnyScore) {
   expect_every_config_correct(graph.finish(true), engines, words(c));
 }
 
+// Products, scaled ones and what a bias makes of them, each rounded to 16 bits in front of the softmax.
+TEST_P(AttentionGpu, ForwardOfScoresOfSixteenBits) {
+  FUSOR_NEEDS_HOPPER();
+  const AttentionCase& c = GetParam();
+  AttentionGraph graph(c);
+  GraphBuilder& g = graph.g;
+  graph.score = g.identity(graph.score, {.type = c.type});
+  graph.score =
+      g.add(graph.score, g.input("bias", {1, c.heads, c.queries, c.keys}, c.type), {.type = c.type});
+  graph.mask();
+  const std::array<const Engine*, 2> engines{&attention_engine(), &attention_mma_engine()};
+  expect_every_config_correct(graph.finish(true), engines, words(c));
+}
+
 INSTANTIATE_TEST_SUITE_P(Cases, AttentionGpu, testing::ValuesIn(kCases));
 
 constexpr DataType kFp8 = DataType::f8_e4m3;

@@ -74,6 +74,15 @@ TEST_P(AttentionDecodeGpu, AnyScore) {
   expect_every_config_correct(graph.finish(true), kDecodeOnly, words(c));
 }
 
+TEST_P(AttentionDecodeGpu, ScoresOfSixteenBits) {
+  FUSOR_NEEDS_AMPERE();
+  const AttentionCase& c = GetParam();
+  AttentionGraph graph(c);
+  graph.score = graph.g.identity(graph.score, {.type = c.type});
+  graph.mask();
+  expect_every_config_correct(graph.finish(true), kDecodeOnly, words(c));
+}
+
 INSTANTIATE_TEST_SUITE_P(Cases, AttentionDecodeGpu, testing::ValuesIn(kCases));
 
 Graph attention_with_sink(int64_t queries, int64_t keys) {
