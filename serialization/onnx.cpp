@@ -155,6 +155,8 @@ Message graph_message(const Candidate& choice) {
   for (size_t i = 0; i < graph.tensors.size(); ++i) {
     const Tensor& tensor = graph.tensors[i];
     const bool is_made = index.producer(static_cast<int>(i)) >= 0;
+    // Planning leaves constants in place of tensors that it does without.
+    if (!is_made && index.consumers(static_cast<int>(i)).empty()) continue;
     made.message(!is_made ? 11 : tensor.is_virtual() ? 13 : 12, value_info(tensor));
   }
   return made;

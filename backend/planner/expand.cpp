@@ -6,11 +6,13 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
-#include <unordered_set>
+#include <utility>
 
+#include "backend/planner/additions.h"
 #include "backend/planner/fold_views.h"
-#include "backend/planner/gathered_layout.h"
+#include "backend/planner/late_views.h"
 #include "backend/planner/partition/softmax_maximum.h"
+#include "backend/planner/result_layout.h"
 #include "core/dims.h"
 #include "core/infer.h"
 #include "core/ops/expansion.h"
@@ -22,64 +24,35 @@ namespace {
 // Writes the ops of a graph anew, with others between them. Tensors keep their indices.
 class Expander {
  public:
-  explicit Expander(const Graph& graph) : graph_(graph) {}
+  explicit Expander(Graph graph) : graph_(std::move(graph)), additions_(graph_) {}
 
-  Graph expand() {
+  // What planning writes in another way.
+  void rewrite() {
     simplify_reductions();
     shorten_maxima();
-    postpone_reshapes();
+    move_views_behind(graph_, additions_);
+    lay_out_results(graph_);
+  }
+
+  // What every op needs to be carried out.
+  Graph complete() {
     separate_packed();
     split_reductions();
     copy_concatenated();
     copy_reshaped();
-    lay_out_gathered(graph_);
     return std::move(graph_);
   }
 
  private:
-  // ---- Names, uids and ops ----
-
-  // Collected where the first op is added: most graphs need none.
-  void collect_names() {
-    if (!op_names_.empty()) return;
-    for (const Op& op : graph_.ops) op_names_.insert(op.name);
-    for (const Tensor& tensor : graph_.tensors) {
-      tensor_names_.insert(tensor.name);
-      uids_.insert(tensor.uid);
-      if (tensor.uid != INT64_MAX) next_uid_ = std::max(next_uid_, tensor.uid + 1);
-    }
-  }
-
-  // A virtual tensor like `model`, packed, of the given dims, for the result of an op called `name`.
-  int add_tensor(const Tensor& model, const Dims& dims, const std::string& name) {
-    Tensor tensor = model;
-    tensor.name = name + ":y";
-    while (!tensor_names_.insert(tensor.name).second) tensor.name += "'";
-    while (!uids_.insert(next_uid_).second) ++next_uid_;
-    tensor.uid = next_uid_;
-    tensor.memory = Memory::workspace;
-    tensor.dims = dims;
-    tensor.strides = packed_strides(dims);
-    tensor.value = 0.0;
-    graph_.tensors.push_back(std::move(tensor));
-    return static_cast<int>(graph_.tensors.size()) - 1;
-  }
-
-  std::string free_op_name(std::string name) {
-    collect_names();
-    while (!op_names_.insert(name).second) name += "'";
-    return name;
-  }
-
   // An identity op in front of operand `operand` of `op`, giving a row-major virtual copy.
   Op copy_before(Op& op, int operand) {
     const int x = op.inputs[operand];
     Op identity;
-    identity.name = free_op_name(fmt::format("{}.x{}", op.name, operand));
+    identity.name = additions_.op_name(fmt::format("{}.x{}", op.name, operand));
     const Tensor model = graph_.tensors[x];
     identity.attributes = Pointwise{.mode = PointwiseMode::identity, .compute = carrier(model.type)};
     identity.inputs = {x};
-    identity.outputs = {add_tensor(model, model.dims, identity.name)};
+    identity.outputs = {additions_.tensor(model, model.dims, identity.name)};
     op.inputs[operand] = identity.outputs[0];
     return identity;
   }
@@ -133,9 +106,9 @@ class Expander {
     const Dims rows = dims(value);
     for (const int step : maximum.steps) {
       Op of_rows = graph_.ops[static_cast<size_t>(step)];
-      of_rows.name = free_op_name(fmt::format("{}.{}", name, of_rows.name));
+      of_rows.name = additions_.op_name(fmt::format("{}.{}", name, of_rows.name));
       of_rows.inputs[0] = value;
-      value = add_tensor(Tensor(graph_.tensors[of_rows.outputs[0]]), rows, of_rows.name);
+      value = additions_.tensor(Tensor(graph_.tensors[of_rows.outputs[0]]), rows, of_rows.name);
       of_rows.outputs = {value};
       ops.push_back(std::move(of_rows));
     }
@@ -246,13 +219,13 @@ class Expander {
   // An identity op from `tensor` to a new virtual tensor of another type.
   Op identity(const std::string& name, int tensor, DataType type) {
     Op op;
-    op.name = free_op_name(name);
+    op.name = additions_.op_name(name);
     Tensor model = graph_.tensors[tensor];
     op.attributes = Pointwise{.mode = PointwiseMode::identity, .compute = carrier(model.type)};
     model.type = type;
     model.alignment = std::max(model.alignment, byte_size(type));
     op.inputs = {tensor};
-    op.outputs = {add_tensor(model, model.dims, op.name)};
+    op.outputs = {additions_.tensor(model, model.dims, op.name)};
     return op;
   }
 
@@ -305,121 +278,6 @@ class Expander {
       ops.push_back(std::move(op));
     }
     graph_.ops = std::move(ops);
-  }
-
-  // A reshape that joins axes of a result, as that of a norm over groups of channels, comes after the
-  // pointwise ops that read it: these are computed where the result is. Other tensors that they read are seen
-  // in its shape.
-  void postpone_reshapes() {
-    const auto is_reshape = [](const Op& op) { return std::holds_alternative<Reshape>(op.attributes); };
-    if (std::ranges::none_of(graph_.ops, is_reshape)) return;
-    std::vector<bool> computed(graph_.tensors.size(), false);
-    std::vector<int> reads(graph_.tensors.size(), 0);
-    for (const Op& op : graph_.ops) {
-      for (const int y : op.outputs) computed[static_cast<size_t>(y)] = !is_view(op.attributes);
-      for (const int x : op.inputs) ++reads[static_cast<size_t>(x)];
-    }
-    for (size_t i = 0; i < graph_.ops.size();) {
-      const Op& op = graph_.ops[i];
-      const bool may_wait = is_reshape(op) && computed[static_cast<size_t>(op.inputs[0])] &&
-                            reads[static_cast<size_t>(op.outputs[0])] == 1 && joins_axes(op);
-      const int z = may_wait ? postpone(i) : -1;
-      if (z < 0) {
-        ++i;
-        continue;
-      }
-      // The last new tensor is what the op computes now, those before it views of its operands.
-      computed.resize(graph_.tensors.size(), false);
-      computed.back() = true;
-      computed[static_cast<size_t>(z)] = false;
-      reads.resize(graph_.tensors.size(), 1);
-    }
-  }
-
-  // Between tensors that are nowhere in memory.
-  bool joins_axes(const Op& reshape) const {
-    const Tensor &x = graph_.tensors[reshape.inputs[0]], &y = graph_.tensors[reshape.outputs[0]];
-    const auto axes = [](const Tensor& tensor) {
-      return std::ranges::count_if(tensor.dims, [](int64_t extent) { return extent != 1; });
-    };
-    return x.is_virtual() && y.is_virtual() && axes(x) > axes(y);
-  }
-
-  // Computes the op behind the reshape in front of it. Gives the op's result, which the reshape makes now, or
-  // -1 where the reshape stays.
-  int postpone(size_t at) {
-    Op reshape = graph_.ops[at];
-    const int x = reshape.inputs[0], y = reshape.outputs[0];
-    const auto reads = [&](const Op& op) { return std::ranges::find(op.inputs, y) != op.inputs.end(); };
-    const auto first = graph_.ops.begin() + static_cast<std::ptrdiff_t>(at);
-    const auto reader = std::find_if(first, graph_.ops.end(), reads);
-    if (!is_computable_as(*reader, y, x)) return -1;
-    const int z = reader->outputs[0];
-    std::vector<Op> moved;
-    for (int& input : reader->inputs) input = input == y ? x : seen_split(input, y, x, reader->name, moved);
-    collect_names();
-    const int made = add_tensor(Tensor(graph_.tensors[z]), dims(x), reader->name + ".split");
-    reader->outputs = reshape.inputs = {made};
-    reshape.outputs = {z};
-    leave_empty(graph_.tensors[y]);
-    moved.push_back(std::move(*reader));
-    moved.push_back(std::move(reshape));
-    graph_.ops.insert(graph_.ops.erase(reader), std::make_move_iterator(moved.begin()),
-                      std::make_move_iterator(moved.end()));
-    graph_.ops.erase(graph_.ops.begin() + static_cast<std::ptrdiff_t>(at));
-    return z;
-  }
-
-  // Whether a pointwise op over `y` may be one over `x`, of which y is another shape.
-  bool is_computable_as(const Op& op, int y, int x) const {
-    if (!std::holds_alternative<Pointwise>(op.attributes)) return false;
-    const auto is_plain = [&](int tensor) { return !is_packed(graph_.tensors[tensor].type); };
-    const auto is_seen = [&](int tensor) {
-      Strides ignored;
-      return reshape_strides(dims(tensor), graph_.tensors[tensor].strides, split_like(dims(tensor), y, x),
-                             ignored);
-    };
-    const auto may_be_read = [&](int input) {
-      if (input == y || graph_.tensors[input].is_scalar()) return true;
-      return !graph_.tensors[input].is_virtual() && is_plain(input) &&
-             !split_like(dims(input), y, x).empty() && is_seen(input);
-    };
-    return dims(op.outputs[0]) == dims(y) && is_plain(op.outputs[0]) && is_seen(op.outputs[0]) &&
-           std::ranges::all_of(op.inputs, may_be_read);
-  }
-
-  // Dims that broadcast to those of y, as ones that broadcast to those of x; empty where there are none.
-  Dims split_like(Dims given, int y, int x) const {
-    const Dims &joined = dims(y), &split = dims(x);
-    while (given.rank() < joined.rank()) given.insert(0, 1);
-    Dims found;
-    int from = 0;
-    for (int axis = 0; axis < joined.rank(); ++axis) {
-      if (given[axis] != joined[axis] && given[axis] != 1) return {};
-      int64_t count = 1;
-      do {
-        if (from == split.rank()) return {};
-        count *= split[from];
-        found.push_back(given[axis] == 1 ? 1 : split[from]);
-        ++from;
-      } while (count < joined[axis]);
-      if (count != joined[axis]) return {};
-    }
-    while (from < split.rank()) {
-      if (split[from++] != 1) return {};
-      found.push_back(1);
-    }
-    return found;
-  }
-
-  // A tensor beside y in the shape that goes with x's; its reshape is added to `ops`.
-  int seen_split(int tensor, int y, int x, const std::string& reader, std::vector<Op>& ops) {
-    if (graph_.tensors[tensor].is_scalar()) return tensor;
-    Op reshape{free_op_name(reader + ".in"), Reshape{}, {tensor}, {}};
-    const Dims split = split_like(dims(tensor), y, x);
-    reshape.outputs = {add_tensor(Tensor(graph_.tensors[tensor]), split, reshape.name)};
-    ops.push_back(std::move(reshape));
-    return ops.back().outputs[0];
   }
 
   // ---- Grouped reductions ----
@@ -488,18 +346,18 @@ class Expander {
       while (!is_split(from, to, last)) --last;
       between[last] = from[last];
       Op first = op;
-      first.name = free_op_name(op.name + ".groups");
+      first.name = additions_.op_name(op.name + ".groups");
       const Tensor model = computed(op);
-      first.outputs = {add_tensor(model, between, first.name)};
+      first.outputs = {additions_.tensor(model, between, first.name)};
       op.inputs[0] = first.outputs[0];
       add_reduction(std::move(first), ops);
       add_reduction(std::move(op), ops);
       return;
     }
-    Op before{free_op_name(op.name + ".in"), Reshape{}, {x}, {}};
-    before.outputs = {add_tensor(Tensor(graph_.tensors[x]), axes.from, before.name)};
-    Op after{free_op_name(op.name + ".out"), Reshape{}, {}, {y}};
-    after.inputs = {add_tensor(Tensor(graph_.tensors[y]), axes.to, after.name + ".x")};
+    Op before{additions_.op_name(op.name + ".in"), Reshape{}, {x}, {}};
+    before.outputs = {additions_.tensor(Tensor(graph_.tensors[x]), axes.from, before.name)};
+    Op after{additions_.op_name(op.name + ".out"), Reshape{}, {}, {y}};
+    after.inputs = {additions_.tensor(Tensor(graph_.tensors[y]), axes.to, after.name + ".x")};
     op.inputs = before.outputs;
     op.outputs = after.inputs;
     ops.push_back(std::move(before));
@@ -515,9 +373,7 @@ class Expander {
   }
 
   Graph graph_;
-  std::unordered_set<std::string> op_names_, tensor_names_;
-  std::unordered_set<int64_t> uids_;
-  int64_t next_uid_ = 1;
+  Additions additions_;
 };
 
 }  // namespace
@@ -526,7 +382,11 @@ Graph expand(const Graph& graph, const StaysWhole& stays_whole) {
   Graph simpler = expand_composites(graph, stays_whole);
   for (Op& op : simpler.ops)  // the channels say it, and what plans is to look the same either way
     if (auto* conv = std::get_if<Conv>(&op.attributes)) conv->groups = 0;
-  return Expander(simpler).expand();
+  Expander expander(std::move(simpler));
+  expander.rewrite();
+  return expander.complete();
 }
+
+Graph expand_as_written(const Graph& graph) { return Expander(expand_composites(graph)).complete(); }
 
 }  // namespace fusor

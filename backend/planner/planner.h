@@ -11,11 +11,15 @@
 
 namespace fusor {
 
-/// The same graph in the form in which it is planned: composite ops are written in simpler ones, concatenated
-/// tensors that cannot be written in place, and reshapes that no strides express, get an identity op in
-/// front. The user's tensors and ops stay as they are; expanding an expanded graph adds nothing.
-/// `stays_whole`: composite ops that an engine carries out whole.
+/// The same graph in the form in which it is planned: composite ops are written in simpler ones, views come
+/// behind pointwise ops where that saves a pass, concatenated tensors that cannot be written in place, and
+/// reshapes that no strides express, get an identity op in front. The user's inputs and outputs stay as they
+/// are; expanding an expanded graph adds nothing. `stays_whole`: composite ops that an engine carries out
+/// whole.
 Graph expand(const Graph& graph, const StaysWhole& stays_whole = {});
+/// As expand(), but every tensor between the user's ops is made, too, as the graph says: what the oracle
+/// evaluates.
+Graph expand_as_written(const Graph& graph);
 
 /// Where a tensor's elements live once views and concatenations are folded: a place inside another tensor's
 /// buffer (its own where nothing was folded).

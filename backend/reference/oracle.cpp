@@ -17,7 +17,7 @@ Graph with_own_layout(const Graph& graph, std::span<void* const> tensors) {
   for (size_t i = 0; i < own.tensors.size(); ++i)
     if (own.tensors[i].is_virtual() && tensors[i] == nullptr)
       own.tensors[i].strides = packed_strides(own.tensors[i].dims);
-  return expand(own);
+  return expand_as_written(own);
 }
 
 }  // namespace

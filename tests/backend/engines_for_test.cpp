@@ -79,10 +79,9 @@ TEST(Candidates, SayWhichOpsRunWhere) {
 }
 
 TEST(Candidates, NameOpsThatOnlyTheExpandedGraphHas) {
-  GraphBuilder g("reshaped_result");
-  const Tensor a = g.input("a", {12, 32}, DataType::f16);
-  const Tensor b = g.input("b", {32, 20}, DataType::f16);
-  const Tensor flat = g.reshape(g.transpose(g.matmul(a, b, {.name = "matmul"}), {1, 0}), {240});
+  GraphBuilder g("reshaped_input");
+  const Tensor a = g.input("a", {12, 20}, DataType::f16);
+  const Tensor flat = g.reshape(g.transpose(a, {1, 0}), {240});
   const Graph graph = g.finish({g.relu(flat, {.name = "relu"})});
   const Candidate candidate = candidates(graph, DeviceInfo::cpu()).front();
   EXPECT_GT(candidate.graph->ops.size(), graph.ops.size());

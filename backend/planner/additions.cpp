@@ -1,0 +1,37 @@
+// Owns the search for free names and uids.
+#include "backend/planner/additions.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace fusor {
+
+Additions::Additions(Graph& graph) : graph_(graph) {
+  for (const Op& op : graph_.ops) op_names_.insert(op.name);
+  for (const Tensor& tensor : graph_.tensors) {
+    tensor_names_.insert(tensor.name);
+    uids_.insert(tensor.uid);
+    if (tensor.uid != INT64_MAX) next_uid_ = std::max(next_uid_, tensor.uid + 1);
+  }
+}
+
+std::string Additions::op_name(std::string name) {
+  while (!op_names_.insert(name).second) name += "'";
+  return name;
+}
+
+int Additions::tensor(const Tensor& model, const Dims& dims, const std::string& op) {
+  Tensor tensor = model;
+  tensor.name = op + ":y";
+  while (!tensor_names_.insert(tensor.name).second) tensor.name += "'";
+  while (!uids_.insert(next_uid_).second) ++next_uid_;
+  tensor.uid = next_uid_;
+  tensor.memory = Memory::workspace;
+  tensor.dims = dims;
+  tensor.strides = packed_strides(dims);
+  tensor.value = 0.0;
+  graph_.tensors.push_back(std::move(tensor));
+  return static_cast<int>(graph_.tensors.size()) - 1;
+}
+
+}  // namespace fusor

@@ -1,0 +1,29 @@
+// Owns Additions: tensors and ops that passes add to a graph, under names and uids that are free.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <unordered_set>
+
+#include "core/graph.h"
+
+namespace fusor {
+
+/// Refers to the graph; names and uids are those that it has at first.
+class Additions {
+ public:
+  explicit Additions(Graph& graph);
+
+  /// "name", or that with as many ' as make it free.
+  std::string op_name(std::string name);
+  /// A virtual tensor like `model`, packed, of the given dims, for the result of an op called `op`.
+  int tensor(const Tensor& model, const Dims& dims, const std::string& op);
+
+ private:
+  Graph& graph_;
+  std::unordered_set<std::string> op_names_, tensor_names_;
+  std::unordered_set<int64_t> uids_;
+  int64_t next_uid_ = 1;
+};
+
+}  // namespace fusor

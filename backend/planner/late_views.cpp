@@ -1,0 +1,303 @@
+// Owns the search for views that pointwise ops need not wait for.
+#include "backend/planner/late_views.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "backend/planner/planner.h"
+#include "core/graph_index.h"
+#include "core/ops/expansion.h"
+
+namespace fusor {
+
+namespace {
+
+bool is_reshape(const Op& op) { return std::holds_alternative<Reshape>(op.attributes); }
+bool is_pointwise(const Op& op) { return std::holds_alternative<Pointwise>(op.attributes); }
+bool is_transpose(const Op& op) { return std::holds_alternative<Transpose>(op.attributes); }
+
+// Dims that broadcast to `from`, as ones that broadcast to `to`, row-major dims of as many elements; nothing
+// where axes that change are broadcast in part.
+std::optional<Dims> reshaped(Dims given, const Dims& from, const Dims& to) {
+  while (given.rank() < from.rank()) given.insert(0, 1);
+  Dims found;
+  int taken = 0;
+  const auto pass_ones = [&](const Dims& dims, int& axis, auto&& visit) {
+    for (; axis < dims.rank() && dims[axis] == 1; ++axis) visit();
+  };
+  const auto add_one = [&] { found.push_back(1); };
+  for (int axis = 0;;) {
+    pass_ones(from, axis, [] {});
+    pass_ones(to, taken, add_one);
+    if (axis == from.rank() || taken == to.rank()) break;
+    // Neighbours of as many elements on either side.
+    const int first = axis, first_taken = taken;
+    int64_t count = from[axis++], others = to[taken++];
+    while (count != others) {
+      int64_t& less = count < others ? count : others;
+      less *= count < others ? from[axis++] : to[taken++];
+    }
+    bool is_whole = true, is_one = true;
+    for (int i = first; i < axis; ++i) {
+      is_whole = is_whole && given[i] == from[i];
+      is_one = is_one && given[i] == 1;
+    }
+    if (!is_whole && !is_one) return std::nullopt;
+    for (int i = first_taken; i < taken; ++i) found.push_back(is_whole ? to[i] : 1);
+  }
+  return found;
+}
+
+class LateViews {
+ public:
+  LateViews(Graph& graph, Additions& additions)
+      : graph_(graph),
+        additions_(additions),
+        index_(graph),
+        known_(graph.tensors.size()),
+        made_by_(known_, -1),
+        is_led_(known_, false),
+        given_(std::move(graph.ops)) {}
+
+  // Whether anything was moved.
+  bool run() {
+    for (const Op& given : given_) {
+      Op op = given;
+      std::vector<Op> behind;
+      for (int view = view_in_front(op); view >= 0; view = view_in_front(op)) move(op, view, behind);
+      append(std::move(op));
+      for (; !behind.empty(); behind.pop_back()) append(std::move(behind.back()));
+    }
+    graph_.ops = std::move(ops_);
+    if (moves_) drop_unread();
+    return moves_;
+  }
+
+ private:
+  // ---- Tensors ----
+
+  const Tensor& tensor(int at) const { return graph_.tensors[static_cast<size_t>(at)]; }
+  const Dims& dims(int at) const { return tensor(at).dims; }
+  bool is_led(int at) const { return is_led_[static_cast<size_t>(at)]; }
+  // The view whose result the tensor is; null where it is none.
+  const Op* view_of(int at) const {
+    const int place = made_by_[static_cast<size_t>(at)];
+    if (place < 0 || !is_view(ops_[static_cast<size_t>(place)].attributes)) return nullptr;
+    return &ops_[static_cast<size_t>(place)];
+  }
+
+  void append(Op op) {
+    made_by_.resize(graph_.tensors.size(), -1);
+    is_led_.resize(graph_.tensors.size(), false);
+    // What becomes of a contraction's result, element by element.
+    const auto leads = [&](int input) {
+      return input >= 0 && is_led(input) && (is_view(op.attributes) || dims(input) == dims(op.outputs[0]));
+    };
+    const bool passes = is_view(op.attributes) || is_pointwise(op);
+    const bool is_led_now =
+        is_contraction(op.attributes) || (passes && std::ranges::any_of(op.inputs, leads));
+    for (const int y : op.outputs) {
+      if (y < 0) continue;
+      made_by_[static_cast<size_t>(y)] = static_cast<int>(ops_.size());
+      is_led_[static_cast<size_t>(y)] = is_led_now;
+    }
+    ops_.push_back(std::move(op));
+  }
+
+  // ---- Shapes ----
+
+  // Dims that broadcast to those of the view's result, as ones that broadcast to those of its operand.
+  std::optional<Dims> before(const Dims& given, const Op& view) const {
+    const Dims& after = dims(view.outputs[0]);
+    if (is_reshape(view)) return reshaped(given, after, dims(view.inputs[0]));
+    const Dims& permutation = std::get<Transpose>(view.attributes).permutation;
+    Dims found = Dims::filled(after.rank(), 1);
+    for (int i = 0; i < given.rank(); ++i) {
+      const int axis = after.rank() - given.rank() + i;
+      found[static_cast<int>(permutation[axis])] = given[i];
+    }
+    return found;
+  }
+
+  // Whether the op is a pointwise one over the view's result whose tensors have such dims. Those that count
+  // along an axis stay.
+  bool has_shapes_before(const Op& op, const Op& view) const {
+    const auto* const pointwise = std::get_if<Pointwise>(&op.attributes);
+    if (pointwise == nullptr || pointwise->mode == PointwiseMode::gen_index ||
+        dims(op.outputs[0]) != dims(view.outputs[0]))
+      return false;
+    return std::ranges::all_of(op.inputs, [&](int input) {
+      return tensor(input).is_scalar() || before(dims(input), view).has_value();
+    });
+  }
+
+  // Whether strides show the tensor in the shape before the view.
+  bool is_seen_before(int at, const Op& view) const {
+    if (is_transpose(view)) return true;
+    const auto strides = strides_of(at);
+    Strides ignored;
+    return strides && reshape_strides(dims(at), *strides, *before(dims(at), view), ignored);
+  }
+
+  // Where the elements lie in the buffer that views show; nothing where no strides say it.
+  std::optional<Strides> strides_of(int at) const {
+    const Op* const view = view_of(at);
+    if (view == nullptr) return tensor(at).strides;
+    const auto strides = strides_of(view->inputs[0]);
+    Placement seen;
+    if (!strides || !view_placement(graph_, *view, {view->inputs[0], 0, *strides}, seen)) return std::nullopt;
+    return seen.strides;
+  }
+
+  // ---- What may move ----
+
+  // The first view among the op's operands that may come behind it, as a place in ops_; -1 where none may.
+  int view_in_front(const Op& op) const {
+    for (const int input : op.inputs)
+      if (const Op* const view = input < 0 ? nullptr : view_of(input);
+          view != nullptr && may_wait(*view) && is_computable_before(op, *view))
+        return made_by_[static_cast<size_t>(input)];
+    return -1;
+  }
+
+  bool may_wait(const Op& view) const {
+    const int x = view.inputs[0], y = view.outputs[0];
+    if ((!is_reshape(view) && !is_transpose(view)) || tensor(x).is_scalar() || !tensor(y).is_virtual() ||
+        std::cmp_greater_equal(y, known_))
+      return false;
+    const auto readers = index_.consumers(y);
+    if (is_led(x)) return leads_to_one_value(view);
+    return readers.size() == 1 && is_pointwise(given_[static_cast<size_t>(readers[0])]) &&
+           tensor(x).is_virtual() && view_of(x) == nullptr && is_reshape(view) && joins_axes(view);
+  }
+
+  // Whether pointwise ops make one value of the view's result, which then is all that others read: as many
+  // tensors are stored as before.
+  bool leads_to_one_value(const Op& view) const {
+    constexpr int kMostOps = 32;
+    std::vector<int> passed, open{view.outputs[0]};
+    const auto is_passed = [&](int op) { return std::ranges::find(passed, op) != passed.end(); };
+    for (int step = 0; step < kMostOps; ++step) {
+      // The first reader waits for no other.
+      int next = -1;
+      for (const int value : open)
+        for (const int reader : index_.consumers(value))
+          if (!is_passed(reader) && (next < 0 || reader < next)) next = reader;
+      if (next < 0 || !has_shapes_before(given_[static_cast<size_t>(next)], view)) return false;
+      passed.push_back(next);
+      open.push_back(given_[static_cast<size_t>(next)].outputs[0]);
+      std::erase_if(open, [&](int value) { return std::ranges::all_of(index_.consumers(value), is_passed); });
+      if (open.size() <= 1) return true;
+    }
+    return false;
+  }
+
+  bool joins_axes(const Op& reshape) const {
+    const auto axes = [](const Dims& dims) {
+      return std::ranges::count_if(dims, [](int64_t extent) { return extent != 1; });
+    };
+    return axes(dims(reshape.inputs[0])) > axes(dims(reshape.outputs[0]));
+  }
+
+  bool is_computable_before(const Op& op, const Op& view) const {
+    const int z = op.outputs[0];
+    if (!has_shapes_before(op, view) || is_packed(tensor(z).type)) return false;
+    if (!tensor(z).is_virtual() && !is_seen_before(z, view)) return false;
+    return std::ranges::all_of(op.inputs, [&](int input) {
+      if (tensor(input).is_scalar() || input == view.outputs[0] || twin_of(input, view) >= 0) return true;
+      return !is_packed(tensor(input).type) && !is_led(input) && is_seen_before(input, view);
+    });
+  }
+
+  // The tensor in front of another such view, whose result `at` is, in the shape before this one; -1 where
+  // there is none.
+  int twin_of(int at, const Op& view) const {
+    const Op* const other = view_of(at);
+    if (other == nullptr || other->attributes != view.attributes || tensor(other->inputs[0]).is_scalar() ||
+        before(dims(at), view) != dims(other->inputs[0]))
+      return -1;
+    return other->inputs[0];
+  }
+
+  // ---- Moves ----
+
+  // Computes the op in front of the view, behind which its result comes then.
+  void move(Op& op, int view, std::vector<Op>& behind) {
+    moves_ = true;
+    const Op moved = ops_[static_cast<size_t>(view)];
+    const int z = op.outputs[0];
+    const Dims shape = dims(moved.inputs[0]);
+    for (int& input : op.inputs) input = seen_before(input, moved, op.name);
+    Op late{additions_.op_name(op.name + ".out"), moved.attributes, {}, {z}};
+    late.inputs = {additions_.tensor(Tensor(tensor(z)), shape, late.name + ".x")};
+    op.outputs = late.inputs;
+    behind.push_back(std::move(late));
+  }
+
+  int seen_before(int at, const Op& view, const std::string& reader) {
+    if (at == view.outputs[0]) return view.inputs[0];
+    if (tensor(at).is_scalar()) return at;
+    if (const int twin = twin_of(at, view); twin >= 0) return twin;
+    const Dims shape = *before(dims(at), view);
+    if (is_reshape(view)) return add_view(Reshape{}, at, shape, reader);
+    const Transpose& after = std::get<Transpose>(view.attributes);
+    Dims whole = dims(at);
+    while (whole.rank() < after.permutation.rank()) whole.insert(0, 1);
+    Transpose inverse = after;
+    for (int i = 0; i < whole.rank(); ++i) inverse.permutation[static_cast<int>(after.permutation[i])] = i;
+    return add_view(inverse, add_view(Reshape{}, at, whole, reader), shape, reader);
+  }
+
+  int add_view(Attributes attributes, int at, const Dims& to, const std::string& reader) {
+    if (std::holds_alternative<Reshape>(attributes) && dims(at) == to) return at;
+    Op view{additions_.op_name(reader + ".in"), std::move(attributes), {at}, {}};
+    const int seen = additions_.tensor(Tensor(tensor(at)), to, view.name);
+    view.outputs = {seen};
+    append(std::move(view));
+    return seen;
+  }
+
+  // Views that nobody reads any more go, the last ones first.
+  void drop_unread() {
+    std::vector<int> reads(graph_.tensors.size(), 0);
+    for (const Op& op : graph_.ops)
+      for (const int x : op.inputs)
+        if (x >= 0) ++reads[static_cast<size_t>(x)];
+    std::vector<Op> kept;
+    for (auto op = graph_.ops.rbegin(); op != graph_.ops.rend(); ++op) {
+      const int y = op->outputs[0];
+      if (is_view(op->attributes) && tensor(y).is_virtual() && reads[static_cast<size_t>(y)] == 0) {
+        --reads[static_cast<size_t>(op->inputs[0])];
+        leave_empty(graph_.tensors[static_cast<size_t>(y)]);
+      } else {
+        kept.push_back(std::move(*op));
+      }
+    }
+    std::ranges::reverse(kept);
+    graph_.ops = std::move(kept);
+  }
+
+  Graph& graph_;
+  Additions& additions_;
+  GraphIndex index_;          // of the ops as they were given
+  size_t known_;              // tensors that it knows
+  std::vector<int> made_by_;  // per tensor: the place of its op in ops_, or -1
+  std::vector<bool> is_led_;  // per tensor: whether a contraction leads to it
+  std::vector<Op> given_, ops_;
+  bool moves_ = false;
+};
+
+}  // namespace
+
+void move_views_behind(Graph& graph, Additions& additions) {
+  const auto may_move = [](const Op& op) { return is_reshape(op) || is_transpose(op); };
+  if (std::ranges::none_of(graph.ops, may_move)) return;
+  // What moved may let another view move.
+  constexpr int kMostPasses = 8;
+  for (int pass = 0; pass < kMostPasses && LateViews(graph, additions).run(); ++pass) {
+  }
+}
+
+}  // namespace fusor

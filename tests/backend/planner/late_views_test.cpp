@@ -1,0 +1,157 @@
+// Owns the tests that views come behind the pointwise ops that read them.
+#include "backend/planner/late_views.h"
+
+#include <gmock/gmock.h>
+
+#include <string>
+#include <vector>
+
+#include "backend/planner/planner.h"
+#include "core/infer.h"
+#include "frontend/graph_builder.h"
+#include "tests/backend/cpu_run.h"
+
+namespace fusor {
+namespace {
+
+using testing::ElementsAre;
+
+// The ops of each fusion by name.
+std::vector<std::vector<std::string>> named_groups(const Graph& graph) {
+  const Graph expanded = expand(graph);
+  EXPECT_NO_THROW(validate(expanded));
+  EXPECT_EQ(expand(expanded), expanded);
+  std::vector<std::vector<std::string>> groups;
+  for (const auto& group : partition(expanded, fold_views(expanded))) {
+    groups.emplace_back();
+    for (const int op : group) groups.back().push_back(expanded.ops[static_cast<size_t>(op)].name);
+  }
+  return groups;
+}
+
+void expect_right_on_cpu(const Graph& graph) {
+  HostTensors tensors(graph, 3);
+  run_on_cpu(graph, tensors);
+}
+
+// As PyTorch writes linear layers: rows are merged for the product alone.
+struct Linear {
+  GraphBuilder g{"linear"};
+  Tensor x = g.input("x", {2, 3, 8}, DataType::f32);
+  Tensor product = g.matmul(g.reshape(x, {6, 8}), g.input("w", {8, 8}, DataType::f32), {.name = "matmul"});
+  Tensor y = g.reshape(product, {2, 3, 8});
+};
+
+TEST(LateViews, AnActivationBehindAReshapeIsPartOfTheProduct) {
+  Linear linear;
+  const Graph graph = linear.g.finish({linear.g.relu(linear.y, {.name = "relu"})});
+  EXPECT_THAT(named_groups(graph), ElementsAre(ElementsAre("matmul", "relu")));
+  expect_right_on_cpu(graph);
+}
+
+TEST(LateViews, AResidualIsSeenInTheShapeOfTheProduct) {
+  Linear linear;
+  const Graph graph = linear.g.finish({linear.g.add(linear.x, linear.y, {.name = "residual"})});
+  EXPECT_THAT(named_groups(graph), ElementsAre(ElementsAre("matmul", "residual")));
+  expect_right_on_cpu(graph);
+}
+
+// The sum of the first layer is read where it is, not through the view that its other readers need.
+TEST(LateViews, ResidualsOfSeveralLayersStayInOneShape) {
+  Linear linear;
+  GraphBuilder& g = linear.g;
+  const Tensor first = g.add(linear.x, linear.y, {.name = "first"});
+  const Tensor totals = g.reduce(first, ReductionMode::max, {2}, {.name = "totals"});
+  const Tensor product =
+      g.matmul(g.reshape(first, {6, 8}), g.input("v", {8, 8}, DataType::f32), {.name = "second"});
+  const Tensor sum = g.add(first, g.reshape(product, {2, 3, 8}), {.name = "sum"});
+  const Graph graph = g.finish({sum, totals});
+  EXPECT_THAT(named_groups(graph), ElementsAre(ElementsAre("matmul", "first"), ElementsAre("totals"),
+                                               ElementsAre("second", "sum")));
+  expect_right_on_cpu(graph);
+}
+
+// ConvNeXt's block ends so: its image has channels last.
+TEST(LateViews, AScaleAndAResidualComeInFrontOfReshapeAndTranspose) {
+  GraphBuilder g;
+  const Tensor image = g.input("image", {2, 8, 3, 5}, DataType::f32, Layout::nhwc);
+  const Tensor product = g.matmul(g.input("x", {30, 16}, DataType::f32), g.input("w", {16, 8}, DataType::f32),
+                                  {.name = "matmul"});
+  const Tensor y = g.transpose(g.reshape(product, {2, 3, 5, 8}), {0, 3, 1, 2});
+  const Tensor scaled = g.mul(y, g.input("gamma", {8, 1, 1}, DataType::f32), {.name = "scale"});
+  const Tensor sum = g.add(image, scaled, {.name = "residual"});
+  const Graph graph = g.finish({g.relu(sum, {.name = "relu"})});
+  EXPECT_THAT(named_groups(graph), ElementsAre(ElementsAre("matmul", "scale", "residual", "relu")));
+  expect_right_on_cpu(graph);
+}
+
+// x * sigmoid(x): two readers of the view, one value behind them.
+TEST(LateViews, SeveralReadersThatMakeOneValueMoveTogether) {
+  Linear linear;
+  const Tensor gate = linear.g.sigmoid(linear.y, {.name = "gate"});
+  const Graph graph = linear.g.finish({linear.g.mul(linear.y, gate, {.name = "swish"})});
+  EXPECT_THAT(named_groups(graph), ElementsAre(ElementsAre("matmul", "gate", "swish")));
+  expect_right_on_cpu(graph);
+}
+
+// A norm of each head: its squares alone could move, and would be stored beside the product.
+TEST(LateViews, WhatIsReducedBehindAViewStaysThere) {
+  GraphBuilder g;
+  const Tensor product = g.matmul(g.input("x", {6, 16}, DataType::f32), g.input("w", {16, 8}, DataType::f32),
+                                  {.name = "matmul"});
+  const Tensor heads = g.reshape(product, {2, 3, 2, 4});
+  const Tensor squares = g.mul(heads, heads, {.name = "squares"});
+  const Tensor mean = g.reduce(squares, ReductionMode::avg, {3}, {.name = "mean"});
+  const Graph graph = g.finish({g.mul(heads, g.rsqrt(mean, {.name = "rsqrt"}), {.name = "norm"})});
+  EXPECT_THAT(named_groups(graph),
+              ElementsAre(ElementsAre("matmul"), ElementsAre("squares", "mean", "rsqrt", "norm")));
+  expect_right_on_cpu(graph);
+}
+
+// Positions are the same for every sequence: no shape of merged rows shows them.
+TEST(LateViews, OperandsThatAreBroadcastInPartKeepTheirShape) {
+  Linear linear;
+  GraphBuilder& g = linear.g;
+  const Graph graph =
+      g.finish({g.add(linear.y, g.input("positions", {1, 3, 8}, DataType::f32), {.name = "add"})});
+  EXPECT_THAT(named_groups(graph), ElementsAre(ElementsAre("matmul"), ElementsAre("add")));
+  expect_right_on_cpu(graph);
+}
+
+TEST(LateViews, CoordinatesKeepTheirShape) {
+  GraphBuilder g;
+  const Tensor merged = g.reshape(g.relu(g.input("x", {2, 3}, DataType::f32)), {6});
+  const Graph graph = g.finish({g.gen_index(merged, 0)});
+  EXPECT_NO_THROW(named_groups(graph));
+  expect_right_on_cpu(graph);
+}
+
+// Both operands are products of their own: neither is seen in the other's shape.
+TEST(LateViews, TwoProductsMeetWhereOneOfThemIs) {
+  Linear linear;
+  GraphBuilder& g = linear.g;
+  const Tensor other = g.matmul(linear.x, g.input("v", {1, 8, 8}, DataType::f32), {.name = "other"});
+  const Graph graph = g.finish({g.add(linear.y, other, {.name = "sum"})});
+  EXPECT_THAT(named_groups(graph), ElementsAre(ElementsAre("matmul"), ElementsAre("other", "sum")));
+  expect_right_on_cpu(graph);
+}
+
+TEST(LateViews, AnOutputOfOtherStridesIsWrittenAsItIsAskedFor) {
+  Linear linear;
+  GraphBuilder& g = linear.g;
+  g.output(g.relu(linear.y, {.name = "relu"}), {.name = "y", .strides = Strides{40, 10, 1}});
+  const Graph graph = g.finish();
+  EXPECT_NO_THROW(named_groups(graph));
+  expect_right_on_cpu(graph);
+}
+
+TEST(LateViews, OpsAndTensorsThatUsersNamedKeepTheirNames) {
+  Linear linear;
+  linear.g.output(linear.g.relu(linear.y, {.name = "relu"}), {.name = "y"});
+  const Graph expanded = expand(linear.g.finish());
+  EXPECT_GE(expanded.find("y"), 0);
+  EXPECT_EQ(expanded.ops.back().name, "relu.out");
+}
+
+}  // namespace
+}  // namespace fusor
