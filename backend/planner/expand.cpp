@@ -13,6 +13,7 @@
 #include "backend/planner/late_views.h"
 #include "backend/planner/partition/softmax_maximum.h"
 #include "backend/planner/result_layout.h"
+#include "backend/planner/shared_views.h"
 #include "core/dims.h"
 #include "core/infer.h"
 #include "core/ops/expansion.h"
@@ -30,7 +31,9 @@ class Expander {
   void rewrite() {
     simplify_reductions();
     shorten_maxima();
+    share_views(graph_);
     move_views_behind(graph_, additions_);
+    share_views(graph_);
     lay_out_results(graph_);
   }
 
