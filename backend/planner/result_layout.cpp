@@ -24,20 +24,17 @@ bool is_plain_view(const Op& op) {
   return std::holds_alternative<Transpose>(op.attributes) || std::holds_alternative<Reshape>(op.attributes);
 }
 
-// The transposes and reshapes that lead, one behind the other, from a result to others that read it. Values
-// that are no tensors of the planner's own end the way.
-std::vector<const Op*> views_behind(const Graph& graph, const GraphIndex& index, int tensor) {
-  std::vector<const Op*> views;
-  const auto is_own = [&] {
-    return graph.tensors[tensor].is_virtual() && !is_packed(graph.tensors[tensor].type);
-  };
-  while (is_own()) {
-    const std::span<const int> readers = index.consumers(tensor);
+// The transposes and reshapes that lead, one behind the other, from a view's operand to others that read the
+// last one. Values that are no tensors of the planner's own end the way.
+std::vector<const Op*> views_from(const Graph& graph, const GraphIndex& index, const Op& first) {
+  std::vector<const Op*> views{&first};
+  for (;;) {
+    const Tensor& seen = graph.tensors[views.back()->outputs[0]];
+    if (!seen.is_virtual() || is_packed(seen.type)) return {};
+    const std::span<const int> readers = index.consumers(views.back()->outputs[0]);
     if (readers.size() != 1 || !is_plain_view(graph.ops[readers[0]])) return views;
     views.push_back(&graph.ops[readers[0]]);
-    tensor = views.back()->outputs[0];
   }
-  return {};
 }
 
 // Where the last view sees the values, if these are placed at `strides`; nothing where no strides say it.
@@ -68,6 +65,35 @@ bool feeds_pointwise(const Graph& graph, const GraphIndex& index, int tensor) {
   });
 }
 
+// Other strides for the result where one way of views needs them, and all others do with them.
+std::optional<Strides> better_strides(const Graph& graph, const GraphIndex& index, const Op& op) {
+  const int result = op.outputs[0];
+  const Tensor& made = graph.tensors[result];
+  if (!made.is_virtual() || is_packed(made.type)) return std::nullopt;
+  std::vector<std::vector<const Op*>> ways;
+  for (const int reader : index.consumers(result)) {
+    if (!is_view(graph.ops[reader].attributes)) continue;
+    ways.push_back(is_plain_view(graph.ops[reader]) ? views_from(graph, index, graph.ops[reader])
+                                                    : std::vector<const Op*>());
+    if (ways.back().empty()) return std::nullopt;
+  }
+  const auto is_alone = [&] { return ways.size() == 1 && index.consumers(result).size() == 1; };
+  for (const std::vector<const Op*>& way : ways) {
+    const int last = way.back()->outputs[0];
+    const auto seen = seen_through(graph, way, result, made.strides);
+    const bool would_be_strided = seen && is_alone() && std::holds_alternative<Gather>(op.attributes) &&
+                                  feeds_pointwise(graph, index, last) &&
+                                  has_strided_rows(graph.tensors[last].dims, *seen);
+    if (seen && !would_be_strided) continue;
+    const auto strides = strides_for_view(graph, way, result);
+    const auto shows = [&](const std::vector<const Op*>& other) {
+      return seen_through(graph, other, result, *strides).has_value();
+    };
+    if (strides && std::ranges::all_of(ways, shows)) return strides;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 void lay_out_results(Graph& graph) {
@@ -75,16 +101,8 @@ void lay_out_results(Graph& graph) {
   const GraphIndex index(graph);
   for (const Op& op : graph.ops) {
     if (is_view(op.attributes) || op.outputs.size() != 1) continue;
-    const int result = op.outputs[0];
-    const auto views = views_behind(graph, index, result);
-    if (views.empty()) continue;
-    const int last = views.back()->outputs[0];
-    const auto seen = seen_through(graph, views, result, graph.tensors[result].strides);
-    const bool would_be_strided = seen && std::holds_alternative<Gather>(op.attributes) &&
-                                  feeds_pointwise(graph, index, last) &&
-                                  has_strided_rows(graph.tensors[last].dims, *seen);
-    if (seen && !would_be_strided) continue;
-    if (const auto strides = strides_for_view(graph, views, result)) graph.tensors[result].strides = *strides;
+    if (const auto strides = better_strides(graph, index, op))
+      graph.tensors[op.outputs[0]].strides = *strides;
   }
 }
 

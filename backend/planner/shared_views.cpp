@@ -40,9 +40,8 @@ void share_views(Graph& graph) {
     else
       others.push_back(&op);
   }
-  std::erase_if(graph.ops, [&](const Op& op) {
-    return is_view(op.attributes) && instead.contains(op.outputs[0]);
-  });
+  std::erase_if(graph.ops,
+                [&](const Op& op) { return is_view(op.attributes) && instead.contains(op.outputs[0]); });
   for (const auto& [unread, twin] : instead) leave_empty(graph.tensors[static_cast<size_t>(unread)]);
 }
 

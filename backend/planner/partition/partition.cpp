@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "backend/planner/partition/groups.h"
+#include "backend/planner/partition/late_values.h"
 
 namespace fusor {
 
@@ -341,6 +342,7 @@ std::vector<std::vector<int>> partition(const Graph& graph, const FoldedGraph& f
   std::vector<std::vector<int>> found;
   for (int i = 0; i < groups.op_count(); ++i)
     if (!folded.folded[i] && !groups.members(i).empty()) found.push_back(groups.members(i));
+  give_values_to_readers(graph, folded, found);
   return in_run_order(folded, std::move(found));
 }
 

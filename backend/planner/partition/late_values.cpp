@@ -1,0 +1,206 @@
+// Owns the move of values to the groups that read them, where that moves fewer bytes: the normalized values
+// of a norm, say, which its backward pass makes again of what lies in memory anyway.
+#include "backend/planner/partition/late_values.h"
+
+#include <algorithm>
+#include <functional>
+#include <optional>
+
+#include "backend/planner/partition/groups.h"
+
+namespace fusor {
+
+namespace {
+
+class LateValues {
+ public:
+  LateValues(const Graph& graph, const FoldedGraph& folded, std::vector<std::vector<int>>& groups)
+      : graph_(graph), folded_(folded), groups_(groups), group_of_(graph.ops.size(), -1) {
+    for (size_t group = 0; group < groups.size(); ++group)
+      for (const int op : groups[group]) group_of_[static_cast<size_t>(op)] = static_cast<int>(group);
+  }
+
+  void run() {
+    // What moved may be at hand for others.
+    constexpr int kMostPasses = 8;
+    for (int pass = 0; pass < kMostPasses; ++pass) {
+      bool moves = false;
+      for (int op = static_cast<int>(graph_.ops.size()) - 1; op >= 0; --op)
+        if (const auto reader = cheaper_group(op)) {
+          move_chain(op, *reader);
+          moves = true;
+        }
+      if (!moves) break;
+    }
+    std::erase_if(groups_, [](const std::vector<int>& ops) { return ops.empty(); });
+  }
+
+ private:
+  int group_of(int op) const { return group_of_[static_cast<size_t>(op)]; }
+  const Tensor& tensor(int at) const { return graph_.tensors[static_cast<size_t>(at)]; }
+  int result(int op) const { return graph_.ops[static_cast<size_t>(op)].outputs[0]; }
+
+  bool is_movable(int op) const {
+    return op >= 0 && group_of(op) >= 0 && is_pointwise(graph_.ops[static_cast<size_t>(op)]) &&
+           tensor(result(op)).is_virtual() && !is_packed(tensor(result(op)).type) &&
+           !folded_.index.consumers(result(op)).empty();
+  }
+
+  // ---- Where to ----
+
+  std::optional<int> cheaper_group(int op) const {
+    if (is_movable(op)) {
+      const auto reader = reading_group(op);
+      return reader && is_cheaper_there(op, *reader) ? reader : std::nullopt;
+    }
+    return group_of(op) >= 0 && is_reduction(graph_.ops[static_cast<size_t>(op)]) ? group_beside(op)
+                                                                                  : std::nullopt;
+  }
+
+  // The one other group, without contractions, whose ops alone read the op's result.
+  std::optional<int> reading_group(int op) const {
+    int found = -1;
+    for (const int reader : folded_.index.consumers(result(op))) {
+      const int group = group_of(reader);
+      if (group < 0 || group == group_of(op) || (found >= 0 && group != found)) return std::nullopt;
+      found = group;
+    }
+    return takes(found, tensor(result(op)).dims) ? std::optional(found) : std::nullopt;
+  }
+
+  // For a total behind a contraction: a group of rows that reads all that it is made of.
+  std::optional<int> group_beside(int op) const {
+    const int x = graph_.ops[static_cast<size_t>(op)].inputs[0], own = group_of(op);
+    if (!has_contraction(own) || is_grouped_reduction(graph_, graph_.ops[static_cast<size_t>(op)]) ||
+        reads(own, result(op)))
+      return std::nullopt;
+    for (const int contraction : groups_[static_cast<size_t>(own)]) {
+      if (!is_contraction(graph_.ops[static_cast<size_t>(contraction)].attributes)) continue;
+      for (const int reader : folded_.index.consumers(result(contraction))) {
+        const int group = group_of(reader);
+        if (group < 0 || group == own || !takes(group, tensor(x).dims) || !has_reduction(group)) continue;
+        if (reads(group, x)) return group;
+        const int maker = folded_.index.producer(x);
+        if (!is_movable(maker) || group_of(maker) != own || !is_made_for(x, op)) continue;
+        const Price price = price_of(maker, group);
+        if (price.bytes == 0 && price.instructions <= kCheapInstructions) return group;
+      }
+    }
+    return std::nullopt;
+  }
+
+  bool has_contraction(int group) const {
+    return std::ranges::any_of(groups_[static_cast<size_t>(group)], [&](int member) {
+      return is_contraction(graph_.ops[static_cast<size_t>(member)].attributes);
+    });
+  }
+  bool has_reduction(int group) const {
+    return std::ranges::any_of(groups_[static_cast<size_t>(group)], [&](int member) {
+      return is_reduction(graph_.ops[static_cast<size_t>(member)]);
+    });
+  }
+
+  // Whether the group is of pointwise ops and reductions, some over elements of that shape.
+  bool takes(int group, const Dims& dims) const {
+    const std::vector<int>& members = groups_[static_cast<size_t>(group)];
+    const auto is_plain = [&](int member) {
+      const Op& op = graph_.ops[static_cast<size_t>(member)];
+      return is_pointwise(op) || is_reduction(op);
+    };
+    const auto works_over = [&](int member) {
+      const Op& op = graph_.ops[static_cast<size_t>(member)];
+      return tensor(works_over_operand(op) ? op.inputs[0] : op.outputs[0]).dims == dims;
+    };
+    return members.size() < kMaxFusionOps && std::ranges::all_of(members, is_plain) &&
+           std::ranges::any_of(members, works_over);
+  }
+
+  // ---- Values ----
+
+  bool reads(int group, int value) const {
+    return std::ranges::any_of(folded_.index.consumers(value), [&](int reader) {
+      return !folded_.folded[static_cast<size_t>(reader)] && group_of(reader) == group;
+    });
+  }
+
+  // Whether only the op reads the value, so that what makes it may move with it.
+  bool is_made_for(int value, int op) const {
+    return std::ranges::all_of(folded_.index.consumers(value), [&](int reader) { return reader == op; });
+  }
+
+  // ---- Prices ----
+
+  struct Price {
+    int64_t bytes = 0;
+    int instructions = 0;
+  };
+
+  // What the reading group reads, and others store for it, so that it can compute the op.
+  Price price_of(int op, int reader) const {
+    Price price{0, pointwise_cost(graph_.ops[static_cast<size_t>(op)])};
+    for (const int input : graph_.ops[static_cast<size_t>(op)].inputs) {
+      const int maker = folded_.index.producer(input);
+      if (tensor(input).is_scalar() || reads(reader, input)) continue;
+      if (is_movable(maker) && group_of(maker) == group_of(op) && is_made_for(input, op)) {
+        const Price behind = price_of(maker, reader);
+        price.bytes += behind.bytes;
+        price.instructions += behind.instructions;
+        continue;
+      }
+      if (!is_read_there_instead(input, op))
+        price.bytes += (is_stored(input, group_of(op)) ? 1 : 2) * tensor(input).bytes();
+    }
+    return price;
+  }
+
+  // Whether the op's own group need not read what others make for it once the op moves.
+  bool is_read_there_instead(int value, int op) const {
+    const int maker = folded_.index.producer(value), own = group_of(op);
+    return (maker < 0 || group_of(maker) != own) &&
+           std::ranges::none_of(folded_.index.consumers(value),
+                                [&](int reader) { return reader != op && group_of(reader) == own; });
+  }
+
+  // Whether the value lies in memory whatever becomes of what `group` makes of it.
+  bool is_stored(int value, int group) const {
+    const int maker = folded_.index.producer(value);
+    if (!tensor(value).is_virtual() || maker < 0 || group_of(maker) != group) return true;
+    return std::ranges::any_of(folded_.index.consumers(value), [&](int reader) {
+      return folded_.folded[static_cast<size_t>(reader)] || group_of(reader) != group;
+    });
+  }
+
+  bool is_cheaper_there(int op, int reader) const {
+    const Price price = price_of(op, reader);
+    return price.instructions <= kCheapInstructions && price.bytes < 2 * tensor(result(op)).bytes();
+  }
+
+  // ---- Moves ----
+
+  void move_chain(int op, int reader) {
+    const int from = group_of(op);
+    for (const int input : graph_.ops[static_cast<size_t>(op)].inputs) {
+      const int maker = folded_.index.producer(input);
+      if (is_movable(maker) && group_of(maker) == from && is_made_for(input, op) && !reads(reader, input))
+        move_chain(maker, reader);
+    }
+    std::erase(groups_[static_cast<size_t>(from)], op);
+    std::vector<int>& members = groups_[static_cast<size_t>(reader)];
+    members.insert(std::ranges::lower_bound(members, op), op);
+    group_of_[static_cast<size_t>(op)] = reader;
+  }
+
+  const Graph& graph_;
+  const FoldedGraph& folded_;
+  std::vector<std::vector<int>>& groups_;
+  std::vector<int> group_of_;  // per op; -1 for folded ones
+};
+
+}  // namespace
+
+void give_values_to_readers(const Graph& graph, const FoldedGraph& folded,
+                            std::vector<std::vector<int>>& groups) {
+  LateValues(graph, folded, groups).run();
+}
+
+}  // namespace fusor
