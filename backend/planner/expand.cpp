@@ -14,6 +14,7 @@
 #include "backend/planner/partition/softmax_maximum.h"
 #include "backend/planner/result_layout.h"
 #include "backend/planner/shared_views.h"
+#include "backend/planner/split_batches.h"
 #include "core/dims.h"
 #include "core/infer.h"
 #include "core/ops/expansion.h"
@@ -32,6 +33,7 @@ class Expander {
     simplify_reductions();
     shorten_maxima();
     share_views(graph_);
+    split_batches(graph_, additions_);
     move_views_behind(graph_, additions_);
     share_views(graph_);
     lay_out_results(graph_);

@@ -6,17 +6,14 @@
 #include <utility>
 #include <vector>
 
+#include "backend/planner/kinds.h"
 #include "backend/planner/planner.h"
+#include "backend/planner/unread_views.h"
 #include "core/graph_index.h"
-#include "core/ops/expansion.h"
 
 namespace fusor {
 
 namespace {
-
-bool is_reshape(const Op& op) { return std::holds_alternative<Reshape>(op.attributes); }
-bool is_pointwise(const Op& op) { return std::holds_alternative<Pointwise>(op.attributes); }
-bool is_transpose(const Op& op) { return std::holds_alternative<Transpose>(op.attributes); }
 
 // Dims that broadcast to `from`, as ones that broadcast to `to`, row-major dims of as many elements; nothing
 // where axes that change are broadcast in part.
@@ -71,7 +68,7 @@ class LateViews {
       for (; !behind.empty(); behind.pop_back()) append(std::move(behind.back()));
     }
     graph_.ops = std::move(ops_);
-    if (moves_) drop_unread();
+    if (moves_) drop_unread_views(graph_);
     return moves_;
   }
 
@@ -257,26 +254,6 @@ class LateViews {
     view.outputs = {seen};
     append(std::move(view));
     return seen;
-  }
-
-  // Views that nobody reads any more go, the last ones first.
-  void drop_unread() {
-    std::vector<int> reads(graph_.tensors.size(), 0);
-    for (const Op& op : graph_.ops)
-      for (const int x : op.inputs)
-        if (x >= 0) ++reads[static_cast<size_t>(x)];
-    std::vector<Op> kept;
-    for (auto op = graph_.ops.rbegin(); op != graph_.ops.rend(); ++op) {
-      const int y = op->outputs[0];
-      if (is_view(op->attributes) && tensor(y).is_virtual() && reads[static_cast<size_t>(y)] == 0) {
-        --reads[static_cast<size_t>(op->inputs[0])];
-        leave_empty(graph_.tensors[static_cast<size_t>(y)]);
-      } else {
-        kept.push_back(std::move(*op));
-      }
-    }
-    std::ranges::reverse(kept);
-    graph_.ops = std::move(kept);
   }
 
   Graph& graph_;

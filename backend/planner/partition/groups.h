@@ -8,14 +8,10 @@
 #include <vector>
 
 #include "backend/planner/partition/group_order.h"
+#include "backend/planner/kinds.h"
 #include "backend/planner/planner.h"
 
 namespace fusor {
-
-inline bool is_pointwise(const Op& op) { return std::holds_alternative<Pointwise>(op.attributes); }
-inline bool is_reduction(const Op& op) { return std::holds_alternative<Reduction>(op.attributes); }
-inline bool is_gather(const Op& op) { return std::holds_alternative<Gather>(op.attributes); }
-inline bool is_scatter(const Op& op) { return std::holds_alternative<Scatter>(op.attributes); }
 
 /// fp32 instructions of a pointwise op, a special function counted as several.
 int pointwise_cost(const Op& op);

@@ -1,0 +1,234 @@
+// Owns the search for matmuls whose batches were merged, and their rewriting.
+#include "backend/planner/split_batches.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "backend/planner/kinds.h"
+#include "backend/planner/unread_views.h"
+#include "core/attributes.h"
+#include "core/graph_index.h"
+#include "core/ops/expansion.h"
+
+namespace fusor {
+
+namespace {
+
+// The axes in front of the matrices.
+Dims batch_of(const Dims& dims) {
+  Dims batch;
+  for (int axis = 0; axis + 2 < dims.rank(); ++axis) batch.push_back(dims[axis]);
+  return batch;
+}
+
+Dims with_batch(const Dims& batch, const Dims& matrices) {
+  Dims dims = batch;
+  for (int axis = std::max(0, matrices.rank() - 2); axis < matrices.rank(); ++axis)
+    dims.push_back(matrices[axis]);
+  return dims;
+}
+
+bool have_equal_matrices(const Dims& a, const Dims& b) {
+  return a.rank() >= 2 && b.rank() >= 2 && a[a.rank() - 1] == b[b.rank() - 1] &&
+         a[a.rank() - 2] == b[b.rank() - 2];
+}
+
+// Whether each axis of `whole` is the product of neighbours in `split`, which are more.
+bool splits(const Dims& whole, const Dims& split) {
+  int at = 0;
+  for (const int64_t extent : whole) {
+    int64_t count = 1;
+    do {
+      if (at == split.rank()) return false;
+      count *= split[at++];
+    } while (count < extent);
+    if (count != extent) return false;
+  }
+  for (; at < split.rank(); ++at)
+    if (split[at] != 1) return false;
+  return split.rank() > whole.rank();
+}
+
+class SplitBatches {
+ public:
+  SplitBatches(Graph& graph, Additions& additions)
+      : graph_(graph), additions_(additions), index_(graph), known_(graph.tensors.size()) {}
+
+  void run() {
+    std::vector<Op> given = graph_.ops;
+    for (size_t at = 0; at < given.size(); ++at) {
+      Op& op = given[at];
+      if (const auto batch = is_matmul(op) ? batch_around(op) : std::nullopt)
+        split(op, *batch, given);
+      else if (std::ranges::find(dropped_, static_cast<int>(at)) == dropped_.end())
+        ops_.push_back(op);
+    }
+    if (!splits_) return;
+    graph_.ops = std::move(ops_);
+    drop_unread_views(graph_);
+  }
+
+ private:
+  const Tensor& tensor(int at) const { return graph_.tensors[static_cast<size_t>(at)]; }
+  const Dims& dims(int at) const { return tensor(at).dims; }
+  const Op& op_of(int at) const { return graph_.ops[static_cast<size_t>(at)]; }
+
+  // ---- What was merged ----
+
+  // The batch axes around the matmul, if they are finer than its own.
+  std::optional<Dims> batch_around(const Op& matmul) const {
+    const int a = matmul.inputs[0], b = matmul.inputs[1];
+    const Dims own = batch_of(dims(matmul.outputs[0]));
+    const bool is_plain = std::ranges::all_of(matmul.inputs, [&](int input) {
+      return std::cmp_less(input, known_) && !tensor(input).is_scalar() && !is_packed(tensor(input).type);
+    });
+    if (!is_plain || own.empty() || batch_of(dims(a)) != own || batch_of(dims(b)) != own) return std::nullopt;
+    const auto is_finer = [&](const Dims& batch) {
+      return splits(own, batch) && batch.rank() + 2 <= kMaxRank;
+    };
+    if (const int reshape = reshape_behind(matmul.outputs[0]); reshape >= 0)
+      if (const Dims batch = batch_of(dims(op_of(reshape).outputs[0])); is_finer(batch)) return batch;
+    for (const int operand : {a, b})
+      if (const auto found = merged_from(operand))
+        if (const Dims batch = batch_of(dims(found->whole)); is_finer(batch)) return batch;
+    return std::nullopt;
+  }
+
+  // What an operand was merged from: a tensor, whose matrices are transposed, or not.
+  struct Merged {
+    int whole = -1;
+    bool is_transposed = false;
+  };
+
+  const Op* made_by(int value) const {
+    const int producer = std::cmp_less(value, known_) ? index_.producer(value) : -1;
+    return producer < 0 ? nullptr : &op_of(producer);
+  }
+
+  // Nothing where the operand is no reshape of batches alone, and no transpose of one.
+  std::optional<Merged> merged_from(int operand) const {
+    const Op* maker = made_by(operand);
+    const bool is_transposed = maker != nullptr && transposes_matrices(*maker);
+    if (is_transposed) {
+      operand = maker->inputs[0];
+      maker = made_by(operand);
+    }
+    if (maker == nullptr || !is_reshape(*maker)) return std::nullopt;
+    const int whole = maker->inputs[0];
+    if (tensor(whole).is_scalar() || !have_equal_matrices(dims(whole), dims(operand))) return std::nullopt;
+    return Merged{whole, is_transposed};
+  }
+
+  static bool transposes_matrices(const Op& op) {
+    const auto* const transpose = std::get_if<Transpose>(&op.attributes);
+    return transpose != nullptr && transpose->permutation == swapped_matrices(transpose->permutation.rank());
+  }
+
+  // The permutation of so many axes that transposes matrices.
+  static Dims swapped_matrices(int rank) {
+    Dims permutation;
+    for (int axis = 0; axis < rank; ++axis) permutation.push_back(axis);
+    if (rank >= 2) std::swap(permutation[rank - 2], permutation[rank - 1]);
+    return permutation;
+  }
+
+  // The reshape of batches alone that the product comes to, through pointwise ops of it and scalars that
+  // nothing else reads; -1 where there is none.
+  int reshape_behind(int product) const {
+    for (int at = product;;) {
+      const int reader = only_reader(at);
+      if (reader < 0) return -1;
+      const Op& op = op_of(reader);
+      if (is_reshape(op)) return have_equal_matrices(dims(at), dims(op.outputs[0])) ? reader : -1;
+      if (!is_step(op, at)) return -1;
+      at = op.outputs[0];
+    }
+  }
+
+  int only_reader(int value) const {
+    const auto readers = index_.consumers(value);
+    return readers.size() == 1 && tensor(value).is_virtual() && !is_packed(tensor(value).type) ? readers[0]
+                                                                                               : -1;
+  }
+
+  bool is_step(const Op& op, int value) const {
+    const auto* const pointwise = std::get_if<Pointwise>(&op.attributes);
+    return pointwise != nullptr && pointwise->mode != PointwiseMode::gen_index &&
+           dims(op.outputs[0]) == dims(value) && std::ranges::all_of(op.inputs, [&](int input) {
+             return input == value || tensor(input).is_scalar();
+           });
+  }
+
+  // ---- Rewriting ----
+
+  void split(Op matmul, const Dims& batch, std::vector<Op>& given) {
+    splits_ = true;
+    const int product = matmul.outputs[0], reshape = reshape_behind(product);
+    for (int& input : matmul.inputs) input = seen_split(input, batch, matmul.name);
+    if (reshape >= 0 && dims(op_of(reshape).outputs[0]) == with_batch(batch, dims(product)))
+      return split_up_to(reshape, std::move(matmul), batch, given);
+    Op merge{additions_.op_name(matmul.name + ".out"), Reshape{}, {}, {product}};
+    merge.inputs = matmul.outputs = {split_tensor(product, batch, matmul.name)};
+    ops_.push_back(std::move(matmul));
+    ops_.push_back(std::move(merge));
+  }
+
+  // The matmul and the steps behind it in the shape that the reshape gives, which goes.
+  void split_up_to(int reshape, Op matmul, const Dims& batch, std::vector<Op>& given) {
+    const int last = op_of(reshape).outputs[0];
+    Op* writer = &matmul;
+    for (int from = matmul.outputs[0];;) {
+      const int reader = only_reader(from);
+      const int made = reader == reshape ? last : split_tensor(from, batch, writer->name);
+      writer->outputs = {made};
+      Op& next = given[static_cast<size_t>(reader)];
+      leave_empty(graph_.tensors[static_cast<size_t>(from)]);
+      if (reader == reshape) break;
+      std::ranges::replace(next.inputs, from, made);
+      from = next.outputs[0];
+      writer = &next;
+    }
+    dropped_.push_back(reshape);
+    ops_.push_back(std::move(matmul));
+  }
+
+  int split_tensor(int whole, const Dims& batch, const std::string& op) {
+    return additions_.tensor(Tensor(tensor(whole)), with_batch(batch, dims(whole)), op);
+  }
+
+  // The operand with that batch: what it was merged from, or a reshape of it.
+  int seen_split(int operand, const Dims& batch, const std::string& reader) {
+    const Dims shape = with_batch(batch, dims(operand));
+    const auto merged = merged_from(operand);
+    if (!merged || batch_of(dims(merged->whole)) != batch) return add_view(Reshape{}, operand, shape, reader);
+    if (!merged->is_transposed) return merged->whole;
+    return add_view(Transpose{swapped_matrices(shape.rank())}, merged->whole, shape, reader);
+  }
+
+  int add_view(Attributes attributes, int x, const Dims& shape, const std::string& reader) {
+    Op view{additions_.op_name(reader + ".in"), std::move(attributes), {x}, {}};
+    const int seen = additions_.tensor(Tensor(tensor(x)), shape, view.name);
+    view.outputs = {seen};
+    ops_.push_back(std::move(view));
+    return seen;
+  }
+
+  Graph& graph_;
+  Additions& additions_;
+  GraphIndex index_;  // of the ops as they were given
+  size_t known_;      // tensors that it knows
+  std::vector<Op> ops_;
+  std::vector<int> dropped_;  // reshapes, by place among the ops given
+  bool splits_ = false;
+};
+
+}  // namespace
+
+void split_batches(Graph& graph, Additions& additions) {
+  if (std::ranges::none_of(graph.ops, is_matmul) || std::ranges::none_of(graph.ops, is_reshape)) return;
+  SplitBatches(graph, additions).run();
+}
+
+}  // namespace fusor

@@ -1,0 +1,32 @@
+// Owns the removal of views that nobody reads any more.
+#include "backend/planner/unread_views.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "core/attributes.h"
+#include "core/ops/expansion.h"
+
+namespace fusor {
+
+void drop_unread_views(Graph& graph) {
+  std::vector<int> reads(graph.tensors.size(), 0);
+  for (const Op& op : graph.ops)
+    for (const int x : op.inputs)
+      if (x >= 0) ++reads[static_cast<size_t>(x)];
+  std::vector<Op> kept;
+  for (auto op = graph.ops.rbegin(); op != graph.ops.rend(); ++op) {
+    Tensor& y = graph.tensors[static_cast<size_t>(op->outputs[0])];
+    if (is_view(op->attributes) && y.is_virtual() && reads[static_cast<size_t>(op->outputs[0])] == 0) {
+      --reads[static_cast<size_t>(op->inputs[0])];
+      leave_empty(y);
+    } else {
+      kept.push_back(std::move(*op));
+    }
+  }
+  std::ranges::reverse(kept);
+  graph.ops = std::move(kept);
+}
+
+}  // namespace fusor

@@ -1,0 +1,12 @@
+// Owns the removal of views that nobody reads any more.
+#pragma once
+
+#include "core/graph.h"
+
+namespace fusor {
+
+/// Takes views out whose results are virtual and have no reader, and those that led to them alone. Their
+/// tensors stay, as constants without a meaning.
+void drop_unread_views(Graph& graph);
+
+}  // namespace fusor

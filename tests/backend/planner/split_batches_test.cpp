@@ -1,0 +1,85 @@
+// Owns the tests that matmuls have the batch axes of what is around them.
+#include "backend/planner/split_batches.h"
+
+#include <gmock/gmock.h>
+
+#include <limits>
+
+#include "backend/build.h"
+#include "backend/planner/planner.h"
+#include "core/infer.h"
+#include "frontend/graph_builder.h"
+#include "tests/backend/cpu_run.h"
+
+namespace fusor {
+namespace {
+
+using testing::IsEmpty;
+using testing::SizeIs;
+
+// Attention of batched matmuls with three axes, and a mask of each sequence, as many models have it.
+Graph attention(int64_t length, bool splits_heads) {
+  constexpr int64_t kBatch = 2, kHeads = 3, kHead = 64;
+  GraphBuilder g;
+  const auto heads = [&](const char* name) {
+    if (!splits_heads) return g.input(name, {kBatch * kHeads, length, kHead}, DataType::bf16);
+    const Tensor x = g.input(name, {kBatch, length, kHeads * kHead}, DataType::bf16);
+    const Tensor split = g.transpose(g.reshape(x, {kBatch, length, kHeads, kHead}), {0, 2, 1, 3});
+    return g.reshape(split, {kBatch * kHeads, length, kHead});
+  };
+  const Tensor q = heads("q"), k = heads("k"), v = heads("v");
+  const Tensor scaled = g.mul(g.matmul(q, g.transpose(k, {0, 2, 1})), g.constant(0.125));
+  const Tensor scores = g.add(g.reshape(scaled, {kBatch, kHeads, length, length}),
+                              g.input("mask", {kBatch, 1, 1, length}, DataType::f32));
+  const Tensor p = g.softmax(scores).y;
+  const Tensor o = g.matmul(g.reshape(p, {kBatch * kHeads, length, length}), v);
+  const Tensor split = g.transpose(g.reshape(o, {kBatch, kHeads, length, kHead}), {0, 2, 1, 3});
+  g.output(g.reshape(split, {kBatch, length, kHeads * kHead}), {.name = "o", .type = DataType::bf16});
+  return g.finish();
+}
+
+TEST(SplitBatches, AttentionOfMergedHeadsIsOneFusion) {
+  for (const bool splits_heads : {false, true}) {
+    const Graph graph = attention(128, splits_heads);
+    const Plan plan = build(graph, DeviceInfo::named("H200"), {.compile = false});
+    ASSERT_THAT(plan.fusions, SizeIs(1)) << splits_heads;
+    EXPECT_EQ(plan.fusions[0].config.engine, "attention");
+  }
+}
+
+TEST(SplitBatches, GivesTheSameValues) {
+  for (const bool splits_heads : {false, true}) {
+    const Graph graph = attention(9, splits_heads);
+    const Graph expanded = expand(graph);
+    EXPECT_NO_THROW(validate(expanded));
+    EXPECT_EQ(expand(expanded), expanded);
+    HostTensors tensors(graph, 1);
+    run_on_cpu(graph, tensors);
+  }
+}
+
+// A result that stays merged is a view of the split one.
+TEST(SplitBatches, ResultsMayStayMerged) {
+  GraphBuilder g;
+  const Tensor a = g.input("a", {2, 5, 3, 4}, DataType::f32), b = g.input("b", {6, 5, 7}, DataType::f32);
+  const Tensor merged = g.reshape(g.transpose(a, {0, 2, 3, 1}), {6, 4, 5});
+  const Graph graph = g.finish({g.matmul(merged, b)});
+  const Graph expanded = expand(graph);
+  EXPECT_THAT(partition(expanded, fold_views(expanded)), SizeIs(1)) << "no copy merges the batches";
+  HostTensors tensors(graph, 1);
+  run_on_cpu(graph, tensors);
+}
+
+// Reshapes that part matrices are none of batches.
+TEST(SplitBatches, LeavesOtherReshapesAlone) {
+  GraphBuilder g;
+  const Tensor x = g.input("x", {4, 6, 8}, DataType::f32), w = g.input("w", {4, 8, 10}, DataType::f32);
+  const Graph graph = g.finish({g.reshape(g.matmul(x, w), {2, 2, 3, 2, 10})});
+  Graph same = graph;
+  Additions additions(same);
+  split_batches(same, additions);
+  EXPECT_EQ(same, graph);
+}
+
+}  // namespace
+}  // namespace fusor
