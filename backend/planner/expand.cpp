@@ -32,11 +32,19 @@ class Expander {
   void rewrite() {
     simplify_reductions();
     shorten_maxima();
-    share_views(graph_);
-    split_batches(graph_, additions_);
-    move_views_behind(graph_, additions_);
-    share_views(graph_);
+    simplify_views();
     lay_out_results(graph_);
+  }
+
+  // What one step changes may be what another waits for.
+  void simplify_views() {
+    constexpr int kMostRounds = 8;
+    for (int round = 0; round < kMostRounds; ++round) {
+      bool changes = share_views(graph_);
+      changes = split_batches(graph_, additions_) || changes;
+      changes = move_views_behind(graph_, additions_) || changes;
+      if (!changes) return;
+    }
   }
 
   // What every op needs to be carried out.

@@ -18,17 +18,15 @@ namespace {
 // Dims that broadcast to `from`, as ones that broadcast to `to`, row-major dims of as many elements; nothing
 // where axes that change are broadcast in part.
 std::optional<Dims> reshaped(Dims given, const Dims& from, const Dims& to) {
+  if (given.rank() > from.rank()) return std::nullopt;
   while (given.rank() < from.rank()) given.insert(0, 1);
   Dims found;
-  int taken = 0;
-  const auto pass_ones = [&](const Dims& dims, int& axis, auto&& visit) {
-    for (; axis < dims.rank() && dims[axis] == 1; ++axis) visit();
-  };
-  const auto add_one = [&] { found.push_back(1); };
-  for (int axis = 0;;) {
-    pass_ones(from, axis, [] {});
-    pass_ones(to, taken, add_one);
-    if (axis == from.rank() || taken == to.rank()) break;
+  int axis = 0, taken = 0;
+  for (;;) {
+    for (; axis < from.rank() && from[axis] == 1; ++axis)
+      if (given[axis] != 1) return std::nullopt;
+    for (; taken < to.rank() && to[taken] == 1; ++taken) found.push_back(1);
+    if (axis == from.rank() || taken == to.rank()) return found;
     // Neighbours of as many elements on either side.
     const int first = axis, first_taken = taken;
     int64_t count = from[axis++], others = to[taken++];
@@ -44,7 +42,6 @@ std::optional<Dims> reshaped(Dims given, const Dims& from, const Dims& to) {
     if (!is_whole && !is_one) return std::nullopt;
     for (int i = first_taken; i < taken; ++i) found.push_back(is_whole ? to[i] : 1);
   }
-  return found;
 }
 
 class LateViews {
@@ -88,11 +85,11 @@ class LateViews {
   void append(Op op) {
     made_by_.resize(graph_.tensors.size(), -1);
     is_led_.resize(graph_.tensors.size(), false);
-    // What becomes of a contraction's result, element by element.
+    // What becomes of a contraction's result, element by element or in totals.
     const auto leads = [&](int input) {
-      return input >= 0 && is_led(input) && (is_view(op.attributes) || dims(input) == dims(op.outputs[0]));
+      return input >= 0 && is_led(input) && (!is_pointwise(op) || dims(input) == dims(op.outputs[0]));
     };
-    const bool passes = is_view(op.attributes) || is_pointwise(op);
+    const bool passes = is_view(op.attributes) || is_pointwise(op) || is_reduction(op);
     const bool is_led_now =
         is_contraction(op.attributes) || (passes && std::ranges::any_of(op.inputs, leads));
     for (const int y : op.outputs) {
@@ -109,6 +106,7 @@ class LateViews {
   std::optional<Dims> before(const Dims& given, const Op& view) const {
     const Dims& after = dims(view.outputs[0]);
     if (is_reshape(view)) return reshaped(given, after, dims(view.inputs[0]));
+    if (given.rank() > after.rank()) return std::nullopt;
     const Dims& permutation = std::get<Transpose>(view.attributes).permutation;
     Dims found = Dims::filled(after.rank(), 1);
     for (int i = 0; i < given.rank(); ++i) {
@@ -118,16 +116,16 @@ class LateViews {
     return found;
   }
 
-  // Whether the op is a pointwise one over the view's result whose tensors have such dims. Those that count
-  // along an axis stay.
+  // Whether the op's tensors have such dims. Pointwise ops that count along an axis stay, and reductions come
+  // in front of reshapes alone.
   bool has_shapes_before(const Op& op, const Op& view) const {
     const auto* const pointwise = std::get_if<Pointwise>(&op.attributes);
-    if (pointwise == nullptr || pointwise->mode == PointwiseMode::gen_index ||
-        dims(op.outputs[0]) != dims(view.outputs[0]))
-      return false;
-    return std::ranges::all_of(op.inputs, [&](int input) {
-      return tensor(input).is_scalar() || before(dims(input), view).has_value();
-    });
+    const bool may_move = pointwise != nullptr ? pointwise->mode != PointwiseMode::gen_index
+                                               : is_reduction(op) && is_reshape(view);
+    const auto is_shaped = [&](int at) {
+      return tensor(at).is_scalar() || before(dims(at), view).has_value();
+    };
+    return may_move && is_shaped(op.outputs[0]) && std::ranges::all_of(op.inputs, is_shaped);
   }
 
   // Whether strides show the tensor in the shape before the view.
@@ -171,11 +169,17 @@ class LateViews {
   }
 
   // Whether pointwise ops make one value of the view's result, which then is all that others read: as many
-  // tensors are stored as before.
+  // tensors are stored as before. Where totals are on the way, nobody but views and contractions may read it:
+  // what works on the same rows stays in one shape.
   bool leads_to_one_value(const Op& view) const {
     constexpr int kMostOps = 32;
     std::vector<int> passed, open{view.outputs[0]};
+    bool reduces = false;
     const auto is_passed = [&](int op) { return std::ranges::find(passed, op) != passed.end(); };
+    const auto works_on_rows = [&](int op) {
+      const Op& described = given_[static_cast<size_t>(op)];
+      return is_pointwise(described) || is_reduction(described);
+    };
     for (int step = 0; step < kMostOps; ++step) {
       // The first reader waits for no other.
       int next = -1;
@@ -184,9 +188,12 @@ class LateViews {
           if (!is_passed(reader) && (next < 0 || reader < next)) next = reader;
       if (next < 0 || !has_shapes_before(given_[static_cast<size_t>(next)], view)) return false;
       passed.push_back(next);
+      reduces = reduces || is_reduction(given_[static_cast<size_t>(next)]);
       open.push_back(given_[static_cast<size_t>(next)].outputs[0]);
       std::erase_if(open, [&](int value) { return std::ranges::all_of(index_.consumers(value), is_passed); });
-      if (open.size() <= 1) return true;
+      if (open.size() > 1) continue;
+      if (!reduces || open.empty() || std::ranges::none_of(index_.consumers(open[0]), works_on_rows))
+        return true;
     }
     return false;
   }
@@ -225,7 +232,7 @@ class LateViews {
     moves_ = true;
     const Op moved = ops_[static_cast<size_t>(view)];
     const int z = op.outputs[0];
-    const Dims shape = dims(moved.inputs[0]);
+    const Dims shape = *before(dims(z), moved);
     for (int& input : op.inputs) input = seen_before(input, moved, op.name);
     Op late{additions_.op_name(op.name + ".out"), moved.attributes, {}, {z}};
     late.inputs = {additions_.tensor(Tensor(tensor(z)), shape, late.name + ".x")};
@@ -268,13 +275,9 @@ class LateViews {
 
 }  // namespace
 
-void move_views_behind(Graph& graph, Additions& additions) {
+bool move_views_behind(Graph& graph, Additions& additions) {
   const auto may_move = [](const Op& op) { return is_reshape(op) || is_transpose(op); };
-  if (std::ranges::none_of(graph.ops, may_move)) return;
-  // What moved may let another view move.
-  constexpr int kMostPasses = 8;
-  for (int pass = 0; pass < kMostPasses && LateViews(graph, additions).run(); ++pass) {
-  }
+  return std::ranges::any_of(graph.ops, may_move) && LateViews(graph, additions).run();
 }
 
 }  // namespace fusor

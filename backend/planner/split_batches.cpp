@@ -56,7 +56,7 @@ class SplitBatches {
   SplitBatches(Graph& graph, Additions& additions)
       : graph_(graph), additions_(additions), index_(graph), known_(graph.tensors.size()) {}
 
-  void run() {
+  bool run() {
     std::vector<Op> given = graph_.ops;
     for (size_t at = 0; at < given.size(); ++at) {
       Op& op = given[at];
@@ -65,9 +65,10 @@ class SplitBatches {
       else if (std::ranges::find(dropped_, static_cast<int>(at)) == dropped_.end())
         ops_.push_back(op);
     }
-    if (!splits_) return;
+    if (!splits_) return false;
     graph_.ops = std::move(ops_);
     drop_unread_views(graph_);
+    return true;
   }
 
  private:
@@ -91,34 +92,37 @@ class SplitBatches {
     if (const int reshape = reshape_behind(matmul.outputs[0]); reshape >= 0)
       if (const Dims batch = batch_of(dims(op_of(reshape).outputs[0])); is_finer(batch)) return batch;
     for (const int operand : {a, b})
-      if (const auto found = merged_from(operand))
-        if (const Dims batch = batch_of(dims(found->whole)); is_finer(batch)) return batch;
+      if (const auto batch = merged_batch(operand); batch && is_finer(*batch)) return batch;
     return std::nullopt;
   }
-
-  // What an operand was merged from: a tensor, whose matrices are transposed, or not.
-  struct Merged {
-    int whole = -1;
-    bool is_transposed = false;
-  };
 
   const Op* made_by(int value) const {
     const int producer = std::cmp_less(value, known_) ? index_.producer(value) : -1;
     return producer < 0 ? nullptr : &op_of(producer);
   }
 
-  // Nothing where the operand is no reshape of batches alone, and no transpose of one.
-  std::optional<Merged> merged_from(int operand) const {
-    const Op* maker = made_by(operand);
-    const bool is_transposed = maker != nullptr && transposes_matrices(*maker);
-    if (is_transposed) {
-      operand = maker->inputs[0];
-      maker = made_by(operand);
-    }
-    if (maker == nullptr || !is_reshape(*maker)) return std::nullopt;
-    const int whole = maker->inputs[0];
-    if (tensor(whole).is_scalar() || !have_equal_matrices(dims(whole), dims(operand))) return std::nullopt;
-    return Merged{whole, is_transposed};
+  // The batch axes that an operand had before a reshape merged them: behind that, its matrices may have been
+  // transposed, and gone through pointwise ops of them and scalars. Nothing where no reshape did.
+  std::optional<Dims> merged_batch(int operand) const {
+    const Op* const maker = made_by(operand);
+    if (maker == nullptr) return std::nullopt;
+    if (merges_batches(*maker)) return batch_of(dims(maker->inputs[0]));
+    if (transposes_matrices(*maker)) return merged_batch(maker->inputs[0]);
+    const int x = stepped_from(*maker);
+    return x >= 0 ? merged_batch(x) : std::nullopt;
+  }
+
+  bool merges_batches(const Op& op) const {
+    return is_reshape(op) && !tensor(op.inputs[0]).is_scalar() &&
+           have_equal_matrices(dims(op.inputs[0]), dims(op.outputs[0]));
+  }
+
+  // The operand of a step whose result only one op reads; -1 for any other op.
+  int stepped_from(const Op& op) const {
+    if (!is_pointwise(op) || only_reader(op.outputs[0]) < 0) return -1;
+    for (const int input : op.inputs)
+      if (!tensor(input).is_scalar() && is_step(op, input)) return input;
+    return -1;
   }
 
   static bool transposes_matrices(const Op& op) {
@@ -198,13 +202,30 @@ class SplitBatches {
     return additions_.tensor(Tensor(tensor(whole)), with_batch(batch, dims(whole)), op);
   }
 
-  // The operand with that batch: what it was merged from, or a reshape of it.
+  // The operand with that batch: as it was before it was merged, or a reshape of it.
   int seen_split(int operand, const Dims& batch, const std::string& reader) {
     const Dims shape = with_batch(batch, dims(operand));
-    const auto merged = merged_from(operand);
-    if (!merged || batch_of(dims(merged->whole)) != batch) return add_view(Reshape{}, operand, shape, reader);
-    if (!merged->is_transposed) return merged->whole;
-    return add_view(Transpose{swapped_matrices(shape.rank())}, merged->whole, shape, reader);
+    const Op* const maker = made_by(operand);
+    if (maker == nullptr || merged_batch(operand) != batch)
+      return add_view(Reshape{}, operand, shape, reader);
+    if (merges_batches(*maker)) return maker->inputs[0];
+    if (transposes_matrices(*maker)) {
+      const int x = seen_split(maker->inputs[0], batch, reader);
+      return add_view(Transpose{swapped_matrices(shape.rank())}, x, shape, reader);
+    }
+    return split_step(*maker, batch, reader);
+  }
+
+  // A step in front of a matmul, which alone reads it, in the split shape.
+  int split_step(const Op& given, const Dims& batch, const std::string& reader) {
+    Op step = given;
+    const int from = stepped_from(given), y = given.outputs[0];
+    std::ranges::replace(step.inputs, from, seen_split(from, batch, reader));
+    step.outputs = {split_tensor(y, batch, step.name)};
+    std::erase_if(ops_, [&](const Op& op) { return op.outputs[0] == y; });
+    leave_empty(graph_.tensors[static_cast<size_t>(y)]);
+    ops_.push_back(step);
+    return step.outputs[0];
   }
 
   int add_view(Attributes attributes, int x, const Dims& shape, const std::string& reader) {
@@ -226,9 +247,9 @@ class SplitBatches {
 
 }  // namespace
 
-void split_batches(Graph& graph, Additions& additions) {
-  if (std::ranges::none_of(graph.ops, is_matmul) || std::ranges::none_of(graph.ops, is_reshape)) return;
-  SplitBatches(graph, additions).run();
+bool split_batches(Graph& graph, Additions& additions) {
+  if (std::ranges::none_of(graph.ops, is_matmul) || std::ranges::none_of(graph.ops, is_reshape)) return false;
+  return SplitBatches(graph, additions).run();
 }
 
 }  // namespace fusor

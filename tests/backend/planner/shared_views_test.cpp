@@ -46,5 +46,15 @@ TEST(SharedViews, AreThoseThatShowTheSame) {
   run_on_cpu(graph, tensors);
 }
 
+TEST(SharedViews, ReshapesThatEndAsTheyBeganGo) {
+  GraphBuilder g;
+  const Tensor x = g.relu(g.input("x", {4, 6}, DataType::f32), {.name = "relu"});
+  const Tensor same = g.reshape(g.reshape(g.reshape(x, {24}), {2, 12}), {4, 6});
+  Graph graph = g.finish({g.exp(same, {.name = "exp"})});
+  share_views(graph);
+  EXPECT_NO_THROW(validate(graph));
+  EXPECT_THAT(graph.ops, SizeIs(2));
+}
+
 }  // namespace
 }  // namespace fusor
