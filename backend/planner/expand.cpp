@@ -10,6 +10,7 @@
 
 #include "backend/planner/additions.h"
 #include "backend/planner/fold_views.h"
+#include "backend/planner/late_concatenations.h"
 #include "backend/planner/late_views.h"
 #include "backend/planner/partition/softmax_maximum.h"
 #include "backend/planner/result_layout.h"
@@ -43,6 +44,7 @@ class Expander {
       bool changes = share_views(graph_);
       changes = split_batches(graph_, additions_) || changes;
       changes = move_views_behind(graph_, additions_) || changes;
+      changes = move_concatenations_behind(graph_, additions_) || changes;
       if (!changes) return;
     }
   }
