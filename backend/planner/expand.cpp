@@ -8,14 +8,14 @@
 #include <map>
 #include <utility>
 
-#include "backend/planner/additions.h"
 #include "backend/planner/fold_views.h"
-#include "backend/planner/late_concatenations.h"
-#include "backend/planner/late_views.h"
 #include "backend/planner/partition/softmax_maximum.h"
-#include "backend/planner/result_layout.h"
-#include "backend/planner/shared_views.h"
-#include "backend/planner/split_batches.h"
+#include "backend/planner/rewrites/additions.h"
+#include "backend/planner/rewrites/late_concatenations.h"
+#include "backend/planner/rewrites/late_views.h"
+#include "backend/planner/rewrites/result_layout.h"
+#include "backend/planner/rewrites/shared_views.h"
+#include "backend/planner/rewrites/split_batches.h"
 #include "core/dims.h"
 #include "core/infer.h"
 #include "core/ops/expansion.h"

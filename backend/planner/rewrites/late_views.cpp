@@ -1,5 +1,5 @@
 // Owns the search for views that pointwise ops need not wait for.
-#include "backend/planner/late_views.h"
+#include "backend/planner/rewrites/late_views.h"
 
 #include <algorithm>
 #include <optional>
@@ -8,7 +8,7 @@
 
 #include "backend/planner/kinds.h"
 #include "backend/planner/planner.h"
-#include "backend/planner/unread_views.h"
+#include "backend/planner/rewrites/unread_views.h"
 #include "core/graph_index.h"
 
 namespace fusor {

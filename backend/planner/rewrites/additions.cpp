@@ -1,5 +1,5 @@
 // Owns the search for free names and uids.
-#include "backend/planner/additions.h"
+#include "backend/planner/rewrites/additions.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,5 +1,5 @@
 // Owns the tests that views come behind the pointwise ops that read them.
-#include "backend/planner/late_views.h"
+#include "backend/planner/rewrites/late_views.h"
 
 #include <gmock/gmock.h>
 

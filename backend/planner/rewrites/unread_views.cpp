@@ -1,5 +1,5 @@
 // Owns the removal of views that nobody reads any more.
-#include "backend/planner/unread_views.h"
+#include "backend/planner/rewrites/unread_views.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,5 +1,5 @@
 // Owns the tests that views which show the same are one.
-#include "backend/planner/shared_views.h"
+#include "backend/planner/rewrites/shared_views.h"
 
 #include <gmock/gmock.h>
 

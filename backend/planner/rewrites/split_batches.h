@@ -1,7 +1,7 @@
 // Owns the split of batches that a graph merges for the sake of a matmul alone.
 #pragma once
 
-#include "backend/planner/additions.h"
+#include "backend/planner/rewrites/additions.h"
 #include "core/graph.h"
 
 namespace fusor {

@@ -1,5 +1,5 @@
 // Owns the tests that concatenations come behind the pointwise ops that read them.
-#include "backend/planner/late_concatenations.h"
+#include "backend/planner/rewrites/late_concatenations.h"
 
 #include <gmock/gmock.h>
 

@@ -1,5 +1,5 @@
 // Owns the tests of the order in which results lie where views lead to their readers.
-#include "backend/planner/result_layout.h"
+#include "backend/planner/rewrites/result_layout.h"
 
 #include <gmock/gmock.h>
 

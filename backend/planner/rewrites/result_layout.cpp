@@ -1,5 +1,5 @@
 // Owns the choice of the order in which results lie.
-#include "backend/planner/result_layout.h"
+#include "backend/planner/rewrites/result_layout.h"
 
 #include <algorithm>
 #include <optional>

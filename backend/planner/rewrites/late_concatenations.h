@@ -1,7 +1,7 @@
 // Owns the move of concatenations behind the pointwise ops that read them.
 #pragma once
 
-#include "backend/planner/additions.h"
+#include "backend/planner/rewrites/additions.h"
 #include "core/graph.h"
 
 namespace fusor {

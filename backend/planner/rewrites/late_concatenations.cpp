@@ -1,5 +1,5 @@
 // Owns the search for concatenations that pointwise ops need not wait for.
-#include "backend/planner/late_concatenations.h"
+#include "backend/planner/rewrites/late_concatenations.h"
 
 #include <algorithm>
 #include <iterator>
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "backend/planner/kinds.h"
-#include "backend/planner/unread_views.h"
+#include "backend/planner/rewrites/unread_views.h"
 #include "core/attributes.h"
 #include "core/graph_index.h"
 #include "core/ops/expansion.h"

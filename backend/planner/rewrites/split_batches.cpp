@@ -1,5 +1,5 @@
 // Owns the search for matmuls whose batches were merged, and their rewriting.
-#include "backend/planner/split_batches.h"
+#include "backend/planner/rewrites/split_batches.h"
 
 #include <algorithm>
 #include <optional>
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "backend/planner/kinds.h"
-#include "backend/planner/unread_views.h"
+#include "backend/planner/rewrites/unread_views.h"
 #include "core/attributes.h"
 #include "core/graph_index.h"
 #include "core/ops/expansion.h"

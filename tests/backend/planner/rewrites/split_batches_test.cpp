@@ -1,5 +1,5 @@
 // Owns the tests that matmuls have the batch axes of what is around them.
-#include "backend/planner/split_batches.h"
+#include "backend/planner/rewrites/split_batches.h"
 
 #include <gmock/gmock.h>
 

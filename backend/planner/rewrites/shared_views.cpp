@@ -1,12 +1,12 @@
 // Owns the search for views that show the same.
-#include "backend/planner/shared_views.h"
+#include "backend/planner/rewrites/shared_views.h"
 
 #include <algorithm>
 #include <map>
 #include <utility>
 #include <vector>
 
-#include "backend/planner/unread_views.h"
+#include "backend/planner/rewrites/unread_views.h"
 #include "core/attributes.h"
 #include "core/ops/expansion.h"
 
