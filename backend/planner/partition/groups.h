@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "backend/planner/partition/group_order.h"
 #include "backend/planner/kinds.h"
+#include "backend/planner/partition/group_order.h"
 #include "backend/planner/planner.h"
 
 namespace fusor {

@@ -149,7 +149,7 @@ class LateConcatenation {
     Slice slice{Dims::filled(dims(at).rank(), 0), dims(at), Dims::filled(dims(at).rank(), 1)};
     slice.start[axis_of(at)] = start_;
     slice.limit[axis_of(at)] = limit_;
-    Op view{additions_.op_name(concatenation_.name + ".in"), std::move(slice), {at}, {}};
+    Op view{additions_.op_name(concatenation_.name + ".in"), slice, {at}, {}};
     view.outputs = {additions_.tensor(Tensor(tensor(at)), shape_of(at), view.name)};
     written_.push_back(view);
     return view.outputs[0];

@@ -29,7 +29,6 @@ struct Line {
 /// Whether values of the type are real numbers that are computed in fp32.
 inline bool is_in_float(DataType type) { return is_real(type) && carrier(type) == DataType::f32; }
 
-
 bool is_pointwise(const Node& node, PointwiseMode mode);
 /// Past nodes that hand their argument on as it is.
 int behind_identity(const Expr& expr, int at);

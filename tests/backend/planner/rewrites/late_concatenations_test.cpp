@@ -3,7 +3,6 @@
 
 #include <gmock/gmock.h>
 
-#include "backend/build.h"
 #include "backend/planner/planner.h"
 #include "core/infer.h"
 #include "frontend/graph_builder.h"
@@ -11,8 +10,6 @@
 
 namespace fusor {
 namespace {
-
-using testing::SizeIs;
 
 size_t fusions_of(const Graph& graph) {
   const Graph expanded = expand(graph);

@@ -3,8 +3,6 @@
 
 #include <gmock/gmock.h>
 
-#include <limits>
-
 #include "backend/build.h"
 #include "backend/planner/planner.h"
 #include "core/infer.h"
