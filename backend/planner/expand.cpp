@@ -39,7 +39,7 @@ class Expander {
 
   // What one step changes may be what another waits for.
   void simplify_views() {
-    constexpr int kMostRounds = 8;
+    constexpr int kMostRounds = 64;
     for (int round = 0; round < kMostRounds; ++round) {
       bool changes = share_views(graph_);
       changes = split_batches(graph_, additions_) || changes;

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "backend/planner/fold_views.h"
 #include "backend/planner/kinds.h"
 #include "backend/planner/planner.h"
 #include "backend/planner/rewrites/unread_views.h"
@@ -192,10 +193,52 @@ class LateViews {
       open.push_back(given_[static_cast<size_t>(next)].outputs[0]);
       std::erase_if(open, [&](int value) { return std::ranges::all_of(index_.consumers(value), is_passed); });
       if (open.size() > 1) continue;
+      if (!open.empty() && loses_views(open[0], view)) return false;
       if (!reduces || open.empty() || std::ranges::none_of(index_.consumers(open[0]), works_on_rows))
         return true;
     }
     return false;
+  }
+
+  // Whether views of the value need a copy if it comes from behind the view, but not where it is.
+  bool loses_views(int value, const Op& view) const {
+    return are_views_shown(value, nullptr) && !are_views_shown(value, &view);
+  }
+
+  // Whether strides show the views of a value that is row-major, or is so in front of a view; or else the one
+  // way of views behind it says where the value must lie.
+  bool are_views_shown(int value, const Op* in_front) const {
+    Placement seen{value, 0, packed_strides(dims(value))};
+    const bool is_placed =
+        in_front == nullptr ||
+        view_placement(graph_, *in_front, {-1, 0, packed_strides(dims(in_front->inputs[0]))}, seen);
+    return (is_placed && shows_views(value, seen.strides)) || leads_back(value, in_front);
+  }
+
+  bool shows_views(int value, const Strides& strides, int depth = 8) const {
+    return depth > 0 && std::ranges::all_of(index_.consumers(value), [&](int reader) {
+             const Op& op = given_[static_cast<size_t>(reader)];
+             Placement seen;
+             return !is_view(op.attributes) || (view_placement(graph_, op, {value, 0, strides}, seen) &&
+                                                shows_views(op.outputs[0], seen.strides, depth - 1));
+           });
+  }
+
+  bool leads_back(int value, const Op* in_front) const {
+    std::vector<const Op*> views;
+    if (in_front != nullptr) views.push_back(in_front);
+    for (auto readers = index_.consumers(value); readers.size() == 1 && tensor(value).is_virtual() &&
+                                                 is_view(given_[static_cast<size_t>(readers[0])].attributes);
+         readers = index_.consumers(value)) {
+      views.push_back(&given_[static_cast<size_t>(readers[0])]);
+      value = views.back()->outputs[0];
+    }
+    Placement seen{value, 0,
+                   tensor(value).is_virtual() ? packed_strides(dims(value)) : tensor(value).strides};
+    return std::ranges::all_of(views.rbegin(), views.rend(), [&](const Op* view) {
+      const Placement result = seen;
+      return inverse_view(graph_, *view, result, seen);
+    });
   }
 
   bool joins_axes(const Op& reshape) const {

@@ -2,7 +2,10 @@
 #include "backend/planner/rewrites/split_batches.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
+#include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -15,6 +18,9 @@
 namespace fusor {
 
 namespace {
+
+// Ops between a matmul and a reshape of its batches, at most.
+constexpr int kLongestWay = 32;
 
 // The axes in front of the matrices.
 Dims batch_of(const Dims& dims) {
@@ -67,7 +73,7 @@ class SplitBatches {
     }
     if (!splits_) return false;
     graph_.ops = std::move(ops_);
-    drop_unread_views(graph_);
+    drop_unread_views(graph_, replaced_);
     return true;
   }
 
@@ -104,12 +110,14 @@ class SplitBatches {
   // The batch axes that an operand had before a reshape merged them: behind that, its matrices may have been
   // transposed, and gone through pointwise ops of them and scalars. Nothing where no reshape did.
   std::optional<Dims> merged_batch(int operand) const {
-    const Op* const maker = made_by(operand);
-    if (maker == nullptr) return std::nullopt;
-    if (merges_batches(*maker)) return batch_of(dims(maker->inputs[0]));
-    if (transposes_matrices(*maker)) return merged_batch(maker->inputs[0]);
-    const int x = stepped_from(*maker);
-    return x >= 0 ? merged_batch(x) : std::nullopt;
+    for (int steps = 0; steps < kLongestWay; ++steps) {
+      const Op* const maker = made_by(operand);
+      if (maker == nullptr) return std::nullopt;
+      if (merges_batches(*maker)) return batch_of(dims(maker->inputs[0]));
+      operand = transposes_matrices(*maker) ? maker->inputs[0] : stepped_from(*maker);
+      if (operand < 0) return std::nullopt;
+    }
+    return std::nullopt;
   }
 
   bool merges_batches(const Op& op) const {
@@ -141,7 +149,8 @@ class SplitBatches {
   // The reshape of batches alone that the product comes to, through pointwise ops of it and scalars that
   // nothing else reads; -1 where there is none.
   int reshape_behind(int product) const {
-    for (int at = product;;) {
+    int at = product;
+    for (int steps = 0; steps < kLongestWay; ++steps) {
       const int reader = only_reader(at);
       if (reader < 0) return -1;
       const Op& op = op_of(reader);
@@ -149,6 +158,7 @@ class SplitBatches {
       if (!is_step(op, at)) return -1;
       at = op.outputs[0];
     }
+    return -1;
   }
 
   int only_reader(int value) const {
@@ -169,6 +179,7 @@ class SplitBatches {
 
   void split(Op matmul, const Dims& batch, std::vector<Op>& given) {
     splits_ = true;
+    seen_.clear();
     const int product = matmul.outputs[0], reshape = reshape_behind(product);
     for (int& input : matmul.inputs) input = seen_split(input, batch, matmul.name);
     if (reshape >= 0 && dims(op_of(reshape).outputs[0]) == with_batch(batch, dims(product)))
@@ -204,6 +215,14 @@ class SplitBatches {
 
   // The operand with that batch: as it was before it was merged, or a reshape of it.
   int seen_split(int operand, const Dims& batch, const std::string& reader) {
+    const auto known = seen_.find(operand);
+    if (known != seen_.end()) return known->second;
+    const int seen = new_split(operand, batch, reader);
+    seen_.emplace(operand, seen);
+    return seen;
+  }
+
+  int new_split(int operand, const Dims& batch, const std::string& reader) {
     const Dims shape = with_batch(batch, dims(operand));
     const Op* const maker = made_by(operand);
     if (maker == nullptr || merged_batch(operand) != batch)
@@ -216,15 +235,15 @@ class SplitBatches {
     return split_step(*maker, batch, reader);
   }
 
-  // A step in front of a matmul, which alone reads it, in the split shape.
+  // A step in front of a matmul in the split shape. The step itself goes where nobody else reads it.
   int split_step(const Op& given, const Dims& batch, const std::string& reader) {
     Op step = given;
     const int from = stepped_from(given), y = given.outputs[0];
     std::ranges::replace(step.inputs, from, seen_split(from, batch, reader));
+    step.name = additions_.op_name(given.name + ".split");
     step.outputs = {split_tensor(y, batch, step.name)};
-    std::erase_if(ops_, [&](const Op& op) { return op.outputs[0] == y; });
-    leave_empty(graph_.tensors[static_cast<size_t>(y)]);
     ops_.push_back(step);
+    replaced_.insert(y);
     return step.outputs[0];
   }
 
@@ -242,6 +261,8 @@ class SplitBatches {
   size_t known_;      // tensors that it knows
   std::vector<Op> ops_;
   std::vector<int> dropped_;  // reshapes, by place among the ops given
+  std::map<int, int> seen_;   // of the matmul that is being split: operands, and what they are then
+  std::set<int> replaced_;    // results of steps that others make in the split shape
   bool splits_ = false;
 };
 

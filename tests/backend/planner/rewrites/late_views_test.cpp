@@ -135,6 +135,30 @@ TEST(LateViews, WholeRowsMoveOrNone) {
   }
 }
 
+// Behind a transpose, a reshape would merge what does not lie together.
+TEST(LateViews, NoViewNeedsACopyBecauseAnotherMoved) {
+  GraphBuilder g;
+  Tensor y = g.matmul(g.input("x", {24, 4}, DataType::f32), g.input("w", {4, 4}, DataType::f32));
+  for (int i = 0; i < 4; ++i)
+    y = g.reshape(g.relu(g.transpose(g.reshape(y, {2, 12, 4}), {1, 0, 2})), {24, 4});
+  const Graph graph = g.finish({y});
+  EXPECT_LE(named_groups(graph).size(), 5U);
+  expect_right_on_cpu(graph);
+}
+
+// Each sum in the other shape: all of them end in one.
+TEST(LateViews, ManyViewsInTurnMove) {
+  GraphBuilder g;
+  Tensor y = g.matmul(g.input("x", {24, 4}, DataType::f32), g.input("w", {4, 4}, DataType::f32));
+  for (int i = 0; i < 40; ++i) {
+    const Dims dims = i % 2 == 0 ? Dims{2, 12, 4} : Dims{24, 4};
+    y = g.add(g.reshape(y, dims), g.input("x" + std::to_string(i), dims, DataType::f32));
+  }
+  const Graph graph = g.finish({y});
+  EXPECT_EQ(named_groups(graph).size(), 1U);
+  expect_right_on_cpu(graph);
+}
+
 // Positions are the same for every sequence: no shape of merged rows shows them.
 TEST(LateViews, OperandsThatAreBroadcastInPartKeepTheirShape) {
   Linear linear;

@@ -76,6 +76,29 @@ TEST(SplitBatches, ResultsMayStayMerged) {
   run_on_cpu(graph, tensors);
 }
 
+// One value may be both operands, or be read by others as well.
+TEST(SplitBatches, StepsThatOthersReadStay) {
+  GraphBuilder g;
+  const Tensor x = g.input("x", {2, 3, 4, 4}, DataType::f32), a = g.input("a", {6, 5, 4}, DataType::f32);
+  const Tensor twice = g.mul(g.reshape(x, {6, 4, 4}), g.constant(2));
+  const Tensor other = g.transpose(g.exp(g.reshape(x, {6, 4, 4})), {0, 2, 1});
+  const Graph graph = g.finish({g.matmul(twice, twice), g.matmul(a, other), g.relu(other)});
+  const Graph expanded = expand(graph);
+  EXPECT_NO_THROW(validate(expanded));
+  EXPECT_EQ(expand(expanded), expanded);
+  HostTensors tensors(graph, 1);
+  run_on_cpu(graph, tensors);
+}
+
+TEST(SplitBatches, LongWaysAreLeft) {
+  GraphBuilder g;
+  Tensor step = g.reshape(g.input("x", {2, 3, 4, 4}, DataType::f32), {6, 4, 4});
+  for (int i = 0; i < 10'000; ++i) step = g.neg(step);
+  Graph graph = g.finish({g.matmul(step, g.input("w", {6, 4, 4}, DataType::f32))});
+  Additions additions(graph);
+  EXPECT_FALSE(split_batches(graph, additions));
+}
+
 // Reshapes that part matrices are none of batches.
 TEST(SplitBatches, LeavesOtherReshapesAlone) {
   GraphBuilder g;
