@@ -11,13 +11,7 @@ namespace {
 bool gpt2_training() {
   using namespace fusor;
   std::cout << explain(sample::gpt2_training(sample::kGpt2, "gpt2_training"), DeviceInfo::named("H200"));
-  const Graph graph = sample::gpt2_training({2, 40, 64, 2, 2, 128}, "small block");
-  const Plan plan = build(graph, DeviceInfo::current());
-  sample::GraphMemory memory(graph, plan.device);
-  memory.run(load(plan));
-  const VerifyReport report = verify(graph, memory.host(), 1, plan.notes);
-  std::cout << to_string(report);
-  return report.passed();
+  return sample::run_and_verify(sample::gpt2_training({2, 40, 64, 2, 2, 128}, "small block"));
 }
 
 }  // namespace

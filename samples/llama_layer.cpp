@@ -13,13 +13,7 @@ bool llama_layer() {
   using namespace fusor;
   std::cout << explain(sample::llama3_layer(sample::kLlama3_8b, "llama3_8b_layer"),
                        DeviceInfo::named("H200"));
-  const Graph graph = sample::llama3_layer({2, 48, 128, 4, 2, 256}, "small layer");
-  const Plan plan = build(graph, DeviceInfo::current());
-  sample::GraphMemory memory(graph, plan.device);
-  memory.run(load(plan));
-  const VerifyReport report = verify(graph, memory.host(), 1, plan.notes);
-  std::cout << to_string(report);
-  return report.passed();
+  return sample::run_and_verify(sample::llama3_layer({2, 48, 128, 4, 2, 256}, "small layer"));
 }
 
 }  // namespace

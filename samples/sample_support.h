@@ -75,6 +75,17 @@ class GraphMemory {
   std::vector<DeviceMemory> device_;
 };
 
+/// Plans the graph for the present device, runs it on random inputs and prints how it compares with a float64
+/// evaluation. Whether all results are right.
+inline bool run_and_verify(const fusor::Graph& graph) {
+  const fusor::Plan plan = fusor::build(graph, fusor::DeviceInfo::current());
+  GraphMemory memory(graph, plan.device);
+  memory.run(fusor::load(plan));
+  const fusor::VerifyReport report = fusor::verify(graph, memory.host(), 1, plan.notes);
+  std::fputs(fusor::to_string(report).c_str(), stdout);
+  return report.passed();
+}
+
 /// Runs a sample's body; an Error becomes one line and exit code 2, a wrong result is exit code 1.
 inline int guarded(const std::function<bool()>& body) {
   try {

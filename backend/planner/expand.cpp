@@ -29,7 +29,7 @@ class Expander {
  public:
   explicit Expander(Graph graph) : graph_(std::move(graph)), additions_(graph_) {}
 
-  // What planning writes in another way.
+  // Writes in another way what costs kernels as it stands.
   void rewrite() {
     simplify_reductions();
     shorten_maxima();
@@ -37,7 +37,7 @@ class Expander {
     lay_out_results(graph_);
   }
 
-  // What one step changes may be what another waits for.
+  // Each step may make room for another: they take turns until nothing changes.
   void simplify_views() {
     constexpr int kMostRounds = 64;
     for (int round = 0; round < kMostRounds; ++round) {
@@ -49,7 +49,7 @@ class Expander {
     }
   }
 
-  // What every op needs to be carried out.
+  // Adds the ops without which some op cannot be carried out.
   Graph complete() {
     separate_packed();
     split_reductions();

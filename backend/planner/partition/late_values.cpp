@@ -3,7 +3,6 @@
 #include "backend/planner/partition/late_values.h"
 
 #include <algorithm>
-#include <functional>
 #include <optional>
 
 #include "backend/planner/partition/groups.h"
@@ -21,7 +20,7 @@ class LateValues {
   }
 
   void run() {
-    // What moved may be at hand for others.
+    // A value that moved may be one that others wait for.
     constexpr int kMostPasses = 8;
     for (int pass = 0; pass < kMostPasses; ++pass) {
       bool moves = false;
@@ -65,7 +64,7 @@ class LateValues {
       if (group < 0 || group == group_of(op) || (found >= 0 && group != found)) return std::nullopt;
       found = group;
     }
-    return takes(found, tensor(result(op)).dims) ? std::optional(found) : std::nullopt;
+    return takes(found, op, tensor(result(op)).dims) ? std::optional(found) : std::nullopt;
   }
 
   // For a total behind a contraction: a group of rows that reads all that it is made of.
@@ -78,7 +77,7 @@ class LateValues {
       if (!is_contraction(graph_.ops[static_cast<size_t>(contraction)].attributes)) continue;
       for (const int reader : folded_.index.consumers(result(contraction))) {
         const int group = group_of(reader);
-        if (group < 0 || group == own || !takes(group, tensor(x).dims) || !has_reduction(group)) continue;
+        if (group < 0 || group == own || !takes(group, op, tensor(x).dims) || !has_reduction(group)) continue;
         if (reads(group, x)) return group;
         const int maker = folded_.index.producer(x);
         if (!is_movable(maker) || group_of(maker) != own || !is_made_for(x, op)) continue;
@@ -100,19 +99,20 @@ class LateValues {
     });
   }
 
-  // Whether the group is of pointwise ops and reductions, some over elements of that shape.
-  bool takes(int group, const Dims& dims) const {
+  // Whether the group is of pointwise ops and reductions, some over elements of that shape, and has room for
+  // the op with all that may come with it from its own group.
+  bool takes(int group, int op, const Dims& dims) const {
     const std::vector<int>& members = groups_[static_cast<size_t>(group)];
     const auto is_plain = [&](int member) {
-      const Op& op = graph_.ops[static_cast<size_t>(member)];
-      return is_pointwise(op) || is_reduction(op);
+      const Op& described = graph_.ops[static_cast<size_t>(member)];
+      return is_pointwise(described) || is_reduction(described);
     };
     const auto works_over = [&](int member) {
-      const Op& op = graph_.ops[static_cast<size_t>(member)];
-      return tensor(works_over_operand(op) ? op.inputs[0] : op.outputs[0]).dims == dims;
+      const Op& described = graph_.ops[static_cast<size_t>(member)];
+      return tensor(works_over_operand(described) ? described.inputs[0] : described.outputs[0]).dims == dims;
     };
-    return members.size() < kMaxFusionOps && std::ranges::all_of(members, is_plain) &&
-           std::ranges::any_of(members, works_over);
+    return members.size() + groups_[static_cast<size_t>(group_of(op))].size() <= kMaxFusionOps &&
+           std::ranges::all_of(members, is_plain) && std::ranges::any_of(members, works_over);
   }
 
   // ---- Values ----
@@ -135,7 +135,7 @@ class LateValues {
     int instructions = 0;
   };
 
-  // What the reading group reads, and others store for it, so that it can compute the op.
+  // The bytes that the reading group must read, and others store for it, so that it can compute the op.
   Price price_of(int op, int reader) const {
     Price price{0, pointwise_cost(graph_.ops[static_cast<size_t>(op)])};
     for (const int input : graph_.ops[static_cast<size_t>(op)].inputs) {

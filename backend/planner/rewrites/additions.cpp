@@ -34,4 +34,10 @@ int Additions::tensor(const Tensor& model, const Dims& dims, const std::string& 
   return static_cast<int>(graph_.tensors.size()) - 1;
 }
 
+Op Additions::view(Attributes attributes, int x, const Dims& shape, const std::string& name) {
+  Op made{op_name(name), std::move(attributes), {x}, {}};
+  made.outputs = {tensor(Tensor(graph_.tensors[static_cast<size_t>(x)]), shape, made.name)};
+  return made;
+}
+
 }  // namespace fusor

@@ -37,10 +37,10 @@ class LateConcatenation {
     gone_.push_back(op);
   }
 
-  // The ops on the way to the last value that may be computed in parts: false where there are none.
+  // Finds the ops on the way to the last value that may be computed in parts; false where there are none.
   bool find_way() {
     const auto is_free = [&](int part) {
-      return !tensor(part).is_virtual() || view_of(part) || only_reader(part) >= 0;
+      return !tensor(part).is_virtual() || is_view_result(part) || only_reader(part) >= 0;
     };
     if (concatenation_.inputs.size() < 2 || !std::ranges::all_of(concatenation_.inputs, is_free))
       return false;
@@ -54,17 +54,14 @@ class LateConcatenation {
     return !way_.empty();
   }
 
-  // Writes the parts' ops behind the last one of the way. `ops` are those of the graph, by place; those that
-  // are gone are marked.
+  // Writes the parts' ops to the place of the last op of the way, and marks the ops that they replace.
   void write(std::vector<std::vector<Op>>& behind, std::vector<bool>& gone) {
     std::vector<int> results;
     int64_t start = 0;
-    for (const int part : concatenation_.inputs) {
-      part_ = part;
-      start_ = start;
-      limit_ = start += dims(part)[axis_];
-      made_.clear();
-      results.push_back(part_of(last_));
+    for (const int tensor : concatenation_.inputs) {
+      Part part{tensor, start, start + dims(tensor)[axis_], {}};
+      start = part.limit;
+      results.push_back(part_of(last_, part));
     }
     const Op& last = op_of(way_.back());
     written_.push_back({additions_.op_name(last.name + ".out"), concatenation_.attributes, results, {last_}});
@@ -81,7 +78,7 @@ class LateConcatenation {
   const Dims& dims(int at) const { return tensor(at).dims; }
   const Op& op_of(int at) const { return graph_.ops[static_cast<size_t>(at)]; }
 
-  bool view_of(int at) const {
+  bool is_view_result(int at) const {
     const int producer = index_.producer(at);
     return producer >= 0 && is_view(op_of(producer).attributes);
   }
@@ -112,7 +109,7 @@ class LateConcatenation {
   // Whether the tensor lies in memory, where slices of it are read.
   bool is_sliced(int at) const {
     return !is_packed(tensor(at).type) &&
-           (index_.producer(at) < 0 || !tensor(at).is_virtual() || view_of(at));
+           (index_.producer(at) < 0 || !tensor(at).is_virtual() || is_view_result(at));
   }
 
   // Whether the tensor is the value of a pointwise op for this use alone, made of such.
@@ -123,56 +120,59 @@ class LateConcatenation {
 
   // ---- Parts ----
 
-  int part_of(int at) {
-    if (at == whole_) return part_;
+  // A part of the concatenation: its tensor, the coordinates that it takes, and the tensors of the graph as
+  // far as they were made for these.
+  struct Part {
+    int tensor = -1;
+    int64_t start = 0, limit = 0;
+    std::map<int, int> made = {};
+  };
+
+  int part_of(int at, Part& part) {
+    if (at == whole_) return part.tensor;
     if (axis_of(at) < 0) return at;
-    if (const auto known = made_.find(at); known != made_.end()) return known->second;
+    if (const auto known = part.made.find(at); known != part.made.end()) return known->second;
     const int producer = index_.producer(at);
     const bool is_on_way = producer >= 0 && std::ranges::find(way_, producer) != way_.end();
-    const int made = is_on_way || !is_sliced(at) ? computed_part(producer) : sliced(at);
-    made_.emplace(at, made);
+    const int made = is_on_way || !is_sliced(at) ? computed_part(producer, part) : sliced(at, part);
+    part.made.emplace(at, made);
     return made;
   }
 
-  int computed_part(int op) {
+  int computed_part(int op, Part& part) {
     if (std::ranges::find(gone_, op) == gone_.end()) gone_.push_back(op);
-    Op part = op_of(op);
-    for (int& input : part.inputs) input = part_of(input);
-    const int y = part.outputs[0];
-    part.name = additions_.op_name(part.name + ".part");
-    part.outputs = {additions_.tensor(Tensor(tensor(y)), shape_of(y), part.name)};
-    written_.push_back(part);
-    return part.outputs[0];
+    Op computed = op_of(op);
+    for (int& input : computed.inputs) input = part_of(input, part);
+    const int y = computed.outputs[0];
+    computed.name = additions_.op_name(computed.name + ".part");
+    computed.outputs = {additions_.tensor(Tensor(tensor(y)), shape_of(y, part), computed.name)};
+    written_.push_back(computed);
+    return computed.outputs[0];
   }
 
-  int sliced(int at) {
+  int sliced(int at, const Part& part) {
     Slice slice{Dims::filled(dims(at).rank(), 0), dims(at), Dims::filled(dims(at).rank(), 1)};
-    slice.start[axis_of(at)] = start_;
-    slice.limit[axis_of(at)] = limit_;
-    Op view{additions_.op_name(concatenation_.name + ".in"), slice, {at}, {}};
-    view.outputs = {additions_.tensor(Tensor(tensor(at)), shape_of(at), view.name)};
-    written_.push_back(view);
-    return view.outputs[0];
+    slice.start[axis_of(at)] = part.start;
+    slice.limit[axis_of(at)] = part.limit;
+    written_.push_back(additions_.view(slice, at, shape_of(at, part), concatenation_.name + ".in"));
+    return written_.back().outputs[0];
   }
 
-  Dims shape_of(int at) const {
+  Dims shape_of(int at, const Part& part) const {
     Dims shape = dims(at);
-    shape[axis_of(at)] = limit_ - start_;
+    shape[axis_of(at)] = part.limit - part.start;
     return shape;
   }
 
   Graph& graph_;
   Additions& additions_;
   const GraphIndex& index_;
-  const std::vector<bool>& taken_;
+  const std::vector<bool>& taken_;  // per op: whether another concatenation took it
   const Op concatenation_;
   int whole_ = -1, last_ = -1, axis_ = 0;
-  std::vector<int> way_, gone_;
+  std::vector<int> way_;   // ops from the concatenation to the last value
+  std::vector<int> gone_;  // ops that others are written for
   std::vector<Op> written_;
-  // Of the part that is being written.
-  int part_ = -1;
-  int64_t start_ = 0, limit_ = 0;
-  std::map<int, int> made_;
 };
 
 }  // namespace

@@ -86,7 +86,7 @@ class LateViews {
   void append(Op op) {
     made_by_.resize(graph_.tensors.size(), -1);
     is_led_.resize(graph_.tensors.size(), false);
-    // What becomes of a contraction's result, element by element or in totals.
+    // A contraction leads to its result, and on to what is made of that by element, in totals or as a view.
     const auto leads = [&](int input) {
       return input >= 0 && is_led(input) && (!is_pointwise(op) || dims(input) == dims(op.outputs[0]));
     };
@@ -299,11 +299,8 @@ class LateViews {
 
   int add_view(Attributes attributes, int at, const Dims& to, const std::string& reader) {
     if (std::holds_alternative<Reshape>(attributes) && dims(at) == to) return at;
-    Op view{additions_.op_name(reader + ".in"), std::move(attributes), {at}, {}};
-    const int seen = additions_.tensor(Tensor(tensor(at)), to, view.name);
-    view.outputs = {seen};
-    append(std::move(view));
-    return seen;
+    append(additions_.view(std::move(attributes), at, to, reader + ".in"));
+    return ops_.back().outputs[0];
   }
 
   Graph& graph_;

@@ -62,16 +62,18 @@ class SplitBatches {
   SplitBatches(Graph& graph, Additions& additions)
       : graph_(graph), additions_(additions), index_(graph), known_(graph.tensors.size()) {}
 
+  // Whether any matmul was split.
   bool run() {
+    const auto is_merged = [&](const Op& op) { return is_matmul(op) && batch_around(op); };
+    if (std::ranges::none_of(graph_.ops, is_merged)) return false;
     std::vector<Op> given = graph_.ops;
     for (size_t at = 0; at < given.size(); ++at) {
       Op& op = given[at];
       if (const auto batch = is_matmul(op) ? batch_around(op) : std::nullopt)
         split(op, *batch, given);
-      else if (std::ranges::find(dropped_, static_cast<int>(at)) == dropped_.end())
+      else if (!dropped_.contains(static_cast<int>(at)))
         ops_.push_back(op);
     }
-    if (!splits_) return false;
     graph_.ops = std::move(ops_);
     drop_unread_views(graph_, replaced_);
     return true;
@@ -178,7 +180,6 @@ class SplitBatches {
   // ---- Rewriting ----
 
   void split(Op matmul, const Dims& batch, std::vector<Op>& given) {
-    splits_ = true;
     seen_.clear();
     const int product = matmul.outputs[0], reshape = reshape_behind(product);
     for (int& input : matmul.inputs) input = seen_split(input, batch, matmul.name);
@@ -205,7 +206,7 @@ class SplitBatches {
       from = next.outputs[0];
       writer = &next;
     }
-    dropped_.push_back(reshape);
+    dropped_.insert(reshape);
     ops_.push_back(std::move(matmul));
   }
 
@@ -248,11 +249,8 @@ class SplitBatches {
   }
 
   int add_view(Attributes attributes, int x, const Dims& shape, const std::string& reader) {
-    Op view{additions_.op_name(reader + ".in"), std::move(attributes), {x}, {}};
-    const int seen = additions_.tensor(Tensor(tensor(x)), shape, view.name);
-    view.outputs = {seen};
-    ops_.push_back(std::move(view));
-    return seen;
+    ops_.push_back(additions_.view(std::move(attributes), x, shape, reader + ".in"));
+    return ops_.back().outputs[0];
   }
 
   Graph& graph_;
@@ -260,10 +258,9 @@ class SplitBatches {
   GraphIndex index_;  // of the ops as they were given
   size_t known_;      // tensors that it knows
   std::vector<Op> ops_;
-  std::vector<int> dropped_;  // reshapes, by place among the ops given
-  std::map<int, int> seen_;   // of the matmul that is being split: operands, and what they are then
-  std::set<int> replaced_;    // results of steps that others make in the split shape
-  bool splits_ = false;
+  std::set<int> dropped_;    // reshapes, by place among the ops given
+  std::set<int> replaced_;   // results of steps that others make in the split shape
+  std::map<int, int> seen_;  // by operand of the matmul that is being split: the tensor in the split shape
 };
 
 }  // namespace

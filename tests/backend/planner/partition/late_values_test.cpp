@@ -3,33 +3,16 @@
 
 #include <gmock/gmock.h>
 
-#include <string>
-#include <vector>
-
-#include "backend/planner/planner.h"
 #include "frontend/graph_builder.h"
 #include "tests/backend/cpu_run.h"
+#include "tests/backend/planner/groups_by_name.h"
 
 namespace fusor {
 namespace {
 
+using test::groups_by_name;
 using testing::ElementsAre;
 using testing::IsSupersetOf;
-
-std::vector<std::vector<std::string>> parts_of(const Graph& graph) {
-  const Graph expanded = expand(graph);
-  std::vector<std::vector<std::string>> groups;
-  for (const auto& group : partition(expanded, fold_views(expanded))) {
-    groups.emplace_back();
-    for (const int op : group) groups.back().push_back(expanded.ops[static_cast<size_t>(op)].name);
-  }
-  return groups;
-}
-
-void expect_right(const Graph& graph) {
-  HostTensors tensors(graph, 3);
-  run_on_cpu(graph, tensors);
-}
 
 // A norm, a product, and what a backward pass makes of the normalized values behind the product.
 struct NormAndProduct {
@@ -53,11 +36,11 @@ TEST(LateValues, AreMadeAgainOfWhatLiesInMemory) {
   const Tensor weighted = g.mul(parts.product, parts.normalized, {.name = "weighted"});
   const Tensor total = g.reduce(weighted, ReductionMode::avg, {1}, {.name = "total"});
   const Graph graph = g.finish({g.sub(weighted, total, {.name = "result"})});
-  const auto groups = parts_of(graph);
+  const auto groups = groups_by_name(graph);
   ASSERT_EQ(groups.size(), 3U);
   EXPECT_THAT(groups[1], ElementsAre("product"));
   EXPECT_THAT(groups[2], ElementsAre("centred again", "normalized", "weighted", "total", "result"));
-  expect_right(graph);
+  expect_right_on_cpu(graph);
 }
 
 // Totals of columns are taken where the rows are read, not behind the product.
@@ -71,11 +54,11 @@ TEST(LateValues, ColumnsAreAddedUpWhereRowsAreRead) {
                                 {.name = "total"});
   const Tensor result = g.sub(scaled, g.mul(parts.normalized, total), {.name = "result"});
   const Graph graph = g.finish({columns, result});
-  const auto groups = parts_of(graph);
+  const auto groups = groups_by_name(graph);
   ASSERT_EQ(groups.size(), 3U);
   EXPECT_THAT(groups[1], ElementsAre("product"));
   EXPECT_THAT(groups[2], IsSupersetOf({"normalized", "of columns", "columns", "total", "result"}));
-  expect_right(graph);
+  expect_right_on_cpu(graph);
 }
 
 // An activation of 16 bits behind a product of 32 stays: its reader would read more.
@@ -86,8 +69,9 @@ TEST(LateValues, StayWhereTheyAreSmallerThanWhatTheyAreMadeOf) {
   const Tensor rounded = g.relu(product, {.name = "relu", .type = DataType::f16});
   const Tensor total = g.reduce(rounded, ReductionMode::max, {1}, {.name = "total"});
   const Graph graph = g.finish({g.sub(rounded, total, {.name = "result"})});
-  EXPECT_THAT(parts_of(graph), ElementsAre(ElementsAre("product", "relu"), ElementsAre("total", "result")));
-  expect_right(graph);
+  EXPECT_THAT(groups_by_name(graph),
+              ElementsAre(ElementsAre("product", "relu"), ElementsAre("total", "result")));
+  expect_right_on_cpu(graph);
 }
 
 // A Philox word costs more than the byte that says what was dropped.
@@ -99,8 +83,8 @@ TEST(LateValues, DearValuesAreMadeOnce) {
   const Tensor dropped = g.binary_select(x, g.constant(0), kept, {.name = "dropped"});
   const Tensor product = g.matmul(dropped, g.input("w", {64, 64}, DataType::f32), {.name = "product"});
   const Graph graph = g.finish({g.binary_select(product, g.constant(0), kept, {.name = "result"})});
-  EXPECT_THAT(parts_of(graph).back(), ElementsAre("product", "result"));
-  expect_right(graph);
+  EXPECT_THAT(groups_by_name(graph).back(), ElementsAre("product", "result"));
+  expect_right_on_cpu(graph);
 }
 
 }  // namespace

@@ -15,8 +15,7 @@ size_t fusions_of(const Graph& graph) {
   const Graph expanded = expand(graph);
   EXPECT_NO_THROW(validate(expanded));
   EXPECT_EQ(expand(expanded), expanded);
-  HostTensors tensors(graph, 3);
-  run_on_cpu(graph, tensors);
+  expect_right_on_cpu(graph);
   return partition(expanded, fold_views(expanded)).size();
 }
 
@@ -40,7 +39,7 @@ TEST(LateConcatenations, RotaryPositionsAreOnePass) {
   }
 }
 
-// Of a value that is stored; and of two at once.
+// Two at once, whose values are stored in front of them.
 TEST(LateConcatenations, RotaryPositionsBehindProducts) {
   GraphBuilder g;
   const Tensor x = g.input("x", {10, 16}, DataType::f32);

@@ -11,28 +11,19 @@
 #include "core/infer.h"
 #include "frontend/graph_builder.h"
 #include "tests/backend/cpu_run.h"
+#include "tests/backend/planner/groups_by_name.h"
 
 namespace fusor {
 namespace {
 
 using testing::ElementsAre;
 
-// The ops of each fusion by name.
+// The ops of each group by name; the graph is planned in one form, however often it is expanded.
 std::vector<std::vector<std::string>> named_groups(const Graph& graph) {
   const Graph expanded = expand(graph);
   EXPECT_NO_THROW(validate(expanded));
   EXPECT_EQ(expand(expanded), expanded);
-  std::vector<std::vector<std::string>> groups;
-  for (const auto& group : partition(expanded, fold_views(expanded))) {
-    groups.emplace_back();
-    for (const int op : group) groups.back().push_back(expanded.ops[static_cast<size_t>(op)].name);
-  }
-  return groups;
-}
-
-void expect_right_on_cpu(const Graph& graph) {
-  HostTensors tensors(graph, 3);
-  run_on_cpu(graph, tensors);
+  return test::groups_by_name(graph);
 }
 
 // As PyTorch writes linear layers: rows are merged for the product alone.
@@ -169,7 +160,7 @@ TEST(LateViews, OperandsThatAreBroadcastInPartKeepTheirShape) {
   expect_right_on_cpu(graph);
 }
 
-// What is wider than the view's result has no shape in front of it.
+// A value that is wider than the view's result has no shape in front of the view.
 TEST(LateViews, ValuesThatAreRepeatedKeepTheirShape) {
   GraphBuilder g;
   const Tensor product = g.matmul(g.input("x", {4, 8}, DataType::f32), g.input("w", {8, 2}, DataType::f32));

@@ -41,6 +41,14 @@ Graph attention(int64_t length, bool splits_heads, bool merges_rows) {
   return g.finish();
 }
 
+// The graph is planned in one valid form, with the values that it says.
+void expect_sound(const Graph& graph) {
+  const Graph expanded = expand(graph);
+  EXPECT_NO_THROW(validate(expanded));
+  EXPECT_EQ(expand(expanded), expanded);
+  expect_right_on_cpu(graph);
+}
+
 TEST(SplitBatches, AttentionOfMergedHeadsIsOneFusion) {
   for (const bool splits_heads : {false, true})
     for (const bool merges_rows : {false, true}) {
@@ -56,11 +64,7 @@ TEST(SplitBatches, GivesTheSameValues) {
   for (const bool splits_heads : {false, true})
     for (const bool merges_rows : {false, true}) {
       const Graph graph = attention(9, splits_heads, merges_rows);
-      const Graph expanded = expand(graph);
-      EXPECT_NO_THROW(validate(expanded));
-      EXPECT_EQ(expand(expanded), expanded);
-      HostTensors tensors(graph, 1);
-      run_on_cpu(graph, tensors);
+      expect_sound(graph);
     }
 }
 
@@ -72,8 +76,7 @@ TEST(SplitBatches, ResultsMayStayMerged) {
   const Graph graph = g.finish({g.matmul(merged, b)});
   const Graph expanded = expand(graph);
   EXPECT_THAT(partition(expanded, fold_views(expanded)), SizeIs(1)) << "no copy merges the batches";
-  HostTensors tensors(graph, 1);
-  run_on_cpu(graph, tensors);
+  expect_right_on_cpu(graph);
 }
 
 // One value may be both operands, or be read by others as well.
@@ -83,11 +86,7 @@ TEST(SplitBatches, StepsThatOthersReadStay) {
   const Tensor twice = g.mul(g.reshape(x, {6, 4, 4}), g.constant(2));
   const Tensor other = g.transpose(g.exp(g.reshape(x, {6, 4, 4})), {0, 2, 1});
   const Graph graph = g.finish({g.matmul(twice, twice), g.matmul(a, other), g.relu(other)});
-  const Graph expanded = expand(graph);
-  EXPECT_NO_THROW(validate(expanded));
-  EXPECT_EQ(expand(expanded), expanded);
-  HostTensors tensors(graph, 1);
-  run_on_cpu(graph, tensors);
+  expect_sound(graph);
 }
 
 TEST(SplitBatches, LongWaysAreLeft) {
