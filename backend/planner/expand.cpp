@@ -13,6 +13,7 @@
 #include "backend/planner/rewrites/additions.h"
 #include "backend/planner/rewrites/late_concatenations.h"
 #include "backend/planner/rewrites/late_views.h"
+#include "backend/planner/rewrites/repeated_values.h"
 #include "backend/planner/rewrites/result_layout.h"
 #include "backend/planner/rewrites/shared_views.h"
 #include "backend/planner/rewrites/split_batches.h"
@@ -399,7 +400,9 @@ Graph expand(const Graph& graph, const StaysWhole& stays_whole) {
     if (auto* conv = std::get_if<Conv>(&op.attributes)) conv->groups = 0;
   Expander expander(std::move(simpler));
   expander.rewrite();
-  return expander.complete();
+  Graph complete = expander.complete();
+  repeat_values(complete);
+  return complete;
 }
 
 Graph expand_as_written(const Graph& graph) { return Expander(expand_composites(graph)).complete(); }

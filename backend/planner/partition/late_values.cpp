@@ -1,9 +1,11 @@
-// Owns the move of values to the groups that read them, where that moves fewer bytes: the normalized values
-// of a norm, say, which its backward pass makes again of what lies in memory anyway.
+// Owns the move of values to the groups that read them, where that moves fewer bytes, and the search for
+// those that several groups had better compute each for itself.
 #include "backend/planner/partition/late_values.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
+#include <utility>
 
 #include "backend/planner/partition/groups.h"
 
@@ -34,6 +36,13 @@ class LateValues {
     std::erase_if(groups_, [](const std::vector<int>& ops) { return ops.empty(); });
   }
 
+  std::vector<RepeatedValue> to_repeat() const {
+    std::vector<RepeatedValue> found;
+    for (int op = 0; op < std::ssize(graph_.ops); ++op)
+      if (is_movable(op)) add_repeats(op, found);
+    return found;
+  }
+
  private:
   int group_of(int op) const { return group_of_[static_cast<size_t>(op)]; }
   const Tensor& tensor(int at) const { return graph_.tensors[static_cast<size_t>(at)]; }
@@ -56,7 +65,7 @@ class LateValues {
                                                                                   : std::nullopt;
   }
 
-  // The one other group, without contractions, whose ops alone read the op's result.
+  // The one other group whose ops alone read the op's result.
   std::optional<int> reading_group(int op) const {
     int found = -1;
     for (const int reader : folded_.index.consumers(result(op))) {
@@ -65,6 +74,64 @@ class LateValues {
       found = group;
     }
     return takes(found, op, tensor(result(op)).dims) ? std::optional(found) : std::nullopt;
+  }
+
+  // ---- Values that several groups read ----
+
+  // Repeats of the op's value in all other groups that read it, where they together move fewer bytes than the
+  // value, written once and read by each.
+  void add_repeats(int op, std::vector<RepeatedValue>& found) const {
+    const auto readers = folded_.index.consumers(result(op));
+    std::vector<int> others;
+    for (const int reader : readers) {
+      if (group_of(reader) < 0) return;
+      if (group_of(reader) != group_of(op)) others.push_back(group_of(reader));
+    }
+    const bool is_read_at_home = others.size() < readers.size();
+    std::ranges::sort(others);
+    others.erase(std::unique(others.begin(), others.end()), others.end());
+    if (others.empty() || (others.size() == 1 && !is_read_at_home)) return;
+    int64_t bytes = 0;
+    std::vector<RepeatedValue> repeats;
+    for (const int group : others) {
+      Repeat repeat;
+      if (!takes(group, op, tensor(result(op)).dims) || !add_repeat(op, group, repeat)) return;
+      bytes += repeat.bytes;
+      std::ranges::sort(repeat.ops);
+      RepeatedValue value{std::move(repeat.ops), {}};
+      std::ranges::copy_if(readers, std::back_inserter(value.readers),
+                           [&](int reader) { return group_of(reader) == group; });
+      repeats.push_back(std::move(value));
+    }
+    if (bytes < tensor(result(op)).bytes() * (1 + std::ssize(others)))
+      std::ranges::move(repeats, std::back_inserter(found));
+  }
+
+  struct Repeat {
+    std::vector<int> ops;
+    int64_t bytes = 0;  // that the group reads for them alone, or others store
+    int instructions = 0;
+  };
+
+  // Adds the op, and what leads to it where that is not read more cheaply. False where too much is computed.
+  bool add_repeat(int op, int reader, Repeat& repeat) const {
+    if (std::ranges::find(repeat.ops, op) != repeat.ops.end()) return true;
+    repeat.ops.push_back(op);
+    repeat.instructions += pointwise_cost(graph_.ops[static_cast<size_t>(op)]);
+    if (repeat.instructions > kCheapInstructions) return false;
+    for (const int input : graph_.ops[static_cast<size_t>(op)].inputs) {
+      if (tensor(input).is_scalar() || reads(reader, input)) continue;
+      const int64_t bytes = (is_stored(input, group_of(op)) ? 1 : 2) * tensor(input).bytes();
+      const int maker = folded_.index.producer(input);
+      Repeat longer = repeat;
+      const bool repeats = is_movable(maker) && group_of(maker) == group_of(op) &&
+                           add_repeat(maker, reader, longer) && longer.bytes < repeat.bytes + bytes;
+      if (repeats)
+        repeat = std::move(longer);
+      else
+        repeat.bytes += bytes;
+    }
+    return true;
   }
 
   // For a total behind a contraction: a group of rows that reads all that it is made of.
@@ -99,20 +166,41 @@ class LateValues {
     });
   }
 
-  // Whether the group is of pointwise ops and reductions, some over elements of that shape, and has room for
-  // the op with all that may come with it from its own group.
+  // Whether the group has room for the op with all that may come with it from its own group, works over
+  // elements of that shape, and is of pointwise ops and reductions, or reads the op's result behind its one
+  // contraction.
   bool takes(int group, int op, const Dims& dims) const {
     const std::vector<int>& members = groups_[static_cast<size_t>(group)];
-    const auto is_plain = [&](int member) {
+    if (members.size() + groups_[static_cast<size_t>(group_of(op))].size() > kMaxFusionOps) return false;
+    int contractions = 0;
+    bool works_over_dims = false;
+    for (const int member : members) {
       const Op& described = graph_.ops[static_cast<size_t>(member)];
-      return is_pointwise(described) || is_reduction(described);
-    };
-    const auto works_over = [&](int member) {
-      const Op& described = graph_.ops[static_cast<size_t>(member)];
-      return tensor(works_over_operand(described) ? described.inputs[0] : described.outputs[0]).dims == dims;
-    };
-    return members.size() + groups_[static_cast<size_t>(group_of(op))].size() <= kMaxFusionOps &&
-           std::ranges::all_of(members, is_plain) && std::ranges::any_of(members, works_over);
+      const bool is_contraction_here = is_contraction(described.attributes);
+      contractions += is_contraction_here ? 1 : 0;
+      if (!is_contraction_here && !is_pointwise(described) && !is_reduction(described)) return false;
+      works_over_dims =
+          works_over_dims ||
+          tensor(works_over_operand(described) ? described.inputs[0] : described.outputs[0]).dims == dims;
+    }
+    return works_over_dims && (contractions == 0 || (contractions == 1 && is_read_behind(group, result(op))));
+  }
+
+  // Whether all ops of the group that read the value wait for its contraction.
+  bool is_read_behind(int group, int value) const {
+    const std::vector<int>& members = groups_[static_cast<size_t>(group)];
+    std::vector<int> behind;  // ascending
+    for (const int member : members) {
+      const bool waits =
+          std::ranges::any_of(folded_.dependencies[static_cast<size_t>(member)],
+                              [&](int wait) { return std::ranges::binary_search(behind, wait); });
+      if (waits || is_contraction(graph_.ops[static_cast<size_t>(member)].attributes))
+        behind.push_back(member);
+    }
+    return std::ranges::all_of(folded_.index.consumers(value), [&](int reader) {
+      return group_of(reader) != group || (std::ranges::binary_search(behind, reader) &&
+                                           is_pointwise(graph_.ops[static_cast<size_t>(reader)]));
+    });
   }
 
   // ---- Values ----
@@ -197,6 +285,11 @@ class LateValues {
 };
 
 }  // namespace
+
+std::vector<RepeatedValue> values_to_repeat(const Graph& graph, const FoldedGraph& folded,
+                                            std::vector<std::vector<int>> groups) {
+  return LateValues(graph, folded, groups).to_repeat();
+}
 
 void give_values_to_readers(const Graph& graph, const FoldedGraph& folded,
                             std::vector<std::vector<int>>& groups) {

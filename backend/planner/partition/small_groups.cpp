@@ -1,6 +1,9 @@
-// Owns the search for small groups that their one reader computes itself: inner gathers, cheap ops, counted
-// numbers.
+// Owns the search for small groups that their one reader computes itself - inner gathers, cheap ops, counted
+// numbers - and for those that share a launch.
 #include <algorithm>
+#include <cstdint>
+#include <map>
+#include <vector>
 
 #include "backend/planner/partition/groups.h"
 
@@ -10,6 +13,9 @@ namespace {
 
 // Places of a window, at most, of which each is counted again beside each use.
 constexpr int64_t kMostPlaces = 64;
+// Elements that are read and written while a kernel is launched, and ops of groups that share a launch.
+constexpr int64_t kFewElements = int64_t{1} << 20;
+constexpr size_t kMostJoined = 64;
 
 class SmallGroups {
  public:
@@ -25,6 +31,7 @@ class SmallGroups {
     for (int i = groups_.op_count() - 1; i >= 0; --i)
       if (counted_[i] && groups_.members(groups_.group_of(i)).back() == i)
         absorb_counting(groups_.group_of(i));
+    join_neighbours();
   }
 
  private:
@@ -132,6 +139,42 @@ class SmallGroups {
                     (each == op || std::ranges::all_of(groups_.consumers(each), [&](int consumer) {
                        return !folded_.folded[consumer] && groups_.group_of(consumer) == group;
                      }));
+           });
+  }
+
+  // ---- Groups that share a launch ----
+
+  // Small groups of one shape that do not wait for each other are one: the updates of a network's biases,
+  // say.
+  void join_neighbours() {
+    std::map<std::vector<int64_t>, std::vector<int>> known;  // by shape
+    for (int i = 0; i < groups_.op_count(); ++i) {
+      if (folded_.folded[i] || groups_.members(groups_.group_of(i)).front() != i) continue;
+      const int group = groups_.group_of(i);
+      if (!is_launched_in_vain(group)) continue;
+      const Dims dims = groups_.domain_of(group);
+      std::vector<int>& others = known[{dims.begin(), dims.end()}];
+      const auto joins = [&](int other) {
+        return groups_.fits_one_fusion(group, other) &&
+               groups_.size_of(group) + groups_.size_of(other) <= kMostJoined &&
+               !groups_.would_wait_for_itself(group, other);
+      };
+      const auto other = std::ranges::find_if(others, joins);
+      if (other == others.end()) {
+        others.push_back(group);
+        continue;
+      }
+      groups_.merge(group, *other);
+    }
+  }
+
+  // Whether the launch of a pointwise group takes longer than its elements.
+  bool is_launched_in_vain(int group) const {
+    const Dims dims = groups_.domain_of(group);
+    return !dims.empty() && element_count(dims) <= kFewElements &&
+           std::ranges::all_of(groups_.members(group), [&](int op) {
+             return is_pointwise(graph_.ops[op]) &&
+                    !is_packed(graph_.tensors[graph_.ops[op].outputs[0]].type);
            });
   }
 

@@ -9,41 +9,13 @@
 #include "backend/planner/fold_views.h"
 #include "backend/planner/kinds.h"
 #include "backend/planner/planner.h"
+#include "backend/planner/rewrites/reshaped.h"
 #include "backend/planner/rewrites/unread_views.h"
 #include "core/graph_index.h"
 
 namespace fusor {
 
 namespace {
-
-// Dims that broadcast to `from`, as ones that broadcast to `to`, row-major dims of as many elements; nothing
-// where axes that change are broadcast in part.
-std::optional<Dims> reshaped(Dims given, const Dims& from, const Dims& to) {
-  if (given.rank() > from.rank()) return std::nullopt;
-  while (given.rank() < from.rank()) given.insert(0, 1);
-  Dims found;
-  int axis = 0, taken = 0;
-  for (;;) {
-    for (; axis < from.rank() && from[axis] == 1; ++axis)
-      if (given[axis] != 1) return std::nullopt;
-    for (; taken < to.rank() && to[taken] == 1; ++taken) found.push_back(1);
-    if (axis == from.rank() || taken == to.rank()) return found;
-    // Neighbours of as many elements on either side.
-    const int first = axis, first_taken = taken;
-    int64_t count = from[axis++], others = to[taken++];
-    while (count != others) {
-      int64_t& less = count < others ? count : others;
-      less *= count < others ? from[axis++] : to[taken++];
-    }
-    bool is_whole = true, is_one = true;
-    for (int i = first; i < axis; ++i) {
-      is_whole = is_whole && given[i] == from[i];
-      is_one = is_one && given[i] == 1;
-    }
-    if (!is_whole && !is_one) return std::nullopt;
-    for (int i = first_taken; i < taken; ++i) found.push_back(is_whole ? to[i] : 1);
-  }
-}
 
 class LateViews {
  public:
@@ -279,6 +251,10 @@ class LateViews {
     for (int& input : op.inputs) input = seen_before(input, moved, op.name);
     Op late{additions_.op_name(op.name + ".out"), moved.attributes, {}, {z}};
     late.inputs = {additions_.tensor(Tensor(tensor(z)), shape, late.name + ".x")};
+    // Behind a reshape, the elements lie as they did: channels that were last stay last.
+    Tensor& early = graph_.tensors[static_cast<size_t>(late.inputs[0])];
+    if (Strides strides; is_reshape(moved) && reshape_strides(dims(z), tensor(z).strides, shape, strides))
+      early.strides = strides;
     op.outputs = late.inputs;
     behind.push_back(std::move(late));
   }

@@ -2,6 +2,9 @@
 #include "backend/planner/rewrites/split_batches.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
@@ -10,6 +13,7 @@
 #include <vector>
 
 #include "backend/planner/kinds.h"
+#include "backend/planner/rewrites/reshaped.h"
 #include "backend/planner/rewrites/unread_views.h"
 #include "core/attributes.h"
 #include "core/graph_index.h"
@@ -57,6 +61,10 @@ bool splits(const Dims& whole, const Dims& split) {
   return split.rank() > whole.rank();
 }
 
+std::ptrdiff_t longer_axes(const Dims& dims) {
+  return std::ranges::count_if(dims, [](int64_t extent) { return extent != 1; });
+}
+
 class SplitBatches {
  public:
   SplitBatches(Graph& graph, Additions& additions)
@@ -69,6 +77,7 @@ class SplitBatches {
     std::vector<Op> given = graph_.ops;
     for (size_t at = 0; at < given.size(); ++at) {
       Op& op = given[at];
+      std::ranges::move(before_[static_cast<int>(at)], std::back_inserter(ops_));
       if (const auto batch = is_matmul(op) ? batch_around(op) : std::nullopt)
         split(op, *batch, given);
       else if (!dropped_.contains(static_cast<int>(at)))
@@ -99,8 +108,11 @@ class SplitBatches {
     };
     if (const int reshape = reshape_behind(matmul.outputs[0]); reshape >= 0)
       if (const Dims batch = batch_of(dims(op_of(reshape).outputs[0])); is_finer(batch)) return batch;
-    for (const int operand : {a, b})
-      if (const auto batch = merged_batch(operand); batch && is_finer(*batch)) return batch;
+    if (const auto batch = merged_batch(a); batch && is_finer(*batch)) return batch;
+    // What b was a slice of may have left it an axis of one element; the chain of products runs through a.
+    if (const auto batch = merged_batch(b);
+        batch && is_finer(*batch) && longer_axes(*batch) > longer_axes(own))
+      return batch;
     return std::nullopt;
   }
 
@@ -148,16 +160,25 @@ class SplitBatches {
     return permutation;
   }
 
-  // The reshape of batches alone that the product comes to, through pointwise ops of it and scalars that
-  // nothing else reads; -1 where there is none.
+  // The reshape of batches alone that the product comes to, through pointwise ops that nothing else reads,
+  // whose other operands have a shape beside what the reshape gives; -1 where there is none.
   int reshape_behind(int product) const {
     int at = product;
+    std::vector<int> operands;
     for (int steps = 0; steps < kLongestWay; ++steps) {
       const int reader = only_reader(at);
       if (reader < 0) return -1;
       const Op& op = op_of(reader);
-      if (is_reshape(op)) return have_equal_matrices(dims(at), dims(op.outputs[0])) ? reader : -1;
-      if (!is_step(op, at)) return -1;
+      if (is_reshape(op)) {
+        const Dims& split = dims(op.outputs[0]);
+        const auto has_shape = [&](int operand) {
+          return tensor(operand).is_scalar() || reshaped(dims(operand), dims(at), split).has_value();
+        };
+        const bool fits = have_equal_matrices(dims(at), split) && std::ranges::all_of(operands, has_shape);
+        return fits ? reader : -1;
+      }
+      if (!keeps_shape(op, at)) return -1;
+      std::ranges::copy_if(op.inputs, std::back_inserter(operands), [&](int input) { return input != at; });
       at = op.outputs[0];
     }
     return -1;
@@ -170,10 +191,17 @@ class SplitBatches {
   }
 
   bool is_step(const Op& op, int value) const {
+    return keeps_shape(op, value) && std::ranges::all_of(op.inputs, [&](int input) {
+             return input == value || tensor(input).is_scalar();
+           });
+  }
+
+  // Whether a pointwise op of the value and of others that fit it gives as many elements in its shape.
+  bool keeps_shape(const Op& op, int value) const {
     const auto* const pointwise = std::get_if<Pointwise>(&op.attributes);
     return pointwise != nullptr && pointwise->mode != PointwiseMode::gen_index &&
-           dims(op.outputs[0]) == dims(value) && std::ranges::all_of(op.inputs, [&](int input) {
-             return input == value || tensor(input).is_scalar();
+           dims(op.outputs[0]) == dims(value) && std::ranges::none_of(op.inputs, [&](int input) {
+             return is_packed(tensor(input).type) || std::cmp_greater_equal(input, known_);
            });
   }
 
@@ -200,14 +228,26 @@ class SplitBatches {
       const int made = reader == reshape ? last : split_tensor(from, batch, writer->name);
       writer->outputs = {made};
       Op& next = given[static_cast<size_t>(reader)];
+      const Dims whole = dims(from);
       leave_empty(graph_.tensors[static_cast<size_t>(from)]);
       if (reader == reshape) break;
-      std::ranges::replace(next.inputs, from, made);
+      for (int& input : next.inputs) input = input == from ? made : beside(input, whole, dims(made), reader);
       from = next.outputs[0];
       writer = &next;
     }
     dropped_.insert(reshape);
     ops_.push_back(std::move(matmul));
+  }
+
+  // Another operand of the op at `reader`, in its shape beside the split value.
+  int beside(int operand, const Dims& whole, const Dims& split, int reader) {
+    if (tensor(operand).is_scalar()) return operand;
+    const Dims shape = *reshaped(dims(operand), whole, split);
+    if (shape == dims(operand)) return operand;
+    Op view = additions_.view(Reshape{}, operand, shape, op_of(reader).name + ".in");
+    const int y = view.outputs[0];
+    before_[reader].push_back(std::move(view));
+    return y;
   }
 
   int split_tensor(int whole, const Dims& batch, const std::string& op) {
@@ -258,8 +298,9 @@ class SplitBatches {
   GraphIndex index_;  // of the ops as they were given
   size_t known_;      // tensors that it knows
   std::vector<Op> ops_;
-  std::set<int> dropped_;    // reshapes, by place among the ops given
-  std::set<int> replaced_;   // results of steps that others make in the split shape
+  std::map<int, std::vector<Op>> before_;  // by place among the ops given: views in front
+  std::set<int> dropped_;                  // reshapes, by place among the ops given
+  std::set<int> replaced_;                 // results of steps that others make in the split shape
   std::map<int, int> seen_;  // by operand of the matmul that is being split: the tensor in the split shape
 };
 

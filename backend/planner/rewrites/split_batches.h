@@ -15,8 +15,7 @@ namespace fusor {
 ///     q, k -> matmul [n, h, s, s] -> scale -> add mask
 ///
 /// Attention is written so with batched matmuls of three axes; a mask with one plane a batch entry has no
-/// shape in merged axes. Tensors keep their indices. Whether anything changed. Whether anything
-/// changed.
+/// shape in merged axes. Tensors keep their indices. Whether anything changed.
 bool split_batches(Graph& graph, Additions& additions);
 
 }  // namespace fusor

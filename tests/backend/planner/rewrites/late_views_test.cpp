@@ -206,5 +206,21 @@ TEST(LateViews, OpsAndTensorsThatUsersNamedKeepTheirNames) {
   EXPECT_EQ(expanded.ops.back().name, "relu.out");
 }
 
+// A norm over groups of channels, whose image has channels last: so has what a convolution reads.
+TEST(LateViews, ChannelsThatWereLastStayLast) {
+  GraphBuilder g;
+  const Tensor x = g.input("x", {2, 8, 4, 4}, DataType::f16, Layout::nhwc);
+  const Tensor y = g.swish(g.norm_fwd(x, {.norm = NormMode::group_norm, .groups = 2}).y, {.name = "swish"});
+  g.output(g.conv_fprop(y, g.input("w", {8, 8, 3, 3}, DataType::f16, Layout::nhwc),
+                        {.pre_padding = {1, 1}, .post_padding = {1, 1}}));
+  const Graph graph = g.finish(), planned = expand(graph);
+  const FoldedGraph folded = fold_views(planned);
+  const auto conv =
+      std::ranges::find_if(planned.ops, [](const Op& op) { return is_contraction(op.attributes); });
+  ASSERT_NE(conv, planned.ops.end());
+  EXPECT_EQ(folded.placements[static_cast<size_t>(conv->inputs[0])].strides[1], 1);
+  expect_right_on_cpu(graph);
+}
+
 }  // namespace
 }  // namespace fusor

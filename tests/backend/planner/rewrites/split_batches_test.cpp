@@ -109,5 +109,25 @@ TEST(SplitBatches, LeavesOtherReshapesAlone) {
   EXPECT_EQ(same, graph);
 }
 
+// Attention within windows: a bias of each head is added in merged batches, a mask of each window in split
+// ones.
+TEST(SplitBatches, ABiasInFrontOfTheSplitComesAlong) {
+  GraphBuilder g;
+  const Dims rows{2 * 3, 2, 16, 32};
+  const Tensor q = g.input("q", rows, DataType::f16), k = g.input("k", rows, DataType::f16),
+               v = g.input("v", rows, DataType::f16);
+  const Tensor biased =
+      g.add(g.matmul(q, g.transpose(k, {0, 1, 3, 2})), g.input("bias", {2, 16, 16}, DataType::f16));
+  const Tensor masked =
+      g.add(g.reshape(biased, {2, 3, 2, 16, 16}), g.input("mask", {3, 1, 16, 16}, DataType::f16));
+  const Tensor p = g.softmax(g.reshape(masked, {2 * 3, 2, 16, 16})).y;
+  g.output(g.matmul(p, v), {.name = "o", .type = DataType::f16});
+  const Graph graph = g.finish();
+  const Plan plan = build(graph, DeviceInfo::named("H200"), {.compile = false});
+  ASSERT_EQ(plan.fusions.size(), 1U);
+  EXPECT_THAT(plan.fusions.back().config.engine, StartsWith("attention"));
+  expect_sound(graph);
+}
+
 }  // namespace
 }  // namespace fusor
