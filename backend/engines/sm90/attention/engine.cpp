@@ -19,7 +19,9 @@ constexpr Notes kNotes{.tensor_cores = true, .late_division = true};
 constexpr Notes kShortNotes{.tensor_cores = true, .short_sums = true, .late_division = true};
 
 const std::vector<int64_t> kConsumerCounts{2, 3};
-const std::vector<int64_t> kKeyTiles{64, 80, 96, 112, 128, 144, 160, 176};
+// Computed scores of heads of 256 leave no registers for more than kFewKeys.
+constexpr int64_t kFewKeys = 32;
+const std::vector<int64_t> kKeyTiles{kFewKeys, 64, 80, 96, 112, 128, 144, 160, 176};
 
 class PreparedAttention final : public Prepared {
  public:
@@ -34,8 +36,8 @@ class PreparedAttention final : public Prepared {
     std::vector<EngineCandidate> list;
     for (const int64_t consumers : kConsumerCounts)
       for (const int64_t tile_k : kKeyTiles)
-        if (Schedule(problem_, {.consumers = consumers, .tile_k = tile_k}).fits())
-          add_variants(consumers, tile_k, list);
+        if (tile_k != kFewKeys && fits(consumers, tile_k)) add_variants(consumers, tile_k, list);
+    if (list.empty() && fits(2, kFewKeys)) add_variants(2, kFewKeys, list);
     return list;
   }
 
@@ -46,6 +48,10 @@ class PreparedAttention final : public Prepared {
   }
 
  private:
+  bool fits(int64_t consumers, int64_t tile_k) const {
+    return Schedule(problem_, {.consumers = consumers, .tile_k = tile_k}).fits();
+  }
+
   // Two consumers may take turns, three have no registers to wait in. In fp8 turns were 2 to 6 % slower on an
   // H200 (2026-11): of candidates that cost the same the first is chosen.
   void add_variants(int64_t consumers, int64_t tile_k, std::vector<EngineCandidate>& list) const {

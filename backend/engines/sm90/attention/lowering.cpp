@@ -26,6 +26,9 @@ constexpr double kSoftmaxSlots = 5.5, kTileCycles = 2000, kReadyTileCycles = 130
 // Cycles that a block for each tile takes to start; and the pace of uneven tiles that blocks take in
 // turn.
 constexpr double kStartCycles = 1500, kInTurn = 0.95;
+// Cycles of an SM for each element of a score's matrix that threads load (H200, 2026-11: a bias of 4096 and
+// of 512 keys took 0.15 to 0.35).
+constexpr double kElementCycles = 0.2;
 // Share of the speed that is left to blocks that take tiles in turn, where lengths decide on the device which
 // tiles have anything to do.
 constexpr double kInTurnOfLengths = 0.75;
@@ -174,8 +177,9 @@ Work cost(const Schedule& schedule) {
   // Dropout's instructions take the place of others: no product hides them.
   const double drops =
       problem.scores.keep ? scores * cost_of(*problem.scores.keep, problem.fusion).instructions / kLanes : 0;
+  const double loads = problem.matrix && !schedule.stages_matrix() ? scores * kElementCycles : 0;
   work.efficiency = std::max(products, exponentials) /
-                    (std::max(products, exponentials) + std::min(products, exponentials) / 4 + drops);
+                    (std::max(products, exponentials) + std::min(products, exponentials) / 4 + drops + loads);
   // Tiles of different lengths are shared out more evenly by the hardware than in turn.
   // Where blocks are passed over, the next tile's are found beside this one's.
   const bool in_turn = persistent && !schedule.ragged().is_ordered() && !passes_over;

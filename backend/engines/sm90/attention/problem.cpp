@@ -21,8 +21,8 @@ constexpr int64_t kShortTile = 16;  // blocks of keys
 constexpr int64_t kFewTiles = 8;
 // codegen/device/sm90/attention/order.cuh
 constexpr int64_t kTileSlots = 4;
-// Beside scores, probabilities and sums: rows, bounds, addresses; and what computed scores need. A mask that
-// is compared takes a register for each kKeysOfMask keys of a block.
+// Beside scores, probabilities and sums: rows, bounds, addresses; and what computed scores need, at most one
+// for each key of a block. A mask that is compared takes a register for each kKeysOfMask keys.
 constexpr int64_t kOtherRegisters = 40, kScoreRegisters = 64, kMatrixRegisters = 24, kDropoutRegisters = 24;
 constexpr int64_t kKeysOfMask = 4;
 // codegen/device/sm90/attention/score_matrix.cuh: its barriers take the room to the next multiple of 1024.
@@ -54,8 +54,9 @@ int64_t other_registers(const Schedule& schedule) {
   const Problem& problem = schedule.problem;
   const int64_t tile_k = schedule.knobs.tile_k;
   const bool is_plain = problem.scores.is_plain();
-  const int64_t scores =
-      schedule.stages_matrix() && has_few_steps(schedule.score()) ? kMatrixRegisters : kScoreRegisters;
+  const int64_t scores = schedule.stages_matrix() && has_few_steps(schedule.score())
+                             ? kMatrixRegisters
+                             : std::min(kScoreRegisters, tile_k);
   if (!problem.of_bytes())
     return kOtherRegisters + (is_plain ? 0 : scores) + (problem.scores.keep ? kDropoutRegisters : 0) +
            (schedule.mask() != nullptr ? tile_k / kKeysOfMask : 0);

@@ -18,6 +18,7 @@ double Schedule::finish_cycles_per_element() const {
   // A loop waits for its loads, piece by piece; without one, they are under way while other pieces pass.
   constexpr double kLoad = 10, kLoadInLoop = 120, kStagedLoad = 2;
   constexpr double kOneByOne = 4, kAlike = 0.88, kLoadOfColumn = 14;
+  constexpr double kWordsOfPair = 300;  // 768 columns with dropout, H200, 2026-11: 47 us for 21 without
   constexpr double kPlanes = 6, kUnitOfPlanes = 16;
   constexpr double kTotal = 3, kColumnTotal = 6, kSecondCopied = 3;
   // A further result that threads store, pair by pair: in lines of its own where threads run along rows.
@@ -31,6 +32,10 @@ double Schedule::finish_cycles_per_element() const {
   // In a loop beside products, few registers are left, and few elements under way.
   const double loop = tiling.ping_pong ? kRolledInTurn : kRolled;
   double cycles = (is_unrolled() ? kUnrolled : loop) + 3 * cost.instructions + 4 * cost.special;
+  // Columns of a pair share a block of random words, not four as the count of instructions takes it.
+  for (const Node& node : y.nodes)
+    if (node.kind == Node::Kind::pointwise && node.pointwise.mode == PointwiseMode::philox)
+      cycles += kWordsOfPair;
   // One call covers a thread's share of a row where the epilogue is the same for all columns of a tile.
   if (has_columns_alike()) cycles *= kAlike;
   cycles += kFurtherSum * static_cast<double>(tiling.siblings - 1);
