@@ -109,7 +109,7 @@ class SplitBatches {
     if (const int reshape = reshape_behind(matmul.outputs[0]); reshape >= 0)
       if (const Dims batch = batch_of(dims(op_of(reshape).outputs[0])); is_finer(batch)) return batch;
     if (const auto batch = merged_batch(a); batch && is_finer(*batch)) return batch;
-    // What b was a slice of may have left it an axis of one element; the chain of products runs through a.
+    // A slice may leave b a leading axis of one element, which splits nothing: a says what the batches were.
     if (const auto batch = merged_batch(b);
         batch && is_finer(*batch) && longer_axes(*batch) > longer_axes(own))
       return batch;
