@@ -33,15 +33,19 @@ constexpr int64_t kMostHeldBytes = 400;
 // A block's: at 256 ptxas spills registers to fit a third block on an SM.
 constexpr int64_t kThreads = 128;
 
+const std::vector<int64_t> kImageCounts{1, 4, 16};
+
 struct WindowKnobs {
   int64_t vector = 1;        ///< elements
   int64_t tile_rows = 1;     ///< neighbouring windows of a thread, along the last axis but one of windows
   int64_t tile_columns = 1;  ///< and along the last
+  int64_t images = 1;        ///< of a thread, one after the other
 
   static void visit(auto& self, auto&& knob) {
     knob("vector", self.vector);
     knob("tile_rows", self.tile_rows);
     knob("tile_columns", self.tile_columns);
+    knob("images", self.images);
   }
   friend bool operator==(const WindowKnobs&, const WindowKnobs&) = default;
 };
@@ -61,6 +65,7 @@ struct WindowSchedule {
       extents[problem.rows.axis] = ceil_div(extents[problem.rows.axis], knobs.tile_rows);
     if (knobs.tile_columns > 1)
       extents[problem.columns.axis] = ceil_div(extents[problem.columns.axis], knobs.tile_columns);
+    if (knobs.images > 1) extents[problem.images] = ceil_div(extents[problem.images], knobs.images);
     tile_tails = domain[problem.rows.axis] % knobs.tile_rows != 0 ||
                  domain[problem.columns.axis] % knobs.tile_columns != 0;
   }
@@ -92,6 +97,7 @@ bool reads_places_of_windows(const WindowProblem& problem) {
 
 bool fits(const WindowProblem& problem, const WindowKnobs& knobs) {
   const Dims& domain = problem.domain();
+  if (knobs.images > 1 && (problem.images < 0 || domain[problem.images] < knobs.images)) return false;
   // A thread's results of a row are one access: of more, neighbouring threads would share sectors.
   for (const Store& store : problem.site.expr.stores)
     if (problem.walks && knobs.tile_columns * byte_size(store.type) > kMaxAccessBytes) return false;
@@ -130,9 +136,11 @@ std::vector<WindowKnobs> settings_of(const WindowProblem& problem) {
   for (int64_t vector = problem.widest; vector >= 1 && vector * 4 >= problem.widest; vector /= 2)
     for (const int64_t columns : {1, 2, 3, 4, 8, 16})
       for (int64_t rows = 1; rows <= kMostTile; ++rows) {
-        const WindowKnobs knobs{vector, rows, columns};
         const int64_t most = problem.run(columns) > 1 ? 2 * kMostLongTile : 2 * kMostTile;
-        if (rows * columns <= most && fits(problem, knobs)) all.push_back(knobs);
+        if (rows * columns > most) continue;
+        for (const int64_t images : kImageCounts)
+          if (const WindowKnobs knobs{vector, rows, columns, images}; fits(problem, knobs))
+            all.push_back(knobs);
       }
   if (all.empty()) all.push_back({1, 1, 1});
   return all;
@@ -154,6 +162,7 @@ double walked_bytes(const Dims& domain, const Access& access, DataType type) {
 struct Steps {
   double place = 0, element = 0, window = 0;
   double counting = 0;  ///< for each window, the same for all lanes
+  double weight = 0;    ///< of `place`: what coordinates decide, which images share
 };
 
 // A load, or what chooses between its elements and a number for all places outside: -1 where it is neither.
@@ -186,6 +195,7 @@ Steps steps_of(const WindowProblem& problem) {
   const Expr& expr = problem.site.expr;
   const std::vector<uint32_t> varies = varying_axes(expr);
   const std::vector<CountedKind> kinds = counted_kinds(expr);
+  const std::vector<bool> decided = decided_by_coordinates(expr);
   std::vector<bool> is_widened(expr.nodes.size(), false), is_counted_for(expr.nodes.size(), false);
   Steps steps;
   for (size_t i = expr.nodes.size(); i-- > 0;) {
@@ -200,6 +210,7 @@ Steps steps_of(const WindowProblem& problem) {
     if (counts && is_counted_for[i] && !is_of_place) steps.counting += own;
     if (!counts && !is_taken && !is_added_where(expr, static_cast<int>(i)))
       (is_of_place ? steps.place : steps.window) += own;
+    if (!counts && is_of_place && decided[i]) steps.weight += own;
     for (const int arg : node.args) {
       if (arg < 0 || is_taken) continue;
       const int load = pairs ? -1 : taken_by(expr, arg);
@@ -242,11 +253,12 @@ Work cost(const WindowProblem& problem, const WindowSchedule& s) {
   const Steps steps = steps_of(problem);
   const double words = requests * lanes * widest / 4;
   const double elements = loads * lanes * steps.element / indexed;
-  const double done = places * lanes * steps.place;
-  const double stored =
-      windows * (lanes * (static_cast<double>(std::ssize(expr.stores)) + steps.window) + steps.counting);
-  const double instructions = fit.tile + fit.request * requests + fit.word * words + fit.element * elements +
-                              fit.step * done + fit.stored * stored;
+  const double images = static_cast<double>(knobs.images);
+  const double done = places * lanes * (images * (steps.place - steps.weight) + steps.weight);
+  const double results = images * lanes * (static_cast<double>(std::ssize(expr.stores)) + steps.window);
+  const double instructions = fit.tile +
+                              images * (fit.request * requests + fit.word * words + fit.element * elements) +
+                              fit.step * done + fit.stored * windows * (results + steps.counting);
   const double moving = memory / problem.device.dram_bytes_per_s;
   const double issuing =
       static_cast<double>(s.tiles()) * instructions / (fit.issue_rate * problem.device.sm_count / 132);
@@ -287,6 +299,8 @@ Lowered lower(const WindowProblem& problem, const WindowSchedule& s) {
                    {"tile_columns", s.knobs.tile_columns},
                    {"tile_tails", s.tile_tails},
                    {"joins", s.joins},
+                   {"images", s.knobs.images},
+                   {"image_axis", std::max(0, problem.images)},
                    {"run", s.run},
                    {"column_base", s.run > 1 ? columns.base : 0},
                    {"column_live", s.run > 1 ? static_cast<int32_t>(columns.live) : 0},
@@ -299,6 +313,7 @@ Lowered lower(const WindowProblem& problem, const WindowSchedule& s) {
   p.index("tiles", s.tiles());
   p.index("row_extent", domain[problem.rows.axis]);
   p.index("column_extent", domain[problem.columns.axis]);
+  p.index("image_extent", domain[std::max(0, problem.images)]);
   p.divisors("extents", s.extents);
   p.site("y", s.y, problem.fusion);
 
@@ -323,7 +338,10 @@ class PreparedWindow final : public Prepared {
       : problem_(std::move(problem)), settings_(settings_of(problem_)) {}
 
   std::vector<Knob> knobs() const override {
-    return {{"vector", {1, 2, 4, 8}}, {"tile_rows", {1, 2, 3, 4}}, {"tile_columns", {1, 2, 3, 4, 8, 16}}};
+    return {{"vector", {1, 2, 4, 8}},
+            {"tile_rows", {1, 2, 3, 4}},
+            {"tile_columns", {1, 2, 3, 4, 8, 16}},
+            {"images", kImageCounts}};
   }
 
   std::vector<EngineCandidate> candidates() const override {
@@ -344,7 +362,7 @@ class PreparedWindow final : public Prepared {
   WindowKnobs nearest(const WindowKnobs& asked) const {
     return std::ranges::min(settings_, {}, [&](const WindowKnobs& one) {
       return 4 * (one.vector != asked.vector) + 2 * (one.tile_rows != asked.tile_rows) +
-             2 * (one.tile_columns != asked.tile_columns);
+             2 * (one.tile_columns != asked.tile_columns) + (one.images != asked.images);
     });
   }
 

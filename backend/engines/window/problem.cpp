@@ -141,6 +141,24 @@ bool walks_windows(const WindowProblem& problem) {
   return false;
 }
 
+int axis_of_images(const WindowProblem& problem) {
+  const Expr& expr = problem.site.expr;
+  const std::vector<uint32_t> varies = varying_axes(expr);
+  const std::vector<bool> decided = decided_by_coordinates(expr);
+  uint32_t placed = 0;
+  bool weighs = false;
+  for (size_t i = 0; i < expr.nodes.size(); ++i) {
+    if (!decided[i]) continue;
+    placed |= varies[i];
+    weighs = weighs || (varies[i] != 0 && is_real(expr.nodes[i].type));
+  }
+  for (int axis = problem.site.kept - 1; weighs && axis >= 0; --axis)
+    if ((placed >> axis & 1) == 0 && axis != problem.site.vector_axis && axis != problem.rows.axis &&
+        axis != problem.columns.axis)
+      return axis;
+  return -1;
+}
+
 // Where lanes differ in the place that they take from, each is a vector of its own.
 int64_t widest_vector(const WindowProblem& problem) {
   const Expr& expr = problem.site.expr;
@@ -156,6 +174,16 @@ int64_t widest_vector(const WindowProblem& problem) {
 }
 
 }  // namespace
+
+std::vector<bool> decided_by_coordinates(const Expr& expr) {
+  std::vector<bool> decided;
+  for (const Node& node : expr.nodes)
+    decided.push_back(node.kind == Node::Kind::index || node.kind == Node::Kind::scalar ||
+                      (node.kind == Node::Kind::pointwise && std::ranges::all_of(node.args, [&](int arg) {
+                         return arg < 0 || decided[static_cast<size_t>(arg)];
+                       })));
+  return decided;
+}
 
 int64_t WindowProblem::places() const {
   int64_t count = 1;
@@ -265,6 +293,7 @@ std::variant<Refusal, WindowProblem> window_problem(const Fusion& fusion, const 
   problem.columns = line_along(problem, std::max(0, last));
   problem.rows = line_along(problem, std::max(0, last - 1));
   if (problem.rows.places == problem.columns.places) problem.rows = {.axis = problem.rows.axis};
+  problem.images = axis_of_images(problem);
   problem.site.short_forms = fits_short_forms(problem.site);
   problem.index_bits = index_bits(problem.site.expr);
   problem.widest = widest_vector(problem);

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <variant>
+#include <vector>
 
 #include "core/device_info.h"
 #include "core/fusion.h"
@@ -42,7 +43,10 @@ struct WindowProblem {
   /// Y over the axes that number windows, the vector axis last of them, then those of a window's places.
   KernelSite site = {};
   WindowLine columns = {}, rows = {};  ///< of tiles: along the last axes that number windows
-  bool walks = false;                  ///< neighbours along the vector axis are neighbouring windows
+  /// The last axis of images, beside the vector axis and those of tiles, whose windows lie at the same places
+  /// with the same weights, where such weights are computed; -1: none.
+  int images = -1;
+  bool walks = false;  ///< neighbours along the vector axis are neighbouring windows
   int index_bits = 32;
   int64_t widest = 1;  ///< elements of a vector at most
 
@@ -56,6 +60,9 @@ struct WindowProblem {
 
 /// The problem, or why the fusion is none.
 std::variant<Refusal, WindowProblem> window_problem(const Fusion& fusion, const DeviceInfo& device);
+
+/// Per node: whether coordinates alone, and scalars, decide it.
+std::vector<bool> decided_by_coordinates(const Expr& expr);
 
 /// Elements and places of a tile of windows, far from the borders.
 struct WindowReach {

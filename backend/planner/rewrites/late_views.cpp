@@ -138,7 +138,8 @@ class LateViews {
     const auto readers = index_.consumers(y);
     if (is_led(x)) return leads_to_one_value(view);
     return readers.size() == 1 && is_pointwise(given_[static_cast<size_t>(readers[0])]) &&
-           tensor(x).is_virtual() && view_of(x) == nullptr && is_reshape(view) && joins_axes(view);
+           tensor(x).is_virtual() && view_of(x) == nullptr && is_reshape(view) &&
+           (joins_axes(view) || drops_places(view));
   }
 
   // Whether pointwise ops make one value of the view's result, which then is all that others read: as many
@@ -213,11 +214,21 @@ class LateViews {
     });
   }
 
+  // The extents beside those of one.
+  static Dims extents(const Dims& dims) {
+    Dims found;
+    for (const int64_t extent : dims)
+      if (extent != 1) found.push_back(extent);
+    return found;
+  }
   bool joins_axes(const Op& reshape) const {
-    const auto axes = [](const Dims& dims) {
-      return std::ranges::count_if(dims, [](int64_t extent) { return extent != 1; });
-    };
-    return axes(dims(reshape.inputs[0])) > axes(dims(reshape.outputs[0]));
+    return extents(dims(reshape.inputs[0])).rank() > extents(dims(reshape.outputs[0])).rank();
+  }
+  // Whether the view takes away nothing but axes that totals left at one, such as the places of windows.
+  bool drops_places(const Op& reshape) const {
+    const int total = made_by_[static_cast<size_t>(reshape.inputs[0])];
+    return total >= 0 && is_reduction(ops_[static_cast<size_t>(total)]) &&
+           extents(dims(reshape.inputs[0])) == extents(dims(reshape.outputs[0]));
   }
 
   bool is_computable_before(const Op& op, const Op& view) const {

@@ -24,43 +24,98 @@ struct Repeated {
   std::vector<std::pair<int, int>> places;
 };
 
-Repeated with_repeats(const Graph& given, const std::vector<RepeatedValue>& values) {
-  Repeated made{given, std::vector<std::pair<int, int>>(values.size())};
-  Graph& graph = made.graph;
-  Additions additions(graph);
-  std::map<int, std::vector<size_t>> read_by;  // by op: the values that it reads
-  for (size_t i = 0; i < values.size(); ++i)
-    for (const int reader : values[i].readers) read_by[reader].push_back(i);
-  std::vector<std::map<int, int>> again(
-      values.size());  // by tensor: what stands for it; empty before its first use
-  std::vector<Op> ops;
-  for (int at = 0; at < std::ssize(given.ops); ++at) {
-    Op op = given.ops[static_cast<size_t>(at)];
-    for (const size_t value : read_by[at]) {
-      std::map<int, int>& stands = again[value];
-      if (stands.empty()) {
-        for (const int repeated : values[value].ops) {
-          Op repeat = given.ops[static_cast<size_t>(repeated)];
-          const int y = repeat.outputs[0];
-          repeat.name = additions.op_name(repeat.name + ".again");
-          for (int& input : repeat.inputs)
-            if (const auto found = stands.find(input); found != stands.end()) input = found->second;
-          const Tensor model = graph.tensors[static_cast<size_t>(y)];
-          repeat.outputs = {additions.tensor(model, model.dims, repeat.name)};
-          graph.tensors[static_cast<size_t>(repeat.outputs[0])].strides = model.strides;
-          stands[y] = repeat.outputs[0];
-          ops.push_back(std::move(repeat));
-        }
-        made.places[value].first = static_cast<int>(std::ssize(ops)) - 1;
-      }
-      made.places[value].second = static_cast<int>(std::ssize(ops));
-      const int y = given.ops[static_cast<size_t>(values[value].ops.back())].outputs[0];
-      std::ranges::replace(op.inputs, y, stands.at(y));
+class Repeater {
+ public:
+  Repeater(const Graph& given, const std::vector<RepeatedValue>& values)
+      : given_(given),
+        values_(values),
+        made_{given, std::vector<std::pair<int, int>>(values.size())},
+        additions_(made_.graph),
+        stands_(values.size()) {}
+
+  // A value is made again in front of the first of its readers.
+  Repeated run() && {
+    std::map<int, std::vector<size_t>> read_by;  // by op: the values that it reads
+    for (size_t i = 0; i < values_.size(); ++i)
+      for (const int reader : values_[i].readers) read_by[reader].push_back(i);
+    for (int at = 0; at < std::ssize(given_.ops); ++at) {
+      Op op = given_.ops[static_cast<size_t>(at)];
+      for (const size_t value : read_by[at]) read_again(value, op);
+      ops_.push_back(std::move(op));
     }
-    ops.push_back(std::move(op));
+    made_.graph.ops = std::move(ops_);
+    return std::move(made_);
   }
-  graph.ops = std::move(ops);
-  return made;
+
+ private:
+  int place() const { return static_cast<int>(std::ssize(ops_)); }
+
+  void read_again(size_t value, Op& reader) {
+    if (stands_[value].empty()) {
+      for (const int op : values_[value].ops) ops_.push_back(again(op, stands_[value]));
+      made_.places[value].first = place() - 1;
+    }
+    made_.places[value].second = place();
+    const int y = given_.ops[static_cast<size_t>(values_[value].ops.back())].outputs[0];
+    std::ranges::replace(reader.inputs, y, stands_[value].at(y));
+  }
+
+  Op again(int op, std::map<int, int>& stands) {
+    Op repeat = given_.ops[static_cast<size_t>(op)];
+    repeat.name = additions_.op_name(repeat.name + ".again");
+    for (int& input : repeat.inputs)
+      if (const auto found = stands.find(input); found != stands.end()) input = found->second;
+    int& y = repeat.outputs[0];
+    const Tensor model = made_.graph.tensors[static_cast<size_t>(y)];
+    const int stand = additions_.tensor(model, model.dims, repeat.name);
+    made_.graph.tensors[static_cast<size_t>(stand)].strides = model.strides;
+    stands[y] = stand;
+    y = stand;
+    return repeat;
+  }
+
+  const Graph& given_;
+  const std::vector<RepeatedValue>& values_;
+  Repeated made_;
+  Additions additions_;
+  std::vector<std::map<int, int>>
+      stands_;  // per value, by tensor: what stands for it; empty before its first use
+  std::vector<Op> ops_;
+};
+
+// The values that their readers' groups take.
+std::vector<RepeatedValue> taken(const std::vector<RepeatedValue>& values, const Repeated& made) {
+  std::vector<int> group_of(made.graph.ops.size(), -1);
+  const auto groups = partition(made.graph, fold_views(made.graph));
+  for (size_t group = 0; group < groups.size(); ++group)
+    for (const int op : groups[group]) group_of[static_cast<size_t>(op)] = static_cast<int>(group);
+  std::vector<RepeatedValue> found;
+  for (size_t i = 0; i < values.size(); ++i)
+    if (group_of[static_cast<size_t>(made.places[i].first)] ==
+        group_of[static_cast<size_t>(made.places[i].second)])
+      found.push_back(values[i]);
+  return found;
+}
+
+// Repeats what groups take; whether there was anything.
+bool repeat_once(Graph& graph) {
+  const FoldedGraph folded = fold_views(graph);
+  std::vector<RepeatedValue> values = values_to_repeat(graph, folded, partition(graph, folded));
+  while (!values.empty()) {
+    Repeated made = Repeater(graph, values).run();
+    std::vector<RepeatedValue> kept = taken(values, made);
+    if (kept.size() == values.size()) {
+      // Values that no group reads where they were made go.
+      std::set<int> repeated;
+      for (const RepeatedValue& value : values)
+        for (const int op : value.ops) repeated.insert(graph.ops[static_cast<size_t>(op)].outputs[0]);
+      graph = std::move(made.graph);
+      drop_unread_views(graph, repeated);
+      return true;
+    }
+    values = std::move(kept);
+  }
+  return false;
 }
 
 // Whether some value may have readers in several groups.
@@ -78,33 +133,7 @@ void repeat_values(Graph& graph) {
   if (!has_shared_values(graph)) return;
   // A repeated value may be one that others wait for.
   constexpr int kMostRounds = 8;
-  for (int round = 0; round < kMostRounds; ++round) {
-    const FoldedGraph folded = fold_views(graph);
-    std::vector<RepeatedValue> values = values_to_repeat(graph, folded, partition(graph, folded));
-    while (!values.empty()) {
-      Repeated made = with_repeats(graph, values);
-      const FoldedGraph made_folded = fold_views(made.graph);
-      std::vector<int> group_of(made.graph.ops.size(), -1);
-      const auto groups = partition(made.graph, made_folded);
-      for (size_t group = 0; group < groups.size(); ++group)
-        for (const int op : groups[group]) group_of[static_cast<size_t>(op)] = static_cast<int>(group);
-      std::vector<RepeatedValue> taken;
-      for (size_t i = 0; i < values.size(); ++i)
-        if (group_of[static_cast<size_t>(made.places[i].first)] ==
-            group_of[static_cast<size_t>(made.places[i].second)])
-          taken.push_back(values[i]);
-      if (taken.size() == values.size()) {
-        // Values that no group reads where they were made go.
-        std::set<int> repeated;
-        for (const RepeatedValue& value : values)
-          for (const int op : value.ops) repeated.insert(graph.ops[static_cast<size_t>(op)].outputs[0]);
-        graph = std::move(made.graph);
-        drop_unread_views(graph, repeated);
-        break;
-      }
-      values = std::move(taken);
-    }
-    if (values.empty()) return;
+  for (int round = 0; round < kMostRounds && repeat_once(graph); ++round) {
   }
 }
 

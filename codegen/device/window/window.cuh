@@ -1,6 +1,7 @@
 // Owns the kernel of windows: totals over a few places of each window, all of them one thread's.
 //
-//   thread       kTileRows x kTileColumns neighbouring windows, kVector neighbours along the vector axis
+//   thread       kTileRows x kTileColumns neighbouring windows, kVector neighbours along the vector axis,
+//                of kImages images one after the other, which share what coordinates decide
 //   take         memory ──► registers: what the tile's windows need, each element once   (window/take.cuh)
 //   phase 0, 1   the places of a window in order ──► totals ──► settle: values of the window
 //   finish       values of a window, or of a row of them as lanes (Config::joins) ──► memory
@@ -11,10 +12,11 @@
 #include "codegen/device/window/take.cuh"
 
 enum : int { kThreads = Config::threads };
+enum : int { kImages = Config::images, kImageAxis = Config::image_axis };
 enum : bool { kTileTails = Config::tile_tails };  // windows of the last tiles may not exist
 
-// tiles: of all windows, vectors of them; row_extent, column_extent: windows along the axes of a tile;
-// extents: those of the kept axes, in tiles and vectors.
+// tiles: of all windows, vectors of them; row_extent, column_extent, image_extent: windows along the axes of
+// a tile and of images; extents: those of the kept axes, in tiles and vectors.
 
 using Row = Y::Row<kVector>;
 
@@ -118,11 +120,7 @@ struct FinishRows {
   }
 };
 
-extern "C" __global__ void __launch_bounds__(kThreads) window(const __grid_constant__ Params p) {
-  const Index number = static_cast<Index>(blockIdx.x) * kThreads + threadIdx.x;
-  if (number >= p.tiles) return;
-  Index tile[Y::kKept];
-  coordinates<0, Y::kKept>(number, p.extents, tile);
+static __device__ __forceinline__ void finish_tile(const Params& p, const Index (&tile)[Y::kKept]) {
   Taken taken;
   take_all(p, tile, taken);
   if constexpr (Config::joins) {
@@ -131,5 +129,19 @@ extern "C" __global__ void __launch_bounds__(kThreads) window(const __grid_const
   } else {
     Finish finish{p, tile, taken};
     visit_all<kTileRows * kTileColumns>(finish);
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads) window(const __grid_constant__ Params p) {
+  const Index number = static_cast<Index>(blockIdx.x) * kThreads + threadIdx.x;
+  if (number >= p.tiles) return;
+  Index tile[Y::kKept];
+  coordinates<0, Y::kKept>(number, p.extents, tile);
+  if constexpr (kImages == 1) {
+    finish_tile(p, tile);
+  } else {
+    const Index first = tile[kImageAxis] * kImages;
+    const Index end = first + kImages < p.image_extent ? first + kImages : p.image_extent;
+    for (tile[kImageAxis] = first; tile[kImageAxis] < end; ++tile[kImageAxis]) finish_tile(p, tile);
   }
 }

@@ -88,6 +88,22 @@ inline Graph backward(const Pool& pool, bool by_index = false) {
   return g.finish();
 }
 
+/// Images of `from` as images of `to`, bilinear, or the gradient of that; with a residual in front of the
+/// end.
+inline Graph interpolation(const Dims& from, const Dims& to, bool channels_last, bool is_backward = false) {
+  GraphBuilder g("interpolation");
+  const Pool layout{.options = {}, .x = from, .channels_last = channels_last};
+  ResampleOptions options;
+  options.mode = ResampleMode::bilinear;
+  options.output_size = {to[2], to[3]};
+  const Dims& read = is_backward ? to : from;
+  const Dims& made = is_backward ? from : to;
+  const Tensor x = layout.input(g, "x", read, layout.type);
+  const Tensor y = is_backward ? g.resample_bwd(x, from, options, {}, {}) : g.resample_fwd(x, options).y;
+  layout.output(g, g.add(y, layout.input(g, "residual", made, layout.type)), "y", made, layout.type);
+  return g.finish();
+}
+
 /// Numbers stride * h + k of windows h and their places k, in [1, windows, places].
 inline Tensor window_places(GraphBuilder& g, const Dims& dims, int64_t stride) {
   const Tensor like = g.input("like", dims, DataType::i32);

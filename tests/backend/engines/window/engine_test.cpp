@@ -1,7 +1,9 @@
 // Owns the tests of the window engine: which fusions it takes, what tiles of windows share, its text.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
+
 #include <gtest/gtest.h>
+#include <set>
 
 #include <limits>
 
@@ -256,6 +258,22 @@ TEST(WindowEngine, TilesHoldWholePeriods) {
     const int64_t rows = one.config.knob("tile_rows", 0), columns = one.config.knob("tile_columns", 0);
     EXPECT_TRUE((rows == 1 && columns == 1) || (rows % 2 == 0 && columns % 2 == 0)) << to_string(one.config);
   }
+}
+
+// Planes of channels, or images where channels are last: their places and weights are the same.
+TEST(WindowEngine, ImagesShareTheWeightsOfPlaces) {
+  for (const bool channels_last : {false, true}) {
+    const std::vector<Fusion> fusions =
+        fusions_of(interpolation({20, 16, 10, 12}, {20, 16, 20, 24}, channels_last));
+    ASSERT_EQ(fusions.size(), 1u);
+    const WindowProblem problem = problem_of(fusions[0], h200());
+    EXPECT_EQ(problem.domain()[problem.images], channels_last ? 20 : 20 * 16);
+    std::set<int64_t> counts;
+    for (const EngineCandidate& one : test::candidates(window_engine(), fusions[0], h200()))
+      counts.insert(one.config.knob("images", 0));
+    EXPECT_EQ(counts, (std::set<int64_t>{1, 4, 16}));
+  }
+  EXPECT_EQ(problem_of(fusions_of(forward(maximum({4, 16, 20, 20}, 3, 2, 1)))[0], h200()).images, -1);
 }
 
 // A structure's text holds windows, strides and paddings, but no extents.

@@ -27,6 +27,12 @@ inline std::vector<std::pair<std::string, Graph>> graphs_of_all_settings() {
     Pool mean = average({1, 8, 33, 48}, 3, 1, 1, false);
     mean.channels_last = channels_last;
     graphs.emplace_back(layout + "average", forward(mean));
+    // Nine images of a thread's sixteen, and seventeen in fours.
+    for (const bool is_backward : {false, true})
+      graphs.emplace_back(layout + (is_backward ? "interpolated backward" : "interpolated"),
+                          interpolation({9, 17, 10, 12}, {9, 17, 23, 31}, channels_last, is_backward));
+    graphs.emplace_back(layout + "interpolated vectors",
+                        interpolation({9, 16, 10, 12}, {9, 16, 20, 24}, channels_last));
   }
   // Stores of 16 bytes hold 16 windows of 8 bits.
   Pool narrow = maximum({1, 8, 16, 64}, 2, 2, 0);

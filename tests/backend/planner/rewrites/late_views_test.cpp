@@ -222,5 +222,16 @@ TEST(LateViews, ChannelsThatWereLastStayLast) {
   expect_right_on_cpu(graph);
 }
 
+// The places of windows are axes of one behind their total.
+TEST(LateViews, AResidualIsPartOfThePoolInFrontOfIt) {
+  GraphBuilder g("pool");
+  const Tensor x = g.input("x", {2, 3, 8, 8}, DataType::f32);
+  const ResampleOptions options{.mode = ResampleMode::maxpool, .window = {2, 2}, .stride = {2, 2}};
+  const Tensor y = g.resample_fwd(x, options).y;
+  const Graph graph = g.finish({g.add(y, g.input("residual", {2, 3, 4, 4}, DataType::f32))});
+  EXPECT_THAT(named_groups(graph), testing::SizeIs(1));
+  expect_right_on_cpu(graph);
+}
+
 }  // namespace
 }  // namespace fusor

@@ -9,6 +9,8 @@ struct Config {
   enum : int { tile_columns = 4 };
   enum : bool { tile_tails = false };
   enum : bool { joins = true };
+  enum : int { images = 1 };
+  enum : int { image_axis = 0 };
   enum : int { run = 8 };
   enum : int { column_base = -1 };
   enum : int { column_live = 511 };
@@ -324,6 +326,7 @@ struct Params {
   alignas(8) Index tiles;
   alignas(8) Index row_extent;
   alignas(8) Index column_extent;
+  alignas(8) Index image_extent;
   FastDivisor extents[3];
   Y::Args y;
 };

@@ -9,6 +9,8 @@ struct Config {
   enum : int { tile_columns = 2 };
   enum : bool { tile_tails = false };
   enum : bool { joins = false };
+  enum : int { images = 1 };
+  enum : int { image_axis = 0 };
   enum : int { run = 1 };
   enum : int { column_base = 0 };
   enum : int { column_live = 0 };
@@ -259,6 +261,7 @@ struct Params {
   alignas(8) Index tiles;
   alignas(8) Index row_extent;
   alignas(8) Index column_extent;
+  alignas(8) Index image_extent;
   FastDivisor extents[4];
   Y::Args y;
 };

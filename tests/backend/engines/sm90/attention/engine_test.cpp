@@ -321,6 +321,21 @@ TEST(Attention, NoSettingNeedsMoreThanABlockHas) {
   }
 }
 
+// Gemma 2's layers: a soft-cap and a window leave no registers for the blocks of other heads.
+Fusion capped_window_of_wide_heads() {
+  AttentionGraph graph({.head = 256, .value = 256, .mask = Mask::window});
+  graph.score = graph.g.mul(graph.g.tanh(graph.score), graph.g.constant(50));
+  graph.mask();
+  return test::fusion_of(graph.finish());
+}
+
+TEST(Attention, ComputedScoresOfWideHeadsTakeBlocksOfFewKeys) {
+  const auto found = test::candidates(attention_engine(), capped_window_of_wide_heads(), h200());
+  EXPECT_FALSE(found.empty());
+  for (const EngineCandidate& candidate : found)
+    EXPECT_EQ(knobs_of<attention::Knobs>(candidate.config).tile_k, 32);
+}
+
 TEST(AttentionKernels, Compile) {
   std::vector<test::KernelCase> cases;
   for (const int64_t head : {64, 128, 256})
@@ -342,6 +357,9 @@ TEST(AttentionKernels, Compile) {
   test::add_kernels(attention_engine(), "scored", test::fusion_of(graph.finish(true)), h200(), cases);
   std::vector<test::KernelCase> few;
   for (size_t i = 0; i < cases.size(); i += 12) few.push_back(cases[i]);
+  cases.clear();
+  test::add_kernels(attention_engine(), "wide", capped_window_of_wide_heads(), h200(), cases);
+  few.push_back(cases.front());
   test::expect_distinct_compiled(few);
 }
 

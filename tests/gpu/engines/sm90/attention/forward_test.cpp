@@ -40,6 +40,7 @@ const AttentionCase kCases[] = {
     {1, 2, 1, 500, 500, 64, 128, Mask::window},
     {1, 2, 2, 190, 270, 192, 128, Mask::causal},
     {1, 1, 1, 260, 290, 256, 256},
+    {1, 2, 1, 200, 200, 256, 256, Mask::window},
     {1, 2, 2, 150, 150, 80, 40, Mask::causal},
     {1, 2, 2, 65, 513, 72, 104, Mask::none, DataType::f16},
 };
@@ -56,7 +57,7 @@ TEST_P(AttentionGpu, ForwardWithStatistics) {
   expect_every_config_correct(test::attention(GetParam(), true), kAttentionOnly, words(GetParam()));
 }
 
-// A scale of any sign is an op of the score, for which heads of 256 leave `attention` no registers.
+// A scale of any sign is an op of the score.
 TEST_P(AttentionGpu, ForwardOfAGivenScale) {
   FUSOR_NEEDS_HOPPER();
   const std::array<const Engine*, 2> engines{&attention_engine(), &attention_mma_engine()};
@@ -125,8 +126,8 @@ TEST_P(AttentionGpu, ForwardWithDropout) {
                               words(c));
 }
 
-// Soft-capped, with a bias of keys and a slope of heads. Heads of 256 leave `attention` no registers for
-// that.
+// Soft-capped, with a bias of keys and a slope of heads. Heads of 256 leave `attention` registers for blocks
+// of 32 keys.
 TEST_P(AttentionGpu, ForwardOfAnyScore) {
   FUSOR_NEEDS_HOPPER();
   const AttentionCase& c = GetParam();
