@@ -62,6 +62,8 @@ FUSOR_API int64_t element_count(const Dims& dims);
 FUSOR_API Strides packed_strides(const Dims& dims, Layout layout = Layout::row_major);
 /// Packed strides of `dims` whose axes lie in memory in the same order as `like`'s (same rank).
 FUSOR_API Strides packed_strides_like(const Dims& dims, const Dims& like_dims, const Strides& like_strides);
+/// Strides with which row-major `to` dims walk the elements of (from, strides), or false where no strides do.
+FUSOR_API bool reshape_strides(const Dims& from, const Strides& strides, const Dims& to, Strides& out);
 /// One past the furthest element that any coordinate reaches, relative to the first one. Strides are 0 or
 /// more.
 FUSOR_API int64_t span_elements(const Dims& dims, const Strides& strides);

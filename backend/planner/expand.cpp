@@ -11,8 +11,10 @@
 #include "backend/planner/fold_views.h"
 #include "backend/planner/partition/softmax_maximum.h"
 #include "backend/planner/rewrites/additions.h"
+#include "backend/planner/rewrites/channels_last.h"
 #include "backend/planner/rewrites/late_concatenations.h"
 #include "backend/planner/rewrites/late_views.h"
+#include "backend/planner/rewrites/parted_rows.h"
 #include "backend/planner/rewrites/repeated_values.h"
 #include "backend/planner/rewrites/result_layout.h"
 #include "backend/planner/rewrites/shared_views.h"
@@ -36,6 +38,7 @@ class Expander {
     shorten_maxima();
     simplify_views();
     lay_out_results(graph_);
+    lay_channels_last(graph_);
   }
 
   // Each step may make room for another: they take turns until nothing changes.
@@ -46,6 +49,7 @@ class Expander {
       changes = split_batches(graph_, additions_) || changes;
       changes = move_views_behind(graph_, additions_) || changes;
       changes = move_concatenations_behind(graph_, additions_) || changes;
+      changes = part_rows(graph_, additions_) || changes;
       if (!changes) return;
     }
   }

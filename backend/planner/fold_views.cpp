@@ -8,46 +8,6 @@
 
 namespace fusor {
 
-bool reshape_strides(const Dims& from, const Strides& strides, const Dims& to, Strides& out) {
-  // Axes of extent 1 take no part; the rest is matched in runs of equal element count.
-  Dims old_dims;
-  Strides old_strides;
-  for (int i = 0; i < from.rank(); ++i) {
-    if (from[i] == 1) continue;
-    old_dims.push_back(from[i]);
-    old_strides.push_back(strides[i]);
-  }
-  out = Dims::filled(to.rank(), 0);
-  int old_begin = 0;
-  int new_begin = 0;
-  while (new_begin < to.rank()) {
-    if (to[new_begin] == 1) {
-      ++new_begin;
-      continue;
-    }
-    int old_end = old_begin + 1;
-    int new_end = new_begin + 1;
-    int64_t old_count = old_dims[old_begin];
-    int64_t new_count = to[new_begin];
-    while (old_count != new_count) {
-      if (old_count < new_count)
-        old_count *= old_dims[old_end++];
-      else
-        new_count *= to[new_end++];
-    }
-    for (int i = old_begin; i + 1 < old_end; ++i)
-      if (old_strides[i] != old_strides[i + 1] * old_dims[i + 1]) return false;
-    int64_t step = old_strides[old_end - 1];
-    for (int i = new_end - 1; i >= new_begin; --i) {
-      out[i] = step;
-      step *= to[i];
-    }
-    old_begin = old_end;
-    new_begin = new_end;
-  }
-  return true;
-}
-
 bool view_placement(const Graph& graph, const Op& op, const Placement& x, Placement& out) {
   const Dims& x_dims = graph.tensors[op.inputs[0]].dims;
   const Dims& y_dims = graph.tensors[op.outputs[0]].dims;

@@ -41,9 +41,6 @@ struct FoldedGraph {
 };
 FoldedGraph fold_views(const Graph& graph);
 
-/// Strides with which row-major `to` dims walk the elements of (from, strides), or false where no strides do.
-bool reshape_strides(const Dims& from, const Strides& strides, const Dims& to, Strides& out);
-
 /// How coordinates of a view's result reach the elements of its operand, itself placed at `x`; false where no
 /// strides do (a reshape of elements that do not lie in row-major order).
 bool view_placement(const Graph& graph, const Op& op, const Placement& x, Placement& out);

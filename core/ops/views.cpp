@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "core/dims.h"
 #include "core/ops/rules.h"
 
 namespace fusor {
@@ -20,7 +21,16 @@ std::vector<Inferred> Reshape::infer(const Call& call) const {
   if (element_count(call.given()) != element_count(x.dims))
     fail("{}: '{}' {} has {} elements, dims {} have {}", call.label, x.name, to_string(x.dims),
          element_count(x.dims), to_string(call.given()), element_count(call.given()));
-  return {in_row_major(call, call.given(), x.type)};
+  // Channels that lie last stay last.
+  Tensor shown = x;
+  shown.dims = call.given();
+  if (!reshape_strides(x.dims, x.strides, shown.dims, shown.strides))
+    return {in_row_major(call, shown.dims, x.type)};
+  for (int axis = shown.dims.rank() - 1; axis >= 0; --axis)
+    if (shown.dims[axis] == 1)
+      shown.strides[axis] =
+          axis + 1 < shown.dims.rank() ? shown.strides[axis + 1] * shown.dims[axis + 1] : 1;
+  return {in_order_of(call, shown.dims, x.type, shown)};
 }
 
 std::vector<Inferred> Transpose::infer(const Call& call) const {

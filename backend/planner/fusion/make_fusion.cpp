@@ -2,6 +2,7 @@
 #include "backend/planner/fold_views.h"
 #include "backend/planner/fusion/fusion_builder.h"
 #include "backend/planner/planner.h"
+#include "core/dims.h"
 #include "core/fail.h"
 
 namespace fusor {

@@ -1,6 +1,8 @@
 // Owns the search for free names and uids.
 #include "backend/planner/rewrites/additions.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -32,6 +34,16 @@ int Additions::tensor(const Tensor& model, const Dims& dims, const std::string& 
   tensor.value = 0.0;
   graph_.tensors.push_back(std::move(tensor));
   return static_cast<int>(graph_.tensors.size()) - 1;
+}
+
+int Additions::constant(double value, DataType type) {
+  Tensor model;
+  model.type = type;
+  const int made = tensor(model, {1}, fmt::format("{}", value));
+  Tensor& constant = graph_.tensors[static_cast<size_t>(made)];
+  constant.memory = Memory::constant;
+  constant.value = value;
+  return made;
 }
 
 Op Additions::view(Attributes attributes, int x, const Dims& shape, const std::string& name) {

@@ -18,6 +18,8 @@ class Additions {
   std::string op_name(std::string name);
   /// A virtual tensor like `model`, packed, of the given dims, for the result of an op called `op`.
   int tensor(const Tensor& model, const Dims& dims, const std::string& op);
+  /// A scalar that is known now.
+  int constant(double value, DataType type);
   /// A view of tensor `x`, called "name" or so, whose result is new and has that shape. The caller places it.
   Op view(Attributes attributes, int x, const Dims& shape, const std::string& name);
 

@@ -106,10 +106,16 @@ class LateConcatenation {
            });
   }
 
-  // Whether the tensor lies in memory, where slices of it are read.
+  // Whether the tensor lies in memory, where slices of it are read, or would have to for its other readers.
   bool is_sliced(int at) const {
     return !is_packed(tensor(at).type) &&
-           (index_.producer(at) < 0 || !tensor(at).is_virtual() || is_view_result(at));
+           (index_.producer(at) < 0 || !tensor(at).is_virtual() || is_view_result(at) || is_taken_apart(at));
+  }
+  bool is_taken_apart(int at) const {
+    const auto slices = std::ranges::count_if(index_.consumers(at), [&](int reader) {
+      return std::holds_alternative<Slice>(op_of(reader).attributes);
+    });
+    return slices > 0 && slices + 1 == std::ssize(index_.consumers(at));
   }
 
   // Whether the tensor is the value of a pointwise op for this use alone, made of such.

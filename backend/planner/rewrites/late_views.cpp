@@ -11,6 +11,7 @@
 #include "backend/planner/planner.h"
 #include "backend/planner/rewrites/reshaped.h"
 #include "backend/planner/rewrites/unread_views.h"
+#include "core/dims.h"
 #include "core/graph_index.h"
 
 namespace fusor {

@@ -1,0 +1,19 @@
+// Owns the choice of channels last for what lies between convolutions.
+#pragma once
+
+#include "core/graph.h"
+
+namespace fusor {
+
+/// Lays virtual activations that a convolution reads channels last, and with them what ops by element, totals
+/// and views make of them or them of, as far as the next convolution. Tensor cores multiply lines of channels:
+/// of planes, each such convolution would make a copy first.
+///
+///     x, planes -> convolution -> bias, ReLU -> convolution -> y, planes
+///                                            ^ channels last
+///
+/// What is tied so to a tensor of the user's that lies otherwise stays as it is, and with it all between: no
+/// kernel reads one order and writes another that did not before. Strides alone change.
+void lay_channels_last(Graph& graph);
+
+}  // namespace fusor
