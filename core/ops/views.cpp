@@ -28,8 +28,7 @@ std::vector<Inferred> Reshape::infer(const Call& call) const {
     return {in_row_major(call, shown.dims, x.type)};
   for (int axis = shown.dims.rank() - 1; axis >= 0; --axis)
     if (shown.dims[axis] == 1)
-      shown.strides[axis] =
-          axis + 1 < shown.dims.rank() ? shown.strides[axis + 1] * shown.dims[axis + 1] : 1;
+      shown.strides[axis] = axis + 1 < shown.dims.rank() ? shown.strides[axis + 1] * shown.dims[axis + 1] : 1;
   return {in_order_of(call, shown.dims, x.type, shown)};
 }
 
