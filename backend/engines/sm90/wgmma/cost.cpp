@@ -423,8 +423,9 @@ double Schedule::copied_bytes() const {
   constexpr double kIm2colCost = 1.6;  // a column of pixels comes slower than a box
   const double steps = steps_of_all_tiles();
   if (tiling.window)
-    return static_cast<double>(tiling.tiles()) * static_cast<double>(tiling.lines_of_window() * kLineBytes) +
-           static_cast<double>(slots() * std::ssize(tiling.window->lines) * kFilterBytes);
+    return static_cast<double>(tiling.tiles() * tiling.window->layers) *
+               static_cast<double>(tiling.lines_of_window() * kLineBytes) +
+           static_cast<double>(slots() * filter_bytes());
   if (view.planes)
     return steps * kLineBytes * static_cast<double>(tiling.row_lines() + tiling.column_lines());
   const auto lines = [&](const CopiedOperand& operand) {
@@ -561,7 +562,10 @@ Work Schedule::work() const {
   work.l2_bytes = copied_bytes() + scattered_bytes();
   // Written by TMA, read by the tensor cores: the columns once for every 64 rows.
   const double read = tile_m + tile_n * tile_m / kPartRows;
-  work.shared_bytes = steps * (static_cast<double>(tiling.stage_bytes()) + rows * read * kLineBytes);
+  work.shared_bytes =
+      steps * rows * read * kLineBytes + (tiling.window && tiling.window->layers > 1
+                                              ? work.l2_bytes
+                                              : steps * static_cast<double>(tiling.stage_bytes()));
   if (is_straddling_matmul()) multiply_beside_l2(work);
   work.tiles = tiling.tiles();
   work.tiles_per_sm = static_cast<int>(tiling.blocks_per_sm());

@@ -195,9 +195,12 @@ void Schedule::append_windows(Parameters& p) const {
   p.wide("tiles", tiling.tiles_n());
   p.divisor("filter_blocks", filter_blocks());
   p.divisor("blocks_of_group", tiling.tiles_m());
+  p.wide("layers", window.layers);
   p.wide("taps", taps);
   p.wide("slices", Tiling::slices_of(view));
   p.wide("filter_lines", a.map.box[2]);
+  p.wide("filters", filter_bytes() / (a.map.box[2] * kLineBytes));
+  p.wide("joined", std::countr_zero(static_cast<uint64_t>(taps_of_line)));
   std::vector<int64_t> lines(kMaxResidentTaps, 0);
   std::ranges::copy(window.lines, lines.begin());
   p.wide("lines", lines);

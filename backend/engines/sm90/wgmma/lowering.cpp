@@ -31,6 +31,7 @@ Schedule::Schedule(const Problem& problem_, const Knobs& knobs)
   if (tiling.window) {
     b = {copied_window(fusion, view, *tiling.window, tiling.lines_of_window())};
     a.map.box[2] = filter_lines();
+    join_taps();
   }
   if (prologue_b) b = {prologue_b->stored};
   for (int64_t i = std::ssize(b); i < tiling.siblings; ++i)
@@ -81,6 +82,23 @@ int64_t Schedule::filter_lines() const {
   const int64_t lines =
       a.across_adjacent ? kSlice * Tiling::slices_of(view) : ceil_div(view.n, kAtom) * kAtom;
   return std::min(lines, kPartRows);
+}
+
+// Taps that lie one behind the other in memory are copied by lines of 128 bytes.
+void Schedule::join_taps() {
+  const int64_t taps = tiling.window->layers * std::ssize(tiling.window->lines), channels = a.map.dims[0];
+  const bool divides = channels == kBoxLine / 2 || channels == kBoxLine / 4;
+  if (tiling.window->layers == 1 || !divides || a.map.stride_bytes[0] != channels * byte_size(a.map.type))
+    return;
+  taps_of_line = kBoxLine / channels;
+  a.map.dims[0] = taps * channels;
+  a.map.dims[1] = 1;
+  a.map.stride_bytes[0] = a.map.stride_bytes[1];
+}
+
+int64_t Schedule::filter_bytes() const {
+  const int64_t taps = tiling.window->layers * std::ssize(tiling.window->lines);
+  return ceil_div(taps, taps_of_line) * filter_lines() * kLineBytes;
 }
 
 int64_t Schedule::run_of_pixels() const {
@@ -309,9 +327,7 @@ int64_t Schedule::boxes_bytes(int64_t columns, int64_t count) const {
 }
 
 int64_t Schedule::shared_bytes_with(int64_t boxes, int64_t stages) const {
-  if (tiling.window)
-    return boxes + 1024 + std::ssize(tiling.window->lines) * kFilterBytes +
-           stages * tiling.lines_of_stage() * 128;
+  if (tiling.window) return boxes + 1024 + filter_bytes() + stages * tiling.lines_of_stage() * 128;
   const int64_t kept = passes() ? steps_ahead() * raw_bytes_of_step() + 1024 : 0;
   return stages * tiling.stage_bytes() + ceil_div(16 * (stages + 1), 1024) * 1024 + kept + boxes;
 }

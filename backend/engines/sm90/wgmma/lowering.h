@@ -30,6 +30,7 @@ struct Schedule {
   Tiling tiling;
   /// Operands whose elements pass ops before they are multiplied; a and b are what is stored of them then.
   std::optional<PrologueOperand> prologue_a, prologue_b;
+  int64_t taps_of_line = 1;      ///< resident windows: taps of a line of copied filters
   CopiedOperand a;               ///< left operand of what the tensor cores see
   std::vector<CopiedOperand> b;  ///< right operand of every sibling
   /// Both as threads read them, where they do: instead of a, instead of all of b.
@@ -61,6 +62,7 @@ struct Schedule {
   int64_t run_of_pixels() const;
   /// Resident windows: lines of a tap's filter that are multiplied, of 64.
   int64_t filter_lines() const;
+  int64_t filter_bytes() const;  ///< of all taps
   bool along_columns() const {
     return tiling.gathered ? !tiling.swapped : !copied || copied->along_n != tiling.swapped;
   }
@@ -86,6 +88,7 @@ struct Schedule {
   /// Where threads load what TMA takes as well, they rely on whole elements alone.
   ThreadLoad loaded_operand(bool second, int64_t sibling) const;
   void choose_loaders();
+  void join_taps();
 
   bool passes() const { return prologue_a || prologue_b; }
   /// Bytes of shared memory that such operands' elements of a step take; and how many steps are on their way.

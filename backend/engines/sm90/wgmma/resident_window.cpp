@@ -16,18 +16,29 @@ int64_t shared_padding(const WindowWalk& walk, int64_t extent) {
   return std::clamp<int64_t>(std::min(-walk.lower, behind), 0, walk.reach);
 }
 
+// Whether a window's taps along the first of three axes are copied one by one: between them lie planes.
+bool has_layers(const Contraction& view) {
+  return view.axes.size() == 3 && view.axes[0].window > 1 && view.taps() > kMaxResidentTaps;
+}
+
 }  // namespace
 
 std::optional<ResidentWindow> resident_window(const Contraction& view, bool shares_columns) {
   if (view.op != ContractionOp::fprop && view.op != ContractionOp::dgrad) return std::nullopt;
   if (!view.has_unit_stride() || view.channels() > kBoxLine) return std::nullopt;
-  if (view.k / view.channels() > kMaxResidentTaps) return std::nullopt;
   ResidentWindow window;
+  if (has_layers(view)) window.layers = view.axes[0].window;
+  if (view.taps() / window.layers > kMaxResidentTaps) return std::nullopt;
   window.count = view.m;
   window.lines = {0};
   // Outermost axis first: what is inside of it multiplies the lines so far.
   for (const WindowAxis& axis : view.axes) {
     const WindowWalk walk = window_walk(view, axis);
+    if (window.layers > 1 && &axis == &view.axes.front()) {
+      if (!fits_window_map(walk, extent_under_window(view, axis), view.axes.size())) return std::nullopt;
+      window.axes.push_back({walk.pixels, walk});
+      continue;
+    }
     const bool shares = shares_columns || &axis != &view.axes.back();
     const int64_t shared = shares ? shared_padding(walk, extent_under_window(view, axis)) : 0;
     const int64_t positions = walk.pixels + walk.reach - shared;

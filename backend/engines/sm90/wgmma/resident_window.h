@@ -17,21 +17,25 @@ class Parameters;
 /// many more as the taps reach; of these, the padding behind a row is also that in front of the next. Each
 /// position has one line of channels; tap t multiplies position p by the
 /// line p + lines[t].
+///
+/// Windows of three axes and more taps come in layers, one for each tap along the first axis: the same
+/// positions, as far away in the operand as that tap.
 struct ResidentWindow {
   struct Axis {
     int64_t pixels;
     WindowWalk positions;  ///< of a window of 1
   };
   std::vector<Axis> axes;
-  int64_t count = 1;           ///< positions of all images
-  std::vector<int64_t> lines;  ///< by tap, in the order of the filter
+  int64_t count = 1;  ///< positions of all images
+  int64_t layers = 1;
+  std::vector<int64_t> lines;  ///< by tap of a layer, in the order of the filter
   int64_t reach = 0;           ///< the largest of them
 
   /// The argument bytes of `PaddedGrid` on the device.
   void append_grid(Parameters& p) const;
 };
 
-/// Taps that the arguments have room for.
+/// Taps of a layer that the arguments have room for.
 inline constexpr int64_t kMaxResidentTaps = 16;
 
 /// Nothing but for fprop and dgrad of stride 1, of a line of channels or less and few taps. `shares_columns`:

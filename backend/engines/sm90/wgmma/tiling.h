@@ -46,8 +46,8 @@ inline constexpr int64_t kMostPassedLines = 128;
 inline constexpr int64_t kEnoughStages = 4, kFewStages = 3, kMostStaged = 2;
 // Boxes of a consumer: one is filled while another leaves.
 inline constexpr int64_t kFewestBoxes = 2;
-// A resident window's ring of windows, and the bytes of the filters of one tap.
-inline constexpr int64_t kMaxWindows = 8, kFilterBytes = kPartRows * 128;
+// A resident window's ring of windows.
+inline constexpr int64_t kMaxWindows = 8;
 // Rows of a product of one step whose few columns are worth tiles of their own: 100,000 took longer so.
 inline constexpr int64_t kManyRows = 1 << 16;
 // Blocks of a cluster that may share the steps of a tile; every GPU of sm_90 has clusters of so many.

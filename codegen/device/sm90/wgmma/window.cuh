@@ -1,13 +1,14 @@
 // Owns the convolution of sm_90a whose windows stay in shared memory: fprop and dgrad of stride 1, up to 64
-// channels a group.
+// channels a group. Windows of three axes come in layers, each a stage of the ring.
 //
 //   warpgroup 0, thread 0                          warpgroups 1, 2: consumers, a tile each in ping-pong
-//   filters: once --- filters_full ------------->  for every tap:
+//   filters: once --- filters_full ------------->  for every layer, and every tap of it:
 //   window[s]     --- full[s] ------------------->   wgmma(filters[tap], window[s] + lines[tap])
 //    (im2col TMA) <-- empty[s] ------------------  epilogue; positions that are no pixels are not stored
 //
 //   tile: 64 output channels x kTileN positions of the padded grid; a window has as many more as taps reach.
-//   shared: boxes | barriers | filters[taps][64 x 128 B] | ring of windows, 128-byte lines, swizzled
+//   shared: boxes | barriers | filters[layers][taps][lines of 128 B] | ring of windows, 128-byte lines,
+//   swizzled
 #include "fusor_generated.cuh"
 
 #include "codegen/device/sm90/epilogue/finish.cuh"
@@ -23,7 +24,7 @@ struct Shared {
 
   __device__ u8* filters() { return tiles; }
   __device__ u8* window(const Windows& windows, int stage) {
-    return tiles + windows.taps * kFilterBytes + stage * windows.lines_of_stage * 128;
+    return tiles + windows.filters * windows.filter_bytes() + stage * windows.lines_of_stage * 128;
   }
   __device__ void init(const Windows& windows) {
     filters_full.init(1);
@@ -35,7 +36,7 @@ struct Shared {
   }
 };
 
-// The window of the ring for the block's `count`th tile, and the parity of its barriers.
+// The window of the ring for the block's `count`th layer, and the parity of its barriers.
 struct Place {
   int stage;
   u32 parity;
@@ -46,64 +47,73 @@ struct Place {
   }
 };
 
-// Rows of a tap beyond the copied lines are left as they are: they make sums of channels that do not exist.
+// Rows of a tap beyond the copied lines are the next one's, or a window's: they make sums of channels that do
+// not exist.
 FUSOR_DEVICE void load_filters(const Params& p, Shared& shared, const Tile& tile) {
-  shared.filters_full.arrive_and_expect(static_cast<u32>(p.windows.taps * p.windows.filter_lines) * 128);
+  const int filters = static_cast<int>(p.windows.filters);
+  shared.filters_full.arrive_and_expect(static_cast<u32>(filters * p.windows.filter_bytes()));
   const int outputs = tile.entry * static_cast<int>(p.operands.second_channels);
-  for (int tap = 0; tap < static_cast<int>(p.windows.taps); ++tap) {
-    u8* const to = shared.filters() + tap * kFilterBytes;
+  for (int filter = 0; filter < filters; ++filter) {
+    u8* const to = shared.filters() + filter * p.windows.filter_bytes();
+    const int line = p.windows.joined != 0 ? filter * 64 : 0, tap = p.windows.joined != 0 ? 0 : filter;
     if constexpr (kRowsAdjacentA)
-      load_lines<true, 64, Alone>(to, p.filters, shared.filters_full, tile.row, outputs, tap, true);
+      load_lines<true, 64, Alone>(to, p.filters, shared.filters_full, tile.row + line, outputs, tap, true);
     else
-      load_lines<false, 64, Alone>(to, p.filters, shared.filters_full, tile.row + outputs, 0, tap, true);
+      load_lines<false, 64, Alone>(to, p.filters, shared.filters_full, tile.row + outputs, line, tap, true);
   }
 }
 
 FUSOR_DEVICE void load_windows(const Params& p, Shared& shared) {
   const Windows& windows = p.windows;
   load_filters(p, shared, windows.tile(0));
-  const u16 no_offset[kWindowAxes] = {};
   int count = 0;
   for (int number = windows.first_tile(); number < static_cast<int>(windows.tiles);
-       number += windows.tile_step(), ++count) {
+       number += windows.tile_step()) {
     const Tile tile = windows.tile(number);
-    const Place place(windows, count);
     const PixelStart start(p.operands, tile.column);
-    shared.empty[place.stage].wait(place.parity ^ 1);
-    shared.full[place.stage].arrive_and_expect(static_cast<u32>(windows.lines_of_window) * 128);
-    copy_pixels(shared.window(windows, place.stage), p.pixels, shared.full[place.stage],
-                tile.entry * static_cast<int>(p.operands.first_channels), start.at, start.image, no_offset);
+    for (int layer = 0; layer < static_cast<int>(windows.layers); ++layer, ++count) {
+      const Place place(windows, count);
+      u16 offset[kWindowAxes] = {};
+      if (windows.layers > 1)
+        offset[0] = static_cast<u16>(layer * p.operands.walk[0].slope + p.operands.walk[0].origin);
+      shared.empty[place.stage].wait(place.parity ^ 1);
+      shared.full[place.stage].arrive_and_expect(static_cast<u32>(windows.lines_of_window) * 128);
+      copy_pixels(shared.window(windows, place.stage), p.pixels, shared.full[place.stage],
+                  tile.entry * static_cast<int>(p.operands.first_channels), start.at, start.image, offset);
+    }
   }
 }
 
-// Every tap multiplies so many slices of its lines.
+// Every tap of a layer multiplies so many slices of its lines.
 template <int kSlices>
-FUSOR_DEVICE void multiply_slices(const Windows& windows, u64 filter, u64 window) {
+FUSOR_DEVICE void multiply_slices(const Windows& windows, u64 filters, u64 window, int layer) {
 #pragma unroll 1
-  for (int tap = 0; tap < static_cast<int>(windows.taps); ++tap, filter += kFilterBytes >> 4) {
+  for (int tap = 0; tap < static_cast<int>(windows.taps); ++tap) {
+    const u64 filter = filters + (windows.filter(layer * static_cast<int>(windows.taps) + tap) >> 4);
     const u64 lines = window + windows.lines[tap] * (128 >> 4);
     wgmma_fence();
 #pragma unroll
     for (int slice = 0; slice < kSlices; ++slice)
       Wgmma<kTileN, ElementA, ElementB, kRowsAdjacentA, 0>::issue<0>(
-          filter + slice * Part<kRowsAdjacentA>::kStep, lines + slice * Part<false>::kStep, tap + slice != 0);
+          filter + slice * Part<kRowsAdjacentA>::kStep, lines + slice * Part<false>::kStep,
+          layer + tap + slice != 0);
     wgmma_commit();
     wgmma_wait<1>();
   }
 }
 
-FUSOR_DEVICE void multiply(const Windows& windows, Shared& shared, int stage) {
-  const u64 filter = Part<kRowsAdjacentA>::descriptor(shared.filters());
+FUSOR_DEVICE void multiply(const Windows& windows, Shared& shared, int stage, int layer) {
+  const u64 filters = Part<kRowsAdjacentA>::descriptor(shared.filters());
   const u64 window = Part<false>::descriptor(shared.window(windows, stage));
   switch (static_cast<int>(windows.slices)) {
     case 1:
-      return multiply_slices<1>(windows, filter, window);
+      return multiply_slices<1>(windows, filters, window, layer);
     case 2:
-      return multiply_slices<2>(windows, filter, window);
+      return multiply_slices<2>(windows, filters, window, layer);
     case 3:
-      return multiply_slices<3>(windows, filter, window);
+      return multiply_slices<3>(windows, filters, window, layer);
     default:
-      return multiply_slices<4>(windows, filter, window);
+      return multiply_slices<4>(windows, filters, window, layer);
   }
 }
 
@@ -118,15 +128,18 @@ FUSOR_DEVICE void consume_tiles(const Params& p, Shared& shared, int consumer) {
        number += windows.tile_step(), ++count) {
     if (count % kConsumers != consumer) continue;
     const Tile tile = windows.tile(number);
-    const Place place(windows, count);
+    const int layers = static_cast<int>(windows.layers);
     shared.order.wait(consumer, count / kConsumers);
-    shared.full[place.stage].wait(place.parity);
-    multiply(windows, shared, place.stage);
-    shared.order.pass_on(consumer);
-    wgmma_wait<0>();
+    for (int layer = 0; layer < layers; ++layer) {
+      const Place place(windows, count * layers + layer);
+      shared.full[place.stage].wait(place.parity);
+      multiply(windows, shared, place.stage, layer);
+      if (layer + 1 == layers) shared.order.pass_on(consumer);
+      wgmma_wait<0>();
+      if (threadIdx.x % 32 == 0) shared.empty[place.stage].arrive();
+    }
     TileSums sums;
     read_tile(sums);
-    if (threadIdx.x % 32 == 0) shared.empty[place.stage].arrive();
     finisher.finish(tile, tile.row, sums);
   }
 }

@@ -9,7 +9,6 @@
 enum : int {
   kMaxTaps = 16,
   kMaxWindows = 8,
-  kFilterBytes = 64 * 128,  // of one tap
 };
 
 using Grid = PaddedGrid<kSpatial, Index, i64, FastDivisor>;
@@ -18,14 +17,23 @@ struct Windows {
   Grid grid;
   i64 tiles;                                   // of positions
   FastDivisor filter_blocks, blocks_of_group;  // blocks of 64 output channels: all, and those of one group
-  i64 taps;
-  i64 slices;           // of 32 bytes, of a line of channels
-  i64 filter_lines;     // that a copy brings of one tap's 64
+  i64 layers;                                  // of a window, copied one after the other
+  i64 taps;                                    // of a layer
+  i64 slices;                                  // of 32 bytes, of a line of channels
+  i64 filter_lines;                            // that a copy brings of 64
+  i64 filters;                                 // copies
+  i64 joined;           // 2 to the power of it: taps of a copy's lines, one behind the other
   i64 lines[kMaxTaps];  // how far from a position's line the tap's is
   FastDivisor stages;   // of the ring
   i64 lines_of_stage;   // of 128 bytes, in multiples of 8
   i64 lines_of_window;
 
+  __device__ int filter_bytes() const { return static_cast<int>(filter_lines) * 128; }  // of a copy
+  // Where a tap's filter begins.
+  __device__ int filter(int tap) const {
+    const int shift = static_cast<int>(joined), in_line = tap & ((1 << shift) - 1);
+    return (tap >> shift) * filter_bytes() + in_line * (128 >> shift);
+  }
   // A block has one block of filters; those with the same share the tiles.
   __device__ int first_tile() const { return static_cast<int>(filter_blocks.divide(blockIdx.x)); }
   __device__ int tile_step() const { return static_cast<int>(filter_blocks.divide(gridDim.x)); }

@@ -196,6 +196,15 @@ TEST(Wgmma, KernelsOfResidentWindowsCompileCleanly) {
   g.output(g.relu(g.add(y, g.input("bias", {1, 64, 1, 1}, DataType::bf16))), {.layout = Layout::nhwc});
   add_windows(fusion_of(g.finish()));
   EXPECT_EQ(kernels.size(), 6u);
+  // In layers, with two taps in a line of filters.
+  add_windows(fusion_of(dgrad({1, 16, 32, 32, 32}, {16, 16, 3, 3, 3}, {.padding = {1, 1, 1}})));
+  GraphBuilder deep("three axes");
+  deep.output(deep.conv_fprop(deep.input("x", {1, 32, 64, 64, 64}, DataType::f16, Layout::nhwc),
+                              deep.input("w", {32, 32, 3, 3, 3}, DataType::f16, Layout::nhwc),
+                              {.padding = {1, 1, 1}}),
+              {.layout = Layout::nhwc});
+  add_windows(fusion_of(deep.finish()));
+  EXPECT_EQ(kernels.size(), 16u);
   test::expect_all_compiled(kernels);
 }
 

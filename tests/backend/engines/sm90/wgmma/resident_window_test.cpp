@@ -33,11 +33,12 @@ struct Line {
   std::vector<int64_t> at;
   bool inside;
 };
-Line line_at(const ResidentWindow& window, int64_t line, const Dims& operand, int64_t images) {
+Line line_at(const ResidentWindow& window, int64_t line, int64_t layer, const Dims& operand, int64_t images) {
   Line found{0, std::vector<int64_t>(window.axes.size()), true};
   for (size_t i = window.axes.size(); i-- > 0;) {
     const WindowWalk& walk = window.axes[i].positions;
     found.at[i] = line % walk.pixels + walk.lower;
+    if (i == 0 && window.layers > 1) found.at[i] += layer * walk.slope + walk.origin;
     line /= walk.pixels;
     found.inside &= found.at[i] >= 0 && found.at[i] < operand[static_cast<int>(i)];
   }
@@ -68,13 +69,15 @@ void check(const Case& c, bool dgrad, bool shares_columns = true) {
     if (key.lead < 0) continue;
     const int64_t pixel = linear(key.lead, {key.at, key.at + kSpatial}, result);
     EXPECT_TRUE(pixels.insert(pixel).second) << "a pixel twice";
-    for (size_t tap = 0; tap < window->lines.size(); ++tap) {
-      EXPECT_GE(window->lines[tap], 0);
-      EXPECT_LE(window->lines[tap], window->reach);
-      const Line line = line_at(*window, position + window->lines[tap], operand, c.images);
+    const int64_t taps = std::ssize(window->lines);
+    for (int64_t tap = 0; tap < window->layers * taps; ++tap) {
+      const int64_t lines = window->lines[static_cast<size_t>(tap % taps)];
+      EXPECT_GE(lines, 0);
+      EXPECT_LE(lines, window->reach);
+      const Line line = line_at(*window, position + lines, tap / taps, operand, c.images);
       if (!line.inside) continue;
       const int64_t other = linear(line.image, line.at, operand);
-      products.insert({dgrad ? pixel : other, static_cast<int64_t>(tap), dgrad ? other : pixel});
+      products.insert({dgrad ? pixel : other, tap, dgrad ? other : pixel});
     }
   }
   EXPECT_EQ(std::ssize(pixels), view.m);
@@ -96,6 +99,28 @@ void check_random(int count) {
 TEST(ResidentWindow, MeetsTheProductsOfThePlainLoops) {
   check_random<1>(1000);
   check_random<2>(300);
+}
+
+TEST(ResidentWindow, ThreeAxesComeInLayers) {
+  Case c{
+      .images = 2,
+      .x = {4, 5, 6},
+      .w = {3, 3, 3},
+      .y = {4, 5, 6},
+      .options = {
+          .pre_padding = {1, 1, 1}, .post_padding = {1, 1, 1}, .stride = {1, 1, 1}, .dilation = {1, 1, 1}}};
+  EXPECT_EQ(resident_window(test::fprop_view(c))->layers, 3);
+  EXPECT_EQ(resident_window(test::fprop_view(c))->reach, 2 * 7 + 2);
+  check<3>(c, false);
+  check<3>(c, true);
+  c.options = {
+      .pre_padding = {0, 1, 0}, .post_padding = {2, 0, 1}, .stride = {1, 1, 1}, .dilation = {2, 1, 1}};
+  c.y = {2, 4, 5};
+  check<3>(c, false);
+  check<3>(c, true);
+  c.w = {2, 2, 2};
+  c.y = {4, 5, 6};
+  EXPECT_EQ(resident_window(test::fprop_view(c))->layers, 1) << "eight taps";
 }
 
 TEST(ResidentWindow, IsOfUnitStridesFewTapsAndOneLineOfChannels) {
