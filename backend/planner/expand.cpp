@@ -12,6 +12,7 @@
 #include "backend/planner/partition/softmax_maximum.h"
 #include "backend/planner/rewrites/additions.h"
 #include "backend/planner/rewrites/channels_last.h"
+#include "backend/planner/rewrites/joined_slices.h"
 #include "backend/planner/rewrites/late_concatenations.h"
 #include "backend/planner/rewrites/late_views.h"
 #include "backend/planner/rewrites/parted_rows.h"
@@ -38,7 +39,7 @@ class Expander {
     shorten_maxima();
     simplify_views();
     lay_out_results(graph_);
-    lay_channels_last(graph_);
+    lay_channels_last(graph_, additions_);
   }
 
   // Each step may make room for another: they take turns until nothing changes.
@@ -46,6 +47,7 @@ class Expander {
     constexpr int kMostRounds = 64;
     for (int round = 0; round < kMostRounds; ++round) {
       bool changes = share_views(graph_);
+      changes = join_slices(graph_, additions_) || changes;
       changes = split_batches(graph_, additions_) || changes;
       changes = move_views_behind(graph_, additions_) || changes;
       changes = move_concatenations_behind(graph_, additions_) || changes;

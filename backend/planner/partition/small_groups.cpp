@@ -32,6 +32,7 @@ class SmallGroups {
       if (counted_[i] && groups_.members(groups_.group_of(i)).back() == i)
         absorb_counting(groups_.group_of(i));
     join_neighbours();
+    join_products();
   }
 
  private:
@@ -176,6 +177,28 @@ class SmallGroups {
              return is_pointwise(graph_.ops[op]) &&
                     !is_packed(graph_.tensors[graph_.ops[op].outputs[0]].type);
            });
+  }
+
+  // Products of one operand are siblings, if their results are as many: the keys and the values of a layer.
+  // What prices them cuts them again where each alone is cheaper.
+  void join_products() {
+    for (int i = 0; i < groups_.op_count(); ++i) {
+      if (!is_lone_product(i)) continue;
+      for (const int other : folded_.index.consumers(graph_.ops[i].inputs[0])) {
+        if (other <= i || !is_lone_product(other) || !are_siblings(graph_, i, other)) continue;
+        const int group = groups_.group_of(i), joined = groups_.group_of(other);
+        const bool waits = groups_.any_before({&other, 1}, {group, joined}, [&](int op) { return op == i; });
+        if (waits || !groups_.fits_one_fusion(group, joined) || groups_.would_wait_for_itself(group, joined))
+          continue;
+        groups_.merge(joined, group);
+        break;
+      }
+    }
+  }
+  // Whether the op is a matmul, and the one contraction of its group.
+  bool is_lone_product(int op) const {
+    return !folded_.folded[op] && is_matmul(graph_.ops[op]) &&
+           groups_.anchors_of(groups_.group_of(op)).size() == 1;
   }
 
   Groups& groups_;

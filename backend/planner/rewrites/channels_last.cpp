@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -44,6 +45,8 @@ class Together {
   const Dims& dims(int at) const { return tensor(at).dims; }
   const Op& op_of(int at) const { return graph_.ops[static_cast<size_t>(at)]; }
 
+  bool is_given(int at) const { return index_.producer(at) < 0; }
+
   bool take(int at, const Strides& strides) {
     const auto [known, is_new] = strides_.try_emplace(at, strides);
     if (!is_new) return are_alike(dims(at), known->second, strides);
@@ -64,9 +67,12 @@ class Together {
     if (is_transpose(op) || is_reshape(op)) return tie_view(op, from);
     if (is_convolution(op)) return tie_channels(op, from);
     if (is_contraction(op.attributes)) return true;
+    // Parts of the user's are copied to their place in a concatenation.
+    const bool copies = std::holds_alternative<Concatenate>(op.attributes);
     const auto all = [&](const auto& tensors) {
-      return std::ranges::all_of(
-          tensors, [&](int other) { return other < 0 || other == from || tie_equal(other, from); });
+      return std::ranges::all_of(tensors, [&](int other) {
+        return other < 0 || other == from || (copies && is_given(other)) || tie_equal(other, from);
+      });
     };
     return all(op.inputs) && all(op.outputs);
   }
@@ -110,30 +116,32 @@ class Together {
   std::vector<int> open_;
 };
 
+// The filters of a convolution.
+const Tensor& filters_of(const Op& op, const Graph& graph) {
+  const bool is_wgrad = std::get<Conv>(op.attributes).pass == ConvPass::wgrad;
+  return graph.tensors[static_cast<size_t>(is_wgrad ? op.outputs[0] : op.inputs[1])];
+}
+
 // The activations that tensor cores multiply.
 std::vector<int> activations_of(const Op& op, const Graph& graph) {
-  if (!is_convolution(op)) return {};
-  const bool is_wgrad = std::get<Conv>(op.attributes).pass == ConvPass::wgrad;
-  const int filters = is_wgrad ? op.outputs[0] : op.inputs[1];
-  if (graph.tensors[static_cast<size_t>(filters)].dims[1] == 1) return {};
+  if (!is_convolution(op) || filters_of(op, graph).dims[1] == 1) return {};
   std::vector<int> found{op.inputs[0]};
-  if (is_wgrad) found.push_back(op.inputs[1]);
+  if (std::get<Conv>(op.attributes).pass == ConvPass::wgrad) found.push_back(op.inputs[1]);
   std::erase_if(found, [&](int at) {
     const Tensor& tensor = graph.tensors[static_cast<size_t>(at)];
-    return !tensor.is_virtual() || byte_size(tensor.type) > 2 || tensor.dims.rank() < 3;
+    return byte_size(tensor.type) > 2 || tensor.dims.rank() < 3;
   });
   return found;
 }
 
-}  // namespace
-
-void lay_channels_last(Graph& graph) {
-  if (std::ranges::none_of(graph.ops, is_convolution)) return;
+void lay_virtual_activations(Graph& graph) {
   const GraphIndex index(graph);
   std::vector<bool> is_known(graph.tensors.size(), false);
   for (const Op& op : graph.ops)
     for (const int activation : activations_of(op, graph)) {
-      if (is_known[static_cast<size_t>(activation)]) continue;
+      if (is_known[static_cast<size_t>(activation)] ||
+          !graph.tensors[static_cast<size_t>(activation)].is_virtual())
+        continue;
       Together together(graph, index);
       const bool may_change = together.find(activation);
       for (const auto& [tensor, strides] : together.strides()) {
@@ -143,6 +151,56 @@ void lay_channels_last(Graph& graph) {
           changed.strides = strides;
       }
     }
+}
+
+// Whether several taps read each element of a tensor of the user's that does not lie channels last.
+bool has_window_over_planes(const Op& op, const Graph& graph, int activation) {
+  const Tensor& tensor = graph.tensors[static_cast<size_t>(activation)];
+  const Dims& filter = filters_of(op, graph).dims;
+  return tensor.memory == Memory::device && element_count(filter) > filter[0] * filter[1] &&
+         are_alike(tensor.dims, tensor.strides, packed_strides(tensor.dims));
+}
+
+void share_copies_of_planes(Graph& graph, Additions& additions) {
+  const GraphIndex index(graph);
+  std::map<int, int> readers;  // by tensor
+  const auto for_each_read = [&](const Op& op, auto body) {
+    for (const int activation : activations_of(op, graph))
+      if (index.producer(activation) < 0 && has_window_over_planes(op, graph, activation)) body(activation);
+  };
+  for (const Op& op : graph.ops) for_each_read(op, [&](int activation) { ++readers[activation]; });
+  std::erase_if(readers, [](const auto& one) { return one.second < 2; });
+  if (readers.empty()) return;
+  std::map<int, int> copies;
+  std::vector<Op> ops;
+  for (Op& op : graph.ops) {
+    for_each_read(op, [&](int activation) {
+      if (!readers.contains(activation)) return;
+      if (!copies.contains(activation)) {
+        const Tensor model = graph.tensors[static_cast<size_t>(activation)];
+        Op copy;
+        copy.name = additions.op_name(model.name + ".last");
+        copy.attributes = Pointwise{.mode = PointwiseMode::identity, .compute = carrier(model.type)};
+        copy.inputs = {activation};
+        copy.outputs = {additions.tensor(model, model.dims, copy.name)};
+        copies[activation] = copy.outputs[0];
+        graph.tensors[static_cast<size_t>(copy.outputs[0])].strides =
+            packed_strides(model.dims, Layout::nhwc);
+        ops.push_back(std::move(copy));
+      }
+      std::ranges::replace(op.inputs, activation, copies.at(activation));
+    });
+    ops.push_back(std::move(op));
+  }
+  graph.ops = std::move(ops);
+}
+
+}  // namespace
+
+void lay_channels_last(Graph& graph, Additions& additions) {
+  if (std::ranges::none_of(graph.ops, is_convolution)) return;
+  lay_virtual_activations(graph);
+  share_copies_of_planes(graph, additions);
 }
 
 }  // namespace fusor

@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "core/infer.h"
 #include "frontend/graph_builder.h"
+#include "tests/backend/cpu_run.h"
 #include "tests/backend/planner/groups_by_name.h"
 #include "tests/support/attention_graph.h"
 
@@ -210,6 +211,21 @@ TEST(Partition, ThirdSiblingStaysApart) {
   const Tensor sum = g.add(p, q, {.name = "sum"});
   EXPECT_THAT(groups_by_name(g.finish({g.add(sum, product("r"), {.name = "all"})})),
               ElementsAre(ElementsAre("p", "q", "sum"), ElementsAre("r", "all")));
+}
+
+// Keys and values of a layer: nothing reads both, and one launch computes them.
+TEST(Partition, ProductsOfOneOperandShareALaunch) {
+  GraphBuilder g("g");
+  const Tensor x = g.input("x", {64, 128}, DataType::f16);
+  const auto product = [&](const char* name, int64_t columns) {
+    return g.matmul(x, g.input(std::string("w") + name, {128, columns}, DataType::f16),
+                    {.name = name, .type = DataType::f16});
+  };
+  const Tensor q = product("q", 256), k = product("k", 64), v = product("v", 64);
+  const Graph graph = g.finish({q, g.relu(k, {.name = "relu"}), v});
+  EXPECT_THAT(groups_by_name(graph), ElementsAre(ElementsAre("q"), ElementsAre("k", "v", "relu")));
+  EXPECT_EQ(build(graph, DeviceInfo::named("H200"), {.compile = false}).fusions.size(), 2u);
+  expect_right_on_cpu(graph);
 }
 
 // What both wait for is computed before either, and again where the epilogue reads it.

@@ -3,7 +3,9 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "backend/planner/planner.h"
@@ -122,6 +124,37 @@ TEST(ChannelsLast, WhatIsReadAsRowsOfPlanesStays) {
       n.g.finish({n.convolution(middle, 4, 3), n.g.matmul(rows, n.g.input("v", {240, 4}, kType))});
   EXPECT_EQ(layout_of(graph, "biased0"), Layout::nchw);
   expect_right_on_cpu(graph);
+}
+
+// What the user gives is copied to its place in a concatenation, in the order of the others.
+TEST(ChannelsLast, GivenPartsOfAConcatenationFollow) {
+  Network n;
+  const Tensor both = n.g.concatenate({n.image("skip", 4), n.convolution(n.image("x", 3), 4, 3)}, 1);
+  const Graph graph = n.g.finish({n.convolution(both, 4, 3)});
+  EXPECT_EQ(layout_of(graph, "biased0"), Layout::nhwc);
+  expect_right_on_cpu(graph);
+}
+
+// Three windows over the same planes, of which one is 1 x 1 and has lines of its own.
+TEST(ChannelsLast, PlanesThatSeveralConvolutionsReadAreCopiedOnce) {
+  Network n;
+  const Tensor x = n.image("x", 4);
+  const Graph graph = n.g.finish({n.convolution(x, 4, 3), n.convolution(x, 8, 3), n.convolution(x, 8, 1)});
+  EXPECT_EQ(layout_of(graph, "x.last"), Layout::nhwc);
+  const Graph planned = expand(graph);
+  const auto reads_given = [&](const Op& op) {
+    return std::holds_alternative<Conv>(op.attributes) &&
+           planned.tensors[static_cast<size_t>(op.inputs[0])].name == "x";
+  };
+  EXPECT_EQ(std::ranges::count_if(planned.ops, reads_given), 1);
+  expect_right_on_cpu(graph);
+}
+
+TEST(ChannelsLast, PlanesOfOneConvolutionStay) {
+  Network n;
+  const Tensor x = n.image("x", 4);
+  const Graph graph = n.g.finish({n.convolution(x, 4, 3), n.g.relu(x)});
+  for (const Op& op : expand(graph).ops) EXPECT_NE(op.name, "x.last");
 }
 
 // Tensor cores take fp32 in planes as well.

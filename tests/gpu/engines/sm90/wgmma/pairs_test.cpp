@@ -82,5 +82,28 @@ TEST(WgmmaGpu, GatedPairsOfABatchWithOddColumns) {
   expect_every_config_correct(g.finish(), "75 columns");
 }
 
+// Keys and values of a layer: two products of one operand, each with an epilogue and a result of its own.
+TEST(WgmmaGpu, ProductsOfOneOperand) {
+  FUSOR_NEEDS_HOPPER();
+  for (const Weights weights : {Weights::along_k, Weights::across})
+    for (const auto& [x, n] :
+         {std::pair{Dims{128, 64}, 128}, {Dims{257, 200}, 136}, {Dims{8, 1032}, 64}, {Dims{3, 70, 96}, 152}})
+      for (const DataType second : {DataType::bf16, DataType::f32}) {
+        GraphBuilder g("products");
+        const Tensor read = g.input("x", x, DataType::bf16);
+        const int64_t k = x.back();
+        const auto product = [&](const std::string& name) {
+          TensorOptions options;
+          if (weights == Weights::along_k) options.strides = Strides{1, k};
+          return g.matmul(read, g.input(name, {k, n}, DataType::bf16, options));
+        };
+        const Tensor keys = g.add(product("k"), g.input("bias", {1, n}, DataType::bf16));
+        g.output(keys, {.name = "keys", .type = DataType::bf16});
+        g.output(g.relu(product("v")), {.name = "values", .type = second});
+        const Graph graph = g.finish();
+        expect_every_config_correct(graph, fmt::format("{} to {} columns", to_string(x), n));
+      }
+}
+
 }  // namespace
 }  // namespace fusor
