@@ -216,7 +216,7 @@ TEST(Partition, ThirdSiblingStaysApart) {
 // Keys and values of a layer: nothing reads both, and one launch computes them.
 TEST(Partition, ProductsOfOneOperandShareALaunch) {
   GraphBuilder g("g");
-  const Tensor x = g.input("x", {64, 128}, DataType::f16);
+  const Tensor x = g.input("x", {256, 128}, DataType::f16);
   const auto product = [&](const char* name, int64_t columns) {
     return g.matmul(x, g.input(std::string("w") + name, {128, columns}, DataType::f16),
                     {.name = name, .type = DataType::f16});
