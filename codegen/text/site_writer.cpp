@@ -202,6 +202,7 @@ class SiteWriter : SiteText {
         return line(2, "const {} v{} = {};", carrier_type(node.type), number(at),
                     lends_loads() ? fmt::format("loads.v{}", number(at)) : shared_load(at));
       case LaneStep::strided:
+        if (node.access.whole_vectors) return write_pair_of_loads(at);
         return line(2, "const Vec<{}, N> v{} = widen(load_strided<N>({}, args.{}_stride{}, {}));",
                     carrier_type(node.type), number(at), from, name, site_.vector_axis, count);
       case LaneStep::adjacent:
@@ -213,6 +214,43 @@ class SiteWriter : SiteText {
     else
       line(2, "const Vec<{}, N> v{} = widen(load_strided<N>({}, 1, {}));", carrier_type(node.type),
            number(at), from, count);
+  }
+
+  // Whether the elements of one access lie between those of the other.
+  static bool are_paired(const Access& a, const Access& b) {
+    return a.whole_vectors && b.whole_vectors && a.operand == b.operand && a.strides == b.strides &&
+           (a.offset + 1 == b.offset || b.offset + 1 == a.offset);
+  }
+
+  // Two loads by one access, where the first of them stands.
+  void write_pair_of_loads(int at) {
+    int other = 0;
+    while (other == at || expr_.node(other).kind != Node::Kind::load ||
+           !are_paired(expr_.node(at).access, expr_.node(other).access))
+      ++other;
+    if (other < at) return;
+    const bool in_order = expr_.node(at).access.offset < expr_.node(other).access.offset;
+    const int even = in_order ? at : other, odd = in_order ? other : at;
+    const Node& node = expr_.node(even);
+    line(2, "const auto pair{} = load_whole<2 * N>({}, 2 * count);", number(at),
+         address(load_name(expr_, even), node));
+    for (const int one : {even, odd})
+      line(2, "const Vec<{}, N> v{} = widen(every_other<{}>(pair{}));", carrier_type(node.type), number(one),
+           one == odd ? 1 : 0, number(at));
+  }
+
+  // Two stores by one access, where the second of them stands.
+  void write_pair_of_stores(int at) {
+    int other = 0;
+    while (other == at || !are_paired(expr_.stores[static_cast<size_t>(at)].access,
+                                      expr_.stores[static_cast<size_t>(other)].access))
+      ++other;
+    if (other > at) return;
+    const auto offset = [&](int store) { return expr_.stores[static_cast<size_t>(store)].access.offset; };
+    const int even = offset(at) < offset(other) ? at : other, odd = at + other - even;
+    const Store& first = expr_.stores[static_cast<size_t>(even)];
+    line(2, "store_whole({0}, in_turn(narrow<{1}>(r{2}), narrow<{1}>(r{3})), 2 * count);",
+         address(store_name(even), first), device_type(first.type), even, odd);
   }
 
   // Each lane takes an element of its own; where all of them are neighbours, one access does.
@@ -350,6 +388,7 @@ class SiteWriter : SiteText {
       case LaneStep::broadcast:
         return line(2, "store_strided({}, 0, {}, {});", to, elements, at_most_one);
       case LaneStep::strided:
+        if (result.access.whole_vectors) return write_pair_of_stores(at);
         return line(2, "store_strided({}, args.{}_stride{}, {}, {});", to, name, site_.vector_axis, elements,
                     count);
       case LaneStep::adjacent:

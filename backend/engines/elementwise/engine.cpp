@@ -55,9 +55,14 @@ int64_t sector_bytes(int64_t step, int64_t size) {
   return std::min(step * size, std::max<int64_t>(32, size));
 }
 
+// How far neighbours along the vector axis lie apart. Between those of a pair lies what else it moves.
+int64_t step_of(const KernelSite& site, const Access& access) {
+  return access.whole_vectors ? 1 : access.strides[site.vector_axis];
+}
+
 // Bytes that DRAM moves for an access, in sectors that the axis with the closest neighbours shares.
 double dram_bytes(const Dims& domain, const Access& access, DataType type) {
-  int64_t closest = 0;
+  int64_t closest = access.whole_vectors ? 1 : 0;
   for (const int64_t stride : access.strides)
     if (stride != 0 && (closest == 0 || stride < closest)) closest = stride;
   const int64_t size = byte_size(type);
@@ -95,7 +100,7 @@ void add_loads(Work& work, const KernelSite& site, double elements) {
       work.dram_bytes += bytes;
       continue;
     }
-    const int64_t step = nodes[i].access.strides[site.vector_axis];
+    const int64_t step = step_of(site, nodes[i].access);
     work.l2_bytes += elements * static_cast<double>(sector_bytes(step, byte_size(nodes[i].type)));
     work.fp32_flops += step != 0 && !is_compute_type(nodes[i].type) ? 2 * elements : 0;
     const auto read_before = [&](const Node& other) {
@@ -166,9 +171,8 @@ void add_work(Work& work, const ElementwiseSchedule& s) {
     }
     work.dram_bytes += dram_bytes(domain, result.access, result.type);
     if (!reduction_of(s.y.expr, result))
-      work.l2_bytes +=
-          elements * turns_of_store(s, result) *
-          static_cast<double>(sector_bytes(result.access.strides[s.y.vector_axis], byte_size(result.type)));
+      work.l2_bytes += elements * turns_of_store(s, result) *
+                       static_cast<double>(sector_bytes(step_of(s.y, result.access), byte_size(result.type)));
   }
   const int64_t scratch = scratch_bytes(s);
   work.scratch_bytes += scratch;

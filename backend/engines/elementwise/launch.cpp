@@ -239,7 +239,10 @@ void append_launches(Lowered& lowered, const ElementwiseProblem& problem,
     lowered.scratch.push_back(scratch_bytes(schedule));
     lowered.steps.push_back(finish_launch(schedule, fusion, problem.device, scratch));
   }
-  guard_accesses(lowered.guards, schedule.y, schedule.vector);
+  guard_accesses(lowered.guards, schedule.y, [&](const Access& access) {
+    const int64_t step = access.strides[schedule.y.vector_axis];  // 2: a pair of vectors
+    return access.whole_vectors ? schedule.vector * std::max<int64_t>(step, 1) : int64_t{1};
+  });
   for (const KernelSite& site : schedule.staged) guard_accesses(lowered.guards, site, schedule.vector);
 }
 

@@ -183,6 +183,7 @@ ElementwiseSchedule schedule_elementwise(const ElementwiseProblem& problem, size
   } else {
     s.vector = plain_vector(fusion, s.y.expr, s.last(), knobs.vector);
     mark_whole(fusion, s.y, s.vector);
+    mark_pairs(fusion, s.y, s.vector);
     mark_large(device, s.y, s.vector);
     schedule_plain(s, knobs, device);
   }

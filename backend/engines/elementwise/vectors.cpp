@@ -137,6 +137,34 @@ void mark_whole(const Fusion& fusion, KernelSite& site, int64_t vector, int unus
       store.access.whole_vectors = false;
 }
 
+namespace {
+
+// Whether the elements of `odd` lie behind those of `even`, and one access moves vectors of both.
+bool is_pair(const Fusion& fusion, const KernelSite& site, const Access& even, const Access& odd,
+             DataType type, int64_t vector) {
+  if (even.operand != odd.operand || even.strides != odd.strides || even.offset + 1 != odd.offset ||
+      even.strides[site.vector_axis] != 2 || even.is_indexed() || odd.is_indexed() || is_packed(type))
+    return false;
+  Access both = even;
+  both.strides[site.vector_axis] = 1;
+  return is_whole(fusion, site.expr, site.vector_axis, both, type, 2 * vector);
+}
+
+}  // namespace
+
+void mark_pairs(const Fusion& fusion, KernelSite& site, int64_t vector) {
+  const auto mark = [&](auto& all, auto may_pair) {
+    for (auto& even : all)
+      for (auto& odd : all)
+        if (may_pair(even) && may_pair(odd) && even.type == odd.type && !even.access.whole_vectors &&
+            !odd.access.whole_vectors && is_pair(fusion, site, even.access, odd.access, even.type, vector))
+          even.access.whole_vectors = odd.access.whole_vectors = true;
+  };
+  mark(site.expr.nodes, [](const Node& node) { return node.kind == Node::Kind::load; });
+  mark(site.expr.stores,
+       [&](const Store& store) { return store.index < 0 && reduction_of(site.expr, store) == nullptr; });
+}
+
 void mark_large(const DeviceInfo& device, KernelSite& site, int64_t vector) {
   for (Store& store : site.expr.stores) {
     int64_t bytes = byte_size(store.type);

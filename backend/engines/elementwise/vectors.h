@@ -25,6 +25,10 @@ bool is_whole(const Fusion& fusion, const Expr& expr, int axis, const Access& ac
 /// Sets Access::whole_vectors throughout a site.
 void mark_whole(const Fusion& fusion, KernelSite& site, int64_t vector, int unused = -1);
 
+/// Sets Access::whole_vectors of loads, and of stores, that lie between each other's elements, one behind the
+/// other and two apart: real and imaginary parts, the halves of rotary pairs. Vectors of both are one access.
+void mark_pairs(const Fusion& fusion, KernelSite& site, int64_t vector);
+
 /// Sets Store::stays_in_l2 where a store of whole vectors of 16 bytes writes more than L2 holds. Only for
 /// kernels that read what streams once: what is read again is to be found in L2.
 void mark_large(const DeviceInfo& device, KernelSite& site, int64_t vector);

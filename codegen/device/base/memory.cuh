@@ -188,6 +188,25 @@ FUSOR_DEVICE void store_whole(T* to, const Vec<T, N>& from, int count) {
   store_whole(to, from);
 }
 
+// The lanes of a vector from kFirst (0, 1) on, every other one, and two vectors whose lanes take turns.
+template <int kFirst, int N, class T>
+FUSOR_DEVICE Vec<T, N / 2> every_other(const Vec<T, N>& pairs) {
+  Vec<T, N / 2> to;
+#pragma unroll
+  for (int i = 0; i < N / 2; ++i) to.lane[i] = pairs.lane[2 * i + kFirst];
+  return to;
+}
+template <int N, class T>
+FUSOR_DEVICE Vec<T, 2 * N> in_turn(const Vec<T, N>& even, const Vec<T, N>& odd) {
+  Vec<T, 2 * N> to;
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    to.lane[2 * i] = even.lane[i];
+    to.lane[2 * i + 1] = odd.lane[i];
+  }
+  return to;
+}
+
 // The same into lines that L2 evicts last (sm_80): what is stored then waits longer there, and goes to memory
 // in longer bursts between those of loads. Behind 512 MiB of other loads nothing of it is left.
 template <int N, class T>

@@ -110,6 +110,35 @@ inline Fusion long_chain(int ops) {
   return fusion_of(g.finish({g.output(sum, {.type = DataType::bf16})}));
 }
 
+/// Rotary positions of neighbouring pairs, (a, b) -> (a cos - b sin, a sin + b cos), in rows of x.
+inline Graph rotary_pairs(DataType type, const Dims& x, DataType angles = DataType::f32) {
+  GraphBuilder g("rotary_pairs");
+  Dims pairs = x, half = x;
+  pairs[1] /= 2;
+  pairs.push_back(2);
+  half[1] /= 2;
+  half.push_back(1);
+  const Tensor all = g.reshape(g.input("x", x, type), pairs);
+  const auto part = [&](int64_t which) {
+    return g.slice(all, {0, 0, which}, {x[0], half[1], which + 1}, {});
+  };
+  const Tensor a = part(0), b = part(1);
+  const Tensor cosine = g.input("cosine", {1, half[1], 1}, angles),
+               sine = g.input("sine", {1, half[1], 1}, angles);
+  const PointwiseOptions rounded{.type = type};
+  const Tensor first = g.sub(g.mul(a, cosine), g.mul(b, sine), rounded);
+  const Tensor second = g.add(g.mul(a, sine), g.mul(b, cosine), rounded);
+  g.output(g.reshape(g.concatenate({first, second}, 2), x), {.name = "y", .type = type});
+  return g.finish();
+}
+
+/// The one fusion of a graph whose views are folded.
+inline Fusion planned_fusion(const Graph& graph) {
+  const Graph planned = expand(graph);
+  const FoldedGraph folded = fold_views(planned);
+  return make_fusion(planned, folded, partition(planned, folded).at(0));
+}
+
 /// One fusion for every kernel and every way through it.
 inline std::vector<std::pair<std::string, Fusion>> every_variant(DataType type = DataType::bf16) {
   return {{"chain", chain(type, {8192, 8192})},
@@ -126,6 +155,8 @@ inline std::vector<std::pair<std::string, Fusion>> every_variant(DataType type =
           {"planes from channels", to_nchw(type, {128, 256, 14, 14})},
           {"odd planes from channels", to_nchw(type, {128, 512, 7, 7})},
           {"planes with a bias", biased_layout(type, {128, 256, 14, 14}, Layout::nchw, Layout::nhwc)},
+          {"pairs", planned_fusion(rotary_pairs(type, {4096, 128}))},
+          {"odd pairs", planned_fusion(rotary_pairs(type, {4096, 130}))},
           {"transpose of two", mixed_layouts(type, {16, 64, 28, 28})},
           {"rows", reduction(type, {8192, 8192}, {1})},
           {"short rows", reduction(type, {100000, 24}, {1})},

@@ -9,6 +9,7 @@
 
 #include "backend/engines/list.h"
 #include "frontend/graph_builder.h"
+#include "tests/backend/engines/elementwise/cases.h"
 #include "tests/gpu/device_run.h"
 #include "tests/gpu/engines/every_config.h"
 
@@ -19,6 +20,8 @@ constexpr DataType kTypes[] = {DataType::f64,     DataType::f32,     DataType::f
                                DataType::f8_e4m3, DataType::f8_e5m2, DataType::i64, DataType::i32,
                                DataType::i8,      DataType::u8,      DataType::b8,  DataType::f4_e2m1,
                                DataType::i4,      DataType::b1};
+
+const std::array<const Engine*, 1> kElementwiseOnly{&elementwise_engine()};
 
 TEST(ElementwiseGpu, EveryModeInFp32AndFp16) {
   FUSOR_NEEDS_GPU();
@@ -54,6 +57,15 @@ TEST(ElementwiseGpu, ResultsThatStayInL2Longest) {
       const VerifyReport report = run.check();
       EXPECT_TRUE(report.passed()) << columns << " of " << to_string(type) << "\n" << to_string(report);
     }
+}
+
+TEST(ElementwiseGpu, PairsThatLieBetweenEachOther) {
+  FUSOR_NEEDS_GPU();
+  for (const DataType type : {DataType::f64, DataType::f32, DataType::f16, DataType::bf16, DataType::f8_e4m3})
+    for (const DataType angles : {DataType::f32, DataType::bf16})
+      for (const Dims& x : {Dims{33, 128}, Dims{5, 4}, Dims{130, 72}, Dims{7, 66}, Dims{3, 2}})
+        expect_every_config_correct(elementwise_cases::rotary_pairs(type, x, angles), kElementwiseOnly,
+                                    fmt::format("{} {}", to_string(x), to_string(type)));
 }
 
 TEST(ElementwiseGpu, ScalesConvertToAndFromEveryType) {
