@@ -23,7 +23,10 @@ Conv UnrolledColumns::convolution(const Conv& of_columns) const {
 }
 
 std::optional<UnrolledColumns> unrolled_columns(const Contraction& view, DataType type) {
-  if (view.op != ContractionOp::fprop || view.entries != 1 || view.siblings != 1) return std::nullopt;
+  const bool is_wgrad = view.op == ContractionOp::wgrad;
+  if ((view.op != ContractionOp::fprop && !is_wgrad) || view.entries != 1 || view.siblings != 1)
+    return std::nullopt;
+  if (is_wgrad && !may_lie_across(type)) return std::nullopt;
   const WindowAxis& axis = view.axes.back();
   const int64_t bytes = byte_size(type);
   UnrolledColumns unrolled;

@@ -28,8 +28,8 @@ struct UnrolledColumns {
   Conv convolution(const Conv& of_columns) const;
 };
 
-/// For fprop of one group whose operand lies in scratch as `type`, where the unrolled convolution has fewer
-/// steps of k; else nothing.
+/// For fprop of one group whose images lie in scratch as `type`, where the unrolled convolution has fewer
+/// steps of k, and wgrad in 16 bits, where its result has fewer lines; else nothing.
 std::optional<UnrolledColumns> unrolled_columns(const Contraction& view, DataType type);
 
 }  // namespace fusor

@@ -1,5 +1,5 @@
-// Owns the rewrite of fprop of few input channels as one whose channels are the columns of a window
-// (repack/unrolled_columns.h). Under dilation its filter has zeros, so that an infinity or NaN reaches
+// Owns the rewrite of fprop and wgrad of few input channels as ones whose channels are the columns of a window
+// (repack/unrolled_columns.h). Under dilation the filter of fprop has zeros, so that an infinity or NaN reaches
 // windows that skip it.
 #pragma once
 
@@ -7,9 +7,9 @@
 
 namespace fusor {
 
-/// Whether a window's columns can be channels, and fewer steps of k come of it.
+/// Whether a window's columns can be channels, and fewer steps of k (wgrad: lines of the result) come of it.
 bool unrolls_columns(const Fusion& fusion, const Contraction& view);
-/// Both operands are packed.
+/// Both operands of fprop are packed. Gradients of filters are finished where they leave scratch.
 Repacked unroll_columns(const Fusion& fusion, const Contraction& view, ResultPath way);
 
 }  // namespace fusor

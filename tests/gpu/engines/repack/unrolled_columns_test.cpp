@@ -75,6 +75,20 @@ TEST_P(WgmmaUnrolledColumnsGpu, FpropWithBiasReluAndResidual) {
     }
 }
 
+TEST_P(WgmmaUnrolledColumnsGpu, Wgrad) {
+  FUSOR_NEEDS_HOPPER();
+  const ConvCase& c = GetParam();
+  for (const Layout layout : {Layout::nhwc, Layout::nchw})
+    for (const DataType type : {DataType::f16, DataType::bf16}) {
+      GraphBuilder g("wgrad");
+      const Tensor dy = g.input("dy", test::conv_output_dims(c.x, c.w, c.options), type, layout);
+      const Tensor dw = g.conv_wgrad(dy, g.input("x", c.x, type, layout), c.w, c.options);
+      g.output(g.add(dw, g.input("decay", c.w, type, layout)),
+               {.name = "dw", .type = type, .layout = layout});
+      expect_unrolled_correct(g.finish(), fmt::format("unrolled {} wgrad {}", to_string(type), words(c)));
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(, WgmmaUnrolledColumnsGpu, testing::ValuesIn(kFewInputs));
 
 TEST(WgmmaRepackedGpu, EveryTilingOfUnrolledColumns) {
