@@ -216,10 +216,11 @@ class SiteWriter : SiteText {
            number(at), from, count);
   }
 
-  // Whether the elements of one access lie between those of the other.
+  // Whether the elements of one access lie between those of the other. The first ones of a pair begin on a
+  // multiple of two.
   static bool are_paired(const Access& a, const Access& b) {
     return a.whole_vectors && b.whole_vectors && a.operand == b.operand && a.strides == b.strides &&
-           (a.offset + 1 == b.offset || b.offset + 1 == a.offset);
+           a.offset != b.offset && (a.offset & ~int64_t{1}) == (b.offset & ~int64_t{1});
   }
 
   // Two loads by one access, where the first of them stands.

@@ -12,6 +12,17 @@ void Slice::fill_omitted(int rank) {
   if (step.empty()) step = Dims::filled(rank, 1);
 }
 
+namespace {
+
+// Whether some axis shows the same elements again: it has no place in an order.
+bool repeats_elements(const Tensor& x) {
+  for (int axis = 0; axis < x.dims.rank(); ++axis)
+    if (x.dims[axis] != 1 && x.strides[axis] == 0) return true;
+  return false;
+}
+
+}  // namespace
+
 std::vector<Inferred> Reshape::infer(const Call& call) const {
   refuse_scalars(call);
   const Tensor& x = call.input(0);
@@ -24,7 +35,7 @@ std::vector<Inferred> Reshape::infer(const Call& call) const {
   // Channels that lie last stay last.
   Tensor shown = x;
   shown.dims = call.given();
-  if (!reshape_strides(x.dims, x.strides, shown.dims, shown.strides))
+  if (repeats_elements(x) || !reshape_strides(x.dims, x.strides, shown.dims, shown.strides))
     return {in_row_major(call, shown.dims, x.type)};
   for (int axis = shown.dims.rank() - 1; axis >= 0; --axis)
     if (shown.dims[axis] == 1)

@@ -153,11 +153,18 @@ bool is_pair(const Fusion& fusion, const KernelSite& site, const Access& even, c
 }  // namespace
 
 void mark_pairs(const Fusion& fusion, KernelSite& site, int64_t vector) {
+  // One pair of a place: who writes the text finds the other half by it.
+  const auto is_taken = [](const auto& all, const Access& access) {
+    return std::ranges::any_of(all, [&](const auto& other) {
+      return other.access.whole_vectors && other.access.operand == access.operand &&
+             other.access.strides == access.strides && other.access.offset == access.offset;
+    });
+  };
   const auto mark = [&](auto& all, auto may_pair) {
     for (auto& even : all)
       for (auto& odd : all)
-        if (may_pair(even) && may_pair(odd) && even.type == odd.type && !even.access.whole_vectors &&
-            !odd.access.whole_vectors && is_pair(fusion, site, even.access, odd.access, even.type, vector))
+        if (may_pair(even) && may_pair(odd) && even.type == odd.type && !is_taken(all, even.access) &&
+            !is_taken(all, odd.access) && is_pair(fusion, site, even.access, odd.access, even.type, vector))
           even.access.whole_vectors = odd.access.whole_vectors = true;
   };
   mark(site.expr.nodes, [](const Node& node) { return node.kind == Node::Kind::load; });

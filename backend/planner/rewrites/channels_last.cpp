@@ -126,7 +126,8 @@ const Tensor& filters_of(const Op& op, const Graph& graph) {
 std::vector<int> activations_of(const Op& op, const Graph& graph) {
   if (!is_convolution(op) || filters_of(op, graph).dims[1] == 1) return {};
   std::vector<int> found{op.inputs[0]};
-  if (std::get<Conv>(op.attributes).pass == ConvPass::wgrad) found.push_back(op.inputs[1]);
+  if (std::get<Conv>(op.attributes).pass == ConvPass::wgrad && op.inputs[1] != op.inputs[0])
+    found.push_back(op.inputs[1]);
   std::erase_if(found, [&](int at) {
     const Tensor& tensor = graph.tensors[static_cast<size_t>(at)];
     return byte_size(tensor.type) > 2 || tensor.dims.rank() < 3;
@@ -158,7 +159,8 @@ bool has_window_over_planes(const Op& op, const Graph& graph, int activation) {
   const Tensor& tensor = graph.tensors[static_cast<size_t>(activation)];
   const Dims& filter = filters_of(op, graph).dims;
   return tensor.memory == Memory::device && element_count(filter) > filter[0] * filter[1] &&
-         are_alike(tensor.dims, tensor.strides, packed_strides(tensor.dims));
+         are_alike(tensor.dims, tensor.strides, packed_strides(tensor.dims)) &&
+         !are_alike(tensor.dims, tensor.strides, packed_strides(tensor.dims, Layout::nhwc));
 }
 
 void share_copies_of_planes(Graph& graph, Additions& additions) {

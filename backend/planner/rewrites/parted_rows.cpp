@@ -155,6 +155,8 @@ class PartedValue {
     if (op < 0 || depth == 0 || !is_computable(op) || taken_[static_cast<size_t>(op)]) return false;
     for (const int input : op_of(op).inputs) {
       const int producer = index_.producer(input);
+      // What others take or leave empty in this pass waits for the next one.
+      if (producer >= 0 && taken_[static_cast<size_t>(producer)]) return false;
       if (lies_in_memory(input) || std::ranges::find(way_, producer) != way_.end()) continue;
       if (!visit(producer, depth - 1)) return false;
     }
@@ -253,11 +255,12 @@ class PartedValue {
     const Op described = op_of(op);
     const Reduction reduction = std::get<Reduction>(described.attributes);
     const int y = described.outputs[0];
+    const Dims shape = dims(y);
     Tensor model = tensor(y);
     model.type = reduction.compute;
     int total = -1;
     for (size_t part = 0; part < ranges_.size(); ++part) {
-      const int own = append(op, part, model, dims(y));
+      const int own = append(op, part, model, shape);
       const bool is_last = part + 1 == ranges_.size() && reduction.mode != ReductionMode::avg;
       total = total < 0 ? own : join(*joined_by(reduction.mode), {total, own}, is_last ? y : -1, described);
     }

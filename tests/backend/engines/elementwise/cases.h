@@ -132,6 +132,18 @@ inline Graph rotary_pairs(DataType type, const Dims& x, DataType angles = DataTy
   return g.finish();
 }
 
+/// Products of neighbours in rows of x, and of the two behind them: two pairs of one operand.
+inline Graph neighbouring_pairs(DataType type, const Dims& x) {
+  GraphBuilder g("neighbouring_pairs");
+  const Tensor all = g.input("x", x, type);
+  const auto every_other = [&](int64_t first) {
+    return g.slice(all, {0, first}, {x[0], x[1] - 3 + first}, {1, 2});
+  };
+  const Tensor sum = g.add(g.mul(every_other(0), every_other(1)), g.mul(every_other(2), every_other(3)));
+  g.output(sum, {.name = "y", .type = type});
+  return g.finish();
+}
+
 /// The one fusion of a graph whose views are folded.
 inline Fusion planned_fusion(const Graph& graph) {
   const Graph planned = expand(graph);
@@ -156,6 +168,7 @@ inline std::vector<std::pair<std::string, Fusion>> every_variant(DataType type =
           {"odd planes from channels", to_nchw(type, {128, 512, 7, 7})},
           {"planes with a bias", biased_layout(type, {128, 256, 14, 14}, Layout::nchw, Layout::nhwc)},
           {"pairs", planned_fusion(rotary_pairs(type, {4096, 128}))},
+          {"two pairs", planned_fusion(neighbouring_pairs(type, {4096, 128}))},
           {"odd pairs", planned_fusion(rotary_pairs(type, {4096, 130}))},
           {"transpose of two", mixed_layouts(type, {16, 64, 28, 28})},
           {"rows", reduction(type, {8192, 8192}, {1})},

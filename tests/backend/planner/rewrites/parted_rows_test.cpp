@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include <string>
 #include <vector>
 
 #include "backend/planner/planner.h"
@@ -101,6 +102,35 @@ TEST(PartedRows, OnlyEqualPartsOfAllOfARow) {
     const Tensor y = g.sub(x, g.reduce(x, ReductionMode::avg, {1}), {.name = "centred"});
     const Graph graph = g.finish({g.exp(part_of(g, y, 0, first)), g.exp(part_of(g, y, second, 8))});
     EXPECT_THAT(planned(graph), Contains(Contains("centred")));
+    expect_right_on_cpu(graph);
+  }
+}
+
+// Halves of rows whose halves are rows of a norm again.
+TEST(PartedRows, PartsOfPartsTakeAnotherRound) {
+  GraphBuilder g;
+  const Tensor x = g.input("x", {6, 16}, DataType::f32);
+  const auto normed = [&](const Tensor& t) { return g.sub(t, g.reduce(g.abs(t), ReductionMode::max, {1})); };
+  const Tensor y = normed(x);
+  const Tensor p = part_of(g, y, 0, 8), q = part_of(g, y, 8, 16);
+  const Tensor z = normed(p);
+  const Graph graph = g.finish({g.add(part_of(g, z, 0, 4), part_of(g, z, 4, 8)), g.neg(q)});
+  EXPECT_NO_THROW(planned(graph));
+  expect_right_on_cpu(graph);
+}
+
+// A total that reads memory itself, beside many other ops.
+TEST(PartedRows, TotalsOfMemory) {
+  for (int others = 0; others < 20; ++others) {
+    GraphBuilder g;
+    const Tensor x = g.input("x", {6, 8}, DataType::f32);
+    const Tensor y = g.sub(x, g.reduce(x, ReductionMode::max, {1}));
+    const Tensor p = part_of(g, y, 0, 4), q = part_of(g, y, 4, 8);
+    std::vector<Tensor> results{g.neg(q), g.add(p, q)};
+    for (int i = 0; i < others; ++i)
+      results.push_back(g.exp(g.input("z" + std::to_string(i), {3}, DataType::f32)));
+    const Graph graph = g.finish(results);
+    EXPECT_NO_THROW(planned(graph)) << others;
     expect_right_on_cpu(graph);
   }
 }

@@ -68,6 +68,14 @@ TEST(ElementwiseGpu, PairsThatLieBetweenEachOther) {
                                     fmt::format("{} {}", to_string(x), to_string(type)));
 }
 
+TEST(ElementwiseGpu, TwoPairsOfOneOperand) {
+  FUSOR_NEEDS_GPU();
+  for (const DataType type : {DataType::f64, DataType::f32, DataType::f16, DataType::i8})
+    for (const Dims& x : {Dims{33, 128}, Dims{5, 8}, Dims{7, 67}})
+      expect_every_config_correct(elementwise_cases::neighbouring_pairs(type, x), kElementwiseOnly,
+                                  fmt::format("{} {}", to_string(x), to_string(type)));
+}
+
 TEST(ElementwiseGpu, ScalesConvertToAndFromEveryType) {
   FUSOR_NEEDS_GPU();
   for (const DataType other : kTypes)
