@@ -130,7 +130,7 @@ std::vector<int> activations_of(const Op& op, const Graph& graph) {
     found.push_back(op.inputs[1]);
   std::erase_if(found, [&](int at) {
     const Tensor& tensor = graph.tensors[static_cast<size_t>(at)];
-    return byte_size(tensor.type) > 2 || tensor.dims.rank() < 3;
+    return is_packed(tensor.type) || byte_size(tensor.type) > 2 || tensor.dims.rank() < 3;
   });
   return found;
 }
@@ -163,34 +163,36 @@ bool has_window_over_planes(const Op& op, const Graph& graph, int activation) {
          !are_alike(tensor.dims, tensor.strides, packed_strides(tensor.dims, Layout::nhwc));
 }
 
+Op copied_channels_last(Graph& graph, Additions& additions, int tensor) {
+  const Tensor model = graph.tensors[static_cast<size_t>(tensor)];
+  Op copy;
+  copy.name = additions.op_name(model.name + ".last");
+  copy.attributes = Pointwise{.mode = PointwiseMode::identity, .compute = carrier(model.type)};
+  copy.inputs = {tensor};
+  copy.outputs = {additions.tensor(model, model.dims, copy.name)};
+  graph.tensors[static_cast<size_t>(copy.outputs[0])].strides = packed_strides(model.dims, Layout::nhwc);
+  return copy;
+}
+
 void share_copies_of_planes(Graph& graph, Additions& additions) {
   const GraphIndex index(graph);
-  std::map<int, int> readers;  // by tensor
   const auto for_each_read = [&](const Op& op, auto body) {
     for (const int activation : activations_of(op, graph))
       if (index.producer(activation) < 0 && has_window_over_planes(op, graph, activation)) body(activation);
   };
+  std::map<int, int> readers, copies;  // by tensor
   for (const Op& op : graph.ops) for_each_read(op, [&](int activation) { ++readers[activation]; });
-  std::erase_if(readers, [](const auto& one) { return one.second < 2; });
-  if (readers.empty()) return;
-  std::map<int, int> copies;
+  if (std::ranges::none_of(readers, [](const auto& one) { return one.second > 1; })) return;
   std::vector<Op> ops;
   for (Op& op : graph.ops) {
     for_each_read(op, [&](int activation) {
-      if (!readers.contains(activation)) return;
-      if (!copies.contains(activation)) {
-        const Tensor model = graph.tensors[static_cast<size_t>(activation)];
-        Op copy;
-        copy.name = additions.op_name(model.name + ".last");
-        copy.attributes = Pointwise{.mode = PointwiseMode::identity, .compute = carrier(model.type)};
-        copy.inputs = {activation};
-        copy.outputs = {additions.tensor(model, model.dims, copy.name)};
-        copies[activation] = copy.outputs[0];
-        graph.tensors[static_cast<size_t>(copy.outputs[0])].strides =
-            packed_strides(model.dims, Layout::nhwc);
-        ops.push_back(std::move(copy));
+      if (readers.at(activation) < 2) return;
+      const auto [copy, is_new] = copies.try_emplace(activation, -1);
+      if (is_new) {
+        ops.push_back(copied_channels_last(graph, additions, activation));
+        copy->second = ops.back().outputs[0];
       }
-      std::ranges::replace(op.inputs, activation, copies.at(activation));
+      std::ranges::replace(op.inputs, activation, copy->second);
     });
     ops.push_back(std::move(op));
   }
