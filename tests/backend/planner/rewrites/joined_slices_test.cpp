@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "backend/planner/planner.h"
-#include "core/infer.h"
 #include "frontend/graph_builder.h"
 #include "tests/backend/cpu_run.h"
 #include "tests/backend/planner/groups_by_name.h"
+#include "tests/backend/planner/planned_once.h"
 
 namespace fusor {
 namespace {
@@ -20,9 +20,7 @@ using testing::SizeIs;
 
 // The tensors that the concatenation of a planned graph reads.
 std::vector<std::string> parts_of(const Graph& graph) {
-  const Graph planned = expand(graph);
-  EXPECT_NO_THROW(validate(planned));
-  EXPECT_EQ(expand(planned), planned);
+  const Graph planned = test::planned_once(graph);
   std::vector<std::string> names;
   for (const Op& op : planned.ops)
     if (op.name == "all")

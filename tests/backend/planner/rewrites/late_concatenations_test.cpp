@@ -4,17 +4,15 @@
 #include <gmock/gmock.h>
 
 #include "backend/planner/planner.h"
-#include "core/infer.h"
 #include "frontend/graph_builder.h"
 #include "tests/backend/cpu_run.h"
+#include "tests/backend/planner/planned_once.h"
 
 namespace fusor {
 namespace {
 
 size_t fusions_of(const Graph& graph) {
-  const Graph expanded = expand(graph);
-  EXPECT_NO_THROW(validate(expanded));
-  EXPECT_EQ(expand(expanded), expanded);
+  const Graph expanded = test::planned_once(graph);
   expect_right_on_cpu(graph);
   return partition(expanded, fold_views(expanded)).size();
 }

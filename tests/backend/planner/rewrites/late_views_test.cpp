@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "backend/planner/planner.h"
-#include "core/infer.h"
 #include "frontend/graph_builder.h"
 #include "tests/backend/cpu_run.h"
 #include "tests/backend/planner/groups_by_name.h"
+#include "tests/backend/planner/planned_once.h"
 
 namespace fusor {
 namespace {
@@ -20,9 +20,7 @@ using testing::ElementsAre;
 
 // The ops of each group by name; the graph is planned in one form, however often it is expanded.
 std::vector<std::vector<std::string>> named_groups(const Graph& graph) {
-  const Graph expanded = expand(graph);
-  EXPECT_NO_THROW(validate(expanded));
-  EXPECT_EQ(expand(expanded), expanded);
+  test::planned_once(graph);
   return test::groups_by_name(graph);
 }
 
