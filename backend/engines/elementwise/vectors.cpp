@@ -163,8 +163,9 @@ void mark_pairs(const Fusion& fusion, KernelSite& site, int64_t vector) {
   const auto mark = [&](auto& all, auto may_pair) {
     for (auto& even : all)
       for (auto& odd : all)
-        if (may_pair(even) && may_pair(odd) && even.type == odd.type && !is_taken(all, even.access) &&
-            !is_taken(all, odd.access) && is_pair(fusion, site, even.access, odd.access, even.type, vector))
+        if (may_pair(even) && may_pair(odd) && even.type == odd.type &&
+            is_pair(fusion, site, even.access, odd.access, even.type, vector) &&
+            !is_taken(all, even.access) && !is_taken(all, odd.access))
           even.access.whole_vectors = odd.access.whole_vectors = true;
   };
   mark(site.expr.nodes, [](const Node& node) { return node.kind == Node::Kind::load; });

@@ -181,7 +181,7 @@ class SmallGroups {
   }
 
   // Products of one operand are siblings, if their results are as many: the keys and the values of a layer.
-  // What prices them cuts them again where each alone is cheaper.
+  // Pricing cuts the pair again where its products are cheaper alone.
   void join_products() {
     for (int i = 0; i < groups_.op_count(); ++i) {
       if (!is_lone_product(i)) continue;
@@ -197,7 +197,8 @@ class SmallGroups {
     }
   }
   // Whether the op is a matmul of many rows, and the one contraction of its group. Products of few rows are
-  // split along k, which siblings are not: 8 rows of 4096 by 1024 columns took 15 us as a pair and 2 x 7 alone.
+  // split along k, which siblings are not: a layer that decodes 8 sequences took 168 us with keys and values
+  // as a pair, 165 without (H200, 2026-11).
   bool is_lone_product(int op) const {
     if (folded_.folded[op] || !is_matmul(graph_.ops[op])) return false;
     const Dims& result = groups_.result_dims(op);

@@ -52,4 +52,13 @@ Op Additions::view(Attributes attributes, int x, const Dims& shape, const std::s
   return made;
 }
 
+Op Additions::slice(int x, int axis, int64_t start, int64_t limit, const std::string& name) {
+  Dims shape = graph_.tensors[static_cast<size_t>(x)].dims;
+  Slice part{Dims::filled(shape.rank(), 0), shape, Dims::filled(shape.rank(), 1)};
+  part.start[axis] = start;
+  part.limit[axis] = limit;
+  shape[axis] = limit - start;
+  return view(part, x, shape, name);
+}
+
 }  // namespace fusor

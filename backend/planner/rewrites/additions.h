@@ -22,6 +22,8 @@ class Additions {
   int constant(double value, DataType type);
   /// A view of tensor `x`, called "name" or so, whose result is new and has that shape. The caller places it.
   Op view(Attributes attributes, int x, const Dims& shape, const std::string& name);
+  /// Such a view of the coordinates from `start` up to `limit` along an axis.
+  Op slice(int x, int axis, int64_t start, int64_t limit, const std::string& name);
 
  private:
   Graph& graph_;

@@ -19,6 +19,11 @@ namespace {
 
 bool is_convolution(const Op& op) { return std::holds_alternative<Conv>(op.attributes); }
 
+// The tensor of a convolution's filters.
+int filters_of(const Op& op) {
+  return std::get<Conv>(op.attributes).pass == ConvPass::wgrad ? op.outputs[0] : op.inputs[1];
+}
+
 // Whether coordinates lead to the same places by both.
 bool are_alike(const Dims& dims, const Strides& a, const Strides& b) {
   for (int axis = 0; axis < dims.rank(); ++axis)
@@ -67,7 +72,7 @@ class Together {
     if (is_transpose(op) || is_reshape(op)) return tie_view(op, from);
     if (is_convolution(op)) return tie_channels(op, from);
     if (is_contraction(op.attributes)) return true;
-    // Parts of the user's are copied to their place in a concatenation.
+    // A concatenation copies the tensors of the user's that it reads.
     const bool copies = std::holds_alternative<Concatenate>(op.attributes);
     const auto all = [&](const auto& tensors) {
       return std::ranges::all_of(tensors, [&](int other) {
@@ -101,8 +106,7 @@ class Together {
 
   // A convolution of one channel a group reads and writes one order.
   bool tie_channels(const Op& op, int from) {
-    const Conv& conv = std::get<Conv>(op.attributes);
-    const int filters = conv.pass == ConvPass::wgrad ? op.outputs[0] : op.inputs[1];
+    const int filters = filters_of(op);
     if (dims(filters)[1] != 1 || from == filters) return true;
     const auto follows = [&](int other) {
       return other == filters || other == from || take(other, packed_strides(dims(other), Layout::nhwc));
@@ -116,15 +120,9 @@ class Together {
   std::vector<int> open_;
 };
 
-// The filters of a convolution.
-const Tensor& filters_of(const Op& op, const Graph& graph) {
-  const bool is_wgrad = std::get<Conv>(op.attributes).pass == ConvPass::wgrad;
-  return graph.tensors[static_cast<size_t>(is_wgrad ? op.outputs[0] : op.inputs[1])];
-}
-
 // The activations that tensor cores multiply.
 std::vector<int> activations_of(const Op& op, const Graph& graph) {
-  if (!is_convolution(op) || filters_of(op, graph).dims[1] == 1) return {};
+  if (!is_convolution(op) || graph.tensors[static_cast<size_t>(filters_of(op))].dims[1] == 1) return {};
   std::vector<int> found{op.inputs[0]};
   if (std::get<Conv>(op.attributes).pass == ConvPass::wgrad && op.inputs[1] != op.inputs[0])
     found.push_back(op.inputs[1]);
@@ -157,7 +155,7 @@ void lay_virtual_activations(Graph& graph) {
 // Whether several taps read each element of a tensor of the user's that does not lie channels last.
 bool has_window_over_planes(const Op& op, const Graph& graph, int activation) {
   const Tensor& tensor = graph.tensors[static_cast<size_t>(activation)];
-  const Dims& filter = filters_of(op, graph).dims;
+  const Dims& filter = graph.tensors[static_cast<size_t>(filters_of(op))].dims;
   return tensor.memory == Memory::device && element_count(filter) > filter[0] * filter[1] &&
          are_alike(tensor.dims, tensor.strides, packed_strides(tensor.dims)) &&
          !are_alike(tensor.dims, tensor.strides, packed_strides(tensor.dims, Layout::nhwc));

@@ -13,9 +13,9 @@ namespace fusor {
 ///     x, planes -> convolution -> bias, ReLU -> convolution -> y, planes
 ///                                            ^ channels last
 ///
-/// What is tied so to a tensor of the user's that lies otherwise stays as it is, and with it all between: no
-/// kernel reads one order and writes another that did not before. Planes of the user's that several
-/// convolutions with windows read are copied once for all of them. Else strides alone change.
+/// Activations that are tied so to a tensor of the user's which lies otherwise stay as they are: no kernel
+/// reads one order and writes another that did not before. Planes of the user's that several convolutions
+/// with windows read are copied once for all of them. Else strides alone change.
 void lay_channels_last(Graph& graph, Additions& additions);
 
 }  // namespace fusor

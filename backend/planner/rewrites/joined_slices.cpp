@@ -1,12 +1,11 @@
 // Owns the search for neighbouring slices in concatenations.
 #include "backend/planner/rewrites/joined_slices.h"
 
-#include <algorithm>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "backend/planner/rewrites/parts.h"
 #include "backend/planner/rewrites/unread_views.h"
 #include "core/attributes.h"
 #include "core/graph_index.h"
@@ -15,41 +14,36 @@ namespace fusor {
 
 namespace {
 
-// A part of a tensor along one axis.
-struct Part {
+// An operand of a concatenation, or neighbouring slices in place of which a range of their tensor is read.
+struct JoinedOperand {
+  int input = -1;  // -1: several slices
   int tensor = -1;
-  int64_t start = 0, limit = 0;
+  Range range = {};
 };
 
-// The part that a slice takes, if it takes all along the other axes.
-std::optional<Part> part_of(const Graph& graph, const GraphIndex& index, int result, int axis) {
-  const int producer = index.producer(result);
-  if (producer < 0) return std::nullopt;
+// The operand, and of which range of which tensor it is a slice along the axis.
+JoinedOperand alone(const Graph& graph, const GraphIndex& index, int input, int axis) {
+  const int producer = index.producer(input);
+  if (producer < 0) return {input};
   const Op& op = graph.ops[static_cast<size_t>(producer)];
-  const auto* const slice = std::get_if<Slice>(&op.attributes);
-  if (slice == nullptr) return std::nullopt;
-  const Dims& dims = graph.tensors[static_cast<size_t>(op.inputs[0])].dims;
-  for (int i = 0; i < dims.rank(); ++i)
-    if (slice->step[i] != 1 || (i != axis && (slice->start[i] != 0 || slice->limit[i] != dims[i])))
-      return std::nullopt;
-  return Part{op.inputs[0], slice->start[axis], slice->limit[axis]};
+  const auto part = part_taken(op, graph.tensors[static_cast<size_t>(op.inputs[0])].dims);
+  if (!part || part->axis != axis) return {input};
+  return {input, op.inputs[0], part->range};
 }
 
-// The operands of a concatenation, of which neighbours are one part each.
-std::vector<std::pair<int, Part>> joined(const Graph& graph, const GraphIndex& index, const Op& op,
-                                         int axis) {
-  std::vector<std::pair<int, Part>> parts;  // operands, and what they are parts of
+std::vector<JoinedOperand> joined(const Graph& graph, const GraphIndex& index, const Op& op, int axis) {
+  std::vector<JoinedOperand> operands;
   for (const int input : op.inputs) {
-    const std::optional<Part> part = part_of(graph, index, input, axis);
-    if (part && !parts.empty() && parts.back().second.tensor == part->tensor &&
-        parts.back().second.limit == part->start) {
-      parts.back().first = -1;
-      parts.back().second.limit = part->limit;
+    const JoinedOperand next = alone(graph, index, input, axis);
+    if (!operands.empty() && next.tensor >= 0 && operands.back().tensor == next.tensor &&
+        operands.back().range.second == next.range.first) {
+      operands.back().input = -1;
+      operands.back().range.second = next.range.second;
     } else {
-      parts.emplace_back(input, part.value_or(Part{}));
+      operands.push_back(next);
     }
   }
-  return parts;
+  return operands;
 }
 
 }  // namespace
@@ -58,26 +52,21 @@ bool join_slices(Graph& graph, Additions& additions) {
   const GraphIndex index(graph);
   std::vector<Op> ops;
   bool joins = false;
-  for (const Op& given : graph.ops) {
-    Op op = given;
+  // The tensor itself where all of it is read.
+  const auto read = [&](const JoinedOperand& operand, int axis, const std::string& reader) {
+    joins = true;
+    const auto& [start, limit] = operand.range;
+    if (start == 0 && limit == graph.tensors[static_cast<size_t>(operand.tensor)].dims[axis])
+      return operand.tensor;
+    ops.push_back(additions.slice(operand.tensor, axis, start, limit, reader + ".in"));
+    return ops.back().outputs[0];
+  };
+  for (Op op : graph.ops) {
     if (const auto* const concatenation = std::get_if<Concatenate>(&op.attributes)) {
       const int axis = static_cast<int>(concatenation->axis);
       std::vector<int> inputs;
-      for (const auto& [input, part] : joined(graph, index, given, axis)) {
-        inputs.push_back(input);
-        if (input >= 0) continue;
-        joins = true;
-        const Dims whole = graph.tensors[static_cast<size_t>(part.tensor)].dims;
-        inputs.back() = part.tensor;
-        if (part.start == 0 && part.limit == whole[axis]) continue;
-        Slice slice{Dims::filled(whole.rank(), 0), whole, Dims::filled(whole.rank(), 1)};
-        slice.start[axis] = part.start;
-        slice.limit[axis] = part.limit;
-        Dims shape = whole;
-        shape[axis] = part.limit - part.start;
-        ops.push_back(additions.view(slice, part.tensor, shape, op.name + ".in"));
-        inputs.back() = ops.back().outputs[0];
-      }
+      for (const JoinedOperand& operand : joined(graph, index, op, axis))
+        inputs.push_back(operand.input >= 0 ? operand.input : read(operand, axis, op.name));
       op.inputs = {inputs.begin(), inputs.end()};
     }
     ops.push_back(std::move(op));

@@ -157,10 +157,8 @@ class LateConcatenation {
   }
 
   int sliced(int at, const Part& part) {
-    Slice slice{Dims::filled(dims(at).rank(), 0), dims(at), Dims::filled(dims(at).rank(), 1)};
-    slice.start[axis_of(at)] = part.start;
-    slice.limit[axis_of(at)] = part.limit;
-    written_.push_back(additions_.view(slice, at, shape_of(at, part), concatenation_.name + ".in"));
+    written_.push_back(
+        additions_.slice(at, axis_of(at), part.start, part.limit, concatenation_.name + ".in"));
     return written_.back().outputs[0];
   }
 

@@ -9,10 +9,12 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "backend/planner/kinds.h"
+#include "backend/planner/rewrites/parts.h"
 #include "backend/planner/rewrites/unread_views.h"
 #include "core/attributes.h"
 #include "core/graph_index.h"
@@ -24,23 +26,6 @@ namespace {
 
 // Parts of a row at most, and ops from memory to its slices.
 constexpr size_t kMostParts = 4, kMostOps = 48;
-
-// A part of an axis.
-using Range = std::pair<int64_t, int64_t>;
-
-// The one axis along which a slice takes a part of its operand, and the part; nothing where there is no one.
-std::optional<std::pair<int, Range>> part_taken(const Op& op, const Dims& dims) {
-  const auto* const slice = std::get_if<Slice>(&op.attributes);
-  if (slice == nullptr) return std::nullopt;
-  std::optional<std::pair<int, Range>> found;
-  for (int axis = 0; axis < dims.rank(); ++axis) {
-    if (slice->step[axis] != 1) return std::nullopt;
-    if (slice->start[axis] == 0 && slice->limit[axis] == dims[axis]) continue;
-    if (found) return std::nullopt;
-    found.emplace(axis, Range{slice->start[axis], slice->limit[axis]});
-  }
-  return found;
-}
 
 // How the totals of parts are joined; nothing where they are not.
 std::optional<PointwiseMode> joined_by(ReductionMode mode) {
@@ -122,9 +107,9 @@ class PartedValue {
     std::set<Range> ranges;
     for (const int reader : readers) {
       const auto part = part_taken(op_of(reader), dims(value_));
-      if (!part || !tensor(result(reader)).is_virtual() || (axis_ >= 0 && part->first != axis_)) return false;
-      axis_ = part->first;
-      ranges.insert(part->second);
+      if (!part || !tensor(result(reader)).is_virtual() || (axis_ >= 0 && part->axis != axis_)) return false;
+      axis_ = part->axis;
+      ranges.insert(part->range);
     }
     rank_ = dims(value_).rank();
     extent_ = dims(value_)[axis_];
@@ -132,7 +117,7 @@ class PartedValue {
     for (const int reader : readers)
       slices_.emplace_back(
           reader,
-          std::ranges::find(ranges_, part_taken(op_of(reader), dims(value_))->second) - ranges_.begin());
+          std::ranges::find(ranges_, part_taken(op_of(reader), dims(value_))->range) - ranges_.begin());
     return are_all_of_row();
   }
 
@@ -155,7 +140,7 @@ class PartedValue {
     if (op < 0 || depth == 0 || !is_computable(op) || taken_[static_cast<size_t>(op)]) return false;
     for (const int input : op_of(op).inputs) {
       const int producer = index_.producer(input);
-      // What others take or leave empty in this pass waits for the next one.
+      // Ops that another value took in this pass have no results left: the next pass reads their parts.
       if (producer >= 0 && taken_[static_cast<size_t>(producer)]) return false;
       if (lies_in_memory(input) || std::ranges::find(way_, producer) != way_.end()) continue;
       if (!visit(producer, depth - 1)) return false;
@@ -195,12 +180,15 @@ class PartedValue {
              return is_contraction(made.attributes) || is_epilogue(producer, depth - 1);
            });
   }
+  // Whether a contraction makes the value, seen through views that nobody else reads.
   bool leads_from_contraction(int at) const {
-    const int producer = index_.producer(at);
-    if (producer < 0 || !tensor(at).is_virtual() || index_.consumers(at).size() != 1) return false;
-    const Op& made = op_of(producer);
-    return is_contraction(made.attributes) ||
-           (is_view(made.attributes) && leads_from_contraction(made.inputs[0]));
+    for (;;) {
+      const int producer = index_.producer(at);
+      if (producer < 0 || !tensor(at).is_virtual() || index_.consumers(at).size() != 1) return false;
+      const Op& made = op_of(producer);
+      if (!is_view(made.attributes)) return is_contraction(made.attributes);
+      at = made.inputs[0];
+    }
   }
 
   bool is_read_on_way(int at) const {
@@ -219,11 +207,9 @@ class PartedValue {
   }
 
   int sliced(int at, size_t part) {
-    Slice slice{Dims::filled(dims(at).rank(), 0), dims(at), Dims::filled(dims(at).rank(), 1)};
-    slice.start[axis_of(at)] = ranges_[part].first;
-    slice.limit[axis_of(at)] = ranges_[part].second;
-    written_.push_back(
-        additions_.view(slice, at, shape_of_part(at), op_of(index_.producer(value_)).name + ".in"));
+    const auto& [start, limit] = ranges_[part];
+    const std::string& reader = op_of(index_.producer(value_)).name;
+    written_.push_back(additions_.slice(at, axis_of(at), start, limit, reader + ".in"));
     return written_.back().outputs[0];
   }
 

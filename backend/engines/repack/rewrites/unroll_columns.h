@@ -1,6 +1,6 @@
-// Owns the rewrite of fprop and wgrad of few input channels as ones whose channels are the columns of a window
-// (repack/unrolled_columns.h). Under dilation the filter of fprop has zeros, so that an infinity or NaN reaches
-// windows that skip it.
+// Owns the rewrite of fprop and wgrad of few input channels as ones whose channels are the columns of a
+// window (repack/unrolled_columns.h). Under dilation the filter of fprop has zeros, so that an infinity or
+// NaN reaches windows that skip it.
 #pragma once
 
 #include "backend/engines/repack/repack.h"

@@ -3,6 +3,7 @@
 #include "backend/engines/sm90/wgmma/lowering.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "backend/engines/contraction/epilogue.h"
 #include "backend/engines/contraction/residue_classes.h"

@@ -124,7 +124,7 @@ TEST(ChannelsLast, WhatIsReadAsRowsOfPlanesStays) {
   expect_right_on_cpu(graph);
 }
 
-// What the user gives is copied to its place in a concatenation, in the order of the others.
+// A given tensor is copied to its place in a concatenation, in the order of the others.
 TEST(ChannelsLast, GivenPartsOfAConcatenationFollow) {
   Network n;
   const Tensor both = n.g.concatenate({n.image("skip", 4), n.convolution(n.image("x", 3), 4, 3)}, 1);
