@@ -259,7 +259,7 @@ AliasRules::AliasRules(const Graph& graph, const Schedule& schedule, std::span<c
   }
 }
 
-void AliasRules::check(const Graph& graph, std::span<void* const> by_slot, const void* workspace,
+bool AliasRules::check(const Graph& graph, std::span<void* const> by_slot, const void* workspace,
                        int64_t workspace_bytes, int* order) const {
   if (workspace_bytes > 0) {
     const auto begin = reinterpret_cast<uintptr_t>(workspace);
@@ -270,10 +270,8 @@ void AliasRules::check(const Graph& graph, std::span<void* const> by_slot, const
              graph.tensors[static_cast<size_t>(tensor.tensor)].name, tensor.bytes,
              by_slot[static_cast<size_t>(tensor.slot)], workspace_bytes, workspace);
   }
-  if (outputs_ * tensors_.size() <= kMostPairs)
-    check_pairs(graph, by_slot);
-  else
-    check_sorted(graph, by_slot, order);
+  return outputs_ * tensors_.size() <= kMostPairs ? check_pairs(graph, by_slot)
+                                                  : check_sorted(graph, by_slot, order);
 }
 
 bool AliasRules::may_replace(int output, int input) const {
@@ -289,17 +287,20 @@ bool AliasRules::may_replace(const BoundTensor& output, const BoundTensor& other
   return is_dead || std::ranges::find(output.in_place, other.tensor) != output.in_place.end();
 }
 
-void AliasRules::check_pairs(const Graph& graph, std::span<void* const> by_slot) const {
+bool AliasRules::check_pairs(const Graph& graph, std::span<void* const> by_slot) const {
+  bool any = false;
   for (size_t i = 0; i < outputs_; ++i) {
     const Range output = range_of(tensors_[i], by_slot);
     for (size_t k = i + 1; k < tensors_.size(); ++k)
       if (range_of(tensors_[k], by_slot).overlaps(output)) [[unlikely]]
-        check_pair(graph, by_slot, tensors_[i], tensors_[k]);
+        any |= check_pair(graph, by_slot, tensors_[i], tensors_[k]);
   }
+  return any;
 }
 
 // Walks the tensors by address: one that begins before an earlier one ends is compared with all before it.
-void AliasRules::check_sorted(const Graph& graph, std::span<void* const> by_slot, int* order) const {
+bool AliasRules::check_sorted(const Graph& graph, std::span<void* const> by_slot, int* order) const {
+  bool any = false;
   const std::span<int> sorted(order, tensors_.size());
   for (size_t i = 0; i < sorted.size(); ++i) sorted[i] = static_cast<int>(i);
   const auto at = [&](int i) -> const BoundTensor& { return tensors_[static_cast<size_t>(i)]; };
@@ -312,21 +313,24 @@ void AliasRules::check_sorted(const Graph& graph, std::span<void* const> by_slot
       for (size_t k = 0; k < i; ++k) {
         const BoundTensor& before = at(sorted[k]);
         if (!(tensor.is_output || before.is_output) || !range_of(before, by_slot).overlaps(range)) continue;
-        check_pair(graph, by_slot, before.is_output ? before : tensor, before.is_output ? tensor : before);
+        any |= check_pair(graph, by_slot, before.is_output ? before : tensor,
+                          before.is_output ? tensor : before);
       }
     end = std::max(end, range.end);
     if (tensor.is_output) output_end = std::max(output_end, range.end);
   }
+  return any;
 }
 
-void AliasRules::check_pair(const Graph& graph, std::span<void* const> by_slot, const BoundTensor& output,
+// Whether the output takes the other's place.
+bool AliasRules::check_pair(const Graph& graph, std::span<void* const> by_slot, const BoundTensor& output,
                             const BoundTensor& other) const {
   const Range to = range_of(output, by_slot), from = range_of(other, by_slot);
   const bool may_begin_alike = may_replace(output, other);
-  if (to.begin == from.begin && may_begin_alike) return;
+  if (to.begin == from.begin && may_begin_alike) return true;
   const Tensor& written = graph.tensors[static_cast<size_t>(output.tensor)];
   const Tensor& beside = graph.tensors[static_cast<size_t>(other.tensor)];
-  if (!may_overlap(written, beside, static_cast<int64_t>(from.begin - to.begin))) return;
+  if (!may_overlap(written, beside, static_cast<int64_t>(from.begin - to.begin))) return false;
   fail("run: output '{}' ({} bytes at {}) overlaps {} '{}' ({} bytes at {}); {}", written.name, output.bytes,
        by_slot[static_cast<size_t>(output.slot)], other.is_output ? "output" : "input", beside.name,
        other.bytes, by_slot[static_cast<size_t>(other.slot)],

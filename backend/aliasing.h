@@ -31,18 +31,18 @@ class AliasRules {
   /// `slot_of`: per tensor of the graph, -1 where it is not bound.
   AliasRules(const Graph& graph, const Schedule& schedule, std::span<const int> slot_of);
 
-  /// Throws Error{bad_input} that names both tensors. `order` has room for all slots; allocates nothing. The
-  /// graph is that of the constructor.
-  void check(const Graph& graph, std::span<void* const> by_slot, const void* workspace,
+  /// Whether an output takes the place of an input. Throws Error{bad_input} that names both tensors where it
+  /// may not. `order` has room for all slots; allocates nothing. The graph is that of the constructor.
+  bool check(const Graph& graph, std::span<void* const> by_slot, const void* workspace,
              int64_t workspace_bytes, int* order) const;
   /// Whether output may take the place of input, both at one address: indices into Graph::tensors.
   bool may_replace(int output, int input) const;
 
  private:
-  void check_pairs(const Graph& graph, std::span<void* const> by_slot) const;
-  void check_sorted(const Graph& graph, std::span<void* const> by_slot, int* order) const;
+  bool check_pairs(const Graph& graph, std::span<void* const> by_slot) const;
+  bool check_sorted(const Graph& graph, std::span<void* const> by_slot, int* order) const;
   static bool may_replace(const BoundTensor& output, const BoundTensor& other);
-  void check_pair(const Graph& graph, std::span<void* const> by_slot, const BoundTensor& output,
+  bool check_pair(const Graph& graph, std::span<void* const> by_slot, const BoundTensor& output,
                   const BoundTensor& other) const;
 
   std::vector<BoundTensor> tensors_;  ///< outputs first

@@ -12,6 +12,7 @@
 #include "backend/replan.h"
 #include "backend/report/trace.h"
 #include "backend/report/type_remarks.h"
+#include "backend/side_by_side.h"
 #include "codegen/kernel_cache.h"
 #include "core/fail.h"
 #include "core/infer.h"
@@ -126,6 +127,7 @@ Choices choose(const Graph& graph, const DeviceInfo& device, const PlannerOption
   validate(graph);
   expect_device(device);
   Choices choices;
+  choices.overlap = launches_overlap(device);
   choices.graph = expand(graph, whole_composites(device, options));
   trace.expanded(choices.graph);
   choices.folded = fold_views(choices.graph);

@@ -337,12 +337,38 @@ void choose_fusions(Choices& choices, const std::vector<std::vector<int>>& group
   }
 }
 
+namespace {
+
+// Whether the fusion may move to the front: it writes little, and nothing of the user's, whose tensors an
+// order of reads and writes allows to share memory.
+bool may_run_early(const Graph& graph, const Fusion& fusion) {
+  constexpr int64_t kMostBytes = int64_t{4} << 20;
+  int64_t bytes = 0;
+  for (const int op : fusion.ops)
+    for (const int output : graph.ops[static_cast<size_t>(op)].outputs) {
+      if (std::ranges::find(fusion.operands, output, &Operand::tensor) == fusion.operands.end()) continue;
+      const Tensor& tensor = graph.tensors[static_cast<size_t>(output)];
+      if (!tensor.is_virtual()) return false;
+      bytes += tensor.bytes();
+    }
+  return bytes <= kMostBytes;
+}
+
+}  // namespace
+
 void order_fusions(Choices& choices) {
   std::vector<std::vector<int>> groups;
   groups.reserve(choices.fusions.size());
   for (const Choice& choice : choices.fusions) groups.push_back(choice.fusion().ops);
   std::vector<size_t> place(choices.graph.ops.size());
-  const std::vector<std::vector<int>> ordered = in_run_order(choices.folded, std::move(groups));
+  std::vector<std::vector<int>> ordered = in_run_order(choices.folded, std::move(groups));
+  if (choices.overlap) {
+    std::map<int, bool> is_early;
+    for (const Choice& choice : choices.fusions)
+      is_early[choice.fusion().ops.front()] = may_run_early(choices.graph, choice.fusion());
+    ordered = side_by_side(choices.folded, std::move(ordered),
+                           [&](const std::vector<int>& ops) { return is_early.at(ops.front()); });
+  }
   for (size_t i = 0; i < ordered.size(); ++i) place[ordered[i].front()] = i;
   std::ranges::sort(choices.fusions, {}, [&](const Choice& c) { return place[c.fusion().ops.front()]; });
 }

@@ -38,13 +38,15 @@ struct Choices {
   FoldedGraph folded;
   std::vector<Choice> fusions;
   std::vector<Decision> decisions;  ///< only where asked for
+  bool overlap = false;             ///< the launches of the fusions overlap (side_by_side.h)
 };
 
 /// Forms, prepares and prices fusions: asks the engines about every group, cuts groups where the parts are
 /// cheaper, and appends what was chosen. Throws Error{bad_input} where the options leave no engine.
 void choose_fusions(Choices& choices, const std::vector<std::vector<int>>& groups, const DeviceInfo& device,
                     const PlannerOptions& options, bool keep_decisions);
-/// Puts the chosen fusions in an order in which they can run.
+/// Puts the chosen fusions in an order in which they can run, where launches overlap with those side by side
+/// that do not wait for each other.
 void order_fusions(Choices& choices);
 
 /// The passes of a build up to the order (backend/build.cpp); the choices refer to the device. Throws

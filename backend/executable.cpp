@@ -23,6 +23,7 @@
 #include "backend/run_blocks.h"
 #include "backend/run_check.h"
 #include "backend/schedule.h"
+#include "backend/side_by_side.h"
 #include "codegen/cuda_driver.h"
 #include "codegen/kernel_cache.h"
 #include "codegen/nvtx.h"
@@ -75,6 +76,7 @@ struct LaunchStep {
   std::vector<PointerPatch> pointers;
   std::vector<ScalarPatch> scalars;
   std::vector<MapPatch> maps;  // encoded in the block
+  int beside_at = -1;          // where the block says that the launch runs beside those in front; -1: nowhere
 };
 
 struct FillStep {
@@ -138,6 +140,19 @@ class Stopwatch {
   double call_ = 0;
 };
 
+// Where a run finds its tensors. Launches run beside each other as far as no two tensors share memory, which
+// those do that are computed in place.
+struct RunMemory {
+  std::span<void* const> by_slot;
+  std::byte* workspace = nullptr;
+  bool works_in_place = false;
+
+  void* at(const Source& source) const {
+    auto* base = source.slot < 0 ? workspace : static_cast<std::byte*>(by_slot[source.slot]);
+    return base + source.byte_offset;
+  }
+};
+
 }  // namespace
 
 struct Executable::Impl {
@@ -153,12 +168,8 @@ struct Executable::Impl {
   bool traces = false;  // FUSOR_DEBUG at load
   bool checks = false;  // FUSOR_CHECK at load
 
-  void* resolve(const Source& source, std::span<void* const> by_slot, std::byte* workspace) const {
-    auto* base = source.slot < 0 ? workspace : static_cast<std::byte*>(by_slot[source.slot]);
-    return base + source.byte_offset;
-  }
-
-  void check(std::span<void* const> by_slot, const Workspace& workspace, int* order) const {
+  // Whether an output lies in the place of an input.
+  bool check(std::span<void* const> by_slot, const Workspace& workspace, int* order) const {
     if (by_slot.size() != slots.size())
       fail("run: got {} pointers, the plan of '{}' has {} slots", by_slot.size(), plan.graph.name,
            slots.size());
@@ -177,13 +188,14 @@ struct Executable::Impl {
            workspace.bytes);
     if (reinterpret_cast<uintptr_t>(workspace.pointer) % 256 != 0)
       fail("run: the workspace {} is not a multiple of 256", workspace.pointer);
-    aliases->check(plan.graph, by_slot, workspace.pointer, workspace_bytes, order);
+    return aliases->check(plan.graph, by_slot, workspace.pointer, workspace_bytes, order);
   }
 
   void run_all(std::span<void* const> by_slot, const Workspace& workspace, Stream stream, int* order) const {
-    check(by_slot, workspace, order);
+    const bool works_in_place = check(by_slot, workspace, order);
+    const RunMemory memory{by_slot, static_cast<std::byte*>(workspace.pointer), works_in_place};
     if (traces) trace_run(plan, steps.size());
-    for (size_t i = 0; i < steps.size(); ++i) run_step(i, by_slot, workspace, stream);
+    for (size_t i = 0; i < steps.size(); ++i) run_step(i, memory, stream);
     if (checks) look_for_not_finite(by_slot, stream);
   }
 
@@ -193,10 +205,9 @@ struct Executable::Impl {
     check_run(plan, pointers, stream);
   }
 
-  void run_step(size_t i, std::span<void* const> by_slot, const Workspace& workspace, Stream stream) const {
-    auto* const memory = static_cast<std::byte*>(workspace.pointer);
+  void run_step(size_t i, const RunMemory& memory, Stream stream) const {
     const nvtx::Range range(ranges[static_cast<size_t>(labels[i].fusion)].c_str());
-    std::visit([&](const auto& ready) { run(ready, by_slot, memory, stream); }, steps[i]);
+    std::visit([&](const auto& ready) { run(ready, memory, stream); }, steps[i]);
   }
 
   // Whole runs and runs step by step take turns, so that what drifts drifts for both.
@@ -204,6 +215,7 @@ struct Executable::Impl {
                      const ProfileOptions& options) const {
     for (int i = 0; i < options.warm_ups; ++i) run_all(by_slot, workspace, stream, order);
     const bool on_gpu = !plan.device.is_cpu();
+    const RunMemory memory{by_slot, static_cast<std::byte*>(workspace.pointer)};
     Stopwatch whole(on_gpu);
     std::vector<Stopwatch> watches;
     for (size_t i = 0; i < steps.size(); ++i) watches.emplace_back(on_gpu);
@@ -214,7 +226,7 @@ struct Executable::Impl {
       times.runs.push_back(whole.seconds());
       if (options.before_run) options.before_run();
       for (size_t step = 0; step < steps.size(); ++step)
-        watches[step].time(stream, [&] { run_step(step, by_slot, workspace, stream); });
+        watches[step].time(stream, [&] { run_step(step, memory, stream); });
       std::vector<double>& seconds = times.steps.emplace_back();
       for (const Stopwatch& watch : watches) seconds.push_back(watch.seconds());
     }
@@ -226,34 +238,35 @@ struct Executable::Impl {
          plan.graph.tensors[slot.tensor].name, pointer, slot.alignment);
   }
 
-  void run(const LaunchStep& step, std::span<void* const> by_slot, std::byte* workspace,
-           Stream stream) const {
+  void run(const LaunchStep& step, const RunMemory& memory, Stream stream) const {
     alignas(kTensorMapAlignment) std::array<std::byte, kMaxArgumentBytes> block;
     std::memcpy(block.data(), step.block.data(), step.block.size());
     for (const PointerPatch& patch : step.pointers) {
-      const void* pointer = resolve(patch.source, by_slot, workspace);
+      const void* pointer = memory.at(patch.source);
       std::memcpy(block.data() + patch.at, &pointer, sizeof pointer);
     }
     for (const ScalarPatch& patch : step.scalars) {
-      const auto bytes = carried_bytes(patch, by_slot[patch.slot]);
+      const auto bytes = carried_bytes(patch, memory.by_slot[patch.slot]);
       std::memcpy(block.data() + patch.at, bytes.data(), bytes.size());
     }
-    for (const MapPatch& patch : step.maps)
-      cuda::repoint(block.data() + patch.at, resolve(patch.source, by_slot, workspace));
+    for (const MapPatch& patch : step.maps) cuda::repoint(block.data() + patch.at, memory.at(patch.source));
+    if (step.beside_at >= 0 && !memory.works_in_place) {
+      constexpr int64_t kYes = 1;
+      std::memcpy(block.data() + step.beside_at, &kYes, sizeof kYes);
+    }
     cuda::launch(step.kernel.handle(), step.shape, block.data(), step.block.size(), stream);
   }
 
-  void run(const FillStep& step, std::span<void* const> by_slot, std::byte* workspace, Stream stream) const {
-    cuda::fill(resolve(step.target, by_slot, workspace), step.value, step.bytes, stream);
+  void run(const FillStep& step, const RunMemory& memory, Stream stream) const {
+    cuda::fill(memory.at(step.target), step.value, step.bytes, stream);
   }
 
-  void run(const EvaluateStep& step, std::span<void* const> by_slot, std::byte* workspace, Stream) const {
+  void run(const EvaluateStep& step, const RunMemory& memory, Stream) const {
     std::vector<void*> operands;
     operands.reserve(step.operands.size());
     for (size_t i = 0; i < step.operands.size(); ++i)
-      operands.push_back(step.fusion.operands[i].memory == Memory::constant
-                             ? nullptr
-                             : resolve(step.operands[i], by_slot, workspace));
+      operands.push_back(step.fusion.operands[i].memory == Memory::constant ? nullptr
+                                                                            : memory.at(step.operands[i]));
     evaluate(step.fusion, operands, Reading::device);
   }
 };
@@ -293,12 +306,17 @@ class Loader {
     const auto compiled = compiled_kernels(sources);
     trace.compiled(compiled);
     count_users(compiled);
+    const bool overlap = launches_overlap(plan_.device);
+    const std::vector<bool> beside = steps_beside(plan_.graph, schedule_);
     std::vector<ReadyStep> ready;
     size_t next = 0;
     for_each_step([&](int fusion, const ScheduledFusion& scheduled, const Step& step) {
-      if (const auto* launch = std::get_if<Launch>(&step))
-        ready.emplace_back(ready_launch(fusion, scheduled, *launch, *compiled[next++]));
-      else if (const auto* fill = std::get_if<Fill>(&step))
+      if (const auto* launch = std::get_if<Launch>(&step)) {
+        LaunchStep own = ready_launch(fusion, scheduled, *launch, *compiled[next++]);
+        own.shape.programmatic = overlap && !ready.empty() && !launch->cooperative;
+        if (own.shape.programmatic && beside[ready.size()]) own.beside_at = launch->beside_at;
+        ready.emplace_back(std::move(own));
+      } else if (const auto* fill = std::get_if<Fill>(&step))
         ready.emplace_back(
             FillStep{{-1, scheduled.scratch_offsets[fill->scratch]}, fill->bytes, fill->value});
       else
@@ -367,7 +385,7 @@ class Loader {
                   launch.cluster,
                   static_cast<uint32_t>(launch.shared_bytes),
                   static_cast<uint32_t>(launch.arguments.maps().empty() ? 8 : kTensorMapAlignment),
-                  launch.attributes};
+                  launch.cooperative};
     step.block = launch.arguments.bytes();
     if (step.block.size() > kMaxArgumentBytes)
       fail(ErrorKind::internal, "kernel '{}' has {} bytes of arguments, the limit is {}", launch.entry,
@@ -498,7 +516,8 @@ Executable ExecutableMaker::load(const Plan& plan, std::span<const Engine* const
   auto impl = std::make_unique<Executable::Impl>();
   LoweredPlan lowered = replan(plan, list);
   impl->plan = std::move(lowered.plan);
-  const Schedule schedule = make_schedule(impl->plan.graph, std::move(lowered.fusions));
+  const Schedule schedule =
+      make_schedule(impl->plan.graph, std::move(lowered.fusions), launches_overlap(impl->plan.device));
   impl->workspace_bytes = schedule.workspace_bytes;
   std::optional<cuda::ContextScope> context;
   if (!impl->plan.device.is_cpu()) impl->context = context.emplace().holder();

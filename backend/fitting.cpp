@@ -53,14 +53,14 @@ int64_t Fitting::workspace_bytes(const Selection& selection) {
   std::vector<WorkspaceUse> uses;
   for (size_t i = 0; i < selection.size(); ++i)
     uses.push_back({&choices_.fusions[i].fusion(), lowered(i, selection[i]).scratch});
-  return lay_out_workspace(choices_.graph, uses).bytes;
+  return lay_out_workspace(choices_.graph, uses, choices_.overlap).bytes;
 }
 
 Schedule Fitting::schedule(const Selection& selection) {
   std::vector<ScheduledFusion> fusions;
   for (size_t i = 0; i < selection.size(); ++i)
     fusions.push_back({choices_.fusions[i].fusion(), lowered(i, selection[i]), {}});
-  return make_schedule(choices_.graph, std::move(fusions));
+  return make_schedule(choices_.graph, std::move(fusions), choices_.overlap);
 }
 
 size_t Fitting::cheapest_within(size_t fusion, int64_t bytes) {

@@ -5,6 +5,8 @@
 #include <bit>
 #include <functional>
 
+#include "backend/side_by_side.h"
+
 namespace fusor {
 
 namespace {
@@ -97,11 +99,28 @@ int64_t lay_out(std::vector<Block>& blocks, int positions) {
   return total;
 }
 
+// Blocks live for whole stages, whose fusions would else have to wait for each other. Large ones do not:
+// launches that fill the device gain little from running beside others.
+void keep_for_stages(std::vector<Block>& blocks, std::span<const WorkspaceUse> uses) {
+  constexpr int64_t kMostBytes = int64_t{4} << 20;
+  std::vector<const Fusion*> fusions;
+  for (const WorkspaceUse& use : uses) fusions.push_back(use.fusion);
+  const std::vector<int> first = stages_of(fusions);
+  std::vector<int> last(first.size());
+  for (size_t i = first.size(); i-- > 0;)
+    last[i] = i + 1 < first.size() && first[i + 1] == first[i] ? last[i + 1] : static_cast<int>(i);
+  for (Block& block : blocks) {
+    if (block.bytes > kMostBytes) continue;
+    block.first = first[static_cast<size_t>(block.first)];
+    block.last = last[static_cast<size_t>(block.last)];
+  }
+}
+
 }  // namespace
 
 int64_t aligned_workspace(int64_t bytes) { return aligned(bytes); }
 
-WorkspaceLayout lay_out_workspace(const Graph& graph, std::span<const WorkspaceUse> uses) {
+WorkspaceLayout lay_out_workspace(const Graph& graph, std::span<const WorkspaceUse> uses, bool overlap) {
   WorkspaceLayout layout;
   layout.tensor_offsets.assign(graph.tensors.size(), -1);
   layout.scratch_offsets.resize(uses.size());
@@ -124,15 +143,16 @@ WorkspaceLayout lay_out_workspace(const Graph& graph, std::span<const WorkspaceU
     for (size_t k = 0; k < offsets.size(); ++k)
       blocks.push_back({aligned(uses[i].scratch[k]), position, position, &offsets[k]});
   }
+  if (overlap) keep_for_stages(blocks, uses);
   layout.bytes = lay_out(blocks, static_cast<int>(uses.size()));
   return layout;
 }
 
-Schedule make_schedule(const Graph& graph, std::vector<ScheduledFusion> fusions) {
+Schedule make_schedule(const Graph& graph, std::vector<ScheduledFusion> fusions, bool overlap) {
   std::vector<WorkspaceUse> uses;
   for (const ScheduledFusion& scheduled : fusions)
     uses.push_back({&scheduled.fusion, scheduled.lowered.scratch});
-  WorkspaceLayout layout = lay_out_workspace(graph, uses);
+  WorkspaceLayout layout = lay_out_workspace(graph, uses, overlap);
   for (size_t i = 0; i < fusions.size(); ++i)
     fusions[i].scratch_offsets = std::move(layout.scratch_offsets[i]);
   return {std::move(fusions), std::move(layout.tensor_offsets), layout.bytes};

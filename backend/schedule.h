@@ -35,12 +35,14 @@ struct WorkspaceLayout {
   std::vector<std::vector<int64_t>> scratch_offsets;  ///< per use
   int64_t bytes = 0;
 };
-WorkspaceLayout lay_out_workspace(const Graph& graph, std::span<const WorkspaceUse> uses);
+/// `overlap`: launches overlap, so that what is small is used again only behind its last reader's stage
+/// (side_by_side.h).
+WorkspaceLayout lay_out_workspace(const Graph& graph, std::span<const WorkspaceUse> uses, bool overlap);
 /// Bytes that a block takes in the workspace.
 int64_t aligned_workspace(int64_t bytes);
 
-/// Lays out intermediates and scratch; memory is used again as soon as its last reader is done. 256-byte
-/// aligned.
-Schedule make_schedule(const Graph& graph, std::vector<ScheduledFusion> fusions);
+/// Lays out intermediates and scratch; memory is used again as soon as its last reader is done, or, where
+/// launches overlap, the stage of that. 256-byte aligned.
+Schedule make_schedule(const Graph& graph, std::vector<ScheduledFusion> fusions, bool overlap);
 
 }  // namespace fusor

@@ -68,7 +68,10 @@ struct LaunchShape {
   uint32_t shared_bytes = 0;
   uint32_t argument_alignment =
       8;  ///< of the argument block; 64 with tensor maps: then the block has room to its end
-  LaunchAttributes attributes = {};
+  /// All blocks run at once, or the launch fails.
+  bool cooperative = false;
+  /// May begin before the launch in front of it ends, which its kernel waits for by griddepcontrol.
+  bool programmatic = false;
 };
 
 /// Blocks of a cluster that every device with clusters allows.

@@ -126,6 +126,11 @@ class ArgumentBlock {
     maps_.push_back(map);
     bytes_.resize(bytes_.size() + kTensorMapBytes);
   }
+  /// Puts so many zeros in front of everything.
+  void make_room(int bytes) {
+    bytes_.insert(bytes_.begin(), static_cast<size_t>(bytes), std::byte{0});
+    for (Patch& patch : patches_) patch.at += bytes;
+  }
   const std::vector<std::byte>& bytes() const { return bytes_; }
   const std::vector<Patch>& patches() const { return patches_; }
   /// In the order of the patches that are maps.
@@ -144,15 +149,6 @@ class ArgumentBlock {
   std::vector<TensorMap> maps_;
 };
 
-/// Attributes that a launch asks of the driver beside its shape.
-struct LaunchAttributes {
-  /// All blocks run at once, or the launch fails: kernels may wait for each other's blocks.
-  bool cooperative = false;
-  /// May begin before the launch in front of it ends, and waits for it by griddepcontrol before it reads.
-  bool programmatic = false;
-  friend bool operator==(const LaunchAttributes&, const LaunchAttributes&) = default;
-};
-
 /// One kernel launch. Clusters of more than 8 blocks, up to 16, are allowed where the device has room for
 /// them.
 struct Launch {
@@ -160,8 +156,12 @@ struct Launch {
   std::string entry;
   std::array<uint32_t, 3> grid{1, 1, 1}, block{1, 1, 1}, cluster{1, 1, 1};
   int64_t shared_bytes = 0;  ///< dynamic
-  LaunchAttributes attributes = {};
+  /// All blocks run at once, or the launch fails: kernels may wait for each other's blocks.
+  bool cooperative = false;
   ArgumentBlock arguments;
+  /// Where `arguments` has the number that says whether the launch runs beside those in front of it
+  /// (codegen/device/base/launch.cuh); -1: nowhere.
+  int beside_at = -1;
 };
 
 /// Sets bytes of a scratch to a value.

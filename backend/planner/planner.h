@@ -1,6 +1,7 @@
 // Owns partitioning: which ops are carried out together, and the Fusion that says so to the engines.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -84,5 +85,9 @@ inline constexpr size_t kMaxFusionOps = 256;
 std::vector<std::vector<int>> partition(const Graph& graph, const FoldedGraph& folded);
 /// The groups in an order in which they can run. Throws Error{bad_input} where they wait for each other.
 std::vector<std::vector<int>> in_run_order(const FoldedGraph& folded, std::vector<std::vector<int>> groups);
+/// Groups in an order in which they can run, with those moved to the front that do not wait for the ones they
+/// then stand beside, as far as `may_move` lets them: their launches overlap.
+std::vector<std::vector<int>> side_by_side(const FoldedGraph& folded, std::vector<std::vector<int>> groups,
+                                           const std::function<bool(const std::vector<int>&)>& may_move);
 
 }  // namespace fusor

@@ -145,12 +145,12 @@ unsigned write_attributes(const LaunchShape& shape, std::array<CUlaunchAttribute
     cluster.value.clusterDim.y = shape.cluster[1];
     cluster.value.clusterDim.z = shape.cluster[2];
   }
-  if (shape.attributes.cooperative) {
+  if (shape.cooperative) {
     CUlaunchAttribute& cooperative = attributes[count++];
     cooperative.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
     cooperative.value.cooperative = 1;
   }
-  if (shape.attributes.programmatic) {
+  if (shape.programmatic) {
     CUlaunchAttribute& programmatic = attributes[count++];
     programmatic.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
     programmatic.value.programmaticStreamSerializationAllowed = 1;

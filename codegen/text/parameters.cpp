@@ -85,6 +85,12 @@ void Parameters::site(std::string_view name, const KernelSite& site, const Fusio
 }
 
 void Parameters::move_to(KernelSource source, Launch& launch) {
+  // Maps, which come first, stay on multiples of their alignment.
+  const int room = block_.maps().empty() ? 8 : int{kTensorMapAlignment};
+  block_.make_room(room);
+  for (ParameterField& field : fields_) field.at += room;
+  fields_.insert(fields_.begin(), {"beside", "i64", 0, 0});
+  launch.beside_at = 0;
   source.parameters = std::move(fields_);
   launch.source = std::make_shared<const KernelSource>(std::move(source));
   launch.arguments = std::move(block_);

@@ -38,7 +38,7 @@ TEST(Schedule, MemoryIsUsedAgainAfterItsLastReader) {
   fusions.push_back(using_tensors({0}));
   fusions.push_back(using_tensors({0, 1}));
   fusions.push_back(using_tensors({1, 2}));
-  const Schedule schedule = make_schedule(graph, std::move(fusions));
+  const Schedule schedule = make_schedule(graph, std::move(fusions), false);
   EXPECT_EQ(schedule.workspace_bytes, 2048);
   EXPECT_EQ(schedule.tensor_offsets[0], schedule.tensor_offsets[2]);
   EXPECT_NE(schedule.tensor_offsets[0], schedule.tensor_offsets[1]);
@@ -50,7 +50,7 @@ TEST(Schedule, ScratchLivesForOneFusionAndIsAligned) {
   std::vector<ScheduledFusion> fusions;
   fusions.push_back(using_tensors({0}, {100}));
   fusions.push_back(using_tensors({0}, {100}));
-  const Schedule schedule = make_schedule(graph, std::move(fusions));
+  const Schedule schedule = make_schedule(graph, std::move(fusions), false);
   EXPECT_EQ(schedule.workspace_bytes, 512);
   EXPECT_EQ(schedule.fusions[0].scratch_offsets[0], schedule.fusions[1].scratch_offsets[0]);
   EXPECT_EQ(schedule.fusions[0].scratch_offsets[0] % 256, 0);
@@ -64,7 +64,7 @@ TEST(Schedule, BlocksAliveTogetherDoNotOverlap) {
   graph.tensors.push_back(virtual_bytes("long", 5000));
   for (int i = 1; i <= kCount; ++i) graph.tensors.push_back(virtual_bytes("t" + std::to_string(i), 300 * i));
   for (int i = 1; i <= kCount; ++i) fusions.push_back(using_tensors({0, i, std::max(i - 1, 1)}, {700}));
-  const Schedule schedule = make_schedule(graph, std::move(fusions));
+  const Schedule schedule = make_schedule(graph, std::move(fusions), false);
   for (int i = 1; i <= kCount; ++i) {
     std::vector<std::pair<int64_t, int64_t>> blocks;
     for (const Operand& operand : schedule.fusions[static_cast<size_t>(i - 1)].fusion.operands)
@@ -78,7 +78,9 @@ TEST(Schedule, BlocksAliveTogetherDoNotOverlap) {
   }
 }
 
-TEST(Schedule, NothingVirtualNeedsNoWorkspace) { EXPECT_EQ(make_schedule(Graph{}, {}).workspace_bytes, 0); }
+TEST(Schedule, NothingVirtualNeedsNoWorkspace) {
+  EXPECT_EQ(make_schedule(Graph{}, {}, false).workspace_bytes, 0);
+}
 
 }  // namespace
 }  // namespace fusor

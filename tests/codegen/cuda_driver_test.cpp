@@ -125,7 +125,7 @@ TEST_F(CudaDriver, LaunchesCarryTheirAttributes) {
   launch(kernel.handle(), shape, nullptr, 0, nullptr);
   EXPECT_FALSE(stub::last_launch().cooperative);
   EXPECT_FALSE(stub::last_launch().programmatic);
-  shape.attributes = {.cooperative = true, .programmatic = true};
+  shape.cooperative = shape.programmatic = true;
   launch(kernel.handle(), shape, nullptr, 0, nullptr);
   EXPECT_TRUE(stub::last_launch().cooperative);
   EXPECT_TRUE(stub::last_launch().programmatic);

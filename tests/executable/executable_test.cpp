@@ -181,6 +181,46 @@ TEST_F(ExecutableTest, BrokenAlignmentIsRefusedWithTheNumber) {
               testing::AllOf(HasSubstr("tensor 'x'"), HasSubstr("which is not a multiple of the 8 bytes")));
 }
 
+// The first argument of a launch says whether it runs beside those in front.
+int64_t first_argument(const FusorStubLaunch& launch) {
+  int64_t value = 0;
+  std::memcpy(&value, launch.arguments, sizeof value);
+  return value;
+}
+
+TEST_F(ExecutableTest, LaunchesOverlapThoseInFrontWhichTheFirstDoesNot) {
+  const Executable exe = load(build(two_matmuls(), DeviceInfo::named("H200")));
+  std::vector<void*> slots(2);
+  slots[exe.slot("a")] = far_apart(0);
+  slots[exe.slot("c")] = far_apart(1);
+  exe.run(slots, far_apart(2));
+  EXPECT_FALSE(stub::last_launch(static_cast<int>(stub::launch_count()) - 1).programmatic);
+  EXPECT_TRUE(stub::last_launch().programmatic);
+  EXPECT_EQ(first_argument(stub::last_launch()), 0) << "it reads what the first wrote";
+}
+
+// None of the results needs another one, but v may take the place of w.
+TEST_F(ExecutableTest, LaunchesRunBesideEachOtherWhereTensorsShareNoMemory) {
+  GraphBuilder g("beside");
+  const Tensor x = g.input("x", {64, 64}, DataType::f32);
+  g.output(g.reduce(x, ReductionMode::max, {0}), {.name = "y"});
+  g.output(g.reduce(x, ReductionMode::add, {1}), {.name = "z"});
+  const Tensor w = g.input("w", {64, 64}, DataType::f32);
+  g.output(g.relu(w), {.name = "v"});
+  const Executable exe = load(build(g.finish(), DeviceInfo::named("H200")));
+  std::vector<void*> slots(5);
+  for (const char* name : {"x", "y", "z", "w", "v"}) {
+    const size_t slot = static_cast<size_t>(exe.slot(name));
+    slots[slot] = far_apart(static_cast<int>(slot));
+  }
+  exe.run(slots, far_apart(5));
+  ASSERT_GT(stub::launch_count(), 1);
+  EXPECT_EQ(first_argument(stub::last_launch()), 1);
+  slots[static_cast<size_t>(exe.slot("v"))] = slots[static_cast<size_t>(exe.slot("w"))];
+  exe.run(slots, far_apart(5));
+  EXPECT_EQ(first_argument(stub::last_launch()), 0);
+}
+
 TEST_F(ExecutableTest, WorkspaceIsAskedForAndItsAlignmentChecked) {
   const Executable exe = load(build(two_matmuls(), DeviceInfo::named("H200")));
   EXPECT_EQ(exe.workspace_bytes(), 32 * 32 * 4);
@@ -219,7 +259,7 @@ TEST_F(ExecutableTest, TensorMapsArePointedAtTheirOperands) {
   cuda::synchronize();
   const FusorStubLaunch launch = stub::last_launch();
   const void* first = nullptr;  // where the stub's map keeps its address
-  std::memcpy(&first, launch.arguments, sizeof first);
+  std::memcpy(&first, launch.arguments + kTensorMapAlignment, sizeof first);
   EXPECT_TRUE(first == far_apart(0) || first == far_apart(1));
 }
 
@@ -246,7 +286,7 @@ TEST_F(ExecutableTest, TensorMapsArePointedAtScratch) {
     ++products;
     for (const int map : {0, 1}) {
       const void* at = nullptr;
-      std::memcpy(&at, launch.arguments + map * kTensorMapBytes, sizeof at);
+      std::memcpy(&at, launch.arguments + kTensorMapAlignment + map * kTensorMapBytes, sizeof at);
       EXPECT_TRUE(is_scratch(at)) << map;
     }
   }

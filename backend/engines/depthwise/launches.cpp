@@ -151,10 +151,8 @@ Launch Schedule::sum_of_parts() const {
   p.wide("elements", elements());
   p.wide("parts", parts());
   p.scratch("partials", "const float", 0);
-  Launch finish = launch("depthwise_finish", std::move(source), std::move(p),
-                         ceil_div(elements(), kFinishElements), kFinishThreads);
-  follow_closely(finish);
-  return finish;
+  return launch("depthwise_finish", std::move(source), std::move(p), ceil_div(elements(), kFinishElements),
+                kFinishThreads);
 }
 
 }  // namespace fusor::depthwise

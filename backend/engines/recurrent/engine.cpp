@@ -154,7 +154,7 @@ Launch recurrent_launch(const RecurrentProblem& problem) {
   launch.grid = {static_cast<uint32_t>(problem.grid.slices), static_cast<uint32_t>(problem.grid.groups), 1};
   launch.block = {static_cast<uint32_t>(kThreads), 1, 1};
   launch.shared_bytes = problem.grid.shared_bytes;
-  launch.attributes.cooperative = true;
+  launch.cooperative = true;
   p.move_to(recurrent_source(problem), launch);
   return launch;
 }

@@ -7,7 +7,6 @@
 
 #include "backend/engines/engine.h"
 #include "backend/engines/list.h"
-#include "backend/engines/tiled/tiling.h"
 
 namespace fusor {
 
@@ -58,8 +57,6 @@ Lowered between_copies(const Repacked& repacked, Lowered core, const DeviceInfo&
   for (const int scratch : repacked.zeroed)
     lowered.steps.emplace_back(Fill{scratch, repacked.scratch[static_cast<size_t>(scratch)], 0});
   lower_copies(lowered, repacked, repacked.loads, device);
-  auto* const first = std::get_if<Launch>(&core.steps.front());
-  if (first != nullptr && !repacked.loads.sites.empty()) follow_closely(*first);
   append_part(lowered, repacked, std::move(core));
   lower_copies(lowered, repacked, repacked.stores, device);
   return lowered;

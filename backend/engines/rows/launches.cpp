@@ -118,7 +118,6 @@ Launch columns_launch(const RowsProblem& problem, const RowsSchedule& s) {
   launch.entry = "rows_columns";
   launch.grid = {static_cast<uint32_t>(ceil_div(s.column_count(), width)), 1, 1};
   launch.block = {static_cast<uint32_t>(kColumnThreads), 1, 1};
-  launch.attributes.programmatic = problem.device.compute_capability >= 90;
   KernelSource source = source_of(problem, s, "rows/columns.cuh");
   add_config(source, {{"width", width}});
   p.move_to(std::move(source), launch);
@@ -168,7 +167,6 @@ Launch split_launch(const RowsProblem& problem, const RowsSchedule& s, int phase
   launch.entry = "rows_split";
   launch.grid = {static_cast<uint32_t>(sharing), static_cast<uint32_t>(s.grid / s.sharing), 1};
   launch.block = {static_cast<uint32_t>(s.knobs.threads), 1, 1};
-  launch.attributes.programmatic = phase > 0 && problem.device.compute_capability >= 90;
   p.move_to(std::move(source), launch);
   return launch;
 }
@@ -189,7 +187,6 @@ Launch totals_launch(const RowsProblem& problem, const RowsSchedule& s, int phas
   launch.entry = "rows_totals";
   launch.grid = {static_cast<uint32_t>(ceil_div(results * group, kTotalsThreads)), 1, 1};
   launch.block = {static_cast<uint32_t>(kTotalsThreads), 1, 1};
-  launch.attributes.programmatic = problem.device.compute_capability >= 90;
   p.move_to(std::move(source), launch);
   return launch;
 }
@@ -213,7 +210,7 @@ Launch resident_launch(const RowsProblem& problem, const RowsSchedule& s) {
   launch.grid = {static_cast<uint32_t>(s.sharing), static_cast<uint32_t>(s.grid / s.sharing), 1};
   launch.block = {static_cast<uint32_t>(s.knobs.threads), 1, 1};
   launch.shared_bytes = s.shared_bytes;
-  launch.attributes.cooperative = true;
+  launch.cooperative = true;
   KernelSource source = split_source(problem, s, "rows/resident.cuh");
   add_config(source, {{"folds", problem.fold > 1}});
   p.move_to(std::move(source), launch);

@@ -62,15 +62,12 @@ Launch TiledResult::sum_of_parts(const Fusion& fusion, const KernelSite& epilogu
   launch.entry = "split_finish";
   set_grid(launch, blocks_of_sum(tiles, tile_m * tile_n, vector, lanes), kSumThreads);
   p.move_to(std::move(source), launch);
-  follow_closely(launch);
   return launch;
 }
 
 int64_t blocks_of_sum(int64_t tiles, int64_t tile_elements, int64_t vector, int64_t lanes) {
   return tiles * ceil_div(tile_elements / vector, kSumThreads / lanes);
 }
-
-void follow_closely(Launch& launch) { launch.attributes.programmatic = launch.source->target == "sm_90a"; }
 
 void spread_evenly(Launch& launch, const DeviceInfo& device) {
   constexpr int64_t kOwnBytes = 9216;  // at most: what a block's kernel declares, and what the hardware keeps

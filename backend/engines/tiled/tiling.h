@@ -39,10 +39,6 @@ struct TiledResult {
 /// Blocks of the launch that adds up the parts of so many tiles, with `lanes` threads for every vector.
 int64_t blocks_of_sum(int64_t tiles, int64_t tile_elements, int64_t vector, int64_t lanes = 1);
 
-/// Marks a launch right behind another one of the same lowering: it begins before that ends, where the target
-/// can. Its kernel calls wait_for_launch_before().
-void follow_closely(Launch& launch);
-
 /// For a launch behind one that fills the shared memory of every SM: its blocks would crowd on the SMs that
 /// are left first. So much shared memory is asked for that no SM takes more than its share of them.
 void spread_evenly(Launch& launch, const DeviceInfo& device);

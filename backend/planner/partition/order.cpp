@@ -63,4 +63,25 @@ std::vector<std::vector<int>> in_run_order(const FoldedGraph& folded, std::vecto
   return ordered;
 }
 
+std::vector<std::vector<int>> side_by_side(const FoldedGraph& folded, std::vector<std::vector<int>> groups,
+                                           const std::function<bool(const std::vector<int>&)>& may_move) {
+  constexpr size_t kMostBeside = 8, kFarthest = 32;  // groups
+  GroupLinks links = links_of(folded, groups);
+  std::vector<bool> has_place(groups.size(), false);
+  std::vector<std::vector<int>> ordered;
+  ordered.reserve(groups.size());
+  for (size_t first = 0; first < groups.size(); ++first) {
+    if (has_place[first]) continue;
+    std::vector<size_t> stage = {first};
+    for (size_t g = first + 1; g < groups.size() && g < first + kFarthest && stage.size() < kMostBeside; ++g)
+      if (!has_place[g] && links.waits[g] == 0 && may_move(groups[g])) stage.push_back(g);
+    for (const size_t g : stage) {
+      has_place[g] = true;
+      for (const int reader : links.readers[g]) --links.waits[static_cast<size_t>(reader)];
+    }
+    for (const size_t g : stage) ordered.push_back(std::move(groups[g]));
+  }
+  return ordered;
+}
+
 }  // namespace fusor

@@ -1,15 +1,54 @@
-// Owns what a kernel says to the launches before and after it: sm_90's programmatic launches.
+// Owns what a kernel says to the launches before and after it. From sm_90 on, launches of a plan overlap: the
+// blocks of one take the SMs that those of the launch in front leave, get ready, and wait.
+//
+//   launch A   ▒▒▒▒▒▒▒▒▒▒▒▒
+//   launch B            ░░░░▒▒▒▒▒▒▒▒▒▒          ░ its blocks are there, and wait    ▒ they work
+//   launch C              ▒▒▒▒▒▒▒▒▒▒▒░          C is told that it runs beside B: it waits where it ends
+//   launch D                          ░░▒▒▒▒▒
+//
+// A launch begins when all blocks of the one in front have called let_next_launch_begin(), or have ended.
+// Each does so behind its own wait, so that where C begins, A has ended; and where C has ended, so have all
+// launches in front of it.
 #pragma once
 
 #include "codegen/device/base/types.cuh"
 
-/// A programmatic launch begins while the one in front of it still runs: before this, nothing may be read
-/// that the latter writes, and nothing written at all. Any other launch goes on at once.
+/// Returns when the launch in front has ended and what it wrote can be seen. Before this, nothing may be read
+/// that it writes, and nothing written at all. Where launches do not overlap it returns at once.
 FUSOR_DEVICE void wait_for_launch_before() {
-  if constexpr (Config::arch >= 900) asm volatile("griddepcontrol.wait;" ::: "memory");
+  if constexpr (Config::arch >= 900) {
+    // The compiler may move loads of read-only memory across the wait, but out of no branch: it cannot know
+    // that this one is never taken.
+    u32 has_ended;
+    asm volatile("griddepcontrol.wait;\nmov.u32 %0, 1;" : "=r"(has_ended)::"memory");
+    if (has_ended == 0) __trap();
+  }
 }
 
-/// Once all blocks have said so, a programmatic launch behind this one may begin where there is room.
+/// Where all blocks have said so, the launch behind this one may begin where there is room.
 FUSOR_DEVICE void let_next_launch_begin() {
   if constexpr (Config::arch >= 900) asm volatile("griddepcontrol.launch_dependents;");
+}
+
+/// What a kernel does before it reads memory.
+FUSOR_DEVICE void enter_launch() {
+  wait_for_launch_before();
+  let_next_launch_begin();
+}
+
+/// The same for kernels that may run beside the launches in front of them: they call leave_launch(), too.
+/// Parameters have `beside`: whether nothing that the kernel reads or writes is written, and nothing that it
+/// writes read, by launches in front of it that may still run. Where `lets_next` is false, the kernel says
+/// itself when the next launch may begin.
+template <class Params>
+FUSOR_DEVICE void enter_launch(const Params& p, bool lets_next = true) {
+  if (Config::arch < 900 || p.beside == 0) wait_for_launch_before();
+  if (lets_next) let_next_launch_begin();
+}
+
+/// By any thread of the first block, where it ends.
+template <class Params>
+FUSOR_DEVICE void leave_launch(const Params& p) {
+  if (Config::arch >= 900 && (blockIdx.x | blockIdx.y | blockIdx.z) == 0 && p.beside != 0)
+    wait_for_launch_before();
 }

@@ -22,7 +22,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) depthwise_finish(const __
   __shared__ float sums[kLanes][kElements];
   const int lane = threadIdx.x / kElements, column = threadIdx.x % kElements;
   const i64 element = i64(blockIdx.x) * kElements + column;
-  wait_for_launch_before();
+  enter_launch();
   sums[lane][column] = sum_of_lane(p, element, lane);
 #pragma unroll
   for (int half = kLanes / 2; half > 0; half /= 2) {

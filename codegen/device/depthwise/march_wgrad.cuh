@@ -140,8 +140,7 @@ FUSOR_DEVICE void write_part(const Params& p, Index part, Index vector, int colu
 
 extern "C" __global__ void __launch_bounds__(kThreads, Config::blocks)
     depthwise_march_wgrad(const __grid_constant__ Params p) {
-  wait_for_launch_before();
-  let_next_launch_begin();
+  enter_launch();
   Index range = block_number();
   const Index tile = p.channels.tiles.split(range);
   Index lane = threadIdx.x;

@@ -98,8 +98,7 @@ FUSOR_DEVICE void make_strip(const Params& p, const Filters& filters, Index chan
 extern "C" __global__ void __launch_bounds__(kThreads, Config::blocks)
     depthwise(const __grid_constant__ Params p) {
   extern __shared__ Vec<float, Filters::kPack> shared_filters[];
-  wait_for_launch_before();
-  let_next_launch_begin();
+  enter_launch();
   Index range = block_number();
   const Index tile = p.channels.tiles.split(range);
   Index lane = threadIdx.x;

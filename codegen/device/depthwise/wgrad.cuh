@@ -71,8 +71,7 @@ FUSOR_DEVICE void write_part(const Params& p, const TapRow& taps, Index channel,
 
 extern "C" __global__ void __launch_bounds__(kThreads, Config::blocks)
     depthwise_wgrad(const __grid_constant__ Params p) {
-  wait_for_launch_before();
-  let_next_launch_begin();
+  enter_launch();
   Index range = block_number();
   const Index tile = p.channels.tiles.split(range);
   const Index row_tile = p.row_tiles.split(range);

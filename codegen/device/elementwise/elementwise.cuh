@@ -8,6 +8,8 @@
 //   No shared memory. Tails, if any: whole vectors first, then element by element in a rolled loop.
 #include "fusor_generated.cuh"
 
+#include "codegen/device/base/launch.cuh"
+
 enum : int {
   kVector = Config::vector,
   kThreads = Config::threads,
@@ -86,6 +88,7 @@ static __device__ __forceinline__ void visit_block(const Params& p) {
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads) elementwise(const __grid_constant__ Params p) {
+  enter_launch(p);
   const Index vector = static_cast<Index>(blockIdx.x) * kThreads + threadIdx.x;
   if constexpr (kUnroll > 1 && kUnrollAxis < 0) {
     visit_block(p);
@@ -94,4 +97,5 @@ extern "C" __global__ void __launch_bounds__(kThreads) elementwise(const __grid_
   } else {
     if (vector < p.vectors) visit(p, vector);
   }
+  leave_launch(p);
 }

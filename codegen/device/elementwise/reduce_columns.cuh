@@ -8,6 +8,7 @@
 //   lane 0 --> Y::finish, or partials[split][column] --> reduce_finish
 #include "fusor_generated.cuh"
 
+#include "codegen/device/base/launch.cuh"
 #include "codegen/device/elementwise/totals.cuh"
 
 enum : int {
@@ -50,6 +51,7 @@ static __device__ __forceinline__ void combine_block(Y::Accumulator (&total)[kVe
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads) reduce_columns(const __grid_constant__ Params p) {
+  enter_launch(p);
   const int lane = threadIdx.x / kWidth;
   const Index vector = static_cast<Index>(blockIdx.x) * kWidth + threadIdx.x % kWidth;
   Index at[Y::kRank];
@@ -81,4 +83,5 @@ extern "C" __global__ void __launch_bounds__(kThreads) reduce_columns(const __gr
     leave<Config::split>(p, (blockIdx.y * p.vectors + vector) * kVector + i, at, total[i]);
     ++at[kKept - 1];
   }
+  leave_launch(p);
 }

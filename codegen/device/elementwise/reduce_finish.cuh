@@ -6,6 +6,7 @@
 //            +----------------------- combine_group --------------------+ --> lane 0: Y::finish
 #include "fusor_generated.cuh"
 
+#include "codegen/device/base/launch.cuh"
 #include "codegen/device/elementwise/totals.cuh"
 
 enum : int {
@@ -17,6 +18,7 @@ enum : int {
 // neighbouring splits; extents: kept axes first, in elements.
 
 extern "C" __global__ void __launch_bounds__(kThreads) reduce_finish(const __grid_constant__ Params p) {
+  enter_launch();
   const int lane = threadIdx.x % kGroup;
   const Index result = static_cast<Index>(blockIdx.x) * (kThreads / kGroup) + threadIdx.x / kGroup;
   Y::Accumulator total;

@@ -6,6 +6,7 @@
 //   kWidth == 1: combine_group    else row 0 adds the rows in order --> Y::finish
 #include "fusor_generated.cuh"
 
+#include "codegen/device/base/launch.cuh"
 #include "codegen/device/elementwise/totals.cuh"
 
 // A block has kWidth neighbouring results (32, or 1); kRows threads share one.
@@ -23,6 +24,7 @@ static __device__ __forceinline__ void combine_rows(Y::Accumulator& total, int r
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads) reduce_parts(const __grid_constant__ Params p) {
+  enter_launch();
   const int column = threadIdx.x % kWidth, row = threadIdx.x / kWidth;
   const i64 result = i64(blockIdx.x) * kWidth + column;
   Y::Accumulator total;

@@ -7,6 +7,7 @@
 //   lane 0 --> Y::finish, or partials[row][split] --> reduce_finish
 #include "fusor_generated.cuh"
 
+#include "codegen/device/base/launch.cuh"
 #include "codegen/device/elementwise/totals.cuh"
 
 enum : int {
@@ -43,6 +44,7 @@ static __device__ __forceinline__ void add(const Params& p, Index vector, Index 
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads) reduce_rows(const __grid_constant__ Params p) {
+  enter_launch(p);
   const int lane = threadIdx.x % kGroup;
   const Index row = static_cast<Index>(blockIdx.x) * (kThreads / kGroup) + threadIdx.x / kGroup;
   Index at[Y::kRank];
@@ -69,4 +71,5 @@ extern "C" __global__ void __launch_bounds__(kThreads) reduce_rows(const __grid_
   combine_group<kGroup, kThreads>(total);
   if (lane != 0 || row >= p.rows) return;
   leave<Config::split>(p, row * gridDim.y + blockIdx.y, at, total);
+  leave_launch(p);
 }

@@ -9,6 +9,8 @@
 //            2 N .. 3 N - 1  c2 c3 c0 c1 ...     column over all banks
 #include "fusor_generated.cuh"
 
+#include "codegen/device/base/launch.cuh"
+
 enum : int {
   kVector = Config::vector,
   kThreads = Config::threads,
@@ -125,5 +127,7 @@ static __device__ __forceinline__ void transpose_tile(const P& p) {
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads) transpose(const __grid_constant__ Params p) {
+  enter_launch(p);
   transpose_tile<X1>(p);
+  leave_launch(p);
 }

@@ -8,6 +8,8 @@
 //   alignment matters to the run; the padding to an odd number of units keeps channel vectors in other banks.
 #include "fusor_generated.cuh"
 
+#include "codegen/device/base/launch.cuh"
+
 enum : int {
   kVector = Config::vector,  // 16 bytes of what is staged
   kThreads = Config::threads,
@@ -114,6 +116,7 @@ static __device__ __forceinline__ void store_channels(const PlaneTile& tile, con
 
 extern "C" __global__ void __launch_bounds__(kThreads) transpose_planes(const __grid_constant__ Params p) {
   extern __shared__ __align__(16) u8 memory[];
+  enter_launch(p);
   const PlaneTile tile{reinterpret_cast<Element*>(memory), p.plane};
   Index corner[Y::kRank];
   coordinates<0, Y::kRank>(blockIdx.x, p.extents, corner);
@@ -138,4 +141,5 @@ extern "C" __global__ void __launch_bounds__(kThreads) transpose_planes(const __
     __syncthreads();
     store_run(tile, p, corner, units);
   }
+  leave_launch(p);
 }

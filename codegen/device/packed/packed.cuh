@@ -15,6 +15,8 @@
 //   A byte's lanes that belong to no element are zero; bytes without any element stay as they are.
 #include "fusor_generated.cuh"
 
+#include "codegen/device/base/launch.cuh"
+
 enum : int {
   kVector = Config::vector,  // elements of a thread: whole bytes
   kThreads = Config::threads,
@@ -127,10 +129,12 @@ static __device__ __forceinline__ void visit_places(const Params& p, Index numbe
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads) packed_store(const __grid_constant__ Params p) {
+  enter_launch(p);
   const Index number = static_cast<Index>(blockIdx.x) * kThreads + threadIdx.x;
   if (number >= p.threads) return;
   if constexpr (kWholeRows)
     visit_row(p, number);
   else
     visit_places(p, number);
+  leave_launch(p);
 }

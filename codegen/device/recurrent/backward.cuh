@@ -7,6 +7,7 @@
 //   and r, z, n of the recurrent ones; the last row: of h0, of lstm's c0, zeros.
 #include "fusor_generated.cuh"
 
+#include "codegen/device/base/launch.cuh"
 #include "codegen/device/recurrent/exchange.cuh"
 
 enum : int { kBlocks = kCell == kGru ? 6 : kGates };
@@ -102,6 +103,7 @@ FUSOR_DEVICE void give(const Params& p, int block, i64 time, const Place& at, fl
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
     recurrent_backward(const __grid_constant__ Params p) {
   extern __shared__ float sums[];
+  enter_launch();
   const Step step{p, sums};
   Weights weights;
   weights.load([&](int k, int column) -> u32 {

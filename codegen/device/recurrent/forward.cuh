@@ -6,6 +6,7 @@
 //   and no sums.
 #include "fusor_generated.cuh"
 
+#include "codegen/device/base/launch.cuh"
 #include "codegen/device/recurrent/exchange.cuh"
 
 enum : int {
@@ -54,6 +55,7 @@ FUSOR_DEVICE State stepped(const State& before, const float (&given)[kGates],
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
     recurrent_forward(const __grid_constant__ Params p) {
   extern __shared__ float sums[];
+  enter_launch();
   const Step step{p, sums};
   Weights weights;
   weights.load([&](int k, int column) -> u32 {

@@ -6,6 +6,8 @@
 //   ──► rows halved until one is left ──► Y::finish_column
 #include "fusor_generated.cuh"
 
+#include "codegen/device/base/launch.cuh"
+
 // columns: with the tail of the last vector of a row; vectors: of a row; parts: of each column; row_extent:
 // elements along the last axis; extents: that of the last axis in vectors.
 enum : int {
@@ -22,8 +24,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) rows_columns(const __grid
   const Index column = Index(blockIdx.x) * kWidth + place;
   Y::Columns total;
   total.init();
-  // It is launched while the rows are still worked on.
-  if constexpr (Config::arch >= 900) asm volatile("griddepcontrol.wait;" ::: "memory");
+  enter_launch();
   const Index end = column < p.columns ? p.parts : 0;
 #pragma unroll 1
   for (Index begin = row; begin < end; begin += kRows * kInFlight) {

@@ -9,6 +9,8 @@
 //   finish         every element is computed from shared memory and stored
 #include "fusor_generated.cuh"
 
+#include "codegen/device/base/launch.cuh"
+
 #define FUSOR_METHOD __device__ __forceinline__
 #include "codegen/device/rows/block.cuh"
 #include "codegen/device/rows/held.cuh"
@@ -130,6 +132,7 @@ FUSOR_DEVICE void run_phases(const Params& p, Copied<Y>& holder, Index first, In
 extern "C" __global__ void __launch_bounds__(kThreads, Config::blocks)
     rows_resident(const __grid_constant__ Params p) {
   extern __shared__ __align__(16) char memory[];
+  enter_launch();
   const Index asked = Index(blockIdx.y) * kSlots + slot_in_block();
   const bool exists = asked < p.rows;
   const Index of_row = exists ? asked : p.rows - 1;

@@ -6,6 +6,8 @@
 //   at the end    columns ──► partials[part] ──► rows/columns.cuh
 #include "fusor_generated.cuh"
 
+#include "codegen/device/base/launch.cuh"
+
 #define FUSOR_METHOD __device__ __forceinline__
 #include "codegen/device/rows/turn.cuh"
 #include "codegen/device/sm90/ptx/tma.cuh"
@@ -94,6 +96,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, Config::blocks)
   Exchange exchange{exchanged, arrivals};
   const Ring ring{memory, full};
   ring.open();
+  enter_launch(p, false);
   Index base = Index(blockIdx.x) * kTurnRows;
 #pragma unroll 1
   for (int stage = 0; stage < kStages; ++stage) ring.fill(p, base + stage * p.row_step, stage);
@@ -129,6 +132,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, Config::blocks)
       parity ^= 1;
     }
   }
-  asm volatile("griddepcontrol.launch_dependents;");
+  let_next_launch_begin();
   leave_columns(p, first, columns, reinterpret_cast<Y::Columns*>(memory));
+  leave_launch(p);
 }

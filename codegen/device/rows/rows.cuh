@@ -8,6 +8,8 @@
 //                 ──► partials[part] ──► rows/columns.cuh
 #include "fusor_generated.cuh"
 
+#include "codegen/device/base/launch.cuh"
+
 #define FUSOR_METHOD __device__ __forceinline__
 #include "codegen/device/rows/turn.cuh"
 
@@ -24,6 +26,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, Config::blocks)
   __shared__ u64 arrivals[2];
   Exchange exchange{exchanged, arrivals};
   exchange.open();
+  enter_launch(p, !kColumns);
   const Index first = Index(rank_in_cluster()) * kGroup + lane_in_row();
   Rows<Holder> rows;
 #pragma unroll
@@ -54,6 +57,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, Config::blocks)
       if (kHeld != 0 && more) rows.open(p, base, first);
     }
   }
-  if constexpr (kColumns && Config::arch >= 900) asm volatile("griddepcontrol.launch_dependents;");
-  if constexpr (kColumns) leave_columns(p, first, columns, reinterpret_cast<Y::Columns*>(memory));
+  if constexpr (kColumns) {
+    let_next_launch_begin();
+    leave_columns(p, first, columns, reinterpret_cast<Y::Columns*>(memory));
+  }
+  leave_launch(p);
 }

@@ -9,6 +9,8 @@
 //   Every other phase walks backwards: what the one before it read last is still in L2.
 #include "fusor_generated.cuh"
 
+#include "codegen/device/base/launch.cuh"
+
 #define FUSOR_METHOD __device__ __forceinline__
 #include "codegen/device/rows/block.cuh"
 #include "codegen/device/rows/held.cuh"
@@ -105,14 +107,15 @@ extern "C" __global__ void __launch_bounds__(kThreads, Config::blocks)
   for (int axis = 0; axis < Y::kRank; ++axis) at[axis] = 0;
   coordinates<0, Y::kKept>(of_row, p.extents, at);
   if constexpr (kSpread) at[Y::kKept - 1] *= kVector;
-  // The next launch's blocks take the room that is left, and wait there.
-  if constexpr (kAdds && Config::arch >= 900) asm volatile("griddepcontrol.launch_dependents;");
+  // All phases read the same elements: those behind the first load them before they wait for the totals.
+  if constexpr (kPhase == 0) wait_for_launch_before();
+  if constexpr (kAdds) let_next_launch_begin();
   Row row;
   Y::begin(p.y, at, row);
   Walk walk;
   if constexpr (kAdds || Y::kStoresElements) walk.load(p, 0, at);
-  // It is launched while the totals are still made.
-  if constexpr (kPhase > 0 && Config::arch >= 900) asm volatile("griddepcontrol.wait;" ::: "memory");
+  if constexpr (kPhase > 0) wait_for_launch_before();
+  if constexpr (!kAdds) let_next_launch_begin();
   settle_from<0>(p, at, cell, row);
   if constexpr (kAdds)
     add_up<kAdds ? kPhase : 0>(p, walk, at, cell, exists, row);

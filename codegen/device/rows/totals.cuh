@@ -6,6 +6,8 @@
 //   ──► totals[cell] of each of them
 #include "fusor_generated.cuh"
 
+#include "codegen/device/base/launch.cuh"
+
 enum : int {
   kThreads = 256,
   kWarp = 32,
@@ -21,9 +23,9 @@ extern "C" __global__ void __launch_bounds__(kThreads) rows_totals(const __grid_
   const Index result = Index(blockIdx.x) * (kThreads / kGroup) + threadIdx.x / kGroup;
   Totals total;
   total.init();
-  // It is launched while the parts are still made.
-  if constexpr (Config::arch >= 900)
-    asm volatile("griddepcontrol.launch_dependents;\ngriddepcontrol.wait;" ::: "memory");
+  // The next phase loads its first elements while parts are still added up.
+  let_next_launch_begin();
+  wait_for_launch_before();
   if (result < p.results) {
     const Totals* const own = reinterpret_cast<const Totals*>(p.partials) + result * p.parts;
 #pragma unroll 4

@@ -142,12 +142,12 @@ FUSOR_DEVICE void finish(const Params& p, const Part& part, Shared& shared,
 
 extern "C" __global__ void __launch_bounds__(kThreads, 2) direct(const __grid_constant__ Params p) {
   __shared__ Shared shared;
-  wait_for_launch_before();
-  let_next_launch_begin();
+  enter_launch(p);
   const Part part = part_of_block(p);
   if (part.is_none()) return;
   MicroTile<Sum, kTileM, kTileN> micro;
   micro.clear();
   sum_tile(p, part, shared, micro);
   finish(p, part, shared, micro);
+  leave_launch(p);
 }

@@ -597,8 +597,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocksPerSm) mma(const _
     if (block_number() == 0) wait_for_launch_before();
     return;
   }
-  wait_for_launch_before();
-  let_next_launch_begin();
+  enter_launch(p);
   const Part part = part_of_block(p);
   if (part.is_none()) return;
   WarpTile warp_tile;
@@ -616,4 +615,5 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocksPerSm) mma(const _
     sum_tile(p, part, shared, warp_tile);
   }
   finish(p, part, shared, warp_tile);
+  leave_launch(p);
 }

@@ -158,8 +158,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, Config::blocks_per_sm)
   alignas(128) extern __shared__ u8 memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);
   WarpShared& own = shared.warps[warp()];
-  wait_for_launch_before();
-  let_next_launch_begin();
+  enter_launch(p);
   if (threadIdx.x < kChunks) shared.steps[threadIdx.x] = p.problem.step(8 * threadIdx.x, Index(p.problem.k));
   __syncthreads();
 
@@ -197,4 +196,5 @@ extern "C" __global__ void __launch_bounds__(kThreads, Config::blocks_per_sm)
     filled = stage;
     stage = stage + 1 == kStages ? 0 : stage + 1;
   }
+  leave_launch(p);
 }

@@ -41,8 +41,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) split_finish(const __grid
   const Place place = p.tiling.place(tile);
   const VectorPlace vector = vector_place(p.problem, place, position);
   const bool exists = position < kTileElements && vector.inside;
-  wait_for_launch_before();
-  let_next_launch_begin();
+  enter_launch();
   Vector sums;
   if (exists) sums = sum_of_lane(p, tile, position, lane);
   if constexpr (kLanes > 1) {

@@ -9,6 +9,7 @@
 //   No shared memory: neighbouring threads find what they share in L1.
 #include "fusor_generated.cuh"
 
+#include "codegen/device/base/launch.cuh"
 #include "codegen/device/window/take.cuh"
 
 enum : int { kThreads = Config::threads };
@@ -133,6 +134,7 @@ static __device__ __forceinline__ void finish_tile(const Params& p, const Index 
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads) window(const __grid_constant__ Params p) {
+  enter_launch(p);
   const Index number = static_cast<Index>(blockIdx.x) * kThreads + threadIdx.x;
   if (number >= p.tiles) return;
   Index tile[Y::kKept];
@@ -144,4 +146,5 @@ extern "C" __global__ void __launch_bounds__(kThreads) window(const __grid_const
     const Index end = first + kImages < p.image_extent ? first + kImages : p.image_extent;
     for (tile[kImageAxis] = first; tile[kImageAxis] < end; ++tile[kImageAxis]) finish_tile(p, tile);
   }
+  leave_launch(p);
 }

@@ -13,6 +13,11 @@
 
 namespace fusor::test {
 
+/// The arguments behind the one that all kernels have (`beside`).
+inline std::span<const std::byte> own_arguments(const Launch& launch) {
+  return std::span(launch.arguments.bytes()).subspan(static_cast<size_t>(launch.source->parameters.at(1).at));
+}
+
 /// The value of a name that is there.
 inline int64_t config_value(const KernelSource& source, std::string_view name) {
   return std::ranges::find(source.config, name, &ConfigValue::name)->number();

@@ -95,6 +95,35 @@ TEST(Parameters, ASiteWithoutFieldsTakesAWord) {
   EXPECT_EQ(word(p.block(), 1), 5);
 }
 
+TEST(Parameters, WhetherTheLaunchRunsBesideOthersStandsInFront) {
+  Launch launch;
+  Parameters p(32);
+  p.index("rows", 5);
+  p.pointer("x", "const bf16", 3);
+  p.move_to(test::sample_source(), launch);
+  EXPECT_EQ(launch.beside_at, 0);
+  EXPECT_THAT(emit_header(*launch.source), HasSubstr("struct Params {\n"
+                                                     "  i64 beside;\n"
+                                                     "  alignas(8) Index rows;\n"
+                                                     "  const bf16* x;\n"));
+  EXPECT_EQ(word(launch.arguments, 0), 0);
+  EXPECT_EQ(word(launch.arguments, 1), 5);
+  EXPECT_EQ(launch.arguments.patches()[0].at, 16);
+}
+
+TEST(Parameters, MapsStayOnMultiplesOf64Bytes) {
+  Launch launch;
+  Parameters p(32);
+  p.tensor_map("a", {}, 0, 0);
+  p.array("b", "TensorMap", 2, [&](size_t) { p.tensor_map("", {}, 1, 0); });
+  p.move_to(test::sample_source(), launch);
+  const std::vector<Patch>& patches = launch.arguments.patches();
+  ASSERT_EQ(patches.size(), 3u);
+  EXPECT_EQ(patches[0].at, 64);
+  EXPECT_EQ(patches[1].at, 64 + 128);
+  EXPECT_EQ(patches[2].at, 64 + 2 * 128);
+}
+
 TEST(Parameters, OtherFieldsAreAnotherStructure) {
   KernelSource source = test::sample_source();
   const std::string before = structure_hash(source);
@@ -106,7 +135,7 @@ TEST(Parameters, AMemberElsewhereThanItsBytesDoesNotCompile) {
   std::string problem;
   if (!nvrtc::available(&problem)) GTEST_SKIP() << problem;
   KernelSource source = test::sample_source();
-  source.parameters.push_back({"extents[1].shift", "", 0, 24 + 24 + 16});
+  source.parameters.push_back({"extents[1].shift", "", 0, 32 + 24 + 16});
   EXPECT_FALSE(nvrtc::compile(source.root, emit_header(source), source.target).cubin.empty());
   source.parameters.back().at += 8;
   try {

@@ -345,7 +345,6 @@ Launch launch_of(const Schedule& schedule, const Turn& turn) {
   launch.grid[0] = static_cast<uint32_t>(blocks_of(schedule, turn));
   launch.block[0] = static_cast<uint32_t>((1 + part.consumers) * kWarpgroup);
   launch.shared_bytes = part.shared_bytes;
-  launch.attributes.programmatic = schedule.is_chained() && turn.number > 0;
   return launch;
 }
 

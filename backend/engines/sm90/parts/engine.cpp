@@ -233,7 +233,6 @@ void guard_by_flags(Launch& launch, int flags, int64_t count) {
   source.parameters.push_back({.path = "guards", .type = "i64", .at = end()});
   launch.arguments.put_int(count);
   launch.source = std::make_shared<const KernelSource>(std::move(source));
-  follow_closely(launch);
 }
 
 // Results that the product would store one by one: of a filter whose taps lie between its channels, or of a
@@ -288,7 +287,6 @@ class PreparedParts final : public Prepared {
 
   Lowered lower(const EngineConfig& config) const override {
     Lowered core = core_->lower(config);
-    if (auto* const first = std::get_if<Launch>(&core.steps.front())) follow_closely(*first);
     Lowered lowered = between_copies(*repacked_, std::move(core), device_);
     const int flags = static_cast<int>(lowered.scratch.size());
     const Launch splits = launch_of_splits(fusion_, operands_, flags, device_);

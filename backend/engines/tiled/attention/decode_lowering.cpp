@@ -204,7 +204,6 @@ Lowered lower(const DecodeSchedule& schedule) {
   Launch finish = launch_of(schedule, "tiled/attention/decode_finish.cuh", "decode_finish");
   const int64_t vectors = schedule.tile_rows() * schedule.decode.problem.padded_value() / kFinishVector;
   set_grid(finish, schedule.all_tiles() * ceil_div(vectors, kFinishVectors), kFinishThreads);
-  follow_closely(finish);
   lowered.steps.emplace_back(std::move(finish));
   return lowered;
 }

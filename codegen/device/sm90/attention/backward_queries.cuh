@@ -13,6 +13,7 @@
 //   full     producer --> consumers: bytes have arrived     empty   consumers --> producer: a warp has read
 #include "fusor_generated.cuh"
 
+#include "codegen/device/base/launch.cuh"
 #include "codegen/device/sm90/attention/gradients.cuh"
 #include "codegen/device/sm90/attention/live_blocks.cuh"
 #include "codegen/device/sm90/attention/order.cuh"
@@ -317,6 +318,7 @@ extern "C" __global__ void __launch_bounds__((1 + kConsumers) * kWarpgroup, 1)
     prefetch_map(p.dy);
     shared.init();
   }
+  enter_launch();
   __syncthreads();
   if (warpgroup == 0) {
     release_registers<kProducerRegisters>();

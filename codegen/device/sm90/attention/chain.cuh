@@ -5,7 +5,8 @@
 //   launches   K0  K1  S0  K2  S1  K3  S2  ...    Ki: backward_keys of chunk i    Si: backward_spilled of it
 //   buffer     0   1   0   2   1   0   2          Si waits for Ki, K3 for S0: both began long before
 //
-// A launch begins when all blocks of the one in front have begun, so whoever is waited for is running.
+// A launch begins when all blocks of the one in front have begun, so whoever is waited for is running. The
+// first waits for what was in front of all of them; what follows the last begins when that has ended.
 #pragma once
 
 #include "codegen/device/base/launch.cuh"
@@ -32,8 +33,11 @@ FUSOR_DEVICE void fence_copies() { asm volatile("fence.proxy.async.global;" ::: 
 // By all threads, in front of a barrier of the block.
 template <class P>
 FUSOR_DEVICE void enter_chain(const P& p) {
-  if constexpr (Config::chained) {
-    let_next_launch_begin();
+  if constexpr (!Config::chained) {
+    enter_launch();
+  } else {
+    if (p.chain.own == 0) wait_for_launch_before();
+    if (p.chain.others == 0) let_next_launch_begin();
     if (threadIdx.x != 0) return;
     if (p.chain.awaited > 0) wait_for_count(p.chain.counters + 1 + p.chain.before, p.chain.awaited);
     fence_copies();

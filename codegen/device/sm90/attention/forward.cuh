@@ -26,6 +26,7 @@
 //   full     producer --> consumers: bytes have arrived     empty   consumers --> producer: a warp has read
 #include "fusor_generated.cuh"
 
+#include "codegen/device/base/launch.cuh"
 #include "codegen/device/sm90/attention/bytes.cuh"
 #include "codegen/device/sm90/attention/dropout.cuh"
 #include "codegen/device/sm90/attention/live_blocks.cuh"
@@ -500,6 +501,7 @@ extern "C" __global__ void __launch_bounds__((1 + kConsumers) * kWarpgroup, 1)
     prefetch_map(p.v);
     shared.init();
   }
+  enter_launch();
   __syncthreads();
   if (warpgroup == 0) {
     release_registers<kProducerRegisters>();

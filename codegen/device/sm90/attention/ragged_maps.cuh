@@ -5,6 +5,8 @@
 // their order (order.cuh): it counts the tiles of sequences with more to do.
 #include "fusor_generated.cuh"
 
+#include "codegen/device/base/launch.cuh"
+
 struct A;  // where an entry of the first operand begins and ends
 struct B;
 struct C;
@@ -168,6 +170,8 @@ FUSOR_DEVICE void place_in_order(const P& p) {
 
 extern "C" __global__ void __launch_bounds__(32) attention_ragged_maps(const __grid_constant__ Params p) {
   __shared__ alignas(128) TensorMap shared[kOperands];
+  enter_launch(p);
   make_maps(p, shared);
   if constexpr (Config::ordered) place_in_order(p);
+  leave_launch(p);
 }

@@ -73,8 +73,7 @@ FUSOR_DEVICE bool split(const SplitOperand<Site::kRank>& p, const typename Site:
 
 extern "C" __global__ void __launch_bounds__(kThreads, Config::blocks)
     split_floats(const __grid_constant__ Params p) {
-  wait_for_launch_before();
-  let_next_launch_begin();
+  enter_launch(p);
   bool fits = true;
 #pragma unroll 1
   for (i64 chunk = blockIdx.x; chunk < p.chunks; chunk += gridDim.x) {
@@ -86,4 +85,5 @@ extern "C" __global__ void __launch_bounds__(kThreads, Config::blocks)
   }
   fits = __syncthreads_and(fits);
   if (threadIdx.x == 0) p.flags[blockIdx.x] = fits ? 0 : 1;
+  leave_launch(p);
 }

@@ -39,8 +39,6 @@ FUSOR_DEVICE void run_roles(const Params& p) {
                                 (Kernel::kLoaderRegisters > 0 ? Kernel::kLoaderRegisters : 24)>;
   extern __shared__ __align__(1024) u8 memory[];
   auto& shared = *reinterpret_cast<typename Kernel::Shared*>(memory);
-  // The compiler must know that all lanes agree: then descriptors stay in uniform registers.
-  const int warpgroup = __shfl_sync(0xffffffff, threadIdx.x / kWarpgroup, 0);
   if (threadIdx.x == 0) {
     Kernel::init(p, shared);
     fence_barriers();
@@ -48,18 +46,21 @@ FUSOR_DEVICE void run_roles(const Params& p) {
   if constexpr (Kernel::kClusterBlocks > 1) arrive_at_cluster();
   if (threadIdx.x == 32) Kernel::prefetch(p);
   Kernel::clear(shared);
-  wait_for_launch_before();
-  let_next_launch_begin();
+  enter_launch(p);
   if constexpr (Kernel::kClusterBlocks > 1)
     wait_for_cluster();
   else
     __syncthreads();
+  // The compiler must know that all lanes agree: then descriptors stay in uniform registers. Behind the wait,
+  // which lanes might leave apart as far as it knows.
+  const int warpgroup = __shfl_sync(0xffffffff, threadIdx.x / kWarpgroup, 0);
   if (warpgroup / Kernel::kLoaders == 0) {
     if constexpr (Kernel::kLoaderRegisters > 0) release_registers<Budget::kLoader>();
     Kernel::load(p, shared);
   } else {
     if constexpr (Kernel::kLoaderRegisters > 0) claim_registers<Budget::kConsumer>();
     Kernel::consume(p, shared, warpgroup - Kernel::kLoaders);
+    leave_launch(p);  // by loaders it would take what the compiler knows of the one thread that copies
   }
   if constexpr (Kernel::kMeetsAtEnd) {
     __syncwarp();

@@ -4,6 +4,7 @@
 //   first rows --> sorted, unless they ascend --> tiles in front of each expert --> a line for each tile
 #include "fusor_generated.cuh"
 
+#include "codegen/device/base/launch.cuh"
 #include "codegen/device/sm90/wgmma/experts.cuh"
 
 struct F;  // the number of an expert's first row
@@ -35,6 +36,7 @@ FUSOR_DEVICE int sum_up_to(int mine, Shared& shared) {
 
 extern "C" __global__ void __launch_bounds__(1024) wgmma_expert_tiles(const __grid_constant__ Params p) {
   __shared__ Shared shared;
+  enter_launch(p);
   const int mine = static_cast<int>(threadIdx.x), experts = static_cast<int>(p.experts);
   i64 row = 0;
   if (mine < experts) {
@@ -82,4 +84,5 @@ extern "C" __global__ void __launch_bounds__(1024) wgmma_expert_tiles(const __gr
     const int first = shared.first[low] + (number - shared.tiles[low]) * tile;
     p.tiles[1 + number] = {first, shared.first[low + 1], low - 1, 0};
   }
+  leave_launch(p);
 }

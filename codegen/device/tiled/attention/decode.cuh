@@ -301,6 +301,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, Config::blocks_per_sm)
   const int number = static_cast<int>(block_number()), parts = static_cast<int>(p.rows.parts);
   const int part = number % parts;
   const Tile tile(p, number / parts);
+  enter_launch(p, Config::exchange != 2);
   LoadQ::copy_found<kBatch + 1, kThreads>(p.q, shared.q, static_cast<int>(p.head),
                                           [&](int row, Index(&at)[kRank]) {
                                             tile.find(row, at);
@@ -326,4 +327,5 @@ extern "C" __global__ void __launch_bounds__(kThreads, Config::blocks_per_sm)
           .store(*to, i / Part::kVectors, i % Part::kVectors);
   }
   if constexpr (Config::exchange == 1) finish_in_cluster(p, tile, to, part);
+  leave_launch(p);
 }

@@ -19,7 +19,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) decode_finish(const __gri
   const RowTile tile(p, number);
   const int vectors = tile.rows() * Part::kVectors;
   if (first >= vectors) return;
-  wait_for_launch_before();
+  enter_launch();
   const int parts = static_cast<int>(p.rows.parts);
   const Part* const of_tile = p.parts + i64(number) * parts;
   finish_vector<kLanes>(p, tile, parts, first + thread / 32 * kAcross + thread % kAcross, vectors,

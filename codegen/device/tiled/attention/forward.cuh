@@ -10,6 +10,7 @@
 //   shared         q [queries][head]   k [keys][head]   v [keys][value], or transposed, in swizzled lines
 #include "fusor_generated.cuh"
 
+#include "codegen/device/base/launch.cuh"
 #include "codegen/device/tiled/attention/warp_rows.cuh"
 
 enum : int {
@@ -102,6 +103,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, Config::blocks_per_sm)
     attention_mma(const __grid_constant__ Params p) {
   alignas(128) extern __shared__ u8 memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);
+  enter_launch(p);
   const Tile tile(p, static_cast<int>(block_number()));
   const int queries = static_cast<int>(p.queries), keys = static_cast<int>(p.keys);
   const int head = static_cast<int>(p.head), values = static_cast<int>(p.values);
@@ -135,4 +137,5 @@ extern "C" __global__ void __launch_bounds__(kThreads, Config::blocks_per_sm)
   int number = static_cast<int>(block_number());
   asm volatile("" : "+r"(number));
   finish(p, Tile(p, number), rows);
+  leave_launch(p);
 }

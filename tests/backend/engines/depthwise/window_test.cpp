@@ -11,6 +11,7 @@
 #include "backend/engines/list.h"
 #include "tests/backend/engines/ask.h"
 #include "tests/backend/engines/host_divisor.h"
+#include "tests/backend/engines/launch_facts.h"
 #include "tests/backend/engines/tiled/cases.h"
 
 #define __device__  // NOLINT(bugprone-reserved-identifier): CUDA's word
@@ -35,7 +36,7 @@ template <class Window>
 Window window_of(const Fusion& fusion, int rows) {
   EngineConfig config{"depthwise", 1, {{"vector", 1}, {"strip", kStrip}, {"rows", rows}}};
   const Lowered lowered = test::lower(depthwise_engine(), fusion, config, direct_cases::h200());
-  const std::vector<std::byte>& bytes = std::get<Launch>(lowered.steps[0]).arguments.bytes();
+  const std::span<const std::byte> bytes = test::own_arguments(std::get<Launch>(lowered.steps[0]));
   EXPECT_GE(bytes.size(), sizeof(Window));
   Window window;
   std::memcpy(&window, bytes.data(), sizeof window);

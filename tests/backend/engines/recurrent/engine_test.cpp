@@ -119,7 +119,7 @@ TEST(RecurrentEngine, LaunchesAllBlocksAtOnce) {
     ASSERT_EQ(lowered.steps.size(), 2U);
     EXPECT_TRUE(std::holds_alternative<Fill>(lowered.steps[0])) << "the flags";
     const auto& launch = std::get<Launch>(lowered.steps[1]);
-    EXPECT_TRUE(launch.attributes.cooperative);
+    EXPECT_TRUE(launch.cooperative);
     EXPECT_LE(launch.grid[0] * launch.grid[1], static_cast<uint32_t>(device.sm_count));
     EXPECT_LE(launch.shared_bytes, device.shared_per_block);
   }

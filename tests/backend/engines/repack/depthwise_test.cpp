@@ -67,18 +67,5 @@ TEST(DepthwiseRepacked, CopiesWhatLiesApart) {
             2);
 }
 
-// The launches behind another one begin before that ends.
-TEST(DepthwiseRepacked, FollowsItsCopiesClosely) {
-  const Fusion fusion = depthwise(ConvPass::wgrad, Layout::nchw);
-  for (const EngineCandidate& candidate : test::candidates(depthwise_repacked_engine(), fusion, h200())) {
-    const Lowered lowered = test::lower(depthwise_repacked_engine(), fusion, candidate.config, h200());
-    for (const Step& step : lowered.steps) {
-      const Launch& launch = std::get<Launch>(step);
-      EXPECT_EQ(launch.attributes.programmatic, launch.source->root.starts_with("depthwise/"))
-          << launch.source->root;
-    }
-  }
-}
-
 }  // namespace
 }  // namespace fusor::depthwise_test

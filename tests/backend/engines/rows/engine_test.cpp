@@ -382,7 +382,7 @@ TEST(RowsEngine, ResidentRowsHaveRoomAtOnce) {
     ++found;
     const Launch launch =
         std::get<Launch>(test::lower(rows_engine(), fusion, one.config, h200()).steps.front());
-    EXPECT_TRUE(launch.attributes.cooperative);
+    EXPECT_TRUE(launch.cooperative);
     EXPECT_LE(launch.grid[0] * launch.grid[1], 132 * knob(one, "blocks"));
     EXPECT_LE(launch.shared_bytes * knob(one, "blocks"), h200().shared_per_sm);
     EXPECT_GE(launch.shared_bytes * launch.grid[0] * launch.grid[1], int64_t{2} * 2 * 320 * 16384);

@@ -10,6 +10,7 @@
 #include "codegen/text/expr_emitter.h"
 #include "tests/backend/engines/ask.h"
 #include "tests/backend/engines/golden_text.h"
+#include "tests/backend/engines/launch_facts.h"
 #include "tests/backend/engines/tiled/cases.h"
 
 namespace fusor::direct_test {
@@ -123,7 +124,7 @@ TEST(Direct, ArgumentsAreWhatTheDeviceStructuresHold) {
   const Tensor y = g.matmul(g.input("a", {8, 4}, DataType::f32), g.input("b", {4, 6}, DataType::f32));
   const Lowered steps = lowered(fusion_of(g.finish({y})));
   // A, B and Y: a pointer and the stride of the slower axis each.
-  EXPECT_EQ(launch(steps).arguments.bytes().size(), kProduct + 3 * 16);
+  EXPECT_EQ(test::own_arguments(launch(steps)).size(), kProduct + 3 * 16);
   EXPECT_EQ(launch(steps).arguments.patches().size(), 3u);
 }
 

@@ -62,6 +62,7 @@ struct Y {
 };
 
 struct Params {
+  i64 beside;
   Y::Accumulator* partials;
   alignas(8) Index vectors;
   alignas(8) Index steps;

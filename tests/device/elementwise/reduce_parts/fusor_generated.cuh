@@ -40,6 +40,7 @@ struct Y {
 };
 
 struct Params {
+  i64 beside;
   const Y::Accumulator* partials;
   i64 results;
   i64 parts;

@@ -35,6 +35,7 @@ struct Y {
 };
 
 struct Params {
+  i64 beside;
   u8* bytes;
   alignas(8) Index threads;
   alignas(8) Index row_extent;

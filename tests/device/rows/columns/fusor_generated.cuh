@@ -212,6 +212,7 @@ struct Y {
 };
 
 struct Params {
+  i64 beside;
   const Y::Columns* partials;
   alignas(8) Index columns;
   alignas(8) Index vectors;

@@ -237,6 +237,7 @@ struct Y {
 };
 
 struct Params {
+  i64 beside;
   alignas(8) Index rows;
   alignas(8) Index vectors;
   alignas(8) Index units;

@@ -42,33 +42,34 @@ struct Y {
 
 #include "codegen/device/tiled/tiling.cuh"
 struct Params {
+  i64 beside;
   Problem problem;
   Tiling tiling;
   i64 splits;
   const Sum* partials;
   Y::Args y;
 };
-static_assert(FUSOR_PLACE(Params, problem.m) == 0, "");
-static_assert(FUSOR_PLACE(Params, problem.n) == 8, "");
-static_assert(FUSOR_PLACE(Params, problem.k) == 16, "");
-static_assert(FUSOR_PLACE(Params, problem.channels) == 24, "");
-static_assert(FUSOR_PLACE(Params, problem.input_channels) == 48, "");
-static_assert(FUSOR_PLACE(Params, problem.output_channels) == 56, "");
-static_assert(FUSOR_PLACE(Params, problem.axis) == 64, "");
-static_assert(FUSOR_PLACE(Params, problem.axis[0].input) == 64, "");
-static_assert(FUSOR_PLACE(Params, problem.axis[0].output) == 88, "");
-static_assert(FUSOR_PLACE(Params, problem.axis[0].window) == 112, "");
-static_assert(FUSOR_PLACE(Params, problem.axis[0].stride) == 136, "");
-static_assert(FUSOR_PLACE(Params, problem.axis[0].step) == 160, "");
-static_assert(FUSOR_PLACE(Params, problem.axis[0].start) == 168, "");
-static_assert(FUSOR_PLACE(Params, problem.axis[1].input) == 176, "");
-static_assert(FUSOR_PLACE(Params, problem.axis[1].output) == 200, "");
-static_assert(FUSOR_PLACE(Params, problem.axis[1].window) == 224, "");
-static_assert(FUSOR_PLACE(Params, problem.axis[1].stride) == 248, "");
-static_assert(FUSOR_PLACE(Params, problem.axis[1].step) == 272, "");
-static_assert(FUSOR_PLACE(Params, problem.axis[1].start) == 280, "");
-static_assert(FUSOR_PLACE(Params, problem.batch) == 288, "");
-static_assert(FUSOR_PLACE(Params, tiling.tiles) == 312, "");
-static_assert(FUSOR_PLACE(Params, tiling.along_n) == 320, "");
-static_assert(FUSOR_PLACE(Params, tiling.along_m) == 344, "");
+static_assert(FUSOR_PLACE(Params, problem.m) == 8, "");
+static_assert(FUSOR_PLACE(Params, problem.n) == 16, "");
+static_assert(FUSOR_PLACE(Params, problem.k) == 24, "");
+static_assert(FUSOR_PLACE(Params, problem.channels) == 32, "");
+static_assert(FUSOR_PLACE(Params, problem.input_channels) == 56, "");
+static_assert(FUSOR_PLACE(Params, problem.output_channels) == 64, "");
+static_assert(FUSOR_PLACE(Params, problem.axis) == 72, "");
+static_assert(FUSOR_PLACE(Params, problem.axis[0].input) == 72, "");
+static_assert(FUSOR_PLACE(Params, problem.axis[0].output) == 96, "");
+static_assert(FUSOR_PLACE(Params, problem.axis[0].window) == 120, "");
+static_assert(FUSOR_PLACE(Params, problem.axis[0].stride) == 144, "");
+static_assert(FUSOR_PLACE(Params, problem.axis[0].step) == 168, "");
+static_assert(FUSOR_PLACE(Params, problem.axis[0].start) == 176, "");
+static_assert(FUSOR_PLACE(Params, problem.axis[1].input) == 184, "");
+static_assert(FUSOR_PLACE(Params, problem.axis[1].output) == 208, "");
+static_assert(FUSOR_PLACE(Params, problem.axis[1].window) == 232, "");
+static_assert(FUSOR_PLACE(Params, problem.axis[1].stride) == 256, "");
+static_assert(FUSOR_PLACE(Params, problem.axis[1].step) == 280, "");
+static_assert(FUSOR_PLACE(Params, problem.axis[1].start) == 288, "");
+static_assert(FUSOR_PLACE(Params, problem.batch) == 296, "");
+static_assert(FUSOR_PLACE(Params, tiling.tiles) == 320, "");
+static_assert(FUSOR_PLACE(Params, tiling.along_n) == 328, "");
+static_assert(FUSOR_PLACE(Params, tiling.along_m) == 352, "");
 

@@ -258,6 +258,7 @@ struct Y {
 };
 
 struct Params {
+  i64 beside;
   alignas(8) Index tiles;
   alignas(8) Index row_extent;
   alignas(8) Index column_extent;

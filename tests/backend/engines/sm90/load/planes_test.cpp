@@ -123,7 +123,7 @@ Results product_of(const Run& run) {
   EXPECT_EQ(taps % block, 0);
 
   HostArguments<kSpatial> p;
-  std::memcpy(&p, run.launch.arguments.bytes().data() + 2 * kTensorMapBytes, sizeof p);
+  std::memcpy(&p, test::own_arguments(run.launch).data() + 2 * kTensorMapBytes, sizeof p);
   EXPECT_TRUE(rows == 1 || taps == p.walk[0].window.divisor * block);
   Results results;
   for (int64_t entry = 0; entry < p.order.entries; ++entry)

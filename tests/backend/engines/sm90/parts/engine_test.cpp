@@ -54,7 +54,6 @@ TEST(WgmmaParts, SplitsBothOperandsBeforeTheProduct) {
     const Launch& otherwise = std::get<Launch>(lowered.steps.back());
     EXPECT_EQ(product.entry, "wgmma_contraction");
     EXPECT_EQ(otherwise.entry, "mma");
-    EXPECT_TRUE(product.attributes.programmatic && otherwise.attributes.programmatic);
     // Three parts of 64 steps, of which 60 exist, in 16 bits.
     EXPECT_EQ(lowered.scratch[0], 512 * 3 * 64 * 2);
     EXPECT_EQ(lowered.scratch[1], 384 * 3 * 64 * 2);

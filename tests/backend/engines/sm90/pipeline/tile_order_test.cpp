@@ -34,7 +34,7 @@ template <int kBatch>
 Order order_of(const Launch& launch) {
   Arguments<kBatch> arguments;
   const size_t maps = launch.arguments.maps().size() * kTensorMapBytes;
-  std::memcpy(&arguments, launch.arguments.bytes().data() + maps, sizeof arguments);
+  std::memcpy(&arguments, test::own_arguments(launch).data() + maps, sizeof arguments);
   return arguments.order;
 }
 

@@ -217,7 +217,7 @@ std::vector<double> finished(const Launch& finish, const std::vector<double>& pa
     HostDivisor along_n, along_m;
     int64_t splits;
   } p;
-  std::memcpy(&p, finish.arguments.bytes().data(), sizeof p);
+  std::memcpy(&p, test::own_arguments(finish).data(), sizeof p);
   const int64_t tile_m = config_value(*finish.source, "tile_m"),
                 tile_n = config_value(*finish.source, "tile_n");
   EXPECT_EQ(config_value(*finish.source, "y_along_n"), 0);
@@ -267,7 +267,7 @@ void expect_the_product(const Case& c) {
       const Launch& launch = std::get<Launch>(lowered.steps.at(0));
       const Launch& finish = std::get<Launch>(lowered.steps.at(1));
       HostParams p{};
-      const auto& bytes = launch.arguments.bytes();
+      const std::span<const std::byte> bytes = test::own_arguments(launch);
       const size_t left = bytes.size() - 2 * kTensorMapBytes - sizeof(int64_t);
       ASSERT_EQ(left, sizeof p - (3 - static_cast<size_t>(config_value(*launch.source, "consumers"))) *
                                      sizeof(HostConsumer));

@@ -1,0 +1,26 @@
+// Owns which launches of a plan may run beside those in front of them (codegen/device/base/launch.cuh).
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "backend/schedule.h"
+#include "core/device_info.h"
+#include "core/fusion.h"
+#include "core/graph.h"
+
+namespace fusor {
+
+/// Whether a launch may begin while the one in front of it runs.
+bool launches_overlap(const DeviceInfo& device);
+
+/// Per fusion, in the order in which they run: the first one of its stage. The fusions of a stage follow each
+/// other, and none reads or writes what another one of the stage writes.
+std::vector<int> stages_of(std::span<const Fusion* const> fusions);
+
+/// Per step of the schedule: whether it is the first launch of a fusion that neither writes what a launch in
+/// front of it, which may still run, reads or writes, nor reads what that writes. Places in the workspace
+/// count, and so do the user's tensors, of which no two are taken to share memory.
+std::vector<bool> steps_beside(const Graph& graph, const Schedule& schedule);
+
+}  // namespace fusor
