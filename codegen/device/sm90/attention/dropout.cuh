@@ -35,6 +35,12 @@ struct Kept<true, Site, kCount, kShared, kAtOnce> {
   // Elements of a round.
   enum : int { kRound = kShared == SharedWords::none ? kAtOnce : 8 };
   static_assert(kCount % kRound == 0, "a round of the loop finds whole groups");
+  // Words of a loop, and rounds whose blocks are found together, as none waits for another.
+  enum : int { kOfLoop = kWords > 1 ? 2 : 1, kTogether = kShared == SharedWords::none ? 1 : 2 };
+  using Found = u64;
+  static __device__ constexpr int end_of(int first_word) {
+    return 32 * (first_word + kOfLoop) < kCount ? 32 * (first_word + kOfLoop) : kCount;
+  }
 
   typename Site::Loads loads;
   u32 bits[kWords];
@@ -54,15 +60,17 @@ struct Kept<true, Site, kCount, kShared, kAtOnce> {
 #pragma unroll
       for (int axis = 0; axis < kRank; ++axis) place[half][axis] = at[half][axis];
 #pragma unroll
-    for (int word = 0; word < kWords; ++word) {
-      const int begin = word * 32, end = begin + 32 < kCount ? begin + 32 : kCount;
-      u32 found = 0;
-#pragma unroll 1
-      for (int i = begin; i < end; i += kRound) {
-        const u32 some = find_round<kAxis>(p, place, first, i);
-        found = found >> kRound | some << (32 - kRound);
+    for (int first_word = 0; first_word < kWords; first_word += kOfLoop) {
+      Found found = 0;
+#pragma unroll kTogether
+      for (int i = 32 * first_word; i < end_of(first_word); i += kRound) {
+        const Found some = find_round<kAxis>(p, place, first, i);
+        found = found >> kRound | some << (32 * kOfLoop - kRound);
       }
-      bits[word] = exchanged(found >> (begin + 32 - end));
+      found >>= 32 * (first_word + kOfLoop) - end_of(first_word);
+#pragma unroll
+      for (int word = 0; word < kOfLoop && first_word + word < kWords; ++word)
+        bits[first_word + word] = exchanged(static_cast<u32>(found >> 32 * word));
     }
   }
 
