@@ -17,6 +17,7 @@
 #include "core/fail.h"
 #include "core/infer.h"
 #include "core/words.h"
+#include "heuristics/time_model.h"
 
 namespace fusor {
 
@@ -64,8 +65,8 @@ Selection select(Fitting& fitting, const BuildOptions& options, const DeviceInfo
 }
 
 // `graph`: the choices' graph, for candidates that are handed out.
-Candidate candidate_of(const Choices& choices, Fitting& fitting, const Selection& selection,
-                       std::shared_ptr<const Graph> graph = nullptr) {
+Candidate candidate_of(const Choices& choices, const DeviceInfo& device, Fitting& fitting,
+                       const Selection& selection, std::shared_ptr<const Graph> graph = nullptr) {
   Candidate candidate;
   candidate.graph = std::move(graph);
   for (size_t i = 0; i < selection.size(); ++i) {
@@ -75,6 +76,7 @@ Candidate candidate_of(const Choices& choices, Fitting& fitting, const Selection
     candidate.seconds += chosen.seconds;
     candidate.notes.join(choice.by(chosen).notes());
   }
+  candidate.seconds = seconds_in_turn(candidate.seconds, selection.size(), device);
   candidate.workspace_bytes = fitting.workspace_bytes(selection);
   return candidate;
 }
@@ -140,6 +142,14 @@ Choices choose(const Graph& graph, const DeviceInfo& device, const PlannerOption
   return choices;
 }
 
+Best best_of(const Choices& choices, const DeviceInfo& device, const PlannerOptions& options) {
+  expect_sensible(options.build);
+  Fitting fitting(choices);
+  const Selection selection = select(fitting, options.build, device);
+  return {candidate_of(choices, device, fitting, selection, std::make_shared<const Graph>(choices.graph)),
+          fusions_beside(choices.graph, fitting.schedule(selection), device)};
+}
+
 std::vector<Candidate> candidates(const Graph& graph, const DeviceInfo& device,
                                   const PlannerOptions& options) {
   expect_sensible(options.build);
@@ -147,7 +157,7 @@ std::vector<Candidate> candidates(const Graph& graph, const DeviceInfo& device,
   Fitting fitting(choices);
   const Selection best = select(fitting, options.build, device);
   const auto planned = std::make_shared<const Graph>(choices.graph);
-  std::vector<Candidate> found = {candidate_of(choices, fitting, best, planned)};
+  std::vector<Candidate> found = {candidate_of(choices, device, fitting, best, planned)};
   const auto seconds = [&](size_t i) { return choices.fusions[i].options[best[i]].seconds; };
   size_t dearest = 0;
   for (size_t i = 1; i < best.size(); ++i)
@@ -157,7 +167,7 @@ std::vector<Candidate> candidates(const Graph& graph, const DeviceInfo& device,
     if (option == best[dearest]) continue;
     Selection varied = best;
     varied[dearest] = option;
-    Candidate candidate = candidate_of(choices, fitting, varied, planned);
+    Candidate candidate = candidate_of(choices, device, fitting, varied, planned);
     if (candidate.workspace_bytes <= limit_of(options.build)) found.push_back(std::move(candidate));
   }
   return found;
@@ -169,7 +179,7 @@ Plan build(const Graph& graph, const DeviceInfo& device, const PlannerOptions& o
   const Choices choices = choose(graph, device, options);
   Fitting fitting(choices);
   const Selection selection = select(fitting, options.build, device);
-  Plan plan = plan_of(choices.graph, device, candidate_of(choices, fitting, selection));
+  Plan plan = plan_of(choices.graph, device, candidate_of(choices, device, fitting, selection));
   if (options.build.compile && !device.is_cpu())
     trace.compiled(compiled_kernels(sources_of(fitting.schedule(selection).fusions)));
   trace.built(plan);

@@ -54,6 +54,13 @@ void order_fusions(Choices& choices);
 Choices choose(const Graph& graph, const DeviceInfo& device, const PlannerOptions& options,
                bool keep_decisions = false);
 
+/// The cheapest options that keep within the limit of workspace (backend/build.cpp).
+struct Best {
+  Candidate candidate;
+  std::vector<bool> beside;  ///< per fusion: whether it runs beside the one in front of it
+};
+Best best_of(const Choices& choices, const DeviceInfo& device, const PlannerOptions& options);
+
 /// The fusion of `ops` (of choices.graph) with every option for it, cheapest first; for plans whose choice
 /// must be made anew. `decision`: takes every engine's answer, where it is not null.
 Choice choose_one(const Choices& choices, std::span<const int> ops, const DeviceInfo& device,

@@ -31,6 +31,7 @@
 #include "core/convert.h"
 #include "core/environment.h"
 #include "core/fail.h"
+#include "heuristics/time_model.h"
 
 namespace fusor {
 
@@ -76,7 +77,8 @@ struct LaunchStep {
   std::vector<PointerPatch> pointers;
   std::vector<ScalarPatch> scalars;
   std::vector<MapPatch> maps;  // encoded in the block
-  int beside_at = -1;          // where the block says that the launch runs beside those in front; -1: nowhere
+  int turn_at = -1;            // where the block has its turn; -1: nowhere
+  LaunchTurn turn = LaunchTurn::waits;
 };
 
 struct FillStep {
@@ -250,9 +252,10 @@ struct Executable::Impl {
       std::memcpy(block.data() + patch.at, bytes.data(), bytes.size());
     }
     for (const MapPatch& patch : step.maps) cuda::repoint(block.data() + patch.at, memory.at(patch.source));
-    if (step.beside_at >= 0 && !memory.works_in_place) {
-      constexpr int64_t kYes = 1;
-      std::memcpy(block.data() + step.beside_at, &kYes, sizeof kYes);
+    if (step.turn_at >= 0) {
+      const LaunchTurn turn =
+          memory.works_in_place && step.turn == LaunchTurn::beside ? LaunchTurn::waits : step.turn;
+      std::memcpy(block.data() + step.turn_at, &turn, sizeof turn);
     }
     cuda::launch(step.kernel.handle(), step.shape, block.data(), step.block.size(), stream);
   }
@@ -306,15 +309,19 @@ class Loader {
     const auto compiled = compiled_kernels(sources);
     trace.compiled(compiled);
     count_users(compiled);
-    const bool overlap = launches_overlap(plan_.device);
-    const std::vector<bool> beside = steps_beside(plan_.graph, schedule_);
+    const std::vector<bool> beside = steps_beside(plan_.graph, schedule_, plan_.device);
     std::vector<ReadyStep> ready;
     size_t next = 0;
     for_each_step([&](int fusion, const ScheduledFusion& scheduled, const Step& step) {
       if (const auto* launch = std::get_if<Launch>(&step)) {
         LaunchStep own = ready_launch(fusion, scheduled, *launch, *compiled[next++]);
-        own.shape.programmatic = overlap && !ready.empty() && !launch->cooperative;
-        if (own.shape.programmatic && beside[ready.size()]) own.beside_at = launch->beside_at;
+        const bool overlaps = overlaps_others(*launch, plan_.device);
+        own.shape.programmatic = overlaps && !ready.empty();
+        own.turn_at = launch->turn_at;
+        own.turn = !overlaps              ? LaunchTurn::alone
+                   : ready.empty()        ? LaunchTurn::in_order
+                   : beside[ready.size()] ? LaunchTurn::beside
+                                          : LaunchTurn::waits;
         ready.emplace_back(std::move(own));
       } else if (const auto* fill = std::get_if<Fill>(&step))
         ready.emplace_back(

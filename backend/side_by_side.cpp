@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "backend/aliasing.h"
+#include "heuristics/time_model.h"
 
 namespace fusor {
 
@@ -126,8 +127,6 @@ std::vector<Use> uses_of(const ScheduledFusion& scheduled) {
 
 }  // namespace
 
-bool launches_overlap(const DeviceInfo& device) { return device.compute_capability >= 90; }
-
 std::vector<int> stages_of(std::span<const Fusion* const> fusions) {
   std::vector<int> stages;
   Running running{Places()};
@@ -141,20 +140,34 @@ std::vector<int> stages_of(std::span<const Fusion* const> fusions) {
   return stages;
 }
 
-std::vector<bool> steps_beside(const Graph& graph, const Schedule& schedule) {
+bool overlaps_others(const Launch& launch, const DeviceInfo& device) {
+  constexpr int64_t kMostBlocks = 16;  // an SM
+  const int64_t blocks = int64_t{launch.grid[0]} * launch.grid[1] * launch.grid[2];
+  return launches_overlap(device) && !launch.cooperative && blocks <= kMostBlocks * device.sm_count;
+}
+
+std::vector<bool> fusions_beside(const Graph& graph, const Schedule& schedule, const DeviceInfo& device) {
   std::vector<bool> beside;
   Running running{Places(graph, schedule)};
   for (const ScheduledFusion& scheduled : schedule.fusions) {
     const std::vector<Step>& steps = scheduled.lowered.steps;
     std::vector<Use> uses = uses_of(scheduled);
     const auto* const first = steps.empty() ? nullptr : std::get_if<Launch>(&steps.front());
-    const bool joins = first != nullptr && first->beside_at >= 0 && running.may_join(uses);
-    beside.insert(beside.end(), steps.size(), false);
-    if (joins) beside[beside.size() - steps.size()] = true;
+    beside.push_back(first != nullptr && first->turn_at >= 0 && overlaps_others(*first, device) &&
+                     running.may_join(uses));
     // Each further step waits for the one in front of it, and so for all that ran before.
-    if (!joins || steps.size() > 1) running.wait_for_all();
+    if (!beside.back() || steps.size() > 1) running.wait_for_all();
     running.add(std::move(uses));
   }
+  return beside;
+}
+
+std::vector<bool> steps_beside(const Graph& graph, const Schedule& schedule, const DeviceInfo& device) {
+  const std::vector<bool> fusions = fusions_beside(graph, schedule, device);
+  std::vector<bool> beside;
+  for (size_t i = 0; i < fusions.size(); ++i)
+    for (size_t step = 0; step < schedule.fusions[i].lowered.steps.size(); ++step)
+      beside.push_back(fusions[i] && step == 0);
   return beside;
 }
 

@@ -11,16 +11,19 @@
 
 namespace fusor {
 
-/// Whether a launch may begin while the one in front of it runs.
-bool launches_overlap(const DeviceInfo& device);
-
 /// Per fusion, in the order in which they run: the first one of its stage. The fusions of a stage follow each
 /// other, and none reads or writes what another one of the stage writes.
 std::vector<int> stages_of(std::span<const Fusion* const> fusions);
 
-/// Per step of the schedule: whether it is the first launch of a fusion that neither writes what a launch in
-/// front of it, which may still run, reads or writes, nor reads what that writes. Places in the workspace
-/// count, and so do the user's tensors, of which no two are taken to share memory.
-std::vector<bool> steps_beside(const Graph& graph, const Schedule& schedule);
+/// Whether the launch may begin before the one in front of it has ended, and the one behind it before it has.
+/// Not where it has many blocks, each of which would have to say so.
+bool overlaps_others(const Launch& launch, const DeviceInfo& device);
+
+/// Per fusion of the schedule: whether its first launch neither writes what a launch in front of it, which
+/// may still run, reads or writes, nor reads what that writes. Places in the workspace count, and so do the
+/// user's tensors, of which no two are taken to share memory.
+std::vector<bool> fusions_beside(const Graph& graph, const Schedule& schedule, const DeviceInfo& device);
+/// Per step of the schedule: whether it is the first launch of such a fusion.
+std::vector<bool> steps_beside(const Graph& graph, const Schedule& schedule, const DeviceInfo& device);
 
 }  // namespace fusor

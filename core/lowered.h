@@ -149,6 +149,14 @@ class ArgumentBlock {
   std::vector<TensorMap> maps_;
 };
 
+/// How a launch stands to those in front of it (codegen/device/base/launch.cuh).
+enum class LaunchTurn : int64_t {
+  waits = 0,     ///< it begins before the one in front has ended, and waits for it before it reads
+  beside = 1,    ///< it has nothing to do with those in front that may still run
+  in_order = 2,  ///< it begins when the one in front has ended
+  alone = 3,     ///< likewise, and the one behind it begins when this one has ended
+};
+
 /// One kernel launch. Clusters of more than 8 blocks, up to 16, are allowed where the device has room for
 /// them.
 struct Launch {
@@ -159,9 +167,7 @@ struct Launch {
   /// All blocks run at once, or the launch fails: kernels may wait for each other's blocks.
   bool cooperative = false;
   ArgumentBlock arguments;
-  /// Where `arguments` has the number that says whether the launch runs beside those in front of it
-  /// (codegen/device/base/launch.cuh); -1: nowhere.
-  int beside_at = -1;
+  int turn_at = -1;  ///< where `arguments` has the LaunchTurn that a run fills in; -1: nowhere
 };
 
 /// Sets bytes of a scratch to a value.

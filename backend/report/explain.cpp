@@ -77,12 +77,14 @@ void append(std::string& text, const Decision& decision, const DeviceInfo& devic
 
 Explanation explain_data(const Graph& graph, const DeviceInfo& device, const PlannerOptions& options) {
   Choices choices = choose(graph, device, options, true);
+  Best best = best_of(choices, device, options);
   Explanation explanation;
   explanation.decisions = std::move(choices.decisions);
   for (size_t i = 0; i < choices.graph.ops.size(); ++i)
     if (choices.folded.folded[i]) explanation.folded.push_back(choices.graph.ops[i].name);
-  explanation.choice = candidates(graph, device, options).front();
+  explanation.choice = std::move(best.candidate);
   explanation.fusions = fusion_summaries(explanation.choice, explanation.decisions, device);
+  for (size_t i = 0; i < explanation.fusions.size(); ++i) explanation.fusions[i].beside = best.beside[i];
   return explanation;
 }
 

@@ -54,6 +54,7 @@ struct FusionSummary {
   std::string bound;         ///< "memory", "tensor cores", "CUDA cores" or "arithmetic"
   double limit_seconds = 0;  ///< that what bounds it would take alone
   std::vector<Apart> apart;
+  bool beside = false;  ///< it runs beside the fusion in front of it: neither waits for the other
 };
 
 struct Explanation {

@@ -62,7 +62,8 @@ Report summary_report(const FusionSummary& fusion) {
       .set("bytes", fusion.bytes)
       .set("flops", fusion.flops)
       .set("bound", fusion.bound)
-      .set("limit_seconds", fusion.limit_seconds);
+      .set("limit_seconds", fusion.limit_seconds)
+      .set("beside", fusion.beside);
   if (!fusion.runner_up.empty())
     report.set("runner_up", fusion.runner_up).set("runner_up_seconds", fusion.runner_up_seconds);
   return report.set("apart", std::move(apart));

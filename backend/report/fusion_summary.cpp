@@ -336,6 +336,7 @@ std::string to_string(const std::vector<FusionSummary>& fusions) {
                     : fusion.notes.split_operands ? " in parts"
                                                   : "",
                     words::duration(fusion.seconds), fusion.measured ? "measured" : "estimated");
+    if (fusion.beside) line += fmt::format(", beside {}", i);
     if (fusion.seconds > 0)
       line += fmt::format("; {:.0f} % of the limit by {}: {}", 100 * fusion.limit_seconds / fusion.seconds,
                           fusion.bound, words::bytes(fusion.bytes));

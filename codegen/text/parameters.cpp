@@ -89,8 +89,8 @@ void Parameters::move_to(KernelSource source, Launch& launch) {
   const int room = block_.maps().empty() ? 8 : int{kTensorMapAlignment};
   block_.make_room(room);
   for (ParameterField& field : fields_) field.at += room;
-  fields_.insert(fields_.begin(), {"beside", "i64", 0, 0});
-  launch.beside_at = 0;
+  fields_.insert(fields_.begin(), {"turn", "alignas(8) u32", 0, 0});
+  launch.turn_at = 0;
   source.parameters = std::move(fields_);
   launch.source = std::make_shared<const KernelSource>(std::move(source));
   launch.arguments = std::move(block_);

@@ -15,7 +15,7 @@
 namespace fusor {
 
 /// Every call appends one field: its name and device type to the text, its value to the block. What is not
-/// appended does not exist in struct Params, but for `beside` (move_to()).
+/// appended does not exist in struct Params, but for `turn` (move_to()).
 class Parameters {
  public:
   /// Bits of Index: 32 or 64.
@@ -62,9 +62,8 @@ class Parameters {
   int index_bits() const { return index_bits_; }
   const std::vector<ParameterField>& fields() const { return fields_; }
   const ArgumentBlock& block() const { return block_; }
-  /// Gives the text to the kernel, and both to its launch, behind `beside`: whether the launch runs beside
-  /// those in front of it (codegen/device/base/launch.cuh). Kernels ask for that before all else: where it
-  /// stands, its line of constants is there when they begin.
+  /// Gives the text to the kernel, and both to its launch, behind `turn`: the LaunchTurn of a run. Kernels
+  /// ask for that before all else: where it stands, its line of constants is there when they begin.
   void move_to(KernelSource source, Launch& launch);
 
  private:

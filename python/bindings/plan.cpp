@@ -157,6 +157,7 @@ void bind_answers(nb::module_& module) {
       .def_ro("notes", &FusionSummary::notes)
       .def_ro("runner_up", &FusionSummary::runner_up, "The engine that would be next, or \"\".")
       .def_ro("runner_up_seconds", &FusionSummary::runner_up_seconds)
+      .def_ro("beside", &FusionSummary::beside)
       .def_ro("bytes", &FusionSummary::bytes, "Read and written at least.")
       .def_ro("flops", &FusionSummary::flops, "Of its contractions.")
       .def_ro("bound", &FusionSummary::bound)

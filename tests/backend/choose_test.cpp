@@ -138,7 +138,7 @@ TEST(Choose, AnEngineIsAskedOncePerFusion) {
   build(conv_relu_exp(), device(), options);
   EXPECT_EQ(engine.asked, 1);
   explain_data(conv_relu_exp(), device(), options);
-  EXPECT_EQ(engine.asked, 3);  // in words, and for the candidate
+  EXPECT_EQ(engine.asked, 2);
 }
 
 TEST(Choose, RefusalCutsWhereThePartsAreCheaper) {

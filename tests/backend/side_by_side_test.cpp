@@ -22,7 +22,7 @@ Schedule schedule_of(const Graph& graph) {
 std::vector<bool> beside(const Graph& graph) {
   const LoweredPlan lowered =
       lowered_plan(build(graph, DeviceInfo::named("H200"), BuildOptions{.compile = false}));
-  return steps_beside(lowered.plan.graph, schedule_of(graph));
+  return steps_beside(lowered.plan.graph, schedule_of(graph), DeviceInfo::named("H200"));
 }
 
 TEST(SideBySide, ReadersOfOneTensorDo) {
@@ -77,7 +77,7 @@ TEST(SideBySide, WhoeverWritesWhatIsStillReadWaits) {
     expr.stores.push_back({.node = 0, .type = DataType::u8, .access = {.operand = 0, .strides = {1}}});
     add_site(scheduled.fusion, expr);
     Launch launch;
-    launch.beside_at = 0;
+    launch.turn_at = 0;
     scheduled.lowered.steps.emplace_back(launch);
     return scheduled;
   };
@@ -86,9 +86,9 @@ TEST(SideBySide, WhoeverWritesWhatIsStillReadWaits) {
   fusions.push_back(writing(1));
   Schedule schedule = make_schedule(graph, std::move(fusions), true);
   ASSERT_EQ(schedule.tensor_offsets[0], schedule.tensor_offsets[1]) << "large values share memory in turn";
-  EXPECT_THAT(steps_beside(graph, schedule), ElementsAre(false, false));
+  EXPECT_THAT(steps_beside(graph, schedule, DeviceInfo::named("H200")), ElementsAre(false, false));
   schedule.tensor_offsets[1] += kLarge;
-  EXPECT_THAT(steps_beside(graph, schedule), ElementsAre(false, true));
+  EXPECT_THAT(steps_beside(graph, schedule, DeviceInfo::named("H200")), ElementsAre(false, true));
 }
 
 // Nothing of the other launches of a stage is written over.

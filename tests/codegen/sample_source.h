@@ -56,7 +56,7 @@ inline KernelSource sample_source(int relus = 1, int64_t rows = 64, int64_t colu
                                  {"row_tails", true}},
                       .target = target};
   Parameters p(32);
-  p.wide("beside", 0);
+  p.wide("turn", 0);
   p.index("vectors", rows * columns / 4);
   p.index("row_extent", columns);
   p.index("unroll_extent", 1);

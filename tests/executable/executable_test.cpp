@@ -181,11 +181,28 @@ TEST_F(ExecutableTest, BrokenAlignmentIsRefusedWithTheNumber) {
               testing::AllOf(HasSubstr("tensor 'x'"), HasSubstr("which is not a multiple of the 8 bytes")));
 }
 
-// The first argument of a launch says whether it runs beside those in front.
-int64_t first_argument(const FusorStubLaunch& launch) {
-  int64_t value = 0;
-  std::memcpy(&value, launch.arguments, sizeof value);
-  return value;
+// The first argument of a launch.
+LaunchTurn turn_of(const FusorStubLaunch& launch) {
+  LaunchTurn turn{};
+  std::memcpy(&turn, launch.arguments, sizeof turn);
+  return turn;
+}
+
+// Each of many blocks would have to say that the next launch may begin.
+TEST_F(ExecutableTest, LaunchesOfManyBlocksOverlapNoOthers) {
+  GraphBuilder g("many blocks");
+  const Tensor x = g.input("x", {1 << 16, 1 << 12}, DataType::f32);
+  const Tensor sums = g.reduce(x, ReductionMode::add, {1});
+  g.output(g.sub(x, g.reduce(sums, ReductionMode::max, {0})), {.name = "y"});
+  const Executable exe = load(build(g.finish(), DeviceInfo::named("H200")));
+  std::vector<void*> slots(2);
+  slots[static_cast<size_t>(exe.slot("x"))] = reinterpret_cast<void*>(uintptr_t{1} << 40);
+  slots[static_cast<size_t>(exe.slot("y"))] = reinterpret_cast<void*>(uintptr_t{1} << 41);
+  exe.run(slots, far_apart(2));
+  const FusorStubLaunch launch = stub::last_launch();
+  ASSERT_GT(launch.grid[0], 16u * 132);
+  EXPECT_FALSE(launch.programmatic);
+  EXPECT_EQ(turn_of(launch), LaunchTurn::alone);
 }
 
 TEST_F(ExecutableTest, LaunchesOverlapThoseInFrontWhichTheFirstDoesNot) {
@@ -195,8 +212,9 @@ TEST_F(ExecutableTest, LaunchesOverlapThoseInFrontWhichTheFirstDoesNot) {
   slots[exe.slot("c")] = far_apart(1);
   exe.run(slots, far_apart(2));
   EXPECT_FALSE(stub::last_launch(static_cast<int>(stub::launch_count()) - 1).programmatic);
+  EXPECT_EQ(turn_of(stub::last_launch(static_cast<int>(stub::launch_count()) - 1)), LaunchTurn::in_order);
   EXPECT_TRUE(stub::last_launch().programmatic);
-  EXPECT_EQ(first_argument(stub::last_launch()), 0) << "it reads what the first wrote";
+  EXPECT_EQ(turn_of(stub::last_launch()), LaunchTurn::waits) << "it reads what the first wrote";
 }
 
 // None of the results needs another one, but v may take the place of w.
@@ -215,10 +233,10 @@ TEST_F(ExecutableTest, LaunchesRunBesideEachOtherWhereTensorsShareNoMemory) {
   }
   exe.run(slots, far_apart(5));
   ASSERT_GT(stub::launch_count(), 1);
-  EXPECT_EQ(first_argument(stub::last_launch()), 1);
+  EXPECT_EQ(turn_of(stub::last_launch()), LaunchTurn::beside);
   slots[static_cast<size_t>(exe.slot("v"))] = slots[static_cast<size_t>(exe.slot("w"))];
   exe.run(slots, far_apart(5));
-  EXPECT_EQ(first_argument(stub::last_launch()), 0);
+  EXPECT_EQ(turn_of(stub::last_launch()), LaunchTurn::waits);
 }
 
 TEST_F(ExecutableTest, WorkspaceIsAskedForAndItsAlignmentChecked) {

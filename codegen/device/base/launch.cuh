@@ -36,19 +36,27 @@ FUSOR_DEVICE void enter_launch() {
   let_next_launch_begin();
 }
 
-/// The same for kernels that may run beside the launches in front of them: they call leave_launch(), too.
-/// Parameters have `beside`: whether nothing that the kernel reads or writes is written, and nothing that it
-/// writes read, by launches in front of it that may still run. Where `lets_next` is false, the kernel says
-/// itself when the next launch may begin.
+// The parameter `turn` (LaunchTurn of core/lowered.h).
+enum : u32 { kWaits = 0, kRunsBeside = 1, kInOrder = 2, kAlone = 3 };
+
+/// By a launch that is told its turn. Kernels that may run beside the launches in front of them call
+/// leave_launch(), too.
+template <class Params>
+FUSOR_DEVICE void wait_for_turn(const Params& p) {
+  if (Config::arch < 900 || p.turn == kWaits) wait_for_launch_before();
+}
+
+/// What such a kernel does before it reads memory. Where `lets_next` is false, it says itself when the next
+/// launch may begin.
 template <class Params>
 FUSOR_DEVICE void enter_launch(const Params& p, bool lets_next = true) {
-  if (Config::arch < 900 || p.beside == 0) wait_for_launch_before();
-  if (lets_next) let_next_launch_begin();
+  wait_for_turn(p);
+  if (lets_next && p.turn != kAlone) let_next_launch_begin();
 }
 
 /// By any thread of the first block, where it ends.
 template <class Params>
 FUSOR_DEVICE void leave_launch(const Params& p) {
-  if (Config::arch >= 900 && (blockIdx.x | blockIdx.y | blockIdx.z) == 0 && p.beside != 0)
-    wait_for_launch_before();
+  if (Config::arch < 900 || p.turn != kRunsBeside) return;
+  if ((blockIdx.x | blockIdx.y | blockIdx.z) == 0) wait_for_launch_before();
 }

@@ -13,7 +13,7 @@
 
 namespace fusor::test {
 
-/// The arguments behind the one that all kernels have (`beside`).
+/// The arguments behind the one that all kernels have (`turn`).
 inline std::span<const std::byte> own_arguments(const Launch& launch) {
   return std::span(launch.arguments.bytes()).subspan(static_cast<size_t>(launch.source->parameters.at(1).at));
 }

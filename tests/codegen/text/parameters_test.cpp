@@ -101,9 +101,9 @@ TEST(Parameters, WhetherTheLaunchRunsBesideOthersStandsInFront) {
   p.index("rows", 5);
   p.pointer("x", "const bf16", 3);
   p.move_to(test::sample_source(), launch);
-  EXPECT_EQ(launch.beside_at, 0);
+  EXPECT_EQ(launch.turn_at, 0);
   EXPECT_THAT(emit_header(*launch.source), HasSubstr("struct Params {\n"
-                                                     "  i64 beside;\n"
+                                                     "  alignas(8) u32 turn;\n"
                                                      "  alignas(8) Index rows;\n"
                                                      "  const bf16* x;\n"));
   EXPECT_EQ(word(launch.arguments, 0), 0);

@@ -30,7 +30,7 @@ struct Y {
 
 #include "codegen/device/depthwise/window.cuh"
 struct Params {
-  i64 beside;
+  alignas(8) u32 turn;
   SlidingWindow<false, 1, 1, Index, i64, FastDivisor> window;
   FastDivisor channels;
   i64 elements;

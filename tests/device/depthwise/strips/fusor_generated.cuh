@@ -89,7 +89,7 @@ struct Y {
 
 #include "codegen/device/depthwise/tiling.cuh"
 struct Params {
-  i64 beside;
+  alignas(8) u32 turn;
   Window window;
   ChannelTiling channels;
   i64 strips;

@@ -39,7 +39,7 @@ struct Y {
 };
 
 struct Params {
-  i64 beside;
+  alignas(8) u32 turn;
   alignas(8) Index vectors;
   alignas(8) Index row_extent;
   alignas(8) Index unroll_extent;

@@ -62,7 +62,7 @@ struct Y {
 };
 
 struct Params {
-  i64 beside;
+  alignas(8) u32 turn;
   Y::Accumulator* partials;
   alignas(8) Index vectors;
   alignas(8) Index steps;

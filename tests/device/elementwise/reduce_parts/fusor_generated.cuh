@@ -40,7 +40,7 @@ struct Y {
 };
 
 struct Params {
-  i64 beside;
+  alignas(8) u32 turn;
   const Y::Accumulator* partials;
   i64 results;
   i64 parts;

@@ -86,7 +86,7 @@ struct Y {
 };
 
 struct Params {
-  i64 beside;
+  alignas(8) u32 turn;
   alignas(8) Index extent_f;
   alignas(8) Index extent_v;
   FastDivisor extents[3];

@@ -62,7 +62,7 @@ struct Y {
 };
 
 struct Params {
-  i64 beside;
+  alignas(8) u32 turn;
   alignas(8) Index channels;
   FastDivisor plane;
   FastDivisor extents[3];

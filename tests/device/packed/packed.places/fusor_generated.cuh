@@ -35,7 +35,7 @@ struct Y {
 };
 
 struct Params {
-  i64 beside;
+  alignas(8) u32 turn;
   u8* bytes;
   alignas(8) Index threads;
   alignas(8) Index row_extent;

@@ -212,7 +212,7 @@ struct Y {
 };
 
 struct Params {
-  i64 beside;
+  alignas(8) u32 turn;
   const Y::Columns* partials;
   alignas(8) Index columns;
   alignas(8) Index vectors;

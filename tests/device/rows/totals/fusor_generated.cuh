@@ -226,7 +226,7 @@ struct Y {
 };
 
 struct Params {
-  i64 beside;
+  alignas(8) u32 turn;
   alignas(8) Index results;
   alignas(8) Index parts;
   alignas(8) Index fold;

@@ -113,7 +113,7 @@ struct Y {
 
 #include "codegen/device/tiled/tiling.cuh"
 struct Params {
-  i64 beside;
+  alignas(8) u32 turn;
   Problem problem;
   Tiling tiling;
   A::Args a;

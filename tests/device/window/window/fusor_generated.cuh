@@ -258,7 +258,7 @@ struct Y {
 };
 
 struct Params {
-  i64 beside;
+  alignas(8) u32 turn;
   alignas(8) Index tiles;
   alignas(8) Index row_extent;
   alignas(8) Index column_extent;

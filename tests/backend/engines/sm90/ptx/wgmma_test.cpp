@@ -23,7 +23,7 @@ constexpr const char* kTwoProducts = R"(
 {scores}
 {products}
 
-struct Sums {{ i64 beside; float* out; }};
+struct Sums {{ alignas(8) u32 turn; float* out; }};
 
 struct TwoProducts {{
   static constexpr int kLoaders = 1, kConsumers = {consumers}, kLoaderRegisters = 24, kClusterBlocks = 1;

@@ -62,7 +62,7 @@ struct Config {
 #include "codegen/device/sm90/epilogue/reduce.cuh"
 FUSOR_WGMMA(256, bf16, bf16, "k16.f32.bf16.bf16", ", p, 1, 1, %1, %2", ", p, 1, 1, %2")
 struct Params {
-  i64 beside;
+  alignas(8) u32 turn;
   Problem problem;
   Schedule schedule;
   Operands operands;
