@@ -341,15 +341,16 @@ namespace {
 
 // Whether the fusion may move to the front: it writes little, and nothing of the user's, whose tensors an
 // order of reads and writes allows to share memory.
-bool may_run_early(const Graph& graph, const Fusion& fusion) {
+bool may_run_early(const Graph& graph, const FoldedGraph& folded, const Fusion& fusion) {
   constexpr int64_t kMostBytes = int64_t{4} << 20;
   int64_t bytes = 0;
   for (const int op : fusion.ops)
     for (const int output : graph.ops[static_cast<size_t>(op)].outputs) {
-      if (std::ranges::find(fusion.operands, output, &Operand::tensor) == fusion.operands.end()) continue;
-      const Tensor& tensor = graph.tensors[static_cast<size_t>(output)];
-      if (!tensor.is_virtual()) return false;
-      bytes += tensor.bytes();
+      // A part of a concatenation lies in the whole.
+      const int buffer = folded.placements[static_cast<size_t>(output)].buffer;
+      if (std::ranges::find(fusion.operands, buffer, &Operand::tensor) == fusion.operands.end()) continue;
+      if (!graph.tensors[static_cast<size_t>(buffer)].is_virtual()) return false;
+      bytes += graph.tensors[static_cast<size_t>(output)].bytes();
     }
   return bytes <= kMostBytes;
 }
@@ -365,7 +366,7 @@ void order_fusions(Choices& choices) {
   if (choices.overlap) {
     std::map<int, bool> is_early;
     for (const Choice& choice : choices.fusions)
-      is_early[choice.fusion().ops.front()] = may_run_early(choices.graph, choice.fusion());
+      is_early[choice.fusion().ops.front()] = may_run_early(choices.graph, choices.folded, choice.fusion());
     ordered = side_by_side(choices.folded, std::move(ordered),
                            [&](const std::vector<int>& ops) { return is_early.at(ops.front()); });
   }

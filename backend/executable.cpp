@@ -217,7 +217,8 @@ struct Executable::Impl {
                      const ProfileOptions& options) const {
     for (int i = 0; i < options.warm_ups; ++i) run_all(by_slot, workspace, stream, order);
     const bool on_gpu = !plan.device.is_cpu();
-    const RunMemory memory{by_slot, static_cast<std::byte*>(workspace.pointer)};
+    const RunMemory memory{by_slot, static_cast<std::byte*>(workspace.pointer),
+                           check(by_slot, workspace, order)};
     Stopwatch whole(on_gpu);
     std::vector<Stopwatch> watches;
     for (size_t i = 0; i < steps.size(); ++i) watches.emplace_back(on_gpu);
@@ -316,12 +317,13 @@ class Loader {
       if (const auto* launch = std::get_if<Launch>(&step)) {
         LaunchStep own = ready_launch(fusion, scheduled, *launch, *compiled[next++]);
         const bool overlaps = overlaps_others(*launch, plan_.device);
-        own.shape.programmatic = overlaps && !ready.empty();
+        own.shape.programmatic =
+            overlaps && !ready.empty() && std::holds_alternative<LaunchStep>(ready.back());
         own.turn_at = launch->turn_at;
-        own.turn = !overlaps              ? LaunchTurn::alone
-                   : ready.empty()        ? LaunchTurn::in_order
-                   : beside[ready.size()] ? LaunchTurn::beside
-                                          : LaunchTurn::waits;
+        own.turn = !overlaps                 ? LaunchTurn::alone
+                   : !own.shape.programmatic ? LaunchTurn::in_order
+                   : beside[ready.size()]    ? LaunchTurn::beside
+                                             : LaunchTurn::waits;
         ready.emplace_back(std::move(own));
       } else if (const auto* fill = std::get_if<Fill>(&step))
         ready.emplace_back(

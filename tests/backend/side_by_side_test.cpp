@@ -55,6 +55,32 @@ TEST(SideBySide, BranchesOfAConcatenationDo) {
   EXPECT_THAT(beside(g.finish()), ElementsAre(false, true, false, true));
 }
 
+// An order in which the user's tensors are read and written allows some of them to share memory.
+TEST(SideBySide, WhoeverWritesTheUsersTensorIsNotMovedToTheFront) {
+  GraphBuilder g("branches");
+  const auto image = [&](const char* name) {
+    return g.input(name, {1, 64, 28, 28}, DataType::f16, Layout::nhwc);
+  };
+  const Tensor x = image("x"), z = image("z");
+  const auto conv = [&](const Tensor& from, const std::string& name) {
+    const Tensor w = g.input(name, {64, from.dims[1], 3, 3}, DataType::f16, Layout::nhwc);
+    return g.relu(g.conv_fprop(from, w, {.padding = {1, 1}}));
+  };
+  const Tensor a = conv(conv(conv(x, "a1"), "a2"), "a3"), b = conv(z, "b");
+  g.output(g.concatenate({a, b}, 1), {.name = "y"});
+  EXPECT_THAT(beside(g.finish()), ElementsAre(false, false, false, true));
+}
+
+TEST(SideBySide, KernelsThatAlwaysWaitDoNot) {
+  GraphBuilder g("depthwise branches");
+  const Tensor x = g.input("x", {8, 64, 28, 28}, DataType::f16, Layout::nhwc);
+  for (const char* name : {"a", "b"}) {
+    const Tensor w = g.input(std::string("w") + name, {64, 1, 3, 3}, DataType::f16, Layout::nhwc);
+    g.output(g.conv_fprop(x, w, {.padding = {1, 1}, .groups = 64}), {.name = name});
+  }
+  EXPECT_THAT(beside(g.finish()), ElementsAre(false, false));
+}
+
 // Two fusions that have no tensor in common meet in the memory that one of them left.
 TEST(SideBySide, WhoeverWritesWhatIsStillReadWaits) {
   constexpr int64_t kLarge = int64_t{8} << 20;

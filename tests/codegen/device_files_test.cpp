@@ -20,6 +20,10 @@ TEST(DeviceFiles, EveryKernelWaitsForTheLaunchInFront) {
     for (const char* way : {"enter_launch(", "wait_for_launch_before()", "enter_chain(", "run_roles<"})
       waits |= body.find(way) != std::string_view::npos;
     EXPECT_TRUE(waits) << file.name;
+    // Whoever may begin without waiting waits where it ends.
+    if (body.find("enter_launch(p") != std::string_view::npos) {
+      EXPECT_NE(body.find("leave_launch(p)"), std::string_view::npos) << file.name;
+    }
   }
   EXPECT_GT(kernels, 30);
 }

@@ -80,6 +80,7 @@ Launch Schedule::launch(const char* entry, KernelSource source, Parameters p, in
   launch.entry = entry;
   set_grid(launch, grid, block);
   p.move_to(std::move(source), launch);
+  launch.turn_at = -1;  // it always waits
   return launch;
 }
 

@@ -168,6 +168,7 @@ Launch split_launch(const RowsProblem& problem, const RowsSchedule& s, int phase
   launch.grid = {static_cast<uint32_t>(sharing), static_cast<uint32_t>(s.grid / s.sharing), 1};
   launch.block = {static_cast<uint32_t>(s.knobs.threads), 1, 1};
   p.move_to(std::move(source), launch);
+  launch.turn_at = -1;  // it always waits
   return launch;
 }
 
@@ -214,6 +215,7 @@ Launch resident_launch(const RowsProblem& problem, const RowsSchedule& s) {
   KernelSource source = split_source(problem, s, "rows/resident.cuh");
   add_config(source, {{"folds", problem.fold > 1}});
   p.move_to(std::move(source), launch);
+  launch.turn_at = -1;  // it always waits
   return launch;
 }
 

@@ -7,8 +7,8 @@
 //   launch D                          ░░▒▒▒▒▒
 //
 // A launch begins when all blocks of the one in front have called let_next_launch_begin(), or have ended.
-// Each does so behind its own wait, so that where C begins, A has ended; and where C has ended, so have all
-// launches in front of it.
+// Where B does so behind its own wait, C finds A ended. Where C has ended, so have all launches in front of
+// it.
 #pragma once
 
 #include "codegen/device/base/types.cuh"

@@ -341,6 +341,7 @@ Launch launch_of(const Schedule& schedule, const Turn& turn) {
   Launch launch;
   Parameters parameters = parameters_of(schedule, turn, sites);
   parameters.move_to(std::move(source), launch);
+  launch.turn_at = -1;  // it always waits
   launch.entry = entry;
   launch.grid[0] = static_cast<uint32_t>(blocks_of(schedule, turn));
   launch.block[0] = static_cast<uint32_t>((1 + part.consumers) * kWarpgroup);

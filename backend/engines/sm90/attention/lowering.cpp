@@ -203,6 +203,7 @@ Lowered lower(const Schedule& schedule) {
   Launch launch;
   Parameters parameters = parameters_of(schedule, source.sites);
   parameters.move_to(std::move(source), launch);
+  launch.turn_at = -1;  // it always waits
   const int64_t items = schedule.tiles() * problem.entries();
   const int64_t blocks =
       schedule.knobs.persistent != 0 ? std::min<int64_t>(items, problem.device.sm_count) : items;

@@ -310,6 +310,7 @@ Launch ValueRanges::launch(const Fusion& fusion, const std::string& target, int6
   sites.insert(sites.end(), source.sites.begin(), source.sites.end());
   Launch launch;
   p.move_to(std::move(source), launch);
+  launch.turn_at = -1;  // it always waits
   launch.entry = "attention_value_ranges";
   const int64_t ranges = entries() * (ceil_div(queries_, tile_q_) + ceil_div(keys_, tile_k_));
   launch.grid[0] = static_cast<uint32_t>(ceil_div(ranges, kWarps));

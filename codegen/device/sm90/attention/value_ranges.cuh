@@ -35,7 +35,7 @@ FUSOR_DEVICE void find_range(const P& p, const Args& args, i64 entry, i64 first,
 }
 
 extern "C" __global__ void __launch_bounds__(128) attention_value_ranges(const __grid_constant__ Params p) {
-  enter_launch(p);
+  enter_launch();
   if (blockIdx.x == 0 && threadIdx.x == 0) *p.taken = 0;
   const i64 tiles = (p.queries + p.tile_q - 1) / p.tile_q, blocks = (p.keys + p.tile_k - 1) / p.tile_k;
   i64 number = i64(blockIdx.x) * 4 + threadIdx.x / 32;
@@ -48,5 +48,4 @@ extern "C" __global__ void __launch_bounds__(128) attention_value_ranges(const _
   if (number < p.entries * blocks)
     find_range<C, kRank - 1>(p, p.c, number / blocks, number % blocks * p.tile_k, p.tile_k, p.keys,
                              p.of_keys[number]);
-  leave_launch(p);
 }

@@ -300,8 +300,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, Config::blocks_per_sm)
   Shared& shared = *reinterpret_cast<Shared*>(memory);
   const int number = static_cast<int>(block_number()), parts = static_cast<int>(p.rows.parts);
   const int part = number % parts;
-  const Tile tile(p, number / parts);
   enter_launch(p, Config::exchange != 2);
+  const Tile tile(p, number / parts);  // reads lengths
   LoadQ::copy_found<kBatch + 1, kThreads>(p.q, shared.q, static_cast<int>(p.head),
                                           [&](int row, Index(&at)[kRank]) {
                                             tile.find(row, at);
