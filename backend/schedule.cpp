@@ -61,8 +61,8 @@ class LifeTree {
   };
 
   size_t node_of(const Block& block) const {
-    size_t first = static_cast<size_t>(leaves_ + block.first),
-           last = static_cast<size_t>(leaves_ + block.last);
+    const auto leaves = static_cast<size_t>(leaves_);
+    size_t first = leaves + static_cast<size_t>(block.first), last = leaves + static_cast<size_t>(block.last);
     while (first != last) {
       first /= 2;
       last /= 2;
@@ -150,6 +150,7 @@ WorkspaceLayout lay_out_workspace(const Graph& graph, std::span<const WorkspaceU
 
 Schedule make_schedule(const Graph& graph, std::vector<ScheduledFusion> fusions, bool overlap) {
   std::vector<WorkspaceUse> uses;
+  uses.reserve(fusions.size());
   for (const ScheduledFusion& scheduled : fusions)
     uses.push_back({&scheduled.fusion, scheduled.lowered.scratch});
   WorkspaceLayout layout = lay_out_workspace(graph, uses, overlap);

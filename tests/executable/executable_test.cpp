@@ -196,8 +196,8 @@ TEST_F(ExecutableTest, LaunchesOfManyBlocksOverlapNoOthers) {
   g.output(g.sub(x, g.reduce(sums, ReductionMode::max, {0})), {.name = "y"});
   const Executable exe = load(build(g.finish(), DeviceInfo::named("H200")));
   std::vector<void*> slots(2);
-  slots[static_cast<size_t>(exe.slot("x"))] = reinterpret_cast<void*>(uintptr_t{1} << 40);
-  slots[static_cast<size_t>(exe.slot("y"))] = reinterpret_cast<void*>(uintptr_t{1} << 41);
+  slots[static_cast<size_t>(exe.slot("x"))] = far_apart(0);
+  slots[static_cast<size_t>(exe.slot("y"))] = far_apart(1);
   exe.run(slots, far_apart(2));
   const FusorStubLaunch launch = stub::last_launch();
   ASSERT_GT(launch.grid[0], 16u * 132);

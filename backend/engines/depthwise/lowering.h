@@ -125,7 +125,7 @@ struct Schedule {
   }
   // Rows of results that a line meets.
   int64_t ring() const { return ceil_div(axes[1].taps(), axes[1].advance()); }
-  bool has_tails() const { return last().results % (strip * last().spacing()) != 0; }
+  bool has_tails() const { return last().results % std::max<int64_t>(strip * last().spacing(), 1) != 0; }
   // Results of a run that takes all of its axis: what can be marched down.
   int64_t longest_march() const { return ceil_div(axes[1].results, axes[1].spacing()); }
   // Rows of results that a strip works on: also those of its neighbours, unless padding lies there.

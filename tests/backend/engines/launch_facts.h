@@ -1,4 +1,4 @@
-// Owns what tests read from a launch: a value of its config, and an operand as TMA sees it.
+// Owns what tests read from a launch: its arguments, a value of its config, and an operand as TMA sees it.
 #pragma once
 
 #include <algorithm>

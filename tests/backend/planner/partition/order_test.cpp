@@ -19,6 +19,7 @@ FoldedGraph waiting_for(std::vector<std::vector<int>> dependencies) {
 
 std::vector<std::vector<int>> groups_of(int count) {
   std::vector<std::vector<int>> groups;
+  groups.reserve(static_cast<size_t>(count));
   for (int op = 0; op < count; ++op) groups.push_back({op});
   return groups;
 }
