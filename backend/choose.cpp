@@ -9,6 +9,7 @@
 #include "backend/planner/cut.h"
 #include "backend/planner/limits.h"
 #include "backend/planner/prices.h"
+#include "backend/side_by_side.h"
 #include "backend/user_tuning.h"
 #include "codegen/kernel_cache.h"
 #include "core/environment.h"
@@ -342,7 +343,6 @@ namespace {
 // Whether the fusion may move to the front: it writes little, and nothing of the user's, whose tensors an
 // order of reads and writes allows to share memory.
 bool may_run_early(const Graph& graph, const FoldedGraph& folded, const Fusion& fusion) {
-  constexpr int64_t kMostBytes = int64_t{4} << 20;
   int64_t bytes = 0;
   for (const int op : fusion.ops)
     for (const int output : graph.ops[static_cast<size_t>(op)].outputs) {
@@ -352,7 +352,7 @@ bool may_run_early(const Graph& graph, const FoldedGraph& folded, const Fusion& 
       if (!graph.tensors[static_cast<size_t>(buffer)].is_virtual()) return false;
       bytes += graph.tensors[static_cast<size_t>(output)].bytes();
     }
-  return bytes <= kMostBytes;
+  return bytes <= kMostBytesBeside;
 }
 
 }  // namespace

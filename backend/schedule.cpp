@@ -99,10 +99,8 @@ int64_t lay_out(std::vector<Block>& blocks, int positions) {
   return total;
 }
 
-// Blocks live for whole stages, whose fusions would else have to wait for each other. Large ones do not:
-// launches that fill the device gain little from running beside others.
+// Small blocks live for whole stages, whose fusions would else have to wait for each other.
 void keep_for_stages(std::vector<Block>& blocks, std::span<const WorkspaceUse> uses) {
-  constexpr int64_t kMostBytes = int64_t{4} << 20;
   std::vector<const Fusion*> fusions;
   for (const WorkspaceUse& use : uses) fusions.push_back(use.fusion);
   const std::vector<int> first = stages_of(fusions);
@@ -110,7 +108,7 @@ void keep_for_stages(std::vector<Block>& blocks, std::span<const WorkspaceUse> u
   for (size_t i = first.size(); i-- > 0;)
     last[i] = i + 1 < first.size() && first[i + 1] == first[i] ? last[i + 1] : static_cast<int>(i);
   for (Block& block : blocks) {
-    if (block.bytes > kMostBytes) continue;
+    if (block.bytes > kMostBytesBeside) continue;
     block.first = first[static_cast<size_t>(block.first)];
     block.last = last[static_cast<size_t>(block.last)];
   }

@@ -14,7 +14,7 @@ namespace {
 // So many fusions at most run beside each other: beyond, comparing them costs more than waiting.
 constexpr int kMostBeside = 16;
 
-// What a fusion reads or writes of one tensor, or of its scratch.
+// One read or write of a fusion: of a tensor, or of its own scratch.
 struct Use {
   int tensor = -1;  // -1: scratch
   bool writes = false;

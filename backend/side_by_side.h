@@ -1,6 +1,7 @@
 // Owns which launches of a plan may run beside those in front of them (codegen/device/base/launch.cuh).
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -10,6 +11,10 @@
 #include "core/graph.h"
 
 namespace fusor {
+
+/// Values up to so many bytes make room for fusions beside each other: they are written early, and keep their
+/// places for a stage. Launches that move more fill the device, and gain little from running beside others.
+inline constexpr int64_t kMostBytesBeside = int64_t{4} << 20;
 
 /// Per fusion, in the order in which they run: the first one of its stage. The fusions of a stage follow each
 /// other, and none reads or writes what another one of the stage writes.

@@ -52,7 +52,8 @@ double dram_share(double blocks, const DeviceInfo& device) {
 bool launches_overlap(const DeviceInfo& device) { return device.compute_capability >= 90; }
 
 double seconds_in_turn(double sum, size_t fusions, const DeviceInfo& device) {
-  // Of whole networks on an H200 each launch behind the first took 0.7 to 1.2 of it less than alone.
+  // In whole networks on an H200, a launch behind another one costs 0.7 to 1.2 launch_s less than it does
+  // alone.
   constexpr double kHidden = 0.8;
   const double behind = fusions > 1 && launches_overlap(device) ? static_cast<double>(fusions - 1) : 0;
   return std::max(sum - behind * kHidden * device.launch_s, 0.0);

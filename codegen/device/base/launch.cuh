@@ -30,7 +30,7 @@ FUSOR_DEVICE void let_next_launch_begin() {
   if constexpr (Config::arch >= 900) asm volatile("griddepcontrol.launch_dependents;");
 }
 
-/// What a kernel does before it reads memory.
+/// Opens a kernel that always waits: it is called before memory is read.
 FUSOR_DEVICE void enter_launch() {
   wait_for_launch_before();
   let_next_launch_begin();
@@ -46,8 +46,8 @@ FUSOR_DEVICE void wait_for_turn(const Params& p) {
   if (Config::arch < 900 || p.turn == kWaits) wait_for_launch_before();
 }
 
-/// What such a kernel does before it reads memory. Where `lets_next` is false, it says itself when the next
-/// launch may begin.
+/// Opens a kernel that is told its turn: it is called before memory is read. Where `lets_next` is false, the
+/// kernel says itself when the next launch may begin.
 template <class Params>
 FUSOR_DEVICE void enter_launch(const Params& p, bool lets_next = true) {
   wait_for_turn(p);
