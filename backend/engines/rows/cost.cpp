@@ -239,6 +239,11 @@ class Turns {
     const int64_t all_parts = knobs.group / near * knobs.cluster;
     const double parts = static_cast<double>(all_parts);
     const double steps = std::log2(static_cast<double>(near));
+    // Parts are halved once; then all threads share what is left.
+    if (s_.is_resident())
+      return (steps + (parts > 1 ? 1 : 0)) * static_cast<double>(problem_.spread ? knobs.vector : 1) +
+             std::ceil(parts / 2) * static_cast<double>(s_.cells_of_block()) /
+                 static_cast<double>(knobs.threads);
     if (problem_.spread) return static_cast<double>(knobs.vector) * (steps + (parts > 1 ? parts / 2 : 0));
     return steps + (parts > 1 ? 2 + std::log2(parts) : 0);
   }

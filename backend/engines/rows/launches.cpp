@@ -1,4 +1,6 @@
 // Owns the kernel sources and the parameters of the kernels in codegen/device/rows.
+#include <algorithm>
+#include <array>
 #include <utility>
 #include <vector>
 
@@ -59,6 +61,20 @@ bool has_adjacent_rows(const KernelSite& site) {
   return true;
 }
 
+// Blocks of an SM that the compiler makes room for. Where registers hold a block's row as it was loaded,
+// kOthers more and those of what is the same for all rows (widened) are enough; left to itself, the compiler
+// takes a few more, and an SM has room for fewer blocks.
+int64_t blocks_with_room(const RowsProblem& problem, const RowsSchedule& s) {
+  constexpr int64_t kOthers = 32, kGranule = 8;
+  if (s.persistent) return s.knobs.blocks;
+  const bool holds_one_row = s.repacks && s.slots() == 1 && s.knobs.batch == 1 && !problem.spread;
+  if (!holds_one_row || !s.y().short_forms || problem.index_bits == 64) return 1;
+  const int64_t words = s.units * s.form->held / 4 + s.form->fixed / 2;
+  const int64_t blocks =
+      problem.device.registers_per_sm / (s.knobs.threads * round_up(words + kOthers, kGranule));
+  return std::clamp<int64_t>(blocks, 1, problem.device.max_threads_per_sm / s.knobs.threads);
+}
+
 Launch rows_launch(const RowsProblem& problem, const RowsSchedule& s) {
   KernelSource source = source_of(problem, s, s.in_ring() ? "rows/ring.cuh" : "rows/rows.cuh");
   if (s.knobs.held != RowsKnobs::in_memory)
@@ -77,7 +93,7 @@ Launch rows_launch(const RowsProblem& problem, const RowsSchedule& s) {
                       {"split", false},
                       {"persistent", s.persistent},
                       {"columns", s.has_columns()},
-                      {"blocks", s.persistent ? s.knobs.blocks : 1}});
+                      {"blocks", blocks_with_room(problem, s)}});
   if (s.in_ring()) add_config(source, {{"stages", s.stages}});
 
   Parameters p(problem.index_bits);
@@ -199,10 +215,10 @@ Launch resident_launch(const RowsProblem& problem, const RowsSchedule& s) {
   p.index("units", s.units);
   p.index("parts", s.sharing);
   p.index("row_extent", row_extent(problem));
-  p.index("fold", problem.fold);
   p.index("lanes", s.lanes_of_result(problem.fold));
   p.wide("cells", s.cells());
   p.scratch("partials", "char", kPartials);
+  p.divisors("fold", std::array{problem.fold});
   p.divisors("extents", extents_of(problem, s));
   p.site("y", s.y(), problem.fusion);
 

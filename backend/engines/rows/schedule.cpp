@@ -21,7 +21,7 @@ constexpr int64_t kMostUnits = 8;
 constexpr int64_t kMostRegisters = 160;
 // Lanes of expressions that a compiler is given at most: text, and with it compile time, grows with each.
 constexpr int64_t kMostLanes = 512;
-constexpr int64_t kStaticShared = 40 * 1024;
+constexpr int64_t kStaticShared = 46 * 1024;
 constexpr int64_t kMostStages = 4;
 // Vectors of a thread in a turn of a ring of short rows: more do not fit its registers.
 constexpr int64_t kMostRingUnits = 2;
@@ -40,11 +40,12 @@ int64_t vectors_of(const Dims& domain, int first, int end, int vector_axis, int6
 // Steps of the expression's text, all phases together.
 int64_t steps_of(const Expr& expr) { return std::ssize(expr.nodes) + std::ssize(expr.stores); }
 
-// The next vectors are on their way while a thread works on its own.
+// The next vectors are on their way while a thread works on its own: to registers, unless they are copied.
 int64_t registers_of_split(const RowsProblem& problem, const RowsSchedule& s) {
   const int64_t rows = problem.spread ? s.knobs.vector : 1;
   const int64_t of_row = std::max(1 + s.form->totals / 4, s.form->row_values);
-  return 14 + ceil_div(2 * s.unroll * s.form->held, 4) + s.knobs.vector + rows * of_row;
+  const int64_t vectors = s.is_copied() ? 2 : 2 * s.unroll;
+  return 14 + ceil_div(vectors * s.form->held, 4) + s.knobs.vector + rows * of_row;
 }
 
 int64_t registers_of(const RowsProblem& problem, const RowsSchedule& s) {
@@ -94,11 +95,11 @@ bool has_pieces(const RowsSchedule& s) { return s.form->in_pieces && s.form->str
 int64_t exchange_bytes_of(const RowsProblem& problem, const RowsSchedule& s) {
   const int64_t slots = s.slots();
   const int64_t near = problem.spread ? (slots < kWarp ? kWarp / slots : 1) : std::min(s.knobs.group, kWarp);
-  const int64_t of_block = slots * (problem.spread ? s.knobs.vector : 1) * s.form->totals;
-  // Blocks that meet have the totals of their cells and of their results, too, and those of all phases.
-  const int64_t staged = (s.knobs.group / near + 1) / 2;
-  if (s.is_resident()) return s.form->facts.phase_count * (staged + (problem.fold > 1 ? 2 : 1)) * of_block;
-  if (s.is_split()) return staged * of_block;
+  // rows/block.cuh: rows of a vector lie one apart.
+  if (s.is_split()) {
+    const int64_t slot = problem.spread && s.knobs.vector > 1 ? s.knobs.vector + 1 : 1;
+    return (s.knobs.group / near + 1) / 2 * slots * slot * s.form->totals;
+  }
   const int64_t parts = s.knobs.group / near * s.knobs.cluster;
   if (parts <= 1) return 0;
   const int64_t cells = s.knobs.batch * (problem.spread ? slots * s.knobs.vector : 1);

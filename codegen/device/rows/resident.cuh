@@ -3,7 +3,7 @@
 //
 //   blockIdx.x: p.parts blocks share a row      blockIdx.y: kSlots rows, or vectors of them
 //   open           a block's part of its rows: memory ──► shared memory, all of it at once
-//   phase 0 ..     own part ──► combine_block ──► cells of a result (kFolds)
+//   phase 0 ..     own part ──► stage_block ──► all parts of all cells of a result
 //                  ──► partials[phase][result][part] ──► the grid meets
 //                  ──► all parts of a block's results, in order ──► settle
 //   finish         every element is computed from shared memory and stored
@@ -19,8 +19,22 @@ using Row = Y::Row<kWidth>;
 enum : int { kCellsOfBlock = kSlots * kWidth };
 enum : bool { kFolds = Config::folds };  // neighbouring cells, all of the same block, share a result
 
-// parts: blocks of a row; cells: totals of a phase, one a row; fold: neighbouring cells of a result; lanes:
-// threads that combine the parts of a result, a power of two; partials: of Y::kTotalsBytes each.
+// One room for what threads of a block tell each other: parts of its totals, then its results.
+enum : int { kExchanged = kStagedCells * Y::kTotalsBytes };
+
+// Totals where they lie in memory: as aligned as those of all phases are.
+template <class Totals>
+constexpr int kAlignmentOf = sizeof(Totals) % 16 == 0 && Y::kTotalsBytes % 16 == 0 ? 16
+                             : sizeof(Totals) % 8 == 0 && Y::kTotalsBytes % 8 == 0 ? 8
+                                                                                   : 4;
+template <class Totals>
+struct alignas(kAlignmentOf<Totals>) InMemoryTotals {
+  Totals value;
+};
+
+// parts: blocks of a row; cells: totals of a phase, one a row; fold: divides by the neighbouring cells of a
+// result; lanes: threads that combine the parts of a result, a power of two; partials: of Y::kTotalsBytes
+// each.
 
 // The word that the driver keeps for a cooperative launch. Its highest bit changes when the last block has
 // arrived: the first block adds what is missing to that, all others one. So it needs no reset between runs.
@@ -48,9 +62,10 @@ FUSOR_DEVICE void meet_grid() {
   __syncthreads();
 }
 
-// Combines `count` totals of each of `results`, which p.lanes neighbouring threads share, so many in flight.
-template <int kInFlight, class Totals, class Place>
-FUSOR_DEVICE void combine_each(const Params& p, int results, int count, Place place, Totals* combined) {
+// Combines `count` totals of each of `results`, which p.lanes neighbouring threads share, so many in flight,
+// and hands them to `take`.
+template <int kInFlight, class Totals, class Place, class Take>
+FUSOR_DEVICE void combine_each(const Params& p, int results, int count, Place place, Take take) {
   const int lanes = p.lanes, lane = threadIdx.x & (lanes - 1), at_once = kThreads / lanes;
 #pragma unroll 1
   for (int begin = 0; begin < results; begin += at_once) {
@@ -63,56 +78,66 @@ FUSOR_DEVICE void combine_each(const Params& p, int results, int count, Place pl
       Totals others[kInFlight];
 #pragma unroll
       for (int k = 0; k < kInFlight; ++k)
-        if (i + k * lanes < end) others[k] = *place(result, i + k * lanes);
+        if (i + k * lanes < end) others[k] = place(result, i + k * lanes);
 #pragma unroll
       for (int k = 0; k < kInFlight; ++k)
         if (i + k * lanes < end) total.combine(others[k]);
     }
 #pragma unroll 1
     for (int distance = lanes / 2; distance > 0; distance /= 2) total.combine(from_lane(total, distance));
-    if (lane == 0 && result < results) combined[result] = total;
+    if (lane == 0 && result < results) take(result, total);
   }
 }
 
-// The totals of a block's cells in those of their results, made of all blocks' parts.
+// The totals of a block's cells in those of their results, made of all blocks' parts. `room`: of kExchanged
+// bytes.
 template <class Totals>
-FUSOR_DEVICE void total_of_grid(const Params& p, Totals* partials, Index cell, bool exists,
-                                Totals (&totals)[kWidth]) {
-  __shared__ Totals of_cell[kCellsOfBlock];
+FUSOR_DEVICE void total_of_grid(const Params& p, InMemoryTotals<Totals>* partials, Index cell, bool exists,
+                                Totals* room, Totals (&totals)[kWidth]) {
   const Index begin = Index(blockIdx.y) * kCellsOfBlock;
   const Index end = begin + kCellsOfBlock < p.cells ? begin + kCellsOfBlock : static_cast<Index>(p.cells);
-  const int fold = kFolds ? static_cast<int>(p.fold) : 1;
-  const int results = static_cast<int>(end - begin) / fold;
-  const Index first = begin / fold;
-  Totals* const own = partials + first * p.parts;
-  const bool leads = lane_in_row() == 0 && exists;
-  if constexpr (kFolds) {
-    __shared__ Totals of_result[kCellsOfBlock];
+  const FastDivisor& fold = p.fold[0];
+  const int results = static_cast<int>(fold.divide(end - begin)), folded = static_cast<int>(fold.divisor);
+  InMemoryTotals<Totals>* const own = partials + fold.divide(begin) * p.parts;
+  const auto leave = [&](int result, const Totals& total) {
+    own[result * p.parts + Index(blockIdx.x)].value = total;
+  };
+  if constexpr (kFolds || kBlockParts > 1) {
+    stage_block(totals, room);
+    combine_each<2, Totals>(
+        p, results, kStagedParts * folded,
+        [&](int result, int i) {
+          Index part = i;
+          const int in_result = static_cast<int>(fold.split(part)), of_block = result * folded + in_result;
+          return room[staged_cell(static_cast<int>(part), of_block / kWidth, of_block % kWidth)];
+        },
+        leave);
+  } else {
+    combine_near(totals);
 #pragma unroll
     for (int i = 0; i < kWidth; ++i)
-      if (leads) of_cell[cell - begin + i] = totals[i];
-    __syncthreads();
-    combine_each<1>(
-        p, results, fold, [&](int result, int i) { return of_cell + result * fold + i; }, of_result);
-    __syncthreads();
-    for (int result = threadIdx.x; result < results; result += kThreads)
-      own[result * p.parts + Index(blockIdx.x)] = of_result[result];
-  } else if (leads) {
-#pragma unroll
-    for (int i = 0; i < kWidth; ++i) own[(cell - begin + i) * p.parts + Index(blockIdx.x)] = totals[i];
+      if (lane_in_row() == 0 && exists) leave(static_cast<int>(cell - begin) + i, totals[i]);
   }
   meet_grid();
-  combine_each<8>(
-      p, results, static_cast<int>(p.parts), [&](int result, int i) { return own + result * p.parts + i; },
-      of_cell);
+  combine_each<4, Totals>(
+      p, results, static_cast<int>(p.parts),
+      [&](int result, int i) { return own[result * p.parts + i].value; },
+      [&](int result, const Totals& total) { room[result] = total; });
   __syncthreads();
+  Index result = cell - begin, rest = fold.split(result);
 #pragma unroll
-  for (int i = 0; i < kWidth; ++i) totals[i] = of_cell[static_cast<int>(cell - begin + i) / fold];
+  for (int i = 0; i < kWidth; ++i) {
+    totals[i] = room[result];
+    if (++rest == fold.divisor) {
+      rest = 0;
+      ++result;
+    }
+  }
 }
 
 template <int kPhase>
 FUSOR_DEVICE void run_phases(const Params& p, Copied<Y>& holder, Index first, Index (&at)[Y::kRank],
-                             Index cell, bool exists, Row& row) {
+                             Index cell, bool exists, char* exchanged, Row& row) {
   if constexpr (kPhase < Y::kPhases) {
     using Totals = decltype(Y::totals(Phase<kPhase>{}));
     Totals totals[kWidth];
@@ -121,17 +146,20 @@ FUSOR_DEVICE void run_phases(const Params& p, Copied<Y>& holder, Index first, In
     holder.template each<kPhase == 0>(p, first, at, false, [&](int, int count, const Held& held) {
       Y::add<kVector>(Phase<kPhase>{}, p.y, at, count, held, Y::fixed<kVector>(p.y, at, count), row, totals);
     });
-    combine_block(totals);
-    char* const partials = p.partials + i64(kPhase) * (p.cells / p.fold) * p.parts * Y::kTotalsBytes;
-    total_of_grid(p, reinterpret_cast<Totals*>(partials), cell, exists, totals);
+    if constexpr (kPhase > 0) __syncthreads();
+    char* const partials =
+        p.partials + i64(kPhase) * (p.cells / p.fold[0].divisor) * p.parts * Y::kTotalsBytes;
+    total_of_grid(p, reinterpret_cast<InMemoryTotals<Totals>*>(partials), cell, exists,
+                  reinterpret_cast<Totals*>(exchanged), totals);
     Y::settle(Phase<kPhase>{}, p.y, at, totals, row);
-    run_phases<kPhase + 1>(p, holder, first, at, cell, exists, row);
+    run_phases<kPhase + 1>(p, holder, first, at, cell, exists, exchanged, row);
   }
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, Config::blocks)
     rows_resident(const __grid_constant__ Params p) {
   extern __shared__ __align__(16) char memory[];
+  __shared__ __align__(16) char exchanged[kExchanged];
   enter_launch();
   const Index asked = Index(blockIdx.y) * kSlots + slot_in_block();
   const bool exists = asked < p.rows;
@@ -147,7 +175,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, Config::blocks)
   holder.fill(p, first, at);
   Row row;
   Y::begin(p.y, at, row);
-  run_phases<0>(p, holder, first, at, of_row * kWidth, exists, row);
+  run_phases<0>(p, holder, first, at, of_row * kWidth, exists, exchanged, row);
   if (!exists) return;
   if constexpr (Y::kStoresElements)
     holder.template each<false>(p, first, at, false, [&](int, int count, const Held& held) {

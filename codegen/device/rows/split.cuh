@@ -81,7 +81,8 @@ FUSOR_DEVICE void add_up(const Params& p, Walk& walk, Index (&at)[Y::kRank], Ind
   walk.run(p, at, [&](int count, const Held& held, const Y::Fixed<kVector>& fixed) {
     Y::add<kVector>(Phase<kOwn>{}, p.y, at, count, held, fixed, row, totals);
   });
-  combine_block(totals);
+  __shared__ Totals staged[kStagedCells];
+  combine_block(totals, staged);
   if (lane_in_row() > 0 || !exists) return;
 #pragma unroll
   for (int i = 0; i < kWidth; ++i)

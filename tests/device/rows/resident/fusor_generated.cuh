@@ -200,10 +200,10 @@ struct Params {
   alignas(8) Index units;
   alignas(8) Index parts;
   alignas(8) Index row_extent;
-  alignas(8) Index fold;
   alignas(8) Index lanes;
   i64 cells;
   char* partials;
+  FastDivisor fold[1];
   FastDivisor extents[4];
   Y::Args y;
 };
