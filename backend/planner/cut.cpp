@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <set>
 
 #include "backend/planner/partition/reach.h"
 
@@ -145,15 +146,26 @@ void keep_operands_only(const Graph& graph, const FoldedGraph& folded, Cut& cut)
   auto& [first, second] = cut;
   if (!contractions_in(graph, first).empty()) return;
   std::vector<int> operands, others;  // both descending
-  const auto leads_to_operand = [&](const auto& self, int op) -> bool {
-    return std::ranges::any_of(folded.index.consumers(graph.ops[op].outputs[0]), [&](int reader) {
-      return is_contraction(graph.ops[reader].attributes) ||
-             std::ranges::binary_search(operands, reader, std::greater{}) ||
-             (folded.folded[reader] && self(self, reader));
-    });
+  const auto becomes_operand = [&](int reader) {
+    return is_contraction(graph.ops[reader].attributes) ||
+           std::ranges::binary_search(operands, reader, std::greater{});
+  };
+  // Through views that are folded, which are ops of no fusion.
+  const auto leads_to_operand = [&](int op) {
+    std::vector<int> open{op};
+    std::set<int> known{op};
+    while (!open.empty()) {
+      const int tensor = graph.ops[open.back()].outputs[0];
+      open.pop_back();
+      for (const int reader : folded.index.consumers(tensor)) {
+        if (becomes_operand(reader)) return true;
+        if (folded.folded[reader] && known.insert(reader).second) open.push_back(reader);
+      }
+    }
+    return false;
   };
   for (auto op = first.rbegin(); op != first.rend(); ++op)
-    (leads_to_operand(leads_to_operand, *op) ? operands : others).push_back(*op);
+    (leads_to_operand(*op) ? operands : others).push_back(*op);
   if (operands.empty()) return;
   first.assign(operands.rbegin(), operands.rend());
   second.insert(second.end(), others.begin(), others.end());

@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <span>
 
 #include "backend/choose.h"
 #include "backend/report/fusion_summary.h"
@@ -14,6 +15,13 @@
 namespace fusor {
 
 namespace {
+
+// Names in a line: the first ones, and how many there are more.
+std::string listed(const std::vector<std::string>& names) {
+  constexpr size_t kMost = 16;
+  if (names.size() <= kMost) return fmt::format("{}", fmt::join(names, ", "));
+  return fmt::format("{} and {} more", fmt::join(std::span(names).first(kMost), ", "), names.size() - kMost);
+}
 
 // The use made of a precision that allows more than the declared types.
 std::string use_of(const Notes& notes) {
@@ -103,7 +111,7 @@ std::string explain(const Graph& graph, const DeviceInfo& device, const PlannerO
     text += fmt::format("precision {}: the choice {}\n", to_string(graph.precision),
                         use_of(explanation.choice.notes));
   if (!explanation.folded.empty())
-    text += fmt::format("folded into accesses: {}\n", fmt::join(explanation.folded, ", "));
+    text += fmt::format("folded into accesses: {}\n", listed(explanation.folded));
   if (!device.is_cpu())
     for (const std::string& remark : type_remarks(graph)) text += fmt::format("remark: {}\n", remark);
   if (detail == Detail::brief) return text + to_string(explanation.fusions);

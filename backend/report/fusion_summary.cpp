@@ -104,28 +104,32 @@ void count_work(const Partition& all, int number, FusionSummary& summary) {
   const PlannedFusion& fusion = all.fusion(number);
   std::set<int> inside, seen;
   const auto has = [&](int op) { return all.has(number, op); };
-  // Folded views that only the fusion looks through are ops of none.
-  const auto views_inside = [&](int tensor, auto&& self) -> void {
-    for (const int reader : all.index.consumers(tensor)) {
-      const Op& op = graph.ops[static_cast<size_t>(reader)];
-      if (has(reader) || !is_view(op.attributes) || !inside.insert(op.outputs[0]).second) continue;
-      self(op.outputs[0], self);
-    }
+  const auto is_view_outside = [&](int op) {
+    return !has(op) && is_view(graph.ops[static_cast<size_t>(op)].attributes);
   };
-  const auto is_read_outside = [&](int tensor, auto&& self) -> bool {
+  // A result and what others see of it through views that are folded, which are ops of no fusion.
+  const auto seen_of = [&](int result) {
+    std::vector<int> tensors{result};
+    std::set<int> known{result};
+    for (size_t i = 0; i < tensors.size(); ++i)
+      for (const int reader : all.index.consumers(tensors[i])) {
+        const int view = graph.ops[static_cast<size_t>(reader)].outputs[0];
+        if (is_view_outside(reader) && known.insert(view).second) tensors.push_back(view);
+      }
+    return tensors;
+  };
+  const auto is_read_outside = [&](int tensor) {
     return !graph.tensors[static_cast<size_t>(tensor)].is_virtual() ||
-           std::ranges::any_of(all.index.consumers(tensor), [&](int reader) {
-             const Op& op = graph.ops[static_cast<size_t>(reader)];
-             return !has(reader) && (!is_view(op.attributes) || self(op.outputs[0], self));
-           });
+           std::ranges::any_of(all.index.consumers(tensor),
+                               [&](int reader) { return !has(reader) && !is_view_outside(reader); });
   };
   for (const int index : fusion.ops) {
     const Op& op = graph.ops[static_cast<size_t>(index)];
     for (const int y : op.outputs) {
       if (y < 0) continue;
-      inside.insert(y);
-      views_inside(y, views_inside);
-      if (is_read_outside(y, is_read_outside)) summary.bytes += bytes_of(graph, op, y);
+      const std::vector<int> tensors = seen_of(y);
+      inside.insert(tensors.begin(), tensors.end());
+      if (std::ranges::any_of(tensors, is_read_outside)) summary.bytes += bytes_of(graph, op, y);
     }
     for (const int x : op.inputs)
       if (x >= 0 && !inside.contains(x) && seen.insert(x).second &&

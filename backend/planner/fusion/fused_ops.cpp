@@ -120,17 +120,24 @@ bool FusedOps::is_seen_within(int op) const {
   return is_chain_ && folded_.folded[op] && axes_of_operand(graph_, view, axes) && !leaves(view.outputs[0]);
 }
 
-// A transpose that only anchors behind others read, as their first operand.
+// A transpose that only anchors behind others read, as their first operand, or other such transposes.
 bool FusedOps::is_port(int op) const {
-  const Op& view = graph_.ops[op];
-  if (!folded_.folded[op] || !std::holds_alternative<Transpose>(view.attributes)) return false;
-  const int tensor = view.outputs[0];
-  return graph_.tensors[tensor].is_virtual() &&
-         std::ranges::all_of(folded_.index.consumers(tensor), [&](int reader) {
-           const std::vector<int>& inputs = graph_.ops[reader].inputs;
-           return is_port(reader) || (std::ranges::find(backs_, reader) != backs_.end() &&
-                                      inputs[0] == tensor && inputs[1] != tensor);
-         });
+  std::vector<int> open{op};
+  while (!open.empty()) {
+    const Op& view = graph_.ops[open.back()];
+    const bool may_be = folded_.folded[open.back()] && std::holds_alternative<Transpose>(view.attributes) &&
+                        graph_.tensors[view.outputs[0]].is_virtual();
+    if (!may_be) return false;
+    open.pop_back();
+    const int tensor = view.outputs[0];
+    for (const int reader : folded_.index.consumers(tensor)) {
+      const std::vector<int>& inputs = graph_.ops[reader].inputs;
+      const bool is_back =
+          std::ranges::find(backs_, reader) != backs_.end() && inputs[0] == tensor && inputs[1] != tensor;
+      if (!is_back) open.push_back(reader);
+    }
+  }
+  return true;
 }
 
 }  // namespace fusor

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "backend/build.h"
+#include "backend/report/explain.h"
 #include "core/error.h"
 #include "core/infer.h"
 #include "frontend/graph_builder.h"
@@ -531,6 +532,17 @@ TEST(Partition, FusionHasAnUpperLimitOfOps) {
   const auto groups = groups_by_name(g.finish({x}));
   ASSERT_THAT(groups, SizeIs(2));
   for (const auto& group : groups) EXPECT_THAT(group, SizeIs(kMaxFusionOps));
+}
+
+// Walks along views that nobody computes: of as many as these, a call for each would not fit the stack.
+TEST(Partition, AVeryLongChainOfViewsIsOneFusion) {
+  constexpr int kViews = 200'000;
+  GraphBuilder g("g");
+  Tensor x = g.input("x", {4, 6}, DataType::f32);
+  for (int i = 0; i < kViews; ++i) x = g.transpose(x, {1, 0});
+  const Explanation explanation = explain_data(g.finish({x}), DeviceInfo::named("H200"));
+  EXPECT_THAT(explanation.fusions, SizeIs(1));
+  EXPECT_THAT(explanation.folded, SizeIs(kViews - 1));
 }
 
 // Whoever holds buffers for the tensors of the graph as it was given evaluates the expanded one into them.
