@@ -59,6 +59,9 @@ Fusion make_fusion(const Graph& graph, const FoldedGraph& folded, std::span<cons
 /// The Fusion of one op on its own, nothing folded: views are copies, and a concatenation has one Expr in
 /// `after` for each input. The oracle evaluates graphs with it.
 Fusion make_single(const Graph& graph, int op);
+/// The same for many ops of a graph: with what unfolded_with_index() made of it.
+Fusion make_single(const Graph& graph, const FoldedGraph& unfolded, int op);
+FoldedGraph unfolded_with_index(const Graph& graph);
 
 /// The graph of a fusion's ops alone, for measuring it: what they read of other fusions is an input, what
 /// others read of theirs an output. Where a concatenation ties it to its neighbours it may plan as more than

@@ -34,8 +34,9 @@ void evaluate_graph(const Graph& graph, std::span<void* const> tensors) {
     held.push_back(std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(tensor.bytes())));
     data[i] = held.back().get();
   }
+  const FoldedGraph unfolded = unfolded_with_index(own);
   for (size_t op = 0; op < own.ops.size(); ++op) {
-    const Fusion fusion = make_single(own, static_cast<int>(op));
+    const Fusion fusion = make_single(own, unfolded, static_cast<int>(op));
     std::vector<void*> operands;
     for (const Operand& operand : fusion.operands)
       operands.push_back(data[static_cast<size_t>(operand.tensor)]);

@@ -2,6 +2,7 @@
 #include "backend/planner/fusion/fused_ops.h"
 
 #include <algorithm>
+#include <set>
 
 #include "core/fail.h"
 
@@ -102,9 +103,18 @@ int FusedOps::unconverted(int tensor) const {
 }
 
 bool FusedOps::is_computed(int tensor) const {
-  const int producer = folded_.index.producer(tensor);
-  return producer >= 0 &&
-         (contains(producer) || (folded_.folded[producer] && is_computed(graph_.ops[producer].inputs[0])));
+  std::vector<int> open{tensor};
+  std::set<int> known{tensor};
+  while (!open.empty()) {
+    const int producer = folded_.index.producer(open.back());
+    open.pop_back();
+    if (producer < 0) continue;
+    if (contains(producer)) return true;
+    if (!folded_.folded[producer]) continue;
+    for (const int part : graph_.ops[producer].inputs)
+      if (part >= 0 && known.insert(part).second) open.push_back(part);
+  }
+  return false;
 }
 
 bool FusedOps::leaves(int tensor) const {

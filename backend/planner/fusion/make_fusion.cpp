@@ -84,16 +84,22 @@ Fusion make_fusion(const Graph& graph, const FoldedGraph& folded, std::span<cons
   return checked(FusionBuilder(graph, folded, ops).build());
 }
 
-Fusion make_single(const Graph& graph, int op) {
+Fusion make_single(const Graph& graph, int op) { return make_single(graph, unfolded_with_index(graph), op); }
+
+Fusion make_single(const Graph& graph, const FoldedGraph& unfolded, int op) {
   const Attributes& attributes = graph.ops[op].attributes;
   if (const auto* concatenate = std::get_if<Concatenate>(&attributes))
     return checked(concatenate_copies(graph, op, *concatenate));
   if (std::holds_alternative<Reshape>(attributes)) return checked(reshape_copy(graph, op));
   const int ops[] = {op};
   // On its own, an op's result always leaves, whether or not anyone reads it.
+  return make_fusion(graph, unfolded, ops);
+}
+
+FoldedGraph unfolded_with_index(const Graph& graph) {
   FoldedGraph folded = unfolded(graph);
   folded.index = GraphIndex(graph);
-  return make_fusion(graph, folded, ops);
+  return folded;
 }
 
 }  // namespace fusor

@@ -40,6 +40,17 @@ bool packs_rounded(const Expr& expr, const Node& identity) {
   return x.kind == Node::Kind::pointwise && x.type == identity.type;
 }
 
+// Two domains of a site are alike where these numbers are.
+std::vector<int64_t> way_of(const Domain& domain) {
+  std::vector<int64_t> way;
+  for (const DomainAxis& axis : domain.axes) {
+    way.push_back(axis.first);
+    way.push_back(axis.counts.rank());
+    way.insert(way.end(), axis.counts.begin(), axis.counts.end());
+  }
+  return way;
+}
+
 }  // namespace
 
 SiteBuilder::SiteBuilder(const FusedOps& ops, FusionOperands& operands, const Domain& domain,
@@ -49,16 +60,17 @@ SiteBuilder::SiteBuilder(const FusedOps& ops, FusionOperands& operands, const Do
       folded_(ops.folded()),
       operands_(operands),
       visible_(std::move(visible)),
-      domain_(domain) {
+      domain_(domain),
+      nodes_(&nodes_of_[way_of(domain)]) {
   expr_.domain = domain.dims;
 }
 
 void SiteBuilder::yield(int tensor) { expr_.yields.push_back(unpacked_value(value(tensor))); }
 
 int SiteBuilder::value(int tensor) {
-  if (const auto known = nodes_.find(tensor); known != nodes_.end()) return known->second;
+  if (const auto known = nodes_->find(tensor); known != nodes_->end()) return known->second;
   const int node = make_value(tensor);
-  nodes_[tensor] = node;
+  (*nodes_)[tensor] = node;
   return node;
 }
 
@@ -182,7 +194,7 @@ int SiteBuilder::seen_from_view(int view) {
                                     : domain_.axis_of(y.rank(), static_cast<int>(axes[i])));
   for (int i = 0; i < x.rank(); ++i) seen.logical[i] = seen.axes[static_cast<size_t>(i)].counts.back();
   std::swap(domain_, seen);
-  std::map<int, int> nodes;
+  Nodes* nodes = &nodes_of_[way_of(domain_)];
   std::swap(nodes_, nodes);
   const int node = value(op.inputs[0]);
   std::swap(nodes_, nodes);

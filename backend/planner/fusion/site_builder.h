@@ -53,7 +53,10 @@ class SiteBuilder {
   std::vector<int> visible_;
   Domain domain_;
   Expr expr_;
-  std::map<int, int> nodes_;  // by tensor: its value's node
+  // By tensor, its value's node, for each way in which tensor axes stand for the domain's; those of now.
+  using Nodes = std::map<int, int>;
+  std::map<std::vector<int64_t>, Nodes> nodes_of_;
+  Nodes* nodes_ = nullptr;
 };
 
 }  // namespace fusor

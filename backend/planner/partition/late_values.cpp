@@ -144,7 +144,9 @@ class LateValues {
       if (!is_contraction(graph_.ops[static_cast<size_t>(contraction)].attributes)) continue;
       for (const int reader : folded_.index.consumers(result(contraction))) {
         const int group = group_of(reader);
-        if (group < 0 || group == own || !takes(group, op, tensor(x).dims) || !has_reduction(group)) continue;
+        if (group < 0 || group == own || !takes(group, op, tensor(x).dims) || !has_reduction(group) ||
+            waits_for_readers(group, op))
+          continue;
         if (reads(group, x)) return group;
         const int maker = folded_.index.producer(x);
         if (!is_movable(maker) || group_of(maker) != own || !is_made_for(x, op)) continue;
@@ -153,6 +155,26 @@ class LateValues {
       }
     }
     return std::nullopt;
+  }
+
+  // Whether a group that this one waits for reads the op's result: it would wait for itself with the op.
+  bool waits_for_readers(int group, int op) const {
+    std::vector<bool> known(groups_.size(), false);
+    std::vector<int> open{group};
+    known[static_cast<size_t>(group)] = true;
+    while (!open.empty()) {
+      const int at = open.back();
+      open.pop_back();
+      for (const int member : groups_[static_cast<size_t>(at)])
+        for (const int wait : folded_.dependencies[static_cast<size_t>(member)]) {
+          if (wait == op && at != group) return true;
+          const int next = group_of(wait);
+          if (next < 0 || known[static_cast<size_t>(next)]) continue;
+          known[static_cast<size_t>(next)] = true;
+          open.push_back(next);
+        }
+    }
+    return false;
   }
 
   bool has_contraction(int group) const {

@@ -534,6 +534,47 @@ TEST(Partition, FusionHasAnUpperLimitOfOps) {
   for (const auto& group : groups) EXPECT_THAT(group, SizeIs(kMaxFusionOps));
 }
 
+// A slice shows the second part of a concatenation alone, which the sum reads from memory: the fusion that
+// writes it there must have ended. Once the walk looked at first parts only.
+TEST(Partition, ASliceOfAConcatenationReadsEveryPartWhenItIsThere) {
+  GraphBuilder g("shift");
+  const Tensor x = g.input("x", {1, 4, 2}, DataType::f32), s = g.input("s", {1, 1, 2}, DataType::f32);
+  const Tensor joined = g.concatenate({s, x}, 1);
+  expect_right_on_cpu(g.finish({g.sub(x, g.slice(joined, {0, 0, 0}, {1, 4, 2}), {.name = "y"})}));
+}
+
+// A total behind a product may be made where rows read the product, unless what reads the total is waited for
+// there: these plans once waited for themselves.
+TEST(Partition, ATotalMovesNowhereThatWaitsForItsReaders) {
+  GraphBuilder g("circle");
+  const Tensor a = g.input("a", {64, 64}, DataType::f32), b = g.input("b", {64, 64}, DataType::f32);
+  const Tensor square = g.matmul(b, b), product = g.matmul(a, b), shifted = g.add(a, product);
+  g.output(g.add(square, g.sub(b, a)), {.name = "y0"});
+  g.output(g.add(g.reduce(a, ReductionMode::max, {0}), shifted), {.name = "y1"});
+  g.output(g.add(product, g.sub(g.reduce(shifted, ReductionMode::max, {1}), square)), {.name = "y2"});
+  expect_right_on_cpu(g.finish());
+
+  GraphBuilder h("second circle");
+  const Tensor c = h.input("a", {64, 64}, DataType::f32), d = h.input("b", {64, 64}, DataType::f32);
+  const Tensor s = h.sub(c, h.reduce(h.relu(h.matmul(d, c)), ReductionMode::max, {1}));
+  const Tensor p = h.matmul(d, d), q = h.matmul(d, p);
+  h.output(h.sub(q, s), {.name = "u"});
+  h.output(h.sub(h.add(p, s), h.reduce(q, ReductionMode::max, {0})), {.name = "v"});
+  expect_right_on_cpu(h.finish());
+}
+
+// Each level reads the one in front in two ways, which are the same two at every level.
+TEST(Partition, ValuesBesideTheirTransposesAreComputedOnceEachWay) {
+  GraphBuilder g("symmetric");
+  Tensor x = g.input("x", {8, 8}, DataType::f32);
+  for (int i = 0; i < 24; ++i) x = g.mul(g.add(x, g.transpose(x, {1, 0})), g.constant(0.5, DataType::f32));
+  const Graph graph = g.finish({x});
+  expect_right_on_cpu(graph);
+  const FoldedGraph folded = fold_views(graph);
+  for (const std::vector<int>& ops : partition(graph, folded))
+    for (const Site& site : make_fusion(graph, folded, ops).sites) EXPECT_LT(site.expr.nodes.size(), 200U);
+}
+
 // Walks along views that nobody computes: of as many as these, a call for each would not fit the stack.
 TEST(Partition, AVeryLongChainOfViewsIsOneFusion) {
   constexpr int kViews = 200'000;
