@@ -78,10 +78,15 @@ DataType default_compute(const Attributes& attributes, std::span<const Tensor* c
   return any_is([](DataType type) { return type == DataType::i64; }) ? DataType::i64 : DataType::i32;
 }
 
-void set_compute(Attributes& attributes, DataType compute) {
-  std::visit(
+bool set_compute(Attributes& attributes, DataType compute) {
+  return std::visit(
       [&](auto& op) {
-        if constexpr (requires { op.compute; }) op.compute = compute;
+        if constexpr (requires { op.compute; }) {
+          op.compute = compute;
+          return true;
+        } else {
+          return false;
+        }
       },
       attributes);
 }

@@ -30,8 +30,8 @@ Inferred infer(const std::string& op_name, const Attributes& attributes,
 /// philox: int64.
 DataType default_compute(const Attributes& attributes, std::span<const Tensor* const> inputs);
 
-/// Gives the op that compute type, where ops of its kind have one.
-void set_compute(Attributes& attributes, DataType compute);
+/// Gives the op that compute type; whether ops of its kind have one.
+bool set_compute(Attributes& attributes, DataType compute);
 
 /// "conv_fprop 'c1'", "avg reduction 'mean'": how messages name an op.
 std::string op_label(const std::string& op_name, const Attributes& attributes);

@@ -170,6 +170,18 @@ std::string GraphBuilder::fresh_op_name(const std::string& asked, const Attribut
   return name;
 }
 
+namespace {
+
+// Composites compute in fp32, or in fp64 where an operand is fp64, whatever else is asked for.
+void expect_own_compute(const std::string& label, DataType asked, DataType by_operands) {
+  const DataType own = by_operands == DataType::f64 ? DataType::f64 : DataType::f32;
+  if (asked != own && asked != by_operands)
+    fail("{}: computes in {}, as its operands say, not in {}; convert them with identity", label,
+         to_string(own), to_string(asked));
+}
+
+}  // namespace
+
 std::vector<Tensor> GraphBuilder::append_all(const std::string& name, Attributes attributes,
                                              std::span<const Tensor> operands, std::optional<DataType> type,
                                              std::optional<DataType> compute, std::span<const Dims> given) {
@@ -182,7 +194,9 @@ std::vector<Tensor> GraphBuilder::append_all(const std::string& name, Attributes
     inputs.push_back(operand.name.empty() ? -1 : index_of(label, operand));
     tensors.push_back(inputs.back() < 0 ? nullptr : &graph_.tensors[static_cast<size_t>(inputs.back())]);
   }
-  set_compute(attributes, compute.value_or(default_compute(attributes, tensors)));
+  const DataType own = default_compute(attributes, tensors);
+  const bool has_compute = set_compute(attributes, compute.value_or(own));
+  if (compute && !has_compute && !keeps_type(attributes)) expect_own_compute(label, *compute, own);
   const std::vector<Inferred> inferred = infer_all(op_name, attributes, tensors, given);
   const bool moves = keeps_type(attributes);
   if (moves) {

@@ -19,8 +19,10 @@ namespace {
 
 constexpr int64_t kBlock = 128;  // queries and keys of one element of a block mask
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-// Less than every score, and finite: rows without any have this for their maximum.
-constexpr double kLeastScore = -3e38;
+// No score is less, and it is finite: rows without any have this for their maximum.
+double least_score(DataType type) {
+  return type == DataType::f64 ? std::numeric_limits<double>::lowest() : std::numeric_limits<float>::lowest();
+}
 // Factor of probabilities in fp8_e4m3: the largest power of two that takes the largest of them,
 // 1 or what dropout scales it to, to at most 448.
 double narrow_weight(double dropout_probability) {
@@ -369,7 +371,9 @@ void SdpaForward::expand(Expansion& e) const {
   const int axis = a.keys_axis();
   const int max = e.reduce(ReductionMode::max, s, axis);
   const int sink = has_sink ? a.per_query(e.input("sink")) : -1;
-  const int least = has_sink ? e.max(max, sink) : a.masks() ? e.max(max, e.constant(kLeastScore)) : max;
+  const int least = has_sink    ? e.max(max, sink)
+                    : a.masks() ? e.max(max, e.constant(least_score(e.type(max))))
+                                : max;
   const int exp = e.exp(e.sub(s, least));
   int sum = e.reduce(ReductionMode::add, exp, axis);
   if (has_sink) sum = e.add(sum, e.exp(e.sub(sink, least)));
@@ -425,7 +429,7 @@ void SdpaBackward::expand(Expansion& e) const {
   const int gradient = a.of_queries(e.input("do"));
   int stats = a.per_query(e.input("stats"));
   // Rows without any score have stats of -inf.
-  const int is_live = e.cmp_gt(stats, e.constant(kLeastScore));
+  const int is_live = e.cmp_gt(stats, e.constant(-kInfinity));
   if (a.masks()) stats = e.binary_select(stats, e.constant(0), is_live);
   // Rows beyond their lengths are hidden: zeros there leave one operand for scores and for gradients.
   const int p = a.masked(e.exp(e.sub(a.scores(q, k), stats)), 0);

@@ -37,6 +37,11 @@ class Paths {
   void forward() {
     const int state = e_.index({1, states_}, 1);
     int now = e_.binary_select(scores_[0], none(), e_.cmp_lt(state, e_.integer(2)));
+    // Where there is no time, paths stay in front of the first label.
+    if (in_time(0) >= 0) {
+      const int nowhere = e_.binary_select(e_.constant(0), none(), e_.cmp_eq(state, e_.integer(0)));
+      now = e_.binary_select(now, nowhere, in_time(0));
+    }
     ends_.push_back(now);
     for (int64_t t = 1; t < time_; ++t) {
       const int skipped = e_.binary_select(shifted(now, 2), none(), may_skip_);

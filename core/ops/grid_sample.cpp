@@ -75,6 +75,9 @@ class Sampler {
     const int from_edge = e_.add(e_.real(grid), e_.constant(1));
     at.pixels = e_.mul(from_edge, e_.constant(scale(at)));
     if (!op_.align_corners) at.pixels = e_.sub(at.pixels, e_.constant(0.5));
+    // A coordinate that is no number counts as -1, as in PyTorch.
+    const int edge = e_.constant(op_.align_corners ? 0 : -0.5);
+    at.pixels = e_.binary_select(at.pixels, edge, e_.cmp_eq(at.pixels, at.pixels));
     const int zero = e_.constant(0), last = e_.constant(static_cast<double>(size - 1));
     at.inside = e_.logical_and(e_.cmp_gt(at.pixels, zero), e_.cmp_lt(at.pixels, last));
     // Pixels beyond the first one beside the image are all alike.

@@ -172,8 +172,8 @@ void CrossEntropyBackward::expand(Expansion& e) const {
   const double elsewhere = label_smoothing / classes;
   const int target = e.binary_select(e.constant(1 - label_smoothing + elsewhere), e.constant(elsewhere),
                                      is_label(e, x, labels, axis));
-  const int weight = of_counted(e, e.input("dloss"), labels, ignore_index);
-  e.result("dx", e.mul(e.sub(y, target), weight));
+  // All of the product: a row that does not count may have no finite share.
+  e.result("dx", of_counted(e, e.mul(e.sub(y, target), e.input("dloss")), labels, ignore_index));
 }
 
 }  // namespace fusor

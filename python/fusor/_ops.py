@@ -100,6 +100,8 @@ class Kind:
         if self.op in _BY_ATTRIBUTES:
             attributes = self._filled(attributes, args, named)
             roles = _roles(json.dumps(attributes))
+            if "weights" not in self.more:
+                args = self._by_name(args, named, roles)
         weights = named.pop("weights", ()) if "weights" in self.more else ()
         operands = self._operands(roles, args, named, weights)
         given = self._given(named)
@@ -159,6 +161,25 @@ class Kind:
             name = "".join(word.capitalize() for word in self.method.split("_")) + "Results"
             self.results[fields] = namedtuple(name, fields, rename=True)
         return self.results[fields](*results)
+
+    def _by_name(self, args, named, roles):
+        """Operands have the places of the signature; which of them there are, the attributes say."""
+        there = [name for name, _ in roles]
+        all_roles = [name for name, _ in self.roles]
+        places = [name for name in all_roles if name not in self.defaults]
+        if len(args) > len(places):
+            raise TypeError(f"{self.method}() takes {', '.join(places)} by position; got {len(args)}")
+        for name, value in zip(places, args):
+            if value is not None and name in named:
+                raise TypeError(f"{self.method}() is given '{name}' by position and by name")
+            if value is not None:
+                named[name] = value
+        for name in all_roles:
+            if name in named and named[name] is None and name not in self.defaults:
+                del named[name]
+            elif name in named and name not in there:
+                raise self._unknown(name, roles)
+        return []
 
     def _operands(self, roles, args, named, weights):
         if self.repeats and len(args) == 1 and isinstance(args[0], (list, tuple)):

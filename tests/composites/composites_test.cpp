@@ -53,6 +53,16 @@ TEST(CrossEntropy, IsZeroWhereTheLabelIsIgnored) {
   expect_near(results[0], {std::log(1 + std::exp(-1)), 0, 2 + std::log(1 + std::exp(-2))});
 }
 
+TEST(CrossEntropy, HasNoGradientWhereTheLabelIsIgnoredWhateverTheLogits) {
+  const double none = -std::numeric_limits<double>::infinity();
+  const std::vector<Operand64> operands{{"x", {2, 2}, {none, none, 1, 1}},
+                                        {"labels", {2, 1}, {-100, 0}, DataType::i32},
+                                        {"dloss", {2, 1}, {1, 1}}};
+  const auto results = evaluated(
+      operands, [](G& g, const Tensors& t) { return Tensors{g.cross_entropy_bwd(t[0], t[1], t[2])}; });
+  expect_near(results[0], {0, 0, -0.5, 0.5});
+}
+
 TEST(CrossEntropy, HasTheGradientOfItsForwardPass) {
   const Dims dims{4, 5};
   const auto dloss = numbers({4, 1}, 3);
@@ -283,6 +293,19 @@ TEST(Lrn, IsTheFormulaAndHasItsGradient) {
   }
 }
 
+// A mask of the least numbers there are hides nothing where every key has it.
+TEST(Sdpa, ScoresOfTheLeastNumberAreScores) {
+  const double least = std::numeric_limits<float>::lowest();
+  const std::vector<Operand64> operands{{"q", {1, 1, 1, 2}, {0, 0}, DataType::f32},
+                                        {"k", {1, 1, 2, 2}, {1, 2, 3, 4}, DataType::f32},
+                                        {"v", {1, 1, 2, 1}, {2, 4}, DataType::f32},
+                                        {"bias", {1, 1, 1, 2}, {least, least}, DataType::f32}};
+  const auto results = evaluated(operands, [](G& g, const Tensors& t) {
+    return Tensors{g.sdpa_fwd(t[0], t[1], t[2], {.attributes = {.right_bound = 2}, .bias = t[3]}).o};
+  });
+  expect_near(results[0], {3});
+}
+
 TEST(GridSample, ReadsPixelsAtTheirCentres) {
   // Columns -1 and 1 are the edges of the image, or the centres of its outermost pixels.
   const std::vector<Operand64> operands{{"x", {1, 1, 1, 4}, {1, 2, 4, 8}},
@@ -296,6 +319,21 @@ TEST(GridSample, ReadsPixelsAtTheirCentres) {
   expect_near(results[1], {1, 3, 8, 8});
   expect_near(results[2], {1.375, 3, 8, 0});
   expect_near(results[3], {1, 4, 0, 0});  // between two pixels the even one: 1.5 is 2, 3.5 is 4
+}
+
+// NaN counts as -1, the edge of the first pixel, or its centre.
+TEST(GridSample, ACoordinateThatIsNoNumberIsTheFirstEdge) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const std::vector<Operand64> operands{{"x", {1, 1, 1, 4}, {1, 2, 4, 8}}, {"grid", {1, 1, 1, 2}, {nan, 0}}};
+  const auto results = evaluated(operands, [](G& g, const Tensors& t) {
+    return Tensors{g.grid_sample(t[0], t[1]), g.grid_sample(t[0], t[1], {.padding = GridPadding::border}),
+                   g.grid_sample(t[0], t[1], {.align_corners = true}),
+                   g.grid_sample(t[0], t[1], {.mode = GridMode::nearest})};
+  });
+  expect_near(results[0], {0.5});
+  expect_near(results[1], {1});
+  expect_near(results[2], {1});
+  expect_near(results[3], {1});
 }
 
 TEST(GridSample, HasTheGradientOfItsForwardPass) {
@@ -525,6 +563,20 @@ TEST(CtcLoss, SumsAllPathsThatSpellTheLabels) {
   expect_gradients(operands, {0}, {{1, 1, 1}}, loss, {}, [](G& g, const Tensors& t) {
     return Tensors{g.ctc_loss(t[0], t[1], {.input_lengths = t[2], .label_lengths = t[3]}).dx};
   });
+}
+
+// Where there is no time, nothing but nothing is spelled.
+TEST(CtcLoss, WithoutTimeOnlyAnEmptyLabelHasAPath) {
+  const std::vector<Operand64> operands{random_operand("x", {2, 3, 2}, 1),
+                                        {"labels", {3, 1}, {1, 1, 1}, DataType::i32},
+                                        {"steps", {3}, {0, 0, -3}, DataType::i32},
+                                        {"counts", {3}, {0, 1, 0}, DataType::i32}};
+  const auto results = evaluated(operands, [](G& g, const Tensors& t) {
+    const CtcLossResults all = g.ctc_loss(t[0], t[1], {.input_lengths = t[2], .label_lengths = t[3]});
+    return Tensors{all.loss, all.dx};
+  });
+  EXPECT_EQ(results[0], (std::vector<double>{0, std::numeric_limits<double>::infinity(), 0}));
+  EXPECT_EQ(results[1], std::vector<double>(12, 0));
 }
 
 TEST(CtcLoss, IsInfiniteOrZeroWherePathsAreTooShort) {

@@ -235,6 +235,25 @@ class Families(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "has no operand 'mean' with these attributes; its operands are x, scale"):
             g.norm_fwd(x, norm="rms_norm", mean=inv_std)
 
+    def test_operands_by_position_have_the_places_of_the_signature(self):
+        a = numpy.arange(12, dtype=numpy.float32).reshape(2, 6)
+        inverse = numpy.full((2, 1), 0.5, numpy.float32)
+        g = fusor.GraphBuilder()
+        x, inv_std = g.input("x", a.shape), g.input("inv_std", inverse.shape)
+        y = g.norm_fwd(x, None, None, None, inv_std, norm="rms_norm", phase="inference", mean=None).y
+        numpy.testing.assert_allclose(runs(g.finish(y), a, inverse), a * 0.5, rtol=1e-6)
+        with self.assertRaisesRegex(fusor.Error, "computes mean and inv_std in training"):
+            g.norm_fwd(x, None, None, None, inv_std, norm="rms_norm")
+        with self.assertRaisesRegex(TypeError, "is given 'x' by position and by name"):
+            g.norm_fwd(x, x=x)
+
+    def test_composites_compute_in_the_type_of_their_operands(self):
+        g = fusor.GraphBuilder()
+        x = g.input("x", (2, 6))
+        self.assertEqual(g.softmax(x, compute="fp32").y.dims, (2, 6))
+        with self.assertRaisesRegex(fusor.Error, "softmax 's': computes in fp32, as its operands say, not in fp64"):
+            g.softmax(x, compute="fp64", name="s")
+
     def test_recurrent_layers_as_in_cpp(self):
         g = fusor.GraphBuilder()
         x = g.input("x", (3, 2, 6))
