@@ -254,8 +254,9 @@ struct Executable::Impl {
     }
     for (const MapPatch& patch : step.maps) cuda::repoint(block.data() + patch.at, memory.at(patch.source));
     if (step.turn_at >= 0) {
-      const LaunchTurn turn =
-          memory.works_in_place && step.turn == LaunchTurn::beside ? LaunchTurn::waits : step.turn;
+      const bool waits =
+          memory.works_in_place && (step.turn == LaunchTurn::beside || step.turn == LaunchTurn::ahead);
+      const LaunchTurn turn = waits ? LaunchTurn::waits : step.turn;
       std::memcpy(block.data() + step.turn_at, &turn, sizeof turn);
     }
     cuda::launch(step.kernel.handle(), step.shape, block.data(), step.block.size(), stream);
@@ -280,7 +281,12 @@ namespace {
 // Turns a schedule into steps that need no look-up.
 class Loader {
  public:
-  Loader(const Plan& plan, const Schedule& schedule) : plan_(plan), schedule_(schedule) {}
+  Loader(const Plan& plan, const Schedule& schedule)
+      : plan_(plan), schedule_(schedule), written_(plan.graph.tensors.size(), false) {
+    for (const Op& op : plan.graph.ops)
+      for (const int tensor : op.outputs)
+        if (tensor >= 0) written_[static_cast<size_t>(tensor)] = true;
+  }
 
   std::vector<Slot> slots() {
     slot_of_.assign(plan_.graph.tensors.size(), -1);
@@ -320,10 +326,11 @@ class Loader {
         own.shape.programmatic =
             overlaps && !ready.empty() && std::holds_alternative<LaunchStep>(ready.back());
         own.turn_at = launch->turn_at;
-        own.turn = !overlaps                 ? LaunchTurn::alone
-                   : !own.shape.programmatic ? LaunchTurn::in_order
-                   : beside[ready.size()]    ? LaunchTurn::beside
-                                             : LaunchTurn::waits;
+        own.turn = !overlaps                                   ? LaunchTurn::alone
+                   : !own.shape.programmatic                   ? LaunchTurn::in_order
+                   : beside[ready.size()]                      ? LaunchTurn::beside
+                   : may_read_ahead(scheduled.fusion, *launch) ? LaunchTurn::ahead
+                                                               : LaunchTurn::waits;
         ready.emplace_back(std::move(own));
       } else if (const auto* fill = std::get_if<Fill>(&step))
         ready.emplace_back(
@@ -352,6 +359,13 @@ class Loader {
     for (size_t i = 0; i < schedule_.fusions.size(); ++i)
       for (const Step& step : schedule_.fusions[i].lowered.steps)
         body(static_cast<int>(i), schedule_.fusions[i], step);
+  }
+
+  // Whether nothing of the plan writes what the launch can read before it waits.
+  bool may_read_ahead(const Fusion& fusion, const Launch& launch) const {
+    return !launch.ahead.empty() && std::ranges::none_of(launch.ahead, [&](int operand) {
+      return written_[static_cast<size_t>(fusion.operands[operand].tensor)];
+    });
   }
 
   Source source_of(const Operand& operand) const {
@@ -445,6 +459,7 @@ class Loader {
   const Plan& plan_;
   const Schedule& schedule_;
   std::vector<int> slot_of_;                    // per tensor
+  std::vector<bool> written_;                   // per tensor: by an op
   std::map<std::string, std::set<int>> users_;  // fusions by kernel's key
   int naming_ = environment::kernel_names();
 };

@@ -155,6 +155,7 @@ enum class LaunchTurn : int64_t {
   beside = 1,    ///< it has nothing to do with those in front that may still run
   in_order = 2,  ///< it begins when the one in front has ended
   alone = 3,     ///< likewise, and the one behind it begins when this one has ended
+  ahead = 4,     ///< as `waits`, but it reads Launch::ahead before
 };
 
 /// One kernel launch. Clusters of more than 8 blocks, up to 16, are allowed where the device has room for
@@ -166,6 +167,9 @@ struct Launch {
   int64_t shared_bytes = 0;  ///< dynamic
   /// All blocks run at once, or the launch fails: kernels may wait for each other's blocks.
   bool cooperative = false;
+  /// Operands of the fusion that it can read before it waits for the launch in front, which must not write
+  /// them.
+  std::vector<int> ahead;
   ArgumentBlock arguments;
   int turn_at = -1;  ///< where `arguments` has the LaunchTurn that a run fills in; -1: nowhere
 };

@@ -239,6 +239,43 @@ TEST_F(ExecutableTest, LaunchesRunBesideEachOtherWhereTensorsShareNoMemory) {
   EXPECT_EQ(turn_of(stub::last_launch()), LaunchTurn::waits);
 }
 
+// Few rows by weights that the plan only reads, then by such that it makes. What is behind may be in place.
+TEST_F(ExecutableTest, WeightsThatNothingWritesAreReadAhead) {
+  GraphBuilder g("ahead");
+  const Tensor first = g.input("first", {512, 512}, DataType::f16);
+  const Tensor second = g.input("second", {512, 512}, DataType::f16);
+  const Tensor h = g.matmul(g.input("x", {8, 512}, DataType::f16), first, {.type = DataType::f16});
+  const Tensor y = g.matmul(h, second, {.type = DataType::f16});
+  g.output(y, {.name = "y"});
+  g.output(g.relu(g.input("w", {64, 64}, DataType::f32)), {.name = "v"});
+  const Executable exe = load(build(g.finish(), DeviceInfo::named("H200")));
+  std::vector<void*> slots(6);
+  for (size_t i = 0; i < slots.size(); ++i) slots[i] = far_apart(static_cast<int>(i));
+  const auto turns_of_run = [&] {
+    const auto before = static_cast<int>(stub::launch_count());
+    exe.run(slots, far_apart(6));
+    std::vector<LaunchTurn> turns;
+    for (int i = static_cast<int>(stub::launch_count()) - before; i > 0; --i)
+      turns.push_back(turn_of(stub::last_launch(i - 1)));
+    return turns;
+  };
+  EXPECT_THAT(turns_of_run(), testing::Contains(LaunchTurn::ahead));
+  slots[static_cast<size_t>(exe.slot("v"))] = slots[static_cast<size_t>(exe.slot("w"))];
+  EXPECT_THAT(turns_of_run(), testing::Not(testing::Contains(LaunchTurn::ahead)));
+}
+
+TEST_F(ExecutableTest, WeightsThatThePlanMakesAreNotReadAhead) {
+  GraphBuilder g("not ahead");
+  const Tensor w = g.matmul(g.input("a", {512, 512}, DataType::f16), g.input("b", {512, 512}, DataType::f16),
+                            {.type = DataType::f16});
+  g.output(g.matmul(g.input("x", {8, 512}, DataType::f16), w, {.type = DataType::f16}), {.name = "y"});
+  const Executable exe = load(build(g.finish(), DeviceInfo::named("H200")));
+  std::vector<void*> slots(4);
+  for (size_t i = 0; i < slots.size(); ++i) slots[i] = far_apart(static_cast<int>(i));
+  exe.run(slots, far_apart(4));
+  EXPECT_EQ(turn_of(stub::last_launch()), LaunchTurn::waits);
+}
+
 TEST_F(ExecutableTest, WorkspaceIsAskedForAndItsAlignmentChecked) {
   const Executable exe = load(build(two_matmuls(), DeviceInfo::named("H200")));
   EXPECT_EQ(exe.workspace_bytes(), 32 * 32 * 4);

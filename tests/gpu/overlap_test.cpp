@@ -66,6 +66,26 @@ TEST(Overlap, BranchesRunBesideEachOther) {
   }
 }
 
+// Layers of few rows, whose weights are on their way before the launch in front has ended; the last one's are
+// made by the plan.
+TEST(Overlap, WeightsAreReadAheadOfRowsThatAreStillMade) {
+  FUSOR_NEEDS_GPU();
+  for (const auto& [rows, width] : {std::pair<int64_t, int64_t>{1, 512}, {16, 2048}, {64, 1024}}) {
+    GraphBuilder g("layers");
+    Tensor x = g.input("x", {rows, width}, DataType::bf16);
+    for (const char* name : {"1", "2", "3", "4", "5"}) {
+      const Tensor w = g.input(std::string("w") + name, {width, width}, DataType::bf16);
+      x = g.mul(g.relu(g.matmul(x, w)), g.constant(0.1, DataType::f32), {.type = DataType::bf16});
+    }
+    const Tensor made = g.matmul(g.input("u", {width, 64}, DataType::bf16),
+                                 g.input("v", {64, width}, DataType::bf16), {.type = DataType::bf16});
+    g.output(g.matmul(x, made), {.name = "y", .type = DataType::bf16});
+    const Graph graph = g.finish();
+    expect_correct(graph, graph.name);
+    expect_same_bits(graph, build(graph, DeviceInfo::current()));
+  }
+}
+
 // Gradients of both operands of each layer, of one tensor of gradients.
 TEST(Overlap, GradientsRunBesideEachOther) {
   FUSOR_NEEDS_GPU();

@@ -36,8 +36,12 @@ void append_part(Lowered& whole, const Repacked& repacked, Lowered part) {
     }
   };
   for (Step& step : part.steps) {
-    if (auto* launch = std::get_if<Launch>(&step))
+    if (auto* launch = std::get_if<Launch>(&step)) {
       std::ranges::for_each(launch->arguments.patches(), retarget);
+      // Launches of the same fusion write those in scratch.
+      if (std::ranges::any_of(launch->ahead, [&](int operand) { return operand >= operands; }))
+        launch->ahead.clear();
+    }
     if (auto* fill = std::get_if<Fill>(&step)) fill->scratch += before;
     whole.steps.push_back(std::move(step));
   }

@@ -37,13 +37,13 @@ FUSOR_DEVICE void enter_launch() {
 }
 
 // The parameter `turn` (LaunchTurn of core/lowered.h).
-enum : u32 { kWaits = 0, kRunsBeside = 1, kInOrder = 2, kAlone = 3 };
+enum : u32 { kWaits = 0, kRunsBeside = 1, kInOrder = 2, kAlone = 3, kReadsAhead = 4 };
 
 /// By a launch that is told its turn. Kernels that may run beside the launches in front of them call
 /// leave_launch(), too.
 template <class Params>
 FUSOR_DEVICE void wait_for_turn(const Params& p) {
-  if (Config::arch < 900 || p.turn == kWaits) wait_for_launch_before();
+  if (Config::arch < 900 || p.turn == kWaits || p.turn == kReadsAhead) wait_for_launch_before();
 }
 
 /// Opens a kernel that is told its turn: it is called before memory is read. Where `lets_next` is false, the

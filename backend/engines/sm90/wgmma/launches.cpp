@@ -57,6 +57,7 @@ std::vector<ConfigValue> Schedule::config() const {
                                   {"cluster_n", tiling.cluster_n},
                                   {"in_parts", tiling.in_parts},
                                   {"gathered", tiling.gathered ? tiling.split : 1},
+                                  {"given", given()},
                                   {"rehearses", rehearses()},
                                   {"blocks_per_sm", tiling.blocks_per_sm()},
                                   {"ping_pong", tiling.ping_pong},
@@ -127,8 +128,21 @@ Launch Schedule::product() const {
   launch.block[0] = static_cast<uint32_t>((loaders() + tiling.consumers()) * kWarpgroup);
   launch.cluster[0] = static_cast<uint32_t>(tiling.gathered ? tiling.split : tiling.cluster_blocks());
   launch.shared_bytes = shared_bytes(stages());
+  if (given() == 1) launch.ahead.push_back(a.operand);
+  if (given() == 2)
+    for (const CopiedOperand& sibling : b) launch.ahead.push_back(sibling.operand);
   p.move_to(std::move(source), launch);
   return launch;
+}
+
+// Of a matmul with few rows or columns, the operand that has the many: weights, which most plans only read.
+int64_t Schedule::given() const {
+  constexpr int64_t kFew = 64;
+  const bool by_boxes = !thread_a && thread_b.empty() && !passes() && !view.planes && !tiling.window;
+  if (!by_boxes || view.is_convolution() || tiling.in_parts || problem.form.experts() ||
+      tiling.cluster_blocks() > 1 || std::min(tiling.rows, tiling.columns) > kFew)
+    return 0;
+  return tiling.rows > tiling.columns ? 1 : 2;
 }
 
 Parameters Schedule::parameters() const {

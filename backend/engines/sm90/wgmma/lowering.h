@@ -184,6 +184,8 @@ struct Schedule {
   /// The smallest of what all siblings' distances are multiples of, where threads load; else 0.
   int64_t grain_a() const;
   int64_t grain_b() const;
+  /// The operand that a block loads before the launch in front has ended: 1: a, 2: b, 0: none.
+  int64_t given() const;
 
   Parameters parameters() const;
   void append_maps(Parameters& p) const;

@@ -205,16 +205,45 @@ struct OperandLoader {
   }
 };
 
-// One thread fills the ring, tile after tile. `b`: of every sibling.
+using LoadA = OperandLoader<kSwapped, kRowsAdjacentA, kTileM, Sharing<true>>;
+using LoadB = OperandLoader<!kSwapped, kColumnsAdjacentB, kColumns, Sharing<false>>;
+
+// The operand of a matmul that may be loaded before the launch in front has ended: 1: a, 2: b, 0: none.
+enum : int { kGiven = Config::given };
+
+// Fills the ring's first round with the operand that is given. One thread, behind the barriers.
+FUSOR_DEVICE void load_ahead(const TensorMap& a, const TensorMap (&b)[kSiblings], const Operands& p,
+                             const Schedule& schedule, Stages& stages) {
+  if (first_item() >= schedule.items()) return;
+  const Tile tile = schedule.tile(first_item());
+  const PixelStart start(p, 0);
+  const TapStep tap{};
+#pragma unroll 1
+  for (int stage = 0; stage < kStages && tile.begin + stage < tile.end; ++stage) {
+    Barrier& full = stages.full[stage];
+    full.arrive_and_expect(kTileBytesA + kTileBytesB);
+    if constexpr (kGiven == 1) {
+      LoadA(p, schedule, tile, tile.row)
+          .load(stages.a[stage], a, p, schedule, full, tile, tile.row, start, tap, tile.begin + stage);
+    } else {
+      const LoadB load_b(p, schedule, tile, tile.column);
+#pragma unroll
+      for (int i = 0; i < kSiblings; ++i)
+        load_b.load(stages.b[stage] + i * kColumns * kLineBytes, b[i], p, schedule, full, tile, tile.column,
+                    start, tap, tile.begin + stage);
+    }
+  }
+}
+
+// One thread fills the ring, tile after tile. `b`: of every sibling; `ahead`: after load_ahead().
 FUSOR_DEVICE void load(const TensorMap& a, const TensorMap (&b)[kSiblings], const Operands& p,
-                       const Schedule& schedule, Stages& stages) {
-  using LoadA = OperandLoader<kSwapped, kRowsAdjacentA, kTileM, Sharing<true>>;
-  using LoadB = OperandLoader<!kSwapped, kColumnsAdjacentB, kColumns, Sharing<false>>;
+                       const Schedule& schedule, Stages& stages, bool ahead = false) {
   // Boxes of pixels, which are rows unless the product is exchanged.
   using Pixels = Sharing<!kSwapped>;
   constexpr int kShareOfPixels = (kSwapped ? kColumns : kTileM) / Pixels::kBlocks;
   Ring ring;
   const int items = schedule.items();
+  int given = ahead ? kStages : 0;  // steps of the first tile whose given operand is on its way
   for (int item = first_item(); item < items; item += item_step()) {
     const Tile tile = schedule.tile(item);
     const LoadA load_a(p, schedule, tile, tile.row);
@@ -227,14 +256,20 @@ FUSOR_DEVICE void load(const TensorMap& a, const TensorMap (&b)[kSiblings], cons
       if constexpr (kOp == kWgrad && !kPlanes) start = PixelStart(p, place_along_k(p, step));
       Barrier& full = stages.full[ring.stage];
       stages.empty[ring.stage].wait(ring.parity ^ 1);
-      full.arrive_and_expect(kTileBytesA + kTileBytesB);
-      load_a.load(stages.a[ring.stage], a, p, schedule, full, tile, tile.row, start, tap, step);
+      const bool is_given = kGiven != 0 && given > 0;
+      if (!is_given) full.arrive_and_expect(kTileBytesA + kTileBytesB);
+      if (kGiven != 1 || !is_given)
+        load_a.load(stages.a[ring.stage], a, p, schedule, full, tile, tile.row, start, tap, step);
+      if (kGiven != 2 || !is_given) {
 #pragma unroll
-      for (int i = 0; i < kSiblings; ++i)
-        load_b.load(stages.b[ring.stage] + i * kColumns * kLineBytes, b[i], p, schedule, full, tile,
-                    tile.column, start, tap, step);
+        for (int i = 0; i < kSiblings; ++i)
+          load_b.load(stages.b[ring.stage] + i * kColumns * kLineBytes, b[i], p, schedule, full, tile,
+                      tile.column, start, tap, step);
+      }
+      if constexpr (kGiven != 0) --given;
       if constexpr (kStepsByTap) tap.advance(p, schedule, tile);
     }
+    given = 0;
   }
   // A block whose stages others fill and release may not end before they have.
   if constexpr (kShares)

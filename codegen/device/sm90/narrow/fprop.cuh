@@ -141,7 +141,7 @@ FUSOR_DEVICE void consume_rows(const Params& p, Shared& shared, int consumer) {
 struct NarrowFprop {
   using Shared = ::Shared;
   enum : int { kLoaders = 1, kConsumers = ::kConsumers, kLoaderRegisters = 88, kClusterBlocks = 1 };
-  enum : bool { kMeetsAtEnd = false };
+  enum : bool { kLoadsAhead = false, kMeetsAtEnd = false };
   FUSOR_DEVICE void init(const Params&, Shared& shared) {
     shared.rows.init(0, kConsumers * kWarpgroup / 32);
     shared.order.init();

@@ -156,7 +156,7 @@ FUSOR_DEVICE void sum_rows(const Params& p, Shared& shared, int first, int block
 struct NarrowWgrad {
   using Shared = ::Shared;
   enum : int { kLoaders = 1, kConsumers = ::kConsumers, kLoaderRegisters = 88, kClusterBlocks = 1 };
-  enum : bool { kMeetsAtEnd = false };
+  enum : bool { kLoadsAhead = false, kMeetsAtEnd = false };
 
   // A block has one block of channels; those with the same share the strips.
   struct Place {

@@ -1,7 +1,7 @@
 // Owns the roles of a block of sm_90a: which warpgroups load and which consume, what registers each may have,
 // and what all do before they part.
 //
-//   thread 0          Kernel::init, barriers
+//   thread 0          Kernel::init, barriers; Kernel::load_ahead (kLoadsAhead)
 //   thread 32         Kernel::prefetch of maps
 //   all threads       Kernel::clear, __syncthreads
 //
@@ -31,7 +31,8 @@ struct RegisterBudget {
 // these numbers:
 //   kLoaders, kConsumers     warpgroups of each role
 //   kLoaderRegisters         a thread; 0: all keep what they start with (several blocks an SM)
-//   kClusterBlocks           blocks of a cluster; where there are several, clear() writes nothing
+//   kLoadsAhead              whether load_ahead() copies what no launch in front writes, before the wait for
+//   it kClusterBlocks           blocks of a cluster; where there are several, clear() writes nothing
 //   kMeetsAtEnd              whether others of the cluster may read this block's memory when its threads end
 template <class Kernel, class Params>
 FUSOR_DEVICE void run_roles(const Params& p) {
@@ -42,6 +43,8 @@ FUSOR_DEVICE void run_roles(const Params& p) {
   if (threadIdx.x == 0) {
     Kernel::init(p, shared);
     fence_barriers();
+    if constexpr (Kernel::kLoadsAhead)
+      if (p.turn == kReadsAhead) Kernel::load_ahead(p, shared);
   }
   if constexpr (Kernel::kClusterBlocks > 1) arrive_at_cluster();
   if (threadIdx.x == 32) Kernel::prefetch(p);

@@ -243,7 +243,7 @@ FUSOR_DEVICE void sum_taps(const Params& p, Shared& shared, int consumer) {
 struct TapsWgrad {
   using Shared = ::Shared;
   enum : int { kLoaders = 1, kConsumers = ::kConsumers, kLoaderRegisters = 32, kClusterBlocks = 1 };
-  enum : bool { kMeetsAtEnd = false };
+  enum : bool { kLoadsAhead = false, kMeetsAtEnd = false };
   FUSOR_DEVICE void init(const Params&, Shared& shared) {
     shared.of_outputs.init();
     shared.of_inputs.init();

@@ -9,7 +9,12 @@ struct Loader {
   enum : bool { kHasRaw = false };
   template <class Params, class Shared>
   FUSOR_DEVICE void load(const Params& p, Shared& shared) {
-    if (threadIdx.x == 0) ::load(p.a, p.b, p.operands, p.schedule, shared.stages);
+    const bool ahead = Config::given != 0 && p.turn == kReadsAhead;
+    if (threadIdx.x == 0) ::load(p.a, p.b, p.operands, p.schedule, shared.stages, ahead);
+  }
+  template <class Params, class Shared>
+  FUSOR_DEVICE void load_ahead(const Params& p, Shared& shared) {
+    ::load_ahead(p.a, p.b, p.operands, p.schedule, shared.stages);
   }
 };
 

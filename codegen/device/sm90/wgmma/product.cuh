@@ -356,7 +356,7 @@ struct Product {
   enum : int { kLoaders = ::kLoaders, kConsumers = ::kConsumers, kClusterBlocks = ::kClusterBlocks };
   // Blocks that share operands end when all that others write to them is there (see load() of
   // sm90/load/boxes.cuh).
-  enum : bool { kMeetsAtEnd = kGathered > 1 };
+  enum : bool { kLoadsAhead = Config::given != 0, kMeetsAtEnd = kGathered > 1 };
   // A TMA producer needs 40; 24 beside gated pairs, whose pieces are twice as many sums, if it has no store
   // warps. Loading threads need some in flight.
   enum : int {
@@ -369,6 +369,10 @@ struct Product {
   FUSOR_DEVICE void init(const Params&, Shared& shared) { shared.init(); }
   FUSOR_DEVICE void prefetch(const Params& p) { prefetch_maps(p); }
   FUSOR_DEVICE void clear(Shared&) {}
+  template <class Given>
+  FUSOR_DEVICE void load_ahead(const Given& p, Shared& shared) {
+    Loader::load_ahead(p, shared);
+  }
   FUSOR_DEVICE void load(const Params& p, Shared& shared) {
     load_tiles(p, shared);
     // All threads of a cluster meet where its sums lie in shared memory.

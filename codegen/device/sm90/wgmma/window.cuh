@@ -147,7 +147,7 @@ FUSOR_DEVICE void consume_tiles(const Params& p, Shared& shared, int consumer) {
 struct ResidentWindows {
   using Shared = ::Shared;
   enum : int { kLoaders = 1, kConsumers = ::kConsumers, kLoaderRegisters = 40, kClusterBlocks = 1 };
-  enum : bool { kMeetsAtEnd = false };
+  enum : bool { kLoadsAhead = false, kMeetsAtEnd = false };
   FUSOR_DEVICE void init(const Params& p, Shared& shared) { shared.init(p.windows); }
   FUSOR_DEVICE void prefetch(const Params& p) {
     prefetch_map(p.filters);

@@ -27,7 +27,7 @@ struct Sums {{ alignas(8) u32 turn; float* out; }};
 
 struct TwoProducts {{
   static constexpr int kLoaders = 1, kConsumers = {consumers}, kLoaderRegisters = 24, kClusterBlocks = 1;
-  static constexpr bool kMeetsAtEnd = false;
+  static constexpr bool kLoadsAhead = false, kMeetsAtEnd = false;
   struct Shared {{
     alignas(1024) u8 a[64 * 128];
     alignas(1024) u8 b[128 * 128];

@@ -13,6 +13,7 @@ struct Config {
   enum : int { cluster_n = 1 };
   enum : bool { in_parts = false };
   enum : int { gathered = 1 };
+  enum : int { given = 0 };
   enum : bool { rehearses = false };
   enum : int { blocks_per_sm = 1 };
   enum : bool { ping_pong = false };
