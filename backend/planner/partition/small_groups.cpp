@@ -1,6 +1,7 @@
 // Owns the search for small groups that their one reader computes itself - inner gathers, cheap ops, counted
 // numbers - and for those that share a launch.
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <vector>
@@ -16,7 +17,8 @@ constexpr int64_t kMostPlaces = 64;
 // Elements that are read and written while a kernel is launched, and ops of groups that share a launch.
 constexpr int64_t kFewElements = int64_t{1} << 20;
 constexpr size_t kMostJoined = 64;
-constexpr int64_t kManyRows = 256;  // of products that share a launch
+constexpr std::ptrdiff_t kMostAsked = 16;  // of groups of a shape, those that took one last
+constexpr int64_t kManyRows = 256;         // of products that share a launch
 
 class SmallGroups {
  public:
@@ -161,12 +163,14 @@ class SmallGroups {
                groups_.size_of(group) + groups_.size_of(other) <= kMostJoined &&
                !groups_.would_wait_for_itself(group, other);
       };
-      const auto other = std::ranges::find_if(others, joins);
-      if (other == others.end()) {
+      const auto last = others.end();
+      const auto other = std::find_if(last - std::min(last - others.begin(), kMostAsked), last, joins);
+      if (other == last) {
         others.push_back(group);
         continue;
       }
       groups_.merge(group, *other);
+      std::rotate(other, other + 1, last);
     }
   }
 
