@@ -219,6 +219,8 @@ struct Proposer<Slice> {
 
   static std::optional<Proposal> propose(Draft& draft) {
     Random& random = draft.random;
+    if (random.once_in(2))
+      if (auto window = of_concatenation(draft)) return window;
     const int x = draft.operand();
     Slice op;
     for (const int64_t extent : draft.tensor(x).dims) {
@@ -228,6 +230,22 @@ struct Proposer<Slice> {
       op.step.push_back(random.once_in(4) ? random.between(1, 3) : 1);
     }
     return Proposal{op, {x}, {}};
+  }
+
+  // A window over what was joined, as long as one of its parts: tokens that are shifted, a cache that slides.
+  static std::optional<Proposal> of_concatenation(Draft& draft) {
+    Random& random = draft.random;
+    std::vector<const Op*> joined;
+    for (const Op& op : draft.graph().ops)
+      if (std::holds_alternative<Concatenate>(op.attributes)) joined.push_back(&op);
+    if (joined.empty()) return std::nullopt;
+    const Op& op = *random.pick(joined);
+    const int axis = static_cast<int>(std::get<Concatenate>(op.attributes).axis);
+    const Dims whole = draft.tensor(op.outputs[0]).dims, part = draft.tensor(random.pick(op.inputs)).dims;
+    Slice window{Dims::filled(whole.rank(), 0), whole, Dims::filled(whole.rank(), 1)};
+    window.start[axis] = random.between(0, whole[axis] - part[axis]);
+    window.limit[axis] = window.start[axis] + part[axis];
+    return Proposal{window, {op.outputs[0]}, {}};
   }
 };
 
@@ -240,6 +258,8 @@ struct Proposer<Concatenate> {
     std::vector<int> inputs{draft.operand()};
     const DataType type = draft.tensor(inputs[0]).type;
     const Dims dims = draft.tensor(inputs[0]).dims;
+    // Parts that nobody computes are copied.
+    if (random.once_in(3)) inputs[0] = draft.new_input(dims, type);
     const int64_t axis = random.below(dims.rank());
     for (int64_t more = random.below(4); more > 0; --more) {
       Dims next = dims;
