@@ -163,7 +163,7 @@ OpText pointwise_text(const Pointwise& op) {
   std::string errors = "an attribute that the mode does not have";
   if (info(op.mode).inputs > 1) errors = "operands that do not broadcast; " + errors;
   if (op.has("upper_clip")) errors += "; lower_clip above upper_clip";
-  if (op.mode == PointwiseMode::softplus) errors += "; softplus_beta 0";
+  if (op.has("softplus_beta")) errors += "; softplus_beta 0";
   if (info(op.mode).domain == PointwiseDomain::real) errors += "; an integer compute type";
   return {pointwise_formula(op),
           info(op.mode).inputs > 1

@@ -58,7 +58,8 @@ void expect_parameters(const Call& call, const Pointwise& op) {
       if (std::isfinite(value) && std::trunc(value) != value)
         fail("{}: {} {} is no whole number; compute type {} has only these", call.label, name, value,
              to_string(op.compute));
-  if (op.mode == PointwiseMode::softplus && op.softplus_beta == 0) fail("{}: softplus_beta is 0", call.label);
+  if ((op.mode == PointwiseMode::softplus || op.mode == PointwiseMode::softplus_bwd) && op.softplus_beta == 0)
+    fail("{}: softplus_beta is 0", call.label);
 }
 
 Dims broadcast_all(const Call& call) {
