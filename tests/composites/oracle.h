@@ -39,6 +39,7 @@ inline std::vector<std::vector<double>> evaluated(const std::vector<Operand64>& 
                                                   const Write& write) {
   GraphBuilder g;
   std::vector<Tensor> inputs;
+  inputs.reserve(operands.size());
   for (const Operand64& each : operands) inputs.push_back(g.input(each.name, each.dims, each.type));
   std::vector<std::string> names;
   for (const Tensor& result : write(g, inputs)) {
@@ -58,6 +59,7 @@ inline std::vector<std::vector<double>> evaluated(const std::vector<Operand64>& 
         for (size_t i = 0; i < each.values.size(); ++i)
           store_real(tensor.type, bytes.back().data(), static_cast<int64_t>(i), each.values[i]);
   }
+  pointers.reserve(bytes.size());
   for (auto& each : bytes) pointers.push_back(each.data());
   evaluate_graph(graph, pointers);
   std::vector<std::vector<double>> results;
