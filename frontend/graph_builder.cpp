@@ -61,6 +61,14 @@ Dims or_filled(const Dims& list, int rank, int64_t value) {
   return list.empty() ? Dims::filled(rank, value) : list;
 }
 
+// Composites compute in fp32, or in fp64 where an operand is fp64, whatever else is asked for.
+void expect_own_compute(const std::string& label, DataType asked, DataType by_operands) {
+  const DataType own = by_operands == DataType::f64 ? DataType::f64 : DataType::f32;
+  if (asked != own && asked != by_operands)
+    fail("{}: computes in {}, as its operands say, not in {}; convert them with identity", label,
+         to_string(own), to_string(asked));
+}
+
 }  // namespace
 
 GraphBuilder::GraphBuilder(std::string name, Precision precision) {
@@ -169,18 +177,6 @@ std::string GraphBuilder::fresh_op_name(const std::string& asked, const Attribut
     name = fmt::format("{}{}", short_name(attributes), ++number);
   return name;
 }
-
-namespace {
-
-// Composites compute in fp32, or in fp64 where an operand is fp64, whatever else is asked for.
-void expect_own_compute(const std::string& label, DataType asked, DataType by_operands) {
-  const DataType own = by_operands == DataType::f64 ? DataType::f64 : DataType::f32;
-  if (asked != own && asked != by_operands)
-    fail("{}: computes in {}, as its operands say, not in {}; convert them with identity", label,
-         to_string(own), to_string(asked));
-}
-
-}  // namespace
 
 std::vector<Tensor> GraphBuilder::append_all(const std::string& name, Attributes attributes,
                                              std::span<const Tensor> operands, std::optional<DataType> type,

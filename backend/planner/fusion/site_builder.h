@@ -53,10 +53,11 @@ class SiteBuilder {
   std::vector<int> visible_;
   Domain domain_;
   Expr expr_;
-  // By tensor, its value's node, for each way in which tensor axes stand for the domain's; those of now.
-  using Nodes = std::map<int, int>;
+  using Nodes = std::map<int, int>;  // by tensor: its value's node
+  // A view shows values with other axes of the domain: each way in which tensor axes stand for these
+  // (way_of()) has nodes of its own.
   std::map<std::vector<int64_t>, Nodes> nodes_of_;
-  Nodes* nodes_ = nullptr;
+  Nodes* nodes_ = nullptr;  // those of domain_
 };
 
 }  // namespace fusor

@@ -7,8 +7,8 @@
 #include "codegen/device/rows/exchange.cuh"
 
 enum : int {
-  kBlockParts = kGroup / kNear,          // of a row, a warp's or a thread's
-  kStagedParts = (kBlockParts + 1) / 2,  // of them in shared memory at once
+  kBlockParts = kGroup / kNear,          // parts of a row: one a warp, or a thread
+  kStagedParts = (kBlockParts + 1) / 2,  // those in shared memory at once
   // Rows of a vector, which a thread writes one after the other, begin where other banks are.
   kSlotCells = kWidth > 1 ? kWidth + 1 : 1,
   kPartCells = kSlots * kSlotCells,

@@ -135,7 +135,8 @@ Launch Schedule::product() const {
   return launch;
 }
 
-// Of a matmul with few rows or columns, the operand that has the many: weights, which most plans only read.
+// A matmul of few rows has its weights on the other side, and one of few columns likewise: most plans only
+// read them.
 int64_t Schedule::given() const {
   constexpr int64_t kFew = 64;
   const bool by_boxes = !thread_a && thread_b.empty() && !passes() && !view.planes && !tiling.window;

@@ -31,8 +31,8 @@ struct RegisterBudget {
 // these numbers:
 //   kLoaders, kConsumers     warpgroups of each role
 //   kLoaderRegisters         a thread; 0: all keep what they start with (several blocks an SM)
-//   kLoadsAhead              whether load_ahead() copies what no launch in front writes, before the wait for
-//   it kClusterBlocks           blocks of a cluster; where there are several, clear() writes nothing
+//   kLoadsAhead              whether load_ahead() copies, before the wait, what no launch in front writes
+//   kClusterBlocks           blocks of a cluster; where there are several, clear() writes nothing
 //   kMeetsAtEnd              whether others of the cluster may read this block's memory when its threads end
 template <class Kernel, class Params>
 FUSOR_DEVICE void run_roles(const Params& p) {
