@@ -18,7 +18,8 @@ class Chains {
       : groups_(groups), graph_(graph), folded_(folded), gathered_(groups, graph, folded) {}
 
   // Joins `second` with the matmul whose result its first operand comes of, and with all that lies between
-  // them, where that reduces the rows of the product and leaves nothing but what is the same for a row.
+  // them, where that reduces the rows of the product, as a softmax does and a norm does not, and leaves
+  // nothing but what is the same for a row.
   void join(int second) {
     const auto between = ops_between(second);
     if (!between) return;
@@ -69,6 +70,11 @@ class Chains {
         groups_.merge(groups_.group_of(*op), groups_.group_of(second));
   }
 
+  static bool is_exponential(const Op& op) {
+    const auto* const pointwise = std::get_if<Pointwise>(&op.attributes);
+    return pointwise != nullptr && pointwise->mode == PointwiseMode::exp;
+  }
+
   // Matrices of a matmul's operand.
   static int64_t entries_of(const Dims& dims) {
     int64_t entries = 1;
@@ -82,7 +88,7 @@ class Chains {
   std::optional<std::vector<int>> ops_between(int second) const {
     std::vector<int> ops, waiting, stored;
     int first = -1;
-    bool reduces = false;
+    bool reduces = false, has_exponential = false;
     const auto visit = [&](int tensor) {
       const int producer = folded_.index.producer(tensor);
       if (producer < 0 || std::ranges::find(ops, producer) != ops.end()) return true;
@@ -108,11 +114,12 @@ class Chains {
       const int op = waiting.back();
       waiting.pop_back();
       reduces = reduces || is_reduction(graph_.ops[op]);
+      has_exponential = has_exponential || is_exponential(graph_.ops[op]);
       for (const int input : graph_.ops[op].inputs)
         if (!visit(input)) return std::nullopt;
     }
     // One value a row, or a value of another shape, is no operand that is computed block by block.
-    if (first < 0 || !reduces ||
+    if (first < 0 || !reduces || !has_exponential ||
         graph_.tensors[graph_.ops[second].inputs[0]].dims != groups_.result_dims(first) ||
         !std::ranges::all_of(ops, [&](int op) { return works_on_rows(op, first); }) ||
         std::ranges::any_of(stored, [&](int tensor) { return is_made_of(tensor, first); }))

@@ -197,15 +197,21 @@ class Neighbours {
     return kept != 1 && kept != dims[axis];
   }
 
-  // Latest first: where two anchors meet, the later one takes the op, and reads the earlier's result unless
-  // the two are siblings (a gated pair).
   void join_producers(int op) {
     std::vector<int> wanted;
     for (const int input : graph_.ops[op].inputs)
       if (const int producer = groups_.direct_producer(input); producer >= 0)
         wanted.push_back(groups_.group_of(producer));
-    if (wanted.empty())
-      for (const int input : graph_.ops[op].inputs) add_siblings(op, input, wanted);
+    join_first(op, std::move(wanted));
+    if (groups_.has_anchor(groups_.group_of(op))) return;
+    std::vector<int> siblings;
+    for (const int input : graph_.ops[op].inputs) add_siblings(op, input, siblings);
+    join_first(op, std::move(siblings));
+  }
+
+  // Latest first: where two anchors meet, the later one takes the op, and reads the earlier's result unless
+  // the two are siblings (a gated pair).
+  void join_first(int op, std::vector<int> wanted) {
     std::ranges::sort(wanted, [&](int a, int b) {
       return std::tie(groups_.anchors_of(a), a) > std::tie(groups_.anchors_of(b), b);
     });

@@ -59,11 +59,12 @@ class LateViews {
   void append(Op op) {
     made_by_.resize(graph_.tensors.size(), -1);
     is_led_.resize(graph_.tensors.size(), false);
-    // A contraction leads to its result, and on to what is made of that by element, in totals or as a view.
+    // A contraction leads to its result, and on to what is made of that by element, in totals or as a view of
+    // all of it: what reads a part of it reads memory.
     const auto leads = [&](int input) {
       return input >= 0 && is_led(input) && (!is_pointwise(op) || dims(input) == dims(op.outputs[0]));
     };
-    const bool passes = is_view(op.attributes) || is_pointwise(op) || is_reduction(op);
+    const bool passes = is_reshape(op) || is_transpose(op) || is_pointwise(op) || is_reduction(op);
     const bool is_led_now =
         is_contraction(op.attributes) || (passes && std::ranges::any_of(op.inputs, leads));
     for (const int y : op.outputs) {
