@@ -12,11 +12,15 @@
 #include "backend/planner/partition/softmax_maximum.h"
 #include "backend/planner/rewrites/additions.h"
 #include "backend/planner/rewrites/channels_last.h"
+#include "backend/planner/rewrites/early_gathers.h"
+#include "backend/planner/rewrites/early_views.h"
+#include "backend/planner/rewrites/gathers_as_totals.h"
 #include "backend/planner/rewrites/joined_slices.h"
 #include "backend/planner/rewrites/late_concatenations.h"
 #include "backend/planner/rewrites/late_views.h"
 #include "backend/planner/rewrites/parted_rows.h"
 #include "backend/planner/rewrites/repeated_values.h"
+#include "backend/planner/rewrites/reshaped_gathers.h"
 #include "backend/planner/rewrites/result_layout.h"
 #include "backend/planner/rewrites/shared_views.h"
 #include "backend/planner/rewrites/split_batches.h"
@@ -37,6 +41,9 @@ class Expander {
   void rewrite() {
     simplify_reductions();
     shorten_maxima();
+    reshape_gathers(graph_, additions_);
+    move_gathers_in_front(graph_, additions_);
+    write_gathers_as_totals(graph_, additions_);
     simplify_views();
     lay_out_results(graph_);
     lay_channels_last(graph_, additions_);
@@ -50,6 +57,7 @@ class Expander {
       changes = join_slices(graph_, additions_) || changes;
       changes = split_batches(graph_, additions_) || changes;
       changes = move_views_behind(graph_, additions_) || changes;
+      changes = move_views_in_front(graph_, additions_) || changes;
       changes = move_concatenations_behind(graph_, additions_) || changes;
       changes = part_rows(graph_, additions_) || changes;
       if (!changes) return;

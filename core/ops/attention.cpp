@@ -1,6 +1,7 @@
 // Owns the rules and expansions of scaled dot-product attention.
 #include "core/ops/attention.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -253,8 +254,11 @@ class Attention {
     return distance_;
   }
 
-  // How far the diagonal lies from that of the first query and key, plus `more`.
+  // How far the diagonal lies from that of the first query and key, plus `more`: beyond all queries and keys, a
+  // bound bounds nothing, and overflows no number.
   int diagonal(int64_t more) {
+    const int64_t all = scores_[keys_axis()] + scores_[queries_axis()];
+    more = std::clamp(more, -all, all);
     if (op_.diagonal_alignment == DiagonalAlignment::top_left) return e_.integer(more);
     if (!op_.padding_mask) return e_.integer(scores_[keys_axis()] - scores_[queries_axis()] + more);
     const int shift = e_.sub(key_length_, query_length_);
@@ -445,7 +449,7 @@ void SdpaBackward::expand(Expansion& e) const {
   if (!e.wants("dsink")) return;
   const int share = e.mul(e.exp(e.sub(a.per_query(e.input("sink")), stats)), delta);
   const int of_rows = e.binary_select(share, e.constant(0), is_live);
-  a.result("dsink", e.neg(of_rows));
+  a.result("dsink", e.neg(a.of_live_rows(of_rows, 0)));
 }
 
 }  // namespace fusor

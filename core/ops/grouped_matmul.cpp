@@ -18,6 +18,14 @@ int token_index(Expansion& e) {
   return e.reshape(index, {1, element_count(e.dims(index)), 1});
 }
 
+// The token that each of the experts' rows comes of; one in front of the first where an index is negative, which
+// a division would round to the first.
+int source_token(Expansion& e, int64_t top_k) {
+  const int index = token_index(e);
+  if (top_k == 1) return index;
+  return e.binary_select(e.div(index, e.integer(top_k)), e.integer(-1), e.cmp_ge(index, e.integer(0)));
+}
+
 // For each row of the users' order, the row of the experts' that goes there, or -1.
 int origins(Expansion& e, int64_t rows) {
   const Dims dims{rows, rows};
@@ -70,8 +78,7 @@ void MoeGroupedMatmul::expand(Expansion& e) const {
   const int64_t experts = e.dims(weights)[0];
   int tokens = e.reshape(e.input("tokens"), {1, given[given.rank() - 2], given.back()});
   if (mode == TokenMode::gather) {
-    const int index = token_index(e);
-    tokens = e.op(Gather{1}, {tokens, top_k == 1 ? index : e.div(index, e.integer(top_k))});
+    tokens = e.op(Gather{1}, {tokens, source_token(e, top_k)});
   }
   const int64_t rows = e.dims(tokens)[1];
   const auto scattered = [&](int y) {

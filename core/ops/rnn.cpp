@@ -171,6 +171,13 @@ class Unroller {
     return in_sequence_.empty() ? -1 : in_sequence_[static_cast<size_t>(t)];
   }
 
+  // Zeros in place of what lies behind the sequences of a tensor [time, batch, numbers].
+  int within_lengths(int x) {
+    if (!e_.has("lengths")) return x;
+    const int lengths = e_.reshape(e_.input("lengths"), {1, batch_, 1});
+    return e_.binary_select(x, e_.constant(0), e_.cmp_gt(lengths, e_.index({time_, batch_, 1}, 0)));
+  }
+
   int transposed(int matrix) { return e_.transpose(matrix, {1, 0}); }
 
   // One stack's part of a tensor [layers * directions, batch, size], in the type of what is computed.
@@ -346,15 +353,16 @@ class BackwardUnroller {
   Unroller& forward_;
 };
 
-// All layers forward: passes[layer][direction], and what the last one gives.
+// All layers forward: passes[layer][direction], and what the last one gives. Gradients multiply zeros with what
+// lies behind a sequence: `x` has no NaN there then.
 struct Layers {
   std::vector<std::vector<Pass>> passes;
   int y = -1;
 };
 
-Layers run_layers(Expansion& e, const RnnAttributes& op, Unroller& unroller) {
+Layers run_layers(Expansion& e, const RnnAttributes& op, Unroller& unroller, int x) {
   Layers layers;
-  layers.y = e.input("x");
+  layers.y = x;
   for (int64_t layer = 0; layer < op.layers; ++layer) {
     std::vector<Pass> passes;
     std::vector<int> outputs;
@@ -397,9 +405,9 @@ class Whole {
     std::vector<std::vector<Made>> made;
     int y = -1;
   };
-  Layers forward(bool keeps_sums) {
+  Layers forward(bool keeps_sums, int x) {
     Layers layers;
-    layers.y = e_.input("x");
+    layers.y = x;
     for (int64_t layer = 0; layer < op_.layers; ++layer) {
       std::vector<Made> made;
       std::vector<int> outputs;
@@ -518,9 +526,7 @@ class Whole {
   int output_of(const Stack& stack, int states) {
     const int64_t first = stack.reverse ? 0 : 1;
     const int y = rows_of(states, 0, first, first + time());
-    if (!e_.has("lengths")) return y;
-    const int lengths = e_.reshape(e_.input("lengths"), {1, batch(), 1});
-    return e_.binary_select(y, e_.constant(0), e_.cmp_gt(lengths, e_.index({time(), batch(), 1}, 0)));
+    return unroller_.within_lengths(y);
   }
   int total(int rows) {
     const int64_t columns = e_.dims(rows)[1];
@@ -580,7 +586,7 @@ void RnnForward::expand(Expansion& e) const {
   Unroller unroller(e, *this);
   std::vector<int> h, c;
   if (Whole whole(e, *this, unroller); whole.stays(false)) {
-    const Whole::Layers all = whole.forward(false);
+    const Whole::Layers all = whole.forward(false, e.input("x"));
     e.result("y", all.y);
     for (const std::vector<Whole::Made>& made : all.made)
       for (size_t direction = 0; direction < made.size(); ++direction) {
@@ -591,7 +597,7 @@ void RnnForward::expand(Expansion& e) const {
     if (e.wants("cn")) e.result("cn", unroller.stacked(c));
     return;
   }
-  const Layers all = run_layers(e, *this, unroller);
+  const Layers all = run_layers(e, *this, unroller, e.input("x"));
   e.result("y", all.y);
   for (const std::vector<Pass>& passes : all.passes)
     for (const Pass& pass : passes) {
@@ -634,8 +640,9 @@ void RnnBackward::expand(Expansion& e) const {
   Unroller unroller(e, *this);
   Whole whole(e, *this, unroller);
   const bool stays = whole.stays(true);
-  const Layers all = stays ? Layers{} : run_layers(e, *this, unroller);
-  const Whole::Layers all_whole = stays ? whole.forward(true) : Whole::Layers{};
+  const int x = unroller.within_lengths(e.input("x"));
+  const Layers all = stays ? Layers{} : run_layers(e, *this, unroller, x);
+  const Whole::Layers all_whole = stays ? whole.forward(true, x) : Whole::Layers{};
   BackwardUnroller backward(e, *this, unroller);
   const std::vector<std::string_view> names = weight_names();
   const auto stacks = static_cast<size_t>(layers * directions());

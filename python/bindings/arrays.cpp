@@ -212,7 +212,12 @@ bool in_elements(Array& array, int64_t bytes) {
 /// "bfloat16" of a dtype that NumPy got from another package.
 ArrayType type_of_dtype(PyObject* object) {
   const Owned dtype(PyObject_GetAttr(object, names().dtype));
-  return type_of_text(nb::str(nb::handle(dtype.object).attr("name")).c_str());
+  ArrayType type = type_of_text(nb::str(nb::handle(dtype.object).attr("name")).c_str());
+  // NumPy names a type alike in either order of its bytes.
+  const nb::object order = nb::getattr(nb::handle(dtype.object), "byteorder", nb::none());
+  if (nb::isinstance<nb::str>(order) && std::string_view(nb::cast<nb::str>(order).c_str()) == ">")
+    type.code = '?';
+  return type;
 }
 
 /// NumPy's own interface, for element types that buffers have no letter for (ml_dtypes).

@@ -1,9 +1,10 @@
 """Owns the builder's methods that nobody wrote: one for every kind of op that the library lists."""
 
 import json
+import math
 from collections import namedtuple
 
-from ._fusor import DataType, Layout, Tensor, _roles, op_kinds_json
+from ._fusor import DataType, Error, Layout, Tensor, _roles, op_kinds_json
 
 added = []  # names of the methods that add_methods() made
 _COMMON = ("name", "type", "compute")
@@ -95,7 +96,7 @@ class Kind:
         attributes = dict(self.fixed)
         for key in list(named):
             if key in self.defaults and not isinstance(named[key], Tensor):
-                attributes[key] = _plain(named.pop(key))
+                attributes[key] = self._finite(key, _plain(named.pop(key)))
         roles = self.roles
         if self.op in _BY_ATTRIBUTES:
             attributes = self._filled(attributes, args, named)
@@ -105,10 +106,16 @@ class Kind:
         weights = named.pop("weights", ()) if "weights" in self.more else ()
         operands = self._operands(roles, args, named, weights)
         given = self._given(named)
-        for key in named:
-            raise self._unknown(key, roles)
+        for key, value in named.items():
+            if value is not None or key not in self.arguments():
+                raise self._unknown(key, roles)
         results = builder._op(json.dumps(attributes), operands, name or "", type, compute, given)
         return results[0] if len(results) == 1 else self._named(results)
+
+    def _finite(self, key, value):
+        if isinstance(value, float) and not math.isfinite(value):
+            raise Error(f"{self.method}: {key} is {value}; it must be finite")
+        return value
 
     def _in_files_words(self, args, named):
         """Arguments under the names and in the order of C++, as graph files have them."""
@@ -188,8 +195,10 @@ class Kind:
             wanted = ", ".join([name for name, _ in roles] + list(_BEHIND.get(self.method, ())))
             raise TypeError(f"{self.method}() takes {wanted} by position; got {len(args)}")
         names = [name for name, _ in roles]
-        listed = dict(zip(names[names.index("weight_ih_l0") :], weights)) if weights else {}
-        if len(listed) < len(weights):
+        # Without layers there are no weights: C++ says what is wrong with the attributes.
+        first = names.index("weight_ih_l0") if "weight_ih_l0" in names else None
+        listed = {} if first is None else dict(zip(names[first:], weights))
+        if first is not None and len(listed) < len(weights):
             raise TypeError(f"{self.method}() has {len(listed)} weights with these attributes; got {len(weights)}")
         for name, optional in roles[len(args) :]:
             if name in listed:

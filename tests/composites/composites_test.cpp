@@ -306,6 +306,54 @@ TEST(Sdpa, ScoresOfTheLeastNumberAreScores) {
   expect_near(results[0], {3});
 }
 
+// "No bound" is often said by the largest number.
+TEST(Sdpa, BoundsBeyondAllKeysBoundNothing) {
+  const std::vector<Operand64> operands{{"q", {1, 1, 3, 1}, {0, 0, 0}, DataType::f32},
+                                        {"k", {1, 1, 5, 1}, {1, 2, 3, 4, 5}, DataType::f32},
+                                        {"v", {1, 1, 5, 1}, {1, 2, 3, 4, 5}, DataType::f32},
+                                        {"queries", {1, 1, 1, 1}, {3}, DataType::i32},
+                                        {"keys", {1, 1, 1, 1}, {5}, DataType::i32}};
+  for (const int64_t bound : {int64_t{std::numeric_limits<int32_t>::max()}, int64_t{INT64_MAX}})
+    for (const bool padding : {false, true}) {
+      const auto results = evaluated(operands, [&](G& g, const Tensors& t) {
+        SdpaOptions options{.attributes = {.diagonal_alignment = DiagonalAlignment::bottom_right,
+                                           .left_bound = bound,
+                                           .right_bound = bound,
+                                           .padding_mask = padding}};
+        if (padding) options.seq_len_q = t[3], options.seq_len_kv = t[4];
+        return Tensors{g.sdpa_fwd(t[0], t[1], t[2], options).o};
+      });
+      expect_near(results[0], {3, 3, 3});
+    }
+}
+
+// Rows behind a length hold anything: also statistics that make their share of a sink infinite.
+TEST(SdpaBackward, SinksHaveNoGradientOfRowsBehindALength) {
+  const std::vector<Operand64> operands{
+      {"x", {1, 1, 2, 1}, {1, 2}},
+      {"stats", {1, 1, 2, 1}, {2, -200}},
+      {"length", {1, 1, 1, 1}, {1}, DataType::i32},
+      {"sink", {1, 1, 1, 1}, {0.5}}};
+  const auto results = evaluated(operands, [](G& g, const Tensors& t) {
+    const SdpaOptions options{
+        .attributes = {.padding_mask = true}, .seq_len_q = t[2], .seq_len_kv = t[2], .sink = t[3]};
+    return Tensors{g.sdpa_bwd(t[0], t[0], t[0], t[0], t[0], t[1], options).dsink};
+  });
+  expect_near(results[0], {-std::exp(-1.5)});
+}
+
+TEST(MoeGroupedMatmul, NegativeIndicesReadNoToken) {
+  const std::vector<Operand64> operands{{"tokens", {2, 1}, {3, 5}, DataType::f32},
+                                        {"weights", {1, 1, 1}, {2}, DataType::f32},
+                                        {"first", {1, 1, 1}, {0}, DataType::i32},
+                                        {"index", {4, 1}, {-1, 0, 3, -2}, DataType::i32}};
+  const auto results = evaluated(operands, [](G& g, const Tensors& t) {
+    return Tensors{g.moe_grouped_matmul(
+        t[0], t[1], t[2], {.mode = TokenMode::gather, .token_index = t[3], .top_k = 2})};
+  });
+  expect_near(results[0], {0, 6, 10, 0});
+}
+
 TEST(GridSample, ReadsPixelsAtTheirCentres) {
   // Columns -1 and 1 are the edges of the image, or the centres of its outermost pixels.
   const std::vector<Operand64> operands{{"x", {1, 1, 1, 4}, {1, 2, 4, 8}},
@@ -508,6 +556,28 @@ TEST(RnnBackward, ReadsStatesAndGradientsOfIntegers) {
                                      {.cell = RnnCell::rnn_tanh, .hidden_size = 3, .bias = false, .h0 = h0});
   g.output(all.dweights[1]);
   EXPECT_NO_THROW(build(g.finish(), DeviceInfo::cpu(), {.compile = false}));
+}
+
+// What lies behind a sequence is no part of it, whatever it is.
+TEST(RnnBackward, ReadsNothingBehindASequence) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  for (const RnnCell cell : {RnnCell::lstm, RnnCell::gru, RnnCell::rnn_tanh}) {
+    const int64_t gates = cell == RnnCell::lstm ? 4 : cell == RnnCell::gru ? 3 : 1;
+    std::vector<std::vector<std::vector<double>>> found;
+    for (const double behind : {0.0, nan}) {
+      const std::vector<Operand64> operands{{"dy", {2, 1, 2}, {1, 2, 3, 4}},
+                                            {"x", {2, 1, 1}, {0.5, behind}},
+                                            random_operand("w", {gates * 2, 1}, 1),
+                                            random_operand("u", {gates * 2, 2}, 2),
+                                            {"lengths", {1}, {1}, DataType::i32}};
+      found.push_back(evaluated(operands, [&](G& g, const Tensors& t) {
+        const RnnOptions options{.cell = cell, .hidden_size = 2, .bias = false, .lengths = t[4]};
+        const RnnGradients all = g.rnn_bwd(t[0], t[1], Tensors{t[2], t[3]}, options);
+        return Tensors{all.dx, all.dweights[0], all.dweights[1]};
+      }));
+    }
+    for (size_t i = 0; i < found[0].size(); ++i) expect_near(found[1][i], found[0][i]);
+  }
 }
 
 TEST(RnnForward, StopsAtTheLengthOfEachSequence) {

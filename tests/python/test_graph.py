@@ -247,6 +247,21 @@ class Families(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "is given 'x' by position and by name"):
             g.norm_fwd(x, x=x)
 
+    def test_attributes_that_are_no_numbers_are_named(self):
+        g = fusor.GraphBuilder()
+        x = g.input("x", (2, 3))
+        for value in (float("nan"), float("inf")):
+            with self.assertRaisesRegex(fusor.Error, "elu: elu_alpha is .*must be finite"):
+                g.elu(x, elu_alpha=value)
+
+    def test_attributes_without_layers_and_operands_that_are_none(self):
+        g = fusor.GraphBuilder()
+        x = g.input("x", (2, 1, 3))
+        weights = [g.input("w", (9, 3)), g.input("u", (9, 3))]
+        with self.assertRaisesRegex(fusor.Error, "layers 0"):
+            g.rnn_fwd(x, weights, cell="gru", hidden_size=3, layers=0, bias=False)
+        self.assertEqual(g.rnn_fwd(x, weights, cell="gru", hidden_size=3, bias=False, c0=None).y.dims, (2, 1, 3))
+
     def test_composites_compute_in_the_type_of_their_operands(self):
         g = fusor.GraphBuilder()
         x = g.input("x", (2, 6))

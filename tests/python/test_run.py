@@ -42,6 +42,13 @@ class Arrays(unittest.TestCase):
     def check(self, y=None):
         numpy.testing.assert_allclose(self.y if y is None else y, self.want, rtol=1e-5, atol=1e-6)
 
+    def test_bytes_in_the_other_order_are_no_type(self):
+        for x in (self.x, self.w, self.b):
+            swapped = x.astype(x.dtype.newbyteorder(">"))
+            arrays = [swapped if each is x else each for each in (self.x, self.w, self.b)]
+            with self.assertRaisesRegex(fusor.Error, "is fp32"):
+                linear()(*arrays)
+
     def test_by_position_by_name_and_as_a_dict(self):
         exe = linear()
         self.assertEqual([t.name for t in exe.slots], ["x", "w", "b", "y"])

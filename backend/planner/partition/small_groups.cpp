@@ -174,12 +174,12 @@ class SmallGroups {
     }
   }
 
-  // Whether the launch of a pointwise group takes longer than its elements.
+  // Whether the launch of a group of pointwise ops and gathers takes longer than its elements.
   bool is_launched_in_vain(int group) const {
     const Dims dims = groups_.domain_of(group);
     return !dims.empty() && element_count(dims) <= kFewElements &&
            std::ranges::all_of(groups_.members(group), [&](int op) {
-             return is_pointwise(graph_.ops[op]) &&
+             return (is_pointwise(graph_.ops[op]) || is_gather(graph_.ops[op])) &&
                     !is_packed(graph_.tensors[graph_.ops[op].outputs[0]].type);
            });
   }

@@ -42,7 +42,7 @@ int Additions::constant(double value, DataType type) {
   const int made = tensor(model, {1}, fmt::format("{}", value));
   Tensor& constant = graph_.tensors[static_cast<size_t>(made)];
   constant.memory = Memory::constant;
-  constant.value = value;
+  constant.value = is_real(type) ? Scalar(value) : Scalar(static_cast<int64_t>(value));
   return made;
 }
 

@@ -97,8 +97,10 @@ class LateViews {
     const auto* const pointwise = std::get_if<Pointwise>(&op.attributes);
     const bool may_move = pointwise != nullptr ? pointwise->mode != PointwiseMode::gen_index
                                                : is_reduction(op) && is_reshape(view);
+    // A number has no more axes than the shape in front of the view.
     const auto is_shaped = [&](int at) {
-      return tensor(at).is_scalar() || before(dims(at), view).has_value();
+      return tensor(at).is_scalar() ? dims(at).rank() <= dims(view.inputs[0]).rank()
+                                    : before(dims(at), view).has_value();
     };
     return may_move && is_shaped(op.outputs[0]) && std::ranges::all_of(op.inputs, is_shaped);
   }

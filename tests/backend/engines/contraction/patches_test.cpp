@@ -75,6 +75,25 @@ TEST(Patches, HaveTheRowsOfAWindowAsHeight) {
   EXPECT_EQ(result_site(*patches).domain, (Dims{4, 8, 1, 4}));
 }
 
+// A vision transformer adds a position to each patch, the same for all images.
+TEST(Patches, ImagesMayShareOperands) {
+  for (const Layout layout : {Layout::nhwc, Layout::row_major}) {
+    GraphBuilder g("patches");
+    const Tensor x = g.input("x", {2, 3, 6, 8}, DataType::f16, Layout::nhwc);
+    const Tensor w = g.input("w", {5, 3, 2, 4}, DataType::f16, Layout::nhwc);
+    const Tensor y = g.conv_fprop(x, w, {.stride = {2, 4}});
+    g.output(g.add(y, g.input("position", {1, 5, 3, 2}, DataType::f16, layout)),
+             {.name = "result", .type = DataType::f16, .layout = layout});
+    const Graph graph = g.finish();
+    const Fusion fusion = fusion_of(graph);
+    const auto patches = as_convolution_of_patches(fusion);
+    ASSERT_TRUE(patches);
+    EXPECT_EQ(operand_site(*patches, 0, 0).domain, (Dims{2, 12, 3, 2, 2}));
+    EXPECT_EQ(result_site(*patches).domain, (Dims{2, 5, 3, 1, 2}));
+    expect_same_bytes(graph, fusion, *patches);
+  }
+}
+
 TEST(Patches, OtherWindowsAreNone) {
   const auto are_patches = [](const Case& c, const ConvOptions& options = {}) {
     return as_convolution_of_patches(fusion_of(graph_of(c, options))).has_value();

@@ -231,5 +231,18 @@ TEST(LateViews, AResidualIsPartOfThePoolInFrontOfIt) {
   expect_right_on_cpu(graph);
 }
 
+// A number may be written with more axes than the shape in front of a view has.
+TEST(LateViews, NumbersOfMoreAxesKeepTheView) {
+  GraphBuilder g;
+  const Tensor a = g.input("a", {3, 4}, DataType::f32), b = g.input("b", {4, 5}, DataType::f32);
+  const Tensor y = g.mul(g.reshape(g.matmul(a, b), {1, 1, 3, 5}), g.constant(2));
+  Graph graph = g.finish({y});
+  for (Tensor& tensor : graph.tensors)
+    if (tensor.memory == Memory::constant) tensor.dims = tensor.strides = {1, 1, 1};
+  ASSERT_NO_THROW(validate(graph));
+  test::planned_once(graph);
+  expect_right_on_cpu(graph);
+}
+
 }  // namespace
 }  // namespace fusor
