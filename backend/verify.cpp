@@ -386,7 +386,7 @@ std::string to_string(const VerifyReport& report) {
             ? fmt::format(", tolerance {:.3g} + {:.3g} * |want|: ", check.tolerance_abs, check.tolerance_rel)
             : std::string(", no tolerance: bounds grew beyond all numbers on the way: ");
     if (check.wrong == 0)
-      text += "right\n";
+      text += std::isfinite(check.tolerance_abs) ? "right\n" : "not judged\n";
     else
       text += fmt::format("{} WRONG, first at {}: got {:.9g}, want {:.9g}\n", check.wrong,
                           to_string(check.wrong_at), check.got, check.want);

@@ -17,29 +17,27 @@ bool counts(const Expr& expr, const Node& load, int axis) {
          counts_along(expr, load.args[0], axis);
 }
 
-// Bytes that move in whole accesses where `axis` is the vector axis; stores count double.
+// Bytes that move in whole accesses where `axis` is the vector axis; stores count double. What an index takes
+// differs along the axes of the index, too.
 double adjacent_bytes(const Expr& expr, int axis) {
-  const auto walked = [&](const Access& access, DataType type) {
-    if (access.strides[axis] != 1) return 0.0;
-    double bytes = static_cast<double>(byte_size(type));
-    for (int i = 0; i < expr.domain.rank(); ++i)
-      if (access.strides[i] != 0) bytes *= static_cast<double>(expr.domain[i]);
-    return bytes;
-  };
-  double bytes = 0;
-  for (const Node& node : expr.nodes)
-    if (node.kind == Node::Kind::load) bytes += walked(node.access, node.type);
   const std::vector<uint32_t> axes = varying_axes(expr);
+  double bytes = 0;
   for (size_t at = 0; at < expr.nodes.size(); ++at) {
     const Node& node = expr.nodes[at];
-    if (node.kind != Node::Kind::load || !counts(expr, node, axis)) continue;
-    double gathered = static_cast<double>(byte_size(node.type));
+    if (node.kind != Node::Kind::load) continue;
+    double loaded = static_cast<double>(byte_size(node.type));
     for (int i = 0; i < expr.domain.rank(); ++i)
-      if ((axes[at] >> i & 1) != 0) gathered *= static_cast<double>(expr.domain[i]);
-    bytes += gathered;
+      if ((axes[at] >> i & 1) != 0) loaded *= static_cast<double>(expr.domain[i]);
+    if (node.access.strides[axis] == 1) bytes += loaded;
+    if (counts(expr, node, axis)) bytes += loaded;
   }
-  for (const Store& result : expr.stores)
-    if (!reduction_of(expr, result)) bytes += 2 * walked(result.access, result.type);
+  for (const Store& result : expr.stores) {
+    if (reduction_of(expr, result) || result.access.strides[axis] != 1) continue;
+    double stored = 2 * static_cast<double>(byte_size(result.type));
+    for (int i = 0; i < expr.domain.rank(); ++i)
+      if (result.access.strides[i] != 0) stored *= static_cast<double>(expr.domain[i]);
+    bytes += stored;
+  }
   return bytes;
 }
 

@@ -161,6 +161,7 @@ class SmallGroups {
       const auto joins = [&](int other) {
         return groups_.fits_one_fusion(group, other) &&
                groups_.size_of(group) + groups_.size_of(other) <= kMostJoined &&
+               !gathers_from(group, other) && !gathers_from(other, group) &&
                !groups_.would_wait_for_itself(group, other);
       };
       const auto last = others.end();
@@ -172,6 +173,13 @@ class SmallGroups {
       groups_.merge(group, *other);
       std::rotate(other, other + 1, last);
     }
+  }
+
+  // What a gather takes from lies in memory, and is none of its group's values.
+  bool gathers_from(int group, int other) const {
+    return groups_.facts(group).has_gather && std::ranges::any_of(groups_.members(group), [&](int op) {
+             return is_gather(graph_.ops[op]) && groups_.takes_from(op, other);
+           });
   }
 
   // Whether the launch of a group of pointwise ops and gathers takes longer than its elements.

@@ -61,8 +61,14 @@ FUSOR_DEVICE float odd_float(double x) {
   const float y = __double2float_rz(x);
   return static_cast<double>(y) == x ? y : __int_as_float(__float_as_int(y) | 1);
 }
-FUSOR_DEVICE float odd_float(i32 x) { return odd_float(static_cast<double>(x)); }
-FUSOR_DEVICE float odd_float(i64 x) { return odd_float(static_cast<double>(x)); }
+FUSOR_DEVICE float odd_float(i32 x) {
+  const float y = __int2float_rz(x);
+  return __float2int_rz(y) == x ? y : __int_as_float(__float_as_int(y) | 1);
+}
+FUSOR_DEVICE float odd_float(i64 x) {
+  const float y = __ll2float_rz(x);
+  return __float2ll_rz(y) == x ? y : __int_as_float(__float_as_int(y) | 1);
+}
 
 template <int kExponentBits, int kMantissaBits, u32 kLargest>
 FUSOR_DEVICE u8 float_to_f8(float x) {

@@ -57,13 +57,30 @@ struct Load {
     Index at[kRank];
 #pragma unroll
     for (int axis = 0; axis < kBatch; ++axis) at[axis] = entry[axis];
+    // Values of a prologue wait for memory: a warp has several of them under way.
+    constexpr int kTogether = kThreads == 32 && !kPlain ? 8 : 1, kTurn = kThreads * kTogether;
 #pragma unroll(kAsync ? 4 : 1)
-    for (int i = thread_of<kThreads>(); i < kVectors; i += kThreads) {
-      const int line = i / kOfLine, along = i % kOfLine * kWidth;
-      const int row = kAlongHead ? line : along, element = kAlongHead ? along : line;
-      const bool inside = first + row < rows && element < elements;
-      at[2 * kBatch + 1 - kHeadAxis] = inside ? first + row : 0;
-      copy_vector<kHeadAxis>(args, to, at, row, element, inside);
+    for (int i = thread_of<kThreads>(); i < kVectors; i += kTurn) {
+      Vec<Element, kWidth> vectors[kTogether];
+#pragma unroll
+      for (int turn = 0; turn < kTogether; ++turn) {
+        const int vector = i + turn * kThreads;
+        if (kVectors % kTurn != 0 && vector >= kVectors) break;
+        const int row = row_of(vector), element = element_of(vector);
+        const bool inside = first + row < rows && element < elements;
+        at[2 * kBatch + 1 - kHeadAxis] = inside ? first + row : 0;
+        if constexpr (kPlain)
+          copy_vector<kHeadAxis>(args, to, at, row, element, inside);
+        else
+          vectors[turn] = computed<kHeadAxis>(args, at, element, inside);
+      }
+      if constexpr (kPlain) continue;
+#pragma unroll
+      for (int turn = 0; turn < kTogether; ++turn) {
+        const int vector = i + turn * kThreads;
+        if (kVectors % kTurn != 0 && vector >= kVectors) break;
+        store(to, row_of(vector), element_of(vector), vectors[turn]);
+      }
     }
   }
   /// For rows that lie anywhere: `find(row, at)` puts the coordinates of a row of the tile into `at`, and
@@ -73,8 +90,7 @@ struct Load {
     Index at[kRank];
 #pragma unroll 1
     for (int i = thread_of<kThreads>(); i < kVectors; i += kThreads) {
-      const int line = i / kOfLine, along = i % kOfLine * kWidth;
-      const int row = kAlongHead ? line : along, element = kAlongHead ? along : line;
+      const int row = row_of(i), element = element_of(i);
       copy_vector<kHeadAxis>(args, to, at, row, element, find(row, at) && element < elements);
     }
   }
@@ -85,20 +101,41 @@ struct Load {
     return static_cast<int>(kThreads == 32 ? threadIdx.x % 32 : threadIdx.x);
   }
 
+  /// Where a vector of the tile begins: its first row, and its first element.
+  FUSOR_DEVICE int row_of(int vector) {
+    return kAlongHead ? vector / kOfLine : vector % kOfLine * kWidth;
+  }
+  FUSOR_DEVICE int element_of(int vector) {
+    return kAlongHead ? vector % kOfLine * kWidth : vector / kOfLine;
+  }
+
+  FUSOR_DEVICE void store(u8* to, int row, int element, const Vec<Element, kWidth>& vector) {
+    *reinterpret_cast<Vec<Element, kWidth>*>(to + place_of(row, element)) = vector;
+  }
+
+  /// A vector of what the prologue gives; zeros where there is none.
+  template <int kHeadAxis>
+  FUSOR_DEVICE Vec<Element, kWidth> computed(const typename Site::Args& args, Index (&at)[kRank], int element,
+                                             bool inside) {
+    at[kHeadAxis] = inside ? element : 0;
+    const Vec<Element, kWidth> vector = narrow<Element>(Site::template apply<kWidth>(args, at, kWidth));
+    return inside ? vector : Vec<Element, kWidth>{};
+  }
+
   template <int kHeadAxis>
   FUSOR_DEVICE void copy_vector(const typename Site::Args& args, u8* to, Index (&at)[kRank], int row,
                                 int element, bool inside) {
-    at[kHeadAxis] = inside ? element : 0;
-    u8* const place = to + place_of(row, element);
-    Vec<Element, kWidth> vector = {};
     if constexpr (kPlain) {
+      at[kHeadAxis] = inside ? element : 0;
       const auto* const from = Site::address(args, at);
       if constexpr (kMayMiss) inside = inside && from != nullptr;
-      if constexpr (kAsync) return copy_async<kWidth * 2>(shared_address(place), from, inside);
+      if constexpr (kAsync)
+        return copy_async<kWidth * 2>(shared_address(to + place_of(row, element)), from, inside);
+      Vec<Element, kWidth> vector = {};
       if (!kMayMiss || inside) vector = load_whole<kWidth>(from, kWidth);
+      store(to, row, element, inside ? vector : Vec<Element, kWidth>{});
     } else {
-      vector = narrow<Element>(Site::template apply<kWidth>(args, at, kWidth));
+      store(to, row, element, computed<kHeadAxis>(args, at, element, inside));
     }
-    *reinterpret_cast<Vec<Element, kWidth>*>(place) = inside ? vector : Vec<Element, kWidth>{};
   }
 };

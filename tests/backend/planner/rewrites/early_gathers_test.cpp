@@ -85,6 +85,14 @@ TEST(EarlyGathers, StoredValuesAreReadFromMemory) {
   expect_right_on_cpu(graph);
 }
 
+// Small groups share a launch, but not one that another takes elements from.
+TEST(EarlyGathers, WhatIsTakenFromIsStoredFirst) {
+  GraphBuilder g;
+  const Tensor x = g.input("x", {1, 1, 4}, DataType::f32), index = g.input("index", {1, 1, 4}, DataType::i32);
+  const Tensor y = g.exp(x);
+  expect_right_on_cpu(g.finish({g.gather(y, index, {.axis = 2}), g.transpose(y, {0, 2, 1})}));
+}
+
 TEST(EarlyGathers, CoordinatesStayWhereTheyAre) {
   GraphBuilder g;
   const Tensor x = g.input("x", {4, 50}, DataType::i32), index = g.input("index", {4, 1}, DataType::i32);
