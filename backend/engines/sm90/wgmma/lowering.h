@@ -278,6 +278,9 @@ struct Schedule {
   double lines_multiplied() const;
   /// Bytes that operands move through L2, in its lines.
   double copied_bytes() const;
+  /// Bytes of operands that several entries of a batch share but not all, which L2 does not hold from one of
+  /// these to the next.
+  double bytes_delivered_again() const;
   /// Seconds that operands' lines shorter than a box, and results' lines that end within a sector, take
   /// beside all else.
   double seconds_of_short_lines() const;
