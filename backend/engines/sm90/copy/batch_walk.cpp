@@ -74,6 +74,12 @@ void BatchWalk::append_to(Parameters& p) const {
   p.divisors("extent", extent);
 }
 
+void BatchWalk::append_extents(Parameters& p) const {
+  Dims extents;
+  for (const Axis& axis : axes) extents.insert(0, axis.extent);
+  p.divisors("extent", extents);
+}
+
 std::optional<BatchWalk> batch_walk(const WalkedAxes& batch) {
   BatchWalk walk{axes_of(batch), element_count(batch.extents)};
   if (std::ssize(walk.axes) > BatchWalk::kMostAxes) return std::nullopt;

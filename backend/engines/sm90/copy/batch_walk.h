@@ -40,6 +40,8 @@ struct BatchWalk {
   void append_to(TensorMap& map) const;
   /// The members of an EntryWalk (codegen/device/sm90/pipeline/map_entry.cuh).
   void append_to(Parameters& p) const;
+  /// Those of an OwnEntryWalk, where entries are their own.
+  void append_extents(Parameters& p) const;
 };
 
 /// Nothing where more than three strides are needed.

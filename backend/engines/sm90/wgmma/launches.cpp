@@ -69,7 +69,7 @@ std::vector<ConfigValue> Schedule::config() const {
                                   {"b_columns_adjacent", b[0].across_adjacent},
                                   {"walks_a", !a.batch.is_plain()},
                                   {"walks_b", !b[0].batch.is_plain()},
-                                  {"walks_result", walks_result()},
+                                  {"result_axes", result_axes()},
                                   {"grain_a", grain_a()},
                                   {"grain_b", grain_b()},
                                   {"loaders", loaders()},
@@ -252,7 +252,7 @@ void Schedule::append_schedule(Parameters& p) const {
   if (tiling.classes > 0)
     p.group("classes", "ResidueClasses",
             [&] { residue_classes(view).append_to(p, Tiling::blocks_of(view, tiling.line)); });
-  if (walks_result()) p.group("entries", "BatchWalk", [&] { copied->batch.append_to(p); });
+  if (result_axes() > 0) p.group("entries", "OwnEntryWalk", [&] { copied->batch.append_extents(p); });
 }
 
 void Schedule::append_operands(Parameters& p) const {

@@ -58,8 +58,10 @@ struct Schedule {
   /// Lines of a tile are no neighbours in the result.
   bool stores_lines() const { return tiling.classes > 0 || tiling.window || problem.form.experts(); }
   bool stores_planes() const { return copied && copied->planes; }
-  /// No one stride walks the entries of a result that TMA stores.
-  bool walks_result() const { return copied && !copied->batch.is_plain(); }
+  /// Batch axes of the map of a result that TMA stores; 0 where one stride walks its entries.
+  int64_t result_axes() const {
+    return copied && !copied->batch.is_plain() ? std::ssize(copied->batch.axes) : 0;
+  }
   /// Rows of the product that begin on multiples of it are followed by neighbours in the same image.
   int64_t run_of_pixels() const;
   /// Resident windows: lines of a tap's filter that are multiplied, of 64.

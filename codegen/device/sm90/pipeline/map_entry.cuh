@@ -29,3 +29,16 @@ struct EntryWalk {
     return place;
   }
 };
+
+/// The same of a batch whose entries share nothing, by the extents of its kAxes axes.
+template <int kAxes, class Index, class Divisor>
+struct OwnEntryWalk {
+  Divisor extent[kAxes];
+
+  __device__ MapEntry<kAxes> place(Index entry) const {
+    MapEntry<kAxes> place;
+    for (int axis = kAxes - 1; axis > 0; --axis) place.set(axis, extent[axis].split(entry));
+    place.set(0, entry);
+    return place;
+  }
+};

@@ -227,19 +227,20 @@ struct Items<true> {
   }
 };
 
-// Where a tile's entry of the batch lies in the maps of results and of what lies as they do.
+// Where a tile's entry of the batch lies in the maps of results and of what lies as they do, which have so
+// many axes of a batch that no one stride walks.
 using BatchWalk = EntryWalk<Index, FastDivisor>;
-template <bool kWalked>
+template <int kAxes>
 struct ResultEntries {
-  __device__ int outer(const Tile& tile) const { return kOp == kMatmul ? tile.entry : 0; }
+  OwnEntryWalk<kAxes, Index, FastDivisor> entries;
+  __device__ MapEntry<kAxes> outer(const Tile& tile) const { return entries.place(tile.entry); }
 };
 template <>
-struct ResultEntries<true> {
-  BatchWalk entries;
-  __device__ MapEntry<3> outer(const Tile& tile) const { return entries.place(tile.entry); }
+struct ResultEntries<0> {
+  __device__ int outer(const Tile& tile) const { return kOp == kMatmul ? tile.entry : 0; }
 };
 
-struct Schedule : TileSchedule<kClasses>, Items<kExperts>, ResultEntries<Config::walks_result> {
+struct Schedule : TileSchedule<kClasses>, Items<kExperts>, ResultEntries<Config::result_axes> {
   __device__ int first_line(const Problem&, const Tile&) const { return 0; }
 
   __device__ int items() const { return count_items(*this); }

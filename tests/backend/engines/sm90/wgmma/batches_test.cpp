@@ -25,6 +25,8 @@ using test::batched_matmuls;
 using test::BatchedMatmul;
 using test::Lie;
 using Walk = device::EntryWalk<int64_t, test::HostDivisor>;
+template <int kAxes>
+using OwnWalk = device::OwnEntryWalk<kAxes, int64_t, test::HostDivisor>;
 
 constexpr DataType kBf16 = DataType::bf16;
 
@@ -48,19 +50,22 @@ T argument(const Launch& launch, int at) {
 // Bytes from a tensor's first element to those of an entry, as the kernel finds them: `path` is where its
 // arguments say how.
 int64_t bytes_on_device(const Launch& launch, const TensorMap& map, const std::string& path, int64_t entry) {
-  const auto walk = place_of(launch, path + ".shared");
-  if (!walk) {
-    const auto batched = place_of(launch, path);
-    const bool own = !batched || argument<int64_t>(launch, *batched) != 0;
-    return own ? entry * map.stride_bytes[1] : 0;
-  }
-  const device::MapEntry<3> place = argument<Walk>(launch, *walk).place(entry);
-  int64_t bytes = 0;
-  for (int i = 0; i < 3; ++i) {
-    EXPECT_LT(place.at[2 - i], map.dims[2 + i]) << path;
-    bytes += place.at[2 - i] * map.stride_bytes[1 + i];
-  }
-  return bytes;
+  const auto walk = place_of(launch, path + ".shared"), extents = place_of(launch, path + ".extent");
+  const auto bytes_at = [&](const auto& place) {
+    int64_t bytes = 0;
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_LT(place.at[2 - i], map.dims[2 + i]) << path;
+      bytes += place.at[2 - i] * map.stride_bytes[1 + i];
+    }
+    return bytes;
+  };
+  if (walk) return bytes_at(argument<Walk>(launch, *walk).place(entry));
+  if (extents && config_value(*launch.source, "result_axes") == 2)
+    return bytes_at(argument<OwnWalk<2>>(launch, *extents).place(entry));
+  if (extents) return bytes_at(argument<OwnWalk<3>>(launch, *extents).place(entry));
+  const auto batched = place_of(launch, path);
+  const bool own = !batched || argument<int64_t>(launch, *batched) != 0;
+  return own ? entry * map.stride_bytes[1] : 0;
 }
 
 int64_t bytes_of_entry(const Dims& batch, const Dims& dims, const Strides& strides, DataType type,
@@ -112,8 +117,8 @@ TEST(WgmmaBatches, ResultsLeaveInBoxesHoweverTheirEntriesLie) {
   constexpr int64_t kBoxes = 1;
   for (const BatchedMatmul& c : batched_matmuls())
     for (const Lowered& one : lowerings(graph_of(c))) {
-      const bool walks = config_value(source_of(one), "walks_result") != 0;
-      EXPECT_EQ(walks, place_of(launch_of(one), "schedule.entries.shared").has_value()) << c.name;
+      const bool walks = config_value(source_of(one), "result_axes") != 0;
+      EXPECT_EQ(walks, place_of(launch_of(one), "schedule.entries").has_value()) << c.name;
       if (stores_tiles(one)) {
         EXPECT_EQ(config_value(source_of(one), "store"), kBoxes) << c.name;
       }
@@ -124,7 +129,7 @@ TEST(WgmmaBatches, OneStrideNeedsNoWalk) {
   const BatchedMatmul plain{"plain", {3, 5}}, shared{"shared", {3, 5}, {}, {.shared = {0, 1}}};
   for (const BatchedMatmul& c : {plain, shared})
     for (const Lowered& one : lowerings(graph_of(c))) {
-      for (const char* name : {"walks_a", "walks_b", "walks_result"})
+      for (const char* name : {"walks_a", "walks_b", "result_axes"})
         EXPECT_EQ(config_value(source_of(one), name), 0) << c.name;
       for (const TensorMap& map : launch_of(one).arguments.maps()) EXPECT_EQ(map.dims.rank(), 3);
     }

@@ -25,7 +25,7 @@ struct Config {
   enum : bool { b_columns_adjacent = true };
   enum : bool { walks_a = false };
   enum : bool { walks_b = false };
-  enum : bool { walks_result = false };
+  enum : int { result_axes = 0 };
   enum : int { grain_a = 0 };
   enum : int { grain_b = 0 };
   enum : int { loaders = 1 };
