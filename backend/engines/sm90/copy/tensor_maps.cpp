@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
 
 #include "backend/engines/contraction/matmul_site.h"
@@ -30,15 +31,18 @@ std::optional<Refusal> refuse_matmul_strides(const Fusion& fusion, const MatmulS
   if (k != 1 && across != 1)
     return refusal("adjacent-operands", tensor, "a stride of 1 along k or across it",
                    fmt::format("strides {} and {}", k, across));
-  const WalkedAxes batch = batch_of(site);
-  const auto stride = one_stride(batch.extents, batch.strides);
-  if (!stride)
-    return refusal("one-batch-stride", tensor, "leading axes that one stride walks",
-                   to_string(access.strides));
+  const auto batch = batch_walk(batch_of(site));
+  if (!batch)
+    return refusal("batch-strides", tensor,
+                   fmt::format("leading axes that {} strides walk", BatchWalk::kMostAxes),
+                   to_string(access.strides), "copy the operand to a tensor of its own");
   const int64_t line = k == 1 ? across : k, lines = site.domain[k == 1 ? across_axis : k_axis];
-  if ((lines > 1 && !is_line_stride(line, bytes)) || (*stride != 0 && !is_line_stride(*stride, bytes)))
+  const auto is_astray = [&](int64_t stride) { return !is_line_stride(stride, bytes); };
+  const auto astray = std::ranges::find_if(batch->axes, is_astray, &BatchWalk::Axis::stride);
+  if ((lines > 1 && is_astray(line)) || astray != batch->axes.end())
     return refusal("16-byte-lines", tensor, "lines and batch entries a multiple of 16 bytes apart",
-                   fmt::format("{} and {} bytes", line * bytes, *stride * bytes), "pad the rows");
+                   fmt::format("{} bytes", (astray != batch->axes.end() ? astray->stride : line) * bytes),
+                   "pad the rows");
   return std::nullopt;
 }
 
@@ -84,19 +88,19 @@ int64_t stride_bytes(const CopiedOperand& copied, int64_t extent, int64_t stride
 CopiedOperand matmul_operand(const Fusion& fusion, const MatmulSite& matmul, int64_t extent) {
   const auto& [site, k_axis, across_axis] = matmul;
   const Access& access = site.nodes[0].access;
-  const WalkedAxes batch = batch_of(site);
-  const int64_t entry = one_stride(batch.extents, batch.strides).value();
   CopiedOperand copied = plain(fusion, site);
   copied.across_adjacent = access.strides[k_axis] != 1;
-  copied.batched = entry != 0;
+  copied.batch = batch_walk(batch_of(site)).value();
+  copied.batched = !copied.batch.axes.empty();
   const int inner = copied.across_adjacent ? across_axis : k_axis,
             outer = copied.across_adjacent ? k_axis : across_axis;
-  copied.map.dims = {site.domain[inner], site.domain[outer],
-                     copied.batched ? element_count(batch.extents) : 1};
   const int64_t line = box_line(copied.map.type);
-  copied.map.stride_bytes = {stride_bytes(copied, site.domain[outer], access.strides[outer]),
-                             copied.batched ? entry * byte_size(copied.map.type) : kCopyUnit};
-  copied.map.box = {line, copied.across_adjacent ? line : extent, 1};
+  copied.map.dims = {site.domain[inner], site.domain[outer]};
+  copied.map.stride_bytes = {stride_bytes(copied, site.domain[outer], access.strides[outer])};
+  copied.batch.append_to(copied.map);
+  copied.map.box = Dims::filled(copied.map.dims.rank(), 1);
+  copied.map.box[0] = line;
+  copied.map.box[1] = copied.across_adjacent ? line : extent;
   return copied;
 }
 
@@ -238,7 +242,8 @@ std::optional<CopiedOperand> copied_load(const Fusion& fusion, const Contraction
   if (refuse_start(fusion, site.expr) || refuse_matmul_strides(fusion, site)) return std::nullopt;
   CopiedOperand copied = matmul_operand(fusion, site, extent);
   copied.map.rounds_to_tf32 = false;
-  copied.map.box = {kBoxLine, copied.across_adjacent ? kBoxLine : extent, 1};
+  copied.map.box[0] = kBoxLine;
+  copied.map.box[1] = copied.across_adjacent ? kBoxLine : extent;
   return copied;
 }
 

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "backend/engines/contraction/product.h"
+#include "backend/engines/sm90/copy/batch_walk.h"
 #include "backend/engines/sm90/copy/copied_result.h"
 #include "backend/engines/sm90/copy/units.h"
 #include "backend/engines/sm90/copy/window_walk.h"
@@ -23,6 +24,7 @@ struct CopiedOperand {
   TensorMap map;
   bool across_adjacent = false;  ///< lines lie across k, not along it
   bool batched = false;          ///< matmul: it has entries of its own in the batch
+  BatchWalk batch;               ///< matmul: how those lie
 };
 
 /// The operand of a matmul in TF32 that lies across k and reaches the tensor cores from registers, which is

@@ -102,6 +102,7 @@ std::vector<ConfigValue> Fprop::config() const {
                                           {"classes", 0},
                                           {"a_rows_adjacent", false},
                                           {"b_columns_adjacent", false},
+                                          {"result_axes", 0},
                                           {"grain_a", 0},
                                           {"grain_b", 0},
                                           {"loaders", 1},

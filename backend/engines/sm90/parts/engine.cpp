@@ -21,6 +21,7 @@
 #include "backend/engines/repack/copies.h"
 #include "backend/engines/repack/rewrites/repacker.h"
 #include "backend/engines/rules.h"
+#include "backend/engines/sm90/copy/batch_walk.h"
 #include "backend/engines/sm90/copy/units.h"
 #include "backend/engines/sm90/wgmma/prepare.h"
 #include "backend/engines/tiled/tiling.h"
@@ -103,15 +104,19 @@ int64_t padded_extent(const Contraction& view, int64_t extent) {
   return extent + ceil_div(left, positions);
 }
 
-// One matrix where that is the operand of every entry of the batch. Other axes along which it is the same are
-// copied: TMA walks a batch by one stride.
+// Matrices that entries of the batch share are split once; unless TMA cannot walk a batch of what is left.
 Dims own_extents(const Expr& site) {
   const uint32_t varies = varying_axes(site)[static_cast<size_t>(yielded(site))];
+  const int batch_axes = site.domain.rank() - 2;
   Dims own = site.domain;
-  const int batch_axes = own.rank() - 2;
-  if ((varies & ((1U << batch_axes) - 1)) != 0) return own;
-  for (int axis = 0; axis < batch_axes; ++axis) own[axis] = 1;
-  return own;
+  for (int axis = 0; axis < batch_axes; ++axis)
+    if ((varies & 1U << axis) == 0) own[axis] = 1;
+  Strides strides = packed_strides(own);
+  for (int axis = 0; axis < batch_axes; ++axis)
+    if (own[axis] != site.domain[axis]) strides[axis] = 0;
+  const copy_rules::WalkedAxes batch{copy_rules::slice(site.domain, 0, batch_axes),
+                                     copy_rules::slice(strides, 0, batch_axes)};
+  return batch_walk(batch) ? own : site.domain;
 }
 
 SplitOperand split(Repacker& repacker, const Contraction& view, size_t index) {

@@ -86,6 +86,23 @@ bool shares_pixels(const CopiedOperand& operand) {
          operand.map.stride_bytes[0] < operand.map.dims[0] * byte_size(operand.map.type);
 }
 
+// How often memory delivers what entries of a batch share: once more for each of them that follows the one
+// before behind more bytes than L2 holds.
+double times_delivered(const BatchWalk& batch, double bytes_of_entry, const DeviceInfo& device) {
+  double times = 1;
+  int64_t between = 1;  // entries from one that has a matrix to the next that shares it
+  const auto share = [&](int64_t entries) {
+    const double bytes = static_cast<double>(between) * bytes_of_entry;
+    if (between > 1 && bytes > static_cast<double>(device.l2_bytes)) times *= static_cast<double>(entries);
+  };
+  for (const BatchWalk::Axis& axis : batch.axes) {
+    share(axis.shared);
+    between *= axis.shared * axis.extent;
+  }
+  share(batch.entries / between);
+  return times;
+}
+
 // The cost of a matmul's lines: constants that were fitted together on an H200, as shares of the device's.
 double cost_of_matmul_lines(const CopiedOperand& operand, const Fusion& fusion, const DeviceInfo& device) {
   constexpr double kShare16 = 1.52 / 2.2, kShare32 = 1.45 / 1.3, kShare64 = 1.21 / 1.25;
@@ -458,6 +475,19 @@ double Schedule::copied_bytes() const {
           of_columns * static_cast<double>(tiling.tile_n) / static_cast<double>(tiling.cluster));
 }
 
+double Schedule::bytes_delivered_again() const {
+  const double bytes_of_entry = dram_bytes(fusion) / static_cast<double>(tiling.entries);
+  double bytes = 0;
+  const auto add = [&](const CopiedOperand& operand) {
+    if (operand.batch.is_plain()) return;
+    const int64_t all = element_count(operand.map.dims) * byte_size(operand.map.type);
+    bytes += (times_delivered(operand.batch, bytes_of_entry, device) - 1) * static_cast<double>(all);
+  };
+  add(a);
+  for (const CopiedOperand& each : b) add(each);
+  return bytes;
+}
+
 // TMA sends boxes that reach beyond the end of their lines line by line. Lines of a result that end within a
 // sector of memory are written in parts. Seconds of an SM for each such line, by 410 candidates of 61
 // products of 8 to 288 channels on an H200 (bench/HISTORY.md); products of more steps hide them.
@@ -586,6 +616,7 @@ Work Schedule::work() const {
   work.finish_overlaps = tiling.ping_pong;
   work.start_s = start_seconds();
   work.efficiency = efficiency(work.dram_bytes);
+  work.dram_bytes += bytes_delivered_again();
   add_second_launch(work);
   work.serial_dram_bytes += seconds_of_short_lines() * device.dram_bytes_per_s;
   return work;

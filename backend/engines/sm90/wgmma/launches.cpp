@@ -67,6 +67,9 @@ std::vector<ConfigValue> Schedule::config() const {
                                   {"classes", tiling.classes},
                                   {"a_rows_adjacent", a.across_adjacent},
                                   {"b_columns_adjacent", b[0].across_adjacent},
+                                  {"walks_a", !a.batch.is_plain()},
+                                  {"walks_b", !b[0].batch.is_plain()},
+                                  {"result_axes", result_axes()},
                                   {"grain_a", grain_a()},
                                   {"grain_b", grain_b()},
                                   {"loaders", loaders()},
@@ -185,6 +188,7 @@ void Schedule::append_result(Parameters& p, const char* name, const CopiedResult
     map.stride_bytes[0] *= joined;
     map.box = {joined * box_columns(), rows_together / joined, 1};
   }
+  while (map.box.rank() < map.dims.rank()) map.box.push_back(1);
   p.tensor_map(name, map, result.operand, result.byte_offset);
 }
 
@@ -248,11 +252,18 @@ void Schedule::append_schedule(Parameters& p) const {
   if (tiling.classes > 0)
     p.group("classes", "ResidueClasses",
             [&] { residue_classes(view).append_to(p, Tiling::blocks_of(view, tiling.line)); });
+  if (result_axes() > 0) p.group("entries", "OwnEntryWalk", [&] { copied->batch.append_extents(p); });
 }
 
 void Schedule::append_operands(Parameters& p) const {
-  p.wide("batched_a", a.batched);
-  p.wide("batched_b", b[0].batched);
+  const auto append_batch = [&](const char* name, const CopiedOperand& operand) {
+    if (operand.batch.is_plain())
+      p.wide(name, operand.batched);
+    else
+      p.group(name, "BatchWalk", [&] { operand.batch.append_to(p); });
+  };
+  append_batch("batched_a", a);
+  append_batch("batched_b", b[0]);
   const bool over_outputs = view.op == ContractionOp::dgrad;
   const int64_t blocked = over_outputs ? view.output_channels : view.input_channels;
   const bool planes = view.op == ContractionOp::wgrad && !a.across_adjacent;

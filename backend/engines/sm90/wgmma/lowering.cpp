@@ -130,7 +130,7 @@ void Schedule::choose_store() {
 
 std::optional<CopiedResult> Schedule::result_beside() const {
   if (stores_lines() || stores_planes() || y.stores.size() < 2) return std::nullopt;
-  auto found = copied_result(fusion, view, y, y.stores[1]);
+  auto found = copied_result(fusion, view, y, y.stores[1], &*copied);
   if (!found || found->along_n != copied->along_n) return std::nullopt;
   const bool wide = byte_size(found->type) != 2 || byte_size(copied->type) != 2;
   // Lines of a box along rows are 64 elements of 16 bits; two blocks an SM leave registers for no wider
@@ -206,7 +206,7 @@ void Schedule::choose_staged() {
 
 std::optional<CopiedResult> Schedule::operand_like_result(const Node& load) const {
   if (load.type != type_of(fusion, load.access)) return std::nullopt;
-  auto found = copied_result(fusion, view, y, {.type = load.type, .access = load.access});
+  auto found = copied_result(fusion, view, y, {.type = load.type, .access = load.access}, &*copied);
   if (!found || found->along_n != copied->along_n) return std::nullopt;
   // Rows that are neighbours are no part of a matrix.
   if (tiling.from_registers && !along_columns()) return std::nullopt;

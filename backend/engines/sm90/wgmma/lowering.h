@@ -58,6 +58,10 @@ struct Schedule {
   /// Lines of a tile are no neighbours in the result.
   bool stores_lines() const { return tiling.classes > 0 || tiling.window || problem.form.experts(); }
   bool stores_planes() const { return copied && copied->planes; }
+  /// Batch axes of the map of a result that TMA stores; 0 where one stride walks its entries.
+  int64_t result_axes() const {
+    return copied && !copied->batch.is_plain() ? std::ssize(copied->batch.axes) : 0;
+  }
   /// Rows of the product that begin on multiples of it are followed by neighbours in the same image.
   int64_t run_of_pixels() const;
   /// Resident windows: lines of a tap's filter that are multiplied, of 64.
@@ -276,6 +280,9 @@ struct Schedule {
   double lines_multiplied() const;
   /// Bytes that operands move through L2, in its lines.
   double copied_bytes() const;
+  /// Bytes of operands that several entries of a batch share but not all, which L2 does not hold from one of
+  /// these to the next.
+  double bytes_delivered_again() const;
   /// Seconds that operands' lines shorter than a box, and results' lines that end within a sector, take
   /// beside all else.
   double seconds_of_short_lines() const;

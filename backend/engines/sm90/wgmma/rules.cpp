@@ -35,7 +35,7 @@ std::optional<Refusal> refuse_sibling(const Fusion& fusion, const Contraction& v
   const auto words = [](const CopiedOperand& b) {
     return fmt::format("{}, adjacent {}, {}", to_string(b.map.type),
                        b.across_adjacent ? "along n" : "along k",
-                       b.batched ? "batched" : "one for all entries");
+                       b.batched ? "entries " + to_string(b.batch) : "one for all entries");
   };
   if (words(first) == words(second)) return std::nullopt;
   const int op = fusion.anchors[1].op;

@@ -84,16 +84,18 @@ inline bool is_light_reduction(const Fusion& fusion, const Contraction& view, bo
       std::ranges::find_if(y.stores, [&](const Store& store) { return !reduction_of(y, store); });
   if (!reduction || !(swapped ? reduction->leaves_n : reduction->leaves_m)) return false;
   if (y.stores.size() != 2 || stored == y.stores.end()) return false;
-  const auto along_n = [&](const Store& boxed) -> std::optional<bool> {
-    const auto copied = copied_result(fusion, view, y, boxed);
-    if (!copied || byte_size(copied->type) != 2) return std::nullopt;
-    return copied->along_n;
+  const auto boxed = [&](const Store& store, const CopiedResult* first) {
+    auto copied = copied_result(fusion, view, y, store, first);
+    if (copied && byte_size(copied->type) != 2) copied.reset();
+    return copied;
   };
-  const std::optional<bool> lies = along_n(*stored);
+  const auto result = boxed(*stored, nullptr);
   const auto is_load = [](const Node& node) { return node.kind == Node::Kind::load; };
   const auto load = std::ranges::find_if(y.nodes, is_load);
-  if (!lies || std::ranges::count_if(y.nodes, is_load) > 1) return false;
-  return load == y.nodes.end() || along_n({.type = load->type, .access = load->access}) == lies;
+  if (!result || std::ranges::count_if(y.nodes, is_load) > 1) return false;
+  if (load == y.nodes.end()) return true;
+  const auto operand = boxed({.type = load->type, .access = load->access}, &*result);
+  return operand && operand->along_n == result->along_n;
 }
 
 // An operand with as many elements as the result, beside another one, a second result or a pair's second
@@ -114,8 +116,9 @@ inline bool copies_both_results(const Fusion& fusion, const Contraction& view) {
   const Expr& y = result_site(fusion);
   if (y.stores.size() != 2 || residue_class_count(view) > 0) return false;
   const auto first = copied_result(fusion, view, y, y.stores[0]);
-  const auto second = copied_result(fusion, view, y, y.stores[1]);
-  return first && second && first->along_n == second->along_n && byte_size(first->type) == 2 &&
+  if (!first) return false;
+  const auto second = copied_result(fusion, view, y, y.stores[1], &*first);
+  return second && first->along_n == second->along_n && byte_size(first->type) == 2 &&
          byte_size(second->type) == 2;
 }
 

@@ -4,6 +4,7 @@
 
 #include "codegen/device/base/quads.cuh"
 #include "codegen/device/sm90/attention/products.cuh"
+#include "codegen/device/sm90/pipeline/map_entry.cuh"
 
 enum : int {
   kWarpgroup = 128,
@@ -37,14 +38,6 @@ FUSOR_DEVICE int hidden(int number) {
 FUSOR_DEVICE void release(Barrier& empty) {
   if (threadIdx.x % 32 == 0) empty.arrive();
 }
-
-// The batch axes of an entry as maps have them: three, the last ones first.
-template <int kBatch>
-struct MapEntry {
-  int at[3] = {};
-
-  __device__ void set(int axis, Index coordinate) { at[3 - kBatch + axis] = static_cast<int>(coordinate); }
-};
 
 // Copies `lines` boxes of 64 elements: rows from `row` on, of the entry at `at`.
 template <int kLines, int kBytes>

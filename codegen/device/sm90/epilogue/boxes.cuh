@@ -81,6 +81,10 @@ enum : int {
 // The slot that is next, and the parity of its barriers.
 using BoxRing = RingOf<kBoxesOfConsumer>;
 
+// What a grid says of a tile's entry in the result's map: its number, or its coordinates.
+template <class Grid>
+using OuterOf = decltype(static_cast<const Grid*>(nullptr)->outer(Tile{}));
+
 // Calls `move` with every block of a box that exists, from `row` and `column` on: with where it is, and where
 // it lies in the map of something that lies as the first result does.
 template <class T, class Grid, class Move>
@@ -88,12 +92,16 @@ FUSOR_DEVICE void for_blocks(const Problem& problem, const Grid& grid, const Til
                              u8* box, Move move) {
   const int rows = static_cast<int>(kSwapped ? problem.n : grid.rows(problem)),
             columns = static_cast<int>(kSwapped ? grid.rows(problem) : problem.n);
-  const int outer = grid.outer(tile);
+  const OuterOf<Grid> outer = grid.outer(tile);
   // Columns of a wgrad are a channel and a tap.
   const auto send = [&](u8* from, int inner, int line) {
-    Index tap = inner;
-    if constexpr (kOp == kWgrad) inner = static_cast<int>(problem.channels.split(tap));
-    move(from, inner, line, kOp == kWgrad ? static_cast<int>(tap) : outer);
+    if constexpr (kOp == kWgrad) {
+      Index tap = inner;
+      inner = static_cast<int>(problem.channels.split(tap));
+      move(from, inner, line, static_cast<int>(tap));
+    } else {
+      move(from, inner, line, outer);
+    }
   };
   const int channel = kOp == kMatmul ? 0
                                      : tile.entry * static_cast<int>(kOp == kFprop ? problem.output_channels

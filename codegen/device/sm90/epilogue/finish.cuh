@@ -131,8 +131,9 @@ struct Finisher {
   }
   template <class T>
   __device__ void store_blocks(const TensorMap& map, const Tile& tile, int row, int column, u8* box) const {
-    for_blocks<T>(problem, grid, tile, row, column, box,
-                  [&](const u8* from, int c0, int c1, int c2) { store_box(map, from, c0, c1, c2); });
+    for_blocks<T>(
+        problem, grid, tile, row, column, box,
+        [&](const u8* from, int c0, int c1, const OuterOf<Grid>& c2) { store_box(map, from, c0, c1, c2); });
   }
   // Lines or planes that TMA cannot store.
   template <class Scattered>

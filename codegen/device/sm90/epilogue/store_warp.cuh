@@ -46,6 +46,8 @@ struct BoxWalk {
 
 template <int kStaged>
 struct StoreWarp {
+  using Outer = OuterOf<Schedule>;
+
   const Problem& problem;
   const Schedule& schedule;
   const BoxMaps<kStaged>& maps;
@@ -87,12 +89,12 @@ struct StoreWarp {
   }
   template <class T>
   __device__ void count(const BoxWalk& at, u32& bytes) const {
-    for_blocks_of<T>(at, nullptr, [&](u8*, int, int, int) { bytes += Box<T>::kBlockBytes; });
+    for_blocks_of<T>(at, nullptr, [&](u8*, int, int, const Outer&) { bytes += Box<T>::kBlockBytes; });
   }
   template <class T>
   __device__ void copy(const BoxWalk& at, u8* box, const TensorMap& map, Barrier& barrier) const {
-    for_blocks_of<T>(at, box,
-                     [&](u8* to, int c0, int c1, int c2) { copy_box(to, map, barrier, c0, c1, c2); });
+    for_blocks_of<T>(
+        at, box, [&](u8* to, int c0, int c1, const Outer& c2) { copy_box(to, map, barrier, c0, c1, c2); });
   }
 
   __device__ void send(int number, const BoxWalk& at) const {
@@ -103,6 +105,7 @@ struct StoreWarp {
   }
   template <class T>
   __device__ void store(const BoxWalk& at, u8* box, const TensorMap& map) const {
-    for_blocks_of<T>(at, box, [&](u8* from, int c0, int c1, int c2) { store_box(map, from, c0, c1, c2); });
+    for_blocks_of<T>(at, box,
+                     [&](u8* from, int c0, int c1, const Outer& c2) { store_box(map, from, c0, c1, c2); });
   }
 };

@@ -30,8 +30,20 @@ struct WindowWalk {
   i64 slope, origin;
 };
 
+// How a matmul's operand lies along the batch: 0 where all entries share it; or, where one stride does not
+// walk those, the axes of its map.
+template <bool kWalked>
+struct BatchOf {
+  using type = i64;
+};
+template <>
+struct BatchOf<true> {
+  using type = BatchWalk;
+};
+
 struct Operands {
-  i64 batched_a, batched_b;  // matmul: 0 where the operand is broadcast over the batch
+  BatchOf<Config::walks_a>::type batched_a;
+  BatchOf<Config::walks_b>::type batched_b;
   // Convolution: blocks of kLine channels in a group (planes: of kLine positions in an image, or in a run of
   // outputs), channels of a group in the operands and in the filter.
   FastDivisor channel_blocks;
@@ -39,6 +51,35 @@ struct Operands {
   WindowWalk walk[kWindowAxes];
   i64 part;  // numbers in parts: elements along k, or channels, from one part of a number to the next
 };
+
+// Where a tile's entry lies in the map of an operand: a number, which is found at every step, or coordinates,
+// which are found once a tile.
+template <bool kOfB>
+FUSOR_DEVICE const auto& batch_of(const Operands& p) {
+  if constexpr (kOfB)
+    return p.batched_b;
+  else
+    return p.batched_a;
+}
+template <bool kOfB, bool kWalked = kOfB ? bool(Config::walks_b) : bool(Config::walks_a)>
+struct EntryIn {
+  __device__ EntryIn(const Operands&, const Tile&) {}
+  __device__ int place(const Operands& p, const Tile& tile) const {
+    const int entry = kExperts ? tile.expert : tile.entry;
+    return batch_of<kOfB>(p) != 0 ? entry : 0;
+  }
+};
+template <bool kOfB>
+struct EntryIn<kOfB, true> {
+  const MapEntry<3> found;
+  __device__ EntryIn(const Operands& p, const Tile& tile) : found(batch_of<kOfB>(p).place(tile.entry)) {}
+  __device__ const MapEntry<3>& place(const Operands&, const Tile&) const { return found; }
+};
+
+template <bool kOfB>
+FUSOR_DEVICE auto entry_in(const Operands& p, const Tile& tile) {
+  return EntryIn<kOfB>(p, tile).place(p, tile);
+}
 
 enum : bool { kStepsByTap = kOp == kFprop || kOp == kDgrad || kPlanes };
 
@@ -114,19 +155,28 @@ FUSOR_DEVICE void load_pixels(u8* to, const TensorMap& map, const Operands& p, c
     copy_pixels(to, map, full, channel, start.at, start.image, offset);
 }
 
+// One box for the blocks that share it. `outer`: a coordinate, or where an entry lies in a map of five axes.
+template <class Shared, class Outer>
+FUSOR_DEVICE void copy_shared(u8* to, const TensorMap& map, Barrier& full, int c0, int c1,
+                              const Outer& outer) {
+  if constexpr (Shared::kBlocks > 1)
+    copy_box_to(Shared::blocks(), to, map, full, c0, c1, outer);
+  else
+    copy_box(to, map, full, c0, c1, outer);
+}
+
 // A tile of lines: boxes of kLine adjacent elements by kTileK, or by all of the tile's extent; or this
 // block's share of them: of boxes across k that are too few, some steps of k.
-template <bool kAcrossAdjacent, int kExtent, class Shared>
-FUSOR_DEVICE void load_lines(u8* tile, const TensorMap& map, Barrier& full, int across, int k, int outer,
-                             bool outer_is_middle) {
+template <bool kAcrossAdjacent, int kExtent, class Shared, bool kOuterIsMiddle = false, class Outer>
+FUSOR_DEVICE void load_lines(u8* tile, const TensorMap& map, Barrier& full, int across, int k,
+                             const Outer& outer) {
   constexpr int kShare = kExtent / Shared::kBlocks;
   const int first = Shared::rank() * kShare;
   const auto copy = [&](u8* to, int inner, int line) {
-    const int c1 = outer_is_middle ? outer : line, c2 = outer_is_middle ? line : outer;
-    if constexpr (Shared::kBlocks > 1)
-      copy_box_to(Shared::blocks(), to, map, full, inner, c1, c2);
+    if constexpr (kOuterIsMiddle)
+      copy_shared<Shared>(to, map, full, inner, outer, line);
     else
-      copy_box(to, map, full, inner, c1, c2);
+      copy_shared<Shared>(to, map, full, inner, line, outer);
   };
   if constexpr (kAcrossAdjacent && kShare % kLine != 0) {
     constexpr int kShareOfSteps = kTileK / Shared::kBlocks;
@@ -139,14 +189,6 @@ FUSOR_DEVICE void load_lines(u8* tile, const TensorMap& map, Barrier& full, int 
   } else {
     copy(tile + first * kLineBytes, k, across + first);
   }
-}
-
-// A step of a matmul. `batched`: 0 where all entries share the operand.
-template <bool kAcrossAdjacent, int kExtent, class Shared>
-FUSOR_DEVICE void load_matmul(u8* to, const TensorMap& map, Barrier& full, const Tile& tile, i64 batched,
-                              int across, int k) {
-  const int entry = kExperts ? tile.expert : tile.entry;
-  load_lines<kAcrossAdjacent, kExtent, Shared>(to, map, full, across, k, batched != 0 ? entry : 0, false);
 }
 
 // One side of the product. kSecond: the second operand of the op, wherever the tensor cores have it. Shared:
@@ -162,8 +204,11 @@ struct OperandLoader {
 
   // wgrad: the tap and the channels of every 64 columns, the same in all steps.
   TapStep taps[kTaps];
+  // matmul: the entry of the batch.
+  EntryIn<kSecond != kSwapped> entry;
 
-  __device__ OperandLoader(const Operands& p, const Schedule& schedule, const Tile& tile, int across) {
+  __device__ OperandLoader(const Operands& p, const Schedule& schedule, const Tile& tile, int across)
+      : entry(p, tile) {
     if constexpr (kIsTaps)
 #pragma unroll
       for (int i = 0; i < kTaps; ++i) taps[i].begin(p, schedule, tile, across / kLine + i);
@@ -173,9 +218,8 @@ struct OperandLoader {
                        Barrier& full, const Tile& tile, int across, const PixelStart& start,
                        const TapStep& tap, int step) const {
     if constexpr (kOp == kMatmul) {
-      load_matmul<kAcrossAdjacent, kExtent, Shared>(to, map, full, tile,
-                                                    kSecond != kSwapped ? p.batched_b : p.batched_a, across,
-                                                    place_along_k(p, step));
+      load_lines<kAcrossAdjacent, kExtent, Shared>(to, map, full, across, place_along_k(p, step),
+                                                   entry.place(p, tile));
     } else if constexpr (kIsPixels) {
       // `start` is that of this block's share.
       load_pixels<Shared>(to + Shared::rank() * (kExtent / Shared::kBlocks) * kLineBytes, map, p, schedule,
@@ -185,17 +229,16 @@ struct OperandLoader {
       // [output channel][tap][input channel]: the taps lie between lines.
       const int outputs = tile.entry * static_cast<int>(p.second_channels);
       if constexpr (kOp == kFprop)
-        load_lines<false, kExtent, Shared>(to, map, full, across + outputs, tap.place(p), tap.in_filter,
-                                           true);
+        load_lines<false, kExtent, Shared, true>(to, map, full, across + outputs, tap.place(p),
+                                                 tap.in_filter);
       else
-        load_lines<kAcrossAdjacent, kExtent, Shared>(to, map, full, across, tap.place(p) + outputs,
-                                                     tap.in_filter, true);
+        load_lines<kAcrossAdjacent, kExtent, Shared, true>(to, map, full, across, tap.place(p) + outputs,
+                                                           tap.in_filter);
     } else if constexpr (kPlanes) {
-      load_lines<false, kExtent, Shared>(to, map, full, across, tap.block * kLine, tap.tap, false);
+      load_lines<false, kExtent, Shared>(to, map, full, across, tap.block * kLine, tap.tap);
     } else if constexpr (!kSecond) {
-      load_lines<true, kExtent, Shared>(to, map, full,
-                                        across + tile.entry * static_cast<int>(p.first_channels),
-                                        place_along_k(p, step), 0, false);
+      load_lines<true, kExtent, Shared>(
+          to, map, full, across + tile.entry * static_cast<int>(p.first_channels), place_along_k(p, step), 0);
     } else {
 #pragma unroll
       for (int i = 0; i < kTaps; ++i)

@@ -34,7 +34,9 @@ struct PrologueOperand {
         elements(static_cast<int>(kAcross ? (kSecond ? problem_.n : problem_.m) : problem_.k)) {}
 
   // Called by one thread: loads a step into its raw stage.
-  FUSOR_DEVICE void fetch(u8* raw, const TensorMap& map, Barrier& full, int entry, int across, int step) {
+  template <class Entry>
+  FUSOR_DEVICE void fetch(u8* raw, const TensorMap& map, Barrier& full, const Entry& entry, int across,
+                          int step) {
     if constexpr (kAcross)
 #pragma unroll
       for (int i = 0; i < kLines; i += kLine)
@@ -199,11 +201,11 @@ FUSOR_DEVICE void fetch_step(const Params& p, RawStages& raw, RawRing& ring, Ste
   raw.empty[ring.stage].wait(ring.parity ^ 1);
   full.arrive_and_expect(kRawBytesA + kRawBytesB);
   if constexpr (kPrologueA)
-    PrologueA<SiteA>::fetch(raw.step[ring.stage], p.a, full, p.operands.batched_a != 0 ? tile.entry : 0,
-                            tile.row, coming.step);
+    PrologueA<SiteA>::fetch(raw.step[ring.stage], p.a, full, entry_in<false>(p.operands, tile), tile.row,
+                            coming.step);
   if constexpr (kPrologueB)
-    PrologueB<SiteB>::fetch(raw.step[ring.stage] + kRawBytesA, p.b[0], full,
-                            p.operands.batched_b != 0 ? tile.entry : 0, tile.column, coming.step);
+    PrologueB<SiteB>::fetch(raw.step[ring.stage] + kRawBytesA, p.b[0], full, entry_in<true>(p.operands, tile),
+                            tile.column, coming.step);
   ring.advance();
   coming.advance();
 }
@@ -254,11 +256,11 @@ FUSOR_DEVICE void load_through_prologues(const Params& p, Stages& stages, RawSta
     if (kCopiedBytes > 0 && threadIdx.x == 0) {
       full.expect(kCopiedBytes);
       if constexpr (!kPrologueA)
-        load_matmul<kRowsAdjacentA, kTileM, Alone>(stages.a[ring.stage], p.a, full, tile,
-                                                   p.operands.batched_a, tile.row, step * kTileK);
+        load_lines<kRowsAdjacentA, kTileM, Alone>(stages.a[ring.stage], p.a, full, tile.row, step * kTileK,
+                                                  entry_in<false>(p.operands, tile));
       if constexpr (!kPrologueB)
-        load_matmul<kColumnsAdjacentB, kColumns, Alone>(stages.b[ring.stage], p.b[0], full, tile,
-                                                        p.operands.batched_b, tile.column, step * kTileK);
+        load_lines<kColumnsAdjacentB, kColumns, Alone>(stages.b[ring.stage], p.b[0], full, tile.column,
+                                                       step * kTileK, entry_in<true>(p.operands, tile));
     }
     __syncwarp();
     raw.full[taken.stage].wait(taken.parity);

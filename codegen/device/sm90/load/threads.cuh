@@ -180,6 +180,8 @@ FUSOR_DEVICE void load_by_threads(const Params& p, Stages& stages) {
   const int items = p.schedule.items();
   for (int item = first_item(); item < items; item += item_step()) {
     const Tile tile = p.schedule.tile(item);
+    const EntryIn<false> entry_a(p.operands, tile);
+    const EntryIn<true> entry_b(p.operands, tile);
 #pragma unroll 1
     for (int step = tile.begin; step < tile.end; ++step, ring.advance()) {
       Barrier& full = stages.full[ring.stage];
@@ -188,13 +190,14 @@ FUSOR_DEVICE void load_by_threads(const Params& p, Stages& stages) {
       if (kCopiedBytes > 0 && threadIdx.x == 0) {
         full.expect(kCopiedBytes);
         if constexpr (kGrainA == 0)
-          load_matmul<kRowsAdjacentA, kTileM, Alone>(a, p.a, full, tile, p.operands.batched_a, tile.row,
-                                                     step * kTileK);
+          load_lines<kRowsAdjacentA, kTileM, Alone>(a, p.a, full, tile.row, step * kTileK,
+                                                    entry_a.place(p.operands, tile));
         if constexpr (kGrainB == 0)
 #pragma unroll
           for (int i = 0; i < kSiblings; ++i)
-            load_matmul<kColumnsAdjacentB, kColumns, Alone>(b + i * kColumns * kLineBytes, p.b[i], full, tile,
-                                                            p.operands.batched_b, tile.column, step * kTileK);
+            load_lines<kColumnsAdjacentB, kColumns, Alone>(b + i * kColumns * kLineBytes, p.b[i], full,
+                                                           tile.column, step * kTileK,
+                                                           entry_b.place(p.operands, tile));
       }
       __syncwarp();
       if constexpr (kGrainA > 0)

@@ -5,6 +5,7 @@
 
 #include "codegen/device/contraction/product.cuh"
 #include "codegen/device/contraction/residue_classes.cuh"
+#include "codegen/device/sm90/pipeline/map_entry.cuh"
 #include "codegen/device/sm90/pipeline/roles.cuh"
 #include "codegen/device/sm90/pipeline/tile_order.cuh"
 #include "codegen/device/sm90/ptx/tma.cuh"
@@ -226,8 +227,20 @@ struct Items<true> {
   }
 };
 
-struct Schedule : TileSchedule<kClasses>, Items<kExperts> {
+// Where a tile's entry of the batch lies in the maps of results and of what lies as they do, which have so
+// many axes of a batch that no one stride walks.
+using BatchWalk = EntryWalk<Index, FastDivisor>;
+template <int kAxes>
+struct ResultEntries {
+  OwnEntryWalk<kAxes, Index, FastDivisor> entries;
+  __device__ MapEntry<kAxes> outer(const Tile& tile) const { return entries.place(tile.entry); }
+};
+template <>
+struct ResultEntries<0> {
   __device__ int outer(const Tile& tile) const { return kOp == kMatmul ? tile.entry : 0; }
+};
+
+struct Schedule : TileSchedule<kClasses>, Items<kExperts>, ResultEntries<Config::result_axes> {
   __device__ int first_line(const Problem&, const Tile&) const { return 0; }
 
   __device__ int items() const { return count_items(*this); }

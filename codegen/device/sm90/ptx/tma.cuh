@@ -3,6 +3,8 @@
 // "mbarrier", "setmaxnreg").
 #pragma once
 
+#include "codegen/device/sm90/pipeline/map_entry.cuh"
+
 struct alignas(64) TensorMap {
   u64 words[16];
 };
@@ -115,6 +117,28 @@ FUSOR_DEVICE void copy_box_to(u16 blocks, void* shared, const TensorMap& map, Ba
       "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
       "[%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(shared_address(shared)),
       "l"(&map), "r"(shared_address(&barrier.word)), "r"(c0), "r"(c1), "r"(c2), "h"(blocks)
+      : "memory");
+}
+
+// Both of a 5-D map, whose last axes are those of a batch.
+template <int kBatch>
+FUSOR_DEVICE void copy_box(void* shared, const TensorMap& map, Barrier& barrier, int c0, int c1,
+                           const MapEntry<kBatch>& entry) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, "
+      "%5, %6, %7}], [%2];" ::"r"(shared_address(shared)),
+      "l"(&map), "r"(shared_address(&barrier.word)), "r"(c0), "r"(c1), "r"(entry.at[2]), "r"(entry.at[1]),
+      "r"(entry.at[0])
+      : "memory");
+}
+template <int kBatch>
+FUSOR_DEVICE void copy_box_to(u16 blocks, void* shared, const TensorMap& map, Barrier& barrier, int c0,
+                              int c1, const MapEntry<kBatch>& entry) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
+      "[%0], [%1, {%3, %4, %5, %6, %7}], [%2], %8;" ::"r"(shared_address(shared)),
+      "l"(&map), "r"(shared_address(&barrier.word)), "r"(c0), "r"(c1), "r"(entry.at[2]), "r"(entry.at[1]),
+      "r"(entry.at[0]), "h"(blocks)
       : "memory");
 }
 
@@ -239,6 +263,15 @@ FUSOR_DEVICE void store_box(const TensorMap& map, const void* shared, int c0, in
   asm volatile(
       "cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(&map),
       "r"(shared_address(shared)), "r"(c0), "r"(c1), "r"(c2)
+      : "memory");
+}
+template <int kBatch>
+FUSOR_DEVICE void store_box(const TensorMap& map, const void* shared, int c0, int c1,
+                            const MapEntry<kBatch>& entry) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5, %6}], [%1];" ::"l"(
+          &map),
+      "r"(shared_address(shared)), "r"(c0), "r"(c1), "r"(entry.at[2]), "r"(entry.at[1]), "r"(entry.at[0])
       : "memory");
 }
 // Bytes that lie one behind the other; their number and both places are multiples of 16.

@@ -57,9 +57,9 @@ FUSOR_DEVICE void load_filters(const Params& p, Shared& shared, const Tile& tile
     u8* const to = shared.filters() + filter * p.windows.filter_bytes();
     const int line = p.windows.joined != 0 ? filter * 64 : 0, tap = p.windows.joined != 0 ? 0 : filter;
     if constexpr (kRowsAdjacentA)
-      load_lines<true, 64, Alone>(to, p.filters, shared.filters_full, tile.row + line, outputs, tap, true);
+      load_lines<true, 64, Alone, true>(to, p.filters, shared.filters_full, tile.row + line, outputs, tap);
     else
-      load_lines<false, 64, Alone>(to, p.filters, shared.filters_full, tile.row + outputs, line, tap, true);
+      load_lines<false, 64, Alone, true>(to, p.filters, shared.filters_full, tile.row + outputs, line, tap);
   }
 }
 

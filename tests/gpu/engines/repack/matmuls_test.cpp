@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/gpu/engines/repack/cases.h"
+#include "tests/support/batched_matmul.h"
 
 namespace fusor {
 namespace {
@@ -19,6 +20,19 @@ TEST(WgmmaRepackedGpu, MisalignedMatmuls) {
       const Tensor right = g.input("b", {71, 99}, DataType::bf16, TensorOptions{.strides = b});
       g.output(g.matmul(left, right), {.strides = Strides{200, 2}});
       expect_every_config_correct(g.finish(), fmt::format("{} {}", to_string(a), to_string(b)));
+    }
+}
+
+// Packed weights of heads are one for all images, as they were.
+TEST(WgmmaRepackedGpu, MisalignedWeightsOfHeads) {
+  FUSOR_NEEDS_HOPPER();
+  const test::Lie odd{.shared = {0}, .unit = 2}, odd_along_k{.shared = {0}, .order = {0, 1, 3, 2}, .unit = 2},
+      heads_last{.order = {0, 2, 1, 3}};
+  for (const test::Lie& weights : {odd, odd_along_k})
+    for (const test::Lie& rows : {test::Lie{}, heads_last}) {
+      const test::BatchedMatmul c{"heads", {3, 5}, rows, weights, rows};
+      expect_every_config_correct(test::batched_matmul(c, {131, 99, 71}, DataType::bf16, DataType::bf16),
+                                  fmt::format("{} {}", weights.order.size(), rows.order.size()));
     }
 }
 

@@ -60,6 +60,23 @@ TEST(WgmmaParts, SplitsBothOperandsBeforeTheProduct) {
   }
 }
 
+// Weights of heads, whether images share them by an extent of 1 or by a stride of 0.
+TEST(WgmmaParts, SplitsOnceWhatSomeEntriesOfABatchShare) {
+  const DeviceInfo device = DeviceInfo::named("H200");
+  for (const int64_t images : {1, 3}) {
+    GraphBuilder g("heads");
+    const Tensor a = g.input("a", {3, 5, 512, 64}, DataType::f32);
+    const TensorOptions shared{.strides = Strides{0, 64 * 384, 384, 1}};
+    const Tensor b = g.input("b", {images, 5, 64, 384}, DataType::f32, shared);
+    const Fusion fusion = test::fusion_of(g.finish({g.matmul(a, b)}));
+    for (const EngineCandidate& candidate : test::candidates(wgmma_parts_engine(), fusion, device)) {
+      const Lowered lowered = test::lower(wgmma_parts_engine(), fusion, candidate.config, device);
+      EXPECT_EQ(lowered.scratch[0], 3 * 5 * 512 * 3 * 64 * 2);
+      EXPECT_EQ(lowered.scratch[1], 5 * 384 * 3 * 64 * 2);
+    }
+  }
+}
+
 Graph convolution(ConvPass pass, const Dims& x, const Dims& w, Layout layout = Layout::nhwc) {
   GraphBuilder g("convolution");
   const ConvOptions options{.padding = {1, 1}};

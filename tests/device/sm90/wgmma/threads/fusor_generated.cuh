@@ -23,6 +23,9 @@ struct Config {
   enum : int { classes = 0 };
   enum : bool { a_rows_adjacent = false };
   enum : bool { b_columns_adjacent = true };
+  enum : bool { walks_a = false };
+  enum : bool { walks_b = false };
+  enum : int { result_axes = 0 };
   enum : int { grain_a = 2 };
   enum : int { grain_b = 2 };
   enum : int { loaders = 1 };

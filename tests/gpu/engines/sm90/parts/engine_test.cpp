@@ -53,6 +53,12 @@ TEST(WgmmaPartsGpu, ProloguesEpiloguesAndBatches) {
     const Tensor c = g.matmul(g.add(g.mul(a, scale), g.constant(0.5)), b);
     g.output(g.relu(g.add(c, bias)));
     expect_correct_by_wgmma(g.finish(), fmt::format("k {}", k));
+    for (const Dims& heads : {Dims{1, 3, k, 72}, Dims{2, 1, k, 72}}) {
+      GraphBuilder shared("shared");
+      shared.output(shared.matmul(shared.input("a", {2, 3, 40, k}, DataType::f32),
+                                  shared.input("b", heads, DataType::f32)));
+      expect_correct_by_wgmma(shared.finish(), fmt::format("weights {}", to_string(heads)));
+    }
     GraphBuilder batch("batch");
     batch.output(batch.matmul(batch.input("a", {2, 3, 40, k}, DataType::f32),
                               batch.input("b", {2, 3, k, 72}, DataType::f32)));
