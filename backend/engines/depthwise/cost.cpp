@@ -47,21 +47,38 @@ StripCost through(const SiteCost& site, int64_t count, int64_t vector) {
 // A marching thread: addresses are a sum away, and its strip's begin is far from every row.
 constexpr double kRowInstructions = 30, kLoadInstructions = 2, kStoreInstructions = 4;
 
+// Lines of L1, and what it takes, in bytes, to find one of them.
+constexpr double kLineBytes = 128, kBytesOfLine = 64;
+constexpr double kWarp = 32;
+
+// Lines of L1 that a warp's accesses touch: its lanes lie `distance` bytes apart, up to `in_row` of them in a
+// row; rows follow each other or lie apart.
+double lines_of_warp(double distance, double in_row, bool rows_follow) {
+  const double segments = rows_follow ? 1 : std::max(1.0, kWarp / in_row);
+  return std::min(kWarp, segments + kWarp * distance / kLineBytes);
+}
+
 }  // namespace
 
+// `count` accesses of a thread to a site; `instructions` each for the address.
+StripCost Schedule::through(const Expr& site, int64_t count, double instructions) const {
+  const SiteCost one = cost_of(site, fusion);
+  StripCost cost = depthwise::through(one, count, vector_width(site));
+  cost.arithmetic += static_cast<double>(count) * (instructions - kVectorInstructions);
+  if (!in_planes()) return cost;
+  const int64_t pitch = strip * (&site == &columns_site() ? last().advance() : 1);
+  const double lines = lines_of_warp(static_cast<double>(pitch) * one.bytes,
+                                     static_cast<double>(last().runs(strip)), rows == 1);
+  cost.bytes = std::max(cost.bytes, static_cast<double>(count) * lines / kWarp * kBytesOfLine);
+  return cost;
+}
+
 StripCost Schedule::march_cost() const {
-  const SiteCost cost_a = cost_of(a, fusion), cost_b = cost_of(b, fusion), cost_y = cost_of(y, fusion);
   const int64_t rows_of_taps = taps * axes[1].taps();
   StripCost row{kRowInstructions + static_cast<double>(rows_of_taps * strip * vector), 0, 0};
-  const auto add = [&](const SiteCost& site, int64_t count, double instructions) {
-    row += through(site, count, vector);
-    row.arithmetic += static_cast<double>(count) * (instructions - kVectorInstructions);
-  };
-  add(is_wgrad() ? cost_b : cost_a, columns() * axes[1].advance(), kLoadInstructions);
-  if (is_wgrad()) {
-    add(cost_a, strip, kLoadInstructions);
-  } else {
-    add(cost_y, strip, kStoreInstructions);
+  row += through(columns_site(), column_loads() * axes[1].advance(), kLoadInstructions);
+  row += through(strips_site(), strip / along, is_wgrad() ? kLoadInstructions : kStoreInstructions);
+  if (!is_wgrad()) {
     row.arithmetic += static_cast<double>(rows_of_taps);
     row.bytes += static_cast<double>(rows_of_taps * vector * 4);
   }
@@ -72,21 +89,20 @@ StripCost Schedule::march_cost() const {
 
 StripCost Schedule::strip_cost() const {
   if (marches()) return march_cost();
-  const SiteCost cost_a = cost_of(a, fusion), cost_b = cost_of(b, fusion), cost_y = cost_of(y, fusion);
   StripCost cost{is_wgrad() ? kWgradStripInstructions : kStripInstructions, 0, 0};
   if (is_wgrad()) {
     cost.arithmetic += static_cast<double>(strip * taps * vector);
-    cost += through(cost_a, strip, vector);
-    cost += through(cost_b, columns(), vector);
+    cost += through(a, strip, kVectorInstructions);
+    cost += through(b, columns(), kVectorInstructions);
     return cost;
   }
   const int64_t lines = axes[0].taps() * pieces;
   const int64_t tap_vectors = lines * axes[1].taps() * rows * taps;
-  const int64_t loaded = lines * (axes[1].taps() + (rows - 1) * axes[1].advance()) * columns();
+  const int64_t loaded = lines * (axes[1].taps() + (rows - 1) * axes[1].advance()) * column_loads();
   cost.arithmetic += static_cast<double>(tap_vectors * (vector * strip + 2));
   cost.bytes += static_cast<double>(tap_vectors * vector * 4);
-  cost += through(cost_a, loaded, vector);
-  cost += through(cost_y, rows * strip, vector);
+  cost += through(a, loaded, kVectorInstructions);
+  cost += through(y, rows * strip / along, kVectorInstructions);
   return cost;
 }
 

@@ -1,7 +1,7 @@
-// Owns the depthwise engine: convolutions of one input and one output channel a group whose channels are
-// adjacent, bound by memory. Its knobs and candidates; its rules are in depthwise/rules.h, what it lowers to
-// in depthwise/lowering.h, and the kernels are codegen/device/depthwise/strips.cuh and depthwise/wgrad.cuh,
-// depthwise/march.cuh and depthwise/march_wgrad.cuh, and depthwise/finish.cuh.
+// Owns the depthwise engine: convolutions of one input and one output channel a group whose channels, or
+// pixels, are adjacent, bound by memory. Its knobs and candidates; its rules are in depthwise/rules.h, what
+// it lowers to in depthwise/lowering.h, and the kernels are codegen/device/depthwise/strips.cuh and
+// depthwise/wgrad.cuh, depthwise/march.cuh and depthwise/march_wgrad.cuh, and depthwise/finish.cuh.
 #include <algorithm>
 #include <memory>
 
@@ -73,9 +73,12 @@ class PreparedDepthwise final : public Prepared {
     Knob vector{"vector", {problem_.widest_vector}};
     for (int64_t width = problem_.widest_vector / 2; width >= 2; width /= 2)
       vector.values.insert(vector.values.begin(), width);
-    const Knob strip{"strip", {2, 4, 7, 8}}, rows{"rows", rows_offered(plain)};
-    if (problem_.is_wgrad()) return {vector, strip, rows, {"split", splits_offered(plain)}};
-    return {vector, strip, rows};
+    Knob strip{"strip", {2, 4, 7, 8}};
+    if (problem_.in_planes()) strip.values.push_back(14);
+    std::vector<Knob> knobs{vector, strip, {"rows", rows_offered(plain)}};
+    if (problem_.is_wgrad()) knobs.push_back({"split", splits_offered(plain)});
+    if (problem_.in_planes()) knobs.push_back({"load", {0, 1, 2, 4, 8}});
+    return knobs;
   }
 
   std::vector<EngineCandidate> candidates() const override {
@@ -118,6 +121,7 @@ class PreparedDepthwise final : public Prepared {
   Knobs setting(int64_t vector, int64_t strip, int64_t rows, int64_t split) const {
     Knobs knobs{.vector = vector, .strip = strip, .rows = rows};
     if (problem_.is_wgrad()) knobs.split = split;
+    if (problem_.in_planes()) knobs.load = 0;
     return knobs;
   }
 
@@ -126,7 +130,8 @@ class PreparedDepthwise final : public Prepared {
   }
 
   static std::vector<int64_t> splits_of(const std::vector<Knob>& offered) {
-    return offered.size() > 3 ? offered[3].values : std::vector<int64_t>{1};
+    const auto split = std::ranges::find(offered, "split", &Knob::name);
+    return split == offered.end() ? std::vector<int64_t>{1} : split->values;
   }
 
   // The longer the march, the fewer rows are read twice; the shorter, the more threads there are. The best
@@ -135,7 +140,7 @@ class PreparedDepthwise final : public Prepared {
                                             int64_t strip) const {
     std::vector<EngineCandidate> marches;
     for (const int64_t rows : offered[2].values) {
-      if (rows <= kMostHeldRows || strip < 4) continue;
+      if (strip < 4) continue;
       const Knobs knobs = setting(vector, strip, rows, 0);
       const Schedule schedule(problem_, knobs);
       if (!schedule.marches() || schedule.values() > kMaxMarchValues || schedule.unrolled() > kMaxUnrolled)

@@ -25,15 +25,22 @@ Lowered Schedule::lowered() const {
   } else {
     lowered.steps.emplace_back(gather());
   }
-  lowered.guards = guards_of(fusion, {{a, vector}, {b, vector}, {y, vector}});
+  lowered.guards = guards_of(fusion, {{a, vector_width(a)}, {b, vector_width(b)}, {y, vector_width(y)}});
   return lowered;
 }
 
 std::vector<ConfigValue> Schedule::config() const {
-  std::vector<ConfigValue> values{{"index_bits", index_bits}, {"strided_gradient", last().strided_gradient},
-                                  {"vector", vector},         {"rows", marches() ? 1 : rows},
-                                  {"strip", strip},           {"taps", taps},
-                                  {"spread", spread()}};
+  std::vector<ConfigValue> values{{"index_bits", index_bits},
+                                  {"strided_gradient", last().strided_gradient},
+                                  {"vector", vector},
+                                  {"rows", marches() ? 1 : rows},
+                                  {"strip", strip},
+                                  {"taps", taps},
+                                  {"spread", spread()},
+                                  {"planes", in_planes()},
+                                  {"load", load},
+                                  {"lead", lead},
+                                  {"along", along}};
   if (!marches()) values.push_back({"whole_rows", whole_rows()});
   values.push_back({"blocks", blocks_per_sm()});
   if (!marches()) return values;
@@ -66,8 +73,8 @@ Parameters Schedule::common_parameters() const {
   return p;
 }
 
-KernelSite Schedule::site(const char* name, const Expr& expr, int vector_axis) const {
-  KernelSite site{name, expr, vector_axis, fits_short_forms(expr)};
+KernelSite Schedule::site(const char* name, const Expr& expr) const {
+  KernelSite site{name, expr, vector_axis(expr), fits_short_forms(expr)};
   site.addressed = marches() && !expr.yields.empty() && is_plain(expr);
   return site;
 }
@@ -99,7 +106,7 @@ KernelSource source_of(const char* root, std::vector<KernelSite> sites, std::vec
 
 Launch Schedule::gather() const {
   KernelSource source = source_of(marches() ? "depthwise/march.cuh" : "depthwise/strips.cuh",
-                                  {site("A", a, 1), site("B", b, 0), site("Y", y, 1)}, config(), target);
+                                  {site("A", a), site("B", b), site("Y", y)}, config(), target);
   Parameters p = common_parameters();
   p.wide("strips", strips());
   p.wide("steps", steps);
@@ -115,7 +122,7 @@ Launch Schedule::gather() const {
 
 Launch Schedule::marched_parts_of_gradient() const {
   KernelSource source =
-      source_of("depthwise/march_wgrad.cuh", {site("A", a, 1), site("B", b, 1)}, config(), target);
+      source_of("depthwise/march_wgrad.cuh", {site("A", a), site("B", b)}, config(), target);
   Parameters p = common_parameters();
   p.wide("strips", strips());
   p.wide("strips_per_block", ceil_div(strips(), split));
@@ -126,8 +133,7 @@ Launch Schedule::marched_parts_of_gradient() const {
 
 Launch Schedule::parts_of_gradient() const {
   if (marches()) return marched_parts_of_gradient();
-  KernelSource source =
-      source_of("depthwise/wgrad.cuh", {site("A", a, 1), site("B", b, 1)}, config(), target);
+  KernelSource source = source_of("depthwise/wgrad.cuh", {site("A", a), site("B", b)}, config(), target);
   Parameters p = common_parameters();
   p.divisor("columns", deal.width * deal.rows);
   p.divisor("row_tiles", row_tiles());
@@ -142,7 +148,7 @@ Launch Schedule::parts_of_gradient() const {
 
 Launch Schedule::sum_of_parts() const {
   KernelSource source{.root = "depthwise/finish.cuh",
-                      .sites = {site("Y", y, 0)},
+                      .sites = {site("Y", y)},
                       .config = {{"index_bits", index_bits}},
                       .target = target,
                       .types = {"depthwise/window.cuh"}};

@@ -40,12 +40,14 @@ struct StripCost;
 
 struct Knobs {
   int64_t vector = 1, strip = 4, rows = 1;
+  std::optional<int64_t> load = {};   ///< planes: the most pixels of a load; 0 leaves it to the schedule
   std::optional<int64_t> split = {};  ///< wgrad; 0 leaves it to the schedule
 
   static void visit(auto& self, auto&& knob) {
     knob("vector", self.vector);
     knob("strip", self.strip);
     knob("rows", self.rows);
+    knob("load", self.load);
     knob("split", self.split);
   }
 };
@@ -56,7 +58,9 @@ struct Problem {
   const DeviceInfo& device;
   Contraction view;
   std::string target;
-  std::array<SlidingAxis, kSlidingAxes> axes;
+  int plane_axis;  // along which pixels are adjacent; -1 where channels are
+  Dims order;      // of the spatial axes, as the kernels walk them
+  SlidingAxes axes;
   Expr a, b, y;                  // over the kernel's axes
   int64_t pieces = 1, taps = 1;  // of a row of the window, and of a piece
   int64_t widest_vector;
@@ -65,6 +69,7 @@ struct Problem {
   Problem(const Fusion& fusion_, const DeviceInfo& device_);
 
   bool is_wgrad() const { return view.op == ContractionOp::wgrad; }
+  bool in_planes() const { return plane_axis >= 0; }
   const SlidingAxis& last() const { return axes[kSlidingAxes - 1]; }
 };
 
@@ -74,11 +79,12 @@ struct Schedule {
   const Fusion& fusion;
   const Contraction& view;
   const std::string& target;
-  const std::array<SlidingAxis, kSlidingAxes>& axes;
+  const SlidingAxes& axes;
   const int64_t pieces, taps;
   Expr a, b, y;  // with the vectors marked
   int64_t strip, rows, split;
-  int64_t vector, vectors = 1;  // channels of one, and how many
+  int64_t vector, vectors = 1;            // channels of one, and how many
+  int64_t load = 1, lead = 0, along = 1;  // kLoad, kLead and kAlong of codegen/device/depthwise/tiling.cuh
   Deal deal;
   int64_t steps = 1;  // of a block, fprop and dgrad
   int index_bits = 32;
@@ -86,11 +92,16 @@ struct Schedule {
   Schedule(const Problem& problem_, const Knobs& knobs);
 
   bool is_wgrad() const { return problem.is_wgrad(); }
-  bool marches() const { return rows > kMostHeldRows; }
+  bool in_planes() const { return problem.in_planes(); }
+  bool marches() const { return rows > kMostHeldRows || (is_wgrad() && in_planes()); }
   const SlidingAxis& last() const { return problem.last(); }
   bool whole_rows() const { return pieces == 1 && !last().strided_gradient; }
   int64_t spread() const { return std::min(last().advance(), taps); }
   int64_t columns() const { return (strip - 1) * spread() + taps; }
+  int64_t column_loads() const { return ceil_div(lead + columns(), load); }
+  // The sites over images beside the window's: columns are loaded from one, strips are of the other.
+  const Expr& columns_site() const { return is_wgrad() ? b : a; }
+  const Expr& strips_site() const { return is_wgrad() ? a : y; }
   int64_t window() const { return axes[0].window * axes[1].window * axes[2].window; }
   int64_t row_pieces() const { return axes[0].window * axes[1].window * pieces; }
   int64_t images() const { return operand_site(fusion, 0, 0).domain[0]; }
@@ -103,8 +114,8 @@ struct Schedule {
 
   // The filters of a block's channels fit into shared memory.
   int64_t max_width() const {
-    if (is_wgrad()) return 32;
-    return std::clamp<int64_t>(kMaxFilterBytes / filter_bytes(1), 1, 32);
+    const int64_t most = in_planes() ? kThreads : 32;
+    return is_wgrad() ? most : std::clamp<int64_t>(kMaxFilterBytes / filter_bytes(1), 1, most);
   }
   int64_t filter_bytes(int64_t width) const { return width * bytes_of_filters(window(), vector); }
 
@@ -118,10 +129,10 @@ struct Schedule {
 
   // --- Marching ---
 
-  // Windows of several rows that neighbours share; one plane, so that a row is met once.
+  // Windows of several rows that neighbours share, or in planes also those that share none.
   bool can_march() const {
-    return axes[1].taps() > axes[1].advance() && axes[0].window == 1 && pieces == 1 &&
-           columns() <= kMostColumns;
+    const bool worthwhile = in_planes() || axes[1].taps() > axes[1].advance();
+    return worthwhile && meets_lines_once(axes) && columns() <= kMostColumns;
   }
   // Rows of results that a line meets.
   int64_t ring() const { return ceil_div(axes[1].taps(), axes[1].advance()); }
@@ -144,7 +155,9 @@ struct Schedule {
   Work work() const;
 
  private:
+  void settle_planes(int64_t most);
   void mark_vectors();
+  Deal best_deal() const;
   // A block walks as far as leaves the device a few blocks for each place: rows that strips share stay in L1.
   int64_t steps_for_device() const;
   // Blocks for every place once, whose lanes take equally many strips.
@@ -157,14 +170,18 @@ struct Schedule {
   void append_window(Parameters& p, const char* type, bool of_results) const;
   /// The window and the channels, with which all but the last kernel begin.
   Parameters common_parameters() const;
-  KernelSite site(const char* name, const Expr& expr, int vector_axis) const;
+  KernelSite site(const char* name, const Expr& expr) const;
   Launch launch(const char* entry, KernelSource source, Parameters p, int64_t grid, int64_t block) const;
   Launch gather() const;
   Launch marched_parts_of_gradient() const;
   Launch parts_of_gradient() const;
   Launch sum_of_parts() const;
 
+  int vector_axis(const Expr& site) const;
+  int64_t vector_width(const Expr& site) const;
+
   // Costs.
+  StripCost through(const Expr& site, int64_t count, double instructions) const;
   StripCost strip_cost() const;
   StripCost march_cost() const;
   double l2_bytes() const;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <cstdlib>
 #include <numeric>
@@ -46,9 +47,24 @@ struct SlidingAxis {
 /// One axis of a pass of the convolution; `strided_gradient`: of a dgrad of strides.
 SlidingAxis sliding_axis(const WindowAxis& axis, ContractionOp op, bool strided_gradient);
 
+using SlidingAxes = std::array<SlidingAxis, kSlidingAxes>;
+
 /// The order in which the kernels walk the spatial axes: runs lie along the last one, the widest of the
-/// window. Axes of one pixel and one tap are left out, unless that tap meets padding.
-Dims axis_order(const Contraction& view);
+/// window, or `last` where that is an axis. Axes of one pixel and one tap are left out, unless that tap meets
+/// padding.
+Dims axis_order(const Contraction& view, int last = -1);
+/// The axes in that order, filled up in front.
+SlidingAxes sliding_axes(const Contraction& view, const Dims& order);
+
+/// Pieces in which the rows of the window are worked off.
+inline int64_t pieces_of_rows(const SlidingAxes& axes) {
+  return ceil_div(axes.back().taps(), kMaxSlidingTaps);
+}
+/// Whether threads can march down the rows and meet each line of the operand once: windows of one plane,
+/// whose rows are not in pieces and pass over no line.
+inline bool meets_lines_once(const SlidingAxes& axes) {
+  return axes[0].window == 1 && axes[1].taps() >= axes[1].advance() && pieces_of_rows(axes) == 1;
+}
 
 /// A site over the axes that the kernels speak of: two of images and channels, three spatial ones.
 Expr over_kernel_axes(const Expr& site, const Dims& order);

@@ -1,6 +1,7 @@
 // Owns depthwise fprop and dgrad by marching down the rows, for windows whose rows overlap.
 //
-//   128 threads = width (vectors of channels) x lanes; a lane's strip is kStrip columns by `rows` rows
+//   128 threads = width (vectors of channels; planes) x lanes; a lane's strip is kStrip columns by `rows`
+//   rows
 //
 //   operand row   i + 1: in flight (plain 16-bit loads, as stored)    i: added to all rows that it meets
 //   sums[kRing]   row r: complete --> Y      r + 1: partial      r + 2: partial ...
@@ -14,7 +15,7 @@
 
 // strips: of the result; steps: of a block; rows: of a strip.
 
-using Columns = Lines<A, kColumns, kColumnGroup, Config::a_plain>;
+using Columns = Lines<A, ColumnLoads, Config::a_plain>;
 /// The sums of unfinished rows of results; the next one to be finished is the first.
 using Sums = Line<kStrip>[kRing];
 
@@ -71,13 +72,10 @@ FUSOR_DEVICE void add_line(const Window& window, const Filters& filters, const T
 FUSOR_DEVICE void finish(const Params& p, Index (&at)[5], Index first, const Line<kStrip>& sums) {
   const Window::Axis& axis = p.window.axis[2];
 #pragma unroll
-  for (int i = 0; i < kStrip; ++i) {
+  for (int i = 0; i < kStrip; i += kAlong) {
     at[4] = first + i * axis.spacing.divisor;
     if (Config::tails && at[4] >= Index(axis.results)) continue;
-    Vec<float, kVector> values;
-#pragma unroll
-    for (int v = 0; v < kVector; ++v) values[v] = sums.at[i][v];
-    Y::apply<kVector>(p.y, at, kVector, values);
+    store_results<Y>(p.y, at, sums, i);
   }
 }
 
@@ -89,8 +87,7 @@ FUSOR_DEVICE void make_strip(const Params& p, const Filters& filters, Index chan
   const Taps taps(p.window, runs);
   from[2] = clamped(runs[0].position, Index(p.window.axis[0].positions));
   Index to[5] = {from[0], channel, runs[0].result};
-  Columns incoming(p.a,
-                   {runs[2].position, Index(axis.column_step), Index(axis.advance), Index(axis.positions)});
+  Columns incoming(p.a, {loads_of_columns(axis, runs[2].position), Index(axis.positions)});
   // The first line of the run meets its first row of results as the last of kRing.
   Index position = runs[1].position + (kLines - kRing * kAdvance) * Index(rows.column_step);
   to[3] = runs[1].result - (kRing - 1) * rows.spacing.divisor;
@@ -132,8 +129,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, Config::blocks)
   enter_launch();
   Index range = block_number();
   const Index tile = p.channels.tiles.split(range);
-  Index lane = threadIdx.x;
-  const Index column = p.channels.width.split(lane);
+  Index lane;
+  const Index column = column_of_thread(p.channels, lane);
   const Index vector = tile * p.channels.width.divisor + column;
   const bool works = vector < Index(p.channels.vectors);
   const Filters filters(shared_filters, p.window.taps(), column);

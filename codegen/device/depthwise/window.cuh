@@ -59,6 +59,30 @@ struct SlidingAxis {
   }
 };
 
+/// Where a line of kCount elements of the last axis is loaded from: `first + offset * step`, where `offset`
+/// counts kGroup neighbours and then goes on at the next multiple of `jump`. Loads of several neighbours take
+/// elements one apart, all of one group, and begin on multiples of their length, kBefore elements in front of
+/// the first: where the axis is as many of them long, each lies in [0, end) or beyond it.
+///
+///   kLength 4, kBefore 3, kCount 10     . . . 0 | 1 2 3 4 | 5 6 7 8 | 9 . . .
+template <int kCount, int kGroup, int kLength_, int kBefore, class Index>
+struct SlidingLoads {
+  enum : int { kLength = kLength_, kLoads = (kBefore + kCount + kLength - 1) / kLength };
+  static_assert(kLength > 1 || kBefore == 0, "loads of one element begin where it is");
+  Index first, step, jump;
+
+  __device__ Index position(int i) const {
+    if constexpr (kLength > 1) return first + Index(i * kLength - kBefore);
+    return first + (i / kGroup * jump + i % kGroup) * step;
+  }
+  __device__ Index clamped(int i, Index end) const {
+    const Index at = position(i);
+    return at < 0 ? Index(0) : at < end ? at : end - kLength;
+  }
+  /// The element that lane `v` of load i holds; none of the line where it lies outside of [0, kCount).
+  static constexpr __device__ int element(int i, int v) { return i * kLength + v - kBefore; }
+};
+
 /// Three spatial axes, those that a convolution lacks with extents of 1. A strip is kStrip results of the
 /// last axis by rows of the one before it: kRows where nothing else is said.
 template <bool kStridedGradient, int kRows, int kStrip, class Index, class Wide, class Divisor>

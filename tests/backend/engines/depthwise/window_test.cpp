@@ -73,16 +73,31 @@ ConvOptions options_of(std::initializer_list<AxisCase> axes) {
   return options;
 }
 
-Fusion convolution(std::initializer_list<AxisCase> axes, ConvPass pass) {
+Fusion convolution(std::initializer_list<AxisCase> axes, ConvPass pass, Layout layout = Layout::nhwc) {
   GraphBuilder g;
   Dims x{2, 3}, y{2, 3}, w{3, 1};
   for (const AxisCase& c : axes) x.push_back(c.input), y.push_back(c.output()), w.push_back(c.window);
   const Tensor filter = g.input("w", w, DataType::f32);
   const ConvOptions options = options_of(axes);
   const Tensor result = pass == ConvPass::fprop
-                            ? g.conv_fprop(g.input("x", x, DataType::f32, Layout::nhwc), filter, options)
-                            : g.conv_dgrad(g.input("dy", y, DataType::f32, Layout::nhwc), filter, x, options);
-  return fusion_of(g.finish({g.output(result, {.layout = Layout::nhwc})}));
+                            ? g.conv_fprop(g.input("x", x, DataType::f32, layout), filter, options)
+                            : g.conv_dgrad(g.input("dy", y, DataType::f32, layout), filter, x, options);
+  return fusion_of(g.finish({g.output(result, {.layout = layout})}));
+}
+
+/// The window of a launch over planes, and the numbers of its config that say how columns are loaded.
+std::tuple<HostWindow<false, 1>, int64_t, int64_t> planes_of(const Fusion& fusion, bool strided_gradient) {
+  EngineConfig config{"depthwise", 1, {{"vector", 1}, {"strip", kStrip}, {"rows", 1}}};
+  const Lowered lowered = test::lower(depthwise_engine(), fusion, config, direct_cases::h200());
+  const auto& values = std::get<Launch>(lowered.steps[0]).source->config;
+  const auto value = [&](std::string_view name) {
+    return std::ranges::find(values, name, &ConfigValue::name)->number();
+  };
+  EXPECT_EQ(value("planes"), 1);
+  if (strided_gradient) {
+    EXPECT_EQ(value("load"), 1);
+  }
+  return {window_of<HostWindow<false, 1>>(fusion, 1), value("load"), value("lead")};
 }
 
 using Meeting = std::tuple<int64_t, int64_t, int64_t>;  // result, stored tap, position
@@ -190,6 +205,65 @@ TEST(DepthwiseWindow, StripsCoverEveryResultOnce) {
                             5);
     if (HasFailure()) return;
   }
+}
+
+// --- loads ---
+
+// What SlidingLoads says of a line of kCount neighbours: each of them is held by one lane of one load, and a
+// load lies within the axis or beyond it, or one element before the other where it is read instead.
+template <int kLength, int kBefore, int kCount>
+void check_loads(int64_t first, int64_t end) {
+  const device::SlidingLoads<kCount, kCount, kLength, kBefore, int64_t> loads{first, 1, 1};
+  std::multiset<int> held;
+  for (int i = 0; i < loads.kLoads; ++i) {
+    const int64_t position = loads.position(i), read = loads.clamped(i, end);
+    EXPECT_EQ(position % kLength, 0);
+    EXPECT_EQ(read % kLength, 0);
+    EXPECT_GE(read, 0);
+    EXPECT_LE(read + kLength, end);
+    EXPECT_EQ(read == position, position >= 0 && position < end);
+    for (int v = 0; v < kLength; ++v) {
+      const int element = loads.element(i, v);
+      if (element < 0 || element >= kCount) continue;
+      held.insert(element);
+      EXPECT_EQ(first + element, position + v);
+    }
+  }
+  EXPECT_EQ(held.size(), size_t{kCount});
+  EXPECT_EQ(std::set(held.begin(), held.end()).size(), size_t{kCount});
+}
+
+TEST(DepthwiseWindow, LoadsOfNeighboursHoldEachElementOnce) {
+  for (int64_t multiple = -4; multiple < 12; ++multiple) {
+    check_loads<8, 7, 10>(multiple * 8 + 7, 56);
+    check_loads<8, 0, 8>(multiple * 8, 56);
+    check_loads<4, 3, 10>(multiple * 4 + 3, 28);
+    check_loads<4, 2, 17>(multiple * 4 + 2, 4);
+    check_loads<2, 1, 16>(multiple * 2 + 1, 14);
+    check_loads<2, 0, 6>(multiple * 2, 2);
+  }
+}
+
+// The launch's numbers of planes: strips begin `lead` elements behind a multiple of `load`.
+TEST(DepthwiseWindow, StripsOfPlanesBeginBehindMultiples) {
+  int wide = 0;
+  std::mt19937 random(3);
+  for (int i = 0; i < 300; ++i) {
+    AxisCase c = random_axis(random);
+    c.dilation = 1 + i % 2;
+    c.input = (1 + i % 9) * 8;
+    if (c.input + c.before + c.after < c.dilation * (c.window - 1) + 1) continue;
+    const ConvPass pass = i % 3 == 0 ? ConvPass::dgrad : ConvPass::fprop;
+    const Fusion fusion = convolution({c}, pass, Layout::nchw);
+    const auto [window, load, lead] = planes_of(fusion, pass == ConvPass::dgrad && c.stride > 1);
+    EXPECT_EQ(window.axis[2].positions % load, 0);
+    wide += load > 1 ? 1 : 0;
+    for (int64_t number = 0; number < window.axis[2].runs.divisor; ++number)
+      if (load > 1) {
+        EXPECT_EQ((window.axis[2].run(number, kStrip).position - lead) % load, 0);
+      }
+  }
+  EXPECT_GT(wide, 50);
 }
 
 }  // namespace

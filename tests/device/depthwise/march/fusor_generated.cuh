@@ -9,6 +9,10 @@ struct Config {
   enum : int { strip = 8 };
   enum : int { taps = 3 };
   enum : int { spread = 1 };
+  enum : bool { planes = false };
+  enum : int { load = 1 };
+  enum : int { lead = 0 };
+  enum : int { along = 1 };
   enum : int { blocks = 3 };
   enum : int { lines = 3 };
   enum : int { advance = 1 };
