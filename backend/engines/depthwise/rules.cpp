@@ -67,7 +67,7 @@ std::optional<Refusal> refuse_planes(const Fusion& fusion, const Contraction& vi
     return refuse_channels(fusion, second_over_images(fusion, view));
   }
   if (view.op != ContractionOp::wgrad) return std::nullopt;
-  const SlidingAxes axes = sliding_axes(view, axis_order(view, *axis));
+  const SlidingAxes axes = sliding_axes(view, axis_order(view, *axis), true);
   if (meets_lines_once(axes)) return std::nullopt;
   return refusal_at_anchor(
       fusion, "marched-window",

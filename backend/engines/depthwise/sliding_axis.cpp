@@ -70,13 +70,16 @@ Dims axis_order(const Contraction& view, int last) {
   return order;
 }
 
-SlidingAxes sliding_axes(const Contraction& view, const Dims& order) {
+SlidingAxes sliding_axes(const Contraction& view, const Dims& order, bool planes) {
   SlidingAxes axes;
   const bool strided_gradient = view.op == ContractionOp::dgrad && !view.has_unit_stride();
   auto slot = axes.end() - order.rank();
   for (const int64_t i : order)
     *slot++ = sliding_axis(view.axes[static_cast<size_t>(i)], view.op, strided_gradient);
   for (SlidingAxis& axis : axes) axis.strided_gradient = strided_gradient;
+  SlidingAxis& last = axes.back();
+  last.of_neighbours = planes && strided_gradient && last.dilation == 1 && last.window <= kMaxSlidingTaps &&
+                       last.stride <= kMaxSlidingTaps;
   return axes;
 }
 

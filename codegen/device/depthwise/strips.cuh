@@ -26,10 +26,12 @@ FUSOR_DEVICE void add_row(const Params& p, const Filters& filters, Index row, In
     float filter[kVector];
     filters.read(row + tap, filter);
 #pragma unroll
-    for (int i = 0; i < kStrip; ++i)
+    for (int i = 0; i < kStrip; ++i) {
+      if (column_met(i, k) < 0) continue;
 #pragma unroll
       for (int v = 0; v < kVector; ++v)
-        sums.at[i][v] = multiply_add(columns.at[i * kSpread + k][v], filter[v], sums.at[i][v]);
+        sums.at[i][v] = multiply_add(columns.at[column_met(i, k)][v], filter[v], sums.at[i][v]);
+    }
   }
 }
 

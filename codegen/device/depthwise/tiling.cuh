@@ -18,15 +18,23 @@ enum : int {
   kTaps = Config::taps,  // of a piece of a row of the window
 };
 /// Columns between neighbours of a run, or kTaps where they share none; result i meets column i * kSpread +
-/// k.
+/// k. In a strided gradient of planes, where runs are neighbours, results of kPhases phases take turns.
 enum : int {
   kSpread = Config::spread,
-  kColumns = (kStrip - 1) * kSpread + kTaps,
+  kPhases = Config::phases,
+  kPhase = Config::phase,
+  kColumns = kPhases > 1 ? (kStrip - 1 + kTaps - 1 + kPhase) / kPhases + 1 : (kStrip - 1) * kSpread + kTaps,
 };
+/// The column that result i meets through the k-th tap, or -1.
+FUSOR_DEVICE constexpr int column_met(int i, int k) {
+  if (kPhases == 1) return i * kSpread + k;
+  return (i + k + kPhase) % kPhases == 0 ? (i + k + kPhase) / kPhases : -1;
+}
 
 static_assert(kVector == 1 || kLoad * kAlong == 1, "vectors lie along one axis");
 
-using Window = SlidingWindow<Config::strided_gradient, kRows, kStrip, Index, i64, FastDivisor>;
+using Window =
+    SlidingWindow<Config::strided_gradient, kRows, kStrip, Index, i64, FastDivisor, Config::picks_taps>;
 
 /// Channels in vectors of kVector: a block has `width` of them, and each of its lanes one strip at a time.
 struct ChannelTiling {

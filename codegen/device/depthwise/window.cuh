@@ -11,6 +11,10 @@
 //   first form     dilation / g            dilation        stride / g    1
 //   second form    stride * dilation / g   dilation / g    1             stride / g
 // so that neighbours of a run share columns, whatever the stride and the dilation.
+//
+// In the second form with a dilation of 1, a run may instead be neighbouring results (spacing 1, tap_step 1),
+// from a multiple of the stride on. Then result i meets column (i + k + phase) / stride through tap k where
+// that has no remainder; phase is start modulo stride.
 #pragma once
 
 /// The first result of a run, and where its first tap that leads anywhere meets the operand: that position
@@ -39,6 +43,12 @@ struct SlidingAxis {
     } else {
       return {result, result * stride.divisor + Index(start), Index(0)};
     }
+  }
+  /// A run of neighbours in the second form; its position is that of column 0.
+  __device__ Run<Index> run_of_neighbours(Index number, Index length) const {
+    const Index result = number * length;
+    const Index product = result + Index(start) + Index(lift) * stride.divisor;
+    return {result, stride.divide(product) - Index(lift), Index(0)};
   }
   __device__ bool has_position(Index position) const { return position >= 0 && position < Index(positions); }
   /// The tap through which result i of a run meets a column; not below the window where none does.
@@ -84,8 +94,10 @@ struct SlidingLoads {
 };
 
 /// Three spatial axes, those that a convolution lacks with extents of 1. A strip is kStrip results of the
-/// last axis by rows of the one before it: kRows where nothing else is said.
-template <bool kStridedGradient, int kRows, int kStrip, class Index, class Wide, class Divisor>
+/// last axis by rows of the one before it: kRows where nothing else is said. Runs of a strided gradient are
+/// neighbours along the last axis unless their taps are picked.
+template <bool kStridedGradient, int kRows, int kStrip, class Index, class Wide, class Divisor,
+          bool kPicksTaps = kStridedGradient>
 struct SlidingWindow {
   using Axis = SlidingAxis<kStridedGradient, Index, Wide, Divisor>;
   using AxisRun = Run<Index>;
@@ -93,7 +105,11 @@ struct SlidingWindow {
 
   /// The runs of a strip of so many rows and its image; false where the strip lies beyond the results.
   __device__ bool locate(Index strip, AxisRun (&runs)[3], Index& image, Index rows = kRows) const {
-    runs[2] = axis[2].run(axis[2].runs.split(strip), kStrip);
+    const Index number = axis[2].runs.split(strip);
+    if constexpr (kStridedGradient && !kPicksTaps)
+      runs[2] = axis[2].run_of_neighbours(number, kStrip);
+    else
+      runs[2] = axis[2].run(number, kStrip);
     runs[1] = axis[1].run(axis[1].runs.split(strip), rows);
     runs[0] = axis[0].run(axis[0].runs.split(strip), 1);
     image = strip;

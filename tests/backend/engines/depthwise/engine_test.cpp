@@ -177,7 +177,9 @@ TEST(Depthwise, LoadsOfPlanesBeginOnMultiples) {
   EXPECT_THAT(numbers({.stride = 2, .extent = 56}, 4), ElementsAre(8, 7, 4));
   EXPECT_THAT(numbers({.dilation = 2, .extent = 56}, 4), ElementsAre(1, 0, 1));
   EXPECT_THAT(numbers({.extent = 56, .pass = ConvPass::dgrad}, 8), ElementsAre(8, 7, 8));
-  EXPECT_THAT(numbers({.stride = 2, .extent = 56, .pass = ConvPass::dgrad}, 4), ElementsAre(1, 0, 1));
+  EXPECT_THAT(numbers({.stride = 2, .extent = 56, .pass = ConvPass::dgrad}, 8), ElementsAre(4, 3, 8));
+  EXPECT_THAT(numbers({.stride = 2, .dilation = 2, .extent = 56, .pass = ConvPass::dgrad}, 4),
+              ElementsAre(1, 0, 1));
   EXPECT_THAT(numbers({.extent = 56, .pass = ConvPass::wgrad}, 4), ElementsAre(4, 3, 4));
 }
 
@@ -390,8 +392,8 @@ TEST(DepthwiseText, OfPlanesIsTheGoldenText) {
   const Fusion forward = conv_bias_relu(Layout::nchw);
   EXPECT_EQ(text(forward, setting(1, 8, "rows", 1)), test::golden_text("depthwise/strips.planes"));
   EXPECT_EQ(text(forward, setting(1, 8, "rows", 56)), test::golden_text("depthwise/march.planes"));
-  const Fusion backward = fusion(
-      {.channels = 144, .extent = 56, .images = 128, .pass = ConvPass::wgrad, .layout = Layout::nchw});
+  const Fusion backward =
+      fusion({.channels = 144, .extent = 56, .images = 128, .pass = ConvPass::wgrad, .layout = Layout::nchw});
   EXPECT_EQ(text(backward, setting(1, 4, "rows", 56)), test::golden_text("depthwise/march_wgrad.planes"));
 }
 

@@ -85,19 +85,11 @@ Fusion convolution(std::initializer_list<AxisCase> axes, ConvPass pass, Layout l
   return fusion_of(g.finish({g.output(result, {.layout = layout})}));
 }
 
-/// The window of a launch over planes, and the numbers of its config that say how columns are loaded.
-std::tuple<HostWindow<false, 1>, int64_t, int64_t> planes_of(const Fusion& fusion, bool strided_gradient) {
+/// A number of the config with which the engine makes a convolution.
+int64_t value_of(const Fusion& fusion, std::string_view name) {
   EngineConfig config{"depthwise", 1, {{"vector", 1}, {"strip", kStrip}, {"rows", 1}}};
   const Lowered lowered = test::lower(depthwise_engine(), fusion, config, direct_cases::h200());
-  const auto& values = std::get<Launch>(lowered.steps[0]).source->config;
-  const auto value = [&](std::string_view name) {
-    return std::ranges::find(values, name, &ConfigValue::name)->number();
-  };
-  EXPECT_EQ(value("planes"), 1);
-  if (strided_gradient) {
-    EXPECT_EQ(value("load"), 1);
-  }
-  return {window_of<HostWindow<false, 1>>(fusion, 1), value("load"), value("lead")};
+  return test::config_value(*std::get<Launch>(lowered.steps[0]).source, name);
 }
 
 using Meeting = std::tuple<int64_t, int64_t, int64_t>;  // result, stored tap, position
@@ -207,6 +199,40 @@ TEST(DepthwiseWindow, StripsCoverEveryResultOnce) {
   }
 }
 
+// Gradients of strides in planes: runs are neighbouring results, whose phases take turns.
+std::multiset<Meeting> meetings_of_neighbours(const AxisCase& c, const Fusion& fusion) {
+  const auto window = window_of<HostWindow<true, 1>>(fusion, 1);
+  const auto& axis = window.axis[2];
+  const int64_t phase = value_of(fusion, "phase"), length = (kStrip + c.stride - 1) / c.stride * c.stride;
+  EXPECT_EQ(value_of(fusion, "phases"), c.stride);
+  std::multiset<Meeting> meetings;
+  for (int64_t number = 0; number < axis.runs.divisor; ++number) {
+    const device::Run<int64_t> run = axis.run_of_neighbours(number, length);
+    for (int64_t i = 0; i < length && run.result + i < axis.results; ++i)
+      for (int64_t tap = 0; tap < c.window; ++tap) {
+        const int64_t position = run.position + (i + tap + phase) / c.stride;
+        if ((i + tap + phase) % c.stride == 0 && axis.has_position(position))
+          meetings.insert({run.result + i, axis.stored(tap), position});
+      }
+  }
+  return meetings;
+}
+
+TEST(DepthwiseWindow, NeighboursMeetThePositionsOfThePlainLoops) {
+  std::mt19937 random(11);
+  for (int i = 0; i < 300; ++i) {
+    AxisCase c = random_axis(random);
+    c.stride = std::max<int64_t>(c.stride, 2);
+    c.dilation = 1;
+    if (c.input + c.before + c.after < c.window || c.output() < 2 || c.input < 2) continue;
+    const Fusion fusion = convolution({c}, ConvPass::dgrad, Layout::nchw);
+    EXPECT_EQ(meetings_of_neighbours(c, fusion), plain_meetings(c, ConvPass::dgrad))
+        << "window " << c.window << " stride " << c.stride << " padding " << c.before << ", " << c.after
+        << " input " << c.input;
+    if (HasFailure()) return;
+  }
+}
+
 // --- loads ---
 
 // What SlidingLoads says of a line of kCount neighbours: each of them is held by one lane of one load, and a
@@ -255,13 +281,17 @@ TEST(DepthwiseWindow, StripsOfPlanesBeginBehindMultiples) {
     if (c.input + c.before + c.after < c.dilation * (c.window - 1) + 1) continue;
     const ConvPass pass = i % 3 == 0 ? ConvPass::dgrad : ConvPass::fprop;
     const Fusion fusion = convolution({c}, pass, Layout::nchw);
-    const auto [window, load, lead] = planes_of(fusion, pass == ConvPass::dgrad && c.stride > 1);
-    EXPECT_EQ(window.axis[2].positions % load, 0);
-    wide += load > 1 ? 1 : 0;
-    for (int64_t number = 0; number < window.axis[2].runs.divisor; ++number)
-      if (load > 1) {
-        EXPECT_EQ((window.axis[2].run(number, kStrip).position - lead) % load, 0);
-      }
+    const int64_t load = value_of(fusion, "load"), lead = value_of(fusion, "lead");
+    if (load == 1) continue;
+    ++wide;
+    const auto axis = window_of<HostWindow<false, 1>>(fusion, 1).axis[2];
+    EXPECT_EQ(axis.positions % load, 0);
+    const int64_t length = (kStrip + c.stride - 1) / c.stride * c.stride;
+    for (int64_t number = 0; number < axis.runs.divisor; ++number) {
+      const auto run = value_of(fusion, "strided_gradient") != 0 ? axis.run_of_neighbours(number, length)
+                                                                 : axis.run(number, kStrip);
+      EXPECT_EQ((run.position - lead) % load, 0);
+    }
   }
   EXPECT_GT(wide, 50);
 }

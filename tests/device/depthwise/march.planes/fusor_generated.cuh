@@ -13,6 +13,9 @@ struct Config {
   enum : int { load = 8 };
   enum : int { lead = 7 };
   enum : int { along = 8 };
+  enum : bool { picks_taps = false };
+  enum : int { phases = 1 };
+  enum : int { phase = 0 };
   enum : int { blocks = 5 };
   enum : int { lines = 3 };
   enum : int { advance = 1 };

@@ -13,6 +13,9 @@ struct Config {
   enum : int { load = 1 };
   enum : int { lead = 0 };
   enum : int { along = 1 };
+  enum : bool { picks_taps = false };
+  enum : int { phases = 1 };
+  enum : int { phase = 0 };
   enum : int { blocks = 3 };
   enum : int { lines = 3 };
   enum : int { advance = 1 };
