@@ -1,7 +1,8 @@
 // Owns the depthwise engine: convolutions of one input and one output channel a group whose channels, or
 // pixels, are adjacent, bound by memory. Its knobs and candidates; its rules are in depthwise/rules.h, what
 // it lowers to in depthwise/lowering.h, and the kernels are codegen/device/depthwise/strips.cuh and
-// depthwise/wgrad.cuh, depthwise/march.cuh and depthwise/march_wgrad.cuh, and depthwise/finish.cuh.
+// depthwise/wgrad.cuh, depthwise/march.cuh, depthwise/march_staged.cuh and depthwise/march_wgrad.cuh, and
+// depthwise/finish.cuh.
 #include <algorithm>
 #include <memory>
 

@@ -257,13 +257,13 @@ int64_t Schedule::values() const {
 }
 
 int64_t Schedule::blocks_per_sm() const {
-  int64_t others = marches() ? 30 : 40;
+  int64_t others = marches() ? 30 : in_planes() ? 50 : 40;
   // Where results end, and which taps there are.
   if (marches() && !is_wgrad()) others += 4 + (has_tails() ? strip : 0) + (whole_rows() ? 0 : 8);
   const int64_t registers = values() + others + (index_bits == 64 ? 32 : 0);
-  if (staged) return std::clamp<int64_t>(kStagedBytesOfSm / staged_bytes(), 1, registers <= 80 ? 6 : 4);
-  if (in_planes() && registers <= 80) return registers <= 64 ? 8 : 6;
-  return registers <= 96 ? 5 : registers <= 128 ? 4 : registers <= 168 ? 3 : 2;
+  const int64_t room = registers <= 96 ? 5 : registers <= 128 ? 4 : registers <= 168 ? 3 : 2;
+  if (staged) return std::clamp<int64_t>(kStagedBytesOfSm / staged_bytes(), 1, room);
+  return in_planes() && registers <= 80 ? (registers <= 64 ? 8 : 6) : room;
 }
 
 bool Schedule::needs_wide_index() const {

@@ -16,7 +16,7 @@ struct Config {
   enum : bool { picks_taps = false };
   enum : int { phases = 1 };
   enum : int { phase = 0 };
-  enum : int { blocks = 5 };
+  enum : int { blocks = 6 };
   enum : int { lines = 3 };
   enum : int { advance = 1 };
   enum : bool { a_plain = true };

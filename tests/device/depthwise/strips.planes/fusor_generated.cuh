@@ -17,7 +17,7 @@ struct Config {
   enum : int { phases = 1 };
   enum : int { phase = 0 };
   enum : bool { whole_rows = true };
-  enum : int { blocks = 5 };
+  enum : int { blocks = 6 };
 };
 #include "codegen/device/base/pointwise.cuh"
 #include "codegen/device/base/formulas.cuh"
