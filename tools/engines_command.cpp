@@ -57,7 +57,7 @@ constexpr auto kAbout = std::to_array<About>({
     {"mma_stream", "matmul and convolution of few channels: weights stay, rows stream past them",
      Place::tensor_cores},
     {"mma", "matmul and convolution of any layout, with prologues", Place::tensor_cores},
-    {"depthwise", "depthwise convolution in NHWC", Place::cuda_cores},
+    {"depthwise", "depthwise convolution in NHWC and NCHW", Place::cuda_cores},
     {"depthwise_repacked", "depthwise convolution in NCHW, between copies", Place::cuda_cores},
     {"window", "pooling, forward with its index and backward without atomics", Place::cuda_cores},
     {"rows", "softmax, norms and whatever else needs totals of rows again", Place::cuda_cores},

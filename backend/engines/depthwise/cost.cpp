@@ -47,52 +47,96 @@ StripCost through(const SiteCost& site, int64_t count, int64_t vector) {
 // A marching thread: addresses are a sum away, and its strip's begin is far from every row.
 constexpr double kRowInstructions = 30, kLoadInstructions = 2, kStoreInstructions = 4;
 
+// Of threads that copy planes to shared memory and back: for a row, and for the place of each store.
+constexpr double kStagedRowInstructions = 20, kStagedStoreInstructions = 20;
+
+// Lines of L1, and what it takes, in bytes, to find one of them.
+constexpr double kLineBytes = 128, kBytesOfLine = 64;
+constexpr double kWarp = 32;
+
+// Lines of L1 that a warp's accesses touch: its lanes lie `distance` bytes apart, up to `in_row` of them in a
+// row; rows follow each other or lie apart.
+double lines_of_warp(double distance, double in_row, bool rows_follow) {
+  const double segments = rows_follow ? 1 : std::max(1.0, kWarp / in_row);
+  return std::min(kWarp, segments + kWarp * distance / kLineBytes);
+}
+
 }  // namespace
 
+// `count` accesses of a thread to a site; `instructions` each for the address.
+StripCost Schedule::through(const Expr& site, int64_t count, double instructions) const {
+  const SiteCost one = cost_of(site, fusion);
+  StripCost cost = depthwise::through(one, count, vector_width(site));
+  cost.arithmetic += static_cast<double>(count) * (instructions - kVectorInstructions);
+  if (!in_planes()) return cost;
+  const int64_t row = &site == &a ? last().positions : along;
+  const int64_t pitch = staged                     ? row
+                        : &site == &columns_site() ? strip * last().advance() / last().phases()
+                                                   : strip * last().spacing();
+  const double lines = lines_of_warp(static_cast<double>(pitch) * one.bytes,
+                                     static_cast<double>(last().runs(strip)), staged || rows == 1);
+  cost.bytes = std::max(cost.bytes, static_cast<double>(count) * lines / kWarp * kBytesOfLine);
+  return cost;
+}
+
 StripCost Schedule::march_cost() const {
-  const SiteCost cost_a = cost_of(a, fusion), cost_b = cost_of(b, fusion), cost_y = cost_of(y, fusion);
   const int64_t rows_of_taps = taps * axes[1].taps();
-  StripCost row{kRowInstructions + static_cast<double>(rows_of_taps * strip * vector), 0, 0};
-  const auto add = [&](const SiteCost& site, int64_t count, double instructions) {
-    row += through(site, count, vector);
-    row.arithmetic += static_cast<double>(count) * (instructions - kVectorInstructions);
-  };
-  add(is_wgrad() ? cost_b : cost_a, columns() * axes[1].advance(), kLoadInstructions);
-  if (is_wgrad()) {
-    add(cost_a, strip, kLoadInstructions);
+  StripCost row{kRowInstructions + static_cast<double>(rows_of_taps * strip * vector / last().phases()), 0,
+                0};
+  if (staged) {
+    const int64_t reads = ceil_div(columns(), stage.read) * axes[1].advance();
+    row += {static_cast<double>(reads + strip), 0, static_cast<double>(4 * (reads * stage.read + strip))};
   } else {
-    add(cost_y, strip, kStoreInstructions);
+    row += through(columns_site(), column_loads() * axes[1].advance(), kLoadInstructions);
+    row += through(strips_site(), strip / along, is_wgrad() ? kLoadInstructions : kStoreInstructions);
+  }
+  if (!is_wgrad()) {
     row.arithmetic += static_cast<double>(rows_of_taps);
     row.bytes += static_cast<double>(rows_of_taps * vector * 4);
   }
   const auto worked_on = static_cast<double>(rows_worked_on());
-  return {kWgradStripInstructions + worked_on * row.arithmetic, worked_on * row.special,
-          worked_on * row.bytes};
+  StripCost cost{kWgradStripInstructions + worked_on * row.arithmetic, worked_on * row.special,
+                 worked_on * row.bytes};
+  if (staged) cost += staging_cost();
+  return cost;
+}
+
+// A strip's share of the loads and stores of its plane.
+StripCost Schedule::staging_cost() const {
+  const int64_t loads = axes[1].positions * last().positions / load,
+                stores = axes[1].results * last().results / along;
+  StripCost plane{kStagedRowInstructions * static_cast<double>(axes[1].positions), 0, 0};
+  plane += through(a, loads, kLoadInstructions);
+  plane += through(y, stores, kStagedStoreInstructions);
+  const auto elements = static_cast<double>(loads * load + stores * along);
+  plane += {elements, 0, 4 * elements};
+  const auto strips = static_cast<double>(strips_of_image());
+  return {plane.arithmetic / strips, plane.special / strips, plane.bytes / strips};
 }
 
 StripCost Schedule::strip_cost() const {
   if (marches()) return march_cost();
-  const SiteCost cost_a = cost_of(a, fusion), cost_b = cost_of(b, fusion), cost_y = cost_of(y, fusion);
   StripCost cost{is_wgrad() ? kWgradStripInstructions : kStripInstructions, 0, 0};
   if (is_wgrad()) {
     cost.arithmetic += static_cast<double>(strip * taps * vector);
-    cost += through(cost_a, strip, vector);
-    cost += through(cost_b, columns(), vector);
+    cost += through(a, strip, kVectorInstructions);
+    cost += through(b, columns(), kVectorInstructions);
     return cost;
   }
   const int64_t lines = axes[0].taps() * pieces;
   const int64_t tap_vectors = lines * axes[1].taps() * rows * taps;
-  const int64_t loaded = lines * (axes[1].taps() + (rows - 1) * axes[1].advance()) * columns();
-  cost.arithmetic += static_cast<double>(tap_vectors * (vector * strip + 2));
+  const int64_t loaded = lines * (axes[1].taps() + (rows - 1) * axes[1].advance()) * column_loads();
+  cost.arithmetic += static_cast<double>(tap_vectors * (vector * strip / last().phases() + 2));
   cost.bytes += static_cast<double>(tap_vectors * vector * 4);
-  cost += through(cost_a, loaded, vector);
-  cost += through(cost_y, rows * strip, vector);
+  cost += through(a, loaded, kVectorInstructions);
+  cost += through(y, rows * strip / along, kVectorInstructions);
   return cost;
 }
 
 // Every element of the operand comes once for each block that needs it: those that walk over many rows share
 // all but the first and the last.
 double Schedule::l2_bytes() const {
+  if (staged) return problem.dram_bytes;
   if (marches())
     return problem.dram_bytes * static_cast<double>(rows_worked_on()) / static_cast<double>(rows) +
            2 * static_cast<double>(partial_bytes());
@@ -112,8 +156,8 @@ double Schedule::issue_share() const {
   if (is_wgrad() && !marches()) return kWgradIssueShare * (strip <= kShortStrip ? kShareOfShort : 1);
   if (!marches()) return kIssueShare;
   const int64_t resident = std::min(blocks_per_sm(), ceil_div(blocks(), int64_t{problem.device.sm_count}));
-  constexpr int64_t kWarps = kThreads / 32;
-  const auto warps = static_cast<double>(resident * kWarps);
+  const int64_t warps_of_block = ceil_div(staged ? deal.threads() : kThreads, int64_t{32});
+  const auto warps = static_cast<double>(resident * warps_of_block);
   return kMarchIssueShare * warps / (warps + 4);
 }
 

@@ -25,21 +25,32 @@ Lowered Schedule::lowered() const {
   } else {
     lowered.steps.emplace_back(gather());
   }
-  lowered.guards = guards_of(fusion, {{a, vector}, {b, vector}, {y, vector}});
+  lowered.guards = guards_of(fusion, {{a, vector_width(a)}, {b, vector_width(b)}, {y, vector_width(y)}});
   return lowered;
 }
 
 std::vector<ConfigValue> Schedule::config() const {
-  std::vector<ConfigValue> values{{"index_bits", index_bits}, {"strided_gradient", last().strided_gradient},
-                                  {"vector", vector},         {"rows", marches() ? 1 : rows},
-                                  {"strip", strip},           {"taps", taps},
-                                  {"spread", spread()}};
+  std::vector<ConfigValue> values{{"index_bits", index_bits},
+                                  {"strided_gradient", last().strided_gradient},
+                                  {"vector", vector},
+                                  {"rows", marches() ? 1 : rows},
+                                  {"strip", strip},
+                                  {"taps", taps},
+                                  {"spread", spread()},
+                                  {"planes", in_planes()},
+                                  {"load", load},
+                                  {"lead", lead},
+                                  {"along", along},
+                                  {"picks_taps", last().picks_taps()},
+                                  {"phases", last().phases()},
+                                  {"phase", last().phase()}};
   if (!marches()) values.push_back({"whole_rows", whole_rows()});
   values.push_back({"blocks", blocks_per_sm()});
   if (!marches()) return values;
   values.push_back({"lines", axes[1].taps()});
   values.push_back({"advance", axes[1].advance()});
   values.push_back({"a_plain", is_plain(a)});
+  if (staged) values.push_back({"read", stage.read});
   if (is_wgrad())
     values.push_back({"b_plain", is_plain(b)});
   else
@@ -66,8 +77,8 @@ Parameters Schedule::common_parameters() const {
   return p;
 }
 
-KernelSite Schedule::site(const char* name, const Expr& expr, int vector_axis) const {
-  KernelSite site{name, expr, vector_axis, fits_short_forms(expr)};
+KernelSite Schedule::site(const char* name, const Expr& expr) const {
+  KernelSite site{name, expr, vector_axis(expr), fits_short_forms(expr)};
   site.addressed = marches() && !expr.yields.empty() && is_plain(expr);
   return site;
 }
@@ -97,9 +108,33 @@ KernelSource source_of(const char* root, std::vector<KernelSite> sites, std::vec
 
 }  // namespace
 
+Launch Schedule::staged_gather() const {
+  KernelSource source =
+      source_of("depthwise/march_staged.cuh", {site("A", a), site("B", b), site("Y", y)}, config(), target);
+  source.types.emplace_back("depthwise/stage.cuh");
+  Parameters p = common_parameters();
+  p.wide("images", images());
+  p.wide("steps", steps);
+  p.wide("rows", rows);
+  p.group("stage", "StageTiling", [&] {
+    p.divisor("lines", axes[1].positions);
+    p.divisor("rows", axes[1].results);
+    p.divisor("accesses", last().results / along);
+    p.wide("begin", stage_begin() / 4);
+    p.wide("plane", stage.plane);
+    p.wide("pitch", stage.pitch);
+    p.wide("first", stage.first);
+    p.wide("results", stage.results);
+  });
+  Launch made = launch("depthwise_march_staged", std::move(source), std::move(p), blocks(), deal.threads());
+  made.shared_bytes = staged_bytes();
+  return made;
+}
+
 Launch Schedule::gather() const {
+  if (staged) return staged_gather();
   KernelSource source = source_of(marches() ? "depthwise/march.cuh" : "depthwise/strips.cuh",
-                                  {site("A", a, 1), site("B", b, 0), site("Y", y, 1)}, config(), target);
+                                  {site("A", a), site("B", b), site("Y", y)}, config(), target);
   Parameters p = common_parameters();
   p.wide("strips", strips());
   p.wide("steps", steps);
@@ -115,7 +150,7 @@ Launch Schedule::gather() const {
 
 Launch Schedule::marched_parts_of_gradient() const {
   KernelSource source =
-      source_of("depthwise/march_wgrad.cuh", {site("A", a, 1), site("B", b, 1)}, config(), target);
+      source_of("depthwise/march_wgrad.cuh", {site("A", a), site("B", b)}, config(), target);
   Parameters p = common_parameters();
   p.wide("strips", strips());
   p.wide("strips_per_block", ceil_div(strips(), split));
@@ -126,8 +161,7 @@ Launch Schedule::marched_parts_of_gradient() const {
 
 Launch Schedule::parts_of_gradient() const {
   if (marches()) return marched_parts_of_gradient();
-  KernelSource source =
-      source_of("depthwise/wgrad.cuh", {site("A", a, 1), site("B", b, 1)}, config(), target);
+  KernelSource source = source_of("depthwise/wgrad.cuh", {site("A", a), site("B", b)}, config(), target);
   Parameters p = common_parameters();
   p.divisor("columns", deal.width * deal.rows);
   p.divisor("row_tiles", row_tiles());
@@ -142,7 +176,7 @@ Launch Schedule::parts_of_gradient() const {
 
 Launch Schedule::sum_of_parts() const {
   KernelSource source{.root = "depthwise/finish.cuh",
-                      .sites = {site("Y", y, 0)},
+                      .sites = {site("Y", y)},
                       .config = {{"index_bits", index_bits}},
                       .target = target,
                       .types = {"depthwise/window.cuh"}};

@@ -1,6 +1,7 @@
 // Owns how a block's threads are dealt out, and what one of them holds.
 #include "backend/engines/depthwise/lowering.h"
 
+#include <bit>
 #include <limits>
 
 #include "backend/engines/contraction/epilogue.h"
@@ -56,6 +57,41 @@ int64_t widest_vector(const Fusion& fusion, bool wgrad) {
   return wgrad ? std::min(width, widest_vector(fusion, operand_site(fusion, 0, 1))) : width;
 }
 
+// Planes: lanes are strips of whole images where those have few, so that the block's planes, which are
+// adjacent in memory, are read from end to end; idle threads cost more.
+Deal best_deal_of_planes(int64_t channels, int64_t strips_of_image, int64_t max_width) {
+  constexpr double kWholeImage = 0.15, kWholeImages = 0.1;
+  Deal best;
+  double most = 0;
+  for (int64_t lanes = kThreads; lanes >= 1; --lanes) {
+    const Deal deal{std::min({channels, max_width, kThreads / lanes}), 1, lanes};
+    const double whole = lanes == strips_of_image       ? kWholeImage
+                         : lanes % strips_of_image == 0 ? kWholeImages
+                                                        : 0;
+    const double share =
+        static_cast<double>(channels) / static_cast<double>(ceil_div(channels, deal.width) * deal.width);
+    const double useful = share * static_cast<double>(deal.threads()) / static_cast<double>(kThreads) + whole;
+    if (useful <= most) continue;
+    most = useful;
+    best = deal;
+  }
+  return best;
+}
+
+// Neighbours along the last axis that one access moves: as many as divide the axis and the distance between
+// strips, so that each access lies inside of the axis or beyond it.
+int64_t neighbours_at_once(const Fusion& fusion, const Expr& site, int64_t distance, int64_t most) {
+  const Access* const access = primary_access(site);
+  if (access == nullptr) return 1;
+  const Operand& operand = fusion.operands[static_cast<size_t>(access->operand)];
+  const int axis = site.domain.rank() - 1;
+  for (int64_t width = std::min<int64_t>(most, 16 / byte_size(operand.type)); width > 1; width /= 2)
+    if (site.domain[axis] % width == 0 && distance % width == 0 &&
+        moves_whole_vectors(*access, operand, operand.type, axis, width))
+      return width;
+  return 1;
+}
+
 }  // namespace
 
 Problem::Problem(const Fusion& fusion_, const DeviceInfo& device_)
@@ -63,18 +99,15 @@ Problem::Problem(const Fusion& fusion_, const DeviceInfo& device_)
       device(device_),
       view(contraction_of(fusion_).value()),
       target(device.target()),
-      widest_vector(depthwise::widest_vector(fusion_, view.op == ContractionOp::wgrad)),
+      plane_axis(fusor::plane_axis(fusion_, view).value_or(-1)),
+      order(axis_order(view, plane_axis)),
+      axes(sliding_axes(view, order, in_planes())),
+      widest_vector(in_planes() ? 1 : depthwise::widest_vector(fusion_, view.op == ContractionOp::wgrad)),
       dram_bytes(fusor::dram_bytes(fusion_)) {
-  const Dims order = axis_order(view);
-  const bool strided_gradient = view.op == ContractionOp::dgrad && !view.has_unit_stride();
-  auto slot = axes.end() - order.rank();
-  for (const int64_t i : order)
-    *slot++ = sliding_axis(view.axes[static_cast<size_t>(i)], view.op, strided_gradient);
-  for (SlidingAxis& axis : axes) axis.strided_gradient = strided_gradient;
   a = over_kernel_axes(operand_site(fusion, 0, 0), order);
   b = over_kernel_axes(operand_site(fusion, 0, 1), order);
   y = over_kernel_axes(result_site(fusion), order);
-  pieces = ceil_div(last().taps(), kMaxSlidingTaps);
+  pieces = pieces_of_rows(axes);
   taps = ceil_div(last().taps(), pieces);
 }
 
@@ -93,19 +126,91 @@ Schedule::Schedule(const Problem& problem_, const Knobs& knobs)
       rows(knobs.rows),
       split(knobs.split.value_or(1)),
       vector(knobs.vector) {
-  mark_vectors();
+  if (in_planes()) settle_strip();
   if (marches() && !can_march()) rows = 1;
-  deal = best_deal(vectors, is_wgrad() && !marches() ? row_pieces() : 1, max_width());
+  if (knobs.staged.value_or(0) == 1) settle_stage();
+  if (in_planes()) settle_accesses(knobs.load.value_or(0));
+  mark_vectors();
+  deal = best_deal();
   if (!is_wgrad()) steps = steps_for_device();
   if (split == 0) split = split_for_device();
   index_bits = needs_wide_index() ? 64 : 32;
 }
 
+void Schedule::settle_strip() {
+  vector = 1;
+  while (is_wgrad() && columns() > kMostColumns) strip /= 2;
+  strip = ceil_div(strip, last().phases()) * last().phases();
+}
+
+bool Schedule::columns_are_neighbours() const {
+  return !last().picks_taps() && last().dilation == 1 && pieces == 1 && last().advance() <= taps;
+}
+
+// Columns that are neighbours and begin at the same distance from a multiple in every strip are loaded
+// together; so are results that are neighbours. Threads that stage planes begin where rows do.
+void Schedule::settle_accesses(int64_t most) {
+  const int64_t phases = last().phases();
+  if (last().spacing() == 1) along = neighbours_at_once(fusion, strips_site(), staged ? 0 : strip, 8);
+  if (!columns_are_neighbours()) return;
+  most = most < 1 ? 8 : static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(most)));
+  load = neighbours_at_once(fusion, columns_site(), staged ? 0 : strip / phases * last().advance(),
+                            std::min<int64_t>(most, 8));
+  if (staged) return;
+  const int64_t first = (last().start - last().phase()) / phases;
+  lead = (first % load + load) % load;
+}
+
+// Columns of all strips lie in a row, behind what the first one begins with; pitches are odd numbers of
+// accesses, so that lanes meet few banks twice.
+void Schedule::settle_stage() {
+  stage = {};
+  const int64_t pitch_of_strips = strip * last().advance() / last().phases();
+  const int64_t begin = (last().start - last().phase()) / last().phases();
+  const int64_t columns_end = begin + (last().runs(strip) - 1) * pitch_of_strips + columns();
+  stage.first = std::min<int64_t>(0, begin);
+  for (stage.read = 4; stage.read > 1; stage.read /= 2)
+    if ((begin - stage.first) % stage.read == 0 && pitch_of_strips % stage.read == 0) break;
+  const auto round_up = [&](int64_t x) { return ceil_div(x, stage.read) * stage.read; };
+  stage.pitch = round_up(std::max(columns_end, last().positions) - stage.first + stage.read - 1);
+  stage.plane = (axes[1].positions * stage.pitch / stage.read | 1) * stage.read;
+  stage.results = axes[1].results * last().results | 1;
+  staged = can_stage();
+}
+
+bool Schedule::can_stage() const {
+  const SlidingAxis& planes = axes[0];
+  const bool flat = planes.positions == 1 && planes.results == 1 && planes.window == 1 && planes.start == 0;
+  return in_planes() && !is_wgrad() && marches() && flat && columns_are_neighbours() &&
+         strips_of_image() <= kThreads && filter_bytes(1) + stage.bytes() <= kMaxStagedBytes - 16;
+}
+
+Deal Schedule::best_deal() const {
+  if (staged) {
+    const int64_t lanes = strips_of_image();
+    return {std::min({vectors, max_width(), kThreads / lanes}), 1, lanes};
+  }
+  if (!in_planes())
+    return depthwise::best_deal(vectors, is_wgrad() && !marches() ? row_pieces() : 1, max_width());
+  return best_deal_of_planes(vectors, strips_of_image(), max_width());
+}
+
+// The axis along which a site's vectors lie.
+int Schedule::vector_axis(const Expr& site) const {
+  const bool over_filters = is_wgrad() ? &site == &y : &site == &b;
+  return over_filters ? 0 : in_planes() ? site.domain.rank() - 1 : 1;
+}
+
+int64_t Schedule::vector_width(const Expr& site) const {
+  if (&site == &columns_site()) return vector * load;
+  if (&site == &strips_site()) return vector * along;
+  return is_wgrad() ? 1 : vector;
+}
+
 void Schedule::mark_vectors() {
   vectors = view.entries / vector;
-  mark_whole_vectors(fusion, a, 1, vector);
-  mark_whole_vectors(fusion, b, is_wgrad() ? 1 : 0, vector);
-  mark_whole_vectors(fusion, y, is_wgrad() ? 0 : 1, is_wgrad() ? 1 : vector);
+  for (Expr* const site : {&a, &b, &y})
+    mark_whole_vectors(fusion, *site, vector_axis(*site), vector_width(*site));
 }
 
 int64_t Schedule::blocks() const {
@@ -129,32 +234,36 @@ int64_t Schedule::split_for_device() const {
 bool Schedule::is_plain(const Expr& site) const {
   const Node& value = yielded_node(site);
   return value.kind == Node::Kind::load && byte_size(value.type) == 2 && is_real(value.type) &&
-         (value.access.whole_vectors || vector == 1) &&
+         (value.access.whole_vectors || vector_width(site) == 1) &&
          fusion.operands[static_cast<size_t>(value.access.operand)].type == value.type;
 }
 
 int64_t Schedule::values_on_the_way() const {
-  int64_t values = is_plain(a) ? (is_wgrad() ? strip : columns()) : 0;
-  if (is_wgrad() && is_plain(b)) values += columns();
+  int64_t values = is_plain(columns_site()) ? column_loads() * load : 0;
+  if (is_wgrad() && is_plain(a)) values += strip;
   return ceil_div(values * vector, 2);
 }
 
 int64_t Schedule::values() const {
   if (marches() && is_wgrad())
-    return values_on_the_way() + strip + columns() +
+    return values_on_the_way() + strip / along + column_loads() +
            vector * (columns() + ring() * strip + axes[1].taps() * taps);
+  if (staged) return columns() + std::max<int64_t>(1, ring() - 1) * strip;
   // The first row of results leaves before the last one begins.
   if (marches())
-    return values_on_the_way() + columns() + vector * (columns() + std::max<int64_t>(1, ring() - 1) * strip);
+    return values_on_the_way() + column_loads() +
+           vector * (columns() + std::max<int64_t>(1, ring() - 1) * strip);
   return vector * (is_wgrad() ? columns() + strip + taps : columns() + strip * rows + 1);
 }
 
 int64_t Schedule::blocks_per_sm() const {
-  int64_t others = marches() ? 30 : 40;
+  int64_t others = marches() ? 30 : in_planes() ? 50 : 40;
   // Where results end, and which taps there are.
   if (marches() && !is_wgrad()) others += 4 + (has_tails() ? strip : 0) + (whole_rows() ? 0 : 8);
   const int64_t registers = values() + others + (index_bits == 64 ? 32 : 0);
-  return registers <= 96 ? 5 : registers <= 128 ? 4 : registers <= 168 ? 3 : 2;
+  const int64_t room = registers <= 96 ? 5 : registers <= 128 ? 4 : registers <= 168 ? 3 : 2;
+  if (staged) return std::clamp<int64_t>(kStagedBytesOfSm / staged_bytes(), 1, room);
+  return in_planes() && registers <= 80 ? (registers <= 64 ? 8 : 6) : room;
 }
 
 bool Schedule::needs_wide_index() const {

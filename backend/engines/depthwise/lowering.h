@@ -28,6 +28,9 @@ inline constexpr int64_t kMostHeldRows = 2;
 /// Columns of a marching thread: a bit for each.
 inline constexpr int64_t kMostColumns = 32;
 
+/// Shared memory of the blocks that stage their planes, so that an SM has room for several.
+inline constexpr int64_t kMaxStagedBytes = 48 * 1024, kStagedBytesOfSm = 200 * 1024;
+
 /// How a block's threads are dealt out: vectors of channels by row pieces (wgrad) by lanes, each of which
 /// takes strips.
 struct Deal {
@@ -38,15 +41,27 @@ struct Deal {
 
 struct StripCost;
 
+/// Planes in shared memory, in floats: the numbers of StageTiling in codegen/device/depthwise/stage.cuh.
+struct Stage {
+  int64_t first = 0, pitch = 0, plane = 0, results = 0;
+  int64_t read = 1;  // neighbours that one access reads
+
+  int64_t bytes() const { return (plane + results) * 4; }  // of a channel
+};
+
 struct Knobs {
   int64_t vector = 1, strip = 4, rows = 1;
-  std::optional<int64_t> split = {};  ///< wgrad; 0 leaves it to the schedule
+  std::optional<int64_t> load = {};    ///< planes: the most pixels of a load; 0 leaves it to the schedule
+  std::optional<int64_t> split = {};   ///< wgrad; 0 leaves it to the schedule
+  std::optional<int64_t> staged = {};  ///< planes, fprop and dgrad: 1 marches over shared memory
 
   static void visit(auto& self, auto&& knob) {
     knob("vector", self.vector);
     knob("strip", self.strip);
     knob("rows", self.rows);
+    knob("load", self.load);
     knob("split", self.split);
+    knob("staged", self.staged);
   }
 };
 
@@ -56,7 +71,9 @@ struct Problem {
   const DeviceInfo& device;
   Contraction view;
   std::string target;
-  std::array<SlidingAxis, kSlidingAxes> axes;
+  int plane_axis;  // along which pixels are adjacent; -1 where channels are
+  Dims order;      // of the spatial axes, as the kernels walk them
+  SlidingAxes axes;
   Expr a, b, y;                  // over the kernel's axes
   int64_t pieces = 1, taps = 1;  // of a row of the window, and of a piece
   int64_t widest_vector;
@@ -65,6 +82,7 @@ struct Problem {
   Problem(const Fusion& fusion_, const DeviceInfo& device_);
 
   bool is_wgrad() const { return view.op == ContractionOp::wgrad; }
+  bool in_planes() const { return plane_axis >= 0; }
   const SlidingAxis& last() const { return axes[kSlidingAxes - 1]; }
 };
 
@@ -74,23 +92,34 @@ struct Schedule {
   const Fusion& fusion;
   const Contraction& view;
   const std::string& target;
-  const std::array<SlidingAxis, kSlidingAxes>& axes;
+  const SlidingAxes& axes;
   const int64_t pieces, taps;
   Expr a, b, y;  // with the vectors marked
   int64_t strip, rows, split;
-  int64_t vector, vectors = 1;  // channels of one, and how many
+  int64_t vector, vectors = 1;            // channels of one, and how many
+  int64_t load = 1, lead = 0, along = 1;  // kLoad, kLead and kAlong of codegen/device/depthwise/tiling.cuh
   Deal deal;
   int64_t steps = 1;  // of a block, fprop and dgrad
   int index_bits = 32;
+  bool staged = false;
+  Stage stage;
 
   Schedule(const Problem& problem_, const Knobs& knobs);
 
   bool is_wgrad() const { return problem.is_wgrad(); }
-  bool marches() const { return rows > kMostHeldRows; }
+  bool in_planes() const { return problem.in_planes(); }
+  bool marches() const { return rows > kMostHeldRows || (is_wgrad() && in_planes()); }
   const SlidingAxis& last() const { return problem.last(); }
-  bool whole_rows() const { return pieces == 1 && !last().strided_gradient; }
+  bool whole_rows() const { return pieces == 1 && !last().picks_taps(); }
   int64_t spread() const { return std::min(last().advance(), taps); }
-  int64_t columns() const { return (strip - 1) * spread() + taps; }
+  int64_t columns() const {
+    if (last().phases() == 1) return (strip - 1) * spread() + taps;
+    return (strip - 1 + taps - 1 + last().phase()) / last().phases() + 1;
+  }
+  int64_t column_loads() const { return ceil_div(lead + columns(), load); }
+  // The sites over images beside the window's: columns are loaded from one, strips are of the other.
+  const Expr& columns_site() const { return is_wgrad() ? b : a; }
+  const Expr& strips_site() const { return is_wgrad() ? a : y; }
   int64_t window() const { return axes[0].window * axes[1].window * axes[2].window; }
   int64_t row_pieces() const { return axes[0].window * axes[1].window * pieces; }
   int64_t images() const { return operand_site(fusion, 0, 0).domain[0]; }
@@ -103,8 +132,11 @@ struct Schedule {
 
   // The filters of a block's channels fit into shared memory.
   int64_t max_width() const {
-    if (is_wgrad()) return 32;
-    return std::clamp<int64_t>(kMaxFilterBytes / filter_bytes(1), 1, 32);
+    const int64_t most = in_planes() ? kThreads : 32;
+    if (is_wgrad()) return most;
+    if (staged)
+      return std::clamp<int64_t>((kMaxStagedBytes - 16) / (filter_bytes(1) + stage.bytes()), 1, most);
+    return std::clamp<int64_t>(kMaxFilterBytes / filter_bytes(1), 1, most);
   }
   int64_t filter_bytes(int64_t width) const { return width * bytes_of_filters(window(), vector); }
 
@@ -118,11 +150,17 @@ struct Schedule {
 
   // --- Marching ---
 
-  // Windows of several rows that neighbours share; one plane, so that a row is met once.
+  // Windows of several rows that neighbours share, or in planes also those that share none.
   bool can_march() const {
-    return axes[1].taps() > axes[1].advance() && axes[0].window == 1 && pieces == 1 &&
-           columns() <= kMostColumns;
+    const bool worthwhile = in_planes() || axes[1].taps() > axes[1].advance();
+    return worthwhile && meets_lines_once(axes) && columns() <= kMostColumns;
   }
+  // Planes of one image, each small, marched over in shared memory.
+  bool can_stage() const;
+  bool columns_are_neighbours() const;
+  int64_t stage_begin() const { return ceil_div(filter_bytes(deal.width), int64_t{16}) * 16; }
+  int64_t staged_bytes() const { return stage_begin() + deal.width * stage.bytes(); }
+  int64_t strips_of_image() const { return strips() / images(); }
   // Rows of results that a line meets.
   int64_t ring() const { return ceil_div(axes[1].taps(), axes[1].advance()); }
   bool has_tails() const { return last().results % std::max<int64_t>(strip * last().spacing(), 1) != 0; }
@@ -134,7 +172,7 @@ struct Schedule {
   }
   // The site is no more than a load of 16 bits.
   bool is_plain(const Expr& site) const;
-  int64_t unrolled() const { return axes[1].taps() * taps * strip * vector; }
+  int64_t unrolled() const { return axes[1].taps() * taps * strip * vector / last().phases(); }
 
   // Registers for the columns and the sums of a thread; those for addresses come on top.
   int64_t values() const;
@@ -144,7 +182,11 @@ struct Schedule {
   Work work() const;
 
  private:
+  void settle_strip();
+  void settle_stage();
+  void settle_accesses(int64_t most);
   void mark_vectors();
+  Deal best_deal() const;
   // A block walks as far as leaves the device a few blocks for each place: rows that strips share stay in L1.
   int64_t steps_for_device() const;
   // Blocks for every place once, whose lanes take equally many strips.
@@ -157,16 +199,22 @@ struct Schedule {
   void append_window(Parameters& p, const char* type, bool of_results) const;
   /// The window and the channels, with which all but the last kernel begin.
   Parameters common_parameters() const;
-  KernelSite site(const char* name, const Expr& expr, int vector_axis) const;
+  KernelSite site(const char* name, const Expr& expr) const;
   Launch launch(const char* entry, KernelSource source, Parameters p, int64_t grid, int64_t block) const;
   Launch gather() const;
+  Launch staged_gather() const;
   Launch marched_parts_of_gradient() const;
   Launch parts_of_gradient() const;
   Launch sum_of_parts() const;
 
+  int vector_axis(const Expr& site) const;
+  int64_t vector_width(const Expr& site) const;
+
   // Costs.
+  StripCost through(const Expr& site, int64_t count, double instructions) const;
   StripCost strip_cost() const;
   StripCost march_cost() const;
+  StripCost staging_cost() const;
   double l2_bytes() const;
   double issue_share() const;
 };

@@ -54,7 +54,7 @@ SlidingAxis sliding_axis(const WindowAxis& axis, ContractionOp op, bool strided_
   return sliding;
 }
 
-Dims axis_order(const Contraction& view) {
+Dims axis_order(const Contraction& view, int last) {
   Dims order;
   for (int i = 0; i < static_cast<int>(view.axes.size()); ++i) {
     const WindowAxis& axis = view.axes[static_cast<size_t>(i)];
@@ -66,7 +66,21 @@ Dims axis_order(const Contraction& view) {
     return axis.input > 1 && axis.output > 1 ? axis.window : 0;
   };
   std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return taps(a) < taps(b); });
+  std::stable_partition(order.begin(), order.end(), [&](int64_t i) { return i != last; });
   return order;
+}
+
+SlidingAxes sliding_axes(const Contraction& view, const Dims& order, bool planes) {
+  SlidingAxes axes;
+  const bool strided_gradient = view.op == ContractionOp::dgrad && !view.has_unit_stride();
+  auto slot = axes.end() - order.rank();
+  for (const int64_t i : order)
+    *slot++ = sliding_axis(view.axes[static_cast<size_t>(i)], view.op, strided_gradient);
+  for (SlidingAxis& axis : axes) axis.strided_gradient = strided_gradient;
+  SlidingAxis& last = axes.back();
+  last.of_neighbours = planes && strided_gradient && last.dilation == 1 && last.window <= kMaxSlidingTaps &&
+                       last.stride <= kMaxSlidingTaps;
+  return axes;
 }
 
 Expr over_kernel_axes(const Expr& site, const Dims& order) {

@@ -8,6 +8,7 @@
 
 #include "backend/engines/contraction/epilogue.h"
 #include "backend/engines/contraction/product.h"
+#include "backend/engines/depthwise/rules.h"
 #include "backend/engines/engine.h"
 #include "backend/engines/list.h"
 #include "backend/engines/repack/copies.h"
@@ -103,8 +104,8 @@ class DepthwiseRepackedEngine final : public Engine {
     const auto view = contraction_of(fusion);
     if (!view || view->input_channels != 1 || view->output_channels != 1 || view->op == ContractionOp::matmul)
       return depthwise_engine().prepare(fusion, device);
-    if (auto as_it_is = depthwise_engine().prepare(fusion, device);
-        !std::holds_alternative<Refusal>(as_it_is))
+    if (!fusor::has_channels_apart(fusion, *view) &&
+        !std::holds_alternative<Refusal>(depthwise_engine().prepare(fusion, device)))
       return refusal_at_anchor(fusion, "something-to-repack", "channels that lie apart", "adjacent channels",
                                "use depthwise");
     std::vector<DepthwiseWay> ways;

@@ -1,6 +1,7 @@
 // Owns the first kernel of depthwise wgrad by marching: x and dy are read once.
 //
-//   128 threads = width (vectors of channels) x lanes; a lane's strip is kStrip columns by `rows` rows
+//   128 threads = width (vectors of channels; planes) x lanes; a lane's strip is kStrip columns by `rows`
+//   rows
 //
 //   dy row r + 1: in flight    ring[kRing] of dy rows: r, r - 1, ...     (those that the row of x meets)
 //   x row i + 1: in flight     x row i: sums[kLines][kTaps] += ring * columns
@@ -13,8 +14,9 @@
 
 // strips: all of them; strips_per_block; rows: of a strip; partials: [part][tap][channel].
 
-using Gradients = Lines<A, kStrip, kStrip, Config::a_plain>;
-using Columns = Lines<B, kColumns, kColumnGroup, Config::b_plain>;
+using GradientLoads = LineLoads<kStrip, kStrip, kAlong, 0>;
+using Gradients = Lines<A, GradientLoads, Config::a_plain>;
+using Columns = Lines<B, ColumnLoads, Config::b_plain>;
 using Sums = Line<kTaps>[kLines];
 /// Rows of dy, the youngest one first.
 using Ring = Line<kStrip>[kRing];
@@ -49,9 +51,8 @@ FUSOR_DEVICE void add_strip(const Params& p, Index channel, Index strip, Sums& s
   if (!p.window.axis[0].has_position(runs[0].position)) return;
   pixel[2] = runs[0].position;
   Index result[5] = {pixel[0], channel, runs[0].result};
-  Gradients gradients(p.a, {runs[2].result, axis.spacing.divisor, 0, Index(axis.results)});
-  Columns incoming(p.b,
-                   {runs[2].position, Index(axis.column_step), Index(axis.advance), Index(axis.positions)});
+  Gradients gradients(p.a, {GradientLoads{runs[2].result, axis.spacing.divisor, 0}, Index(axis.results)});
+  Columns incoming(p.b, {loads_of_columns(axis, runs[2].position), Index(axis.positions)});
   Index row = runs[1].result, position = runs[1].position;
   const auto fetch_gradients = [&] {
     result[3] = clamped(row, Index(rows.results));
@@ -102,8 +103,8 @@ enum : int {
                                       : kLines,
 };
 
-/// Adds up the sums of the lanes of a block, in their order, and writes them to the block's part: lanes share
-/// out the taps.
+/// Adjacent channels: adds up the sums of the lanes of a block, in their order, and writes them to the
+/// block's part: lanes share out the taps.
 FUSOR_DEVICE void write_part(const Params& p, Index part, Index vector, int column, int lane,
                              const Sums& sums) {
   using Value = Vec<float, kVector>;
@@ -138,13 +139,56 @@ FUSOR_DEVICE void write_part(const Params& p, Index part, Index vector, int colu
   }
 }
 
+/// Planes: the same, where several lanes share a tap, each of which adds up neighbours; then one adds up what
+/// they have.
+FUSOR_DEVICE void write_part_of_planes(const Params& p, Index part, Index channel, int column, int lane,
+                                       const Sums& sums) {
+  // One float more than there are threads: lanes that read different taps meet no bank twice.
+  __shared__ float shared[kAtOnce * kTaps][kThreads + 1];
+  __shared__ float shares[kThreads];
+  const int lanes = int(p.channels.lanes), first_lane = column * lanes;
+  const bool writes = channel < Index(p.channels.vectors);
+  float* const to = p.partials + part * (kLines * kTaps) * p.channels.vectors + channel;
+#pragma unroll
+  for (int first = 0; first < kLines; first += kAtOnce) {
+    const int count = (kLines - first < kAtOnce ? kLines - first : kAtOnce) * kTaps;
+    const int helpers = lanes > count ? lanes / count : 1, share = (lanes + helpers - 1) / helpers;
+    if (first > 0) __syncthreads();
+#pragma unroll
+    for (int i = 0; i < count; ++i) shared[i][threadIdx.x] = sums[first + i / kTaps].at[i % kTaps][0];
+    __syncthreads();
+    const auto write = [&](int tap, float total) {
+      if (writes) to[(first * kTaps + tap) * p.channels.vectors] = total;
+    };
+#pragma unroll 1
+    for (int i = lane; i < count * helpers; i += lanes) {
+      const int tap = i % count, begin = i / count * share;
+      const int end = begin + share < lanes ? begin + share : lanes;
+      float total = 0.0f;
+#pragma unroll 4
+      for (int other = begin; other < end; ++other) total += shared[tap][first_lane + other];
+      if (helpers == 1)
+        write(tap, total);
+      else
+        shares[first_lane + i] = total;
+    }
+    if (helpers == 1) continue;
+    __syncthreads();
+    if (lane >= count) continue;
+    float total = 0.0f;
+#pragma unroll 1
+    for (int helper = 0; helper < helpers; ++helper) total += shares[first_lane + helper * count + lane];
+    write(lane, total);
+  }
+}
+
 extern "C" __global__ void __launch_bounds__(kThreads, Config::blocks)
     depthwise_march_wgrad(const __grid_constant__ Params p) {
   enter_launch();
   Index range = block_number();
   const Index tile = p.channels.tiles.split(range);
-  Index lane = threadIdx.x;
-  const Index column = p.channels.width.split(lane);
+  Index lane;
+  const Index column = column_of_thread(p.channels, lane);
   const Index vector = tile * p.channels.width.divisor + column;
   const Index begin = range * Index(p.strips_per_block);
   Index end = begin + Index(p.strips_per_block);
@@ -154,5 +198,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, Config::blocks)
 #pragma unroll 1
   for (Index strip = begin + lane; strip < end; strip += Index(p.channels.lanes))
     add_strip(p, vector * kVector, strip, sums);
-  write_part(p, range, vector, int(column), int(lane), sums);
+  if constexpr (Config::planes)
+    write_part_of_planes(p, range, vector, int(column), int(lane), sums);
+  else
+    write_part(p, range, vector, int(column), int(lane), sums);
 }

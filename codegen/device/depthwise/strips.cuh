@@ -1,6 +1,6 @@
-// Owns depthwise fprop and dgrad with adjacent channels, bound by memory.
+// Owns depthwise fprop and dgrad, bound by memory.
 //
-//   128 threads = width (vectors of kVector channels) x lanes; a lane computes strips of kRows x kStrip
+//   128 threads = width (vectors of channels; planes) x lanes; a lane computes strips of kRows x kStrip
 //
 //   shared: filters[vector][tap], fp32, staged once      registers: sums[kRows][kStrip], columns[kColumns]
 //   for every operand row under the strip:  columns: load --> prologue --> zeros where padding
@@ -26,10 +26,12 @@ FUSOR_DEVICE void add_row(const Params& p, const Filters& filters, Index row, In
     float filter[kVector];
     filters.read(row + tap, filter);
 #pragma unroll
-    for (int i = 0; i < kStrip; ++i)
+    for (int i = 0; i < kStrip; ++i) {
+      if (column_met(i, k) < 0) continue;
 #pragma unroll
       for (int v = 0; v < kVector; ++v)
-        sums.at[i][v] = multiply_add(columns.at[i * kSpread + k][v], filter[v], sums.at[i][v]);
+        sums.at[i][v] = multiply_add(columns.at[column_met(i, k)][v], filter[v], sums.at[i][v]);
+    }
   }
 }
 
@@ -50,7 +52,7 @@ FUSOR_DEVICE void add_piece(const Params& p, const Filters& filters, const Windo
       at[3] = runs[1].position + row * Index(rows.column_step);
       if (!rows.has_position(at[3])) continue;
       Line<kColumns> columns;
-      load_columns<A>(p.a, at, axis, first, columns);
+      load_line<A>(p.a, at, loads_of_columns(axis, first), Index(axis.positions), columns);
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
         const Index row_tap = rows.tap(runs[1], row, r);
@@ -69,13 +71,10 @@ FUSOR_DEVICE void finish(const Params& p, const Window::AxisRun (&runs)[3], Inde
   for (int r = 0; r < kRows; ++r) {
     at[3] = runs[1].result + r * rows.spacing.divisor;
 #pragma unroll
-    for (int i = 0; i < kStrip; ++i) {
+    for (int i = 0; i < kStrip; i += kAlong) {
       at[4] = runs[2].result + i * axis.spacing.divisor;
       if (at[3] >= Index(rows.results) || at[4] >= Index(axis.results)) continue;
-      Vec<float, kVector> values;
-#pragma unroll
-      for (int v = 0; v < kVector; ++v) values[v] = sums[r].at[i][v];
-      Y::apply<kVector>(p.y, at, kVector, values);
+      store_results<Y>(p.y, at, sums[r], i);
     }
   }
 }
@@ -101,8 +100,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, Config::blocks)
   enter_launch();
   Index range = block_number();
   const Index tile = p.channels.tiles.split(range);
-  Index lane = threadIdx.x;
-  const Index column = p.channels.width.split(lane);
+  Index lane;
+  const Index column = column_of_thread(p.channels, lane);
   const Index vector = tile * p.channels.width.divisor + column;
   const bool works = vector < Index(p.channels.vectors);
   const Filters filters(shared_filters, p.window.taps(), column);

@@ -39,12 +39,13 @@ FUSOR_DEVICE void add_strip(const Params& p, const TapRow& taps, Index channel, 
   Line<kStrip> gradients;
   at[2] = runs[0].result;
   at[3] = runs[1].result;
-  load_line<A, kStrip, kStrip>(p.a, at, runs[2].result, axis.spacing.divisor, 0, Index(axis.results),
-                               gradients);
+  const LineLoads<kStrip, kStrip, 1, 0> loads{runs[2].result, axis.spacing.divisor, 0};
+  load_line<A>(p.a, at, loads, Index(axis.results), gradients);
   Line<kColumns> columns;
   at[2] = plane;
   at[3] = row;
-  load_columns<B>(p.b, at, axis, runs[2].position + taps.first * Index(axis.column_step), columns);
+  const Index first = runs[2].position + taps.first * Index(axis.column_step);
+  load_line<B>(p.b, at, loads_of_columns(axis, first), Index(axis.positions), columns);
 #pragma unroll
   for (int k = 0; k < kTaps; ++k)
 #pragma unroll

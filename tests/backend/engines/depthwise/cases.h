@@ -2,6 +2,8 @@
 // one fusion.
 #pragma once
 
+#include <optional>
+
 #include "tests/backend/engines/tiled/cases.h"
 
 namespace fusor::depthwise_cases {
@@ -14,7 +16,8 @@ struct Case {
   ConvPass pass = ConvPass::fprop;
   DataType type = DataType::f16;
   Layout layout = Layout::nhwc;
-  bool fused = false;  // scale, bias, relu before; bias, relu after
+  bool fused = false;                        // scale, bias, relu before; bias, relu after
+  std::optional<Layout> result_layout = {};  // where it is another than `layout`
 };
 
 inline Graph graph(const Case& c) {
@@ -42,7 +45,8 @@ inline Graph graph(const Case& c) {
   if (c.fused)
     result = c.pass == ConvPass::wgrad ? g.mul(result, g.constant(0.5))
                                        : g.relu(g.add(result, per_channel("bias")));
-  return g.finish({g.output(result, {.name = "result", .type = c.type, .layout = c.layout})});
+  return g.finish(
+      {g.output(result, {.name = "result", .type = c.type, .layout = c.result_layout.value_or(c.layout)})});
 }
 
 inline Fusion fusion(const Case& c) { return fusion_of(graph(c)); }

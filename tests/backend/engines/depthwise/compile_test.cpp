@@ -42,6 +42,9 @@ TEST_P(DepthwiseKernels, OfEveryPassAndTypeCompileWithoutSpills) {
   for (const ConvPass pass : {ConvPass::fprop, ConvPass::dgrad, ConvPass::wgrad})
     for (const DataType type : {DataType::f16, DataType::bf16, DataType::f32})
       add_kernels({.pass = pass, .type = type, .fused = true}, device, false, kernels);
+  for (const ConvPass pass : {ConvPass::fprop, ConvPass::dgrad, ConvPass::wgrad})
+    add_kernels({.extent = 56, .pass = pass, .type = DataType::bf16, .layout = Layout::nchw, .fused = true},
+                device, false, kernels);
   expect_all_compiled(kernels);
 }
 
@@ -60,6 +63,30 @@ TEST(DepthwiseVariants, OfEveryWindowStrideAndVectorCompileWithoutSpills) {
     for (const int64_t channels : {7, 12})
       add_kernels({.channels = channels, .pass = pass}, device, false, kernels);
     add_kernels({.channels = 64, .extent = 1024, .images = 64, .pass = pass}, device, false, kernels);
+  }
+  expect_all_compiled(kernels);
+}
+
+TEST(DepthwiseVariants, OfPlanesCompileWithoutSpills) {
+  std::string problem;
+  if (!nvrtc::available(&problem)) GTEST_SKIP() << problem;
+  const DeviceInfo device = DeviceInfo::named("H200");
+  std::vector<KernelCase> kernels;
+  for (const ConvPass pass : {ConvPass::fprop, ConvPass::dgrad, ConvPass::wgrad}) {
+    for (const int64_t window : {3, 5, 7})
+      for (const int64_t extent : {7, 14, 28, 56})
+        add_kernels({.window = window, .extent = extent, .pass = pass, .layout = Layout::nchw}, device,
+                    extent == 56, kernels);
+    for (const int64_t stride : {2, 3})
+      add_kernels({.stride = stride, .extent = 56, .pass = pass, .layout = Layout::nchw}, device, true,
+                  kernels);
+    for (const DataType type : {DataType::f32, DataType::f16})
+      add_kernels(
+          {.window = 5, .extent = 30, .pass = pass, .type = type, .layout = Layout::nchw, .fused = true},
+          device, true, kernels);
+    add_kernels({.dilation = 2, .extent = 28, .pass = pass, .layout = Layout::nchw}, device, false, kernels);
+    add_kernels({.spatial = 1, .window = 7, .extent = 512, .pass = pass, .layout = Layout::nchw}, device,
+                true, kernels);
   }
   expect_all_compiled(kernels);
 }

@@ -88,12 +88,50 @@ TEST(Depthwise, RefusesGroupsOfSeveralChannels) {
 
 TEST(Depthwise, RefusesSumsOfOtherTypes) { EXPECT_EQ(rule(fusion({.type = DataType::f64})), "fp32-sums"); }
 
-TEST(Depthwise, RefusesPixelsThatAreAdjacentAndNamesTheTensor) {
-  const Support support = test::supports(depthwise_engine(), fusion({.layout = Layout::nchw}), h200());
-  ASSERT_FALSE(support);
-  EXPECT_EQ(support.refusal->rule, "adjacent-channels");
-  EXPECT_EQ(support.refusal->tensor, "first");
-  EXPECT_EQ(support.refusal->actual, "stride 784");
+TEST(Depthwise, TakesPlanesOfEveryPassRankAndType) {
+  for (const ConvPass pass : {ConvPass::fprop, ConvPass::dgrad, ConvPass::wgrad})
+    for (int spatial = 1; spatial <= 3; ++spatial)
+      for (const DataType type : {DataType::f16, DataType::bf16, DataType::f32})
+        EXPECT_EQ(rule(fusion({.spatial = spatial,
+                               .extent = 9,
+                               .pass = pass,
+                               .type = type,
+                               .layout = Layout::nchw,
+                               .fused = true})),
+                  pass == ConvPass::wgrad && spatial == 3 ? "marched-window" : "");
+}
+
+TEST(Depthwise, RefusesAMixtureOfOrdersAndNamesTheTensor) {
+  const Support first = test::supports(
+      depthwise_engine(), fusion({.layout = Layout::nchw, .result_layout = Layout::nhwc}), h200());
+  ASSERT_FALSE(first);
+  EXPECT_EQ(first.refusal->rule, "adjacent-channels");
+  EXPECT_EQ(first.refusal->tensor, "first");
+  EXPECT_EQ(first.refusal->actual, "stride 784");
+  const Support second = test::supports(
+      depthwise_engine(), fusion({.layout = Layout::nhwc, .result_layout = Layout::nchw}), h200());
+  ASSERT_FALSE(second);
+  EXPECT_EQ(second.refusal->tensor, "result");
+}
+
+TEST(Depthwise, WeightGradientsOfPlanesAreMadeByMarching) {
+  const auto wgrad = [](Case c) {
+    c.pass = ConvPass::wgrad;
+    c.layout = Layout::nchw;
+    return rule(fusion(c));
+  };
+  EXPECT_EQ(wgrad({.window = 7}), "");
+  EXPECT_EQ(wgrad({.stride = 3}), "");
+  EXPECT_EQ(wgrad({.window = 9}), "marched-window");
+  EXPECT_EQ(wgrad({.stride = 5}), "marched-window");
+}
+
+// A result of one pixel lies in any order.
+TEST(Depthwise, SinglePixelsFitPlanes) {
+  GraphBuilder g;
+  const Tensor x = g.input("x", {2, 64, 7, 7}, DataType::f16);
+  const Tensor y = g.conv_fprop(x, g.input("w", {64, 1, 7, 7}, DataType::f16));
+  EXPECT_EQ(rule(fusion_of(g.finish({g.output(y)}))), "");
 }
 
 TEST(Depthwise, RefusesWindowsBeyondSharedMemory) {
@@ -121,6 +159,30 @@ TEST(Depthwise, VectorsFillSixteenBytesWhereChannelsDo) {
   EXPECT_THAT(values_of(fusion({.channels = 64, .type = DataType::f32}), "vector"), ElementsAre(2, 4));
 }
 
+// The most neighbours along a row that rows and strips are multiples of, up to 16 bytes.
+TEST(Depthwise, LoadsOfPlanesBeginOnMultiples) {
+  const auto numbers = [](Case c, int64_t strip) {
+    c.layout = Layout::nchw;
+    const Fusion one = fusion(c);
+    const EngineConfig config = setting(1, strip, "rows", 28);
+    return std::vector<int64_t>{config_of(one, "load", config), config_of(one, "lead", config),
+                                config_of(one, "along", config)};
+  };
+  EXPECT_THAT(numbers({.extent = 56}, 8), ElementsAre(8, 7, 8));
+  EXPECT_THAT(numbers({.extent = 56, .type = DataType::f32}, 8), ElementsAre(4, 3, 4));
+  EXPECT_THAT(numbers({.extent = 28}, 8), ElementsAre(4, 3, 4));
+  EXPECT_THAT(numbers({.window = 5, .extent = 14}, 14), ElementsAre(2, 0, 2));
+  EXPECT_THAT(numbers({.extent = 56}, 7), ElementsAre(1, 0, 1));
+  EXPECT_THAT(numbers({.extent = 13}, 8), ElementsAre(1, 0, 1));
+  EXPECT_THAT(numbers({.stride = 2, .extent = 56}, 4), ElementsAre(8, 7, 4));
+  EXPECT_THAT(numbers({.dilation = 2, .extent = 56}, 4), ElementsAre(1, 0, 1));
+  EXPECT_THAT(numbers({.extent = 56, .pass = ConvPass::dgrad}, 8), ElementsAre(8, 7, 8));
+  EXPECT_THAT(numbers({.stride = 2, .extent = 56, .pass = ConvPass::dgrad}, 8), ElementsAre(4, 3, 8));
+  EXPECT_THAT(numbers({.stride = 2, .dilation = 2, .extent = 56, .pass = ConvPass::dgrad}, 4),
+              ElementsAre(1, 0, 1));
+  EXPECT_THAT(numbers({.extent = 56, .pass = ConvPass::wgrad}, 4), ElementsAre(4, 3, 4));
+}
+
 TEST(Depthwise, RowsAreSharedWhereWindowsOverlap) {
   EXPECT_THAT(values_of(fusion({}), "rows"), IsSupersetOf({1, 2, 14, 28}));
   EXPECT_THAT(values_of(fusion({.pass = ConvPass::wgrad}), "rows"), IsSupersetOf({1, 14, 28}));
@@ -132,20 +194,26 @@ TEST(Depthwise, RowsAreSharedWhereWindowsOverlap) {
 }
 
 TEST(Depthwise, CandidatesAreFewAndStandInTheKnobs) {
-  for (const ConvPass pass : {ConvPass::fprop, ConvPass::dgrad, ConvPass::wgrad})
-    for (const int64_t channels : {1, 12, 64, 672})
-      for (const int64_t window : {1, 3, 5, 9})
-        for (const int64_t stride : {1, 2, 5}) {
-          const Fusion one =
-              fusion({.channels = channels, .window = window, .stride = stride, .pass = pass, .fused = true});
-          const std::vector<Knob> knobs = test::knobs(depthwise_engine(), one, h200());
-          const auto candidates = test::candidates(depthwise_engine(), one, h200());
-          EXPECT_FALSE(candidates.empty());
-          EXPECT_LE(candidates.size(), 20u);
-          for (const EngineCandidate& candidate : candidates)
-            for (const Knob& knob : knobs)
-              EXPECT_THAT(knob.values, Contains(candidate.config.knob(knob.name, -1))) << knob.name;
-        }
+  for (const Layout layout : {Layout::nhwc, Layout::nchw})
+    for (const ConvPass pass : {ConvPass::fprop, ConvPass::dgrad, ConvPass::wgrad})
+      for (const int64_t channels : {1, 12, 64, 672})
+        for (const int64_t window : {1, 3, 5, 9})
+          for (const int64_t stride : {1, 2, 5}) {
+            const Fusion one = fusion({.channels = channels,
+                                       .window = window,
+                                       .stride = stride,
+                                       .pass = pass,
+                                       .layout = layout,
+                                       .fused = true});
+            if (!rule(one).empty()) continue;
+            const std::vector<Knob> knobs = test::knobs(depthwise_engine(), one, h200());
+            const auto candidates = test::candidates(depthwise_engine(), one, h200());
+            EXPECT_FALSE(candidates.empty());
+            EXPECT_LE(candidates.size(), 20u);
+            for (const EngineCandidate& candidate : candidates)
+              for (const Knob& knob : knobs)
+                EXPECT_THAT(knob.values, Contains(candidate.config.knob(knob.name, -1))) << knob.name;
+          }
 }
 
 TEST(Depthwise, IsChosenForDepthwiseConvolutions) {
@@ -158,6 +226,20 @@ TEST(Depthwise, IsChosenForDepthwiseConvolutions) {
       const Plan plan = build(depthwise_cases::graph(with_pass), h200(), {.compile = false});
       ASSERT_EQ(plan.fusions.size(), 1u);
       EXPECT_EQ(plan.fusions[0].config.engine, "depthwise") << to_string(pass);
+    }
+}
+
+TEST(Depthwise, IsChosenForPlanes) {
+  for (const ConvPass pass : {ConvPass::fprop, ConvPass::dgrad, ConvPass::wgrad})
+    for (const Case& c : {Case{.channels = 144, .extent = 56, .images = 64},
+                          Case{.channels = 240, .window = 5, .extent = 28, .images = 64},
+                          Case{.channels = 480, .window = 5, .extent = 14, .images = 1}}) {
+      Case with_pass = c;
+      with_pass.pass = pass;
+      with_pass.layout = Layout::nchw;
+      const Plan plan = build(depthwise_cases::graph(with_pass), h200(), {.compile = false});
+      ASSERT_EQ(plan.fusions.size(), 1u);
+      EXPECT_EQ(plan.fusions[0].config.engine, "depthwise") << to_string(pass) << " " << c.extent;
     }
 }
 
@@ -248,11 +330,61 @@ TEST(Depthwise, MarchingIsTheChoiceForLargeImages) {
   }
 }
 
+// Strips of whole images, and as many channels as there are threads for.
+TEST(Depthwise, LanesOfPlanesAreStripsOfWholeImages) {
+  const auto threads = [](Case c, int64_t strip, int64_t rows) {
+    c.layout = Layout::nchw;
+    const Lowered lowered =
+        test::lower(depthwise_engine(), fusion(c), setting(1, strip, "rows", rows), h200());
+    return launch(lowered).block[0];
+  };
+  EXPECT_EQ(threads({.extent = 28}, 7, 14), 128u) << "8 lanes, 16 channels";
+  EXPECT_EQ(threads({.extent = 14}, 14, 5), 126u) << "3 lanes, 42 channels";
+  EXPECT_EQ(threads({.channels = 2, .extent = 56}, 8, 14), 128u) << "64 lanes: idle threads would cost more";
+}
+
+EngineConfig staged(int64_t strip, int64_t rows) {
+  return {"depthwise", 1, {{"vector", 1}, {"strip", strip}, {"rows", rows}, {"staged", 1}}};
+}
+
+TEST(Depthwise, SmallPlanesMayMarchInSharedMemory) {
+  const auto entry = [](Case c, const EngineConfig& config) {
+    c.layout = Layout::nchw;
+    return launch(test::lower(depthwise_engine(), fusion(c), config, h200())).entry;
+  };
+  EXPECT_EQ(entry({.window = 5, .extent = 14}, staged(14, 7)), "depthwise_march_staged");
+  EXPECT_EQ(entry({.stride = 2, .extent = 14, .pass = ConvPass::dgrad}, staged(8, 7)),
+            "depthwise_march_staged");
+  EXPECT_EQ(entry({.extent = 14}, staged(14, 1)), "depthwise") << "nothing to march down";
+  EXPECT_EQ(entry({.dilation = 2, .extent = 14}, staged(14, 7)), "depthwise_march") << "columns apart";
+  EXPECT_EQ(entry({.extent = 112}, staged(8, 28)), "depthwise_march") << "too large a plane";
+  EXPECT_EQ(entry({.spatial = 3, .window = 1, .extent = 8}, staged(8, 8)), "depthwise_march")
+      << "many planes";
+}
+
+// Whole rows are copied, whatever the strips are; what a block holds leaves room for others.
+TEST(Depthwise, StagedPlanesFitIntoSharedMemory) {
+  for (const int64_t extent : {7, 14, 28, 56})
+    for (const int64_t strip : {4, 7, 8, 14}) {
+      const Fusion one = fusion({.window = 5, .extent = extent, .layout = Layout::nchw});
+      const Lowered lowered = test::lower(depthwise_engine(), one, staged(strip, extent / 2), h200());
+      EXPECT_EQ(launch(lowered).entry, "depthwise_march_staged");
+      EXPECT_LE(launch(lowered).shared_bytes, 48 * 1024);
+      EXPECT_EQ(config_of(one, "load", staged(strip, extent / 2)), std::min<int64_t>(8, extent & -extent));
+      EXPECT_EQ(config_of(one, "lead", staged(strip, extent / 2)), 0);
+    }
+}
+
 TEST(Depthwise, GuardsTheAlignmentOfVectors) {
   const Fusion one = fusion({});
   const Lowered lowered = test::lower(depthwise_engine(), one, setting(8, 4, "rows", 1), h200());
   for (const Guard& guard : lowered.guards)
     EXPECT_EQ(guard.alignment, one.name_of(guard.operand) == "second" ? 2 : 16) << one.name_of(guard.operand);
+  const Fusion planes = fusion({.extent = 56, .layout = Layout::nchw});
+  const Lowered of_planes = test::lower(depthwise_engine(), planes, setting(1, 4, "rows", 28), h200());
+  for (const Guard& guard : of_planes.guards)
+    EXPECT_EQ(guard.alignment, planes.name_of(guard.operand) == "second" ? 2 : 8)
+        << planes.name_of(guard.operand);
 }
 
 TEST(Depthwise, TakesWideIndicesOnlyWhereNumbersNeedThem) {
@@ -262,13 +394,13 @@ TEST(Depthwise, TakesWideIndicesOnlyWhereNumbersNeedThem) {
 
 // --- texts ---
 
-Fusion conv_bias_relu() {
+Fusion conv_bias_relu(Layout layout = Layout::nhwc) {
   GraphBuilder g("conv");
-  const Tensor x = g.input("x", {128, 144, 56, 56}, DataType::f16, Layout::nhwc);
+  const Tensor x = g.input("x", {128, 144, 56, 56}, DataType::f16, layout);
   const Tensor w = g.input("w", {144, 1, 3, 3}, DataType::f16);
   const Tensor b = g.input("b", {1, 144, 1, 1}, DataType::f16);
   const Tensor y = g.relu(g.add(g.conv_fprop(x, w, {.padding = {1, 1}}), b));
-  return fusion_of(g.finish({g.output(y, {.layout = Layout::nhwc})}));
+  return fusion_of(g.finish({g.output(y, {.layout = layout})}));
 }
 
 TEST(DepthwiseText, IsTheGoldenText) {
@@ -283,6 +415,19 @@ TEST(DepthwiseText, OfMarchingKernelsIsTheGoldenText) {
   const Fusion one = fusion({.channels = 144, .extent = 56, .images = 128, .pass = ConvPass::wgrad});
   const Lowered backward = test::lower(depthwise_engine(), one, setting(4, 4, "rows", 56), h200());
   EXPECT_EQ(test::generated_text(backward, 0), test::golden_text("depthwise/march_wgrad"));
+}
+
+TEST(DepthwiseText, OfPlanesIsTheGoldenText) {
+  const auto text = [](const Fusion& one, const EngineConfig& config) {
+    return test::generated_text(test::lower(depthwise_engine(), one, config, h200()), 0);
+  };
+  const Fusion forward = conv_bias_relu(Layout::nchw);
+  EXPECT_EQ(text(forward, setting(1, 8, "rows", 1)), test::golden_text("depthwise/strips.planes"));
+  EXPECT_EQ(text(forward, setting(1, 8, "rows", 56)), test::golden_text("depthwise/march.planes"));
+  EXPECT_EQ(text(forward, staged(14, 28)), test::golden_text("depthwise/march_staged"));
+  const Fusion backward =
+      fusion({.channels = 144, .extent = 56, .images = 128, .pass = ConvPass::wgrad, .layout = Layout::nchw});
+  EXPECT_EQ(text(backward, setting(1, 4, "rows", 56)), test::golden_text("depthwise/march_wgrad.planes"));
 }
 
 TEST(DepthwiseText, OfBothKernelsOfAWeightGradientIsTheGoldenText) {

@@ -73,16 +73,23 @@ ConvOptions options_of(std::initializer_list<AxisCase> axes) {
   return options;
 }
 
-Fusion convolution(std::initializer_list<AxisCase> axes, ConvPass pass) {
+Fusion convolution(std::initializer_list<AxisCase> axes, ConvPass pass, Layout layout = Layout::nhwc) {
   GraphBuilder g;
   Dims x{2, 3}, y{2, 3}, w{3, 1};
   for (const AxisCase& c : axes) x.push_back(c.input), y.push_back(c.output()), w.push_back(c.window);
   const Tensor filter = g.input("w", w, DataType::f32);
   const ConvOptions options = options_of(axes);
   const Tensor result = pass == ConvPass::fprop
-                            ? g.conv_fprop(g.input("x", x, DataType::f32, Layout::nhwc), filter, options)
-                            : g.conv_dgrad(g.input("dy", y, DataType::f32, Layout::nhwc), filter, x, options);
-  return fusion_of(g.finish({g.output(result, {.layout = Layout::nhwc})}));
+                            ? g.conv_fprop(g.input("x", x, DataType::f32, layout), filter, options)
+                            : g.conv_dgrad(g.input("dy", y, DataType::f32, layout), filter, x, options);
+  return fusion_of(g.finish({g.output(result, {.layout = layout})}));
+}
+
+/// A number of the config with which the engine makes a convolution.
+int64_t value_of(const Fusion& fusion, std::string_view name) {
+  EngineConfig config{"depthwise", 1, {{"vector", 1}, {"strip", kStrip}, {"rows", 1}}};
+  const Lowered lowered = test::lower(depthwise_engine(), fusion, config, direct_cases::h200());
+  return test::config_value(*std::get<Launch>(lowered.steps[0]).source, name);
 }
 
 using Meeting = std::tuple<int64_t, int64_t, int64_t>;  // result, stored tap, position
@@ -190,6 +197,103 @@ TEST(DepthwiseWindow, StripsCoverEveryResultOnce) {
                             5);
     if (HasFailure()) return;
   }
+}
+
+// Gradients of strides in planes: runs are neighbouring results, whose phases take turns.
+std::multiset<Meeting> meetings_of_neighbours(const AxisCase& c, const Fusion& fusion) {
+  const auto window = window_of<HostWindow<true, 1>>(fusion, 1);
+  const auto& axis = window.axis[2];
+  const int64_t phase = value_of(fusion, "phase"), length = (kStrip + c.stride - 1) / c.stride * c.stride;
+  EXPECT_EQ(value_of(fusion, "phases"), c.stride);
+  std::multiset<Meeting> meetings;
+  for (int64_t number = 0; number < axis.runs.divisor; ++number) {
+    const device::Run<int64_t> run = axis.run_of_neighbours(number, length);
+    for (int64_t i = 0; i < length && run.result + i < axis.results; ++i)
+      for (int64_t tap = 0; tap < c.window; ++tap) {
+        const int64_t position = run.position + (i + tap + phase) / c.stride;
+        if ((i + tap + phase) % c.stride == 0 && axis.has_position(position))
+          meetings.insert({run.result + i, axis.stored(tap), position});
+      }
+  }
+  return meetings;
+}
+
+TEST(DepthwiseWindow, NeighboursMeetThePositionsOfThePlainLoops) {
+  std::mt19937 random(11);
+  for (int i = 0; i < 300; ++i) {
+    AxisCase c = random_axis(random);
+    c.stride = std::max<int64_t>(c.stride, 2);
+    c.dilation = 1;
+    if (c.input + c.before + c.after < c.window || c.output() < 2 || c.input < 2) continue;
+    const Fusion fusion = convolution({c}, ConvPass::dgrad, Layout::nchw);
+    EXPECT_EQ(meetings_of_neighbours(c, fusion), plain_meetings(c, ConvPass::dgrad))
+        << "window " << c.window << " stride " << c.stride << " padding " << c.before << ", " << c.after
+        << " input " << c.input;
+    if (HasFailure()) return;
+  }
+}
+
+// --- loads ---
+
+// What SlidingLoads says of a line of kCount neighbours: each of them is held by one lane of one load, and a
+// load lies within the axis or beyond it, or one element before the other where it is read instead.
+template <int kLength, int kBefore, int kCount>
+void check_loads(int64_t first, int64_t end) {
+  const device::SlidingLoads<kCount, kCount, kLength, kBefore, int64_t> loads{first, 1, 1};
+  std::multiset<int> held;
+  for (int i = 0; i < loads.kLoads; ++i) {
+    const int64_t position = loads.position(i), read = loads.clamped(i, end);
+    EXPECT_EQ(position % kLength, 0);
+    EXPECT_EQ(read % kLength, 0);
+    EXPECT_GE(read, 0);
+    EXPECT_LE(read + kLength, end);
+    EXPECT_EQ(read == position, position >= 0 && position < end);
+    for (int v = 0; v < kLength; ++v) {
+      const int element = loads.element(i, v);
+      if (element < 0 || element >= kCount) continue;
+      held.insert(element);
+      EXPECT_EQ(first + element, position + v);
+    }
+  }
+  EXPECT_EQ(held.size(), size_t{kCount});
+  EXPECT_EQ(std::set(held.begin(), held.end()).size(), size_t{kCount});
+}
+
+TEST(DepthwiseWindow, LoadsOfNeighboursHoldEachElementOnce) {
+  for (int64_t multiple = -4; multiple < 12; ++multiple) {
+    check_loads<8, 7, 10>(multiple * 8 + 7, 56);
+    check_loads<8, 0, 8>(multiple * 8, 56);
+    check_loads<4, 3, 10>(multiple * 4 + 3, 28);
+    check_loads<4, 2, 17>(multiple * 4 + 2, 4);
+    check_loads<2, 1, 16>(multiple * 2 + 1, 14);
+    check_loads<2, 0, 6>(multiple * 2, 2);
+  }
+}
+
+// The launch's numbers of planes: strips begin `lead` elements behind a multiple of `load`.
+TEST(DepthwiseWindow, StripsOfPlanesBeginBehindMultiples) {
+  int wide = 0;
+  std::mt19937 random(3);
+  for (int i = 0; i < 300; ++i) {
+    AxisCase c = random_axis(random);
+    c.dilation = 1 + i % 2;
+    c.input = (1 + i % 9) * 8;
+    if (c.input + c.before + c.after < c.dilation * (c.window - 1) + 1) continue;
+    const ConvPass pass = i % 3 == 0 ? ConvPass::dgrad : ConvPass::fprop;
+    const Fusion fusion = convolution({c}, pass, Layout::nchw);
+    const int64_t load = value_of(fusion, "load"), lead = value_of(fusion, "lead");
+    if (load == 1) continue;
+    ++wide;
+    const auto axis = window_of<HostWindow<false, 1>>(fusion, 1).axis[2];
+    EXPECT_EQ(axis.positions % load, 0);
+    const int64_t length = (kStrip + c.stride - 1) / c.stride * c.stride;
+    for (int64_t number = 0; number < axis.runs.divisor; ++number) {
+      const auto run = value_of(fusion, "strided_gradient") != 0 ? axis.run_of_neighbours(number, length)
+                                                                 : axis.run(number, kStrip);
+      EXPECT_EQ((run.position - lead) % load, 0);
+    }
+  }
+  EXPECT_GT(wide, 50);
 }
 
 }  // namespace

@@ -9,6 +9,13 @@ struct Config {
   enum : int { strip = 4 };
   enum : int { taps = 3 };
   enum : int { spread = 1 };
+  enum : bool { planes = false };
+  enum : int { load = 1 };
+  enum : int { lead = 0 };
+  enum : int { along = 1 };
+  enum : bool { picks_taps = false };
+  enum : int { phases = 1 };
+  enum : int { phase = 0 };
   enum : bool { whole_rows = true };
   enum : int { blocks = 3 };
 };

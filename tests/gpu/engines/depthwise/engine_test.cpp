@@ -93,15 +93,42 @@ TEST(DepthwiseGpu, EveryCandidateOfEveryPassInFp16) {
     for (const ConvPass pass : kPasses) check(c, pass, DataType::f16, ConvMode::cross_correlation, false);
 }
 
-// Channels are planes: copies lay them side by side.
+// Channels are planes: rows that loads of 8, 4, 2 pixels and of one divide, images with few strips and many,
+// more channels than a block has, windows on their side, strides, dilations, one and three spatial axes. The
+// first three are marched in every way.
+const DepthwiseCase kPlanes[] = {
+    {{2, 6, 56, 56}, {5, 5}, {2, 2}, {2, 2}, {2, 2}, {1, 1}},
+    {{2, 40, 14, 14}, {7, 7}, {3, 3}, {3, 3}, {1, 1}, {1, 1}},
+    {{1, 12, 3, 22}, {3, 3}, {2, 0}, {2, 1}, {1, 1}, {1, 1}},
+    {{2, 20, 13, 30}, {3, 2}, {0, 1}, {2, 0}, {2, 1}, {1, 1}},
+    {{2, 10, 50}, {4}, {3}, {0}, {3}, {2}},
+    {{1, 16, 5, 6, 7}, {3, 2, 3}, {1, 0, 1}, {1, 1, 1}, {1, 1, 2}, {1, 1, 1}},
+    {{2, 6, 56, 56}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}},
+    {{3, 150, 7, 7}, {5, 5}, {2, 2}, {2, 2}, {1, 1}, {1, 1}},
+    {{1, 5, 14, 13}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}},
+    {{2, 6, 30, 30}, {1, 7}, {0, 3}, {0, 3}, {1, 1}, {1, 1}},
+    {{2, 6, 30, 32}, {7, 1}, {3, 0}, {3, 0}, {1, 1}, {1, 1}},
+    {{2, 6, 20, 28}, {3, 3}, {2, 2}, {2, 2}, {1, 1}, {2, 2}},
+    {{1, 6, 31, 40}, {3, 5}, {2, 1}, {0, 4}, {1, 2}, {1, 1}},
+    {{2, 8, 6, 9, 16}, {1, 3, 3}, {0, 1, 1}, {0, 1, 1}, {1, 1, 1}, {1, 1, 1}},
+    {{4, 96, 7, 7}, {7, 7}, {0, 0}, {0, 0}, {1, 1}, {1, 1}},
+};
+
 TEST(DepthwiseGpu, EveryCandidateOfPlanes) {
   FUSOR_NEEDS_GPU();
-  for (const DepthwiseCase& c : {kCases[0], kCases[2], kCases[3], kCases[10], kCases[11]})
-    for (const ConvPass pass : kPasses)
-      for (const bool fused : {false, true})
-        expect_every_candidate_correct(
-            graph_of(c, pass, DataType::bf16, ConvMode::cross_correlation, fused, Layout::nchw),
-            fmt::format("planes {} {} {}", to_string(pass), to_string(c.x), fused ? "fused" : ""));
+  int number = 0;
+  for (const DepthwiseCase& c : kPlanes)
+    for (const ConvPass pass : kPasses) {
+      const bool fused = number % 2 == 1;
+      // Every fifth in fp32, so that passes and fused ones take turns.
+      const DataType type = std::array{DataType::bf16, DataType::f16, DataType::f32, DataType::bf16,
+                                       DataType::f16}[static_cast<size_t>(number++ % 5)];
+      expect_every_candidate_correct(
+          graph_of(c, pass, type, number % 4 == 0 ? ConvMode::convolution : ConvMode::cross_correlation,
+                   fused, Layout::nchw),
+          fmt::format("planes {} {} x {} window {} {}", to_string(pass), to_string(type), to_string(c.x),
+                      to_string(c.window), fused ? "fused" : ""));
+    }
 }
 
 TEST(DepthwiseGpu, EveryCandidateWithPrologueAndEpilogue) {
@@ -129,8 +156,9 @@ const DepthwiseCase kMarches[] = {
 };
 
 // Whatever the knobs say of strips that are marched down, in registers or not.
-void check_marches(const DepthwiseCase& c, ConvPass pass, DataType type, bool fused) {
-  const Graph graph = graph_of(c, pass, type, ConvMode::cross_correlation, fused);
+void check_marches(const DepthwiseCase& c, ConvPass pass, DataType type, bool fused,
+                   Layout layout = Layout::nhwc) {
+  const Graph graph = graph_of(c, pass, type, ConvMode::cross_correlation, fused, layout);
   const std::vector<const Engine*> engines{&depthwise_engine(), &elementwise_engine(), &direct_engine()};
   // Whether or not a cut before the convolution were cheaper.
   const Candidate cut =
@@ -151,7 +179,11 @@ void check_marches(const DepthwiseCase& c, ConvPass pass, DataType type, bool fu
         EngineConfig& config = candidate.fusions[0].config;
         config = {"depthwise", depthwise_engine().revision(), {}};
         config.knobs = {{"vector", vector}, {"strip", strip}, {"rows", rows}};
-        if (knobs.size() > 3) config.knobs.push_back({"split", strip == 4 ? 1 : 0});
+        if (pass == ConvPass::wgrad) config.knobs.push_back({"split", strip == 4 ? 1 : 0});
+        if (layout == Layout::nchw) {
+          config.knobs.push_back({"load", strip == 8 ? 4 : 0});
+          if (pass != ConvPass::wgrad) config.knobs.push_back({"staged", strip == 7 ? 1 : 0});
+        }
         expect_config_correct(graph, candidate, engines,
                               fmt::format("{} {} x {} window {}{}", to_string(pass), to_string(type),
                                           to_string(c.x), to_string(c.window), fused ? " fused" : ""));
@@ -171,6 +203,12 @@ TEST(DepthwiseGpu, MarchesWithPrologueAndInFp32) {
       check_marches(c, pass, DataType::f16, true);
       check_marches(c, pass, DataType::f32, false);
     }
+}
+
+TEST(DepthwiseGpu, EveryMarchOfPlanes) {
+  FUSOR_NEEDS_GPU();
+  for (const DepthwiseCase& c : {kPlanes[0], kPlanes[1], kPlanes[2]})
+    for (const ConvPass pass : kPasses) check_marches(c, pass, DataType::bf16, c.x[3] == 14, Layout::nchw);
 }
 
 TEST(DepthwiseGpu, IsTheChoiceForChannelsLast) {
