@@ -96,7 +96,7 @@ class Kind:
         attributes = dict(self.fixed)
         for key in list(named):
             if key in self.defaults and not isinstance(named[key], Tensor):
-                attributes[key] = self._finite(key, _plain(named.pop(key)))
+                attributes[key] = self._number(key, _plain(named.pop(key)))
         roles = self.roles
         if self.op in _BY_ATTRIBUTES:
             attributes = self._filled(attributes, args, named)
@@ -112,9 +112,9 @@ class Kind:
         results = builder._op(json.dumps(attributes), operands, name or "", type, compute, given)
         return results[0] if len(results) == 1 else self._named(results)
 
-    def _finite(self, key, value):
-        if isinstance(value, float) and not math.isfinite(value):
-            raise Error(f"{self.method}: {key} is {value}; it must be finite")
+    def _number(self, key, value):
+        if isinstance(value, float) and math.isnan(value):
+            raise Error(f"{self.method}: {key} is not a number")
         return value
 
     def _in_files_words(self, args, named):

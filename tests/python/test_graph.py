@@ -250,9 +250,8 @@ class Families(unittest.TestCase):
     def test_attributes_that_are_no_numbers_are_named(self):
         g = fusor.GraphBuilder()
         x = g.input("x", (2, 3))
-        for value in (float("nan"), float("inf")):
-            with self.assertRaisesRegex(fusor.Error, "elu: elu_alpha is .*must be finite"):
-                g.elu(x, elu_alpha=value)
+        with self.assertRaisesRegex(fusor.Error, "elu: elu_alpha is not a number"):
+            g.elu(x, elu_alpha=float("nan"))
 
     def test_attributes_without_layers_and_operands_that_are_none(self):
         g = fusor.GraphBuilder()

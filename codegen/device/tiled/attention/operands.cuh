@@ -57,29 +57,38 @@ struct Load {
     Index at[kRank];
 #pragma unroll
     for (int axis = 0; axis < kBatch; ++axis) at[axis] = entry[axis];
-    // Values of a prologue wait for memory: a warp has several of them under way.
-    constexpr int kTogether = kThreads == 32 && !kPlain ? 8 : 1, kTurn = kThreads * kTogether;
+    const auto find = [&](int vector) {
+      const int row = first + row_of(vector);
+      const bool inside = row < rows && element_of(vector) < elements;
+      at[2 * kBatch + 1 - kHeadAxis] = inside ? row : 0;
+      return inside;
+    };
+    if constexpr (kPlain) {
 #pragma unroll(kAsync ? 4 : 1)
-    for (int i = thread_of<kThreads>(); i < kVectors; i += kTurn) {
-      Vec<Element, kWidth> vectors[kTogether];
-#pragma unroll
-      for (int turn = 0; turn < kTogether; ++turn) {
-        const int vector = i + turn * kThreads;
-        if (kVectors % kTurn != 0 && vector >= kVectors) break;
-        const int row = row_of(vector), element = element_of(vector);
-        const bool inside = first + row < rows && element < elements;
-        at[2 * kBatch + 1 - kHeadAxis] = inside ? first + row : 0;
-        if constexpr (kPlain)
-          copy_vector<kHeadAxis>(args, to, at, row, element, inside);
-        else
-          vectors[turn] = computed<kHeadAxis>(args, at, element, inside);
+      for (int i = thread_of<kThreads>(); i < kVectors; i += kThreads) {
+        const bool inside = find(i);
+        copy_vector<kHeadAxis>(args, to, at, row_of(i), element_of(i), inside);
       }
-      if constexpr (kPlain) continue;
+    } else {
+      // Values of a prologue wait for memory: a warp has several of them under way.
+      constexpr int kTogether = kThreads == 32 ? 8 : 1, kTurn = kThreads * kTogether;
+      constexpr bool kWhole = kVectors % kTurn == 0;
+#pragma unroll 1
+      for (int i = thread_of<kThreads>(); i < kVectors; i += kTurn) {
+        Vec<Element, kWidth> vectors[kTogether];
 #pragma unroll
-      for (int turn = 0; turn < kTogether; ++turn) {
-        const int vector = i + turn * kThreads;
-        if (kVectors % kTurn != 0 && vector >= kVectors) break;
-        store(to, row_of(vector), element_of(vector), vectors[turn]);
+        for (int turn = 0; turn < kTogether; ++turn) {
+          const int vector = i + turn * kThreads;
+          if (!kWhole && vector >= kVectors) break;
+          const bool inside = find(vector);
+          vectors[turn] = computed<kHeadAxis>(args, at, element_of(vector), inside);
+        }
+#pragma unroll
+        for (int turn = 0; turn < kTogether; ++turn) {
+          const int vector = i + turn * kThreads;
+          if (!kWhole && vector >= kVectors) break;
+          store(to, row_of(vector), element_of(vector), vectors[turn]);
+        }
       }
     }
   }
