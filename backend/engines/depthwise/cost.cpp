@@ -47,9 +47,6 @@ StripCost through(const SiteCost& site, int64_t count, int64_t vector) {
 // A marching thread: addresses are a sum away, and its strip's begin is far from every row.
 constexpr double kRowInstructions = 30, kLoadInstructions = 2, kStoreInstructions = 4;
 
-// Of threads that copy planes to shared memory and back: for a row, and for the place of each store.
-constexpr double kStagedRowInstructions = 20, kStagedStoreInstructions = 20;
-
 // Lines of L1, and what it takes, in bytes, to find one of them.
 constexpr double kLineBytes = 128, kBytesOfLine = 64;
 constexpr double kWarp = 32;
@@ -69,12 +66,10 @@ StripCost Schedule::through(const Expr& site, int64_t count, double instructions
   StripCost cost = depthwise::through(one, count, vector_width(site));
   cost.arithmetic += static_cast<double>(count) * (instructions - kVectorInstructions);
   if (!in_planes()) return cost;
-  const int64_t row = &site == &a ? last().positions : along;
-  const int64_t pitch = staged                     ? row
-                        : &site == &columns_site() ? strip * last().advance() / last().phases()
-                                                   : strip * last().spacing();
+  const int64_t pitch =
+      &site == &columns_site() ? strip * last().advance() / last().phases() : strip * last().spacing();
   const double lines = lines_of_warp(static_cast<double>(pitch) * one.bytes,
-                                     static_cast<double>(last().runs(strip)), staged || rows == 1);
+                                     static_cast<double>(last().runs(strip)), rows == 1);
   cost.bytes = std::max(cost.bytes, static_cast<double>(count) * lines / kWarp * kBytesOfLine);
   return cost;
 }
@@ -83,35 +78,15 @@ StripCost Schedule::march_cost() const {
   const int64_t rows_of_taps = taps * axes[1].taps();
   StripCost row{kRowInstructions + static_cast<double>(rows_of_taps * strip * vector / last().phases()), 0,
                 0};
-  if (staged) {
-    const int64_t reads = ceil_div(columns(), stage.read) * axes[1].advance();
-    row += {static_cast<double>(reads + strip), 0, static_cast<double>(4 * (reads * stage.read + strip))};
-  } else {
-    row += through(columns_site(), column_loads() * axes[1].advance(), kLoadInstructions);
-    row += through(strips_site(), strip / along, is_wgrad() ? kLoadInstructions : kStoreInstructions);
-  }
+  row += through(columns_site(), column_loads() * axes[1].advance(), kLoadInstructions);
+  row += through(strips_site(), strip / along, is_wgrad() ? kLoadInstructions : kStoreInstructions);
   if (!is_wgrad()) {
     row.arithmetic += static_cast<double>(rows_of_taps);
     row.bytes += static_cast<double>(rows_of_taps * vector * 4);
   }
   const auto worked_on = static_cast<double>(rows_worked_on());
-  StripCost cost{kWgradStripInstructions + worked_on * row.arithmetic, worked_on * row.special,
-                 worked_on * row.bytes};
-  if (staged) cost += staging_cost();
-  return cost;
-}
-
-// A strip's share of the loads and stores of its plane.
-StripCost Schedule::staging_cost() const {
-  const int64_t loads = axes[1].positions * last().positions / load,
-                stores = axes[1].results * last().results / along;
-  StripCost plane{kStagedRowInstructions * static_cast<double>(axes[1].positions), 0, 0};
-  plane += through(a, loads, kLoadInstructions);
-  plane += through(y, stores, kStagedStoreInstructions);
-  const auto elements = static_cast<double>(loads * load + stores * along);
-  plane += {elements, 0, 4 * elements};
-  const auto strips = static_cast<double>(strips_of_image());
-  return {plane.arithmetic / strips, plane.special / strips, plane.bytes / strips};
+  return {kWgradStripInstructions + worked_on * row.arithmetic, worked_on * row.special,
+          worked_on * row.bytes};
 }
 
 StripCost Schedule::strip_cost() const {
@@ -136,7 +111,6 @@ StripCost Schedule::strip_cost() const {
 // Every element of the operand comes once for each block that needs it: those that walk over many rows share
 // all but the first and the last.
 double Schedule::l2_bytes() const {
-  if (staged) return problem.dram_bytes;
   if (marches())
     return problem.dram_bytes * static_cast<double>(rows_worked_on()) / static_cast<double>(rows) +
            2 * static_cast<double>(partial_bytes());
@@ -156,8 +130,8 @@ double Schedule::issue_share() const {
   if (is_wgrad() && !marches()) return kWgradIssueShare * (strip <= kShortStrip ? kShareOfShort : 1);
   if (!marches()) return kIssueShare;
   const int64_t resident = std::min(blocks_per_sm(), ceil_div(blocks(), int64_t{problem.device.sm_count}));
-  const int64_t warps_of_block = ceil_div(staged ? deal.threads() : kThreads, int64_t{32});
-  const auto warps = static_cast<double>(resident * warps_of_block);
+  constexpr int64_t kWarps = kThreads / 32;
+  const auto warps = static_cast<double>(resident * kWarps);
   return kMarchIssueShare * warps / (warps + 4);
 }
 

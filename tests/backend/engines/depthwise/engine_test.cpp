@@ -343,38 +343,6 @@ TEST(Depthwise, LanesOfPlanesAreStripsOfWholeImages) {
   EXPECT_EQ(threads({.channels = 2, .extent = 56}, 8, 14), 128u) << "64 lanes: idle threads would cost more";
 }
 
-EngineConfig staged(int64_t strip, int64_t rows) {
-  return {"depthwise", 1, {{"vector", 1}, {"strip", strip}, {"rows", rows}, {"staged", 1}}};
-}
-
-TEST(Depthwise, SmallPlanesMayMarchInSharedMemory) {
-  const auto entry = [](Case c, const EngineConfig& config) {
-    c.layout = Layout::nchw;
-    return launch(test::lower(depthwise_engine(), fusion(c), config, h200())).entry;
-  };
-  EXPECT_EQ(entry({.window = 5, .extent = 14}, staged(14, 7)), "depthwise_march_staged");
-  EXPECT_EQ(entry({.stride = 2, .extent = 14, .pass = ConvPass::dgrad}, staged(8, 7)),
-            "depthwise_march_staged");
-  EXPECT_EQ(entry({.extent = 14}, staged(14, 1)), "depthwise") << "nothing to march down";
-  EXPECT_EQ(entry({.dilation = 2, .extent = 14}, staged(14, 7)), "depthwise_march") << "columns apart";
-  EXPECT_EQ(entry({.extent = 112}, staged(8, 28)), "depthwise_march") << "too large a plane";
-  EXPECT_EQ(entry({.spatial = 3, .window = 1, .extent = 8}, staged(8, 8)), "depthwise_march")
-      << "many planes";
-}
-
-// Whole rows are copied, whatever the strips are; what a block holds leaves room for others.
-TEST(Depthwise, StagedPlanesFitIntoSharedMemory) {
-  for (const int64_t extent : {7, 14, 28, 56})
-    for (const int64_t strip : {4, 7, 8, 14}) {
-      const Fusion one = fusion({.window = 5, .extent = extent, .layout = Layout::nchw});
-      const Lowered lowered = test::lower(depthwise_engine(), one, staged(strip, extent / 2), h200());
-      EXPECT_EQ(launch(lowered).entry, "depthwise_march_staged");
-      EXPECT_LE(launch(lowered).shared_bytes, 48 * 1024);
-      EXPECT_EQ(config_of(one, "load", staged(strip, extent / 2)), std::min<int64_t>(8, extent & -extent));
-      EXPECT_EQ(config_of(one, "lead", staged(strip, extent / 2)), 0);
-    }
-}
-
 TEST(Depthwise, GuardsTheAlignmentOfVectors) {
   const Fusion one = fusion({});
   const Lowered lowered = test::lower(depthwise_engine(), one, setting(8, 4, "rows", 1), h200());
@@ -424,7 +392,6 @@ TEST(DepthwiseText, OfPlanesIsTheGoldenText) {
   const Fusion forward = conv_bias_relu(Layout::nchw);
   EXPECT_EQ(text(forward, setting(1, 8, "rows", 1)), test::golden_text("depthwise/strips.planes"));
   EXPECT_EQ(text(forward, setting(1, 8, "rows", 56)), test::golden_text("depthwise/march.planes"));
-  EXPECT_EQ(text(forward, staged(14, 28)), test::golden_text("depthwise/march_staged"));
   const Fusion backward =
       fusion({.channels = 144, .extent = 56, .images = 128, .pass = ConvPass::wgrad, .layout = Layout::nchw});
   EXPECT_EQ(text(backward, setting(1, 4, "rows", 56)), test::golden_text("depthwise/march_wgrad.planes"));
