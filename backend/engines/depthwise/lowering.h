@@ -190,6 +190,9 @@ struct Schedule {
   StripCost march_cost() const;
   double l2_bytes() const;
   double issue_share() const;
+  bool has_few_lanes() const;
+  double window_share() const;
+  double scattered_price() const;
 };
 
 inline Lowered lower(const Schedule& schedule) { return schedule.lowered(); }

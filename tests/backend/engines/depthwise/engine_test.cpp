@@ -243,6 +243,22 @@ TEST(Depthwise, IsChosenForPlanes) {
     }
 }
 
+// Settings with two lanes a plane, loads of single pixels or long strips are dearer than their work.
+TEST(Depthwise, StripsOfPlanesLieCloseTogether) {
+  const auto chosen = [](Case c, std::string_view knob) {
+    c.images = 64;
+    c.layout = Layout::nchw;
+    const Plan plan = build(depthwise_cases::graph(c), h200(), {.compile = false});
+    return plan.fusions.at(0).config.knob(knob, 0);
+  };
+  const Case small{.channels = 384, .window = 7, .extent = 14};
+  EXPECT_EQ(chosen(small, "strip"), 4);
+  EXPECT_EQ(chosen(small, "rows"), 14);
+  const Case large{.channels = 96, .window = 7, .extent = 56};
+  EXPECT_EQ(chosen(large, "strip"), 8);
+  EXPECT_EQ(chosen(large, "rows"), 56);
+}
+
 TEST(Depthwise, WorkCountsEachOperandOnce) {
   // x and y of 4 x 64 x 28 x 28, w of 64 x 9, two bytes each.
   const double bytes = 2.0 * (2 * 4 * 64 * 28 * 28 + 64 * 9);
