@@ -1,8 +1,7 @@
 // Owns the depthwise engine: convolutions of one input and one output channel a group whose channels, or
 // pixels, are adjacent, bound by memory. Its knobs and candidates; its rules are in depthwise/rules.h, what
 // it lowers to in depthwise/lowering.h, and the kernels are codegen/device/depthwise/strips.cuh and
-// depthwise/wgrad.cuh, depthwise/march.cuh, depthwise/march_staged.cuh and depthwise/march_wgrad.cuh, and
-// depthwise/finish.cuh.
+// depthwise/wgrad.cuh, depthwise/march.cuh and depthwise/march_wgrad.cuh, and depthwise/finish.cuh.
 #include <algorithm>
 #include <memory>
 
@@ -79,7 +78,6 @@ class PreparedDepthwise final : public Prepared {
     std::vector<Knob> knobs{vector, strip, {"rows", rows_offered(plain)}};
     if (problem_.is_wgrad()) knobs.push_back({"split", splits_offered(plain)});
     if (problem_.in_planes()) knobs.push_back({"load", {0, 1, 2, 4, 8}});
-    if (may_stage()) knobs.push_back({"staged", {0, 1}});
     return knobs;
   }
 
@@ -90,10 +88,6 @@ class PreparedDepthwise final : public Prepared {
       for (const int64_t strip : offered[1].values) {
         const std::vector<EngineCandidate> marches = best_marches(offered, vector, strip);
         list.insert(list.end(), marches.begin(), marches.end());
-        if (may_stage()) {
-          const std::vector<EngineCandidate> staged = best_marches(offered, vector, strip, 1);
-          list.insert(list.end(), staged.begin(), staged.end());
-        }
         // In wgrad, others would read everything once for every row of the window.
         const int64_t most_rows = marches.empty() ? kMostHeldRows : problem_.is_wgrad() ? 0 : 1;
         for (const int64_t rows : offered[2].values) {
@@ -124,13 +118,10 @@ class PreparedDepthwise final : public Prepared {
   }
 
  private:
-  bool may_stage() const { return problem_.in_planes() && !problem_.is_wgrad(); }
-
   Knobs setting(int64_t vector, int64_t strip, int64_t rows, int64_t split) const {
     Knobs knobs{.vector = vector, .strip = strip, .rows = rows};
     if (problem_.is_wgrad()) knobs.split = split;
     if (problem_.in_planes()) knobs.load = 0;
-    if (may_stage()) knobs.staged = 0;
     return knobs;
   }
 
@@ -145,24 +136,21 @@ class PreparedDepthwise final : public Prepared {
 
   // The longer the march, the fewer rows are read twice; the shorter, the more threads there are. The best
   // lengths by estimate.
-  std::vector<EngineCandidate> best_marches(const std::vector<Knob>& offered, int64_t vector, int64_t strip,
-                                            int64_t staged = 0) const {
+  std::vector<EngineCandidate> best_marches(const std::vector<Knob>& offered, int64_t vector,
+                                            int64_t strip) const {
     std::vector<EngineCandidate> marches;
     for (const int64_t rows : offered[2].values) {
       if (strip < 4) continue;
-      Knobs knobs = setting(vector, strip, rows, 0);
-      if (may_stage()) knobs.staged = staged;
+      const Knobs knobs = setting(vector, strip, rows, 0);
       const Schedule schedule(problem_, knobs);
-      if (!schedule.marches() || schedule.staged != (staged == 1) || schedule.values() > kMaxMarchValues ||
-          schedule.unrolled() > kMaxUnrolled)
+      if (!schedule.marches() || schedule.values() > kMaxMarchValues || schedule.unrolled() > kMaxUnrolled)
         continue;
       marches.push_back(candidate(knobs, schedule));
     }
     std::ranges::stable_sort(
         marches, {}, [&](const EngineCandidate& one) { return estimate_seconds(one.work, problem_.device); });
-    // One setting with narrow vectors, or with staged planes, is enough.
-    const bool is_one_enough = staged == 1 || vector * 2 < offered[0].values.back();
-    marches.resize(std::min<size_t>(marches.size(), is_one_enough ? 1 : 2));
+    // One setting with narrow vectors is enough.
+    marches.resize(std::min<size_t>(marches.size(), vector * 2 < offered[0].values.back() ? 1 : 2));
     return marches;
   }
 

@@ -50,7 +50,6 @@ std::vector<ConfigValue> Schedule::config() const {
   values.push_back({"lines", axes[1].taps()});
   values.push_back({"advance", axes[1].advance()});
   values.push_back({"a_plain", is_plain(a)});
-  if (staged) values.push_back({"read", stage.read});
   if (is_wgrad())
     values.push_back({"b_plain", is_plain(b)});
   else
@@ -108,31 +107,7 @@ KernelSource source_of(const char* root, std::vector<KernelSite> sites, std::vec
 
 }  // namespace
 
-Launch Schedule::staged_gather() const {
-  KernelSource source =
-      source_of("depthwise/march_staged.cuh", {site("A", a), site("B", b), site("Y", y)}, config(), target);
-  source.types.emplace_back("depthwise/stage.cuh");
-  Parameters p = common_parameters();
-  p.wide("images", images());
-  p.wide("steps", steps);
-  p.wide("rows", rows);
-  p.group("stage", "StageTiling", [&] {
-    p.divisor("lines", axes[1].positions);
-    p.divisor("rows", axes[1].results);
-    p.divisor("accesses", last().results / along);
-    p.wide("begin", stage_begin() / 4);
-    p.wide("plane", stage.plane);
-    p.wide("pitch", stage.pitch);
-    p.wide("first", stage.first);
-    p.wide("results", stage.results);
-  });
-  Launch made = launch("depthwise_march_staged", std::move(source), std::move(p), blocks(), deal.threads());
-  made.shared_bytes = staged_bytes();
-  return made;
-}
-
 Launch Schedule::gather() const {
-  if (staged) return staged_gather();
   KernelSource source = source_of(marches() ? "depthwise/march.cuh" : "depthwise/strips.cuh",
                                   {site("A", a), site("B", b), site("Y", y)}, config(), target);
   Parameters p = common_parameters();

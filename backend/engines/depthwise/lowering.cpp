@@ -126,70 +126,32 @@ Schedule::Schedule(const Problem& problem_, const Knobs& knobs)
       rows(knobs.rows),
       split(knobs.split.value_or(1)),
       vector(knobs.vector) {
-  if (in_planes()) settle_strip();
-  if (marches() && !can_march()) rows = 1;
-  if (knobs.staged.value_or(0) == 1) settle_stage();
-  if (in_planes()) settle_accesses(knobs.load.value_or(0));
+  if (in_planes()) settle_planes(knobs.load.value_or(0));
   mark_vectors();
+  if (marches() && !can_march()) rows = 1;
   deal = best_deal();
   if (!is_wgrad()) steps = steps_for_device();
   if (split == 0) split = split_for_device();
   index_bits = needs_wide_index() ? 64 : 32;
 }
 
-void Schedule::settle_strip() {
+// Columns that are neighbours and begin at the same distance from a multiple in every strip are loaded
+// together; so are results that are neighbours.
+void Schedule::settle_planes(int64_t most) {
+  const int64_t phases = last().phases();
   vector = 1;
   while (is_wgrad() && columns() > kMostColumns) strip /= 2;
-  strip = ceil_div(strip, last().phases()) * last().phases();
-}
-
-bool Schedule::columns_are_neighbours() const {
-  return !last().picks_taps() && last().dilation == 1 && pieces == 1 && last().advance() <= taps;
-}
-
-// Columns that are neighbours and begin at the same distance from a multiple in every strip are loaded
-// together; so are results that are neighbours. Threads that stage planes begin where rows do.
-void Schedule::settle_accesses(int64_t most) {
-  const int64_t phases = last().phases();
-  if (last().spacing() == 1) along = neighbours_at_once(fusion, strips_site(), staged ? 0 : strip, 8);
-  if (!columns_are_neighbours()) return;
+  strip = ceil_div(strip, phases) * phases;
+  if (last().spacing() == 1) along = neighbours_at_once(fusion, strips_site(), strip, 8);
+  if (last().picks_taps() || last().dilation != 1 || pieces > 1 || last().advance() > taps) return;
   most = most < 1 ? 8 : static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(most)));
-  load = neighbours_at_once(fusion, columns_site(), staged ? 0 : strip / phases * last().advance(),
+  load = neighbours_at_once(fusion, columns_site(), strip / phases * last().advance(),
                             std::min<int64_t>(most, 8));
-  if (staged) return;
   const int64_t first = (last().start - last().phase()) / phases;
   lead = (first % load + load) % load;
 }
 
-// Columns of all strips lie in a row, behind what the first one begins with; pitches are odd numbers of
-// accesses, so that lanes meet few banks twice.
-void Schedule::settle_stage() {
-  stage = {};
-  const int64_t pitch_of_strips = strip * last().advance() / last().phases();
-  const int64_t begin = (last().start - last().phase()) / last().phases();
-  const int64_t columns_end = begin + (last().runs(strip) - 1) * pitch_of_strips + columns();
-  stage.first = std::min<int64_t>(0, begin);
-  for (stage.read = 4; stage.read > 1; stage.read /= 2)
-    if ((begin - stage.first) % stage.read == 0 && pitch_of_strips % stage.read == 0) break;
-  const auto round_up = [&](int64_t x) { return ceil_div(x, stage.read) * stage.read; };
-  stage.pitch = round_up(std::max(columns_end, last().positions) - stage.first + stage.read - 1);
-  stage.plane = (axes[1].positions * stage.pitch / stage.read | 1) * stage.read;
-  stage.results = axes[1].results * last().results | 1;
-  staged = can_stage();
-}
-
-bool Schedule::can_stage() const {
-  const SlidingAxis& planes = axes[0];
-  const bool flat = planes.positions == 1 && planes.results == 1 && planes.window == 1 && planes.start == 0;
-  return in_planes() && !is_wgrad() && marches() && flat && columns_are_neighbours() &&
-         strips_of_image() <= kThreads && filter_bytes(1) + stage.bytes() <= kMaxStagedBytes - 16;
-}
-
 Deal Schedule::best_deal() const {
-  if (staged) {
-    const int64_t lanes = strips_of_image();
-    return {std::min({vectors, max_width(), kThreads / lanes}), 1, lanes};
-  }
   if (!in_planes())
     return depthwise::best_deal(vectors, is_wgrad() && !marches() ? row_pieces() : 1, max_width());
   return best_deal_of_planes(vectors, strips_of_image(), max_width());
@@ -248,7 +210,6 @@ int64_t Schedule::values() const {
   if (marches() && is_wgrad())
     return values_on_the_way() + strip / along + column_loads() +
            vector * (columns() + ring() * strip + axes[1].taps() * taps);
-  if (staged) return columns() + std::max<int64_t>(1, ring() - 1) * strip;
   // The first row of results leaves before the last one begins.
   if (marches())
     return values_on_the_way() + column_loads() +
@@ -262,7 +223,6 @@ int64_t Schedule::blocks_per_sm() const {
   if (marches() && !is_wgrad()) others += 4 + (has_tails() ? strip : 0) + (whole_rows() ? 0 : 8);
   const int64_t registers = values() + others + (index_bits == 64 ? 32 : 0);
   const int64_t room = registers <= 96 ? 5 : registers <= 128 ? 4 : registers <= 168 ? 3 : 2;
-  if (staged) return std::clamp<int64_t>(kStagedBytesOfSm / staged_bytes(), 1, room);
   return in_planes() && registers <= 80 ? (registers <= 64 ? 8 : 6) : room;
 }
 

@@ -28,9 +28,6 @@ inline constexpr int64_t kMostHeldRows = 2;
 /// Columns of a marching thread: a bit for each.
 inline constexpr int64_t kMostColumns = 32;
 
-/// Shared memory of the blocks that stage their planes, so that an SM has room for several.
-inline constexpr int64_t kMaxStagedBytes = 48 * 1024, kStagedBytesOfSm = 200 * 1024;
-
 /// How a block's threads are dealt out: vectors of channels by row pieces (wgrad) by lanes, each of which
 /// takes strips.
 struct Deal {
@@ -41,19 +38,10 @@ struct Deal {
 
 struct StripCost;
 
-/// Planes in shared memory, in floats: the numbers of StageTiling in codegen/device/depthwise/stage.cuh.
-struct Stage {
-  int64_t first = 0, pitch = 0, plane = 0, results = 0;
-  int64_t read = 1;  // neighbours that one access reads
-
-  int64_t bytes() const { return (plane + results) * 4; }  // of a channel
-};
-
 struct Knobs {
   int64_t vector = 1, strip = 4, rows = 1;
-  std::optional<int64_t> load = {};    ///< planes: the most pixels of a load; 0 leaves it to the schedule
-  std::optional<int64_t> split = {};   ///< wgrad; 0 leaves it to the schedule
-  std::optional<int64_t> staged = {};  ///< planes, fprop and dgrad: 1 marches over shared memory
+  std::optional<int64_t> load = {};   ///< planes: the most pixels of a load; 0 leaves it to the schedule
+  std::optional<int64_t> split = {};  ///< wgrad; 0 leaves it to the schedule
 
   static void visit(auto& self, auto&& knob) {
     knob("vector", self.vector);
@@ -61,7 +49,6 @@ struct Knobs {
     knob("rows", self.rows);
     knob("load", self.load);
     knob("split", self.split);
-    knob("staged", self.staged);
   }
 };
 
@@ -101,8 +88,6 @@ struct Schedule {
   Deal deal;
   int64_t steps = 1;  // of a block, fprop and dgrad
   int index_bits = 32;
-  bool staged = false;
-  Stage stage;
 
   Schedule(const Problem& problem_, const Knobs& knobs);
 
@@ -129,14 +114,12 @@ struct Schedule {
     for (int i = 0; i < kSlidingAxes; ++i) count *= axes[static_cast<size_t>(i)].runs(length(i));
     return count;
   }
+  int64_t strips_of_image() const { return strips() / images(); }
 
   // The filters of a block's channels fit into shared memory.
   int64_t max_width() const {
     const int64_t most = in_planes() ? kThreads : 32;
-    if (is_wgrad()) return most;
-    if (staged)
-      return std::clamp<int64_t>((kMaxStagedBytes - 16) / (filter_bytes(1) + stage.bytes()), 1, most);
-    return std::clamp<int64_t>(kMaxFilterBytes / filter_bytes(1), 1, most);
+    return is_wgrad() ? most : std::clamp<int64_t>(kMaxFilterBytes / filter_bytes(1), 1, most);
   }
   int64_t filter_bytes(int64_t width) const { return width * bytes_of_filters(window(), vector); }
 
@@ -155,12 +138,6 @@ struct Schedule {
     const bool worthwhile = in_planes() || axes[1].taps() > axes[1].advance();
     return worthwhile && meets_lines_once(axes) && columns() <= kMostColumns;
   }
-  // Planes of one image, each small, marched over in shared memory.
-  bool can_stage() const;
-  bool columns_are_neighbours() const;
-  int64_t stage_begin() const { return ceil_div(filter_bytes(deal.width), int64_t{16}) * 16; }
-  int64_t staged_bytes() const { return stage_begin() + deal.width * stage.bytes(); }
-  int64_t strips_of_image() const { return strips() / images(); }
   // Rows of results that a line meets.
   int64_t ring() const { return ceil_div(axes[1].taps(), axes[1].advance()); }
   bool has_tails() const { return last().results % std::max<int64_t>(strip * last().spacing(), 1) != 0; }
@@ -182,9 +159,7 @@ struct Schedule {
   Work work() const;
 
  private:
-  void settle_strip();
-  void settle_stage();
-  void settle_accesses(int64_t most);
+  void settle_planes(int64_t most);
   void mark_vectors();
   Deal best_deal() const;
   // A block walks as far as leaves the device a few blocks for each place: rows that strips share stay in L1.
@@ -202,7 +177,6 @@ struct Schedule {
   KernelSite site(const char* name, const Expr& expr) const;
   Launch launch(const char* entry, KernelSource source, Parameters p, int64_t grid, int64_t block) const;
   Launch gather() const;
-  Launch staged_gather() const;
   Launch marched_parts_of_gradient() const;
   Launch parts_of_gradient() const;
   Launch sum_of_parts() const;
@@ -214,9 +188,11 @@ struct Schedule {
   StripCost through(const Expr& site, int64_t count, double instructions) const;
   StripCost strip_cost() const;
   StripCost march_cost() const;
-  StripCost staging_cost() const;
   double l2_bytes() const;
   double issue_share() const;
+  bool has_few_lanes() const;
+  double window_share() const;
+  double scattered_price() const;
 };
 
 inline Lowered lower(const Schedule& schedule) { return schedule.lowered(); }

@@ -243,6 +243,22 @@ TEST(Depthwise, IsChosenForPlanes) {
     }
 }
 
+// Settings with two lanes a plane, loads of single pixels or long strips are dearer than their work.
+TEST(Depthwise, StripsOfPlanesLieCloseTogether) {
+  const auto chosen = [](Case c, std::string_view knob) {
+    c.images = 64;
+    c.layout = Layout::nchw;
+    const Plan plan = build(depthwise_cases::graph(c), h200(), {.compile = false});
+    return plan.fusions.at(0).config.knob(knob, 0);
+  };
+  const Case small{.channels = 384, .window = 7, .extent = 14};
+  EXPECT_EQ(chosen(small, "strip"), 4);
+  EXPECT_EQ(chosen(small, "rows"), 14);
+  const Case large{.channels = 96, .window = 7, .extent = 56};
+  EXPECT_EQ(chosen(large, "strip"), 8);
+  EXPECT_EQ(chosen(large, "rows"), 56);
+}
+
 TEST(Depthwise, WorkCountsEachOperandOnce) {
   // x and y of 4 x 64 x 28 x 28, w of 64 x 9, two bytes each.
   const double bytes = 2.0 * (2 * 4 * 64 * 28 * 28 + 64 * 9);
@@ -343,38 +359,6 @@ TEST(Depthwise, LanesOfPlanesAreStripsOfWholeImages) {
   EXPECT_EQ(threads({.channels = 2, .extent = 56}, 8, 14), 128u) << "64 lanes: idle threads would cost more";
 }
 
-EngineConfig staged(int64_t strip, int64_t rows) {
-  return {"depthwise", 1, {{"vector", 1}, {"strip", strip}, {"rows", rows}, {"staged", 1}}};
-}
-
-TEST(Depthwise, SmallPlanesMayMarchInSharedMemory) {
-  const auto entry = [](Case c, const EngineConfig& config) {
-    c.layout = Layout::nchw;
-    return launch(test::lower(depthwise_engine(), fusion(c), config, h200())).entry;
-  };
-  EXPECT_EQ(entry({.window = 5, .extent = 14}, staged(14, 7)), "depthwise_march_staged");
-  EXPECT_EQ(entry({.stride = 2, .extent = 14, .pass = ConvPass::dgrad}, staged(8, 7)),
-            "depthwise_march_staged");
-  EXPECT_EQ(entry({.extent = 14}, staged(14, 1)), "depthwise") << "nothing to march down";
-  EXPECT_EQ(entry({.dilation = 2, .extent = 14}, staged(14, 7)), "depthwise_march") << "columns apart";
-  EXPECT_EQ(entry({.extent = 112}, staged(8, 28)), "depthwise_march") << "too large a plane";
-  EXPECT_EQ(entry({.spatial = 3, .window = 1, .extent = 8}, staged(8, 8)), "depthwise_march")
-      << "many planes";
-}
-
-// Whole rows are copied, whatever the strips are; what a block holds leaves room for others.
-TEST(Depthwise, StagedPlanesFitIntoSharedMemory) {
-  for (const int64_t extent : {7, 14, 28, 56})
-    for (const int64_t strip : {4, 7, 8, 14}) {
-      const Fusion one = fusion({.window = 5, .extent = extent, .layout = Layout::nchw});
-      const Lowered lowered = test::lower(depthwise_engine(), one, staged(strip, extent / 2), h200());
-      EXPECT_EQ(launch(lowered).entry, "depthwise_march_staged");
-      EXPECT_LE(launch(lowered).shared_bytes, 48 * 1024);
-      EXPECT_EQ(config_of(one, "load", staged(strip, extent / 2)), std::min<int64_t>(8, extent & -extent));
-      EXPECT_EQ(config_of(one, "lead", staged(strip, extent / 2)), 0);
-    }
-}
-
 TEST(Depthwise, GuardsTheAlignmentOfVectors) {
   const Fusion one = fusion({});
   const Lowered lowered = test::lower(depthwise_engine(), one, setting(8, 4, "rows", 1), h200());
@@ -424,7 +408,6 @@ TEST(DepthwiseText, OfPlanesIsTheGoldenText) {
   const Fusion forward = conv_bias_relu(Layout::nchw);
   EXPECT_EQ(text(forward, setting(1, 8, "rows", 1)), test::golden_text("depthwise/strips.planes"));
   EXPECT_EQ(text(forward, setting(1, 8, "rows", 56)), test::golden_text("depthwise/march.planes"));
-  EXPECT_EQ(text(forward, staged(14, 28)), test::golden_text("depthwise/march_staged"));
   const Fusion backward =
       fusion({.channels = 144, .extent = 56, .images = 128, .pass = ConvPass::wgrad, .layout = Layout::nchw});
   EXPECT_EQ(text(backward, setting(1, 4, "rows", 56)), test::golden_text("depthwise/march_wgrad.planes"));

@@ -180,10 +180,7 @@ void check_marches(const DepthwiseCase& c, ConvPass pass, DataType type, bool fu
         config = {"depthwise", depthwise_engine().revision(), {}};
         config.knobs = {{"vector", vector}, {"strip", strip}, {"rows", rows}};
         if (pass == ConvPass::wgrad) config.knobs.push_back({"split", strip == 4 ? 1 : 0});
-        if (layout == Layout::nchw) {
-          config.knobs.push_back({"load", strip == 8 ? 4 : 0});
-          if (pass != ConvPass::wgrad) config.knobs.push_back({"staged", strip == 7 ? 1 : 0});
-        }
+        if (layout == Layout::nchw) config.knobs.push_back({"load", strip == 8 ? 4 : 0});
         expect_config_correct(graph, candidate, engines,
                               fmt::format("{} {} x {} window {}{}", to_string(pass), to_string(type),
                                           to_string(c.x), to_string(c.window), fused ? " fused" : ""));
