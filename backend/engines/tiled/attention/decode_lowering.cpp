@@ -129,7 +129,7 @@ double pace_of(const DecodeSchedule& schedule) {
 // What passes a prologue goes through registers: slots of an SM's schedulers that an element takes with so many
 // warps, as measured on an H200 with keys and values of 8 bits (2026-11).
 double slots_of_prologue(const DecodeSchedule& schedule) {
-  constexpr double kSlots = 12, kWarpsForHalf = 12;
+  constexpr double kSlots = 10, kWarpsForHalf = 12;
   const int64_t resident = std::min(
       schedule.blocks_per_sm,
       ceil_div(schedule.all_tiles() * schedule.knobs.split, schedule.decode.problem.device.sm_count));
