@@ -254,8 +254,8 @@ class Attention {
     return distance_;
   }
 
-  // How far the diagonal lies from that of the first query and key, plus `more`: beyond all queries and keys, a
-  // bound bounds nothing, and overflows no number.
+  // How far the diagonal lies from that of the first query and key, plus `more`: beyond all queries and keys,
+  // a bound bounds nothing, and overflows no number.
   int diagonal(int64_t more) {
     const int64_t all = scores_[keys_axis()] + scores_[queries_axis()];
     more = std::clamp(more, -all, all);

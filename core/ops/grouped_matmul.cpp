@@ -18,8 +18,8 @@ int token_index(Expansion& e) {
   return e.reshape(index, {1, element_count(e.dims(index)), 1});
 }
 
-// The token that each of the experts' rows comes of; one in front of the first where an index is negative, which
-// a division would round to the first.
+// The token that each of the experts' rows comes of; one in front of the first where an index is negative,
+// which a division would round to the first.
 int source_token(Expansion& e, int64_t top_k) {
   const int index = token_index(e);
   if (top_k == 1) return index;

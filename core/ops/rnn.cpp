@@ -353,8 +353,8 @@ class BackwardUnroller {
   Unroller& forward_;
 };
 
-// All layers forward: passes[layer][direction], and what the last one gives. Gradients multiply zeros with what
-// lies behind a sequence: `x` has no NaN there then.
+// All layers forward: passes[layer][direction], and what the last one gives. Gradients multiply zeros with
+// what lies behind a sequence: `x` has no NaN there then.
 struct Layers {
   std::vector<std::vector<Pass>> passes;
   int y = -1;

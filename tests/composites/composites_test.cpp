@@ -329,11 +329,10 @@ TEST(Sdpa, BoundsBeyondAllKeysBoundNothing) {
 
 // Rows behind a length hold anything: also statistics that make their share of a sink infinite.
 TEST(SdpaBackward, SinksHaveNoGradientOfRowsBehindALength) {
-  const std::vector<Operand64> operands{
-      {"x", {1, 1, 2, 1}, {1, 2}},
-      {"stats", {1, 1, 2, 1}, {2, -200}},
-      {"length", {1, 1, 1, 1}, {1}, DataType::i32},
-      {"sink", {1, 1, 1, 1}, {0.5}}};
+  const std::vector<Operand64> operands{{"x", {1, 1, 2, 1}, {1, 2}},
+                                        {"stats", {1, 1, 2, 1}, {2, -200}},
+                                        {"length", {1, 1, 1, 1}, {1}, DataType::i32},
+                                        {"sink", {1, 1, 1, 1}, {0.5}}};
   const auto results = evaluated(operands, [](G& g, const Tensors& t) {
     const SdpaOptions options{
         .attributes = {.padding_mask = true}, .seq_len_q = t[2], .seq_len_kv = t[2], .sink = t[3]};
@@ -348,8 +347,8 @@ TEST(MoeGroupedMatmul, NegativeIndicesReadNoToken) {
                                         {"first", {1, 1, 1}, {0}, DataType::i32},
                                         {"index", {4, 1}, {-1, 0, 3, -2}, DataType::i32}};
   const auto results = evaluated(operands, [](G& g, const Tensors& t) {
-    return Tensors{g.moe_grouped_matmul(
-        t[0], t[1], t[2], {.mode = TokenMode::gather, .token_index = t[3], .top_k = 2})};
+    return Tensors{
+        g.moe_grouped_matmul(t[0], t[1], t[2], {.mode = TokenMode::gather, .token_index = t[3], .top_k = 2})};
   });
   expect_near(results[0], {0, 6, 10, 0});
 }

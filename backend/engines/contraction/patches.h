@@ -17,9 +17,9 @@
 namespace fusor {
 
 /// The fusion of such a convolution, of any pass and one group, as one whose input has the rows of a window
-/// as its height; its ops before and after included. With output rows apart, for two spatial axes, it has three. Nothing where strides differ from windows, taps lie
-/// apart or are flipped, there is padding, windows leave elements out, or an access does not walk what
-/// becomes one axis by one stride.
+/// as its height; its ops before and after included. With output rows apart, for two spatial axes, it has
+/// three. Nothing where strides differ from windows, taps lie apart or are flipped, there is padding, windows
+/// leave elements out, or an access does not walk what becomes one axis by one stride.
 std::optional<Fusion> as_convolution_of_patches(const Fusion& fusion);
 
 }  // namespace fusor

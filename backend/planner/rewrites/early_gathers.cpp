@@ -53,9 +53,7 @@ class EarlyGathers {
   const Op& op(int at) const {
     return given_.empty() ? graph_.ops[static_cast<size_t>(at)] : given_[static_cast<size_t>(at)];
   }
-  static int axis_of(const Op& gather) {
-    return static_cast<int>(std::get<Gather>(gather.attributes).axis);
-  }
+  static int axis_of(const Op& gather) { return static_cast<int>(std::get<Gather>(gather.attributes).axis); }
 
   // ---- What may move ----
 
@@ -133,8 +131,8 @@ class EarlyGathers {
     const auto [known, is_new] = taken.known.try_emplace(value, -1);
     if (!is_new) return known->second;
     const int producer = index_.producer(value);
-    const int made = producer >= 0 && is_recomputable(producer) ? computed(op(producer), taken)
-                                                                : gathered(value, taken);
+    const int made =
+        producer >= 0 && is_recomputable(producer) ? computed(op(producer), taken) : gathered(value, taken);
     return taken.known[value] = made;
   }
 
@@ -164,7 +162,8 @@ class EarlyGathers {
     Dims dims = tensor(taken.index).dims;
     for (int axis = 0; axis < rank; ++axis)
       if (axis != taken.axis && dims[axis] == 1) dims[axis] = whole[axis];
-    Op made{additions_.op_name(taken.gather.name + ".early"), taken.gather.attributes, {value, taken.index}, {}};
+    Op made{
+        additions_.op_name(taken.gather.name + ".early"), taken.gather.attributes, {value, taken.index}, {}};
     made.outputs = {additions_.tensor(Tensor(tensor(value)), dims, made.name)};
     ops_.push_back(std::move(made));
     return ops_.back().outputs[0];

@@ -53,8 +53,8 @@ class EarlyViews {
 
   // ---- What may move ----
 
-  // Whether the op is a view of values that pointwise ops make of what lies in memory, for contractions alone;
-  // `made` are these values.
+  // Whether the op is a view of values that pointwise ops make of what lies in memory, for contractions
+  // alone; `made` are these values.
   bool may_come_first(const Op& view, std::set<int>& made) const {
     if ((!is_reshape(view) && !is_transpose(view)) || !leads_to_contractions(view.outputs[0])) return false;
     int cost = 0;
@@ -90,7 +90,8 @@ class EarlyViews {
   bool lies_in_memory(int value) const {
     if (!tensor(value).is_virtual()) return true;
     const Op* const op = producer(value);
-    return op != nullptr && is_view(op->attributes) && op->inputs.size() == 1 && lies_in_memory(op->inputs[0]);
+    return op != nullptr && is_view(op->attributes) && op->inputs.size() == 1 &&
+           lies_in_memory(op->inputs[0]);
   }
 
   // Dims that broadcast to those of the view's operand, as ones that broadcast to those of its result.

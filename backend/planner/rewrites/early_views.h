@@ -14,8 +14,8 @@ namespace fusor {
 ///
 ///     w -> transpose [k, n] -> mul (scale -> transpose [1, n]) -> matmul
 ///
-/// Quantised weights and caches of keys are read so. That is done where nobody else reads the values, and where
-/// strides show all that the ops read in the other shape. Tensors keep their indices. Whether anything
+/// Quantised weights and caches of keys are read so. That is done where nobody else reads the values, and
+/// where strides show all that the ops read in the other shape. Tensors keep their indices. Whether anything
 /// changed.
 bool move_views_in_front(Graph& graph, Additions& additions);
 

@@ -42,8 +42,8 @@ class GathersAsTotals {
     std::vector<bool> found(graph_.ops.size(), false);
     for (size_t i = 0; i < graph_.ops.size(); ++i) {
       const Op& op = graph_.ops[i];
-      found[i] = is_gather(op) && takes_one_of_each_row(op) &&
-                 is_stored_for_gathers(graph_, index, op.inputs[0]);
+      found[i] =
+          is_gather(op) && takes_one_of_each_row(op) && is_stored_for_gathers(graph_, index, op.inputs[0]);
     }
     return found;
   }
@@ -65,13 +65,14 @@ class GathersAsTotals {
     const auto named = [&](const char* part) { return gather.name + part; };
     const int coordinate =
         append(named(".coordinate"), count, {additions_.constant(0, count.compute)}, dims, count.compute);
-    const int is_meant =
-        append(named(".is_meant"), Pointwise{.mode = PointwiseMode::cmp_eq}, {index, coordinate}, dims,
-               DataType::b8);
+    const int is_meant = append(named(".is_meant"), Pointwise{.mode = PointwiseMode::cmp_eq},
+                                {index, coordinate}, dims, DataType::b8);
     const int zero = additions_.constant(0, tensor(x).type);
     const int element = append(named(".element"), Pointwise{.mode = PointwiseMode::binary_select},
                                {x, zero, is_meant}, dims, tensor(x).type);
-    Op total{additions_.op_name(named(".total")), Reduction{.mode = ReductionMode::add}, {element},
+    Op total{additions_.op_name(named(".total")),
+             Reduction{.mode = ReductionMode::add},
+             {element},
              gather.outputs};
     set_default_compute(total);
     ops_.push_back(std::move(total));

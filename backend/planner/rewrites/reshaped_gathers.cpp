@@ -17,7 +17,9 @@ namespace {
 // The reshape of the gather's rows into several axes that keeps what a row is, and is all that reads them; -1
 // where there is none.
 int reshape_of_rows(const Graph& graph, const GraphIndex& index, const Op& gather) {
-  const auto dims = [&](int tensor) -> const Dims& { return graph.tensors[static_cast<size_t>(tensor)].dims; };
+  const auto dims = [&](int tensor) -> const Dims& {
+    return graph.tensors[static_cast<size_t>(tensor)].dims;
+  };
   const int y = gather.outputs[0];
   const Dims &table = dims(gather.inputs[0]), &at = dims(gather.inputs[1]);
   if (std::get<Gather>(gather.attributes).axis != 0 || table.rank() != 2 || at[1] != 1 ||

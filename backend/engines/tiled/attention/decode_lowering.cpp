@@ -126,8 +126,8 @@ double pace_of(const DecodeSchedule& schedule) {
   return kLeast + (1 - kLeast) * std::min(1.0, bytes / kEnough);
 }
 
-// What passes a prologue goes through registers: slots of an SM's schedulers that an element takes with so many
-// warps, as measured on an H200 with keys and values of 8 bits (2026-11).
+// What passes a prologue goes through registers: slots of an SM's schedulers that an element takes with so
+// many warps, as measured on an H200 with keys and values of 8 bits (2026-11).
 double slots_of_prologue(const DecodeSchedule& schedule) {
   constexpr double kSlots = 10, kWarpsForHalf = 12;
   const int64_t resident = std::min(
@@ -176,9 +176,8 @@ Work cost(const DecodeSchedule& schedule) {
        {std::pair{&problem.k, problem.padded_head()}, {&problem.v, problem.padded_value()}}) {
     const SiteCost prologue = cost_of(load->expr, problem.fusion);
     const double of_vector = kVectorSlots / static_cast<double>(load->width);
-    work.fp32_flops +=
-        2 * keys * static_cast<double>(elements) *
-        (of_vector + (load->plain ? 0 : prologue.instructions + slots_of_prologue(schedule)));
+    work.fp32_flops += 2 * keys * static_cast<double>(elements) *
+                       (of_vector + (load->plain ? 0 : prologue.instructions + slots_of_prologue(schedule)));
   }
   const Traffic traffic = traffic_of(schedule, keys_of_tile);
   // Blocks of an SM share its pace: they count as one after the other.

@@ -111,9 +111,7 @@ struct Load {
   }
 
   /// Where a vector of the tile begins: its first row, and its first element.
-  FUSOR_DEVICE int row_of(int vector) {
-    return kAlongHead ? vector / kOfLine : vector % kOfLine * kWidth;
-  }
+  FUSOR_DEVICE int row_of(int vector) { return kAlongHead ? vector / kOfLine : vector % kOfLine * kWidth; }
   FUSOR_DEVICE int element_of(int vector) {
     return kAlongHead ? vector % kOfLine * kWidth : vector / kOfLine;
   }

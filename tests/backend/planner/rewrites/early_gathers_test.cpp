@@ -58,7 +58,8 @@ TEST(EarlyGathers, LossByLabelsStoresNoProbabilities) {
 // The elements of a converted table are converted where they are taken.
 TEST(EarlyGathers, TablesAreConvertedWhereTheyAreRead) {
   GraphBuilder g;
-  const Tensor table = g.input("table", {500, 16}, DataType::f16), bias = g.input("bias", {16}, DataType::f32);
+  const Tensor table = g.input("table", {500, 16}, DataType::f16),
+               bias = g.input("bias", {16}, DataType::f32);
   const Tensor index = g.input("index", {7, 1}, DataType::i32);
   const Tensor wide = g.add(g.mul(table, g.constant(2), {.type = DataType::f32}), bias);
   const Graph graph = g.finish({g.gather(wide, index, {.axis = 0})});
@@ -106,8 +107,7 @@ TEST(EarlyGathers, OneElementOfEachRowOfAProductIsATotal) {
   const Tensor a = g.input("a", {64, 32}, DataType::f16), b = g.input("b", {32, 200}, DataType::f16);
   const Tensor index = g.input("index", {64, 1}, DataType::i64);
   const Tensor y = g.mul(g.matmul(a, b), g.constant(0.5));
-  const Graph graph =
-      g.finish({g.gather(y, index, {.axis = 1}), g.reduce(y, ReductionMode::max, {1})});
+  const Graph graph = g.finish({g.gather(y, index, {.axis = 1}), g.reduce(y, ReductionMode::max, {1})});
   EXPECT_LE(most_stored(graph), 64);
   expect_right_on_cpu(graph);
 }
