@@ -83,8 +83,8 @@ StripCost Schedule::through(const Expr& site, int64_t count, double instructions
 
 StripCost Schedule::march_cost() const {
   const int64_t rows_of_taps = taps * axes[1].taps();
-  StripCost row{kRowInstructions + static_cast<double>(rows_of_taps * strip * vector / last().phases()), 0,
-                0};
+  const int64_t products = rows_of_taps * strip * vector / last().phases();
+  StripCost row{kRowInstructions + static_cast<double>(products), 0, 0};
   row += through(columns_site(), column_loads() * axes[1].advance(), kLoadInstructions);
   row += through(strips_site(), strip / along, is_wgrad() ? kLoadInstructions : kStoreInstructions);
   if (!is_wgrad()) {
@@ -108,7 +108,8 @@ StripCost Schedule::strip_cost() const {
   const int64_t lines = axes[0].taps() * pieces;
   const int64_t tap_vectors = lines * axes[1].taps() * rows * taps;
   const int64_t loaded = lines * (axes[1].taps() + (rows - 1) * axes[1].advance()) * column_loads();
-  cost.arithmetic += static_cast<double>(tap_vectors * (vector * strip / last().phases() + 2));
+  const int64_t of_tap = vector * strip / last().phases() + 2;
+  cost.arithmetic += static_cast<double>(tap_vectors * of_tap);
   cost.bytes += static_cast<double>(tap_vectors * vector * 4);
   cost += through(a, loaded, kVectorInstructions);
   cost += through(y, rows * strip / along, kVectorInstructions);

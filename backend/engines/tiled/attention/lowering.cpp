@@ -148,7 +148,8 @@ double efficiency(const Schedule& schedule) {
 // element takes with so many warps, as measured on an H200 with keys and values of 8 bits (2026-11).
 double slots_of_prologue(const Schedule& schedule) {
   constexpr double kSlots = 30, kWarpsForHalf = 12;
-  const auto warps = static_cast<double>(schedule.blocks_per_sm() * schedule.threads() / 32);
+  const int64_t resident = schedule.blocks_per_sm() * schedule.threads() / 32;
+  const auto warps = static_cast<double>(resident);
   return kSlots * (warps + kWarpsForHalf) / warps;
 }
 
