@@ -25,14 +25,15 @@ const Expr& second_over_images(const Fusion& fusion, const Contraction& view) {
   return view.op == ContractionOp::wgrad ? operand_site(fusion, 0, 1) : result_site(fusion);
 }
 
-// What is computed lies nowhere, and single pixels lie as the others do.
+// Whether images fit planes and adjacent channels alike: values that are computed, and images of one pixel.
 bool fits_every_order(const Expr& pixels) {
   int64_t count = 1;
   for (int i = 2; i < pixels.domain.rank(); ++i) count *= pixels.domain[i];
   return primary_access(pixels) == nullptr || (count == 1 && has_adjacent_channels(pixels));
 }
 
-// Of one tensor, whose channels may lie next to each other: then it is -1.
+// The axis along which the pixels of one tensor are adjacent; -1 where its channels are; nothing where
+// neither are.
 std::optional<int> plane_axis(const Expr& pixels) {
   if (has_adjacent_channels(pixels)) return -1;
   const Access& access = *primary_access(pixels);

@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
+
+#include "core/infer.h"
 
 namespace fusor {
 
@@ -59,6 +62,13 @@ Op Additions::slice(int x, int axis, int64_t start, int64_t limit, const std::st
   part.limit[axis] = limit;
   shape[axis] = limit - start;
   return view(part, x, shape, name);
+}
+
+void Additions::set_default_compute(Op& op) const {
+  std::vector<const Tensor*> operands;
+  operands.reserve(op.inputs.size());
+  for (const int input : op.inputs) operands.push_back(&graph_.tensors[static_cast<size_t>(input)]);
+  set_compute(op.attributes, default_compute(op.attributes, operands));
 }
 
 }  // namespace fusor

@@ -24,6 +24,8 @@ class Additions {
   Op view(Attributes attributes, int x, const Dims& shape, const std::string& name);
   /// Such a view of the coordinates from `start` up to `limit` along an axis.
   Op slice(int x, int axis, int64_t start, int64_t limit, const std::string& name);
+  /// Gives an op the compute type that its operands ask for.
+  void set_default_compute(Op& op) const;
 
  private:
   Graph& graph_;

@@ -14,7 +14,6 @@
 #include "core/attributes.h"
 #include "core/dims.h"
 #include "core/graph_index.h"
-#include "core/infer.h"
 
 namespace fusor {
 
@@ -122,7 +121,7 @@ class EarlyGathers {
             Pointwise{.mode = PointwiseMode::binary_select},
             {value, zero, inside},
             gather.outputs};
-    set_default_compute(last);
+    additions_.set_default_compute(last);
     ops_.push_back(std::move(last));
   }
 
@@ -183,18 +182,12 @@ class EarlyGathers {
 
   int append_condition(PointwiseMode mode, std::initializer_list<int> inputs, const std::string& name) {
     Op made{additions_.op_name(name), Pointwise{.mode = mode}, inputs, {}};
-    set_default_compute(made);
+    additions_.set_default_compute(made);
     Tensor model = tensor(made.inputs[0]);
     model.type = DataType::b8;
     made.outputs = {additions_.tensor(model, Dims(model.dims), made.name)};
     ops_.push_back(std::move(made));
     return ops_.back().outputs[0];
-  }
-
-  void set_default_compute(Op& made) const {
-    std::vector<const Tensor*> operands;
-    for (const int input : made.inputs) operands.push_back(&tensor(input));
-    set_compute(made.attributes, default_compute(made.attributes, operands));
   }
 
   Graph& graph_;

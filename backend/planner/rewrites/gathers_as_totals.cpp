@@ -9,7 +9,6 @@
 #include "backend/planner/kinds.h"
 #include "backend/planner/rewrites/early_gathers.h"
 #include "core/graph_index.h"
-#include "core/infer.h"
 #include "core/ops/pointwise.h"
 
 namespace fusor {
@@ -74,26 +73,20 @@ class GathersAsTotals {
              Reduction{.mode = ReductionMode::add},
              {element},
              gather.outputs};
-    set_default_compute(total);
+    additions_.set_default_compute(total);
     ops_.push_back(std::move(total));
   }
 
   int append(const std::string& name, const Pointwise& attributes, std::vector<int> inputs, const Dims& dims,
              DataType type) {
     Op op{additions_.op_name(name), attributes, std::move(inputs), {}};
-    if (attributes.mode != PointwiseMode::gen_index) set_default_compute(op);
+    if (attributes.mode != PointwiseMode::gen_index) additions_.set_default_compute(op);
     Tensor model = tensor(op.inputs[0]);
     model.type = type;
     model.alignment = std::max(model.alignment, byte_size(type));
     op.outputs = {additions_.tensor(model, dims, op.name)};
     ops_.push_back(std::move(op));
     return ops_.back().outputs[0];
-  }
-
-  void set_default_compute(Op& op) const {
-    std::vector<const Tensor*> operands;
-    for (const int input : op.inputs) operands.push_back(&tensor(input));
-    set_compute(op.attributes, default_compute(op.attributes, operands));
   }
 
   Graph& graph_;

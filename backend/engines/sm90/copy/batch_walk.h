@@ -17,7 +17,7 @@ class Parameters;
 
 /// The axes that a stride each walks, innermost first; what all entries share has none.
 struct BatchWalk {
-  /// What a map of five axes leaves beside a line and its elements.
+  /// A map has five axes, of which a tile takes two: its lines and their elements.
   static constexpr int kMostAxes = 3;
 
   struct Axis {
@@ -40,7 +40,7 @@ struct BatchWalk {
   void append_to(TensorMap& map) const;
   /// The members of an EntryWalk (codegen/device/sm90/pipeline/map_entry.cuh).
   void append_to(Parameters& p) const;
-  /// Those of an OwnEntryWalk, where entries are their own.
+  /// Appends the extents of an OwnEntryWalk, by which a result's entry is taken apart.
   void append_extents(Parameters& p) const;
 };
 

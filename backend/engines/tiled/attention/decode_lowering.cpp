@@ -126,15 +126,13 @@ double pace_of(const DecodeSchedule& schedule) {
   return kLeast + (1 - kLeast) * std::min(1.0, bytes / kEnough);
 }
 
-// What passes a prologue goes through registers: slots of an SM's schedulers that an element takes with so
-// many warps, as measured on an H200 with keys and values of 8 bits (2026-11).
-double slots_of_prologue(const DecodeSchedule& schedule) {
-  constexpr double kSlots = 10, kWarpsForHalf = 12;
+// Slots of an element that a prologue computes.
+double slots_of_computed(const DecodeSchedule& schedule) {
+  constexpr double kSlots = 10;
   const int64_t resident = std::min(
       schedule.blocks_per_sm,
       ceil_div(schedule.all_tiles() * schedule.knobs.split, schedule.decode.problem.device.sm_count));
-  const auto warps = static_cast<double>(resident * schedule.knobs.warps);
-  return kSlots * (warps + kWarpsForHalf) / warps;
+  return slots_of_prologue(kSlots, resident * schedule.knobs.warps);
 }
 
 // Bytes that all tiles read, of those keys that a query may see, and bytes that memory delivers for them.
@@ -177,7 +175,7 @@ Work cost(const DecodeSchedule& schedule) {
     const SiteCost prologue = cost_of(load->expr, problem.fusion);
     const double of_vector = kVectorSlots / static_cast<double>(load->width);
     work.fp32_flops += 2 * keys * static_cast<double>(elements) *
-                       (of_vector + (load->plain ? 0 : prologue.instructions + slots_of_prologue(schedule)));
+                       (of_vector + (load->plain ? 0 : prologue.instructions + slots_of_computed(schedule)));
   }
   const Traffic traffic = traffic_of(schedule, keys_of_tile);
   // Blocks of an SM share its pace: they count as one after the other.

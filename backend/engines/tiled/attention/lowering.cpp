@@ -144,13 +144,10 @@ double efficiency(const Schedule& schedule) {
   return (halved ? 0.42 : 0.7) * keys * rows * waits * alone;
 }
 
-// What passes a prologue goes through registers, vector by vector: slots of an SM's schedulers that an
-// element takes with so many warps, as measured on an H200 with keys and values of 8 bits (2026-11).
-double slots_of_prologue(const Schedule& schedule) {
-  constexpr double kSlots = 30, kWarpsForHalf = 12;
-  const int64_t resident = schedule.blocks_per_sm() * schedule.threads() / 32;
-  const auto warps = static_cast<double>(resident);
-  return kSlots * (warps + kWarpsForHalf) / warps;
+// Slots of an element that a prologue computes, vector by vector.
+double slots_of_computed(const Schedule& schedule) {
+  constexpr double kSlots = 30;
+  return slots_of_prologue(kSlots, schedule.blocks_per_sm() * schedule.threads() / 32);
 }
 
 }  // namespace
@@ -173,7 +170,7 @@ Work cost(const Schedule& schedule) {
     const SiteCost prologue = cost_of(load->expr, problem.fusion);
     const double of_vector = kVectorSlots / static_cast<double>(load->width);
     work.fp32_flops += 2 * loaded * static_cast<double>(elements) *
-                       (of_vector + (load->plain ? 0 : prologue.instructions + slots_of_prologue(schedule)));
+                       (of_vector + (load->plain ? 0 : prologue.instructions + slots_of_computed(schedule)));
     work.l2_bytes += loaded * static_cast<double>(elements) * 2;
   }
   work.dram_bytes = dram_bytes(problem.fusion);
