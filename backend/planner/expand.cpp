@@ -23,7 +23,10 @@
 #include "backend/planner/rewrites/reshaped_gathers.h"
 #include "backend/planner/rewrites/result_layout.h"
 #include "backend/planner/rewrites/shared_views.h"
+#include "backend/planner/rewrites/sliced_products.h"
 #include "backend/planner/rewrites/split_batches.h"
+#include "backend/planner/rewrites/split_rows.h"
+#include "backend/planner/rewrites/unmerged_axes.h"
 #include "core/dims.h"
 #include "core/infer.h"
 #include "core/ops/expansion.h"
@@ -56,8 +59,11 @@ class Expander {
       bool changes = share_views(graph_);
       changes = join_slices(graph_, additions_) || changes;
       changes = split_batches(graph_, additions_) || changes;
+      changes = unmerge_axes(graph_, additions_) || changes;
       changes = move_views_behind(graph_, additions_) || changes;
+      changes = split_rows(graph_, additions_) || changes;
       changes = move_views_in_front(graph_, additions_) || changes;
+      changes = slice_products(graph_, additions_) || changes;
       changes = move_concatenations_behind(graph_, additions_) || changes;
       changes = part_rows(graph_, additions_) || changes;
       if (!changes) return;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <map>
 
 #include "backend/engines/contraction/product.h"
 
@@ -96,32 +97,35 @@ const Expr* walked_in_strides(const Fusion& fusion, const std::optional<Contract
 
 }  // namespace
 
-// Every operand is read or written once; an access reaches no more than its domain, and no more than the
-// buffer.
+// Every operand is read or written once; an access reaches no more than its domain. Accesses that begin at
+// several places of a buffer are parts of it (queries and keys of one product): together they reach no more
+// than the buffer.
 double dram_bytes(const Fusion& fusion) {
   const auto view = contraction_of(fusion);
   const Expr* const strided = walked_in_strides(fusion, view);
-  std::vector<int64_t> reached(fusion.operands.size(), 0);
+  std::vector<std::map<int64_t, int64_t>> parts(fusion.operands.size());  // elements by offset
+  const auto reach = [&](const Access& access, int64_t elements) {
+    int64_t& reached = parts[static_cast<size_t>(access.operand)][access.offset];
+    reached = std::max(reached, elements);
+  };
   const auto count = [&](const Expr& expr, const Access& access) {
     if (access.strides.rank() != expr.domain.rank()) return;
-    const auto operand = static_cast<size_t>(access.operand);
-    const int64_t size = byte_size(fusion.operands[operand].type);
+    const int64_t size = byte_size(fusion.operands[static_cast<size_t>(access.operand)].type);
     int64_t elements = 1;
     for (int i = 0; i < expr.domain.rank(); ++i) {
       if (access.strides[i] == 0) continue;
       const int64_t bytes = std::abs(access.strides[i]) * size;
       elements *= &expr == strided ? positions_read(*view, i, expr.domain[i], bytes) : expr.domain[i];
     }
-    reached[operand] = std::min(std::max(reached[operand], elements), fusion.operands[operand].elements);
+    reach(access, elements);
   };
   // Each index may name another element.
   const auto count_indexed = [&](const Expr& expr, const Node& load) {
-    const auto operand = static_cast<size_t>(load.access.operand);
     const uint32_t axes = varying_axes(expr)[static_cast<size_t>(&load - expr.nodes.data())];
     int64_t elements = 1;
     for (int i = 0; i < expr.domain.rank(); ++i)
       if (axes >> i & 1) elements *= expr.domain[i];
-    reached[operand] = std::min(std::max(reached[operand], elements), fusion.operands[operand].elements);
+    reach(load.access, elements);
   };
   for (const Site& site : fusion.sites) {
     for (const Node& node : site.expr.nodes) {
@@ -134,8 +138,12 @@ double dram_bytes(const Fusion& fusion) {
     for (const Store& store : site.expr.stores) count(site.expr, store.access);
   }
   double bytes = 0;
-  for (size_t i = 0; i < reached.size(); ++i)
-    bytes += static_cast<double>(bytes_of(fusion.operands[i].type, reached[i]));
+  for (size_t i = 0; i < parts.size(); ++i) {
+    int64_t reached = 0;
+    for (const auto& [offset, elements] : parts[i])
+      reached = std::min(reached + elements, fusion.operands[i].elements);
+    bytes += static_cast<double>(bytes_of(fusion.operands[i].type, reached));
+  }
   return bytes;
 }
 

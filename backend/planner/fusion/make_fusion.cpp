@@ -1,6 +1,7 @@
 // Owns the translation into a Fusion of a set of ops, or of one op on its own.
 #include "backend/planner/fold_views.h"
 #include "backend/planner/fusion/fusion_builder.h"
+#include "backend/planner/fusion/merged_rows.h"
 #include "backend/planner/planner.h"
 #include "core/dims.h"
 #include "core/fail.h"
@@ -81,7 +82,7 @@ Fusion checked(Fusion fusion) {
 }  // namespace
 
 Fusion make_fusion(const Graph& graph, const FoldedGraph& folded, std::span<const int> ops) {
-  return checked(FusionBuilder(graph, folded, ops).build());
+  return checked(with_merged_rows(FusionBuilder(graph, folded, ops).build()));
 }
 
 Fusion make_single(const Graph& graph, int op) { return make_single(graph, unfolded_with_index(graph), op); }

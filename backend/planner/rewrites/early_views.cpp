@@ -13,6 +13,7 @@
 #include "backend/planner/partition/groups.h"
 #include "backend/planner/planner.h"
 #include "backend/planner/rewrites/reshaped.h"
+#include "backend/planner/rewrites/seen_in_memory.h"
 #include "core/dims.h"
 #include "core/graph_index.h"
 #include "core/ops/expansion.h"
@@ -87,12 +88,7 @@ class EarlyViews {
            });
   }
 
-  bool lies_in_memory(int value) const {
-    if (!tensor(value).is_virtual()) return true;
-    const Op* const op = producer(value);
-    return op != nullptr && is_view(op->attributes) && op->inputs.size() == 1 &&
-           lies_in_memory(op->inputs[0]);
-  }
+  bool lies_in_memory(int value) const { return is_seen_in_memory(graph_, given_, index_, value); }
 
   // Dims that broadcast to those of the view's operand, as ones that broadcast to those of its result.
   std::optional<Dims> behind(const Dims& given, const Op& view) const {
@@ -112,19 +108,9 @@ class EarlyViews {
 
   bool is_seen_behind(int value, const Op& view) const {
     if (is_transpose(view)) return true;
-    const auto strides = strides_of(value);
+    const auto seen = seen_in_memory(graph_, given_, index_, value);
     Strides ignored;
-    return strides && reshape_strides(dims(value), *strides, *behind(dims(value), view), ignored);
-  }
-
-  // Where the elements lie in the buffer that views show; nothing where no strides say it.
-  std::optional<Strides> strides_of(int value) const {
-    if (!tensor(value).is_virtual()) return tensor(value).strides;
-    const Op& view = *producer(value);
-    const auto strides = strides_of(view.inputs[0]);
-    Placement seen;
-    if (!strides || !view_placement(graph_, view, {view.inputs[0], 0, *strides}, seen)) return std::nullopt;
-    return seen.strides;
+    return seen && reshape_strides(dims(value), seen->strides, *behind(dims(value), view), ignored);
   }
 
   // ---- Moves ----

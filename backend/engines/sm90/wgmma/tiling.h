@@ -132,14 +132,15 @@ inline bool fills_up_channels(const Fusion& fusion, const Contraction& view) {
 
 // A pointwise convolution as a matmul, where TMA can walk it so, or threads can load what it
 // cannot walk either way; one of patches that TMA cannot walk as it is as one of strides 1, where it can walk
-// that; any other fusion as it is.
+// that; a matmul whose batch entries share their weights as a pointwise convolution, where TMA can walk that;
+// any other fusion as it is.
 class MatmulForm {
  public:
   explicit MatmulForm(const Fusion& fusion) : given_(fusion), rewritten_(as_matmul(fusion)) {
     if (rewritten_ && !can_copy(*rewritten_) && (can_copy(given_) || !can_load(*rewritten_)))
       rewritten_.reset();
-    if (rewritten_ || can_copy(given_)) return;
-    rewritten_ = as_convolution_of_patches(given_);
+    if (rewritten_) return;
+    rewritten_ = can_copy(given_) ? as_pointwise_convolution(given_) : as_convolution_of_patches(given_);
     if (rewritten_ && !can_copy(*rewritten_)) rewritten_.reset();
   }
   /// Rows that belong to experts, as a matmul.

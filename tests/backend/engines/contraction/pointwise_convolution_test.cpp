@@ -125,6 +125,53 @@ TEST(PointwiseConvolution, OneValueAnImageKeepsTheConvolution) {
   EXPECT_TRUE(test::supports(wgmma_engine(), fusion, h200()));
 }
 
+// Rows of entries that share weights, beside a gate that broadcasts along every second axis of them.
+Graph gated_rows(const Dims& x, int64_t columns, bool transposed) {
+  GraphBuilder g("gated rows");
+  const int64_t k = x[x.rank() - 1];
+  const Tensor rows = g.input("x", x, DataType::f16);
+  const Tensor w = transposed ? g.transpose(g.input("w", {columns, k}, DataType::f16), {1, 0})
+                              : g.input("w", {k, columns}, DataType::f16);
+  Dims gate = x;
+  gate[x.rank() - 1] = columns;
+  for (int axis = 1; axis + 1 < x.rank(); axis += 2) gate[axis] = 1;
+  return g.finish({g.mul(g.matmul(rows, w), g.input("gate", gate, DataType::f16))});
+}
+
+TEST(PointwiseConvolution, RowsOfEntriesThatShareWeightsAreItsPixels) {
+  for (const Dims& x : {Dims{2, 5, 16}, Dims{3, 2, 5, 16}, Dims{2, 2, 2, 3, 16}})
+    for (const bool transposed : {false, true}) {
+      const Graph graph = gated_rows(x, 24, transposed);
+      const Fusion fusion = fusion_of(graph);
+      const auto convolution = as_pointwise_convolution(fusion);
+      ASSERT_TRUE(convolution);
+      expect_same_bytes(graph, fusion, *convolution);
+      const Contraction view = contraction_of(*convolution).value();
+      EXPECT_TRUE(view.is_pointwise());
+      EXPECT_EQ(view.op, transposed ? ContractionOp::fprop : ContractionOp::dgrad);
+      EXPECT_EQ(view.m, element_count(x) / 16);
+    }
+}
+
+TEST(PointwiseConvolution, OtherMatmulsAreNone) {
+  const auto of_product = [](const Dims& x, const Dims& w, bool transposed = false) {
+    GraphBuilder g("matmul");
+    const Tensor rows = g.input("x", x, DataType::f16);
+    const Tensor y =
+        g.matmul(transposed ? g.transpose(rows, {0, 2, 1}) : rows, g.input("w", w, DataType::f16));
+    return as_pointwise_convolution(
+               fusion_of(g.finish({g.mul(y, g.input("gate", {2, 1, 24}, DataType::f16))})))
+        .has_value();
+  };
+  EXPECT_TRUE(of_product({2, 5, 16}, {16, 24}));
+  EXPECT_FALSE(of_product({2, 5, 16}, {2, 16, 24})) << "weights of each entry";
+  EXPECT_FALSE(of_product({1, 5, 16}, {2, 16, 24})) << "rows of all entries";
+  EXPECT_FALSE(of_product({2, 64, 16}, {16, 24})) << "whole tiles of rows";
+  EXPECT_FALSE(of_product({2, 16, 5}, {16, 24}, true)) << "rows that lie along k";
+  EXPECT_FALSE(as_pointwise_convolution(fusion_of(gated_rows({2, 2, 2, 2, 3, 16}, 24, false))))
+      << "four axes";
+}
+
 int64_t config_value(const KernelSource& source, const char* name) {
   return std::ranges::find(source.config, name, &ConfigValue::name)->number();
 }

@@ -1,24 +1,16 @@
 // Owns the tests that contractions compute what views show of cheap ops on memory.
 #include "backend/planner/rewrites/early_views.h"
 
-#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
 #include "backend/planner/planner.h"
 #include "frontend/graph_builder.h"
-#include "tests/backend/cpu_run.h"
-#include "tests/backend/planner/groups_by_name.h"
-#include "tests/backend/planner/planned_once.h"
+#include "tests/backend/planner/rewrites/expect_fusions.h"
 
 namespace fusor {
 namespace {
 
-using testing::SizeIs;
-
-void expect_fusions(const Graph& graph, size_t count) {
-  test::planned_once(graph);
-  EXPECT_THAT(test::groups_by_name(graph), SizeIs(count));
-  expect_right_on_cpu(graph);
-}
+using test::expect_fusions;
 
 // Weights in 8 bits, [n, k], whose rows have a scale each.
 TEST(EarlyViews, TransposedWeightsAreDequantisedInTheProduct) {

@@ -173,5 +173,27 @@ TEST(WgmmaBatchesGpu, SameBitsInEveryRun) {
   expect_same_bits_of_every_config(test::batched_matmul(c, {512, 264, 128}, kBf16, kBf16), kWgmmaOnly);
 }
 
+// Entries that share weights, beside a gate for each of them and positions for all: tiles go across entries.
+TEST(WgmmaBatchesGpu, RowsOfEntriesBesideGates) {
+  FUSOR_NEEDS_HOPPER();
+  for (const Dims& x : {Dims{3, 197, 136}, Dims{40, 16, 264}, Dims{2, 3, 50, 64}, Dims{5, 2, 3, 7, 72}})
+    for (const int64_t columns : {136, 24})
+      for (const bool transposed : {false, true}) {
+        const int64_t k = x[x.rank() - 1];
+        GraphBuilder g("gated rows");
+        const Tensor w = transposed ? g.transpose(g.input("w", {columns, k}, kBf16), {1, 0})
+                                    : g.input("w", {k, columns}, kBf16);
+        Dims gate = Dims::filled(x.rank(), 1), positions = x, residual = x;
+        gate[0] = x[0];
+        positions[0] = 1;
+        gate[x.rank() - 1] = positions[x.rank() - 1] = residual[x.rank() - 1] = columns;
+        const Tensor y = g.mul(g.matmul(g.input("x", x, kBf16), w), g.input("gate", gate, kBf16));
+        const Tensor z =
+            g.add(g.add(y, g.input("positions", positions, kBf16)), g.input("residual", residual, kBf16));
+        g.output(z, {.name = "z", .type = kBf16});
+        expect_every_config_correct(g.finish(), fmt::format("{} {} {}", to_string(x), columns, transposed));
+      }
+}
+
 }  // namespace
 }  // namespace fusor
