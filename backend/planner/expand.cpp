@@ -26,6 +26,7 @@
 #include "backend/planner/rewrites/sliced_products.h"
 #include "backend/planner/rewrites/split_batches.h"
 #include "backend/planner/rewrites/split_rows.h"
+#include "backend/planner/rewrites/summed_products.h"
 #include "backend/planner/rewrites/unmerged_axes.h"
 #include "core/dims.h"
 #include "core/infer.h"
@@ -60,6 +61,7 @@ class Expander {
       changes = join_slices(graph_, additions_) || changes;
       changes = split_batches(graph_, additions_) || changes;
       changes = unmerge_axes(graph_, additions_) || changes;
+      changes = sum_inside_products(graph_, additions_) || changes;
       changes = move_views_behind(graph_, additions_) || changes;
       changes = split_rows(graph_, additions_) || changes;
       changes = move_views_in_front(graph_, additions_) || changes;
