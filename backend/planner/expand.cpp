@@ -23,6 +23,7 @@
 #include "backend/planner/rewrites/reshaped_gathers.h"
 #include "backend/planner/rewrites/result_layout.h"
 #include "backend/planner/rewrites/shared_views.h"
+#include "backend/planner/rewrites/short_products.h"
 #include "backend/planner/rewrites/sliced_products.h"
 #include "backend/planner/rewrites/split_batches.h"
 #include "backend/planner/rewrites/split_rows.h"
@@ -45,6 +46,8 @@ class Expander {
   void rewrite() {
     simplify_reductions();
     shorten_maxima();
+    sum_inside_products(graph_, additions_);
+    write_short_products(graph_, additions_);
     reshape_gathers(graph_, additions_);
     move_gathers_in_front(graph_, additions_);
     write_gathers_as_totals(graph_, additions_);
@@ -61,7 +64,6 @@ class Expander {
       changes = join_slices(graph_, additions_) || changes;
       changes = split_batches(graph_, additions_) || changes;
       changes = unmerge_axes(graph_, additions_) || changes;
-      changes = sum_inside_products(graph_, additions_) || changes;
       changes = move_views_behind(graph_, additions_) || changes;
       changes = split_rows(graph_, additions_) || changes;
       changes = move_views_in_front(graph_, additions_) || changes;
