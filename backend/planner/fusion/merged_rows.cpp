@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -24,40 +25,47 @@ bool may_merge(const Fusion& fusion) {
          std::ranges::all_of(fusion.sites.back().inputs, is_whole);
 }
 
-// The last batch axes of the result for which every second operand has one matrix, and the first operand
-// one each.
-int shared_axes(const Fusion& fusion) {
+// The batch axes of the result, from the first on, for which every second operand has one matrix, and the
+// first operand one each.
+std::vector<int> shared_axes(const Fusion& fusion) {
   const Dims &a = operand_site(fusion, 0, 0).domain, &c = result_site(fusion).domain;
-  int shared = 0;
-  for (; shared + 2 < std::min(a.rank(), c.rank()); ++shared) {
-    const int from_last = shared + 3;
-    if (a[a.rank() - from_last] != c[c.rank() - from_last]) return shared;
+  std::vector<int> shared;
+  for (int axis = std::max(0, c.rank() - a.rank()); axis + 2 < c.rank(); ++axis) {
+    const int from_last = c.rank() - axis;
+    bool is_shared = a[a.rank() - from_last] == c[axis];
     for (size_t i = 0; i < fusion.anchors.size(); ++i) {
       const Dims& b = operand_site(fusion, i, 1).domain;
-      if (b.rank() >= from_last && b[b.rank() - from_last] != 1) return shared;
+      is_shared = is_shared && (b.rank() < from_last || b[b.rank() - from_last] == 1);
     }
+    if (is_shared) shared.push_back(axis);
   }
   return shared;
 }
 
-// The axes of a site, `count` of them in front of the last two walked with the axis behind them.
-std::optional<Expr> merged(const Expr& site, int count) {
-  const int rank = site.domain.rank(), kept = std::max(rank - 2 - count, 0);
+// The site with axes of the result, of rank `rank`, walked with the rows.
+std::optional<Expr> merged(const Expr& site, int rank, std::span<const int> axes) {
+  const int missing = rank - site.domain.rank();
   std::vector<Dims> groups;
-  for (int axis = 0; axis < kept; ++axis) groups.push_back({axis});
   Dims rows;
-  for (int axis = kept; axis + 1 < rank; ++axis) rows.push_back(axis);
+  for (int axis = 0; axis + 2 < site.domain.rank(); ++axis)
+    if (std::ranges::find(axes, axis + missing) == axes.end())
+      groups.push_back({axis});
+    else
+      rows.push_back(axis);
+  rows.push_back(site.domain.rank() - 2);
   groups.push_back(rows);
-  groups.push_back({rank - 1});
+  groups.push_back({site.domain.rank() - 1});
   return group_axes(site, groups);
 }
 
-std::optional<Fusion> merged(const Fusion& fusion, int count) {
+std::optional<Fusion> merged(const Fusion& fusion, std::span<const int> axes) {
   Fusion found = fusion;
-  auto first = merged(operand_site(fusion, 0, 0), count), result = merged(result_site(fusion), count);
+  const int rank = result_site(fusion).domain.rank();
+  auto first = merged(operand_site(fusion, 0, 0), rank, axes),
+       result = merged(result_site(fusion), rank, axes);
   if (!first || !result) return std::nullopt;
   for (size_t i = 0; i < fusion.anchors.size(); ++i) {
-    auto second = merged(operand_site(fusion, i, 1), count);
+    auto second = merged(operand_site(fusion, i, 1), rank, axes);
     if (!second) return std::nullopt;
     operand_site(found, i, 1) = std::move(*second);
   }
@@ -70,8 +78,9 @@ std::optional<Fusion> merged(const Fusion& fusion, int count) {
 
 Fusion with_merged_rows(Fusion fusion) {
   if (!may_merge(fusion)) return fusion;
-  for (int count = shared_axes(fusion); count > 0; --count)
-    if (auto found = merged(fusion, count)) return *std::move(found);
+  const std::vector<int> shared = shared_axes(fusion);
+  for (std::span<const int> axes = shared; !axes.empty(); axes = axes.subspan(1))
+    if (auto found = merged(fusion, axes)) return *std::move(found);
   return fusion;
 }
 

@@ -41,6 +41,16 @@ TEST(MergedRows, AxesWithWeightsOfTheirOwnStayEntries) {
   EXPECT_THAT(extents(g.finish({g.matmul(x, w)})), ElementsAre(2, 12, 5, 8));
 }
 
+// A query of each image meets a matrix of each head, which images share.
+TEST(MergedRows, OuterAxesAreRowsWhereAStrideWalksThem) {
+  GraphBuilder g;
+  const Tensor x = g.input("x", {6, 2, 1, 8}, DataType::f32), w = g.input("w", {2, 8, 5}, DataType::f32);
+  EXPECT_THAT(extents(g.finish({g.matmul(x, w)})), ElementsAre(2, 6, 5, 8));
+  GraphBuilder h;
+  const Tensor rows = h.input("x", {6, 2, 3, 8}, DataType::f32), v = h.input("w", {2, 8, 5}, DataType::f32);
+  EXPECT_THAT(extents(h.finish({h.matmul(rows, v)})), ElementsAre(12, 3, 5, 8));
+}
+
 TEST(MergedRows, SiblingsAreMergedTogether) {
   GraphBuilder g;
   const Tensor x = g.input("x", {2, 3, 8}, DataType::f32);
