@@ -27,7 +27,7 @@
 #include "backend/planner/rewrites/sliced_products.h"
 #include "backend/planner/rewrites/split_batches.h"
 #include "backend/planner/rewrites/split_rows.h"
-#include "backend/planner/rewrites/summed_products.h"
+#include "backend/planner/rewrites/summed_batches.h"
 #include "backend/planner/rewrites/unmerged_axes.h"
 #include "core/dims.h"
 #include "core/infer.h"
@@ -46,7 +46,7 @@ class Expander {
   void rewrite() {
     simplify_reductions();
     shorten_maxima();
-    sum_inside_products(graph_, additions_);
+    sum_batches_inside(graph_, additions_);
     write_short_products(graph_, additions_);
     reshape_gathers(graph_, additions_);
     move_gathers_in_front(graph_, additions_);

@@ -1,5 +1,5 @@
 // Owns the tests that sums over batch entries are part of the product.
-#include "backend/planner/rewrites/summed_products.h"
+#include "backend/planner/rewrites/summed_batches.h"
 
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ int64_t steps_of_product(const Graph& graph) {
   return a[a.rank() - 1];
 }
 
-TEST(SummedProducts, GradientsOfSharedWeightsAreOneProduct) {
+TEST(SummedBatches, GradientsOfSharedWeightsAreOneProduct) {
   for (const DataType type : {DataType::f32, DataType::bf16}) {
     GraphBuilder g;
     const Tensor x = g.input("x", {3, 40, 6}, DataType::f32), dy = g.input("dy", {3, 40, 5}, DataType::f32);
@@ -33,7 +33,7 @@ TEST(SummedProducts, GradientsOfSharedWeightsAreOneProduct) {
 }
 
 // Operands that other ops make, and a batch axis that stays.
-TEST(SummedProducts, ComputedOperandsAreWalkedAsTheyLie) {
+TEST(SummedBatches, ComputedOperandsAreWalkedAsTheyLie) {
   GraphBuilder g;
   const Tensor x = g.input("x", {2, 3, 40, 6}, DataType::f32), dy = g.input("dy", {2, 3, 40, 5}, DataType::f32);
   const Tensor product = g.matmul(g.transpose(g.exp(x), {0, 1, 3, 2}), g.relu(dy));
@@ -42,7 +42,7 @@ TEST(SummedProducts, ComputedOperandsAreWalkedAsTheyLie) {
   expect_right_on_cpu(graph);
 }
 
-TEST(SummedProducts, StepsThatNoStrideWalksStay) {
+TEST(SummedBatches, StepsThatNoStrideWalksStay) {
   GraphBuilder g;
   const Tensor x = g.input("x", {3, 6, 40}, DataType::f32), dy = g.input("dy", {3, 40, 5}, DataType::f32);
   const Graph graph = g.finish({g.reduce(g.matmul(x, dy), ReductionMode::add, {0})});
@@ -50,7 +50,7 @@ TEST(SummedProducts, StepsThatNoStrideWalksStay) {
   expect_right_on_cpu(graph);
 }
 
-TEST(SummedProducts, OtherTotalsAndRoundedProductsStay) {
+TEST(SummedBatches, OtherTotalsAndRoundedProductsStay) {
   const auto steps = [](ReductionMode mode, DataType type, const Dims& axes) {
     GraphBuilder g;
     const Tensor x = g.input("x", {3, 40, 6}, DataType::f16), dy = g.input("dy", {3, 40, 5}, DataType::f16);

@@ -1,5 +1,5 @@
 // Owns the search for products that are summed over their batch.
-#include "backend/planner/rewrites/summed_products.h"
+#include "backend/planner/rewrites/summed_batches.h"
 
 #include <algorithm>
 #include <optional>
@@ -18,9 +18,9 @@ namespace fusor {
 
 namespace {
 
-class SummedProducts {
+class SummedBatches {
  public:
-  SummedProducts(Graph& graph, Additions& additions)
+  SummedBatches(Graph& graph, Additions& additions)
       : graph_(graph), additions_(additions), index_(graph), given_(std::move(graph.ops)) {}
 
   // Whether any sum went inside.
@@ -168,9 +168,9 @@ class SummedProducts {
 
 }  // namespace
 
-bool sum_inside_products(Graph& graph, Additions& additions) {
+bool sum_batches_inside(Graph& graph, Additions& additions) {
   return std::ranges::any_of(graph.ops, is_matmul) && std::ranges::any_of(graph.ops, is_reduction) &&
-         SummedProducts(graph, additions).run();
+         SummedBatches(graph, additions).run();
 }
 
 }  // namespace fusor

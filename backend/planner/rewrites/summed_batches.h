@@ -16,6 +16,6 @@ namespace fusor {
 /// Gradients of weights that a batch shares are written so. That is done for products in fp32 that nobody
 /// else reads, where strides walk entries and steps as one in both operands. Tensors keep their indices.
 /// Whether anything changed.
-bool sum_inside_products(Graph& graph, Additions& additions);
+bool sum_batches_inside(Graph& graph, Additions& additions);
 
 }  // namespace fusor
