@@ -204,7 +204,9 @@ TEST(Wgmma, KernelsOfResidentWindowsCompileCleanly) {
                               {.padding = {1, 1, 1}}),
               {.layout = Layout::nhwc});
   add_windows(fusion_of(deep.finish()));
-  EXPECT_EQ(kernels.size(), 16u);
+  EXPECT_EQ(kernels.size(), 20u) << "five widths, and two heights with positions as rows";
+  add_windows(fusion_of(dgrad({8, 24, 56, 56}, {32, 24, 3, 3}, options)));
+  EXPECT_EQ(kernels.size(), 27u);
   test::expect_all_compiled(kernels);
 }
 
