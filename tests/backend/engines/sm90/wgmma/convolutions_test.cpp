@@ -177,7 +177,47 @@ TEST(Wgmma, KernelsOfClassesCompileCleanly) {
   g.output(g.add(dx, g.input("residual", {2, 64, 15, 15}, DataType::f16)), {.layout = Layout::nchw});
   const Fusion scattered = fusion_of(g.finish());
   add_first("scattered", scattered);
+  // Tiles of few columns, whose filters come in boxes of more.
+  for (const int64_t channels : {16, 24, 32}) {
+    const Fusion few = fusion_of(dgrad({16, channels, 56, 56}, {64, channels, 3, 3}, options));
+    const EngineConfig config = configs(few, device).front();
+    EXPECT_EQ(config.knob("swap", -1), 0) << channels;
+    EXPECT_EQ(config.knob("tile_n", 0), channels == 16 ? 16 : 32);
+    add_first("few", few);
+  }
   test::expect_all_compiled(kernels);
+}
+
+// Lines of a resident window hold all channels, and are those that TMA swizzles. Few filters are columns.
+TEST(Wgmma, WindowsOfFewChannelsComeInShortLines) {
+  const DeviceInfo device = DeviceInfo::named("H200");
+  const auto window_of = [&](int64_t channels, int64_t filters, int64_t knob) {
+    const Fusion fusion =
+        fusion_of(fprop({8, channels, 56, 56}, {filters, channels, 3, 3}, Layout::nhwc, {.padding = {1, 1}}));
+    EngineConfig config{"wgmma", wgmma_engine().revision(), {}};
+    config.set("tile_m", 128);
+    config.set("tile_n", knob == 2 ? 16 : 128);
+    config.set("window", knob);
+    const Lowered lowered = test::lower(wgmma_engine(), fusion, config, device);
+    EXPECT_EQ(config_value(source_of(lowered), "swapped"), knob == 1);
+    for (const TensorMap& map : launch_of(lowered).arguments.maps())
+      if (map.window) return map.box;
+    return Dims{};
+  };
+  const int64_t positions = 128 + 2 * 57 + 2;
+  for (const int64_t knob : {1, 2}) {
+    EXPECT_EQ(window_of(8, 16, knob), (Dims{16, positions}));
+    EXPECT_EQ(window_of(16, 16, knob), (Dims{16, positions}));
+    EXPECT_EQ(window_of(24, 16, knob), (Dims{32, positions}));
+    EXPECT_EQ(window_of(48, 16, knob), (Dims{64, positions}));
+  }
+  const auto chosen = [&](int64_t filters) {
+    const Graph graph = fprop({8, 16, 224, 224}, {filters, 16, 3, 3}, Layout::nhwc, {.padding = {1, 1}});
+    return build(graph, device, {.compile = false}).fusions.at(0).config;
+  };
+  EXPECT_EQ(chosen(16).knob("window", 0), 2);
+  EXPECT_EQ(chosen(32).knob("window", 0), 2);
+  EXPECT_EQ(chosen(64).knob("window", 0), 1) << "fill the rows of a tile";
 }
 
 TEST(Wgmma, KernelsOfResidentWindowsCompileCleanly) {
