@@ -457,8 +457,10 @@ struct Tiling {
     // One tile of fewer columns than its last box has multiplies no others.
     const bool of_matmul =
         matmul && (wgrad || (tile_m == 256 && tile_n <= 32 && steps == 1 && rows >= kManyRows));
-    const bool few = boxed_columns && !swapped && !loader_is_busy() && tile_n >= columns &&
-                     (of_matmul || (classes > 0 && tile_n <= 32));
+    // Classes of a stride, where more than one has taps: a single one was not measured.
+    const bool of_classes = classes > 0 && all_steps > steps && tile_n <= 32;
+    const bool few =
+        boxed_columns && !swapped && !loader_is_busy() && tile_n >= columns && (of_matmul || of_classes);
     if (adjacent && !few) fit_siblings(kBoxLine);
     if (!shared || !can_share(columns_of_tile(), cluster, adjacent)) cluster = 1;
   }
