@@ -5,8 +5,8 @@ usage: bench/compare.py [CASES...] [--fusor build/fusor] [--rounds 5] [--runs 20
        bench/compare.py --table compare.json
 
 CASES are ids, what ids begin with, groups, files of cases, or names of such in bench/cases (networks, networks_unseen,
-networks_fresh, networks_other, networks_timm, sweeps, attention); where none is named, the suite: all of bench/cases but
-those seven. Writes OUTPUT.json (every block of every round) after each case, and OUTPUT.md (the table) at the end. --table
+networks_fresh, networks_other, networks_timm, networks_seed_941, sweeps, attention); where none is named, the suite: all of
+bench/cases but those eight. Writes OUTPUT.json (every block of every round) after each case, and OUTPUT.md (the table) at the end. --table
 makes the table of such a file again, and needs neither a GPU nor PyTorch.
 
 fusor runs in a process of its own (`fusor bench --serve`), PyTorch in this one; only one of them is ever busy. A round is one
@@ -56,7 +56,8 @@ BARS = {
 # ---- cases ----
 
 # Files that are read where they are named only: hundreds of layers that the suite does not name.
-BY_NAME = ("networks", "networks_unseen", "networks_fresh", "networks_other", "networks_timm", "sweeps", "attention")
+BY_NAME = ("networks", "networks_unseen", "networks_fresh", "networks_other", "networks_timm", "networks_seed_941", "sweeps",
+           "attention")
 
 
 def file_of(word):

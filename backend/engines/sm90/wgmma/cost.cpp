@@ -52,8 +52,13 @@ double Schedule::finish_cycles_per_element() const {
     cycles += kOneByOne;
   // Every element of a convolution finds its own place; those of a wgrad lie side by side, unless its tiles
   // are exchanged and two consumers leave at once.
+  // Positions that are rows of a resident window find theirs once for all columns.
+  constexpr double kScatteredRows = 30;
   if (store_path() == StorePath::threads && view.is_convolution())
-    cycles += !problem.wgrad ? kScattered : tiling.swapped && !tiling.ping_pong ? kScatteredAcross : 0;
+    cycles += tiling.window && !tiling.swapped      ? kScatteredRows
+              : !problem.wgrad                      ? kScattered
+              : tiling.swapped && !tiling.ping_pong ? kScatteredAcross
+                                                    : 0;
   for (const Store& result : y.stores)
     cycles += !reduction_of(y, result) ? store : leaves_columns() ? kColumnTotal : kTotal;
   return cycles;
@@ -312,8 +317,11 @@ double Schedule::share_of_width() const {
 }
 
 bool Schedule::straddles_pixels() const {
+  // Short lines of a resident window begin on multiples of their length.
   const auto straddles = [&](const CopiedOperand& operand) {
-    return operand.map.window && cost_of_lines(operand, fusion, device) > 1;
+    const bool within =
+        tiling.window && start_of_lines(operand, fusion) % Tiling::window_line_bytes(view) == 0;
+    return operand.map.window && !within && cost_of_lines(operand, fusion, device) > 1;
   };
   return straddles(a) || (!b.empty() && straddles(b[0]));
 }
@@ -449,11 +457,16 @@ double Schedule::lines_multiplied() const {
 }
 
 double Schedule::copied_bytes() const {
-  constexpr double kIm2colCost = 1.6;  // a column of pixels comes slower than a box
+  // A column of pixels comes slower than a box; in classes of a stride, which few columns of filters do not
+  // hide, slower still (four gradients of 16 to 32 channels took 1.12 to 1.35 times their estimates).
+  constexpr double kBesideMany = 1.6, kBesideFew = 2.4;
+  constexpr int64_t kFewColumns = 32;
+  const bool few = tiling.classes > 0 && !tiling.swapped && tiling.tile_n <= kFewColumns;
+  const double im2col_cost = few ? kBesideFew : kBesideMany;
   const double steps = steps_of_all_tiles();
   if (tiling.window)
     return static_cast<double>(tiling.tiles() * tiling.window->layers) *
-               static_cast<double>(tiling.lines_of_window() * kLineBytes) +
+               static_cast<double>(tiling.lines_of_window() * Tiling::window_line_bytes(view)) +
            static_cast<double>(slots() * filter_bytes());
   if (view.planes)
     return steps * kLineBytes * static_cast<double>(tiling.row_lines() + tiling.column_lines());
@@ -464,7 +477,7 @@ double Schedule::copied_bytes() const {
   // The cost of a line of 128 bytes, of which a prologue's operand is stored in a share; a column of pixels
   // pays for both.
   const auto cost = [&](double lines_of_l2, bool is_window, const std::optional<PrologueOperand>& passed) {
-    if (is_window) return kIm2colCost + lines_of_l2 - 1;
+    if (is_window) return im2col_cost + lines_of_l2 - 1;
     return (passed ? static_cast<double>(byte_size(passed->stored.map.type)) / 2 : 1.0) * lines_of_l2;
   };
   const double of_rows = cost(thread_a ? 1 : lines(a), !tiling.swapped && a.map.window, prologue_a);
@@ -532,11 +545,14 @@ double Schedule::seconds_of_short_results() const {
 
 double Schedule::finish_cycles() const {
   // Tiles meet, and start anew.
-  constexpr double kTileCycles = 1000, kTileOfLinesCycles = 2000;
+  constexpr double kTileCycles = 1000, kTileOfLinesCycles = 2000, kTileOfRowsCycles = 1300;
   const auto threads = static_cast<double>(kWarpgroup * tiling.readers());
   const auto results = static_cast<double>(tiling.tile_m * tiling.columns_of_tile());
-  double cycles =
-      (stores_lines() ? kTileOfLinesCycles : kTileCycles) + results / threads * finish_cycles_per_element();
+  const bool of_rows = tiling.window && !tiling.swapped;
+  double cycles = (of_rows          ? kTileOfRowsCycles
+                   : stores_lines() ? kTileOfLinesCycles
+                                    : kTileCycles) +
+                  results / threads * finish_cycles_per_element();
   // Two blocks of an SM share its schedulers, which an epilogue with special functions keeps busy alone.
   // Measured of linear layers with GELU.
   constexpr double kShared = 1.5, kStraddling = 0.815;
@@ -604,8 +620,11 @@ Work Schedule::work() const {
   work.l2_bytes = copied_bytes() + scattered_bytes();
   // Written by TMA, read by the tensor cores: the columns once for every 64 rows.
   const double read = tile_m + tile_n * tile_m / kPartRows;
-  const bool in_layers = tiling.window && tiling.window->layers > 1;
-  const double written = in_layers ? work.l2_bytes : steps * static_cast<double>(tiling.stage_bytes());
+  // Windows are written once for all taps. Those whose lines are full, in tiles of 64 filters, take about as
+  // long as tiles that are written for every tap.
+  const bool full = Tiling::window_line_bytes(view) == kLineBytes && tiling.swapped;
+  const bool written_once = tiling.window && (tiling.window->layers > 1 || !full);
+  const double written = written_once ? work.l2_bytes : steps * static_cast<double>(tiling.stage_bytes());
   work.shared_bytes = steps * rows * read * kLineBytes + written;
   if (is_straddling_matmul()) multiply_beside_l2(work);
   work.tiles = tiling.tiles();

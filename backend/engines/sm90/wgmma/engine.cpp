@@ -85,19 +85,20 @@ class PreparedWgmma final : public Prepared {
     else if (problem_.threads_take_both)
       loader = {0, 1};
     for (int64_t next = 2; next <= std::min<int64_t>(steps, 132); ++next) split.push_back(next);
-    return {{"tile_m", {64, 128, 192, 256}},
-            {"tile_n", tile_n},
-            {"swap", swap},
-            {"ping_pong", {0, 1}},
-            {"cluster", {1, 2, 4}},
-            {"band", {1, 2, 4, 8, 16}},
-            {"split", split},
-            {"rows", problem_.can_join_rows ? std::vector<int64_t>{1, 2, 3, 4} : std::vector<int64_t>{1}},
-            {"loader", loader},
-            {"window", problem_.window ? std::vector<int64_t>{0, 1} : std::vector<int64_t>{0}},
-            {"gather", problem_.can_gather ? std::vector<int64_t>{0, 1} : std::vector<int64_t>{0}},
-            {"cluster_n", {1, 2, 4}},
-            {"rehearse", {0, 1}}};
+    return {
+        {"tile_m", {64, 128, 192, 256}},
+        {"tile_n", tile_n},
+        {"swap", swap},
+        {"ping_pong", {0, 1}},
+        {"cluster", {1, 2, 4}},
+        {"band", {1, 2, 4, 8, 16}},
+        {"split", split},
+        {"rows", problem_.can_join_rows ? std::vector<int64_t>{1, 2, 3, 4} : std::vector<int64_t>{1}},
+        {"loader", loader},
+        {"window", problem_.window ? std::vector<int64_t>{0, 1, kPositionsAsRows} : std::vector<int64_t>{0}},
+        {"gather", problem_.can_gather ? std::vector<int64_t>{0, 1} : std::vector<int64_t>{0}},
+        {"cluster_n", {1, 2, 4}},
+        {"rehearse", {0, 1}}};
   }
 
   std::vector<EngineCandidate> candidates() const override {
@@ -130,6 +131,10 @@ class PreparedWgmma final : public Prepared {
     constexpr int64_t kShortLine = 2;
     if (problem_.window && Tiling::slices_of(problem_.view) <= kShortLine)
       for (const int64_t tile_n : {224, 160}) add_window(list, tile_n);
+    // Three quarters of a tile of 64 filters, and more, are as good as all.
+    constexpr int64_t kFewFilters = 32;
+    if (problem_.window && problem_.view.n <= kFewFilters)
+      for (const int64_t tile_m : {256, 128}) add_window_of_few(list, tile_m);
     if (problem_.can_join_rows) add_joined_rows(list);
     if (problem_.can_gather) add_gathered(list);
     add_even(list);
@@ -177,7 +182,13 @@ class PreparedWgmma final : public Prepared {
   }
 
   void add_window(std::vector<EngineCandidate>& list, int64_t tile_n) const {
-    const Knobs knobs{.tile_n = tile_n, .window = 1};
+    add_window(list, Knobs{.tile_n = tile_n, .window = 1});
+  }
+  void add_window_of_few(std::vector<EngineCandidate>& list, int64_t tile_m) const {
+    const int64_t tile_n = ceil_div(problem_.view.n, kLeastPiece) * kLeastPiece;
+    add_window(list, Knobs{.tile_m = tile_m, .tile_n = tile_n, .window = kPositionsAsRows});
+  }
+  void add_window(std::vector<EngineCandidate>& list, const Knobs& knobs) const {
     const Schedule schedule(problem_, knobs);
     if (schedule.fits()) list.push_back({config_of(wgmma_engine(), knobs), cost(schedule)});
   }

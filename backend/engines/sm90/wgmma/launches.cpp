@@ -165,12 +165,17 @@ Parameters Schedule::parameters() const {
 }
 
 void Schedule::append_maps(Parameters& p) const {
-  if (!thread_a) p.tensor_map(tiling.window ? "filters" : "a", a.map, a.operand, a.byte_offset);
-  if (tiling.window)
-    p.tensor_map("pixels", b[0].map, b[0].operand, b[0].byte_offset);
-  else if (thread_b.empty())
-    p.array("b", "TensorMap", std::ssize(b),
-            [&](size_t i) { p.tensor_map("", b[i].map, b[i].operand, b[i].byte_offset); });
+  const auto append = [&](const char* name, const CopiedOperand& operand) {
+    p.tensor_map(name, operand.map, operand.operand, operand.byte_offset);
+  };
+  if (tiling.window) {
+    append("filters", filters());
+    append("pixels", pixels());
+  } else if (!thread_a) {
+    append("a", a);
+  }
+  if (!tiling.window && thread_b.empty())
+    p.array("b", "TensorMap", std::ssize(b), [&](size_t i) { append("", b[i]); });
   if (store_path() == StorePath::boxes) append_result(p, "result", *copied);
   if (second) append_result(p, "second", *second);
   if (!staged.empty())
@@ -212,14 +217,14 @@ void Schedule::append_windows(Parameters& p) const {
   const ResidentWindow& window = *tiling.window;
   const int64_t taps = std::ssize(window.lines);
   p.group("grid", "Grid", [&] { window.append_grid(p); });
-  p.wide("tiles", tiling.tiles_n());
+  p.wide("tiles", tiling.swapped ? tiling.tiles_n() : tiling.tiles_m());
   p.divisor("filter_blocks", filter_blocks());
-  p.divisor("blocks_of_group", tiling.tiles_m());
+  p.divisor("blocks_of_group", filter_blocks_of_group());
   p.wide("layers", window.layers);
   p.wide("taps", taps);
   p.wide("slices", Tiling::slices_of(view));
-  p.wide("filter_lines", a.map.box[2]);
-  p.wide("filters", filter_bytes() / (a.map.box[2] * kLineBytes));
+  p.wide("filter_lines", filter_lines());
+  p.wide("filters", filter_bytes() / (filter_lines() * kLineBytes));
   p.wide("joined", std::countr_zero(static_cast<uint64_t>(taps_of_line)));
   std::vector<int64_t> lines(kMaxResidentTaps, 0);
   std::ranges::copy(window.lines, lines.begin());

@@ -28,11 +28,7 @@ Schedule::Schedule(const Problem& problem_, const Knobs& knobs)
       reduction(problem_.reduction),
       short_forms(fits_short_forms(y)),
       index_bits(problem_.index_bits) {
-  if (tiling.window) {
-    b = {copied_window(fusion, view, *tiling.window, tiling.lines_of_window())};
-    a.map.box[2] = filter_lines();
-    join_taps();
-  }
+  if (tiling.window) keep_window();
   if (prologue_b) b = {prologue_b->stored};
   for (int64_t i = std::ssize(b); i < tiling.siblings; ++i)
     b.push_back(copied_operand(fusion, view, !tiling.swapped, tiling.columns_of_tile() / tiling.cluster, i));
@@ -77,23 +73,36 @@ Tiling Schedule::tiling_of(const Problem& problem, const Knobs& knobs) {
   return tiling;
 }
 
+void Schedule::keep_window() {
+  CopiedOperand window = copied_window(fusion, view, *tiling.window, tiling.lines_of_window());
+  window.map.box[0] = Tiling::window_line_bytes(view) / byte_size(type());
+  if (tiling.swapped) {
+    b = {window};
+  } else {
+    a = window;
+    b = {copied_operand(fusion, view, true, tiling.tile_n)};
+  }
+  filters().map.box[2] = filter_lines();
+  join_taps();
+}
+
 int64_t Schedule::filter_lines() const {
   constexpr int64_t kSlice = 16, kAtom = 8;
   const int64_t lines =
-      a.across_adjacent ? kSlice * Tiling::slices_of(view) : ceil_div(view.n, kAtom) * kAtom;
+      filters().across_adjacent ? kSlice * Tiling::slices_of(view) : ceil_div(view.n, kAtom) * kAtom;
   return std::min(lines, kPartRows);
 }
 
 // Taps that lie one behind the other in memory are copied by lines of 128 bytes.
 void Schedule::join_taps() {
-  const int64_t taps = tiling.window->layers * std::ssize(tiling.window->lines), channels = a.map.dims[0];
+  TensorMap& map = filters().map;
+  const int64_t taps = tiling.window->layers * std::ssize(tiling.window->lines), channels = map.dims[0];
   const bool divides = channels == kBoxLine / 2 || channels == kBoxLine / 4;
-  if (tiling.window->layers == 1 || !divides || a.map.stride_bytes[0] != channels * byte_size(a.map.type))
-    return;
+  if (tiling.window->layers == 1 || !divides || map.stride_bytes[0] != channels * byte_size(map.type)) return;
   taps_of_line = kBoxLine / channels;
-  a.map.dims[0] = taps * channels;
-  a.map.dims[1] = 1;
-  a.map.stride_bytes[0] = a.map.stride_bytes[1];
+  map.dims[0] = taps * channels;
+  map.dims[1] = 1;
+  map.stride_bytes[0] = map.stride_bytes[1];
 }
 
 int64_t Schedule::filter_bytes() const {
@@ -114,7 +123,9 @@ void Schedule::choose_store() {
   if (tiling.split > 1) return;
   copied = copied_result(fusion, view, y, y.stores.front());
   if (!copied && tiling.classes == 0) copied = planes_result(fusion, view, y, run_of_pixels());
-  if (copied && (stores_lines() || stores_planes()) && line_bytes() != 128) copied.reset();
+  // Threads store lines of few channels, too, but for those of experts.
+  const bool short_lines = (tiling.window || tiling.classes > 0) && along_columns() && !stores_planes();
+  if (copied && (stores_lines() || stores_planes()) && line_bytes() != 128 && !short_lines) copied.reset();
   // Lines along the rows would be of several experts.
   if (copied && problem.form.experts() && !copied->along_n) copied.reset();
   // A thread's two rows are no part of a matrix that could be transposed; ptxas takes rounding them one by
@@ -327,7 +338,8 @@ int64_t Schedule::boxes_bytes(int64_t columns, int64_t count) const {
 }
 
 int64_t Schedule::shared_bytes_with(int64_t boxes, int64_t stages) const {
-  if (tiling.window) return boxes + 1024 + filter_bytes() + stages * tiling.lines_of_stage() * 128;
+  if (tiling.window)
+    return boxes + 1024 + filter_bytes() + stages * tiling.lines_of_stage() * Tiling::window_line_bytes(view);
   const int64_t kept = passes() ? steps_ahead() * raw_bytes_of_step() + 1024 : 0;
   return stages * tiling.stage_bytes() + ceil_div(16 * (stages + 1), 1024) * 1024 + kept + boxes;
 }
@@ -360,7 +372,8 @@ bool Schedule::fits() const {
   if (tiling.in_parts && stages() <= kPartsOfNumber) return false;
   if (tiling.cluster_n > 1 && (stores_lines() || stores_planes())) return false;
   if (tiling.gathered && gathered_bytes() > stages() * tiling.stage_bytes()) return false;
-  return !tiling.window || filter_blocks() <= device.sm_count;
+  constexpr int64_t kMostPixels = 1024;  // of one copy
+  return !tiling.window || (filter_blocks() <= device.sm_count && tiling.lines_of_window() <= kMostPixels);
 }
 
 int64_t Schedule::slots() const {

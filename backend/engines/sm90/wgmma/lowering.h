@@ -64,7 +64,11 @@ struct Schedule {
   }
   /// Rows of the product that begin on multiples of it are followed by neighbours in the same image.
   int64_t run_of_pixels() const;
-  /// Resident windows: lines of a tap's filter that are multiplied, of 64.
+  /// Resident windows: the operand of the filters, that of the pixels, and lines of a tap's filter that are
+  /// multiplied, of 64.
+  CopiedOperand& filters() { return tiling.swapped ? a : b[0]; }
+  const CopiedOperand& filters() const { return tiling.swapped ? a : b[0]; }
+  const CopiedOperand& pixels() const { return tiling.swapped ? b[0] : a; }
   int64_t filter_lines() const;
   int64_t filter_bytes() const;  ///< of all taps
   bool along_columns() const {
@@ -92,6 +96,7 @@ struct Schedule {
   /// Where threads load what TMA takes as well, they rely on whole elements alone.
   ThreadLoad loaded_operand(bool second, int64_t sibling) const;
   void choose_loaders();
+  void keep_window();
   void join_taps();
 
   bool passes() const { return prologue_a || prologue_b; }
@@ -157,8 +162,9 @@ struct Schedule {
   /// What the device has room for.
   bool fits() const;
 
-  /// Blocks of 64 output channels, of all groups.
-  int64_t filter_blocks() const { return tiling.tiles_m() * tiling.entries; }
+  /// Blocks of a tile's output channels: of a group, and of all.
+  int64_t filter_blocks_of_group() const { return tiling.swapped ? tiling.tiles_m() : tiling.tiles_n(); }
+  int64_t filter_blocks() const { return filter_blocks_of_group() * tiling.entries; }
 
   /// Blocks that run side by side. Those of a resident window keep their filters.
   int64_t slots() const;

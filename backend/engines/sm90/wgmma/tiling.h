@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -46,6 +47,8 @@ inline constexpr int64_t kMostPassedLines = 128;
 inline constexpr int64_t kEnoughStages = 4, kFewStages = 3, kMostStaged = 2;
 // Boxes of a consumer: one is filled while another leaves.
 inline constexpr int64_t kFewestBoxes = 2;
+// The knob of a resident window whose positions are the rows of the product, and the most filters of it.
+inline constexpr int64_t kPositionsAsRows = 2, kMostFewFilters = 64;
 // A resident window's ring of windows.
 inline constexpr int64_t kMaxWindows = 8;
 // Rows of a product of one step whose few columns are worth tiles of their own: 100,000 took longer so.
@@ -122,9 +125,10 @@ inline bool copies_both_results(const Fusion& fusion, const Contraction& view) {
          byte_size(second->type) == 2;
 }
 
-// A wgrad with windows, channels last: 64 columns are one tap's channels, the last of which may be zeros.
+// A wgrad with windows, channels last: 64 columns are one tap's channels, the last of which may be zeros or,
+// behind those of a group, the next one's. Those are nobody's columns.
 inline bool fills_up_channels(const Fusion& fusion, const Contraction& view) {
-  return view.op == ContractionOp::wgrad && view.entries == 1 && view.taps() > 1 && view.channels_fastest &&
+  return view.op == ContractionOp::wgrad && view.taps() > 1 && view.channels_fastest &&
          may_lie_across(operand_type(fusion)) && view.input_channels % kBoxLine != 0;
 }
 
@@ -354,7 +358,7 @@ struct Tiling {
     if (view.planes) walk_planes(problem, knobs.rows.value_or(1));
     if (knobs.window.value_or(0) != 0) window = problem.window;
     if (window) {
-      keep_window();
+      keep_window(knobs.window == kPositionsAsRows);
       return;
     }
     if (residue_class_count(view) > 0) count_classes(residue_classes(view), blocks_of(view, line));
@@ -404,20 +408,30 @@ struct Tiling {
     all_steps = all.taps() * channel_blocks;
   }
 
-  // Consumers take turns with tiles of 64 filters by positions of the grid.
-  void keep_window() {
-    swapped = true;
+  // Consumers take turns with tiles of 64 filters by positions of the grid; or of positions by few filters,
+  // whose sums no thread has in vain.
+  void keep_window(bool positions_as_rows) {
+    swapped = !positions_as_rows;
     ping_pong = true;
-    tile_m = kPartRows;
     cluster = cluster_n = 1;
-    rows = columns;
-    columns = window->count;
+    if (swapped) {
+      tile_m = kPartRows;
+      rows = columns;
+      columns = window->count;
+    } else {
+      tile_n = std::min(round_up(tile_n, kLeastPiece), kMostFewFilters);
+      rows = window->count;
+    }
     split = 1;
     steps_of_part = steps;
   }
   // Products of 32 bytes of channels: those beyond the last channel are left out.
   static int64_t slices_of(const Contraction& view) { return ceil_div(2 * view.channels(), 32); }
-  int64_t lines_of_window() const { return tile_n + window->reach; }
+  int64_t lines_of_window() const { return (swapped ? tile_n : tile_m) + window->reach; }
+  // Of a window's line: as many as hold all channels, and as TMA swizzles.
+  static int64_t window_line_bytes(const Contraction& view) {
+    return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(32 * slices_of(view))));
+  }
   int64_t lines_of_stage() const { return ceil_div(lines_of_window(), 8) * 8; }
 
   // Parts of tiles, and the blocks that add them up, are counted in 32 bits, too.
@@ -442,8 +456,12 @@ struct Tiling {
   void fit_columns(bool adjacent, bool shared) {
     boxed_columns = adjacent && siblings == 1;
     // One tile of fewer columns than its last box has multiplies no others.
-    const bool few = matmul && boxed_columns && !swapped && !loader_is_busy() && tile_n >= columns &&
-                     (wgrad || (tile_m == 256 && tile_n <= 32 && steps == 1 && rows >= kManyRows));
+    const bool of_matmul =
+        matmul && (wgrad || (tile_m == 256 && tile_n <= 32 && steps == 1 && rows >= kManyRows));
+    // Classes of a stride, where more than one has taps: a single one was not measured.
+    const bool of_classes = classes > 0 && all_steps > steps && tile_n <= 32;
+    const bool few =
+        boxed_columns && !swapped && !loader_is_busy() && tile_n >= columns && (of_matmul || of_classes);
     if (adjacent && !few) fit_siblings(kBoxLine);
     if (!shared || !can_share(columns_of_tile(), cluster, adjacent)) cluster = 1;
   }

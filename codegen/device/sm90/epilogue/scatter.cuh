@@ -34,17 +34,16 @@ struct Scatterer {
   const ResultPlaces<Grid> places;
   const int warp;  // in the warpgroup
 
-  // Eight threads a line. When the next box is sent, all have read this one.
+  // A thread for every 16 bytes of a line. When the next box is sent, all have read this one.
   __device__ void store(const ResultLines& lines, const Tile& tile, int first_row, int column,
                         const u8* box) const {
-    static_assert(Box<Out>::kLine == 128);
     constexpr int kUnit = 16 / int(sizeof(Out)), kLines = kAlongColumns ? 16 : kBoxColumns;
-    constexpr int kTogether = (kAlongColumns ? 32 : kWarpgroup) / 8;
+    constexpr int kUnits = Box<Out>::kLine / 16, kTogether = (kAlongColumns ? 32 : kWarpgroup) / kUnits;
     const Problem& problem = places.problem;
     constexpr int kBatch = kLines / kTogether < 4 ? kLines / kTogether : 4;
     meet_at_box();
-    const int thread = kAlongColumns ? lane() : threadIdx.x % kWarpgroup, unit = threadIdx.x % 8;
-    const int mine = (kAlongColumns ? warp * 16 : 0) + thread / 8;
+    const int thread = kAlongColumns ? lane() : threadIdx.x % kWarpgroup, unit = threadIdx.x % kUnits;
+    const int mine = (kAlongColumns ? warp * 16 : 0) + thread / kUnits;
     Out* const first = lines.first + tile.entry * problem.n;
 #pragma unroll 1
     for (int from = mine; from < mine + kLines; from += kBatch * kTogether) {

@@ -10,6 +10,15 @@ FUSOR_DEVICE u64 wgmma_descriptor(u32 shared, u32 leading_bytes, u32 stride_byte
          static_cast<u64>(stride_bytes >> 4) << 32 | 1ull << 62;
 }
 
+// The same for lines of 32, 64 or 128 bytes, in groups of 8: a swizzle over the length of a line.
+template <int kBytes>
+FUSOR_DEVICE u64 line_descriptor(u32 shared) {
+  static_assert(kBytes == 32 || kBytes == 64 || kBytes == 128, "TMA swizzles such lines");
+  constexpr u64 kSwizzle = kBytes == 128 ? 1 : kBytes == 64 ? 2 : 3;
+  return static_cast<u64>((shared & 0x3ffff) >> 4) | 1ull << 16 | static_cast<u64>(8 * kBytes >> 4) << 32 |
+         kSwizzle << 62;
+}
+
 // The same without a swizzle: core matrices of 8 lines of 16 bytes, 128 bytes in a row. Those that follow
 // each other along k, or across it where lines lie across, are `leading` and `stride` bytes apart as the
 // instruction wants them. They may overlap: neighbouring windows of a row do.

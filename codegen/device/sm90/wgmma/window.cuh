@@ -6,9 +6,11 @@
 //   window[s]     --- full[s] ------------------->   wgmma(filters[tap], window[s] + lines[tap])
 //    (im2col TMA) <-- empty[s] ------------------  epilogue; positions that are no pixels are not stored
 //
-//   tile: 64 output channels x kTileN positions of the padded grid; a window has as many more as taps reach.
-//   shared: boxes | barriers | filters[layers][taps][lines of 128 B] | ring of windows, 128-byte lines,
-//   swizzled
+//   tile: 64 output channels x kTileN positions of the padded grid; or, of few output channels, kTileM
+//   positions x kTileN channels (the product is not exchanged): the epilogue then has no rows to throw away.
+//   A window has as many more positions as taps reach.
+//   shared: boxes | barriers | filters[layers][taps][lines of 128 B] | ring of windows, whose lines have 32,
+//   64 or 128 bytes, as many as hold all channels, swizzled
 #include "fusor_generated.cuh"
 
 #include "codegen/device/sm90/epilogue/finish.cuh"
@@ -24,7 +26,8 @@ struct Shared {
 
   __device__ u8* filters() { return tiles; }
   __device__ u8* window(const Windows& windows, int stage) {
-    return tiles + windows.filters * windows.filter_bytes() + stage * windows.lines_of_stage * 128;
+    return tiles + windows.filters * windows.filter_bytes() +
+           stage * windows.lines_of_stage * windows.line_bytes();
   }
   __device__ void init(const Windows& windows) {
     filters_full.init(1);
@@ -47,19 +50,23 @@ struct Place {
   }
 };
 
+// Whether lines of the filters' tiles lie across k.
+enum : bool { kFiltersAcross = kSwapped ? kRowsAdjacentA : kColumnsAdjacentB };
+
 // Rows of a tap beyond the copied lines are the next one's, or a window's: they make sums of channels that do
 // not exist.
 FUSOR_DEVICE void load_filters(const Params& p, Shared& shared, const Tile& tile) {
   const int filters = static_cast<int>(p.windows.filters);
   shared.filters_full.arrive_and_expect(static_cast<u32>(filters * p.windows.filter_bytes()));
-  const int outputs = tile.entry * static_cast<int>(p.operands.second_channels);
+  const int outputs = tile.entry * static_cast<int>(p.operands.second_channels),
+            first = kSwapped ? tile.row : tile.column;
   for (int filter = 0; filter < filters; ++filter) {
     u8* const to = shared.filters() + filter * p.windows.filter_bytes();
     const int line = p.windows.joined != 0 ? filter * 64 : 0, tap = p.windows.joined != 0 ? 0 : filter;
-    if constexpr (kRowsAdjacentA)
-      load_lines<true, 64, Alone, true>(to, p.filters, shared.filters_full, tile.row + line, outputs, tap);
+    if constexpr (kFiltersAcross)
+      load_lines<true, 64, Alone, true>(to, p.filters, shared.filters_full, first + line, outputs, tap);
     else
-      load_lines<false, 64, Alone, true>(to, p.filters, shared.filters_full, tile.row + outputs, line, tap);
+      load_lines<false, 64, Alone, true>(to, p.filters, shared.filters_full, first + outputs, line, tap);
   }
 }
 
@@ -70,41 +77,55 @@ FUSOR_DEVICE void load_windows(const Params& p, Shared& shared) {
   for (int number = windows.first_tile(); number < static_cast<int>(windows.tiles);
        number += windows.tile_step()) {
     const Tile tile = windows.tile(number);
-    const PixelStart start(p.operands, tile.column);
+    const PixelStart start(p.operands, kSwapped ? tile.column : tile.row);
     for (int layer = 0; layer < static_cast<int>(windows.layers); ++layer, ++count) {
       const Place place(windows, count);
       u16 offset[kWindowAxes] = {};
       if (windows.layers > 1)
         offset[0] = static_cast<u16>(layer * p.operands.walk[0].slope + p.operands.walk[0].origin);
       shared.empty[place.stage].wait(place.parity ^ 1);
-      shared.full[place.stage].arrive_and_expect(static_cast<u32>(windows.lines_of_window) * 128);
+      shared.full[place.stage].arrive_and_expect(
+          static_cast<u32>(windows.lines_of_window * windows.line_bytes()));
       copy_pixels(shared.window(windows, place.stage), p.pixels, shared.full[place.stage],
                   tile.entry * static_cast<int>(p.operands.first_channels), start.at, start.image, offset);
     }
   }
 }
 
+// One slice of a tap's filters by the lines of all positions of a tile. kBytes: of such a line.
+template <int kBytes, int kPart = 0>
+FUSOR_DEVICE void issue_slice(u64 filters, u64 lines, bool adds) {
+  if constexpr (kSwapped) {
+    Wgmma<kTileN, ElementA, ElementB, kFiltersAcross, 0>::issue<0>(filters, lines, adds);
+  } else {
+    Wgmma<kTileN, ElementA, ElementB, 0, kFiltersAcross>::issue<kPart>(lines + kPart * (64 * kBytes >> 4),
+                                                                       filters, adds);
+    if constexpr (kPart + 1 < kParts) issue_slice<kBytes, kPart + 1>(filters, lines, adds);
+  }
+}
+
 // Every tap of a layer multiplies so many slices of its lines.
 template <int kSlices>
-FUSOR_DEVICE void multiply_slices(const Windows& windows, u64 filters, u64 window, int layer) {
+FUSOR_DEVICE void multiply_slices(const Windows& windows, u64 filters, const u8* stage, int layer) {
+  constexpr int kBytes = Windows::line_bytes_of(kSlices);
+  const u64 window = line_descriptor<kBytes>(shared_address(stage));
 #pragma unroll 1
   for (int tap = 0; tap < static_cast<int>(windows.taps); ++tap) {
     const u64 filter = filters + (windows.filter(layer * static_cast<int>(windows.taps) + tap) >> 4);
-    const u64 lines = window + windows.lines[tap] * (128 >> 4);
+    const u64 lines = window + windows.lines[tap] * (kBytes >> 4);
     wgmma_fence();
 #pragma unroll
     for (int slice = 0; slice < kSlices; ++slice)
-      Wgmma<kTileN, ElementA, ElementB, kRowsAdjacentA, 0>::issue<0>(
-          filter + slice * Part<kRowsAdjacentA>::kStep, lines + slice * Part<false>::kStep,
-          layer + tap + slice != 0);
+      issue_slice<kBytes>(filter + slice * Part<kFiltersAcross>::kStep, lines + slice * Part<false>::kStep,
+                          layer + tap + slice != 0);
     wgmma_commit();
     wgmma_wait<1>();
   }
 }
 
 FUSOR_DEVICE void multiply(const Windows& windows, Shared& shared, int stage, int layer) {
-  const u64 filters = Part<kRowsAdjacentA>::descriptor(shared.filters());
-  const u64 window = Part<false>::descriptor(shared.window(windows, stage));
+  const u64 filters = Part<kFiltersAcross>::descriptor(shared.filters());
+  const u8* const window = shared.window(windows, stage);
   switch (static_cast<int>(windows.slices)) {
     case 1:
       return multiply_slices<1>(windows, filters, window, layer);
@@ -164,6 +185,6 @@ struct ResidentWindows {
 
 extern "C" __global__ void __launch_bounds__(kThreadsOf<ResidentWindows>, 1)
     wgmma_window(const __grid_constant__ Params p) {
-  declare_sums<1>();
+  declare_sums<kParts>();
   run_roles<ResidentWindows>(p);
 }

@@ -41,7 +41,8 @@ Graph wgrad(const Dims& x, const Dims& w, const ConvOptions& options) {
 TEST(Wgmma, FillsUpTheChannelsOfWgrad) {
   const ConvOptions options{.padding = {1, 1}};
   EXPECT_EQ(rule(wgrad({2, 100, 9, 9}, {64, 100, 3, 3}, options)), "16-byte-lines");
-  EXPECT_EQ(rule(wgrad({2, 96, 9, 9}, {64, 48, 3, 3}, options)), "channel-blocks");
+  EXPECT_EQ(rule(wgrad({2, 96, 9, 9}, {64, 48, 3, 3}, options)), "") << "behind a group's: the next one's";
+  EXPECT_EQ(rule(wgrad({2, 96, 9, 9}, {64, 48, 1, 1}, {})), "channel-blocks");
   const DeviceInfo device = DeviceInfo::named("H200");
   const Graph graph = wgrad({8, 96, 28, 28}, {128, 96, 3, 3}, options);
   const Fusion fusion = fusion_of(graph);
@@ -58,6 +59,7 @@ TEST(Wgmma, FillsUpTheChannelsOfWgrad) {
 // A box that begins within 16 bytes is no instruction of the GPU.
 TEST(Wgmma, RefusesGroupsOfAWgradThatBeginWithin16Bytes) {
   EXPECT_EQ(rule(wgrad({4, 128, 56, 56}, {8, 64, 3, 7}, {.padding = {1, 2}})), "16-byte-groups");
+  EXPECT_EQ(rule(wgrad({4, 24, 56, 56}, {16, 12, 3, 7}, {.padding = {1, 2}})), "16-byte-inputs");
   EXPECT_EQ(rule(wgrad({4, 128, 56, 56}, {16, 64, 3, 7}, {.padding = {1, 2}})), "");
 }
 
@@ -175,7 +177,47 @@ TEST(Wgmma, KernelsOfClassesCompileCleanly) {
   g.output(g.add(dx, g.input("residual", {2, 64, 15, 15}, DataType::f16)), {.layout = Layout::nchw});
   const Fusion scattered = fusion_of(g.finish());
   add_first("scattered", scattered);
+  // Tiles of few columns, whose filters come in boxes of more.
+  for (const int64_t channels : {16, 24, 32}) {
+    const Fusion few = fusion_of(dgrad({16, channels, 56, 56}, {64, channels, 3, 3}, options));
+    const EngineConfig config = configs(few, device).front();
+    EXPECT_EQ(config.knob("swap", -1), 0) << channels;
+    EXPECT_EQ(config.knob("tile_n", 0), channels == 16 ? 16 : 32);
+    add_first("few", few);
+  }
   test::expect_all_compiled(kernels);
+}
+
+// Lines of a resident window hold all channels, and are those that TMA swizzles. Few filters are columns.
+TEST(Wgmma, WindowsOfFewChannelsComeInShortLines) {
+  const DeviceInfo device = DeviceInfo::named("H200");
+  const auto window_of = [&](int64_t channels, int64_t filters, int64_t knob) {
+    const Fusion fusion =
+        fusion_of(fprop({8, channels, 56, 56}, {filters, channels, 3, 3}, Layout::nhwc, {.padding = {1, 1}}));
+    EngineConfig config{"wgmma", wgmma_engine().revision(), {}};
+    config.set("tile_m", 128);
+    config.set("tile_n", knob == 2 ? 16 : 128);
+    config.set("window", knob);
+    const Lowered lowered = test::lower(wgmma_engine(), fusion, config, device);
+    EXPECT_EQ(config_value(source_of(lowered), "swapped"), knob == 1);
+    for (const TensorMap& map : launch_of(lowered).arguments.maps())
+      if (map.window) return map.box;
+    return Dims{};
+  };
+  const int64_t positions = 128 + 2 * 57 + 2;
+  for (const int64_t knob : {1, 2}) {
+    EXPECT_EQ(window_of(8, 16, knob), (Dims{16, positions}));
+    EXPECT_EQ(window_of(16, 16, knob), (Dims{16, positions}));
+    EXPECT_EQ(window_of(24, 16, knob), (Dims{32, positions}));
+    EXPECT_EQ(window_of(48, 16, knob), (Dims{64, positions}));
+  }
+  const auto chosen = [&](int64_t filters) {
+    const Graph graph = fprop({8, 16, 224, 224}, {filters, 16, 3, 3}, Layout::nhwc, {.padding = {1, 1}});
+    return build(graph, device, {.compile = false}).fusions.at(0).config;
+  };
+  EXPECT_EQ(chosen(16).knob("window", 0), 2);
+  EXPECT_EQ(chosen(32).knob("window", 0), 2);
+  EXPECT_EQ(chosen(64).knob("window", 0), 1) << "fill the rows of a tile";
 }
 
 TEST(Wgmma, KernelsOfResidentWindowsCompileCleanly) {
@@ -204,7 +246,9 @@ TEST(Wgmma, KernelsOfResidentWindowsCompileCleanly) {
                               {.padding = {1, 1, 1}}),
               {.layout = Layout::nhwc});
   add_windows(fusion_of(deep.finish()));
-  EXPECT_EQ(kernels.size(), 16u);
+  EXPECT_EQ(kernels.size(), 20u) << "five widths, and two heights with positions as rows";
+  add_windows(fusion_of(dgrad({8, 24, 56, 56}, {32, 24, 3, 3}, options)));
+  EXPECT_EQ(kernels.size(), 27u);
   test::expect_all_compiled(kernels);
 }
 

@@ -44,6 +44,17 @@ const ConvCase kConvCases[] = {
     {{4, 64, 101}, {96, 64, 5}, {.padding = {2}, .stride = {2}}},
     {{2, 64, 5, 8, 7}, {64, 64, 3, 3, 3}, {.padding = {1, 1, 1}, .stride = {2, 2, 2}}},
     {{40, 64, 40, 40}, {64, 64, 3, 3}, {.padding = {1, 1}, .stride = {2, 2}}},
+    // Few channels: windows in lines of 32 and 64 bytes, positions as rows, and classes of a stride likewise.
+    {{2, 16, 21, 19}, {16, 16, 3, 3}, {.padding = {1, 1}}},
+    {{2, 24, 30, 40}, {32, 24, 3, 3}, {.padding = {1, 1}}},
+    {{3, 32, 25, 18}, {24, 32, 3, 3}, {.padding = {2, 2}, .dilation = {2, 2}}},
+    {{2, 40, 14, 15}, {8, 40, 5, 3}, {.pre_padding = {2, 0}, .post_padding = {1, 1}}},
+    {{20, 64, 40, 40}, {16, 64, 3, 3}, {.padding = {1, 1}}},
+    {{40, 32, 40, 40}, {32, 32, 3, 3}, {.padding = {1, 1}}},
+    {{4, 32, 100}, {16, 32, 5}, {.padding = {2}}},
+    {{2, 16, 19, 20}, {64, 16, 3, 3}, {.padding = {1, 1}, .stride = {2, 2}}},
+    {{2, 32, 17, 18}, {40, 32, 3, 3}, {.padding = {1, 1}, .stride = {2, 2}}},
+    {{20, 24, 40, 40}, {72, 24, 3, 3}, {.padding = {1, 1}, .stride = {2, 2}}},
 };
 
 class WgmmaConvGpu : public testing::TestWithParam<ConvCase> {};
@@ -92,6 +103,26 @@ TEST_P(WgmmaConvGpu, Wgrad) {
     g.output(g.conv_wgrad(dy, x, c.w, c.options), {.type = type, .layout = Layout::nhwc});
     expect_every_config_correct(g.finish(), "wgrad " + words(c));
   }
+}
+
+// Columns behind the channels of a group are the next one's, or zeros, and nobody's results.
+TEST(WgmmaGroupsGpu, WgradOfGroupsThatFillNoBlock) {
+  FUSOR_NEEDS_HOPPER();
+  const ConvCase cases[] = {
+      {{3, 48, 13, 11}, {48, 16, 3, 3}, {.padding = {1, 1}}},
+      {{2, 72, 18, 10}, {48, 24, 3, 3}, {.padding = {1, 1}, .stride = {2, 2}}},
+      {{4, 40, 12, 12}, {80, 8, 5, 3}, {.padding = {2, 1}}},
+      {{2, 216, 14, 14}, {216, 72, 3, 3}, {.padding = {1, 1}}},
+      {{8, 96, 14}, {96, 48, 3}, {.padding = {1}}},
+  };
+  for (const ConvCase& c : cases)
+    for (const DataType type : {DataType::f32, DataType::bf16}) {
+      GraphBuilder g("wgrad");
+      const Tensor dy = g.input("dy", output_dims(c), DataType::bf16, Layout::nhwc);
+      const Tensor x = g.input("x", c.x, DataType::bf16, Layout::nhwc);
+      g.output(g.conv_wgrad(dy, x, c.w, c.options), {.type = type, .layout = Layout::nhwc});
+      expect_every_config_correct(g.finish(), "wgrad of groups " + words(c));
+    }
 }
 
 // The epilogue reads what lies along channels, and what lies as the result does; channels that fill up a tap
